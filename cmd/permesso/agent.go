@@ -20,13 +20,13 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// way is how an agent reaches its gate: the two folders that it sees, or HTTP.
-type way struct {
+// endpoint is how an agent reaches the daemon: its two folders, or HTTP.
+type endpoint struct {
 	requests, responses string
-	folders             bool // the command line names them
+	folders             bool // set by flags
 }
 
-func (w *way) flags(a *app, c *cobra.Command) {
+func (w *endpoint) flags(a *app, c *cobra.Command) {
 	from := func(name, def string) string {
 		if v := a.Env(name); v != "" {
 			return v
@@ -40,36 +40,36 @@ func (w *way) flags(a *app, c *cobra.Command) {
 		w.folders = cmd.Flags().Changed("requests") || cmd.Flags().Changed("responses")
 		return run(cmd, pos)
 	}
-	c.Long = cmp.Or(c.Long, c.Short+".") + "\n\n" + wayHelp
+	c.Long = cmp.Or(c.Long, c.Short+".") + "\n\n" + endpointHelp
 }
 
-// wayHelp stands in the help of all commands for agents.
-const wayHelp = "The gate is reached through the two folders, or by HTTP where PERMESSO_URL is set (http://127.0.0.1:8765, or\n" +
-	"unix:///PATH) and no folder is named on the command line; PERMESSO_KEY is then the key."
+// endpointHelp is part of the help of every command for agents.
+const endpointHelp = "These commands use the two folders. If PERMESSO_URL is set (http://127.0.0.1:8765 or unix:///PATH) and no folder\n" +
+	"flag is given, they use HTTP with the key in PERMESSO_KEY."
 
-// gate is the gate that the command line or the environment names.
-func (w *way) gate(a *app) (client.Client, error) {
+// connect returns a client for the endpoint that the flags or the environment name.
+func (w *endpoint) connect(a *app) (client.Client, error) {
 	if url := a.Env("PERMESSO_URL"); url != "" && !w.folders {
 		r := &client.REST{URL: url, Key: a.Env("PERMESSO_KEY")}
-		return r, unsaid(r.Check())
+		return r, withExitCode(r.Check())
 	}
 	return client.Files{Requests: w.requests, Responses: w.responses}, nil
 }
 
-// unsaid gives what a gate or the way to it said its exit code and hint.
-func unsaid(err error) error {
+// withExitCode adds the exit code and a hint to a client's error.
+func withExitCode(err error) error {
 	for _, no := range []struct {
 		is   error
 		code int
 		hint string
 	}{
-		{client.ErrKey, codeError, "on the gate's host permesso key create WORKSPACE makes a key: export PERMESSO_KEY"},
-		{client.ErrInvalid, codeNotRun, "permesso request --help"},
-		{client.ErrNotFound, codeRefused, "is it the id of a request that was made with this key?"},
-		{client.ErrNotPending, codeRefused, "permesso wait says how it ended"},
-		{client.ErrNoGate, codeError, "look at PERMESSO_URL"},
-		{client.ErrUnreachable, codeError, "does permesso serve run there, and listen? look at PERMESSO_URL"},
-		{client.ErrIDConflict, codeNotRun, "ask again under a fresh id"},
+		{client.ErrKey, exitError, "set PERMESSO_KEY; on the host, permesso key create WORKSPACE creates a key"},
+		{client.ErrInvalid, exitNotRun, "permesso request --help"},
+		{client.ErrNotFound, exitRefused, "check that this key made the request"},
+		{client.ErrNotPending, exitRefused, "permesso wait shows the outcome"},
+		{client.ErrNoGate, exitError, "check PERMESSO_URL"},
+		{client.ErrUnreachable, exitError, "check PERMESSO_URL, and that permesso serve runs there"},
+		{client.ErrIDConflict, exitNotRun, "submit it again with a new id"},
 	} {
 		if errors.Is(err, no.is) {
 			return &exit{no.code, err, no.hint}
@@ -80,16 +80,16 @@ func unsaid(err error) error {
 
 func (a *app) requestCmd() *cobra.Command {
 	var r approval.Request
-	var w way
+	var w endpoint
 	var args []string
 	var data string
 	var wait bool
 	var timeout, expires time.Duration
 	c := &cobra.Command{
 		Use:   "request [TOOL]",
-		Short: "Ask the gate to do something",
-		Long: "Ask the gate to do something.\n\nWithout a TOOL, --action-type asks for a receipt alone (nothing runs on the host),\n" +
-			"and --question asks a person something.",
+		Short: "Submit a request for approval",
+		Long: "Submit a request for approval.\n\nWithout TOOL, --action-type requests a receipt only: nothing runs on the host.\n" +
+			"--question asks an approver a question.",
 		Example: "  permesso request x_post --arg text='Meeting at 5' --wait\n" +
 			"  permesso request pay --data @order.json --arg amount:=12.50\n" +
 			"  permesso request --question --title 'Which branch?' --option main --option next --wait",
@@ -102,25 +102,25 @@ func (a *app) requestCmd() *cobra.Command {
 			if err := a.compose(&r, args, data); err != nil {
 				return err
 			}
-			g, err := w.gate(a)
+			g, err := w.connect(a)
 			if err != nil {
 				return err
 			}
 			asked, err := g.Ask(cmd.Context(), r)
 			if _, folders := g.(client.Files); folders && err != nil {
-				return &exit{codeError, err, "inside the sandbox the folder must be mounted: permesso mounts WORKSPACE prints how"}
+				return &exit{exitError, err, "mount the folder into the sandbox; permesso mounts WORKSPACE prints the mounts"}
 			}
 			if err != nil {
-				return unsaid(err)
+				return withExitCode(err)
 			}
 			if !wait {
-				over := handedOver{RequestID: asked.ID}
+				over := submittedRequest{RequestID: asked.ID}
 				if asked.RequestSHA256 != "" {
 					over.RequestSHA256 = &asked.RequestSHA256
 				}
 				return a.print(over, asked.ID)
 			}
-			fmt.Fprintf(a.Err, "permesso: asked, request %s\n", asked.ID)
+			fmt.Fprintf(a.Err, "permesso: submitted request %s\n", asked.ID)
 			return a.await(cmd.Context(), g, asked, timeout)
 		},
 	}
@@ -128,28 +128,28 @@ func (a *app) requestCmd() *cobra.Command {
 	fl.StringArrayVarP(&args, "arg", "a", nil, "`name=text` or name:=JSON, one argument; may be repeated")
 	fl.StringVarP(&data, "data", "d", "", "all arguments as a JSON `object`, @FILE, or - for standard input")
 	fl.BoolVarP(&wait, "wait", "w", false, "wait for the response and print it")
-	fl.DurationVar(&timeout, "timeout", 0, "stop waiting after this long; the request stays (0: never)")
-	fl.StringVar(&r.RequestID, "id", "", "request `id`, 16 to 64 lower-case hex digits (default random); by HTTP the Idempotency-Key")
-	fl.StringVar(&r.Title, "title", "", "one line of `text` on what it is about")
-	fl.StringVar(&r.Preview, "preview", "", "what it will look like, as `text`")
-	fl.StringVar(&r.Rationale, "rationale", "", "why you want it, as `text`")
+	fl.DurationVar(&timeout, "timeout", 0, "stop waiting after this long; the request stays pending (0: no limit)")
+	fl.StringVar(&r.RequestID, "id", "", "request `id`, 16 to 64 lower-case hex digits (default random); over HTTP it is the Idempotency-Key")
+	fl.StringVar(&r.Title, "title", "", "title, one line of `text`")
+	fl.StringVar(&r.Preview, "preview", "", "preview `text` of the result")
+	fl.StringVar(&r.Rationale, "rationale", "", "reason for the request, as `text`")
 	fl.StringVar(&r.SessionID, "session", "", "session `id`")
 	fl.StringVar(&r.ActionType, "action-type", "", "exec_cmd, http_request, write_file, send_message or custom:`NAME`")
-	fl.DurationVar(&expires, "expires", 0, "how long to ask (default: the workspace's time-out)")
-	fl.StringArrayVar(&r.Options, "option", nil, "an answer to choose from, as `text`; may be repeated")
-	fl.StringVar(&r.Resubmits, "resubmits", "", "the `id` of the request that this one mends")
-	fl.BoolFunc("question", "ask a person something", func(string) error { r.Type = approval.TypeQuestion; return nil })
+	fl.DurationVar(&expires, "expires", 0, "expire the request after this long (default: the workspace's approval_timeout)")
+	fl.StringArrayVar(&r.Options, "option", nil, "answer `text` to choose from; may be repeated")
+	fl.StringVar(&r.Resubmits, "resubmits", "", "`id` of the request that this one replaces")
+	fl.BoolFunc("question", "ask an approver a question", func(string) error { r.Type = approval.TypeQuestion; return nil })
 	w.flags(a, c)
 	return c
 }
 
-// handedOver is what request --json prints of a request that it does not wait for.
-type handedOver struct {
+// submittedRequest is what request --json prints without --wait.
+type submittedRequest struct {
 	RequestID     string  `json:"request_id"`
-	RequestSHA256 *string `json:"request_sha256"` // null by HTTP: there the gate writes the request
+	RequestSHA256 *string `json:"request_sha256"` // null over HTTP, where the daemon writes the request
 }
 
-// compose completes a request, and refuses at once what the gate would.
+// compose completes a request and checks it as the daemon will.
 func (a *app) compose(r *approval.Request, args []string, data string) (err error) {
 	if r.RequestID == "" {
 		r.RequestID = client.NewID()
@@ -159,15 +159,15 @@ func (a *app) compose(r *approval.Request, args []string, data string) (err erro
 	}
 	b, err := r.Encode()
 	if err != nil {
-		return &exit{codeUsage, err, "permesso request --help"}
+		return &exit{exitUsage, err, "permesso request --help"}
 	}
 	if _, err := approval.ParseRequest(b, r.RequestID); err != nil {
-		return &exit{codeUsage, err, "permesso request --help"}
+		return &exit{exitUsage, err, "permesso request --help"}
 	}
 	return nil
 }
 
-// arguments joins --data and --arg into one object, verbatim where it was JSON.
+// arguments joins --data and --arg into one object. Values that are JSON stay verbatim.
 func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 	object := []byte(data)
 	var err error
@@ -186,7 +186,7 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 	}
 	fields, err := approval.Fields(object)
 	if err != nil {
-		return nil, fail(codeUsage, `for example --data '{"text":"hello"}'`, "--data: %w", err)
+		return nil, fail(exitUsage, `write --data '{"text":"hello"}'`, "--data: %w", err)
 	}
 	for _, arg := range args {
 		f, err := argument(arg)
@@ -194,12 +194,12 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 			return nil, err
 		}
 		if slices.ContainsFunc(fields, func(have approval.Field) bool { return have.Name == f.Name }) {
-			return nil, fail(codeUsage, "give it once, in --data or as --arg", "--arg %s: there is one of that name already", f.Name)
+			return nil, fail(exitUsage, "give it once, in --data or with --arg", "--arg %s: argument given twice", f.Name)
 		}
 		fields = append(fields, f)
 	}
 	if len(args) == 0 {
-		return object, nil // verbatim: whoever holds the file can check the receipt with it
+		return object, nil // verbatim: the receipt covers these bytes
 	}
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -222,61 +222,61 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 func argument(arg string) (approval.Field, error) {
 	name, value, ok := strings.Cut(arg, "=")
 	if !ok || name == "" || name == ":" {
-		return approval.Field{}, fail(codeUsage, "write --arg name=text or --arg name:=JSON", "--arg %q: no name and value", arg)
+		return approval.Field{}, fail(exitUsage, "write --arg name=text, or --arg name:=JSON", "--arg %q: not name=value", arg)
 	}
 	if raw, ok := strings.CutSuffix(name, ":"); ok {
 		v := jsontext.Value(value)
 		if !v.IsValid() {
-			return approval.Field{}, fail(codeUsage, "after := comes JSON; for text write "+raw+"=…", "--arg %s: not valid JSON", raw)
+			return approval.Field{}, fail(exitUsage, ":= needs JSON; for text write "+raw+"=…", "--arg %s: not valid JSON", raw)
 		}
 		return approval.Field{Name: raw, Value: v}, nil
 	}
 	q, err := jsontext.AppendQuote(nil, value)
 	if err != nil {
-		return approval.Field{}, fail(codeUsage, "text must be UTF-8", "--arg %s: %w", name, err)
+		return approval.Field{}, fail(exitUsage, "the text must be UTF-8", "--arg %s: %w", name, err)
 	}
 	return approval.Field{Name: name, Value: q}, nil
 }
 
 func (a *app) waitCmd() *cobra.Command {
-	var w way
+	var w endpoint
 	var timeout time.Duration
 	c := &cobra.Command{
-		Use: "wait ID", Short: "Wait for the response to a request", Args: cobra.ExactArgs(1),
+		Use: "wait ID", Short: "Wait for a response and print it", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			g, err := w.gate(a)
+			g, err := w.connect(a)
 			if err != nil {
 				return err
 			}
 			return a.await(cmd.Context(), g, client.Submitted{ID: pos[0]}, timeout)
 		},
 	}
-	c.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this long (0: never)")
+	c.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this long (0: no limit)")
 	w.flags(a, c)
 	return c
 }
 
 func (a *app) cancelCmd() *cobra.Command {
-	var w way
+	var w endpoint
 	var host bool
 	c := &cobra.Command{
-		Use: "cancel ID", Short: "Drop a request that nobody has decided yet", Args: cobra.ExactArgs(1),
-		Long: "Drop a request that nobody has decided yet: nothing runs, and every card says so.\n" +
-			"An agent drops its own. With --operator, whoever runs the gate drops any that waits, also while the gate is stopped;\n" +
-			"then ID may be shortened to 4 digits, as for permesso deny.",
+		Use: "cancel ID", Short: "Cancel a pending request", Args: cobra.ExactArgs(1),
+		Long: "Cancel a pending request: nothing runs, and its messages say so.\n" +
+			"An agent cancels its own requests. With --operator, the operator of the host cancels any pending request,\n" +
+			"also while the daemon is stopped; ID may then be a prefix of 4 or more digits.",
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			if host {
 				return a.cancelWaiting(cmd.Context(), pos[0])
 			}
-			g, err := w.gate(a)
+			g, err := w.connect(a)
 			if err != nil {
 				return err
 			}
-			return unsaid(g.Cancel(cmd.Context(), client.Submitted{ID: pos[0]}))
+			return withExitCode(g.Cancel(cmd.Context(), client.Submitted{ID: pos[0]}))
 		},
 	}
 	w.flags(a, c)
-	c.Flags().BoolVar(&host, "operator", false, "as the operator, on the host")
+	c.Flags().BoolVar(&host, "operator", false, "cancel as the operator of the host")
 	return c
 }
 
@@ -289,9 +289,9 @@ func (a *app) await(ctx context.Context, g client.Client, asked client.Submitted
 	resp, err := g.Await(ctx, asked)
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fail(codeWaiting, "permesso wait "+asked.ID, "no response to %s yet", asked.ID)
+		return fail(exitTimeout, "permesso wait "+asked.ID, "timeout waiting for the response to %s", asked.ID)
 	case err != nil:
-		return unsaid(err)
+		return withExitCode(err)
 	}
 	if a.json {
 		raw, err := resp.Encode()
@@ -305,7 +305,7 @@ func (a *app) await(ctx context.Context, g client.Client, asked client.Submitted
 	return ended(resp)
 }
 
-// printResponse says how it ended, for people; agents take --json.
+// printResponse prints the outcome as text. Agents use --json.
 func (a *app) printResponse(r *approval.Response) {
 	by := "policy"
 	if r.Decision.By != nil {
@@ -325,18 +325,18 @@ func (a *app) printResponse(r *approval.Response) {
 	}
 }
 
-// ended gives a response its exit code.
+// ended returns the exit code of a response as an error, nil if it succeeded.
 func ended(r *approval.Response) error {
 	switch r.Status {
 	case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered:
 		return nil
 	case approval.StatusFailed, approval.StatusInterrupted:
-		return &exit{code: codeFailed, err: errors.New("")}
+		return &exit{code: exitFailed, err: errors.New("")}
 	}
-	return &exit{code: codeNotRun, err: errors.New("")}
+	return &exit{code: exitNotRun, err: errors.New("")}
 }
 
-// print writes v as JSON, or text for people.
+// print writes v as JSON with --json, otherwise text.
 func (a *app) print(v any, text string) error {
 	if !a.json {
 		fmt.Fprintln(a.Out, text)

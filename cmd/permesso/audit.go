@@ -21,12 +21,12 @@ import (
 
 func (a *app) auditCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "audit", Short: "Read the audit log, verify it, prove what it says", Args: cobra.NoArgs,
-		Long: "Read the audit log, verify it, prove what it says.\n\n" +
-			"Every entry is a leaf of a tree whose root the gate signs. The foot of every card, \"log 1042 9f3c\", is the\n" +
-			"size and the beginning of the newest root: whoever keeps a message can prove later that nothing below was changed.",
+		Use: "audit", Short: "Show, verify and prove the audit log", Args: cobra.NoArgs,
+		Long: "Show, verify and prove the audit log.\n\n" +
+			"Every entry is a leaf of a Merkle tree whose root the daemon signs. The last line of every message, \"log 1042 9f3c\",\n" +
+			"is the size and the start of the newest root. A kept message therefore proves later that no earlier entry changed.",
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso audit verify, tail, prove, verify-proof, checkpoint, keys or rotate-key", "audit: say what to do")
+			return fail(exitUsage, "permesso audit --help", "audit needs a subcommand: verify, tail, prove, verify-proof, checkpoint, keys or rotate-key")
 		},
 	}
 	for _, sub := range []*cobra.Command{
@@ -45,26 +45,26 @@ func (a *app) auditTailCmd() *cobra.Command {
 	var n int
 	var follow bool
 	c := &cobra.Command{
-		Use: "tail", Short: "Show the newest entries", Args: cobra.NoArgs,
+		Use: "tail", Short: "Print the newest entries", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.auditTail(cmd.Context(), n, follow) },
 	}
-	c.Flags().IntVarP(&n, "lines", "n", 10, "how many: `N`")
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is added, until Ctrl-C")
+	c.Flags().IntVarP(&n, "lines", "n", 10, "number of entries, `N`")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "print new entries as they are added, until Ctrl-C")
 	return c
 }
 
 func (a *app) auditTail(ctx context.Context, n int, follow bool) error {
 	if n < 0 {
-		return fail(codeUsage, "", "--lines %d: not a number of entries", n)
+		return fail(exitUsage, "", "--lines %d: must not be negative", n)
 	}
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}
 	t := &audit.Tail{FS: h.fs, Dir: h.layout.Audit()}
 	lines, err := t.Last(n)
 	if err != nil {
-		return a.noLog(h, err)
+		return a.explainNoLog(h, err)
 	}
 	for _, l := range lines {
 		if err := a.printEntry(l); err != nil {
@@ -84,10 +84,10 @@ func (a *app) auditTail(ctx context.Context, n int, follow bool) error {
 	return nil
 }
 
-// noLog explains the commonest way to have no log.
-func (a *app) noLog(h *house, err error) error {
+// explainNoLog explains a missing log.
+func (a *app) explainNoLog(h *instance, err error) error {
 	if _, stat := os.Stat(h.layout.Audit()); errors.Is(stat, os.ErrNotExist) {
-		return fail(codeError, "permesso init, then permesso serve; or name another --home", "no gate lives in %s", h.layout.Home)
+		return fail(exitError, "run permesso init, then permesso serve; or name another home: --home, or sudo -u permesso for the system's daemon", "no daemon for this user in %s", h.layout.Home)
 	}
 	return err
 }
@@ -101,7 +101,7 @@ func (a *app) printEntry(l audit.Line) error {
 	return err
 }
 
-// entryLine is an entry on one line. What stands in it may be an agent's.
+// entryLine formats an entry as one line. Values may come from an agent, so they are escaped.
 func entryLine(e approval.Entry) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s %s", e.Seq, e.Time.Local().Format(time.DateTime), chat.Escape(string(e.Event)))
@@ -136,18 +136,18 @@ func entryLine(e approval.Entry) string {
 func (a *app) auditProveCmd() *cobra.Command {
 	var event string
 	c := &cobra.Command{
-		Use: "prove ID", Short: "Print a proof that an entry is in the log, for somebody who has only the public key",
-		Long: "Print a proof that an entry is in the log, for somebody who has only the public key.\n\n" +
-			"Of the entries of the request it takes the one that holds the receipt, or else the last; --event names another.\n" + idHelp,
+		Use: "prove ID", Short: "Print a proof that the log holds an entry",
+		Long: "Print a proof that the log holds an entry. The public key is enough to verify it.\n\n" +
+			"The entry is the request's entry with the receipt, or else its last one; --event selects another.\n" + idHelp,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeIDs,
 		RunE: func(_ *cobra.Command, pos []string) error { return a.auditProve(pos[0], event) },
 	}
-	c.Flags().StringVar(&event, "event", "", "the `event` of the entry, such as executed")
+	c.Flags().StringVar(&event, "event", "", "`event` of the entry, such as executed")
 	return c
 }
 
 func (a *app) auditProve(typed, event string) error {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (a *app) auditProve(typed, event string) error {
 		ws, id = "", ws
 	}
 	if len(id) < 4 {
-		return fail(codeUsage, "permesso audit tail lists them", "%q: type at least 4 digits of the id", typed)
+		return fail(exitUsage, "permesso audit tail lists the entries", "ID %q is too short: give at least 4 digits", typed)
 	}
 	requests := map[approval.Key]bool{}
 	proofs, err := audit.Prove(h.fs, h.layout.Audit(), known, func(e approval.Entry) bool {
@@ -174,10 +174,10 @@ func (a *app) auditProve(typed, event string) error {
 	case err != nil:
 		return refusedIfTampered(err)
 	case len(proofs) == 0:
-		return fail(codeRefused, "an entry is signed within seconds while the gate runs; permesso audit tail lists them",
-			"%s: no signed entry", typed)
+		return fail(exitRefused, "a running daemon signs entries within seconds; permesso audit tail lists the entries",
+			"no signed entry for %s", typed)
 	case len(requests) > 1:
-		return fail(codeRefused, "type more digits, or WORKSPACE/ID", "%q fits %d requests", typed, len(requests))
+		return fail(exitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(requests))
 	}
 	b, err := pickProof(proofs).Encode()
 	if err != nil {
@@ -187,7 +187,7 @@ func (a *app) auditProve(typed, event string) error {
 	return err
 }
 
-// pickProof prefers the entry that was written before anything ran.
+// pickProof prefers the entry that was written before the execution.
 func pickProof(proofs []*audit.Proof) *audit.Proof {
 	for _, p := range slices.Backward(proofs) {
 		for _, event := range []approval.Event{approval.EventApproved, approval.EventAutoApproved} {
@@ -199,8 +199,8 @@ func pickProof(proofs []*audit.Proof) *audit.Proof {
 	return proofs[len(proofs)-1]
 }
 
-// proven is what verify-proof says.
-type proven struct {
+// proofResult is what verify-proof --json prints.
+type proofResult struct {
 	Entry  approval.Entry `json:"entry"`
 	Origin string         `json:"origin"`
 	Size   int64          `json:"size"`
@@ -210,7 +210,7 @@ type proven struct {
 func (a *app) auditVerifyProofCmd() *cobra.Command {
 	var key string
 	c := &cobra.Command{
-		Use: "verify-proof FILE", Short: "Check a proof with nothing but the public key; - is standard input", Args: cobra.ExactArgs(1),
+		Use: "verify-proof FILE", Short: "Verify a proof with the public key alone (- is standard input)", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(_ *cobra.Command, pos []string) error {
 			b, err := a.readFile(pos[0])
@@ -223,14 +223,14 @@ func (a *app) auditVerifyProofCmd() *cobra.Command {
 			}
 			p, err := audit.ParseProof(b)
 			if err != nil {
-				return fail(codeRefused, "", "%w", err)
+				return fail(exitRefused, "", "%w", err)
 			}
 			e, c, err := p.Verify(v.Known())
 			if err != nil {
-				return fail(codeRefused, "", "%w", err)
+				return fail(exitRefused, "", "%w", err)
 			}
-			return a.print(proven{e, c.Origin, c.Size, c.Root.String()},
-				fmt.Sprintf("proven: entry %d of the %d that %s signed\n%s", e.Seq, c.Size, c.Origin, entryLine(e)))
+			return a.print(proofResult{e, c.Origin, c.Size, c.Root.String()},
+				fmt.Sprintf("OK: entry %d is among the %d entries that %s signed\n%s", e.Seq, c.Size, c.Origin, entryLine(e)))
 		},
 	}
 	c.Flags().StringVar(&key, "key", "", "public key `file` (default: the keys of this home)")
@@ -239,9 +239,9 @@ func (a *app) auditVerifyProofCmd() *cobra.Command {
 
 func (a *app) auditCheckpointCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "checkpoint", Short: "Print the newest signed checkpoint, to be kept elsewhere", Args: cobra.NoArgs,
+		Use: "checkpoint", Short: "Print the newest signed checkpoint, to keep on another host", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := a.house()
+			h, err := a.instance()
 			if err != nil {
 				return err
 			}
@@ -254,7 +254,7 @@ func (a *app) auditCheckpointCmd() *cobra.Command {
 				return refusedIfTampered(err)
 			}
 			if c == nil {
-				return fail(codeRefused, "start the gate: it signs its log within seconds", "there is no checkpoint yet")
+				return fail(exitRefused, "start the daemon: it signs its log within seconds", "the log has no checkpoint yet")
 			}
 			return a.print(map[string]any{
 				"origin": c.Origin, "size": c.Size, "root": c.Root.String(), "foot": c.Foot(), "checkpoint": c.Note,
@@ -265,9 +265,9 @@ func (a *app) auditCheckpointCmd() *cobra.Command {
 
 func (a *app) auditKeysCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "keys", Short: "List the public keys that sign receipts and the log, the current one first", Args: cobra.NoArgs,
+		Use: "keys", Short: "List the public keys that sign receipts and the log, newest first", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := a.house()
+			h, err := a.instance()
 			if err != nil {
 				return err
 			}
@@ -293,14 +293,14 @@ func (a *app) auditKeysCmd() *cobra.Command {
 
 func (a *app) auditRotateCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "rotate-key", Short: "Replace the signing key; the old one signs the new one and stays good for what it signed", Args: cobra.NoArgs,
-		Long: "Replace the signing key. The old one signs the new one, is then gone, and stays good for what it signed.\n" +
-			"It needs the daemon to be stopped.",
+		Use: "rotate-key", Short: "Replace the signing key", Args: cobra.NoArgs,
+		Long: "Replace the signing key. The old key signs the new key and is then deleted. What it signed stays valid.\n" +
+			"The daemon must be stopped.",
 		RunE: func(*cobra.Command, []string) error {
-			if _, _, err := a.existing(); err != nil {
+			if _, _, err := a.openHome(); err != nil {
 				return err
 			}
-			h, err := a.house()
+			h, err := a.instance()
 			if err != nil {
 				return err
 			}
@@ -309,15 +309,15 @@ func (a *app) auditRotateCmd() *cobra.Command {
 				return err
 			}
 			return a.print(map[string]string{"key": public}, "new key  "+public+
-				"\ngive it to whoever checks receipts or proofs: permesso audit keys lists all")
+				"\ngive it to every verifier of receipts or proofs; permesso audit keys lists all keys")
 		},
 	}
 }
 
-// rotateKey writes the entry before the key counts: an entry without a rotation
-// is possible, never the reverse.
-func (h *house) rotateKey() (public string, err error) {
-	release, err := lockPatiently(h.store)
+// rotateKey writes the audit entry before the new key takes effect: an entry
+// without a rotation is possible, never the reverse.
+func (h *instance) rotateKey() (public string, err error) {
+	release, err := lockWithRetry(h.store)
 	if err != nil {
 		return "", err
 	}
@@ -341,26 +341,26 @@ func (h *house) rotateKey() (public string, err error) {
 	if err := errors.Join(err, log.Close()); err != nil {
 		return "", err
 	}
-	// From now on the new key vouches for the whole log.
+	// The new key signs the whole log again.
 	if log, err = h.openAudit(k); err != nil {
 		return "", err
 	}
 	return k.signer.Public(), errors.Join(log.Checkpoint(), log.Close())
 }
 
-// refusedIfTampered gives a log that is not good its exit code.
+// refusedIfTampered adds the exit code to an error of a log that does not verify.
 func refusedIfTampered(err error) error {
 	for _, bad := range []error{audit.ErrTampered, audit.ErrDamaged, audit.ErrNotSigned, audit.ErrNotProven} {
 		if errors.Is(err, bad) {
-			return &exit{code: codeRefused, err: err}
+			return &exit{code: exitRefused, err: err}
 		}
 	}
 	return err
 }
 
-// believed are the keys to verify with: those of this home, if the given one,
-// where one is given, is among them; otherwise that one alone.
-func (h *house) believed(keyFile string) (note.Verifiers, error) {
+// trustedKeys returns the keys to verify with: all keys of this home if keyFile
+// is empty or one of them, otherwise keyFile alone.
+func (h *instance) trustedKeys(keyFile string) (note.Verifiers, error) {
 	if keyFile == "" {
 		return h.auditKeys()
 	}

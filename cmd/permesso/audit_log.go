@@ -16,12 +16,12 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-// completeSlack is how much older than the newest entry a record may be whose
-// entries a crash can have taken away: generous, for clocks that jump.
+// completeSlack is how much older than the newest entry a record may be and
+// still have lost its entries in a crash. It allows for clocks that jump.
 const completeSlack = 24 * time.Hour
 
 // openAudit opens the log to write to it. The caller holds the lock.
-func (h *house) openAudit(k *keys) (*audit.Log, error) {
+func (h *instance) openAudit(k *keys) (*audit.Log, error) {
 	known, err := h.auditKeys()
 	if err != nil {
 		return nil, err
@@ -29,8 +29,8 @@ func (h *house) openAudit(k *keys) (*audit.Log, error) {
 	return audit.OpenSigned(h.fs, h.layout.Audit(), time.Now, audit.Keys{Signer: k.signer.NoteSigner(), Known: known})
 }
 
-// auditKeys are the keys that may have signed the log.
-func (h *house) auditKeys() (note.Verifiers, error) {
+// auditKeys returns the keys that may have signed the log.
+func (h *instance) auditKeys() (note.Verifiers, error) {
 	v, err := receipt.LoadVerifier(h.fs, h.layout.Keys())
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (h *house) auditKeys() (note.Verifiers, error) {
 	return v.Known(), nil
 }
 
-// auditFoot is what stands at the foot of a card, or nothing.
+// auditFoot returns the last line of a message, "" without a checkpoint.
 func auditFoot(c *audit.Checkpoint) string {
 	if c == nil {
 		return ""
@@ -46,21 +46,21 @@ func auditFoot(c *audit.Checkpoint) string {
 	return "log " + c.Foot()
 }
 
-// auditFoot is the foot for a command that only looks.
-func (h *house) auditFoot() string {
+// auditFoot returns the last line of a message for a command that only reads.
+func (h *instance) auditFoot() string {
 	known, err := h.auditKeys()
 	if err != nil {
 		return ""
 	}
 	c, err := audit.Newest(h.fs, h.layout.Audit(), known)
 	if err != nil {
-		return "" // audit verify tells
+		return "" // audit verify reports it
 	}
 	return auditFoot(c)
 }
 
-// completeAudit adds what a crash took out of the log, from the records and
-// receipts. After a clean stop there is nothing to do.
+// completeAudit adds the entries that a crash removed from the log, from the
+// records and receipts. After a clean stop there are none.
 func (s *server) completeAudit() error {
 	last := s.audit.Found()
 	if last.Event == approval.EventStopped {
@@ -76,13 +76,13 @@ func (s *server) completeAudit() error {
 	}
 	added, err := s.audit.Complete(want)
 	if added > 0 {
-		s.log.Warn().Msgf("the audit log lacked %d entries after a crash: completed from the records", added)
+		s.log.Warn().Msgf("audit log: restored %d entries missing after a crash from the records", added)
 	}
 	return err
 }
 
-// auditable are the entries that the records changed since then, and all
-// claims, stand for.
+// auditable returns the entries that the log must hold for all claims and for
+// the records changed since then.
 func (s *server) auditable(since time.Time) ([]approval.Entry, error) {
 	names, err := s.store.Workspaces()
 	if err != nil {
@@ -109,13 +109,13 @@ func (s *server) recordEntries(v *gate.Viewer, ws string, since time.Time) ([]ap
 	err := s.eachRecord(v, ws, since, func(rec *approval.Record) {
 		want = append(want, v.RecordEntries(rec, settingsOf(s.cfg).Tool)...)
 	}, func(k approval.Key, err error) {
-		s.log.Warn().Str("ws", ws).Str("id", k.ID).Err(err).Msg("read record for the audit log")
+		s.log.Warn().Str("ws", ws).Str("id", k.ID).Err(err).Msg("read record for the audit log failed")
 	})
 	return want, err
 }
 
-// eachRecord opens the records of a workspace that were written since then.
-func (h *house) eachRecord(v *gate.Viewer, ws string, since time.Time, each func(*approval.Record), bad func(approval.Key, error)) error {
+// eachRecord reads the records of a workspace that changed since then.
+func (h *instance) eachRecord(v *gate.Viewer, ws string, since time.Time, each func(*approval.Record), bad func(approval.Key, error)) error {
 	ids, _, err := h.store.List(approval.DocRecord, ws)
 	if err != nil {
 		return fmt.Errorf("list records of %s: %w", ws, err)
@@ -142,13 +142,13 @@ func (h *house) eachRecord(v *gate.Viewer, ws string, since time.Time, each func
 func (s *server) claimEntries(v *gate.Viewer, ws string) ([]approval.Entry, error) {
 	ids, _, err := s.store.List(approval.DocClaim, ws)
 	if err != nil {
-		return nil, fmt.Errorf("list receipts of %s: %w", ws, err)
+		return nil, fmt.Errorf("list claims of %s: %w", ws, err)
 	}
 	var want []approval.Entry
 	for _, id := range ids {
 		entries, err := v.ClaimEntries(approval.Key{Workspace: ws, ID: id}, settingsOf(s.cfg).Tool)
-		if err != nil { // the gate will stop at it too, and say so
-			s.log.Warn().Str("ws", ws).Str("id", id).Err(err).Msg("read receipt for the audit log")
+		if err != nil { // recovery will fail on it too, and log it
+			s.log.Warn().Str("ws", ws).Str("id", id).Err(err).Msg("read claim for the audit log failed")
 			continue
 		}
 		want = append(want, entries...)

@@ -12,47 +12,47 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-// witnesses are what somebody kept.
-type witnesses struct {
+// keptProofs are proofs that were kept outside this home.
+type keptProofs struct {
 	checkpoints, feet, receipts []string
 	key                         string
 }
 
 func (a *app) auditVerifyCmd() *cobra.Command {
-	var w witnesses
+	var w keptProofs
 	c := &cobra.Command{
-		Use: "verify", Short: "Verify the audit log: that nothing was changed, added or removed", Args: cobra.NoArgs,
-		Long: "Verify the audit log: that nothing was changed, added or removed.\n\n" +
-			"It reads every entry, computes the tree anew and holds it against every signed checkpoint and every receipt in\n" +
-			"this home. Somebody who can write here can cut the end off, with its checkpoints and records; that shows only\n" +
-			"against something kept elsewhere: the foot of a message, a checkpoint, a receipt. It works while the gate runs.\n" +
-			"The exit code is 6 where the log is not what it was.",
+		Use: "verify", Short: "Verify that the audit log is unchanged", Args: cobra.NoArgs,
+		Long: "Verify that no entry of the audit log was changed, added or removed.\n\n" +
+			"It reads every entry, recomputes the tree and compares it with every signed checkpoint and receipt in this home.\n" +
+			"A process that can write here can cut off the end of the log together with its checkpoints and records. Only\n" +
+			"a proof kept elsewhere shows that: a message's last line, a checkpoint, a receipt. The daemon may be running.\n" +
+			"The exit code is 6 if the log does not verify.",
 		RunE: func(*cobra.Command, []string) error { return a.auditVerify(w) },
 	}
-	c.Flags().StringArrayVar(&w.checkpoints, "checkpoint", nil, "also against a kept checkpoint, a `file` (again for more)")
-	c.Flags().StringArrayVar(&w.feet, "foot", nil, "also against the `foot` of a message, \"1042 9f3c\" (again for more)")
-	c.Flags().StringArrayVar(&w.receipts, "receipt", nil, "also against a kept receipt or response, a `file` (again for more)")
-	c.Flags().StringVar(&w.key, "key", "", "believe this public key `file` and those that follow from it (default: the keys of this home)")
+	c.Flags().StringArrayVar(&w.checkpoints, "checkpoint", nil, "compare with a kept checkpoint `file`; may be repeated")
+	c.Flags().StringArrayVar(&w.feet, "foot", nil, "compare with the `foot` of a message, \"1042 9f3c\"; may be repeated")
+	c.Flags().StringArrayVar(&w.receipts, "receipt", nil, "compare with a kept receipt or response `file`; may be repeated")
+	c.Flags().StringVar(&w.key, "key", "", "trust this public key `file` and its successors (default: the keys of this home)")
 	return c
 }
 
-func (a *app) auditVerify(w witnesses) error {
-	h, err := a.house()
+func (a *app) auditVerify(w keptProofs) error {
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}
 	c := &audit.Check{FS: h.fs, Dir: h.layout.Audit(), Progress: a.percent("verifying")}
-	if c.Keys, err = h.believed(w.key); err != nil {
-		return a.noLog(h, err)
+	if c.Keys, err = h.trustedKeys(w.key); err != nil {
+		return a.explainNoLog(h, err)
 	}
-	if err := a.takeWitnesses(c, w); err != nil {
+	if err := a.addKeptProofs(c, w); err != nil {
 		return err
 	}
-	note := h.heldReceipts(c.Receipts)
+	note := h.addReceipts(c.Receipts)
 	report, err := c.Run()
 	if err != nil {
 		a.endProgress()
-		return a.noLog(h, refusedIfTampered(err))
+		return a.explainNoLog(h, refusedIfTampered(err))
 	}
 	if note != "" {
 		report.Notes = append(report.Notes, note)
@@ -62,18 +62,18 @@ func (a *app) auditVerify(w witnesses) error {
 
 func describeReport(r *audit.Report) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "in order: %d entries, %d of them signed; %d checkpoints, %d other witnesses", r.Entries, r.Signed, r.Checkpoints, r.Witnesses)
+	fmt.Fprintf(&b, "OK: %d entries unchanged, %d signed, %d checkpoints, %d other proofs", r.Entries, r.Signed, r.Checkpoints, r.Witnesses)
 	for _, n := range r.Notes {
 		b.WriteString("\nnote: " + n)
 	}
 	return b.String()
 }
 
-func (a *app) takeWitnesses(c *audit.Check, w witnesses) error {
+func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
 	for _, text := range w.feet {
 		f, err := audit.ParseFoot(text)
 		if err != nil {
-			return &exit{code: codeUsage, err: err}
+			return &exit{code: exitUsage, err: err}
 		}
 		c.Feet = append(c.Feet, f)
 	}
@@ -95,9 +95,9 @@ func (a *app) takeWitnesses(c *audit.Check, w witnesses) error {
 	return nil
 }
 
-// heldReceipts adds the receipts of all records in this home, and says why not
-// where it cannot.
-func (h *house) heldReceipts(into map[string]string) (note string) {
+// addReceipts adds the receipts of all records in this home. The note says
+// which ones it could not read.
+func (h *instance) addReceipts(into map[string]string) (note string) {
 	k, err := h.loadKeys()
 	if err != nil {
 		return "records not compared: " + firstLine(err)
@@ -119,7 +119,7 @@ func (h *house) heldReceipts(into map[string]string) (note string) {
 		}
 	}
 	if bad > 0 {
-		return fmt.Sprintf("%d records cannot be read and were not compared", bad)
+		return fmt.Sprintf("%d unreadable records were not compared", bad)
 	}
 	return ""
 }
@@ -129,7 +129,7 @@ func firstLine(err error) string {
 	return line
 }
 
-// percent draws a line on a terminal, and nothing elsewhere.
+// percent returns a progress function for a terminal, nil otherwise.
 func (a *app) percent(what string) func(done, total int64) {
 	if !terminal(a.Err) {
 		return nil

@@ -16,60 +16,59 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// channel reaches people from inside the daemon. Run ends with ctx, or with an
-// error after which it is started again.
+// channel reaches people from inside the daemon. If Run returns before ctx
+// ends, the channel is restarted.
 type channel interface {
 	Run(ctx context.Context) error
 }
 
-// kind is one kind of channel. settings is what it is to be started anew for
-// when it changes; nil where the configuration does not name it. All else it
-// asks for when it needs it, as the configuration has it then.
+// kind is one kind of channel. A change of settings restarts the channel; nil
+// means that it is not configured. A channel reads all other configuration
+// when it needs it.
 type kind struct {
 	name     string
 	settings func(cfg *config.Config) any
 	open     func(s *server, changes <-chan approval.Key) (channel, error)
 }
 
-// kinds are the channels that there are.
 func kinds() []kind {
 	return []kind{telegramKind(), emailKind()}
 }
 
-// channels keeps the configured channels at work.
+// channels runs the configured channels.
 type channels struct {
-	s       *server
-	kinds   []kind
-	knock   chan struct{} // the configuration may have changed
-	mu      sync.Mutex
-	at      map[string]*atWork
-	backoff time.Duration // the first wait after a channel failed; 0: a second
+	s             *server
+	kinds         []kind
+	configChanged chan struct{} // signals that the configuration may have changed
+	mu            sync.Mutex
+	active        map[string]*runningChannel
+	backoff       time.Duration // first delay after a channel failed; 0: one second
 }
 
-// atWork is a channel that runs, or waits to be started again.
-type atWork struct {
+// runningChannel is a channel that runs or waits for its restart.
+type runningChannel struct {
 	settings any
 	changes  chan approval.Key
 	stop     context.CancelFunc
 	done     chan struct{}
-	now      channel // nil: it is not up
+	now      channel // nil while it does not run
 }
 
-// Run starts and stops channels as the configuration names them, until ctx ends.
+// Run starts and stops channels as configured, until ctx ends.
 func (c *channels) Run(ctx context.Context) {
 	defer c.stopAll()
 	for {
-		c.match(ctx)
+		c.reconcile(ctx)
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.knock:
+		case <-c.configChanged:
 		}
 	}
 }
 
-// match brings what runs into line with the configuration.
-func (c *channels) match(ctx context.Context) {
+// reconcile starts and stops channels so that they match the configuration.
+func (c *channels) reconcile(ctx context.Context) {
 	cfg := c.s.conf()
 	for _, k := range c.kinds {
 		want, now := k.settings(cfg), c.running(k.name)
@@ -85,34 +84,34 @@ func (c *channels) match(ctx context.Context) {
 	}
 }
 
-func (c *channels) running(name string) *atWork {
+func (c *channels) running(name string) *runningChannel {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.at[name]
+	return c.active[name]
 }
 
 func (c *channels) begin(ctx context.Context, k kind, settings any) {
 	inner, stop := context.WithCancel(ctx)
-	w := &atWork{settings: settings, changes: make(chan approval.Key, 256), stop: stop, done: make(chan struct{})}
+	w := &runningChannel{settings: settings, changes: make(chan approval.Key, 256), stop: stop, done: make(chan struct{})}
 	c.mu.Lock()
-	if c.at == nil {
-		c.at = map[string]*atWork{}
+	if c.active == nil {
+		c.active = map[string]*runningChannel{}
 	}
-	c.at[k.name] = w
+	c.active[k.name] = w
 	c.mu.Unlock()
 	go func() {
 		defer close(w.done)
-		c.keep(inner, k, w.changes)
+		c.supervise(inner, k, w.changes)
 	}()
 }
 
-func (c *channels) end(name string, w *atWork) {
+func (c *channels) end(name string, w *runningChannel) {
 	w.stop()
 	<-w.done
 	c.mu.Lock()
-	delete(c.at, name)
+	delete(c.active, name)
 	c.mu.Unlock()
-	c.s.health.Clear(channelProblem(name))
+	c.s.health.Clear(channelIssue(name))
 }
 
 func (c *channels) stopAll() {
@@ -123,17 +122,17 @@ func (c *channels) stopAll() {
 	}
 }
 
-// The waits between two attempts to start a channel that fails.
+// The delays between two attempts to start a channel.
 const (
 	firstRestart   = time.Second
 	longestRestart = time.Minute
 )
 
-func channelProblem(name string) string { return "channel " + name }
+func channelIssue(name string) string { return "channel " + name }
 
-// keep runs a channel, and starts it again where it fails: a network that is
-// down, or a mistake in the settings, must not end the gate.
-func (c *channels) keep(ctx context.Context, k kind, changes <-chan approval.Key) {
+// supervise runs a channel and restarts it when it fails, so that a broken network
+// or a wrong setting does not end the daemon.
+func (c *channels) supervise(ctx context.Context, k kind, changes <-chan approval.Key) {
 	first := c.backoff
 	if first <= 0 {
 		first = firstRestart
@@ -141,27 +140,27 @@ func (c *channels) keep(ctx context.Context, k kind, changes <-chan approval.Key
 	wait := first
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := c.attempt(ctx, k, changes)
+		err := c.runOnce(ctx, k, changes)
 		if ctx.Err() != nil {
 			return
 		}
 		if err == nil {
-			err = errors.New("it stopped by itself")
+			err = errors.New("channel stopped unexpectedly")
 		}
 		if time.Since(began) > longestRestart {
 			wait = first
 		}
-		c.s.log.Error().Str("via", k.name).Err(err).Dur("again_in", wait).Msg("channel")
-		c.s.health.Set(channelProblem(k.name), fmt.Sprintf("%s reaches nobody: %v", k.name, err), "permesso doctor")
-		if pauseFor(ctx, wait) != nil {
+		c.s.log.Error().Str("via", k.name).Err(err).Dur("again_in", wait).Msg("channel failed")
+		c.s.health.Set(channelIssue(k.name), fmt.Sprintf("channel %s is down: %v", k.name, err), "permesso doctor")
+		if sleep(ctx, wait) != nil {
 			return
 		}
 		wait = min(2*wait, longestRestart)
 	}
 }
 
-// attempt is one life of a channel. A channel that panics is one that fails.
-func (c *channels) attempt(ctx context.Context, k kind, changes <-chan approval.Key) (err error) {
+// runOnce runs a channel once. A panic is an error.
+func (c *channels) runOnce(ctx context.Context, k kind, changes <-chan approval.Key) (err error) {
 	defer func() {
 		if what := recover(); what != nil {
 			err = fmt.Errorf("%s panicked: %v", k.name, what)
@@ -171,36 +170,35 @@ func (c *channels) attempt(ctx context.Context, k kind, changes <-chan approval.
 	if err != nil {
 		return err
 	}
-	c.is(k.name, ch)
-	defer c.is(k.name, nil)
+	c.setRunning(k.name, ch)
+	defer c.setRunning(k.name, nil)
 	return ch.Run(ctx)
 }
 
-// is notes which channel is up under a name.
-func (c *channels) is(name string, ch channel) {
+func (c *channels) setRunning(name string, ch channel) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w := c.at[name]; w != nil {
+	if w := c.active[name]; w != nil {
 		w.now = ch
 	}
 }
 
-// up is the channel that is up under a name, nil where none is.
-func (c *channels) up(name string) channel {
+// current returns the running channel of a name, nil if it does not run.
+func (c *channels) current(name string) channel {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w := c.at[name]; w != nil {
+	if w := c.active[name]; w != nil {
 		return w.now
 	}
 	return nil
 }
 
-// changed passes a hint on to every channel; one that does not keep up looks by
-// itself.
+// changed sends a hint to every channel. A channel with a full buffer finds
+// the change by its own polling.
 func (c *channels) changed(k approval.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, w := range c.at {
+	for _, w := range c.active {
 		select {
 		case w.changes <- k:
 		default:
@@ -208,58 +206,58 @@ func (c *channels) changed(k approval.Key) {
 	}
 }
 
-// alerter is a channel that passes a sentence on to a workspace's people.
+// alerter is a channel that can send a sentence to a workspace's approvers.
 type alerter interface {
 	Alert(workspace, text string)
 }
 
-// alert tells a workspace's people by every channel but one.
+// alert sends text to a workspace's approvers by every channel but from.
 func (c *channels) alert(from, ws, text string) {
 	c.s.log.Warn().Str("via", from).Str("ws", ws).Msg(text)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name, w := range c.at {
+	for name, w := range c.active {
 		if a, ok := w.now.(alerter); ok && name != from {
 			go a.Alert(ws, text)
 		}
 	}
 }
 
-// reconfigured has the channels look at the configuration again.
+// reconfigured makes Run compare the channels with the configuration.
 func (c *channels) reconfigured() {
 	select {
-	case c.knock <- struct{}{}:
-	default: // somebody has knocked already
+	case c.configChanged <- struct{}{}:
+	default: // a signal is pending already
 	}
 }
 
-// room is what a channel inside the daemon is furnished with.
-type room struct {
-	name     string // of the channel
-	s        *server
-	decider  *gate.Decider
-	viewer   *gate.Viewer
-	notebook *ipc.SentStore
+// channelEnv is what the daemon gives to a channel.
+type channelEnv struct {
+	name      string // the channel's
+	s         *server
+	decider   *gate.Decider
+	viewer    *gate.Viewer
+	sentStore *ipc.SentStore
 }
 
-func (s *server) room(name string) *room {
-	return &room{name, s, s.decider(s.keys, s), s.viewer(s.keys), &ipc.SentStore{Store: s.store, Channel: name}}
+func (s *server) channelEnv(name string) *channelEnv {
+	return &channelEnv{name, s, s.decider(s.keys, s), s.viewer(s.keys), &ipc.SentStore{Store: s.store, Channel: name}}
 }
 
-// workspaces are those whose people are asked here, sorted.
-func (r *room) workspaces() []string {
+// workspaces returns the workspaces that use this channel, sorted.
+func (r *channelEnv) workspaces() []string {
 	cfg := r.s.conf()
 	return slices.DeleteFunc(sortedNames(cfg), func(ws string) bool {
 		return !slices.Contains(cfg.Workspaces[ws].Channels, r.name)
 	})
 }
 
-// Waiting implements chat.Viewer: what waits and is to be asked here.
-func (r *room) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
+// Waiting implements chat.Viewer: the pending requests to send by this channel.
+func (r *channelEnv) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
 	own := r.workspaces()
 	asked := slices.DeleteFunc(slices.Clone(workspaces), func(ws string) bool { return !slices.Contains(own, ws) })
 	if len(asked) == 0 {
-		return nil, nil // not nil, which means every workspace
+		return nil, nil // an empty list would mean every workspace
 	}
 	list, err := r.viewer.Waiting(ctx, asked)
 	return slices.DeleteFunc(list, func(w approval.Waiting) bool {
@@ -267,19 +265,19 @@ func (r *room) Waiting(ctx context.Context, workspaces []string) ([]approval.Wai
 	}), err
 }
 
-// asks says whether a request is asked here: its client may want it asked elsewhere alone.
-func (r *room) asks(p *approval.Pending) bool { return p.AskOn == "" || p.AskOn == r.name }
+// asks reports whether a request goes to this channel. Its client may name another.
+func (r *channelEnv) asks(p *approval.Pending) bool { return p.AskOn == "" || p.AskOn == r.name }
 
 // Find implements chat.Finder.
-func (r *room) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
+func (r *channelEnv) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
 	if len(workspaces) == 0 {
 		return nil, nil
 	}
 	return r.viewer.Find(ctx, workspaces, prefix)
 }
 
-// style is how people are shown things here, in a language.
-func (r *room) style(language string) chat.Style {
+// style returns the style of messages in a language, the configured one if "".
+func (r *channelEnv) style(language string) chat.Style {
 	style := r.s.style()
 	style.WouldAllow, style.Earlier = r.s.memory.wouldAllow, earlier(r.viewer)
 	if language != "" {
@@ -288,31 +286,31 @@ func (r *room) style(language string) chat.Style {
 	return style
 }
 
-// interceptor understands what people write here and has it decided.
-func (r *room) interceptor() *chat.Interceptor {
-	decider := afresh(func() *gate.Decider { return r.s.decider(r.s.keys, r.s) })
+// interceptor parses the messages of this channel and applies their decisions.
+func (r *channelEnv) interceptor() *chat.Interceptor {
+	decider := freshDecider(func() *gate.Decider { return r.s.decider(r.s.keys, r.s) })
 	return &chat.Interceptor{
 		Decider: decider, Viewer: r, Zone: time.Local, Redact: newRedaction(), Revoker: revoker{r.s.memory, decider},
-		CanDecide: decider.Standing, Paused: r.s.pausedIn,
+		CanDecide: decider.CanDecide, Paused: r.s.pausedIn,
 	}
 }
 
-// problem notes what people should see to, in status and doctor; "" ends it.
-func (r *room) problem(what, hint string) {
+// reportIssue reports an issue of this channel to status and doctor; "" clears it.
+func (r *channelEnv) reportIssue(what, hint string) {
 	if what == "" {
-		r.s.health.Clear(channelProblem(r.name))
+		r.s.health.Clear(channelIssue(r.name))
 		return
 	}
-	r.s.health.Set(channelProblem(r.name), what, hint)
+	r.s.health.Set(channelIssue(r.name), what, hint)
 }
 
-// alert has people told, by the other channels, what this one cannot tell them.
-func (r *room) alert(ws, text string) { r.s.reach.alert(r.name, ws, text) }
+// alert sends text by the other channels, because this one cannot.
+func (r *channelEnv) alert(ws, text string) { r.s.channels.alert(r.name, ws, text) }
 
-// foot is what a card ends with.
-func (r *room) foot() string { return auditFoot(r.s.audit.Newest()) }
+// foot returns the last line of a message.
+func (r *channelEnv) foot() string { return auditFoot(r.s.audit.Newest()) }
 
-// peopleOf are those who may decide in a workspace.
+// peopleOf returns the approvers who may decide in a workspace.
 func peopleOf(cfg *config.Config, ws string) []approval.Approver {
 	var all []approval.Approver
 	for _, name := range cfg.Workspaces[ws].Approvers {
@@ -324,8 +322,8 @@ func peopleOf(cfg *config.Config, ws string) []approval.Approver {
 }
 
 var (
-	_ chat.Viewer     = (*room)(nil)
-	_ chat.Finder     = (*room)(nil)
+	_ chat.Viewer     = (*channelEnv)(nil)
+	_ chat.Finder     = (*channelEnv)(nil)
 	_ chat.SentStore  = (*ipc.SentStore)(nil)
 	_ chat.StateStore = (*ipc.StateStore)(nil)
 )

@@ -21,8 +21,8 @@ func (f channelFunc) Run(ctx context.Context) error { return f(ctx) }
 // reaching runs channels of these kinds over cfg until the test ends.
 func reaching(t *testing.T, cfg *config.Config, kinds ...kind) *channels {
 	t.Helper()
-	s := &server{house: &house{cfg: cfg}, health: &health{}}
-	c := &channels{s: s, kinds: kinds, knock: make(chan struct{}, 1), backoff: time.Millisecond}
+	s := &server{instance: &instance{cfg: cfg}, health: &health{}}
+	c := &channels{s: s, kinds: kinds, configChanged: make(chan struct{}, 1), backoff: time.Millisecond}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); c.Run(ctx) }()
@@ -67,8 +67,8 @@ func TestAChannelThatFailsIsStartedAgain(t *testing.T) {
 	within(t, "a third life", third)
 	c.s.health.mu.Lock()
 	defer c.s.health.mu.Unlock()
-	require.Contains(t, c.s.health.problems["channel shaky"].What, "panicked")
-	require.NotContains(t, c.s.health.problems, "channel other")
+	require.Contains(t, c.s.health.issues["channel shaky"].What, "panicked")
+	require.NotContains(t, c.s.health.issues, "channel other")
 }
 
 // What the configuration no longer names ends, and what changed is started anew.

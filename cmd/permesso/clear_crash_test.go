@@ -27,11 +27,11 @@ func TestAClearingSurvivesEveryCut(t *testing.T) {
 	layout := ipc.Layout{Home: "/home"}
 	memoryOn := func(disk *crashfs.Disk, log []approval.Entry) *memory {
 		proc := disk.Process("daemon")
-		h := &house{cfg: config.Default(), layout: layout, fs: proc, store: &ipc.Store{FS: proc, Layout: layout}}
+		h := &instance{cfg: config.Default(), layout: layout, fs: proc, store: &ipc.Store{FS: proc, Layout: layout}}
 		m, err := h.bareMemory(zerolog.Nop())
 		require.NoError(t, err)
 		m.keys = &keys{seal: key}
-		m.blank()
+		m.reset()
 		for _, x := range log {
 			m.learn(x)
 		}

@@ -21,39 +21,39 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// The exit codes, as the package comment explains them.
+// Exit codes, see the package comment.
 const (
-	codeDone    = 0
-	codeError   = 1
-	codeUsage   = 2
-	codeNotRun  = 3
-	codeFailed  = 4
-	codeWaiting = 5
-	codeRefused = 6
-	codeLocked  = 7
-	codeUnwell  = 8
-	codeSick    = 9
+	exitOK       = 0
+	exitError    = 1
+	exitUsage    = 2
+	exitNotRun   = 3
+	exitFailed   = 4
+	exitTimeout  = 5
+	exitRefused  = 6
+	exitLocked   = 7
+	exitWarnings = 8
+	exitErrors   = 9
 )
 
-// Main is the program with its surroundings.
+// Main is the program and its environment.
 type Main struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Env      func(string) string
 }
 
-// app is one call of the program.
+// app is one run of the program.
 type app struct {
 	Main
 	ctx        context.Context
 	configFlag string
 	homeFlag   string
-	scriptFlag string // serve's
+	scriptFlag string // of serve
 	json       bool
-	serving    bool // this process is the daemon, or about to be
+	serving    bool // this process is the daemon
 }
 
-// exit is an error with an exit code and, where there is advice, a hint.
+// exit is an error with an exit code and an optional hint.
 type exit struct {
 	code int
 	err  error
@@ -77,28 +77,28 @@ func (m Main) Run(ctx context.Context, args []string) int {
 	root.SetErr(m.Err)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return codeDone
+		return exitOK
 	}
 	return a.report(err)
 }
 
-// report says what went wrong: one line, then a hint.
+// report prints the error and its hint, and returns the exit code.
 func (a *app) report(err error) int {
-	code, hint := codeError, ""
+	code, hint := exitError, ""
 	var e *exit
 	var ref *approval.Refusal
 	switch {
 	case errors.As(err, &e):
 		code, hint = e.code, e.hint
 	case errors.As(err, &ref):
-		code = codeRefused
+		code = exitRefused
 	case errors.Is(err, approval.ErrUnsynced):
-		hint = "it may count all the same: permesso show, or try again"
+		hint = "the decision may have been recorded; check with permesso show ID before retrying"
 	case errors.Is(err, ipc.ErrLocked):
-		code, hint = codeLocked, "stop the other one first, or give this one a --home of its own"
+		code, hint = exitLocked, "stop the other daemon, or use another --home"
 	case isUsage(err):
-		code, hint = codeUsage, "permesso --help"
-		// Cobra says on lines of its own what would have been right.
+		code, hint = exitUsage, "permesso --help"
+		// Cobra appends its suggestion on separate lines.
 		if text, near, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
 			err, hint = errors.New(text), "did you mean "+strings.Join(strings.Fields(near), " or ")+"?"
 		}
@@ -112,7 +112,7 @@ func (a *app) report(err error) int {
 	return code
 }
 
-// isUsage recognises cobra's own complaints, which have no type.
+// isUsage recognizes cobra's errors, which have no type.
 func isUsage(err error) bool {
 	for _, begin := range []string{"unknown command", "unknown flag", "unknown shorthand", "accepts ", "requires ", "invalid argument", "flag needs", "required flag", "if any flags"} {
 		if strings.HasPrefix(err.Error(), begin) {
@@ -127,11 +127,11 @@ func (a *app) root() *cobra.Command {
 		Use:   "permesso",
 		Short: "An approval gate for AI agents: may I?",
 		Long: "An approval gate for AI agents: may I?\n\n" +
-			"A sandboxed agent drops a request; a rule allows it, denies it, or asks a person; the gate runs\n" +
-			"exactly what was approved, on the host, and writes the response. permesso demo shows it.\n\n" +
-			"Exit codes: 0 done, or approved and run, or answered; 1 error; 2 the command line is wrong;\n" +
-			"3 ended without running; 4 started, and failed or was interrupted; 5 still waiting;\n" +
-			"6 the decision was refused; 7 another permesso serves this home; 8 doctor has warnings; 9 it found errors.",
+			"A sandboxed agent submits a request. A rule allows it, denies it, or asks an approver. The daemon runs exactly\n" +
+			"what was approved, on the host, and writes the response. permesso demo shows it.\n\n" +
+			"Exit codes: 0 done, or approved and run, or answered; 1 error; 2 invalid command line; 3 ended without running;\n" +
+			"4 started, and failed or was interrupted; 5 timeout of --timeout; 6 decision refused, or verification failed;\n" +
+			"7 another daemon serves this home; 8 doctor found warnings; 9 doctor found errors.",
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -139,12 +139,12 @@ func (a *app) root() *cobra.Command {
 	root.PersistentFlags().StringVar(&a.configFlag, "config", "", "configuration `file` (default $XDG_CONFIG_HOME/permesso/permesso.toml)")
 	root.PersistentFlags().StringVar(&a.homeFlag, "home", "", "state `folder` (default $XDG_STATE_HOME/permesso)")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
-	_ = root.MarkPersistentFlagFilename("config", "toml") // fails only for flags that are not there
+	_ = root.MarkPersistentFlagFilename("config", "toml") // fails only for unknown flags
 	_ = root.MarkPersistentFlagDirname("home")
 	root.AddGroup(
 		&cobra.Group{ID: "host", Title: "On the host:"},
-		&cobra.Group{ID: "decide", Title: "Looking and deciding:"},
-		&cobra.Group{ID: "agent", Title: "For agents, inside the sandbox:"},
+		&cobra.Group{ID: "decide", Title: "For approvers:"},
+		&cobra.Group{ID: "agent", Title: "For agents, in the sandbox:"},
 	)
 	for group, commands := range map[string][]*cobra.Command{
 		"host": {
@@ -199,17 +199,17 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// house is one HOME as a command sees it.
-type house struct {
+// instance is one HOME with its configuration.
+type instance struct {
 	cfg    *config.Config
 	layout ipc.Layout
 	store  *ipc.Store
 	fs     ipc.FS
-	live   live // what a daemon's configuration has become since
+	live   live // the daemon's configuration after reloads
 }
 
-// house reads the configuration and finds the state folder.
-func (a *app) house() (*house, error) {
+// instance reads the configuration and locates the state folder.
+func (a *app) instance() (*instance, error) {
 	file, err := config.Locate(a.configFlag, a.Env)
 	if err != nil {
 		return nil, err
@@ -222,23 +222,23 @@ func (a *app) house() (*house, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &house{cfg: cfg, layout: ipc.Layout{Home: home}, fs: ipc.OS()}
+	h := &instance{cfg: cfg, layout: ipc.Layout{Home: home}, fs: ipc.OS()}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout, RequestSize: h.requestSize}
 	return h, nil
 }
 
-func (h *house) requestSize(ws string) int64 {
+func (h *instance) requestSize(ws string) int64 {
 	return int64(h.conf().Workspaces[ws].Limits.WithDefaults().RequestSize)
 }
 
-// existing is house where somebody has served before.
-func (a *app) existing() (*house, *keys, error) {
-	h, err := a.house()
+// openHome is instance for a home that has keys.
+func (a *app) openHome() (*instance, *keys, error) {
+	h, err := a.instance()
 	if err != nil {
 		return nil, nil, err
 	}
 	if _, err := os.Stat(h.layout.Keys()); err != nil {
-		return nil, nil, fail(codeError, "permesso init, then permesso serve; or name another --home", "no gate lives in %s", h.layout.Home)
+		return nil, nil, fail(exitError, "run permesso init, then permesso serve; or name another home: --home, or sudo -u permesso for the system's daemon", "no daemon for this user in %s", h.layout.Home)
 	}
 	if err := h.actAsOwner(); err != nil {
 		return nil, nil, err
@@ -247,9 +247,9 @@ func (a *app) existing() (*house, *keys, error) {
 	return h, k, err
 }
 
-// actAsOwner lets root give up being root in a home of somebody else's: what
-// root writes there, that gate could not read. Who decides is still root.
-func (h *house) actAsOwner() error {
+// actAsOwner drops root's privileges to those of the home's owner: the daemon
+// could not read files that root writes. The decision's author stays root.
+func (h *instance) actAsOwner() error {
 	info, err := os.Stat(h.layout.Home)
 	if err != nil {
 		return err
@@ -258,7 +258,7 @@ func (h *house) actAsOwner() error {
 	if !ok || os.Geteuid() != 0 || owner.Uid == 0 {
 		return nil
 	}
-	operator() // as long as it is known
+	operator() // read our UID before it changes
 	uid, gid := int(owner.Uid), int(owner.Gid)
 	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(gid), syscall.Setuid(uid)); err != nil {
 		return fmt.Errorf("act as the owner of %s: %w", h.layout.Home, err)
@@ -266,16 +266,16 @@ func (h *house) actAsOwner() error {
 	return nil
 }
 
-func (h *house) viewer(k *keys) *gate.Viewer {
+func (h *instance) viewer(k *keys) *gate.Viewer {
 	return &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: k.seal}
 }
 
-// operator is whoever sits at this machine: a local uid, which nobody chooses.
+// operator is the local user, identified by UID.
 var operator = sync.OnceValue(func() approval.Person {
 	return personOf(strconv.Itoa(os.Getuid()))
 })
 
-// personOf is the local person of a uid.
+// personOf returns the local person of a UID.
 func personOf(uid string) approval.Person {
 	name := uid
 	if u, err := user.LookupId(uid); err == nil {
@@ -284,13 +284,13 @@ func personOf(uid string) approval.Person {
 	return approval.Person{Channel: "local", ID: uid, Name: "operator:" + name}
 }
 
-// terminal says whether f is one.
+// terminal reports whether f is a terminal.
 func terminal(f any) bool {
 	file, ok := f.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// readFile reads a file that the caller named, or standard input.
+// readFile reads a file named on the command line; "-" is standard input.
 func (a *app) readFile(name string) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(a.In)

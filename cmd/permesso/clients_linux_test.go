@@ -671,12 +671,12 @@ func (p *shellPlay) run(args ...string) (o outcomeOfScenario, out string) {
 	}
 	if resp, err := approval.ParseResponse(stdout.Bytes()); err == nil {
 		o.Decision = toldDecision(resp)
-		want := codeNotRun
+		want := exitNotRun
 		switch resp.Status {
 		case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered:
-			want = codeDone
+			want = exitOK
 		case approval.StatusFailed:
-			want = codeFailed
+			want = exitFailed
 		}
 		if code != want {
 			o.Error = fmt.Sprintf("exit code %d, not %d", code, want)

@@ -14,33 +14,33 @@ import (
 
 func (a *app) configCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "config", Short: "Check the configuration, or show what holds", Args: cobra.NoArgs,
+		Use: "config", Short: "Check or show the configuration", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso config check, or permesso config show", "config: say what to do with it")
+			return fail(exitUsage, "permesso config --help", "config needs a subcommand: check or show")
 		},
 	}
 	var effective bool
 	check := &cobra.Command{
-		Use: "check [FILE]", Short: "Check a configuration: every mistake, with its line", Args: cobra.MaximumNArgs(1),
-		Long: "Check a configuration, by default the one that permesso serve would read: every mistake with its line and,\n" +
-			"where there is one, the nearest right spelling. Exit code 1 says that there are mistakes. The keys of provers\n" +
-			"are listed as they are believed, whatever file they come from.",
+		Use: "check [FILE]", Short: "Check a configuration file", Args: cobra.MaximumNArgs(1),
+		Long: "Check a configuration file, by default the one that permesso serve reads. Prints every error with its line and,\n" +
+			"if there is one, the nearest correct spelling. Exit code 1 means errors. The trusted keys of provers are listed,\n" +
+			"whichever file they come from.",
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE:              func(_ *cobra.Command, pos []string) error { return a.checkConfig(pos) },
 	}
 	show := &cobra.Command{
-		Use: "show", Short: "Show what the configuration says, and with --effective every default", Args: cobra.NoArgs,
-		Long: "Show what the configuration says, one key a line, and with --effective also what holds where it says\n" +
-			"nothing. Secrets are never shown: they are in files of their own, and only these are named.",
+		Use: "show", Short: "Show the configuration, with --effective all defaults", Args: cobra.NoArgs,
+		Long: "Show the configuration, one key a line, and with --effective also the defaults of keys that it does not set.\n" +
+			"Secrets are never shown: they are in separate files, of which only the names are printed.",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(*cobra.Command, []string) error { return a.showConfig(effective) },
 	}
-	show.Flags().BoolVar(&effective, "effective", false, "every key, also those left to their defaults")
+	show.Flags().BoolVar(&effective, "effective", false, "show every key, also those with default values")
 	c.AddCommand(check, show)
 	return c
 }
 
-// finding is a problem as config check --json tells it.
+// configFinding is an error or a warning as config check --json prints it.
 type configFinding struct {
 	Line    int    `json:"line"`
 	Column  int    `json:"column"`
@@ -51,7 +51,7 @@ type configFinding struct {
 
 type checked struct {
 	OK       bool            `json:"ok"`
-	File     string          `json:"file"` // "": there is none, and the defaults hold
+	File     string          `json:"file"` // "": no file, the defaults apply
 	Errors   []configFinding `json:"errors"`
 	Warnings []configFinding `json:"warnings"`
 }
@@ -64,7 +64,7 @@ func findings(problems []config.Issue) []configFinding {
 	return list
 }
 
-// namedConfig is the file to look at: FILE, or what serve would read.
+// namedConfig is FILE, or the file that serve would read.
 func (a *app) namedConfig(pos []string) (string, error) {
 	if len(pos) > 0 {
 		return pos[0], nil
@@ -98,7 +98,7 @@ func (a *app) checkConfig(pos []string) error {
 		}
 	}
 	if err != nil {
-		return &exit{code: codeError, err: errors.New("")}
+		return &exit{code: exitError, err: errors.New("")}
 	}
 	if a.json {
 		return nil
@@ -107,7 +107,7 @@ func (a *app) checkConfig(pos []string) error {
 		fmt.Fprintln(a.Err, "warning: "+p.In(file))
 	}
 	if file == "" {
-		file = "there is no file, and the defaults are"
+		file = "no file, defaults"
 	}
 	fmt.Fprintln(a.Out, "ok      "+file)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Provers)) {
@@ -117,7 +117,7 @@ func (a *app) checkConfig(pos []string) error {
 }
 
 func (a *app) showConfig(effective bool) error {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}

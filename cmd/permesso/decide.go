@@ -15,17 +15,17 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// idHelp stands in the help of all commands that take an ID.
-const idHelp = "ID is the request's id, or at least 4 digits of its beginning, alone or as WORKSPACE/ID.\n" +
-	"This works with the gate stopped, too. Where the gate's files are not yours to read, its socket is used:\n" +
-	"that of PERMESSO_SOCKET, of the configuration, or " + config.DefaultSocket + "."
+// idHelp is part of the help of every command that takes an ID.
+const idHelp = "ID is the request's id or its first 4 or more digits, alone or as WORKSPACE/ID.\n" +
+	"The daemon may be stopped. If you cannot read the daemon's files, its socket is used: PERMESSO_SOCKET,\n" +
+	"the configured one, or " + config.DefaultSocket + "."
 
 func (a *app) approveCmd() *cobra.Command {
 	var note string
 	var session, always bool
 	c := &cobra.Command{
-		Use: "approve ID", Short: "Approve what waits: it runs exactly as shown", Args: cobra.ExactArgs(1),
-		Long:              "Approve what waits: it runs exactly as permesso show ID shows it, once unless you say more.\n\n" + idHelp,
+		Use: "approve ID", Short: "Approve a pending request", Args: cobra.ExactArgs(1),
+		Long:              "Approve a pending request. It runs exactly as permesso show ID shows it; without --session or --always only once.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			ans := approval.DecisionInput{Verdict: approval.Approved, Code: "1", Scope: approval.Once, Note: note}
@@ -40,17 +40,17 @@ func (a *app) approveCmd() *cobra.Command {
 			return a.decide(cmd.Context(), pos[0], ans)
 		},
 	}
-	c.Flags().StringVar(&note, "note", "", "`text` for the agent")
-	c.Flags().BoolVar(&session, "session", false, "for the rest of the request's session")
-	c.Flags().BoolVar(&always, "always", false, "always for this type of action")
+	c.Flags().StringVar(&note, "note", "", "`text` to send to the agent")
+	c.Flags().BoolVar(&session, "session", false, "allow for the rest of the request's session")
+	c.Flags().BoolVar(&always, "always", false, "allow this type of action always")
 	c.MarkFlagsMutuallyExclusive("note", "session", "always")
 	return c
 }
 
 func (a *app) denyCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "deny ID [reason]", Short: "Deny what waits", Args: cobra.MinimumNArgs(1),
-		Long:              "Deny what waits: nothing runs, and the agent is told the reason, if you give one.\n\n" + idHelp,
+		Use: "deny ID [reason]", Short: "Deny a pending request", Args: cobra.MinimumNArgs(1),
+		Long:              "Deny a pending request. Nothing runs. The agent gets the reason, if you give one.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			return a.decide(cmd.Context(), pos[0], approval.DecisionInput{
@@ -60,8 +60,8 @@ func (a *app) denyCmd() *cobra.Command {
 	}
 }
 
-// wanted is what decide --stdin reads: one JSON object.
-type wanted struct {
+// decisionInput is the JSON object that decide --stdin reads.
+type decisionInput struct {
 	RequestID     string           `json:"request_id"`
 	Workspace     string           `json:"workspace"`
 	PendingSHA256 string           `json:"pending_sha256"`
@@ -78,16 +78,16 @@ type wanted struct {
 func (a *app) decideCmd() *cobra.Command {
 	var stdin bool
 	c := &cobra.Command{
-		Use: "decide --stdin", Short: "Decide as another program: one JSON object on standard input", Args: cobra.NoArgs,
-		Long: "Decide as another program. Standard input holds one JSON object:\n" +
+		Use: "decide --stdin", Short: "Decide from a program, as JSON on standard input", Args: cobra.NoArgs,
+		Long: "Decide from a program. Standard input holds one JSON object:\n" +
 			`  {"request_id":"…","verdict":"approved|denied|answered|overridden|request_more",` + "\n" +
 			`   "pending_sha256":"…", "code":"", "scope":"once|session|always", "note":"", "override":"", "feedback":"", "answer":""}` + "\n" +
-			"With pending_sha256 (permesso pending --json) only what was looked at is decided.",
+			"With pending_sha256 (from permesso pending --json) the decision is refused if the pending request has changed.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !stdin {
-				return fail(codeUsage, "permesso decide --stdin < decision.json", "decide reads from standard input only")
+				return fail(exitUsage, "permesso decide --stdin < decision.json", "decide needs --stdin: it reads the decision from standard input")
 			}
-			w, err := a.readWanted()
+			w, err := a.readDecision()
 			if err != nil {
 				return err
 			}
@@ -105,14 +105,14 @@ func (a *app) decideCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) readWanted() (*wanted, error) {
+func (a *app) readDecision() (*decisionInput, error) {
 	b, err := io.ReadAll(io.LimitReader(a.In, 1<<20))
 	if err != nil {
 		return nil, err
 	}
-	w := &wanted{}
+	w := &decisionInput{}
 	if err := json.Unmarshal(b, w, json.RejectUnknownMembers(true)); err != nil {
-		return nil, fail(codeUsage, "permesso decide --help shows the form", "the decision is not valid JSON of that form: %w", err)
+		return nil, fail(exitUsage, "permesso decide --help shows the format", "parse decision from standard input: %w", err)
 	}
 	if w.Verdict == "" && w.Approved != nil {
 		w.Verdict = approval.Denied
@@ -121,59 +121,59 @@ func (a *app) readWanted() (*wanted, error) {
 		}
 	}
 	if w.Approved != nil && *w.Approved != (w.Verdict == approval.Approved) {
-		return nil, fail(codeUsage, "leave approved out, or make them agree", "approved and verdict contradict each other")
+		return nil, fail(exitUsage, "set only verdict", "approved (%t) and verdict (%s) contradict each other", *w.Approved, w.Verdict)
 	}
 	if !approval.ValidID(w.RequestID) {
-		return nil, fail(codeUsage, "a program names the whole id", "request_id must be 16 to 64 lower-case hex digits")
+		return nil, fail(exitUsage, "give the full id", "request_id %q is not 16 to 64 lower-case hex digits", w.RequestID)
 	}
 	return w, nil
 }
 
-// decide answers one request, whether or not a daemon runs.
+// decide decides one request, with or without a running daemon.
 func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInput) error {
-	desk, err := a.desk(ctx)
+	c, err := a.approverClient(ctx)
 	if err != nil {
 		return err
 	}
-	if ans.Key, err = find(ctx, desk, typed); err != nil {
+	if ans.Key, err = find(ctx, c, typed); err != nil {
 		return err
 	}
-	w, err := desk.Pending(ans.Key)
+	w, err := c.Pending(ans.Key)
 	if err != nil {
 		return err
 	}
 	ans.By, ans.Via = operator(), "cli"
-	d, err := desk.Decide(ctx, ans)
+	d, err := c.Decide(ctx, ans)
 	if err != nil {
 		return err
 	}
-	served, err := desk.served()
+	served, err := c.served()
 	if err != nil {
 		return err
 	}
-	text := desk.confirmation(d, w, served)
-	if d.Approved && desk.pausedIn(ans.Key.Workspace) != nil {
-		p, _ := desk.store.Paused(ans.Key.Workspace)
-		text += "\nThe gate is " + pauseLine(p) + ". It runs after permesso resume, if its time is not over by then."
+	text := c.confirmation(d, w, served)
+	if d.Approved && c.pausedIn(ans.Key.Workspace) != nil {
+		p, _ := c.store.Paused(ans.Key.Workspace)
+		text += "\nThe daemon is " + pauseLine(p) + ". The request runs after permesso resume unless it has expired by then."
 	}
 	return a.print(d, text)
 }
 
-// cancelWaiting drops a request as the operator, whether or not a daemon runs.
+// cancelWaiting cancels a request as the operator, with or without a running daemon.
 func (a *app) cancelWaiting(ctx context.Context, typed string) error {
-	desk, err := a.desk(ctx)
+	c, err := a.approverClient(ctx)
 	if err != nil {
 		return err
 	}
-	files, ok := desk.Decider.(*gate.Decider)
+	files, ok := c.Decider.(*gate.Decider)
 	if !ok {
-		return fail(codeRefused, "permesso deny "+typed, "only whoever runs the gate cancels what waits")
+		return fail(exitRefused, "permesso deny "+typed, "only the operator of the daemon can cancel a pending request")
 	}
-	k, err := find(ctx, desk, typed)
+	k, err := find(ctx, c, typed)
 	if err != nil {
 		return err
 	}
-	w, err := desk.Pending(k)
+	w, err := c.Pending(k)
 	if err != nil {
 		return err
 	}
@@ -181,14 +181,14 @@ func (a *app) cancelWaiting(ctx context.Context, typed string) error {
 	if err != nil {
 		return err
 	}
-	served, err := desk.served()
+	served, err := c.served()
 	if err != nil {
 		return err
 	}
-	return a.print(d, desk.confirmation(d, w, served))
+	return a.print(d, c.confirmation(d, w, served))
 }
 
-func (k *desk) confirmation(d *approval.Decision, w *approval.Waiting, served bool) string {
+func (k *approverClient) confirmation(d *approval.Decision, w *approval.Waiting, served bool) string {
 	what, undo := d.RequestID, ""
 	if w != nil {
 		what = k.style().OneLine(w.Pending, strings.TrimSpace(w.Pending.ToolName+" "+w.Pending.Summary)) + " (" + w.Pending.ShortID + ")"
@@ -198,10 +198,10 @@ func (k *desk) confirmation(d *approval.Decision, w *approval.Waiting, served bo
 	}
 	text := strings.ToUpper(string(d.Verdict[:1])) + string(d.Verdict[1:]) + ": " + what
 	if d.Approved {
-		text += ", to be started before " + d.RunBefore.Local().Format(time.TimeOnly) + undo
+		text += ", must start before " + d.RunBefore.Local().Format(time.TimeOnly) + undo
 	}
 	if !served {
-		text += "\nThe gate is not running: this takes effect when it starts (permesso serve)."
+		text += "\nThe daemon is not running: this takes effect when it starts (permesso serve)."
 	}
 	return text
 }

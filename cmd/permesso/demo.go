@@ -24,54 +24,54 @@ import (
 
 func (a *app) demoCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "demo", Short: "See it work: a sandboxed agent asks, you answer", Args: cobra.NoArgs,
-		Long: "Start a gate in a temporary folder and a toy agent in bubblewrap that makes three requests: one that a rule\n" +
-			"allows, one that asks you, one that a rule denies. Nothing is left behind. Without a terminal it answers itself.",
+		Use: "demo", Short: "Run a demo with a sandboxed agent", Args: cobra.NoArgs,
+		Long: "Start a daemon in a temporary folder and a demo agent in bubblewrap that submits three requests: a rule allows one,\n" +
+			"one asks you, a rule denies one. Everything is removed at the end. Without a terminal the demo answers itself.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context()) },
 	}
 }
 
 const demoWorkspace = "demo"
 
-// errand is one request of the demo's agent.
-type errand struct {
-	tool  string
-	says  string          // the agent, before it asks
-	call  string          // its command line
-	args  string          // as the program composes them: what the receipt must be for
-	other string          // what the receipt must not be for
-	want  approval.Status // "" where a person decides
+// demoRequest is one request of the demo's agent.
+type demoRequest struct {
+	tool    string
+	comment string          // printed before the request
+	call    string          // the agent's command line
+	args    string          // as the client encodes them; the receipt must match
+	other   string          // arguments that the receipt must not match
+	want    approval.Status // "" if a person decides
 }
 
-func errands() []errand {
-	return []errand{
+func demoRequests() []demoRequest {
+	return []demoRequest{
 		{
-			tool: "greet", says: "A greeting. A rule allows it.", call: "permesso request greet --arg name=world --wait",
+			tool: "greet", comment: "A greeting. A rule allows it.", call: "permesso request greet --arg name=world --wait",
 			args: `{"name":"world"}`, other: `{"name":"moon"}`, want: approval.StatusAutoApproved,
 		},
 		{
-			tool: "post_note", says: "A note for the notice board. That asks you.",
+			tool: "post_note", comment: "A note for the notice board. It asks you.",
 			call: "permesso request post_note --arg text='Meeting at 5' --rationale='They should know.' --wait",
 			args: `{"text":"Meeting at 5"}`, other: `{"text":"Meeting at 6"}`,
 		},
 		{
-			tool: "wipe_board", says: "Wiping the board. A rule denies it.", call: "permesso request wipe_board --wait",
+			tool: "wipe_board", comment: "Wiping the board. A rule denies it.", call: "permesso request wipe_board --wait",
 			args: `{}`, other: `{"all":true}`, want: approval.StatusAutoRejected,
 		},
 	}
 }
 
-// script is the agent's whole mind. Every request may end as it likes: that is
-// for the host to judge, from its own records.
-func script() string {
+// agentScript is the agent's shell script. It ignores how a request ends: the host
+// verifies the outcomes from its own records.
+func agentScript() string {
 	var b strings.Builder
-	for i, e := range errands() {
-		fmt.Fprintf(&b, "echo %s\necho %s\n%s\n", shellWord(fmt.Sprintf("# %d. %s", i+1, e.says)), shellWord("$ "+e.call), e.call)
+	for i, e := range demoRequests() {
+		fmt.Fprintf(&b, "echo %s\necho %s\n%s\n", shellWord(fmt.Sprintf("# %d. %s", i+1, e.comment)), shellWord("$ "+e.call), e.call)
 	}
 	return b.String() + "exit 0\n"
 }
 
-// demoConfig has tools that harm nobody: the board is a file in dir.
+// demoConfig has harmless tools: the board is a file in dir.
 func demoConfig(dir string) (string, error) {
 	board, err := jsontext.AppendQuote(nil, filepath.Join(dir, "board.txt")) // JSON's strings are TOML's
 	if err != nil {
@@ -79,7 +79,7 @@ func demoConfig(dir string) (string, error) {
 	}
 	return fmt.Sprintf(`
 [workspaces.demo]
-approval_timeout = "4m"     # receipts are valid for five: the first one still is at the end
+approval_timeout = "4m"     # receipts are valid for five minutes: long enough for the check at the end
 
 [tools.greet]
 verb = "greet"
@@ -110,14 +110,14 @@ outcome = "allow"
 name = "the-board-stays"
 match = { tool = "wipe_board" }
 outcome = "deny"
-reason = "nobody wipes the board"
+reason = "the board must not be wiped"
 `, board), nil
 }
 
-// stage is the demo under way.
-type stage struct {
+// demoSession is a running demo.
+type demoSession struct {
 	*app       // with the temporary home and its configuration
-	h          *house
+	h          *instance
 	out        *screen
 	dir        string
 	bin        string
@@ -130,10 +130,10 @@ func (a *app) demo(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// The terminal was closed, or nobody reads on: tidy up all the same.
+	// Clean up also when the terminal is closed or the output's reader is gone.
 	ctx, unhook := signal.NotifyContext(ctx, syscall.SIGHUP, syscall.SIGPIPE)
 	defer unhook()
-	s, err := a.stage(dir)
+	s, err := a.prepareDemo(dir)
 	if err != nil {
 		return err
 	}
@@ -143,15 +143,15 @@ func (a *app) demo(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	err = s.play(ctx, cancel)
+	err = s.run(ctx, cancel)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
-		err = fail(codeError, "", "stopped before the end: %w", cause)
+		err = fail(exitError, "", "demo interrupted: %w", cause)
 	}
 	return errors.Join(err, stop())
 }
 
-// stage prepares the home as init would.
-func (a *app) stage(dir string) (*stage, error) {
+// prepareDemo prepares a home as init does.
+func (a *app) prepareDemo(dir string) (*demoSession, error) {
 	bin, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (a *app) stage(dir string) (*stage, error) {
 	if err := os.WriteFile(inner.configFlag, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	h, err := inner.house()
+	h, err := inner.instance()
 	if err != nil {
 		return nil, err
 	}
@@ -175,12 +175,12 @@ func (a *app) stage(dir string) (*stage, error) {
 		return nil, err
 	}
 	out := &screen{to: a.Out, color: terminal(a.Out) && a.Env("NO_COLOR") == ""}
-	return &stage{app: inner, h: h, out: out, dir: dir, bin: bin, unattended: !terminal(a.In)}, nil
+	return &demoSession{app: inner, h: h, out: out, dir: dir, bin: bin, unattended: !terminal(a.In)}, nil
 }
 
-// startGate starts the daemon as anybody would, and waits until it serves.
-// When it ends before its time, the demo does.
-func (s *stage) startGate(ctx context.Context, cancel context.CancelCauseFunc) (stop func() error, err error) {
+// startGate starts a daemon process and waits until it is ready. If the daemon
+// ends early, the demo is cancelled.
+func (s *demoSession) startGate(ctx context.Context, cancel context.CancelCauseFunc) (stop func() error, err error) {
 	logFile := filepath.Join(s.dir, "serve.log")
 	log, err := os.Create(logFile)
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *stage) startGate(ctx context.Context, cancel context.CancelCauseFunc) (
 			started <- err
 			if err == nil {
 				err = cmd.Wait()
-				cancel(errors.New("the gate has stopped"))
+				cancel(errors.New("the daemon has stopped"))
 			}
 			return err
 		})
@@ -211,18 +211,18 @@ func (s *stage) startGate(ctx context.Context, cancel context.CancelCauseFunc) (
 		case err = <-ended:
 		case <-time.After(20 * time.Second):
 			_ = cmd.Process.Kill()
-			err = errors.Join(errors.New("it did not stop when asked to"), <-ended)
+			err = errors.Join(errors.New("no exit within 20 s after SIGTERM"), <-ended)
 		}
 		if err == nil {
 			return nil
 		}
 		b, _ := os.ReadFile(logFile)
-		return fmt.Errorf("the gate: %w\n%s", err, chat.Escape(string(b)))
+		return fmt.Errorf("daemon: %w\n%s", err, chat.Escape(string(b)))
 	}
 	for {
 		served, err := s.h.served()
 		if err == nil && !served {
-			err = pauseFor(ctx, 20*time.Millisecond)
+			err = sleep(ctx, 20*time.Millisecond)
 		}
 		switch {
 		case err != nil:
@@ -233,37 +233,37 @@ func (s *stage) startGate(ctx context.Context, cancel context.CancelCauseFunc) (
 	}
 }
 
-// play is the demo as it is seen.
-func (s *stage) play(ctx context.Context, cancel context.CancelCauseFunc) error {
+// run runs the agent and an approver.
+func (s *demoSession) run(ctx context.Context, cancel context.CancelCauseFunc) error {
 	box := findSandbox(ctx, s.bin, s.dir, mounts(s.h.layout, demoWorkspace))
 	s.introduce(box)
 	k, err := s.h.loadKeys()
 	if err != nil {
 		return err
 	}
-	answers, hangUp := context.WithCancel(ctx)
+	answers, stopAnswers := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := s.answer(answers, k); err != nil {
-			cancel(err) // nobody can answer: without this the agent would wait on
+			cancel(err) // without an approver the agent would wait forever
 		}
 	})
-	err = box.run(ctx, &prefixer{to: s.out, prefix: "agent │ "}, script())
-	hangUp()
+	err = box.run(ctx, &prefixer{to: s.out, prefix: "agent │ "}, agentScript())
+	stopAnswers()
 	wg.Wait()
 	if err != nil {
-		return fmt.Errorf("the agent: %w", err)
+		return fmt.Errorf("agent: %w", err)
 	}
-	return s.judge(ctx, k)
+	return s.verify(ctx, k)
 }
 
-func (s *stage) introduce(box sandbox) {
-	s.out.line(bold, "An agent asks, you answer, and the gate does exactly what you have approved.")
+func (s *demoSession) introduce(box sandbox) {
+	s.out.line(bold, "An agent submits requests, you decide, and the daemon runs exactly what you approve.")
 	s.out.line(plain, "")
-	s.out.line(plain, "The gate runs on the host, here in "+s.dir+", until the demo ends.")
+	s.out.line(plain, "The daemon runs on the host, with its home in "+s.dir+", until the demo ends.")
 	if box.bwrap != "" {
-		s.out.line(plain, "The agent runs in bubblewrap. Of the gate it sees two folders and nothing else:")
-		for _, m := range box.see {
+		s.out.line(plain, "The agent runs in bubblewrap. It sees only two of the daemon's folders:")
+		for _, m := range box.mounts {
 			access := "to write  "
 			if m.ReadOnly {
 				access = "to read   "
@@ -272,28 +272,28 @@ func (s *stage) introduce(box sandbox) {
 		}
 	} else {
 		s.out.line(warn, "!! THE AGENT IS NOT SANDBOXED: "+box.why+".")
-		s.out.line(warn, "!! It runs as your own user and could approve itself. Never do this with a real agent.")
+		s.out.line(warn, "!! It runs as your user and could approve its own requests. Never do this with a real agent.")
 	}
 	if s.unattended {
-		s.out.line(warn, "!! NOBODY IS ASKED: standard input is no terminal, so the demo types the answer itself.")
+		s.out.line(warn, "!! NO APPROVER: standard input is not a terminal, so the demo types the answer itself.")
 	}
 	s.out.line(plain, "")
 }
 
-// answer is the terminal channel of serve. The demo decides from another
-// process than the gate's, as permesso approve does.
-func (s *stage) answer(ctx context.Context, k *keys) error {
+// answer runs the terminal channel of serve. The demo decides from another
+// process than the daemon, as permesso approve does.
+func (s *demoSession) answer(ctx context.Context, k *keys) error {
 	r, w := io.Pipe()
 	defer r.Close()
-	in, eyes := io.Reader(r), &witness{Writer: s.out}
+	in, transcript := io.Reader(r), &transcript{Writer: s.out}
 	if file, ok := s.In.(*os.File); ok && !s.unattended {
-		in = &keyboard{File: file, then: r, over: func() { go s.typeAnswer(ctx, k, w, eyes, "deny", "the input has ended") }}
+		in = &keyboard{File: file, fallback: r, atEnd: func() { go s.typeAnswer(ctx, k, w, transcript, "deny", "end of input") }}
 	} else {
-		go s.typeAnswer(ctx, k, w, eyes, "approve", "typed by the demo itself")
+		go s.typeAnswer(ctx, k, w, transcript, "approve", "typed by the demo itself")
 	}
 	decider := s.h.decider(k, nil)
 	c := &terminalchat.Channel{
-		In: in, Out: eyes, Viewer: s.h.viewer(k),
+		In: in, Out: transcript, Viewer: s.h.viewer(k),
 		Interceptor: &chat.Interceptor{
 			Decider: decider, Viewer: s.h.viewer(k), Zone: time.Local, Redact: newRedaction(), CanDecide: decider.CanDecide,
 		},
@@ -305,13 +305,13 @@ func (s *stage) answer(ctx context.Context, k *keys) error {
 	return c.Run(ctx)
 }
 
-// keyboard is the person's; when they hang up, the demo types on. As a file it
-// lets the channel interrupt a read.
+// keyboard reads the person's input; at its end the demo continues typing. It
+// embeds the file so that the channel can interrupt a read.
 type keyboard struct {
 	*os.File
-	then  io.Reader
-	over  func()
-	ended bool
+	fallback io.Reader
+	atEnd    func()
+	ended    bool
 }
 
 func (k *keyboard) Read(b []byte) (int, error) {
@@ -321,44 +321,44 @@ func (k *keyboard) Read(b []byte) (int, error) {
 			return n, err
 		}
 		k.ended = true
-		k.over()
+		k.atEnd()
 	}
-	return k.then.Read(b)
+	return k.fallback.Read(b)
 }
 
-// witness remembers what the channel has shown.
-type witness struct {
+// transcript records the channel's output.
+type transcript struct {
 	io.Writer
 	mu    sync.Mutex
 	shown strings.Builder
 }
 
-func (w *witness) Write(b []byte) (int, error) {
+func (w *transcript) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.shown.Write(b)
 	return w.Writer.Write(b)
 }
 
-func (w *witness) saw(text string) bool {
+func (w *transcript) contains(text string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return strings.Contains(w.shown.String(), text)
 }
 
-// typeAnswer stands in for the person, before the very same channel, and answers what it has shown.
-func (s *stage) typeAnswer(ctx context.Context, k *keys, w *io.PipeWriter, eyes *witness, verb, why string) {
+// typeAnswer types the answer in place of a person, after the channel has shown the request.
+func (s *demoSession) typeAnswer(ctx context.Context, k *keys, w *io.PipeWriter, transcript *transcript, verb, why string) {
 	for {
-		if err := pauseFor(ctx, 300*time.Millisecond); err != nil {
+		if err := sleep(ctx, 300*time.Millisecond); err != nil {
 			return
 		}
 		list, err := s.h.viewer(k).Waiting(ctx, []string{demoWorkspace})
-		if err != nil || len(list) == 0 || !eyes.saw("approve "+list[0].Pending.ShortID) {
+		if err != nil || len(list) == 0 || !transcript.contains("approve "+list[0].Pending.ShortID) {
 			continue
 		}
 		line := verb + " " + list[0].Pending.ShortID
 		s.out.line(warn, "> "+line+"        ("+why+")")
-		_, _ = io.WriteString(w, line+"\n") // nobody listens any more: the demo is over
+		_, _ = io.WriteString(w, line+"\n") // fails only when the demo is over
 		return
 	}
 }

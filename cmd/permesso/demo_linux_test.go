@@ -151,9 +151,9 @@ func TestDemoAnswersItself(t *testing.T) {
 			"a bubblewrap that may not", broken("echo bwrap: No permissions >&2; exit 1"), 0,
 			"!! THE AGENT IS NOT SANDBOXED: bubblewrap makes no sandbox here: bwrap: No permissions.", "in bubblewrap",
 		},
-		{"an agent that asks for nothing is not what was told", broken("exit 0"), codeError, "permesso: no record of greet", "✓"},
+		{"an agent that asks for nothing is not what was told", broken("exit 0"), exitError, "permesso: no record of greet", "✓"},
 		{
-			"nor is one that does not start", broken(`for a; do case $a in */permesso) exit 7 ;; esac; done`), codeError,
+			"nor is one that does not start", broken(`for a; do case $a in */permesso) exit 7 ;; esac; done`), exitError,
 			"permesso: the agent: exit status 7", "✓",
 		},
 	} {
@@ -241,21 +241,21 @@ func TestDemoStopped(t *testing.T) {
 		_, err := io.WriteString(keys, "\x03")
 		require.NoError(t, err)
 		d.awaits("permesso: stopped before the end: interrupt signal received")
-		d.ends(codeError)
+		d.ends(exitError)
 	})
 	t.Run("by the terminal's end", func(t *testing.T) {
 		d := newDemo(t)
 		keys := d.keyboard()
 		d.awaits(" · until ")
 		require.NoError(t, keys.Close())
-		d.ends(codeError)
+		d.ends(exitError)
 	})
 	t.Run("by a signal, unsandboxed", func(t *testing.T) {
 		d := newDemo(t, "PATH=/nonexistent")
 		d.keyboard()
 		d.awaits(" · until ")
 		require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
-		d.ends(codeError)
+		d.ends(exitError)
 	})
 	t.Run("by a reader that goes away", func(t *testing.T) {
 		d := newDemo(t)
@@ -264,7 +264,7 @@ func TestDemoStopped(t *testing.T) {
 		d.cmd.Stdout = w
 		d.start()
 		require.NoError(t, errors.Join(w.Close(), r.Close()))
-		d.ends(codeError)
+		d.ends(exitError)
 	})
 	t.Run("by a full disk", func(t *testing.T) {
 		d := newDemo(t)
@@ -273,6 +273,6 @@ func TestDemoStopped(t *testing.T) {
 		defer full.Close()
 		d.cmd.Stdout = full
 		d.start()
-		require.Contains(t, d.ends(codeError), "no space left on device")
+		require.Contains(t, d.ends(exitError), "no space left on device")
 	})
 }

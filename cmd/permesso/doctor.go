@@ -21,16 +21,16 @@ func (a *app) doctorCmd() *cobra.Command {
 	var workspace string
 	var quick bool
 	c := &cobra.Command{
-		Use: "doctor", Short: "Look whether everything is as it should be, and say what to do where it is not", Args: cobra.NoArgs,
-		Long: "Look whether everything is as it should be: folders and keys, seals, what a sandbox lets through (it tries,\n" +
-			"from a throw-away one, what an agent must not do), agents that run as the gate's own user, limits, clock,\n" +
-			"disk, what is stuck, and the bot of Telegram's. It works with the gate running or stopped, and leaves everything as it is.\n\n" +
-			"Each line begins with ✓ for what is well, · for what is worth knowing, ! for a warning, ✗ for an error.\n" +
-			"A hint below it says what to do. --json gives one object with the same findings:\n\n" +
+		Use: "doctor", Short: "Check the installation and suggest fixes", Args: cobra.NoArgs,
+		Long: "Check the installation: folders and keys, seals, what a sandbox isolates (it starts one and tries what an agent\n" +
+			"must not do), agents that run as the daemon's user, limits, clock, disk, stuck requests, and the Telegram bot.\n" +
+			"The daemon may be running or stopped. doctor changes nothing.\n\n" +
+			"Each line begins with ✓ for ok, · for info, ! for a warning, ✗ for an error.\n" +
+			"A hint below it suggests a fix. --json prints one object with the same findings:\n\n" +
 			`  {"home":"…","config":"…","version":"…","running":true,"worst":"warning","findings":[` + "\n" +
 			`    {"check":"disk","severity":"warning","workspace":"","what":"…","cure":"…"}]}` + "\n\n" +
 			"where severity and worst are ok, info, warning or error. workspace and cure may be empty.\n\n" +
-			"Exit codes: 0 nothing worse than info; 8 warnings; 9 errors: do not let an agent in before they are cured.",
+			"Exit codes: 0 nothing worse than info; 8 warnings; 9 errors: fix them before you start an agent.",
 		Example: "  permesso doctor\n  permesso doctor --quick --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := a.doctor(workspace)
@@ -38,24 +38,24 @@ func (a *app) doctorCmd() *cobra.Command {
 				return err
 			}
 			d.quick = quick
-			return d.report(d.examine(cmd.Context()))
+			return d.report(d.runChecks(cmd.Context()))
 		},
 	}
-	c.Flags().StringVar(&workspace, "workspace", "", "only this `workspace`, and what all have in common")
-	c.Flags().BoolVar(&quick, "quick", false, "without sandbox, measurements and old records")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for flags that are not there
+	c.Flags().StringVar(&workspace, "workspace", "", "check only this `workspace` and what is not specific to a workspace")
+	c.Flags().BoolVar(&quick, "quick", false, "skip the sandbox, measurements and old records")
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
 	c.AddCommand(probeCmd(a))
 	return c
 }
 
-// severity orders findings. The zero value is the worst.
+// severity orders findings. The zero value is the most severe.
 type severity int
 
 const (
-	serious severity = iota
-	warning
-	worthKnowing
-	fine
+	severityError severity = iota
+	severityWarning
+	severityInfo
+	severityOK
 )
 
 func (s severity) String() string { return [...]string{"error", "warning", "info", "ok"}[s] }
@@ -67,7 +67,7 @@ func (s severity) sign() string { return [...]string{"✗", "!", "·", "✓"}[s]
 
 func (s severity) color() string { return [...]string{"\x1b[31m", "\x1b[33m", "", "\x1b[32m"}[s] }
 
-// finding is one thing that a check saw.
+// finding is one result of a check.
 type finding struct {
 	Check     string   `json:"check"`
 	Severity  severity `json:"severity"`
@@ -76,69 +76,66 @@ type finding struct {
 	Cure      string   `json:"cure"`
 }
 
-// found makes a finding of an error, which may have its hint on a line of its
-// own, as the rooms' errors do.
-func found(s severity, ws string, err error) finding {
+// findingOf makes a finding of an error. A second line "hint: …" becomes its cure.
+func findingOf(s severity, ws string, err error) finding {
 	what, cure, _ := strings.Cut(err.Error(), "\nhint: ")
 	return finding{Severity: s, Workspace: ws, What: oneLine(what), Cure: oneLine(cure)}
 }
 
-func foundAll(s severity, ws string, errs ...error) (list []finding) {
+func findingsOf(s severity, ws string, errs ...error) (list []finding) {
 	for _, err := range errs {
 		if err != nil {
-			list = append(list, found(s, ws, err))
+			list = append(list, findingOf(s, ws, err))
 		}
 	}
 	return list
 }
 
-// oneLine keeps whatever a file is called, or holds, from looking like
-// another finding.
+// oneLine keeps file names and contents from looking like another finding.
 func oneLine(s string) string { return chat.Escape(strings.ReplaceAll(s, "\n", "; ")) }
 
-func well(format string, a ...any) finding {
-	return finding{Severity: fine, What: fmt.Sprintf(format, a...)}
+func okFinding(format string, a ...any) finding {
+	return finding{Severity: severityOK, What: fmt.Sprintf(format, a...)}
 }
 
-// orWell is what was found, or, when that is nothing, that all is well.
-func orWell(list []finding, format string, a ...any) []finding {
+// orOK returns list, or one ok finding if list is empty.
+func orOK(list []finding, format string, a ...any) []finding {
 	if len(list) == 0 {
-		list = append(list, well(format, a...))
+		list = append(list, okFinding(format, a...))
 	}
 	return list
 }
 
-// doctor is one examination.
+// doctor is one run of the checks.
 type doctor struct {
-	*house
+	*instance
 	app        *app
-	problem    error    // why the configuration cannot be read
-	file       string   // which one it is; "" when built in
-	names      []string // the workspaces looked at
-	keys       *keys    // nil where they cannot be loaded
+	configErr  error    // error of reading the configuration
+	file       string   // its path; "" for the defaults
+	names      []string // the workspaces to check
+	keys       *keys    // nil if they cannot be loaded
 	uid        int      // the home's owner: the daemon's user
-	exists     bool     // somebody has served or made this home
+	exists     bool     // the home has keys
 	running    bool
-	daemon     int // its process, 0 where that is not known
+	daemon     int // its PID, 0 if unknown
 	quick      bool
-	now        time.Time // that documents are compared with
+	now        time.Time // compared with the documents' times
 	began      time.Time
 	bin        string                    // our own program, for sandboxes
-	probeMount func(ws string) mountList // what an agent sees
+	probeMount func(ws string) mountList // the agent's mounts
 }
 
-// doctor finds the home. A configuration that cannot be read is a finding, not
-// the end.
+// doctor locates the home. An unreadable configuration is a finding, not an error.
 func (a *app) doctor(workspace string) (*doctor, error) {
 	home, err := config.LocateHome(a.homeFlag, a.Env)
 	if err != nil {
 		return nil, err
 	}
 	d := &doctor{app: a, now: time.Now(), began: time.Now(), uid: os.Getuid()}
-	d.house = &house{cfg: config.Default(), layout: ipc.Layout{Home: home}, fs: ipc.OS()}
-	if d.file, d.problem = config.Locate(a.configFlag, a.Env); d.problem == nil {
+	d.instance = &instance{cfg: config.Default(), layout: ipc.Layout{Home: home}, fs: ipc.OS()}
+	if d.file, d.configErr = config.Locate(a.configFlag, a.Env); d.configErr == nil {
 		var cfg *config.Config
-		if cfg, d.problem = a.reader().Load(d.file, a.Env); d.problem == nil {
+		if cfg, d.configErr = a.reader().Load(d.file, a.Env); d.configErr == nil {
 			d.cfg = cfg
 		}
 	}
@@ -156,13 +153,13 @@ func (a *app) doctor(workspace string) (*doctor, error) {
 	return d, nil
 }
 
-// workspaces are those of the configuration and those that have folders.
+// workspaces returns the configured workspaces and those that have folders.
 func (d *doctor) workspaces(only string) ([]string, error) {
 	names, err := d.store.Workspaces()
 	if err != nil {
-		names = nil // the check of the folders says why
+		names = nil // checkFolders reports it
 	}
-	if d.problem == nil {
+	if d.configErr == nil {
 		names = append(names, sortedNames(d.cfg)...)
 	}
 	slices.Sort(names)
@@ -171,20 +168,20 @@ func (d *doctor) workspaces(only string) ([]string, error) {
 		return names, nil
 	}
 	if !slices.Contains(names, only) {
-		return nil, fail(codeError, "the workspaces are: "+strings.Join(names, ", "), "no workspace %q", only)
+		return nil, fail(exitError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", only)
 	}
 	return []string{only}, nil
 }
 
-// check is one of the things that are looked at.
+// check is one check of doctor.
 type check struct {
 	name string
 	home bool // needs a home
 	slow bool // left out by --quick
-	look func(*doctor, context.Context) []finding
+	run  func(*doctor, context.Context) []finding
 }
 
-// checks are in the order in which one thing explains the next.
+// checks are ordered so that earlier findings explain later ones.
 func checks() []check {
 	return []check{
 		{"config", false, false, (*doctor).checkConfig},
@@ -209,8 +206,7 @@ func checks() []check {
 	}
 }
 
-// examine runs the checks, one after the other.
-func (d *doctor) examine(ctx context.Context) []finding {
+func (d *doctor) runChecks(ctx context.Context) []finding {
 	var all []finding
 	for _, c := range checks() {
 		if ctx.Err() != nil {
@@ -219,8 +215,8 @@ func (d *doctor) examine(ctx context.Context) []finding {
 		if c.home && !d.exists || c.slow && d.quick {
 			continue
 		}
-		d.progress("looking at " + c.name + " …")
-		for _, f := range fewer(c.look(d, ctx)) {
+		d.progress("checking " + c.name + " …")
+		for _, f := range limitFindings(c.run(d, ctx)) {
 			f.Check = c.name
 			all = append(all, f)
 		}
@@ -229,12 +225,11 @@ func (d *doctor) examine(ctx context.Context) []finding {
 	return all
 }
 
-// mostAlike is how many findings of one check and workspace are told: whoever
-// has more is helped by the first ones.
-const mostAlike = 10
+// maxAlike is how many findings of one check, severity and workspace are shown.
+const maxAlike = 10
 
-// fewer keeps the worst, in their order, and counts the others.
-func fewer(list []finding) (kept []finding) {
+// limitFindings sorts findings by severity and limits each group.
+func limitFindings(list []finding) (kept []finding) {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b finding) int {
 		return cmp.Or(cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Workspace, b.Workspace))
@@ -245,25 +240,25 @@ func fewer(list []finding) (kept []finding) {
 		if n < 0 {
 			n = len(list)
 		}
-		kept = append(kept, list[:min(n, mostAlike)]...)
-		if n > mostAlike {
-			kept = append(kept, finding{Severity: first.Severity, Workspace: first.Workspace, What: fmt.Sprintf("and %d more of the kind", n-mostAlike)})
+		kept = append(kept, list[:min(n, maxAlike)]...)
+		if n > maxAlike {
+			kept = append(kept, finding{Severity: first.Severity, Workspace: first.Workspace, What: fmt.Sprintf("and %d more like this", n-maxAlike)})
 		}
 		list = list[n:]
 	}
 	return kept
 }
 
-// progress is a line that goes away again, for whoever waits at a terminal.
+// progress draws a status line on a terminal.
 func (d *doctor) progress(line string) {
 	if terminal(d.app.Err) && !d.app.json {
 		fmt.Fprintf(d.app.Err, "\r\x1b[K%s", line)
 	}
 }
 
-// report prints what was found, and makes the worst of it the exit code.
+// report prints the findings. The most severe one gives the exit code.
 func (d *doctor) report(all []finding) error {
-	worst := fine
+	worst := severityOK
 	for _, f := range all {
 		worst = min(worst, f.Severity)
 	}
@@ -273,15 +268,15 @@ func (d *doctor) report(all []finding) error {
 	switch {
 	case err != nil:
 		return err
-	case worst == serious:
-		return &exit{code: codeSick, err: errors.New("")}
-	case worst == warning:
-		return &exit{code: codeUnwell, err: errors.New("")}
+	case worst == severityError:
+		return &exit{code: exitErrors, err: errors.New("")}
+	case worst == severityWarning:
+		return &exit{code: exitWarnings, err: errors.New("")}
 	}
 	return nil
 }
 
-// text has a line for each finding, and one below it for what to do.
+// text has a line for each finding, and one below it for its cure.
 func (d *doctor) text(all []finding) string {
 	color := terminal(d.app.Out) && d.app.Env("NO_COLOR") == ""
 	var b strings.Builder
@@ -308,12 +303,12 @@ func summary(all []finding) string {
 		count[f.Severity]++
 	}
 	switch {
-	case count[serious] > 0:
-		return fmt.Sprintf("%s, %s", plural(count[serious], "error"), plural(count[warning], "warning"))
-	case count[warning] > 0:
-		return plural(count[warning], "warning")
+	case count[severityError] > 0:
+		return fmt.Sprintf("%s, %s", plural(count[severityError], "error"), plural(count[severityWarning], "warning"))
+	case count[severityWarning] > 0:
+		return plural(count[severityWarning], "warning")
 	}
-	return "all is well"
+	return "no errors or warnings"
 }
 
 func plural(n int, what string) string {

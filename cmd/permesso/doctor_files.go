@@ -26,77 +26,76 @@ func ownerOf(info fs.FileInfo) int {
 	return os.Getuid()
 }
 
-// checkConfig reads the file as serve would, and compares it with the folders.
+// checkConfig reads the file as serve does, and compares it with the folders.
 func (d *doctor) checkConfig(context.Context) []finding {
-	if d.problem != nil {
-		return configProblems(d.problem)
+	if d.configErr != nil {
+		return configProblems(d.configErr)
 	}
 	var list []finding
 	for _, w := range d.cfg.Warnings {
-		list = append(list, found(warning, "", errors.New(w.In(d.cfg.File))))
+		list = append(list, findingOf(severityWarning, "", errors.New(w.In(d.cfg.File))))
 	}
 	if d.file == "" {
-		list = append(list, finding{Severity: worthKnowing, What: "there is no configuration: everything asks", Cure: "permesso init writes one"})
+		list = append(list, finding{Severity: severityInfo, What: "no configuration: every request asks an approver", Cure: "permesso init writes one"})
 	} else {
 		list = append(list, d.checkSecrets()...)
 	}
 	if d.exists {
 		list = append(list, d.compareWorkspaces()...)
 	}
-	return orWell(list, "%s: %s, %s", d.file, plural(len(d.cfg.Workspaces), "workspace"), plural(len(d.cfg.Tools), "tool"))
+	return orOK(list, "%s: %s, %s", d.file, plural(len(d.cfg.Workspaces), "workspace"), plural(len(d.cfg.Tools), "tool"))
 }
 
 func configProblems(err error) (list []finding) {
 	var e *config.Error
 	if !errors.As(err, &e) {
-		return foundAll(serious, "", err)
+		return findingsOf(severityError, "", err)
 	}
 	for _, p := range e.Errors {
-		list = append(list, found(serious, "", errors.New(p.In(e.File))))
+		list = append(list, findingOf(severityError, "", errors.New(p.In(e.File))))
 	}
 	return list
 }
 
-// compareWorkspaces holds the configuration against the folders.
+// compareWorkspaces compares the configuration with the folders.
 func (d *doctor) compareWorkspaces() (list []finding) {
 	have, err := d.store.Workspaces()
 	if err != nil {
-		return nil // the check of the folders says why
+		return nil // checkFolders reports it
 	}
 	for _, ws := range d.names {
 		_, configured := d.cfg.Workspaces[ws]
 		switch {
 		case !configured:
 			list = append(list, finding{
-				Severity: warning, Workspace: ws, What: "there are folders, and the configuration does not know it: its requests are refused",
+				Severity: severityWarning, Workspace: ws, What: "workspace has folders but is not configured: its requests are refused",
 				Cure: "add [workspaces." + ws + "], or move " + d.layout.Workspace(ws) + " away",
 			})
 		case !slices.Contains(have, ws):
 			list = append(list, finding{
-				Severity: worthKnowing, Workspace: ws, What: "it has no folders yet",
-				Cure: "they are made when permesso serve starts",
+				Severity: severityInfo, Workspace: ws, What: "workspace has no folders yet",
+				Cure: "permesso serve creates them when it starts",
 			})
 		}
 	}
 	return list
 }
 
-// checkSecrets looks at the files from which the configuration has secrets
-// read: by the names of its keys, whatever they belong to.
+// checkSecrets checks the secret files of the configuration. It finds them by
+// the names of the keys.
 func (d *doctor) checkSecrets() (list []finding) {
 	for _, path := range secretFiles(d.configTree()) {
 		if err := ipc.CheckSecret(path); errors.Is(err, fs.ErrNotExist) {
-			list = append(list, finding{What: "there is no " + oneLine(path) + ", which the configuration names", Cure: "write it, or change the configuration"})
+			list = append(list, finding{What: "missing secret file " + oneLine(path) + ", named in the configuration", Cure: "create it, or change the configuration"})
 		} else if err != nil {
-			list = append(list, found(serious, "", err))
+			list = append(list, findingOf(severityError, "", err))
 		}
 	}
 	return list
 }
 
-// configTree is the file as it stands there, for what has no place of its own
-// in the configuration. It is nil where it cannot be read, which the check of
-// the configuration says.
+// configTree is the configuration file as a plain tree, for keys without a
+// field in Config. It is nil if the file is unreadable; checkConfig reports that.
 func (d *doctor) configTree() map[string]any {
 	b, err := os.ReadFile(d.file)
 	var tree map[string]any
@@ -106,11 +105,11 @@ func (d *doctor) configTree() map[string]any {
 	return tree
 }
 
-// public are files that everybody may read.
+// public are keys of files that are not secret.
 var public = []string{"ca_file", "cert_file", "public_key_file"}
 
-// secretFiles are the values of keys such as token_file, and what stands at the
-// end of those in a table such as secret_headers: "Bearer /path/of/the/token".
+// secretFiles returns the values of keys such as token_file, and the last word
+// of each value in a table such as secret_headers: "Bearer /path/of/the/token".
 func secretFiles(tree map[string]any) (paths []string) {
 	for key, value := range tree {
 		switch v := value.(type) {
@@ -145,28 +144,28 @@ func lastWords(table map[string]any) (paths []string) {
 	return paths
 }
 
-// checkHome says whether there is a home, and whether we are the ones to look.
+// checkHome checks that the home exists and that this user can read it.
 func (d *doctor) checkHome(context.Context) []finding {
 	if !d.exists {
-		return []finding{{What: "no gate lives in " + oneLine(d.layout.Home), Cure: "permesso init, then permesso serve; or name another --home"}}
+		return []finding{{What: "no daemon for this user in " + oneLine(d.layout.Home), Cure: "run permesso init, then permesso serve; or name another --home"}}
 	}
 	switch uid := os.Getuid(); {
 	case uid != 0 && uid != d.uid:
-		d.exists = false // for us
+		d.exists = false // skip the checks of a home
 		return []finding{{
-			What: fmt.Sprintf("%s belongs to user %d, and this is user %d: most of it cannot be looked at", oneLine(d.layout.Home), d.uid, uid),
+			What: fmt.Sprintf("%s belongs to UID %d and doctor runs as UID %d: most checks are skipped", oneLine(d.layout.Home), d.uid, uid),
 			Cure: fmt.Sprintf("sudo -u '#%d' permesso doctor", d.uid),
 		}}
 	case d.uid == 0:
 		return []finding{{
-			Severity: warning, What: oneLine(d.layout.Home) + " belongs to root: what is approved runs as root",
-			Cure: "let a user of its own run the gate: useradd --system permesso",
+			Severity: severityWarning, What: oneLine(d.layout.Home) + " belongs to root: approved requests run as root",
+			Cure: "run the daemon as a dedicated user: useradd --system permesso",
 		}}
 	}
-	return []finding{well("%s, of user %d", oneLine(d.layout.Home), d.uid)}
+	return []finding{okFinding("%s, owned by UID %d", oneLine(d.layout.Home), d.uid)}
 }
 
-// withFolders are the workspaces that have folders.
+// withFolders returns the workspaces that have folders.
 func (d *doctor) withFolders() (names []string) {
 	have, err := d.store.Workspaces()
 	if err != nil {
@@ -185,40 +184,40 @@ func (d *doctor) checkFolders(context.Context) []finding {
 	var list []finding
 	for _, err := range wrong {
 		if !errors.Is(err, fs.ErrNotExist) {
-			list = append(list, found(serious, "", err))
+			list = append(list, findingOf(severityError, "", err))
 			continue
 		}
-		f := found(warning, "", err)
-		f.Cure = "permesso serve makes it when it starts"
+		f := findingOf(severityWarning, "", err)
+		f.Cure = "permesso serve creates it when it starts"
 		list = append(list, f)
 	}
 	for _, ws := range d.withFolders() {
 		if note := d.store.Notes(ws); note != "" {
-			list = append(list, finding{Severity: warning, Workspace: ws, What: oneLine(note), Cure: "run the gate where the kernel has openat2 and /proc"})
+			list = append(list, finding{Severity: severityWarning, Workspace: ws, What: oneLine(note), Cure: "run the daemon on a kernel with openat2 and with /proc mounted"})
 		}
 	}
-	return orWell(list, "%d folders, none open to others", seen)
+	return orOK(list, "%d folders, none accessible to other users", seen)
 }
 
-// checkPaths looks above the home and the configuration: who may replace a
-// folder on the way there, replaces what is in it.
+// checkPaths checks the parent folders of home and configuration: a user who
+// can replace a parent folder can replace what is in it.
 func (d *doctor) checkPaths(context.Context) []finding {
-	list := foundAll(serious, "", ipc.CheckPath(filepath.Dir(d.layout.Home), d.uid)...)
+	list := findingsOf(severityError, "", ipc.CheckPath(filepath.Dir(d.layout.Home), d.uid)...)
 	if d.file != "" {
 		file, err := filepath.Abs(d.file)
 		if err != nil {
-			return foundAll(serious, "", err)
+			return findingsOf(severityError, "", err)
 		}
-		for _, f := range foundAll(serious, "", ipc.CheckPath(file, d.uid)...) {
+		for _, f := range findingsOf(severityError, "", ipc.CheckPath(file, d.uid)...) {
 			if !slices.Contains(list, f) {
 				list = append(list, f)
 			}
 		}
 	}
-	return orWell(list, "nobody else can replace the home or the configuration")
+	return orOK(list, "no other user can replace the home or the configuration")
 }
 
-// checkPrograms looks at what tools run.
+// checkPrograms checks the programs that tools run.
 func (d *doctor) checkPrograms(context.Context) []finding {
 	var list []finding
 	programs := 0
@@ -229,19 +228,19 @@ func (d *doctor) checkPrograms(context.Context) []finding {
 		}
 		programs++
 		for _, err := range slices.Concat(ipc.CheckProgram(argv[0], d.uid), d.checkScripts(argv)) {
-			f := found(serious, "", err)
+			f := findingOf(severityError, "", err)
 			f.What = "tool " + name + ": " + f.What
 			list = append(list, f)
 		}
 	}
-	return orWell(list, "%s, all there and nobody else's", plural(programs, "program"))
+	return orOK(list, "%s, all present, none writable by another user", plural(programs, "program"))
 }
 
-// runners run the file that is their first argument.
+// runners are programs that run the file in their first argument.
 var runners = []string{"sh", "bash", "dash", "zsh", "fish", "env", "python", "python3", "perl", "ruby", "node", "bun", "deno", "Rscript"}
 
-// checkScripts looks at files among a program's arguments: a script that sh is
-// to run is as good as the program. Other files are its data.
+// checkScripts checks script files among the arguments: replacing a script
+// that sh runs is replacing the program. Other files are data.
 func (d *doctor) checkScripts(argv []string) (wrong []error) {
 	first := slices.Contains(runners, filepath.Base(argv[0]))
 	for _, arg := range argv[1:] {
@@ -267,30 +266,30 @@ func sortedTools(c *config.Config) []string {
 	return names
 }
 
-// checkKeys loads them as serve would, and keeps them for the seals.
+// checkKeys loads the keys as serve does, and keeps them for later checks.
 func (d *doctor) checkKeys(context.Context) []finding {
 	var list []finding
 	k, err := d.loadKeys()
 	if err != nil {
-		list = append(list, found(serious, "", err))
+		list = append(list, findingOf(severityError, "", err))
 	} else {
 		d.keys = k
 	}
 	if err := receipt.Check(d.fs, d.layout.Keys()); err != nil {
-		list = append(list, found(serious, "", err))
+		list = append(list, findingOf(severityError, "", err))
 	}
 	entries, err := os.ReadDir(d.layout.Keys())
 	if err != nil {
-		return append(list, found(serious, "", err))
+		return append(list, findingOf(severityError, "", err))
 	}
 	for _, e := range entries {
 		info, err := e.Info()
 		if err == nil && ownerOf(info) != d.uid {
 			list = append(list, finding{
-				What: fmt.Sprintf("%s belongs to user %d, the home to user %d", oneLine(filepath.Join(d.layout.Keys(), e.Name())), ownerOf(info), d.uid),
+				What: fmt.Sprintf("%s belongs to UID %d, the home to UID %d", oneLine(filepath.Join(d.layout.Keys(), e.Name())), ownerOf(info), d.uid),
 				Cure: fmt.Sprintf("chown -R %d %s", d.uid, shellWord(d.layout.Keys())),
 			})
 		}
 	}
-	return orWell(list, "the MAC key and both halves of the signing key load and fit")
+	return orOK(list, "the MAC key and the signing key pair load and match")
 }

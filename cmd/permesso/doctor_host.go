@@ -19,102 +19,101 @@ import (
 	"github.com/permesso-dev/permesso/watcher"
 )
 
-// checkDaemon finds out whether the gate is served, by whom, and whether it
-// knows what we know.
+// checkDaemon checks whether a daemon runs, which process it is, and whether
+// it has read the current configuration.
 func (d *doctor) checkDaemon(context.Context) []finding {
-	// A lock that we created would be in the way of the daemon's own user.
+	// Do not create the lock file: the daemon's user could not open ours.
 	if _, err := os.Lstat(d.layout.Lock()); err != nil {
-		return []finding{{Severity: worthKnowing, What: "not running, and never was", Cure: "permesso serve"}}
+		return []finding{{Severity: severityInfo, What: "the daemon is not running and never ran here", Cure: "permesso serve"}}
 	}
 	running, err := d.served()
 	if err != nil {
-		return foundAll(serious, "", err)
+		return findingsOf(severityError, "", err)
 	}
 	if d.running = running; !running {
-		return []finding{{Severity: worthKnowing, What: "not running: approvals take effect when it starts", Cure: "permesso serve"}}
+		return []finding{{Severity: severityInfo, What: "the daemon is not running: decisions take effect when it starts", Cure: "permesso serve"}}
 	}
 	p, known := findDaemon(d.layout.Lock())
-	list := append(d.reportedHealth(), d.unread(p.started)...)
+	list := append(d.reportedHealth(), d.staleConfig(p.started)...)
 	if !known {
-		return orWell(list, "running; its process cannot be seen from here")
+		return orOK(list, "running; its process is not visible from here")
 	}
 	d.daemon = p.pid
 	if p.replaced {
-		list = append(list, finding{Severity: warning, What: fmt.Sprintf("process %d runs a program that was replaced since", p.pid), Cure: "restart permesso serve"})
+		list = append(list, finding{Severity: severityWarning, What: fmt.Sprintf("process %d runs a program file that was replaced since", p.pid), Cure: "restart permesso serve"})
 	}
-	if p.eatsSyncs {
+	if p.ignoresFsync {
 		list = append(list, finding{
-			Severity: warning, What: fmt.Sprintf("process %d has libeatmydata loaded or in LD_PRELOAD: what it runs may leave out its fsyncs", p.pid),
+			Severity: severityWarning, What: fmt.Sprintf("process %d has libeatmydata loaded or in LD_PRELOAD: its fsyncs may be ignored", p.pid),
 			Cure: "start permesso serve without it",
 		})
 	}
-	return orWell(list, "running, process %d since %s", p.pid, p.started.Local().Format(time.DateTime))
+	return orOK(list, "running, process %d since %s", p.pid, p.started.Local().Format(time.DateTime))
 }
 
-// settleBy is how long a daemon may take to read what was edited.
-const settleBy = 5 * time.Second
+// reloadDelay is how long a daemon may take to reload the configuration.
+const reloadDelay = 5 * time.Second
 
-// unread says that the configuration was changed and not read since: the audit
-// log tells when it was.
-func (d *doctor) unread(started time.Time) []finding {
+// staleConfig reports a configuration that changed after the daemon last read it,
+// according to the audit log.
+func (d *doctor) staleConfig(started time.Time) []finding {
 	info, err := os.Stat(d.file)
 	if err != nil {
-		return nil // built in, or the check of the configuration says why
+		return nil // no file, or checkConfig reports it
 	}
 	read := started
 	entries, err := audit.Last(d.fs, d.layout.Audit(), 1000)
 	if err != nil {
-		entries = nil // the check of the log says why
+		entries = nil // checkAudit reports it
 	}
 	for _, e := range entries {
 		if e.Event == approval.EventStarted || e.Event == approval.EventConfigured {
 			read = e.Time
 		}
 	}
-	if read.IsZero() || info.ModTime().Before(read.Add(settleBy)) {
+	if read.IsZero() || info.ModTime().Before(read.Add(reloadDelay)) {
 		return nil
 	}
 	return []finding{{
-		Severity: warning, What: "the gate has not read the configuration since it was changed, at " + info.ModTime().Local().Format(time.DateTime),
-		Cure: "look at its log: a bad edit keeps the old one; or restart permesso serve",
+		Severity: severityWarning, What: "the daemon has not reloaded the configuration since its change at " + info.ModTime().Local().Format(time.DateTime),
+		Cure: "check its log for a configuration error, which keeps the old configuration; or restart permesso serve",
 	}}
 }
 
-// reportedHealth is what a daemon says of itself in run/health.json.
+// reportedHealth reads the daemon's own report in run/health.json.
 func (d *doctor) reportedHealth() (list []finding) {
 	b, err := os.ReadFile(d.layout.Health())
 	var h healthReport
 	if err != nil || json.Unmarshal(b, &h) != nil {
-		return nil // none is served
+		return nil // no daemon runs
 	}
-	for _, p := range h.Problems {
-		list = append(list, finding{Severity: warning, What: "the gate says of itself: " + oneLine(p.What), Cure: cmp.Or(oneLine(p.Hint), "permesso status, and the gate's log")})
+	for _, p := range h.Issues {
+		list = append(list, finding{Severity: severityWarning, What: "the daemon reports: " + oneLine(p.What), Cure: cmp.Or(oneLine(p.Hint), "see permesso status and the daemon's log")})
 	}
 	if h.Status == healthPaused {
-		list = append(list, finding{Severity: worthKnowing, What: "the gate is paused, at least in part: nothing runs there", Cure: "permesso resume"})
+		list = append(list, finding{Severity: severityInfo, What: "the daemon is paused, at least for one workspace: nothing runs there", Cure: "permesso resume"})
 	}
 	if h.Version != "" && h.Version != version {
 		list = append(list, finding{
-			Severity: warning, What: "the gate runs version " + oneLine(h.Version) + ", this is " + version,
+			Severity: severityWarning, What: "the daemon runs version " + oneLine(h.Version) + ", this program is " + version,
 			Cure: "restart permesso serve",
 		})
 	}
 	return list
 }
 
-// scratch gives a folder of our own on the home's file system: among the
-// working folders of commands, which every start empties. If one did so
-// meanwhile, we try again.
+// scratch calls use with a temporary folder on the home's file system. It is
+// in run/, which a starting daemon empties; if that happened, it tries again.
 func (d *doctor) scratch(use func(dir string) []finding) (list []finding) {
 	for range 2 {
 		dir, err := os.MkdirTemp(d.layout.Run(), "doctor-")
 		if err != nil {
-			return []finding{{What: "nothing can be written: " + oneLine(err.Error()), Cure: "look at the findings on folders and disk"}}
+			return []finding{{What: "cannot write to the home: " + oneLine(err.Error()), Cure: "see the findings on folders and disk"}}
 		}
 		list = use(dir)
 		_, gone := os.Lstat(dir)
 		if err := os.RemoveAll(dir); err != nil {
-			list = append(list, found(warning, "", err))
+			list = append(list, findingOf(severityWarning, "", err))
 		}
 		if gone == nil {
 			break
@@ -123,71 +122,71 @@ func (d *doctor) scratch(use func(dir string) []finding) (list []finding) {
 	return list
 }
 
-// folderCount is how many folders serve watches.
+// folderCount is how many folders the daemon watches.
 func (d *doctor) folderCount() int { return 1 + 4*len(d.names) }
 
 func (d *doctor) checkInotify(context.Context) []finding {
-	list := foundAll(warning, "", watcher.CheckLimits(d.folderCount())...)
+	list := findingsOf(severityWarning, "", watcher.CheckLimits(d.folderCount())...)
 	for _, ws := range d.withFolders() {
-		list = append(list, foundAll(warning, ws, watcher.CheckReach(d.layout.Requests(ws)))...)
+		list = append(list, findingsOf(severityWarning, ws, watcher.CheckReach(d.layout.Requests(ws)))...)
 	}
-	list = append(list, d.scratch(func(dir string) []finding { return foundAll(warning, "", watcher.Try(dir)) })...)
-	return orWell(list, "events come; the limits have room for %d folders", d.folderCount())
+	list = append(list, d.scratch(func(dir string) []finding { return findingsOf(severityWarning, "", watcher.Try(dir)) })...)
+	return orOK(list, "events arrive; the limits allow %d folders", d.folderCount())
 }
 
 const (
-	driftBy = 2 * time.Second // between our clock and that of the file system
-	aheadBy = time.Minute     // of an entry before our clock
+	maxDrift = 2 * time.Second // between our clock and the file system's
+	maxAhead = time.Minute     // of an audit entry ahead of our clock
 )
 
-// checkClock holds the clock against the calendar, the log and the disk.
-// Deadlines are compared with it.
+// checkClock compares the clock, which deadlines depend on, with the year, the
+// log and the file system.
 func (d *doctor) checkClock(context.Context) []finding {
 	var list []finding
 	now := d.now
 	if now.Year() < 2026 || now.Year() > 2100 {
-		list = append(list, finding{What: "it is not " + now.Format(time.DateOnly) + ": receipts and deadlines would be wrong", Cure: "set the clock, then: timedatectl set-ntp true"})
+		list = append(list, finding{What: "the clock shows " + now.Format(time.DateOnly) + ": receipts and deadlines would be wrong", Cure: "set the clock; then timedatectl set-ntp true"})
 	}
-	if entries, err := audit.Last(d.fs, d.layout.Audit(), 1); err == nil && len(entries) == 1 && entries[0].Time.Sub(now) > aheadBy {
+	if entries, err := audit.Last(d.fs, d.layout.Audit(), 1); err == nil && len(entries) == 1 && entries[0].Time.Sub(now) > maxAhead {
 		list = append(list, finding{
-			What: fmt.Sprintf("the clock was set back: the log's newest entry is of %s, it is %s",
+			What: fmt.Sprintf("the clock was set back: the log's newest entry is of %s, now is %s",
 				entries[0].Time.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)),
-			Cure: "set the clock; what had expired stays expired, and what waits would wait too long",
+			Cure: "set the clock; expired requests stay expired, pending ones would expire too late",
 		})
 	}
 	list = append(list, d.scratch(checkDrift)...)
-	if unsynchronised() {
-		list = append(list, finding{Severity: worthKnowing, What: "nobody keeps the clock right", Cure: "timedatectl set-ntp true, or install chrony"})
+	if unsynchronized() {
+		list = append(list, finding{Severity: severityInfo, What: "system clock is not synchronized (NTP)", Cure: "timedatectl set-ntp true, or install chrony"})
 	}
-	return orWell(list, "%s, and the disk agrees", now.Format(time.RFC3339))
+	return orOK(list, "%s, same as the file system's clock", now.Format(time.RFC3339))
 }
 
-// checkDrift compares the time that a new file gets with ours.
+// checkDrift compares a new file's time with our clock.
 func checkDrift(dir string) []finding {
 	before := time.Now()
 	name := filepath.Join(dir, "time")
 	if err := os.WriteFile(name, nil, 0o600); err != nil {
-		return foundAll(serious, "", err)
+		return findingsOf(severityError, "", err)
 	}
 	info, err := os.Stat(name)
 	if err != nil {
-		return foundAll(serious, "", err)
+		return findingsOf(severityError, "", err)
 	}
-	return drifted(before, info.ModTime())
+	return compareClocks(before, info.ModTime())
 }
 
-func drifted(ours, disks time.Time) []finding {
+func compareClocks(ours, disks time.Time) []finding {
 	off := disks.Sub(ours).Abs()
-	if off <= driftBy {
+	if off <= maxDrift {
 		return nil
 	}
 	return []finding{{
-		Severity: warning, What: "the clock and that of the home's file system are " + off.Round(time.Second).String() + " apart",
-		Cure: "the home belongs on a local disk; else let both machines set their clocks by NTP",
+		Severity: severityWarning, What: "the system clock and the home's file system differ by " + off.Round(time.Second).String(),
+		Cure: "move the home to a local disk, or synchronize both machines by NTP",
 	}}
 }
 
-// checkDisk looks for room wherever the home reaches.
+// checkDisk checks the free space of every file system that the home uses.
 func (d *doctor) checkDisk(context.Context) []finding {
 	var list []finding
 	var seen []string
@@ -198,77 +197,77 @@ func (d *doctor) checkDisk(context.Context) []finding {
 	}
 	left := ""
 	for _, dir := range append(dirs, d.layout.Audit()) {
-		room, err := ipc.FreeSpaceOf(dir)
+		free, err := ipc.FreeSpaceOf(dir)
 		if err != nil {
-			continue // the check of the folders says why
+			continue // checkFolders reports it
 		}
-		if slices.Contains(seen, room.Device) {
+		if slices.Contains(seen, free.Device) {
 			continue
 		}
-		seen = append(seen, room.Device)
+		seen = append(seen, free.Device)
 		if left == "" {
-			left = fmt.Sprintf("%d MiB left", room.Bytes>>20)
-			if room.Counted {
-				left += fmt.Sprintf(", and room for %d files", room.Files)
+			left = fmt.Sprintf("%d MiB free", free.Bytes>>20)
+			if free.Counted {
+				left += fmt.Sprintf(", %d inodes free", free.Files)
 			}
 		}
-		list = append(list, d.short(dir, room)...)
+		list = append(list, d.lowSpace(dir, free)...)
 	}
-	list = append(list, foundAll(warning, "", d.layout.CheckOneDisk(d.withFolders()...)...)...)
-	return orWell(list, "%s, on %s", left, oneLine(strings.Join(seen, ", ")))
+	list = append(list, findingsOf(severityWarning, "", d.layout.CheckOneDisk(d.withFolders()...)...)...)
+	return orOK(list, "%s, on %s", left, oneLine(strings.Join(seen, ", ")))
 }
 
-// short is milder to the requests, which may have a small disk of their own to
-// keep a flood from filling ours.
-func (d *doctor) short(dir string, room ipc.FreeSpace) []finding {
+// lowSpace ignores low space of the requests' folder if it has a file system of
+// its own, which may be small on purpose.
+func (d *doctor) lowSpace(dir string, free ipc.FreeSpace) []finding {
 	own := slices.ContainsFunc(d.names, func(ws string) bool { return dir == d.layout.Requests(ws) })
-	if own && !room.ReadOnly && room.Bytes > 0 {
+	if own && !free.ReadOnly && free.Bytes > 0 {
 		return nil
 	}
-	if err := room.Refuses(); err != nil {
-		return foundAll(serious, "", err)
+	if err := free.Refuses(); err != nil {
+		return findingsOf(severityError, "", err)
 	}
-	return foundAll(warning, "", room.Low())
+	return findingsOf(severityWarning, "", free.Low())
 }
 
 const syncRounds = 20
 
-// checkSync asks what the system says of the disk, and then the disk.
+// checkSync checks the mount options, then measures fsync.
 func (d *doctor) checkSync(context.Context) []finding {
 	m, err := ipc.MountOf(d.layout.Home)
 	if err != nil {
-		return []finding{{Severity: worthKnowing, What: "this system does not say how the disk is mounted: " + oneLine(err.Error())}}
+		return []finding{{Severity: severityInfo, What: "cannot read the mount options: " + oneLine(err.Error())}}
 	}
-	list := slices.Concat(foundAll(serious, "", m.LosesData()), foundAll(warning, "", m.Warnings()))
+	list := slices.Concat(findingsOf(severityError, "", m.LosesData()), findingsOf(severityWarning, "", m.Warnings()))
 	measured := ""
 	if !d.quick {
 		list = append(list, d.scratch(func(dir string) []finding {
 			median, err := ipc.SyncTime(dir, syncRounds)
 			if err != nil {
-				return foundAll(serious, "", err)
+				return findingsOf(severityError, "", err)
 			}
 			measured = fmt.Sprintf(": an fsync takes %s (median of %d)", median.Round(time.Microsecond), syncRounds)
-			return foundAll(warning, "", m.TooFast(median))
+			return findingsOf(severityWarning, "", m.TooFast(median))
 		})...)
 	}
-	return orWell(list, "%s on %s%s", m.Type, oneLine(m.Point), measured)
+	return orOK(list, "%s on %s%s", m.Type, oneLine(m.Point), measured)
 }
 
-// checkAgents looks for what no gate holds back.
+// checkAgents looks for agents that can bypass the gate.
 func (d *doctor) checkAgents(context.Context) []finding {
 	agents, err := findAgents(d.uid)
 	if errors.Is(err, errors.ErrUnsupported) {
-		return []finding{{Severity: worthKnowing, What: "processes cannot be looked at on this system", Cure: "make sure that agents run under another user, or in a container"}}
+		return []finding{{Severity: severityInfo, What: "cannot list processes on this system", Cure: "run agents as another user, or in a container"}}
 	}
 	if err != nil {
-		return foundAll(worthKnowing, "", err)
+		return findingsOf(severityInfo, "", err)
 	}
 	var list []finding
 	for _, p := range agents {
 		list = append(list, finding{
-			Severity: warning, What: fmt.Sprintf("%s (process %d) runs as %s, outside any sandbox: it could approve itself", p.name, p.pid, p.as),
-			Cure: "give it a container (permesso mounts), or let a system user permesso run the gate, or set local_decisions = false",
+			Severity: severityWarning, What: fmt.Sprintf("%s (process %d) runs as %s outside a sandbox: it could approve its own requests", p.name, p.pid, p.as),
+			Cure: "run it in a container (permesso mounts), or run the daemon as a system user, or set local_decisions = false",
 		})
 	}
-	return orWell(list, "no known agent runs as the gate's own user outside a sandbox")
+	return orOK(list, "no known agent runs as the daemon's user outside a sandbox")
 }

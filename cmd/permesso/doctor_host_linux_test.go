@@ -40,9 +40,9 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 	box := findSandbox(t.Context(), d.bin, "", nil)
 	require.Empty(t, box.why)
 	for _, row := range []struct {
-		why  string
-		see  mountList
-		want []string
+		why    string
+		mounts mountList
+		want   []string
 	}{
 		{"responses to write", mountList{right[0], {Source: l.Responses("work"), Target: client.DefaultResponses}}, []string{
 			"may write responses: it could forge them", "may change the mode of the responses", "may overwrite a response",
@@ -67,7 +67,7 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 	} {
 		for _, user := range sandboxUsers() {
 			t.Run(row.why+"/"+user.who, func(t *testing.T) {
-				box.see = row.see
+				box.mounts = row.mounts
 				breaches, err := d.probe(t.Context(), box, "work", user)
 				require.NoError(t, err)
 				for _, want := range row.want {
@@ -78,7 +78,7 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 		}
 	}
 	for _, user := range sandboxUsers() {
-		box.see = right
+		box.mounts = right
 		breaches, err := d.probe(t.Context(), box, "work", user)
 		require.NoError(t, err)
 		require.Empty(t, breaches, "the right mounts, after all of that")
@@ -87,7 +87,7 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 	d.probeMount = func(string) mountList { return with(mount{Source: l.Pendings("work"), Target: "/p"}) }
 	found := d.checkMounts(t.Context())
 	require.Len(t, found, len(sandboxUsers()))
-	require.Equal(t, serious, found[0].Severity)
+	require.Equal(t, severityError, found[0].Severity)
 	require.Contains(t, found[0].What, "an agent that is a user in bubblewrap may write to what is pending, at /p")
 }
 
@@ -96,7 +96,7 @@ func TestDoctorWithoutBubblewrap(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	found := d.checkMounts(t.Context())
 	require.Len(t, found, 1)
-	require.Equal(t, worthKnowing, found[0].Severity)
+	require.Equal(t, severityInfo, found[0].Severity)
 	require.Contains(t, found[0].What, "bubblewrap is not installed")
 	require.Contains(t, found[0].Cure, "apt-get install bubblewrap")
 }
@@ -108,7 +108,7 @@ func TestProbeFindsProcesses(t *testing.T) {
 	d.checkDaemon(t.Context())
 	require.NotZero(t, d.daemon)
 	box := findSandbox(t.Context(), d.bin, "", nil)
-	box.see = mounts(d.layout, "work")
+	box.mounts = mounts(d.layout, "work")
 	system := slices.DeleteFunc(bwrapSystem(), func(s string) bool { return s == "--unshare-all" || s == "1000" || s == "--uid" || s == "--gid" })
 	breaches, err := d.probe(t.Context(), box, "work", sandboxUser{"", append(system, "--unshare-user")})
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestProbeFindsProcesses(t *testing.T) {
 // As root of the mounts, what is read-only is not for long.
 func TestProbeFindsRemounts(t *testing.T) {
 	w := newWard(t)
-	b, err := json.Marshal(question{Requests: w.layout.Requests("work"), Responses: w.layout.Responses("work")})
+	b, err := json.Marshal(probeInput{Requests: w.layout.Requests("work"), Responses: w.layout.Responses("work")})
 	require.NoError(t, err)
 	out := w.unshared(t, string(b), `mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$0" doctor probe`, w.layout.Responses("work"))
 	var breaches []string
@@ -143,7 +143,7 @@ func (w *ward) unshared(t *testing.T, stdin, script string, args ...string) stri
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	if code := cmd.ProcessState.ExitCode(); code != codeUnwell && code != codeSick {
+	if code := cmd.ProcessState.ExitCode(); code != exitWarnings && code != exitErrors {
 		require.NoError(t, err, "%s%s", out, errs.String())
 	}
 	return string(out)
@@ -163,13 +163,13 @@ func TestDoctorLooksAtRealDisks(t *testing.T) {
 		says               string
 	}
 	rows := []row{
-		{"a disk in memory", tmpfs("mode=700"), "fsync", serious, "is a tmpfs"},
-		{"a full disk", tmpfs("mode=700,size=8m"), "disk", serious, "KiB left"},
-		{"few inodes", tmpfs("mode=700,nr_inodes=500"), "disk", serious, "more files"},
-		{"a disk that fills up", tmpfs("mode=700,size=100m"), "disk", warning, "MiB left"},
-		{"inodes that run out", tmpfs("mode=700,nr_inodes=5000"), "disk", warning, "more files"},
-		{"a read-only disk", tmpfs("mode=700") + ` && mount -o remount,bind,ro "$1"`, "disk", serious, "is mounted read-only"},
-		{"two disks", `mount -t tmpfs -o mode=700 none "$1/records"`, "disk", warning, "lies on another file system than the home"},
+		{"a disk in memory", tmpfs("mode=700"), "fsync", severityError, "is a tmpfs"},
+		{"a full disk", tmpfs("mode=700,size=8m"), "disk", severityError, "KiB left"},
+		{"few inodes", tmpfs("mode=700,nr_inodes=500"), "disk", severityError, "more files"},
+		{"a disk that fills up", tmpfs("mode=700,size=100m"), "disk", severityWarning, "MiB left"},
+		{"inodes that run out", tmpfs("mode=700,nr_inodes=5000"), "disk", severityWarning, "more files"},
+		{"a read-only disk", tmpfs("mode=700") + ` && mount -o remount,bind,ro "$1"`, "disk", severityError, "is mounted read-only"},
+		{"two disks", `mount -t tmpfs -o mode=700 none "$1/records"`, "disk", severityWarning, "lies on another file system than the home"},
 	}
 	if os.Getuid() == 0 { // only root may mount a disk
 		img := filepath.Join(t.TempDir(), "img")
@@ -182,8 +182,8 @@ func TestDoctorLooksAtRealDisks(t *testing.T) {
 		}
 		rows = append(
 			rows,
-			row{"barriers off", disk("nobarrier"), "fsync", serious, "is mounted with nobarrier"},
-			row{"data written back", disk("data=writeback"), "fsync", warning, "data=writeback"},
+			row{"barriers off", disk("nobarrier"), "fsync", severityError, "is mounted with nobarrier"},
+			row{"data written back", disk("data=writeback"), "fsync", severityWarning, "data=writeback"},
 		)
 	}
 	for _, row := range rows {
@@ -255,7 +255,7 @@ func TestDoctorLooksAtRealLimits(t *testing.T) {
 		cmd.Env = append(os.Environ(), "PERMESSO_CONFIG="+w.config, "PERMESSO_HOME="+w.layout.Home)
 		out, err := cmd.Output()
 		require.Error(t, err)
-		require.Equal(t, codeUnwell, cmd.ProcessState.ExitCode(), "%s", out)
+		require.Equal(t, exitWarnings, cmd.ProcessState.ExitCode(), "%s", out)
 		found := parseFindings(t, string(out))
 		for _, says := range []string{row.says, "user." + row.limit + " is 0, for 5 folders"} {
 			require.True(t, slices.ContainsFunc(found, func(f seen) bool {
@@ -300,7 +300,7 @@ func TestDoctorFindsAgents(t *testing.T) {
 	pid := start(t, osexec.Command(claude, "1000.00001"))
 	await(t, claude, func() bool { return len(find(pid)) == 1 })
 	found := find(pid)
-	require.Equal(t, warning, found[0].Severity)
+	require.Equal(t, severityWarning, found[0].Severity)
 	require.Contains(t, found[0].What, "claude (process")
 	for _, cure := range []string{"container", "system user", "local_decisions = false"} {
 		require.Contains(t, found[0].Cure, cure)
@@ -353,10 +353,10 @@ func TestDoctorOfAnothersHome(t *testing.T) {
 	d.uid = os.Getuid() + 1
 	found := d.checkHome(t.Context())
 	if os.Getuid() == 0 {
-		require.Equal(t, fine, found[0].Severity, "root may")
+		require.Equal(t, severityOK, found[0].Severity, "root may")
 		return
 	}
-	require.Equal(t, serious, found[0].Severity)
+	require.Equal(t, severityError, found[0].Severity)
 	require.Contains(t, found[0].Cure, "sudo -u")
 	require.False(t, d.exists, "nothing else is looked at")
 }

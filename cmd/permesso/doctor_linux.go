@@ -23,23 +23,23 @@ func changedAt(info fs.FileInfo) time.Time {
 	return info.ModTime()
 }
 
-// unsynchronised says that the kernel knows of nobody who sets the clock.
-func unsynchronised() bool {
-	var t unix.Timex // asks, and sets nothing
+// unsynchronized reports whether the kernel's clock is not synchronized.
+func unsynchronized() bool {
+	var t unix.Timex // zero modes: read only
 	_, err := unix.Adjtimex(&t)
 	return err == nil && t.Status&unix.STA_UNSYNC != 0
 }
 
-// process is a daemon as seen from outside.
+// process is a running daemon.
 type process struct {
-	pid       int
-	started   time.Time
-	replaced  bool // its program is no longer the one on disk
-	eatsSyncs bool // libeatmydata
+	pid          int
+	started      time.Time
+	replaced     bool // its program is no longer the one on disk
+	ignoresFsync bool // libeatmydata
 }
 
-// findDaemon finds who holds a lock. Within a container its process may not be
-// seen.
+// findDaemon finds the process that holds a lock. From inside a container it
+// may be invisible.
 func findDaemon(lock string) (process, bool) {
 	pid := lockHolder("/proc/locks", lock)
 	if pid <= 0 {
@@ -51,13 +51,13 @@ func findDaemon(lock string) (process, bool) {
 	}
 	for _, file := range []string{"environ", "maps"} {
 		b, err := os.ReadFile(procFile(pid, file))
-		p.eatsSyncs = p.eatsSyncs || err == nil && bytes.Contains(b, []byte("libeatmydata"))
+		p.ignoresFsync = p.ignoresFsync || err == nil && bytes.Contains(b, []byte("libeatmydata"))
 	}
 	return p, true
 }
 
-// startedAt is exact to a second or so. Ticks are hundredths of one, on every
-// system that Go runs on.
+// startedAt is exact to about a second. A tick is 10 ms on every system that
+// Go runs on.
 func startedAt(pid int) time.Time {
 	ticks, err := strconv.ParseInt(startOf(pid), 10, 64)
 	var up unix.Timespec
@@ -75,7 +75,7 @@ func procFile(pid int, name string) string {
 //
 //	1: FLOCK  ADVISORY  WRITE 708 fd:01:1179650 0 EOF
 //
-// It goes by the inode: what stands for the device differs on some file systems.
+// It compares inodes only: the device numbers differ on some file systems.
 func lockHolder(locks, name string) int {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -99,8 +99,8 @@ func lockHolder(locks, name string) int {
 	return 0
 }
 
-// openedBy says whether a process has that very file open: numbers of inodes
-// are unique within one file system only.
+// openedBy reports whether a process has that file open. Inode numbers are
+// unique only within one file system.
 func openedBy(pid int, file fs.FileInfo) bool {
 	fds, err := filepath.Glob(procFile(pid, "fd/*"))
 	if err != nil {
@@ -112,24 +112,23 @@ func openedBy(pid int, file fs.FileInfo) bool {
 	})
 }
 
-// agentNames are programs that let a model act. What they are called with is
-// nobody's business.
+// agentNames are the programs of known AI agents. Their arguments are not read.
 var agentNames = []string{
 	"aider", "amp", "auggie", "claude", "cline", "codex", "copilot", "crush", "cursor-agent", "droid", "gemini", "goose", "kiro-cli",
 	"opencode", "openhands", "plandex", "qwen", "swe-agent",
 }
 
-// interpreters run the program that their first argument names.
+// interpreters run the program in their first argument.
 var interpreters = []string{"node", "bun", "deno", "python", "python3", "uv"}
 
-// agent is a process that is known by name.
+// agent is a process with the name of a known agent.
 type agent struct {
 	name string
 	pid  int
 	as   string
 }
 
-// findAgents lists agents of a user, or of root, that see what we see.
+// findAgents lists agents of the user uid or root in our namespaces.
 func findAgents(uid int) ([]agent, error) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -139,7 +138,7 @@ func findAgents(uid int) ([]agent, error) {
 	for _, dir := range dirs {
 		info, err := os.Stat(dir)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		owner := ownerOf(info)
 		pid, _ := strconv.Atoi(filepath.Base(dir)) // digits
@@ -147,7 +146,7 @@ func findAgents(uid int) ([]agent, error) {
 			continue
 		}
 		if name := agentName(dir); name != "" {
-			as := "the gate's own user"
+			as := "the daemon's user"
 			if owner == 0 {
 				as = "root"
 			}
@@ -158,8 +157,8 @@ func findAgents(uid int) ([]agent, error) {
 	return list, nil
 }
 
-// sandboxed says that a process has other mounts or users than we: what it
-// reaches of the home is then for whoever made its sandbox to say.
+// sandboxed reports whether a process has another mount or user namespace than
+// we. Then its mounts decide what it can reach.
 func sandboxed(dir string) bool {
 	for _, ns := range []string{"ns/user", "ns/mnt"} {
 		ours, err := os.Readlink(filepath.Join("/proc/self", ns))

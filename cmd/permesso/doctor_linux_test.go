@@ -75,7 +75,7 @@ func (w *ward) examine(t *testing.T, change func(*doctor)) []finding {
 	if change != nil {
 		change(d)
 	}
-	return d.examine(t.Context())
+	return d.runChecks(t.Context())
 }
 
 func (w *ward) doctor(t *testing.T) *doctor {
@@ -100,7 +100,7 @@ func (w *ward) file(t *testing.T, dir string) string {
 // has, and a disk in memory where the tests' folders are on one.
 func wrong(list []finding) (is []finding) {
 	for _, f := range list {
-		if f.Severity >= worthKnowing || f.Check == "home" && os.Getuid() == 0 && f.Severity == warning {
+		if f.Severity >= severityInfo || f.Check == "home" && os.Getuid() == 0 && f.Severity == severityWarning {
 			continue
 		}
 		if f.Check == "fsync" && (strings.Contains(f.What, "tmpfs") || strings.Contains(f.What, "overlay")) {
@@ -190,55 +190,55 @@ func illnesses() []illness {
 		return func(t *testing.T, w *ward) { w.configure(t, text) }
 	}
 	list := []illness{
-		{"an agent that reaches it would decide", chmod(0o777, func(w *ward) string { return w.layout.Decisions(ws) }), nil, "folders", serious, "chmod 0700"},
-		{"keys are for one", chmod(0o750, func(w *ward) string { return w.layout.Keys() }), nil, "folders", serious, "others may read"},
-		{"forged responses would be believed", chmod(0o775, func(w *ward) string { return w.layout.Responses(ws) }), nil, "folders", serious, "chmod 0755"},
+		{"an agent that reaches it would decide", chmod(0o777, func(w *ward) string { return w.layout.Decisions(ws) }), nil, "folders", severityError, "chmod 0700"},
+		{"keys are for one", chmod(0o750, func(w *ward) string { return w.layout.Keys() }), nil, "folders", severityError, "others may read"},
+		{"forged responses would be believed", chmod(0o775, func(w *ward) string { return w.layout.Responses(ws) }), nil, "folders", severityError, "chmod 0755"},
 		{"a link leads elsewhere", func(t *testing.T, w *ward) {
 			require.NoError(t, os.RemoveAll(w.layout.Records(ws)+"-old"))
 			require.NoError(t, os.Rename(w.layout.Errors(ws), w.layout.Errors(ws)+"-old"))
 			require.NoError(t, os.Symlink(w.layout.Errors(ws)+"-old", w.layout.Errors(ws)))
-		}, nil, "folders", serious, "is a symbolic link"},
-		{"the next start makes it", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.layout.Grants())) }, nil, "folders", warning, "permesso serve makes it"},
+		}, nil, "folders", severityError, "is a symbolic link"},
+		{"the next start makes it", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.layout.Grants())) }, nil, "folders", severityWarning, "permesso serve makes it"},
 
-		{"who may rename the home replaces it", chmod(0o777, func(w *ward) string { return w.dir }), nil, "path", serious, "chmod go-w"},
-		{"a group is others, too", chmod(0o770, func(w *ward) string { return w.dir }), nil, "path", serious, "chmod g-w"},
-		{"who writes the configuration approves", chmod(0o620, func(w *ward) string { return w.config }), nil, "path", serious, "permesso.toml"},
+		{"who may rename the home replaces it", chmod(0o777, func(w *ward) string { return w.dir }), nil, "path", severityError, "chmod go-w"},
+		{"a group is others, too", chmod(0o770, func(w *ward) string { return w.dir }), nil, "path", severityError, "chmod g-w"},
+		{"who writes the configuration approves", chmod(0o620, func(w *ward) string { return w.config }), nil, "path", severityError, "permesso.toml"},
 
-		{"a key that does not exist", configure("[workspaces.work.limit]\npending = 3\n"), nil, "config", serious, "limit"},
-		{"no file", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.config)) }, nil, "config", serious, "no such file"},
-		{"a rule for no tool", configure("[[rules]]\nmatch = { tool = \"cuont\" }\noutcome = \"deny\"\n"), nil, "config", warning, `did you mean`},
-		{"an approver whom nobody recognises", configure("[approvers.ann]\n"), nil, "config", warning, "nobody is recognised"},
-		{"nobody may approve", configure("[workspaces.mute]\nlocal_decisions = false\n"), nil, "config", warning, "nobody may approve"},
-		{"an approver who is none", configure("[workspaces.other]\napprovers = [\"bob\"]\n"), nil, "config", serious, `approver "bob" is not defined`},
-		{"a principal who is no approver", configure("[approvers.ann]\nlocal = 1\n[workspaces.other]\nprincipal = \"ann\"\n"), nil, "config", serious, "not among"},
-		{"folders of no workspace", func(t *testing.T, w *ward) { require.NoError(t, w.layout.Prepare(ipc.OS(), "stray")) }, nil, "config", warning, "add [workspaces.stray]"},
+		{"a key that does not exist", configure("[workspaces.work.limit]\npending = 3\n"), nil, "config", severityError, "limit"},
+		{"no file", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.config)) }, nil, "config", severityError, "no such file"},
+		{"a rule for no tool", configure("[[rules]]\nmatch = { tool = \"cuont\" }\noutcome = \"deny\"\n"), nil, "config", severityWarning, `did you mean`},
+		{"an approver whom nobody recognises", configure("[approvers.ann]\n"), nil, "config", severityWarning, "nobody is recognised"},
+		{"nobody may approve", configure("[workspaces.mute]\nlocal_decisions = false\n"), nil, "config", severityWarning, "nobody may approve"},
+		{"an approver who is none", configure("[workspaces.other]\napprovers = [\"bob\"]\n"), nil, "config", severityError, `approver "bob" is not defined`},
+		{"a principal who is no approver", configure("[approvers.ann]\nlocal = 1\n[workspaces.other]\nprincipal = \"ann\"\n"), nil, "config", severityError, "not among"},
+		{"folders of no workspace", func(t *testing.T, w *ward) { require.NoError(t, w.layout.Prepare(ipc.OS(), "stray")) }, nil, "config", severityWarning, "add [workspaces.stray]"},
 
-		{"no program", tool(`"/no/such/program"`), nil, "programs", serious, "tool extra: there is no /no/such/program"},
-		{"not executable", both(put("p", "", 0o600), tool(`"DIR/p"`)), nil, "programs", serious, "chmod +x"},
-		{"a folder", tool(`"/usr/bin"`), nil, "programs", serious, "is no program"},
-		{"everybody's program", both(put("p", "", 0o777), tool(`"DIR/p"`)), nil, "programs", serious, "chmod go-w"},
+		{"no program", tool(`"/no/such/program"`), nil, "programs", severityError, "tool extra: there is no /no/such/program"},
+		{"not executable", both(put("p", "", 0o600), tool(`"DIR/p"`)), nil, "programs", severityError, "chmod +x"},
+		{"a folder", tool(`"/usr/bin"`), nil, "programs", severityError, "is no program"},
+		{"everybody's program", both(put("p", "", 0o777), tool(`"DIR/p"`)), nil, "programs", severityError, "chmod go-w"},
 		{"everybody's folder", both(put("open/p", "", 0o700), func(t *testing.T, w *ward) {
 			require.NoError(t, os.Chmod(filepath.Join(w.dir, "open"), 0o777))
-		}, tool(`"DIR/open/p"`)), nil, "programs", serious, "chmod go-w"},
-		{"everybody's script", both(put("s", "", 0o666), tool(`"/bin/sh", "-e", "DIR/s"`)), nil, "programs", serious, "chmod go-w"},
-		{"a program for a program", both(put("s", "", 0o777), tool(`"/usr/bin/nice", "-n5", "DIR/s"`)), nil, "programs", serious, "chmod go-w"},
+		}, tool(`"DIR/open/p"`)), nil, "programs", severityError, "chmod go-w"},
+		{"everybody's script", both(put("s", "", 0o666), tool(`"/bin/sh", "-e", "DIR/s"`)), nil, "programs", severityError, "chmod go-w"},
+		{"a program for a program", both(put("s", "", 0o777), tool(`"/usr/bin/nice", "-n5", "DIR/s"`)), nil, "programs", severityError, "chmod go-w"},
 
-		{"others may read the key", chmod(0o644, func(w *ward) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", serious, "chmod 600"},
-		{"no MAC key", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.layout.Keys()+"/mac.key")) }, nil, "keys", serious, "mac.key"},
-		{"half a key", func(t *testing.T, w *ward) { require.NoError(t, os.Truncate(w.layout.Keys()+"/mac.key", 16)) }, nil, "keys", serious, "16 bytes"},
-		{"no public key", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.layout.Keys()+"/signing.pub")) }, nil, "keys", serious, "signing.pub"},
+		{"others may read the key", chmod(0o644, func(w *ward) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", severityError, "chmod 600"},
+		{"no MAC key", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.layout.Keys()+"/mac.key")) }, nil, "keys", severityError, "mac.key"},
+		{"half a key", func(t *testing.T, w *ward) { require.NoError(t, os.Truncate(w.layout.Keys()+"/mac.key", 16)) }, nil, "keys", severityError, "16 bytes"},
+		{"no public key", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.layout.Keys()+"/signing.pub")) }, nil, "keys", severityError, "signing.pub"},
 
 		{"halves of two keys", func(t *testing.T, w *ward) {
 			code, _, errs := typed("init", "--home", filepath.Join(w.dir, "other"), "--config", w.config)
 			require.Zero(t, code, errs)
 			require.NoError(t, os.Rename(filepath.Join(w.dir, "other", "keys", "signing.pub"), w.layout.Keys()+"/signing.pub"))
-		}, nil, "keys", serious, "is not the public key of"},
+		}, nil, "keys", severityError, "is not the public key of"},
 
-		{"a changed pending", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Pendings(ws)), -5) }, nil, "seals", serious, "is not as the gate wrote it"},
+		{"a changed pending", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Pendings(ws)), -5) }, nil, "seals", severityError, "is not as the gate wrote it"},
 		{"a forged decision", func(t *testing.T, w *ward) {
 			name := filepath.Base(w.file(t, w.layout.Pendings(ws)))
 			write(t, filepath.Join(w.layout.Decisions(ws), name), `{"approved":true}`, 0o600)
-		}, nil, "seals", serious, "permesso decide --stdin"},
+		}, nil, "seals", severityError, "permesso decide --stdin"},
 		{"a decision of something else", func(t *testing.T, w *ward) {
 			pending := w.file(t, w.layout.Pendings(ws))
 			k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(pending), ".json")}
@@ -247,12 +247,12 @@ func illnesses() []illness {
 			w.reseal(t, approval.DocPending, k, pending, func(body []byte) []byte {
 				return bytes.Replace(body, []byte(`"summary":"`), []byte(`"summary":"other`), 1)
 			})
-		}, nil, "seals", serious, "for something else than what is pending"},
+		}, nil, "seals", severityError, "for something else than what is pending"},
 		{"a forged claim", func(t *testing.T, w *ward) {
 			write(t, filepath.Join(w.layout.Receipts(ws), strings.Repeat("ab", 8)+".json"), `{}`, 0o600)
-		}, nil, "seals", serious, "find out what ran"},
+		}, nil, "seals", severityError, "find out what ran"},
 
-		{"a changed record", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Records(ws)), -5) }, func(d *doctor) { d.quick = false }, "records", serious, "restore it from a backup"},
+		{"a changed record", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Records(ws)), -5) }, func(d *doctor) { d.quick = false }, "records", severityError, "restore it from a backup"},
 		{"a record with another's receipt", func(t *testing.T, w *ward) {
 			file := w.file(t, w.layout.Records(ws))
 			k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(file), ".json")}
@@ -269,16 +269,16 @@ func illnesses() []illness {
 				require.NoError(t, err)
 				return body
 			})
-		}, func(d *doctor) { d.quick = false }, "records", serious, "for something else"},
-		{"a changed response", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Responses(ws)), 3) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", serious, "told something else"},
-		{"a lost response", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.file(t, w.layout.Responses(ws)))) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", warning, "is gone"},
+		}, func(d *doctor) { d.quick = false }, "records", severityError, "for something else"},
+		{"a changed response", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Responses(ws)), 3) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityError, "told something else"},
+		{"a lost response", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.file(t, w.layout.Responses(ws)))) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityWarning, "is gone"},
 		{"another gate's receipts", func(t *testing.T, w *ward) {
 			for _, name := range []string{"signing.key", "signing.pub"} {
 				require.NoError(t, os.Remove(filepath.Join(w.layout.Keys(), name)))
 			}
 			code, _, errs := w.run("", "init")
 			require.Zero(t, code, errs)
-		}, func(d *doctor) { d.quick = false }, "records", serious, "was the signing key replaced?"},
+		}, func(d *doctor) { d.quick = false }, "records", severityError, "was the signing key replaced?"},
 
 		{"a log that ends in something else", func(t *testing.T, w *ward) {
 			f, err := os.OpenFile(filepath.Join(w.layout.Audit(), "log.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
@@ -286,30 +286,30 @@ func illnesses() []illness {
 			_, err = f.WriteString("{}}\n")
 			require.NoError(t, err)
 			require.NoError(t, f.Close())
-		}, nil, "audit", serious, "audit log is damaged"},
+		}, nil, "audit", severityError, "audit log is damaged"},
 
-		{"the clock was set back", nil, later(-48 * time.Hour), "clock", serious, "was set back"},
+		{"the clock was set back", nil, later(-48 * time.Hour), "clock", severityError, "was set back"},
 		{"an approval that waits for the gate", func(t *testing.T, w *ward) {
 			id := strings.TrimSuffix(filepath.Base(w.file(t, w.layout.Pendings(ws))), ".json")
 			code, _, errs := w.run("", "approve", id)
 			require.Zero(t, code, errs)
-		}, nil, "stuck", warning, "is approved and has not run"},
+		}, nil, "stuck", severityWarning, "is approved and has not run"},
 		{"a card that was not sent", configure("\n[workspaces.two]\n"), func(d *doctor) {
 			d.now = d.now.Add(2 * time.Minute)
 			two := d.cfg.Workspaces[ws]
 			two.Channels = []string{"telegram"}
 			d.cfg.Workspaces[ws] = two
-		}, "channels", warning, "telegram has not sent a card"},
+		}, "channels", severityWarning, "telegram has not sent a card"},
 	}
 	if os.Getuid() == 0 { // nobody else can give things away
 		chown := func(path func(*ward) string) func(*testing.T, *ward) {
 			return func(t *testing.T, w *ward) { require.NoError(t, os.Chown(path(w), 65534, 65534)) }
 		}
 		list = append(list, []illness{
-			{"somebody else's folder", chown(func(w *ward) string { return w.layout.Pendings(ws) }), nil, "folders", serious, "chown 0 "},
-			{"somebody else's way there", chown(func(w *ward) string { return w.dir }), nil, "path", serious, "belongs to user 65534"},
-			{"somebody else's key", chown(func(w *ward) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", serious, "chown -R 0"},
-			{"somebody else's program", both(put("p", "", 0o755), chown(func(w *ward) string { return w.dir + "/p" }), tool(`"DIR/p"`)), nil, "programs", serious, "user 65534"},
+			{"somebody else's folder", chown(func(w *ward) string { return w.layout.Pendings(ws) }), nil, "folders", severityError, "chown 0 "},
+			{"somebody else's way there", chown(func(w *ward) string { return w.dir }), nil, "path", severityError, "belongs to user 65534"},
+			{"somebody else's key", chown(func(w *ward) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", severityError, "chown -R 0"},
+			{"somebody else's program", both(put("p", "", 0o755), chown(func(w *ward) string { return w.dir + "/p" }), tool(`"DIR/p"`)), nil, "programs", severityError, "user 65534"},
 		}...)
 	}
 	return list
@@ -345,7 +345,7 @@ func TestDoctorLeavesAHealthyHomeAlone(t *testing.T) {
 	w := newWard(t)
 	before := tree(t, w.layout.Home)
 	code, out, errs := w.run("", "doctor", "--json")
-	require.NotEqual(t, codeError, code, errs)
+	require.NotEqual(t, exitError, code, errs)
 	require.NotContains(t, out, `"severity":"error"`)
 	after := tree(t, w.layout.Home)
 	for _, m := range []map[string]string{before, after} {
@@ -361,7 +361,7 @@ func TestDoctorLeavesAHealthyHomeAlone(t *testing.T) {
 	d := w.doctor(t)
 	d.quick = false
 	await(t, w.layout.Lock(), func() bool { up, err := d.served(); return err == nil && up })
-	list := d.examine(t.Context())
+	list := d.runChecks(t.Context())
 	require.Empty(t, wrong(list))
 	require.True(t, d.running)
 	require.NotZero(t, d.daemon)
@@ -407,7 +407,7 @@ func TestDoctorFindsWhatIsStuck(t *testing.T) {
 	found := wrong(w.examine(t, later(time.Minute)))
 	require.Len(t, found, 1, "%+v", found)
 	require.Contains(t, found[0].What, "1 request untouched for more than 10s while the gate runs")
-	require.Equal(t, warning, found[0].Severity)
+	require.Equal(t, severityWarning, found[0].Severity)
 
 	found = wrong(w.examine(t, later(2*time.Hour)))
 	require.Len(t, found, 2, "%+v", found)
@@ -507,24 +507,24 @@ func TestDoctorLooksAtSecrets(t *testing.T) {
 	require.Len(t, found, 4, "%+v", found)
 	for i, says := range []string{"others may read " + dir + "/bare (mode 0644)", "others may read " + dir + "/header", "there is no " + dir + "/none", "others may read " + dir + "/open"} {
 		require.Contains(t, found[i].What, says)
-		require.Equal(t, serious, found[i].Severity)
+		require.Equal(t, severityError, found[i].Severity)
 	}
 }
 
 func TestDoctorClock(t *testing.T) {
 	now := time.Now()
-	require.Empty(t, drifted(now, now.Add(time.Second)))
+	require.Empty(t, compareClocks(now, now.Add(time.Second)))
 	for _, off := range []time.Duration{-time.Hour, 3 * time.Second} {
-		found := drifted(now, now.Add(off))
+		found := compareClocks(now, now.Add(off))
 		require.Len(t, found, 1)
 		require.Contains(t, found[0].What, off.Abs().String()+" apart")
 	}
 	w := newWard(t)
 	for _, year := range []int{1970, 2025, 2101} {
-		found := wrong((&doctor{house: w.doctor(t).house, now: time.Date(year, 1, 2, 0, 0, 0, 0, time.UTC)}).checkClock(t.Context()))
+		found := wrong((&doctor{instance: w.doctor(t).instance, now: time.Date(year, 1, 2, 0, 0, 0, 0, time.UTC)}).checkClock(t.Context()))
 		require.NotEmpty(t, found)
 		require.Contains(t, found[0].What, fmt.Sprintf("it is not %d-01-02", year))
-		require.Equal(t, serious, found[0].Severity)
+		require.Equal(t, severityError, found[0].Severity)
 	}
 }
 
@@ -532,38 +532,38 @@ func TestDoctorClock(t *testing.T) {
 // heard.
 func TestZeroFindingIsAnError(t *testing.T) {
 	require.Equal(t, "error", finding{}.Severity.String())
-	d := &doctor{house: &house{}, app: &app{Main: Main{Out: &bytes.Buffer{}, Env: func(string) string { return "" }}}}
+	d := &doctor{instance: &instance{}, app: &app{Main: Main{Out: &bytes.Buffer{}, Env: func(string) string { return "" }}}}
 	for _, row := range []struct {
 		worst severity
 		code  int
-	}{{serious, codeSick}, {warning, codeUnwell}} {
+	}{{severityError, exitErrors}, {severityWarning, exitWarnings}} {
 		var e *exit
-		require.ErrorAs(t, d.report([]finding{{Severity: fine}, {Severity: row.worst}, {Severity: worthKnowing}}), &e)
+		require.ErrorAs(t, d.report([]finding{{Severity: severityOK}, {Severity: row.worst}, {Severity: severityInfo}}), &e)
 		require.Equal(t, row.code, e.code)
 	}
-	require.NoError(t, d.report([]finding{{Severity: worthKnowing}, {Severity: fine}}))
+	require.NoError(t, d.report([]finding{{Severity: severityInfo}, {Severity: severityOK}}))
 }
 
 // A flood of one kind does not hide the others.
 func TestDoctorTellsTheFirstOfMany(t *testing.T) {
 	var list []finding
 	for i := range 2000 {
-		list = append(list, finding{Severity: warning, Workspace: "a", What: fmt.Sprint(i)})
+		list = append(list, finding{Severity: severityWarning, Workspace: "a", What: fmt.Sprint(i)})
 	}
-	list = append(list, finding{Severity: warning, Workspace: "b"}, finding{Severity: serious, Workspace: "z"})
-	kept := fewer(list)
-	require.Len(t, kept, 1+mostAlike+1+1)
-	require.Equal(t, serious, kept[0].Severity)
+	list = append(list, finding{Severity: severityWarning, Workspace: "b"}, finding{Severity: severityError, Workspace: "z"})
+	kept := limitFindings(list)
+	require.Len(t, kept, 1+maxAlike+1+1)
+	require.Equal(t, severityError, kept[0].Severity)
 	require.Equal(t, "0", kept[1].What)
-	require.Equal(t, finding{Severity: warning, Workspace: "a", What: "and 1990 more of the kind"}, kept[1+mostAlike])
-	require.Equal(t, "b", kept[2+mostAlike].Workspace)
-	require.Empty(t, fewer(nil))
-	require.Len(t, fewer(list[:mostAlike]), mostAlike)
+	require.Equal(t, finding{Severity: severityWarning, Workspace: "a", What: "and 1990 more of the kind"}, kept[1+maxAlike])
+	require.Equal(t, "b", kept[2+maxAlike].Workspace)
+	require.Empty(t, limitFindings(nil))
+	require.Len(t, limitFindings(list[:maxAlike]), maxAlike)
 }
 
 // A folder's name can hold anything; it must not look like another line.
 func TestFindingsAreOneLine(t *testing.T) {
-	f := found(serious, "", fmt.Errorf("x\n✓ keys      well\nhint: do\nthis \x1b[2K"))
+	f := findingOf(severityError, "", fmt.Errorf("x\n✓ keys      well\nhint: do\nthis \x1b[2K"))
 	require.NotContains(t, f.What+f.Cure, "\n")
 	require.NotContains(t, f.What+f.Cure, "\x1b")
 }
@@ -576,7 +576,7 @@ func TestDoctorGolden(t *testing.T) {
 	require.NoError(t, os.Chmod(w.layout.Keys()+"/mac.key", 0o640))
 	w.configure(t, "[workspaces.mute]\nlocal_decisions = false\n")
 	d := w.doctor(t)
-	list := slices.DeleteFunc(d.examine(t.Context()), func(f finding) bool {
+	list := slices.DeleteFunc(d.runChecks(t.Context()), func(f finding) bool {
 		return slices.Contains([]string{"home", "clock", "disk", "fsync", "agents"}, f.Check) // this machine's
 	})
 	got := strings.ReplaceAll(d.text(list), w.dir, "DIR")

@@ -18,42 +18,42 @@ import (
 )
 
 const (
-	probePatience  = 5 * time.Second // for one sandbox
-	mountsPatience = 6 * time.Second // after that no other is begun
+	probeTimeout  = 5 * time.Second // for one sandbox
+	mountsTimeout = 6 * time.Second // after that no other is begun
 )
 
-// checkMounts starts the very sandbox that permesso mounts --bwrap describes,
-// for each workspace, and in it a probe that tries what an agent must not do.
+// checkMounts starts the sandbox of permesso mounts --bwrap for each workspace,
+// and in it a probe that tries what an agent must not do.
 func (d *doctor) checkMounts(ctx context.Context) []finding {
 	box := findSandbox(ctx, d.bin, "", nil)
 	if box.bwrap == "" {
-		return []finding{{Severity: worthKnowing, What: "no sandbox was tried: " + oneLine(box.why), Cure: "apt-get install bubblewrap, or look at your containers by hand: permesso mounts WORKSPACE"}}
+		return []finding{{Severity: severityInfo, What: "sandbox not checked: " + oneLine(box.why), Cure: "apt-get install bubblewrap, or check your containers against permesso mounts WORKSPACE"}}
 	}
 	var list []finding
 	workspaces := d.withFolders()
 	for i, ws := range workspaces {
-		if time.Since(d.began) > mountsPatience {
+		if time.Since(d.began) > mountsTimeout {
 			list = append(list, finding{
-				Severity: worthKnowing, What: plural(len(workspaces)-i, "workspace") + " left out, from " + ws + " on: there are too many for one look",
+				Severity: severityInfo, What: plural(len(workspaces)-i, "workspace") + " not checked, starting with " + ws + ": time limit of one run",
 				Cure: "permesso doctor --workspace " + ws,
 			})
 			break
 		}
-		box.see = d.probeMount(ws)
+		box.mounts = d.probeMount(ws)
 		for _, user := range sandboxUsers() {
 			list = append(list, d.tryMounts(ctx, box, ws, user)...)
 		}
 	}
-	return orWell(list, "an agent in bubblewrap got at nothing but its two folders (%s)", plural(len(workspaces), "workspace"))
+	return orOK(list, "an agent in bubblewrap reaches only its two folders (%s)", plural(len(workspaces), "workspace"))
 }
 
-// sandboxUser is whom an agent may be, and the system that it then gets.
+// sandboxUser is a user of the sandbox, and the bwrap arguments for it.
 type sandboxUser struct {
 	who    string
 	system []string
 }
 
-// sandboxUsers: only root can start an agent that is root outside as well.
+// sandboxUsers: only root can start an agent that is root on the host too.
 func sandboxUsers() []sandboxUser {
 	system := bwrapSystem()
 	users := []sandboxUser{{"a user", system}, {"root", append(slices.Clone(system), "--uid", "0", "--gid", "0")}}
@@ -64,15 +64,15 @@ func sandboxUsers() []sandboxUser {
 	return users
 }
 
-// tryMounts makes findings of what the probe could do.
+// tryMounts returns what the probe could do as findings.
 func (d *doctor) tryMounts(ctx context.Context, box sandbox, ws string, user sandboxUser) []finding {
 	breaches, err := d.probe(ctx, box, ws, user)
 	if err != nil {
-		return []finding{{Severity: warning, Workspace: ws, What: "no sandbox could be tried: " + oneLine(err.Error()), Cure: "permesso mounts " + ws + " --bwrap prints its mounts; try them by hand"}}
+		return []finding{{Severity: severityWarning, Workspace: ws, What: "sandbox probe failed: " + oneLine(err.Error()), Cure: "permesso mounts " + ws + " --bwrap prints the mounts; start them by hand"}}
 	}
 	var list []finding
 	for _, b := range breaches {
-		f := finding{Workspace: ws, What: "an agent that is " + user.who + " in bubblewrap " + oneLine(b), Cure: "look for links and other mounts: permesso mounts " + ws + "; findmnt -T " + shellWord(d.layout.Home)}
+		f := finding{Workspace: ws, What: "an agent as " + user.who + " in bubblewrap " + oneLine(b), Cure: "check for links and other mounts: permesso mounts " + ws + "; findmnt -T " + shellWord(d.layout.Home)}
 		if !slices.ContainsFunc(list, func(g finding) bool { return g == f }) {
 			list = append(list, f)
 		}
@@ -82,13 +82,13 @@ func (d *doctor) tryMounts(ctx context.Context, box sandbox, ws string, user san
 
 // probe runs permesso doctor probe in a sandbox.
 func (d *doctor) probe(ctx context.Context, box sandbox, ws string, user sandboxUser) (breaches []string, err error) {
-	q, err := json.Marshal(d.question(ws))
+	q, err := json.Marshal(d.probeInput(ws))
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	args := append(slices.Clone(user.system), box.see.bwrap()...)
+	args := append(slices.Clone(user.system), box.mounts.bwrap()...)
 	args = append(args, "--ro-bind", box.bin, agentBin+"/permesso", agentBin+"/permesso", "doctor", "probe")
 	cmd := exec.CommandContext(ctx, box.bwrap, args...)
 	var out, errs bytes.Buffer
@@ -100,24 +100,24 @@ func (d *doctor) probe(ctx context.Context, box sandbox, ws string, user sandbox
 		return nil, fmt.Errorf("probe: %w: %s", err, first)
 	}
 	if err := json.Unmarshal(out.Bytes(), &breaches); err != nil {
-		return nil, fmt.Errorf("read the probe's answer: %w", err)
+		return nil, fmt.Errorf("parse the probe's output: %w", err)
 	}
 	return breaches, nil
 }
 
-// question is what the probe must know. An attacker may have guessed it.
-type question struct {
-	Requests  string   `json:"requests"`
-	Responses string   `json:"responses"`
-	Own       thing    `json:"own"` // the folder of requests
-	Private   []thing  `json:"private"`
-	Sockets   []string `json:"sockets"`
-	Gate      int      `json:"gate"`  // a process on the host
-	Since     string   `json:"since"` // when it started: another sandbox's process may have its number
+// probeInput is the probe's input. It holds no secrets: an attacker may know it.
+type probeInput struct {
+	Requests  string          `json:"requests"`
+	Responses string          `json:"responses"`
+	Own       protectedFile   `json:"own"` // the requests folder
+	Private   []protectedFile `json:"private"`
+	Sockets   []string        `json:"sockets"`
+	Gate      int             `json:"gate"`  // PID of a process on the host
+	Since     string          `json:"since"` // its start time: the sandbox may reuse the PID
 }
 
-// thing is a file or folder on the host that is the gate's own.
-type thing struct {
+// protectedFile is a private file or folder of the daemon.
+type protectedFile struct {
 	Name   string `json:"name"`
 	Path   string `json:"path"`
 	Dev    uint64 `json:"dev"`
@@ -125,35 +125,35 @@ type thing struct {
 	Folder bool   `json:"folder"`
 }
 
-func (d *doctor) question(ws string) question {
+func (d *doctor) probeInput(ws string) probeInput {
 	l := d.layout
-	q := question{Requests: client.DefaultRequests, Responses: client.DefaultResponses, Gate: d.daemon}
+	q := probeInput{Requests: client.DefaultRequests, Responses: client.DefaultResponses, Gate: d.daemon}
 	if q.Gate == 0 {
-		q.Gate = os.Getpid() // as good a process of the host as any
+		q.Gate = os.Getpid() // any process of the host will do
 	}
 	q.Since = startOf(q.Gate)
-	q.Own, _ = thingAt("its requests", l.Requests(ws))
+	q.Own, _ = statProtected("its requests", l.Requests(ws))
 	for _, t := range []struct{ name, path string }{
-		{"the gate's home", l.Home},
+		{"the daemon's home", l.Home},
 		{"the keys", l.Keys()},
 		{"the MAC key", filepath.Join(l.Keys(), "mac.key")},
 		{"the signing key", filepath.Join(l.Keys(), "signing.key")},
-		{"what is pending", l.Pendings(ws)},
+		{"the pending requests", l.Pendings(ws)},
 		{"the decisions", l.Decisions(ws)},
 		{"the receipts", l.Receipts(ws)},
 		{"the records", l.Records(ws)},
 		{"the audit log", l.Audit()},
 		{"all workspaces", l.IPC()},
-		{"its whole workspace", l.Workspace(ws)},
+		{"its workspace folder", l.Workspace(ws)},
 		{"the configuration", d.file},
 	} {
-		if thing, err := thingAt(t.name, t.path); err == nil {
+		if thing, err := statProtected(t.name, t.path); err == nil {
 			q.Private = append(q.Private, thing)
 		}
 	}
 	for _, other := range d.withFolders() {
 		if other != ws {
-			if t, err := thingAt("workspace "+other, l.Workspace(other)); err == nil {
+			if t, err := statProtected("workspace "+other, l.Workspace(other)); err == nil {
 				q.Private = append(q.Private, t)
 			}
 		}
@@ -163,29 +163,29 @@ func (d *doctor) question(ws string) question {
 	return q
 }
 
-func thingAt(name, path string) (thing, error) {
+func statProtected(name, path string) (protectedFile, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return thing{}, err
+		return protectedFile{}, err
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return thing{}, err
+		return protectedFile{}, err
 	}
-	t := thing{Name: name, Path: path, Folder: info.IsDir()}
+	t := protectedFile{Name: name, Path: path, Folder: info.IsDir()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		t.Dev, t.Ino = uint64(st.Dev), st.Ino
 	}
 	return t, nil
 }
 
-// sockets are those that stand at these paths, or in these folders.
+// sockets returns the sockets at these paths or directly in these folders.
 func sockets(places ...string) (found []string) {
 	for _, place := range places {
 		if place == "" {
 			continue
 		}
-		inside, err := filepath.Glob(filepath.Join(place, "*")) // fails only for bad patterns
+		inside, err := filepath.Glob(filepath.Join(place, "*")) // fails only for invalid patterns
 		if err != nil {
 			inside = nil
 		}
@@ -198,8 +198,8 @@ func sockets(places ...string) (found []string) {
 	return found
 }
 
-// startOf is when a process started, in ticks since the machine did: field 22
-// of proc_pid_stat(5). "" when there is no such process.
+// startOf returns a process's start time in ticks since boot: field 22 of
+// proc_pid_stat(5). "" if there is no such process.
 func startOf(pid int) string {
 	b, err := os.ReadFile(procFile(pid, "stat"))
 	if err != nil {

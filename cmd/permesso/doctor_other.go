@@ -13,12 +13,12 @@ import (
 
 func changedAt(info fs.FileInfo) time.Time { return info.ModTime() }
 
-func unsynchronised() bool { return false }
+func unsynchronized() bool { return false }
 
 type process struct {
-	pid                 int
-	started             time.Time
-	replaced, eatsSyncs bool
+	pid                    int
+	started                time.Time
+	replaced, ignoresFsync bool
 }
 
 func findDaemon(string) (process, bool) { return process{}, false }
@@ -32,9 +32,9 @@ type agent struct {
 func findAgents(int) ([]agent, error) { return nil, errors.ErrUnsupported }
 
 func probeCmd(*app) *cobra.Command {
-	return &cobra.Command{Use: "probe", Short: "Only on Linux", Hidden: true}
+	return &cobra.Command{Use: "probe", Short: "Probe a sandbox (Linux only)", Hidden: true}
 }
 
 func (d *doctor) checkMounts(context.Context) []finding {
-	return []finding{{Severity: worthKnowing, What: "sandboxes are tried on Linux only"}}
+	return []finding{{Severity: severityInfo, What: "sandboxes are checked on Linux only"}}
 }

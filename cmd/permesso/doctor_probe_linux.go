@@ -19,22 +19,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeCmd is the agent that doctor puts into a sandbox: it reads a question
-// and writes what it could do that an agent must not. Nothing that it does
-// stays, should it succeed.
+// probeCmd is the program that doctor runs in a sandbox. It reads a probeInput
+// and writes what it could do that an agent must not. It undoes its changes.
 func probeCmd(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "probe", Short: "Try, from inside a sandbox, what an agent must not do", Args: cobra.NoArgs, Hidden: true,
-		Long: "Try, from inside a sandbox, what an agent must not do. permesso doctor starts this itself, with a question on\n" +
-			"standard input.",
+		Use: "probe", Short: "Probe the isolation of a sandbox from inside", Args: cobra.NoArgs, Hidden: true,
+		Long: "Probe the isolation of a sandbox from inside. permesso doctor starts this itself, with input on standard input.",
 		RunE: func(*cobra.Command, []string) error {
 			b, err := io.ReadAll(a.In)
 			if err != nil {
 				return err
 			}
-			var q question
+			var q probeInput
 			if err := json.Unmarshal(b, &q); err != nil {
-				return fmt.Errorf("read question: %w", err)
+				return fmt.Errorf("parse probe input: %w", err)
 			}
 			if os.Getenv(remountOnly) != "" {
 				return a.print(q.remount(), "")
@@ -45,12 +43,12 @@ func probeCmd(a *app) *cobra.Command {
 	}
 }
 
-// remountOnly marks the second probe, which is root of namespaces of its own.
+// remountOnly marks the second probe, which is root in namespaces of its own.
 const remountOnly = "PERMESSO_PROBE_REMOUNT"
 
-// breaches tries everything. The remounts come last: what they change is gone
-// with the sandbox, but not before.
-func (q question) breaches() []string {
+// breaches tries everything. The remounts come last because they last until
+// the sandbox ends.
+func (q probeInput) breaches() []string {
 	list := []string{}
 	list = append(list, q.ownFolders()...)
 	list = append(list, q.responses()...)
@@ -62,13 +60,13 @@ func (q question) breaches() []string {
 	return list
 }
 
-// ownFolders is what an agent must be able to do.
-func (q question) ownFolders() (list []string) {
+// ownFolders checks what an agent must be able to do.
+func (q probeInput) ownFolders() (list []string) {
 	if err := writable(q.Requests); err != nil {
-		list = append(list, "cannot make requests: "+err.Error())
+		list = append(list, "cannot write requests: "+err.Error())
 	}
-	if t, err := thingAt("", q.Requests); err == nil && (t.Dev != q.Own.Dev || t.Ino != q.Own.Ino) {
-		list = append(list, "has another folder in the place of its requests")
+	if t, err := statProtected("", q.Requests); err == nil && (t.Dev != q.Own.Dev || t.Ino != q.Own.Ino) {
+		list = append(list, "has another folder mounted as its requests")
 	}
 	if _, err := os.ReadDir(q.Responses); err != nil {
 		list = append(list, "cannot read its responses: "+err.Error())
@@ -76,7 +74,7 @@ func (q question) ownFolders() (list []string) {
 	return list
 }
 
-// writable makes a file and removes it.
+// writable creates a file and removes it.
 func writable(dir string) error {
 	f, err := os.CreateTemp(dir, ".tmp-probe-")
 	if err != nil {
@@ -85,8 +83,8 @@ func writable(dir string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// responses tries to forge one, by every way that leaves no trace.
-func (q question) responses() (list []string) {
+// responses tries to change a response in every way that leaves no trace.
+func (q probeInput) responses() (list []string) {
 	if writable(q.Responses) == nil {
 		list = append(list, "may write responses: it could forge them")
 	}
@@ -109,13 +107,13 @@ func (q question) responses() (list []string) {
 	return list
 }
 
-// private looks for what is the gate's own, by every path on which a wrong
-// mount could have put it.
-func (q question) private() (list []string) {
+// private looks for the daemon's private files, on every path where a wrong
+// mount could expose them.
+func (q probeInput) private() (list []string) {
 	roots := append(mountPoints(), procRoots()...)
 	for _, t := range q.Private {
 		for _, path := range t.candidates(roots) {
-			is, err := thingAt("", path)
+			is, err := statProtected("", path)
 			if err != nil || is.Dev != t.Dev || is.Ino != t.Ino {
 				continue
 			}
@@ -126,8 +124,8 @@ func (q question) private() (list []string) {
 	return list
 }
 
-// reach says what can be done with a thing that was found.
-func (t thing) reach(path string) string {
+// reach says what the probe can do with a file that it found.
+func (t protectedFile) reach(path string) string {
 	can := "sees"
 	if f, err := os.Open(path); err == nil {
 		f.Close()
@@ -139,9 +137,9 @@ func (t thing) reach(path string) string {
 	return can + " " + t.Name + ", at " + path
 }
 
-// candidates are where a thing of the host could be: /a/b/c is found below a
-// mount point as b/c if somebody mounted /a there.
-func (t thing) candidates(roots []string) []string {
+// candidates are paths where a host file could be: /a/b/c is at b/c below a
+// mount point if /a is mounted there.
+func (t protectedFile) candidates(roots []string) []string {
 	var paths []string
 	parts := strings.Split(strings.Trim(t.Path, "/"), "/")
 	for _, root := range append([]string{"/"}, roots...) {
@@ -152,8 +150,8 @@ func (t thing) candidates(roots []string) []string {
 	return paths
 }
 
-// mountPoints are those of the sandbox. Where its /proc is missing, these two
-// are known.
+// mountPoints are the sandbox's mount points. Without /proc, only the usual
+// ones are known.
 func mountPoints() []string {
 	points := []string{"/permesso/requests", "/permesso/responses", "/permesso"}
 	b, err := os.ReadFile("/proc/self/mountinfo")
@@ -169,35 +167,35 @@ func mountPoints() []string {
 	return slices.Compact(points)
 }
 
-// procRoots are the doors that a process of the host would be.
+// procRoots are paths into the host's files through other processes.
 func procRoots() (roots []string) {
 	for _, pattern := range []string{"/proc/[0-9]*/root", "/proc/[0-9]*/cwd", "/proc/[0-9]*/fd/*"} {
 		found, err := filepath.Glob(pattern)
-		if err == nil { // fails only for bad patterns
+		if err == nil { // fails only for invalid patterns
 			roots = append(roots, found...)
 		}
 	}
 	return roots
 }
 
-// process looks whether the gate can be seen, read or ended. Signal 0 is sent
-// to nobody.
-func (q question) process() (list []string) {
+// process checks whether the daemon can be seen, read or killed. Signal 0 only
+// tests the permission.
+func (q probeInput) process() (list []string) {
 	if q.Since == "" || startOf(q.Gate) != q.Since {
 		return nil
 	}
-	list = append(list, "sees the gate's process")
+	list = append(list, "sees the daemon's process")
 	if unix.Kill(q.Gate, 0) == nil {
-		list = append(list, "may end the gate's process")
+		list = append(list, "may kill the daemon's process")
 	}
 	if f, err := os.Open(procFile(q.Gate, "mem")); err == nil {
 		f.Close()
-		list = append(list, "may read the gate's memory")
+		list = append(list, "may read the daemon's memory")
 	}
 	return list
 }
 
-func (q question) connect() (list []string) {
+func (q probeInput) connect() (list []string) {
 	for _, path := range q.Sockets {
 		c, err := net.DialTimeout("unix", path, time.Second)
 		if err != nil {
@@ -209,9 +207,8 @@ func (q question) connect() (list []string) {
 	return list
 }
 
-// remount tries to make the responses writable, and then to take the mount
-// away.
-func (q question) remount() []string {
+// remount tries to make the responses writable, then to unmount them.
+func (q probeInput) remount() []string {
 	list := []string{}
 	if unix.Mount("", q.Responses, "", unix.MS_REMOUNT|unix.MS_BIND, "") == nil {
 		list = append(list, "may remount its responses for writing")
@@ -222,9 +219,9 @@ func (q question) remount() []string {
 	return list
 }
 
-// remountElsewhere tries the same as root of namespaces of its own, where the
-// kernel locks what came from outside.
-func (q question) remountElsewhere() []string {
+// remountElsewhere tries the same as root in new namespaces, where the kernel
+// locks mounts from outside.
+func (q probeInput) remountElsewhere() []string {
 	before := writable(q.Responses)
 	b, err := json.Marshal(q)
 	if err != nil {
@@ -242,10 +239,10 @@ func (q question) remountElsewhere() []string {
 	out, err := cmd.Output()
 	var list []string
 	if err != nil || json.Unmarshal(out, &list) != nil || before == nil {
-		return nil // it may not have namespaces, which is well
+		return nil // namespaces are forbidden, which is fine
 	}
 	for i := range list {
-		list[i] += ", as root of a namespace of its own"
+		list[i] += ", as root of its own namespace"
 	}
 	return list
 }

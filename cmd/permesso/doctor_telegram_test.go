@@ -25,14 +25,14 @@ func TestDoctorAsksTelegram(t *testing.T) {
 		worst      severity
 		says       string
 	}{
-		{why: "all is well", token: botapi.Token, chat: 7, privacy: true, worst: fine, says: "Telegram knows the bot, @permesso_bot"},
-		{why: "a group that it hears", token: botapi.Token, chat: -7, worst: fine, says: "Telegram knows the bot"},
-		{why: "a group in privacy mode", token: botapi.Token, chat: -7, privacy: true, worst: worthKnowing, says: "in groups @permesso_bot hears only commands"},
-		{why: "another token", token: "123456789:hunter2-hunter2-hunter2", chat: 7, worst: serious, says: "Telegram does not accept the token"},
-		{why: "no token", token: "hunter2", chat: 7, worst: serious, says: "does not hold a token"},
-		{why: "a token that others read", token: "123456789:hunter2-hunter2-hunter2", mode: 0o644, chat: 7, worst: serious, says: "others than its owner may read it"},
-		{why: "no network", token: botapi.Token, chat: 7, down: true, worst: warning, says: "ask Telegram: "},
-		{why: "the environment", chat: 7, worst: worthKnowing, says: "stands in the gate's environment"},
+		{why: "all is well", token: botapi.Token, chat: 7, privacy: true, worst: severityOK, says: "Telegram knows the bot, @permesso_bot"},
+		{why: "a group that it hears", token: botapi.Token, chat: -7, worst: severityOK, says: "Telegram knows the bot"},
+		{why: "a group in privacy mode", token: botapi.Token, chat: -7, privacy: true, worst: severityInfo, says: "in groups @permesso_bot hears only commands"},
+		{why: "another token", token: "123456789:hunter2-hunter2-hunter2", chat: 7, worst: severityError, says: "Telegram does not accept the token"},
+		{why: "no token", token: "hunter2", chat: 7, worst: severityError, says: "does not hold a token"},
+		{why: "a token that others read", token: "123456789:hunter2-hunter2-hunter2", mode: 0o644, chat: 7, worst: severityError, says: "others than its owner may read it"},
+		{why: "no network", token: botapi.Token, chat: 7, down: true, worst: severityWarning, says: "ask Telegram: "},
+		{why: "the environment", chat: 7, worst: severityInfo, says: "stands in the gate's environment"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			t.Parallel()
@@ -51,7 +51,7 @@ func TestDoctorAsksTelegram(t *testing.T) {
 			}
 			cfg, err := config.Parse("p.toml", []byte(text))
 			require.NoError(t, err)
-			d := &doctor{app: &app{Main: Main{Env: func(string) string { return "" }}}, house: &house{cfg: cfg}, names: []string{"w"}}
+			d := &doctor{app: &app{Main: Main{Env: func(string) string { return "" }}}, instance: &instance{cfg: cfg}, names: []string{"w"}}
 			list := d.checkTelegram(t.Context())
 			worst := list[len(list)-1]
 			require.Equal(t, row.worst, worst.Severity)
@@ -62,14 +62,14 @@ func TestDoctorAsksTelegram(t *testing.T) {
 			}
 		})
 	}
-	d := &doctor{house: &house{cfg: config.Default()}}
-	require.Equal(t, []finding{well("nobody is asked in Telegram")}, d.checkTelegram(t.Context()))
+	d := &doctor{instance: &instance{cfg: config.Default()}}
+	require.Equal(t, []finding{okFinding("nobody is asked in Telegram")}, d.checkTelegram(t.Context()))
 }
 
 // No card is missed on a channel where its client does not want it asked.
 func TestDoctorMissesNoCardElsewhere(t *testing.T) {
 	now := time.Now()
-	d := &doctor{house: &house{layout: ipc.Layout{Home: t.TempDir()}}, now: now}
+	d := &doctor{instance: &instance{layout: ipc.Layout{Home: t.TempDir()}}, now: now}
 	for askOn, missed := range map[string][2]int{"": {1, 1}, "telegram": {1, 0}, "email": {0, 1}} {
 		waiting := []approval.Waiting{{Pending: &approval.Pending{
 			RequestID: "a7f3b2c1d4e5f6a7", AskOn: askOn, Timestamp: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour),

@@ -316,7 +316,7 @@ func TestDaemonStopsWhenItsHomeIsNoLongerIts(t *testing.T) {
 			h.awaitPending("default", id)
 			tc.take(t, h)
 			require.Error(t, d.ended())
-			require.Equal(t, codeError, d.cmd.ProcessState.ExitCode())
+			require.Equal(t, exitError, d.cmd.ProcessState.ExitCode())
 			require.Contains(t, d.said(), "permesso: the home was removed or replaced while it was served\nhint: ")
 		})
 	}
@@ -362,7 +362,7 @@ func TestHangupChangesNothing(t *testing.T) {
 	h.awaitPending("default", id)
 	d.signal(syscall.SIGHUP)
 	code, _, stderr := h.run("", "approve", id)
-	require.Equal(t, codeDone, code, stderr)
+	require.Equal(t, exitOK, code, stderr)
 	require.Equal(t, approval.StatusApproved, h.response(id).Status)
 	d.stop()
 }
@@ -471,7 +471,7 @@ outcome = "deny"
 			args = append(args, planted+forged)
 		}
 		code, _, stderr := h.run("", args...)
-		require.Equal(t, codeDone, code, stderr)
+		require.Equal(t, exitOK, code, stderr)
 		cli.WriteString(stderr)
 	}
 	for _, id := range ids {
@@ -504,12 +504,12 @@ func TestDecisionsMadeWhileTheDaemonIsDown(t *testing.T) {
 	}
 	d.kill()
 	code, out, stderr := h.run("", "approve", yes)
-	require.Equal(t, codeDone, code, stderr)
+	require.Equal(t, exitOK, code, stderr)
 	require.Contains(t, out, "not running: this takes effect when it starts")
 	code, _, stderr = h.run("", "deny", no, "not", "today")
-	require.Equal(t, codeDone, code, stderr)
+	require.Equal(t, exitOK, code, stderr)
 	code, _, stderr = h.run("", "deny", yes)
-	require.Equal(t, codeRefused, code)
+	require.Equal(t, exitRefused, code)
 	require.Contains(t, stderr, "already decided: approved by operator:")
 
 	d = h.serve()

@@ -9,14 +9,14 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// earlier looks up the request that another resubmits: first where it belongs, then
-// everywhere, for a card says so where it is another's.
+// earlier finds the request that another one resubmits: first in its own
+// workspace, then in all others, because the card marks one of another workspace.
 func earlier(v *gate.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
 	return func(p *approval.Pending) *chat.EarlierRequest {
 		if !approval.ValidID(p.Resubmits) {
 			return nil
 		}
-		if f := former(v, approval.Key{Workspace: p.SourceGroup, ID: p.Resubmits}); f != nil {
+		if f := findEarlier(v, approval.Key{Workspace: p.SourceGroup, ID: p.Resubmits}); f != nil {
 			return f
 		}
 		all, err := v.Workspaces.Workspaces()
@@ -24,7 +24,7 @@ func earlier(v *gate.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
 			return nil
 		}
 		for _, ws := range all {
-			if f := former(v, approval.Key{Workspace: ws, ID: p.Resubmits}); f != nil && ws != p.SourceGroup {
+			if f := findEarlier(v, approval.Key{Workspace: ws, ID: p.Resubmits}); f != nil && ws != p.SourceGroup {
 				return f
 			}
 		}
@@ -32,8 +32,8 @@ func earlier(v *gate.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
 	}
 }
 
-// former is a request as its record or pending keeps it, nil where there is none.
-func former(v *gate.Viewer, k approval.Key) *chat.EarlierRequest {
+// findEarlier reads a request from its record or pending document, nil if there is none.
+func findEarlier(v *gate.Viewer, k approval.Key) *chat.EarlierRequest {
 	rec, err := v.Record(context.Background(), k)
 	if err != nil {
 		return nil
@@ -50,7 +50,7 @@ func former(v *gate.Viewer, k approval.Key) *chat.EarlierRequest {
 	}
 	r, err := approval.ParseRequest(rec.Request, k.ID)
 	if err != nil {
-		return nil // it was malformed
+		return nil // malformed
 	}
 	return &chat.EarlierRequest{Request: &approval.Pending{
 		RequestID: k.ID, SourceGroup: k.Workspace, ClientID: cmp.Or(rec.ClientID, approval.FolderClient(k.Workspace)),

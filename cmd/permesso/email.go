@@ -18,8 +18,8 @@ import (
 
 const emailChannel = "email"
 
-// emailPassword is where the password may stand that no file holds.
-const emailPassword = "PERMESSO_EMAIL_PASSWORD" //nolint:gosec // the name of a variable
+// emailPassword is the environment variable of the password without a password_file.
+const emailPassword = "PERMESSO_EMAIL_PASSWORD" //nolint:gosec // a variable's name
 
 func emailKind() kind {
 	return kind{emailChannel, func(cfg *config.Config) any {
@@ -30,41 +30,41 @@ func emailKind() kind {
 	}, openEmail}
 }
 
-// The drawers of the channel.
+// The state stores of the channel.
 const (
-	drawerTaken = "taken" // mails that had consequences, and the answers to them
-	drawerInbox = "inbox" // what permesso email deliver lays down
-	drawerTests = "tests" // what permesso email test waits for
-	drawerState = "state" // where we are in a mailbox
+	storeTaken = "taken" // emails that were acted on, and our replies to them
+	storeInbox = "inbox" // emails from permesso email deliver
+	storeTests = "tests" // test emails that permesso email test waits for
+	storeState = "state" // read positions in mailboxes
 )
 
-// openEmail furnishes the channel.
+// openEmail creates the channel.
 func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
-	r, cfg := s.room(emailChannel), s.conf().Email
+	r, cfg := s.channelEnv(emailChannel), s.conf().Email
 	if cfg == nil {
-		return nil, errors.New("[channels.email] is gone")
+		return nil, errors.New("[channels.email] is no longer configured")
 	}
-	drawers := map[string]chat.StateStore{}
-	for _, name := range []string{drawerTaken, drawerInbox, drawerTests, drawerState} {
-		d, err := r.notebook.State(name)
+	stores := map[string]chat.StateStore{}
+	for _, name := range []string{storeTaken, storeInbox, storeTests, storeState} {
+		d, err := r.sentStore.State(name)
 		if err != nil {
 			return nil, err
 		}
-		drawers[name] = d
+		stores[name] = d
 	}
 	post := mailSettings{cfg, s.app.Env}
 	c := &email.Channel{
 		Addressing: post.addressing(), FollowUp: cfg.FollowUp, Sender: post.smtp(), Prover: post.authenticator(),
-		Viewer: r, Records: r.viewer, Interceptor: r.interceptor(), Notebook: r.notebook,
-		Taken: drawers[drawerTaken], Tests: drawers[drawerTests],
+		Viewer: r, Records: r.viewer, Interceptor: r.interceptor(), Notebook: r.sentStore,
+		Taken: stores[storeTaken], Tests: stores[storeTests],
 		Workspaces: r.workspaces, People: func(ws string) []approval.Approver { return peopleOf(s.conf(), ws) }, Style: r.style, Foot: r.foot,
 		Ceiling: func(ws string) approval.Reversibility { return s.conf().EmailCeiling[ws] },
-		Changes: changes, Problem: r.problem, Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
+		Changes: changes, Problem: r.reportIssue, Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
 	}
-	if box := post.box(drawers[drawerState], c.Reports); box != nil {
+	if box := post.box(stores[storeState], c.Reports); box != nil {
 		c.Boxes = append(c.Boxes, box)
 	}
-	c.Boxes = append(c.Boxes, &email.InboxQueue{Drawer: drawers[drawerInbox], Report: c.Reports("delivery"), Changes: s.mails[drawerInbox]})
+	c.Boxes = append(c.Boxes, &email.InboxQueue{Drawer: stores[storeInbox], Report: c.Reports("delivery"), Changes: s.mails[storeInbox]})
 	for _, b := range c.Boxes {
 		if m, ok := b.(*email.Maildir); ok {
 			m.Changes = s.mails[kindMaildir]
@@ -74,28 +74,28 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 	return c, nil
 }
 
-// mailGroup is the watcher's group of the folders that mails come in by: no
-// workspace can be called so.
+// mailGroup is the watcher's group of the email folders. No workspace can have
+// this name.
 const (
 	mailGroup   = ".mail"
 	kindMaildir = "maildir"
 )
 
-// mailHints say that something came, by the watcher's word for where.
+// mailHints signal new emails, by the watcher's kind of folder.
 type mailHints map[string]chan struct{}
 
-func (h mailHints) knock(kind string) {
+func (h mailHints) notify(kind string) {
 	select {
 	case h[kind] <- struct{}{}:
-	default: // somebody has knocked already, or nobody is there
+	default: // a signal is pending already, or the kind is unknown
 	}
 }
 
-// watchMails has the watcher tell of mails. What it cannot watch is looked at
-// every half minute.
+// watchMails adds the email folders to the watcher. A folder that cannot be
+// watched is still polled every 30 s.
 func (s *server) watchMails(cfg *config.Email) {
 	s.watcher.Remove(mailGroup)
-	folders := []watcher.Folder{{Path: s.layout.ChannelState(emailChannel, drawerInbox), Kind: drawerInbox}}
+	folders := []watcher.Folder{{Path: s.layout.ChannelState(emailChannel, storeInbox), Kind: storeInbox}}
 	if cfg.Maildir != "" {
 		folders = append(folders,
 			watcher.Folder{Path: filepath.Join(cfg.Maildir, "new"), Kind: kindMaildir},
@@ -104,12 +104,12 @@ func (s *server) watchMails(cfg *config.Email) {
 	for _, f := range folders {
 		f.Group, f.Trusted = mailGroup, true
 		if err := s.watcher.Add(f); err != nil {
-			s.log.Warn().Err(err).Str("via", emailChannel).Msg("a folder of mails is not watched, but looked at every half minute")
+			s.log.Warn().Err(err).Str("via", emailChannel).Msg("watch email folder failed, polling every 30 s")
 		}
 	}
 }
 
-// mailSettings make the parts of [channels.email].
+// mailSettings builds the parts of the channel from [channels.email].
 type mailSettings struct {
 	*config.Email
 	env func(string) string
@@ -131,7 +131,7 @@ func (m mailSettings) smtp() *email.SMTP {
 	}
 }
 
-// box is the way in; nil where mails are only handed over.
+// box returns the mailbox of incoming emails, nil if only permesso email deliver is used.
 func (m mailSettings) box(state chat.StateStore, reports func(string) func(error)) email.Mailbox {
 	switch {
 	case m.IMAP.Address != "":
@@ -153,7 +153,7 @@ func (m mailSettings) authenticator() *email.Authenticator {
 	return &email.Authenticator{AuthservID: m.AuthservID, DKIM: m.DKIM, TrustRelay: m.TrustRelay, Lookup: m.lookup()}
 }
 
-// lookup asks the resolver that the configuration names; nil is the system's.
+// lookup queries the configured resolver; nil means the system's.
 func (m mailSettings) lookup() func(context.Context, string) ([]string, error) {
 	if m.DNS == "" {
 		return nil
@@ -164,8 +164,8 @@ func (m mailSettings) lookup() func(context.Context, string) ([]string, error) {
 	return r.LookupTXT
 }
 
-// password reads the password anew each time: a new one counts from the next
-// login on.
+// password reads the password at each login, so that a changed file takes
+// effect without a restart.
 func (m mailSettings) password(s config.MailServer) func() (string, error) {
 	return func() (string, error) {
 		if s.PasswordFile != "" {
@@ -174,11 +174,11 @@ func (m mailSettings) password(s config.MailServer) func() (string, error) {
 		if p := m.env(emailPassword); p != "" {
 			return p, nil
 		}
-		return "", fmt.Errorf("no password: name a password_file, or set %s", emailPassword)
+		return "", fmt.Errorf("no password: set password_file or %s", emailPassword)
 	}
 }
 
-// emailNotebook is what the channel remembers, for a command.
-func emailNotebook(h *house) *ipc.SentStore {
+// emailSentStore is the channel's sent store, for a command.
+func emailSentStore(h *instance) *ipc.SentStore {
 	return &ipc.SentStore{Store: h.store, Channel: emailChannel}
 }

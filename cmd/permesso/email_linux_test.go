@@ -473,7 +473,7 @@ func (w *town) setup() {
 		}
 	}
 	code, out, errs = w.run("", append(flags(wrong), "--write")...)
-	require.Equal(w.t, codeError, code)
+	require.Equal(w.t, exitError, code)
 	require.Equal(w.t, 2, strings.Count(out, "failed  "), out)
 	require.NotContains(w.t, out+errs, "guess")
 	code, out, errs = w.run("", flags(filepath.Join(w.dir, "password"))...)

@@ -170,7 +170,7 @@ func newFaulty(t *testing.T, on *disk) *faulty {
 	require.NoError(t, os.WriteFile(f.config, fmt.Appendf(nil, faultConfig, file), 0o600))
 	f.layout.Home = filepath.Join(on.path, "home")
 	code, _, stderr := f.run("", "init")
-	require.Equal(t, codeDone, code, stderr)
+	require.Equal(t, exitOK, code, stderr)
 	f.agent = client.Files{Requests: f.layout.Requests("w"), Responses: f.layout.Responses("w")}
 	// The agent's folder has a disk of its own, as the README advises.
 	require.NoError(t, unix.Mount("tmpfs", f.agent.Requests, "tmpfs", 0, "size=1m,mode=0777"))
@@ -230,7 +230,7 @@ func (f *faulty) ran(id string) int {
 func (f *faulty) approve(id string) (acked bool) {
 	f.t.Helper()
 	code, out, stderr := f.run("", "approve", id)
-	if code == codeDone {
+	if code == exitOK {
 		return true
 	}
 	require.Contains(f.t, stderr, "permesso: ", "%s", out)
@@ -276,7 +276,7 @@ func (f *faulty) endsWell() {
 	}
 	f.d.stop()
 	code, out, stderr := f.run("", "status")
-	require.Equal(f.t, codeDone, code, stderr)
+	require.Equal(f.t, exitOK, code, stderr)
 	require.Contains(f.t, out, "0 waiting, 0 running")
 }
 
@@ -431,15 +431,15 @@ func brokenDisk(t *testing.T) {
 	below.fill(0)
 	var asked []string
 	for range 200 { // until a block is needed that was never written
-		if _, weak := f.weak(); weak {
+		if _, degraded := f.degraded(); degraded {
 			break
 		}
 		id := f.want("auto")
 		asked = append(asked, id)
 		f.awaitAnswerOrWeakness(id)
 	}
-	reason, weak := f.weak()
-	require.True(t, weak, "%s", f.d.said())
+	reason, degraded := f.degraded()
+	require.True(t, degraded, "%s", f.d.said())
 	t.Log(reason)
 	acked := f.approve(waiting)
 	before := map[string]*approval.Response{}
@@ -467,17 +467,17 @@ func brokenDisk(t *testing.T) {
 }
 
 // weak says whether the daemon has said that it takes no requests.
-func (f *faulty) weak() (why string, weak bool) {
-	_, why, weak = strings.Cut(f.d.said(), stops)
+func (f *faulty) degraded() (why string, degraded bool) {
+	_, why, degraded = strings.Cut(f.d.said(), stops)
 	why, _, _ = strings.Cut(why, `"`)
-	return why, weak
+	return why, degraded
 }
 
 func (f *faulty) awaitAnswerOrWeakness(id string) {
 	f.t.Helper()
 	deadline := time.Now().Add(patience)
 	for f.answered(id) == nil {
-		if _, weak := f.weak(); weak {
+		if _, degraded := f.degraded(); degraded {
 			return
 		}
 		require.True(f.t, time.Now().Before(deadline))

@@ -9,71 +9,71 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// feed gives out the audit log to those who follow it, once it is durable. As
-// long as nobody does, it costs a note in memory per entry.
+// feed publishes audit entries to followers once they are durable. Without
+// followers it costs one buffered entry each.
 type feed struct {
-	house *house
-	log   *audit.Log
-	knock chan struct{}
+	instance *instance
+	log      *audit.Log
+	dirty    chan struct{}
 
 	mu        sync.Mutex
-	last      []approval.Entry // the newest, in order
-	heard     int64            // number of the newest entry
-	durable   int64            // number of the newest that is known to be durable
-	moved     chan struct{}
+	last      []approval.Entry // newest entries, in order
+	newest    int64            // sequence number of the newest entry
+	durable   int64            // sequence number of the newest durable entry
+	changed   chan struct{}
 	followers int
 }
 
-// kept is how many entries are remembered for those who are a little behind.
-const kept = 4096
+// maxBuffered is how many entries are buffered for followers that are behind.
+const maxBuffered = 4096
 
-func newFeed(h *house, log *audit.Log) *feed {
+func newFeed(h *instance, log *audit.Log) *feed {
 	newest := log.Found().Seq
-	return &feed{house: h, log: log, heard: newest, durable: newest, knock: make(chan struct{}, 1), moved: make(chan struct{})}
+	return &feed{instance: h, log: log, newest: newest, durable: newest, dirty: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// hear takes an entry. It is called under the log's own lock.
-func (f *feed) hear(e approval.Entry) {
+// add adds an entry. The audit log calls it under its own lock.
+func (f *feed) add(e approval.Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.heard = e.Seq
-	if f.last = append(f.last, e); len(f.last) >= 2*kept {
-		f.last = append(f.last[:0], f.last[len(f.last)-kept:]...)
+	f.newest = e.Seq
+	if f.last = append(f.last, e); len(f.last) >= 2*maxBuffered {
+		f.last = append(f.last[:0], f.last[len(f.last)-maxBuffered:]...)
 	}
 	if f.followers > 0 {
-		f.stir()
+		f.touch()
 	}
 }
 
-func (f *feed) stir() {
+func (f *feed) touch() {
 	select {
-	case f.knock <- struct{}{}:
-	default: // somebody has knocked already
+	case f.dirty <- struct{}{}:
+	default: // a signal is pending already
 	}
 }
 
-// run makes durable what is new, for those who follow, until ctx ends.
+// run syncs new entries while there are followers, until ctx ends.
 func (f *feed) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.knock:
+		case <-f.dirty:
 		}
-		if f.catchUp() != nil {
-			// The gate finds out what ails the disk; we only try again.
-			if pauseFor(ctx, time.Second) != nil {
+		if f.sync() != nil {
+			// The daemon's health reports the disk; here we only retry.
+			if sleep(ctx, time.Second) != nil {
 				return
 			}
-			f.stir()
+			f.touch()
 		}
 	}
 }
 
-// catchUp syncs the log and tells whoever follows it.
-func (f *feed) catchUp() error {
+// sync syncs the log and notifies the followers.
+func (f *feed) sync() error {
 	f.mu.Lock()
-	heard := f.heard
+	heard := f.newest
 	f.mu.Unlock()
 	if err := f.log.Sync(); err != nil {
 		return err
@@ -82,8 +82,8 @@ func (f *feed) catchUp() error {
 	defer f.mu.Unlock()
 	if heard > f.durable {
 		f.durable = heard
-		close(f.moved)
-		f.moved = make(chan struct{})
+		close(f.changed)
+		f.changed = make(chan struct{})
 	}
 	return nil
 }
@@ -93,8 +93,8 @@ func (f *feed) Follow() (stop func()) {
 	f.mu.Lock()
 	f.followers++
 	f.mu.Unlock()
-	if f.catchUp() != nil {
-		f.stir()
+	if f.sync() != nil {
+		f.touch()
 	}
 	return func() {
 		f.mu.Lock()
@@ -107,7 +107,7 @@ func (f *feed) Follow() (stop func()) {
 func (f *feed) Moved() (newest int64, moved <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.durable, f.moved
+	return f.durable, f.changed
 }
 
 // Since implements httpapi.Log.
@@ -123,7 +123,7 @@ func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
 	}
 	f.mu.Unlock()
 	if !here {
-		return audit.EntriesAfter(f.house.fs, f.house.layout.Audit(), seq, func(e approval.Entry) error {
+		return audit.EntriesAfter(f.instance.fs, f.instance.layout.Audit(), seq, func(e approval.Entry) error {
 			if e.Seq > durable {
 				return nil
 			}

@@ -17,7 +17,7 @@ import (
 // newTestFeed is a feed of a log of its own, with n entries in it from before.
 func newTestFeed(t *testing.T, n int) (*feed, *audit.Log) {
 	t.Helper()
-	h := &house{layout: ipc.Layout{Home: t.TempDir()}, fs: ipc.OS()}
+	h := &instance{layout: ipc.Layout{Home: t.TempDir()}, fs: ipc.OS()}
 	require.NoError(t, h.layout.PrepareHome(h.fs))
 	log, err := audit.Open(h.fs, h.layout.Audit(), nil)
 	require.NoError(t, err)
@@ -29,7 +29,7 @@ func newTestFeed(t *testing.T, n int) (*feed, *audit.Log) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, log.Close()) })
 	f := newFeed(h, log)
-	log.Heard = f.hear
+	log.Heard = f.add
 	return f, log
 }
 
@@ -80,21 +80,21 @@ func TestFeed(t *testing.T) {
 // TestFeedRemembersALittle holds the memory that a busy log may take.
 func TestFeedRemembersALittle(t *testing.T) {
 	f, log := newTestFeed(t, 0)
-	for range 3 * kept {
+	for range 3 * maxBuffered {
 		log.Note(approval.Entry{Event: approval.EventExecuted})
 	}
-	require.Less(t, len(f.last), 2*kept)
+	require.Less(t, len(f.last), 2*maxBuffered)
 	defer f.Follow()()
-	require.Len(t, f.since(t, 0), 3*kept, "what is not remembered is read")
-	require.Len(t, f.since(t, 2*kept), kept)
+	require.Len(t, f.since(t, 0), 3*maxBuffered, "what is not remembered is read")
+	require.Len(t, f.since(t, 2*maxBuffered), maxBuffered)
 }
 
 func TestCensus(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	c := newCensus([]approval.Waiting{{Pending: &approval.Pending{SourceGroup: "w", RequestID: "old", Timestamp: began}}})
+	c := newRequestMetrics([]approval.Waiting{{Pending: &approval.Pending{SourceGroup: "w", RequestID: "old", Timestamp: began}}})
 	c.now = func() time.Time { return began.Add(time.Minute) }
 	tell := func(event approval.Event, id, by, via string, after time.Duration) {
-		c.hear(approval.Entry{Event: event, Workspace: "w", RequestID: id, By: by, Via: via, Time: began.Add(after)})
+		c.observe(approval.Entry{Event: event, Workspace: "w", RequestID: id, By: by, Via: via, Time: began.Add(after)})
 	}
 	tell(approval.EventRequested, "new", "", "", 30*time.Second)
 	require.InDelta(t, 2, c.count("w"), 0)
@@ -107,7 +107,7 @@ func TestCensus(t *testing.T) {
 	tell(approval.EventAutoApproved, "auto", "", "", 51*time.Second)
 	tell(approval.EventExecuted, "auto", "", "", 51*time.Second)
 	tell(approval.EventRefusedDecider, "new", "", "", 51*time.Second)
-	c.hear(approval.Entry{Event: approval.EventPaused, Workspace: "w"})
+	c.observe(approval.Entry{Event: approval.EventPaused, Workspace: "w"})
 	require.Zero(t, c.count("w"))
 	require.Zero(t, c.oldest("w"))
 	var b strings.Builder

@@ -20,13 +20,13 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// emptyMemory is policy without a past.
-func (h *house) emptyMemory() (*memory, error) {
+// emptyMemory is a policy without grants and history.
+func (h *instance) emptyMemory() (*memory, error) {
 	m, err := h.bareMemory(zerolog.Nop())
 	if err != nil {
 		return nil, err
 	}
-	m.blank()
+	m.reset()
 	return m, m.Load(h.cfg.PolicyConfig())
 }
 
@@ -34,12 +34,12 @@ func (a *app) grantsCmd() *cobra.Command {
 	var all bool
 	var channel, sender, workspace string
 	c := &cobra.Command{
-		Use: "grants", Short: "List remembered consent, newest first", Args: cobra.NoArgs,
-		Long: "List remembered consent, newest first: what expired too, what was revoked only with --all.\n" +
+		Use: "grants", Short: "List grants, newest first", Args: cobra.NoArgs,
+		Long: "List grants, newest first, including expired ones; --all adds revoked ones.\n" +
 			"Uses are counted from the audit log.",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
-			_, m, err := a.existingMemory()
+			_, m, err := a.openMemory()
 			if err != nil {
 				return err
 			}
@@ -50,17 +50,17 @@ func (a *app) grantsCmd() *cobra.Command {
 			return a.printGrants(list)
 		},
 	}
-	c.Flags().BoolVar(&all, "all", false, "also what was revoked")
-	c.Flags().StringVar(&channel, "channel", "", "only of this `channel`")
-	c.Flags().StringVar(&sender, "sender", "", "only of this `id`")
-	c.Flags().StringVar(&workspace, "workspace", "", "only of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for flags that are not there
+	c.Flags().BoolVar(&all, "all", false, "include revoked grants")
+	c.Flags().StringVar(&channel, "channel", "", "only grants of this `channel`")
+	c.Flags().StringVar(&sender, "sender", "", "only grants of this sender `id`")
+	c.Flags().StringVar(&workspace, "workspace", "", "only grants of this `workspace`")
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
 	return c
 }
 
-// existingMemory is memory where somebody has served before.
-func (a *app) existingMemory() (*house, *memory, error) {
-	h, k, err := a.existing()
+// openMemory is the memory of a home that has keys.
+func (a *app) openMemory() (*instance, *memory, error) {
+	h, k, err := a.openHome()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -77,7 +77,7 @@ type grantLine struct {
 	ClientID   string             `json:"client_id"`
 	SessionID  string             `json:"session_id"`
 	ActionType string             `json:"action_type"`
-	Exact      bool               `json:"exact"` // one whole command line
+	Exact      bool               `json:"exact"` // one complete command line
 	Channel    string             `json:"channel"`
 	Sender     string             `json:"sender"`
 	Capability string             `json:"capability"`
@@ -122,7 +122,7 @@ func lineOf(r policy.GrantUse, now time.Time) grantLine {
 func (a *app) printGrants(list []policy.GrantUse) error {
 	now := time.Now()
 	if !a.json && len(list) == 0 {
-		fmt.Fprintln(a.Out, "No consent is remembered.")
+		fmt.Fprintln(a.Out, "No grants.")
 		return nil
 	}
 	for _, r := range list {
@@ -163,32 +163,32 @@ type grantFlags struct {
 
 func (a *app) grantCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "grant", Short: "Give consent beforehand", Args: cobra.NoArgs,
+		Use: "grant", Short: "Manage grants", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso grant add --help", "grant: say what to do with it")
+			return fail(exitUsage, "permesso grant add --help", "grant needs a subcommand: add")
 		},
 	}
 	var f grantFlags
 	add := &cobra.Command{
-		Use: "add", Short: "Let a capability be used on a target without asking", Args: cobra.NoArgs,
-		Long: "Let a capability be used on a target without asking, until it expires or is revoked.\n\n" +
-			"It lifts an ask of the table and one of dangerous writes: never a deny, never a capability that is asked every\n" +
-			"time (code:exec, mail:send), never an ask from secrets, limits or the trifecta.\n\n" +
-			"  permesso grant add --capability fs:write --target '/home/ann/invoices/**' --for 720h --reason 'the yearly sorting'",
+		Use: "add", Short: "Allow a capability on a target without asking", Args: cobra.NoArgs,
+		Long: "Allow a capability on a target without asking, until the grant expires or is revoked.\n\n" +
+			"A grant lifts an ask of the autonomy table or of dangerous_writes. It never lifts a deny, an ask of a capability\n" +
+			"that always asks (code:exec, mail:send), or an ask caused by secrets, limits or the trifecta.\n\n" +
+			"  permesso grant add --capability fs:write --target '/home/ann/invoices/**' --for 720h --reason 'sort the invoices'",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(*cobra.Command, []string) error { return a.grantAdd(f) },
 	}
 	fl := add.Flags()
-	fl.StringVar(&f.workspace, "workspace", "", "in this `workspace` (default: the first)")
-	fl.StringVar(&f.capability, "capability", "", "one of the 13: permesso policy registry names each `capability`")
-	fl.StringVar(&f.target, "target", "", "exact `name`, host or path glob, as the capability has it")
+	fl.StringVar(&f.workspace, "workspace", "", "`workspace` of the grant (default: the first)")
+	fl.StringVar(&f.capability, "capability", "", "`capability` to allow; permesso policy registry lists them")
+	fl.StringVar(&f.target, "target", "", "`target`: exact name, host or path glob, depending on the capability")
 	fl.StringVar(&f.session, "session", "", "only in this `session`")
-	fl.StringVar(&f.reason, "reason", "", "why, in your `words`")
-	fl.DurationVar(&f.life, "for", 30*24*time.Hour, "how long it holds")
-	fl.IntVar(&f.uses, "max-uses", 0, "at most `N` uses (0: no limit)")
-	fl.StringVar(&f.channel, "channel", "", "bound to this `channel` (default: whom the workspace works for)")
-	fl.StringVar(&f.sender, "sender", "", "and this `id`")
-	_ = add.MarkFlagRequired("capability") // fails only for flags that are not there
+	fl.StringVar(&f.reason, "reason", "", "reason, as `text`")
+	fl.DurationVar(&f.life, "for", 30*24*time.Hour, "how long the grant is valid")
+	fl.IntVar(&f.uses, "max-uses", 0, "allow at most `N` uses (0: no limit)")
+	fl.StringVar(&f.channel, "channel", "", "bind the grant to this `channel` (default: the workspace's principal)")
+	fl.StringVar(&f.sender, "sender", "", "bind the grant to this sender `id`")
+	_ = add.MarkFlagRequired("capability") // fails only for unknown flags
 	_ = add.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces)
 	_ = add.RegisterFlagCompletionFunc("capability", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var names []string
@@ -202,7 +202,7 @@ func (a *app) grantCmd() *cobra.Command {
 }
 
 func (a *app) grantAdd(f grantFlags) error {
-	h, m, err := a.existingMemory()
+	h, m, err := a.openMemory()
 	if err != nil {
 		return err
 	}
@@ -211,14 +211,14 @@ func (a *app) grantAdd(f grantFlags) error {
 		return err
 	}
 	if !h.cfg.Workspaces[ws].LocalDecisions {
-		return fail(codeRefused, "an approver gives consent on a card", "workspace '%s' has local_decisions = false", ws)
+		return fail(exitRefused, "an approver can choose \"always\" when a request is pending", "workspace '%s' has local_decisions = false", ws)
 	}
 	g, err := f.grant(h.cfg, ws, time.Now())
 	if err != nil {
 		return err
 	}
 	if err := m.saveGrant(g, approval.Durable); err != nil {
-		return fail(codeUsage, "permesso grant add --help", "%w", err)
+		return fail(exitUsage, "permesso grant add --help", "%w", err)
 	}
 	return a.print(lineOf(policy.GrantUse{Grant: *g}, time.Now()), "granted "+g.ID)
 }
@@ -227,19 +227,19 @@ func (f *grantFlags) grant(cfg *config.Config, ws string, now time.Time) (*appro
 	c, ok := approval.CapabilityNamed(f.capability)
 	switch {
 	case !ok:
-		return nil, fail(codeUsage, "permesso policy registry lists the 13", "%q is no capability", f.capability)
+		return nil, fail(exitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", f.capability)
 	case c.Default == approval.AskAlways:
-		return nil, fail(codeRefused, "a rule in the configuration can allow it, if it names the tool and each of its arguments", "%s is asked every time: no grant lifts that", c.Name)
+		return nil, fail(exitRefused, "a configured rule can allow it if it names the tool and every argument", "%s always asks: a grant cannot allow it", c.Name)
 	case f.life <= 0:
-		return nil, fail(codeUsage, "for example --for 24h", "a grant has to end after it began")
+		return nil, fail(exitUsage, "write for example --for 24h", "--for %s must be positive", f.life)
 	case f.uses < 0:
-		return nil, fail(codeUsage, "0 means no limit", "--max-uses is negative")
+		return nil, fail(exitUsage, "0 means no limit", "--max-uses %d must not be negative", f.uses)
 	case (f.channel == "") != (f.sender == ""):
-		return nil, fail(codeUsage, "", "--channel and --sender belong together")
+		return nil, fail(exitUsage, "", "set --channel and --sender together or not at all")
 	}
 	target, err := policy.CheckTarget(c, f.target)
 	if err != nil {
-		return nil, fail(codeUsage, "permesso policy registry says what each capability's target is", "%w", err)
+		return nil, fail(exitUsage, "permesso policy registry shows the kind of target of each capability", "%w", err)
 	}
 	by := operator()
 	channel, sender := gate.Bearer(cfg.Workspaces[ws])
@@ -253,16 +253,16 @@ func (f *grantFlags) grant(cfg *config.Config, ws string, now time.Time) (*appro
 
 func (a *app) revokeCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke ID", Short: "Take remembered consent back", Args: cobra.ExactArgs(1),
-		Long: "Take remembered consent back. From the moment this says \"revoked\" nothing more rests on it.\n" +
-			"It prints \"no-op\" where there is nothing to take back. ID is the grant's, or at least 4 digits of its beginning.",
+		Use: "revoke ID", Short: "Revoke a grant", Args: cobra.ExactArgs(1),
+		Long: "Revoke a grant. After it prints \"revoked\" the grant allows nothing more.\n" +
+			"It prints \"no-op\" if there is no such active grant. ID is the grant's id or its first 4 or more digits.",
 		ValidArgsFunction: a.completeGrants,
 		RunE:              func(_ *cobra.Command, pos []string) error { return a.revoke(pos[0]) },
 	}
 }
 
 func (a *app) revoke(typed string) error {
-	_, m, err := a.existingMemory()
+	_, m, err := a.openMemory()
 	if err != nil {
 		return err
 	}
@@ -283,23 +283,22 @@ func (a *app) revoke(typed string) error {
 	return answer("revoked")
 }
 
-// find is the one grant that a beginning of its id can mean, nil if none.
+// find returns the one grant whose id begins with typed, nil if none.
 func (m *memory) find(typed string) (*approval.Grant, error) {
 	if len(typed) < 4 {
-		return nil, fail(codeUsage, "permesso grants lists them", "%q: type at least 4 digits of the id", typed)
+		return nil, fail(exitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
-	fits := m.beginning(typed)
+	fits := m.withPrefix(typed)
 	if len(fits) == 0 {
-		g, err := m.findSoon(typed)
+		g, err := m.findUpcoming(typed)
 		if g != nil || err != nil {
 			return g, err
 		}
-		// Between the two looks a request may have ended and its consent been
-		// written.
+		// A grant may have been written between the two lookups.
 		if err := m.readGrants(nil); err != nil {
 			return nil, err
 		}
-		fits = m.beginning(typed)
+		fits = m.withPrefix(typed)
 	}
 	switch len(fits) {
 	case 0:
@@ -311,11 +310,11 @@ func (m *memory) find(typed string) (*approval.Grant, error) {
 		}
 		return g, err
 	}
-	return nil, fail(codeRefused, "type more digits", "%q fits %d grants", typed, len(fits))
+	return nil, fail(exitRefused, "give more digits", "%q matches %d grants", typed, len(fits))
 }
 
-// beginning lists the grants whose ids begin with what was typed.
-func (m *memory) beginning(typed string) (ids []string) {
+// withPrefix returns the grants whose ids begin with typed.
+func (m *memory) withPrefix(typed string) (ids []string) {
 	for _, r := range m.Grants() {
 		if strings.HasPrefix(r.ID, typed) {
 			ids = append(ids, r.ID)
@@ -325,7 +324,7 @@ func (m *memory) beginning(typed string) (ids []string) {
 }
 
 func (a *app) completeGrants(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	_, m, err := a.existingMemory()
+	_, m, err := a.openMemory()
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

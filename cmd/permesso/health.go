@@ -14,47 +14,47 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// problem is something that an operator should see to.
-type problem struct {
+// healthIssue is a condition that an operator must handle.
+type healthIssue struct {
 	What  string    `json:"what"`
 	Since time.Time `json:"since"`
 	Hint  string    `json:"hint,omitempty"`
 }
 
-// healthReport is run/health.json: what the daemon says of itself, for status
-// and for whoever watches over many.
+// healthReport is run/health.json: the daemon's health, for status and for
+// monitoring.
 type healthReport struct {
-	Status       string    `json:"status"` // ok, degraded, paused
-	Problems     []problem `json:"problems"`
-	PID          int       `json:"pid"`
-	Version      string    `json:"version"`
-	StartedAt    time.Time `json:"started_at"`
-	UpdatedAt    time.Time `json:"updated_at"`
-	ConfigSHA256 string    `json:"config_sha256"`
-	UI           string    `json:"ui,omitzero"` // where the pages for people are
+	Status       string        `json:"status"` // ok, degraded, paused
+	Issues       []healthIssue `json:"problems"`
+	PID          int           `json:"pid"`
+	Version      string        `json:"version"`
+	StartedAt    time.Time     `json:"started_at"`
+	UpdatedAt    time.Time     `json:"updated_at"`
+	ConfigSHA256 string        `json:"config_sha256"`
+	UI           string        `json:"ui,omitzero"` // address of the web UI
 }
 
-// The words of healthReport.Status, the worst last.
+// Values of healthReport.Status, the worst last.
 const (
 	healthOK       = "ok"
 	healthPaused   = "paused"
 	healthDegraded = "degraded"
 )
 
-// health keeps run/health.json. Its zero value keeps a report that nobody
-// sees; it is safe for concurrent use.
+// health maintains run/health.json. The zero value writes no file. It is safe
+// for concurrent use.
 type health struct {
 	fs     ipc.FS
-	file   string      // "": none
+	file   string      // "": no file
 	paused func() bool // may be nil
 
-	mu       sync.Mutex
-	report   healthReport
-	problems map[string]problem
+	mu     sync.Mutex
+	report healthReport
+	issues map[string]healthIssue
 }
 
-// newHealth is how a daemon of this home says how it is.
-func (h *house) newHealth() *health {
+// newHealth returns the health of this daemon.
+func (h *instance) newHealth() *health {
 	return &health{
 		fs: h.fs, file: h.layout.Health(),
 		paused: func() bool { list, err := h.store.Pauses(); return err != nil || len(list) > 0 },
@@ -62,40 +62,40 @@ func (h *house) newHealth() *health {
 	}
 }
 
-// Set notes a problem under a name of its own, such as "config" or "disk". A
-// problem that is set again keeps the time at which it began.
+// Set adds an issue under a name such as "config" or "disk". Setting it again
+// keeps the time since when it exists.
 func (h *health) Set(name, what, hint string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	since := time.Now().UTC()
-	if old, ok := h.problems[name]; ok {
+	if old, ok := h.issues[name]; ok {
 		since = old.Since
 	}
-	if h.problems == nil {
-		h.problems = map[string]problem{}
+	if h.issues == nil {
+		h.issues = map[string]healthIssue{}
 	}
-	h.problems[name] = problem{what, since, hint}
+	h.issues[name] = healthIssue{what, since, hint}
 	h.write()
 }
 
-// Clear ends a problem; one that was not set is none.
+// Clear removes an issue, if it is set.
 func (h *health) Clear(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, ok := h.problems[name]; ok {
-		delete(h.problems, name)
+	if _, ok := h.issues[name]; ok {
+		delete(h.issues, name)
 		h.write()
 	}
 }
 
-// Beat says that the daemon is alive at this moment.
+// Beat updates the time of the report: the daemon is alive.
 func (h *health) Beat() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.write()
 }
 
-// configured notes which configuration holds.
+// configured sets the digest of the active configuration.
 func (h *health) configured(sha256 string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,24 +103,24 @@ func (h *health) configured(sha256 string) {
 	h.write()
 }
 
-// pages notes where the pages for people are.
-func (h *health) pages(at string) {
+// setUI sets the address of the web UI.
+func (h *health) setUI(at string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.report.UI = at
 	h.write()
 }
 
-// write replaces the file, without syncing it: it describes this moment, and
+// write replaces the file without a sync: it describes the current state, and
 // run/ is emptied at every start.
 func (h *health) write() {
 	r := &h.report
-	r.Status, r.Problems = healthOK, []problem{}
-	for _, name := range slices.Sorted(maps.Keys(h.problems)) {
-		r.Problems = append(r.Problems, h.problems[name])
+	r.Status, r.Issues = healthOK, []healthIssue{}
+	for _, name := range slices.Sorted(maps.Keys(h.issues)) {
+		r.Issues = append(r.Issues, h.issues[name])
 	}
 	switch {
-	case len(r.Problems) > 0:
+	case len(r.Issues) > 0:
 		r.Status = healthDegraded
 	case h.paused != nil && h.paused():
 		r.Status = healthPaused
@@ -137,12 +137,12 @@ func (h *health) write() {
 		}
 	}
 	if err != nil {
-		// No report is better than an old one that says that all is well.
+		// A missing report is better than an old one that says ok.
 		_ = h.fs.Remove(h.file)
 	}
 }
 
-// overwrite is for a disk that has no room for another file.
+// overwrite is used if there is no space for a second file.
 func (h *health) overwrite(b []byte) error {
 	f, err := h.fs.OpenFile(h.file, os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -165,12 +165,12 @@ func (h *health) replace(b []byte) error {
 	return h.fs.Rename(temp, h.file)
 }
 
-// stale is the age from which a report counts as one of a daemon that hangs.
-const stale = time.Minute
+// maxReportAge is the age at which a report means that the daemon hangs.
+const maxReportAge = time.Minute
 
-// healthOf reads what a running daemon says of itself. A report that is missing,
-// old or another process's says nothing good.
-func (h *house) healthOf(now time.Time) healthReport {
+// healthOf reads the health of a running daemon. A report that is missing, old
+// or of another process counts as degraded.
+func (h *instance) healthOf(now time.Time) healthReport {
 	var r healthReport
 	b, err := os.ReadFile(h.layout.Health())
 	if err == nil {
@@ -178,25 +178,25 @@ func (h *house) healthOf(now time.Time) healthReport {
 	}
 	unknown := func(what string) healthReport {
 		r.Status = healthDegraded
-		r.Problems = append(r.Problems, problem{What: what, Since: r.UpdatedAt, Hint: "look at the log of permesso serve; is the disk full?"})
+		r.Issues = append(r.Issues, healthIssue{What: what, Since: r.UpdatedAt, Hint: "check the daemon's log and the free disk space"})
 		return r
 	}
 	switch {
 	case err != nil:
 		r = healthReport{}
-		return unknown("the gate says nothing of how it is")
+		return unknown("no health report from the daemon")
 	case errors.Is(syscall.Kill(r.PID, 0), syscall.ESRCH):
 		r = healthReport{}
-		return unknown("what the gate says of itself is left over from another process")
-	case now.Sub(r.UpdatedAt) > stale:
-		return unknown("the gate has not been heard of since " + r.UpdatedAt.Local().Format(time.DateTime))
+		return unknown("the health report is left over from another process")
+	case now.Sub(r.UpdatedAt) > maxReportAge:
+		return unknown("no health report from the daemon since " + r.UpdatedAt.Local().Format(time.DateTime))
 	}
 	return r
 }
 
 func (r *healthReport) lines() string {
 	var b strings.Builder
-	for _, p := range r.Problems {
+	for _, p := range r.Issues {
 		b.WriteString("\n⚠ " + p.What)
 		if p.Hint != "" {
 			b.WriteString("\n  hint: " + p.Hint)

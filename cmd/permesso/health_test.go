@@ -14,14 +14,14 @@ import (
 
 func TestHealth(t *testing.T) {
 	paused := false
-	home := &house{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
+	home := &instance{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
 	require.NoError(t, home.layout.PrepareHome(home.fs))
 	h := &health{fs: home.fs, file: home.layout.Health(), paused: func() bool { return paused }, report: healthReport{PID: os.Getpid(), Version: "v"}}
 	now := func() healthReport { return home.healthOf(time.Now()) }
 	require.Equal(t, healthDegraded, now().Status, "silence says nothing good")
 	h.Beat()
 	require.Equal(t, healthOK, now().Status)
-	require.NotNil(t, now().Problems)
+	require.NotNil(t, now().Issues)
 	paused = true
 	h.Beat()
 	require.Equal(t, healthPaused, now().Status)
@@ -30,9 +30,9 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, healthDegraded, first.Status, "worse than paused")
 	h.Set("disk", "still no space left", "make room")
 	h.Set("config", "wrong", "")
-	require.Len(t, now().Problems, 2)
-	require.Equal(t, first.Problems[0].Since, now().Problems[1].Since, "it began when it began")
-	require.Equal(t, "still no space left", now().Problems[1].What)
+	require.Len(t, now().Issues, 2)
+	require.Equal(t, first.Issues[0].Since, now().Issues[1].Since, "it began when it began")
+	require.Equal(t, "still no space left", now().Issues[1].What)
 	h.Clear("disk")
 	h.Clear("config")
 	h.Clear("nothing")
@@ -44,30 +44,30 @@ func TestHealth(t *testing.T) {
 
 // What cannot be true is not believed.
 func TestHealthIsNotBelieved(t *testing.T) {
-	home := &house{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
+	home := &instance{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
 	require.NoError(t, home.layout.PrepareHome(home.fs))
-	say := func(r healthReport) {
+	write := func(r healthReport) {
 		b, err := json.Marshal(r)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(home.layout.Health(), b, 0o600))
 	}
 	now := time.Now()
 	good := healthReport{Status: healthOK, PID: os.Getpid(), UpdatedAt: now}
-	say(good)
+	write(good)
 	require.Equal(t, healthOK, home.healthOf(now).Status)
 	old := good
-	old.UpdatedAt = now.Add(-2 * stale)
-	say(old)
-	require.Contains(t, home.healthOf(now).Problems[0].What, "not been heard of")
+	old.UpdatedAt = now.Add(-2 * maxReportAge)
+	write(old)
+	require.Contains(t, home.healthOf(now).Issues[0].What, "not been heard of")
 	gone := good
 	gone.PID = 1 << 30
-	say(gone)
-	require.Contains(t, home.healthOf(now).Problems[0].What, "another process")
+	write(gone)
+	require.Contains(t, home.healthOf(now).Issues[0].What, "another process")
 	require.NoError(t, os.WriteFile(home.layout.Health(), []byte("{"), 0o600))
 	require.Equal(t, healthDegraded, home.healthOf(now).Status)
 
 	// A report that cannot be replaced is written over.
-	say(good)
+	write(good)
 	require.NoError(t, os.Mkdir(home.layout.Health()+".new", 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(home.layout.Health()+".new", "x"), nil, 0o600))
 	(&health{fs: home.fs, file: home.layout.Health()}).Set("disk", "no space left", "")

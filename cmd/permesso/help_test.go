@@ -52,7 +52,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	_, help, _ := typed("--help")
 	source, err := os.ReadFile("main.go")
 	require.NoError(t, err)
-	for code := codeDone; code <= codeSick; code++ {
+	for code := exitOK; code <= exitErrors; code++ {
 		require.Regexp(t, `[:;]\s+`+string(rune('0'+code))+` `, help)
 		require.Regexp(t, `(?m)^//\t`+string(rune('0'+code))+`  `, string(source))
 	}
@@ -79,7 +79,7 @@ func TestBadCommandLines(t *testing.T) {
 				row.args = []string{"approve", "a7f", "--home", home, "--config", config}
 			}
 			code, out, errs := typed(row.args...)
-			require.Equal(t, codeUsage, code, errs)
+			require.Equal(t, exitUsage, code, errs)
 			require.Contains(t, errs, row.says)
 			require.Contains(t, errs, "hint: ")
 			require.Empty(t, out)

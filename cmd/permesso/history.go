@@ -21,49 +21,49 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// historyFlags say which requests somebody wants to see.
+// historyFlags select requests.
 type historyFlags struct {
 	since, until, tool, workspace, status, by string
 	limit                                     int
 	all                                       bool
 }
 
-const timeHelp = "a TIME is a span back from now (30m, 2h, 7d), a day (2026-11-01), or a moment (2026-11-01T12:00:00Z)"
+const timeHelp = "a TIME is a duration before now (30m, 2h, 7d), a date (2026-11-01), or a timestamp (2026-11-01T12:00:00Z)"
 
 func (a *app) historyCmd() *cobra.Command {
 	var f historyFlags
 	c := &cobra.Command{
-		Use: "history", Short: "List what was asked and how it ended, newest first", Args: cobra.NoArgs,
-		Long: "List what was asked and how it ended, newest first, from the audit log: also what was pruned.\n\n" +
+		Use: "history", Short: "List past and pending requests, newest first", Args: cobra.NoArgs,
+		Long: "List past and pending requests, newest first, from the audit log, which includes pruned requests.\n\n" +
 			"A" + timeHelp[1:] + ".\n" +
-			"A status is one of " + strings.Join(statuses()[:7], " ") + "\n" + strings.Join(statuses()[7:], " ") + ".",
+			"STATUS is one of " + strings.Join(statuses()[:7], " ") + "\n" + strings.Join(statuses()[7:], " ") + ".",
 		RunE: func(*cobra.Command, []string) error { return a.history(f) },
 	}
-	c.Flags().StringVar(&f.since, "since", "", "only what was asked at that `time` or later")
-	c.Flags().StringVar(&f.until, "until", "", "only what was asked before that `time`")
-	c.Flags().StringVar(&f.tool, "tool", "", "only of this `tool`, or of this action type of a request without a tool")
-	c.Flags().StringVar(&f.workspace, "workspace", "", "only of this `workspace`")
-	c.Flags().StringVar(&f.status, "status", "", "only with this `status`")
-	c.Flags().StringVar(&f.by, "by", "", "only what this `person` decided")
-	c.Flags().IntVarP(&f.limit, "limit", "n", 50, "at most `N`")
-	c.Flags().BoolVar(&f.all, "all", false, "no limit")
+	c.Flags().StringVar(&f.since, "since", "", "only requests made at this `time` or later")
+	c.Flags().StringVar(&f.until, "until", "", "only requests made before this `time`")
+	c.Flags().StringVar(&f.tool, "tool", "", "only requests for this `tool`, or without a tool of this action type")
+	c.Flags().StringVar(&f.workspace, "workspace", "", "only requests of this `workspace`")
+	c.Flags().StringVar(&f.status, "status", "", "only requests with this `status`")
+	c.Flags().StringVar(&f.by, "by", "", "only requests that this `person` decided")
+	c.Flags().IntVarP(&f.limit, "limit", "n", 50, "show at most `N` requests")
+	c.Flags().BoolVar(&f.all, "all", false, "show all requests")
 	a.completeHistory(c)
 	return c
 }
 
-// completeHistory lets the flags that stand in c complete.
+// completeHistory adds completion to those of the flags that c has.
 func (a *app) completeHistory(c *cobra.Command) {
-	for flag, list := range map[string]func(*house) []string{
-		"workspace": func(h *house) []string { return sortedNames(h.cfg) },
-		"status":    func(*house) []string { return statuses() },
-		"tool": func(h *house) []string {
+	for flag, list := range map[string]func(*instance) []string{
+		"workspace": func(h *instance) []string { return sortedNames(h.cfg) },
+		"status":    func(*instance) []string { return statuses() },
+		"tool": func(h *instance) []string {
 			names := make([]string, 0, len(h.cfg.Tools))
 			for name := range h.cfg.Tools {
 				names = append(names, name)
 			}
 			return names
 		},
-		"by": func(h *house) []string {
+		"by": func(h *instance) []string {
 			names := []string{operator().Name}
 			for name := range h.cfg.Approvers {
 				names = append(names, name)
@@ -75,7 +75,7 @@ func (a *app) completeHistory(c *cobra.Command) {
 			continue
 		}
 		_ = c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			h, err := a.house()
+			h, err := a.instance()
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -86,7 +86,7 @@ func (a *app) completeHistory(c *cobra.Command) {
 	}
 }
 
-// statuses lists what --status takes.
+// statuses returns the values of --status.
 func statuses() []string {
 	return []string{
 		string(audit.StatusPending), string(audit.StatusRunning),
@@ -98,11 +98,11 @@ func statuses() []string {
 }
 
 func (a *app) history(f historyFlags) error {
-	w, err := f.wanted(time.Now())
+	w, err := f.query(time.Now())
 	if err != nil {
 		return err
 	}
-	h, k, err := a.existing()
+	h, k, err := a.openHome()
 	if err != nil {
 		return err
 	}
@@ -114,49 +114,48 @@ func (a *app) history(f historyFlags) error {
 	}
 	switch {
 	case err != nil:
-		return damaged(err)
+		return withAuditHint(err)
 	case more && a.json:
-		fmt.Fprintln(a.Err, "permesso: … and more: --all")
+		fmt.Fprintf(a.Err, "permesso: showing the newest %d; --all shows the rest\n", len(found))
 	case more:
-		fmt.Fprintln(a.Out, "… and more: --all")
+		fmt.Fprintf(a.Out, "showing the newest %d; --all shows the rest\n", len(found))
 	}
 	return nil
 }
 
-// requests looks back into the log and, where that has no end, into the records.
-func (h *house) requests(k *keys, w audit.Wanted) (found []*audit.Request, more bool, err error) {
-	debug.SetGCPercent(400) // a short life: collecting garbage would be a third of it
+// requests reads the matching requests from the log, and missing outcomes from the records.
+func (h *instance) requests(k *keys, w audit.Wanted) (found []*audit.Request, more bool, err error) {
+	debug.SetGCPercent(400) // short process: garbage collection would take a third of its time
 	v, match := h.viewer(k), w.Match
 	w.Match = func(r *audit.Request) bool {
-		catchUp(v, r)
+		addOutcome(v, r)
 		return match(r)
 	}
 	return audit.Requests(h.fs, h.layout.Audit(), w)
 }
 
-// damaged adds what to do to an error of the log, after what could be read was
-// shown.
-func damaged(err error) error {
+// withAuditHint adds a hint to an error of the log. The readable entries were shown.
+func withAuditHint(err error) error {
 	if errors.Is(err, audit.ErrDamaged) {
-		return &exit{codeError, err, "what was shown is right; older entries cannot be read: permesso audit verify"}
+		return &exit{exitError, err, "the shown entries are correct, older ones are unreadable; run permesso audit verify"}
 	}
 	return err
 }
 
-func (f *historyFlags) wanted(now time.Time) (w audit.Wanted, err error) {
-	if w.Since, err = moment("since", f.since, now); err != nil {
+func (f *historyFlags) query(now time.Time) (w audit.Wanted, err error) {
+	if w.Since, err = parseTime("since", f.since, now); err != nil {
 		return w, err
 	}
-	if w.Until, err = moment("until", f.until, now); err != nil {
+	if w.Until, err = parseTime("until", f.until, now); err != nil {
 		return w, err
 	}
 	switch {
 	case f.limit < 1:
-		return w, fail(codeUsage, "--all shows everything", "--limit %d: show at least one", f.limit)
+		return w, fail(exitUsage, "--all shows all requests", "--limit %d: must be at least 1", f.limit)
 	case f.status != "" && !slices.Contains(statuses(), f.status):
-		return w, fail(codeUsage, "one of "+strings.Join(statuses(), " "), "--status %q: no such status", f.status)
+		return w, fail(exitUsage, "use one of "+strings.Join(statuses(), " "), "--status %q: unknown status", f.status)
 	case !w.Until.IsZero() && !w.Since.Before(w.Until):
-		return w, fail(codeUsage, "--since is the earlier one", "nothing lies between --since and --until")
+		return w, fail(exitUsage, "--since must be before --until", "--since %s is not before --until %s", f.since, f.until)
 	}
 	if !f.all {
 		w.Limit = f.limit
@@ -172,12 +171,12 @@ func (f *historyFlags) match(r *audit.Request) bool {
 		(f.by == "" || r.By == f.by || r.ByID == f.by)
 }
 
-// moment reads a time as people type it; none is the zero time.
-func moment(flag, text string, now time.Time) (time.Time, error) {
+// parseTime parses a --since or --until time; "" is the zero time.
+func parseTime(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	if back, err := span(text); err == nil && back >= 0 {
+	if back, err := parseDuration(text); err == nil && back >= 0 {
 		return now.Add(-back), nil
 	}
 	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02T15:04:05", time.DateTime} {
@@ -187,20 +186,20 @@ func moment(flag, text string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, fail(codeUsage, timeHelp, "--%s %q: no such time", flag, text)
+		return t, fail(exitUsage, timeHelp, "--%s %q: not a time", flag, text)
 	}
 	return t, nil
 }
 
-// span is a duration that may have days: 7d, 1d12h.
-func span(text string) (time.Duration, error) {
+// parseDuration parses a duration that may have days: 7d, 1d12h.
+func parseDuration(text string) (time.Duration, error) {
 	days, rest, ok := strings.Cut(text, "d")
 	if !ok {
 		return time.ParseDuration(text)
 	}
 	d, err := time.ParseDuration(days + "h")
 	if err != nil || d > 100*366*time.Hour {
-		return 0, errors.Join(err, errors.New("no such span"))
+		return 0, errors.Join(err, errors.New("not a duration"))
 	}
 	d *= 24
 	if rest == "" {
@@ -210,15 +209,15 @@ func span(text string) (time.Duration, error) {
 	return d + more, err
 }
 
-// catchUp takes the end of a request from its record where the log has none:
-// its entry may be on its way to the disk, or have been lost in a power cut.
-func catchUp(v *gate.Viewer, r *audit.Request) {
+// addOutcome reads the outcome of a request from its record if the log has none:
+// the entry may not be written yet, or be lost in a power cut.
+func addOutcome(v *gate.Viewer, r *audit.Request) {
 	if r.Status != audit.StatusPending && r.Status != audit.StatusRunning {
 		return
 	}
 	rec, err := v.Record(context.Background(), r.Key)
 	if err != nil || rec == nil || rec.EndedAt.Before(r.Asked()) {
-		return // somebody else's before it, or none
+		return // no record, or that of an earlier request with this id
 	}
 	r.Status, r.EndedAt = rec.Status, rec.EndedAt
 	if d := v.Decision(r.Key, rec.Decision); d != nil {
@@ -226,7 +225,7 @@ func catchUp(v *gate.Viewer, r *audit.Request) {
 	}
 }
 
-// historyItem is a line of history --json. Times the log does not know are null.
+// historyItem is an item of history --json. Unknown times are null.
 type historyItem struct {
 	RequestID  string          `json:"request_id"`
 	Workspace  string          `json:"workspace"`
@@ -245,7 +244,7 @@ type historyItem struct {
 	EndedAt    *time.Time      `json:"ended_at"`
 }
 
-// printItems prints an array. A long one is encoded by all processors, in parts.
+// printItems prints an array. A long one is encoded in parallel.
 func (a *app) printItems(found []*audit.Request) error {
 	share := max(len(found)/runtime.GOMAXPROCS(0)+1, 1000)
 	parts := make([][]byte, (len(found)+share-1)/share)
@@ -272,11 +271,11 @@ func (a *app) printItems(found []*audit.Request) error {
 func newHistoryItem(r *audit.Request) historyItem {
 	return historyItem{
 		r.Key.ID, r.Key.Workspace, r.Tool, r.ActionType, r.Capability, r.Target, r.Status, r.By, r.ByID, r.Via, r.Rule, r.Reason,
-		known(r.AskedAt), known(r.DecidedAt), known(r.EndedAt),
+		timeOrNil(r.AskedAt), timeOrNil(r.DecidedAt), timeOrNil(r.EndedAt),
 	}
 }
 
-func known(t time.Time) *time.Time {
+func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
@@ -286,21 +285,21 @@ func known(t time.Time) *time.Time {
 
 func (a *app) printHistory(found []*audit.Request) {
 	if len(found) == 0 {
-		fmt.Fprintln(a.Out, "Nothing was asked.")
+		fmt.Fprintln(a.Out, "No requests.")
 		return
 	}
 	t := a.table("ASKED", "ID", "WORKSPACE", "WHAT", "STATUS", "BY", "TOOK")
 	for _, r := range found {
 		t.row(
 			r.Asked().Local().Format(time.DateTime), approval.ShortID(r.Key.ID), r.Key.Workspace,
-			what(r), string(r.Status), whoDecided(r), tookLong(r),
+			toolAndTarget(r), string(r.Status), whoDecided(r), durations(r),
 		)
 	}
 	t.print()
 }
 
-// what is the tool and its target, in few characters.
-func what(r *audit.Request) string {
+// toolAndTarget is the tool and its target, shortened.
+func toolAndTarget(r *audit.Request) string {
 	name := r.Tool
 	if name == "" {
 		name = r.ActionType
@@ -309,16 +308,16 @@ func what(r *audit.Request) string {
 		name = "–"
 	}
 	if r.Target == "" {
-		return cut(chat.Escape(name))
+		return truncate(chat.Escape(name))
 	}
-	return cut(chat.Escape(name) + " → " + chat.Escape(r.Target))
+	return truncate(chat.Escape(name) + " → " + chat.Escape(r.Target))
 }
 
-const widest = 48
+const maxWidth = 48
 
-func cut(s string) string {
-	if r := []rune(s); len(r) > widest {
-		return string(r[:widest-1]) + "…"
+func truncate(s string) string {
+	if r := []rune(s); len(r) > maxWidth {
+		return string(r[:maxWidth-1]) + "…"
 	}
 	return s
 }
@@ -328,29 +327,29 @@ func whoDecided(r *audit.Request) string {
 	case r.By == "" && r.Rule == "", r.By == "" && r.Status == audit.StatusPending:
 		return "–"
 	case r.By == "":
-		return cut(chat.Escape(r.Rule))
+		return truncate(chat.Escape(r.Rule))
 	case r.Via == "gate":
 		return r.By
 	}
-	return cut(chat.Escape(r.By) + " via " + chat.Escape(r.Via))
+	return truncate(chat.Escape(r.By) + " via " + chat.Escape(r.Via))
 }
 
-// tookLong is the time to decide and, where something ran, the time after that.
-func tookLong(r *audit.Request) string {
+// durations is the time to the decision and, if something ran, the time after it.
+func durations(r *audit.Request) string {
 	if r.AskedAt.IsZero() || r.EndedAt.IsZero() {
 		return "–"
 	}
 	if r.DecidedAt.IsZero() || !r.Person || r.EndedAt.Equal(r.DecidedAt) {
-		return brief(r.EndedAt.Sub(r.AskedAt))
+		return shortDuration(r.EndedAt.Sub(r.AskedAt))
 	}
-	return brief(r.DecidedAt.Sub(r.AskedAt)) + " + " + brief(r.EndedAt.Sub(r.DecidedAt))
+	return shortDuration(r.DecidedAt.Sub(r.AskedAt)) + " + " + shortDuration(r.EndedAt.Sub(r.DecidedAt))
 }
 
-// brief is a duration in its two biggest units: 350ms, 12.4s, 3m10s, 2h5m, 3d4h.
-func brief(d time.Duration) string {
+// shortDuration formats a duration in its two largest units: 350ms, 12.4s, 3m10s, 2h5m, 3d4h.
+func shortDuration(d time.Duration) string {
 	switch {
 	case d < 0:
-		return "–" // a clock was set back meanwhile
+		return "–" // the clock was set back
 	case d < time.Second:
 		return d.Round(time.Millisecond).String()
 	case d < time.Minute:

@@ -33,15 +33,15 @@ func TestMoment(t *testing.T) {
 		"2026-11-01T15:04:05Z":      time.Date(2026, 11, 1, 15, 4, 5, 0, time.UTC),
 		"2026-11-01T15:04:05+02:00": time.Date(2026, 11, 1, 13, 4, 5, 0, time.UTC),
 	} {
-		got, err := moment("since", text, now)
+		got, err := parseTime("since", text, now)
 		require.NoError(t, err, text)
 		require.True(t, want.Equal(got), "%q: %v, not %v", text, got, want)
 	}
 	for _, text := range []string{"yesterday", "7", "-2h", "-7d", "d", "7d7d", "99999999d", "2026-13-01", "2026-11-1", "12:00", "2026-11-01T25:00:00Z"} {
-		_, err := moment("since", text, now)
+		_, err := parseTime("since", text, now)
 		var e *exit
 		require.ErrorAs(t, err, &e, text)
-		require.Equal(t, codeUsage, e.code, text)
+		require.Equal(t, exitUsage, e.code, text)
 		require.Contains(t, e.hint, "7d", text)
 	}
 }
@@ -51,7 +51,7 @@ func TestBrief(t *testing.T) {
 		"0s": 0, "350ms": 350 * time.Millisecond, "12.4s": 12_400 * time.Millisecond, "3m10s": 190 * time.Second,
 		"1m0s": time.Minute, "2h5m": 125 * time.Minute, "3d4h": 76 * time.Hour, "–": -time.Second,
 	} {
-		require.Equal(t, want, brief(d))
+		require.Equal(t, want, shortDuration(d))
 	}
 }
 
@@ -86,9 +86,9 @@ func TestStatsTellWhoStamps(t *testing.T) {
 			}
 			found = append(found, decided("ann", st, c.after))
 		}
-		st := count(found)
+		st := newStats(found)
 		require.Len(t, st.Approvers, 1)
-		require.Equal(t, c.stamps, st.Approvers[0].stamps(), c.why)
+		require.Equal(t, c.stamps, st.Approvers[0].rubberStamps(), c.why)
 		var out bytes.Buffer
 		(&app{Main: Main{Out: &out, Env: os.Getenv}}).printStats(st)
 		require.Equal(t, c.stamps, bytes.Contains(out.Bytes(), []byte("nobody reads that fast")), c.why)
@@ -99,7 +99,7 @@ func TestStatsCountOnlyPeoplesDecisions(t *testing.T) {
 	rule := &audit.Request{Tool: "t", Status: approval.StatusAutoApproved, Rule: "r"}
 	late := decided("deadline", approval.StatusExpired, time.Hour)
 	late.Via, late.ByID = "gate", ""
-	st := count([]*audit.Request{
+	st := newStats([]*audit.Request{
 		rule, late,
 		decided("ann", approval.StatusApproved, 2*time.Second),
 		decided("ann", approval.StatusFailed, 8*time.Second), // she approved it all the same
@@ -128,7 +128,7 @@ func inWords(list []tally) (s string) {
 // A power cut can take the last entries; the record is durable before them.
 func TestHistoryKnowsWhatTheLogHasLost(t *testing.T) {
 	p := newPruneHouse(t)
-	h := p.server.house
+	h := p.server.instance
 	for _, e := range []approval.Entry{
 		{Event: approval.EventRequested, Workspace: "default", RequestID: settledKey.ID, Time: p.clock.Add(-time.Minute).UTC()},
 		{Event: approval.EventRequested, Workspace: "default", RequestID: "00000000000000bb", Time: p.clock.UTC()},

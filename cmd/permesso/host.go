@@ -19,7 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-func (h *house) prepare() error {
+func (h *instance) prepare() error {
 	if err := h.layout.PrepareHome(h.fs); err != nil {
 		return err
 	}
@@ -42,20 +42,20 @@ func firstWorkspace(c *config.Config) string {
 
 func (a *app) sweepCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "sweep", Short: "Bring everything that is due to its end once, then stop", Args: cobra.NoArgs,
-		Long: "Sweep does once what serve does all the time: it takes in what lies in the request folders, runs what was\n" +
-			"approved, ends what has expired, and finishes what a crash left unfinished. It needs the daemon to be stopped.",
+		Use: "sweep", Short: "Process due work once and exit", Args: cobra.NoArgs,
+		Long: "Process due work once and exit, as serve does continuously: read new requests, run what was approved, expire what\n" +
+			"is overdue, and finish what a crash interrupted. The daemon must be stopped.",
 		RunE: func(*cobra.Command, []string) error { return a.sweep() },
 	}
 }
 
 func (a *app) sweep() error {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}
-	s := &server{house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
-	s.log, s.logTo = newLog(a.Err, h.cfg.LogLevel, h.cfg.LogFormat)
+	s := &server{instance: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
+	s.log, s.logWriter = newLog(a.Err, h.cfg.LogLevel, h.cfg.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}
@@ -69,14 +69,14 @@ func (a *app) sweep() error {
 		}
 		moved++
 	}
-	problem, weak := s.gate.Degraded()
+	problem, degraded := s.gate.Degraded()
 	if err := errors.Join(stepErr, s.close()); err != nil {
 		return err
 	}
-	if weak {
-		return fail(codeError, problem.Hint, "not everything could be brought to its end: %s", problem.What)
+	if degraded {
+		return fail(exitError, problem.Hint, "some requests are not settled: %s", problem.What)
 	}
-	return a.print(map[string]int{"looked_at": moved}, fmt.Sprintf("looked at %d requests", moved))
+	return a.print(map[string]int{"looked_at": moved}, fmt.Sprintf("processed %d requests", moved))
 }
 
 func sortedNames(c *config.Config) []string {
@@ -90,14 +90,14 @@ func sortedNames(c *config.Config) []string {
 
 func (a *app) receiptCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "receipt", Short: "Check or use up the receipt of an approved request", Args: cobra.NoArgs,
+		Use: "receipt", Short: "Verify or redeem the receipt of an approved request", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso receipt verify FILE, or permesso receipt redeem FILE", "receipt: say what to do with it")
+			return fail(exitUsage, "permesso receipt --help", "receipt needs a subcommand: verify or redeem")
 		},
 	}
 	var f receiptFlags
 	verify := &cobra.Command{
-		Use: "verify FILE", Short: "Check a receipt offline: FILE is a receipt or a response, - is standard input", Args: cobra.ExactArgs(1),
+		Use: "verify FILE", Short: "Verify a receipt or the receipt in a response, offline (- is standard input)", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, pos []string) error {
 			facts, err := a.verifyReceipt(pos[0], f)
 			if err != nil {
@@ -107,14 +107,14 @@ func (a *app) receiptCmd() *cobra.Command {
 		},
 	}
 	redeem := &cobra.Command{
-		Use: "redeem FILE", Short: "Check a receipt and use it up: a second time is refused", Args: cobra.ExactArgs(1),
+		Use: "redeem FILE", Short: "Verify a receipt and mark it as used, so that it works once", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, pos []string) error { return a.redeem(pos[0], f) },
 	}
 	for _, sub := range []*cobra.Command{verify, redeem} {
-		sub.Flags().StringVar(&f.tool, "tool", "", "demand that it is for this `tool`")
-		sub.Flags().StringVar(&f.args, "args", "", "demand that it is for these arguments, `JSON` or @FILE, byte for byte")
+		sub.Flags().StringVar(&f.tool, "tool", "", "require this `tool`")
+		sub.Flags().StringVar(&f.args, "args", "", "require these arguments, `JSON` or @FILE, byte for byte")
 		sub.Flags().StringVar(&f.key, "key", "", "public key `file` (default: this home's keys/signing.pub)")
-		sub.Flags().BoolVar(&f.late, "allow-expired", false, "also when it is older than its five minutes")
+		sub.Flags().BoolVar(&f.allowExpired, "allow-expired", false, "accept a receipt older than five minutes")
 		sub.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 		c.AddCommand(sub)
 	}
@@ -123,10 +123,10 @@ func (a *app) receiptCmd() *cobra.Command {
 
 type receiptFlags struct {
 	tool, args, key string
-	late            bool
+	allowExpired    bool
 }
 
-// verifyReceipt needs nothing but the public key.
+// verifyReceipt needs only the public key.
 func (a *app) verifyReceipt(file string, f receiptFlags) (*receipt.Facts, error) {
 	text, err := a.readReceipt(file)
 	if err != nil {
@@ -138,7 +138,7 @@ func (a *app) verifyReceipt(file string, f receiptFlags) (*receipt.Facts, error)
 	}
 	facts, err := v.Parse(text)
 	if err != nil {
-		return nil, fail(codeRefused, "", "%w", err)
+		return nil, fail(exitRefused, "", "%w", err)
 	}
 	args := ""
 	if f.args != "" {
@@ -148,16 +148,16 @@ func (a *app) verifyReceipt(file string, f receiptFlags) (*receipt.Facts, error)
 				return nil, err
 			}
 		}
-		args = approval.Digest(bytes.TrimSpace(b)) // blanks around an object are none of its bytes
+		args = approval.Digest(bytes.TrimSpace(b)) // the digest is over the object without surrounding space
 	}
-	if err := checkReceipt(v, text, f.tool, args, f.late); err != nil {
-		return nil, fail(codeRefused, "", "%w", err)
+	if err := checkReceipt(v, text, f.tool, args, f.allowExpired); err != nil {
+		return nil, fail(exitRefused, "", "%w", err)
 	}
 	return &facts, nil
 }
 
-// checkReceipt says why a receipt is not good for a tool and for arguments of a
-// digest; "" demands nothing of either. late lets the time pass.
+// checkReceipt verifies a receipt for a tool and an arguments digest; "" accepts
+// any. late accepts an expired receipt.
 func checkReceipt(v *receipt.Verifier, text, tool, argsSHA256 string, late bool) error {
 	f, err := v.Parse(text)
 	if err != nil {
@@ -170,7 +170,7 @@ func checkReceipt(v *receipt.Verifier, text, tool, argsSHA256 string, late bool)
 	return at.Verify(text, f.Workspace, f.RequestID, cmp.Or(tool, f.Tool), cmp.Or(argsSHA256, f.ArgsSHA256))
 }
 
-// readReceipt takes a receipt as it is, or out of a response.
+// readReceipt reads a receipt from its own file or from a response.
 func (a *app) readReceipt(file string) (string, error) {
 	b, err := a.readFile(file)
 	if err != nil {
@@ -178,7 +178,7 @@ func (a *app) readReceipt(file string) (string, error) {
 	}
 	if r, err := approval.ParseResponse([]byte(strings.TrimSpace(string(b)))); err == nil {
 		if r.Receipt == nil {
-			return "", fail(codeRefused, "only what was approved has one", "the response of %s holds no receipt", r.RequestID)
+			return "", fail(exitRefused, "only approved requests have one", "the response to %s has no receipt", r.RequestID)
 		}
 		return *r.Receipt, nil
 	}
@@ -193,7 +193,7 @@ func (a *app) verifier(key string) (*receipt.Verifier, error) {
 		}
 		return receipt.NewVerifier(strings.TrimSpace(string(b)))
 	}
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return nil, err
 	}
@@ -208,38 +208,38 @@ func describe(f *receipt.Facts) string {
 	return fmt.Sprintf("valid: %s %s in %s, %s by %s at %s", f.RequestID, f.Tool, f.Workspace, f.DecisionType, who, f.Issued.Format(time.RFC3339))
 }
 
-// redeem uses a receipt up: the marker is write-once.
+// redeem marks a receipt as used: the marker is write-once.
 func (a *app) redeem(file string, f receiptFlags) error {
 	facts, err := a.verifyReceipt(file, f)
 	if err != nil {
 		return err
 	}
-	h, k, err := a.existing()
+	h, k, err := a.openHome()
 	if err != nil {
 		return err
 	}
 	key := approval.Key{Workspace: facts.Workspace, ID: facts.RequestID}
-	err = h.useUp(context.Background(), k, key, operator().Name)
+	err = h.markRedeemed(context.Background(), k, key, operator().Name)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return fail(codeRefused, "ask for a new approval", "the receipt of %s was redeemed before", key)
+		return fail(exitRefused, "request a new approval", "the receipt of %s is already redeemed", key)
 	case errors.Is(err, fs.ErrNotExist):
-		return fail(codeRefused, "redeem after the response is there", "the record of %s is not written yet", key)
+		return fail(exitRefused, "redeem it after the response exists", "the record of %s is not written yet", key)
 	case err != nil:
 		return err
 	}
 	return a.print(facts, "redeemed: "+describe(facts)[len("valid: "):])
 }
 
-// useUp marks the receipt of a request as used. It wraps fs.ErrExist where it was
-// before, and fs.ErrNotExist where the request has no record yet.
-func (h *house) useUp(ctx context.Context, k *keys, key approval.Key, by string) error {
+// markRedeemed marks the receipt of a request as used. The error wraps fs.ErrExist if
+// it was used before, fs.ErrNotExist if the request has no record yet.
+func (h *instance) markRedeemed(ctx context.Context, k *keys, key approval.Key, by string) error {
 	rec, err := h.viewer(k).Record(ctx, key)
 	if err != nil {
 		return err
 	}
 	if rec == nil {
-		return fmt.Errorf("look for the record of %s: %w", key, fs.ErrNotExist)
+		return fmt.Errorf("read record of %s: %w", key, fs.ErrNotExist)
 	}
 	mark := fmt.Appendf(nil, `{"redeemed_at":%q,"by":%q}`, time.Now().UTC().Format(time.RFC3339Nano), by)
 	return h.store.Create(approval.DocRedeemed, key, mark, approval.Durable)

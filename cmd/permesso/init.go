@@ -20,31 +20,31 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// beginning is what init is told, by flags or by the answers to its questions.
-type beginning struct {
+// initOptions is the input of init, from flags or answers.
+type initOptions struct {
 	config.Start
 	approver string // NAME or NAME:UID, as it was typed
 	sandbox  string // how the agent runs
 }
 
 func (a *app) initCmd() *cobra.Command {
-	var b beginning
+	var b initOptions
 	var yes bool
 	c := &cobra.Command{
-		Use: "init", Short: "Write a first configuration and make the state folder", Args: cobra.NoArgs,
-		Long: "Write a first configuration and make the state folder. On a terminal it asks four questions, each with an answer\n" +
-			"that Enter takes; with --yes or any of the flags it asks nothing. What is there already is kept.",
+		Use: "init", Short: "Create a first configuration and the state folder", Args: cobra.NoArgs,
+		Long: "Create a first configuration and the state folder. On a terminal it asks four questions with default answers; with\n" +
+			"--yes or any other flag it asks none. Existing files are kept.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := []string{"workspace", "approver", "autonomy", "sandbox", "yes"}
 			ask := terminal(a.In) && !slices.ContainsFunc(flags, cmd.Flags().Changed)
-			return a.begin(cmd.Context(), b, ask)
+			return a.runInit(cmd.Context(), b, ask)
 		},
 	}
-	c.Flags().StringVar(&b.Workspace, "workspace", config.DefaultWorkspace, "`name` of the first workspace: the home of one agent")
-	c.Flags().StringVar(&b.approver, "approver", "", "who approves: a login `name`, or NAME:UID (default: you)")
-	c.Flags().StringVar(&b.Autonomy, "autonomy", "supervised", "how far the agent is trusted, a `level`: "+strings.Join(levels(), ", "))
-	c.Flags().StringVar(&b.sandbox, "sandbox", "bwrap", "`how` the agent runs: "+strings.Join(sandboxes(), ", "))
-	c.Flags().BoolVarP(&yes, "yes", "y", false, "ask nothing")
+	c.Flags().StringVar(&b.Workspace, "workspace", config.DefaultWorkspace, "`name` of the first workspace, for one agent")
+	c.Flags().StringVar(&b.approver, "approver", "", "approver: a login `name`, or NAME:UID (default: you)")
+	c.Flags().StringVar(&b.Autonomy, "autonomy", "supervised", "autonomy `level` of the agent: "+strings.Join(levels(), ", "))
+	c.Flags().StringVar(&b.sandbox, "sandbox", "bwrap", "`kind` of the agent's sandbox: "+strings.Join(sandboxes(), ", "))
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "ask no questions")
 	for flag, values := range map[string][]string{"autonomy": levels(), "sandbox": sandboxes()} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -53,7 +53,7 @@ func (a *app) initCmd() *cobra.Command {
 	return c
 }
 
-// choice is one possible answer, with its line of explanation.
+// choice is one possible answer and its explanation.
 type choice struct{ word, means string }
 
 func levels() []string {
@@ -67,16 +67,16 @@ func levels() []string {
 
 func autonomies() []choice {
 	return []choice{
-		{"readonly", "it may ask to read; everything else is denied"},
-		{"supervised", "whatever reaches outside asks you first"},
-		{"full", "it acts by itself; only running code and sending mail ask you"},
+		{"readonly", "reading asks you; everything else is denied"},
+		{"supervised", "every access to the outside asks you first"},
+		{"full", "only running code and sending email ask you"},
 	}
 }
 
 func sandboxes() []string { return []string{"bwrap", "docker", "podman", "compose", "none"} }
 
-// begin writes what is missing and leads to a first request.
-func (a *app) begin(ctx context.Context, b beginning, ask bool) error {
+// runInit writes what is missing and prints the next steps.
+func (a *app) runInit(ctx context.Context, b initOptions, ask bool) error {
 	file, err := a.configToWrite()
 	if err != nil {
 		return err
@@ -97,11 +97,11 @@ func (a *app) begin(ctx context.Context, b beginning, ask bool) error {
 			return err
 		}
 	}
-	said := "wrote   "
+	verb := "wrote   "
 	if kept {
-		said = "kept    "
+		verb = "kept    "
 	}
-	fmt.Fprintln(a.Out, said+file)
+	fmt.Fprintln(a.Out, verb+file)
 	a.configFlag = file
 	h, err := a.initHome()
 	if err != nil {
@@ -112,16 +112,16 @@ func (a *app) begin(ctx context.Context, b beginning, ask bool) error {
 		ws = firstWorkspace(h.cfg)
 	}
 	next := a.next(h, ws)
-	if err := a.sayNext(h, ws, b.sandbox, next); err != nil {
+	if err := a.printNext(h, ws, b.sandbox, next); err != nil {
 		return err
 	}
 	if !ask || next.tool == "" {
 		return nil
 	}
-	return a.offer(ctx, p, h, ws)
+	return a.offerTrial(ctx, p, h, ws)
 }
 
-// ownName is the login name of whoever runs this, if it can be a name here.
+// ownName is the current user's login name, if it is a valid approver name.
 func ownName() string {
 	if u, err := user.Current(); err == nil && ipc.ValidWorkspace(u.Username) {
 		return u.Username
@@ -129,8 +129,8 @@ func ownName() string {
 	return "me:" + strconv.Itoa(os.Getuid())
 }
 
-// complete checks the answers and finds the approver's uid.
-func (b *beginning) complete() error {
+// complete checks the answers and looks up the approver's UID.
+func (b *initOptions) complete() error {
 	if err := checkName(b.Workspace); err != nil {
 		return err
 	}
@@ -149,17 +149,17 @@ func checkName(name string) error {
 	if ipc.ValidWorkspace(name) {
 		return nil
 	}
-	return fail(codeUsage, "use a to z, 0 to 9, _ and -, at most 63, beginning with a letter or digit", "%.80q: not a valid name", name)
+	return fail(exitUsage, "use a to z, 0 to 9, _ and -, at most 63 characters, starting with a letter or digit", "%.80q is not a valid name", name)
 }
 
 func oneOf(word string, allowed []string) error {
 	if slices.Contains(allowed, word) {
 		return nil
 	}
-	return fail(codeUsage, "one of "+strings.Join(allowed, ", "), "%.80q is none of the answers", word)
+	return fail(exitUsage, "use one of "+strings.Join(allowed, ", "), "%.80q is not a valid answer", word)
 }
 
-// approverUID takes NAME, an account of this machine, or NAME:UID.
+// approverUID parses NAME, an account of this machine, or NAME:UID.
 func approverUID(typed string) (name, uid string, err error) {
 	name, uid, stated := strings.Cut(typed, ":")
 	if err := checkName(name); err != nil {
@@ -168,18 +168,18 @@ func approverUID(typed string) (name, uid string, err error) {
 	if !stated {
 		u, err := user.Lookup(name)
 		if err != nil {
-			return "", "", fail(codeUsage, "write NAME:UID; id -u prints the number", "no account '%s' on this machine", name)
+			return "", "", fail(exitUsage, "write NAME:UID; id -u prints the number", "no user '%s' on this machine", name)
 		}
 		uid = u.Uid
 	}
 	if _, err := strconv.ParseUint(uid, 10, 32); err != nil {
-		return "", "", fail(codeUsage, "write NAME:UID; id -u prints the number", "%.20q is no uid", uid)
+		return "", "", fail(exitUsage, "write NAME:UID; id -u prints the number", "%.20q is not a UID", uid)
 	}
 	return name, uid, nil
 }
 
-// writeFirst writes the file, never over another one.
-func (a *app) writeFirst(file string, b beginning) (kept bool, err error) {
+// writeFirst creates the file and never overwrites one.
+func (a *app) writeFirst(file string, b initOptions) (kept bool, err error) {
 	if err := b.complete(); err != nil {
 		return false, err
 	}
@@ -211,15 +211,15 @@ func (a *app) configToWrite() (string, error) {
 	if dir == "" {
 		home := a.Env("HOME")
 		if home == "" {
-			return "", fail(codeUsage, "permesso init --config FILE", "HOME is not set")
+			return "", fail(exitUsage, "permesso init --config FILE", "HOME is not set")
 		}
 		dir = filepath.Join(home, ".config")
 	}
 	return filepath.Join(dir, "permesso", "permesso.toml"), nil
 }
 
-func (a *app) initHome() (*house, error) {
-	h, err := a.house()
+func (a *app) initHome() (*instance, error) {
+	h, err := a.instance()
 	if err != nil {
 		return nil, err
 	}
@@ -229,20 +229,20 @@ func (a *app) initHome() (*house, error) {
 	if _, err := h.makeKeys(); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(a.Out, "made    %s\n", h.layout.Home)
+	fmt.Fprintf(a.Out, "created %s\n", h.layout.Home)
 	return h, nil
 }
 
-// nextSteps are the commands of a first request.
+// nextSteps are the commands of the first request.
 type nextSteps struct {
 	serve   string
-	tool    string // "" where the configuration has no tool hello
+	tool    string // "" if the configuration has no tool hello
 	request string
 	mounts  string
 }
 
-func (a *app) next(h *house, ws string) nextSteps {
-	given := a.given(h)
+func (a *app) next(h *instance, ws string) nextSteps {
+	given := a.requiredFlags(h)
 	n := nextSteps{serve: "permesso serve" + given, mounts: "permesso mounts " + ws + given}
 	if _, ok := h.cfg.Tools[firstTool]; ok {
 		n.tool = firstTool + " --arg name=you"
@@ -255,8 +255,8 @@ func (a *app) next(h *house, ws string) nextSteps {
 // firstTool is the tool of the example configuration.
 const firstTool = "hello"
 
-// given repeats the flags without which the next command would look elsewhere.
-func (a *app) given(h *house) string {
+// requiredFlags repeats the flags that the next command needs to find this home.
+func (a *app) requiredFlags(h *instance) string {
 	var flags string
 	if usual, err := (&app{Main: a.Main}).configToWrite(); err != nil || usual != h.cfg.File {
 		flags += " --config " + shellWord(h.cfg.File)
@@ -267,21 +267,21 @@ func (a *app) given(h *house) string {
 	return flags
 }
 
-func (a *app) sayNext(h *house, ws, sandbox string, n nextSteps) error {
+func (a *app) printNext(h *instance, ws, sandbox string, n nextSteps) error {
 	var b strings.Builder
 	switch list := mounts(h.layout, ws); sandbox {
 	case "none":
-		b.WriteString("\nAn agent without a sandbox, under your own user, could approve itself: give it at least another user,\n" +
-			"and these two folders:\n  " + list[0].Source + "\n  " + list[1].Source + "\n")
+		b.WriteString("\nWithout a sandbox, an agent that runs as your user can approve its own requests. Run it at least as another\n" +
+			"user, with these two folders:\n  " + list[0].Source + "\n  " + list[1].Source + "\n")
 	default:
 		text, err := list.form(sandbox)
 		if err != nil {
 			return err
 		}
-		b.WriteString("\nThe agent's sandbox (" + sandbox + ") gets these two folders and nothing else of the gate:\n  " +
-			strings.ReplaceAll(text, "\n", "\n  ") + "\nThis prints them again: " + n.mounts + " --" + sandbox + "\n")
+		b.WriteString("\nThe agent's sandbox (" + sandbox + ") gets these two folders and no other of the daemon's:\n  " +
+			strings.ReplaceAll(text, "\n", "\n  ") + "\nTo print them again: " + n.mounts + " --" + sandbox + "\n")
 	}
-	b.WriteString("\nNext:\n  " + n.serve + "\nand in another terminal, as the agent would:\n  " + n.request + "\n")
+	b.WriteString("\nNext:\n  " + n.serve + "\nIn another terminal, as the agent:\n  " + n.request + "\n")
 	_, err := io.WriteString(a.Out, b.String())
 	return err
 }

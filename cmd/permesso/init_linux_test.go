@@ -161,7 +161,7 @@ func TestInitStopped(t *testing.T) {
 			i.types("[default] ", "\n")
 			i.types("2. Who approves?", row.typed)
 			i.awaits(row.says)
-			i.ends(codeError)
+			i.ends(exitError)
 			left, err := os.ReadDir(i.home)
 			require.NoError(t, err)
 			require.Empty(t, left)
@@ -174,7 +174,7 @@ func TestInitStopped(t *testing.T) {
 		}
 		i.types(" · until ", "\x03")
 		i.awaits("had its answer")
-		i.ends(codeError)
+		i.ends(exitError)
 		i.leavesNoGate()
 	})
 	t.Run("by the terminal's end, in the trial", func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestInitStopped(t *testing.T) {
 		}
 		i.awaits(" · until ")
 		require.NoError(t, i.cmd.Process.Signal(syscall.SIGTERM))
-		i.ends(codeError)
+		i.ends(exitError)
 		i.leavesNoGate()
 	})
 }

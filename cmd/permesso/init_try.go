@@ -16,25 +16,25 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// prompter asks a person, line by line.
+// prompter asks questions on a terminal.
 type prompter struct {
 	in  io.Reader
 	out io.Writer
 }
 
-// ask asks the four questions. An answer that will not do is asked for again.
-func (p *prompter) ask(ctx context.Context, b *beginning) error {
-	fmt.Fprintln(p.out, "Four questions; Enter takes the answer in brackets. Nothing is written before the last one.")
+// ask asks the four questions, and repeats a question after an invalid answer.
+func (p *prompter) ask(ctx context.Context, b *initOptions) error {
+	fmt.Fprintln(p.out, "Four questions. Press Enter for the answer in brackets. Nothing is written before the last one.")
 	for _, q := range []struct {
 		text  string
 		value *string
 		check func(string) error
 	}{
-		{"\n1. What shall the first workspace be called? It is the home of one agent.", &b.Workspace, checkName},
+		{"\n1. Name of the first workspace? A workspace is for one agent.", &b.Workspace, checkName},
 		{"\n2. Who approves? A login name of this machine, or NAME:UID.", &b.approver, func(s string) error { _, _, err := approverUID(s); return err }},
-		{"\n3. How far do you trust the agent?" + explain(autonomies()), &b.Autonomy, func(s string) error { return oneOf(s, levels()) }},
+		{"\n3. How much may the agent do without asking?" + explain(autonomies()), &b.Autonomy, func(s string) error { return oneOf(s, levels()) }},
 		{
-			"\n4. How does the agent run? In a sandbox of " + strings.Join(sandboxes()[:4], ", ") + "; or none.",
+			"\n4. How does the agent run? In a sandbox: " + strings.Join(sandboxes()[:4], ", ") + "; or none.",
 			&b.sandbox, func(s string) error { return oneOf(s, sandboxes()) },
 		},
 	} {
@@ -78,8 +78,8 @@ func (p *prompter) question(ctx context.Context, text string, value *string, che
 	}
 }
 
-// line reads one line and not a byte more: what comes behind it is for whoever
-// reads next.
+// line reads exactly one line, byte by byte: the input after it belongs to the
+// next reader.
 func (p *prompter) line(ctx context.Context) (string, error) {
 	type read struct {
 		line string
@@ -91,13 +91,13 @@ func (p *prompter) line(ctx context.Context) (string, error) {
 		done <- read{line, err}
 	}()
 	select {
-	case <-ctx.Done(): // the reading ends with the program
+	case <-ctx.Done(): // the read ends with the process
 		fmt.Fprintln(p.out)
-		return "", fail(codeError, "", "stopped; nothing was written")
+		return "", fail(exitError, "", "interrupted; nothing was written")
 	case r := <-done:
 		if r.err != nil {
 			fmt.Fprintln(p.out)
-			return "", fail(codeError, "permesso init --yes asks nothing", "the input has ended; nothing was written")
+			return "", fail(exitError, "permesso init --yes asks no questions", "end of input; nothing was written")
 		}
 		return strings.TrimSpace(r.line), nil
 	}
@@ -121,42 +121,42 @@ func readOne(in io.Reader) (string, error) {
 	}
 }
 
-// offer ends init with a request that works, if the person likes.
-func (a *app) offer(ctx context.Context, p *prompter, h *house, ws string) error {
+// offerTrial ends init with a request that runs, if the person accepts.
+func (a *app) offerTrial(ctx context.Context, p *prompter, h *instance, ws string) error {
 	if served, err := h.served(); err != nil || served {
-		return err // the gate that runs already will do
+		return err // a running daemon needs no trial
 	}
-	fmt.Fprint(a.Out, "\nTry it right here, with a gate that ends again? [Y/n] ")
+	fmt.Fprint(a.Out, "\nTry it now with a temporary daemon? [Y/n] ")
 	line, err := p.line(ctx)
 	if err != nil || strings.HasPrefix(strings.ToLower(line), "n") {
-		return nil //nolint:nilerr // everything is done already
+		return nil //nolint:nilerr // init is complete
 	}
-	fmt.Fprintln(a.Out, "\nThe agent asks to say hello. Answer 1 to approve, 3 to deny.")
-	resp, err := a.try(ctx, h, ws)
+	fmt.Fprintln(a.Out, "\nThe agent requests the tool hello. Answer 1 to approve, 3 to deny.")
+	resp, err := a.tryRequest(ctx, h, ws)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(a.Out, "\nThe agent reads:")
 	a.printResponse(resp)
-	fmt.Fprintln(a.Out, "\nThat was all of it; no gate runs any more. From now on: permesso serve")
+	fmt.Fprintln(a.Out, "\nDone; the temporary daemon has stopped. To start the daemon: permesso serve")
 	return nil
 }
 
-// tryFor is how long the request of the trial waits.
-const tryFor = 3 * time.Minute
+// trialTimeout is the timeout of the trial's request.
+const trialTimeout = 3 * time.Minute
 
-// try serves until one request of our own has its response.
-func (a *app) try(ctx context.Context, h *house, ws string) (*approval.Response, error) {
+// tryRequest runs a daemon until one request of our own has its response.
+func (a *app) tryRequest(ctx context.Context, h *instance, ws string) (*approval.Response, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var log bytes.Buffer
 	served := make(chan error, 1)
 	go func() {
 		served <- a.serve(ctx, zerolog.SyncWriter(&log))
-		stop() // without a gate nobody answers
+		stop() // without a daemon there is no response
 	}()
 	files := client.Files{Requests: h.layout.Requests(ws), Responses: h.layout.Responses(ws)}
-	r := approval.Request{ToolName: firstTool, ExpiresInSec: int64(tryFor / time.Second)}
+	r := approval.Request{ToolName: firstTool, ExpiresInSec: int64(trialTimeout / time.Second)}
 	err := a.compose(&r, []string{"name=you"}, "")
 	var asked client.Submitted
 	if err == nil {
@@ -168,10 +168,10 @@ func (a *app) try(ctx context.Context, h *house, ws string) (*approval.Response,
 	}
 	stop()
 	if gateErr := <-served; gateErr != nil {
-		return nil, fmt.Errorf("the gate: %w\n%s", gateErr, chat.Escape(log.String()))
+		return nil, fmt.Errorf("daemon: %w\n%s", gateErr, chat.Escape(log.String()))
 	}
 	if errors.Is(err, context.Canceled) {
-		return nil, fail(codeError, "it waits for its time-out, or for permesso serve", "stopped before the request %s had its answer", approval.ShortID(r.RequestID))
+		return nil, fail(exitError, "it stays pending until its timeout, or until permesso serve runs", "interrupted before request %s had its response", approval.ShortID(r.RequestID))
 	}
 	return resp, err
 }

@@ -19,17 +19,17 @@ import (
 
 func (a *app) keyCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "key", Short: "Make, list and revoke keys for the HTTP door", Args: cobra.NoArgs,
-		Long: "Make, list and revoke keys for the HTTP door: for agents that cannot share a folder, for programs that watch,\n" +
-			"and for those through which an approver answers.",
+		Use: "key", Short: "Manage HTTP API keys", Args: cobra.NoArgs,
+		Long: "Manage HTTP API keys: for agents without a shared folder, for monitoring programs, and for programs through\n" +
+			"which an approver decides.",
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso key create WORKSPACE, permesso key list, or permesso key revoke ID", "key: say what to do with it")
+			return fail(exitUsage, "permesso key --help", "key needs a subcommand: create, list or revoke")
 		},
 	}
 	c.AddCommand(a.keyCreateCmd(), a.keyListCmd(), &cobra.Command{
-		Use: "revoke ID", Short: "Take a key back, at once", Args: cobra.ExactArgs(1),
-		Long: "Take a key back, at once: a daemon that runs reads it anew for every request. ID is the key's, its client's, or\n" +
-			"at least 4 digits of their beginning.",
+		Use: "revoke ID", Short: "Revoke a key immediately", Args: cobra.ExactArgs(1),
+		Long: "Revoke a key immediately: a running daemon checks the key on every request. ID is the id of the key or of its\n" +
+			"client, or the first 4 or more digits of either.",
 		ValidArgsFunction: a.completeKeys,
 		RunE:              func(_ *cobra.Command, pos []string) error { return a.keyRevoke(pos[0]) },
 	})
@@ -44,23 +44,23 @@ type keyFlags struct {
 func (a *app) keyCreateCmd() *cobra.Command {
 	var f keyFlags
 	c := &cobra.Command{
-		Use: "create WORKSPACE", Short: "Make a key and show it once", Args: cobra.ExactArgs(1),
-		Long: "Make a key and show it once, on standard output; only its hash is kept.\n\n" +
-			"Scopes: request (ask, wait, take back), read (look and listen), decide (answer as --owner), inbound (hand over\n" +
-			"what --owner wrote by e-mail). A key that requests sees what it asked itself; without that scope it sees the\n" +
-			"whole workspace. No key has request together with decide or inbound: whoever asks must not decide.\n\n" +
-			"--owner of a key that requests is the person it asks for: then only that person decides.",
+		Use: "create WORKSPACE", Short: "Create a key and print it once", Args: cobra.ExactArgs(1),
+		Long: "Create a key and print it once on standard output. Only its hash is stored.\n\n" +
+			"Scopes: request (submit, wait, cancel), read (list requests and follow events), decide (decide as --owner),\n" +
+			"inbound (submit emails of --owner). A key with scope request sees only its own requests; other keys see the whole\n" +
+			"workspace. No key has request together with decide or inbound: a requester must not decide.\n\n" +
+			"For a key with scope request, --owner is the person it works for: only that person decides its requests.",
 		ValidArgsFunction: a.completeWorkspaces,
 		RunE:              func(_ *cobra.Command, pos []string) error { return a.keyCreate(pos[0], f) },
 	}
-	c.Flags().StringSliceVar(&f.scopes, "scope", []string{approval.MayRequest, approval.MayRead}, "what it may do: a `list` of "+strings.Join(approval.Scopes(), ", "))
-	c.Flags().StringVar(&f.owner, "owner", "", "the `approver` it belongs to, or asks for")
-	c.Flags().StringVar(&f.name, "name", "", "what you `call` it")
+	c.Flags().StringSliceVar(&f.scopes, "scope", []string{approval.MayRequest, approval.MayRead}, "comma-separated `list` of scopes: "+strings.Join(approval.Scopes(), ", "))
+	c.Flags().StringVar(&f.owner, "owner", "", "`approver` who owns the key")
+	c.Flags().StringVar(&f.name, "name", "", "`label` of the key")
 	_ = c.RegisterFlagCompletionFunc("scope", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return approval.Scopes(), cobra.ShellCompDirectiveNoFileComp
 	})
 	_ = c.RegisterFlagCompletionFunc("owner", func(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-		h, err := a.house()
+		h, err := a.instance()
 		if err != nil || len(pos) == 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -73,7 +73,7 @@ func (a *app) keyCreateCmd() *cobra.Command {
 type keyLine struct {
 	ID        string     `json:"id"`
 	ClientID  string     `json:"client_id"`
-	Key       string     `json:"key,omitempty"` // when it is made, and never again
+	Key       string     `json:"key,omitempty"` // only when it is created
 	Workspace string     `json:"workspace"`
 	Scopes    []string   `json:"scopes"`
 	Owner     string     `json:"owner"`
@@ -87,11 +87,11 @@ type keyLine struct {
 func keyLineOf(k *approval.APIKey) keyLine {
 	return keyLine{
 		ID: k.ID, ClientID: k.ClientID(), Workspace: k.Workspace, Scopes: k.Scopes, Owner: k.Owner, Name: k.Name,
-		CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, RevokedAt: known(k.RevokedAt), RevokedBy: k.RevokedBy,
+		CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, RevokedAt: timeOrNil(k.RevokedAt), RevokedBy: k.RevokedBy,
 	}
 }
 
-// longestName is how long a key's name may be, in bytes.
+// longestName is the maximum length of a key's name in bytes.
 const longestName = 60
 
 func (a *app) keyCreate(workspace string, f keyFlags) error {
@@ -106,17 +106,17 @@ func (a *app) keyCreate(workspace string, f keyFlags) error {
 	w := h.cfg.Workspaces[ws]
 	switch {
 	case f.owner != "" && !slices.Contains(w.Approvers, f.owner):
-		return fail(codeUsage, "approvers of it: "+cmp.Or(strings.Join(w.Approvers, ", "), "none"), "%q is no approver of workspace '%s'", f.owner, ws)
+		return fail(exitUsage, "approvers of the workspace: "+cmp.Or(strings.Join(w.Approvers, ", "), "none"), "%q is not an approver of workspace '%s'", f.owner, ws)
 	case f.owner != "" && w.Principal != "" && f.owner != w.Principal:
-		return fail(codeRefused, "--owner "+w.Principal+", or none", "workspace '%s' works for %s: nobody else decides there", ws, w.Principal)
+		return fail(exitRefused, "--owner "+w.Principal+", or no --owner", "workspace '%s' has principal %s: only that person decides there", ws, w.Principal)
 	case len(f.name) > longestName || f.name != chat.Escape(f.name):
-		return fail(codeUsage, "", "--name: at most %d bytes, on one line and without invisible characters", longestName)
+		return fail(exitUsage, "", "--name must be one line of at most %d bytes without invisible characters", longestName)
 	}
 	secret := newSecret()
 	k := approval.NewAPIKey(secret)
 	k.Workspace, k.Scopes, k.Owner, k.Name, k.CreatedAt, k.CreatedBy = ws, f.scopes, f.owner, f.name, time.Now().UTC(), operator().Name
 	if err := k.Check(); err != nil {
-		return fail(codeUsage, "permesso key create --help", "%w", err)
+		return fail(exitUsage, "permesso key create --help", "%w", err)
 	}
 	if err := errors.Join(h.layout.PrepareAPIKeys(h.fs), ring.save(k, approval.Durable)); err != nil {
 		return err
@@ -127,15 +127,15 @@ func (a *app) keyCreate(workspace string, f keyFlags) error {
 		return err
 	}
 	if !a.json {
-		fmt.Fprintf(a.Err, "key %s of workspace '%s' may %s. It is not shown again; permesso key revoke %s takes it back.\n", k.ID, ws, strings.Join(k.Scopes, ", "), k.ID)
+		fmt.Fprintf(a.Err, "created key %s of workspace '%s' with scopes %s. It is not shown again; permesso key revoke %s revokes it.\n", k.ID, ws, strings.Join(k.Scopes, ", "), k.ID)
 	}
 	if w.BindsSessions && k.Can(approval.MayRequest) {
-		fmt.Fprintf(a.Err, "note: workspace '%s' has binds_sessions: it believes the session ids that come with this key. Give it to a program of the host's only.\n", ws)
+		fmt.Fprintf(a.Err, "note: workspace '%s' has binds_sessions: session ids sent with this key are trusted. Use it only in a program on the host.\n", ws)
 	}
 	return nil
 }
 
-// newSecret is a key: a word that says whose it is to whoever finds one, and 256
+// newSecret returns a key: a prefix that secret scanners can find, and 256
 // random bits.
 func newSecret() string {
 	var b [32]byte
@@ -143,8 +143,8 @@ func newSecret() string {
 	return "permesso_" + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-func (a *app) keyring() (*house, keyring, error) {
-	h, k, err := a.existing()
+func (a *app) keyring() (*instance, keyring, error) {
+	h, k, err := a.openHome()
 	if err != nil {
 		return nil, keyring{}, err
 	}
@@ -155,13 +155,13 @@ func (a *app) keyListCmd() *cobra.Command {
 	var all bool
 	var workspace string
 	c := &cobra.Command{
-		Use: "list", Short: "List the keys, the oldest first", Args: cobra.NoArgs,
+		Use: "list", Short: "List keys, oldest first", Args: cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(*cobra.Command, []string) error { return a.keyList(workspace, all) },
 	}
-	c.Flags().BoolVar(&all, "all", false, "also what was revoked")
-	c.Flags().StringVar(&workspace, "workspace", "", "only of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for flags that are not there
+	c.Flags().BoolVar(&all, "all", false, "include revoked keys")
+	c.Flags().StringVar(&workspace, "workspace", "", "only keys of this `workspace`")
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
 	return c
 }
 
@@ -185,10 +185,10 @@ func (a *app) keyList(workspace string, all bool) error {
 		}
 	}
 	if damaged > 0 {
-		fmt.Fprintf(a.Err, "permesso: %d keys cannot be read; they open nothing\n", damaged)
+		fmt.Fprintf(a.Err, "permesso: %d unreadable keys; they are not accepted\n", damaged)
 	}
 	if shown == 0 && !a.json {
-		fmt.Fprintln(a.Out, "There are no keys.")
+		fmt.Fprintln(a.Out, "No keys.")
 	}
 	return nil
 }
@@ -228,14 +228,14 @@ func (a *app) keyRevoke(typed string) error {
 	return a.print(map[string]string{"id": k.ID, "result": word}, word)
 }
 
-// find is the one key that a beginning of its id can mean. A client's id is the
-// beginning of its key's.
+// find returns the one key whose id begins with typed. A client's id is the
+// beginning of its key's id.
 func (r keyring) find(typed string) (*approval.APIKey, error) {
 	if strings.HasPrefix(typed, "permesso_") {
-		return nil, fail(codeUsage, "permesso key list gives the ids", "that is a key, not its id: it does not belong on a command line")
+		return nil, fail(exitUsage, "permesso key list shows the ids", "expected the id of a key, got the key itself: never put a key on a command line")
 	}
 	if len(typed) < 4 {
-		return nil, fail(codeUsage, "permesso key list gives the ids", "%q: type at least 4 digits of the id", typed)
+		return nil, fail(exitUsage, "permesso key list shows the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
 	list, _, err := r.all()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -244,11 +244,11 @@ func (r keyring) find(typed string) (*approval.APIKey, error) {
 	list = slices.DeleteFunc(list, func(k *approval.APIKey) bool { return !strings.HasPrefix(k.ID, typed) })
 	switch len(list) {
 	case 0:
-		return nil, fail(codeRefused, "permesso key list --all", "there is no key %q", typed)
+		return nil, fail(exitRefused, "permesso key list --all lists the keys", "no key %q", typed)
 	case 1:
 		return list[0], nil
 	}
-	return nil, fail(codeRefused, "type more digits", "%q fits %d keys", typed, len(list))
+	return nil, fail(exitRefused, "give more digits", "%q matches %d keys", typed, len(list))
 }
 
 func (a *app) completeKeys(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -256,7 +256,7 @@ func (a *app) completeKeys(_ *cobra.Command, pos []string, _ string) ([]string, 
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	list, _, _ := ring.all() // what cannot be read is not offered
+	list, _, _ := ring.all() // unreadable keys are left out
 	var ids []string
 	for _, k := range list {
 		if k.RevokedAt.IsZero() {

@@ -9,17 +9,17 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// announceKeys audits each key for the HTTP door, and its end, once. Keys are made
-// and taken back by other processes than the one that holds the log.
-func (m *memory) announceKeys(add func(approval.Entry) error) error {
-	ids, _, err := m.house.store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
+// auditKeyChanges writes one audit entry for each new and each revoked API key. The
+// commands that change keys do not hold the log.
+func (m *memory) auditKeyChanges(add func(approval.Entry) error) error {
+	ids, _, err := m.instance.store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list keys: %w", err)
 	}
-	ring := keyring{store: m.house.store, seal: m.keys.seal}
+	ring := keyring{store: m.instance.store, seal: m.keys.seal}
 	var errs []error
 	for _, id := range ids {
-		info, err := m.house.fs.Stat(filepath.Join(m.house.layout.APIKeys(), id+".json"))
+		info, err := m.instance.fs.Stat(filepath.Join(m.instance.layout.APIKeys(), id+".json"))
 		now := stamp{}
 		if err == nil {
 			now = stamp{info.Size(), info.ModTime()}
@@ -28,11 +28,11 @@ func (m *memory) announceKeys(add func(approval.Entry) error) error {
 			continue
 		}
 		k, err := ring.byID(id)
-		if err != nil { // it opens nothing; key list and doctor count it
+		if err != nil { // not accepted; key list counts it
 			m.keysAt[id] = now
 			continue
 		}
-		if err := m.announceKey(k, add); err != nil {
+		if err := m.auditKey(k, add); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -41,12 +41,12 @@ func (m *memory) announceKeys(add func(approval.Entry) error) error {
 	return errors.Join(errs...)
 }
 
-func (m *memory) announceKey(k *approval.APIKey, add func(approval.Entry) error) error {
+func (m *memory) auditKey(k *approval.APIKey, add func(approval.Entry) error) error {
 	may := strings.Join(k.Scopes, ",")
 	if k.Owner != "" {
 		may += " for " + k.Owner
 	}
-	say := func(e approval.Event, by string) error {
+	write := func(e approval.Event, by string) error {
 		if m.knows(e, k.ID) {
 			return nil
 		}
@@ -55,8 +55,8 @@ func (m *memory) announceKey(k *approval.APIKey, add func(approval.Entry) error)
 			Reason: k.Name, Detail: may,
 		})
 	}
-	if err := say(approval.EventKeyCreated, k.CreatedBy); err != nil || k.RevokedAt.IsZero() {
+	if err := write(approval.EventKeyCreated, k.CreatedBy); err != nil || k.RevokedAt.IsZero() {
 		return err
 	}
-	return say(approval.EventKeyRevoked, k.RevokedBy)
+	return write(approval.EventKeyRevoked, k.RevokedBy)
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-// keyring finds keys in their files. Its file is looked at each time, so that a key
-// that somebody has just revoked opens nothing.
+// keyring reads API keys from their files. It checks the file at every use, so
+// that a revoked key stops working at once.
 type keyring struct {
 	store *ipc.Store
 	seal  *seal.Key
-	known *knownKeys // nil: each is read anew
+	known *knownKeys // nil: no cache
 }
 
-// knownKeys keeps what was read, with the file that it was read from. A key that
-// somebody revokes or makes is a new file.
+// knownKeys caches keys with the file that they were read from. Creating or
+// revoking a key writes a new file.
 type knownKeys struct {
 	mu   sync.Mutex
 	byID map[string]knownKey
@@ -32,10 +32,10 @@ type knownKey struct {
 	key  approval.APIKey
 }
 
-// mostKnown bounds what is kept; there are rarely more keys than this.
-const mostKnown = 1000
+// maxKnown limits the cache; there are rarely more keys than this.
+const maxKnown = 1000
 
-// find is the key that a file held when it was read, if it is still the same file.
+// find returns the cached key, if its file is still the same.
 func (c *knownKeys) find(id string, now fs.FileInfo) *approval.APIKey {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +51,7 @@ func (c *knownKeys) find(id string, now fs.FileInfo) *approval.APIKey {
 func (c *knownKeys) keep(id string, file fs.FileInfo, k *approval.APIKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.byID == nil || len(c.byID) >= mostKnown {
+	if c.byID == nil || len(c.byID) >= maxKnown {
 		c.byID = map[string]knownKey{}
 	}
 	copied := *k
@@ -68,8 +68,8 @@ func (r keyring) Key(hash string) (*approval.APIKey, error) {
 	return k, err
 }
 
-// current is byID, read only where the file is another one than last time. It is
-// looked at before it is read, so that what comes in between is seen next time.
+// current is byID with the cache. It calls Stat before it reads, so that a
+// change in between is seen by the next call.
 func (r keyring) current(id string) (*approval.APIKey, error) {
 	if r.known == nil {
 		return r.byID(id)
@@ -112,7 +112,7 @@ func (r keyring) save(k *approval.APIKey, how approval.WriteMode) error {
 	return r.store.Create(approval.DocAPIKey, at, r.seal.Seal(approval.DocAPIKey, at, body), how)
 }
 
-// all lists the keys that can be read; what cannot opens nothing.
+// all returns the readable keys and counts the unreadable ones.
 func (r keyring) all() (list []*approval.APIKey, damaged int, err error) {
 	ids, _, err := r.store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
 	if err != nil {

@@ -99,8 +99,8 @@ func put(t *testing.T, name string, b []byte, at time.Time) {
 // What is kept has an end.
 func TestKeyringForgets(t *testing.T) {
 	c := &knownKeys{}
-	for i := range 3 * mostKnown {
+	for i := range 3 * maxKnown {
 		c.keep(string(rune(i)), nil, &approval.APIKey{})
-		require.LessOrEqual(t, len(c.byID), mostKnown)
+		require.LessOrEqual(t, len(c.byID), maxKnown)
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-// keys are the secrets of one home.
+// keys are the secret keys of one home.
 type keys struct {
 	seal   *seal.Key
 	signer *receipt.Signer
 }
 
-func (h *house) loadKeys() (*keys, error) {
+func (h *instance) loadKeys() (*keys, error) {
 	s, err := seal.Load(h.fs, h.layout.Keys())
 	if err != nil {
 		return nil, err
@@ -23,8 +23,8 @@ func (h *house) loadKeys() (*keys, error) {
 	return &keys{seal: s}, nil
 }
 
-// makeKeys creates what is missing; only the daemon and init do.
-func (h *house) makeKeys() (*keys, error) {
+// makeKeys creates missing keys; only the daemon and init call it.
+func (h *instance) makeKeys() (*keys, error) {
 	s, err := seal.LoadOrCreate(h.fs, h.layout.Keys())
 	if err != nil {
 		return nil, err

@@ -90,7 +90,7 @@ func newKills(t testing.TB) *kills {
 	}
 	require.NoError(t, os.WriteFile(p.config, []byte(killConfig(files)), 0o600))
 	code, _, stderr := p.run("", "init")
-	require.Equal(t, codeDone, code, stderr)
+	require.Equal(t, exitOK, code, stderr)
 	k.decider = p.decider()
 	return k
 }
@@ -100,7 +100,7 @@ func newKills(t testing.TB) *kills {
 func (p *place) decider() *gate.Decider {
 	p.t.Helper()
 	a := &app{Main: Main{Env: os.Getenv}, ctx: p.t.Context(), configFlag: p.config, homeFlag: p.layout.Home}
-	h, keys, err := a.existing()
+	h, keys, err := a.openHome()
 	require.NoError(p.t, err)
 	return h.decider(keys, nil)
 }
@@ -412,7 +412,7 @@ func TestRealKillsOfTheCommandLine(t *testing.T) {
 	d.stop()
 	began := time.Now()
 	code, _, stderr := h.run("", "pending")
-	require.Equal(t, codeDone, code, stderr)
+	require.Equal(t, exitOK, code, stderr)
 	whole := time.Since(began) * 5 / 4 // what a command takes, and a little more
 	tally := map[int]int{}
 	for i, id := range ids {
@@ -427,8 +427,8 @@ func TestRealKillsOfTheCommandLine(t *testing.T) {
 		_ = cmd.Wait()
 		code, _, stderr := h.run("", "approve", id)
 		tally[code]++
-		if code != codeDone { // then the killed one came so far
-			require.Equal(t, codeRefused, code, stderr)
+		if code != exitOK { // then the killed one came so far
+			require.Equal(t, exitRefused, code, stderr)
 			require.Contains(t, stderr, "already decided: approved by operator:")
 		}
 	}
@@ -447,6 +447,6 @@ func TestRealKillsOfTheCommandLine(t *testing.T) {
 	names, err = os.ReadDir(h.layout.Decisions("default"))
 	require.NoError(t, err)
 	require.Empty(t, names)
-	t.Logf("afterwards: %d approved, %d were already", tally[codeDone], tally[codeRefused])
-	require.NotZero(t, tally[codeDone], "some should have been killed early")
+	t.Logf("afterwards: %d approved, %d were already", tally[exitOK], tally[exitRefused])
+	require.NotZero(t, tally[exitOK], "some should have been killed early")
 }

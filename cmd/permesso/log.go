@@ -14,29 +14,28 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// logTo is where the log goes, and in which form. Level and form may change
-// while loggers write: they are the configuration's.
+// logWriter is the destination and format of the log. A reload may change level
+// and format while loggers write.
 //
-// zerolog builds each line as JSON, which no text can break out of. What it
-// leaves as it is, invisible characters and such as move a cursor or turn a
-// line around, is escaped here, for both forms; the form for people is made
-// here as well, because zerolog's own prints some values raw.
-type logTo struct {
+// zerolog writes each line as JSON, so text cannot add fields. It leaves
+// invisible and control characters as they are; logWriter escapes them. It also
+// writes the console format, because zerolog's prints some values raw.
+type logWriter struct {
 	out     io.Writer
 	level   atomic.Int32 // a zerolog.Level
 	console atomic.Bool
 }
 
-// newLog makes the log of a configuration.
-func newLog(out io.Writer, level, format string) (zerolog.Logger, *logTo) {
-	w := &logTo{out: out}
+// newLog creates a logger with level and format.
+func newLog(out io.Writer, level, format string) (zerolog.Logger, *logWriter) {
+	w := &logWriter{out: out}
 	w.set(level, format)
 	return zerolog.New(w).With().Timestamp().Logger(), w
 }
 
-// set follows a configuration. A format of "auto" is for people on a terminal
-// and JSON elsewhere.
-func (w *logTo) set(level, format string) {
+// set applies a level and a format. "auto" is console on a terminal and JSON
+// elsewhere.
+func (w *logWriter) set(level, format string) {
 	l, err := zerolog.ParseLevel(level)
 	if err != nil || level == "" {
 		l = zerolog.InfoLevel
@@ -45,24 +44,24 @@ func (w *logTo) set(level, format string) {
 	w.console.Store(format == "console" || format != "json" && terminal(w.out))
 }
 
-// Write is for lines without a level, of which there are none.
-func (w *logTo) Write(line []byte) (int, error) { return w.WriteLevel(zerolog.ErrorLevel, line) }
+// Write is for lines without a level. There are none.
+func (w *logWriter) Write(line []byte) (int, error) { return w.WriteLevel(zerolog.ErrorLevel, line) }
 
-// WriteLevel implements zerolog.LevelWriter: one line, in one piece.
-func (w *logTo) WriteLevel(l zerolog.Level, line []byte) (int, error) {
+// WriteLevel implements zerolog.LevelWriter: it writes one line with one Write.
+func (w *logWriter) WriteLevel(l zerolog.Level, line []byte) (int, error) {
 	if int32(l) < w.level.Load() {
 		return len(line), nil
 	}
 	safe := plainJSON(line)
 	if w.console.Load() {
-		safe = forPeople(safe)
+		safe = consoleLine(safe)
 	}
 	_, err := w.out.Write(safe)
 	return len(line), err
 }
 
-// plainJSON writes what could deceive a reader as \u escapes. Outside of
-// strings a line of JSON has no such character.
+// plainJSON replaces deceptive characters by \u escapes. Outside of strings a
+// line of JSON has none.
 func plainJSON(line []byte) []byte {
 	line = bytes.TrimRight(line, "\n")
 	out := make([]byte, 0, len(line)+1)
@@ -88,9 +87,9 @@ func appendEscaped(out []byte, r rune) []byte {
 	return append(out, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
 }
 
-// forPeople is a line as "15:04:05 WRN message ws=personal id=…". A value that
-// is not one plain word stands in quotation marks, as JSON has it.
-func forPeople(line []byte) []byte {
+// consoleLine formats a line as "15:04:05 WRN message ws=personal id=…". A value
+// that is not one plain word is quoted as in JSON.
+func consoleLine(line []byte) []byte {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil {
 		return line
@@ -118,7 +117,7 @@ func levelWord(level string) string {
 	return "???"
 }
 
-// keyOrder begins with the keys that say what the line is about.
+// keyOrder puts the keys that identify the line's subject first.
 func keyOrder(fields map[string]json.RawMessage) []string {
 	first := []string{"ws", "id", "tool", "status", "by", "via"}
 	var keys, rest []string
@@ -136,14 +135,14 @@ func keyOrder(fields map[string]json.RawMessage) []string {
 	return append(keys, rest...)
 }
 
-// word is a JSON string's text, or nothing.
+// word returns the text of a JSON string, "" for other values.
 func word(v json.RawMessage) string {
 	var s string
-	_ = json.Unmarshal(v, &s) // then it is none
+	_ = json.Unmarshal(v, &s) // not a string
 	return s
 }
 
-// value is a value as it stands behind its key: a plain word as it is.
+// value formats a value: a plain word without quotes.
 func value(v json.RawMessage) string {
 	s := word(v)
 	plain := func(r rune) bool { return r > ' ' && r < 0x7f && !strings.ContainsRune(`"'=\`, r) }
@@ -153,8 +152,8 @@ func value(v json.RawMessage) string {
 	return s
 }
 
-// sentence is a message as it is read: in quotation marks where it holds what
-// looks like a field or had to be escaped.
+// sentence formats a message: quoted if it has what looks like a field or had
+// to be escaped.
 func sentence(v json.RawMessage) string {
 	s := word(v)
 	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) || strings.ContainsAny(s, `=\\`) {

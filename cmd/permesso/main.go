@@ -1,30 +1,30 @@
-// Command permesso is an approval gate for AI agents: it stands on the host
-// between what a sandboxed agent wishes and what is done.
+// Command permesso is an approval gate for AI agents: it runs an agent's
+// request only after a rule or a person has approved it.
 //
 // # Exit codes
 //
 //	0  done; the request was approved and ran, or was answered
-//	1  an error of the system: files, configuration, permissions
-//	2  the command line cannot be understood
+//	1  system error: files, configuration, permissions
+//	2  invalid command line
 //	3  the request ended without running: denied, expired, cancelled, malformed …
-//	4  it was started, and failed or was interrupted
-//	5  still waiting when --timeout was over
-//	6  the decision was refused: not yours, unknown, already decided, too late;
-//	   or what was to be verified is not good
-//	7  another permesso serves this home
-//	8  doctor found something to be warned of
-//	9  doctor found an error
+//	4  the request was started, and failed or was interrupted
+//	5  timeout of --timeout; the request is still pending
+//	6  the decision was refused: not authorized, unknown, already decided, too late;
+//	   or a receipt, proof or log does not verify
+//	7  another daemon serves this home
+//	8  doctor found warnings
+//	9  doctor found errors
 //
 // # Log
 //
-// serve logs to standard error: lines for people on a terminal, otherwise JSON,
-// one object a line; log_format says otherwise. These are the keys, the first three in every line:
+// serve logs to standard error: text on a terminal, otherwise JSON, one object a
+// line; log_format overrides that. These are the keys, the first three in every line:
 //
 //	level time message ws id tool status by via err
 //	home workspaces keys runs path failures per_second left file sha256
 //
-// No argument, no prose and no name that an agent chose ever stands there, but
-// the request's id. Characters that could deceive a reader are \u escapes.
+// Apart from the request's id, the log holds no arguments, text or names from
+// an agent. Deceptive characters are written as \u escapes.
 package main
 
 import (
@@ -43,7 +43,7 @@ var version = "dev"
 
 func main() {
 	exec.SuperviseIfAsked()
-	zerolog.ErrorFieldName = "err" // before anybody logs
+	zerolog.ErrorFieldName = "err" // before the first log line
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := Main{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv}.Run(ctx, os.Args[1:])
 	stop()

@@ -20,40 +20,40 @@ import (
 	"github.com/permesso-dev/permesso/security/secrets"
 )
 
-// memory is policy with what it remembers: the audit log, folded, and the files
-// in grants/.
+// memory is the policy engine with its state: the folded audit log and the
+// grants.
 type memory struct {
 	*policy.Engine
-	scanner *secrets.Scanner
-	house   *house
-	keys    *keys
-	log     zerolog.Logger
+	scanner  *secrets.Scanner
+	instance *instance
+	keys     *keys
+	log      zerolog.Logger
 
-	heeding sync.Mutex // one heed at a time
-	mu      sync.Mutex
-	files   map[string]stamp // grants as they were when last read
-	keysAt  map[string]stamp // keys for the HTTP door as they were when last looked at
-	said    map[string]bool  // what the log has of grants and keys: "granted ID", "revoked ID", "taints_cleared ID", "key_created ID" …
-	damaged map[string]bool
+	applying sync.Mutex // serializes applyChanges
+	mu       sync.Mutex
+	files    map[string]stamp // grant files as of the last read
+	keysAt   map[string]stamp // API key files as of the last read
+	audited  map[string]bool  // audited facts on grants and keys: "granted ID", "revoked ID", "taints_cleared ID", "key_created ID" …
+	damaged  map[string]bool
 }
 
-// stamp recognises a file that has not changed.
+// stamp identifies the state of a file.
 type stamp struct {
 	size int64
 	at   time.Time
 }
 
-// bareMemory has its parts and nothing in it.
-func (h *house) bareMemory(log zerolog.Logger) (*memory, error) {
+// bareMemory returns a memory without an engine.
+func (h *instance) bareMemory(log zerolog.Logger) (*memory, error) {
 	scanner, err := secrets.New()
 	if err != nil {
 		return nil, err
 	}
-	return &memory{scanner: scanner, house: h, log: log, files: map[string]stamp{}, keysAt: map[string]stamp{}, damaged: map[string]bool{}}, nil
+	return &memory{scanner: scanner, instance: h, log: log, files: map[string]stamp{}, keysAt: map[string]stamp{}, damaged: map[string]bool{}}, nil
 }
 
-// newMemory reads the log, from the last snapshot on, and the grants.
-func (h *house) newMemory(k *keys, log zerolog.Logger) (*memory, error) {
+// newMemory reads the last snapshot, the log after it, and the grants.
+func (h *instance) newMemory(k *keys, log zerolog.Logger) (*memory, error) {
 	m, err := h.bareMemory(log)
 	if err != nil {
 		return nil, err
@@ -62,9 +62,9 @@ func (h *house) newMemory(k *keys, log zerolog.Logger) (*memory, error) {
 	seq := m.restore()
 	last, err := m.readLog(seq)
 	if err == nil && last < seq {
-		// A power cut took entries that the snapshot had seen.
-		m.log.Info().Msg("policy's snapshot is newer than the log: the whole log is read")
-		m.blank()
+		// A power cut removed entries that the snapshot includes.
+		m.log.Info().Msg("policy snapshot is newer than the log, reading the whole log")
+		m.reset()
 		_, err = m.readLog(0)
 	}
 	if err != nil {
@@ -73,18 +73,18 @@ func (h *house) newMemory(k *keys, log zerolog.Logger) (*memory, error) {
 	return m, m.readGrants(nil)
 }
 
-// blank begins with nothing remembered.
-func (m *memory) blank() {
+// reset resets the engine.
+func (m *memory) reset() {
 	m.Engine = &policy.Engine{Scan: m.scanner.Scan}
-	m.said = map[string]bool{}
+	m.audited = map[string]bool{}
 }
 
 func (m *memory) readLog(after int64) (last int64, err error) {
-	if err := m.Load(m.house.cfg.PolicyConfig()); err != nil {
+	if err := m.Load(m.instance.cfg.PolicyConfig()); err != nil {
 		return 0, err
 	}
-	// The entry that the snapshot ends with is read as well: it must be there.
-	err = audit.EntriesAfter(m.house.fs, m.house.layout.Audit(), after-1, func(x approval.Entry) error {
+	// The snapshot's last entry is read as well: it must exist.
+	err = audit.EntriesAfter(m.instance.fs, m.instance.layout.Audit(), after-1, func(x approval.Entry) error {
 		last = x.Seq
 		m.learn(x)
 		return nil
@@ -92,13 +92,13 @@ func (m *memory) readLog(after int64) (last int64, err error) {
 	return last, err
 }
 
-// learn takes an entry of the log, in the log's order.
+// learn adds an audit entry, in the log's order.
 func (m *memory) learn(x approval.Entry) {
 	m.Learn(x)
 	switch x.Event {
 	case approval.EventGranted, approval.EventRevoked, approval.EventTaintsCleared, approval.EventKeyCreated, approval.EventKeyRevoked:
 		m.mu.Lock()
-		m.said[string(x.Event)+" "+x.Grant] = true
+		m.audited[string(x.Event)+" "+x.Grant] = true
 		m.mu.Unlock()
 	}
 }
@@ -106,13 +106,13 @@ func (m *memory) learn(x approval.Entry) {
 func (m *memory) knows(e approval.Event, id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.said[string(e)+" "+id]
+	return m.audited[string(e)+" "+id]
 }
 
-// grant reads one grant from its file; nil where there is none that is valid.
+// grant reads one grant from its file.
 func (m *memory) grant(id string) (*approval.Grant, error) {
 	k := approval.GrantKey(id)
-	b, err := m.house.store.Read(approval.DocGrant, k)
+	b, err := m.instance.store.Read(approval.DocGrant, k)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (m *memory) grant(id string) (*approval.Grant, error) {
 	return approval.ParseGrant(body, id)
 }
 
-// saveGrant writes a grant, how says whether over an older state of it.
+// saveGrant writes a grant; how permits replacing an older state.
 func (m *memory) saveGrant(g *approval.Grant, how approval.WriteMode) error {
 	if err := g.Check(); err != nil {
 		return err
@@ -133,14 +133,14 @@ func (m *memory) saveGrant(g *approval.Grant, how approval.WriteMode) error {
 		return err
 	}
 	k := approval.GrantKey(g.ID)
-	if err := m.house.store.Create(approval.DocGrant, k, m.keys.seal.Seal(approval.DocGrant, k, body), how); err != nil {
+	if err := m.instance.store.Create(approval.DocGrant, k, m.keys.seal.Seal(approval.DocGrant, k, body), how); err != nil {
 		return err
 	}
 	return m.AddGrant(*g)
 }
 
-// Concede implements the gate's Memory. A grant that is there already stays as
-// it is: it may have been revoked since.
+// AddFromDecision implements the gate's Memory. An existing grant stays: it may
+// have been revoked since.
 func (m *memory) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	g := policy.GrantFrom(p, d)
 	if g == nil {
@@ -153,21 +153,20 @@ func (m *memory) AddFromDecision(p *approval.Pending, d *approval.Decision) erro
 	return err
 }
 
-// heed looks at grants/ and carries out what other processes left there: new
-// grants and revoked ones are audited once, and so are keys; what nobody has used
-// for long is revoked, taints are cleared. It runs in the daemon only; add makes an entry
-// durable.
-func (m *memory) heed(now time.Time, add func(approval.Entry) error) error {
-	m.heeding.Lock()
-	defer m.heeding.Unlock()
-	err := m.readGrants(func(g *approval.Grant) error { return m.announce(g, add) })
-	return errors.Join(err, m.retire(now, add), m.clearTaints(add), m.announceKeys(add))
+// applyChanges applies what other processes left in the home: it audits new and revoked
+// grants and keys, revokes unused grants and clears taints. Only the daemon
+// calls it; add makes an entry durable.
+func (m *memory) applyChanges(now time.Time, add func(approval.Entry) error) error {
+	m.applying.Lock()
+	defer m.applying.Unlock()
+	err := m.readGrants(func(g *approval.Grant) error { return m.auditGrant(g, add) })
+	return errors.Join(err, m.revokeStale(now, add), m.clearTaints(add), m.auditKeyChanges(add))
 }
 
-// readGrants takes in every grant whose file is new or has changed, and forgets
-// those that are gone.
+// readGrants reads every grant whose file is new or changed, and drops those
+// whose file is gone.
 func (m *memory) readGrants(each func(*approval.Grant) error) error {
-	ids, _, err := m.house.store.List(approval.DocGrant, approval.GrantKey("").Workspace)
+	ids, _, err := m.instance.store.List(approval.DocGrant, approval.GrantKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list grants: %w", err)
 	}
@@ -175,9 +174,9 @@ func (m *memory) readGrants(each func(*approval.Grant) error) error {
 	var errs []error
 	for _, id := range ids {
 		there[id] = true
-		info, err := m.house.fs.Stat(filepath.Join(m.house.layout.Grants(), id+".json"))
+		info, err := m.instance.fs.Stat(filepath.Join(m.instance.layout.Grants(), id+".json"))
 		if err != nil {
-			continue // gone since
+			continue // removed since
 		}
 		now := stamp{info.Size(), info.ModTime()}
 		m.mu.Lock()
@@ -205,13 +204,13 @@ func (m *memory) readGrant(id string, now stamp, each func(*approval.Grant) erro
 		err = m.AddGrant(*g)
 	}
 	if err != nil {
-		m.RemoveGrant(id) // what cannot be read grants nothing
+		m.RemoveGrant(id) // an unreadable grant allows nothing
 		m.mu.Lock()
 		known := m.damaged[id]
 		m.damaged[id] = true
 		m.mu.Unlock()
 		if !known {
-			m.log.Warn().Str("grant", id).Err(err).Msg("a grant that is not valid: it grants nothing")
+			m.log.Warn().Str("grant", id).Err(err).Msg("invalid grant ignored")
 		}
 		return nil
 	}
@@ -226,9 +225,9 @@ func (m *memory) readGrant(id string, now stamp, each func(*approval.Grant) erro
 	return nil
 }
 
-// announce audits a grant and its end, each once.
-func (m *memory) announce(g *approval.Grant, add func(approval.Entry) error) error {
-	say := func(e approval.Event, by, via string) error {
+// auditGrant audits a grant and its revocation, each once.
+func (m *memory) auditGrant(g *approval.Grant, add func(approval.Entry) error) error {
+	write := func(e approval.Event, by, via string) error {
 		if m.knows(e, g.ID) {
 			return nil
 		}
@@ -239,14 +238,14 @@ func (m *memory) announce(g *approval.Grant, add func(approval.Entry) error) err
 		}
 		return add(x)
 	}
-	if err := say(approval.EventGranted, g.By, g.Via); err != nil || g.RevokedAt.IsZero() {
+	if err := write(approval.EventGranted, g.By, g.Via); err != nil || g.RevokedAt.IsZero() {
 		return err
 	}
-	return say(approval.EventRevoked, g.RevokedBy, "")
+	return write(approval.EventRevoked, g.RevokedBy, "")
 }
 
-// retire revokes what nobody has used for policy.StaleAfter.
-func (m *memory) retire(now time.Time, add func(approval.Entry) error) error {
+// revokeStale revokes grants that are unused for policy.StaleAfter.
+func (m *memory) revokeStale(now time.Time, add func(approval.Entry) error) error {
 	var errs []error
 	for _, r := range m.Grants() {
 		if !r.RevokedAt.IsZero() || !r.Stale(now) {
@@ -256,18 +255,18 @@ func (m *memory) retire(now time.Time, add func(approval.Entry) error) error {
 		g.RevokedAt, g.RevokedBy = now.UTC(), "stale: unused for 90 days"
 		err := m.saveGrant(&g, approval.Replace)
 		if err == nil {
-			err = m.announce(&g, add)
+			err = m.auditGrant(&g, add)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// clearTaints carries out what people asked for with session clear.
+// clearTaints applies the requests of session clear.
 func (m *memory) clearTaints(add func(approval.Entry) error) error {
-	ids, _, err := m.house.store.List(approval.DocClear, approval.GrantKey("").Workspace)
+	ids, _, err := m.instance.store.List(approval.DocClear, approval.GrantKey("").Workspace)
 	if err != nil {
-		return fmt.Errorf("list clearings: %w", err)
+		return fmt.Errorf("list taint clearings: %w", err)
 	}
 	for _, id := range ids {
 		if err := m.clear(id, add); err != nil {
@@ -279,7 +278,7 @@ func (m *memory) clearTaints(add func(approval.Entry) error) error {
 
 func (m *memory) clear(id string, add func(approval.Entry) error) error {
 	k := approval.GrantKey(id)
-	b, err := m.house.store.Read(approval.DocClear, k)
+	b, err := m.instance.store.Read(approval.DocClear, k)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -293,7 +292,7 @@ func (m *memory) clear(id string, add func(approval.Entry) error) error {
 	}
 	switch {
 	case err != nil:
-		m.log.Warn().Str("clearing", id).Err(err).Msg("a clearing that is not valid is left undone")
+		m.log.Warn().Str("clearing", id).Err(err).Msg("invalid taint clearing ignored")
 	case !m.knows(approval.EventTaintsCleared, id):
 		if err := add(approval.Entry{
 			Event: approval.EventTaintsCleared, Workspace: c.Workspace, SessionID: c.SessionID, Grant: id,
@@ -303,41 +302,41 @@ func (m *memory) clear(id string, add func(approval.Entry) error) error {
 		}
 		m.log.Info().Str("ws", c.Workspace).Str("by", c.By).Msg("taints cleared")
 	}
-	return m.house.store.Remove(approval.DocClear, k)
+	return m.instance.store.Remove(approval.DocClear, k)
 }
 
-// fresh reads a grant again right before it is used: what was revoked a moment
-// ago holds no more, whoever did it.
-func (m *memory) fresh(id string) {
+// reloadGrant reads a grant again right before its use, so that a revocation takes
+// effect at once.
+func (m *memory) reloadGrant(id string) {
 	g, err := m.grant(id)
 	if err != nil || m.AddGrant(*g) != nil {
 		m.RemoveGrant(id)
 	}
 }
 
-// The snapshot spares a start the reading of the whole log. Its seal keeps a
-// file that was torn or is another's from being believed.
-func (m *memory) snapshotFile() string { return filepath.Join(m.house.layout.Home, "policy.state") }
+// snapshotFile spares a start the reading of the whole log. Its seal shows
+// whether it is torn or of another home.
+func (m *memory) snapshotFile() string { return filepath.Join(m.instance.layout.Home, "policy.state") }
 
 var snapshotKey = approval.Key{Workspace: "policy", ID: "0000000000000000"}
 
 const docState approval.Doc = "policy_state"
 
-// remembered is the snapshot's file.
-type remembered struct {
-	Said   []string        `json:"said"`
-	Policy json.RawMessage `json:"policy"`
+// policySnapshot is the content of the snapshot file.
+type policySnapshot struct {
+	Audited []string        `json:"said"`
+	Policy  json.RawMessage `json:"policy"`
 }
 
-// restore begins with the snapshot, or with nothing where there is none that
-// can be believed; seq is the number of the last entry in it.
+// restore loads the snapshot, or starts empty without a valid one. seq is the
+// sequence number of its last entry.
 func (m *memory) restore() (seq int64) {
-	m.blank()
+	m.reset()
 	b, err := os.ReadFile(m.snapshotFile())
 	if err != nil {
 		return 0
 	}
-	var r remembered
+	var r policySnapshot
 	body, err := m.keys.seal.Open(docState, snapshotKey, b)
 	if err == nil {
 		err = json.Unmarshal(body, &r)
@@ -346,12 +345,12 @@ func (m *memory) restore() (seq int64) {
 		seq, err = m.Restore(r.Policy)
 	}
 	if err != nil {
-		m.log.Info().Err(err).Msg("policy's snapshot is not used: the whole log is read")
-		m.blank()
+		m.log.Info().Err(err).Msg("policy snapshot is unusable, reading the whole log")
+		m.reset()
 		return 0
 	}
-	for _, s := range r.Said {
-		m.said[s] = true
+	for _, s := range r.Audited {
+		m.audited[s] = true
 	}
 	return seq
 }
@@ -362,9 +361,9 @@ func (m *memory) saveSnapshot() error {
 		return err
 	}
 	m.mu.Lock()
-	said := slices.Sorted(maps.Keys(m.said))
+	audited := slices.Sorted(maps.Keys(m.audited))
 	m.mu.Unlock()
-	body, err := json.Marshal(remembered{said, b})
+	body, err := json.Marshal(policySnapshot{audited, b})
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func TestPolicyRemembersOverRestarts(t *testing.T) {
 		require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"`+tool+`"}`)).Status, tool)
 	}
 	code, _, errs := h.run("", "grant", "add", "--capability", "fs:write", "--target", "/data/*")
-	require.Equal(t, codeDone, code, errs)
+	require.Equal(t, exitOK, code, errs)
 	require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"keep"}`)).Status)
 	state := filepath.Join(h.layout.Home, "policy.state")
 
@@ -93,7 +93,7 @@ func (h *place) approves(tool string) {
 	id := h.ask(`{"tool_name":"` + tool + `"}`)
 	h.awaitPending("default", id)
 	code, _, errs := h.run("", "approve", id)
-	require.Equal(h.t, codeDone, code, errs)
+	require.Equal(h.t, exitOK, code, errs)
 	require.Equal(h.t, approval.StatusApproved, h.response(id).Status)
 }
 
@@ -110,7 +110,7 @@ func (h *place) remembers(approvals int) {
 	require.NoError(h.t, json.Unmarshal(b, &p))
 	require.Equal(h.t, approvals, p.Recurrence)
 	code, _, errs := h.run("", "deny", id)
-	require.Equal(h.t, codeDone, code, errs)
+	require.Equal(h.t, exitOK, code, errs)
 	for tool, says := range map[string]string{"paid": "hard limit", "clock": "more than 2 time:read"} {
 		r := h.response(h.ask(`{"tool_name":"` + tool + `"}`))
 		require.Equal(h.t, approval.StatusAutoRejected, r.Status, tool)

@@ -15,24 +15,23 @@ import (
 func (a *app) mountsCmd() *cobra.Command {
 	var form string
 	c := &cobra.Command{
-		Use: "mounts WORKSPACE", Short: "Print the two mounts that an agent's container gets", Args: cobra.ExactArgs(1),
-		Long: "Print the two mounts that an agent's container gets: its requests, to write, and its responses, to read.\n" +
-			"Nothing else of the gate belongs into a container: an agent that sees more could approve itself.\n\n" +
-			"What is mounted read-only stays so only for an agent that may not mount: never give its container\n" +
-			"--privileged or CAP_SYS_ADMIN. Bubblewrap started by root gives it all capabilities, so that the\n" +
-			"arguments for it take them away.",
+		Use: "mounts WORKSPACE", Short: "Print the mounts of an agent's container", Args: cobra.ExactArgs(1),
+		Long: "Print the two mounts of an agent's container: its requests, read-write, and its responses, read-only. Mount\n" +
+			"nothing else of the daemon's: an agent that sees more could approve its own requests.\n\n" +
+			"A read-only mount protects only against an agent that cannot mount: never give its container --privileged or\n" +
+			"CAP_SYS_ADMIN. Bubblewrap started by root grants all capabilities, so the arguments for it drop them.",
 		Example: "  permesso mounts default\n" +
 			"  eval \"docker run $(permesso mounts default --docker) my-agent\"\n" +
 			"  permesso mounts default --json",
 		ValidArgsFunction: a.completeWorkspaces,
 		RunE: func(_ *cobra.Command, pos []string) error {
-			h, err := a.house()
+			h, err := a.instance()
 			if err != nil {
 				return err
 			}
 			ws := pos[0]
 			if _, ok := h.cfg.Workspaces[ws]; !ok {
-				return fail(codeError, "the workspaces are: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", ws)
+				return fail(exitError, "workspaces: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", ws)
 			}
 			list := mounts(h.layout, ws)
 			text, err := list.form(form)
@@ -43,10 +42,10 @@ func (a *app) mountsCmd() *cobra.Command {
 		},
 	}
 	for _, f := range []struct{ name, usage string }{
-		{"bwrap", "as arguments of bubblewrap"},
-		{"docker", "as arguments of docker run"},
-		{"podman", "as arguments of podman run"},
-		{"compose", "as volumes of a service in a compose file"},
+		{"bwrap", "print arguments of bubblewrap"},
+		{"docker", "print arguments of docker run"},
+		{"podman", "print arguments of podman run"},
+		{"compose", "print volumes of a service in a compose file"},
 	} {
 		c.Flags().BoolFunc(f.name, f.usage, func(string) error { form = f.name; return nil })
 	}
@@ -55,14 +54,14 @@ func (a *app) mountsCmd() *cobra.Command {
 }
 
 func (a *app) completeWorkspaces(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return sortedNames(h.cfg), cobra.ShellCompDirectiveNoFileComp
 }
 
-// mount is one folder of the host that a container sees.
+// mount is one host folder in a container.
 type mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
@@ -71,7 +70,7 @@ type mount struct {
 
 type mountList []mount
 
-// mounts is the only place that says what a container may see.
+// mounts is the only definition of what a container may see.
 func mounts(l ipc.Layout, ws string) mountList {
 	return mountList{
 		{Source: l.Requests(ws), Target: client.DefaultRequests},
@@ -79,15 +78,14 @@ func mounts(l ipc.Layout, ws string) mountList {
 	}
 }
 
-// form writes the mounts as some program wants them, on one line that a shell
-// takes apart again; compose wants lines of YAML. No form is for people.
+// form formats the mounts for a program as one line that a shell splits;
+// compose gets lines of YAML. "" is for people.
 func (list mountList) form(name string) (string, error) {
 	switch name {
 	case "bwrap":
 		return shellWords(list.bwrap()), nil
 	case "docker":
-		// The daemon's own defaults are what Docker offers here: its mounts
-		// take no nosuid, and containers have no way to use it.
+		// Docker's --mount has no nosuid, and its containers do not need it.
 		args, err := list.flags("readonly")
 		return shellWords(args), err
 	case "podman":
@@ -107,8 +105,8 @@ func (list mountList) form(name string) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// bwrap drops the capabilities too: started by root, bubblewrap leaves them to
-// the agent, who could then remount the responses for writing.
+// bwrap drops the capabilities too: an agent started by root could otherwise
+// remount its responses for writing.
 func (list mountList) bwrap() []string {
 	args := []string{"--cap-drop", "ALL"}
 	for _, m := range list {
@@ -121,9 +119,8 @@ func (list mountList) bwrap() []string {
 	return args
 }
 
-// flags are --mount flags, whose value is a line of CSV: a path may hold what
-// --volume would take for a separator. The first option is for what is
-// read-only, the others for all.
+// flags returns --mount flags. Their value is CSV, because a path may contain
+// --volume's separator. readonly is added to read-only mounts, others to all.
 func (list mountList) flags(readonly string, others ...string) ([]string, error) {
 	var args []string
 	for _, m := range list {
@@ -142,8 +139,8 @@ func (list mountList) flags(readonly string, others ...string) ([]string, error)
 	return args, nil
 }
 
-// compose quotes as YAML does, where Go's escapes mean the same. Compose itself
-// looks for variables in every value, hence the second dollar sign.
+// compose quotes as Go does, which YAML reads the same. Compose expands
+// variables in every value, hence the second dollar sign.
 func (list mountList) compose() string {
 	var b strings.Builder
 	b.WriteString("volumes:")
@@ -153,7 +150,7 @@ func (list mountList) compose() string {
 		if m.ReadOnly {
 			b.WriteString("\n    read_only: true")
 		}
-		// Without this a missing folder would be made, and belong to root.
+		// Otherwise compose would create a missing folder, owned by root.
 		b.WriteString("\n    bind:\n      create_host_path: false")
 	}
 	return b.String()
@@ -167,7 +164,7 @@ func shellWords(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// shellWord quotes where a shell would not take the word as it is.
+// shellWord quotes a word if a shell needs it.
 func shellWord(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-=,:+@%", r)

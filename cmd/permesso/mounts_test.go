@@ -148,10 +148,10 @@ func TestMountsRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		{"a workspace that nobody configured", []string{"other"}, codeError, "hint: the workspaces are: personal, work"},
-		{"no path may be smuggled in as a name", []string{"../../etc"}, codeError, "no workspace"},
-		{"no workspace", nil, codeUsage, "accepts 1 arg"},
-		{"two forms at once", []string{"work", "--docker", "--podman"}, codeUsage, "if any flags in the group"},
+		{"a workspace that nobody configured", []string{"other"}, exitError, "hint: the workspaces are: personal, work"},
+		{"no path may be smuggled in as a name", []string{"../../etc"}, exitError, "no workspace"},
+		{"no workspace", nil, exitUsage, "accepts 1 arg"},
+		{"two forms at once", []string{"work", "--docker", "--podman"}, exitUsage, "if any flags in the group"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			var out, errs bytes.Buffer

@@ -8,49 +8,48 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 )
 
-// notify tells a service manager how things are, if one listens: the protocol of
-// sd_notify(3). A manager that is gone is no reason to stop.
+// notify sends a state to a service manager, by the protocol of sd_notify(3). A
+// manager that does not listen is not an error.
 func (s *server) notify(state string) {
 	if _, err := sd.SdNotify(false, state); err != nil {
-		s.log.Debug().Err(err).Msg("notify the service manager")
+		s.log.Debug().Err(err).Msg("notify service manager failed")
 	}
 }
 
 func (s *server) notifyReady() {
-	s.notify(sd.SdNotifyReady + "\nSTATUS=" + s.inAWord())
+	s.notify(sd.SdNotifyReady + "\nSTATUS=" + s.statusLine())
 }
 
-// notifyReloading is answered by notifyReady, whatever comes of the reload.
+// notifyReloading must be followed by notifyReady, whether the reload succeeds or not.
 func (s *server) notifyReloading() {
 	s.notify(sd.SdNotifyReloading + "\n" + sd.SdNotifyMonotonicUsec())
 }
 
-// inAWord is the line that systemctl status shows. It has no name that an agent
-// chose.
-func (s *server) inAWord() string {
+// statusLine is the status line of systemctl status. It has no names from an agent.
+func (s *server) statusLine() string {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
 	switch r := s.health.report; r.Status {
 	case healthPaused:
 		return "paused: nothing runs until permesso resume"
 	case healthDegraded:
-		return fmt.Sprintf("degraded: %d problems, see permesso status", len(r.Problems))
+		return fmt.Sprintf("degraded: %d issues, see permesso status", len(r.Issues))
 	}
 	return fmt.Sprintf("serving %d workspaces", len(s.conf().Workspaces))
 }
 
 const (
-	pulse = 10 * time.Second
-	numb  = "pulse" // the problem of a gate that does not answer
+	beatInterval  = 10 * time.Second
+	watchdogIssue = "pulse" // name of the health issue of a daemon that hangs
 )
 
-// beat feeds the watchdog, and keeps the health report young, for as long as a
-// probe comes through the watcher's loop and the gate's scheduler: a ticker
-// alone would go on for ever in a program that hangs.
+// beat notifies the watchdog and refreshes the health report as long as a probe
+// passes through the watcher's loop and the gate's scheduler. A ticker alone
+// would continue in a process that hangs.
 func (s *server) beat(ctx context.Context) {
-	every, dog := pulse, false
+	every, watchdog := beatInterval, false
 	if limit, err := sd.SdWatchdogEnabled(false); err == nil && limit > 0 {
-		every, dog = min(pulse, limit/2), true
+		every, watchdog = min(beatInterval, limit/2), true
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -60,12 +59,12 @@ func (s *server) beat(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			s.log.Error().Err(err).Msg("the gate does not move")
-			s.health.Set(numb, "the gate does not move", "is a disk or a network folder stuck? else restart it")
+			s.log.Error().Err(err).Msg("watchdog: gate is not making progress")
+			s.health.Set(watchdogIssue, "gate is not making progress", "check for a hanging disk or network mount; otherwise restart the daemon")
 		default:
-			s.health.Clear(numb)
+			s.health.Clear(watchdogIssue)
 			s.health.Beat()
-			if dog {
+			if watchdog {
 				s.notify(sd.SdNotifyWatchdog)
 			}
 		}

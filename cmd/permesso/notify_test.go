@@ -80,7 +80,7 @@ func TestNotify(t *testing.T) {
 	require.Contains(t, m.until("READY=1"), "serving 1")
 
 	code, _, stderr := h.run("", "pause")
-	require.Equal(t, codeDone, code, stderr)
+	require.Equal(t, exitOK, code, stderr)
 	m.until("STATUS=paused: nothing runs")
 	d.stop()
 	m.until("STOPPING=1")
@@ -124,5 +124,5 @@ func (h *place) stick(ws string) {
 const workersOfAGate = 128
 
 func (h *place) healthReport() healthReport {
-	return (&house{fs: ipc.OS(), layout: h.layout}).healthOf(time.Now())
+	return (&instance{fs: ipc.OS(), layout: h.layout}).healthOf(time.Now())
 }

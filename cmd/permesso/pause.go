@@ -22,45 +22,44 @@ import (
 func (a *app) pauseCmd() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
-		Use: "pause [WORKSPACE]", Short: "Hold everything that would run, until resume", Args: cobra.MaximumNArgs(1),
-		Long: "Hold everything that would run, allowed or approved, in one workspace or in all, until permesso resume.\n\n" +
-			"When it returns, nothing more is started; what runs already goes on. People are still asked and may\n" +
-			"decide; what was approved and is not started before its time ends as expired. A pause survives a\n" +
-			"restart, and works with the gate stopped, too.",
+		Use: "pause [WORKSPACE]", Short: "Pause all executions until resume", Args: cobra.MaximumNArgs(1),
+		Long: "Pause all executions in one workspace or in all, until permesso resume, whether a rule or a person approved them.\n\n" +
+			"When the command returns, nothing more is started; what is running continues. Approvers still get requests and may\n" +
+			"decide; an approved request that is not started in time expires. A pause survives a restart. The daemon may be\n" +
+			"stopped.",
 		ValidArgsFunction: a.completeWorkspaces,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			if strings.ContainsFunc(reason, unicode.IsControl) || len(reason) > 300 {
-				return fail(codeUsage, "say it in one line of at most 300 bytes", "the reason cannot be shown on a card")
+				return fail(exitUsage, "use one line of at most 300 bytes", "--reason of %d bytes is too long or has control characters", len(reason))
 			}
 			return a.pause(pos, reason)
 		},
 	}
-	c.Flags().StringVar(&reason, "reason", "", "`text` for those who wonder why nothing runs")
+	c.Flags().StringVar(&reason, "reason", "", "reason `text`, shown to approvers and in status")
 	return c
 }
 
 func (a *app) resumeCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "resume [WORKSPACE]", Short: "End a pause: what was held runs", Args: cobra.MaximumNArgs(1),
-		Long: "End a pause: what was held runs now, unless its time is over.\n\n" +
-			"Without WORKSPACE it ends the pause of everything; workspaces that were paused by name stay so.",
+		Use: "resume [WORKSPACE]", Short: "Resume paused executions", Args: cobra.MaximumNArgs(1),
+		Long: "Resume paused executions. Paused requests run now unless they have expired.\n\n" +
+			"Without WORKSPACE it ends the pause of everything; workspaces that were paused by name stay paused.",
 		ValidArgsFunction: a.completeWorkspaces,
 		RunE:              func(_ *cobra.Command, pos []string) error { return a.resume(pos) },
 	}
 }
 
-// pausable is the house and the name of what is to be paused or resumed. It
-// asks neither the configuration nor the keys: whoever wants to stop the gate
-// may want it because they are broken.
-func (a *app) pausable(pos []string) (*house, string, error) {
+// pauseTarget returns the home and the name to pause or resume. It reads neither
+// the configuration nor the keys: a pause must work when they are broken.
+func (a *app) pauseTarget(pos []string) (*instance, string, error) {
 	home, err := config.LocateHome(a.homeFlag, a.Env)
 	if err != nil {
 		return nil, "", err
 	}
-	h := &house{layout: ipc.Layout{Home: home}, fs: ipc.OS()}
+	h := &instance{layout: ipc.Layout{Home: home}, fs: ipc.OS()}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 	if _, err := h.fs.Stat(h.layout.IPC()); err != nil {
-		return nil, "", fail(codeError, "permesso init makes one; or name another --home", "no gate lives in %s", home)
+		return nil, "", fail(exitError, "run permesso init, or name another --home", "no daemon for this user in %s", home)
 	}
 	if err := h.layout.PreparePauses(h.fs); err != nil || len(pos) == 0 {
 		return h, ipc.Everything, err
@@ -70,16 +69,16 @@ func (a *app) pausable(pos []string) (*house, string, error) {
 		return nil, "", err
 	}
 	if !slices.Contains(names, pos[0]) {
-		return nil, "", fail(codeError, "the workspaces are: "+strings.Join(names, ", "), "no workspace %q", pos[0])
+		return nil, "", fail(exitError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", pos[0])
 	}
 	return h, pos[0], nil
 }
 
-// claimPatience is how long pause waits for claims that have begun.
-const claimPatience = 10 * time.Second
+// claimTimeout is how long pause waits for claims in progress.
+const claimTimeout = 10 * time.Second
 
 func (a *app) pause(pos []string, reason string) error {
-	h, name, err := a.pausable(pos)
+	h, name, err := a.pauseTarget(pos)
 	if err != nil {
 		return err
 	}
@@ -104,13 +103,13 @@ func (a *app) pause(pos []string, reason string) error {
 		text = "already " + pauseLine(p)
 	}
 	if running > 0 {
-		text += fmt.Sprintf("\n%d already running or to be finished: see permesso status", running)
+		text += fmt.Sprintf("\n%d already running or interrupted: see permesso status", running)
 	}
 	return a.print(p, text)
 }
 
-// running counts what has begun in a workspace, or everywhere, and is not over.
-func (h *house) running(name string) (n int, err error) {
+// running counts the claims of a workspace, or of all.
+func (h *instance) running(name string) (n int, err error) {
 	names := []string{name}
 	if name == ipc.Everything {
 		if names, err = h.store.Workspaces(); err != nil {
@@ -127,13 +126,13 @@ func (h *house) running(name string) (n int, err error) {
 	return n, nil
 }
 
-// awaitClaims waits until nothing can be started any more that saw no pause.
-func (h *house) awaitClaims(name string) error {
-	deadline := time.Now().Add(claimPatience)
+// awaitClaims waits until every claim that did not see the pause is written.
+func (h *instance) awaitClaims(name string) error {
+	deadline := time.Now().Add(claimTimeout)
 	return h.store.AwaitClaims(name, func() error {
 		if time.Now().After(deadline) {
-			return fail(codeError, "what begins from now on is held; see permesso status",
-				"it is paused, but something that began before is still being started")
+			return fail(exitError, "nothing new is started; see permesso status",
+				"paused, but a request from before the pause is still being started")
 		}
 		time.Sleep(time.Millisecond)
 		return nil
@@ -141,7 +140,7 @@ func (h *house) awaitClaims(name string) error {
 }
 
 func (a *app) resume(pos []string) error {
-	h, name, err := a.pausable(pos)
+	h, name, err := a.pauseTarget(pos)
 	if err != nil {
 		return err
 	}
@@ -152,15 +151,15 @@ func (a *app) resume(pos []string) error {
 	still, held := h.store.Paused(name)
 	switch {
 	case err != nil && held:
-		return fail(codeError, "permesso resume, without a workspace, ends the pause of everything", "%s is not paused by itself: %s", name, pauseLine(still))
+		return fail(exitError, "permesso resume without a workspace ends the pause of everything", "%s is not paused by name: %s", name, pauseLine(still))
 	case err != nil:
-		return a.print(struct{}{}, "nothing is paused here")
+		return a.print(struct{}{}, "not paused")
 	case held:
 		return a.print(p, "resumed, but still "+pauseLine(still))
 	}
-	text := "resumed: what was held runs"
+	text := "resumed: paused requests run"
 	if left, err := h.store.Pauses(); err == nil && name == ipc.Everything && len(left) > 0 {
-		text = "resumed, except for what was paused by name:"
+		text = "resumed, except workspaces paused by name:"
 		for _, p := range left {
 			text += " " + p.Workspace
 		}
@@ -168,7 +167,7 @@ func (a *app) resume(pos []string) error {
 	return a.print(p, text)
 }
 
-// pauseLine is a pause in a few words, for the command line.
+// pauseLine describes a pause in one line.
 func pauseLine(p ipc.Pause) string {
 	what := p.Workspace
 	if what == ipc.Everything {
@@ -181,10 +180,10 @@ func pauseLine(p ipc.Pause) string {
 	return text
 }
 
-// pausedIn tells a card whether its workspace is paused.
-func (h *house) pausedIn(ws string) *chat.Pause {
+// pausedIn returns the pause of a workspace for its cards, nil if it is not paused.
+func (h *instance) pausedIn(ws string) *chat.Pause {
 	if h.store == nil {
-		return nil // another user's gate: its status says it
+		return nil // another user's daemon: its status shows the pause
 	}
 	p, ok := h.store.Paused(ws)
 	if !ok {
@@ -193,16 +192,16 @@ func (h *house) pausedIn(ws string) *chat.Pause {
 	return &chat.Pause{By: strings.TrimPrefix(p.By, "operator:"), Since: p.At, Reason: p.Reason}
 }
 
-// minutes writes pauses and their ends into the audit log, each once, however
-// often the daemon is killed meanwhile: a pause is known by its id, and its
-// file stays until the log has it.
-type minutes struct {
+// pauseAudit writes pauses and resumes to the audit log, each once, even if the
+// daemon is killed in between: a pause has an id, and its file stays until the
+// log has the entry.
+type pauseAudit struct {
 	store *ipc.Store
-	log   gateAudit
-	known map[string]bool // facts that stand in the log; nil: not read yet
+	log   auditAppender
+	known map[string]bool // facts in the log; nil: not read yet
 }
 
-type gateAudit interface{ Append(approval.Entry) error }
+type auditAppender interface{ Append(approval.Entry) error }
 
 func pausedFact(p ipc.Pause) approval.Entry {
 	ws := p.Workspace
@@ -220,8 +219,8 @@ func resumedFact(r ipc.Resumed) approval.Entry {
 
 func factName(e approval.Entry) string { return string(e.Event) + " " + e.Detail }
 
-// take writes down what is not in the log yet.
-func (m *minutes) take() error {
+// recordNew audits what is not in the log yet.
+func (m *pauseAudit) recordNew() error {
 	now, err := m.store.Pauses()
 	if err != nil {
 		return err
@@ -234,12 +233,12 @@ func (m *minutes) take() error {
 		return err
 	}
 	for _, p := range now {
-		if err := m.write(pausedFact(p)); err != nil {
+		if err := m.recordOnce(pausedFact(p)); err != nil {
 			return err
 		}
 	}
 	for _, r := range over {
-		if err := errors.Join(m.write(pausedFact(r.Pause)), m.write(resumedFact(r))); err != nil {
+		if err := errors.Join(m.recordOnce(pausedFact(r.Pause)), m.recordOnce(resumedFact(r))); err != nil {
 			return err
 		}
 		if err := m.store.Forget(r.Pause.ID); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -249,20 +248,20 @@ func (m *minutes) take() error {
 	return nil
 }
 
-func (m *minutes) write(e approval.Entry) error {
+func (m *pauseAudit) recordOnce(e approval.Entry) error {
 	if m.known[factName(e)] {
 		return nil
 	}
 	e.Time = time.Now().UTC()
 	if err := m.log.Append(e); err != nil {
-		return fmt.Errorf("write down a pause: %w", err)
+		return fmt.Errorf("audit pause: %w", err)
 	}
 	m.known[factName(e)] = true
 	return nil
 }
 
-// learn reads the log, once, and only where there is a pause to look up.
-func (m *minutes) learn() error {
+// learn reads the log once, and only if there is a pause.
+func (m *pauseAudit) learn() error {
 	if m.known != nil {
 		return nil
 	}
@@ -280,19 +279,19 @@ func (m *minutes) learn() error {
 	return nil
 }
 
-// lookAtPauses follows what happened in the folder of pauses. The gate itself
-// looks there before every claim: this is only for the log and for what is held.
-func (s *server) lookAtPauses() {
+// refreshPauses updates log, health and queue after a change of the pauses. The
+// gate itself reads them before every claim.
+func (s *server) refreshPauses() {
 	s.gate.Resumed()
 	s.pausing.Lock()
 	defer s.pausing.Unlock()
-	err := s.minutes.take()
+	err := s.pauseAudit.recordNew()
 	if err != nil {
-		s.log.Error().Err(err).Msg("pauses")
+		s.log.Error().Err(err).Msg("audit pauses failed")
 	}
 	list, err := s.store.Pauses()
 	if err != nil {
-		s.log.Error().Err(err).Msg("pauses")
+		s.log.Error().Err(err).Msg("list pauses failed")
 		return
 	}
 	now := map[string]bool{}
@@ -309,6 +308,6 @@ func (s *server) lookAtPauses() {
 	}
 	s.paused = now
 	s.health.Beat()
-	s.notify("STATUS=" + s.inAWord())
+	s.notify("STATUS=" + s.statusLine())
 	s.changed(approval.Key{})
 }

@@ -36,7 +36,7 @@ func (f *failing) Append(e approval.Entry) error {
 // each end stands in the log once, by whom, in their order.
 func TestPausesAreWrittenDownOnce(t *testing.T) {
 	for kills := range 8 {
-		h := &house{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
+		h := &instance{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
 		h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 		require.NoError(t, h.layout.PrepareHome(h.fs))
 		at := time.Now().UTC()
@@ -50,17 +50,17 @@ func TestPausesAreWrittenDownOnce(t *testing.T) {
 		for n := range kills + 1 {
 			log, err := audit.Open(h.fs, h.layout.Audit(), time.Now)
 			require.NoError(t, err)
-			m := minutes{store: h.store, log: &failing{log, n}}
-			if err = m.take(); err != nil {
+			m := pauseAudit{store: h.store, log: &failing{log, n}}
+			if err = m.recordNew(); err != nil {
 				require.ErrorIs(t, err, errKilled)
 			}
 			require.NoError(t, log.Close())
 		}
 		log, err := audit.Open(h.fs, h.layout.Audit(), time.Now)
 		require.NoError(t, err)
-		m := minutes{store: h.store, log: log}
-		require.NoError(t, m.take())
-		require.NoError(t, m.take())
+		m := pauseAudit{store: h.store, log: log}
+		require.NoError(t, m.recordNew())
+		require.NoError(t, m.recordNew())
 		require.NoError(t, log.Close())
 		count := map[string]int{}
 		require.NoError(t, audit.Entries(h.fs, h.layout.Audit(), func(e approval.Entry) error {
@@ -79,7 +79,7 @@ func TestPausesAreWrittenDownOnce(t *testing.T) {
 // A resume that was killed between its two halves is no resume yet, and can be
 // said again.
 func TestResumeThatWasKilled(t *testing.T) {
-	h := &house{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
+	h := &instance{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 	require.NoError(t, h.layout.PrepareHome(h.fs))
 	require.NoError(t, h.store.Pause(ipc.Pause{Workspace: "a", By: "ann", At: time.Now().UTC()}))
@@ -104,7 +104,7 @@ func TestResumeThatWasKilled(t *testing.T) {
 
 // pause says so when something that began before it cannot be waited for.
 func TestPauseWaitsForClaims(t *testing.T) {
-	h := &house{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
+	h := &instance{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 	require.NoError(t, h.layout.PrepareHome(h.fs))
 	require.NoError(t, h.layout.Prepare(h.fs, "a"))

@@ -15,17 +15,17 @@ import (
 	"github.com/permesso-dev/permesso/security/secrets"
 )
 
-// spotter finds secrets in texts.
-type spotter interface {
+// secretFinder finds secrets in text.
+type secretFinder interface {
 	Spans(text string) []secrets.Span
 }
 
-// redaction hides secrets from people. Without a spotter it hides everything.
-type redaction struct{ spotter spotter }
+// redaction masks secrets. Without a spotter it masks everything.
+type redaction struct{ finder secretFinder }
 
 var scanner = sync.OnceValues(secrets.New)
 
-// newRedaction knows no request yet.
+// newRedaction masks secrets independent of a request.
 func newRedaction() redaction {
 	if s, err := scanner(); err == nil {
 		return redaction{s}
@@ -33,7 +33,7 @@ func newRedaction() redaction {
 	return redaction{}
 }
 
-// For hides what was split over the fields of p, too.
+// For also masks secrets that are split over the fields of p.
 func (x redaction) For(p *approval.Pending) chat.Redactor {
 	if s, err := scanner(); err == nil {
 		return redaction{s.Redactor(p.RequestData, p.Agent, p.Options...)}
@@ -43,23 +43,23 @@ func (x redaction) For(p *approval.Pending) chat.Redactor {
 
 // Secrets implements chat.Redactor.
 func (x redaction) Secrets(text string) []chat.Span {
-	if x.spotter == nil {
+	if x.finder == nil {
 		return []chat.Span{{Start: 0, End: len(text), Kind: "not searched"}}
 	}
 	var spans []chat.Span
-	for _, s := range x.spotter.Spans(text) {
+	for _, s := range x.finder.Spans(text) {
 		spans = append(spans, chat.Span{Start: s.Start, End: s.End, Kind: s.Kind})
 	}
 	return spans
 }
 
-// style is how people are shown things here.
-func (h *house) style() chat.Style {
+// style is the style of cards in this home.
+func (h *instance) style() chat.Style {
 	return chat.Style{Language: h.conf().Language, Zone: time.Local, Redact: newRedaction(), Paused: h.pausedIn}
 }
 
-// wouldAllow says what code 6 would have let through of the requests before p
-// that asked somebody.
+// wouldAllow reports which of the earlier asked requests code 6 would have
+// allowed.
 func (m *memory) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 	g := policy.GrantFrom(p, &approval.Decision{Verdict: approval.Approved, Code: "6", Scope: approval.Always, DecidedAt: time.Now()})
 	if g == nil {
@@ -68,7 +68,7 @@ func (m *memory) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 	facts, of := m.WouldHaveAllowed(*g)
 	for _, f := range facts {
 		if f.RequestID == p.RequestID {
-			of-- // it is no history yet
+			of-- // p itself is not history
 			continue
 		}
 		what := f.Tool
@@ -83,20 +83,19 @@ func (m *memory) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 	return which, len(which), of
 }
 
-// history is wouldAllow for who does not serve: the log is read when a card is
-// shown for which it counts.
+// wouldAllow is the same for a command. It reads the log only when a card needs it.
 func (a *app) wouldAllow(p *approval.Pending) (which []string, n, of int) {
-	_, m, err := a.existingMemory()
+	_, m, err := a.openMemory()
 	if err != nil {
-		return nil, 0, 0 // the card says nothing of history then
+		return nil, 0, 0 // the card is shown without history
 	}
 	return m.wouldAllow(p)
 }
 
-// revoker is the chat's way to take consent back.
+// revoker revokes grants for the channels.
 type revoker struct {
 	*memory
-	decider afresh
+	decider freshDecider
 }
 
 // Given implements chat.Revoker.
@@ -106,9 +105,9 @@ func (r revoker) Given(p *approval.Pending, d *approval.Decision) *approval.Gran
 
 // Remembered implements chat.Revoker.
 func (r revoker) Remembered(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
-	// What is about to be remembered comes first: a request that ends between
-	// the two looks is then seen twice, and not missed.
-	all, err := r.soon(ctx, workspaces)
+	// Read the future grants first: a request that ends between the two reads
+	// is then seen twice, not missed.
+	all, err := r.upcoming(ctx, workspaces)
 	seen := map[string]bool{}
 	for _, g := range all {
 		seen[g.ID] = true
@@ -130,7 +129,7 @@ func (r revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person)
 	}
 	now, err := r.grant(g.ID)
 	if errors.Is(err, fs.ErrNotExist) {
-		now, err = &g, nil // the gate will find it there, revoked
+		now, err = &g, nil // the daemon will find it revoked
 	}
 	if err != nil || !now.RevokedAt.IsZero() {
 		return false, err
@@ -139,18 +138,17 @@ func (r revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person)
 	return true, r.saveGrant(now, approval.Replace)
 }
 
-// soon are the consents of decisions whose requests still run: their files come
-// with the outcome, and whoever takes one back before must not be told that
-// there is nothing.
-func (m *memory) soon(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
-	viewer := m.house.viewer(m.keys)
+// upcoming returns the grants of decided requests that still run. Their files are
+// written with the outcome, but they can be revoked now.
+func (m *memory) upcoming(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
+	viewer := m.instance.viewer(m.keys)
 	waiting, err := viewer.Waiting(ctx, workspaces)
 	if err != nil {
 		return nil, err
 	}
 	var all []approval.Grant
 	for _, w := range waiting {
-		b, err := m.house.store.Read(approval.DocDecision, w.Key())
+		b, err := m.instance.store.Read(approval.DocDecision, w.Key())
 		if err != nil {
 			continue // not decided
 		}
@@ -169,9 +167,9 @@ func (m *memory) soon(ctx context.Context, workspaces []string) ([]approval.Gran
 	return all, nil
 }
 
-// findSoon is find among them.
-func (m *memory) findSoon(typed string) (*approval.Grant, error) {
-	all, err := m.soon(context.Background(), nil)
+// findUpcoming is find among the grants of soon.
+func (m *memory) findUpcoming(typed string) (*approval.Grant, error) {
+	all, err := m.upcoming(context.Background(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -182,10 +180,10 @@ func (m *memory) findSoon(typed string) (*approval.Grant, error) {
 	case 1:
 		return &all[0], nil
 	}
-	return nil, fail(codeRefused, "type more digits", "%q fits %d approvals", typed, len(all))
+	return nil, fail(exitRefused, "give more digits", "%q matches %d approvals", typed, len(all))
 }
 
-// requestOf is as much of a settled request as its redaction needs.
+// requestOf returns the parts of a settled request that its redaction needs.
 func requestOf(rec *approval.Record) *approval.Pending {
 	p := &approval.Pending{}
 	for _, doc := range []approval.Raw{rec.Request, rec.Pending} {
@@ -193,12 +191,12 @@ func requestOf(rec *approval.Record) *approval.Pending {
 		if err != nil {
 			continue
 		}
-		take(p, fields)
+		addProse(p, fields)
 	}
 	return p
 }
 
-func take(p *approval.Pending, fields []approval.Field) {
+func addProse(p *approval.Pending, fields []approval.Field) {
 	for _, f := range fields {
 		text, _ := f.Text()
 		switch f.Name {
@@ -212,7 +210,7 @@ func take(p *approval.Pending, fields []approval.Field) {
 			p.Agent.Rationale = text
 		case "agent":
 			if inner, err := approval.Fields(f.Value); err == nil {
-				take(p, inner)
+				addProse(p, inner)
 			}
 		}
 	}

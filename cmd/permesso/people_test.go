@@ -233,7 +233,7 @@ func TestRevoker(t *testing.T) {
 	file := filepath.Join(dir, "permesso.toml")
 	require.NoError(t, os.WriteFile(file, []byte("[workspaces.w]\n[workspaces.closed]\nlocal_decisions = false\n"), 0o600))
 	a := &app{Main: Main{Env: func(string) string { return "" }}, configFlag: file, homeFlag: filepath.Join(dir, "home")}
-	h, err := a.house()
+	h, err := a.instance()
 	require.NoError(t, err)
 	require.NoError(t, h.layout.PrepareHome(h.fs))
 	for _, ws := range []string{"w", "closed"} {

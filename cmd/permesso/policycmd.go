@@ -21,22 +21,21 @@ import (
 
 func (a *app) policyCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "policy", Short: "Show, explain and test what may run", Args: cobra.NoArgs,
+		Use: "policy", Short: "Show, explain and test the policy", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso policy registry, table, check, explain, test or simulate", "policy: say what to do with it")
+			return fail(exitUsage, "permesso policy --help", "policy needs a subcommand: registry, table, check, explain, test or simulate")
 		},
 	}
 	c.AddCommand(a.policyRegistryCmd(), a.policyTableCmd(), a.policyCheckCmd(), a.policyExplainCmd(), a.policyTestCmd(), a.policySimulateCmd())
 	return c
 }
 
-// long are the words of other programs for the three outcomes.
+// long returns the outcome's name in the predecessor's format.
 func long(o approval.Outcome) string {
 	return map[approval.Outcome]string{approval.Allow: "allowed", approval.Ask: "approval_required", approval.Deny: "denied"}[o]
 }
 
-// eachLine prints JSON lines where they are asked for or nobody looks, and a
-// table on a terminal.
+// eachLine prints a table on a terminal, and JSON lines elsewhere or with --json.
 func (a *app) eachLine(head []string, rows [][]string, objects []any) error {
 	if !a.json && terminal(a.Out) {
 		t := a.table(head...)
@@ -58,7 +57,7 @@ func (a *app) eachLine(head []string, rows [][]string, objects []any) error {
 
 func (a *app) policyRegistryCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "registry", Short: "List the 13 capabilities: a closed set", Args: cobra.NoArgs,
+		Use: "registry", Short: "List the 13 capabilities", Args: cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			var rows [][]string
@@ -83,7 +82,7 @@ func yesNo(b bool) string {
 
 func (a *app) policyTableCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "table", Short: "Show what each level of autonomy says to each capability", Args: cobra.NoArgs,
+		Use: "table", Short: "Show the outcome for each capability and autonomy level", Args: cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			var rows [][]string
@@ -116,19 +115,19 @@ type checkAnswer struct {
 func (a *app) policyCheckCmd() *cobra.Command {
 	var channel, sender, target, workspace string
 	c := &cobra.Command{
-		Use: "check LEVEL CAPABILITY", Short: "Say what the table and the grants make of a capability: allow, ask or deny", Args: cobra.ExactArgs(2),
-		Long: "Say what the table and the grants make of a capability: allow, ask or deny.\n\n" +
-			"LEVEL is readonly, supervised or full, however it is written. With --channel and --sender the grants of that\n" +
-			"person count, --target says on what. Rules, trust and limits are not looked at: policy explain does that.",
+		Use: "check LEVEL CAPABILITY", Short: "Evaluate the table and the grants for a capability", Args: cobra.ExactArgs(2),
+		Long: "Evaluate the table and the grants for a capability: allow, ask or deny.\n\n" +
+			"LEVEL is readonly, supervised or full, in any case. --channel and --sender select the person whose grants count,\n" +
+			"--target the target. Rules, trust and limits are not evaluated: use policy explain for them.",
 		ValidArgsFunction: completeCheck,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			level := strings.ToLower(pos[0])
 			if !slices.Contains(approval.Levels(), level) {
-				return fail(codeUsage, "readonly, supervised or full", "%q is no level of autonomy", pos[0])
+				return fail(exitUsage, "use readonly, supervised or full", "%q is not an autonomy level", pos[0])
 			}
 			c, ok := approval.CapabilityNamed(pos[1])
 			if !ok {
-				return fail(codeUsage, "permesso policy registry lists the 13", "%q is no capability", pos[1])
+				return fail(exitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", pos[1])
 			}
 			f := approval.Facts{
 				Workspace: workspace, Autonomy: level, Tool: "check", KnownTool: true, Capability: c.Name, Target: target,
@@ -142,15 +141,14 @@ func (a *app) policyCheckCmd() *cobra.Command {
 			return a.print(checkAnswer{long(r.Outcome), level, c.Name, r.Rule, r.Reasons, r.Change, r.Grant}, r.Outcome.String())
 		},
 	}
-	c.Flags().StringVar(&channel, "channel", "", "the person's `channel`: telegram, email, local or workspace")
-	c.Flags().StringVar(&sender, "sender", "", "and `id` there")
-	c.Flags().StringVar(&target, "target", "", "on what: a `path`, host or name")
-	c.Flags().StringVar(&workspace, "workspace", "", "the grants of this `workspace` (default: of every one)")
+	c.Flags().StringVar(&channel, "channel", "", "`channel` of the person: telegram, email, local or workspace")
+	c.Flags().StringVar(&sender, "sender", "", "`id` of the person in that channel")
+	c.Flags().StringVar(&target, "target", "", "target: a `path`, host or name")
+	c.Flags().StringVar(&workspace, "workspace", "", "use the grants of this `workspace` (default: all)")
 	return c
 }
 
-// checkRuling judges by the table, with every grant there is where a person is
-// named.
+// checkRuling evaluates the table, and the grants if a person is named.
 func (a *app) checkRuling(f approval.Facts) (approval.Ruling, error) {
 	e := &policy.Engine{}
 	if err := e.Load(policy.Config{}); err != nil {
@@ -190,10 +188,10 @@ func completeCheck(_ *cobra.Command, pos []string, _ string) ([]string, cobra.Sh
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// memory is policy as it stands, for commands that only look. Without a home
-// nothing is remembered.
-func (a *app) memory() (*house, *memory, error) {
-	h, err := a.house()
+// memory returns the current policy for commands that only read. Without keys
+// it has no grants.
+func (a *app) memory() (*instance, *memory, error) {
+	h, err := a.instance()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -212,22 +210,22 @@ func (a *app) memory() (*house, *memory, error) {
 func (a *app) policyExplainCmd() *cobra.Command {
 	var workspace string
 	c := &cobra.Command{
-		Use: "explain REQUEST.json|ID", Short: "Say what policy makes of a request, why, and what would change it", Args: cobra.ExactArgs(1),
-		Long: "Say what policy makes of a request, why, and what would change it.\n\n" +
-			"The argument is a request file as an agent would write it (- is standard input), judged as if it came now; or\n" +
-			"the id of one that waits or has ended, for which the ruling of that time is shown beside today's.",
+		Use: "explain REQUEST.json|ID", Short: "Explain the ruling on a request", Args: cobra.ExactArgs(1),
+		Long: "Explain the ruling on a request: the outcome, the reasons, and what would change it.\n\n" +
+			"The argument is a request file (- is standard input), evaluated as if it arrived now, or the id of a pending or\n" +
+			"ended request, for which the original and the current ruling are shown.",
 		RunE: func(cmd *cobra.Command, pos []string) error { return a.explain(cmd.Context(), pos[0], workspace) },
 	}
-	c.Flags().StringVar(&workspace, "workspace", "", "the `workspace` that a request file is judged in (default: the first)")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for flags that are not there
+	c.Flags().StringVar(&workspace, "workspace", "", "evaluate a request file in this `workspace` (default: the first)")
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
 	return c
 }
 
-// explained is what policy explain --json prints.
-type explained struct {
+// explanation is what policy explain --json prints.
+type explanation struct {
 	Workspace string           `json:"workspace"`
 	Tool      string           `json:"tool_name"`
-	Then      *approval.Ruling `json:"then,omitempty"` // of a request that came before
+	Then      *approval.Ruling `json:"then,omitempty"` // the original ruling of a known request
 	Now       approval.Ruling  `json:"now"`
 	Autonomy  string           `json:"autonomy"`
 }
@@ -246,35 +244,35 @@ func (a *app) explain(ctx context.Context, what, workspace string) error {
 		if err != nil {
 			return err
 		}
-		return a.printExplained(explained{ws, f.Tool, nil, m.Judge(f), f.Autonomy})
+		return a.printExplained(explanation{ws, f.Tool, nil, m.Judge(f), f.Autonomy})
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return a.explainKnown(ctx, h, m, what)
 }
 
-func (a *app) chooseWorkspace(h *house, name string) (string, error) {
+func (a *app) chooseWorkspace(h *instance, name string) (string, error) {
 	if name == "" {
 		return firstWorkspace(h.cfg), nil
 	}
 	if _, ok := h.cfg.Workspaces[name]; !ok {
-		return "", fail(codeError, "the workspaces are: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", name)
+		return "", fail(exitError, "workspaces: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", name)
 	}
 	return name, nil
 }
 
-// factsOf are a request's facts as the gate would see them.
-func (h *house) factsOf(ws string, b []byte) (approval.Facts, error) {
+// factsOf returns a request's facts as the gate computes them.
+func (h *instance) factsOf(ws string, b []byte) (approval.Facts, error) {
 	r, err := approval.ParseDraft(b)
 	if err != nil {
-		return approval.Facts{}, fail(codeError, "ipc/FORMAT.md says what a request looks like", "%w", err)
+		return approval.Facts{}, fail(exitError, "ipc/FORMAT.md describes a request", "%w", err)
 	}
 	return gate.FactsOf(settingsOf(h.cfg), ws, r, time.Now()), nil
 }
 
-func (a *app) explainKnown(ctx context.Context, h *house, m *memory, typed string) error {
+func (a *app) explainKnown(ctx context.Context, h *instance, m *memory, typed string) error {
 	if m.keys == nil {
-		return fail(codeError, "permesso policy explain FILE, or an id of a home that has been served", "%s: no such file", typed)
+		return fail(exitError, "give a request file, or an id after permesso serve has run", "%s: no such file", typed)
 	}
 	v := h.viewer(m.keys)
 	k, err := find(ctx, v, typed)
@@ -286,15 +284,15 @@ func (a *app) explainKnown(ctx context.Context, h *house, m *memory, typed strin
 		return err
 	}
 	if r == nil {
-		return fail(codeError, "permesso show "+k.ID, "of %s no request is kept that could be judged", k)
+		return fail(exitError, "permesso show "+k.ID, "no request of %s is stored that could be evaluated", k)
 	}
 	f := gate.FactsOf(settingsOf(h.cfg), k.Workspace, r, time.Now())
-	return a.printExplained(explained{k.Workspace, f.Tool, then, m.Judge(f), f.Autonomy})
+	return a.printExplained(explanation{k.Workspace, f.Tool, then, m.Judge(f), f.Autonomy})
 }
 
-// requestOf rebuilds the request of what waits or has ended, with the ruling of
-// that time; nil where nothing that could be judged is kept.
-func (h *house) requestOf(ctx context.Context, v *gate.Viewer, k approval.Key) (*approval.Request, *approval.Ruling, error) {
+// requestOf rebuilds the request of a pending or ended request and its original
+// ruling; nil if no request is stored.
+func (h *instance) requestOf(ctx context.Context, v *gate.Viewer, k approval.Key) (*approval.Request, *approval.Ruling, error) {
 	rec, err := v.Record(ctx, k)
 	if err != nil {
 		return nil, nil, err
@@ -307,7 +305,7 @@ func (h *house) requestOf(ctx context.Context, v *gate.Viewer, k approval.Key) (
 			r, err := approval.ParseRequest(rec.Request, k.ID)
 			return r, then, err
 		}
-		p = v.Asked(k, rec.Pending) // of what was malformed nothing is kept
+		p = v.Asked(k, rec.Pending) // a malformed request is not stored
 	} else {
 		w, err := v.Pending(k)
 		if err != nil || w == nil {
@@ -326,7 +324,7 @@ func (h *house) requestOf(ctx context.Context, v *gate.Viewer, k approval.Key) (
 	}, then, nil
 }
 
-func (a *app) printExplained(x explained) error {
+func (a *app) printExplained(x explanation) error {
 	var b strings.Builder
 	name := x.Tool
 	if name == "" {

@@ -19,23 +19,23 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// testCase is one line of a policy test: a request, and what is expected of it.
+// testCase is one case of a policy test.
 type testCase struct {
 	Name      string         `json:"name"`
 	Workspace string         `json:"workspace"`
-	Taints    []string       `json:"taints"` // what its client has read before
+	Taints    []string       `json:"taints"` // taints of its client
 	Request   jsontext.Value `json:"request"`
 	Expect    string         `json:"expect"` // allow, ask or deny
-	Rule      string         `json:"rule"`   // "": whichever
+	Rule      string         `json:"rule"`   // "": any rule
 }
 
 func (a *app) policyTestCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "test FILE", Short: "Judge requests and compare with what is expected; exit 1 on a difference", Args: cobra.ExactArgs(1),
-		Long: "Judge requests and compare with what is expected. FILE (- is standard input) holds JSON objects, one after the other:\n" +
+		Use: "test FILE", Short: "Test the policy with requests and expected outcomes", Args: cobra.ExactArgs(1),
+		Long: "Test the policy with requests and expected outcomes. Exit code 1 means a difference.\nFILE (- is standard input) holds a sequence of JSON objects:\n" +
 			`  {"name":"posting asks", "workspace":"personal", "request":{"tool_name":"x_post","request_data":{"text":"hi"}},` + "\n" +
 			`   "taints":["corruption"], "expect":"ask", "rule":"table"}` + "\n" +
-			"workspace, taints and rule may be left out. Grants and what the log remembers play no part: the configuration is tested.",
+			"workspace, taints and rule are optional. Grants and the audit log are ignored: only the configuration is tested.",
 		RunE: func(_ *cobra.Command, pos []string) error { return a.policyTest(pos[0]) },
 	}
 }
@@ -51,7 +51,7 @@ type outcomeOf struct {
 }
 
 func (a *app) policyTest(file string) error {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}
@@ -61,13 +61,13 @@ func (a *app) policyTest(file string) error {
 	}
 	all, err := readCases(b)
 	if err != nil {
-		return fail(codeError, "permesso policy test --help shows the form", "%s: %w", file, err)
+		return fail(exitError, "permesso policy test --help shows the format", "%s: %w", file, err)
 	}
 	failed := 0
 	for _, c := range all {
-		o, err := h.try(c)
+		o, err := h.runCase(c)
 		if err != nil {
-			return fail(codeError, "", "%s: case %q: %w", file, c.Name, err)
+			return fail(exitError, "", "%s: case %q: %w", file, c.Name, err)
 		}
 		if !o.OK {
 			failed++
@@ -75,7 +75,7 @@ func (a *app) policyTest(file string) error {
 		a.printOutcome(o)
 	}
 	if failed > 0 {
-		return fail(codeError, "permesso policy explain REQUEST.json says why", "%d of %d cases differ", failed, len(all))
+		return fail(exitError, "permesso policy explain REQUEST.json shows the reasons", "%d of %d cases differ", failed, len(all))
 	}
 	if !a.json {
 		fmt.Fprintf(a.Out, "%d cases, all as expected\n", len(all))
@@ -91,7 +91,7 @@ func readCases(b []byte) ([]testCase, error) {
 		v, err := d.ReadValue()
 		if err != nil {
 			if len(bytes.TrimSpace(b[d.InputOffset():])) > 0 {
-				return nil, errors.New("not JSON objects, one after the other")
+				return nil, errors.New("not a sequence of JSON objects")
 			}
 			break
 		}
@@ -104,12 +104,12 @@ func readCases(b []byte) ([]testCase, error) {
 		all = append(all, c)
 	}
 	if len(all) == 0 {
-		return nil, errors.New("it holds no case")
+		return nil, errors.New("no test case in the file")
 	}
 	return all, nil
 }
 
-func (h *house) try(c testCase) (outcomeOf, error) {
+func (h *instance) runCase(c testCase) (outcomeOf, error) {
 	var want approval.Outcome
 	if err := want.UnmarshalText([]byte(c.Expect)); err != nil {
 		return outcomeOf{}, fmt.Errorf("expect: %w", err)
@@ -155,14 +155,14 @@ func (a *app) printOutcome(o outcomeOf) {
 func (a *app) policySimulateCmd() *cobra.Command {
 	var n int
 	c := &cobra.Command{
-		Use: "simulate", Short: "Say what today's policy would have made of the last requests", Args: cobra.NoArgs,
-		Long: "Say what today's policy would have made of the last requests: one line for each that it would rule otherwise.\n\n" +
-			"What the log remembers of the time before each request plays no part: the configuration, today's grants and\n" +
-			"today's taints are tried on the requests that records keep.",
+		Use: "simulate", Short: "Evaluate recent requests with the current policy", Args: cobra.NoArgs,
+		Long: "Evaluate recent requests with the current policy. Prints one line for each request that it would rule differently.\n\n" +
+			"It uses the current configuration, grants and taints on the requests in the records, without the state of the log\n" +
+			"at the time of each request.",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return a.simulate(cmd.Context(), n) },
 	}
-	c.Flags().IntVarP(&n, "last", "n", 100, "the last `N` records")
+	c.Flags().IntVarP(&n, "last", "n", 100, "evaluate the last `N` records")
 	return c
 }
 
@@ -183,7 +183,7 @@ func (a *app) simulate(ctx context.Context, n int) error {
 		return err
 	}
 	if m.keys == nil {
-		return fail(codeError, "permesso serve, and let something be asked", "no gate lives in %s: there are no records", h.layout.Home)
+		return fail(exitError, "run permesso serve and submit requests", "no records in %s: no daemon has run there", h.layout.Home)
 	}
 	keys, err := h.lastRecords(n)
 	if err != nil {
@@ -194,7 +194,7 @@ func (a *app) simulate(ctx context.Context, n int) error {
 	for _, k := range keys {
 		r, then, err := h.requestOf(ctx, v, k)
 		if err != nil || r == nil || then == nil || then.Rule == "gate" {
-			continue // malformed, or refused before policy was asked
+			continue // malformed, or refused before the policy was evaluated
 		}
 		judged++
 		f := gate.FactsOf(settingsOf(h.cfg), k.Workspace, r, time.Now())
@@ -210,13 +210,13 @@ func (a *app) simulate(ctx context.Context, n int) error {
 		}
 	}
 	if !a.json {
-		fmt.Fprintf(a.Out, "%d of %d requests would be ruled otherwise\n", differ, judged)
+		fmt.Fprintf(a.Out, "%d of %d requests would be ruled differently\n", differ, judged)
 	}
 	return nil
 }
 
-// lastRecords are the keys of the n newest records, newest first.
-func (h *house) lastRecords(n int) ([]approval.Key, error) {
+// lastRecords returns the keys of the n newest records, newest first.
+func (h *instance) lastRecords(n int) ([]approval.Key, error) {
 	type aged struct {
 		key approval.Key
 		at  time.Time

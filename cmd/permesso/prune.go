@@ -16,21 +16,21 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// When the daemon prunes, and how it spreads that out.
+// The daemon prunes at these intervals.
 const (
-	firstPrune = 10 * time.Minute // after its start, when there is more to do
+	firstPrune = 10 * time.Minute // after the start, which has more urgent work
 	everyPrune = time.Hour
-	betweenTwo = time.Second // batches
+	batchDelay = time.Second // batches
 )
 
 func (a *app) pruneCmd() *cobra.Command {
 	var dry, trust bool
 	c := &cobra.Command{
 		Use: "prune", Short: "Remove records and responses that are older than their retention", Args: cobra.NoArgs,
-		Long: "Remove records and responses that are older than [retention] says: by default responses after 7 days and\n" +
-			"records after 90. The audit log keeps its entries, and permesso history shows them.\n\n" +
-			"A running gate prunes by itself, every hour; then this command only says so. After a pause of more than a\n" +
-			"week in the log nothing is removed for a day, because the clock may be wrong.",
+		Long: "Remove records and responses that are older than [retention]: by default responses after 7 days and records\n" +
+			"after 90. The audit log keeps its entries, and permesso history shows them.\n\n" +
+			"A running daemon prunes every hour; then this command does nothing. If the newest log entries are more than a week\n" +
+			"apart, nothing is removed for a day, because the clock may be wrong.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dry {
 				return a.pruneDry(cmd.Context())
@@ -38,22 +38,22 @@ func (a *app) pruneCmd() *cobra.Command {
 			return a.prune(cmd.Context(), trust)
 		},
 	}
-	c.Flags().BoolVar(&dry, "dry-run", false, "only count what would be removed")
-	c.Flags().BoolVar(&trust, "trust-clock", false, "also right after a long pause in the log: the clock is right")
+	c.Flags().BoolVar(&dry, "dry-run", false, "count what would be removed, remove nothing")
+	c.Flags().BoolVar(&trust, "trust-clock", false, "remove also right after a long gap in the log")
 	return c
 }
 
 // pruneResult is what prune --json prints.
 type pruneResult struct {
 	DryRun     bool                   `json:"dry_run"`
-	Running    bool                   `json:"running"` // a gate: it prunes by itself
-	Held       string                 `json:"held"`    // why nothing is removed yet; "" where nothing stands against it
+	Running    bool                   `json:"running"` // a daemon, which prunes by itself
+	Held       string                 `json:"held"`    // why nothing is removed yet; "" if nothing prevents it
 	Workspaces map[string]gate.Pruned `json:"workspaces,omitempty"`
 	Total      gate.Pruned            `json:"total"`
 }
 
 func (a *app) pruneDry(ctx context.Context) error {
-	h, k, err := a.existing()
+	h, k, err := a.openHome()
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (a *app) pruneDry(ctx context.Context) error {
 		Store: h.store, Workspaces: h.store, Seal: k.seal,
 		Responses: h.cfg.Retention.Responses, Records: h.cfg.Retention.Records,
 	}
-	step, done := a.progress(ctx, "looking")
+	step, done := a.progress(ctx, "counting")
 	res.Workspaces, err = p.Count(now, step)
 	done()
 	if err != nil {
@@ -111,7 +111,7 @@ func sizeOf(n int64) string {
 }
 
 func (a *app) prune(ctx context.Context, trust bool) error {
-	h, _, err := a.existing()
+	h, _, err := a.openHome()
 	if err != nil {
 		return err
 	}
@@ -120,17 +120,17 @@ func (a *app) prune(ctx context.Context, trust bool) error {
 		return err
 	}
 	if running {
-		return a.print(pruneResult{Running: true}, "The gate is running: it prunes by itself, every hour.")
+		return a.print(pruneResult{Running: true}, "The daemon is running. It prunes every hour.")
 	}
 	if err := audit.Steady(h.fs, h.layout.Audit(), time.Now()); err != nil && !trust {
 		var leap *audit.Leap
 		if !errors.As(err, &leap) {
 			return err
 		}
-		return fail(codeRefused, "if the clock is right: permesso prune --trust-clock", "nothing was removed: %w", leap)
+		return fail(exitRefused, "if the clock is right, use permesso prune --trust-clock", "nothing was removed: %w", leap)
 	}
-	s := &server{house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
-	s.log, s.logTo = newLog(a.Err, "warn", h.cfg.LogFormat)
+	s := &server{instance: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
+	s.log, s.logWriter = newLog(a.Err, "warn", h.cfg.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}
@@ -145,8 +145,8 @@ func (a *app) prune(ctx context.Context, trust bool) error {
 		n.Records, n.Responses, n.Markers, n.Refusals, sizeOf(n.Bytes)))
 }
 
-// progress gives a step that says on a terminal how far it is and ends with ctx,
-// and what to call at the end.
+// progress returns a step function that counts on a terminal and ends with ctx,
+// and a function to call at the end.
 func (a *app) progress(ctx context.Context, what string) (step func() error, done func()) {
 	shown, steps := terminal(a.Err), 0
 	step = func() error {
@@ -162,19 +162,19 @@ func (a *app) progress(ctx context.Context, what string) (step func() error, don
 	}
 }
 
-// pruner prunes while the gate serves.
+// pruner prunes while the daemon runs.
 type pruner struct {
 	gate   *gate.Gate
-	steady func(now time.Time) error // whether the clock is to be believed
+	steady func(now time.Time) error // an error if the clock is not trusted
 	note   func(approval.Entry)
 	now    func() time.Time
 	wait   func(context.Context, time.Duration) error
 	log    zerolog.Logger
 
-	held *time.Time // the beginning of the pause for which it was said that nothing is removed
+	heldSince *time.Time // start of the log gap that was reported
 }
 
-// prunes prunes until ctx ends.
+// prunes runs the pruner until ctx ends.
 func (s *server) prunes(ctx context.Context) {
 	p := &pruner{
 		gate: s.gate, note: s.audit.Note, now: time.Now, log: s.log,
@@ -182,7 +182,7 @@ func (s *server) prunes(ctx context.Context) {
 			if !s.store.Held() {
 				return errHomeGone
 			}
-			return pauseFor(ctx, d)
+			return sleep(ctx, d)
 		},
 		steady: func(now time.Time) error { return audit.Steady(s.fs, s.layout.Audit(), now) },
 	}
@@ -195,37 +195,37 @@ func (p *pruner) run(ctx context.Context) {
 	}
 }
 
-// round prunes once, a batch at a time, if the clock can be believed.
+// round prunes once, in batches, if the clock is trusted.
 func (p *pruner) round(ctx context.Context) {
-	rest := func() error { return p.wait(ctx, betweenTwo) }
+	rest := func() error { return p.wait(ctx, batchDelay) }
 	var leap *audit.Leap
 	if err := p.steady(p.now()); errors.As(err, &leap) {
-		p.hold(leap, rest)
+		p.reportHold(leap, rest)
 		return
 	} else if err != nil {
-		p.log.Error().Err(err).Msg("nothing is pruned: the clock cannot be compared with the audit log")
+		p.log.Error().Err(err).Msg("prune skipped: compare clock with the audit log failed")
 		return
 	}
-	p.held = nil
+	p.heldSince = nil
 	n, err := p.gate.Prune(rest)
 	switch {
-	case ctx.Err() != nil: // it goes on at the next start
+	case ctx.Err() != nil: // the next start continues
 	case err != nil:
-		p.log.Error().Err(err).Msg("prune")
+		p.log.Error().Err(err).Msg("prune failed")
 	case !n.Nothing():
 		p.log.Info().Int("records", n.Records).Int("responses", n.Responses).Int64("bytes", n.Bytes).Msg("pruned")
 	}
 }
 
-// hold says, once, that nothing is removed, where there is something to remove.
-// The entry that it leaves is what a log that is otherwise silent goes on with.
-func (p *pruner) hold(leap *audit.Leap, rest func() error) {
-	if p.held != nil && p.held.Equal(leap.From) {
+// reportHold reports once that pruning is on hold, if there is something to prune. Its
+// audit entry ends the gap of an otherwise silent log.
+func (p *pruner) reportHold(leap *audit.Leap, rest func() error) {
+	if p.heldSince != nil && p.heldSince.Equal(leap.From) {
 		return
 	}
 	counts, err := p.gate.Pruner().Count(p.now(), rest)
 	if err != nil {
-		return // at the next round
+		return // retried in the next round
 	}
 	var all gate.Pruned
 	for _, n := range counts {
@@ -234,10 +234,10 @@ func (p *pruner) hold(leap *audit.Leap, rest func() error) {
 	if all.Nothing() {
 		return
 	}
-	p.held = &leap.From
+	p.heldSince = &leap.From
 	p.log.Warn().Err(leap).Int("records", all.Records).Int("responses", all.Responses).
-		Msg("nothing is pruned: is the clock right? If it is, pruning goes on when the log is a day older")
+		Msg("prune on hold: gap in the audit log, the clock may be wrong; pruning continues after a day")
 	p.note(approval.Entry{
-		Time: p.now().UTC(), Event: approval.EventPruned, Reason: leap.Error(), Detail: "nothing yet: the clock is not believed for a day",
+		Time: p.now().UTC(), Event: approval.EventPruned, Reason: leap.Error(), Detail: "on hold: the clock is not trusted for a day",
 	})
 }

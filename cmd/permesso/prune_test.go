@@ -33,10 +33,10 @@ var settledKey = approval.Key{Workspace: "default", ID: "00000000000000aa"}
 
 func newPruneHouse(t *testing.T) *pruneHouse {
 	t.Helper()
-	h := &house{cfg: config.Default(), layout: ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}, fs: ipc.OS()}
+	h := &instance{cfg: config.Default(), layout: ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}, fs: ipc.OS()}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 	p := &pruneHouse{clock: time.Now(), stop: 1000}
-	p.server = &server{house: h, app: &app{}, rounds: map[string]int{}, changes: make(chan approval.Key, 1), log: zerolog.New(&p.log)}
+	p.server = &server{instance: h, app: &app{}, rounds: map[string]int{}, changes: make(chan approval.Key, 1), log: zerolog.New(&p.log)}
 	require.NoError(t, p.server.open())
 	t.Cleanup(func() { require.NoError(t, p.server.close()) })
 	require.NoError(t, plantSettled(h, settledKey, p.clock))
@@ -101,7 +101,7 @@ func TestTheDaemonPrunes(t *testing.T) {
 	require.Contains(t, p.log.String(), `"message":"pruned"`)
 	require.NotContains(t, p.log.String(), "is the clock right")
 	for _, d := range p.waits {
-		require.Equal(t, betweenTwo, d, "a pause before every batch")
+		require.Equal(t, batchDelay, d, "a pause before every batch")
 	}
 }
 

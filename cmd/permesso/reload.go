@@ -19,37 +19,37 @@ import (
 	"github.com/permesso-dev/permesso/watcher"
 )
 
-// settings answers from one configuration, which nobody changes.
+// settings is one immutable configuration with its policy.
 type settings struct {
 	cfg    *config.Config
-	policy gate.Policy // nil: for looking things up only
+	policy gate.Policy // nil: for lookups only
 }
 
-// settingsOf looks things up in a configuration.
+// settingsOf returns settings without a policy.
 func settingsOf(cfg *config.Config) *settings { return &settings{cfg: cfg} }
 
-// judging are settings with policy by the same configuration.
-func (s *server) judging(cfg *config.Config) (*settings, error) {
+// settingsWithPolicy returns settings with the policy of the same configuration.
+func (s *server) settingsWithPolicy(cfg *config.Config) (*settings, error) {
 	view, err := s.memory.View(cfg.PolicyConfig())
 	if err != nil {
 		return nil, err
 	}
-	return &settings{cfg, &judge{s.memory, view}}, nil
+	return &settings{cfg, &configuredPolicy{s.memory, view}}, nil
 }
 
-// judge is policy by one configuration.
-type judge struct {
+// configuredPolicy is the policy of one configuration.
+type configuredPolicy struct {
 	*memory
 	view *policy.View
 }
 
-func (j *judge) Judge(f approval.Facts) approval.Ruling { return j.view.Judge(f) }
+func (j *configuredPolicy) Judge(f approval.Facts) approval.Ruling { return j.view.Judge(f) }
 
-// Reserve reads the grant that a ruling rests on once more: what was revoked a
-// moment ago holds no more, whoever did it.
-func (j *judge) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+// Reserve reads the ruling's grant again, so that a revocation takes effect at
+// once.
+func (j *configuredPolicy) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
 	if r.Grant != "" && !human {
-		j.fresh(r.Grant)
+		j.reloadGrant(r.Grant)
 	}
 	return j.view.Reserve(f, r, human)
 }
@@ -64,19 +64,19 @@ func (s *settings) Tool(name string) (approval.Tool, bool) {
 	return t, ok
 }
 
-// Provers implements the gate's Believer.
+// Provers implements gate.Settings.
 func (s *settings) Provers() approval.Provers { return s.cfg.Provers }
 
-// live is the settings that hold now: the one pointer that a reload swaps.
+// live is the current settings: the one pointer that a reload swaps.
 type live struct{ now atomic.Pointer[settings] }
 
 func (l *live) Workspace(name string) (approval.Workspace, bool) { return l.now.Load().Workspace(name) }
 func (l *live) Tool(name string) (approval.Tool, bool)           { return l.now.Load().Tool(name) }
 
-// Provers implements the gate's Believer.
+// Provers implements gate.Settings.
 func (l *live) Provers() approval.Provers { return l.now.Load().Provers() }
 
-// The gate's Policy: what holds now.
+// Judge, Reserve and Recurrence implement gate.Policy with the current settings.
 func (l *live) Judge(f approval.Facts) approval.Ruling { return l.now.Load().policy.Judge(f) }
 
 func (l *live) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
@@ -87,61 +87,61 @@ func (l *live) Recurrence(ws, capability, tool, target string) int {
 	return l.now.Load().policy.Recurrence(ws, capability, tool, target)
 }
 
-// Moment implements the gate's Moment.
+// Snapshot returns settings and policy of the same configuration.
 func (l *live) Snapshot() (gate.Settings, gate.Policy) {
 	now := l.now.Load()
 	return now, now.policy
 }
 
-// conf is the configuration as it is now; in anything but a daemon, as it was
-// read.
-func (h *house) conf() *config.Config {
+// conf is the current configuration: after reloads in a daemon, as read
+// otherwise.
+func (h *instance) conf() *config.Config {
 	if now := h.live.now.Load(); now != nil {
 		return now.cfg
 	}
 	return h.cfg
 }
 
-// configGroup is the watcher's group of the folders that lead to the
-// configuration: no workspace can be called so.
+// configGroup is the watcher's group of the configuration's folders. No
+// workspace can have this name.
 const configGroup = ".config"
 
-// afresh makes a decider for each decision, with what holds then.
-type afresh func() *gate.Decider
+// freshDecider creates a decider for each decision, with the current configuration.
+type freshDecider func() *gate.Decider
 
-func (f afresh) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (f freshDecider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	return f().Decide(ctx, a)
 }
 
-// Standing says what Decide would refuse.
-func (f afresh) Standing(ctx context.Context, a approval.DecisionInput) error {
+// CanDecide returns the error with which Decide would refuse.
+func (f freshDecider) CanDecide(ctx context.Context, a approval.DecisionInput) error {
 	return f().CanDecide(ctx, a)
 }
 
-// watchConfig watches every folder in which a change can put another file in
-// the configuration's place: its own, and, where it is a symbolic link as in
-// containers, that of each link and of what the links lead to.
+// watchConfig watches every folder in which a change can replace the
+// configuration: its own and, for symbolic links as in containers, that of each
+// link and each target.
 func (s *server) watchConfig() {
 	file := s.conf().File
 	if file == "" {
-		return // it is looked for at every rescan
+		return // every rescan looks for it
 	}
-	dirs := wayTo(file)
-	if slices.Equal(dirs, s.confDirs) {
+	dirs := linkFolders(file)
+	if slices.Equal(dirs, s.configDirs) {
 		return
 	}
-	s.confDirs = dirs
+	s.configDirs = dirs
 	s.watcher.Remove(configGroup)
 	for _, dir := range dirs {
 		if err := s.watcher.Add(watcher.Folder{Path: dir, Group: configGroup, Kind: "config", Trusted: true}); err != nil {
-			s.log.Warn().Err(err).Msg("the configuration is not watched, but looked at every few seconds")
+			s.log.Warn().Err(err).Msg("watch configuration failed, polling every few seconds")
 		}
 	}
 }
 
-// wayTo lists the real folders that hold file and every link on the way to it.
-func wayTo(file string) (dirs []string) {
-	for range 40 { // as many links as a kernel follows
+// linkFolders returns the real folders of file and of every link on its path.
+func linkFolders(file string) (dirs []string) {
+	for range 40 { // the kernel's limit of links
 		dir, err := filepath.EvalSymlinks(filepath.Dir(file))
 		if err != nil {
 			return dirs
@@ -151,7 +151,7 @@ func wayTo(file string) (dirs []string) {
 		}
 		to, err := os.Readlink(filepath.Join(dir, filepath.Base(file)))
 		if err != nil {
-			// The file itself; a link among its folders may be exchanged, too.
+			// The file itself; a link among its folders may be replaced, too.
 			if up := filepath.Dir(filepath.Dir(file)); filepath.Dir(file) != dir && up != "" {
 				if up, err = filepath.EvalSymlinks(up); err == nil && !slices.Contains(dirs, up) {
 					dirs = append(dirs, up)
@@ -160,7 +160,7 @@ func wayTo(file string) (dirs []string) {
 			return dirs
 		}
 		if !filepath.IsAbs(to) {
-			// Not joined to the resolved folder: what is exchanged may be that one.
+			// Join with the unresolved folder: that link may be replaced too.
 			to = filepath.Join(filepath.Dir(file), to)
 		}
 		file = to
@@ -168,35 +168,35 @@ func wayTo(file string) (dirs []string) {
 	return dirs
 }
 
-// settleTime is how long a file must have stayed the same: an editor that writes
-// in place empties it first, and nothing is a valid configuration too.
+// settleTime is how long a file must stay unchanged. An editor that writes in
+// place truncates it first, and an empty file is a valid configuration.
 const settleTime = 100 * time.Millisecond
 
-// reload reads the configuration anew if it changed. All of it is taken over or
-// nothing: a mistake keeps what holds, and is told once.
+// reload reads the configuration again if it changed, and applies all of it or
+// nothing. An error keeps the old configuration and is reported once.
 func (s *server) reload() {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
 	file, err := config.Locate(s.app.configFlag, s.app.Env)
 	if err == nil && file == "" && s.conf().File != "" {
-		err = fmt.Errorf("%s: the file is gone", s.conf().File)
+		err = fmt.Errorf("%s: configuration file was removed", s.conf().File)
 	}
 	var data []byte
-	if err == nil && file != "" { // otherwise there was none, and there is none
-		data, err = readSettled(file, s.confSeen)
+	if err == nil && file != "" { // otherwise there was no file and still is none
+		data, err = readSettled(file, s.seenConfig)
 	}
-	seen := confName(file, data)
+	seen := contentID(file, data)
 	if err != nil {
 		seen = err.Error()
 	}
-	if seen == s.confSeen {
+	if seen == s.seenConfig {
 		return
 	}
-	s.confSeen = seen
+	s.seenConfig = seen
 	s.notifyReloading()
 	defer s.notifyReady()
 	if err == nil {
-		err = s.takeOver(file, data)
+		err = s.applyConfig(file, data)
 	}
 	if err != nil {
 		s.refuseConfig(err)
@@ -205,19 +205,19 @@ func (s *server) reload() {
 	s.health.Clear("config")
 }
 
-// confName tells one content of one file from every other; " " is that of none.
-func confName(file string, data []byte) string {
+// contentID identifies a file with its content; " " means no file.
+func contentID(file string, data []byte) string {
 	if file == "" {
 		return " "
 	}
 	return file + " " + approval.Digest(data)
 }
 
-// readSettled reads a file that nobody is writing just now. Where it is the one
-// that was seen before, there is no need to wait.
+// readSettled reads a file when no process is writing it. It does not wait if
+// the content is the one in seen.
 func readSettled(file, seen string) (data []byte, err error) {
 	for range 50 {
-		if data, err = os.ReadFile(file); err != nil || confName(file, data) == seen {
+		if data, err = os.ReadFile(file); err != nil || contentID(file, data) == seen {
 			return data, err
 		}
 		time.Sleep(settleTime)
@@ -227,13 +227,13 @@ func readSettled(file, seen string) (data []byte, err error) {
 		}
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
-		return nil, fmt.Errorf("%s: the file is empty", file)
+		return nil, fmt.Errorf("%s: configuration file is empty", file)
 	}
 	return data, nil
 }
 
-// takeOver makes the configuration in file the one that holds.
-func (s *server) takeOver(file string, data []byte) error {
+// applyConfig applies the configuration in file.
+func (s *server) applyConfig(file string, data []byte) error {
 	next, err := s.app.reader().Load(file, s.app.Env)
 	if err != nil {
 		return err
@@ -243,15 +243,15 @@ func (s *server) takeOver(file string, data []byte) error {
 	}
 	before := s.conf()
 	if file != "" && next.SHA256 != approval.Digest(data) {
-		s.confSeen = "" // it changed once more: the next look finds it
-		return fmt.Errorf("%s: it changes while it is read", file)
+		s.seenConfig = "" // it changed again: the next check reads it
+		return fmt.Errorf("%s: changed while it was read", file)
 	}
 	if next.SHA256 == before.SHA256 && next.File == before.File {
-		s.log.Info().Str("file", file).Msg("the configuration is as it was")
-		return nil // a mistake was taken back, or somebody only asked
+		s.log.Info().Str("file", file).Msg("configuration unchanged")
+		return nil // an error was reverted, or a reload was requested without a change
 	}
 	if next.GateName != before.GateName {
-		s.log.Warn().Msg("gate: the name that signs receipts cannot change while it runs; restart permesso serve")
+		s.log.Warn().Msg("gate: the signing name cannot change at run time; restart permesso serve")
 		next.GateName = before.GateName
 	}
 	for what, changed := range map[string]bool{
@@ -260,18 +260,18 @@ func (s *server) takeOver(file string, data []byte) error {
 		"listen": !slices.Equal(next.Listen, before.Listen), "listen_hosts": !slices.Equal(next.ListenHosts, before.ListenHosts),
 	} {
 		if changed {
-			s.log.Warn().Msg(what + ": what changed there holds from the next start on")
+			s.log.Warn().Msg(what + ": change takes effect after a restart")
 		}
 	}
-	if err := s.furnish(next); err != nil {
+	if err := s.prepareWorkspaces(next); err != nil {
 		return err
 	}
-	now, err := s.judging(next)
+	now, err := s.settingsWithPolicy(next)
 	if err != nil {
 		return err
 	}
 	s.live.now.Store(now)
-	s.logTo.set(next.LogLevel, next.LogFormat)
+	s.logWriter.set(next.LogLevel, next.LogFormat)
 	s.watchConfig()
 	s.gate.Reconfigured()
 	s.findWorkspaces()
@@ -280,17 +280,17 @@ func (s *server) takeOver(file string, data []byte) error {
 	s.warn(next)
 	for name := range before.Workspaces {
 		if _, ok := next.Workspaces[name]; !ok {
-			s.log.Warn().Str("ws", name).Msg("no longer configured: its requests are refused, its folders stay")
+			s.log.Warn().Str("ws", name).Msg("workspace no longer configured: requests are refused, folders are kept")
 		}
 	}
-	s.log.Info().Str("file", file).Str("sha256", next.SHA256).Int("workspaces", len(next.Workspaces)).Msg("the configuration was read anew")
-	s.reach.reconfigured()
+	s.log.Info().Str("file", file).Str("sha256", next.SHA256).Int("workspaces", len(next.Workspaces)).Msg("configuration reloaded")
+	s.channels.reconfigured()
 	s.changed(approval.Key{})
 	return nil
 }
 
-// furnish makes what a configuration needs before anybody may rely on it.
-func (s *server) furnish(cfg *config.Config) error {
+// prepareWorkspaces creates what a configuration needs before it is applied.
+func (s *server) prepareWorkspaces(cfg *config.Config) error {
 	for _, name := range sortedNames(cfg) {
 		if err := errors.Join(s.layout.Prepare(s.fs, name), s.layout.CheckPrivate(s.fs, name)); err != nil {
 			return err
@@ -299,9 +299,9 @@ func (s *server) furnish(cfg *config.Config) error {
 	return s.startSupervisor(cfg)
 }
 
-// refuseConfig tells what is wrong and where, and that the old one holds.
+// refuseConfig reports every error of a refused configuration.
 func (s *server) refuseConfig(err error) {
-	const refused = "the configuration was changed and is refused, the one before it holds: "
+	const refused = "configuration change refused, the old one stays active: "
 	lines := []string{err.Error()}
 	if all, ok := errors.AsType[*config.Error](err); ok {
 		lines = nil

@@ -48,7 +48,7 @@ const readAnew = "the configuration was read anew"
 func (h *place) status() *state {
 	h.t.Helper()
 	code, out, stderr := h.run("", "status", "--json")
-	require.Equal(h.t, codeDone, code, stderr)
+	require.Equal(h.t, exitOK, code, stderr)
 	st := &state{}
 	require.NoError(h.t, json.Unmarshal([]byte(out), st))
 	return st
@@ -113,7 +113,7 @@ func TestReloadRefusesMistakes(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(b, &r))
 		require.Equal(t, healthDegraded, r.Status, tt.why)
-		require.Contains(t, r.Problems[0].What, tt.says, tt.why)
+		require.Contains(t, r.Issues[0].What, tt.says, tt.why)
 		require.Equal(t, approval.Digest([]byte(good)), r.ConfigSHA256, tt.why)
 	}
 	require.Contains(t, d.said(), "did you mean")
@@ -144,7 +144,7 @@ func TestReloadThroughLinks(t *testing.T) {
 	put("1", fmt.Sprintf(allowing, "one"))
 	h.config = filepath.Join(dir, "permesso.toml")
 	require.NoError(t, os.Symlink("..data/permesso.toml", h.config))
-	require.Equal(t, []string{dir, filepath.Join(dir, "..1")}, wayTo(h.config))
+	require.Equal(t, []string{dir, filepath.Join(dir, "..1")}, linkFolders(h.config))
 	d := h.serve()
 	d.awaitLog(`"serving"`)
 	for i, version := range []string{"two", "three"} {
@@ -184,7 +184,7 @@ func TestReloadChangesATool(t *testing.T) {
 	h.edit(fmt.Sprintf(asking, "other"))
 	d.awaitTimes(readAnew, 1)
 	code, _, stderr := h.run("", "approve", id)
-	require.Equal(t, codeDone, code, stderr)
+	require.Equal(t, exitOK, code, stderr)
 	r := h.response(id)
 	require.Equal(t, approval.StatusFailed, r.Status)
 	require.Equal(t, "the tool changed, ask again", *r.Error)
@@ -201,20 +201,20 @@ func TestReloadAppliesToDeciders(t *testing.T) {
 	h.awaitPending("default", id)
 	d.stop()
 	a := &app{Main: Main{Env: os.Getenv}, ctx: t.Context(), configFlag: h.config, homeFlag: h.layout.Home}
-	house, keys, err := a.existing()
+	instance, keys, err := a.openHome()
 	require.NoError(t, err)
-	decider := house.decider(keys, nil)
+	decider := instance.decider(keys, nil)
 	next, err := config.Parse("next", []byte(strings.Replace(with, `["ann"]`, `[]`, 1)))
 	require.NoError(t, err)
 	ann := approval.DecisionInput{
 		Key: approval.Key{Workspace: "default", ID: id}, Verdict: approval.Approved, Via: "telegram",
 		By: approval.Person{Channel: "telegram", ID: "7", Name: "ann"},
 	}
-	before := house.live.now.Load()
-	house.live.now.Store(settingsOf(next))
+	before := instance.live.now.Load()
+	instance.live.now.Store(settingsOf(next))
 	_, err = decider.Decide(t.Context(), ann)
 	require.ErrorIs(t, err, approval.ErrNotAuthorized)
-	house.live.now.Store(before)
+	instance.live.now.Store(before)
 	_, err = decider.Decide(t.Context(), ann)
 	require.NoError(t, err)
 }

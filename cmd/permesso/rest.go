@@ -21,16 +21,16 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-// door is the HTTP door, open.
-type door struct {
+// apiListener is the HTTP API with its listeners.
+type apiListener struct {
 	server    *httpapi.Server
 	listeners []net.Listener
 	locks     []io.Closer
 }
 
-// openDoor listens where the configuration says; nil where it says nowhere.
-func (s *server) openDoor() (d *door, err error) {
-	d = &door{server: s.rest}
+// openAPI listens on the configured addresses.
+func (s *server) openAPI() (d *apiListener, err error) {
+	d = &apiListener{server: s.api}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -39,33 +39,33 @@ func (s *server) openDoor() (d *door, err error) {
 	for _, at := range s.cfg.Listen {
 		l, err := d.listen(s.fs, at)
 		if errors.Is(err, syscall.EADDRINUSE) && !s.cfg.ListenStated {
-			s.log.Warn().Msg("the HTTP door stays shut: " + at.Address + " is somebody else's; name another with listen, or turn it off")
+			s.log.Warn().Msg("HTTP API disabled: address already in use: " + at.Address + "; set listen to another address, or to \"\" to turn it off")
 			continue
 		}
 		if err != nil {
 			return d, err
 		}
 		d.listeners = append(d.listeners, l)
-		s.rest.Hosts = append(s.rest.Hosts, names(l.Addr(), s.cfg.ListenHosts)...)
-		s.log.Info().Str("path", l.Addr().String()).Msg("agents with a key ask here")
+		s.api.Hosts = append(s.api.Hosts, names(l.Addr(), s.cfg.ListenHosts)...)
+		s.log.Info().Str("path", l.Addr().String()).Msg("HTTP API listening")
 	}
 	return d, nil
 }
 
-func (d *door) listen(fsys ipc.FS, at config.Listen) (net.Listener, error) {
+func (d *apiListener) listen(fsys ipc.FS, at config.Listen) (net.Listener, error) {
 	if at.Network != "unix" {
 		l, err := (&net.ListenConfig{}).Listen(context.Background(), at.Network, at.Address)
 		if err != nil && !errors.Is(err, syscall.EADDRINUSE) {
 			return nil, fmt.Errorf("listen on %s: %w", at.Address, err)
 		}
 		if err != nil {
-			return nil, &exit{codeError, fmt.Errorf("listen on %s: %w", at.Address, err), "name another address with listen, or turn it off: listen = \"\""}
+			return nil, &exit{exitError, fmt.Errorf("listen on %s: %w", at.Address, err), "set listen to another address, or to \"\" to turn it off"}
 		}
 		return l, nil
 	}
 	lock, err := fsys.TryLock(at.Address + ".lock")
 	if errors.Is(err, ipc.ErrLocked) {
-		return nil, fail(codeLocked, "give one of them another socket in its configuration", "another permesso listens on %s", at.Address)
+		return nil, fail(exitLocked, "configure another socket for one of them", "another daemon listens on %s", at.Address)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", at.Address, err)
@@ -74,7 +74,7 @@ func (d *door) listen(fsys ipc.FS, at config.Listen) (net.Listener, error) {
 	return httpapi.ListenUnix(at.Address)
 }
 
-// names are what a request for a listener may call it by.
+// names are the host names by which a request may address a listener.
 func names(at net.Addr, more []string) (list []string) {
 	addr, ok := at.(*net.TCPAddr)
 	if !ok {
@@ -96,41 +96,40 @@ func names(at net.Addr, more []string) (list []string) {
 	return list
 }
 
-// run answers until ctx ends.
-func (d *door) run(ctx context.Context) error { return d.server.Run(ctx, d.listeners...) }
+// run serves until ctx ends.
+func (d *apiListener) run(ctx context.Context) error { return d.server.Run(ctx, d.listeners...) }
 
-func (d *door) close() {
+func (d *apiListener) close() {
 	for _, l := range d.listeners {
-		_ = l.Close() // Run has done it, unless it never ran
+		_ = l.Close() // already closed if Run has run
 	}
 	for _, l := range d.locks {
 		_ = l.Close()
 	}
 }
 
-// newRest is what stands behind the HTTP door.
-func (s *server) newRest() (*httpapi.Server, error) {
+// newAPI wires the HTTP API.
+func (s *server) newAPI() (*httpapi.Server, error) {
 	verifier, err := receipt.LoadVerifier(s.fs, s.layout.Keys())
 	if err != nil {
 		return nil, err
 	}
 	return &httpapi.Server{
-		Gate: s.gate, Decider: afresh(s.keyDecider), Viewer: s.viewer(s.keys), Keys: keyring{s.store, s.keys.seal, &knownKeys{}},
-		History: past{s}, Feed: s.feed, Grants: consents{s.memory}, Receipts: papers{s, verifier},
-		Inbox: mailIntake{s}, Settings: places{s}, Ready: s.ready, Metrics: s.census.metrics, Version: version, Log: s.log,
+		Gate: s.gate, Decider: freshDecider(s.keyDecider), Viewer: s.viewer(s.keys), Keys: keyring{s.store, s.keys.seal, &knownKeys{}},
+		History: apiHistory{s}, Feed: s.feed, Grants: apiGrants{s.memory}, Receipts: apiReceipts{s, verifier},
+		Inbox: mailIntake{s}, Settings: apiWorkspaces{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: version, Log: s.log,
 	}, nil
 }
 
-// ready says whether requests are taken.
+// ready returns an error while no new requests are accepted.
 func (s *server) ready(ctx context.Context) error {
-	if p, weak := s.gate.Degraded(); weak {
+	if p, degraded := s.gate.Degraded(); degraded {
 		return errors.New(p.What)
 	}
 	return s.gate.Alive(ctx)
 }
 
-// keyDecider is Decide for those who have an approver's key: the same, but that it
-// knows nobody else.
+// keyDecider is a decider for API keys of approvers. It accepts only them.
 func (s *server) keyDecider() *gate.Decider {
 	d := s.decider(s.keys, s)
 	d.May = func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
@@ -150,11 +149,11 @@ func (s *server) keyDecider() *gate.Decider {
 	return d
 }
 
-// places says where people are asked.
-type places struct{ *server }
+// apiWorkspaces implements httpapi.Settings.
+type apiWorkspaces struct{ *server }
 
-// Place implements httpapi.Settings.
-func (p places) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
+// WorkspaceInfo implements httpapi.Settings.
+func (p apiWorkspaces) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
 	cfg := p.conf()
 	ws, ok := cfg.Workspaces[name]
 	if !ok {
@@ -179,11 +178,11 @@ func (p places) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
 	return at, true
 }
 
-// past finds what has ended in the audit log.
-type past struct{ *server }
+// apiHistory implements httpapi.History by the audit log.
+type apiHistory struct{ *server }
 
 // Ended implements httpapi.History.
-func (p past) Ended(_ context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.HistoryItem, more bool, err error) {
+func (p apiHistory) Ended(_ context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.HistoryItem, more bool, err error) {
 	v := p.viewer(p.keys)
 	found, more, err := audit.Requests(p.fs, p.layout.Audit(), audit.Wanted{
 		Until: before, Limit: limit,
@@ -191,7 +190,7 @@ func (p past) Ended(_ context.Context, ws string, before time.Time, limit int, m
 			if r.Key.Workspace != ws {
 				return false
 			}
-			catchUp(v, r)
+			addOutcome(v, r)
 			return r.Status != audit.StatusPending && r.Status != audit.StatusRunning && match(r.ClientID, r.Status)
 		},
 	})
@@ -201,11 +200,11 @@ func (p past) Ended(_ context.Context, ws string, before time.Time, limit int, m
 	return list, more, err
 }
 
-// consents is what is remembered, for those who look through the door.
-type consents struct{ *memory }
+// apiGrants implements the API's view of the grants.
+type apiGrants struct{ *memory }
 
-// List implements httpapi.Consents.
-func (c consents) List(ws string) (list []httpapi.GrantUse) {
+// List implements httpapi.Grants.
+func (c apiGrants) List(ws string) (list []httpapi.GrantUse) {
 	for _, r := range c.Grants() {
 		if r.Workspace == ws {
 			list = append(list, httpapi.GrantUse{Grant: r.Grant, Uses: r.Uses, LastUsed: r.LastUsed})
@@ -214,8 +213,8 @@ func (c consents) List(ws string) (list []httpapi.GrantUse) {
 	return list
 }
 
-// Revoke implements httpapi.Consents.
-func (c consents) Revoke(_ context.Context, id, by string) (done bool, err error) {
+// Revoke implements httpapi.Grants.
+func (c apiGrants) Revoke(_ context.Context, id, by string) (done bool, err error) {
 	g, err := c.grant(id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -227,14 +226,14 @@ func (c consents) Revoke(_ context.Context, id, by string) (done bool, err error
 	return true, c.saveGrant(g, approval.Replace)
 }
 
-// papers checks receipts.
-type papers struct {
+// apiReceipts implements httpapi.Receipts.
+type apiReceipts struct {
 	*server
 	verifier *receipt.Verifier
 }
 
 // Facts implements httpapi.Receipts.
-func (p papers) Facts(text string) (httpapi.ReceiptFacts, error) {
+func (p apiReceipts) Facts(text string) (httpapi.ReceiptFacts, error) {
 	f, err := p.verifier.Parse(text)
 	if err != nil {
 		return httpapi.ReceiptFacts{}, err
@@ -246,14 +245,14 @@ func (p papers) Facts(text string) (httpapi.ReceiptFacts, error) {
 }
 
 // Verify implements httpapi.Receipts.
-func (p papers) Verify(w httpapi.ReceiptQuery) error {
+func (p apiReceipts) Verify(w httpapi.ReceiptQuery) error {
 	return checkReceipt(p.verifier, w.Receipt, w.Tool, w.ArgsSHA256, w.AllowExpired)
 }
 
 // Redeem implements httpapi.Receipts.
-func (p papers) Redeem(ctx context.Context, f httpapi.ReceiptFacts, by string) error {
+func (p apiReceipts) Redeem(ctx context.Context, f httpapi.ReceiptFacts, by string) error {
 	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
-	err := p.useUp(ctx, p.keys, k, by)
+	err := p.markRedeemed(ctx, p.keys, k, by)
 	if err == nil {
 		p.audit.Note(approval.Entry{Event: approval.EventRedeemed, Workspace: k.Workspace, RequestID: k.ID, Tool: f.Tool, By: by, Via: "rest"})
 	}

@@ -9,8 +9,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
-// mailIntake hands the mails that somebody brings through the HTTP door to the
-// e-mail channel, if there is one.
+// mailIntake passes emails from the HTTP API to the email channel, if it runs.
 type mailIntake struct{ *server }
 
 // Take implements httpapi.Inbox.
@@ -19,7 +18,7 @@ func (m mailIntake) Take(ctx context.Context, mail httpapi.InboxMail) (httpapi.I
 	if cfg.Email == nil {
 		return httpapi.InboxResult{}, httpapi.ErrNoInbox
 	}
-	ch, ok := m.reach.up(emailChannel).(*email.Channel)
+	ch, ok := m.channels.current(emailChannel).(*email.Channel)
 	if !ok {
 		return httpapi.InboxResult{}, httpapi.ErrInboxStarting
 	}
@@ -27,19 +26,19 @@ func (m mailIntake) Take(ctx context.Context, mail httpapi.InboxMail) (httpapi.I
 	var t email.Taken
 	var err error
 	if mail.Raw != nil {
-		// The same mail brought twice is one.
+		// The name identifies an email that is submitted twice.
 		t, err = ch.TakeRaw(ctx, email.Incoming{Name: "rest " + approval.Digest(mail.Raw), Raw: mail.Raw, Size: int64(len(mail.Raw))}, who)
 	} else {
 		t, err = ch.TakeForwarded(ctx, mail.Subject, mail.Body, who)
 	}
 	if err != nil {
-		return httpapi.InboxResult{}, fmt.Errorf("take mail: %w", err)
+		return httpapi.InboxResult{}, fmt.Errorf("process email: %w", err)
 	}
-	return m.told(t)
+	return m.result(t)
 }
 
-// told says what became of a mail in the words of the door.
-func (m mailIntake) told(t email.Taken) (httpapi.InboxResult, error) {
+// result maps the outcome of an email to the API's result.
+func (m mailIntake) result(t email.Taken) (httpapi.InboxResult, error) {
 	r := httpapi.InboxResult{Key: t.Key, Status: "pending"}
 	found := t.Key != approval.Key{}
 	switch t.Status {
@@ -47,7 +46,7 @@ func (m mailIntake) told(t email.Taken) (httpapi.InboxResult, error) {
 		return r, nil
 	case email.Decided, email.Duplicate:
 		if found {
-			r.Status = m.decidedAs(t.Key)
+			r.Status = m.decisionStatus(t.Key)
 			return r, nil
 		}
 	case email.Unclear:
@@ -66,8 +65,8 @@ func (m mailIntake) told(t email.Taken) (httpapi.InboxResult, error) {
 	return r, fmt.Errorf("%w: %s", httpapi.ErrInbox, t.Why)
 }
 
-// decidedAs is what a request was decided to be, in the words of the field.
-func (m mailIntake) decidedAs(k approval.Key) string {
+// decisionStatus is the decision on a request in the API's field status.
+func (m mailIntake) decisionStatus(k approval.Key) string {
 	v := m.viewer(m.keys)
 	b, err := m.store.Read(approval.DocDecision, k)
 	if err != nil {

@@ -14,23 +14,23 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// agentBin is where an agent in bubblewrap finds the program.
+// agentBin is the program's folder in the sandbox.
 const agentBin = "/permesso/bin"
 
-// sandbox is how a toy agent is run: in bubblewrap, or, where there is none,
-// as a plain process that nothing holds back.
+// sandbox runs a demo agent in bubblewrap or, without bubblewrap, as an
+// unrestricted process.
 type sandbox struct {
-	bwrap string // "" for none
-	why   string // why there is none
-	bin   string // the permesso program on the host
-	dir   string // to be removed afterwards
-	see   mountList
+	bwrap  string // "" if unusable
+	why    string // why it is unusable
+	bin    string // the permesso program on the host
+	dir    string // for temporary files
+	mounts mountList
 }
 
-// findSandbox looks whether bubblewrap is there and works: some kernels and
-// containers forbid what it lives on.
-func findSandbox(ctx context.Context, bin, dir string, see mountList) sandbox {
-	s := sandbox{bin: bin, dir: dir, see: see}
+// findSandbox checks whether bubblewrap is installed and works: some kernels and
+// containers forbid its namespaces.
+func findSandbox(ctx context.Context, bin, dir string, mounts mountList) sandbox {
+	s := sandbox{bin: bin, dir: dir, mounts: mounts}
 	path, err := exec.LookPath("bwrap")
 	if err != nil {
 		s.why = "bubblewrap is not installed (apt-get install bubblewrap)"
@@ -39,15 +39,15 @@ func findSandbox(ctx context.Context, bin, dir string, see mountList) sandbox {
 	args := append(bwrapSystem(), "true")
 	if out, err := exec.CommandContext(ctx, path, args...).CombinedOutput(); err != nil {
 		why, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		s.why = "bubblewrap makes no sandbox here: " + why
+		s.why = "bubblewrap fails on this host: " + why
 		return s
 	}
 	s.bwrap = path
 	return s
 }
 
-// bwrapSystem is a system to run programs in: the host's programs to read, an
-// empty /tmp, namespaces of its own, no network, no variable of ours. Anything of the host that is not named here does not exist inside.
+// bwrapSystem returns the arguments of a minimal system: the host's programs
+// read-only, an empty /tmp, new namespaces, no network, an empty environment.
 func bwrapSystem() []string {
 	args := []string{"--ro-bind", "/usr", "/usr"}
 	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64"} {
@@ -63,42 +63,42 @@ func bwrapSystem() []string {
 		"--new-session", "--die-with-parent")
 }
 
-// run runs a shell script as the agent, to its end or that of ctx.
+// run runs a shell script as the agent, until it ends or ctx does.
 func (s sandbox) run(ctx context.Context, out io.Writer, script string) error {
-	cmd := s.caged(ctx, script)
+	cmd := s.bwrapCommand(ctx, script)
 	if s.bwrap == "" {
 		path, err := s.unsandboxedPath()
 		if err != nil {
 			return err
 		}
-		cmd = s.loose(ctx, path, script)
+		cmd = s.plainCommand(ctx, path, script)
 	}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, 5*time.Second
-	// The whole group must end: the script's children, and a bubblewrap that has
-	// forked and not yet come to --die-with-parent.
+	// Kill the whole group: the script's children, and a bubblewrap that has
+	// forked but not yet applied --die-with-parent.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	return onOneThread(cmd.Run)
 }
 
-func (s sandbox) caged(ctx context.Context, script string) *exec.Cmd {
-	args := append(bwrapSystem(), s.see.bwrap()...)
+func (s sandbox) bwrapCommand(ctx context.Context, script string) *exec.Cmd {
+	args := append(bwrapSystem(), s.mounts.bwrap()...)
 	args = append(args, "--ro-bind", s.bin, agentBin+"/permesso", "/bin/sh", "-c", script)
 	return exec.CommandContext(ctx, s.bwrap, args...)
 }
 
-func (s sandbox) loose(ctx context.Context, path, script string) *exec.Cmd {
+func (s sandbox) plainCommand(ctx context.Context, path, script string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script)
 	names := map[string]string{client.DefaultRequests: "PERMESSO_REQUESTS", client.DefaultResponses: "PERMESSO_RESPONSES"}
 	cmd.Env = []string{"PATH=" + path}
-	for _, m := range s.see {
+	for _, m := range s.mounts {
 		cmd.Env = append(cmd.Env, names[m.Target]+"="+m.Source)
 	}
 	return cmd
 }
 
-// onOneThread keeps the thread that starts a child until the child is over: a
-// child that is to die with its parent dies with that very thread.
+// onOneThread keeps the thread that starts a child until the child ends: the
+// parent-death signal is tied to that thread.
 func onOneThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -109,8 +109,7 @@ func onOneThread(f func() error) error {
 	return <-done
 }
 
-// unsandboxedPath is a PATH on which the program is called permesso, whatever
-// its file is called.
+// unsandboxedPath returns a PATH on which the program has the name permesso.
 func (s sandbox) unsandboxedPath() (string, error) {
 	dir := filepath.Join(s.dir, "bin")
 	if err := os.Mkdir(dir, 0o700); err != nil {

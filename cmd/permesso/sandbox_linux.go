@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// endWithParent has the child end when we are killed and cannot see to it. Its
-// thread must outlive it: onOneThread.
+// endWithParent makes the child end when we are killed. Its thread must outlive
+// it: see onOneThread.
 func endWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 }

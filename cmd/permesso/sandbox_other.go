@@ -4,5 +4,5 @@ package main
 
 import "os/exec"
 
-// endWithParent is for Linux: elsewhere a killed parent leaves its child behind.
+// endWithParent works on Linux only: elsewhere the child outlives a killed parent.
 func endWithParent(*exec.Cmd) {}

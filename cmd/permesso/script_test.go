@@ -170,15 +170,15 @@ func expiredCmd(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func settledCmd(ts *testscript.TestScript, _ bool, args []string) {
-	age, err := span(args[1])
+	age, err := parseDuration(args[1])
 	ts.Check(err)
-	h := &house{layout: ipc.Layout{Home: ts.Getenv("PH")}, fs: ipc.OS()}
+	h := &instance{layout: ipc.Layout{Home: ts.Getenv("PH")}, fs: ipc.OS()}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 	ts.Check(plantSettled(h, approval.Key{Workspace: "default", ID: args[0]}, time.Now().Add(-age)))
 }
 
 // plantSettled leaves a record, a response and a marker as of that time.
-func plantSettled(h *house, k approval.Key, ended time.Time) error {
+func plantSettled(h *instance, k approval.Key, ended time.Time) error {
 	keys, err := h.loadKeys()
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ func TestScriptDeciderKnowsItsScriptOnly(t *testing.T) {
 	require.NoError(t, err)
 	cfg := config.Default()
 	serving := func(sc *config.Script) *gate.Decider {
-		return (&server{house: &house{cfg: cfg}, keys: &keys{}, gate: &gate.Gate{}, script: sc}).scriptDecider()
+		return (&server{instance: &instance{cfg: cfg}, keys: &keys{}, gate: &gate.Gate{}, script: sc}).scriptDecider()
 	}
 	for _, row := range []struct {
 		why    string
@@ -32,13 +32,13 @@ func TestScriptDeciderKnowsItsScriptOnly(t *testing.T) {
 		by     approval.Person
 		ok     bool
 	}{
-		{"the script itself", sc, "default", stand(sc), true},
-		{"in a workspace that there is none of", sc, "other", stand(sc), false},
-		{"another script", sc, "default", stand(other), false},
+		{"the script itself", sc, "default", scriptedApprover(sc), true},
+		{"in a workspace that there is none of", sc, "other", scriptedApprover(sc), false},
+		{"another script", sc, "default", scriptedApprover(other), false},
 		{"its name alone", sc, "default", approval.Person{Channel: "script", Name: "script:answers.toml"}, false},
 		{"the operator", sc, "default", operator(), false},
 		{"nobody", sc, "default", approval.Person{}, false},
-		{"a gate without a script", nil, "default", stand(sc), false},
+		{"a gate without a script", nil, "default", scriptedApprover(sc), false},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			name, ok := serving(row.script).May(row.ws, nil, row.by)
@@ -46,7 +46,7 @@ func TestScriptDeciderKnowsItsScriptOnly(t *testing.T) {
 			require.Equal(t, row.ok, name == "script:answers.toml")
 		})
 	}
-	_, ok := (&house{cfg: cfg}).decider(&keys{}, nil).May("default", nil, stand(sc))
+	_, ok := (&instance{cfg: cfg}).decider(&keys{}, nil).May("default", nil, scriptedApprover(sc))
 	require.False(t, ok, "to every other decider a script is nobody")
 }
 

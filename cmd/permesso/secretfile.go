@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// longestSecret is how many bytes a password or token may have, in its file.
+// longestSecret is the maximum length in bytes of a password or token in a file.
 const longestSecret = 1024
 
-// secretLine is the one line of a file that nobody but its owner may read.
+// secretLine reads the one line of a file that only its owner may read.
 func secretLine(file string) (string, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -23,9 +23,9 @@ func secretLine(file string) (string, error) {
 	case err != nil:
 		return "", err
 	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("%s: not a file", file)
+		return "", fmt.Errorf("%s: not a regular file", file)
 	case info.Mode().Perm()&0o077 != 0:
-		return "", fmt.Errorf("%s: others than its owner may read it; chmod 600 %s", file, file)
+		return "", fmt.Errorf("%s: readable by other users; chmod 600 %s", file, file)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, longestSecret+1))
 	if err != nil {
@@ -38,7 +38,7 @@ func secretLine(file string) (string, error) {
 	return line, nil
 }
 
-// secretWord is secretLine for what has no blanks in it, such as a token.
+// secretWord is secretLine for a secret without spaces, such as a token.
 func secretWord(file string) (string, error) {
 	line, err := secretLine(file)
 	if err != nil {
@@ -46,7 +46,7 @@ func secretWord(file string) (string, error) {
 	}
 	word := strings.TrimRight(line, " \t")
 	if word == "" || strings.ContainsAny(word, " \t") {
-		return "", fmt.Errorf("%s: must hold one line and nothing else", file)
+		return "", fmt.Errorf("%s: must hold one line without spaces", file)
 	}
 	return word, nil
 }

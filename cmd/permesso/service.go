@@ -23,17 +23,17 @@ var (
 	systemUser string
 )
 
-// The places of the system service. Its unit names the state folder once more.
+// Paths of the system service. Its unit repeats the state folder.
 const (
 	systemConfig = "/etc/permesso/permesso.toml"
 	systemHome   = "/var/lib/permesso"
 	unitName     = "permesso.service"
 )
 
-// unitMark is in the first line of every unit that we wrote.
+// unitMark is in the first line of every unit that install writes.
 const unitMark = "Written by: permesso service install"
 
-// service is what the flags of install, uninstall and show say.
+// service holds the flags of install, uninstall and show.
 type service struct {
 	app          *app
 	system, user bool
@@ -44,25 +44,25 @@ type service struct {
 
 func (a *app) serviceCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "service", Short: "Run the gate as a systemd service",
-		Long: "Run the gate as a systemd service: of the whole system, under a user of its own (--system, what root gets),\n" +
-			"or of one user (--user, what everybody else gets).\n\n" +
-			"Handlers run inside the service's sandbox; the unit says which line to loosen for one that needs more.",
+		Use: "service", Short: "Manage the systemd service",
+		Long: "Manage the systemd service: for the whole system under its own user (--system, the default for root), or for\n" +
+			"one user (--user, the default for others).\n\n" +
+			"Handlers run inside the service's sandbox. For a handler that needs more, the unit says which line to relax.",
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso service install, permesso service uninstall, or permesso service show", "service: say what to do with it")
+			return fail(exitUsage, "permesso service --help", "service needs a subcommand: install, uninstall or show")
 		},
 	}
 	s := &service{app: a}
-	install := s.command("install", "Write the unit, and what it needs", s.install)
-	uninstall := s.command("uninstall", "Stop the service and remove its unit; state and configuration stay", s.uninstall)
+	install := s.command("install", "Install the unit and its files", s.install)
+	uninstall := s.command("uninstall", "Stop the service and remove its unit", s.uninstall)
 	for _, sub := range []*cobra.Command{install, uninstall} {
-		sub.Flags().StringVar(&s.root, "root", "", "work in the tree below this `folder`, and leave the running system alone")
-		sub.Flags().BoolVar(&s.dryRun, "dry-run", false, "only say what would be done")
+		sub.Flags().StringVar(&s.root, "root", "", "install below this root `folder`, without systemctl calls")
+		sub.Flags().BoolVar(&s.dryRun, "dry-run", false, "print the steps, change nothing")
 		_ = sub.MarkFlagDirname("root")
 	}
 	show := s.command("show", "Print the unit", s.show)
 	for _, sub := range []*cobra.Command{install, show} {
-		sub.Flags().StringVar(&s.program, "program", "", "the permesso `file` that the unit starts (default this one)")
+		sub.Flags().StringVar(&s.program, "program", "", "permesso `file` that the unit starts (default: this program)")
 		_ = sub.MarkFlagFilename("program")
 	}
 	c.AddCommand(install, uninstall, show)
@@ -77,13 +77,13 @@ func (s *service) command(name, short string, run func() error) *cobra.Command {
 			return run()
 		},
 	}
-	c.Flags().BoolVar(&s.system, "system", false, "the service of the whole system, with a user of its own")
-	c.Flags().BoolVar(&s.user, "user", false, "the service of this user")
+	c.Flags().BoolVar(&s.system, "system", false, "use the system service, under its own user")
+	c.Flags().BoolVar(&s.user, "user", false, "use the service of this user")
 	c.MarkFlagsMutuallyExclusive("system", "user")
 	return c
 }
 
-// unit is the unit's text for these flags.
+// unit returns the unit's text.
 func (s *service) unit() (string, error) {
 	program, err := s.programPath()
 	if err != nil {
@@ -97,12 +97,12 @@ func (s *service) unit() (string, error) {
 
 func (s *service) unitOfSystem(program string) (string, error) {
 	if s.app.homeFlag != "" && s.app.homeFlag != systemHome {
-		return "", fail(codeUsage, "mount or link the place you want there", "--home: the system service keeps its state in %s", systemHome)
+		return "", fail(exitUsage, "mount or link another location there", "--home %s: the system service keeps its state in %s", s.app.homeFlag, systemHome)
 	}
 	for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
 		if strings.HasPrefix(program, hidden) {
-			return "", fail(codeError, "copy it: install -m 755 "+shellWord(program)+" /usr/local/bin/permesso; and run that one",
-				"%s: the service would not see it, %s is hidden from it", program, strings.TrimSuffix(hidden, "/"))
+			return "", fail(exitError, "install -m 755 "+shellWord(program)+" /usr/local/bin/permesso, then run that file",
+				"%s is not visible to the service, which cannot access %s", program, strings.TrimSuffix(hidden, "/"))
 		}
 	}
 	file := systemConfig
@@ -115,8 +115,8 @@ func (s *service) unitOfSystem(program string) (string, error) {
 	return fill(systemUnit, "@PROGRAM@", program, "@CONFIG@", file)
 }
 
-// unitOfUser names every place: the variables of a login shell, which this
-// command sees, are often unknown to services.
+// unitOfUser writes all paths into the unit: services often lack the variables
+// of a login shell.
 func (s *service) unitOfUser(program string) (string, error) {
 	file, err := config.Locate(s.app.configFlag, s.app.Env)
 	if err != nil {
@@ -149,14 +149,14 @@ func (s *service) programPath() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// systemd reads this one word by other rules than the others.
+	// systemd has other quoting rules for this word.
 	if plain := shellWord(program); plain != program || strings.Contains(program, "%") {
-		return "", fail(codeError, "copy it to /usr/local/bin/permesso, and run that one", "%s: not a path that systemd takes as it is", plain)
+		return "", fail(exitError, "copy it to /usr/local/bin/permesso, then run that file", "%s: systemd cannot start a program with this path", plain)
 	}
 	return program, nil
 }
 
-// fill puts paths into a unit, given as pairs.
+// fill replaces placeholders in a unit by paths, given as pairs.
 func fill(unit string, pairs ...string) (string, error) {
 	for i := 1; i < len(pairs); i += 2 {
 		word, err := unitWord(pairs[i])
@@ -168,10 +168,10 @@ func fill(unit string, pairs ...string) (string, error) {
 	return strings.NewReplacer(pairs...).Replace(unit), nil
 }
 
-// unitWord quotes for a command line in a unit, systemd.service(5).
+// unitWord quotes a word for a command line in a unit, systemd.service(5).
 func unitWord(s string) (string, error) {
 	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }) {
-		return "", fail(codeError, "rename it", "%q: not a path for a unit", s)
+		return "", fail(exitError, "rename the file or folder", "%q: path with characters that a unit cannot have", s)
 	}
 	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, `%`, `%%`, `$`, `$$`).Replace(s)
 	if quoted == s && shellWord(s) == s {
@@ -188,7 +188,7 @@ func (s *service) show() error {
 	return s.app.print(map[string]string{"path": s.unitFile(), "unit": unit}, strings.TrimSuffix(unit, "\n"))
 }
 
-// unitFile is where the unit lies, seen from inside --root.
+// unitFile is the unit's path, relative to --root.
 func (s *service) unitFile() string {
 	if s.system {
 		return "/etc/systemd/system/" + unitName
@@ -200,7 +200,7 @@ func (s *service) unitFile() string {
 	return filepath.Join(base, "systemd/user", unitName)
 }
 
-// ours says whether the file is there, and refuses one that we did not write.
+// ours reports whether the unit exists, and refuses one that install did not write.
 func (s *service) ours(path string) (bool, error) {
 	b, err := os.ReadFile(filepath.Join(s.root, path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -211,8 +211,8 @@ func (s *service) ours(path string) (bool, error) {
 	}
 	first, _, _ := strings.Cut(string(b), "\n")
 	if !strings.Contains(first, unitMark) {
-		return false, fail(codeError, "move it away first; changes of your own belong into a drop-in: systemctl edit permesso",
-			"%s: somebody else wrote this unit", path)
+		return false, fail(exitError, "move it away; for local changes use a drop-in: systemctl edit permesso",
+			"%s: not written by permesso service install", path)
 	}
 	return true, nil
 }

@@ -12,16 +12,17 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-// packagedUnit is where a package of the distribution puts the unit.
+// packagedUnit is the unit's path in a distribution package.
 const packagedUnit = "/usr/lib/systemd/system/" + unitName
 
-// step is one thing to do, with its line for people.
+// step is one action with its description.
 type step struct {
 	Line string `json:"do"`
 	run  func() error
 }
 
-// install writes the unit. It starts nothing: the configuration comes first.
+// install writes the unit. It does not start it, because the user first edits
+// the configuration.
 func (s *service) install() error {
 	unit, err := s.unit()
 	if err != nil {
@@ -33,8 +34,8 @@ func (s *service) install() error {
 	var steps []step
 	if s.system {
 		if _, err := os.Stat(filepath.Join(s.root, packagedUnit)); err == nil {
-			return fail(codeError, "systemctl enable --now permesso; changes belong into a drop-in: systemctl edit permesso",
-				"%s: a package has installed the service already", packagedUnit)
+			return fail(exitError, "systemctl enable --now permesso; for local changes use a drop-in: systemctl edit permesso",
+				"%s: already installed by a package", packagedUnit)
 		}
 		const users = "/etc/sysusers.d/permesso.conf"
 		steps = append(steps, s.write(users, systemUser))
@@ -48,21 +49,21 @@ func (s *service) install() error {
 	steps = append(steps, s.call(s.systemctl("daemon-reload")...))
 	next := strings.Join(s.systemctl("enable", "--now", "permesso"), " ")
 	if s.system {
-		next = "look at " + systemConfig + ", then: " + next
+		next = "edit " + systemConfig + ", then: " + next
 	} else {
-		next += "; to let it run without a login: loginctl enable-linger"
+		next += "; to run it without a login: loginctl enable-linger"
 	}
 	return s.do(steps, "next: "+next)
 }
 
-// uninstall takes away what install wrote, but never state or configuration.
+// uninstall removes what install wrote, but never state or configuration.
 func (s *service) uninstall() error {
 	there, err := s.ours(s.unitFile())
 	if err != nil {
 		return err
 	}
 	if !there {
-		return s.do(nil, "nothing to remove: there is no "+s.unitFile())
+		return s.do(nil, "nothing to remove: no "+s.unitFile())
 	}
 	steps := []step{
 		s.call(s.systemctl("disable", "--now", unitName)...),
@@ -91,8 +92,8 @@ func (s *service) write(path, text string) step {
 	}}
 }
 
-// replaceFile swaps the whole file: nobody reads half a unit, and no link that
-// lies there is followed.
+// replaceFile replaces the file by a rename: no process reads half a unit, and a
+// symbolic link there is not followed.
 func replaceFile(file, text string) error {
 	f, err := os.CreateTemp(filepath.Dir(file), ".permesso-*")
 	if err != nil {
@@ -127,7 +128,7 @@ func (s *service) systemctl(args ...string) []string {
 	return append([]string{"systemctl", "--user"}, args...)
 }
 
-// call is a command of systemd's, or no step where no systemd runs to hear it.
+// call is a step that runs a systemd command, or no step without systemd.
 func (s *service) call(argv ...string) step {
 	if s.root != "" {
 		return step{}
@@ -144,7 +145,7 @@ func (s *service) call(argv ...string) step {
 	}}
 }
 
-// do takes the steps one by one; what was done is said even if the next fails.
+// do runs the steps, and prints the completed ones even if the next one fails.
 func (s *service) do(steps []step, end string) error {
 	done := []step{}
 	var lines []string
@@ -154,15 +155,15 @@ func (s *service) do(steps []step, end string) error {
 		}
 		if !s.dryRun {
 			if err := st.run(); err != nil {
-				return errors.Join(s.said(done, lines, ""), s.advise(err))
+				return errors.Join(s.printSteps(done, lines, ""), s.advise(err))
 			}
 		}
 		done, lines = append(done, st), append(lines, st.Line)
 	}
-	return s.said(done, lines, end)
+	return s.printSteps(done, lines, end)
 }
 
-func (s *service) said(done []step, lines []string, end string) error {
+func (s *service) printSteps(done []step, lines []string, end string) error {
 	if s.dryRun {
 		for i := range lines {
 			lines[i] = "would " + lines[i]
@@ -179,11 +180,11 @@ func (s *service) said(done []step, lines []string, end string) error {
 
 func (s *service) advise(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		hint := "the system service needs root: sudo permesso service …; or --user"
+		hint := "the system service needs root: use sudo, or --user"
 		if !s.system {
-			hint = "look at who owns that folder"
+			hint = "check the owner of that folder"
 		}
-		return &exit{codeError, err, hint}
+		return &exit{exitError, err, hint}
 	}
 	return err
 }

@@ -105,7 +105,7 @@ func TestUnitWords(t *testing.T) {
 	require.Error(t, err, "a line of its own")
 	for _, program := range []string{"/opt/my gate/permesso", "/opt/%h/permesso", "/home/ann/permesso", "/tmp/permesso"} {
 		code, out, errs := typed("service", "show", "--system", "--program", program)
-		require.Equal(t, codeError, code, program)
+		require.Equal(t, exitError, code, program)
 		require.Empty(t, out)
 		require.Contains(t, errs, "hint: copy it")
 	}

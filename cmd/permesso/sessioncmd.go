@@ -16,22 +16,23 @@ import (
 
 func (a *app) sessionCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "session", Short: "See and clear what sticks to agents that have read things", Args: cobra.NoArgs,
+		Use: "session", Short: "List and clear taints", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso session list, or permesso session clear WORKSPACE", "session: say what to do with it")
+			return fail(exitUsage, "permesso session --help", "session needs a subcommand: list or clear")
 		},
 	}
 	list := &cobra.Command{
-		Use: "list", Short: "List the taints of each workspace and session", Args: cobra.NoArgs,
+		Use: "list", Short: "List taints by workspace and session", Args: cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(*cobra.Command, []string) error { return a.sessionList() },
 	}
 	var reason string
 	clear := &cobra.Command{
-		Use: "clear WORKSPACE [SESSION]", Short: "Clear taints: you say that what was read does no harm any more", Args: cobra.RangeArgs(1, 2),
-		Long: "Clear taints: you say that what was read does no harm any more, because the agent has been started anew, say.\n\n" +
-			"Without SESSION those of the whole workspace are cleared, its sessions' too. It is audited. With the daemon\n" +
-			"stopped it takes effect when the daemon starts. contains_secrets = true in the configuration stays in force.",
+		Use: "clear WORKSPACE [SESSION]", Short: "Clear the taints of a workspace or session", Args: cobra.RangeArgs(1, 2),
+		Long: "Clear the taints of a workspace or session, because what the agent read can no longer do harm, for example after a\n" +
+			"restart of the agent.\n\n" +
+			"Without SESSION it clears the whole workspace, including its sessions. It is audited. If the daemon is stopped it\n" +
+			"takes effect at the next start. contains_secrets = true in the configuration stays in force.",
 		ValidArgsFunction: a.completeWorkspaces,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			session := ""
@@ -41,21 +42,21 @@ func (a *app) sessionCmd() *cobra.Command {
 			return a.sessionClear(pos[0], session, reason)
 		},
 	}
-	clear.Flags().StringVar(&reason, "reason", "", "why, in your `words`")
+	clear.Flags().StringVar(&reason, "reason", "", "reason, as `text`")
 	c.AddCommand(list, clear)
 	return c
 }
 
-// sessionLine is one line of session list --json.
+// sessionLine is an item of session list --json.
 type sessionLine struct {
 	Workspace string   `json:"workspace"`
-	SessionID string   `json:"session_id"` // "": the whole workspace, whatever session it names
+	SessionID string   `json:"session_id"` // "": the whole workspace, any session
 	Autonomy  string   `json:"autonomy"`
 	Taints    []string `json:"taints"`
 }
 
 func (a *app) sessionList() error {
-	h, m, err := a.existingMemory()
+	h, m, err := a.openMemory()
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (a *app) sessionList() error {
 }
 
 func (a *app) sessionClear(ws, session, reason string) error {
-	h, m, err := a.existingMemory()
+	h, m, err := a.openMemory()
 	if err != nil {
 		return err
 	}
@@ -93,9 +94,9 @@ func (a *app) sessionClear(ws, session, reason string) error {
 	w := h.cfg.Workspaces[ws]
 	switch {
 	case !w.LocalDecisions:
-		return fail(codeRefused, "an approver of this workspace has to do it", "workspace '%s' has local_decisions = false", ws)
+		return fail(exitRefused, "an approver of this workspace must do it", "workspace '%s' has local_decisions = false", ws)
 	case session != "" && !w.BindsSessions:
-		return fail(codeRefused, "permesso session clear "+ws, "workspace '%s' lets its agent choose session ids, so taints stick to all of it", ws)
+		return fail(exitRefused, "permesso session clear "+ws, "workspace '%s' has binds_sessions = false, so taints apply to all its sessions", ws)
 	}
 	had := m.Taints(ws)[session]
 	by := operator()
@@ -113,10 +114,10 @@ func (a *app) sessionClear(ws, session, reason string) error {
 	}
 	text := fmt.Sprintf("cleared: %s had %s", ws, strings.Join(had, ", "))
 	if len(had) == 0 {
-		text = "cleared: nothing was there"
+		text = "cleared: there were no taints"
 	}
 	if running, err := h.served(); err == nil && !running {
-		text += "; it takes effect when the gate starts"
+		text += "; this takes effect when the daemon starts"
 	}
 	return a.print(map[string]any{"workspace": ws, "session_id": session, "cleared": had}, text)
 }

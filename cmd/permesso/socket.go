@@ -18,23 +18,23 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// socket is the door for the people of this machine who cannot read the home.
+// socket serves local users who cannot read the home.
 type socket struct {
 	server   *local.Server
 	listener *net.UnixListener
 	lock     io.Closer
 }
 
-// listen opens the socket that the configuration names; nil where it names none.
+// listen opens the configured socket; nil without one.
 func (s *server) listen() (*socket, error) {
 	path := s.cfg.Socket
 	if path == "" {
 		return nil, nil
 	}
-	// Beside HOME/lock, because two homes may name the same socket.
+	// A lock besides HOME/lock, because two homes may configure the same socket.
 	lock, err := s.fs.TryLock(path + ".lock")
 	if errors.Is(err, ipc.ErrLocked) {
-		return nil, fail(codeLocked, "give one of them another socket in its configuration", "another permesso listens on %s", path)
+		return nil, fail(exitLocked, "configure another socket for one of them", "another daemon listens on %s", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
@@ -44,26 +44,25 @@ func (s *server) listen() (*socket, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	if local.Hidden() {
-		s.log.Warn().Msg("other people's processes are hidden here: an agent in a sandbox, under an approver's uid, is taken for the approver")
+		s.log.Warn().Msg("processes of other users are hidden (hidepid): a sandboxed agent under an approver's UID is treated as that approver")
 	}
-	s.log.Info().Str("path", path).Msg("people of this machine decide here")
+	s.log.Info().Str("path", path).Msg("approver socket listening")
 	return &socket{server: s.localServer(), listener: l, lock: lock}, nil
 }
 
 func (k *socket) run(ctx context.Context) error { return k.server.Run(ctx, k.listener) }
 
-// close leaves nothing behind but the lock file, which no one may remove: a lock
-// on a removed file excludes nobody.
+// close keeps the lock file: a lock on a removed file excludes no process.
 func (k *socket) close() {
 	if k != nil {
-		_ = k.listener.Close() // Run has done it, unless it never ran
+		_ = k.listener.Close() // already closed if Run has run
 		_ = k.lock.Close()
 	}
 }
 
 func (s *server) localServer() *local.Server {
 	d := s.localDecider()
-	var errs seldom // many a one is of somebody who connects and goes
+	var errs rateLimited // clients that disconnect cause many errors
 	return &local.Server{
 		Decider: d, Viewer: s.viewer(s.keys),
 		May: func(ws string, p *approval.Pending, by approval.Person) bool {
@@ -83,14 +82,14 @@ func (s *server) localServer() *local.Server {
 		Language: s.languageOf,
 		Log: func(err error) {
 			if errs.allow("") {
-				s.log.Error().Err(err).Str("via", local.Via).Msg("socket")
+				s.log.Error().Err(err).Str("via", local.Via).Msg("approver socket failed")
 			}
 		},
 	}
 }
 
-// localDecider is Decide for those who come through the socket: the same, but
-// that it knows no operator. Who could not read keys/ is an approver or nobody.
+// localDecider is a decider for users of the socket. It knows no operator: a user
+// who cannot read the home decides only as an approver.
 func (s *server) localDecider() *gate.Decider {
 	d := s.decider(s.keys, s)
 	may, refused := d.May, d.Refused
@@ -100,9 +99,9 @@ func (s *server) localDecider() *gate.Decider {
 		}
 		return may(ws, p, by)
 	}
-	var seldom seldom
+	var limiter rateLimited
 	d.Refused = func(k approval.Key, by approval.Person, via string) {
-		if seldom.allow(by.ID) {
+		if limiter.allow(by.ID) {
 			refused(k, by, via)
 		}
 	}
@@ -116,7 +115,7 @@ func (s *server) languageOf(p approval.Person) string {
 	return s.conf().Language
 }
 
-// statusFor says nothing of workspaces that are not the asker's.
+// statusFor returns the status limited to the user's workspaces.
 func (s *server) statusFor(workspaces []string) ([]byte, error) {
 	st, err := s.state()
 	if err != nil {
@@ -125,18 +124,17 @@ func (s *server) statusFor(workspaces []string) ([]byte, error) {
 	return json.Marshal(st.only(workspaces), json.Deterministic(true))
 }
 
-// seldom keeps one uid that is refused, or errors, from filling the disk: ten
-// at once, then one a minute.
-type seldom struct {
+// rateLimited limits the entries of one UID, so that refusals and errors cannot
+// fill the disk: ten at once, then one a minute.
+type rateLimited struct {
 	mu  sync.Mutex
 	uid map[string]*rate.Limiter
 }
 
-// maxUIDs bounds what is remembered; a machine with more strangers than that
-// has their entries counted together.
+// maxUIDs limits the map. Further UIDs share one limiter.
 const maxUIDs = 1000
 
-func (s *seldom) allow(uid string) bool {
+func (s *rateLimited) allow(uid string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.uid == nil {

@@ -20,7 +20,7 @@ import (
 
 // A uid that is refused again and again fills no disk, and silences no other.
 func TestRefusalsAreNotedSeldom(t *testing.T) {
-	var s seldom
+	var s rateLimited
 	noted := map[string]int{}
 	for i := range 100_000 {
 		for _, uid := range []string{"1", strconv.Itoa(i)} {
@@ -90,10 +90,10 @@ func TestSocketSameAsFiles(t *testing.T) {
 		code      int
 		args      []string
 	}{
-		{"decided", "already decided: approved by ann", codeRefused, []string{"deny", id}},
-		{"unknown", "no such request", codeRefused, []string{"approve", "ffffffff"}},
-		{"too few digits", "at least 4 digits", codeUsage, []string{"approve", "fff"}},
-		{"a session that there is none of", "names no session", codeRefused, []string{"approve", v.asks("annes"), "--session"}},
+		{"decided", "already decided: approved by ann", exitRefused, []string{"deny", id}},
+		{"unknown", "no such request", exitRefused, []string{"approve", "ffffffff"}},
+		{"too few digits", "at least 4 digits", exitUsage, []string{"approve", "fff"}},
+		{"a session that there is none of", "names no session", exitRefused, []string{"approve", v.asks("annes"), "--session"}},
 	} {
 		code, _, errs := v.says(v.ann, row.args...)
 		require.Equal(t, row.code, code, errs)
@@ -129,7 +129,7 @@ func TestSocketPeople(t *testing.T) {
 	for _, id := range []string{bobs, operators} {
 		for _, args := range [][]string{{"show", id}, {"approve", id}, {"deny", id}} {
 			code, out, errs := v.says(v.ann, args...)
-			require.Equal(t, codeRefused, code)
+			require.Equal(t, exitRefused, code)
 			require.Empty(t, out)
 			require.Equal(t, fmt.Sprintf("permesso: %s: no such request\nhint: permesso pending lists what waits\n", id), errs,
 				"the same as where there is none")
@@ -141,7 +141,7 @@ func TestSocketPeople(t *testing.T) {
 		for who, uid := range map[string]int{"a stranger": uidStranger, "an agent": uidAgent, "the gate's own user": uidGate} {
 			for _, args := range [][]string{{"pending"}, {"show", annes}, {"approve", annes}, {"deny", annes, "no"}, {"status"}} {
 				code, out, errs := v.says(uid, args...)
-				require.Equal(t, codeRefused, code, "%s %v: %s", who, args, errs)
+				require.Equal(t, exitRefused, code, "%s %v: %s", who, args, errs)
 				require.Empty(t, out)
 				require.Equal(t, "permesso: nothing here for you\n", errs, "%s %v", who, args)
 			}
@@ -177,7 +177,7 @@ func TestSocketRefusedByConfiguration(t *testing.T) {
 			v.configure(fmt.Sprintf("socket = %q\n", v.socket) + row.people)
 			v.serving()
 			code, out, errs := v.says(me, "pending")
-			require.Equal(t, codeRefused, code)
+			require.Equal(t, exitRefused, code)
 			require.Empty(t, out)
 			require.Equal(t, "permesso: nothing here for you\n", errs)
 		})
@@ -210,7 +210,7 @@ func TestSocketFirstAnswerWins(t *testing.T) {
 					won[verb]++
 					return
 				}
-				if code != codeRefused || !strings.Contains(errs, "already decided") && !strings.Contains(errs, "too late") {
+				if code != exitRefused || !strings.Contains(errs, "already decided") && !strings.Contains(errs, "too late") {
 					t.Errorf("exit code %d: %s", code, errs)
 				}
 			})
@@ -287,7 +287,7 @@ func TestSocketGreedyClient(t *testing.T) {
 		require.Contains(t, shown, bobs[:8])
 		if uid == v.ann {
 			code, _, errs = v.says(v.ann, "pending")
-			require.Equal(t, codeError, code)
+			require.Equal(t, exitError, code)
 			require.Contains(t, errs, "too many connections")
 		}
 		require.NoError(t, in.Close())
@@ -306,7 +306,7 @@ func TestSocketRestart(t *testing.T) {
 	require.NoError(t, err, "a killed gate leaves its socket")
 	require.NotZero(t, info.Mode()&os.ModeSocket)
 	code, _, errs := v.says(v.ann, "pending")
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Regexp(t, `^permesso: no gate answers on .*\nhint: start it`, errs)
 
 	second := v.serving()
@@ -321,7 +321,7 @@ func TestSocketRestart(t *testing.T) {
 	other.place = &place{t: t, dir: v.dir, config: v.config, layout: ipc.Layout{Home: filepath.Join(v.dir, "var", "other")}}
 	third := other.start()
 	require.Error(t, third.ended())
-	require.Equal(t, codeLocked, third.cmd.ProcessState.ExitCode())
+	require.Equal(t, exitLocked, third.cmd.ProcessState.ExitCode())
 	require.Contains(t, third.said(), "another permesso listens on")
 	code, _, errs = v.says(v.ann, "status")
 	require.Zero(t, code, errs)
@@ -374,7 +374,7 @@ func TestSocketIsForThoseWithoutFiles(t *testing.T) {
 	require.Contains(t, out, "via cli")
 
 	code, _, errs := v.says(v.ann, "pending", "--home", filepath.Join(v.dir, "typo"))
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "no gate lives in", "a home that was named is not another one")
 	if v.root {
 		code, _, errs = v.says(v.ann, "pending", "--home", v.layout.Home)

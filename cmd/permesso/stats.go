@@ -17,34 +17,34 @@ import (
 func (a *app) statsCmd() *cobra.Command {
 	var f historyFlags
 	c := &cobra.Command{
-		Use: "stats", Short: "Count what was asked, how it ended, and who decided how fast", Args: cobra.NoArgs,
-		Long: "Count what was asked, how it ended, and who decided how fast, from the audit log.\n\n" +
-			"Somebody who approves nearly everything within seconds does not read it: the shares and times show that.\n" +
+		Use: "stats", Short: "Show statistics of requests and decisions", Args: cobra.NoArgs,
+		Long: "Show statistics of requests and decisions, from the audit log: outcomes, approvers and times to decide.\n\n" +
+			"An approver who approves nearly everything within seconds does not read the requests: shares and times show that.\n" +
 			"For --since " + timeHelp + ".",
 		RunE: func(*cobra.Command, []string) error { return a.stats(f) },
 	}
-	c.Flags().StringVar(&f.since, "since", "", "only what was asked at that `time` or later")
-	c.Flags().StringVar(&f.until, "until", "", "only what was asked before that `time`")
-	c.Flags().StringVar(&f.workspace, "workspace", "", "only of this `workspace`")
+	c.Flags().StringVar(&f.since, "since", "", "only requests made at this `time` or later")
+	c.Flags().StringVar(&f.until, "until", "", "only requests made before this `time`")
+	c.Flags().StringVar(&f.workspace, "workspace", "", "only requests of this `workspace`")
 	a.completeHistory(c)
 	return c
 }
 
-// stats is what stats --json prints. Shares are 0 to 1, times in seconds; what
-// nobody did has neither.
+// stats is what stats --json prints. Shares are 0 to 1, times in seconds; both
+// are null without decisions.
 type stats struct {
 	Requests  int                     `json:"requests"`
-	Asked     int                     `json:"asked"` // of a person
+	Asked     int                     `json:"asked"` // asked a person
 	Statuses  map[approval.Status]int `json:"statuses"`
 	Median    *float64                `json:"median_sec_to_decide"`
 	Approvers []tally                 `json:"approvers"`
 	Tools     []tally                 `json:"tools"`
 }
 
-// tally is one approver's, or one tool's, decisions by people.
+// tally counts the decisions of one approver or on one tool.
 type tally struct {
 	Name     string   `json:"name"`
-	Requests int      `json:"requests"` // of a tool: with those that nobody decided
+	Requests int      `json:"requests"` // of a tool: including undecided ones
 	Decided  int      `json:"decided"`  // by a person
 	Approved int      `json:"approved"` // of those
 	Share    *float64 `json:"approved_share"`
@@ -54,33 +54,33 @@ type tally struct {
 	took []time.Duration
 }
 
-// hasty is less time than it takes to read a card.
+// hasty is less than the time to read a card.
 const hasty = 5 * time.Second
 
 func (a *app) stats(f historyFlags) error {
 	f.all, f.limit = true, 1
-	w, err := f.wanted(time.Now())
+	w, err := f.query(time.Now())
 	if err != nil {
 		return err
 	}
-	h, k, err := a.existing()
+	h, k, err := a.openHome()
 	if err != nil {
 		return err
 	}
 	found, _, err := h.requests(k, w)
-	st := count(found)
+	st := newStats(found)
 	if a.json {
 		err = errors.Join(err, a.print(st, ""))
 	} else {
 		a.printStats(st)
 	}
 	if err != nil {
-		return damaged(err)
+		return withAuditHint(err)
 	}
 	return nil
 }
 
-func count(found []*audit.Request) *stats {
+func newStats(found []*audit.Request) *stats {
 	st := &stats{Requests: len(found), Statuses: map[approval.Status]int{}}
 	people, tools := map[string]*tally{}, map[string]*tally{}
 	var took []time.Duration
@@ -133,18 +133,17 @@ func (t *tally) add(r *audit.Request) {
 	}
 }
 
-// approvedBy says that the person's decision was to let it happen, whatever
-// became of it.
+// approvedBy reports whether the person approved, whatever the outcome was.
 func approvedBy(r *audit.Request) bool {
 	switch r.Status {
 	case approval.StatusApproved, approval.StatusFailed, approval.StatusInterrupted, audit.StatusRunning,
-		approval.StatusExpired: // approved in time, and the gate was down
+		approval.StatusExpired: // approved in time, but the daemon was down
 		return true
 	}
 	return false
 }
 
-// toDecide is how long a person took, as the log saw it.
+// toDecide is the time from the request to the decision, by the log.
 func toDecide(r *audit.Request) (time.Duration, bool) {
 	d := r.DecidedAt.Sub(r.AskedAt)
 	return d, !r.AskedAt.IsZero() && !r.DecidedAt.IsZero() && d >= 0
@@ -160,7 +159,7 @@ func median(took []time.Duration) *float64 {
 	return &sec
 }
 
-// tallies orders by how much there is, then by name.
+// tallies are sorted by number of requests, then by name.
 func tallies(m map[string]*tally) []tally {
 	list := make([]tally, 0, len(m))
 	for _, t := range m {
@@ -195,21 +194,21 @@ func (a *app) printStats(st *stats) {
 		fmt.Fprintln(a.Out)
 		t := a.table(part.head, "REQUESTS", "DECIDED", "APPROVED", "MEDIAN", "WITHIN 5s")
 		for _, l := range part.list {
-			t.row(cut(chat.Escape(l.Name)), fmt.Sprint(l.Requests), fmt.Sprint(l.Decided), percent(l.Share), seconds(l.Median), fmt.Sprint(l.Hasty))
+			t.row(truncate(chat.Escape(l.Name)), fmt.Sprint(l.Requests), fmt.Sprint(l.Decided), percent(l.Share), seconds(l.Median), fmt.Sprint(l.Hasty))
 		}
 		t.print()
 	}
 	for _, l := range st.Approvers {
-		if l.stamps() {
-			fmt.Fprintf(a.Out, "\n%s approves %s, half of it within %s: nobody reads that fast. Rules for what is always right, and no\n"+
-				"more questions about it, keep the questions that matter worth reading.\n", chat.Escape(l.Name), percent(l.Share), seconds(l.Median))
+		if l.rubberStamps() {
+			fmt.Fprintf(a.Out, "\n%s approves %s, half of it within %s: too fast to read the requests. Allow by a rule what is always\n"+
+				"approved, so that approvers read the rest.\n", chat.Escape(l.Name), percent(l.Share), seconds(l.Median))
 		}
 	}
 }
 
-// stamps says that somebody approves without reading: enough decisions to tell,
-// hardly ever a no, and mostly at once.
-func (t *tally) stamps() bool {
+// rubberStamps reports rubber-stamping: enough decisions to judge, hardly a denial,
+// and most within seconds.
+func (t *tally) rubberStamps() bool {
 	return t.Decided >= 20 && *t.Share >= 0.98 && t.Median != nil && *t.Median < hasty.Seconds()
 }
 
@@ -224,5 +223,5 @@ func seconds(s *float64) string {
 	if s == nil {
 		return "–"
 	}
-	return brief(time.Duration(*s * float64(time.Second)))
+	return shortDuration(time.Duration(*s * float64(time.Second)))
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// table prints rows in columns. On a terminal the heads are faint and statuses
-// have a colour; what is printed elsewhere has neither.
+// table prints rows in columns. On a terminal the headers are faint and statuses
+// are colored.
 type table struct {
 	app   *app
 	color bool
@@ -54,7 +54,7 @@ const (
 	reset  = "\x1b[0m"
 )
 
-// colors are those of the statuses that deserve one.
+// colors are the colors of statuses.
 var colors = map[string]string{
 	string(approval.StatusApproved):     green,
 	string(approval.StatusAutoApproved): green,

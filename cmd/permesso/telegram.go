@@ -15,8 +15,8 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// telegramToken is where the token may stand that no file holds.
-const telegramToken = "PERMESSO_TELEGRAM_TOKEN" //nolint:gosec // the name of a variable
+// telegramToken is the environment variable of the token without a token_file.
+const telegramToken = "PERMESSO_TELEGRAM_TOKEN" //nolint:gosec // a variable's name
 
 func telegramKind() kind {
 	return kind{telegram.Via, func(cfg *config.Config) any {
@@ -27,32 +27,32 @@ func telegramKind() kind {
 	}, openTelegram}
 }
 
-// openTelegram furnishes the channel. The token is read each time: whoever put
-// a right one in the place of a wrong one need not restart the gate.
+// openTelegram creates the channel. It reads the token at every start of the
+// channel, so that a corrected token works without a restart of the daemon.
 func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 	cfg := s.conf().Telegram
 	if cfg == nil {
-		return nil, errors.New("[channels.telegram] is gone")
+		return nil, errors.New("[channels.telegram] is no longer configured")
 	}
 	token, err := botToken(cfg, s.app.Env)
 	if err != nil {
 		return nil, err
 	}
-	r := s.room(telegram.Via)
-	updates, err := r.notebook.State("updates")
+	r := s.channelEnv(telegram.Via)
+	updates, err := r.sentStore.State("updates")
 	if err != nil {
 		return nil, err
 	}
-	notes, err := r.notebook.State("notes")
+	notes, err := r.sentStore.State("notes")
 	if err != nil {
 		return nil, err
 	}
-	d := telegramDesk{r}
+	d := telegramEnv{r}
 	c := &telegram.Channel{
-		Token: token, ServerURL: cfg.ServerURL, Updates: updates, Notes: notes, Notebook: r.notebook,
+		Token: token, ServerURL: cfg.ServerURL, Updates: updates, Notes: notes, Notebook: r.sentStore,
 		Viewer: d, Interceptor: r.interceptor(), Guard: d, Pauser: d, History: d,
-		Workspaces: d.asked, Feed: func() bool { return cfg.Feed }, Style: r.style, Foot: r.foot, Changes: changes, Problem: r.problem,
-		Log: func(err error) { s.log.Error().Str("via", telegram.Via).Err(err).Msg("telegram") },
+		Workspaces: d.telegramWorkspaces, Feed: func() bool { return cfg.Feed }, Style: r.style, Foot: r.foot, Changes: changes, Problem: r.reportIssue,
+		Log: func(err error) { s.log.Error().Str("via", telegram.Via).Err(err).Msg("telegram channel failed") },
 	}
 	if w := cfg.Webhook; w != nil {
 		secret, err := secretWord(w.SecretFile)
@@ -64,8 +64,8 @@ func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 	return c, nil
 }
 
-// botToken is the token, from its file or from the environment. No error of it
-// shows what stands there.
+// botToken reads the token from its file or the environment. Its errors never
+// contain the token.
 func botToken(cfg *config.Telegram, env func(string) string) (string, error) {
 	token, from := env(telegramToken), telegramToken
 	if cfg.TokenFile != "" {
@@ -77,18 +77,18 @@ func botToken(cfg *config.Telegram, env func(string) string) (string, error) {
 	}
 	switch {
 	case token == "":
-		return "", fmt.Errorf("no token: permesso telegram setup asks for one; it belongs into a token_file, or into %s", telegramToken)
+		return "", fmt.Errorf("no bot token: run permesso telegram setup, or set token_file or %s", telegramToken)
 	case !telegram.ValidToken(token):
-		return "", fmt.Errorf("%s does not hold a token: one looks like 123456789:AA… and comes from @BotFather", from)
+		return "", fmt.Errorf("%s has no valid bot token: @BotFather issues it, it looks like 123456789:AA…", from)
 	}
 	return token, nil
 }
 
-// telegramDesk is the room as the channel needs it.
-type telegramDesk struct{ *room }
+// telegramEnv is the environment of the Telegram channel.
+type telegramEnv struct{ *channelEnv }
 
-// asked are the workspaces whose people are asked there, and where.
-func (d telegramDesk) asked() []telegram.Workspace {
+// telegramWorkspaces returns the workspaces that use Telegram, with their chats.
+func (d telegramEnv) telegramWorkspaces() []telegram.Workspace {
 	cfg := d.s.conf()
 	var all []telegram.Workspace
 	for _, name := range d.workspaces() {
@@ -98,7 +98,7 @@ func (d telegramDesk) asked() []telegram.Workspace {
 	return all
 }
 
-// telegramPlaces is where a workspace is asked: in its chat, or else in the private chats of its people.
+// telegramPlaces returns the chats of a workspace: the configured chat, or the private chats of its approvers.
 func telegramPlaces(cfg *config.Config, ws string) []telegram.Place {
 	people := peopleOf(cfg, ws)
 	if at, ok := cfg.TelegramChats[ws]; ok {
@@ -119,15 +119,15 @@ func telegramPlaces(cfg *config.Config, ws string) []telegram.Place {
 	return places
 }
 
-// Story implements telegram.Viewer. The record is looked for last: it is there
-// before the others go.
-func (d telegramDesk) Story(ctx context.Context, k approval.Key) (st telegram.Story, err error) {
+// Story implements telegram.Viewer. It reads the record last: a record is
+// written before the other documents are removed.
+func (d telegramEnv) Story(ctx context.Context, k approval.Key) (st telegram.Story, err error) {
 	w, err := d.viewer.Pending(k)
 	if err != nil {
 		return st, err
 	}
 	if w != nil && !d.asks(w.Pending) {
-		return st, nil // as if there were none, also where a hint brings us here
+		return st, nil // not for this channel, even if a hint names it
 	}
 	if w != nil {
 		st.Pending, st.SHA256 = w.Pending, w.SHA256
@@ -144,8 +144,8 @@ func (d telegramDesk) Story(ctx context.Context, k approval.Key) (st telegram.St
 	}, nil
 }
 
-// decision is the valid one in the slot of what waits; nil: there is none.
-func (d telegramDesk) decision(k approval.Key, pending string) (*approval.Decision, error) {
+// decision returns the valid decision in the slot, nil if there is none.
+func (d telegramEnv) decision(k approval.Key, pending string) (*approval.Decision, error) {
 	b, err := d.s.store.Read(approval.DocDecision, k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -160,17 +160,17 @@ func (d telegramDesk) decision(k approval.Key, pending string) (*approval.Decisi
 }
 
 // May implements telegram.Guard.
-func (d telegramDesk) May(ws string, p *approval.Pending, by approval.Person) (string, bool) {
+func (d telegramEnv) May(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 	return d.s.decider(d.s.keys, d.s).May(ws, p, by)
 }
 
 // Refused implements telegram.Guard.
-func (d telegramDesk) Refused(k approval.Key, by approval.Person) {
+func (d telegramEnv) Refused(k approval.Key, by approval.Person) {
 	d.decider.Refused(k, by, telegram.Via)
 }
 
 // Pause implements telegram.Pauser.
-func (d telegramDesk) Pause(_ context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
+func (d telegramEnv) Pause(_ context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
 	name, _ := d.May(ws, nil, by)
 	err = d.s.store.Pause(ipc.Pause{Workspace: ws, By: name, Via: telegram.Via, At: time.Now().UTC(), Reason: reason})
 	changed = err == nil
@@ -178,23 +178,23 @@ func (d telegramDesk) Pause(_ context.Context, ws string, by approval.Person, re
 		return false, err
 	}
 	err = d.s.awaitClaims(ws)
-	d.s.lookAtPauses()
+	d.s.refreshPauses()
 	return changed, err
 }
 
 // Resume implements telegram.Pauser.
-func (d telegramDesk) Resume(_ context.Context, ws string, by approval.Person) (changed bool, err error) {
+func (d telegramEnv) Resume(_ context.Context, ws string, by approval.Person) (changed bool, err error) {
 	name, _ := d.May(ws, nil, by)
 	_, err = d.s.store.ResumeVia(ws, name, telegram.Via, time.Now().UTC())
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	d.s.lookAtPauses()
+	d.s.refreshPauses()
 	return err == nil, err
 }
 
 // Last implements telegram.History.
-func (d telegramDesk) Last(_ context.Context, workspaces []string, n int) ([]approval.Key, error) {
+func (d telegramEnv) Last(_ context.Context, workspaces []string, n int) ([]approval.Key, error) {
 	found, _, err := audit.Requests(d.s.fs, d.s.layout.Audit(), audit.Wanted{Limit: n, Match: func(r *audit.Request) bool {
 		for _, ws := range workspaces {
 			if ws == r.Key.Workspace {

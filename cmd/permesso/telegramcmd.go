@@ -14,15 +14,15 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-// telegramServer is where the address of a Bot API server may stand that setup
-// is to write into the configuration.
+// telegramServer is the environment variable of the Bot API server's address for
+// setup.
 const telegramServer = "PERMESSO_TELEGRAM_SERVER_URL"
 
 func (a *app) telegramCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "telegram", Short: "Be asked in Telegram: set it up, or see whether cards get through", Args: cobra.NoArgs,
+		Use: "telegram", Short: "Set up and test the Telegram channel", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso telegram setup, or permesso telegram test", "telegram: say what to do")
+			return fail(exitUsage, "permesso telegram --help", "telegram needs a subcommand: setup or test")
 		},
 	}
 	c.AddCommand(a.telegramSetupCmd(), a.telegramTestCmd())
@@ -30,33 +30,33 @@ func (a *app) telegramCmd() *cobra.Command {
 }
 
 func (a *app) telegramSetupCmd() *cobra.Command {
-	o := &meeting{app: a}
+	o := &telegramSetup{app: a}
 	c := &cobra.Command{
-		Use: "setup", Short: "Connect a bot: who answers, where, for which workspace", Args: cobra.NoArgs,
-		Long: "Connect a bot of Telegram's, which @BotFather makes for you (/newbot) and gives you the token of. It asks for the\n" +
-			"token, waits until you write /start to the bot with a number that it shows, asks which workspace and which\n" +
-			"approver this is, sends a test card and waits for your tap. Only then it writes the token into a file of its own\n" +
-			"(mode 600, beside the configuration) and the lines into the configuration, every comment of which stays.\n" +
-			"A gate that runs without this bot takes it up by itself; one that has it must be stopped first.\n\n" +
-			"The token comes from --token-file, which is then used where it is, from the file that the configuration names,\n" +
-			"from " + telegramToken + ", or from the keyboard, unseen. It is never an argument.\n\n" +
-			"Each further chat or person is one more setup. Write the number in a group, or in a topic of it, and the workspace\n" +
-			"is asked there instead of in its approvers' private chats.\n\n" +
-			"Without a terminal, or with --yes, nothing is asked: flags say what is not plain, and /start and the tap remain.\n" +
-			"With --json what to do goes to standard error, and one object to standard output:\n\n" +
+		Use: "setup", Short: "Connect a Telegram bot to a workspace", Args: cobra.NoArgs,
+		Long: "Connect a Telegram bot to a workspace. Create the bot with @BotFather (/newbot), which gives you its token. setup\n" +
+			"asks for the token, waits until you write /start with the displayed number to the bot, asks for the workspace and\n" +
+			"the approver, sends a test card and waits for your tap. Only then it writes the token into its own file (mode 600,\n" +
+			"next to the configuration) and adds lines to the configuration. Comments there are kept.\n" +
+			"A running daemon without this bot loads the change by itself; one that uses the bot must be stopped first.\n\n" +
+			"The token comes from --token-file, which is then used in place, from the configured token_file, from\n" +
+			telegramToken + ", or from the keyboard without echo. It is never an argument.\n\n" +
+			"Run setup again for each further chat or approver. If you write the number in a group or a topic of it, requests of\n" +
+			"the workspace go there instead of to its approvers' private chats.\n\n" +
+			"Without a terminal, or with --yes, setup asks no questions: use flags; /start and the tap remain.\n" +
+			"With --json the instructions go to standard error, and one object to standard output:\n\n" +
 			`  {"bot":"…","workspace":"…","approver":"…","telegram":1,"chat_id":1,"thread_id":0,"tapped":true,` + "\n" +
 			`    "config":"…","token_file":"…","hints":["…"]}`,
 		Example: "  permesso telegram setup\n  permesso telegram setup --workspace research --approver ann --token-file /etc/permesso/telegram.token --yes",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	f := c.Flags()
-	f.StringVar(&o.workspace, "workspace", "", "the `workspace` that is asked about")
-	f.StringVar(&o.approver, "approver", "", "the `name` of whoever writes /start; a new one is added to [approvers]")
-	f.StringVar(&o.tokenFile, "token-file", "", "the `file` with the token, which nobody else may read")
-	f.StringVar(&o.server, "server-url", "", "`address` of a Bot API server of your own (default: "+telegramServer+", or Telegram's)")
-	f.DurationVar(&o.patience, "timeout", 5*time.Minute, "how long to wait for /start, and for the tap")
-	f.BoolVarP(&o.yes, "yes", "y", false, "ask nothing")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for flags that are not there
+	f.StringVar(&o.workspace, "workspace", "", "`workspace` to connect")
+	f.StringVar(&o.approver, "approver", "", "`name` of the approver who writes /start; a new name is added to [approvers]")
+	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the token, readable only by its owner")
+	f.StringVar(&o.server, "server-url", "", "`address` of your own Bot API server (default: "+telegramServer+", or Telegram's)")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "stop waiting for /start, and for the tap, after this long")
+	f.BoolVarP(&o.yes, "yes", "y", false, "ask no questions")
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
 	_ = c.RegisterFlagCompletionFunc("approver", a.completeApprovers)
 	return c
 }
@@ -64,17 +64,17 @@ func (a *app) telegramSetupCmd() *cobra.Command {
 func (a *app) telegramTestCmd() *cobra.Command {
 	var workspace string
 	c := &cobra.Command{
-		Use: "test", Short: "Send a message to every chat in which people are asked", Args: cobra.NoArgs,
-		Long: "Send a message without buttons to every chat in which people are asked, also while the gate runs. Exit code 1 says\n" +
-			"that one of them did not get it.",
+		Use: "test", Short: "Send a test message to every configured chat", Args: cobra.NoArgs,
+		Long: "Send a test message without buttons to every configured chat. The daemon may be running. Exit code 1 means that a\n" +
+			"chat did not get it.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.testTelegram(cmd.Context(), workspace) },
 	}
-	c.Flags().StringVar(&workspace, "workspace", "", "only this `workspace`")
+	c.Flags().StringVar(&workspace, "workspace", "", "send only to the chats of this `workspace`")
 	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces)
 	return c
 }
 
-// sentTest is one message of telegram test.
+// sentTest is the result for one chat of telegram test.
 type sentTest struct {
 	Workspace string `json:"workspace"`
 	Chat      int64  `json:"chat_id"`
@@ -83,7 +83,7 @@ type sentTest struct {
 }
 
 func (a *app) testTelegram(ctx context.Context, only string) error {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (a *app) testTelegram(ctx context.Context, only string) error {
 		return noWorkspace(h.cfg, only)
 	}
 	if h.cfg.Telegram == nil {
-		return fail(codeError, "permesso telegram setup", "there is no [channels.telegram]")
+		return fail(exitError, "permesso telegram setup", "[channels.telegram] is not configured")
 	}
 	token, err := botToken(h.cfg.Telegram, a.Env)
 	if err != nil {
@@ -137,20 +137,20 @@ func (a *app) endTest(all []sentTest, failed int) error {
 	}
 	switch {
 	case len(all) == 0:
-		return fail(codeError, "permesso telegram setup", "nobody is asked in Telegram")
+		return fail(exitError, "permesso telegram setup", "no workspace uses Telegram")
 	case failed > 0:
-		return fail(codeError, "write /start to the bot there, and do not block it; a group's chat changes when it becomes a supergroup",
-			"%d of %d chats did not get it", failed, len(all))
+		return fail(exitError, "write /start to the bot in that chat and do not block it; the chat_id of a group changes when it becomes a supergroup",
+			"%d of %d chats did not get the message", failed, len(all))
 	}
 	return nil
 }
 
 func tokenRefused(err error) error {
-	return fail(codeError, "ask @BotFather for it: /token", "%w", err)
+	return fail(exitError, "get the token from @BotFather with /token", "%w", err)
 }
 
 func noWorkspace(cfg *config.Config, name string) error {
-	return fail(codeUsage, "permesso workspace list shows them; permesso workspace add "+shellWord(name)+" makes one", "no workspace %.80q", name)
+	return fail(exitUsage, "permesso workspace list shows the workspaces; permesso workspace add "+shellWord(name)+" creates it", "no workspace %.80q", name)
 }
 
 func chatName(chat int64, thread int) string {

@@ -16,29 +16,29 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-// meeting is one telegram setup, from its flags to its end.
-type meeting struct {
+// telegramSetup is one run of telegram setup.
+type telegramSetup struct {
 	app       *app
 	workspace string
 	approver  string
 	tokenFile string
 	server    string
-	patience  time.Duration
+	timeout   time.Duration
 	yes       bool
 
-	house *house
-	token string
-	file  string // that holds the token, or will; "": the environment holds it
-	made  bool   // the file is still to be written
-	setup *telegram.Setup
-	bot   telegram.Bot
-	seen  telegram.Started
-	out   io.Writer // for people
-	wait  *waiting
+	instance *instance
+	token    string
+	file     string // token file; "": the token is in the environment
+	made     bool   // setup must write the file
+	setup    *telegram.Setup
+	bot      telegram.Bot
+	seen     telegram.Started
+	out      io.Writer // for messages to the user
+	wait     *progressLine
 }
 
-// met is what telegram setup --json tells.
-type met struct {
+// setupResult is what telegram setup --json prints.
+type setupResult struct {
 	Bot       string   `json:"bot"`
 	Workspace string   `json:"workspace"`
 	Approver  string   `json:"approver"`
@@ -51,35 +51,35 @@ type met struct {
 	Hints     []string `json:"hints"`
 }
 
-func (m *meeting) run(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{m.prepare, m.readToken, m.meet, m.start, m.choose, m.tryOut, m.write} {
+func (m *telegramSetup) run(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{m.prepare, m.readToken, m.identifyBot, m.start, m.choose, m.sendTestCard, m.write} {
 		if err := step(ctx); err != nil {
-			return m.explained(ctx, err)
+			return m.withHint(ctx, err)
 		}
 	}
 	return m.report()
 }
 
-// asks says whether there is somebody to be asked.
-func (m *meeting) asks() bool { return !m.yes && terminal(m.app.In) }
+// asks reports whether questions can be asked.
+func (m *telegramSetup) asks() bool { return !m.yes && terminal(m.app.In) }
 
-// prepare refuses what cannot go well, before anybody picks a telephone up.
-func (m *meeting) prepare(context.Context) error {
+// prepare checks everything that does not need Telegram.
+func (m *telegramSetup) prepare(context.Context) error {
 	var err error
-	if m.house, err = m.app.editable(); err != nil {
+	if m.instance, err = m.app.editable(); err != nil {
 		return err
 	}
 	m.out = m.app.Out
 	if m.app.json {
 		m.out = m.app.Err
 	}
-	m.wait = &waiting{out: m.out, live: terminal(m.out)}
-	cfg := m.house.cfg
+	m.wait = &progressLine{out: m.out, live: terminal(m.out)}
+	cfg := m.instance.cfg
 	if _, ok := cfg.Workspaces[m.workspace]; m.workspace != "" && !ok {
 		return noWorkspace(cfg, m.workspace)
 	}
 	if m.workspace == "" && len(cfg.Workspaces) > 1 && !m.asks() {
-		return fail(codeUsage, "name one of them: --workspace "+strings.Join(sortedNames(cfg), ", "), "which workspace?")
+		return fail(exitUsage, "set --workspace to one of: "+strings.Join(sortedNames(cfg), ", "), "--workspace is required: there is more than one")
 	}
 	if m.approver != "" {
 		if err := checkName(m.approver); err != nil {
@@ -92,59 +92,59 @@ func (m *meeting) prepare(context.Context) error {
 	}
 	m.server = strings.TrimRight(cmp.Or(m.server, m.app.Env(telegramServer), had), "/")
 	if err := config.CheckServerURL(m.server); err != nil {
-		return fail(codeUsage, "", "%w", err)
+		return fail(exitUsage, "", "%w", err)
 	}
 	if had != "" && had != m.server {
-		return fail(codeError, "change it there, if that is what you want", "[channels.telegram] names another server_url")
+		return fail(exitError, "change server_url in the configuration first", "[channels.telegram] has another server_url: %s", had)
 	}
 	return nil
 }
 
-// meet asks Telegram who the bot is, unless our own gate talks with it.
-func (m *meeting) meet(ctx context.Context) (err error) {
-	if served, err := m.house.served(); err != nil || served && m.pollsWith(m.token) {
+// identifyBot identifies the bot, and refuses one that this home's running daemon polls.
+func (m *telegramSetup) identifyBot(ctx context.Context) (err error) {
+	if served, err := m.instance.served(); err != nil || served && m.pollsWith(m.token) {
 		if err != nil {
 			return err
 		}
-		return fail(codeLocked, "stop it (systemctl --user stop permesso, or Ctrl-C where it runs), and start it again afterwards",
-			"the gate of this home gets the messages of this bot, your /start too")
+		return fail(exitLocked, "stop the daemon (systemctl --user stop permesso, or Ctrl-C), and start it again afterwards",
+			"the running daemon receives this bot's messages, including your /start")
 	}
 	m.setup = &telegram.Setup{Token: m.token, ServerURL: m.server, Tell: m.wait.note}
 	if m.bot, err = m.setup.Me(ctx); err != nil {
 		if ctx.Err() != nil || errors.Is(err, telegram.ErrToken) {
 			return err
 		}
-		return fail(codeError, "is this machine online, and server_url right?", "%w", err)
+		return fail(exitError, "check the network and server_url", "%w", err)
 	}
 	fmt.Fprintf(m.out, "bot     @%s\n", chat.Escape(m.bot.Username))
-	if cfg := m.house.cfg.Telegram; cfg != nil && cfg.Webhook != nil {
+	if cfg := m.instance.cfg.Telegram; cfg != nil && cfg.Webhook != nil {
 		if err := m.setup.Unhook(ctx); err != nil {
 			return err
 		}
-		fmt.Fprintln(m.out, "        its webhook is off; permesso serve sets it again")
+		fmt.Fprintln(m.out, "        webhook removed; permesso serve sets it again")
 	}
 	return nil
 }
 
-// pollsWith says whether a gate of this home would use that token.
-func (m *meeting) pollsWith(token string) bool {
-	if m.house.cfg.Telegram == nil {
+// pollsWith reports whether a daemon of this home would use the token.
+func (m *telegramSetup) pollsWith(token string) bool {
+	if m.instance.cfg.Telegram == nil {
 		return false
 	}
-	theirs, err := botToken(m.house.cfg.Telegram, m.app.Env)
+	theirs, err := botToken(m.instance.cfg.Telegram, m.app.Env)
 	return err != nil || theirs == token
 }
 
-// start waits for /start.
-func (m *meeting) start(ctx context.Context) (err error) {
+// start waits for /start with the code.
+func (m *telegramSetup) start(ctx context.Context) (err error) {
 	code := telegram.Code()
 	name := m.bot.Username
-	fmt.Fprintf(m.out, "\nSay that it is you, within %v:\n", m.patience)
+	fmt.Fprintf(m.out, "\nWrite /start to the bot within %v:\n", m.timeout)
 	fmt.Fprintf(m.out, "  in private:  open https://t.me/%s?start=%s, or write to @%s:  /start %s\n", name, code, name, code)
 	if m.bot.JoinsGroup {
 		fmt.Fprintf(m.out, "  in a group:  add @%s, and write there, or in one of its topics:  /start@%s %s\n", name, name, code)
 	}
-	ctx, stop := context.WithTimeout(ctx, m.patience)
+	ctx, stop := context.WithTimeout(ctx, m.timeout)
 	defer stop()
 	defer m.wait.begin(ctx, "waiting for /start")()
 	if m.seen, err = m.setup.Start(ctx, code); err != nil {
@@ -163,58 +163,57 @@ func (m *meeting) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// chat is where the workspace is to be asked; zero: in private, as long as the
-// configuration says nothing else.
-func (m *meeting) chat() config.TelegramChat {
+// chat is the group to ask in; zero: private chats, unless configured otherwise.
+func (m *telegramSetup) chat() config.TelegramChat {
 	if m.seen.Chat == m.seen.Person {
 		return config.TelegramChat{}
 	}
 	return config.TelegramChat{ChatID: m.seen.Chat, ThreadID: m.seen.Thread}
 }
 
-// choose finds out for which workspace this is, and who it is.
-func (m *meeting) choose(ctx context.Context) error {
-	cfg := m.house.cfg
+// choose determines workspace and approver.
+func (m *telegramSetup) choose(ctx context.Context) error {
+	cfg := m.instance.cfg
 	p := &prompter{in: m.app.In, out: m.out}
 	fixed := m.workspace != ""
 	if !fixed {
 		m.workspace = firstWorkspace(cfg)
 	}
 	if !fixed && len(cfg.Workspaces) > 1 {
-		err := p.question(ctx, "\nWhich workspace is asked about here? "+strings.Join(sortedNames(cfg), ", "), &m.workspace,
+		err := p.question(ctx, "\nFor which workspace? "+strings.Join(sortedNames(cfg), ", "), &m.workspace,
 			func(s string) error { return oneOf(s, sortedNames(cfg)) })
 		if err != nil {
 			return err
 		}
 	}
 	if m.approver == "" {
-		m.approver = m.likely()
+		m.approver = m.guessApprover()
 		if m.asks() {
-			err := p.question(ctx, "\nWhich approver are you? A new name is added.", &m.approver, checkName)
+			err := p.question(ctx, "\nWhich approver are you? A new name is added to [approvers].", &m.approver, checkName)
 			if err != nil {
 				return err
 			}
 		}
 	}
 	if m.approver == "" {
-		return fail(codeUsage, "--approver NAME", "which approver is %d?", m.seen.Person)
+		return fail(exitUsage, "set --approver NAME", "--approver is required: no approver has Telegram id %d", m.seen.Person)
 	}
-	if err := m.moves(ctx, p); err != nil {
+	if err := m.confirmMove(ctx, p); err != nil {
 		return err
 	}
-	// Tried before anybody is shown a card.
+	// Check the edit before the test card is sent.
 	b, err := os.ReadFile(cfg.File)
 	if err != nil {
 		return err
 	}
 	_, err = m.edit(b)
-	return asTyped(err)
+	return withoutPosition(err)
 }
 
-// likely is who this may be: the approver with that id, or the only one of the
-// workspace that has none.
-func (m *meeting) likely() string {
-	cfg, id := m.house.cfg, strconv.FormatInt(m.seen.Person, 10)
+// guessApprover returns the approver with this Telegram id, or the workspace's only
+// approver without one.
+func (m *telegramSetup) guessApprover() string {
+	cfg, id := m.instance.cfg, strconv.FormatInt(m.seen.Person, 10)
 	var free []string
 	for name, a := range cfg.Approvers {
 		if a.Telegram == id {
@@ -232,54 +231,54 @@ func (m *meeting) likely() string {
 	return ""
 }
 
-// moves asks before a workspace is asked elsewhere than before.
-func (m *meeting) moves(ctx context.Context, p *prompter) error {
-	had, there := m.house.cfg.TelegramChats[m.workspace]
+// confirmMove confirms that a workspace gets another chat.
+func (m *telegramSetup) confirmMove(ctx context.Context, p *prompter) error {
+	had, there := m.instance.cfg.TelegramChats[m.workspace]
 	switch {
 	case !there || had == m.chat():
 		return nil
 	case m.chat() == config.TelegramChat{}:
-		fmt.Fprintf(m.out, "        workspace %s is asked in %s, and stays so\n", m.workspace, chatName(had.ChatID, had.ThreadID))
+		fmt.Fprintf(m.out, "        workspace %s keeps %s\n", m.workspace, chatName(had.ChatID, had.ThreadID))
 		return nil
 	case m.yes:
 		return nil
 	case !m.asks():
-		return fail(codeUsage, "--yes moves it", "workspace '%s' is asked in %s", m.workspace, chatName(had.ChatID, had.ThreadID))
+		return fail(exitUsage, "--yes replaces it", "workspace '%s' already uses %s", m.workspace, chatName(had.ChatID, had.ThreadID))
 	}
-	fmt.Fprintf(m.out, "\nWorkspace %s is asked in %s. Ask here instead? [y/N] ", m.workspace, chatName(had.ChatID, had.ThreadID))
+	fmt.Fprintf(m.out, "\nWorkspace %s uses %s. Use this chat instead? [y/N] ", m.workspace, chatName(had.ChatID, had.ThreadID))
 	line, err := p.line(ctx)
 	if err == nil && !strings.HasPrefix(strings.ToLower(line), "y") {
-		err = fail(codeError, "", "nothing was changed")
+		err = fail(exitError, "", "cancelled; nothing was changed")
 	}
 	return err
 }
 
-func (m *meeting) edit(data []byte) ([]byte, error) {
+func (m *telegramSetup) edit(data []byte) ([]byte, error) {
 	n := config.NewTelegram{Workspace: m.workspace, Approver: m.approver, ID: m.seen.Person, Chat: m.chat(), ServerURL: m.server, TokenFile: m.file}
-	return m.app.reader().AddTelegram(m.house.cfg.File, data, n)
+	return m.app.reader().AddTelegram(m.instance.cfg.File, data, n)
 }
 
-// tryOut sends a card and waits for the tap.
-func (m *meeting) tryOut(ctx context.Context) error {
-	ctx, stop := context.WithTimeout(ctx, m.patience)
+// sendTestCard sends a test card and waits for the tap.
+func (m *telegramSetup) sendTestCard(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, m.timeout)
 	defer stop()
-	fmt.Fprintf(m.out, "\nA test card is on its way: tap on it, within %v.\n", m.patience)
+	fmt.Fprintf(m.out, "\nA test card was sent. Tap its button within %v.\n", m.timeout)
 	defer m.wait.begin(ctx, "waiting for the tap")()
-	language := cmp.Or(m.house.cfg.Approvers[m.approver].Language, m.house.cfg.Workspaces[m.workspace].Language)
+	language := cmp.Or(m.instance.cfg.Approvers[m.approver].Language, m.instance.cfg.Workspaces[m.workspace].Language)
 	if err := m.setup.Card(ctx, m.seen, m.workspace, language); err != nil {
 		return err
 	}
 	m.wait.end()
 	fmt.Fprintf(m.out, "tapped  by %d\n", m.seen.Person)
 	if err := m.setup.Close(ctx); err != nil {
-		m.wait.note("Telegram was not told that this is done: " + err.Error())
+		m.wait.note("confirm updates to Telegram failed: " + err.Error())
 	}
 	return nil
 }
 
-// write writes the token, and then the lines that name its file: a gate that
-// runs takes them up at once.
-func (m *meeting) write(context.Context) error {
+// write writes the token before the configuration that names its file, because a
+// running daemon loads the configuration at once.
+func (m *telegramSetup) write(context.Context) error {
 	fresh := false
 	if m.made {
 		var err error
@@ -287,17 +286,17 @@ func (m *meeting) write(context.Context) error {
 			return err
 		}
 	}
-	if err := editFile(m.house.cfg.File, m.edit); err != nil {
+	if err := editFile(m.instance.cfg.File, m.edit); err != nil {
 		if fresh {
 			err = errors.Join(err, os.Remove(m.file))
 		}
-		return asTyped(err)
+		return withoutPosition(err)
 	}
 	return nil
 }
 
-func (m *meeting) report() error {
-	cfg := m.house.cfg
+func (m *telegramSetup) report() error {
+	cfg := m.instance.cfg
 	if m.made {
 		fmt.Fprintln(m.out, "wrote   "+m.file)
 	}
@@ -309,23 +308,23 @@ func (m *meeting) report() error {
 	if !m.app.json {
 		return nil
 	}
-	return m.app.print(met{
+	return m.app.print(setupResult{
 		Bot: m.bot.Username, Workspace: m.workspace, Approver: m.approver, Telegram: m.seen.Person, Chat: m.seen.Chat, Thread: m.seen.Thread,
 		Tapped: true, Config: cfg.File, TokenFile: m.file, Hints: hints,
 	}, "")
 }
 
-func (m *meeting) hints() []string {
+func (m *telegramSetup) hints() []string {
 	hints := []string{}
-	served, err := m.house.served()
+	served, err := m.instance.served()
 	switch {
 	case err == nil && served:
-		hints = append(hints, "the gate that runs takes this up by itself")
+		hints = append(hints, "the running daemon loads the change by itself")
 	default:
-		hints = append(hints, "permesso serve, or permesso service install, asks there from now on")
+		hints = append(hints, "start the daemon: permesso serve, or permesso service install")
 	}
 	if m.file == "" {
-		hints = append(hints, telegramToken+" must be in the gate's environment, too")
+		hints = append(hints, telegramToken+" must also be set in the daemon's environment")
 	}
 	if m.seen.Chat != m.seen.Person && !m.bot.HearsAll {
 		hints = append(hints, privacyHint(m.bot.Username))
@@ -333,14 +332,14 @@ func (m *meeting) hints() []string {
 	return hints
 }
 
-// privacyHint says what a bot in Telegram's privacy mode does not hear.
+// privacyHint explains what a bot in Telegram's privacy mode receives.
 func privacyHint(name string) string {
-	return fmt.Sprintf("in groups @%s hears only commands, such as /pending, and replies to its cards; for bare words such as approve a7f3b2c1 "+
-		"let @BotFather turn /setprivacy off, and add the bot to the group anew", chat.Escape(name))
+	return fmt.Sprintf("in groups @%s receives only commands, such as /pending, and replies to its cards; for plain text such as approve a7f3b2c1 "+
+		"turn /setprivacy off with @BotFather and add the bot to the group again", chat.Escape(name))
 }
 
-// explained adds what to do.
-func (m *meeting) explained(ctx context.Context, err error) error {
+// withHint adds a hint to an error.
+func (m *telegramSetup) withHint(ctx context.Context, err error) error {
 	if m.wait != nil {
 		m.wait.end()
 	}
@@ -349,33 +348,33 @@ func (m *meeting) explained(ctx context.Context, err error) error {
 	case errors.As(err, &known):
 		return err
 	case ctx.Err() != nil:
-		return fail(codeError, "", "stopped; nothing was written")
+		return fail(exitError, "", "interrupted; nothing was written")
 	case errors.Is(err, context.DeadlineExceeded) && m.seen.Person == 0:
-		return fail(codeError, "open the link, or write the line to the bot; --timeout 30m waits longer", "nobody wrote /start with the number; nothing was written")
+		return fail(exitError, "open the link, or write the line to the bot; use --timeout 30m to wait longer", "timeout waiting for /start with the number; nothing was written")
 	case errors.Is(err, context.DeadlineExceeded):
-		return fail(codeError, "is that your account? --timeout 30m waits longer", "nobody tapped on the test card; nothing was written")
+		return fail(exitError, "check that the card went to your account; use --timeout 30m to wait longer", "timeout waiting for the tap on the test card; nothing was written")
 	case errors.Is(err, telegram.ErrToken):
 		return tokenRefused(err)
 	case errors.Is(err, telegram.ErrGuessed):
-		return fail(codeError, "try again: the number is another one then", "%w; nothing was written", err)
+		return fail(exitError, "try again with the new number", "%w; nothing was written", err)
 	case errors.Is(err, telegram.ErrTaken):
-		return fail(codeLocked, "a gate of another home, perhaps: stop it first, or let @BotFather make one more bot: /newbot", "%w; nothing was written", err)
+		return fail(exitLocked, "stop the other daemon that uses the bot, or create another bot with @BotFather: /newbot", "%w; nothing was written", err)
 	}
 	return err
 }
 
-// waiting shows how long there is still to wait.
-type waiting struct {
+// progressLine shows the remaining time.
+type progressLine struct {
 	out  io.Writer
-	live bool // a line that is drawn again and again makes sense
+	live bool // out is a terminal, the line can be redrawn
 
 	stop func()
 	done chan struct{}
 	text chan string
 }
 
-// begin shows the line until end.
-func (w *waiting) begin(ctx context.Context, text string) (end func()) {
+// begin shows the line until end is called.
+func (w *progressLine) begin(ctx context.Context, text string) (end func()) {
 	if !w.live {
 		fmt.Fprintln(w.out, text+" …")
 		return func() {}
@@ -393,8 +392,8 @@ func (w *waiting) begin(ctx context.Context, text string) (end func()) {
 			case <-ctx.Done():
 				fmt.Fprint(w.out, "\r\x1b[K")
 				return
-			case said := <-w.text:
-				fmt.Fprintf(w.out, "\r\x1b[K        %s\n", said)
+			case note := <-w.text:
+				fmt.Fprintf(w.out, "\r\x1b[K        %s\n", note)
 			case <-tick.C:
 			}
 		}
@@ -402,8 +401,8 @@ func (w *waiting) begin(ctx context.Context, text string) (end func()) {
 	return w.end
 }
 
-// end takes the line away; once more is no harm.
-func (w *waiting) end() {
+// end removes the line. It may be called twice.
+func (w *progressLine) end() {
 	if w.stop != nil {
 		w.stop()
 		<-w.done
@@ -411,8 +410,8 @@ func (w *waiting) end() {
 	}
 }
 
-// note says something above the line.
-func (w *waiting) note(text string) {
+// note prints text above the line.
+func (w *progressLine) note(text string) {
 	text = oneLine(text)
 	if w.stop == nil {
 		fmt.Fprintln(w.out, "        "+text)

@@ -206,9 +206,9 @@ func TestTelegramSetup(t *testing.T) {
 	tapsTestCard(t, r.api, tgBob, tgFamily)
 	require.Zero(t, r.ends(), r.said.said())
 	require.Contains(t, r.said.said(), `saw     Bob (@bob), id 1002, in "Family\u{202E}", group -1001000000001`)
-	var got met
+	var got setupResult
 	require.NoError(t, json.Unmarshal(r.out.Bytes(), &got), r.out.String())
-	require.Equal(t, met{
+	require.Equal(t, setupResult{
 		Bot: "permesso_bot", Workspace: "default", Approver: "bob", Telegram: tgBob, Chat: tgFamily, Tapped: true,
 		Config: r.env["PERMESSO_CONFIG"], TokenFile: r.tokenFile(), Hints: got.Hints,
 	}, got)
@@ -345,61 +345,61 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		code        int
 		says        string
 	}{
-		{why: "no configuration", code: codeError, says: "there is no configuration file\nhint: permesso init writes one", before: func(r *setupRun) {
+		{why: "no configuration", code: exitError, says: "there is no configuration file\nhint: permesso init writes one", before: func(r *setupRun) {
 			delete(r.env, "PERMESSO_CONFIG")
 			r.env["HOME"] = r.dir
 		}},
-		{why: "no such workspace", config: setupConfig, args: []string{"--workspace", "w"}, code: codeUsage, says: `no workspace "w"`},
+		{why: "no such workspace", config: setupConfig, args: []string{"--workspace", "w"}, code: exitUsage, says: `no workspace "w"`},
 		{
-			why: "two workspaces", config: setupConfig + "[workspaces.two]\n", code: codeUsage,
+			why: "two workspaces", config: setupConfig + "[workspaces.two]\n", code: exitUsage,
 			says: "which workspace?\nhint: name one of them: --workspace default, two",
 		},
-		{why: "no name", config: setupConfig, args: []string{"--approver", "Ann!"}, code: codeUsage, says: `"Ann!": not a valid name`},
+		{why: "no name", config: setupConfig, args: []string{"--approver", "Ann!"}, code: exitUsage, says: `"Ann!": not a valid name`},
 		{
-			why: "no token", config: setupConfig, before: func(r *setupRun) { delete(r.env, telegramToken) }, code: codeUsage,
+			why: "no token", config: setupConfig, before: func(r *setupRun) { delete(r.env, telegramToken) }, code: exitUsage,
 			says: "no token, and no terminal to ask for it\nhint: --token-file FILE, or PERMESSO_TELEGRAM_TOKEN",
 		},
 		{
-			why: "no token, but something else", config: setupConfig, before: func(r *setupRun) { r.env[telegramToken] = "hunter2" }, code: codeError,
+			why: "no token, but something else", config: setupConfig, before: func(r *setupRun) { r.env[telegramToken] = "hunter2" }, code: exitError,
 			says: "PERMESSO_TELEGRAM_TOKEN does not hold a token",
 		},
 		{
-			why: "a token that everybody reads", config: setupConfig, before: file("t", botapi.Token, 0o644), args: []string{"--token-file", "DIR/t"}, code: codeError,
+			why: "a token that everybody reads", config: setupConfig, before: file("t", botapi.Token, 0o644), args: []string{"--token-file", "DIR/t"}, code: exitError,
 			says: "others than its owner may read it; chmod 600",
 		},
 		{
-			why: "a file without a token", config: setupConfig, before: file("t", "hunter2", 0o600), args: []string{"--token-file", "DIR/t"}, code: codeError,
+			why: "a file without a token", config: setupConfig, before: file("t", "hunter2", 0o600), args: []string{"--token-file", "DIR/t"}, code: exitError,
 			says: "t does not hold a token",
 		},
-		{why: "a file that is not there", config: setupConfig, args: []string{"--token-file", "DIR/t"}, code: codeError, says: "no such file"},
+		{why: "a file that is not there", config: setupConfig, args: []string{"--token-file", "DIR/t"}, code: exitError, says: "no such file"},
 		{
 			why: "another file", config: setupConfig + "[channels.telegram]\ntoken_file = \"/y\"\n", before: file("t", botapi.Token, 0o600), args: []string{"--token-file", "DIR/t"},
-			code: codeError, says: "[channels.telegram] names another token_file",
+			code: exitError, says: "[channels.telegram] names another token_file",
 		},
 		{
-			why: "a configured file without a token", config: setupConfig + "[channels.telegram]\ntoken_file = \"DIR/t\"\n", before: file("t", "hunter2", 0o600), code: codeError,
+			why: "a configured file without a token", config: setupConfig + "[channels.telegram]\ntoken_file = \"DIR/t\"\n", before: file("t", "hunter2", 0o600), code: exitError,
 			says: "t does not hold a token",
 		},
 		{
-			why: "a server in the clear", config: setupConfig, args: []string{"--server-url", "http://telegram.example.org"}, code: codeUsage,
+			why: "a server in the clear", config: setupConfig, args: []string{"--server-url", "http://telegram.example.org"}, code: exitUsage,
 			says: "server_url must be encrypted",
 		},
 		{
-			why: "another server", config: setupConfig + "[channels.telegram]\nserver_url = \"https://y.org\"\n", code: codeError,
+			why: "another server", config: setupConfig + "[channels.telegram]\nserver_url = \"https://y.org\"\n", code: exitError,
 			says: "[channels.telegram] names another server_url",
 		},
 		{
-			why: "a token that Telegram does not know", config: setupConfig, code: codeError,
+			why: "a token that Telegram does not know", config: setupConfig, code: exitError,
 			before: func(r *setupRun) { r.env[telegramToken] = "123456789:hunter2-hunter2-hunter2" },
 			says:   "Telegram does not accept the token: is it complete, and still that of the bot?\nhint: ask @BotFather for it: /token",
 		},
-		{why: "no network", config: setupConfig, before: func(r *setupRun) { r.api.Close() }, code: codeError, says: "hint: is this machine online, and server_url right?"},
+		{why: "no network", config: setupConfig, before: func(r *setupRun) { r.api.Close() }, code: exitError, says: "hint: is this machine online, and server_url right?"},
 		{
-			why: "our own gate has the bot", config: setupConfig + "[channels.telegram]\n", before: served, code: codeLocked,
+			why: "our own gate has the bot", config: setupConfig + "[channels.telegram]\n", before: served, code: exitLocked,
 			says: "the gate of this home gets the messages of this bot, your /start too\nhint: stop it",
 		},
 		{
-			why: "a gate elsewhere has the bot", config: setupConfig, code: codeLocked, before: func(r *setupRun) {
+			why: "a gate elsewhere has the bot", config: setupConfig, code: exitLocked, before: func(r *setupRun) {
 				ctx, stop := context.WithCancel(context.Background())
 				var other sync.WaitGroup
 				other.Go(func() {
@@ -411,46 +411,46 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			}, says: "another program gets the messages of this bot; nothing was written\nhint: a gate of another home",
 		},
 		{
-			why: "a webhook has the bot", config: setupConfig, code: codeLocked,
+			why: "a webhook has the bot", config: setupConfig, code: exitLocked,
 			before: func(r *setupRun) {
 				require.NoError(r.t, callBot(context.Background(), r.api, "setWebhook?url=http://127.0.0.1:9/"))
 			},
 			says: "another program gets the messages of this bot, by a webhook; nothing was written",
 		},
-		{why: "nobody writes", config: setupConfig, args: []string{"--timeout", "100ms"}, code: codeError, says: "nobody wrote /start with the number; nothing was written"},
+		{why: "nobody writes", config: setupConfig, args: []string{"--timeout", "100ms"}, code: exitError, says: "nobody wrote /start with the number; nothing was written"},
 		{
-			why: "somebody guesses", config: setupConfig, code: codeError, during: func(r *setupRun) {
+			why: "somebody guesses", config: setupConfig, code: exitError, during: func(r *setupRun) {
 				r.number()
 				for range 20 {
 					r.api.Say(tgEve, tgEve, "/start 1")
 				}
 			}, says: "somebody tries out numbers; nothing was written",
 		},
-		{why: "nobody taps", config: setupConfig, args: []string{"--timeout", "1s"}, during: starts, code: codeError, says: "nobody tapped on the test card; nothing was written"},
+		{why: "nobody taps", config: setupConfig, args: []string{"--timeout", "1s"}, during: starts, code: exitError, says: "nobody tapped on the test card; nothing was written"},
 		{
-			why: "two of whom it may be", config: strings.Replace(setupConfig, `["ann"]`, `["ann", "bob"]`, 1) + "[approvers.bob]\nlocal = 7\n", during: starts, code: codeUsage,
+			why: "two of whom it may be", config: strings.Replace(setupConfig, `["ann"]`, `["ann", "bob"]`, 1) + "[approvers.bob]\nlocal = 7\n", during: starts, code: exitUsage,
 			says: "which approver is 1001?\nhint: --approver NAME",
 		},
-		{why: "she has another id", config: setupConfig + "telegram = 7\n", args: []string{"--approver", "ann"}, during: starts, code: codeError, says: `approver "ann" is 7 at Telegram already`},
-		{why: "it is somebody else's id", config: setupConfig + "[approvers.bob]\ntelegram = 1001\n", args: []string{"--approver", "ann"}, during: starts, code: codeError, says: `1001 is approver "bob" already`},
+		{why: "she has another id", config: setupConfig + "telegram = 7\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `approver "ann" is 7 at Telegram already`},
+		{why: "it is somebody else's id", config: setupConfig + "[approvers.bob]\ntelegram = 1001\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `1001 is approver "bob" already`},
 		{
-			why: "somebody else's workspace", config: setupConfig + "[approvers.bob]\nlocal = 7\n", args: []string{"--approver", "bob"}, during: starts, code: codeError,
+			why: "somebody else's workspace", config: setupConfig + "[approvers.bob]\nlocal = 7\n", args: []string{"--approver", "bob"}, during: starts, code: exitError,
 			before: func(r *setupRun) {
 				text := strings.Replace(r.config(), `["ann"]`, "[\"ann\"]\nprincipal = \"ann\"", 1)
 				require.NoError(r.t, os.WriteFile(r.env["PERMESSO_CONFIG"], []byte(text), 0o600))
 			}, says: `only "ann" decides in workspace "default"`,
 		},
 		{
-			why: "another chat", config: strings.Replace(setupConfig, "autonomy", "telegram = { chat_id = -5 }\nautonomy", 1), during: inFamily, code: codeUsage,
+			why: "another chat", config: strings.Replace(setupConfig, "autonomy", "telegram = { chat_id = -5 }\nautonomy", 1), during: inFamily, code: exitUsage,
 			says: "workspace 'default' is asked in group -5\nhint: --yes moves it",
 		},
 		{
-			why: "a file that is not plain", config: "workspaces = { default = { approvers = [\"ann\"] } }\n[approvers.ann]\nlocal = 7\n", during: starts, code: codeError,
+			why: "a file that is not plain", config: "workspaces = { default = { approvers = [\"ann\"] } }\n[approvers.ann]\nlocal = 7\n", during: starts, code: exitError,
 			says: "[workspaces.default] is not a table with a header of its own here (nothing was changed)\nhint: write into it by hand: channels = [\"telegram\"]",
 		},
 		{
 			why: "another token lies there", config: setupConfig, before: file("telegram.token", "123456789:hunter2-hunter2-hunter2", 0o600),
-			during: func(r *setupRun) { starts(r); tapsTestCard(r.t, r.api, tgAnn, tgAnn) }, code: codeError,
+			during: func(r *setupRun) { starts(r); tapsTestCard(r.t, r.api, tgAnn, tgAnn) }, code: exitError,
 			says: "telegram.token is there already, with something else in it\nhint: look at it",
 		},
 	} {
@@ -525,7 +525,7 @@ func TestTelegramSetupBesideAGate(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Equal(t, "sent    default: private chat 1001\n", out)
 	r.begin()
-	require.Equal(t, codeLocked, r.ends(), "and now it has the bot")
+	require.Equal(t, exitLocked, r.ends(), "and now it has the bot")
 	d.stop()
 	require.NotContains(t, d.said()+out+errs, secretHalf)
 }
@@ -555,7 +555,7 @@ func TestTelegramTest(t *testing.T) {
 		return code, out.String(), errs.String()
 	}
 	code, _, errs := run()
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "there is no [channels.telegram]\nhint: permesso telegram setup")
 
 	text := fmt.Sprintf(`[channels.telegram]
@@ -578,7 +578,7 @@ approvers = ["ann"]
 	require.NoError(t, os.WriteFile(r.env["PERMESSO_CONFIG"], []byte(text), 0o600))
 	r.api.Say(tgAnn, tgAnn, "hello")
 	code, out, errs := run()
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Equal(t, "sent    one: private chat 1001\nsent    two: group -1001000000001\n", out)
 	require.Contains(t, errs, "permesso: one: private chat 1002: forbidden, Forbidden: bot can't initiate conversation with a user\n")
 	require.Contains(t, errs, "permesso: 1 of 3 chats did not get it\nhint: write /start to the bot there")
@@ -588,13 +588,13 @@ approvers = ["ann"]
 	require.Zero(t, code, errs)
 	require.JSONEq(t, `[{"workspace":"two","chat_id":-1001000000001,"thread_id":0,"error":""}]`, out)
 	code, _, errs = run("--workspace", "three")
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "nobody is asked in Telegram")
 	code, _, errs = run("--workspace", "four")
-	require.Equal(t, codeUsage, code)
+	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, `no workspace "four"`)
 	r.env[telegramToken] = "123456789:hunter2-hunter2-hunter2"
 	code, _, errs = run()
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "Telegram does not accept the token")
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// readToken finds the token. It is in no error and no line of ours.
-func (m *meeting) readToken(ctx context.Context) (err error) {
-	cfg := m.house.cfg.Telegram
+// readToken finds the token. Errors and output never contain it.
+func (m *telegramSetup) readToken(ctx context.Context) (err error) {
+	cfg := m.instance.cfg.Telegram
 	configured := ""
 	if cfg != nil {
 		configured = cfg.TokenFile
 	}
-	beside := filepath.Join(filepath.Dir(m.house.cfg.File), "telegram.token")
+	beside := filepath.Join(filepath.Dir(m.instance.cfg.File), "telegram.token")
 	if beside, err = filepath.Abs(beside); err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (m *meeting) readToken(ctx context.Context) (err error) {
 			return err
 		}
 		if configured != "" && configured != m.file {
-			return fail(codeError, "write the token into that file, or change the line there", "[channels.telegram] names another token_file")
+			return fail(exitError, "write the token into that file, or change token_file first", "[channels.telegram] has another token_file: %s", configured)
 		}
 		return m.readTokenFile(m.file)
 	case configured != "" && exists(configured):
@@ -47,7 +47,7 @@ func (m *meeting) readToken(ctx context.Context) (err error) {
 	m.file, m.made = cmp.Or(configured, beside), true
 	if m.token = strings.TrimSpace(m.app.Env(telegramToken)); m.token != "" {
 		if cfg != nil && configured == "" {
-			m.file, m.made = "", false // so it was, and the gate has it from there
+			m.file, m.made = "", false // the daemon reads it from there too
 		}
 		return m.valid(telegramToken)
 	}
@@ -59,10 +59,10 @@ func exists(file string) bool {
 	return err == nil
 }
 
-// readTokenFile reads the token where it will be read by the gate.
-func (m *meeting) readTokenFile(file string) (err error) {
+// readTokenFile reads the token from the file that the daemon will read.
+func (m *telegramSetup) readTokenFile(file string) (err error) {
 	if m.token, err = secretWord(file); err != nil {
-		return fail(codeError, "", "%w", err)
+		return fail(exitError, "", "%w", err)
 	}
 	if err := m.valid(file); err != nil {
 		return err
@@ -72,30 +72,30 @@ func (m *meeting) readTokenFile(file string) (err error) {
 		return err
 	}
 	if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != m.daemonUser().uid {
-		return fail(codeError, fmt.Sprintf("chown %d %s", m.daemonUser().uid, shellWord(file)), "%s: the gate's user could not read it", file)
+		return fail(exitError, fmt.Sprintf("chown %d %s", m.daemonUser().uid, shellWord(file)), "%s: not readable by the daemon's user", file)
 	}
 	return nil
 }
 
-func (m *meeting) valid(from string) error {
+func (m *telegramSetup) valid(from string) error {
 	if telegram.ValidToken(m.token) {
 		return nil
 	}
-	return fail(codeError, "one looks like 123456789:AA… and comes from @BotFather", "%s does not hold a token", from)
+	return fail(exitError, "@BotFather issues the token, it looks like 123456789:AA…", "%s: not a valid bot token", from)
 }
 
-// account is who runs the gate.
+// account is the user who runs the daemon.
 type account struct{ uid, gid int }
 
-// daemonUser is whoever owns the home; where there is none yet, the user that a
-// package made, or else we.
-func (m *meeting) daemonUser() account {
-	if info, err := os.Stat(m.house.layout.Home); err == nil {
+// daemonUser is the owner of the home; without a home the user permesso of a
+// package, or else the current user.
+func (m *telegramSetup) daemonUser() account {
+	if info, err := os.Stat(m.instance.layout.Home); err == nil {
 		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
 			return account{int(owner.Uid), int(owner.Gid)}
 		}
 	}
-	if u, err := user.Lookup("permesso"); err == nil && m.house.cfg.File == systemConfig && os.Geteuid() == 0 {
+	if u, err := user.Lookup("permesso"); err == nil && m.instance.cfg.File == systemConfig && os.Geteuid() == 0 {
 		uid, bad := strconv.Atoi(u.Uid)
 		gid, worse := strconv.Atoi(u.Gid)
 		if bad == nil && worse == nil {
@@ -105,14 +105,14 @@ func (m *meeting) daemonUser() account {
 	return account{os.Geteuid(), os.Getegid()}
 }
 
-// askToken reads the token from the keyboard, which does not show it.
-func (m *meeting) askToken(ctx context.Context) error {
+// askToken reads the token from the keyboard without echo.
+func (m *telegramSetup) askToken(ctx context.Context) error {
 	in, ok := m.app.In.(*os.File)
 	if !ok || !terminal(in) {
-		return fail(codeUsage, "--token-file FILE, or "+telegramToken, "no token, and no terminal to ask for it")
+		return fail(exitUsage, "set --token-file FILE or "+telegramToken, "no bot token and no terminal to ask for it")
 	}
-	fmt.Fprintln(m.out, "@BotFather in Telegram makes a bot for you: /newbot. It gives you a token.")
-	// From here on nothing that is typed is shown, whatever ends the asking.
+	fmt.Fprintln(m.out, "Create a bot with @BotFather in Telegram: /newbot. It gives you a token.")
+	// From here on the terminal does not echo, whatever ends the input.
 	state, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
 		return err
@@ -121,11 +121,10 @@ func (m *meeting) askToken(ctx context.Context) error {
 	return errors.Join(err, term.Restore(int(in.Fd()), state))
 }
 
-// typeToken asks a few times, on a terminal that needs to be told to begin a
-// line at its left.
-func (m *meeting) typeToken(ctx context.Context, in io.Reader) error {
+// typeToken asks up to three times. The raw terminal needs \r at a line's end.
+func (m *telegramSetup) typeToken(ctx context.Context, in io.Reader) error {
 	for range 3 {
-		fmt.Fprint(m.out, "Token (it is not shown): ")
+		fmt.Fprint(m.out, "Token (not shown): ")
 		line, err := hidden(ctx, in)
 		fmt.Fprint(m.out, "\r\n")
 		if err != nil {
@@ -134,12 +133,12 @@ func (m *meeting) typeToken(ctx context.Context, in io.Reader) error {
 		if m.token = strings.TrimSpace(line); telegram.ValidToken(m.token) {
 			return nil
 		}
-		fmt.Fprint(m.out, "   That is none: one looks like 123456789:AA…\r\n")
+		fmt.Fprint(m.out, "   Not a valid token. A token looks like 123456789:AA…\r\n")
 	}
-	return m.valid("what was typed")
+	return m.valid("typed text")
 }
 
-// hidden reads a line, or until ctx ends; then the reading ends with the program.
+// hidden reads a line, or until ctx ends; then the read ends with the process.
 func hidden(ctx context.Context, in io.Reader) (string, error) {
 	type read struct {
 		line string
@@ -158,22 +157,22 @@ func hidden(ctx context.Context, in io.Reader) (string, error) {
 	}
 }
 
-// rawLine reads a line from a terminal that passes every key on.
+// rawLine reads a line from a terminal in raw mode.
 func rawLine(in io.Reader) (string, error) {
 	const longest = 1000
 	var line []byte
 	b := make([]byte, 1)
 	for {
 		if n, err := in.Read(b); n == 0 {
-			return "", errors.Join(err, fail(codeError, "", "the input has ended; nothing was written"))
+			return "", errors.Join(err, fail(exitError, "", "end of input; nothing was written"))
 		}
 		switch c := b[0]; {
 		case c == '\r' || c == '\n':
 			return string(line), nil
 		case c == 'C'&0x1f:
-			return "", fail(codeError, "", "stopped; nothing was written")
+			return "", fail(exitError, "", "interrupted; nothing was written")
 		case c == 'D'&0x1f:
-			return "", fail(codeError, "", "the input has ended; nothing was written")
+			return "", fail(exitError, "", "end of input; nothing was written")
 		case c == 'U'&0x1f:
 			line = nil
 		case c == '\b' || c == 0x7f:
@@ -184,18 +183,18 @@ func rawLine(in io.Reader) (string, error) {
 	}
 }
 
-// writeToken writes a file that only its owner can read. What another file of
-// that name holds is not thrown away; fresh is false where it is the same.
+// writeToken writes a file that only its owner can read. It never overwrites a
+// file with other content; fresh is false if the content is the same.
 func writeToken(file, token string, owner account) (fresh bool, err error) {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		if had, err := secretWord(file); err == nil && had == token {
 			return false, nil
 		}
-		return false, fail(codeError, "look at it, and remove it; or --token-file FILE", "%s is there already, with something else in it", file)
+		return false, fail(exitError, "remove the file, or use --token-file FILE", "%s exists with other content", file)
 	}
 	if err != nil {
-		return false, fmt.Errorf("write the token: %w", err)
+		return false, fmt.Errorf("write token: %w", err)
 	}
 	if owner.uid != os.Geteuid() {
 		err = f.Chown(owner.uid, owner.gid)
@@ -208,7 +207,7 @@ func writeToken(file, token string, owner account) (fresh bool, err error) {
 		err = ipc.OS().SyncDir(filepath.Dir(file))
 	}
 	if err != nil {
-		return false, errors.Join(fmt.Errorf("write the token: %w", err), os.Remove(file))
+		return false, errors.Join(fmt.Errorf("write token: %w", err), os.Remove(file))
 	}
 	return true, nil
 }

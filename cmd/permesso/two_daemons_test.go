@@ -85,7 +85,7 @@ func newRaceTrack(t *testing.T) *raceTrack {
 	config := fmt.Sprintf("[tools.say]\npublic_source = false\nsecret_data = false\npublic_sink = false\nhandler = { kind = \"command\", argv = [%q] }\n[[rules]]\nmatch = { tool = \"say\" }\noutcome = \"allow\"\n", file)
 	require.NoError(t, os.WriteFile(r.config, []byte(config), 0o600))
 	code, _, stderr := r.run("", "init")
-	require.Equal(t, codeDone, code, stderr)
+	require.Equal(t, exitOK, code, stderr)
 	return r
 }
 
@@ -111,7 +111,7 @@ func (r *raceTrack) race(kill bool) {
 		winner = loser
 	} else {
 		require.Error(r.t, loser.ended())
-		require.Equal(r.t, codeLocked, loser.cmd.ProcessState.ExitCode())
+		require.Equal(r.t, exitLocked, loser.cmd.ProcessState.ExitCode())
 		require.False(r.t, loser.serves(), "exactly one serves")
 	}
 	st := r.response(id).Status

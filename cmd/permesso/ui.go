@@ -21,15 +21,15 @@ import (
 func (a *app) uiCmd() *cobra.Command {
 	var onlyPrint bool
 	c := &cobra.Command{
-		Use: "ui", Short: "Look and decide in a browser", Args: cobra.NoArgs,
-		Long: "Look and decide in a browser: ask the running gate for a link, and open it.\n\n" +
-			"The link works once, for a minute, on this machine; whoever opens it is you. The session that it begins\n" +
-			"ends when you log out, after 12 hours, or with the gate. Without a desktop, the link is printed; from\n" +
-			"another machine, reach it with ssh -L 8766:127.0.0.1:8766. Where the gate's files are not yours to read,\n" +
-			"its socket is used: that of PERMESSO_SOCKET, of the configuration, or " + config.DefaultSocket + ".",
+		Use: "ui", Short: "Open the web UI in a browser", Args: cobra.NoArgs,
+		Long: "Open the web UI in a browser: request a link from the running daemon and open it.\n\n" +
+			"The link works once, for one minute, on this machine, and logs in as you. The session ends when you log out, after\n" +
+			"12 hours, or with the daemon. Without a desktop the link is printed. From another machine, use\n" +
+			"ssh -L 8766:127.0.0.1:8766. If you cannot read the daemon's files, its socket is used: PERMESSO_SOCKET, the\n" +
+			"configured one, or " + config.DefaultSocket + ".",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.ui(cmd.Context(), onlyPrint) },
 	}
-	c.Flags().BoolVar(&onlyPrint, "print", false, "print the link, and open nothing")
+	c.Flags().BoolVar(&onlyPrint, "print", false, "print the link, do not open it")
 	return c
 }
 
@@ -52,53 +52,53 @@ func (a *app) ui(ctx context.Context, onlyPrint bool) error {
 	}
 	text := address
 	if l.Opened {
-		text = "opened in your browser; if nothing happens there, open this within " + life.String() + ", once:\n" + address
+		text = "opened in your browser; if nothing happens, open this link once within " + life.String() + ":\n" + address
 	}
 	return a.print(l, text)
 }
 
-// askForLink asks the gate at the socket that only its own user reaches, else at
-// the one that is everybody's.
+// askForLink requests a link over the home's private socket, or else over the
+// approver socket.
 func (a *app) askForLink(ctx context.Context) (address string, life time.Duration, err error) {
-	h, err := a.house()
+	h, err := a.instance()
 	if err == nil {
 		c := &local.Client{Path: h.layout.UISocket()}
 		info, statErr := os.Stat(c.Path)
 		switch {
 		case statErr == nil && info.Mode()&fs.ModeSocket != 0:
 			if address, life, err = c.Link(ctx); err != nil {
-				return "", 0, unanswered(c.Path, err)
+				return "", 0, noAnswer(c.Path, err)
 			}
 			return address, life, nil
 		case errors.Is(statErr, fs.ErrPermission):
 			err = statErr
 		default:
-			err = a.noPages(h)
+			err = a.explainNoUI(h)
 		}
 	}
 	path := a.socketPath()
-	if info, statErr := os.Stat(path); !a.elsewhere(err) || statErr != nil || info.Mode()&fs.ModeSocket == 0 {
+	if info, statErr := os.Stat(path); !a.isForeignHome(err) || statErr != nil || info.Mode()&fs.ModeSocket == 0 {
 		return "", 0, err
 	}
 	c := &local.Client{Path: path}
 	if address, life, err = c.Link(ctx); err != nil {
-		return "", 0, unanswered(path, err)
+		return "", 0, noAnswer(path, err)
 	}
 	return address, life, nil
 }
 
-// noPages says why there is no socket where a link is to be had.
-func (a *app) noPages(h *house) error {
+// explainNoUI returns an error that explains why the private socket is missing.
+func (a *app) explainNoUI(h *instance) error {
 	switch running, err := h.served(); {
 	case err != nil:
 		return err
 	case !running:
-		return fail(codeError, "start it: permesso serve", "the gate does not run, and without it there are no pages")
+		return fail(exitError, "start the daemon: permesso serve", "the daemon is not running: no web UI")
 	}
-	return fail(codeError, "see ui in permesso.toml; permesso status", "the gate serves no pages")
+	return fail(exitError, "check ui in permesso.toml, and permesso status", "the daemon serves no web UI")
 }
 
-// desktop says whether there is somebody to open a browser for.
+// desktop reports whether a browser can be opened.
 func (a *app) desktop() bool {
 	if runtime.GOOS == "darwin" {
 		return a.Env("SSH_CONNECTION") == ""
@@ -106,11 +106,10 @@ func (a *app) desktop() bool {
 	return a.Env("DISPLAY") != "" || a.Env("WAYLAND_DISPLAY") != ""
 }
 
-// openPage has the desktop open a link. Everybody on a machine may read the
-// arguments of a process, so that the browser is given a file that leads there,
-// which only this user can read.
+// openPage opens a link on the desktop. All users can read the arguments of a
+// process, so the browser gets a redirecting file that only this user can read.
 func (a *app) openPage(address string) error {
-	name, err := a.leading(address)
+	name, err := a.writeRedirect(address)
 	if err != nil {
 		return err
 	}
@@ -122,13 +121,13 @@ func (a *app) openPage(address string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // it may live as long as the browser
+	go func() { _ = cmd.Wait() }() // it may run as long as the browser
 	return nil
 }
 
-// leading writes a page that leads to address. It stays where the next one
-// replaces it: what it leads to is good for a minute.
-func (a *app) leading(address string) (name string, err error) {
+// writeRedirect writes a page that redirects to address. It is not removed: the next
+// one replaces it, and the link is valid for a minute.
+func (a *app) writeRedirect(address string) (name string, err error) {
 	dir := a.Env("XDG_RUNTIME_DIR")
 	if info, err := os.Stat(dir); dir == "" || err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0 {
 		if dir, err = os.MkdirTemp("", "permesso-ui-"); err != nil {

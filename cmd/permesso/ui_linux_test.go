@@ -176,7 +176,7 @@ func TestUI(t *testing.T) {
 
 	d.stop()
 	code, _, errs = h.run("", "ui", "--print")
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "the gate does not run")
 	d = h.serve()
 	d.awaitLog("people decide in a browser here")
@@ -242,7 +242,7 @@ func TestUIReadOnlyAndOff(t *testing.T) {
 	d = h.serve()
 	d.awaitLog(`"message":"serving"`)
 	code, _, errs := h.run("", "ui")
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "the gate serves no pages\nhint: see ui in permesso.toml")
 	require.NotContains(t, d.said(), "people decide in a browser here")
 }
@@ -275,7 +275,7 @@ func TestUIPortTaken(t *testing.T) {
 	defer ours.Close()
 	require.NoError(t, os.WriteFile(h.config, fmt.Appendf(nil, "ui = %q", ours.Addr()), 0o600))
 	code, _, errs = h.run("", "serve")
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "name another address with ui, or turn it off: ui = false")
 }
 
@@ -309,7 +309,7 @@ func TestUIPeople(t *testing.T) {
 		}
 		for _, uid := range []int{uidStranger, uidAgent} {
 			code, out, errs := v.says(uid, "ui", "--print")
-			require.Equal(t, codeRefused, code)
+			require.Equal(t, exitRefused, code)
 			require.Empty(t, out)
 			require.Equal(t, "permesso: nothing here for you\n", errs)
 		}
@@ -391,6 +391,6 @@ func TestUINotBesideAScript(t *testing.T) {
 	d.awaitLog(`"message":"serving"`)
 	require.Equal(t, approval.StatusDenied, h.settled(h.hello()).Status) // all of it runs
 	code, _, errs := h.run("", "ui", "--print")
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "the gate serves no pages")
 }

@@ -18,37 +18,37 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-// pages are the pages for people, and the private socket at which whoever can
-// read the home asks for a link to them.
-type pages struct {
+// webUI is the web UI with its listener, and the private socket that gives links
+// to users who can read the home.
+type webUI struct {
 	server   *web.Server
 	listener net.Listener
 	socket   *local.Server
 	private  *net.UnixListener
 }
 
-// newUI is what stands behind the pages.
+// newUI wires the web UI.
 func (s *server) newUI() *web.Server {
-	var errs seldom
+	var errs rateLimited
 	return &web.Server{
-		People: uiPeople{s, &seldom{}}, Viewer: uiViewer{s.viewer(s.keys)}, Style: s.uiStyle,
-		Workspaces: func() []string { return sortedNames(s.conf()) }, Backend: s.uiHouse(),
+		People: uiPeople{s, &rateLimited{}}, Viewer: uiViewer{s.viewer(s.keys)}, Style: s.uiStyle,
+		Workspaces: func() []string { return sortedNames(s.conf()) }, Backend: s.uiBackend(),
 		Log: func(err error) {
 			if errs.allow("") {
-				s.log.Error().Err(err).Str("via", web.Via).Msg("pages")
+				s.log.Error().Err(err).Str("via", web.Via).Msg("web UI failed")
 			}
 		},
 	}
 }
 
-// openPages listens where the configuration says; nil where it says nowhere, or
-// where this system does not tell who asks for a link.
-func (s *server) openPages() (*pages, error) {
-	if s.cfg.UI == "" || s.script != nil { // a script answers alone
+// openWebUI listens on the configured address; nil without one, or if this system
+// cannot identify the user at a socket.
+func (s *server) openWebUI() (*webUI, error) {
+	if s.cfg.UI == "" || s.script != nil { // no people with a script
 		return nil, nil
 	}
 	if !local.Supported {
-		s.log.Warn().Msg("no pages are served: this system does not tell who asks for them")
+		s.log.Warn().Msg("web UI disabled: this system cannot identify local users")
 		return nil, nil
 	}
 	l, err := listenUI(s.cfg)
@@ -56,7 +56,7 @@ func (s *server) openPages() (*pages, error) {
 		return nil, err
 	}
 	if at := l.Addr().String(); at != s.cfg.UI && !s.cfg.UIStated {
-		s.log.Warn().Str("path", at).Msg("the pages are at another port: " + s.cfg.UI + " is somebody else's; name one with ui")
+		s.log.Warn().Str("path", at).Msg("web UI uses another port: " + s.cfg.UI + " is in use; set ui to a free address")
 	}
 	private, err := local.ListenPrivate(s.layout.UISocket())
 	if err != nil {
@@ -64,9 +64,9 @@ func (s *server) openPages() (*pages, error) {
 	}
 	s.ui.Hosts = names(l.Addr(), s.cfg.ListenHosts)
 	s.ui.Home = "http://" + l.Addr().String()
-	s.health.pages(s.ui.Home)
-	s.log.Info().Str("path", l.Addr().String()).Msg("people decide in a browser here: permesso ui")
-	return &pages{server: s.ui, listener: l, socket: s.privateServer(), private: private}, nil
+	s.health.setUI(s.ui.Home)
+	s.log.Info().Str("path", l.Addr().String()).Msg("web UI listening")
+	return &webUI{server: s.ui, listener: l, socket: s.privateServer(), private: private}, nil
 }
 
 func listenUI(cfg *config.Config) (net.Listener, error) {
@@ -79,27 +79,27 @@ func listenUI(cfg *config.Config) (net.Listener, error) {
 		l, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, "0"))
 	}
 	if err != nil {
-		return nil, &exit{codeError, fmt.Errorf("serve pages on %s: %w", cfg.UI, err), "name another address with ui, or turn it off: ui = false"}
+		return nil, &exit{exitError, fmt.Errorf("web UI: listen on %s: %w", cfg.UI, err), "set ui to another address, or to false to turn it off"}
 	}
 	return l, nil
 }
 
 // run serves until ctx ends.
-func (p *pages) run(ctx context.Context) error {
+func (p *webUI) run(ctx context.Context) error {
 	errs := make(chan error, 1)
 	go func() { errs <- p.socket.Run(ctx, p.private) }()
 	return errors.Join(p.server.Run(ctx, p.listener), <-errs)
 }
 
-func (p *pages) close() {
+func (p *webUI) close() {
 	if p != nil {
-		_ = p.listener.Close() // Run has done it, unless it never ran
+		_ = p.listener.Close() // already closed if Run has run
 		_ = p.private.Close()
 	}
 }
 
-// privateServer answers whoever can enter the home's run folder: the operator, or
-// root. It gives links and nothing else; they have the files for the rest.
+// privateServer gives links to the operator and root, and nothing else: they can
+// read the files.
 func (s *server) privateServer() *local.Server {
 	server := s.localServer()
 	server.Decider = refusing{}
@@ -117,39 +117,39 @@ func (s *server) privateServer() *local.Server {
 	return server
 }
 
-// refusing decides nothing.
+// refusing refuses every decision.
 type refusing struct{}
 
 // Decide implements chat.Decider.
 func (refusing) Decide(context.Context, approval.DecisionInput) (*approval.Decision, error) {
-	return nil, &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "permesso decide does that"}
+	return nil, &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "use permesso decide"}
 }
 
-// linkFor gives an approver who comes through the public socket a link.
+// linkFor gives a link to an approver at the approver socket.
 func (s *server) linkFor(p approval.Person) (string, time.Duration, error) {
 	if s.ui.Home == "" {
-		return "", 0, errors.New("the gate serves no pages: see ui in permesso.toml")
+		return "", 0, errors.New("the daemon serves no web UI: check ui in permesso.toml")
 	}
 	return s.giveLink(web.User{Person: p})
 }
 
-// giveLink says in the log who was given a link, never which.
+// giveLink logs who gets a link, but never the link.
 func (s *server) giveLink(g web.User) (string, time.Duration, error) {
 	address, life, err := s.ui.Link(g)
 	if err == nil {
-		s.log.Info().Str("by", "local:"+g.Person.ID).Str("via", web.Via).Msg("somebody was given a link to the pages")
+		s.log.Info().Str("by", "local:"+g.Person.ID).Str("via", web.Via).Msg("web UI link issued")
 	}
 	return address, life, err
 }
 
-// uiPeople says who may what at the pages.
+// uiPeople implements web.People.
 type uiPeople struct {
 	*server
-	refusals *seldom
+	refusals *rateLimited
 }
 
-// deciderOf is Decide for a guest: one who came through the public socket is an
-// approver or nobody.
+// deciderOf returns the decider of a user. A user of the approver socket decides
+// only as an approver.
 func (u uiPeople) deciderOf(g web.User) *gate.Decider {
 	d := u.localDecider()
 	if g.Operator {
@@ -187,14 +187,14 @@ func (u uiPeople) May(g web.User, ws string, p *approval.Pending) bool {
 
 // Interceptor implements web.People.
 func (u uiPeople) Interceptor(g web.User) *chat.Interceptor {
-	decider := afresh(func() *gate.Decider { return u.deciderOf(g) })
+	decider := freshDecider(func() *gate.Decider { return u.deciderOf(g) })
 	return &chat.Interceptor{
 		Decider: decider, Viewer: u.viewer(u.keys), Zone: time.Local, Redact: newRedaction(), Revoker: revoker{u.memory, decider},
-		CanDecide: decider.Standing, Paused: u.pausedIn,
+		CanDecide: decider.CanDecide, Paused: u.pausedIn,
 	}
 }
 
-// uiStyle is how the pages show things; "" is the gate's own language.
+// uiStyle is the style of the web UI; "" is the configured language.
 func (s *server) uiStyle(language string) chat.Style {
 	style := s.style()
 	if language != "" {
@@ -205,7 +205,7 @@ func (s *server) uiStyle(language string) chat.Style {
 	return style
 }
 
-// uiViewer knows the slot, too.
+// uiViewer adds the decision in the slot.
 type uiViewer struct{ *gate.Viewer }
 
 // Decided implements web.Viewer.

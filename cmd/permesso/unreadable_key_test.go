@@ -38,7 +38,7 @@ func TestUnreadableKey(t *testing.T) {
 
 				d = h.serve()
 				require.Error(t, d.ended())
-				require.Equal(t, codeError, d.cmd.ProcessState.ExitCode())
+				require.Equal(t, exitError, d.cmd.ProcessState.ExitCode())
 				require.Regexp(t, "permesso: .*(MAC|signing) key", d.said())
 				require.Contains(t, d.said(), tc.says)
 
@@ -47,7 +47,7 @@ func TestUnreadableKey(t *testing.T) {
 				d = h.serve()
 				d.awaitLog(`"serving"`)
 				code, _, stderr := h.run("", "approve", id)
-				require.Equal(t, codeDone, code, stderr)
+				require.Equal(t, exitOK, code, stderr)
 				require.Equal(t, approval.StatusApproved, h.response(id).Status)
 				d.stop()
 			})

@@ -13,11 +13,11 @@ import (
 // of its responses with its records.
 const settledEvery = 12
 
-// pauseGroup is the watcher's group of the folder of pauses: no workspace can
-// be called so.
+// pauseGroup is the watcher's group of the folder of pauses. No workspace can
+// have this name.
 const pauseGroup = ".pause"
 
-// watch turns files into keys.
+// watch adds all folders to the watcher, which turns files into keys.
 func (s *server) watch() error {
 	s.watcher = &watcher.Watcher{Wake: s.wake, Rescan: s.rescan, Log: s.log}
 	if err := s.watcher.Add(watcher.Folder{Path: s.layout.IPC(), Kind: "ipc", Trusted: true}); err != nil {
@@ -39,7 +39,7 @@ func (s *server) watch() error {
 	return s.watcher.Add(watcher.Folder{Path: s.layout.Grants(), Kind: kindGrants, Suffixes: []string{".json", ".clear"}, Trusted: true})
 }
 
-// kindGrants is the watcher's word for what other processes leave in grants/.
+// kindGrants is the watcher's kind of the folder grants/.
 const kindGrants = "grants"
 
 func (s *server) watchWorkspace(ws string) error {
@@ -66,22 +66,22 @@ func (s *server) watchWorkspace(ws string) error {
 	return nil
 }
 
-// wake runs in the watcher's loop: it only takes note. Names that are no
-// request's are left to the next rescan.
+// wake runs in the watcher's loop and only forwards hints. Names that are not
+// request ids are left to the next rescan.
 func (s *server) wake(ws, kind, name string) {
 	if kind == kindGrants {
 		select {
-		case s.grants <- struct{}{}:
-		default: // somebody has knocked already
+		case s.grantsChanged <- struct{}{}:
+		default: // a signal is pending already
 		}
 		return
 	}
 	switch ws {
 	case pauseGroup, configGroup:
-		s.look(ws) // not here: this is the watcher's loop
+		s.notice(ws) // not here, in the watcher's loop
 		return
 	case mailGroup:
-		s.mails.knock(kind)
+		s.mails.notify(kind)
 		return
 	case "":
 		return // a new workspace folder: the rescan that follows finds it
@@ -89,7 +89,7 @@ func (s *server) wake(ws, kind, name string) {
 	id, _, _ := strings.Cut(name, ".")
 	k := approval.Key{Workspace: ws, ID: id}
 	if kind == string(approval.DocDecision) {
-		s.ui.Changed(k) // somebody has decided, in whatever process
+		s.ui.Changed(k) // a decision, by any process
 	}
 	if kind == string(approval.DocRequest) {
 		s.gate.Wake(k)
@@ -106,18 +106,18 @@ func (s *server) rescan(ws string) {
 	switch ws {
 	case "":
 		if err := s.audit.Checkpoint(); err != nil {
-			s.log.Error().Err(err).Msg("sign the audit log")
+			s.log.Error().Err(err).Msg("sign audit log failed")
 		}
-		s.heed()
+		s.applyGrantChanges()
 		s.findWorkspaces()
 		return
 	case pauseGroup, configGroup:
-		s.look(pauseGroup)
-		s.look(configGroup) // also where no folder of it can be watched
+		s.notice(pauseGroup)
+		s.notice(configGroup) // also if no folder of it can be watched
 		return
 	case mailGroup:
-		s.mails.knock(drawerInbox)
-		s.mails.knock(kindMaildir)
+		s.mails.notify(storeInbox)
+		s.mails.notify(kindMaildir)
 		return
 	}
 	s.mu.Lock()
@@ -129,31 +129,31 @@ func (s *server) rescan(ws string) {
 		err = s.gate.RescanSettled(ws)
 	}
 	if err != nil {
-		s.log.Error().Str("ws", ws).Err(err).Msg("rescan")
+		s.log.Error().Str("ws", ws).Err(err).Msg("rescan workspace failed")
 	}
 }
 
-// heed takes in what other processes left in grants/.
-func (s *server) heed() {
-	if err := s.memory.heed(time.Now(), s.audit.Append); err != nil {
-		s.log.Error().Err(err).Msg("look at grants")
+// applyGrantChanges applies what other processes left in grants/.
+func (s *server) applyGrantChanges() {
+	if err := s.memory.applyChanges(time.Now(), s.audit.Append); err != nil {
+		s.log.Error().Err(err).Msg("apply grants failed")
 	}
 }
 
-// heedGrants does so as soon as something moves there.
-func (s *server) heedGrants(ctx context.Context) {
+// watchGrants calls applyGrantChanges after every change in grants/.
+func (s *server) watchGrants(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.grants:
-			s.heed()
+		case <-s.grantsChanged:
+			s.applyGrantChanges()
 		}
 	}
 }
 
-// look has the pauses or the configuration looked at soon, once for many hints.
-func (s *server) look(group string) {
+// notice requests a check of the pauses or the configuration, once for many hints.
+func (s *server) notice(group string) {
 	wanted := s.pauseHint
 	if group == configGroup {
 		wanted = s.configHint
@@ -164,26 +164,26 @@ func (s *server) look(group string) {
 	}
 }
 
-// lookAround does what look asks for, until ctx ends.
-func (s *server) lookAround(ctx context.Context) {
+// runReloads runs the requested checks until ctx ends.
+func (s *server) runReloads(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.pauseHint:
-			s.lookAtPauses()
+			s.refreshPauses()
 		case <-s.configHint:
 			s.reload()
 		}
 	}
 }
 
-// findWorkspaces takes up folders that somebody made while we run. One that the
-// configuration does not know asks nobody: its requests are refused.
+// findWorkspaces adds workspace folders that were created at run time. Requests
+// of an unconfigured workspace are refused.
 func (s *server) findWorkspaces() {
 	names, err := s.store.Workspaces()
 	if err != nil {
-		s.log.Error().Err(err).Msg("list workspaces")
+		s.log.Error().Err(err).Msg("list workspaces failed")
 		return
 	}
 	for _, ws := range names {
@@ -194,14 +194,14 @@ func (s *server) findWorkspaces() {
 			continue
 		}
 		if err := s.layout.Prepare(s.fs, ws); err != nil {
-			s.log.Error().Str("ws", ws).Err(err).Msg("prepare workspace")
+			s.log.Error().Str("ws", ws).Err(err).Msg("prepare workspace failed")
 			continue
 		}
 		if _, ok := s.conf().Workspaces[ws]; !ok {
-			s.log.Warn().Str("ws", ws).Msg("a workspace that the configuration does not know: its requests are refused")
+			s.log.Warn().Str("ws", ws).Msg("workspace not configured: its requests are refused")
 		}
 		if err := s.watchWorkspace(ws); err != nil {
-			s.log.Error().Str("ws", ws).Err(err).Msg("watch workspace")
+			s.log.Error().Str("ws", ws).Err(err).Msg("watch workspace failed")
 		}
 	}
 }

@@ -21,9 +21,9 @@ import (
 
 func (a *app) workspaceCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "workspace", Short: "Add, list or remove the homes of agents", Args: cobra.NoArgs,
+		Use: "workspace", Short: "Manage workspaces", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso workspace add NAME, list, or remove NAME", "workspace: say what to do")
+			return fail(exitUsage, "permesso workspace --help", "workspace needs a subcommand: add, list or remove")
 		},
 	}
 	c.AddCommand(a.workspaceAddCmd(), a.workspaceListCmd(), a.workspaceRemoveCmd())
@@ -33,9 +33,9 @@ func (a *app) workspaceCmd() *cobra.Command {
 func (a *app) workspaceAddCmd() *cobra.Command {
 	var w config.NewWorkspace
 	c := &cobra.Command{
-		Use: "add NAME", Short: "Write a workspace into the configuration and make its folders", Args: cobra.ExactArgs(1),
-		Long: "Append a section to the configuration, every other byte of which stays as it is, and make the folders.\n" +
-			"What no flag says has its default. Prints the two mounts that the agent's container gets.",
+		Use: "add NAME", Short: "Add a workspace to the configuration and create its folders", Args: cobra.ExactArgs(1),
+		Long: "Append a workspace section to the configuration, without other changes, and create the folders. Options without a\n" +
+			"flag get their defaults. Prints the two mounts of the agent's container.",
 		Example:           "  permesso workspace add research --autonomy readonly --approver ann --timeout 30m",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(_ *cobra.Command, pos []string) error {
@@ -45,15 +45,15 @@ func (a *app) workspaceAddCmd() *cobra.Command {
 	}
 	c.Flags().StringVar(&w.Autonomy, "autonomy", "", "`level`: readonly, supervised or full (default supervised)")
 	c.Flags().StringArrayVar(&w.Approvers, "approver", nil, "`name` from [approvers]; may be repeated (default: only the local operator)")
-	c.Flags().DurationVar(&w.Timeout, "timeout", 0, "how long a request waits for an answer (default 5m)")
-	c.Flags().UintSliceVar(&w.AgentUIDs, "agent-uid", nil, "`uid` that the agent runs as, if in no container: it decides nothing")
+	c.Flags().DurationVar(&w.Timeout, "timeout", 0, "expire pending requests after this long (default 5m)")
+	c.Flags().UintSliceVar(&w.AgentUIDs, "agent-uid", nil, "`UID` of an agent without a container; it may never decide")
 	_ = c.RegisterFlagCompletionFunc("autonomy", cobra.FixedCompletions([]string{"readonly", "supervised", "full"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("approver", a.completeApprovers)
 	return c
 }
 
 func (a *app) completeApprovers(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -71,16 +71,16 @@ func (a *app) addWorkspace(w config.NewWorkspace) error {
 		return err
 	}
 	if !ipc.ValidWorkspace(w.Name) {
-		return fail(codeUsage, "use a to z, 0 to 9, _ and -, at most 63, beginning with a letter or digit", "%.80q: not a valid name of a workspace", w.Name)
+		return fail(exitUsage, "use a to z, 0 to 9, _ and -, at most 63 characters, starting with a letter or digit", "%.80q is not a valid workspace name", w.Name)
 	}
 	if _, ok := h.cfg.Workspaces[w.Name]; ok {
-		return fail(codeError, "permesso workspace list shows them", "workspace '%s' is there already", w.Name)
+		return fail(exitError, "permesso workspace list shows the workspaces", "workspace '%s' already exists", w.Name)
 	}
 	err = editFile(h.cfg.File, func(data []byte) ([]byte, error) { return a.reader().AddWorkspace(h.cfg.File, data, w) })
 	if err != nil {
-		return asTyped(err)
+		return withoutPosition(err)
 	}
-	if err := a.makeFolders(w.Name); err != nil {
+	if err := a.createFolders(w.Name); err != nil {
 		return err
 	}
 	list := mounts(h.layout, w.Name)
@@ -88,24 +88,24 @@ func (a *app) addWorkspace(w config.NewWorkspace) error {
 	if err != nil {
 		return err
 	}
-	text = fmt.Sprintf("added   workspace %s to %s\n%s\n%s", w.Name, h.cfg.File, text, "permesso mounts "+w.Name+" --help says how to give them to a container")
+	text = fmt.Sprintf("added   workspace %s to %s\n%s\n%s", w.Name, h.cfg.File, text, "permesso mounts "+w.Name+" --help explains how to use them")
 	return a.print(map[string]any{"workspace": w.Name, "config": h.cfg.File, "mounts": list}, text)
 }
 
-// asTyped leaves out where in the file the mistake would stand: it was made on
-// the command line, and the file is as it was.
-func asTyped(err error) error {
+// withoutPosition drops the error's position in the file: the value came from the
+// command line, and the file is unchanged.
+func withoutPosition(err error) error {
 	var bad *config.Error
 	if !errors.As(err, &bad) || len(bad.Errors) == 0 {
 		return err
 	}
 	p := bad.Errors[0]
-	return fail(codeError, p.Hint, "%s (nothing was changed)", p.Message)
+	return fail(exitError, p.Hint, "%s (nothing was changed)", p.Message)
 }
 
-// makeFolders does what serve would do at its next start, as the home's owner.
-func (a *app) makeFolders(ws string) error {
-	h, err := a.house() // which knows the workspace now
+// createFolders creates the folders as serve would, as the home's owner.
+func (a *app) createFolders(ws string) error {
+	h, err := a.instance() // reloaded, with the new workspace
 	if err != nil {
 		return err
 	}
@@ -117,20 +117,20 @@ func (a *app) makeFolders(ws string) error {
 	return errors.Join(h.layout.PrepareHome(h.fs), h.layout.Prepare(h.fs, ws))
 }
 
-// editable is a house whose configuration is a file.
-func (a *app) editable() (*house, error) {
-	h, err := a.house()
+// editable is an instance whose configuration is a file.
+func (a *app) editable() (*instance, error) {
+	h, err := a.instance()
 	if err != nil {
 		return nil, err
 	}
 	if h.cfg.File == "" {
-		return nil, fail(codeError, "permesso init writes one", "there is no configuration file")
+		return nil, fail(exitError, "run permesso init", "no configuration file")
 	}
 	return h, nil
 }
 
-// editFile replaces a file by an edited one, whole or not at all. One that was
-// changed meanwhile is left alone.
+// editFile replaces a file by an edited version, atomically. It refuses if
+// another process changed the file.
 func editFile(name string, edit func([]byte) ([]byte, error)) error {
 	name, err := filepath.EvalSymlinks(name)
 	if err != nil {
@@ -149,7 +149,7 @@ func editFile(name string, edit func([]byte) ([]byte, error)) error {
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	if now, err := os.ReadFile(name); err != nil || !bytes.Equal(now, old) {
-		return errors.Join(fail(codeError, "try again", "%s was changed by somebody else meanwhile", name), err, os.Remove(temp))
+		return errors.Join(fail(exitError, "try again", "%s was changed by another process", name), err, os.Remove(temp))
 	}
 	if err := os.Rename(temp, name); err != nil {
 		return errors.Join(err, os.Remove(temp))
@@ -186,8 +186,8 @@ func writeLike(name string, b []byte) (temp string, err error) {
 	return f.Name(), f.Sync()
 }
 
-// listed is a line of workspace list --json.
-type listed struct {
+// workspaceItem is an item of workspace list --json.
+type workspaceItem struct {
 	Name      string   `json:"name"`
 	Autonomy  string   `json:"autonomy"`
 	Approvers []string `json:"approvers"`
@@ -201,16 +201,16 @@ type listed struct {
 
 func (a *app) workspaceListCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the workspaces of the configuration", Args: cobra.NoArgs,
+		Use: "list", Short: "List configured workspaces", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := a.house()
+			h, err := a.instance()
 			if err != nil {
 				return err
 			}
-			all := make([]listed, 0, len(h.cfg.Workspaces))
+			all := make([]workspaceItem, 0, len(h.cfg.Workspaces))
 			var lines []string
 			for _, name := range sortedNames(h.cfg) {
-				l, err := h.listed(name)
+				l, err := h.workspaceItem(name)
 				if err != nil {
 					return err
 				}
@@ -222,37 +222,37 @@ func (a *app) workspaceListCmd() *cobra.Command {
 	}
 }
 
-func (h *house) listed(name string) (listed, error) {
+func (h *instance) workspaceItem(name string) (workspaceItem, error) {
 	w := h.cfg.Workspaces[name]
 	ids, _, err := h.store.List(approval.DocPending, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = nil // nobody has served here yet
+		err = nil // no daemon has run here yet
 	}
-	return listed{
+	return workspaceItem{
 		Name: name, Autonomy: w.Autonomy, Approvers: w.Approvers, Principal: w.Principal, Timeout: int(w.Timeout / time.Second),
 		AgentUIDs: h.cfg.AgentUIDs[name], Waiting: len(ids),
 		Requests: h.layout.Requests(name), Responses: h.layout.Responses(name),
 	}, err
 }
 
-func (l listed) String() string {
+func (l workspaceItem) String() string {
 	who := strings.Join(l.Approvers, ", ")
 	if who == "" {
 		who = "the local operator"
 	}
-	return fmt.Sprintf("%s · %s · approved by %s · %d waiting\n  %s\n  %s", l.Name, l.Autonomy, who, l.Waiting, l.Requests, l.Responses)
+	return fmt.Sprintf("%s · %s · approved by %s · %d pending\n  %s\n  %s", l.Name, l.Autonomy, who, l.Waiting, l.Requests, l.Responses)
 }
 
 func (a *app) workspaceRemoveCmd() *cobra.Command {
 	var purge bool
 	c := &cobra.Command{
-		Use: "remove NAME", Short: "Take a workspace out of the configuration", Args: cobra.ExactArgs(1),
-		Long: "Take a workspace's section out of the configuration; comments around it stay. It is refused while anything of\n" +
-			"that workspace waits or runs: answer it first, or let it expire. Records and the audit log stay in any case.",
+		Use: "remove NAME", Short: "Remove a workspace from the configuration", Args: cobra.ExactArgs(1),
+		Long: "Remove a workspace's section from the configuration; comments around it are kept. It is refused while the workspace\n" +
+			"has pending or running requests: decide them, or let them expire. Records and the audit log are kept.",
 		ValidArgsFunction: a.completeWorkspaces,
 		RunE:              func(_ *cobra.Command, pos []string) error { return a.removeWorkspace(pos[0], purge) },
 	}
-	c.Flags().BoolVar(&purge, "purge", false, "also remove the agent's folders, with the responses in them")
+	c.Flags().BoolVar(&purge, "purge", false, "also remove the agent's folders, including its responses")
 	return c
 }
 
@@ -262,10 +262,10 @@ func (a *app) removeWorkspace(ws string, purge bool) error {
 		return err
 	}
 	if _, ok := h.cfg.Workspaces[ws]; !ok {
-		return fail(codeError, "the workspaces are: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", ws)
+		return fail(exitError, "workspaces: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", ws)
 	}
 	if len(h.cfg.Workspaces) == 1 {
-		return fail(codeError, "permesso workspace add another one first", "'%s' is the only workspace", ws)
+		return fail(exitError, "add another one first: permesso workspace add NAME", "'%s' is the only workspace", ws)
 	}
 	if err := h.idle(ws); err != nil {
 		return err
@@ -275,14 +275,14 @@ func (a *app) removeWorkspace(ws string, purge bool) error {
 		return err
 	}
 	if purge && served {
-		return fail(codeError, "stop permesso serve first, or leave --purge out", "the folders are in use")
+		return fail(exitError, "stop permesso serve first, or omit --purge", "the folders are in use by the daemon")
 	}
 	err = editFile(h.cfg.File, func(data []byte) ([]byte, error) { return a.reader().RemoveWorkspace(h.cfg.File, data, ws) })
 	if err != nil {
 		return err
 	}
-	if after, err := a.house(); err == nil {
-		for _, w := range after.cfg.Warnings { // a rule may still name it
+	if after, err := a.instance(); err == nil {
+		for _, w := range after.cfg.Warnings { // a rule may still name the workspace
 			fmt.Fprintf(a.Err, "permesso: %s\n", w.In(h.cfg.File))
 		}
 	}
@@ -296,16 +296,16 @@ func (a *app) removeWorkspace(ws string, purge bool) error {
 	return a.print(map[string]any{"workspace": ws, "config": h.cfg.File, "purged": purge}, text)
 }
 
-// idle refuses where anything has not come to its end.
-func (h *house) idle(ws string) error {
+// idle returns an error if a request of the workspace is not settled.
+func (h *instance) idle(ws string) error {
 	for _, what := range []struct {
 		doc  approval.Doc
 		says string
 	}{
-		{approval.DocPending, "wait for an answer"},
-		{approval.DocClaim, "are running or unfinished"},
-		{approval.DocRequest, "have not been taken in"},
-		{approval.DocDecision, "are decided and not carried out"},
+		{approval.DocPending, "are pending"},
+		{approval.DocClaim, "are running or interrupted"},
+		{approval.DocRequest, "are not read yet"},
+		{approval.DocDecision, "are decided and not settled"},
 	} {
 		ids, _, err := h.store.List(what.doc, ws)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -315,7 +315,7 @@ func (h *house) idle(ws string) error {
 			return err
 		}
 		if len(ids) > 0 {
-			return fail(codeError, "permesso pending --workspace "+ws+" shows what waits; answer it, or let it expire", "%d requests of '%s' %s", len(ids), ws, what.says)
+			return fail(exitError, "permesso pending --workspace "+ws+" lists pending requests; decide them, or let them expire", "%d requests of '%s' %s", len(ids), ws, what.says)
 		}
 	}
 	return nil

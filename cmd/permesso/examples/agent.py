@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A home-grown agent that asks before it acts. Python's standard library is all it needs.
+"""A custom agent that requests approval before it acts. It needs only Python's standard library.
 
     agent.py TOOL [NAME=VALUE ...]
 
-Copy the class Gate into an agent of yours; main() shows what to make of every answer.
-Exit codes: 0 done, 3 nothing ran, 4 it ran and failed or may have run, 5 no answer in time.
+Copy the class Gate into your agent; main() shows how to handle every status.
+Exit codes: 0 done, 3 nothing ran, 4 it ran and failed or may have run, 5 timeout.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import time
 
 
 class Gate:
-    """The two folders that the gate has given us."""
+    """The agent's two folders."""
 
     def __init__(self):
         self.requests = os.environ.get("PERMESSO_REQUESTS", "/permesso/requests")
@@ -24,7 +24,7 @@ class Gate:
 
     def submit(self, tool, data, **more):
         """Write a request and return its id and its bytes. MORE: title, rationale, resubmits ..."""
-        # Random, because its first eight digits must be free; 16 to 64 lower-case hex digits.
+        # Random, because its first eight digits must be unused; 16 to 64 lower-case hex digits.
         request_id = secrets.token_hex(16)
         request = {"request_id": request_id, "tool_name": tool, "request_data": data, **more}
         body = json.dumps(request, ensure_ascii=False, allow_nan=False).encode("utf-8")
@@ -32,11 +32,11 @@ class Gate:
         return request_id, body
 
     def cancel(self, request_id):
-        """Drop a request that nobody has decided yet; the answer then says "cancelled"."""
+        """Cancel a pending request; its status becomes "cancelled"."""
         self._put(request_id + ".cancel", b"")
 
     def wait(self, request_id, body, timeout):
-        """Return the response as a dictionary. The gate answers every request that it has taken in."""
+        """Return the response as a dictionary. Every accepted request gets one."""
         path = os.path.join(self.responses, request_id + ".json")
         end = time.monotonic() + timeout
         while True:
@@ -45,20 +45,20 @@ class Gate:
                     response = json.load(file)
                 break
             except (FileNotFoundError, json.JSONDecodeError):
-                # Not there yet; or torn by a power cut, and about to be restored.
+                # Not written yet, or torn by a power cut and about to be restored.
                 if time.monotonic() > end:
-                    raise TimeoutError(f"no response to {request_id} yet") from None
+                    raise TimeoutError(f"timeout waiting for the response to {request_id}") from None
                 time.sleep(0.1)
         if response["request_sha256"] != hashlib.sha256(body).hexdigest():
             raise RuntimeError("the response is for another request under this id")
         return response
 
     def _put(self, name, body):
-        """Whole or not at all: under a dot-name first, and renamed when it is on disk."""
+        """Write atomically: to a dot-name first, then rename."""
         temporary = os.path.join(self.requests, f".{name}.{secrets.token_hex(4)}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o644)  # whatever the umask says: the gate is another user
+            os.fchmod(descriptor, 0o644)  # independent of the umask: the daemon is another user
             file.write(body)
             file.flush()
             os.fsync(descriptor)
@@ -73,14 +73,14 @@ def main():
 
     gate = Gate()
     request_id, body = gate.submit(tool, data, rationale="the user of this agent wants it")
-    print(f"asked, request {request_id}", file=sys.stderr)
+    print(f"submitted request {request_id}", file=sys.stderr)
     try:
         response = gate.wait(request_id, body, timeout)
     except KeyboardInterrupt:
         gate.cancel(request_id)
         sys.exit(130)
     except TimeoutError as late:
-        # The request stays. Wait again under the same id: asking anew could do it twice.
+        # The request stays pending. Wait for the same id: a new request could run twice.
         print(late, file=sys.stderr)
         sys.exit(5)
 
@@ -92,14 +92,14 @@ def main():
         print("result:", json.dumps(response["result"], ensure_ascii=False))
         return
     if status == "overridden":
-        # Nothing ran. A real agent gives this to its model, and asks again with resubmits=request_id.
+        # Nothing ran. A real agent gives this to its model and submits again with resubmits=request_id.
         print("do instead:", decision["override"])
     elif status == "request_more":
-        # Nothing ran. Answer from facts, or drop it; the answer is a new request with resubmits=request_id.
-        print("they want to know:", response["feedback"])
+        # Nothing ran. Answer the question by a new request with resubmits=request_id, or give up.
+        print("question:", response["feedback"])
     else:
-        print("why:", response["error"])
-    # "failed" may be half done and "interrupted" may be done: look before asking for it again.
+        print("error:", response["error"])
+    # "failed" may be partly done, "interrupted" may be done: check before you submit again.
     sys.exit(4 if status in ("failed", "interrupted") else 3)
 
 

@@ -1,10 +1,10 @@
 #!/bin/sh
-# A home-grown agent that asks before it acts, for any POSIX shell with od, sed and sha256sum.
+# A custom agent that requests approval before it acts, for any POSIX shell with od, sed and sha256sum.
 #
 #	agent.sh TOOL [NAME=VALUE ...]
 #
 # Prints the status and then the whole response, which is JSON.
-# Exit codes: 0 done, 3 nothing ran, 4 it ran and failed or may have run, 5 no answer in time.
+# Exit codes: 0 done, 3 nothing ran, 4 it ran and failed or may have run, 5 timeout.
 set -eu
 
 requests=${PERMESSO_REQUESTS:-/permesso/requests}
@@ -16,7 +16,7 @@ timeout=${AGENT_TIMEOUT:-600} # seconds
 	exit 2
 }
 
-# quote makes a JSON string of its argument: two steps of sed, of which the second takes all lines as one.
+# quote prints its argument as a JSON string. The second sed joins all lines first.
 tab=$(printf '\t')
 quote() {
 	printf '%s.\n' "$1" | tr '\001-\010\013-\037\177' '?' |
@@ -37,35 +37,35 @@ for arg in "$@"; do
 	esac
 done
 
-# Random, because its first eight digits must be free; 16 to 64 lower-case hex digits.
+# Random, because its first eight digits must be unused; 16 to 64 lower-case hex digits.
 id=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 
-# Whole or not at all: under a dot-name first, then renamed. Readable, because the gate is another user.
+# Write atomically: to a dot-name first, then rename. Readable, because the daemon is another user.
 temporary=$requests/.$id.$$
 umask 022
 printf '{"request_id":"%s","tool_name":%s,"request_data":{%s}}' "$id" "$(quote "$tool")" "$data" >"$temporary"
 sum=$(sha256sum <"$temporary")
 sum=${sum%% *}
 mv "$temporary" "$requests/$id.json"
-echo "asked, request $id" >&2
+echo "submitted request $id" >&2
 
-# Whoever interrupts us does not want it any more.
+# On Ctrl-C cancel the request.
 trap ': >"$requests/$id.cancel"; exit 130' INT
 
-# The gate answers every request that it has taken in. What does not end in } was torn by a power cut, and
-# is about to be restored.
+# Every accepted request gets a response. One that does not end in } was torn by a power cut and is about to be
+# restored.
 response=
 until response=$(cat "$responses/$id.json" 2>/dev/null) && [ "${response%\}}" != "$response" ]; do
-	# The request stays. Wait again under the same id: asking anew could do it twice.
+	# The request stays pending. Wait for the same id: a new request could run twice.
 	[ "$timeout" -gt 0 ] || {
-		echo "agent.sh: no response to $id yet" >&2
+		echo "agent.sh: timeout waiting for the response to $id" >&2
 		exit 5
 	}
 	timeout=$((timeout - 1))
 	sleep 1
 done
 
-# The first of that name, before any object inside: a result may have a status of its own.
+# The first member of that name, before any inner object: a result may have its own status.
 field() { printf '%s\n' "$response" | sed -n 's/^{[^{]*"'"$1"'":"\([0-9a-z_]*\)".*/\1/p'; }
 
 [ "$(field request_sha256)" = "$sum" ] || {
@@ -77,6 +77,6 @@ echo "$status"
 echo "$response"
 case $status in
 approved | auto_approved | answered) exit 0 ;;
-failed | interrupted) exit 4 ;; # half done, or done: look before asking for it again
+failed | interrupted) exit 4 ;; # partly done, or done: check before you submit again
 *) exit 3 ;;                    # nothing ran
 esac

@@ -1,11 +1,11 @@
 #!/bin/sh
-# bwrap.sh FOLDER COMMAND ...: run an agent, whose files are in FOLDER, in bubblewrap. For example:
+# bwrap.sh FOLDER COMMAND ...: run an agent with its files in FOLDER in bubblewrap. For example:
 #
 #	./bwrap.sh . /agent/agent.sh hello name=you
 #
-# It sees its own files (in /agent, to read), the host's programs, an empty /tmp and the two folders of
+# It sees its own files (in /agent, read-only), the host's programs, an empty /tmp and the two folders of
 # WORKSPACE (default "default"): no network, and no variable, process or other file of the host. An agent that
-# talks to its model needs --share-net behind --unshare-all, and then --ro-bind /etc/ssl /etc/ssl and so on.
+# calls its model needs --share-net after --unshare-all, and then --ro-bind /etc/ssl /etc/ssl and so on.
 set -eu
 
 agent=$1

@@ -20,17 +20,17 @@ import (
 const module = "github.com/permesso-dev/permesso"
 
 // house in a room's list stands for every room that is neither below cmd nor test support.
-const house = "house"
+const instance = "house"
 
 // room is one package of ours and the packages of ours that it may import. What is not listed is
 // forbidden, so a room without a list stands alone.
-type room struct {
+type channelEnv struct {
 	path string
 	may  []string
 }
 
 // rooms is the whole plan, built or not yet: a package that is missing here has no place in the house.
-var rooms = []room{
+var rooms = []channelEnv{
 	{"approval", nil},                       // pure: everything stands on it, it stands on nothing
 	{"approval/gate", []string{"approval"}}, // knows stores, policies and executors only as its own interfaces
 	{"approval/exec", []string{"approval"}}, // takes a receipt verifier as an interface
@@ -57,14 +57,14 @@ var rooms = []room{
 	{"security/audit", []string{"approval"}},
 	{"security/seal", []string{"approval"}},
 
-	{"cmd/permesso", []string{house, "cmd/permesso/config"}}, // the only one who knows all
-	{"cmd/permesso/internal/project", nil}, // tests about the whole tree
+	{"cmd/permesso", []string{instance, "cmd/permesso/config"}}, // the only one who knows all
+	{"cmd/permesso/internal/project", nil},                      // tests about the whole tree
 	{"cmd/permesso/config", []string{"approval", "approval/exec", "security/policy"}},
-	{"cmd/permesso/bench", []string{house, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
+	{"cmd/permesso/bench", []string{instance, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
 
-	{"ipc/crashfs", nil},                                        // test support: stands in for the disk, so it knows nothing of what is written to it
-	{"chat/telegram/botapi", nil},                               // test support: stands in for Telegram, which knows nothing of us
-	{"approval/gate/crashtest", []string{house, "ipc/crashfs"}}, // test support: the real parts on a disk that crashes
+	{"ipc/crashfs", nil},          // test support: stands in for the disk, so it knows nothing of what is written to it
+	{"chat/telegram/botapi", nil}, // test support: stands in for Telegram, which knows nothing of us
+	{"approval/gate/crashtest", []string{instance, "ipc/crashfs"}}, // test support: the real parts on a disk that crashes
 }
 
 // testSupport is linked into tests only.
@@ -193,7 +193,7 @@ func TestCoreHasNoClock(t *testing.T) {
 func violations(imports map[string][]string) []string {
 	var found []string
 	for from, targets := range imports {
-		i := slices.IndexFunc(rooms, func(r room) bool { return r.path == from })
+		i := slices.IndexFunc(rooms, func(r channelEnv) bool { return r.path == from })
 		if i < 0 {
 			found = append(found, from+" is not in the table of rooms: decide first what it may import")
 			continue
@@ -209,7 +209,7 @@ func violations(imports map[string][]string) []string {
 }
 
 // refuse says why a room may not import target, or nothing where it may.
-func refuse(r room, target string) string {
+func refuse(r channelEnv, target string) string {
 	if within(target, module) {
 		if ours := strings.TrimPrefix(target, module+"/"); !r.knows(ours) {
 			return "it may know " + strings.Join(append([]string{"of ours"}, r.may...), ", ")
@@ -228,13 +228,13 @@ func refuse(r room, target string) string {
 }
 
 // knows reports whether the room's list names the package, by itself or as part of the house.
-func (r room) knows(ours string) bool {
+func (r channelEnv) knows(ours string) bool {
 	if slices.Contains(r.may, ours) {
 		return true
 	}
-	return slices.Contains(r.may, house) &&
+	return slices.Contains(r.may, instance) &&
 		!within(ours, "cmd") && !slices.Contains(testSupport, ours) &&
-		slices.ContainsFunc(rooms, func(known room) bool { return known.path == ours })
+		slices.ContainsFunc(rooms, func(known channelEnv) bool { return known.path == ours })
 }
 
 // within reports whether path is root or lies below it.

@@ -18,17 +18,17 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// uiHouse is what the pages show besides requests.
-func (s *server) uiHouse() web.Backend {
+// uiBackend is the data of the web UI besides requests.
+func (s *server) uiBackend() web.Backend {
 	return web.Backend{
-		Grants: uiConsents{s.memory}, Rules: s.uiRules, History: uiPast{s}, Audit: &uiAudit{server: s}, WorkspaceInfo: uiPlaces{s}, Pauser: uiPauser{s},
+		Grants: uiGrants{s.memory}, Rules: s.uiRules, History: uiHistory{s}, Audit: &uiAudit{server: s}, WorkspaceInfo: uiWorkspaces{s}, Pauser: uiPauser{s},
 	}
 }
 
-type uiConsents struct{ *memory }
+type uiGrants struct{ *memory }
 
-// List implements web.Consents.
-func (c uiConsents) List(ws string) (list []web.GrantUse) {
+// List implements web.Grants.
+func (c uiGrants) List(ws string) (list []web.GrantUse) {
 	for _, r := range c.Grants() {
 		if r.Workspace == ws {
 			list = append(list, web.GrantUse{Grant: r.Grant, Uses: r.Uses, LastUsed: r.LastUsed})
@@ -37,7 +37,7 @@ func (c uiConsents) List(ws string) (list []web.GrantUse) {
 	return list
 }
 
-// uiRules are the operator's rules, as far as they are about some of the workspaces.
+// uiRules returns the configured rules that can match in these workspaces.
 func (s *server) uiRules(workspaces []string) (list []web.Rule) {
 	for _, r := range s.conf().Rules {
 		begin, open := strings.CutSuffix(r.Workspace, "*")
@@ -51,7 +51,7 @@ func (s *server) uiRules(workspaces []string) (list []web.Rule) {
 	return list
 }
 
-// matchOf is what a rule is about, part by part.
+// matchOf describes the conditions of a rule.
 func matchOf(r policy.Rule) (parts []string) {
 	for _, p := range []struct{ name, value string }{
 		{"tool", r.Tool},
@@ -76,10 +76,10 @@ func matchOf(r policy.Rule) (parts []string) {
 	return parts
 }
 
-type uiPast struct{ *server }
+type uiHistory struct{ *server }
 
 // Past implements web.History.
-func (u uiPast) Past(_ context.Context, q web.HistoryQuery) (list []web.HistoryItem, more bool, err error) {
+func (u uiHistory) Past(_ context.Context, q web.HistoryQuery) (list []web.HistoryItem, more bool, err error) {
 	v, text := u.viewer(u.keys), strings.ToLower(q.Text)
 	found, more, err := audit.Requests(u.fs, u.layout.Audit(), audit.Wanted{
 		Until: q.Before, Limit: q.Limit,
@@ -87,7 +87,7 @@ func (u uiPast) Past(_ context.Context, q web.HistoryQuery) (list []web.HistoryI
 			if !slices.Contains(q.Workspaces, r.Key.Workspace) || q.Kind != "" && q.Kind != r.Tool && (r.Tool != "" || q.Kind != r.ActionType) {
 				return false
 			}
-			catchUp(v, r)
+			addOutcome(v, r)
 			return (q.Status == "" || q.Status == r.Status) && (text == "" || strings.Contains(strings.ToLower(strings.Join([]string{
 				r.Key.ID, r.Key.Workspace, r.Tool, r.ActionType, r.Target, r.By, r.Rule, r.Reason,
 			}, "\n")), text))
@@ -117,7 +117,7 @@ var errEnoughEntries = errors.New("enough")
 func (u *uiAudit) Entries(ctx context.Context, q web.EntryQuery) (list []approval.Entry, more bool, err error) {
 	text := strings.ToLower(q.Text)
 	var keep func(line []byte) bool
-	if text != "" && plainASCII(text) { // a line is ASCII, so that what is there can be found without decoding
+	if text != "" && plainASCII(text) { // lines are ASCII, so text can be found without decoding
 		keep = func(line []byte) bool { return bytes.Contains(bytes.ToLower(line), []byte(text)) }
 	}
 	err = audit.Backwards(u.fs, u.layout.Audit(), keep, func(e approval.Entry) error {
@@ -141,7 +141,7 @@ func (u *uiAudit) Entries(ctx context.Context, q web.EntryQuery) (list []approva
 	return list, more, err
 }
 
-// plainASCII says whether JSON writes a text as it is.
+// plainASCII reports whether JSON encodes a text unchanged.
 func plainASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"\<>&`, r) })
 }
@@ -153,28 +153,28 @@ func (u *uiAudit) Verify(context.Context) (found string, err error) {
 	}
 	defer u.verifying.Unlock()
 	c := &audit.Check{FS: u.fs, Dir: u.layout.Audit(), Receipts: map[string]string{}}
-	if c.Keys, err = u.believed(""); err != nil {
+	if c.Keys, err = u.trustedKeys(""); err != nil {
 		return "", err
 	}
-	note := u.heldReceipts(c.Receipts)
+	note := u.addReceipts(c.Receipts)
 	report, err := c.Run()
 	if err != nil {
 		return "", err
 	}
-	found = fmt.Sprintf("%d / %d, %d checkpoints, %d witnesses", report.Signed, report.Entries, report.Checkpoints, report.Witnesses)
+	found = fmt.Sprintf("%d / %d, %d checkpoints, %d other proofs", report.Signed, report.Entries, report.Checkpoints, report.Witnesses)
 	if note != "" {
 		found += "; " + note
 	}
 	return found, nil
 }
 
-type uiPlaces struct{ *server }
+type uiWorkspaces struct{ *server }
 
-// tallied is how far back people's figures go.
-const tallied = 30 * 24 * time.Hour
+// statsPeriod is the period of the statistics of approvers.
+const statsPeriod = 30 * 24 * time.Hour
 
-// Place implements web.Places.
-func (u uiPlaces) Workspace(_ context.Context, name string) (*web.Workspace, error) {
+// Workspace implements web.WorkspaceInfo.
+func (u uiWorkspaces) Workspace(_ context.Context, name string) (*web.Workspace, error) {
 	cfg := u.conf()
 	ws, ok := cfg.Workspaces[name]
 	if !ok {
@@ -190,13 +190,13 @@ func (u uiPlaces) Workspace(_ context.Context, name string) (*web.Workspace, err
 	}
 	p.Waiting = len(ids)
 	found, _, err := audit.Requests(u.fs, u.layout.Audit(), audit.Wanted{
-		Since: time.Now().Add(-tallied), Match: func(r *audit.Request) bool { return r.Key.Workspace == name },
+		Since: time.Now().Add(-statsPeriod), Match: func(r *audit.Request) bool { return r.Key.Workspace == name },
 	})
-	st := count(found)
+	st := newStats(found)
 	p.Requests, p.Median = st.Requests, durationOf(st.Median)
 	for _, t := range st.Approvers {
 		p.People = append(p.People, web.ApproverStats{
-			Name: t.Name, Decided: t.Decided, Approved: t.Approved, Median: durationOf(t.Median), Fast: t.Hasty, RubberStamping: t.stamps(),
+			Name: t.Name, Decided: t.Decided, Approved: t.Approved, Median: durationOf(t.Median), Fast: t.Hasty, RubberStamping: t.rubberStamps(),
 		})
 	}
 	return p, err
@@ -209,7 +209,7 @@ func durationOf(sec *float64) time.Duration {
 	return max(time.Millisecond, time.Duration(*sec*float64(time.Second)))
 }
 
-// rateLines are policy's limits in the words of the configuration.
+// rateLines formats the policy's limits as in the configuration.
 func rateLines(l policy.Limits) (lines []string) {
 	for what, rates := range map[string]map[string]policy.Rate{"ask_above": l.Ask, "deny_above": l.Deny} {
 		for capability, r := range rates {
@@ -231,11 +231,11 @@ func rateLines(l policy.Limits) (lines []string) {
 	return lines
 }
 
-// Paused implements web.Places.
-func (u uiPlaces) Paused(ws string) (own, all bool) {
+// Paused implements web.WorkspaceInfo.
+func (u uiWorkspaces) Paused(ws string) (own, all bool) {
 	list, err := u.store.Pauses()
 	if err != nil {
-		return true, true // the gate holds everything where it cannot look
+		return true, true // the gate pauses everything if it cannot read the pauses
 	}
 	for _, p := range list {
 		own = own || p.Workspace == ws
@@ -253,7 +253,7 @@ func pauseName(ws string) string {
 	return ws
 }
 
-// named is what others are told of who paused.
+// named is the name of the person who paused, as shown to others.
 func (u uiPauser) named(ws string, by approval.Person) string {
 	if name, ok := u.conf().MayDecide(ws, by); ok {
 		return name
@@ -269,7 +269,7 @@ func (u uiPauser) Pause(_ context.Context, ws string, by approval.Person, reason
 		return err
 	}
 	err = u.awaitClaims(name)
-	u.lookAtPauses()
+	u.refreshPauses()
 	return err
 }
 
@@ -279,6 +279,6 @@ func (u uiPauser) Resume(_ context.Context, ws string, by approval.Person) error
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	u.lookAtPauses()
+	u.refreshPauses()
 	return nil
 }

@@ -10,26 +10,26 @@ import (
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
-// census counts what the audit log tells of, for whoever watches over the gate.
-type census struct {
+// requestMetrics counts audit entries for monitoring.
+type requestMetrics struct {
 	metrics *httpapi.Metrics
 	now     func() time.Time
 
 	mu    sync.Mutex
-	since map[string]map[string]time.Time // workspace → id → since when it waits
+	since map[string]map[string]time.Time // workspace → id → pending since
 }
 
-// newCensus begins with what waits already.
-func newCensus(waiting []approval.Waiting) *census {
-	c := &census{metrics: httpapi.NewMetrics(), now: time.Now, since: map[string]map[string]time.Time{}}
+// newRequestMetrics starts with the requests that are pending already.
+func newRequestMetrics(waiting []approval.Waiting) *requestMetrics {
+	c := &requestMetrics{metrics: httpapi.NewMetrics(), now: time.Now, since: map[string]map[string]time.Time{}}
 	for _, w := range waiting {
 		c.begin(w.Key(), w.Pending.Timestamp)
 	}
 	return c
 }
 
-// begin notes that a request waits; the caller holds the lock, or is alone.
-func (c *census) begin(k approval.Key, at time.Time) {
+// begin records a pending request. The caller holds the lock, or is alone.
+func (c *requestMetrics) begin(k approval.Key, at time.Time) {
 	ws := c.since[k.Workspace]
 	if ws == nil {
 		ws = map[string]time.Time{}
@@ -40,8 +40,8 @@ func (c *census) begin(k approval.Key, at time.Time) {
 	ws[k.ID] = at
 }
 
-// hear takes an entry of the log.
-func (c *census) hear(e approval.Entry) {
+// observe counts an audit entry.
+func (c *requestMetrics) observe(e approval.Entry) {
 	if e.RequestID == "" || e.Workspace == "" {
 		return
 	}
@@ -66,7 +66,7 @@ func (c *census) hear(e approval.Entry) {
 	}
 }
 
-// statusOf is the status that an entry ends a request with, "" where it ends none.
+// statusOf returns the status with which an entry ends a request, "" if it ends none.
 func statusOf(e *approval.Entry) approval.Status {
 	switch e.Event {
 	case approval.EventExecuted, approval.EventReleased:
@@ -83,13 +83,13 @@ func statusOf(e *approval.Entry) approval.Status {
 	return ""
 }
 
-func (c *census) count(ws string) float64 {
+func (c *requestMetrics) count(ws string) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return float64(len(c.since[ws]))
 }
 
-func (c *census) oldest(ws string) float64 {
+func (c *requestMetrics) oldest(ws string) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	age := time.Duration(0)
@@ -99,11 +99,10 @@ func (c *census) oldest(ws string) float64 {
 	return age.Seconds()
 }
 
-// newCensus counts for this daemon.
-func (s *server) newCensus() (*census, error) {
+func (s *server) newRequestMetrics() (*requestMetrics, error) {
 	waiting, err := s.viewer(s.keys).Waiting(context.Background(), nil)
 	if err != nil {
 		return nil, err
 	}
-	return newCensus(waiting), nil
+	return newRequestMetrics(waiting), nil
 }

@@ -18,26 +18,26 @@ import (
 )
 
 const (
-	mostOpened  = 2000             // documents of one kind and workspace that are opened
-	sample      = 100              // newest records of a workspace that are opened
-	atHand      = 10 * time.Second // by then a running gate has taken up what lies there
-	askedBy     = time.Minute      // by then a channel has sent its card
-	keptFor     = 7 * 24 * time.Hour
-	defaultStop = 30 * time.Second // of a handler without a timeout
+	maxOpened         = 2000             // documents to open of one kind and workspace
+	sample            = 100              // newest records to open of a workspace
+	pickupDelay       = 10 * time.Second // a running daemon picks up a file within this time
+	sendDelay         = time.Minute      // a channel sends a message within this time
+	responseRetention = 7 * 24 * time.Hour
+	defaultStop       = 30 * time.Second // timeout of a handler that sets none
 )
 
-// each opens the documents of one kind in every workspace that is looked at.
-// What is gone by then was settled meanwhile.
-func (d *doctor) each(ctx context.Context, doc approval.Doc, look func(approval.Key, []byte) *finding) (n int, list []finding) {
+// each reads the documents of one kind in every checked workspace. A document
+// that is gone was settled meanwhile.
+func (d *doctor) each(ctx context.Context, doc approval.Doc, check func(approval.Key, []byte) *finding) (n int, list []finding) {
 	for _, ws := range d.withFolders() {
 		ids, _, err := d.store.List(doc, ws)
 		if err != nil {
-			list = append(list, found(serious, ws, err))
+			list = append(list, findingOf(severityError, ws, err))
 			continue
 		}
 		slices.Sort(ids)
 		ids = slices.Compact(ids)
-		for _, id := range ids[:min(len(ids), mostOpened)] {
+		for _, id := range ids[:min(len(ids), maxOpened)] {
 			if ctx.Err() != nil {
 				return n, list
 			}
@@ -49,9 +49,9 @@ func (d *doctor) each(ctx context.Context, doc approval.Doc, look func(approval.
 			n++
 			var f *finding
 			if err != nil {
-				f = &finding{What: fmt.Sprintf("%s of %s cannot be read: %s", doc, id, oneLine(err.Error())), Cure: "look at dmesg and the file's permissions"}
+				f = &finding{What: fmt.Sprintf("%s of %s cannot be read: %s", doc, id, oneLine(err.Error())), Cure: "check dmesg and the file's permissions"}
 			} else {
-				f = look(k, b)
+				f = check(k, b)
 			}
 			if f != nil {
 				f.Workspace = ws
@@ -62,17 +62,17 @@ func (d *doctor) each(ctx context.Context, doc approval.Doc, look func(approval.
 	return n, list
 }
 
-// checkSeals opens everything that is not yet settled.
+// checkSeals opens every document that is not settled.
 func (d *doctor) checkSeals(ctx context.Context) []finding {
 	if d.keys == nil {
-		return nil // the check of the keys says why
+		return nil // checkKeys reports it
 	}
 	p, list := d.each(ctx, approval.DocPending, d.sealedPending)
 	q, more := d.each(ctx, approval.DocDecision, d.sealedDecision)
 	list = append(list, more...)
 	r, more := d.each(ctx, approval.DocClaim, d.sealedClaim)
 	list = append(list, more...)
-	return orWell(list, "%d pending, %d decided, %d running: every seal fits", p, q, r)
+	return orOK(list, "%d pending, %d decided, %d running: every seal is valid", p, q, r)
 }
 
 func (d *doctor) sealedPending(k approval.Key, b []byte) *finding {
@@ -80,14 +80,14 @@ func (d *doctor) sealedPending(k approval.Key, b []byte) *finding {
 	if err == nil {
 		_, err = approval.ParsePending(body, k)
 	} else if _, host := approval.ParseHostRequest(b, k.ID); host == nil {
-		return &finding{Severity: worthKnowing, What: "pending " + k.ID + " is a host program's request, not yet judged"}
+		return &finding{Severity: severityInfo, What: "pending " + k.ID + " is a host program's request without a ruling yet"}
 	}
 	if err == nil {
 		return nil
 	}
 	return &finding{
-		What: "pending " + k.ID + " is not as the gate wrote it: " + oneLine(err.Error()),
-		Cure: "find out who wrote to " + d.layout.Pendings(k.Workspace) + "; the gate refuses it, and the agent must ask again",
+		What: "pending " + k.ID + " was not written by the daemon: " + oneLine(err.Error()),
+		Cure: "find what wrote to " + d.layout.Pendings(k.Workspace) + "; the daemon refuses it, and the agent must submit it again",
 	}
 }
 
@@ -103,16 +103,16 @@ func (d *doctor) sealedDecision(k approval.Key, b []byte) *finding {
 		return nil
 	}
 	return &finding{
-		What: "decision of " + k.ID + " is not valid: " + oneLine(err.Error()),
-		Cure: "find out who wrote to " + d.layout.Decisions(k.Workspace) + "; the gate sets it aside. Programs decide by permesso decide --stdin",
+		What: "decision of " + k.ID + " is invalid: " + oneLine(err.Error()),
+		Cure: "find what wrote to " + d.layout.Decisions(k.Workspace) + "; the daemon ignores it. Programs must use permesso decide --stdin",
 	}
 }
 
-// decides says whether a decision is for what is pending, if that is still there.
+// decides compares a decision's digest with the pending request, if that exists.
 func (d *doctor) decides(dec *approval.Decision, k approval.Key) error {
 	p, err := d.store.Read(approval.DocPending, k)
 	if err == nil && approval.Digest(p) != dec.PendingSHA256 {
-		return errors.New("it is for something else than what is pending")
+		return errors.New("its digest is not that of the pending request")
 	}
 	return nil
 }
@@ -126,19 +126,19 @@ func (d *doctor) sealedClaim(k approval.Key, b []byte) *finding {
 		return nil
 	}
 	return &finding{
-		What: "receipt of " + k.ID + " is not as the gate wrote it: nobody can say what was started (" + oneLine(err.Error()) + ")",
-		Cure: "find out what ran; then move " + filepath.Join(d.layout.Receipts(k.Workspace), k.ID+".json") + " away: until then the gate leaves that request alone",
+		What: "claim of " + k.ID + " was not written by the daemon: what it started is unknown (" + oneLine(err.Error()) + ")",
+		Cure: "find out what ran, then move " + filepath.Join(d.layout.Receipts(k.Workspace), k.ID+".json") + " away: until then the daemon does not settle that request",
 	}
 }
 
-// checkRecords opens the newest records of each workspace.
+// checkRecords checks the newest records of each workspace.
 func (d *doctor) checkRecords(ctx context.Context) []finding {
 	if d.keys == nil {
 		return nil
 	}
 	v, err := receipt.LoadVerifier(d.fs, d.layout.Keys())
 	if err != nil {
-		return nil // the check of the keys says why
+		return nil // checkKeys reports it
 	}
 	var list []finding
 	n := 0
@@ -154,14 +154,14 @@ func (d *doctor) checkRecords(ctx context.Context) []finding {
 			}
 		}
 	}
-	return orWell(list, "the newest %s: seals, receipts and responses fit", plural(n, "record"))
+	return orOK(list, "newest %s: seals, receipts and responses are valid", plural(n, "record"))
 }
 
-// newest are the ids of the documents in a folder that were written last.
+// newest returns the ids of the n newest documents in a folder.
 func newest(dir string, n int) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // the check of the folders says why
+		return nil // checkFolders reports it
 	}
 	type doc struct {
 		id string
@@ -186,8 +186,8 @@ func (d *doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approva
 	rec, err := d.viewer(d.keys).Record(ctx, k)
 	if err != nil {
 		return &finding{
-			What: "record of " + k.ID + " is not as the gate wrote it: " + oneLine(err.Error()),
-			Cure: "restore it from a backup; permesso audit verify tells what the log knows of it",
+			What: "record of " + k.ID + " was not written by the daemon: " + oneLine(err.Error()),
+			Cure: "restore it from a backup; permesso audit prove " + k.ID + " shows the log's entry",
 		}
 	}
 	if rec == nil {
@@ -200,79 +200,79 @@ func (d *doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approva
 		}
 		if err != nil {
 			return &finding{
-				What: "the receipt in the record of " + k.ID + ": " + oneLine(err.Error()),
-				Cure: "was the signing key replaced? put the old keys/signing.pub aside, not away: permesso receipt verify --key takes it",
+				What: "receipt in the record of " + k.ID + ": " + oneLine(err.Error()),
+				Cure: "if the signing key was replaced: keep the old keys/signing.pub for permesso receipt verify --key",
 			}
 		}
 	}
 	return d.checkResponse(rec, k)
 }
 
-// checkResponse compares what the agent reads with what was written. A
-// response follows its record a moment later.
+// checkResponse compares the agent's response with the record. A response is
+// written shortly after its record.
 func (d *doctor) checkResponse(rec *approval.Record, k approval.Key) *finding {
 	age := d.now.Sub(rec.EndedAt)
-	if age < atHand || age > keptFor-time.Hour {
+	if age < pickupDelay || age > responseRetention-time.Hour {
 		return nil
 	}
 	b, err := d.store.Read(approval.DocResponse, k)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &finding{Severity: warning, What: "the response to " + k.ID + " is gone", Cure: "the gate restores it within minutes, or when it starts"}
+		return &finding{Severity: severityWarning, What: "the response to " + k.ID + " is missing", Cure: "the daemon restores it within minutes, or when it starts"}
 	case err != nil:
-		return &finding{What: "the response to " + k.ID + " cannot be read: " + oneLine(err.Error()), Cure: "look at its permissions"}
+		return &finding{What: "the response to " + k.ID + " cannot be read: " + oneLine(err.Error()), Cure: "check its permissions"}
 	case string(b) != string(rec.Response):
 		return &finding{
-			What: "the response to " + k.ID + " is not what the gate wrote: the agent may have been told something else",
-			Cure: "find out who may write to " + d.layout.Responses(k.Workspace) + "; the gate restores it within minutes, or when it starts",
+			What: "the response to " + k.ID + " differs from the record: the agent may have read another outcome",
+			Cure: "find what can write to " + d.layout.Responses(k.Workspace) + "; the daemon restores it within minutes, or when it starts",
 		}
 	}
 	return nil
 }
 
-// checkAudit looks at the end of the log only.
+// checkAudit checks only the end of the log.
 func (d *doctor) checkAudit(context.Context) []finding {
 	entries, err := audit.Last(d.fs, d.layout.Audit(), 100)
 	switch {
 	case err != nil:
-		f := found(serious, "", err)
-		f.Cure = "permesso audit verify says where; keep a copy of " + d.layout.Audit() + " before anything else"
+		f := findingOf(severityError, "", err)
+		f.Cure = "first copy " + d.layout.Audit() + "; then permesso audit verify shows where"
 		return []finding{f}
 	case len(entries) == 0:
-		return []finding{{Severity: worthKnowing, What: "the log is empty: this gate has not served yet"}}
+		return []finding{{Severity: severityInfo, What: "the log is empty: no daemon has run yet"}}
 	}
 	last := entries[len(entries)-1]
-	return []finding{well("the end of the log can be read, up to number %d; permesso audit verify checks all of it", last.Seq)}
+	return []finding{okFinding("the end of the log is readable, up to entry %d; permesso audit verify checks all of it", last.Seq)}
 }
 
-// checkStuck looks for what a running gate should have taken up, and for what
-// waits for one that is not running.
+// checkStuck looks for documents that a running daemon should have settled,
+// and for those that wait for a daemon.
 func (d *doctor) checkStuck(ctx context.Context) []finding {
 	var list []finding
 	for _, ws := range d.withFolders() {
-		list = append(list, d.untouched(ws)...)
+		list = append(list, d.unreadRequests(ws)...)
 	}
 	if d.keys == nil {
-		return list // without keys nobody knows of the rest
+		return list // the other documents need the keys
 	}
 	_, more := d.each(ctx, approval.DocPending, d.stuckPending)
 	list = append(list, more...)
 	_, more = d.each(ctx, approval.DocClaim, d.stuckClaim)
 	list = append(list, more...)
-	return orWell(list, "nothing is stuck")
+	return orOK(list, "nothing is stuck")
 }
 
-// untouched counts old requests by the time at which the system last saw them
-// change: what an agent says of a file's time is its own affair.
-func (d *doctor) untouched(ws string) []finding {
+// unreadRequests counts old requests. It uses the inode's change time, because an
+// agent can set the modification time.
+func (d *doctor) unreadRequests(ws string) []finding {
 	ids, _, err := d.store.List(approval.DocRequest, ws)
 	if err != nil {
-		return foundAll(serious, ws, err)
+		return findingsOf(severityError, ws, err)
 	}
 	old := 0
 	for _, id := range ids {
 		info, err := os.Lstat(filepath.Join(d.layout.Requests(ws), id+".json"))
-		if err == nil && d.now.Sub(changedAt(info)) > atHand {
+		if err == nil && d.now.Sub(changedAt(info)) > pickupDelay {
 			old++
 		}
 	}
@@ -280,18 +280,18 @@ func (d *doctor) untouched(ws string) []finding {
 	case old == 0:
 		return nil
 	case !d.running:
-		return []finding{{Severity: worthKnowing, Workspace: ws, What: plural(old, "request") + " to be taken in", Cure: "permesso serve"}}
+		return []finding{{Severity: severityInfo, Workspace: ws, What: plural(old, "request") + " not yet read: the daemon is not running", Cure: "permesso serve"}}
 	}
 	return []finding{{
-		Severity: warning, Workspace: ws, What: plural(old, "request") + " untouched for more than " + atHand.String() + " while the gate runs",
-		Cure: "look at its log: a limit that is used up ([workspaces." + ws + ".limits]), or an error",
+		Severity: severityWarning, Workspace: ws, What: plural(old, "request") + " not read for more than " + pickupDelay.String() + " while the daemon runs",
+		Cure: "check its log for an exhausted limit ([workspaces." + ws + ".limits]) or an error",
 	}}
 }
 
 func (d *doctor) stuckPending(k approval.Key, b []byte) *finding {
 	body, err := d.keys.seal.Open(approval.DocPending, k, b)
 	if err != nil {
-		return nil //nolint:nilerr // the check of the seals says so
+		return nil //nolint:nilerr // checkSeals reports it
 	}
 	p, err := approval.ParsePending(body, k)
 	if err != nil {
@@ -301,13 +301,13 @@ func (d *doctor) stuckPending(k approval.Key, b []byte) *finding {
 	switch dec := d.decision(k); {
 	case dec != nil && dec.Approved && !d.running:
 		return &finding{
-			Severity: warning, What: k.ID + " is approved and has not run: the gate is down",
+			Severity: severityWarning, What: k.ID + " is approved and has not run: the daemon is down",
 			Cure: "permesso serve, before " + dec.RunBefore.Local().Format(time.DateTime) + ", or it expires",
 		}
-	case late > atHand && d.running:
-		return &finding{Severity: warning, What: k.ID + " expired " + late.Round(time.Second).String() + " ago and is not settled while the gate runs", Cure: "look at the gate's log"}
+	case late > pickupDelay && d.running:
+		return &finding{Severity: severityWarning, What: k.ID + " expired " + late.Round(time.Second).String() + " ago and is not settled while the daemon runs", Cure: "check the daemon's log"}
 	case late > 0 && !d.running:
-		return &finding{Severity: worthKnowing, What: k.ID + " has expired and is not settled: the gate is down", Cure: "permesso serve, or permesso sweep"}
+		return &finding{Severity: severityInfo, What: k.ID + " has expired and is not settled: the daemon is down", Cure: "permesso serve, or permesso sweep"}
 	}
 	return nil
 }
@@ -323,14 +323,14 @@ func (d *doctor) decision(k approval.Key) *approval.Decision {
 func (d *doctor) stuckClaim(k approval.Key, b []byte) *finding {
 	body, err := d.keys.seal.Open(approval.DocClaim, k, b)
 	if err != nil {
-		return nil //nolint:nilerr // the check of the seals says so
+		return nil //nolint:nilerr // checkSeals reports it
 	}
 	c, err := approval.ParseClaim(body, k)
 	if err != nil {
 		return nil //nolint:nilerr // likewise
 	}
 	if _, err := d.store.Read(approval.DocRecord, k); err == nil {
-		return nil // ended, and not yet tidied away
+		return nil // ended, cleanup pending
 	}
 	tool := d.cfg.Tools[c.ToolName]
 	limit := tool.Handler.Timeout
@@ -341,20 +341,20 @@ func (d *doctor) stuckClaim(k approval.Key, b []byte) *finding {
 	switch {
 	case !d.running:
 		return &finding{
-			Severity: warning, What: k.ID + " was started and interrupted: the gate went down",
-			Cure: "look whether its effect happened; permesso serve, or permesso sweep, tells the agent",
+			Severity: severityWarning, What: k.ID + " was interrupted while running: the daemon went down",
+			Cure: "check whether its effect happened; permesso serve or permesso sweep writes the response",
 		}
 	case over > time.Minute:
 		return &finding{
-			Severity: warning, What: k.ID + " runs " + over.Round(time.Second).String() + " longer than its tool may",
-			Cure: "look at the gate's log, and for its process; a restart ends it",
+			Severity: severityWarning, What: k.ID + " runs " + over.Round(time.Second).String() + " longer than its tool's timeout",
+			Cure: "check the daemon's log and the tool's process; a restart ends it",
 		}
 	}
 	return nil
 }
 
-// checkChannels looks for cards that were not sent: each channel notes what it
-// sent in sent/CHANNEL/WORKSPACE/ID.json.
+// checkChannels looks for messages that were not sent, by the channels' sent
+// store.
 func (d *doctor) checkChannels(ctx context.Context) []finding {
 	if d.keys == nil {
 		return nil
@@ -368,7 +368,7 @@ func (d *doctor) checkChannels(ctx context.Context) []finding {
 		}
 		waiting, err := d.viewer(d.keys).Waiting(ctx, []string{ws})
 		if err != nil {
-			list = append(list, found(serious, ws, err))
+			list = append(list, findingOf(severityError, ws, err))
 			continue
 		}
 		for _, channel := range d.cfg.Workspaces[ws].Channels {
@@ -376,26 +376,25 @@ func (d *doctor) checkChannels(ctx context.Context) []finding {
 		}
 	}
 	if channels == 0 {
-		return append(orWell(list, "none configured: people answer at the terminal, or by permesso approve"), d.pages()...)
+		return append(orOK(list, "no channels configured: approvers use the terminal or permesso approve"), d.checkUI()...)
 	}
-	return append(orWell(list, "every card was sent"), d.pages()...)
+	return append(orOK(list, "every message was sent"), d.checkUI()...)
 }
 
-// pages says where people decide in a browser.
-func (d *doctor) pages() []finding {
+// checkUI reports where the web UI listens.
+func (d *doctor) checkUI() []finding {
 	h := d.healthOf(d.now)
 	switch {
 	case !d.running || h.UI == "" && d.cfg.UI == "":
 		return nil
 	case h.UI == "":
-		return []finding{{Severity: worthKnowing, What: "no pages are served for people in a browser", Cure: "the gate's log says why, or ui in the configuration is newer than the gate"}}
+		return []finding{{Severity: severityInfo, What: "the web UI is not running", Cure: "check the daemon's log, or restart it if ui was configured after its start"}}
 	}
-	return []finding{well("people decide in a browser at %s: permesso ui", oneLine(h.UI))}
+	return []finding{okFinding("web UI at %s: permesso ui", oneLine(h.UI))}
 }
 
-// noted says whether a page of a notebook tells of a card that was sent. One
-// whose state is "sending" tells of one that is not.
-func noted(page string) bool {
+// wasSent reports whether a sent record exists and is not in the state "sending".
+func wasSent(page string) bool {
 	b, err := os.ReadFile(page)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false
@@ -410,10 +409,10 @@ func (d *doctor) unsent(channel, ws string, waiting []approval.Waiting) []findin
 	n := 0
 	for _, w := range waiting {
 		p := w.Pending
-		if d.now.Sub(p.Timestamp) < askedBy || !d.now.Before(p.ExpiresAt) || p.AskOn != "" && p.AskOn != channel {
+		if d.now.Sub(p.Timestamp) < sendDelay || !d.now.Before(p.ExpiresAt) || p.AskOn != "" && p.AskOn != channel {
 			continue
 		}
-		if !noted(filepath.Join(d.layout.Sent(channel, ws), p.RequestID+".json")) {
+		if !wasSent(filepath.Join(d.layout.Sent(channel, ws), p.RequestID+".json")) {
 			n++
 		}
 	}
@@ -421,8 +420,8 @@ func (d *doctor) unsent(channel, ws string, waiting []approval.Waiting) []findin
 		return nil
 	}
 	f := finding{
-		Severity: warning, Workspace: ws, What: fmt.Sprintf("%s waiting for more than %s, and %s has not sent a card", plural(n, "request"), askedBy, channel),
-		Cure: "look at the gate's log for " + channel + "; permesso pending lists them, permesso approve and deny decide",
+		Severity: severityWarning, Workspace: ws, What: fmt.Sprintf("%s pending for more than %s, and %s has sent no message", plural(n, "request"), sendDelay, channel),
+		Cure: "check the daemon's log for " + channel + "; permesso pending lists them, permesso approve and deny decide",
 	}
 	if !d.running {
 		f.Cure = "permesso serve"

@@ -22,9 +22,9 @@ func (a *app) pendingCmd() *cobra.Command {
 	var limit int
 	var workspace string
 	c := &cobra.Command{
-		Use: "pending", Short: "List what waits for an answer", Args: cobra.NoArgs,
+		Use: "pending", Short: "List pending requests", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := a.desk(cmd.Context())
+			d, err := a.approverClient(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -36,17 +36,17 @@ func (a *app) pendingCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printPending(d.house, list, all, limit)
+			return a.printPending(d.instance, list, all, limit)
 		},
 	}
-	c.Flags().BoolVar(&all, "all", false, "also what has expired and is not yet tidied away; no limit")
-	c.Flags().IntVar(&limit, "limit", 50, "at most `N`")
-	c.Flags().StringVar(&workspace, "workspace", "", "only of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for flags that are not there
+	c.Flags().BoolVar(&all, "all", false, "include expired requests that are not settled yet; no limit")
+	c.Flags().IntVar(&limit, "limit", 50, "show at most `N` requests")
+	c.Flags().StringVar(&workspace, "workspace", "", "only requests of this `workspace`")
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
 	return c
 }
 
-// waitingItem is a line of pending --json.
+// waitingItem is an item of pending --json.
 type waitingItem struct {
 	RequestID string    `json:"request_id"`
 	ShortID   string    `json:"short_id"`
@@ -58,7 +58,7 @@ type waitingItem struct {
 	SHA256    string    `json:"pending_sha256"`
 }
 
-func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit int) error {
+func (a *app) printPending(h *instance, list []approval.Waiting, all bool, limit int) error {
 	now := time.Now()
 	if !all {
 		list = slices.DeleteFunc(list, func(w approval.Waiting) bool { return !now.Before(w.Pending.ExpiresAt) })
@@ -83,18 +83,18 @@ func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit in
 		fmt.Fprintln(a.Out, h.style().Line(w.Pending))
 	}
 	if more > 0 {
-		fmt.Fprintf(a.Out, "… and %d more: --all\n", more)
+		fmt.Fprintf(a.Out, "showing %d of %d; --all shows the rest\n", limit, limit+more)
 	}
 	return nil
 }
 
-func (a *app) printPauses(h *house) {
+func (a *app) printPauses(h *instance) {
 	if h.store == nil {
-		return // through a socket, each card says it
+		return // over a socket, each card shows the pause
 	}
 	list, err := h.store.Pauses()
 	if err != nil {
-		return // what waits is shown all the same; status says it
+		return // status reports the error
 	}
 	for _, p := range list {
 		fmt.Fprintln(a.Out, "⏸ "+pauseLine(p))
@@ -103,28 +103,28 @@ func (a *app) printPauses(h *house) {
 
 func (a *app) showCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "show ID", Short: "Show one request: what waits, or how it ended, and when what happened", Args: cobra.ExactArgs(1),
-		Long:              "Show one request: what waits, or how it ended, and when what happened, also after its record was pruned.\n\n" + idHelp,
+		Use: "show ID", Short: "Show one request and its history", Args: cobra.ExactArgs(1),
+		Long:              "Show one request, pending or ended, and its history, also after its record was pruned.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			d, err := a.desk(cmd.Context())
+			d, err := a.approverClient(cmd.Context())
 			if err != nil {
 				return err
 			}
 			key, err := find(cmd.Context(), d, pos[0])
 			if errors.Is(err, approval.ErrUnknown) && d.remote == nil {
-				return a.showPruned(d.house, pos[0], err)
+				return a.showPruned(d.instance, pos[0], err)
 			}
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.Context(), d.house, d.sight, key)
+			return a.show(cmd.Context(), d.instance, d.view, key)
 		},
 	}
 }
 
-// find resolves what a person typed to the one request it can mean.
-func find(ctx context.Context, v sight, typed string) (approval.Key, error) {
+// find returns the one request that a typed id matches.
+func find(ctx context.Context, v view, typed string) (approval.Key, error) {
 	typed = strings.ToLower(strings.TrimSpace(typed))
 	ws, id, qualified := strings.Cut(typed, "/")
 	var only []string
@@ -134,22 +134,22 @@ func find(ctx context.Context, v sight, typed string) (approval.Key, error) {
 		id = typed
 	}
 	if len(id) < 4 {
-		return approval.Key{}, fail(codeUsage, "permesso pending lists them", "%q: type at least 4 digits of the id", typed)
+		return approval.Key{}, fail(exitUsage, "permesso pending lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
 	keys, err := v.Find(ctx, only, id)
 	switch {
 	case err != nil:
 		return approval.Key{}, err
 	case len(keys) == 0:
-		return approval.Key{}, &exit{codeRefused, fmt.Errorf("%s: %w", typed, approval.ErrUnknown), "permesso pending lists what waits"}
+		return approval.Key{}, &exit{exitRefused, fmt.Errorf("%s: %w", typed, approval.ErrUnknown), "permesso pending lists the pending requests"}
 	case len(keys) > 1:
-		return approval.Key{}, fail(codeRefused, "type more digits, or WORKSPACE/ID", "%q fits %d requests", typed, len(keys))
+		return approval.Key{}, fail(exitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
 	}
 	return keys[0], nil
 }
 
 func (a *app) completeIDs(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	d, err := a.desk(context.Background())
+	d, err := a.approverClient(context.Background())
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -164,24 +164,24 @@ func (a *app) completeIDs(_ *cobra.Command, pos []string, _ string) ([]string, c
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }
 
-// state is what status says.
+// state is what status prints.
 type state struct {
 	Home       string         `json:"home"`
 	Config     string         `json:"config"`
 	Running    bool           `json:"running"`
-	Script     string         `json:"script,omitempty"` // what answers there instead of people
+	Script     string         `json:"script,omitempty"` // the approval script that decides instead of people
 	Pending    map[string]int `json:"pending"`
 	Claims     map[string]int `json:"unfinished"`
 	Workspaces []string       `json:"workspaces"`
 	Paused     []ipc.Pause    `json:"paused"`
-	Health     *healthReport  `json:"health"` // null where none runs
+	Health     *healthReport  `json:"health"` // null if no daemon runs
 }
 
 func (a *app) statusCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "Say how the gate is", Args: cobra.NoArgs,
+		Use: "status", Short: "Show daemon status", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := a.desk(cmd.Context())
+			d, err := a.approverClient(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -194,7 +194,7 @@ func (a *app) statusCmd() *cobra.Command {
 	}
 }
 
-func (h *house) state() (*state, error) {
+func (h *instance) state() (*state, error) {
 	st := &state{Home: h.layout.Home, Config: h.cfg.File, Pending: map[string]int{}, Claims: map[string]int{}}
 	running, err := h.served()
 	if err != nil {
@@ -226,10 +226,10 @@ func (h *house) state() (*state, error) {
 	return st, nil
 }
 
-// served says whether a daemon holds the home's lock.
-func (h *house) served() (bool, error) {
+// served reports whether a daemon holds the home's lock.
+func (h *instance) served() (bool, error) {
 	if _, err := os.Lstat(h.layout.Lock()); errors.Is(err, fs.ErrNotExist) {
-		return false, nil // trying would make it, and make it ours
+		return false, nil // TryLock would create it, owned by our user
 	}
 	lock, err := h.fs.TryLock(h.layout.Lock())
 	if errors.Is(err, ipc.ErrLocked) {
@@ -243,7 +243,7 @@ func (h *house) served() (bool, error) {
 
 func (s *state) String() string {
 	var b strings.Builder
-	up := "not running: approvals take effect when it starts (permesso serve)"
+	up := "not running: decisions take effect when it starts (permesso serve)"
 	if s.Running {
 		up = "running"
 		if s.Health != nil && s.Health.Status == healthDegraded {
@@ -252,14 +252,14 @@ func (s *state) String() string {
 	}
 	cfg := s.Config
 	if cfg == "" {
-		cfg = "built in"
+		cfg = "defaults"
 	}
-	fmt.Fprintf(&b, "gate    %s\nhome    %s\nconfig  %s", up, s.Home, cfg)
+	fmt.Fprintf(&b, "daemon  %s\nhome    %s\nconfig  %s", up, s.Home, cfg)
 	if s.Script != "" {
-		fmt.Fprintf(&b, "\nscript  %s answers here instead of people: good for tests alone", chat.Escape(s.Script))
+		fmt.Fprintf(&b, "\nscript  %s decides instead of people: for tests only", chat.Escape(s.Script))
 	}
 	if s.Health != nil && s.Health.UI != "" {
-		fmt.Fprintf(&b, "\npages   %s (permesso ui opens them)", chat.Escape(s.Health.UI))
+		fmt.Fprintf(&b, "\nweb UI  %s (permesso ui opens it)", chat.Escape(s.Health.UI))
 	}
 	if s.Health != nil {
 		b.WriteString(s.Health.lines())
@@ -268,7 +268,7 @@ func (s *state) String() string {
 		fmt.Fprintf(&b, "\n⏸ %s", pauseLine(p))
 	}
 	for _, ws := range s.Workspaces {
-		fmt.Fprintf(&b, "\n%-7s %d waiting, %d running or to be finished", ws, s.Pending[ws], s.Claims[ws])
+		fmt.Fprintf(&b, "\n%-7s %d pending, %d running or interrupted", ws, s.Pending[ws], s.Claims[ws])
 	}
 	return b.String()
 }

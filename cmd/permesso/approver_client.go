@@ -17,30 +17,30 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// sight is what a person sees of a gate.
-type sight interface {
+// view is read access to pending requests and documents.
+type view interface {
 	chat.Viewer
 	chat.Finder
 	local.Documents
 }
 
-// desk is where a person looks and decides: the files of a home, or the socket
-// of a gate whose files are not theirs to read.
-type desk struct {
-	*house // of a remote one, only what a style needs
-	sight
+// approverClient reads requests and decides: on the files of a home, or over
+// the daemon's socket if this user cannot read the files.
+type approverClient struct {
+	*instance // over the socket: only what a style needs
+	view
 	chat.Decider
-	remote *local.Client // nil: the files
+	remote *local.Client // nil: on the files
 }
 
-// desk takes the files where it can. Otherwise it takes a socket, if there is
-// one: that of PERMESSO_SOCKET, of the configuration, or of a system's gate.
-func (a *app) desk(ctx context.Context) (*desk, error) {
-	h, k, err := a.existing()
+// approverClient uses the files if it can read them. Otherwise it uses a socket:
+// PERMESSO_SOCKET, the configured one, or the default of the system's daemon.
+func (a *app) approverClient(ctx context.Context) (*approverClient, error) {
+	h, k, err := a.openHome()
 	if err == nil {
-		return &desk{house: h, sight: h.viewer(k), Decider: h.decider(k, nil)}, nil
+		return &approverClient{instance: h, view: h.viewer(k), Decider: h.decider(k, nil)}, nil
 	}
-	if !a.elsewhere(err) {
+	if !a.isForeignHome(err) {
 		return nil, err
 	}
 	path := a.socketPath()
@@ -49,16 +49,16 @@ func (a *app) desk(ctx context.Context) (*desk, error) {
 	}
 	c := &local.Client{Path: path}
 	if _, err := c.Status(ctx); err != nil {
-		return nil, unanswered(path, err)
+		return nil, noAnswer(path, err)
 	}
 	cfg := config.Default()
 	cfg.Language = c.Language()
-	return &desk{house: &house{cfg: cfg}, sight: c, Decider: c, remote: c}, nil
+	return &approverClient{instance: &instance{cfg: cfg}, view: c, Decider: c, remote: c}, nil
 }
 
-// elsewhere says whether err means that the home is somebody else's: it may not
-// be read, or there is none where nobody said that there is one.
-func (a *app) elsewhere(err error) bool {
+// isForeignHome reports whether err means that the home belongs to another user:
+// it is unreadable, or it does not exist and was not named explicitly.
+func (a *app) isForeignHome(err error) bool {
 	if errors.Is(err, fs.ErrPermission) {
 		return true
 	}
@@ -69,7 +69,7 @@ func (a *app) elsewhere(err error) bool {
 		return !named
 	}
 	if errors.As(err, &bad) {
-		return false // of a configuration that can be read, but not understood
+		return false // the configuration is readable but invalid
 	}
 	_, err = os.Stat(ipc.Layout{Home: home}.Keys())
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) && !named
@@ -87,23 +87,23 @@ func (a *app) socketPath() string {
 	return config.DefaultSocket
 }
 
-func unanswered(path string, err error) error {
+func noAnswer(path string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fail(codeError, "start it: permesso serve, or systemctl start permesso", "no gate answers on %s", path)
+		return fail(exitError, "start the daemon: permesso serve, or systemctl start permesso", "no daemon listens on %s", path)
 	}
 	return err
 }
 
-func (d *desk) served() (bool, error) {
+func (d *approverClient) served() (bool, error) {
 	if d.remote != nil {
 		return true, nil // it has just answered
 	}
-	return d.house.served()
+	return d.instance.served()
 }
 
-func (d *desk) state(ctx context.Context) (*state, error) {
+func (d *approverClient) state(ctx context.Context) (*state, error) {
 	if d.remote == nil {
-		return d.house.state()
+		return d.instance.state()
 	}
 	b, err := d.remote.Status(ctx)
 	if err != nil {
@@ -111,18 +111,18 @@ func (d *desk) state(ctx context.Context) (*state, error) {
 	}
 	st := &state{}
 	if err := json.Unmarshal(b, st); err != nil {
-		return nil, fmt.Errorf("read the gate's status: %w", err)
+		return nil, fmt.Errorf("parse the daemon's status: %w", err)
 	}
 	return st, nil
 }
 
-// only is the state as somebody sees it who decides in these workspaces.
+// only is the state as an approver of these workspaces may see it.
 func (s *state) only(workspaces []string) *state {
 	st := *s
 	st.Workspaces = slices.DeleteFunc(slices.Clone(s.Workspaces), func(ws string) bool { return !slices.Contains(workspaces, ws) })
 	st.Paused = slices.DeleteFunc(slices.Clone(s.Paused), func(p ipc.Pause) bool { return p.Workspace != "" && !slices.Contains(workspaces, p.Workspace) })
 	if s.Health != nil {
-		st.Health = &healthReport{Status: s.Health.Status, UI: s.Health.UI} // its problems are the operator's
+		st.Health = &healthReport{Status: s.Health.Status, UI: s.Health.UI} // issues are shown to the operator only
 	}
 	st.Pending, st.Claims = map[string]int{}, map[string]int{}
 	for _, ws := range st.Workspaces {
@@ -131,4 +131,4 @@ func (s *state) only(workspaces []string) *state {
 	return &st
 }
 
-var _ sight = (*local.Client)(nil)
+var _ view = (*local.Client)(nil)

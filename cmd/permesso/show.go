@@ -18,9 +18,9 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// show prints the card of a request that waits or the story of one that ended,
-// and in both cases what the audit log says of it.
-func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error {
+// show prints the card of a pending request or the record of an ended one, with
+// its audit entries.
+func (a *app) show(ctx context.Context, h *instance, v view, k approval.Key) error {
 	rec, err := v.Record(ctx, k)
 	if err != nil {
 		return err
@@ -30,13 +30,13 @@ func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error
 		if !a.json {
 			a.showRecord(h, v, k, rec)
 			a.printTimeline(log)
-			return damaged(logErr)
+			return withAuditHint(logErr)
 		}
-		return errors.Join(a.printDocument(rec, log), damaged(logErr))
+		return errors.Join(a.printDocument(rec, log), withAuditHint(logErr))
 	}
 	w, err := v.Pending(k)
 	if err != nil || w == nil {
-		return errors.Join(err, &exit{codeRefused, approval.ErrUnknown, "it is being settled this very moment: try again"})
+		return errors.Join(err, &exit{exitRefused, approval.ErrUnknown, "it is being settled now: try again"})
 	}
 	log, logErr := h.timeline(k, w.Pending.Timestamp)
 	if !a.json {
@@ -49,13 +49,12 @@ func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error
 		}
 		fmt.Fprintln(a.Out, style.Card(w.Pending))
 		a.printTimeline(log)
-		return damaged(logErr)
+		return withAuditHint(logErr)
 	}
-	return errors.Join(a.printDocument(w.Pending, log), damaged(logErr))
+	return errors.Join(a.printDocument(w.Pending, log), withAuditHint(logErr))
 }
 
-// printDocument prints a document as it is, with one more key at its end: the
-// timeline.
+// printDocument prints a document with an additional member "timeline" at its end.
 func (a *app) printDocument(doc interface{ Encode() ([]byte, error) }, log []approval.Entry) error {
 	b, err := doc.Encode()
 	if err != nil {
@@ -76,16 +75,16 @@ func nonNil(log []approval.Entry) []approval.Entry {
 	return log
 }
 
-// timeline is what the audit log says of a request that was asked at that time
-// (zero: at any), oldest first.
-func (h *house) timeline(k approval.Key, asked time.Time) (log []approval.Entry, err error) {
+// timeline returns the audit entries of a request that was made at the time asked
+// (zero: any time), oldest first.
+func (h *instance) timeline(k approval.Key, asked time.Time) (log []approval.Entry, err error) {
 	if h.layout.Home == "" {
-		return nil, nil // the log is another user's
+		return nil, nil // the log belongs to another user
 	}
 	mark := fmt.Appendf(nil, `"request_id":%q`, k.ID)
 	var from, stop time.Time
 	if !asked.IsZero() {
-		from = asked.Add(-time.Minute) // the log's clock was read a little earlier or later
+		from = asked.Add(-time.Minute) // the log's time may differ slightly
 		stop = from.Add(-24 * time.Hour)
 	}
 	old := errors.New("older")
@@ -106,45 +105,45 @@ func (h *house) timeline(k approval.Key, asked time.Time) (log []approval.Entry,
 	return log, err
 }
 
-// writtenBefore looks at a line's time as it stands there.
+// writtenBefore compares the undecoded time of a line.
 func writtenBefore(line []byte, t time.Time) bool {
 	_, rest, ok := bytes.Cut(line[:min(len(line), 80)], []byte(`"time":"`))
 	day := t.UTC().Format(time.DateOnly)
 	return ok && len(rest) >= len(day) && string(rest[:len(day)]) < day
 }
 
-// showRecord prints everything that the record holds, in words.
-func (a *app) showRecord(h *house, v sight, k approval.Key, rec *approval.Record) {
+// showRecord prints a record as text.
+func (a *app) showRecord(h *instance, v view, k approval.Key, rec *approval.Record) {
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", rec.Workspace, rec.RequestID, rec.Status)
 	about := requestOf(rec)
 	plain := func(text string) string { return h.style().OneLine(about, text) } // escaped, secrets redacted
-	files, here := v.(*gate.Viewer)                                             // through a socket there is less to see
+	files, here := v.(*gate.Viewer)                                             // nil over a socket, which shows less
 	if here {
 		a.showAsked(files, k, rec, about, h.style())
 	}
 	if rec.Ruling != nil {
-		a.fact("ruling", fmt.Sprintf("%s by %s", rec.Ruling.Outcome, chat.Escape(rec.Ruling.Rule)))
+		a.printFact("ruling", fmt.Sprintf("%s by %s", rec.Ruling.Outcome, chat.Escape(rec.Ruling.Rule)))
 		for _, r := range rec.Ruling.Reasons {
-			a.fact("", plain(r))
+			a.printFact("", plain(r))
 		}
 	}
 	if d := v.Decision(k, rec.Decision); d != nil {
 		fmt.Fprintf(a.Out, "decision: %s by %s via %s\n", d.Verdict, chat.Escape(d.DecidedBy), d.Via)
-		a.fact("note", plain(d.Note))
-		a.fact("override", plain(d.Override))
-		a.fact("feedback", plain(d.Feedback))
-		a.fact("answer", plain(d.Answer))
+		a.printFact("note", plain(d.Note))
+		a.printFact("override", plain(d.Override))
+		a.printFact("feedback", plain(d.Feedback))
+		a.printFact("answer", plain(d.Answer))
 	}
 	if resp, err := approval.ParseResponse(rec.Response); err == nil {
 		if resp.Error != nil {
-			a.fact("error", plain(*resp.Error))
+			a.printFact("error", plain(*resp.Error))
 		}
 		if len(resp.Result) > 0 && string(resp.Result) != "null" {
-			a.fact("result", h.style().Value(about, resp.Result))
+			a.printFact("result", h.style().Value(about, resp.Result))
 		}
 	}
 	if rec.Receipt != "" {
-		a.fact("receipt", "sha256 "+approval.Digest([]byte(rec.Receipt)))
+		a.printFact("receipt", "sha256 "+approval.Digest([]byte(rec.Receipt)))
 	}
 	if here {
 		a.showRedeemed(files, k)
@@ -154,13 +153,13 @@ func (a *app) showRecord(h *house, v sight, k approval.Key, rec *approval.Record
 		at   time.Time
 	}{{"asked", rec.RequestedAt}, {"decided", rec.DecidedAt}, {"started", rec.StartedAt}, {"ended", rec.EndedAt}} {
 		if !t.at.IsZero() {
-			a.fact(t.what, t.at.Local().Format(time.DateTime))
+			a.printFact(t.what, t.at.Local().Format(time.DateTime))
 		}
 	}
 }
 
-// fact prints one line, unless there is nothing to say.
-func (a *app) fact(what, text string) {
+// printFact prints one line, if text is not empty.
+func (a *app) printFact(what, text string) {
 	if text == "" {
 		return
 	}
@@ -170,22 +169,22 @@ func (a *app) fact(what, text string) {
 	fmt.Fprintf(a.Out, "%-9s %s\n", what, text)
 }
 
-// showAsked prints what was asked: the host's facts, the arguments byte for
-// byte, then the agent's words as such.
+// showAsked prints the request: the host's facts, the exact arguments, then the
+// agent's text, labeled.
 func (a *app) showAsked(v *gate.Viewer, k approval.Key, rec *approval.Record, about *approval.Pending, s chat.Style) {
 	plain := func(text string) string { return s.OneLine(about, text) }
 	if p := v.Asked(k, rec.Pending); p != nil {
-		a.fact("what", s.Redacted(about, what(&audit.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target})))
-		a.fact("args", s.Value(about, p.RequestData))
+		a.printFact("what", s.Redacted(about, toolAndTarget(&audit.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target})))
+		a.printFact("args", s.Value(about, p.RequestData))
 		a.showProse(p.Agent, plain)
 		return
 	}
 	r, err := approval.ParseRequest(rec.Request, k.ID)
 	if err != nil {
-		return // it was malformed: the error says how
+		return // malformed: the error explains it
 	}
-	a.fact("what", what(&audit.Request{Tool: r.ToolName, ActionType: r.ActionType}))
-	a.fact("args", s.Value(about, r.RequestData))
+	a.printFact("what", toolAndTarget(&audit.Request{Tool: r.ToolName, ActionType: r.ActionType}))
+	a.printFact("args", s.Value(about, r.RequestData))
 	a.showProse(approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale}, plain)
 }
 
@@ -207,14 +206,13 @@ func (a *app) showRedeemed(v *gate.Viewer, k approval.Key) {
 		By string    `json:"by"`
 	}
 	if json.Unmarshal(b, &mark) != nil || mark.At.IsZero() {
-		a.fact("redeemed", "yes")
+		a.printFact("redeemed", "yes")
 		return
 	}
-	a.fact("redeemed", mark.At.Local().Format(time.DateTime)+" by "+chat.Escape(mark.By))
+	a.printFact("redeemed", mark.At.Local().Format(time.DateTime)+" by "+chat.Escape(mark.By))
 }
 
-// printTimeline prints what the log says, each line with the time since the one
-// before.
+// printTimeline prints entries, each with the time since the one before.
 func (a *app) printTimeline(log []approval.Entry) {
 	if len(log) == 0 {
 		return
@@ -224,14 +222,14 @@ func (a *app) printTimeline(log []approval.Entry) {
 	for _, e := range log {
 		since := ""
 		if d := e.Time.Sub(before); d > 0 {
-			since = "+" + brief(d)
+			since = "+" + shortDuration(d)
 		}
 		before = e.Time
 		fmt.Fprintf(a.Out, "  %s  %9s  %s\n", e.Time.Local().Format(time.DateTime), since, entryInWords(&e))
 	}
 }
 
-// entryInWords is an entry on one line. What stands in it may be an agent's.
+// entryInWords formats an entry as one line. Values may come from an agent, so they are escaped.
 func entryInWords(e *approval.Entry) string {
 	var b strings.Builder
 	b.WriteString(strings.ReplaceAll(chat.Escape(string(e.Event)), "_", " "))
@@ -255,15 +253,15 @@ func entryInWords(e *approval.Entry) string {
 	return b.String()
 }
 
-// pruned is what show --json prints of a request without a record.
+// pruned is what show --json prints for a request without a record.
 type pruned struct {
 	historyItem
 	Pruned   bool             `json:"pruned"`
 	Timeline []approval.Entry `json:"timeline"`
 }
 
-// showPruned looks for a request in the log that lies in no folder any more.
-func (a *app) showPruned(h *house, typed string, unknown error) error {
+// showPruned finds a request in the log whose documents are gone.
+func (a *app) showPruned(h *instance, typed string, unknown error) error {
 	typed = strings.ToLower(strings.TrimSpace(typed))
 	ws, id, qualified := strings.Cut(typed, "/")
 	if !qualified {
@@ -279,26 +277,26 @@ func (a *app) showPruned(h *house, typed string, unknown error) error {
 	}})
 	switch {
 	case len(found) == 0:
-		return errors.Join(unknown, damaged(err))
+		return errors.Join(unknown, withAuditHint(err))
 	case len(keys) > 1:
-		return fail(codeRefused, "type more digits, or WORKSPACE/ID", "%q fits %d requests", typed, len(keys))
+		return fail(exitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
 	}
-	r := found[0] // the newest, where an id was used again
+	r := found[0] // the newest, if an id was reused
 	log, err := h.timeline(r.Key, time.Time{})
 	if a.json {
-		return errors.Join(a.print(pruned{newHistoryItem(r), true, nonNil(log)}, ""), damaged(err))
+		return errors.Join(a.print(pruned{newHistoryItem(r), true, nonNil(log)}, ""), withAuditHint(err))
 	}
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", r.Key.Workspace, r.Key.ID, r.Status)
-	fmt.Fprintf(a.Out, "The record is no longer there: records are kept for %s. The log still says:\n", inDays(h.cfg.Retention.Records))
-	a.fact("what", what(r))
-	a.fact("by", strings.TrimPrefix(whoDecided(r), "–"))
+	fmt.Fprintf(a.Out, "The record was pruned: records are kept for %s. From the log:\n", inDays(h.cfg.Retention.Records))
+	a.printFact("what", toolAndTarget(r))
+	a.printFact("by", strings.TrimPrefix(whoDecided(r), "–"))
 	a.printTimeline(log)
-	return damaged(err)
+	return withAuditHint(err)
 }
 
 func inDays(d time.Duration) string {
 	if d%(24*time.Hour) == 0 {
 		return fmt.Sprintf("%d days", d/(24*time.Hour))
 	}
-	return brief(d)
+	return shortDuration(d)
 }

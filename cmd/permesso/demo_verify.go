@@ -17,16 +17,16 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-// judge says, from the gate's own records and the world outside, whether all
-// went as it was told.
-func (s *stage) judge(ctx context.Context, k *keys) error {
+// verify checks, from the daemon's records and the board, that every request
+// ended as announced.
+func (s *demoSession) verify(ctx context.Context, k *keys) error {
 	records, err := s.records(ctx, k)
 	if err != nil {
 		return err
 	}
 	s.out.line(plain, "")
-	s.out.line(bold, "What the host checks afterwards, with the public key alone:")
-	for _, e := range errands() {
+	s.out.line(bold, "What the host verifies afterwards, with the public key alone:")
+	for _, e := range demoRequests() {
 		rec := records[e.tool]
 		if rec == nil {
 			return fmt.Errorf("no record of %s", e.tool)
@@ -39,12 +39,12 @@ func (s *stage) judge(ctx context.Context, k *keys) error {
 		return err
 	}
 	s.out.line(plain, "")
-	s.out.line(plain, "That was all of it; nothing is left behind. Next: permesso init")
+	s.out.line(plain, "Demo complete; everything is removed. Next: permesso init")
 	return s.out.err
 }
 
-// records finds what became of each tool's one request.
-func (s *stage) records(ctx context.Context, k *keys) (map[string]*approval.Record, error) {
+// records returns the one record of each tool.
+func (s *demoSession) records(ctx context.Context, k *keys) (map[string]*approval.Record, error) {
 	ids, _, err := s.h.store.List(approval.DocRecord, demoWorkspace)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (s *stage) records(ctx context.Context, k *keys) (map[string]*approval.Reco
 	return records, nil
 }
 
-// toolOf reads the tool out of what was asked; the two forms share the name.
+// toolOf reads the tool's name from the request or the pending document.
 func toolOf(rec *approval.Record) (string, error) {
 	asked := rec.Request
 	if asked.Kind() != '{' {
@@ -82,14 +82,14 @@ func toolOf(rec *approval.Record) (string, error) {
 	return named.ToolName, nil
 }
 
-// outcome holds one record against what was to come of it, and its receipt
-// against the arguments that the agent gave.
-func (s *stage) outcome(e errand, rec *approval.Record) error {
+// outcome compares one record with the expected status, and its receipt with
+// the agent's arguments.
+func (s *demoSession) outcome(e demoRequest, rec *approval.Record) error {
 	switch {
 	case e.want != "" && rec.Status != e.want:
-		return fmt.Errorf("%s, where %s was to come", rec.Status, e.want)
+		return fmt.Errorf("status %s, expected %s", rec.Status, e.want)
 	case rec.Status == approval.StatusExpired:
-		return errors.New("nobody answered in time")
+		return errors.New("no decision before the timeout")
 	case rec.Status == approval.StatusFailed, rec.Status == approval.StatusInterrupted, rec.Status == approval.StatusMalformed:
 		return fmt.Errorf("ended %s", rec.Status)
 	}
@@ -107,22 +107,22 @@ func (s *stage) outcome(e errand, rec *approval.Record) error {
 		return nil
 	}
 	if _, err = s.verifyReceipt(file, receiptFlags{tool: e.tool, args: e.other, key: public}); err == nil {
-		return fmt.Errorf("its receipt was taken for the arguments %s", e.other)
+		return fmt.Errorf("receipt verifies for the wrong arguments %s", e.other)
 	}
-	s.out.line(good, fmt.Sprintf("  ✓ %s: receipt valid for %s, %s", e.tool, e.args, whoseWord(facts)))
+	s.out.line(good, fmt.Sprintf("  ✓ %s: receipt valid for %s, %s", e.tool, e.args, decidedBy(facts)))
 	s.out.line(good, fmt.Sprintf("    for %s it is refused: %v", e.other, err))
 	return nil
 }
 
-func whoseWord(f *receipt.Facts) string {
+func decidedBy(f *receipt.Facts) string {
 	if f.By != "" {
 		return f.DecisionType + " by " + f.By + " via " + f.Via
 	}
 	return f.DecisionType + " by rule " + f.Rule
 }
 
-// board looks at the one thing in the world that the demo changes.
-func (s *stage) board(approved bool) error {
+// board checks the one file that the demo changes.
+func (s *demoSession) board(approved bool) error {
 	b, err := os.ReadFile(filepath.Join(s.dir, "board.txt"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -138,7 +138,7 @@ func (s *stage) board(approved bool) error {
 	return nil
 }
 
-// The looks of a line: parameters of an SGR sequence.
+// Styles of a line: parameters of an SGR sequence.
 const (
 	plain = 0
 	bold  = 1
@@ -148,12 +148,12 @@ const (
 	warn  = 33
 )
 
-// screen is shared by agent, channel and narrator: each writes whole lines.
+// screen is shared by agent, channel and demo. Each writes complete lines.
 type screen struct {
 	mu    sync.Mutex
 	to    io.Writer
 	color bool
-	err   error // the first one
+	err   error // first error
 }
 
 func (s *screen) Write(b []byte) (int, error) {
@@ -166,14 +166,14 @@ func (s *screen) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func (s *screen) line(look int, text string) {
-	if s.color && look != plain && text != "" {
-		text = "\x1b[" + strconv.Itoa(look) + "m" + text + "\x1b[0m"
+func (s *screen) line(style int, text string) {
+	if s.color && style != plain && text != "" {
+		text = "\x1b[" + strconv.Itoa(style) + "m" + text + "\x1b[0m"
 	}
 	_, _ = io.WriteString(s, text+"\n")
 }
 
-// prefixer shows whose lines they are.
+// prefixer puts a prefix before every line.
 type prefixer struct {
 	to     *screen
 	prefix string
@@ -183,19 +183,19 @@ type prefixer struct {
 func (p *prefixer) Write(b []byte) (int, error) {
 	p.rest += string(b)
 	for {
-		line, rest, whole := strings.Cut(p.rest, "\n")
-		if !whole {
+		line, rest, complete := strings.Cut(p.rest, "\n")
+		if !complete {
 			return len(b), nil
 		}
 		p.rest = rest
-		look := plain
+		style := plain
 		switch {
 		case strings.HasPrefix(line, "# "):
-			look = bold
+			style = bold
 			p.to.line(dim, p.prefix)
 		case strings.HasPrefix(line, "permesso: "):
-			look = dim
+			style = dim
 		}
-		p.to.line(look, p.prefix+line)
+		p.to.line(style, p.prefix+line)
 	}
 }
