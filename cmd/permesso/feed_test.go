@@ -67,7 +67,7 @@ func TestFeed(t *testing.T) {
 	log.Note(approval.Entry{Event: approval.EventExecuted})
 	select {
 	case <-moved:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		require.Fail(t, "nobody was told")
 	}
 	require.Equal(t, []int64{6, 7}, f.since(t, 5), "from memory")
@@ -77,8 +77,8 @@ func TestFeed(t *testing.T) {
 	<-done
 }
 
-// TestFeedRemembersALittle holds the memory that a busy log may take.
-func TestFeedRemembersALittle(t *testing.T) {
+// TestFeedMemoryIsBounded holds the memory that a busy log may take.
+func TestFeedMemoryIsBounded(t *testing.T) {
 	f, log := newTestFeed(t, 0)
 	for range 3 * maxBuffered {
 		log.Note(approval.Entry{Event: approval.EventExecuted})
@@ -89,7 +89,7 @@ func TestFeedRemembersALittle(t *testing.T) {
 	require.Len(t, f.since(t, 2*maxBuffered), maxBuffered)
 }
 
-func TestCensus(t *testing.T) {
+func TestRequestMetrics(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	c := newRequestMetrics([]approval.Waiting{{Pending: &approval.Pending{SourceGroup: "w", RequestID: "old", Timestamp: began}}})
 	c.now = func() time.Time { return began.Add(time.Minute) }

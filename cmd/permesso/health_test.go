@@ -43,7 +43,7 @@ func TestHealth(t *testing.T) {
 }
 
 // What cannot be true is not believed.
-func TestHealthIsNotBelieved(t *testing.T) {
+func TestUntrustedHealthReports(t *testing.T) {
 	home := &instance{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
 	require.NoError(t, home.layout.PrepareHome(home.fs))
 	write := func(r healthReport) {

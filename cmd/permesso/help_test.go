@@ -13,14 +13,14 @@ import (
 )
 
 // typed runs one command line in this process, with nothing from outside.
-func typed(args ...string) (code int, stdout, stderr string) {
+func runCommand(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	m := Main{In: strings.NewReader(""), Out: &out, Err: &errs, Env: func(string) string { return "" }}
 	code = m.Run(context.Background(), args)
 	return code, out.String(), errs.String()
 }
 
-func everyCommand() (paths []string) {
+func allCommandPaths() (paths []string) {
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
 		paths = append(paths, strings.TrimPrefix(strings.TrimPrefix(c.CommandPath(), "permesso"), " "))
@@ -33,10 +33,10 @@ func everyCommand() (paths []string) {
 }
 
 func TestEveryCommandHelps(t *testing.T) {
-	paths := everyCommand()
+	paths := allCommandPaths()
 	require.Greater(t, len(paths), 15)
 	for _, path := range paths {
-		code, out, errs := typed(append(strings.Fields(path), "--help")...)
+		code, out, errs := runCommand(append(strings.Fields(path), "--help")...)
 		require.Zero(t, code, path)
 		require.Empty(t, errs, path)
 		require.Contains(t, out, "Usage:\n  permesso", path)
@@ -49,7 +49,7 @@ func TestEveryCommandHelps(t *testing.T) {
 
 // The codes stand in the help and in the package comment; both must know all.
 func TestExitCodesAreDocumented(t *testing.T) {
-	_, help, _ := typed("--help")
+	_, help, _ := runCommand("--help")
 	source, err := os.ReadFile("main.go")
 	require.NoError(t, err)
 	for code := exitOK; code <= exitErrors; code++ {
@@ -74,11 +74,11 @@ func TestBadCommandLines(t *testing.T) {
 			if row.args == nil {
 				home := filepath.Join(t.TempDir(), "home")
 				config := filepath.Join(t.TempDir(), "permesso.toml")
-				code, _, errs := typed("init", "--home", home, "--config", config)
+				code, _, errs := runCommand("init", "--home", home, "--config", config)
 				require.Zero(t, code, errs)
 				row.args = []string{"approve", "a7f", "--home", home, "--config", config}
 			}
-			code, out, errs := typed(row.args...)
+			code, out, errs := runCommand(row.args...)
 			require.Equal(t, exitUsage, code, errs)
 			require.Contains(t, errs, row.says)
 			require.Contains(t, errs, "hint: ")
@@ -104,13 +104,13 @@ func TestCompletion(t *testing.T) {
 		{"a script is one in TOML", []string{"serve", "--script", ""}, "toml\n:8\n"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			code, out, _ := typed(append([]string{"__complete", "--config", config, "--home", t.TempDir()}, row.args...)...)
+			code, out, _ := runCommand(append([]string{"__complete", "--config", config, "--home", t.TempDir()}, row.args...)...)
 			require.Zero(t, code)
 			require.Equal(t, row.want, out)
 		})
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
-		code, out, _ := typed("completion", shell)
+		code, out, _ := runCommand("completion", shell)
 		require.Zero(t, code)
 		require.Contains(t, out, "permesso")
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-func TestMoment(t *testing.T) {
+func TestParseTime(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	local := func(y, m, d, h, min int) time.Time { return time.Date(y, time.Month(m), d, h, min, 0, 0, time.Local) }
 	for text, want := range map[string]time.Time{
@@ -46,7 +46,7 @@ func TestMoment(t *testing.T) {
 	}
 }
 
-func TestBrief(t *testing.T) {
+func TestShortDuration(t *testing.T) {
 	for want, d := range map[string]time.Duration{
 		"0s": 0, "350ms": 350 * time.Millisecond, "12.4s": 12_400 * time.Millisecond, "3m10s": 190 * time.Second,
 		"1m0s": time.Minute, "2h5m": 125 * time.Minute, "3d4h": 76 * time.Hour, "–": -time.Second,
@@ -64,7 +64,7 @@ func decided(by string, st approval.Status, after time.Duration) *audit.Request 
 	}
 }
 
-func TestStatsTellWhoStamps(t *testing.T) {
+func TestStatsFindRubberStamping(t *testing.T) {
 	for _, c := range []struct {
 		why    string
 		n      int
@@ -95,7 +95,7 @@ func TestStatsTellWhoStamps(t *testing.T) {
 	}
 }
 
-func TestStatsCountOnlyPeoplesDecisions(t *testing.T) {
+func TestStatsCountOnlyDecisionsOfPeople(t *testing.T) {
 	rule := &audit.Request{Tool: "t", Status: approval.StatusAutoApproved, Rule: "r"}
 	late := decided("deadline", approval.StatusExpired, time.Hour)
 	late.Via, late.ByID = "gate", ""
@@ -110,12 +110,12 @@ func TestStatsCountOnlyPeoplesDecisions(t *testing.T) {
 	require.Equal(t, 7, st.Requests)
 	require.Equal(t, 6, st.Asked)
 	require.InDelta(t, 8, *st.Median, 0.001, "of five")
-	require.Equal(t, "bob 3 0.33 10.0 0, ann 2 1.00 5.0 1", inWords(st.Approvers))
-	require.Equal(t, "t 5 0.60 8.0 1", inWords(st.Tools))
+	require.Equal(t, "bob 3 0.33 10.0 0, ann 2 1.00 5.0 1", formatTallies(st.Approvers))
+	require.Equal(t, "t 5 0.60 8.0 1", formatTallies(st.Tools))
 	require.Equal(t, 7, st.Tools[0].Requests)
 }
 
-func inWords(list []tally) (s string) {
+func formatTallies(list []tally) (s string) {
 	for i, t := range list {
 		if i > 0 {
 			s += ", "
@@ -126,8 +126,8 @@ func inWords(list []tally) (s string) {
 }
 
 // A power cut can take the last entries; the record is durable before them.
-func TestHistoryKnowsWhatTheLogHasLost(t *testing.T) {
-	p := newPruneHouse(t)
+func TestHistoryUsesRecordsThatTheLogLost(t *testing.T) {
+	p := newPruneRig(t)
 	h := p.server.instance
 	for _, e := range []approval.Entry{
 		{Event: approval.EventRequested, Workspace: "default", RequestID: settledKey.ID, Time: p.clock.Add(-time.Minute).UTC()},
@@ -145,7 +145,7 @@ func TestHistoryKnowsWhatTheLogHasLost(t *testing.T) {
 
 // What could be read is shown, then what is wrong is said.
 func TestHistoryOfADamagedLog(t *testing.T) {
-	p := newPruneHouse(t)
+	p := newPruneRig(t)
 	log := filepath.Join(p.server.layout.Audit(), "log.jsonl")
 	line := `{"seq":%d,"time":"2026-11-21T12:00:00Z","event":%s` + "\n"
 	require.NoError(t, os.WriteFile(log, fmt.Appendf(nil, line+line, 1, "broken", 2, `"auto_rejected","workspace":"w","tool":"\u001b[2Jx","request_id":"00000000000000cc"}`), 0o600))
@@ -159,7 +159,7 @@ func TestHistoryOfADamagedLog(t *testing.T) {
 	require.NotContains(t, out.String(), "\x1b")
 }
 
-func TestALongListIsOneArray(t *testing.T) {
+func TestLongListIsOneJSONArray(t *testing.T) {
 	for _, n := range []int{0, 1, 999, 1000, 1001, 2500, 5000} {
 		var found []*audit.Request
 		for i := range n {

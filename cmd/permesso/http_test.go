@@ -17,12 +17,12 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// httpPlace is a home with a tool that posts to srv with a secret.
-func httpPlace(t *testing.T, srv *httptest.Server, outcome, extra string) *place {
+// newHTTPRig is a home with a tool that posts to srv with a secret.
+func newHTTPRig(t *testing.T, srv *httptest.Server, outcome, extra string) *rig {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("hunter2hunter2\n"), 0o600))
-	return newPlace(t, "default", fmt.Sprintf(`
+	return newRig(t, "default", fmt.Sprintf(`
 [tools.post]
 public_source = false
 secret_data = false
@@ -55,7 +55,7 @@ func TestHTTPToolEndToEnd(t *testing.T) {
 		_, _ = io.WriteString(w, `{"id":9007199254740993,"as":"`+r.Header.Get("Authorization")+`"}`)
 	}))
 	t.Cleanup(srv.Close)
-	h := httpPlace(t, srv, "ask", "")
+	h := newHTTPRig(t, srv, "ask", "")
 	d := h.serve()
 	id := h.ask(`{"tool_name":"post","request_data":{"text":"Meeting at 5","board":"team a"}}`)
 	h.awaitPending("default", id)
@@ -79,14 +79,14 @@ func TestHTTPToolEndToEnd(t *testing.T) {
 	require.Contains(t, *r.Error, `argument "board" stands in the path`)
 	d.stop()
 	require.Empty(t, got)
-	require.NotContains(t, d.said(), "hunter2")
-	require.NotContains(t, d.said(), "Meeting")
+	require.NotContains(t, d.logged(), "hunter2")
+	require.NotContains(t, d.logged(), "Meeting")
 }
 
 // A daemon that is killed while a server thinks it over cannot know what came
 // of the request, so it says that, and does not send it again; an idempotent
 // one it sends once more, with the same key.
-func TestAKilledHTTPRequestIsInterrupted(t *testing.T) {
+func TestKilledHTTPRequestIsInterrupted(t *testing.T) {
 	for _, row := range []struct {
 		why, extra string
 		sent       int32
@@ -110,7 +110,7 @@ func TestAKilledHTTPRequestIsInterrupted(t *testing.T) {
 			}))
 			t.Cleanup(srv.Close)
 			t.Cleanup(leave)
-			h := httpPlace(t, srv, "allow", row.extra)
+			h := newHTTPRig(t, srv, "allow", row.extra)
 			d := h.serve()
 			id := h.ask(`{"tool_name":"post","request_data":{"text":"x","board":"b"}}`)
 			key := <-asked
@@ -129,7 +129,7 @@ func TestAKilledHTTPRequestIsInterrupted(t *testing.T) {
 }
 
 // An end in good order waits for the answer, as it waits for commands.
-func TestShutdownWaitsForAnAnswer(t *testing.T) {
+func TestShutdownWaitsForTheHTTPResponse(t *testing.T) {
 	t.Parallel()
 	asked, answer := make(chan struct{}), make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -138,12 +138,12 @@ func TestShutdownWaitsForAnAnswer(t *testing.T) {
 		_, _ = io.WriteString(w, "done")
 	}))
 	t.Cleanup(srv.Close)
-	h := httpPlace(t, srv, "allow", "")
+	h := newHTTPRig(t, srv, "allow", "")
 	d := h.serve()
 	id := h.ask(`{"tool_name":"post","request_data":{"text":"x","board":"b"}}`)
 	<-asked
 	d.signal(syscall.SIGTERM)
 	close(answer)
-	require.NoError(t, d.ended())
+	require.NoError(t, d.awaitExit())
 	require.JSONEq(t, `{"status":200,"body":"done"}`, string(h.response(id).Result))
 }

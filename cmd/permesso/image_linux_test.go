@@ -38,7 +38,7 @@ func newImage(t *testing.T, built map[string]string) *image {
 	stages := strings.Split(string(text), "\nFROM ")
 	build := regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 go build .*)$`).FindStringSubmatch(string(text))
 	require.NotNil(t, build)
-	tool(t, []string{"VERSION=image"}, "/bin/sh", "-c", strings.Replace(build[1], "/out/permesso", built["/out/permesso"], 1))
+	runTool(t, []string{"VERSION=image"}, "/bin/sh", "-c", strings.Replace(build[1], "/out/permesso", built["/out/permesso"], 1))
 	from, last, _ := strings.Cut(stages[len(stages)-1], "\n")
 	require.Equal(t, "scratch", from)
 	im := &image{t: t, root: t.TempDir()}

@@ -49,8 +49,8 @@ limits = { pending = 10000, ask_per_minute = 100000, per_minute = 100000, runnin
 }
 
 // kills is the state of one such trial.
-type kills struct {
-	*place
+type killRig struct {
+	*rig
 	t        testing.TB
 	counters string
 	decider  *gate.Decider
@@ -72,12 +72,12 @@ type plan struct {
 	cancel  bool
 }
 
-func newKills(t testing.TB) *kills {
+func newKillRig(t testing.TB) *killRig {
 	t.Helper()
-	p := newPlace(t, killWorkspace, "")
+	p := newRig(t, killWorkspace, "")
 	p.plain = true
-	k := &kills{
-		place: p, t: t, counters: filepath.Join(p.dir, "counters"), asked: map[string]plan{}, acked: map[string]approval.Verdict{},
+	k := &killRig{
+		rig: p, t: t, counters: filepath.Join(p.dir, "counters"), asked: map[string]plan{}, acked: map[string]approval.Verdict{},
 		lost: map[string]*approval.Refusal{}, seen: map[string]*approval.Response{}, stats: map[approval.Status]map[int]int{},
 	}
 	require.NoError(t, os.Mkdir(k.counters, 0o700))
@@ -97,7 +97,7 @@ func newKills(t testing.TB) *kills {
 
 // decider is the one of a command line, in this process: killing it is another
 // test's matter.
-func (p *place) decider() *gate.Decider {
+func (p *rig) decider() *gate.Decider {
 	p.t.Helper()
 	a := &app{Main: Main{Env: os.Getenv}, ctx: p.t.Context(), configFlag: p.config, homeFlag: p.layout.Home}
 	h, keys, err := a.openHome()
@@ -106,7 +106,7 @@ func (p *place) decider() *gate.Decider {
 }
 
 // draw is what the next request wants: of everything something.
-func draw(r *rand.Rand) plan {
+func randomPlan(r *rand.Rand) plan {
 	how := []string{"quick", "slow", "quick", "slow", "quick", "slow", "bad", "bad", "quick", "long"}[r.IntN(10)]
 	switch r.IntN(8) {
 	case 0, 1, 2:
@@ -122,7 +122,7 @@ func draw(r *rand.Rand) plan {
 }
 
 // drive asks until ctx ends.
-func (k *kills) drive(ctx context.Context, r *rand.Rand) {
+func (k *killRig) submitLoop(ctx context.Context, r *rand.Rand) {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for {
@@ -131,20 +131,20 @@ func (k *kills) drive(ctx context.Context, r *rand.Rand) {
 			return
 		case <-tick.C:
 		}
-		k.look()
+		k.readResponses()
 		if k.open() < maxOpen {
-			k.submit(draw(r))
+			k.submit(randomPlan(r))
 		}
 	}
 }
 
-func (k *kills) open() int {
+func (k *killRig) open() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.asked) - len(k.seen)
 }
 
-func (k *kills) submit(p plan) {
+func (k *killRig) submit(p plan) {
 	id := client.NewID()
 	body := fmt.Sprintf(`{"request_id":%q,"tool_name":%q,"expires_in_sec":%d}`, id, p.tool, p.expires)
 	k.mu.Lock()
@@ -154,10 +154,10 @@ func (k *kills) submit(p plan) {
 	if err == nil && p.cancel {
 		err = k.agent.CancelByID(id)
 	}
-	k.note(err)
+	k.addError(err)
 }
 
-func (k *kills) note(err error) {
+func (k *killRig) addError(err error) {
 	if err == nil {
 		return
 	}
@@ -167,9 +167,9 @@ func (k *kills) note(err error) {
 }
 
 // look reads new responses.
-func (k *kills) look() {
+func (k *killRig) readResponses() {
 	names, err := os.ReadDir(k.agent.Responses)
-	k.note(err)
+	k.addError(err)
 	for _, n := range names {
 		id, ok := strings.CutSuffix(n.Name(), ".json")
 		k.mu.Lock()
@@ -179,9 +179,9 @@ func (k *kills) look() {
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join(k.agent.Responses, n.Name()))
-		k.note(err)
+		k.addError(err)
 		r, err := approval.ParseResponse(b)
-		k.note(err)
+		k.addError(err)
 		k.mu.Lock()
 		k.seen[id] = r
 		k.mu.Unlock()
@@ -190,7 +190,7 @@ func (k *kills) look() {
 
 // decide answers what waits until ctx ends, as a person with a command line
 // would: without knowing whether a daemon lives.
-func (k *kills) decide(ctx context.Context) {
+func (k *killRig) decideLoop(ctx context.Context) {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for {
@@ -200,16 +200,16 @@ func (k *kills) decide(ctx context.Context) {
 		case <-tick.C:
 		}
 		names, err := os.ReadDir(k.layout.Pendings(killWorkspace))
-		k.note(err)
+		k.addError(err)
 		for _, n := range names {
 			if id, ok := strings.CutSuffix(n.Name(), ".json"); ok && ctx.Err() == nil {
-				k.answer(ctx, id)
+				k.decideOne(ctx, id)
 			}
 		}
 	}
 }
 
-func (k *kills) answer(ctx context.Context, id string) {
+func (k *killRig) decideOne(ctx context.Context, id string) {
 	k.mu.Lock()
 	p, ok := k.asked[id]
 	done := k.acked[id] != "" || k.lost[id] != nil
@@ -225,7 +225,7 @@ func (k *kills) answer(ctx context.Context, id string) {
 	if errors.As(err, &refused) {
 		err = nil
 	}
-	k.note(err)
+	k.addError(err)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -255,9 +255,9 @@ func survivors(t testing.TB, mark string) (list []string) {
 	return list
 }
 
-// awaitNobody waits until every handler is gone. It cannot take longer than the
+// awaitNoHandlers waits until every handler is gone. It cannot take longer than the
 // kernel takes: the long ones do not end by themselves.
-func (k *kills) awaitNobody() {
+func (k *killRig) awaitNoHandlers() {
 	k.t.Helper()
 	require.Eventually(k.t, func() bool { return len(survivors(k.t, k.dir)) == 0 }, time.Minute, 2*time.Millisecond, "handlers outlive their daemon")
 }
@@ -275,11 +275,11 @@ func TestRealKills(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	random, k := rand.New(rand.NewPCG(seed, 0)), newKills(t)
+	random, k := rand.New(rand.NewPCG(seed, 0)), newKillRig(t)
 	ctx, stop := context.WithCancel(t.Context())
 	var work sync.WaitGroup
-	work.Go(func() { k.drive(ctx, rand.New(rand.NewPCG(seed, 1))) })
-	work.Go(func() { k.decide(ctx) })
+	work.Go(func() { k.submitLoop(ctx, rand.New(rand.NewPCG(seed, 1))) })
+	work.Go(func() { k.decideLoop(ctx) })
 	inFlight := 0
 	for round := range killRounds() {
 		d := k.serve(killMark + "=" + k.dir)
@@ -291,21 +291,21 @@ func TestRealKills(t *testing.T) {
 			inFlight++
 		}
 		d.kill()
-		k.awaitNobody()
+		k.awaitNoHandlers()
 	}
 	stop()
 	work.Wait()
 	require.NoError(t, os.WriteFile(filepath.Join(k.dir, "calm"), nil, 0o600))
 
 	d := k.serve(killMark + "=" + k.dir)
-	rest, calm := context.WithTimeout(t.Context(), patience)
+	rest, calm := context.WithTimeout(t.Context(), testTimeout)
 	defer calm()
-	work.Go(func() { k.decide(rest) })
-	await(t, k.agent.Responses, func() bool { k.look(); return k.open() == 0 })
+	work.Go(func() { k.decideLoop(rest) })
+	await(t, k.agent.Responses, func() bool { k.readResponses(); return k.open() == 0 })
 	calm()
 	work.Wait()
 	d.stop()
-	k.judge()
+	k.verify()
 	t.Logf("%d requests, %d decisions, %d of %d kills hit a running handler; status → runs: %v",
 		len(k.asked), len(k.acked), inFlight, killRounds(), k.stats)
 	require.Greater(t, len(k.asked), killRounds(), "there was a load")
@@ -313,22 +313,22 @@ func TestRealKills(t *testing.T) {
 }
 
 // judge compares what the agents were told with what has happened.
-func (k *kills) judge() {
+func (k *killRig) verify() {
 	require.Empty(k.t, k.errs)
 	for id, p := range k.asked {
 		r := k.seen[id]
 		require.NotNil(k.t, r, "%s was never answered", id)
-		k.judgeRuns(id, p, r)
-		k.judgeDecision(id, p, r)
+		k.verifyRuns(id, p, r)
+		k.verifyDecision(id, p, r)
 		now, _, err := k.agent.Wait(k.t.Context(), id, nil)
 		require.NoError(k.t, err)
 		require.Equal(k.t, r.Status, now.Status, "%s changed its outcome", id)
 		require.Equal(k.t, r.RespondedAt, now.RespondedAt, "%s changed its outcome", id)
 	}
-	k.judgeFolders()
+	k.verifyFolders()
 }
 
-func (k *kills) judgeRuns(id string, p plan, r *approval.Response) {
+func (k *killRig) verifyRuns(id string, p plan, r *approval.Response) {
 	runs := 0
 	if b, err := os.ReadFile(filepath.Join(k.counters, id)); !errors.Is(err, fs.ErrNotExist) {
 		require.NoError(k.t, err)
@@ -348,8 +348,8 @@ func (k *kills) judgeRuns(id string, p plan, r *approval.Response) {
 	}
 }
 
-// judgeDecision: what a person was told stands.
-func (k *kills) judgeDecision(id string, p plan, r *approval.Response) {
+// verifyDecision: what a person was told stands.
+func (k *killRig) verifyDecision(id string, p plan, r *approval.Response) {
 	ran := []approval.Status{approval.StatusApproved, approval.StatusFailed, approval.StatusInterrupted}
 	expected := map[approval.Verdict][]approval.Status{
 		approval.Approved: append(ran, approval.StatusExpired), // approved in time, and the gate was down until too late
@@ -369,9 +369,9 @@ func (k *kills) judgeDecision(id string, p plan, r *approval.Response) {
 	}
 }
 
-// judgeFolders: at rest nothing is left but responses and records, and the log
+// verifyFolders: at rest nothing is left but responses and records, and the log
 // has an entry for every run.
-func (k *kills) judgeFolders() {
+func (k *killRig) verifyFolders() {
 	l := k.layout
 	for _, dir := range []string{l.Requests(killWorkspace), l.Pendings(killWorkspace), l.Decisions(killWorkspace), l.Receipts(killWorkspace), l.Errors(killWorkspace)} {
 		names, err := os.ReadDir(dir)
@@ -399,7 +399,7 @@ func TestRealKillsOfTheCommandLine(t *testing.T) {
 	const each = 50
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	random, h := rand.New(rand.NewPCG(seed, 0)), newPlace(t, "default", "[workspaces.default]\nlimits = { pending = 200, ask_per_minute = 1000 }\n"+askAll)
+	random, h := rand.New(rand.NewPCG(seed, 0)), newRig(t, "default", "[workspaces.default]\nlimits = { pending = 200, ask_per_minute = 1000 }\n"+askAll)
 	h.plain = true
 	d := h.serve()
 	var ids []string

@@ -31,13 +31,13 @@ var spells = []string{
 	"planted\x00\xff\xfe",
 }
 
-// TestNothingForgesTheLog has an agent put everything it can write into the
+// TestAgentsCannotForgeLogLines has an agent put everything it can write into the
 // real daemon, and reads what that has said.
-func TestNothingForgesTheLog(t *testing.T) {
+func TestAgentsCannotForgeLogLines(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"json", "console"} {
 		t.Run(format, func(t *testing.T) {
-			h := newPlace(t, "default", fmt.Sprintf(`log_level = "debug"
+			h := newRig(t, "default", fmt.Sprintf(`log_level = "debug"
 log_format = %q
 [workspaces.default]
 limits = { pending = 200, ask_per_minute = 10000, per_minute = 10000 }
@@ -53,7 +53,7 @@ outcome = "allow"
 			d := h.serve()
 			awaitFile(t, h.agent.Requests)
 			for _, s := range spells {
-				h.cast(s)
+				h.submitForged(s)
 			}
 			first := h.ask(`{"tool_name":"say","request_data":{"text":"planted"}}`)
 			h.response(first)
@@ -61,7 +61,7 @@ outcome = "allow"
 			h.awaitPending("default", second)
 			d.signal(1) // a reload, for the sake of its lines
 			d.stop()
-			said := d.said()
+			said := d.logged()
 			require.Contains(t, said, first, "lines about a request name it")
 			require.Contains(t, said, second)
 			require.NotContains(t, strings.ToLower(said), "planted")
@@ -93,7 +93,7 @@ func honest(t *testing.T, format, line string) {
 }
 
 // cast puts a spell wherever an agent can write one.
-func (h *place) cast(spell string) {
+func (h *rig) submitForged(spell string) {
 	h.t.Helper()
 	quoted, err := json.Marshal(spell)
 	require.NoError(h.t, err)

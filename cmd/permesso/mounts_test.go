@@ -66,7 +66,7 @@ func parsers() map[string]func(*testing.T, string) mountList {
 }
 
 // words has a real shell take a line apart.
-func words(t *testing.T, line string) []string {
+func shellSplit(t *testing.T, line string) []string {
 	t.Helper()
 	out, err := exec.Command("/bin/sh", "-c", `eval "set -- $1"; printf '%s\0' "$@"`, "sh", strings.TrimSpace(line)).Output()
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func words(t *testing.T, line string) []string {
 }
 
 func parseBwrap(t *testing.T, line string) (list mountList) {
-	w := words(t, line)
+	w := shellSplit(t, line)
 	require.Len(t, w, 8)
 	require.Equal(t, []string{"--cap-drop", "ALL"}, w[:2], "who may mount may remount")
 	w = w[2:]
@@ -86,7 +86,7 @@ func parseBwrap(t *testing.T, line string) (list mountList) {
 }
 
 func parseFlags(t *testing.T, line string) (list mountList) {
-	w := words(t, line)
+	w := shellSplit(t, line)
 	require.Len(t, w, 4)
 	for i := 0; i < len(w); i += 2 {
 		require.Equal(t, "--mount", w[i])

@@ -17,14 +17,14 @@ import (
 
 // failing is a log whose writer is killed after so many entries: the entry is
 // written, and nobody hears of it.
-type failing struct {
+type killedLog struct {
 	*audit.Log
 	left int
 }
 
 var errKilled = errors.New("killed")
 
-func (f *failing) Append(e approval.Entry) error {
+func (f *killedLog) Append(e approval.Entry) error {
 	err := f.Log.Append(e)
 	if f.left--; f.left < 0 {
 		return errors.Join(err, errKilled)
@@ -34,7 +34,7 @@ func (f *failing) Append(e approval.Entry) error {
 
 // However often the daemon is killed while it writes them down, each pause and
 // each end stands in the log once, by whom, in their order.
-func TestPausesAreWrittenDownOnce(t *testing.T) {
+func TestPausesAreAuditedOnce(t *testing.T) {
 	for kills := range 8 {
 		h := &instance{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
 		h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
@@ -50,7 +50,7 @@ func TestPausesAreWrittenDownOnce(t *testing.T) {
 		for n := range kills + 1 {
 			log, err := audit.Open(h.fs, h.layout.Audit(), time.Now)
 			require.NoError(t, err)
-			m := pauseAudit{store: h.store, log: &failing{log, n}}
+			m := pauseAudit{store: h.store, log: &killedLog{log, n}}
 			if err = m.recordNew(); err != nil {
 				require.ErrorIs(t, err, errKilled)
 			}
@@ -78,7 +78,7 @@ func TestPausesAreWrittenDownOnce(t *testing.T) {
 
 // A resume that was killed between its two halves is no resume yet, and can be
 // said again.
-func TestResumeThatWasKilled(t *testing.T) {
+func TestKilledResumeCanBeRepeated(t *testing.T) {
 	h := &instance{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 	require.NoError(t, h.layout.PrepareHome(h.fs))

@@ -96,7 +96,7 @@ func spelledOut(p *approval.Pending, x, y string) {
 
 func hex2(b byte) string { return string("0123456789abcdef"[b>>4]) + string("0123456789abcdef"[b&15]) }
 
-func TestNobodySeesASecret(t *testing.T) {
+func TestSecretsAreRedactedEverywhere(t *testing.T) {
 	t.Parallel()
 	style := chat.Style{Redact: newRedaction()}
 	for form, values := range secretForms() {
@@ -118,7 +118,7 @@ func TestNobodySeesASecret(t *testing.T) {
 			for lang, seen := range map[string]string{
 				"card": style.Card(p).String(), "line": style.Line(p), "summary": style.OneLine(p, p.Summary+" "+p.Target),
 				"for programs": style.Redacted(p, p.Summary), "value": style.Value(p, p.RequestData),
-				"confirmation": confirmed(p, style),
+				"confirmation": confirmations(p, style),
 			} {
 				requireHidden(t, seen, form+", "+place+", "+lang, x, y, secretKey)
 			}
@@ -149,8 +149,8 @@ func requireHidden(t *testing.T, seen, what string, secrets ...string) {
 	}
 }
 
-func confirmed(p *approval.Pending, s chat.Style) string {
-	ic := &chat.Interceptor{Decider: yes{}, Viewer: yes{}, Redact: s.Redact}
+func confirmations(p *approval.Pending, s chat.Style) string {
+	ic := &chat.Interceptor{Decider: approvingDecider{}, Viewer: approvingDecider{}, Redact: s.Redact}
 	w := approval.Waiting{Pending: p, SHA256: "x"}
 	var all []string
 	for _, text := range []string{"1", "3 no", "5 another way", "? why", "2", "pending"} {
@@ -160,16 +160,18 @@ func confirmed(p *approval.Pending, s chat.Style) string {
 }
 
 // yes decides whatever it is asked.
-type yes struct{}
+type approvingDecider struct{}
 
-func (yes) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (approvingDecider) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	return &approval.Decision{Verdict: a.Verdict, DecidedAt: time.Now(), RunBefore: time.Now()}, nil
 }
 
-func (yes) Waiting(context.Context, []string) ([]approval.Waiting, error) { return nil, nil }
+func (approvingDecider) Waiting(context.Context, []string) ([]approval.Waiting, error) {
+	return nil, nil
+}
 
 // A name gives a password away; without it the value looks like any word.
-func TestWhatItsNameGaveAwayIsHiddenEverywhere(t *testing.T) {
+func TestValueWithASecretNameIsRedactedEverywhere(t *testing.T) {
 	const password = "zX8vq2Lk9TfWm4RbJ7Yc"
 	p := &approval.Pending{
 		RequestData: approval.Raw(`{"api_key":"` + password + `","list":[{"api_secret":"` + password + `"}]}`),
@@ -180,7 +182,7 @@ func TestWhatItsNameGaveAwayIsHiddenEverywhere(t *testing.T) {
 }
 
 // Without rules nothing is shown, rather than everything.
-func TestNoScannerHidesAll(t *testing.T) {
+func TestMissingScannerRedactsAll(t *testing.T) {
 	p := &approval.Pending{Summary: "hello", ToolName: "x"}
 	require.NotContains(t, chat.Style{Redact: onlySecrets{redaction{}}}.Card(p).String(), "hello")
 }

@@ -101,7 +101,7 @@ func (r *reader) terminal(text string) *osexec.Cmd {
 }
 
 // serving is the second terminal; it returns when the gate stands.
-func (r *reader) serving(text string) (stop func()) {
+func (r *reader) serveGate(text string) (stop func()) {
 	r.t.Helper()
 	var out bytes.Buffer
 	cmd := r.terminal(text)
@@ -113,7 +113,7 @@ func (r *reader) serving(text string) (stop func()) {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = wait()
 	})
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 		b, err := r.terminal("~/.local/bin/permesso status --json").Output()
 		if err == nil && bytes.Contains(b, []byte(`"running":true`)) {
 			break
@@ -156,7 +156,7 @@ func TestReadmeTenMinutes(t *testing.T) {
 	out, err := r.terminal(strings.Join(before, "\n")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Regexp(t, `(?m)^wrote .*/\.config/permesso/permesso\.toml$`, string(out))
-	stop := r.serving(serve)
+	stop := r.serveGate(serve)
 
 	// Between two blocks a reader has read what stands between them: here, that
 	// the gate takes the request in.
@@ -192,7 +192,7 @@ func TestReadmeNamesRealCommands(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	require.NoError(t, err)
 	known := map[string]bool{}
-	for _, path := range everyCommand() {
+	for _, path := range allCommandPaths() {
 		known[strings.Fields(path + " -")[0]] = true
 	}
 	found := regexp.MustCompile("(?m)(?:^|`|\\$\\()permesso ([a-z]+)").FindAllStringSubmatch(string(b), -1)

@@ -23,7 +23,7 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-const restPlace = `listen = ["127.0.0.1:0", "unix:%[1]s/rest.sock"]
+const restConfig = `listen = ["127.0.0.1:0", "unix:%[1]s/rest.sock"]
 [approvers.ann]
 telegram = 1
 [approvers.bob]
@@ -48,34 +48,34 @@ outcome = "allow"
 
 // restClient speaks to the door of a daemon with one key.
 type restClient struct {
-	*place
+	*rig
 	base, key string
 }
 
-// newRestPlace is a home whose daemon listens on an address of its own and on a
+// newRestRig is a home whose daemon listens on an address of its own and on a
 // socket.
-func newRestPlace(t *testing.T) *place {
+func newRestRig(t *testing.T) *rig {
 	t.Helper()
-	h := newPlace(t, "personal", "")
-	require.NoError(t, os.WriteFile(h.config, fmt.Appendf(nil, restPlace, h.dir), 0o600))
+	h := newRig(t, "personal", "")
+	require.NoError(t, os.WriteFile(h.config, fmt.Appendf(nil, restConfig, h.dir), 0o600))
 	return h
 }
 
-var listensOn = regexp.MustCompile(`"path":"(127\.0\.0\.1:\d+)"`)
+var listenPattern = regexp.MustCompile(`"path":"(127\.0\.0\.1:\d+)"`)
 
 // door is where the daemon listens.
-func (d *daemon) door() string {
+func (d *daemon) apiURL() string {
 	d.t.Helper()
 	d.awaitLog(`"serving"`)
 	d.awaitLog("agents with a key ask here")
 	d.awaitLog(`/rest.sock","`)
-	found := listensOn.FindStringSubmatch(d.said())
-	require.NotNil(d.t, found, "%s", d.said())
+	found := listenPattern.FindStringSubmatch(d.logged())
+	require.NotNil(d.t, found, "%s", d.logged())
 	return "http://" + found[1]
 }
 
 // newKey makes one with the real program.
-func (h *place) newKey(args ...string) string {
+func (h *rig) newKey(args ...string) string {
 	h.t.Helper()
 	code, out, errs := h.run("", append([]string{"key", "create", "personal"}, args...)...)
 	require.Zero(h.t, code, "%s", errs)
@@ -93,7 +93,7 @@ func (c *restClient) do(method, path, body string, headers ...string) (status in
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := (&http.Client{Timeout: patience}).Do(r)
+	resp, err := (&http.Client{Timeout: testTimeout}).Do(r)
 	require.NoError(c.t, err)
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
@@ -108,9 +108,9 @@ func (c *restClient) do(method, path, body string, headers ...string) (status in
 
 // TestRestEndToEnd asks and decides through the door of the real program.
 func TestRestEndToEnd(t *testing.T) {
-	h := newRestPlace(t)
+	h := newRestRig(t)
 	d := h.serve()
-	base := d.door()
+	base := d.apiURL()
 	agent := &restClient{h, base, h.newKey()}
 	ann := &restClient{h, base, h.newKey("--scope", "decide,read", "--owner", "ann")}
 	watch := &restClient{h, base, h.newKey("--scope", "read")}
@@ -182,7 +182,7 @@ func TestRestEndToEnd(t *testing.T) {
 
 	// The log says who asked, and nothing holds a key.
 	d.stop()
-	require.NotContains(t, d.said(), agent.key)
+	require.NotContains(t, d.logged(), agent.key)
 	asked := 0
 	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {
 		if e.ClientID == approval.NewAPIKey(agent.key).ClientID() && e.RequestID != "" {
@@ -221,9 +221,9 @@ func (c *restClient) follow(last string) <-chan string {
 // sends it again.
 func TestRestAfterAKill(t *testing.T) {
 	t.Parallel()
-	h := newRestPlace(t)
+	h := newRestRig(t)
 	d := h.serve()
-	agent := &restClient{h, d.door(), h.newKey()}
+	agent := &restClient{h, d.apiURL(), h.newKey()}
 	const body = `{"tool_name":"free"}`
 	for n := range 10 {
 		sent := make(chan struct{})
@@ -242,7 +242,7 @@ func TestRestAfterAKill(t *testing.T) {
 		d.kill()
 		<-sent
 		d = h.serve()
-		agent.base = d.door()
+		agent.base = d.apiURL()
 		status, a := agent.do("POST", "/v1/approvals", body, "Idempotency-Key", fmt.Sprint("n", n))
 		require.Contains(t, []int{200, 201}, status, "%v", a)
 		_, a = agent.do("GET", "/v1/approvals/"+a["approval_id"].(string)+"?wait=60", "")
@@ -257,9 +257,9 @@ func TestRestAfterAKill(t *testing.T) {
 
 // TestRestSocket reaches the daemon through its Unix socket, also after a kill.
 func TestRestSocket(t *testing.T) {
-	h := newRestPlace(t)
+	h := newRestRig(t)
 	d := h.serve()
-	d.door()
+	d.apiURL()
 	key := h.newKey()
 	get := func() int {
 		c, err := net.Dial("unix", filepath.Join(h.dir, "rest.sock"))
@@ -275,24 +275,24 @@ func TestRestSocket(t *testing.T) {
 	require.Equal(t, 200, get())
 	d.kill()
 	d = h.serve()
-	d.door()
+	d.apiURL()
 	require.Equal(t, 200, get())
 	d.stop()
 }
 
-// TestRestDoorShut starts where the address is taken: a daemon whose operator
+// TestRestAddressInUse starts where the address is taken: a daemon whose operator
 // named it says so and ends, another goes on without a door.
-func TestRestDoorShut(t *testing.T) {
+func TestRestAddressInUse(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	h := newPlace(t, "default", fmt.Sprintf("listen = %q\n", l.Addr()))
+	h := newRig(t, "default", fmt.Sprintf("listen = %q\n", l.Addr()))
 	d := h.serve()
-	require.Error(t, d.ended())
-	require.Contains(t, d.said(), "address already in use\nhint: name another address with listen, or turn it off: listen = \"\"")
+	require.Error(t, d.awaitExit())
+	require.Contains(t, d.logged(), "address already in use\nhint: name another address with listen, or turn it off: listen = \"\"")
 
 	const shut = "the HTTP door stays shut: 127.0.0.1:8765 is somebody else's"
-	plain := newPlace(t, "default", "")
+	plain := newRig(t, "default", "")
 	for {
 		standard, err := net.Listen("tcp", "127.0.0.1:8765")
 		if err == nil {
@@ -300,20 +300,20 @@ func TestRestDoorShut(t *testing.T) {
 		} // else somebody else's gate has it, which is as good as long as it stays
 		d = plain.serve()
 		await(t, d.log, func() bool {
-			return strings.Contains(d.said(), shut) || strings.Contains(d.said(), "agents with a key ask here")
+			return strings.Contains(d.logged(), shut) || strings.Contains(d.logged(), "agents with a key ask here")
 		})
-		if strings.Contains(d.said(), shut) {
+		if strings.Contains(d.logged(), shut) {
 			break
 		}
 		require.Error(t, err, "it listens where we do")
 		d.stop()
 	}
 	d.awaitLog(`"serving"`)
-	off := newPlace(t, "default", `listen = ""`)
+	off := newRig(t, "default", `listen = ""`)
 	quiet := off.serve()
 	awaitFile(t, off.layout.Pendings("default"))
 	quiet.awaitLog(`"serving"`)
 	quiet.stop()
-	require.NotContains(t, quiet.said(), "agents with a key ask here")
+	require.NotContains(t, quiet.logged(), "agents with a key ask here")
 	d.stop()
 }

@@ -30,9 +30,9 @@ import (
 // home on the host, $VICTIM a process there that $LOOKS like so, $ID waits for a
 // decision, $DONE is settled and $N is new.
 type attempt struct {
-	name   string
-	script string
-	looks  bool // it only looks, or kills: the tree would stay as it is
+	name     string
+	script   string
+	readOnly bool // it only looks, or kills: the tree would stay as it is
 }
 
 func attempts() []attempt {
@@ -103,16 +103,16 @@ func attempts() []attempt {
 }
 
 // cage is a home with something in it, and a sandbox beside it.
-type cage struct {
-	*place
-	mounts  string // as permesso mounts prints them
-	effects string // a line for each thing that was run
-	done    string // an id with its response
-	waits   string // an id that waits for a person
-	n       int
+type sandboxRig struct {
+	*rig
+	mounts    string // as permesso mounts prints them
+	effects   string // a line for each thing that was run
+	doneID    string // an id with its response
+	pendingID string // an id that waits for a person
+	n         int
 }
 
-const caged = `
+const sandboxRigConfig = `
 [workspaces.work]
 approval_timeout = "1h"
 [tools.count]
@@ -128,8 +128,8 @@ match = { tool = "count" }
 outcome = "allow"
 `
 
-// newCage has one settled request and one that waits; its daemon still runs.
-func newCage(t *testing.T) (*cage, *daemon) {
+// newSandboxRig has one settled request and one that waits; its daemon still runs.
+func newSandboxRig(t *testing.T) (*sandboxRig, *daemon) {
 	t.Helper()
 	path, err := osexec.LookPath("bwrap")
 	require.NoError(t, err, "hint: make deps, or: apt-get install bubblewrap")
@@ -137,14 +137,14 @@ func newCage(t *testing.T) (*cage, *daemon) {
 	require.NoError(t, err, "bubblewrap makes no sandbox here: %s\nhint: .ci/deps bwrap says what it needs", out)
 
 	effects := filepath.Join(t.TempDir(), "effects")
-	c := &cage{place: newPlace(t, "work", strings.ReplaceAll(caged, "EFFECTS", effects)), effects: effects}
+	c := &sandboxRig{rig: newRig(t, "work", strings.ReplaceAll(sandboxRigConfig, "EFFECTS", effects)), effects: effects}
 	c.layout.Home = filepath.Join(c.dir, `the gate's "home", 50% $HOME`) // what is printed must be quoted
 	c.agent.Requests, c.agent.Responses = c.layout.Requests("work"), c.layout.Responses("work")
 	d := c.serve()
-	c.done = c.ask(`{"tool_name":"count","request_data":{}}`)
-	require.Equal(t, approval.StatusAutoApproved, c.response(c.done).Status)
-	c.waits = c.ask(`{"tool_name":"danger","request_data":{"x":1}}`)
-	c.awaitPending("work", c.waits)
+	c.doneID = c.ask(`{"tool_name":"count","request_data":{}}`)
+	require.Equal(t, approval.StatusAutoApproved, c.response(c.doneID).Status)
+	c.pendingID = c.ask(`{"tool_name":"danger","request_data":{"x":1}}`)
+	c.awaitPending("work", c.pendingID)
 	b, err := os.ReadFile(c.config)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(c.layout.Home, "permesso.toml"), b, 0o600))
@@ -157,7 +157,7 @@ func newCage(t *testing.T) (*cage, *daemon) {
 
 // as are the users that an agent may be in its sandbox, and the system that it
 // then gets. Only root can start one that is root outside as well.
-func as() map[string][]string {
+func agentIdentities() map[string][]string {
 	system := bwrapSystem()
 	users := map[string][]string{"a user": system, "root inside": append(slices.Clone(system), "--uid", "0", "--gid", "0")}
 	if os.Getuid() == 0 {
@@ -169,20 +169,20 @@ func as() map[string][]string {
 }
 
 // vars are what attempts know; an attacker may well have guessed them.
-func (c *cage) vars(home string, victim int, looks string) map[string]string {
+func (c *sandboxRig) vars(home string, victim int, looks string) map[string]string {
 	c.n++
 	id := fmt.Sprintf("%016x", 0xabc000+c.n)
 	return map[string]string{
-		"P": "/permesso", "GATE": home, "ID": c.waits, "DONE": c.done, "N": id, "VICTIM": strconv.Itoa(victim), "LOOKS": looks,
-		"DECISION": `{"request_id":"` + c.waits + `","approved":true,"verdict":"approved","decided_by":"operator:root","mac":"` + strings.Repeat("0", 64) + `"}`,
+		"P": "/permesso", "GATE": home, "ID": c.pendingID, "DONE": c.doneID, "N": id, "VICTIM": strconv.Itoa(victim), "LOOKS": looks,
+		"DECISION": `{"request_id":"` + c.pendingID + `","approved":true,"verdict":"approved","decided_by":"operator:root","mac":"` + strings.Repeat("0", 64) + `"}`,
 		"PENDING":  `{"request_id":"` + id + `","tool_name":"count","request_data":{}}`,
-		"RESPONSE": `{"version":1,"request_id":"` + c.waits + `","status":"approved"}`,
+		"RESPONSE": `{"version":1,"request_id":"` + c.pendingID + `","status":"approved"}`,
 	}
 }
 
 // inside runs a script in bubblewrap as a shell would start it: the printed
 // mounts are part of the command line, as they are.
-func (c *cage) inside(t *testing.T, mounts string, system []string, vars map[string]string, script string) (int, string) {
+func (c *sandboxRig) runInside(t *testing.T, mounts string, system []string, vars map[string]string, script string) (int, string) {
 	t.Helper()
 	system = slices.Clone(system)
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
@@ -192,9 +192,9 @@ func (c *cage) inside(t *testing.T, mounts string, system []string, vars map[str
 	return c.shell(t, nil, line, system...)
 }
 
-func (c *cage) shell(t *testing.T, vars map[string]string, line string, args ...string) (int, string) {
+func (c *sandboxRig) shell(t *testing.T, vars map[string]string, line string, args ...string) (int, string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	cmd := osexec.CommandContext(ctx, "/bin/sh", append([]string{"-c", line, "sh"}, args...)...)
 	for name, value := range vars {
@@ -255,7 +255,7 @@ func tree(t *testing.T, home string) map[string]string {
 
 // victim stands in for a daemon: it has the keys open and the home for its
 // folder, and may be killed.
-func victim(t *testing.T, home string) *osexec.Cmd {
+func startVictim(t *testing.T, home string) *osexec.Cmd {
 	t.Helper()
 	cmd := osexec.Command("/bin/sleep", "1000")
 	key, err := os.Open(ipc.Layout{Home: home}.Keys() + "/mac.key")
@@ -279,29 +279,29 @@ func alive(pid int) bool {
 // The gate is at rest, so that any change below its home is the agent's.
 func TestSandboxHolds(t *testing.T) {
 	t.Parallel()
-	c, d := newCage(t)
+	c, d := newSandboxRig(t)
 	d.stop()
-	target := victim(t, c.layout.Home)
+	target := startVictim(t, c.layout.Home)
 	before := tree(t, c.layout.Home)
 	require.Greater(t, len(before), 20)
-	for who, system := range as() {
+	for who, system := range agentIdentities() {
 		for _, a := range attempts() {
 			t.Run(who+"/"+a.name, func(t *testing.T) {
-				code, out := c.inside(t, c.mounts, system, c.vars(c.layout.Home, target.Process.Pid, "sleep"), a.script)
+				code, out := c.runInside(t, c.mounts, system, c.vars(c.layout.Home, target.Process.Pid, "sleep"), a.script)
 				require.Equal(t, before, tree(t, c.layout.Home), "the host has changed: %s", out)
 				require.NotZero(t, code, "it got its way: %s", out)
 				require.True(t, alive(target.Process.Pid))
 			})
 		}
 	}
-	require.Equal(t, "counted\n", c.sawEffects(t))
+	require.Equal(t, "counted\n", c.readEffects(t))
 }
 
 // The same attempts where the whole workspace is mounted for writing, as one
 // does who mounts a folder too high up. They must get their way and be noticed,
 // or the test above would prove nothing.
 func TestSandboxAttemptsAreReal(t *testing.T) {
-	c, d := newCage(t)
+	c, d := newSandboxRig(t)
 	d.stop()
 	for i, a := range attempts() {
 		t.Run(a.name, func(t *testing.T) {
@@ -309,9 +309,9 @@ func TestSandboxAttemptsAreReal(t *testing.T) {
 			out, err := osexec.Command("cp", "-a", c.layout.Home, home).CombinedOutput()
 			require.NoError(t, err, "%s", out)
 			before := tree(t, home)
-			target := victim(t, home)
+			target := startVictim(t, home)
 			vars := c.vars(home, target.Process.Pid, "sleep")
-			if a.looks { // at what only an agent without a sandbox finds
+			if a.readOnly { // at what only an agent without a sandbox finds
 				vars["P"] = ipc.Layout{Home: home}.Workspace("work")
 				script := strings.NewReplacer("find / ", "find "+shellWord(home)+" ", "/proc/[0-9]*", "/proc/$VICTIM").Replace(a.script)
 				code, out := c.shell(t, vars, script)
@@ -319,14 +319,14 @@ func TestSandboxAttemptsAreReal(t *testing.T) {
 				return
 			}
 			wrong := shellWords([]string{"--bind", ipc.Layout{Home: home}.Workspace("work"), "/permesso", "--bind", home, home})
-			code, said := c.inside(t, wrong, bwrapSystem(), vars, a.script)
+			code, said := c.runInside(t, wrong, bwrapSystem(), vars, a.script)
 			require.Zero(t, code, said)
 			require.NotEqual(t, before, tree(t, home), "nobody would notice")
 		})
 	}
 }
 
-func (c *cage) sawEffects(t *testing.T) string {
+func (c *sandboxRig) readEffects(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile(c.effects)
 	require.NoError(t, err)
@@ -337,23 +337,23 @@ func (c *cage) sawEffects(t *testing.T) string {
 // in. Nothing is run, nothing is approved, and it goes on serving.
 func TestSandboxHoldsWhileTheGateServes(t *testing.T) {
 	t.Parallel()
-	c, d := newCage(t)
+	c, d := newSandboxRig(t)
 	pid := d.cmd.Process.Pid
-	c.asksFromInside(t, 2)
-	settled := c.bytes(t, approval.DocResponse, c.done)
-	pending := c.bytes(t, approval.DocPending, c.waits)
-	for who, system := range as() {
+	c.requestFromInside(t, 2)
+	settled := c.bytes(t, approval.DocResponse, c.doneID)
+	pending := c.bytes(t, approval.DocPending, c.pendingID)
+	for who, system := range agentIdentities() {
 		for _, a := range attempts() {
 			t.Run(who+"/"+a.name, func(t *testing.T) {
-				code, out := c.inside(t, c.mounts, system, c.vars(c.layout.Home, pid, "serve"), a.script)
+				code, out := c.runInside(t, c.mounts, system, c.vars(c.layout.Home, pid, "serve"), a.script)
 				require.NotZero(t, code, "it got its way: %s", out)
 			})
 		}
 	}
-	c.asksFromInside(t, 3) // also a moment for the gate to take in what was left
+	c.requestFromInside(t, 3) // also a moment for the gate to take in what was left
 	require.True(t, alive(pid))
-	require.Equal(t, settled, c.bytes(t, approval.DocResponse, c.done))
-	require.Equal(t, pending, c.bytes(t, approval.DocPending, c.waits))
+	require.Equal(t, settled, c.bytes(t, approval.DocResponse, c.doneID))
+	require.Equal(t, pending, c.bytes(t, approval.DocPending, c.pendingID))
 	slots, err := os.ReadDir(c.layout.Decisions("work"))
 	require.NoError(t, err)
 	require.Empty(t, slots)
@@ -366,29 +366,29 @@ func TestSandboxHoldsWhileTheGateServes(t *testing.T) {
 	}
 
 	// What waited all the while is still what a person can decide.
-	code, _, errs := c.run("", "approve", c.waits)
+	code, _, errs := c.run("", "approve", c.pendingID)
 	require.Zero(t, code, errs)
-	require.Equal(t, approval.StatusApproved, c.response(c.waits).Status)
-	require.Equal(t, "counted\ncounted\ncounted\ndanger\n", c.sawEffects(t))
+	require.Equal(t, approval.StatusApproved, c.response(c.pendingID).Status)
+	require.Equal(t, "counted\ncounted\ncounted\ndanger\n", c.readEffects(t))
 	d.stop()
 }
 
-func (c *cage) glob(dir string) string {
+func (c *sandboxRig) glob(dir string) string {
 	return strings.NewReplacer("[", `\[`, "*", `\*`, "?", `\?`).Replace(dir) + "/*.json"
 }
 
-// asksFromInside is the way that is open: an allowed request and its response,
+// requestFromInside is the way that is open: an allowed request and its response,
 // seen from the sandbox.
-func (c *cage) asksFromInside(t *testing.T, runs int) {
+func (c *sandboxRig) requestFromInside(t *testing.T, runs int) {
 	t.Helper()
-	code, out := c.inside(t, c.mounts, bwrapSystem(), nil, `permesso request count --wait --timeout 60s --json && ls /permesso`)
+	code, out := c.runInside(t, c.mounts, bwrapSystem(), nil, `permesso request count --wait --timeout 60s --json && ls /permesso`)
 	require.Zero(t, code, out)
 	require.Contains(t, out, `"status":"auto_approved"`)
 	require.Contains(t, out, "\nbin\nrequests\nresponses\n", "what there is to see")
-	require.Equal(t, strings.Repeat("counted\n", runs), c.sawEffects(t))
+	require.Equal(t, strings.Repeat("counted\n", runs), c.readEffects(t))
 }
 
-func (c *cage) bytes(t *testing.T, d approval.Doc, id string) string {
+func (c *sandboxRig) bytes(t *testing.T, d approval.Doc, id string) string {
 	t.Helper()
 	dir := map[approval.Doc]string{approval.DocResponse: c.layout.Responses("work"), approval.DocPending: c.layout.Pendings("work")}[d]
 	b, err := os.ReadFile(filepath.Join(dir, id+".json"))

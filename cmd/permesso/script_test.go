@@ -43,7 +43,7 @@ func TestScripts(t *testing.T) {
 			home := filepath.Join(env.WorkDir, "home")
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "user"))
-			env.Vars = append(env.Vars, raceAtOnce)
+			env.Vars = append(env.Vars, raceExitsFast)
 			env.Setenv("PH", home)
 			env.Setenv("PERMESSO_HOME", home)
 			env.Setenv("PERMESSO_REQUESTS", filepath.Join(home, "ipc/default/requests"))
@@ -89,7 +89,7 @@ func newIDCmd(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func poll(ts *testscript.TestScript, what string, ready func() bool) {
-	for end := time.Now().Add(patience); !ready(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !ready(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			ts.Fatalf("waited in vain for %s", what)
 		}

@@ -16,7 +16,7 @@ import (
 
 // The decider of a script knows that script and nobody else, and without a script
 // it knows nobody.
-func TestScriptDeciderKnowsItsScriptOnly(t *testing.T) {
+func TestScriptDeciderAcceptsOnlyItsScript(t *testing.T) {
 	sc, err := config.ParseScript("answers.toml", []byte("[[rules]]\ndo = \"approve\""))
 	require.NoError(t, err)
 	other, err := config.ParseScript("answers.toml", []byte("[[rules]]\ndo = \"deny\""))
@@ -51,19 +51,19 @@ func TestScriptDeciderKnowsItsScriptOnly(t *testing.T) {
 }
 
 // unlucky is a decider that fails once and takes what comes then.
-type unlucky struct {
-	err   error
-	heard []approval.DecisionInput
+type failingDecider struct {
+	err    error
+	inputs []approval.DecisionInput
 }
 
-func (f *unlucky) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
-	f.heard = append(f.heard, a)
+func (f *failingDecider) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+	f.inputs = append(f.inputs, a)
 	err := f.err
 	f.err = nil
 	return nil, err
 }
 
-func TestAnswererTriesAgainOnlyWhatMayHelp(t *testing.T) {
+func TestAnswererRetriesOnlyTransientErrors(t *testing.T) {
 	sc, err := config.ParseScript("a.toml", []byte("[[rules]]\ndo = \"approve\"\ntimes = 1\ndelay = \"1m\"\n[[rules]]\ndo = \"session\""))
 	require.NoError(t, err)
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -81,18 +81,18 @@ func TestAnswererTriesAgainOnlyWhatMayHelp(t *testing.T) {
 		{"it does not fit: a no", &approval.Refusal{Reason: approval.ErrNotApplicable}, []approval.Verdict{approval.Approved, approval.Denied}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			d := &unlucky{err: row.err}
+			d := &failingDecider{err: row.err}
 			x := &answerer{script: sc, decider: d, log: zerolog.Nop(), used: make([]int, 2), replies: map[approval.Key]*reply{}}
 			x.plan(waiting("1"))
 			require.Equal(t, time.Second, x.answerDue(t.Context(), now), "not before its time")
 			require.Equal(t, 500*time.Millisecond, x.answerDue(t.Context(), now.Add(59500*time.Millisecond)))
-			require.Empty(t, d.heard)
+			require.Empty(t, d.inputs)
 			for range 3 {
 				x.plan(waiting("1"))
 				x.answerDue(t.Context(), now.Add(time.Minute))
 			}
 			var verdicts []approval.Verdict
-			for _, a := range d.heard {
+			for _, a := range d.inputs {
 				require.Equal(t, "sha 1", a.PendingSHA256, "what was matched is what is decided")
 				require.Equal(t, "script", a.Via)
 				verdicts = append(verdicts, a.Verdict)
@@ -101,7 +101,7 @@ func TestAnswererTriesAgainOnlyWhatMayHelp(t *testing.T) {
 
 			x.plan(waiting("2"))
 			x.answerDue(t.Context(), now)
-			require.Equal(t, approval.Session, d.heard[len(d.heard)-1].Scope, "the first rule has answered as often as it may")
+			require.Equal(t, approval.Session, d.inputs[len(d.inputs)-1].Scope, "the first rule has answered as often as it may")
 		})
 	}
 }

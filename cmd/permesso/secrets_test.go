@@ -20,7 +20,7 @@ import (
 
 // secretive asks everybody for everything, with targets and summaries that are
 // made of what the agent wrote.
-const secretive = `log_level = "debug"
+const secretsConfig = `log_level = "debug"
 [workspaces.default]
 limits = { pending = 1000, per_minute = 100000, ask_per_minute = 100000 }
 [tools.send]
@@ -49,11 +49,11 @@ outcome = "deny"
 
 // plantedSecret is one secret, and the request that carries it.
 type plantedSecret struct {
-	kind, text string
-	grep       []string // what must be found nowhere
-	a, b       string   // two arguments
-	title, why string
-	body, fate string
+	kind, text    string
+	grep          []string // what must be found nowhere
+	a, b          string   // two arguments
+	title, why    string
+	body, outcome string
 }
 
 // plantSecrets makes 50 requests with a secret of another kind each, in turns
@@ -78,13 +78,13 @@ func plantSecrets(t *testing.T) []plantedSecret {
 		if !ok {
 			continue
 		}
-		p.fate = fates[len(all)%len(fates)]
-		tool := map[string]string{"free": "free", "never": "never", "breaks": "breaks"}[p.fate]
+		p.outcome = fates[len(all)%len(fates)]
+		tool := map[string]string{"free": "free", "never": "never", "breaks": "breaks"}[p.outcome]
 		if tool == "" {
 			tool = "send"
 		}
 		extra := ""
-		switch p.fate {
+		switch p.outcome {
 		case "expire":
 			extra = `,"expires_in_sec":1`
 		case "malformed":
@@ -148,9 +148,9 @@ func disguise(scan *secrets.Scanner, r secrets.Rule, rnd *rand.Rand, i int) (p p
 //     known of it (facts), and the output of a handler, which says what it likes
 //     (result, error, and the same in the response)
 //   - what a handler was given
-func TestFiftySecretsAreFoundNowhere(t *testing.T) {
+func TestFiftySecretsAreNeverWritten(t *testing.T) {
 	t.Parallel()
-	h := newPlace(t, "default", secretive)
+	h := newRig(t, "default", secretsConfig)
 	d := h.serve()
 	all := plantSecrets(t)
 	ids := make([]string, len(all))
@@ -164,14 +164,14 @@ func TestFiftySecretsAreFoundNowhere(t *testing.T) {
 		ids[i] = h.ask(p.body)
 	}
 	for i, p := range all {
-		switch p.fate {
+		switch p.outcome {
 		case "approve", "deny", "expire", "free", "breaks":
 			h.awaitAsked(ids[i])
 		}
 	}
 	run("pending", "--all")
 	for i, p := range all {
-		switch p.fate {
+		switch p.outcome {
 		case "approve", "breaks", "free":
 			run("show", ids[i])
 			run("policy", "explain", ids[i])
@@ -201,7 +201,7 @@ func TestFiftySecretsAreFoundNowhere(t *testing.T) {
 			return err
 		}
 		b, err := os.ReadFile(file)
-		written[strings.TrimPrefix(file, h.dir)] = string(setAside(t, file, b))
+		written[strings.TrimPrefix(file, h.dir)] = string(withoutAgentData(t, file, b))
 		return err
 	}))
 	require.Greater(t, len(written), 2*len(all), "looked in the wrong folder")
@@ -210,7 +210,7 @@ func TestFiftySecretsAreFoundNowhere(t *testing.T) {
 			inJSON, _ := json.Marshal(text)
 			for name, content := range written {
 				if strings.Contains(content, text) || strings.Contains(content, strings.Trim(string(inJSON), `"`)) {
-					t.Errorf("%s: a %s (%s)", name, p.kind, p.fate)
+					t.Errorf("%s: a %s (%s)", name, p.kind, p.outcome)
 				}
 			}
 		}
@@ -218,7 +218,7 @@ func TestFiftySecretsAreFoundNowhere(t *testing.T) {
 }
 
 // awaitAsked waits until a request waits for a person or is over.
-func (h *place) awaitAsked(id string) {
+func (h *rig) awaitAsked(id string) {
 	h.t.Helper()
 	await(h.t, h.layout.Pendings("default"), func() bool {
 		_, err := os.Lstat(filepath.Join(h.layout.Pendings("default"), id+".json"))
@@ -227,9 +227,9 @@ func (h *place) awaitAsked(id string) {
 	})
 }
 
-// setAside takes out of a document what it keeps of the agent's and of a
+// withoutAgentData takes out of a document what it keeps of the agent's and of a
 // handler's.
-func setAside(t *testing.T, file string, b []byte) []byte {
+func withoutAgentData(t *testing.T, file string, b []byte) []byte {
 	t.Helper()
 	var doc map[string]json.RawMessage
 	if filepath.Ext(file) != ".json" || json.Unmarshal(b, &doc) != nil {
@@ -240,7 +240,7 @@ func setAside(t *testing.T, file string, b []byte) []byte {
 		delete(doc, "request")
 		delete(doc, "pending")
 		delete(doc, "facts")
-		doc["response"] = setAside(t, filepath.Join("responses", "x.json"), unquoted(doc["response"]))
+		doc["response"] = withoutAgentData(t, filepath.Join("responses", "x.json"), unquoted(doc["response"]))
 	default:
 		switch filepath.Base(filepath.Dir(file)) {
 		case "pending_approvals":

@@ -15,7 +15,7 @@ import (
 // a program that every machine has: systemd-analyze looks whether it is there.
 func unitOf(t *testing.T, kind string) string {
 	t.Helper()
-	code, unit, errs := typed("service", "show", kind, "--program", "/bin/true", "--home", map[string]string{"--user": t.TempDir()}[kind])
+	code, unit, errs := runCommand("service", "show", kind, "--program", "/bin/true", "--home", map[string]string{"--user": t.TempDir()}[kind])
 	require.Zero(t, code, errs)
 	file := filepath.Join(t.TempDir(), unitName)
 	require.NoError(t, os.WriteFile(file, []byte(unit), 0o600))
@@ -47,7 +47,7 @@ func TestUnitsAreValid(t *testing.T) {
 }
 
 // What the unit's head advises is understood, and undoes what it is said to undo.
-func TestAdviceOfTheUnitIsValid(t *testing.T) {
+func TestUnitAdviceIsValid(t *testing.T) {
 	unit := unitOf(t, "--system")
 	text, err := os.ReadFile(unit)
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func TestUnitWords(t *testing.T) {
 	_, err := unitWord("/a\nExecStartPre=/bin/evil")
 	require.Error(t, err, "a line of its own")
 	for _, program := range []string{"/opt/my gate/permesso", "/opt/%h/permesso", "/home/ann/permesso", "/tmp/permesso"} {
-		code, out, errs := typed("service", "show", "--system", "--program", program)
+		code, out, errs := runCommand("service", "show", "--system", "--program", program)
 		require.Equal(t, exitError, code, program)
 		require.Empty(t, out)
 		require.Contains(t, errs, "hint: copy it")
@@ -113,7 +113,7 @@ func TestUnitWords(t *testing.T) {
 
 // Where systemd runs, it is told: here a stand-in writes down what it hears, and
 // whether the unit was there at that moment.
-func TestServiceInstallTellsSystemd(t *testing.T) {
+func TestServiceInstallCallsSystemd(t *testing.T) {
 	etc, fake := t.TempDir(), t.TempDir()
 	heard := filepath.Join(etc, "heard")
 	for _, name := range []string{"systemctl", "systemd-sysusers"} {

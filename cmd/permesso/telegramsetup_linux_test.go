@@ -80,7 +80,7 @@ func newSetup(t *testing.T, text string) *setupRun {
 }
 
 // begin runs it.
-func (r *setupRun) begin(args ...string) {
+func (r *setupRun) start(args ...string) {
 	r.t.Helper()
 	r.said = newDemo(r.t)
 	r.out.Reset()
@@ -100,14 +100,14 @@ func (r *setupRun) begin(args ...string) {
 }
 
 // ends is the exit code, and demands that nothing of the token was said.
-func (r *setupRun) ends() int {
+func (r *setupRun) awaitExit() int {
 	r.t.Helper()
 	select {
 	case code := <-r.code:
-		require.NotContains(r.t, r.said.said()+r.out.String(), secretHalf)
+		require.NotContains(r.t, r.said.output()+r.out.String(), secretHalf)
 		return code
-	case <-time.After(patience):
-		require.Fail(r.t, "it does not end", "%s", r.said.said())
+	case <-time.After(testTimeout):
+		require.Fail(r.t, "it does not end", "%s", r.said.output())
 		return 0
 	}
 }
@@ -119,19 +119,19 @@ func (r *setupRun) number() string { return numberOf(r.said) }
 
 func numberOf(d *demoRun) string {
 	d.t.Helper()
-	d.awaits("waiting for /start")
-	found := numberPattern.FindStringSubmatch(strings.ReplaceAll(d.said(), "\r", ""))
-	require.NotNil(d.t, found, d.said())
+	d.awaitOutput("waiting for /start")
+	found := numberPattern.FindStringSubmatch(strings.ReplaceAll(d.output(), "\r", ""))
+	require.NotNil(d.t, found, d.output())
 	return found[1]
 }
 
-// tapsTestCard awaits the test card in a chat and touches it.
-func tapsTestCard(t testing.TB, api *botapi.Server, user, chat int64) {
+// tapTestCard awaits the test card in a chat and touches it.
+func tapTestCard(t testing.TB, api *botapi.Server, user, chat int64) {
 	t.Helper()
 	m := awaitMessage(t, api, chat, "🔐 Test card", "✅ It works")
 	tap, err := api.Tap(user, chat, m.ID, "✅ It works")
 	require.NoError(t, err)
-	ctx, stop := context.WithTimeout(context.Background(), patience)
+	ctx, stop := context.WithTimeout(context.Background(), testTimeout)
 	defer stop()
 	answer, err := tap.Answer(ctx)
 	require.NoError(t, err)
@@ -141,7 +141,7 @@ func tapsTestCard(t testing.TB, api *botapi.Server, user, chat int64) {
 // awaitMessage awaits a message of the bot's that begins so and has that button; "": whatever it has.
 func awaitMessage(t testing.TB, api *botapi.Server, chat int64, begins, button string) (found botapi.Message) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(context.Background(), patience)
+	ctx, stop := context.WithTimeout(context.Background(), testTimeout)
 	defer stop()
 	err := api.Await(ctx, func(s botapi.State) bool {
 		for _, m := range s.FromBot(chat) {
@@ -165,8 +165,8 @@ func (r *setupRun) config() string {
 
 func (r *setupRun) tokenFile() string { return filepath.Join(r.dir, "telegram.token") }
 
-// holdsToken demands that a file holds the token and is nobody else's.
-func holdsToken(t testing.TB, file string) {
+// requireTokenFile demands that a file holds the token and is nobody else's.
+func requireTokenFile(t testing.TB, file string) {
 	t.Helper()
 	b, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -178,16 +178,16 @@ func holdsToken(t testing.TB, file string) {
 
 func TestTelegramSetup(t *testing.T) {
 	r := newSetup(t, setupConfig)
-	r.begin()
+	r.start()
 	number := r.number()
-	require.Contains(t, r.said.said(), "bot     @permesso_bot\n")
-	require.Contains(t, r.said.said(), "open https://t.me/permesso_bot?start="+number+", or write to @permesso_bot:  /start "+number+"\n")
+	require.Contains(t, r.said.output(), "bot     @permesso_bot\n")
+	require.Contains(t, r.said.output(), "open https://t.me/permesso_bot?start="+number+", or write to @permesso_bot:  /start "+number+"\n")
 	r.api.Say(tgAnn, tgAnn, "/start "+number)
-	tapsTestCard(t, r.api, tgAnn, tgAnn)
-	require.Zero(t, r.ends(), r.said.said())
-	require.Contains(t, r.said.said(), "saw     Ann (@ann), id 1001, in private\n")
-	require.Contains(t, r.said.said(), "hint: permesso serve, or permesso service install, asks there from now on\n")
-	holdsToken(t, r.tokenFile())
+	tapTestCard(t, r.api, tgAnn, tgAnn)
+	require.Zero(t, r.awaitExit(), r.said.output())
+	require.Contains(t, r.said.output(), "saw     Ann (@ann), id 1001, in private\n")
+	require.Contains(t, r.said.output(), "hint: permesso serve, or permesso service install, asks there from now on\n")
+	requireTokenFile(t, r.tokenFile())
 	require.Equal(t, strings.NewReplacer(
 		"approvers = [\"ann\"]\n", "approvers = [\"ann\"]\nchannels = [\"telegram\"]\n",
 		"# id -u ann\n", "# id -u ann\ntelegram = 1001\n",
@@ -200,12 +200,12 @@ func TestTelegramSetup(t *testing.T) {
 
 	// Bob joins in a group; he has no name here so far. The token is found in its file.
 	delete(r.env, telegramToken)
-	r.begin("--approver", "bob", "--json", "--yes")
+	r.start("--approver", "bob", "--json", "--yes")
 	number = r.number()
 	r.api.Say(tgBob, tgFamily, "/start@permesso_bot "+number)
-	tapsTestCard(t, r.api, tgBob, tgFamily)
-	require.Zero(t, r.ends(), r.said.said())
-	require.Contains(t, r.said.said(), `saw     Bob (@bob), id 1002, in "Family\u{202E}", group -1001000000001`)
+	tapTestCard(t, r.api, tgBob, tgFamily)
+	require.Zero(t, r.awaitExit(), r.said.output())
+	require.Contains(t, r.said.output(), `saw     Bob (@bob), id 1002, in "Family\u{202E}", group -1001000000001`)
 	var got setupResult
 	require.NoError(t, json.Unmarshal(r.out.Bytes(), &got), r.out.String())
 	require.Equal(t, setupResult{
@@ -222,21 +222,21 @@ func TestTelegramSetup(t *testing.T) {
 
 	// Ann moves it into a topic. She is recognised.
 	topic := r.api.AddTopic(tgForum, "gate")
-	r.begin("--yes")
+	r.start("--yes")
 	number = r.number()
 	r.api.Post(tgForum, botapi.Message{From: &botapi.User{ID: tgAnn}, Text: "/start@permesso_bot " + number, ThreadID: topic})
-	tapsTestCard(t, r.api, tgAnn, tgForum)
-	require.Zero(t, r.ends(), r.said.said())
+	tapTestCard(t, r.api, tgAnn, tgForum)
+	require.Zero(t, r.awaitExit(), r.said.output())
 	require.Contains(t, r.config(), fmt.Sprintf("telegram = { chat_id = %d, thread_id = %d }\n", tgForum, topic))
 	require.NotContains(t, r.config(), fmt.Sprint(tgFamily))
 
 	// In private it says that the topic stays where people are asked.
-	r.begin()
+	r.start()
 	number = r.number()
 	r.api.Say(tgAnn, tgAnn, "/start "+number)
-	r.said.awaits(fmt.Sprintf("workspace default is asked in group %d, topic %d, and stays so", tgForum, topic))
-	tapsTestCard(t, r.api, tgAnn, tgAnn)
-	require.Zero(t, r.ends(), r.said.said())
+	r.said.awaitOutput(fmt.Sprintf("workspace default is asked in group %d, topic %d, and stays so", tgForum, topic))
+	tapTestCard(t, r.api, tgAnn, tgAnn)
+	require.Zero(t, r.awaitExit(), r.said.output())
 	require.Contains(t, r.config(), fmt.Sprintf("telegram = { chat_id = %d, thread_id = %d }\n", tgForum, topic))
 }
 
@@ -248,10 +248,10 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(setupConfig+"[workspaces.research]\n"), 0o600))
 	d.cmd = osexec.Command(program(t, true), "telegram", "setup")
 	d.cmd.Env = []string{"HOME=" + home, "PERMESSO_CONFIG=" + file, "PERMESSO_HOME=" + filepath.Join(home, "state"), telegramServer + "=" + api.URL}
-	keys := d.keyboard()
+	keys := d.startOnTerminal()
 	types := func(prompt, line string) {
 		t.Helper()
-		d.awaits(prompt)
+		d.awaitOutput(prompt)
 		_, err := keys.WriteString(line)
 		require.NoError(t, err)
 	}
@@ -263,18 +263,18 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, string(b), secretHalf)
 	api.Say(tgEve, tgEve, "/start 12345")
-	d.awaits("6666 wrote /start without the number, or with a wrong one")
-	require.Regexp(t, `waiting for /start … \dm\d+s left`, d.said())
+	d.awaitOutput("6666 wrote /start without the number, or with a wrong one")
+	require.Regexp(t, `waiting for /start … \dm\d+s left`, d.output())
 	api.Say(tgAnn, tgAnn, "/start "+number)
 	types("[default] ", "reserch\n")
 	types("hint: one of default, research", "research\n")
 	types("Which approver are you? A new name is added.\r\n   [] ", "Ann!\n")
 	types("not a valid name", "ann\n")
-	tapsTestCard(t, api, tgAnn, tgAnn)
-	said := d.ends(0)
+	tapTestCard(t, api, tgAnn, tgAnn)
+	said := d.awaitExit(0)
 	require.NotContains(t, said, secretHalf)
 	require.NotContains(t, said, "not one", "what is typed for a token is not shown")
-	holdsToken(t, filepath.Join(home, "telegram.token"))
+	requireTokenFile(t, filepath.Join(home, "telegram.token"))
 	b, err = os.ReadFile(file)
 	require.NoError(t, err)
 	require.NotContains(t, string(b), secretHalf)
@@ -302,12 +302,12 @@ func TestTelegramSetupStopped(t *testing.T) {
 				d.cmd.Env = append(d.cmd.Env, telegramToken+"="+botapi.Token)
 			}
 			d.cmd.Args[2] = `trap : INT; ` + d.cmd.Args[2]
-			keys := d.keyboard()
-			d.awaits(row.at)
+			keys := d.startOnTerminal()
+			d.awaitOutput(row.at)
 			_, err := keys.WriteString(row.key)
 			require.NoError(t, err)
-			d.awaits("; nothing was written")
-			said := d.ends(0)
+			d.awaitOutput("; nothing was written")
+			said := d.awaitExit(0)
 			require.Contains(t, said, "code 1\r\n")
 			require.Regexp(t, `[ ;]echo[ ;]`, said, "the terminal shows again what is typed")
 			left, err := os.ReadDir(home)
@@ -450,7 +450,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		},
 		{
 			why: "another token lies there", config: setupConfig, before: file("telegram.token", "123456789:hunter2-hunter2-hunter2", 0o600),
-			during: func(r *setupRun) { starts(r); tapsTestCard(r.t, r.api, tgAnn, tgAnn) }, code: exitError,
+			during: func(r *setupRun) { starts(r); tapTestCard(r.t, r.api, tgAnn, tgAnn) }, code: exitError,
 			says: "telegram.token is there already, with something else in it\nhint: look at it",
 		},
 	} {
@@ -463,18 +463,18 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			if row.before != nil {
 				row.before(r)
 			}
-			before := listing(t, r.dir)
+			before := readFiles(t, r.dir)
 			for i := range row.args {
 				row.args[i] = strings.ReplaceAll(row.args[i], "DIR", r.dir)
 			}
-			r.begin(row.args...)
+			r.start(row.args...)
 			if row.during != nil {
 				row.during(r)
 			}
-			require.Equal(t, row.code, r.ends(), r.said.said())
-			require.Contains(t, r.said.said(), row.says)
-			require.NotContains(t, r.said.said(), "hunter2")
-			require.Equal(t, before, listing(t, r.dir), "nothing was written")
+			require.Equal(t, row.code, r.awaitExit(), r.said.output())
+			require.Contains(t, r.said.output(), row.says)
+			require.NotContains(t, r.said.output(), "hunter2")
+			require.Equal(t, before, readFiles(t, r.dir), "nothing was written")
 		})
 	}
 }
@@ -493,7 +493,7 @@ func callBot(ctx context.Context, api *botapi.Server, method string) error {
 }
 
 // listing is every file below a folder, with what is in it.
-func listing(t *testing.T, dir string) map[string]string {
+func readFiles(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	require.NoError(t, filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
@@ -508,26 +508,26 @@ func listing(t *testing.T, dir string) map[string]string {
 }
 
 // A gate that runs without a bot takes up what setup writes.
-func TestTelegramSetupBesideAGate(t *testing.T) {
-	p := newPlace(t, "default", setupConfig)
+func TestTelegramSetupWhileADaemonRuns(t *testing.T) {
+	p := newRig(t, "default", setupConfig)
 	d := p.serve()
 	d.awaitLog(`"serving"`)
 	r := newSetup(t, "")
 	r.env["PERMESSO_CONFIG"], r.env["PERMESSO_HOME"] = p.config, p.layout.Home
-	r.begin()
+	r.start()
 	r.api.Say(tgAnn, tgAnn, "/start "+r.number())
-	tapsTestCard(t, r.api, tgAnn, tgAnn)
-	require.Zero(t, r.ends(), r.said.said())
-	require.Contains(t, r.said.said(), "hint: the gate that runs takes this up by itself\n")
+	tapTestCard(t, r.api, tgAnn, tgAnn)
+	require.Zero(t, r.awaitExit(), r.said.output())
+	require.Contains(t, r.said.output(), "hint: the gate that runs takes this up by itself\n")
 	id := p.ask(`{"tool_name":"anything","request_data":{"a":1}}`)
 	awaitMessage(t, r.api, tgAnn, "🔐 Approval required · default · anything · "+id[:8], "❌ Deny")
 	code, out, errs := p.run("", "telegram", "test")
 	require.Zero(t, code, errs)
 	require.Equal(t, "sent    default: private chat 1001\n", out)
-	r.begin()
-	require.Equal(t, exitLocked, r.ends(), "and now it has the bot")
+	r.start()
+	require.Equal(t, exitLocked, r.awaitExit(), "and now it has the bot")
 	d.stop()
-	require.NotContains(t, d.said()+out+errs, secretHalf)
+	require.NotContains(t, d.logged()+out+errs, secretHalf)
 }
 
 // The webhook of one's own gate, which is down, is no obstacle.
@@ -536,12 +536,12 @@ func TestTelegramSetupWithAWebhook(t *testing.T) {
 	text := setupConfig + "[channels.telegram]\nwebhook = { listen = \"127.0.0.1:9\", url = \"https://127.0.0.1:8443/\", secret_file = \"/x\" }\n"
 	require.NoError(t, os.WriteFile(r.env["PERMESSO_CONFIG"], []byte(text), 0o600))
 	require.NoError(t, callBot(t.Context(), r.api, "setWebhook?url=http://127.0.0.1:9/"))
-	r.begin()
+	r.start()
 	r.api.Say(tgAnn, tgAnn, "/start "+r.number())
-	tapsTestCard(t, r.api, tgAnn, tgAnn)
-	require.Zero(t, r.ends(), r.said.said())
-	require.Contains(t, r.said.said(), "its webhook is off; permesso serve sets it again\n")
-	require.Contains(t, r.said.said(), "hint: PERMESSO_TELEGRAM_TOKEN must be in the gate's environment, too\n", "where the token stayed")
+	tapTestCard(t, r.api, tgAnn, tgAnn)
+	require.Zero(t, r.awaitExit(), r.said.output())
+	require.Contains(t, r.said.output(), "its webhook is off; permesso serve sets it again\n")
+	require.Contains(t, r.said.output(), "hint: PERMESSO_TELEGRAM_TOKEN must be in the gate's environment, too\n", "where the token stayed")
 	require.NoFileExists(t, r.tokenFile())
 }
 

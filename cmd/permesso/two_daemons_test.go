@@ -21,7 +21,7 @@ import (
 // time in one process (flock belongs to an open file, so that they compete as
 // processes do), and 50 by whole daemons, some of which are killed: see
 // TestTwoDaemonsRace. Exactly one wins each time.
-func TestThreeStoresRaceForOneHome(t *testing.T) {
+func TestStoresRaceForOneHome(t *testing.T) {
 	const races, racers = 950, 3
 	layout := ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}
 	require.NoError(t, layout.PrepareHome(ipc.OS()))
@@ -63,7 +63,7 @@ func TestTwoDaemonsRace(t *testing.T) {
 	for lane := range lanes {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) {
 			t.Parallel()
-			r := newRaceTrack(t)
+			r := newLockRig(t)
 			for race := range races / lanes {
 				r.race(race%2 == 1)
 			}
@@ -71,14 +71,14 @@ func TestTwoDaemonsRace(t *testing.T) {
 	}
 }
 
-type raceTrack struct {
-	*place
+type lockRig struct {
+	*rig
 	runs string
 	ids  []string
 }
 
-func newRaceTrack(t *testing.T) *raceTrack {
-	r := &raceTrack{place: newPlace(t, "default", "")}
+func newLockRig(t *testing.T) *lockRig {
+	r := &lockRig{rig: newRig(t, "default", "")}
 	r.plain = true
 	r.runs = filepath.Join(r.dir, "runs")
 	file := r.script("count", `echo "$PERMESSO_REQUEST_ID" >> `+r.runs)
@@ -89,30 +89,30 @@ func newRaceTrack(t *testing.T) *raceTrack {
 	return r
 }
 
-func (r *raceTrack) race(kill bool) {
+func (r *lockRig) race(kill bool) {
 	r.t.Helper()
 	id := r.ask(`{"tool_name":"say"}`)
 	r.ids = append(r.ids, id)
 	// Two logs, because both begin at the same time.
-	one, two := r.contender("one"), r.contender("two")
+	one, two := r.startContender("one"), r.startContender("two")
 	winner, loser := one, two
-	deadline := time.Now().Add(patience)
-	for !winner.serves() {
+	deadline := time.Now().Add(testTimeout)
+	for !winner.isServing() {
 		winner, loser = loser, winner
-		require.True(r.t, time.Now().Before(deadline), "nobody serves:\n%s\n%s", one.said(), two.said())
+		require.True(r.t, time.Now().Before(deadline), "nobody serves:\n%s\n%s", one.logged(), two.logged())
 		time.Sleep(time.Millisecond) // two files at once: nothing to await
 	}
 	if kill {
 		winner.kill()
-		if !loser.takesOver() {
-			loser = r.contender("three")
+		if !loser.awaitServing() {
+			loser = r.startContender("three")
 			loser.awaitLog(`"serving"`)
 		}
 		winner = loser
 	} else {
-		require.Error(r.t, loser.ended())
+		require.Error(r.t, loser.awaitExit())
 		require.Equal(r.t, exitLocked, loser.cmd.ProcessState.ExitCode())
-		require.False(r.t, loser.serves(), "exactly one serves")
+		require.False(r.t, loser.isServing(), "exactly one serves")
 	}
 	st := r.response(id).Status
 	require.Contains(r.t, []approval.Status{approval.StatusAutoApproved, approval.StatusInterrupted}, st)
@@ -129,9 +129,9 @@ func (r *raceTrack) race(kill bool) {
 	}
 }
 
-func (r *raceTrack) contender(name string) *daemon {
+func (r *lockRig) startContender(name string) *daemon {
 	r.t.Helper()
-	d := &daemon{place: r.place, cmd: r.command("serve"), log: filepath.Join(r.dir, name+".log")}
+	d := &daemon{rig: r.rig, cmd: r.command("serve"), log: filepath.Join(r.dir, name+".log")}
 	log, err := os.Create(d.log)
 	require.NoError(r.t, err)
 	d.cmd.Stderr = log
@@ -142,17 +142,17 @@ func (r *raceTrack) contender(name string) *daemon {
 	return d
 }
 
-func (d *daemon) serves() bool { return strings.Contains(d.said(), `"serving"`) }
+func (d *daemon) isServing() bool { return strings.Contains(d.logged(), `"serving"`) }
 
-// takesOver waits until the daemon serves, or has given up before it could.
-func (d *daemon) takesOver() bool {
+// awaitServing waits until the daemon serves, or has given up before it could.
+func (d *daemon) awaitServing() bool {
 	d.t.Helper()
 	done := make(chan struct{})
 	go func() { _ = d.wait(); close(done) }()
-	for !d.serves() {
+	for !d.isServing() {
 		select {
 		case <-done:
-			return d.serves()
+			return d.isServing()
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

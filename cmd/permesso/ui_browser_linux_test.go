@@ -17,8 +17,8 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// browserHouse is what the scenarios know of a gate; House in testdata/browser/house.mjs.
-type browserHouse struct {
+// browserGate is what the scenarios know of a gate; House in testdata/browser/house.mjs.
+type browserGate struct {
 	Program string                       `json:"program"`
 	Pid     int                          `json:"pid"`
 	Flags   []string                     `json:"flags"`
@@ -29,20 +29,20 @@ type browserHouse struct {
 
 // browserPlan is what drive.mjs goes by.
 type browserPlan struct {
-	Chromium  string                  `json:"chromium"`
-	Modules   string                  `json:"modules"`
-	Scenarios []string                `json:"scenarios"`
-	Only      string                  `json:"only,omitempty"`
-	Shots     string                  `json:"shots"`
-	Pictures  string                  `json:"pictures,omitempty"` // where those of the README go; "": nowhere
-	Strings   []string                `json:"strings"`            // that somebody may try
-	Houses    map[string]browserHouse `json:"houses"`
+	Chromium  string                 `json:"chromium"`
+	Modules   string                 `json:"modules"`
+	Scenarios []string               `json:"scenarios"`
+	Only      string                 `json:"only,omitempty"`
+	Shots     string                 `json:"shots"`
+	Pictures  string                 `json:"pictures,omitempty"` // where those of the README go; "": nowhere
+	Strings   []string               `json:"strings"`            // that somebody may try
+	Gates     map[string]browserGate `json:"houses"`
 }
 
-// newBrowserHouse starts a gate with its pages, by a configuration of testdata/browser.
-func newBrowserHouse(t *testing.T, config string, workspaces ...string) browserHouse {
+// newBrowserGate starts a gate with its pages, by a configuration of testdata/browser.
+func newBrowserGate(t *testing.T, config string, workspaces ...string) browserGate {
 	t.Helper()
-	p := newPlace(t, workspaces[0], "")
+	p := newRig(t, workspaces[0], "")
 	effects := filepath.Join(p.dir, "effects")
 	require.NoError(t, os.WriteFile(effects, nil, 0o600))
 	text, err := os.ReadFile("../../testdata/browser/" + config)
@@ -53,13 +53,13 @@ func newBrowserHouse(t *testing.T, config string, workspaces ...string) browserH
 	d := p.serve()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(d.said())
+			t.Log(d.logged())
 		}
 	})
 	d.awaitLog(`"message":"serving"`)
 	code, mounts, errs := p.run("", "mounts", workspaces[0], "--bwrap")
 	require.Zero(t, code, errs)
-	h := browserHouse{
+	h := browserGate{
 		Program: program(t, true), Pid: d.cmd.Process.Pid, Flags: []string{"--config", p.config, "--home", p.layout.Home}, Effects: effects, Folders: map[string]map[string]string{},
 		Sandbox: "exec bwrap " + shellWords(bwrapSystem()) + " " + strings.TrimSpace(mounts) + " --ro-bind " + shellWord(program(t, true)) + " " +
 			agentBin + "/permesso permesso \"$@\"",
@@ -71,7 +71,7 @@ func newBrowserHouse(t *testing.T, config string, workspaces ...string) browserH
 }
 
 // browsers plays scenario files in one Chromium, and gives each a test of its own.
-func browsers(t *testing.T, plan browserPlan) {
+func runScenarios(t *testing.T, plan browserPlan) {
 	t.Helper()
 	played, err := filepath.Glob("../../testdata/browser/*.mjs")
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func browsers(t *testing.T, plan browserPlan) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	cmd := osexec.CommandContext(ctx, "node", "--unhandled-rejections=strict", "../../testdata/browser/drive.mjs")
-	cmd.Env = append(os.Environ(), "PLAN="+string(text), raceAtOnce)
+	cmd.Env = append(os.Environ(), "PLAN="+string(text), raceExitsFast)
 	cmd.WaitDelay = 5 * time.Second
 	stdin, err := cmd.StdinPipe() // the driver ends with it
 	require.NoError(t, err)
@@ -145,12 +145,12 @@ func strangeStrings(t *testing.T) (all []string) {
 // TestBrowser has people look and decide in a real browser.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
-	home := newBrowserHouse(t, "home.toml", "home", "crowd", "shut")
-	quiet := newBrowserHouse(t, "home.toml", "crowd")
-	tour := newBrowserHouse(t, "tour.toml", "personal", "research")
-	browsers(t, browserPlan{
+	home := newBrowserGate(t, "home.toml", "home", "crowd", "shut")
+	quiet := newBrowserGate(t, "home.toml", "crowd")
+	tour := newBrowserGate(t, "tour.toml", "personal", "research")
+	runScenarios(t, browserPlan{
 		Scenarios: []string{"crowd.mjs", "hostile.mjs", "tour.mjs", "dialog.mjs", "decide.mjs"},
-		Houses:    map[string]browserHouse{"home": home, "quiet": quiet, "tour": tour},
+		Gates:     map[string]browserGate{"home": home, "quiet": quiet, "tour": tour},
 		Pictures:  os.Getenv("PERMESSO_SCREENSHOTS"),
 		Strings:   strangeStrings(t),
 	})

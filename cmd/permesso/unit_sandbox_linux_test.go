@@ -25,7 +25,7 @@ import (
 // syscallNumbers are those of this machine, as x/sys knows them.
 func syscallNumbers(t *testing.T) map[string]uint32 {
 	t.Helper()
-	dir := strings.TrimSpace(tool(t, nil, "go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix"))
+	dir := strings.TrimSpace(runTool(t, nil, "go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix"))
 	text, err := os.ReadFile(filepath.Join(dir, "zsysnum_linux_"+runtime.GOARCH+".go"))
 	require.NoError(t, err)
 	numbers := map[string]uint32{}
@@ -139,7 +139,7 @@ func filter(t *testing.T, allowed map[string]bool) []byte {
 }
 
 // confined runs a command as the unit would, as far as bubblewrap can.
-func (h *place) confined(t *testing.T, bpf []byte, argv ...string) *osexec.Cmd {
+func (h *rig) confined(t *testing.T, bpf []byte, argv ...string) *osexec.Cmd {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "filter.bpf")
 	require.NoError(t, os.WriteFile(file, bpf, 0o600))
@@ -178,7 +178,7 @@ func TestGateWorksInsideTheUnit(t *testing.T) {
 	}
 	bpf := filter(t, allowed)
 
-	h := newPlace(t, "default", `
+	h := newRig(t, "default", `
 [workspaces.default]
 [tools.work]
 trust = false

@@ -25,7 +25,7 @@ func TestUnreadableKey(t *testing.T) {
 			{"open to others", "hint: chmod", func(file string) error { return os.Chmod(file, 0o644) }},
 		} {
 			t.Run(key+" "+tc.why, func(t *testing.T) {
-				h := newPlace(t, "default", askAll)
+				h := newRig(t, "default", askAll)
 				d := h.serve()
 				d.awaitLog(`"serving"`)
 				file := filepath.Join(h.layout.Keys(), key)
@@ -37,10 +37,10 @@ func TestUnreadableKey(t *testing.T) {
 				d.kill()
 
 				d = h.serve()
-				require.Error(t, d.ended())
+				require.Error(t, d.awaitExit())
 				require.Equal(t, exitError, d.cmd.ProcessState.ExitCode())
-				require.Regexp(t, "permesso: .*(MAC|signing) key", d.said())
-				require.Contains(t, d.said(), tc.says)
+				require.Regexp(t, "permesso: .*(MAC|signing) key", d.logged())
+				require.Contains(t, d.logged(), tc.says)
 
 				require.NoError(t, os.RemoveAll(file))
 				require.NoError(t, os.WriteFile(file, kept, 0o600))
