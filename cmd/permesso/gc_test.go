@@ -15,5 +15,5 @@ func TestGCPercent(t *testing.T) {
 		require.Equal(t, want, gcPercent(inUse), "%d MB in use", inUse/mb)
 	}
 	runtime.GC()
-	require.Greater(t, inUse(), uint64(100<<10), "this program holds something")
+	require.Greater(t, inUse(), uint64(100<<10), "this program uses memory")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// typed runs one command line in this process, with nothing from outside.
+// runCommand runs one command line in this process, with an empty environment.
 func runCommand(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	m := Main{In: strings.NewReader(""), Out: &out, Err: &errs, Env: func(string) string { return "" }}
@@ -40,14 +40,14 @@ func TestEveryCommandHelps(t *testing.T) {
 		require.Zero(t, code, path)
 		require.Empty(t, errs, path)
 		require.Contains(t, out, "Usage:\n  permesso", path)
-		require.NotRegexp(t, "`| (stringArray|string|int) {2,}", out, "%s: a flag whose value has no name", path)
+		require.NotRegexp(t, "`| (stringArray|string|int) {2,}", out, "%s: a flag with an unnamed value", path)
 		for _, line := range strings.Split(out, "\n") {
 			require.LessOrEqual(t, len([]rune(line)), 130, "%s: %s", path, line)
 		}
 	}
 }
 
-// The codes stand in the help and in the package comment; both must know all.
+// The help and the package comment must list all exit codes.
 func TestExitCodesAreDocumented(t *testing.T) {
 	_, help, _ := runCommand("--help")
 	source, err := os.ReadFile("main.go")
@@ -63,12 +63,12 @@ func TestBadCommandLines(t *testing.T) {
 		why, says string
 		args      []string
 	}{
-		{"a receipt and nothing to do with it", "hint: permesso receipt verify FILE", []string{"receipt"}},
-		{"a part of receipt that there is none", "unknown command", []string{"receipt", "bogus"}},
-		{"a command that there is none", "unknown command", []string{"aprove"}},
+		{"receipt without a subcommand", "hint: permesso receipt verify FILE", []string{"receipt"}},
+		{"an unknown subcommand of receipt", "unknown command", []string{"receipt", "bogus"}},
+		{"an unknown command", "unknown command", []string{"aprove"}},
 		{"no id", "accepts 1 arg", []string{"approve"}},
-		{"two meanings at once", "if any flags in the group", []string{"approve", "a7f3", "--always", "--session"}},
-		{"an id that is hardly one", "at least 4 digits", nil},
+		{"two scopes at once", "if any flags in the group", []string{"approve", "a7f3", "--always", "--session"}},
+		{"an id that is too short", "at least 4 digits", nil},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			if row.args == nil {
@@ -93,15 +93,15 @@ func TestCompletion(t *testing.T) {
 	for _, row := range []struct {
 		why  string
 		args []string
-		want string // the last line is cobra's directive: 4 is "and no files", 0 is "or files"
+		want string // the last line is cobra's directive: 4 excludes files, 0 includes them
 	}{
 		{"workspaces", []string{"mounts", ""}, "personal\nwork\n:4\n"},
-		{"of which one is enough", []string{"mounts", "work", ""}, ":4\n"},
+		{"only one workspace", []string{"mounts", "work", ""}, ":4\n"},
 		{"also as a flag", []string{"pending", "--workspace", ""}, "personal\nwork\n:4\n"},
-		{"ids, where there is no gate", []string{"approve", ""}, ":4\n"},
-		{"a tool is no file", []string{"request", ""}, ":4\n"},
-		{"a receipt is", []string{"receipt", "verify", ""}, ":0\n"},
-		{"a script is one in TOML", []string{"serve", "--script", ""}, "toml\n:8\n"},
+		{"ids, without a daemon", []string{"approve", ""}, ":4\n"},
+		{"a tool, no files", []string{"request", ""}, ":4\n"},
+		{"a receipt file", []string{"receipt", "verify", ""}, ":0\n"},
+		{"a TOML script", []string{"serve", "--script", ""}, "toml\n:8\n"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			code, out, _ := runCommand(append([]string{"__complete", "--config", config, "--home", t.TempDir()}, row.args...)...)

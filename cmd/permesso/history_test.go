@@ -27,7 +27,7 @@ func TestParseTime(t *testing.T) {
 		"7d":                        now.Add(-7 * 24 * time.Hour),
 		"1d12h":                     now.Add(-36 * time.Hour),
 		"1.5d":                      now.Add(-36 * time.Hour),
-		"2026-11-01":                local(2026, 11, 1, 0, 0), // the day begins where the reader is
+		"2026-11-01":                local(2026, 11, 1, 0, 0), // the day begins in the local time zone
 		"2026-11-01T15:04":          local(2026, 11, 1, 15, 4),
 		"2026-11-01 15:04":          local(2026, 11, 1, 15, 4),
 		"2026-11-01T15:04:05Z":      time.Date(2026, 11, 1, 15, 4, 5, 0, time.UTC),
@@ -55,7 +55,7 @@ func TestShortDuration(t *testing.T) {
 	}
 }
 
-// asked is a request that somebody decided after so long.
+// decided is a request that was decided after this time.
 func decided(by string, st approval.Status, after time.Duration) *audit.Request {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	return &audit.Request{
@@ -72,11 +72,11 @@ func TestStatsFindRubberStamping(t *testing.T) {
 		after  time.Duration
 		stamps bool
 	}{
-		{"everything at once", 20, 0, 2 * time.Second, true},
-		{"a no now and then", 50, 1, 2 * time.Second, true},
-		{"too few to tell", 19, 0, 2 * time.Second, false},
-		{"with time to read", 20, 0, 5 * time.Second, false},
-		{"who also says no", 20, 1, 2 * time.Second, false},
+		{"all approved quickly", 20, 0, 2 * time.Second, true},
+		{"few denials", 50, 1, 2 * time.Second, true},
+		{"too few decisions", 19, 0, 2 * time.Second, false},
+		{"slow enough to read", 20, 0, 5 * time.Second, false},
+		{"enough denials", 20, 1, 2 * time.Second, false},
 	} {
 		var found []*audit.Request
 		for i := range c.n {
@@ -102,9 +102,9 @@ func TestStatsCountOnlyDecisionsOfPeople(t *testing.T) {
 	st := newStats([]*audit.Request{
 		rule, late,
 		decided("ann", approval.StatusApproved, 2*time.Second),
-		decided("ann", approval.StatusFailed, 8*time.Second), // she approved it all the same
+		decided("ann", approval.StatusFailed, 8*time.Second), // ann approved it
 		decided("bob", approval.StatusDenied, 10*time.Second),
-		decided("bob", approval.StatusExpired, 20*time.Second), // approved, and the gate was down
+		decided("bob", approval.StatusExpired, 20*time.Second), // approved, then the daemon was down
 		decided("bob", approval.StatusOverridden, 4*time.Second),
 	})
 	require.Equal(t, 7, st.Requests)
@@ -125,7 +125,7 @@ func formatTallies(list []tally) (s string) {
 	return s
 }
 
-// A power cut can take the last entries; the record is durable before them.
+// A power cut can lose the last audit entries. The record is durable before them.
 func TestHistoryUsesRecordsThatTheLogLost(t *testing.T) {
 	p := newPruneRig(t)
 	h := p.server.instance
@@ -143,7 +143,7 @@ func TestHistoryUsesRecordsThatTheLogLost(t *testing.T) {
 	require.False(t, found[1].EndedAt.IsZero())
 }
 
-// What could be read is shown, then what is wrong is said.
+// history prints the readable entries, then the error.
 func TestHistoryOfADamagedLog(t *testing.T) {
 	p := newPruneRig(t)
 	log := filepath.Join(p.server.layout.Audit(), "log.jsonl")
@@ -155,7 +155,7 @@ func TestHistoryOfADamagedLog(t *testing.T) {
 	require.ErrorIs(t, err, audit.ErrDamaged)
 	var e *exit
 	require.True(t, errors.As(err, &e) && e.hint != "")
-	require.Contains(t, out.String(), `\u{001B}[2Jx`, "an agent's bytes are harmless")
+	require.Contains(t, out.String(), `\u{001B}[2Jx`, "bytes of an agent are escaped")
 	require.NotContains(t, out.String(), "\x1b")
 }
 

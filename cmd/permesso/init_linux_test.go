@@ -17,8 +17,8 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// initRun is permesso init with somebody at a terminal; its leftovers are the
-// configuration and the home, and nothing else.
+// initRun is permesso init on a terminal. It may leave only the configuration and
+// the home.
 type initRun struct {
 	*demoRun
 	keys *os.File
@@ -35,7 +35,7 @@ func startInit(t *testing.T, args ...string) *initRun {
 	return i
 }
 
-// types answers a prompt.
+// answer waits for a prompt and answers it.
 func (i *initRun) answer(prompt, answer string) {
 	i.t.Helper()
 	i.awaitOutput(prompt)
@@ -54,7 +54,7 @@ func (i *initRun) layout() ipc.Layout {
 	return ipc.Layout{Home: filepath.Join(i.home, ".local", "state", "permesso")}
 }
 
-// requireUnlocked holds that the home is free again.
+// requireUnlocked requires that no daemon holds the lock.
 func (i *initRun) requireUnlocked() {
 	i.t.Helper()
 	lock, err := ipc.OS().TryLock(i.layout().Lock())
@@ -76,7 +76,7 @@ func TestInitFourQuestionsAndARequest(t *testing.T) {
 			me := approver(t)
 			i.answer("[default] ", "research\n")
 			i.answer("] ", me+"\n")
-			i.answer("[supervised] ", "most\n") // asked again
+			i.answer("[supervised] ", "most\n") // invalid: the prompt is repeated
 			i.answer("hint: one of readonly, supervised, full", "full\n")
 			i.answer("[bwrap] ", "docker\n")
 			i.answer("Try it right here, with a gate that ends again? [Y/n] ", "\n")
@@ -104,7 +104,7 @@ func TestInitFourQuestionsAndARequest(t *testing.T) {
 	}
 }
 
-// approver is whoever runs the test, under the name of ann.
+// approver is the user that runs the test, named ann.
 func approver(t *testing.T) string {
 	t.Helper()
 	out, err := osexec.Command("id", "-u").Output()
@@ -126,12 +126,12 @@ func TestInitEnterAcceptsDefaults(t *testing.T) {
 	plain.cmd.Env = []string{"HOME=" + other, "PATH=" + os.Getenv("PATH")}
 	out, err := plain.cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.NotContains(t, string(out), "[Y/n]", "nobody is asked where there is no terminal")
+	require.NotContains(t, string(out), "[Y/n]", "no prompt without a terminal")
 	b, err := os.ReadFile(filepath.Join(other, ".config", "permesso", "permesso.toml"))
 	require.NoError(t, err)
-	require.Equal(t, i.config(), string(b), "and the answers are the same")
+	require.Equal(t, i.config(), string(b), "the defaults are the same")
 
-	// Once more: what is there is kept, and only the trial is offered.
+	// A second run keeps the files and offers only the trial.
 	again := &initRun{demoRun: newDemo(t), home: i.home}
 	again.cmd = osexec.Command(program(t, true), "init")
 	again.cmd.Env = i.cmd.Env
@@ -150,7 +150,7 @@ func TestInitFlagsAskNothing(t *testing.T) {
 	}
 }
 
-// Stopped before the last answer, it has written nothing.
+// If init is stopped before the last answer, it writes nothing.
 func TestInitStopped(t *testing.T) {
 	for _, row := range []struct{ why, typed, says string }{
 		{"by Ctrl-C", "\x03", "permesso: stopped; nothing was written"},
@@ -177,7 +177,7 @@ func TestInitStopped(t *testing.T) {
 		i.awaitExit(exitError)
 		i.requireUnlocked()
 	})
-	t.Run("by the terminal's end, in the trial", func(t *testing.T) {
+	t.Run("by SIGTERM, in the trial", func(t *testing.T) {
 		i := startInit(t)
 		for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] ", "[Y/n] "} {
 			i.answer(prompt, "\n")
@@ -189,7 +189,7 @@ func TestInitStopped(t *testing.T) {
 	})
 }
 
-// While a gate serves, there is no second one to try.
+// While a daemon runs, init offers no trial.
 func TestInitWhileADaemonRuns(t *testing.T) {
 	i := startInit(t, "--yes")
 	i.awaitOutput("permesso request hello")

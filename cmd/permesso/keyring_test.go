@@ -14,7 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-// reads counts how often a file is opened to be read.
+// countingFS counts the reads of files.
 type countingFS struct {
 	ipc.FS
 	n int
@@ -27,7 +27,7 @@ func (r *countingFS) ReadFile(name string, limit int64) ([]byte, error) {
 	}).ReadFile(name, limit)
 }
 
-// TestKeyring: a key's file is read once and looked at each time.
+// TestKeyring: a key's file is read once; later calls only stat it.
 func TestKeyring(t *testing.T) {
 	layout := ipc.Layout{Home: t.TempDir()}
 	require.NoError(t, layout.PrepareHome(ipc.OS()))
@@ -52,7 +52,7 @@ func TestKeyring(t *testing.T) {
 	require.Equal(t, k.Scopes, first.Scopes)
 	first.Scopes[0], first.Workspace = approval.MayDecide, "other"
 	second := get()
-	require.Equal(t, []string{approval.MayRequest, approval.MayRead}, second.Scopes, "nobody changes what others are told")
+	require.Equal(t, []string{approval.MayRequest, approval.MayRead}, second.Scopes, "a caller cannot change the cached key")
 	require.Equal(t, "default", second.Workspace)
 	second.Scopes[0] = approval.MayDecide
 	require.True(t, get().Can(approval.MayRequest))
@@ -65,7 +65,7 @@ func TestKeyring(t *testing.T) {
 	require.NoError(t, ring.save(&revoked, approval.Replace))
 	require.False(t, get().RevokedAt.IsZero(), "at once")
 
-	// Whatever is not the very file that was read is read.
+	// A file that differs in inode, size or time is read again.
 	name := layout.APIKeys() + "/" + k.ID + ".json"
 	b, err := os.ReadFile(name)
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func writeAt(t *testing.T, name string, b []byte, at time.Time) {
 	require.NoError(t, os.Chtimes(name, at, at))
 }
 
-// What is kept has an end.
+// The cache is bounded.
 func TestKeyringIsBounded(t *testing.T) {
 	c := &knownKeys{}
 	for i := range 3 * maxKnown {

@@ -26,13 +26,13 @@ import (
 const (
 	killWorkspace = "w"
 	killMark      = "PERMESSO_E2E_MARK"
-	maxOpen       = 32                   // unanswered requests at once
+	maxOpen       = 32                   // open requests at once
 	pace          = 4 * time.Millisecond // between two requests
 )
 
 // killConfig has handlers that count: each run adds one byte to the file of its
-// request. One is quick, one leaves time to be killed before and after, one fails
-// when it has done its work, and one would not end by itself.
+// request. "quick" only counts, "slow" sleeps before and after, "bad" fails after
+// counting, and "long" does not exit by itself.
 func killConfig(files map[string]string) string {
 	var b strings.Builder
 	b.WriteString(`log_level = "warn"
@@ -48,7 +48,7 @@ limits = { pending = 10000, ask_per_minute = 100000, per_minute = 100000, runnin
 	return b.String()
 }
 
-// kills is the state of one such trial.
+// killRig is the state of one kill test.
 type killRig struct {
 	*rig
 	t        testing.TB
@@ -58,17 +58,17 @@ type killRig struct {
 	mu    sync.Mutex
 	asked map[string]plan                 // by request id
 	acked map[string]approval.Verdict     // decisions that Decide has acknowledged
-	lost  map[string]*approval.Refusal    // and those it has refused
-	seen  map[string]*approval.Response   // responses, as they were first seen
-	errs  []error                         // of Decide, other than refusals
+	lost  map[string]*approval.Refusal    // decisions that Decide has refused
+	seen  map[string]*approval.Response   // the first copy of each response
+	errs  []error                         // errors other than refusals
 	stats map[approval.Status]map[int]int // status → runs → how often
 }
 
-// plan is what is to become of one request.
+// plan is what the test does with one request.
 type plan struct {
 	tool    string
-	verdict approval.Verdict // "": nobody answers
-	expires int              // seconds; 0: the workspace's time-out
+	verdict approval.Verdict // "": no decision
+	expires int              // seconds; 0: the workspace's timeout
 	cancel  bool
 }
 
@@ -86,7 +86,7 @@ func newKillRig(t testing.TB) *killRig {
 		"quick": p.script("quick", "exec "+count),
 		"slow":  p.script("slow", "sleep 0.01; "+count+"; sleep 0.01"),
 		"bad":   p.script("bad", count+"; exit 1"),
-		"long":  p.script("long", count+"; [ -e "+p.dir+"/calm ] || exec sleep 600"),
+		"long":  p.script("long", count+"; [ -e "+p.dir+"/finish ] || exec sleep 600"),
 	}
 	require.NoError(t, os.WriteFile(p.config, []byte(killConfig(files)), 0o600))
 	code, _, stderr := p.run("", "init")
@@ -95,8 +95,8 @@ func newKillRig(t testing.TB) *killRig {
 	return k
 }
 
-// decider is the one of a command line, in this process: killing it is another
-// test's matter.
+// decider is the decider of a command line, in this process. Another test kills
+// commands.
 func (p *rig) decider() *gate.Decider {
 	p.t.Helper()
 	a := &app{Main: Main{Env: os.Getenv}, ctx: p.t.Context(), configFlag: p.config, homeFlag: p.layout.Home}
@@ -105,7 +105,7 @@ func (p *rig) decider() *gate.Decider {
 	return h.decider(keys, nil)
 }
 
-// draw is what the next request wants: of everything something.
+// randomPlan draws the next request.
 func randomPlan(r *rand.Rand) plan {
 	how := []string{"quick", "slow", "quick", "slow", "quick", "slow", "bad", "bad", "quick", "long"}[r.IntN(10)]
 	switch r.IntN(8) {
@@ -121,7 +121,7 @@ func randomPlan(r *rand.Rand) plan {
 	return plan{tool: "ask_" + how, cancel: true}
 }
 
-// drive asks until ctx ends.
+// submitLoop submits requests until ctx ends.
 func (k *killRig) submitLoop(ctx context.Context, r *rand.Rand) {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
@@ -166,7 +166,7 @@ func (k *killRig) addError(err error) {
 	k.errs = append(k.errs, err)
 }
 
-// look reads new responses.
+// readResponses reads new responses.
 func (k *killRig) readResponses() {
 	names, err := os.ReadDir(k.agent.Responses)
 	k.addError(err)
@@ -188,8 +188,8 @@ func (k *killRig) readResponses() {
 	}
 }
 
-// decide answers what waits until ctx ends, as a person with a command line
-// would: without knowing whether a daemon lives.
+// decideLoop decides pending requests until ctx ends, like an operator at the
+// command line: whether or not a daemon runs.
 func (k *killRig) decideLoop(ctx context.Context) {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
@@ -236,8 +236,8 @@ func (k *killRig) decideOne(ctx context.Context, id string) {
 	}
 }
 
-// survivors are the processes that carry the mark: every handler gets it, and
-// so does everything that a handler starts.
+// survivors are the processes with the mark in their environment: the handlers and
+// their children.
 func survivors(t testing.TB, mark string) (list []string) {
 	t.Helper()
 	pids, err := os.ReadDir("/proc")
@@ -255,8 +255,8 @@ func survivors(t testing.TB, mark string) (list []string) {
 	return list
 }
 
-// awaitNoHandlers waits until every handler is gone. It cannot take longer than the
-// kernel takes: the long ones do not end by themselves.
+// awaitNoHandlers waits until every handler is killed. The long ones do not exit by
+// themselves.
 func (k *killRig) awaitNoHandlers() {
 	k.t.Helper()
 	require.Eventually(k.t, func() bool { return len(survivors(k.t, k.dir)) == 0 }, time.Minute, 2*time.Millisecond, "handlers outlive their daemon")
@@ -269,8 +269,8 @@ func killRounds() int {
 	return 200
 }
 
-// TestRealKills kills the real daemon at any moment, again and again, while
-// agents ask and people answer.
+// TestRealKills kills the real daemon many times at random moments, while requests
+// are submitted and decided.
 func TestRealKills(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -283,11 +283,11 @@ func TestRealKills(t *testing.T) {
 	inFlight := 0
 	for round := range killRounds() {
 		d := k.serve(killMark + "=" + k.dir)
-		if round%2 == 0 { // every other one is left to start up in peace
+		if round%2 == 0 { // every other daemon may finish its start
 			d.awaitLog("an agent that runs as this very user")
 		}
 		time.Sleep(5*time.Millisecond + time.Duration(random.IntN(145))*time.Millisecond)
-		if len(survivors(t, k.dir)) > 1 { // the daemon itself is one
+		if len(survivors(t, k.dir)) > 1 { // the daemon itself has the mark
 			inFlight++
 		}
 		d.kill()
@@ -295,29 +295,29 @@ func TestRealKills(t *testing.T) {
 	}
 	stop()
 	work.Wait()
-	require.NoError(t, os.WriteFile(filepath.Join(k.dir, "calm"), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(k.dir, "finish"), nil, 0o600))
 
 	d := k.serve(killMark + "=" + k.dir)
-	rest, calm := context.WithTimeout(t.Context(), testTimeout)
-	defer calm()
-	work.Go(func() { k.decideLoop(rest) })
+	last, finish := context.WithTimeout(t.Context(), testTimeout)
+	defer finish()
+	work.Go(func() { k.decideLoop(last) })
 	await(t, k.agent.Responses, func() bool { k.readResponses(); return k.open() == 0 })
-	calm()
+	finish()
 	work.Wait()
 	d.stop()
 	k.verify()
 	t.Logf("%d requests, %d decisions, %d of %d kills hit a running handler; status → runs: %v",
 		len(k.asked), len(k.acked), inFlight, killRounds(), k.stats)
-	require.Greater(t, len(k.asked), killRounds(), "there was a load")
-	require.NotZero(t, inFlight, "some kill should hit a running handler")
+	require.Greater(t, len(k.asked), killRounds(), "too few requests")
+	require.NotZero(t, inFlight, "no kill hit a running handler")
 }
 
-// judge compares what the agents were told with what has happened.
+// verify compares the responses with what has happened.
 func (k *killRig) verify() {
 	require.Empty(k.t, k.errs)
 	for id, p := range k.asked {
 		r := k.seen[id]
-		require.NotNil(k.t, r, "%s was never answered", id)
+		require.NotNil(k.t, r, "%s has no response", id)
 		k.verifyRuns(id, p, r)
 		k.verifyDecision(id, p, r)
 		now, _, err := k.agent.Wait(k.t.Context(), id, nil)
@@ -340,7 +340,7 @@ func (k *killRig) verifyRuns(id string, p plan, r *approval.Response) {
 	k.stats[r.Status][runs]++
 	switch r.Status {
 	case approval.StatusApproved, approval.StatusAutoApproved:
-		require.Equal(k.t, 1, runs, "%s %v was said to have run once", id, p)
+		require.Equal(k.t, 1, runs, "%s %v: the response says that it ran once", id, p)
 	case approval.StatusInterrupted, approval.StatusFailed:
 		require.LessOrEqual(k.t, runs, 1, "%s %v ran more than once", id, p)
 	default:
@@ -348,11 +348,11 @@ func (k *killRig) verifyRuns(id string, p plan, r *approval.Response) {
 	}
 }
 
-// verifyDecision: what a person was told stands.
+// verifyDecision requires that acknowledged decisions hold.
 func (k *killRig) verifyDecision(id string, p plan, r *approval.Response) {
 	ran := []approval.Status{approval.StatusApproved, approval.StatusFailed, approval.StatusInterrupted}
 	expected := map[approval.Verdict][]approval.Status{
-		approval.Approved: append(ran, approval.StatusExpired), // approved in time, and the gate was down until too late
+		approval.Approved: append(ran, approval.StatusExpired), // approved in time, but the daemon was down past run_before
 		approval.Denied:   {approval.StatusDenied},
 	}
 	switch verdict := k.acked[id]; {
@@ -364,13 +364,13 @@ func (k *killRig) verifyDecision(id string, p plan, r *approval.Response) {
 	case strings.HasPrefix(p.tool, "free_"):
 		require.Contains(k.t, []approval.Status{approval.StatusAutoApproved, approval.StatusInterrupted, approval.StatusFailed, approval.StatusCancelled}, r.Status, "%s %v", id, p)
 	default:
-		// Nobody's decision, or one that Decide made, then had to call too late.
-		require.NotContains(k.t, append(ran, approval.StatusDenied), r.Status, "%s %v: nobody was told of a decision; Decide said %v", id, p, k.lost[id])
+		// No decision, or one that Decide stored and then reported as too late.
+		require.NotContains(k.t, append(ran, approval.StatusDenied), r.Status, "%s %v: no decision was acknowledged; Decide returned %v", id, p, k.lost[id])
 	}
 }
 
-// verifyFolders: at rest nothing is left but responses and records, and the log
-// has an entry for every run.
+// verifyFolders requires that at the end only responses and records are left, and
+// that the log has an entry for every run.
 func (k *killRig) verifyFolders() {
 	l := k.layout
 	for _, dir := range []string{l.Requests(killWorkspace), l.Pendings(killWorkspace), l.Decisions(killWorkspace), l.Receipts(killWorkspace), l.Errors(killWorkspace)} {
@@ -392,8 +392,8 @@ func (k *killRig) verifyFolders() {
 	}
 }
 
-// TestRealKillsOfTheCommandLine kills permesso approve at any moment, beside a
-// daemon and without one. Whatever it left behind, the next one decides.
+// TestRealKillsOfTheCommandLine kills permesso approve at random moments, with and
+// without a daemon. The next command must be able to decide.
 func TestRealKillsOfTheCommandLine(t *testing.T) {
 	t.Parallel()
 	const each = 50
@@ -413,7 +413,7 @@ func TestRealKillsOfTheCommandLine(t *testing.T) {
 	began := time.Now()
 	code, _, stderr := h.run("", "pending")
 	require.Equal(t, exitOK, code, stderr)
-	whole := time.Since(began) * 5 / 4 // what a command takes, and a little more
+	maxDelay := time.Since(began) * 5 / 4 // a little more than a command takes
 	tally := map[int]int{}
 	for i, id := range ids {
 		if i == each {
@@ -422,12 +422,12 @@ func TestRealKillsOfTheCommandLine(t *testing.T) {
 		}
 		cmd := h.command("approve", id)
 		require.NoError(t, cmd.Start())
-		time.Sleep(time.Duration(random.Int64N(int64(whole))))
-		_ = cmd.Process.Kill() // it may be through
+		time.Sleep(time.Duration(random.Int64N(int64(maxDelay))))
+		_ = cmd.Process.Kill() // it may have exited
 		_ = cmd.Wait()
 		code, _, stderr := h.run("", "approve", id)
 		tally[code]++
-		if code != exitOK { // then the killed one came so far
+		if code != exitOK { // the killed command had already decided
 			require.Equal(t, exitRefused, code, stderr)
 			require.Contains(t, stderr, "already decided: approved by operator:")
 		}
@@ -438,7 +438,7 @@ func TestRealKillsOfTheCommandLine(t *testing.T) {
 	d.stop()
 	names, err := os.ReadDir(h.layout.Decisions("default"))
 	require.NoError(t, err)
-	for _, n := range names { // a killed writer's temporary name is swept at the next start
+	for _, n := range names { // the next start removes the temporary files of killed writers
 		require.True(t, strings.HasPrefix(n.Name(), ".tmp-"), n.Name())
 	}
 	d = h.serve()
@@ -448,5 +448,5 @@ func TestRealKillsOfTheCommandLine(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, names)
 	t.Logf("afterwards: %d approved, %d were already", tally[exitOK], tally[exitRefused])
-	require.NotZero(t, tally[exitOK], "some should have been killed early")
+	require.NotZero(t, tally[exitOK], "no command was killed before its decision")
 }

@@ -37,8 +37,8 @@ public_sink = false
 dangerous_writes = false
 `
 
-// What policy remembers is the log's: a kill, a stop and a snapshot that is
-// gone, damaged or newer than the log all end in the same memory.
+// Policy rebuilds its memory from the log: after a kill, after a stop, and if the
+// snapshot is missing, damaged or newer than the log.
 func TestPolicyMemorySurvivesRestarts(t *testing.T) {
 	t.Parallel()
 	h := newRig(t, "default", memoryConfig)
@@ -61,10 +61,10 @@ func TestPolicyMemorySurvivesRestarts(t *testing.T) {
 	require.FileExists(t, state)
 	d = h.serve()
 	h.verifyMemory(2)
-	require.NotContains(t, d.logged(), "snapshot", "it was believed")
+	require.NotContains(t, d.logged(), "snapshot", "the snapshot was used")
 	d.stop()
 
-	// The home as it is now, with a snapshot of later.
+	// The current home, with a later snapshot.
 	older := h.copyHome()
 	d = h.serve()
 	h.approveNew("post")
@@ -97,7 +97,7 @@ func (h *rig) approveNew(tool string) {
 	require.Equal(h.t, approval.StatusApproved, h.response(id).Status)
 }
 
-// remembers holds the running gate's memory against what has happened.
+// verifyMemory compares the memory of the running daemon with what has happened.
 func (h *rig) verifyMemory(approvals int) {
 	h.t.Helper()
 	id := h.ask(`{"tool_name":"post"}`)
@@ -122,7 +122,7 @@ func (h *rig) verifyMemory(approvals int) {
 	require.Contains(h.t, out, "default (supervised): corruption")
 }
 
-// copied is the same place once more, as it lies on the disk.
+// copyHome returns a rig with a copy of the home.
 func (h *rig) copyHome() *rig {
 	h.t.Helper()
 	other := newRig(h.t, "default", memoryConfig)

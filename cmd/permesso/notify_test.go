@@ -16,7 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// manager is a service manager's end of sd_notify(3).
+// notifySocket is the service manager's end of sd_notify(3).
 type notifySocket struct {
 	t    *testing.T
 	conn *net.UnixConn
@@ -30,7 +30,7 @@ func newNotifySocket(t *testing.T) (*notifySocket, string) {
 	return &notifySocket{t, conn}, "NOTIFY_SOCKET=" + path
 }
 
-// next is the next message; ok is false when none comes for so long.
+// next is the next message; ok is false if none arrives in time.
 func (m *notifySocket) next(within time.Duration) (message string, ok bool) {
 	m.t.Helper()
 	require.NoError(m.t, m.conn.SetReadDeadline(time.Now().Add(within)))
@@ -39,7 +39,7 @@ func (m *notifySocket) next(within time.Duration) (message string, ok bool) {
 	return string(b[:n]), err == nil
 }
 
-// until gives the first message that begins so.
+// awaitPrefix returns the first message with this prefix.
 func (m *notifySocket) awaitPrefix(begin string) string {
 	m.t.Helper()
 	for {
@@ -61,7 +61,7 @@ func TestNotify(t *testing.T) {
 	for range 3 {
 		m.awaitPrefix("WATCHDOG=1")
 	}
-	// A reload: the time is that of the monotonic clock, as Type=notify-reload demands.
+	// Type=notify-reload requires the time of the monotonic clock.
 	var before, after unix.Timespec
 	require.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &before))
 	d.signal(syscall.SIGHUP)
@@ -86,8 +86,8 @@ func TestNotify(t *testing.T) {
 	m.awaitPrefix("STOPPING=1")
 }
 
-// A gate that hangs gets no more time: every worker is stuck in a file that
-// never opens.
+// A hung daemon sends no more watchdog messages: every worker blocks while it opens
+// a FIFO.
 func TestWatchdogOfAHungDaemon(t *testing.T) {
 	t.Parallel()
 	m, socket := newNotifySocket(t)
@@ -95,14 +95,14 @@ func TestWatchdogOfAHungDaemon(t *testing.T) {
 	d := h.serve(socket, "WATCHDOG_USEC=600000")
 	m.awaitPrefix("READY=1")
 	m.awaitPrefix("WATCHDOG=1")
-	// One workspace alone does not stop the others, so it does not stop the dog.
+	// One blocked workspace does not stop the others, nor the watchdog messages.
 	h.blockWorkers("a")
 	for range 3 {
 		m.awaitPrefix("WATCHDOG=1")
 	}
 	h.blockWorkers("b")
 	d.awaitLog("the gate does not move")
-	for silent := false; !silent; { // what was sent before
+	for silent := false; !silent; { // messages sent before
 		_, ok := m.next(900 * time.Millisecond)
 		silent = !ok
 	}
@@ -110,8 +110,8 @@ func TestWatchdogOfAHungDaemon(t *testing.T) {
 	d.kill()
 }
 
-// stick puts more files into a workspace than there are workers, and none of
-// them can be opened by a reader: nobody writes.
+// blockWorkers puts as many FIFOs into a workspace as there are workers. Opening one
+// for reading blocks, because no process writes.
 func (h *rig) blockWorkers(ws string) {
 	h.t.Helper()
 	for i := range gateWorkers {
@@ -120,7 +120,7 @@ func (h *rig) blockWorkers(ws string) {
 	}
 }
 
-// gateWorkers is as many moves as a gate makes at once.
+// gateWorkers is the number of workers of a gate.
 const gateWorkers = 128
 
 func (h *rig) healthReport() healthReport {

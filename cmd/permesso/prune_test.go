@@ -18,14 +18,14 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// pruneRig is a served home with one settled request, and the daemon's pruner
-// with a clock that the test moves.
+// pruneRig is an open home with one settled request, and a pruner with a clock that
+// the test moves.
 type pruneRig struct {
 	*pruner
 	server *server
 	clock  time.Time
 	waits  []time.Duration
-	stop   int // after so many waits
+	stop   int // number of waits after which run stops
 	log    strings.Builder
 }
 
@@ -57,7 +57,7 @@ func newPruneRig(t *testing.T) *pruneRig {
 	return p
 }
 
-// live lets time pass as it does where something is logged every day.
+// passDays moves the clock by days, with one log entry a day.
 func (p *pruneRig) passDays(days int) {
 	for range days {
 		p.clock = p.clock.Add(24 * time.Hour)
@@ -101,7 +101,7 @@ func TestDaemonPrunes(t *testing.T) {
 	require.Contains(t, p.log.String(), `"message":"pruned"`)
 	require.NotContains(t, p.log.String(), "is the clock right")
 	for _, d := range p.waits {
-		require.Equal(t, batchDelay, d, "a pause before every batch")
+		require.Equal(t, batchDelay, d, "a delay before every batch")
 	}
 }
 
@@ -112,7 +112,7 @@ func TestDaemonPrunesEveryHour(t *testing.T) {
 	require.Equal(t, []time.Duration{firstPrune, everyPrune, everyPrune, everyPrune}, p.waits)
 }
 
-// A clock set forward by years: nothing goes for a day, and the log says why.
+// If the clock jumps forward by years, pruning waits a day and logs the reason.
 func TestPruningWaitsADayAfterAClockJump(t *testing.T) {
 	p := newPruneRig(t)
 	p.passDays(1)
@@ -122,25 +122,25 @@ func TestPruningWaitsADayAfterAClockJump(t *testing.T) {
 		require.Equal(t, "C S", p.files())
 		p.clock = p.clock.Add(time.Hour)
 	}
-	require.Equal(t, 1, strings.Count(p.log.String(), "is the clock right"), "said once")
+	require.Equal(t, 1, strings.Count(p.log.String(), "is the clock right"), "logged once")
 	require.NoError(t, p.server.audit.Sync())
-	told := 0
+	entries := 0
 	require.NoError(t, audit.Entries(p.server.fs, p.server.layout.Audit(), func(e approval.Entry) error {
 		if e.Event == approval.EventPruned {
-			told++
+			entries++
 			require.Contains(t, e.Reason, "the clock leapt from ")
 			require.Contains(t, e.Detail, "nothing yet")
 		}
 		return nil
 	}))
-	require.Equal(t, 1, told)
+	require.Equal(t, 1, entries)
 
 	p.clock = p.clock.Add(2 * time.Hour)
 	p.round(t.Context())
-	require.Empty(t, p.files(), "a day later nobody has objected")
+	require.Empty(t, p.files(), "a day later it prunes")
 }
 
-// A clock that was set forward and is set back again has cost nothing.
+// A clock that was set forward and back again prunes nothing.
 func TestClockSetBackPrunesNothing(t *testing.T) {
 	p := newPruneRig(t)
 	right := p.clock

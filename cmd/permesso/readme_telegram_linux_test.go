@@ -13,8 +13,8 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// A systemctl that starts what the unit of the user says, as systemd would. Its
-// log is the test's.
+// fakeSystemctl starts the ExecStart of the user's unit, as systemd would, and logs
+// to a file.
 const fakeSystemctl = `#!/bin/sh
 unit=$HOME/.config/systemd/user/permesso.service
 case "$*" in
@@ -22,8 +22,8 @@ case "$*" in
 esac
 `
 
-// The blocks of the section run one after the other, with somebody who types the
-// token at a terminal and has a telephone.
+// The blocks of the section run in order. The test types the token at a terminal
+// and taps in Telegram.
 func TestReadmeToYourPhone(t *testing.T) {
 	t.Parallel()
 	api := newTelegram(t)
@@ -79,7 +79,7 @@ func TestReadmeToYourPhone(t *testing.T) {
 	require.NotContains(t, string(b), secretHalf)
 }
 
-// stops ends what the stand-in started, and does nothing the second time.
+// stopGate stops the daemon that the fake systemctl started. A second call does nothing.
 func (r *reader) stopGate(home string) {
 	r.t.Helper()
 	out, err := osexec.Command("sh", "-c", `p=$(cat "$0/pid") || exit 0; rm "$0/pid"; kill "$p"; while kill -0 "$p" 2>/dev/null; do sleep 0.05; done`, home).CombinedOutput()

@@ -29,7 +29,7 @@ match = { tool = "new" }
 outcome = "allow"
 `
 
-// edit replaces the configuration as editors do: another file, renamed.
+// replaceConfig replaces the configuration as editors do: write a new file, rename it.
 func (h *rig) replaceConfig(content string) {
 	h.t.Helper()
 	temp := h.config + "~"
@@ -37,7 +37,7 @@ func (h *rig) replaceConfig(content string) {
 	require.NoError(h.t, os.Rename(temp, h.config))
 }
 
-// said says how often the daemon has said something, and awaits that many.
+// awaitTimes waits until the log contains text n times.
 func (d *daemon) awaitTimes(text string, n int) {
 	d.t.Helper()
 	await(d.t, d.log, func() bool { return strings.Count(d.logged(), text) >= n })
@@ -54,7 +54,7 @@ func (h *rig) status() *state {
 	return st
 }
 
-// A daemon without any tool learns of its first one: the supervisor starts.
+// A reload adds the first tool of a daemon: the supervisor starts.
 func TestReloadApplies(t *testing.T) {
 	h := newRig(t, "default", "# nothing yet\n")
 	d := h.serve()
@@ -66,7 +66,7 @@ func TestReloadApplies(t *testing.T) {
 	d.awaitTimes(logReloaded, 1)
 	require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"new"}`)).Status)
 
-	// in place, too, and by the signal at once
+	// also if the file is written in place; SIGHUP reloads at once
 	require.NoError(t, os.WriteFile(h.config, fmt.Appendf(nil, allowConfig, "two"), 0o600))
 	d.awaitTimes(logReloaded, 2)
 	r := h.response(h.ask(`{"tool_name":"new"}`))
@@ -84,11 +84,11 @@ func TestReloadApplies(t *testing.T) {
 		}
 		return nil
 	}))
-	require.Len(t, details, 3, "the first one, and two that were taken over")
+	require.Len(t, details, 3, "the first configuration and two reloads")
 	require.Equal(t, "sha256 "+approval.Digest(b), details[2])
 }
 
-// A bad edit keeps the old one and says where; the good one takes over.
+// An invalid configuration is refused with its position, and the old one stays. A valid one applies.
 func TestReloadRefusesMistakes(t *testing.T) {
 	t.Parallel()
 	good := fmt.Sprintf(allowConfig, "good")
@@ -97,14 +97,14 @@ func TestReloadRefusesMistakes(t *testing.T) {
 	d.awaitLog(`"serving"`)
 	for i, tt := range []struct {
 		why, says string
-		do        func()
+		edit      func()
 	}{
-		{"a word misspelt", h.config + ":2:1: unknown key \"autonmy\"", func() { h.replaceConfig("[workspaces.default]\nautonmy = \"full\"\n") }},
-		{"no TOML", h.config + ":1:", func() { h.replaceConfig("][") }},
+		{"a misspelled key", h.config + ":2:1: unknown key \"autonmy\"", func() { h.replaceConfig("[workspaces.default]\nautonmy = \"full\"\n") }},
+		{"not TOML", h.config + ":1:", func() { h.replaceConfig("][") }},
 		{"emptied, as by an editor that is about to write", h.config + ": the file is empty", func() { h.replaceConfig("") }},
 		{"removed", "no such file", func() { require.NoError(t, os.Remove(h.config)) }},
 	} {
-		tt.do()
+		tt.edit()
 		d.awaitTimes("is refused, the one before it holds", i+1)
 		require.Contains(t, strings.ReplaceAll(d.logged(), `\"`, `"`), tt.says, tt.why)
 		require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"new"}`)).Status, tt.why)
@@ -128,8 +128,8 @@ func TestReloadRefusesMistakes(t *testing.T) {
 	d.stop()
 }
 
-// A configuration that hangs on symbolic links, as in containers: the file's
-// folder never changes but for a link.
+// A configuration behind symbolic links, as in containers: only a link in the
+// folder changes.
 func TestReloadThroughLinks(t *testing.T) {
 	t.Parallel()
 	h := newRig(t, "default", "")
@@ -155,7 +155,7 @@ func TestReloadThroughLinks(t *testing.T) {
 	d.stop()
 }
 
-// Workspaces come and go.
+// A reload adds and removes workspaces.
 func TestReloadOfWorkspaces(t *testing.T) {
 	tool := fmt.Sprintf(allowConfig, "x")
 	h := newRig(t, "first", "[workspaces.first]\n"+tool)
@@ -166,15 +166,15 @@ func TestReloadOfWorkspaces(t *testing.T) {
 	r := h.response(h.ask(`{"tool_name":"new"}`))
 	require.Equal(t, approval.StatusAutoRejected, r.Status)
 	require.Contains(t, *r.Error, "workspace 'first' is not configured")
-	require.DirExists(t, h.layout.Records("first"), "its folders stay")
+	require.DirExists(t, h.layout.Records("first"), "its folders are kept")
 
 	h.agent = client.Files{Requests: h.layout.Requests("second"), Responses: h.layout.Responses("second")}
 	require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"new"}`)).Status)
 	d.stop()
 }
 
-// What was shown is what runs: a tool that changes between the card and the
-// answer does not.
+// A tool that changes between the card and the decision does not run: the approver
+// was shown the old one.
 func TestReloadChangesATool(t *testing.T) {
 	asking := strings.ReplaceAll(allowConfig, "allow", "ask")
 	h := newRig(t, "default", fmt.Sprintf(asking, "shown"))
@@ -191,8 +191,8 @@ func TestReloadChangesATool(t *testing.T) {
 	d.stop()
 }
 
-// Somebody who was an approver a moment ago is none at the time of deciding,
-// with a decider that was made before.
+// A decider uses the current configuration: a person who is no longer an approver
+// cannot decide.
 func TestReloadAppliesToDeciders(t *testing.T) {
 	with := "[approvers.ann]\ntelegram = 7\n[workspaces.default]\napprovers = [\"ann\"]\n"
 	h := newRig(t, "default", with+fmt.Sprintf(strings.ReplaceAll(allowConfig, "allow", "ask"), "x"))

@@ -14,8 +14,8 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// TestRestWhileTelegramIsDown: whoever asks is answered all the same, and the card goes
-// out when Telegram is back.
+// TestRestWhileTelegramIsDown: a submission succeeds, and the card is sent when
+// Telegram is back.
 func TestRestWhileTelegramIsDown(t *testing.T) {
 	t.Parallel()
 	b := newBotRig(t, annDecides)
@@ -23,10 +23,10 @@ func TestRestWhileTelegramIsDown(t *testing.T) {
 	require.NoError(t, err)
 	listen := fmt.Sprintf("listen = [\"127.0.0.1:0\", \"unix:%s\"]\n", filepath.Join(b.dir, "rest.sock"))
 	require.NoError(t, os.WriteFile(b.config, append([]byte(listen), config...), 0o600))
-	door := b.serve().apiURL()
+	base := b.serve().apiURL()
 	code, key, errs := b.run("", "key", "create", "default")
 	require.Zero(t, code, errs)
-	agent := &restClient{b.rig, door, key[:len(key)-1]}
+	agent := &restClient{b.rig, base, key[:len(key)-1]}
 	b.api.Fail("sendMessage", botapi.Fault{Kind: botapi.Offline})
 	status, a := agent.do("POST", "/v1/approvals", `{"tool_name":"say","channel":"telegram"}`)
 	require.Equal(t, 201, status, "%v", a)
@@ -35,7 +35,7 @@ func TestRestWhileTelegramIsDown(t *testing.T) {
 	defer cancel()
 	require.NoError(t, b.api.Await(ctx, func(s botapi.State) bool {
 		return slices.ContainsFunc(s.Calls, func(c botapi.Call) bool { return c.Method == "sendMessage" && c.Code == 0 })
-	}), "nobody tried")
+	}), "no attempt to send")
 	b.api.Heal()
 	id := a["approval_id"].(string)[len("appr_"):]
 	require.Contains(t, b.tap(b.card(id), "✅ Once"), "Approved: ")
@@ -43,7 +43,7 @@ func TestRestWhileTelegramIsDown(t *testing.T) {
 	require.Equal(t, "approved", a["outcome"], "%v", a)
 }
 
-// TestRestWhileMailIsDown is the same by e-mail.
+// TestRestWhileMailIsDown is the same with email.
 func TestRestWhileMailIsDown(t *testing.T) {
 	w := newMailRig(t, `log_level = "debug"`, "log_level = \"debug\"\nlisten = \"127.0.0.1:0\"")
 	w.daemon.awaitLog("agents with a key ask here")

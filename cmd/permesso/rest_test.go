@@ -46,13 +46,13 @@ match = { tool = "free" }
 outcome = "allow"
 `
 
-// restClient speaks to the door of a daemon with one key.
+// restClient calls the HTTP API of a daemon with one key.
 type restClient struct {
 	*rig
 	base, key string
 }
 
-// newRestRig is a home whose daemon listens on an address of its own and on a
+// newRestRig is a home whose daemon listens on a free port and on a
 // socket.
 func newRestRig(t *testing.T) *rig {
 	t.Helper()
@@ -63,7 +63,7 @@ func newRestRig(t *testing.T) *rig {
 
 var listenPattern = regexp.MustCompile(`"path":"(127\.0\.0\.1:\d+)"`)
 
-// door is where the daemon listens.
+// apiURL waits until the daemon serves, and returns its URL.
 func (d *daemon) apiURL() string {
 	d.t.Helper()
 	d.awaitLog(`"serving"`)
@@ -74,7 +74,7 @@ func (d *daemon) apiURL() string {
 	return "http://" + found[1]
 }
 
-// newKey makes one with the real program.
+// newKey creates a key with the real program.
 func (h *rig) newKey(args ...string) string {
 	h.t.Helper()
 	code, out, errs := h.run("", append([]string{"key", "create", "personal"}, args...)...)
@@ -106,7 +106,7 @@ func (c *restClient) do(method, path, body string, headers ...string) (status in
 	return resp.StatusCode, answer
 }
 
-// TestRestEndToEnd asks and decides through the door of the real program.
+// TestRestEndToEnd submits and decides through the HTTP API of the real program.
 func TestRestEndToEnd(t *testing.T) {
 	h := newRestRig(t)
 	d := h.serve()
@@ -130,7 +130,7 @@ func TestRestEndToEnd(t *testing.T) {
 	receipt, _ := a["receipt"].(string)
 	require.Equal(t, []string{"approved", "executed"}, []string{<-events, <-events})
 
-	// What was let through for good is seen, used and taken back.
+	// The "always" grant is listed, used and revoked.
 	_, a = agent.do("POST", "/v1/approvals", `{"tool_name":"say","session_id":"s2"}`)
 	require.Equal(t, true, a["auto"], "%v", a)
 	second, _ := a["approval_id"].(string)
@@ -172,7 +172,7 @@ func TestRestEndToEnd(t *testing.T) {
 	require.Len(t, a["items"], 1)
 	require.Equal(t, id, a["items"].([]any)[0].(map[string]any)["approval_id"])
 
-	// A key is taken back in another process, and opens nothing from then on.
+	// A key that another process revoked is refused at once.
 	code, out, errs := h.run("", "key", "revoke", approval.NewAPIKey(agent.key).ID)
 	require.Zero(t, code, "%s", errs)
 	require.Equal(t, "revoked\n", out)
@@ -180,7 +180,7 @@ func TestRestEndToEnd(t *testing.T) {
 	require.Equal(t, 401, status)
 	require.Equal(t, "Invalid API key", a["detail"])
 
-	// The log says who asked, and nothing holds a key.
+	// The audit log names the caller, and no log contains a key.
 	d.stop()
 	require.NotContains(t, d.logged(), agent.key)
 	asked := 0
@@ -193,7 +193,7 @@ func TestRestEndToEnd(t *testing.T) {
 	require.Equal(t, 6, asked)
 }
 
-// follow gives the words of the events that come, after the entry of that number.
+// follow returns the names of the events after the entry last.
 func (c *restClient) follow(last string) <-chan string {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -217,7 +217,7 @@ func (c *restClient) follow(last string) <-chan string {
 	return words
 }
 
-// TestRestAfterAKill sends a request whose answer is lost, kills the daemon, and
+// TestRestAfterAKill sends a request, kills the daemon before the response, and
 // sends it again.
 func TestRestAfterAKill(t *testing.T) {
 	t.Parallel()
@@ -238,7 +238,7 @@ func TestRestAfterAKill(t *testing.T) {
 				strings.TrimPrefix(agent.base, "http://"), agent.key, n, len(body), body)
 			_, _ = io.ReadAll(io.LimitReader(c, 1))
 		}()
-		time.Sleep(time.Duration(n) * time.Millisecond) // somewhere on the way
+		time.Sleep(time.Duration(n) * time.Millisecond) // kill at different moments
 		d.kill()
 		<-sent
 		d = h.serve()
@@ -251,11 +251,11 @@ func TestRestAfterAKill(t *testing.T) {
 		if err != nil {
 			require.ErrorIs(t, err, os.ErrNotExist)
 		}
-		require.LessOrEqual(t, len(bytes.Fields(ran)), n+1, "nothing ever ran twice")
+		require.LessOrEqual(t, len(bytes.Fields(ran)), n+1, "a request ran twice")
 	}
 }
 
-// TestRestSocket reaches the daemon through its Unix socket, also after a kill.
+// TestRestSocket uses the Unix socket, also after a kill.
 func TestRestSocket(t *testing.T) {
 	h := newRestRig(t)
 	d := h.serve()
@@ -280,8 +280,9 @@ func TestRestSocket(t *testing.T) {
 	d.stop()
 }
 
-// TestRestAddressInUse starts where the address is taken: a daemon whose operator
-// named it says so and ends, another goes on without a door.
+// TestRestAddressInUse starts daemons whose address is in use. If the configuration
+// names the address, the daemon exits with an error. With the default address it
+// runs without the HTTP API.
 func TestRestAddressInUse(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -291,21 +292,21 @@ func TestRestAddressInUse(t *testing.T) {
 	require.Error(t, d.awaitExit())
 	require.Contains(t, d.logged(), "address already in use\nhint: name another address with listen, or turn it off: listen = \"\"")
 
-	const shut = "the HTTP door stays shut: 127.0.0.1:8765 is somebody else's"
+	const disabled = "the HTTP door stays shut: 127.0.0.1:8765 is somebody else's"
 	plain := newRig(t, "default", "")
 	for {
 		standard, err := net.Listen("tcp", "127.0.0.1:8765")
 		if err == nil {
 			defer standard.Close()
-		} // else somebody else's gate has it, which is as good as long as it stays
+		} // on error another process has the port, which serves the test as well
 		d = plain.serve()
 		await(t, d.log, func() bool {
-			return strings.Contains(d.logged(), shut) || strings.Contains(d.logged(), "agents with a key ask here")
+			return strings.Contains(d.logged(), disabled) || strings.Contains(d.logged(), "agents with a key ask here")
 		})
-		if strings.Contains(d.logged(), shut) {
+		if strings.Contains(d.logged(), disabled) {
 			break
 		}
-		require.Error(t, err, "it listens where we do")
+		require.Error(t, err, "the daemon got a port that the test holds")
 		d.stop()
 	}
 	d.awaitLog(`"serving"`)

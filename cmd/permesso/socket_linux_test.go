@@ -18,25 +18,25 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// A uid that is refused again and again fills no disk, and silences no other.
+// Refusals of one UID are logged at a limited rate, and other UIDs are still logged.
 func TestRefusalsAreRateLimited(t *testing.T) {
 	var s rateLimited
-	noted := map[string]int{}
+	logged := map[string]int{}
 	for i := range 100_000 {
 		for _, uid := range []string{"1", strconv.Itoa(i)} {
 			if s.allow(uid) {
-				noted[uid]++
+				logged[uid]++
 			}
 		}
 	}
-	require.Equal(t, 10, noted["1"]) // and no more for a minute
-	require.Equal(t, 1, noted["2"])
+	require.Equal(t, 10, logged["1"]) // no more for a minute
+	require.Equal(t, 1, logged["2"])
 	require.LessOrEqual(t, len(s.uid), maxUIDs+1)
-	require.Less(t, len(noted), maxUIDs+20, "beyond so many they share")
+	require.Less(t, len(logged), maxUIDs+20, "beyond maxUIDs the UIDs share one limit")
 }
 
-// withoutLog takes out what only those see who may read the gate's own files:
-// what the audit log says.
+// withoutLog removes the parts from the audit log, which only users with access to
+// the home see.
 func withoutLog(out string) string {
 	out, _, _ = strings.Cut(out, "timeline:\n")
 	return regexp.MustCompile(` · log [0-9]+ [0-9a-f]{4}|,"timeline":\[.*\]`).ReplaceAllString(out, "")
@@ -73,11 +73,11 @@ func TestSocketSameAsFiles(t *testing.T) {
 	_, shown, _ := v.runAs(v.ann, "show", id)
 	full := byFile("show", id)
 	for _, line := range strings.Split(strings.TrimSpace(shown), "\n") {
-		require.Contains(t, full, line, "there is less to see through the socket, and nothing else")
+		require.Contains(t, full, line, "the socket shows a subset")
 	}
 	require.Contains(t, shown, "decision: approved by ann via socket")
 
-	// Another program decides as people do.
+	// Another program decides with decide --stdin.
 	other := v.submitAndAwait("annes")
 	cmd := v.commandAs(v.ann, []string{"PERMESSO_SOCKET=" + v.socket}, "decide", "--stdin")
 	cmd.Stdin = strings.NewReader(`{"request_id":"` + other + `","workspace":"annes","verdict":"overridden","override":"say less"}`)
@@ -93,7 +93,7 @@ func TestSocketSameAsFiles(t *testing.T) {
 		{"decided", "already decided: approved by ann", exitRefused, []string{"deny", id}},
 		{"unknown", "no such request", exitRefused, []string{"approve", "ffffffff"}},
 		{"too few digits", "at least 4 digits", exitUsage, []string{"approve", "fff"}},
-		{"a session that there is none of", "names no session", exitRefused, []string{"approve", v.submitAndAwait("annes"), "--session"}},
+		{"a request without a session", "names no session", exitRefused, []string{"approve", v.submitAndAwait("annes"), "--session"}},
 	} {
 		code, _, errs := v.runAs(v.ann, row.args...)
 		require.Equal(t, row.code, code, errs)
@@ -105,7 +105,7 @@ func TestSocketSameAsFiles(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Contains(t, out, `"running":true`)
 	require.Contains(t, out, `"annes"`)
-	require.NotContains(t, out, `"bobs"`, "nothing of other people's workspaces")
+	require.NotContains(t, out, `"bobs"`, "no other approver's workspaces")
 	require.NotContains(t, out, `"operators"`)
 }
 
@@ -132,13 +132,13 @@ func TestSocketUsers(t *testing.T) {
 			require.Equal(t, exitRefused, code)
 			require.Empty(t, out)
 			require.Equal(t, fmt.Sprintf("permesso: %s: no such request\nhint: permesso pending lists what waits\n", id), errs,
-				"the same as where there is none")
+				"the same error as for an unknown request")
 		}
 	}
 
 	v.logNeedsRoot()
 	if v.root {
-		for who, uid := range map[string]int{"a stranger": uidStranger, "an agent": uidAgent, "the gate's own user": uidGate} {
+		for who, uid := range map[string]int{"another user": uidStranger, "an agent": uidAgent, "the daemon's user": uidGate} {
 			for _, args := range [][]string{{"pending"}, {"show", annes}, {"approve", annes}, {"deny", annes, "no"}, {"status"}} {
 				code, out, errs := v.runAs(uid, args...)
 				require.Equal(t, exitRefused, code, "%s %v: %s", who, args, errs)
@@ -162,14 +162,14 @@ func TestSocketUsers(t *testing.T) {
 	require.NotContains(t, log, `"by":"operator:`)
 }
 
-// Those who are refused in every way that the configuration knows, by the own
-// uid of whoever runs the test.
+// The UID that runs the test is refused for each reason in the
+// configuration.
 func TestSocketRefusedByConfiguration(t *testing.T) {
 	me := os.Getuid()
 	for _, row := range []struct{ why, people string }{
-		{"nobody is named", "[workspaces.w]\n"},
-		{"named, and listed nowhere", fmt.Sprintf("[approvers.me]\nlocal = %d\n[workspaces.w]\n", me)},
-		{"listed, and not the principal", fmt.Sprintf("[approvers.me]\nlocal = %d\n[approvers.her]\nlocal = 4\n[workspaces.w]\napprovers = [\"me\", \"her\"]\nprincipal = \"her\"\n", me)},
+		{"no approver defined", "[workspaces.w]\n"},
+		{"an approver of no workspace", fmt.Sprintf("[approvers.me]\nlocal = %d\n[workspaces.w]\n", me)},
+		{"an approver, but not the principal", fmt.Sprintf("[approvers.me]\nlocal = %d\n[approvers.her]\nlocal = 4\n[workspaces.w]\napprovers = [\"me\", \"her\"]\nprincipal = \"her\"\n", me)},
 		{"no local decisions", fmt.Sprintf("[approvers.me]\nlocal = %d\n[workspaces.w]\napprovers = [\"me\"]\nlocal_decisions = false\n", me)},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestSocketRefusedByConfiguration(t *testing.T) {
 	}
 }
 
-// A crowd answers, half of it through the socket and half through the files.
+// Six commands decide at once, half through the socket and half through the files.
 func TestSocketFirstAnswerWins(t *testing.T) {
 	v := newMultiUserRig(t)
 	v.startServing()
@@ -233,27 +233,27 @@ func onlyKey(m map[string]int) string {
 	return ""
 }
 
-// Whoever is rude, slow or greedy harms nobody but themselves.
+// A malformed or incomplete request gets an error, and later requests work.
 func TestSocketMalformedRequests(t *testing.T) {
 	v := newMultiUserRig(t)
 	v.startServing()
 	id := v.submitAndAwait("annes")
-	rude := v.rawSender()
+	send := v.rawSender()
 	for _, row := range []struct{ why, sent, says string }{
 		{"garbage", "\x00\xff\x01garbage\n", "not a request"},
 		{"an unknown key", `{"op":"status","root":true}` + "\n", "not a request"},
 		{"a doubled key", `{"op":"status","op":"decide"}` + "\n", "not a request"},
-		{"deep", strings.Repeat("[", 5000) + "\n", "not a request"},
-		{"an unknown wish", `{"op":"shutdown"}` + "\n", "can be asked for"},
-		{"no wish", "{}\n", "can be asked for"},
-		{"a name that leads out", `{"op":"decide","workspace":"../annes","id":"` + id + `","verdict":"approved"}` + "\n", "nothing here for you"},
-		{"an id that leads out", `{"op":"decide","workspace":"annes","id":"../../keys/mac","verdict":"approved"}` + "\n", "nothing here for you"},
+		{"too deeply nested", strings.Repeat("[", 5000) + "\n", "not a request"},
+		{"an unknown op", `{"op":"shutdown"}` + "\n", "can be asked for"},
+		{"no op", "{}\n", "can be asked for"},
+		{"a workspace with a path", `{"op":"decide","workspace":"../annes","id":"` + id + `","verdict":"approved"}` + "\n", "nothing here for you"},
+		{"an id with a path", `{"op":"decide","workspace":"annes","id":"../../keys/mac","verdict":"approved"}` + "\n", "nothing here for you"},
 		{"no verdict", `{"op":"decide","workspace":"annes","id":"` + id + `"}` + "\n", "not possible here"},
-		{"somebody else's name", `{"op":"decide","workspace":"annes","id":"` + id + `","verdict":"approved","by":"bob"}` + "\n", "not a request"},
-		{"huge", `{"op":"` + strings.Repeat("x", 1<<20) + `"}` + "\n", "too long"},
+		{"a forged author", `{"op":"decide","workspace":"annes","id":"` + id + `","verdict":"approved","by":"bob"}` + "\n", "not a request"},
+		{"too long", `{"op":"` + strings.Repeat("x", 1<<20) + `"}` + "\n", "too long"},
 		{"half a line", `{"op":"status"}`, ""},
 	} {
-		require.Contains(t, rude(row.sent), row.says, row.why)
+		require.Contains(t, send(row.sent), row.says, row.why)
 	}
 	_, err := os.Stat(filepath.Join(v.layout.Decisions("annes"), id+".json"))
 	require.ErrorIs(t, err, os.ErrNotExist, "nothing was decided")
@@ -262,7 +262,7 @@ func TestSocketMalformedRequests(t *testing.T) {
 	require.Zero(t, code, errs)
 }
 
-// One who takes all the connections they can leaves everybody else's alone.
+// A user who opens as many connections as possible does not block other users.
 func TestSocketConnectionLimit(t *testing.T) {
 	v := newMultiUserRig(t)
 	v.startServing()
@@ -303,7 +303,7 @@ func TestSocketRestart(t *testing.T) {
 	id := v.submitAndAwait("annes")
 	first.kill()
 	info, err := os.Lstat(v.socket)
-	require.NoError(t, err, "a killed gate leaves its socket")
+	require.NoError(t, err, "a killed daemon leaves its socket")
 	require.NotZero(t, info.Mode()&os.ModeSocket)
 	code, _, errs := v.runAs(v.ann, "pending")
 	require.Equal(t, exitError, code)
@@ -316,7 +316,7 @@ func TestSocketRestart(t *testing.T) {
 	code, _, errs = v.runAs(v.ann, "approve", id)
 	require.Zero(t, code, errs)
 
-	// Another home that names the same socket is told so, and takes nothing over.
+	// A daemon of another home with the same socket exits with an error.
 	other := *v
 	other.rig = &rig{t: t, dir: v.dir, config: v.config, layout: ipc.Layout{Home: filepath.Join(v.dir, "var", "other")}}
 	third := other.start()
@@ -328,7 +328,7 @@ func TestSocketRestart(t *testing.T) {
 
 	second.stop()
 	_, err = os.Lstat(v.socket)
-	require.ErrorIs(t, err, os.ErrNotExist, "one that ends in good order takes it away")
+	require.ErrorIs(t, err, os.ErrNotExist, "a daemon that stops removes its socket")
 }
 
 func TestSocketFileInTheWay(t *testing.T) {
@@ -348,7 +348,7 @@ func TestSocketFileInTheWay(t *testing.T) {
 	require.Contains(t, d.logged(), "others may write to")
 }
 
-// The gate's own user can be nobody's approver: every tool runs as it.
+// The daemon's user cannot be an approver: every tool runs as that user.
 func TestSocketGateCannotApprove(t *testing.T) {
 	v := newMultiUserRig(t)
 	if !v.root {
@@ -365,7 +365,7 @@ func TestSocketIsUsedWithoutFileAccess(t *testing.T) {
 	v := newMultiUserRig(t)
 	v.startServing()
 	id := v.submitAndAwait("annes")
-	cmd := v.command("approve", id) // the home can be read
+	cmd := v.command("approve", id) // the home is readable
 	cmd.Env = append(cmd.Env, "PERMESSO_SOCKET="+v.socket)
 	b, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", b)
@@ -375,10 +375,10 @@ func TestSocketIsUsedWithoutFileAccess(t *testing.T) {
 
 	code, _, errs := v.runAs(v.ann, "pending", "--home", filepath.Join(v.dir, "typo"))
 	require.Equal(t, exitError, code)
-	require.Contains(t, errs, "no gate lives in", "a home that was named is not another one")
+	require.Contains(t, errs, "no gate lives in", "a named home is not replaced by the socket")
 	if v.root {
 		code, _, errs = v.runAs(v.ann, "pending", "--home", v.layout.Home)
-		require.Zero(t, code, errs, "named, and not theirs to read")
+		require.Zero(t, code, errs, "a named home that is not readable")
 	}
 	cmd = v.commandAs(v.ann, []string{"PERMESSO_SOCKET=" + filepath.Join(v.dir, "none")}, "pending")
 	b, err = cmd.CombinedOutput()
@@ -386,8 +386,8 @@ func TestSocketIsUsedWithoutFileAccess(t *testing.T) {
 	require.Contains(t, string(b), "no gate lives in")
 }
 
-// An agent in a sandbox that its user made has the user's uid. Where the socket
-// is in its sight, it is not taken for them.
+// An agent in a sandbox of its user has the user's UID. If it can reach the socket,
+// the daemon must not accept it as that user.
 func TestSocketFromWithinASandbox(t *testing.T) {
 	v := newMultiUserRig(t)
 	v.configure(strings.Replace(fmt.Sprintf(multiUserConfig, v.socket, v.ann), `language = "it"`, "", 1))
@@ -418,7 +418,7 @@ func TestSocketFromWithinASandbox(t *testing.T) {
 	require.Zero(t, code, errs)
 }
 
-// What root does in the gate's home, the gate must be able to read.
+// The daemon must be able to read what root writes in its home.
 func TestRootActsAsTheOwnerOfTheHome(t *testing.T) {
 	v := newMultiUserRig(t)
 	d := v.startServing()

@@ -19,7 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// telegramRounds are requests that somebody taps on.
+// telegramRounds is the number of requests.
 func telegramRounds() int {
 	if raceDetector() && os.Getenv("PERMESSO_SOAK") == "" {
 		return 40
@@ -39,17 +39,17 @@ type tapKillRig struct {
 	confirmed  int
 }
 
-// tapRequest is one request, as the person with the telephone knows it.
+// tapRequest is one request, as the approver sees it.
 type tapRequest struct {
 	ws, id    string
 	tool      string
 	deny      bool
 	busy      bool     // a tap waits for its answer
 	answers   []string // the answers
-	confirmed bool     // one of them was a confirmation
+	confirmed bool     // one answer was a confirmation
 }
 
-// tapLoop is a person who looks at the telephone all the time, until ctx ends.
+// tapLoop taps on every open card until ctx ends.
 func (k *tapKillRig) tapLoop(ctx context.Context) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -72,7 +72,7 @@ func (k *tapKillRig) tapLoop(ctx context.Context) {
 	}
 }
 
-// wants is the request that the person would tap on now, on that message.
+// nextTap is the request of a message, if it is to be tapped now.
 func (k *tapKillRig) nextTap(m botapi.Message) *tapRequest {
 	if _, ok := m.Button("✅ Once"); !ok {
 		return nil
@@ -104,7 +104,7 @@ func (k *tapKillRig) tap(r *tapRequest, m botapi.Message) {
 	switch {
 	case errors.Is(err, botapi.ErrNoAnswer):
 		k.unanswered++
-	case err != nil: // the buttons are gone by now
+	case err != nil: // the buttons were already removed
 	default:
 		r.answers = append(r.answers, answer.Text)
 		if strings.HasPrefix(answer.Text, "Approved: ") || strings.HasPrefix(answer.Text, "Denied: ") {
@@ -114,7 +114,7 @@ func (k *tapKillRig) tap(r *tapRequest, m botapi.Message) {
 	}
 }
 
-// asks files the requests from one number up to another.
+// submitRange submits the requests from..to-1.
 func (k *tapKillRig) submitRange(from, to int) {
 	for i := from; i < to; i++ {
 		ws := fmt.Sprintf("w%02d", i%len(k.chats))
@@ -126,7 +126,7 @@ func (k *tapKillRig) submitRange(from, to int) {
 	}
 }
 
-// open counts those without a response.
+// open counts the requests without a response.
 func (k *tapKillRig) open() (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -138,8 +138,8 @@ func (k *tapKillRig) open() (n int) {
 	return n
 }
 
-// judge compares what the person was told with what has happened. A gate that dies while something runs
-// takes that with it: then nobody knows how far it came, and the card must say so.
+// verify compares the responses and cards with what has happened. If the daemon is killed during a run,
+// the outcome is unknown, and the card must say so.
 func (k *tapKillRig) verify() map[string]int {
 	tally, cards := map[string]int{}, map[string]string{}
 	for _, chat := range k.chats {
@@ -155,7 +155,7 @@ func (k *tapKillRig) verify() map[string]int {
 		tally[fmt.Sprintf("%s, %s, run %d times", r.tool, resp.Status, runs)]++
 		switch resp.Status {
 		case approval.StatusApproved:
-			require.Equal(k.t, 1, runs, "%s was said to have run once", r.id)
+			require.Equal(k.t, 1, runs, "%s: the response says that it ran once", r.id)
 			require.Contains(k.t, cards[approval.ShortID(r.id)], "✅ Approved by ann at ", "%s", r.id)
 			require.False(k.t, r.deny, "%s", r.id)
 		case approval.StatusInterrupted:
@@ -165,15 +165,15 @@ func (k *tapKillRig) verify() map[string]int {
 		default:
 			require.Equal(k.t, approval.StatusDenied, resp.Status, "%s: %q", r.id, r.answers)
 			require.True(k.t, r.deny, "%s", r.id)
-			require.Zero(k.t, runs, "%s ran, and was denied", r.id)
+			require.Zero(k.t, runs, "%s was denied, but ran", r.id)
 		}
 	}
 	return tally
 }
 
-// TestRealKillsTelegram kills the real gate at any moment while a person taps on
-// cards. Telegram gives again what the gate did not acknowledge. What the person
-// saw confirmed is done, once; everything else can be tapped on again.
+// TestRealKillsTelegram kills the real daemon at random moments while an approver
+// taps on cards. Telegram resends unacknowledged updates. A confirmed decision is
+// executed once; every other card can be tapped again.
 func TestRealKillsTelegram(t *testing.T) {
 	t.Parallel()
 	const workspaces = 40 // five cards each
@@ -182,9 +182,9 @@ func TestRealKillsTelegram(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := newTelegramRig(t, groupPerWorkspace(workspaces))
 	w.plain = true
-	w.api.CallbackTimeout = 10 * time.Second // on a slow machine people wait, or most would see nothing
+	w.api.CallbackTimeout = 10 * time.Second // a slow machine needs time to answer taps
 	k := &tapKillRig{telegramRig: w, files: map[string]client.Files{}, asked: map[string]*tapRequest{}}
-	// Which runs again where it was interrupted, and does nothing where it was done before.
+	// An idempotent tool: it is run again after an interruption, and has its effect once.
 	file := w.script("once", "cat >/dev/null; grep -qs $PERMESSO_REQUEST_ID "+w.effects+" || echo $PERMESSO_REQUEST_ID >>"+w.effects)
 	b, err := os.ReadFile(w.config)
 	require.NoError(t, err)
@@ -196,53 +196,53 @@ func TestRealKillsTelegram(t *testing.T) {
 	code, _, errs := w.run("", "init")
 	require.Zero(t, code, errs)
 	ctx, stop := context.WithCancel(t.Context())
-	var person sync.WaitGroup
-	person.Go(func() { k.tapLoop(ctx) })
+	var approver sync.WaitGroup
+	approver.Go(func() { k.tapLoop(ctx) })
 	kills, rounds := 0, telegramRounds()
 	for end := time.Now().Add(20 * time.Second); kills < 5 || k.open() > 0 && time.Now().Before(end); kills++ {
-		k.submitRange(min(kills*rounds/5, rounds), min((kills+1)*rounds/5, rounds)) // each of five lives has its share
+		k.submitRange(min(kills*rounds/5, rounds), min((kills+1)*rounds/5, rounds)) // a fifth for each of the first five daemons
 		d := w.serve()
 		time.Sleep(time.Duration(150+random.IntN(750)) * time.Millisecond)
 		d.kill()
 	}
-	calm, began := k.open(), time.Now()
+	left, began := k.open(), time.Now()
 	d := w.serve()
-	require.Eventually(t, func() bool { return k.open() == 0 }, 3*testTimeout, 20*time.Millisecond, "everything can be tapped on again")
-	quiet := time.Since(began).Round(time.Millisecond)
+	require.Eventually(t, func() bool { return k.open() == 0 }, 3*testTimeout, 20*time.Millisecond, "a request cannot be decided")
+	duration := time.Since(began).Round(time.Millisecond)
 	stop()
-	person.Wait()
+	approver.Wait()
 	orphans := k.orphans()
 	d.kill()
-	d = w.serve() // a next life knows them, too
+	d = w.serve() // the next daemon must know the cards
 	for _, m := range orphans {
 		k.tapOrphan(m)
 	}
 	tally := k.verify()
-	for _, c := range w.api.State().Refused() { // what was done just before a kill is done again just after it
+	for _, c := range w.api.State().Refused() { // calls made just before a kill are repeated after it
 		require.Regexp(t, "query is too old|message is not modified", c.Description, "%+v", c)
 	}
 	d.stop()
-	t.Logf("%d requests, %d kills, %d left for the calm, which took %s; %d taps, of which %d were never answered and %d confirmed; %d cards came twice; %v",
-		len(k.asked), kills, calm, quiet, k.taps, k.unanswered, k.confirmed, len(orphans), tally)
-	require.Greater(t, k.confirmed, rounds/2, "most taps were answered after all")
+	t.Logf("%d requests, %d kills, %d settled after the kills in %s; %d taps, of which %d were never answered and %d confirmed; %d cards came twice; %v",
+		len(k.asked), kills, left, duration, k.taps, k.unanswered, k.confirmed, len(orphans), tally)
+	require.Greater(t, k.confirmed, rounds/2, "too few confirmed taps")
 }
 
-// orphans are cards that still have buttons though their request is settled: the gate died between sending
-// them and noting their number, and cannot change what it cannot name. Another card took the place of each,
-// and whoever taps on one hears how it ended.
+// orphans are cards with buttons whose request is settled: the daemon was killed after it sent them and
+// before it recorded their message id, so it cannot edit them. It sent another card for each request. A tap
+// on an orphan is answered with the outcome.
 func (k *tapKillRig) orphans() (found []botapi.Message) {
 	k.t.Helper()
-	ctx, stop := context.WithTimeout(k.t.Context(), 3*testTimeout) // Telegram itself may make a group wait for a minute
+	ctx, stop := context.WithTimeout(k.t.Context(), 3*testTimeout) // Telegram may delay messages to a group for a minute
 	defer stop()
 	err := k.api.Await(ctx, func(s botapi.State) bool {
 		found = nil
 		for _, chat := range k.chats {
-			told := map[string]bool{}
+			settled := map[string]bool{}
 			for _, m := range s.FromBot(chat) {
-				told[shortOf(m)] = told[shortOf(m)] || m.Keyboard == nil
+				settled[shortOf(m)] = settled[shortOf(m)] || m.Keyboard == nil
 			}
 			for _, m := range s.FromBot(chat) {
-				if m.Keyboard != nil && !told[shortOf(m)] {
+				if m.Keyboard != nil && !settled[shortOf(m)] {
 					return false
 				}
 				if m.Keyboard != nil {
@@ -252,7 +252,7 @@ func (k *tapKillRig) orphans() (found []botapi.Message) {
 		}
 		return true
 	})
-	require.NoError(k.t, err, "a settled request has no card that says so")
+	require.NoError(k.t, err, "a settled request has no card with the outcome")
 	return found
 }
 
@@ -260,14 +260,14 @@ func (k *tapKillRig) tapOrphan(m botapi.Message) {
 	k.t.Helper()
 	for end := time.Now().Add(testTimeout); ; {
 		tap, err := k.api.Tap(tgAnn, m.Chat.ID, m.ID, "✅ Once")
-		if err != nil { // it was none: only its turn to be edited had not come yet
+		if err != nil { // not an orphan: its edit was still queued
 			now, there := k.api.State().Message(m.Chat.ID, m.ID)
 			require.True(k.t, there && now.Keyboard == nil, err)
 			return
 		}
 		a, err := tap.Answer(k.t.Context())
 		if late := errors.Is(err, botapi.ErrNoAnswer) || strings.HasPrefix(a.Text, "One moment"); late && time.Now().Before(end) {
-			continue // it has just begun, or has much to do
+			continue // the daemon has just started, or is busy
 		}
 		require.NoError(k.t, err)
 		require.Regexp(k.t, "^(Approved: |Already (approved|denied) by ann at )", a.Text)

@@ -20,7 +20,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// post is a request that is asked, and that changes the world by a line.
+// telegramTools has a tool that needs approval and appends a line to a file.
 const telegramTools = `
 [tools.post]
 verb = "post"
@@ -33,8 +33,8 @@ public_sink = false
 handler = { kind = "command", argv = ["/bin/sh", "-c", 'cat >/dev/null; echo "$PERMESSO_REQUEST_ID" >>"$1"; echo posted', "sh", %q], timeout = "1m" }
 `
 
-// telegramConfig has ann and bob answer for some workspaces, each in a chat of its own: Telegram takes a
-// message a second to a chat.
+// telegramConfig has the approvers ann and bob. Each workspace has its own chat, because Telegram accepts
+// one message a second for each chat.
 func telegramConfig(server, tokenFile, effects string, chats map[string]int64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[channels.telegram]\nserver_url = %q\ntoken_file = %q\n[approvers.ann]\ntelegram = %d\n[approvers.bob]\ntelegram = %d\n",
@@ -47,7 +47,7 @@ func telegramConfig(server, tokenFile, effects string, chats map[string]int64) s
 	return b.String()
 }
 
-// wired is a gate with its people at a strict Telegram.
+// telegramRig is a daemon and its approvers on a strict fake of Telegram.
 type telegramRig struct {
 	*rig
 	api     *botapi.Server
@@ -55,7 +55,7 @@ type telegramRig struct {
 	effects string
 }
 
-// newTelegramRig does not start the gate. Workspaces without a chat get a group each.
+// newTelegramRig does not start the daemon. It creates a group for each workspace without a chat.
 func newTelegramRig(t testing.TB, chats map[string]int64) *telegramRig {
 	t.Helper()
 	w := &telegramRig{rig: newRig(t, "none", ""), api: newTelegram(t), chats: chats}
@@ -86,7 +86,7 @@ func sortedKeys(m map[string]int64) []string {
 	return all
 }
 
-// runs counts how often a request was run.
+// runs counts the runs of a request.
 func (w *telegramRig) runs(id string) int {
 	b, err := os.ReadFile(w.effects)
 	if os.IsNotExist(err) {
@@ -96,7 +96,7 @@ func (w *telegramRig) runs(id string) int {
 	return strings.Count(string(b), id+"\n")
 }
 
-// scene is one workspace, its chat, and an agent in a sandbox.
+// chatRig is one workspace, its chat, and an agent in a sandbox.
 type chatRig struct {
 	*telegramRig
 	t         *testing.T
@@ -113,27 +113,27 @@ func (w *telegramRig) chatRig(t *testing.T, ws string) *chatRig {
 	return &chatRig{telegramRig: w, t: t, ws: ws, chat: w.chats[ws], mounts: strings.TrimSpace(mounts)}
 }
 
-// asks has the agent, in its sandbox, ask and wait for the response.
+// submitAndWait submits a request in the sandbox, which waits for the response, and returns the card.
 func (s *chatRig) submitAndWait(args string) botapi.Message {
 	s.t.Helper()
 	before := len(s.api.State().FromBot(s.chat))
-	said := make(chan string, 1)
-	s.responses = said
-	go func() { // it ends with the sandbox, at the latest with the test's patience
+	responses := make(chan string, 1)
+	s.responses = responses
+	go func() { // ends when the sandbox exits, or after testTimeout
 		_, out := (&sandboxRig{rig: s.rig}).runInside(s.t, s.mounts, bwrapSystem(), nil, "exec permesso request "+args+" --wait --timeout 60s --json 2>/dev/null")
-		said <- out
+		responses <- out
 	}()
 	return s.awaitRecorded(s.awaitMessage(func(m botapi.Message) bool {
 		return m.ID > before && strings.HasPrefix(m.Text, "🔐 Approval required · "+s.ws+" · ") && m.Keyboard != nil
 	}))
 }
 
-// noted awaits that the gate knows that a message was sent: people take longer to answer one.
+// awaitRecorded waits until the daemon has recorded a sent message: an approver is slower than the test.
 func (s *chatRig) awaitRecorded(m botapi.Message) botapi.Message {
 	s.t.Helper()
 	dir := s.layout.Sent("telegram", s.ws)
 	await(s.t, dir, func() bool {
-		names, _ := os.ReadDir(dir) // there may be none yet
+		names, _ := os.ReadDir(dir) // the folder may not exist yet
 		return slices.ContainsFunc(names, func(n os.DirEntry) bool {
 			b, err := os.ReadFile(filepath.Join(dir, n.Name()))
 			return err == nil && strings.Contains(string(b), fmt.Sprintf(`"message_id":%d,`, m.ID))
@@ -142,13 +142,13 @@ func (s *chatRig) awaitRecorded(m botapi.Message) botapi.Message {
 	return m
 }
 
-// prompt awaits the message that opens a reply.
+// awaitPrompt waits for the message that asks for a reply.
 func (s *chatRig) awaitPrompt(m botapi.Message) botapi.Message {
 	s.t.Helper()
 	return s.awaitRecorded(s.awaitMessage(func(p botapi.Message) bool { return p.ForceReply && p.ReplyTo != nil && p.ReplyTo.ID == m.ID }))
 }
 
-// response is what the agent read.
+// response is the response that the agent read.
 func (s *chatRig) response() *approval.Response {
 	s.t.Helper()
 	select {
@@ -162,7 +162,7 @@ func (s *chatRig) response() *approval.Response {
 	}
 }
 
-// sees awaits a message of the bot's in the scene's chat.
+// awaitMessage waits for a message from the bot in the chat.
 func (s *chatRig) awaitMessage(ok func(m botapi.Message) bool) (found botapi.Message) {
 	s.t.Helper()
 	ctx, stop := context.WithTimeout(s.t.Context(), testTimeout)
@@ -185,13 +185,13 @@ func (s *chatRig) awaitMessage(ok func(m botapi.Message) bool) (found botapi.Mes
 	return found
 }
 
-// becomes awaits that a message says something.
+// awaitText waits until a message contains text.
 func (s *chatRig) awaitText(m botapi.Message, text string) botapi.Message {
 	s.t.Helper()
 	return s.awaitMessage(func(now botapi.Message) bool { return now.ID == m.ID && strings.Contains(now.Text, text) })
 }
 
-// hears awaits the bot's answer to something that was written.
+// awaitReply waits for the bot's reply to a message.
 func (s *chatRig) awaitReply(said botapi.Message, text string) {
 	s.t.Helper()
 	s.awaitMessage(func(m botapi.Message) bool {
@@ -199,7 +199,7 @@ func (s *chatRig) awaitReply(said botapi.Message, text string) {
 	})
 }
 
-// taps touches a button and is what the person then sees.
+// tap taps a button and returns the answer.
 func (s *chatRig) tap(user int64, m botapi.Message, button string) string {
 	s.t.Helper()
 	tap, err := s.api.Tap(user, m.Chat.ID, m.ID, button)
@@ -211,7 +211,7 @@ func (s *chatRig) tap(user int64, m botapi.Message, button string) string {
 	return a.Text
 }
 
-// settles demands how it ended, for the agent and in the world.
+// requireOutcome requires the status of the response and the number of runs.
 func (s *chatRig) requireOutcome(status approval.Status, runs int) *approval.Response {
 	s.t.Helper()
 	r := s.response()
@@ -220,7 +220,7 @@ func (s *chatRig) requireOutcome(status approval.Status, runs int) *approval.Res
 	return r
 }
 
-// shortOf is the id on a card.
+// shortOf is the short id on a card.
 func shortOf(m botapi.Message) string {
 	head, _, _ := strings.Cut(m.Text, "\n")
 	return head[strings.LastIndex(head, " ")+1:]
@@ -228,7 +228,7 @@ func shortOf(m botapi.Message) string {
 
 const ask5 = `post --arg text='Meeting at 5' --session s1`
 
-// From a sandbox to a telephone and back.
+// A request from a sandbox, decided in Telegram.
 func TestTelegramFromASandbox(t *testing.T) {
 	t.Parallel()
 	path, err := osexec.LookPath("bwrap")
@@ -246,7 +246,7 @@ func TestTelegramFromASandbox(t *testing.T) {
 			require.Equal(s.t, "telegram", *r.Decision.Via)
 			require.Empty(s.t, s.awaitText(m, "✅ Approved by ann at ").Buttons())
 		},
-		"text": func(s *chatRig) { // in private: in groups a bot hears commands only
+		"text": func(s *chatRig) { // in a private chat: in groups a bot receives only commands
 			m := s.submitAndWait(ask5)
 			id := shortOf(m)
 			s.awaitReply(s.api.Say(tgAnn, s.chat, "approve "+id), `Approved: post "Meeting at 5"`)
@@ -297,7 +297,7 @@ func TestTelegramFromASandbox(t *testing.T) {
 			s.awaitText(m, "❓ Sent back by ann at ")
 		},
 		"expiry": func(s *chatRig) {
-			m := s.submitAndWait(ask5 + " --expires 10s") // time enough to see it with its buttons
+			m := s.submitAndWait(ask5 + " --expires 10s") // enough time to see the buttons
 			late := m.Keyboard.Rows[0][0].CallbackData
 			require.Equal(s.t, "Approval expired (no response within timeout)", *s.requireOutcome(approval.StatusExpired, 0).Error)
 			require.Empty(s.t, s.awaitText(m, "⌛ Expired at ").Buttons())
@@ -350,18 +350,18 @@ func TestTelegramFromASandbox(t *testing.T) {
 			})
 		}
 	})
-	require.Empty(t, w.api.State().Refused(), "and Telegram took everything as it was")
+	require.Empty(t, w.api.State().Refused(), "Telegram refused no call")
 	d.stop()
 	require.NotContains(t, d.logged(), secretHalf)
 }
 
-// The conversation with a Bot API server that somebody else wrote.
+// The daemon works with a Bot API server of a third party.
 func TestTelegramWithAThirdPartyServer(t *testing.T) {
 	t.Parallel()
 	f := botapi.StartForeign(t)
 	client := &botapi.JSONClient{}
-	// That server understands JSON only: what the gate sends is translated on the way.
-	between := httptest.NewServer(http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
+	// That server accepts only JSON, so a proxy converts the calls.
+	proxy := httptest.NewServer(http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
 		req, err := http.NewRequestWithContext(r.Context(), r.Method, f.URL+r.URL.Path, r.Body)
 		if err != nil {
 			panic(err)
@@ -376,11 +376,11 @@ func TestTelegramWithAThirdPartyServer(t *testing.T) {
 		to.WriteHeader(resp.StatusCode)
 		_, _ = io.Copy(to, resp.Body)
 	}))
-	t.Cleanup(between.Close)
+	t.Cleanup(proxy.Close)
 	w := newTelegramRig(t, map[string]int64{"one": tgAnn})
 	b, err := os.ReadFile(w.config)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(w.config, []byte(strings.Replace(string(b), w.api.URL, between.URL, 1)), 0o600))
+	require.NoError(t, os.WriteFile(w.config, []byte(strings.Replace(string(b), w.api.URL, proxy.URL, 1)), 0o600))
 	w.agent.Requests, w.agent.Responses = w.layout.Requests("one"), w.layout.Responses("one")
 	d := w.serve()
 	ann, chat := botapi.User{ID: tgAnn, FirstName: "Ann"}, botapi.Chat{ID: tgAnn, Type: botapi.Private}
@@ -392,7 +392,7 @@ func TestTelegramWithAThirdPartyServer(t *testing.T) {
 			require.NoError(t, err)
 			for _, m := range all {
 				if strings.Contains(m.Text, what) {
-					m.Chat = chat // that server does not say
+					m.Chat = chat // that server omits it
 					return m
 				}
 			}
@@ -414,7 +414,7 @@ func TestTelegramWithAThirdPartyServer(t *testing.T) {
 	require.Equal(t, 1, w.runs(id))
 	sees("✅ Approved by ann at ")
 
-	// Words count for a card that the gate knows was sent: people take longer to write some.
+	// A text counts only for a card that the daemon has recorded as sent: an approver is slower than the test.
 	shown := func(id string) {
 		t.Helper()
 		sees("one · post · " + id[:8])

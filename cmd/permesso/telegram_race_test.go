@@ -18,7 +18,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// submitIn files a request in a workspace, without a sandbox.
+// submitIn submits a request in a workspace, without a sandbox.
 func (w *telegramRig) submitIn(ws string) string {
 	w.t.Helper()
 	id := client.NewID()
@@ -28,7 +28,7 @@ func (w *telegramRig) submitIn(ws string) string {
 	return id
 }
 
-// answered is the response of a request that somebody decides.
+// awaitDecided waits for the response of a request.
 func (w *telegramRig) awaitDecided(ws, id string) *approval.Response {
 	w.t.Helper()
 	files := client.Files{Requests: w.layout.Requests(ws), Responses: w.layout.Responses(ws)}
@@ -39,7 +39,7 @@ func (w *telegramRig) awaitDecided(ws, id string) *approval.Response {
 	return r
 }
 
-// many workspaces, each with a group of its own.
+// groupPerWorkspace has n workspaces, each with its own group.
 func groupPerWorkspace(n int) map[string]int64 {
 	chats := map[string]int64{}
 	for i := range n {
@@ -48,17 +48,17 @@ func groupPerWorkspace(n int) map[string]int64 {
 	return chats
 }
 
-// race is one request that several people decide at the same moment.
+// race is one request that several approvers decide at the same time.
 type race struct {
 	*telegramRig
 	ws, id string
 	card   botapi.Message
-	local  *gate.Decider // nil: nobody decides by the command line
+	local  *gate.Decider // nil: no decision by the command line
 
 	mu      sync.Mutex
-	winners []string // who was told that it is their decision, and which
-	losers  []string // what the others were told
-	busy    int      // who was put off, since the gate had much to do: they are told in the chat
+	winners []string // confirmed decisions
+	losers  []string // answers to the others
+	busy    int      // answers "One moment": the daemon was busy and replies in the chat
 }
 
 func (r *race) addAnswer(who, text string) {
@@ -79,7 +79,7 @@ func (r *race) addAnswer(who, text string) {
 func (r *race) tap(user int64, who, button string) error {
 	tap, err := r.api.Tap(user, r.card.Chat.ID, r.card.ID, button)
 	if err != nil {
-		return nil //nolint:nilerr // the card has been edited by now: this person came too late to tap
+		return nil //nolint:nilerr // the card was already edited: this tap came too late
 	}
 	ctx, stop := context.WithTimeout(r.t.Context(), testTimeout)
 	defer stop()
@@ -107,7 +107,7 @@ func (r *race) decideLocally(v approval.Verdict) error {
 	return err
 }
 
-// run lets all of them decide at once, in any order.
+// run makes all of them decide at once, in random order.
 func (r *race) run(random *rand.Rand) error {
 	people := []func() error{
 		func() error { return r.tap(tgAnn, "ann", "✅ Once") },
@@ -137,21 +137,21 @@ func (r *race) verify() {
 	if r.busy > 0 && len(r.winners) == 0 {
 		r.winners = append(r.winners, *resp.Decision.By+" "+string(resp.Status))
 	}
-	require.Len(t, r.winners, 1, "%s: exactly one decides; the others heard %q", r.id, r.losers)
+	require.Len(t, r.winners, 1, "%s: exactly one decides; the others got %q", r.id, r.losers)
 	who, what, _ := strings.Cut(r.winners[0], " ")
 	require.Equal(t, what, string(resp.Status), r.id)
 	require.Equal(t, who, *resp.Decision.By, r.id)
 	runs := map[approval.Status]int{approval.StatusApproved: 1, approval.StatusDenied: 0}[resp.Status]
 	require.Equal(t, runs, r.runs(r.id), r.id)
 	for _, text := range r.losers {
-		require.Regexp(t, "(?i)^already (decided: )?"+what+" by "+who+" at ", text, "%s: the loser is told", r.id)
+		require.Regexp(t, "(?i)^already (decided: )?"+what+" by "+who+" at ", text, "%s: the loser is notified", r.id)
 	}
 }
 
-// Two approvers, and in every other race somebody at the command line as well, decide at the same moment.
+// Two approvers decide at the same time, and in every other race also an operator at the command line.
 func TestTelegramRaces(t *testing.T) {
 	t.Parallel()
-	const workspaces, each = 40, 5 // more cards a minute would come as a digest
+	const workspaces, each = 40, 5 // more cards a minute would be sent as a digest
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	w := newTelegramRig(t, groupPerWorkspace(workspaces))
@@ -171,7 +171,7 @@ func TestTelegramRaces(t *testing.T) {
 		r.card = awaitMessage(t, w.api, w.chats[r.ws], fmt.Sprintf("🔐 Approval required · %s · post · %s\n", r.ws, r.id[:8]), "✅ Once")
 	}
 	errs := make(chan error, len(races))
-	turn := make(chan struct{}, 8) // so many at a time
+	turn := make(chan struct{}, 8) // limits the concurrent races
 	for i, r := range races {
 		turn <- struct{}{}
 		go func() {
@@ -187,8 +187,8 @@ func TestTelegramRaces(t *testing.T) {
 		r.verify()
 		lost, busy = lost+len(r.losers), busy+r.busy
 	}
-	t.Logf("%d losers were told, %d people put off", lost, busy)
-	require.Greater(t, lost, workspaces*each/2, "and most races had a loser")
+	t.Logf("%d losers were notified, %d answers delayed", lost, busy)
+	require.Greater(t, lost, workspaces*each/2, "too few losers")
 	require.Less(t, busy, workspaces*each/10)
 	require.Empty(t, w.api.State().Refused())
 	d.stop()

@@ -15,7 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-// botRig is a Telegram with ann in it, and a gate that asks her there.
+// botRig is a fake Telegram with ann, and a daemon that asks her there.
 type botRig struct {
 	*rig
 	api *botapi.Server
@@ -45,7 +45,7 @@ channels = ["telegram"]
 approval_timeout = "1h"
 `
 
-// sees awaits a message in ann's chat.
+// awaitMessage waits for a message in ann's chat.
 func (b *botRig) awaitMessage(what string, ok func(botapi.Message) bool) (found botapi.Message) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), testTimeout)
@@ -81,8 +81,8 @@ func (b *botRig) tap(m botapi.Message, button string) string {
 	return a.Text
 }
 
-// The whole house: a request, a card, a tap, the deed, the response, and a card
-// that says so; consent that is remembered and taken back; a pause.
+// All of it: a request, its card, a tap, the run, the response and the edited card;
+// a grant that is used and revoked; a pause.
 func TestTelegramFromEndToEnd(t *testing.T) {
 	t.Parallel()
 	b := newBotRig(t, annDecides)
@@ -101,7 +101,7 @@ func TestTelegramFromEndToEnd(t *testing.T) {
 	require.Contains(t, m.Text, "✅ Approved for this session by ann at ")
 
 	b.api.Say(ann, ann, "grants")
-	b.awaitMessage("what is remembered", func(x botapi.Message) bool { return strings.Contains(x.Text, approval.ShortID(id)+" · default · ") })
+	b.awaitMessage("the list of grants", func(x botapi.Message) bool { return strings.Contains(x.Text, approval.ShortID(id)+" · default · ") })
 	require.Contains(t, b.tap(m, "↩ Undo"), "Taken back: ")
 	b.awaitMessage("no undo button", func(x botapi.Message) bool { return x.ID == m.ID && len(x.Buttons()) == 0 })
 
@@ -117,7 +117,7 @@ func TestTelegramFromEndToEnd(t *testing.T) {
 	b.awaitMessage("the outcome", func(x botapi.Message) bool { return x.ID == m.ID && strings.Contains(x.Text, "✅ Approved by ann") })
 
 	b.api.Say(ann, ann, "last")
-	b.awaitMessage("what was decided", func(x botapi.Message) bool {
+	b.awaitMessage("the list of decisions", func(x botapi.Message) bool {
 		return strings.Contains(x.Text, approval.ShortID(id)+" · approved · by ann (telegram)")
 	})
 	d.stop()
@@ -127,7 +127,7 @@ func TestTelegramFromEndToEnd(t *testing.T) {
 	require.Contains(t, out, "paused")
 }
 
-// A stranger is in the audit log, a chat that cannot be written to in status.
+// An unknown user is in the audit log; a chat that is not writable is in the status.
 func TestTelegramReportsProblems(t *testing.T) {
 	b := newBotRig(t, annDecides)
 	b.api.AddUser(botapi.User{ID: 6666, FirstName: "Eve"})
@@ -149,7 +149,7 @@ func TestTelegramReportsProblems(t *testing.T) {
 	require.Contains(t, out, "refused_decider")
 }
 
-// A token that does not hold is told, and mended without a restart.
+// An invalid token is reported, and can be replaced without a restart.
 func TestTelegramTokenIsReplaced(t *testing.T) {
 	t.Parallel()
 	b := newBotRig(t, annDecides)
@@ -157,29 +157,29 @@ func TestTelegramTokenIsReplaced(t *testing.T) {
 	require.NoError(t, os.WriteFile(token, []byte("110201543:AAwrongwrongwrongwrongwrongwrong\n"), 0o600))
 	d := b.serve()
 	d.awaitLog("does not accept the token")
-	troubled := func() bool {
+	unreachable := func() bool {
 		_, out, _ := b.run("", "status")
 		return strings.Contains(out, "telegram reaches nobody: ")
 	}
-	await(t, b.layout.Run(), troubled)
+	await(t, b.layout.Run(), unreachable)
 	require.NoError(t, os.WriteFile(token, []byte(botapi.Token+"\n"), 0o600))
 	id := b.ask(`{"tool_name":"say"}`)
 	require.Contains(t, b.tap(b.card(id), "❌ Deny"), "Denied: ")
 	require.Equal(t, approval.StatusDenied, b.response(id).Status)
 	require.NotContains(t, d.logged(), "wrongwrong")
-	await(t, b.layout.Run(), func() bool { return !troubled() })
+	await(t, b.layout.Run(), func() bool { return !unreachable() })
 	d.stop()
 }
 
-// What its client wants to be asked by mail alone is not asked here as well, hints or no hints.
+// A request that its client sends only to email gets no card in Telegram.
 func TestTelegramSkipsRequestsOfOtherChannels(t *testing.T) {
 	t.Parallel()
 	b := newBotRig(t, strings.Replace(annDecides, `["telegram"]`, `["telegram", "email"]`, 1))
 	text, err := os.ReadFile(b.config)
 	require.NoError(t, err)
-	word := filepath.Join(b.dir, "password")
-	require.NoError(t, os.WriteFile(word, []byte("secret\n"), 0o600))
-	nowhere := `{ address = "127.0.0.1:9", security = "starttls", username = "permesso@gate.test", password_file = "` + word + `" }`
+	password := filepath.Join(b.dir, "password")
+	require.NoError(t, os.WriteFile(password, []byte("secret\n"), 0o600))
+	nowhere := `{ address = "127.0.0.1:9", security = "starttls", username = "permesso@gate.test", password_file = "` + password + `" }`
 	mail := "listen = \"127.0.0.1:0\"\n[channels.email]\nfrom = \"permesso@gate.test\"\nsmtp = " + nowhere + "\nimap = " + nowhere + "\n"
 	text = []byte(mail + strings.Replace(string(text), "telegram = 1001", "telegram = 1001\nemail = \"ann@example.org\"", 1))
 	require.NoError(t, os.WriteFile(b.config, text, 0o600))
@@ -195,7 +195,7 @@ func TestTelegramSkipsRequestsOfOtherChannels(t *testing.T) {
 		return strings.TrimPrefix(id, "appr_")
 	}
 	mailed := ask("email")
-	b.card(ask("telegram")) // heeded after that one
+	b.card(ask("telegram")) // sent after the other one was processed
 	for _, m := range b.api.State().FromBot(ann) {
 		require.NotContains(t, m.Text, approval.ShortID(mailed))
 	}
@@ -214,13 +214,13 @@ func TestBotToken(t *testing.T) {
 	}{
 		{"from a file", write("a", botapi.Token+"\n", 0o600), "", botapi.Token, ""},
 		{"from the environment", "", botapi.Token, botapi.Token, ""},
-		{"the file counts", write("b", botapi.Token, 0o400), "111111:AAotherotherotherotherother", botapi.Token, ""},
-		{"nowhere", "", "", "", "no token: permesso telegram setup"},
+		{"the file takes precedence", write("b", botapi.Token, 0o400), "111111:AAotherotherotherotherother", botapi.Token, ""},
+		{"no token configured", "", "", "", "no token: permesso telegram setup"},
 		{"others may read it", write("c", botapi.Token, 0o644), "", "", "chmod 600"},
 		{"two lines", write("d", botapi.Token+"\nx", 0o600), "", "", "one line"},
 		{"no token", write("e", "hunter2", 0o600), "", "", "does not hold a token"},
 		{"a folder", dir, "", "", "not a file"},
-		{"nothing", filepath.Join(dir, "none"), "", "", "no such file"},
+		{"a missing file", filepath.Join(dir, "none"), "", "", "no such file"},
 	} {
 		token, err := botToken(&config.Telegram{TokenFile: tc.file}, func(string) string { return tc.env })
 		require.Equal(t, tc.want, token, tc.why)

@@ -22,17 +22,17 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// The people of these tests, by their ids at Telegram.
+// Telegram ids of the users and groups in these tests.
 const (
 	tgAnn, tgBob, tgEve int64 = 1001, 1002, 6666
 	tgFamily            int64 = -1001000000001
 	tgForum             int64 = -1001000000002
 )
 
-// secretHalf is what must stand nowhere.
+// secretHalf is the secret part of the token. No output may contain it.
 const secretHalf = "strict-fake-and-nobodys-token"
 
-// newTelegram is a strict Telegram with some people and groups.
+// newTelegram is a strict fake of Telegram with some users and groups.
 func newTelegram(t testing.TB) *botapi.Server {
 	t.Helper()
 	api := &botapi.Server{Privacy: true, ConflictPause: 10 * time.Millisecond, Local: true}
@@ -46,13 +46,13 @@ func newTelegram(t testing.TB) *botapi.Server {
 	return api
 }
 
-// setupRun is one telegram setup in this process, with no terminal.
+// setupRun is one run of telegram setup in this process, without a terminal.
 type setupRun struct {
 	t    *testing.T
 	api  *botapi.Server
 	dir  string
 	env  map[string]string
-	said *demoRun // what it prints, of both kinds
+	said *demoRun // stdout and stderr
 	out  bytes.Buffer
 	code chan int
 }
@@ -79,7 +79,7 @@ func newSetup(t *testing.T, text string) *setupRun {
 	return r
 }
 
-// begin runs it.
+// start runs it in the background.
 func (r *setupRun) start(args ...string) {
 	r.t.Helper()
 	r.said = newDemo(r.t)
@@ -99,7 +99,7 @@ func (r *setupRun) start(args ...string) {
 	}()
 }
 
-// ends is the exit code, and demands that nothing of the token was said.
+// awaitExit returns the exit code, and requires that the output does not contain the token.
 func (r *setupRun) awaitExit() int {
 	r.t.Helper()
 	select {
@@ -107,14 +107,14 @@ func (r *setupRun) awaitExit() int {
 		require.NotContains(r.t, r.said.output()+r.out.String(), secretHalf)
 		return code
 	case <-time.After(testTimeout):
-		require.Fail(r.t, "it does not end", "%s", r.said.output())
+		require.Fail(r.t, "setup does not exit", "%s", r.said.output())
 		return 0
 	}
 }
 
 var numberPattern = regexp.MustCompile(`/start (\d{6})\n`)
 
-// number awaits the number that is to be written.
+// number waits for the number that setup prints.
 func (r *setupRun) number() string { return numberOf(r.said) }
 
 func numberOf(d *demoRun) string {
@@ -125,7 +125,7 @@ func numberOf(d *demoRun) string {
 	return found[1]
 }
 
-// tapTestCard awaits the test card in a chat and touches it.
+// tapTestCard waits for the test card in a chat and taps its button.
 func tapTestCard(t testing.TB, api *botapi.Server, user, chat int64) {
 	t.Helper()
 	m := awaitMessage(t, api, chat, "🔐 Test card", "✅ It works")
@@ -138,7 +138,7 @@ func tapTestCard(t testing.TB, api *botapi.Server, user, chat int64) {
 	require.Equal(t, "Your tap got through.", answer.Text)
 }
 
-// awaitMessage awaits a message of the bot's that begins so and has that button; "": whatever it has.
+// awaitMessage waits for a message from the bot with this prefix and this button; "": any buttons.
 func awaitMessage(t testing.TB, api *botapi.Server, chat int64, begins, button string) (found botapi.Message) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), testTimeout)
@@ -165,7 +165,7 @@ func (r *setupRun) config() string {
 
 func (r *setupRun) tokenFile() string { return filepath.Join(r.dir, "telegram.token") }
 
-// requireTokenFile demands that a file holds the token and is nobody else's.
+// requireTokenFile requires a file with the token and mode 0600.
 func requireTokenFile(t testing.TB, file string) {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -198,7 +198,7 @@ func TestTelegramSetup(t *testing.T) {
 	require.Empty(t, r.api.State().Refused())
 	require.Empty(t, r.api.Unacknowledged())
 
-	// Bob joins in a group; he has no name here so far. The token is found in its file.
+	// Bob joins in a group as a new approver. The token comes from its file.
 	delete(r.env, telegramToken)
 	r.start("--approver", "bob", "--json", "--yes")
 	number = r.number()
@@ -220,7 +220,7 @@ func TestTelegramSetup(t *testing.T) {
 	require.Equal(t, "1002", c.Approvers["bob"].Telegram)
 	require.Equal(t, config.TelegramChat{ChatID: tgFamily}, c.TelegramChats["default"])
 
-	// Ann moves it into a topic. She is recognised.
+	// Ann, a known approver, moves the chat into a topic.
 	topic := r.api.AddTopic(tgForum, "gate")
 	r.start("--yes")
 	number = r.number()
@@ -230,7 +230,7 @@ func TestTelegramSetup(t *testing.T) {
 	require.Contains(t, r.config(), fmt.Sprintf("telegram = { chat_id = %d, thread_id = %d }\n", tgForum, topic))
 	require.NotContains(t, r.config(), fmt.Sprint(tgFamily))
 
-	// In private it says that the topic stays where people are asked.
+	// In a private chat setup reports that the topic stays the chat of the workspace.
 	r.start()
 	number = r.number()
 	r.api.Say(tgAnn, tgAnn, "/start "+number)
@@ -240,7 +240,7 @@ func TestTelegramSetup(t *testing.T) {
 	require.Contains(t, r.config(), fmt.Sprintf("telegram = { chat_id = %d, thread_id = %d }\n", tgForum, topic))
 }
 
-// A person at a terminal, with two workspaces to choose from.
+// Setup on a terminal, with two workspaces to choose from.
 func TestTelegramSetupAtATerminal(t *testing.T) {
 	api := newTelegram(t)
 	d, home := newDemo(t), t.TempDir()
@@ -273,7 +273,7 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 	tapTestCard(t, api, tgAnn, tgAnn)
 	said := d.awaitExit(0)
 	require.NotContains(t, said, secretHalf)
-	require.NotContains(t, said, "not one", "what is typed for a token is not shown")
+	require.NotContains(t, said, "not one", "the typed token is not echoed")
 	requireTokenFile(t, filepath.Join(home, "telegram.token"))
 	b, err = os.ReadFile(file)
 	require.NoError(t, err)
@@ -284,7 +284,7 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 	require.Equal(t, "ok      "+file+"\n", string(out))
 }
 
-// Ctrl-C at any question writes nothing, and gives the terminal back as it was.
+// Ctrl-C at any prompt writes nothing and restores the terminal.
 func TestTelegramSetupStopped(t *testing.T) {
 	for _, row := range []struct{ why, at, key string }{
 		{"at the token", "Token (it is not shown): ", "\x03"},
@@ -309,7 +309,7 @@ func TestTelegramSetupStopped(t *testing.T) {
 			d.awaitOutput("; nothing was written")
 			said := d.awaitExit(0)
 			require.Contains(t, said, "code 1\r\n")
-			require.Regexp(t, `[ ;]echo[ ;]`, said, "the terminal shows again what is typed")
+			require.Regexp(t, `[ ;]echo[ ;]`, said, "the terminal echoes again")
 			left, err := os.ReadDir(home)
 			require.NoError(t, err)
 			require.Len(t, left, 1)
@@ -340,8 +340,8 @@ func TestTelegramSetupRefuses(t *testing.T) {
 	for _, row := range []struct {
 		why, config string
 		args        []string
-		before      func(r *setupRun) // it begins
-		during      func(r *setupRun) // it waits for /start
+		before      func(r *setupRun) // before setup starts
+		during      func(r *setupRun) // while setup waits for /start
 		code        int
 		says        string
 	}{
@@ -364,16 +364,16 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			says: "PERMESSO_TELEGRAM_TOKEN does not hold a token",
 		},
 		{
-			why: "a token that everybody reads", config: setupConfig, before: file("t", botapi.Token, 0o644), args: []string{"--token-file", "DIR/t"}, code: exitError,
+			why: "a token readable by others", config: setupConfig, before: file("t", botapi.Token, 0o644), args: []string{"--token-file", "DIR/t"}, code: exitError,
 			says: "others than its owner may read it; chmod 600",
 		},
 		{
 			why: "a file without a token", config: setupConfig, before: file("t", "hunter2", 0o600), args: []string{"--token-file", "DIR/t"}, code: exitError,
 			says: "t does not hold a token",
 		},
-		{why: "a file that is not there", config: setupConfig, args: []string{"--token-file", "DIR/t"}, code: exitError, says: "no such file"},
+		{why: "a missing file", config: setupConfig, args: []string{"--token-file", "DIR/t"}, code: exitError, says: "no such file"},
 		{
-			why: "another file", config: setupConfig + "[channels.telegram]\ntoken_file = \"/y\"\n", before: file("t", botapi.Token, 0o600), args: []string{"--token-file", "DIR/t"},
+			why: "another token file", config: setupConfig + "[channels.telegram]\ntoken_file = \"/y\"\n", before: file("t", botapi.Token, 0o600), args: []string{"--token-file", "DIR/t"},
 			code: exitError, says: "[channels.telegram] names another token_file",
 		},
 		{
@@ -381,7 +381,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			says: "t does not hold a token",
 		},
 		{
-			why: "a server in the clear", config: setupConfig, args: []string{"--server-url", "http://telegram.example.org"}, code: exitUsage,
+			why: "an unencrypted server", config: setupConfig, args: []string{"--server-url", "http://telegram.example.org"}, code: exitUsage,
 			says: "server_url must be encrypted",
 		},
 		{
@@ -395,11 +395,11 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		},
 		{why: "no network", config: setupConfig, before: func(r *setupRun) { r.api.Close() }, code: exitError, says: "hint: is this machine online, and server_url right?"},
 		{
-			why: "our own gate has the bot", config: setupConfig + "[channels.telegram]\n", before: served, code: exitLocked,
+			why: "the daemon of this home uses the bot", config: setupConfig + "[channels.telegram]\n", before: served, code: exitLocked,
 			says: "the gate of this home gets the messages of this bot, your /start too\nhint: stop it",
 		},
 		{
-			why: "a gate elsewhere has the bot", config: setupConfig, code: exitLocked, before: func(r *setupRun) {
+			why: "another program polls the bot", config: setupConfig, code: exitLocked, before: func(r *setupRun) {
 				ctx, stop := context.WithCancel(context.Background())
 				var other sync.WaitGroup
 				other.Go(func() {
@@ -411,30 +411,30 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			}, says: "another program gets the messages of this bot; nothing was written\nhint: a gate of another home",
 		},
 		{
-			why: "a webhook has the bot", config: setupConfig, code: exitLocked,
+			why: "another program uses a webhook", config: setupConfig, code: exitLocked,
 			before: func(r *setupRun) {
 				require.NoError(r.t, callBot(context.Background(), r.api, "setWebhook?url=http://127.0.0.1:9/"))
 			},
 			says: "another program gets the messages of this bot, by a webhook; nothing was written",
 		},
-		{why: "nobody writes", config: setupConfig, args: []string{"--timeout", "100ms"}, code: exitError, says: "nobody wrote /start with the number; nothing was written"},
+		{why: "no /start", config: setupConfig, args: []string{"--timeout", "100ms"}, code: exitError, says: "nobody wrote /start with the number; nothing was written"},
 		{
-			why: "somebody guesses", config: setupConfig, code: exitError, during: func(r *setupRun) {
+			why: "guessed numbers", config: setupConfig, code: exitError, during: func(r *setupRun) {
 				r.number()
 				for range 20 {
 					r.api.Say(tgEve, tgEve, "/start 1")
 				}
 			}, says: "somebody tries out numbers; nothing was written",
 		},
-		{why: "nobody taps", config: setupConfig, args: []string{"--timeout", "1s"}, during: starts, code: exitError, says: "nobody tapped on the test card; nothing was written"},
+		{why: "no tap", config: setupConfig, args: []string{"--timeout", "1s"}, during: starts, code: exitError, says: "nobody tapped on the test card; nothing was written"},
 		{
-			why: "two of whom it may be", config: strings.Replace(setupConfig, `["ann"]`, `["ann", "bob"]`, 1) + "[approvers.bob]\nlocal = 7\n", during: starts, code: exitUsage,
+			why: "two possible approvers", config: strings.Replace(setupConfig, `["ann"]`, `["ann", "bob"]`, 1) + "[approvers.bob]\nlocal = 7\n", during: starts, code: exitUsage,
 			says: "which approver is 1001?\nhint: --approver NAME",
 		},
-		{why: "she has another id", config: setupConfig + "telegram = 7\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `approver "ann" is 7 at Telegram already`},
-		{why: "it is somebody else's id", config: setupConfig + "[approvers.bob]\ntelegram = 1001\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `1001 is approver "bob" already`},
+		{why: "the approver has another id", config: setupConfig + "telegram = 7\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `approver "ann" is 7 at Telegram already`},
+		{why: "the id of another approver", config: setupConfig + "[approvers.bob]\ntelegram = 1001\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `1001 is approver "bob" already`},
 		{
-			why: "somebody else's workspace", config: setupConfig + "[approvers.bob]\nlocal = 7\n", args: []string{"--approver", "bob"}, during: starts, code: exitError,
+			why: "a workspace with another principal", config: setupConfig + "[approvers.bob]\nlocal = 7\n", args: []string{"--approver", "bob"}, during: starts, code: exitError,
 			before: func(r *setupRun) {
 				text := strings.Replace(r.config(), `["ann"]`, "[\"ann\"]\nprincipal = \"ann\"", 1)
 				require.NoError(r.t, os.WriteFile(r.env["PERMESSO_CONFIG"], []byte(text), 0o600))
@@ -445,11 +445,11 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			says: "workspace 'default' is asked in group -5\nhint: --yes moves it",
 		},
 		{
-			why: "a file that is not plain", config: "workspaces = { default = { approvers = [\"ann\"] } }\n[approvers.ann]\nlocal = 7\n", during: starts, code: exitError,
+			why: "a file with inline tables", config: "workspaces = { default = { approvers = [\"ann\"] } }\n[approvers.ann]\nlocal = 7\n", during: starts, code: exitError,
 			says: "[workspaces.default] is not a table with a header of its own here (nothing was changed)\nhint: write into it by hand: channels = [\"telegram\"]",
 		},
 		{
-			why: "another token lies there", config: setupConfig, before: file("telegram.token", "123456789:hunter2-hunter2-hunter2", 0o600),
+			why: "a file with another token", config: setupConfig, before: file("telegram.token", "123456789:hunter2-hunter2-hunter2", 0o600),
 			during: func(r *setupRun) { starts(r); tapTestCard(r.t, r.api, tgAnn, tgAnn) }, code: exitError,
 			says: "telegram.token is there already, with something else in it\nhint: look at it",
 		},
@@ -479,7 +479,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 	}
 }
 
-// callBot calls a method as another program would.
+// callBot calls a method like another program.
 func callBot(ctx context.Context, api *botapi.Server, method string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, api.URL+"/bot"+botapi.Token+"/"+method, nil)
 	if err != nil {
@@ -492,7 +492,7 @@ func callBot(ctx context.Context, api *botapi.Server, method string) error {
 	return resp.Body.Close()
 }
 
-// listing is every file below a folder, with what is in it.
+// readFiles maps every file below a folder to its content.
 func readFiles(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -507,7 +507,7 @@ func readFiles(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// A gate that runs without a bot takes up what setup writes.
+// A running daemon without a bot applies what setup writes.
 func TestTelegramSetupWhileADaemonRuns(t *testing.T) {
 	p := newRig(t, "default", setupConfig)
 	d := p.serve()
@@ -525,12 +525,12 @@ func TestTelegramSetupWhileADaemonRuns(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Equal(t, "sent    default: private chat 1001\n", out)
 	r.start()
-	require.Equal(t, exitLocked, r.awaitExit(), "and now it has the bot")
+	require.Equal(t, exitLocked, r.awaitExit(), "the daemon uses the bot now")
 	d.stop()
 	require.NotContains(t, d.logged()+out+errs, secretHalf)
 }
 
-// The webhook of one's own gate, which is down, is no obstacle.
+// The webhook of this home's daemon, which is down, does not prevent setup.
 func TestTelegramSetupWithAWebhook(t *testing.T) {
 	r := newSetup(t, "")
 	text := setupConfig + "[channels.telegram]\nwebhook = { listen = \"127.0.0.1:9\", url = \"https://127.0.0.1:8443/\", secret_file = \"/x\" }\n"
@@ -541,7 +541,7 @@ func TestTelegramSetupWithAWebhook(t *testing.T) {
 	tapTestCard(t, r.api, tgAnn, tgAnn)
 	require.Zero(t, r.awaitExit(), r.said.output())
 	require.Contains(t, r.said.output(), "its webhook is off; permesso serve sets it again\n")
-	require.Contains(t, r.said.output(), "hint: PERMESSO_TELEGRAM_TOKEN must be in the gate's environment, too\n", "where the token stayed")
+	require.Contains(t, r.said.output(), "hint: PERMESSO_TELEGRAM_TOKEN must be in the gate's environment, too\n", "the token is only in the environment")
 	require.NoFileExists(t, r.tokenFile())
 }
 

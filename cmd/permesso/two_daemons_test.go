@@ -17,10 +17,9 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// Of 1,000 races for one home, 950 are run by what takes the lock, three at a
-// time in one process (flock belongs to an open file, so that they compete as
-// processes do), and 50 by whole daemons, some of which are killed: see
-// TestTwoDaemonsRace. Exactly one wins each time.
+// Three stores in one process race for the lock of a home. flock belongs to an open
+// file, so they compete as processes do. Exactly one wins each time.
+// TestTwoDaemonsRace does the same with complete daemons.
 func TestStoresRaceForOneHome(t *testing.T) {
 	const races, racers = 950, 3
 	layout := ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}
@@ -36,10 +35,10 @@ func TestStoresRaceForOneHome(t *testing.T) {
 			wg.Go(func() {
 				store := &ipc.Store{FS: ipc.OS(), Layout: layout}
 				<-start
-				give, err := store.Open()
+				unlock, err := store.Open()
 				if errs[i] = err; err == nil {
 					won.Add(1)
-					release = give // only one may get here, as the race detector would tell
+					release = unlock // the race detector reports a second winner
 				}
 			})
 		}
@@ -56,8 +55,7 @@ func TestStoresRaceForOneHome(t *testing.T) {
 }
 
 // TestTwoDaemonsRace starts two daemons for one home at a time. One serves; the
-// other says so and ends, or takes over when the first is killed. What was
-// asked runs once, whoever serves.
+// other exits, or takes over if the first is killed. Each request runs once.
 func TestTwoDaemonsRace(t *testing.T) {
 	const races, lanes = 50, 5
 	for lane := range lanes {
@@ -93,14 +91,14 @@ func (r *lockRig) race(kill bool) {
 	r.t.Helper()
 	id := r.ask(`{"tool_name":"say"}`)
 	r.ids = append(r.ids, id)
-	// Two logs, because both begin at the same time.
+	// Each daemon has its own log, because both start at the same time.
 	one, two := r.startContender("one"), r.startContender("two")
 	winner, loser := one, two
 	deadline := time.Now().Add(testTimeout)
 	for !winner.isServing() {
 		winner, loser = loser, winner
-		require.True(r.t, time.Now().Before(deadline), "nobody serves:\n%s\n%s", one.logged(), two.logged())
-		time.Sleep(time.Millisecond) // two files at once: nothing to await
+		require.True(r.t, time.Now().Before(deadline), "no daemon serves:\n%s\n%s", one.logged(), two.logged())
+		time.Sleep(time.Millisecond) // polls two logs
 	}
 	if kill {
 		winner.kill()
@@ -144,7 +142,7 @@ func (r *lockRig) startContender(name string) *daemon {
 
 func (d *daemon) isServing() bool { return strings.Contains(d.logged(), `"serving"`) }
 
-// awaitServing waits until the daemon serves, or has given up before it could.
+// awaitServing waits until the daemon serves or has exited.
 func (d *daemon) awaitServing() bool {
 	d.t.Helper()
 	done := make(chan struct{})

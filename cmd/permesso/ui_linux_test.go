@@ -21,15 +21,15 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// pageClient is a browser as far as this test needs one.
+// pageClient is a minimal browser.
 type pageClient struct {
 	t      *testing.T
 	client *http.Client
 	origin string
-	base   string // the session's beginning
+	base   string // the path of the session
 }
 
-// entering opens a link as a browser does.
+// openLink opens a login link as a browser does.
 func openLink(t *testing.T, link string) *pageClient {
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func (r *pageClient) get(path string) (code int, text string) {
 	return code, text
 }
 
-// awaitRow is the list as soon as it has a request.
+// awaitRow waits until a request is on the list, and returns the page.
 func (r *pageClient) awaitRow(id string) string {
 	r.t.Helper()
 	for end := time.Now().Add(testTimeout); ; time.Sleep(2 * time.Millisecond) {
@@ -82,7 +82,7 @@ func (r *pageClient) post(path string, form url.Values) (code int, text, at stri
 
 var shownDigest = regexp.MustCompile(`data-sha="([0-9a-f]{64})"`)
 
-// decide answers the request that is shown at a path.
+// decide decides the request at a path.
 func (r *pageClient) decide(path string, form url.Values) string {
 	_, text := r.get(path)
 	m := shownDigest.FindStringSubmatch(text)
@@ -106,7 +106,7 @@ reversibility = "reversible"
 handler = { kind = "command", argv = ["/bin/echo", "hello"] }
 `
 
-// newUIRig is a gate with pages, being served.
+// newUIRig is a home and a running daemon with pages.
 func newUIRig(t *testing.T, config string) (*rig, *daemon) {
 	h := newRig(t, "personal", config)
 	d := h.serve()
@@ -120,7 +120,7 @@ func (h *rig) submitHello() string {
 	return id
 }
 
-// A link is opened, a request is approved there, it runs, and the agent hears it.
+// A login link is opened, a request is approved and run, and the agent gets the response.
 func TestUI(t *testing.T) {
 	h, d := newUIRig(t, uiConfig)
 	code, out, errs := h.run("", "ui", "--print")
@@ -139,7 +139,7 @@ func TestUI(t *testing.T) {
 		require.Equal(t, http.StatusOK, code, path)
 		require.NotContains(t, text, "could not be read")
 	}
-	require.Eventually(t, func() bool { // the response comes before its entry
+	require.Eventually(t, func() bool { // the response is written before its audit entry
 		_, text = b.get("audit?q=" + id)
 		return strings.Contains(text, "executed")
 	}, testTimeout, 20*time.Millisecond)
@@ -151,7 +151,7 @@ func TestUI(t *testing.T) {
 	_, text, _ = b.post("audit/verify", url.Values{"verify": {"yes"}})
 	require.Contains(t, text, "The log is as it was signed")
 
-	// What was said at the pages, others know; what others say, the pages know.
+	// A pause on the pages applies to the commands, and the reverse.
 	_, text, _ = b.post("workspaces/pause", url.Values{"ws": {"personal"}, "reason": {"lunch"}})
 	require.Contains(t, text, "lunch")
 	_, out, _ = h.run("", "doctor", "--quick")
@@ -181,13 +181,13 @@ func TestUI(t *testing.T) {
 	d = h.serve()
 	d.awaitLog("people decide in a browser here")
 	resp, err := b.client.Get(b.origin + b.base)
-	if err == nil { // the same port again, or nobody's
+	if err == nil { // the port is the same again, or closed
 		require.Equal(t, http.StatusForbidden, resp.StatusCode)
 		require.NoError(t, resp.Body.Close())
 	}
 }
 
-// The settled response of a request, once it is there.
+// awaitResponse waits for the response of a request.
 func (h *rig) awaitResponse(id string) *approval.Response {
 	h.t.Helper()
 	for end := time.Now().Add(testTimeout); ; time.Sleep(2 * time.Millisecond) {
@@ -200,7 +200,7 @@ func (h *rig) awaitResponse(id string) *approval.Response {
 	}
 }
 
-// What was approved, and always, is taken back with one tap, and asked again.
+// An "always" approval is revoked with one tap; the next request is asked again.
 func TestUIUndo(t *testing.T) {
 	h, _ := newUIRig(t, uiConfig)
 	_, link, _ := h.run("", "ui", "--print")
@@ -247,7 +247,7 @@ func TestUIReadOnlyAndOff(t *testing.T) {
 	require.NotContains(t, d.logged(), "people decide in a browser here")
 }
 
-// A port that is somebody else's is left to them, unless the configuration wants it.
+// If the default port is in use, the daemon takes another one. If the configuration names it, the daemon exits.
 func TestUIPortTaken(t *testing.T) {
 	h := newRig(t, "default", "")
 	var d *daemon
@@ -255,13 +255,13 @@ func TestUIPortTaken(t *testing.T) {
 		taken, err := net.Listen("tcp", "127.0.0.1:8766")
 		if err == nil {
 			defer taken.Close()
-		} // else somebody else's gate has it, which is as good as long as it stays
+		} // on error another process has the port, which serves the test as well
 		d = h.serve()
 		d.awaitLog("people decide in a browser here")
 		if strings.Contains(d.logged(), "the pages are at another port") {
 			break
 		}
-		require.Error(t, err, "it listens where we do")
+		require.Error(t, err, "the daemon got a port that the test holds")
 		d.stop()
 	}
 	_, link, errs := h.run("", "ui", "--print")
@@ -279,8 +279,8 @@ func TestUIPortTaken(t *testing.T) {
 	require.Contains(t, errs, "name another address with ui, or turn it off: ui = false")
 }
 
-// Whoever comes through the socket is the approver that the kernel says, and
-// sees what is theirs; the operator sees all.
+// A login link through the socket is for the approver with the peer's UID, who sees
+// only their workspaces. The operator sees all.
 func TestUIUsers(t *testing.T) {
 	v := newMultiUserRig(t)
 	v.configure("ui = \"127.0.0.1:0\"\n" + fmt.Sprintf(multiUserConfig, v.socket, v.ann))
@@ -326,7 +326,7 @@ func TestUIUsers(t *testing.T) {
 	}
 }
 
-// Tokens never stand in an argument list: the browser is given a file.
+// A token must not be in an argument list, so the browser opens a file.
 func TestUIOpensAFile(t *testing.T) {
 	h, _ := newUIRig(t, uiConfig)
 	bin, run := t.TempDir(), t.TempDir()
@@ -356,11 +356,11 @@ func TestUIOpensAFile(t *testing.T) {
 	cmd.Env = append(cmd.Env, "DISPLAY=", "WAYLAND_DISPLAY=")
 	out, err = cmd.Output()
 	require.NoError(t, err)
-	require.Regexp(t, `^http://[^ \n]+\n$`, string(out), "nobody to open it for")
+	require.Regexp(t, `^http://[^ \n]+\n$`, string(out), "no browser without a display")
 }
 
-// What somebody decides elsewhere leaves an open list at once, not when what was
-// approved has come to its end.
+// A request that was decided elsewhere leaves an open list at once, not after its
+// run.
 func TestUIShowsDecisionsMadeElsewhere(t *testing.T) {
 	h, d := newUIRig(t, strings.Replace(uiConfig, `argv = ["/bin/echo", "hello"]`, `argv = ["/bin/sleep", "600"], timeout = "10m"`, 1))
 	_, link, _ := h.run("", "ui", "--print")
@@ -382,14 +382,14 @@ func TestUIShowsDecisionsMadeElsewhere(t *testing.T) {
 	d.kill()
 }
 
-// Where a script answers, nobody else does.
+// With a scripted approver there are no pages.
 func TestUIOffWithAScript(t *testing.T) {
 	h := newRig(t, "personal", uiConfig)
 	script := filepath.Join(h.dir, "script.toml")
 	require.NoError(t, os.WriteFile(script, []byte("[[rules]]\ndo = \"deny\""), 0o600))
 	d := h.start(h.command("serve", "--script", script))
 	d.awaitLog(`"message":"serving"`)
-	require.Equal(t, approval.StatusDenied, h.awaitResponse(h.submitHello()).Status) // all of it runs
+	require.Equal(t, approval.StatusDenied, h.awaitResponse(h.submitHello()).Status) // the daemon is completely started
 	code, _, errs := h.run("", "ui", "--print")
 	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "the gate serves no pages")

@@ -11,14 +11,14 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// A key that cannot be read: the gate does not start, says what to do, and
-// makes no new one. While it runs it needs the file no more.
+// If a key cannot be read, the daemon does not start, prints a hint, and creates no
+// new key. A running daemon does not need the file.
 func TestUnreadableKey(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"mac.key", "signing.key"} {
 		for _, tc := range []struct {
 			why, says string
-			spoil     func(file string) error
+			damage    func(file string) error
 		}{
 			{"damaged", "hint: restore it from a backup", func(file string) error { return os.Truncate(file, 7) }},
 			{"a folder", "hint: ", func(file string) error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) }},
@@ -31,7 +31,7 @@ func TestUnreadableKey(t *testing.T) {
 				file := filepath.Join(h.layout.Keys(), key)
 				kept, err := os.ReadFile(file)
 				require.NoError(t, err)
-				require.NoError(t, tc.spoil(file))
+				require.NoError(t, tc.damage(file))
 				id := h.ask(`{"tool_name":"say"}`)
 				h.awaitPending("default", id)
 				d.kill()

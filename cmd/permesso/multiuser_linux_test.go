@@ -21,8 +21,8 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// The people of a machine. The gate's is a system user; nobody of them need
-// have an account.
+// UIDs of the test users. uidGate is a system user. None needs an
+// account.
 const (
 	uidGate     = 900
 	uidAnn      = 40001
@@ -31,8 +31,8 @@ const (
 	uidStranger = 40004
 )
 
-// village is a machine with a gate for several people. Without root there is
-// one person only: ann, who is whoever runs the test, and the gate's user too.
+// multiUserRig is a daemon with several users. Without root there is only ann: the
+// user that runs the test and the daemon.
 type multiUserRig struct {
 	*rig
 	bin    string
@@ -61,7 +61,7 @@ handler = { kind = "command", argv = ["/bin/echo", "said"] }
 
 func newMultiUserRig(t *testing.T) *multiUserRig {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "permesso-socket-") // t.TempDir is closed to others
+	dir, err := os.MkdirTemp("", "permesso-socket-") // other users cannot read t.TempDir
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o755))
@@ -87,7 +87,7 @@ func (v *multiUserRig) configure(text string) {
 	require.NoError(v.t, os.WriteFile(v.config, []byte(text), 0o644))
 }
 
-// as is a command run by somebody, who knows nothing of the home.
+// commandAs is a command of a user without access to the home.
 func (v *multiUserRig) commandAs(uid int, env []string, args ...string) *osexec.Cmd {
 	cmd := osexec.Command(v.bin, args...)
 	cmd.Dir = "/"
@@ -125,7 +125,7 @@ func (v *multiUserRig) startServing() *daemon {
 	return d
 }
 
-// says runs a person's command line through the socket.
+// runAs runs a user's command line through the socket.
 func (v *multiUserRig) runAs(uid int, args ...string) (code int, stdout, stderr string) {
 	v.t.Helper()
 	cmd := v.commandAs(uid, []string{"PERMESSO_SOCKET=" + v.socket}, args...)
@@ -139,7 +139,7 @@ func (v *multiUserRig) runAs(uid int, args ...string) (code int, stdout, stderr 
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// asks files a request, and waits until it waits.
+// submitAndAwait submits a request and waits until it is pending.
 func (v *multiUserRig) submitAndAwait(ws string) string {
 	v.t.Helper()
 	id := client.NewID()
@@ -155,18 +155,18 @@ func (v *multiUserRig) awaitFile(name string) {
 		if _, err := os.Stat(name); err == nil {
 			return
 		}
-		require.True(v.t, time.Now().Before(end), "waited in vain for %s", name)
+		require.True(v.t, time.Now().Before(end), "timeout waiting for %s", name)
 	}
 }
 
 func (v *multiUserRig) logNeedsRoot() {
 	v.t.Helper()
 	if !v.root {
-		v.t.Log("one person only: the others need root")
+		v.t.Log("only one user: the others need root")
 	}
 }
 
-// audited is all that lies in the audit log's folder.
+// readAudit is the content of all files of the audit log.
 func (v *multiUserRig) readAudit() string {
 	v.t.Helper()
 	entries, err := os.ReadDir(v.layout.Audit())
@@ -181,7 +181,7 @@ func (v *multiUserRig) readAudit() string {
 	return all.String()
 }
 
-// rude sends bytes as ann and gives what comes back.
+// rawSender sends bytes as ann and returns the response.
 func (v *multiUserRig) rawSender() func(string) string {
 	if !v.root {
 		return func(sent string) string {
@@ -203,7 +203,7 @@ func (v *multiUserRig) rawSender() func(string) string {
 	}
 }
 
-// self is the test program itself, run as somebody else; see socketHelper.
+// selfCommand runs the test program as another user; see socketHelper.
 func (v *multiUserRig) selfCommand(uid int, what string) *osexec.Cmd {
 	exe, err := os.Executable()
 	require.NoError(v.t, err)
