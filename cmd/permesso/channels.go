@@ -150,7 +150,7 @@ func (c *channels) supervise(ctx context.Context, k kind, changes <-chan approva
 		if time.Since(began) > longestRestart {
 			wait = first
 		}
-		c.s.log.Error().Str("via", k.name).Err(err).Dur("again_in", wait).Msg("channel failed")
+		c.s.log.Error().Str("via", k.name).Err(err).Dur("retry_in", wait).Msg("channel failed")
 		c.s.health.Set(channelIssue(k.name), fmt.Sprintf("channel %s is down: %v", k.name, err), "permesso doctor")
 		if sleep(ctx, wait) != nil {
 			return

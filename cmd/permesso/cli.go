@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,11 +76,11 @@ func (m Main) Run(ctx context.Context, args []string) int {
 	root.SetIn(m.In)
 	root.SetOut(m.Out)
 	root.SetErr(m.Err)
-	err := root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
-	return a.report(err)
+	return a.report(explainUsage(c, err))
 }
 
 // report prints the error and its hint, and returns the exit code.
@@ -122,6 +123,51 @@ func isUsage(err error) bool {
 	return false
 }
 
+// idHints say which command lists the ids that a command takes.
+var idHints = map[string]string{
+	"approve": "permesso pending lists the ids", "deny": "permesso pending lists the ids", "show": "permesso history lists the ids",
+	"revoke": "permesso grants lists the ids", "key revoke": "permesso key list shows the ids",
+}
+
+// explainUsage replaces cobra's errors on arguments and values of flags.
+func explainUsage(c *cobra.Command, err error) error {
+	text, name := err.Error(), strings.TrimPrefix(c.CommandPath(), "permesso ")
+	help := "permesso " + name + " --help"
+	var value, flag string
+	if n, _ := fmt.Sscanf(text, "invalid argument %q for %q flag:", &value, &flag); n == 2 {
+		_, cause, _ := strings.Cut(text, " flag: ")
+		switch {
+		case strings.Contains(cause, "strconv.ParseBool"):
+			cause = "is not true or false"
+		case strings.Contains(cause, "out of range"):
+			cause = "is out of range"
+		case strings.Contains(cause, "strconv."):
+			cause = "is not a number"
+		case strings.Contains(cause, "duration"):
+			cause = "is not a duration such as 30s or 5m"
+		}
+		return fail(exitUsage, help, "%s: %q %s", flag[strings.LastIndex(flag, " ")+1:], value, cause)
+	}
+	if !strings.Contains(text, " arg(s), ") {
+		return err
+	}
+	takes := strings.Fields(c.Use)[1:]
+	var needs []string
+	for _, word := range takes {
+		if !strings.HasPrefix(word, "[") {
+			needs = append(needs, word)
+		}
+	}
+	if given := c.Flags().NArg(); given >= len(needs) {
+		return fail(exitUsage, help, "%s takes only %s, got %d arguments", name, strings.Join(takes, " "), given)
+	}
+	article := "a "
+	if strings.ContainsAny(needs[0][:1], "AEIOU") {
+		article = "an "
+	}
+	return fail(exitUsage, cmp.Or(idHints[name], help), "%s needs %s", name, article+strings.Join(needs, " and a "))
+}
+
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "permesso",
@@ -130,7 +176,7 @@ func (a *app) root() *cobra.Command {
 			"A sandboxed agent submits a request. A rule allows it, denies it, or asks an approver. The daemon runs exactly\n" +
 			"what was approved, on the host, and writes the response. permesso demo shows it.\n\n" +
 			"Exit codes: 0 done, or approved and run, or answered; 1 error; 2 invalid command line; 3 ended without running;\n" +
-			"4 started, and failed or was interrupted; 5 timeout of --timeout; 6 decision refused, or verification failed;\n" +
+			"4 started, and failed or was interrupted; 5 --timeout expired; 6 decision refused, or verification failed;\n" +
 			"7 another daemon serves this home; 8 doctor found warnings; 9 doctor found errors.",
 		Version:       version,
 		SilenceUsage:  true,

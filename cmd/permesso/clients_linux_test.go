@@ -112,7 +112,7 @@ func newClientRig(t *testing.T) *clientRig {
 	script, err := filepath.Abs("../../testdata/rest/answers.toml")
 	require.NoError(t, err)
 	d := r.start(r.command("serve", "--script", script))
-	d.awaitLog("agents with a key ask here")
+	d.awaitLog("HTTP API listening")
 	key := func() string {
 		code, out, errs := r.run("", "key", "create", "default")
 		require.Zero(t, code, errs)
@@ -646,7 +646,7 @@ func (p *shellClient) flags() (args []string) {
 var (
 	statusPattern = regexp.MustCompile(`the gate answers (\d+)`)
 	shellErrors   = []struct{ text, kind string }{
-		{"no response to", "still_waiting"},
+		{"timeout waiting for the response to", "still_waiting"},
 		{client.ErrIDConflict.Error(), "mismatch"},
 		{client.ErrNoGate.Error(), "not_a_gate"},
 		{client.ErrUnreachable.Error(), "unreachable"},

@@ -145,11 +145,11 @@ func TestDemoWithoutTerminal(t *testing.T) {
 		code      int
 		says, not string
 	}{
-		{"in bubblewrap", "", 0, "The agent runs in bubblewrap. Of the gate it sees two folders", "NOT SANDBOXED"},
+		{"in bubblewrap", "", 0, "The agent runs in bubblewrap. It sees only two of the daemon's folders", "NOT SANDBOXED"},
 		{"no bubblewrap", "PATH=/nonexistent", 0, "!! THE AGENT IS NOT SANDBOXED: bubblewrap is not installed", "in bubblewrap"},
 		{
 			"bubblewrap without permission", broken("echo bwrap: No permissions >&2; exit 1"), 0,
-			"!! THE AGENT IS NOT SANDBOXED: bubblewrap makes no sandbox here: bwrap: No permissions.", "in bubblewrap",
+			"!! THE AGENT IS NOT SANDBOXED: bubblewrap fails on this host: bwrap: No permissions.", "in bubblewrap",
 		},
 		{"the agent submits no request", broken("exit 0"), exitError, "permesso: no record of greet", "✓"},
 		{
@@ -161,7 +161,7 @@ func TestDemoWithoutTerminal(t *testing.T) {
 			d := newDemo(t, row.env)
 			d.start()
 			said := d.awaitExit(row.code)
-			require.Contains(t, said, "!! NOBODY IS ASKED: standard input is no terminal")
+			require.Contains(t, said, "!! NO APPROVER: standard input is not a terminal")
 			require.Contains(t, said, row.says)
 			require.NotContains(t, said, row.not)
 			require.NotContains(t, said, "\x1b", "no color in a file")
@@ -199,7 +199,7 @@ func TestDemoAtATerminal(t *testing.T) {
 		{"deny by code", "3 not today\n", []string{"feedback: not today", denied}},
 		{"not understood, then deny", "approve? no\n3\n", []string{"nothing was decided", denied}},
 		{"override: nothing runs", "5 make it 6\n", []string{"✓ post_note: overridden; no receipt", denied}},
-		{"end of input", "\x04", []string{"> deny ID        (the input has ended)", denied}},
+		{"end of input", "\x04", []string{"> deny ID        (end of input)", denied}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			d := newDemo(t)
@@ -209,9 +209,9 @@ func TestDemoAtATerminal(t *testing.T) {
 			require.NotNil(t, id, d.output())
 			_, err := io.WriteString(keys, strings.ReplaceAll(row.typed, "ID", id[1]))
 			require.NoError(t, err)
-			d.awaitOutput("nothing is left behind")
+			d.awaitOutput("everything is removed")
 			said := d.awaitExit(0)
-			require.NotContains(t, said, "NOBODY IS ASKED")
+			require.NotContains(t, said, "NO APPROVER")
 			require.Contains(t, said, "\x1b[1m🔐 Approval required", "color on a terminal")
 			for _, line := range row.says {
 				require.Contains(t, said, strings.ReplaceAll(line, "ID", id[1]))
@@ -226,7 +226,7 @@ func TestDemoWithoutColor(t *testing.T) {
 	d.awaitOutput(" · until ")
 	_, err := io.WriteString(keys, "1\n")
 	require.NoError(t, err)
-	d.awaitOutput("nothing is left behind")
+	d.awaitOutput("everything is removed")
 	require.NotContains(t, d.awaitExit(0), "\x1b")
 }
 
@@ -240,7 +240,7 @@ func TestDemoStopped(t *testing.T) {
 		d.awaitOutput(" · until ")
 		_, err := io.WriteString(keys, "\x03")
 		require.NoError(t, err)
-		d.awaitOutput("permesso: stopped before the end: interrupt signal received")
+		d.awaitOutput("permesso: demo interrupted: interrupt signal received")
 		d.awaitExit(exitError)
 	})
 	t.Run("by a closed terminal", func(t *testing.T) {

@@ -48,11 +48,11 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 			"may write responses: it could forge them", "may change the mode of the responses", "may overwrite a response",
 		}},
 		{"pending requests mounted", with(mount{Source: l.Pendings("work"), Target: "/permesso/pending_approvals"}), []string{
-			"may write to what is pending, at /permesso/pending_approvals",
+			"may write to the pending requests, at /permesso/pending_approvals",
 		}},
 		{"decisions readable", with(mount{Source: l.Decisions("work"), Target: "/mnt/x", ReadOnly: true}), []string{"may read the decisions, at /mnt/x"}},
 		{"the workspace mounted", with(mount{Source: l.Workspace("work"), Target: "/work"}), []string{
-			"may write to its whole workspace, at /work", "may write to what is pending, at /work/pending_approvals", "may write to the decisions",
+			"may write to its whole workspace, at /work", "may write to the pending requests, at /work/pending_approvals", "may write to the decisions",
 		}},
 		{"HOME mounted at its own path", with(mount{Source: l.Home, Target: l.Home}), []string{
 			"may write to the gate's home, at " + l.Home, "may write to the MAC key", "may write to the signing key", "may write to the audit log",
@@ -62,8 +62,8 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 		{"a parent folder of HOME", with(mount{Source: filepath.Dir(w.dir), Target: "/above"}), []string{"may write to the keys, at /above/", "may write to the configuration, at /above/"}},
 		{"one key file mounted", with(mount{Source: filepath.Join(l.Keys(), "mac.key"), Target: "/secret"}), []string{"may write to the MAC key, at /secret"}},
 		{"no responses", mountList{right[0]}, []string{"cannot read its responses"}},
-		{"requests read-only", mountList{{Source: right[0].Source, Target: right[0].Target, ReadOnly: true}, right[1]}, []string{"cannot make requests"}},
-		{"another folder as requests", mountList{{Source: w.dir, Target: client.DefaultRequests}, right[1]}, []string{"has another folder in the place of its requests"}},
+		{"requests read-only", mountList{{Source: right[0].Source, Target: right[0].Target, ReadOnly: true}, right[1]}, []string{"cannot write requests"}},
+		{"another folder as requests", mountList{{Source: w.dir, Target: client.DefaultRequests}, right[1]}, []string{"has another folder mounted as its requests"}},
 	} {
 		for _, user := range sandboxUsers() {
 			t.Run(row.why+"/"+user.who, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 	found := d.checkMounts(t.Context())
 	require.Len(t, found, len(sandboxUsers()))
 	require.Equal(t, severityError, found[0].Severity)
-	require.Contains(t, found[0].What, "an agent that is a user in bubblewrap may write to what is pending, at /p")
+	require.Contains(t, found[0].What, "an agent as a user in bubblewrap may write to the pending requests, at /p")
 }
 
 func TestDoctorWithoutBubblewrap(t *testing.T) {
@@ -112,8 +112,8 @@ func TestProbeFindsProcesses(t *testing.T) {
 	system := slices.DeleteFunc(bwrapSystem(), func(s string) bool { return s == "--unshare-all" || s == "1000" || s == "--uid" || s == "--gid" })
 	breaches, err := d.probe(t.Context(), box, "work", sandboxUser{"", append(system, "--unshare-user")})
 	require.NoError(t, err)
-	require.True(t, containsText(breaches, "sees the gate's process"), "%q", breaches)
-	require.True(t, containsText(breaches, "may end the gate's process"), "%q", breaches)
+	require.True(t, containsText(breaches, "sees the daemon's process"), "%q", breaches)
+	require.True(t, containsText(breaches, "may kill the daemon's process"), "%q", breaches)
 	require.True(t, alive(d.daemon), "the probe sends only signal 0")
 }
 

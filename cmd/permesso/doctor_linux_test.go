@@ -198,7 +198,7 @@ func doctorCases() []doctorCase {
 			require.NoError(t, os.Rename(w.layout.Errors(ws), w.layout.Errors(ws)+"-old"))
 			require.NoError(t, os.Symlink(w.layout.Errors(ws)+"-old", w.layout.Errors(ws)))
 		}, nil, "folders", severityError, "is a symbolic link"},
-		{"a missing folder, which the next start creates", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.layout.Grants())) }, nil, "folders", severityWarning, "permesso serve makes it"},
+		{"a missing folder, which the next start creates", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.layout.Grants())) }, nil, "folders", severityWarning, "permesso serve creates it"},
 
 		{"a parent folder that others may write to", chmod(0o777, func(w *doctorRig) string { return w.dir }), nil, "path", severityError, "chmod go-w"},
 		{"a parent folder that the group may write to", chmod(0o770, func(w *doctorRig) string { return w.dir }), nil, "path", severityError, "chmod g-w"},
@@ -234,7 +234,7 @@ func doctorCases() []doctorCase {
 			require.NoError(t, os.Rename(filepath.Join(w.dir, "other", "keys", "signing.pub"), w.layout.Keys()+"/signing.pub"))
 		}, nil, "keys", severityError, "is not the public key of"},
 
-		{"a changed pending request", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Pendings(ws)), -5) }, nil, "seals", severityError, "is not as the gate wrote it"},
+		{"a changed pending request", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Pendings(ws)), -5) }, nil, "seals", severityError, "was not written by the daemon"},
 		{"a forged decision", func(t *testing.T, w *doctorRig) {
 			name := filepath.Base(w.onlyFile(t, w.layout.Pendings(ws)))
 			writeFile(t, filepath.Join(w.layout.Decisions(ws), name), `{"approved":true}`, 0o600)
@@ -247,7 +247,7 @@ func doctorCases() []doctorCase {
 			w.reseal(t, approval.DocPending, k, pending, func(body []byte) []byte {
 				return bytes.Replace(body, []byte(`"summary":"`), []byte(`"summary":"other`), 1)
 			})
-		}, nil, "seals", severityError, "for something else than what is pending"},
+		}, nil, "seals", severityError, "is not that of the pending request"},
 		{"a forged claim", func(t *testing.T, w *doctorRig) {
 			writeFile(t, filepath.Join(w.layout.Receipts(ws), strings.Repeat("ab", 8)+".json"), `{}`, 0o600)
 		}, nil, "seals", severityError, "find out what ran"},
@@ -270,7 +270,7 @@ func doctorCases() []doctorCase {
 				return body
 			})
 		}, func(d *doctor) { d.quick = false }, "records", severityError, "for something else"},
-		{"a changed response", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Responses(ws)), 3) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityError, "told something else"},
+		{"a changed response", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Responses(ws)), 3) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityError, "read another outcome"},
 		{"a lost response", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.onlyFile(t, w.layout.Responses(ws)))) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityWarning, "is gone"},
 		{"receipts of another signing key", func(t *testing.T, w *doctorRig) {
 			for _, name := range []string{"signing.key", "signing.pub"} {
@@ -278,7 +278,7 @@ func doctorCases() []doctorCase {
 			}
 			code, _, errs := w.run("", "init")
 			require.Zero(t, code, errs)
-		}, func(d *doctor) { d.quick = false }, "records", severityError, "was the signing key replaced?"},
+		}, func(d *doctor) { d.quick = false }, "records", severityError, "if the signing key was replaced"},
 
 		{"a log with an invalid end", func(t *testing.T, w *doctorRig) {
 			f, err := os.OpenFile(filepath.Join(w.layout.Audit(), "log.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
@@ -299,7 +299,7 @@ func doctorCases() []doctorCase {
 			two := d.cfg.Workspaces[ws]
 			two.Channels = []string{"telegram"}
 			d.cfg.Workspaces[ws] = two
-		}, "channels", severityWarning, "telegram has not sent a card"},
+		}, "channels", severityWarning, "telegram has sent no message"},
 	}
 	if os.Getuid() == 0 { // only root can change owners
 		chown := func(path func(*doctorRig) string) func(*testing.T, *doctorRig) {
@@ -389,7 +389,7 @@ func TestDoctorReportsAStaleConfiguration(t *testing.T) {
 	found := problemsOf(w.runDoctor(t, nil))
 	require.Len(t, found, 1, "%+v", found)
 	require.Equal(t, "daemon", found[0].Check)
-	require.Contains(t, found[0].What, "has not read the configuration since it was changed")
+	require.Contains(t, found[0].What, "has not reloaded the configuration since its change")
 }
 
 // A daemon that is alive but stopped: requests stay unread.
@@ -406,12 +406,12 @@ func TestDoctorFindsStuckRequests(t *testing.T) {
 	require.Empty(t, problemsOf(w.runDoctor(t, nil)), "too early to report")
 	found := problemsOf(w.runDoctor(t, clockMovedBy(time.Minute)))
 	require.Len(t, found, 1, "%+v", found)
-	require.Contains(t, found[0].What, "1 request untouched for more than 10s while the gate runs")
+	require.Contains(t, found[0].What, "1 request not read for more than 10s while the daemon runs")
 	require.Equal(t, severityWarning, found[0].Severity)
 
 	found = problemsOf(w.runDoctor(t, clockMovedBy(2*time.Hour)))
 	require.Len(t, found, 2, "%+v", found)
-	require.Contains(t, found[1].What, "and is not settled while the gate runs")
+	require.Contains(t, found[1].What, "and is not settled while the daemon runs")
 }
 
 func stopped(pid int) bool {
@@ -445,12 +445,12 @@ func TestDoctorFindsInterruptedRuns(t *testing.T) {
 	require.Empty(t, problemsOf(w.runDoctor(t, nil)), "the run is within its timeout")
 	found := problemsOf(w.runDoctor(t, clockMovedBy(2*time.Hour)))
 	require.Len(t, found, 1, "%+v", found)
-	require.Contains(t, found[0].What, "longer than its tool may")
+	require.Contains(t, found[0].What, "longer than its tool's timeout")
 
 	d.kill()
 	found = problemsOf(w.runDoctor(t, nil))
 	require.Len(t, found, 1, "%+v", found)
-	require.Contains(t, found[0].What, id+" was started and interrupted")
+	require.Contains(t, found[0].What, id+" was interrupted while running")
 	require.Contains(t, found[0].Cure, "permesso sweep")
 }
 
@@ -485,7 +485,7 @@ func TestDoctorReadsTheHealthReport(t *testing.T) {
 	writeFile(t, health, `{"status":"degraded","problems":[{"what":"disk full\u001b[31m","hint":"free space"}],"version":"v0.0.1"}`, 0o600)
 	found := problemsOf(w.runDoctor(t, nil))
 	require.Len(t, found, 2)
-	require.Equal(t, `the gate says of itself: disk full\u{001B}[31m`, found[0].What)
+	require.Equal(t, `the daemon reports: disk full\u{001B}[31m`, found[0].What)
 	require.Equal(t, "free space", found[0].Cure)
 	require.Contains(t, found[1].What, "runs version v0.0.1")
 }
@@ -555,7 +555,7 @@ func TestDoctorLimitsSimilarFindings(t *testing.T) {
 	require.Len(t, kept, 1+maxAlike+1+1)
 	require.Equal(t, severityError, kept[0].Severity)
 	require.Equal(t, "0", kept[1].What)
-	require.Equal(t, finding{Severity: severityWarning, Workspace: "a", What: "and 1990 more of the kind"}, kept[1+maxAlike])
+	require.Equal(t, finding{Severity: severityWarning, Workspace: "a", What: "and 1990 more like this"}, kept[1+maxAlike])
 	require.Equal(t, "b", kept[2+maxAlike].Workspace)
 	require.Empty(t, limitFindings(nil))
 	require.Len(t, limitFindings(list[:maxAlike]), maxAlike)

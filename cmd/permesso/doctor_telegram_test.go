@@ -25,14 +25,14 @@ func TestDoctorChecksTelegram(t *testing.T) {
 		worst      severity
 		says       string
 	}{
-		{why: "healthy", token: botapi.Token, chat: 7, privacy: true, worst: severityOK, says: "Telegram knows the bot, @permesso_bot"},
-		{why: "a group without privacy mode", token: botapi.Token, chat: -7, worst: severityOK, says: "Telegram knows the bot"},
-		{why: "a group in privacy mode", token: botapi.Token, chat: -7, privacy: true, worst: severityInfo, says: "in groups @permesso_bot hears only commands"},
+		{why: "healthy", token: botapi.Token, chat: 7, privacy: true, worst: severityOK, says: "Telegram accepts the bot @permesso_bot"},
+		{why: "a group without privacy mode", token: botapi.Token, chat: -7, worst: severityOK, says: "Telegram accepts the bot"},
+		{why: "a group in privacy mode", token: botapi.Token, chat: -7, privacy: true, worst: severityInfo, says: "in groups @permesso_bot receives only commands"},
 		{why: "an unknown token", token: "123456789:hunter2-hunter2-hunter2", chat: 7, worst: severityError, says: "Telegram does not accept the token"},
-		{why: "no token", token: "hunter2", chat: 7, worst: severityError, says: "does not hold a token"},
+		{why: "no token", token: "hunter2", chat: 7, worst: severityError, says: "has no valid bot token"},
 		{why: "a token readable by others", token: "123456789:hunter2-hunter2-hunter2", mode: 0o644, chat: 7, worst: severityError, says: "others than its owner may read it"},
 		{why: "no network", token: botapi.Token, chat: 7, down: true, worst: severityWarning, says: "ask Telegram: "},
-		{why: "a token in the environment", chat: 7, worst: severityInfo, says: "stands in the gate's environment"},
+		{why: "a token in the environment", chat: 7, worst: severityInfo, says: "is in the daemon's environment"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +63,7 @@ func TestDoctorChecksTelegram(t *testing.T) {
 		})
 	}
 	d := &doctor{instance: &instance{cfg: config.Default()}}
-	require.Equal(t, []finding{okFinding("nobody is asked in Telegram")}, d.checkTelegram(t.Context()))
+	require.Equal(t, []finding{okFinding("Telegram is not configured")}, d.checkTelegram(t.Context()))
 }
 
 // A request that its client sends to one channel is not reported as unsent on the others.

@@ -316,7 +316,7 @@ func TestDaemonStopsWhenItsHomeIsReplaced(t *testing.T) {
 			tc.act(t, h)
 			require.Error(t, d.awaitExit())
 			require.Equal(t, exitError, d.cmd.ProcessState.ExitCode())
-			require.Contains(t, d.logged(), "permesso: the home was removed or replaced while it was served\nhint: ")
+			require.Contains(t, d.logged(), "permesso: home removed or replaced while the daemon runs\nhint: ")
 		})
 	}
 }
@@ -356,7 +356,7 @@ func TestHangupChangesNothing(t *testing.T) {
 	d := h.serve()
 	d.awaitLog(`"serving"`)
 	d.signal(syscall.SIGHUP)
-	d.awaitLog("the configuration is as it was")
+	d.awaitLog("configuration unchanged")
 	id := h.ask(`{"tool_name":"say"}`)
 	h.awaitPending("default", id)
 	d.signal(syscall.SIGHUP)

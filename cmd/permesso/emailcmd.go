@@ -20,7 +20,7 @@ import (
 
 func (a *app) emailCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "email", Short: "Set up, test and feed the email channel", Args: cobra.NoArgs,
+		Use: "email", Short: "Set up and test the email channel", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return fail(exitUsage, "permesso email --help", "email needs a subcommand: setup, test or deliver")
 		},

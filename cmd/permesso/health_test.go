@@ -58,7 +58,7 @@ func TestUntrustedHealthReports(t *testing.T) {
 	old := good
 	old.UpdatedAt = now.Add(-2 * maxReportAge)
 	write(old)
-	require.Contains(t, home.healthOf(now).Issues[0].What, "not been heard of")
+	require.Contains(t, home.healthOf(now).Issues[0].What, "no health report from the daemon since")
 	gone := good
 	gone.PID = 1 << 30
 	write(gone)

@@ -63,10 +63,10 @@ func TestBadCommandLines(t *testing.T) {
 		why, says string
 		args      []string
 	}{
-		{"receipt without a subcommand", "hint: permesso receipt verify FILE", []string{"receipt"}},
+		{"receipt without a subcommand", "hint: permesso receipt --help", []string{"receipt"}},
 		{"an unknown subcommand of receipt", "unknown command", []string{"receipt", "bogus"}},
 		{"an unknown command", "unknown command", []string{"aprove"}},
-		{"no id", "accepts 1 arg", []string{"approve"}},
+		{"no id", "approve needs an ID", []string{"approve"}},
 		{"two scopes at once", "if any flags in the group", []string{"approve", "a7f3", "--always", "--session"}},
 		{"an id that is too short", "at least 4 digits", nil},
 	} {

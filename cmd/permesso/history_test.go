@@ -91,7 +91,7 @@ func TestStatsFindRubberStamping(t *testing.T) {
 		require.Equal(t, c.stamps, st.Approvers[0].rubberStamps(), c.why)
 		var out bytes.Buffer
 		(&app{Main: Main{Out: &out, Env: os.Getenv}}).printStats(st)
-		require.Equal(t, c.stamps, bytes.Contains(out.Bytes(), []byte("nobody reads that fast")), c.why)
+		require.Equal(t, c.stamps, bytes.Contains(out.Bytes(), []byte("too fast to read the requests")), c.why)
 	}
 }
 

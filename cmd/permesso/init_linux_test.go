@@ -79,9 +79,9 @@ func TestInitFourQuestionsAndARequest(t *testing.T) {
 			i.answer("[supervised] ", "most\n") // invalid: the prompt is repeated
 			i.answer("hint: one of readonly, supervised, full", "full\n")
 			i.answer("[bwrap] ", "docker\n")
-			i.answer("Try it right here, with a gate that ends again? [Y/n] ", "\n")
+			i.answer("Try it now with a temporary daemon? [Y/n] ", "\n")
 			i.answer(" · until ", row.typed)
-			i.awaitOutput("no gate runs any more")
+			i.awaitOutput("the temporary daemon has stopped")
 			said := i.awaitExit(0)
 			for _, line := range row.says {
 				require.Contains(t, said, line)
@@ -139,7 +139,7 @@ func TestInitEnterAcceptsDefaults(t *testing.T) {
 	again.answer("[Y/n] ", "no\n")
 	said = again.awaitExit(0)
 	require.Contains(t, said, "kept    ")
-	require.NotContains(t, said, "1. What shall")
+	require.NotContains(t, said, "1. Name of")
 }
 
 func TestInitFlagsAskNothing(t *testing.T) {
@@ -153,8 +153,8 @@ func TestInitFlagsAskNothing(t *testing.T) {
 // If init is stopped before the last answer, it writes nothing.
 func TestInitStopped(t *testing.T) {
 	for _, row := range []struct{ why, typed, says string }{
-		{"by Ctrl-C", "\x03", "permesso: stopped; nothing was written"},
-		{"by Ctrl-D", "\x04", "permesso: the input has ended; nothing was written"},
+		{"by Ctrl-C", "\x03", "permesso: interrupted; nothing was written"},
+		{"by Ctrl-D", "\x04", "permesso: end of input; nothing was written"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			i := startInit(t)
@@ -173,7 +173,7 @@ func TestInitStopped(t *testing.T) {
 			i.answer(prompt, "\n")
 		}
 		i.answer(" · until ", "\x03")
-		i.awaitOutput("had its answer")
+		i.awaitOutput("had its response")
 		i.awaitExit(exitError)
 		i.requireUnlocked()
 	})

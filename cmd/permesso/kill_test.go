@@ -284,7 +284,7 @@ func TestRealKills(t *testing.T) {
 	for round := range killRounds() {
 		d := k.serve(killMark + "=" + k.dir)
 		if round%2 == 0 { // every other daemon may finish its start
-			d.awaitLog("an agent that runs as this very user")
+			d.awaitLog("agents running as this user")
 		}
 		time.Sleep(5*time.Millisecond + time.Duration(random.IntN(145))*time.Millisecond)
 		if len(survivors(t, k.dir)) > 1 { // the daemon itself has the mark

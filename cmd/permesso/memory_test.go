@@ -74,7 +74,7 @@ func TestPolicyMemorySurvivesRestarts(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(older.layout.Home, "policy.state"), newer, 0o600))
 	d = older.serve()
 	older.verifyMemory(2)
-	require.Contains(t, d.logged(), "policy's snapshot is newer than the log")
+	require.Contains(t, d.logged(), "policy snapshot is newer than the log")
 	d.stop()
 
 	damaged := []byte(strings.Replace(string(newer), `"cost":1`, `"cost":0`, 1))
@@ -83,7 +83,7 @@ func TestPolicyMemorySurvivesRestarts(t *testing.T) {
 		require.NoError(t, os.WriteFile(state, b, 0o600))
 		d = h.serve()
 		h.verifyMemory(3)
-		require.Contains(t, d.logged(), "policy's snapshot is not used")
+		require.Contains(t, d.logged(), "policy snapshot is unusable")
 		d.stop()
 	}
 }

@@ -148,9 +148,9 @@ func TestMountsRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		{"an unknown workspace", []string{"other"}, exitError, "hint: the workspaces are: personal, work"},
+		{"an unknown workspace", []string{"other"}, exitError, "hint: workspaces: personal, work"},
 		{"a path instead of a name", []string{"../../etc"}, exitError, "no workspace"},
-		{"no workspace", nil, exitUsage, "accepts 1 arg"},
+		{"no workspace", nil, exitUsage, "mounts needs a WORKSPACE"},
 		{"two forms at once", []string{"work", "--docker", "--podman"}, exitUsage, "if any flags in the group"},
 	} {
 		t.Run(row.why, func(t *testing.T) {

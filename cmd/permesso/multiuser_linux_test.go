@@ -120,7 +120,7 @@ func (v *multiUserRig) start() *daemon {
 func (v *multiUserRig) startServing() *daemon {
 	v.t.Helper()
 	d := v.start()
-	d.awaitLog("people of this machine decide here")
+	d.awaitLog("approver socket listening")
 	d.awaitLog(`"message":"serving"`)
 	return d
 }

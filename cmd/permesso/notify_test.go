@@ -101,12 +101,12 @@ func TestWatchdogOfAHungDaemon(t *testing.T) {
 		m.awaitPrefix("WATCHDOG=1")
 	}
 	h.blockWorkers("b")
-	d.awaitLog("the gate does not move")
+	d.awaitLog("gate is not making progress")
 	for silent := false; !silent; { // messages sent before
 		_, ok := m.next(900 * time.Millisecond)
 		silent = !ok
 	}
-	require.Contains(t, fmt.Sprint(h.healthReport()), "does not move")
+	require.Contains(t, fmt.Sprint(h.healthReport()), "gate is not making progress")
 	d.kill()
 }
 

@@ -51,7 +51,7 @@ func TestReadmeToYourPhone(t *testing.T) {
 		_, err := keys.WriteString(line)
 		require.NoError(t, err)
 	}
-	types("Token (it is not shown): ", botapi.Token+"\r")
+	types("Token (not shown): ", botapi.Token+"\r")
 	api.Say(tgAnn, tgAnn, "/start "+numberOf(d))
 	types("Which approver are you?", "\n")
 	tapTestCard(t, api, tgAnn, tgAnn)

@@ -72,7 +72,7 @@ func TestReloadApplies(t *testing.T) {
 	r := h.response(h.ask(`{"tool_name":"new"}`))
 	require.Contains(t, string(r.Result), "two")
 	d.signal(syscall.SIGHUP)
-	d.awaitLog("the configuration is as it was")
+	d.awaitLog("configuration unchanged")
 	d.stop()
 
 	b, err := os.ReadFile(h.config)
@@ -101,11 +101,11 @@ func TestReloadRefusesMistakes(t *testing.T) {
 	}{
 		{"a misspelled key", h.config + ":2:1: unknown key \"autonmy\"", func() { h.replaceConfig("[workspaces.default]\nautonmy = \"full\"\n") }},
 		{"not TOML", h.config + ":1:", func() { h.replaceConfig("][") }},
-		{"emptied, as by an editor that is about to write", h.config + ": the file is empty", func() { h.replaceConfig("") }},
+		{"emptied, as by an editor that is about to write", h.config + ": configuration file is empty", func() { h.replaceConfig("") }},
 		{"removed", "no such file", func() { require.NoError(t, os.Remove(h.config)) }},
 	} {
 		tt.edit()
-		d.awaitTimes("is refused, the one before it holds", i+1)
+		d.awaitTimes("change refused, the old one stays active", i+1)
 		require.Contains(t, strings.ReplaceAll(d.logged(), `\"`, `"`), tt.says, tt.why)
 		require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"new"}`)).Status, tt.why)
 		var r healthReport
@@ -118,10 +118,10 @@ func TestReloadRefusesMistakes(t *testing.T) {
 	}
 	require.Contains(t, d.logged(), "did you mean")
 	h.replaceConfig(good)
-	d.awaitLog("the configuration is as it was")
+	d.awaitLog("configuration unchanged")
 	await(t, h.layout.Health(), func() bool { return h.status().Health.Status == healthOK })
 	h.replaceConfig("[workspaces.default]\nautonmy = \"full\"\n")
-	d.awaitTimes("is refused, the one before it holds", 5)
+	d.awaitTimes("change refused, the old one stays active", 5)
 	h.replaceConfig(good + "# better\n")
 	d.awaitTimes(logReloaded, 1)
 	await(t, h.layout.Health(), func() bool { return h.status().Health.Status == healthOK })

@@ -46,7 +46,7 @@ func TestRestWhileTelegramIsDown(t *testing.T) {
 // TestRestWhileMailIsDown is the same with email.
 func TestRestWhileMailIsDown(t *testing.T) {
 	w := newMailRig(t, `log_level = "debug"`, "log_level = \"debug\"\nlisten = \"127.0.0.1:0\"")
-	w.daemon.awaitLog("agents with a key ask here")
+	w.daemon.awaitLog("HTTP API listening")
 	found := listenPattern.FindStringSubmatch(w.daemon.logged())
 	require.NotNil(t, found)
 	code, key, errs := w.run("", "key", "create", "work")

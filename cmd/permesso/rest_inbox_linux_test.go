@@ -15,7 +15,7 @@ import (
 // posts the reply by HTTP.
 func TestRestInbox(t *testing.T) {
 	w := newMailRig(t, `log_level = "debug"`, "log_level = \"debug\"\nlisten = \"127.0.0.1:0\"")
-	w.daemon.awaitLog("agents with a key ask here")
+	w.daemon.awaitLog("HTTP API listening")
 	found := listenPattern.FindStringSubmatch(w.daemon.logged())
 	require.NotNil(t, found)
 	key := func(args ...string) *restClient {

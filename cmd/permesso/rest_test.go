@@ -67,7 +67,7 @@ var listenPattern = regexp.MustCompile(`"path":"(127\.0\.0\.1:\d+)"`)
 func (d *daemon) apiURL() string {
 	d.t.Helper()
 	d.awaitLog(`"serving"`)
-	d.awaitLog("agents with a key ask here")
+	d.awaitLog("HTTP API listening")
 	d.awaitLog(`/rest.sock","`)
 	found := listenPattern.FindStringSubmatch(d.logged())
 	require.NotNil(d.t, found, "%s", d.logged())
@@ -290,9 +290,9 @@ func TestRestAddressInUse(t *testing.T) {
 	h := newRig(t, "default", fmt.Sprintf("listen = %q\n", l.Addr()))
 	d := h.serve()
 	require.Error(t, d.awaitExit())
-	require.Contains(t, d.logged(), "address already in use\nhint: name another address with listen, or turn it off: listen = \"\"")
+	require.Contains(t, d.logged(), "address already in use\nhint: set listen to another address, or to \"\" to turn it off")
 
-	const disabled = "the HTTP door stays shut: 127.0.0.1:8765 is somebody else's"
+	const disabled = "HTTP API disabled: address already in use: 127.0.0.1:8765"
 	plain := newRig(t, "default", "")
 	for {
 		standard, err := net.Listen("tcp", "127.0.0.1:8765")
@@ -301,7 +301,7 @@ func TestRestAddressInUse(t *testing.T) {
 		} // on error another process has the port, which serves the test as well
 		d = plain.serve()
 		await(t, d.log, func() bool {
-			return strings.Contains(d.logged(), disabled) || strings.Contains(d.logged(), "agents with a key ask here")
+			return strings.Contains(d.logged(), disabled) || strings.Contains(d.logged(), "HTTP API listening")
 		})
 		if strings.Contains(d.logged(), disabled) {
 			break
@@ -315,6 +315,6 @@ func TestRestAddressInUse(t *testing.T) {
 	awaitFile(t, off.layout.Pendings("default"))
 	quiet.awaitLog(`"serving"`)
 	quiet.stop()
-	require.NotContains(t, quiet.logged(), "agents with a key ask here")
+	require.NotContains(t, quiet.logged(), "HTTP API listening")
 	d.stop()
 }

@@ -131,7 +131,7 @@ func TestSocketUsers(t *testing.T) {
 			code, out, errs := v.runAs(v.ann, args...)
 			require.Equal(t, exitRefused, code)
 			require.Empty(t, out)
-			require.Equal(t, fmt.Sprintf("permesso: %s: no such request\nhint: permesso pending lists what waits\n", id), errs,
+			require.Equal(t, fmt.Sprintf("permesso: %s: no such request\nhint: permesso pending lists the pending requests\n", id), errs,
 				"the same error as for an unknown request")
 		}
 	}
@@ -307,7 +307,7 @@ func TestSocketRestart(t *testing.T) {
 	require.NotZero(t, info.Mode()&os.ModeSocket)
 	code, _, errs := v.runAs(v.ann, "pending")
 	require.Equal(t, exitError, code)
-	require.Regexp(t, `^permesso: no gate answers on .*\nhint: start it`, errs)
+	require.Regexp(t, `^permesso: no daemon listens on .*\nhint: start the daemon`, errs)
 
 	second := v.startServing()
 	info, err = os.Lstat(v.socket)
@@ -322,7 +322,7 @@ func TestSocketRestart(t *testing.T) {
 	third := other.start()
 	require.Error(t, third.awaitExit())
 	require.Equal(t, exitLocked, third.cmd.ProcessState.ExitCode())
-	require.Contains(t, third.logged(), "another permesso listens on")
+	require.Contains(t, third.logged(), "another daemon listens on")
 	code, _, errs = v.runAs(v.ann, "status")
 	require.Zero(t, code, errs)
 
@@ -375,7 +375,7 @@ func TestSocketIsUsedWithoutFileAccess(t *testing.T) {
 
 	code, _, errs := v.runAs(v.ann, "pending", "--home", filepath.Join(v.dir, "typo"))
 	require.Equal(t, exitError, code)
-	require.Contains(t, errs, "no gate lives in", "a named home is not replaced by the socket")
+	require.Contains(t, errs, "no daemon for this user in", "a named home is not replaced by the socket")
 	if v.root {
 		code, _, errs = v.runAs(v.ann, "pending", "--home", v.layout.Home)
 		require.Zero(t, code, errs, "a named home that is not readable")
@@ -383,7 +383,7 @@ func TestSocketIsUsedWithoutFileAccess(t *testing.T) {
 	cmd = v.commandAs(v.ann, []string{"PERMESSO_SOCKET=" + filepath.Join(v.dir, "none")}, "pending")
 	b, err = cmd.CombinedOutput()
 	require.Error(t, err)
-	require.Contains(t, string(b), "no gate lives in")
+	require.Contains(t, string(b), "no daemon for this user in")
 }
 
 // An agent in a sandbox of its user has the user's UID. If it can reach the socket,

@@ -159,7 +159,7 @@ func TestTelegramTokenIsReplaced(t *testing.T) {
 	d.awaitLog("does not accept the token")
 	unreachable := func() bool {
 		_, out, _ := b.run("", "status")
-		return strings.Contains(out, "telegram reaches nobody: ")
+		return strings.Contains(out, "channel telegram is down: ")
 	}
 	await(t, b.layout.Run(), unreachable)
 	require.NoError(t, os.WriteFile(token, []byte(botapi.Token+"\n"), 0o600))
@@ -184,7 +184,7 @@ func TestTelegramSkipsRequestsOfOtherChannels(t *testing.T) {
 	text = []byte(mail + strings.Replace(string(text), "telegram = 1001", "telegram = 1001\nemail = \"ann@example.org\"", 1))
 	require.NoError(t, os.WriteFile(b.config, text, 0o600))
 	d := b.serve()
-	d.awaitLog("agents with a key ask here")
+	d.awaitLog("HTTP API listening")
 	code, key, errs := b.run("", "key", "create", "default")
 	require.Zero(t, code, errs)
 	agent := &restClient{b.rig, "http://" + listenPattern.FindStringSubmatch(d.logged())[1], strings.TrimSpace(key)}
@@ -215,10 +215,10 @@ func TestBotToken(t *testing.T) {
 		{"from a file", write("a", botapi.Token+"\n", 0o600), "", botapi.Token, ""},
 		{"from the environment", "", botapi.Token, botapi.Token, ""},
 		{"the file takes precedence", write("b", botapi.Token, 0o400), "111111:AAotherotherotherotherother", botapi.Token, ""},
-		{"no token configured", "", "", "", "no token: permesso telegram setup"},
+		{"no token configured", "", "", "", "no bot token: run permesso telegram setup"},
 		{"others may read it", write("c", botapi.Token, 0o644), "", "", "chmod 600"},
 		{"two lines", write("d", botapi.Token+"\nx", 0o600), "", "", "one line"},
-		{"no token", write("e", "hunter2", 0o600), "", "", "does not hold a token"},
+		{"no token", write("e", "hunter2", 0o600), "", "", "has no valid bot token"},
 		{"a folder", dir, "", "", "not a file"},
 		{"a missing file", filepath.Join(dir, "none"), "", "", "no such file"},
 	} {

@@ -186,7 +186,7 @@ func TestTelegramSetup(t *testing.T) {
 	tapTestCard(t, r.api, tgAnn, tgAnn)
 	require.Zero(t, r.awaitExit(), r.said.output())
 	require.Contains(t, r.said.output(), "saw     Ann (@ann), id 1001, in private\n")
-	require.Contains(t, r.said.output(), "hint: permesso serve, or permesso service install, asks there from now on\n")
+	require.Contains(t, r.said.output(), "hint: start the daemon: permesso serve, or permesso service install\n")
 	requireTokenFile(t, r.tokenFile())
 	require.Equal(t, strings.NewReplacer(
 		"approvers = [\"ann\"]\n", "approvers = [\"ann\"]\nchannels = [\"telegram\"]\n",
@@ -213,7 +213,7 @@ func TestTelegramSetup(t *testing.T) {
 		Config: r.env["PERMESSO_CONFIG"], TokenFile: r.tokenFile(), Hints: got.Hints,
 	}, got)
 	require.Len(t, got.Hints, 2)
-	require.Contains(t, got.Hints[1], "in groups @permesso_bot hears only commands", "the bot is in privacy mode")
+	require.Contains(t, got.Hints[1], "in groups @permesso_bot receives only commands", "the bot is in privacy mode")
 	c, err = config.Parse("permesso.toml", []byte(r.config()))
 	require.NoError(t, err)
 	require.Equal(t, []string{"ann", "bob"}, c.Workspaces["default"].Approvers)
@@ -234,7 +234,7 @@ func TestTelegramSetup(t *testing.T) {
 	r.start()
 	number = r.number()
 	r.api.Say(tgAnn, tgAnn, "/start "+number)
-	r.said.awaitOutput(fmt.Sprintf("workspace default is asked in group %d, topic %d, and stays so", tgForum, topic))
+	r.said.awaitOutput(fmt.Sprintf("workspace default keeps group %d, topic %d", tgForum, topic))
 	tapTestCard(t, r.api, tgAnn, tgAnn)
 	require.Zero(t, r.awaitExit(), r.said.output())
 	require.Contains(t, r.config(), fmt.Sprintf("telegram = { chat_id = %d, thread_id = %d }\n", tgForum, topic))
@@ -255,9 +255,9 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 		_, err := keys.WriteString(line)
 		require.NoError(t, err)
 	}
-	types("Token (it is not shown): ", "not one\n")
-	types("That is none", "")
-	types("AA…\r\nToken (it is not shown): ", botapi.Token+"\r")
+	types("Token (not shown): ", "not one\n")
+	types("Not a valid token", "")
+	types("AA…\r\nToken (not shown): ", botapi.Token+"\r")
 	number := numberOf(d)
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", d.cmd.Process.Pid))
 	require.NoError(t, err)
@@ -268,7 +268,7 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 	api.Say(tgAnn, tgAnn, "/start "+number)
 	types("[default] ", "reserch\n")
 	types("hint: one of default, research", "research\n")
-	types("Which approver are you? A new name is added.\r\n   [] ", "Ann!\n")
+	types("Which approver are you? A new name is added to [approvers].\r\n   [] ", "Ann!\n")
 	types("not a valid name", "ann\n")
 	tapTestCard(t, api, tgAnn, tgAnn)
 	said := d.awaitExit(0)
@@ -287,8 +287,8 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 // Ctrl-C at any prompt writes nothing and restores the terminal.
 func TestTelegramSetupStopped(t *testing.T) {
 	for _, row := range []struct{ why, at, key string }{
-		{"at the token", "Token (it is not shown): ", "\x03"},
-		{"at the token, with Ctrl-D", "Token (it is not shown): ", "\x04"},
+		{"at the token", "Token (not shown): ", "\x03"},
+		{"at the token, with Ctrl-D", "Token (not shown): ", "\x04"},
 		{"while it waits", "waiting for /start", "\x03"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -345,40 +345,40 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		code        int
 		says        string
 	}{
-		{why: "no configuration", code: exitError, says: "there is no configuration file\nhint: permesso init writes one", before: func(r *setupRun) {
+		{why: "no configuration", code: exitError, says: "no configuration file\nhint: run permesso init", before: func(r *setupRun) {
 			delete(r.env, "PERMESSO_CONFIG")
 			r.env["HOME"] = r.dir
 		}},
 		{why: "no such workspace", config: setupConfig, args: []string{"--workspace", "w"}, code: exitUsage, says: `no workspace "w"`},
 		{
 			why: "two workspaces", config: setupConfig + "[workspaces.two]\n", code: exitUsage,
-			says: "which workspace?\nhint: name one of them: --workspace default, two",
+			says: "--workspace is required: there is more than one\nhint: set --workspace to one of: default, two",
 		},
 		{why: "no name", config: setupConfig, args: []string{"--approver", "Ann!"}, code: exitUsage, says: `"Ann!": not a valid name`},
 		{
 			why: "no token", config: setupConfig, before: func(r *setupRun) { delete(r.env, telegramToken) }, code: exitUsage,
-			says: "no token, and no terminal to ask for it\nhint: --token-file FILE, or PERMESSO_TELEGRAM_TOKEN",
+			says: "no bot token and no terminal to ask for it\nhint: set --token-file FILE or PERMESSO_TELEGRAM_TOKEN",
 		},
 		{
 			why: "no token, but something else", config: setupConfig, before: func(r *setupRun) { r.env[telegramToken] = "hunter2" }, code: exitError,
-			says: "PERMESSO_TELEGRAM_TOKEN does not hold a token",
+			says: "PERMESSO_TELEGRAM_TOKEN: not a valid bot token",
 		},
 		{
 			why: "a token readable by others", config: setupConfig, before: file("t", botapi.Token, 0o644), args: []string{"--token-file", "DIR/t"}, code: exitError,
-			says: "others than its owner may read it; chmod 600",
+			says: "readable by other users; chmod 600",
 		},
 		{
 			why: "a file without a token", config: setupConfig, before: file("t", "hunter2", 0o600), args: []string{"--token-file", "DIR/t"}, code: exitError,
-			says: "t does not hold a token",
+			says: "t: not a valid bot token",
 		},
 		{why: "a missing file", config: setupConfig, args: []string{"--token-file", "DIR/t"}, code: exitError, says: "no such file"},
 		{
 			why: "another token file", config: setupConfig + "[channels.telegram]\ntoken_file = \"/y\"\n", before: file("t", botapi.Token, 0o600), args: []string{"--token-file", "DIR/t"},
-			code: exitError, says: "[channels.telegram] names another token_file",
+			code: exitError, says: "[channels.telegram] has another token_file",
 		},
 		{
 			why: "a configured file without a token", config: setupConfig + "[channels.telegram]\ntoken_file = \"DIR/t\"\n", before: file("t", "hunter2", 0o600), code: exitError,
-			says: "t does not hold a token",
+			says: "t: not a valid bot token",
 		},
 		{
 			why: "an unencrypted server", config: setupConfig, args: []string{"--server-url", "http://telegram.example.org"}, code: exitUsage,
@@ -386,17 +386,17 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		},
 		{
 			why: "another server", config: setupConfig + "[channels.telegram]\nserver_url = \"https://y.org\"\n", code: exitError,
-			says: "[channels.telegram] names another server_url",
+			says: "[channels.telegram] has another server_url",
 		},
 		{
 			why: "a token that Telegram does not know", config: setupConfig, code: exitError,
 			before: func(r *setupRun) { r.env[telegramToken] = "123456789:hunter2-hunter2-hunter2" },
-			says:   "Telegram does not accept the token: is it complete, and still that of the bot?\nhint: ask @BotFather for it: /token",
+			says:   "Telegram does not accept the token: is it complete, and still that of the bot?\nhint: get the token from @BotFather with /token",
 		},
-		{why: "no network", config: setupConfig, before: func(r *setupRun) { r.api.Close() }, code: exitError, says: "hint: is this machine online, and server_url right?"},
+		{why: "no network", config: setupConfig, before: func(r *setupRun) { r.api.Close() }, code: exitError, says: "hint: check the network and server_url"},
 		{
 			why: "the daemon of this home uses the bot", config: setupConfig + "[channels.telegram]\n", before: served, code: exitLocked,
-			says: "the gate of this home gets the messages of this bot, your /start too\nhint: stop it",
+			says: "the running daemon receives this bot's messages, including your /start\nhint: stop the daemon",
 		},
 		{
 			why: "another program polls the bot", config: setupConfig, code: exitLocked, before: func(r *setupRun) {
@@ -408,7 +408,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 					}
 				})
 				r.t.Cleanup(func() { stop(); other.Wait() })
-			}, says: "another program gets the messages of this bot; nothing was written\nhint: a gate of another home",
+			}, says: "another program gets the messages of this bot; nothing was written\nhint: stop the other daemon",
 		},
 		{
 			why: "another program uses a webhook", config: setupConfig, code: exitLocked,
@@ -417,7 +417,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			},
 			says: "another program gets the messages of this bot, by a webhook; nothing was written",
 		},
-		{why: "no /start", config: setupConfig, args: []string{"--timeout", "100ms"}, code: exitError, says: "nobody wrote /start with the number; nothing was written"},
+		{why: "no /start", config: setupConfig, args: []string{"--timeout", "100ms"}, code: exitError, says: "timeout waiting for /start with the number; nothing was written"},
 		{
 			why: "guessed numbers", config: setupConfig, code: exitError, during: func(r *setupRun) {
 				r.number()
@@ -426,10 +426,10 @@ func TestTelegramSetupRefuses(t *testing.T) {
 				}
 			}, says: "somebody tries out numbers; nothing was written",
 		},
-		{why: "no tap", config: setupConfig, args: []string{"--timeout", "1s"}, during: starts, code: exitError, says: "nobody tapped on the test card; nothing was written"},
+		{why: "no tap", config: setupConfig, args: []string{"--timeout", "1s"}, during: starts, code: exitError, says: "timeout waiting for the tap on the test card; nothing was written"},
 		{
 			why: "two possible approvers", config: strings.Replace(setupConfig, `["ann"]`, `["ann", "bob"]`, 1) + "[approvers.bob]\nlocal = 7\n", during: starts, code: exitUsage,
-			says: "which approver is 1001?\nhint: --approver NAME",
+			says: "--approver is required: no approver has Telegram id 1001\nhint: set --approver NAME",
 		},
 		{why: "the approver has another id", config: setupConfig + "telegram = 7\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `approver "ann" is 7 at Telegram already`},
 		{why: "the id of another approver", config: setupConfig + "[approvers.bob]\ntelegram = 1001\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `1001 is approver "bob" already`},
@@ -442,7 +442,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		},
 		{
 			why: "another chat", config: strings.Replace(setupConfig, "autonomy", "telegram = { chat_id = -5 }\nautonomy", 1), during: inFamily, code: exitUsage,
-			says: "workspace 'default' is asked in group -5\nhint: --yes moves it",
+			says: "workspace 'default' already uses group -5\nhint: --yes replaces it",
 		},
 		{
 			why: "a file with inline tables", config: "workspaces = { default = { approvers = [\"ann\"] } }\n[approvers.ann]\nlocal = 7\n", during: starts, code: exitError,
@@ -451,7 +451,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		{
 			why: "a file with another token", config: setupConfig, before: file("telegram.token", "123456789:hunter2-hunter2-hunter2", 0o600),
 			during: func(r *setupRun) { starts(r); tapTestCard(r.t, r.api, tgAnn, tgAnn) }, code: exitError,
-			says: "telegram.token is there already, with something else in it\nhint: look at it",
+			says: "telegram.token exists with other content\nhint: remove the file",
 		},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -518,7 +518,7 @@ func TestTelegramSetupWhileADaemonRuns(t *testing.T) {
 	r.api.Say(tgAnn, tgAnn, "/start "+r.number())
 	tapTestCard(t, r.api, tgAnn, tgAnn)
 	require.Zero(t, r.awaitExit(), r.said.output())
-	require.Contains(t, r.said.output(), "hint: the gate that runs takes this up by itself\n")
+	require.Contains(t, r.said.output(), "hint: the running daemon loads the change by itself\n")
 	id := p.ask(`{"tool_name":"anything","request_data":{"a":1}}`)
 	awaitMessage(t, r.api, tgAnn, "🔐 Approval required · default · anything · "+id[:8], "❌ Deny")
 	code, out, errs := p.run("", "telegram", "test")
@@ -540,8 +540,8 @@ func TestTelegramSetupWithAWebhook(t *testing.T) {
 	r.api.Say(tgAnn, tgAnn, "/start "+r.number())
 	tapTestCard(t, r.api, tgAnn, tgAnn)
 	require.Zero(t, r.awaitExit(), r.said.output())
-	require.Contains(t, r.said.output(), "its webhook is off; permesso serve sets it again\n")
-	require.Contains(t, r.said.output(), "hint: PERMESSO_TELEGRAM_TOKEN must be in the gate's environment, too\n", "the token is only in the environment")
+	require.Contains(t, r.said.output(), "webhook removed; permesso serve sets it again\n")
+	require.Contains(t, r.said.output(), "hint: PERMESSO_TELEGRAM_TOKEN must also be set in the daemon's environment\n", "the token is only in the environment")
 	require.NoFileExists(t, r.tokenFile())
 }
 
@@ -581,7 +581,7 @@ approvers = ["ann"]
 	require.Equal(t, exitError, code)
 	require.Equal(t, "sent    one: private chat 1001\nsent    two: group -1001000000001\n", out)
 	require.Contains(t, errs, "permesso: one: private chat 1002: forbidden, Forbidden: bot can't initiate conversation with a user\n")
-	require.Contains(t, errs, "permesso: 1 of 3 chats did not get it\nhint: write /start to the bot there")
+	require.Contains(t, errs, "permesso: 1 of 3 chats did not get the message\nhint: write /start to the bot in that chat")
 	require.Equal(t, "🔐 Scheda di prova\nQui permesso chiederà per lo spazio one. Nulla aspetta e nulla viene eseguito.", r.api.Messages(tgAnn)[1].Text)
 
 	code, out, errs = run("--workspace", "two", "--json")
@@ -589,7 +589,7 @@ approvers = ["ann"]
 	require.JSONEq(t, `[{"workspace":"two","chat_id":-1001000000001,"thread_id":0,"error":""}]`, out)
 	code, _, errs = run("--workspace", "three")
 	require.Equal(t, exitError, code)
-	require.Contains(t, errs, "nobody is asked in Telegram")
+	require.Contains(t, errs, "no workspace uses Telegram")
 	code, _, errs = run("--workspace", "four")
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, `no workspace "four"`)

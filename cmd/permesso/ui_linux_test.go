@@ -110,7 +110,7 @@ handler = { kind = "command", argv = ["/bin/echo", "hello"] }
 func newUIRig(t *testing.T, config string) (*rig, *daemon) {
 	h := newRig(t, "personal", config)
 	d := h.serve()
-	d.awaitLog("people decide in a browser here")
+	d.awaitLog("web UI listening")
 	return h, d
 }
 
@@ -155,7 +155,7 @@ func TestUI(t *testing.T) {
 	_, text, _ = b.post("workspaces/pause", url.Values{"ws": {"personal"}, "reason": {"lunch"}})
 	require.Contains(t, text, "lunch")
 	_, out, _ = h.run("", "doctor", "--quick")
-	require.Contains(t, out, "people decide in a browser at "+b.origin)
+	require.Contains(t, out, "web UI at "+b.origin)
 	_, out, _ = h.run("", "status")
 	require.Contains(t, out, "lunch")
 	require.Contains(t, out, "pages   "+b.origin)
@@ -177,9 +177,9 @@ func TestUI(t *testing.T) {
 	d.stop()
 	code, _, errs = h.run("", "ui", "--print")
 	require.Equal(t, exitError, code)
-	require.Contains(t, errs, "the gate does not run")
+	require.Contains(t, errs, "the daemon is not running")
 	d = h.serve()
-	d.awaitLog("people decide in a browser here")
+	d.awaitLog("web UI listening")
 	resp, err := b.client.Get(b.origin + b.base)
 	if err == nil { // the port is the same again, or closed
 		require.Equal(t, http.StatusForbidden, resp.StatusCode)
@@ -244,7 +244,7 @@ func TestUIReadOnlyAndOff(t *testing.T) {
 	code, _, errs := h.run("", "ui")
 	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "the gate serves no pages\nhint: see ui in permesso.toml")
-	require.NotContains(t, d.logged(), "people decide in a browser here")
+	require.NotContains(t, d.logged(), "web UI listening")
 }
 
 // If the default port is in use, the daemon takes another one. If the configuration names it, the daemon exits.
@@ -257,8 +257,8 @@ func TestUIPortTaken(t *testing.T) {
 			defer taken.Close()
 		} // on error another process has the port, which serves the test as well
 		d = h.serve()
-		d.awaitLog("people decide in a browser here")
-		if strings.Contains(d.logged(), "the pages are at another port") {
+		d.awaitLog("web UI listening")
+		if strings.Contains(d.logged(), "web UI uses another port") {
 			break
 		}
 		require.Error(t, err, "the daemon got a port that the test holds")
@@ -276,7 +276,7 @@ func TestUIPortTaken(t *testing.T) {
 	require.NoError(t, os.WriteFile(h.config, fmt.Appendf(nil, "ui = %q", ours.Addr()), 0o600))
 	code, _, errs = h.run("", "serve")
 	require.Equal(t, exitError, code)
-	require.Contains(t, errs, "name another address with ui, or turn it off: ui = false")
+	require.Contains(t, errs, "set ui to another address, or to false to turn it off")
 }
 
 // A login link through the socket is for the approver with the peer's UID, who sees
@@ -285,7 +285,7 @@ func TestUIUsers(t *testing.T) {
 	v := newMultiUserRig(t)
 	v.configure("ui = \"127.0.0.1:0\"\n" + fmt.Sprintf(multiUserConfig, v.socket, v.ann))
 	d := v.startServing()
-	d.awaitLog("people decide in a browser here")
+	d.awaitLog("web UI listening")
 	annes, bobs := v.submitAndAwait("annes"), v.submitAndAwait("bobs")
 	code, link, errs := v.runAs(v.ann, "ui", "--print")
 	require.Zero(t, code, errs)
