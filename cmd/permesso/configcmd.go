@@ -49,7 +49,7 @@ type configFinding struct {
 	Hint    string `json:"hint"`
 }
 
-type checked struct {
+type configCheck struct {
 	OK       bool            `json:"ok"`
 	File     string          `json:"file"` // "": no file, the defaults apply
 	Errors   []configFinding `json:"errors"`
@@ -88,7 +88,7 @@ func (a *app) checkConfig(pos []string) error {
 		cfg = &config.Config{}
 	}
 	if a.json {
-		if err := a.print(checked{err == nil, wrong.File, findings(wrong.Errors), findings(cfg.Warnings)}, ""); err != nil {
+		if err := a.print(configCheck{err == nil, wrong.File, findings(wrong.Errors), findings(cfg.Warnings)}, ""); err != nil {
 			return err
 		}
 	}

@@ -236,7 +236,7 @@ func (s *demoSession) startGate(ctx context.Context, cancel context.CancelCauseF
 // run runs the agent and an approver.
 func (s *demoSession) run(ctx context.Context, cancel context.CancelCauseFunc) error {
 	box := findSandbox(ctx, s.bin, s.dir, mounts(s.h.layout, demoWorkspace))
-	s.introduce(box)
+	s.printIntro(box)
 	k, err := s.h.loadKeys()
 	if err != nil {
 		return err
@@ -257,7 +257,7 @@ func (s *demoSession) run(ctx context.Context, cancel context.CancelCauseFunc) e
 	return s.verify(ctx, k)
 }
 
-func (s *demoSession) introduce(box sandbox) {
+func (s *demoSession) printIntro(box sandbox) {
 	s.out.line(bold, "An agent submits requests, you decide, and the daemon runs exactly what you approve.")
 	s.out.line(plain, "")
 	s.out.line(plain, "The daemon runs on the host, with its home in "+s.dir+", until the demo ends.")

@@ -31,11 +31,11 @@ func (s *demoSession) verify(ctx context.Context, k *keys) error {
 		if rec == nil {
 			return fmt.Errorf("no record of %s", e.tool)
 		}
-		if err := s.outcome(e, rec); err != nil {
+		if err := s.checkOutcome(e, rec); err != nil {
 			return fmt.Errorf("%s: %w", e.tool, err)
 		}
 	}
-	if err := s.board(records["post_note"].Status == approval.StatusApproved); err != nil {
+	if err := s.checkBoard(records["post_note"].Status == approval.StatusApproved); err != nil {
 		return err
 	}
 	s.out.line(plain, "")
@@ -82,9 +82,9 @@ func toolOf(rec *approval.Record) (string, error) {
 	return named.ToolName, nil
 }
 
-// outcome compares one record with the expected status, and its receipt with
+// checkOutcome compares one record with the expected status, and its receipt with
 // the agent's arguments.
-func (s *demoSession) outcome(e demoRequest, rec *approval.Record) error {
+func (s *demoSession) checkOutcome(e demoRequest, rec *approval.Record) error {
 	switch {
 	case e.want != "" && rec.Status != e.want:
 		return fmt.Errorf("status %s, expected %s", rec.Status, e.want)
@@ -121,8 +121,8 @@ func decidedBy(f *receipt.Facts) string {
 	return f.DecisionType + " by rule " + f.Rule
 }
 
-// board checks the one file that the demo changes.
-func (s *demoSession) board(approved bool) error {
+// checkBoard checks the one file that the demo changes.
+func (s *demoSession) checkBoard(approved bool) error {
 	b, err := os.ReadFile(filepath.Join(s.dir, "board.txt"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

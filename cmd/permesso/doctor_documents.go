@@ -26,9 +26,9 @@ const (
 	defaultStop       = 30 * time.Second // timeout of a handler that sets none
 )
 
-// each reads the documents of one kind in every checked workspace. A document
+// eachDocument reads the documents of one kind in every checked workspace. A document
 // that is gone was settled meanwhile.
-func (d *doctor) each(ctx context.Context, doc approval.Doc, check func(approval.Key, []byte) *finding) (n int, list []finding) {
+func (d *doctor) eachDocument(ctx context.Context, doc approval.Doc, check func(approval.Key, []byte) *finding) (n int, list []finding) {
 	for _, ws := range d.withFolders() {
 		ids, _, err := d.store.List(doc, ws)
 		if err != nil {
@@ -67,10 +67,10 @@ func (d *doctor) checkSeals(ctx context.Context) []finding {
 	if d.keys == nil {
 		return nil // checkKeys reports it
 	}
-	p, list := d.each(ctx, approval.DocPending, d.sealedPending)
-	q, more := d.each(ctx, approval.DocDecision, d.sealedDecision)
+	p, list := d.eachDocument(ctx, approval.DocPending, d.sealedPending)
+	q, more := d.eachDocument(ctx, approval.DocDecision, d.sealedDecision)
 	list = append(list, more...)
-	r, more := d.each(ctx, approval.DocClaim, d.sealedClaim)
+	r, more := d.eachDocument(ctx, approval.DocClaim, d.sealedClaim)
 	list = append(list, more...)
 	return orOK(list, "%d pending, %d decided, %d running: every seal is valid", p, q, r)
 }
@@ -96,7 +96,7 @@ func (d *doctor) sealedDecision(k approval.Key, b []byte) *finding {
 	if err == nil {
 		var dec *approval.Decision
 		if dec, err = approval.ParseDecision(body, k); err == nil {
-			err = d.decides(dec, k)
+			err = d.checkDigest(dec, k)
 		}
 	}
 	if err == nil {
@@ -108,8 +108,8 @@ func (d *doctor) sealedDecision(k approval.Key, b []byte) *finding {
 	}
 }
 
-// decides compares a decision's digest with the pending request, if that exists.
-func (d *doctor) decides(dec *approval.Decision, k approval.Key) error {
+// checkDigest compares a decision's digest with the pending request, if that exists.
+func (d *doctor) checkDigest(dec *approval.Decision, k approval.Key) error {
 	p, err := d.store.Read(approval.DocPending, k)
 	if err == nil && approval.Digest(p) != dec.PendingSHA256 {
 		return errors.New("its digest is not that of the pending request")
@@ -255,9 +255,9 @@ func (d *doctor) checkStuck(ctx context.Context) []finding {
 	if d.keys == nil {
 		return list // the other documents need the keys
 	}
-	_, more := d.each(ctx, approval.DocPending, d.stuckPending)
+	_, more := d.eachDocument(ctx, approval.DocPending, d.stuckPending)
 	list = append(list, more...)
-	_, more = d.each(ctx, approval.DocClaim, d.stuckClaim)
+	_, more = d.eachDocument(ctx, approval.DocClaim, d.stuckClaim)
 	list = append(list, more...)
 	return orOK(list, "nothing is stuck")
 }
@@ -372,7 +372,7 @@ func (d *doctor) checkChannels(ctx context.Context) []finding {
 			continue
 		}
 		for _, channel := range d.cfg.Workspaces[ws].Channels {
-			list = append(list, d.unsent(channel, ws, waiting)...)
+			list = append(list, d.unsentMessages(channel, ws, waiting)...)
 		}
 	}
 	if channels == 0 {
@@ -405,7 +405,7 @@ func wasSent(page string) bool {
 	return err != nil || json.Unmarshal(b, &p) != nil || p.State != "sending"
 }
 
-func (d *doctor) unsent(channel, ws string, waiting []approval.Waiting) []finding {
+func (d *doctor) unsentMessages(channel, ws string, waiting []approval.Waiting) []finding {
 	n := 0
 	for _, w := range waiting {
 		p := w.Pending

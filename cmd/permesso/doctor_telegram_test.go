@@ -75,7 +75,7 @@ func TestDoctorRespectsAskOn(t *testing.T) {
 			RequestID: "a7f3b2c1d4e5f6a7", AskOn: askOn, Timestamp: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour),
 		}}}
 		for i, channel := range []string{"telegram", "email"} {
-			require.Len(t, d.unsent(channel, "w", waiting), missed[i], "%s, asked on %q", channel, askOn)
+			require.Len(t, d.unsentMessages(channel, "w", waiting), missed[i], "%s, asked on %q", channel, askOn)
 		}
 	}
 }

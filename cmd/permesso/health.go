@@ -88,8 +88,8 @@ func (h *health) Clear(name string) {
 	}
 }
 
-// Beat updates the time of the report: the daemon is alive.
-func (h *health) Beat() {
+// Refresh updates the time of the report: the daemon is alive.
+func (h *health) Refresh() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.write()

@@ -19,11 +19,11 @@ func TestHealth(t *testing.T) {
 	h := &health{fs: home.fs, file: home.layout.Health(), paused: func() bool { return paused }, report: healthReport{PID: os.Getpid(), Version: "v"}}
 	now := func() healthReport { return home.healthOf(time.Now()) }
 	require.Equal(t, healthDegraded, now().Status, "no report counts as degraded")
-	h.Beat()
+	h.Refresh()
 	require.Equal(t, healthOK, now().Status)
 	require.NotNil(t, now().Issues)
 	paused = true
-	h.Beat()
+	h.Refresh()
 	require.Equal(t, healthPaused, now().Status)
 	h.Set("disk", "no space left", "free space")
 	first := now()

@@ -43,10 +43,10 @@ const (
 	watchdogIssue = "pulse" // name of the health issue of a daemon that hangs
 )
 
-// beat notifies the watchdog and refreshes the health report as long as a probe
+// runWatchdog notifies the watchdog and refreshes the health report as long as a probe
 // passes through the watcher's loop and the gate's scheduler. A ticker alone
 // would continue in a process that hangs.
-func (s *server) beat(ctx context.Context) {
+func (s *server) runWatchdog(ctx context.Context) {
 	every, watchdog := beatInterval, false
 	if limit, err := sd.SdWatchdogEnabled(false); err == nil && limit > 0 {
 		every, watchdog = min(beatInterval, limit/2), true
@@ -63,7 +63,7 @@ func (s *server) beat(ctx context.Context) {
 			s.health.Set(watchdogIssue, "gate is not making progress", "check for a hanging disk or network mount; otherwise restart the daemon")
 		default:
 			s.health.Clear(watchdogIssue)
-			s.health.Beat()
+			s.health.Refresh()
 			if watchdog {
 				s.notify(sd.SdNotifyWatchdog)
 			}

@@ -307,7 +307,7 @@ func (s *server) refreshPauses() {
 		}
 	}
 	s.paused = now
-	s.health.Beat()
+	s.health.Refresh()
 	s.notify("STATUS=" + s.statusLine())
 	s.changed(approval.Key{})
 }

@@ -30,8 +30,8 @@ func (a *app) policyCmd() *cobra.Command {
 	return c
 }
 
-// long returns the outcome's name in the predecessor's format.
-func long(o approval.Outcome) string {
+// longOutcome returns the outcome's name in the predecessor's format.
+func longOutcome(o approval.Outcome) string {
 	return map[approval.Outcome]string{approval.Allow: "allowed", approval.Ask: "approval_required", approval.Deny: "denied"}[o]
 }
 
@@ -92,7 +92,7 @@ func (a *app) policyTableCmd() *cobra.Command {
 				for _, level := range approval.Levels() {
 					o := policy.Table(level, c.Name)
 					row = append(row, o.String())
-					objects = append(objects, map[string]any{"level": level, "capability": c.Name, "outcome": long(o)})
+					objects = append(objects, map[string]any{"level": level, "capability": c.Name, "outcome": longOutcome(o)})
 				}
 				rows = append(rows, row)
 			}
@@ -101,8 +101,8 @@ func (a *app) policyTableCmd() *cobra.Command {
 	}
 }
 
-// checkAnswer is what policy check --json prints.
-type checkAnswer struct {
+// checkResult is what policy check --json prints.
+type checkResult struct {
 	Outcome    string   `json:"outcome"`
 	Level      string   `json:"level"`
 	Capability string   `json:"capability"`
@@ -138,7 +138,7 @@ func (a *app) policyCheckCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(checkAnswer{long(r.Outcome), level, c.Name, r.Rule, r.Reasons, r.Change, r.Grant}, r.Outcome.String())
+			return a.print(checkResult{longOutcome(r.Outcome), level, c.Name, r.Rule, r.Reasons, r.Change, r.Grant}, r.Outcome.String())
 		},
 	}
 	c.Flags().StringVar(&channel, "channel", "", "`channel` of the person: telegram, email, local or workspace")

@@ -40,8 +40,8 @@ func (a *app) policyTestCmd() *cobra.Command {
 	}
 }
 
-// outcomeOf is one result of policy test --json.
-type outcomeOf struct {
+// testResult is one result of policy test --json.
+type testResult struct {
 	Name    string   `json:"name"`
 	OK      bool     `json:"ok"`
 	Expect  string   `json:"expect"`
@@ -109,35 +109,35 @@ func readCases(b []byte) ([]testCase, error) {
 	return all, nil
 }
 
-func (h *instance) runCase(c testCase) (outcomeOf, error) {
+func (h *instance) runCase(c testCase) (testResult, error) {
 	var want approval.Outcome
 	if err := want.UnmarshalText([]byte(c.Expect)); err != nil {
-		return outcomeOf{}, fmt.Errorf("expect: %w", err)
+		return testResult{}, fmt.Errorf("expect: %w", err)
 	}
 	ws := c.Workspace
 	if ws == "" {
 		ws = firstWorkspace(h.cfg)
 	}
 	if _, ok := h.cfg.Workspaces[ws]; !ok {
-		return outcomeOf{}, fmt.Errorf("no workspace '%s' in the configuration", ws)
+		return testResult{}, fmt.Errorf("no workspace '%s' in the configuration", ws)
 	}
 	f, err := h.factsOf(ws, c.Request)
 	if err != nil {
-		return outcomeOf{}, err
+		return testResult{}, err
 	}
 	m, err := h.emptyMemory()
 	if err != nil {
-		return outcomeOf{}, err
+		return testResult{}, err
 	}
 	m.Learn(approval.Entry{Event: approval.EventAutoApproved, Workspace: ws, SessionID: f.SessionID, Time: f.Now, Taints: c.Taints})
 	r := m.Judge(f)
-	return outcomeOf{
+	return testResult{
 		Name: c.Name, OK: r.Outcome == want && (c.Rule == "" || c.Rule == r.Rule),
 		Expect: want.String(), Got: r.Outcome.String(), Rule: r.Rule, Reasons: r.Reasons,
 	}, nil
 }
 
-func (a *app) printOutcome(o outcomeOf) {
+func (a *app) printOutcome(o testResult) {
 	if a.json {
 		_ = a.print(o, "")
 		return

@@ -174,8 +174,8 @@ type pruner struct {
 	heldSince *time.Time // start of the log gap that was reported
 }
 
-// prunes runs the pruner until ctx ends.
-func (s *server) prunes(ctx context.Context) {
+// runPruner runs the pruner until ctx ends.
+func (s *server) runPruner(ctx context.Context) {
 	p := &pruner{
 		gate: s.gate, note: s.audit.Note, now: time.Now, log: s.log,
 		wait: func(ctx context.Context, d time.Duration) error {

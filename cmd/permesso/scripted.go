@@ -157,7 +157,7 @@ func (s *server) scriptDecider() *gate.Decider {
 	return d
 }
 
-func (s *server) answers() *answerer {
+func (s *server) newAnswerer() *answerer {
 	return &answerer{
 		script: s.script, viewer: s.viewer(s.keys), decider: freshDecider(s.scriptDecider), changes: s.changes, log: s.log,
 		used: make([]int, len(s.script.Rules)), replies: map[approval.Key]*reply{},

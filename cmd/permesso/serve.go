@@ -294,7 +294,7 @@ func (h *instance) decider(k *keys, in *server) *gate.Decider {
 			})
 		}
 	} else {
-		d.Free = func(ctx context.Context, k approval.Key) error { return h.free(ctx, d, k) }
+		d.Free = func(ctx context.Context, k approval.Key) error { return h.freeSlot(ctx, d, k) }
 	}
 	return d
 }
@@ -308,9 +308,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// free removes an invalid decision from the slot while no daemon runs. Only the
+// freeSlot removes an invalid decision from the slot while no daemon runs. Only the
 // holder of the lock may do it.
-func (h *instance) free(ctx context.Context, d *gate.Decider, k approval.Key) error {
+func (h *instance) freeSlot(ctx context.Context, d *gate.Decider, k approval.Key) error {
 	lock, err := h.fs.TryLock(h.layout.Lock())
 	if errors.Is(err, ipc.ErrLocked) {
 		return sleep(ctx, 20*time.Millisecond) // the daemon removes it
@@ -383,9 +383,9 @@ func (s *server) run(ctx context.Context) error {
 		defer stop()
 		errs <- s.watcher.Run(inner)
 	})
-	wg.Go(func() { s.prunes(inner) })
+	wg.Go(func() { s.runPruner(inner) })
 	wg.Go(func() { s.runReloads(inner) })
-	wg.Go(func() { s.beat(inner) })
+	wg.Go(func() { s.runWatchdog(inner) })
 	wg.Go(func() { s.watchGrants(inner) })
 	wg.Go(func() { s.feed.run(inner) })
 	if len(api.listeners) > 0 {
@@ -405,7 +405,7 @@ func (s *server) run(ctx context.Context) error {
 	}
 	switch {
 	case s.script != nil:
-		wg.Go(func() { s.answers().run(inner) })
+		wg.Go(func() { s.newAnswerer().run(inner) })
 	case terminal(s.app.In):
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
@@ -420,7 +420,7 @@ func (s *server) run(ctx context.Context) error {
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.gate.Run(inner, s.pending) }()
-	s.health.Beat()
+	s.health.Refresh()
 	s.notifyReady()
 	<-inner.Done()
 	s.notify(sd.SdNotifyStopping)

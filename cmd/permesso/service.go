@@ -112,7 +112,7 @@ func (s *service) unitOfSystem(program string) (string, error) {
 			return "", err
 		}
 	}
-	return fill(systemUnit, "@PROGRAM@", program, "@CONFIG@", file)
+	return fillUnit(systemUnit, "@PROGRAM@", program, "@CONFIG@", file)
 }
 
 // unitOfUser writes all paths into the unit: services often lack the variables
@@ -133,7 +133,7 @@ func (s *service) unitOfUser(program string) (string, error) {
 		}
 		option = " --config @FILE@"
 	}
-	return fill(strings.Replace(userUnit, "@CONFIG@", option, 1), "@PROGRAM@", program, "@FILE@", file, "@HOME@", home)
+	return fillUnit(strings.Replace(userUnit, "@CONFIG@", option, 1), "@PROGRAM@", program, "@FILE@", file, "@HOME@", home)
 }
 
 func (s *service) programPath() (string, error) {
@@ -156,8 +156,8 @@ func (s *service) programPath() (string, error) {
 	return program, nil
 }
 
-// fill replaces placeholders in a unit by paths, given as pairs.
-func fill(unit string, pairs ...string) (string, error) {
+// fillUnit replaces placeholders in a unit by paths, given as pairs.
+func fillUnit(unit string, pairs ...string) (string, error) {
 	for i := 1; i < len(pairs); i += 2 {
 		word, err := unitWord(pairs[i])
 		if err != nil {
@@ -200,8 +200,8 @@ func (s *service) unitFile() string {
 	return filepath.Join(base, "systemd/user", unitName)
 }
 
-// ours reports whether the unit exists, and refuses one that install did not write.
-func (s *service) ours(path string) (bool, error) {
+// checkOwnUnit reports whether the unit exists, and refuses one that install did not write.
+func (s *service) checkOwnUnit(path string) (bool, error) {
 	b, err := os.ReadFile(filepath.Join(s.root, path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

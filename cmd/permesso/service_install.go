@@ -28,7 +28,7 @@ func (s *service) install() error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.ours(s.unitFile()); err != nil {
+	if _, err := s.checkOwnUnit(s.unitFile()); err != nil {
 		return err
 	}
 	var steps []step
@@ -58,7 +58,7 @@ func (s *service) install() error {
 
 // uninstall removes what install wrote, but never state or configuration.
 func (s *service) uninstall() error {
-	there, err := s.ours(s.unitFile())
+	there, err := s.checkOwnUnit(s.unitFile())
 	if err != nil {
 		return err
 	}

@@ -113,13 +113,13 @@ func (a *app) testTelegram(ctx context.Context, only string) error {
 				failed++
 			}
 			all = append(all, t)
-			a.sayTest(t)
+			a.printTest(t)
 		}
 	}
 	return a.endTest(all, failed)
 }
 
-func (a *app) sayTest(t sentTest) {
+func (a *app) printTest(t sentTest) {
 	switch {
 	case a.json:
 	case t.Error != "":

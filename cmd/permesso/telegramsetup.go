@@ -60,8 +60,8 @@ func (m *telegramSetup) run(ctx context.Context) error {
 	return m.report()
 }
 
-// asks reports whether questions can be asked.
-func (m *telegramSetup) asks() bool { return !m.yes && terminal(m.app.In) }
+// interactive reports whether questions can be asked.
+func (m *telegramSetup) interactive() bool { return !m.yes && terminal(m.app.In) }
 
 // prepare checks everything that does not need Telegram.
 func (m *telegramSetup) prepare(context.Context) error {
@@ -78,7 +78,7 @@ func (m *telegramSetup) prepare(context.Context) error {
 	if _, ok := cfg.Workspaces[m.workspace]; m.workspace != "" && !ok {
 		return noWorkspace(cfg, m.workspace)
 	}
-	if m.workspace == "" && len(cfg.Workspaces) > 1 && !m.asks() {
+	if m.workspace == "" && len(cfg.Workspaces) > 1 && !m.interactive() {
 		return fail(exitUsage, "set --workspace to one of: "+strings.Join(sortedNames(cfg), ", "), "--workspace is required: there is more than one")
 	}
 	if m.approver != "" {
@@ -102,7 +102,7 @@ func (m *telegramSetup) prepare(context.Context) error {
 
 // identifyBot identifies the bot, and refuses one that this home's running daemon polls.
 func (m *telegramSetup) identifyBot(ctx context.Context) (err error) {
-	if served, err := m.instance.served(); err != nil || served && m.pollsWith(m.token) {
+	if served, err := m.instance.served(); err != nil || served && m.daemonUses(m.token) {
 		if err != nil {
 			return err
 		}
@@ -126,8 +126,8 @@ func (m *telegramSetup) identifyBot(ctx context.Context) (err error) {
 	return nil
 }
 
-// pollsWith reports whether a daemon of this home would use the token.
-func (m *telegramSetup) pollsWith(token string) bool {
+// daemonUses reports whether a daemon of this home would use the token.
+func (m *telegramSetup) daemonUses(token string) bool {
 	if m.instance.cfg.Telegram == nil {
 		return false
 	}
@@ -188,7 +188,7 @@ func (m *telegramSetup) choose(ctx context.Context) error {
 	}
 	if m.approver == "" {
 		m.approver = m.guessApprover()
-		if m.asks() {
+		if m.interactive() {
 			err := p.question(ctx, "\nWhich approver are you? A new name is added to [approvers].", &m.approver, checkName)
 			if err != nil {
 				return err
@@ -242,7 +242,7 @@ func (m *telegramSetup) confirmMove(ctx context.Context, p *prompter) error {
 		return nil
 	case m.yes:
 		return nil
-	case !m.asks():
+	case !m.interactive():
 		return fail(exitUsage, "--yes replaces it", "workspace '%s' already uses %s", m.workspace, chatName(had.ChatID, had.ThreadID))
 	}
 	fmt.Fprintf(m.out, "\nWorkspace %s uses %s. Use this chat instead? [y/N] ", m.workspace, chatName(had.ChatID, had.ThreadID))

@@ -49,7 +49,7 @@ func (m *telegramSetup) readToken(ctx context.Context) (err error) {
 		if cfg != nil && configured == "" {
 			m.file, m.made = "", false // the daemon reads it from there too
 		}
-		return m.valid(telegramToken)
+		return m.checkToken(telegramToken)
 	}
 	return m.askToken(ctx)
 }
@@ -64,7 +64,7 @@ func (m *telegramSetup) readTokenFile(file string) (err error) {
 	if m.token, err = secretWord(file); err != nil {
 		return fail(exitError, "", "%w", err)
 	}
-	if err := m.valid(file); err != nil {
+	if err := m.checkToken(file); err != nil {
 		return err
 	}
 	info, err := os.Stat(file)
@@ -77,7 +77,7 @@ func (m *telegramSetup) readTokenFile(file string) (err error) {
 	return nil
 }
 
-func (m *telegramSetup) valid(from string) error {
+func (m *telegramSetup) checkToken(from string) error {
 	if telegram.ValidToken(m.token) {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (m *telegramSetup) askToken(ctx context.Context) error {
 func (m *telegramSetup) typeToken(ctx context.Context, in io.Reader) error {
 	for range 3 {
 		fmt.Fprint(m.out, "Token (not shown): ")
-		line, err := hidden(ctx, in)
+		line, err := readHiddenLine(ctx, in)
 		fmt.Fprint(m.out, "\r\n")
 		if err != nil {
 			return err
@@ -135,11 +135,11 @@ func (m *telegramSetup) typeToken(ctx context.Context, in io.Reader) error {
 		}
 		fmt.Fprint(m.out, "   Not a valid token. A token looks like 123456789:AA…\r\n")
 	}
-	return m.valid("typed text")
+	return m.checkToken("typed text")
 }
 
-// hidden reads a line, or until ctx ends; then the read ends with the process.
-func hidden(ctx context.Context, in io.Reader) (string, error) {
+// readHiddenLine reads a line, or until ctx ends; then the read ends with the process.
+func readHiddenLine(ctx context.Context, in io.Reader) (string, error) {
 	type read struct {
 		line string
 		err  error

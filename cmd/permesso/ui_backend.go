@@ -253,8 +253,8 @@ func pauseName(ws string) string {
 	return ws
 }
 
-// named is the name of the person who paused, as shown to others.
-func (u uiPauser) named(ws string, by approval.Person) string {
+// displayName is the name of the person who paused, as shown to others.
+func (u uiPauser) displayName(ws string, by approval.Person) string {
 	if name, ok := u.conf().MayDecide(ws, by); ok {
 		return name
 	}
@@ -264,7 +264,7 @@ func (u uiPauser) named(ws string, by approval.Person) string {
 // Pause implements web.Pauser.
 func (u uiPauser) Pause(_ context.Context, ws string, by approval.Person, reason string) error {
 	name := pauseName(ws)
-	err := u.store.Pause(ipc.Pause{Workspace: name, By: u.named(ws, by), Via: web.Via, At: time.Now().UTC(), Reason: reason})
+	err := u.store.Pause(ipc.Pause{Workspace: name, By: u.displayName(ws, by), Via: web.Via, At: time.Now().UTC(), Reason: reason})
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -275,7 +275,7 @@ func (u uiPauser) Pause(_ context.Context, ws string, by approval.Person, reason
 
 // Resume implements web.Pauser.
 func (u uiPauser) Resume(_ context.Context, ws string, by approval.Person) error {
-	_, err := u.store.ResumeVia(pauseName(ws), u.named(ws, by), web.Via, time.Now().UTC())
+	_, err := u.store.ResumeVia(pauseName(ws), u.displayName(ws, by), web.Via, time.Now().UTC())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

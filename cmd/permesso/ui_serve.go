@@ -102,7 +102,7 @@ func (p *webUI) close() {
 // read the files.
 func (s *server) privateServer() *local.Server {
 	server := s.localServer()
-	server.Decider = refusing{}
+	server.Decider = refusingDecider{}
 	server.Who = func(uid string) (approval.Person, []string) {
 		p := personOf(uid)
 		if uid != "0" && uid != strconv.Itoa(os.Geteuid()) {
@@ -117,11 +117,11 @@ func (s *server) privateServer() *local.Server {
 	return server
 }
 
-// refusing refuses every decision.
-type refusing struct{}
+// refusingDecider refuses every decision.
+type refusingDecider struct{}
 
 // Decide implements chat.Decider.
-func (refusing) Decide(context.Context, approval.DecisionInput) (*approval.Decision, error) {
+func (refusingDecider) Decide(context.Context, approval.DecisionInput) (*approval.Decision, error) {
 	return nil, &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "use permesso decide"}
 }
 

@@ -267,7 +267,7 @@ func (a *app) removeWorkspace(ws string, purge bool) error {
 	if len(h.cfg.Workspaces) == 1 {
 		return fail(exitError, "add another one first: permesso workspace add NAME", "'%s' is the only workspace", ws)
 	}
-	if err := h.idle(ws); err != nil {
+	if err := h.checkIdle(ws); err != nil {
 		return err
 	}
 	served, err := h.served()
@@ -296,8 +296,8 @@ func (a *app) removeWorkspace(ws string, purge bool) error {
 	return a.print(map[string]any{"workspace": ws, "config": h.cfg.File, "purged": purge}, text)
 }
 
-// idle returns an error if a request of the workspace is not settled.
-func (h *instance) idle(ws string) error {
+// checkIdle returns an error if a request of the workspace is not settled.
+func (h *instance) checkIdle(ws string) error {
 	for _, what := range []struct {
 		doc  approval.Doc
 		says string
