@@ -1,50 +1,50 @@
-# permesso: make help says what there is.
+# permesso: make help lists the targets.
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 TOOL    := go tool -modfile=.ci/tools/go.mod
 
-# Where what is built goes.
+# Output paths.
 BIN     ?= bin/permesso
 DIST    ?= dist
 
-# The only date in what we package: that of the commit.
+# The date of the commit is the only date in packages.
 EPOCH   := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 PREFIX  ?= /usr/local
 
-# Packages tested at once. Several tests kill processes and measure time: more than the cores would
-# only make them wait for one another. The longest package comes first, beside all others.
+# Packages tested at once. Several tests kill processes and measure time, so more packages than cores
+# do not help. The longest package comes first and runs beside all others.
 TEST_P   ?= 2
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
 .PHONY: screenshots help build install man deb deb-debootstrap deps deps-demo deps-tools test test-fast soak oldest crash fuzz bench check fmt demo clean
 
-help: ## show this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/permesso, static
 	CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN) ./cmd/permesso
 
-install: build man ## into PREFIX (default /usr/local), with man pages; DESTDIR for packagers
+install: build man ## install into PREFIX (default /usr/local), with man pages; DESTDIR for packagers
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/permesso
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(DIST)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 
-man: ## man pages in dist/man; the same commit gives the same pages
+man: ## write man pages to dist/man; the same commit gives the same pages
 	@rm -rf $(DIST)/man && mkdir -p $(DIST)/man
 	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$(EPOCH)} env -u GOOS -u GOARCH go run -buildvcs=false -tags man ./cmd/permesso man $(DIST)/man
 
-deb: build ## a Debian package in dist, for this machine or GOARCH
+deb: build ## build a Debian package in dist, for this machine or GOARCH
 	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$(EPOCH)} .pkg/deb/build '$(VERSION)' $(BIN) $(DIST)
 
-deb-debootstrap: deb ## install, use, update, remove and purge it in a fresh Debian (root, network, 2 minutes)
+deb-debootstrap: deb ## test the package in a fresh Debian (needs root and network, 2 minutes)
 	@.ci/deps debootstrap
 	@.pkg/deb/root debootstrap "$$(ls -t $(DIST)/permesso_*.deb | head -1)"
 
-demo: build deps-demo ## the main job: a sandboxed agent asks, you answer
+demo: build deps-demo ## run the demo: a sandboxed agent asks, you decide
 	@$(BIN) demo
 
-deps: deps-tools ## install what the tests need, through apt, if it is missing
+deps: deps-tools ## install missing dependencies of the tests with apt
 	@.ci/deps cc
 
 deps-tools:
@@ -53,38 +53,38 @@ deps-tools:
 deps-demo:
 	@.ci/deps bwrap
 
-# -timeout is for each package and long, since a busy machine is no finding; CGO_ENABLED because the race detector needs it, whatever the shell says.
-# What the race detector slows down too much runs in full without it, built as the program is
-# installed: then most of that is compiled already. make check vets.
-test: deps ## every test, with the race detector (under 10 minutes on 2 cores)
+# -timeout applies to each package; it is long, so that a busy machine fails no test. The race detector needs CGO_ENABLED.
+# Tests that the race detector slows down too much run in full without it, with the build flags of
+# the installed program, so that most packages come from the cache. make check runs vet.
+test: deps ## run all tests with the race detector (under 10 minutes on 2 cores)
 	CGO_ENABLED=1 go test -race -vet=off -timeout 25m -p $(TEST_P) ./cmd/permesso ./...
 	CGO_ENABLED=0 go test -trimpath -vet=off -count=1 -timeout 25m -p $(TEST_P) -run 'TestRealKills|TestCrash|TestMutants|TestFaults|TestClocks|TestEveryC|TestAVerifier|TestEveryVisible|TestApproveOnly' ./cmd/permesso ./approval/gate/crashtest ./security/audit ./chat/telegram
 
-test-fast: deps-tools ## the short tests, without the race detector
+test-fast: deps-tools ## run the short tests, without the race detector
 	go test -short -timeout 5m -p $(TEST_P) ./...
 
-screenshots: deps-tools ## take the README's pictures of the pages anew
+screenshots: deps-tools ## update the README's screenshots
 	PERMESSO_BROWSER_ONLY=tour PERMESSO_SCREENSHOTS=$(CURDIR)/.pkg/screenshots go test -count=1 -run TestBrowser ./cmd/permesso
 
-soak: deps-tools ## every test in its long form (more kills, schedules, states; a fresh Debian)
+soak: deps-tools ## run all tests in their long form (more kills, schedules, states; a fresh Debian)
 	@.ci/deps debootstrap
 	PERMESSO_SOAK=1 go test -count=1 -timeout 60m -p 1 ./...
 
-oldest: deps-tools ## the clients on Python 3.9 and Node 18
+oldest: deps-tools ## test the clients on Python 3.9 and Node 18
 	@.ci/oldest
 
-crash: ## the crash harness in full: every disk state after every operation
+crash: ## run the full crash harness: every disk state after every operation
 	go test -run TestCrash -count=1 -timeout 25m -v ./approval/gate/crashtest/
 
-fuzz: ## every fuzz target, 30 s each (FUZZTIME=5m for longer)
+fuzz: ## run every fuzz target for 30 s (FUZZTIME=5m for longer)
 	@.ci/fuzz $(FUZZTIME)
 
 bench: build ## measure against the cost of one durable write on this disk (about 3 minutes)
 	@go run ./cmd/permesso/bench
 
-# The tools have a module file of their own, so that go.mod stays the program's. The first run builds
-# them, which takes some minutes; after that they come from Go's build cache.
-check: ## gofumpt, vet, golangci-lint, the other clients' types, a build for macOS, go.mod tidy
+# The tools have their own module file, so that go.mod lists only the program's dependencies. The first
+# run builds them, which takes some minutes; later runs use Go's build cache.
+check: ## run gofumpt, vet, golangci-lint, mypy, tsc, a build for macOS, go mod tidy
 	@echo 'check: gofumpt'
 	@bad=$$(find . -path './.?*' -prune -o -name '*.go' -exec $(TOOL) gofumpt -l {} +) || exit 1; \
 	if [ -n "$$bad" ]; then printf '%s\n' "$$bad" 'hint: make fmt'; exit 1; fi
@@ -100,8 +100,8 @@ check: ## gofumpt, vet, golangci-lint, the other clients' types, a build for mac
 	@echo 'check: go.mod is tidy'
 	@go mod tidy -diff
 
-fmt: ## format everything with gofumpt
+fmt: ## format all Go files with gofumpt
 	@find . -path './.?*' -prune -o -name '*.go' -exec $(TOOL) gofumpt -l -w {} +
 
-clean: ## remove what make built
+clean: ## remove the build output
 	rm -rf bin dist

@@ -13,13 +13,13 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-// channelFunc is a channel that is one function.
+// channelFunc implements channel with a function.
 type channelFunc func(ctx context.Context) error
 
 func (f channelFunc) Run(ctx context.Context) error { return f(ctx) }
 
-// reaching runs channels of these kinds over cfg until the test ends.
-func reaching(t *testing.T, cfg *config.Config, kinds ...kind) *channels {
+// runChannels runs channels of these kinds with cfg until the test ends.
+func runChannels(t *testing.T, cfg *config.Config, kinds ...kind) *channels {
 	t.Helper()
 	s := &server{instance: &instance{cfg: cfg}, health: &health{}}
 	c := &channels{s: s, kinds: kinds, configChanged: make(chan struct{}, 1), backoff: time.Millisecond}
@@ -30,26 +30,26 @@ func reaching(t *testing.T, cfg *config.Config, kinds ...kind) *channels {
 	return c
 }
 
-func always(*config.Config) any { return true }
+func alwaysEnabled(*config.Config) any { return true }
 
-func within(t *testing.T, what string, ch <-chan struct{}) {
+func awaitClosed(t *testing.T, what string, ch <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-ch:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		require.FailNow(t, what)
 	}
 }
 
-// A channel that fails, or panics, takes neither the gate nor the others with
-// it, and is started again; status says so as long as it lasts.
-func TestAChannelThatFailsIsStartedAgain(t *testing.T) {
-	var lives atomic.Int32
+// A channel that fails or panics is restarted. The daemon and the other channels
+// keep running, and the status reports the channel.
+func TestFailedChannelIsRestarted(t *testing.T) {
+	var starts atomic.Int32
 	third, other := make(chan struct{}), make(chan struct{})
-	c := reaching(t, config.Default(),
-		kind{"shaky", always, func(*server, <-chan approval.Key) (channel, error) {
+	c := runChannels(t, config.Default(),
+		kind{"shaky", alwaysEnabled, func(*server, <-chan approval.Key) (channel, error) {
 			return channelFunc(func(ctx context.Context) error {
-				switch lives.Add(1) {
+				switch starts.Add(1) {
 				case 1:
 					return errors.New("the network is down")
 				case 2:
@@ -60,23 +60,23 @@ func TestAChannelThatFailsIsStartedAgain(t *testing.T) {
 				return nil
 			}), nil
 		}},
-		kind{"other", always, func(*server, <-chan approval.Key) (channel, error) {
+		kind{"other", alwaysEnabled, func(*server, <-chan approval.Key) (channel, error) {
 			return channelFunc(func(ctx context.Context) error { close(other); <-ctx.Done(); return nil }), nil
 		}})
-	within(t, "the other channel", other)
-	within(t, "a third life", third)
+	awaitClosed(t, "the other channel", other)
+	awaitClosed(t, "a third start", third)
 	c.s.health.mu.Lock()
 	defer c.s.health.mu.Unlock()
 	require.Contains(t, c.s.health.issues["channel shaky"].What, "panicked")
 	require.NotContains(t, c.s.health.issues, "channel other")
 }
 
-// What the configuration no longer names ends, and what changed is started anew.
+// A channel that is removed from the configuration stops. A changed one restarts.
 func TestChannelsFollowTheConfiguration(t *testing.T) {
 	began, ended := make(chan string, 10), make(chan struct{}, 10)
 	cfg := config.Default()
 	cfg.GateName = "one"
-	c := reaching(t, cfg, kind{
+	c := runChannels(t, cfg, kind{
 		"named",
 		func(cfg *config.Config) any {
 			if cfg.GateName == "" {
@@ -99,7 +99,7 @@ func TestChannelsFollowTheConfiguration(t *testing.T) {
 		next.GateName = name
 		c.s.live.now.Store(settingsOf(next))
 		c.reconfigured()
-		within(t, "the end of the old one", ended)
+		awaitClosed(t, "the old channel stops", ended)
 		if name != "" {
 			require.Equal(t, name, <-began)
 		}
@@ -108,15 +108,15 @@ func TestChannelsFollowTheConfiguration(t *testing.T) {
 	require.Empty(t, began)
 }
 
-func TestChannelsHearOfChanges(t *testing.T) {
-	heard := make(chan approval.Key)
-	c := reaching(t, config.Default(), kind{"ear", always, func(_ *server, changes <-chan approval.Key) (channel, error) {
+func TestChannelsReceiveChanges(t *testing.T) {
+	received := make(chan approval.Key)
+	c := runChannels(t, config.Default(), kind{"listener", alwaysEnabled, func(_ *server, changes <-chan approval.Key) (channel, error) {
 		return channelFunc(func(ctx context.Context) error {
 			for {
 				select {
 				case k := <-changes:
 					select {
-					case heard <- k:
+					case received <- k:
 					case <-ctx.Done():
 						return nil
 					}
@@ -127,32 +127,32 @@ func TestChannelsHearOfChanges(t *testing.T) {
 		}), nil
 	}})
 	k := approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"}
-	require.Eventually(t, func() bool { return c.running("ear") != nil }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return c.running("listener") != nil }, testTimeout, time.Millisecond)
 	c.changed(k)
-	require.Equal(t, k, <-heard)
-	for range 1000 { // more than anybody reads: the gate never waits for a channel
+	require.Equal(t, k, <-received)
+	for range 1000 { // more than the channel reads: the gate never waits for a channel
 		c.changed(k)
 	}
 }
 
-// deaf is a channel that can be told what another one cannot tell people.
-type deaf struct {
+// alertChannel is a channel that records alerts.
+type alertChannel struct {
 	channelFunc
-	heard chan string
+	alerts chan string
 }
 
-func (d deaf) Alert(ws, text string) { d.heard <- ws + " " + text }
+func (d alertChannel) Alert(ws, text string) { d.alerts <- ws + " " + text }
 
-// What one channel cannot tell people goes to the others.
+// An alert about one channel goes to the others.
 func TestAlertsGoToTheOtherChannels(t *testing.T) {
-	up, heard := make(chan struct{}, 2), make(chan string, 2)
+	up, alerts := make(chan struct{}, 2), make(chan string, 2)
 	open := func(*server, <-chan approval.Key) (channel, error) {
-		return deaf{func(ctx context.Context) error { up <- struct{}{}; <-ctx.Done(); return nil }, heard}, nil
+		return alertChannel{func(ctx context.Context) error { up <- struct{}{}; <-ctx.Done(); return nil }, alerts}, nil
 	}
-	c := reaching(t, config.Default(), kind{"one", always, open}, kind{"two", always, open})
-	within(t, "the first", up)
-	within(t, "the second", up)
-	c.alert("one", "personal", "nobody is there")
-	require.Equal(t, "personal nobody is there", <-heard)
-	require.Empty(t, heard, "not to itself")
+	c := runChannels(t, config.Default(), kind{"one", alwaysEnabled, open}, kind{"two", alwaysEnabled, open})
+	awaitClosed(t, "the first", up)
+	awaitClosed(t, "the second", up)
+	c.alert("one", "personal", "no connection")
+	require.Equal(t, "personal no connection", <-alerts)
+	require.Empty(t, alerts, "not to the failed channel")
 }

@@ -17,10 +17,9 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-// A clearing that session clear has acknowledged is carried out once, wherever
-// the daemon is cut off: at every operation, with every way that a disk can
-// come back.
-func TestAClearingSurvivesEveryCut(t *testing.T) {
+// A clearing that session clear has acknowledged is applied exactly once, at
+// whatever disk operation the daemon loses power, and whatever survives on disk.
+func TestTaintClearingSurvivesEveryCut(t *testing.T) {
 	t.Parallel()
 	key, err := seal.NewKey(bytes.Repeat([]byte{7}, 32))
 	require.NoError(t, err)
@@ -37,7 +36,7 @@ func TestAClearingSurvivesEveryCut(t *testing.T) {
 		}
 		return m
 	}
-	wish := func() *crashfs.Disk {
+	newDisk := func() *crashfs.Disk {
 		disk := crashfs.New()
 		p := disk.Process("operator")
 		require.NoError(t, p.MkdirAll(layout.Grants(), 0o700))
@@ -50,15 +49,15 @@ func TestAClearingSurvivesEveryCut(t *testing.T) {
 		require.NoError(t, store.Create(approval.DocClear, k, key.Seal(approval.DocClear, k, body), approval.Durable))
 		return disk
 	}
-	whole := wish()
+	complete := newDisk()
 	steps := 0
-	whole.Fail = func(crashfs.Op) error { steps++; return nil }
-	require.NoError(t, memoryOn(whole, nil).clearTaints(func(approval.Entry) error { return nil }))
+	complete.Fail = func(crashfs.Op) error { steps++; return nil }
+	require.NoError(t, memoryOn(complete, nil).clearTaints(func(approval.Entry) error { return nil }))
 	require.Greater(t, steps, 1)
-	for n := range steps + 2 { // the last two: before and after the entry is durable, with nothing else failing
+	for n := range steps + 2 { // the last two: only the entry fails, before or after it is durable
 		for _, way := range []crashfs.Survive{crashfs.OnlySynced, crashfs.Everything, crashfs.NamesNotData, crashfs.Torn} {
-			disk, left := wish(), n
-			disk.Fail = func(crashfs.Op) error { // from here on the process is dead
+			disk, left := newDisk(), n
+			disk.Fail = func(crashfs.Op) error { // all later operations fail, as after a power cut
 				if left--; left < 0 {
 					return syscall.EIO
 				}
@@ -79,7 +78,7 @@ func TestAClearingSurvivesEveryCut(t *testing.T) {
 			}
 			require.Len(t, log, 1, "cut at operation %d, %v", n, way)
 			require.Equal(t, approval.EventTaintsCleared, log[0].Event)
-			require.Empty(t, after.Files(), "nothing is left to be done twice")
+			require.Empty(t, after.Files(), "nothing is left that could be applied twice")
 		}
 	}
 }

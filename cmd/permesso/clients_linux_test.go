@@ -28,7 +28,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// scenario is one of testdata/rest/scenarios.json; README there explains it.
+// scenario is one entry of testdata/rest/scenarios.json; the README there explains the fields.
 type scenario struct {
 	Name, Why, Do, Key, Fault string
 	Request                   map[string]any
@@ -41,8 +41,8 @@ type scenario struct {
 	Shell                     *bool
 }
 
-// outcomeOfScenario is what a client says came of one.
-type outcomeOfScenario struct {
+// scenarioResult is the outcome that a client reports.
+type scenarioResult struct {
 	Name     string         `json:"name"`
 	Decision map[string]any `json:"decision"`
 	Error    string         `json:"error"`
@@ -63,28 +63,28 @@ func scenarios(t *testing.T) (all []scenario) {
 	return all
 }
 
-// driver goes through scenarios with one client.
-type driver func(t *testing.T, r *rehearsal, todo []scenario) []outcomeOfScenario
+// driver runs scenarios with one client.
+type driver func(t *testing.T, r *clientRig, todo []scenario) []scenarioResult
 
-// rehearsal is a daemon that answers by the script, for one client.
-type rehearsal struct {
-	*place
+// clientRig is a daemon with a scripted approver, for one client.
+type clientRig struct {
+	*rig
 	socket  string
 	key     string
 	foreign string   // another client's request
-	env     []string // how the client reaches the gate
+	env     []string // the client's settings
 }
 
-// The four clients go through the same scenarios, over a bad line and through the
-// folders, and the outcome of each is the same.
+// The four clients run the same scenarios, through a faulty proxy and through the
+// folders, with the same outcomes.
 func TestFourClients(t *testing.T) {
 	all := scenarios(t)
 	for name, drive := range map[string]driver{"go": driveGo, "shell": driveShell, "python": drivePython, "javascript": driveNode} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRehearsal(t)
+			r := newClientRig(t)
 			todo := slices.DeleteFunc(slices.Clone(all), func(s scenario) bool { return name == "shell" && s.Shell != nil && !*s.Shell })
-			line := newBadLine(t, r.socket, todo)
+			line := newFaultProxy(t, r.socket, todo)
 			r.env = []string{"PERMESSO_URL=" + line.server.URL, "PERMESSO_KEY=" + r.key, "FOREIGN=" + r.foreign}
 			compare(t, todo, drive(t, r, todo), true)
 			line.check(t, todo)
@@ -100,15 +100,15 @@ func TestFourClients(t *testing.T) {
 	}
 }
 
-func newRehearsal(t *testing.T) *rehearsal {
+func newClientRig(t *testing.T) *clientRig {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "permesso-rest-") // a socket's path must be short
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	b, err := os.ReadFile("../../testdata/rest/permesso.toml")
 	require.NoError(t, err)
-	r := &rehearsal{socket: filepath.Join(dir, "rest.sock")}
-	r.place = newPlace(t, "default", strings.ReplaceAll(string(b), "SOCKET_PATH", r.socket))
+	r := &clientRig{socket: filepath.Join(dir, "rest.sock")}
+	r.rig = newRig(t, "default", strings.ReplaceAll(string(b), "SOCKET_PATH", r.socket))
 	script, err := filepath.Abs("../../testdata/rest/answers.toml")
 	require.NoError(t, err)
 	d := r.start(r.command("serve", "--script", script))
@@ -120,18 +120,18 @@ func newRehearsal(t *testing.T) *rehearsal {
 	}
 	r.key = key()
 	other := &client.REST{URL: "unix://" + r.socket, Key: key()}
-	asked, err := other.Ask(t.Context(), approval.Request{ToolName: "echo", Title: "left alone"})
+	asked, err := other.Ask(t.Context(), approval.Request{ToolName: "echo", Title: "never touched"})
 	require.NoError(t, err)
 	r.foreign = asked.ID
 	return r
 }
 
-// compare holds what a client says against what was expected.
-func compare(t *testing.T, todo []scenario, got []outcomeOfScenario, rest bool) {
+// compare checks the client's results against the expected ones.
+func compare(t *testing.T, todo []scenario, got []scenarioResult, rest bool) {
 	t.Helper()
 	require.Len(t, got, len(todo))
 	for _, s := range todo {
-		i := slices.IndexFunc(got, func(o outcomeOfScenario) bool { return o.Name == s.Name })
+		i := slices.IndexFunc(got, func(o scenarioResult) bool { return o.Name == s.Name })
 		require.GreaterOrEqual(t, i, 0, s.Name)
 		o := got[i]
 		why := fmt.Sprintf("%s: %s: %+v", s.Name, s.Why, o)
@@ -150,7 +150,7 @@ func compare(t *testing.T, todo []scenario, got []outcomeOfScenario, rest bool) 
 			case "ran":
 				require.EqualValues(t, want, o.Ran, why)
 			case "result":
-				require.Equal(t, everyDigit(t, want), everyDigit(t, o.Decision[field]), why)
+				require.Equal(t, exactJSON(t, want), exactJSON(t, o.Decision[field]), why)
 			default:
 				require.NotNil(t, o.Decision, why)
 				require.Equal(t, want, o.Decision[field], why)
@@ -166,9 +166,9 @@ func compare(t *testing.T, todo []scenario, got []outcomeOfScenario, rest bool) 
 	}
 }
 
-// everyDigit reads JSON without rounding a number. How a letter is escaped does not
-// matter.
-func everyDigit(t *testing.T, text any) (v any) {
+// exactJSON parses JSON without rounding numbers. The escaping of characters does
+// not matter.
+func exactJSON(t *testing.T, text any) (v any) {
 	t.Helper()
 	require.IsType(t, "", text)
 	d := json.NewDecoder(strings.NewReader(text.(string)))
@@ -177,8 +177,8 @@ func everyDigit(t *testing.T, text any) (v any) {
 	return v
 }
 
-// badLine is what lies between the clients and the daemon. What it does to a
-// request depends on the scenario that its session is called after:
+// faultProxy stands between the clients and the daemon. The session's name is the
+// scenario, which selects the fault:
 //
 //	lost       the first answer of each method is lost
 //	half       the first answer breaks off in the middle
@@ -187,63 +187,63 @@ func everyDigit(t *testing.T, text any) (v any) {
 //	hurried    the first two GETs are answered at once
 //	forged     the receipt is for other arguments; othertool: for another tool
 //	bare       there is no receipt
-//	other      the answer is to another request
+//	other      the response is for another request
 //	page       a web page
-//	moved      a redirect to somebody who must not get the key
-type badLine struct {
-	server, trap *httptest.Server
-	daemon       *http.Client
-	faults       map[string]string
+//	moved      a redirect to a server that must not get the key
+type faultProxy struct {
+	server, redirectTarget *httptest.Server
+	daemon                 *http.Client
+	faults                 map[string]string
 
 	mu   sync.Mutex
-	ids  map[string]string            // approval id → scenario
-	seen map[string]map[string][]sent // scenario → method → what was sent
+	ids  map[string]string                   // approval id → scenario
+	seen map[string]map[string][]sentRequest // scenario → method → what was sent
 }
 
-type sent struct {
+type sentRequest struct {
 	key, body string
 	at        time.Time
 }
 
-func newBadLine(t *testing.T, socket string, todo []scenario) *badLine {
-	l := &badLine{faults: map[string]string{}, ids: map[string]string{}, seen: map[string]map[string][]sent{}}
+func newFaultProxy(t *testing.T, socket string, todo []scenario) *faultProxy {
+	l := &faultProxy{faults: map[string]string{}, ids: map[string]string{}, seen: map[string]map[string][]sentRequest{}}
 	for _, s := range todo {
 		l.faults[s.Name] = s.Fault
 	}
 	l.daemon = &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Second, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
-	l.trap = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
+	l.redirectTarget = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
 	l.server = httptest.NewServer(l)
 	t.Cleanup(l.server.Close)
-	t.Cleanup(l.trap.Close)
+	t.Cleanup(l.redirectTarget.Close)
 	return l
 }
 
-// note says which scenario a request belongs to, and how many of its kind came
-// before.
-func (l *badLine) note(r *http.Request, body []byte) (name string, before int) {
+// record stores a request. It returns its scenario and the number of earlier
+// requests with the same method.
+func (l *faultProxy) record(r *http.Request, body []byte) (name string, before int) {
 	var b struct {
 		SessionID string `json:"session_id"`
 		Title     string `json:"title"`
 	}
-	_ = json.Unmarshal(body, &b) // a GET has none
+	_ = json.Unmarshal(body, &b) // a GET has no body
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	name = cmp.Or(b.SessionID, l.ids[strings.TrimPrefix(r.URL.Path, "/v1/approvals/")])
 	if l.seen[name] == nil {
-		l.seen[name] = map[string][]sent{}
+		l.seen[name] = map[string][]sentRequest{}
 	}
 	before = len(l.seen[name][r.Method])
-	l.seen[name][r.Method] = append(l.seen[name][r.Method], sent{r.Header.Get("Idempotency-Key"), string(body), time.Now()})
+	l.seen[name][r.Method] = append(l.seen[name][r.Method], sentRequest{r.Header.Get("Idempotency-Key"), string(body), time.Now()})
 	return name, before
 }
 
 var approvalID = regexp.MustCompile(`"approval_id":"(appr_[0-9a-f]+)"`)
 
-func (l *badLine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (l *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	name, before := l.note(r, body)
+	name, before := l.record(r, body)
 	fault, first := l.faults[name], before == 0
 	query := r.URL.RawQuery
 	switch {
@@ -262,7 +262,7 @@ func (l *badLine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "<html>{}</html>")
 		return
 	case fault == "moved":
-		http.Redirect(w, r, l.trap.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		http.Redirect(w, r, l.redirectTarget.URL+r.URL.Path, http.StatusTemporaryRedirect)
 		return
 	case fault == "hurried" && before < 2:
 		query = ""
@@ -272,10 +272,10 @@ func (l *badLine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out.Header = r.Header.Clone()
-	out.Header.Set("Expect", "100-continue") // or what is too large might never be answered
+	out.Header.Set("Expect", "100-continue") // else a request that is too large may never get a response
 	resp, err := l.daemon.Do(out)
 	if err != nil {
-		panic(http.ErrAbortHandler) // as a line that breaks
+		panic(http.ErrAbortHandler) // as a broken connection
 	}
 	defer resp.Body.Close()
 	answer, _ := io.ReadAll(resp.Body)
@@ -289,11 +289,11 @@ func (l *badLine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set(h, v)
 		}
 	}
-	spoil(w, resp.StatusCode, answer, fault, first)
+	applyFault(w, resp.StatusCode, answer, fault, first)
 }
 
-// spoil passes an answer on, as the fault has it.
-func spoil(w http.ResponseWriter, status int, answer []byte, fault string, first bool) {
+// applyFault passes a response on with the fault applied.
+func applyFault(w http.ResponseWriter, status int, answer []byte, fault string, first bool) {
 	replace := func(pattern, with string) {
 		answer = regexp.MustCompile(pattern).ReplaceAll(answer, []byte(with))
 	}
@@ -319,8 +319,8 @@ func spoil(w http.ResponseWriter, status int, answer []byte, fault string, first
 	_, _ = w.Write(answer)
 }
 
-// check holds what was sent against what may be.
-func (l *badLine) check(t *testing.T, todo []scenario) {
+// check compares the sent requests with the allowed ones.
+func (l *faultProxy) check(t *testing.T, todo []scenario) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -332,8 +332,8 @@ func (l *badLine) check(t *testing.T, todo []scenario) {
 		if s.Gets > 0 {
 			require.LessOrEqual(t, len(seen[http.MethodGet]), s.Gets, "%s: %s", s.Name, s.Why)
 		}
-		// From the beginning of one question to that of the next; where it began, we know
-		// of the one before only.
+		// Measured between the starts of polls. The start of a poll is known only from
+		// the end of the one before.
 		for all, i := slices.Concat(seen[http.MethodPost], seen[http.MethodGet]), 2; s.Fault == "hurried" && i < len(all); i++ {
 			require.Greater(t, all[i].at.Sub(all[i-2].at), 900*time.Millisecond, s.Why)
 		}
@@ -344,14 +344,14 @@ func (l *badLine) check(t *testing.T, todo []scenario) {
 			require.NotEmpty(t, one.key, s.Name)
 			if s.Do != "again" {
 				first := seen[http.MethodPost][0]
-				require.Equal(t, []string{first.key, first.body}, []string{one.key, one.body}, "%s: what is sent again is the same, to the letter", s.Name)
+				require.Equal(t, []string{first.key, first.body}, []string{one.key, one.body}, "%s: a retry has the same bytes", s.Name)
 			}
 		}
 	}
 }
 
-// drivePython and driveNode leave it to a program of that language.
-func drivePython(t *testing.T, r *rehearsal, todo []scenario) []outcomeOfScenario {
+// drivePython and driveNode run a driver program in that language.
+func drivePython(t *testing.T, r *clientRig, todo []scenario) []scenarioResult {
 	lib, err := filepath.Abs("../../ipc/client/python")
 	require.NoError(t, err)
 	r.env = append(r.env, "PYTHONPATH="+lib, "PYTHONDONTWRITEBYTECODE=1", "PYTHONWARNINGS=error")
@@ -359,7 +359,7 @@ func drivePython(t *testing.T, r *rehearsal, todo []scenario) []outcomeOfScenari
 	return driveBy(t, r, todo, "python3", "../../testdata/rest/drive.py")
 }
 
-func driveNode(t *testing.T, r *rehearsal, todo []scenario) []outcomeOfScenario {
+func driveNode(t *testing.T, r *clientRig, todo []scenario) []scenarioResult {
 	requireVersion(t, "node", "nodejs", 18, 0)
 	return driveBy(t, r, todo, "node", "--unhandled-rejections=strict", "../../testdata/rest/drive.mjs")
 }
@@ -374,13 +374,13 @@ func requireVersion(t *testing.T, program, pkg string, major, minor int) {
 	require.True(t, x > major || x == major && y >= minor, "%s %d.%d or later is needed, this is %s", program, major, minor, out)
 }
 
-func driveBy(t *testing.T, r *rehearsal, todo []scenario, program string, args ...string) (got []outcomeOfScenario) {
+func driveBy(t *testing.T, r *clientRig, todo []scenario, program string, args ...string) (got []scenarioResult) {
 	t.Helper()
 	args = append(args, "../../testdata/rest/scenarios.json")
 	for _, s := range todo {
 		args = append(args, s.Name)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*testTimeout)
 	defer cancel()
 	cmd := osexec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), r.env...)
@@ -389,14 +389,14 @@ func driveBy(t *testing.T, r *rehearsal, todo []scenario, program string, args .
 	require.NoError(t, cmd.Run(), "%s", &errs)
 	require.Empty(t, errs.String())
 	for lines := bufio.NewScanner(&out); lines.Scan(); {
-		var o outcomeOfScenario
+		var o scenarioResult
 		require.NoError(t, json.Unmarshal(lines.Bytes(), &o), "%s", lines.Text())
 		got = append(got, o)
 	}
 	return got
 }
 
-// errorNames are the names of errors in the scenarios.
+// errorNames maps errors to their names in the scenarios.
 var errorNames = []struct {
 	err  error
 	name string
@@ -417,7 +417,7 @@ var errorNames = []struct {
 	{client.ErrFailed, "failed"},
 }
 
-// request is the scenario's, as the Go package has it.
+// request is the scenario's request for the Go package.
 func (s scenario) request(t *testing.T) (r approval.Request) {
 	t.Helper()
 	fields := map[string]any{"session_id": s.Name}
@@ -433,7 +433,7 @@ func (s scenario) request(t *testing.T) (r approval.Request) {
 	return r
 }
 
-func toldDecision(r *approval.Response) map[string]any {
+func decisionFields(r *approval.Response) map[string]any {
 	text := func(s *string) any {
 		if s == nil {
 			return nil
@@ -447,14 +447,14 @@ func toldDecision(r *approval.Response) map[string]any {
 	}
 }
 
-// together plays scenarios at the same time.
-func together(todo []scenario, play func(s scenario) outcomeOfScenario) []outcomeOfScenario {
-	got := make([]outcomeOfScenario, len(todo))
+// runParallel runs the scenarios concurrently.
+func runParallel(todo []scenario, run func(s scenario) scenarioResult) []scenarioResult {
+	got := make([]scenarioResult, len(todo))
 	var wg sync.WaitGroup
 	for i, s := range todo {
 		wg.Go(func() {
 			began := time.Now()
-			got[i] = play(s)
+			got[i] = run(s)
 			got[i].Name, got[i].Took = s.Name, time.Since(began).Seconds()
 		})
 	}
@@ -462,7 +462,7 @@ func together(todo []scenario, play func(s scenario) outcomeOfScenario) []outcom
 	return got
 }
 
-func driveGo(t *testing.T, r *rehearsal, todo []scenario) []outcomeOfScenario {
+func driveGo(t *testing.T, r *clientRig, todo []scenario) []scenarioResult {
 	env := func(name string) string {
 		for _, v := range slices.Backward(r.env) {
 			if value, ok := strings.CutPrefix(v, name+"="); ok {
@@ -474,26 +474,26 @@ func driveGo(t *testing.T, r *rehearsal, todo []scenario) []outcomeOfScenario {
 	g, err := client.FromEnv(env)
 	require.NoError(t, err)
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v", g, g, g), r.key)
-	return together(todo, func(s scenario) outcomeOfScenario {
-		return (&goPlay{t, g, r, s}).play()
+	return runParallel(todo, func(s scenario) scenarioResult {
+		return (&goClient{t, g, r, s}).run()
 	})
 }
 
-type goPlay struct {
+type goClient struct {
 	t *testing.T
 	client.Client
-	r *rehearsal
+	r *clientRig
 	s scenario
 }
 
-func (p *goPlay) play() outcomeOfScenario {
+func (p *goClient) run() scenarioResult {
 	ctx := p.t.Context()
 	if p.s.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(p.s.Timeout*float64(time.Second)))
 		defer cancel()
 	}
-	o := outcomeOfScenario{}
+	o := scenarioResult{}
 	resp, err := p.act(ctx, &o)
 	for _, k := range errorNames {
 		if errors.Is(err, k.err) {
@@ -507,16 +507,16 @@ func (p *goPlay) play() outcomeOfScenario {
 	}
 	switch {
 	case err == nil && resp != nil:
-		o.Decision = toldDecision(resp)
+		o.Decision = decisionFields(resp)
 	case err != nil && o.Error == "":
 		o.Error = err.Error()
 	case err != nil && strings.Contains(err.Error(), p.r.key):
-		o.Error = "the error tells the key"
+		o.Error = "the error contains the key"
 	}
 	return o
 }
 
-func (p *goPlay) act(ctx context.Context, o *outcomeOfScenario) (*approval.Response, error) {
+func (p *goClient) act(ctx context.Context, o *scenarioResult) (*approval.Response, error) {
 	req := p.s.request(p.t)
 	if rest, ok := p.Client.(*client.REST); ok && p.s.Key != "" {
 		p.Client = &client.REST{URL: rest.URL, Key: p.s.Key}
@@ -559,59 +559,59 @@ func (p *goPlay) act(ctx context.Context, o *outcomeOfScenario) (*approval.Respo
 	return p.Await(ctx, asked)
 }
 
-func (p *goPlay) guard(ctx context.Context, req approval.Request, o *outcomeOfScenario) error {
+func (p *goClient) guard(ctx context.Context, req approval.Request, o *scenarioResult) error {
 	args := map[string]any{}
 	for name, v := range p.s.Args {
 		args[name] = v
 	}
-	arg := &changing{m: args}
+	arg := &mutableArg{m: args}
 	gate := p.Client
 	if p.s.Do == "mutate" {
-		gate = meddling{gate, args}
+		gate = mutatingClient{gate, args}
 	}
-	guarded := client.NeedsApproval(gate, req, func(_ context.Context, a *changing) (string, error) {
+	guarded := client.NeedsApproval(gate, req, func(_ context.Context, a *mutableArg) (string, error) {
 		o.Ran++
 		return fmt.Sprint(a.m["path"]), nil
 	})
 	value, err := guarded(ctx, arg)
 	if err == nil && value != p.s.Args["path"] {
-		return fmt.Errorf("it was given %q", value)
+		return fmt.Errorf("the function got %q", value)
 	}
 	return err
 }
 
-// changing is an argument that somebody else may change.
-type changing struct{ m map[string]any }
+// mutableArg is an argument that other code can change.
+type mutableArg struct{ m map[string]any }
 
 // MarshalJSON implements json.Marshaler.
-func (c *changing) MarshalJSON() ([]byte, error) { return json.Marshal(c.m) }
+func (c *mutableArg) MarshalJSON() ([]byte, error) { return json.Marshal(c.m) }
 
-// meddling has an argument changed as soon as it was shown.
-type meddling struct {
+// mutatingClient changes an argument after the submission.
+type mutatingClient struct {
 	client.Client
 	args map[string]any
 }
 
 // Ask implements client.Gate.
-func (m meddling) Ask(ctx context.Context, r approval.Request) (client.Submitted, error) {
+func (m mutatingClient) Ask(ctx context.Context, r approval.Request) (client.Submitted, error) {
 	asked, err := m.Client.Ask(ctx, r)
 	m.args["path"] = "/etc"
 	return asked, err
 }
 
-func driveShell(t *testing.T, r *rehearsal, todo []scenario) []outcomeOfScenario {
-	return together(todo, func(s scenario) outcomeOfScenario { return (&shellPlay{t, r, s}).play() })
+func driveShell(t *testing.T, r *clientRig, todo []scenario) []scenarioResult {
+	return runParallel(todo, func(s scenario) scenarioResult { return (&shellClient{t, r, s}).runScenario() })
 }
 
-// shellPlay is a scenario in command lines.
-type shellPlay struct {
+// shellClient is a scenario in command lines.
+type shellClient struct {
 	t *testing.T
-	r *rehearsal
+	r *clientRig
 	s scenario
 }
 
-// flags are the command line's words for a request.
-func (p *shellPlay) flags() (args []string) {
+// flags are the command-line arguments for the request.
+func (p *shellClient) flags() (args []string) {
 	req := p.s.request(p.t)
 	if req.ToolName != "" {
 		args = append(args, req.ToolName)
@@ -644,8 +644,8 @@ func (p *shellPlay) flags() (args []string) {
 }
 
 var (
-	said      = regexp.MustCompile(`the gate returned (\d+)`)
-	shellSays = []struct{ text, kind string }{
+	statusPattern = regexp.MustCompile(`the gate returned (\d+)`)
+	shellErrors   = []struct{ text, kind string }{
 		{"timeout waiting for the response to", "still_waiting"},
 		{client.ErrIDConflict.Error(), "mismatch"},
 		{client.ErrNoGate.Error(), "not_a_gate"},
@@ -654,8 +654,8 @@ var (
 	}
 )
 
-// run gives what one command line comes to.
-func (p *shellPlay) run(args ...string) (o outcomeOfScenario, out string) {
+// run runs one command line and returns its result.
+func (p *shellClient) run(args ...string) (o scenarioResult, out string) {
 	cmd := p.r.command(append(args, "--json")...)
 	cmd.Env = append(cmd.Env, p.r.env...)
 	if p.s.Key != "" {
@@ -664,13 +664,13 @@ func (p *shellPlay) run(args ...string) (o outcomeOfScenario, out string) {
 	cmd.Stdin = strings.NewReader(string(p.s.request(p.t).RequestData))
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	_ = cmd.Run() // what it comes to, it says
+	_ = cmd.Run() // the exit code is checked below
 	code := cmd.ProcessState.ExitCode()
 	if strings.Contains(stderr.String(), p.r.key) {
-		return outcomeOfScenario{Error: "it tells the key"}, ""
+		return scenarioResult{Error: "the output contains the key"}, ""
 	}
 	if resp, err := approval.ParseResponse(stdout.Bytes()); err == nil {
-		o.Decision = toldDecision(resp)
+		o.Decision = decisionFields(resp)
 		want := exitNotRun
 		switch resp.Status {
 		case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered:
@@ -683,7 +683,7 @@ func (p *shellPlay) run(args ...string) (o outcomeOfScenario, out string) {
 		}
 		return o, stdout.String()
 	}
-	if m := said.FindStringSubmatch(stderr.String()); m != nil {
+	if m := statusPattern.FindStringSubmatch(stderr.String()); m != nil {
 		_, _ = fmt.Sscan(m[1], &o.Status)
 		for _, k := range errorNames {
 			if errors.Is(&client.Refused{Status: o.Status}, k.err) {
@@ -692,7 +692,7 @@ func (p *shellPlay) run(args ...string) (o outcomeOfScenario, out string) {
 		}
 		return o, stdout.String()
 	}
-	for _, s := range shellSays {
+	for _, s := range shellErrors {
 		if strings.Contains(stderr.String(), s.text) {
 			o.Error = s.kind
 			return o, stdout.String()
@@ -704,7 +704,7 @@ func (p *shellPlay) run(args ...string) (o outcomeOfScenario, out string) {
 	return o, stdout.String()
 }
 
-func (p *shellPlay) play() outcomeOfScenario {
+func (p *shellClient) runScenario() scenarioResult {
 	ask := append([]string{"request"}, p.flags()...)
 	id := func(out string) string {
 		var asked struct {
@@ -720,7 +720,7 @@ func (p *shellPlay) play() outcomeOfScenario {
 		}
 		o, _ := p.run(append(ask, "--wait")...)
 		if p.s.Name == "invalid" && o.Status == 0 && o.Error == "invalid" {
-			o.Status = http.StatusUnprocessableEntity // it was not even sent
+			o.Status = http.StatusUnprocessableEntity // the client refused it before sending
 		}
 		return o
 	case "foreign":

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// demoRun is one permesso demo, whose leftovers are looked for.
+// demoRun is one run of permesso demo. It checks that no file or process remains.
 type demoRun struct {
 	t    *testing.T
 	cmd  *osexec.Cmd
@@ -49,26 +49,26 @@ func (d *demoRun) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (d *demoRun) said() string {
+func (d *demoRun) output() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.text.String()
 }
 
-func (d *demoRun) awaits(text string) {
+func (d *demoRun) awaitOutput(text string) {
 	d.t.Helper()
-	limit := time.After(patience)
-	for !strings.Contains(d.said(), text) {
+	limit := time.After(testTimeout)
+	for !strings.Contains(d.output(), text) {
 		select {
 		case <-d.more:
 		case <-limit:
-			require.Fail(d.t, "not said", "%q in:\n%s", text, d.said())
+			require.Fail(d.t, "no such output", "%q in:\n%s", text, d.output())
 		}
 	}
 }
 
-// ends waits for the end, and holds that nothing is left: no file, no process.
-func (d *demoRun) ends(code int) string {
+// awaitExit waits for the exit and requires that no file and no process remains.
+func (d *demoRun) awaitExit(code int) string {
 	d.t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- d.cmd.Wait() }()
@@ -78,21 +78,21 @@ func (d *demoRun) ends(code int) string {
 		if !errors.As(err, &exited) {
 			require.NoError(d.t, err)
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		_ = d.cmd.Process.Kill()
-		require.Fail(d.t, "the demo does not end", "%s", d.said())
+		require.Fail(d.t, "the demo does not exit", "%s", d.output())
 	}
-	require.Equal(d.t, code, d.cmd.ProcessState.ExitCode(), d.said())
+	require.Equal(d.t, code, d.cmd.ProcessState.ExitCode(), d.output())
 	left, err := os.ReadDir(d.temp)
 	require.NoError(d.t, err)
-	require.Empty(d.t, left, d.said())
+	require.Empty(d.t, left, d.output())
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(d.t, err)
 	for _, file := range lines {
 		b, err := os.ReadFile(file)
-		require.False(d.t, err == nil && bytes.Contains(b, []byte(d.temp)), "left running: %q", b)
+		require.False(d.t, err == nil && bytes.Contains(b, []byte(d.temp)), "still running: %q", b)
 	}
-	return d.said()
+	return d.output()
 }
 
 func (d *demoRun) start() {
@@ -101,12 +101,12 @@ func (d *demoRun) start() {
 	d.t.Cleanup(func() { _ = d.cmd.Process.Kill() })
 }
 
-// keyboard gives the demo a terminal and returns the other side of it.
-func (d *demoRun) keyboard() *os.File {
+// startOnTerminal starts the demo on a pseudo-terminal and returns the master.
+func (d *demoRun) startOnTerminal() *os.File {
 	d.t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	require.NoError(d.t, err)
-	raw, err := master.SyscallConn() // Fd would make it blocking, and Close wait for a read
+	raw, err := master.SyscallConn() // Fd would make it blocking: Close would wait for a read
 	require.NoError(d.t, err)
 	var n int
 	require.NoError(d.t, raw.Control(func(fd uintptr) {
@@ -124,7 +124,7 @@ func (d *demoRun) keyboard() *os.File {
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		_, _ = io.Copy(d, master) // ends with EIO when the last one has closed its side
+		_, _ = io.Copy(d, master) // ends with EIO when the last process has closed the terminal
 	}()
 	d.t.Cleanup(func() {
 		_ = master.Close()
@@ -133,7 +133,7 @@ func (d *demoRun) keyboard() *os.File {
 	return master
 }
 
-func TestDemoAnswersItself(t *testing.T) {
+func TestDemoWithoutTerminal(t *testing.T) {
 	t.Parallel()
 	broken := func(script string) string {
 		dir := t.TempDir()
@@ -145,30 +145,30 @@ func TestDemoAnswersItself(t *testing.T) {
 		code      int
 		says, not string
 	}{
-		{"in the sandbox", "", 0, "The agent runs in bubblewrap. It sees only two of the daemon's folders", "NOT SANDBOXED"},
+		{"in bubblewrap", "", 0, "The agent runs in bubblewrap. It sees only two of the daemon's folders", "NOT SANDBOXED"},
 		{"no bubblewrap", "PATH=/nonexistent", 0, "!! THE AGENT IS NOT SANDBOXED: bubblewrap is not installed", "in bubblewrap"},
 		{
-			"a bubblewrap that may not", broken("echo bwrap: No permissions >&2; exit 1"), 0,
+			"bubblewrap without permission", broken("echo bwrap: No permissions >&2; exit 1"), 0,
 			"!! THE AGENT IS NOT SANDBOXED: bubblewrap fails on this host: bwrap: No permissions.", "in bubblewrap",
 		},
-		{"an agent that asks for nothing is not what was told", broken("exit 0"), exitError, "permesso: no record of greet", "✓"},
+		{"the agent submits no request", broken("exit 0"), exitError, "permesso: no record of greet", "✓"},
 		{
-			"nor is one that does not start", broken(`for a; do case $a in */permesso) exit 7 ;; esac; done`), exitError,
+			"the agent does not start", broken(`for a; do case $a in */permesso) exit 7 ;; esac; done`), exitError,
 			"permesso: the agent: exit status 7", "✓",
 		},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			d := newDemo(t, row.env)
 			d.start()
-			said := d.ends(row.code)
+			said := d.awaitExit(row.code)
 			require.Contains(t, said, "!! NO APPROVER: standard input is not a terminal")
 			require.Contains(t, said, row.says)
 			require.NotContains(t, said, row.not)
-			require.NotContains(t, said, "\x1b", "no colour in a file")
+			require.NotContains(t, said, "\x1b", "no color in a file")
 			if row.code != 0 {
 				return
 			}
-			require.Regexp(t, `(?ms)^→ approve [0-9a-f]{8} .*^> approve [0-9a-f]{8} +\(typed by the demo itself\)$`, said, "the card, then the answer")
+			require.Regexp(t, `(?ms)^→ approve [0-9a-f]{8} .*^> approve [0-9a-f]{8} +\(typed by the demo itself\)$`, said, "the card, then the reply")
 			for _, line := range []string{
 				`agent │ auto_approved (policy)`, `agent │ result: {"output":"Hello, world!\n"}`,
 				`text: Meeting at 5`, `agent │ approved (operator:`,
@@ -186,33 +186,33 @@ func TestDemoAnswersItself(t *testing.T) {
 	}
 }
 
-func TestDemoAsksYou(t *testing.T) {
+func TestDemoAtATerminal(t *testing.T) {
 	t.Parallel()
 	const approved, denied = "✓ the notice board says, once: Meeting at 5", "✓ the notice board is empty, as it was"
 	for _, row := range []struct {
-		why, typed string // ID is the request's
+		why, typed string // ID stands for the request's ID
 		says       []string
 	}{
-		{"a code", "1\n", []string{"✓ post_note: receipt valid", "via terminal", approved}},
-		{"a name", "approve ID\n", []string{"✓ post_note: receipt valid", approved}},
-		{"a no", "deny ID not today\n", []string{"agent │ denied (operator:", "feedback: not today", "✓ post_note: denied; no receipt", denied}},
-		{"a no by code", "3 not today\n", []string{"feedback: not today", denied}},
-		{"something unclear, then a no", "approve? no\n3\n", []string{"nothing was decided", denied}},
-		{"a change: nothing runs", "5 make it 6\n", []string{"✓ post_note: overridden; no receipt", denied}},
-		{"hanging up", "\x04", []string{"> deny ID        (end of input)", denied}},
+		{"approve by code", "1\n", []string{"✓ post_note: receipt valid", "via terminal", approved}},
+		{"approve by ID", "approve ID\n", []string{"✓ post_note: receipt valid", approved}},
+		{"deny by ID", "deny ID not today\n", []string{"agent │ denied (operator:", "feedback: not today", "✓ post_note: denied; no receipt", denied}},
+		{"deny by code", "3 not today\n", []string{"feedback: not today", denied}},
+		{"not understood, then deny", "approve? no\n3\n", []string{"nothing was decided", denied}},
+		{"override: nothing runs", "5 make it 6\n", []string{"✓ post_note: overridden; no receipt", denied}},
+		{"end of input", "\x04", []string{"> deny ID        (end of input)", denied}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			d := newDemo(t)
-			keys := d.keyboard()
-			d.awaits(" · until ")
-			id := regexp.MustCompile(`→ approve ([0-9a-f]{8})`).FindStringSubmatch(d.said())
-			require.NotNil(t, id, d.said())
+			keys := d.startOnTerminal()
+			d.awaitOutput(" · until ")
+			id := regexp.MustCompile(`→ approve ([0-9a-f]{8})`).FindStringSubmatch(d.output())
+			require.NotNil(t, id, d.output())
 			_, err := io.WriteString(keys, strings.ReplaceAll(row.typed, "ID", id[1]))
 			require.NoError(t, err)
-			d.awaits("everything is removed")
-			said := d.ends(0)
+			d.awaitOutput("everything is removed")
+			said := d.awaitExit(0)
 			require.NotContains(t, said, "NO APPROVER")
-			require.Contains(t, said, "\x1b[1m🔐 Approval required", "colour on a terminal")
+			require.Contains(t, said, "\x1b[1m🔐 Approval required", "color on a terminal")
 			for _, line := range row.says {
 				require.Contains(t, said, strings.ReplaceAll(line, "ID", id[1]))
 			}
@@ -220,51 +220,51 @@ func TestDemoAsksYou(t *testing.T) {
 	}
 }
 
-func TestDemoWithoutColour(t *testing.T) {
+func TestDemoWithoutColor(t *testing.T) {
 	d := newDemo(t, "NO_COLOR=1")
-	keys := d.keyboard()
-	d.awaits(" · until ")
+	keys := d.startOnTerminal()
+	d.awaitOutput(" · until ")
 	_, err := io.WriteString(keys, "1\n")
 	require.NoError(t, err)
-	d.awaits("everything is removed")
-	require.NotContains(t, d.ends(0), "\x1b")
+	d.awaitOutput("everything is removed")
+	require.NotContains(t, d.awaitExit(0), "\x1b")
 }
 
-// However it is stopped, it ends its children, tidies up, and says so by its
-// exit code.
+// However the demo is stopped, it stops its children, removes its files, and
+// returns an error.
 func TestDemoStopped(t *testing.T) {
 	t.Parallel()
 	t.Run("by Ctrl-C", func(t *testing.T) {
 		d := newDemo(t)
-		keys := d.keyboard()
-		d.awaits(" · until ")
+		keys := d.startOnTerminal()
+		d.awaitOutput(" · until ")
 		_, err := io.WriteString(keys, "\x03")
 		require.NoError(t, err)
-		d.awaits("permesso: demo interrupted: interrupt signal received")
-		d.ends(exitError)
+		d.awaitOutput("permesso: demo interrupted: interrupt signal received")
+		d.awaitExit(exitError)
 	})
-	t.Run("by the terminal's end", func(t *testing.T) {
+	t.Run("by a closed terminal", func(t *testing.T) {
 		d := newDemo(t)
-		keys := d.keyboard()
-		d.awaits(" · until ")
+		keys := d.startOnTerminal()
+		d.awaitOutput(" · until ")
 		require.NoError(t, keys.Close())
-		d.ends(exitError)
+		d.awaitExit(exitError)
 	})
 	t.Run("by a signal, unsandboxed", func(t *testing.T) {
 		d := newDemo(t, "PATH=/nonexistent")
-		d.keyboard()
-		d.awaits(" · until ")
+		d.startOnTerminal()
+		d.awaitOutput(" · until ")
 		require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
-		d.ends(exitError)
+		d.awaitExit(exitError)
 	})
-	t.Run("by a reader that goes away", func(t *testing.T) {
+	t.Run("by a closed pipe", func(t *testing.T) {
 		d := newDemo(t)
 		r, w, err := os.Pipe()
 		require.NoError(t, err)
 		d.cmd.Stdout = w
 		d.start()
 		require.NoError(t, errors.Join(w.Close(), r.Close()))
-		d.ends(exitError)
+		d.awaitExit(exitError)
 	})
 	t.Run("by a full disk", func(t *testing.T) {
 		d := newDemo(t)
@@ -273,6 +273,6 @@ func TestDemoStopped(t *testing.T) {
 		defer full.Close()
 		d.cmd.Stdout = full
 		d.start()
-		require.Contains(t, d.ends(exitError), "no space left on device")
+		require.Contains(t, d.awaitExit(exitError), "no space left on device")
 	})
 }

@@ -23,11 +23,11 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-// ward is a home in which something has happened: one request was run, one
-// waits. Its daemon is down.
-type ward struct{ *place }
+// doctorRig is a home with one request that ran and one that is pending. Its
+// daemon is stopped.
+type doctorRig struct{ *rig }
 
-const warded = `
+const doctorRigConfig = `
 [workspaces.work]
 approval_timeout = "1h"
 [tools.count]
@@ -40,13 +40,13 @@ match = { tool = "count" }
 outcome = "allow"
 `
 
-func newWard(t *testing.T) *ward {
+func newDoctorRig(t *testing.T) *doctorRig {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
 	bin := filepath.Join(dir, "bin", "danger")
 	require.NoError(t, os.WriteFile(bin, []byte("#!/bin/sh\necho danger\n"), 0o700))
-	w := &ward{newPlace(t, "work", strings.ReplaceAll(warded, "PROGRAM", bin))}
+	w := &doctorRig{newRig(t, "work", strings.ReplaceAll(doctorRigConfig, "PROGRAM", bin))}
 	d := w.serve()
 	done := w.ask(`{"tool_name":"count","request_data":{}}`)
 	require.Equal(t, approval.StatusAutoApproved, w.response(done).Status)
@@ -55,21 +55,21 @@ func newWard(t *testing.T) *ward {
 	return w
 }
 
-// copy is a ward like this one, for another illness.
-func (w *ward) copy(t *testing.T) *ward {
+// copy returns a copy of the rig, for one case.
+func (w *doctorRig) copy(t *testing.T) *doctorRig {
 	t.Helper()
 	dir := t.TempDir()
 	for _, from := range []string{w.layout.Home, w.config} {
 		out, err := osexec.Command("cp", "-a", from, dir).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	p := *w.place
+	p := *w.rig
 	p.t, p.dir, p.config, p.layout = t, dir, filepath.Join(dir, filepath.Base(w.config)), ipc.Layout{Home: filepath.Join(dir, "home")}
-	return &ward{&p}
+	return &doctorRig{&p}
 }
 
-// examine is permesso doctor within this process.
-func (w *ward) examine(t *testing.T, change func(*doctor)) []finding {
+// runDoctor runs the doctor's checks in this process.
+func (w *doctorRig) runDoctor(t *testing.T, change func(*doctor)) []finding {
 	t.Helper()
 	d := w.doctor(t)
 	if change != nil {
@@ -78,7 +78,7 @@ func (w *ward) examine(t *testing.T, change func(*doctor)) []finding {
 	return d.runChecks(t.Context())
 }
 
-func (w *ward) doctor(t *testing.T) *doctor {
+func (w *doctorRig) doctor(t *testing.T) *doctor {
 	t.Helper()
 	a := &app{Main: Main{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Env: func(string) string { return "" }}, configFlag: w.config, homeFlag: w.layout.Home}
 	d, err := a.doctor("")
@@ -87,8 +87,8 @@ func (w *ward) doctor(t *testing.T) *doctor {
 	return d
 }
 
-// the only one of a kind of document.
-func (w *ward) file(t *testing.T, dir string) string {
+// onlyFile is the only document in a folder.
+func (w *doctorRig) onlyFile(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	require.NoError(t, err)
@@ -96,9 +96,9 @@ func (w *ward) file(t *testing.T, dir string) string {
 	return files[0]
 }
 
-// wrong leaves what is worse than worth knowing, but for what every home of root
-// has, and a disk in memory where the tests' folders are on one.
-func wrong(list []finding) (is []finding) {
+// problemsOf returns the warnings and errors. It drops the warning that every home
+// of root gets, and that about a tmpfs or overlay below the tests' folders.
+func problemsOf(list []finding) (is []finding) {
 	for _, f := range list {
 		if f.Severity >= severityInfo || f.Check == "home" && os.Getuid() == 0 && f.Severity == severityWarning {
 			continue
@@ -111,7 +111,7 @@ func wrong(list []finding) (is []finding) {
 	return is
 }
 
-func flip(t *testing.T, file string, at int) {
+func flipBit(t *testing.T, file string, at int) {
 	t.Helper()
 	b, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -122,8 +122,8 @@ func flip(t *testing.T, file string, at int) {
 	require.NoError(t, os.WriteFile(file, b, 0o600))
 }
 
-// reseal changes a document as only the operator could.
-func (w *ward) reseal(t *testing.T, doc approval.Doc, k approval.Key, file string, change func([]byte) []byte) {
+// reseal changes a document and renews its MAC, as only the operator can.
+func (w *doctorRig) reseal(t *testing.T, doc approval.Doc, k approval.Key, file string, change func([]byte) []byte) {
 	t.Helper()
 	key, err := seal.Load(ipc.OS(), w.layout.Keys())
 	require.NoError(t, err)
@@ -136,111 +136,111 @@ func (w *ward) reseal(t *testing.T, doc approval.Doc, k approval.Key, file strin
 	require.NoError(t, os.WriteFile(file, key.Seal(doc, k, changed), 0o600))
 }
 
-func write(t *testing.T, file, text string, mode os.FileMode) {
+func writeFile(t *testing.T, file, text string, mode os.FileMode) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
 	require.NoError(t, os.WriteFile(file, []byte(text), mode))
 	require.NoError(t, os.Chmod(file, mode))
 }
 
-func (w *ward) configure(t *testing.T, text string) {
+func (w *doctorRig) configure(t *testing.T, text string) {
 	t.Helper()
 	b, err := os.ReadFile(w.config)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(w.config, append(b, text...), 0o600))
 }
 
-// illness is one thing wrong, and what doctor must say of it and nothing else.
-type illness struct {
+// doctorCase is one problem and the only finding that doctor must report for it.
+type doctorCase struct {
 	why      string
-	inflict  func(t *testing.T, w *ward)
+	damage   func(t *testing.T, w *doctorRig)
 	change   func(*doctor)
 	check    string
 	severity severity
-	says     string // in what or cure
+	says     string // in What or Cure
 }
 
-func chmod(mode os.FileMode, path func(*ward) string) func(*testing.T, *ward) {
-	return func(t *testing.T, w *ward) { require.NoError(t, os.Chmod(path(w), mode)) }
+func chmod(mode os.FileMode, path func(*doctorRig) string) func(*testing.T, *doctorRig) {
+	return func(t *testing.T, w *doctorRig) { require.NoError(t, os.Chmod(path(w), mode)) }
 }
 
-func later(by time.Duration) func(*doctor) {
+func clockMovedBy(by time.Duration) func(*doctor) {
 	return func(d *doctor) { d.now = d.now.Add(by) }
 }
 
-func illnesses() []illness {
+func doctorCases() []doctorCase {
 	const ws = "work"
-	tool := func(argv string) func(*testing.T, *ward) {
-		return func(t *testing.T, w *ward) {
+	tool := func(argv string) func(*testing.T, *doctorRig) {
+		return func(t *testing.T, w *doctorRig) {
 			text := "[tools.extra]\nhandler = { kind = \"command\", argv = [" + strings.ReplaceAll(argv, "DIR", w.dir) + "] }\n"
 			w.configure(t, text)
 		}
 	}
-	both := func(steps ...func(*testing.T, *ward)) func(*testing.T, *ward) {
-		return func(t *testing.T, w *ward) {
+	both := func(steps ...func(*testing.T, *doctorRig)) func(*testing.T, *doctorRig) {
+		return func(t *testing.T, w *doctorRig) {
 			for _, s := range steps {
 				s(t, w)
 			}
 		}
 	}
-	put := func(name, text string, mode os.FileMode) func(*testing.T, *ward) {
-		return func(t *testing.T, w *ward) { write(t, filepath.Join(w.dir, name), text, mode) }
+	put := func(name, text string, mode os.FileMode) func(*testing.T, *doctorRig) {
+		return func(t *testing.T, w *doctorRig) { writeFile(t, filepath.Join(w.dir, name), text, mode) }
 	}
-	configure := func(text string) func(*testing.T, *ward) {
-		return func(t *testing.T, w *ward) { w.configure(t, text) }
+	configure := func(text string) func(*testing.T, *doctorRig) {
+		return func(t *testing.T, w *doctorRig) { w.configure(t, text) }
 	}
-	list := []illness{
-		{"an agent that reaches it would decide", chmod(0o777, func(w *ward) string { return w.layout.Decisions(ws) }), nil, "folders", severityError, "chmod 0700"},
-		{"keys are for one", chmod(0o750, func(w *ward) string { return w.layout.Keys() }), nil, "folders", severityError, "other users may read"},
-		{"forged responses would be believed", chmod(0o775, func(w *ward) string { return w.layout.Responses(ws) }), nil, "folders", severityError, "chmod 0755"},
-		{"a link leads elsewhere", func(t *testing.T, w *ward) {
+	list := []doctorCase{
+		{"an agent with access could decide", chmod(0o777, func(w *doctorRig) string { return w.layout.Decisions(ws) }), nil, "folders", severityError, "chmod 0700"},
+		{"keys readable by others", chmod(0o750, func(w *doctorRig) string { return w.layout.Keys() }), nil, "folders", severityError, "other users may read"},
+		{"responses writable: they could be forged", chmod(0o775, func(w *doctorRig) string { return w.layout.Responses(ws) }), nil, "folders", severityError, "chmod 0755"},
+		{"a symbolic link", func(t *testing.T, w *doctorRig) {
 			require.NoError(t, os.RemoveAll(w.layout.Records(ws)+"-old"))
 			require.NoError(t, os.Rename(w.layout.Errors(ws), w.layout.Errors(ws)+"-old"))
 			require.NoError(t, os.Symlink(w.layout.Errors(ws)+"-old", w.layout.Errors(ws)))
 		}, nil, "folders", severityError, "is a symbolic link"},
-		{"the next start makes it", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.layout.Grants())) }, nil, "folders", severityWarning, "permesso serve creates it"},
+		{"a missing folder, which the next start creates", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.layout.Grants())) }, nil, "folders", severityWarning, "permesso serve creates it"},
 
-		{"who may rename the home replaces it", chmod(0o777, func(w *ward) string { return w.dir }), nil, "path", severityError, "chmod go-w"},
-		{"a group is others, too", chmod(0o770, func(w *ward) string { return w.dir }), nil, "path", severityError, "chmod g-w"},
-		{"who writes the configuration approves", chmod(0o620, func(w *ward) string { return w.config }), nil, "path", severityError, "permesso.toml"},
+		{"a parent folder that others may write to", chmod(0o777, func(w *doctorRig) string { return w.dir }), nil, "path", severityError, "chmod go-w"},
+		{"a parent folder that the group may write to", chmod(0o770, func(w *doctorRig) string { return w.dir }), nil, "path", severityError, "chmod g-w"},
+		{"a configuration that the group may write", chmod(0o620, func(w *doctorRig) string { return w.config }), nil, "path", severityError, "permesso.toml"},
 
-		{"a key that does not exist", configure("[workspaces.work.limit]\npending = 3\n"), nil, "config", severityError, "limit"},
-		{"no file", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.config)) }, nil, "config", severityError, "no such file"},
-		{"a rule for no tool", configure("[[rules]]\nmatch = { tool = \"cuont\" }\noutcome = \"deny\"\n"), nil, "config", severityWarning, `did you mean`},
-		{"an approver whom nobody recognises", configure("[approvers.ann]\n"), nil, "config", severityWarning, "cannot recognize this person"},
+		{"an unknown key", configure("[workspaces.work.limit]\npending = 3\n"), nil, "config", severityError, "limit"},
+		{"no configuration file", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.config)) }, nil, "config", severityError, "no such file"},
+		{"a rule for an unknown tool", configure("[[rules]]\nmatch = { tool = \"cuont\" }\noutcome = \"deny\"\n"), nil, "config", severityWarning, `did you mean`},
+		{"an approver without an id", configure("[approvers.ann]\n"), nil, "config", severityWarning, "cannot recognize this person"},
 		{"no person may approve", configure("[workspaces.mute]\nlocal_decisions = false\n"), nil, "config", severityWarning, "no person may approve"},
-		{"an approver who is none", configure("[workspaces.other]\napprovers = [\"bob\"]\n"), nil, "config", severityError, `approver "bob" is not defined`},
-		{"a principal who is no approver", configure("[approvers.ann]\nlocal = 1\n[workspaces.other]\nprincipal = \"ann\"\n"), nil, "config", severityError, "not an approver of this workspace"},
-		{"folders of no workspace", func(t *testing.T, w *ward) { require.NoError(t, w.layout.Prepare(ipc.OS(), "stray")) }, nil, "config", severityWarning, "add [workspaces.stray]"},
+		{"an undefined approver", configure("[workspaces.other]\napprovers = [\"bob\"]\n"), nil, "config", severityError, `approver "bob" is not defined`},
+		{"a principal who is not an approver", configure("[approvers.ann]\nlocal = 1\n[workspaces.other]\nprincipal = \"ann\"\n"), nil, "config", severityError, "not an approver of this workspace"},
+		{"folders of an unknown workspace", func(t *testing.T, w *doctorRig) { require.NoError(t, w.layout.Prepare(ipc.OS(), "stray")) }, nil, "config", severityWarning, "add [workspaces.stray]"},
 
-		{"no program", tool(`"/no/such/program"`), nil, "programs", severityError, "tool extra: /no/such/program does not exist"},
+		{"a missing program", tool(`"/no/such/program"`), nil, "programs", severityError, "tool extra: /no/such/program does not exist"},
 		{"not executable", both(put("p", "", 0o600), tool(`"DIR/p"`)), nil, "programs", severityError, "chmod +x"},
 		{"a folder", tool(`"/usr/bin"`), nil, "programs", severityError, "is not a program"},
-		{"everybody's program", both(put("p", "", 0o777), tool(`"DIR/p"`)), nil, "programs", severityError, "chmod go-w"},
-		{"everybody's folder", both(put("open/p", "", 0o700), func(t *testing.T, w *ward) {
+		{"a world-writable program", both(put("p", "", 0o777), tool(`"DIR/p"`)), nil, "programs", severityError, "chmod go-w"},
+		{"a world-writable folder", both(put("open/p", "", 0o700), func(t *testing.T, w *doctorRig) {
 			require.NoError(t, os.Chmod(filepath.Join(w.dir, "open"), 0o777))
 		}, tool(`"DIR/open/p"`)), nil, "programs", severityError, "chmod go-w"},
-		{"everybody's script", both(put("s", "", 0o666), tool(`"/bin/sh", "-e", "DIR/s"`)), nil, "programs", severityError, "chmod go-w"},
-		{"a program for a program", both(put("s", "", 0o777), tool(`"/usr/bin/nice", "-n5", "DIR/s"`)), nil, "programs", severityError, "chmod go-w"},
+		{"a world-writable script", both(put("s", "", 0o666), tool(`"/bin/sh", "-e", "DIR/s"`)), nil, "programs", severityError, "chmod go-w"},
+		{"a program run by a wrapper", both(put("s", "", 0o777), tool(`"/usr/bin/nice", "-n5", "DIR/s"`)), nil, "programs", severityError, "chmod go-w"},
 
-		{"others may read the key", chmod(0o644, func(w *ward) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", severityError, "chmod 600"},
-		{"no MAC key", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.layout.Keys()+"/mac.key")) }, nil, "keys", severityError, "mac.key"},
-		{"half a key", func(t *testing.T, w *ward) { require.NoError(t, os.Truncate(w.layout.Keys()+"/mac.key", 16)) }, nil, "keys", severityError, "16 bytes"},
-		{"no public key", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.layout.Keys()+"/signing.pub")) }, nil, "keys", severityError, "signing.pub"},
+		{"a key readable by others", chmod(0o644, func(w *doctorRig) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", severityError, "chmod 600"},
+		{"no MAC key", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.layout.Keys()+"/mac.key")) }, nil, "keys", severityError, "mac.key"},
+		{"a truncated key", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Truncate(w.layout.Keys()+"/mac.key", 16)) }, nil, "keys", severityError, "16 bytes"},
+		{"no public key", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.layout.Keys()+"/signing.pub")) }, nil, "keys", severityError, "signing.pub"},
 
-		{"halves of two keys", func(t *testing.T, w *ward) {
-			code, _, errs := typed("init", "--home", filepath.Join(w.dir, "other"), "--config", w.config)
+		{"a public key of another key", func(t *testing.T, w *doctorRig) {
+			code, _, errs := runCommand("init", "--home", filepath.Join(w.dir, "other"), "--config", w.config)
 			require.Zero(t, code, errs)
 			require.NoError(t, os.Rename(filepath.Join(w.dir, "other", "keys", "signing.pub"), w.layout.Keys()+"/signing.pub"))
 		}, nil, "keys", severityError, "is not the public key of"},
 
-		{"a changed pending", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Pendings(ws)), -5) }, nil, "seals", severityError, "was not written by the daemon"},
-		{"a forged decision", func(t *testing.T, w *ward) {
-			name := filepath.Base(w.file(t, w.layout.Pendings(ws)))
-			write(t, filepath.Join(w.layout.Decisions(ws), name), `{"approved":true}`, 0o600)
+		{"a changed pending request", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Pendings(ws)), -5) }, nil, "seals", severityError, "was not written by the daemon"},
+		{"a forged decision", func(t *testing.T, w *doctorRig) {
+			name := filepath.Base(w.onlyFile(t, w.layout.Pendings(ws)))
+			writeFile(t, filepath.Join(w.layout.Decisions(ws), name), `{"approved":true}`, 0o600)
 		}, nil, "seals", severityError, "permesso decide --stdin"},
-		{"a decision of something else", func(t *testing.T, w *ward) {
-			pending := w.file(t, w.layout.Pendings(ws))
+		{"a decision on another request", func(t *testing.T, w *doctorRig) {
+			pending := w.onlyFile(t, w.layout.Pendings(ws))
 			k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(pending), ".json")}
 			code, _, errs := w.run("", "deny", k.ID)
 			require.Zero(t, code, errs)
@@ -248,13 +248,13 @@ func illnesses() []illness {
 				return bytes.Replace(body, []byte(`"summary":"`), []byte(`"summary":"other`), 1)
 			})
 		}, nil, "seals", severityError, "is not that of the pending request"},
-		{"a forged claim", func(t *testing.T, w *ward) {
-			write(t, filepath.Join(w.layout.Receipts(ws), strings.Repeat("ab", 8)+".json"), `{}`, 0o600)
+		{"a forged claim", func(t *testing.T, w *doctorRig) {
+			writeFile(t, filepath.Join(w.layout.Receipts(ws), strings.Repeat("ab", 8)+".json"), `{}`, 0o600)
 		}, nil, "seals", severityError, "find out what ran"},
 
-		{"a changed record", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Records(ws)), -5) }, func(d *doctor) { d.quick = false }, "records", severityError, "restore it from a backup"},
-		{"a record with another's receipt", func(t *testing.T, w *ward) {
-			file := w.file(t, w.layout.Records(ws))
+		{"a changed record", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Records(ws)), -5) }, func(d *doctor) { d.quick = false }, "records", severityError, "restore it from a backup"},
+		{"a record with the receipt of another request", func(t *testing.T, w *doctorRig) {
+			file := w.onlyFile(t, w.layout.Records(ws))
 			k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(file), ".json")}
 			w.reseal(t, approval.DocRecord, k, file, func(body []byte) []byte {
 				rec, err := approval.ParseRecord(body, k)
@@ -270,9 +270,9 @@ func illnesses() []illness {
 				return body
 			})
 		}, func(d *doctor) { d.quick = false }, "records", severityError, "the receipt does not match"},
-		{"a changed response", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Responses(ws)), 3) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityError, "read another outcome"},
-		{"a lost response", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.file(t, w.layout.Responses(ws)))) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityWarning, "is gone"},
-		{"another gate's receipts", func(t *testing.T, w *ward) {
+		{"a changed response", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Responses(ws)), 3) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityError, "read another outcome"},
+		{"a lost response", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.onlyFile(t, w.layout.Responses(ws)))) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityWarning, "is gone"},
+		{"receipts of another signing key", func(t *testing.T, w *doctorRig) {
 			for _, name := range []string{"signing.key", "signing.pub"} {
 				require.NoError(t, os.Remove(filepath.Join(w.layout.Keys(), name)))
 			}
@@ -280,7 +280,7 @@ func illnesses() []illness {
 			require.Zero(t, code, errs)
 		}, func(d *doctor) { d.quick = false }, "records", severityError, "if the signing key was replaced"},
 
-		{"a log that ends in something else", func(t *testing.T, w *ward) {
+		{"a log with an invalid end", func(t *testing.T, w *doctorRig) {
 			f, err := os.OpenFile(filepath.Join(w.layout.Audit(), "log.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
 			require.NoError(t, err)
 			_, err = f.WriteString("{}}\n")
@@ -288,68 +288,68 @@ func illnesses() []illness {
 			require.NoError(t, f.Close())
 		}, nil, "audit", severityError, "audit log is damaged"},
 
-		{"the clock was set back", nil, later(-48 * time.Hour), "clock", severityError, "was set back"},
-		{"an approval that waits for the gate", func(t *testing.T, w *ward) {
-			id := strings.TrimSuffix(filepath.Base(w.file(t, w.layout.Pendings(ws))), ".json")
+		{"the clock was set back", nil, clockMovedBy(-48 * time.Hour), "clock", severityError, "was set back"},
+		{"an approval that has not run", func(t *testing.T, w *doctorRig) {
+			id := strings.TrimSuffix(filepath.Base(w.onlyFile(t, w.layout.Pendings(ws))), ".json")
 			code, _, errs := w.run("", "approve", id)
 			require.Zero(t, code, errs)
 		}, nil, "stuck", severityWarning, "is approved and has not run"},
-		{"a card that was not sent", configure("\n[workspaces.two]\n"), func(d *doctor) {
+		{"an unsent card", configure("\n[workspaces.two]\n"), func(d *doctor) {
 			d.now = d.now.Add(2 * time.Minute)
 			two := d.cfg.Workspaces[ws]
 			two.Channels = []string{"telegram"}
 			d.cfg.Workspaces[ws] = two
 		}, "channels", severityWarning, "telegram has sent no message"},
 	}
-	if os.Getuid() == 0 { // nobody else can give things away
-		chown := func(path func(*ward) string) func(*testing.T, *ward) {
-			return func(t *testing.T, w *ward) { require.NoError(t, os.Chown(path(w), 65534, 65534)) }
+	if os.Getuid() == 0 { // only root can change owners
+		chown := func(path func(*doctorRig) string) func(*testing.T, *doctorRig) {
+			return func(t *testing.T, w *doctorRig) { require.NoError(t, os.Chown(path(w), 65534, 65534)) }
 		}
-		list = append(list, []illness{
-			{"somebody else's folder", chown(func(w *ward) string { return w.layout.Pendings(ws) }), nil, "folders", severityError, "chown 0 "},
-			{"somebody else's way there", chown(func(w *ward) string { return w.dir }), nil, "path", severityError, "owned by UID 65534"},
-			{"somebody else's key", chown(func(w *ward) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", severityError, "chown -R 0"},
-			{"somebody else's program", both(put("p", "", 0o755), chown(func(w *ward) string { return w.dir + "/p" }), tool(`"DIR/p"`)), nil, "programs", severityError, "UID 65534"},
+		list = append(list, []doctorCase{
+			{"another user's folder", chown(func(w *doctorRig) string { return w.layout.Pendings(ws) }), nil, "folders", severityError, "chown 0 "},
+			{"another user's parent folder", chown(func(w *doctorRig) string { return w.dir }), nil, "path", severityError, "owned by UID 65534"},
+			{"another user's key", chown(func(w *doctorRig) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", severityError, "chown -R 0"},
+			{"another user's program", both(put("p", "", 0o755), chown(func(w *doctorRig) string { return w.dir + "/p" }), tool(`"DIR/p"`)), nil, "programs", severityError, "UID 65534"},
 		}...)
 	}
 	return list
 }
 
-func TestDoctorFindsIt(t *testing.T) {
+func TestDoctorFindings(t *testing.T) {
 	t.Parallel()
-	well := newWard(t)
-	require.Empty(t, wrong(well.examine(t, nil)), "a home that is well")
-	for _, ill := range illnesses() {
-		t.Run(ill.check+"/"+ill.why, func(t *testing.T) {
-			w := well.copy(t)
-			if ill.inflict != nil {
-				ill.inflict(t, w)
+	healthy := newDoctorRig(t)
+	require.Empty(t, problemsOf(healthy.runDoctor(t, nil)), "a healthy home")
+	for _, tc := range doctorCases() {
+		t.Run(tc.check+"/"+tc.why, func(t *testing.T) {
+			w := healthy.copy(t)
+			if tc.damage != nil {
+				tc.damage(t, w)
 			}
-			found := wrong(w.examine(t, ill.change))
+			found := problemsOf(w.runDoctor(t, tc.change))
 			require.NotEmpty(t, found)
 			i := slices.IndexFunc(found, func(f finding) bool {
-				return f.Check == ill.check && f.Severity == ill.severity && strings.Contains(f.What+"\n"+f.Cure, ill.says)
+				return f.Check == tc.check && f.Severity == tc.severity && strings.Contains(f.What+"\n"+f.Cure, tc.says)
 			})
 			require.GreaterOrEqual(t, i, 0, "%+v", found)
-			require.NotEmpty(t, found[i].Cure, "it says what to do")
+			require.NotEmpty(t, found[i].Cure, "a finding has a cure")
 			for _, f := range found {
-				require.Equal(t, ill.check, f.Check, "one cause, one kind of finding: %+v", found)
+				require.Equal(t, tc.check, f.Check, "one cause gives findings of one check: %+v", found)
 			}
 		})
 	}
 }
 
-// The daemon of a home that is well runs, or does not: nothing to complain of,
-// with the sandbox and everything, and nothing is changed.
-func TestDoctorLeavesAHealthyHomeAlone(t *testing.T) {
-	w := newWard(t)
+// In a healthy home the doctor, with the sandbox probe, finds no problem and
+// changes nothing, whether or not the daemon runs.
+func TestDoctorOfAHealthyHome(t *testing.T) {
+	w := newDoctorRig(t)
 	before := tree(t, w.layout.Home)
 	code, out, errs := w.run("", "doctor", "--json")
 	require.NotEqual(t, exitError, code, errs)
 	require.NotContains(t, out, `"severity":"error"`)
 	after := tree(t, w.layout.Home)
 	for _, m := range []map[string]string{before, after} {
-		delete(m, w.layout.Run()) // a folder came and went
+		delete(m, w.layout.Run()) // the probe creates and removes a file there
 	}
 	require.Equal(t, before, after)
 	left, err := filepath.Glob(filepath.Join(w.layout.Requests("work"), "*"))
@@ -362,39 +362,39 @@ func TestDoctorLeavesAHealthyHomeAlone(t *testing.T) {
 	d.quick = false
 	await(t, w.layout.Lock(), func() bool { up, err := d.served(); return err == nil && up })
 	list := d.runChecks(t.Context())
-	require.Empty(t, wrong(list))
+	require.Empty(t, problemsOf(list))
 	require.True(t, d.running)
 	require.NotZero(t, d.daemon)
 	for _, c := range checks() {
-		require.True(t, slices.ContainsFunc(list, func(f finding) bool { return f.Check == c.name }), "%s says nothing", c.name)
+		require.True(t, slices.ContainsFunc(list, func(f finding) bool { return f.Check == c.name }), "%s has no finding", c.name)
 	}
 }
 
-// Data that others write to is not our affair.
-func TestDoctorLeavesDataAlone(t *testing.T) {
-	w := newWard(t)
-	write(t, filepath.Join(w.dir, "data"), "", 0o666)
+// The doctor ignores world-writable files that are arguments but not programs.
+func TestDoctorIgnoresDataFiles(t *testing.T) {
+	w := newDoctorRig(t)
+	writeFile(t, filepath.Join(w.dir, "data"), "", 0o666)
 	w.configure(t, fmt.Sprintf("[tools.extra]\nhandler = { kind = \"command\", argv = [\"/bin/sh\", \"-c\", \"cat $1\", \"sh\", %[1]q] }\n"+
 		"[tools.more]\nhandler = { kind = \"command\", argv = [\"/bin/cat\", %[1]q] }\n", w.dir+"/data"))
-	require.Empty(t, wrong(w.examine(t, nil)))
+	require.Empty(t, problemsOf(w.runDoctor(t, nil)))
 }
 
-// The gate runs with what the file said at its start, or when it last read it.
-func TestDoctorNoticesAnUnreadConfiguration(t *testing.T) {
-	w := newWard(t)
+// The configuration changed, and the daemon has not reloaded it.
+func TestDoctorReportsAStaleConfiguration(t *testing.T) {
+	w := newDoctorRig(t)
 	w.serve().awaitLog("serving")
 	await(t, w.layout.Audit(), func() bool { up, err := w.doctor(t).served(); return err == nil && up })
 	later := time.Now().Add(time.Hour)
 	require.NoError(t, os.Chtimes(w.config, later, later))
-	found := wrong(w.examine(t, nil))
+	found := problemsOf(w.runDoctor(t, nil))
 	require.Len(t, found, 1, "%+v", found)
 	require.Equal(t, "daemon", found[0].Check)
 	require.Contains(t, found[0].What, "has not reloaded the configuration since its change")
 }
 
-// A daemon that is alive and does nothing: what lies there becomes stuck.
-func TestDoctorFindsWhatIsStuck(t *testing.T) {
-	w := newWard(t)
+// A daemon that is alive but stopped: requests stay unread.
+func TestDoctorFindsStuckRequests(t *testing.T) {
+	w := newDoctorRig(t)
 	d := w.serve()
 	await(t, w.layout.Lock(), func() bool { up, err := w.doctor(t).served(); return err == nil && up })
 	d.awaitLog("serving")
@@ -403,13 +403,13 @@ func TestDoctorFindsWhatIsStuck(t *testing.T) {
 	await(t, w.layout.Lock(), func() bool { return stopped(d.cmd.Process.Pid) })
 	w.ask(`{"tool_name":"count","request_data":{}}`)
 
-	require.Empty(t, wrong(w.examine(t, nil)), "not yet")
-	found := wrong(w.examine(t, later(time.Minute)))
+	require.Empty(t, problemsOf(w.runDoctor(t, nil)), "too early to report")
+	found := problemsOf(w.runDoctor(t, clockMovedBy(time.Minute)))
 	require.Len(t, found, 1, "%+v", found)
 	require.Contains(t, found[0].What, "1 request not read for more than 10s while the daemon runs")
 	require.Equal(t, severityWarning, found[0].Severity)
 
-	found = wrong(w.examine(t, later(2*time.Hour)))
+	found = problemsOf(w.runDoctor(t, clockMovedBy(2*time.Hour)))
 	require.Len(t, found, 2, "%+v", found)
 	require.Contains(t, found[1].What, "and is not settled while the daemon runs")
 }
@@ -423,7 +423,7 @@ func stopped(pid int) bool {
 	})
 }
 
-const slow = `
+const slowConfig = `
 [workspaces.work]
 [tools.slow]
 trust = false
@@ -433,76 +433,76 @@ match = { tool = "slow" }
 outcome = "allow"
 `
 
-func TestDoctorFindsInterruptedWork(t *testing.T) {
-	w := &ward{newPlace(t, "work", slow)}
-	w.plain = true // killed
+func TestDoctorFindsInterruptedRuns(t *testing.T) {
+	w := &doctorRig{newRig(t, "work", slowConfig)}
+	w.plain = true // the test kills it
 	d := w.serve()
 	id := w.ask(`{"tool_name":"slow","request_data":{}}`)
 	awaitFile(t, filepath.Join(w.layout.Receipts("work"), id+".json"))
 	taken := filepath.Join(w.layout.Requests("work"), id+".json")
 	await(t, taken, func() bool { _, err := os.Lstat(taken); return errors.Is(err, fs.ErrNotExist) })
 
-	require.Empty(t, wrong(w.examine(t, nil)), "it runs")
-	found := wrong(w.examine(t, later(2*time.Hour)))
+	require.Empty(t, problemsOf(w.runDoctor(t, nil)), "the run is within its timeout")
+	found := problemsOf(w.runDoctor(t, clockMovedBy(2*time.Hour)))
 	require.Len(t, found, 1, "%+v", found)
 	require.Contains(t, found[0].What, "longer than its tool's timeout")
 
 	d.kill()
-	found = wrong(w.examine(t, nil))
+	found = problemsOf(w.runDoctor(t, nil))
 	require.Len(t, found, 1, "%+v", found)
 	require.Contains(t, found[0].What, id+" was interrupted while running")
 	require.Contains(t, found[0].Cure, "permesso sweep")
 }
 
-func TestDoctorNotesSentCards(t *testing.T) {
-	w := newWard(t)
-	id := strings.TrimSuffix(filepath.Base(w.file(t, w.layout.Pendings("work"))), ".json")
+func TestDoctorFindsUnsentCards(t *testing.T) {
+	w := newDoctorRig(t)
+	id := strings.TrimSuffix(filepath.Base(w.onlyFile(t, w.layout.Pendings("work"))), ".json")
 	require.NoError(t, w.layout.PrepareSent(ipc.OS(), "telegram", "work"))
 	for _, tc := range []struct {
-		page string
+		sent string
 		want int
 	}{
 		{`{}`, 0},
 		{`{"state":"sent"}`, 0},
-		{`{"state":"sending"}`, 1}, // written first, so that a tap is understood
+		{`{"state":"sending"}`, 1}, // written before sending, so that the daemon knows the message when a tap arrives
 	} {
-		write(t, filepath.Join(w.layout.Sent("telegram", "work"), id+".json"), tc.page, 0o600)
-		require.Len(t, wrong(w.examine(t, func(d *doctor) {
+		writeFile(t, filepath.Join(w.layout.Sent("telegram", "work"), id+".json"), tc.sent, 0o600)
+		require.Len(t, problemsOf(w.runDoctor(t, func(d *doctor) {
 			d.now = d.now.Add(2 * time.Minute)
 			ws := d.cfg.Workspaces["work"]
 			ws.Channels = []string{"telegram"}
 			d.cfg.Workspaces["work"] = ws
-		})), tc.want, tc.page)
+		})), tc.want, tc.sent)
 	}
 }
 
-func TestDoctorReadsWhatTheGateSaysOfItself(t *testing.T) {
-	w := newWard(t)
+func TestDoctorReadsTheHealthReport(t *testing.T) {
+	w := newDoctorRig(t)
 	w.serve().awaitLog("serving")
 	health := w.layout.Health()
-	write(t, health, `{"status":"ok","problems":[],"version":"`+version+`"}`, 0o600)
-	require.Empty(t, wrong(w.examine(t, nil)))
-	write(t, health, `{"status":"degraded","problems":[{"what":"disk full\u001b[31m","hint":"make room"}],"version":"v0.0.1"}`, 0o600)
-	found := wrong(w.examine(t, nil))
+	writeFile(t, health, `{"status":"ok","problems":[],"version":"`+version+`"}`, 0o600)
+	require.Empty(t, problemsOf(w.runDoctor(t, nil)))
+	writeFile(t, health, `{"status":"degraded","problems":[{"what":"disk full\u001b[31m","hint":"free space"}],"version":"v0.0.1"}`, 0o600)
+	found := problemsOf(w.runDoctor(t, nil))
 	require.Len(t, found, 2)
 	require.Equal(t, `the daemon reports: disk full\u{001B}[31m`, found[0].What)
-	require.Equal(t, "make room", found[0].Cure)
+	require.Equal(t, "free space", found[0].Cure)
 	require.Contains(t, found[1].What, "runs version v0.0.1")
 }
 
-// What a secret's key is called is enough: whoever owns it need not be known.
-func TestDoctorLooksAtSecrets(t *testing.T) {
+// The doctor finds secret files by the names of configuration keys.
+func TestDoctorChecksSecretFiles(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "open"), "token", 0o644)
-	write(t, filepath.Join(dir, "shut"), "token", 0o600)
+	writeFile(t, filepath.Join(dir, "open"), "token", 0o644)
+	writeFile(t, filepath.Join(dir, "shut"), "token", 0o600)
 	file := filepath.Join(dir, "c.toml")
 	text := fmt.Sprintf("[channels.telegram]\ntoken_file = %q\n[[x]]\npassword_file = %q\nca_file = %q\n"+
 		"[y]\nz = { key_file = %q, other = \"file\" }\nsecret_headers = { A = %q, B = %q, C = \"none\" }\n",
 		dir+"/open", dir+"/shut", dir+"/ca", dir+"/none", "Bearer "+dir+"/header", dir+"/bare")
 	for _, name := range []string{"ca", "header", "bare"} {
-		write(t, filepath.Join(dir, name), "", 0o644)
+		writeFile(t, filepath.Join(dir, name), "", 0o644)
 	}
-	write(t, file, text, 0o600)
+	writeFile(t, file, text, 0o600)
 	found := (&doctor{file: file}).checkSecrets()
 	require.Len(t, found, 4, "%+v", found)
 	for i, says := range []string{"other users may read " + dir + "/bare (mode 0644)", "other users may read " + dir + "/header", "there is no " + dir + "/none", "other users may read " + dir + "/open"} {
@@ -519,17 +519,17 @@ func TestDoctorClock(t *testing.T) {
 		require.Len(t, found, 1)
 		require.Contains(t, found[0].What, off.Abs().String()+" apart")
 	}
-	w := newWard(t)
+	w := newDoctorRig(t)
 	for _, year := range []int{1970, 2025, 2101} {
-		found := wrong((&doctor{instance: w.doctor(t).instance, now: time.Date(year, 1, 2, 0, 0, 0, 0, time.UTC)}).checkClock(t.Context()))
+		found := problemsOf((&doctor{instance: w.doctor(t).instance, now: time.Date(year, 1, 2, 0, 0, 0, 0, time.UTC)}).checkClock(t.Context()))
 		require.NotEmpty(t, found)
 		require.Contains(t, found[0].What, fmt.Sprintf("it is not %d-01-02", year))
 		require.Equal(t, severityError, found[0].Severity)
 	}
 }
 
-// The zero finding is an error: a check that forgets to say how bad it is, is
-// heard.
+// The zero finding is an error: a finding without a severity must not be
+// overlooked.
 func TestZeroFindingIsAnError(t *testing.T) {
 	require.Equal(t, "error", finding{}.Severity.String())
 	d := &doctor{instance: &instance{}, app: &app{Main: Main{Out: &bytes.Buffer{}, Env: func(string) string { return "" }}}}
@@ -544,8 +544,8 @@ func TestZeroFindingIsAnError(t *testing.T) {
 	require.NoError(t, d.report([]finding{{Severity: severityInfo}, {Severity: severityOK}}))
 }
 
-// A flood of one kind does not hide the others.
-func TestDoctorTellsTheFirstOfMany(t *testing.T) {
+// Many findings of one kind do not hide the others.
+func TestDoctorLimitsSimilarFindings(t *testing.T) {
 	var list []finding
 	for i := range 2000 {
 		list = append(list, finding{Severity: severityWarning, Workspace: "a", What: fmt.Sprint(i)})
@@ -561,7 +561,7 @@ func TestDoctorTellsTheFirstOfMany(t *testing.T) {
 	require.Len(t, limitFindings(list[:maxAlike]), maxAlike)
 }
 
-// A folder's name can hold anything; it must not look like another line.
+// A folder's name can hold any bytes; it must not look like another finding.
 func TestFindingsAreOneLine(t *testing.T) {
 	f := findingOf(severityError, "", fmt.Errorf("x\n✓ keys      well\nhint: do\nthis \x1b[2K"))
 	require.NotContains(t, f.What+f.Cure, "\n")
@@ -571,19 +571,19 @@ func TestFindingsAreOneLine(t *testing.T) {
 var varies = regexp.MustCompile(`\d+ MiB left.*|process \d+ since .*|an fsync takes .*|\d{4}-\d\d-\d\dT.*|\d+ folders`)
 
 func TestDoctorGolden(t *testing.T) {
-	w := newWard(t)
+	w := newDoctorRig(t)
 	require.NoError(t, os.Chmod(w.layout.Decisions("work"), 0o777))
 	require.NoError(t, os.Chmod(w.layout.Keys()+"/mac.key", 0o640))
 	w.configure(t, "[workspaces.mute]\nlocal_decisions = false\n")
 	d := w.doctor(t)
 	list := slices.DeleteFunc(d.runChecks(t.Context()), func(f finding) bool {
-		return slices.Contains([]string{"home", "clock", "disk", "fsync", "agents"}, f.Check) // this machine's
+		return slices.Contains([]string{"home", "clock", "disk", "fsync", "agents"}, f.Check) // depends on this machine
 	})
 	got := strings.ReplaceAll(d.text(list), w.dir, "DIR")
 	got = varies.ReplaceAllString(got, "…")
 	file := filepath.Join("..", "..", "testdata", "doctor", "sick.golden")
 	if os.Getenv("PERMESSO_UPDATE") != "" {
-		write(t, file, got, 0o644)
+		writeFile(t, file, got, 0o644)
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-func TestDoctorAsksTelegram(t *testing.T) {
+func TestDoctorChecksTelegram(t *testing.T) {
 	for _, row := range []struct {
 		why, token string
 		mode       os.FileMode
@@ -25,14 +25,14 @@ func TestDoctorAsksTelegram(t *testing.T) {
 		worst      severity
 		says       string
 	}{
-		{why: "all is well", token: botapi.Token, chat: 7, privacy: true, worst: severityOK, says: "Telegram accepts the bot @permesso_bot"},
-		{why: "a group that it hears", token: botapi.Token, chat: -7, worst: severityOK, says: "Telegram accepts the bot"},
+		{why: "healthy", token: botapi.Token, chat: 7, privacy: true, worst: severityOK, says: "Telegram accepts the bot @permesso_bot"},
+		{why: "a group without privacy mode", token: botapi.Token, chat: -7, worst: severityOK, says: "Telegram accepts the bot"},
 		{why: "a group in privacy mode", token: botapi.Token, chat: -7, privacy: true, worst: severityInfo, says: "in groups @permesso_bot receives only commands"},
-		{why: "another token", token: "123456789:hunter2-hunter2-hunter2", chat: 7, worst: severityError, says: "Telegram does not accept the token"},
+		{why: "an unknown token", token: "123456789:hunter2-hunter2-hunter2", chat: 7, worst: severityError, says: "Telegram does not accept the token"},
 		{why: "no token", token: "hunter2", chat: 7, worst: severityError, says: "has no valid bot token"},
-		{why: "a token that others read", token: "123456789:hunter2-hunter2-hunter2", mode: 0o644, chat: 7, worst: severityError, says: "others than its owner may read it"},
+		{why: "a token readable by others", token: "123456789:hunter2-hunter2-hunter2", mode: 0o644, chat: 7, worst: severityError, says: "others than its owner may read it"},
 		{why: "no network", token: botapi.Token, chat: 7, down: true, worst: severityWarning, says: "call getMe: "},
-		{why: "the environment", chat: 7, worst: severityInfo, says: "is in the daemon's environment"},
+		{why: "a token in the environment", chat: 7, worst: severityInfo, says: "is in the daemon's environment"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			t.Parallel()
@@ -66,8 +66,8 @@ func TestDoctorAsksTelegram(t *testing.T) {
 	require.Equal(t, []finding{okFinding("Telegram is not configured")}, d.checkTelegram(t.Context()))
 }
 
-// No card is missed on a channel where its client does not want it asked.
-func TestDoctorMissesNoCardElsewhere(t *testing.T) {
+// A request that its client sends to one channel is not reported as unsent on the others.
+func TestDoctorRespectsAskOn(t *testing.T) {
 	now := time.Now()
 	d := &doctor{instance: &instance{layout: ipc.Layout{Home: t.TempDir()}}, now: now}
 	for askOn, missed := range map[string][2]int{"": {1, 1}, "telegram": {1, 0}, "email": {0, 1}} {

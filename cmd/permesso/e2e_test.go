@@ -28,8 +28,8 @@ import (
 	"github.com/permesso-dev/permesso/watcher"
 )
 
-// patience is how long anything is waited for that is bound to happen.
-const patience = 60 * time.Second
+// testTimeout limits each wait for an expected event.
+const testTimeout = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	exec.SuperviseIfAsked()
@@ -72,10 +72,10 @@ func builder(name string, env []string, flags ...string) func() (string, error) 
 }
 
 var (
-	// As it is installed, and as make test builds what it runs without the race
-	// detector, so that nothing is compiled for this alone.
+	// Built as it is installed, and as make test builds what runs without the race
+	// detector: the build cache serves all three.
 	plainBinary = builder("plain", []string{"CGO_ENABLED=0"}, "-trimpath")
-	racyBinary  = builder("race", nil, "-race")
+	raceBinary  = builder("race", nil, "-race")
 )
 
 func raceDetector() bool {
@@ -83,34 +83,33 @@ func raceDetector() bool {
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// raceAtOnce keeps the race detector from sleeping a second at every exit.
-const raceAtOnce = "GORACE=atexit_sleep_ms=0"
+// raceExitsFast disables the race detector's one-second sleep at exit.
+const raceExitsFast = "GORACE=atexit_sleep_ms=0"
 
-// program has the race detector where the tests have it. What is killed has
-// not: it would only be slower.
+// program is built with the race detector if the tests are, unless plain is set:
+// for a process that is killed, it would only be slower.
 func program(t testing.TB, plain bool) string {
 	t.Helper()
 	build := plainBinary
 	if raceDetector() && !plain {
-		build = racyBinary
+		build = raceBinary
 	}
 	file, err := build()
 	require.NoError(t, err)
 	return file
 }
 
-// concurrent are the words of a command line that does several things at once.
-// What does one thing after another and ends has nothing for the race detector,
-// under which it takes five times as long.
+// concurrent are the words of command lines that run goroutines. Other commands
+// run without the race detector: they have no races, and it makes them five times
+// slower.
 var concurrent = []string{"serve", "demo", "init", "wait", "--wait", "history", "tail"}
 
-func doesOneThing(args []string) bool {
+func isSequential(args []string) bool {
 	return !slices.ContainsFunc(args, func(a string) bool { return slices.Contains(concurrent, a) })
 }
 
-// scriptBin is a folder whose permesso is, with the race detector, the program
-// that has it for command lines that do several things at once, and the other one
-// for the rest.
+// scriptBin is a folder with a permesso. If the tests run under the race detector,
+// that is a wrapper that uses it only for concurrent command lines.
 func scriptBin(t testing.TB) string {
 	t.Helper()
 	plain := program(t, true)
@@ -124,8 +123,8 @@ func scriptBin(t testing.TB) string {
 	return bin
 }
 
-// place is a home with a configuration of its own, for the real program.
-type place struct {
+// rig is a home and a configuration for the real program.
+type rig struct {
 	t      testing.TB
 	dir    string
 	config string
@@ -134,23 +133,23 @@ type place struct {
 	plain  bool         // without the race detector
 }
 
-func newPlace(t testing.TB, ws, config string) *place {
+func newRig(t testing.TB, ws, config string) *rig {
 	t.Helper()
 	dir := t.TempDir()
-	h := &place{t: t, dir: dir, config: filepath.Join(dir, "permesso.toml"), layout: ipc.Layout{Home: filepath.Join(dir, "home")}}
+	h := &rig{t: t, dir: dir, config: filepath.Join(dir, "permesso.toml"), layout: ipc.Layout{Home: filepath.Join(dir, "home")}}
 	h.agent = client.Files{Requests: h.layout.Requests(ws), Responses: h.layout.Responses(ws)}
 	require.NoError(t, os.WriteFile(h.config, []byte(config), 0o600))
 	return h
 }
 
-func (h *place) command(args ...string) *osexec.Cmd {
-	cmd := osexec.Command(program(h.t, h.plain || doesOneThing(args)), append([]string{"--config", h.config, "--home", h.layout.Home}, args...)...)
-	cmd.Dir, cmd.Env = h.dir, append(os.Environ(), raceAtOnce)
+func (h *rig) command(args ...string) *osexec.Cmd {
+	cmd := osexec.Command(program(h.t, h.plain || isSequential(args)), append([]string{"--config", h.config, "--home", h.layout.Home}, args...)...)
+	cmd.Dir, cmd.Env = h.dir, append(os.Environ(), raceExitsFast)
 	return cmd
 }
 
-// run runs one command to its end.
-func (h *place) run(stdin string, args ...string) (code int, stdout, stderr string) {
+// run runs one command and waits for it.
+func (h *rig) run(stdin string, args ...string) (code int, stdout, stderr string) {
 	h.t.Helper()
 	cmd := h.command(args...)
 	var out, errs bytes.Buffer
@@ -165,19 +164,19 @@ func (h *place) run(stdin string, args ...string) (code int, stdout, stderr stri
 
 // daemon is a running permesso serve.
 type daemon struct {
-	*place
+	*rig
 	cmd  *osexec.Cmd
 	log  string
-	from int64 // where its part of the log begins
+	from int64 // offset of its part of the log
 	wait func() error
 }
 
-func (h *place) serve(env ...string) *daemon { return h.start(h.command("serve"), env...) }
+func (h *rig) serve(env ...string) *daemon { return h.start(h.command("serve"), env...) }
 
-// start starts a daemon by its command line.
-func (h *place) start(cmd *osexec.Cmd, env ...string) *daemon {
+// start starts a daemon with this command line.
+func (h *rig) start(cmd *osexec.Cmd, env ...string) *daemon {
 	h.t.Helper()
-	d := &daemon{place: h, cmd: cmd, log: filepath.Join(h.dir, "log")}
+	d := &daemon{rig: h, cmd: cmd, log: filepath.Join(h.dir, "log")}
 	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	require.NoError(h.t, err)
 	info, err := log.Stat()
@@ -191,9 +190,9 @@ func (h *place) start(cmd *osexec.Cmd, env ...string) *daemon {
 	return d
 }
 
-// kill is SIGKILL; it returns when the daemon is gone.
+// kill sends SIGKILL and waits for the exit.
 func (d *daemon) kill() {
-	_ = d.cmd.Process.Kill() // it may have ended by itself
+	_ = d.cmd.Process.Kill() // it may have exited already
 	_ = d.wait()
 }
 
@@ -202,29 +201,29 @@ func (d *daemon) signal(s syscall.Signal) {
 	require.NoError(d.t, d.cmd.Process.Signal(s))
 }
 
-// stop is SIGTERM, and demands an end in good order.
+// stop sends SIGTERM and requires exit code 0.
 func (d *daemon) stop() {
 	d.t.Helper()
 	d.signal(syscall.SIGTERM)
-	require.NoError(d.t, d.ended(), "%s", d.said())
+	require.NoError(d.t, d.awaitExit(), "%s", d.logged())
 }
 
-// ended waits for the daemon's own end.
-func (d *daemon) ended() error {
+// awaitExit waits until the daemon exits by itself.
+func (d *daemon) awaitExit() error {
 	d.t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- d.wait() }()
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		d.kill()
-		require.Fail(d.t, "the daemon does not end", "%s", d.said())
+		require.Fail(d.t, "the daemon does not exit", "%s", d.logged())
 		return nil
 	}
 }
 
-func (d *daemon) said() string {
+func (d *daemon) logged() string {
 	d.t.Helper()
 	b, err := os.ReadFile(d.log)
 	require.NoError(d.t, err)
@@ -233,13 +232,13 @@ func (d *daemon) said() string {
 
 func (d *daemon) awaitLog(text string) {
 	d.t.Helper()
-	await(d.t, d.log, func() bool { return strings.Contains(d.said(), text) })
+	await(d.t, d.log, func() bool { return strings.Contains(d.logged(), text) })
 }
 
-// await waits until ready, looking whenever something happens to path.
+// await waits until ready returns true. It calls it on every event below path.
 func await(t testing.TB, path string, ready func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	require.NoError(t, watcher.Await(ctx, path, func() (bool, error) { return ready(), nil }), "waiting for %s", path)
 }
@@ -249,8 +248,8 @@ func awaitFile(t testing.TB, path string) {
 	await(t, path, func() bool { _, err := os.Lstat(path); return err == nil })
 }
 
-// ask drops a request and returns its id.
-func (h *place) ask(body string) string {
+// ask submits a request and returns its id.
+func (h *rig) ask(body string) string {
 	h.t.Helper()
 	id := client.NewID()
 	awaitFile(h.t, h.agent.Requests)
@@ -258,14 +257,14 @@ func (h *place) ask(body string) string {
 	return id
 }
 
-func (h *place) awaitPending(ws, id string) {
+func (h *rig) awaitPending(ws, id string) {
 	h.t.Helper()
 	awaitFile(h.t, filepath.Join(h.layout.Pendings(ws), id+".json"))
 }
 
-func (h *place) response(id string) *approval.Response {
+func (h *rig) response(id string) *approval.Response {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(h.t.Context(), testTimeout)
 	defer cancel()
 	r, _, err := h.agent.Wait(ctx, id, nil)
 	require.NoError(h.t, err)
@@ -273,7 +272,7 @@ func (h *place) response(id string) *approval.Response {
 }
 
 // script writes an executable shell script.
-func (h *place) script(name, text string) string {
+func (h *rig) script(name, text string) string {
 	h.t.Helper()
 	file := filepath.Join(h.dir, name)
 	require.NoError(h.t, os.WriteFile(file, []byte("#!/bin/sh\n"+text+"\n"), 0o700))
@@ -291,42 +290,42 @@ match = { tool = "say" }
 outcome = "ask"
 `
 
-// Whoever moves a home away while it is served would have two daemons believe
-// in one lock, or one daemon write into a stranger's folder.
-func TestDaemonStopsWhenItsHomeIsNoLongerIts(t *testing.T) {
+// If the home is moved or replaced, two daemons could hold its lock, or one
+// daemon could write into a foreign folder. So the daemon stops.
+func TestDaemonStopsWhenItsHomeIsReplaced(t *testing.T) {
 	for _, tc := range []struct {
-		why  string
-		take func(t *testing.T, h *place)
+		why string
+		act func(t *testing.T, h *rig)
 	}{
-		{"removed", func(t *testing.T, h *place) { require.NoError(t, os.RemoveAll(h.layout.Home)) }},
-		{"moved away", func(t *testing.T, h *place) { require.NoError(t, os.Rename(h.layout.Home, h.layout.Home+".old")) }},
-		{"replaced by another", func(t *testing.T, h *place) {
+		{"removed", func(t *testing.T, h *rig) { require.NoError(t, os.RemoveAll(h.layout.Home)) }},
+		{"moved away", func(t *testing.T, h *rig) { require.NoError(t, os.Rename(h.layout.Home, h.layout.Home+".old")) }},
+		{"replaced by another", func(t *testing.T, h *rig) {
 			require.NoError(t, os.Rename(h.layout.Home, h.layout.Home+".old"))
-			require.NoError(t, os.Remove(filepath.Join(h.layout.Home+".old", "run", "ui.sock"))) // no socket is copied
+			require.NoError(t, os.Remove(filepath.Join(h.layout.Home+".old", "run", "ui.sock"))) // a socket cannot be copied
 			require.NoError(t, os.CopyFS(h.layout.Home, os.DirFS(h.layout.Home+".old")))
 		}},
-		{"only its lock", func(t *testing.T, h *place) { require.NoError(t, os.Remove(h.layout.Lock())) }},
+		{"only the lock removed", func(t *testing.T, h *rig) { require.NoError(t, os.Remove(h.layout.Lock())) }},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
-			h := newPlace(t, "default", askAll)
+			h := newRig(t, "default", askAll)
 			d := h.serve()
 			d.awaitLog(`"serving"`)
 			id := h.ask(`{"tool_name":"say"}`)
 			h.awaitPending("default", id)
-			tc.take(t, h)
-			require.Error(t, d.ended())
+			tc.act(t, h)
+			require.Error(t, d.awaitExit())
 			require.Equal(t, exitError, d.cmd.ProcessState.ExitCode())
-			require.Contains(t, d.said(), "permesso: home removed or replaced while the daemon runs\nhint: ")
+			require.Contains(t, d.logged(), "permesso: home removed or replaced while the daemon runs\nhint: ")
 		})
 	}
 }
 
-// What runs when the home goes away dies with the daemon: it cannot tell
-// anybody any more what came of it.
-func TestHandlersDieWithAHomeThatIsGone(t *testing.T) {
+// If the home goes away, the daemon stops and its handlers are killed: their
+// outcome could not be recorded.
+func TestHandlersAreKilledWhenTheHomeIsMoved(t *testing.T) {
 	t.Parallel()
-	h := newPlace(t, "default", "")
+	h := newRig(t, "default", "")
 	begun := filepath.Join(h.dir, "begun")
 	file := h.script("slow", "echo $$ > "+begun+".tmp; mv "+begun+".tmp "+begun+"; exec sleep 600")
 	config := fmt.Sprintf("[tools.slow]\ntrust = false\nhandler = { kind = \"command\", argv = [%q], timeout = \"15m\" }\n[[rules]]\nmatch = { tool = \"slow\" }\noutcome = \"allow\"\n", file)
@@ -336,7 +335,7 @@ func TestHandlersDieWithAHomeThatIsGone(t *testing.T) {
 	awaitFile(t, begun)
 	old := h.layout.Home + ".old"
 	require.NoError(t, os.Rename(h.layout.Home, old))
-	require.Error(t, d.ended())
+	require.Error(t, d.awaitExit())
 	var pid int
 	b, err := os.ReadFile(begun)
 	require.NoError(t, err)
@@ -345,7 +344,7 @@ func TestHandlersDieWithAHomeThatIsGone(t *testing.T) {
 	await(t, begun, func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
 	require.NoDirExists(t, h.layout.Home)
 
-	// Put back, it says so.
+	// When the home is back, the run is reported as interrupted.
 	require.NoError(t, os.Rename(old, h.layout.Home))
 	d = h.serve()
 	require.Equal(t, approval.StatusInterrupted, h.response(id).Status)
@@ -353,7 +352,7 @@ func TestHandlersDieWithAHomeThatIsGone(t *testing.T) {
 }
 
 func TestHangupChangesNothing(t *testing.T) {
-	h := newPlace(t, "default", askAll)
+	h := newRig(t, "default", askAll)
 	d := h.serve()
 	d.awaitLog(`"serving"`)
 	d.signal(syscall.SIGHUP)
@@ -367,10 +366,10 @@ func TestHangupChangesNothing(t *testing.T) {
 	d.stop()
 }
 
-// SIGTERM lets what runs finish, starts nothing, and leaves the rest for the
-// next daemon.
+// On SIGTERM the daemon waits for running handlers and starts no new ones. The
+// next daemon runs the rest.
 func TestTermLetsHandlersFinish(t *testing.T) {
-	h := newPlace(t, "default", "")
+	h := newRig(t, "default", "")
 	begun, finish := filepath.Join(h.dir, "begun"), filepath.Join(h.dir, "finish")
 	file := h.script("slow", ": > "+begun+"; read -r line < "+finish+"; echo done")
 	require.NoError(t, syscall.Mkfifo(finish, 0o600))
@@ -382,7 +381,7 @@ func TestTermLetsHandlersFinish(t *testing.T) {
 	d.signal(syscall.SIGTERM)
 	second := h.ask(`{"tool_name":"slow"}`)
 	require.NoError(t, os.WriteFile(finish, []byte("go\n"), 0o600))
-	require.NoError(t, d.ended())
+	require.NoError(t, d.awaitExit())
 	require.Equal(t, approval.StatusAutoApproved, h.response(first).Status)
 	require.NoFileExists(t, filepath.Join(h.agent.Responses, second+".json"))
 
@@ -392,7 +391,7 @@ func TestTermLetsHandlersFinish(t *testing.T) {
 	d.stop()
 }
 
-// logKeys are those that the package comment lists.
+// logKeys are the keys that the package comment lists.
 func logKeys(t *testing.T) []string {
 	t.Helper()
 	b, err := os.ReadFile("main.go")
@@ -407,9 +406,9 @@ const (
 	forged  = `"}` + "\n" + `{"level":"info","ws":"default","message":"forged line"}` + "\n"
 )
 
-// plant drops requests that carry a secret, and text that wants to be a line of
-// the log, wherever an agent can put text.
-func (h *place) plant() (ids []string) {
+// submitPlanted submits requests with a secret and a forged log line in every
+// field that an agent can fill.
+func (h *rig) submitPlanted() (ids []string) {
 	h.t.Helper()
 	evil, err := json.Marshal(planted + forged)
 	require.NoError(h.t, err)
@@ -437,7 +436,7 @@ func (h *place) plant() (ids []string) {
 }
 
 func TestLogHoldsNoArgumentAndNoForgedLine(t *testing.T) {
-	h := newPlace(t, "default", "")
+	h := newRig(t, "default", "")
 	breaks := h.script("breaks", "cat; cat >&2 <<'EOF'\n"+planted+forged+"EOF\nexit 1")
 	require.NoError(t, os.WriteFile(h.config, []byte(`log_level = "debug"`+askAll+fmt.Sprintf(`
 [tools.free]
@@ -459,7 +458,7 @@ match = { tool = "never" }
 outcome = "deny"
 `, breaks)), 0o600))
 	d := h.serve()
-	ids := h.plant()
+	ids := h.submitPlanted()
 	waiting := map[int]string{0: "approve", 1: "deny", 5: "deny", 6: "deny"}
 	var cli strings.Builder
 	for i, verb := range waiting {
@@ -479,7 +478,7 @@ outcome = "deny"
 	}
 	d.stop()
 	keys, lines := logKeys(t), 0
-	for line := range strings.Lines(d.said()) {
+	for line := range strings.Lines(d.logged()) {
 		lines++
 		var entry map[string]any
 		require.NoError(t, json.Unmarshal([]byte(line), &entry), "%s", line)
@@ -489,14 +488,14 @@ outcome = "deny"
 		require.NotEqual(t, "forged line", entry["message"])
 		require.NotContains(t, line, planted)
 	}
-	require.Greater(t, lines, len(ids), "the log says what happens")
+	require.Greater(t, lines, len(ids), "each request is logged")
 	require.NotContains(t, cli.String(), planted)
 }
 
-// With the daemon stopped decisions take the slot all the same, and the next
-// daemon finds them.
+// A decision made while the daemon is down is stored, and the next daemon applies
+// it.
 func TestDecisionsMadeWhileTheDaemonIsDown(t *testing.T) {
-	h := newPlace(t, "default", askAll)
+	h := newRig(t, "default", askAll)
 	d := h.serve()
 	yes, no, open := h.ask(`{"tool_name":"say"}`), h.ask(`{"tool_name":"say"}`), h.ask(`{"tool_name":"say"}`)
 	for _, id := range []string{yes, no, open} {

@@ -18,8 +18,8 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// atOnce is how many requests wait for a reply at the same time.
-const atOnce = 5
+// batchSize is the number of requests that wait for replies at the same time.
+const batchSize = 5
 
 func replyRounds() int {
 	if raceDetector() && os.Getenv("PERMESSO_SOAK") == "" {
@@ -28,19 +28,19 @@ func replyRounds() int {
 	return 50
 }
 
-// TestRealKillsDuringReplies kills the daemon at any moment while it sends cards,
-// fetches replies over IMAP and answers them: each reply decides exactly once.
+// TestRealKillsDuringReplies kills the daemon at random moments while it sends
+// cards, fetches replies over IMAP and answers them. Each reply decides exactly once.
 func TestRealKillsDuringReplies(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	w := newTown(t, `approval_timeout = "10m"`, `approval_timeout = "2h"`)
+	w := newMailRig(t, `approval_timeout = "10m"`, `approval_timeout = "2h"`)
 	w.daemon.kill()
 	w.plain = true
 	ctx, stop := context.WithCancel(t.Context())
 	var work sync.WaitGroup
-	var asked map[string]string // what is replied, by id
+	var asked map[string]string // reply by request id
 	work.Go(func() { defer stop(); asked = w.replies(replyRounds()) })
 	kills := 0
 	for ; ctx.Err() == nil; kills++ {
@@ -48,9 +48,9 @@ func TestRealKillsDuringReplies(t *testing.T) {
 		switch kills % 3 {
 		case 0: // also while it starts
 			sleepFor(ctx, time.Duration(random.IntN(1000))*time.Millisecond)
-		case 1: // a reply has just decided, and is not noted yet
+		case 1: // a reply has decided, and its handling is not recorded yet
 			w.awaitSlot(ctx)
-			most := []int{2000, 20000}[kills/3%2] // the note is a matter of a millisecond; what runs then, of some more
+			most := []int{2000, 20000}[kills/3%2] // recording takes about a millisecond; the handler that then runs takes longer
 			sleepFor(ctx, time.Duration(random.IntN(most))*time.Microsecond)
 		case 2:
 			d.awaitLog(`"serving"`)
@@ -63,12 +63,12 @@ func TestRealKillsDuringReplies(t *testing.T) {
 	w.daemon = w.serve()
 	stats := map[approval.Status]int{}
 	for id, text := range asked {
-		stats[w.judge(id, text)]++
+		stats[w.verifyOutcome(id, text)]++
 	}
 	w.daemon.stop()
-	w.judgeAnswers()
-	w.judgeLog(asked)
-	t.Logf("%d replies, %d kills: %v; %d replies were found decided by their own first life", len(asked), kills, stats, strings.Count(w.all(), `"status":"late"`)+strings.Count(w.all(), `"why":"in an earlier life"`))
+	w.verifyAnswers()
+	w.verifyLog(asked)
+	t.Logf("%d replies, %d kills: %v; %d replies were handled by an earlier daemon", len(asked), kills, stats, strings.Count(w.allLogs(), `"status":"late"`)+strings.Count(w.allLogs(), `"why":"in an earlier life"`))
 	require.NotZero(t, kills)
 }
 
@@ -79,8 +79,8 @@ func sleepFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// awaitSlot waits until somebody decides, or for some seconds.
-func (w *town) awaitSlot(ctx context.Context) {
+// awaitSlot waits for a decision, for four seconds at most.
+func (w *mailRig) awaitSlot(ctx context.Context) {
 	for end := time.Now().Add(4 * time.Second); ctx.Err() == nil && time.Now().Before(end); sleepFor(ctx, time.Millisecond) {
 		if names, err := os.ReadDir(w.layout.Decisions("work")); err == nil && len(names) > 0 {
 			return
@@ -88,53 +88,53 @@ func (w *town) awaitSlot(ctx context.Context) {
 	}
 }
 
-// replies asks and replies, some at once, whether or not a daemon lives.
-func (w *town) replies(rounds int) map[string]string {
-	asked, cards := map[string]string{}, map[string]letter{}
+// replies submits requests and replies to their cards in batches, whether or not a daemon runs.
+func (w *mailRig) replies(rounds int) map[string]string {
+	asked, cards := map[string]string{}, map[string]mailCopy{}
 	for len(asked) < rounds {
 		var ids []string
-		for range min(atOnce, rounds-len(asked)) {
+		for range min(batchSize, rounds-len(asked)) {
 			id := w.ask(`{"tool_name":"count","request_data":{}}`)
 			asked[id] = []string{"1\n", "3 no\n", "4 fine\n"}[len(asked)%3]
 			ids = append(ids, id)
 		}
 		for _, id := range ids {
-			for end := time.Now().Add(10 * patience); cards[id].raw == nil; time.Sleep(20 * time.Millisecond) {
+			for end := time.Now().Add(10 * testTimeout); cards[id].raw == nil; time.Sleep(20 * time.Millisecond) {
 				w.readCards(cards)
 				require.True(w.t, time.Now().Before(end), "no card came about %s", id)
 			}
-			w.sends(answer(cards[id], asked[id]))
+			w.deliverSigned(replyTo(cards[id], asked[id]))
 		}
 	}
 	return asked
 }
 
-// readCards adds the cards that ann has, by the id they are about.
-func (w *town) readCards(cards map[string]letter) {
+// readCards adds the cards that ann received, by request id.
+func (w *mailRig) readCards(cards map[string]mailCopy) {
 	for _, l := range w.mailsOf(mailserver.Ann) {
 		_, id, _ := strings.Cut(l.subject, "[appr_")
 		id = strings.TrimSuffix(id, "]")
-		if l.header.Get("Auto-Submitted") == itself && l.header.Get("In-Reply-To") == "" && cards[id].raw == nil {
+		if l.header.Get("Auto-Submitted") == autoGenerated && l.header.Get("In-Reply-To") == "" && cards[id].raw == nil {
 			cards[id] = l
 		}
 	}
 }
 
-// mailsOf are all mails that somebody has got.
-func (w *town) mailsOf(user string) (all []letter) {
+// mailsOf are all mails that the user received.
+func (w *mailRig) mailsOf(user string) (all []mailCopy) {
 	w.t.Helper()
-	files, err := filepath.Glob(filepath.Join(w.village.Maildir(user), "[nc][eu][wr]", "*"))
+	files, err := filepath.Glob(filepath.Join(w.servers.Maildir(user), "[nc][eu][wr]", "*"))
 	require.NoError(w.t, err)
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		require.NoError(w.t, err)
-		all = append(all, readLetter(w.t, b))
+		all = append(all, parseMail(w.t, b))
 	}
 	return all
 }
 
-// judge compares what a reply said with what became of its request.
-func (w *town) judge(id, text string) approval.Status {
+// verifyOutcome compares a reply with the outcome of its request.
+func (w *mailRig) verifyOutcome(id, text string) approval.Status {
 	w.t.Helper()
 	r := w.response(id)
 	runs := w.ran(id)
@@ -156,14 +156,14 @@ func (w *town) judge(id, text string) approval.Status {
 	return r.Status
 }
 
-// judgeAnswers: no mail of ann's was answered by two of ours. The same one may
-// have come twice.
-func (w *town) judgeAnswers() {
+// verifyAnswers requires at most one answer to each mail from ann. The same answer
+// may have been sent twice.
+func (w *mailRig) verifyAnswers() {
 	w.t.Helper()
 	answers := map[string]map[string]bool{}
 	for _, l := range w.mailsOf(mailserver.Ann) {
 		to := l.header.Get("In-Reply-To")
-		if l.header.Get("Auto-Submitted") != replied {
+		if l.header.Get("Auto-Submitted") != autoReplied {
 			continue
 		}
 		if answers[to] == nil {
@@ -174,15 +174,15 @@ func (w *town) judgeAnswers() {
 	}
 }
 
-// all is what every life of the daemon has said.
-func (w *town) all() string {
+// allLogs is the log of all daemons of the test.
+func (w *mailRig) allLogs() string {
 	b, err := os.ReadFile(w.daemon.log)
 	require.NoError(w.t, err)
 	return string(b)
 }
 
-// judgeLog: each request was decided by one approval at most.
-func (w *town) judgeLog(asked map[string]string) {
+// verifyLog requires at most one approval of each request in the audit log.
+func (w *mailRig) verifyLog(asked map[string]string) {
 	w.t.Helper()
 	approved := map[string]int{}
 	require.NoError(w.t, audit.Entries(ipc.OS(), w.layout.Audit(), func(e approval.Entry) error {

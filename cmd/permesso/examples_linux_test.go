@@ -24,7 +24,7 @@ func example(t *testing.T, name string) string {
 	return file
 }
 
-// agentRun is an example agent at work.
+// agentRun is a running example agent.
 type agentRun struct {
 	t        *testing.T
 	cmd      *osexec.Cmd
@@ -42,8 +42,8 @@ func (a *agentRun) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// agent starts an example on this gate, which is another user as far as files tell.
-func (h *place) exampleAgent(t *testing.T, argv []string, env ...string) (*agentRun, string) {
+// exampleAgent starts an example with umask 077, as if the daemon ran as another user.
+func (h *rig) exampleAgent(t *testing.T, argv []string, env ...string) (*agentRun, string) {
 	t.Helper()
 	asked := make(chan string, 1)
 	awaitFile(t, h.agent.Requests)
@@ -56,13 +56,13 @@ func (h *place) exampleAgent(t *testing.T, argv []string, env ...string) (*agent
 	select {
 	case id := <-asked:
 		return a, id
-	case <-time.After(patience):
-		require.Fail(t, "the agent does not ask", "%s", a.err.String())
+	case <-time.After(testTimeout):
+		require.Fail(t, "the agent submits no request", "%s", a.err.String())
 		return nil, ""
 	}
 }
 
-func (a *agentRun) ends(code int) string {
+func (a *agentRun) awaitExit(code int) string {
 	a.t.Helper()
 	_ = a.cmd.Wait()
 	require.Equal(a.t, code, a.cmd.ProcessState.ExitCode(), "%s%s", a.out.String(), a.err.String())
@@ -93,11 +93,11 @@ outcome = "allow"
 
 const hard = "it's \"5\" o'clock \\ $HOME `id`\tè 🔐\nend, with a line\n"
 
-// The agents follow FORMAT.md by hand, in other languages: whatever the gate
-// answers, they tell what ran from what did not.
+// The example agents implement FORMAT.md in other languages. For every response
+// they must tell whether the action ran.
 func TestExampleAgents(t *testing.T) {
 	t.Parallel()
-	h := newPlace(t, "default", exampleConfig)
+	h := newRig(t, "default", exampleConfig)
 	d := h.serve()
 	defer d.stop()
 	d.awaitLog(`"serving"`)
@@ -105,17 +105,17 @@ func TestExampleAgents(t *testing.T) {
 		for _, row := range []struct {
 			why    string
 			args   []string
-			answer []string // what the operator says
+			answer []string // the operator's command
 			code   int
-			first  string // line of the output
+			first  string // first line of the output
 			holds  string
 		}{
-			{"a rule allows", []string{"look", "name=you", "text=" + hard}, nil, 0, "auto_approved", `"name"`},
+			{"allowed by a rule", []string{"look", "name=you", "text=" + hard}, nil, 0, "auto_approved", `"name"`},
 			{"a result that looks like a response", []string{"sly"}, nil, 0, "auto_approved", "denied"},
 			{"a handler that fails", []string{"fails"}, nil, 4, "failed", "failed"},
-			{"a person allows", []string{"ask"}, []string{"approve", "ID", "--note", "be brief"}, 0, "approved", "be brief"},
-			{"a person denies", []string{"ask"}, []string{"deny", "ID", "too", "early"}, 3, "denied", "Denied"},
-			{"a name that is none", []string{"no such tool"}, nil, 3, "malformed", "tool_name"},
+			{"approved by a person", []string{"ask"}, []string{"approve", "ID", "--note", "be brief"}, 0, "approved", "be brief"},
+			{"denied by a person", []string{"ask"}, []string{"deny", "ID", "too", "early"}, 3, "denied", "Denied"},
+			{"an invalid tool name", []string{"no such tool"}, nil, 3, "malformed", "tool_name"},
 		} {
 			t.Run(name+": "+row.why, func(t *testing.T) {
 				a, id := h.exampleAgent(t, append(argv, row.args...))
@@ -125,7 +125,7 @@ func TestExampleAgents(t *testing.T) {
 					code, _, errs := h.run("", line...)
 					require.Zero(t, code, errs)
 				}
-				out := a.ends(row.code)
+				out := a.awaitExit(row.code)
 				status, rest, _ := strings.Cut(out, "\n")
 				require.Equal(t, row.first, status)
 				require.Contains(t, rest, row.holds)
@@ -136,37 +136,37 @@ func TestExampleAgents(t *testing.T) {
 				}
 			})
 		}
-		t.Run(name+": nobody answers in time", func(t *testing.T) {
+		t.Run(name+": no decision in time", func(t *testing.T) {
 			a, id := h.exampleAgent(t, append(argv, "ask"), "AGENT_TIMEOUT=1")
-			a.ends(5)
-			h.awaitPending("default", id) // it stays
+			a.awaitExit(5)
+			h.awaitPending("default", id) // it stays pending
 		})
 		t.Run(name+": interrupted", func(t *testing.T) {
 			a, id := h.exampleAgent(t, append(argv, "ask"))
 			h.awaitPending("default", id)
 			require.NoError(t, syscall.Kill(-a.cmd.Process.Pid, syscall.SIGINT))
-			a.ends(130)
+			a.awaitExit(130)
 			require.Equal(t, "cancelled", string(h.response(id).Status))
 		})
-		t.Run(name+": the id was somebody else's", func(t *testing.T) {
-			// The gate is not asked at all: a forged answer lies there before the agent looks.
-			lone := &place{t: t, agent: client.Files{Requests: t.TempDir(), Responses: t.TempDir()}}
-			a, id := lone.exampleAgent(t, append(argv, "look"))
+		t.Run(name+": the response is for another request", func(t *testing.T) {
+			// No daemon runs: a forged response exists before the agent reads.
+			alone := &rig{t: t, agent: client.Files{Requests: t.TempDir(), Responses: t.TempDir()}}
+			a, id := alone.exampleAgent(t, append(argv, "look"))
 			sample, err := os.ReadFile(filepath.Join("..", "..", "testdata", "documents", "response.json"))
 			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(filepath.Join(lone.agent.Responses, id+".json"), sample, 0o600))
-			a.ends(1)
+			require.NoError(t, os.WriteFile(filepath.Join(alone.agent.Responses, id+".json"), sample, 0o600))
+			a.awaitExit(1)
 			require.Contains(t, a.err.String(), "another request")
-			info, err := os.Stat(filepath.Join(lone.agent.Requests, id+".json"))
+			info, err := os.Stat(filepath.Join(alone.agent.Requests, id+".json"))
 			require.NoError(t, err)
-			require.Equal(t, os.FileMode(0o644), info.Mode().Perm(), "a gate that runs as somebody else must read it")
+			require.Equal(t, os.FileMode(0o644), info.Mode().Perm(), "a daemon under another UID must be able to read it")
 		})
 	}
 }
 
 func TestExampleInBubblewrap(t *testing.T) {
 	t.Parallel()
-	h := newPlace(t, "default", exampleConfig)
+	h := newRig(t, "default", exampleConfig)
 	d := h.serve()
 	defer d.stop()
 	d.awaitLog(`"serving"`)
@@ -175,7 +175,7 @@ func TestExampleInBubblewrap(t *testing.T) {
 		cmd := osexec.Command(example(t, "bwrap.sh"), example(t, ""), agent, "look", "name=you")
 		if strings.HasSuffix(agent, ".py") {
 			if _, err := os.Stat("/usr/bin/python3"); err != nil {
-				continue // this machine's Python is not among the programs that the sandbox sees
+				continue // the sandbox shows only /usr/bin, and Python is elsewhere on this machine
 			}
 		}
 		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program(t, false))+":/usr/bin:/bin", "PERMESSO_CONFIG="+h.config, "PERMESSO_HOME="+h.layout.Home)
@@ -185,8 +185,8 @@ func TestExampleInBubblewrap(t *testing.T) {
 	}
 }
 
-// What a compose file of ours may hold is said by the Compose Specification's
-// own schema and loader, which have a module file of their own.
+// The Compose Specification's own schema and loader check our compose file. They
+// have their own module file.
 func TestComposeFile(t *testing.T) {
 	check := func(file string) (out, errs []byte, err error) {
 		cmd := osexec.Command("go", "run", "-C", filepath.Join("..", "..", ".ci", "compose"), ".", file)
@@ -212,16 +212,16 @@ func TestComposeFile(t *testing.T) {
 	require.NoError(t, json.Unmarshal(out, &project))
 	gate, agent := project.Services["gate"], project.Services["agent"]
 	require.FileExists(t, filepath.Join(gate.Build.Context, gate.Build.Dockerfile))
-	require.Equal(t, []string{"ALL"}, agent.CapDrop, "or it could mount the responses for writing")
-	require.Equal(t, "1000:1000", agent.User, "not the gate's")
+	require.Equal(t, []string{"ALL"}, agent.CapDrop, "else it could remount the responses for writing")
+	require.Equal(t, "1000:1000", agent.User, "not the UID of the daemon")
 	require.Equal(t, []string{"no-new-privileges:true"}, agent.Security)
 	require.Equal(t, []composeVolume{
 		{"volume", client.DefaultRequests, false, subpath{"ipc/demo/requests"}},
 		{"volume", client.DefaultResponses, true, subpath{"ipc/demo/responses"}},
 		{"bind", "/agent.py", true, subpath{}},
-	}, agent.Volumes, "the two mounts and its own program, no more")
+	}, agent.Volumes, "only the two mounts and its program")
 
-	h := newPlace(t, "demo", "")
+	h := newRig(t, "demo", "")
 	h.config = project.Configs["permesso"].File
 	code, printed, errs := h.run("", "mounts", "demo", "--json")
 	require.Zero(t, code, errs)
@@ -232,7 +232,7 @@ func TestComposeFile(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "compose.yaml")
 	require.NoError(t, os.WriteFile(broken, bytes.Replace(text, []byte("read_only: true"), []byte("readonly: true"), 1), 0o600))
 	_, wrong, err = check(broken)
-	require.Error(t, err, "the check sees what is wrong")
+	require.Error(t, err, "the check finds errors")
 	require.Contains(t, string(wrong), "readonly")
 }
 
@@ -245,8 +245,8 @@ type composeVolume struct {
 
 type subpath struct{ Subpath string }
 
-// A devcontainer.json is JSON with lines of comment; its mounts are those that
-// permesso mounts prints.
+// A devcontainer.json is JSON with comment lines. Its mounts must equal the output
+// of permesso mounts.
 func TestDevcontainer(t *testing.T) {
 	text, err := os.ReadFile(example(t, "devcontainer/devcontainer.json"))
 	require.NoError(t, err)
@@ -262,7 +262,7 @@ func TestDevcontainer(t *testing.T) {
 	require.False(t, dev.Privileged)
 	require.Equal(t, []string{"--cap-drop=ALL", "--security-opt=no-new-privileges"}, dev.RunArgs)
 
-	h := newPlace(t, "default", "")
+	h := newRig(t, "default", "")
 	h.layout.Home = "${localEnv:HOME}/.local/state/permesso"
 	flags, err := mounts(h.layout, "default").flags("readonly")
 	require.NoError(t, err)

@@ -21,20 +21,20 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// faultsInside says that this process has mounts of its own, which vanish with
-// it however it ends.
-const faultsInside = "PERMESSO_TEST_MOUNTS"
+// mountNamespaceEnv tells the child that it runs in its own mount namespace, which
+// the kernel removes when it exits.
+const mountNamespaceEnv = "PERMESSO_TEST_MOUNTS"
 
-// TestRealFaults lets real disks fail under the real daemon: full, out of
-// inodes, read-only. It runs in a child with mounts of its own; whoever may not
-// mount gets a user namespace besides, and then there is only tmpfs.
+// TestRealFaults runs the real daemon on real disks that fail: full, out of
+// inodes, read-only. It runs in a child with its own mount namespace. Without
+// root the child also has a user namespace, which allows only tmpfs.
 func TestRealFaults(t *testing.T) {
 	t.Parallel()
-	if os.Getenv(faultsInside) != "" {
+	if os.Getenv(mountNamespaceEnv) != "" {
 		realFaults(t)
 		return
 	}
-	// The child dies with the thread that made it.
+	// Pdeathsig kills the child when the thread that started it exits.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	out, err := inOwnMounts("root", 0).CombinedOutput()
@@ -45,10 +45,10 @@ func TestRealFaults(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// inOwnMounts is this test again, in a process whose mounts nobody else sees.
+// inOwnMounts runs this test in a process with private mounts.
 func inOwnMounts(as string, flags uintptr) *osexec.Cmd {
 	cmd := osexec.Command(os.Args[0], "-test.run=^TestRealFaults$", "-test.v="+strconv.FormatBool(testing.Verbose()), "-test.timeout=8m")
-	cmd.Env = append(os.Environ(), faultsInside+"="+as)
+	cmd.Env = append(os.Environ(), mountNamespaceEnv+"="+as)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	if flags != 0 {
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
@@ -75,8 +75,8 @@ func tmpfs(options string) func(t *testing.T) *disk {
 	return func(t *testing.T) *disk { return mountDisk(t, "tmpfs", "tmpfs", options) }
 }
 
-// loop is an ext4 in a file, as on a real machine.
-func loop(t *testing.T) *disk {
+// loopDisk is an ext4 in a file, as on a real machine.
+func loopDisk(t *testing.T) *disk {
 	image := filepath.Join(t.TempDir(), "image")
 	require.NoError(t, os.WriteFile(image, nil, 0o600))
 	require.NoError(t, os.Truncate(image, 4<<20))
@@ -91,7 +91,7 @@ func loop(t *testing.T) *disk {
 	return d
 }
 
-// fill takes all bytes but the last few.
+// fill writes until only leave bytes are free.
 func (d *disk) fill(leave int) {
 	d.t.Helper()
 	if leave > 0 {
@@ -110,12 +110,12 @@ func (d *disk) fill(leave int) {
 	}
 }
 
-func (d *disk) free() {
+func (d *disk) removeFiller() {
 	d.t.Helper()
 	require.NoError(d.t, os.Remove(filepath.Join(d.path, "filler")))
 }
 
-func (d *disk) takeInodes() {
+func (d *disk) fillInodes() {
 	d.t.Helper()
 	var err error
 	require.NoError(d.t, os.Mkdir(filepath.Join(d.path, "fillers"), 0o700))
@@ -125,15 +125,15 @@ func (d *disk) takeInodes() {
 	require.ErrorIs(d.t, err, syscall.ENOSPC)
 }
 
-func (d *disk) giveInodes() {
+func (d *disk) freeInodes() {
 	d.t.Helper()
 	require.NoError(d.t, os.RemoveAll(filepath.Join(d.path, "fillers")))
 }
 
-// faulty is a gate whose home lies on a disk that fails, while what its handlers
-// do and what agents ask lies elsewhere.
-type faulty struct {
-	*place
+// faultRig is a daemon whose home is on a disk that fails. Requests and the
+// handlers' effects are on other disks.
+type faultRig struct {
+	*rig
 	disk  *disk
 	d     *daemon
 	runs  string // one line per effect
@@ -161,8 +161,8 @@ match = { tool = "run" }
 outcome = "ask"
 `
 
-func newFaulty(t *testing.T, on *disk) *faulty {
-	f := &faulty{place: newPlace(t, "w", ""), disk: on}
+func newFaultRig(t *testing.T, on *disk) *faultRig {
+	f := &faultRig{rig: newRig(t, "w", ""), disk: on}
 	f.plain = true
 	f.runs = filepath.Join(f.dir, "runs")
 	require.NoError(t, os.WriteFile(f.runs, nil, 0o600))
@@ -172,38 +172,38 @@ func newFaulty(t *testing.T, on *disk) *faulty {
 	code, _, stderr := f.run("", "init")
 	require.Equal(t, exitOK, code, stderr)
 	f.agent = client.Files{Requests: f.layout.Requests("w"), Responses: f.layout.Responses("w")}
-	// The agent's folder has a disk of its own, as the README advises.
+	// The agent's folder is on its own disk, as the README advises.
 	require.NoError(t, unix.Mount("tmpfs", f.agent.Requests, "tmpfs", 0, "size=1m,mode=0777"))
 	t.Cleanup(func() { _ = unix.Unmount(f.agent.Requests, unix.MNT_DETACH) })
 	f.start()
 	return f
 }
 
-func (f *faulty) start() {
+func (f *faultRig) start() {
 	f.t.Helper()
 	f.d = f.serve()
 	f.d.awaitLog(`"serving"`)
 }
 
-func (f *faulty) want(tool string) string {
+func (f *faultRig) submit(tool string) string {
 	f.t.Helper()
 	id := f.ask(`{"tool_name":"` + tool + `"}`)
 	f.asked = append(f.asked, id)
 	return id
 }
 
-// waits awaits that a request is asked, and that a disk which fails from now on
-// cannot take that back: what is only visible may not be durable yet.
-func (f *faulty) waits(id string) {
+// awaitAskedLog waits for the log line "asked": then the pending request is
+// durable. A file that is only visible may be lost when the disk fails.
+func (f *faultRig) awaitAskedLog(id string) {
 	f.t.Helper()
 	await(f.t, f.d.log, func() bool {
-		return slices.ContainsFunc(strings.Split(f.d.said(), "\n"), func(line string) bool {
+		return slices.ContainsFunc(strings.Split(f.d.logged(), "\n"), func(line string) bool {
 			return strings.Contains(line, id) && strings.Contains(line, `"asked"`)
 		})
 	})
 }
 
-func (f *faulty) answered(id string) *approval.Response {
+func (f *faultRig) readResponse(id string) *approval.Response {
 	b, err := os.ReadFile(filepath.Join(f.agent.Responses, id+".json"))
 	if err != nil {
 		return nil
@@ -215,8 +215,8 @@ func (f *faulty) answered(id string) *approval.Response {
 	return r
 }
 
-// ran says how often, and holds at most once for everybody.
-func (f *faulty) ran(id string) int {
+// ran counts the runs of a request, and requires at most one run of each request.
+func (f *faultRig) ran(id string) int {
 	f.t.Helper()
 	b, err := os.ReadFile(f.runs)
 	require.NoError(f.t, err)
@@ -226,8 +226,8 @@ func (f *faulty) ran(id string) int {
 	return strings.Count(string(b), id)
 }
 
-// approve is a person at the command line; acked says what the command said.
-func (f *faulty) approve(id string) (acked bool) {
+// tryApprove approves at the command line; acked reports success.
+func (f *faultRig) tryApprove(id string) (acked bool) {
 	f.t.Helper()
 	code, out, stderr := f.run("", "approve", id)
 	if code == exitOK {
@@ -237,27 +237,27 @@ func (f *faulty) approve(id string) (acked bool) {
 	return false
 }
 
-// goesOn checks that everybody gets what is theirs now that the disk works.
-func (f *faulty) goesOn(waiting string, acked bool, lying ...string) {
+// verifyRecovery checks that all requests are processed once the disk works.
+func (f *faultRig) verifyRecovery(waiting string, acked bool, waitingFiles ...string) {
 	f.t.Helper()
-	for _, id := range lying {
-		require.Equal(f.t, approval.StatusAutoApproved, f.response(id).Status, "%s", f.d.said())
+	for _, id := range waitingFiles {
+		require.Equal(f.t, approval.StatusAutoApproved, f.response(id).Status, "%s", f.d.logged())
 		require.Equal(f.t, 1, f.ran(id))
 	}
-	require.Equal(f.t, approval.StatusAutoApproved, f.response(f.want("auto")).Status)
+	require.Equal(f.t, approval.StatusAutoApproved, f.response(f.submit("auto")).Status)
 	if !acked {
-		f.approve(waiting) // it may count already, though nobody could say so
+		f.tryApprove(waiting) // the decision may already be recorded, though the command failed
 	}
 	require.Equal(f.t, approval.StatusApproved, f.response(waiting).Status)
 	require.Equal(f.t, 1, f.ran(waiting))
-	id := f.want("run")
-	f.waits(id)
-	require.True(f.t, f.approve(id))
+	id := f.submit("run")
+	f.awaitAskedLog(id)
+	require.True(f.t, f.tryApprove(id))
 	require.Equal(f.t, approval.StatusApproved, f.response(id).Status)
 }
 
-// endsWell kills the daemon and looks whether the next one believes the same.
-func (f *faulty) endsWell() {
+// verifyRestart kills the daemon and checks that the next one changes no response.
+func (f *faultRig) verifyRestart() {
 	f.t.Helper()
 	before := map[string]string{}
 	for _, id := range f.asked {
@@ -267,7 +267,7 @@ func (f *faulty) endsWell() {
 	}
 	f.d.kill()
 	f.start()
-	require.Equal(f.t, approval.StatusAutoApproved, f.response(f.want("auto")).Status)
+	require.Equal(f.t, approval.StatusAutoApproved, f.response(f.submit("auto")).Status)
 	for id, b := range before {
 		after, err := os.ReadFile(filepath.Join(f.agent.Responses, id+".json"))
 		require.NoError(f.t, err)
@@ -281,137 +281,137 @@ func (f *faulty) endsWell() {
 }
 
 const (
-	stops = "gate degraded: "
-	again = "gate recovered"
+	logStopped = "gate degraded: "
+	logResumed = "gate recovered"
 )
 
 func realFaults(t *testing.T) {
 	disks := map[string]func(*testing.T) *disk{"tmpfs": tmpfs("size=4m,mode=0700")}
-	// Containers may have no loop devices, even for root.
-	if err := osexec.Command("losetup", "--find").Run(); os.Getenv(faultsInside) == "root" && err == nil {
-		disks["ext4"] = loop
-		t.Run("broken", brokenDisk)
+	// A container may have no loop devices, even for root.
+	if err := osexec.Command("losetup", "--find").Run(); os.Getenv(mountNamespaceEnv) == "root" && err == nil {
+		disks["ext4"] = loopDisk
+		t.Run("broken", testDiskErrors)
 	} else {
-		t.Log("only on tmpfs: there are no loop devices for us")
+		t.Log("tests only tmpfs: no loop devices available")
 	}
 	for name, mount := range disks {
 		t.Run(name, func(t *testing.T) {
-			t.Run("full", func(t *testing.T) { t.Parallel(); diskFull(t, mount(t)) })
-			t.Run("almost full", func(t *testing.T) { t.Parallel(); diskAlmostFull(t, mount(t)) })
-			t.Run("read-only", func(t *testing.T) { t.Parallel(); diskReadOnly(t, mount(t)) })
+			t.Run("full", func(t *testing.T) { t.Parallel(); testDiskFull(t, mount(t)) })
+			t.Run("almost full", func(t *testing.T) { t.Parallel(); testDiskAlmostFull(t, mount(t)) })
+			t.Run("read-only", func(t *testing.T) { t.Parallel(); testDiskReadOnly(t, mount(t)) })
 			t.Run("no inodes", func(t *testing.T) {
 				t.Parallel()
 				few := mount
 				if name == "tmpfs" {
 					few = tmpfs("size=4m,nr_inodes=160,mode=0700")
 				}
-				noInodes(t, few(t))
+				testNoInodes(t, few(t))
 			})
 		})
 	}
-	t.Run("no open files", func(t *testing.T) { tooManyFiles(t, mountDisk(t, "tmpfs", "tmpfs", "size=8m,mode=0700")) })
+	t.Run("no open files", func(t *testing.T) { testTooManyFiles(t, mountDisk(t, "tmpfs", "tmpfs", "size=8m,mode=0700")) })
 }
 
-// diskFull: not even a refusal can be written. The request lies there, and is
-// taken in when there is room.
-func diskFull(t *testing.T, on *disk) {
-	f := newFaulty(t, on)
-	waiting := f.want("run")
-	f.waits(waiting)
+// testDiskFull: not even a refusal can be written. The request file stays, and is
+// processed when space is free.
+func testDiskFull(t *testing.T, on *disk) {
+	f := newFaultRig(t, on)
+	waiting := f.submit("run")
+	f.awaitAskedLog(waiting)
 	on.fill(0)
-	lying := f.want("auto")
-	f.d.awaitLog(stops)
-	acked := f.approve(waiting)
-	require.FileExists(t, filepath.Join(f.agent.Requests, lying+".json"), "it lies where it is")
-	require.Nil(t, f.answered(lying))
-	require.Zero(t, f.ran(lying)+f.ran(waiting), "nothing runs without room for its outcome")
-	on.free()
-	f.d.awaitLog(again)
-	f.goesOn(waiting, acked, lying)
-	f.endsWell()
+	queued := f.submit("auto")
+	f.d.awaitLog(logStopped)
+	acked := f.tryApprove(waiting)
+	require.FileExists(t, filepath.Join(f.agent.Requests, queued+".json"), "the request file stays")
+	require.Nil(t, f.readResponse(queued))
+	require.Zero(t, f.ran(queued)+f.ran(waiting), "nothing runs without free space for its outcome")
+	on.removeFiller()
+	f.d.awaitLog(logResumed)
+	f.verifyRecovery(waiting, acked, queued)
+	f.verifyRestart()
 }
 
-// diskAlmostFull: a run might not be able to write its outcome, a refusal is.
-func diskAlmostFull(t *testing.T, on *disk) {
-	f := newFaulty(t, on)
-	waiting := f.want("run")
-	f.waits(waiting)
+// testDiskAlmostFull: there is space for a refusal, but not for the outcome of a run.
+func testDiskAlmostFull(t *testing.T, on *disk) {
+	f := newFaultRig(t, on)
+	waiting := f.submit("run")
+	f.awaitAskedLog(waiting)
 	on.fill(300 << 10)
 	for _, tool := range []string{"auto", "run"} {
-		refused := f.want(tool)
+		refused := f.submit(tool)
 		r := f.response(refused)
 		require.Equal(t, approval.StatusAutoRejected, r.Status)
 		require.Equal(t, "The gate cannot take requests now: the disk is almost full. Nothing ran; ask again later under a new id.", *r.Error)
 		require.Zero(t, f.ran(refused))
 	}
-	require.True(t, f.approve(waiting), "there is room for a decision")
-	require.Nil(t, f.answered(waiting), "and none to run it")
-	require.Equal(t, 1, strings.Count(f.d.said(), stops), "it is said once, not for each request")
-	on.free()
-	f.d.awaitLog(again)
-	f.goesOn(waiting, true)
-	f.endsWell()
+	require.True(t, f.tryApprove(waiting), "there is space for a decision")
+	require.Nil(t, f.readResponse(waiting), "there is no space to run it")
+	require.Equal(t, 1, strings.Count(f.d.logged(), logStopped), "logged once, not for each request")
+	on.removeFiller()
+	f.d.awaitLog(logResumed)
+	f.verifyRecovery(waiting, true)
+	f.verifyRestart()
 }
 
-func noInodes(t *testing.T, on *disk) {
-	f := newFaulty(t, on)
-	waiting := f.want("run")
-	f.waits(waiting)
-	on.takeInodes()
-	lying := f.want("auto")
-	f.d.awaitLog(stops)
-	acked := f.approve(waiting)
-	require.False(t, acked, "a decision is a file too")
-	require.Zero(t, f.ran(lying)+f.ran(waiting))
-	on.giveInodes()
-	f.d.awaitLog(again)
-	f.goesOn(waiting, acked, lying)
-	f.endsWell()
+func testNoInodes(t *testing.T, on *disk) {
+	f := newFaultRig(t, on)
+	waiting := f.submit("run")
+	f.awaitAskedLog(waiting)
+	on.fillInodes()
+	queued := f.submit("auto")
+	f.d.awaitLog(logStopped)
+	acked := f.tryApprove(waiting)
+	require.False(t, acked, "a decision is also a file")
+	require.Zero(t, f.ran(queued)+f.ran(waiting))
+	on.freeInodes()
+	f.d.awaitLog(logResumed)
+	f.verifyRecovery(waiting, acked, queued)
+	f.verifyRestart()
 }
 
-// diskReadOnly lays a read-only view of the home over it, as the kernel refuses
-// to make a file system read-only on which a file is open for writing.
-func diskReadOnly(t *testing.T, on *disk) {
-	f := newFaulty(t, on)
-	waiting := f.want("run")
-	f.waits(waiting)
+// testDiskReadOnly mounts a read-only bind mount over the home: the kernel refuses
+// to remount a file system read-only while a file is open for writing.
+func testDiskReadOnly(t *testing.T, on *disk) {
+	f := newFaultRig(t, on)
+	waiting := f.submit("run")
+	f.awaitAskedLog(waiting)
 	home := f.layout.Home
 	require.NoError(t, unix.Mount(home, home, "", unix.MS_BIND|unix.MS_REC, ""))
 	require.NoError(t, unix.Mount("", home, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
 	_, err := os.Create(filepath.Join(home, "probe"))
 	require.ErrorIs(t, err, syscall.EROFS)
-	lying := f.want("auto")
-	f.d.awaitLog(stops + "the disk is read-only")
-	require.False(t, f.approve(waiting), "nothing is acknowledged that cannot be kept")
-	require.Nil(t, f.answered(lying))
-	require.Zero(t, f.ran(lying)+f.ran(waiting))
+	queued := f.submit("auto")
+	f.d.awaitLog(logStopped + "the disk is read-only")
+	require.False(t, f.tryApprove(waiting), "a decision that cannot be stored is not acknowledged")
+	require.Nil(t, f.readResponse(queued))
+	require.Zero(t, f.ran(queued)+f.ran(waiting))
 	require.NoError(t, unix.Unmount(home, unix.MNT_DETACH))
-	f.d.awaitLog(again)
-	f.goesOn(waiting, false, lying)
-	f.endsWell()
+	f.d.awaitLog(logResumed)
+	f.verifyRecovery(waiting, false, queued)
+	f.verifyRestart()
 }
 
-// tooManyFiles takes the daemon's file descriptors away and gives them back.
-func tooManyFiles(t *testing.T, on *disk) {
-	f := newFaulty(t, on)
-	waiting := f.want("run")
-	f.waits(waiting)
+// testTooManyFiles lowers the daemon's limit of file descriptors and restores it.
+func testTooManyFiles(t *testing.T, on *disk) {
+	f := newFaultRig(t, on)
+	waiting := f.submit("run")
+	f.awaitAskedLog(waiting)
 	pid := f.d.cmd.Process.Pid
 	var old unix.Rlimit
 	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &old))
 	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: old.Max}, nil))
-	lying := f.want("auto")
-	f.d.awaitLog(stops + "too many files are open")
-	require.Zero(t, f.ran(lying))
+	queued := f.submit("auto")
+	f.d.awaitLog(logStopped + "too many files are open")
+	require.Zero(t, f.ran(queued))
 	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &old, nil))
-	f.d.awaitLog(again)
-	f.goesOn(waiting, false, lying)
-	f.endsWell()
+	f.d.awaitLog(logResumed)
+	f.verifyRecovery(waiting, false, queued)
+	f.verifyRestart()
 }
 
-// brokenDisk is an ext4 whose device gives errors: its image lies on a tmpfs
-// that is full, so that blocks written for the first time are refused.
-func brokenDisk(t *testing.T) {
+// testDiskErrors uses an ext4 whose device returns errors: its image is on a full
+// tmpfs, so that first writes of blocks fail.
+func testDiskErrors(t *testing.T) {
 	below := mountDisk(t, "tmpfs", "tmpfs", "size=6m,mode=0700")
 	image := filepath.Join(below.path, "image")
 	require.NoError(t, os.WriteFile(image, nil, 0o600))
@@ -425,62 +425,62 @@ func brokenDisk(t *testing.T) {
 	mount := func() { run("mount", "-o", "loop,errors=remount-ro", image, d.path) }
 	mount()
 	t.Cleanup(func() { _ = osexec.Command("umount", "--lazy", d.path).Run() })
-	f := newFaulty(t, d)
-	waiting := f.want("run")
-	f.waits(waiting)
+	f := newFaultRig(t, d)
+	waiting := f.submit("run")
+	f.awaitAskedLog(waiting)
 	below.fill(0)
 	var asked []string
-	for range 200 { // until a block is needed that was never written
+	for range 200 { // until a new block is needed
 		if _, degraded := f.degraded(); degraded {
 			break
 		}
-		id := f.want("auto")
+		id := f.submit("auto")
 		asked = append(asked, id)
-		f.awaitAnswerOrWeakness(id)
+		f.awaitResponseOrDegraded(id)
 	}
 	reason, degraded := f.degraded()
-	require.True(t, degraded, "%s", f.d.said())
+	require.True(t, degraded, "%s", f.d.logged())
 	t.Log(reason)
-	acked := f.approve(waiting)
+	acked := f.tryApprove(waiting)
 	before := map[string]*approval.Response{}
 	for _, id := range asked {
-		before[id] = f.answered(id)
+		before[id] = f.readResponse(id)
 	}
 	f.d.kill()
 	require.NoError(t, unix.Unmount(f.agent.Requests, unix.MNT_DETACH))
 	run("umount", d.path)
-	below.free()
+	below.removeFiller()
 	mount()
 	require.NoError(t, unix.Mount("tmpfs", f.agent.Requests, "tmpfs", 0, "size=1m,mode=0777"))
 	require.FileExists(t, filepath.Join(f.layout.Pendings("w"), waiting+".json"), "it was durable before the disk broke")
 	f.start()
 	if !acked {
-		f.approve(waiting)
+		f.tryApprove(waiting)
 	}
 	require.Equal(t, approval.StatusApproved, f.response(waiting).Status)
 	for _, id := range asked {
 		if f.ran(id); before[id] != nil {
-			require.Equal(t, before[id], f.response(id), "what the agent has read stays true")
+			require.Equal(t, before[id], f.response(id), "the response that the agent read is unchanged")
 		}
 	}
 	f.d.stop()
 }
 
-// weak says whether the daemon has said that it takes no requests.
-func (f *faulty) degraded() (why string, degraded bool) {
-	_, why, degraded = strings.Cut(f.d.said(), stops)
+// degraded reports whether the daemon has logged that it is degraded.
+func (f *faultRig) degraded() (why string, degraded bool) {
+	_, why, degraded = strings.Cut(f.d.logged(), logStopped)
 	why, _, _ = strings.Cut(why, `"`)
 	return why, degraded
 }
 
-func (f *faulty) awaitAnswerOrWeakness(id string) {
+func (f *faultRig) awaitResponseOrDegraded(id string) {
 	f.t.Helper()
-	deadline := time.Now().Add(patience)
-	for f.answered(id) == nil {
+	deadline := time.Now().Add(testTimeout)
+	for f.readResponse(id) == nil {
 		if _, degraded := f.degraded(); degraded {
 			return
 		}
 		require.True(f.t, time.Now().Before(deadline))
-		time.Sleep(time.Millisecond) // either of two files
+		time.Sleep(time.Millisecond) // polls two files
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// newTestFeed is a feed of a log of its own, with n entries in it from before.
+// newTestFeed is a feed of a new log that already has n entries.
 func newTestFeed(t *testing.T, n int) (*feed, *audit.Log) {
 	t.Helper()
 	h := &instance{layout: ipc.Layout{Home: t.TempDir()}, fs: ipc.OS()}
@@ -42,7 +42,7 @@ func (f *feed) since(t *testing.T, seq int64) (list []int64) {
 	return list
 }
 
-// TestFeed follows a log from before its start, and tells only what is durable.
+// TestFeed follows a log with old entries. The feed returns only durable entries.
 func TestFeed(t *testing.T) {
 	f, log := newTestFeed(t, 5)
 	newest, _ := f.Moved()
@@ -50,12 +50,12 @@ func TestFeed(t *testing.T) {
 	require.Equal(t, []int64{3, 4, 5}, f.since(t, 2), "from the disk")
 	log.Note(approval.Entry{Event: approval.EventExecuted})
 	newest, moved := f.Moved()
-	require.EqualValues(t, 5, newest, "nobody follows, so nobody needs it to be durable")
-	require.Empty(t, f.since(t, 5), "what may still be lost is not told")
+	require.EqualValues(t, 5, newest, "without a follower the feed does not sync")
+	require.Empty(t, f.since(t, 5), "an entry that is not durable is not returned")
 
 	stop := f.Follow()
 	newest, _ = f.Moved()
-	require.EqualValues(t, 6, newest, "whoever begins to follow begins at the end")
+	require.EqualValues(t, 6, newest, "a follower begins at the end")
 	<-moved
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -67,46 +67,46 @@ func TestFeed(t *testing.T) {
 	log.Note(approval.Entry{Event: approval.EventExecuted})
 	select {
 	case <-moved:
-	case <-time.After(patience):
-		require.Fail(t, "nobody was told")
+	case <-time.After(testTimeout):
+		require.Fail(t, "no follower was notified")
 	}
 	require.Equal(t, []int64{6, 7}, f.since(t, 5), "from memory")
-	require.Equal(t, []int64{4, 5, 6, 7}, f.since(t, 3), "and from the disk again")
+	require.Equal(t, []int64{4, 5, 6, 7}, f.since(t, 3), "again from the disk")
 	stop()
 	cancel()
 	<-done
 }
 
-// TestFeedRemembersALittle holds the memory that a busy log may take.
-func TestFeedRemembersALittle(t *testing.T) {
+// TestFeedMemoryIsBounded bounds the buffer for a busy log.
+func TestFeedMemoryIsBounded(t *testing.T) {
 	f, log := newTestFeed(t, 0)
 	for range 3 * maxBuffered {
 		log.Note(approval.Entry{Event: approval.EventExecuted})
 	}
 	require.Less(t, len(f.last), 2*maxBuffered)
 	defer f.Follow()()
-	require.Len(t, f.since(t, 0), 3*maxBuffered, "what is not remembered is read")
+	require.Len(t, f.since(t, 0), 3*maxBuffered, "older entries are read from the disk")
 	require.Len(t, f.since(t, 2*maxBuffered), maxBuffered)
 }
 
-func TestCensus(t *testing.T) {
+func TestRequestMetrics(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	c := newRequestMetrics([]approval.Waiting{{Pending: &approval.Pending{SourceGroup: "w", RequestID: "old", Timestamp: began}}})
 	c.now = func() time.Time { return began.Add(time.Minute) }
-	tell := func(event approval.Event, id, by, via string, after time.Duration) {
+	observe := func(event approval.Event, id, by, via string, after time.Duration) {
 		c.observe(approval.Entry{Event: event, Workspace: "w", RequestID: id, By: by, Via: via, Time: began.Add(after)})
 	}
-	tell(approval.EventRequested, "new", "", "", 30*time.Second)
+	observe(approval.EventRequested, "new", "", "", 30*time.Second)
 	require.InDelta(t, 2, c.count("w"), 0)
 	require.InDelta(t, 60, c.oldest("w"), 0)
-	tell(approval.EventApproved, "old", "ann", "rest", 40*time.Second)
+	observe(approval.EventApproved, "old", "ann", "rest", 40*time.Second)
 	require.InDelta(t, 1, c.count("w"), 0)
 	require.InDelta(t, 30, c.oldest("w"), 0)
-	tell(approval.EventExecuted, "old", "ann", "rest", 41*time.Second)
-	tell(approval.EventExpired, "new", "deadline", "gate", 50*time.Second)
-	tell(approval.EventAutoApproved, "auto", "", "", 51*time.Second)
-	tell(approval.EventExecuted, "auto", "", "", 51*time.Second)
-	tell(approval.EventRefusedDecider, "new", "", "", 51*time.Second)
+	observe(approval.EventExecuted, "old", "ann", "rest", 41*time.Second)
+	observe(approval.EventExpired, "new", "deadline", "gate", 50*time.Second)
+	observe(approval.EventAutoApproved, "auto", "", "", 51*time.Second)
+	observe(approval.EventExecuted, "auto", "", "", 51*time.Second)
+	observe(approval.EventRefusedDecider, "new", "", "", 51*time.Second)
 	c.observe(approval.Entry{Event: approval.EventPaused, Workspace: "w"})
 	require.Zero(t, c.count("w"))
 	require.Zero(t, c.oldest("w"))

@@ -18,20 +18,20 @@ func TestHealth(t *testing.T) {
 	require.NoError(t, home.layout.PrepareHome(home.fs))
 	h := &health{fs: home.fs, file: home.layout.Health(), paused: func() bool { return paused }, report: healthReport{PID: os.Getpid(), Version: "v"}}
 	now := func() healthReport { return home.healthOf(time.Now()) }
-	require.Equal(t, healthDegraded, now().Status, "silence says nothing good")
+	require.Equal(t, healthDegraded, now().Status, "no report counts as degraded")
 	h.Refresh()
 	require.Equal(t, healthOK, now().Status)
 	require.NotNil(t, now().Issues)
 	paused = true
 	h.Refresh()
 	require.Equal(t, healthPaused, now().Status)
-	h.Set("disk", "no space left", "make room")
+	h.Set("disk", "no space left", "free space")
 	first := now()
 	require.Equal(t, healthDegraded, first.Status, "worse than paused")
-	h.Set("disk", "still no space left", "make room")
+	h.Set("disk", "still no space left", "free space")
 	h.Set("config", "wrong", "")
 	require.Len(t, now().Issues, 2)
-	require.Equal(t, first.Issues[0].Since, now().Issues[1].Since, "it began when it began")
+	require.Equal(t, first.Issues[0].Since, now().Issues[1].Since, "an issue keeps its start time")
 	require.Equal(t, "still no space left", now().Issues[1].What)
 	h.Clear("disk")
 	h.Clear("config")
@@ -39,11 +39,11 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, healthPaused, now().Status)
 	names, err := os.ReadDir(home.layout.Run())
 	require.NoError(t, err)
-	require.Len(t, names, 1, "nothing but the report")
+	require.Len(t, names, 1, "only the report")
 }
 
-// What cannot be true is not believed.
-func TestHealthIsNotBelieved(t *testing.T) {
+// A report that is old, of another process, or malformed counts as degraded.
+func TestUntrustedHealthReports(t *testing.T) {
 	home := &instance{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
 	require.NoError(t, home.layout.PrepareHome(home.fs))
 	write := func(r healthReport) {
@@ -66,7 +66,7 @@ func TestHealthIsNotBelieved(t *testing.T) {
 	require.NoError(t, os.WriteFile(home.layout.Health(), []byte("{"), 0o600))
 	require.Equal(t, healthDegraded, home.healthOf(now).Status)
 
-	// A report that cannot be replaced is written over.
+	// If the report cannot be replaced, it is overwritten in place.
 	write(good)
 	require.NoError(t, os.Mkdir(home.layout.Health()+".new", 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(home.layout.Health()+".new", "x"), nil, 0o600))
@@ -74,7 +74,7 @@ func TestHealthIsNotBelieved(t *testing.T) {
 	b, err := os.ReadFile(home.layout.Health())
 	require.NoError(t, err)
 	require.Contains(t, string(b), "no space left")
-	// And one that cannot be written at all is taken away.
+	// If it cannot be written at all, it is removed.
 	require.NoError(t, os.Remove(home.layout.Health()))
 	require.NoError(t, os.Mkdir(home.layout.Health(), 0o700))
 	(&health{fs: home.fs, file: home.layout.Health()}).Set("disk", "no space left", "")

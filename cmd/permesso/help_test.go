@@ -12,15 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// typed runs one command line in this process, with nothing from outside.
-func typed(args ...string) (code int, stdout, stderr string) {
+// runCommand runs one command line in this process, with an empty environment.
+func runCommand(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	m := Main{In: strings.NewReader(""), Out: &out, Err: &errs, Env: func(string) string { return "" }}
 	code = m.Run(context.Background(), args)
 	return code, out.String(), errs.String()
 }
 
-func everyCommand() (paths []string) {
+func allCommandPaths() (paths []string) {
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
 		paths = append(paths, strings.TrimPrefix(strings.TrimPrefix(c.CommandPath(), "permesso"), " "))
@@ -33,23 +33,23 @@ func everyCommand() (paths []string) {
 }
 
 func TestEveryCommandHelps(t *testing.T) {
-	paths := everyCommand()
+	paths := allCommandPaths()
 	require.Greater(t, len(paths), 15)
 	for _, path := range paths {
-		code, out, errs := typed(append(strings.Fields(path), "--help")...)
+		code, out, errs := runCommand(append(strings.Fields(path), "--help")...)
 		require.Zero(t, code, path)
 		require.Empty(t, errs, path)
 		require.Contains(t, out, "Usage:\n  permesso", path)
-		require.NotRegexp(t, "`| (stringArray|string|int) {2,}", out, "%s: a flag whose value has no name", path)
+		require.NotRegexp(t, "`| (stringArray|string|int) {2,}", out, "%s: a flag with an unnamed value", path)
 		for _, line := range strings.Split(out, "\n") {
 			require.LessOrEqual(t, len([]rune(line)), 130, "%s: %s", path, line)
 		}
 	}
 }
 
-// The codes stand in the help and in the package comment; both must know all.
+// The help and the package comment must list all exit codes.
 func TestExitCodesAreDocumented(t *testing.T) {
-	_, help, _ := typed("--help")
+	_, help, _ := runCommand("--help")
 	source, err := os.ReadFile("main.go")
 	require.NoError(t, err)
 	for code := exitOK; code <= exitErrors; code++ {
@@ -63,22 +63,22 @@ func TestBadCommandLines(t *testing.T) {
 		why, says string
 		args      []string
 	}{
-		{"a receipt and nothing to do with it", "hint: permesso receipt --help", []string{"receipt"}},
-		{"a part of receipt that there is none", "unknown command", []string{"receipt", "bogus"}},
-		{"a command that there is none", "unknown command", []string{"aprove"}},
+		{"receipt without a subcommand", "hint: permesso receipt --help", []string{"receipt"}},
+		{"an unknown subcommand of receipt", "unknown command", []string{"receipt", "bogus"}},
+		{"an unknown command", "unknown command", []string{"aprove"}},
 		{"no id", "approve needs an ID", []string{"approve"}},
-		{"two meanings at once", "if any flags in the group", []string{"approve", "a7f3", "--always", "--session"}},
-		{"an id that is hardly one", "at least 4 digits", nil},
+		{"two scopes at once", "if any flags in the group", []string{"approve", "a7f3", "--always", "--session"}},
+		{"an id that is too short", "at least 4 digits", nil},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			if row.args == nil {
 				home := filepath.Join(t.TempDir(), "home")
 				config := filepath.Join(t.TempDir(), "permesso.toml")
-				code, _, errs := typed("init", "--home", home, "--config", config)
+				code, _, errs := runCommand("init", "--home", home, "--config", config)
 				require.Zero(t, code, errs)
 				row.args = []string{"approve", "a7f", "--home", home, "--config", config}
 			}
-			code, out, errs := typed(row.args...)
+			code, out, errs := runCommand(row.args...)
 			require.Equal(t, exitUsage, code, errs)
 			require.Contains(t, errs, row.says)
 			require.Contains(t, errs, "hint: ")
@@ -93,24 +93,24 @@ func TestCompletion(t *testing.T) {
 	for _, row := range []struct {
 		why  string
 		args []string
-		want string // the last line is cobra's directive: 4 is "and no files", 0 is "or files"
+		want string // the last line is cobra's directive: 4 excludes files, 0 includes them
 	}{
 		{"workspaces", []string{"mounts", ""}, "personal\nwork\n:4\n"},
-		{"of which one is enough", []string{"mounts", "work", ""}, ":4\n"},
+		{"only one workspace", []string{"mounts", "work", ""}, ":4\n"},
 		{"also as a flag", []string{"pending", "--workspace", ""}, "personal\nwork\n:4\n"},
-		{"ids, where there is no gate", []string{"approve", ""}, ":4\n"},
-		{"a tool is no file", []string{"request", ""}, ":4\n"},
-		{"a receipt is", []string{"receipt", "verify", ""}, ":0\n"},
-		{"a script is one in TOML", []string{"serve", "--script", ""}, "toml\n:8\n"},
+		{"ids, without a daemon", []string{"approve", ""}, ":4\n"},
+		{"a tool, no files", []string{"request", ""}, ":4\n"},
+		{"a receipt file", []string{"receipt", "verify", ""}, ":0\n"},
+		{"a TOML script", []string{"serve", "--script", ""}, "toml\n:8\n"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			code, out, _ := typed(append([]string{"__complete", "--config", config, "--home", t.TempDir()}, row.args...)...)
+			code, out, _ := runCommand(append([]string{"__complete", "--config", config, "--home", t.TempDir()}, row.args...)...)
 			require.Zero(t, code)
 			require.Equal(t, row.want, out)
 		})
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
-		code, out, _ := typed("completion", shell)
+		code, out, _ := runCommand("completion", shell)
 		require.Zero(t, code)
 		require.Contains(t, out, "permesso")
 	}

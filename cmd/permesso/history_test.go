@@ -16,7 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-func TestMoment(t *testing.T) {
+func TestParseTime(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	local := func(y, m, d, h, min int) time.Time { return time.Date(y, time.Month(m), d, h, min, 0, 0, time.Local) }
 	for text, want := range map[string]time.Time{
@@ -27,7 +27,7 @@ func TestMoment(t *testing.T) {
 		"7d":                        now.Add(-7 * 24 * time.Hour),
 		"1d12h":                     now.Add(-36 * time.Hour),
 		"1.5d":                      now.Add(-36 * time.Hour),
-		"2026-11-01":                local(2026, 11, 1, 0, 0), // the day begins where the reader is
+		"2026-11-01":                local(2026, 11, 1, 0, 0), // the day begins in the local time zone
 		"2026-11-01T15:04":          local(2026, 11, 1, 15, 4),
 		"2026-11-01 15:04":          local(2026, 11, 1, 15, 4),
 		"2026-11-01T15:04:05Z":      time.Date(2026, 11, 1, 15, 4, 5, 0, time.UTC),
@@ -46,7 +46,7 @@ func TestMoment(t *testing.T) {
 	}
 }
 
-func TestBrief(t *testing.T) {
+func TestShortDuration(t *testing.T) {
 	for want, d := range map[string]time.Duration{
 		"0s": 0, "350ms": 350 * time.Millisecond, "12.4s": 12_400 * time.Millisecond, "3m10s": 190 * time.Second,
 		"1m0s": time.Minute, "2h5m": 125 * time.Minute, "3d4h": 76 * time.Hour, "–": -time.Second,
@@ -55,7 +55,7 @@ func TestBrief(t *testing.T) {
 	}
 }
 
-// asked is a request that somebody decided after so long.
+// decided is a request that was decided after this time.
 func decided(by string, st approval.Status, after time.Duration) *audit.Request {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	return &audit.Request{
@@ -64,7 +64,7 @@ func decided(by string, st approval.Status, after time.Duration) *audit.Request 
 	}
 }
 
-func TestStatsTellWhoStamps(t *testing.T) {
+func TestStatsFindRubberStamping(t *testing.T) {
 	for _, c := range []struct {
 		why    string
 		n      int
@@ -72,11 +72,11 @@ func TestStatsTellWhoStamps(t *testing.T) {
 		after  time.Duration
 		stamps bool
 	}{
-		{"everything at once", 20, 0, 2 * time.Second, true},
-		{"a no now and then", 50, 1, 2 * time.Second, true},
-		{"too few to tell", 19, 0, 2 * time.Second, false},
-		{"with time to read", 20, 0, 5 * time.Second, false},
-		{"who also says no", 20, 1, 2 * time.Second, false},
+		{"all approved quickly", 20, 0, 2 * time.Second, true},
+		{"few denials", 50, 1, 2 * time.Second, true},
+		{"too few decisions", 19, 0, 2 * time.Second, false},
+		{"slow enough to read", 20, 0, 5 * time.Second, false},
+		{"enough denials", 20, 1, 2 * time.Second, false},
 	} {
 		var found []*audit.Request
 		for i := range c.n {
@@ -95,27 +95,27 @@ func TestStatsTellWhoStamps(t *testing.T) {
 	}
 }
 
-func TestStatsCountOnlyPeoplesDecisions(t *testing.T) {
+func TestStatsCountOnlyDecisionsOfPeople(t *testing.T) {
 	rule := &audit.Request{Tool: "t", Status: approval.StatusAutoApproved, Rule: "r"}
 	late := decided("deadline", approval.StatusExpired, time.Hour)
 	late.Via, late.ByID = "gate", ""
 	st := newStats([]*audit.Request{
 		rule, late,
 		decided("ann", approval.StatusApproved, 2*time.Second),
-		decided("ann", approval.StatusFailed, 8*time.Second), // she approved it all the same
+		decided("ann", approval.StatusFailed, 8*time.Second), // ann approved it
 		decided("bob", approval.StatusDenied, 10*time.Second),
-		decided("bob", approval.StatusExpired, 20*time.Second), // approved, and the gate was down
+		decided("bob", approval.StatusExpired, 20*time.Second), // approved, then the daemon was down
 		decided("bob", approval.StatusOverridden, 4*time.Second),
 	})
 	require.Equal(t, 7, st.Requests)
 	require.Equal(t, 6, st.Asked)
 	require.InDelta(t, 8, *st.Median, 0.001, "of five")
-	require.Equal(t, "bob 3 0.33 10.0 0, ann 2 1.00 5.0 1", inWords(st.Approvers))
-	require.Equal(t, "t 5 0.60 8.0 1", inWords(st.Tools))
+	require.Equal(t, "bob 3 0.33 10.0 0, ann 2 1.00 5.0 1", formatTallies(st.Approvers))
+	require.Equal(t, "t 5 0.60 8.0 1", formatTallies(st.Tools))
 	require.Equal(t, 7, st.Tools[0].Requests)
 }
 
-func inWords(list []tally) (s string) {
+func formatTallies(list []tally) (s string) {
 	for i, t := range list {
 		if i > 0 {
 			s += ", "
@@ -125,9 +125,9 @@ func inWords(list []tally) (s string) {
 	return s
 }
 
-// A power cut can take the last entries; the record is durable before them.
-func TestHistoryKnowsWhatTheLogHasLost(t *testing.T) {
-	p := newPruneHouse(t)
+// A power cut can lose the last audit entries. The record is durable before them.
+func TestHistoryUsesRecordsThatTheLogLost(t *testing.T) {
+	p := newPruneRig(t)
 	h := p.server.instance
 	for _, e := range []approval.Entry{
 		{Event: approval.EventRequested, Workspace: "default", RequestID: settledKey.ID, Time: p.clock.Add(-time.Minute).UTC()},
@@ -143,9 +143,9 @@ func TestHistoryKnowsWhatTheLogHasLost(t *testing.T) {
 	require.False(t, found[1].EndedAt.IsZero())
 }
 
-// What could be read is shown, then what is wrong is said.
+// history prints the readable entries, then the error.
 func TestHistoryOfADamagedLog(t *testing.T) {
-	p := newPruneHouse(t)
+	p := newPruneRig(t)
 	log := filepath.Join(p.server.layout.Audit(), "log.jsonl")
 	line := `{"seq":%d,"time":"2026-11-21T12:00:00Z","event":%s` + "\n"
 	require.NoError(t, os.WriteFile(log, fmt.Appendf(nil, line+line, 1, "broken", 2, `"auto_rejected","workspace":"w","tool":"\u001b[2Jx","request_id":"00000000000000cc"}`), 0o600))
@@ -155,11 +155,11 @@ func TestHistoryOfADamagedLog(t *testing.T) {
 	require.ErrorIs(t, err, audit.ErrDamaged)
 	var e *exit
 	require.True(t, errors.As(err, &e) && e.hint != "")
-	require.Contains(t, out.String(), `\u{001B}[2Jx`, "an agent's bytes are harmless")
+	require.Contains(t, out.String(), `\u{001B}[2Jx`, "bytes of an agent are escaped")
 	require.NotContains(t, out.String(), "\x1b")
 }
 
-func TestALongListIsOneArray(t *testing.T) {
+func TestLongListIsOneJSONArray(t *testing.T) {
 	for _, n := range []int{0, 1, 999, 1000, 1001, 2500, 5000} {
 		var found []*audit.Request
 		for i := range n {

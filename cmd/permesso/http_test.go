@@ -17,12 +17,12 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// httpPlace is a home with a tool that posts to srv with a secret.
-func httpPlace(t *testing.T, srv *httptest.Server, outcome, extra string) *place {
+// newHTTPRig is a home with a tool that posts to srv with a secret.
+func newHTTPRig(t *testing.T, srv *httptest.Server, outcome, extra string) *rig {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("hunter2hunter2\n"), 0o600))
-	return newPlace(t, "default", fmt.Sprintf(`
+	return newRig(t, "default", fmt.Sprintf(`
 [tools.post]
 public_source = false
 secret_data = false
@@ -42,8 +42,8 @@ outcome = %q
 `, srv.URL, token, srv.Listener.Addr(), extra, outcome))
 }
 
-// One tool of kind http through the real daemon: asked, approved, sent once as
-// it was shown, and answered without the secret.
+// A tool of kind http in the real daemon: approved, sent once as it was shown. The
+// response does not contain the secret.
 func TestHTTPToolEndToEnd(t *testing.T) {
 	t.Parallel()
 	got := make(chan string, 10)
@@ -55,14 +55,14 @@ func TestHTTPToolEndToEnd(t *testing.T) {
 		_, _ = io.WriteString(w, `{"id":9007199254740993,"as":"`+r.Header.Get("Authorization")+`"}`)
 	}))
 	t.Cleanup(srv.Close)
-	h := httpPlace(t, srv, "ask", "")
+	h := newHTTPRig(t, srv, "ask", "")
 	d := h.serve()
 	id := h.ask(`{"tool_name":"post","request_data":{"text":"Meeting at 5","board":"team a"}}`)
 	h.awaitPending("default", id)
 	pending, err := os.ReadFile(filepath.Join(h.layout.Pendings("default"), id+".json"))
 	require.NoError(t, err)
-	require.Contains(t, string(pending), `"target":"`+srv.Listener.Addr().String()+`"`, "the card says where it goes")
-	require.Empty(t, got, "nothing is sent before somebody approves")
+	require.Contains(t, string(pending), `"target":"`+srv.Listener.Addr().String()+`"`, "the card shows the target")
+	require.Empty(t, got, "nothing is sent before the approval")
 	code, _, said := h.run("", "approve", id)
 	require.Zero(t, code, said)
 	r := h.response(id)
@@ -79,27 +79,27 @@ func TestHTTPToolEndToEnd(t *testing.T) {
 	require.Contains(t, *r.Error, `argument "board" stands in the path`)
 	d.stop()
 	require.Empty(t, got)
-	require.NotContains(t, d.said(), "hunter2")
-	require.NotContains(t, d.said(), "Meeting")
+	require.NotContains(t, d.logged(), "hunter2")
+	require.NotContains(t, d.logged(), "Meeting")
 }
 
-// A daemon that is killed while a server thinks it over cannot know what came
-// of the request, so it says that, and does not send it again; an idempotent
-// one it sends once more, with the same key.
-func TestAKilledHTTPRequestIsInterrupted(t *testing.T) {
+// If the daemon is killed before the HTTP response, the outcome is unknown: the
+// request is interrupted and not sent again. An idempotent request is sent once
+// more with the same key.
+func TestKilledHTTPRequestIsInterrupted(t *testing.T) {
 	for _, row := range []struct {
 		why, extra string
 		sent       int32
 		status     approval.Status
 	}{
-		{"once and never again", "", 1, approval.StatusInterrupted},
-		{"once more with the same key", "idempotent = true", 2, approval.StatusAutoApproved},
+		{"not idempotent: sent once", "", 1, approval.StatusInterrupted},
+		{"idempotent: sent once more with the same key", "idempotent = true", 2, approval.StatusAutoApproved},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			t.Parallel()
 			var sent atomic.Int32
 			asked := make(chan string, 10)
-			ctx, leave := context.WithCancel(t.Context())
+			ctx, release := context.WithCancel(t.Context())
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				n := sent.Add(1)
 				asked <- r.Header.Get("Idempotency-Key")
@@ -109,8 +109,8 @@ func TestAKilledHTTPRequestIsInterrupted(t *testing.T) {
 				_, _ = io.WriteString(w, "done")
 			}))
 			t.Cleanup(srv.Close)
-			t.Cleanup(leave)
-			h := httpPlace(t, srv, "allow", row.extra)
+			t.Cleanup(release)
+			h := newHTTPRig(t, srv, "allow", row.extra)
 			d := h.serve()
 			id := h.ask(`{"tool_name":"post","request_data":{"text":"x","board":"b"}}`)
 			key := <-asked
@@ -128,8 +128,8 @@ func TestAKilledHTTPRequestIsInterrupted(t *testing.T) {
 	}
 }
 
-// An end in good order waits for the answer, as it waits for commands.
-func TestShutdownWaitsForAnAnswer(t *testing.T) {
+// On SIGTERM the daemon waits for the HTTP response, as it waits for commands.
+func TestShutdownWaitsForTheHTTPResponse(t *testing.T) {
 	t.Parallel()
 	asked, answer := make(chan struct{}), make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -138,12 +138,12 @@ func TestShutdownWaitsForAnAnswer(t *testing.T) {
 		_, _ = io.WriteString(w, "done")
 	}))
 	t.Cleanup(srv.Close)
-	h := httpPlace(t, srv, "allow", "")
+	h := newHTTPRig(t, srv, "allow", "")
 	d := h.serve()
 	id := h.ask(`{"tool_name":"post","request_data":{"text":"x","board":"b"}}`)
 	<-asked
 	d.signal(syscall.SIGTERM)
 	close(answer)
-	require.NoError(t, d.ended())
+	require.NoError(t, d.awaitExit())
 	require.JSONEq(t, `{"status":200,"body":"done"}`, string(h.response(id).Result))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// image is the last stage of the Containerfile, read by the few rules it needs.
+// image is the last stage of the Containerfile. Only the instructions that it uses are supported.
 type image struct {
 	t          *testing.T
 	root       string
@@ -28,9 +28,8 @@ type image struct {
 	entry, cmd []string
 }
 
-// newImage builds the program by the Containerfile's own line, and fills a folder
-// with what would be put into the image, given for each file of the earlier stage
-// what stands for it here.
+// newImage builds the program with the Containerfile's own command and copies the
+// files of the image into a folder. built maps files of the build stage to files here.
 func newImage(t *testing.T, built map[string]string) *image {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", ".pkg", "Containerfile"))
@@ -38,7 +37,7 @@ func newImage(t *testing.T, built map[string]string) *image {
 	stages := strings.Split(string(text), "\nFROM ")
 	build := regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 go build .*)$`).FindStringSubmatch(string(text))
 	require.NotNil(t, build)
-	tool(t, []string{"VERSION=image"}, "/bin/sh", "-c", strings.Replace(build[1], "/out/permesso", built["/out/permesso"], 1))
+	runTool(t, []string{"VERSION=image"}, "/bin/sh", "-c", strings.Replace(build[1], "/out/permesso", built["/out/permesso"], 1))
 	from, last, _ := strings.Cut(stages[len(stages)-1], "\n")
 	require.Equal(t, "scratch", from)
 	im := &image{t: t, root: t.TempDir()}
@@ -55,7 +54,7 @@ func (im *image) instruct(built map[string]string, words []string) {
 	rest := words[1:]
 	switch words[0] {
 	case "COPY":
-		require.Equal(im.t, "--from=build", rest[0], "nothing of the source itself")
+		require.Equal(im.t, "--from=build", rest[0], "only files of the build stage")
 		source, target := rest[len(rest)-2], rest[len(rest)-1]
 		require.Contains(im.t, built, source)
 		im.copy(built[source], target)
@@ -69,7 +68,7 @@ func (im *image) instruct(built map[string]string, words []string) {
 		require.NoError(im.t, json.Unmarshal([]byte(strings.Join(rest, " ")), &im.cmd), "the form without a shell")
 	case "VOLUME", "STOPSIGNAL":
 	default:
-		require.Fail(im.t, "nothing else can be done in an empty image", "%v", words)
+		require.Fail(im.t, "an instruction that an empty image does not support", "%v", words)
 	}
 }
 
@@ -86,8 +85,8 @@ func (im *image) copy(from, to string) {
 	require.NoError(im.t, os.WriteFile(file, b, 0o755))
 }
 
-// run is what an engine does: this root and nothing else, no network, no
-// capability, the image's user and variables, everything but the volume read-only.
+// run does what an engine does: only this root, no network, no capabilities, the
+// image's user and variables, read-only except for the volume.
 func (im *image) run(mounts []string, args ...string) *osexec.Cmd {
 	uid, gid, _ := strings.Cut(im.user, ":")
 	box := []string{
@@ -104,21 +103,21 @@ func (im *image) run(mounts []string, args ...string) *osexec.Cmd {
 	return cmd
 }
 
-// No engine runs here, so the image's files are put together by hand and run in
-// bubblewrap: gate, operator and agent, each in a sandbox of that very root.
+// No container engine runs here. So daemon, operator and agent each run in
+// bubblewrap, with the files of the image as root.
 func TestImageServes(t *testing.T) {
 	t.Parallel()
-	// What dies with its parent dies with the thread that started it.
+	// --die-with-parent kills the child when the thread that started it exits.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	bin := filepath.Join(t.TempDir(), "permesso")
 	im := newImage(t, map[string]string{
 		"/out/permesso":                      bin,
-		"/etc/ssl/certs/ca-certificates.crt": filepath.Join("..", "..", "LICENSE"), // any file will do: nothing is dialled
+		"/etc/ssl/certs/ca-certificates.crt": filepath.Join("..", "..", "LICENSE"), // any file works: the test makes no TLS connection
 		"/out/state":                         "",
 	})
 	require.Equal(t, []string{"serve"}, im.cmd)
-	for _, dir := range []string{"proc", "dev", "etc/permesso", "agent/requests", "agent/responses"} { // an engine makes them
+	for _, dir := range []string{"proc", "dev", "etc/permesso", "agent/requests", "agent/responses"} { // an engine creates them
 		require.NoError(t, os.MkdirAll(filepath.Join(im.root, dir), 0o755))
 	}
 	state := t.TempDir()
@@ -153,11 +152,11 @@ func TestImageServes(t *testing.T) {
 	require.NoError(t, err, "%s", utc)
 	tokyo, err := im.run(append(volume, "--setenv", "TZ", "Asia/Tokyo"), "show", id[:8]).CombinedOutput()
 	require.NoError(t, err, "%s", tokyo)
-	require.NotEqual(t, string(utc), string(tokyo), "the card's time is of the zone that is asked for")
+	require.NotEqual(t, string(utc), string(tokyo), "the card shows the time in the zone of TZ")
 	out, err = im.run(volume, "approve", id[:8]).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.NoError(t, asking.Wait(), "%s", &answer)
 	require.Contains(t, answer.String(), string(approval.StatusApproved))
 
-	require.NoError(t, gate.Process.Signal(os.Interrupt)) // bubblewrap ends, and with it the gate
+	require.NoError(t, gate.Process.Signal(os.Interrupt)) // bubblewrap exits, and so does the daemon
 }

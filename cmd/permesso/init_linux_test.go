@@ -17,8 +17,8 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// initRun is permesso init with somebody at a terminal; its leftovers are the
-// configuration and the home, and nothing else.
+// initRun is permesso init on a terminal. It may leave only the configuration and
+// the home.
 type initRun struct {
 	*demoRun
 	keys *os.File
@@ -31,14 +31,14 @@ func startInit(t *testing.T, args ...string) *initRun {
 	i.cmd = osexec.Command(program(t, true), append([]string{"init"}, args...)...)
 	i.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + i.home, "TMPDIR=" + i.temp, "NO_COLOR=1"}
 	i.cmd.WaitDelay = 5 * time.Second
-	i.keys = i.keyboard()
+	i.keys = i.startOnTerminal()
 	return i
 }
 
-// types answers a prompt.
-func (i *initRun) types(prompt, answer string) {
+// answer waits for a prompt and answers it.
+func (i *initRun) answer(prompt, answer string) {
 	i.t.Helper()
-	i.awaits(prompt)
+	i.awaitOutput(prompt)
 	_, err := io.WriteString(i.keys, answer)
 	require.NoError(i.t, err)
 }
@@ -54,8 +54,8 @@ func (i *initRun) layout() ipc.Layout {
 	return ipc.Layout{Home: filepath.Join(i.home, ".local", "state", "permesso")}
 }
 
-// leavesNoGate holds that the home is free again.
-func (i *initRun) leavesNoGate() {
+// requireUnlocked requires that no daemon holds the lock.
+func (i *initRun) requireUnlocked() {
 	i.t.Helper()
 	lock, err := ipc.OS().TryLock(i.layout().Lock())
 	require.NoError(i.t, err)
@@ -74,15 +74,15 @@ func TestInitFourQuestionsAndARequest(t *testing.T) {
 		t.Run(row.why, func(t *testing.T) {
 			i := startInit(t)
 			me := approver(t)
-			i.types("[default] ", "research\n")
-			i.types("] ", me+"\n")
-			i.types("[supervised] ", "most\n") // asked again
-			i.types("hint: one of readonly, supervised, full", "full\n")
-			i.types("[bwrap] ", "docker\n")
-			i.types("Try it now with a temporary daemon? [Y/n] ", "\n")
-			i.types(" · until ", row.typed)
-			i.awaits("the temporary daemon has stopped")
-			said := i.ends(0)
+			i.answer("[default] ", "research\n")
+			i.answer("] ", me+"\n")
+			i.answer("[supervised] ", "most\n") // invalid: the prompt is repeated
+			i.answer("hint: one of readonly, supervised, full", "full\n")
+			i.answer("[bwrap] ", "docker\n")
+			i.answer("Try it now with a temporary daemon? [Y/n] ", "\n")
+			i.answer(" · until ", row.typed)
+			i.awaitOutput("the temporary daemon has stopped")
+			said := i.awaitExit(0)
 			for _, line := range row.says {
 				require.Contains(t, said, line)
 			}
@@ -99,12 +99,12 @@ func TestInitFourQuestionsAndARequest(t *testing.T) {
 			r, err := approval.ParseResponse(b)
 			require.NoError(t, err)
 			require.Equal(t, row.status, r.Status)
-			i.leavesNoGate()
+			i.requireUnlocked()
 		})
 	}
 }
 
-// approver is whoever runs the test, under the name of ann.
+// approver is the user that runs the test, named ann.
 func approver(t *testing.T) string {
 	t.Helper()
 	out, err := osexec.Command("id", "-u").Output()
@@ -112,13 +112,13 @@ func approver(t *testing.T) string {
 	return "ann:" + strings.TrimSpace(string(out))
 }
 
-func TestInitEnterTakesTheDefaults(t *testing.T) {
+func TestInitEnterAcceptsDefaults(t *testing.T) {
 	i := startInit(t)
 	for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] "} {
-		i.types(prompt, "\n")
+		i.answer(prompt, "\n")
 	}
-	i.types("[Y/n] ", "n\n")
-	said := i.ends(0)
+	i.answer("[Y/n] ", "n\n")
+	said := i.awaitExit(0)
 	require.NotContains(t, said, "🔐")
 	plain := newDemo(t)
 	plain.cmd = osexec.Command(program(t, true), "init")
@@ -126,18 +126,18 @@ func TestInitEnterTakesTheDefaults(t *testing.T) {
 	plain.cmd.Env = []string{"HOME=" + other, "PATH=" + os.Getenv("PATH")}
 	out, err := plain.cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.NotContains(t, string(out), "[Y/n]", "nobody is asked where there is no terminal")
+	require.NotContains(t, string(out), "[Y/n]", "no prompt without a terminal")
 	b, err := os.ReadFile(filepath.Join(other, ".config", "permesso", "permesso.toml"))
 	require.NoError(t, err)
-	require.Equal(t, i.config(), string(b), "and the answers are the same")
+	require.Equal(t, i.config(), string(b), "the defaults are the same")
 
-	// Once more: what is there is kept, and only the trial is offered.
+	// A second run keeps the files and offers only the trial.
 	again := &initRun{demoRun: newDemo(t), home: i.home}
 	again.cmd = osexec.Command(program(t, true), "init")
 	again.cmd.Env = i.cmd.Env
-	again.keys = again.keyboard()
-	again.types("[Y/n] ", "no\n")
-	said = again.ends(0)
+	again.keys = again.startOnTerminal()
+	again.answer("[Y/n] ", "no\n")
+	said = again.awaitExit(0)
 	require.Contains(t, said, "kept    ")
 	require.NotContains(t, said, "1. Name of")
 }
@@ -145,12 +145,12 @@ func TestInitEnterTakesTheDefaults(t *testing.T) {
 func TestInitFlagsAskNothing(t *testing.T) {
 	for _, args := range [][]string{{"--yes"}, {"--workspace", "w"}, {"--sandbox", "none"}} {
 		i := startInit(t, args...)
-		i.awaits("permesso request hello")
-		require.NotContains(t, i.ends(0), "] ")
+		i.awaitOutput("permesso request hello")
+		require.NotContains(t, i.awaitExit(0), "] ")
 	}
 }
 
-// Stopped before the last answer, it has written nothing.
+// If init is stopped before the last answer, it writes nothing.
 func TestInitStopped(t *testing.T) {
 	for _, row := range []struct{ why, typed, says string }{
 		{"by Ctrl-C", "\x03", "permesso: interrupted; nothing was written"},
@@ -158,10 +158,10 @@ func TestInitStopped(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			i := startInit(t)
-			i.types("[default] ", "\n")
-			i.types("2. Who approves?", row.typed)
-			i.awaits(row.says)
-			i.ends(exitError)
+			i.answer("[default] ", "\n")
+			i.answer("2. Who approves?", row.typed)
+			i.awaitOutput(row.says)
+			i.awaitExit(exitError)
 			left, err := os.ReadDir(i.home)
 			require.NoError(t, err)
 			require.Empty(t, left)
@@ -170,36 +170,36 @@ func TestInitStopped(t *testing.T) {
 	t.Run("in the trial", func(t *testing.T) {
 		i := startInit(t)
 		for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] ", "[Y/n] "} {
-			i.types(prompt, "\n")
+			i.answer(prompt, "\n")
 		}
-		i.types(" · until ", "\x03")
-		i.awaits("had its response")
-		i.ends(exitError)
-		i.leavesNoGate()
+		i.answer(" · until ", "\x03")
+		i.awaitOutput("had its response")
+		i.awaitExit(exitError)
+		i.requireUnlocked()
 	})
-	t.Run("by the terminal's end, in the trial", func(t *testing.T) {
+	t.Run("by SIGTERM, in the trial", func(t *testing.T) {
 		i := startInit(t)
 		for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] ", "[Y/n] "} {
-			i.types(prompt, "\n")
+			i.answer(prompt, "\n")
 		}
-		i.awaits(" · until ")
+		i.awaitOutput(" · until ")
 		require.NoError(t, i.cmd.Process.Signal(syscall.SIGTERM))
-		i.ends(exitError)
-		i.leavesNoGate()
+		i.awaitExit(exitError)
+		i.requireUnlocked()
 	})
 }
 
-// While a gate serves, there is no second one to try.
-func TestInitBesideAGate(t *testing.T) {
+// While a daemon runs, init offers no trial.
+func TestInitWhileADaemonRuns(t *testing.T) {
 	i := startInit(t, "--yes")
-	i.awaits("permesso request hello")
-	i.ends(0)
+	i.awaitOutput("permesso request hello")
+	i.awaitExit(0)
 	gate := osexec.Command(program(t, true), "serve")
 	var log bytes.Buffer
 	gate.Env, gate.Stderr = i.cmd.Env, &log
 	require.NoError(t, gate.Start())
 	t.Cleanup(func() { _ = gate.Process.Kill(); _ = gate.Wait() })
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := ipc.OS().TryLock(i.layout().Lock()); err != nil {
 			break
 		}
@@ -208,6 +208,6 @@ func TestInitBesideAGate(t *testing.T) {
 	again := &initRun{demoRun: newDemo(t), home: i.home}
 	again.cmd = osexec.Command(program(t, true), "init")
 	again.cmd.Env = i.cmd.Env
-	again.keys = again.keyboard()
-	require.NotContains(t, again.ends(0), "[Y/n]")
+	again.keys = again.startOnTerminal()
+	require.NotContains(t, again.awaitExit(0), "[Y/n]")
 }

@@ -14,25 +14,25 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-// reads counts how often a file is opened to be read.
-type reads struct {
+// countingFS counts the reads of files.
+type countingFS struct {
 	ipc.FS
 	n int
 }
 
-func (r *reads) ReadFile(name string, limit int64) ([]byte, error) {
+func (r *countingFS) ReadFile(name string, limit int64) ([]byte, error) {
 	r.n++
 	return r.FS.(interface {
 		ReadFile(name string, limit int64) ([]byte, error)
 	}).ReadFile(name, limit)
 }
 
-// TestKeyring: a key's file is read once and looked at each time.
+// TestKeyring: a key's file is read once; later calls only stat it.
 func TestKeyring(t *testing.T) {
 	layout := ipc.Layout{Home: t.TempDir()}
 	require.NoError(t, layout.PrepareHome(ipc.OS()))
 	require.NoError(t, layout.PrepareAPIKeys(ipc.OS()))
-	disk := &reads{FS: ipc.OS()}
+	disk := &countingFS{FS: ipc.OS()}
 	sealer, err := seal.LoadOrCreate(ipc.OS(), layout.Keys())
 	require.NoError(t, err)
 	ring := keyring{&ipc.Store{FS: disk, Layout: layout}, sealer, &knownKeys{}}
@@ -52,7 +52,7 @@ func TestKeyring(t *testing.T) {
 	require.Equal(t, k.Scopes, first.Scopes)
 	first.Scopes[0], first.Workspace = approval.MayDecide, "other"
 	second := get()
-	require.Equal(t, []string{approval.MayRequest, approval.MayRead}, second.Scopes, "nobody changes what others are told")
+	require.Equal(t, []string{approval.MayRequest, approval.MayRead}, second.Scopes, "a caller cannot change the cached key")
 	require.Equal(t, "default", second.Workspace)
 	second.Scopes[0] = approval.MayDecide
 	require.True(t, get().Can(approval.MayRequest))
@@ -65,7 +65,7 @@ func TestKeyring(t *testing.T) {
 	require.NoError(t, ring.save(&revoked, approval.Replace))
 	require.False(t, get().RevokedAt.IsZero(), "at once")
 
-	// Whatever is not the very file that was read is read.
+	// A file that differs in inode, size or time is read again.
 	name := layout.APIKeys() + "/" + k.ID + ".json"
 	b, err := os.ReadFile(name)
 	require.NoError(t, err)
@@ -75,15 +75,15 @@ func TestKeyring(t *testing.T) {
 	other := bytes.Clone(b)
 	other[len(b)/2] ^= 1
 	for why, change := range map[string]func(){
-		"another file of the same size and time":             func() { put(t, name+".new", other, at); require.NoError(t, os.Rename(name+".new", name)) },
-		"the same file, of the same time, with another size": func() { put(t, name, append(other, ' '), at) },
-		"the same file, of the same size, at another time":   func() { put(t, name, other, at.Add(time.Second)) },
+		"another file of the same size and time":             func() { writeAt(t, name+".new", other, at); require.NoError(t, os.Rename(name+".new", name)) },
+		"the same file, of the same time, with another size": func() { writeAt(t, name, append(other, ' '), at) },
+		"the same file, of the same size, at another time":   func() { writeAt(t, name, other, at.Add(time.Second)) },
 	} {
 		change()
 		_, err = ring.Key(k.Hash)
 		require.Error(t, err, why)
 		require.NoError(t, os.Remove(name))
-		put(t, name, b, at)
+		writeAt(t, name, b, at)
 		get()
 	}
 	require.NoError(t, os.Remove(name))
@@ -91,13 +91,13 @@ func TestKeyring(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-func put(t *testing.T, name string, b []byte, at time.Time) {
+func writeAt(t *testing.T, name string, b []byte, at time.Time) {
 	require.NoError(t, os.WriteFile(name, b, 0o600))
 	require.NoError(t, os.Chtimes(name, at, at))
 }
 
-// What is kept has an end.
-func TestKeyringForgets(t *testing.T) {
+// The cache is bounded.
+func TestKeyringIsBounded(t *testing.T) {
 	c := &knownKeys{}
 	for i := range 3 * maxKnown {
 		c.keep(string(rune(i)), nil, &approval.APIKey{})

@@ -18,8 +18,8 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// spells are what an agent would write to be believed by whoever reads the log.
-var spells = []string{
+// forgeries are texts that an agent could write to mislead a reader of the log.
+var forgeries = []string{
 	"planted\n{\"level\":\"error\",\"message\":\"planted\"}",
 	"planted\r\nplanted",
 	"\x1b[2Jplanted\x1b[31m",
@@ -31,13 +31,13 @@ var spells = []string{
 	"planted\x00\xff\xfe",
 }
 
-// TestNothingForgesTheLog has an agent put everything it can write into the
-// real daemon, and reads what that has said.
-func TestNothingForgesTheLog(t *testing.T) {
+// TestAgentsCannotForgeLogLines submits forged texts in every field to the real
+// daemon and checks its log.
+func TestAgentsCannotForgeLogLines(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"json", "console"} {
 		t.Run(format, func(t *testing.T) {
-			h := newPlace(t, "default", fmt.Sprintf(`log_level = "debug"
+			h := newRig(t, "default", fmt.Sprintf(`log_level = "debug"
 log_format = %q
 [workspaces.default]
 limits = { pending = 200, ask_per_minute = 10000, per_minute = 10000 }
@@ -52,30 +52,30 @@ outcome = "allow"
 `, format))
 			d := h.serve()
 			awaitFile(t, h.agent.Requests)
-			for _, s := range spells {
-				h.cast(s)
+			for _, s := range forgeries {
+				h.submitForged(s)
 			}
 			first := h.ask(`{"tool_name":"say","request_data":{"text":"planted"}}`)
 			h.response(first)
 			second := h.ask(`{"tool_name":"planted_AKIAIOSFODNN7EXAMPLE"}`)
 			h.awaitPending("default", second)
-			d.signal(1) // a reload, for the sake of its lines
+			d.signal(1) // a reload, for its log lines
 			d.stop()
-			said := d.said()
-			require.Contains(t, said, first, "lines about a request name it")
+			said := d.logged()
+			require.Contains(t, said, first, "lines about a request contain its id")
 			require.Contains(t, said, second)
 			require.NotContains(t, strings.ToLower(said), "planted")
 			require.NotContains(t, said, "AKIA")
 			lines := strings.Split(strings.TrimSuffix(said, "\n"), "\n")
 			for _, l := range lines {
-				honest(t, format, l)
+				requireValidLine(t, format, l)
 			}
 		})
 	}
 }
 
-// honest demands that a line is what our own code has made.
-func honest(t *testing.T, format, line string) {
+// requireValidLine requires a line that only our own code can have written.
+func requireValidLine(t *testing.T, format, line string) {
 	t.Helper()
 	require.True(t, utf8.ValidString(line))
 	require.False(t, strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }), "%q", line)
@@ -92,10 +92,10 @@ func honest(t *testing.T, format, line string) {
 	}
 }
 
-// cast puts a spell wherever an agent can write one.
-func (h *place) cast(spell string) {
+// submitForged puts a text wherever an agent can write one.
+func (h *rig) submitForged(text string) {
 	h.t.Helper()
-	quoted, err := json.Marshal(spell)
+	quoted, err := json.Marshal(text)
 	require.NoError(h.t, err)
 	for _, form := range []string{
 		`{"request_id":%[1]q,"tool_name":%[2]s}`,
@@ -110,11 +110,11 @@ func (h *place) cast(spell string) {
 		id := client.NewID()
 		require.NoError(h.t, h.agent.Submit(id, fmt.Appendf(nil, form, id, quoted)))
 	}
-	name := strings.NewReplacer("/", "", "\x00", "").Replace(spell)
+	name := strings.NewReplacer("/", "", "\x00", "").Replace(text)
 	for _, suffix := range []string{".json", ".cancel", ""} {
 		path := filepath.Join(h.agent.Requests, name+suffix)
 		require.NoError(h.t, os.WriteFile(path, quoted, 0o644))
-		// What cannot be removed as a file is the likelier to be complained of.
+		// A folder cannot be removed as a file, so the daemon is likely to log it.
 		dir := filepath.Join(h.agent.Requests, "d"+name+suffix)
 		require.NoError(h.t, os.MkdirAll(filepath.Join(dir, name), 0o755))
 	}
@@ -123,23 +123,23 @@ func (h *place) cast(spell string) {
 	require.NoError(h.t, os.Mkdir(filepath.Join(h.agent.Requests, client.NewID()+".json"), 0o755))
 }
 
-// TestLogLines: zerolog lets these pass; we do not.
+// TestLogLines: zerolog does not escape these texts; our writer does.
 func TestLogLines(t *testing.T) {
 	for _, format := range []string{"json", "console"} {
 		var b bytes.Buffer
 		l, _ := newLog(&b, "info", format)
-		for _, s := range spells {
+		for _, s := range forgeries {
 			b.Reset()
 			l.Info().Str("ws", s).Str("err", "open "+s+": no").Msg("planted " + s)
 			require.Equal(t, 1, strings.Count(b.String(), "\n"), "%q", b.String())
-			honest(t, format, strings.TrimSuffix(b.String(), "\n"))
+			requireValidLine(t, format, strings.TrimSuffix(b.String(), "\n"))
 			if format == "json" {
 				var got map[string]string
 				require.NoError(t, json.Unmarshal(b.Bytes(), &got))
 				require.Equal(t, strings.ToValidUTF8(s, "\ufffd"), strings.ReplaceAll(got["ws"], "\ufffd\ufffd", "\ufffd"), "nothing is lost")
 			} else {
 				unquoted := regexp.MustCompile(`"(\\.|[^"\\])*"`).ReplaceAllString(b.String(), "…")
-				require.NotRegexp(t, ` (id|by|level)=`, unquoted, "a field that nobody logged")
+				require.NotRegexp(t, ` (id|by|level)=`, unquoted, "a forged field")
 			}
 		}
 	}

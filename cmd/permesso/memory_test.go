@@ -13,7 +13,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-const remembering = `
+const memoryConfig = `
 [workspaces.default]
 budget_day = { hard = 2 }
 deny_above = { "time:read" = "2/24h" }
@@ -37,14 +37,14 @@ public_sink = false
 dangerous_writes = false
 `
 
-// What policy remembers is the log's: a kill, a stop and a snapshot that is
-// gone, damaged or newer than the log all end in the same memory.
-func TestPolicyRemembersOverRestarts(t *testing.T) {
+// Policy rebuilds its memory from the log: after a kill, after a stop, and if the
+// snapshot is missing, damaged or newer than the log.
+func TestPolicyMemorySurvivesRestarts(t *testing.T) {
 	t.Parallel()
-	h := newPlace(t, "default", remembering)
+	h := newRig(t, "default", memoryConfig)
 	d := h.serve()
-	h.approves("post")
-	h.approves("post")
+	h.approveNew("post")
+	h.approveNew("post")
 	for _, tool := range []string{"paid", "paid", "clock", "clock", "browse"} {
 		require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"`+tool+`"}`)).Status, tool)
 	}
@@ -56,25 +56,25 @@ func TestPolicyRemembersOverRestarts(t *testing.T) {
 	d.kill()
 	require.NoFileExists(t, state)
 	d = h.serve()
-	h.remembers(2)
+	h.verifyMemory(2)
 	d.stop()
 	require.FileExists(t, state)
 	d = h.serve()
-	h.remembers(2)
-	require.NotContains(t, d.said(), "snapshot", "it was believed")
+	h.verifyMemory(2)
+	require.NotContains(t, d.logged(), "snapshot", "the snapshot was used")
 	d.stop()
 
-	// The home as it is now, with a snapshot of later.
-	older := h.copied()
+	// The current home, with a later snapshot.
+	older := h.copyHome()
 	d = h.serve()
-	h.approves("post")
+	h.approveNew("post")
 	d.stop()
 	newer, err := os.ReadFile(state)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(older.layout.Home, "policy.state"), newer, 0o600))
 	d = older.serve()
-	older.remembers(2)
-	require.Contains(t, d.said(), "policy snapshot is newer than the log")
+	older.verifyMemory(2)
+	require.Contains(t, d.logged(), "policy snapshot is newer than the log")
 	d.stop()
 
 	damaged := []byte(strings.Replace(string(newer), `"cost":1`, `"cost":0`, 1))
@@ -82,13 +82,13 @@ func TestPolicyRemembersOverRestarts(t *testing.T) {
 	for _, b := range [][]byte{damaged, newer[:len(newer)/2], {}} {
 		require.NoError(t, os.WriteFile(state, b, 0o600))
 		d = h.serve()
-		h.remembers(3)
-		require.Contains(t, d.said(), "policy snapshot is unusable")
+		h.verifyMemory(3)
+		require.Contains(t, d.logged(), "policy snapshot is unusable")
 		d.stop()
 	}
 }
 
-func (h *place) approves(tool string) {
+func (h *rig) approveNew(tool string) {
 	h.t.Helper()
 	id := h.ask(`{"tool_name":"` + tool + `"}`)
 	h.awaitPending("default", id)
@@ -97,8 +97,8 @@ func (h *place) approves(tool string) {
 	require.Equal(h.t, approval.StatusApproved, h.response(id).Status)
 }
 
-// remembers holds the running gate's memory against what has happened.
-func (h *place) remembers(approvals int) {
+// verifyMemory compares the memory of the running daemon with what has happened.
+func (h *rig) verifyMemory(approvals int) {
 	h.t.Helper()
 	id := h.ask(`{"tool_name":"post"}`)
 	h.awaitPending("default", id)
@@ -122,10 +122,10 @@ func (h *place) remembers(approvals int) {
 	require.Contains(h.t, out, "default (supervised): corruption")
 }
 
-// copied is the same place once more, as it lies on the disk.
-func (h *place) copied() *place {
+// copyHome returns a rig with a copy of the home.
+func (h *rig) copyHome() *rig {
 	h.t.Helper()
-	other := newPlace(h.t, "default", remembering)
+	other := newRig(h.t, "default", memoryConfig)
 	out, err := osexec.Command("cp", "-a", h.layout.Home, other.layout.Home).CombinedOutput()
 	require.NoError(h.t, err, "%s", out)
 	return other

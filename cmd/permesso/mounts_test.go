@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hardPath has what shells, CSV, YAML and Compose each take for something else.
+// hardPath has the special characters of shells, CSV, YAML and Compose.
 const hardPath = "/srv/my agent's \"gate\", 50% $HOME:x\\y"
 
 func printMounts(t *testing.T, home string, args ...string) string {
@@ -46,27 +46,27 @@ func TestMounts(t *testing.T) {
 				want, err := os.ReadFile(golden)
 				require.NoError(t, err)
 				require.Equal(t, string(want), got)
-				if takeApart := parsers()[form]; takeApart != nil {
+				if parse := parsers()[form]; parse != nil {
 					req, resp := path.home+"/ipc/personal/requests", path.home+"/ipc/personal/responses"
 					require.Equal(t, mountList{
 						{Source: req, Target: "/permesso/requests"},
 						{Source: resp, Target: "/permesso/responses", ReadOnly: true},
-					}, takeApart(t, got))
+					}, parse(t, got))
 				}
 			})
 		}
 	}
 }
 
-// parsers read each form as its program does.
+// parsers parse each form as its program does.
 func parsers() map[string]func(*testing.T, string) mountList {
 	return map[string]func(*testing.T, string) mountList{
 		"bwrap": parseBwrap, "docker": parseFlags, "podman": parseFlags, "compose": parseCompose, "json": parseJSON,
 	}
 }
 
-// words has a real shell take a line apart.
-func words(t *testing.T, line string) []string {
+// shellSplit splits a line with a real shell.
+func shellSplit(t *testing.T, line string) []string {
 	t.Helper()
 	out, err := exec.Command("/bin/sh", "-c", `eval "set -- $1"; printf '%s\0' "$@"`, "sh", strings.TrimSpace(line)).Output()
 	require.NoError(t, err)
@@ -74,9 +74,9 @@ func words(t *testing.T, line string) []string {
 }
 
 func parseBwrap(t *testing.T, line string) (list mountList) {
-	w := words(t, line)
+	w := shellSplit(t, line)
 	require.Len(t, w, 8)
-	require.Equal(t, []string{"--cap-drop", "ALL"}, w[:2], "who may mount may remount")
+	require.Equal(t, []string{"--cap-drop", "ALL"}, w[:2], "with CAP_SYS_ADMIN the agent could remount")
 	w = w[2:]
 	for i := 0; i < len(w); i += 3 {
 		require.Contains(t, []string{"--bind", "--ro-bind"}, w[i])
@@ -86,7 +86,7 @@ func parseBwrap(t *testing.T, line string) (list mountList) {
 }
 
 func parseFlags(t *testing.T, line string) (list mountList) {
-	w := words(t, line)
+	w := shellSplit(t, line)
 	require.Len(t, w, 4)
 	for i := 0; i < len(w); i += 2 {
 		require.Equal(t, "--mount", w[i])
@@ -112,18 +112,18 @@ func parseFlags(t *testing.T, line string) (list mountList) {
 	return list
 }
 
-// parseCompose knows the little YAML that we write, and insists on it.
+// parseCompose accepts only the subset of YAML that we write.
 func parseCompose(t *testing.T, text string) (list mountList) {
 	item := regexp.MustCompile(`(?m)^  - type: bind\n    source: "((?:[^"\\\n]|\\.)*)"\n    target: (/[a-z/]+)\n((?:    read_only: true\n)?)    bind:\n      create_host_path: false\n`)
 	rest, ok := strings.CutPrefix(text, "volumes:\n")
 	require.True(t, ok)
 	require.Empty(t, item.ReplaceAllString(rest, ""), "lines of another form")
 	for _, m := range item.FindAllStringSubmatch(rest, -1) {
-		// YAML knows fewer escapes than Go; we use those that mean the same in both.
+		// YAML has fewer escapes than Go; we use only those with the same meaning in both.
 		require.NotRegexp(t, `(^|[^\\])(\\\\)*\\[^\\"nrtabfvxuU]`, m[1])
 		source, err := strconv.Unquote(`"` + m[1] + `"`)
 		require.NoError(t, err)
-		require.NotRegexp(t, `(^|[^$])(\$\$)*\$($|[^$])`, source, "Compose would take it for a variable")
+		require.NotRegexp(t, `(^|[^$])(\$\$)*\$($|[^$])`, source, "Compose would replace it as a variable")
 		list = append(list, mount{Source: strings.ReplaceAll(source, "$$", "$"), Target: m[2], ReadOnly: m[3] != ""})
 	}
 	return list
@@ -148,8 +148,8 @@ func TestMountsRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		{"a workspace that nobody configured", []string{"other"}, exitError, "hint: workspaces: personal, work"},
-		{"no path may be smuggled in as a name", []string{"../../etc"}, exitError, "no workspace"},
+		{"an unknown workspace", []string{"other"}, exitError, "hint: workspaces: personal, work"},
+		{"a path instead of a name", []string{"../../etc"}, exitError, "no workspace"},
 		{"no workspace", nil, exitUsage, "mounts needs a WORKSPACE"},
 		{"two forms at once", []string{"work", "--docker", "--podman"}, exitUsage, "if any flags in the group"},
 	} {

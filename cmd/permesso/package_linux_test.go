@@ -13,22 +13,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tool runs a program of the project from its top folder.
-func tool(t *testing.T, env []string, name string, args ...string) string {
+// runTool runs a program in the top folder of the project.
+func runTool(t *testing.T, env []string, name string, args ...string) string {
 	t.Helper()
 	cmd := osexec.Command(name, args...)
 	cmd.Dir = filepath.Join("..", "..")
 	cmd.Env = append(os.Environ(), env...)
-	var errs bytes.Buffer // what the go command downloads stands there, too
+	var errs bytes.Buffer // the go command also reports downloads there
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	require.NoError(t, err, "%s %s\n%s%s", name, strings.Join(args, " "), out, &errs)
 	return string(out)
 }
 
-// released builds what make build builds, once.
-var released = sync.OnceValue(func() string {
-	file, err := plainBinary() // its folder is removed after the last test
+// releasedPath is where the output of make build goes.
+var releasedPath = sync.OnceValue(func() string {
+	file, err := plainBinary() // TestMain removes its folder
 	if err != nil {
 		return ""
 	}
@@ -37,16 +37,16 @@ var released = sync.OnceValue(func() string {
 
 func releasedBinary(t *testing.T) string {
 	t.Helper()
-	file := released()
+	file := releasedPath()
 	require.NotEmpty(t, file)
 	if _, err := os.Stat(file); err != nil {
-		tool(t, nil, "make", "-s", "build", "BIN="+file)
+		runTool(t, nil, "make", "-s", "build", "BIN="+file)
 	}
 	return file
 }
 
-// Nothing of the machine that it is put on is needed, or an image from scratch
-// would not start it.
+// The binary needs no library and no loader; otherwise it would not start in an
+// image from scratch.
 func TestReleasedBinaryIsStatic(t *testing.T) {
 	f, err := elf.Open(releasedBinary(t))
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestReleasedBinaryIsStatic(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, libraries)
 	for _, p := range f.Progs {
-		require.NotEqual(t, elf.PT_INTERP, p.Type, "it asks for a loader")
+		require.NotEqual(t, elf.PT_INTERP, p.Type, "it needs a loader")
 	}
 }
 
@@ -74,30 +74,30 @@ func TestDebianVersions(t *testing.T) {
 		{"v1.0.1", "1.0.1"},
 	}
 	for i, row := range order {
-		version := strings.TrimSpace(tool(t, nil, ".pkg/deb/version", row.described, noon))
+		version := strings.TrimSpace(runTool(t, nil, ".pkg/deb/version", row.described, noon))
 		require.Equal(t, row.version, version, row.described)
-		if i > 0 && i != 1 { // a commit without a name has no order
-			tool(t, nil, "dpkg", "--compare-versions", order[i-1].version, "lt", version)
+		if i > 0 && i != 1 { // an unknown commit has no order
+			runTool(t, nil, "dpkg", "--compare-versions", order[i-1].version, "lt", version)
 		}
 	}
-	require.Equal(t, "0~20261121.unknown\n", tool(t, nil, ".pkg/deb/version", "devel", noon))
-	require.Equal(t, "0~20261121.14b284d+dirty\n", tool(t, nil, ".pkg/deb/version", "14b284d-dirty", noon))
+	require.Equal(t, "0~20261121.unknown\n", runTool(t, nil, ".pkg/deb/version", "devel", noon))
+	require.Equal(t, "0~20261121.14b284d+dirty\n", runTool(t, nil, ".pkg/deb/version", "14b284d-dirty", noon))
 }
 
-// The package is used as an operator would, in this very system with every
-// change in memory; make deb-debootstrap does the same in a fresh Debian.
+// The package is installed and used in an overlay of this system, with all changes
+// in memory. make deb-debootstrap does the same in a fresh Debian.
 func TestDebianPackage(t *testing.T) {
 	t.Parallel()
 	bin := releasedBinary(t)
 	build := func(env ...string) string {
 		if os.Getenv("PERMESSO_SOAK") == "" {
-			env = append(env, "DPKG_DEB_COMPRESSOR_LEVEL=0") // eight seconds less, twice
+			env = append(env, "DPKG_DEB_COMPRESSOR_LEVEL=0") // saves eight seconds for each of two builds
 		}
-		out := tool(t, append(env, "SOURCE_DATE_EPOCH=1795262400"), ".pkg/deb/build", "v1.2.3-rc1", bin, t.TempDir())
+		out := runTool(t, append(env, "SOURCE_DATE_EPOCH=1795262400"), ".pkg/deb/build", "v1.2.3-rc1", bin, t.TempDir())
 		return strings.TrimSpace(out)
 	}
 	deb := build("TZ=UTC", "LC_ALL=C")
-	require.Equal(t, "permesso_1.2.3~rc1_"+strings.TrimSpace(tool(t, nil, "dpkg", "--print-architecture"))+".deb", filepath.Base(deb))
+	require.Equal(t, "permesso_1.2.3~rc1_"+strings.TrimSpace(runTool(t, nil, "dpkg", "--print-architecture"))+".deb", filepath.Base(deb))
 
 	again := build("TZ=Asia/Tokyo", "LC_ALL=C.UTF-8", "HOME="+t.TempDir(), "GOPATH="+goEnv(t, "GOPATH"), "GOCACHE="+goEnv(t, "GOCACHE"), "PERMESSO_REQUESTS=/elsewhere")
 	one, err := os.ReadFile(deb)
@@ -106,10 +106,10 @@ func TestDebianPackage(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(one, two), "the same commit gives the same bytes")
 
-	files := tool(t, nil, "dpkg-deb", "--contents", deb)
-	for _, path := range everyCommand() {
+	files := runTool(t, nil, "dpkg-deb", "--contents", deb)
+	for _, path := range allCommandPaths() {
 		if path == "doctor probe" {
-			continue // not for people
+			continue // internal
 		}
 		require.Contains(t, files, strings.ReplaceAll(strings.TrimSpace("permesso "+path), " ", "-")+".1.gz", "a man page for each command")
 	}
@@ -126,11 +126,11 @@ func TestDebianPackage(t *testing.T) {
 		roots = append(roots, "debootstrap")
 	}
 	for _, root := range roots {
-		require.Contains(t, tool(t, nil, ".pkg/deb/root", root, deb), "check: done")
+		require.Contains(t, runTool(t, nil, ".pkg/deb/root", root, deb), "check: done")
 	}
 }
 
 func goEnv(t *testing.T, name string) string {
 	t.Helper()
-	return strings.TrimSpace(tool(t, nil, "go", "env", name))
+	return strings.TrimSpace(runTool(t, nil, "go", "env", name))
 }

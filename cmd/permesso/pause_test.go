@@ -15,16 +15,16 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// failing is a log whose writer is killed after so many entries: the entry is
-// written, and nobody hears of it.
-type failing struct {
+// killedLog is a log whose writer is killed after some entries: the entry is
+// written, but Append returns an error.
+type killedLog struct {
 	*audit.Log
 	left int
 }
 
 var errKilled = errors.New("killed")
 
-func (f *failing) Append(e approval.Entry) error {
+func (f *killedLog) Append(e approval.Entry) error {
 	err := f.Log.Append(e)
 	if f.left--; f.left < 0 {
 		return errors.Join(err, errKilled)
@@ -32,9 +32,9 @@ func (f *failing) Append(e approval.Entry) error {
 	return err
 }
 
-// However often the daemon is killed while it writes them down, each pause and
-// each end stands in the log once, by whom, in their order.
-func TestPausesAreWrittenDownOnce(t *testing.T) {
+// However often the daemon is killed while it records pauses, the audit log has
+// each pause and each resume once, with its author, in order.
+func TestPausesAreAuditedOnce(t *testing.T) {
 	for kills := range 8 {
 		h := &instance{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
 		h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
@@ -50,7 +50,7 @@ func TestPausesAreWrittenDownOnce(t *testing.T) {
 		for n := range kills + 1 {
 			log, err := audit.Open(h.fs, h.layout.Audit(), time.Now)
 			require.NoError(t, err)
-			m := pauseAudit{store: h.store, log: &failing{log, n}}
+			m := pauseAudit{store: h.store, log: &killedLog{log, n}}
 			if err = m.recordNew(); err != nil {
 				require.ErrorIs(t, err, errKilled)
 			}
@@ -76,9 +76,9 @@ func TestPausesAreWrittenDownOnce(t *testing.T) {
 	}
 }
 
-// A resume that was killed between its two halves is no resume yet, and can be
-// said again.
-func TestResumeThatWasKilled(t *testing.T) {
+// A resume that was killed between its two steps has no effect, and can be
+// repeated.
+func TestKilledResumeCanBeRepeated(t *testing.T) {
 	h := &instance{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 	require.NoError(t, h.layout.PrepareHome(h.fs))
@@ -88,44 +88,44 @@ func TestResumeThatWasKilled(t *testing.T) {
 	require.NoError(t, err)
 	_, err = h.store.Resume("a", "bob", time.Now().UTC())
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(file, b, 0o600)) // as before the second half
+	require.NoError(t, os.WriteFile(file, b, 0o600)) // as before the second step
 	ended, err := h.store.Ended()
 	require.NoError(t, err)
 	require.Empty(t, ended)
-	_, held := h.store.Paused("a")
-	require.True(t, held)
+	_, paused := h.store.Paused("a")
+	require.True(t, paused)
 	_, err = h.store.Resume("a", "eve", time.Now().UTC())
 	require.NoError(t, err)
 	ended, err = h.store.Ended()
 	require.NoError(t, err)
 	require.Len(t, ended, 1)
-	require.Equal(t, "bob", ended[0].By, "who said it first")
+	require.Equal(t, "bob", ended[0].By, "the first author counts")
 }
 
-// pause says so when something that began before it cannot be waited for.
+// A pause waits for claims that began before it.
 func TestPauseWaitsForClaims(t *testing.T) {
 	h := &instance{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 	require.NoError(t, h.layout.PrepareHome(h.fs))
 	require.NoError(t, h.layout.Prepare(h.fs, "a"))
-	brake := &ipc.PauseGuard{Store: h.store}
-	require.True(t, brake.Enter("a"))
-	require.True(t, brake.Enter("a"))
+	guard := &ipc.PauseGuard{Store: h.store}
+	require.True(t, guard.Enter("a"))
+	require.True(t, guard.Enter("a"))
 	require.NoError(t, h.store.Pause(ipc.Pause{Workspace: "a", By: "ann"}))
 	require.ErrorIs(t, h.store.Pause(ipc.Pause{Workspace: "a", By: "ann"}), os.ErrExist)
-	require.False(t, brake.Enter("a"))
+	require.False(t, guard.Enter("a"))
 	other := &ipc.Store{FS: ipc.OS(), Layout: h.layout}
-	looks := 0
-	again := func() error {
-		switch looks++; looks {
+	checks := 0
+	check := func() error {
+		switch checks++; checks {
 		case 3, 6:
-			brake.Leave("a")
+			guard.Leave("a")
 		case 100:
 			return errKilled
 		}
 		return nil
 	}
-	require.NoError(t, other.AwaitClaims(ipc.Everything, again))
-	require.Equal(t, 6, looks, "not before the last claim is made")
-	require.True(t, brake.Enter("b"), "another workspace is not held")
+	require.NoError(t, other.AwaitClaims(ipc.Everything, check))
+	require.Equal(t, 6, checks, "not before the last claim ends")
+	require.True(t, guard.Enter("b"), "another workspace is not paused")
 }

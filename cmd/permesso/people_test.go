@@ -19,10 +19,10 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// opens nothing; it only has the form.
+// secretKey has the form of a key, but is not one.
 const secretKey = "AKIAQ3EGRZTNB2RWCSPR"
 
-// forms are the disguises, as one value or two.
+// secretForms are disguises of the secret, as one value or two.
 func secretForms() map[string][]string {
 	b64 := base64.StdEncoding.EncodeToString
 	return map[string][]string{
@@ -37,8 +37,8 @@ func secretForms() map[string][]string {
 	}
 }
 
-// places are where a request can carry the values x and y. The names that have
-// an argument's place are what the operator expands.
+// secretPlaces are the fields in which a request can carry the values x and y. The
+// summary, target and verb are expanded from arguments.
 func secretPlaces() map[string]func(p *approval.Pending, x, y string) {
 	data := func(p *approval.Pending, v any) {
 		b, err := json.Marshal(v)
@@ -77,7 +77,7 @@ func secretPlaces() map[string]func(p *approval.Pending, x, y string) {
 	}
 }
 
-// spelledOut writes every other letter as JSON's own escape.
+// spelledOut writes some letters as JSON escapes.
 func spelledOut(p *approval.Pending, x, y string) {
 	spell := func(s string) string {
 		var b strings.Builder
@@ -86,7 +86,7 @@ func spelledOut(p *approval.Pending, x, y string) {
 				b.WriteString(`\u00` + hex2(byte(r)))
 				continue
 			}
-			q, _ := json.Marshal(string(r)) // fails for no string
+			q, _ := json.Marshal(string(r)) // never fails for a string
 			b.Write(q[1 : len(q)-1])
 		}
 		return b.String()
@@ -96,7 +96,7 @@ func spelledOut(p *approval.Pending, x, y string) {
 
 func hex2(b byte) string { return string("0123456789abcdef"[b>>4]) + string("0123456789abcdef"[b&15]) }
 
-func TestNobodySeesASecret(t *testing.T) {
+func TestSecretsAreRedactedEverywhere(t *testing.T) {
 	t.Parallel()
 	style := chat.Style{Redact: newRedaction()}
 	for form, values := range secretForms() {
@@ -118,7 +118,7 @@ func TestNobodySeesASecret(t *testing.T) {
 			for lang, seen := range map[string]string{
 				"card": style.Card(p).String(), "line": style.Line(p), "summary": style.OneLine(p, p.Summary+" "+p.Target),
 				"for programs": style.Redacted(p, p.Summary), "value": style.Value(p, p.RequestData),
-				"confirmation": confirmed(p, style),
+				"confirmation": confirmations(p, style),
 			} {
 				requireHidden(t, seen, form+", "+place+", "+lang, x, y, secretKey)
 			}
@@ -134,7 +134,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// requireHidden wants no six characters of a secret in a row.
+// requireHidden requires that no six consecutive characters of a secret are shown.
 func requireHidden(t *testing.T, seen, what string, secrets ...string) {
 	t.Helper()
 	const around = "the key is , enjoy # gitleaks:allow"
@@ -149,8 +149,8 @@ func requireHidden(t *testing.T, seen, what string, secrets ...string) {
 	}
 }
 
-func confirmed(p *approval.Pending, s chat.Style) string {
-	ic := &chat.Interceptor{Decider: yes{}, Viewer: yes{}, Redact: s.Redact}
+func confirmations(p *approval.Pending, s chat.Style) string {
+	ic := &chat.Interceptor{Decider: approvingDecider{}, Viewer: approvingDecider{}, Redact: s.Redact}
 	w := approval.Waiting{Pending: p, SHA256: "x"}
 	var all []string
 	for _, text := range []string{"1", "3 no", "5 another way", "? why", "2", "pending"} {
@@ -159,17 +159,19 @@ func confirmed(p *approval.Pending, s chat.Style) string {
 	return strings.Join(all, "\n")
 }
 
-// yes decides whatever it is asked.
-type yes struct{}
+// approvingDecider accepts every decision.
+type approvingDecider struct{}
 
-func (yes) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (approvingDecider) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	return &approval.Decision{Verdict: a.Verdict, DecidedAt: time.Now(), RunBefore: time.Now()}, nil
 }
 
-func (yes) Waiting(context.Context, []string) ([]approval.Waiting, error) { return nil, nil }
+func (approvingDecider) Waiting(context.Context, []string) ([]approval.Waiting, error) {
+	return nil, nil
+}
 
-// A name gives a password away; without it the value looks like any word.
-func TestWhatItsNameGaveAwayIsHiddenEverywhere(t *testing.T) {
+// The scanner finds the password only by its name. Its value is redacted everywhere.
+func TestValueWithASecretNameIsRedactedEverywhere(t *testing.T) {
 	const password = "zX8vq2Lk9TfWm4RbJ7Yc"
 	p := &approval.Pending{
 		RequestData: approval.Raw(`{"api_key":"` + password + `","list":[{"api_secret":"` + password + `"}]}`),
@@ -179,18 +181,18 @@ func TestWhatItsNameGaveAwayIsHiddenEverywhere(t *testing.T) {
 	requireHidden(t, style.Card(p).String()+style.Line(p), "generic", password)
 }
 
-// Without rules nothing is shown, rather than everything.
-func TestNoScannerHidesAll(t *testing.T) {
+// Without a working scanner everything is redacted.
+func TestMissingScannerRedactsAll(t *testing.T) {
 	p := &approval.Pending{Summary: "hello", ToolName: "x"}
 	require.NotContains(t, chat.Style{Redact: onlySecrets{redaction{}}}.Card(p).String(), "hello")
 }
 
-// onlySecrets knows no request.
+// onlySecrets implements only Secrets.
 type onlySecrets struct{ r redaction }
 
 func (o onlySecrets) Secrets(s string) []chat.Span { return o.r.Secrets(s) }
 
-// Every sentence that policy writes on a card is known to the catalogues.
+// The catalogs translate every reason that policy writes.
 func TestEveryReasonIsTranslated(t *testing.T) {
 	e := &policy.Engine{Scan: must(scanner()).Scan}
 	require.NoError(t, e.Load(policy.Config{
@@ -221,13 +223,13 @@ func TestEveryReasonIsTranslated(t *testing.T) {
 			p := &approval.Pending{Ruling: approval.Ruling{Outcome: approval.Ask, Reasons: []string{s}}, ToolName: "x_post"}
 			card := chat.Style{Language: "it"}.Card(p).String()
 			require.Contains(t, card, "motivo: ")
-			require.NotContains(t, card, strings.TrimPrefix(s, "ask: "), "not said in Italian")
+			require.NotContains(t, card, strings.TrimPrefix(s, "ask: "), "not translated into Italian")
 		}
 	}
 }
 
-// In the daemon's terminal consent is taken back by who may decide there, also
-// before the gate has stored it.
+// A person who may decide on the daemon's terminal may revoke grants there, even
+// before the gate has stored them.
 func TestRevoker(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "permesso.toml")
@@ -256,7 +258,7 @@ func TestRevoker(t *testing.T) {
 	always := &approval.Decision{
 		Version: 1, Approved: true, Verdict: approval.Approved, Code: "6", Scope: approval.Always, DecidedBy: "ann", DecidedAt: now, RunBefore: now.Add(time.Hour),
 	}
-	// Decided, and not carried out yet.
+	// Decided, but the gate has not applied it yet.
 	const soon, stored, closed = "a7f3b2c1d4e5f6a7", "beef000000000000", "dead000000000000"
 	p := pending(soon, "w")
 	body, err := p.Encode()
@@ -291,12 +293,12 @@ func TestRevoker(t *testing.T) {
 		require.True(t, done)
 		done, err = r.Revoke(ctx, g, operator())
 		require.NoError(t, err)
-		require.False(t, done, "once")
+		require.False(t, done, "only once")
 	}
 	require.Empty(t, ids("w"))
 	require.Equal(t, []string{closed}, ids("closed"))
-	require.NoError(t, m.AddFromDecision(p, d), "the gate carries the approval out")
-	require.Empty(t, ids("w"), "and what was taken back stays so")
+	require.NoError(t, m.AddFromDecision(p, d), "the gate applies the approval")
+	require.Empty(t, ids("w"), "the grant stays revoked")
 	g, err := m.grant(soon)
 	require.NoError(t, err)
 	require.False(t, g.RevokedAt.IsZero())

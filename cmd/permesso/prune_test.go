@@ -18,24 +18,24 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// pruneHouse is a served home with one settled request, and the daemon's pruner
-// with a clock that the test moves.
-type pruneHouse struct {
+// pruneRig is an open home with one settled request, and a pruner with a clock that
+// the test moves.
+type pruneRig struct {
 	*pruner
 	server *server
 	clock  time.Time
 	waits  []time.Duration
-	stop   int // after so many waits
+	stop   int // number of waits after which run stops
 	log    strings.Builder
 }
 
 var settledKey = approval.Key{Workspace: "default", ID: "00000000000000aa"}
 
-func newPruneHouse(t *testing.T) *pruneHouse {
+func newPruneRig(t *testing.T) *pruneRig {
 	t.Helper()
 	h := &instance{cfg: config.Default(), layout: ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}, fs: ipc.OS()}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
-	p := &pruneHouse{clock: time.Now(), stop: 1000}
+	p := &pruneRig{clock: time.Now(), stop: 1000}
 	p.server = &server{instance: h, app: &app{}, rounds: map[string]int{}, changes: make(chan approval.Key, 1), log: zerolog.New(&p.log)}
 	require.NoError(t, p.server.open())
 	t.Cleanup(func() { require.NoError(t, p.server.close()) })
@@ -53,26 +53,26 @@ func newPruneHouse(t *testing.T) *pruneHouse {
 			return nil
 		},
 	}
-	p.live(0)
+	p.passDays(0)
 	return p
 }
 
-// live lets time pass as it does where something is logged every day.
-func (p *pruneHouse) live(days int) {
+// passDays moves the clock by days, with one log entry a day.
+func (p *pruneRig) passDays(days int) {
 	for range days {
 		p.clock = p.clock.Add(24 * time.Hour)
-		p.tick()
+		p.logStart()
 	}
 	if days == 0 {
-		p.tick()
+		p.logStart()
 	}
 }
 
-func (p *pruneHouse) tick() {
+func (p *pruneRig) logStart() {
 	_ = p.server.audit.Append(approval.Entry{Time: p.clock.UTC(), Event: approval.EventStarted})
 }
 
-func (p *pruneHouse) files() string {
+func (p *pruneRig) files() string {
 	var left []string
 	for name, path := range map[string]string{
 		"C": filepath.Join(p.server.layout.Records("default"), settledKey.ID+".json"),
@@ -88,66 +88,66 @@ func (p *pruneHouse) files() string {
 	return strings.Join(left, "")
 }
 
-func TestTheDaemonPrunes(t *testing.T) {
-	p := newPruneHouse(t)
+func TestDaemonPrunes(t *testing.T) {
+	p := newPruneRig(t)
 	p.round(t.Context())
 	require.Equal(t, "C S", p.files())
-	p.live(8)
+	p.passDays(8)
 	p.round(t.Context())
 	require.Equal(t, "C", p.files())
-	p.live(83)
+	p.passDays(83)
 	p.round(t.Context())
 	require.Empty(t, p.files())
 	require.Contains(t, p.log.String(), `"message":"pruned"`)
 	require.NotContains(t, p.log.String(), "the clock may be wrong")
 	for _, d := range p.waits {
-		require.Equal(t, batchDelay, d, "a pause before every batch")
+		require.Equal(t, batchDelay, d, "a delay before every batch")
 	}
 }
 
-func TestTheDaemonPrunesEveryHour(t *testing.T) {
-	p := newPruneHouse(t)
+func TestDaemonPrunesEveryHour(t *testing.T) {
+	p := newPruneRig(t)
 	p.stop = 3
 	p.run(t.Context())
 	require.Equal(t, []time.Duration{firstPrune, everyPrune, everyPrune, everyPrune}, p.waits)
 }
 
-// A clock set forward by years: nothing goes for a day, and the log says why.
-func TestAClockThatLeapsIsNotBelievedForADay(t *testing.T) {
-	p := newPruneHouse(t)
-	p.live(1)
+// If the clock jumps forward by years, pruning waits a day and logs the reason.
+func TestPruningWaitsADayAfterAClockJump(t *testing.T) {
+	p := newPruneRig(t)
+	p.passDays(1)
 	p.clock = p.clock.AddDate(3, 0, 0)
 	for range 23 {
 		p.round(t.Context())
 		require.Equal(t, "C S", p.files())
 		p.clock = p.clock.Add(time.Hour)
 	}
-	require.Equal(t, 1, strings.Count(p.log.String(), "the clock may be wrong"), "said once")
+	require.Equal(t, 1, strings.Count(p.log.String(), "the clock may be wrong"), "logged once")
 	require.NoError(t, p.server.audit.Sync())
-	told := 0
+	entries := 0
 	require.NoError(t, audit.Entries(p.server.fs, p.server.layout.Audit(), func(e approval.Entry) error {
 		if e.Event == approval.EventPruned {
-			told++
+			entries++
 			require.Contains(t, e.Reason, "the clock jumped from ")
 			require.Contains(t, e.Detail, "nothing yet")
 		}
 		return nil
 	}))
-	require.Equal(t, 1, told)
+	require.Equal(t, 1, entries)
 
 	p.clock = p.clock.Add(2 * time.Hour)
 	p.round(t.Context())
-	require.Empty(t, p.files(), "a day later nobody has objected")
+	require.Empty(t, p.files(), "a day later it prunes")
 }
 
-// A clock that was set forward and is set back again has cost nothing.
-func TestAClockThatIsSetBackCostsNothing(t *testing.T) {
-	p := newPruneHouse(t)
+// A clock that was set forward and back again prunes nothing.
+func TestClockSetBackPrunesNothing(t *testing.T) {
+	p := newPruneRig(t)
 	right := p.clock
 	p.clock = p.clock.AddDate(3, 0, 0)
 	p.round(t.Context())
 	p.clock = right.Add(time.Hour)
-	p.tick()
+	p.logStart()
 	for range 30 {
 		p.clock = p.clock.Add(time.Hour)
 		p.round(t.Context())
@@ -155,8 +155,8 @@ func TestAClockThatIsSetBackCostsNothing(t *testing.T) {
 	require.Equal(t, "C S", p.files())
 }
 
-func TestNobodyIsWarnedWhereNothingIsOld(t *testing.T) {
-	p := newPruneHouse(t)
+func TestClockJumpWithoutOldRecordsDoesNotWarn(t *testing.T) {
+	p := newPruneRig(t)
 	p.clock = p.clock.Add(-time.Hour)
 	require.NoError(t, os.Remove(filepath.Join(p.server.layout.Records("default"), settledKey.ID+".json")))
 	p.clock = p.clock.AddDate(0, 0, 20)
@@ -164,9 +164,9 @@ func TestNobodyIsWarnedWhereNothingIsOld(t *testing.T) {
 	require.NotContains(t, p.log.String(), "the clock may be wrong")
 }
 
-func TestADamagedLogHoldsPruning(t *testing.T) {
-	p := newPruneHouse(t)
-	p.live(100)
+func TestDamagedLogStopsPruning(t *testing.T) {
+	p := newPruneRig(t)
+	p.passDays(100)
 	require.NoError(t, os.WriteFile(filepath.Join(p.server.layout.Audit(), "log.jsonl"), []byte("x\n"), 0o600))
 	p.round(t.Context())
 	require.Equal(t, "C S", p.files())

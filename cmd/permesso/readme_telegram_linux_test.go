@@ -13,17 +13,17 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// A systemctl that starts what the unit of the user says, as systemd would. Its
-// log is the test's.
-const standInSystemctl = `#!/bin/sh
+// fakeSystemctl starts the ExecStart of the user's unit, as systemd would, and logs
+// to a file.
+const fakeSystemctl = `#!/bin/sh
 unit=$HOME/.config/systemd/user/permesso.service
 case "$*" in
 *enable*) setsid $(sed -n 's/^ExecStart=//p' "$unit") >"$HOME/log" 2>&1 & echo $! >"$HOME/pid" ;;
 esac
 `
 
-// The blocks of the section run one after the other, with somebody who types the
-// token at a terminal and has a telephone.
+// The blocks of the section run in order. The test types the token at a terminal
+// and taps in Telegram.
 func TestReadmeToYourPhone(t *testing.T) {
 	t.Parallel()
 	api := newTelegram(t)
@@ -31,7 +31,7 @@ func TestReadmeToYourPhone(t *testing.T) {
 	home := strings.TrimPrefix(r.env[0], "HOME=")
 	bin := filepath.Join(t.TempDir(), "bin")
 	require.NoError(t, os.Mkdir(bin, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "systemctl"), []byte(standInSystemctl), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "systemctl"), []byte(fakeSystemctl), 0o755))
 	r.env = append(r.env, "PATH="+filepath.Join(home, ".local/bin")+":"+bin+":"+os.Getenv("PATH"), telegramServer+"="+api.URL)
 	blocks := readmeBlocks(t, "To your phone in ten minutes")
 	require.Len(t, blocks, 4)
@@ -44,23 +44,23 @@ func TestReadmeToYourPhone(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 
 	d := &demoRun{t: t, temp: t.TempDir(), more: make(chan struct{}, 1), cmd: r.terminal(connect)}
-	keys := d.keyboard()
+	keys := d.startOnTerminal()
 	types := func(prompt, line string) {
 		t.Helper()
-		d.awaits(prompt)
+		d.awaitOutput(prompt)
 		_, err := keys.WriteString(line)
 		require.NoError(t, err)
 	}
 	types("Token (not shown): ", botapi.Token+"\r")
 	api.Say(tgAnn, tgAnn, "/start "+numberOf(d))
 	types("Which approver are you?", "\n")
-	tapsTestCard(t, api, tgAnn, tgAnn)
-	require.NotContains(t, d.ends(0), secretHalf)
-	holdsToken(t, filepath.Join(home, ".config/permesso/telegram.token"))
+	tapTestCard(t, api, tgAnn, tgAnn)
+	require.NotContains(t, d.awaitExit(0), secretHalf)
+	requireTokenFile(t, filepath.Join(home, ".config/permesso/telegram.token"))
 
 	out, err = r.terminal(serve).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	t.Cleanup(func() { r.stops(home) })
+	t.Cleanup(func() { r.stopGate(home) })
 
 	agent := r.terminal(ask)
 	var said bytes.Buffer
@@ -72,15 +72,15 @@ func TestReadmeToYourPhone(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, agent.Wait(), "%s", said.String())
 	require.Contains(t, said.String(), `result: {"output":"hello\n"}`)
-	r.stops(home)
+	r.stopGate(home)
 	b, err := os.ReadFile(filepath.Join(home, "log"))
 	require.NoError(t, err)
 	require.Contains(t, string(b), `"message":"stopped"`)
 	require.NotContains(t, string(b), secretHalf)
 }
 
-// stops ends what the stand-in started, and does nothing the second time.
-func (r *reader) stops(home string) {
+// stopGate stops the daemon that the fake systemctl started. A second call does nothing.
+func (r *reader) stopGate(home string) {
 	r.t.Helper()
 	out, err := osexec.Command("sh", "-c", `p=$(cat "$0/pid") || exit 0; rm "$0/pid"; kill "$p"; while kill -0 "$p" 2>/dev/null; do sleep 0.05; done`, home).CombinedOutput()
 	require.NoError(r.t, err, "%s", out)

@@ -23,10 +23,10 @@ import (
 type block struct {
 	lang   string
 	text   string
-	second bool // for a second terminal
+	second bool // to run in a second terminal
 }
 
-// readmeBlocks are the blocks of the README's section of that name, in order.
+// readmeBlocks are the blocks of the README section with this title, in order.
 func readmeBlocks(t *testing.T, title string) []block {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
@@ -39,11 +39,11 @@ func readmeBlocks(t *testing.T, title string) []block {
 	for _, m := range regexp.MustCompile("(?s)(<!-- second terminal -->\n)?```([a-z]+)\n(.*?)```\n").FindAllStringSubmatch(section, -1) {
 		blocks = append(blocks, block{second: m[1] != "", lang: m[2], text: m[3]})
 	}
-	require.Equal(t, strings.Count(section, "```"), 2*len(blocks), "a block that nobody understands")
+	require.Equal(t, strings.Count(section, "```"), 2*len(blocks), "a block without a language")
 	return blocks
 }
 
-// reader is somebody who follows the README in a clone, with a fresh HOME.
+// reader follows the README in a clone, with a fresh HOME.
 type reader struct {
 	t     *testing.T
 	clone string
@@ -56,7 +56,7 @@ func newReader(t *testing.T) *reader {
 	cloneTree(t, filepath.Join("..", ".."), r.clone)
 	home := t.TempDir()
 	r.env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir()}
-	// What a machine with Go has besides a home: the caches, and no network.
+	// Go's caches, and no network.
 	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPATH", "GOROOT", "GOFLAGS"} {
 		out, err := osexec.Command("go", "env", name).Output()
 		require.NoError(t, err)
@@ -66,7 +66,7 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// cloneTree copies the sources, as they are now.
+// cloneTree copies the working tree.
 func cloneTree(t *testing.T, from, to string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
@@ -100,36 +100,36 @@ func (r *reader) terminal(text string) *osexec.Cmd {
 	return cmd
 }
 
-// serving is the second terminal; it returns when the gate stands.
-func (r *reader) serving(text string) (stop func()) {
+// serveGate runs the second terminal. It returns when the daemon serves.
+func (r *reader) serveGate(text string) (stop func()) {
 	r.t.Helper()
 	var out bytes.Buffer
 	cmd := r.terminal(text)
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a terminal's foreground: Ctrl-C is for all in it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a process group, as on a terminal: Ctrl-C reaches all of it
 	require.NoError(r.t, cmd.Start())
 	wait := sync.OnceValue(cmd.Wait)
 	r.t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = wait()
 	})
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 		b, err := r.terminal("~/.local/bin/permesso status --json").Output()
 		if err == nil && bytes.Contains(b, []byte(`"running":true`)) {
 			break
 		}
-		require.True(r.t, time.Now().Before(end), "the gate does not serve: %s", b)
+		require.True(r.t, time.Now().Before(end), "the daemon does not serve: %s", b)
 	}
 	return func() {
 		r.t.Helper()
 		require.NoError(r.t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
-		_ = wait() // the shell ends by the signal; what matters is the gate's last word
+		_ = wait() // the signal also ends the shell; only the daemon's last message counts
 		require.Contains(r.t, out.String(), `"message":"stopped"`)
 	}
 }
 
-// The blocks of the first terminal run in one shell, one after the other, with
-// the second terminal started where the text says so.
+// The blocks of the first terminal run in one shell, in order. The second terminal
+// starts at its place in the text.
 func TestReadmeTenMinutes(t *testing.T) {
 	t.Parallel()
 	r := newReader(t)
@@ -139,7 +139,7 @@ func TestReadmeTenMinutes(t *testing.T) {
 		switch {
 		case b.lang == "toml":
 			c, err := config.Parse("README.md", []byte(b.text))
-			require.NoError(t, err, "what the README shows must be understood")
+			require.NoError(t, err, "the README's configuration must be valid")
 			require.Empty(t, c.Warnings)
 		case b.second:
 			serve = b.text
@@ -156,10 +156,10 @@ func TestReadmeTenMinutes(t *testing.T) {
 	out, err := r.terminal(strings.Join(before, "\n")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Regexp(t, `(?m)^wrote .*/\.config/permesso/permesso\.toml$`, string(out))
-	stop := r.serving(serve)
+	stop := r.serveGate(serve)
 
-	// Between two blocks a reader has read what stands between them: here, that
-	// the gate takes the request in.
+	// After the first block, wait until the request is pending. A reader is slower
+	// than this script.
 	pause := `until [ -e "$ipc/pending_approvals/$id.json" ]; do sleep 0.05; done`
 	path := regexp.MustCompile(`(?m)^export PATH=.*$`).FindString(before[0])
 	require.NotEmpty(t, path)
@@ -187,12 +187,12 @@ func TestReadmeTenMinutes(t *testing.T) {
 	stop()
 }
 
-// The README names no command that there is none of.
+// Every command in the README exists.
 func TestReadmeNamesRealCommands(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	require.NoError(t, err)
 	known := map[string]bool{}
-	for _, path := range everyCommand() {
+	for _, path := range allCommandPaths() {
 		known[strings.Fields(path + " -")[0]] = true
 	}
 	found := regexp.MustCompile("(?m)(?:^|`|\\$\\()permesso ([a-z]+)").FindAllStringSubmatch(string(b), -1)

@@ -18,7 +18,7 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-const allowing = `
+const allowConfig = `
 [tools.new]
 public_source = false
 secret_data = false
@@ -29,23 +29,23 @@ match = { tool = "new" }
 outcome = "allow"
 `
 
-// edit replaces the configuration as editors do: another file, renamed.
-func (h *place) edit(content string) {
+// replaceConfig replaces the configuration as editors do: write a new file, rename it.
+func (h *rig) replaceConfig(content string) {
 	h.t.Helper()
 	temp := h.config + "~"
 	require.NoError(h.t, os.WriteFile(temp, []byte(content), 0o600))
 	require.NoError(h.t, os.Rename(temp, h.config))
 }
 
-// said says how often the daemon has said something, and awaits that many.
+// awaitTimes waits until the log contains text n times.
 func (d *daemon) awaitTimes(text string, n int) {
 	d.t.Helper()
-	await(d.t, d.log, func() bool { return strings.Count(d.said(), text) >= n })
+	await(d.t, d.log, func() bool { return strings.Count(d.logged(), text) >= n })
 }
 
-const readAnew = "the configuration was read anew"
+const logReloaded = "the configuration was read anew"
 
-func (h *place) status() *state {
+func (h *rig) status() *state {
 	h.t.Helper()
 	code, out, stderr := h.run("", "status", "--json")
 	require.Equal(h.t, exitOK, code, stderr)
@@ -54,21 +54,21 @@ func (h *place) status() *state {
 	return st
 }
 
-// A daemon without any tool learns of its first one: the supervisor starts.
-func TestReloadTakesOver(t *testing.T) {
-	h := newPlace(t, "default", "# nothing yet\n")
+// A reload adds the first tool of a daemon: the supervisor starts.
+func TestReloadApplies(t *testing.T) {
+	h := newRig(t, "default", "# nothing yet\n")
 	d := h.serve()
 	d.awaitLog(`"serving"`)
 	asked := h.ask(`{"tool_name":"new"}`)
 	h.awaitPending("default", asked)
 
-	h.edit(fmt.Sprintf(allowing, "one"))
-	d.awaitTimes(readAnew, 1)
+	h.replaceConfig(fmt.Sprintf(allowConfig, "one"))
+	d.awaitTimes(logReloaded, 1)
 	require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"new"}`)).Status)
 
-	// in place, too, and by the signal at once
-	require.NoError(t, os.WriteFile(h.config, fmt.Appendf(nil, allowing, "two"), 0o600))
-	d.awaitTimes(readAnew, 2)
+	// also if the file is written in place; SIGHUP reloads at once
+	require.NoError(t, os.WriteFile(h.config, fmt.Appendf(nil, allowConfig, "two"), 0o600))
+	d.awaitTimes(logReloaded, 2)
 	r := h.response(h.ask(`{"tool_name":"new"}`))
 	require.Contains(t, string(r.Result), "two")
 	d.signal(syscall.SIGHUP)
@@ -84,29 +84,29 @@ func TestReloadTakesOver(t *testing.T) {
 		}
 		return nil
 	}))
-	require.Len(t, details, 3, "the first one, and two that were taken over")
+	require.Len(t, details, 3, "the first configuration and two reloads")
 	require.Equal(t, "sha256 "+approval.Digest(b), details[2])
 }
 
-// A bad edit keeps the old one and says where; the good one takes over.
+// An invalid configuration is refused with its position, and the old one stays. A valid one applies.
 func TestReloadRefusesMistakes(t *testing.T) {
 	t.Parallel()
-	good := fmt.Sprintf(allowing, "good")
-	h := newPlace(t, "default", good)
+	good := fmt.Sprintf(allowConfig, "good")
+	h := newRig(t, "default", good)
 	d := h.serve()
 	d.awaitLog(`"serving"`)
 	for i, tt := range []struct {
 		why, says string
-		do        func()
+		edit      func()
 	}{
-		{"a word misspelt", h.config + ":2:1: unknown key \"autonmy\"", func() { h.edit("[workspaces.default]\nautonmy = \"full\"\n") }},
-		{"no TOML", h.config + ":1:", func() { h.edit("][") }},
-		{"emptied, as by an editor that is about to write", h.config + ": configuration file is empty", func() { h.edit("") }},
+		{"a misspelled key", h.config + ":2:1: unknown key \"autonmy\"", func() { h.replaceConfig("[workspaces.default]\nautonmy = \"full\"\n") }},
+		{"not TOML", h.config + ":1:", func() { h.replaceConfig("][") }},
+		{"emptied, as by an editor that is about to write", h.config + ": configuration file is empty", func() { h.replaceConfig("") }},
 		{"removed", "no such file", func() { require.NoError(t, os.Remove(h.config)) }},
 	} {
-		tt.do()
+		tt.edit()
 		d.awaitTimes("change refused, the old one stays active", i+1)
-		require.Contains(t, strings.ReplaceAll(d.said(), `\"`, `"`), tt.says, tt.why)
+		require.Contains(t, strings.ReplaceAll(d.logged(), `\"`, `"`), tt.says, tt.why)
 		require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"new"}`)).Status, tt.why)
 		var r healthReport
 		b, err := os.ReadFile(h.layout.Health())
@@ -116,23 +116,23 @@ func TestReloadRefusesMistakes(t *testing.T) {
 		require.Contains(t, r.Issues[0].What, tt.says, tt.why)
 		require.Equal(t, approval.Digest([]byte(good)), r.ConfigSHA256, tt.why)
 	}
-	require.Contains(t, d.said(), "did you mean")
-	h.edit(good)
+	require.Contains(t, d.logged(), "did you mean")
+	h.replaceConfig(good)
 	d.awaitLog("configuration unchanged")
 	await(t, h.layout.Health(), func() bool { return h.status().Health.Status == healthOK })
-	h.edit("[workspaces.default]\nautonmy = \"full\"\n")
+	h.replaceConfig("[workspaces.default]\nautonmy = \"full\"\n")
 	d.awaitTimes("change refused, the old one stays active", 5)
-	h.edit(good + "# better\n")
-	d.awaitTimes(readAnew, 1)
+	h.replaceConfig(good + "# better\n")
+	d.awaitTimes(logReloaded, 1)
 	await(t, h.layout.Health(), func() bool { return h.status().Health.Status == healthOK })
 	d.stop()
 }
 
-// A configuration that hangs on symbolic links, as in containers: the file's
-// folder never changes but for a link.
+// A configuration behind symbolic links, as in containers: only a link in the
+// folder changes.
 func TestReloadThroughLinks(t *testing.T) {
 	t.Parallel()
-	h := newPlace(t, "default", "")
+	h := newRig(t, "default", "")
 	dir := filepath.Join(h.dir, "etc")
 	put := func(version, content string) {
 		real := filepath.Join(dir, ".."+version)
@@ -141,48 +141,48 @@ func TestReloadThroughLinks(t *testing.T) {
 		require.NoError(t, os.Symlink(".."+version, filepath.Join(dir, "..new")))
 		require.NoError(t, os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")))
 	}
-	put("1", fmt.Sprintf(allowing, "one"))
+	put("1", fmt.Sprintf(allowConfig, "one"))
 	h.config = filepath.Join(dir, "permesso.toml")
 	require.NoError(t, os.Symlink("..data/permesso.toml", h.config))
 	require.Equal(t, []string{dir, filepath.Join(dir, "..1")}, linkFolders(h.config))
 	d := h.serve()
 	d.awaitLog(`"serving"`)
 	for i, version := range []string{"two", "three"} {
-		put(version, fmt.Sprintf(allowing, version))
-		d.awaitTimes(readAnew, i+1)
+		put(version, fmt.Sprintf(allowConfig, version))
+		d.awaitTimes(logReloaded, i+1)
 		require.Contains(t, string(h.response(h.ask(`{"tool_name":"new"}`)).Result), version)
 	}
 	d.stop()
 }
 
-// Workspaces come and go.
+// A reload adds and removes workspaces.
 func TestReloadOfWorkspaces(t *testing.T) {
-	tool := fmt.Sprintf(allowing, "x")
-	h := newPlace(t, "first", "[workspaces.first]\n"+tool)
+	tool := fmt.Sprintf(allowConfig, "x")
+	h := newRig(t, "first", "[workspaces.first]\n"+tool)
 	d := h.serve()
 	d.awaitLog(`"serving"`)
-	h.edit("[workspaces.second]\n" + tool)
-	d.awaitTimes(readAnew, 1)
+	h.replaceConfig("[workspaces.second]\n" + tool)
+	d.awaitTimes(logReloaded, 1)
 	r := h.response(h.ask(`{"tool_name":"new"}`))
 	require.Equal(t, approval.StatusAutoRejected, r.Status)
 	require.Contains(t, *r.Error, "workspace 'first' is not configured")
-	require.DirExists(t, h.layout.Records("first"), "its folders stay")
+	require.DirExists(t, h.layout.Records("first"), "its folders are kept")
 
 	h.agent = client.Files{Requests: h.layout.Requests("second"), Responses: h.layout.Responses("second")}
 	require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"new"}`)).Status)
 	d.stop()
 }
 
-// What was shown is what runs: a tool that changes between the card and the
-// answer does not.
+// A tool that changes between the card and the decision does not run: the approver
+// was shown the old one.
 func TestReloadChangesATool(t *testing.T) {
-	asking := strings.ReplaceAll(allowing, "allow", "ask")
-	h := newPlace(t, "default", fmt.Sprintf(asking, "shown"))
+	asking := strings.ReplaceAll(allowConfig, "allow", "ask")
+	h := newRig(t, "default", fmt.Sprintf(asking, "shown"))
 	d := h.serve()
 	id := h.ask(`{"tool_name":"new"}`)
 	h.awaitPending("default", id)
-	h.edit(fmt.Sprintf(asking, "other"))
-	d.awaitTimes(readAnew, 1)
+	h.replaceConfig(fmt.Sprintf(asking, "other"))
+	d.awaitTimes(logReloaded, 1)
 	code, _, stderr := h.run("", "approve", id)
 	require.Equal(t, exitOK, code, stderr)
 	r := h.response(id)
@@ -191,11 +191,11 @@ func TestReloadChangesATool(t *testing.T) {
 	d.stop()
 }
 
-// Somebody who was an approver a moment ago is none at the time of deciding,
-// with a decider that was made before.
+// A decider uses the current configuration: a person who is no longer an approver
+// cannot decide.
 func TestReloadAppliesToDeciders(t *testing.T) {
 	with := "[approvers.ann]\ntelegram = 7\n[workspaces.default]\napprovers = [\"ann\"]\n"
-	h := newPlace(t, "default", with+fmt.Sprintf(strings.ReplaceAll(allowing, "allow", "ask"), "x"))
+	h := newRig(t, "default", with+fmt.Sprintf(strings.ReplaceAll(allowConfig, "allow", "ask"), "x"))
 	d := h.serve()
 	id := h.ask(`{"tool_name":"new"}`)
 	h.awaitPending("default", id)

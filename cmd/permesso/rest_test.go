@@ -23,7 +23,7 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-const restPlace = `listen = ["127.0.0.1:0", "unix:%[1]s/rest.sock"]
+const restConfig = `listen = ["127.0.0.1:0", "unix:%[1]s/rest.sock"]
 [approvers.ann]
 telegram = 1
 [approvers.bob]
@@ -46,36 +46,36 @@ match = { tool = "free" }
 outcome = "allow"
 `
 
-// restClient speaks to the door of a daemon with one key.
+// restClient calls the HTTP API of a daemon with one key.
 type restClient struct {
-	*place
+	*rig
 	base, key string
 }
 
-// newRestPlace is a home whose daemon listens on an address of its own and on a
+// newRestRig is a home whose daemon listens on a free port and on a
 // socket.
-func newRestPlace(t *testing.T) *place {
+func newRestRig(t *testing.T) *rig {
 	t.Helper()
-	h := newPlace(t, "personal", "")
-	require.NoError(t, os.WriteFile(h.config, fmt.Appendf(nil, restPlace, h.dir), 0o600))
+	h := newRig(t, "personal", "")
+	require.NoError(t, os.WriteFile(h.config, fmt.Appendf(nil, restConfig, h.dir), 0o600))
 	return h
 }
 
-var listensOn = regexp.MustCompile(`"path":"(127\.0\.0\.1:\d+)"`)
+var listenPattern = regexp.MustCompile(`"path":"(127\.0\.0\.1:\d+)"`)
 
-// door is where the daemon listens.
-func (d *daemon) door() string {
+// apiURL waits until the daemon serves, and returns its URL.
+func (d *daemon) apiURL() string {
 	d.t.Helper()
 	d.awaitLog(`"serving"`)
 	d.awaitLog("HTTP API listening")
 	d.awaitLog(`/rest.sock","`)
-	found := listensOn.FindStringSubmatch(d.said())
-	require.NotNil(d.t, found, "%s", d.said())
+	found := listenPattern.FindStringSubmatch(d.logged())
+	require.NotNil(d.t, found, "%s", d.logged())
 	return "http://" + found[1]
 }
 
-// newKey makes one with the real program.
-func (h *place) newKey(args ...string) string {
+// newKey creates a key with the real program.
+func (h *rig) newKey(args ...string) string {
 	h.t.Helper()
 	code, out, errs := h.run("", append([]string{"key", "create", "personal"}, args...)...)
 	require.Zero(h.t, code, "%s", errs)
@@ -93,7 +93,7 @@ func (c *restClient) do(method, path, body string, headers ...string) (status in
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := (&http.Client{Timeout: patience}).Do(r)
+	resp, err := (&http.Client{Timeout: testTimeout}).Do(r)
 	require.NoError(c.t, err)
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
@@ -106,11 +106,11 @@ func (c *restClient) do(method, path, body string, headers ...string) (status in
 	return resp.StatusCode, answer
 }
 
-// TestRestEndToEnd asks and decides through the door of the real program.
+// TestRestEndToEnd submits and decides through the HTTP API of the real program.
 func TestRestEndToEnd(t *testing.T) {
-	h := newRestPlace(t)
+	h := newRestRig(t)
 	d := h.serve()
-	base := d.door()
+	base := d.apiURL()
 	agent := &restClient{h, base, h.newKey()}
 	ann := &restClient{h, base, h.newKey("--scope", "decide,read", "--owner", "ann")}
 	watch := &restClient{h, base, h.newKey("--scope", "read")}
@@ -130,7 +130,7 @@ func TestRestEndToEnd(t *testing.T) {
 	receipt, _ := a["receipt"].(string)
 	require.Equal(t, []string{"approved", "executed"}, []string{<-events, <-events})
 
-	// What was let through for good is seen, used and taken back.
+	// The "always" grant is listed, used and revoked.
 	_, a = agent.do("POST", "/v1/approvals", `{"tool_name":"say","session_id":"s2"}`)
 	require.Equal(t, true, a["auto"], "%v", a)
 	second, _ := a["approval_id"].(string)
@@ -172,7 +172,7 @@ func TestRestEndToEnd(t *testing.T) {
 	require.Len(t, a["items"], 1)
 	require.Equal(t, id, a["items"].([]any)[0].(map[string]any)["approval_id"])
 
-	// A key is taken back in another process, and opens nothing from then on.
+	// A key that another process revoked is refused at once.
 	code, out, errs := h.run("", "key", "revoke", approval.NewAPIKey(agent.key).ID)
 	require.Zero(t, code, "%s", errs)
 	require.Equal(t, "revoked\n", out)
@@ -180,9 +180,9 @@ func TestRestEndToEnd(t *testing.T) {
 	require.Equal(t, 401, status)
 	require.Equal(t, "Invalid API key", a["detail"])
 
-	// The log says who asked, and nothing holds a key.
+	// The audit log names the caller, and no log contains a key.
 	d.stop()
-	require.NotContains(t, d.said(), agent.key)
+	require.NotContains(t, d.logged(), agent.key)
 	asked := 0
 	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {
 		if e.ClientID == approval.NewAPIKey(agent.key).ClientID() && e.RequestID != "" {
@@ -193,7 +193,7 @@ func TestRestEndToEnd(t *testing.T) {
 	require.Equal(t, 6, asked)
 }
 
-// follow gives the words of the events that come, after the entry of that number.
+// follow returns the names of the events after the entry last.
 func (c *restClient) follow(last string) <-chan string {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -217,13 +217,13 @@ func (c *restClient) follow(last string) <-chan string {
 	return words
 }
 
-// TestRestAfterAKill sends a request whose answer is lost, kills the daemon, and
+// TestRestAfterAKill sends a request, kills the daemon before the response, and
 // sends it again.
 func TestRestAfterAKill(t *testing.T) {
 	t.Parallel()
-	h := newRestPlace(t)
+	h := newRestRig(t)
 	d := h.serve()
-	agent := &restClient{h, d.door(), h.newKey()}
+	agent := &restClient{h, d.apiURL(), h.newKey()}
 	const body = `{"tool_name":"free"}`
 	for n := range 10 {
 		sent := make(chan struct{})
@@ -238,11 +238,11 @@ func TestRestAfterAKill(t *testing.T) {
 				strings.TrimPrefix(agent.base, "http://"), agent.key, n, len(body), body)
 			_, _ = io.ReadAll(io.LimitReader(c, 1))
 		}()
-		time.Sleep(time.Duration(n) * time.Millisecond) // somewhere on the way
+		time.Sleep(time.Duration(n) * time.Millisecond) // kill at different moments
 		d.kill()
 		<-sent
 		d = h.serve()
-		agent.base = d.door()
+		agent.base = d.apiURL()
 		status, a := agent.do("POST", "/v1/approvals", body, "Idempotency-Key", fmt.Sprint("n", n))
 		require.Contains(t, []int{200, 201}, status, "%v", a)
 		_, a = agent.do("GET", "/v1/approvals/"+a["approval_id"].(string)+"?wait=60", "")
@@ -251,15 +251,15 @@ func TestRestAfterAKill(t *testing.T) {
 		if err != nil {
 			require.ErrorIs(t, err, os.ErrNotExist)
 		}
-		require.LessOrEqual(t, len(bytes.Fields(ran)), n+1, "nothing ever ran twice")
+		require.LessOrEqual(t, len(bytes.Fields(ran)), n+1, "a request ran twice")
 	}
 }
 
-// TestRestSocket reaches the daemon through its Unix socket, also after a kill.
+// TestRestSocket uses the Unix socket, also after a kill.
 func TestRestSocket(t *testing.T) {
-	h := newRestPlace(t)
+	h := newRestRig(t)
 	d := h.serve()
-	d.door()
+	d.apiURL()
 	key := h.newKey()
 	get := func() int {
 		c, err := net.Dial("unix", filepath.Join(h.dir, "rest.sock"))
@@ -275,45 +275,46 @@ func TestRestSocket(t *testing.T) {
 	require.Equal(t, 200, get())
 	d.kill()
 	d = h.serve()
-	d.door()
+	d.apiURL()
 	require.Equal(t, 200, get())
 	d.stop()
 }
 
-// TestRestDoorShut starts where the address is taken: a daemon whose operator
-// named it says so and ends, another goes on without a door.
-func TestRestDoorShut(t *testing.T) {
+// TestRestAddressInUse starts daemons whose address is in use. If the configuration
+// names the address, the daemon exits with an error. With the default address it
+// runs without the HTTP API.
+func TestRestAddressInUse(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	h := newPlace(t, "default", fmt.Sprintf("listen = %q\n", l.Addr()))
+	h := newRig(t, "default", fmt.Sprintf("listen = %q\n", l.Addr()))
 	d := h.serve()
-	require.Error(t, d.ended())
-	require.Contains(t, d.said(), "address already in use\nhint: set listen to another address, or to \"\" to turn it off")
+	require.Error(t, d.awaitExit())
+	require.Contains(t, d.logged(), "address already in use\nhint: set listen to another address, or to \"\" to turn it off")
 
-	const shut = "HTTP API disabled: address already in use: 127.0.0.1:8765"
-	plain := newPlace(t, "default", "")
+	const disabled = "HTTP API disabled: address already in use: 127.0.0.1:8765"
+	plain := newRig(t, "default", "")
 	for {
 		standard, err := net.Listen("tcp", "127.0.0.1:8765")
 		if err == nil {
 			defer standard.Close()
-		} // else somebody else's gate has it, which is as good as long as it stays
+		} // on error another process has the port, which serves the test as well
 		d = plain.serve()
 		await(t, d.log, func() bool {
-			return strings.Contains(d.said(), shut) || strings.Contains(d.said(), "HTTP API listening")
+			return strings.Contains(d.logged(), disabled) || strings.Contains(d.logged(), "HTTP API listening")
 		})
-		if strings.Contains(d.said(), shut) {
+		if strings.Contains(d.logged(), disabled) {
 			break
 		}
-		require.Error(t, err, "it listens where we do")
+		require.Error(t, err, "the daemon got a port that the test holds")
 		d.stop()
 	}
 	d.awaitLog(`"serving"`)
-	off := newPlace(t, "default", `listen = ""`)
+	off := newRig(t, "default", `listen = ""`)
 	quiet := off.serve()
 	awaitFile(t, off.layout.Pendings("default"))
 	quiet.awaitLog(`"serving"`)
 	quiet.stop()
-	require.NotContains(t, quiet.said(), "HTTP API listening")
+	require.NotContains(t, quiet.logged(), "HTTP API listening")
 	d.stop()
 }

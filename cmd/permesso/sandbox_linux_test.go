@@ -24,26 +24,26 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// attempt is something that an agent may not be able to do. Its script succeeds
-// only if the agent got its way, as far as it can see; what it did to the host
-// is seen from there. In it, $P is where the two folders are, $GATE the gate's
-// home on the host, $VICTIM a process there that $LOOKS like so, $ID waits for a
-// decision, $DONE is settled and $N is new.
+// attempt is an attack that the sandbox must prevent. Its script exits with 0 only
+// if it succeeds, as far as the agent can see; the test checks the host. In the
+// script, $P is the folder with the two mounts, $GATE the daemon's home on the host,
+// $VICTIM the PID of a process whose command line contains $LOOKS, $ID a pending
+// request, $DONE a settled one and $N a new one.
 type attempt struct {
-	name   string
-	script string
-	looks  bool // it only looks, or kills: the tree would stay as it is
+	name     string
+	script   string
+	readOnly bool // it only reads or kills: no file changes
 }
 
 func attempts() []attempt {
 	decide := func(file string) string { return `printf %s "$DECISION" > ` + file }
 	return []attempt{
 		{"write into the slot", decide(`$P/approval_decisions/$ID.json`), false},
-		{"write into the slot, by the parent folder", decide(`$P/requests/../approval_decisions/$ID.json`), false},
-		{"write into the slot, by its path on the host", decide(`"$GATE/ipc/work/approval_decisions/$ID.json"`), false},
-		{"write into the slot, by a link for a folder", `ln -s ../approval_decisions $P/requests/d$N && ` + decide(`$P/requests/d$N/$ID.json`), false},
-		{"write into the slot, by an absolute link for a folder", `ln -s "$GATE/ipc/work/approval_decisions" $P/requests/a$N && ` + decide(`$P/requests/a$N/$ID.json`), false},
-		{"write into the slot, by a link for a file", `ln -s ../approval_decisions/$ID.json $P/requests/l$N.json && ` + decide(`$P/requests/l$N.json`), false},
+		{"write into the slot, through the parent folder", decide(`$P/requests/../approval_decisions/$ID.json`), false},
+		{"write into the slot, through its path on the host", decide(`"$GATE/ipc/work/approval_decisions/$ID.json"`), false},
+		{"write into the slot, through a symbolic link to the folder", `ln -s ../approval_decisions $P/requests/d$N && ` + decide(`$P/requests/d$N/$ID.json`), false},
+		{"write into the slot, through an absolute link to the folder", `ln -s "$GATE/ipc/work/approval_decisions" $P/requests/a$N && ` + decide(`$P/requests/a$N/$ID.json`), false},
+		{"write into the slot, through a symbolic link to the file", `ln -s ../approval_decisions/$ID.json $P/requests/l$N.json && ` + decide(`$P/requests/l$N.json`), false},
 		{"move a file into the slot", decide(`$P/requests/f$N`) + ` && mv $P/requests/f$N $P/approval_decisions/$ID.json`, false},
 		{"approve on the command line", `permesso --home "$GATE" --config "$GATE/permesso.toml" approve $ID`, false},
 
@@ -53,7 +53,7 @@ func attempts() []attempt {
 		{"swap a pending for a link", `rm $P/requests/../pending_approvals/$ID.json && ln -s ../requests/$ID.json $P/pending_approvals/$ID.json`, false},
 
 		{"forge a response", `printf %s "$RESPONSE" > $P/responses/$ID.json`, false},
-		{"forge a response by a link for a folder", `ln -s ../responses $P/requests/r$N && printf %s "$RESPONSE" > $P/requests/r$N/$ID.json`, false},
+		{"forge a response through a symbolic link to the folder", `ln -s ../responses $P/requests/r$N && printf %s "$RESPONSE" > $P/requests/r$N/$ID.json`, false},
 		{"overwrite a response", `printf %s "$RESPONSE" > $P/responses/$DONE.json`, false},
 		{"append to a response", `printf ' ' >> $P/responses/$DONE.json`, false},
 		{"truncate a response", `truncate -s 3 $P/responses/$DONE.json`, false},
@@ -102,17 +102,17 @@ func attempts() []attempt {
 	}
 }
 
-// cage is a home with something in it, and a sandbox beside it.
-type cage struct {
-	*place
-	mounts  string // as permesso mounts prints them
-	effects string // a line for each thing that was run
-	done    string // an id with its response
-	waits   string // an id that waits for a person
-	n       int
+// sandboxRig is a home with requests, and a sandbox.
+type sandboxRig struct {
+	*rig
+	mounts    string // as permesso mounts prints them
+	effects   string // one line per run
+	doneID    string // a settled request
+	pendingID string // a pending request
+	n         int
 }
 
-const caged = `
+const sandboxRigConfig = `
 [workspaces.work]
 approval_timeout = "1h"
 [tools.count]
@@ -128,8 +128,8 @@ match = { tool = "count" }
 outcome = "allow"
 `
 
-// newCage has one settled request and one that waits; its daemon still runs.
-func newCage(t *testing.T) (*cage, *daemon) {
+// newSandboxRig has one settled and one pending request. Its daemon runs.
+func newSandboxRig(t *testing.T) (*sandboxRig, *daemon) {
 	t.Helper()
 	path, err := osexec.LookPath("bwrap")
 	require.NoError(t, err, "hint: make deps, or: apt-get install bubblewrap")
@@ -137,14 +137,14 @@ func newCage(t *testing.T) (*cage, *daemon) {
 	require.NoError(t, err, "bubblewrap makes no sandbox here: %s\nhint: .ci/deps bwrap says what it needs", out)
 
 	effects := filepath.Join(t.TempDir(), "effects")
-	c := &cage{place: newPlace(t, "work", strings.ReplaceAll(caged, "EFFECTS", effects)), effects: effects}
-	c.layout.Home = filepath.Join(c.dir, `the gate's "home", 50% $HOME`) // what is printed must be quoted
+	c := &sandboxRig{rig: newRig(t, "work", strings.ReplaceAll(sandboxRigConfig, "EFFECTS", effects)), effects: effects}
+	c.layout.Home = filepath.Join(c.dir, `the gate's "home", 50% $HOME`) // characters that permesso mounts must quote
 	c.agent.Requests, c.agent.Responses = c.layout.Requests("work"), c.layout.Responses("work")
 	d := c.serve()
-	c.done = c.ask(`{"tool_name":"count","request_data":{}}`)
-	require.Equal(t, approval.StatusAutoApproved, c.response(c.done).Status)
-	c.waits = c.ask(`{"tool_name":"danger","request_data":{"x":1}}`)
-	c.awaitPending("work", c.waits)
+	c.doneID = c.ask(`{"tool_name":"count","request_data":{}}`)
+	require.Equal(t, approval.StatusAutoApproved, c.response(c.doneID).Status)
+	c.pendingID = c.ask(`{"tool_name":"danger","request_data":{"x":1}}`)
+	c.awaitPending("work", c.pendingID)
 	b, err := os.ReadFile(c.config)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(c.layout.Home, "permesso.toml"), b, 0o600))
@@ -155,9 +155,9 @@ func newCage(t *testing.T) (*cage, *daemon) {
 	return c, d
 }
 
-// as are the users that an agent may be in its sandbox, and the system that it
-// then gets. Only root can start one that is root outside as well.
-func as() map[string][]string {
+// agentIdentities are the users that an agent may be in its sandbox, with the flags
+// of bwrap for each. Only root can start an agent that is root on the host.
+func agentIdentities() map[string][]string {
 	system := bwrapSystem()
 	users := map[string][]string{"a user": system, "root inside": append(slices.Clone(system), "--uid", "0", "--gid", "0")}
 	if os.Getuid() == 0 {
@@ -168,21 +168,21 @@ func as() map[string][]string {
 	return users
 }
 
-// vars are what attempts know; an attacker may well have guessed them.
-func (c *cage) vars(home string, victim int, looks string) map[string]string {
+// vars are the variables of the scripts. An attacker could guess the values.
+func (c *sandboxRig) vars(home string, victim int, looks string) map[string]string {
 	c.n++
 	id := fmt.Sprintf("%016x", 0xabc000+c.n)
 	return map[string]string{
-		"P": "/permesso", "GATE": home, "ID": c.waits, "DONE": c.done, "N": id, "VICTIM": strconv.Itoa(victim), "LOOKS": looks,
-		"DECISION": `{"request_id":"` + c.waits + `","approved":true,"verdict":"approved","decided_by":"operator:root","mac":"` + strings.Repeat("0", 64) + `"}`,
+		"P": "/permesso", "GATE": home, "ID": c.pendingID, "DONE": c.doneID, "N": id, "VICTIM": strconv.Itoa(victim), "LOOKS": looks,
+		"DECISION": `{"request_id":"` + c.pendingID + `","approved":true,"verdict":"approved","decided_by":"operator:root","mac":"` + strings.Repeat("0", 64) + `"}`,
 		"PENDING":  `{"request_id":"` + id + `","tool_name":"count","request_data":{}}`,
-		"RESPONSE": `{"version":1,"request_id":"` + c.waits + `","status":"approved"}`,
+		"RESPONSE": `{"version":1,"request_id":"` + c.pendingID + `","status":"approved"}`,
 	}
 }
 
-// inside runs a script in bubblewrap as a shell would start it: the printed
-// mounts are part of the command line, as they are.
-func (c *cage) inside(t *testing.T, mounts string, system []string, vars map[string]string, script string) (int, string) {
+// runInside runs a script in bubblewrap. The printed mounts are part of a shell
+// command line, unchanged.
+func (c *sandboxRig) runInside(t *testing.T, mounts string, system []string, vars map[string]string, script string) (int, string) {
 	t.Helper()
 	system = slices.Clone(system)
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
@@ -192,9 +192,9 @@ func (c *cage) inside(t *testing.T, mounts string, system []string, vars map[str
 	return c.shell(t, nil, line, system...)
 }
 
-func (c *cage) shell(t *testing.T, vars map[string]string, line string, args ...string) (int, string) {
+func (c *sandboxRig) shell(t *testing.T, vars map[string]string, line string, args ...string) (int, string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	cmd := osexec.CommandContext(ctx, "/bin/sh", append([]string{"-c", line, "sh"}, args...)...)
 	for name, value := range vars {
@@ -211,8 +211,8 @@ func (c *cage) shell(t *testing.T, vars map[string]string, line string, args ...
 	return cmd.ProcessState.ExitCode(), out.String()
 }
 
-// tree is everything below home but what lies in the agent's own folder: each
-// name with all that can be said about it.
+// tree maps every path below home to its metadata and content, except in the
+// agent's own folder.
 func tree(t *testing.T, home string) map[string]string {
 	t.Helper()
 	requests := ipc.Layout{Home: home}.Requests("work")
@@ -228,7 +228,7 @@ func tree(t *testing.T, home string) map[string]string {
 		st, ok := info.Sys().(*syscall.Stat_t)
 		require.True(t, ok)
 		if path == requests {
-			all[path] = fmt.Sprint(info.Mode().Type(), st.Ino) // still that folder
+			all[path] = fmt.Sprint(info.Mode().Type(), st.Ino) // the folder was not replaced
 			if d.IsDir() {
 				return fs.SkipDir
 			}
@@ -253,9 +253,9 @@ func tree(t *testing.T, home string) map[string]string {
 	return all
 }
 
-// victim stands in for a daemon: it has the keys open and the home for its
-// folder, and may be killed.
-func victim(t *testing.T, home string) *osexec.Cmd {
+// startVictim starts a process in place of a daemon: its working folder is the home,
+// a key is open, and it may be killed.
+func startVictim(t *testing.T, home string) *osexec.Cmd {
 	t.Helper()
 	cmd := osexec.Command("/bin/sleep", "1000")
 	key, err := os.Open(ipc.Layout{Home: home}.Keys() + "/mac.key")
@@ -276,32 +276,31 @@ func alive(pid int) bool {
 	return err == nil && !strings.HasPrefix(rest, "Z")
 }
 
-// The gate is at rest, so that any change below its home is the agent's.
+// No daemon runs, so that any change below the home is the agent's.
 func TestSandboxHolds(t *testing.T) {
 	t.Parallel()
-	c, d := newCage(t)
+	c, d := newSandboxRig(t)
 	d.stop()
-	target := victim(t, c.layout.Home)
+	target := startVictim(t, c.layout.Home)
 	before := tree(t, c.layout.Home)
 	require.Greater(t, len(before), 20)
-	for who, system := range as() {
+	for who, system := range agentIdentities() {
 		for _, a := range attempts() {
 			t.Run(who+"/"+a.name, func(t *testing.T) {
-				code, out := c.inside(t, c.mounts, system, c.vars(c.layout.Home, target.Process.Pid, "sleep"), a.script)
+				code, out := c.runInside(t, c.mounts, system, c.vars(c.layout.Home, target.Process.Pid, "sleep"), a.script)
 				require.Equal(t, before, tree(t, c.layout.Home), "the host has changed: %s", out)
-				require.NotZero(t, code, "it got its way: %s", out)
+				require.NotZero(t, code, "the attempt succeeded: %s", out)
 				require.True(t, alive(target.Process.Pid))
 			})
 		}
 	}
-	require.Equal(t, "counted\n", c.sawEffects(t))
+	require.Equal(t, "counted\n", c.readEffects(t))
 }
 
-// The same attempts where the whole workspace is mounted for writing, as one
-// does who mounts a folder too high up. They must get their way and be noticed,
-// or the test above would prove nothing.
+// The same attempts with the whole workspace mounted for writing. They must succeed
+// and be detected, or the test above proves nothing.
 func TestSandboxAttemptsAreReal(t *testing.T) {
-	c, d := newCage(t)
+	c, d := newSandboxRig(t)
 	d.stop()
 	for i, a := range attempts() {
 		t.Run(a.name, func(t *testing.T) {
@@ -309,9 +308,9 @@ func TestSandboxAttemptsAreReal(t *testing.T) {
 			out, err := osexec.Command("cp", "-a", c.layout.Home, home).CombinedOutput()
 			require.NoError(t, err, "%s", out)
 			before := tree(t, home)
-			target := victim(t, home)
+			target := startVictim(t, home)
 			vars := c.vars(home, target.Process.Pid, "sleep")
-			if a.looks { // at what only an agent without a sandbox finds
+			if a.readOnly { // readable only without a sandbox
 				vars["P"] = ipc.Layout{Home: home}.Workspace("work")
 				script := strings.NewReplacer("find / ", "find "+shellWord(home)+" ", "/proc/[0-9]*", "/proc/$VICTIM").Replace(a.script)
 				code, out := c.shell(t, vars, script)
@@ -319,41 +318,41 @@ func TestSandboxAttemptsAreReal(t *testing.T) {
 				return
 			}
 			wrong := shellWords([]string{"--bind", ipc.Layout{Home: home}.Workspace("work"), "/permesso", "--bind", home, home})
-			code, said := c.inside(t, wrong, bwrapSystem(), vars, a.script)
+			code, said := c.runInside(t, wrong, bwrapSystem(), vars, a.script)
 			require.Zero(t, code, said)
-			require.NotEqual(t, before, tree(t, home), "nobody would notice")
+			require.NotEqual(t, before, tree(t, home), "the change was not detected")
 		})
 	}
 }
 
-func (c *cage) sawEffects(t *testing.T) string {
+func (c *sandboxRig) readEffects(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile(c.effects)
 	require.NoError(t, err)
 	return string(b)
 }
 
-// The gate is awake: whatever the attempts leave among the requests, it takes
-// in. Nothing is run, nothing is approved, and it goes on serving.
+// The daemon runs and processes what the attempts leave among the requests. It must
+// run nothing, approve nothing, and keep running.
 func TestSandboxHoldsWhileTheGateServes(t *testing.T) {
 	t.Parallel()
-	c, d := newCage(t)
+	c, d := newSandboxRig(t)
 	pid := d.cmd.Process.Pid
-	c.asksFromInside(t, 2)
-	settled := c.bytes(t, approval.DocResponse, c.done)
-	pending := c.bytes(t, approval.DocPending, c.waits)
-	for who, system := range as() {
+	c.requestFromInside(t, 2)
+	settled := c.bytes(t, approval.DocResponse, c.doneID)
+	pending := c.bytes(t, approval.DocPending, c.pendingID)
+	for who, system := range agentIdentities() {
 		for _, a := range attempts() {
 			t.Run(who+"/"+a.name, func(t *testing.T) {
-				code, out := c.inside(t, c.mounts, system, c.vars(c.layout.Home, pid, "serve"), a.script)
-				require.NotZero(t, code, "it got its way: %s", out)
+				code, out := c.runInside(t, c.mounts, system, c.vars(c.layout.Home, pid, "serve"), a.script)
+				require.NotZero(t, code, "the attempt succeeded: %s", out)
 			})
 		}
 	}
-	c.asksFromInside(t, 3) // also a moment for the gate to take in what was left
+	c.requestFromInside(t, 3) // also gives the daemon time to process what the attempts left
 	require.True(t, alive(pid))
-	require.Equal(t, settled, c.bytes(t, approval.DocResponse, c.done))
-	require.Equal(t, pending, c.bytes(t, approval.DocPending, c.waits))
+	require.Equal(t, settled, c.bytes(t, approval.DocResponse, c.doneID))
+	require.Equal(t, pending, c.bytes(t, approval.DocPending, c.pendingID))
 	slots, err := os.ReadDir(c.layout.Decisions("work"))
 	require.NoError(t, err)
 	require.Empty(t, slots)
@@ -365,30 +364,30 @@ func TestSandboxHoldsWhileTheGateServes(t *testing.T) {
 		require.NotContains(t, string(b), `"status":"approved"`)
 	}
 
-	// What waited all the while is still what a person can decide.
-	code, _, errs := c.run("", "approve", c.waits)
+	// The request that was pending can still be decided.
+	code, _, errs := c.run("", "approve", c.pendingID)
 	require.Zero(t, code, errs)
-	require.Equal(t, approval.StatusApproved, c.response(c.waits).Status)
-	require.Equal(t, "counted\ncounted\ncounted\ndanger\n", c.sawEffects(t))
+	require.Equal(t, approval.StatusApproved, c.response(c.pendingID).Status)
+	require.Equal(t, "counted\ncounted\ncounted\ndanger\n", c.readEffects(t))
 	d.stop()
 }
 
-func (c *cage) glob(dir string) string {
+func (c *sandboxRig) glob(dir string) string {
 	return strings.NewReplacer("[", `\[`, "*", `\*`, "?", `\?`).Replace(dir) + "/*.json"
 }
 
-// asksFromInside is the way that is open: an allowed request and its response,
-// seen from the sandbox.
-func (c *cage) asksFromInside(t *testing.T, runs int) {
+// requestFromInside submits an allowed request in the sandbox and reads its
+// response.
+func (c *sandboxRig) requestFromInside(t *testing.T, runs int) {
 	t.Helper()
-	code, out := c.inside(t, c.mounts, bwrapSystem(), nil, `permesso request count --wait --timeout 60s --json && ls /permesso`)
+	code, out := c.runInside(t, c.mounts, bwrapSystem(), nil, `permesso request count --wait --timeout 60s --json && ls /permesso`)
 	require.Zero(t, code, out)
 	require.Contains(t, out, `"status":"auto_approved"`)
-	require.Contains(t, out, "\nbin\nrequests\nresponses\n", "what there is to see")
-	require.Equal(t, strings.Repeat("counted\n", runs), c.sawEffects(t))
+	require.Contains(t, out, "\nbin\nrequests\nresponses\n", "the agent sees only these")
+	require.Equal(t, strings.Repeat("counted\n", runs), c.readEffects(t))
 }
 
-func (c *cage) bytes(t *testing.T, d approval.Doc, id string) string {
+func (c *sandboxRig) bytes(t *testing.T, d approval.Doc, id string) string {
 	t.Helper()
 	dir := map[approval.Doc]string{approval.DocResponse: c.layout.Responses("work"), approval.DocPending: c.layout.Pendings("work")}[d]
 	b, err := os.ReadFile(filepath.Join(dir, id+".json"))

@@ -21,20 +21,19 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-// TestScripts runs the dialogues of testdata/script with the real program. They
-// know $PH, the home, and $REQ and $RES, the folders of workspace default.
-// Beside testscript's own commands there are
+// TestScripts runs testdata/script with the real program. $PH is the home; $REQ and
+// $RES are the folders of workspace default. Commands besides those of testscript:
 //
-//	exits CODE COMMAND …  runs a command and demands that exit code
-//	newid NAME            puts a fresh request id into a variable
-//	await FILE [TEXT]     waits until a file exists, and holds the TEXT
-//	gone FILE             waits until a file does not exist
-//	field NAME PATH [FILE] puts a field of JSON (default: stdout) into a variable
-//	save FILE             keeps stdout
-//	expand FILE           puts variables into a file
-//	decide CODE JSON      runs permesso decide --stdin, demanding that exit code
-//	expired FILE          writes a receipt of this home that is too old
-//	settled ID AGE        leaves what a request that ended so long ago left: 100d, 3h
+//	exits CODE COMMAND …  runs a command and requires this exit code
+//	newid NAME            sets a variable to a new request id
+//	await FILE [TEXT]     waits until a file exists and contains TEXT
+//	gone FILE             waits until a file is gone
+//	field NAME PATH [FILE] sets a variable to a field of JSON (default: stdout)
+//	save FILE             writes stdout to a file
+//	expand FILE           expands variables in a file
+//	decide CODE JSON      runs permesso decide --stdin and requires this exit code
+//	expired FILE          writes an expired receipt of this home
+//	settled ID AGE        writes the files of a request that settled AGE ago: 100d, 3h
 func TestScripts(t *testing.T) {
 	bin := scriptBin(t)
 	testscript.Run(t, testscript.Params{
@@ -43,7 +42,7 @@ func TestScripts(t *testing.T) {
 			home := filepath.Join(env.WorkDir, "home")
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "user"))
-			env.Vars = append(env.Vars, raceAtOnce)
+			env.Vars = append(env.Vars, raceExitsFast)
 			env.Setenv("PH", home)
 			env.Setenv("PERMESSO_HOME", home)
 			env.Setenv("PERMESSO_REQUESTS", filepath.Join(home, "ipc/default/requests"))
@@ -89,9 +88,9 @@ func newIDCmd(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func poll(ts *testscript.TestScript, what string, ready func() bool) {
-	for end := time.Now().Add(patience); !ready(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !ready(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			ts.Fatalf("waited in vain for %s", what)
+			ts.Fatalf("timeout waiting for %s", what)
 		}
 	}
 }
@@ -107,7 +106,7 @@ func awaitCmd(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func goneCmd(ts *testscript.TestScript, _ bool, args []string) {
-	poll(ts, "the end of "+args[0], func() bool {
+	poll(ts, "removal of "+args[0], func() bool {
 		_, err := os.Lstat(ts.MkAbs(args[0]))
 		return errors.Is(err, os.ErrNotExist)
 	})
@@ -177,7 +176,7 @@ func settledCmd(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(plantSettled(h, approval.Key{Workspace: "default", ID: args[0]}, time.Now().Add(-age)))
 }
 
-// plantSettled leaves a record, a response and a marker as of that time.
+// plantSettled writes a record, a response and a marker with this time.
 func plantSettled(h *instance, k approval.Key, ended time.Time) error {
 	keys, err := h.loadKeys()
 	if err != nil {
@@ -200,7 +199,7 @@ func plantSettled(h *instance, k approval.Key, ended time.Time) error {
 	for _, f := range []struct {
 		name    string
 		content []byte
-	}{ // the record first: a response without one is a forgery to a gate that runs
+	}{ // the record first: a running daemon takes a response without one for a forgery
 		{filepath.Join(records, k.ID+".json"), keys.seal.Seal(approval.DocRecord, k, body)},
 		{filepath.Join(records, k.ID+".redeemed"), []byte("{}")},
 		{filepath.Join(responses, k.ID+".json"), resp},
@@ -212,7 +211,7 @@ func plantSettled(h *instance, k approval.Key, ended time.Time) error {
 	return nil
 }
 
-// Every command has a dialogue.
+// Every command has a script.
 func TestEveryCommandHasAScript(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "script", "*.txtar"))
 	require.NoError(t, err)
@@ -225,7 +224,7 @@ func TestEveryCommandHasAScript(t *testing.T) {
 	a := &app{Main: Main{Env: func(string) string { return "" }}}
 	for _, c := range a.root().Commands() {
 		if c.Name() != "demo" {
-			require.Contains(t, all.String(), "permesso "+c.Name(), "no script runs it")
+			require.Contains(t, all.String(), "permesso "+c.Name(), "no script runs the command")
 		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-// The decider of a script knows that script and nobody else, and without a script
-// it knows nobody.
-func TestScriptDeciderKnowsItsScriptOnly(t *testing.T) {
+// The decider of a script accepts only that script. Without a script it accepts no
+// person.
+func TestScriptDeciderAcceptsOnlyItsScript(t *testing.T) {
 	sc, err := config.ParseScript("answers.toml", []byte("[[rules]]\ndo = \"approve\""))
 	require.NoError(t, err)
 	other, err := config.ParseScript("answers.toml", []byte("[[rules]]\ndo = \"deny\""))
@@ -33,11 +33,11 @@ func TestScriptDeciderKnowsItsScriptOnly(t *testing.T) {
 		ok     bool
 	}{
 		{"the script itself", sc, "default", scriptedApprover(sc), true},
-		{"in a workspace that there is none of", sc, "other", scriptedApprover(sc), false},
+		{"in an unknown workspace", sc, "other", scriptedApprover(sc), false},
 		{"another script", sc, "default", scriptedApprover(other), false},
 		{"its name alone", sc, "default", approval.Person{Channel: "script", Name: "script:answers.toml"}, false},
 		{"the operator", sc, "default", operator(), false},
-		{"nobody", sc, "default", approval.Person{}, false},
+		{"no person", sc, "default", approval.Person{}, false},
 		{"a gate without a script", nil, "default", scriptedApprover(sc), false},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -47,23 +47,23 @@ func TestScriptDeciderKnowsItsScriptOnly(t *testing.T) {
 		})
 	}
 	_, ok := (&instance{cfg: cfg}).decider(&keys{}, nil).May("default", nil, scriptedApprover(sc))
-	require.False(t, ok, "to every other decider a script is nobody")
+	require.False(t, ok, "other deciders accept no script")
 }
 
-// unlucky is a decider that fails once and takes what comes then.
-type unlucky struct {
-	err   error
-	heard []approval.DecisionInput
+// failingDecider fails once, then succeeds.
+type failingDecider struct {
+	err    error
+	inputs []approval.DecisionInput
 }
 
-func (f *unlucky) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
-	f.heard = append(f.heard, a)
+func (f *failingDecider) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+	f.inputs = append(f.inputs, a)
 	err := f.err
 	f.err = nil
 	return nil, err
 }
 
-func TestAnswererTriesAgainOnlyWhatMayHelp(t *testing.T) {
+func TestAnswererRetriesOnlyTransientErrors(t *testing.T) {
 	sc, err := config.ParseScript("a.toml", []byte("[[rules]]\ndo = \"approve\"\ntimes = 1\ndelay = \"1m\"\n[[rules]]\ndo = \"session\""))
 	require.NoError(t, err)
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -71,37 +71,37 @@ func TestAnswererTriesAgainOnlyWhatMayHelp(t *testing.T) {
 		return approval.Waiting{Pending: &approval.Pending{SourceGroup: "w", RequestID: id, Timestamp: now}, SHA256: "sha " + id}
 	}
 	for _, row := range []struct {
-		why   string
-		err   error
-		heard []approval.Verdict
+		why  string
+		err  error
+		want []approval.Verdict
 	}{
 		{"done", nil, []approval.Verdict{approval.Approved}},
-		{"somebody was first", &approval.Refusal{Reason: approval.ErrDecided}, []approval.Verdict{approval.Approved}},
+		{"already decided", &approval.Refusal{Reason: approval.ErrDecided}, []approval.Verdict{approval.Approved}},
 		{"the disk failed", errors.New("no space"), []approval.Verdict{approval.Approved, approval.Approved}},
-		{"it does not fit: a no", &approval.Refusal{Reason: approval.ErrNotApplicable}, []approval.Verdict{approval.Approved, approval.Denied}},
+		{"not applicable: deny", &approval.Refusal{Reason: approval.ErrNotApplicable}, []approval.Verdict{approval.Approved, approval.Denied}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			d := &unlucky{err: row.err}
+			d := &failingDecider{err: row.err}
 			x := &answerer{script: sc, decider: d, log: zerolog.Nop(), used: make([]int, 2), replies: map[approval.Key]*reply{}}
 			x.plan(waiting("1"))
 			require.Equal(t, time.Second, x.answerDue(t.Context(), now), "not before its time")
 			require.Equal(t, 500*time.Millisecond, x.answerDue(t.Context(), now.Add(59500*time.Millisecond)))
-			require.Empty(t, d.heard)
+			require.Empty(t, d.inputs)
 			for range 3 {
 				x.plan(waiting("1"))
 				x.answerDue(t.Context(), now.Add(time.Minute))
 			}
 			var verdicts []approval.Verdict
-			for _, a := range d.heard {
-				require.Equal(t, "sha 1", a.PendingSHA256, "what was matched is what is decided")
+			for _, a := range d.inputs {
+				require.Equal(t, "sha 1", a.PendingSHA256, "the decision is on the matched request")
 				require.Equal(t, "script", a.Via)
 				verdicts = append(verdicts, a.Verdict)
 			}
-			require.Equal(t, row.heard, verdicts)
+			require.Equal(t, row.want, verdicts)
 
 			x.plan(waiting("2"))
 			x.answerDue(t.Context(), now)
-			require.Equal(t, approval.Session, d.heard[len(d.heard)-1].Scope, "the first rule has answered as often as it may")
+			require.Equal(t, approval.Session, d.inputs[len(d.inputs)-1].Scope, "the first rule has used up its times")
 		})
 	}
 }

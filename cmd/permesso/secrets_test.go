@@ -18,9 +18,9 @@ import (
 	"github.com/permesso-dev/permesso/security/secrets"
 )
 
-// secretive asks everybody for everything, with targets and summaries that are
-// made of what the agent wrote.
-const secretive = `log_level = "debug"
+// secretsConfig asks for most tools. Its targets and summaries contain the agent's
+// arguments.
+const secretsConfig = `log_level = "debug"
 [workspaces.default]
 limits = { pending = 1000, per_minute = 100000, ask_per_minute = 100000 }
 [tools.send]
@@ -47,23 +47,23 @@ match = { tool = "never" }
 outcome = "deny"
 `
 
-// plantedSecret is one secret, and the request that carries it.
+// plantedSecret is one secret and the request that contains it.
 type plantedSecret struct {
-	kind, text string
-	grep       []string // what must be found nowhere
-	a, b       string   // two arguments
-	title, why string
-	body, fate string
+	kind, text    string
+	grep          []string // texts that no file may contain
+	a, b          string   // two arguments
+	title, why    string
+	body, outcome string
 }
 
-// plantSecrets makes 50 requests with a secret of another kind each, in turns
-// disguised, placed and fated in another way.
+// plantSecrets makes 50 requests, each with a secret of another kind. They rotate
+// through the disguises, the fields and the outcomes.
 func plantSecrets(t *testing.T) []plantedSecret {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(4, 2))
 	scan, err := secrets.New()
 	require.NoError(t, err)
-	fates := []string{"approve", "deny", "expire", "malformed", "free", "never", "breaks"}
+	outcomes := []string{"approve", "deny", "expire", "malformed", "free", "never", "breaks"}
 	quote := func(s string) string {
 		b, err := json.Marshal(s)
 		require.NoError(t, err)
@@ -78,13 +78,13 @@ func plantSecrets(t *testing.T) []plantedSecret {
 		if !ok {
 			continue
 		}
-		p.fate = fates[len(all)%len(fates)]
-		tool := map[string]string{"free": "free", "never": "never", "breaks": "breaks"}[p.fate]
+		p.outcome = outcomes[len(all)%len(outcomes)]
+		tool := map[string]string{"free": "free", "never": "never", "breaks": "breaks"}[p.outcome]
 		if tool == "" {
 			tool = "send"
 		}
 		extra := ""
-		switch p.fate {
+		switch p.outcome {
 		case "expire":
 			extra = `,"expires_in_sec":1`
 		case "malformed":
@@ -97,9 +97,9 @@ func plantSecrets(t *testing.T) []plantedSecret {
 	return all
 }
 
-// disguise makes a secret of one line, long enough for nothing else to look like
-// it, and the form that it is the turn of. What the scan does not find in that
-// form is nobody's to hide: how much that is, the measurements of recall say.
+// disguise makes a secret of one line, long enough to be unique, in the i-th form.
+// ok is false if the scanner does not find it in that form: the tests of recall
+// measure that.
 func disguise(scan *secrets.Scanner, r secrets.Rule, rnd *rand.Rand, i int) (p plantedSecret, ok bool) {
 	text, ok := r.Sample(rnd)
 	text = strings.TrimSpace(text)
@@ -116,7 +116,7 @@ func disguise(scan *secrets.Scanner, r secrets.Rule, rnd *rand.Rand, i int) (p p
 		p.grep = append(p.grep, p.a)
 	case 2:
 		p.a, p.b = text[:half], text[half:]
-		// A rule may see more than the secret: a name before it.
+		// A rule may match more than the secret: a name before it.
 		at := scan.Spans(text)
 		if len(at) == 0 || at[0].Start > half-8 || at[0].End < half+8 {
 			return p, false
@@ -139,18 +139,17 @@ func disguise(scan *secrets.Scanner, r secrets.Rule, rnd *rand.Rand, i int) (p p
 	return p, err == nil && len(found) > 0
 }
 
-// Nothing that the run writes holds a secret. Set aside are, and nothing else:
+// No file that the run writes contains a secret, except:
 //
 //   - requests/ID.json, which the agent itself wrote
-//   - of a pending: request_data, and what it shows of it to people, who see it
+//   - of a pending request: request_data, and the fields that approvers see
 //     redacted: target, summary, agent, proof, facts
-//   - of a claim and a record: the kept bytes of that request or pending, what is
-//     known of it (facts), and the output of a handler, which says what it likes
-//     (result, error, and the same in the response)
-//   - what a handler was given
-func TestFiftySecretsAreFoundNowhere(t *testing.T) {
+//   - of a claim and a record: the bytes of the request, its facts, and the output
+//     of the handler (result, error, and the same in the response)
+//   - the arguments of a handler
+func TestFiftySecretsAreNeverWritten(t *testing.T) {
 	t.Parallel()
-	h := newPlace(t, "default", secretive)
+	h := newRig(t, "default", secretsConfig)
 	d := h.serve()
 	all := plantSecrets(t)
 	ids := make([]string, len(all))
@@ -164,14 +163,14 @@ func TestFiftySecretsAreFoundNowhere(t *testing.T) {
 		ids[i] = h.ask(p.body)
 	}
 	for i, p := range all {
-		switch p.fate {
+		switch p.outcome {
 		case "approve", "deny", "expire", "free", "breaks":
 			h.awaitAsked(ids[i])
 		}
 	}
 	run("pending", "--all")
 	for i, p := range all {
-		switch p.fate {
+		switch p.outcome {
 		case "approve", "breaks", "free":
 			run("show", ids[i])
 			run("policy", "explain", ids[i])
@@ -189,36 +188,36 @@ func TestFiftySecretsAreFoundNowhere(t *testing.T) {
 	run("policy", "simulate")
 	run("grants", "--all")
 	run("grants", "--all", "--json")
-	require.NotContains(t, said.String(), `"kind":"grant"`, "a target that may be a secret is not remembered")
+	require.NotContains(t, said.String(), `"kind":"grant"`, "no grant for a target that may be a secret")
 	d.kill()
 	d = h.serve()
 	d.awaitLog("serving")
 	d.stop()
 
-	written := map[string]string{"what the commands said": said.String()}
+	written := map[string]string{"output of the commands": said.String()}
 	require.NoError(t, filepath.WalkDir(h.dir, func(file string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() || file == h.config || strings.HasPrefix(file, h.agent.Requests) {
 			return err
 		}
 		b, err := os.ReadFile(file)
-		written[strings.TrimPrefix(file, h.dir)] = string(setAside(t, file, b))
+		written[strings.TrimPrefix(file, h.dir)] = string(withoutAgentData(t, file, b))
 		return err
 	}))
-	require.Greater(t, len(written), 2*len(all), "looked in the wrong folder")
+	require.Greater(t, len(written), 2*len(all), "too few files found")
 	for _, p := range all {
 		for _, text := range p.grep {
 			inJSON, _ := json.Marshal(text)
 			for name, content := range written {
 				if strings.Contains(content, text) || strings.Contains(content, strings.Trim(string(inJSON), `"`)) {
-					t.Errorf("%s: a %s (%s)", name, p.kind, p.fate)
+					t.Errorf("%s: a %s (%s)", name, p.kind, p.outcome)
 				}
 			}
 		}
 	}
 }
 
-// awaitAsked waits until a request waits for a person or is over.
-func (h *place) awaitAsked(id string) {
+// awaitAsked waits until a request is pending or settled.
+func (h *rig) awaitAsked(id string) {
 	h.t.Helper()
 	await(h.t, h.layout.Pendings("default"), func() bool {
 		_, err := os.Lstat(filepath.Join(h.layout.Pendings("default"), id+".json"))
@@ -227,9 +226,9 @@ func (h *place) awaitAsked(id string) {
 	})
 }
 
-// setAside takes out of a document what it keeps of the agent's and of a
-// handler's.
-func setAside(t *testing.T, file string, b []byte) []byte {
+// withoutAgentData removes the fields of the agent and of the handler from a
+// document.
+func withoutAgentData(t *testing.T, file string, b []byte) []byte {
 	t.Helper()
 	var doc map[string]json.RawMessage
 	if filepath.Ext(file) != ".json" || json.Unmarshal(b, &doc) != nil {
@@ -240,7 +239,7 @@ func setAside(t *testing.T, file string, b []byte) []byte {
 		delete(doc, "request")
 		delete(doc, "pending")
 		delete(doc, "facts")
-		doc["response"] = setAside(t, filepath.Join("responses", "x.json"), unquoted(doc["response"]))
+		doc["response"] = withoutAgentData(t, filepath.Join("responses", "x.json"), unquoted(doc["response"]))
 	default:
 		switch filepath.Base(filepath.Dir(file)) {
 		case "pending_approvals":
@@ -258,7 +257,7 @@ func setAside(t *testing.T, file string, b []byte) []byte {
 	return out
 }
 
-// unquoted is a value, or what a string of it holds.
+// unquoted is a value, or the content of a JSON string.
 func unquoted(v json.RawMessage) []byte {
 	var s string
 	if json.Unmarshal(v, &s) == nil {

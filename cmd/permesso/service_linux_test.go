@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unitOf is the unit as service show prints it, in a file of its name, starting
-// a program that every machine has: systemd-analyze looks whether it is there.
+// unitOf writes the unit that service show prints to a file. Its program exists on
+// every machine, because systemd-analyze checks that.
 func unitOf(t *testing.T, kind string) string {
 	t.Helper()
-	code, unit, errs := typed("service", "show", kind, "--program", "/bin/true", "--home", map[string]string{"--user": t.TempDir()}[kind])
+	code, unit, errs := runCommand("service", "show", kind, "--program", "/bin/true", "--home", map[string]string{"--user": t.TempDir()}[kind])
 	require.Zero(t, code, errs)
 	file := filepath.Join(t.TempDir(), unitName)
 	require.NoError(t, os.WriteFile(file, []byte(unit), 0o600))
@@ -30,8 +30,8 @@ func analyze(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// An unknown key or value is only a warning to systemd, which then leaves the
-// protection out: so nothing at all may be said.
+// For an unknown key or value systemd only warns and omits the protection. So the
+// output must be empty.
 func TestUnitsAreValid(t *testing.T) {
 	for _, row := range []struct{ kind, manager string }{{"--system", "--system"}, {"--user", "--user"}} {
 		out, err := analyze(t, "verify", row.manager, "--man=no", unitOf(t, row.kind))
@@ -43,11 +43,11 @@ func TestUnitsAreValid(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(broken, []byte(strings.Replace(string(text), "=strict", "=stritc", 1)), 0o600))
 	out, _ := analyze(t, "verify", "--man=no", broken)
-	require.Contains(t, out, "protect system value", "the check sees what is wrong")
+	require.Contains(t, out, "protect system value", "the check finds errors")
 }
 
-// What the unit's head advises is understood, and undoes what it is said to undo.
-func TestAdviceOfTheUnitIsValid(t *testing.T) {
+// The settings that the unit's comment suggests are valid, and lift the restrictions.
+func TestUnitAdviceIsValid(t *testing.T) {
 	unit := unitOf(t, "--system")
 	text, err := os.ReadFile(unit)
 	require.NoError(t, err)
@@ -72,53 +72,53 @@ func TestSystemUnitIsHardened(t *testing.T) {
 	require.NoError(t, err, out)
 	require.Contains(t, out, "Overall exposure level for permesso.service")
 	_, err = analyze(t, "security", "--offline=true", "--no-pager", "--threshold=5", unit)
-	require.Error(t, err, "a threshold that it does not reach is an error")
+	require.Error(t, err, "a threshold below the exposure is an error")
 	text, err := os.ReadFile(unit)
 	require.NoError(t, err)
 	for _, why := range []struct{ line, why string }{
 		{"User=permesso", "own user"},
-		{"ProtectSystem=strict", "asked for by name"},
-		{"NoNewPrivileges=yes", "asked for by name"},
+		{"ProtectSystem=strict", "required explicitly"},
+		{"NoNewPrivileges=yes", "required explicitly"},
 		{"Type=notify", "readiness"},
 		{"WatchdogSec=30s", "watchdog"},
-		{"KillMode=mixed", "a stop must not reach handlers before the gate does"},
-		{"OOMPolicy=continue", "a handler out of memory must not end the gate"},
+		{"KillMode=mixed", "a stop must not reach handlers before the daemon"},
+		{"OOMPolicy=continue", "a handler out of memory must not stop the daemon"},
 		{"RuntimeDirectory=permesso", "the socket for decisions"},
 	} {
 		require.Contains(t, string(text), "\n"+why.line+"\n", why.why)
 	}
-	require.NotContains(t, string(text), "\nPrivateUsers=", "it would hide who is at the other end of the socket")
+	require.NotContains(t, string(text), "\nPrivateUsers=", "it would hide the UID of the socket's peer")
 }
 
 func TestUnitWords(t *testing.T) {
 	for _, row := range []struct{ why, path, want string }{
-		{"nothing to quote", "/var/lib/permesso", "/var/lib/permesso"},
-		{"a blank", "/srv/my gate", `"/srv/my gate"`},
-		{"systemd's own marks", "/a%h/$HOME", `"/a%%h/$$HOME"`},
-		{"marks of the quoting", `/a"b\c'd`, `"/a\"b\\c'd"`},
+		{"no quoting needed", "/var/lib/permesso", "/var/lib/permesso"},
+		{"a space", "/srv/my gate", `"/srv/my gate"`},
+		{"systemd's special characters", "/a%h/$HOME", `"/a%%h/$$HOME"`},
+		{"quotes and backslashes", `/a"b\c'd`, `"/a\"b\\c'd"`},
 	} {
 		got, err := unitWord(row.path)
 		require.NoError(t, err, row.why)
 		require.Equal(t, row.want, got, row.why)
 	}
 	_, err := unitWord("/a\nExecStartPre=/bin/evil")
-	require.Error(t, err, "a line of its own")
+	require.Error(t, err, "an injected line")
 	for _, program := range []string{"/opt/my gate/permesso", "/opt/%h/permesso", "/home/ann/permesso", "/tmp/permesso"} {
-		code, out, errs := typed("service", "show", "--system", "--program", program)
+		code, out, errs := runCommand("service", "show", "--system", "--program", program)
 		require.Equal(t, exitError, code, program)
 		require.Empty(t, out)
 		require.Contains(t, errs, "hint: copy it")
 	}
 }
 
-// Where systemd runs, it is told: here a stand-in writes down what it hears, and
-// whether the unit was there at that moment.
-func TestServiceInstallTellsSystemd(t *testing.T) {
+// If systemd runs, service install calls it. A fake systemctl records each call and
+// whether the unit existed.
+func TestServiceInstallCallsSystemd(t *testing.T) {
 	etc, fake := t.TempDir(), t.TempDir()
-	heard := filepath.Join(etc, "heard")
+	calls := filepath.Join(etc, "calls")
 	for _, name := range []string{"systemctl", "systemd-sysusers"} {
 		script := "#!/bin/sh\n[ -e /etc/systemd/system/permesso.service ] && unit=there || unit=gone\n" +
-			"echo \"${0##*/} $* $unit\" >>/etc/heard\n[ ! -e /etc/deaf ] || { echo 'no bus' >&2; exit 1; }\n"
+			"echo \"${0##*/} $* $unit\" >>/etc/calls\n[ ! -e /etc/fail ] || { echo 'no bus' >&2; exit 1; }\n"
 		require.NoError(t, os.WriteFile(filepath.Join(fake, name), []byte(script), 0o700))
 	}
 	run := func(args ...string) (string, error) {
@@ -133,7 +133,7 @@ func TestServiceInstallTellsSystemd(t *testing.T) {
 	out, err := run("install", "--dry-run", "--program", "/bin/true")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "would run systemctl daemon-reload\n")
-	require.NoFileExists(t, heard)
+	require.NoFileExists(t, calls)
 
 	out, err = run("install", "--program", "/bin/true")
 	require.NoError(t, err, out)
@@ -142,13 +142,13 @@ func TestServiceInstallTellsSystemd(t *testing.T) {
 		"next: look at /etc/permesso/permesso.toml, then: systemctl enable --now permesso\n", out)
 	out, err = run("uninstall")
 	require.NoError(t, err, out)
-	require.NoError(t, os.WriteFile(filepath.Join(etc, "deaf"), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(etc, "fail"), nil, 0o600))
 	out, err = run("install", "--program", "/bin/true")
 	require.Error(t, err)
-	require.Contains(t, out, "write /etc/systemd/system/permesso.service\n", "what was done is said")
+	require.Contains(t, out, "write /etc/systemd/system/permesso.service\n", "the output lists what was done")
 	require.Contains(t, out, "permesso: systemd-sysusers /etc/sysusers.d/permesso.conf: exit status 1: no bus\n")
 
-	lines, err := os.ReadFile(heard)
+	lines, err := os.ReadFile(calls)
 	require.NoError(t, err)
 	require.Equal(t, "systemd-sysusers /etc/sysusers.d/permesso.conf there\nsystemctl daemon-reload there\n"+
 		"systemctl disable --now permesso.service there\nsystemctl daemon-reload gone\n"+

@@ -19,7 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// telegramRounds are requests that somebody taps on.
+// telegramRounds is the number of requests.
 func telegramRounds() int {
 	if raceDetector() && os.Getenv("PERMESSO_SOAK") == "" {
 		return 40
@@ -27,30 +27,30 @@ func telegramRounds() int {
 	return 200
 }
 
-// tapKills is the state of one trial.
-type tapKills struct {
-	*wired
+// tapKillRig is the state of one trial.
+type tapKillRig struct {
+	*telegramRig
 	files map[string]client.Files // by workspace
 
-	mu        sync.Mutex
-	asked     map[string]*tappedOn // by short id
-	taps      int
-	unseen    int // taps without an answer
-	confirmed int
+	mu         sync.Mutex
+	asked      map[string]*tapRequest // by short id
+	taps       int
+	unanswered int // taps without an answer
+	confirmed  int
 }
 
-// tappedOn is one request, as the person with the telephone knows it.
-type tappedOn struct {
-	ws, id string
-	tool   string
-	deny   bool
-	busy   bool     // a tap waits for its answer
-	saw    []string // the answers
-	sure   bool     // one of them was a confirmation
+// tapRequest is one request, as the approver sees it.
+type tapRequest struct {
+	ws, id    string
+	tool      string
+	deny      bool
+	busy      bool     // a tap waits for its answer
+	answers   []string // the answers
+	confirmed bool     // one answer was a confirmation
 }
 
-// seesAndTaps is a person who looks at the telephone all the time, until ctx ends.
-func (k *tapKills) seesAndTaps(ctx context.Context) {
+// tapLoop taps on every open card until ctx ends.
+func (k *tapKillRig) tapLoop(ctx context.Context) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	var taps sync.WaitGroup
@@ -64,7 +64,7 @@ func (k *tapKills) seesAndTaps(ctx context.Context) {
 		st := k.api.State()
 		for _, chat := range k.chats {
 			for _, m := range st.FromBot(chat) {
-				if r := k.wants(m); r != nil {
+				if r := k.nextTap(m); r != nil {
 					taps.Go(func() { k.tap(r, m) })
 				}
 			}
@@ -72,22 +72,22 @@ func (k *tapKills) seesAndTaps(ctx context.Context) {
 	}
 }
 
-// wants is the request that the person would tap on now, on that message.
-func (k *tapKills) wants(m botapi.Message) *tappedOn {
+// nextTap is the request of a message, if it is to be tapped now.
+func (k *tapKillRig) nextTap(m botapi.Message) *tapRequest {
 	if _, ok := m.Button("✅ Once"); !ok {
 		return nil
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	r := k.asked[shortOf(m)]
-	if r == nil || r.busy || r.sure {
+	if r == nil || r.busy || r.confirmed {
 		return nil
 	}
 	r.busy = true
 	return r
 }
 
-func (k *tapKills) tap(r *tappedOn, m botapi.Message) {
+func (k *tapKillRig) tap(r *tapRequest, m botapi.Message) {
 	button := "✅ Once"
 	if r.deny {
 		button = "❌ Deny"
@@ -103,22 +103,22 @@ func (k *tapKills) tap(r *tappedOn, m botapi.Message) {
 	k.taps++
 	switch {
 	case errors.Is(err, botapi.ErrNoAnswer):
-		k.unseen++
-	case err != nil: // the buttons are gone by now
+		k.unanswered++
+	case err != nil: // the buttons were already removed
 	default:
-		r.saw = append(r.saw, answer.Text)
+		r.answers = append(r.answers, answer.Text)
 		if strings.HasPrefix(answer.Text, "Approved: ") || strings.HasPrefix(answer.Text, "Denied: ") {
-			r.sure = true
+			r.confirmed = true
 			k.confirmed++
 		}
 	}
 }
 
-// asks files the requests from one number up to another.
-func (k *tapKills) asks(from, to int) {
+// submitRange submits the requests from..to-1.
+func (k *tapKillRig) submitRange(from, to int) {
 	for i := from; i < to; i++ {
 		ws := fmt.Sprintf("w%02d", i%len(k.chats))
-		r := &tappedOn{ws: ws, id: client.NewID(), tool: []string{"post", "once"}[i%2], deny: i%5 == 4}
+		r := &tapRequest{ws: ws, id: client.NewID(), tool: []string{"post", "once"}[i%2], deny: i%5 == 4}
 		k.mu.Lock()
 		k.asked[approval.ShortID(r.id)] = r
 		k.mu.Unlock()
@@ -126,8 +126,8 @@ func (k *tapKills) asks(from, to int) {
 	}
 }
 
-// open counts those without a response.
-func (k *tapKills) open() (n int) {
+// open counts the requests without a response.
+func (k *tapKillRig) open() (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, r := range k.asked {
@@ -138,9 +138,9 @@ func (k *tapKills) open() (n int) {
 	return n
 }
 
-// judge compares what the person was told with what has happened. A gate that dies while something runs
-// takes that with it: then nobody knows how far it came, and the card must say so.
-func (k *tapKills) judge() map[string]int {
+// verify compares the responses and cards with what has happened. If the daemon is killed during a run,
+// the outcome is unknown, and the card must say so.
+func (k *tapKillRig) verify() map[string]int {
 	tally, cards := map[string]int{}, map[string]string{}
 	for _, chat := range k.chats {
 		for _, m := range k.api.State().FromBot(chat) {
@@ -150,12 +150,12 @@ func (k *tapKills) judge() map[string]int {
 		}
 	}
 	for _, r := range k.asked {
-		resp := k.answered(r.ws, r.id)
+		resp := k.awaitDecided(r.ws, r.id)
 		runs := k.runs(r.id)
 		tally[fmt.Sprintf("%s, %s, run %d times", r.tool, resp.Status, runs)]++
 		switch resp.Status {
 		case approval.StatusApproved:
-			require.Equal(k.t, 1, runs, "%s was said to have run once", r.id)
+			require.Equal(k.t, 1, runs, "%s: the response says that it ran once", r.id)
 			require.Contains(k.t, cards[approval.ShortID(r.id)], "✅ Approved by ann at ", "%s", r.id)
 			require.False(k.t, r.deny, "%s", r.id)
 		case approval.StatusInterrupted:
@@ -163,28 +163,28 @@ func (k *tapKills) judge() map[string]int {
 			require.LessOrEqual(k.t, runs, 1, "%s ran more than once", r.id)
 			require.False(k.t, r.deny, "%s", r.id)
 		default:
-			require.Equal(k.t, approval.StatusDenied, resp.Status, "%s: %q", r.id, r.saw)
+			require.Equal(k.t, approval.StatusDenied, resp.Status, "%s: %q", r.id, r.answers)
 			require.True(k.t, r.deny, "%s", r.id)
-			require.Zero(k.t, runs, "%s ran, and was denied", r.id)
+			require.Zero(k.t, runs, "%s was denied, but ran", r.id)
 		}
 	}
 	return tally
 }
 
-// TestRealKillsTelegram kills the real gate at any moment while a person taps on
-// cards. Telegram gives again what the gate did not acknowledge. What the person
-// saw confirmed is done, once; everything else can be tapped on again.
+// TestRealKillsTelegram kills the real daemon at random moments while an approver
+// taps on cards. Telegram resends unacknowledged updates. A confirmed decision is
+// executed once; every other card can be tapped again.
 func TestRealKillsTelegram(t *testing.T) {
 	t.Parallel()
 	const workspaces = 40 // five cards each
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	w := newWired(t, many(workspaces))
+	w := newTelegramRig(t, groupPerWorkspace(workspaces))
 	w.plain = true
-	w.api.CallbackTimeout = 10 * time.Second // on a slow machine people wait, or most would see nothing
-	k := &tapKills{wired: w, files: map[string]client.Files{}, asked: map[string]*tappedOn{}}
-	// Which runs again where it was interrupted, and does nothing where it was done before.
+	w.api.CallbackTimeout = 10 * time.Second // a slow machine needs time to answer taps
+	k := &tapKillRig{telegramRig: w, files: map[string]client.Files{}, asked: map[string]*tapRequest{}}
+	// An idempotent tool: it is run again after an interruption, and has its effect once.
 	file := w.script("once", "cat >/dev/null; grep -qs $PERMESSO_REQUEST_ID "+w.effects+" || echo $PERMESSO_REQUEST_ID >>"+w.effects)
 	b, err := os.ReadFile(w.config)
 	require.NoError(t, err)
@@ -196,53 +196,53 @@ func TestRealKillsTelegram(t *testing.T) {
 	code, _, errs := w.run("", "init")
 	require.Zero(t, code, errs)
 	ctx, stop := context.WithCancel(t.Context())
-	var person sync.WaitGroup
-	person.Go(func() { k.seesAndTaps(ctx) })
+	var approver sync.WaitGroup
+	approver.Go(func() { k.tapLoop(ctx) })
 	kills, rounds := 0, telegramRounds()
 	for end := time.Now().Add(20 * time.Second); kills < 5 || k.open() > 0 && time.Now().Before(end); kills++ {
-		k.asks(min(kills*rounds/5, rounds), min((kills+1)*rounds/5, rounds)) // each of five lives has its share
+		k.submitRange(min(kills*rounds/5, rounds), min((kills+1)*rounds/5, rounds)) // a fifth for each of the first five daemons
 		d := w.serve()
 		time.Sleep(time.Duration(150+random.IntN(750)) * time.Millisecond)
 		d.kill()
 	}
-	calm, began := k.open(), time.Now()
+	left, began := k.open(), time.Now()
 	d := w.serve()
-	require.Eventually(t, func() bool { return k.open() == 0 }, 3*patience, 20*time.Millisecond, "everything can be tapped on again")
-	quiet := time.Since(began).Round(time.Millisecond)
+	require.Eventually(t, func() bool { return k.open() == 0 }, 3*testTimeout, 20*time.Millisecond, "a request cannot be decided")
+	duration := time.Since(began).Round(time.Millisecond)
 	stop()
-	person.Wait()
+	approver.Wait()
 	orphans := k.orphans()
 	d.kill()
-	d = w.serve() // a next life knows them, too
+	d = w.serve() // the next daemon must know the cards
 	for _, m := range orphans {
-		k.tapsOrphan(m)
+		k.tapOrphan(m)
 	}
-	tally := k.judge()
-	for _, c := range w.api.State().Refused() { // what was done just before a kill is done again just after it
+	tally := k.verify()
+	for _, c := range w.api.State().Refused() { // calls made just before a kill are repeated after it
 		require.Regexp(t, "query is too old|message is not modified", c.Description, "%+v", c)
 	}
 	d.stop()
-	t.Logf("%d requests, %d kills, %d left for the calm, which took %s; %d taps, of which %d were never answered and %d confirmed; %d cards came twice; %v",
-		len(k.asked), kills, calm, quiet, k.taps, k.unseen, k.confirmed, len(orphans), tally)
-	require.Greater(t, k.confirmed, rounds/2, "most taps were answered after all")
+	t.Logf("%d requests, %d kills, %d settled after the kills in %s; %d taps, of which %d were never answered and %d confirmed; %d cards came twice; %v",
+		len(k.asked), kills, left, duration, k.taps, k.unanswered, k.confirmed, len(orphans), tally)
+	require.Greater(t, k.confirmed, rounds/2, "too few confirmed taps")
 }
 
-// orphans are cards that still have buttons though their request is settled: the gate died between sending
-// them and noting their number, and cannot change what it cannot name. Another card took the place of each,
-// and whoever taps on one hears how it ended.
-func (k *tapKills) orphans() (found []botapi.Message) {
+// orphans are cards with buttons whose request is settled: the daemon was killed after it sent them and
+// before it recorded their message id, so it cannot edit them. It sent another card for each request. A tap
+// on an orphan is answered with the outcome.
+func (k *tapKillRig) orphans() (found []botapi.Message) {
 	k.t.Helper()
-	ctx, stop := context.WithTimeout(k.t.Context(), 3*patience) // Telegram itself may make a group wait for a minute
+	ctx, stop := context.WithTimeout(k.t.Context(), 3*testTimeout) // Telegram may delay messages to a group for a minute
 	defer stop()
 	err := k.api.Await(ctx, func(s botapi.State) bool {
 		found = nil
 		for _, chat := range k.chats {
-			told := map[string]bool{}
+			settled := map[string]bool{}
 			for _, m := range s.FromBot(chat) {
-				told[shortOf(m)] = told[shortOf(m)] || m.Keyboard == nil
+				settled[shortOf(m)] = settled[shortOf(m)] || m.Keyboard == nil
 			}
 			for _, m := range s.FromBot(chat) {
-				if m.Keyboard != nil && !told[shortOf(m)] {
+				if m.Keyboard != nil && !settled[shortOf(m)] {
 					return false
 				}
 				if m.Keyboard != nil {
@@ -252,22 +252,22 @@ func (k *tapKills) orphans() (found []botapi.Message) {
 		}
 		return true
 	})
-	require.NoError(k.t, err, "a settled request has no card that says so")
+	require.NoError(k.t, err, "a settled request has no card with the outcome")
 	return found
 }
 
-func (k *tapKills) tapsOrphan(m botapi.Message) {
+func (k *tapKillRig) tapOrphan(m botapi.Message) {
 	k.t.Helper()
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(testTimeout); ; {
 		tap, err := k.api.Tap(tgAnn, m.Chat.ID, m.ID, "✅ Once")
-		if err != nil { // it was none: only its turn to be edited had not come yet
+		if err != nil { // not an orphan: its edit was still queued
 			now, there := k.api.State().Message(m.Chat.ID, m.ID)
 			require.True(k.t, there && now.Keyboard == nil, err)
 			return
 		}
 		a, err := tap.Answer(k.t.Context())
 		if late := errors.Is(err, botapi.ErrNoAnswer) || strings.HasPrefix(a.Text, "One moment"); late && time.Now().Before(end) {
-			continue // it has just begun, or has much to do
+			continue // the daemon has just started, or is busy
 		}
 		require.NoError(k.t, err)
 		require.Regexp(k.t, "^(Approved: |Already (approved|denied) by ann at )", a.Text)

@@ -20,7 +20,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// post is a request that is asked, and that changes the world by a line.
+// telegramTools has a tool that needs approval and appends a line to a file.
 const telegramTools = `
 [tools.post]
 verb = "post"
@@ -33,8 +33,8 @@ public_sink = false
 handler = { kind = "command", argv = ["/bin/sh", "-c", 'cat >/dev/null; echo "$PERMESSO_REQUEST_ID" >>"$1"; echo posted', "sh", %q], timeout = "1m" }
 `
 
-// telegramConfig has ann and bob answer for some workspaces, each in a chat of its own: Telegram takes a
-// message a second to a chat.
+// telegramConfig has the approvers ann and bob. Each workspace has its own chat, because Telegram accepts
+// one message a second for each chat.
 func telegramConfig(server, tokenFile, effects string, chats map[string]int64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[channels.telegram]\nserver_url = %q\ntoken_file = %q\n[approvers.ann]\ntelegram = %d\n[approvers.bob]\ntelegram = %d\n",
@@ -47,18 +47,18 @@ func telegramConfig(server, tokenFile, effects string, chats map[string]int64) s
 	return b.String()
 }
 
-// wired is a gate with its people at a strict Telegram.
-type wired struct {
-	*place
+// telegramRig is a daemon and its approvers on a strict fake of Telegram.
+type telegramRig struct {
+	*rig
 	api     *botapi.Server
 	chats   map[string]int64 // by workspace
 	effects string
 }
 
-// newWired does not start the gate. Workspaces without a chat get a group each.
-func newWired(t testing.TB, chats map[string]int64) *wired {
+// newTelegramRig does not start the daemon. It creates a group for each workspace without a chat.
+func newTelegramRig(t testing.TB, chats map[string]int64) *telegramRig {
 	t.Helper()
-	w := &wired{place: newPlace(t, "none", ""), api: newTelegram(t), chats: chats}
+	w := &telegramRig{rig: newRig(t, "none", ""), api: newTelegram(t), chats: chats}
 	w.effects = filepath.Join(w.dir, "effects")
 	for ws, chat := range chats {
 		if chat == 0 {
@@ -86,8 +86,8 @@ func sortedKeys(m map[string]int64) []string {
 	return all
 }
 
-// runs counts how often a request was run.
-func (w *wired) runs(id string) int {
+// runs counts the runs of a request.
+func (w *telegramRig) runs(id string) int {
 	b, err := os.ReadFile(w.effects)
 	if os.IsNotExist(err) {
 		return 0
@@ -96,44 +96,44 @@ func (w *wired) runs(id string) int {
 	return strings.Count(string(b), id+"\n")
 }
 
-// scene is one workspace, its chat, and an agent in a sandbox.
-type scene struct {
-	*wired
-	t      *testing.T
-	ws     string
-	chat   int64
-	mounts string
-	said   chan string // the agent's response
+// chatRig is one workspace, its chat, and an agent in a sandbox.
+type chatRig struct {
+	*telegramRig
+	t         *testing.T
+	ws        string
+	chat      int64
+	mounts    string
+	responses chan string // the agent's response
 }
 
-func (w *wired) scene(t *testing.T, ws string) *scene {
+func (w *telegramRig) chatRig(t *testing.T, ws string) *chatRig {
 	t.Helper()
 	code, mounts, errs := w.run("", "mounts", ws, "--bwrap")
 	require.Zero(t, code, errs)
-	return &scene{wired: w, t: t, ws: ws, chat: w.chats[ws], mounts: strings.TrimSpace(mounts)}
+	return &chatRig{telegramRig: w, t: t, ws: ws, chat: w.chats[ws], mounts: strings.TrimSpace(mounts)}
 }
 
-// asks has the agent, in its sandbox, ask and wait for the response.
-func (s *scene) asks(args string) botapi.Message {
+// submitAndWait submits a request in the sandbox, which waits for the response, and returns the card.
+func (s *chatRig) submitAndWait(args string) botapi.Message {
 	s.t.Helper()
 	before := len(s.api.State().FromBot(s.chat))
-	said := make(chan string, 1)
-	s.said = said
-	go func() { // it ends with the sandbox, at the latest with the test's patience
-		_, out := (&cage{place: s.place}).inside(s.t, s.mounts, bwrapSystem(), nil, "exec permesso request "+args+" --wait --timeout 60s --json 2>/dev/null")
-		said <- out
+	responses := make(chan string, 1)
+	s.responses = responses
+	go func() { // ends when the sandbox exits, or after testTimeout
+		_, out := (&sandboxRig{rig: s.rig}).runInside(s.t, s.mounts, bwrapSystem(), nil, "exec permesso request "+args+" --wait --timeout 60s --json 2>/dev/null")
+		responses <- out
 	}()
-	return s.noted(s.sees(func(m botapi.Message) bool {
+	return s.awaitRecorded(s.awaitMessage(func(m botapi.Message) bool {
 		return m.ID > before && strings.HasPrefix(m.Text, "🔐 Approval required · "+s.ws+" · ") && m.Keyboard != nil
 	}))
 }
 
-// noted awaits that the gate knows that a message was sent: people take longer to answer one.
-func (s *scene) noted(m botapi.Message) botapi.Message {
+// awaitRecorded waits until the daemon has recorded a sent message: an approver is slower than the test.
+func (s *chatRig) awaitRecorded(m botapi.Message) botapi.Message {
 	s.t.Helper()
 	dir := s.layout.Sent("telegram", s.ws)
 	await(s.t, dir, func() bool {
-		names, _ := os.ReadDir(dir) // there may be none yet
+		names, _ := os.ReadDir(dir) // the folder may not exist yet
 		return slices.ContainsFunc(names, func(n os.DirEntry) bool {
 			b, err := os.ReadFile(filepath.Join(dir, n.Name()))
 			return err == nil && strings.Contains(string(b), fmt.Sprintf(`"message_id":%d,`, m.ID))
@@ -142,30 +142,30 @@ func (s *scene) noted(m botapi.Message) botapi.Message {
 	return m
 }
 
-// prompt awaits the message that opens a reply.
-func (s *scene) prompt(m botapi.Message) botapi.Message {
+// awaitPrompt waits for the message that asks for a reply.
+func (s *chatRig) awaitPrompt(m botapi.Message) botapi.Message {
 	s.t.Helper()
-	return s.noted(s.sees(func(p botapi.Message) bool { return p.ForceReply && p.ReplyTo != nil && p.ReplyTo.ID == m.ID }))
+	return s.awaitRecorded(s.awaitMessage(func(p botapi.Message) bool { return p.ForceReply && p.ReplyTo != nil && p.ReplyTo.ID == m.ID }))
 }
 
-// response is what the agent read.
-func (s *scene) response() *approval.Response {
+// response is the response that the agent read.
+func (s *chatRig) response() *approval.Response {
 	s.t.Helper()
 	select {
-	case out := <-s.said:
+	case out := <-s.responses:
 		r, err := approval.ParseResponse([]byte(out))
 		require.NoError(s.t, err, out)
 		return r
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		require.Fail(s.t, "the agent has no response")
 		return nil
 	}
 }
 
-// sees awaits a message of the bot's in the scene's chat.
-func (s *scene) sees(ok func(m botapi.Message) bool) (found botapi.Message) {
+// awaitMessage waits for a message from the bot in the chat.
+func (s *chatRig) awaitMessage(ok func(m botapi.Message) bool) (found botapi.Message) {
 	s.t.Helper()
-	ctx, stop := context.WithTimeout(s.t.Context(), patience)
+	ctx, stop := context.WithTimeout(s.t.Context(), testTimeout)
 	defer stop()
 	err := s.api.Await(ctx, func(st botapi.State) bool {
 		for _, m := range st.FromBot(s.chat) {
@@ -185,34 +185,34 @@ func (s *scene) sees(ok func(m botapi.Message) bool) (found botapi.Message) {
 	return found
 }
 
-// becomes awaits that a message says something.
-func (s *scene) becomes(m botapi.Message, text string) botapi.Message {
+// awaitText waits until a message contains text.
+func (s *chatRig) awaitText(m botapi.Message, text string) botapi.Message {
 	s.t.Helper()
-	return s.sees(func(now botapi.Message) bool { return now.ID == m.ID && strings.Contains(now.Text, text) })
+	return s.awaitMessage(func(now botapi.Message) bool { return now.ID == m.ID && strings.Contains(now.Text, text) })
 }
 
-// hears awaits the bot's answer to something that was written.
-func (s *scene) hears(said botapi.Message, text string) {
+// awaitReply waits for the bot's reply to a message.
+func (s *chatRig) awaitReply(said botapi.Message, text string) {
 	s.t.Helper()
-	s.sees(func(m botapi.Message) bool {
+	s.awaitMessage(func(m botapi.Message) bool {
 		return m.ReplyTo != nil && m.ReplyTo.ID == said.ID && strings.Contains(m.Text, text)
 	})
 }
 
-// taps touches a button and is what the person then sees.
-func (s *scene) taps(user int64, m botapi.Message, button string) string {
+// tap taps a button and returns the answer.
+func (s *chatRig) tap(user int64, m botapi.Message, button string) string {
 	s.t.Helper()
 	tap, err := s.api.Tap(user, m.Chat.ID, m.ID, button)
 	require.NoError(s.t, err)
-	ctx, stop := context.WithTimeout(s.t.Context(), patience)
+	ctx, stop := context.WithTimeout(s.t.Context(), testTimeout)
 	defer stop()
 	a, err := tap.Answer(ctx)
 	require.NoError(s.t, err)
 	return a.Text
 }
 
-// settles demands how it ended, for the agent and in the world.
-func (s *scene) settles(status approval.Status, runs int) *approval.Response {
+// requireOutcome requires the status of the response and the number of runs.
+func (s *chatRig) requireOutcome(status approval.Status, runs int) *approval.Response {
 	s.t.Helper()
 	r := s.response()
 	require.Equal(s.t, status, r.Status)
@@ -220,7 +220,7 @@ func (s *scene) settles(status approval.Status, runs int) *approval.Response {
 	return r
 }
 
-// shortOf is the id on a card.
+// shortOf is the short id on a card.
 func shortOf(m botapi.Message) string {
 	head, _, _ := strings.Cut(m.Text, "\n")
 	return head[strings.LastIndex(head, " ")+1:]
@@ -228,110 +228,110 @@ func shortOf(m botapi.Message) string {
 
 const ask5 = `post --arg text='Meeting at 5' --session s1`
 
-// From a sandbox to a telephone and back.
+// A request from a sandbox, decided in Telegram.
 func TestTelegramFromASandbox(t *testing.T) {
 	t.Parallel()
 	path, err := osexec.LookPath("bwrap")
 	require.NoError(t, err, "hint: make deps, or: apt-get install bubblewrap")
 	out, err := osexec.Command(path, append(bwrapSystem(), "true")...).CombinedOutput()
 	require.NoError(t, err, "bubblewrap makes no sandbox here: %s\nhint: .ci/deps bwrap says what it needs", out)
-	flows := map[string]func(s *scene){
-		"tap": func(s *scene) {
-			m := s.asks(ask5)
+	flows := map[string]func(s *chatRig){
+		"tap": func(s *chatRig) {
+			m := s.submitAndWait(ask5)
 			require.Contains(s.t, m.Text, "May I post?\n\"Meeting at 5\" -> x.com/ricardo")
-			require.Contains(s.t, s.taps(tgAnn, m, "✅ Once"), `Approved: post "Meeting at 5"`)
-			r := s.settles(approval.StatusApproved, 1)
+			require.Contains(s.t, s.tap(tgAnn, m, "✅ Once"), `Approved: post "Meeting at 5"`)
+			r := s.requireOutcome(approval.StatusApproved, 1)
 			require.JSONEq(s.t, `{"output":"posted\n"}`, string(r.Result))
 			require.Equal(s.t, "ann", *r.Decision.By)
 			require.Equal(s.t, "telegram", *r.Decision.Via)
-			require.Empty(s.t, s.becomes(m, "✅ Approved by ann at ").Buttons())
+			require.Empty(s.t, s.awaitText(m, "✅ Approved by ann at ").Buttons())
 		},
-		"text": func(s *scene) { // in private: in groups a bot hears commands only
-			m := s.asks(ask5)
+		"text": func(s *chatRig) { // in a private chat: in groups a bot receives only commands
+			m := s.submitAndWait(ask5)
 			id := shortOf(m)
-			s.hears(s.api.Say(tgAnn, s.chat, "approve "+id), `Approved: post "Meeting at 5"`)
-			s.settles(approval.StatusApproved, 1)
-			require.Empty(s.t, s.becomes(m, "✅ Approved by ann at ").Buttons())
-			m = s.asks(ask5)
+			s.awaitReply(s.api.Say(tgAnn, s.chat, "approve "+id), `Approved: post "Meeting at 5"`)
+			s.requireOutcome(approval.StatusApproved, 1)
+			require.Empty(s.t, s.awaitText(m, "✅ Approved by ann at ").Buttons())
+			m = s.submitAndWait(ask5)
 			id = shortOf(m)
-			s.hears(s.api.Say(tgAnn, s.chat, "deny "+id[:4]+" not today"), "Denied: ")
-			require.Equal(s.t, "not today", *s.settles(approval.StatusDenied, 0).Feedback)
+			s.awaitReply(s.api.Say(tgAnn, s.chat, "deny "+id[:4]+" not today"), "Denied: ")
+			require.Equal(s.t, "not today", *s.requireOutcome(approval.StatusDenied, 0).Feedback)
 		},
-		"command": func(s *scene) {
-			m := s.asks(ask5)
+		"command": func(s *chatRig) {
+			m := s.submitAndWait(ask5)
 			id := shortOf(m)
-			s.hears(s.api.Say(tgBob, s.chat, "/approve@permesso_bot "+id), `Approved: post "Meeting at 5"`)
-			require.Equal(s.t, "bob", *s.settles(approval.StatusApproved, 1).Decision.By)
-			s.becomes(m, "✅ Approved by bob at ")
+			s.awaitReply(s.api.Say(tgBob, s.chat, "/approve@permesso_bot "+id), `Approved: post "Meeting at 5"`)
+			require.Equal(s.t, "bob", *s.requireOutcome(approval.StatusApproved, 1).Decision.By)
+			s.awaitText(m, "✅ Approved by bob at ")
 		},
-		"note": func(s *scene) {
-			m := s.asks(ask5)
-			s.hears(s.api.Reply(tgAnn, s.chat, m.ID, "4 be brief,\nplease"), "Approved: ")
-			require.Equal(s.t, "be brief,\nplease", *s.settles(approval.StatusApproved, 1).Decision.Note)
-			s.becomes(m, "to the agent: ")
-			m = s.asks(ask5)
-			s.taps(tgAnn, m, "✎ Allow with a note")
-			prompt := s.prompt(m)
-			s.hears(s.api.Reply(tgAnn, s.chat, prompt.ID, "but louder"), "Approved: ")
-			require.Equal(s.t, "but louder", *s.settles(approval.StatusApproved, 1).Decision.Note)
+		"note": func(s *chatRig) {
+			m := s.submitAndWait(ask5)
+			s.awaitReply(s.api.Reply(tgAnn, s.chat, m.ID, "4 be brief,\nplease"), "Approved: ")
+			require.Equal(s.t, "be brief,\nplease", *s.requireOutcome(approval.StatusApproved, 1).Decision.Note)
+			s.awaitText(m, "to the agent: ")
+			m = s.submitAndWait(ask5)
+			s.tap(tgAnn, m, "✎ Allow with a note")
+			prompt := s.awaitPrompt(m)
+			s.awaitReply(s.api.Reply(tgAnn, s.chat, prompt.ID, "but louder"), "Approved: ")
+			require.Equal(s.t, "but louder", *s.requireOutcome(approval.StatusApproved, 1).Decision.Note)
 		},
-		"change": func(s *scene) {
-			m := s.asks(ask5)
-			s.hears(s.api.Reply(tgAnn, s.chat, m.ID, "5 say six o'clock"), "Not run: ")
-			r := s.settles(approval.StatusOverridden, 0)
+		"change": func(s *chatRig) {
+			m := s.submitAndWait(ask5)
+			s.awaitReply(s.api.Reply(tgAnn, s.chat, m.ID, "5 say six o'clock"), "Not run: ")
+			r := s.requireOutcome(approval.StatusOverridden, 0)
 			require.Equal(s.t, "say six o'clock", *r.Decision.Override)
-			s.becomes(m, "✎ Changed, not run by ann at ")
+			s.awaitText(m, "✎ Changed, not run by ann at ")
 		},
-		"deny": func(s *scene) {
-			m := s.asks(ask5)
-			require.Contains(s.t, s.taps(tgBob, m, "❌ Deny"), "Denied: ")
-			require.Equal(s.t, "Denied by user", *s.settles(approval.StatusDenied, 0).Error)
-			require.Empty(s.t, s.becomes(m, "❌ Denied by bob at ").Buttons())
+		"deny": func(s *chatRig) {
+			m := s.submitAndWait(ask5)
+			require.Contains(s.t, s.tap(tgBob, m, "❌ Deny"), "Denied: ")
+			require.Equal(s.t, "Denied by user", *s.requireOutcome(approval.StatusDenied, 0).Error)
+			require.Empty(s.t, s.awaitText(m, "❌ Denied by bob at ").Buttons())
 		},
-		"ask": func(s *scene) {
-			m := s.asks(ask5)
-			s.taps(tgAnn, m, "❓ Ask")
-			prompt := s.prompt(m)
-			s.hears(s.api.Reply(tgAnn, s.chat, prompt.ID, "which meeting?"), "Sent back to the agent")
-			require.Equal(s.t, "which meeting?", *s.settles(approval.StatusRequestMore, 0).Feedback)
-			s.becomes(m, "❓ Sent back by ann at ")
+		"ask": func(s *chatRig) {
+			m := s.submitAndWait(ask5)
+			s.tap(tgAnn, m, "❓ Ask")
+			prompt := s.awaitPrompt(m)
+			s.awaitReply(s.api.Reply(tgAnn, s.chat, prompt.ID, "which meeting?"), "Sent back to the agent")
+			require.Equal(s.t, "which meeting?", *s.requireOutcome(approval.StatusRequestMore, 0).Feedback)
+			s.awaitText(m, "❓ Sent back by ann at ")
 		},
-		"expiry": func(s *scene) {
-			m := s.asks(ask5 + " --expires 10s") // time enough to see it with its buttons
+		"expiry": func(s *chatRig) {
+			m := s.submitAndWait(ask5 + " --expires 10s") // enough time to see the buttons
 			late := m.Keyboard.Rows[0][0].CallbackData
-			require.Equal(s.t, "Approval expired (no response within timeout)", *s.settles(approval.StatusExpired, 0).Error)
-			require.Empty(s.t, s.becomes(m, "⌛ Expired at ").Buttons())
+			require.Equal(s.t, "Approval expired (no response within timeout)", *s.requireOutcome(approval.StatusExpired, 0).Error)
+			require.Empty(s.t, s.awaitText(m, "⌛ Expired at ").Buttons())
 			tap := s.api.TapData(tgAnn, s.chat, m.ID, late)
 			a, err := tap.Answer(s.t.Context())
 			require.NoError(s.t, err)
 			require.Contains(s.t, a.Text, "expired")
 		},
-		"show": func(s *scene) {
+		"show": func(s *chatRig) {
 			text := strings.Repeat("All work and no play. ", 300)
-			m := s.asks("post --arg text='" + text + "the end'")
+			m := s.submitAndWait("post --arg text='" + text + "the end'")
 			require.Equal(s.t, []string{"📄 Show all", "❌ Deny", "❓ Ask"}, m.Buttons())
-			s.hears(s.api.Reply(tgAnn, s.chat, m.ID, "1"), "was shown here yet")
-			s.taps(tgAnn, m, "📄 Show all")
-			doc := s.sees(func(m botapi.Message) bool { return m.Document != nil })
+			s.awaitReply(s.api.Reply(tgAnn, s.chat, m.ID, "1"), "was shown here yet")
+			s.tap(tgAnn, m, "📄 Show all")
+			doc := s.awaitMessage(func(m botapi.Message) bool { return m.Document != nil })
 			require.Contains(s.t, string(doc.Document.Content), text+"the end")
-			m = s.sees(func(now botapi.Message) bool { _, ok := now.Button("✅ Once"); return now.ID == m.ID && ok })
-			require.Contains(s.t, s.taps(tgAnn, m, "✅ Once"), "Approved: ")
-			s.settles(approval.StatusApproved, 1)
+			m = s.awaitMessage(func(now botapi.Message) bool { _, ok := now.Button("✅ Once"); return now.ID == m.ID && ok })
+			require.Contains(s.t, s.tap(tgAnn, m, "✅ Once"), "Approved: ")
+			s.requireOutcome(approval.StatusApproved, 1)
 		},
-		"session": func(s *scene) {
-			m := s.asks(ask5)
-			require.Contains(s.t, s.taps(tgAnn, m, "✅ This session"), "Approved: ")
-			s.settles(approval.StatusApproved, 1)
-			m = s.becomes(m, "✅ Approved for this session by ann at ")
+		"session": func(s *chatRig) {
+			m := s.submitAndWait(ask5)
+			require.Contains(s.t, s.tap(tgAnn, m, "✅ This session"), "Approved: ")
+			s.requireOutcome(approval.StatusApproved, 1)
+			m = s.awaitText(m, "✅ Approved for this session by ann at ")
 			require.Equal(s.t, []string{"↩ Undo"}, m.Buttons())
-			code, out := (&cage{place: s.place}).inside(s.t, s.mounts, bwrapSystem(), nil, "exec permesso request "+ask5+" --wait --timeout 60s --json")
+			code, out := (&sandboxRig{rig: s.rig}).runInside(s.t, s.mounts, bwrapSystem(), nil, "exec permesso request "+ask5+" --wait --timeout 60s --json")
 			require.Zero(s.t, code, out)
 			require.Contains(s.t, out, `"status":"auto_approved"`)
-			require.NotEmpty(s.t, s.taps(tgAnn, m, "↩ Undo"))
-			s.becomes(m, "grant revoked")
-			m = s.asks(ask5)
-			s.taps(tgAnn, m, "❌ Deny")
-			s.settles(approval.StatusDenied, 0)
+			require.NotEmpty(s.t, s.tap(tgAnn, m, "↩ Undo"))
+			s.awaitText(m, "grant revoked")
+			m = s.submitAndWait(ask5)
+			s.tap(tgAnn, m, "❌ Deny")
+			s.requireOutcome(approval.StatusDenied, 0)
 		},
 	}
 	chats := map[string]int64{}
@@ -339,29 +339,29 @@ func TestTelegramFromASandbox(t *testing.T) {
 		chats[name] = 0
 	}
 	chats["text"] = tgAnn
-	w := newWired(t, chats)
+	w := newTelegramRig(t, chats)
 	d := w.serve()
 	d.awaitLog(`"serving"`)
 	t.Run("flows", func(t *testing.T) {
 		for name, flow := range flows {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				flow(w.scene(t, name))
+				flow(w.chatRig(t, name))
 			})
 		}
 	})
-	require.Empty(t, w.api.State().Refused(), "and Telegram took everything as it was")
+	require.Empty(t, w.api.State().Refused(), "Telegram refused no call")
 	d.stop()
-	require.NotContains(t, d.said(), secretHalf)
+	require.NotContains(t, d.logged(), secretHalf)
 }
 
-// The conversation with a Bot API server that somebody else wrote.
-func TestTelegramWithAForeignServer(t *testing.T) {
+// The daemon works with a Bot API server of a third party.
+func TestTelegramWithAThirdPartyServer(t *testing.T) {
 	t.Parallel()
 	f := botapi.StartForeign(t)
 	client := &botapi.JSONClient{}
-	// That server understands JSON only: what the gate sends is translated on the way.
-	between := httptest.NewServer(http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
+	// That server accepts only JSON, so a proxy converts the calls.
+	proxy := httptest.NewServer(http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
 		req, err := http.NewRequestWithContext(r.Context(), r.Method, f.URL+r.URL.Path, r.Body)
 		if err != nil {
 			panic(err)
@@ -376,23 +376,23 @@ func TestTelegramWithAForeignServer(t *testing.T) {
 		to.WriteHeader(resp.StatusCode)
 		_, _ = io.Copy(to, resp.Body)
 	}))
-	t.Cleanup(between.Close)
-	w := newWired(t, map[string]int64{"one": tgAnn})
+	t.Cleanup(proxy.Close)
+	w := newTelegramRig(t, map[string]int64{"one": tgAnn})
 	b, err := os.ReadFile(w.config)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(w.config, []byte(strings.Replace(string(b), w.api.URL, between.URL, 1)), 0o600))
+	require.NoError(t, os.WriteFile(w.config, []byte(strings.Replace(string(b), w.api.URL, proxy.URL, 1)), 0o600))
 	w.agent.Requests, w.agent.Responses = w.layout.Requests("one"), w.layout.Responses("one")
 	d := w.serve()
 	ann, chat := botapi.User{ID: tgAnn, FirstName: "Ann"}, botapi.Chat{ID: tgAnn, Type: botapi.Private}
 	eve := botapi.User{ID: tgEve, FirstName: "Ann"}
 	sees := func(what string) (found botapi.Message) {
 		t.Helper()
-		for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 			all, err := f.FromBot(t.Context(), tgAnn)
 			require.NoError(t, err)
 			for _, m := range all {
 				if strings.Contains(m.Text, what) {
-					m.Chat = chat // that server does not say
+					m.Chat = chat // that server omits it
 					return m
 				}
 			}
@@ -414,7 +414,7 @@ func TestTelegramWithAForeignServer(t *testing.T) {
 	require.Equal(t, 1, w.runs(id))
 	sees("✅ Approved by ann at ")
 
-	// Words count for a card that the gate knows was sent: people take longer to write some.
+	// A text counts only for a card that the daemon has recorded as sent: an approver is slower than the test.
 	shown := func(id string) {
 		t.Helper()
 		sees("one · post · " + id[:8])

@@ -18,8 +18,8 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// asksIn files a request in a workspace, without a sandbox.
-func (w *wired) asksIn(ws string) string {
+// submitIn submits a request in a workspace, without a sandbox.
+func (w *telegramRig) submitIn(ws string) string {
 	w.t.Helper()
 	id := client.NewID()
 	files := client.Files{Requests: w.layout.Requests(ws), Responses: w.layout.Responses(ws)}
@@ -28,19 +28,19 @@ func (w *wired) asksIn(ws string) string {
 	return id
 }
 
-// answered is the response of a request that somebody decides.
-func (w *wired) answered(ws, id string) *approval.Response {
+// awaitDecided waits for the response of a request.
+func (w *telegramRig) awaitDecided(ws, id string) *approval.Response {
 	w.t.Helper()
 	files := client.Files{Requests: w.layout.Requests(ws), Responses: w.layout.Responses(ws)}
-	ctx, stop := context.WithTimeout(w.t.Context(), patience)
+	ctx, stop := context.WithTimeout(w.t.Context(), testTimeout)
 	defer stop()
 	r, _, err := files.Wait(ctx, id, nil)
 	require.NoError(w.t, err)
 	return r
 }
 
-// many workspaces, each with a group of its own.
-func many(n int) map[string]int64 {
+// groupPerWorkspace has n workspaces, each with its own group.
+func groupPerWorkspace(n int) map[string]int64 {
 	chats := map[string]int64{}
 	for i := range n {
 		chats[fmt.Sprintf("w%02d", i)] = 0
@@ -48,50 +48,50 @@ func many(n int) map[string]int64 {
 	return chats
 }
 
-// race is one request that several people decide at the same moment.
+// race is one request that several approvers decide at the same time.
 type race struct {
-	*wired
+	*telegramRig
 	ws, id string
 	card   botapi.Message
-	local  *gate.Decider // nil: nobody decides by the command line
+	local  *gate.Decider // nil: no decision by the command line
 
-	mu   sync.Mutex
-	won  []string // who was told that it is their decision, and which
-	out  []string // what the others were told
-	busy int      // who was put off, since the gate had much to do: they are told in the chat
+	mu      sync.Mutex
+	winners []string // confirmed decisions
+	losers  []string // answers to the others
+	busy    int      // answers "One moment": the daemon was busy and replies in the chat
 }
 
-func (r *race) told(who, text string) {
+func (r *race) addAnswer(who, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case strings.HasPrefix(text, "Approved: "):
-		r.won = append(r.won, who+" approved")
+		r.winners = append(r.winners, who+" approved")
 	case strings.HasPrefix(text, "Denied: "):
-		r.won = append(r.won, who+" denied")
+		r.winners = append(r.winners, who+" denied")
 	case strings.HasPrefix(text, "One moment"):
 		r.busy++
 	default:
-		r.out = append(r.out, text)
+		r.losers = append(r.losers, text)
 	}
 }
 
-func (r *race) taps(user int64, who, button string) error {
+func (r *race) tap(user int64, who, button string) error {
 	tap, err := r.api.Tap(user, r.card.Chat.ID, r.card.ID, button)
 	if err != nil {
-		return nil //nolint:nilerr // the card has been edited by now: this person came too late to tap
+		return nil //nolint:nilerr // the card was already edited: this tap came too late
 	}
-	ctx, stop := context.WithTimeout(r.t.Context(), patience)
+	ctx, stop := context.WithTimeout(r.t.Context(), testTimeout)
 	defer stop()
 	a, err := tap.Answer(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", who, err)
 	}
-	r.told(who, a.Text)
+	r.addAnswer(who, a.Text)
 	return nil
 }
 
-func (r *race) types(v approval.Verdict) error {
+func (r *race) decideLocally(v approval.Verdict) error {
 	code := map[approval.Verdict]string{approval.Approved: "1", approval.Denied: "3"}[v]
 	_, err := r.local.Decide(r.t.Context(), approval.DecisionInput{
 		Key: approval.Key{Workspace: r.ws, ID: r.id}, Verdict: v, Code: code, By: operator(), Via: "cli",
@@ -99,23 +99,23 @@ func (r *race) types(v approval.Verdict) error {
 	var refused *approval.Refusal
 	switch {
 	case errors.As(err, &refused):
-		r.told(operator().Name, refused.Error())
+		r.addAnswer(operator().Name, refused.Error())
 		return nil
 	case err == nil:
-		r.told(operator().Name, map[approval.Verdict]string{approval.Approved: "Approved: ", approval.Denied: "Denied: "}[v])
+		r.addAnswer(operator().Name, map[approval.Verdict]string{approval.Approved: "Approved: ", approval.Denied: "Denied: "}[v])
 	}
 	return err
 }
 
-// run lets all of them decide at once, in any order.
+// run makes all of them decide at once, in random order.
 func (r *race) run(random *rand.Rand) error {
 	people := []func() error{
-		func() error { return r.taps(tgAnn, "ann", "✅ Once") },
-		func() error { return r.taps(tgBob, "bob", "❌ Deny") },
+		func() error { return r.tap(tgAnn, "ann", "✅ Once") },
+		func() error { return r.tap(tgBob, "bob", "❌ Deny") },
 	}
 	if r.local != nil {
 		v := []approval.Verdict{approval.Approved, approval.Denied}[random.IntN(2)]
-		people = append(people, func() error { return r.types(v) })
+		people = append(people, func() error { return r.decideLocally(v) })
 	}
 	random.Shuffle(len(people), func(i, j int) { people[i], people[j] = people[j], people[i] })
 	errs := make([]error, len(people))
@@ -131,37 +131,37 @@ func (r *race) run(random *rand.Rand) error {
 	return errors.Join(errs...)
 }
 
-func (r *race) judge() {
+func (r *race) verify() {
 	t := r.t
-	resp := r.answered(r.ws, r.id)
-	if r.busy > 0 && len(r.won) == 0 {
-		r.won = append(r.won, *resp.Decision.By+" "+string(resp.Status))
+	resp := r.awaitDecided(r.ws, r.id)
+	if r.busy > 0 && len(r.winners) == 0 {
+		r.winners = append(r.winners, *resp.Decision.By+" "+string(resp.Status))
 	}
-	require.Len(t, r.won, 1, "%s: exactly one decides; the others heard %q", r.id, r.out)
-	who, what, _ := strings.Cut(r.won[0], " ")
+	require.Len(t, r.winners, 1, "%s: exactly one decides; the others got %q", r.id, r.losers)
+	who, what, _ := strings.Cut(r.winners[0], " ")
 	require.Equal(t, what, string(resp.Status), r.id)
 	require.Equal(t, who, *resp.Decision.By, r.id)
 	runs := map[approval.Status]int{approval.StatusApproved: 1, approval.StatusDenied: 0}[resp.Status]
 	require.Equal(t, runs, r.runs(r.id), r.id)
-	for _, text := range r.out {
-		require.Regexp(t, "(?i)^already (decided: )?"+what+" by "+who+" at ", text, "%s: the loser is told", r.id)
+	for _, text := range r.losers {
+		require.Regexp(t, "(?i)^already (decided: )?"+what+" by "+who+" at ", text, "%s: the loser is notified", r.id)
 	}
 }
 
-// Two approvers, and in every other race somebody at the command line as well, decide at the same moment.
+// Two approvers decide at the same time, and in every other race also an operator at the command line.
 func TestTelegramRaces(t *testing.T) {
 	t.Parallel()
-	const workspaces, each = 40, 5 // more cards a minute would come as a digest
+	const workspaces, each = 40, 5 // more cards a minute would be sent as a digest
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	w := newWired(t, many(workspaces))
+	w := newTelegramRig(t, groupPerWorkspace(workspaces))
 	d := w.serve()
 	local := w.decider
 	d.awaitLog(`"serving"`)
 	races := make([]*race, 0, workspaces*each)
 	for i := range workspaces * each {
-		r := &race{wired: w, ws: fmt.Sprintf("w%02d", i/each)}
-		r.id = w.asksIn(r.ws)
+		r := &race{telegramRig: w, ws: fmt.Sprintf("w%02d", i/each)}
+		r.id = w.submitIn(r.ws)
 		if i%2 == 1 {
 			r.local = local()
 		}
@@ -171,7 +171,7 @@ func TestTelegramRaces(t *testing.T) {
 		r.card = awaitMessage(t, w.api, w.chats[r.ws], fmt.Sprintf("🔐 Approval required · %s · post · %s\n", r.ws, r.id[:8]), "✅ Once")
 	}
 	errs := make(chan error, len(races))
-	turn := make(chan struct{}, 8) // so many at a time
+	turn := make(chan struct{}, 8) // limits the concurrent races
 	for i, r := range races {
 		turn <- struct{}{}
 		go func() {
@@ -184,11 +184,11 @@ func TestTelegramRaces(t *testing.T) {
 	}
 	lost, busy := 0, 0
 	for _, r := range races {
-		r.judge()
-		lost, busy = lost+len(r.out), busy+r.busy
+		r.verify()
+		lost, busy = lost+len(r.losers), busy+r.busy
 	}
-	t.Logf("%d losers were told, %d people put off", lost, busy)
-	require.Greater(t, lost, workspaces*each/2, "and most races had a loser")
+	t.Logf("%d losers were notified, %d answers delayed", lost, busy)
+	require.Greater(t, lost, workspaces*each/2, "too few losers")
 	require.Less(t, busy, workspaces*each/10)
 	require.Empty(t, w.api.State().Refused())
 	d.stop()

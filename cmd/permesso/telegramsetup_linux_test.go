@@ -22,17 +22,17 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// The people of these tests, by their ids at Telegram.
+// Telegram ids of the users and groups in these tests.
 const (
 	tgAnn, tgBob, tgEve int64 = 1001, 1002, 6666
 	tgFamily            int64 = -1001000000001
 	tgForum             int64 = -1001000000002
 )
 
-// secretHalf is what must stand nowhere.
+// secretHalf is the secret part of the token. No output may contain it.
 const secretHalf = "strict-fake-and-nobodys-token"
 
-// newTelegram is a strict Telegram with some people and groups.
+// newTelegram is a strict fake of Telegram with some users and groups.
 func newTelegram(t testing.TB) *botapi.Server {
 	t.Helper()
 	api := &botapi.Server{Privacy: true, ConflictPause: 10 * time.Millisecond, Local: true}
@@ -46,13 +46,13 @@ func newTelegram(t testing.TB) *botapi.Server {
 	return api
 }
 
-// setupRun is one telegram setup in this process, with no terminal.
+// setupRun is one run of telegram setup in this process, without a terminal.
 type setupRun struct {
 	t    *testing.T
 	api  *botapi.Server
 	dir  string
 	env  map[string]string
-	said *demoRun // what it prints, of both kinds
+	said *demoRun // stdout and stderr
 	out  bytes.Buffer
 	code chan int
 }
@@ -79,8 +79,8 @@ func newSetup(t *testing.T, text string) *setupRun {
 	return r
 }
 
-// begin runs it.
-func (r *setupRun) begin(args ...string) {
+// start runs it in the background.
+func (r *setupRun) start(args ...string) {
 	r.t.Helper()
 	r.said = newDemo(r.t)
 	r.out.Reset()
@@ -99,49 +99,49 @@ func (r *setupRun) begin(args ...string) {
 	}()
 }
 
-// ends is the exit code, and demands that nothing of the token was said.
-func (r *setupRun) ends() int {
+// awaitExit returns the exit code, and requires that the output does not contain the token.
+func (r *setupRun) awaitExit() int {
 	r.t.Helper()
 	select {
 	case code := <-r.code:
-		require.NotContains(r.t, r.said.said()+r.out.String(), secretHalf)
+		require.NotContains(r.t, r.said.output()+r.out.String(), secretHalf)
 		return code
-	case <-time.After(patience):
-		require.Fail(r.t, "it does not end", "%s", r.said.said())
+	case <-time.After(testTimeout):
+		require.Fail(r.t, "setup does not exit", "%s", r.said.output())
 		return 0
 	}
 }
 
 var numberPattern = regexp.MustCompile(`/start (\d{6})\n`)
 
-// number awaits the number that is to be written.
+// number waits for the number that setup prints.
 func (r *setupRun) number() string { return numberOf(r.said) }
 
 func numberOf(d *demoRun) string {
 	d.t.Helper()
-	d.awaits("waiting for /start")
-	found := numberPattern.FindStringSubmatch(strings.ReplaceAll(d.said(), "\r", ""))
-	require.NotNil(d.t, found, d.said())
+	d.awaitOutput("waiting for /start")
+	found := numberPattern.FindStringSubmatch(strings.ReplaceAll(d.output(), "\r", ""))
+	require.NotNil(d.t, found, d.output())
 	return found[1]
 }
 
-// tapsTestCard awaits the test card in a chat and touches it.
-func tapsTestCard(t testing.TB, api *botapi.Server, user, chat int64) {
+// tapTestCard waits for the test card in a chat and taps its button.
+func tapTestCard(t testing.TB, api *botapi.Server, user, chat int64) {
 	t.Helper()
 	m := awaitMessage(t, api, chat, "🔐 Test card", "✅ It works")
 	tap, err := api.Tap(user, chat, m.ID, "✅ It works")
 	require.NoError(t, err)
-	ctx, stop := context.WithTimeout(context.Background(), patience)
+	ctx, stop := context.WithTimeout(context.Background(), testTimeout)
 	defer stop()
 	answer, err := tap.Answer(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "Your tap arrived.", answer.Text)
 }
 
-// awaitMessage awaits a message of the bot's that begins so and has that button; "": whatever it has.
+// awaitMessage waits for a message from the bot with this prefix and this button; "": any buttons.
 func awaitMessage(t testing.TB, api *botapi.Server, chat int64, begins, button string) (found botapi.Message) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(context.Background(), patience)
+	ctx, stop := context.WithTimeout(context.Background(), testTimeout)
 	defer stop()
 	err := api.Await(ctx, func(s botapi.State) bool {
 		for _, m := range s.FromBot(chat) {
@@ -165,8 +165,8 @@ func (r *setupRun) config() string {
 
 func (r *setupRun) tokenFile() string { return filepath.Join(r.dir, "telegram.token") }
 
-// holdsToken demands that a file holds the token and is nobody else's.
-func holdsToken(t testing.TB, file string) {
+// requireTokenFile requires a file with the token and mode 0600.
+func requireTokenFile(t testing.TB, file string) {
 	t.Helper()
 	b, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -178,16 +178,16 @@ func holdsToken(t testing.TB, file string) {
 
 func TestTelegramSetup(t *testing.T) {
 	r := newSetup(t, setupConfig)
-	r.begin()
+	r.start()
 	number := r.number()
-	require.Contains(t, r.said.said(), "bot     @permesso_bot\n")
-	require.Contains(t, r.said.said(), "open https://t.me/permesso_bot?start="+number+", or write to @permesso_bot:  /start "+number+"\n")
+	require.Contains(t, r.said.output(), "bot     @permesso_bot\n")
+	require.Contains(t, r.said.output(), "open https://t.me/permesso_bot?start="+number+", or write to @permesso_bot:  /start "+number+"\n")
 	r.api.Say(tgAnn, tgAnn, "/start "+number)
-	tapsTestCard(t, r.api, tgAnn, tgAnn)
-	require.Zero(t, r.ends(), r.said.said())
-	require.Contains(t, r.said.said(), "saw     Ann (@ann), id 1001, in private\n")
-	require.Contains(t, r.said.said(), "hint: start the daemon: permesso serve, or permesso service install\n")
-	holdsToken(t, r.tokenFile())
+	tapTestCard(t, r.api, tgAnn, tgAnn)
+	require.Zero(t, r.awaitExit(), r.said.output())
+	require.Contains(t, r.said.output(), "saw     Ann (@ann), id 1001, in private\n")
+	require.Contains(t, r.said.output(), "hint: start the daemon: permesso serve, or permesso service install\n")
+	requireTokenFile(t, r.tokenFile())
 	require.Equal(t, strings.NewReplacer(
 		"approvers = [\"ann\"]\n", "approvers = [\"ann\"]\nchannels = [\"telegram\"]\n",
 		"# id -u ann\n", "# id -u ann\ntelegram = 1001\n",
@@ -198,14 +198,14 @@ func TestTelegramSetup(t *testing.T) {
 	require.Empty(t, r.api.State().Refused())
 	require.Empty(t, r.api.Unacknowledged())
 
-	// Bob joins in a group; he has no name here so far. The token is found in its file.
+	// Bob joins in a group as a new approver. The token comes from its file.
 	delete(r.env, telegramToken)
-	r.begin("--approver", "bob", "--json", "--yes")
+	r.start("--approver", "bob", "--json", "--yes")
 	number = r.number()
 	r.api.Say(tgBob, tgFamily, "/start@permesso_bot "+number)
-	tapsTestCard(t, r.api, tgBob, tgFamily)
-	require.Zero(t, r.ends(), r.said.said())
-	require.Contains(t, r.said.said(), `saw     Bob (@bob), id 1002, in "Family\u{202E}", group -1001000000001`)
+	tapTestCard(t, r.api, tgBob, tgFamily)
+	require.Zero(t, r.awaitExit(), r.said.output())
+	require.Contains(t, r.said.output(), `saw     Bob (@bob), id 1002, in "Family\u{202E}", group -1001000000001`)
 	var got setupResult
 	require.NoError(t, json.Unmarshal(r.out.Bytes(), &got), r.out.String())
 	require.Equal(t, setupResult{
@@ -220,27 +220,27 @@ func TestTelegramSetup(t *testing.T) {
 	require.Equal(t, "1002", c.Approvers["bob"].Telegram)
 	require.Equal(t, config.TelegramChat{ChatID: tgFamily}, c.TelegramChats["default"])
 
-	// Ann moves it into a topic. She is recognised.
+	// Ann, a known approver, moves the chat into a topic.
 	topic := r.api.AddTopic(tgForum, "gate")
-	r.begin("--yes")
+	r.start("--yes")
 	number = r.number()
 	r.api.Post(tgForum, botapi.Message{From: &botapi.User{ID: tgAnn}, Text: "/start@permesso_bot " + number, ThreadID: topic})
-	tapsTestCard(t, r.api, tgAnn, tgForum)
-	require.Zero(t, r.ends(), r.said.said())
+	tapTestCard(t, r.api, tgAnn, tgForum)
+	require.Zero(t, r.awaitExit(), r.said.output())
 	require.Contains(t, r.config(), fmt.Sprintf("telegram = { chat_id = %d, thread_id = %d }\n", tgForum, topic))
 	require.NotContains(t, r.config(), fmt.Sprint(tgFamily))
 
-	// In private it says that the topic stays where people are asked.
-	r.begin()
+	// In a private chat setup reports that the topic stays the chat of the workspace.
+	r.start()
 	number = r.number()
 	r.api.Say(tgAnn, tgAnn, "/start "+number)
-	r.said.awaits(fmt.Sprintf("workspace default keeps group %d, topic %d", tgForum, topic))
-	tapsTestCard(t, r.api, tgAnn, tgAnn)
-	require.Zero(t, r.ends(), r.said.said())
+	r.said.awaitOutput(fmt.Sprintf("workspace default keeps group %d, topic %d", tgForum, topic))
+	tapTestCard(t, r.api, tgAnn, tgAnn)
+	require.Zero(t, r.awaitExit(), r.said.output())
 	require.Contains(t, r.config(), fmt.Sprintf("telegram = { chat_id = %d, thread_id = %d }\n", tgForum, topic))
 }
 
-// A person at a terminal, with two workspaces to choose from.
+// Setup on a terminal, with two workspaces to choose from.
 func TestTelegramSetupAtATerminal(t *testing.T) {
 	api := newTelegram(t)
 	d, home := newDemo(t), t.TempDir()
@@ -248,10 +248,10 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(setupConfig+"[workspaces.research]\n"), 0o600))
 	d.cmd = osexec.Command(program(t, true), "telegram", "setup")
 	d.cmd.Env = []string{"HOME=" + home, "PERMESSO_CONFIG=" + file, "PERMESSO_HOME=" + filepath.Join(home, "state"), telegramServer + "=" + api.URL}
-	keys := d.keyboard()
+	keys := d.startOnTerminal()
 	types := func(prompt, line string) {
 		t.Helper()
-		d.awaits(prompt)
+		d.awaitOutput(prompt)
 		_, err := keys.WriteString(line)
 		require.NoError(t, err)
 	}
@@ -263,18 +263,18 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, string(b), secretHalf)
 	api.Say(tgEve, tgEve, "/start 12345")
-	d.awaits("6666 wrote /start without the number, or with a wrong one")
-	require.Regexp(t, `waiting for /start … \dm\d+s left`, d.said())
+	d.awaitOutput("6666 wrote /start without the number, or with a wrong one")
+	require.Regexp(t, `waiting for /start … \dm\d+s left`, d.output())
 	api.Say(tgAnn, tgAnn, "/start "+number)
 	types("[default] ", "reserch\n")
 	types("hint: one of default, research", "research\n")
 	types("Which approver are you? A new name is added to [approvers].\r\n   [] ", "Ann!\n")
 	types("not a valid name", "ann\n")
-	tapsTestCard(t, api, tgAnn, tgAnn)
-	said := d.ends(0)
+	tapTestCard(t, api, tgAnn, tgAnn)
+	said := d.awaitExit(0)
 	require.NotContains(t, said, secretHalf)
-	require.NotContains(t, said, "not one", "what is typed for a token is not shown")
-	holdsToken(t, filepath.Join(home, "telegram.token"))
+	require.NotContains(t, said, "not one", "the typed token is not echoed")
+	requireTokenFile(t, filepath.Join(home, "telegram.token"))
 	b, err = os.ReadFile(file)
 	require.NoError(t, err)
 	require.NotContains(t, string(b), secretHalf)
@@ -284,7 +284,7 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 	require.Equal(t, "ok      "+file+"\n", string(out))
 }
 
-// Ctrl-C at any question writes nothing, and gives the terminal back as it was.
+// Ctrl-C at any prompt writes nothing and restores the terminal.
 func TestTelegramSetupStopped(t *testing.T) {
 	for _, row := range []struct{ why, at, key string }{
 		{"at the token", "Token (not shown): ", "\x03"},
@@ -302,14 +302,14 @@ func TestTelegramSetupStopped(t *testing.T) {
 				d.cmd.Env = append(d.cmd.Env, telegramToken+"="+botapi.Token)
 			}
 			d.cmd.Args[2] = `trap : INT; ` + d.cmd.Args[2]
-			keys := d.keyboard()
-			d.awaits(row.at)
+			keys := d.startOnTerminal()
+			d.awaitOutput(row.at)
 			_, err := keys.WriteString(row.key)
 			require.NoError(t, err)
-			d.awaits("; nothing was written")
-			said := d.ends(0)
+			d.awaitOutput("; nothing was written")
+			said := d.awaitExit(0)
 			require.Contains(t, said, "code 1\r\n")
-			require.Regexp(t, `[ ;]echo[ ;]`, said, "the terminal shows again what is typed")
+			require.Regexp(t, `[ ;]echo[ ;]`, said, "the terminal echoes again")
 			left, err := os.ReadDir(home)
 			require.NoError(t, err)
 			require.Len(t, left, 1)
@@ -340,8 +340,8 @@ func TestTelegramSetupRefuses(t *testing.T) {
 	for _, row := range []struct {
 		why, config string
 		args        []string
-		before      func(r *setupRun) // it begins
-		during      func(r *setupRun) // it waits for /start
+		before      func(r *setupRun) // before setup starts
+		during      func(r *setupRun) // while setup waits for /start
 		code        int
 		says        string
 	}{
@@ -364,16 +364,16 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			says: "PERMESSO_TELEGRAM_TOKEN: not a valid bot token",
 		},
 		{
-			why: "a token that everybody reads", config: setupConfig, before: file("t", botapi.Token, 0o644), args: []string{"--token-file", "DIR/t"}, code: exitError,
+			why: "a token readable by others", config: setupConfig, before: file("t", botapi.Token, 0o644), args: []string{"--token-file", "DIR/t"}, code: exitError,
 			says: "readable by other users; chmod 600",
 		},
 		{
 			why: "a file without a token", config: setupConfig, before: file("t", "hunter2", 0o600), args: []string{"--token-file", "DIR/t"}, code: exitError,
 			says: "t: not a valid bot token",
 		},
-		{why: "a file that is not there", config: setupConfig, args: []string{"--token-file", "DIR/t"}, code: exitError, says: "no such file"},
+		{why: "a missing file", config: setupConfig, args: []string{"--token-file", "DIR/t"}, code: exitError, says: "no such file"},
 		{
-			why: "another file", config: setupConfig + "[channels.telegram]\ntoken_file = \"/y\"\n", before: file("t", botapi.Token, 0o600), args: []string{"--token-file", "DIR/t"},
+			why: "another token file", config: setupConfig + "[channels.telegram]\ntoken_file = \"/y\"\n", before: file("t", botapi.Token, 0o600), args: []string{"--token-file", "DIR/t"},
 			code: exitError, says: "[channels.telegram] has another token_file",
 		},
 		{
@@ -381,7 +381,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			says: "t: not a valid bot token",
 		},
 		{
-			why: "a server in the clear", config: setupConfig, args: []string{"--server-url", "http://telegram.example.org"}, code: exitUsage,
+			why: "an unencrypted server", config: setupConfig, args: []string{"--server-url", "http://telegram.example.org"}, code: exitUsage,
 			says: "server_url must use https",
 		},
 		{
@@ -395,11 +395,11 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		},
 		{why: "no network", config: setupConfig, before: func(r *setupRun) { r.api.Close() }, code: exitError, says: "hint: check the network and server_url"},
 		{
-			why: "our own gate has the bot", config: setupConfig + "[channels.telegram]\n", before: served, code: exitLocked,
+			why: "the daemon of this home uses the bot", config: setupConfig + "[channels.telegram]\n", before: served, code: exitLocked,
 			says: "the running daemon receives this bot's messages, including your /start\nhint: stop the daemon",
 		},
 		{
-			why: "a gate elsewhere has the bot", config: setupConfig, code: exitLocked, before: func(r *setupRun) {
+			why: "another program polls the bot", config: setupConfig, code: exitLocked, before: func(r *setupRun) {
 				ctx, stop := context.WithCancel(context.Background())
 				var other sync.WaitGroup
 				other.Go(func() {
@@ -411,30 +411,30 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			}, says: "another program gets the messages of this bot; nothing was written\nhint: stop the other daemon",
 		},
 		{
-			why: "a webhook has the bot", config: setupConfig, code: exitLocked,
+			why: "another program uses a webhook", config: setupConfig, code: exitLocked,
 			before: func(r *setupRun) {
 				require.NoError(r.t, callBot(context.Background(), r.api, "setWebhook?url=http://127.0.0.1:9/"))
 			},
 			says: "another program gets the updates of this bot, through a webhook; nothing was written",
 		},
-		{why: "nobody writes", config: setupConfig, args: []string{"--timeout", "100ms"}, code: exitError, says: "timeout waiting for /start with the number; nothing was written"},
+		{why: "no /start", config: setupConfig, args: []string{"--timeout", "100ms"}, code: exitError, says: "timeout waiting for /start with the number; nothing was written"},
 		{
-			why: "somebody guesses", config: setupConfig, code: exitError, during: func(r *setupRun) {
+			why: "guessed numbers", config: setupConfig, code: exitError, during: func(r *setupRun) {
 				r.number()
 				for range 20 {
 					r.api.Say(tgEve, tgEve, "/start 1")
 				}
 			}, says: "too many wrong numbers; nothing was written",
 		},
-		{why: "nobody taps", config: setupConfig, args: []string{"--timeout", "1s"}, during: starts, code: exitError, says: "timeout waiting for the tap on the test card; nothing was written"},
+		{why: "no tap", config: setupConfig, args: []string{"--timeout", "1s"}, during: starts, code: exitError, says: "timeout waiting for the tap on the test card; nothing was written"},
 		{
-			why: "two of whom it may be", config: strings.Replace(setupConfig, `["ann"]`, `["ann", "bob"]`, 1) + "[approvers.bob]\nlocal = 7\n", during: starts, code: exitUsage,
+			why: "two possible approvers", config: strings.Replace(setupConfig, `["ann"]`, `["ann", "bob"]`, 1) + "[approvers.bob]\nlocal = 7\n", during: starts, code: exitUsage,
 			says: "--approver is required: no approver has Telegram id 1001\nhint: set --approver NAME",
 		},
-		{why: "she has another id", config: setupConfig + "telegram = 7\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `approver "ann" already has the Telegram id 7`},
-		{why: "it is somebody else's id", config: setupConfig + "[approvers.bob]\ntelegram = 1001\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `the id 1001 already belongs to approver "bob"`},
+		{why: "the approver has another id", config: setupConfig + "telegram = 7\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `approver "ann" already has the Telegram id 7`},
+		{why: "the id of another approver", config: setupConfig + "[approvers.bob]\ntelegram = 1001\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `the id 1001 already belongs to approver "bob"`},
 		{
-			why: "somebody else's workspace", config: setupConfig + "[approvers.bob]\nlocal = 7\n", args: []string{"--approver", "bob"}, during: starts, code: exitError,
+			why: "a workspace with another principal", config: setupConfig + "[approvers.bob]\nlocal = 7\n", args: []string{"--approver", "bob"}, during: starts, code: exitError,
 			before: func(r *setupRun) {
 				text := strings.Replace(r.config(), `["ann"]`, "[\"ann\"]\nprincipal = \"ann\"", 1)
 				require.NoError(r.t, os.WriteFile(r.env["PERMESSO_CONFIG"], []byte(text), 0o600))
@@ -445,12 +445,12 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			says: "workspace 'default' already uses group -5\nhint: --yes replaces it",
 		},
 		{
-			why: "a file that is not plain", config: "workspaces = { default = { approvers = [\"ann\"] } }\n[approvers.ann]\nlocal = 7\n", during: starts, code: exitError,
+			why: "a file with inline tables", config: "workspaces = { default = { approvers = [\"ann\"] } }\n[approvers.ann]\nlocal = 7\n", during: starts, code: exitError,
 			says: "[workspaces.default] has no header of its own here (nothing was changed)\nhint: add by hand: channels = [\"telegram\"]",
 		},
 		{
-			why: "another token lies there", config: setupConfig, before: file("telegram.token", "123456789:hunter2-hunter2-hunter2", 0o600),
-			during: func(r *setupRun) { starts(r); tapsTestCard(r.t, r.api, tgAnn, tgAnn) }, code: exitError,
+			why: "a file with another token", config: setupConfig, before: file("telegram.token", "123456789:hunter2-hunter2-hunter2", 0o600),
+			during: func(r *setupRun) { starts(r); tapTestCard(r.t, r.api, tgAnn, tgAnn) }, code: exitError,
 			says: "telegram.token exists with other content\nhint: remove the file",
 		},
 	} {
@@ -463,23 +463,23 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			if row.before != nil {
 				row.before(r)
 			}
-			before := listing(t, r.dir)
+			before := readFiles(t, r.dir)
 			for i := range row.args {
 				row.args[i] = strings.ReplaceAll(row.args[i], "DIR", r.dir)
 			}
-			r.begin(row.args...)
+			r.start(row.args...)
 			if row.during != nil {
 				row.during(r)
 			}
-			require.Equal(t, row.code, r.ends(), r.said.said())
-			require.Contains(t, r.said.said(), row.says)
-			require.NotContains(t, r.said.said(), "hunter2")
-			require.Equal(t, before, listing(t, r.dir), "nothing was written")
+			require.Equal(t, row.code, r.awaitExit(), r.said.output())
+			require.Contains(t, r.said.output(), row.says)
+			require.NotContains(t, r.said.output(), "hunter2")
+			require.Equal(t, before, readFiles(t, r.dir), "nothing was written")
 		})
 	}
 }
 
-// callBot calls a method as another program would.
+// callBot calls a method like another program.
 func callBot(ctx context.Context, api *botapi.Server, method string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, api.URL+"/bot"+botapi.Token+"/"+method, nil)
 	if err != nil {
@@ -492,8 +492,8 @@ func callBot(ctx context.Context, api *botapi.Server, method string) error {
 	return resp.Body.Close()
 }
 
-// listing is every file below a folder, with what is in it.
-func listing(t *testing.T, dir string) map[string]string {
+// readFiles maps every file below a folder to its content.
+func readFiles(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	require.NoError(t, filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
@@ -507,41 +507,41 @@ func listing(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// A gate that runs without a bot takes up what setup writes.
-func TestTelegramSetupBesideAGate(t *testing.T) {
-	p := newPlace(t, "default", setupConfig)
+// A running daemon without a bot applies what setup writes.
+func TestTelegramSetupWhileADaemonRuns(t *testing.T) {
+	p := newRig(t, "default", setupConfig)
 	d := p.serve()
 	d.awaitLog(`"serving"`)
 	r := newSetup(t, "")
 	r.env["PERMESSO_CONFIG"], r.env["PERMESSO_HOME"] = p.config, p.layout.Home
-	r.begin()
+	r.start()
 	r.api.Say(tgAnn, tgAnn, "/start "+r.number())
-	tapsTestCard(t, r.api, tgAnn, tgAnn)
-	require.Zero(t, r.ends(), r.said.said())
-	require.Contains(t, r.said.said(), "hint: the running daemon loads the change by itself\n")
+	tapTestCard(t, r.api, tgAnn, tgAnn)
+	require.Zero(t, r.awaitExit(), r.said.output())
+	require.Contains(t, r.said.output(), "hint: the running daemon loads the change by itself\n")
 	id := p.ask(`{"tool_name":"anything","request_data":{"a":1}}`)
 	awaitMessage(t, r.api, tgAnn, "🔐 Approval required · default · anything · "+id[:8], "❌ Deny")
 	code, out, errs := p.run("", "telegram", "test")
 	require.Zero(t, code, errs)
 	require.Equal(t, "sent    default: private chat 1001\n", out)
-	r.begin()
-	require.Equal(t, exitLocked, r.ends(), "and now it has the bot")
+	r.start()
+	require.Equal(t, exitLocked, r.awaitExit(), "the daemon uses the bot now")
 	d.stop()
-	require.NotContains(t, d.said()+out+errs, secretHalf)
+	require.NotContains(t, d.logged()+out+errs, secretHalf)
 }
 
-// The webhook of one's own gate, which is down, is no obstacle.
+// The webhook of this home's daemon, which is down, does not prevent setup.
 func TestTelegramSetupWithAWebhook(t *testing.T) {
 	r := newSetup(t, "")
 	text := setupConfig + "[channels.telegram]\nwebhook = { listen = \"127.0.0.1:9\", url = \"https://127.0.0.1:8443/\", secret_file = \"/x\" }\n"
 	require.NoError(t, os.WriteFile(r.env["PERMESSO_CONFIG"], []byte(text), 0o600))
 	require.NoError(t, callBot(t.Context(), r.api, "setWebhook?url=http://127.0.0.1:9/"))
-	r.begin()
+	r.start()
 	r.api.Say(tgAnn, tgAnn, "/start "+r.number())
-	tapsTestCard(t, r.api, tgAnn, tgAnn)
-	require.Zero(t, r.ends(), r.said.said())
-	require.Contains(t, r.said.said(), "webhook removed; permesso serve sets it again\n")
-	require.Contains(t, r.said.said(), "hint: PERMESSO_TELEGRAM_TOKEN must also be set in the daemon's environment\n", "where the token stayed")
+	tapTestCard(t, r.api, tgAnn, tgAnn)
+	require.Zero(t, r.awaitExit(), r.said.output())
+	require.Contains(t, r.said.output(), "webhook removed; permesso serve sets it again\n")
+	require.Contains(t, r.said.output(), "hint: PERMESSO_TELEGRAM_TOKEN must also be set in the daemon's environment\n", "the token is only in the environment")
 	require.NoFileExists(t, r.tokenFile())
 }
 

@@ -17,11 +17,10 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// Of 1,000 races for one home, 950 are run by what takes the lock, three at a
-// time in one process (flock belongs to an open file, so that they compete as
-// processes do), and 50 by whole daemons, some of which are killed: see
-// TestTwoDaemonsRace. Exactly one wins each time.
-func TestThreeStoresRaceForOneHome(t *testing.T) {
+// Three stores in one process race for the lock of a home. flock belongs to an open
+// file, so they compete as processes do. Exactly one wins each time.
+// TestTwoDaemonsRace does the same with complete daemons.
+func TestStoresRaceForOneHome(t *testing.T) {
 	const races, racers = 950, 3
 	layout := ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}
 	require.NoError(t, layout.PrepareHome(ipc.OS()))
@@ -36,10 +35,10 @@ func TestThreeStoresRaceForOneHome(t *testing.T) {
 			wg.Go(func() {
 				store := &ipc.Store{FS: ipc.OS(), Layout: layout}
 				<-start
-				give, err := store.Open()
+				unlock, err := store.Open()
 				if errs[i] = err; err == nil {
 					won.Add(1)
-					release = give // only one may get here, as the race detector would tell
+					release = unlock // the race detector reports a second winner
 				}
 			})
 		}
@@ -56,14 +55,13 @@ func TestThreeStoresRaceForOneHome(t *testing.T) {
 }
 
 // TestTwoDaemonsRace starts two daemons for one home at a time. One serves; the
-// other says so and ends, or takes over when the first is killed. What was
-// asked runs once, whoever serves.
+// other exits, or takes over if the first is killed. Each request runs once.
 func TestTwoDaemonsRace(t *testing.T) {
 	const races, lanes = 50, 5
 	for lane := range lanes {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) {
 			t.Parallel()
-			r := newRaceTrack(t)
+			r := newLockRig(t)
 			for race := range races / lanes {
 				r.race(race%2 == 1)
 			}
@@ -71,14 +69,14 @@ func TestTwoDaemonsRace(t *testing.T) {
 	}
 }
 
-type raceTrack struct {
-	*place
+type lockRig struct {
+	*rig
 	runs string
 	ids  []string
 }
 
-func newRaceTrack(t *testing.T) *raceTrack {
-	r := &raceTrack{place: newPlace(t, "default", "")}
+func newLockRig(t *testing.T) *lockRig {
+	r := &lockRig{rig: newRig(t, "default", "")}
 	r.plain = true
 	r.runs = filepath.Join(r.dir, "runs")
 	file := r.script("count", `echo "$PERMESSO_REQUEST_ID" >> `+r.runs)
@@ -89,30 +87,30 @@ func newRaceTrack(t *testing.T) *raceTrack {
 	return r
 }
 
-func (r *raceTrack) race(kill bool) {
+func (r *lockRig) race(kill bool) {
 	r.t.Helper()
 	id := r.ask(`{"tool_name":"say"}`)
 	r.ids = append(r.ids, id)
-	// Two logs, because both begin at the same time.
-	one, two := r.contender("one"), r.contender("two")
+	// Each daemon has its own log, because both start at the same time.
+	one, two := r.startContender("one"), r.startContender("two")
 	winner, loser := one, two
-	deadline := time.Now().Add(patience)
-	for !winner.serves() {
+	deadline := time.Now().Add(testTimeout)
+	for !winner.isServing() {
 		winner, loser = loser, winner
-		require.True(r.t, time.Now().Before(deadline), "nobody serves:\n%s\n%s", one.said(), two.said())
-		time.Sleep(time.Millisecond) // two files at once: nothing to await
+		require.True(r.t, time.Now().Before(deadline), "no daemon serves:\n%s\n%s", one.logged(), two.logged())
+		time.Sleep(time.Millisecond) // polls two logs
 	}
 	if kill {
 		winner.kill()
-		if !loser.takesOver() {
-			loser = r.contender("three")
+		if !loser.awaitServing() {
+			loser = r.startContender("three")
 			loser.awaitLog(`"serving"`)
 		}
 		winner = loser
 	} else {
-		require.Error(r.t, loser.ended())
+		require.Error(r.t, loser.awaitExit())
 		require.Equal(r.t, exitLocked, loser.cmd.ProcessState.ExitCode())
-		require.False(r.t, loser.serves(), "exactly one serves")
+		require.False(r.t, loser.isServing(), "exactly one serves")
 	}
 	st := r.response(id).Status
 	require.Contains(r.t, []approval.Status{approval.StatusAutoApproved, approval.StatusInterrupted}, st)
@@ -129,9 +127,9 @@ func (r *raceTrack) race(kill bool) {
 	}
 }
 
-func (r *raceTrack) contender(name string) *daemon {
+func (r *lockRig) startContender(name string) *daemon {
 	r.t.Helper()
-	d := &daemon{place: r.place, cmd: r.command("serve"), log: filepath.Join(r.dir, name+".log")}
+	d := &daemon{rig: r.rig, cmd: r.command("serve"), log: filepath.Join(r.dir, name+".log")}
 	log, err := os.Create(d.log)
 	require.NoError(r.t, err)
 	d.cmd.Stderr = log
@@ -142,17 +140,17 @@ func (r *raceTrack) contender(name string) *daemon {
 	return d
 }
 
-func (d *daemon) serves() bool { return strings.Contains(d.said(), `"serving"`) }
+func (d *daemon) isServing() bool { return strings.Contains(d.logged(), `"serving"`) }
 
-// takesOver waits until the daemon serves, or has given up before it could.
-func (d *daemon) takesOver() bool {
+// awaitServing waits until the daemon serves or has exited.
+func (d *daemon) awaitServing() bool {
 	d.t.Helper()
 	done := make(chan struct{})
 	go func() { _ = d.wait(); close(done) }()
-	for !d.serves() {
+	for !d.isServing() {
 		select {
 		case <-done:
-			return d.serves()
+			return d.isServing()
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

@@ -23,26 +23,26 @@ type browserHouse struct {
 	Pid     int                          `json:"pid"`
 	Flags   []string                     `json:"flags"`
 	Folders map[string]map[string]string `json:"folders"` // by workspace
-	Sandbox string                       `json:"sandbox"` // a line of shell that runs permesso in the first workspace's sandbox
-	Effects string                       `json:"effects"` // a line for each time that something ran
+	Sandbox string                       `json:"sandbox"` // a shell command that runs permesso in the first workspace's sandbox
+	Effects string                       `json:"effects"` // one line per run
 }
 
-// browserPlan is what drive.mjs goes by.
+// browserPlan is the input of drive.mjs.
 type browserPlan struct {
-	Chromium  string                  `json:"chromium"`
-	Modules   string                  `json:"modules"`
-	Scenarios []string                `json:"scenarios"`
-	Only      string                  `json:"only,omitempty"`
-	Shots     string                  `json:"shots"`
-	Pictures  string                  `json:"pictures,omitempty"` // where those of the README go; "": nowhere
-	Strings   []string                `json:"strings"`            // that somebody may try
-	Houses    map[string]browserHouse `json:"houses"`
+	Chromium  string                 `json:"chromium"`
+	Modules   string                 `json:"modules"`
+	Scenarios []string               `json:"scenarios"`
+	Only      string                 `json:"only,omitempty"`
+	Shots     string                 `json:"shots"`
+	Pictures  string                 `json:"pictures,omitempty"` // where the README's screenshots go; "": none
+	Strings   []string               `json:"strings"`            // hostile inputs
+	Gates     map[string]browserGate `json:"houses"`
 }
 
-// newBrowserHouse starts a gate with its pages, by a configuration of testdata/browser.
-func newBrowserHouse(t *testing.T, config string, workspaces ...string) browserHouse {
+// newBrowserGate starts a daemon with its pages, with a configuration of testdata/browser.
+func newBrowserGate(t *testing.T, config string, workspaces ...string) browserGate {
 	t.Helper()
-	p := newPlace(t, workspaces[0], "")
+	p := newRig(t, workspaces[0], "")
 	effects := filepath.Join(p.dir, "effects")
 	require.NoError(t, os.WriteFile(effects, nil, 0o600))
 	text, err := os.ReadFile("../../testdata/browser/" + config)
@@ -53,13 +53,13 @@ func newBrowserHouse(t *testing.T, config string, workspaces ...string) browserH
 	d := p.serve()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(d.said())
+			t.Log(d.logged())
 		}
 	})
 	d.awaitLog(`"message":"serving"`)
 	code, mounts, errs := p.run("", "mounts", workspaces[0], "--bwrap")
 	require.Zero(t, code, errs)
-	h := browserHouse{
+	h := browserGate{
 		Program: program(t, true), Pid: d.cmd.Process.Pid, Flags: []string{"--config", p.config, "--home", p.layout.Home}, Effects: effects, Folders: map[string]map[string]string{},
 		Sandbox: "exec bwrap " + shellWords(bwrapSystem()) + " " + strings.TrimSpace(mounts) + " --ro-bind " + shellWord(program(t, true)) + " " +
 			agentBin + "/permesso permesso \"$@\"",
@@ -70,22 +70,22 @@ func newBrowserHouse(t *testing.T, config string, workspaces ...string) browserH
 	return h
 }
 
-// browsers plays scenario files in one Chromium, and gives each a test of its own.
-func browsers(t *testing.T, plan browserPlan) {
+// runScenarios runs scenario files in one Chromium, with a subtest for each scenario.
+func runScenarios(t *testing.T, plan browserPlan) {
 	t.Helper()
-	played, err := filepath.Glob("../../testdata/browser/*.mjs")
+	files, err := filepath.Glob("../../testdata/browser/*.mjs")
 	require.NoError(t, err)
-	for _, file := range append(played, "../../ipc/client/typescript/permesso.mjs") {
-		_, err := os.ReadFile(file) // or go test would not know that its result depends on it
+	for _, file := range append(files, "../../ipc/client/typescript/permesso.mjs") {
+		_, err := os.ReadFile(file) // makes go test cache the result per content of the file
 		require.NoError(t, err)
 	}
 	plan.Chromium, err = osexec.LookPath("chromium")
 	require.NoError(t, err, "hint: make deps, or: apt-get install chromium")
 	requireVersion(t, "node", "nodejs", 18, 0)
 	plan.Modules, err = botapi.Install(t.Context(), "browser", os.DirFS("../../testdata/browser"))
-	require.NoError(t, err, "hint: it takes npm and a registry that npm reaches; npm ci in testdata/browser says why")
+	require.NoError(t, err, "hint: this needs npm and a reachable registry; run npm ci in testdata/browser")
 	if plan.Shots, err = os.MkdirTemp("", "permesso-browser-"); err == nil {
-		t.Cleanup(func() { _ = os.Remove(plan.Shots) }) // stays where there are pictures in it
+		t.Cleanup(func() { _ = os.Remove(plan.Shots) }) // fails and keeps the folder if there are screenshots
 	}
 	require.NoError(t, err)
 	if plan.Pictures != "" {
@@ -98,9 +98,9 @@ func browsers(t *testing.T, plan browserPlan) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	cmd := osexec.CommandContext(ctx, "node", "--unhandled-rejections=strict", "../../testdata/browser/drive.mjs")
-	cmd.Env = append(os.Environ(), "PLAN="+string(text), raceAtOnce)
+	cmd.Env = append(os.Environ(), "PLAN="+string(text), raceExitsFast)
 	cmd.WaitDelay = 5 * time.Second
-	stdin, err := cmd.StdinPipe() // the driver ends with it
+	stdin, err := cmd.StdinPipe() // the driver exits when stdin closes
 	require.NoError(t, err)
 	defer stdin.Close()
 	cmd.Cancel = stdin.Close
@@ -109,7 +109,7 @@ func browsers(t *testing.T, plan browserPlan) {
 	require.NoError(t, cmd.Run(), "%s%s", &out, &errs)
 	n := 0
 	lines := bufio.NewScanner(&out)
-	lines.Buffer(nil, 1<<20) // what axe finds is told at length
+	lines.Buffer(nil, 1<<20) // findings of axe are long
 	for ; lines.Scan(); n++ {
 		var o struct {
 			Name, Error string
@@ -126,7 +126,7 @@ func browsers(t *testing.T, plan browserPlan) {
 	require.Empty(t, errs.String())
 }
 
-// strangeStrings are ours, and those of the corpus where it is.
+// strangeStrings are ours, and those of the corpus if it exists.
 func strangeStrings(t *testing.T) (all []string) {
 	t.Helper()
 	b, err := os.ReadFile("../../testdata/browser/strings.json")
@@ -142,15 +142,15 @@ func strangeStrings(t *testing.T) (all []string) {
 	return append(all, corpus...)
 }
 
-// TestBrowser has people look and decide in a real browser.
+// TestBrowser views and decides requests in a real browser.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
-	home := newBrowserHouse(t, "home.toml", "home", "crowd", "shut")
-	quiet := newBrowserHouse(t, "home.toml", "crowd")
-	tour := newBrowserHouse(t, "tour.toml", "personal", "research")
-	browsers(t, browserPlan{
+	home := newBrowserGate(t, "home.toml", "home", "crowd", "shut")
+	quiet := newBrowserGate(t, "home.toml", "crowd")
+	tour := newBrowserGate(t, "tour.toml", "personal", "research")
+	runScenarios(t, browserPlan{
 		Scenarios: []string{"crowd.mjs", "hostile.mjs", "tour.mjs", "dialog.mjs", "decide.mjs"},
-		Houses:    map[string]browserHouse{"home": home, "quiet": quiet, "tour": tour},
+		Gates:     map[string]browserGate{"home": home, "quiet": quiet, "tour": tour},
 		Pictures:  os.Getenv("PERMESSO_SCREENSHOTS"),
 		Strings:   strangeStrings(t),
 	})

@@ -21,30 +21,30 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// pageReader is a browser as far as this test needs one.
-type pageReader struct {
+// pageClient is a minimal browser.
+type pageClient struct {
 	t      *testing.T
 	client *http.Client
 	origin string
-	at     string // the session's beginning
+	base   string // the path of the session
 }
 
-// entering opens a link as a browser does.
-func entering(t *testing.T, link string) *pageReader {
+// openLink opens a login link as a browser does.
+func openLink(t *testing.T, link string) *pageClient {
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
 	u, err := url.Parse(strings.TrimSpace(link))
 	require.NoError(t, err)
-	r := &pageReader{t: t, client: &http.Client{Jar: jar, Timeout: patience}, origin: "http://" + u.Host}
+	r := &pageClient{t: t, client: &http.Client{Jar: jar, Timeout: testTimeout}, origin: "http://" + u.Host}
 	code, text, at := r.post("/enter", url.Values{"token": {strings.TrimPrefix(u.Path, "/enter/")}})
 	require.Equal(t, http.StatusOK, code, text)
-	r.at = at
+	r.base = at
 	return r
 }
 
-func (r *pageReader) do(method, path string, form url.Values) (code int, text, at string) {
+func (r *pageClient) do(method, path string, form url.Values) (code int, text, at string) {
 	if !strings.HasPrefix(path, "/") {
-		path = r.at + path
+		path = r.base + path
 	}
 	q, err := http.NewRequestWithContext(r.t.Context(), method, r.origin+path, strings.NewReader(form.Encode()))
 	require.NoError(r.t, err)
@@ -60,15 +60,15 @@ func (r *pageReader) do(method, path string, form url.Values) (code int, text, a
 	return resp.StatusCode, string(b), resp.Request.URL.Path
 }
 
-func (r *pageReader) get(path string) (code int, text string) {
+func (r *pageClient) get(path string) (code int, text string) {
 	code, text, _ = r.do(http.MethodGet, path, nil)
 	return code, text
 }
 
-// awaitRow is the list as soon as it has a request.
-func (r *pageReader) awaitRow(id string) string {
+// awaitRow waits until a request is on the list, and returns the page.
+func (r *pageClient) awaitRow(id string) string {
 	r.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(2 * time.Millisecond) {
 		if _, text := r.get(""); strings.Contains(text, id) {
 			return text
 		}
@@ -76,14 +76,14 @@ func (r *pageReader) awaitRow(id string) string {
 	}
 }
 
-func (r *pageReader) post(path string, form url.Values) (code int, text, at string) {
+func (r *pageClient) post(path string, form url.Values) (code int, text, at string) {
 	return r.do(http.MethodPost, path, form)
 }
 
 var shownDigest = regexp.MustCompile(`data-sha="([0-9a-f]{64})"`)
 
-// decide answers the request that is shown at a path.
-func (r *pageReader) decide(path string, form url.Values) string {
+// decide decides the request at a path.
+func (r *pageClient) decide(path string, form url.Values) string {
 	_, text := r.get(path)
 	m := shownDigest.FindStringSubmatch(text)
 	require.NotNil(r.t, m, text)
@@ -106,32 +106,32 @@ reversibility = "reversible"
 handler = { kind = "command", argv = ["/bin/echo", "hello"] }
 `
 
-// uiPlace is a gate with pages, being served.
-func uiPlace(t *testing.T, config string) (*place, *daemon) {
-	h := newPlace(t, "personal", config)
+// newUIRig is a home and a running daemon with pages.
+func newUIRig(t *testing.T, config string) (*rig, *daemon) {
+	h := newRig(t, "personal", config)
 	d := h.serve()
 	d.awaitLog("web UI listening")
 	return h, d
 }
 
-func (h *place) hello() string {
+func (h *rig) submitHello() string {
 	id := client.NewID()
 	require.NoError(h.t, h.agent.Submit(id, fmt.Appendf(nil, `{"request_id":%q,"tool_name":"hello","request_data":{"name":"<b>ann</b>"}}`, id)))
 	return id
 }
 
-// A link is opened, a request is approved there, it runs, and the agent hears it.
+// A login link is opened, a request is approved and run, and the agent gets the response.
 func TestUI(t *testing.T) {
-	h, d := uiPlace(t, uiConfig)
+	h, d := newUIRig(t, uiConfig)
 	code, out, errs := h.run("", "ui", "--print")
 	require.Zero(t, code, errs)
 	require.Regexp(t, `^http://127\.0\.0\.1:[0-9]+/enter/[0-9a-f]{64}\n$`, out)
-	b := entering(t, out)
-	id := h.hello()
+	b := openLink(t, out)
+	id := h.submitHello()
 	text := b.awaitRow(id)
 	require.Contains(t, text, "&lt;b&gt;ann&lt;/b&gt;")
 	require.Contains(t, b.decide("r/personal/"+id, url.Values{"code": {"1"}}), "Approved: say hello")
-	r := h.settled(id)
+	r := h.awaitResponse(id)
 	require.Equal(t, approval.StatusApproved, r.Status)
 	require.Equal(t, "web", *r.Decision.Via)
 	for _, path := range []string{"", "r/personal/" + id, "history", "audit", "grants", "rules", "workspaces", "help", "like?ws=personal&kind=hello"} {
@@ -139,10 +139,10 @@ func TestUI(t *testing.T) {
 		require.Equal(t, http.StatusOK, code, path)
 		require.NotContains(t, text, "could not be read")
 	}
-	require.Eventually(t, func() bool { // the response comes before its entry
+	require.Eventually(t, func() bool { // the response is written before its audit entry
 		_, text = b.get("audit?q=" + id)
 		return strings.Contains(text, "executed")
-	}, patience, 20*time.Millisecond)
+	}, testTimeout, 20*time.Millisecond)
 	require.Contains(t, text, "approval_requested")
 	_, text = b.get("history?q=hello&status=approved")
 	require.Contains(t, text, id)
@@ -151,7 +151,7 @@ func TestUI(t *testing.T) {
 	_, text, _ = b.post("audit/verify", url.Values{"verify": {"yes"}})
 	require.Contains(t, text, "Log OK: ")
 
-	// What was said at the pages, others know; what others say, the pages know.
+	// A pause on the pages applies to the commands, and the reverse.
 	_, text, _ = b.post("workspaces/pause", url.Values{"ws": {"personal"}, "reason": {"lunch"}})
 	require.Contains(t, text, "lunch")
 	_, out, _ = h.run("", "doctor", "--quick")
@@ -170,9 +170,9 @@ func TestUI(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &link))
 	require.False(t, link.Opened)
 	require.WithinDuration(t, time.Now().Add(time.Minute), link.ExpiresAt, 50*time.Second)
-	log := d.said()
+	log := d.logged()
 	require.NotContains(t, log, "/enter/")
-	require.NotContains(t, log, strings.TrimPrefix(b.at, "/s/")[:32], "the path of a session is half of its key")
+	require.NotContains(t, log, strings.TrimPrefix(b.base, "/s/")[:32], "the path of a session is half of its key")
 
 	d.stop()
 	code, _, errs = h.run("", "ui", "--print")
@@ -180,17 +180,17 @@ func TestUI(t *testing.T) {
 	require.Contains(t, errs, "the daemon is not running")
 	d = h.serve()
 	d.awaitLog("web UI listening")
-	resp, err := b.client.Get(b.origin + b.at)
-	if err == nil { // the same port again, or nobody's
+	resp, err := b.client.Get(b.origin + b.base)
+	if err == nil { // the port is the same again, or closed
 		require.Equal(t, http.StatusForbidden, resp.StatusCode)
 		require.NoError(t, resp.Body.Close())
 	}
 }
 
-// The settled response of a request, once it is there.
-func (h *place) settled(id string) *approval.Response {
+// awaitResponse waits for the response of a request.
+func (h *rig) awaitResponse(id string) *approval.Response {
 	h.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(2 * time.Millisecond) {
 		if b, err := os.ReadFile(filepath.Join(h.agent.Responses, id+".json")); err == nil {
 			r, err := approval.ParseResponse(b)
 			require.NoError(h.t, err)
@@ -200,32 +200,32 @@ func (h *place) settled(id string) *approval.Response {
 	}
 }
 
-// What was approved, and always, is taken back with one tap, and asked again.
+// An "always" approval is revoked with one tap; the next request is asked again.
 func TestUIUndo(t *testing.T) {
-	h, _ := uiPlace(t, uiConfig)
+	h, _ := newUIRig(t, uiConfig)
 	_, link, _ := h.run("", "ui", "--print")
-	b := entering(t, link)
-	id := h.hello()
-	(&village{place: h}).awaitFile(filepath.Join(h.layout.Pendings("personal"), id+".json"))
+	b := openLink(t, link)
+	id := h.submitHello()
+	(&multiUserRig{rig: h}).awaitFile(filepath.Join(h.layout.Pendings("personal"), id+".json"))
 	b.decide("r/personal/"+id, url.Values{"code": {"6"}})
-	h.settled(id)
-	require.Equal(t, approval.StatusAutoApproved, h.settled(h.hello()).Status)
+	h.awaitResponse(id)
+	require.Equal(t, approval.StatusAutoApproved, h.awaitResponse(h.submitHello()).Status)
 	_, text := b.get("grants")
 	require.Contains(t, text, "g-"+id)
 	_, text, _ = b.post("r/personal/"+id+"/undo", url.Values{"undo": {"yes"}})
 	require.Contains(t, text, "id=\"note\"")
-	again := h.hello()
-	(&village{place: h}).awaitFile(filepath.Join(h.layout.Pendings("personal"), again+".json"))
+	again := h.submitHello()
+	(&multiUserRig{rig: h}).awaitFile(filepath.Join(h.layout.Pendings("personal"), again+".json"))
 	_, text = b.get("grants")
 	require.Contains(t, text, "revoked")
 }
 
 func TestUIReadOnlyAndOff(t *testing.T) {
-	h, d := uiPlace(t, "local_decisions = false\n"+uiConfig)
+	h, d := newUIRig(t, "local_decisions = false\n"+uiConfig)
 	_, link, errs := h.run("", "ui", "--print")
 	require.Empty(t, errs)
-	b := entering(t, link)
-	id := h.hello()
+	b := openLink(t, link)
+	id := h.submitHello()
 	d.awaitLog(`"message":"asked"`)
 	path := "r/personal/" + id
 	_, text := b.get(path)
@@ -244,30 +244,30 @@ func TestUIReadOnlyAndOff(t *testing.T) {
 	code, _, errs := h.run("", "ui")
 	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "the gate serves no pages\nhint: see ui in permesso.toml")
-	require.NotContains(t, d.said(), "web UI listening")
+	require.NotContains(t, d.logged(), "web UI listening")
 }
 
-// A port that is somebody else's is left to them, unless the configuration wants it.
+// If the default port is in use, the daemon takes another one. If the configuration names it, the daemon exits.
 func TestUIPortTaken(t *testing.T) {
-	h := newPlace(t, "default", "")
+	h := newRig(t, "default", "")
 	var d *daemon
 	for {
 		taken, err := net.Listen("tcp", "127.0.0.1:8766")
 		if err == nil {
 			defer taken.Close()
-		} // else somebody else's gate has it, which is as good as long as it stays
+		} // on error another process has the port, which serves the test as well
 		d = h.serve()
 		d.awaitLog("web UI listening")
-		if strings.Contains(d.said(), "web UI uses another port") {
+		if strings.Contains(d.logged(), "web UI uses another port") {
 			break
 		}
-		require.Error(t, err, "it listens where we do")
+		require.Error(t, err, "the daemon got a port that the test holds")
 		d.stop()
 	}
 	_, link, errs := h.run("", "ui", "--print")
 	require.Empty(t, errs)
 	require.NotContains(t, link, ":8766/")
-	code, _ := entering(t, link).get("")
+	code, _ := openLink(t, link).get("")
 	require.Equal(t, http.StatusOK, code)
 	d.stop()
 	ours, err := net.Listen("tcp", "127.0.0.1:0")
@@ -279,17 +279,17 @@ func TestUIPortTaken(t *testing.T) {
 	require.Contains(t, errs, "set ui to another address, or to false to turn it off")
 }
 
-// Whoever comes through the socket is the approver that the kernel says, and
-// sees what is theirs; the operator sees all.
-func TestUIPeople(t *testing.T) {
-	v := newVillage(t)
-	v.configure("ui = \"127.0.0.1:0\"\n" + fmt.Sprintf(villageConfig, v.socket, v.ann))
-	d := v.serving()
+// A login link through the socket is for the approver with the peer's UID, who sees
+// only their workspaces. The operator sees all.
+func TestUIUsers(t *testing.T) {
+	v := newMultiUserRig(t)
+	v.configure("ui = \"127.0.0.1:0\"\n" + fmt.Sprintf(multiUserConfig, v.socket, v.ann))
+	d := v.startServing()
 	d.awaitLog("web UI listening")
-	annes, bobs := v.asks("annes"), v.asks("bobs")
-	code, link, errs := v.says(v.ann, "ui", "--print")
+	annes, bobs := v.submitAndAwait("annes"), v.submitAndAwait("bobs")
+	code, link, errs := v.runAs(v.ann, "ui", "--print")
 	require.Zero(t, code, errs)
-	b := entering(t, link)
+	b := openLink(t, link)
 	text := b.awaitRow(annes)
 	require.Contains(t, text, "richiesta in attesa", "ann's own language")
 	if v.root {
@@ -308,7 +308,7 @@ func TestUIPeople(t *testing.T) {
 			require.Equal(t, http.StatusForbidden, code, form)
 		}
 		for _, uid := range []int{uidStranger, uidAgent} {
-			code, out, errs := v.says(uid, "ui", "--print")
+			code, out, errs := v.runAs(uid, "ui", "--print")
 			require.Equal(t, exitRefused, code)
 			require.Empty(t, out)
 			require.Equal(t, "permesso: nothing here for you\n", errs)
@@ -316,19 +316,19 @@ func TestUIPeople(t *testing.T) {
 	}
 	b.decide("r/annes/"+annes, url.Values{"code": {"1"}, "sure": {"yes"}})
 	v.agent = client.Files{Requests: v.layout.Requests("annes"), Responses: v.layout.Responses("annes")}
-	r := v.settled(annes)
+	r := v.awaitResponse(annes)
 	require.Equal(t, "ann", *r.Decision.By)
 
 	code, link, errs = v.run("", "ui", "--print")
 	require.Zero(t, code, errs)
 	if v.root { // the operator's own link
-		entering(t, link).awaitRow(bobs)
+		openLink(t, link).awaitRow(bobs)
 	}
 }
 
-// Tokens never stand in an argument list: the browser is given a file.
+// A token must not be in an argument list, so the browser opens a file.
 func TestUIOpensAFile(t *testing.T) {
-	h, _ := uiPlace(t, uiConfig)
+	h, _ := newUIRig(t, uiConfig)
 	bin, run := t.TempDir(), t.TempDir()
 	require.NoError(t, os.Chmod(run, 0o700))
 	seen := filepath.Join(bin, "seen")
@@ -339,7 +339,7 @@ func TestUIOpensAFile(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "opened in your browser")
-	(&village{place: h}).awaitFile(seen)
+	(&multiUserRig{rig: h}).awaitFile(seen)
 	b, err := os.ReadFile(seen)
 	require.NoError(t, err)
 	file := filepath.Join(run, "permesso-ui.html")
@@ -350,26 +350,26 @@ func TestUIOpensAFile(t *testing.T) {
 	b, err = os.ReadFile(file)
 	require.NoError(t, err)
 	link := regexp.MustCompile(`http://[^"]+`).FindString(string(b))
-	code, _ := entering(t, link).get("")
+	code, _ := openLink(t, link).get("")
 	require.Equal(t, http.StatusOK, code)
 	cmd = h.command("ui")
 	cmd.Env = append(cmd.Env, "DISPLAY=", "WAYLAND_DISPLAY=")
 	out, err = cmd.Output()
 	require.NoError(t, err)
-	require.Regexp(t, `^http://[^ \n]+\n$`, string(out), "nobody to open it for")
+	require.Regexp(t, `^http://[^ \n]+\n$`, string(out), "no browser without a display")
 }
 
-// What somebody decides elsewhere leaves an open list at once, not when what was
-// approved has come to its end.
-func TestUIHearsOfDecisionsElsewhere(t *testing.T) {
-	h, d := uiPlace(t, strings.Replace(uiConfig, `argv = ["/bin/echo", "hello"]`, `argv = ["/bin/sleep", "600"], timeout = "10m"`, 1))
+// A request that was decided elsewhere leaves an open list at once, not after its
+// run.
+func TestUIShowsDecisionsMadeElsewhere(t *testing.T) {
+	h, d := newUIRig(t, strings.Replace(uiConfig, `argv = ["/bin/echo", "hello"]`, `argv = ["/bin/sleep", "600"], timeout = "10m"`, 1))
 	_, link, _ := h.run("", "ui", "--print")
-	b := entering(t, link)
-	id := h.hello()
+	b := openLink(t, link)
+	id := h.submitHello()
 	b.awaitRow(id)
 	code, _, errs := h.run("", "approve", id)
 	require.Zero(t, code, errs)
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(5 * time.Millisecond) {
 		if _, text := b.get(""); !strings.Contains(text, id) {
 			break
 		}
@@ -382,14 +382,14 @@ func TestUIHearsOfDecisionsElsewhere(t *testing.T) {
 	d.kill()
 }
 
-// Where a script answers, nobody else does.
-func TestUINotBesideAScript(t *testing.T) {
-	h := newPlace(t, "personal", uiConfig)
+// With a scripted approver there are no pages.
+func TestUIOffWithAScript(t *testing.T) {
+	h := newRig(t, "personal", uiConfig)
 	script := filepath.Join(h.dir, "script.toml")
 	require.NoError(t, os.WriteFile(script, []byte("[[rules]]\ndo = \"deny\""), 0o600))
 	d := h.start(h.command("serve", "--script", script))
 	d.awaitLog(`"message":"serving"`)
-	require.Equal(t, approval.StatusDenied, h.settled(h.hello()).Status) // all of it runs
+	require.Equal(t, approval.StatusDenied, h.awaitResponse(h.submitHello()).Status) // the daemon is completely started
 	code, _, errs := h.run("", "ui", "--print")
 	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "the gate serves no pages")

@@ -22,10 +22,10 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// syscallNumbers are those of this machine, as x/sys knows them.
+// syscallNumbers are the numbers for this architecture, from x/sys.
 func syscallNumbers(t *testing.T) map[string]uint32 {
 	t.Helper()
-	dir := strings.TrimSpace(tool(t, nil, "go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix"))
+	dir := strings.TrimSpace(runTool(t, nil, "go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix"))
 	text, err := os.ReadFile(filepath.Join(dir, "zsysnum_linux_"+runtime.GOARCH+".go"))
 	require.NoError(t, err)
 	numbers := map[string]uint32{}
@@ -38,7 +38,7 @@ func syscallNumbers(t *testing.T) map[string]uint32 {
 	return numbers
 }
 
-// syscallSet spells out what systemd means by a word of SystemCallFilter=.
+// syscallSet expands a word of SystemCallFilter= into system calls.
 func syscallSet(t *testing.T, word string) []string {
 	t.Helper()
 	if !strings.HasPrefix(word, "@") {
@@ -56,8 +56,8 @@ func syscallSet(t *testing.T, word string) []string {
 	return names
 }
 
-// allowedCalls works out the unit's SystemCallFilter= lines, the first of which
-// is a list of what is allowed.
+// allowedCalls evaluates the unit's SystemCallFilter= lines. The first is an allow
+// list.
 func allowedCalls(t *testing.T, unit string) map[string]bool {
 	t.Helper()
 	allowed := map[string]bool{}
@@ -81,9 +81,9 @@ func syscallWords(unit string) (words []string) {
 	return words
 }
 
-// filter is the seccomp program that systemd would load: what is not allowed
-// fails with EPERM, and so do sockets of other families, new namespaces and
-// memory that is written and executed.
+// filter is the seccomp program that systemd would load. EPERM is returned for
+// calls that are not allowed, sockets of other families, new namespaces, and
+// writable executable memory.
 func filter(t *testing.T, allowed map[string]bool) []byte {
 	t.Helper()
 	const (
@@ -96,8 +96,8 @@ func filter(t *testing.T, allowed map[string]bool) []byte {
 		require.NoError(t, binary.Write(&program, binary.NativeEndian, unix.SockFilter{Code: code, Jt: jt, Jf: jf, K: k}))
 	}
 	numbers := syscallNumbers(t)
-	// RestrictNamespaces: clone() with one of the flags; its sisters not at all, here. A C library that hears
-	// ENOSYS of clone3() takes clone().
+	// RestrictNamespaces: clone() with one of the flags, and always unshare(), setns() and clone3(). After
+	// ENOSYS from clone3() a C library calls clone().
 	add(load, 0, 0, nr)
 	for name, errno := range map[string]unix.Errno{"unshare": unix.EPERM, "setns": unix.EPERM, "clone3": unix.ENOSYS} {
 		add(equal, 0, 1, numbers[name])
@@ -127,19 +127,19 @@ func filter(t *testing.T, allowed map[string]bool) []byte {
 	}
 	add(load, 0, 0, nr)
 	for _, name := range slices.Sorted(maps.Keys(allowed)) {
-		if n, ok := numbers[name]; ok { // others are of other machines
+		if n, ok := numbers[name]; ok { // other architectures have the others
 			add(equal, 0, 1, n)
 			add(give, 0, 0, allow)
 		}
 	}
-	// bubblewrap loads the filter and then starts the program by this call, which is allowed anyway.
+	// bubblewrap loads the filter and then calls execve.
 	require.True(t, allowed["execve"])
 	add(give, 0, 0, refuse)
 	return program.Bytes()
 }
 
-// confined runs a command as the unit would, as far as bubblewrap can.
-func (h *place) confined(t *testing.T, bpf []byte, argv ...string) *osexec.Cmd {
+// confined runs a command with the restrictions of the unit that bubblewrap supports.
+func (h *rig) confined(t *testing.T, bpf []byte, argv ...string) *osexec.Cmd {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "filter.bpf")
 	require.NoError(t, os.WriteFile(file, bpf, 0o600))
@@ -158,18 +158,18 @@ func (h *place) confined(t *testing.T, bpf []byte, argv ...string) *osexec.Cmd {
 	return cmd
 }
 
-// No systemd runs here, so its sandbox is rebuilt: the unit's own list of system
-// calls, read as systemd reads it, the file system read-only but for the state,
-// no capability. The gate, its supervisor and a handler do their work in there.
+// No systemd runs here, so the test rebuilds its sandbox: the unit's system calls, a
+// file system that is read-only except for the state, no capabilities. The daemon,
+// its supervisor and a handler must work in it.
 func TestGateWorksInsideTheUnit(t *testing.T) {
-	// What dies with its parent dies with the thread that started it.
+	// --die-with-parent kills the child when the thread that started it exits.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	allowed := allowedCalls(t, systemUnit)
 	for call, why := range map[string]string{
-		"openat2": "reading hostile folders", "renameat2": "writing once", "inotify_add_watch": "watching", "flock": "one daemon",
-		"syncfs": "start", "fsync": "durability", "prctl": "the subreaper", "setsid": "a handler's group", "kill": "its end",
-		"waitid": "its end", "pidfd_send_signal": "its end", "sendmsg": "supervisor and sd_notify", "getsockopt": "who decides through the socket",
+		"openat2": "reading untrusted folders", "renameat2": "creating files exclusively", "inotify_add_watch": "watching", "flock": "one daemon",
+		"syncfs": "start", "fsync": "durability", "prctl": "the subreaper", "setsid": "a handler's group", "kill": "stopping a handler",
+		"waitid": "stopping a handler", "pidfd_send_signal": "stopping a handler", "sendmsg": "supervisor and sd_notify", "getsockopt": "the UID of the socket's peer",
 	} {
 		require.True(t, allowed[call], "%s: %s", call, why)
 	}
@@ -178,7 +178,7 @@ func TestGateWorksInsideTheUnit(t *testing.T) {
 	}
 	bpf := filter(t, allowed)
 
-	h := newPlace(t, "default", `
+	h := newRig(t, "default", `
 [workspaces.default]
 [tools.work]
 trust = false
@@ -192,7 +192,7 @@ outcome = "allow"
 		{"a namespace", "unshare --user true"},
 		{"a mount", "mount -t tmpfs tmpfs /tmp"},
 		{"a file of the system", "touch /etc/permesso-was-here"},
-		{"somebody else's state", "touch /var/lib/permesso-was-here"},
+		{"a file outside the state folder", "touch /var/lib/permesso-was-here"},
 	} {
 		out, err := h.confined(t, bpf, "/bin/sh", "-c", row.script).CombinedOutput()
 		require.Error(t, err, "%s: %s", row.why, out)
@@ -212,9 +212,9 @@ outcome = "allow"
 	said, err := os.ReadFile(log)
 	require.NoError(t, err)
 	require.Equal(t, approval.StatusAutoApproved, r.Status, "%s", said)
-	require.Contains(t, string(r.Result), "no", "a handler is held by the same walls: %s", r.Result)
+	require.Contains(t, string(r.Result), "no", "a handler has the same restrictions: %s", r.Result)
 	require.NotContains(t, string(said), `"level":"error"`)
 	info, err := os.Stat(h.agent.Responses + "/" + id + ".json")
 	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o644), info.Mode().Perm(), "whatever UMask= says")
+	require.Equal(t, os.FileMode(0o644), info.Mode().Perm(), "independent of UMask=")
 }

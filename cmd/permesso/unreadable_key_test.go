@@ -11,36 +11,36 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// A key that cannot be read: the gate does not start, says what to do, and
-// makes no new one. While it runs it needs the file no more.
+// If a key cannot be read, the daemon does not start, prints a hint, and creates no
+// new key. A running daemon does not need the file.
 func TestUnreadableKey(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"mac.key", "signing.key"} {
 		for _, tc := range []struct {
 			why, says string
-			spoil     func(file string) error
+			damage    func(file string) error
 		}{
 			{"damaged", "hint: restore it from a backup", func(file string) error { return os.Truncate(file, 7) }},
 			{"a folder", "hint: ", func(file string) error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) }},
 			{"open to others", "hint: chmod", func(file string) error { return os.Chmod(file, 0o644) }},
 		} {
 			t.Run(key+" "+tc.why, func(t *testing.T) {
-				h := newPlace(t, "default", askAll)
+				h := newRig(t, "default", askAll)
 				d := h.serve()
 				d.awaitLog(`"serving"`)
 				file := filepath.Join(h.layout.Keys(), key)
 				kept, err := os.ReadFile(file)
 				require.NoError(t, err)
-				require.NoError(t, tc.spoil(file))
+				require.NoError(t, tc.damage(file))
 				id := h.ask(`{"tool_name":"say"}`)
 				h.awaitPending("default", id)
 				d.kill()
 
 				d = h.serve()
-				require.Error(t, d.ended())
+				require.Error(t, d.awaitExit())
 				require.Equal(t, exitError, d.cmd.ProcessState.ExitCode())
-				require.Regexp(t, "permesso: .*(MAC|signing) key", d.said())
-				require.Contains(t, d.said(), tc.says)
+				require.Regexp(t, "permesso: .*(MAC|signing) key", d.logged())
+				require.Contains(t, d.logged(), tc.says)
 
 				require.NoError(t, os.RemoveAll(file))
 				require.NoError(t, os.WriteFile(file, kept, 0o600))

@@ -57,8 +57,20 @@ var rooms = []channelEnv{
 	{"security/audit", []string{"approval"}},
 	{"security/seal", []string{"approval"}},
 
+<<<<<<< ours
 	{"cmd/permesso", []string{house, "cmd/permesso/config"}}, // the only one who knows all
 	{"cmd/permesso/internal/project", nil},                   // tests about the whole tree
+||||||| base
+<<<<<<<<< Temporary merge branch 1:cmd/permesso/internal/project/imports_test.go
+	{"cmd/permesso", []string{house, "cmd/permesso/config"}}, // the only one who knows all
+	{"cmd/permesso/internal/project", nil}, // tests about the whole tree
+=========
+	{"cmd/permesso", []string{instance, "cmd/permesso/config"}}, // the only one who knows all
+>>>>>>>>> Temporary merge branch 2:cmd/permesso/imports_test.go
+=======
+	{"cmd/permesso", []string{instance, "cmd/permesso/config"}}, // the only one who knows all
+	{"cmd/permesso/internal/project", nil},                      // tests about the whole tree
+>>>>>>> theirs
 	{"cmd/permesso/config", []string{"approval", "approval/exec", "security/policy"}},
 	{"cmd/permesso/bench", []string{instance, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
 

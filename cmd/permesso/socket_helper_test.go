@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// socketHelper is what this program does as somebody else.
+// socketHelper runs in a copy of this program under another UID.
 func socketHelper(what string) int {
 	c, err := net.Dial("unix", os.Getenv("PERMESSO_SOCKET"))
 	if err != nil {
@@ -20,7 +20,7 @@ func socketHelper(what string) int {
 		_, _ = io.Copy(c, os.Stdin)
 		_ = c.(*net.UnixConn).CloseWrite()
 		_, _ = io.Copy(os.Stdout, c)
-	case "hold": // as many as there may be, and one more
+	case "hold": // one more than allowed
 		var open []net.Conn
 		for range 12 {
 			c, err := net.Dial("unix", os.Getenv("PERMESSO_SOCKET"))
@@ -31,7 +31,7 @@ func socketHelper(what string) int {
 			open = append(open, c)
 		}
 		fmt.Println("holding", len(open))
-		_, _ = io.Copy(io.Discard, os.Stdin) // until told to end
+		_, _ = io.Copy(io.Discard, os.Stdin) // until stdin closes
 	}
 	return 0
 }

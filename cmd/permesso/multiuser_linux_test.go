@@ -21,8 +21,8 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// The people of a machine. The gate's is a system user; nobody of them need
-// have an account.
+// UIDs of the test users. uidGate is a system user. None needs an
+// account.
 const (
 	uidGate     = 900
 	uidAnn      = 40001
@@ -31,17 +31,17 @@ const (
 	uidStranger = 40004
 )
 
-// village is a machine with a gate for several people. Without root there is
-// one person only: ann, who is whoever runs the test, and the gate's user too.
-type village struct {
-	*place
+// multiUserRig is a daemon with several users. Without root there is only ann: the
+// user that runs the test and the daemon.
+type multiUserRig struct {
+	*rig
 	bin    string
 	socket string
 	ann    int
 	root   bool
 }
 
-const villageConfig = `
+const multiUserConfig = `
 socket = %q
 [approvers.ann]
 local = %d
@@ -59,52 +59,52 @@ verb = "say"
 handler = { kind = "command", argv = ["/bin/echo", "said"] }
 `
 
-func newVillage(t *testing.T) *village {
+func newMultiUserRig(t *testing.T) *multiUserRig {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "permesso-socket-") // t.TempDir is closed to others
+	dir, err := os.MkdirTemp("", "permesso-socket-") // other users cannot read t.TempDir
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o755))
-	v := &village{bin: filepath.Join(dir, "permesso"), socket: filepath.Join(dir, "run", "p.sock"), ann: os.Getuid(), root: os.Getuid() == 0}
+	v := &multiUserRig{bin: filepath.Join(dir, "permesso"), socket: filepath.Join(dir, "run", "p.sock"), ann: os.Getuid(), root: os.Getuid() == 0}
 	if v.root {
 		v.ann = uidAnn
 	}
 	b, err := os.ReadFile(program(t, false))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(v.bin, b, 0o755))
-	v.place = &place{t: t, dir: dir, config: filepath.Join(dir, "permesso.toml"), layout: ipc.Layout{Home: filepath.Join(dir, "var", "home")}}
+	v.rig = &rig{t: t, dir: dir, config: filepath.Join(dir, "permesso.toml"), layout: ipc.Layout{Home: filepath.Join(dir, "var", "home")}}
 	for _, sub := range []string{"run", "var"} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 		if v.root {
 			require.NoError(t, os.Chown(filepath.Join(dir, sub), uidGate, uidGate))
 		}
 	}
-	v.configure(fmt.Sprintf(villageConfig, v.socket, v.ann))
+	v.configure(fmt.Sprintf(multiUserConfig, v.socket, v.ann))
 	return v
 }
 
-func (v *village) configure(text string) {
+func (v *multiUserRig) configure(text string) {
 	require.NoError(v.t, os.WriteFile(v.config, []byte(text), 0o644))
 }
 
-// as is a command run by somebody, who knows nothing of the home.
-func (v *village) as(uid int, env []string, args ...string) *osexec.Cmd {
+// commandAs is a command of a user without access to the home.
+func (v *multiUserRig) commandAs(uid int, env []string, args ...string) *osexec.Cmd {
 	cmd := osexec.Command(v.bin, args...)
 	cmd.Dir = "/"
-	cmd.Env = append([]string{"PATH=/usr/bin:/bin", "TZ=UTC", "HOME=" + filepath.Join(v.dir, "nowhere"), raceAtOnce}, env...)
+	cmd.Env = append([]string{"PATH=/usr/bin:/bin", "TZ=UTC", "HOME=" + filepath.Join(v.dir, "nowhere"), raceExitsFast}, env...)
 	if uid != os.Getuid() {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	}
 	return cmd
 }
 
-func (v *village) start() *daemon {
+func (v *multiUserRig) start() *daemon {
 	v.t.Helper()
 	uid := uidGate
 	if !v.root {
 		uid = os.Getuid()
 	}
-	d := &daemon{place: v.place, cmd: v.as(uid, nil, "serve", "--config", v.config, "--home", v.layout.Home), log: filepath.Join(v.dir, "log")}
+	d := &daemon{rig: v.rig, cmd: v.commandAs(uid, nil, "serve", "--config", v.config, "--home", v.layout.Home), log: filepath.Join(v.dir, "log")}
 	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	require.NoError(v.t, err)
 	info, err := log.Stat()
@@ -117,7 +117,7 @@ func (v *village) start() *daemon {
 	return d
 }
 
-func (v *village) serving() *daemon {
+func (v *multiUserRig) startServing() *daemon {
 	v.t.Helper()
 	d := v.start()
 	d.awaitLog("approver socket listening")
@@ -125,10 +125,10 @@ func (v *village) serving() *daemon {
 	return d
 }
 
-// says runs a person's command line through the socket.
-func (v *village) says(uid int, args ...string) (code int, stdout, stderr string) {
+// runAs runs a user's command line through the socket.
+func (v *multiUserRig) runAs(uid int, args ...string) (code int, stdout, stderr string) {
 	v.t.Helper()
-	cmd := v.as(uid, []string{"PERMESSO_SOCKET=" + v.socket}, args...)
+	cmd := v.commandAs(uid, []string{"PERMESSO_SOCKET=" + v.socket}, args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -139,8 +139,8 @@ func (v *village) says(uid int, args ...string) (code int, stdout, stderr string
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// asks files a request, and waits until it waits.
-func (v *village) asks(ws string) string {
+// submitAndAwait submits a request and waits until it is pending.
+func (v *multiUserRig) submitAndAwait(ws string) string {
 	v.t.Helper()
 	id := client.NewID()
 	files := client.Files{Requests: v.layout.Requests(ws), Responses: v.layout.Responses(ws)}
@@ -149,25 +149,25 @@ func (v *village) asks(ws string) string {
 	return id
 }
 
-func (v *village) awaitFile(name string) {
+func (v *multiUserRig) awaitFile(name string) {
 	v.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(2 * time.Millisecond) {
 		if _, err := os.Stat(name); err == nil {
 			return
 		}
-		require.True(v.t, time.Now().Before(end), "waited in vain for %s", name)
+		require.True(v.t, time.Now().Before(end), "timeout waiting for %s", name)
 	}
 }
 
-func (v *village) needsRoot() {
+func (v *multiUserRig) logNeedsRoot() {
 	v.t.Helper()
 	if !v.root {
-		v.t.Log("one person only: the others need root")
+		v.t.Log("only one user: the others need root")
 	}
 }
 
-// audited is all that lies in the audit log's folder.
-func (v *village) audited() string {
+// readAudit is the content of all files of the audit log.
+func (v *multiUserRig) readAudit() string {
 	v.t.Helper()
 	entries, err := os.ReadDir(v.layout.Audit())
 	require.NoError(v.t, err)
@@ -181,8 +181,8 @@ func (v *village) audited() string {
 	return all.String()
 }
 
-// rude sends bytes as ann and gives what comes back.
-func (v *village) rude() func(string) string {
+// rawSender sends bytes as ann and returns the response.
+func (v *multiUserRig) rawSender() func(string) string {
 	if !v.root {
 		return func(sent string) string {
 			c, err := net.Dial("unix", v.socket)
@@ -195,7 +195,7 @@ func (v *village) rude() func(string) string {
 		}
 	}
 	return func(sent string) string {
-		cmd := v.self(v.ann, "talk")
+		cmd := v.selfCommand(v.ann, "talk")
 		cmd.Stdin = strings.NewReader(sent)
 		b, err := cmd.CombinedOutput()
 		require.NoError(v.t, err, "%s", b)
@@ -203,8 +203,8 @@ func (v *village) rude() func(string) string {
 	}
 }
 
-// self is the test program itself, run as somebody else; see socketHelper.
-func (v *village) self(uid int, what string) *osexec.Cmd {
+// selfCommand runs the test program as another user; see socketHelper.
+func (v *multiUserRig) selfCommand(uid int, what string) *osexec.Cmd {
 	exe, err := os.Executable()
 	require.NoError(v.t, err)
 	mine := filepath.Join(v.dir, "self")
@@ -213,7 +213,7 @@ func (v *village) self(uid int, what string) *osexec.Cmd {
 		require.NoError(v.t, err)
 		require.NoError(v.t, os.WriteFile(mine, b, 0o755))
 	}
-	cmd := v.as(uid, []string{"PERMESSO_SOCKET_HELPER=" + what, "PERMESSO_SOCKET=" + v.socket})
+	cmd := v.commandAs(uid, []string{"PERMESSO_SOCKET_HELPER=" + what, "PERMESSO_SOCKET=" + v.socket})
 	cmd.Path, cmd.Args = mine, []string{mine}
 	return cmd
 }
