@@ -21,7 +21,7 @@ import (
 type mailRig struct {
 	*rig
 	t       *testing.T
-	village *mailserver.Servers
+	servers *mailserver.Servers
 	inboxes map[string]*mailserver.Inbox
 	seen    map[string][]mailCopy // by recipient
 	mounts  string

@@ -17,8 +17,8 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// browserHouse is what the scenarios know of a gate; Gate in testdata/browser/gate.mjs.
-type browserHouse struct {
+// browserGate is what the scenarios know of a gate; Gate in testdata/browser/gate.mjs.
+type browserGate struct {
 	Program string                       `json:"program"`
 	Pid     int                          `json:"pid"`
 	Flags   []string                     `json:"flags"`

@@ -19,19 +19,19 @@ import (
 
 const module = "github.com/permesso-dev/permesso"
 
-// house in a room's list stands for every room that is neither below cmd nor test support.
-const instance = "house"
+// allParts in a package's list stands for every package that is neither below cmd nor test support.
+const allParts = "*"
 
-// room is one package of ours and the packages of ours that it may import. What is not listed is
-// forbidden, so a room without a list stands alone.
-type channelEnv struct {
+// rule is one package of ours and the packages of ours that it may import. What is not listed is
+// forbidden, so a package without a list imports none of ours.
+type rule struct {
 	path string
 	may  []string
 }
 
-// rooms is the whole plan, built or not yet: a package that is missing here has no place in the house.
-var rooms = []channelEnv{
-	{"approval", nil},                       // pure: everything stands on it, it stands on nothing
+// plan holds every package, built or not yet: a package that is missing here is refused.
+var plan = []rule{
+	{"approval", nil},                       // pure: imported by all, imports none of ours
 	{"approval/gate", []string{"approval"}}, // knows stores, policies and executors only as its own interfaces
 	{"approval/exec", []string{"approval"}}, // takes a receipt verifier as an interface
 
@@ -57,36 +57,24 @@ var rooms = []channelEnv{
 	{"security/audit", []string{"approval"}},
 	{"security/seal", []string{"approval"}},
 
-<<<<<<< ours
-	{"cmd/permesso", []string{house, "cmd/permesso/config"}}, // the only one who knows all
-	{"cmd/permesso/internal/project", nil},                   // tests about the whole tree
-||||||| base
-<<<<<<<<< Temporary merge branch 1:cmd/permesso/internal/project/imports_test.go
-	{"cmd/permesso", []string{house, "cmd/permesso/config"}}, // the only one who knows all
-	{"cmd/permesso/internal/project", nil}, // tests about the whole tree
-=========
-	{"cmd/permesso", []string{instance, "cmd/permesso/config"}}, // the only one who knows all
->>>>>>>>> Temporary merge branch 2:cmd/permesso/imports_test.go
-=======
-	{"cmd/permesso", []string{instance, "cmd/permesso/config"}}, // the only one who knows all
+	{"cmd/permesso", []string{allParts, "cmd/permesso/config"}}, // the only one who knows all
 	{"cmd/permesso/internal/project", nil},                      // tests about the whole tree
->>>>>>> theirs
 	{"cmd/permesso/config", []string{"approval", "approval/exec", "security/policy"}},
-	{"cmd/permesso/bench", []string{instance, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
+	{"cmd/permesso/bench", []string{allParts, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
 
-	{"ipc/crashfs", nil},          // test support: stands in for the disk, so it knows nothing of what is written to it
-	{"chat/telegram/botapi", nil}, // test support: stands in for Telegram, which knows nothing of us
-	{"approval/gate/crashtest", []string{instance, "ipc/crashfs"}}, // test support: the real parts on a disk that crashes
+	{"ipc/crashfs", nil},          // test support: simulates the disk
+	{"chat/telegram/botapi", nil}, // test support: simulates Telegram
+	{"approval/gate/crashtest", []string{allParts, "ipc/crashfs"}}, // test support: the real parts on a disk that crashes
 }
 
 // testSupport is linked into tests only.
 var testSupport = []string{"ipc/crashfs", "approval/gate/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
 
-// homes says which rooms may import a library, subpackages included. A library that is not listed
+// homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
 var homes = []struct {
 	library string
-	rooms   []string
+	allowed []string
 }{
 	{"github.com/fsnotify/fsnotify", []string{"watcher"}},
 	{"github.com/go-telegram/bot", []string{"chat/telegram"}},
@@ -99,7 +87,7 @@ var homes = []struct {
 		"security/audit", "security/seal", "security/receipt", "approval/gate", "approval/gate/crashtest", "cmd/permesso/bench",
 	}},
 	{"github.com/coreos/go-systemd", []string{"cmd/permesso"}},
-	// Policy matches paths and reads command lines; nobody else believes a pattern.
+	// Policy matches paths and reads command lines; no other package matches patterns.
 	{"github.com/bmatcuk/doublestar", []string{"security/policy"}},
 	{"mvdan.cc/sh", []string{"security/policy"}},
 	{"github.com/pelletier/go-toml", []string{"cmd/permesso", "cmd/permesso/config", "security/secrets"}},
@@ -111,13 +99,13 @@ var homes = []struct {
 	{"pgregory.net/rapid", testSupport},
 }
 
-// impure is what the pure room may not import, subpackages included: it gets bytes and times handed in.
+// impure is what the pure packages may not import, subpackages included: it gets bytes and times handed in.
 var impure = []string{"os", "net", "syscall", "log", "math/rand", "golang.org/x/sys", "golang.org/x/term"}
 
-// clocks are time's functions that look at the clock, which the pure room may not call.
+// clocks are time's functions that look at the clock, which the pure packages may not call.
 var clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 
-// TestImports holds the plan of the house against the imports of every file that is not a test.
+// TestImports compares the plan with the imports of every file that is not a test.
 // It parses instead of asking the go command, which would see one operating system's files only.
 func TestImports(t *testing.T) {
 	imports := importsOf(t, "../../../..")
@@ -125,24 +113,24 @@ func TestImports(t *testing.T) {
 	require.Empty(t, violations(imports))
 }
 
-// TestImportsBites feeds the checker houses with one fault each: a checker that finds nothing there
+// TestImportsBites gives the checker source trees with one fault each: a checker that finds nothing there
 // would find nothing in ours.
 func TestImportsBites(t *testing.T) {
 	own := func(p string) string { return module + "/" + p }
 	tests := []struct {
 		why, from, to, want string
 	}{
-		{"the core stands alone", "approval", own("ipc"), "approval imports ipc"},
+		{"the core imports none of ours", "approval", own("ipc"), "approval imports ipc"},
 		{"the core is pure", "approval", "os", "approval imports os"},
 		{"subpackages of the impure too", "approval", "net/http", "approval imports net/http"},
 		{"the gate sees interfaces, not the disk", "approval/gate", own("ipc"), "approval/gate imports ipc"},
-		{"a subpackage is a room of its own", "approval/exec", own("approval/gate"), "approval/exec imports approval/gate"},
+		{"a subpackage is a package of its own", "approval/exec", own("approval/gate"), "approval/exec imports approval/gate"},
 		{"siblings never meet", "security/receipt", own("security/seal"), "security/receipt imports security/seal"},
 		{"channels are siblings as well", "chat/email", own("chat/telegram"), "chat/email imports chat/telegram"},
 		{"a parent does not know its children", "chat", own("chat/terminal"), "chat imports chat/terminal"},
 		{"the watcher knows paths only", "watcher", own("approval"), "watcher imports approval"},
 		{"doors do not reach around the gate", "ipc/httpapi", own("approval/gate"), "ipc/httpapi imports approval/gate"},
-		{"nobody imports cmd", "ipc", own("cmd/permesso"), "ipc imports cmd/permesso"},
+		{"no package imports cmd", "ipc", own("cmd/permesso"), "ipc imports cmd/permesso"},
 		{"config belongs to cmd", "cmd/permesso/bench", own("cmd/permesso/config"), "cmd/permesso/bench imports cmd/permesso/config"},
 		{"the crash harness wires without cmd", "approval/gate/crashtest", own("cmd/permesso/config"), "approval/gate/crashtest imports cmd/permesso/config"},
 		{"the program holds no test support", "cmd/permesso", own("ipc/crashfs"), "cmd/permesso imports ipc/crashfs"},
@@ -151,8 +139,8 @@ func TestImportsBites(t *testing.T) {
 		{"so do its subpackages", "chat", "github.com/emersion/go-message/mail", "chat imports github.com/emersion/go-message/mail"},
 		{"a shell's grammar belongs to policy", "chat", "mvdan.cc/sh/v3/syntax", "chat imports mvdan.cc/sh"},
 		{"the seam is for what is crash-tested", "cmd/permesso", "github.com/spf13/afero", "cmd/permesso imports github.com/spf13/afero"},
-		{"a new room is drawn into the plan first", "attic", "fmt", "attic is not in the table of rooms"},
-		{"a package at the root is a new room", ".", "fmt", ". is not in the table of rooms"},
+		{"a new package is added to the plan first", "attic", "fmt", "attic is not in the plan"},
+		{"a package at the root is a new package", ".", "fmt", ". is not in the plan"},
 		{"the plan cannot be left through an unknown door", "cmd/permesso", own("attic"), "cmd/permesso imports attic"},
 	}
 	for _, tt := range tests {
@@ -201,17 +189,17 @@ func TestCoreHasNoClock(t *testing.T) {
 	require.Empty(t, clockUses(t, sources))
 }
 
-// violations compares imports (by room) with the plan and returns one sentence for each fault, sorted.
+// violations compares imports (by package) with the plan and returns one sentence for each fault, sorted.
 func violations(imports map[string][]string) []string {
 	var found []string
 	for from, targets := range imports {
-		i := slices.IndexFunc(rooms, func(r channelEnv) bool { return r.path == from })
+		i := slices.IndexFunc(plan, func(r rule) bool { return r.path == from })
 		if i < 0 {
-			found = append(found, from+" is not in the table of rooms: decide first what it may import")
+			found = append(found, from+" is not in the plan: decide first what it may import")
 			continue
 		}
 		for _, target := range targets {
-			if why := refuse(rooms[i], target); why != "" {
+			if why := refuse(plan[i], target); why != "" {
 				found = append(found, fmt.Sprintf("%s imports %s: %s", from, strings.TrimPrefix(target, module+"/"), why))
 			}
 		}
@@ -220,8 +208,8 @@ func violations(imports map[string][]string) []string {
 	return found
 }
 
-// refuse says why a room may not import target, or nothing where it may.
-func refuse(r channelEnv, target string) string {
+// refuse says why a package may not import target, or nothing where it may.
+func refuse(r rule, target string) string {
 	if within(target, module) {
 		if ours := strings.TrimPrefix(target, module+"/"); !r.knows(ours) {
 			return "it may know " + strings.Join(append([]string{"of ours"}, r.may...), ", ")
@@ -232,21 +220,21 @@ func refuse(r channelEnv, target string) string {
 		return "it is pure"
 	}
 	for _, h := range homes {
-		if within(target, h.library) && !slices.Contains(h.rooms, r.path) {
-			return "that library lives in " + strings.Join(h.rooms, ", ")
+		if within(target, h.library) && !slices.Contains(h.allowed, r.path) {
+			return "that library may be imported by " + strings.Join(h.allowed, ", ")
 		}
 	}
 	return ""
 }
 
-// knows reports whether the room's list names the package, by itself or as part of the house.
-func (r channelEnv) knows(ours string) bool {
+// knows reports whether the package's list names the other one, by itself or by allParts.
+func (r rule) knows(ours string) bool {
 	if slices.Contains(r.may, ours) {
 		return true
 	}
-	return slices.Contains(r.may, instance) &&
+	return slices.Contains(r.may, allParts) &&
 		!within(ours, "cmd") && !slices.Contains(testSupport, ours) &&
-		slices.ContainsFunc(rooms, func(known channelEnv) bool { return known.path == ours })
+		slices.ContainsFunc(plan, func(known rule) bool { return known.path == ours })
 }
 
 // within reports whether path is root or lies below it.
