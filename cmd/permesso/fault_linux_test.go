@@ -238,9 +238,9 @@ func (f *faultRig) tryApprove(id string) (acked bool) {
 }
 
 // verifyRecovery checks that all requests are processed once the disk works.
-func (f *faultRig) verifyRecovery(waiting string, acked bool, waitingFiles ...string) {
+func (f *faultRig) verifyRecovery(waiting string, acked bool, unread ...string) {
 	f.t.Helper()
-	for _, id := range waitingFiles {
+	for _, id := range unread {
 		require.Equal(f.t, approval.StatusAutoApproved, f.response(id).Status, "%s", f.d.logged())
 		require.Equal(f.t, 1, f.ran(id))
 	}
@@ -319,15 +319,15 @@ func testDiskFull(t *testing.T, on *disk) {
 	waiting := f.submit("run")
 	f.awaitAskedLog(waiting)
 	on.fill(0)
-	queued := f.submit("auto")
+	unread := f.submit("auto")
 	f.d.awaitLog(logStopped)
 	acked := f.tryApprove(waiting)
-	require.FileExists(t, filepath.Join(f.agent.Requests, queued+".json"), "the request file stays")
-	require.Nil(t, f.readResponse(queued))
-	require.Zero(t, f.ran(queued)+f.ran(waiting), "nothing runs without free space for its outcome")
+	require.FileExists(t, filepath.Join(f.agent.Requests, unread+".json"), "the request file stays")
+	require.Nil(t, f.readResponse(unread))
+	require.Zero(t, f.ran(unread)+f.ran(waiting), "nothing runs without free space for its outcome")
 	on.removeFiller()
 	f.d.awaitLog(logResumed)
-	f.verifyRecovery(waiting, acked, queued)
+	f.verifyRecovery(waiting, acked, unread)
 	f.verifyRestart()
 }
 
@@ -358,14 +358,14 @@ func testNoInodes(t *testing.T, on *disk) {
 	waiting := f.submit("run")
 	f.awaitAskedLog(waiting)
 	on.fillInodes()
-	queued := f.submit("auto")
+	unread := f.submit("auto")
 	f.d.awaitLog(logStopped)
 	acked := f.tryApprove(waiting)
 	require.False(t, acked, "a decision is also a file")
-	require.Zero(t, f.ran(queued)+f.ran(waiting))
+	require.Zero(t, f.ran(unread)+f.ran(waiting))
 	on.freeInodes()
 	f.d.awaitLog(logResumed)
-	f.verifyRecovery(waiting, acked, queued)
+	f.verifyRecovery(waiting, acked, unread)
 	f.verifyRestart()
 }
 
@@ -380,14 +380,14 @@ func testDiskReadOnly(t *testing.T, on *disk) {
 	require.NoError(t, unix.Mount("", home, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
 	_, err := os.Create(filepath.Join(home, "probe"))
 	require.ErrorIs(t, err, syscall.EROFS)
-	queued := f.submit("auto")
+	unread := f.submit("auto")
 	f.d.awaitLog(logStopped + "the disk is read-only")
 	require.False(t, f.tryApprove(waiting), "a decision that cannot be stored is not acknowledged")
-	require.Nil(t, f.readResponse(queued))
-	require.Zero(t, f.ran(queued)+f.ran(waiting))
+	require.Nil(t, f.readResponse(unread))
+	require.Zero(t, f.ran(unread)+f.ran(waiting))
 	require.NoError(t, unix.Unmount(home, unix.MNT_DETACH))
 	f.d.awaitLog(logResumed)
-	f.verifyRecovery(waiting, false, queued)
+	f.verifyRecovery(waiting, false, unread)
 	f.verifyRestart()
 }
 
@@ -400,12 +400,12 @@ func testTooManyFiles(t *testing.T, on *disk) {
 	var old unix.Rlimit
 	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &old))
 	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: old.Max}, nil))
-	queued := f.submit("auto")
+	unread := f.submit("auto")
 	f.d.awaitLog(logStopped + "too many files are open")
-	require.Zero(t, f.ran(queued))
+	require.Zero(t, f.ran(unread))
 	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &old, nil))
 	f.d.awaitLog(logResumed)
-	f.verifyRecovery(waiting, false, queued)
+	f.verifyRecovery(waiting, false, unread)
 	f.verifyRestart()
 }
 

@@ -143,7 +143,7 @@ func TestHistoryUsesRecordsThatTheLogLost(t *testing.T) {
 	require.False(t, found[1].EndedAt.IsZero())
 }
 
-// history prints the readable entries, then the error.
+// The readable entries are printed, then the error.
 func TestHistoryOfADamagedLog(t *testing.T) {
 	p := newPruneRig(t)
 	log := filepath.Join(p.server.layout.Audit(), "log.jsonl")

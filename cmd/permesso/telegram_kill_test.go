@@ -27,7 +27,7 @@ func telegramRounds() int {
 	return 200
 }
 
-// tapKillRig is the state of one trial.
+// tapKillRig is the state of one kill test.
 type tapKillRig struct {
 	*telegramRig
 	files map[string]client.Files // by workspace
@@ -35,7 +35,7 @@ type tapKillRig struct {
 	mu         sync.Mutex
 	asked      map[string]*tapRequest // by short id
 	taps       int
-	unanswered int // taps without an answer
+	unanswered int
 	confirmed  int
 }
 
@@ -44,9 +44,9 @@ type tapRequest struct {
 	ws, id    string
 	tool      string
 	deny      bool
-	busy      bool     // a tap waits for its answer
-	answers   []string // the answers
-	confirmed bool     // one answer was a confirmation
+	busy      bool // a tap waits for its answer
+	answers   []string
+	confirmed bool // one answer was a confirmation
 }
 
 // tapLoop taps on every open card until ctx ends.
