@@ -52,10 +52,10 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 		}},
 		{"decisions readable", with(mount{Source: l.Decisions("work"), Target: "/mnt/x", ReadOnly: true}), []string{"may read the decisions, at /mnt/x"}},
 		{"the workspace mounted", with(mount{Source: l.Workspace("work"), Target: "/work"}), []string{
-			"may write to its whole workspace, at /work", "may write to the pending requests, at /work/pending_approvals", "may write to the decisions",
+			"may write to its workspace folder, at /work", "may write to the pending requests, at /work/pending_approvals", "may write to the decisions",
 		}},
 		{"HOME mounted at its own path", with(mount{Source: l.Home, Target: l.Home}), []string{
-			"may write to the gate's home, at " + l.Home, "may write to the MAC key", "may write to the signing key", "may write to the audit log",
+			"may write to the daemon's home, at " + l.Home, "may write to the MAC key", "may write to the signing key", "may write to the audit log",
 			"may write to the records", "may write to the receipts", "reaches the socket " + l.Home + "/decide.sock",
 		}},
 		{"HOME readable", with(mount{Source: l.Home, Target: "/gate", ReadOnly: true}), []string{"may read the MAC key, at /gate/keys/mac.key"}},
@@ -257,7 +257,7 @@ func TestDoctorChecksRealLimits(t *testing.T) {
 		require.Error(t, err)
 		require.Equal(t, exitWarnings, cmd.ProcessState.ExitCode(), "%s", out)
 		found := parseFindings(t, string(out))
-		for _, says := range []string{row.says, "user." + row.limit + " is 0, for 5 folders"} {
+		for _, says := range []string{row.says, "user." + row.limit + " is 0, but 5 folders"} {
 			require.True(t, slices.ContainsFunc(found, func(f jsonFinding) bool {
 				return f.Check == "inotify" && f.Severity == "warning" && strings.Contains(f.What, says) && strings.Contains(f.Cure, "sysctl")
 			}), "%s: %+v", says, found)

@@ -271,7 +271,7 @@ func doctorCases() []doctorCase {
 			})
 		}, func(d *doctor) { d.quick = false }, "records", severityError, "the receipt does not match"},
 		{"a changed response", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Responses(ws)), 3) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityError, "read another outcome"},
-		{"a lost response", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.onlyFile(t, w.layout.Responses(ws)))) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityWarning, "is gone"},
+		{"a lost response", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.onlyFile(t, w.layout.Responses(ws)))) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityWarning, "is missing"},
 		{"receipts of another signing key", func(t *testing.T, w *doctorRig) {
 			for _, name := range []string{"signing.key", "signing.pub"} {
 				require.NoError(t, os.Remove(filepath.Join(w.layout.Keys(), name)))
@@ -505,7 +505,7 @@ func TestDoctorChecksSecretFiles(t *testing.T) {
 	writeFile(t, file, text, 0o600)
 	found := (&doctor{file: file}).checkSecrets()
 	require.Len(t, found, 4, "%+v", found)
-	for i, says := range []string{"other users may read " + dir + "/bare (mode 0644)", "other users may read " + dir + "/header", "there is no " + dir + "/none", "other users may read " + dir + "/open"} {
+	for i, says := range []string{"other users may read " + dir + "/bare (mode 0644)", "other users may read " + dir + "/header", "missing secret file " + dir + "/none", "other users may read " + dir + "/open"} {
 		require.Contains(t, found[i].What, says)
 		require.Equal(t, severityError, found[i].Severity)
 	}
@@ -517,13 +517,13 @@ func TestDoctorClock(t *testing.T) {
 	for _, off := range []time.Duration{-time.Hour, 3 * time.Second} {
 		found := compareClocks(now, now.Add(off))
 		require.Len(t, found, 1)
-		require.Contains(t, found[0].What, off.Abs().String()+" apart")
+		require.Contains(t, found[0].What, "differ by "+off.Abs().String())
 	}
 	w := newDoctorRig(t)
 	for _, year := range []int{1970, 2025, 2101} {
 		found := problemsOf((&doctor{instance: w.doctor(t).instance, now: time.Date(year, 1, 2, 0, 0, 0, 0, time.UTC)}).checkClock(t.Context()))
 		require.NotEmpty(t, found)
-		require.Contains(t, found[0].What, fmt.Sprintf("it is not %d-01-02", year))
+		require.Contains(t, found[0].What, fmt.Sprintf("the clock shows %d-01-02", year))
 		require.Equal(t, severityError, found[0].Severity)
 	}
 }

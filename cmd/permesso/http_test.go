@@ -76,7 +76,7 @@ func TestHTTPToolEndToEnd(t *testing.T) {
 	require.Zero(t, code, said)
 	r = h.response(refused)
 	require.Equal(t, approval.StatusFailed, r.Status)
-	require.Contains(t, *r.Error, `argument "board" stands in the path`)
+	require.Contains(t, *r.Error, `argument "board" is used in the path`)
 	d.stop()
 	require.Empty(t, got)
 	require.NotContains(t, d.logged(), "hunter2")

@@ -77,7 +77,7 @@ func TestInitFourQuestionsAndARequest(t *testing.T) {
 			i.answer("[default] ", "research\n")
 			i.answer("] ", me+"\n")
 			i.answer("[supervised] ", "most\n") // invalid: the prompt is repeated
-			i.answer("hint: one of readonly, supervised, full", "full\n")
+			i.answer("hint: use one of readonly, supervised, full", "full\n")
 			i.answer("[bwrap] ", "docker\n")
 			i.answer("Try it now with a temporary daemon? [Y/n] ", "\n")
 			i.answer(" · until ", row.typed)

@@ -75,7 +75,7 @@ func TestNotify(t *testing.T) {
 
 	h.replaceConfig("][")
 	m.awaitPrefix("RELOADING=1")
-	require.Contains(t, m.awaitPrefix("READY=1"), "degraded: 1 problems")
+	require.Contains(t, m.awaitPrefix("READY=1"), "degraded: 1 issue,")
 	h.replaceConfig("# nothing\n")
 	require.Contains(t, m.awaitPrefix("READY=1"), "serving 1")
 

@@ -43,7 +43,7 @@ func (d *daemon) awaitTimes(text string, n int) {
 	await(d.t, d.log, func() bool { return strings.Count(d.logged(), text) >= n })
 }
 
-const logReloaded = "the configuration was read anew"
+const logReloaded = "configuration reloaded"
 
 func (h *rig) status() *state {
 	h.t.Helper()
