@@ -6,6 +6,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -114,8 +115,9 @@ func TestDebianPackage(t *testing.T) {
 		require.Contains(t, files, strings.ReplaceAll(strings.TrimSpace("permesso "+path), " ", "-")+".1.gz", "a man page for each command")
 	}
 	for _, name := range []string{"agent.py", "agent.sh", "compose/compose.yaml"} {
-		require.Contains(t, files, "/usr/share/doc/permesso/examples/"+name)
+		require.Contains(t, files, "/usr/share/doc/permesso/cmd/permesso/examples/"+name)
 	}
+	requirePackagedLinks(t, deb)
 
 	if os.Getuid() != 0 {
 		require.Empty(t, os.Getenv("CI"), "CI installs packages, so it runs as root")
@@ -133,4 +135,21 @@ func TestDebianPackage(t *testing.T) {
 func goEnv(t *testing.T, name string) string {
 	t.Helper()
 	return strings.TrimSpace(runTool(t, nil, "go", "env", name))
+}
+
+// requirePackagedLinks checks that the package has each document, and each file that
+// it links to.
+func requirePackagedLinks(t *testing.T, deb string) {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, osexec.Command("dpkg-deb", "--extract", deb, dir).Run())
+	doc := filepath.Join(dir, "usr/share/doc/permesso")
+	require.FileExists(t, filepath.Join(doc, "examples/agent.py"))
+	for file := range documents(t) {
+		text, err := os.ReadFile(filepath.Join(doc, file))
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`(?:\]\(|src="|srcset=")([^)"#:\s]+)[)"#]`).FindAllStringSubmatch(string(text), -1) {
+			require.FileExists(t, filepath.Join(doc, filepath.Dir(file), m[1]), file)
+		}
+	}
 }

@@ -33,7 +33,7 @@ func TestReadmeToYourPhone(t *testing.T) {
 	require.NoError(t, os.Mkdir(bin, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "systemctl"), []byte(fakeSystemctl), 0o755))
 	r.env = append(r.env, "PATH="+filepath.Join(home, ".local/bin")+":"+bin+":"+os.Getenv("PATH"), telegramServer+"="+api.URL)
-	blocks := readmeBlocks(t, "To your phone in ten minutes")
+	blocks := readmeBlocks(t, "chat/telegram/README.md", "To your phone in ten minutes")
 	require.Len(t, blocks, 4)
 	for _, b := range blocks {
 		require.Equal(t, "sh", b.lang)

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,21 +17,19 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
 // block is a fenced block of the README.
 type block struct {
 	lang   string
 	text   string
-	second bool // to run in a second terminal
+	second bool // for a second terminal
 }
 
-// readmeBlocks are the blocks of the README section with this title, in order.
-func readmeBlocks(t *testing.T, title string) []block {
+// readmeBlocks are the blocks of the README's section of that name, in order.
+func readmeBlocks(t *testing.T, file, title string) []block {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	b, err := os.ReadFile(filepath.Join("..", "..", file))
 	require.NoError(t, err)
 	_, section, found := strings.Cut(string(b), "\n## "+title+"\n")
 	require.True(t, found)
@@ -39,7 +39,7 @@ func readmeBlocks(t *testing.T, title string) []block {
 	for _, m := range regexp.MustCompile("(?s)(<!-- second terminal -->\n)?```([a-z]+)\n(.*?)```\n").FindAllStringSubmatch(section, -1) {
 		blocks = append(blocks, block{second: m[1] != "", lang: m[2], text: m[3]})
 	}
-	require.Equal(t, strings.Count(section, "```"), 2*len(blocks), "a block without a language")
+	require.Equal(t, strings.Count(section, "```"), 2*len(blocks), "a block that is not closed")
 	return blocks
 }
 
@@ -56,7 +56,7 @@ func newReader(t *testing.T) *reader {
 	cloneTree(t, filepath.Join("..", ".."), r.clone)
 	home := t.TempDir()
 	r.env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir()}
-	// Go's caches, and no network.
+	// What a machine with Go has besides a home: the caches, and no network.
 	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPATH", "GOROOT", "GOFLAGS"} {
 		out, err := osexec.Command("go", "env", name).Output()
 		require.NoError(t, err)
@@ -66,7 +66,7 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// cloneTree copies the working tree.
+// cloneTree copies the sources, as they are now.
 func cloneTree(t *testing.T, from, to string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
@@ -100,13 +100,13 @@ func (r *reader) terminal(text string) *osexec.Cmd {
 	return cmd
 }
 
-// serveGate runs the second terminal. It returns when the daemon serves.
-func (r *reader) serveGate(text string) (stop func()) {
+// serving is the second terminal; it returns when the gate stands.
+func (r *reader) serving(text string) (stop func()) {
 	r.t.Helper()
 	var out bytes.Buffer
 	cmd := r.terminal(text)
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a process group, as on a terminal: Ctrl-C reaches all of it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a terminal's foreground: Ctrl-C is for all in it
 	require.NoError(r.t, cmd.Start())
 	wait := sync.OnceValue(cmd.Wait)
 	r.t.Cleanup(func() {
@@ -118,29 +118,25 @@ func (r *reader) serveGate(text string) (stop func()) {
 		if err == nil && bytes.Contains(b, []byte(`"running":true`)) {
 			break
 		}
-		require.True(r.t, time.Now().Before(end), "the daemon does not serve: %s", b)
+		require.True(r.t, time.Now().Before(end), "the gate does not serve: %s", b)
 	}
 	return func() {
 		r.t.Helper()
 		require.NoError(r.t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
-		_ = wait() // the signal also ends the shell; only the daemon's last message counts
+		_ = wait() // the shell ends by the signal; what matters is the gate's last word
 		require.Contains(r.t, out.String(), `"message":"stopped"`)
 	}
 }
 
-// The blocks of the first terminal run in one shell, in order. The second terminal
-// starts at its place in the text.
+// The blocks of the first terminal run in one shell, one after the other, with
+// the second terminal started where the text says so.
 func TestReadmeTenMinutes(t *testing.T) {
 	t.Parallel()
 	r := newReader(t)
 	var before, after []string
 	var serve string
-	for _, b := range readmeBlocks(t, "Ten minutes") {
+	for _, b := range readmeBlocks(t, "README.md", "Ten minutes") {
 		switch {
-		case b.lang == "toml":
-			c, err := config.Parse("README.md", []byte(b.text))
-			require.NoError(t, err, "the README's configuration must be valid")
-			require.Empty(t, c.Warnings)
 		case b.second:
 			serve = b.text
 		case serve == "":
@@ -156,10 +152,10 @@ func TestReadmeTenMinutes(t *testing.T) {
 	out, err := r.terminal(strings.Join(before, "\n")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Regexp(t, `(?m)^wrote .*/\.config/permesso/permesso\.toml$`, string(out))
-	stop := r.serveGate(serve)
+	stop := r.serving(serve)
 
-	// After the first block, wait until the request is pending. A reader is slower
-	// than this script.
+	// Between two blocks a reader has read what stands between them: here, that
+	// the gate takes the request in.
 	pause := `until [ -e "$ipc/pending_approvals/$id.json" ]; do sleep 0.05; done`
 	path := regexp.MustCompile(`(?m)^export PATH=.*$`).FindString(before[0])
 	require.NotEmpty(t, path)
@@ -184,20 +180,28 @@ func TestReadmeTenMinutes(t *testing.T) {
 	require.Contains(t, said[4], "added   workspace research", "workspace add")
 	require.Regexp(t, `(?m)^research · supervised · `, said[4], "workspace list")
 	require.Regexp(t, `(?m)^--mount type=bind,src=.*/ipc/research/requests,dst=/permesso/requests `, said[4], "mounts")
+
+	operation := readmeBlocks(t, "cmd/permesso/README.md", "Operation")
+	require.Len(t, operation, 1)
+	out, err = r.terminal(path + "\n" + operation[0].text).CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	stop()
 }
 
-// Every command in the README exists.
+// The README names no command that there is none of.
 func TestReadmeNamesRealCommands(t *testing.T) {
-	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	require.NoError(t, err)
 	known := map[string]bool{}
 	for _, path := range allCommandPaths() {
-		known[strings.Fields(path + " -")[0]] = true
+		known[path] = true
 	}
-	found := regexp.MustCompile("(?m)(?:^|`|\\$\\()permesso ([a-z]+)").FindAllStringSubmatch(string(b), -1)
-	require.NotEmpty(t, found)
-	for _, m := range found {
-		require.True(t, known[m[1]] || m[1] == "completion", "permesso %s", m[1])
+	for file, text := range documents(t) {
+		for _, m := range commandPattern.FindAllStringSubmatch(text, -1) {
+			sub := strings.TrimSpace(m[1] + m[2])
+			isGroup := slices.ContainsFunc(slices.Collect(maps.Keys(known)), func(path string) bool { return strings.HasPrefix(path, m[1]+" ") })
+			if !isGroup {
+				sub = m[1] // a word after it is an argument
+			}
+			require.True(t, known[sub] || m[3] != "" || m[1] == "completion", "%s: permesso %s", file, sub)
+		}
 	}
 }

@@ -1,5 +1,5 @@
 // Checks the accessibility of every page with data on it: light and dark, desktop and phone. Also takes the
-// screenshots of the README.
+// screenshots of chat/web/README.md.
 
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
@@ -51,7 +51,7 @@ async function createRequests(gate) {
 
 const SCREENSHOTS = ['list', 'request', 'confirm', 'history', 'workspaces']
 
-/** Takes a screenshot for the README, if the plan asks for it. */
+/** Takes a screenshot for chat/web/README.md, if the plan asks for it. */
 async function screenshot(scene, page, name, variant) {
   const { pictures } = scene.plan
   if (pictures && SCREENSHOTS.includes(name)) await page.screenshot({ path: join(pictures, `${name}-${variant}.png`), scale: 'css' })
