@@ -140,18 +140,18 @@ const longCard = 64 << 10
 func (m *cardMail) notes(size int, complete bool) (notes []string) {
 	p, w := m.pending, m.texts
 	if p.Type == approval.TypeQuestion {
-		notes = append(notes, w.howToAnswer)
+		notes = append(notes, w.HowToAnswer)
 	} else {
-		notes = append(notes, w.howTo)
+		notes = append(notes, w.HowTo)
 		switch {
 		case !complete:
-			notes = append([]string{fill(w.incomplete, "id", p.ShortID)}, notes...)
+			notes = append([]string{chat.Format(w.Incomplete, "id", p.ShortID)}, notes...)
 		case exceeds(p.Reversibility, m.ceiling):
 			notes = append([]string{m.texts.aboveCeiling(p, m.ceiling)}, notes...)
 		}
 	}
 	if size > longCard {
-		notes = append(notes, w.longCard)
+		notes = append(notes, w.LongCard)
 	}
 	if m.tag != "" {
 		notes = append(notes, m.tag)
@@ -181,7 +181,7 @@ func fitCard(card chat.Card) (text string, complete bool) {
 }
 
 func (w *catalog) aboveCeiling(p *approval.Pending, ceiling approval.Reversibility) string {
-	return fill(w.ceiling, "it", w.reversibility[string(knownReversibility(p.Reversibility))], "ceiling", w.reversibility[string(knownReversibility(ceiling))])
+	return chat.Format(w.Ceiling, "it", w.Reversibility[string(knownReversibility(p.Reversibility))], "ceiling", w.Reversibility[string(knownReversibility(ceiling))])
 }
 
 // exceeds says whether r exceeds a ceiling; "" is no ceiling.

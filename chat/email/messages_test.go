@@ -1,35 +1,18 @@
 package email
 
 import (
-	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/messagestest"
 )
 
-// Every language has every text, with the same placeholders.
-func TestCatalogs(t *testing.T) {
-	gaps := func(v reflect.Value) []string {
-		found := regexp.MustCompile(`\{[a-z]+\}`).FindAllString(v.String(), -1)
-		slices.Sort(found)
-		return found
-	}
-	en, it := reflect.ValueOf(*english()), reflect.ValueOf(*italian())
-	for i := range en.NumField() {
-		name := en.Type().Field(i).Name
-		if en.Field(i).Kind() == reflect.Map {
-			require.Equal(t, en.Field(i).Len(), it.Field(i).Len(), name)
-			continue
-		}
-		require.NotEmpty(t, en.Field(i).String(), name)
-		require.NotEmpty(t, it.Field(i).String(), name)
-		require.Equal(t, gaps(en.Field(i)), gaps(it.Field(i)), name)
-	}
+func TestEveryMessageIsReadAndWritten(t *testing.T) {
+	messagestest.RequireKeys[catalog](t, "../messages", "email")
 }
 
 var ownMarks = regexp.MustCompile(`(?im)^(auto-submitted|x-auto-response-suppress):.*\r?\n`)
