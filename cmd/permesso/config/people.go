@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // maxWait limits all timeouts of requests, like the limit of approval for agents.
@@ -22,7 +23,6 @@ var (
 
 const nameRule = "1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit"
 
-func languages() []string  { return []string{"en", "it"} }
 func autonomies() []string { return []string{"readonly", "supervised", "full"} }
 
 // file reads the top of the file and all tables. The order matters: names must be
@@ -34,7 +34,7 @@ func (r *reader) file(root *node) {
 	c.RunBefore = s.duration("run_before", c.RunBefore, time.Second, 24*time.Hour)
 	c.LogLevel = s.oneOf("log_level", c.LogLevel, []string{"debug", "info", "warn", "error"})
 	c.LogFormat = s.oneOf("log_format", c.LogFormat, []string{"auto", "json", "console"})
-	c.Language = s.oneOf("language", c.Language, languages())
+	c.Language = s.oneOf("language", c.Language, chat.Languages())
 	c.LocalDecisions = s.flag("local_decisions", c.LocalDecisions)
 	c.Socket = s.socket()
 	c.Listen, c.ListenStated = s.listen()
@@ -74,7 +74,7 @@ func (s *section) approvers() {
 			Telegram: sub.telegramID(),
 			Email:    sub.email(),
 			Local:    sub.localUID(),
-			Language: sub.oneOf("language", s.cfg.Language, languages()),
+			Language: sub.oneOf("language", s.cfg.Language, chat.Languages()),
 		}
 		sub.uniqueID(owners, "telegram", a.Telegram, name)
 		sub.uniqueID(owners, "email", strings.ToLower(a.Email), name)
@@ -154,7 +154,7 @@ func (s *section) workspace(name string) approval.Workspace {
 	w.Approvers = s.approverNames()
 	w.Principal = s.principal(w.Approvers)
 	w.LocalDecisions = s.flag("local_decisions", w.LocalDecisions)
-	w.Language = s.oneOf("language", w.Language, languages())
+	w.Language = s.oneOf("language", w.Language, chat.Languages())
 	w.Channels = s.channelNames()
 	w.ChatJID = s.chat(name)
 	s.timeouts(&w)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 var envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -79,7 +80,7 @@ func (s *section) verb() map[string]string {
 	}
 	sub := s.table("verb", "")
 	verbs := map[string]string{}
-	for _, lang := range languages() {
+	for _, lang := range chat.Languages() {
 		if v := sub.line(lang, maxLen); v != "" {
 			verbs[lang] = v
 		}
