@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -105,11 +104,11 @@ func writePart(w *message.Writer, text string) error {
 // tagLike matches what an agent's text must not bring into a subject: the prefix of a
 // request tag, which must occur only in our own tag, and an encoded word, which a mail
 // program would decode.
-var tagLike = regexp.MustCompile(`(?i)(appr)_|(=)\?`)
+var tagLike = pattern(`(?i)(appr)_|(=)\?`)
 
 // headline is a request in one line, valid in a header.
 func headline(s chat.Style, p *approval.Pending) string {
-	line := tagLike.ReplaceAllStringFunc(s.Line(p), func(m string) string {
+	line := tagLike().ReplaceAllStringFunc(s.Line(p), func(m string) string {
 		return fmt.Sprintf(`%s\u{%X}`, m[:len(m)-1], m[len(m)-1])
 	})
 	const longest = 300

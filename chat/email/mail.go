@@ -7,7 +7,6 @@ import (
 	"io"
 	"mime"
 	"net/mail"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -188,7 +187,7 @@ func (m *Mail) senders(h message.Header) {
 
 // unquoted matches an address that needs no quotes. Without its quotes, an address
 // that needs them looks like another one.
-var unquoted = regexp.MustCompile(`^[^\s"(),:;<>@\[\\\]\x00-\x1f]+@[^\s"(),:;<>@\\\x00-\x1f]+$`)
+var unquoted = pattern(`^[^\s"(),:;<>@\[\\\]\x00-\x1f]+@[^\s"(),:;<>@\\\x00-\x1f]+$`)
 
 // addresses returns the addresses of one field. All of them must be readable.
 func addresses(field string) ([]string, error) {
@@ -202,7 +201,7 @@ func addresses(field string) ([]string, error) {
 	}
 	var bare []string
 	for _, a := range list {
-		if !unquoted.MatchString(a.Address) {
+		if !unquoted().MatchString(a.Address) {
 			return nil, errors.New("not a plain address")
 		}
 		bare = append(bare, a.Address)
@@ -210,14 +209,14 @@ func addresses(field string) ([]string, error) {
 	return bare, nil
 }
 
-var idForm = regexp.MustCompile(`<[^<>\s]+>`)
+var idForm = pattern(`<[^<>\s]+>`)
 
 // messageIDs are the last ones of a field: the newest.
 func messageIDs(field string) []string {
 	if len(field) > maxField {
 		field = field[len(field)-maxField:]
 	}
-	ids := idForm.FindAllString(field, -1)
+	ids := idForm().FindAllString(field, -1)
 	return ids[max(0, len(ids)-maxIDs):]
 }
 

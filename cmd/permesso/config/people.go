@@ -2,7 +2,6 @@ package config
 
 import (
 	"net/mail"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,8 +16,8 @@ import (
 const maxWait = 366 * 24 * time.Hour
 
 var (
-	namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
-	gatePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
+	namePattern = pattern(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+	gatePattern = pattern(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 )
 
 const nameRule = "1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit"
@@ -57,7 +56,7 @@ func (s *section) gate() string {
 	case n == nil:
 		s.setDefault("gate", DefaultGateName)
 		return DefaultGateName
-	case !gatePattern.MatchString(n.text):
+	case !gatePattern().MatchString(n.text):
 		s.fail(n.val, "gate", "", "gate must be a host name: 1 to 63 of a-z 0-9 . and -")
 	}
 	return n.text
@@ -66,7 +65,7 @@ func (s *section) gate() string {
 func (s *section) approvers() {
 	owners := map[string]string{} // id, with its kind -> approver
 	s.each("approvers", "write [approvers.NAME]", func(name string, sub *section) {
-		if !namePattern.MatchString(name) {
+		if !namePattern().MatchString(name) {
 			sub.fail(sub.node.key, "", "", "approver %s: a name is %s", quote(name), nameRule)
 		}
 		a := approval.Approver{
@@ -131,7 +130,7 @@ func (s *section) workspaces() {
 		return
 	}
 	s.each("workspaces", "write [workspaces.NAME]", func(name string, sub *section) {
-		if !namePattern.MatchString(name) {
+		if !namePattern().MatchString(name) {
 			sub.fail(sub.node.key, "", "", "workspace %s: a name is %s", quote(name), nameRule)
 		}
 		s.cfg.Workspaces[name] = sub.workspace(name)
@@ -186,7 +185,7 @@ func (s *section) isDefined(n *node, key string) bool {
 	if _, ok := s.cfg.Approvers[n.text]; ok {
 		return true
 	}
-	if !namePattern.MatchString(n.text) {
+	if !namePattern().MatchString(n.text) {
 		s.fail(n.val, key, "", "%s: an approver's name is %s", key, nameRule)
 		return false
 	}

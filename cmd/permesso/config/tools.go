@@ -3,7 +3,6 @@ package config
 import (
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-var envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var envPattern = pattern(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
@@ -211,7 +210,7 @@ func (s *section) environment() []string {
 	const hint = `names only: env = ["LANG"]; the values come from the daemon's environment`
 	var names []string
 	for _, n := range s.texts("env", hint) {
-		if !envPattern.MatchString(n.text) {
+		if !envPattern().MatchString(n.text) {
 			s.fail(n.val, "env", hint, "env must hold names of variables")
 			continue
 		}
