@@ -12,6 +12,8 @@ import (
 
 	"github.com/emersion/go-message"
 	"github.com/emersion/go-message/charset"
+
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // The limits for an email that is parsed, and for the parts of its header.
@@ -40,8 +42,9 @@ type Mail struct {
 	Recipients []string // addresses of To, Cc, Delivered-To, X-Original-To, Envelope-To
 	Text       string   // the visible text, with quotations; lines end in "\n"
 	HTML       bool     // Text came from HTML
-	Doubt      string   // why the email cannot decide; "": no doubt
+	Doubt      string   // why the email cannot decide, as a key of messages; "": no doubt
 
+	doubtful string // the field or the type that Doubt is about
 	flowed   bool   // Text was format=flowed: its quotation marks are exact
 	htmlText string // the text of the HTML part, if Text is the plain part
 }
@@ -86,21 +89,25 @@ func undecodable(err error) bool {
 	return message.IsUnknownCharset(err) || message.IsUnknownEncoding(err)
 }
 
-func (m *Mail) addDoubt(why string) {
+func (m *Mail) addDoubt(why, what string) {
 	if m.Doubt == "" {
-		m.Doubt = why
+		m.Doubt, m.doubtful = why, what
 	}
+}
+
+func (m *Mail) doubtText(w *catalog) string {
+	return chat.Format(w.Doubts[m.Doubt], "what", m.doubtful)
 }
 
 // checkStructure checks the structure before anything is decoded.
 func (m *Mail) checkStructure(e *message.Entity, depth int, parts *int) error {
 	if _, _, err := e.Header.ContentType(); err != nil {
-		m.addDoubt("a part has no readable content type")
+		m.addDoubt("partType", "")
 		return nil
 	}
 	for _, field := range []string{"Content-Type", "Content-Transfer-Encoding", "Content-Disposition"} {
 		if e.Header.FieldsByKey(field).Len() > 1 {
-			m.addDoubt("a part has two " + field + " fields")
+			m.addDoubt("partFields", field)
 		}
 	}
 	r := e.MultipartReader()
@@ -114,7 +121,7 @@ func (m *Mail) checkStructure(e *message.Entity, depth int, parts *int) error {
 		p, err := r.NextPart()
 		if p == nil {
 			if err != io.EOF { //nolint:errorlint // a wrapped EOF is an unexpected end
-				m.addDoubt("its structure is broken")
+				m.addDoubt("structure", "")
 			}
 			return nil
 		}
@@ -131,7 +138,7 @@ func (m *Mail) header(h message.Header, raw []byte) {
 	m.checkHeader(h, raw)
 	subject, err := h.Text("Subject")
 	if err != nil {
-		m.addDoubt("its subject cannot be decoded")
+		m.addDoubt("subject", "")
 	}
 	m.Subject = strings.Join(strings.Fields(visibleText(subject)), " ")
 	m.senders(h)
@@ -159,11 +166,11 @@ func (m *Mail) checkHeader(h message.Header, raw []byte) {
 	}
 	bare := bytes.Count(head, []byte("\r")) != bytes.Count(head, []byte("\r\n")) && !bytes.HasSuffix(head, []byte("\r"))
 	if bare || bytes.IndexByte(head, 0) >= 0 {
-		m.addDoubt("its header holds control characters")
+		m.addDoubt("control", "")
 	}
 	for _, field := range []string{"Subject", "Date", "Message-Id", "In-Reply-To", "References", "Mime-Version"} {
 		if h.FieldsByKey(field).Len() > 1 {
-			m.addDoubt("it has two " + field + " fields")
+			m.addDoubt("fields", field)
 		}
 	}
 }
@@ -172,16 +179,16 @@ func (m *Mail) senders(h message.Header) {
 	for f := h.FieldsByKey("From"); f.Next(); {
 		list, err := addresses(f.Value())
 		if err != nil {
-			m.addDoubt("a From field cannot be read")
+			m.addDoubt("from", "")
 		}
 		m.From = append(m.From, list...)
 	}
 	switch {
 	case len(m.From) > maxAddresses:
 		m.From = m.From[:maxAddresses]
-		m.addDoubt("it has too many senders")
+		m.addDoubt("manySenders", "")
 	case len(m.From) == 0:
-		m.addDoubt("it has no sender")
+		m.addDoubt("noSender", "")
 	}
 }
 
@@ -233,16 +240,16 @@ func (m *Mail) body(e *message.Entity) {
 	case t.html != "":
 		m.Text, m.HTML = p.text, true
 		if p.sheetHides {
-			m.addDoubt("its style sheet hides text")
+			m.addDoubt("styleSheet", "")
 		}
 	default:
-		m.addDoubt("it has no text")
+		m.addDoubt("noText", "")
 	}
 	if p.broken {
-		m.addDoubt("its HTML cannot be read")
+		m.addDoubt("html", "")
 	}
 	if p.struck {
-		m.addDoubt("some of its text is struck out")
+		m.addDoubt("struck", "")
 	}
 }
 
@@ -265,7 +272,7 @@ func (m *Mail) texts(e *message.Entity, err error) texts {
 	case "text/plain", "text/html":
 		return m.text(e, err, kind, params)
 	case "multipart/report", "multipart/encrypted":
-		m.addDoubt("it is a " + kind)
+		m.addDoubt("kind", kind)
 		return texts{}
 	}
 	r := e.MultipartReader()
@@ -298,12 +305,12 @@ func attached(h message.Header, params map[string]string) bool {
 
 func (m *Mail) text(e *message.Entity, err error, kind string, params map[string]string) texts {
 	if err != nil || undecodable(m.checkEncoding(e)) {
-		m.addDoubt("its charset or encoding is unknown")
+		m.addDoubt("encoding", "")
 		return texts{}
 	}
 	b, err := io.ReadAll(e.Body)
 	if err != nil {
-		m.addDoubt("its text cannot be decoded")
+		m.addDoubt("undecodable", "")
 	}
 	s := string(b)
 	if !utf8.ValidString(s) {

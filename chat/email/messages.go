@@ -14,6 +14,7 @@ type catalog struct {
 	AgentWords    string
 	Unclear       string
 	Doubt         string
+	Doubts        map[string]string
 	WrongToken    string
 	OtherRequest  string
 	Late          string

@@ -1,7 +1,10 @@
 package email
 
 import (
+	"maps"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +16,20 @@ import (
 
 func TestEveryMessageIsReadAndWritten(t *testing.T) {
 	messagestest.RequireKeys[catalog](t, "../messages", "email")
+	source, err := os.ReadFile("mail.go")
+	require.NoError(t, err)
+	var doubts []string
+	for _, m := range regexp.MustCompile(`addDoubt\("(\w+)"`).FindAllStringSubmatch(string(source), -1) {
+		doubts = append(doubts, m[1])
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(textsFor("en").Doubts)), doubts)
+}
+
+func TestDoubtsAreInTheLanguageOfTheReply(t *testing.T) {
+	m, err := Read([]byte("From: a@example.com\r\nDate: 1\r\nDate: 2\r\n\r\n1\r\n"))
+	require.NoError(t, err)
+	require.Equal(t, "it has two Date fields", m.doubtText(textsFor("")))
+	require.Equal(t, "ha due campi Date", m.doubtText(textsFor("it")))
 }
 
 var ownMarks = regexp.MustCompile(`(?im)^(auto-submitted|x-auto-response-suppress):.*\r?\n`)

@@ -171,7 +171,7 @@ func (r *reply) decide(ctx context.Context, w *approval.Waiting) (Taken, error) 
 	case r.record.SHA256 != w.SHA256:
 		return r.saveResult(Refused, "the request changed since the card", r.texts.OtherRequest)
 	case r.mail.Doubt != "":
-		return r.answerUnclear(r.mail.Doubt, chat.Format(r.texts.Doubt, "why", r.mail.Doubt))
+		return r.answerUnclear(r.mail.doubtText(textsFor("")), chat.Format(r.texts.Doubt, "why", r.mail.doubtText(r.texts)))
 	case !r.clear:
 		return r.answerUnclear("no clear answer", r.texts.Unclear)
 	}
