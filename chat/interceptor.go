@@ -289,7 +289,7 @@ func (r renderer) whyWaiting() string {
 	if len(r.p.Ruling.Reasons) == 0 {
 		return ""
 	}
-	text := Format(r.messages.WaitsBecause, "id", Escape(r.p.ShortID), "reasons", r.whyAsked(len(r.p.Ruling.Reasons)))
+	text := Format(r.WaitsBecause, "id", Escape(r.p.ShortID), "reasons", r.whyAsked(len(r.p.Ruling.Reasons)))
 	if c := r.p.Ruling.Change; len(c) > 0 {
 		text += "\n" + r.ToChange + ": " + r.joinReasons(c)
 	}

@@ -59,7 +59,7 @@ func (r renderer) reason(s string) string {
 		for i, name := range f.names {
 			pairs = append(pairs, name, r.reasonPart(name, m[i+1]))
 		}
-		return Format(r.messages.Reasons[f.form], pairs...)
+		return Format(r.Reasons[f.form], pairs...)
 	}
 	for _, o := range []string{"ask: ", "ask "} {
 		if rest, ok := strings.CutPrefix(s, o); ok {

@@ -169,7 +169,7 @@ func (r renderer) act(object string) string {
 	if !native {
 		return Format(r.ActUntranslated, "verb", v, "object", object)
 	}
-	return Format(r.messages.Act, "verb", v, "object", object)
+	return Format(r.Act, "verb", v, "object", object)
 }
 
 // object is the summary and the size of the arguments.
