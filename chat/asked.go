@@ -3,7 +3,6 @@ package chat
 import (
 	"slices"
 	"strings"
-	"sync"
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -23,57 +22,47 @@ const (
 	aboutMoney
 )
 
-// vocabulary is the closed set of words of one language that a known question
+// questionWords is the closed set of words of one language that a known question
 // consists of. A question with any other word may need facts that the gate does
-// not have, so it goes to the agent. No word that decides is in the set:
-// "approve it?" and "no" are never questions.
-type vocabulary struct {
-	asks    map[string]bool  // words that make a sentence a question
-	whom    map[string]bool  // … about people
-	why     map[string]bool  // … about the reasons for asking
-	openers map[string]bool  // other words that a question can begin with
-	fillers map[string]bool  // words without effect on the topic
-	about   map[string]topic // words that name a topic
+// not have, so it goes to the agent.
+type questionWords struct {
+	Asks, Whom, Why, Openers, Fillers wordSet
+	About                             topicWords
 }
 
-var vocabularies = sync.OnceValue(func() []vocabulary { return []vocabulary{englishVocabulary(), italianVocabulary()} })
-
-func englishVocabulary() vocabulary {
-	return vocabulary{
-		asks: setOf("what which much many"), whom: setOf("who whom whose where"), why: setOf("why"),
-		openers: setOf("how please tell show list can could exactly to from in on at by for"),
-		fillers: setOf(`tell me show us list please can could you i exactly all any every does do did will would is are was were am be been being
-			it this that these those they the a an of to in on by for from with at and how get gets got
-			agent request program tool new there written write writes read reads changed change changes touched touch touches created create creates
-			deleted delete deletes removed remove removes modified opened open opens accessed used use uses queried query sent send sends
-			contacted contact contacts reached reach reaches called connected connect ask asked asking spent charged s`),
-		about: topics(map[topic]string{
-			aboutMail:   "email emails emailed mail mails mailed",
-			aboutPeople: "recipient recipients receive receives received addressed messaged",
-			aboutFiles:  "file files path paths folder folders directory directories",
-			aboutTables: "table tables database databases",
-			aboutHosts:  "host hosts server servers site sites website websites url urls",
-			aboutMoney:  "money cost costs pay pays paid spend spends amount amounts price",
-		}),
-	}
+type topicWords struct {
+	Mail, People, Files, Tables, Hosts, Money wordSet
 }
 
-func setOf(words string) map[string]bool {
-	set := map[string]bool{}
-	for _, w := range strings.Fields(words) {
-		set[w] = true
+// topic is what the word names, noTopic if it names none.
+func (a *topicWords) topic(word string) topic {
+	switch {
+	case a.Mail[word]:
+		return aboutMail
+	case a.People[word]:
+		return aboutPeople
+	case a.Files[word]:
+		return aboutFiles
+	case a.Tables[word]:
+		return aboutTables
+	case a.Hosts[word]:
+		return aboutHosts
+	case a.Money[word]:
+		return aboutMoney
 	}
-	return set
+	return noTopic
 }
 
-func topics(of map[topic]string) map[string]topic {
-	all := map[string]topic{}
-	for t, words := range of {
-		for w := range setOf(words) {
-			all[w] = t
-		}
+// wordSet is written as words between spaces.
+type wordSet map[string]bool
+
+// UnmarshalText reads the words.
+func (s *wordSet) UnmarshalText(text []byte) error {
+	*s = wordSet{}
+	for w := range strings.FieldsSeq(string(text)) {
+		(*s)[w] = true
 	}
-	return all
+	return nil
 }
 
 // maxAnswered is how many values of a fact an answer lists. The rest is counted.
@@ -92,31 +81,31 @@ func topicsOf(text string) []topic {
 	if len(words) == 0 {
 		return nil
 	}
-	for _, s := range vocabularies() {
-		if found := s.topics(words); len(found) > 0 {
+	for _, language := range Languages() {
+		if found := catalog(language).Questions.topics(words); len(found) > 0 {
 			return found
 		}
 	}
 	return nil
 }
 
-func (s vocabulary) topics(words []string) (found []topic) {
-	if w := words[0]; !s.asks[w] && !s.whom[w] && !s.why[w] && !s.openers[w] {
+func (s *questionWords) topics(words []string) (found []topic) {
+	if w := words[0]; !s.Asks[w] && !s.Whom[w] && !s.Why[w] && !s.Openers[w] {
 		return nil // "do it, which files?" is more than a question
 	}
 	asks, whom, why := false, false, false
 	for _, w := range words {
-		about, known := s.about[w]
+		about := s.About.topic(w)
 		switch {
-		case known:
+		case about != noTopic:
 			found = append(found, about)
-		case s.why[w]:
+		case s.Why[w]:
 			why = true
-		case s.whom[w]:
+		case s.Whom[w]:
 			asks, whom = true, true
-		case s.asks[w]:
+		case s.Asks[w]:
 			asks = true
-		case !s.fillers[w]:
+		case !s.Fillers[w]:
 			return nil
 		}
 	}
@@ -216,13 +205,13 @@ func (r renderer) linesFor(domains []approval.DomainEvidence) []string {
 		}
 	}
 	if len(host) > 0 {
-		lines = append(lines, format(r.evidenceText.host, "facts", strings.Join(host, "; ")))
+		lines = append(lines, Format(r.Evidence.Host, "facts", strings.Join(host, "; ")))
 	}
 	if line := r.verified(domains, false); line != "" {
 		lines = append(lines, line)
 	}
 	if open := r.openPoints(domains); len(open) > 0 {
-		lines = append(lines, format(r.evidenceText.unknown, "what", r.list(open, maxItems, "; ")))
+		lines = append(lines, Format(r.Evidence.Unknown, "what", r.list(open, maxItems, "; ")))
 	}
 	return lines
 }

@@ -204,18 +204,19 @@ func TestCasesOfForms(t *testing.T) {
 			known[c.Name]()
 		}
 	}
-	for lang, w := range map[string]*messages{"en": english(), "it": italian()} {
+	for _, lang := range Languages() {
+		w := catalog(lang)
 		var s struct {
 			Question, Meta string
 			Rev            []string
 		}
 		require.NoError(t, json.Unmarshal(doc.CardStrings[lang], &s))
-		require.Equal(t, []string{w.reversible, w.irreversible, w.partial}, s.Rev)
-		require.Contains(t, s.Meta, "| "+w.class+": ", "reversibility, bar, class")
+		require.Equal(t, []string{w.Reversible, w.Irreversible, w.Partial}, s.Rev)
+		require.Contains(t, s.Meta, "| "+w.Class+": ", "reversibility, bar, class")
 		if lang == "it" {
-			require.Equal(t, strings.Replace(w.mayI, "verb", "action", 1), s.Question)
+			require.Equal(t, strings.Replace(w.MayI, "verb", "action", 1), s.Question)
 		} else {
-			require.Equal(t, "May I {verb}?", w.mayI, "the predecessor wrote %s", s.Question)
+			require.Equal(t, "May I {verb}?", w.MayI, "the predecessor wrote %s", s.Question)
 		}
 	}
 }

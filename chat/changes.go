@@ -36,18 +36,18 @@ func (s Style) changes(p *approval.Pending) []string {
 	f := s.Earlier(p)
 	switch {
 	case f == nil || f.Request == nil:
-		return []string{format(w.resubmitsUnknown, "id", id)}
+		return []string{Format(w.ResubmitsUnknown, "id", id)}
 	case f.Request.SourceGroup != p.SourceGroup:
-		return []string{format(w.resubmitsElsewhere, "id", id)}
+		return []string{Format(w.ResubmitsElsewhere, "id", id)}
 	case f.Request.ClientID != p.ClientID:
-		return []string{format(w.resubmitsOthers, "id", id)}
+		return []string{Format(w.ResubmitsOthers, "id", id)}
 	}
 	d := diff{before: s.renderer(f.Request), after: s.renderer(p)}
 	lines := d.compare()
 	if n := len(lines) - maxChanges; n > 0 {
-		lines = append(lines[:maxChanges], format(w.moreChanges, "n", strconv.Itoa(n)))
+		lines = append(lines[:maxChanges], Format(w.MoreChanges, "n", strconv.Itoa(n)))
 	}
-	return append([]string{format(w.changedSince, "id", id, "answer", s.earlierVerdict(f))}, lines...)
+	return append([]string{Format(w.ChangedSince, "id", id, "answer", s.earlierVerdict(f))}, lines...)
 }
 
 // earlierVerdict says how the earlier request was decided, "" if it was not.
@@ -69,12 +69,12 @@ type diff struct{ before, after renderer }
 
 func (d diff) compare() (lines []string) {
 	if a, b := d.before.p, d.after.p; a.ToolName != b.ToolName || a.ActionType != b.ActionType {
-		lines = append(lines, format(d.after.otherTool, "tool", d.before.tool()))
+		lines = append(lines, Format(d.after.OtherTool, "tool", d.before.tool()))
 	}
 	old, errOld := approval.Fields(d.before.p.RequestData)
 	now, errNow := approval.Fields(d.after.p.RequestData)
 	if errOld != nil || errNow != nil {
-		return append(lines, d.after.notCompared)
+		return append(lines, d.after.NotCompared)
 	}
 	same := 0
 	for _, f := range now {
@@ -94,7 +94,7 @@ func (d diff) compare() (lines []string) {
 		}
 	}
 	if same > 0 {
-		lines = append(lines, format(d.after.sameFields, "n", strconv.Itoa(same)))
+		lines = append(lines, Format(d.after.SameFields, "n", strconv.Itoa(same)))
 	}
 	return lines
 }
@@ -137,7 +137,7 @@ func (d diff) pair(a, b string) []string {
 	}
 	from, end = max(0, from-contextChars), max(0, end-contextChars)
 	part := func(sign string, r []rune) string { return sign + d.clipLine(string(r[from:len(r)-end])) }
-	return []string{format(d.after.sameEnds, "n", strconv.Itoa(from), "m", strconv.Itoa(end)), part("- ", x), part("+ ", y)}
+	return []string{Format(d.after.SameEnds, "n", strconv.Itoa(from), "m", strconv.Itoa(end)), part("- ", x), part("+ ", y)}
 }
 
 // contextChars is how many characters stay on each side of a difference.
@@ -149,7 +149,7 @@ func (d diff) clipLine(s string) string {
 	if kept == s {
 		return s
 	}
-	return kept + format(d.after.cutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
+	return kept + Format(d.after.CutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
 }
 
 // lineDiff compares two texts line by line.
@@ -169,7 +169,7 @@ func (d diff) lineDiff(a, b []string) []string {
 			case i < before || i >= same-behind:
 				lines = append(lines, "  "+d.clipLine(b[at-same+i]))
 			case i == before:
-				lines = append(lines, format(d.after.sameLines, "n", strconv.Itoa(same-before-behind)))
+				lines = append(lines, Format(d.after.SameLines, "n", strconv.Itoa(same-before-behind)))
 			}
 		}
 		same = 0

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -74,7 +73,7 @@ func (r renderer) hostFacts(domains []approval.DomainEvidence, most int) string 
 	if len(items) == 0 {
 		return ""
 	}
-	return format(r.evidenceText.host, "facts", r.list(items, maxItems, "; "))
+	return Format(r.Evidence.Host, "facts", r.list(items, maxItems, "; "))
 }
 
 func (r renderer) onMetaLine(h approval.HostFact) bool {
@@ -91,10 +90,10 @@ func (r renderer) hostFact(h approval.HostFact, most int) string {
 	}
 	values := nonEmpty(r.values(h.Values, most))
 	if h.Left > 0 {
-		values = append(values, format(r.evidenceText.notListed, "n", strconv.Itoa(h.Left)))
+		values = append(values, Format(r.Evidence.NotListed, "n", strconv.Itoa(h.Left)))
 	}
 	if len(values) == 0 {
-		return name + ": " + r.evidenceText.none
+		return name + ": " + r.Evidence.None
 	}
 	return name + ": " + strings.Join(values, ", ")
 }
@@ -112,7 +111,7 @@ func (r renderer) verified(domains []approval.DomainEvidence, contracts bool) st
 			items = append(items, r.effect(d.Domain, e))
 		}
 		if d.Covered && len(d.Unknown)+len(d.Verified) == 0 {
-			items = append(items, format(r.evidenceText.covered, "domain", r.localName(d.Domain)))
+			items = append(items, Format(r.Evidence.Covered, "domain", r.localName(d.Domain)))
 		}
 	}
 	if contracts {
@@ -123,9 +122,9 @@ func (r renderer) verified(domains []approval.DomainEvidence, contracts bool) st
 	if len(items) == 0 {
 		return ""
 	}
-	line := format(r.evidenceText.verified, "prover", r.plainOrQuoteShort(p.Prover), "facts", r.list(items, maxItems, "; "))
+	line := Format(r.Evidence.Verified, "prover", r.plainOrQuoteShort(p.Prover), "facts", r.list(items, maxItems, "; "))
 	if len(p.Trusted) > 0 {
-		line += format(r.evidenceText.trusting, "names", r.values(p.Trusted, maxValues))
+		line += Format(r.Evidence.Trusting, "names", r.values(p.Trusted, maxValues))
 	}
 	return line
 }
@@ -141,20 +140,20 @@ func (r renderer) unknowns(domains []approval.DomainEvidence) string {
 	}
 	switch {
 	case e.Verified() != nil:
-		parts = append(parts, r.evidenceText.everythingElse)
+		parts = append(parts, r.Evidence.EverythingElse)
 	case e.Proof != nil:
 		why := e.Proof.Why
 		if why == "" {
-			why = r.evidenceText.notSigned
+			why = r.Evidence.NotSigned
 		}
-		parts = append(parts, format(r.evidenceText.onlyClaimed, "why", r.reason(why)))
+		parts = append(parts, Format(r.Evidence.OnlyClaimed, "why", r.reason(why)))
 	case e.RunsProgram() && r.p.RecurrenceCount < shortFrom:
-		parts = append(parts, r.evidenceText.program)
+		parts = append(parts, r.Evidence.Program)
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	return format(r.evidenceText.unknown, "what", strings.Join(parts, "; "))
+	return Format(r.Evidence.Unknown, "what", strings.Join(parts, "; "))
 }
 
 // openPoints lists effects that are not proven, then gaps, the worst first.
@@ -180,7 +179,7 @@ func (r renderer) gap(domain string, c approval.ProofCoverage) string {
 	if len(c.Missing) == 0 {
 		return r.localName(domain)
 	}
-	return format(r.evidenceText.missing, "domain", r.localName(domain), "names", r.values(c.Missing, maxValues))
+	return Format(r.Evidence.Missing, "domain", r.localName(domain), "names", r.values(c.Missing, maxValues))
 }
 
 // effect renders one effect: "mail send (recipients: [bob@example.com])".
@@ -229,14 +228,14 @@ func (r renderer) claims() []string {
 		return nil
 	}
 	own := *r.messages
-	own.evidenceText.names, own.evidenceText.statuses = nil, nil // an agent's text is not translated
+	own.Evidence.Names, own.Evidence.Statuses = nil, nil // an agent's text is not translated
 	r.messages = &own
 	var items []string
 	for _, e := range p.Effects {
 		items = append(items, r.effect(e.Domain, e)+": "+r.statusText(e.Status))
 	}
 	for _, c := range p.Contracts {
-		items = append(items, r.evidenceText.contract+" "+r.quoteShort(c))
+		items = append(items, r.Evidence.Contract+" "+r.quoteShort(c))
 	}
 	for _, c := range p.Coverage {
 		items = append(items, r.gap(c.Domain, c)+": "+r.statusText(c.Status))
@@ -245,9 +244,9 @@ func (r renderer) claims() []string {
 		return nil
 	}
 	if n := len(items) - maxClaims; n > 0 {
-		items = append(items[:maxClaims], format(r.evidenceText.more, "n", strconv.Itoa(n)))
+		items = append(items[:maxClaims], Format(r.Evidence.More, "n", strconv.Itoa(n)))
 	}
-	lines := []string{r.evidenceText.claimHead + ":"}
+	lines := []string{r.Evidence.ClaimHead + ":"}
 	for _, s := range items {
 		lines = append(lines, withBar(s))
 	}
@@ -255,7 +254,7 @@ func (r renderer) claims() []string {
 }
 
 func (r renderer) statusText(status string) string {
-	if s, ok := r.evidenceText.statuses[status]; ok {
+	if s, ok := r.Evidence.Statuses[status]; ok {
 		return s
 	}
 	return r.plainOrQuoteShort(status)
@@ -266,7 +265,7 @@ func (r renderer) quoteShort(s string) string { return `"` + r.clippedIn(s, maxV
 
 // localName is the name of a domain, operation or argument in this language.
 func (r renderer) localName(s string) string {
-	if t, ok := r.evidenceText.names[s]; ok {
+	if t, ok := r.Evidence.Names[s]; ok {
 		return t
 	}
 	return r.plainOrQuoteShort(s)
@@ -277,7 +276,7 @@ func (r renderer) localName(s string) string {
 func (r renderer) values(texts []string, most int) string {
 	items := make([]string, len(texts))
 	for i, s := range texts {
-		if items[i] = r.plainOrQuoteShort(s); items[i] == r.evidenceText.none {
+		if items[i] = r.plainOrQuoteShort(s); items[i] == r.Evidence.None {
 			items[i] = r.quoteShort(s)
 		}
 	}
@@ -298,21 +297,20 @@ func nonEmpty(texts ...string) []string {
 // list joins at most the given number of items and counts the rest.
 func (r renderer) list(items []string, most int, comma string) string {
 	if n := len(items) - most; n > 0 {
-		items = append(slices.Clone(items[:most]), format(r.evidenceText.more, "n", strconv.Itoa(n)))
+		items = append(slices.Clone(items[:most]), Format(r.Evidence.More, "n", strconv.Itoa(n)))
 	}
 	return strings.Join(items, comma)
 }
 
-// ownLabels holds the words that evidence lines begin with, in every language. A
+// isOwnLabel says whether evidence lines begin with the word, in any language. A
 // field of that name is quoted, so that it cannot look like evidence. Names of
 // several words are always quoted.
-var ownLabels = sync.OnceValue(func() map[string]bool {
-	labels := map[string]bool{}
-	for _, w := range []*messages{english(), italian()} {
-		for _, line := range []string{w.evidenceText.verified, w.evidenceText.unknown} {
+func isOwnLabel(word string) bool {
+	return slices.ContainsFunc(Languages(), func(language string) bool {
+		e := &catalog(language).Evidence
+		return slices.ContainsFunc([]string{e.Verified, e.Unknown}, func(line string) bool {
 			first, _, _ := strings.Cut(line, " ")
-			labels[lower(strings.TrimSuffix(first, ":"))] = true
-		}
-	}
-	return labels
-})
+			return lower(strings.TrimSuffix(first, ":")) == word
+		})
+	})
+}

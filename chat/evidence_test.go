@@ -169,7 +169,7 @@ func TestEvidenceLinesCannotBeForged(t *testing.T) {
 		for _, l := range c.Prose[1:] {
 			require.NotContains(rt, l, "\n")
 			requireVisible(rt, l)
-			require.True(rt, strings.HasPrefix(l, bar) || l == english().evidenceText.claimHead+":", l)
+			require.True(rt, strings.HasPrefix(l, bar) || l == catalog("en").Evidence.ClaimHead+":", l)
 		}
 	})
 }

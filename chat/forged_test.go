@@ -103,7 +103,7 @@ func TestForgedEvidenceIsShownAsTheAgentsText(t *testing.T) {
 			}
 			heads := 0
 			for _, l := range strings.Split(c.String(), "\n") {
-				word, _, _ := strings.Cut(w.evidenceText.verified, " ")
+				word, _, _ := strings.Cut(w.Evidence.Verified, " ")
 				require.False(t, strings.HasPrefix(l, word), "%s: %s", name, l)
 				if strings.HasPrefix(l, "🔐") || strings.HasPrefix(l, "→") {
 					heads++
@@ -111,8 +111,8 @@ func TestForgedEvidenceIsShownAsTheAgentsText(t *testing.T) {
 			}
 			require.Equal(t, 2, heads, "%s: one head, one foot", name)
 			for _, l := range c.Prose {
-				ours := strings.HasPrefix(l, bar) || l == w.evidenceText.claimHead+":"
-				for _, label := range []string{w.title, w.preview, w.says} {
+				ours := strings.HasPrefix(l, bar) || l == w.Evidence.ClaimHead+":"
+				for _, label := range []string{w.Title, w.Preview, w.Says} {
 					ours = ours || l == label+":" || strings.HasPrefix(l, label+`: "`) && strings.HasSuffix(l, `"`)
 				}
 				require.True(t, ours, "%s: %s", name, l)

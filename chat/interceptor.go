@@ -93,7 +93,7 @@ func (ic *Interceptor) Handle(ctx context.Context, m Message) Reply {
 		return Reply{Ignore: true}
 	case len(m.Workspaces) == 0 || ic.Decider == nil || ic.Viewer == nil:
 		// An unauthorized person learns nothing, not even which ids exist.
-		return Reply{Text: t.notAuthorized}
+		return Reply{Text: t.NotAuthorized}
 	}
 	switch cmd.Kind {
 	case Pending:
@@ -130,10 +130,10 @@ type replier struct {
 func (t replier) list(ctx context.Context) Reply {
 	all, err := t.Viewer.Waiting(ctx, t.Workspaces)
 	if err != nil {
-		return Reply{Text: t.unconfirmed, Err: err}
+		return Reply{Text: t.Unconfirmed, Err: err}
 	}
 	if len(all) == 0 {
-		return Reply{Text: t.nonePending}
+		return Reply{Text: t.NonePending}
 	}
 	lines := make([]string, len(all))
 	for i, w := range all {
@@ -153,7 +153,7 @@ func (t replier) decideByID(ctx context.Context, cmd Command) Reply {
 		a.Verdict, a.Scope, a.Feedback = approval.Denied, "", cmd.Text
 	}
 	if w != nil && w.Pending.Type == approval.TypeQuestion && cmd.Kind == Approve {
-		return Reply{Text: format(t.isQuestion, "id", Escape(w.Pending.ShortID))}
+		return Reply{Text: Format(t.IsQuestion, "id", Escape(w.Pending.ShortID))}
 	}
 	return t.decide(ctx, a, w)
 }
@@ -167,7 +167,7 @@ func (t replier) findByID(ctx context.Context, prefix string) (*approval.Waiting
 	}
 	all, err := t.Viewer.Waiting(ctx, t.Workspaces)
 	if err != nil {
-		return nil, approval.Key{}, &Reply{Text: t.unconfirmed, Err: err}
+		return nil, approval.Key{}, &Reply{Text: t.Unconfirmed, Err: err}
 	}
 	var fit []approval.Waiting
 	for _, w := range all {
@@ -184,11 +184,11 @@ func (t replier) findByID(ctx context.Context, prefix string) (*approval.Waiting
 	case 0:
 		return t.findSettled(ctx, prefix)
 	}
-	return nil, approval.Key{}, &Reply{Text: format(t.ambiguous, "id", prefix)}
+	return nil, approval.Key{}, &Reply{Text: Format(t.Ambiguous, "id", prefix)}
 }
 
 func (t replier) findSettled(ctx context.Context, prefix string) (*approval.Waiting, approval.Key, *Reply) {
-	unknown := &Reply{Text: format(t.unknownID, "id", prefix)}
+	unknown := &Reply{Text: Format(t.UnknownID, "id", prefix)}
 	f, ok := t.Viewer.(Finder)
 	if !ok {
 		return nil, approval.Key{}, unknown
@@ -196,11 +196,11 @@ func (t replier) findSettled(ctx context.Context, prefix string) (*approval.Wait
 	keys, err := f.Find(ctx, t.Workspaces, prefix)
 	switch {
 	case err != nil:
-		return nil, approval.Key{}, &Reply{Text: t.unconfirmed, Err: err}
+		return nil, approval.Key{}, &Reply{Text: t.Unconfirmed, Err: err}
 	case len(keys) == 0:
 		return nil, approval.Key{}, unknown
 	case len(keys) > 1:
-		return nil, approval.Key{}, &Reply{Text: format(t.ambiguous, "id", prefix)}
+		return nil, approval.Key{}, &Reply{Text: Format(t.Ambiguous, "id", prefix)}
 	}
 	return nil, keys[0], nil
 }
@@ -215,7 +215,7 @@ func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 	}
 	a := t.decisionInput(cmd)
 	if why := approval.NotGrantable(p, a.Scope); why != "" {
-		return Reply{Text: format(t.codeImpossible, "code", cmd.Code, "why", t.style.renderer(p).reason(why))}
+		return Reply{Text: Format(t.CodeImpossible, "code", cmd.Code, "why", t.style.renderer(p).reason(why))}
 	}
 	return t.decide(ctx, a, t.Card)
 }
@@ -260,10 +260,10 @@ func (t replier) answerFromFacts(ctx context.Context, question string) (Reply, b
 	var text string
 	if len(about) == 1 && about[0] == aboutWhy {
 		if text = r.whyWaiting(); text == "" && question == "" {
-			text = t.writeQuestion
+			text = t.WriteQuestion
 		}
 	} else if facts, _, ok := r.factsAnswer(about); ok {
-		text = facts + "\n" + format(t.stillWaiting, "id", Escape(t.Card.Pending.ShortID))
+		text = facts + "\n" + Format(t.StillWaiting, "id", Escape(t.Card.Pending.ShortID))
 	}
 	if text == "" {
 		return Reply{}, false
@@ -289,9 +289,9 @@ func (r renderer) whyWaiting() string {
 	if len(r.p.Ruling.Reasons) == 0 {
 		return ""
 	}
-	text := format(r.messages.waitsBecause, "id", Escape(r.p.ShortID), "reasons", r.whyAsked(len(r.p.Ruling.Reasons)))
+	text := Format(r.WaitsBecause, "id", Escape(r.p.ShortID), "reasons", r.whyAsked(len(r.p.Ruling.Reasons)))
 	if c := r.p.Ruling.Change; len(c) > 0 {
-		text += "\n" + r.toChange + ": " + r.joinReasons(c)
+		text += "\n" + r.ToChange + ": " + r.joinReasons(c)
 	}
 	return text
 }
@@ -299,9 +299,9 @@ func (r renderer) whyWaiting() string {
 // whySentBack says why a question went to the agent.
 func (r renderer) whySentBack(question string) string {
 	if _, claimed, _ := r.factsAnswer(topicsOf(question)); claimed {
-		return r.onlyUnverified
+		return r.OnlyUnverified
 	}
-	return r.factsInsufficient
+	return r.FactsInsufficient
 }
 
 func (t replier) decide(ctx context.Context, a approval.DecisionInput, w *approval.Waiting) Reply {
@@ -314,7 +314,7 @@ func (t replier) decide(ctx context.Context, a approval.DecisionInput, w *approv
 	case err != nil:
 		return t.refusalReply(err, a.Key.Workspace)
 	case d == nil || d.Verdict != a.Verdict:
-		return Reply{Text: t.unconfirmed, Err: errors.New("decide: no decision of that kind came back")}
+		return Reply{Text: t.Unconfirmed, Err: errors.New("decide: no decision of that kind came back")}
 	}
 	return Reply{Text: t.confirm(a, d, w), Acted: true, Key: a.Key}
 }
@@ -327,15 +327,15 @@ func (t replier) confirm(a approval.DecisionInput, d *approval.Decision, w *appr
 	}
 	switch d.Verdict {
 	case approval.Approved:
-		return format(t.approved, "what", what) + format(t.runBefore, "time", t.style.clock(d.RunBefore, d.DecidedAt)) + t.undoHint(d, w)
+		return Format(t.Approved, "what", what) + Format(t.RunBefore, "time", t.style.clock(d.RunBefore, d.DecidedAt)) + t.undoHint(d, w)
 	case approval.Denied:
-		return format(t.denied, "what", what)
+		return Format(t.Denied, "what", what)
 	case approval.Overridden:
-		return format(t.overridden, "what", what, "text", r.quote(a.Override))
+		return Format(t.Overridden, "what", what, "text", r.quote(a.Override))
 	case approval.RequestMore:
-		return format(t.sentBack, "what", what, "text", r.quote(a.Feedback)) + r.whySentBack(a.Feedback)
+		return Format(t.SentBack, "what", what, "text", r.quote(a.Feedback)) + r.whySentBack(a.Feedback)
 	}
-	return format(t.answered, "text", r.quote(a.Text))
+	return Format(t.Answered, "text", r.quote(a.Text))
 }
 
 // refusalReply turns a refusal into one sentence. An unauthorized person gets the
@@ -347,24 +347,24 @@ func (t replier) refusalReply(err error, workspace string) Reply {
 	}
 	switch {
 	case errors.Is(r.Reason, approval.ErrNotAuthorized):
-		return Reply{Text: t.notAuthorized}
+		return Reply{Text: t.NotAuthorized}
 	case errors.Is(r.Reason, approval.ErrUnknown):
-		return Reply{Text: t.unknownRequest}
+		return Reply{Text: t.UnknownRequest}
 	case errors.Is(r.Reason, approval.ErrDecided):
 		if r.By == "" || r.Verdict == "" {
-			return Reply{Text: withHint(t.decided, r.Hint)}
+			return Reply{Text: withHint(t.Decided, r.Hint)}
 		}
-		text := format(t.decidedBy, "verdict", t.status(string(r.Verdict)), "by", Escape(r.By), "time", t.style.clock(r.At, r.At))
+		text := Format(t.DecidedBy, "verdict", t.status(string(r.Verdict)), "by", Escape(r.By), "time", t.style.clock(r.At, r.At))
 		if pauseLine := t.style.PauseLine(workspace, r.At); pauseLine != "" && r.Verdict == approval.Approved && r.Hint == "" {
 			text += "\n" + pauseLine // a hint says how the request was settled
 		}
 		return Reply{Text: text}
 	case errors.Is(r.Reason, approval.ErrTooLate):
-		return Reply{Text: withHint(t.tooLate, r.Hint)}
+		return Reply{Text: withHint(t.TooLate, r.Hint)}
 	case errors.Is(r.Reason, approval.ErrNotApplicable):
-		return Reply{Text: withHint(t.notPossible, r.Hint)}
+		return Reply{Text: withHint(t.NotPossible, r.Hint)}
 	}
-	return Reply{Text: t.unconfirmed, Err: err}
+	return Reply{Text: t.Unconfirmed, Err: err}
 }
 
 func withHint(sentence, hint string) string {
@@ -377,19 +377,19 @@ func withHint(sentence, hint string) string {
 func (t replier) notUnderstoodText(cmd Command) string {
 	switch cmd.Problem {
 	case NeedsText:
-		return format(t.needsText, "code", cmd.Code)
+		return Format(t.NeedsText, "code", cmd.Code)
 	case TakesNoText:
-		return format(t.takesNoText, "code", cmd.Code)
+		return Format(t.TakesNoText, "code", cmd.Code)
 	case IDTooShort:
-		return t.shortID
+		return t.ShortID
 	case OtherCard:
-		return format(t.otherCard, "id", Escape(t.Card.Pending.ShortID))
+		return Format(t.OtherCard, "id", Escape(t.Card.Pending.ShortID))
 	}
 	switch {
 	case t.Card == nil:
-		return t.notUnderstood
+		return t.NotUnderstood
 	case t.Card.Pending.Type == approval.TypeQuestion:
-		return t.notUnderstoodAnswer
+		return t.NotUnderstoodAnswer
 	}
-	return t.notUnderstoodReply
+	return t.NotUnderstoodReply
 }

@@ -215,7 +215,7 @@ func TestHandleRefusals(t *testing.T) {
 		{&approval.Refusal{Reason: approval.ErrTooLate}, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},
 		{&approval.Refusal{Reason: approval.ErrTooLate, Hint: "look again"}, "Too late: the request has expired or is settled. (look again)", "Troppo tardi: la richiesta è scaduta o conclusa. (look again)", false},
 		{&approval.Refusal{Reason: approval.ErrDecided, Hint: "it ended as\nx"}, `Already decided. (it ended as\nx)`, `Già deciso. (it ended as\nx)`, false},
-		{&approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "no session"}, "Not possible here. (no session)", italian().notPossible + " (no session)", false},
+		{&approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "no session"}, "Not possible here. (no session)", catalog("it").NotPossible + " (no session)", false},
 		{approval.ErrTooLate, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},
 		{errors.New("sync /srv/secret/path: no space"), "Not confirmed: do not rely on it. The daemon's log has the error.", "Nessuna conferma: non farci affidamento. L'errore è nel log del daemon.", true},
 	} {

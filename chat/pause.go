@@ -20,7 +20,7 @@ func (s Style) PauseLine(workspace string, today time.Time) string {
 		return ""
 	}
 	w := catalog(s.Language)
-	line := format(w.paused, "time", s.clock(p.Since, today), "by", Escape(p.By))
+	line := Format(w.PausedSince, "time", s.clock(p.Since, today), "by", Escape(p.By))
 	if p.Reason != "" {
 		line += " (" + Escape(clip(p.Reason, maxFact)) + ")"
 	}

@@ -28,7 +28,7 @@ var placeholder = regexp.MustCompile(`\{[a-z]+\}`)
 // first. They are compiled on first use: most commands need none.
 var reasonForms = sync.OnceValue(func() []reasonForm {
 	var all []reasonForm
-	for form := range english().reasons {
+	for form := range catalog(defaultLanguage).Reasons {
 		s := reasonForm{form: form}
 		var b strings.Builder
 		at := 0
@@ -59,7 +59,7 @@ func (r renderer) reason(s string) string {
 		for i, name := range f.names {
 			pairs = append(pairs, name, r.reasonPart(name, m[i+1]))
 		}
-		return format(r.messages.reasons[f.form], pairs...)
+		return Format(r.Reasons[f.form], pairs...)
 	}
 	for _, o := range []string{"ask: ", "ask "} {
 		if rest, ok := strings.CutPrefix(s, o); ok {
@@ -138,7 +138,7 @@ func (r renderer) whyAsked(most int) string {
 	}
 	line := r.joinReasons(all[:min(len(all), most)])
 	if n := len(all) - most; n > 0 {
-		line += format(r.moreReasons, "n", strconv.Itoa(n), "id", Escape(r.p.ShortID))
+		line += Format(r.MoreReasons, "n", strconv.Itoa(n), "id", Escape(r.p.ShortID))
 	}
 	return line
 }
@@ -147,10 +147,10 @@ func (r renderer) whyAsked(most int) string {
 func (r renderer) reasons() []string {
 	var lines []string
 	if line := r.whyAsked(maxReasons); line != "" {
-		lines = append(lines, r.why+": "+line)
+		lines = append(lines, r.WhyLabel+": "+line)
 	}
 	if c := r.p.Ruling.Change; len(c) > 0 {
-		lines = append(lines, r.toChange+": "+r.joinReasons(c[:min(len(c), maxReasons)]))
+		lines = append(lines, r.ToChange+": "+r.joinReasons(c[:min(len(c), maxReasons)]))
 	}
 	return lines
 }
@@ -176,12 +176,12 @@ func (r renderer) impossibleCodes() []string {
 	case two == "" && six == "":
 		return nil
 	case two == six:
-		return []string{format(r.bothImpossible, "why", r.reason(two))}
+		return []string{Format(r.BothImpossible, "why", r.reason(two))}
 	}
 	var lines []string
 	for _, no := range []struct{ code, why string }{{"2", two}, {"6", six}} {
 		if no.why != "" {
-			lines = append(lines, format(r.codeImpossible, "code", no.code, "why", r.reason(no.why)))
+			lines = append(lines, Format(r.CodeImpossible, "code", no.code, "why", r.reason(no.why)))
 		}
 	}
 	return lines
@@ -202,9 +202,9 @@ func (r renderer) history() []string {
 	case of <= 0:
 		return nil
 	case n <= 0:
-		return []string{format(r.allowsNone, "of", strconv.Itoa(of))}
+		return []string{Format(r.AllowsNone, "of", strconv.Itoa(of))}
 	}
-	line := format(r.wouldAllow, "n", strconv.Itoa(n), "of", strconv.Itoa(of))
+	line := Format(r.WouldHaveAllowed, "n", strconv.Itoa(n), "of", strconv.Itoa(of))
 	var examples []string
 	for _, w := range which {
 		e := r.example(w)
@@ -213,7 +213,7 @@ func (r renderer) history() []string {
 		}
 	}
 	if len(examples) > 0 {
-		line += format(r.examples, "examples", strings.Join(examples, ", "))
+		line += Format(r.Examples, "examples", strings.Join(examples, ", "))
 	}
 	return []string{line}
 }

@@ -13,7 +13,7 @@ import (
 // Every form keeps its values, in every language.
 func TestReasonsKeepTheirPlaceholders(t *testing.T) {
 	for _, lang := range Languages() {
-		for form, said := range catalog(lang).reasons {
+		for form, said := range catalog(lang).Reasons {
 			require.Equal(t, names(form), names(said), "%s: %s", lang, form)
 			filled := placeholder.ReplaceAllStringFunc(form, func(h string) string { return "part-" + strings.Trim(h, "{}") })
 			want := placeholder.ReplaceAllStringFunc(said, func(h string) string { return "part-" + strings.Trim(h, "{}") })

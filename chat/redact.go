@@ -68,7 +68,7 @@ func (r renderer) replaceSecrets(s string, instead func(kind, secret string) str
 }
 
 func (r renderer) maskText(kind, secret string) string {
-	return format(r.redacted, "kind", Escape(kind), "n", strconv.Itoa(utf8.RuneCountInString(secret)))
+	return Format(r.RedactedPart, "kind", Escape(kind), "n", strconv.Itoa(utf8.RuneCountInString(secret)))
 }
 
 // jsonStrings yields the positions of the strings in a JSON text, including

@@ -89,15 +89,15 @@ func (s Style) Card(p *approval.Pending) Card {
 	c := Card{Evidence: r.evidence(), Payload: r.payload(), Changes: s.changes(p), Prose: append(r.prose(), r.claims()...), messages: r.messages}
 	id := Escape(p.ShortID)
 	if p.Type == approval.TypeQuestion {
-		c.Head = format(r.headQuestion, "workspace", r.text(p.SourceGroup), "id", id)
-		c.Facts = []string{r.questionLine(), r.onlyAnswer}
+		c.Head = Format(r.HeadQuestion, "workspace", r.text(p.SourceGroup), "id", id)
+		c.Facts = []string{r.questionLine(), r.OnlyAnswer}
 		c.Menu = r.options()
-		c.Foot = format(r.footQuestion, "id", id, "time", r.until())
+		c.Foot = Format(r.FootQuestion, "id", id, "time", r.until())
 	} else {
-		c.Head = format(r.headAction, "workspace", r.text(p.SourceGroup), "tool", r.tool(), "id", id)
+		c.Head = Format(r.HeadAction, "workspace", r.text(p.SourceGroup), "tool", r.tool(), "id", id)
 		c.Facts = r.facts()
-		c.Menu = slices.Concat([]string{r.menu}, r.impossibleCodes(), r.history())
-		c.Foot = format(r.foot, "id", id, "time", r.until())
+		c.Menu = slices.Concat([]string{r.Menu}, r.impossibleCodes(), r.history())
+		c.Foot = Format(r.FootAction, "id", id, "time", r.until())
 	}
 	if s.Foot != "" {
 		c.Foot += " · " + s.Foot
@@ -124,9 +124,9 @@ func (r renderer) facts() []string {
 	}
 	switch {
 	case r.p.ToolName == "":
-		facts = append(facts, r.claimed)
+		facts = append(facts, r.Claimed)
 	case r.p.ToolSHA256 == "":
-		facts = append(facts, r.unknownTool)
+		facts = append(facts, r.UnknownTool)
 	}
 	return facts
 }
@@ -149,17 +149,17 @@ func (r renderer) verb() (verb string, native bool) {
 		return r.text(approval.Expand(v, r.p.RequestData)), false
 	}
 	if r.p.ToolName == "" {
-		return format(r.releaseOnly, "action", r.tool()), true
+		return Format(r.ReleaseOnly, "action", r.tool()), true
 	}
-	return format(r.run, "tool", r.tool()), true
+	return Format(r.Run, "tool", r.tool()), true
 }
 
 func (r renderer) question() string {
 	v, native := r.verb()
 	if !native {
-		return format(r.mayIUntranslated, "verb", v)
+		return Format(r.MayIUntranslated, "verb", v)
 	}
-	return format(r.mayI, "verb", v)
+	return Format(r.MayI, "verb", v)
 }
 
 // act is the verb and an object. A verb is in the form that follows "May I" or
@@ -167,9 +167,9 @@ func (r renderer) question() string {
 func (r renderer) act(object string) string {
 	v, native := r.verb()
 	if !native {
-		return format(r.actUntranslated, "verb", v, "object", object)
+		return Format(r.ActUntranslated, "verb", v, "object", object)
 	}
-	return format(r.messages.act, "verb", v, "object", object)
+	return Format(r.Act, "verb", v, "object", object)
 }
 
 // object is the summary and the size of the arguments.
@@ -248,23 +248,23 @@ func (r renderer) size() int {
 }
 
 func (r renderer) meta() string {
-	class := r.unknown
+	class := r.Unknown
 	if r.p.Capability != "" {
 		class = r.text(r.p.Capability)
 	}
 	if r.p.Target != "" {
 		class += ":" + r.target()
 	}
-	m := r.reversibility() + " | " + r.class + ": " + class
+	m := r.reversibility() + " | " + r.Class + ": " + class
 	switch r.p.Territory {
 	case "", "none":
 		return m
 	case "session":
-		return m + " " + r.session
+		return m + " " + r.Session
 	case "permanent":
-		return m + " " + r.permanent
+		return m + " " + r.Permanent
 	}
-	return m + " " + format(r.other, "territory", r.text(r.p.Territory))
+	return m + " " + Format(r.Other, "territory", r.text(r.p.Territory))
 }
 
 func (r renderer) target() string {
@@ -274,11 +274,11 @@ func (r renderer) target() string {
 func (r renderer) reversibility() string {
 	switch r.p.Reversibility {
 	case approval.Reversible:
-		return r.reversible
+		return r.Reversible
 	case approval.Partial:
-		return r.partial
+		return r.Partial
 	}
-	return r.irreversible
+	return r.Irreversible
 }
 
 // flags warns of text that is not what it looks like.
@@ -301,10 +301,10 @@ func (r renderer) flags() []string {
 	}
 	var flags []string
 	if len(words) > 0 {
-		flags = append(flags, format(r.mixed, "words", strings.Join(words[:min(len(words), maxFlagged)], ", ")))
+		flags = append(flags, Format(r.Mixed, "words", strings.Join(words[:min(len(words), maxFlagged)], ", ")))
 	}
 	if rightToLeft(p.Target) || rightToLeft(all) {
-		flags = append(flags, r.rtl)
+		flags = append(flags, r.Rtl)
 	}
 	return flags
 }
@@ -315,14 +315,14 @@ func (r renderer) flags() []string {
 func (r renderer) payload() []string {
 	fields, err := approval.Fields(r.p.RequestData)
 	if err != nil {
-		return []string{format(r.unreadable, "raw", r.text(string(r.p.RequestData)))}
+		return []string{Format(r.Unreadable, "raw", r.text(string(r.p.RequestData)))}
 	}
 	switch len(fields) {
 	case 0:
 		if r.p.Type == approval.TypeQuestion {
 			return nil
 		}
-		return []string{r.noDetails}
+		return []string{r.NoDetails}
 	case 1:
 		if s, ok := fields[0].Text(); ok && s != "" && r.p.Type != approval.TypeQuestion && (r.p.Summary == s || r.p.Summary == `"`+s+`"`) {
 			return nil
@@ -365,7 +365,7 @@ func (r renderer) name(s string) string {
 	plain := func(c rune) bool {
 		return c == '_' || c == '-' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 	}
-	ours := s == r.why || s == r.toChange || ownLabels()[lower(s)]
+	ours := s == r.WhyLabel || s == r.ToChange || isOwnLabel(lower(s))
 	if s == "" || ours || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }) || len(r.secrets(s)) > 0 {
 		return `"` + strings.Join(r.redact(s, inQuote), "") + `"`
 	}
@@ -380,7 +380,7 @@ func (r renderer) prose() []string {
 		title = "" // shown as the question
 	}
 	for _, part := range []struct{ label, text string }{
-		{r.title, title}, {r.preview, r.p.Agent.Preview}, {r.says, r.p.Agent.Rationale},
+		{r.Title, title}, {r.Preview, r.p.Agent.Preview}, {r.Says, r.p.Agent.Rationale},
 	} {
 		switch {
 		case part.text == "":
@@ -394,18 +394,18 @@ func (r renderer) prose() []string {
 }
 
 func (r renderer) questionLine() string {
-	return format(r.agentAsks, "title", r.quote(r.p.Agent.Title))
+	return Format(r.AgentAsks, "title", r.quote(r.p.Agent.Title))
 }
 
 func (r renderer) options() []string {
 	if len(r.p.Options) == 0 {
-		return []string{r.menuFree}
+		return []string{r.MenuFree}
 	}
 	var lines []string
 	for i, o := range r.p.Options {
 		lines = append(lines, strconv.Itoa(i+1)+" "+r.quote(o))
 	}
-	return append(lines, r.menuOptions)
+	return append(lines, r.MenuOptions)
 }
 
 func (r renderer) until() string {

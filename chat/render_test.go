@@ -256,14 +256,14 @@ func TestLinesAreNotForged(t *testing.T) {
 		}
 		require.Equal(t, 1, starts("🔐"))
 		require.Equal(t, 1, starts("→"))
-		require.Equal(t, 0, starts(w.why+":"), "a field named %s is quoted", w.why)
-		require.Equal(t, 0, starts(w.reversible+" |"))
+		require.Equal(t, 0, starts(w.WhyLabel+":"), "a field named %s is quoted", w.WhyLabel)
+		require.Equal(t, 0, starts(w.Reversible+" |"))
 		require.Equal(t, 1, starts("1 "))
 		for _, l := range c.Payload {
 			require.True(t, strings.HasPrefix(l, bar) || strings.HasPrefix(l, `"`) || fieldLine.MatchString(l), l)
 		}
 		for _, l := range c.Prose {
-			labeled := strings.HasPrefix(l, w.says+`: "`) || strings.HasPrefix(l, w.title+`: "`) || l == w.preview+":"
+			labeled := strings.HasPrefix(l, w.Says+`: "`) || strings.HasPrefix(l, w.Title+`: "`) || l == w.Preview+":"
 			require.True(t, labeled || strings.HasPrefix(l, bar), l)
 		}
 	}

@@ -34,13 +34,13 @@ func (c Card) Fit(limit int) (fitting Card, all bool) {
 		return c, true
 	}
 	if len(c.Prose) > 0 {
-		c.Prose = []string{format(c.catalog().cutProse, "n", count(c.Prose))}
+		c.Prose = []string{Format(c.catalog().CutProse, "n", count(c.Prose))}
 		if fits(c.join(c.Payload), limit) {
 			return c, true
 		}
 	}
 	if len(c.Changes) > 0 {
-		c.Changes = []string{format(c.catalog().cutChanges, "n", count(c.Changes))}
+		c.Changes = []string{Format(c.catalog().CutChanges, "n", count(c.Changes))}
 		if fits(c.join(c.Payload), limit) {
 			return c, true
 		}
@@ -101,7 +101,7 @@ func (c Card) cut(budget int) []string {
 	if missing == 0 {
 		return kept
 	}
-	return append(kept, format(c.catalog().cutPayload, "n", strconv.Itoa(missing)))
+	return append(kept, Format(c.catalog().CutPayload, "n", strconv.Itoa(missing)))
 }
 
 // shortenFacts cuts long facts, in copies of the slices.
@@ -111,7 +111,7 @@ func (c *Card) shortenFacts() {
 			return f
 		}
 		kept := head(f, maxFact)
-		return kept + format(c.catalog().cutValue, "n", strconv.Itoa(utf8.RuneCountInString(f)-utf8.RuneCountInString(kept)))
+		return kept + Format(c.catalog().CutValue, "n", strconv.Itoa(utf8.RuneCountInString(f)-utf8.RuneCountInString(kept)))
 	}
 	c.Facts, c.Evidence = slices.Clone(c.Facts), slices.Clone(c.Evidence)
 	for i, f := range c.Facts {
@@ -177,12 +177,12 @@ func (r renderer) brief() string {
 	}
 	fields, err := approval.Fields(p.RequestData)
 	if err != nil || len(fields) == 0 {
-		return r.noDetails
+		return r.NoDetails
 	}
 	var parts []string
 	for i, f := range fields {
 		if i == maxFlagged {
-			parts = append(parts, format(r.cutFields, "n", strconv.Itoa(len(fields)-i)))
+			parts = append(parts, Format(r.CutFields, "n", strconv.Itoa(len(fields)-i)))
 			break
 		}
 		parts = append(parts, r.shortName(f.Name)+": "+r.shortValue(f))
@@ -216,7 +216,7 @@ func (r renderer) shortValue(f approval.Field) string {
 	if kept == text {
 		return text
 	}
-	return kept + format(r.cutValue, "n", strconv.Itoa(utf8.RuneCountInString(text[len(kept):])))
+	return kept + Format(r.CutValue, "n", strconv.Itoa(utf8.RuneCountInString(text[len(kept):])))
 }
 
 func (r renderer) clipped(s string, n int) string { return r.clippedIn(s, n, inLine) }
@@ -234,7 +234,7 @@ func (r renderer) clippedIn(s string, n int, m mode) string {
 	if kept == s {
 		return text
 	}
-	return text + format(r.cutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
+	return text + Format(r.CutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
 }
 
 // Redacted redacts a text about p for a program. It does not escape.
@@ -252,24 +252,24 @@ func (s Style) OneLine(p *approval.Pending, text string) string { return s.rende
 // Outcome says in one line how a request was settled, and by whom.
 func (s Style) Outcome(rec *approval.Record) string {
 	w := catalog(s.Language)
-	line := format(w.outcome, "id", Escape(approval.ShortID(rec.RequestID)), "status", w.status(string(rec.Status)))
+	line := Format(w.SettledAs, "id", Escape(approval.ShortID(rec.RequestID)), "status", w.status(string(rec.Status)))
 	resp, err := approval.ParseResponse(rec.Response)
 	if err != nil {
 		return line
 	}
 	if by, via := resp.Decision.By, resp.Decision.Via; by != nil && via != nil && !resp.Decision.Auto {
-		line += format(w.outcomeBy, "by", Escape(clip(*by, maxValue)), "via", Escape(clip(*via, maxValue)))
+		line += Format(w.SettledBy, "by", Escape(clip(*by, maxValue)), "via", Escape(clip(*via, maxValue)))
 	}
 	if resp.Error != nil && rec.Status != approval.StatusDenied && rec.Status != approval.StatusExpired {
 		r := s.renderer(&approval.Pending{})
-		line += format(w.outcomeError, "error", r.short(*resp.Error))
+		line += Format(w.SettledError, "error", r.short(*resp.Error))
 	}
 	return line
 }
 
 // status translates a status or verdict.
 func (w *messages) status(s string) string {
-	if t, ok := w.verdicts[s]; ok {
+	if t, ok := w.Verdicts[s]; ok {
 		return t
 	}
 	return Escape(s)

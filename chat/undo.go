@@ -16,19 +16,19 @@ func (t replier) undoHint(d *approval.Decision, w *approval.Waiting) string {
 	if g == nil {
 		return ""
 	}
-	return format(t.undoHere, "id", Escape(approval.ShortID(g.ID)))
+	return Format(t.UndoHere, "id", Escape(approval.ShortID(g.ID)))
 }
 
 // undo revokes the one grant whose id begins with the prefix, among the workspaces
 // that this chat serves the person.
 func (t replier) undo(ctx context.Context, prefix string) Reply {
-	nothing := Reply{Text: format(t.nothingToUndo, "id", prefix)}
+	nothing := Reply{Text: Format(t.NothingToUndo, "id", prefix)}
 	if t.Revoker == nil {
-		return Reply{Text: format(t.undoElsewhere, "id", prefix)}
+		return Reply{Text: Format(t.UndoElsewhere, "id", prefix)}
 	}
 	all, err := t.Revoker.Remembered(ctx, t.Workspaces)
 	if err != nil {
-		return Reply{Text: t.unconfirmed, Err: err}
+		return Reply{Text: t.Unconfirmed, Err: err}
 	}
 	var fit []approval.Grant
 	for _, g := range all {
@@ -40,7 +40,7 @@ func (t replier) undo(ctx context.Context, prefix string) Reply {
 	case len(fit) == 0:
 		return nothing
 	case len(fit) > 1:
-		return Reply{Text: format(t.ambiguous, "id", prefix)}
+		return Reply{Text: Format(t.Ambiguous, "id", prefix)}
 	}
 	done, err := t.Revoker.Revoke(ctx, fit[0], t.From)
 	switch {
@@ -49,7 +49,7 @@ func (t replier) undo(ctx context.Context, prefix string) Reply {
 	case !done:
 		return nothing
 	}
-	return Reply{Text: format(t.undone, "what", t.grantText(fit[0]))}
+	return Reply{Text: Format(t.Undone, "what", t.grantText(fit[0]))}
 }
 
 // grantText names a grant.

@@ -66,7 +66,7 @@ func parseAllowance(s string) (allowance, error) {
 	} else {
 		var hasPort bool
 		a.host, a.port, hasPort = strings.Cut(s, ":")
-		if hasPort && !validPort(a.port) || !hostPattern.MatchString(a.host) || numberPattern.MatchString(a.host) {
+		if hasPort && !validPort(a.port) || !hostPattern().MatchString(a.host) || numberPattern().MatchString(a.host) {
 			return allowance{}, errAllowance
 		}
 		return a, nil

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -91,7 +90,7 @@ func checkHeaders(h approval.HTTP) error {
 	return nil
 }
 
-var headerPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+var headerPattern = pattern(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 
 // reservedHeaders are the headers that frame or route a message, and those that the daemon sets.
 var reservedHeaders = []string{
@@ -102,7 +101,7 @@ var reservedHeaders = []string{
 func checkHeaderName(name string, seen map[string]bool) error {
 	canonical := http.CanonicalHeaderKey(name)
 	switch {
-	case !headerPattern.MatchString(name):
+	case !headerPattern().MatchString(name):
 		return errors.New("not a valid header name")
 	case slices.Contains(reservedHeaders, canonical) || strings.HasPrefix(canonical, "Proxy-"):
 		return errors.New("the daemon sets this header")

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -22,11 +21,11 @@ const (
 	maxCA     = 1 << 20
 )
 
-var secretPattern = regexp.MustCompile(`^(?:([A-Za-z][A-Za-z0-9-]{0,31}) )?(/.*)$`)
+var secretPattern = pattern(`^(?:([A-Za-z][A-Za-z0-9-]{0,31}) )?(/.*)$`)
 
 // secretFile parses "/file" or "Bearer /file".
 func secretFile(value string) (scheme, file string, err error) {
-	m := secretPattern.FindStringSubmatch(value)
+	m := secretPattern().FindStringSubmatch(value)
 	if m == nil || !cleanPath(m[2]) {
 		return "", "", errors.New(`write the path of a file with the secret, as in "/path" or "Bearer /path"`)
 	}

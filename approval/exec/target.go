@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -13,8 +12,8 @@ import (
 )
 
 var (
-	hostPattern   = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
-	numberPattern = regexp.MustCompile(`^[0-9.]+$`)
+	hostPattern   = pattern(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+	numberPattern = pattern(`^[0-9.]+$`)
 )
 
 var errHost = errors.New("write https://HOST/PATH or http://HOST/PATH with literal scheme, host and port; a {field} is allowed only in the path and in values of the query")
@@ -73,7 +72,7 @@ func checkBase(base string) error {
 		}
 		return nil
 	}
-	if !hostPattern.MatchString(u.Hostname()) || numberPattern.MatchString(u.Hostname()) {
+	if !hostPattern().MatchString(u.Hostname()) || numberPattern().MatchString(u.Hostname()) {
 		return errors.New("host must be a name in lower-case ASCII (xn-- for others), or an address")
 	}
 	return nil

@@ -1,7 +1,6 @@
 package email
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -109,7 +108,7 @@ func (r *answerFinder) noOtherAnswer(i int) bool {
 			i-- // the quotation is next
 		case isDelimiter:
 			end := r.skip(i, isDelimiter, isText, isMobile, isBlankLine)
-			if slices.ContainsFunc(r.lines[i:end], func(l line) bool { return anotherCode.MatchString(l.norm) }) {
+			if slices.ContainsFunc(r.lines[i:end], func(l line) bool { return anotherCode().MatchString(l.norm) }) {
 				return false
 			}
 			i = end - 1
@@ -182,11 +181,11 @@ func (r *answerFinder) block(i, end int, alone bool) (string, bool) {
 	}
 	text := cleanAnswer(strings.Join(lines, "\n"))
 	switch {
-	case !alone, text == "", hasControlChars(text), dated.MatchString(text):
+	case !alone, text == "", hasControlChars(text), dated().MatchString(text):
 		return text, false
 	case r.kind(end) == isCard && r.lines[end].uncertain:
 		return text, false // part of a card; the text above it may belong to the card, too
-	case r.endUncertain(end) && !completeAnswer.MatchString(text):
+	case r.endUncertain(end) && !completeAnswer().MatchString(text):
 		return text, false
 	}
 	return text, true
@@ -206,14 +205,14 @@ func (r *answerFinder) endUncertain(end int) bool {
 
 var (
 	// completeAnswer is an answer that no further text could complete.
-	completeAnswer = regexp.MustCompile(`^(?:[1236]|\?|(?i:approve|deny|reject)(?: +[0-9a-fA-F]{4,64})?)$`)
+	completeAnswer = pattern(`^(?:[1236]|\?|(?i:approve|deny|reject)(?: +[0-9a-fA-F]{4,64})?)$`)
 	// dated begins like a date and may be an attribution: "4 Feb 2026, Bob:".
-	dated = regexp.MustCompile(`^[1-9]\.? (?:de |d')?\p{L}+\.?,?(?: de| del)? (?:19|20)\d\d(?:\D|$)`)
+	dated = pattern(`^[1-9]\.? (?:de |d')?\p{L}+\.?,?(?: de| del)? (?:19|20)\d\d(?:\D|$)`)
 	// otherAnswer begins like another answer; anotherCode is one.
-	otherAnswer = regexp.MustCompile(`^(?:[1-6?](?: |$)|(?:approve|deny|reject|undo)(?: |$))`)
-	anotherCode = regexp.MustCompile(`^(?:[1-6]|(?:approve|deny|reject)(?: [0-9a-f]{4,64})?)$`)
+	otherAnswer = pattern(`^(?:[1-6?](?: |$)|(?:approve|deny|reject|undo)(?: |$))`)
+	anotherCode = pattern(`^(?:[1-6]|(?:approve|deny|reject)(?: [0-9a-f]{4,64})?)$`)
 	// retraction begins like a retraction.
-	retraction = regexp.MustCompile(`^(?:no|not|wait|stop|sorry|actually|cancel|don't|nein|halt|stopp|warte|nicht|non|attends|arrête|aspetta|ferma|espera|para|nee|wacht|nej|vänta|nie|нет|стоп|подожди|いいえ|待って|不|等等)(?:[,.!…;:– ]*$|[,.!…;:] )`)
+	retraction = pattern(`^(?:no|not|wait|stop|sorry|actually|cancel|don't|nein|halt|stopp|warte|nicht|non|attends|arrête|aspetta|ferma|espera|para|nee|wacht|nej|vänta|nie|нет|стоп|подожди|いいえ|待って|不|等等)(?:[,.!…;:– ]*$|[,.!…;:] )`)
 )
 
 // isOtherAnswer says whether line i may be another answer. Inside a block only a code alone
@@ -221,9 +220,9 @@ var (
 func (r *answerFinder) isOtherAnswer(i int) bool {
 	norm := r.lines[i].norm
 	if i > 0 && r.lines[i-1].kind == isText {
-		return anotherCode.MatchString(norm)
+		return anotherCode().MatchString(norm)
 	}
-	return otherAnswer.MatchString(norm) || retraction.MatchString(norm)
+	return otherAnswer().MatchString(norm) || retraction().MatchString(norm)
 }
 
 // cleanAnswer converts every blank to a space, and removes invisible characters from

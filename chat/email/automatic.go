@@ -5,7 +5,6 @@ import (
 	"html"
 	"io"
 	"mime"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -39,7 +38,7 @@ func Automatic(raw []byte) (why string) {
 		}
 	}
 	for _, line := range openingLines(raw) {
-		if openings.MatchString(line) {
+		if openings().MatchString(line) {
 			return "first lines of an automatic email"
 		}
 	}
@@ -103,15 +102,15 @@ func automaticField(f headerField) string {
 			return "X-Auto-Response-Suppress field"
 		}
 	case "return-path":
-		if strings.Trim(first, "<> ") == "" || programAddress.MatchString(strings.Trim(first, "<> ")) {
+		if strings.Trim(first, "<> ") == "" || programAddress().MatchString(strings.Trim(first, "<> ")) {
 			return "return path of a bounce"
 		}
 	case "content-type":
-		if reports.MatchString(first) {
-			return "report (" + reports.FindString(first) + ")"
+		if reports().MatchString(first) {
+			return "report (" + reports().FindString(first) + ")"
 		}
 	case "from", "sender":
-		if slices.ContainsFunc(strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(" \t<>\"(),;:", r) }), programAddress.MatchString) || strings.Trim(value, "<> ") == "" {
+		if slices.ContainsFunc(strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(" \t<>\"(),;:", r) }), programAddress().MatchString) || strings.Trim(value, "<> ") == "" {
 			return "sender address of a program"
 		}
 	case "message-id":
@@ -119,7 +118,7 @@ func automaticField(f headerField) string {
 			return "our own Message-ID"
 		}
 	case "subject":
-		if subjects.MatchString(plainLine(decodeWords(f.value))) {
+		if subjects().MatchString(plainLine(decodeWords(f.value))) {
 			return "subject of an automatic email"
 		}
 	}
@@ -133,9 +132,9 @@ func automaticField(f headerField) string {
 }
 
 var (
-	reports = regexp.MustCompile(`^(multipart/report|message/(global-)?(delivery-status|disposition-notification|feedback-report)|text/rfc822-headers)\b`)
+	reports = pattern(`^(multipart/report|message/(global-)?(delivery-status|disposition-notification|feedback-report)|text/rfc822-headers)\b`)
 	// programAddress match addresses, or local parts alone, that no person reads.
-	programAddress = regexp.MustCompile(`^(mailer[-_]?daemon|mail[-_]?daemon|post[-_]?master|(do-?|do_)?(no|not)[-_.]?reply|bounces?|auto-?(reply|responder|response)|double-bounce)([-+_.=][^@]*)?(@|$)`)
+	programAddress = pattern(`^(mailer[-_]?daemon|mail[-_]?daemon|post[-_]?master|(do-?|do_)?(no|not)[-_.]?reply|bounces?|auto-?(reply|responder|response)|double-bounce)([-+_.=][^@]*)?(@|$)`)
 )
 
 // decodeWords decodes the encoded words of a field (RFC 2047). A value that cannot be
@@ -157,7 +156,7 @@ func plainLine(line string) string {
 
 // answerStart match the beginning of an answer. "4 I am out of the office" is an answer,
 // not an out-of-office note.
-var answerStart = regexp.MustCompile(`^([0-9]( |$)|[?@]|(approve|deny|reject|undo|revoke|pending)\b)`)
+var answerStart = pattern(`^([0-9]( |$)|[?@]|(approve|deny|reject|undo|revoke|pending)\b)`)
 
 // maxOpening is how many lines of the text are checked: a salutation and a few
 // sentences.
@@ -174,7 +173,7 @@ func openingLines(raw []byte) []string {
 			continue
 		case len(lines) == maxOpening || strings.HasPrefix(line, ">"):
 			return lines
-		case len(lines) == 0 && answerStart.MatchString(line):
+		case len(lines) == 0 && answerStart().MatchString(line):
 			return nil
 		}
 		lines = append(lines, line)
@@ -202,12 +201,12 @@ func firstText(raw []byte) string {
 		return text
 	}
 	_, body, _ := bytes.Cut(raw, []byte("\n\n"))
-	return partLines.ReplaceAllString(string(body[:min(len(body), maxOpenedText)]), "")
+	return partLines().ReplaceAllString(string(body[:min(len(body), maxOpenedText)]), "")
 }
 
 // partLines separate and describe parts. They are removed if the parts cannot be
 // parsed.
-var partLines = regexp.MustCompile(`(?im)^(--|content-|mime-version:|\s*boundary=).*$`)
+var partLines = pattern(`(?im)^(--|content-|mime-version:|\s*boundary=).*$`)
 
 // textOf finds the first text; false if this part has none.
 func textOf(part *message.Entity, parts *int, depth int) (string, bool) {
@@ -232,13 +231,13 @@ func textOf(part *message.Entity, parts *int, depth int) (string, bool) {
 	}
 	b, _ := io.ReadAll(io.LimitReader(part.Body, maxOpenedText))
 	if kind == "text/html" {
-		return html.UnescapeString(tags.ReplaceAllString(breaks.ReplaceAllString(string(b), "\n"), "")), true
+		return html.UnescapeString(tags().ReplaceAllString(breaks().ReplaceAllString(string(b), "\n"), "")), true
 	}
 	return string(b), true
 }
 
 // HTML is reduced to its words.
 var (
-	breaks = regexp.MustCompile(`(?is)<(style|head|script)\b.*?</(style|head|script)>|<(br|/?p|/?div|/?tr|/?li|/?h[1-6])\b[^>]*>`)
-	tags   = regexp.MustCompile(`(?s)<[^>]*>`)
+	breaks = pattern(`(?is)<(style|head|script)\b.*?</(style|head|script)>|<(br|/?p|/?div|/?tr|/?li|/?h[1-6])\b[^>]*>`)
+	tags   = pattern(`(?s)<[^>]*>`)
 )

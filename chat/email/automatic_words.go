@@ -88,6 +88,6 @@ func greeted(sentence string) string {
 }
 
 // anyOf matches one of the expressions at the beginning.
-func anyOf(expressions ...string) *regexp.Regexp {
-	return regexp.MustCompile(`^(?:` + strings.Join(expressions, "|") + `)`)
+func anyOf(expressions ...string) func() *regexp.Regexp {
+	return pattern(`^(?:` + strings.Join(expressions, "|") + `)`)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -105,11 +104,11 @@ func writePart(w *message.Writer, text string) error {
 // tagLike matches what an agent's text must not bring into a subject: the prefix of a
 // request tag, which must occur only in our own tag, and an encoded word, which a mail
 // program would decode.
-var tagLike = regexp.MustCompile(`(?i)(appr)_|(=)\?`)
+var tagLike = pattern(`(?i)(appr)_|(=)\?`)
 
 // headline is a request in one line, valid in a header.
 func headline(s chat.Style, p *approval.Pending) string {
-	line := tagLike.ReplaceAllStringFunc(s.Line(p), func(m string) string {
+	line := tagLike().ReplaceAllStringFunc(s.Line(p), func(m string) string {
 		return fmt.Sprintf(`%s\u{%X}`, m[:len(m)-1], m[len(m)-1])
 	})
 	const longest = 300
@@ -140,18 +139,18 @@ const longCard = 64 << 10
 func (m *cardMail) notes(size int, complete bool) (notes []string) {
 	p, w := m.pending, m.texts
 	if p.Type == approval.TypeQuestion {
-		notes = append(notes, w.howToAnswer)
+		notes = append(notes, w.HowToAnswer)
 	} else {
-		notes = append(notes, w.howTo)
+		notes = append(notes, w.HowTo)
 		switch {
 		case !complete:
-			notes = append([]string{fill(w.incomplete, "id", p.ShortID)}, notes...)
+			notes = append([]string{chat.Format(w.Incomplete, "id", p.ShortID)}, notes...)
 		case exceeds(p.Reversibility, m.ceiling):
 			notes = append([]string{m.texts.aboveCeiling(p, m.ceiling)}, notes...)
 		}
 	}
 	if size > longCard {
-		notes = append(notes, w.longCard)
+		notes = append(notes, w.LongCard)
 	}
 	if m.tag != "" {
 		notes = append(notes, m.tag)
@@ -181,7 +180,7 @@ func fitCard(card chat.Card) (text string, complete bool) {
 }
 
 func (w *catalog) aboveCeiling(p *approval.Pending, ceiling approval.Reversibility) string {
-	return fill(w.ceiling, "it", w.reversibility[string(knownReversibility(p.Reversibility))], "ceiling", w.reversibility[string(knownReversibility(ceiling))])
+	return chat.Format(w.Ceiling, "it", w.Reversibility[string(knownReversibility(p.Reversibility))], "ceiling", w.Reversibility[string(knownReversibility(ceiling))])
 }
 
 // exceeds says whether r exceeds a ceiling; "" is no ceiling.

@@ -38,7 +38,7 @@ var cardPage = template.Must(template.New("card").Parse(`<!DOCTYPE html>
 func cardHTML(card chat.Card, text string, notes []string, complete bool, m *cardMail) (string, error) {
 	var b strings.Builder
 	err := cardPage.Execute(&b, map[string]any{
-		"Language": chat.Language(m.style.Language), "Card": card, "Complete": complete, "Text": text, "Notes": notes, "Says": m.texts.agentWords,
+		"Language": chat.Language(m.style.Language), "Card": card, "Complete": complete, "Text": text, "Notes": notes, "Says": m.texts.AgentWords,
 		"Payload": strings.Join(card.Payload, "\n"), "Changes": strings.Join(card.Changes, "\n"), "Prose": strings.Join(card.Prose, "\n"),
 	})
 	return b.String(), err

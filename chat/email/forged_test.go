@@ -31,7 +31,7 @@ func TestForgedEvidence(t *testing.T) {
 		require.NoError(t, err)
 		p, err := approval.ParsePending(b, approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"})
 		require.NoError(t, err, name)
-		m := &cardMail{pending: p, style: chat.Style{}, texts: english()}
+		m := &cardMail{pending: p, style: chat.Style{}, texts: textsFor("en")}
 		text, page, complete, err := m.render()
 		require.NoError(t, err)
 		require.True(t, complete)

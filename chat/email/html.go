@@ -1,7 +1,6 @@
 package email
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -75,7 +74,7 @@ func (f *flattener) element(n *html.Node, l textStyle) {
 	s := styleOf(n)
 	switch n.DataAtom {
 	case atom.Style:
-		f.sheetHides = f.sheetHides || hidingRule.MatchString(textIn(n))
+		f.sheetHides = f.sheetHides || hidingRule().MatchString(textIn(n))
 	case atom.Head:
 		f.children(n, l) // for its style sheets: nothing else in it is visible
 		return
@@ -107,14 +106,14 @@ func (f *flattener) block(n *html.Node, s style, l textStyle) {
 	f.blank = f.blank || marginal
 	name := namesOf(n)
 	switch {
-	case quoteStartNames.MatchString(name):
+	case quoteStartNames().MatchString(name):
 		f.ownLine(quoteStart)
-	case signatureNames.MatchString(name):
+	case signatureNames().MatchString(name):
 		f.ownLine("-- ")
 	case s.hasTopBorder():
 		f.ownLine("________________________________")
 	}
-	quoted := n.DataAtom == atom.Blockquote || quoteNames.MatchString(name)
+	quoted := n.DataAtom == atom.Blockquote || quoteNames().MatchString(name)
 	if quoted {
 		f.depth++
 	}
@@ -233,15 +232,15 @@ var (
 	margins = atoms(atom.P, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Pre, atom.Blockquote, atom.Ul, atom.Ol, atom.Dl, atom.Figure)
 
 	// The names that mail programs give to a quotation …
-	quoteNames = regexp.MustCompile(`(?i)(?:^|[\s_])(?:gmail_quote|gmail_quote_container|\w*yahoo_quoted\w*|protonmail_quote|tutanota_quote|zmail_extra|` +
+	quoteNames = pattern(`(?i)(?:^|[\s_])(?:gmail_quote|gmail_quote_container|\w*yahoo_quoted\w*|protonmail_quote|tutanota_quote|zmail_extra|` +
 		`moz-forward-container|mail_quote|quoted_?text|wrap_quote|fastmail-quoted?|skiff_quote|isreplycontent|hey_quote|spark_quote|quote|quoted-content)(?:\s|$)`)
 	// … to the start of a quotation without an end …
-	quoteStartNames = regexp.MustCompile(`(?i)(?:^|[\s_])(?:divrplyfwdmsg|appendonsend|replysplit|olk_src_body_section|mailoriginal|` +
+	quoteStartNames = pattern(`(?i)(?:^|[\s_])(?:divrplyfwdmsg|appendonsend|replysplit|olk_src_body_section|mailoriginal|` +
 		`mail-editor-reference-message-container|ms-outlook-mobile-reference-message|divtaggedcontent|forwardmsg|origbody|stopspelling)(?:\s|$)`)
 	// … and to a signature.
-	signatureNames = regexp.MustCompile(`(?i)(?:^|\s)(?:x_)?(?:gmail_signature|moz-signature|protonmail_signature_block|signature|applemailsignature|` +
+	signatureNames = pattern(`(?i)(?:^|\s)(?:x_)?(?:gmail_signature|moz-signature|protonmail_signature_block|signature|applemailsignature|` +
 		`ms-outlook-mobile-signature|mobile-signature|tutanota_signature|zmail_signature|data-signatureblock|sig)(?:\s|$)`)
-	hidingRule = regexp.MustCompile(`(?i)display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?:[^.\d]|$)|mso-hide|opacity\s*:\s*0(?:[^.\d]|$)`)
+	hidingRule = pattern(`(?i)display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?:[^.\d]|$)|mso-hide|opacity\s*:\s*0(?:[^.\d]|$)`)
 )
 
 // namesOf joins the attributes that identify an element.

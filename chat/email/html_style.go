@@ -1,7 +1,6 @@
 package email
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -35,11 +34,11 @@ func styleOf(n *html.Node) style {
 	return s
 }
 
-var zero = regexp.MustCompile(`^[-+]?0*(?:\.\d+|\.?0*)(?:px|pt|em|rem|%|cm|mm|in|ex|vw|vh)?$`)
+var zero = pattern(`^[-+]?0*(?:\.\d+|\.?0*)(?:px|pt|em|rem|%|cm|mm|in|ex|vw|vh)?$`)
 
 // hidden says whether the content is invisible. A size below one counts as zero.
 func (s style) hidden() bool {
-	size := func(key string) bool { v, ok := s[key]; return ok && v != "" && zero.MatchString(v) }
+	size := func(key string) bool { v, ok := s[key]; return ok && v != "" && zero().MatchString(v) }
 	return s["display"] == "none" || s["visibility"] == "hidden" || s["visibility"] == "collapse" ||
 		s["mso-hide"] == "all" || s["opacity"] == "0" || s["opacity"] == "0.0" || size("font-size") ||
 		strings.HasPrefix(s["overflow"], "hidden") && (size("height") || size("max-height") || size("width") || size("max-width")) ||
@@ -54,9 +53,9 @@ func (s style) noMargins(n *html.Node) bool {
 		return true
 	}
 	all := strings.Fields(s["margin"])
-	none := len(all) > 0 && zero.MatchString(all[0])
+	none := len(all) > 0 && zero().MatchString(all[0])
 	if v, ok := s["margin-bottom"]; ok {
-		none = zero.MatchString(v) && (none || zero.MatchString(s["margin-top"]))
+		none = zero().MatchString(v) && (none || zero().MatchString(s["margin-top"]))
 	}
 	return none
 }
@@ -75,8 +74,8 @@ func (s style) hasTopBorder() bool {
 type color [3]uint8
 
 var (
-	hexColor  = regexp.MustCompile(`^#(?:([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})|([0-9a-f])([0-9a-f])([0-9a-f]))(?:[0-9a-f]{1,2})?$`)
-	rgbColor  = regexp.MustCompile(`^rgba?\(\s*(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})`)
+	hexColor  = pattern(`^#(?:([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})|([0-9a-f])([0-9a-f])([0-9a-f]))(?:[0-9a-f]{1,2})?$`)
+	rgbColor  = pattern(`^rgba?\(\s*(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})`)
 	paleNames = map[string]color{
 		"white": {255, 255, 255}, "snow": {255, 250, 250}, "ivory": {255, 255, 240}, "ghostwhite": {248, 248, 255}, "whitesmoke": {245, 245, 245},
 		"floralwhite": {255, 250, 240}, "azure": {240, 255, 255}, "mintcream": {245, 255, 250}, "window": {255, 255, 255},
@@ -89,7 +88,7 @@ func colorOf(s string) *color {
 	if c, ok := paleNames[s]; ok {
 		return &c
 	}
-	if m := rgbColor.FindStringSubmatch(s); m != nil {
+	if m := rgbColor().FindStringSubmatch(s); m != nil {
 		var c color
 		for i := range c {
 			n, _ := strconv.Atoi(m[i+1])
@@ -97,7 +96,7 @@ func colorOf(s string) *color {
 		}
 		return &c
 	}
-	m := hexColor.FindStringSubmatch(s)
+	m := hexColor().FindStringSubmatch(s)
 	if m == nil {
 		return nil
 	}

@@ -7,12 +7,13 @@ import (
 	"io"
 	"mime"
 	"net/mail"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/emersion/go-message"
 	"github.com/emersion/go-message/charset"
+
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // The limits for an email that is parsed, and for the parts of its header.
@@ -41,8 +42,9 @@ type Mail struct {
 	Recipients []string // addresses of To, Cc, Delivered-To, X-Original-To, Envelope-To
 	Text       string   // the visible text, with quotations; lines end in "\n"
 	HTML       bool     // Text came from HTML
-	Doubt      string   // why the email cannot decide; "": no doubt
+	Doubt      string   // why the email cannot decide, as a key of messages; "": no doubt
 
+	doubtful string // the field or the type that Doubt is about
 	flowed   bool   // Text was format=flowed: its quotation marks are exact
 	htmlText string // the text of the HTML part, if Text is the plain part
 }
@@ -87,21 +89,25 @@ func undecodable(err error) bool {
 	return message.IsUnknownCharset(err) || message.IsUnknownEncoding(err)
 }
 
-func (m *Mail) addDoubt(why string) {
+func (m *Mail) addDoubt(why, what string) {
 	if m.Doubt == "" {
-		m.Doubt = why
+		m.Doubt, m.doubtful = why, what
 	}
+}
+
+func (m *Mail) doubtText(w *catalog) string {
+	return chat.Format(w.Doubts[m.Doubt], "what", m.doubtful)
 }
 
 // checkStructure checks the structure before anything is decoded.
 func (m *Mail) checkStructure(e *message.Entity, depth int, parts *int) error {
 	if _, _, err := e.Header.ContentType(); err != nil {
-		m.addDoubt("a part has no readable content type")
+		m.addDoubt("partType", "")
 		return nil
 	}
 	for _, field := range []string{"Content-Type", "Content-Transfer-Encoding", "Content-Disposition"} {
 		if e.Header.FieldsByKey(field).Len() > 1 {
-			m.addDoubt("a part has two " + field + " fields")
+			m.addDoubt("partFields", field)
 		}
 	}
 	r := e.MultipartReader()
@@ -115,7 +121,7 @@ func (m *Mail) checkStructure(e *message.Entity, depth int, parts *int) error {
 		p, err := r.NextPart()
 		if p == nil {
 			if err != io.EOF { //nolint:errorlint // a wrapped EOF is an unexpected end
-				m.addDoubt("its structure is broken")
+				m.addDoubt("structure", "")
 			}
 			return nil
 		}
@@ -132,7 +138,7 @@ func (m *Mail) header(h message.Header, raw []byte) {
 	m.checkHeader(h, raw)
 	subject, err := h.Text("Subject")
 	if err != nil {
-		m.addDoubt("its subject cannot be decoded")
+		m.addDoubt("subject", "")
 	}
 	m.Subject = strings.Join(strings.Fields(visibleText(subject)), " ")
 	m.senders(h)
@@ -160,11 +166,11 @@ func (m *Mail) checkHeader(h message.Header, raw []byte) {
 	}
 	bare := bytes.Count(head, []byte("\r")) != bytes.Count(head, []byte("\r\n")) && !bytes.HasSuffix(head, []byte("\r"))
 	if bare || bytes.IndexByte(head, 0) >= 0 {
-		m.addDoubt("its header holds control characters")
+		m.addDoubt("control", "")
 	}
 	for _, field := range []string{"Subject", "Date", "Message-Id", "In-Reply-To", "References", "Mime-Version"} {
 		if h.FieldsByKey(field).Len() > 1 {
-			m.addDoubt("it has two " + field + " fields")
+			m.addDoubt("fields", field)
 		}
 	}
 }
@@ -173,22 +179,22 @@ func (m *Mail) senders(h message.Header) {
 	for f := h.FieldsByKey("From"); f.Next(); {
 		list, err := addresses(f.Value())
 		if err != nil {
-			m.addDoubt("a From field cannot be read")
+			m.addDoubt("from", "")
 		}
 		m.From = append(m.From, list...)
 	}
 	switch {
 	case len(m.From) > maxAddresses:
 		m.From = m.From[:maxAddresses]
-		m.addDoubt("it has too many senders")
+		m.addDoubt("manySenders", "")
 	case len(m.From) == 0:
-		m.addDoubt("it has no sender")
+		m.addDoubt("noSender", "")
 	}
 }
 
 // unquoted matches an address that needs no quotes. Without its quotes, an address
 // that needs them looks like another one.
-var unquoted = regexp.MustCompile(`^[^\s"(),:;<>@\[\\\]\x00-\x1f]+@[^\s"(),:;<>@\\\x00-\x1f]+$`)
+var unquoted = pattern(`^[^\s"(),:;<>@\[\\\]\x00-\x1f]+@[^\s"(),:;<>@\\\x00-\x1f]+$`)
 
 // addresses returns the addresses of one field. All of them must be readable.
 func addresses(field string) ([]string, error) {
@@ -202,7 +208,7 @@ func addresses(field string) ([]string, error) {
 	}
 	var bare []string
 	for _, a := range list {
-		if !unquoted.MatchString(a.Address) {
+		if !unquoted().MatchString(a.Address) {
 			return nil, errors.New("not a plain address")
 		}
 		bare = append(bare, a.Address)
@@ -210,14 +216,14 @@ func addresses(field string) ([]string, error) {
 	return bare, nil
 }
 
-var idForm = regexp.MustCompile(`<[^<>\s]+>`)
+var idForm = pattern(`<[^<>\s]+>`)
 
 // messageIDs are the last ones of a field: the newest.
 func messageIDs(field string) []string {
 	if len(field) > maxField {
 		field = field[len(field)-maxField:]
 	}
-	ids := idForm.FindAllString(field, -1)
+	ids := idForm().FindAllString(field, -1)
 	return ids[max(0, len(ids)-maxIDs):]
 }
 
@@ -234,16 +240,16 @@ func (m *Mail) body(e *message.Entity) {
 	case t.html != "":
 		m.Text, m.HTML = p.text, true
 		if p.sheetHides {
-			m.addDoubt("its style sheet hides text")
+			m.addDoubt("styleSheet", "")
 		}
 	default:
-		m.addDoubt("it has no text")
+		m.addDoubt("noText", "")
 	}
 	if p.broken {
-		m.addDoubt("its HTML cannot be read")
+		m.addDoubt("html", "")
 	}
 	if p.struck {
-		m.addDoubt("some of its text is struck out")
+		m.addDoubt("struck", "")
 	}
 }
 
@@ -266,7 +272,7 @@ func (m *Mail) texts(e *message.Entity, err error) texts {
 	case "text/plain", "text/html":
 		return m.text(e, err, kind, params)
 	case "multipart/report", "multipart/encrypted":
-		m.addDoubt("it is a " + kind)
+		m.addDoubt("kind", kind)
 		return texts{}
 	}
 	r := e.MultipartReader()
@@ -299,12 +305,12 @@ func attached(h message.Header, params map[string]string) bool {
 
 func (m *Mail) text(e *message.Entity, err error, kind string, params map[string]string) texts {
 	if err != nil || undecodable(m.checkEncoding(e)) {
-		m.addDoubt("its charset or encoding is unknown")
+		m.addDoubt("encoding", "")
 		return texts{}
 	}
 	b, err := io.ReadAll(e.Body)
 	if err != nil {
-		m.addDoubt("its text cannot be decoded")
+		m.addDoubt("undecodable", "")
 	}
 	s := string(b)
 	if !utf8.ValidString(s) {

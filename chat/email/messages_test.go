@@ -1,7 +1,8 @@
 package email
 
 import (
-	"reflect"
+	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,26 +11,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/messagestest"
 )
 
-// Every language has every text, with the same placeholders.
-func TestCatalogs(t *testing.T) {
-	gaps := func(v reflect.Value) []string {
-		found := regexp.MustCompile(`\{[a-z]+\}`).FindAllString(v.String(), -1)
-		slices.Sort(found)
-		return found
+func TestEveryMessageIsReadAndWritten(t *testing.T) {
+	messagestest.RequireKeys[catalog](t, "../messages", "email")
+	source, err := os.ReadFile("mail.go")
+	require.NoError(t, err)
+	var doubts []string
+	for _, m := range regexp.MustCompile(`addDoubt\("(\w+)"`).FindAllStringSubmatch(string(source), -1) {
+		doubts = append(doubts, m[1])
 	}
-	en, it := reflect.ValueOf(*english()), reflect.ValueOf(*italian())
-	for i := range en.NumField() {
-		name := en.Type().Field(i).Name
-		if en.Field(i).Kind() == reflect.Map {
-			require.Equal(t, en.Field(i).Len(), it.Field(i).Len(), name)
-			continue
-		}
-		require.NotEmpty(t, en.Field(i).String(), name)
-		require.NotEmpty(t, it.Field(i).String(), name)
-		require.Equal(t, gaps(en.Field(i)), gaps(it.Field(i)), name)
-	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(textsFor("en").Doubts)), doubts)
+}
+
+func TestDoubtsAreInTheLanguageOfTheReply(t *testing.T) {
+	m, err := Read([]byte("From: a@example.com\r\nDate: 1\r\nDate: 2\r\n\r\n1\r\n"))
+	require.NoError(t, err)
+	require.Equal(t, "it has two Date fields", m.doubtText(textsFor("")))
+	require.Equal(t, "ha due campi Date", m.doubtText(textsFor("it")))
 }
 
 var ownMarks = regexp.MustCompile(`(?im)^(auto-submitted|x-auto-response-suppress):.*\r?\n`)

@@ -1,7 +1,6 @@
 package email
 
 import (
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -99,11 +98,11 @@ func isInvisible(r rune) bool {
 
 var (
 	// initials begin a quoted line in an old style: "JD> …".
-	initials = regexp.MustCompile(`^[A-Z]{1,4}> `)
-	rule     = regexp.MustCompile(`^(?:(?:[-_=~#.+] ?){3,}|(?:[—–─━﹣－＿]\s?){2,})$`)
+	initials = pattern(`^[A-Z]{1,4}> `)
+	rule     = pattern(`^(?:(?:[-_=~#.+] ?){3,}|(?:[—–─━﹣－＿]\s?){2,})$`)
 	// dashedText is a line of any words between dashes.
-	dashedText = regexp.MustCompile(`^[-_=]{2,}[ |]*\p{L}.{2,80}?[ |]*[-_=]{2,}$`)
-	dashes3    = regexp.MustCompile(`^[-_=]{3,}.*[-_=]{3,}$`)
+	dashedText = pattern(`^[-_=]{2,}[ |]*\p{L}.{2,80}?[ |]*[-_=]{2,}$`)
+	dashes3    = pattern(`^[-_=]{3,}.*[-_=]{3,}$`)
 )
 
 // quoteMarks begin a quoted line: ">" in any width and nesting, and the bars of some
@@ -111,7 +110,7 @@ var (
 var quoteMarks = []string{">", "＞", "&gt;", "|", "│", "┃", "▏"}
 
 func isQuoted(bare string) bool {
-	return hasPrefixOf(bare, quoteMarks) || initials.MatchString(bare)
+	return hasPrefixOf(bare, quoteMarks) || initials().MatchString(bare)
 }
 
 // isRuled says whether a line may consist of dashes, alone or around words.
@@ -133,9 +132,9 @@ func (q *classifier) kindAlone(l line) kind {
 		return isQuote
 	case l.norm == "--" || l.norm == "—" || l.norm == "––":
 		return isDelimiter
-	case isRuled(l.norm) && rule.MatchString(l.norm):
+	case isRuled(l.norm) && rule().MatchString(l.norm):
 		return isRule
-	case isRuled(l.norm) && dashedText.MatchString(l.norm) || forwardMark(l.norm):
+	case isRuled(l.norm) && dashedText().MatchString(l.norm) || forwardMark(l.norm):
 		return isMarker
 	case q.card.contains(l):
 		return isCard
@@ -152,7 +151,7 @@ func (q *classifier) classifyFrom(i int) int {
 		return q.setKind(i, end, isHeader, loose)
 	}
 	if end, ok := q.attribution(i); ok {
-		loose := q.ownerUnclear(i) && !year.MatchString(q.lines[i].norm) || !hasDateOrAddress(q.joined(i, end))
+		loose := q.ownerUnclear(i) && !year().MatchString(q.lines[i].norm) || !hasDateOrAddress(q.joined(i, end))
 		return q.setKind(q.blockStart(i), end, isAttribution, loose)
 	}
 	if start, ok := q.attributionEnd(i); ok {
@@ -169,7 +168,7 @@ func (q *classifier) blockStart(start int) int {
 	for q.textAbove(top) && start-top < maxAttribution {
 		top--
 	}
-	if q.textAbove(top) || otherAnswer.MatchString(q.lines[top].norm) {
+	if q.textAbove(top) || otherAnswer().MatchString(q.lines[top].norm) {
 		return start
 	}
 	return top
@@ -205,7 +204,7 @@ func (q *classifier) markUncertain() {
 		case isCard:
 			l.uncertain = !q.card.isFirstLine(*l)
 		case isMarker:
-			l.uncertain = dashedText.MatchString(l.norm) && !dashes3.MatchString(l.norm)
+			l.uncertain = dashedText().MatchString(l.norm) && !dashes3().MatchString(l.norm)
 		}
 		next = l.kind
 	}
@@ -279,7 +278,7 @@ func (q *classifier) attributionEnd(i int) (start int, ok bool) {
 
 // dateAbove extends an attribution without a date upward to the lines of the date.
 func (q *classifier) dateAbove(start int) int {
-	dated := func(i int) bool { return q.lines[i].kind == isText && clockOrYear.MatchString(q.lines[i].norm) }
+	dated := func(i int) bool { return q.lines[i].kind == isText && clockOrYear().MatchString(q.lines[i].norm) }
 	top := start
 	for i := start; i >= 0 && i > start-maxAttribution && q.lines[i].kind == isText; i-- {
 		if dated(i) {
@@ -319,7 +318,7 @@ func (q *classifier) header(i int) (end int, loose, ok bool) {
 		return b.end, false, true
 	case len(b.known) >= 2, b.count >= 3 && strings.Contains(q.lines[i].norm, "@"):
 		return b.end, true, true
-	case known && (!fromLabels[label] || strings.Contains(q.lines[i].norm, "@")):
+	case known && (!fromLabels()[label] || strings.Contains(q.lines[i].norm, "@")):
 		return i, true, true
 	}
 	return 0, false, false
@@ -354,10 +353,10 @@ func (q *classifier) fields(i int) fieldBlock {
 		switch {
 		case label != "":
 			b.count, blank, folded = b.count+1, false, false
-			b.hasDateOrAddress = b.hasDateOrAddress || strings.Contains(l.norm, "@") || clockOrYear.MatchString(l.norm)
+			b.hasDateOrAddress = b.hasDateOrAddress || strings.Contains(l.norm, "@") || clockOrYear().MatchString(l.norm)
 			if known {
 				b.known[label] = true
-				b.from = b.from || fromLabels[label]
+				b.from = b.from || fromLabels()[label]
 			}
 		case blank || folded || l.kind != isText:
 			return b

@@ -1,7 +1,6 @@
 package email
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -60,10 +59,10 @@ func (c *cardWords) add(card chat.Card) {
 const lock = "🔐"
 
 var (
-	shortID         = regexp.MustCompile(`^[0-9a-f]{8}$`)
-	footStart       = regexp.MustCompile(`^(?:→|/|\?) ?(?:approve|deny)(?: |$)`)
-	placeholderLine = regexp.MustCompile(`^[1-6] ?<\p{L}+>`) // "4 <note>": a placeholder of the menu
-	optionLine      = regexp.MustCompile(`^[1-9] ["“„«].*["”“»]$`)
+	shortID         = pattern(`^[0-9a-f]{8}$`)
+	footStart       = pattern(`^(?:→|/|\?) ?(?:approve|deny)(?: |$)`)
+	placeholderLine = pattern(`^[1-6] ?<\p{L}+>`) // "4 <note>": a placeholder of the menu
+	optionLine      = pattern(`^[1-9] ["“„«].*["”“»]$`)
 )
 
 // isFirstLine says whether a line is the first of a card.
@@ -76,7 +75,7 @@ func (c *cardWords) contains(l line) bool {
 	if strings.Contains(l.norm, lock) {
 		return true
 	}
-	if footStart.MatchString(l.norm) || optionLine.MatchString(l.norm) || placeholderLine.MatchString(l.norm) {
+	if footStart().MatchString(l.norm) || optionLine().MatchString(l.norm) || placeholderLine().MatchString(l.norm) {
 		return true
 	}
 	if !slices.ContainsFunc(c.heads, func(h []string) bool { return strings.Contains(l.norm, h[0]) }) && !c.first[firstWord(l.norm)] {
@@ -90,7 +89,7 @@ func (c *cardWords) isHead(words []string) bool {
 	for _, h := range c.heads {
 		// Up to two words may precede the head: what a mail program made of the lock.
 		for skip := 0; skip <= 2 && skip+len(h) < len(words); skip++ {
-			if slices.Equal(words[skip:skip+len(h)], h) && slices.ContainsFunc(words, shortID.MatchString) {
+			if slices.Equal(words[skip:skip+len(h)], h) && slices.ContainsFunc(words, shortID().MatchString) {
 				return true
 			}
 		}
@@ -123,10 +122,10 @@ func (c *cardWords) isMenu(words []string, norm string) bool {
 // isFoot recognizes "approve ID / deny ID · until …", also a part of it before or
 // after a line break.
 func (c *cardWords) isFoot(words []string) bool {
-	if len(words) > 2 && words[0] == "approve" && shortID.MatchString(words[1]) && words[2] == "deny" {
+	if len(words) > 2 && words[0] == "approve" && shortID().MatchString(words[1]) && words[2] == "deny" {
 		return true
 	}
-	denied := len(words) > 2 && words[0] == "deny" && shortID.MatchString(words[1])
+	denied := len(words) > 2 && words[0] == "deny" && shortID().MatchString(words[1])
 	if denied {
 		words = words[2:]
 	}

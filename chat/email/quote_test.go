@@ -214,12 +214,12 @@ func TestForwardMarks(t *testing.T) {
 // compared.
 func TestWordLists(t *testing.T) {
 	lists := [][]string{attributionVerbs, mobileEnds}
-	for _, p := range []phrases{attributionStarts, forwardMarks, mobileStarts} {
+	for _, p := range []phrases{attributionStarts(), forwardMarks(), mobileStarts()} {
 		for _, list := range p {
 			lists = append(lists, list)
 		}
 	}
-	for _, labels := range []map[string]bool{fromLabels, sentLabels, toLabels, subjectLabels} {
+	for _, labels := range []map[string]bool{fromLabels(), sentLabels(), toLabels(), subjectLabels()} {
 		for l := range labels {
 			lists = append(lists, []string{l})
 			found, known := fieldLabel(l + ": x")

@@ -1,9 +1,9 @@
 package email
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -62,15 +62,15 @@ var attributionStarts = byFirst(
 )
 
 var (
-	angled      = regexp.MustCompile(`<[^\s@<>]+@[^\s@<>]+>`)
-	clock       = regexp.MustCompile(`(?:^|\D)\d{1,2}[:.h]\d{2}(?:\D|$)`)
-	addressEnd  = regexp.MustCompile(`\S@[^\s@]+\s*[:：]$`)
-	year        = regexp.MustCompile(`(?:^|\D)(?:(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d{2})(?:\D|$)|[年년]`)
-	clockOrYear = regexp.MustCompile(`(?:^|\D)(?:\d{1,2}[:.h]\d{2}|(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d{2})(?:\D|$)|[年月日년월일]`)
+	angled      = pattern(`<[^\s@<>]+@[^\s@<>]+>`)
+	clock       = pattern(`(?:^|\D)\d{1,2}[:.h]\d{2}(?:\D|$)`)
+	addressEnd  = pattern(`\S@[^\s@]+\s*[:：]$`)
+	year        = pattern(`(?:^|\D)(?:(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d{2})(?:\D|$)|[年년]`)
+	clockOrYear = pattern(`(?:^|\D)(?:\d{1,2}[:.h]\d{2}|(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d{2})(?:\D|$)|[年月日년월일]`)
 )
 
 func beginsAttribution(norm string) bool {
-	return attributionStarts.matchesStart(strings.TrimLeft(norm, "-–— "))
+	return attributionStarts().matchesStart(strings.TrimLeft(norm, "-–— "))
 }
 
 func endsAttribution(norm string) bool {
@@ -84,7 +84,7 @@ func endsAttribution(norm string) bool {
 // namesAuthor says whether a text names an author: by a verb, an address, or both date and
 // time, which occur in no other sentence that ends with a colon.
 func namesAuthor(norm string) bool {
-	return hasVerb(norm) || addressEnd.MatchString(norm) || angled.MatchString(norm) || year.MatchString(norm) && clock.MatchString(norm)
+	return hasVerb(norm) || addressEnd().MatchString(norm) || angled().MatchString(norm) || year().MatchString(norm) && clock().MatchString(norm)
 }
 
 func hasVerb(norm string) bool { return containsOf(norm, attributionVerbs) }
@@ -126,10 +126,10 @@ var forwardMarks = byFirst(
 
 // forwardMark says whether a complete line is such a mark, with or without a colon.
 func forwardMark(norm string) bool {
-	if len(norm) > maxCompared/2 || !forwardMarks.matchesStart(norm) {
+	if len(norm) > maxCompared/2 || !forwardMarks().matchesStart(norm) {
 		return false
 	}
-	return endsAttribution(norm) || forwardMarks.contains(norm)
+	return endsAttribution(norm) || forwardMarks().contains(norm)
 }
 
 // mobileStarts begin the line that a phone or a mail program adds.
@@ -171,17 +171,17 @@ func mobileSignature(norm string) bool {
 			return containsOf(norm, []string{"보냄", "전송", "发送", "傳送", "寄出", "iphone", "ipad", "手机", "outlook"})
 		}
 	}
-	return mobileStarts.matchesStart(norm)
+	return mobileStarts().matchesStart(norm)
 }
 
 // The labels of header fields, by meaning.
 var (
-	fromLabels = set(
+	fromLabels = labels(
 		"from", "von", "de", "da", "van", "od", "från", "fra", "lähettäjä", "от", "от кого", "від", "feladó", "kimden", "gönderen", "de la",
 		"από", "差出人", "送信者", "送信元", "发件人", "寄件者", "寄件人", "보낸 사람", "보낸사람", "발신", "من", "מאת", "از", "จาก", "từ", "dari",
 		"pošiljatelj", "posiljatelj", "šalje", "шаље", "nuo", "saatja", "frá", "nga", "sender", "absender", "expéditeur", "mittente", "remitente", "remetente", "afzender", "avsändare", "nadawca", "prejemnik",
 	)
-	sentLabels = set(
+	sentLabels = labels(
 		"sent", "date", "gesendet", "datum", "gesendet am", "envoyé", "envoyé le", "date d'envoi", "inviato", "data", "data invio", "inviato il",
 		"enviado", "enviado el", "fecha", "enviada em", "enviado em", "enviada", "verzonden", "verzonden op", "wysłano", "wysłane", "data wysłania",
 		"skickat", "skickades", "sendt", "dato", "lähetetty", "päivämäärä", "päiväys", "отправлено", "дата", "дата отправки", "надіслано", "відправлено", "dátum", "elküldve", "küldve", "küldés dátuma",
@@ -189,16 +189,21 @@ var (
 		"发送时间", "发送日期", "日期", "時間", "时间", "寄件日期", "傳送時間", "傳送日期", "보낸 날짜", "날짜", "전송", "تاريخ الإرسال", "التاريخ", "أُرسلت", "נשלח", "תאריך", "تاریخ",
 		"วันที่", "ส่ง", "đã gửi", "ngày", "dikirim", "tanggal", "poslano", "odesláno", "odoslané", "išsiųsta", "nosūtīts", "saadetud", "sent at", "enviat",
 	)
-	toLabels = set(
+	toLabels = labels(
 		"to", "an", "à", "a", "al", "para", "aan", "do", "till", "til", "vastaanottaja", "кому", "címzett", "kime", "alıcı", "către", "προς", "до", "宛先", "收件人", "收件者",
 		"받는 사람", "받는사람", "수신", "إلى", "אל", "به", "ถึง", "tới", "đến", "kepada", "prima", "za", "komu", "kam", "kellele", "për", "per", "kopi til",
 		"cc", "kopie", "copie", "copia", "dw", "kopia", "kopio", "копия", "копія", "másolat", "bilgi", "κοιν", "コピー", "抄送", "副本", "참조", "نسخة", "עותק", "reply-to", "antwort an", "répondre à", "rispondi a",
 	)
-	subjectLabels = set(
+	subjectLabels = labels(
 		"subject", "betreff", "objet", "oggetto", "asunto", "assunto", "onderwerp", "temat", "ämne", "emne", "aihe", "тема", "předmět", "predmet", "tárgy", "konu", "subiect",
 		"θέμα", "относно", "件名", "題名", "主题", "主旨", "主題", "제목", "الموضوع", "נושא", "موضوع", "เรื่อง", "หัวเรื่อง", "chủ đề", "tiêu đề", "perihal", "subjek", "tema", "teema", "zadeva", "naslov", "efni", "assumpte", "gaia", "subjekt",
 	)
 )
+
+// labels are a set that is built on first use.
+func labels(words ...string) func() map[string]bool {
+	return sync.OnceValue(func() map[string]bool { return set(words...) })
+}
 
 func set(words ...string) map[string]bool {
 	m := make(map[string]bool, len(words))
@@ -209,7 +214,7 @@ func set(words ...string) map[string]bool {
 }
 
 func isLabel(word string) bool {
-	return fromLabels[word] || sentLabels[word] || toLabels[word] || subjectLabels[word]
+	return fromLabels()[word] || sentLabels()[word] || toLabels()[word] || subjectLabels()[word]
 }
 
 // fieldLabel is the text before the colon of a line that looks like a header field,
@@ -247,7 +252,7 @@ func isInlineHeader(norm string) bool {
 		for n := 1; n <= 2 && n <= len(words); n++ {
 			if w := strings.Join(words[len(words)-n:], " "); isLabel(w) {
 				found[w] = true
-				from = from || fromLabels[w]
+				from = from || fromLabels()[w]
 			}
 		}
 	}
@@ -275,13 +280,15 @@ func containsOf(s string, list []string) bool {
 // phrases are beginnings of sentences, by first letter.
 type phrases map[rune][]string
 
-func byFirst(list ...string) phrases {
-	p := phrases{}
-	for _, s := range list {
-		r, _ := utf8.DecodeRuneInString(s)
-		p[r] = append(p[r], s)
-	}
-	return p
+func byFirst(list ...string) func() phrases {
+	return sync.OnceValue(func() phrases {
+		p := phrases{}
+		for _, s := range list {
+			r, _ := utf8.DecodeRuneInString(s)
+			p[r] = append(p[r], s)
+		}
+		return p
+	})
 }
 
 // matchesStart says whether s begins with one of the phrases; contains whether it is one.

@@ -1,7 +1,6 @@
 package email
 
 import (
-	"regexp"
 	"strings"
 )
 
@@ -16,9 +15,9 @@ import (
 // REQUESTID is the complete request id, 16 to 64 hex digits. TOKEN is 26 characters
 // of lower-case base32, 128 random bits.
 var (
-	ourID      = regexp.MustCompile(`^<[Aa][Pp][Pp][Rr]_([0-9a-fA-F]{16,64})\.[0-9a-zA-Z_-]{1,64}@[^<>\s@]+>$`)
-	ourTag     = regexp.MustCompile(`\b[Aa][Pp][Pp][Rr]_([0-9a-fA-F]{16,64})\b(?:[\s\x{a0}]+([a-zA-Z2-7]{26})\b)?`)
-	tokenShape = regexp.MustCompile(`^[a-z2-7]{26}$`)
+	ourID      = pattern(`^<[Aa][Pp][Pp][Rr]_([0-9a-fA-F]{16,64})\.[0-9a-zA-Z_-]{1,64}@[^<>\s@]+>$`)
+	ourTag     = pattern(`\b[Aa][Pp][Pp][Rr]_([0-9a-fA-F]{16,64})\b(?:[\s\x{a0}]+([a-zA-Z2-7]{26})\b)?`)
+	tokenShape = pattern(`^[a-z2-7]{26}$`)
 )
 
 // Addressing is the format of reply addresses. Without a separator there are none.
@@ -47,7 +46,7 @@ func (a Addressing) token(address string) string {
 	if !ok {
 		return ""
 	}
-	if t, ok = strings.CutSuffix(t, tail); !ok || !tokenShape.MatchString(t) {
+	if t, ok = strings.CutSuffix(t, tail); !ok || !tokenShape().MatchString(t) {
 		return ""
 	}
 	return t
@@ -66,7 +65,7 @@ func ParseMessageID(s string) (id string, ok bool) {
 	if !strings.HasPrefix(s, "<") {
 		s = "<" + s + ">"
 	}
-	found := ourID.FindStringSubmatch(s)
+	found := ourID().FindStringSubmatch(s)
 	if found == nil {
 		return "", false
 	}
@@ -134,7 +133,7 @@ func (m *Mail) Refs(sub Addressing) []Ref {
 
 func tagsIn(text, where string) []Ref {
 	var refs []Ref
-	for _, f := range ourTag.FindAllStringSubmatch(text, maxRefs) {
+	for _, f := range ourTag().FindAllStringSubmatch(text, maxRefs) {
 		refs = append(refs, Ref{ID: lowerASCII(f[1]), Token: lowerASCII(f[2]), Where: where})
 	}
 	return refs

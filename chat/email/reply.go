@@ -51,7 +51,7 @@ func (c *Channel) handleReply(ctx context.Context, name string, m *Mail, sender 
 	case !r.tokenMatched && r.closed:
 		return r.handleSettled(ctx) // for example "thank you", in reply to the outcome
 	case !r.tokenMatched:
-		return r.saveResult(Refused, "no token of the sender's card", r.texts.wrongToken)
+		return r.saveResult(Refused, "no token of the sender's card", r.texts.WrongToken)
 	}
 	waiting, err := c.Viewer.Waiting(ctx, []string{r.key.Workspace})
 	if err != nil {
@@ -163,27 +163,27 @@ func (c *Channel) idOf(ref Ref) string {
 // decide applies the answer in the email.
 func (r *reply) decide(ctx context.Context, w *approval.Waiting) (Taken, error) {
 	p := w.Pending
-	r.instructions = r.texts.howTo
+	r.instructions = r.texts.HowTo
 	if p.Type == approval.TypeQuestion {
-		r.instructions = r.texts.howToAnswer
+		r.instructions = r.texts.HowToAnswer
 	}
 	switch {
 	case r.record.SHA256 != w.SHA256:
-		return r.saveResult(Refused, "the request changed since the card", r.texts.otherRequest)
+		return r.saveResult(Refused, "the request changed since the card", r.texts.OtherRequest)
 	case r.mail.Doubt != "":
-		return r.answerUnclear(r.mail.Doubt, fill(r.texts.doubt, "why", r.mail.Doubt))
+		return r.answerUnclear(r.mail.doubtText(textsFor("")), chat.Format(r.texts.Doubt, "why", r.mail.doubtText(r.texts)))
 	case !r.clear:
-		return r.answerUnclear("no clear answer", r.texts.unclear)
+		return r.answerUnclear("no clear answer", r.texts.Unclear)
 	}
 	m := r.message(w)
 	cmd := m.Command()
 	if !byMail(p, cmd, r.text) {
-		return r.answerUnclear("answer not valid by email", r.texts.unclear)
+		return r.answerUnclear("answer not valid by email", r.texts.Unclear)
 	}
 	if approves(cmd) {
 		switch ceiling := r.ceiling(r.key.Workspace); {
 		case !r.before.Complete:
-			return r.saveResult(Refused, "the card did not show the complete request", fill(r.texts.incomplete, "id", p.ShortID))
+			return r.saveResult(Refused, "the card did not show the complete request", chat.Format(r.texts.Incomplete, "id", p.ShortID))
 		case exceeds(p.Reversibility, ceiling):
 			return r.saveResult(Refused, "above the ceiling", r.texts.aboveCeiling(p, ceiling))
 		}
@@ -264,13 +264,13 @@ func (r *reply) handleSettled(ctx context.Context) (Taken, error) {
 		return Taken{Key: r.key}, err
 	}
 	if rec == nil {
-		return r.answerLate(r.texts.gone)
+		return r.answerLate(r.texts.Gone)
 	}
 	outcome := r.Style(r.approver.Language).Outcome(rec)
 	if r.tokenMatched && r.decisionUnrecorded(rec) {
 		return r.saveResult(Decided, "decided before a restart", outcome)
 	}
-	return r.answerLate(fill(r.texts.late, "outcome", outcome))
+	return r.answerLate(chat.Format(r.texts.Late, "outcome", outcome))
 }
 
 // decisionUnrecorded says whether the sender decided by email and we have no record of the

@@ -175,7 +175,7 @@ func Examine(ctx context.Context, raw []byte, lookup func(context.Context, strin
 		var text string
 		text, f.Clear = m.Answer()
 		if f.Answer = chat.Escape(text); m.Doubt != "" {
-			f.Answer = m.Doubt
+			f.Answer = m.doubtText(textsFor(""))
 		}
 	}
 	fields, _ := readFields(raw)

@@ -180,6 +180,11 @@ func messageGone(err error) bool {
 		strings.Contains(err.Error(), "message can't be edited") || strings.Contains(err.Error(), "MESSAGE_ID_INVALID"))
 }
 
+// menuCommands are the commands in the bot's menu, in its order.
+func menuCommands() []string {
+	return []string{"pending", "last", "grants", "pause", "resume", "help"}
+}
+
 // setCommands sets the bot's command menu.
 func (a *api) setCommands(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, sendTimeout)
@@ -189,8 +194,9 @@ func (a *api) setCommands(ctx context.Context) error {
 		if language == chat.Languages()[0] {
 			p.LanguageCode = ""
 		}
-		for _, c := range catalogFor(language).commands {
-			p.Commands = append(p.Commands, models.BotCommand{Command: c[0], Description: c[1]})
+		w := catalogFor(language)
+		for _, c := range menuCommands() {
+			p.Commands = append(p.Commands, models.BotCommand{Command: c, Description: w.Commands[c]})
 		}
 		if _, err := a.bot.SetMyCommands(ctx, p); err != nil {
 			return Redact(a.token, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // maxMaybeSent limits how many possibly sent copies a record keeps for one place.
@@ -262,7 +263,7 @@ func (s *session) sendDocument(ctx context.Context, k approval.Key, x *sentCopy,
 	p := s.renderer(x.Language)
 	short := approval.ShortID(k.ID)
 	id, err := s.api.document(ctx, x.Chat, short+".txt", p.Card(st.Pending).String()+"\n",
-		plainMessage(format(p.documentCaption, "id", short)), sendOptions{thread: x.Thread, replyTo: x.Message, silent: true})
+		plainMessage(chat.Format(p.DocumentCaption, "id", short)), sendOptions{thread: x.Thread, replyTo: x.Message, silent: true})
 	if err != nil {
 		return err
 	}

@@ -1,91 +1,81 @@
 package telegram
 
 import (
-	"strings"
-
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// catalog holds the texts that only this channel uses. format fills in the names in braces. A new language
-// needs a file like catalog_it.go and a case in catalogFor.
+// catalog holds the texts that only this channel uses. Comments about them are in chat/messages/en.toml.
 type catalog struct {
-	// Buttons.
-	once, session, always, deny string
-	note, change, ask, answer   string
-	showAll, undo               string
+	Once, Session, Always, Deny string
+	Note, Change, Ask, Answer   string
+	ShowAll, Undo               string
 
-	// Lines added to a card.
-	longMenu       string // the options do not fit
-	inDocument     string // the complete text is in a document
-	verdicts       map[approval.Verdict]string
-	scopes         map[approval.Scope]string
-	cancelled      string // canceled by a person, not by the agent
-	byAt           string // {verdict} {by} {via} {time}
-	atTime         string // {verdict} {time}: no person decided
-	sentToAgent    string // {text}: what the agent was told
-	outcomeFollows string
-	undone         string
-	unknownRequest string // the request is gone
-	askedElsewhere string // the workspace is now asked in another chat
-	replaced       string // a newer card replaces this one
+	LongMenu       string
+	InDocument     string
+	Verdicts       map[approval.Verdict]string
+	Scopes         map[approval.Scope]string
+	Cancelled      string
+	ByAt           string
+	AtTime         string
+	SentToAgent    string
+	OutcomeFollows string
+	Undone         string
+	UnknownRequest string
+	AskedElsewhere string
+	Replaced       string
 
-	// Answers to taps.
-	showing       string
-	buttonExpired string // the button is no longer known
-	pleaseWait    string // the decision is being written
-	notShown      string // {id}: the card was not shown completely
-	unsure        string // it may or may not have been done
+	Showing       string
+	ButtonExpired string
+	PleaseWait    string
+	NotShown      string
+	Unsure        string
 
-	// Prompts, by verb; {id}.
-	prompts      map[string]string
-	placeholders map[string]string // in the empty field of the reply
+	Prompts      map[string]string
+	Placeholders map[string]string
 
-	commands [][2]string // Telegram's command menu
+	Commands map[string]string
 
-	// Answers to commands.
-	help           string
-	yourID         string // {id}
-	chatID         string // {id}
-	threadID       string // {id}
-	youDecideIn    string // {workspaces}
-	nothingWaits   string
-	waitingCount   string // {n}
-	cardAbove      string // {id}: points to the card
-	notFound       string // {id}
-	nothingYet     string // no request was settled yet
-	noGrants       string
-	oneSession     string // a grant that is limited to one session
-	grantedBy      string // {by} {until}
-	andMore        string // {n}
-	unavailable    string // a command that is not available here
-	whichWorkspace string // {workspaces}
-	paused         string // {workspace}
-	alreadyPaused  string // {workspace}
-	resumed        string // {workspace}
-	notPaused      string // {workspace}
+	Help           string
+	YourID         string
+	ChatID         string
+	ThreadID       string
+	YouDecideIn    string
+	NothingWaits   string
+	WaitingCount   string
+	CardAbove      string
+	NotFound       string
+	NothingYet     string
+	NoGrants       string
+	OneSession     string
+	GrantedBy      string
+	AndMore        string
+	Unavailable    string
+	WhichWorkspace string
+	PausedNow      string
+	AlreadyPaused  string
+	Resumed        string
+	NotPaused      string
 
-	testCard        string
-	digestTitle     string // {n} {workspace}
-	morningTitle    string // {workspace} {waiting} {expired}
-	feedLine        string // {id} {rule}
-	feedTitle       string // {workspace}
-	reminder        string // {id} {time}
-	recall          string // {id} {time}
-	documentCaption string // {id}: caption of the complete text
+	TestCard        string
+	DigestTitle     string
+	MorningTitle    string
+	FeedLine        string
+	FeedTitle       string
+	Reminder        string
+	Recall          string
+	DocumentCaption string
 }
 
-func catalogFor(language string) *catalog {
-	if chat.Language(language) == "it" {
-		return italian()
-	}
-	return english()
+// setupCatalog holds the texts that Setup sends.
+type setupCatalog struct {
+	Title, Card, Tap, Works                   string
+	TapArrived, Tapped, NotTapped, NotAllowed string
+	CodeMissing                               string
 }
 
-// format fills in the names in braces. Values that are filled in are not expanded again.
-func format(sentence string, pairs ...string) string {
-	for i := 0; i < len(pairs); i += 2 {
-		pairs[i] = "{" + pairs[i] + "}"
-	}
-	return strings.NewReplacer(pairs...).Replace(sentence)
+func catalogFor(language string) *catalog { return chat.Messages[catalog](language, "telegram") }
+
+func setupCatalogFor(language string) *setupCatalog {
+	return chat.Messages[setupCatalog](language, "telegram_setup")
 }

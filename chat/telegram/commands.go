@@ -43,15 +43,15 @@ func (w *incomingMessage) handleStart() bool {
 		return true // limits the answers to other users
 	}
 	t := catalogFor(w.language)
-	lines := []string{format(t.yourID, "id", w.person.ID)}
+	lines := []string{chat.Format(t.YourID, "id", w.person.ID)}
 	if w.m.Chat.ID < 0 {
-		lines = append(lines, format(t.chatID, "id", strconv.FormatInt(w.m.Chat.ID, 10)))
+		lines = append(lines, chat.Format(t.ChatID, "id", strconv.FormatInt(w.m.Chat.ID, 10)))
 	}
 	if thread := threadOf(w.m); thread != 0 {
-		lines = append(lines, format(t.threadID, "id", strconv.Itoa(thread)))
+		lines = append(lines, chat.Format(t.ThreadID, "id", strconv.Itoa(thread)))
 	}
 	if len(w.workspaces) > 0 {
-		lines = append(lines, format(t.youDecideIn, "workspaces", strings.Join(w.workspaces, ", ")))
+		lines = append(lines, chat.Format(t.YouDecideIn, "workspaces", strings.Join(w.workspaces, ", ")))
 	}
 	w.replyText(strings.Join(lines, "\n"))
 	return true
@@ -63,7 +63,7 @@ func (w *incomingMessage) handleOwnCommand(ctx context.Context) bool {
 	t := catalogFor(w.language)
 	switch word {
 	case "help":
-		w.replyText(t.help)
+		w.replyText(t.Help)
 	case "pending":
 		if rest != "" {
 			return false
@@ -94,12 +94,12 @@ func (w *incomingMessage) replyWith(msg message) { w.reply(w.m.Chat.ID, threadOf
 func (w *incomingMessage) lastDecided(ctx context.Context) message {
 	t := w.renderer(w.language)
 	if w.History == nil {
-		return plainMessage(t.nothingYet)
+		return plainMessage(t.NothingYet)
 	}
 	keys, err := w.History.Last(ctx, w.workspaces, perPage)
 	if err != nil {
 		w.log(err)
-		return plainMessage(t.unsure)
+		return plainMessage(t.Unsure)
 	}
 	var lines []string
 	for _, k := range keys {
@@ -110,7 +110,7 @@ func (w *incomingMessage) lastDecided(ctx context.Context) message {
 		lines = append(lines, t.settledLine(story))
 	}
 	if len(lines) == 0 {
-		lines = []string{t.nothingYet}
+		lines = []string{t.NothingYet}
 	}
 	return plainMessage(lines...)
 }
@@ -131,13 +131,13 @@ func (p renderer) settledLine(story Story) string {
 func (w *incomingMessage) pauseOrResume(ctx context.Context, word, rest string) string {
 	t := catalogFor(w.language)
 	if w.Pauser == nil {
-		return t.unavailable
+		return t.Unavailable
 	}
 	names, reason := w.workspaces, rest
 	if first, after, _ := strings.Cut(rest, " "); slices.Contains(w.workspaces, first) {
 		names, reason = []string{first}, strings.TrimSpace(after)
 	} else if word == "resume" && rest != "" {
-		return format(t.whichWorkspace, "workspaces", strings.Join(w.workspaces, ", "))
+		return chat.Format(t.WhichWorkspace, "workspaces", strings.Join(w.workspaces, ", "))
 	}
 	var lines []string
 	for _, name := range names {
@@ -148,11 +148,11 @@ func (w *incomingMessage) pauseOrResume(ctx context.Context, word, rest string) 
 
 func (w *incomingMessage) pauseOrResumeOne(ctx context.Context, word, name, reason string) string {
 	t := catalogFor(w.language)
-	done, before := t.resumed, t.notPaused
+	done, before := t.Resumed, t.NotPaused
 	var changed bool
 	var err error
 	if word == "pause" {
-		done, before = t.paused, t.alreadyPaused
+		done, before = t.PausedNow, t.AlreadyPaused
 		changed, err = w.Pauser.Pause(ctx, name, w.person, reason)
 	} else {
 		changed, err = w.Pauser.Resume(ctx, name, w.person)
@@ -160,11 +160,11 @@ func (w *incomingMessage) pauseOrResumeOne(ctx context.Context, word, name, reas
 	switch {
 	case err != nil:
 		w.log(err)
-		return chat.Escape(name) + ": " + t.unsure
+		return chat.Escape(name) + ": " + t.Unsure
 	case !changed:
-		return format(before, "workspace", chat.Escape(name))
+		return chat.Format(before, "workspace", chat.Escape(name))
 	}
-	return format(done, "workspace", chat.Escape(name))
+	return chat.Format(done, "workspace", chat.Escape(name))
 }
 
 // handleShow shows the card of a request in this chat.
@@ -172,13 +172,13 @@ func (w *incomingMessage) handleShow(ctx context.Context, prefix string) {
 	t := catalogFor(w.language)
 	prefix = strings.ToLower(prefix)
 	if len(prefix) < 4 || !isHex(prefix) {
-		w.replyText(t.help)
+		w.replyText(t.Help)
 		return
 	}
 	all, err := w.Viewer.Waiting(ctx, w.workspaces)
 	if err != nil {
 		w.log(err)
-		w.replyText(t.unsure)
+		w.replyText(t.Unsure)
 		return
 	}
 	all = slices.DeleteFunc(all, func(x approval.Waiting) bool {
@@ -186,7 +186,7 @@ func (w *incomingMessage) handleShow(ctx context.Context, prefix string) {
 		return !ok || !strings.HasPrefix(x.Pending.RequestID, prefix)
 	})
 	if len(all) != 1 {
-		w.replyText(format(t.notFound, "id", prefix))
+		w.replyText(chat.Format(t.NotFound, "id", prefix))
 		return
 	}
 	w.showCard(all[0].Key(), w.listRequest())

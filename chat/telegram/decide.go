@@ -73,4 +73,4 @@ func (s *session) refusalText(language string) string {
 }
 
 // unsureText is for an action that may or may not have been done.
-func (s *session) unsureText(language string) string { return catalogFor(language).unsure }
+func (s *session) unsureText(language string) string { return catalogFor(language).Unsure }

@@ -221,7 +221,7 @@ func (s *session) renderDigest(ctx context.Context, d *digest) (msg message, ope
 			lines = append(lines, "⏳ "+truncate(line, maxLineLength))
 			continue
 		}
-		outcome := t.unknownRequest
+		outcome := t.UnknownRequest
 		if o := t.outcomeLines(st.Story); len(o) > 0 {
 			outcome = o[0]
 		}
@@ -229,7 +229,7 @@ func (s *session) renderDigest(ctx context.Context, d *digest) (msg message, ope
 	}
 	title := d.Title
 	if title == "" {
-		title = format(t.digestTitle, "n", strconv.Itoa(len(d.Requests)), "workspace", chat.Escape(d.Workspace))
+		title = chat.Format(t.DigestTitle, "n", strconv.Itoa(len(d.Requests)), "workspace", chat.Escape(d.Workspace))
 	}
 	msg = plainMessage(append([]string{title}, lines...)...)
 	msg.buttons = slices.Collect(slices.Chunk(buttons, 2))
@@ -255,7 +255,7 @@ func (s *session) remindOfDigest(id string) {
 		if err != nil || open == 0 {
 			return err
 		}
-		msg := plainMessage(format(catalogFor(next.Language).waitingCount, "n", strconv.Itoa(open)))
+		msg := plainMessage(chat.Format(catalogFor(next.Language).WaitingCount, "n", strconv.Itoa(open)))
 		_, err = s.api.send(ctx, next.Chat, msg, sendOptions{thread: next.Thread, replyTo: next.Message, silent: s.isQuiet(approval.Key{Workspace: next.Workspace})})
 		return err
 	}}, 0)

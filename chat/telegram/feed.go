@@ -64,7 +64,7 @@ func (s *session) addFeedLine(ws string, to Place, k approval.Key, rec *approval
 	if rec.Ruling != nil {
 		rule = rec.Ruling.Rule
 	}
-	line := format(t.feedLine, "id", chat.Escape(approval.ShortID(k.ID)), "rule", chat.Escape(truncate(rule, maxLineLength)))
+	line := chat.Format(t.FeedLine, "id", chat.Escape(approval.ShortID(k.ID)), "rule", chat.Escape(truncate(rule, maxLineLength)))
 	s.feeds.Lock()
 	defer s.feeds.Unlock()
 	f := s.loadFeed(feedName(ws, to))
@@ -107,7 +107,7 @@ func (s *session) deliverFeed(ctx context.Context, name, ws string, to Place) er
 	f := s.loadFeed(name)
 	now := feed{f.Message, f.Began, slices.Clone(f.IDs), slices.Clone(f.Lines)}
 	s.feeds.Unlock()
-	msg := plainMessage(append([]string{format(catalogFor(to.Language).feedTitle, "workspace", ws)}, now.Lines...)...)
+	msg := plainMessage(append([]string{chat.Format(catalogFor(to.Language).FeedTitle, "workspace", ws)}, now.Lines...)...)
 	var err error
 	if now.Message == 0 {
 		now.Message, err = s.api.send(ctx, to.Chat, msg, sendOptions{thread: to.Thread, silent: true})

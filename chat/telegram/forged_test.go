@@ -29,7 +29,7 @@ func TestForgedEvidence(t *testing.T) {
 		require.NoError(t, err)
 		p, err := approval.ParsePending(b, approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"})
 		require.NoError(t, err, name)
-		msg := renderer{chat.Style{}, english()}.card(p, &sentCopy{}, false)
+		msg := renderer{chat.Style{}, catalogFor("en")}.card(p, &sentCopy{}, false)
 		got, err := json.MarshalIndent(map[string]any{"text": strings.Split(msg.text, "\n"), "entities": msg.entities}, "", " ")
 		require.NoError(t, err)
 		file := filepath.Join("..", "..", "testdata", "forged", name+".telegram.txt")

@@ -177,7 +177,7 @@ func (w *incomingMessage) handleReply(ctx context.Context, at messageRef) {
 		w.replyText(w.unsureText(w.language))
 		return
 	case st.Pending == nil:
-		w.replyText(catalogFor(w.language).unknownRequest)
+		w.replyText(catalogFor(w.language).UnknownRequest)
 		return
 	}
 	if _, ok := w.Guard.May(at.key.Workspace, st.Pending, w.person); !ok {
@@ -190,7 +190,7 @@ func (w *incomingMessage) handleReply(ctx context.Context, at messageRef) {
 		text = at.verb + " " + text
 	}
 	if !x.FullyShown && st.isPending() && textApproves(text, st.Pending) {
-		w.replyText(format(catalogFor(w.language).notShown, "id", approval.ShortID(at.key.ID)))
+		w.replyText(chat.Format(catalogFor(w.language).NotShown, "id", approval.ShortID(at.key.ID)))
 		return
 	}
 	a := cardReply{
@@ -226,7 +226,7 @@ func (w *incomingMessage) handleCommand(ctx context.Context) {
 	shown := chatViewer{w.Viewer, w.sent, w.m.Chat.ID}
 	if c.Kind == chat.Approve {
 		if k, ok := shown.partlyShown(ctx, w.workspaces, c.ID); ok {
-			w.replyText(format(catalogFor(w.language).notShown, "id", approval.ShortID(k.ID)))
+			w.replyText(chat.Format(catalogFor(w.language).NotShown, "id", approval.ShortID(k.ID)))
 			return
 		}
 	}

@@ -75,18 +75,18 @@ func (s *session) pendingList(ctx context.Context, a listRequest, page int) mess
 	all, err := s.Viewer.Waiting(ctx, a.workspaces)
 	if err != nil {
 		s.log(err)
-		return plainMessage(t.unsure)
+		return plainMessage(t.Unsure)
 	}
 	all = slices.DeleteFunc(all, func(w approval.Waiting) bool {
 		_, ok := s.Guard.May(w.Pending.SourceGroup, w.Pending, a.person)
 		return !ok
 	})
 	if len(all) == 0 {
-		return plainMessage(t.nothingWaits)
+		return plainMessage(t.NothingWaits)
 	}
 	pages := (len(all) + perPage - 1) / perPage
 	page = min(max(page, 0), pages-1)
-	lines := []string{format(t.waitingCount, "n", strconv.Itoa(len(all)))}
+	lines := []string{chat.Format(t.WaitingCount, "n", strconv.Itoa(len(all)))}
 	var buttons []button
 	for _, w := range all[page*perPage : min(len(all), (page+1)*perPage)] {
 		lines = append(lines, truncate(t.Line(w.Pending), maxText/perPage-20))
@@ -127,15 +127,15 @@ func (s *session) openNonce(k approval.Key, chatID int64) string {
 func (s *session) grantList(ctx context.Context, a listRequest) message {
 	t := s.renderer(a.language)
 	if s.Interceptor.Revoker == nil {
-		return plainMessage(t.unavailable)
+		return plainMessage(t.Unavailable)
 	}
 	all, err := s.Interceptor.Revoker.Remembered(ctx, a.workspaces)
 	if err != nil {
 		s.log(err)
-		return plainMessage(t.unsure)
+		return plainMessage(t.Unsure)
 	}
 	if len(all) == 0 {
-		return plainMessage(t.noGrants)
+		return plainMessage(t.NoGrants)
 	}
 	more := len(all) - 2*perPage
 	if more > 0 {
@@ -148,7 +148,7 @@ func (s *session) grantList(ctx context.Context, a listRequest) message {
 		buttons = append(buttons, button{"✖ " + approval.ShortID(g.ID), verbRevoke + ":" + s.listButtons.add(listButton{listRequest: a, revoke: g.ID})})
 	}
 	if more > 0 {
-		lines = append(lines, format(t.andMore, "n", strconv.Itoa(more)))
+		lines = append(lines, chat.Format(t.AndMore, "n", strconv.Itoa(more)))
 	}
 	msg := plainMessage(lines...)
 	msg.buttons = slices.Collect(slices.Chunk(buttons, 2))
@@ -163,9 +163,9 @@ func (p renderer) grantLine(g approval.Grant) string {
 	}
 	line := chat.Escape(approval.ShortID(g.ID)) + " · " + chat.Escape(g.Workspace) + " · " + p.OneLine(&approval.Pending{}, truncate(what, maxTapAnswer))
 	if g.SessionID != "" {
-		line += " · " + p.oneSession
+		line += " · " + p.OneSession
 	}
-	return line + " · " + format(p.grantedBy, "by", chat.Escape(truncate(g.By, 100)), "until", p.dateTime(g.ExpiresAt))
+	return line + " · " + chat.Format(p.GrantedBy, "by", chat.Escape(truncate(g.By, 100)), "until", p.dateTime(g.ExpiresAt))
 }
 
 // handleListButton runs the action of a list's button.
@@ -197,7 +197,7 @@ func (t *incomingTap) handleListButton(ctx context.Context, verb string, c listB
 		t.updateList(func(ctx context.Context) message { return t.grantList(ctx, a) })
 		t.notify(r.Text, true)
 	default:
-		t.answer(catalogFor(t.language).buttonExpired, true)
+		t.answer(catalogFor(t.language).ButtonExpired, true)
 	}
 }
 
@@ -233,7 +233,7 @@ func (s *session) showCard(k approval.Key, a listRequest) {
 		s.log(err)
 	}
 	if there != 0 {
-		s.reply(a.chat, a.thread, there, plainMessage(format(catalogFor(a.language).cardAbove, "id", approval.ShortID(k.ID))))
+		s.reply(a.chat, a.thread, there, plainMessage(chat.Format(catalogFor(a.language).CardAbove, "id", approval.ShortID(k.ID))))
 	}
 	s.touch(k)
 }

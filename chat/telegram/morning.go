@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // quietPeriod lists what was asked of a workspace during quiet hours.
@@ -162,11 +163,11 @@ func (s *session) morningMessage(ctx context.Context, ws Workspace, to Place, wa
 		to.Language = ws.Language
 	}
 	t := s.renderer(to.Language)
-	lines := []string{format(t.morningTitle, "workspace", ws.Name, "waiting", strconv.Itoa(len(waiting)), "expired", strconv.Itoa(len(expired)))}
+	lines := []string{chat.Format(t.MorningTitle, "workspace", ws.Name, "waiting", strconv.Itoa(len(waiting)), "expired", strconv.Itoa(len(expired)))}
 	var buttons []button
 	for i, k := range append(slices.Clone(waiting), expired...) {
 		if len(lines) > maxLines {
-			lines = append(lines, format(t.andMore, "n", strconv.Itoa(len(waiting)+len(expired)-maxLines)))
+			lines = append(lines, chat.Format(t.AndMore, "n", strconv.Itoa(len(waiting)+len(expired)-maxLines)))
 			break
 		}
 		story, err := s.Viewer.Story(ctx, k)

@@ -12,10 +12,10 @@ import (
 // counts as a reply to the card.
 func (t *incomingTap) sendPrompt(at buttonRef, x *sentCopy) {
 	w := catalogFor(t.language)
-	text := plainMessage(format(w.prompts[at.verb], "id", chat.Escape(approval.ShortID(at.key.ID))))
+	text := plainMessage(chat.Format(w.Prompts[at.verb], "id", chat.Escape(approval.ShortID(at.key.ID))))
 	s, to := t.session, t.message // the copy may not have it yet
 	s.outbox.put(t.chat, job{rank: rankAnswer, lossy: true, do: func(ctx context.Context) error {
-		id, err := s.api.send(ctx, x.Chat, text, sendOptions{thread: x.Thread, replyTo: to, placeholder: w.placeholders[at.verb]})
+		id, err := s.api.send(ctx, x.Chat, text, sendOptions{thread: x.Thread, replyTo: to, placeholder: w.Placeholders[at.verb]})
 		if err != nil {
 			return err
 		}

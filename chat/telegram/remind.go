@@ -9,6 +9,7 @@ import (
 	"github.com/go-telegram/bot/models"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 const (
@@ -44,11 +45,11 @@ func (s *session) remind(k approval.Key, p *sentRecord, st status) error {
 	}
 	for _, x := range cards {
 		t := s.renderer(x.Language)
-		sentence := t.reminder
+		sentence := t.Reminder
 		if recall {
-			sentence = t.recall
+			sentence = t.Recall
 		}
-		s.replyToCard(k, x, plainMessage(format(sentence, "id", w.ShortID, "time", t.timeOfDay(w.ExpiresAt))))
+		s.replyToCard(k, x, plainMessage(chat.Format(sentence, "id", w.ShortID, "time", t.timeOfDay(w.ExpiresAt))))
 	}
 	return nil
 }

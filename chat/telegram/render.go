@@ -56,7 +56,7 @@ func (p renderer) card(w *approval.Pending, x *sentCopy, whole bool) message {
 	c := p.Card(w)
 	fitted, all := p.fit(c)
 	if whole && !all {
-		c.Menu = slices.Concat([]string{p.inDocument}, c.Menu)
+		c.Menu = slices.Concat([]string{p.InDocument}, c.Menu)
 		fitted, _ = p.fit(c)
 	}
 	msg := layOut(fitted)
@@ -72,7 +72,7 @@ func (p renderer) fit(c chat.Card) (fitted chat.Card, all bool) {
 	if utf16Len(fitted.String()) <= maxText {
 		return fitted, all
 	}
-	c.Menu = []string{p.longMenu}
+	c.Menu = []string{p.LongMenu}
 	fitted, _ = c.Fit(maxText)
 	return fitted, false
 }
@@ -120,17 +120,17 @@ func (p renderer) buttons(w *approval.Pending, x *sentCopy, whole bool) [][]butt
 	var rows [][]button
 	switch {
 	case !whole:
-		rows = append(rows, row(verbAll, p.showAll))
+		rows = append(rows, row(verbAll, p.ShowAll))
 	case w.Type == approval.TypeQuestion:
 		for i, o := range w.Options {
 			n := strconv.Itoa(i + 1)
 			rows = append(rows, row(verbOption+n, truncate(n+" · "+p.OneLine(w, o), maxOptionText)))
 		}
-		rows = append(rows, row(verbSay, p.answer))
+		rows = append(rows, row(verbSay, p.Answer))
 	default:
-		rows = append(rows, row("1", p.once, "2", p.session, "6", p.always), row("4", p.note, "5", p.change))
+		rows = append(rows, row("1", p.Once, "2", p.Session, "6", p.Always), row("4", p.Note, "5", p.Change))
 	}
-	rows = append(rows, row("3", p.deny, "?", p.ask))
+	rows = append(rows, row("3", p.Deny, "?", p.Ask))
 	return slices.DeleteFunc(rows, func(r []button) bool { return len(r) == 0 })
 }
 
@@ -156,17 +156,17 @@ func verbs(w *approval.Pending) []string {
 // settledCard is the card after the decision: the decision, the outcome, and Undo if it created a grant.
 func (p renderer) settledCard(st status, k approval.Key, of *sentRecord, x *sentCopy) message {
 	if st.Pending == nil {
-		return p.withdrawnCard(approval.ShortID(k.ID), p.unknownRequest)
+		return p.withdrawnCard(approval.ShortID(k.ID), p.UnknownRequest)
 	}
 	c := p.Card(st.Pending)
 	c.Menu, c.Foot = p.outcomeLines(st.Story), ""
 	if of.Undone {
-		c.Menu = append(c.Menu, p.undone)
+		c.Menu = append(c.Menu, p.Undone)
 	}
 	c, _ = c.Fit(maxText)
 	msg := layOut(c)
 	if st.targetPhase(of, x) == phaseUndo {
-		msg.buttons = [][]button{{{p.undo, verbUndo + ":" + x.Nonces[verbUndo]}}}
+		msg.buttons = [][]button{{{p.Undo, verbUndo + ":" + x.Nonces[verbUndo]}}}
 	}
 	return msg
 }
@@ -179,13 +179,13 @@ func (p renderer) outcomeLines(story Story) []string {
 		lines = append(lines, p.verdictLine(d))
 		for _, s := range []string{d.Note, d.Override, d.Feedback, d.Answer} {
 			if s != "" {
-				lines = append(lines, format(p.sentToAgent, "text", truncate(p.OneLine(story.Pending, s), maxTapAnswer)))
+				lines = append(lines, chat.Format(p.SentToAgent, "text", truncate(p.OneLine(story.Pending, s), maxTapAnswer)))
 			}
 		}
 	}
 	switch {
 	case story.Record == nil && d != nil && d.Approved:
-		lines = append(lines, p.outcomeFollows)
+		lines = append(lines, p.OutcomeFollows)
 	case story.Record != nil && (d == nil || string(story.Record.Status) != string(d.Verdict)):
 		lines = append(lines, truncate(p.Outcome(story.Record), maxText/8))
 	}
@@ -194,20 +194,20 @@ func (p renderer) outcomeLines(story Story) []string {
 
 // verdictLine is a decision in one line.
 func (p renderer) verdictLine(d *approval.Decision) string {
-	what := p.verdicts[d.Verdict]
+	what := p.Verdicts[d.Verdict]
 	if what == "" {
 		what = chat.Escape(string(d.Verdict))
 	}
-	what += p.scopes[d.Scope]
+	what += p.Scopes[d.Scope]
 	at := p.timeOfDay(d.DecidedAt)
 	agents := d.Verdict == approval.Cancelled && (d.DecidedByID == "agent" || strings.HasPrefix(d.DecidedByID, "client:"))
 	if d.Verdict == approval.Cancelled && !agents {
-		what = p.cancelled
+		what = p.Cancelled
 	}
 	if d.Verdict == approval.Expired || agents || d.DecidedBy == "" {
-		return format(p.atTime, "verdict", what, "time", at)
+		return chat.Format(p.AtTime, "verdict", what, "time", at)
 	}
-	return format(p.byAt, "verdict", what, "by", chat.Escape(d.DecidedBy), "time", at, "via", chat.Escape(d.Via))
+	return chat.Format(p.ByAt, "verdict", what, "by", chat.Escape(d.DecidedBy), "time", at, "via", chat.Escape(d.Via))
 }
 
 // withdrawnCard is a card that is no longer valid.

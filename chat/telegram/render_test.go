@@ -2,11 +2,10 @@ package telegram
 
 import (
 	"encoding/json"
-	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/messagestest"
 )
 
 // renderCard renders a request's card with all its buttons.
@@ -29,7 +29,7 @@ func renderCard(t testing.TB, change func(*approval.Pending)) message {
 	}
 	change(p)
 	x := &sentCopy{Nonces: nonces(verbs(p))}
-	msg := renderer{chat.Style{}, english()}.card(p, x, false)
+	msg := renderer{chat.Style{}, catalogFor("en")}.card(p, x, false)
 	require.LessOrEqual(t, utf16Len(msg.text), maxText)
 	for _, row := range msg.buttons {
 		for _, f := range row {
@@ -252,41 +252,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// Both catalogs have every text, with the same placeholders.
-func TestCatalogues(t *testing.T) {
-	en, it := flat(t, english()), flat(t, italian())
-	require.Len(t, it, len(en))
-	for key, s := range en {
-		require.NotEmpty(t, it[key], key)
-		require.NotEmpty(t, s, key)
-		require.ElementsMatch(t, names(s), names(it[key]), key)
-	}
+func TestEveryMessageIsReadAndWritten(t *testing.T) {
+	messagestest.RequireKeys[catalog](t, "../messages", "telegram")
+	messagestest.RequireKeys[setupCatalog](t, "../messages", "telegram_setup")
+	require.ElementsMatch(t, menuCommands(), slices.Collect(maps.Keys(catalogFor("en").Commands)))
 }
-
-// flat returns every text of a catalog by its field.
-func flat(t *testing.T, w *catalog) map[string]string {
-	all := map[string]string{}
-	v := reflect.ValueOf(*w)
-	for i := range v.NumField() {
-		name, f := v.Type().Field(i).Name, v.Field(i)
-		switch f.Kind() {
-		case reflect.String:
-			all[name] = f.String()
-		case reflect.Map:
-			for _, k := range f.MapKeys() {
-				all[name+" "+k.String()] = f.MapIndex(k).String()
-			}
-		case reflect.Slice:
-			for j := range f.Len() {
-				all[fmt.Sprint(name, " ", f.Index(j).Index(0))] = f.Index(j).Index(1).String()
-			}
-		default:
-			require.Fail(t, "unknown kind of field", name)
-		}
-	}
-	return all
-}
-
-var braces = regexp.MustCompile(`\{[a-z]+\}`)
-
-func names(s string) []string { return braces.FindAllString(s, -1) }

@@ -148,9 +148,9 @@ func (s *session) closeCard(ctx context.Context, k approval.Key, x *sentCopy, st
 func (s *session) finalMessage(k approval.Key, p *sentRecord, x *sentCopy, st status) message {
 	t := s.renderer(x.Language)
 	if x.StaleReason != "" {
-		why := t.replaced
+		why := t.Replaced
 		if x.StaleReason == staleMoved {
-			why = t.askedElsewhere
+			why = t.AskedElsewhere
 		}
 		return t.withdrawnCard(approval.ShortID(k.ID), why)
 	}

@@ -17,6 +17,8 @@ import (
 
 	"github.com/go-telegram/bot"
 	"github.com/go-telegram/bot/models"
+
+	"github.com/permesso-dev/permesso/chat"
 )
 
 var (
@@ -174,7 +176,7 @@ func (s *Setup) explainStart(ctx context.Context, m *models.Message) {
 	if s.replies++; s.replies > maxReplies {
 		return
 	}
-	text := message{text: setupCatalogFor(m.From.LanguageCode).codeMissing}
+	text := message{text: setupCatalogFor(m.From.LanguageCode).CodeMissing}
 	if _, err := s.calls.send(ctx, m.Chat.ID, text, sendOptions{thread: threadOf(m), replyTo: m.ID}); err != nil && ctx.Err() == nil {
 		s.notify("answer to /start not sent: " + err.Error())
 	}
@@ -184,8 +186,8 @@ func (s *Setup) explainStart(ctx context.Context, m *models.Message) {
 func (s *Setup) Card(ctx context.Context, to Started, workspace, language string) error {
 	w := setupCatalogFor(language)
 	data := "test:" + nonce()
-	card := setupCard(w, format(w.card, "workspace", workspace), w.tap)
-	card.buttons = [][]button{{{w.works, data}}}
+	card := setupCard(w, chat.Format(w.Card, "workspace", workspace), w.Tap)
+	card.buttons = [][]button{{{w.Works, data}}}
 	a, err := s.api()
 	if err != nil {
 		return err
@@ -201,13 +203,13 @@ func (s *Setup) Card(ctx context.Context, to Started, workspace, language string
 		}
 		if q.From.ID != to.Person {
 			s.notify(fmt.Sprintf("user %d tapped on the test card; waiting for user %d", q.From.ID, to.Person))
-			return true, false, a.answer(ctx, q.ID, w.notAllowed, true)
+			return true, false, a.answer(ctx, q.ID, w.NotAllowed, true)
 		}
-		return true, true, a.answer(ctx, q.ID, w.tapArrived, false)
+		return true, true, a.answer(ctx, q.ID, w.TapArrived, false)
 	})
-	outcome := w.tapped
+	outcome := w.Tapped
 	if err != nil {
-		outcome = w.notTapped
+		outcome = w.NotTapped
 	}
 	// Also after a timeout: the button has no meaning any more.
 	after, stop := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
@@ -225,7 +227,7 @@ func (s *Setup) Hello(ctx context.Context, to Place, workspace string) error {
 	if err != nil {
 		return err
 	}
-	if _, err = a.send(ctx, to.Chat, setupCard(w, format(w.card, "workspace", workspace)), sendOptions{thread: to.Thread}); classify(err) == badToken {
+	if _, err = a.send(ctx, to.Chat, setupCard(w, chat.Format(w.Card, "workspace", workspace)), sendOptions{thread: to.Thread}); classify(err) == badToken {
 		return ErrToken
 	}
 	return err
@@ -233,7 +235,7 @@ func (s *Setup) Hello(ctx context.Context, to Place, workspace string) error {
 
 func setupCard(w *setupCatalog, lines ...string) message {
 	t := &writer{}
-	t.line(bold, w.title)
+	t.line(bold, w.Title)
 	for _, line := range lines {
 		t.untrusted("", line)
 	}

@@ -115,7 +115,7 @@ func (g *StartListener) Test(ctx context.Context, to Place, style chat.Style) er
 		ToolSHA256: "-", RequestData: approval.Raw(`{"name":"Telegram"}`), Summary: "hello", Reversibility: approval.Reversible,
 		Timestamp: now, ExpiresAt: now.Add(5 * time.Minute),
 	})
-	c.Menu, c.Foot = nil, t.testCard
+	c.Menu, c.Foot = nil, t.TestCard
 	_, err = a.send(ctx, to.Chat, layOut(c), sendOptions{thread: to.Thread})
 	return err
 }

@@ -37,7 +37,7 @@ func (s *session) handleTap(ctx context.Context, q *models.CallbackQuery) {
 		t.refuseTap(approval.Key{})
 		return
 	}
-	timer := time.AfterFunc(tapTimeout, func() { t.answer(catalogFor(t.language).pleaseWait, false) })
+	timer := time.AfterFunc(tapTimeout, func() { t.answer(catalogFor(t.language).PleaseWait, false) })
 	defer timer.Stop()
 	verb, n, _ := strings.Cut(q.Data, ":")
 	at, p, live := s.sent.findButton(n)
@@ -133,7 +133,7 @@ func (t *incomingTap) handleUnknown(ctx context.Context, verb, n string) {
 		t.refuseTap(approval.Key{})
 		return
 	}
-	t.answer(catalogFor(t.language).buttonExpired, true)
+	t.answer(catalogFor(t.language).ButtonExpired, true)
 }
 
 // handleButton runs the action of a card's button.
@@ -154,17 +154,17 @@ func (t *incomingTap) handleButton(ctx context.Context, at buttonRef, p *sentRec
 	}
 	switch {
 	case st.Pending == nil:
-		t.notify(w.unknownRequest, true)
+		t.notify(w.UnknownRequest, true)
 	case at.verb == verbOpen && st.isPending():
 		t.showCard(at.key, listRequest{person: t.person, chat: t.chat, thread: t.thread, language: t.language})
 		t.answer("", false)
 	case at.verb == verbAll && st.isPending():
 		t.requestDocument(at, x)
-	case w.prompts[at.verb] != "" && st.isPending():
+	case w.Prompts[at.verb] != "" && st.isPending():
 		t.sendPrompt(at, x)
 	case at.verb == verbUndo:
 		t.undo(ctx, at)
-	case at.verb == verbAll || at.verb == verbOpen || w.prompts[at.verb] != "":
+	case at.verb == verbAll || at.verb == verbOpen || w.Prompts[at.verb] != "":
 		t.notify(strings.Join(t.renderer(t.language).outcomeLines(st.Story), "\n"), true)
 	default:
 		t.decide(ctx, at, p, st)
@@ -213,7 +213,7 @@ func (t *incomingTap) requestDocument(at buttonRef, x *sentCopy) {
 		return
 	}
 	t.touch(at.key)
-	t.notify(catalogFor(t.language).showing, false)
+	t.notify(catalogFor(t.language).Showing, false)
 }
 
 // decide submits the button's code as a decision.

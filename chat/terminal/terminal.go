@@ -98,7 +98,7 @@ func (c *Channel) Run(ctx context.Context) error {
 	defer tick.Stop()
 
 	changes := c.Changes
-	v.print(plain, v.messages.welcome)
+	v.print(plain, v.messages.Welcome)
 	v.update(ctx)
 	for v.err == nil {
 		select {
@@ -116,7 +116,7 @@ func (c *Channel) Run(ctx context.Context) error {
 		case l, open := <-lines:
 			if !open {
 				lines = nil
-				v.print(plain, v.messages.inputClosed)
+				v.print(plain, v.messages.InputClosed)
 				continue
 			}
 			v.line(ctx, l)
@@ -178,7 +178,7 @@ func (v *view) pauses() {
 		case v.pauseLines[ws]:
 			continue
 		case "":
-			v.print(good, format(v.messages.resumed, chat.Escape(ws)))
+			v.print(good, chat.Format(v.messages.Resumed, "workspace", chat.Escape(ws)))
 		default:
 			v.print(warn, chat.Escape(ws)+" "+line)
 		}
@@ -201,7 +201,7 @@ func (v *view) settled(ctx context.Context, waiting map[approval.Key]bool) {
 		if !v.outcome(ctx, k) {
 			pendingOutcomes = append(pendingOutcomes, k)
 			if fresh := i >= len(v.pendingOutcomes); fresh && !v.decidedHere[k] {
-				v.print(dim, format(v.messages.outcomeFollows, approval.ShortID(k.ID)))
+				v.print(dim, chat.Format(v.messages.OutcomeFollows, "id", approval.ShortID(k.ID)))
 			}
 			continue
 		}
@@ -212,7 +212,7 @@ func (v *view) settled(ctx context.Context, waiting map[approval.Key]bool) {
 	}
 	v.pendingOutcomes = pendingOutcomes
 	if len(gone) > 0 && v.lastCard != nil && !waiting[v.lastCard.Key()] && len(v.shown) > 0 {
-		v.print(plain, format(v.messages.stillWaiting, strconv.Itoa(len(v.shown))))
+		v.print(plain, chat.Format(v.messages.StillWaiting, "n", strconv.Itoa(len(v.shown))))
 		v.lastCard = nil // that card is far above: a code must not apply to it
 	}
 }
@@ -268,12 +268,12 @@ func (v *view) line(ctx context.Context, l input) {
 	text := strings.Trim(l.text, " \t\r\n")
 	switch {
 	case l.tooLong:
-		v.print(warn, v.messages.lineTooLong)
+		v.print(warn, v.messages.LineTooLong)
 		return
 	case text == "":
 		return
 	case strings.EqualFold(text, "help"):
-		v.print(plain, v.messages.help)
+		v.print(plain, v.messages.Help)
 		return
 	}
 	m := chat.Message{
@@ -281,14 +281,14 @@ func (v *view) line(ctx context.Context, l input) {
 		Card: v.lastCard, Implicit: true, Language: v.Style.Language,
 	}
 	if v.lastCard != nil && !v.onlyCard && v.now().Sub(v.shownAt) < newCardDelay && m.Command().NeedsCard() {
-		v.print(warn, format(v.messages.newCard, v.lastCard.Pending.ShortID))
+		v.print(warn, chat.Format(v.messages.NewCard, "id", v.lastCard.Pending.ShortID))
 		return
 	}
 	reply := v.Interceptor.Handle(ctx, m)
 	v.log(ctx, reply.Err)
 	switch {
 	case reply.Ignore:
-		v.print(warn, v.messages.nameRequest)
+		v.print(warn, v.messages.NameRequest)
 	case reply.Acted:
 		v.print(good, reply.Text)
 		v.decidedHere[reply.Key] = true

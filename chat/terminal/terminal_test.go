@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/messagestest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -374,16 +374,8 @@ type brokenScreen struct{}
 
 func (brokenScreen) Write([]byte) (int, error) { return 0, errors.New("hung up") }
 
-func TestCatalogsHaveTheSamePlaceholders(t *testing.T) {
-	en, it := reflect.ValueOf(*english()), reflect.ValueOf(*italian())
-	for i := range en.NumField() {
-		name, a, b := en.Type().Field(i).Name, en.Field(i).String(), it.Field(i).String()
-		require.NotEmpty(t, a, name)
-		require.NotEmpty(t, b, name)
-		require.Equal(t, strings.Count(a, "{}"), strings.Count(b, "{}"), name)
-	}
-	require.Equal(t, italian(), catalog("it-IT"))
-	require.Equal(t, english(), catalog("fr"))
+func TestEveryMessageIsReadAndWritten(t *testing.T) {
+	messagestest.RequireKeys[messages](t, "../messages", "terminal")
 }
 
 // A pause is reported once and on every new card, and its end is reported. The

@@ -20,11 +20,12 @@ var files embed.FS
 // templates are parsed once. Tests find mistakes in them, so it panics.
 var templates = sync.OnceValue(func() *template.Template {
 	funcs := template.FuncMap{
-		"withoutSign": withoutSign,
-		"sourceClass": sourceClass,
-		"format":      format,
-		"itoa":        strconv.Itoa,
-		"inc":         func(i int) int { return i + 1 },
+		"withoutSign":  withoutSign,
+		"sourceClass":  sourceClass,
+		"format":       chat.Format,
+		"itoa":         strconv.Itoa,
+		"inc":          func(i int) int { return i + 1 },
+		"languageName": func(language string) string { return catalog(language).LanguageName },
 	}
 	return template.Must(template.New("").Funcs(funcs).ParseFS(files, "templates/*.html"))
 })

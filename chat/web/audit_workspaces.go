@@ -86,9 +86,9 @@ func (v *visit) verify() {
 	case errors.Is(err, ErrBusy):
 		v.redirectWithNote("audit", v.w.VerifyBusy, false)
 	case err != nil:
-		v.redirectWithNote("audit", format(v.w.VerifyBad, "why", chat.Escape(err.Error())), false)
+		v.redirectWithNote("audit", chat.Format(v.w.VerifyBad, "why", chat.Escape(err.Error())), false)
 	default:
-		v.redirectWithNote("audit", format(v.w.VerifyGood, "found", chat.Escape(found)), true)
+		v.redirectWithNote("audit", chat.Format(v.w.VerifyGood, "found", chat.Escape(found)), true)
 	}
 }
 
@@ -164,9 +164,9 @@ func (v *visit) workspaceLine(p *Workspace) workspaceLine {
 		Name: p.Name, Autonomy: chat.Escape(p.Autonomy), Principal: chat.Escape(p.Principal), Approvers: escaped(p.Approvers),
 		Channels: escaped(p.Channels), Waiting: p.Waiting, Requests: p.Requests, Timeout: formatDuration(p.Timeout), Median: v.durationOrDash(p.Median),
 		Limits: []string{
-			format(v.w.LimitPending, "n", strconv.Itoa(limits.Pending)), format(v.w.LimitAsk, "n", strconv.Itoa(limits.AskPerMinute)),
-			format(v.w.LimitAll, "n", strconv.Itoa(limits.PerMinute)), format(v.w.LimitRunning, "n", strconv.Itoa(limits.Running)),
-			format(v.w.LimitSize, "n", strconv.Itoa(limits.RequestSize>>10)),
+			chat.Format(v.w.LimitPending, "n", strconv.Itoa(limits.Pending)), chat.Format(v.w.LimitAsk, "n", strconv.Itoa(limits.AskPerMinute)),
+			chat.Format(v.w.LimitAll, "n", strconv.Itoa(limits.PerMinute)), chat.Format(v.w.LimitRunning, "n", strconv.Itoa(limits.Running)),
+			chat.Format(v.w.LimitSize, "n", strconv.Itoa(limits.RequestSize>>10)),
 		},
 	}
 	for _, r := range p.Rates {

@@ -1,9 +1,7 @@
 package web
 
-// Catalogs returns the texts of every language.
-func Catalogs() map[string]*words {
-	return map[string]*words{"en": english(), "it": italian()}
-}
+// Words are the texts of the pages.
+type Words = words
 
 // SessionRoutes lists the patterns of the routes that need a session.
 func SessionRoutes() (patterns []string) {

@@ -149,7 +149,7 @@ func undoID(k approval.Key, d *approval.Decision) string {
 
 func (v *visit) decidedLine(d *approval.Decision) string {
 	zone := v.Style(v.lang).Zone
-	return format(v.w.DecidedLine, "verdict", v.w.Verdicts[string(d.Verdict)], "by", chat.Escape(d.DecidedBy), "via", chat.Escape(d.Via),
+	return chat.Format(v.w.DecidedLine, "verdict", v.w.Verdicts[string(d.Verdict)], "by", chat.Escape(d.DecidedBy), "via", chat.Escape(d.Via),
 		"time", newDisplayTime(d.DecidedAt, zone, v.Now()).Text)
 }
 

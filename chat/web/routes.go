@@ -131,16 +131,16 @@ func formValue(r *http.Request, name string) (string, bool) {
 }
 
 // refusal is the reason why an HTTP request is refused; the catalog has its text.
-type refusal int
+type refusal string
 
 const (
-	refusedHost refusal = iota
-	refusedFrame
-	refusedOrigin
-	refusedMethod
-	refusedForm
-	refusedSession
-	refusedLink
+	refusedHost    refusal = "host"
+	refusedFrame   refusal = "frame"
+	refusedOrigin  refusal = "origin"
+	refusedMethod  refusal = "method"
+	refusedForm    refusal = "form"
+	refusedSession refusal = "session"
+	refusedLink    refusal = "link"
 )
 
 // publicPage is the data of a page that needs no session.

@@ -3,7 +3,6 @@ package web_test
 import (
 	"net/http"
 	"net/url"
-	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/messagestest"
 	"github.com/permesso-dev/permesso/chat/web"
 )
 
@@ -400,36 +400,8 @@ func TestLanguageAndKeys(t *testing.T) {
 	require.Contains(t, w.login().page("help").text, "Aiuto", "the approver's language, if the browser has no setting")
 }
 
-// Both catalogs have every text, with the same placeholders.
-func TestCatalogs(t *testing.T) {
-	all := web.Catalogs()
-	en, it := reflect.ValueOf(all["en"]).Elem(), reflect.ValueOf(all["it"]).Elem()
-	placeholders := func(s string) map[string]int {
-		found := map[string]int{}
-		for part := range strings.SplitSeq(s, "{") {
-			if name, _, ok := strings.Cut(part, "}"); ok {
-				found[name]++
-			}
-		}
-		return found
-	}
-	for i := range en.NumField() {
-		name := en.Type().Field(i).Name
-		if en.Field(i).Kind() == reflect.Map {
-			require.Equal(t, en.Field(i).Len(), it.Field(i).Len(), name)
-			for _, k := range en.Field(i).MapKeys() {
-				require.True(t, it.Field(i).MapIndex(k).IsValid(), "%s %v", name, k)
-				a, b := en.Field(i).MapIndex(k).String(), it.Field(i).MapIndex(k).String()
-				require.NotEmpty(t, a, name)
-				require.NotEmpty(t, b, name)
-				require.Equal(t, placeholders(a), placeholders(b), "%s %v", name, k)
-			}
-			continue
-		}
-		require.NotEmpty(t, en.Field(i).String(), name)
-		require.NotEmpty(t, it.Field(i).String(), name)
-		require.Equal(t, placeholders(en.Field(i).String()), placeholders(it.Field(i).String()), name)
-	}
+func TestEveryMessageIsReadAndWritten(t *testing.T) {
+	messagestest.RequireKeys[web.Words](t, "../messages", "web")
 }
 
 // The stream sends no removal of a request that the user may not see.

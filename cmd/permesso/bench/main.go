@@ -106,6 +106,7 @@ func run(dir, bin, only string) error {
 		{"rest memory", b.restMemory},
 		{"tap", b.tap},
 		{"ui", b.ui},
+		{"start", b.start},
 		{"memory", b.memory},
 		{"idle", b.idle},
 	} {

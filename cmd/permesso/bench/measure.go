@@ -383,6 +383,22 @@ func (b *bench) idle() error {
 	return nil
 }
 
+// start measures a command that does nothing but start and end.
+func (b *bench) start() error {
+	const runs, target = 20, 8 * time.Millisecond
+	times := make([]time.Duration, runs)
+	for i := range times {
+		from := time.Now()
+		if out, err := osexec.Command(b.bin, "--version").CombinedOutput(); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		times[i] = time.Since(from)
+	}
+	median := quantile(times, 0.5)
+	b.add("permesso --version, the whole process", median.Round(10*time.Microsecond).String(), "≤ 8 ms", median <= target)
+	return nil
+}
+
 // cpu returns the processor time of a process, from /proc/PID/stat: fields 14 and
 // 15, in hundredths of a second.
 func cpu(pid int) (time.Duration, error) {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -83,7 +84,7 @@ func emptyConfig() *Config {
 		RunBefore:      DefaultRunBefore,
 		LogLevel:       "info",
 		LogFormat:      "auto",
-		Language:       languages()[0],
+		Language:       chat.Languages()[0],
 		LocalDecisions: true,
 		Retention:      Retention{DefaultResponses, DefaultRecords},
 		Workspaces:     map[string]approval.Workspace{},

@@ -75,7 +75,7 @@ func (t NewTelegram) check(c *Config) error {
 	switch old := c.Approvers[t.Approver].Telegram; {
 	case !exists:
 		return fmt.Errorf("there is no workspace %s", quote(t.Workspace))
-	case !namePattern.MatchString(t.Approver):
+	case !namePattern().MatchString(t.Approver):
 		return fmt.Errorf("%s: an approver's name is %s", quote(t.Approver), nameRule)
 	case old != "" && old != id:
 		return fmt.Errorf("approver %s already has the Telegram id %s, not %s", quote(t.Approver), old, id)

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/mail"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,7 +36,7 @@ type MailServer struct {
 	Mailbox      string // only IMAP; "": INBOX
 }
 
-var authservPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
+var authservPattern = pattern(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
 
 // emailChannel reads [channels.email].
 func (s *section) emailChannel() {
@@ -155,7 +154,7 @@ func (s *section) authserv() string {
 	if n == nil {
 		return ""
 	}
-	if !authservPattern.MatchString(n.text) {
+	if !authservPattern().MatchString(n.text) {
 		s.fail(n.val, "authserv_id", "permesso email test shows what it is", "authserv_id must be the name that your mail server puts into Authentication-Results")
 		return ""
 	}

@@ -3,6 +3,8 @@ package config
 import (
 	"strconv"
 	"strings"
+
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // Start has settings for a first configuration. Zero fields get the defaults.
@@ -19,7 +21,7 @@ func Example() string { return Start{}.Example() }
 
 // Example returns the example with these settings. The names must be valid.
 func (s Start) Example() string {
-	text := example
+	text := strings.Replace(example, "{languages}", strings.Join(chat.Languages(), ", "), 1)
 	if s.Workspace != "" {
 		text = strings.ReplaceAll(text, "[workspaces.default]", "[workspaces."+s.Workspace+"]")
 		text = strings.ReplaceAll(text, `workspace = "default"`, "workspace = "+strconv.QuoteToASCII(s.Workspace))
@@ -43,7 +45,7 @@ const example = `# permesso.toml: which agents may send requests, who may decide
 #run_before = "10m"              # an approved action that has not started by then expires
 #log_level = "info"              # debug, info, warn, error
 #log_format = "auto"             # json, console; auto: console on a terminal, json elsewhere
-#language = "en"                 # en, it
+#language = "en"                 # {languages}
 #local_decisions = true          # false: no decisions by terminal, CLI or browser
 #listen = "127.0.0.1:8765"       # HTTP API for agents with a key: permesso key create; "" turns it off
 #listen_hosts = []               # host names of the API and the web UI besides their address: ["host.docker.internal:8765"]

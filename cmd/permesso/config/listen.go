@@ -3,7 +3,6 @@ package config
 import (
 	"net/netip"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -24,7 +23,7 @@ const (
 	maxHostLength = 253
 )
 
-var hostPattern = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(:[0-9]{1,5})?$`)
+var hostPattern = pattern(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(:[0-9]{1,5})?$`)
 
 // listen reads one address or a list of them. isSet reports whether the file sets it.
 func (s *section) listen() (list []Listen, isSet bool) {
@@ -84,7 +83,7 @@ func socketPath(path string) bool {
 func (s *section) listenHosts() (hosts []string) {
 	const key, hint = "listen_hosts", `a list of names as clients write them: listen_hosts = ["host.docker.internal:8765"]`
 	for _, n := range s.texts(key, hint) {
-		if len(n.text) > maxHostLength || !hostPattern.MatchString(n.text) {
+		if len(n.text) > maxHostLength || !hostPattern().MatchString(n.text) {
 			s.fail(n.val, key, hint, "%s must hold host names in lower case, with a port or without", key)
 			continue
 		}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"net/mail"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,19 +9,19 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // maxWait limits all timeouts of requests, like the limit of approval for agents.
 const maxWait = 366 * 24 * time.Hour
 
 var (
-	namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
-	gatePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
+	namePattern = pattern(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+	gatePattern = pattern(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 )
 
 const nameRule = "1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit"
 
-func languages() []string  { return []string{"en", "it"} }
 func autonomies() []string { return []string{"readonly", "supervised", "full"} }
 
 // file reads the top of the file and all tables. The order matters: names must be
@@ -34,7 +33,7 @@ func (r *reader) file(root *node) {
 	c.RunBefore = s.duration("run_before", c.RunBefore, time.Second, 24*time.Hour)
 	c.LogLevel = s.oneOf("log_level", c.LogLevel, []string{"debug", "info", "warn", "error"})
 	c.LogFormat = s.oneOf("log_format", c.LogFormat, []string{"auto", "json", "console"})
-	c.Language = s.oneOf("language", c.Language, languages())
+	c.Language = s.oneOf("language", c.Language, chat.Languages())
 	c.LocalDecisions = s.flag("local_decisions", c.LocalDecisions)
 	c.Socket = s.socket()
 	c.Listen, c.ListenStated = s.listen()
@@ -57,7 +56,7 @@ func (s *section) gate() string {
 	case n == nil:
 		s.setDefault("gate", DefaultGateName)
 		return DefaultGateName
-	case !gatePattern.MatchString(n.text):
+	case !gatePattern().MatchString(n.text):
 		s.fail(n.val, "gate", "", "gate must be a host name: 1 to 63 of a-z 0-9 . and -")
 	}
 	return n.text
@@ -66,7 +65,7 @@ func (s *section) gate() string {
 func (s *section) approvers() {
 	owners := map[string]string{} // id, with its kind -> approver
 	s.each("approvers", "write [approvers.NAME]", func(name string, sub *section) {
-		if !namePattern.MatchString(name) {
+		if !namePattern().MatchString(name) {
 			sub.fail(sub.node.key, "", "", "approver %s: a name is %s", quote(name), nameRule)
 		}
 		a := approval.Approver{
@@ -74,7 +73,7 @@ func (s *section) approvers() {
 			Telegram: sub.telegramID(),
 			Email:    sub.email(),
 			Local:    sub.localUID(),
-			Language: sub.oneOf("language", s.cfg.Language, languages()),
+			Language: sub.oneOf("language", s.cfg.Language, chat.Languages()),
 		}
 		sub.uniqueID(owners, "telegram", a.Telegram, name)
 		sub.uniqueID(owners, "email", strings.ToLower(a.Email), name)
@@ -131,7 +130,7 @@ func (s *section) workspaces() {
 		return
 	}
 	s.each("workspaces", "write [workspaces.NAME]", func(name string, sub *section) {
-		if !namePattern.MatchString(name) {
+		if !namePattern().MatchString(name) {
 			sub.fail(sub.node.key, "", "", "workspace %s: a name is %s", quote(name), nameRule)
 		}
 		s.cfg.Workspaces[name] = sub.workspace(name)
@@ -154,7 +153,7 @@ func (s *section) workspace(name string) approval.Workspace {
 	w.Approvers = s.approverNames()
 	w.Principal = s.principal(w.Approvers)
 	w.LocalDecisions = s.flag("local_decisions", w.LocalDecisions)
-	w.Language = s.oneOf("language", w.Language, languages())
+	w.Language = s.oneOf("language", w.Language, chat.Languages())
 	w.Channels = s.channelNames()
 	w.ChatJID = s.chat(name)
 	s.timeouts(&w)
@@ -186,7 +185,7 @@ func (s *section) isDefined(n *node, key string) bool {
 	if _, ok := s.cfg.Approvers[n.text]; ok {
 		return true
 	}
-	if !namePattern.MatchString(n.text) {
+	if !namePattern().MatchString(n.text) {
 		s.fail(n.val, key, "", "%s: an approver's name is %s", key, nameRule)
 		return false
 	}

@@ -21,7 +21,7 @@ const keyHint = `the 32 bytes of an Ed25519 key in base64, or a file made by: op
 // provers reads [provers.NAME], the keys of trusted provers.
 func (s *section) provers() {
 	s.each("provers", "write [provers.NAME]", func(name string, sub *section) {
-		if !namePattern.MatchString(name) {
+		if !namePattern().MatchString(name) {
 			sub.fail(sub.node.key, "", "", "prover %s: a name is %s", quote(name), nameRule)
 		}
 		key := sub.publicKey(name)

@@ -70,8 +70,8 @@ func (s *section) match(r *policy.Rule) {
 	}
 	before := len(s.issues)
 	r.Tool = m.matchName("tool", approval.ValidToolName, sortedKeys(s.cfg.Tools))
-	r.Workspace = m.matchName("workspace", namePattern.MatchString, sortedKeys(s.cfg.Workspaces))
-	r.Approver = m.matchName("approver", namePattern.MatchString, sortedKeys(s.cfg.Approvers))
+	r.Workspace = m.matchName("workspace", namePattern().MatchString, sortedKeys(s.cfg.Workspaces))
+	r.Approver = m.matchName("approver", namePattern().MatchString, sortedKeys(s.cfg.Approvers))
 	r.Capability = m.oneOf("capability", "", capabilities())
 	r.Target = m.line("target", 1000)
 	r.Session = m.line("session", 128)

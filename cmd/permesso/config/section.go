@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,7 +167,7 @@ func (s *section) number(key string, def, least, most int64, hint string) int64 
 	return v
 }
 
-var sizePattern = regexp.MustCompile(`^([0-9]{1,9})(B|KiB|MiB)$`)
+var sizePattern = pattern(`^([0-9]{1,9})(B|KiB|MiB)$`)
 
 // size returns a number of bytes, written as a number or with a unit.
 func (s *section) size(key string, def, least, most int) int {
@@ -183,7 +182,7 @@ func (s *section) size(key string, def, least, most int) int {
 		}
 		return def
 	}
-	m := sizePattern.FindStringSubmatch(n.text)
+	m := sizePattern().FindStringSubmatch(n.text)
 	if m == nil {
 		s.fail(n.val, key, hint, "%s is not a size", key)
 		return def

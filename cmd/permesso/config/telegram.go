@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,14 +136,14 @@ func (s *section) chat(name string) string {
 	return "telegram:" + strconv.FormatInt(id, 10)
 }
 
-var hoursPattern = regexp.MustCompile(`^([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])$`)
+var hoursPattern = pattern(`^([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])$`)
 
 // quietHours reads quiet_hours and night_timeout.
 func (s *section) quietHours() approval.QuietHours {
 	const hint = `from and to, by this machine's clock: "22:00-07:00"`
 	var night approval.QuietHours
 	if n := s.get("quiet_hours", text, hint); n != nil {
-		m := hoursPattern.FindStringSubmatch(n.text)
+		m := hoursPattern().FindStringSubmatch(n.text)
 		if m == nil || n.text[:5] == n.text[6:] {
 			s.fail(n.val, "quiet_hours", hint, "quiet_hours must be two different times of day")
 			return night

@@ -3,15 +3,15 @@ package config
 import (
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 )
 
-var envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var envPattern = pattern(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
@@ -79,7 +79,7 @@ func (s *section) verb() map[string]string {
 	}
 	sub := s.table("verb", "")
 	verbs := map[string]string{}
-	for _, lang := range languages() {
+	for _, lang := range chat.Languages() {
 		if v := sub.line(lang, maxLen); v != "" {
 			verbs[lang] = v
 		}
@@ -210,7 +210,7 @@ func (s *section) environment() []string {
 	const hint = `names only: env = ["LANG"]; the values come from the daemon's environment`
 	var names []string
 	for _, n := range s.texts("env", hint) {
-		if !envPattern.MatchString(n.text) {
+		if !envPattern().MatchString(n.text) {
 			s.fail(n.val, "env", hint, "env must hold names of variables")
 			continue
 		}
