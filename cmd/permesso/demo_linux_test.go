@@ -153,7 +153,7 @@ func TestDemoAnswersItself(t *testing.T) {
 		{"an agent that asks for nothing is not what was told", broken("exit 0"), exitError, "permesso: no record of greet", "✓"},
 		{
 			"nor is one that does not start", broken(`for a; do case $a in */permesso) exit 7 ;; esac; done`), exitError,
-			"permesso: the agent: exit status 7", "✓",
+			"permesso: agent: exit status 7", "✓",
 		},
 	} {
 		t.Run(row.why, func(t *testing.T) {

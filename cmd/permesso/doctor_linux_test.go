@@ -271,7 +271,7 @@ func illnesses() []illness {
 			})
 		}, func(d *doctor) { d.quick = false }, "records", severityError, "for something else"},
 		{"a changed response", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Responses(ws)), 3) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityError, "read another outcome"},
-		{"a lost response", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.file(t, w.layout.Responses(ws)))) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityWarning, "is gone"},
+		{"a lost response", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.file(t, w.layout.Responses(ws)))) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityWarning, "is missing"},
 		{"another gate's receipts", func(t *testing.T, w *ward) {
 			for _, name := range []string{"signing.key", "signing.pub"} {
 				require.NoError(t, os.Remove(filepath.Join(w.layout.Keys(), name)))
@@ -504,7 +504,7 @@ func TestDoctorLooksAtSecrets(t *testing.T) {
 	write(t, file, text, 0o600)
 	found := (&doctor{file: file}).checkSecrets()
 	require.Len(t, found, 4, "%+v", found)
-	for i, says := range []string{"others may read " + dir + "/bare (mode 0644)", "others may read " + dir + "/header", "there is no " + dir + "/none", "others may read " + dir + "/open"} {
+	for i, says := range []string{"others may read " + dir + "/bare (mode 0644)", "others may read " + dir + "/header", "missing secret file " + dir + "/none", "others may read " + dir + "/open"} {
 		require.Contains(t, found[i].What, says)
 		require.Equal(t, severityError, found[i].Severity)
 	}
@@ -516,7 +516,7 @@ func TestDoctorClock(t *testing.T) {
 	for _, off := range []time.Duration{-time.Hour, 3 * time.Second} {
 		found := compareClocks(now, now.Add(off))
 		require.Len(t, found, 1)
-		require.Contains(t, found[0].What, off.Abs().String()+" apart")
+		require.Contains(t, found[0].What, "differ by "+off.Abs().String())
 	}
 	w := newWard(t)
 	for _, year := range []int{1970, 2025, 2101} {

@@ -30,7 +30,7 @@ func TestDoctorAsksTelegram(t *testing.T) {
 		{why: "a group in privacy mode", token: botapi.Token, chat: -7, privacy: true, worst: severityInfo, says: "in groups @permesso_bot receives only commands"},
 		{why: "another token", token: "123456789:hunter2-hunter2-hunter2", chat: 7, worst: severityError, says: "Telegram does not accept the token"},
 		{why: "no token", token: "hunter2", chat: 7, worst: severityError, says: "has no valid bot token"},
-		{why: "a token that others read", token: "123456789:hunter2-hunter2-hunter2", mode: 0o644, chat: 7, worst: severityError, says: "others than its owner may read it"},
+		{why: "a token that others read", token: "123456789:hunter2-hunter2-hunter2", mode: 0o644, chat: 7, worst: severityError, says: "readable by other users"},
 		{why: "no network", token: botapi.Token, chat: 7, down: true, worst: severityWarning, says: "ask Telegram: "},
 		{why: "the environment", chat: 7, worst: severityInfo, says: "is in the daemon's environment"},
 	} {

@@ -77,7 +77,7 @@ func TestInitFourQuestionsAndARequest(t *testing.T) {
 			i.types("[default] ", "research\n")
 			i.types("] ", me+"\n")
 			i.types("[supervised] ", "most\n") // asked again
-			i.types("hint: one of readonly, supervised, full", "full\n")
+			i.types("hint: use one of readonly, supervised, full", "full\n")
 			i.types("[bwrap] ", "docker\n")
 			i.types("Try it now with a temporary daemon? [Y/n] ", "\n")
 			i.types(" · until ", row.typed)

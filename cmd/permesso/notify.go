@@ -33,7 +33,7 @@ func (s *server) statusLine() string {
 	case healthPaused:
 		return "paused: nothing runs until permesso resume"
 	case healthDegraded:
-		return fmt.Sprintf("degraded: %d issues, see permesso status", len(r.Issues))
+		return "degraded: " + plural(len(r.Issues), "issue") + ", see permesso status"
 	}
 	return fmt.Sprintf("serving %d workspaces", len(s.conf().Workspaces))
 }

@@ -74,7 +74,7 @@ func TestNotify(t *testing.T) {
 
 	h.edit("][")
 	m.until("RELOADING=1")
-	require.Contains(t, m.until("READY=1"), "degraded: 1 problems")
+	require.Contains(t, m.until("READY=1"), "degraded: 1 issue,")
 	h.edit("# nothing\n")
 	require.Contains(t, m.until("READY=1"), "serving 1")
 

@@ -129,7 +129,7 @@ func TestAClockThatLeapsIsNotBelievedForADay(t *testing.T) {
 		if e.Event == approval.EventPruned {
 			told++
 			require.Contains(t, e.Reason, "the clock leapt from ")
-			require.Contains(t, e.Detail, "nothing yet")
+			require.Contains(t, e.Detail, "on hold")
 		}
 		return nil
 	}))

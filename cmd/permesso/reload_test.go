@@ -43,7 +43,7 @@ func (d *daemon) awaitTimes(text string, n int) {
 	await(d.t, d.log, func() bool { return strings.Count(d.said(), text) >= n })
 }
 
-const readAnew = "the configuration was read anew"
+const readAnew = "configuration reloaded"
 
 func (h *place) status() *state {
 	h.t.Helper()

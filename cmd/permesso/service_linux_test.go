@@ -107,7 +107,7 @@ func TestUnitWords(t *testing.T) {
 		code, out, errs := typed("service", "show", "--system", "--program", program)
 		require.Equal(t, exitError, code, program)
 		require.Empty(t, out)
-		require.Contains(t, errs, "hint: copy it")
+		require.Contains(t, errs, "hint: install -m 755")
 	}
 }
 
@@ -139,7 +139,7 @@ func TestServiceInstallTellsSystemd(t *testing.T) {
 	require.NoError(t, err, out)
 	require.Equal(t, "write /etc/sysusers.d/permesso.conf\nwrite /etc/permesso/permesso.toml\nwrite /etc/systemd/system/permesso.service\n"+
 		"run systemd-sysusers /etc/sysusers.d/permesso.conf\nrun systemctl daemon-reload\n"+
-		"next: look at /etc/permesso/permesso.toml, then: systemctl enable --now permesso\n", out)
+		"next: edit /etc/permesso/permesso.toml, then: systemctl enable --now permesso\n", out)
 	out, err = run("uninstall")
 	require.NoError(t, err, out)
 	require.NoError(t, os.WriteFile(filepath.Join(etc, "deaf"), nil, 0o600))

@@ -392,7 +392,7 @@ func TestSocketFromWithinASandbox(t *testing.T) {
 	v := newVillage(t)
 	v.configure(strings.Replace(fmt.Sprintf(villageConfig, v.socket, v.ann), `language = "it"`, "", 1))
 	d := v.serving()
-	require.NotContains(t, d.said(), "processes are hidden")
+	require.NotContains(t, d.said(), "are hidden (hidepid)")
 	id := v.asks("annes")
 	for _, row := range []struct {
 		why  string

@@ -158,7 +158,7 @@ func TestUI(t *testing.T) {
 	require.Contains(t, out, "web UI at "+b.origin)
 	_, out, _ = h.run("", "status")
 	require.Contains(t, out, "lunch")
-	require.Contains(t, out, "pages   "+b.origin)
+	require.Contains(t, out, "web UI  "+b.origin)
 	_, _, errs = h.run("", "resume", "personal")
 	require.Empty(t, errs)
 	_, text = b.get("")
@@ -243,7 +243,7 @@ func TestUIReadOnlyAndOff(t *testing.T) {
 	d.awaitLog(`"message":"serving"`)
 	code, _, errs := h.run("", "ui")
 	require.Equal(t, exitError, code)
-	require.Contains(t, errs, "the gate serves no pages\nhint: see ui in permesso.toml")
+	require.Contains(t, errs, "the daemon serves no web UI\nhint: check ui in permesso.toml")
 	require.NotContains(t, d.said(), "web UI listening")
 }
 
@@ -392,5 +392,5 @@ func TestUINotBesideAScript(t *testing.T) {
 	require.Equal(t, approval.StatusDenied, h.settled(h.hello()).Status) // all of it runs
 	code, _, errs := h.run("", "ui", "--print")
 	require.Equal(t, exitError, code)
-	require.Contains(t, errs, "the gate serves no pages")
+	require.Contains(t, errs, "the daemon serves no web UI")
 }
