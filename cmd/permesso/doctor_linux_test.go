@@ -522,7 +522,7 @@ func TestDoctorClock(t *testing.T) {
 	for _, year := range []int{1970, 2025, 2101} {
 		found := wrong((&doctor{instance: w.doctor(t).instance, now: time.Date(year, 1, 2, 0, 0, 0, 0, time.UTC)}).checkClock(t.Context()))
 		require.NotEmpty(t, found)
-		require.Contains(t, found[0].What, fmt.Sprintf("it is not %d-01-02", year))
+		require.Contains(t, found[0].What, fmt.Sprintf("the clock shows %d-01-02", year))
 		require.Equal(t, severityError, found[0].Severity)
 	}
 }

@@ -438,9 +438,9 @@ func (w *town) byMaildir() {
 
 func (d *daemon) reconfigure(text string) {
 	d.t.Helper()
-	count := strings.Count(d.said(), "the configuration")
+	count := strings.Count(d.said(), `"message":"configuration `)
 	require.NoError(d.t, os.WriteFile(d.config, []byte(text), 0o600))
-	await(d.t, d.log, func() bool { return strings.Count(d.said(), "the configuration") > count })
+	await(d.t, d.log, func() bool { return strings.Count(d.said(), `"message":"configuration `) > count })
 }
 
 func (w *town) rehearsal() {

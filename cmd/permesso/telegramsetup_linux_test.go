@@ -556,7 +556,7 @@ func TestTelegramTest(t *testing.T) {
 	}
 	code, _, errs := run()
 	require.Equal(t, exitError, code)
-	require.Contains(t, errs, "there is no [channels.telegram]\nhint: permesso telegram setup")
+	require.Contains(t, errs, "[channels.telegram] is not configured\nhint: permesso telegram setup")
 
 	text := fmt.Sprintf(`[channels.telegram]
 server_url = %q
