@@ -437,9 +437,9 @@ func (w *mailRig) byMaildir() {
 
 func (d *daemon) reconfigure(text string) {
 	d.t.Helper()
-	count := strings.Count(d.logged(), "the configuration")
+	count := strings.Count(d.logged(), `"message":"configuration `)
 	require.NoError(d.t, os.WriteFile(d.config, []byte(text), 0o600))
-	await(d.t, d.log, func() bool { return strings.Count(d.logged(), "the configuration") > count })
+	await(d.t, d.log, func() bool { return strings.Count(d.logged(), `"message":"configuration `) > count })
 }
 
 func (w *mailRig) testCommand() {

@@ -34,7 +34,7 @@ type agentRun struct {
 
 func (a *agentRun) Write(b []byte) (int, error) {
 	n, err := a.err.Write(b)
-	if found := regexp.MustCompile(`asked, request ([0-9a-f]+)\n`).FindStringSubmatch(a.err.String()); found != nil && a.asked != nil {
+	if found := regexp.MustCompile(`submitted request ([0-9a-f]+)\n`).FindStringSubmatch(a.err.String()); found != nil && a.asked != nil {
 		a.asked <- found[1]
 		close(a.asked)
 		a.asked = nil

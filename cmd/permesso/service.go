@@ -101,7 +101,7 @@ func (s *service) unitOfSystem(program string) (string, error) {
 	}
 	for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
 		if strings.HasPrefix(program, hidden) {
-			return "", fail(exitError, "install -m 755 "+shellWord(program)+" /usr/local/bin/permesso, then run that file",
+			return "", fail(exitError, "copy it: install -m 755 "+shellWord(program)+" /usr/local/bin/permesso; then run that file",
 				"%s is not visible to the service, which cannot access %s", program, strings.TrimSuffix(hidden, "/"))
 		}
 	}

@@ -392,7 +392,7 @@ func TestSocketFromWithinASandbox(t *testing.T) {
 	v := newMultiUserRig(t)
 	v.configure(strings.Replace(fmt.Sprintf(multiUserConfig, v.socket, v.ann), `language = "it"`, "", 1))
 	d := v.startServing()
-	require.NotContains(t, d.logged(), "processes are hidden")
+	require.NotContains(t, d.logged(), "are hidden (hidepid)")
 	id := v.submitAndAwait("annes")
 	for _, row := range []struct {
 		why  string

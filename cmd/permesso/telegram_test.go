@@ -219,7 +219,7 @@ func TestBotToken(t *testing.T) {
 		{"others may read it", write("c", botapi.Token, 0o644), "", "", "chmod 600"},
 		{"two lines", write("d", botapi.Token+"\nx", 0o600), "", "", "one line"},
 		{"no token", write("e", "hunter2", 0o600), "", "", "has no valid bot token"},
-		{"a folder", dir, "", "", "not a file"},
+		{"a folder", dir, "", "", "not a regular file"},
 		{"a missing file", filepath.Join(dir, "none"), "", "", "no such file"},
 	} {
 		token, err := botToken(&config.Telegram{TokenFile: tc.file}, func(string) string { return tc.env })

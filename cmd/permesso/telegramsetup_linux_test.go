@@ -267,7 +267,7 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 	require.Regexp(t, `waiting for /start … \dm\d+s left`, d.output())
 	api.Say(tgAnn, tgAnn, "/start "+number)
 	types("[default] ", "reserch\n")
-	types("hint: one of default, research", "research\n")
+	types("hint: use one of default, research", "research\n")
 	types("Which approver are you? A new name is added to [approvers].\r\n   [] ", "Ann!\n")
 	types("not a valid name", "ann\n")
 	tapTestCard(t, api, tgAnn, tgAnn)
@@ -354,7 +354,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			why: "two workspaces", config: setupConfig + "[workspaces.two]\n", code: exitUsage,
 			says: "--workspace is required: there is more than one\nhint: set --workspace to one of: default, two",
 		},
-		{why: "no name", config: setupConfig, args: []string{"--approver", "Ann!"}, code: exitUsage, says: `"Ann!": not a valid name`},
+		{why: "no name", config: setupConfig, args: []string{"--approver", "Ann!"}, code: exitUsage, says: `"Ann!" is not a valid name`},
 		{
 			why: "no token", config: setupConfig, before: func(r *setupRun) { delete(r.env, telegramToken) }, code: exitUsage,
 			says: "no bot token and no terminal to ask for it\nhint: set --token-file FILE or PERMESSO_TELEGRAM_TOKEN",
@@ -556,7 +556,7 @@ func TestTelegramTest(t *testing.T) {
 	}
 	code, _, errs := run()
 	require.Equal(t, exitError, code)
-	require.Contains(t, errs, "there is no [channels.telegram]\nhint: permesso telegram setup")
+	require.Contains(t, errs, "[channels.telegram] is not configured\nhint: permesso telegram setup")
 
 	text := fmt.Sprintf(`[channels.telegram]
 server_url = %q
