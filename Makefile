@@ -53,12 +53,15 @@ deps-tools:
 deps-demo:
 	@.ci/deps bwrap
 
+# Tests that the race detector slows down too much. They run without it, in their longer form, with the
+# build flags of the installed program, so that most packages come from the cache.
+UNRACED  := ^(TestRealKills|TestRealKillsDuringReplies|TestRealKillsOfTheCommandLine|TestRealKillsTelegram|TestCrash|TestMutants|TestFaults|TestClocks|TestCrashes|TestCrashesOfASignedLog|TestCrashesOfTheCompletion|TestEveryChangeIsDetected|TestEveryCutBelowAWitnessIsDetected|TestAVerifierFromTheFormatAgrees|TestEveryVisibleScalarThroughTelegram|TestApproveOnlyWhatWasShown)$$
+
 # -timeout applies to each package; it is long, so that a busy machine fails no test. The race detector needs CGO_ENABLED.
-# Tests that the race detector slows down too much run in full without it, with the build flags of
-# the installed program, so that most packages come from the cache. make check runs vet.
-test: deps ## run all tests with the race detector (under 10 minutes on 2 cores)
-	CGO_ENABLED=1 go test -race -vet=off -timeout 25m -p $(TEST_P) ./cmd/permesso ./...
-	CGO_ENABLED=0 go test -trimpath -vet=off -count=1 -timeout 25m -p $(TEST_P) -run 'TestRealKills|TestCrash|TestMutants|TestFaults|TestClocks|TestEveryC|TestAVerifier|TestEveryVisible|TestApproveOnly' ./cmd/permesso ./approval/gate/crashtest ./security/audit ./chat/telegram
+# -parallel is above the number of processors because most of these tests wait. make check runs vet.
+test: deps ## run all tests, with the race detector where it does not take too long
+	CGO_ENABLED=1 go test -race -vet=off -timeout 25m -p $(TEST_P) -parallel 4 -skip '$(UNRACED)' ./cmd/permesso ./...
+	CGO_ENABLED=0 go test -trimpath -vet=off -count=1 -timeout 25m -p $(TEST_P) -parallel 4 -run '$(UNRACED)' ./cmd/permesso ./approval/gate/crashtest ./security/audit ./chat/telegram/...
 
 test-fast: deps-tools ## run the short tests, without the race detector
 	go test -short -timeout 5m -p $(TEST_P) ./...
