@@ -172,7 +172,7 @@ func (a *app) auditProve(typed, event string) error {
 	})
 	switch {
 	case err != nil:
-		return refusedIfTampered(err)
+		return refusedIfTampered(verifyFirst(err))
 	case len(proofs) == 0:
 		return fail(codeRefused, "an entry is signed within seconds while the gate runs; permesso audit tail lists them",
 			"%s: no signed entry", typed)
@@ -251,7 +251,7 @@ func (a *app) auditCheckpointCmd() *cobra.Command {
 			}
 			c, err := audit.Newest(h.fs, h.layout.Audit(), known)
 			if err != nil {
-				return refusedIfTampered(err)
+				return refusedIfTampered(verifyFirst(err))
 			}
 			if c == nil {
 				return fail(codeRefused, "start the gate: it signs its log within seconds", "there is no checkpoint yet")

@@ -151,8 +151,8 @@ func (c *channels) keep(ctx context.Context, k kind, changes <-chan approval.Key
 		if time.Since(began) > longestRestart {
 			wait = first
 		}
-		c.s.log.Error().Str("via", k.name).Err(err).Dur("again_in", wait).Msg("channel")
-		c.s.health.Set(channelProblem(k.name), fmt.Sprintf("%s reaches nobody: %v", k.name, err), "permesso doctor")
+		c.s.log.Error().Str("via", k.name).Err(err).EmbedObject(advice{err}).Dur("again_in", wait).Msg("channel")
+		c.s.health.Set(channelProblem(k.name), fmt.Sprintf("%s reaches nobody: %v", k.name, err), hints(hintFor(err), "permesso doctor"))
 		if pauseFor(ctx, wait) != nil {
 			return
 		}
@@ -303,7 +303,10 @@ func (r *room) problem(what, hint string) {
 		r.s.health.Clear(channelProblem(r.name))
 		return
 	}
-	r.s.health.Set(channelProblem(r.name), what, hint)
+	if hint == "" && r.name == emailChannel {
+		hint = "run permesso email setup to check the login"
+	}
+	r.s.health.Set(channelProblem(r.name), what, hints(hint, "permesso pending lists what waits; decide with permesso approve or permesso deny"))
 }
 
 // alert has people told, by the other channels, what this one cannot tell them.

@@ -62,6 +62,7 @@ type exit struct {
 
 func (e *exit) Error() string { return e.err.Error() }
 func (e *exit) Unwrap() error { return e.err }
+func (e *exit) Hint() string  { return e.hint }
 
 func fail(code int, hint, format string, a ...any) error {
 	return &exit{code, fmt.Errorf(format, a...), hint}
@@ -82,32 +83,36 @@ func (m Main) Run(ctx context.Context, args []string) int {
 	return a.report(err)
 }
 
-// report says what went wrong: one line, then a hint.
+// report says what went wrong: a line and its hint, for each of joined errors.
 func (a *app) report(err error) int {
-	code, hint := codeError, ""
+	code := codeError
 	var e *exit
 	var ref *approval.Refusal
 	switch {
 	case errors.As(err, &e):
-		code, hint = e.code, e.hint
+		code = e.code
 	case errors.As(err, &ref):
 		code = codeRefused
-	case errors.Is(err, approval.ErrUnsynced):
-		hint = "it may count all the same: permesso show, or try again"
 	case errors.Is(err, ipc.ErrLocked):
-		code, hint = codeLocked, "stop the other one first, or give this one a --home of its own"
+		code = codeLocked
 	case isUsage(err):
-		code, hint = codeUsage, "permesso --help"
+		code = codeUsage
+		hint := "permesso --help"
 		// Cobra says on lines of its own what would have been right.
 		if text, near, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
 			err, hint = errors.New(text), "did you mean "+strings.Join(strings.Fields(near), " or ")+"?"
 		}
+		err = approval.WithHint(err, hint)
 	}
-	if err.Error() != "" {
-		fmt.Fprintf(a.Err, "permesso: %v\n", err)
-	}
-	if hint != "" {
-		fmt.Fprintf(a.Err, "hint: %s\n", hint)
+	begin := "permesso: "
+	for _, e := range approval.Errors(err) {
+		if e.Error() != "" {
+			fmt.Fprintf(a.Err, "%s%v\n", begin, e)
+			begin = ""
+		}
+		if hint := hintFor(e); hint != "" {
+			fmt.Fprintf(a.Err, "hint: %s\n", hint)
+		}
 	}
 	return code
 }

@@ -33,7 +33,7 @@ func (d *doctor) checkConfig(context.Context) []finding {
 	}
 	var list []finding
 	for _, w := range d.cfg.Warnings {
-		list = append(list, found(warning, "", errors.New(w.In(d.cfg.File))))
+		list = append(list, found(warning, "", w.In(d.cfg.File)))
 	}
 	if d.file == "" {
 		list = append(list, finding{Severity: worthKnowing, What: "there is no configuration: everything asks", Cure: "permesso init writes one"})
@@ -52,7 +52,7 @@ func configProblems(err error) (list []finding) {
 		return foundAll(serious, "", err)
 	}
 	for _, p := range e.Errors {
-		list = append(list, found(serious, "", errors.New(p.In(e.File))))
+		list = append(list, found(serious, "", p.In(e.File)))
 	}
 	return list
 }

@@ -239,7 +239,11 @@ func (d *doctor) checkSync(context.Context) []finding {
 	if err != nil {
 		return []finding{{Severity: worthKnowing, What: "this system does not say how the disk is mounted: " + oneLine(err.Error())}}
 	}
-	list := slices.Concat(foundAll(serious, "", m.LosesData()), foundAll(warning, "", m.Warnings()))
+	loses := m.LosesData()
+	if m.Memory() {
+		loses = approval.WithHint(loses, approval.Hint(loses)+": permesso --home DIR")
+	}
+	list := slices.Concat(foundAll(serious, "", loses), foundAll(warning, "", m.Warnings()))
 	measured := ""
 	if !d.quick {
 		list = append(list, d.scratch(func(dir string) []finding {

@@ -563,7 +563,7 @@ func TestDoctorTellsTheFirstOfMany(t *testing.T) {
 
 // A folder's name can hold anything; it must not look like another line.
 func TestFindingsAreOneLine(t *testing.T) {
-	f := found(serious, "", fmt.Errorf("x\n✓ keys      well\nhint: do\nthis \x1b[2K"))
+	f := found(serious, "", approval.WithHint(errors.New("x\n✓ keys      well"), "do\nthis \x1b[2K"))
 	require.NotContains(t, f.What+f.Cure, "\n")
 	require.NotContains(t, f.What+f.Cure, "\x1b")
 }

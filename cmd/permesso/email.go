@@ -104,7 +104,7 @@ func (s *server) watchMails(cfg *config.Email) {
 	for _, f := range folders {
 		f.Group, f.Trusted = mailGroup, true
 		if err := s.watcher.Add(f); err != nil {
-			s.log.Warn().Err(err).Str("via", emailChannel).Msg("a folder of mails is not watched, but looked at every half minute")
+			s.log.Warn().Err(err).EmbedObject(advice{err}).Str("via", emailChannel).Msg("a folder of mails is not watched, but looked at every half minute")
 		}
 	}
 }

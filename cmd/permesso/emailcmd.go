@@ -168,7 +168,7 @@ func (a *app) checkEmail(ctx context.Context, cfg *config.Email) error {
 		}
 		failed++
 		fmt.Fprintf(a.Out, "failed  %s: %v\n", what, err)
-		if hint := mailHint(err); hint != "" {
+		if hint := approval.Hint(err); hint != "" {
 			fmt.Fprintf(a.Out, "  hint: %s\n", hint)
 		}
 	}
@@ -185,18 +185,6 @@ func (a *app) checkEmail(ctx context.Context, cfg *config.Email) error {
 		return &exit{code: codeError, err: errors.New("e-mail does not work yet")}
 	}
 	return nil
-}
-
-func mailHint(err error) string {
-	var s *email.SendError
-	var b *email.MailboxError
-	switch {
-	case errors.As(err, &s):
-		return s.Hint
-	case errors.As(err, &b):
-		return b.Hint
-	}
-	return ""
 }
 
 func (a *app) emailTestCmd() *cobra.Command {
@@ -247,7 +235,7 @@ func (a *app) testEmail(ctx context.Context, pos []string, timeout time.Duration
 	test := &email.TestMail{Inbox: inbox, Drawer: tests, Addressing: m.addressing(), Sender: m.smtp(), To: who.Email}
 	defer func() { err = errors.Join(err, test.End()) }()
 	if err := test.Send(ctx); err != nil {
-		return &exit{codeError, fmt.Errorf("send the test card: %w", err), mailHint(err)}
+		return fmt.Errorf("send the test card: %w", err)
 	}
 	fmt.Fprintf(a.Out, "sent    a test card to %s; reply to it (waiting %s)\n", who.Email, timeout)
 	raw, err := test.Await(ctx, box)
@@ -255,7 +243,7 @@ func (a *app) testEmail(ctx context.Context, pos []string, timeout time.Duration
 		return fail(codeWaiting, "look for the card in the spam folder; with sub_addressing = true, does your server deliver name+anything@domain?", "no answer came within %s", timeout)
 	}
 	if err != nil {
-		return &exit{codeError, err, mailHint(err)}
+		return err
 	}
 	return a.reportTest(email.Examine(context.WithoutCancel(ctx), raw, m.lookup()), who)
 }

@@ -83,7 +83,7 @@ func (s *server) localServer() *local.Server {
 		Language: s.languageOf,
 		Log: func(err error) {
 			if errs.allow("") {
-				s.log.Error().Err(err).Str("via", local.Via).Msg("socket")
+				s.log.Error().Err(err).EmbedObject(advice{err}).Str("via", local.Via).Msg("socket")
 			}
 		},
 	}

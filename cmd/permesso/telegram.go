@@ -52,7 +52,9 @@ func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 		Token: token, ServerURL: cfg.ServerURL, Updates: updates, Notes: notes, Notebook: r.notebook,
 		Viewer: d, Interceptor: r.interceptor(), Guard: d, Pauser: d, History: d,
 		Workspaces: d.asked, Feed: func() bool { return cfg.Feed }, Style: r.style, Foot: r.foot, Changes: changes, Problem: r.problem,
-		Log: func(err error) { s.log.Error().Str("via", telegram.Via).Err(err).Msg("telegram") },
+		Log: func(err error) {
+			s.log.Error().Str("via", telegram.Via).Err(err).EmbedObject(advice{err}).Msg("telegram")
+		},
 	}
 	if w := cfg.Webhook; w != nil {
 		secret, err := secretWord(w.SecretFile)

@@ -35,7 +35,7 @@ func (s *server) newUI() *web.Server {
 		Workspaces: func() []string { return sortedNames(s.conf()) }, Backend: s.uiHouse(),
 		Log: func(err error) {
 			if errs.allow("") {
-				s.log.Error().Err(err).Str("via", web.Via).Msg("pages")
+				s.log.Error().Err(err).EmbedObject(advice{err}).Str("via", web.Via).Msg("pages")
 			}
 		},
 	}

@@ -106,7 +106,7 @@ func (s *server) rescan(ws string) {
 	switch ws {
 	case "":
 		if err := s.audit.Checkpoint(); err != nil {
-			s.log.Error().Err(err).Msg("sign the audit log")
+			s.log.Error().Err(err).EmbedObject(advice{err}).Msg("sign the audit log")
 		}
 		s.heed()
 		s.findWorkspaces()
@@ -129,14 +129,14 @@ func (s *server) rescan(ws string) {
 		err = s.gate.RescanSettled(ws)
 	}
 	if err != nil {
-		s.log.Error().Str("ws", ws).Err(err).Msg("rescan")
+		s.log.Error().Str("ws", ws).Err(err).EmbedObject(advice{err}).Msg("rescan")
 	}
 }
 
 // heed takes in what other processes left in grants/.
 func (s *server) heed() {
 	if err := s.memory.heed(time.Now(), s.audit.Append); err != nil {
-		s.log.Error().Err(err).Msg("look at grants")
+		s.log.Error().Err(err).EmbedObject(advice{err}).Msg("look at grants")
 	}
 }
 
@@ -183,7 +183,7 @@ func (s *server) lookAround(ctx context.Context) {
 func (s *server) findWorkspaces() {
 	names, err := s.store.Workspaces()
 	if err != nil {
-		s.log.Error().Err(err).Msg("list workspaces")
+		s.log.Error().Err(err).EmbedObject(advice{err}).Msg("list workspaces")
 		return
 	}
 	for _, ws := range names {
@@ -194,14 +194,14 @@ func (s *server) findWorkspaces() {
 			continue
 		}
 		if err := s.layout.Prepare(s.fs, ws); err != nil {
-			s.log.Error().Str("ws", ws).Err(err).Msg("prepare workspace")
+			s.log.Error().Str("ws", ws).Err(err).EmbedObject(advice{err}).Msg("prepare workspace")
 			continue
 		}
 		if _, ok := s.conf().Workspaces[ws]; !ok {
 			s.log.Warn().Str("ws", ws).Msg("a workspace that the configuration does not know: its requests are refused")
 		}
 		if err := s.watchWorkspace(ws); err != nil {
-			s.log.Error().Str("ws", ws).Err(err).Msg("watch workspace")
+			s.log.Error().Str("ws", ws).Err(err).EmbedObject(advice{err}).Msg("watch workspace")
 		}
 	}
 }
