@@ -290,8 +290,12 @@ func isServerFailure(e *SendError) bool {
 func (c *Channel) cardFailed(k approval.Key, a *cardCopy, why error) (reports func()) {
 	a.failureReported = true
 	to, what := a.To, fmt.Sprintf("card %s to %s was refused: %v", approval.ShortID(k.ID), logText(a.To), why)
+	hint := "correct the approver's email address, or decide on another channel"
+	if c.Approve != "" {
+		hint += ": " + c.Approve + " " + approval.ShortID(k.ID)
+	}
 	return func() {
-		c.setProblem("to "+to, what, "correct the approver's email address, or decide "+approval.ShortID(k.ID)+" on another channel")
+		c.setProblem("to "+to, what, hint)
 		if c.Alert != nil {
 			c.Alert(k.Workspace, what)
 		}

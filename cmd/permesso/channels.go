@@ -306,7 +306,7 @@ func (r *room) problem(what, hint string) {
 	if hint == "" && r.name == emailChannel {
 		hint = "run permesso email setup to check the login"
 	}
-	r.s.health.Set(channelProblem(r.name), what, hints(hint, "permesso pending lists what waits; decide with permesso approve or permesso deny"))
+	r.s.health.Set(channelProblem(r.name), what, hints(hint, "permesso pending lists what waits"))
 }
 
 // alert has people told, by the other channels, what this one cannot tell them.

@@ -59,7 +59,7 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 		Taken: drawers[drawerTaken], Tests: drawers[drawerTests],
 		Workspaces: r.workspaces, People: func(ws string) []approval.Approver { return peopleOf(s.conf(), ws) }, Style: r.style, Foot: r.foot,
 		Ceiling: func(ws string) approval.Reversibility { return s.conf().EmailCeiling[ws] },
-		Changes: changes, Problem: r.problem, Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
+		Changes: changes, Problem: r.problem, Approve: "permesso approve", Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
 	}
 	if box := post.box(drawers[drawerState], c.Reports); box != nil {
 		c.Boxes = append(c.Boxes, box)
