@@ -11,10 +11,12 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // CheckFolders is CheckPrivate for doctor: it continues after the first error, checks
-// owners too, and returns the number of folders. The second line of each error is a hint.
+// owners too, and returns the number of folders. Each error has a hint.
 // A missing folder is fs.ErrNotExist; the next start creates it.
 func (l Layout) CheckFolders(fsys FS, workspaces ...string) (seen int, wrong []error) {
 	owner, err := ownerOf(l.Home)
@@ -50,8 +52,8 @@ func (f folder) checkOwner(owner int) error {
 	if err != nil || is == owner {
 		return err
 	}
-	return fmt.Errorf("check folder %s: owned by UID %d, but HOME by UID %d\nhint: look through it, then: chown %d %s",
-		f.path, is, owner, owner, shellQuote(f.path))
+	return approval.WithHint(fmt.Errorf("check folder %s: owned by UID %d, but HOME by UID %d", f.path, is, owner),
+		fmt.Sprintf("look through it, then: chown %d %s", owner, shellQuote(f.path)))
 }
 
 func ownerOf(path string) (int, error) {
@@ -104,8 +106,8 @@ func checkPathElement(path string, uid int) error {
 		return fmt.Errorf("check path: %w", err)
 	}
 	if owner := uidOf(info); owner != 0 && owner != uid && !unmappedOwner(owner) {
-		return fmt.Errorf("%s is owned by UID %d, who may replace its content\nhint: chown %d %s, or use another path",
-			path, owner, uid, shellQuote(path))
+		return approval.WithHint(fmt.Errorf("%s is owned by UID %d, who may replace its content", path, owner),
+			fmt.Sprintf("chown %d %s, or use another path", uid, shellQuote(path)))
 	}
 	open := info.Mode().Perm() & othersWrite
 	switch {
@@ -121,7 +123,8 @@ func checkPathElement(path string, uid int) error {
 	case 0o022:
 		bits = "go-w"
 	}
-	return fmt.Errorf("%s may write to %s (mode %04o)\nhint: chmod %s %s", who, path, info.Mode().Perm(), bits, shellQuote(path))
+	return approval.WithHint(fmt.Errorf("%s may write to %s (mode %04o)", who, path, info.Mode().Perm()),
+		fmt.Sprintf("chmod %s %s", bits, shellQuote(path)))
 }
 
 // unmappedOwner reports whether an owner is unknown: in a user namespace, all users that
@@ -158,8 +161,8 @@ func CheckSecret(path string) error {
 		return fmt.Errorf("check secret: %w", err)
 	}
 	if open := info.Mode().Perm() & othersAccess; open != 0 && (open&^0o070 != 0 || !hasPrivateGroup(info)) {
-		return fmt.Errorf("other users may read %s (mode %04o)\nhint: chmod 600 %s, and replace the secret if one of them may have read it",
-			path, info.Mode().Perm(), shellQuote(path))
+		return approval.WithHint(fmt.Errorf("other users may read %s (mode %04o)", path, info.Mode().Perm()),
+			fmt.Sprintf("chmod 600 %s, and replace the secret if one of them may have read it", shellQuote(path)))
 	}
 	return nil
 }
@@ -170,13 +173,13 @@ func CheckProgram(path string, uid int) []error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return []error{fmt.Errorf("%s does not exist\nhint: install it, or change argv in the configuration", path)}
+		return []error{approval.WithHint(fmt.Errorf("%s does not exist", path), "install it, or configure another program")}
 	case err != nil:
 		return []error{fmt.Errorf("check program: %w", err)}
 	case !info.Mode().IsRegular():
-		return []error{fmt.Errorf("%s is not a program\nhint: change argv in the configuration", path)}
+		return []error{approval.WithHint(fmt.Errorf("%s is not a program", path), "configure another program")}
 	case info.Mode().Perm()&0o111 == 0:
-		return []error{fmt.Errorf("%s is not executable\nhint: chmod +x %s", path, shellQuote(path))}
+		return []error{approval.WithHint(fmt.Errorf("%s is not executable", path), "chmod +x "+shellQuote(path))}
 	}
 	return CheckPath(path, uid)
 }

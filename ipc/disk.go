@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // Mount describes the mount that holds a path.
@@ -81,15 +83,15 @@ func unescapeMount(s string) string {
 func (m Mount) LosesData() error {
 	switch {
 	case slices.Contains([]string{"tmpfs", "ramfs", "rootfs"}, m.Type):
-		return fmt.Errorf("%s is a %s: a reboot deletes its files, with all decisions and records\n"+
-			"hint: move HOME to a disk: permesso --home DIR", m.Point, m.Type)
+		return approval.WithHint(fmt.Errorf("%s is a %s: a reboot deletes its files, with all decisions and records",
+			m.Point, m.Type), "move HOME to a disk")
 	case m.Type == "overlay" && m.has("volatile"):
-		return fmt.Errorf("%s is a volatile overlay, which skips every fsync\nhint: put HOME on its own volume", m.Point)
+		return approval.WithHint(fmt.Errorf("%s is a volatile overlay, which skips every fsync", m.Point), "put HOME on its own volume")
 	}
 	for _, o := range []string{"nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier"} {
 		if m.has(o) {
-			return fmt.Errorf("%s is mounted with %s: a power cut may lose synced data\nhint: mount -o remount,barrier %s, "+
-				"and remove %s from /etc/fstab", m.Point, o, shellQuote(m.Point), o)
+			return approval.WithHint(fmt.Errorf("%s is mounted with %s: a power cut may lose synced data", m.Point, o),
+				fmt.Sprintf("mount -o remount,barrier %s, and remove %s from /etc/fstab", shellQuote(m.Point), o))
 		}
 	}
 	return nil
@@ -99,11 +101,11 @@ func (m Mount) LosesData() error {
 func (m Mount) Warnings() error {
 	switch {
 	case m.Type == "overlay":
-		return fmt.Errorf("%s is an overlay, the file system of a container: its files are deleted with the container\n"+
-			"hint: put HOME on a volume", m.Point)
+		return approval.WithHint(fmt.Errorf("%s is an overlay, the file system of a container: its files are deleted with the container",
+			m.Point), "put HOME on a volume")
 	case m.has("data=writeback"):
-		return fmt.Errorf("%s is mounted with data=writeback: after a crash new files may hold old data\n"+
-			"hint: remove data=writeback from /etc/fstab", m.Point)
+		return approval.WithHint(fmt.Errorf("%s is mounted with data=writeback: after a crash new files may hold old data", m.Point),
+			"remove data=writeback from /etc/fstab")
 	}
 	return nil
 }
@@ -149,13 +151,14 @@ const (
 func (r FreeSpace) Refuses() error {
 	switch {
 	case r.ReadOnly:
-		return fmt.Errorf("%s is mounted read-only\nhint: after a disk error check dmesg first, then: mount -o remount,rw %s",
-			r.Device, shellQuote(r.Device))
+		return approval.WithHint(fmt.Errorf("%s is mounted read-only", r.Device),
+			"after a disk error check dmesg first, then: mount -o remount,rw "+shellQuote(r.Device))
 	case r.Bytes < minBytes:
-		return fmt.Errorf("%s has %d KiB left\nhint: free some space: the gate refuses work that it cannot record", r.Device, r.Bytes>>10)
+		return approval.WithHint(fmt.Errorf("%s has %d KiB left", r.Device, r.Bytes>>10),
+			"free some space: the gate refuses work that it cannot record")
 	case r.Counted && r.Files < minFiles:
-		return fmt.Errorf("%s has %d inodes left\nhint: remove files there (df -i): the gate refuses work that it cannot record",
-			r.Device, r.Files)
+		return approval.WithHint(fmt.Errorf("%s has %d inodes left", r.Device, r.Files),
+			"remove files there (df -i): the gate refuses work that it cannot record")
 	}
 	return nil
 }
@@ -164,9 +167,9 @@ func (r FreeSpace) Refuses() error {
 func (r FreeSpace) Low() error {
 	switch {
 	case r.Bytes < lowBytes:
-		return fmt.Errorf("%s has %d MiB left\nhint: free some space", r.Device, r.Bytes>>20)
+		return approval.WithHint(fmt.Errorf("%s has %d MiB left", r.Device, r.Bytes>>20), "free some space")
 	case r.Counted && r.Files < lowFiles:
-		return fmt.Errorf("%s has %d inodes left\nhint: remove files there (df -i)", r.Device, r.Files)
+		return approval.WithHint(fmt.Errorf("%s has %d inodes left", r.Device, r.Files), "remove files there (df -i)")
 	}
 	return nil
 }
@@ -186,8 +189,8 @@ func (l Layout) CheckOneDisk(workspaces ...string) []error {
 	for _, f := range folders {
 		d, err := deviceOf(f.path)
 		if err == nil && d != home && f.refuse != 0 {
-			wrong = append(wrong, fmt.Errorf("%s is on another file system than HOME: after a kill, files written there "+
-				"may not be durable\nhint: unmount it, and move its files into HOME", f.path))
+			wrong = append(wrong, approval.WithHint(fmt.Errorf("%s is on another file system than HOME: after a kill, files written there "+
+				"may not be durable", f.path), "unmount it, and move its files into HOME"))
 		}
 	}
 	return wrong
@@ -233,6 +236,6 @@ func (m Mount) TooFast(median time.Duration) error {
 	if m.Memory() || median >= minSyncTime {
 		return nil
 	}
-	return fmt.Errorf("an fsync takes %s, faster than any disk: a layer above the disk skips it\n"+
-		"hint: check the cache mode of the virtual disk (unsafe?), ZFS sync=disabled, and the mount options", median)
+	return approval.WithHint(fmt.Errorf("an fsync takes %s, faster than any disk: a layer above the disk skips it", median),
+		"check the cache mode of the virtual disk (unsafe?), ZFS sync=disabled, and the mount options")
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // Layout names the folders and files of one HOME. Workspace names given to its methods
@@ -226,8 +228,8 @@ func (f folder) make(fsys FS) (made bool, err error) {
 }
 
 // CheckPrivate refuses a HOME or workspace in which another user could decide or answer:
-// a folder that is missing, a link, not a folder, or open to other users. The error's
-// second line is a hint.
+// a folder that is missing, a link, not a folder, or open to other users. The error has
+// a hint.
 func (l Layout) CheckPrivate(fsys FS, ws string) error {
 	if err := checkWorkspace(ws); err != nil {
 		return err
@@ -253,8 +255,8 @@ func (f folder) check(fsys FS) error {
 	if open&othersWrite != 0 {
 		may = "write to"
 	}
-	return fmt.Errorf("check folder %s: other users may %s it (mode %04o)\nhint: look through it, then: chmod %04o %s",
-		f.path, may, info.Mode().Perm(), f.mode, shellQuote(f.path))
+	return approval.WithHint(fmt.Errorf("check folder %s: other users may %s it (mode %04o)", f.path, may, info.Mode().Perm()),
+		fmt.Sprintf("look through it, then: chmod %04o %s", f.mode, shellQuote(f.path)))
 }
 
 // info returns the file info of a real folder.
@@ -264,11 +266,11 @@ func (f folder) info(fsys FS) (fs.FileInfo, error) {
 	case err != nil:
 		return nil, fmt.Errorf("check folder: %w", err)
 	case info.Mode()&fs.ModeSymlink != 0:
-		return nil, fmt.Errorf("check folder %s: is a symbolic link\nhint: remove the link and make a real folder: "+
-			"rm %[2]s && mkdir -m %04[3]o %[2]s", f.path, shellQuote(f.path), f.mode)
+		return nil, approval.WithHint(fmt.Errorf("check folder %s: is a symbolic link", f.path),
+			fmt.Sprintf("remove the link and make a real folder: rm %[1]s && mkdir -m %04[2]o %[1]s", shellQuote(f.path), f.mode))
 	case !info.IsDir():
-		return nil, fmt.Errorf("check folder %s: is not a folder\nhint: move it away, then: mkdir -m %04o %s",
-			f.path, f.mode, shellQuote(f.path))
+		return nil, approval.WithHint(fmt.Errorf("check folder %s: is not a folder", f.path),
+			fmt.Sprintf("move it away, then: mkdir -m %04o %s", f.mode, shellQuote(f.path)))
 	}
 	return info, nil
 }
@@ -323,8 +325,8 @@ func ValidWorkspace(name string) bool {
 
 func checkWorkspace(ws string) error {
 	if !ValidWorkspace(ws) {
-		return fmt.Errorf("workspace %.80q: not a valid name\nhint: use a to z, 0 to 9, _ and -, at most 63, "+
-			"beginning with a letter or digit", ws)
+		return approval.WithHint(fmt.Errorf("workspace %.80q: not a valid name", ws),
+			"use a to z, 0 to 9, _ and -, at most 63, beginning with a letter or digit")
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // modes is the contract: every folder below HOME and its mode.
@@ -210,19 +212,19 @@ func TestCheckPrivateRefuses(t *testing.T) {
 	}{
 		"group-writable": {
 			func(t *testing.T, dir string) { require.NoError(t, os.Chmod(dir, 0o720)) },
-			"other users may write to it (mode 0720)\nhint: look through it, then: chmod 07",
+			"other users may write to it (mode 0720); look through it, then: chmod 07",
 		},
 		"world-writable": {
 			func(t *testing.T, dir string) { require.NoError(t, os.Chmod(dir, 0o702)) },
-			"other users may write to it (mode 0702)\nhint: look through it, then: chmod 07",
+			"other users may write to it (mode 0702); look through it, then: chmod 07",
 		},
 		"link": {
 			func(t *testing.T, dir string) { require.NoError(t, os.Symlink(dir+".real", dir)) },
-			"is a symbolic link\nhint: ",
+			"is a symbolic link; remove",
 		},
 		"file": {
 			func(t *testing.T, dir string) { write(t, dir, "") },
-			"is not a folder\nhint: ",
+			"is not a folder; move",
 		},
 		"no": {func(*testing.T, string) {}, "no such file"},
 	}
@@ -240,7 +242,7 @@ func TestCheckPrivateRefuses(t *testing.T) {
 				defer func() { _ = os.Chmod(dir, mode) }()
 				s.spoil(t, dir)
 				err := l.CheckPrivate(OS(), "work")
-				require.ErrorContains(t, err, s.want)
+				require.Contains(t, err.Error()+"; "+approval.Hint(err), s.want)
 				require.ErrorContains(t, err, dir)
 			})
 		}

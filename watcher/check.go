@@ -17,7 +17,7 @@ const (
 )
 
 // CheckLimits returns an error for each limit of inotify that is too low to watch
-// that many folders, with a hint on a second line.
+// that many folders. Each has a hint, by its method Hint.
 func CheckLimits(folders int) []error { return checkLimits("/proc/sys", folders) }
 
 // checkLimits checks the limits of the host and of the user namespace. The lower
@@ -44,8 +44,8 @@ func checkLimits(sys string, folders int) []error {
 			continue
 		}
 		name := strings.ReplaceAll(l.file, "/", ".")
-		wrong = append(wrong, fmt.Errorf("%s is %d, but %d folders need %d: %s\nhint: run sysctl -w %s=%d, and add it to /etc/sysctl.d",
-			name, n, folders, l.least, l.why, name, max(l.least, 8192)))
+		wrong = append(wrong, reason{fmt.Sprintf("%s is %d, but %d folders need %d: %s", name, n, folders, l.least, l.why),
+			fmt.Sprintf("run sysctl -w %s=%d, and add it to /etc/sysctl.d", name, max(l.least, 8192))})
 	}
 	return wrong
 }
@@ -54,8 +54,8 @@ func checkLimits(sys string, folders int) []error {
 // changes by events.
 func CheckReach(path string) error {
 	if kind := remoteFileSystem(path); kind != "" {
-		return fmt.Errorf("%s is on %s, where inotify does not report changes by other hosts: it is polled every few seconds\n"+
-			"hint: nothing is lost; for faster reactions move it to a local disk", path, kind)
+		return reason{fmt.Sprintf("%s is on %s, where inotify does not report changes by other hosts: it is polled every few seconds",
+			path, kind), "nothing is lost; for faster reactions move it to a local disk"}
 	}
 	return nil
 }
@@ -65,11 +65,11 @@ func CheckReach(path string) error {
 func Try(dir string) error {
 	src, err := openSource()
 	if err != nil {
-		return refused(err)
+		return fmt.Errorf("try inotify: %w", explain(err))
 	}
 	defer func() { _ = src.close() }()
 	if err := src.Add(dir); err != nil {
-		return refused(err)
+		return fmt.Errorf("try inotify: %w", explain(err))
 	}
 	f, err := os.CreateTemp(dir, ".try-")
 	if err != nil {
@@ -80,16 +80,7 @@ func Try(dir string) error {
 	case <-src.events:
 		return nil
 	case <-time.After(time.Second):
-		return fmt.Errorf("creating a file in %s caused no inotify event: folders there are polled every few seconds\n"+
-			"hint: nothing is lost; check which file system that is", dir)
+		return reason{fmt.Sprintf("creating a file in %s caused no inotify event: folders there are polled every few seconds", dir),
+			"nothing is lost; check which file system that is"}
 	}
-}
-
-// refused returns explain's text with the hint on a second line.
-func refused(err error) error {
-	why, hint, ok := strings.Cut(strings.TrimSuffix(explain(err), ")"), " (hint: ")
-	if !ok {
-		return fmt.Errorf("try inotify: %s", explain(err))
-	}
-	return fmt.Errorf("try inotify: %s\nhint: %s", why, hint)
 }

@@ -20,7 +20,7 @@ type loop struct {
 	*Watcher
 	ctx       context.Context //nolint:containedctx // lives exactly as long as Run
 	src       *source
-	noInotify string // why inotify is unavailable
+	noInotify reason // why inotify is unavailable
 	timer     *time.Timer
 	timerAt   time.Time
 	done      chan report
@@ -29,7 +29,7 @@ type loop struct {
 	groups        map[string]*group
 	folders       map[string]*folder // by path
 	schedule      schedule
-	logged        map[string]bool // reasons for polling that were logged
+	logged        map[reason]bool // reasons for polling that were logged
 	localScans    int             // local scans in progress
 	polledGroups  int             // number of polled groups
 	lastRescanAll time.Time
@@ -43,7 +43,7 @@ func newLoop(ctx context.Context, w *Watcher) *loop {
 		done:    make(chan report),
 		groups:  make(map[string]*group),
 		folders: make(map[string]*folder),
-		logged:  make(map[string]bool),
+		logged:  make(map[reason]bool),
 	}
 	open := w.open
 	if open == nil {
@@ -191,7 +191,7 @@ func (l *loop) removeGroup(name string) {
 	}
 	for _, f := range g.folders {
 		l.removeFolder(f)
-		l.note(f.Path, "")
+		l.note(f.Path, reason{})
 	}
 }
 
@@ -220,11 +220,11 @@ func (l *loop) removeFolder(f *folder) {
 func (l *loop) applyState(f *folder, s state) {
 	why := s.why
 	f.group.remote = f.group.remote || s.remote
-	if why == "" {
+	if why == (reason{}) {
 		why = l.noInotify
 	}
 	switch {
-	case why != "":
+	case why != (reason{}):
 		l.unwatch(f)
 	case f.group.flood.on && !f.Trusted:
 		// No watch during a flood, which was logged already.
@@ -236,16 +236,20 @@ func (l *loop) applyState(f *folder, s state) {
 	}
 	f.why = why
 	l.note(f.Path, why)
-	if why != "" && !l.logged[why] {
+	if why != (reason{}) && !l.logged[why] {
 		l.logged[why] = true
-		l.Log.Warn().Str("ws", f.Group).Msg(notice(f.Path, why))
+		line := l.Log.Warn().Str("ws", f.Group)
+		if why.hint != "" {
+			line = line.Str("hint", why.hint)
+		}
+		line.Msg(notice(f.Path, why).what)
 	}
 }
 
 // watch places or renews a watch and returns why it failed. Renewing costs one
 // system call and restores a watch that was lost without an event. A new watch
 // requests a Rescan, for changes before the watch.
-func (l *loop) watch(f *folder, s state) (why string) {
+func (l *loop) watch(f *folder, s state) (why reason) {
 	same := f.watched != nil && os.SameFile(f.watched, s.info)
 	if !same {
 		l.unwatch(f)
@@ -258,7 +262,7 @@ func (l *loop) watch(f *folder, s state) (why string) {
 	if !same {
 		l.rescanBy(f.group, time.Now())
 	}
-	return ""
+	return reason{}
 }
 
 func (l *loop) unwatch(f *folder) {

@@ -36,7 +36,7 @@ type folder struct {
 	Folder
 	group   *group
 	watched fs.FileInfo // the folder as it was when the watch was placed; nil: no watch
-	why     string      // why it is polled; "": watched, or its group floods
+	why     reason      // why it is polled; empty: watched, or its group floods
 	seen    *listing
 }
 
@@ -132,7 +132,7 @@ func (l *loop) startScan(g *group, now time.Time) {
 		if floods {
 			k.changes = 0
 		}
-		k.polls = append(k.polls, &poll{folder: f, compare: f.why != "" || floods, counts: floods})
+		k.polls = append(k.polls, &poll{folder: f, compare: f.why != (reason{}) || floods, counts: floods})
 	}
 	if k.rescan {
 		g.nextRescan, g.requested = now.Add(l.interval(g.requested)), false
@@ -196,7 +196,7 @@ func (l *loop) finishScan(r report, now time.Time) {
 func (l *loop) schedulePoll(g *group, earliest time.Time) {
 	polled := g.flood.on
 	for _, f := range g.folders {
-		polled = polled || f.why != ""
+		polled = polled || f.why != (reason{})
 	}
 	if was := !g.nextPoll.IsZero(); was != polled {
 		l.polledGroups += map[bool]int{true: 1, false: -1}[polled]

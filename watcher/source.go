@@ -51,17 +51,25 @@ func pump(in <-chan error) <-chan error {
 	return out
 }
 
-// explain says why inotify failed, with a hint if there is one.
-func explain(err error) string {
+// reason says why folders are not watched, or not well. It is an error with a hint.
+type reason struct{ what, hint string }
+
+func (r reason) Error() string { return r.what }
+
+// Hint is what the operator can do; "": nothing is known.
+func (r reason) Hint() string { return r.hint }
+
+// explain says why inotify failed.
+func explain(err error) reason {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
-		return "no inotify watches left (hint: raise sysctl fs.inotify.max_user_watches)"
+		return reason{"no inotify watches left", "raise sysctl fs.inotify.max_user_watches"}
 	case errors.Is(err, syscall.EMFILE):
-		return "no inotify instances left (hint: raise sysctl fs.inotify.max_user_instances, or the limit on open files)"
+		return reason{"no inotify instances left", "raise sysctl fs.inotify.max_user_instances, or the limit on open files"}
 	case errors.Is(err, syscall.ENOENT):
-		return whyMissing
+		return reason{what: whyMissing}
 	case errors.Is(err, fsnotify.ErrClosed):
-		return "inotify was closed"
+		return reason{what: "inotify was closed"}
 	}
-	return fmt.Sprintf("inotify: %v", err)
+	return reason{what: fmt.Sprintf("inotify: %v", err)}
 }

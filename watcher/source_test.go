@@ -54,6 +54,7 @@ func TestExplain(t *testing.T) {
 		syscall.EACCES:     "permission denied",
 		fsnotify.ErrClosed: "closed",
 	} {
-		require.Contains(t, explain(fmt.Errorf("wrapped: %w", err)), want)
+		why := explain(fmt.Errorf("wrapped: %w", err))
+		require.Contains(t, why.what+why.hint, want)
 	}
 }

@@ -107,7 +107,7 @@ type Watcher struct {
 	mu     sync.Mutex
 	queue  []change
 	wakeup chan struct{}
-	notes  map[string]string // path → why it is not watched
+	notes  map[string]reason // path → why it is not watched
 }
 
 // A change is a queued Add or Remove. Only the loop's goroutine uses the watches.
@@ -167,15 +167,15 @@ func (w *Watcher) Run(ctx context.Context) error {
 }
 
 // Notes lists the folders that are polled or ignored, and why, one line for each
-// reason.
-func (w *Watcher) Notes() []string {
+// reason. They are errors, with a hint where one is known.
+func (w *Watcher) Notes() []error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	paths := make(map[string][]string)
+	paths := make(map[reason][]string)
 	for path, why := range w.notes {
 		paths[why] = append(paths[why], path)
 	}
-	var lines []string
+	var lines []reason
 	for why, p := range paths {
 		slices.Sort(p)
 		where := p[0]
@@ -184,27 +184,31 @@ func (w *Watcher) Notes() []string {
 		}
 		lines = append(lines, notice(where, why))
 	}
-	slices.Sort(lines)
-	return lines
+	slices.SortFunc(lines, func(a, b reason) int { return strings.Compare(a.what, b.what) })
+	notes := make([]error, len(lines))
+	for i, l := range lines {
+		notes[i] = l
+	}
+	return notes
 }
 
-func notice(where, why string) string {
-	if why == ErrNotFolder.Error() {
-		return fmt.Sprintf("ignoring %s: %s", where, why)
+func notice(where string, why reason) reason {
+	if why.what == ErrNotFolder.Error() {
+		return reason{fmt.Sprintf("ignoring %s: %s", where, why.what), why.hint}
 	}
-	return fmt.Sprintf("polling %s: %s", where, why)
+	return reason{fmt.Sprintf("polling %s: %s", where, why.what), why.hint}
 }
 
 // note records why a path is not watched. An empty why clears that.
-func (w *Watcher) note(path, why string) {
+func (w *Watcher) note(path string, why reason) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if why == "" {
+	if why == (reason{}) {
 		delete(w.notes, path)
 		return
 	}
 	if w.notes == nil {
-		w.notes = make(map[string]string)
+		w.notes = make(map[string]reason)
 	}
 	w.notes[path] = why
 }
@@ -250,7 +254,7 @@ const whyMissing = "it is missing"
 type state struct {
 	info   fs.FileInfo
 	err    error
-	why    string // why it cannot be watched; "" if it can
+	why    reason // why it cannot be watched; empty if it can
 	remote bool   // on a file system where access may hang
 }
 
@@ -260,18 +264,18 @@ func (w *Watcher) examine(path string) state {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return state{err: err, why: whyMissing}
+		return state{err: err, why: reason{what: whyMissing}}
 	case err != nil:
-		return state{err: err, why: cause(err)}
+		return state{err: err, why: reason{what: cause(err)}}
 	case !info.IsDir():
-		return state{err: ErrNotFolder, why: ErrNotFolder.Error()}
+		return state{err: ErrNotFolder, why: reason{what: ErrNotFolder.Error()}}
 	}
 	fileSystem := w.fileSystem
 	if fileSystem == nil {
 		fileSystem = remoteFileSystem
 	}
 	if name := fileSystem(path); name != "" {
-		return state{info: info, remote: true, why: "inotify does not reach " + name}
+		return state{info: info, remote: true, why: reason{what: "inotify does not reach " + name}}
 	}
 	return state{info: info}
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 func TestWake(t *testing.T) {
@@ -64,7 +66,7 @@ func TestWake(t *testing.T) {
 		require.NotContains(t, key, "/.", "names with a dot are unfinished files")
 		require.NotContains(t, key, ".txt")
 	}
-	require.Empty(t, w.Notes())
+	require.Empty(t, notes(w))
 }
 
 func TestNoSuffixesMeansEveryName(t *testing.T) {
@@ -93,7 +95,7 @@ func TestAddRefuses(t *testing.T) {
 	}
 	require.ErrorIs(t, w.Add(Folder{Path: filepath.Join(dir, "file", "below")}), syscall.ENOTDIR)
 	require.Empty(t, w.changes(), "a refused folder must not reach the loop")
-	require.Empty(t, w.Notes())
+	require.Empty(t, notes(w))
 }
 
 func TestRunRequiresCallbacks(t *testing.T) {
@@ -115,14 +117,14 @@ func TestFolderReplacedByLink(t *testing.T) {
 	require.NoError(t, os.Remove(dir))
 	require.NoError(t, os.Symlink(secret, dir))
 	f.events <- fsnotify.Event{Name: dir, Op: fsnotify.Remove}
-	e.until(t, "a note about the link", func() bool { return len(w.Notes()) > 0 })
-	require.Equal(t, []string{"ignoring " + dir + ": not a folder (symbolic links are refused)"}, w.Notes())
+	e.until(t, "a note about the link", func() bool { return len(notes(w)) > 0 })
+	require.Equal(t, []string{"ignoring " + dir + ": not a folder (symbolic links are refused)"}, notes(w))
 	write(t, secret, "private")
 	require.Empty(t, list(&Folder{Path: dir}).names, "list must not follow a link")
 
 	require.NoError(t, os.Remove(dir))
 	mkdir(t, dir)
-	e.until(t, "the real folder watched again", func() bool { return f.watches(dir) && len(w.Notes()) == 0 })
+	e.until(t, "the real folder watched again", func() bool { return f.watches(dir) && len(notes(w)) == 0 })
 	require.Zero(t, e.woken("a/k/private"))
 }
 
@@ -148,12 +150,12 @@ func TestFolderRecreated(t *testing.T) {
 			run(t, w)
 			e.untilRescanned(t, "a", 1)
 			tt.lose(top, dir)
-			e.until(t, "a note that it is missing", func() bool { return len(w.Notes()) > 0 })
-			require.Equal(t, []string{"polling " + dir + ": it is missing"}, w.Notes())
+			e.until(t, "a note that it is missing", func() bool { return len(notes(w)) > 0 })
+			require.Equal(t, []string{"polling " + dir + ": it is missing"}, notes(w))
 
 			before := e.rescanned("a")
 			mkdir(t, dir)
-			e.until(t, "a new watch", func() bool { return len(w.Notes()) == 0 })
+			e.until(t, "a new watch", func() bool { return len(notes(w)) == 0 })
 			e.untilRescanned(t, "a", before+1) // for changes before the new watch
 			write(t, dir, "new.json")
 			e.untilWoken(t, "a/k/new.json")
@@ -215,11 +217,11 @@ func TestMissingFolderIsPolled(t *testing.T) {
 	e, dir := newRecorder(), filepath.Join(t.TempDir(), "later")
 	w := quietWatcher(e)
 	require.NoError(t, w.Add(Folder{Path: dir, Group: "a", Kind: "k"}))
-	require.Equal(t, []string{"polling " + dir + ": it is missing"}, w.Notes(), "noted before Run")
+	require.Equal(t, []string{"polling " + dir + ": it is missing"}, notes(w), "noted before Run")
 	run(t, w)
 	e.untilRescanned(t, "a", 1)
 	mkdir(t, dir)
-	e.until(t, "a watch", func() bool { return len(w.Notes()) == 0 })
+	e.until(t, "a watch", func() bool { return len(notes(w)) == 0 })
 	write(t, dir, "x")
 	e.untilWoken(t, "a/k/x")
 }
@@ -292,8 +294,8 @@ func TestPollingAfterSourceEnds(t *testing.T) {
 	run(t, w)
 	e.untilRescanned(t, "a", 1)
 	close(f.events)
-	e.until(t, "a note", func() bool { return len(w.Notes()) > 0 })
-	require.Equal(t, []string{"polling " + dir + ": inotify was closed"}, w.Notes())
+	e.until(t, "a note", func() bool { return len(notes(w)) > 0 })
+	require.Equal(t, []string{"polling " + dir + ": inotify was closed"}, notes(w))
 	untilPolled(t, e, dir, "a/k/")
 }
 
@@ -322,7 +324,7 @@ func TestPolledFileSystem(t *testing.T) {
 	add := Folder{Path: dir, Group: "far", Kind: "k", Suffixes: []string{".json"}}
 	require.NoError(t, w.Add(add))
 	require.NoError(t, w.Add(Folder{Path: local, Group: "near"}))
-	require.Equal(t, []string{"polling " + dir + ": inotify does not reach NFS"}, w.Notes())
+	require.Equal(t, []string{"polling " + dir + ": inotify does not reach NFS"}, notes(w))
 	run(t, w)
 	e.untilRescanned(t, "far", 1)
 	require.False(t, f.watches(dir), "no watch on a remote file system")
@@ -340,8 +342,16 @@ func TestPolledFileSystem(t *testing.T) {
 	second := t.TempDir()
 	add.Path = second
 	require.NoError(t, w.Add(add))
-	require.Len(t, w.Notes(), 1, "one line for one reason")
-	require.Contains(t, w.Notes()[0], " and 1 more: inotify does not reach NFS")
+	require.Len(t, notes(w), 1, "one line for one reason")
+	require.Contains(t, notes(w)[0], " and 1 more: inotify does not reach NFS")
+}
+
+// notes is what w.Notes says, without the hints.
+func notes(w *Watcher) (texts []string) {
+	for _, n := range w.Notes() {
+		texts = append(texts, n.Error())
+	}
+	return texts
 }
 
 func TestInotifyLimits(t *testing.T) {
@@ -353,11 +363,12 @@ func TestInotifyLimits(t *testing.T) {
 		require.NoError(t, w.Add(Folder{Path: dir, Group: "a", Kind: "k"}))
 		run(t, w)
 		e.untilRescanned(t, "a", 1)
-		require.Equal(t, []string{"polling " + dir + ": no inotify watches left (hint: raise sysctl fs.inotify.max_user_watches)"}, w.Notes())
+		require.Equal(t, []string{"polling " + dir + ": no inotify watches left"}, notes(w))
+		require.Equal(t, "raise sysctl fs.inotify.max_user_watches", approval.Hint(w.Notes()[0]))
 		untilPolled(t, e, dir, "a/k/")
 
 		f.refuses(nil)
-		e.until(t, "a watch, as soon as one is free", func() bool { return f.watches(dir) && len(w.Notes()) == 0 })
+		e.until(t, "a watch, as soon as one is free", func() bool { return f.watches(dir) && len(notes(w)) == 0 })
 	})
 	t.Run("no instance left", func(t *testing.T) {
 		e, dir, log := newRecorder(), t.TempDir(), new(syncBuffer)
@@ -367,8 +378,8 @@ func TestInotifyLimits(t *testing.T) {
 		require.NoError(t, w.Add(Folder{Path: dir, Group: "a", Kind: "k"}))
 		run(t, w)
 		e.untilRescanned(t, "a", 1)
-		require.Len(t, w.Notes(), 1)
-		require.Contains(t, w.Notes()[0], "max_user_instances")
+		require.Len(t, notes(w), 1)
+		require.Contains(t, approval.Hint(w.Notes()[0]), "max_user_instances")
 		require.Contains(t, log.String(), "max_user_instances")
 		untilPolled(t, e, dir, "a/k/")
 	})

@@ -60,7 +60,7 @@ func checkBase(base string) error {
 	u, err := url.Parse(base)
 	switch {
 	case err == nil && u.User != nil:
-		return errors.New("a URL must not contain a user or password; see secret_headers")
+		return errors.New("a URL must not contain a user or password; use a secret header")
 	case err != nil || u.Host == "" || u.Scheme+"://"+u.Host != base:
 		return errors.New("host and port are not valid")
 	case strings.HasSuffix(u.Host, ":"), u.Port() != "" && !validPort(u.Port()):

@@ -228,7 +228,7 @@ func (g *Gate) notifyHealth(was, level health, p Degradation, cause error) {
 // diagnose explains a disk error. What is empty if err is not a disk error.
 func diagnose(err error) Degradation {
 	if errors.Is(err, approval.ErrRestart) {
-		return Degradation{What: "a sync failed and must not be retried", Hint: "repair the disk, then restart permesso serve"}
+		return Degradation{What: "a sync failed and must not be retried", Hint: "repair the disk, then restart the daemon"}
 	}
 	for _, x := range []struct {
 		is         []error
@@ -240,7 +240,7 @@ func diagnose(err error) Degradation {
 		{[]error{syscall.EROFS}, "the disk is read-only", "check the kernel log (dmesg), then remount it read-write"},
 		{[]error{syscall.EMFILE, syscall.ENFILE}, "too many files are open", "raise the limit of open files (LimitNOFILE)"},
 		{[]error{syscall.EIO}, "the disk reports errors", "check the kernel log (dmesg)"},
-		{[]error{fs.ErrPermission}, "HOME is not writable", "fix owner and mode of the folders in HOME: permesso doctor"},
+		{[]error{fs.ErrPermission}, "HOME is not writable", "fix owner and mode of the folders in HOME"},
 		{[]error{approval.ErrUnsynced}, "the disk does not confirm writes", "check the kernel log (dmesg)"},
 	} {
 		for _, target := range x.is {

@@ -73,7 +73,7 @@ func TestForgedDecisions(t *testing.T) {
 			require.True(t, h.has(approval.DocPending, k), "still pending")
 			require.Zero(t, h.executor.count())
 			require.Contains(t, h.refusals(personal), `"`+k.ID+`.decision": decision is not valid for the pending request`)
-			require.Contains(t, h.logs.String(), "permesso decide --stdin", "and names the correct command")
+			require.Contains(t, h.logs.String(), "they hand them to the daemon", "and names the correct way")
 			require.Equal(t, []approval.Event{approval.EventRequested, approval.EventForged}, h.history(k))
 			h.decide(decision(k, approval.Approved))
 			h.step(k)

@@ -103,7 +103,7 @@ func (g *Gate) apply(m approval.Move, s *state) (waiting bool, err error) {
 	case approval.RunAgain:
 		return g.runAgain(s)
 	case approval.RejectDecision:
-		return false, g.rejectDecision(s, approval.EventForged, "decision is not valid for the pending request; host programs must use: permesso decide --stdin")
+		return false, g.rejectDecision(s, approval.EventForged, "decision is not valid for the pending request; host programs must not write decisions: they hand them to the daemon")
 	case approval.RunClaim:
 		return g.claimDecided(s)
 	case approval.EndToolGone:

@@ -54,7 +54,7 @@ type Authenticator struct {
 // email's subject, its text, or a recipient's address.
 type AuthError struct {
 	Reason string // one sentence without a period
-	Hint   string // what the operator can do, or ""
+	hint   string // what the operator can do, or ""
 	// Undecided: the proof could not be looked up now. A retry may succeed; until then
 	// the email does not count.
 	Undecided bool
@@ -62,13 +62,9 @@ type AuthError struct {
 	final bool // no other proof is tried
 }
 
-// Error is the reason, with the hint on a second line.
-func (e *AuthError) Error() string {
-	if e.Hint != "" {
-		return e.Reason + "\nhint: " + e.Hint
-	}
-	return e.Reason
-}
+func (e *AuthError) Error() string { return e.Reason }
+
+func (e *AuthError) Hint() string { return e.hint }
 
 func refuse(format string, args ...any) *AuthError {
 	return &AuthError{Reason: fmt.Sprintf(format, args...)}
@@ -126,7 +122,7 @@ func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerFi
 	if all.Reason == "" {
 		return "", &AuthError{
 			Reason: "no proof of the sender is configured",
-			Hint:   "permesso email test shows which lines the configuration needs",
+			hint:   "send a test card by email: its answer shows which proof your mail server allows",
 		}
 	}
 	return "", &all
@@ -139,8 +135,8 @@ func (e *AuthError) add(more *AuthError) {
 	case !strings.Contains(e.Reason, more.Reason):
 		e.Reason += "; " + more.Reason
 	}
-	if e.Hint == "" {
-		e.Hint = more.Hint
+	if e.hint == "" {
+		e.hint = more.hint
 	}
 	e.Undecided = e.Undecided || more.Undecided
 }

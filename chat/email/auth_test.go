@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 func TestSpoofs(t *testing.T) {
@@ -90,7 +92,9 @@ func TestRefusals(t *testing.T) {
 		require.NotContains(t, refusal.Reason, "\n", r.name)
 		require.Less(t, len(refusal.Reason), 700, r.name)
 	}
-	require.Equal(t, "a\nhint: b", (&AuthError{Reason: "a", Hint: "b"}).Error())
+	proof := &AuthError{Reason: "a", hint: "b"}
+	require.EqualError(t, proof, "a")
+	require.Equal(t, "b", approval.Hint(proof))
 }
 
 func TestLookupsPerEmail(t *testing.T) {

@@ -20,14 +20,14 @@ func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string,
 	if !found {
 		return "", &AuthError{
 			Reason: fmt.Sprintf("%s has not stated how it checked the email (no Authentication-Results field)", a.AuthservID),
-			Hint:   "enable DMARC checks on the mail server, or set dkim = true",
+			hint:   "enable DMARC checks on the mail server, or let this channel check DKIM",
 		}
 	}
 	id, results, err := parseResults(value)
 	if err == nil && foldASCII(id) != foldASCII(a.AuthservID) {
 		return "", &AuthError{
 			Reason: fmt.Sprintf("the topmost Authentication-Results field is by %s, not by %s", quoteShort(id), a.AuthservID),
-			Hint:   "permesso email test shows the name that your mail server writes",
+			hint:   "send a test card by email: its answer shows the name that your mail server writes",
 		}
 	}
 	if err != nil {

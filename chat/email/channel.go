@@ -49,6 +49,7 @@ type Channel struct {
 	Foot       func() string // the last line of a card, read when it is sent; may be nil
 
 	Changes <-chan approval.Key     // hints that something changed; may be nil
+	Approve string                  // the command that approves a request, without its id, for hints; "": none
 	Problem func(what, hint string) // reports what the operator must fix; "" clears it. May be nil
 	// Alert sends a text through the other channels; may be nil.
 	Alert func(workspace, text string)

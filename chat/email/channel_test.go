@@ -83,7 +83,7 @@ func TestServerDown(t *testing.T) {
 	tries := 0
 	w.outbox.before = func(string, []byte) error {
 		tries++
-		return &SendError{Stage: "connect", Temporary: true, Err: errors.New("connection refused"), Hint: "is it up?"}
+		return &SendError{Stage: "connect", Temporary: true, Err: errors.New("connection refused"), hint: "is it up?"}
 	}
 	w.addPending("office", id1)
 	w.runAndTakeSent()

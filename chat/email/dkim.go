@@ -79,7 +79,7 @@ func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fie
 	if len(signatures) == 0 {
 		return nil, &AuthError{
 			Reason: "it has no DKIM signature",
-			Hint:   fmt.Sprintf("enable DKIM signing on the mail server of %s", domain),
+			hint:   fmt.Sprintf("enable DKIM signing on the mail server of %s", domain),
 		}
 	}
 	if !slices.ContainsFunc(signatures, func(s signature) bool { return s.refusal == nil }) {

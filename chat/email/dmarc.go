@@ -71,7 +71,7 @@ func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, 
 	case where == "":
 		return false, &AuthError{
 			Reason: fmt.Sprintf("it is signed by %s, and no DMARC record of %s says that this is enough", signer, domain),
-			Hint:   fmt.Sprintf("publish a record at _dmarc.%s, or let %s sign its own email", organization(domain), domain),
+			hint:   fmt.Sprintf("publish a record at _dmarc.%s, or let %s sign its own email", organization(domain), domain),
 		}
 	default:
 		return false, refuse("it is signed by %s, but the DMARC record at %s wants a signature by %s itself", signer, where, domain)

@@ -79,9 +79,9 @@ func (c *imapConn) greet(e endpoint) error {
 	var reply *imap.Error
 	if errors.As(err, &reply) {
 		failed.Temporary = false
-		failed.Hint = "the server has no STARTTLS on this port; for TLS from the first byte (mostly port 993) set the security to tls"
-	} else if failed.Hint == "" {
-		failed.Hint = "if the port expects TLS from the first byte, set the security to tls"
+		failed.hint = "the server has no STARTTLS on this port; for TLS from the first byte (mostly port 993) set the security to tls"
+	} else if failed.hint == "" {
+		failed.hint = "if the port expects TLS from the first byte, set the security to tls"
 	}
 	return failed
 }
@@ -124,7 +124,7 @@ func refused(err error, hint string) error {
 		switch reply.Code {
 		case imap.ResponseCodeUnavailable, imap.ResponseCodeInUse, imap.ResponseCodeLimit, imap.ResponseCodeServerBug:
 		default:
-			e.Temporary, e.Hint = false, hint
+			e.Temporary, e.hint = false, hint
 		}
 	}
 	return err
@@ -422,7 +422,7 @@ func (b *IMAP) error(stage string, err error) error { return mailboxError(stage,
 func mailboxError(stage string, err error) *MailboxError {
 	var f *fault
 	if errors.As(err, &f) {
-		return &MailboxError{Stage: f.stage, Temporary: f.temporary, Hint: f.hint, Err: f.err}
+		return &MailboxError{Stage: f.stage, Temporary: f.temporary, hint: f.hint, Err: f.err}
 	}
 	return &MailboxError{Stage: stage, Temporary: true, Err: err}
 }

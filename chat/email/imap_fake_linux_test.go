@@ -225,8 +225,8 @@ func TestIMAPKeepsItsPassword(t *testing.T) {
 			}
 			var e *MailboxError
 			require.ErrorAs(t, err, &e)
-			require.Contains(t, e.Error()+"\n"+e.Hint, tt.want)
-			require.NotContains(t, e.Error()+e.Hint, mailserver.Password)
+			require.Contains(t, e.Error()+"\n"+e.Hint(), tt.want)
+			require.NotContains(t, e.Error()+e.Hint(), mailserver.Password)
 			require.Equal(t, tt.security == NoTLS, f.result("LOGIN"), "%v", e)
 		})
 	}

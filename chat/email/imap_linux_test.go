@@ -167,9 +167,9 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 			err := b.Check(t.Context())
 			var e *MailboxError
 			require.ErrorAs(t, err, &e, tt.why)
-			require.Contains(t, e.Error()+"\n"+e.Hint, tt.want, tt.why)
-			require.NotContains(t, e.Error()+e.Hint, mailserver.Password, tt.why)
-			require.NotContains(t, e.Error()+e.Hint, "nonsense", tt.why)
+			require.Contains(t, e.Error()+"\n"+e.Hint(), tt.want, tt.why)
+			require.NotContains(t, e.Error()+e.Hint(), mailserver.Password, tt.why)
+			require.NotContains(t, e.Error()+e.Hint(), "nonsense", tt.why)
 			require.Equal(t, tt.temporary, e.Temporary, "%s: %v", tt.why, e)
 		}
 		require.NoError(t, mailbox(v, mailserver.Ann, nil, nil)(&mailboxRun{}).(*IMAP).Check(t.Context()))

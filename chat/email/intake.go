@@ -92,6 +92,9 @@ func (c *Channel) logHandled(name string, t Taken, err error) {
 	}
 	if err != nil {
 		event = c.Log.Warn().Err(err)
+		if hint := approval.Hint(err); hint != "" {
+			event = event.Str("hint", hint)
+		}
 	}
 	event.Str("mail", name).Str("status", string(t.Status)).Str("ws", t.Key.Workspace).Str("id", t.Key.ID).Str("why", t.Why).Msg("email handled")
 }

@@ -51,13 +51,15 @@ type Incoming struct {
 type MailboxError struct {
 	Stage     string // what failed: "connect", "log in" …
 	Temporary bool   // a retry may succeed; otherwise the operator must fix something
-	Hint      string // what to do; may be empty
+	hint      string // what to do; may be empty
 	Err       error  // never contains a password
 }
 
 func (e *MailboxError) Error() string { return e.Stage + ": " + e.Err.Error() }
 
 func (e *MailboxError) Unwrap() error { return e.Err }
+
+func (e *MailboxError) Hint() string { return e.hint }
 
 // callTake calls take. It turns a panic into an error: otherwise one email would end the
 // daemon after each start.

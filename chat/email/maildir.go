@@ -60,7 +60,7 @@ type maildirState struct {
 func (b *Maildir) Check(context.Context) error {
 	d, err := b.scan()
 	if err != nil {
-		return &MailboxError{Stage: "read the maildir", Err: err, Hint: "use the absolute path of a folder that contains new and cur " +
+		return &MailboxError{Stage: "read the maildir", Err: err, hint: "use the absolute path of a folder that contains new and cur " +
 			"and is readable for the daemon's user"}
 	}
 	return d.err()
@@ -290,7 +290,7 @@ func (d maildirScan) err() error {
 	}
 	return &MailboxError{
 		Stage: "read the maildir", Err: fmt.Errorf("%d files are not regular, such as %s", len(d.refused), logText(d.refused[0])),
-		Hint: "move them out of the maildir; a mail server creates only regular files there",
+		hint: "move them out of the maildir; a mail server creates only regular files there",
 	}
 }
 

@@ -1,11 +1,12 @@
 package email
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // problems are the problems that the operator must fix, reported as one. It has its
@@ -70,11 +71,6 @@ func (c *Channel) Reports(name string) func(error) {
 			c.clearProblem("from " + name)
 			return
 		}
-		hint := ""
-		var e *MailboxError
-		if errors.As(err, &e) {
-			hint = e.Hint
-		}
-		c.setProblem("from "+name, "cannot receive replies from "+name+": "+err.Error(), hintOr(hint, "run permesso email setup to check the login"))
+		c.setProblem("from "+name, "cannot receive replies from "+name+": "+err.Error(), approval.Hint(err))
 	}
 }

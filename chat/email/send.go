@@ -259,7 +259,7 @@ func (c *Channel) recordAttempt(ctx context.Context, j *job, err error) (reports
 		j.Attempts, j.Next = j.Attempts-1, c.state.serverRetry.at.UTC()
 		return func() {
 			log()
-			c.setProblem("server", "cannot send: "+e.Error(), hintOr(e.Hint, "run permesso email setup to check the login"))
+			c.setProblem("server", "cannot send: "+e.Error(), e.hint)
 		}
 	case !e.Temporary:
 		j.State = stateFailed
@@ -285,20 +285,17 @@ func isServerFailure(e *SendError) bool {
 	return e.Account || e.Temporary && !e.MaybeSent && (e.Code == 0 || e.Code == 421)
 }
 
-func hintOr(hint, otherwise string) string {
-	if hint != "" {
-		return hint
-	}
-	return otherwise
-}
-
 // cardFailed records that an approver cannot be asked by email. It returns what must
 // be reported without the lock.
 func (c *Channel) cardFailed(k approval.Key, a *cardCopy, why error) (reports func()) {
 	a.failureReported = true
 	to, what := a.To, fmt.Sprintf("card %s to %s was refused: %v", approval.ShortID(k.ID), logText(a.To), why)
+	hint := "correct the approver's email address, or decide on another channel"
+	if c.Approve != "" {
+		hint += ": " + c.Approve + " " + approval.ShortID(k.ID)
+	}
 	return func() {
-		c.setProblem("to "+to, what, "correct the address in [approvers], or decide with: permesso approve "+approval.ShortID(k.ID))
+		c.setProblem("to "+to, what, hint)
 		if c.Alert != nil {
 			c.Alert(k.Workspace, what)
 		}

@@ -41,13 +41,15 @@ type SendError struct {
 	// arrive twice.
 	MaybeSent bool
 	Code      int    // the server's reply, 421, 550 …; 0: none
-	Hint      string // what to do; may be empty
+	hint      string // what to do; may be empty
 	Err       error  // never contains the password
 }
 
 func (e *SendError) Error() string { return e.Stage + ": " + e.Err.Error() }
 
 func (e *SendError) Unwrap() error { return e.Err }
+
+func (e *SendError) Hint() string { return e.hint }
 
 // Check connects and logs in. Its error is a *SendError.
 func (s *SMTP) Check(ctx context.Context) error {
@@ -182,7 +184,7 @@ func (c *smtpConn) login(s *SMTP) error {
 	if err != nil {
 		e := c.failed("log in", err)
 		if e.Account = !e.Temporary; e.Account && e.Code != 0 {
-			e.Hint = "check the user name and the password; some providers require an app password"
+			e.hint = "check the user name and the password; some providers require an app password"
 		}
 		return e
 	}
@@ -281,7 +283,7 @@ func (c *smtpConn) failed(stage string, err error) *SendError {
 }
 
 func (c *smtpConn) faultError(f *fault) *SendError {
-	e := &SendError{Stage: f.stage, Temporary: f.temporary, Account: !f.temporary, Hint: f.hint, Err: f.err}
+	e := &SendError{Stage: f.stage, Temporary: f.temporary, Account: !f.temporary, hint: f.hint, Err: f.err}
 	var reply *smtp.SMTPError
 	if errors.As(f.err, &reply) {
 		e.Code = reply.Code

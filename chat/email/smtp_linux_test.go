@@ -35,7 +35,7 @@ func sendError(t *testing.T, err error) *SendError {
 	t.Helper()
 	var e *SendError
 	require.ErrorAs(t, err, &e)
-	require.NotContains(t, fmt.Sprintf("%v %+v %s", err, err, e.Hint), mailserver.Password)
+	require.NotContains(t, fmt.Sprintf("%v %+v %s", err, err, e.Hint()), mailserver.Password)
 	return e
 }
 
@@ -95,7 +95,7 @@ func TestSMTPAgainstRealServers(t *testing.T) {
 		require.Equal(t, tt.temporary, e.Temporary, "%s: %v", tt.why, e)
 		require.Equal(t, tt.account, e.Account, "%s: %v", tt.why, e)
 		require.Equal(t, tt.code, e.Code, "%s: %v", tt.why, e)
-		require.Contains(t, e.Error()+"\n"+e.Hint, tt.want, tt.why)
+		require.Contains(t, e.Error()+"\n"+e.Hint(), tt.want, tt.why)
 		require.False(t, e.MaybeSent, tt.why)
 	}
 
@@ -247,7 +247,7 @@ func TestSMTPNeverInPlainText(t *testing.T) {
 			address, heard := script(t, tt.steps...)
 			s := &SMTP{Address: address, Security: StartTLS, Username: "gate", Password: password(mailserver.Password), Timeout: testTimeout}
 			e := sendError(t, s.Send(t.Context(), mailserver.Gate, []string{mailserver.Ann}, []byte(letter)))
-			require.Contains(t, e.Error()+e.Hint, tt.want)
+			require.Contains(t, e.Error()+e.Hint(), tt.want)
 			require.NotContains(t, heard(), "AUTH")
 			require.NotContains(t, heard(), "MAIL")
 		})

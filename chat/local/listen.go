@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // Listen binds the socket, open to all: who connects decides what they may. A
@@ -79,7 +81,7 @@ func checkFolder(dir string) error {
 		return fmt.Errorf("look at the socket's folder: %w", err)
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("look at the socket's folder: others may write to %s\nhint: chmod go-w %[1]s, or name another one", dir)
+		return approval.WithHint(fmt.Errorf("look at the socket's folder: others may write to %s", dir), "chmod go-w "+dir+", or name another one")
 	}
 	return nil
 }

@@ -410,7 +410,7 @@ func TestLink(t *testing.T) {
 	c, _ = serve(t, &fakeGate{})
 	_, _, err = c.Link(t.Context())
 	require.ErrorIs(t, err, approval.ErrNotApplicable)
-	require.ErrorContains(t, err, "see ui in permesso.toml")
+	require.ErrorContains(t, err, "the gate serves no pages")
 
 	h := &fakeGate{theirs: []string{}}
 	c, _ = serve(t, h, func(s *Server) {

@@ -198,7 +198,7 @@ func (t turn) status() error {
 // ui gives a link. An approver may see all of it.
 func (t turn) ui() error {
 	if t.Link == nil {
-		return &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "the gate serves no pages: see ui in permesso.toml"}
+		return &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "the gate serves no pages"}
 	}
 	address, life, err := t.Link(t.person)
 	if err != nil {

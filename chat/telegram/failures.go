@@ -88,7 +88,7 @@ func (s *session) jobFinished(chatID int64, err error) {
 	case badToken:
 		s.warnings.set("sending", errToken.Error(), tokenHint)
 	case rejected:
-		s.warnings.set("sending", fmt.Sprintf("Telegram rejected a message: %v", err), "this is a bug in permesso, please report it; permesso pending lists the pending requests")
+		s.warnings.set("sending", fmt.Sprintf("Telegram rejected a message: %v", err), "this is a bug in permesso, please report it; decide the pending requests on another channel")
 		s.log(fmt.Errorf("send to chat %d: %w", chatID, err))
 	default:
 		s.reportFailure("sending", err)
@@ -115,9 +115,9 @@ func hintFor(err error) string {
 	var moved *bot.MigrateError
 	switch {
 	case errors.As(err, &moved):
-		return fmt.Sprintf("the group has a new id: set chat_id = %d", moved.MigrateToChatID)
+		return fmt.Sprintf("the group has a new id: configure %d as its chat id", moved.MigrateToChatID)
 	case errors.Is(err, bot.ErrorForbidden):
 		return "in a private chat write /start to the bot and unblock it; in a group add it again"
 	}
-	return "check chat_id with permesso telegram setup; in a private chat write /start to the bot first"
+	return "check the configured chat id; in a private chat write /start to the bot first"
 }

@@ -113,7 +113,7 @@ func TestUnreachableChat(t *testing.T) {
 			defer h.mu.Unlock()
 			h.workspaces[0].Places = []telegram.Place{{Chat: ann}}
 		}},
-		{"upgraded to a supergroup", "chat_id = -1009", func(h *rig) {
+		{"upgraded to a supergroup", "configure -1009 as its chat id", func(h *rig) {
 			h.api.AddChat(botapi.Chat{ID: -77, Type: botapi.Group, Title: "G"})
 			h.workspaces[0].Places = []telegram.Place{{Chat: -77}}
 			h.api.Upgrade(ann, -77, -1009)

@@ -97,7 +97,7 @@ func (s *session) warnUnasked(waiting []approval.Waiting) {
 		return
 	}
 	s.warnings.set("asked", fmt.Sprintf("%d pending requests could not be sent by Telegram", n),
-		"permesso pending lists them; decide with permesso approve or permesso deny")
+		"decide them on another channel")
 }
 
 // handleMembership notes that the bot was removed from a chat, or added again.

@@ -51,7 +51,7 @@ func (g *StartListener) Bot(ctx context.Context) (name string, err error) {
 }
 
 // errBotInUse says that another program gets the updates.
-var errBotInUse = errors.New("another program gets the updates of this bot: stop permesso serve, or the other program, during the setup")
+var errBotInUse = errors.New("another program gets the updates of this bot: stop it during the setup, also if it is a daemon of permesso")
 
 // Await waits for the first /start that ok accepts; nil accepts all. ctx bounds it.
 func (g *StartListener) Await(ctx context.Context, ok func(SetupUser) bool) (SetupUser, error) {

@@ -219,5 +219,5 @@ func TestStartListenerWhileADaemonRuns(t *testing.T) {
 		done <- err
 	}()
 	h.waitFor("a conflict", func() bool { return strings.Contains(h.reported(), "another program") })
-	require.ErrorContains(t, <-done, "stop permesso serve")
+	require.ErrorContains(t, <-done, "stop it during the setup")
 }

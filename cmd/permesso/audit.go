@@ -172,7 +172,7 @@ func (a *app) auditProve(typed, event string) error {
 	})
 	switch {
 	case err != nil:
-		return refusedIfTampered(err)
+		return refusedIfTampered(verifyFirst(err))
 	case len(proofs) == 0:
 		return fail(exitRefused, "a running daemon signs entries within seconds; permesso audit tail lists the entries",
 			"no signed entry for %s", typed)
@@ -251,7 +251,7 @@ func (a *app) auditCheckpointCmd() *cobra.Command {
 			}
 			c, err := audit.Newest(h.fs, h.layout.Audit(), known)
 			if err != nil {
-				return refusedIfTampered(err)
+				return refusedIfTampered(verifyFirst(err))
 			}
 			if c == nil {
 				return fail(exitRefused, "start the daemon: it signs its log within seconds", "the log has no checkpoint yet")

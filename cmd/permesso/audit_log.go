@@ -26,7 +26,18 @@ func (h *instance) openAudit(k *keys) (*audit.Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	return audit.OpenSigned(h.fs, h.layout.Audit(), time.Now, audit.Keys{Signer: k.signer.NoteSigner(), Known: known})
+	log, err := audit.OpenSigned(h.fs, h.layout.Audit(), time.Now, audit.Keys{Signer: k.signer.NoteSigner(), Known: known})
+	return log, verifyFirst(err)
+}
+
+// verifyFirst adds to an error of a changed log the command that shows where.
+func verifyFirst(err error) error {
+	for _, bad := range []error{audit.ErrDamaged, audit.ErrTampered, audit.ErrNotProven} {
+		if errors.Is(err, bad) {
+			return approval.WithHint(err, hints("run permesso audit verify for details", approval.Hint(err)))
+		}
+	}
+	return err
 }
 
 // auditKeys returns the keys that may have signed the log.

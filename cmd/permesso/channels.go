@@ -150,8 +150,8 @@ func (c *channels) supervise(ctx context.Context, k kind, changes <-chan approva
 		if time.Since(began) > longestRestart {
 			wait = first
 		}
-		c.s.log.Error().Str("via", k.name).Err(err).Dur("retry_in", wait).Msg("channel failed")
-		c.s.health.Set(channelIssue(k.name), fmt.Sprintf("channel %s is down: %v", k.name, err), "permesso doctor")
+		c.s.log.Error().Str("via", k.name).Err(err).EmbedObject(advice{err}).Dur("retry_in", wait).Msg("channel failed")
+		c.s.health.Set(channelIssue(k.name), fmt.Sprintf("channel %s is down: %v", k.name, err), hints(hintFor(err), "permesso doctor"))
 		if sleep(ctx, wait) != nil {
 			return
 		}
@@ -301,7 +301,10 @@ func (r *channelEnv) reportIssue(what, hint string) {
 		r.s.health.Clear(channelIssue(r.name))
 		return
 	}
-	r.s.health.Set(channelIssue(r.name), what, hint)
+	if hint == "" && r.name == emailChannel {
+		hint = "run permesso email setup to check the login"
+	}
+	r.s.health.Set(channelIssue(r.name), what, hints(hint, "permesso pending lists what waits"))
 }
 
 // alert sends text by the other channels, because this one cannot.

@@ -63,6 +63,7 @@ type exit struct {
 
 func (e *exit) Error() string { return e.err.Error() }
 func (e *exit) Unwrap() error { return e.err }
+func (e *exit) Hint() string  { return e.hint }
 
 func fail(code int, hint, format string, a ...any) error {
 	return &exit{code, fmt.Errorf(format, a...), hint}
@@ -83,32 +84,36 @@ func (m Main) Run(ctx context.Context, args []string) int {
 	return a.report(explainUsage(c, err))
 }
 
-// report prints the error and its hint, and returns the exit code.
+// report prints each of joined errors with its hint, and returns the exit code.
 func (a *app) report(err error) int {
-	code, hint := exitError, ""
+	code := exitError
 	var e *exit
 	var ref *approval.Refusal
 	switch {
 	case errors.As(err, &e):
-		code, hint = e.code, e.hint
+		code = e.code
 	case errors.As(err, &ref):
 		code = exitRefused
-	case errors.Is(err, approval.ErrUnsynced):
-		hint = "the decision may have been recorded; check with permesso show ID before retrying"
 	case errors.Is(err, ipc.ErrLocked):
-		code, hint = exitLocked, "stop the other daemon, or use another --home"
+		code = exitLocked
 	case isUsage(err):
-		code, hint = exitUsage, "permesso --help"
+		code = exitUsage
+		hint := "permesso --help"
 		// Cobra appends its suggestion on separate lines.
 		if text, near, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
 			err, hint = errors.New(text), "did you mean "+strings.Join(strings.Fields(near), " or ")+"?"
 		}
+		err = approval.WithHint(err, hint)
 	}
-	if err.Error() != "" {
-		fmt.Fprintf(a.Err, "permesso: %v\n", err)
-	}
-	if hint != "" {
-		fmt.Fprintf(a.Err, "hint: %s\n", hint)
+	begin := "permesso: "
+	for _, e := range approval.Errors(err) {
+		if e.Error() != "" {
+			fmt.Fprintf(a.Err, "%s%v\n", begin, e)
+			begin = ""
+		}
+		if hint := hintFor(e); hint != "" {
+			fmt.Fprintf(a.Err, "hint: %s\n", hint)
+		}
 	}
 	return code
 }

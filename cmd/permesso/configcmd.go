@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
@@ -94,7 +95,7 @@ func (a *app) checkConfig(pos []string) error {
 	}
 	for _, p := range wrong.Errors {
 		if !a.json {
-			fmt.Fprintln(a.Err, p.In(wrong.File))
+			a.printIssue("", p.In(wrong.File))
 		}
 	}
 	if err != nil {
@@ -104,7 +105,7 @@ func (a *app) checkConfig(pos []string) error {
 		return nil
 	}
 	for _, p := range cfg.Warnings {
-		fmt.Fprintln(a.Err, "warning: "+p.In(file))
+		a.printIssue("warning: ", p.In(file))
 	}
 	if file == "" {
 		file = "no file, defaults"
@@ -114,6 +115,14 @@ func (a *app) checkConfig(pos []string) error {
 		fmt.Fprintf(a.Out, "prover  %s %s\n", name, base64.StdEncoding.EncodeToString(cfg.Provers[name]))
 	}
 	return nil
+}
+
+// printIssue prints an issue of the configuration and its hint.
+func (a *app) printIssue(before string, err error) {
+	fmt.Fprintf(a.Err, "%s%v\n", before, err)
+	if hint := approval.Hint(err); hint != "" {
+		fmt.Fprintf(a.Err, "hint: %s\n", hint)
+	}
 }
 
 func (a *app) showConfig(effective bool) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc"
@@ -76,17 +77,14 @@ type finding struct {
 	Cure      string   `json:"cure"`
 }
 
-// findingOf makes a finding of an error. A second line "hint: …" becomes its cure.
+// findingOf makes a finding of an error and its hint.
 func findingOf(s severity, ws string, err error) finding {
-	what, cure, _ := strings.Cut(err.Error(), "\nhint: ")
-	return finding{Severity: s, Workspace: ws, What: oneLine(what), Cure: oneLine(cure)}
+	return finding{Severity: s, Workspace: ws, What: oneLine(err.Error()), Cure: oneLine(hintFor(err))}
 }
 
 func findingsOf(s severity, ws string, errs ...error) (list []finding) {
-	for _, err := range errs {
-		if err != nil {
-			list = append(list, findingOf(s, ws, err))
-		}
+	for _, err := range approval.Errors(errors.Join(errs...)) {
+		list = append(list, findingOf(s, ws, err))
 	}
 	return list
 }

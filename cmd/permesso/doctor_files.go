@@ -33,7 +33,7 @@ func (d *doctor) checkConfig(context.Context) []finding {
 	}
 	var list []finding
 	for _, w := range d.cfg.Warnings {
-		list = append(list, findingOf(severityWarning, "", errors.New(w.In(d.cfg.File))))
+		list = append(list, findingOf(severityWarning, "", w.In(d.cfg.File)))
 	}
 	if d.file == "" {
 		list = append(list, finding{Severity: severityInfo, What: "no configuration: every request asks an approver", Cure: "permesso init writes one"})
@@ -52,7 +52,7 @@ func configProblems(err error) (list []finding) {
 		return findingsOf(severityError, "", err)
 	}
 	for _, p := range e.Errors {
-		list = append(list, findingOf(severityError, "", errors.New(p.In(e.File))))
+		list = append(list, findingOf(severityError, "", p.In(e.File)))
 	}
 	return list
 }

@@ -563,7 +563,7 @@ func TestDoctorLimitsSimilarFindings(t *testing.T) {
 
 // A folder's name can hold any bytes; it must not look like another finding.
 func TestFindingsAreOneLine(t *testing.T) {
-	f := findingOf(severityError, "", fmt.Errorf("x\n✓ keys      well\nhint: do\nthis \x1b[2K"))
+	f := findingOf(severityError, "", approval.WithHint(errors.New("x\n✓ keys      well"), "do\nthis \x1b[2K"))
 	require.NotContains(t, f.What+f.Cure, "\n")
 	require.NotContains(t, f.What+f.Cure, "\x1b")
 }

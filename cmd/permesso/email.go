@@ -59,7 +59,7 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 		Taken: stores[storeTaken], Tests: stores[storeTests],
 		Workspaces: r.workspaces, People: func(ws string) []approval.Approver { return peopleOf(s.conf(), ws) }, Style: r.style, Foot: r.foot,
 		Ceiling: func(ws string) approval.Reversibility { return s.conf().EmailCeiling[ws] },
-		Changes: changes, Problem: r.reportIssue, Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
+		Changes: changes, Problem: r.reportIssue, Approve: "permesso approve", Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
 	}
 	if box := post.box(stores[storeState], c.Reports); box != nil {
 		c.Boxes = append(c.Boxes, box)
@@ -104,7 +104,7 @@ func (s *server) watchMails(cfg *config.Email) {
 	for _, f := range folders {
 		f.Group, f.Trusted = mailGroup, true
 		if err := s.watcher.Add(f); err != nil {
-			s.log.Warn().Err(err).Str("via", emailChannel).Msg("watch email folder failed, polling every 30 s")
+			s.log.Warn().Err(err).EmbedObject(advice{err}).Str("via", emailChannel).Msg("watch email folder failed, polling every 30 s")
 		}
 	}
 }

@@ -168,7 +168,7 @@ func (a *app) checkEmail(ctx context.Context, cfg *config.Email) error {
 		}
 		failed++
 		fmt.Fprintf(a.Out, "failed  %s: %v\n", what, err)
-		if hint := mailHint(err); hint != "" {
+		if hint := approval.Hint(err); hint != "" {
 			fmt.Fprintf(a.Out, "  hint: %s\n", hint)
 		}
 	}
@@ -185,18 +185,6 @@ func (a *app) checkEmail(ctx context.Context, cfg *config.Email) error {
 		return &exit{code: exitError, err: errors.New("email channel check failed")}
 	}
 	return nil
-}
-
-func mailHint(err error) string {
-	var s *email.SendError
-	var b *email.MailboxError
-	switch {
-	case errors.As(err, &s):
-		return s.Hint
-	case errors.As(err, &b):
-		return b.Hint
-	}
-	return ""
 }
 
 func (a *app) emailTestCmd() *cobra.Command {
@@ -247,7 +235,7 @@ func (a *app) testEmail(ctx context.Context, pos []string, timeout time.Duration
 	test := &email.TestMail{Inbox: inbox, Drawer: tests, Addressing: m.addressing(), Sender: m.smtp(), To: who.Email}
 	defer func() { err = errors.Join(err, test.End()) }()
 	if err := test.Send(ctx); err != nil {
-		return &exit{exitError, fmt.Errorf("send test email: %w", err), mailHint(err)}
+		return fmt.Errorf("send test email: %w", err)
 	}
 	fmt.Fprintf(a.Out, "sent    a test email to %s; reply to it (timeout %s)\n", who.Email, timeout)
 	raw, err := test.Await(ctx, box)
@@ -255,7 +243,7 @@ func (a *app) testEmail(ctx context.Context, pos []string, timeout time.Duration
 		return fail(exitTimeout, "check the spam folder; with sub_addressing = true your server must deliver name+anything@domain", "timeout: no reply within %s", timeout)
 	}
 	if err != nil {
-		return &exit{exitError, err, mailHint(err)}
+		return err
 	}
 	return a.reportTest(email.Examine(context.WithoutCancel(ctx), raw, m.lookup()), who)
 }

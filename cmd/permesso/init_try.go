@@ -71,9 +71,8 @@ func (p *prompter) question(ctx context.Context, text string, value *string, che
 			return nil
 		}
 		fmt.Fprintf(p.out, "   %v\n", err)
-		var e *exit
-		if errors.As(err, &e) && e.hint != "" {
-			fmt.Fprintf(p.out, "   hint: %s\n", e.hint)
+		if hint := hintFor(err); hint != "" {
+			fmt.Fprintf(p.out, "   hint: %s\n", hint)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -134,7 +133,7 @@ func (s *server) watchConfig() {
 	s.watcher.Remove(configGroup)
 	for _, dir := range dirs {
 		if err := s.watcher.Add(watcher.Folder{Path: dir, Group: configGroup, Kind: "config", Trusted: true}); err != nil {
-			s.log.Warn().Err(err).Msg("watch configuration failed, polling every few seconds")
+			s.log.Warn().Err(err).EmbedObject(advice{err}).Msg("watch configuration failed, polling every few seconds")
 		}
 	}
 }
@@ -302,25 +301,26 @@ func (s *server) prepareWorkspaces(cfg *config.Config) error {
 // refuseConfig reports every error of a refused configuration.
 func (s *server) refuseConfig(err error) {
 	const refused = "configuration change refused, the old one stays active: "
-	lines := []string{err.Error()}
-	if all, ok := errors.AsType[*config.Error](err); ok {
-		lines = nil
-		for _, p := range all.Errors {
-			lines = append(lines, strings.ReplaceAll(p.In(all.File), "\n", "; "))
+	all := approval.Errors(err)
+	if issues, ok := errors.AsType[*config.Error](err); ok {
+		all = nil
+		for _, p := range issues.Errors {
+			all = append(all, p.In(issues.File))
 		}
 	}
-	for _, line := range lines {
-		s.log.Error().Msg(refused + line)
+	for _, e := range all {
+		s.log.Error().EmbedObject(advice{e}).Msg(refused + e.Error())
 	}
-	what := refused + lines[0]
-	if len(lines) > 1 {
-		what += fmt.Sprintf(" (and %d more)", len(lines)-1)
+	what := refused + all[0].Error()
+	if len(all) > 1 {
+		what += fmt.Sprintf(" (and %d more)", len(all)-1)
 	}
-	s.health.Set("config", what, "permesso config check")
+	s.health.Set("config", what, hints(hintFor(all[0]), "permesso config check"))
 }
 
 func (s *server) warn(cfg *config.Config) {
 	for _, w := range cfg.Warnings {
-		s.log.Warn().Msg(strings.ReplaceAll(w.In(cfg.File), "\n", "; "))
+		issue := w.In(cfg.File)
+		s.log.Warn().EmbedObject(advice{issue}).Msg(issue.Error())
 	}
 }

@@ -237,7 +237,7 @@ func lockWithRetry(store *ipc.Store) (release func() error, err error) {
 // setDegraded reports to health whether the gate accepts new requests.
 func (s *server) setDegraded(p gate.Degradation, present bool) {
 	if present {
-		s.health.Set("disk", "no new requests are accepted: "+p.What, p.Hint)
+		s.health.Set("disk", "no new requests are accepted: "+p.What, hints(p.Hint, "permesso doctor checks HOME"))
 	} else {
 		s.health.Clear("disk")
 	}
@@ -341,7 +341,7 @@ func (s *server) logStart() {
 		s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventConfigured, Detail: "sha256 " + s.cfg.SHA256})
 	}
 	if err := s.audit.Sync(); err != nil { // creates the log for readers
-		s.log.Error().Err(err).Msg("sync audit log failed")
+		s.log.Error().Err(err).EmbedObject(advice{err}).Msg("sync audit log failed")
 	}
 	s.log.Info().Str("home", s.layout.Home).Int("workspaces", len(s.cfg.Workspaces)).Int("keys", len(s.pending)).Msg("serving")
 }
@@ -416,7 +416,7 @@ func (s *server) run(ctx context.Context) error {
 		})
 	}
 	for _, note := range s.watcher.Notes() {
-		s.log.Warn().Msg(note)
+		s.log.Warn().EmbedObject(advice{note}).Msg(note.Error())
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.gate.Run(inner, s.pending) }()
@@ -477,7 +477,7 @@ func (s *server) terminal(ctx context.Context) error {
 		Style: style, Refresh: s.local,
 		Foot:  func() string { return auditFoot(s.audit.Newest()) },
 		Color: terminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
-		Log:   func(err error) { s.log.Error().Err(err).Msg("terminal channel failed") },
+		Log:   func(err error) { s.log.Error().Err(err).EmbedObject(advice{err}).Msg("terminal channel failed") },
 	}
 	return c.Run(ctx)
 }

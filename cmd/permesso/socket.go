@@ -82,7 +82,7 @@ func (s *server) localServer() *local.Server {
 		Language: s.languageOf,
 		Log: func(err error) {
 			if errs.allow("") {
-				s.log.Error().Err(err).Str("via", local.Via).Msg("approver socket failed")
+				s.log.Error().Err(err).EmbedObject(advice{err}).Str("via", local.Via).Msg("approver socket failed")
 			}
 		},
 	}

@@ -52,7 +52,9 @@ func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 		Token: token, ServerURL: cfg.ServerURL, Updates: updates, Notes: notes, Notebook: r.sentStore,
 		Viewer: d, Interceptor: r.interceptor(), Guard: d, Pauser: d, History: d,
 		Workspaces: d.telegramWorkspaces, Feed: func() bool { return cfg.Feed }, Style: r.style, Foot: r.foot, Changes: changes, Problem: r.reportIssue,
-		Log: func(err error) { s.log.Error().Str("via", telegram.Via).Err(err).Msg("telegram channel failed") },
+		Log: func(err error) {
+			s.log.Error().Str("via", telegram.Via).Err(err).EmbedObject(advice{err}).Msg("telegram channel failed")
+		},
 	}
 	if w := cfg.Webhook; w != nil {
 		secret, err := secretWord(w.SecretFile)

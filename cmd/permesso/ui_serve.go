@@ -35,7 +35,7 @@ func (s *server) newUI() *web.Server {
 		Workspaces: func() []string { return sortedNames(s.conf()) }, Backend: s.uiBackend(),
 		Log: func(err error) {
 			if errs.allow("") {
-				s.log.Error().Err(err).Str("via", web.Via).Msg("web UI failed")
+				s.log.Error().Err(err).EmbedObject(advice{err}).Str("via", web.Via).Msg("web UI failed")
 			}
 		},
 	}

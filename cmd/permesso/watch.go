@@ -106,7 +106,7 @@ func (s *server) rescan(ws string) {
 	switch ws {
 	case "":
 		if err := s.audit.Checkpoint(); err != nil {
-			s.log.Error().Err(err).Msg("sign audit log failed")
+			s.log.Error().Err(err).EmbedObject(advice{err}).Msg("sign audit log failed")
 		}
 		s.applyGrantChanges()
 		s.findWorkspaces()
@@ -129,14 +129,14 @@ func (s *server) rescan(ws string) {
 		err = s.gate.RescanSettled(ws)
 	}
 	if err != nil {
-		s.log.Error().Str("ws", ws).Err(err).Msg("rescan workspace failed")
+		s.log.Error().Str("ws", ws).Err(err).EmbedObject(advice{err}).Msg("rescan workspace failed")
 	}
 }
 
 // applyGrantChanges applies what other processes left in grants/.
 func (s *server) applyGrantChanges() {
 	if err := s.memory.applyChanges(time.Now(), s.audit.Append); err != nil {
-		s.log.Error().Err(err).Msg("apply grants failed")
+		s.log.Error().Err(err).EmbedObject(advice{err}).Msg("apply grants failed")
 	}
 }
 
@@ -183,7 +183,7 @@ func (s *server) runReloads(ctx context.Context) {
 func (s *server) findWorkspaces() {
 	names, err := s.store.Workspaces()
 	if err != nil {
-		s.log.Error().Err(err).Msg("list workspaces failed")
+		s.log.Error().Err(err).EmbedObject(advice{err}).Msg("list workspaces failed")
 		return
 	}
 	for _, ws := range names {
@@ -194,14 +194,14 @@ func (s *server) findWorkspaces() {
 			continue
 		}
 		if err := s.layout.Prepare(s.fs, ws); err != nil {
-			s.log.Error().Str("ws", ws).Err(err).Msg("prepare workspace failed")
+			s.log.Error().Str("ws", ws).Err(err).EmbedObject(advice{err}).Msg("prepare workspace failed")
 			continue
 		}
 		if _, ok := s.conf().Workspaces[ws]; !ok {
 			s.log.Warn().Str("ws", ws).Msg("workspace not configured: its requests are refused")
 		}
 		if err := s.watchWorkspace(ws); err != nil {
-			s.log.Error().Str("ws", ws).Err(err).Msg("watch workspace failed")
+			s.log.Error().Str("ws", ws).Err(err).EmbedObject(advice{err}).Msg("watch workspace failed")
 		}
 	}
 }

@@ -283,7 +283,7 @@ func (a *app) removeWorkspace(ws string, purge bool) error {
 	}
 	if after, err := a.instance(); err == nil {
 		for _, w := range after.cfg.Warnings { // a rule may still name the workspace
-			fmt.Fprintf(a.Err, "permesso: %s\n", w.In(h.cfg.File))
+			a.printIssue("permesso: ", w.In(h.cfg.File))
 		}
 	}
 	text := fmt.Sprintf("removed workspace %s from %s", ws, h.cfg.File)

@@ -251,7 +251,7 @@ func TestDegradedAndPaused(t *testing.T) {
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "auto"})
 	h.requireProblem(a, 503, "the gate is paused, or all handler slots are in use: retry with the same Idempotency-Key")
 	require.Equal(t, "5", a.Header.Get("Retry-After"))
-	h.requireProblem(h.do("", "GET", "/readyz", nil), 503, "not ready: run permesso status")
+	h.requireProblem(h.do("", "GET", "/readyz", nil), 503, "not ready: the status of the daemon says why")
 	require.Equal(t, 200, h.do("", "GET", "/healthz", nil).StatusCode)
 	h.ask() // requests are accepted during a pause
 }

@@ -70,7 +70,7 @@ func needsNoKey(path string) bool {
 func (s *Server) checkOrigin(origins *http.CrossOriginProtection, r *http.Request) *Problem {
 	switch {
 	case !s.hostAllowed(r):
-		return problem(http.StatusForbidden, "host name not allowed: see listen_hosts in permesso.toml")
+		return problem(http.StatusForbidden, "host name not allowed: the operator can allow it")
 	case origins.Check(r) != nil, r.Header.Get("Origin") != "", !slices.Contains([]string{"", "none", "same-origin"}, r.Header.Get("Sec-Fetch-Site")):
 		return problem(http.StatusForbidden, "browser requests are refused")
 	}

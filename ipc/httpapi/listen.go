@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // ListenUnix binds a Unix socket that every user may open: access needs a key. It
@@ -21,7 +23,8 @@ func ListenUnix(path string) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("check folder of socket: %w", err)
 	}
 	if dir.Mode().Perm()&0o022 != 0 && dir.Mode()&fs.ModeSticky == 0 {
-		return nil, fmt.Errorf("check folder of socket: other users may write to %s\nhint: chmod go-w %[1]s, or use another folder", filepath.Dir(path))
+		return nil, approval.WithHint(fmt.Errorf("check folder of socket: other users may write to %s", filepath.Dir(path)),
+			"chmod go-w "+filepath.Dir(path)+", or use another folder")
 	}
 	info, err := os.Lstat(path)
 	switch {

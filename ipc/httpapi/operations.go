@@ -53,7 +53,7 @@ func plain(w http.ResponseWriter, text string) {
 // ready does not say what is wrong: it needs no key.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	if !s.readyCache.ready(r.Context(), s.Ready) {
-		problem(http.StatusServiceUnavailable, "not ready: run permesso status").write(w)
+		problem(http.StatusServiceUnavailable, "not ready: the status of the daemon says why").write(w)
 		return
 	}
 	plain(w, "ready\n")

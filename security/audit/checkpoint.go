@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/afero"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // Keys sign and verify checkpoints. The zero Keys sign none.
@@ -183,8 +185,8 @@ func readEnd(fsys afero.Fs, path string, known note.Verifiers) (fileEnd, error) 
 		why, b = err, b[:begin]
 	}
 	if why != nil {
-		return fileEnd{}, fmt.Errorf("%w: %s: %w\nhint: run permesso audit verify for details; if the key was replaced on "+
-			"purpose, move that file away: the log is signed again", ErrDamaged, path, why)
+		return fileEnd{}, approval.WithHint(fmt.Errorf("%w: %s: %w", ErrDamaged, path, why),
+			"if the key was replaced on purpose, move that file away: the log is signed again")
 	}
 	return end, nil
 }

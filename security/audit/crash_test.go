@@ -121,7 +121,7 @@ func TestOpenRefusesDamage(t *testing.T) {
 		put(t, disk, name, content)
 		_, err := audit.Open(disk.Process("daemon"), dir, clock)
 		require.ErrorIs(t, err, audit.ErrDamaged, name)
-		require.ErrorContains(t, err, "\nhint: ")
+		require.NotEmpty(t, approval.Hint(err))
 	}
 	_, err := audit.Open(crashfs.New().Process("daemon"), "/nowhere", clock)
 	require.Error(t, err, "no folder")

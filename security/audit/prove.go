@@ -127,7 +127,7 @@ func Prove(fsys afero.Fs, dir string, known note.Verifiers, match func(approval.
 			_, _, err = p.Verify(known)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("prove: %w\nhint: run permesso audit verify to find where the log was changed", err)
+			return nil, fmt.Errorf("prove: %w", err)
 		}
 	}
 	return proofs, nil

@@ -195,8 +195,8 @@ func firstSeq(fsys afero.Fs, path string) (int64, error) {
 	}
 	e, err := decode(line)
 	if err != nil || e.Seq < 1 {
-		return 0, fmt.Errorf("%w: %s does not begin with an entry\nhint: move the folder away: "+
-			"the daemon begins a new log", ErrDamaged, path)
+		return 0, approval.WithHint(fmt.Errorf("%w: %s does not begin with an entry", ErrDamaged, path),
+			"move the folder away: the daemon begins a new log")
 	}
 	return e.Seq, nil
 }

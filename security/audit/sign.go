@@ -54,8 +54,8 @@ func (l *Log) addLeaf(seq int64, line []byte) {
 // checkLength refuses a log that lacks signed entries.
 func (l *Log) checkLength() error {
 	if c := l.newest.Load(); c != nil && l.seq < c.Size {
-		return fmt.Errorf("%w: it ends with number %d, but its newest checkpoint covers %d\nhint: restore it "+
-			"from a backup, or move the folder %s away to begin a new log", ErrDamaged, l.seq, c.Size, l.dir)
+		return approval.WithHint(fmt.Errorf("%w: it ends with number %d, but its newest checkpoint covers %d", ErrDamaged, l.seq, c.Size),
+			"restore it from a backup, or move the folder "+l.dir+" away to begin a new log")
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func TestUnsignedLogIsSignedCompletely(t *testing.T) {
 	put(t, disk, "log-3.jsonl", line(3)+line(4))
 	_, err := verify(t, disk)
 	require.ErrorIs(t, err, audit.ErrNotSigned)
-	require.ErrorContains(t, err, "\nhint: ")
+	require.NotEmpty(t, approval.Hint(err))
 	l := openSigned(t, disk.Process("daemon"))
 	require.NoError(t, l.Close())
 	require.Equal(t, int64(4), l.Newest().Size)
@@ -149,7 +149,7 @@ func TestCutLogIsRefused(t *testing.T) {
 		}
 		_, err := audit.OpenSigned(cut.Process("again"), dir, clock, testKeys(t))
 		require.ErrorIs(t, err, audit.ErrDamaged, what)
-		require.ErrorContains(t, err, "\nhint: ", what)
+		require.NotEmpty(t, approval.Hint(err), what)
 		_, err = verify(t, cut)
 		require.ErrorIs(t, err, audit.ErrTampered, what)
 	}
@@ -204,7 +204,7 @@ func TestDamagedCheckpointFile(t *testing.T) {
 	put(t, left, "checkpoints.jsonl", "hello\n")
 	_, err := audit.OpenSigned(left.Process("again"), dir, clock, testKeys(t))
 	require.ErrorIs(t, err, audit.ErrDamaged)
-	require.ErrorContains(t, err, "\nhint: ")
+	require.NotEmpty(t, approval.Hint(err))
 }
 
 func sizeOf(c *audit.Checkpoint) int64 {

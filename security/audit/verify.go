@@ -314,8 +314,8 @@ func (a *verifier) end() (*Report, error) {
 		return nil, fmt.Errorf("verify audit log: %w: the entry of %d receipts is missing, of %s for example",
 			ErrTampered, len(a.missing), name)
 	case n > 0 && len(a.witnesses) == 0:
-		return nil, fmt.Errorf("verify audit log: %w: no checkpoint covers any of the %d entries\nhint: a running daemon signs "+
-			"its log within seconds and when it stops; if it did, %s was removed", ErrNotSigned, n, checkpointFile)
+		return nil, approval.WithHint(fmt.Errorf("verify audit log: %w: no checkpoint covers any of the %d entries", ErrNotSigned, n),
+			"a running daemon signs its log within seconds and when it stops; if it did, "+checkpointFile+" was removed")
 	}
 	for _, path := range slices.Sorted(maps.Keys(a.repeatedCount)) {
 		a.note("%s: its last %d entries are repeated in the next segment, where they count: the log continued there "+

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/afero"
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // FS is the file system of the keys.
@@ -35,13 +37,16 @@ const (
 
 const maxKeyFile = 1024
 
+// ErrNoKey says that a folder has no keys yet. It comes with fs.ErrNotExist.
+var ErrNoKey = errors.New("there is no key")
+
 // Load reads the signer from dir, the keys folder. If there is none the error is
-// fs.ErrNotExist. A key that other users can read, or that is malformed, is
-// refused. Errors have a hint on a second line.
+// [ErrNoKey]. A key that other users can read, or that is malformed, is
+// refused. Errors have a hint, but for [ErrNoKey].
 func Load(fsys FS, dir string) (*Signer, error) {
 	private, err := readKey(fsys, filepath.Join(dir, privateFile), 0o077)
 	if err != nil {
-		return nil, fmt.Errorf("load signing key: %w", withHint(err))
+		return nil, fmt.Errorf("load signing key: %w", noKey(err))
 	}
 	s, err := NewSigner(private)
 	if err != nil {
@@ -85,11 +90,11 @@ func (s *Signer) ensurePublic(fsys FS, dir string) error {
 	}
 	public, err := readKey(fsys, path, 0o022)
 	if err != nil {
-		return fmt.Errorf("load public key: %w", withHint(err))
+		return fmt.Errorf("load public key: %w", noKey(err))
 	}
 	if public != s.public {
-		return fmt.Errorf("load public key: %s is not the public key of %s\nhint: if the private key is correct, "+
-			"remove the public one: it is created again", path, privateFile)
+		return approval.WithHint(fmt.Errorf("load public key: %s is not the public key of %s", path, privateFile),
+			"if the private key is correct, remove the public one: it is created again")
 	}
 	if err := fsys.SyncDir(dir); err != nil {
 		return fmt.Errorf("load public key: %w", err)
@@ -116,13 +121,13 @@ func LoadVerifier(fsys FS, dir string) (*Verifier, error) {
 }
 
 func badKey(path string, err error) error {
-	return fmt.Errorf("%s: %w\nhint: restore it from a backup, or move it away: "+
-		"its signatures are then refused", path, err)
+	return approval.WithHint(fmt.Errorf("%s: %w", path, err), "restore it from a backup, or move it away: its signatures are then refused")
 }
 
-func withHint(err error) error {
+// noKey adds ErrNoKey to the error of a missing file.
+func noKey(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w\nhint: run permesso init to create one", err)
+		return fmt.Errorf("%w: %w", ErrNoKey, err)
 	}
 	return err
 }
@@ -141,13 +146,13 @@ func readFile(fsys FS, path string, refuse fs.FileMode, limit int64) (string, er
 	}
 	switch mode := info.Mode(); {
 	case !mode.IsRegular():
-		return "", fmt.Errorf("%s is not a regular file\nhint: replace it by the key itself, not a link", path)
+		return "", approval.WithHint(fmt.Errorf("%s is not a regular file", path), "replace it by the key itself, not a link")
 	case mode.Perm()&refuse != 0:
-		return "", fmt.Errorf("%s is accessible to other users (mode %04o)\nhint: chmod %04o it; if another user may have read or changed it, "+
-			"move it away: its signatures are then refused", path, mode.Perm(), mode.Perm()&^refuse)
+		return "", approval.WithHint(fmt.Errorf("%s is accessible to other users (mode %04o)", path, mode.Perm()),
+			fmt.Sprintf("chmod %04o it; if another user may have read or changed it, move it away: its signatures are then refused", mode.Perm()&^refuse))
 	case info.Size() == 0 || info.Size() > limit:
-		return "", fmt.Errorf("%s has %d bytes and is not a key\nhint: restore it from a backup, or move it away: "+
-			"its signatures are then refused", path, info.Size())
+		return "", approval.WithHint(fmt.Errorf("%s has %d bytes and is not a key", path, info.Size()),
+			"restore it from a backup, or move it away: its signatures are then refused")
 	}
 	f, err := fsys.Open(path)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/receipt"
@@ -24,7 +25,7 @@ func TestLoadOrCreate(t *testing.T) {
 	dir := t.TempDir()
 	_, err := receipt.Load(ipc.OS(), dir)
 	require.ErrorIs(t, err, fs.ErrNotExist, "Load creates nothing")
-	require.ErrorContains(t, err, "\nhint: ")
+	require.ErrorIs(t, err, receipt.ErrNoKey)
 	_, err = receipt.LoadVerifier(ipc.OS(), dir)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
@@ -101,7 +102,7 @@ func TestLoadRefuses(t *testing.T) {
 				require.NoError(t, os.Symlink(path+".real", path))
 			}
 			s, err := receipt.LoadOrCreate(ipc.OS(), dir, "home")
-			require.ErrorContains(t, err, "\nhint: ")
+			require.NotEmpty(t, approval.Hint(err))
 			require.Nil(t, s)
 		})
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // # Rotation
@@ -109,8 +111,8 @@ func rotations(fsys FS, dir string) ([]Rotation, error) {
 			err = errors.New("rotation: does not continue the one before")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w\nhint: restore it from a backup, or move it and all later ones away: "+
-				"signatures of the keys before it are then refused", path, err)
+			return nil, approval.WithHint(fmt.Errorf("%s: %w", path, err), "restore it from a backup, or move it and all later ones away: "+
+				"signatures of the keys before it are then refused")
 		}
 		all = append(all, r)
 	}
@@ -188,12 +190,12 @@ func finishRotation(fsys FS, dir string) error {
 	if current.public == last.Old {
 		private, err := readKey(fsys, filepath.Join(dir, nextFile), 0o077)
 		if err != nil {
-			return withHint(err)
+			return noKey(err)
 		}
 		next, err := NewSigner(private)
 		if err != nil || next.public != last.New {
-			return fmt.Errorf("%s is not the new key of %s\nhint: restore it from a backup",
-				filepath.Join(dir, nextFile), rotationPath(dir, last.Number))
+			return approval.WithHint(fmt.Errorf("%s is not the new key of %s",
+				filepath.Join(dir, nextFile), rotationPath(dir, last.Number)), "restore it from a backup")
 		}
 		if err := fsys.Rename(filepath.Join(dir, nextFile), filepath.Join(dir, privateFile)); err != nil {
 			return err
@@ -201,11 +203,15 @@ func finishRotation(fsys FS, dir string) error {
 		current = next
 	}
 	if current.public != last.New {
-		return fmt.Errorf("%s is not the new key of %s\nhint: restore the right one from a backup, or move all %s away: "+
-			"signatures of older keys are then refused", filepath.Join(dir, privateFile),
-			rotationPath(dir, last.Number), filepath.Join(dir, "rotated-*.txt"))
+		return notNewest(dir, privateFile, last)
 	}
 	return replacePublic(fsys, dir, last)
+}
+
+// notNewest refuses a key that does not follow from the last rotation.
+func notNewest(dir, file string, last Rotation) error {
+	return approval.WithHint(fmt.Errorf("%s is not the new key of %s", filepath.Join(dir, file), rotationPath(dir, last.Number)),
+		"restore the right one from a backup, or move all "+filepath.Join(dir, "rotated-*.txt")+" away: signatures of older keys are then refused")
 }
 
 // replacePublic replaces the old public key by the new one. ensurePublic refuses
@@ -242,7 +248,7 @@ type PublicKey struct {
 func PublicKeys(fsys FS, dir string) ([]PublicKey, error) {
 	public, err := readKey(fsys, filepath.Join(dir, publicFile), 0o022)
 	if err != nil {
-		return nil, fmt.Errorf("load public key: %w", withHint(err))
+		return nil, fmt.Errorf("load public key: %w", noKey(err))
 	}
 	all, err := rotations(fsys, dir)
 	if err != nil {
@@ -253,9 +259,7 @@ func PublicKeys(fsys FS, dir string) ([]PublicKey, error) {
 	}
 	last := all[len(all)-1]
 	if public != last.New && public != last.Old { // the old one after a crash, until LoadOrCreate
-		return nil, fmt.Errorf("load public key: %s is not the new key of %s\nhint: restore the right one from a backup, "+
-			"or move all %s away: signatures of older keys are then refused", filepath.Join(dir, publicFile),
-			rotationPath(dir, last.Number), filepath.Join(dir, "rotated-*.txt"))
+		return nil, fmt.Errorf("load public key: %w", notNewest(dir, publicFile, last))
 	}
 	keys := []PublicKey{{Key: all[0].Old, Until: all[0].Time}}
 	for i, r := range all {

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/afero"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // FS is the file system of the key.
@@ -25,13 +27,16 @@ type FS interface {
 // keyFile is the key's file name in the keys folder: 32 random bytes, mode 0600.
 const keyFile = "mac.key"
 
+// ErrNoKey says that a folder has no key yet. It comes with fs.ErrNotExist.
+var ErrNoKey = errors.New("there is no key")
+
 // Load reads the key from dir, the keys folder. If there is none the error is
-// fs.ErrNotExist. A key that other users can read, or that is malformed, is
-// refused. Errors have a hint on a second line.
+// [ErrNoKey]. A key that other users can read, or that is malformed, is
+// refused. Errors have a hint, but for [ErrNoKey].
 func Load(fsys FS, dir string) (*Key, error) {
 	key, err := load(fsys, filepath.Join(dir, keyFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("load MAC key: %w\nhint: run permesso init to create one", err)
+		return nil, fmt.Errorf("load MAC key: %w: %w", ErrNoKey, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("load MAC key: %w", err)
@@ -67,13 +72,13 @@ func load(fsys FS, path string) (*Key, error) {
 	}
 	switch {
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a regular file\nhint: replace it by the key itself, not a link", path)
+		return nil, approval.WithHint(fmt.Errorf("%s is not a regular file", path), "replace it by the key itself, not a link")
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("other users can read %s (mode %04o)\nhint: chmod 600 it; if another user may have read it, "+
-			"move it away: documents sealed with it are then refused", path, info.Mode().Perm())
+		return nil, approval.WithHint(fmt.Errorf("other users can read %s (mode %04o)", path, info.Mode().Perm()),
+			"chmod 600 it; if another user may have read it, move it away: documents sealed with it are then refused")
 	case info.Size() != KeySize:
-		return nil, fmt.Errorf("%s has %d bytes instead of %d\nhint: restore it from a backup, or move it away: "+
-			"documents sealed with it are then refused", path, info.Size(), KeySize)
+		return nil, approval.WithHint(fmt.Errorf("%s has %d bytes instead of %d", path, info.Size(), KeySize),
+			"restore it from a backup, or move it away: documents sealed with it are then refused")
 	}
 	f, err := fsys.Open(path)
 	if err != nil {

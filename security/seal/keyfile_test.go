@@ -24,7 +24,7 @@ func TestLoadOrCreate(t *testing.T) {
 	dir := t.TempDir()
 	_, err := seal.Load(ipc.OS(), dir)
 	require.ErrorIs(t, err, fs.ErrNotExist, "Load creates nothing")
-	require.ErrorContains(t, err, "\nhint: ")
+	require.ErrorIs(t, err, seal.ErrNoKey)
 
 	created, err := seal.LoadOrCreate(ipc.OS(), dir)
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestLoadRefuses(t *testing.T) {
 			require.NoError(t, c.make(filepath.Join(dir, "mac.key")))
 			for _, load := range []func(seal.FS, string) (*seal.Key, error){seal.Load, seal.LoadOrCreate} {
 				key, err := load(ipc.OS(), dir)
-				require.ErrorContains(t, err, "\nhint: ")
+				require.NotEmpty(t, approval.Hint(err))
 				require.Nil(t, key)
 			}
 		})

@@ -215,14 +215,14 @@ func split(s string, size int) []string {
 // checkRequirements reports what is missing, with a hint.
 func checkRequirements(t testing.TB) {
 	t.Helper()
-	require.Zero(t, os.Getuid(), "the mail servers need root to change users\nhint: run the tests as root, or in a container")
+	require.Zero(t, os.Getuid(), "the mail servers need root to change users: run the tests as root, or in a container")
 	for _, need := range []string{"bwrap", "setpriv", "dovecot", "smtpd", "dnsmasq"} {
 		_, err := exec.LookPath(need)
-		require.NoError(t, err, "hint: make deps installs what is missing (and /usr/sbin belongs in PATH)")
+		require.NoError(t, err, "make deps installs what is missing (and /usr/sbin belongs in PATH)")
 	}
 	version, err := exec.Command("dovecot", "--version").Output()
 	require.NoError(t, err)
-	require.Regexp(t, `^2\.3\.`, string(version), "Dovecot 2.4 has other settings\nhint: run the tests on Debian 12, or adapt dovecotConf")
+	require.Regexp(t, `^2\.3\.`, string(version), "Dovecot 2.4 has other settings: run the tests on Debian 12, or adapt dovecotConf")
 }
 
 // makeDir creates a temporary folder with a short name, because Dovecot's sockets are in it.

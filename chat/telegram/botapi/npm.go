@@ -55,7 +55,7 @@ func StartForeign(t testing.TB) *ThirdParty {
 	}
 	dir, err := Install(t.Context(), "telegram-test-api", files)
 	if err != nil {
-		t.Fatalf("install telegram-test-api: %v\nhint: npm and its registry are required: run make deps, then npm ci in chat/telegram/botapi/npm to see the error", err)
+		t.Fatalf("install telegram-test-api: %v: npm and its registry are required: run make deps, then npm ci in chat/telegram/botapi/npm to see the error", err)
 	}
 	for range startAttempts {
 		var f *ThirdParty
@@ -63,7 +63,7 @@ func StartForeign(t testing.TB) *ThirdParty {
 			return f
 		}
 	}
-	t.Fatalf("start telegram-test-api: %v\nhint: Node 14 or later is required (make deps); if %s is damaged, remove it to install again", err, dir)
+	t.Fatalf("start telegram-test-api: %v: Node 14 or later is required (make deps); if %s is damaged, remove it to install again", err, dir)
 	return nil
 }
 

@@ -113,8 +113,8 @@ func TestAddTelegramRefuses(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			out, err := config.Reader{}.AddTelegram("p.toml", []byte(row.before), row.t)
-			require.ErrorContains(t, err, row.says)
-			require.NotContains(t, err.Error(), "hunter2")
+			require.Contains(t, printed(err), row.says)
+			require.NotContains(t, printed(err), "hunter2")
 			require.Nil(t, out)
 		})
 	}

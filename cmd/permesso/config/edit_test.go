@@ -92,7 +92,7 @@ func TestAddWorkspaceRefuses(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			after, err := config.Reader{}.AddWorkspace("p.toml", []byte(row.before), row.w)
-			require.ErrorContains(t, err, row.says)
+			require.Contains(t, printed(err), row.says)
 			require.Nil(t, after)
 		})
 	}
@@ -133,7 +133,7 @@ func TestRemoveWorkspaceRefuses(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			after, err := config.Reader{}.RemoveWorkspace("p.toml", []byte(row.before), row.ws)
-			require.ErrorContains(t, err, row.says)
+			require.Contains(t, printed(err), row.says)
 			require.Nil(t, after)
 		})
 	}

@@ -121,7 +121,7 @@ hint: put it into a separate file that only the daemon can read: password_file =
 		t.Run(row.why, func(t *testing.T) {
 			require.Contains(t, emailConfig, row.from)
 			_, err := config.Parse("p.toml", []byte(strings.Replace(emailConfig, row.from, row.to, 1)))
-			require.EqualError(t, err, row.want)
+			require.Equal(t, row.want, printed(err))
 		})
 	}
 }
@@ -130,5 +130,5 @@ func TestEmailWarnings(t *testing.T) {
 	c, err := config.Parse("p.toml", []byte(strings.Replace(emailConfig, `email = "Ann@Human.Test"`, "local = 1", 1)))
 	require.NoError(t, err)
 	require.Len(t, c.Warnings, 1)
-	require.Equal(t, "p.toml:5:1: no approver of workspace \"w\" has an email address\nhint: [approvers.NAME] email = \"…\"", c.Warnings[0].In("p.toml"))
+	require.Equal(t, "p.toml:5:1: no approver of workspace \"w\" has an email address\nhint: [approvers.NAME] email = \"…\"", printed(c.Warnings[0].In("p.toml")))
 }

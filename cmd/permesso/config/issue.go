@@ -2,11 +2,14 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 const maxPrintedIssues = 20
@@ -20,18 +23,15 @@ type Issue struct {
 	Hint      string
 }
 
-// In formats the issue as one line, and its hint as a second one.
-func (p Issue) In(file string) string {
+// In is the issue as an error of one line, with its hint for [approval.Hint].
+func (p Issue) In(file string) error {
 	var b strings.Builder
 	b.WriteString(file)
 	if p.Line > 0 {
 		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Col)
 	}
 	b.WriteString(": " + p.Message)
-	if p.Hint != "" {
-		b.WriteString("\nhint: " + p.Hint)
-	}
-	return b.String()
+	return approval.WithHint(errors.New(b.String()), p.Hint)
 }
 
 // Error has all issues of one file, in the order of its lines.
@@ -41,21 +41,28 @@ type Error struct {
 	cause  error
 }
 
-// Error formats the first twenty issues.
+// Error formats the first twenty issues, without their hints.
 func (e *Error) Error() string {
 	var lines []string
-	for i, p := range e.Errors {
-		if i == maxPrintedIssues {
-			lines = append(lines, fmt.Sprintf("%s: %d more", e.File, len(e.Errors)-i))
-			break
-		}
-		lines = append(lines, p.In(e.File))
+	for _, err := range e.Unwrap() {
+		lines = append(lines, err.Error())
 	}
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap returns the system's error if the file could not be read.
-func (e *Error) Unwrap() error { return e.cause }
+// Unwrap returns the first twenty issues, each with its hint.
+func (e *Error) Unwrap() (issues []error) {
+	for i, p := range e.Errors {
+		if i == maxPrintedIssues {
+			return append(issues, fmt.Errorf("%s: %d more", e.File, len(e.Errors)-i))
+		}
+		issues = append(issues, p.In(e.File))
+	}
+	return issues
+}
+
+// Is reports whether the system's error, if the file could not be read, is target.
+func (e *Error) Is(target error) bool { return errors.Is(e.cause, target) }
 
 func sortIssues(ps []Issue) {
 	slices.SortStableFunc(ps, func(a, b Issue) int {

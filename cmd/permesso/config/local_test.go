@@ -92,7 +92,7 @@ func TestLocalIssues(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			_, err := config.Reader{ServedBy: row.servedBy}.Parse("p.toml", []byte(row.toml))
-			require.EqualError(t, err, row.want)
+			require.Equal(t, row.want, printed(err))
 		})
 	}
 }

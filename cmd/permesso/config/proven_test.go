@@ -106,7 +106,7 @@ func TestProofIssues(t *testing.T) {
 		{"an invalid name", "[provers.\"A b\"]\npublic_key = \"" + labKey + "\"", "p.toml:1:10: prover \"A b\": a name is 1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit"},
 	} {
 		_, err := config.Parse("p.toml", []byte(c.file))
-		require.EqualError(t, err, c.want, c.why)
+		require.Equal(t, c.want, printed(err), c.why)
 	}
 }
 
@@ -116,7 +116,7 @@ const keyHint = "the 32 bytes of an Ed25519 key in base64, or a file made by: op
 func TestConditionalDenyDoesNotProtectAdminWorkspace(t *testing.T) {
 	_, err := config.Parse("p.toml", []byte("[workspaces.root]\nadmin = true\n[tools.web]\ncapability = \"network:http\"\n"+
 		"[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"web\" }\nunless_proven = [{ domain = \"host\", at_most = 1 }]"))
-	require.ErrorContains(t, err, "may read public sources")
+	require.Contains(t, printed(err), "may read public sources")
 }
 
 func TestProverKeyFiles(t *testing.T) {
@@ -144,8 +144,8 @@ func TestProverKeyFiles(t *testing.T) {
 		"too long":                  {write("g", strings.Repeat("A", 5000), 0o600), "not a file with one key"},
 	} {
 		_, err := config.Parse("p.toml", []byte(c.file))
-		require.ErrorContains(t, err, c.want, why)
-		require.NotContains(t, err.Error(), "MC4CAQ", "the error quotes nothing of the file")
+		require.Contains(t, printed(err), c.want, why)
+		require.NotContains(t, printed(err), "MC4CAQ", "the error quotes nothing of the file")
 	}
 }
 
@@ -164,7 +164,7 @@ func TestLowOrderKeysAreRefused(t *testing.T) {
 			require.NoError(t, err)
 			key[31] |= sign
 			_, err = config.Parse("p.toml", []byte("[provers.lab]\npublic_key = \""+base64.StdEncoding.EncodeToString(key)+"\""))
-			require.ErrorContains(t, err, "is a weak (low-order) public key", point)
+			require.Contains(t, printed(err), "is a weak (low-order) public key", point)
 			forged := false
 			for n := range 200 {
 				forged = forged || ed25519.Verify(key, fmt.Appendf(nil, "message %d", n), signature)

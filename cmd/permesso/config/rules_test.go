@@ -113,7 +113,7 @@ hint: set public_source = false (or "forbidden") if it reads no public source, o
 		},
 	} {
 		_, err := config.Parse("p.toml", []byte(c.file))
-		require.EqualError(t, err, c.want, c.why)
+		require.Equal(t, c.want, printed(err), c.why)
 	}
 	_, err := config.Parse("p.toml", []byte("[workspaces.root]\nadmin = true\n[tools.web]\ncapability = \"network:http\"\n"+
 		"[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"web\", workspace = \"root\" }"))

@@ -61,11 +61,11 @@ func TestParseScriptRefuses(t *testing.T) {
 		t.Run(row.why, func(t *testing.T) {
 			sc, err := config.ParseScript("f", []byte(row.text))
 			require.Nil(t, sc)
-			require.ErrorContains(t, err, row.says)
+			require.Contains(t, printed(err), row.says)
 		})
 	}
 	_, err := config.LoadScript(t.TempDir() + "/none.toml")
-	require.ErrorContains(t, err, "no such file")
+	require.Contains(t, printed(err), "no such file")
 }
 
 func TestScriptRuleMatches(t *testing.T) {
