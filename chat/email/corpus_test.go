@@ -59,7 +59,7 @@ func TestCorporaDecideNothing(t *testing.T) {
 			if w.Prover = (annVerifier{}); how == "as they are" {
 				w.Prover = &Authenticator{TrustRelay: true}
 			}
-			in := Incoming{Name: how + name, Raw: withCRLF(raw), Size: int64(len(raw))}
+			in := Incoming{Name: how + name, Raw: withCRLF(raw)}
 			in.TooLarge = len(raw) > MaxMail
 			w.clock.advance(2 * time.Hour) // so that the limit of answers is not reached
 			w.state.sent.records[k].Cards[0].Unclear = 0

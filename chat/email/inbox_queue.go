@@ -116,7 +116,7 @@ func (d *InboxQueue) takeOne(ctx context.Context, take func(context.Context, Inc
 	if err != nil {
 		return err
 	}
-	in := Incoming{Name: "drop " + name, Raw: withCRLF(raw), Size: int64(len(raw)), TooLarge: strings.HasSuffix(name, headerOnly)}
+	in := Incoming{Name: "drop " + name, Raw: withCRLF(raw), TooLarge: strings.HasSuffix(name, headerOnly)}
 	if err := callTake(ctx, take, in); err != nil {
 		return err
 	}

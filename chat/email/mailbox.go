@@ -43,7 +43,6 @@ type State interface {
 type Incoming struct {
 	Name     string // of this delivery: "imap UIDVALIDITY/UID of MAILBOX", "maildir FILENAME"
 	Raw      []byte // as received, with CRLF at the end of each line
-	Size     int64  // bytes, complete
 	TooLarge bool   // larger than MaxMail: Raw is the header only, at most 64 KiB
 }
 

@@ -112,12 +112,6 @@ func TestMaildir(t *testing.T) {
 }
 
 func TestMaildirFirstStart(t *testing.T) {
-	t.Run("old emails, with TakeOld", func(t *testing.T) {
-		m := newMaildir(t)
-		m.deliver("new", "old", "")
-		r := run(t, nil, m.box(&memoryState{}, func(b *Maildir) { b.TakeOld = true }))
-		require.Equal(t, []string{"old"}, r.subjects(1))
-	})
 	t.Run("an answer that comes before the first scan, after a restart", func(t *testing.T) {
 		m, state := newMaildir(t), &memoryState{}
 		m.deliver("new", "old", "")
@@ -237,7 +231,6 @@ func TestMaildirHostile(t *testing.T) {
 		switch subjectOf(in) {
 		case "huge", "large":
 			require.True(t, in.TooLarge)
-			require.Greater(t, in.Size, int64(MaxMail))
 			require.Equal(t, "Subject: "+subjectOf(in)+"\r\nFrom: a@b.test\r\n", string(in.Raw))
 		default:
 			require.False(t, in.TooLarge)
