@@ -211,8 +211,7 @@ func refused(err error) approval.Effect {
 	return approval.Effect{Error: "Execution refused: " + err.Error()}
 }
 
-// failed is the effect of a job that failed. started says whether it may have had
-// effects.
-func failed(started bool, format string, args ...any) approval.Effect {
-	return approval.Effect{Error: "Execution failed: " + fmt.Sprintf(format, args...), Started: started}
+// failed is the effect of a job that failed.
+func failed(format string, args ...any) approval.Effect {
+	return approval.Effect{Error: "Execution failed: " + fmt.Sprintf(format, args...)}
 }

@@ -83,7 +83,7 @@ func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
 	return approval.Facts{
 		RequestID: p.RequestID, Workspace: p.SourceGroup, Autonomy: autonomy(ws, p.SessionID), Tool: p.ToolName, KnownTool: known,
 		ActionType: p.ActionType, Capability: p.Capability, Target: p.Target, Trust: tool.Trust, SessionID: p.SessionID,
-		ClientID: p.ClientID, Principal: p.Principal, Channel: p.Channel, Sender: p.Sender, Bound: ws.BindsSessions,
+		ClientID: p.ClientID, Principal: p.Principal, Channel: p.Channel, Sender: p.Sender,
 		Cost: p.Ruling.Cost, Args: p.RequestData, Evidence: p.Facts, Now: now,
 	}
 }

@@ -40,9 +40,9 @@ func (x *fakeExecutor) Run(_ context.Context, job approval.Job) approval.Effect 
 	case x.do != nil:
 		return x.do(job)
 	case job.Tool.Name == "fails":
-		return approval.Effect{Error: "Execution failed: boom", Started: true}
+		return approval.Effect{Error: "Execution failed: boom"}
 	}
-	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
+	return approval.Effect{Result: approval.Raw(`{"done":true}`)}
 }
 
 // argsOf lists the arguments that were run for k.

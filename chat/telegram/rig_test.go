@@ -86,9 +86,9 @@ func (h *fakeHandler) Run(_ context.Context, job approval.Job) approval.Effect {
 	h.runs[job.RequestID]++
 	time.Sleep(h.slow)
 	if h.fail != "" {
-		return approval.Effect{Started: true, Error: h.fail}
+		return approval.Effect{Error: h.fail}
 	}
-	return approval.Effect{Started: true, Result: approval.Raw(`"done"`)}
+	return approval.Effect{Result: approval.Raw(`"done"`)}
 }
 
 func (h *fakeHandler) count(k approval.Key) int {

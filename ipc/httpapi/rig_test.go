@@ -204,9 +204,9 @@ func (h *rig) Run(_ context.Context, job approval.Job) approval.Effect {
 	defer h.mu.Unlock()
 	h.effects = append(h.effects, job)
 	if job.Tool.Name == "fails" {
-		return approval.Effect{Error: "Execution failed: boom", Started: true}
+		return approval.Effect{Error: "Execution failed: boom"}
 	}
-	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
+	return approval.Effect{Result: approval.Raw(`{"done":true}`)}
 }
 
 func (h *rig) runs() int {

@@ -377,12 +377,12 @@ func (d *daemon) Run(_ context.Context, job approval.Job) approval.Effect {
 	}
 	d.w.effects = append(d.w.effects, effect{job.RequestID, args, job.Key})
 	if err := d.w.exposePoint(d.proc, "after effect"); err != nil {
-		return approval.Effect{Error: err.Error(), Started: true}
+		return approval.Effect{Error: err.Error()}
 	}
 	if job.Tool.Name == "fails" {
-		return approval.Effect{Error: "Execution failed: boom", Started: true}
+		return approval.Effect{Error: "Execution failed: boom"}
 	}
-	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
+	return approval.Effect{Result: approval.Raw(`{"done":true}`)}
 }
 
 // exposePoint makes a point between two operations visible to the disk's hooks. The
