@@ -214,7 +214,7 @@ func (a *app) house() (*house, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := a.reader().Load(file, a.Env)
+	cfg, err := a.reader().Load(file)
 	if err != nil {
 		return nil, err
 	}

@@ -138,7 +138,7 @@ func (a *app) doctor(workspace string) (*doctor, error) {
 	d.house = &house{cfg: config.Default(), layout: ipc.Layout{Home: home}, fs: ipc.OS()}
 	if d.file, d.problem = config.Locate(a.configFlag, a.Env); d.problem == nil {
 		var cfg *config.Config
-		if cfg, d.problem = a.reader().Load(d.file, a.Env); d.problem == nil {
+		if cfg, d.problem = a.reader().Load(d.file); d.problem == nil {
 			d.cfg = cfg
 		}
 	}

@@ -234,7 +234,7 @@ func readSettled(file, seen string) (data []byte, err error) {
 
 // takeOver makes the configuration in file the one that holds.
 func (s *server) takeOver(file string, data []byte) error {
-	next, err := s.app.reader().Load(file, s.app.Env)
+	next, err := s.app.reader().Load(file)
 	if err != nil {
 		return err
 	}
