@@ -252,7 +252,7 @@ func (c *Channel) addCards(w approval.Waiting) error {
 			continue
 		}
 		n.Cards = append(n.Cards, &cardCopy{
-			To: to, Approver: p.Name, Language: p.Language, Subject: headline(c.Style(p.Language), w.Pending),
+			To: to, Language: p.Language, Subject: headline(c.Style(p.Language), w.Pending),
 			MessageID: c.messageID(k.ID),
 		})
 	}

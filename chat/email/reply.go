@@ -347,7 +347,6 @@ func (r *reply) updateCard(s Status) error {
 func (r *reply) newAnswer(text string) *answerTo {
 	a := &answerTo{Text: text, MessageID: r.messageID(r.key.ID), InReplyTo: fitIDs([]string{r.mail.MessageID}), Open: r.tokenMatched}
 	a.References = strings.Fields(fitIDs(append(slices.Clone(r.mail.References), r.mail.MessageID)))
-	a.Language = r.approver.Language
 	if r.card != nil {
 		a.Subject = r.card.Subject
 	}

@@ -26,7 +26,6 @@ type sentRecord struct {
 // cardCopy is one card, sent to one approver.
 type cardCopy struct {
 	To        string   `json:"to"`
-	Approver  string   `json:"approver"`
 	Language  string   `json:"language,omitempty"`
 	Subject   string   `json:"subject,omitempty"` // without the tag
 	MessageID string   `json:"message_id"`

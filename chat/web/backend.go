@@ -51,11 +51,11 @@ type HistoryQuery struct {
 
 // HistoryItem is one request in the audit log.
 type HistoryItem struct {
-	Key                     approval.Key
-	Kind, Target            string
-	Status                  approval.Status
-	By, Via, Rule           string
-	Asked, Decided, EndedAt time.Time // zero: not in the log, or not yet
+	Key            approval.Key
+	Kind, Target   string
+	Status         approval.Status
+	By, Via, Rule  string
+	Asked, EndedAt time.Time // zero: not in the log, or not yet
 }
 
 // History finds requests in the audit log, the newest first. more is true if older

@@ -109,7 +109,6 @@ type Receipts interface {
 
 // WorkspaceInfo says where the approvers of a workspace may be asked.
 type WorkspaceInfo struct {
-	Principal string   // "": every approver
 	Channels  []string // telegram, email
 	Chats     []string // Telegram ids of the workspace's chat and its approvers
 	Addresses []string // email addresses of its approvers
