@@ -15,7 +15,7 @@ type Source uint8
 
 // The sources.
 const (
-	FromUnknown Source = iota // unknown, and shown as unknown
+	fromUnknown Source = iota // unknown, and shown as unknown
 	FromHost                  // the gate read it from the bytes that would run
 	FromProver                // a prover that the operator trusts signed it for these bytes
 )
@@ -53,7 +53,7 @@ func (r renderer) evidence() []Known {
 		add(FromHost, r.hostFacts(domains, maxValues))
 	}
 	add(FromProver, r.verified(domains, true))
-	add(FromUnknown, r.unknowns(domains))
+	add(fromUnknown, r.unknowns(domains))
 	if short && len(all) > 1 {
 		all = []Known{{all[0].From, all[0].Text + ". " + all[1].Text}}
 	}

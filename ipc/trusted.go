@@ -22,7 +22,7 @@ type trustedRequests struct {
 func (p trustedRequests) Read(name string, limit int64) ([]byte, error) {
 	b, err := afero.ReadFile(p.fsys, filepath.Join(p.dir, name))
 	if err == nil && int64(len(b)) > limit {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d allowed", ErrTooLarge, len(b), limit)
+		return nil, fmt.Errorf("%w: %d bytes, at most %d allowed", errTooLarge, len(b), limit)
 	}
 	return b, err
 }

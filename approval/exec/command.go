@@ -168,14 +168,14 @@ func effectOf(why string, e exit, stdout *head, stderr *tail) approval.Effect {
 
 func timeoutOf(h approval.Handler) time.Duration {
 	if h.Timeout == 0 {
-		return DefaultTimeout
+		return defaultTimeout
 	}
 	return h.Timeout
 }
 
 func limitOf(h approval.Handler) int {
 	if h.MaxOutput == 0 {
-		return DefaultMaxOutput
+		return defaultMaxOutput
 	}
 	return h.MaxOutput
 }

@@ -161,7 +161,7 @@ func (g *Gate) execute(r run) error {
 	g.setRunning(r.key, true)
 	file := g.Seal.Seal(doc, r.key, body)
 	history := func() error { return g.Audit.Append(r.entry(now)) }
-	if store, ok := g.Store.(ParallelCreator); ok && !g.Inline {
+	if store, ok := g.Store.(parallelCreator); ok && !g.Inline {
 		err = store.CreateParallel(doc, r.key, file, history)
 	} else {
 		err = g.parallel(func() error { return g.Store.Create(doc, r.key, file, approval.Durable) }, history)

@@ -105,7 +105,7 @@ func (g *Gate) addGrant(e *outcome) error {
 func (g *Gate) stageResponse(k approval.Key, resp []byte) (wait func() (show func() (func() error, error), drop func())) {
 	later := func() (func() error, error) { return g.Store.Publish(k, resp) }
 	none := func() (func() (func() error, error), func()) { return later, func() {} }
-	store, ok := g.Store.(ResponsePreparer)
+	store, ok := g.Store.(responsePreparer)
 	if !ok {
 		return none
 	}

@@ -34,7 +34,7 @@ func factsFrom(settings Settings, workspace string, from approval.Origin, r *app
 
 // provers returns the configured provers. Without any, no proof can be verified.
 func provers(settings Settings) approval.Provers {
-	if b, ok := settings.(ProverSource); ok {
+	if b, ok := settings.(proverSource); ok {
 		return b.Provers()
 	}
 	return nil

@@ -22,7 +22,7 @@ type fakeExecutor struct {
 	args map[approval.Key][]string
 }
 
-// Run implements gate.Executor.
+// Run implements gate.executor.
 func (x *fakeExecutor) Run(_ context.Context, job approval.Job) approval.Effect {
 	if err := x.verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, approval.Digest(job.Args)); err != nil {
 		return approval.Effect{Error: "Execution refused: " + err.Error()}

@@ -41,7 +41,7 @@ func (c *changingConfig) Tool(name string) (approval.Tool, bool) {
 	return c.rig.Tool(name)
 }
 
-// Snapshot implements gate.SettingsSnapshotter.
+// Snapshot implements gate.settingsSnapshotter.
 func (c *changingConfig) Snapshot() (gate.Settings, gate.Policy) {
 	defer c.countRead()
 	c.rig.mu.Lock()

@@ -15,8 +15,8 @@ import (
 // without a daemon.
 type Viewer struct {
 	Store      Store
-	Workspaces WorkspaceStore
-	Seal       Sealer
+	Workspaces workspaceStore
+	Seal       sealer
 }
 
 // Waiting lists the verified pendings of the given workspaces (nil: all), oldest

@@ -84,13 +84,13 @@ func TestRefusals(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		var refusal *AuthError
+		var refusal *authError
 		require.ErrorAs(t, err, &refusal)
 		require.NotRegexp(t, `[.\n]$|appr_|Re: |permesso@`, refusal.Reason, r.name)
 		require.NotContains(t, refusal.Reason, "\n", r.name)
 		require.Less(t, len(refusal.Reason), 700, r.name)
 	}
-	require.Equal(t, "a\nhint: b", (&AuthError{Reason: "a", Hint: "b"}).Error())
+	require.Equal(t, "a\nhint: b", (&authError{Reason: "a", Hint: "b"}).Error())
 }
 
 func TestLookupsPerEmail(t *testing.T) {
@@ -168,7 +168,7 @@ func TestUndecided(t *testing.T) {
 		a := allProofs(&zone{})
 		a.Lookup = lookup
 		address, _, err := a.Sender(ctx, good.mail)
-		var refusal *AuthError
+		var refusal *authError
 		require.ErrorAs(t, err, &refusal, name)
 		require.True(t, refusal.Undecided, "%s: %s", name, refusal.Reason)
 		require.Empty(t, address, name)
@@ -248,7 +248,7 @@ func FuzzSender(f *testing.F) {
 			a.AuthservID = id
 			address, how, err := a.Sender(context.Background(), mail)
 			if err != nil {
-				var refusal *AuthError
+				var refusal *authError
 				require.ErrorAs(t, err, &refusal)
 				require.NotContains(t, refusal.Reason, "\n")
 				require.Empty(t, address+how)

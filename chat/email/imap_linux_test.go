@@ -125,15 +125,15 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 	t.Run("only the header of large emails", func(t *testing.T) {
 		r := run(t, nil, mailbox(v, mailserver.Eve, &memoryState{}, nil))
 		r.ready()
-		v.Drop(t, mailserver.Eve, mailserver.Reply{Subject: "large", Text: strings.Repeat("0123456789\n", MaxMail/11)}.Mail())
+		v.Drop(t, mailserver.Eve, mailserver.Reply{Subject: "large", Text: strings.Repeat("0123456789\n", maxMail/11)}.Mail())
 		fits := mailserver.Reply{Subject: "fits"}
-		fits.Text = strings.Repeat("0123456789abc\n", (MaxMail-1000)/15)
+		fits.Text = strings.Repeat("0123456789abc\n", (maxMail-1000)/15)
 		v.Drop(t, mailserver.Eve, fits.Mail())
 		r.subjects(2)
 		require.True(t, r.taken[0].TooLarge)
 		require.True(t, strings.HasSuffix(string(r.taken[0].Raw), "Subject: large\r\nTo: permesso@gate.test\r\n"), string(r.taken[0].Raw))
 		require.False(t, r.taken[1].TooLarge)
-		require.Equal(t, (MaxMail-1000)/15, strings.Count(string(r.taken[1].Raw), "0123456789abc\r\n"), "complete")
+		require.Equal(t, (maxMail-1000)/15, strings.Count(string(r.taken[1].Raw), "0123456789abc\r\n"), "complete")
 	})
 
 	t.Run("refusals", func(t *testing.T) {

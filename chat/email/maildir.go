@@ -354,8 +354,8 @@ func (m maildirMail) read() (*Incoming, error) {
 	if !info.Mode().IsRegular() {
 		return fail(errors.New("not a regular file"))
 	}
-	in := &Incoming{Name: "maildir " + m.name, TooLarge: info.Size() > MaxMail}
-	limit := int64(MaxMail + 1)
+	in := &Incoming{Name: "maildir " + m.name, TooLarge: info.Size() > maxMail}
+	limit := int64(maxMail + 1)
 	if in.TooLarge {
 		limit = maxHeader
 	}
@@ -363,7 +363,7 @@ func (m maildirMail) read() (*Incoming, error) {
 	if err != nil {
 		return fail(err)
 	}
-	in.TooLarge = in.TooLarge || len(raw) > MaxMail
+	in.TooLarge = in.TooLarge || len(raw) > maxMail
 	in.Raw = withCRLF(raw)
 	if in.TooLarge {
 		in.Raw = headerOf(in.Raw)

@@ -57,7 +57,7 @@ func (c *fakeClock) advance(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// outbox is a Sender that keeps the emails.
+// outbox is a mailSender that keeps the emails.
 type outbox struct {
 	mu     sync.Mutex
 	mails  []sentMail

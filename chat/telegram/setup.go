@@ -34,7 +34,7 @@ var (
 type Setup struct {
 	Token     string
 	ServerURL string        // of a Bot API server; "": Telegram's own
-	Client    HTTPClient    // nil: one with timeouts
+	Client    httpClient    // nil: one with timeouts
 	Tell      func(string)  // reports progress to the operator; nil: no reports
 	Every     time.Duration // delay before other updates are polled again; 0: a second
 
@@ -105,7 +105,7 @@ func (s *Setup) api() (*api, error) {
 	return s.calls, nil
 }
 
-func (s *Setup) client() HTTPClient {
+func (s *Setup) client() httpClient {
 	if s.Client != nil {
 		return s.Client
 	}

@@ -29,8 +29,8 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// Records returns the record of a settled request, nil if there is none yet.
-type Records interface {
+// records returns the record of a settled request, nil if there is none yet.
+type records interface {
 	Record(ctx context.Context, k approval.Key) (*approval.Record, error)
 }
 
@@ -40,7 +40,7 @@ type Channel struct {
 	Out         io.Writer
 	Interceptor *chat.Interceptor
 	Viewer      chat.Viewer
-	Records     Records             // nil: outcomes are not shown
+	Records     records             // nil: outcomes are not shown
 	Changes     <-chan approval.Key // hints that a request changed; may be nil
 	Person      approval.Person
 	Workspaces  []string // none: nothing is shown, nothing can be decided

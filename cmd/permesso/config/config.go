@@ -59,9 +59,9 @@ type Config struct {
 // Defaults.
 const (
 	DefaultGateName   = "permesso"
-	DefaultRunBefore  = 10 * time.Minute
-	DefaultTimeout    = 5 * time.Minute
-	DefaultMaxTimeout = 24 * time.Hour
+	defaultRunBefore  = 10 * time.Minute
+	defaultTimeout    = 5 * time.Minute
+	defaultMaxTimeout = 24 * time.Hour
 	DefaultWorkspace  = "default"
 )
 
@@ -79,12 +79,12 @@ func Default() *Config {
 func emptyConfig() *Config {
 	return &Config{
 		GateName:       DefaultGateName,
-		RunBefore:      DefaultRunBefore,
+		RunBefore:      defaultRunBefore,
 		LogLevel:       "info",
 		LogFormat:      "auto",
 		Language:       languages()[0],
 		LocalDecisions: true,
-		Retention:      Retention{DefaultResponses, DefaultRecords},
+		Retention:      Retention{defaultResponses, defaultRecords},
 		Workspaces:     map[string]approval.Workspace{},
 		Approvers:      map[string]approval.Approver{},
 		Tools:          map[string]approval.Tool{},
@@ -102,8 +102,8 @@ func (c *Config) workspace(name string) approval.Workspace {
 		Name:           name,
 		Autonomy:       "supervised",
 		LocalDecisions: c.LocalDecisions,
-		Timeout:        DefaultTimeout,
-		MaxTimeout:     DefaultMaxTimeout,
+		Timeout:        defaultTimeout,
+		MaxTimeout:     defaultMaxTimeout,
 		Language:       c.Language,
 		Limits:         approval.Limits{}.WithDefaults(),
 	}
