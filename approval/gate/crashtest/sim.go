@@ -324,7 +324,7 @@ func (w *sim) clock() time.Time { return w.now }
 
 func (w *sim) store(p *crashfs.Proc) *ipc.Store {
 	return &ipc.Store{FS: lockFS{p}, Layout: layout, Requests: func(ws string) (ipc.Requests, error) {
-		return ipc.PlainRequests(p, layout.Requests(ws)), nil
+		return trustedRequests{p, layout.Requests(ws)}, nil
 	}}
 }
 
