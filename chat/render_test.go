@@ -292,19 +292,19 @@ func payloadOf(t require.TestingT, lines []string) map[string]string {
 			var parts []string
 			for i+1 < len(lines) && strings.HasPrefix(lines[i+1], bar) {
 				i++
-				part, err := Unescape(strings.TrimPrefix(strings.TrimPrefix(lines[i], bar), " "))
+				part, err := unescape(strings.TrimPrefix(strings.TrimPrefix(lines[i], bar), " "))
 				require.NoError(t, err)
 				parts = append(parts, part)
 			}
 			fields[name] = "text " + strings.Join(parts, "\n")
 		case rest[0] == '"':
-			s, err := Unescape(rest[1 : len(rest)-1])
+			s, err := unescape(rest[1 : len(rest)-1])
 			require.NoError(t, err)
 			fields[name] = "text " + s
 		case json.Valid([]byte(rest)):
 			fields[name] = "json " + rest
 		default:
-			s, err := Unescape(rest)
+			s, err := unescape(rest)
 			require.NoError(t, err)
 			fields[name] = "text " + s
 		}
@@ -321,7 +321,7 @@ func cutName(t require.TestingT, line string) (name, rest string) {
 			}
 		}
 		end++
-		inner, err := Unescape(line[1 : end-1])
+		inner, err := unescape(line[1 : end-1])
 		require.NoError(t, err)
 		return inner, strings.TrimPrefix(line[end+1:], " ")
 	}

@@ -8,9 +8,6 @@ import (
 	"encoding/hex"
 )
 
-// tokenLength is the length of what NewToken returns.
-const tokenLength = 26
-
 // tokenKind separates our digests from every other use of SHA-256, so that a leaked
 // digest is of no use elsewhere, and the reverse.
 const tokenKind = "permesso e-mail reply token\n" //nolint:gosec // no secret: a prefix of every token

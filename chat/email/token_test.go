@@ -8,6 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// tokenLength is the length of what NewToken returns.
+const tokenLength = 26
+
 func TestToken(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {

@@ -47,7 +47,6 @@ type Setup struct {
 
 // Bot is what Telegram says about a bot.
 type Bot struct {
-	ID         int64
 	Username   string
 	JoinsGroup bool // it may be added to groups
 	HearsAll   bool // in groups it gets all messages
@@ -89,7 +88,7 @@ func (s *Setup) Me(ctx context.Context) (Bot, error) {
 		return Bot{}, fmt.Errorf("call getMe: %w", err)
 	}
 	s.name = me.Username
-	return Bot{me.ID, me.Username, me.CanJoinGroups, me.CanReadAllGroupMessages}, nil
+	return Bot{me.Username, me.CanJoinGroups, me.CanReadAllGroupMessages}, nil
 }
 
 func (s *Setup) api() (*api, error) {
