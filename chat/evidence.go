@@ -50,7 +50,7 @@ func (r renderer) evidence() []Known {
 		}
 	}
 	if !short {
-		add(FromHost, r.hostFacts(domains, maxValues))
+		add(FromHost, r.hostFacts(domains))
 	}
 	add(FromProver, r.verified(domains, true))
 	add(fromUnknown, r.unknowns(domains))
@@ -62,12 +62,12 @@ func (r renderer) evidence() []Known {
 
 // hostFacts leaves out the target if the meta line shows it, and digests, which
 // mean nothing to an approver.
-func (r renderer) hostFacts(domains []approval.DomainEvidence, most int) string {
+func (r renderer) hostFacts(domains []approval.DomainEvidence) string {
 	var items []string
 	for _, d := range domains {
 		for _, h := range d.Host {
 			if !r.onMetaLine(h) && !strings.HasSuffix(h.Name, "_sha256") {
-				items = append(items, r.hostFact(h, most))
+				items = append(items, r.hostFact(h, maxValues))
 			}
 		}
 	}

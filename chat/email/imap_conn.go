@@ -201,14 +201,14 @@ func (c *imapConn) arrivedSince(t time.Time) ([]imapMail, error) {
 	return mails, nil
 }
 
-// newest describes the last n of count emails.
-func (c *imapConn) newest(count, n uint32) ([]imapMail, error) {
+// newest describes the last maxSeen of count emails.
+func (c *imapConn) newest(count uint32) ([]imapMail, error) {
 	if count == 0 {
 		return nil, nil
 	}
 	first := uint32(1)
-	if count > n {
-		first = count - n + 1
+	if count > maxSeen {
+		first = count - maxSeen + 1
 	}
 	return c.describe(imap.SeqSet{imap.SeqRange{Start: first, Stop: count}})
 }

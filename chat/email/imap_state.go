@@ -121,7 +121,7 @@ func (r *imapReader) syncState(c *imapConn, s selected) error {
 func (r *imapReader) firstScan(c *imapConn, s selected) error {
 	next := imapState{Version: 1, UIDValidity: s.validity, Next: s.next}
 	since := r.state.Start - int64(overlap.Seconds())
-	newest, err := c.newest(s.count, maxSeen)
+	newest, err := c.newest(s.count)
 	if err != nil {
 		return err
 	}
