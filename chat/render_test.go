@@ -432,19 +432,19 @@ func TestTextFitsTheLimit(t *testing.T) {
 	require.True(t, all)
 	require.Equal(t, whole, c.String())
 
-	text, all := c.Text(units(whole))
+	text, all := c.Text(Units(whole))
 	require.True(t, all, "exactly the limit")
 	require.Equal(t, whole, text)
 
-	text, all = c.Text(units(whole) - 1)
+	text, all = c.Text(Units(whole) - 1)
 	require.True(t, all, "the agent's text is cut first")
 	require.Contains(t, text, "✂ agent's text not shown: 1814 chars")
 
 	for _, limit := range []int{1000, 2000, 4096, 6000} {
 		text, all = c.Text(limit)
 		require.False(t, all)
-		require.LessOrEqual(t, units(text), limit)
-		require.Greater(t, units(text), limit-40, "the limit is used")
+		require.LessOrEqual(t, Units(text), limit)
+		require.Greater(t, Units(text), limit-40, "the limit is used")
 		require.Contains(t, text, " more chars are not shown.")
 		require.Contains(t, text, c.Foot)
 		require.Contains(t, text, c.Menu[0])
@@ -456,7 +456,7 @@ func TestTextFitsTheLimit(t *testing.T) {
 	text, all = facts.Text(4096)
 	require.False(t, all, "a fact was cut")
 	require.Contains(t, text, "more chars]")
-	require.LessOrEqual(t, units(text), 4096)
+	require.LessOrEqual(t, Units(text), 4096)
 	_, all = Card{}.Text(1)
 	require.False(t, all)
 }

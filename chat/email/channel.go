@@ -118,7 +118,7 @@ func (c *Channel) Run(ctx context.Context) error {
 			if !open {
 				changes = nil
 			}
-			drain(changes)
+			chat.DrainHints(changes)
 		case <-c.state.wakeup:
 		case <-timer.C:
 		}
@@ -135,20 +135,6 @@ func (c *Channel) wake() {
 	select {
 	case c.state.wakeup <- struct{}{}:
 	default:
-	}
-}
-
-// drain discards queued hints: one pass handles all of them.
-func drain(changes <-chan approval.Key) {
-	for {
-		select {
-		case _, open := <-changes:
-			if !open {
-				return
-			}
-		default:
-			return
-		}
 	}
 }
 
@@ -375,5 +361,5 @@ func canonical(address string) string {
 	if at < 1 {
 		return ""
 	}
-	return address[:at] + lowerASCII(address[at:])
+	return address[:at] + foldASCII(address[at:])
 }

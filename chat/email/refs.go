@@ -39,11 +39,11 @@ func (a Addressing) Address(token string) string {
 // token is the token in one of our reply addresses, or "". Servers may change the
 // case of both parts.
 func (a Addressing) token(address string) string {
-	head, tail, _ := strings.Cut(lowerASCII(a.Address("\n")), "\n")
+	head, tail, _ := strings.Cut(foldASCII(a.Address("\n")), "\n")
 	if head == "" {
 		return ""
 	}
-	t, ok := strings.CutPrefix(lowerASCII(address), head)
+	t, ok := strings.CutPrefix(foldASCII(address), head)
 	if !ok {
 		return ""
 	}
@@ -70,7 +70,7 @@ func parseMessageID(s string) (id string, ok bool) {
 	if found == nil {
 		return "", false
 	}
-	return lowerASCII(found[1]), true
+	return foldASCII(found[1]), true
 }
 
 // SubjectTag is the end of a subject. token is empty if the reply address carries it.
@@ -135,18 +135,7 @@ func (m *inboundMail) Refs(sub Addressing) []cardRef {
 func tagsIn(text, where string) []cardRef {
 	var refs []cardRef
 	for _, f := range ourTag.FindAllStringSubmatch(text, maxRefs) {
-		refs = append(refs, cardRef{ID: lowerASCII(f[1]), Token: lowerASCII(f[2]), Where: where})
+		refs = append(refs, cardRef{ID: foldASCII(f[1]), Token: foldASCII(f[2]), Where: where})
 	}
 	return refs
-}
-
-// lowerASCII lowers ASCII letters only, so that no other letter becomes one of an id
-// or a token.
-func lowerASCII(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'A' && r <= 'Z' {
-			return r + 'a' - 'A'
-		}
-		return r
-	}, s)
 }

@@ -31,7 +31,7 @@ func renderCard(t testing.TB, change func(*approval.Pending)) message {
 	change(p)
 	x := &sentCopy{Nonces: nonces(verbs(p))}
 	msg := renderer{chat.Style{}, english()}.card(p, x, false)
-	require.LessOrEqual(t, utf16Len(msg.text), maxText)
+	require.LessOrEqual(t, chat.Units(msg.text), maxText)
 	for _, row := range msg.buttons {
 		for _, f := range row {
 			require.LessOrEqual(t, len(f.data), 64)
@@ -196,7 +196,7 @@ func bidi(t *testing.T) []string {
 
 func TestNastyStringsOnACard(t *testing.T) {
 	for _, s := range nastyStrings(t) {
-		if !utf8.ValidString(s) || utf16Len(chat.Escape(s)) > 3000 {
+		if !utf8.ValidString(s) || chat.Units(chat.Escape(s)) > 3000 {
 			continue
 		}
 		requireRoundTrip(t, s)

@@ -109,7 +109,7 @@ func (c *Channel) Run(ctx context.Context) error {
 				changes = nil
 				continue
 			}
-			drainHints(changes)
+			chat.DrainHints(changes)
 			v.update(ctx)
 		case <-tick.C:
 			v.update(ctx)
@@ -124,20 +124,6 @@ func (c *Channel) Run(ctx context.Context) error {
 		}
 	}
 	return v.err
-}
-
-// drainHints discards queued hints: one update serves them all.
-func drainHints(changes <-chan approval.Key) {
-	for {
-		select {
-		case _, open := <-changes:
-			if !open {
-				return
-			}
-		default:
-			return
-		}
-	}
 }
 
 // update compares the screen with the pending requests.
