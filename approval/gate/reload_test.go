@@ -80,6 +80,7 @@ type configSnapshot struct {
 func (m *configSnapshot) Workspace(name string) (approval.Workspace, bool) {
 	return m.ws.Workspace(name)
 }
+
 func (m *configSnapshot) Tool(name string) (approval.Tool, bool) {
 	t, ok := m.tools[name]
 	return t, ok
