@@ -19,7 +19,6 @@ type Facts struct {
 	Principal  string // the approver it is made for; "": any
 	Channel    string // with Sender: what a grant is bound to
 	Sender     string
-	Bound      bool     // the host issues the session ids
 	Cost       int64    // of the tool, in the operator's unit
 	Args       Raw      // request_data, verbatim
 	Agent      Prose    // searched for secrets; carries no authority

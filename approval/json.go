@@ -301,11 +301,9 @@ func appendValue(buf []byte, f reflect.Value) ([]byte, error) {
 	return append(buf, b...), err
 }
 
-// TextResult is the result {"name": "text"}.
-func TextResult(name, text string) Raw {
-	b := append([]byte(`{"`), name...)
-	b = append(b, `":`...)
-	b, err := jsontext.AppendQuote(b, strings.ToValidUTF8(text, "\uFFFD"))
+// AnswerResult is the result {"answer": "text"}.
+func AnswerResult(text string) Raw {
+	b, err := jsontext.AppendQuote([]byte(`{"answer":`), strings.ToValidUTF8(text, "\uFFFD"))
 	if err != nil {
 		return Raw("{}")
 	}

@@ -262,16 +262,16 @@ func TestFieldsAreCopies(t *testing.T) {
 	require.Equal(t, `"ann"`, string(fields[0].Value), "fields are copies")
 }
 
-func TestTextResult(t *testing.T) {
+func TestAnswerResult(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"", `{"output":""}`},
-		{"five\n", `{"output":"five\n"}`},
-		{`"},"status":"approved`, `{"output":"\"},\"status\":\"approved"}`},
-		{"<a href=\"x\">&</a>", `{"output":"<a href=\"x\">&</a>"}`},
-		{"caff\xe8", `{"output":"caff` + "\ufffd" + `"}`},
-		{"\x00\x1b[2J", `{"output":"\u0000\u001b[2J"}`},
+		{"", `{"answer":""}`},
+		{"five\n", `{"answer":"five\n"}`},
+		{`"},"status":"approved`, `{"answer":"\"},\"status\":\"approved"}`},
+		{"<a href=\"x\">&</a>", `{"answer":"<a href=\"x\">&</a>"}`},
+		{"caff\xe8", `{"answer":"caff` + "\ufffd" + `"}`},
+		{"\x00\x1b[2J", `{"answer":"\u0000\u001b[2J"}`},
 	} {
-		got := approval.TextResult("output", c.text)
+		got := approval.AnswerResult(c.text)
 		require.Equal(t, c.want, string(got))
 		require.NoError(t, approval.Strict(got))
 	}

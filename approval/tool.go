@@ -110,9 +110,8 @@ type Job struct {
 
 // Effect is the result of a Job.
 type Effect struct {
-	Result  Raw    // nil on failure
-	Error   string // "" on success
-	Started bool   // false: nothing ran
+	Result Raw    // nil on failure
+	Error  string // "" on success
 }
 
 // SHA256 digests everything that determines what the tool does and how it is shown,

@@ -127,14 +127,7 @@ func (d diff) pair(a, b string) []string {
 		return []string{"- " + a, "+ " + b}
 	}
 	x, y := []rune(a), []rune(b)
-	from := 0
-	for from < min(len(x), len(y)) && x[from] == y[from] {
-		from++
-	}
-	end := 0
-	for end < min(len(x), len(y))-from && x[len(x)-1-end] == y[len(y)-1-end] {
-		end++
-	}
+	from, end := sameEnds(x, y)
 	from, end = max(0, from-contextChars), max(0, end-contextChars)
 	part := func(sign string, r []rune) string { return sign + d.clipLine(string(r[from:len(r)-end])) }
 	return []string{Format(d.after.SameEnds, "n", strconv.Itoa(from), "m", strconv.Itoa(end)), part("- ", x), part("+ ", y)}
@@ -213,14 +206,7 @@ const maxTableCells = 250_000
 
 // edits turns a into b and keeps a longest common subsequence.
 func edits(a, b []string) (all []edit) {
-	from := 0
-	for from < min(len(a), len(b)) && a[from] == b[from] {
-		from++
-	}
-	end := 0
-	for end < min(len(a), len(b))-from && a[len(a)-1-end] == b[len(b)-1-end] {
-		end++
-	}
+	from, end := sameEnds(a, b)
 	for i := range from {
 		all = append(all, edit{' ', i})
 	}
@@ -266,4 +252,15 @@ func lcsTable(x, y []string) [][]int {
 		}
 	}
 	return table
+}
+
+// sameEnds counts what a and b have in common at the beginning, and then at the end.
+func sameEnds[T comparable](a, b []T) (from, end int) {
+	for from < min(len(a), len(b)) && a[from] == b[from] {
+		from++
+	}
+	for end < min(len(a), len(b))-from && a[len(a)-1-end] == b[len(b)-1-end] {
+		end++
+	}
+	return from, end
 }

@@ -80,7 +80,7 @@ func TestChangesOfLongLines(t *testing.T) {
 	require.Len(t, c, 1+maxChanges+1)
 	require.Equal(t, "✂ 160 more lines of changes; everything that would run is above", c[len(c)-1])
 
-	text, all := s.Card(p).Text(units(s.Card(p).String()) - 100)
+	text, all := s.Card(p).Text(Units(s.Card(p).String()) - 100)
 	require.True(t, all, "changes are cut before the payload")
 	require.Contains(t, text, "✂ changes not shown")
 	require.Contains(t, text, "f199: 199")

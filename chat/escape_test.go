@@ -68,7 +68,7 @@ func TestEveryScalarRoundTripsVisibly(t *testing.T) {
 					require.Failf(t, "invisible", "%U from %U", c, r)
 				}
 			}
-			back, err := Unescape(out)
+			back, err := unescape(out)
 			if err != nil || back != in {
 				require.Failf(t, "not injective", "%U: %q gives %q, %v", r, out, back, err)
 			}
@@ -109,7 +109,7 @@ func TestEscape(t *testing.T) {
 		{"", "", "empty"},
 	} {
 		require.Equal(t, tc.want, Escape(tc.in), tc.why)
-		back, err := Unescape(tc.want)
+		back, err := unescape(tc.want)
 		require.NoError(t, err, tc.why)
 		require.Equal(t, tc.in, back, tc.why)
 		requireVisible(t, Escape(tc.in))
@@ -125,7 +125,7 @@ func TestQuoteAndBlock(t *testing.T) {
 
 func TestUnescapeRefusesInvalidForms(t *testing.T) {
 	for _, s := range []string{`\`, `\q`, `\u`, `\u{}`, `\u{XYZ}`, `\u{41`, `\u41}`, `\u{-1}`, "␠", "␠{", "␠{-3}", "␠{99999999}"} {
-		_, err := Unescape(s)
+		_, err := unescape(s)
 		require.Error(t, err, s)
 	}
 }
@@ -154,7 +154,7 @@ func TestHostileStrings(t *testing.T) {
 	for _, s := range hostileStrings(t) {
 		out := Escape(s)
 		requireVisible(t, out)
-		back, err := Unescape(out)
+		back, err := unescape(out)
 		require.NoError(t, err)
 		require.Equal(t, s, back)
 		if was, ok := seen[out]; ok {
@@ -221,7 +221,7 @@ func TestEscapeIsLinear(t *testing.T) {
 		start := time.Now()
 		out := Escape(s)
 		_ = mixedWords(s, "")
-		_, err := Unescape(out)
+		_, err := unescape(out)
 		require.NoError(t, err)
 		require.Less(t, time.Since(start), 20*time.Second, "quadratic time would take minutes")
 	}
@@ -233,7 +233,7 @@ func FuzzEscape(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		for _, out := range []string{Escape(s), strings.TrimSuffix(strings.TrimPrefix(Quote(s), `"`), `"`)} {
-			back, err := Unescape(out)
+			back, err := unescape(out)
 			require.NoError(t, err)
 			if len(s) < 1<<20 {
 				require.Equal(t, s, back)

@@ -14,7 +14,7 @@ type Source uint8
 
 // The sources.
 const (
-	FromUnknown Source = iota // unknown, and shown as unknown
+	fromUnknown Source = iota // unknown, and shown as unknown
 	FromHost                  // the gate read it from the bytes that would run
 	FromProver                // a prover that the operator trusts signed it for these bytes
 )
@@ -49,10 +49,10 @@ func (r renderer) evidence() []Known {
 		}
 	}
 	if !short {
-		add(FromHost, r.hostFacts(domains, maxValues))
+		add(FromHost, r.hostFacts(domains))
 	}
 	add(FromProver, r.verified(domains, true))
-	add(FromUnknown, r.unknowns(domains))
+	add(fromUnknown, r.unknowns(domains))
 	if short && len(all) > 1 {
 		all = []Known{{all[0].From, all[0].Text + ". " + all[1].Text}}
 	}
@@ -61,12 +61,12 @@ func (r renderer) evidence() []Known {
 
 // hostFacts leaves out the target if the meta line shows it, and digests, which
 // mean nothing to an approver.
-func (r renderer) hostFacts(domains []approval.DomainEvidence, most int) string {
+func (r renderer) hostFacts(domains []approval.DomainEvidence) string {
 	var items []string
 	for _, d := range domains {
 		for _, h := range d.Host {
 			if !r.onMetaLine(h) && !strings.HasSuffix(h.Name, "_sha256") {
-				items = append(items, r.hostFact(h, most))
+				items = append(items, r.hostFact(h, maxValues))
 			}
 		}
 	}

@@ -25,16 +25,16 @@ const (
 	Undo                     // undo ID: revoke the grant of that approval
 )
 
-// Problem says why a message is Unclear.
-type Problem uint8
+// problem says why a message is Unclear.
+type problem uint8
 
 // The problems. The first is the most general.
 const (
-	NotExact    Problem = iota // matches no form of the grammar
-	NeedsText                  // code 4 or 5 without text
-	TakesNoText                // code 1, 2 or 6 with text
-	IDTooShort                 // fewer than four digits
-	OtherCard                  // a reply to one card names another
+	notExact    problem = iota // matches no form of the grammar
+	needsText                  // code 4 or 5 without text
+	takesNoText                // code 1, 2 or 6 with text
+	idTooShort                 // fewer than four digits
+	otherCard                  // a reply to one card names another
 )
 
 // minID is the least number of digits of an id.
@@ -53,7 +53,7 @@ type Context struct {
 // Command is a parsed message.
 type Command struct {
 	Kind    Kind
-	Problem Problem // if Kind is Unclear
+	Problem problem // if Kind is Unclear
 	ID      string  // prefix of an id, in lower case
 	Code    string  // "1" to "6"
 	Option  int     // from 1
@@ -166,7 +166,7 @@ func parseCommand(text string, called bool) Command {
 func withID(k Kind, id, text string) Command {
 	switch {
 	case len(id) < minID:
-		return Command{Kind: Unclear, Problem: IDTooShort}
+		return Command{Kind: Unclear, Problem: idTooShort}
 	case len(id) > 64:
 		return Command{Kind: Unclear}
 	}
@@ -191,11 +191,11 @@ func parseReply(text string, c Context) Command {
 	switch code {
 	case "1", "2", "6":
 		if rest != "" {
-			return Command{Kind: Unclear, Problem: TakesNoText, Code: code}
+			return Command{Kind: Unclear, Problem: takesNoText, Code: code}
 		}
 	case "4", "5":
 		if rest == "" {
-			return Command{Kind: Unclear, Problem: NeedsText, Code: code}
+			return Command{Kind: Unclear, Problem: needsText, Code: code}
 		}
 	case "3":
 	default:
@@ -211,7 +211,7 @@ func parseReply(text string, c Context) Command {
 // replies to.
 func requireSameCard(cmd Command, c Context) Command {
 	if cmd.ID != "" && !c.Implicit && !strings.HasPrefix(c.ID, cmd.ID) {
-		return Command{Kind: Unclear, Problem: OtherCard}
+		return Command{Kind: Unclear, Problem: otherCard}
 	}
 	return cmd
 }
@@ -229,7 +229,7 @@ func parseAnswer(text string, c Context) Command {
 	}
 	if q, ok := strings.CutPrefix(text, "?"); ok {
 		if q = trim(q); q == "" {
-			return Command{Kind: Unclear, Problem: NeedsText, Code: "?"}
+			return Command{Kind: Unclear, Problem: needsText, Code: "?"}
 		}
 		return Command{Kind: Question, Text: q}
 	}

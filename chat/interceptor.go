@@ -27,8 +27,8 @@ type Finder interface {
 	Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error)
 }
 
-// Revoker lists and revokes grants.
-type Revoker interface {
+// revoker lists and revokes grants.
+type revoker interface {
 	// Given is the grant that a decision gives, nil if it gives none.
 	Given(p *approval.Pending, d *approval.Decision) *approval.Grant
 	// Remembered lists the grants in the given workspaces, including those of
@@ -76,7 +76,7 @@ type Interceptor struct {
 	Viewer  Viewer
 	Zone    *time.Location
 	Redact  Redactor
-	Revoker Revoker // nil: no grant can be revoked here
+	Revoker revoker // nil: no grant can be revoked here
 	// CanDecide checks whether the person may decide and the request is still
 	// pending. It returns the *approval.Refusal that Decide would. nil: no check
 	// before a question is answered.
@@ -376,13 +376,13 @@ func withHint(sentence, hint string) string {
 
 func (t replier) notUnderstoodText(cmd Command) string {
 	switch cmd.Problem {
-	case NeedsText:
+	case needsText:
 		return Format(t.NeedsText, "code", cmd.Code)
-	case TakesNoText:
+	case takesNoText:
 		return Format(t.TakesNoText, "code", cmd.Code)
-	case IDTooShort:
+	case idTooShort:
 		return t.ShortID
-	case OtherCard:
+	case otherCard:
 		return Format(t.OtherCard, "id", Escape(t.Card.Pending.ShortID))
 	}
 	switch {

@@ -24,9 +24,9 @@ type Redactor interface {
 	Secrets(text string) []Span
 }
 
-// RequestRedactor is a Redactor that also finds secrets split over several fields
+// requestRedactor is a Redactor that also finds secrets split over several fields
 // of one request.
-type RequestRedactor interface {
+type requestRedactor interface {
 	Redactor
 	For(p *approval.Pending) Redactor
 }
@@ -77,7 +77,7 @@ type renderer struct {
 }
 
 func (s Style) renderer(p *approval.Pending) renderer {
-	if whole, ok := s.Redact.(RequestRedactor); ok {
+	if whole, ok := s.Redact.(requestRedactor); ok {
 		s.Redact = whole.For(p)
 	}
 	return renderer{s, catalog(s.Language), p}

@@ -292,19 +292,19 @@ func payloadOf(t require.TestingT, lines []string) map[string]string {
 			var parts []string
 			for i+1 < len(lines) && strings.HasPrefix(lines[i+1], bar) {
 				i++
-				part, err := Unescape(strings.TrimPrefix(strings.TrimPrefix(lines[i], bar), " "))
+				part, err := unescape(strings.TrimPrefix(strings.TrimPrefix(lines[i], bar), " "))
 				require.NoError(t, err)
 				parts = append(parts, part)
 			}
 			fields[name] = "text " + strings.Join(parts, "\n")
 		case rest[0] == '"':
-			s, err := Unescape(rest[1 : len(rest)-1])
+			s, err := unescape(rest[1 : len(rest)-1])
 			require.NoError(t, err)
 			fields[name] = "text " + s
 		case json.Valid([]byte(rest)):
 			fields[name] = "json " + rest
 		default:
-			s, err := Unescape(rest)
+			s, err := unescape(rest)
 			require.NoError(t, err)
 			fields[name] = "text " + s
 		}
@@ -321,7 +321,7 @@ func cutName(t require.TestingT, line string) (name, rest string) {
 			}
 		}
 		end++
-		inner, err := Unescape(line[1 : end-1])
+		inner, err := unescape(line[1 : end-1])
 		require.NoError(t, err)
 		return inner, strings.TrimPrefix(line[end+1:], " ")
 	}
@@ -432,19 +432,19 @@ func TestTextFitsTheLimit(t *testing.T) {
 	require.True(t, all)
 	require.Equal(t, whole, c.String())
 
-	text, all := c.Text(units(whole))
+	text, all := c.Text(Units(whole))
 	require.True(t, all, "exactly the limit")
 	require.Equal(t, whole, text)
 
-	text, all = c.Text(units(whole) - 1)
+	text, all = c.Text(Units(whole) - 1)
 	require.True(t, all, "the agent's text is cut first")
 	require.Contains(t, text, "✂ agent's text not shown: 1814 chars")
 
 	for _, limit := range []int{1000, 2000, 4096, 6000} {
 		text, all = c.Text(limit)
 		require.False(t, all)
-		require.LessOrEqual(t, units(text), limit)
-		require.Greater(t, units(text), limit-40, "the limit is used")
+		require.LessOrEqual(t, Units(text), limit)
+		require.Greater(t, Units(text), limit-40, "the limit is used")
 		require.Contains(t, text, " more chars are not shown.")
 		require.Contains(t, text, c.Foot)
 		require.Contains(t, text, c.Menu[0])
@@ -456,7 +456,7 @@ func TestTextFitsTheLimit(t *testing.T) {
 	text, all = facts.Text(4096)
 	require.False(t, all, "a fact was cut")
 	require.Contains(t, text, "more chars]")
-	require.LessOrEqual(t, units(text), 4096)
+	require.LessOrEqual(t, Units(text), 4096)
 	_, all = Card{}.Text(1)
 	require.False(t, all)
 }

@@ -48,7 +48,7 @@ func (c Card) Fit(limit int) (fitting Card, all bool) {
 	if !fits(c.join(c.cut(0)), limit) {
 		c.shortenFacts()
 	}
-	budget := limit - units(c.join(c.cut(0))) - 1
+	budget := limit - Units(c.join(c.cut(0))) - 1
 	for {
 		payload := c.cut(budget)
 		if budget <= 0 || fits(c.join(payload), limit) {
@@ -72,7 +72,7 @@ func (c Card) String() string {
 	return text
 }
 
-func fits(s string, limit int) bool { return limit <= 0 || units(s) <= limit }
+func fits(s string, limit int) bool { return limit <= 0 || Units(s) <= limit }
 
 // join is the text of the card with the given payload.
 func (c Card) join(payload []string) string {
@@ -91,11 +91,11 @@ func (c Card) cut(budget int) []string {
 		if budget <= 0 {
 			break
 		}
-		if n := units(l) + 1; n > budget {
+		if n := Units(l) + 1; n > budget {
 			l = head(l, budget-1)
 		}
 		kept = append(kept, l)
-		budget -= units(l) + 1
+		budget -= Units(l) + 1
 	}
 	missing := runes(c.Payload) - runes(kept)
 	if missing == 0 {
@@ -107,7 +107,7 @@ func (c Card) cut(budget int) []string {
 // shortenFacts cuts long facts, in copies of the slices.
 func (c *Card) shortenFacts() {
 	short := func(f string) string {
-		if units(f) <= maxFact {
+		if Units(f) <= maxFact {
 			return f
 		}
 		kept := head(f, maxFact)
@@ -132,8 +132,8 @@ func runes(lines []string) int {
 	return n
 }
 
-// units is the length of s as chat services count it.
-func units(s string) int {
+// Units is the length of s as chat services count it.
+func Units(s string) int {
 	n := 0
 	for _, r := range s {
 		n += max(1, utf16.RuneLen(r))

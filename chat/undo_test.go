@@ -10,7 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// fakeGrants is a Revoker with grants of two workspaces.
+// fakeGrants is a revoker with grants of two workspaces.
 type fakeGrants struct {
 	grants  []approval.Grant
 	revoked []string

@@ -112,9 +112,9 @@ func (m Mount) Warnings() error {
 
 func (m Mount) has(option string) bool { return slices.Contains(m.Options, option) }
 
-// Memory reports whether the file system is in memory, so that a fast fsync is no sign of
+// inMemory reports whether the file system is in memory, so that a fast fsync is no sign of
 // a fault.
-func (m Mount) Memory() bool { return m.Type == "tmpfs" || m.Type == "ramfs" || m.Type == "rootfs" }
+func (m Mount) inMemory() bool { return m.Type == "tmpfs" || m.Type == "ramfs" || m.Type == "rootfs" }
 
 // FreeSpace is the free space of a file system for users other than root.
 type FreeSpace struct {
@@ -233,7 +233,7 @@ func SyncTime(dir string, rounds int) (median time.Duration, err error) {
 
 // TooFast says why such a time is implausible for a disk.
 func (m Mount) TooFast(median time.Duration) error {
-	if m.Memory() || median >= minSyncTime {
+	if m.inMemory() || median >= minSyncTime {
 		return nil
 	}
 	return approval.WithHint(fmt.Errorf("an fsync takes %s, faster than any disk: a layer above the disk skips it", median),

@@ -20,7 +20,7 @@
 // # Hostile folder
 //
 // The agent writes requests/. It is untrusted, and may replace a file while we
-// read it. [Hostile] holds the folder's descriptor, not its name, and reads one
+// read it. [hostile] holds the folder's descriptor, not its name, and reads one
 // file in these steps:
 //
 //  1. openat2 the name with O_PATH, which does not open the file itself: a FIFO
@@ -39,7 +39,7 @@
 //
 // Without openat2, step 1 uses openat with O_NOFOLLOW. Without /proc, step 3 is
 // skipped, and step 4 opens the name again and compares inode and ctime. In both
-// cases [Hostile.Warning] says that this is not safe for untrusted folders.
+// cases [hostile.warning] says that this is not safe for untrusted folders.
 //
 // # Writing
 //

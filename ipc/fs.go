@@ -56,7 +56,7 @@ func (osFS) OpenFile(name string, flag int, perm os.FileMode) (afero.File, error
 }
 
 // ReadFile is an optional part of an FS. It does the same as Open, Stat, Read and Close
-// with fewer system calls. The error wraps ErrTooLarge for more than limit bytes.
+// with fewer system calls. The error wraps errTooLarge for more than limit bytes.
 func (osFS) ReadFile(name string, limit int64) (b []byte, err error) {
 	failed := func(op string, err error) error { return &fs.PathError{Op: op, Path: name, Err: err} }
 	var fd int
@@ -74,9 +74,9 @@ func (osFS) ReadFile(name string, limit int64) (b []byte, err error) {
 	}
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return nil, failed("read", ErrNotRegular)
+		return nil, failed("read", errNotRegular)
 	case st.Size > limit:
-		return nil, failed("read", ErrTooLarge)
+		return nil, failed("read", errTooLarge)
 	}
 	b = make([]byte, st.Size)
 	for n := 0; n < len(b); {

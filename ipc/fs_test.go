@@ -291,11 +291,11 @@ func TestReadFile(t *testing.T) {
 	}{
 		{name: name, want: "content", limit: 7},
 		{name: filepath.Join(dir, "empty"), limit: 7},
-		{name: name, limit: 6, err: ErrTooLarge},
+		{name: name, limit: 6, err: errTooLarge},
 		{name: filepath.Join(dir, "missing"), limit: 7, err: fs.ErrNotExist},
 		{name: filepath.Join(name, "below"), limit: 7, err: syscall.ENOTDIR},
 		{name: link, limit: 7, err: syscall.ELOOP},
-		{name: dir, limit: 7, err: ErrNotRegular},
+		{name: dir, limit: 7, err: errNotRegular},
 	} {
 		b, err := fsys.ReadFile(tt.name, tt.limit)
 		require.ErrorIs(t, err, tt.err, tt.name)

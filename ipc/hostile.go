@@ -16,21 +16,21 @@ import (
 // what is wrong and what to do instead. Any other error is ours, or fs.ErrPermission: the
 // agent's file is not readable for us.
 var (
-	ErrNotRegular = errors.New("not a regular file: write a plain file")
-	ErrLinked     = errors.New("the file has more than one hard link: write a new file instead")
-	ErrTooLarge   = errors.New("the file is too large")
-	ErrSymlink    = errors.New("a symbolic link: write the file itself")
-	ErrName       = errors.New("not a plain file name of at most 255 bytes")
-	// ErrBusy: the file changed while it was read, or is leased. It is not a document
+	errNotRegular = errors.New("not a regular file: write a plain file")
+	errLinked     = errors.New("the file has more than one hard link: write a new file instead")
+	errTooLarge   = errors.New("the file is too large")
+	errSymlink    = errors.New("a symbolic link: write the file itself")
+	errName       = errors.New("not a plain file name of at most 255 bytes")
+	// errBusy: the file changed while it was read, or is leased. It is not a document
 	// yet; another read may succeed.
-	ErrBusy = errors.New("the file is being changed: write it under another name, then rename it")
-	// ErrGone is fs.ErrNotExist too.
-	ErrGone = fmt.Errorf("the file is gone: %w", fs.ErrNotExist)
+	errBusy = errors.New("the file is being changed: write it under another name, then rename it")
+	// errGone is fs.ErrNotExist too.
+	errGone = fmt.Errorf("the file is gone: %w", fs.ErrNotExist)
 )
 
-// Hostile is an open folder that an untrusted agent writes to. It reads single files of
+// hostile is an open folder that an untrusted agent writes to. It reads single files of
 // it. It is safe for concurrent use.
-type Hostile struct {
+type hostile struct {
 	dir       string
 	folder    *os.File // O_PATH where the system has it
 	id        inode
@@ -48,14 +48,14 @@ func inodeOf(st *unix.Stat_t) inode {
 	return inode{uint64(st.Dev), st.Ino} // Dev is an int32 on some systems
 }
 
-// OpenHostile opens a folder, which may be a mount point but not a link. The elements of
+// openHostile opens a folder, which may be a mount point but not a link. The elements of
 // dir above the last are trusted.
-func OpenHostile(dir string) (*Hostile, error) {
+func openHostile(dir string) (*hostile, error) {
 	fd, err := openFolder(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open folder %s: %w", dir, err)
 	}
-	h := &Hostile{dir: dir, folder: os.NewFile(uintptr(fd), dir)}
+	h := &hostile{dir: dir, folder: os.NewFile(uintptr(fd), dir)}
 	err = h.withFolder(func(dir int) error {
 		st, err := fstat(dir)
 		if err != nil {
@@ -72,21 +72,21 @@ func OpenHostile(dir string) (*Hostile, error) {
 }
 
 // step lets tests act as the agent at this point.
-func (h *Hostile) step(step string) {
+func (h *hostile) step(step string) {
 	if h.onStep != nil {
 		h.onStep(step)
 	}
 }
 
-// Warning is empty, or says why this must not be used on untrusted folders.
-func (h *Hostile) Warning() string { return h.note }
+// warning is empty, or says why this must not be used on untrusted folders.
+func (h *hostile) warning() string { return h.note }
 
 // Close closes the folder. Calls in progress finish; later ones fail.
-func (h *Hostile) Close() error { return h.folder.Close() }
+func (h *hostile) Close() error { return h.folder.Close() }
 
-// Stale reports whether the folder's name no longer leads to this folder, because it was
+// stale reports whether the folder's name no longer leads to this folder, because it was
 // deleted, replaced or mounted over: open it again.
-func (h *Hostile) Stale() bool {
+func (h *hostile) stale() bool {
 	var st unix.Stat_t
 	err := retryEINTR(func() error { return unix.Lstat(h.dir, &st) })
 	return err != nil || inodeOf(&st) != h.id
@@ -94,7 +94,7 @@ func (h *Hostile) Stale() bool {
 
 // Read returns the content of a file of at most limit bytes. It never blocks, whatever
 // the file is. Its error wraps one of the errors above.
-func (h *Hostile) Read(name string, limit int64) ([]byte, error) {
+func (h *hostile) Read(name string, limit int64) ([]byte, error) {
 	limit = min(limit, math.MaxInt64-1)
 	var data []byte
 	err := h.withName(name, func(dir int) error {
@@ -128,15 +128,15 @@ func checkStat(st *unix.Stat_t, limit int64) error {
 	switch uint32(st.Mode) & unix.S_IFMT { // Mode is a uint16 on some systems
 	case unix.S_IFREG:
 	case unix.S_IFLNK:
-		return ErrSymlink
+		return errSymlink
 	default:
-		return ErrNotRegular
+		return errNotRegular
 	}
 	switch {
 	case st.Nlink == 0:
-		return ErrGone
+		return errGone
 	case st.Nlink > 1:
-		return ErrLinked
+		return errLinked
 	case st.Size > limit:
 		return tooLarge(st.Size, limit)
 	}
@@ -144,7 +144,7 @@ func checkStat(st *unix.Stat_t, limit int64) error {
 }
 
 func tooLarge(size, limit int64) error {
-	return fmt.Errorf("%w: %d bytes or more, at most %d allowed", ErrTooLarge, size, limit)
+	return fmt.Errorf("%w: %d bytes or more, at most %d allowed", errTooLarge, size, limit)
 }
 
 // checkUnchanged checks a file after n bytes of it were read: if it was written to
@@ -158,14 +158,14 @@ func checkUnchanged(fd int, before *unix.Stat_t, n, limit int64) error {
 		return err
 	}
 	if after.Size != n || after.Mtim != before.Mtim {
-		return ErrBusy
+		return errBusy
 	}
 	return nil
 }
 
 // Names lists at most limit names, unordered, and reports whether there are more. It
 // reads no more than that. A name can be any bytes but NUL and slash.
-func (h *Hostile) Names(limit int) (names []string, more bool, err error) {
+func (h *hostile) Names(limit int) (names []string, more bool, err error) {
 	limit = max(0, min(limit, math.MaxInt-1)) // Readdirnames(0) would read them all
 	err = h.withFolder(func(dir int) error {
 		// A listing has a position, so each uses its own open folder.
@@ -188,7 +188,7 @@ func (h *Hostile) Names(limit int) (names []string, more bool, err error) {
 }
 
 // Stat reports whether the name exists, as a file of any type.
-func (h *Hostile) Stat(name string) (exists bool, err error) {
+func (h *hostile) Stat(name string) (exists bool, err error) {
 	err = h.withName(name, func(dir int) error {
 		return retryEINTR(func() error {
 			var st unix.Stat_t
@@ -198,16 +198,16 @@ func (h *Hostile) Stat(name string) (exists bool, err error) {
 	switch {
 	case err == nil:
 		return true, nil
-	case errors.Is(err, ErrGone):
+	case errors.Is(err, errGone):
 		return false, nil
 	}
 	return false, fmt.Errorf("stat %q: %w", shorten(name), err)
 }
 
 // Remove removes a file, a link (not its target), or an empty folder. A folder that is
-// not empty stays, with ErrNotRegular: an agent could make it arbitrarily deep. The error
-// is ErrGone if there is no such name.
-func (h *Hostile) Remove(name string) error {
+// not empty stays, with errNotRegular: an agent could make it arbitrarily deep. The error
+// is errGone if there is no such name.
+func (h *hostile) Remove(name string) error {
 	err := h.withName(name, func(dir int) error {
 		err := unlinkat(dir, name, 0)
 		// For a folder Linux returns EISDIR, POSIX EPERM.
@@ -226,7 +226,7 @@ func (h *Hostile) Remove(name string) error {
 
 // SetAside renames what Remove could not remove, so that its name begins with a dot and
 // is not read as a request.
-func (h *Hostile) SetAside(name string) error {
+func (h *hostile) SetAside(name string) error {
 	err := h.withName(name, func(dir int) error {
 		return retryEINTR(func() error { return unix.Renameat(dir, name, dir, asidePrefix+randomHex()) })
 	})
@@ -243,16 +243,16 @@ func unlinkat(dir int, name string, flags int) error {
 }
 
 // withName calls f with the folder's descriptor if name is plain.
-func (h *Hostile) withName(name string, f func(dir int) error) error {
+func (h *hostile) withName(name string, f func(dir int) error) error {
 	if !plainName(name) {
-		return ErrName
+		return errName
 	}
 	return agentError(h.withFolder(f))
 }
 
 // withFolder keeps the descriptor open while f uses it: after Close its number could
 // become another file's.
-func (h *Hostile) withFolder(f func(dir int) error) error {
+func (h *hostile) withFolder(f func(dir int) error) error {
 	conn, err := h.folder.SyscallConn()
 	if err != nil {
 		return err
@@ -285,15 +285,15 @@ func agentError(err error) error {
 	}
 	switch errno {
 	case unix.ENOENT:
-		return ErrGone
+		return errGone
 	case unix.ELOOP:
-		return ErrSymlink
+		return errSymlink
 	case unix.ENAMETOOLONG: // some file systems take fewer than 255 bytes
-		return ErrName
+		return errName
 	case unix.EAGAIN: // another process holds a lease
-		return ErrBusy
+		return errBusy
 	case unix.EXDEV, unix.ENXIO, unix.ENOTEMPTY, unix.EEXIST: // mounted over; a socket; a folder that is not empty
-		return ErrNotRegular
+		return errNotRegular
 	}
 	return err
 }

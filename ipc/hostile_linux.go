@@ -22,7 +22,7 @@ func openFolder(dir string) (fd int, err error) {
 
 // probe detects a missing openat2, because the kernel is old (ENOSYS) or a container's
 // seccomp profile strict (EPERM), and a missing /proc.
-func (h *Hostile) probe(dir int) error {
+func (h *hostile) probe(dir int) error {
 	h.proc = "/proc/self/fd/"
 	if _, err := h.nameExists(dir); err != nil {
 		h.warn("/proc is not available", err)
@@ -39,12 +39,12 @@ func (h *Hostile) probe(dir int) error {
 	return unix.Close(fd)
 }
 
-func (h *Hostile) warn(lack string, why error) {
+func (h *hostile) warn(lack string, why error) {
 	h.note = fmt.Sprintf("not safe for untrusted folders: %s (%v)", lack, why)
 }
 
 // openat opens an entry of the folder, never through a link.
-func (h *Hostile) openat(dir int, name string, flags int) (fd int, err error) {
+func (h *hostile) openat(dir int, name string, flags int) (fd int, err error) {
 	flags |= unix.O_NOFOLLOW | unix.O_CLOEXEC
 	// The kernel returns EAGAIN if a concurrent rename elsewhere prevented the check.
 	for range 8 {
@@ -62,7 +62,7 @@ func (h *Hostile) openat(dir int, name string, flags int) (fd int, err error) {
 
 // openFile opens a file for reading once it is known to be harmless, and returns its
 // stat.
-func (h *Hostile) openFile(dir int, name string, limit int64) (fd int, st unix.Stat_t, err error) {
+func (h *hostile) openFile(dir int, name string, limit int64) (fd int, st unix.Stat_t, err error) {
 	pathFD, err := h.openat(dir, name, unix.O_PATH)
 	if err != nil {
 		return -1, st, err
@@ -100,23 +100,23 @@ func (h *Hostile) openFile(dir int, name string, limit int64) (fd int, st unix.S
 // The kernel lowers the count a moment before it removes the name, and holds the folder's
 // lock for both. Listing the folder takes that lock: after a listing, no removal is half
 // done.
-func (h *Hostile) stillLinked(pathFD, dir int) error {
+func (h *hostile) stillLinked(pathFD, dir int) error {
 	if err := h.waitForLock(dir); err != nil {
 		return err
 	}
 	alive, err := h.nameExists(pathFD)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return nil // no /proc: Warning has said so
+		return nil // no /proc: warning has said so
 	case err != nil:
 		return err
 	case !alive:
-		return ErrGone
+		return errGone
 	}
 	return nil
 }
 
-func (h *Hostile) waitForLock(dir int) error {
+func (h *hostile) waitForLock(dir int) error {
 	fd, err := h.openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (h *Hostile) waitForLock(dir int) error {
 
 // nameExists asks the kernel whether the name that fd was opened by still exists. A file
 // whose name ends in " (deleted)" is refused without need.
-func (h *Hostile) nameExists(fd int) (bool, error) {
+func (h *hostile) nameExists(fd int) (bool, error) {
 	path := make([]byte, unix.PathMax)
 	var n int
 	err := retryEINTR(func() (err error) {
@@ -145,7 +145,7 @@ func (h *Hostile) nameExists(fd int) (bool, error) {
 }
 
 // reopen opens the file of pathFD for reading; by its name only without /proc.
-func (h *Hostile) reopen(pathFD, dir int, name string) (fd int, err error) {
+func (h *hostile) reopen(pathFD, dir int, name string) (fd int, err error) {
 	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 	err = retryEINTR(func() error {
 		fd, err = unix.Open(h.proc+strconv.Itoa(pathFD), flags, 0)
@@ -169,7 +169,7 @@ func checkSameFile(fd int, before *unix.Stat_t, limit int64) error {
 		return err
 	}
 	if inodeOf(&st) != inodeOf(before) || st.Ctim != before.Ctim {
-		return ErrBusy
+		return errBusy
 	}
 	return nil
 }

@@ -18,9 +18,9 @@ import (
 
 func TestWarning(t *testing.T) {
 	g := newFixture(t)
-	require.Empty(t, g.Warning())
+	require.Empty(t, g.warning())
 	g.warn("openat2 is not available, using openat", unix.ENOSYS)
-	require.Equal(t, "not safe for untrusted folders: openat2 is not available, using openat (function not implemented)", g.Warning())
+	require.Equal(t, "not safe for untrusted folders: openat2 is not available, using openat (function not implemented)", g.warning())
 }
 
 // A real seccomp filter forbids openat2, as containers' profiles do.
@@ -39,13 +39,13 @@ func withoutOpenat2(g fixture, errno unix.Errno) error {
 	if err := forbid(unix.SYS_OPENAT2, errno); err != nil {
 		return fmt.Errorf("install filter: %w", err)
 	}
-	h, err := OpenHostile(g.dir)
+	h, err := openHostile(g.dir)
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	if !h.noOpenat2 || !strings.HasPrefix(h.Warning(), "not safe for untrusted folders: openat2") {
-		return fmt.Errorf("note: %q", h.Warning())
+	if !h.noOpenat2 || !strings.HasPrefix(h.warning(), "not safe for untrusted folders: openat2") {
+		return fmt.Errorf("note: %q", h.warning())
 	}
 	data, err := h.Read("x.json", limit)
 	if err == nil && string(data) != "{}" {
@@ -79,7 +79,7 @@ func TestReadDoesNotWaitForALease(t *testing.T) {
 		_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 		require.NoError(t, err)
 		_, err = g.read(t, "x.json")
-		require.ErrorIs(t, err, ErrBusy)
+		require.ErrorIs(t, err, errBusy)
 
 		_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
 		require.NoError(t, err)
@@ -102,11 +102,11 @@ func TestCheckSameFile(t *testing.T) {
 
 	other := before
 	other.Ino++
-	require.ErrorIs(t, checkSameFile(fd, &other, limit), ErrBusy, "the name is another file's")
+	require.ErrorIs(t, checkSameFile(fd, &other, limit), errBusy, "the name is another file's")
 	other = before
 	other.Ctim.Nsec++
-	require.ErrorIs(t, checkSameFile(fd, &other, limit), ErrBusy, "links were added or removed")
-	require.ErrorIs(t, checkSameFile(fd, &before, 0), ErrTooLarge, "the same file has grown")
+	require.ErrorIs(t, checkSameFile(fd, &other, limit), errBusy, "links were added or removed")
+	require.ErrorIs(t, checkSameFile(fd, &before, 0), errTooLarge, "the same file has grown")
 }
 
 // requests/ may be a file system of its own. A mount inside it is refused.
@@ -118,13 +118,13 @@ func TestMounts(t *testing.T) {
 		return
 	}
 	defer func() { require.NoError(t, unix.Unmount(g.dir, unix.MNT_DETACH)) }()
-	require.True(t, g.Stale(), "a mount hides the open folder")
+	require.True(t, g.stale(), "a mount hides the open folder")
 
-	h, err := OpenHostile(g.dir)
+	h, err := openHostile(g.dir)
 	require.NoError(t, err)
 	defer h.Close()
-	g.Hostile = h
-	require.False(t, h.Stale())
+	g.hostile = h
+	require.False(t, h.stale())
 	write(t, g.path("x.json"), "{}")
 	data, err := g.read(t, "x.json")
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestMounts(t *testing.T) {
 	require.NoError(t, unix.Mount(g.secret, g.path("x.json"), "", unix.MS_BIND, ""))
 	defer func() { require.NoError(t, unix.Unmount(g.path("x.json"), unix.MNT_DETACH)) }()
 	_, err = g.read(t, "x.json")
-	require.ErrorIs(t, err, ErrNotRegular, "a bind mount of a host file has one link and is no symbolic link")
+	require.ErrorIs(t, err, errNotRegular, "a bind mount of a host file has one link and is no symbolic link")
 	require.Error(t, h.Remove("x.json"))
 }
 
@@ -148,7 +148,7 @@ func TestUnprivilegedReader(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	h, err := OpenHostile(dir)
+	h, err := openHostile(dir)
 	require.NoError(t, err)
 	_, err = h.Read("closed.json", limit)
 	require.ErrorIs(t, err, fs.ErrPermission, "the agent must be told that its umask makes the file unreadable")

@@ -24,7 +24,7 @@ const outsideContent = "the host's secret"
 
 // fixture is a hostile folder beside a folder with a secret.
 type fixture struct {
-	*Hostile
+	*hostile
 	dir    string
 	secret string // a file outside, and secretDir the folder it is in
 }
@@ -36,10 +36,10 @@ func newFixture(t *testing.T) fixture {
 	require.NoError(t, os.Mkdir(g.dir, 0o777))
 	require.NoError(t, os.Mkdir(filepath.Dir(g.secret), 0o700))
 	write(t, g.secret, outsideContent)
-	h, err := OpenHostile(g.dir)
+	h, err := openHostile(g.dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = h.Close() })
-	g.Hostile = h
+	g.hostile = h
 	return g
 }
 
@@ -88,57 +88,57 @@ func TestReadRefuses(t *testing.T) {
 		want   error
 	}{
 		"absolute link": {
-			func(t *testing.T, g fixture, name string) { require.NoError(t, os.Symlink(g.secret, name)) }, ErrSymlink,
+			func(t *testing.T, g fixture, name string) { require.NoError(t, os.Symlink(g.secret, name)) }, errSymlink,
 		},
 		"relative link": {
 			func(t *testing.T, _ fixture, name string) {
 				require.NoError(t, os.Symlink("../private/secret", name))
-			}, ErrSymlink,
+			}, errSymlink,
 		},
 		"link inside the folder: refused too": {
 			func(t *testing.T, g fixture, name string) {
 				write(t, g.path("other.json"), "{}")
 				require.NoError(t, os.Symlink("other.json", name))
-			}, ErrSymlink,
+			}, errSymlink,
 		},
 		"link to a folder": {
 			func(t *testing.T, g fixture, name string) {
 				require.NoError(t, os.Symlink(filepath.Dir(g.secret), name))
-			}, ErrSymlink,
+			}, errSymlink,
 		},
 		"link to nothing": {
-			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Symlink("none", name)) }, ErrSymlink,
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Symlink("none", name)) }, errSymlink,
 		},
 		"link to itself": {
-			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Symlink("x.json", name)) }, ErrSymlink,
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Symlink("x.json", name)) }, errSymlink,
 		},
 		"magic link to an open file": {
-			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Symlink("/proc/self/fd/0", name)) }, ErrSymlink,
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Symlink("/proc/self/fd/0", name)) }, errSymlink,
 		},
 		"hard link to a file outside": {
-			func(t *testing.T, g fixture, name string) { require.NoError(t, os.Link(g.secret, name)) }, ErrLinked,
+			func(t *testing.T, g fixture, name string) { require.NoError(t, os.Link(g.secret, name)) }, errLinked,
 		},
 		"FIFO: a plain open waits for a writer": {
-			func(t *testing.T, _ fixture, name string) { require.NoError(t, unix.Mkfifo(name, 0o666)) }, ErrNotRegular,
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, unix.Mkfifo(name, 0o666)) }, errNotRegular,
 		},
 		"socket": {
 			func(t *testing.T, _ fixture, name string) {
 				require.NoError(t, unix.Mknod(name, unix.S_IFSOCK|0o666, 0))
-			}, ErrNotRegular,
+			}, errNotRegular,
 		},
 		"folder": {
-			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Mkdir(name, 0o777)) }, ErrNotRegular,
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Mkdir(name, 0o777)) }, errNotRegular,
 		},
 		"sparse terabyte": {
 			func(t *testing.T, _ fixture, name string) {
 				write(t, name, "{")
 				require.NoError(t, os.Truncate(name, 1<<40))
-			}, ErrTooLarge,
+			}, errTooLarge,
 		},
 		"a byte too much": {
-			func(t *testing.T, _ fixture, name string) { write(t, name, strings.Repeat("x", limit+1)) }, ErrTooLarge,
+			func(t *testing.T, _ fixture, name string) { write(t, name, strings.Repeat("x", limit+1)) }, errTooLarge,
 		},
-		"nothing": {func(*testing.T, fixture, string) {}, ErrGone},
+		"nothing": {func(*testing.T, fixture, string) {}, errGone},
 	}
 	forEachMethod(t, func(t *testing.T, g fixture) {
 		for name, c := range cases {
@@ -168,7 +168,7 @@ func TestReadRefusesDevices(t *testing.T) {
 			}
 			require.NoError(t, err, name)
 			_, err = g.read(t, "x.json")
-			require.ErrorIs(t, err, ErrNotRegular, name)
+			require.ErrorIs(t, err, errNotRegular, name)
 			require.NoError(t, g.Remove("x.json"))
 		}
 	})
@@ -198,9 +198,9 @@ func TestReadLimits(t *testing.T) {
 	write(t, g.path("a"), "a")
 	write(t, g.path("empty"), "")
 	_, err := g.Read("a", 0)
-	require.ErrorIs(t, err, ErrTooLarge)
+	require.ErrorIs(t, err, errTooLarge)
 	_, err = g.Read("empty", -1)
-	require.ErrorIs(t, err, ErrTooLarge, "an invalid limit allows nothing")
+	require.ErrorIs(t, err, errTooLarge, "an invalid limit allows nothing")
 	data, err := g.Read("a", math.MaxInt64)
 	require.NoError(t, err, "limit+1 must not overflow")
 	require.Equal(t, "a", string(data))
@@ -215,11 +215,11 @@ func TestNamesStayInside(t *testing.T) {
 			"a\x00", "a\x00/../../private/secret", strings.Repeat("n", 256), strings.Repeat("../", 2000),
 		} {
 			_, err := g.read(t, name)
-			require.ErrorIs(t, err, ErrName, "%.20q", name)
+			require.ErrorIs(t, err, errName, "%.20q", name)
 			require.Less(t, len(err.Error()), 2000, "a name must not fill the log")
 			_, err = g.Stat(name)
-			require.ErrorIs(t, err, ErrName, "%.20q", name)
-			require.ErrorIs(t, g.Remove(name), ErrName, "%.20q", name)
+			require.ErrorIs(t, err, errName, "%.20q", name)
+			require.ErrorIs(t, g.Remove(name), errName, "%.20q", name)
 		}
 		require.FileExists(t, g.secret)
 		require.FileExists(t, g.path("a"))
@@ -237,7 +237,7 @@ func (e *endless) Read(p []byte) (int, error) {
 func TestReadLimitedIsBounded(t *testing.T) {
 	var e endless
 	_, err := readLimited(&e, limit)
-	require.ErrorIs(t, err, ErrTooLarge)
+	require.ErrorIs(t, err, errTooLarge)
 	require.EqualValues(t, limit+1, e, "reading stops at the limit, however fast the file grows")
 }
 
@@ -249,47 +249,47 @@ func TestReadOfChangingFile(t *testing.T) {
 	}{
 		"grows past the limit": {
 			func(t *testing.T, g fixture) { require.NoError(t, os.Truncate(g.path(name), 1<<40)) },
-			[]error{ErrTooLarge},
+			[]error{errTooLarge},
 		},
 		"grows a little": {
-			func(t *testing.T, g fixture) { write(t, g.path(name), `{"a": "longer"}`) }, []error{nil, ErrBusy},
+			func(t *testing.T, g fixture) { write(t, g.path(name), `{"a": "longer"}`) }, []error{nil, errBusy},
 		},
 		"gets a second link": {
-			func(t *testing.T, g fixture) { require.NoError(t, os.Link(g.path(name), g.path("y"))) }, []error{ErrLinked},
+			func(t *testing.T, g fixture) { require.NoError(t, os.Link(g.path(name), g.path("y"))) }, []error{errLinked},
 		},
 		"is deleted": {
-			func(t *testing.T, g fixture) { require.NoError(t, os.Remove(g.path(name))) }, []error{ErrGone},
+			func(t *testing.T, g fixture) { require.NoError(t, os.Remove(g.path(name))) }, []error{errGone},
 		},
 		"is replaced by a link to a folder": {
 			swap(func(t *testing.T, g fixture) {
 				require.NoError(t, os.Symlink(filepath.Dir(g.secret), g.path("new")))
-			}), []error{ErrGone, ErrSymlink},
+			}), []error{errGone, errSymlink},
 		},
 		"is replaced by a link to a file": {
 			swap(func(t *testing.T, g fixture) { require.NoError(t, os.Symlink(g.secret, g.path("new"))) }),
-			[]error{ErrGone, ErrSymlink},
+			[]error{errGone, errSymlink},
 		},
 		"is replaced by a hard link to a file outside": {
 			swap(func(t *testing.T, g fixture) { require.NoError(t, os.Link(g.secret, g.path("new"))) }),
-			[]error{ErrGone, ErrLinked},
+			[]error{errGone, errLinked},
 		},
 		"is replaced by another file": {
-			swap(func(t *testing.T, g fixture) { write(t, g.path("new"), "{}") }), []error{ErrGone, ErrBusy},
+			swap(func(t *testing.T, g fixture) { write(t, g.path("new"), "{}") }), []error{errGone, errBusy},
 		},
 		"is replaced by a FIFO": {
 			swap(func(t *testing.T, g fixture) { require.NoError(t, unix.Mkfifo(g.path("new"), 0o666)) }),
-			[]error{ErrGone, ErrNotRegular},
+			[]error{errGone, errNotRegular},
 		},
 		"is replaced by a socket": {
 			swap(func(t *testing.T, g fixture) {
 				require.NoError(t, unix.Mknod(g.path("new"), unix.S_IFSOCK|0o666, 0))
-			}), []error{ErrGone, ErrNotRegular},
+			}), []error{errGone, errNotRegular},
 		},
 		"is replaced by a folder": {
 			func(t *testing.T, g fixture) {
 				require.NoError(t, os.Remove(g.path(name)))
 				require.NoError(t, os.Mkdir(g.path(name), 0o777))
-			}, []error{ErrGone, ErrNotRegular},
+			}, []error{errGone, errNotRegular},
 		},
 	}
 	forEachMethod(t, func(t *testing.T, g fixture) {
@@ -343,7 +343,7 @@ func TestReadDetectsRemovedLink(t *testing.T) {
 			}
 			_, err := g.read(t, "x.json")
 			require.Error(t, err, what)
-			require.True(t, errors.Is(err, ErrGone) || errors.Is(err, ErrBusy), "%s: %v", what, err)
+			require.True(t, errors.Is(err, errGone) || errors.Is(err, errBusy), "%s: %v", what, err)
 			_ = os.Remove(g.path("x.json"))
 		}
 	})
@@ -364,7 +364,7 @@ func TestReadDetectsRestoredLink(t *testing.T) {
 			}
 		}
 		_, err := g.read(t, "x.json")
-		require.ErrorIs(t, err, ErrGone)
+		require.ErrorIs(t, err, errGone)
 	}
 }
 
@@ -392,7 +392,7 @@ func TestReadRacesLink(t *testing.T) {
 			switch _, err := g.Read("x.json", limit); {
 			case err == nil:
 				leaked++
-			case errors.Is(err, ErrLinked):
+			case errors.Is(err, errLinked):
 				linked++
 			}
 		}
@@ -413,12 +413,12 @@ func TestCheckUnchanged(t *testing.T) {
 	require.NoError(t, err)
 
 	require.NoError(t, checkUnchanged(int(f.Fd()), &before, 3, limit))
-	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 2, limit), ErrBusy, "fewer bytes read than the file has")
-	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 3, 2), ErrTooLarge)
+	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 2, limit), errBusy, "fewer bytes read than the file has")
+	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 3, 2), errTooLarge)
 	require.NoError(t, os.Chtimes(name, time.Time{}, time.Unix(1, 0)))
-	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 3, limit), ErrBusy, "same size, other content")
+	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 3, limit), errBusy, "same size, other content")
 	require.NoError(t, os.Remove(name))
-	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 3, limit), ErrGone)
+	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 3, limit), errGone)
 }
 
 // An agent replaces one file as fast as it can while we read it.
@@ -497,12 +497,12 @@ func TestRemove(t *testing.T) {
 		require.NoError(t, os.Mkdir(g.path("empty folder"), 0))
 		for _, name := range []string{"file", "link", "folder link", "hard link", "fifo", "empty folder"} {
 			withinASecond(t, func() { require.NoError(t, g.Remove(name), name) })
-			require.ErrorIs(t, g.Remove(name), ErrGone, name)
+			require.ErrorIs(t, g.Remove(name), errGone, name)
 		}
 		require.Equal(t, outsideContent, content(t, g.secret), "only the names are removed, not their targets")
 
 		require.NoError(t, os.MkdirAll(g.path("full/sub"), 0o777))
-		require.ErrorIs(t, g.Remove("full"), ErrNotRegular)
+		require.ErrorIs(t, g.Remove("full"), errNotRegular)
 		require.DirExists(t, g.path("full/sub"))
 	})
 }
@@ -554,15 +554,15 @@ func TestOpenHostileRefuses(t *testing.T) {
 	g := newFixture(t)
 	link := filepath.Join(filepath.Dir(g.dir), "link")
 	require.NoError(t, os.Symlink(filepath.Dir(g.secret), link))
-	_, err := OpenHostile(link)
+	_, err := openHostile(link)
 	require.Error(t, err, "a link instead of the folder could lead anywhere")
-	_, err = OpenHostile(g.secret)
+	_, err = openHostile(g.secret)
 	require.ErrorIs(t, err, unix.ENOTDIR)
-	_, err = OpenHostile(filepath.Join(g.dir, "none"))
+	_, err = openHostile(filepath.Join(g.dir, "none"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.NoError(t, unix.Mkfifo(g.path("fifo"), 0o666))
 	withinASecond(t, func() {
-		_, err := OpenHostile(g.path("fifo"))
+		_, err := openHostile(g.path("fifo"))
 		require.Error(t, err)
 	})
 }
@@ -570,26 +570,26 @@ func TestOpenHostileRefuses(t *testing.T) {
 func TestStale(t *testing.T) {
 	g := newFixture(t)
 	write(t, g.path("a"), "a")
-	require.False(t, g.Stale())
+	require.False(t, g.stale())
 
 	moved := g.dir + ".moved"
 	require.NoError(t, os.Rename(g.dir, moved))
-	require.True(t, g.Stale(), "its name does not exist")
+	require.True(t, g.stale(), "its name does not exist")
 	require.NoError(t, os.Symlink(moved, g.dir))
-	require.True(t, g.Stale(), "a link to the folder is not the folder")
+	require.True(t, g.stale(), "a link to the folder is not the folder")
 	data, err := g.read(t, "a")
 	require.NoError(t, err, "the folder is open, independent of its name")
 	require.Equal(t, "a", string(data))
 
 	require.NoError(t, os.Remove(g.dir))
 	require.NoError(t, os.Mkdir(g.dir, 0o777))
-	require.True(t, g.Stale(), "the name is another folder's")
+	require.True(t, g.stale(), "the name is another folder's")
 
 	require.NoError(t, os.RemoveAll(moved))
 	_, err = g.read(t, "a")
-	require.ErrorIs(t, err, ErrGone)
+	require.ErrorIs(t, err, errGone)
 	_, _, err = g.Names(10)
-	require.ErrorIs(t, err, ErrGone, "an empty list would hide the error")
+	require.ErrorIs(t, err, errGone, "an empty list would hide the error")
 	exists, err := g.Stat("a")
 	require.NoError(t, err)
 	require.False(t, exists)
@@ -599,7 +599,7 @@ func TestClosed(t *testing.T) {
 	g := newFixture(t)
 	write(t, g.path("a"), "a")
 	require.NoError(t, g.Close())
-	for name, h := range map[string]*Hostile{"closed": g.Hostile, "zero": {}} {
+	for name, h := range map[string]*hostile{"closed": g.hostile, "zero": {}} {
 		_, err := h.Read("a", limit)
 		require.Error(t, err, name)
 		_, _, err = h.Names(1)

@@ -68,7 +68,7 @@ func (l Layout) Errors(ws string) string { return l.path("errors", ws) }
 // Workspace is the folder of a workspace that holds the four below.
 func (l Layout) Workspace(ws string) string { return l.path("ipc", ws) }
 
-// Requests is the one folder that the agent writes to: read it with Hostile.
+// Requests is the one folder that the agent writes to: read it with hostile.
 func (l Layout) Requests(ws string) string { return l.path("ipc", ws, "requests") }
 
 // Responses is the folder that the agent reads.

@@ -246,7 +246,7 @@ func (s *Store) Ended() ([]Resumed, error) {
 // Forget removes an ended pause that is in the log.
 func (s *Store) Forget(id string) error { return s.FS.Remove(s.Layout.endedPause(id)) }
 
-// PauseGuard implements gate.PauseGuard with the folder of pauses. It checks that folder
+// PauseGuard implements gate.pauseGuard with the folder of pauses. It checks that folder
 // before every claim, so that a pause holds as soon as its file exists.
 //
 // While a claim is made, its workspace's lock is held. A process that pauses writes the

@@ -197,7 +197,7 @@ func (s *Store) readSentFile(name string) ([]byte, error) {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxSentFile+1))
 	if err == nil && len(b) > maxSentFile {
-		err = ErrTooLarge
+		err = errTooLarge
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", filepath.Base(name), err)

@@ -11,8 +11,8 @@ import (
 // files, and a segment of the log.
 const inodesPerRun = 8
 
-// SpaceReporter is an FS that knows its free space. An FS need not be one.
-type SpaceReporter interface {
+// spaceReporter is an FS that knows its free space. An FS need not be one.
+type spaceReporter interface {
 	// Free returns the free bytes and inodes of the file system that holds name. Without
 	// a limit it is math.MaxUint64.
 	Free(name string) (bytes, inodes uint64, err error)
@@ -32,7 +32,7 @@ func (s *Store) Reserve(bytes int64) (release func(), err error) {
 	r := &s.reserved
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if reporter, ok := s.FS.(SpaceReporter); ok {
+	if reporter, ok := s.FS.(spaceReporter); ok {
 		free, inodes, err := reporter.Free(s.Layout.Home)
 		switch {
 		case err != nil:

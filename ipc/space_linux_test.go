@@ -10,7 +10,7 @@ import (
 // A plausibility check: too high a value would start actions that cannot be recorded, too
 // low a value would refuse all.
 func TestFreeMatchesKernel(t *testing.T) {
-	reporter, ok := OS().(SpaceReporter)
+	reporter, ok := OS().(spaceReporter)
 	require.True(t, ok)
 	bytes, inodes, err := reporter.Free(t.TempDir())
 	require.NoError(t, err)

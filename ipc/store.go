@@ -27,7 +27,7 @@ const (
 	createAttempts = 5
 )
 
-// Requests reads one workspace's folder of requests. *Hostile is the real implementation.
+// Requests reads one workspace's folder of requests. *hostile is the real implementation.
 type Requests interface {
 	Read(name string, limit int64) ([]byte, error)
 	Stat(name string) (exists bool, err error)
@@ -41,7 +41,7 @@ type Requests interface {
 type Store struct {
 	FS     FS
 	Layout Layout
-	// Requests opens a workspace's folder of requests; nil: OpenHostile.
+	// Requests opens a workspace's folder of requests; nil: openHostile.
 	Requests func(ws string) (Requests, error)
 	// RequestSize is the maximum size of a request; nil: approval.MaxRequestSize.
 	RequestSize func(ws string) int64
@@ -96,7 +96,7 @@ func readAll(fsys FS, name string) ([]byte, error) {
 	}
 	size := info.Size()
 	if size > maxDocument {
-		return nil, fmt.Errorf("read %s: %w", f.Name(), ErrTooLarge)
+		return nil, fmt.Errorf("read %s: %w", f.Name(), errTooLarge)
 	}
 	buf := make([]byte, size, size+1)
 	n, err := io.ReadFull(f, buf)
@@ -112,7 +112,7 @@ func (s *Store) Stat(d approval.Doc, k approval.Key) (fs.FileInfo, error) {
 	return lstat(s.FS, s.path(d, k))
 }
 
-// Unsynced implements gate.UnsyncedReporter.
+// Unsynced implements gate.unsyncedReporter.
 func (s *Store) Unsynced(d approval.Doc, k approval.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,15 +144,15 @@ func (s *Store) readRequest(k approval.Key) ([]byte, error) {
 		return nil, err
 	}
 	b, err := r.Read(k.ID+docSuffix, limit)
-	if errors.Is(err, ErrTooLarge) {
-		return nil, fmt.Errorf("%w: %w: a request may have %d bytes here", approval.ErrRefused, ErrTooLarge, limit)
+	if errors.Is(err, errTooLarge) {
+		return nil, fmt.Errorf("%w: %w: a request may have %d bytes here", approval.ErrRefused, errTooLarge, limit)
 	}
-	for _, refused := range []error{ErrNotRegular, ErrLinked, ErrSymlink, fs.ErrPermission} {
+	for _, refused := range []error{errNotRegular, errLinked, errSymlink, fs.ErrPermission} {
 		if errors.Is(err, refused) {
 			return nil, fmt.Errorf("%w: %w", approval.ErrRefused, refused)
 		}
 	}
-	if errors.Is(err, ErrBusy) {
+	if errors.Is(err, errBusy) {
 		return []byte{}, nil // still being written: incomplete, for now
 	}
 	return b, err
@@ -163,15 +163,15 @@ func (s *Store) requests(ws string) (Requests, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.folders[ws]; r != nil {
-		h, ok := r.(*Hostile)
-		if !ok || !h.Stale() {
+		h, ok := r.(*hostile)
+		if !ok || !h.stale() {
 			return r, nil
 		}
 		_ = h.Close()
 	}
 	open := s.Requests
 	if open == nil {
-		open = func(ws string) (Requests, error) { return OpenHostile(s.Layout.Requests(ws)) }
+		open = func(ws string) (Requests, error) { return openHostile(s.Layout.Requests(ws)) }
 	}
 	r, err := open(ws)
 	if err != nil {
@@ -190,8 +190,8 @@ func (s *Store) Notes(ws string) string {
 	if err != nil {
 		return err.Error()
 	}
-	if h, ok := r.(*Hostile); ok {
-		return h.Warning()
+	if h, ok := r.(*hostile); ok {
+		return h.warning()
 	}
 	return ""
 }
@@ -299,14 +299,14 @@ func (s *Store) Remove(d approval.Doc, k approval.Key) error {
 	return err
 }
 
-// RemoveStray implements gate.WorkspaceStore.
+// RemoveStray implements gate.workspaceStore.
 func (s *Store) RemoveStray(ws, name string) error {
 	r, err := s.requests(ws)
 	if err != nil {
 		return err
 	}
 	err = r.Remove(name)
-	if aside, ok := r.(interface{ SetAside(string) error }); ok && errors.Is(err, ErrNotRegular) {
+	if aside, ok := r.(interface{ SetAside(string) error }); ok && errors.Is(err, errNotRegular) {
 		err = aside.SetAside(name)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -330,10 +330,10 @@ func (s *Store) names(dir string) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// Workspaces implements gate.WorkspaceStore.
+// Workspaces implements gate.workspaceStore.
 func (s *Store) Workspaces() ([]string, error) { return s.Layout.Workspaces(s.FS) }
 
-// List implements gate.WorkspaceStore.
+// List implements gate.workspaceStore.
 func (s *Store) List(d approval.Doc, ws string) (ids, strays []string, err error) {
 	var names []string
 	suffix := docSuffix
@@ -368,16 +368,16 @@ func (s *Store) List(d approval.Doc, ws string) (ids, strays []string, err error
 		switch {
 		case ok && approval.ValidID(id):
 			ids = append(ids, id) // of a claim and its second run: twice, which is harmless
-		case d == approval.DocRequest && Stray(name):
+		case d == approval.DocRequest && stray(name):
 			strays = append(strays, name)
 		}
 	}
 	return ids, strays, nil
 }
 
-// Stray reports whether a name among the requests looks like a request but is not valid.
+// stray reports whether a name among the requests looks like a request but is not valid.
 // Names that begin with a dot, or have another suffix, are files in preparation.
-func Stray(name string) bool {
+func stray(name string) bool {
 	if strings.HasPrefix(name, ".") {
 		return false
 	}
@@ -394,7 +394,7 @@ func Stray(name string) bool {
 // maxRefused is how many descriptions one workspace's errors/ may hold.
 const maxRefused = 1000
 
-// Refuse implements gate.WorkspaceStore: it stores one line of description. Of the
+// Refuse implements gate.workspaceStore: it stores one line of description. Of the
 // refused file it stores only the shortened name.
 func (s *Store) Refuse(ws, name, why string) error {
 	dir := s.Layout.Errors(ws)

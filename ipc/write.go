@@ -29,7 +29,7 @@ func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, mode approval.W
 	}
 }
 
-// CreateParallel implements gate.ParallelCreator: it is Create, durable, and runs beside
+// CreateParallel implements gate.parallelCreator: it is Create, durable, and runs beside
 // as soon as the file's data is durable. Files that beside writes share the sync of the
 // folder.
 func (s *Store) CreateParallel(d approval.Doc, k approval.Key, b []byte, beside func() error) error {

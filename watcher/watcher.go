@@ -46,9 +46,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// ErrNotFolder says that a path exists and is not a real folder: a file, or any
+// errNotFolder says that a path exists and is not a real folder: a file, or any
 // symbolic link.
-var ErrNotFolder = errors.New("not a folder (symbolic links are refused)")
+var errNotFolder = errors.New("not a folder (symbolic links are refused)")
 
 // A Folder is one watched folder.
 type Folder struct {
@@ -119,7 +119,7 @@ type change struct {
 }
 
 // Add starts watching a folder. Adding a path again replaces its Folder. It fails
-// with [ErrNotFolder] or if the path cannot be examined. A missing folder is
+// with [errNotFolder] or if the path cannot be examined. A missing folder is
 // accepted, and watched when it appears.
 func (w *Watcher) Add(f Folder) error {
 	path, err := filepath.Abs(f.Path)
@@ -193,7 +193,7 @@ func (w *Watcher) Notes() []error {
 }
 
 func notice(where string, why reason) reason {
-	if why.what == ErrNotFolder.Error() {
+	if why.what == errNotFolder.Error() {
 		return reason{fmt.Sprintf("ignoring %s: %s", where, why.what), why.hint}
 	}
 	return reason{fmt.Sprintf("polling %s: %s", where, why.what), why.hint}
@@ -268,7 +268,7 @@ func (w *Watcher) examine(path string) state {
 	case err != nil:
 		return state{err: err, why: reason{what: cause(err)}}
 	case !info.IsDir():
-		return state{err: ErrNotFolder, why: reason{what: ErrNotFolder.Error()}}
+		return state{err: errNotFolder, why: reason{what: errNotFolder.Error()}}
 	}
 	fileSystem := w.fileSystem
 	if fileSystem == nil {

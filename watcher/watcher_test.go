@@ -91,7 +91,7 @@ func TestAddRefuses(t *testing.T) {
 		"dangling": "its target may be created later",
 		"file":     "fsnotify would watch it, without useful events",
 	} {
-		require.ErrorIs(t, w.Add(Folder{Path: filepath.Join(dir, name)}), ErrNotFolder, why)
+		require.ErrorIs(t, w.Add(Folder{Path: filepath.Join(dir, name)}), errNotFolder, why)
 	}
 	require.ErrorIs(t, w.Add(Folder{Path: filepath.Join(dir, "file", "below")}), syscall.ENOTDIR)
 	require.Empty(t, w.changes(), "a refused folder must not reach the loop")

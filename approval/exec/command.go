@@ -55,17 +55,17 @@ func (r *Runner) command(ctx context.Context, job approval.Job) approval.Effect 
 	}
 	s.path, err = lookPath(s.argv[0], s.env)
 	if err != nil {
-		return failed(false, "%v", err)
+		return failed("%v", err)
 	}
 	if s.dir, s.temp, err = r.workDir(job.Tool.Handler); err != nil {
-		return failed(false, "%v", err)
+		return failed("%v", err)
 	}
 	if s.temp {
 		defer r.removeAll(s.dir)
 	}
 	p, err := r.supervisor().start(s)
 	if err != nil {
-		return failed(false, "%v", err)
+		return failed("%v", err)
 	}
 	return r.collectEffect(ctx, job, p)
 }
@@ -150,32 +150,32 @@ func wait(ctx context.Context, h approval.Handler, p *process, over <-chan struc
 func effectOf(why string, e exit, stdout *head, stderr *tail) approval.Effect {
 	switch {
 	case e.notStarted != "":
-		return failed(false, "%s", e.notStarted)
+		return failed("%s", e.notStarted)
 	case e.lost:
-		return approval.Effect{Error: "Execution interrupted: outcome unknown", Started: true}
+		return approval.Effect{Error: "Execution interrupted: outcome unknown"}
 	case stdout.exceeded():
-		return failed(true, "output larger than %d bytes", stdout.limit)
+		return failed("output larger than %d bytes", stdout.limit)
 	case e.status == "":
-		return approval.Effect{Result: result(stdout.kept), Started: true}
+		return approval.Effect{Result: result(stdout.kept)}
 	case why != "":
-		return failed(true, "%s", why)
+		return failed("%s", why)
 	}
 	if message := stderr.String(); message != "" {
-		return failed(true, "%s: %s", e.status, message)
+		return failed("%s: %s", e.status, message)
 	}
-	return failed(true, "%s", e.status)
+	return failed("%s", e.status)
 }
 
 func timeoutOf(h approval.Handler) time.Duration {
 	if h.Timeout == 0 {
-		return DefaultTimeout
+		return defaultTimeout
 	}
 	return h.Timeout
 }
 
 func limitOf(h approval.Handler) int {
 	if h.MaxOutput == 0 {
-		return DefaultMaxOutput
+		return defaultMaxOutput
 	}
 	return h.MaxOutput
 }

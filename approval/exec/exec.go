@@ -115,20 +115,20 @@ import (
 
 // Defaults for what a handler leaves at zero.
 const (
-	DefaultTimeout   = 30 * time.Second
-	DefaultMaxOutput = 256 << 10
+	defaultTimeout   = 30 * time.Second
+	defaultMaxOutput = 256 << 10
 )
 
-// Verifier checks that receipt permits exactly this: the tool, for the
+// verifier checks that receipt permits exactly this: the tool, for the
 // arguments with this digest (lower-case hex), as asked in this request.
-type Verifier interface {
+type verifier interface {
 	Verify(receipt, workspace, requestID, tool, argsSHA256 string) error
 }
 
 // Runner runs approved jobs. The zero Runner refuses all of them, because it has no
-// Verifier. It is safe for concurrent use.
+// verifier. It is safe for concurrent use.
 type Runner struct {
-	Verifier Verifier
+	Verifier verifier
 	// Supervisor is the parent of all commands. If nil, the Runner starts its own
 	// on first use, and Close ends it.
 	Supervisor *Supervisor
@@ -211,8 +211,7 @@ func refused(err error) approval.Effect {
 	return approval.Effect{Error: "Execution refused: " + err.Error()}
 }
 
-// failed is the effect of a job that failed. started says whether it may have had
-// effects.
-func failed(started bool, format string, args ...any) approval.Effect {
-	return approval.Effect{Error: "Execution failed: " + fmt.Sprintf(format, args...), Started: started}
+// failed is the effect of a job that failed.
+func failed(format string, args ...any) approval.Effect {
+	return approval.Effect{Error: "Execution failed: " + fmt.Sprintf(format, args...)}
 }

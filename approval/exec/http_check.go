@@ -12,26 +12,26 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// KeyError is an error of Check about one setting of a handler. It never quotes
+// keyError is an error of Check about one setting of a handler. It never quotes
 // values: the operator may have written a secret there.
-type KeyError struct {
+type keyError struct {
 	Key string // as in the configuration: "url", "headers.Accept"
 	Err error
 }
 
-func (e *KeyError) Error() string { return e.Key + ": " + e.Err.Error() }
+func (e *keyError) Error() string { return e.Key + ": " + e.Err.Error() }
 
 // Unwrap returns the error without the key.
-func (e *KeyError) Unwrap() error { return e.Err }
+func (e *keyError) Unwrap() error { return e.Err }
 
 // ConfigKey returns the setting's name, for the configuration's position.
-func (e *KeyError) ConfigKey() string { return e.Key }
+func (e *keyError) ConfigKey() string { return e.Key }
 
 func methods() []string { return []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} }
 
 // checkHTTP refuses a request whose destination or form the operator did not fix.
 func checkHTTP(h approval.HTTP) error {
-	bad := func(key string, err error) error { return &KeyError{key, err} }
+	bad := func(key string, err error) error { return &keyError{key, err} }
 	if !slices.Contains(methods(), h.Method) {
 		return bad("method", fmt.Errorf("must be one of %s", strings.Join(methods(), ", ")))
 	}
@@ -68,23 +68,23 @@ func checkHeaders(h approval.HTTP) error {
 	seen := map[string]bool{}
 	for name, value := range h.Headers {
 		if err := checkHeaderName(name, seen); err != nil {
-			return &KeyError{"headers." + name, err}
+			return &keyError{"headers." + name, err}
 		}
 		switch {
 		case isCredential(name):
-			return &KeyError{"headers." + name, errors.New(`put the secret into a file: secret_headers = { ` + name + ` = "/path" }`)}
+			return &keyError{"headers." + name, errors.New(`put the secret into a file: secret_headers = { ` + name + ` = "/path" }`)}
 		case !validValue(value):
-			return &KeyError{"headers." + name, errors.New("must be printable ASCII without blanks at its ends")}
+			return &keyError{"headers." + name, errors.New("must be printable ASCII without blanks at its ends")}
 		case slices.ContainsFunc(parseBody(value), func(p part) bool { return p.field != "" }):
-			return &KeyError{"headers." + name, errors.New("a placeholder is not allowed in a header")}
+			return &keyError{"headers." + name, errors.New("a placeholder is not allowed in a header")}
 		}
 	}
 	for name, value := range h.SecretHeaders {
 		if err := checkHeaderName(name, seen); err != nil {
-			return &KeyError{"secret_headers." + name, err}
+			return &keyError{"secret_headers." + name, err}
 		}
 		if _, _, err := secretFile(value); err != nil {
-			return &KeyError{"secret_headers." + name, err}
+			return &keyError{"secret_headers." + name, err}
 		}
 	}
 	return nil
@@ -136,18 +136,18 @@ func cleanPath(p string) bool {
 func checkPrivate(h approval.HTTP) error {
 	u, err := url.Parse(fill(mustParse(h.URL), "x"))
 	if err != nil {
-		return &KeyError{"url", errHost}
+		return &keyError{"url", errHost}
 	}
 	g := guard{host: u.Hostname()}
 	for _, s := range h.AllowPrivate {
 		a, err := parseAllowance(s)
 		if err != nil {
-			return &KeyError{"allow_private", err}
+			return &keyError{"allow_private", err}
 		}
 		g.allowed = append(g.allowed, a)
 	}
 	if u.Scheme == "http" && len(h.SecretHeaders) > 0 && !g.names(u.Hostname()) {
-		return &KeyError{"secret_headers", errors.New("secrets require https, unless allow_private names the host")}
+		return &keyError{"secret_headers", errors.New("secrets require https, unless allow_private names the host")}
 	}
 	return nil
 }

@@ -74,8 +74,7 @@ func TestRequestIsSentAsConfigured(t *testing.T) {
 	job.Key = "a7f3b2c1d4e5f6a7"
 	e := newRunner(t).Run(t.Context(), job)
 	require.Equal(t, approval.Effect{
-		Result:  approval.Raw(`{"status":201,"location":"/v1/posts/7","body":{"id":9007199254740993, "text":"\u00e9"}}`),
-		Started: true,
+		Result: approval.Raw(`{"status":201,"location":"/v1/posts/7","body":{"id":9007199254740993, "text":"\u00e9"}}`),
 	}, e)
 	require.Len(t, *got, 1)
 	r := (*got)[0]
@@ -148,7 +147,6 @@ func TestLostConnectionIsUnknownOutcome(t *testing.T) {
 				e := run(t, newRunner(t), h, `{"a":1}`)
 				require.Contains(t, e.Error, "Execution failed: "+tc.want)
 				require.Contains(t, e.Error, "check before you ask again")
-				require.True(t, e.Started)
 				require.Equal(t, 1, count(), "sent once")
 			})
 		}
@@ -175,7 +173,6 @@ func TestNothingWasSent(t *testing.T) {
 			e := run(t, newRunner(t), row.handler, `{}`)
 			require.Contains(t, e.Error, "Execution failed: nothing was sent: ")
 			require.Contains(t, e.Error, row.want)
-			require.False(t, e.Started)
 		})
 	}
 	require.Equal(t, 1, connections())
@@ -230,7 +227,6 @@ func TestPrivateAddressesMustBeAllowed(t *testing.T) {
 			}
 			require.Contains(t, e.Error, "Execution failed: nothing was sent: ")
 			require.Contains(t, e.Error, "is not a public address; to allow it, add it to allow_private")
-			require.False(t, e.Started)
 			require.Empty(t, *got)
 		})
 	}
@@ -289,7 +285,6 @@ func TestRedirects(t *testing.T) {
 			}
 			require.Contains(t, e.Error, "Execution failed: status ")
 			require.Contains(t, e.Error, row.want)
-			require.True(t, e.Started)
 		})
 	}
 	*got, to, code = nil, otherPort, http.StatusSeeOther
@@ -337,7 +332,6 @@ func TestResponses(t *testing.T) {
 		t.Run(row.why, func(t *testing.T) {
 			header, code, body = http.Header{"Content-Type": {row.kind}}, row.code, row.body
 			e := run(t, newRunner(t), request("POST", srv.URL+"/"), `{}`)
-			require.True(t, e.Started)
 			if row.code > 299 {
 				require.Equal(t, "Execution failed: "+row.want, e.Error)
 				return
@@ -429,8 +423,7 @@ func TestTimeoutIsUnknownOutcome(t *testing.T) {
 	h := request("POST", "http://"+address+"/")
 	h.Timeout = 300 * time.Millisecond
 	require.Equal(t, approval.Effect{
-		Error:   "Execution failed: outcome unknown: timed out after 300ms after the request was sent; check before you ask again",
-		Started: true,
+		Error: "Execution failed: outcome unknown: timed out after 300ms after the request was sent; check before you ask again",
 	}, run(t, newRunner(t), h, `{}`))
 }
 
@@ -444,12 +437,12 @@ func TestCancelAndCloseEndARequest(t *testing.T) {
 	go func() { effect <- r.Run(ctx, job) }()
 	<-asked
 	cancel()
-	require.Equal(t, approval.Effect{Error: want, Started: true}, <-effect)
+	require.Equal(t, approval.Effect{Error: want}, <-effect)
 
 	go func() { effect <- r.Run(t.Context(), job) }()
 	<-asked
 	require.NoError(t, r.Close())
-	require.Equal(t, approval.Effect{Error: want, Started: true}, <-effect)
+	require.Equal(t, approval.Effect{Error: want}, <-effect)
 	require.Equal(t, approval.Effect{Error: "Execution failed: nothing was sent: the daemon is stopping"}, r.Run(t.Context(), job))
 	require.Empty(t, asked)
 }
@@ -468,7 +461,6 @@ func TestNoRequestWithoutReceipt(t *testing.T) {
 		e := run(t, r, request("POST", srv.URL+"/{id}"), args)
 		require.Contains(t, e.Error, "Execution refused: ")
 		require.Contains(t, e.Error, want)
-		require.False(t, e.Started)
 	}
 	require.Empty(t, *got)
 }
@@ -503,7 +495,6 @@ func TestSecretFilesMustBePrivate(t *testing.T) {
 			require.Contains(t, e.Error, "Execution failed: nothing was sent: secret header Authorization: "+file+": ")
 			require.Contains(t, e.Error, row.want)
 			require.NotContains(t, e.Error, "hunter2")
-			require.False(t, e.Started)
 		})
 	}
 	require.Empty(t, *got)
@@ -597,7 +588,6 @@ func TestTLS(t *testing.T) {
 			}
 			require.Contains(t, e.Error, "Execution failed: nothing was sent: ")
 			require.Contains(t, e.Error, row.want)
-			require.False(t, e.Started)
 			require.Empty(t, *protos)
 		})
 	}

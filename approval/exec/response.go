@@ -15,7 +15,7 @@ import (
 // effectOf turns a server's response into an effect.
 func (c *call) effectOf(a response) approval.Effect {
 	if c.isSuccess(a.code) {
-		return approval.Effect{Result: c.result(a), Started: true}
+		return approval.Effect{Result: c.result(a)}
 	}
 	message := "status " + strconv.Itoa(a.code)
 	if text := http.StatusText(a.code); text != "" {
@@ -31,7 +31,7 @@ func (c *call) effectOf(a response) approval.Effect {
 	if body := c.sanitize(string(a.body)); body != "" {
 		message += ": " + body
 	}
-	return failed(true, "%s", message)
+	return failed("%s", message)
 }
 
 func (c *call) isSuccess(code int) bool {

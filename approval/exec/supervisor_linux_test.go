@@ -217,7 +217,7 @@ func TestSupervisorKilled(t *testing.T) {
 		pids[who] = awaitPID(t, filepath.Join(dir, who))
 	}
 	require.NoError(t, supervisor.Kill())
-	require.Equal(t, approval.Effect{Error: "Execution interrupted: outcome unknown", Started: true}, <-effect)
+	require.Equal(t, approval.Effect{Error: "Execution interrupted: outcome unknown"}, <-effect)
 	for who, pid := range pids {
 		if who == "bare" { // without a supervisor only the mark identifies a process
 			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
@@ -254,7 +254,7 @@ func TestCloseInterruptsRuns(t *testing.T) {
 	for i, pid := range pids {
 		require.False(t, alive(pid), descendants[i])
 	}
-	require.Equal(t, approval.Effect{Error: "Execution interrupted: outcome unknown", Started: true}, <-effect)
+	require.Equal(t, approval.Effect{Error: "Execution interrupted: outcome unknown"}, <-effect)
 }
 
 // runDaemon runs three commands with all their descendants until it is killed.

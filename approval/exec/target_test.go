@@ -132,7 +132,7 @@ func TestCheckHTTP(t *testing.T) {
 					return
 				}
 				require.ErrorContains(t, err, row.want)
-				var at *KeyError
+				var at *keyError
 				require.ErrorAs(t, err, &at)
 				require.Equal(t, key, at.ConfigKey())
 				require.NotContains(t, err.Error(), "hunter2")

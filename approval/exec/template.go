@@ -27,7 +27,7 @@ import (
 // that are program text: those after -c or -e of a shell or another interpreter.
 //
 // For HTTP requests see the package comment. An error about one of their settings
-// is a *KeyError.
+// is a *keyError.
 func Check(h approval.Handler) error {
 	switch {
 	case h.Timeout < 0 || h.MaxOutput < 0:

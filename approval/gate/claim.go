@@ -83,7 +83,7 @@ func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
 	return approval.Facts{
 		RequestID: p.RequestID, Workspace: p.SourceGroup, Autonomy: autonomy(ws, p.SessionID), Tool: p.ToolName, KnownTool: known,
 		ActionType: p.ActionType, Capability: p.Capability, Target: p.Target, Trust: tool.Trust, SessionID: p.SessionID,
-		ClientID: p.ClientID, Principal: p.Principal, Channel: p.Channel, Sender: p.Sender, Bound: ws.BindsSessions,
+		ClientID: p.ClientID, Principal: p.Principal, Channel: p.Channel, Sender: p.Sender,
 		Cost: p.Ruling.Cost, Args: p.RequestData, Evidence: p.Facts, Now: now,
 	}
 }
@@ -161,7 +161,7 @@ func (g *Gate) execute(r run) error {
 	g.setRunning(r.key, true)
 	file := g.Seal.Seal(doc, r.key, body)
 	history := func() error { return g.Audit.Append(r.entry(now)) }
-	if store, ok := g.Store.(ParallelCreator); ok && !g.Inline {
+	if store, ok := g.Store.(parallelCreator); ok && !g.Inline {
 		err = store.CreateParallel(doc, r.key, file, history)
 	} else {
 		err = g.parallel(func() error { return g.Store.Create(doc, r.key, file, approval.Durable) }, history)

@@ -21,7 +21,7 @@ const slotTimeout = 10 * time.Second
 // decides through it. It is the only place that checks whether a person may decide.
 type Decider struct {
 	Store Store
-	Seal  Sealer
+	Seal  sealer
 	Now   func() time.Time
 	// May returns the person's name if that person may decide p. It must refuse every
 	// person it does not know. p is nil if no such request is pending.
@@ -58,7 +58,7 @@ func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approv
 	if err != nil {
 		return nil, fmt.Errorf("encode decision: %w", err)
 	}
-	if reporter, ok := d.Store.(UnsyncedReporter); !d.Daemon || ok && reporter.Unsynced(approval.DocPending, a.Key) {
+	if reporter, ok := d.Store.(unsyncedReporter); !d.Daemon || ok && reporter.Unsynced(approval.DocPending, a.Key) {
 		// The daemon may have been killed before the pending was durable, or may be
 		// syncing it now. A durable decision needs a durable pending.
 		if err := d.Store.Sync(approval.DocPending, a.Key.Workspace); err != nil {

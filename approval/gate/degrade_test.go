@@ -209,7 +209,7 @@ func TestOutcomesAreKeptWhileDiskIsFull(t *testing.T) {
 	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
 	h.executor.do = func(approval.Job) approval.Effect {
 		disk.set(func() { disk.failCreate = func(string) error { return syscall.ENOSPC } })
-		return approval.Effect{Result: approval.Raw(`{"n":1}`), Started: true}
+		return approval.Effect{Result: approval.Raw(`{"n":1}`)}
 	}
 	h.writeRequest(key(1), request(key(1), "auto", ""))
 	for range 3 {
@@ -236,7 +236,7 @@ func TestSpaceIsReservedForRuns(t *testing.T) {
 	go1 := make(chan struct{})
 	h.executor.do = func(approval.Job) approval.Effect {
 		<-go1
-		return approval.Effect{Result: approval.Raw(`{}`), Started: true}
+		return approval.Effect{Result: approval.Raw(`{}`)}
 	}
 	h.run(0)
 	for n := range 3 { // a run reserves 832 KiB

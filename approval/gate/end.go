@@ -105,7 +105,7 @@ func (g *Gate) addGrant(e *outcome) error {
 func (g *Gate) stageResponse(k approval.Key, resp []byte) (wait func() (show func() (func() error, error), drop func())) {
 	later := func() (func() error, error) { return g.Store.Publish(k, resp) }
 	none := func() (func() (func() error, error), func()) { return later, func() {} }
-	store, ok := g.Store.(ResponsePreparer)
+	store, ok := g.Store.(responsePreparer)
 	if !ok {
 		return none
 	}
@@ -220,7 +220,7 @@ func (g *Gate) endVerdict(s *state) error {
 	e := outcome{key: s.key, record: s.recordBase(), info: g.infoFor(s), decision: d, leftovers: s.leftovers()}
 	switch d.Verdict {
 	case approval.Answered:
-		e.status, e.effect.Result = approval.StatusAnswered, approval.TextResult("answer", d.Answer)
+		e.status, e.effect.Result = approval.StatusAnswered, approval.AnswerResult(d.Answer)
 	case approval.Overridden:
 		e.status = approval.StatusOverridden
 		e.effect.Error = "Not run: the approver asks for a change, see decision.override"

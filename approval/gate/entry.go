@@ -58,7 +58,7 @@ func infoFromRequest(find toolLookup, k approval.Key, from approval.Origin, r *a
 
 // infoFromDocuments reads the pending or the request that a claim or record holds.
 // Their MAC covers it.
-func infoFromDocuments(seal Sealer, find toolLookup, k approval.Key, client string, pending, request approval.Raw) requestInfo {
+func infoFromDocuments(seal sealer, find toolLookup, k approval.Key, client string, pending, request approval.Raw) requestInfo {
 	if p, err := openPending(seal, k, pending); err == nil {
 		return infoFromPending(p)
 	}

@@ -26,7 +26,7 @@ func factsFrom(settings Settings, workspace string, from approval.Origin, r *app
 		Tool: r.ToolName, KnownTool: known, ActionType: actionType(r, tool),
 		Capability: tool.Capability, Target: approval.Expand(tool.Target, r.RequestData), Trust: tool.Trust,
 		SessionID: r.SessionID, ClientID: from.Client(workspace), Principal: ws.Principal, Channel: channel, Sender: sender,
-		Bound: ws.BindsSessions, Cost: tool.Cost, Args: r.RequestData,
+		Cost: tool.Cost, Args: r.RequestData,
 		Agent:    approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
 		Question: r.Type == approval.TypeQuestion, Evidence: approval.EvidenceOf(tool, r, provers(settings)), Now: now,
 	}
@@ -34,7 +34,7 @@ func factsFrom(settings Settings, workspace string, from approval.Origin, r *app
 
 // provers returns the configured provers. Without any, no proof can be verified.
 func provers(settings Settings) approval.Provers {
-	if b, ok := settings.(ProverSource); ok {
+	if b, ok := settings.(proverSource); ok {
 		return b.Provers()
 	}
 	return nil

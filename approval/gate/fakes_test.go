@@ -22,7 +22,7 @@ type fakeExecutor struct {
 	args map[approval.Key][]string
 }
 
-// Run implements gate.Executor.
+// Run implements gate.executor.
 func (x *fakeExecutor) Run(_ context.Context, job approval.Job) approval.Effect {
 	if err := x.verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, approval.Digest(job.Args)); err != nil {
 		return approval.Effect{Error: "Execution refused: " + err.Error()}
@@ -40,9 +40,9 @@ func (x *fakeExecutor) Run(_ context.Context, job approval.Job) approval.Effect 
 	case x.do != nil:
 		return x.do(job)
 	case job.Tool.Name == "fails":
-		return approval.Effect{Error: "Execution failed: boom", Started: true}
+		return approval.Effect{Error: "Execution failed: boom"}
 	}
-	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
+	return approval.Effect{Result: approval.Raw(`{"done":true}`)}
 }
 
 // argsOf lists the arguments that were run for k.

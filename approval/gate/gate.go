@@ -52,8 +52,8 @@ type Store interface {
 	Sync(d approval.Doc, workspace string) error
 }
 
-// WorkspaceStore is what the daemon's Store does in addition.
-type WorkspaceStore interface {
+// workspaceStore is what the daemon's Store does in addition.
+type workspaceStore interface {
 	// Workspaces lists the workspaces that have folders.
 	Workspaces() ([]string, error)
 	// List returns the ids that have a document of kind d, and the other file names
@@ -65,33 +65,33 @@ type WorkspaceStore interface {
 	RemoveStray(workspace, name string) error
 }
 
-// ParallelCreator is a Store that runs a function while a folder is synced. It is
+// parallelCreator is a Store that runs a function while a folder is synced. It is
 // optional.
-type ParallelCreator interface {
+type parallelCreator interface {
 	CreateParallel(d approval.Doc, k approval.Key, b []byte, beside func() error) error
 }
 
-// UnsyncedReporter is a Store that reports whether a visible document may not be
+// unsyncedReporter is a Store that reports whether a visible document may not be
 // durable. It is optional.
-type UnsyncedReporter interface {
+type unsyncedReporter interface {
 	Unsynced(d approval.Doc, k approval.Key) bool
 }
 
-// ResponsePreparer is a Store that can write a response invisibly while its record
+// responsePreparer is a Store that can write a response invisibly while its record
 // becomes durable. It is optional.
-type ResponsePreparer interface {
+type responsePreparer interface {
 	Stage(k approval.Key, b []byte) (show func() (sync func() error, err error), drop func(), err error)
 }
 
-// Sealer adds and verifies the MAC of a document. Open fails unless the MAC is
+// sealer adds and verifies the MAC of a document. Open fails unless the MAC is
 // correct for that kind and key.
-type Sealer interface {
+type sealer interface {
 	Seal(d approval.Doc, k approval.Key, body []byte) []byte
 	Open(d approval.Doc, k approval.Key, file []byte) (body []byte, err error)
 }
 
-// ReceiptIssuer issues the signed note that an executor demands.
-type ReceiptIssuer interface {
+// receiptIssuer issues the signed note that an executor demands.
+type receiptIssuer interface {
 	IssueReceipt(c *approval.Claim, d *approval.Decision, expires time.Time) (note string, err error)
 }
 
@@ -107,15 +107,15 @@ type Policy interface {
 	Recurrence(workspace, capability, tool, target string) int
 }
 
-// GrantStore keeps grants.
-type GrantStore interface {
+// grantStore keeps grants.
+type grantStore interface {
 	// AddFromDecision makes the grant of a decision durable. The grant's id is the
 	// request's id. A second call for the same decision does nothing.
 	AddFromDecision(p *approval.Pending, d *approval.Decision) error
 }
 
-// Executor verifies the receipt, then runs the tool.
-type Executor interface {
+// executor verifies the receipt, then runs the tool.
+type executor interface {
 	Run(ctx context.Context, job approval.Job) approval.Effect
 }
 
@@ -126,16 +126,16 @@ type Audit interface {
 	Note(e approval.Entry)
 }
 
-// PauseGuard stops new runs during a pause. Enter reports whether a claim may begin
+// pauseGuard stops new runs during a pause. Enter reports whether a claim may begin
 // in a workspace. After true, call Leave when the claim is written or given up.
-type PauseGuard interface {
+type pauseGuard interface {
 	Enter(workspace string) bool
 	Leave(workspace string)
 }
 
-// PauseFailure is a PauseGuard that reports why Enter last returned false, if that
+// pauseFailure is a pauseGuard that reports why Enter last returned false, if that
 // was not a pause. It is optional.
-type PauseFailure interface {
+type pauseFailure interface {
 	Failure() error
 }
 
@@ -145,15 +145,15 @@ type Settings interface {
 	Tool(name string) (approval.Tool, bool)
 }
 
-// ProverSource is a Settings with provers. It is optional.
-type ProverSource interface {
+// proverSource is a Settings with provers. It is optional.
+type proverSource interface {
 	Provers() approval.Provers
 }
 
-// SettingsSnapshotter is a Settings that may change while the gate runs. Snapshot
+// settingsSnapshotter is a Settings that may change while the gate runs. Snapshot
 // returns the current configuration and policy, so that one configuration evaluates
 // and runs a request.
-type SettingsSnapshotter interface {
+type settingsSnapshotter interface {
 	Snapshot() (Settings, Policy)
 }
 
@@ -161,15 +161,15 @@ type SettingsSnapshotter interface {
 // either Run or Step.
 type Gate struct {
 	Store      Store
-	Workspaces WorkspaceStore
-	Seal       Sealer
-	Receipts   ReceiptIssuer
+	Workspaces workspaceStore
+	Seal       sealer
+	Receipts   receiptIssuer
 	Policy     Policy
-	Grants     GrantStore // nil: nothing is remembered
-	Executor   Executor
+	Grants     grantStore // nil: nothing is remembered
+	Executor   executor
 	Audit      Audit
 	Settings   Settings
-	Pauses     PauseGuard // nil: no pauses
+	Pauses     pauseGuard // nil: no pauses
 	Log        zerolog.Logger
 
 	Now       func() time.Time                  // nil: time.Now
@@ -228,7 +228,7 @@ func (g *Gate) Start() (keys []approval.Key, err error) {
 
 // snapshot is the configuration that one intake uses.
 func (g *Gate) snapshot() (Settings, Policy) {
-	if m, ok := g.Settings.(SettingsSnapshotter); ok {
+	if m, ok := g.Settings.(settingsSnapshotter); ok {
 		return m.Snapshot()
 	}
 	return g.Settings, g.Policy

@@ -368,13 +368,13 @@ func (g *Gate) RescanSettled(ws string) error {
 
 func (g *Gate) refuseStrays(ws string, names []string) {
 	for _, name := range names {
-		g.RefuseStray(ws, name)
+		g.refuseStray(ws, name)
 	}
 }
 
-// RefuseStray refuses a file whose name is not a request's. It has no id, so there is no
+// refuseStray refuses a file whose name is not a request's. It has no id, so there is no
 // response, only a description in errors/.
-func (g *Gate) RefuseStray(ws, name string) {
+func (g *Gate) refuseStray(ws, name string) {
 	if !g.limits(ws).stray(g.Now()) {
 		return // a later rescan describes it
 	}

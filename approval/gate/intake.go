@@ -8,8 +8,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// DefaultTimeout is how long a request waits for a decision by default.
-const DefaultTimeout = 5 * time.Minute
+// defaultTimeout is how long a request waits for a decision by default.
+const defaultTimeout = 5 * time.Minute
 
 // intake is row 13. It is the only place that evaluates a request.
 func (g *Gate) intake(s *state) (waiting bool, err error) {
@@ -211,7 +211,7 @@ func releaseReversibility(r *approval.Request) approval.Reversibility {
 func timeout(r *approval.Request, ws approval.Workspace, now time.Time) time.Duration {
 	t := ws.Timeout
 	if t <= 0 {
-		t = DefaultTimeout
+		t = defaultTimeout
 	}
 	if ws.QuietHours.Covers(now.Local()) {
 		t = max(t, ws.QuietHours.Timeout)

@@ -272,7 +272,7 @@ func TestHandlerSlots(t *testing.T) {
 		}
 		<-open
 		running.Add(-1)
-		return approval.Effect{Result: approval.Raw(`{}`), Started: true}
+		return approval.Effect{Result: approval.Raw(`{}`)}
 	}
 	h.run(0)
 	for n := range all / 2 {
@@ -320,7 +320,7 @@ func TestFreedSlotIsUsed(t *testing.T) {
 		if job.RequestID == key(0).ID {
 			<-open
 		}
-		return approval.Effect{Result: approval.Raw(`{}`), Started: true}
+		return approval.Effect{Result: approval.Raw(`{}`)}
 	}
 	h.run(0)
 	for n := range 5 {

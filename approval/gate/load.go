@@ -75,7 +75,7 @@ func (g *Gate) loadRecord(s *state) error {
 	return nil
 }
 
-func openRecord(seal Sealer, k approval.Key, b []byte) (*approval.Record, error) {
+func openRecord(seal sealer, k approval.Key, b []byte) (*approval.Record, error) {
 	body, err := seal.Open(approval.DocRecord, k, b)
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)
@@ -107,7 +107,7 @@ func (g *Gate) loadClaim(s *state) error {
 	return err
 }
 
-func openClaim(seal Sealer, k approval.Key, b []byte) (*approval.Claim, error) {
+func openClaim(seal sealer, k approval.Key, b []byte) (*approval.Claim, error) {
 	body, err := seal.Open(approval.DocClaim, k, b)
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
@@ -151,7 +151,7 @@ func (g *Gate) loadDecision(s *state) error {
 	return nil
 }
 
-func openDecision(seal Sealer, k approval.Key, b []byte) (*approval.Decision, error) {
+func openDecision(seal sealer, k approval.Key, b []byte) (*approval.Decision, error) {
 	body, err := seal.Open(approval.DocDecision, k, b)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import "github.com/permesso-dev/permesso/approval"
 // again.
 func (g *Gate) beginClaim(k approval.Key, t approval.Tool) bool {
 	if g.Pauses != nil && !g.Pauses.Enter(k.Workspace) {
-		if b, ok := g.Pauses.(PauseFailure); ok && b.Failure() != nil {
+		if b, ok := g.Pauses.(pauseFailure); ok && b.Failure() != nil {
 			g.reportError(b.Failure())
 		}
 		g.addPaused(k)

@@ -2,7 +2,7 @@ package gate
 
 import "github.com/permesso-dev/permesso/approval"
 
-func openPending(seal Sealer, k approval.Key, b []byte) (*approval.Pending, error) {
+func openPending(seal sealer, k approval.Key, b []byte) (*approval.Pending, error) {
 	body, err := seal.Open(approval.DocPending, k, b)
 	if err != nil {
 		return nil, err

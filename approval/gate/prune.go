@@ -20,9 +20,9 @@ const (
 // pruneBatch is how many keys are locked at once during a prune.
 const pruneBatch = 64
 
-// RetentionStore is a WorkspaceStore that knows the age of documents.
-type RetentionStore interface {
-	WorkspaceStore
+// retentionStore is a workspaceStore that knows the age of documents.
+type retentionStore interface {
+	workspaceStore
 	// OlderThan returns the ids and sizes of the documents of kind d that were last
 	// written before a time.
 	OlderThan(d approval.Doc, workspace string, before time.Time) (sizes map[string]int64, err error)
@@ -56,8 +56,8 @@ func (p Pruned) Nothing() bool { return p.Records+p.Responses+p.Refusals+p.Marke
 // works with or without a daemon.
 type Pruner struct {
 	Store      Store
-	Workspaces RetentionStore
-	Seal       Sealer
+	Workspaces retentionStore
+	Seal       sealer
 	Responses  time.Duration // since the request ended
 	Records    time.Duration
 }
@@ -204,7 +204,7 @@ func (p *Pruner) isOrphan(k approval.Key) bool {
 // Pruner returns a Pruner with the gate's store and retention; nil if the store does
 // not know the age of documents.
 func (g *Gate) Pruner() *Pruner {
-	store, ok := g.Workspaces.(RetentionStore)
+	store, ok := g.Workspaces.(retentionStore)
 	if !ok {
 		return nil
 	}

@@ -41,7 +41,7 @@ func (c *changingConfig) Tool(name string) (approval.Tool, bool) {
 	return c.rig.Tool(name)
 }
 
-// Snapshot implements gate.SettingsSnapshotter.
+// Snapshot implements gate.settingsSnapshotter.
 func (c *changingConfig) Snapshot() (gate.Settings, gate.Policy) {
 	defer c.countRead()
 	c.rig.mu.Lock()
@@ -80,6 +80,7 @@ type configSnapshot struct {
 func (m *configSnapshot) Workspace(name string) (approval.Workspace, bool) {
 	return m.ws.Workspace(name)
 }
+
 func (m *configSnapshot) Tool(name string) (approval.Tool, bool) {
 	t, ok := m.tools[name]
 	return t, ok

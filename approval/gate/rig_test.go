@@ -238,7 +238,7 @@ func (h *rig) Tool(name string) (approval.Tool, bool) {
 	return t, ok
 }
 
-// Provers implements gate.ProverSource.
+// Provers implements gate.proverSource.
 func (h *rig) Provers() approval.Provers { return h.options.provers }
 
 // setTool sets a tool; the zero Tool removes it.

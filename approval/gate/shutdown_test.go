@@ -49,7 +49,7 @@ func TestShutdown(t *testing.T) {
 			inside <- struct{}{}
 			<-open
 		}
-		return approval.Effect{Result: approval.Raw(`{}`), Started: true}
+		return approval.Effect{Result: approval.Raw(`{}`)}
 	}
 	h.run(0)
 	runs, queued, approved, denied := key(1), key(2), key(3), key(4)
@@ -110,7 +110,7 @@ func TestShutdownDuringClaim(t *testing.T) {
 			close(inside)
 			<-open
 		}
-		return approval.Effect{Result: approval.Raw(`{}`), Started: true}
+		return approval.Effect{Result: approval.Raw(`{}`)}
 	}
 	h.run(0)
 	h.writeRequest(key(1), request(key(1), "auto", ""))

@@ -13,7 +13,7 @@ import (
 //
 // clear is false if there is no answer or any doubt about it. Then nothing may be
 // decided, with any text.
-func (m *Mail) Answer() (text string, clear bool) {
+func (m *inboundMail) Answer() (text string, clear bool) {
 	if m.Doubt != "" {
 		return "", false
 	}

@@ -31,7 +31,7 @@ func TestOwnReplies(t *testing.T) {
 			require.NoError(t, err)
 			head, err := mail.ReadMessage(bytes.NewReader(raw))
 			require.NoError(t, err)
-			m, err := Read(raw)
+			m, err := readMail(raw)
 			require.NoError(t, err)
 			text, clear := m.Answer()
 			var want string
@@ -80,8 +80,8 @@ func TestCasesOfTruncation(t *testing.T) {
 			require.Equal(t, c.Expected.Kept, text, c.Name)
 		case "email.id":
 			// Our ids have at least 16 hex digits, so a shorter one is not an id.
-			require.Empty(t, (&Mail{Text: c.Input.Text}).Refs(replySub), c.Name)
-			require.NotEmpty(t, (&Mail{Text: c.Input.Text + "abcd"}).Refs(replySub), c.Name)
+			require.Empty(t, (&inboundMail{Text: c.Input.Text}).Refs(replySub), c.Name)
+			require.NotEmpty(t, (&inboundMail{Text: c.Input.Text + "abcd"}).Refs(replySub), c.Name)
 		}
 	}
 	require.Greater(t, seen, 10)

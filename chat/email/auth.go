@@ -50,9 +50,9 @@ type Authenticator struct {
 	Now func() time.Time
 }
 
-// AuthError says, for the operator, why a sender is not proved. It never contains the
+// authError says, for the operator, why a sender is not proved. It never contains the
 // email's subject, its text, or a recipient's address.
-type AuthError struct {
+type authError struct {
 	Reason string // one sentence without a period
 	hint   string // what the operator can do, or ""
 	// Undecided: the proof could not be looked up now. A retry may succeed; until then
@@ -62,12 +62,12 @@ type AuthError struct {
 	final bool // no other proof is tried
 }
 
-func (e *AuthError) Error() string { return e.Reason }
+func (e *authError) Error() string { return e.Reason }
 
-func (e *AuthError) Hint() string { return e.hint }
+func (e *authError) Hint() string { return e.hint }
 
-func refuse(format string, args ...any) *AuthError {
-	return &AuthError{Reason: fmt.Sprintf(format, args...)}
+func refuse(format string, args ...any) *authError {
+	return &authError{Reason: fmt.Sprintf(format, args...)}
 }
 
 // Sender returns the one address that wrote raw, and how that was proved: "dmarc by
@@ -76,7 +76,7 @@ func refuse(format string, args ...any) *AuthError {
 // names and comments are ignored.
 //
 // raw is an email as in RFC 5322, with CRLF or LF, without an envelope line ("From
-// ann@human.test Mon Jan 1 …") before it. Every error is an *AuthError.
+// ann@human.test Mon Jan 1 …") before it. Every error is an *authError.
 func (a *Authenticator) Sender(ctx context.Context, raw []byte) (address, how string, err error) {
 	fields, refusal := readFields(raw)
 	if refusal != nil {
@@ -97,15 +97,15 @@ func (a *Authenticator) Sender(ctx context.Context, raw []byte) (address, how st
 
 // prove tries the configured proofs, the cheapest first. Its error contains the reason
 // of each.
-func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *AuthError) {
-	var all AuthError
+func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *authError) {
+	var all authError
 	for _, try := range []struct {
 		on    bool
-		proof func() (string, *AuthError)
+		proof func() (string, *authError)
 	}{
-		{a.AuthservID != "", func() (string, *AuthError) { return a.proveDMARC(fields, domain) }},
-		{a.DKIM, func() (string, *AuthError) { return a.proveDKIM(ctx, raw, fields, domain) }},
-		{a.TrustRelay, func() (string, *AuthError) { return "relay", nil }},
+		{a.AuthservID != "", func() (string, *authError) { return a.proveDMARC(fields, domain) }},
+		{a.DKIM, func() (string, *authError) { return a.proveDKIM(ctx, raw, fields, domain) }},
+		{a.TrustRelay, func() (string, *authError) { return "relay", nil }},
 	} {
 		if !try.on {
 			continue
@@ -120,7 +120,7 @@ func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerFi
 		all.add(refusal)
 	}
 	if all.Reason == "" {
-		return "", &AuthError{
+		return "", &authError{
 			Reason: "no proof of the sender is configured",
 			hint:   "send a test card by email: its answer shows which proof your mail server allows",
 		}
@@ -128,7 +128,7 @@ func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerFi
 	return "", &all
 }
 
-func (e *AuthError) add(more *AuthError) {
+func (e *authError) add(more *authError) {
 	switch {
 	case e.Reason == "":
 		e.Reason = more.Reason
@@ -171,7 +171,7 @@ func (h *headerBuilder) finish() []headerField {
 // readFields is stricter than every later reader, so that all of them see the same
 // fields: every line is a field, no blank in a name, no bare CR, no NUL, no empty
 // continuation.
-func readFields(raw []byte) ([]headerField, *AuthError) {
+func readFields(raw []byte) ([]headerField, *authError) {
 	var h headerBuilder
 	for rest := raw; ; {
 		line, after, ended := bytes.Cut(rest, []byte("\n"))
@@ -193,7 +193,7 @@ func readFields(raw []byte) ([]headerField, *AuthError) {
 	}
 }
 
-func (h *headerBuilder) strictLine(line string) *AuthError {
+func (h *headerBuilder) strictLine(line string) *authError {
 	if line[0] == ' ' || line[0] == '\t' {
 		if len(h.fields) == 0 || strings.Trim(line, " \t") == "" {
 			return refuse("the header has an empty continuation line, or one before the first field")
@@ -222,7 +222,7 @@ var onlyOnce = map[string]string{
 }
 
 // author returns the writer according to the header, if all fields agree.
-func author(fields []headerField) (plainAddress, *AuthError) {
+func author(fields []headerField) (plainAddress, *authError) {
 	values := map[string]string{}
 	for _, f := range fields {
 		if onlyOnce[f.name] == "" {

@@ -9,7 +9,7 @@ import (
 // proveDMARC is the proof by the receiving server: a DMARC pass in the topmost
 // Authentication-Results field, which that server wrote. Fields below it came with the
 // email.
-func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string, *AuthError) {
+func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string, *authError) {
 	value, found := "", false
 	for _, f := range fields {
 		if f.name == "authentication-results" {
@@ -18,14 +18,14 @@ func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string,
 		}
 	}
 	if !found {
-		return "", &AuthError{
+		return "", &authError{
 			Reason: fmt.Sprintf("%s has not stated how it checked the email (no Authentication-Results field)", a.AuthservID),
 			hint:   "enable DMARC checks on the mail server, or let this channel check DKIM",
 		}
 	}
 	id, results, err := parseResults(value)
 	if err == nil && foldASCII(id) != foldASCII(a.AuthservID) {
-		return "", &AuthError{
+		return "", &authError{
 			Reason: fmt.Sprintf("the topmost Authentication-Results field is by %s, not by %s", quoteShort(id), a.AuthservID),
 			hint:   "send a test card by email: its answer shows the name that your mail server writes",
 		}
@@ -37,7 +37,7 @@ func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string,
 }
 
 // checkDMARC finds the only statement about DMARC.
-func checkDMARC(results []authResult, id, domain string) (string, *AuthError) {
+func checkDMARC(results []authResult, id, domain string) (string, *authError) {
 	var dmarc []authResult
 	for _, r := range results {
 		if r.method == "dmarc" {
@@ -64,7 +64,7 @@ func checkDMARC(results []authResult, id, domain string) (string, *AuthError) {
 }
 
 // refuseFinally is a refusal after which no other proof is tried.
-func refuseFinally(format string, args ...any) *AuthError {
+func refuseFinally(format string, args ...any) *authError {
 	refusal := refuse(format, args...)
 	refusal.final = true
 	return refusal

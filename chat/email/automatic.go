@@ -13,20 +13,20 @@ import (
 	"github.com/emersion/go-message/charset"
 )
 
-// OwnMessageID is the prefix of the Message-ID of every email that we send. It
+// ownMessageID is the prefix of the Message-ID of every email that we send. It
 // identifies one that comes back.
-const OwnMessageID = "appr_"
+const ownMessageID = "appr_"
 
-// Automatic says why an email was not written by a person, or returns "" if it may
+// automaticReason says why an email was not written by a person, or returns "" if it may
 // have been. An automatic email never decides. It is never answered either, because
 // two machines could answer each other forever.
 //
-// Automatic is not a security check: the header of one real bounce in six does not
+// automaticReason is not a security check: the header of one real bounce in six does not
 // show that it is one. Some of those are recognized by their first lines. The rest
 // cannot decide: no proof says that an approver wrote them, and they do not begin
-// with a code. Automatic tolerates malformed emails, and it ignores the text of an
+// with a code. automaticReason tolerates malformed emails, and it ignores the text of an
 // email that begins with an answer.
-func Automatic(raw []byte) (why string) {
+func automaticReason(raw []byte) (why string) {
 	raw = unixLines(raw)
 	fields := looseFields(raw)
 	if len(fields) == 0 {
@@ -114,7 +114,7 @@ func automaticField(f headerField) string {
 			return "sender address of a program"
 		}
 	case "message-id":
-		if strings.HasPrefix(strings.TrimLeft(value, "< "), OwnMessageID) {
+		if strings.HasPrefix(strings.TrimLeft(value, "< "), ownMessageID) {
 			return "our own Message-ID"
 		}
 	case "subject":

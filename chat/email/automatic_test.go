@@ -67,15 +67,15 @@ func TestMachinesAndPeople(t *testing.T) {
 	for name, mail := range autoMails(t) {
 		switch {
 		case strings.HasPrefix(name, "machine-"):
-			require.NotEmpty(t, Automatic(mail), name)
+			require.NotEmpty(t, automaticReason(mail), name)
 		case strings.HasPrefix(name, "person-"):
-			require.Empty(t, Automatic(mail), name)
+			require.Empty(t, automaticReason(mail), name)
 		}
 	}
 	for _, line := range linesOf(t, "people.txt") {
 		subject, text, ok := strings.Cut(line, " / ")
 		require.True(t, ok, line)
-		require.Empty(t, Automatic(plainMail(subject, text)), line)
+		require.Empty(t, automaticReason(plainMail(subject, text)), line)
 	}
 }
 
@@ -83,13 +83,13 @@ func TestOutOfOfficeInManyLanguages(t *testing.T) {
 	languages := map[string]int{}
 	for _, line := range linesOf(t, "subjects.txt") {
 		language, subject, _ := strings.Cut(line, ": ")
-		require.Contains(t, Automatic(plainMail(subject, "Whatever.")), "subject", line)
+		require.Contains(t, automaticReason(plainMail(subject, "Whatever.")), "subject", line)
 		languages[language] |= 1
 	}
 	for _, line := range linesOf(t, "openings.txt") {
 		language, text, _ := strings.Cut(line, ": ")
-		require.Contains(t, Automatic(plainMail("Re: Post to X", text)), "first lines", line)
-		require.Contains(t, Automatic(plainMail("Re: Post to X", strings.ToUpper(text))), "first lines", line)
+		require.Contains(t, automaticReason(plainMail("Re: Post to X", text)), "first lines", line)
+		require.Contains(t, automaticReason(plainMail("Re: Post to X", strings.ToUpper(text))), "first lines", line)
 		languages[language] |= 2
 	}
 	both := 0
@@ -106,14 +106,14 @@ func TestNoTextMakesAnAnswerAutomatic(t *testing.T) {
 	for _, line := range linesOf(t, "openings.txt") {
 		_, text, _ := strings.Cut(line, ": ")
 		for _, answer := range []string{"1|", "4 ", "5 ", "3|", "? ", "approve|", "Deny ", "2||"} {
-			require.Empty(t, Automatic(plainMail("Re: Post to X", answer+text)), answer+text)
+			require.Empty(t, automaticReason(plainMail("Re: Post to X", answer+text)), answer+text)
 		}
 	}
 }
 
 func TestInvalidEmailIsAutomatic(t *testing.T) {
 	for _, raw := range []string{"", "\r\n1\r\n", "hello\r\n\r\n1\r\n"} {
-		require.Equal(t, "no header", Automatic([]byte(raw)), "%q", raw)
+		require.Equal(t, "no header", automaticReason([]byte(raw)), "%q", raw)
 	}
 }
 
@@ -125,7 +125,7 @@ func bounces(t *testing.T) map[string][]byte {
 	found := autoCorpus(t, "bounces")
 	for name := range found {
 		if written.MatchString(name) {
-			require.Empty(t, Automatic(found[name]), name)
+			require.Empty(t, automaticReason(found[name]), name)
 			delete(found, name)
 		}
 	}
@@ -135,7 +135,7 @@ func bounces(t *testing.T) map[string][]byte {
 // unrecognized are bounces that look like a person's email.
 func unrecognized(bounces map[string][]byte) (missed []string) {
 	for name, mail := range bounces {
-		if Automatic(mail) == "" {
+		if automaticReason(mail) == "" {
 			missed = append(missed, name)
 		}
 	}
@@ -179,10 +179,10 @@ func TestPeopleOfTheCorpora(t *testing.T) {
 		} else {
 			mail = append(plainMail("Re: Post to X", ""), mail...)
 		}
-		require.Empty(t, Automatic(mail), name)
+		require.Empty(t, automaticReason(mail), name)
 	}
 	for name, mail := range autoCorpus(t, "mime") {
-		if why := Automatic(mail); strings.HasSuffix(name, "thirdparty__014.eml") {
+		if why := automaticReason(mail); strings.HasSuffix(name, "thirdparty__014.eml") {
 			require.Contains(t, why, "x-beenthere", "an email to a mailing list")
 		} else {
 			require.Empty(t, why, name)
@@ -206,10 +206,10 @@ func FuzzAutomatic(f *testing.F) {
 		f.Add(r.mail)
 	}
 	f.Fuzz(func(t *testing.T, mail []byte) {
-		why := Automatic(mail)
-		require.Equal(t, why, Automatic(mail))
+		why := automaticReason(mail)
+		require.Equal(t, why, automaticReason(mail))
 		require.Less(t, len(why), 200)
 		require.NotContains(t, why, "\n")
-		require.NotEmpty(t, Automatic(append([]byte("Auto-Submitted: auto-replied\r\n"), mail...)))
+		require.NotEmpty(t, automaticReason(append([]byte("Auto-Submitted: auto-replied\r\n"), mail...)))
 	})
 }

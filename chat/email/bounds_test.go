@@ -20,9 +20,9 @@ import (
 func fullSize() int {
 	info, ok := debug.ReadBuildInfo()
 	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		return MaxSize / 40
+		return maxSize / 40
 	}
-	return MaxSize
+	return maxSize
 }
 
 // fillToSize repeats a text up to the maximum size of an email.
@@ -105,16 +105,16 @@ func TestBounds(t *testing.T) {
 	const most = 4 * time.Second // CPU time, with the race detector
 	for name, raw := range expensiveEmails() {
 		t.Run(name, func(t *testing.T) {
-			require.LessOrEqual(t, len(raw), MaxSize)
+			require.LessOrEqual(t, len(raw), maxSize)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			start := cpuTime(t)
-			m, err := Read(raw)
+			m, err := readMail(raw)
 			text := ""
 			if err == nil {
 				text, _ = m.Answer()
 				m.Refs(replySub)
-				require.LessOrEqual(t, len(m.Text), 8*MaxSize)
+				require.LessOrEqual(t, len(m.Text), 8*maxSize)
 			}
 			took := cpuTime(t) - start
 			runtime.ReadMemStats(&after)
@@ -134,7 +134,7 @@ func TestCorpora(t *testing.T) {
 			raw, err := os.ReadFile(file)
 			require.NoError(t, err)
 			start := cpuTime(t)
-			m, err := Read(raw)
+			m, err := readMail(raw)
 			switch {
 			case err != nil:
 				refused++

@@ -14,26 +14,26 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// Sender submits an email to a mail server. *SMTP is one. It describes a failure
+// mailSender submits an email to a mail server. *SMTP is one. It describes a failure
 // with a *SendError.
-type Sender interface {
+type mailSender interface {
 	Send(ctx context.Context, from string, to []string, msg []byte) error
 }
 
-// SenderVerifier proves who wrote an email, and says how. *Authenticator is one. Its
-// errors are *AuthError.
-type SenderVerifier interface {
+// senderVerifier proves who wrote an email, and says how. *Authenticator is one. Its
+// errors are *authError.
+type senderVerifier interface {
 	Sender(ctx context.Context, raw []byte) (address, how string, err error)
 }
 
 // Channel asks approvers by email and applies their replies. Fill in the fields,
-// then call Run. Without a SenderVerifier no reply decides.
+// then call Run. Without a senderVerifier no reply decides.
 type Channel struct {
 	Addressing Addressing // reply addresses; its Local and Domain are the channel's own address
 	FollowUp   bool       // send the outcome to the approvers who were asked
-	Sender     Sender
+	Sender     mailSender
 	Boxes      []Mailbox // where replies come in, besides TakeRaw and TakeForwarded
-	Prover     SenderVerifier
+	Prover     senderVerifier
 
 	Viewer      chat.Viewer // the pending requests of this channel
 	Records     chat.Records
@@ -119,7 +119,7 @@ func (c *Channel) Run(ctx context.Context) error {
 			if !open {
 				changes = nil
 			}
-			drain(changes)
+			chat.DrainHints(changes)
 		case <-c.state.wakeup:
 		case <-timer.C:
 		}
@@ -136,20 +136,6 @@ func (c *Channel) wake() {
 	select {
 	case c.state.wakeup <- struct{}{}:
 	default:
-	}
-}
-
-// drain discards queued hints: one pass handles all of them.
-func drain(changes <-chan approval.Key) {
-	for {
-		select {
-		case _, open := <-changes:
-			if !open {
-				return
-			}
-		default:
-			return
-		}
 	}
 }
 
@@ -253,7 +239,7 @@ func (c *Channel) addCards(w approval.Waiting) error {
 			continue
 		}
 		n.Cards = append(n.Cards, &cardCopy{
-			To: to, Approver: p.Name, Language: p.Language, Subject: headline(c.Style(p.Language), w.Pending),
+			To: to, Language: p.Language, Subject: headline(c.Style(p.Language), w.Pending),
 			MessageID: c.messageID(k.ID),
 		})
 	}
@@ -264,7 +250,7 @@ func (c *Channel) addCards(w approval.Waiting) error {
 }
 
 func (c *Channel) messageID(id string) string {
-	return MessageID(id, NewToken()[:13], c.Addressing.Domain)
+	return newMessageID(id, NewToken()[:13], c.Addressing.Domain)
 }
 
 // addFollowUps records who gets the outcome of k, and closes the sent record when all
@@ -376,5 +362,5 @@ func canonical(address string) string {
 	if at < 1 {
 		return ""
 	}
-	return address[:at] + lowerASCII(address[at:])
+	return address[:at] + foldASCII(address[at:])
 }

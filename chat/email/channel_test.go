@@ -21,7 +21,7 @@ func TestAskedOnce(t *testing.T) {
 		page, err := w.sentStore.Load(k)
 		require.NoError(t, err, "the record is saved before the email is sent")
 		card := parseEmail(t, sentMail{to, raw})
-		require.Contains(t, string(page), TokenDigest(card.token))
+		require.Contains(t, string(page), tokenDigest(card.token))
 		require.Contains(t, string(page), card.header.Get("Message-Id"))
 		require.NotContains(t, string(page), card.token, "only the digest is saved")
 		return nil
@@ -321,8 +321,8 @@ func TestCardMail(t *testing.T) {
 	require.Equal(t, annMail, m.header.Get("To"))
 	require.Equal(t, "auto-generated", m.header.Get("Auto-Submitted"))
 	require.Equal(t, "permesso+"+m.token+"@gate.test", m.header.Get("Reply-To"))
-	require.Len(t, m.token, TokenLength)
-	id, ok := ParseMessageID(m.header.Get("Message-Id"))
+	require.Len(t, m.token, tokenLength)
+	id, ok := parseMessageID(m.header.Get("Message-Id"))
 	require.True(t, ok)
 	require.Equal(t, k.ID, id)
 	for _, part := range []string{m.text, m.page} {
@@ -335,7 +335,7 @@ func TestCardMail(t *testing.T) {
 	require.NotRegexp(t, `(?i)<(a|img|link|script|iframe|form|base)\b|\b(src|href|url)\s*[=(]`, strings.ReplaceAll(m.page, "&lt;a href=http://evil.test&gt;", ""), "no links, nothing to load")
 	require.Contains(t, m.page, "&lt;a href=http://evil.test&gt;")
 	require.Contains(t, m.page, "In the agent&#39;s own words")
-	require.NotEmpty(t, Automatic(m.raw), "a copy that comes back is ignored")
+	require.NotEmpty(t, automaticReason(m.raw), "a copy that comes back is ignored")
 	for line := range strings.SplitSeq(string(m.raw), "\n") {
 		require.LessOrEqual(t, len(line), 200)
 		require.NotRegexp(t, `[^\x09\x0d\x20-\x7e]`, line, "ASCII only, for every server")
@@ -372,11 +372,11 @@ func TestSubjectInjection(t *testing.T) {
 		require.NotRegexp(t, `[\x00-\x1f\x{202e}\x{2066}]`, m.subject)
 		require.NotContains(t, m.subject, "=?")
 		require.LessOrEqual(t, len(m.subject), 400)
-		read, err := Read(m.raw)
+		read, err := readMail(m.raw)
 		require.NoError(t, err)
 		var ids []string
 		for _, ref := range read.Refs(w.Addressing) {
-			if ref.Where == InSubject {
+			if ref.Where == inSubject {
 				ids = append(ids, ref.ID)
 			}
 		}

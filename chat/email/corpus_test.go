@@ -18,7 +18,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// annVerifier is a SenderVerifier that proves ann for every email.
+// annVerifier is a senderVerifier that proves ann for every email.
 type annVerifier struct{}
 
 func (annVerifier) Sender(context.Context, []byte) (string, string, error) {
@@ -53,14 +53,14 @@ func TestCorporaDecideNothing(t *testing.T) {
 	card := w.onlyEmail(w.runAndTakeSent())
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		for how, raw := range map[string][]byte{"as they are": all[name], "readdressed": asReplyFromAnn(all[name], card)} {
-			if how == "readdressed" && strings.HasPrefix(name, "machine-") && Automatic(raw) == "" {
+			if how == "readdressed" && strings.HasPrefix(name, "machine-") && automaticReason(raw) == "" {
 				continue // only its sender shows that it is automatic
 			}
 			if w.Prover = (annVerifier{}); how == "as they are" {
 				w.Prover = &Authenticator{TrustRelay: true}
 			}
-			in := Incoming{Name: how + name, Raw: withCRLF(raw), Size: int64(len(raw))}
-			in.TooLarge = len(raw) > MaxMail
+			in := Incoming{Name: how + name, Raw: withCRLF(raw)}
+			in.TooLarge = len(raw) > maxMail
 			w.clock.advance(2 * time.Hour) // so that the limit of answers is not reached
 			w.state.sent.records[k].Cards[0].Unclear = 0
 			taken, answers := w.deliver(in)
@@ -94,7 +94,7 @@ func TestCasesOfMails(t *testing.T) {
 			var want struct{ Kept string }
 			require.NoError(t, json.Unmarshal(c.Input, &in))
 			require.NoError(t, json.Unmarshal(c.Expected, &want))
-			m, err := Read([]byte("From: a@b.test\r\nContent-Type: text/plain\r\n\r\n" + in.Body))
+			m, err := readMail([]byte("From: a@b.test\r\nContent-Type: text/plain\r\n\r\n" + in.Body))
 			require.NoError(t, err)
 			kept, sure := m.Answer()
 			if !sure {
@@ -108,8 +108,8 @@ func TestCasesOfMails(t *testing.T) {
 		case "email.id":
 			var in struct{ Text string }
 			require.NoError(t, json.Unmarshal(c.Input, &in))
-			require.Empty(t, (&Mail{Text: in.Text}).Refs(Addressing{}), differs)
-			require.Equal(t, []Ref{{ID: id1, Where: InBody}}, (&Mail{Text: "Please approve appr_" + id1}).Refs(Addressing{}))
+			require.Empty(t, (&inboundMail{Text: in.Text}).Refs(Addressing{}), differs)
+			require.Equal(t, []cardRef{{ID: id1, Where: inBody}}, (&inboundMail{Text: "Please approve appr_" + id1}).Refs(Addressing{}))
 		case "email.send":
 			var want struct {
 				Subject string
@@ -184,7 +184,7 @@ func FuzzTake(f *testing.F) {
 	card := w.onlyEmail(w.runAndTakeSent())
 	w.Prover = annVerifier{}
 	// The same token in every fuzzing process.
-	w.state.sent.records[k].Cards[0].Tokens = []string{TokenDigest(replyToken)}
+	w.state.sent.records[k].Cards[0].Tokens = []string{tokenDigest(replyToken)}
 	card.header["Reply-To"] = []string{w.Addressing.Address(replyToken)}
 	for _, mail := range autoMails(f) {
 		f.Add(mail)
@@ -204,10 +204,10 @@ func FuzzTake(f *testing.F) {
 			return
 		}
 		require.NotNil(t, w.decision(k))
-		m, err := Read(raw)
+		m, err := readMail(raw)
 		require.NoError(t, err)
 		require.Empty(t, m.Doubt)
-		require.Empty(t, Automatic(raw))
+		require.Empty(t, automaticReason(raw))
 		require.True(t, bytes.Contains(bytes.ToLower(raw), []byte("appr_")) || bytes.Contains(bytes.ToLower(raw), []byte("permesso+")))
 		require.NoError(t, w.store.Remove(approval.DocDecision, k)) // for the next input
 	})

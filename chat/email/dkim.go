@@ -24,14 +24,14 @@ const maxClockSkew = time.Hour
 // signature is one DKIM-Signature field, with our own checks.
 type signature struct {
 	name, domain, identity string // DNS name of its key; d=; domain of i=
-	refusal                *AuthError
+	refusal                *authError
 }
 
 // proveDKIM is the proof by a DKIM signature. The library verifies. We decide which
 // signature counts: the domain must be aligned with the From domain; From, Subject and
 // the complete text must be covered; signature and key must be in force. RSA keys have
 // at least 1024 bits, the minimum of RFC 8301: many senders still use such keys.
-func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *AuthError) {
+func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *authError) {
 	lookups := &txtLookups{lookup: a.Lookup}
 	if a.Lookup == nil {
 		lookups.lookup = net.DefaultResolver.LookupTXT
@@ -47,7 +47,7 @@ func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []head
 	if err != nil && !errors.Is(err, dkim.ErrTooManySignatures) || len(verified) != len(signatures) {
 		return "", refuse("its DKIM signatures cannot be verified: %v", err)
 	}
-	var all AuthError
+	var all authError
 	for i, v := range verified {
 		against := signatures[i].check(v, lookups.cached(signatures[i].name))
 		if against == nil {
@@ -60,9 +60,9 @@ func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []head
 
 // candidates are the first signatures. Each has a refusal if it fails a check before
 // the verification. It is an error if all fail.
-func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fields []headerField, domain string) ([]signature, *AuthError) {
+func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fields []headerField, domain string) ([]signature, *authError) {
 	var signatures []signature
-	var all AuthError
+	var all authError
 	for _, f := range fields {
 		if f.name != "dkim-signature" || len(signatures) == maxSignatures {
 			continue
@@ -77,7 +77,7 @@ func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fie
 		signatures = append(signatures, s)
 	}
 	if len(signatures) == 0 {
-		return nil, &AuthError{
+		return nil, &authError{
 			Reason: "it has no DKIM signature",
 			hint:   fmt.Sprintf("enable DKIM signing on the mail server of %s", domain),
 		}
@@ -111,7 +111,7 @@ func (a *Authenticator) candidate(ctx context.Context, lookups *txtLookups, valu
 }
 
 // checkTags checks the tags of a signature.
-func (a *Authenticator) checkTags(tags map[string]string, domain string) *AuthError {
+func (a *Authenticator) checkTags(tags map[string]string, domain string) *authError {
 	if _, ok := tags["l"]; ok {
 		return refuse("the DKIM signature of %s covers a part of the text only (l=)", domain)
 	}
@@ -148,12 +148,12 @@ func missingField(names []string) string {
 
 // check checks a signature after the verification. The library's reading must match
 // ours, because the library's reading was verified.
-func (s signature) check(v *dkim.Verification, record txtAnswer) *AuthError {
+func (s signature) check(v *dkim.Verification, record txtAnswer) *authError {
 	switch {
 	case s.refusal != nil:
 		return s.refusal
 	case record.err != nil:
-		return &AuthError{Reason: fmt.Sprintf("the DKIM key of %s cannot be looked up now (%s)", s.domain, record.err), Undecided: true}
+		return &authError{Reason: fmt.Sprintf("the DKIM key of %s cannot be looked up now (%s)", s.domain, record.err), Undecided: true}
 	case v.Err != nil:
 		return refuse("the DKIM signature of %s is not valid: %s", s.domain, strings.TrimPrefix(v.Err.Error(), "dkim: "))
 	case foldASCII(v.Domain) != s.domain || missingField(v.HeaderKeys) != "":

@@ -55,7 +55,7 @@ func organization(domain string) string {
 // why. The same domain is aligned. Another domain of the same organization is aligned
 // if a DMARC record allows it (adkim=r, the default of RFC 7489). Without a readable
 // record only the same domain is aligned.
-func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, *AuthError) {
+func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, *authError) {
 	if signer == domain {
 		return true, nil
 	}
@@ -65,11 +65,11 @@ func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, 
 	mode, where, err := l.alignment(ctx, domain)
 	switch {
 	case err != nil:
-		return false, &AuthError{Reason: fmt.Sprintf("the DMARC record of %s cannot be looked up now (%s)", domain, err), Undecided: true}
+		return false, &authError{Reason: fmt.Sprintf("the DMARC record of %s cannot be looked up now (%s)", domain, err), Undecided: true}
 	case mode == dmarc.AlignmentRelaxed:
 		return true, nil
 	case where == "":
-		return false, &AuthError{
+		return false, &authError{
 			Reason: fmt.Sprintf("it is signed by %s, and no DMARC record of %s says that this is enough", signer, domain),
 			hint:   fmt.Sprintf("publish a record at _dmarc.%s, or let %s sign its own email", organization(domain), domain),
 		}

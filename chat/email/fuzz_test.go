@@ -38,7 +38,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(nested(6))
 	f.Add(withParts(21))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		m, err := Read(raw)
+		m, err := readMail(raw)
 		if err != nil {
 			require.Nil(t, m)
 			return
@@ -71,7 +71,7 @@ func FuzzAnswer(f *testing.F) {
 	for i, file := range ownReplies(f) {
 		raw, err := os.ReadFile(file)
 		require.NoError(f, err)
-		if m, err := Read(raw); err == nil {
+		if m, err := readMail(raw); err == nil {
 			f.Add(m.Text, uint8(i))
 		}
 	}

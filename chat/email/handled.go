@@ -30,7 +30,6 @@ type handledEmail struct {
 
 // answerTo is our only answer to an email.
 type answerTo struct {
-	Language   string   `json:"language,omitempty"`
 	Subject    string   `json:"subject,omitempty"` // without the tag
 	InReplyTo  string   `json:"in_reply_to,omitempty"`
 	References []string `json:"references,omitempty"`

@@ -15,8 +15,7 @@ import (
 //
 // Every new email is taken, also one that another program reads, moves or marks.
 // Emails that arrived more than an hour before the first start are skipped, however
-// late the first connection is. Nothing is deleted. Without MarkSeen the mailbox is
-// opened read-only.
+// late the first connection is. Nothing is deleted, and the mailbox is opened read-only.
 type IMAP struct {
 	Address  string // "host:port"
 	Security string // StartTLS, TLS or NoTLS; "": TLS
@@ -25,9 +24,6 @@ type IMAP struct {
 	CAFile   string                 // PEM: trust these authorities instead of the system's; "": the system's
 	Mailbox  string                 // "": INBOX
 	State    State                  // the position in the mailbox; required
-
-	TakeOld  bool // at the first start, take existing emails, too
-	MarkSeen bool // set the flag \Seen on every email that was taken
 
 	// Report gets nil after each scan without an error, else the error; may be nil.
 	// Connection errors are *MailboxError.
@@ -59,7 +55,7 @@ func (b *IMAP) Check(ctx context.Context) error {
 		return err
 	}
 	defer c.close()
-	_, err = c.open(b.mailbox(), true)
+	_, err = c.open(b.mailbox())
 	return err
 }
 
@@ -163,7 +159,7 @@ func (r *imapReader) session(ctx context.Context) error {
 		return err
 	}
 	defer c.close()
-	selected, err := c.open(r.mailbox(), !r.MarkSeen)
+	selected, err := c.open(r.mailbox())
 	if err != nil {
 		return err
 	}
@@ -250,9 +246,6 @@ func (r *imapReader) takeOne(ctx context.Context, c *imapConn, uid uint32) error
 		return nil
 	}
 	r.markDone(uid, facts)
-	if r.MarkSeen {
-		return c.markSeen(uid)
-	}
 	return nil
 }
 

@@ -130,11 +130,11 @@ func refused(err error, hint string) error {
 	return err
 }
 
-// open selects the mailbox.
-func (c *imapConn) open(mailbox string, readOnly bool) (selected, error) {
+// open selects the mailbox, read-only.
+func (c *imapConn) open(mailbox string) (selected, error) {
 	var data *imap.SelectData
 	err := c.doWithTimeout("open the mailbox "+logText(mailbox), func() (err error) {
-		data, err = c.client.Select(mailbox, &imap.SelectOptions{ReadOnly: readOnly}).Wait()
+		data, err = c.client.Select(mailbox, &imap.SelectOptions{ReadOnly: true}).Wait()
 		return err
 	})
 	if err != nil {
@@ -201,14 +201,14 @@ func (c *imapConn) arrivedSince(t time.Time) ([]imapMail, error) {
 	return mails, nil
 }
 
-// newest describes the last n of count emails.
-func (c *imapConn) newest(count, n uint32) ([]imapMail, error) {
+// newest describes the last maxSeen of count emails.
+func (c *imapConn) newest(count uint32) ([]imapMail, error) {
 	if count == 0 {
 		return nil, nil
 	}
 	first := uint32(1)
-	if count > n {
-		first = count - n + 1
+	if count > maxSeen {
+		first = count - maxSeen + 1
 	}
 	return c.describe(imap.SeqSet{imap.SeqRange{Start: first, Stop: count}})
 }
@@ -242,12 +242,12 @@ func (c *imapConn) fetch(uid uint32) (in *Incoming, facts imapMail, err error) {
 	if err != nil || about == nil {
 		return nil, facts, err
 	}
-	part := &imap.FetchItemBodySection{Peek: true, Partial: &imap.SectionPartial{Size: MaxMail + 1}}
-	if about.size > MaxMail {
+	part := &imap.FetchItemBodySection{Peek: true, Partial: &imap.SectionPartial{Size: maxMail + 1}}
+	if about.size > maxMail {
 		part = &imap.FetchItemBodySection{Peek: true, Specifier: imap.PartSpecifierHeader, Partial: &imap.SectionPartial{Size: maxHeader}}
 	}
 	found := false
-	err = c.fetchAll(set, &imap.FetchOptions{UID: true, BodySection: []*imap.FetchItemBodySection{part}}, MaxMail+1, func(m fetched) {
+	err = c.fetchAll(set, &imap.FetchOptions{UID: true, BodySection: []*imap.FetchItemBodySection{part}}, maxMail+1, func(m fetched) {
 		if m.uid == uid && m.hasBody {
 			about.body, found = m.body, true
 		}
@@ -255,10 +255,9 @@ func (c *imapConn) fetch(uid uint32) (in *Incoming, facts imapMail, err error) {
 	if err != nil || !found {
 		return nil, facts, err
 	}
-	in = &Incoming{Raw: about.body, Size: about.size}
-	if about.size > MaxMail || len(about.body) > MaxMail {
+	in = &Incoming{Raw: about.body}
+	if about.size > maxMail || len(about.body) > maxMail {
 		in.TooLarge, in.Raw = true, headerOf(about.body)
-		in.Size = max(about.size, int64(len(about.body)))
 	}
 	return in, about.facts(headerOf(about.body)), nil
 }
@@ -341,15 +340,6 @@ func (c *imapConn) literal(r imap.LiteralReader, limit int64) ([]byte, error) {
 		c.conn.Close()
 	}
 	return text, err
-}
-
-// markSeen sets the flag \Seen.
-func (c *imapConn) markSeen(uid uint32) error {
-	return c.doWithTimeout("mark an email as seen", func() error {
-		return c.client.Store(imap.UIDSetNum(imap.UID(uid)), &imap.StoreFlags{
-			Op: imap.StoreFlagsAdd, Flags: []imap.Flag{imap.FlagSeen}, Silent: true,
-		}, nil).Close()
-	})
 }
 
 // wait returns nil when it is time for a scan: emails arrived, or d is over. Without

@@ -119,22 +119,19 @@ func (r *imapReader) syncState(c *imapConn, s selected) error {
 
 // firstScan is the first scan. Emails from before the first start count as seen.
 func (r *imapReader) firstScan(c *imapConn, s selected) error {
-	next := imapState{Version: 1, UIDValidity: s.validity, Next: 1}
-	if !r.TakeOld {
-		next.Next = s.next
-		since := r.state.Start - int64(overlap.Seconds())
-		newest, err := c.newest(s.count, maxSeen)
-		if err != nil {
-			return err
-		}
-		fresh, err := c.arrivedSince(time.Unix(since, 0))
-		if err != nil {
-			return err
-		}
-		old := func(m imapMail) bool { return m.Date < since }
-		next.Seen = slices.DeleteFunc(newest, func(m imapMail) bool { return !old(m) })
-		next.Open = slices.DeleteFunc(fresh, func(m imapMail) bool { return old(m) || m.UID >= s.next })
+	next := imapState{Version: 1, UIDValidity: s.validity, Next: s.next}
+	since := r.state.Start - int64(overlap.Seconds())
+	newest, err := c.newest(s.count)
+	if err != nil {
+		return err
 	}
+	fresh, err := c.arrivedSince(time.Unix(since, 0))
+	if err != nil {
+		return err
+	}
+	old := func(m imapMail) bool { return m.Date < since }
+	next.Seen = slices.DeleteFunc(newest, func(m imapMail) bool { return !old(m) })
+	next.Open = slices.DeleteFunc(fresh, func(m imapMail) bool { return old(m) || m.UID >= s.next })
 	r.state, r.dirty = next, true
 	r.save()
 	return nil

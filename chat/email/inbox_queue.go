@@ -34,7 +34,7 @@ const headerOnly = ".header"
 // large only the header is kept. It is not refused: the mail server would then send a
 // bounce to its sender, who may be forged.
 func (d *InboxQueue) Put(name string, mail io.Reader) error {
-	raw, err := io.ReadAll(io.LimitReader(mail, MaxMail+1))
+	raw, err := io.ReadAll(io.LimitReader(mail, maxMail+1))
 	if err != nil {
 		return fmt.Errorf("read the email: %w", err)
 	}
@@ -42,7 +42,7 @@ func (d *InboxQueue) Put(name string, mail io.Reader) error {
 		return ErrNoMail
 	}
 	raw = withoutEnvelope(raw)
-	if len(raw) > MaxMail {
+	if len(raw) > maxMail {
 		name, raw = name+headerOnly, headerOf(withCRLF(raw))
 	}
 	return d.Drawer.Put(name, raw)
@@ -116,7 +116,7 @@ func (d *InboxQueue) takeOne(ctx context.Context, take func(context.Context, Inc
 	if err != nil {
 		return err
 	}
-	in := Incoming{Name: "drop " + name, Raw: withCRLF(raw), Size: int64(len(raw)), TooLarge: strings.HasSuffix(name, headerOnly)}
+	in := Incoming{Name: "drop " + name, Raw: withCRLF(raw), TooLarge: strings.HasSuffix(name, headerOnly)}
 	if err := callTake(ctx, take, in); err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func TestInboxQueue(t *testing.T) {
 	require.ErrorIs(t, d.Put("x", strings.NewReader("")), ErrNoMail)
 	require.NoError(t, d.Put("1", strings.NewReader("Subject: a\n\n1\n")))
 	require.NoError(t, d.Put("2", strings.NewReader("From x\nSubject: b\r\n\r\n2\r\n")))
-	require.NoError(t, d.Put("3", strings.NewReader("Subject: c\n\n"+strings.Repeat("x\n", MaxMail))))
+	require.NoError(t, d.Put("3", strings.NewReader("Subject: c\n\n"+strings.Repeat("x\n", maxMail))))
 	var seen []Incoming
 	fails := true
 	take := func(_ context.Context, in Incoming) error {
@@ -132,7 +132,7 @@ func TestTestMail(t *testing.T) {
 		raw, err := r.Await(t.Context(), nil)
 		require.NoError(t, err)
 		require.Equal(t, string(in.Raw), string(raw))
-		require.NoError(t, r.Drawer.Remove(TokenDigest(r.token)+answerSuffix))
+		require.NoError(t, r.Drawer.Remove(tokenDigest(r.token)+answerSuffix))
 		r.Inbox = w.stateStore("inbox")
 		require.NoError(t, (&InboxQueue{Drawer: r.Inbox}).Put("other", strings.NewReader("Subject: x\n\n1\n")))
 		require.NoError(t, (&InboxQueue{Drawer: r.Inbox}).Put("this", strings.NewReader(string(in.Raw))))

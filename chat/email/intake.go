@@ -63,13 +63,13 @@ func (c *Channel) TakeRaw(ctx context.Context, in Incoming, approver approval.Pe
 // and its ID is the address.
 func (c *Channel) TakeForwarded(ctx context.Context, subject, body string, approver approval.Person) (Taken, error) {
 	sender := canonical(approver.ID)
-	m := &Mail{Subject: subject, Text: newlines.Replace(body)}
+	m := &inboundMail{Subject: subject, Text: newlines.Replace(body)}
 	name := "forwarded " + replyDigest(sender, "", subject, body)
 	t, err := func() (Taken, error) {
 		if approver.Channel != channelName || sender == "" {
 			return Taken{Status: Refused, Why: "the caller's key has no email address"}, nil
 		}
-		if len(subject)+len(body) > MaxMail {
+		if len(subject)+len(body) > maxMail {
 			return Taken{Status: Ignored, Why: "too large"}, nil
 		}
 		return c.handleReply(ctx, name, m, sender)
@@ -103,7 +103,7 @@ func (c *Channel) logHandled(name string, t Taken, err error) {
 // The proof of the sender, which needs DNS, comes last.
 func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, error) {
 	c.init()
-	if in.TooLarge || len(in.Raw) > MaxMail {
+	if in.TooLarge || len(in.Raw) > maxMail {
 		return Taken{Status: Ignored, Why: "too large"}, nil
 	}
 	if t, err := c.handledBefore(in.Name); err != nil {
@@ -111,10 +111,10 @@ func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, er
 	} else if t != nil {
 		return Taken{Status: Duplicate, Key: t.key()}, nil
 	}
-	if why := Automatic(in.Raw); why != "" {
+	if why := automaticReason(in.Raw); why != "" {
 		return Taken{Status: Ignored, Why: why}, nil
 	}
-	m, err := Read(in.Raw)
+	m, err := readMail(in.Raw)
 	if err != nil {
 		return Taken{Status: Ignored, Why: err.Error()}, nil //nolint:nilerr // a retry cannot help
 	}
@@ -156,7 +156,7 @@ func (c *Channel) handledBefore(name string) (*handledEmail, error) {
 
 // namesCard says whether an email names a card that was sent. Without one, no DNS
 // lookup is made for it.
-func (c *Channel) namesCard(m *Mail) (bool, error) {
+func (c *Channel) namesCard(m *inboundMail) (bool, error) {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
 	if err := c.loadAll(); err != nil {
@@ -185,7 +185,7 @@ func (c *Channel) loadAll() error {
 
 // handleUnproved refuses the email, or asks for a retry if the proof could not be looked up.
 func (c *Channel) handleUnproved(name string, err error) (Taken, error) {
-	var e *AuthError
+	var e *authError
 	if !errors.As(err, &e) {
 		return Taken{}, err
 	}

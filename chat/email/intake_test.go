@@ -160,7 +160,7 @@ func TestRefusedEmails(t *testing.T) {
 			return replyTo(c, annMail, "1", withHeader("To", "permesso+"+c.token[:25]+"@gate.test"))
 		}, Refused, true},
 		{"with the digest instead of the token", func(c parsedEmail) Incoming {
-			return replyTo(c, annMail, "1", withHeader("To", "permesso+"+TokenDigest(c.token)[:26]+"@gate.test"))
+			return replyTo(c, annMail, "1", withHeader("To", "permesso+"+tokenDigest(c.token)[:26]+"@gate.test"))
 		}, Refused, true},
 		{"an email without any reference", func(c parsedEmail) Incoming {
 			return replyTo(c, annMail, "1", withHeader("To", "permesso@gate.test"), withHeader("Subject", "hi"), withoutHeaders("In-Reply-To", "References"))
@@ -182,7 +182,7 @@ func TestRefusedEmails(t *testing.T) {
 		{"out of office", func(c parsedEmail) Incoming {
 			return replyTo(c, annMail, "1", withHeader("Subject", "Automatic reply: x"))
 		}, Ignored, false},
-		{"too large", func(c parsedEmail) Incoming { return replyTo(c, annMail, "1\n\n"+strings.Repeat("x\n", MaxMail)) }, Ignored, false},
+		{"too large", func(c parsedEmail) Incoming { return replyTo(c, annMail, "1\n\n"+strings.Repeat("x\n", maxMail)) }, Ignored, false},
 		{"too many parts", func(c parsedEmail) Incoming {
 			return replyTo(c, annMail, strings.Repeat("--x\nContent-Type: text/plain\n\n1\n", 30)+"--x--\n", withHeader("Content-Type", "multipart/mixed; boundary=x"))
 		}, Ignored, false},
@@ -389,14 +389,14 @@ func TestProofIsRetried(t *testing.T) {
 type undecidedVerifier struct{}
 
 func (undecidedVerifier) Sender(context.Context, []byte) (string, string, error) {
-	return "", "", &AuthError{Reason: "no resolver answers", Undecided: true}
+	return "", "", &authError{Reason: "no resolver answers", Undecided: true}
 }
 
 func TestNoVerifierNoDecision(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	card := w.onlyEmail(w.runAndTakeSent())
-	for _, p := range []SenderVerifier{nil, &Authenticator{}} {
+	for _, p := range []senderVerifier{nil, &Authenticator{}} {
 		w.Prover = p
 		taken, answers := w.deliver(replyTo(card, annMail, "1"))
 		require.Equal(t, Refused, taken.Status)

@@ -18,7 +18,7 @@ import (
 
 // The limits for an email that is parsed, and for the parts of its header.
 const (
-	MaxSize = 512 << 10 // bytes, as received
+	maxSize = 512 << 10 // bytes, as received
 
 	maxParts     = 20
 	maxDepth     = 5
@@ -27,13 +27,13 @@ const (
 	maxIDs       = 50
 )
 
-// ErrCaps means that an email is too large, has too many parts or nests them too
+// errCaps means that an email is too large, has too many parts or nests them too
 // deeply. Nothing of it was decoded.
-var ErrCaps = errors.New("over the limits")
+var errCaps = errors.New("over the limits")
 
-// Mail is the part of an email that matters for a decision. It may decide only if
+// inboundMail is the part of an email that matters for a decision. It may decide only if
 // Doubt is "".
-type Mail struct {
+type inboundMail struct {
 	From       []string // every address of every From field, without names
 	Subject    string   // decoded, on one line
 	MessageID  string   // this and the next two with their angle brackets
@@ -49,14 +49,14 @@ type Mail struct {
 	htmlText string // the text of the HTML part, if Text is the plain part
 }
 
-// Read parses one message. It fails with ErrCaps, or if the header is malformed. Every
+// readMail parses one message. It fails with errCaps, or if the header is malformed. Every
 // other problem is put in Doubt: an unknown charset or encoding, a broken structure,
 // duplicate fields.
-func Read(raw []byte) (*Mail, error) {
-	if len(raw) > MaxSize {
-		return nil, fmt.Errorf("read email: %d bytes, at most %d: %w", len(raw), MaxSize, ErrCaps)
+func readMail(raw []byte) (*inboundMail, error) {
+	if len(raw) > maxSize {
+		return nil, fmt.Errorf("read email: %d bytes, at most %d: %w", len(raw), maxSize, errCaps)
 	}
-	m := &Mail{}
+	m := &inboundMail{}
 	e, err := open(raw)
 	if err != nil {
 		return nil, err
@@ -89,18 +89,18 @@ func undecodable(err error) bool {
 	return message.IsUnknownCharset(err) || message.IsUnknownEncoding(err)
 }
 
-func (m *Mail) addDoubt(why, what string) {
+func (m *inboundMail) addDoubt(why, what string) {
 	if m.Doubt == "" {
 		m.Doubt, m.doubtful = why, what
 	}
 }
 
-func (m *Mail) doubtText(w *catalog) string {
+func (m *inboundMail) doubtText(w *catalog) string {
 	return chat.Format(w.Doubts[m.Doubt], "what", m.doubtful)
 }
 
 // checkStructure checks the structure before anything is decoded.
-func (m *Mail) checkStructure(e *message.Entity, depth int, parts *int) error {
+func (m *inboundMail) checkStructure(e *message.Entity, depth int, parts *int) error {
 	if _, _, err := e.Header.ContentType(); err != nil {
 		m.addDoubt("partType", "")
 		return nil
@@ -115,7 +115,7 @@ func (m *Mail) checkStructure(e *message.Entity, depth int, parts *int) error {
 		return nil
 	}
 	if depth > maxDepth {
-		return fmt.Errorf("parts more than %d deep: %w", maxDepth, ErrCaps)
+		return fmt.Errorf("parts more than %d deep: %w", maxDepth, errCaps)
 	}
 	for {
 		p, err := r.NextPart()
@@ -126,7 +126,7 @@ func (m *Mail) checkStructure(e *message.Entity, depth int, parts *int) error {
 			return nil
 		}
 		if *parts++; *parts > maxParts {
-			return fmt.Errorf("more than %d parts: %w", maxParts, ErrCaps)
+			return fmt.Errorf("more than %d parts: %w", maxParts, errCaps)
 		}
 		if err := m.checkStructure(p, depth+1, parts); err != nil {
 			return err
@@ -134,7 +134,7 @@ func (m *Mail) checkStructure(e *message.Entity, depth int, parts *int) error {
 	}
 }
 
-func (m *Mail) header(h message.Header, raw []byte) {
+func (m *inboundMail) header(h message.Header, raw []byte) {
 	m.checkHeader(h, raw)
 	subject, err := h.Text("Subject")
 	if err != nil {
@@ -157,7 +157,7 @@ func (m *Mail) header(h message.Header, raw []byte) {
 }
 
 // checkHeader doubts headers that different programs read differently.
-func (m *Mail) checkHeader(h message.Header, raw []byte) {
+func (m *inboundMail) checkHeader(h message.Header, raw []byte) {
 	head := raw
 	for _, end := range []string{"\r\n\r\n", "\n\n"} {
 		if i := bytes.Index(head, []byte(end)); i >= 0 {
@@ -175,7 +175,7 @@ func (m *Mail) checkHeader(h message.Header, raw []byte) {
 	}
 }
 
-func (m *Mail) senders(h message.Header) {
+func (m *inboundMail) senders(h message.Header) {
 	for f := h.FieldsByKey("From"); f.Next(); {
 		list, err := addresses(f.Value())
 		if err != nil {
@@ -228,7 +228,7 @@ func messageIDs(field string) []string {
 }
 
 // body takes the first text that is not an attachment.
-func (m *Mail) body(e *message.Entity) {
+func (m *inboundMail) body(e *message.Entity) {
 	t := m.texts(e, nil)
 	var p flatHTML
 	if t.html != "" {
@@ -263,7 +263,7 @@ func (t texts) empty() bool {
 	return strings.TrimSpace(t.plain) == "" && strings.TrimSpace(t.html) == ""
 }
 
-func (m *Mail) texts(e *message.Entity, err error) texts {
+func (m *inboundMail) texts(e *message.Entity, err error) texts {
 	kind, params, _ := e.Header.ContentType()
 	if attached(e.Header, params) {
 		return texts{}
@@ -303,7 +303,7 @@ func attached(h message.Header, params map[string]string) bool {
 	return strings.EqualFold(how, "attachment") || more["filename"] != "" || params["name"] != ""
 }
 
-func (m *Mail) text(e *message.Entity, err error, kind string, params map[string]string) texts {
+func (m *inboundMail) text(e *message.Entity, err error, kind string, params map[string]string) texts {
 	if err != nil || undecodable(m.checkEncoding(e)) {
 		m.addDoubt("encoding", "")
 		return texts{}
@@ -328,7 +328,7 @@ func (m *Mail) text(e *message.Entity, err error, kind string, params map[string
 
 // checkEncoding checks the charset and encoding of a part again: the library reports those of
 // the message itself only once.
-func (m *Mail) checkEncoding(e *message.Entity) error {
+func (m *inboundMail) checkEncoding(e *message.Entity) error {
 	_, err := message.New(e.Header, bytes.NewReader(nil))
 	return err
 }

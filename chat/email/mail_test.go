@@ -28,22 +28,22 @@ func withParts(n int) []byte {
 }
 
 func TestReadCaps(t *testing.T) {
-	full := append([]byte("From: a@example.org\r\n\r\n1\r\n\r\n"), make([]byte, MaxSize)...)
+	full := append([]byte("From: a@example.org\r\n\r\n1\r\n\r\n"), make([]byte, maxSize)...)
 	for _, c := range []struct {
 		name string
 		raw  []byte
 		over bool
 	}{
-		{"full size", full[:MaxSize], false},
-		{"one byte more", full[:MaxSize+1], true},
+		{"full size", full[:maxSize], false},
+		{"one byte more", full[:maxSize+1], true},
 		{"20 parts", withParts(20), false},
 		{"21 parts", withParts(21), true},
 		{"5 deep", nested(5), false},
 		{"6 deep", nested(6), true},
 	} {
-		m, err := Read(c.raw)
+		m, err := readMail(c.raw)
 		if c.over {
-			require.ErrorIs(t, err, ErrCaps, c.name)
+			require.ErrorIs(t, err, errCaps, c.name)
 			require.Nil(t, m, "no result after an error")
 			continue
 		}
@@ -52,7 +52,7 @@ func TestReadCaps(t *testing.T) {
 	}
 	// The parts of an attached message are not counted.
 	enclosed := "From: a@example.org\r\nContent-Type: multipart/mixed; boundary=x\r\n\r\n--x\r\n\r\n1\r\n--x\r\nContent-Type: message/rfc822\r\n\r\n" + string(withParts(30)) + "\r\n--x--\r\n"
-	m, err := Read([]byte(enclosed))
+	m, err := readMail([]byte(enclosed))
 	require.NoError(t, err)
 	text, clear := m.Answer()
 	require.True(t, clear)
@@ -61,7 +61,7 @@ func TestReadCaps(t *testing.T) {
 
 func TestNoSecretInErrors(t *testing.T) {
 	for _, raw := range []string{"permesso+" + replyToken + "@gate.example\r\n\r\n1", " " + replyToken + "\r\n\r\n1", "From: a@b.c\r\n" + replyToken, ""} {
-		m, err := Read([]byte(raw))
+		m, err := readMail([]byte(raw))
 		if err == nil {
 			require.NotEmpty(t, m.Doubt, "%q", raw)
 			continue
@@ -71,7 +71,7 @@ func TestNoSecretInErrors(t *testing.T) {
 }
 
 func TestHeaderFields(t *testing.T) {
-	m, err := Read([]byte("From: Ricardo <ricardo@example.org>\r\nTo: \"permesso\" <permesso+x@gate.example>, b@example.org\r\nCC: c@example.org\r\n" +
+	m, err := readMail([]byte("From: Ricardo <ricardo@example.org>\r\nTo: \"permesso\" <permesso+x@gate.example>, b@example.org\r\nCC: c@example.org\r\n" +
 		"Delivered-To: d@example.org\r\nX-Original-To: e@example.org\r\nEnvelope-To: f@example.org\r\n" +
 		"Subject: =?utf-8?q?Re=3A_caf=C3=A9?=\r\n =?utf-8?q?_noir?=\r\nMessage-Id:\r\n <m@example.org>\r\nIn-Reply-To: <r@gate.example>\r\n" +
 		"References: <o@gate.example>\r\n\t<r@gate.example>\r\n\r\n1\r\n"))
@@ -114,7 +114,7 @@ func TestSenders(t *testing.T) {
 		{"From: a@example.org\x00", nil, false, "control character"},
 		{"From: a@example.org\r\nX-Y: a\x00", []string{"a@example.org"}, false, "elsewhere in the header"},
 	} {
-		m, err := Read([]byte(c.from + "\r\nTo: x@example.org\r\n\r\n1\r\n"))
+		m, err := readMail([]byte(c.from + "\r\nTo: x@example.org\r\n\r\n1\r\n"))
 		require.NoError(t, err, c.why)
 		require.Equal(t, c.want, m.From, c.why)
 		require.Equal(t, c.sure, m.Doubt == "", "%s: %s", c.why, m.Doubt)
@@ -153,7 +153,7 @@ func TestCharsets(t *testing.T) {
 		"none":        {"format=fixed", "3 café", "3 café"},
 		"ASCII":       {"charset=us-ascii", "3 no", "3 no"},
 	} {
-		m, err := Read([]byte("From: a@example.org\r\nContent-Type: text/plain; " + c.head + "\r\n\r\n" + c.body + "\r\n"))
+		m, err := readMail([]byte("From: a@example.org\r\nContent-Type: text/plain; " + c.head + "\r\n\r\n" + c.body + "\r\n"))
 		require.NoError(t, err, name)
 		require.Empty(t, m.Doubt, name)
 		text, clear := m.Answer()
@@ -194,7 +194,7 @@ func TestStructures(t *testing.T) {
 		{[]byte("From: a@example.org\nSubject: x\n\n1\n"), "1", "LF line ends"},
 		{[]byte("From: a@example.org\r\nContent-Type: text/plain\r\n\r\n"), "", "nothing"},
 	} {
-		m, err := Read(c.raw)
+		m, err := readMail(c.raw)
 		require.NoError(t, err, c.why)
 		text, clear := m.Answer()
 		require.Equal(t, c.want != "", clear, "%s: %q, %s", c.why, text, m.Doubt)

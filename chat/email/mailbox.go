@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// MaxMail is the maximum size of an email that is read, in bytes: 512 KiB.
-const MaxMail = 512 << 10
+// maxMail is the maximum size of an email that is read, in bytes: 512 KiB.
+const maxMail = 512 << 10
 
 // maxHeader is how much of the header is read of a larger email.
 const maxHeader = 64 << 10
@@ -43,8 +43,7 @@ type State interface {
 type Incoming struct {
 	Name     string // of this delivery: "imap UIDVALIDITY/UID of MAILBOX", "maildir FILENAME"
 	Raw      []byte // as received, with CRLF at the end of each line
-	Size     int64  // bytes, complete
-	TooLarge bool   // larger than MaxMail: Raw is the header only, at most 64 KiB
+	TooLarge bool   // larger than maxMail: Raw is the header only, at most 64 KiB
 }
 
 // MailboxError says why emails cannot be received now.

@@ -30,7 +30,6 @@ type Maildir struct {
 	Path    string          // absolute
 	State   State           // which emails were taken; required
 	Changes <-chan struct{} // hints that an email arrived; nil: none
-	TakeOld bool            // at the first start, take existing emails, too
 
 	// Report gets nil after each scan without an error, else the error; may be nil.
 	Report func(error)
@@ -177,9 +176,6 @@ func (r *maildirReader) firstScan(d maildirScan, err error) {
 	}
 	since := r.start.Add(-overlap)
 	r.start, r.dirty = time.Time{}, true
-	if r.TakeOld {
-		return
-	}
 	for _, m := range d.mails {
 		if info, err := os.Lstat(filepath.Join(m.folder, m.file)); err == nil && info.ModTime().Before(since) {
 			r.taken[m.name] = true
@@ -358,8 +354,8 @@ func (m maildirMail) read() (*Incoming, error) {
 	if !info.Mode().IsRegular() {
 		return fail(errors.New("not a regular file"))
 	}
-	in := &Incoming{Name: "maildir " + m.name, Size: info.Size(), TooLarge: info.Size() > MaxMail}
-	limit := int64(MaxMail + 1)
+	in := &Incoming{Name: "maildir " + m.name, TooLarge: info.Size() > maxMail}
+	limit := int64(maxMail + 1)
 	if in.TooLarge {
 		limit = maxHeader
 	}
@@ -367,7 +363,7 @@ func (m maildirMail) read() (*Incoming, error) {
 	if err != nil {
 		return fail(err)
 	}
-	in.TooLarge = in.TooLarge || len(raw) > MaxMail
+	in.TooLarge = in.TooLarge || len(raw) > maxMail
 	in.Raw = withCRLF(raw)
 	if in.TooLarge {
 		in.Raw = headerOf(in.Raw)

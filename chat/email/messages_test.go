@@ -26,7 +26,7 @@ func TestEveryMessageIsReadAndWritten(t *testing.T) {
 }
 
 func TestDoubtsAreInTheLanguageOfTheReply(t *testing.T) {
-	m, err := Read([]byte("From: a@example.com\r\nDate: 1\r\nDate: 2\r\n\r\n1\r\n"))
+	m, err := readMail([]byte("From: a@example.com\r\nDate: 1\r\nDate: 2\r\n\r\n1\r\n"))
 	require.NoError(t, err)
 	require.Equal(t, "it has two Date fields", m.doubtText(textsFor("")))
 	require.Equal(t, "ha due campi Date", m.doubtText(textsFor("it")))

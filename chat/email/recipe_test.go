@@ -313,7 +313,7 @@ func requireVerdict(t *testing.T, r recipe, address, how string, err error) {
 		return
 	}
 	require.Error(t, err, "%s: %s: proved to be %s by %s", r.name, r.why, address, how)
-	var refusal *AuthError
+	var refusal *authError
 	require.ErrorAs(t, err, &refusal, r.name)
 	require.Contains(t, refusal.Reason, words, "%s: %s", r.name, r.why)
 	require.Equal(t, kind == "undecided", refusal.Undecided, "%s: %s", r.name, refusal.Reason)

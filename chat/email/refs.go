@@ -38,11 +38,11 @@ func (a Addressing) Address(token string) string {
 // token is the token in one of our reply addresses, or "". Servers may change the
 // case of both parts.
 func (a Addressing) token(address string) string {
-	head, tail, _ := strings.Cut(lowerASCII(a.Address("\n")), "\n")
+	head, tail, _ := strings.Cut(foldASCII(a.Address("\n")), "\n")
 	if head == "" {
 		return ""
 	}
-	t, ok := strings.CutPrefix(lowerASCII(address), head)
+	t, ok := strings.CutPrefix(foldASCII(address), head)
 	if !ok {
 		return ""
 	}
@@ -52,16 +52,16 @@ func (a Addressing) token(address string) string {
 	return t
 }
 
-// MessageID is the identifier of an email about a request, with its angle brackets.
+// newMessageID is the identifier of an email about a request, with its angle brackets.
 // random makes it unique among the emails about one request. It consists of letters,
 // digits, "-" and "_".
-func MessageID(id, random, domain string) string {
+func newMessageID(id, random, domain string) string {
 	return "<appr_" + id + "." + random + "@" + domain + ">"
 }
 
-// ParseMessageID reads the request id from one of our identifiers, with or without
+// parseMessageID reads the request id from one of our identifiers, with or without
 // angle brackets.
-func ParseMessageID(s string) (id string, ok bool) {
+func parseMessageID(s string) (id string, ok bool) {
 	if !strings.HasPrefix(s, "<") {
 		s = "<" + s + ">"
 	}
@@ -69,7 +69,7 @@ func ParseMessageID(s string) (id string, ok bool) {
 	if found == nil {
 		return "", false
 	}
-	return lowerASCII(found[1]), true
+	return foldASCII(found[1]), true
 }
 
 // SubjectTag is the end of a subject. token is empty if the reply address carries it.
@@ -80,20 +80,20 @@ func SubjectTag(id, token string) string {
 	return "[appr_" + id + " " + token + "]"
 }
 
-// Where a Ref was found.
+// Where a cardRef was found.
 const (
-	InAddress = "address"
-	InThread  = "thread" // In-Reply-To and References
-	InSubject = "subject"
-	InBody    = "body"
+	inAddress = "address"
+	inThread  = "thread" // In-Reply-To and References
+	inSubject = "subject"
+	inBody    = "body"
 )
 
-// Ref is a part of an email that may name the request. It proves nothing: the token
+// cardRef is a part of an email that may name the request. It proves nothing: the token
 // must be a valid one of the request's card.
-type Ref struct {
+type cardRef struct {
 	ID    string // the request, in lower case; "" if there is only a token
 	Token string // in lower case; "" if there is none
-	Where string // InAddress, InThread, InSubject or InBody
+	Where string // inAddress, inThread, inSubject or inBody
 }
 
 const maxRefs = 50
@@ -101,10 +101,10 @@ const maxRefs = 50
 // Refs are the references to a request, without duplicates, the best first: the reply
 // address, the thread (the message replied to before older ones), the subject, the
 // body with its quotations.
-func (m *Mail) Refs(sub Addressing) []Ref {
-	var refs []Ref
-	seen := map[Ref]bool{}
-	add := func(r Ref) {
+func (m *inboundMail) Refs(sub Addressing) []cardRef {
+	var refs []cardRef
+	seen := map[cardRef]bool{}
+	add := func(r cardRef) {
 		if !seen[r] && len(refs) < maxRefs {
 			seen[r] = true
 			refs = append(refs, r)
@@ -112,40 +112,29 @@ func (m *Mail) Refs(sub Addressing) []Ref {
 	}
 	for _, address := range m.Recipients {
 		if t := sub.token(address); t != "" {
-			add(Ref{Token: t, Where: InAddress})
+			add(cardRef{Token: t, Where: inAddress})
 		}
 	}
 	for _, list := range [][]string{m.InReplyTo, m.References} {
 		for i := len(list) - 1; i >= 0; i-- {
-			if id, ok := ParseMessageID(list[i]); ok {
-				add(Ref{ID: id, Where: InThread})
+			if id, ok := parseMessageID(list[i]); ok {
+				add(cardRef{ID: id, Where: inThread})
 			}
 		}
 	}
-	for _, r := range tagsIn(m.Subject, InSubject) {
+	for _, r := range tagsIn(m.Subject, inSubject) {
 		add(r)
 	}
-	for _, r := range tagsIn(m.Text, InBody) {
+	for _, r := range tagsIn(m.Text, inBody) {
 		add(r)
 	}
 	return refs
 }
 
-func tagsIn(text, where string) []Ref {
-	var refs []Ref
+func tagsIn(text, where string) []cardRef {
+	var refs []cardRef
 	for _, f := range ourTag().FindAllStringSubmatch(text, maxRefs) {
-		refs = append(refs, Ref{ID: lowerASCII(f[1]), Token: lowerASCII(f[2]), Where: where})
+		refs = append(refs, cardRef{ID: foldASCII(f[1]), Token: foldASCII(f[2]), Where: where})
 	}
 	return refs
-}
-
-// lowerASCII lowers ASCII letters only, so that no other letter becomes one of an id
-// or a token.
-func lowerASCII(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'A' && r <= 'Z' {
-			return r + 'a' - 'A'
-		}
-		return r
-	}, s)
 }

@@ -12,21 +12,21 @@ const otherID, oldestID = "bbbbbbbbbbbbbbbb", "cccccccccccccccc"
 
 func TestRefs(t *testing.T) {
 	const second = "zyxwvutsrqponmlkjihgfedc76"
-	m := &Mail{
+	m := &inboundMail{
 		Recipients: []string{"bob@gate.example", "Permesso+" + strings.ToUpper(replyToken) + "@GATE.example", "permesso+" + replyToken + "@gate.example"},
 		InReplyTo:  []string{"<appr_" + replyID + ".r4nd0m@gate.example>"},
 		References: []string{"<x@example.org>", "<appr_" + oldestID + ".first@gate.example>", "<appr_" + otherID + ".first@gate.example>", "<appr_" + replyID + ".r4nd0m@gate.example>"},
 		Subject:    "AW: Post to X [appr_" + replyID + " " + second + "]",
 		Text:       "1\n\n> Subject: Post to X [appr_" + replyID + "]\n> [appr_" + otherID + "\n> " + second + "]\n> appr_short\n",
 	}
-	require.Equal(t, []Ref{
-		{Token: replyToken, Where: InAddress},
-		{ID: replyID, Where: InThread},
-		{ID: otherID, Where: InThread},
-		{ID: oldestID, Where: InThread},
-		{ID: replyID, Token: second, Where: InSubject},
-		{ID: replyID, Where: InBody},
-		{ID: otherID, Where: InBody},
+	require.Equal(t, []cardRef{
+		{Token: replyToken, Where: inAddress},
+		{ID: replyID, Where: inThread},
+		{ID: otherID, Where: inThread},
+		{ID: oldestID, Where: inThread},
+		{ID: replyID, Token: second, Where: inSubject},
+		{ID: replyID, Where: inBody},
+		{ID: otherID, Where: inBody},
 	}, m.Refs(replySub))
 }
 
@@ -53,7 +53,7 @@ func TestReplyAddresses(t *testing.T) {
 }
 
 func TestMessageIDs(t *testing.T) {
-	id := MessageID(replyID, "a-Z_9", "gate.example")
+	id := newMessageID(replyID, "a-Z_9", "gate.example")
 	require.Equal(t, "<appr_"+replyID+".a-Z_9@gate.example>", id)
 	for s, want := range map[string]string{
 		id:                            replyID,
@@ -65,30 +65,30 @@ func TestMessageIDs(t *testing.T) {
 		"<appr_" + strings.Repeat("a", 65) + ".r@x>": "",
 		"": "",
 	} {
-		got, ok := ParseMessageID(s)
+		got, ok := parseMessageID(s)
 		require.Equal(t, want, got, s)
 		require.Equal(t, want != "", ok, s)
 	}
 }
 
 func TestSubjectTags(t *testing.T) {
-	for subject, want := range map[string][]Ref{
-		"Re: x " + SubjectTag(replyID, ""):           {{ID: replyID, Where: InSubject}},
-		"x " + SubjectTag(replyID, replyToken):       {{ID: replyID, Token: replyToken, Where: InSubject}},
-		"[APPR_" + strings.ToUpper(replyID) + "]":    {{ID: replyID, Where: InSubject}},
+	for subject, want := range map[string][]cardRef{
+		"Re: x " + SubjectTag(replyID, ""):           {{ID: replyID, Where: inSubject}},
+		"x " + SubjectTag(replyID, replyToken):       {{ID: replyID, Token: replyToken, Where: inSubject}},
+		"[APPR_" + strings.ToUpper(replyID) + "]":    {{ID: replyID, Where: inSubject}},
 		"x_appr_" + replyID:                          nil,
 		"appr_" + replyID + "g":                      nil,
 		"appr_" + strings.Repeat("a", 65):            nil,
-		"appr_" + strings.Repeat("a", 64) + " hello": {{ID: strings.Repeat("a", 64), Where: InSubject}},
+		"appr_" + strings.Repeat("a", 64) + " hello": {{ID: strings.Repeat("a", 64), Where: inSubject}},
 	} {
-		require.Equal(t, want, (&Mail{Subject: subject}).Refs(replySub), subject)
+		require.Equal(t, want, (&inboundMail{Subject: subject}).Refs(replySub), subject)
 	}
-	many := &Mail{}
+	many := &inboundMail{}
 	for range 40 {
 		many.Text += "appr_" + fmt.Sprintf("%016x", len(many.Text)) + " "
 	}
 	require.Len(t, many.Refs(replySub), 40)
-	many.InReplyTo = []string{MessageID(replyID, "r", "gate.example")}
+	many.InReplyTo = []string{newMessageID(replyID, "r", "gate.example")}
 	many.Subject = many.Text[:400]
 	require.Len(t, many.Refs(replySub), maxRefs)
 }

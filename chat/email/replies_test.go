@@ -182,7 +182,7 @@ func wrapMail(t *testing.T, how int, forms ...body) []byte {
 	var b bytes.Buffer
 	b.WriteString("From: Ricardo <ricardo@example.org>\r\nTo: permesso+" + replyToken + "@gate.example\r\n" +
 		"Subject: Re: Post to X [appr_" + replyID + "]\r\nDate: Sat, 21 Nov 2026 12:01:00 +0000\r\nMessage-ID: <1@example.org>\r\n" +
-		"In-Reply-To: " + MessageID(replyID, "r4nd0m", "gate.example") + "\r\nMIME-Version: 1.0\r\n")
+		"In-Reply-To: " + newMessageID(replyID, "r4nd0m", "gate.example") + "\r\nMIME-Version: 1.0\r\n")
 	if len(forms) > 1 {
 		b.WriteString("Content-Type: multipart/alternative; boundary=\"=_b\"\r\n\r\n")
 	}
@@ -228,7 +228,7 @@ func (r madeReply) mail(t *testing.T, f fixture, how int, forms []body) []byte {
 		}
 		made = append(made, form)
 	}
-	if len(made[0].text) > MaxSize {
+	if len(made[0].text) > maxSize {
 		how = 0 // refused before the encoding matters
 	}
 	return wrapMail(t, how, made...)
@@ -294,7 +294,7 @@ func (c tally) all() int { return c.right + c.unclear + c.wrong }
 
 // judgeReply reads an email and returns the answer and the result.
 func judgeReply(raw []byte, code string) (text string, outcome string) {
-	m, err := Read(raw)
+	m, err := readMail(raw)
 	if err != nil {
 		return "", "unclear"
 	}

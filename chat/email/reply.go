@@ -15,7 +15,7 @@ import (
 type reply struct {
 	*Channel
 	name         string
-	mail         *Mail
+	mail         *inboundMail
 	sender       string
 	key          approval.Key
 	record       *sentRecord
@@ -31,7 +31,7 @@ type reply struct {
 }
 
 // handleReply handles an email whose sender is proved.
-func (c *Channel) handleReply(ctx context.Context, name string, m *Mail, sender string) (Taken, error) {
+func (c *Channel) handleReply(ctx context.Context, name string, m *inboundMail, sender string) (Taken, error) {
 	c.init()
 	c.replyMu.Lock() // two deliveries of one email at once: the second sees the first
 	defer c.replyMu.Unlock()
@@ -90,7 +90,7 @@ func (r *reply) identify() (why string, err error) {
 			continue
 		}
 		r.key, r.record, r.card = k, n, card
-		if r.tokenMatched = slices.ContainsFunc(refs, func(ref Ref) bool { return ref.Token != "" && card.hasToken(TokenDigest(ref.Token)) }); r.tokenMatched {
+		if r.tokenMatched = slices.ContainsFunc(refs, func(ref cardRef) bool { return ref.Token != "" && card.hasToken(tokenDigest(ref.Token)) }); r.tokenMatched {
 			break
 		}
 	}
@@ -131,7 +131,7 @@ func (r *reply) findApprover() (why string) {
 // requestID returns the id of the request that the refs name, from the best place. In a
 // thread the message replied to counts, not older ones. In any other place two
 // different ids are an error.
-func (r *reply) requestID(refs []Ref) (found, why string) {
+func (r *reply) requestID(refs []cardRef) (found, why string) {
 	where := ""
 	for _, ref := range refs {
 		id := r.idOf(ref)
@@ -139,7 +139,7 @@ func (r *reply) requestID(refs []Ref) (found, why string) {
 		case id == "":
 		case where == "":
 			found, where = id, ref.Where
-		case ref.Where != where || where == InThread:
+		case ref.Where != where || where == inThread:
 			return found, ""
 		case id != found:
 			return "", "more than one request is named"
@@ -152,7 +152,7 @@ func (r *reply) requestID(refs []Ref) (found, why string) {
 }
 
 // idOf returns the request of a ref; "" if only an unknown token is given.
-func (c *Channel) idOf(ref Ref) string {
+func (c *Channel) idOf(ref cardRef) string {
 	if ref.ID != "" {
 		return ref.ID
 	}
@@ -347,7 +347,6 @@ func (r *reply) updateCard(s Status) error {
 func (r *reply) newAnswer(text string) *answerTo {
 	a := &answerTo{Text: text, MessageID: r.messageID(r.key.ID), InReplyTo: fitIDs([]string{r.mail.MessageID}), Open: r.tokenMatched}
 	a.References = strings.Fields(fitIDs(append(slices.Clone(r.mail.References), r.mail.MessageID)))
-	a.Language = r.approver.Language
 	if r.card != nil {
 		a.Subject = r.card.Subject
 	}

@@ -57,7 +57,7 @@ func (c *fakeClock) advance(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// outbox is a Sender that keeps the emails.
+// outbox is a mailSender that keeps the emails.
 type outbox struct {
 	mu     sync.Mutex
 	mails  []sentMail
@@ -309,7 +309,7 @@ func replyTo(card parsedEmail, from, text string, edit ...func(h map[string]stri
 		}
 	}
 	raw := b.String() + "\r\n" + strings.ReplaceAll(text, "\n", "\r\n")
-	return Incoming{Name: fmt.Sprintf("test %d", repliesWritten), Raw: []byte(raw), Size: int64(len(raw))}
+	return Incoming{Name: fmt.Sprintf("test %d", repliesWritten), Raw: []byte(raw)}
 }
 
 func withoutHeaders(names ...string) func(map[string]string) {

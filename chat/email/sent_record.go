@@ -26,7 +26,6 @@ type sentRecord struct {
 // cardCopy is one card, sent to one approver.
 type cardCopy struct {
 	To        string   `json:"to"`
-	Approver  string   `json:"approver"`
 	Language  string   `json:"language,omitempty"`
 	Subject   string   `json:"subject,omitempty"` // without the tag
 	MessageID string   `json:"message_id"`
@@ -74,7 +73,7 @@ const (
 // addToken adds a new token to the card.
 func (a *cardCopy) addToken() (token string) {
 	token = NewToken()
-	a.Tokens = append(a.Tokens, TokenDigest(token))
+	a.Tokens = append(a.Tokens, tokenDigest(token))
 	if extra := len(a.Tokens) - maxTokens; extra > 0 {
 		a.Tokens = slices.Delete(a.Tokens, firstTokens, firstTokens+extra)
 	}
@@ -83,7 +82,7 @@ func (a *cardCopy) addToken() (token string) {
 
 // removeToken removes a token that was not sent.
 func (a *cardCopy) removeToken(token string) {
-	digest := TokenDigest(token)
+	digest := tokenDigest(token)
 	a.Tokens = slices.DeleteFunc(a.Tokens, func(t string) bool { return t == digest })
 }
 
@@ -199,7 +198,7 @@ func (p *sentRecords) withID(id string) (keys []approval.Key) {
 
 // byToken returns the card that a token belongs to, and its request.
 func (p *sentRecords) byToken(token string) (approval.Key, *cardCopy) {
-	digest := TokenDigest(token)
+	digest := tokenDigest(token)
 	for k, n := range p.records {
 		for _, a := range n.Cards {
 			if a.hasToken(digest) {

@@ -17,7 +17,7 @@ import (
 type TestMail struct {
 	Drawer     chat.StateStore
 	Addressing Addressing
-	Sender     Sender
+	Sender     mailSender
 	To         string
 	Inbox      chat.StateStore // of an InboxQueue that no daemon may be reading; may be nil
 
@@ -33,7 +33,7 @@ const (
 // Send sends the test card.
 func (r *TestMail) Send(ctx context.Context) error {
 	r.token = NewToken()
-	if err := r.Drawer.Put(TokenDigest(r.token), []byte("waits\n")); err != nil {
+	if err := r.Drawer.Put(tokenDigest(r.token), []byte("waits\n")); err != nil {
 		return err
 	}
 	c := &Channel{Addressing: r.Addressing}
@@ -82,7 +82,7 @@ func (r *TestMail) Await(ctx context.Context, box Mailbox) ([]byte, error) {
 			return nil, ctx.Err()
 		case <-time.After(testPollInterval):
 		}
-		raw, err := r.Drawer.Get(TokenDigest(r.token) + answerSuffix)
+		raw, err := r.Drawer.Get(tokenDigest(r.token) + answerSuffix)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return raw, err
 		}
@@ -112,12 +112,12 @@ func (r *TestMail) fromInbox() ([]byte, error) {
 }
 
 func (r *TestMail) answers(raw []byte) bool {
-	m, err := Read(raw)
+	m, err := readMail(raw)
 	if err != nil {
 		return false
 	}
 	for _, ref := range m.Refs(r.Addressing) {
-		if SameToken(ref.Token, r.token) {
+		if sameToken(ref.Token, r.token) {
 			return true
 		}
 	}
@@ -129,11 +129,11 @@ func (r *TestMail) End() error {
 	if r.token == "" {
 		return nil
 	}
-	return errors.Join(r.Drawer.Remove(TokenDigest(r.token)), r.Drawer.Remove(TokenDigest(r.token)+answerSuffix))
+	return errors.Join(r.Drawer.Remove(tokenDigest(r.token)), r.Drawer.Remove(tokenDigest(r.token)+answerSuffix))
 }
 
 // saveTestReply saves a reply to a test card, and says whether the email is one.
-func (c *Channel) saveTestReply(m *Mail, raw []byte) (bool, error) {
+func (c *Channel) saveTestReply(m *inboundMail, raw []byte) (bool, error) {
 	if c.Tests == nil {
 		return false, nil
 	}
@@ -141,7 +141,7 @@ func (c *Channel) saveTestReply(m *Mail, raw []byte) (bool, error) {
 		if ref.Token == "" {
 			continue
 		}
-		digest := TokenDigest(ref.Token)
+		digest := tokenDigest(ref.Token)
 		if _, err := c.Tests.Get(digest); err != nil {
 			continue
 		}
@@ -168,8 +168,8 @@ type Findings struct {
 // Examine reports what a reply proves. lookup returns TXT records, like
 // Authenticator.Lookup.
 func Examine(ctx context.Context, raw []byte, lookup func(context.Context, string) ([]string, error)) Findings {
-	f := Findings{Automatic: Automatic(raw)}
-	if m, err := Read(raw); err != nil {
+	f := Findings{Automatic: automaticReason(raw)}
+	if m, err := readMail(raw); err != nil {
 		f.Answer = err.Error()
 	} else {
 		var text string
@@ -192,7 +192,7 @@ func Examine(ctx context.Context, raw []byte, lookup func(context.Context, strin
 			f.Sender = sender
 			return ""
 		}
-		var e *AuthError
+		var e *authError
 		if errors.As(err, &e) {
 			return e.Reason
 		}

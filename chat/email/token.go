@@ -8,9 +8,6 @@ import (
 	"encoding/hex"
 )
 
-// TokenLength is the length of what NewToken returns.
-const TokenLength = 26
-
 // tokenKind separates our digests from every other use of SHA-256, so that a leaked
 // digest is of no use elsewhere, and the reverse.
 const tokenKind = "permesso e-mail reply token\n" //nolint:gosec // no secret: a prefix of every token
@@ -27,17 +24,17 @@ func NewToken() string {
 	return tokenAlphabet.EncodeToString(b[:])
 }
 
-// SameToken compares two tokens, or two digests, in constant time. An empty string
+// sameToken compares two tokens, or two digests, in constant time. An empty string
 // equals nothing, not even another empty string. Case is ignored: some servers fold
 // the local part of an address.
-func SameToken(a, b string) bool {
+func sameToken(a, b string) bool {
 	x, y := sha256.Sum256([]byte(foldASCII(a))), sha256.Sum256([]byte(foldASCII(b)))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1 && a != "" && b != ""
 }
 
-// TokenDigest is stored in place of the token: SHA-256 in hex. A token has 128 random
+// tokenDigest is stored in place of the token: SHA-256 in hex. A token has 128 random
 // bits, so neither a salt nor a slow hash would add security.
-func TokenDigest(token string) string {
+func tokenDigest(token string) string {
 	sum := sha256.Sum256([]byte(tokenKind + foldASCII(token)))
 	return hex.EncodeToString(sum[:])
 }

@@ -61,22 +61,22 @@ func (a *api) edit(ctx context.Context, chatID int64, id int, msg message) error
 	return a.callFailed(chatID, err)
 }
 
-// document sends a text as a file and returns the message's ID.
-func (a *api) document(ctx context.Context, chatID int64, name, text string, caption message, h sendOptions) (id int, err error) {
+// document sends a text as a file.
+func (a *api) document(ctx context.Context, chatID int64, name, text string, caption message, h sendOptions) error {
 	if err := a.wait(ctx, chatID); err != nil {
-		return 0, err
+		return err
 	}
 	ctx, stop := context.WithTimeout(ctx, 3*sendTimeout)
 	defer stop()
-	m, err := a.bot.SendDocument(ctx, &bot.SendDocumentParams{
+	_, err := a.bot.SendDocument(ctx, &bot.SendDocumentParams{
 		ChatID: chatID, MessageThreadID: h.thread, DisableNotification: h.silent, ReplyParameters: replyTo(h.replyTo),
 		Document: &models.InputFileUpload{Filename: name, Data: bytes.NewReader([]byte(text))},
 		Caption:  caption.text, CaptionEntities: caption.entities,
 	})
 	if err != nil {
-		return 0, a.callFailed(chatID, err)
+		return a.callFailed(chatID, err)
 	}
-	return m.ID, nil
+	return nil
 }
 
 // answer answers a tap. Answers do not count against the rate limits.

@@ -262,7 +262,7 @@ func (s *session) replaceMaybeSent(k approval.Key, x *sentCopy, st status, why e
 func (s *session) sendDocument(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
 	p := s.renderer(x.Language)
 	short := approval.ShortID(k.ID)
-	id, err := s.api.document(ctx, x.Chat, short+".txt", p.Card(st.Pending).String()+"\n",
+	err := s.api.document(ctx, x.Chat, short+".txt", p.Card(st.Pending).String()+"\n",
 		plainMessage(chat.Format(p.DocumentCaption, "id", short)), sendOptions{thread: x.Thread, replyTo: x.Message, silent: true})
 	if err != nil {
 		return err
@@ -272,7 +272,7 @@ func (s *session) sendDocument(ctx context.Context, k approval.Key, x *sentCopy,
 		if y == nil {
 			return errUnchanged
 		}
-		y.FullyShown, y.Document = true, id
+		y.FullyShown = true
 		return nil
 	})
 }

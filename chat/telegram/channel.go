@@ -16,17 +16,17 @@ import (
 type Channel struct {
 	Token     string
 	ServerURL string          // of a Bot API server; "": Telegram's own
-	Client    HTTPClient      // nil: one with timeouts
+	Client    httpClient      // nil: one with timeouts
 	Webhook   *Webhook        // nil: long polling
 	Updates   chat.StateStore // the journal of updates
 	Notes     chat.StateStore // state of no single request: digests, the feed
 	Notebook  chat.SentStore
 
-	Viewer      Viewer
+	Viewer      viewer
 	Interceptor *chat.Interceptor
-	Guard       Guard
-	Pauser      Pauser  // nil: pausing is unavailable
-	History     History // nil: /last is unavailable
+	Guard       guard
+	Pauser      pauser  // nil: pausing is unavailable
+	History     history // nil: /last is unavailable
 	// Workspaces returns the workspaces whose approvers are asked here, in the current configuration.
 	Workspaces func() []Workspace
 	Feed       func() bool                      // whether to list what policy allowed; nil: no
@@ -68,16 +68,16 @@ type Story struct {
 	Record   *approval.Record   // nil: not settled
 }
 
-// Viewer reads requests.
-type Viewer interface {
+// viewer reads requests.
+type viewer interface {
 	chat.Viewer
 	chat.Finder
 	// Story returns an empty Story and no error if there is no such request.
 	Story(ctx context.Context, k approval.Key) (Story, error)
 }
 
-// Guard knows who may decide. Decide checks it again; the channel uses it to hide requests from other users.
-type Guard interface {
+// guard knows who may decide. Decide checks it again; the channel uses it to hide requests from other users.
+type guard interface {
 	// May returns the person's name if they may decide in the workspace; p is nil if no single request is
 	// meant.
 	May(workspace string, p *approval.Pending, by approval.Person) (name string, ok bool)
@@ -85,15 +85,15 @@ type Guard interface {
 	Refused(k approval.Key, by approval.Person)
 }
 
-// Pauser pauses and resumes a workspace. The caller has checked that the person may. The change is durable on
+// pauser pauses and resumes a workspace. The caller has checked that the person may. The change is durable on
 // return; changed is false if there was nothing to change.
-type Pauser interface {
+type pauser interface {
 	Pause(ctx context.Context, workspace string, by approval.Person, reason string) (changed bool, err error)
 	Resume(ctx context.Context, workspace string, by approval.Person) (changed bool, err error)
 }
 
-// History lists the last settled requests of the workspaces, newest first, at most n.
-type History interface {
+// history lists the last settled requests of the workspaces, newest first, at most n.
+type history interface {
 	Last(ctx context.Context, workspaces []string, n int) ([]approval.Key, error)
 }
 
@@ -121,7 +121,7 @@ func (c *Channel) now() time.Time {
 	return time.Now()
 }
 
-func (c *Channel) client() HTTPClient {
+func (c *Channel) client() httpClient {
 	if c.Client != nil {
 		return c.Client
 	}

@@ -117,7 +117,7 @@ func TestGrants(t *testing.T) {
 	require.True(t, h.revoker.grants[2].RevokedAt.IsZero())
 }
 
-// fakePauser is a Pauser.
+// fakePauser is a pauser.
 type fakePauser struct {
 	mu     sync.Mutex
 	calls  []string

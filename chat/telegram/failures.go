@@ -17,7 +17,7 @@ import (
 // pollMonitor is the HTTP client below the Journal. It watches getUpdates, because the library would retry at
 // once and without end, even if only the operator can fix the cause.
 type pollMonitor struct {
-	HTTPClient
+	httpClient
 	s         *session
 	stop      context.CancelCauseFunc
 	conflicts int // in a row
@@ -29,9 +29,9 @@ const (
 	maxConflictDelay = time.Minute
 )
 
-// Do implements HTTPClient.
+// Do implements httpClient.
 func (c *pollMonitor) Do(req *http.Request) (*http.Response, error) {
-	resp, err := c.HTTPClient.Do(req)
+	resp, err := c.httpClient.Do(req)
 	if !strings.EqualFold(path.Base(req.URL.Path), "getUpdates") {
 		return resp, err
 	}

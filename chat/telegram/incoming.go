@@ -245,21 +245,21 @@ func (w *incomingMessage) handleCommand(ctx context.Context) {
 // chatViewer is limited to the pending requests that have a card in one chat: only those can be decided there
 // by a short ID.
 type chatViewer struct {
-	Viewer
+	viewer
 	sent *sentIndex
 	chat int64
 }
 
-// Waiting implements chat.Viewer.
+// Waiting implements chat.viewer.
 func (v chatViewer) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
-	all, err := v.Viewer.Waiting(ctx, workspaces)
+	all, err := v.viewer.Waiting(ctx, workspaces)
 	return slices.DeleteFunc(all, func(w approval.Waiting) bool { return v.shownCopy(w) == nil }), err
 }
 
 // Find implements chat.Finder, for late decisions. It leaves out pending requests: a user must not decide one
 // without having seen its card.
 func (v chatViewer) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
-	all, err := v.Viewer.Find(ctx, workspaces, prefix)
+	all, err := v.viewer.Find(ctx, workspaces, prefix)
 	if err != nil {
 		return nil, err
 	}

@@ -32,13 +32,13 @@ const (
 // them for a day.
 var ErrJournalFull = errors.New("too many unhandled Telegram updates")
 
-// HTTPClient is the library's bot.HttpClient.
-type HTTPClient interface {
+// httpClient is the library's bot.HttpClient.
+type httpClient interface {
 	Do(req *http.Request) (*http.Response, error)
 }
 
-// Store keeps small files by name. It must be safe for concurrent use.
-type Store interface {
+// store keeps small files by name. It must be safe for concurrent use.
+type store interface {
 	// Put replaces the file atomically. After nil, it survives a power cut; after an error, either version may
 	// be there.
 	Put(name string, b []byte) error
@@ -50,13 +50,13 @@ type Store interface {
 	Remove(name string) error
 }
 
-// UnexpectedResponse is an HTTP response that did not come from the Bot API but from a proxy in front of it. A
+// unexpectedResponse is an HTTP response that did not come from the Bot API but from a proxy in front of it. A
 // retry helps.
-type UnexpectedResponse struct {
+type unexpectedResponse struct {
 	Status int // HTTP status
 }
 
-func (e *UnexpectedResponse) Error() string {
+func (e *unexpectedResponse) Error() string {
 	return fmt.Sprintf("HTTP status %d without a Bot API response", e.Status)
 }
 
@@ -70,7 +70,7 @@ type Update struct {
 // library acknowledges an update to Telegram before its handler has finished, so a crash in between would lose
 // a tap.
 //
-// A getUpdates response is passed on up to the last update that is in the Store. If not even the first one can
+// A getUpdates response is passed on up to the last update that is in the store. If not even the first one can
 // be stored, Do returns an error: the library keeps its offset, and Telegram sends the same updates again. A
 // handler calls Begin first and Finished at the end. Before a new bot.Bot polls, the caller handles what
 // Unfinished lists.
@@ -86,8 +86,8 @@ type Update struct {
 // No error of Do and no response body holds the token; the library quotes a body that it cannot parse. The
 // library's own errors need Redact.
 type Journal struct {
-	Client HTTPClient
-	Store  Store
+	Client httpClient
+	Store  store
 	Token  string // of the bot; "": taken from the URLs
 
 	// MaxUnfinished is how many updates may wait for their handlers; 0: 1,000. Above it, Do and Take return
@@ -106,7 +106,7 @@ type Journal struct {
 	saved  int        // how many changes finished.json has
 }
 
-// Do implements HTTPClient.
+// Do implements httpClient.
 func (j *Journal) Do(req *http.Request) (*http.Response, error) {
 	token := j.Token
 	if token == "" {
@@ -167,7 +167,7 @@ func (j *Journal) call(req *http.Request, token string) (*http.Response, []byte,
 		return nil, nil, fmt.Errorf("read Bot API response: %w", err)
 	}
 	if body = bytes.TrimSpace(body); !bytes.HasPrefix(body, []byte("{")) || !json.Valid(body) {
-		return nil, nil, &UnexpectedResponse{Status: resp.StatusCode}
+		return nil, nil, &unexpectedResponse{Status: resp.StatusCode}
 	}
 	body = []byte(mask(secretsOf(token), string(body)))
 	replaceBody(resp, body)

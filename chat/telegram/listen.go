@@ -19,7 +19,7 @@ const (
 )
 
 // newBot returns the library's bot with this client, and without its own logging and error handling.
-func (c *Channel) newBot(ctx context.Context, client HTTPClient, handler bot.HandlerFunc, onError func(error)) (*bot.Bot, error) {
+func (c *Channel) newBot(ctx context.Context, client httpClient, handler bot.HandlerFunc, onError func(error)) (*bot.Bot, error) {
 	options := []bot.Option{
 		bot.WithHTTPClient(pollTimeout, client), bot.WithSkipGetMe(), bot.WithNotAsyncHandlers(),
 		bot.WithAllowedUpdates(wantedUpdates()), bot.WithDefaultHandler(handler), bot.WithDebugHandler(func(string, ...any) {}),

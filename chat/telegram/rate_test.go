@@ -56,7 +56,7 @@ func TestEveryVisibleScalarThroughTelegram(t *testing.T) {
 			continue
 		}
 		b.WriteRune(r)
-		if n += utf16Len(string(r)); n > 3000 {
+		if n += chat.Units(string(r)); n > 3000 {
 			flush()
 		}
 	}

@@ -69,7 +69,7 @@ func (p renderer) card(w *approval.Pending, x *sentCopy, whole bool) message {
 // be longer than a message.
 func (p renderer) fit(c chat.Card) (fitted chat.Card, all bool) {
 	fitted, all = c.Fit(maxText)
-	if utf16Len(fitted.String()) <= maxText {
+	if chat.Units(fitted.String()) <= maxText {
 		return fitted, all
 	}
 	c.Menu = []string{p.LongMenu}

@@ -136,7 +136,7 @@ func TestRecordsKeptForLateTaps(t *testing.T) {
 	page := func(n int, began time.Time) string {
 		return fmt.Sprintf(`{"version":1,"state":"sent","pending_sha256":"x","began":%q,"last":2,"posts":[`+
 			`{"n":1,"chat_id":%d,"language":"en","nonces":{"1":"a%d"},"doubtful":true,"phase":"over","life":"x"},`+
-			`{"n":2,"chat_id":%[2]d,"language":"en","nonces":{"1":"b%[3]d"},"message_id":9%03[3]d,"phase":"over","life":"x"}]}`,
+			`{"n":2,"chat_id":%[2]d,"language":"en","nonces":{"1":"b%[3]d"},"message_id":9%03[3]d,"document_id":8%03[3]d,"phase":"over","life":"x"}]}`,
 			began.Format(time.RFC3339), ann, n)
 	}
 	began := time.Now()

@@ -86,9 +86,9 @@ func (h *fakeHandler) Run(_ context.Context, job approval.Job) approval.Effect {
 	h.runs[job.RequestID]++
 	time.Sleep(h.slow)
 	if h.fail != "" {
-		return approval.Effect{Started: true, Error: h.fail}
+		return approval.Effect{Error: h.fail}
 	}
-	return approval.Effect{Started: true, Result: approval.Raw(`"done"`)}
+	return approval.Effect{Result: approval.Raw(`"done"`)}
 }
 
 func (h *fakeHandler) count(k approval.Key) int {
@@ -218,7 +218,7 @@ func (h *rig) Tool(name string) (approval.Tool, bool) {
 	}, true
 }
 
-// May implements telegram.Guard; Decide uses it too.
+// May implements telegram.guard; Decide uses it too.
 func (h *rig) May(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -227,7 +227,7 @@ func (h *rig) May(ws string, _ *approval.Pending, by approval.Person) (string, b
 	return names[by.ID], ok
 }
 
-// Refused implements telegram.Guard.
+// Refused implements telegram.guard.
 func (h *rig) Refused(_ approval.Key, by approval.Person) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -245,7 +245,7 @@ func (h *rig) viewer() storyViewer {
 	return storyViewer{&gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}, h.store}
 }
 
-// storyViewer is a telegram.Viewer, like the one of cmd/permesso.
+// storyViewer is a telegram.viewer, like the one of cmd/permesso.
 type storyViewer struct {
 	*gate.Viewer
 	store *ipc.Store
@@ -503,7 +503,7 @@ func (h *rig) decideAsOperator(k approval.Key, v approval.Verdict) {
 	require.NoError(h.t, err)
 }
 
-// fakeGrants is a chat.Revoker in memory.
+// fakeGrants is a chat.revoker in memory.
 type fakeGrants struct {
 	mu     sync.Mutex
 	grants []approval.Grant

@@ -44,7 +44,6 @@ type sentCopy struct {
 	ShownHash   string            `json:"shown,omitzero"`    // of the last text sent, to avoid needless edits
 	FullyShown  bool              `json:"whole,omitzero"`    // everything that would run was shown in this chat
 	ShowAll     bool              `json:"show_all,omitzero"` // a user tapped Show all
-	Document    int               `json:"document_id,omitzero"`
 	MaybeSent   bool              `json:"doubtful,omitzero"` // it is unknown whether it was sent; another copy replaces it
 	StaleReason string            `json:"stale,omitzero"`    // why it is no longer valid, though the request is pending
 	Digest      string            `json:"digest,omitzero"`   // it is a line of that digest

@@ -90,7 +90,7 @@ func (c *Channel) newSession(ctx context.Context, stop context.CancelCauseFunc) 
 		touched: make(chan approval.Key, 256), nameKnown: make(chan struct{}), firstPass: true, outbox: &outbox{ctx: ctx, retryUnit: c.Retry},
 	}
 	s.warnings.report, s.outbox.onDone, s.dispatcher.session = c.Problem, s.jobFinished, s
-	s.journal = &Journal{Client: &pollMonitor{HTTPClient: c.client(), s: s, stop: stop}, Store: c.Updates, Token: c.Token}
+	s.journal = &Journal{Client: &pollMonitor{httpClient: c.client(), s: s, stop: stop}, Store: c.Updates, Token: c.Token}
 	b, err := c.newBot(ctx, s.journal, s.dispatcher.dispatch, s.pollFailed)
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ var (
 type Setup struct {
 	Token     string
 	ServerURL string        // of a Bot API server; "": Telegram's own
-	Client    HTTPClient    // nil: one with timeouts
+	Client    httpClient    // nil: one with timeouts
 	Tell      func(string)  // reports progress to the operator; nil: no reports
 	Every     time.Duration // delay before other updates are polled again; 0: a second
 
@@ -49,7 +49,6 @@ type Setup struct {
 
 // Bot is what Telegram says about a bot.
 type Bot struct {
-	ID         int64
 	Username   string
 	JoinsGroup bool // it may be added to groups
 	HearsAll   bool // in groups it gets all messages
@@ -91,7 +90,7 @@ func (s *Setup) Me(ctx context.Context) (Bot, error) {
 		return Bot{}, fmt.Errorf("call getMe: %w", err)
 	}
 	s.name = me.Username
-	return Bot{me.ID, me.Username, me.CanJoinGroups, me.CanReadAllGroupMessages}, nil
+	return Bot{me.Username, me.CanJoinGroups, me.CanReadAllGroupMessages}, nil
 }
 
 func (s *Setup) api() (*api, error) {
@@ -107,7 +106,7 @@ func (s *Setup) api() (*api, error) {
 	return s.calls, nil
 }
 
-func (s *Setup) client() HTTPClient {
+func (s *Setup) client() httpClient {
 	if s.Client != nil {
 		return s.Client
 	}

@@ -5,6 +5,8 @@ import (
 	"unicode/utf16"
 
 	"github.com/go-telegram/bot/models"
+
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // Telegram's limits on messages, in UTF-16 code units.
@@ -61,7 +63,7 @@ func (w *writer) untrusted(format models.MessageEntityType, s string) {
 
 func (w *writer) put(s string) {
 	w.b.WriteString(s)
-	w.at += utf16Len(s)
+	w.at += chat.Units(s)
 }
 
 // tappable reports whether Telegram might turn a part of s into a link, a mention, a command or a phone number.
@@ -90,18 +92,9 @@ func continuesLink(r rune) bool {
 	return r != ' ' && r != '\n' && !strings.ContainsRune(`,;:!?)]}"'…·|`, r)
 }
 
-// utf16Len is the length of s as Telegram counts it.
-func utf16Len(s string) int {
-	n := 0
-	for _, r := range s {
-		n += max(1, utf16.RuneLen(r))
-	}
-	return n
-}
-
 // truncate shortens s to that many units, and marks the cut.
 func truncate(s string, most int) string {
-	if utf16Len(s) <= most {
+	if chat.Units(s) <= most {
 		return s
 	}
 	n := 0

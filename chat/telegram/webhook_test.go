@@ -1,7 +1,6 @@
 package telegram_test
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -15,7 +14,6 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/telegram"
-	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
 const hookSecret = "a-long-and-random-one_0123456789"
@@ -173,51 +171,4 @@ func TestWebhookRequiresSecretAndAddress(t *testing.T) {
 	c = h.channel()
 	c.Webhook = &telegram.Webhook{Listen: l.Addr().String(), URL: "https://gate.example.org/t", Secret: hookSecret}
 	require.ErrorContains(t, c.Run(h.ctx), "address already in use")
-}
-
-func TestStartListener(t *testing.T) {
-	h := newRig(t)
-	g := &telegram.StartListener{Token: botapi.Token, ServerURL: h.api.URL}
-	name, err := g.Bot(h.ctx)
-	require.NoError(t, err)
-	require.Equal(t, "permesso_bot", name)
-
-	h.api.Say(eve, eve, "/start another-code")
-	h.api.Say(ann, ann, "hello?")
-	h.api.SayAnonymously(family, "/start code")
-	h.api.Say(ann, family, "/start@permesso_bot code")
-	user, err := g.Await(h.ctx, func(g telegram.SetupUser) bool { return g.Payload == "code" })
-	require.NoError(t, err)
-	require.Equal(t, telegram.SetupUser{Person: ann, Name: "Ann", Chat: family, Payload: "code"}, user)
-	require.False(t, user.Private())
-
-	require.NoError(t, g.Test(h.ctx, telegram.Place{Chat: ann}, chat.Style{Language: "it"}))
-	m := h.waitForMessage(ann, "a test card", func(m botapi.Message) bool { return strings.Contains(m.Text, "È solo una prova") })
-	require.Empty(t, m.Buttons())
-
-	ctx, stop := context.WithTimeout(h.ctx, 50*time.Millisecond)
-	defer stop()
-	_, err = g.Await(ctx, func(telegram.SetupUser) bool { return false })
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-
-	wrong := &telegram.StartListener{Token: "110201543:AAwrongwrongwrongwrongwrongwrong", ServerURL: h.api.URL}
-	_, err = wrong.Bot(h.ctx)
-	require.ErrorContains(t, err, "does not accept the token")
-	require.NotContains(t, err.Error(), "wrongwrong")
-}
-
-// While a daemon polls, StartListener reports that and stops polling.
-func TestStartListenerWhileADaemonRuns(t *testing.T) {
-	h := newRig(t)
-	h.api.ConflictPause = time.Millisecond
-	h.start()
-	h.helpRoundTrip()
-	g := &telegram.StartListener{Token: botapi.Token, ServerURL: h.api.URL}
-	done := make(chan error, 1)
-	go func() {
-		_, err := g.Await(h.ctx, nil)
-		done <- err
-	}()
-	h.waitFor("a conflict", func() bool { return strings.Contains(h.reported(), "another program") })
-	require.ErrorContains(t, <-done, "stop it during the setup")
 }

@@ -29,8 +29,8 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// Records returns the record of a settled request, nil if there is none yet.
-type Records interface {
+// records returns the record of a settled request, nil if there is none yet.
+type records interface {
 	Record(ctx context.Context, k approval.Key) (*approval.Record, error)
 }
 
@@ -40,7 +40,7 @@ type Channel struct {
 	Out         io.Writer
 	Interceptor *chat.Interceptor
 	Viewer      chat.Viewer
-	Records     Records             // nil: outcomes are not shown
+	Records     records             // nil: outcomes are not shown
 	Changes     <-chan approval.Key // hints that a request changed; may be nil
 	Person      approval.Person
 	Workspaces  []string // none: nothing is shown, nothing can be decided
@@ -109,7 +109,7 @@ func (c *Channel) Run(ctx context.Context) error {
 				changes = nil
 				continue
 			}
-			drainHints(changes)
+			chat.DrainHints(changes)
 			v.update(ctx)
 		case <-tick.C:
 			v.update(ctx)
@@ -124,20 +124,6 @@ func (c *Channel) Run(ctx context.Context) error {
 		}
 	}
 	return v.err
-}
-
-// drainHints discards queued hints: one update serves them all.
-func drainHints(changes <-chan approval.Key) {
-	for {
-		select {
-		case _, open := <-changes:
-			if !open {
-				return
-			}
-		default:
-			return
-		}
-	}
 }
 
 // update compares the screen with the pending requests.

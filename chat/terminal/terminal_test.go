@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeGate is a Decider, Viewer and Records.
+// fakeGate is a Decider, Viewer and records.
 type fakeGate struct {
 	mu      sync.Mutex
 	waiting []approval.Waiting

@@ -11,12 +11,12 @@ import (
 // Backend gives the pages the data that does not belong to pending requests. If a
 // field is nil, its page is empty.
 type Backend struct {
-	Grants        Grants
+	Grants        grants
 	Rules         func(workspaces []string) []Rule
-	History       History
-	Audit         Audit
-	WorkspaceInfo WorkspaceInfo
-	Pauser        Pauser
+	History       history
+	Audit         audit
+	WorkspaceInfo workspaceInfo
+	Pauser        pauser
 }
 
 // GrantUse is a grant with its uses.
@@ -26,8 +26,8 @@ type GrantUse struct {
 	LastUsed time.Time
 }
 
-// Grants lists the grants of a workspace, the newest first.
-type Grants interface {
+// grants lists the grants of a workspace, the newest first.
+type grants interface {
 	List(workspace string) []GrantUse
 }
 
@@ -51,16 +51,16 @@ type HistoryQuery struct {
 
 // HistoryItem is one request in the audit log.
 type HistoryItem struct {
-	Key                     approval.Key
-	Kind, Target            string
-	Status                  approval.Status
-	By, Via, Rule           string
-	Asked, Decided, EndedAt time.Time // zero: not in the log, or not yet
+	Key            approval.Key
+	Kind, Target   string
+	Status         approval.Status
+	By, Via, Rule  string
+	Asked, EndedAt time.Time // zero: not in the log, or not yet
 }
 
-// History finds requests in the audit log, the newest first. more is true if older
+// history finds requests in the audit log, the newest first. more is true if older
 // ones match too.
-type History interface {
+type history interface {
 	Past(ctx context.Context, q HistoryQuery) (list []HistoryItem, more bool, err error)
 }
 
@@ -76,8 +76,8 @@ type EntryQuery struct {
 // ErrBusy reports that a verification is already running.
 var ErrBusy = errors.New("already running")
 
-// Audit reads the audit log.
-type Audit interface {
+// audit reads the audit log.
+type audit interface {
 	Entries(ctx context.Context, q EntryQuery) (list []approval.Entry, more bool, err error)
 	// Verify checks the complete log and returns a one-line summary. The error
 	// tells what is wrong with the log, or wraps ErrBusy.
@@ -107,16 +107,16 @@ type Workspace struct {
 	People                    []ApproverStats
 }
 
-// WorkspaceInfo describes workspaces.
-type WorkspaceInfo interface {
+// workspaceInfo describes workspaces.
+type workspaceInfo interface {
 	Workspace(ctx context.Context, workspace string) (*Workspace, error)
 	// Paused reports whether the workspace itself is paused, and whether all are.
 	Paused(workspace string) (own, all bool)
 }
 
-// Pauser pauses and resumes execution in a workspace, or in all of them ("").
+// pauser pauses and resumes execution in a workspace, or in all of them ("").
 // The caller checks that the person may do it.
-type Pauser interface {
+type pauser interface {
 	Pause(ctx context.Context, workspace string, by approval.Person, reason string) error
 	Resume(ctx context.Context, workspace string, by approval.Person) error
 }

@@ -39,7 +39,7 @@ type fixture struct {
 	pausedWorkspaces []string
 	verified         int
 	reads            int
-	blockHistory     chan struct{} // History blocks until it is closed; nil: it does not
+	blockHistory     chan struct{} // history blocks until it is closed; nil: it does not
 	historyReaders   atomic.Int32
 }
 
@@ -192,7 +192,7 @@ func (w *fixture) decide(a approval.DecisionInput) (*approval.Decision, error) {
 	return d, nil
 }
 
-// Waiting implements web.Viewer.
+// Waiting implements web.viewer.
 func (w *fixture) Waiting(_ context.Context, workspaces []string) (list []approval.Waiting, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,7 +205,7 @@ func (w *fixture) Waiting(_ context.Context, workspaces []string) (list []approv
 	return list, nil
 }
 
-// Pending implements web.Viewer.
+// Pending implements web.viewer.
 func (w *fixture) Pending(k approval.Key) (*approval.Waiting, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,31 +216,31 @@ func (w *fixture) Pending(k approval.Key) (*approval.Waiting, error) {
 	return &p, nil
 }
 
-// Record implements web.Viewer.
+// Record implements web.viewer.
 func (w *fixture) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.records[k], nil
 }
 
-// Decision implements web.Viewer.
+// Decision implements web.viewer.
 func (w *fixture) Decision(k approval.Key, _ approval.Raw) *approval.Decision {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.decided[k]
 }
 
-// Decided implements web.Viewer.
+// Decided implements web.viewer.
 func (w *fixture) Decided(p approval.Waiting) *approval.Decision { return w.Decision(p.Key(), nil) }
 
-// Asked implements web.Viewer.
+// Asked implements web.viewer.
 func (w *fixture) Asked(k approval.Key, _ approval.Raw) *approval.Pending {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.asked[k]
 }
 
-// Rights implements web.People.
+// Rights implements web.people.
 func (w *fixture) Rights(web.User) web.Rights {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -253,19 +253,19 @@ func (w *fixture) allow(change func(r *web.Rights)) {
 	change(&w.rights)
 }
 
-// May implements web.People.
+// May implements web.people.
 func (w *fixture) May(_ web.User, ws string, p *approval.Pending) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Contains(w.rights.Decide, ws) && (p == nil || p.Principal == "" || p.Principal == "ann")
 }
 
-// Interceptor implements web.People.
+// Interceptor implements web.people.
 func (w *fixture) Interceptor(web.User) *chat.Interceptor {
 	return &chat.Interceptor{Decider: w, Viewer: w, Revoker: w}
 }
 
-// Given implements chat.Revoker.
+// Given implements chat.revoker.
 func (w *fixture) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
 	if d.Scope != approval.Always && d.Scope != approval.Session {
 		return nil
@@ -273,7 +273,7 @@ func (w *fixture) Given(p *approval.Pending, d *approval.Decision) *approval.Gra
 	return &approval.Grant{ID: p.RequestID, Kind: approval.GrantRule, Workspace: p.SourceGroup, ActionType: p.ActionType}
 }
 
-// Remembered implements chat.Revoker.
+// Remembered implements chat.revoker.
 func (w *fixture) Remembered(_ context.Context, workspaces []string) (list []approval.Grant, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -285,7 +285,7 @@ func (w *fixture) Remembered(_ context.Context, workspaces []string) (list []app
 	return list, nil
 }
 
-// Revoke implements chat.Revoker.
+// Revoke implements chat.revoker.
 func (w *fixture) Revoke(_ context.Context, g approval.Grant, _ approval.Person) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -298,7 +298,7 @@ func (w *fixture) Revoke(_ context.Context, g approval.Grant, _ approval.Person)
 	return false, nil
 }
 
-// List implements web.Grants.
+// List implements web.grants.
 func (w *fixture) List(ws string) (list []web.GrantUse) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -310,7 +310,7 @@ func (w *fixture) List(ws string) (list []web.GrantUse) {
 	return list
 }
 
-// Past implements web.History.
+// Past implements web.history.
 func (w *fixture) Past(_ context.Context, q web.HistoryQuery) ([]web.HistoryItem, bool, error) {
 	w.historyReaders.Add(1)
 	defer w.historyReaders.Add(-1)
@@ -326,14 +326,14 @@ func (w *fixture) Past(_ context.Context, q web.HistoryQuery) ([]web.HistoryItem
 	return list, false, nil
 }
 
-// Entries implements web.Audit.
+// Entries implements web.audit.
 func (w *fixture) Entries(context.Context, web.EntryQuery) ([]approval.Entry, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.entries), false, nil
 }
 
-// Verify implements web.Audit.
+// Verify implements web.audit.
 func (w *fixture) Verify(context.Context) (string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -341,7 +341,7 @@ func (w *fixture) Verify(context.Context) (string, error) {
 	return "12 entries", nil
 }
 
-// Workspace implements web.WorkspaceInfo.
+// Workspace implements web.workspaceInfo.
 func (w *fixture) Workspace(_ context.Context, ws string) (*web.Workspace, error) {
 	return &web.Workspace{
 		Name: ws, Autonomy: "supervised", Approvers: []string{"ann"}, Timeout: 5 * time.Minute, Requests: 40, Median: 1200 * time.Millisecond,
@@ -350,14 +350,14 @@ func (w *fixture) Workspace(_ context.Context, ws string) (*web.Workspace, error
 	}, nil
 }
 
-// Paused implements web.WorkspaceInfo.
+// Paused implements web.workspaceInfo.
 func (w *fixture) Paused(ws string) (own, all bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Contains(w.pausedWorkspaces, ws), slices.Contains(w.pausedWorkspaces, "")
 }
 
-// Pause implements web.Pauser.
+// Pause implements web.pauser.
 func (w *fixture) Pause(_ context.Context, ws string, _ approval.Person, _ string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -365,7 +365,7 @@ func (w *fixture) Pause(_ context.Context, ws string, _ approval.Person, _ strin
 	return nil
 }
 
-// Resume implements web.Pauser.
+// Resume implements web.pauser.
 func (w *fixture) Resume(_ context.Context, ws string, _ approval.Person) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -39,7 +39,7 @@ type grantLine struct {
 	What            string
 	By, Reason      string
 	Since, Until    displayTime
-	Uses, MaxUses   int
+	Uses            int
 	LastUsed        displayTime
 	State           string // active, expired, used, revoked
 	May             bool
@@ -79,7 +79,7 @@ func (v *visit) grantLine(c GrantUse) grantLine {
 	l := grantLine{
 		ID: c.ID, Short: chat.Escape(approval.ShortID(c.ID)), Workspace: c.Workspace, What: what,
 		By: chat.Escape(c.By), Reason: v.oneLine(c.Reason), Since: v.displayTime(c.CreatedAt), Until: v.displayTime(c.ExpiresAt),
-		Uses: c.Uses, MaxUses: c.MaxUses, LastUsed: v.displayTime(c.LastUsed), State: "active",
+		Uses: c.Uses, LastUsed: v.displayTime(c.LastUsed), State: "active",
 	}
 	switch {
 	case !c.RevokedAt.IsZero():

@@ -26,36 +26,35 @@ const (
 // requestPage is the page of one request, in any state.
 type requestPage struct {
 	page
-	Key               approval.Key
-	Path              string
-	State             string
-	SHA               string // of the shown pending
-	Card              chat.Card
-	Paused            string // line that tells that the workspace is paused
-	IsQuestion        bool   // a question
-	Options           []string
-	Until             displayTime
-	Reversibility     approval.Reversibility
-	NeedsConfirmation bool // irreversible: an approval needs a confirmation
-	MayDecide         bool
-	SessionDisabled   bool // no grant for a session is possible
-	AlwaysDisabled    bool
-	Notes             []string // reasons, and what "always" would allow
-	Prose             []string
-	Exact             []string // the arguments
-	Why               []string
-	RulingHints       []string
-	Rule              string
-	Diff              []styledLine // differences from the request that it resubmits
-	Source            []string     // lines of the program
-	Verified          bool         // Source is the program that a prover has signed
-	Result            string       // how it ended
-	Output            []string     // of the handler
-	Undo              string       // id of the grant that can be revoked; "": none
-	Asked             displayTime
-	Short             string
-	SimilarURL        string // history of similar requests; "": none
-	AllSimilarURL     string
+	Key             approval.Key
+	Path            string
+	State           string
+	SHA             string // of the shown pending
+	Card            chat.Card
+	Paused          string // line that tells that the workspace is paused
+	IsQuestion      bool   // a question
+	Options         []string
+	Until           displayTime
+	Reversibility   approval.Reversibility
+	MayDecide       bool
+	SessionDisabled bool // no grant for a session is possible
+	AlwaysDisabled  bool
+	Notes           []string // reasons, and what "always" would allow
+	Prose           []string
+	Exact           []string // the arguments
+	Why             []string
+	RulingHints     []string
+	Rule            string
+	Diff            []styledLine // differences from the request that it resubmits
+	Source          []string     // lines of the program
+	Verified        bool         // Source is the program that a prover has signed
+	Result          string       // how it ended
+	Output          []string     // of the handler
+	Undo            string       // id of the grant that can be revoked; "": none
+	Asked           displayTime
+	Short           string
+	SimilarURL      string // history of similar requests; "": none
+	AllSimilarURL   string
 }
 
 // styledLine is a line with its CSS class.
@@ -160,7 +159,7 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 		page: v.page("request", p.ShortID), Key: k, Path: pathOf(k), Short: chat.Escape(p.ShortID),
 		Card: style.Card(p), IsQuestion: p.Type == approval.TypeQuestion,
 		Until: newDisplayTime(p.ExpiresAt, style.Zone, v.Now()), Asked: newDisplayTime(p.Timestamp, style.Zone, v.Now()),
-		Reversibility: p.Reversibility, NeedsConfirmation: p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial,
+		Reversibility:   p.Reversibility,
 		SessionDisabled: approval.NotGrantable(p, approval.Session) != "", AlwaysDisabled: approval.NotGrantable(p, approval.Always) != "",
 		Rule: style.OneLine(p, p.Ruling.Rule),
 	}

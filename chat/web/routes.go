@@ -95,14 +95,14 @@ func (s *Server) requireSession(serve func(*visit)) http.Handler {
 
 // noSessionPage is the page at / for a browser without a session.
 func (s *Server) noSessionPage(w http.ResponseWriter, r *http.Request) {
-	s.show(w, r, http.StatusOK, "no-session", "")
+	s.show(w, r, "no-session", "")
 }
 
 // loginPage shows a button and changes nothing: otherwise a program that
 // prefetches the link would use it up. The page does not tell whether the link is
 // valid.
 func (s *Server) loginPage(w http.ResponseWriter, r *http.Request) {
-	s.show(w, r, http.StatusOK, "login", r.PathValue("token"))
+	s.show(w, r, "login", r.PathValue("token"))
 }
 
 // login redeems a link and starts a session.
@@ -162,10 +162,10 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, code int, why re
 	s.write(w, code, "refused", p)
 }
 
-func (s *Server) show(w http.ResponseWriter, r *http.Request, code int, name, token string) {
+func (s *Server) show(w http.ResponseWriter, r *http.Request, name, token string) {
 	p := newPublicPage(r)
 	p.Token = token
-	s.write(w, code, name, p)
+	s.write(w, http.StatusOK, name, p)
 }
 
 func newPublicPage(r *http.Request) publicPage {

@@ -32,8 +32,8 @@ type Rights struct {
 	Operator bool // may pause and resume, and see entries without a workspace
 }
 
-// Viewer reads verified documents. A missing document is nil.
-type Viewer interface {
+// viewer reads verified documents. A missing document is nil.
+type viewer interface {
 	chat.Viewer
 	Pending(k approval.Key) (*approval.Waiting, error)
 	Record(ctx context.Context, k approval.Key) (*approval.Record, error)
@@ -43,8 +43,8 @@ type Viewer interface {
 	Decided(w approval.Waiting) *approval.Decision
 }
 
-// People gives the rights of users.
-type People interface {
+// people gives the rights of users.
+type people interface {
 	Rights(u User) Rights
 	// May reports whether the user may decide, and so see, this pending.
 	May(u User, workspace string, p *approval.Pending) bool
@@ -52,11 +52,11 @@ type People interface {
 	Interceptor(u User) *chat.Interceptor
 }
 
-// Server serves the pages. Set the fields, then call Run. Without People, Viewer
+// Server serves the pages. Set the fields, then call Run. Without people, viewer
 // or Workspaces it refuses every request.
 type Server struct {
-	People     People
-	Viewer     Viewer
+	People     people
+	Viewer     viewer
 	Style      func(language string) chat.Style // nil: the zero Style of that language
 	Workspaces func() []string                  // all configured workspaces
 	Backend    Backend                          // data of the other pages
@@ -66,11 +66,11 @@ type Server struct {
 	Now   func() time.Time // nil: time.Now
 	Log   func(error)      // gets errors of the daemon, never what a browser sent; may be nil
 
-	Connections int           // at the same time; 0: DefaultConnections
-	IOTimeout   time.Duration // for reading headers, reading a body, and writing; 0: DefaultIOTimeout
-	LinkLife    time.Duration // 0: DefaultLinkLife
-	Idle        time.Duration // after which a session without an open page ends; 0: DefaultIdle
-	SessionLife time.Duration // after which every session ends; 0: DefaultSessionLife
+	Connections int           // at the same time; 0: defaultConnections
+	IOTimeout   time.Duration // for reading headers, reading a body, and writing; 0: defaultIOTimeout
+	LinkLife    time.Duration // 0: defaultLinkLife
+	Idle        time.Duration // after which a session without an open page ends; 0: defaultIdle
+	SessionLife time.Duration // after which every session ends; 0: defaultSessionLife
 
 	once       sync.Once
 	quit       chan struct{} // closed when Run ends
@@ -86,21 +86,21 @@ const maxLogReaders = 2
 
 // Defaults of a Server.
 const (
-	DefaultConnections = 4096
-	DefaultIOTimeout   = 10 * time.Second
-	DefaultLinkLife    = time.Minute
-	DefaultIdle        = time.Hour
-	DefaultSessionLife = 12 * time.Hour
+	defaultConnections = 4096
+	defaultIOTimeout   = 10 * time.Second
+	defaultLinkLife    = time.Minute
+	defaultIdle        = time.Hour
+	defaultSessionLife = 12 * time.Hour
 )
 
 func (s *Server) init() {
 	s.once.Do(func() {
 		s.quit = make(chan struct{})
-		setDefault(&s.Connections, DefaultConnections)
-		setDefault(&s.IOTimeout, DefaultIOTimeout)
-		setDefault(&s.LinkLife, DefaultLinkLife)
-		setDefault(&s.Idle, DefaultIdle)
-		setDefault(&s.SessionLife, DefaultSessionLife)
+		setDefault(&s.Connections, defaultConnections)
+		setDefault(&s.IOTimeout, defaultIOTimeout)
+		setDefault(&s.LinkLife, defaultLinkLife)
+		setDefault(&s.Idle, defaultIdle)
+		setDefault(&s.SessionLife, defaultSessionLife)
 		if s.Now == nil {
 			s.Now = time.Now
 		}

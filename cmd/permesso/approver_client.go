@@ -80,7 +80,7 @@ func (a *app) socketPath() string {
 		return path
 	}
 	if file, err := config.Locate(a.configFlag, a.Env); err == nil {
-		if cfg, err := a.reader().Load(file, a.Env); err == nil && cfg.Socket != "" {
+		if cfg, err := a.reader().Load(file); err == nil && cfg.Socket != "" {
 			return cfg.Socket
 		}
 	}

@@ -265,7 +265,7 @@ func (a *app) instance() (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := a.reader().Load(file, a.Env)
+	cfg, err := a.reader().Load(file)
 	if err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ func (a *app) checkConfig(pos []string) error {
 	file, err := a.namedConfig(pos)
 	cfg := &config.Config{}
 	if err == nil {
-		cfg, err = a.reader().Load(file, a.Env)
+		cfg, err = a.reader().Load(file)
 	}
 	wrong, ok := errors.AsType[*config.Error](err)
 	if err != nil && !ok {

@@ -133,7 +133,7 @@ func (a *app) doctor(workspace string) (*doctor, error) {
 	d.instance = &instance{cfg: config.Default(), layout: ipc.Layout{Home: home}, fs: ipc.OS()}
 	if d.file, d.configErr = config.Locate(a.configFlag, a.Env); d.configErr == nil {
 		var cfg *config.Config
-		if cfg, d.configErr = a.reader().Load(d.file, a.Env); d.configErr == nil {
+		if cfg, d.configErr = a.reader().Load(d.file); d.configErr == nil {
 			d.cfg = cfg
 		}
 	}

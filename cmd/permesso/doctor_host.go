@@ -238,11 +238,7 @@ func (d *doctor) checkSync(context.Context) []finding {
 	if err != nil {
 		return []finding{{Severity: severityInfo, What: "cannot read the mount options: " + oneLine(err.Error())}}
 	}
-	loses := m.LosesData()
-	if m.Memory() {
-		loses = approval.WithHint(loses, approval.Hint(loses)+": permesso --home DIR")
-	}
-	list := slices.Concat(findingsOf(severityError, "", loses), findingsOf(severityWarning, "", m.Warnings()))
+	list := slices.Concat(findingsOf(severityError, "", m.LosesData()), findingsOf(severityWarning, "", m.Warnings()))
 	measured := ""
 	if !d.quick {
 		list = append(list, d.scratch(func(dir string) []finding {

@@ -233,7 +233,7 @@ func readSettled(file, seen string) (data []byte, err error) {
 
 // applyConfig applies the configuration in file.
 func (s *server) applyConfig(file string, data []byte) error {
-	next, err := s.app.reader().Load(file, s.app.Env)
+	next, err := s.app.reader().Load(file)
 	if err != nil {
 		return err
 	}

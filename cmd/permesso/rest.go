@@ -159,7 +159,7 @@ func (p apiWorkspaces) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) 
 	if !ok {
 		return httpapi.WorkspaceInfo{}, false
 	}
-	at := httpapi.WorkspaceInfo{Principal: ws.Principal, Channels: ws.Channels, MaxSize: ws.Limits.WithDefaults().RequestSize}
+	at := httpapi.WorkspaceInfo{Channels: ws.Channels, MaxSize: ws.Limits.WithDefaults().RequestSize}
 	if chat, ok := strings.CutPrefix(ws.ChatJID, "telegram:"); ok {
 		at.Chats = append(at.Chats, chat)
 	}

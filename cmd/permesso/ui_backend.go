@@ -100,7 +100,7 @@ func (u uiHistory) Past(_ context.Context, q web.HistoryQuery) (list []web.Histo
 		}
 		list = append(list, web.HistoryItem{
 			Key: r.Key, Kind: kind, Target: r.Target, Status: r.Status, By: r.By, Via: r.Via, Rule: r.Rule,
-			Asked: r.Asked(), Decided: r.DecidedAt, EndedAt: r.EndedAt,
+			Asked: r.Asked(), EndedAt: r.EndedAt,
 		})
 	}
 	return list, more, err

@@ -123,13 +123,6 @@ func orNull(p map[string]any) map[string]any {
 	return p
 }
 
-// Document is the OpenAPI document, without a server.
-func Document(version string) []byte {
-	s := &Server{Version: version}
-	s.init()
-	return spec(s.api(http.NewServeMux()))
-}
-
 const scopes = "scopes"
 
 // op is an operation that needs one of the scopes.

@@ -198,15 +198,15 @@ func (h *rig) Tool(name string) (approval.Tool, bool) {
 	return t, slices.Contains([]string{"run", "auto", "never", "fails", "note"}, name)
 }
 
-// Run implements gate.Executor.
+// Run implements gate.executor.
 func (h *rig) Run(_ context.Context, job approval.Job) approval.Effect {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.effects = append(h.effects, job)
 	if job.Tool.Name == "fails" {
-		return approval.Effect{Error: "Execution failed: boom", Started: true}
+		return approval.Effect{Error: "Execution failed: boom"}
 	}
-	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
+	return approval.Effect{Result: approval.Raw(`{"done":true}`)}
 }
 
 func (h *rig) runs() int {
@@ -253,7 +253,7 @@ func (h *rig) Revoke(_ context.Context, id, _ string) (bool, error) {
 	return true, nil
 }
 
-// AddFromDecision implements gate.GrantStore.
+// AddFromDecision implements gate.grantStore.
 func (h *rig) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	g := policy.GrantFrom(p, d)
 	if g == nil {

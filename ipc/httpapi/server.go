@@ -109,7 +109,6 @@ type Receipts interface {
 
 // WorkspaceInfo says where the approvers of a workspace may be asked.
 type WorkspaceInfo struct {
-	Principal string   // "": every approver
 	Channels  []string // telegram, email
 	Chats     []string // Telegram ids of the workspace's chat and its approvers
 	Addresses []string // email addresses of its approvers
@@ -174,9 +173,9 @@ type Server struct {
 	Log      zerolog.Logger
 	Now      func() time.Time // nil: time.Now
 
-	Connections   int           // concurrent; 0: DefaultConnections
-	IOTimeout     time.Duration // for headers, and for a body; 0: DefaultIOTimeout
-	SubmitTimeout time.Duration // timeout of a submission; 0: DefaultSubmitTimeout
+	Connections   int           // concurrent; 0: defaultConnections
+	IOTimeout     time.Duration // for headers, and for a body; 0: defaultIOTimeout
+	SubmitTimeout time.Duration // timeout of a submission; 0: defaultSubmitTimeout
 
 	hub           hub
 	once          sync.Once
@@ -189,9 +188,9 @@ type Server struct {
 
 // Defaults of a Server.
 const (
-	DefaultConnections   = 4096
-	DefaultIOTimeout     = 10 * time.Second
-	DefaultSubmitTimeout = 10 * time.Second
+	defaultConnections   = 4096
+	defaultIOTimeout     = 10 * time.Second
+	defaultSubmitTimeout = 10 * time.Second
 	longestWait          = 60 * time.Second
 )
 
@@ -202,13 +201,13 @@ func (s *Server) init() {
 	s.once.Do(func() {
 		s.quit = make(chan struct{})
 		if s.Connections == 0 {
-			s.Connections = DefaultConnections
+			s.Connections = defaultConnections
 		}
 		if s.IOTimeout == 0 {
-			s.IOTimeout = DefaultIOTimeout
+			s.IOTimeout = defaultIOTimeout
 		}
 		if s.SubmitTimeout == 0 {
-			s.SubmitTimeout = DefaultSubmitTimeout
+			s.SubmitTimeout = defaultSubmitTimeout
 		}
 		if s.Now == nil {
 			s.Now = time.Now

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,7 +28,8 @@ func corpus(t *testing.T, name string) []string {
 }
 
 func command(line string) approval.Raw {
-	return approval.TextResult("command", line)
+	b, _ := json.Marshal(map[string]string{"command": line}) // never fails
+	return b
 }
 
 // No command line that a grant can cover may be a GTFOBins entry.

@@ -10,10 +10,10 @@ import (
 
 // How long a grant is valid, and how long if it is not used.
 const (
-	SessionLife   = 24 * time.Hour
-	RuleLife      = 90 * 24 * time.Hour
-	PermanentLife = 365 * 24 * time.Hour
-	StaleAfter    = 90 * 24 * time.Hour
+	sessionLife   = 24 * time.Hour
+	ruleLife      = 90 * 24 * time.Hour
+	permanentLife = 365 * 24 * time.Hour
+	staleAfter    = 90 * 24 * time.Hour
 )
 
 // GrantUse is a grant with its uses from the log.
@@ -23,13 +23,13 @@ type GrantUse struct {
 	LastUsed time.Time `json:"last_used,omitzero"`
 }
 
-// Stale says whether the grant was not used for StaleAfter.
+// Stale says whether the grant was not used for staleAfter.
 func (r *GrantUse) Stale(now time.Time) bool {
 	last := r.CreatedAt
 	if r.LastUsed.After(last) {
 		last = r.LastUsed
 	}
-	return now.Sub(last) >= StaleAfter
+	return now.Sub(last) >= staleAfter
 }
 
 // AddGrant adds a grant, or replaces its earlier state. It refuses an incomplete
@@ -101,11 +101,11 @@ func GrantFrom(p *approval.Pending, d *approval.Decision) *approval.Grant {
 	switch {
 	case d.Scope == approval.Session && approval.NotGrantable(p, d.Scope) == "":
 		g.Kind, g.SessionID, g.Exact = approval.GrantSession, p.SessionID, p.Ruling.Exact
-		g.ExpiresAt = g.CreatedAt.Add(SessionLife)
+		g.ExpiresAt = g.CreatedAt.Add(sessionLife)
 		return g
 	case d.Scope == approval.Always && approval.NotGrantable(p, d.Scope) == "":
 		g.Kind, g.Exact = approval.GrantRule, p.Ruling.Exact
-		g.ExpiresAt = g.CreatedAt.Add(RuleLife)
+		g.ExpiresAt = g.CreatedAt.Add(ruleLife)
 		return g
 	case d.Scope == approval.Session || d.Scope == approval.Always:
 		return nil
@@ -127,9 +127,9 @@ func territory(p *approval.Pending, g *approval.Grant) *approval.Grant {
 		if p.SessionID == "" {
 			return nil
 		}
-		g.SessionID, g.ExpiresAt = p.SessionID, g.CreatedAt.Add(SessionLife)
+		g.SessionID, g.ExpiresAt = p.SessionID, g.CreatedAt.Add(sessionLife)
 	case "permanent":
-		g.ExpiresAt = g.CreatedAt.Add(PermanentLife)
+		g.ExpiresAt = g.CreatedAt.Add(permanentLife)
 	default:
 		return nil
 	}
@@ -174,7 +174,7 @@ func (e *Engine) WouldHaveAllowed(g approval.Grant) (which []approval.Facts, of 
 		return nil, 0
 	}
 	g.RevokedAt, g.MaxUses = time.Time{}, 0
-	g.ExpiresAt = g.ExpiresAt.Add(PermanentLife)
+	g.ExpiresAt = g.ExpiresAt.Add(permanentLife)
 	alone := newGrantIndex()
 	alone.put(g)
 	for _, p := range slices.Backward(a.asked) {

@@ -41,14 +41,14 @@ const (
 	rotationLine = "permesso key rotation v1"
 )
 
-// Rotation is one statement that a key replaces another.
-type Rotation struct {
+// rotation is one statement that a key replaces another.
+type rotation struct {
 	Number   int
 	Old, New string // public keys
 	Time     time.Time
 }
 
-func (r Rotation) text() string {
+func (r rotation) text() string {
 	return fmt.Sprintf("%s\nnumber: %d\nold: %s\nnew: %s\ntime: %s\n",
 		rotationLine, r.Number, r.Old, r.New, r.Time.UTC().Format(time.RFC3339))
 }
@@ -58,11 +58,11 @@ func rotationPath(dir string, n int) string {
 }
 
 // parseRotation accepts only what Rotate writes.
-func parseRotation(text string) (Rotation, error) {
+func parseRotation(text string) (rotation, error) {
 	msg := []byte(text)
 	head, _, _ := strings.Cut(text, "\n\n")
 	lines := strings.Split(head, "\n")
-	var r Rotation
+	var r rotation
 	if len(lines) != 5 {
 		return r, errors.New("rotation: must have five lines")
 	}
@@ -95,8 +95,8 @@ func parseRotation(text string) (Rotation, error) {
 }
 
 // rotations reads the statements in dir, oldest first.
-func rotations(fsys FS, dir string) ([]Rotation, error) {
-	var all []Rotation
+func rotations(fsys FS, dir string) ([]rotation, error) {
+	var all []rotation
 	for n := 1; ; n++ {
 		path := rotationPath(dir, n)
 		text, err := readFile(fsys, path, 0o022, maxRotation)
@@ -142,7 +142,7 @@ func Rotate(fsys FS, dir string, now time.Time, announce func(old, next string) 
 	if err := announce(old.public, next.public); err != nil {
 		return nil, fmt.Errorf("rotate signing key: %w", err)
 	}
-	r := Rotation{len(done) + 1, old.public, next.public, now}
+	r := rotation{len(done) + 1, old.public, next.public, now}
 	msg, err := note.Sign(&note.Note{Text: r.text()}, old.signer, next.signer)
 	if err != nil {
 		return nil, fmt.Errorf("rotate signing key: %w", err)
@@ -209,14 +209,14 @@ func finishRotation(fsys FS, dir string) error {
 }
 
 // notNewest refuses a key that does not follow from the last rotation.
-func notNewest(dir, file string, last Rotation) error {
+func notNewest(dir, file string, last rotation) error {
 	return approval.WithHint(fmt.Errorf("%s is not the new key of %s", filepath.Join(dir, file), rotationPath(dir, last.Number)),
 		"restore the right one from a backup, or move all "+filepath.Join(dir, "rotated-*.txt")+" away: signatures of older keys are then refused")
 }
 
 // replacePublic replaces the old public key by the new one. ensurePublic refuses
 // any other.
-func replacePublic(fsys FS, dir string, last Rotation) error {
+func replacePublic(fsys FS, dir string, last rotation) error {
 	path := filepath.Join(dir, publicFile)
 	public, err := readKey(fsys, path, 0o022)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && public != last.Old {

@@ -1,9 +1,7 @@
 package secrets
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"regexp"
 	"regexp/syntax"
 	"strings"
 )
@@ -25,25 +23,6 @@ func Rules() []Rule {
 		all = append(all, Rule{r.ID, r})
 	}
 	return all
-}
-
-// CheckRules compiles all expressions and returns the first error.
-func CheckRules() error {
-	set, err := loadRules()
-	if err != nil {
-		return err
-	}
-	for _, r := range set.Rules {
-		for _, x := range append(append([]string{r.Regex}, r.Allow...), r.AllowMatch...) {
-			if _, err := regexp.Compile(x); err != nil {
-				return fmt.Errorf("rule %s: %w", r.ID, err)
-			}
-		}
-		if len(r.Keywords) == 0 {
-			return fmt.Errorf("rule %s has no keywords", r.ID)
-		}
-	}
-	return nil
 }
 
 // Sample generates a text that matches the rule's expression and its entropy. ok is

@@ -19,27 +19,27 @@ import (
 
 const tenYears = 10 * 365 * 24 * time.Hour
 
-// Clocks explores every jump of every flow.
-type Clocks struct {
-	Config *Config
+// clockSearch explores every jump of every flow.
+type clockSearch struct {
+	Config *config
 	Every  int // only every nth jump; 0: all
-	Starts int // see Faults
+	Starts int // see faultSearch
 
 	mu     sync.Mutex
-	report FaultReport
+	report faultReport
 }
 
 // jump is one clock change.
 type jump struct {
-	flow     *Flow
+	flow     *flow
 	at       int // before which operation, from 1
 	by       time.Duration
 	restored bool // with the next action
 }
 
 // Explore plays every jump.
-func (x *Clocks) Explore(workers int) (*FaultReport, error) {
-	x.report.Report = Report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
+func (x *clockSearch) Explore(workers int) (*faultReport, error) {
+	x.report.report = report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
 	jumps := make(chan jump)
 	var wg sync.WaitGroup
 	for range workers {
@@ -52,8 +52,8 @@ func (x *Clocks) Explore(workers int) (*FaultReport, error) {
 	defer wg.Wait()
 	defer close(jumps)
 	given := 0
-	for n, f := range Flows() {
-		kinds, started, err := (&Faults{Config: x.Config}).operations(f)
+	for n, f := range allFlows() {
+		kinds, started, err := (&faultSearch{Config: x.Config}).operations(f)
 		if err != nil {
 			return nil, fmt.Errorf("flow %s without a jump: %w", f.Name, err)
 		}
@@ -73,7 +73,7 @@ func (x *Clocks) Explore(workers int) (*FaultReport, error) {
 	return &x.report, nil
 }
 
-func (x *Clocks) play(j jump) {
+func (x *clockSearch) play(j jump) {
 	w, err := x.Config.newSim(j.flow)
 	if err != nil {
 		x.verdict(j, []string{"H " + err.Error()})
@@ -118,7 +118,7 @@ func (x *Clocks) play(j jump) {
 
 // checkExpiredStays sets the clock back to before every deadline and tries to approve
 // what has ended. Nothing may run or change.
-func (w *Sim) checkExpiredStays(s *env) (bad []string) {
+func (w *sim) checkExpiredStays(s *env) (bad []string) {
 	before := map[string]approval.Status{}
 	for _, id := range w.flow.ids() {
 		if rec, _ := w.record(approval.Key{Workspace: workspace, ID: id}); rec != nil {
@@ -148,7 +148,7 @@ func (w *Sim) checkExpiredStays(s *env) (bad []string) {
 }
 
 // checkRunTime compares the time of a run with its approval's RunBefore.
-func (w *Sim) checkRunTime(k approval.Key) {
+func (w *sim) checkRunTime(k approval.Key) {
 	b, _ := w.disk.File(layout.Receipts(k.Workspace) + "/" + k.ID + ".json")
 	body, err := w.config.key.Open(approval.DocClaim, k, b)
 	if err != nil {
@@ -168,7 +168,7 @@ func (w *Sim) checkRunTime(k approval.Key) {
 	}
 }
 
-func (x *Clocks) verdict(j jump, bad []string) {
+func (x *clockSearch) verdict(j jump, bad []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.report.Trials++

@@ -19,17 +19,17 @@ const (
 
 // TestCrash checks every promise on every disk state that it reaches.
 func TestCrash(t *testing.T) {
-	config, err := NewConfig("")
+	config, err := newConfig("")
 	require.NoError(t, err)
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // millions of short-lived documents
 	began := time.Now()
-	x := &Explorer{Config: config, Seed: 1, Seeds: seeds(), Budget: budget(), NoCache: fullRun()}
+	x := &explorer{Config: config, Seed: 1, Seeds: seeds(), Budget: budget(), NoCache: fullRun()}
 	r, err := x.Explore(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d disk states in %v: %v", r.States, time.Since(began).Round(time.Millisecond), r.ByFlow)
 	require.Empty(t, r.Violations, "%s", r)
 	require.GreaterOrEqual(t, r.States, budget())
-	for _, f := range Flows() {
+	for _, f := range allFlows() {
 		require.NotZero(t, r.ByFlow[f.Name], "flow %s was not explored", f.Name)
 	}
 }

@@ -18,15 +18,15 @@ import (
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// Report is the result of an exploration.
-type Report struct {
+// report is the result of an exploration.
+type report struct {
 	States     int            // different disk states from which the gate was started
 	Violations map[string]int // by message
 	Example    map[string][]string
 	ByFlow     map[string]int
 }
 
-func (r *Report) String() string {
+func (r *report) String() string {
 	s := fmt.Sprintf("%d disk states, %d kinds of violation\n", r.States, len(r.Violations))
 	for _, v := range sortedKeys(r.Violations) {
 		s += fmt.Sprintf("  %s (%d)\n", v, r.Violations[v])
@@ -37,10 +37,10 @@ func (r *Report) String() string {
 	return s
 }
 
-// Explorer tries crashes, and crashes during recoveries. Which states it reaches
+// explorer tries crashes, and crashes during recoveries. Which states it reaches
 // depends on the seed and, a little, on the timing of its workers.
-type Explorer struct {
-	Config    *Config
+type explorer struct {
+	Config    *config
 	Seed      uint64
 	Budget    int  // minimum of states, if there are that many
 	Seeds     int  // random power cuts at every crash, besides the fixed ones
@@ -50,11 +50,11 @@ type Explorer struct {
 	mu     sync.Mutex
 	seen   map[[3]uint64]bool
 	cache  verdictCache
-	report Report
+	report report
 }
 
-// NewConfig creates the keys that all simulations of an exploration share.
-func NewConfig(m Mutant) (*Config, error) {
+// newConfig creates the keys that all simulations of an exploration share.
+func newConfig(m mutant) (*config, error) {
 	key, err := seal.NewKey([]byte("0123456789abcdef0123456789abcdef"))
 	if err != nil {
 		return nil, err
@@ -63,18 +63,18 @@ func NewConfig(m Mutant) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Config{Mutant: m, key: key, signer: signer}, nil
+	return &config{Mutant: m, key: key, signer: signer}, nil
 }
 
 // worker is one worker of an exploration.
 type worker struct {
-	*Explorer
+	*explorer
 	rng *rand.Rand
 }
 
 // job is one flow to play, in one interleaving if it has actors.
 type job struct {
-	flow *Flow
+	flow *flow
 	run  uint64
 }
 
@@ -83,10 +83,10 @@ const maxRuns = 50_000
 
 // Explore plays every script with a crash before every operation and again during the
 // recovery. Then it plays interleavings until the budget is used.
-func (x *Explorer) Explore(workers int) (*Report, error) {
+func (x *explorer) Explore(workers int) (*report, error) {
 	x.seen = map[[3]uint64]bool{}
 	x.cache = verdictCache{verdicts: map[futureKey][]string{}, disabled: x.NoCache}
-	x.report = Report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
+	x.report = report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
 	jobs := make(chan job)
 	errs := make([]error, workers)
 	var wg sync.WaitGroup
@@ -111,8 +111,8 @@ func (x *Explorer) Explore(workers int) (*Report, error) {
 const perScript = 20
 
 // queueJobs queues the scripts, then interleavings until the budget is used.
-func (x *Explorer) queueJobs(jobs chan<- job) {
-	flows := Flows()
+func (x *explorer) queueJobs(jobs chan<- job) {
+	flows := allFlows()
 	run := uint64(0)
 	for _, f := range flows {
 		if f.Script == nil || x.stopped() {
@@ -127,9 +127,9 @@ func (x *Explorer) queueJobs(jobs chan<- job) {
 	x.queueInterleavings(jobs, flows, run, maxRuns)
 }
 
-func (x *Explorer) queueInterleavings(jobs chan<- job, flows []*Flow, from, to uint64) {
+func (x *explorer) queueInterleavings(jobs chan<- job, flows []*flow, from, to uint64) {
 	for run := from; run < to; run++ {
-		if x.spent() && !slices.ContainsFunc(flows, func(f *Flow) bool { return f.Actors != nil && !x.explored(f) }) {
+		if x.spent() && !slices.ContainsFunc(flows, func(f *flow) bool { return f.Actors != nil && !x.explored(f) }) {
 			return
 		}
 		for _, f := range flows {
@@ -146,27 +146,27 @@ func (x *Explorer) queueInterleavings(jobs chan<- job, flows []*Flow, from, to u
 	}
 }
 
-func (x *Explorer) spent() bool {
+func (x *explorer) spent() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.report.States >= x.Budget
 }
 
 // explored reports that a flow has had its share of a sample.
-func (x *Explorer) explored(f *Flow) bool {
+func (x *explorer) explored(f *flow) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.report.ByFlow[f.Name] > x.Budget/100
 }
 
-func (x *Explorer) stopped() bool {
+func (x *explorer) stopped() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.StopEarly && len(x.report.Violations) > 0
 }
 
 // isNew reports and counts a state that was not reached before.
-func (x *Explorer) isNew(w *Sim, h [3]uint64) bool {
+func (x *explorer) isNew(w *sim, h [3]uint64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.seen[h] {
@@ -198,7 +198,7 @@ func (x *worker) play(j job) error {
 }
 
 // run plays a script to its end and returns the simulation before every operation.
-func (x *worker) run(w *Sim) (points []*Sim, err error) {
+func (x *worker) run(w *sim) (points []*sim, err error) {
 	w.disk.Before = func(op crashfs.Op) { points = append(points, w.snapshotBefore(op)) }
 	defer func() { w.disk.Before = nil }()
 	s := &env{w: w}
@@ -215,7 +215,7 @@ func (x *worker) run(w *Sim) (points []*Sim, err error) {
 	return points, errors.Join(s.daemon.log.Close(), s.daemon.release())
 }
 
-func (w *Sim) snapshotBefore(op crashfs.Op) *Sim {
+func (w *sim) snapshotBefore(op crashfs.Op) *sim {
 	if w.renamed { // only a rename makes a response visible
 		w.observe()
 	}
@@ -226,7 +226,7 @@ func (w *Sim) snapshotBefore(op crashfs.Op) *Sim {
 }
 
 // crash tries a kill and power cuts at one point.
-func (x *worker) crash(w *Sim, depth int) {
+func (x *worker) crash(w *sim, depth int) {
 	x.start(w, w.disk.Kill(), "kill", depth)
 	ways := crashfs.Ways()
 	for range x.Seeds {
@@ -239,7 +239,7 @@ func (x *worker) crash(w *Sim, depth int) {
 
 // start starts the gate on one disk state and runs it to the end. If depth is not
 // zero, it also crashes before every operation of the recovery.
-func (x *worker) start(from *Sim, d *crashfs.Disk, how string, depth int) {
+func (x *worker) start(from *sim, d *crashfs.Disk, how string, depth int) {
 	// Beyond the budget, take a sample of every flow.
 	if x.stopped() || x.spent() && x.explored(from.flow) && x.rng.IntN(20) > 0 {
 		return
@@ -250,7 +250,7 @@ func (x *worker) start(from *Sim, d *crashfs.Disk, how string, depth int) {
 	if !x.isNew(w, h) {
 		return
 	}
-	var points []*Sim
+	var points []*sim
 	if depth > 0 {
 		again := w.clone(d.Snapshot())
 		again.disk.Before = func(op crashfs.Op) { points = append(points, again.snapshotBefore(op)) }
@@ -265,7 +265,7 @@ func (x *worker) start(from *Sim, d *crashfs.Disk, how string, depth int) {
 	}
 }
 
-func (x *Explorer) verdict(w *Sim, bad []string) {
+func (x *explorer) verdict(w *sim, bad []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, b := range bad {
@@ -299,7 +299,7 @@ func (l *operationLock) wait(who string) {
 // interleave plays a flow with several actors. Random numbers choose the actor of the
 // next operation and when the gate is killed. A power cut may come before every
 // operation.
-func (x *worker) interleave(w *Sim) error {
+func (x *worker) interleave(w *sim) error {
 	rng := x.rng
 	l := &operationLock{arrive: make(chan string), finish: make(chan result), next: map[string]chan struct{}{}}
 	s := &env{w: w, yield: l.wait}
@@ -381,7 +381,7 @@ func (x *worker) schedule(s *env, l *operationLock, running, killAt int) error {
 }
 
 // cutNow is a power cut, or a kill of all processes, at this point.
-func (x *worker) cutNow(w *Sim) {
+func (x *worker) cutNow(w *sim) {
 	rng := x.rng
 	ways := append(crashfs.Ways(), crashfs.Seeded(rng.Uint64()))
 	way := ways[rng.IntN(len(ways))]

@@ -80,7 +80,7 @@ const (
 
 // trial is one run of a flow with one fault.
 type trial struct {
-	flow   *Flow
+	flow   *flow
 	fault  fault
 	at     int // the first operation of gate and deciders that fails, from 1
 	length int // number of operations that may fail: once, temporary or permanent
@@ -115,31 +115,31 @@ func (t *trial) fail(op crashfs.Op) error {
 	return t.fault.err
 }
 
-// Faults explores every fault of every flow.
-type Faults struct {
-	Config  *Config
+// faultSearch explores every fault of every flow.
+type faultSearch struct {
+	Config  *config
 	Every   int  // only every nth trial; 0: all
 	Starts  int  // only every nth operation of the gate's start, which is the same in every flow; other ones in each flow; 0: all
-	NoCache bool // see Explorer
+	NoCache bool // see explorer
 
 	mu     sync.Mutex
 	seen   map[[3]uint64]bool // states from which the gate was restarted
 	cache  verdictCache
-	report FaultReport
+	report faultReport
 }
 
-// FaultReport is the result of the exploration.
-type FaultReport struct {
-	Report
+// faultReport is the result of the exploration.
+type faultReport struct {
+	report
 	Trials   int
 	Restarts int // trials in which the gate reported that it needs a restart
 }
 
 // Explore plays every trial.
-func (x *Faults) Explore(workers int) (*FaultReport, error) {
+func (x *faultSearch) Explore(workers int) (*faultReport, error) {
 	x.seen = map[[3]uint64]bool{}
 	x.cache = verdictCache{verdicts: map[futureKey][]string{}, disabled: x.NoCache}
-	x.report.Report = Report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
+	x.report.report = report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
 	trials := make(chan *trial)
 	var wg sync.WaitGroup
 	for range workers {
@@ -155,9 +155,9 @@ func (x *Faults) Explore(workers int) (*FaultReport, error) {
 	return &x.report, err
 }
 
-func (x *Faults) queueTrials(trials chan<- *trial) error {
+func (x *faultSearch) queueTrials(trials chan<- *trial) error {
 	given := 0
-	for n, f := range Flows() {
+	for n, f := range allFlows() {
 		kinds, started, err := x.operations(f)
 		if err != nil {
 			return fmt.Errorf("flow %s without a fault: %w", f.Name, err)
@@ -186,7 +186,7 @@ func inSample(i, every int) bool { return every < 2 || i%every == 0 }
 
 // operations plays a flow without a fault and lists its operations. The first ones
 // are the gate's start.
-func (x *Faults) operations(f *Flow) (kinds []crashfs.Kind, started int, err error) {
+func (x *faultSearch) operations(f *flow) (kinds []crashfs.Kind, started int, err error) {
 	t := &trial{flow: f}
 	w, err := x.newSim(t)
 	if err != nil {
@@ -213,7 +213,7 @@ func (x *Faults) operations(f *Flow) (kinds []crashfs.Kind, started int, err err
 	return kinds, started, nil
 }
 
-func (x *Faults) newSim(t *trial) (*Sim, error) {
+func (x *faultSearch) newSim(t *trial) (*sim, error) {
 	w, err := x.Config.newSim(t.flow)
 	if err != nil {
 		return nil, err
@@ -223,7 +223,7 @@ func (x *Faults) newSim(t *trial) (*Sim, error) {
 }
 
 // sequence is the flow's script, or its actors in turns.
-func (f *Flow) sequence() []action {
+func (f *flow) sequence() []action {
 	if f.Script != nil {
 		return f.Script
 	}
@@ -247,7 +247,7 @@ func turnOrder(name string) int {
 }
 
 // play runs one trial.
-func (x *Faults) play(t *trial) {
+func (x *faultSearch) play(t *trial) {
 	w, err := x.newSim(t)
 	if err != nil {
 		x.verdict(t, nil, []string{"H " + err.Error()})
@@ -282,7 +282,7 @@ func (x *Faults) play(t *trial) {
 }
 
 // recover repairs the disk and lets the gate continue.
-func (x *Faults) recover(s *env, t *trial) (bad []string, restarted bool) {
+func (x *faultSearch) recover(s *env, t *trial) (bad []string, restarted bool) {
 	w := s.w
 	w.now = w.now.Add(6 * time.Second)
 	if s.daemon == nil {
@@ -317,7 +317,7 @@ func (x *Faults) recover(s *env, t *trial) (bad []string, restarted bool) {
 }
 
 // cut is a kill or a power cut at this point, on a disk that works afterwards.
-func (x *Faults) cut(w *Sim) (bad []string) {
+func (x *faultSearch) cut(w *sim) (bad []string) {
 	h := w.hash()
 	if !x.isNew(h) {
 		return nil
@@ -333,7 +333,7 @@ func (x *Faults) cut(w *Sim) (bad []string) {
 }
 
 // isNew reports that no other trial has ended in the same state.
-func (x *Faults) isNew(h [3]uint64) bool {
+func (x *faultSearch) isNew(h [3]uint64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	isNew := !x.seen[h]
@@ -422,7 +422,7 @@ func (s *env) runUntilSettled() (bad []string) {
 	return bad
 }
 
-func (x *Faults) verdict(t *trial, w *Sim, bad []string) {
+func (x *faultSearch) verdict(t *trial, w *sim, bad []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, b := range bad {

@@ -11,16 +11,16 @@ import (
 
 // TestFaults lets every file operation of every flow fail in every way.
 func TestFaults(t *testing.T) {
-	config, err := NewConfig("")
+	config, err := newConfig("")
 	require.NoError(t, err)
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	began := time.Now()
-	x := &Faults{Config: config, Every: every(), Starts: starts(), NoCache: fullRun()}
+	x := &faultSearch{Config: config, Every: every(), Starts: starts(), NoCache: fullRun()}
 	r, err := x.Explore(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d trials, %d ends, %d restarts asked for, in %v: %v", r.Trials, r.States, r.Restarts, time.Since(began).Round(time.Millisecond), r.ByFlow)
 	require.Empty(t, r.Violations, "%s", r)
-	for _, f := range Flows() {
+	for _, f := range allFlows() {
 		require.NotZero(t, r.ByFlow[f.Name], "flow %s was not explored", f.Name)
 	}
 }
@@ -28,14 +28,14 @@ func TestFaults(t *testing.T) {
 // TestClocks lets the clock jump by ten years before every file operation of every
 // flow.
 func TestClocks(t *testing.T) {
-	config, err := NewConfig("")
+	config, err := newConfig("")
 	require.NoError(t, err)
-	x := &Clocks{Config: config, Every: every(), Starts: starts()}
+	x := &clockSearch{Config: config, Every: every(), Starts: starts()}
 	r, err := x.Explore(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d jumps: %v", r.Trials, r.ByFlow)
 	require.Empty(t, r.Violations, "%s", r)
-	for _, f := range Flows() {
+	for _, f := range allFlows() {
 		require.NotZero(t, r.ByFlow[f.Name], "flow %s was not explored", f.Name)
 	}
 }

@@ -27,15 +27,15 @@ type action func(s *env) error
 
 // env is what the actions of one run share.
 type env struct {
-	w         *Sim
+	w         *sim
 	daemon    *daemon
 	clearSlot func(ctx context.Context, k approval.Key) error // for deciders with a blocked slot
 	retries   bool                                            // retry after errors, as the running gate does
 	yield     func(who string)                                // other actors may run here; nil: there are none
 }
 
-// Flow is a script for one run, or actors whose actions are interleaved.
-type Flow struct {
+// flow is a script for one run, or actors whose actions are interleaved.
+type flow struct {
 	Name   string
 	Script []action            // in this order, one process at a time
 	Actors map[string][]action // concurrent, interleaved at every operation
@@ -43,30 +43,30 @@ type Flow struct {
 }
 
 // passesRunBefore reports that RunBefore may pass in this flow.
-func (f *Flow) passesRunBefore() bool {
+func (f *flow) passesRunBefore() bool {
 	return f.Name == "late" || f.Name == "deadline" || f.pauses() || f.prunes()
 }
 
 // prunes reports that months pass and old requests are removed.
-func (f *Flow) prunes() bool { return strings.HasPrefix(f.Name, "prune") }
+func (f *flow) prunes() bool { return strings.HasPrefix(f.Name, "prune") }
 
 // submits reports that requests come through Submit.
-func (f *Flow) submits() bool { return strings.HasPrefix(f.Name, "submit") }
+func (f *flow) submits() bool { return strings.HasPrefix(f.Name, "submit") }
 
 // pauses reports that the gate has a pause guard, and that it is used.
-func (f *Flow) pauses() bool { return f.Name == "pause" || f.Name == "pause between" }
+func (f *flow) pauses() bool { return f.Name == "pause" || f.Name == "pause between" }
 
-func (f *Flow) ids() []string {
+func (f *flow) ids() []string {
 	if f.IDs == nil {
 		return []string{idA}
 	}
 	return f.IDs
 }
 
-// Flows lists every flow of the design.
-func Flows() []*Flow {
+// allFlows lists every flow of the design.
+func allFlows() []*flow {
 	ask, auto := request(idA, "run", "hello"), request(idA, "auto", "hello")
-	return []*Flow{
+	return []*flow{
 		{Name: "slow decider", Script: []action{agent(ask), step, decideTooLate}},
 		{Name: "allow", Script: []action{agent(auto), step}},
 		{Name: "approve", Script: []action{agent(ask), step, decide(idA, approval.Approved), step}},
@@ -207,7 +207,7 @@ func (s *env) ensureRunning() error {
 
 // submit submits, and records what the client was told. ErrIDTaken and ErrDegraded
 // are valid results.
-func (w *Sim) submit(g *gate.Gate, r requestFile) error {
+func (w *sim) submit(g *gate.Gate, r requestFile) error {
 	taken, err := g.Submit(context.Background(), approval.Key{Workspace: workspace, ID: r.id}, []byte(r.text), client)
 	switch {
 	case errors.Is(err, crashfs.ErrKilled):
@@ -400,18 +400,18 @@ func unlessRefused(err error) error {
 }
 
 // decide decides, and records what the person was told.
-func (w *Sim) decide(p *crashfs.Proc, k approval.Key, v approval.Verdict, clearSlot func(context.Context, approval.Key) error) error {
+func (w *sim) decide(p *crashfs.Proc, k approval.Key, v approval.Verdict, clearSlot func(context.Context, approval.Key) error) error {
 	return w.decideOn(&deciderStore{Store: w.store(p), w: w}, k, v, clearSlot)
 }
 
-func (w *Sim) decideOn(store *deciderStore, k approval.Key, v approval.Verdict, clearSlot func(context.Context, approval.Key) error) error {
+func (w *sim) decideOn(store *deciderStore, k approval.Key, v approval.Verdict, clearSlot func(context.Context, approval.Key) error) error {
 	d := &gate.Decider{
 		Store: store, Seal: w.config.key, Now: w.clock, Free: clearSlot,
 		May: func(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
 			return by.Name, ws == workspace
 		},
 	}
-	if w.config.Mutant == NoRecheck {
+	if w.config.Mutant == noRecheck {
 		d.RunBefore = 24 * time.Hour // otherwise RunBefore would detect the late decision, too
 	}
 	a := approval.DecisionInput{
@@ -434,16 +434,16 @@ func (w *Sim) decideOn(store *deciderStore, k approval.Key, v approval.Verdict, 
 // deciderStore is the store of a decider in another process.
 type deciderStore struct {
 	*ipc.Store
-	w     *Sim
+	w     *sim
 	delay func() error // right before the decision is written; may be nil
-	asked []byte       // the pending as first read, for NoRecheck
+	asked []byte       // the pending as first read, for noRecheck
 }
 
 func (s *deciderStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
-	if s.w.config.Mutant == NoRecheck && doc == approval.DocRecord {
+	if s.w.config.Mutant == noRecheck && doc == approval.DocRecord {
 		return nil, fs.ErrNotExist
 	}
-	if s.w.config.Mutant != NoRecheck || doc != approval.DocPending {
+	if s.w.config.Mutant != noRecheck || doc != approval.DocPending {
 		return s.Store.Read(doc, k)
 	}
 	if s.asked == nil {

@@ -12,14 +12,14 @@ import (
 // TestMutants removes one part of the protocol at a time. The explorer must find a
 // violation each time.
 func TestMutants(t *testing.T) {
-	require.Len(t, Mutants(), 9)
-	for _, m := range Mutants() {
+	require.Len(t, allMutants(), 9)
+	for _, m := range allMutants() {
 		t.Run(string(m), func(t *testing.T) {
-			config, err := NewConfig(m)
+			config, err := newConfig(m)
 			require.NoError(t, err)
 			// Some mutants fail only in interleavings. Both kinds stop at the first
 			// violation. A mutant may also break the gate completely.
-			x := &Explorer{Config: config, Seed: 1, Seeds: 6, Budget: wantedStates, StopEarly: true}
+			x := &explorer{Config: config, Seed: 1, Seeds: 6, Budget: wantedStates, StopEarly: true}
 			r, err := x.Explore(runtime.NumCPU())
 			if err != nil {
 				t.Logf("the mutant fails without a crash: %v", err)

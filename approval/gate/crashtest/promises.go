@@ -16,7 +16,7 @@ import (
 // runToEnd starts the gate on what is left and lets time pass until nothing is
 // pending. It checks the promises on the way. choice selects what else happens. If
 // isKnown returns true, it stops without a verdict.
-func (w *Sim) runToEnd(choice uint64, isKnown func(checkpoint) bool) (bad []string, known bool) {
+func (w *sim) runToEnd(choice uint64, isKnown func(checkpoint) bool) (bad []string, known bool) {
 	w.onOpen = func() bool { return isKnown(homeOpened) }
 	err := w.restart()
 	w.onOpen = nil
@@ -32,7 +32,7 @@ func (w *Sim) runToEnd(choice uint64, isKnown func(checkpoint) bool) (bad []stri
 }
 
 // continueRun is what follows the first recovery.
-func (w *Sim) continueRun(choice uint64) (bad []string) {
+func (w *sim) continueRun(choice uint64) (bad []string) {
 	if choice%3 == 0 {
 		bad = w.recoverTwice()
 	}
@@ -62,7 +62,7 @@ func (w *Sim) continueRun(choice uint64) (bad []string) {
 
 // submitAgain is a client that lost its connection in the crash and submits the same
 // request again.
-func (w *Sim) submitAgain() (bad []string) {
+func (w *sim) submitAgain() (bad []string) {
 	d, err := w.boot()
 	if err != nil {
 		return []string{"L the gate does not start: " + err.Error()}
@@ -97,7 +97,7 @@ func settleError(err error) []string {
 
 // endPause ends a pause that survived the crash, at once or after the time of every
 // approval.
-func (w *Sim) endPause(late bool) (bad []string) {
+func (w *sim) endPause(late bool) (bad []string) {
 	store := w.store(w.disk.Process("operator"))
 	if late {
 		w.now = w.now.Add(3 * time.Hour)
@@ -123,12 +123,12 @@ func (w *Sim) endPause(late bool) (bad []string) {
 }
 
 // hasPending reports that a request is pending.
-func (w *Sim) hasPending() bool {
+func (w *sim) hasPending() bool {
 	return len(w.disk.Names(layout.Pendings(workspace))) > 0
 }
 
 // restart starts a new daemon on this disk, settles all keys, and stops it.
-func (w *Sim) restart() error {
+func (w *sim) restart() error {
 	d, err := w.boot()
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (w *Sim) restart() error {
 }
 
 // recoverTwice is I8: a second recovery changes nothing.
-func (w *Sim) recoverTwice() []string {
+func (w *sim) recoverTwice() []string {
 	before := w.visible()
 	if err := w.restart(); err != nil {
 		return []string{"I8 second recovery: " + err.Error()}
@@ -159,7 +159,7 @@ func (w *Sim) recoverTwice() []string {
 }
 
 // visible lists all documents, without the audit log.
-func (w *Sim) visible() string {
+func (w *sim) visible() string {
 	var b strings.Builder
 	files := w.disk.Files()
 	for _, name := range sortedKeys(files) {
@@ -171,7 +171,7 @@ func (w *Sim) visible() string {
 }
 
 // observe is the agent that reads its responses.
-func (w *Sim) observe() {
+func (w *sim) observe() {
 	for _, id := range w.flow.ids() {
 		if _, ok := w.read[id]; ok {
 			continue
@@ -188,7 +188,7 @@ func (w *Sim) observe() {
 }
 
 // checkPromises checks the end state.
-func (w *Sim) checkPromises() (bad []string) {
+func (w *sim) checkPromises() (bad []string) {
 	bad = append(bad, w.brokenPromises...)
 	for _, id := range w.flow.ids() {
 		bad = append(bad, w.checkRequest(id)...)
@@ -196,7 +196,7 @@ func (w *Sim) checkPromises() (bad []string) {
 	return append(append(bad, w.checkAudit()...), w.checkLeftovers()...)
 }
 
-func (w *Sim) checkRequest(id string) (bad []string) {
+func (w *sim) checkRequest(id string) (bad []string) {
 	violate := func(format string, a ...any) { bad = append(bad, fmt.Sprintf(format, a...)) }
 	k := approval.Key{Workspace: workspace, ID: id}
 	rec, err := w.record(k)
@@ -240,7 +240,7 @@ func (w *Sim) checkRequest(id string) (bad []string) {
 }
 
 // checkGrant checks that an approved "always" has a grant, and that nothing else has.
-func (w *Sim) checkGrant(k approval.Key, rec *approval.Record, violate func(string, ...any)) {
+func (w *sim) checkGrant(k approval.Key, rec *approval.Record, violate func(string, ...any)) {
 	b, there := w.disk.File(layout.Grants() + "/" + k.ID + ".json")
 	_, err := w.config.key.Open(approval.DocGrant, approval.GrantKey(k.ID), b)
 	approved := rec.Status == approval.StatusApproved && w.flow.Name == "always"
@@ -254,7 +254,7 @@ func (w *Sim) checkGrant(k approval.Key, rec *approval.Record, violate func(stri
 	}
 }
 
-func (w *Sim) record(k approval.Key) (*approval.Record, error) {
+func (w *sim) record(k approval.Key) (*approval.Record, error) {
 	b, ok := w.disk.File(layout.Records(workspace) + "/" + k.ID + ".json")
 	if !ok {
 		return nil, nil
@@ -267,7 +267,7 @@ func (w *Sim) record(k approval.Key) (*approval.Record, error) {
 }
 
 // effectsOf checks I1 and I2 for one id.
-func (w *Sim) effectsOf(id string, violate func(string, ...any)) (list []effect) {
+func (w *sim) effectsOf(id string, violate func(string, ...any)) (list []effect) {
 	for _, e := range w.effects {
 		if e.id != id {
 			continue
@@ -283,7 +283,7 @@ func (w *Sim) effectsOf(id string, violate func(string, ...any)) (list []effect)
 	return list
 }
 
-func (w *Sim) legitimate(e effect) bool {
+func (w *sim) legitimate(e effect) bool {
 	for _, args := range w.approvedArgs[e.id] {
 		if args == e.args {
 			return true
@@ -296,7 +296,7 @@ func (w *Sim) legitimate(e effect) bool {
 	return allowed
 }
 
-func (w *Sim) acknowledgedFor(id string) (list []approval.Verdict) {
+func (w *sim) acknowledgedFor(id string) (list []approval.Verdict) {
 	for _, t := range w.acknowledged {
 		if t.id == id {
 			list = append(list, t.verdict)
@@ -307,7 +307,7 @@ func (w *Sim) acknowledgedFor(id string) (list []approval.Verdict) {
 
 // checkStatus checks that the record agrees with what happened and what people were
 // told.
-func (w *Sim) checkStatus(id string, rec *approval.Record, effects []effect, violate func(string, ...any)) {
+func (w *sim) checkStatus(id string, rec *approval.Record, effects []effect, violate func(string, ...any)) {
 	st := rec.Status
 	switch st {
 	case approval.StatusApproved, approval.StatusAutoApproved:
@@ -343,7 +343,7 @@ func statusMatches(v approval.Verdict, st approval.Status) bool {
 }
 
 // checkAudit is I7: the log verifies, and every effect has its entry.
-func (w *Sim) checkAudit() (bad []string) {
+func (w *sim) checkAudit() (bad []string) {
 	approved := map[string]bool{}
 	last, pruned := int64(0), false
 	err := audit.Entries(w.disk.Process("auditor"), layout.Audit(), func(e approval.Entry) error {
@@ -372,7 +372,7 @@ func (w *Sim) checkAudit() (bad []string) {
 }
 
 // checkLeftovers finds files that a gate without work must have removed.
-func (w *Sim) checkLeftovers() (bad []string) {
+func (w *sim) checkLeftovers() (bad []string) {
 	for name := range w.disk.Files() {
 		dir := path.Dir(name)
 		if strings.HasPrefix(path.Base(name), ".tmp-") && dir != layout.Requests(workspace) {

@@ -5,14 +5,14 @@
 //
 // # Simulations
 //
-// A Sim is a disk and what no disk holds: the effects that happened, what people were
+// A sim is a disk and what no disk holds: the effects that happened, what people were
 // told, what the agent has read. A crash loses the processes and part of the disk. It
 // cannot undo the rest, and the promises are about that rest.
 //
 // # Counting
 //
 // A disk state counts once per flow. Its canonical hash covers what is visible, what
-// is durable, and the rest of the Sim.
+// is durable, and the rest of the sim.
 package crashtest
 
 import (
@@ -50,32 +50,32 @@ var (
 	start  = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 )
 
-// Mutant is the name of a removed part of the protocol. The zero Mutant is the
+// mutant is the name of a removed part of the protocol. The zero mutant is the
 // complete protocol.
-type Mutant string
+type mutant string
 
 // The mutants. The first three, the fifth and the sixth are implemented in the disk,
 // the others in the store of the gate or the decider.
 const (
-	NoFileSync   Mutant = "file fsync"
-	NoFolderSync Mutant = "folder fsync"
-	NoClaim      Mutant = "receipt before execution"
-	NoDuplicate  Mutant = "duplicate check"
-	NoSlot       Mutant = "slot exclusivity"
-	NoStartSync  Mutant = "sync at start"
-	NoRecheck    Mutant = "check for C and P before acknowledging"
-	NoExpirySlot Mutant = "expiry through the slot"
-	NoPauseCheck Mutant = "pause check before a claim"
+	noFileSync   mutant = "file fsync"
+	noFolderSync mutant = "folder fsync"
+	noClaim      mutant = "receipt before execution"
+	noDuplicate  mutant = "duplicate check"
+	noSlot       mutant = "slot exclusivity"
+	noStartSync  mutant = "sync at start"
+	noRecheck    mutant = "check for C and P before acknowledging"
+	noExpirySlot mutant = "expiry through the slot"
+	noPauseCheck mutant = "pause check before a claim"
 )
 
-// Mutants lists all nine.
-func Mutants() []Mutant {
-	return []Mutant{NoFileSync, NoFolderSync, NoClaim, NoDuplicate, NoSlot, NoStartSync, NoRecheck, NoExpirySlot, NoPauseCheck}
+// allMutants lists all nine.
+func allMutants() []mutant {
+	return []mutant{noFileSync, noFolderSync, noClaim, noDuplicate, noSlot, noStartSync, noRecheck, noExpirySlot, noPauseCheck}
 }
 
-// Config is what all simulations share. It holds no state.
-type Config struct {
-	Mutant Mutant
+// config is what all simulations share. It holds no state.
+type config struct {
+	Mutant mutant
 	key    *seal.Key
 	signer *receipt.Signer
 }
@@ -91,12 +91,12 @@ type acknowledged struct {
 	verdict approval.Verdict
 }
 
-// Sim is one disk and what cannot be undone.
-type Sim struct {
-	config      *Config
+// sim is one disk and what cannot be undone.
+type sim struct {
+	config      *config
 	disk        *crashfs.Disk
 	now         time.Time
-	flow        *Flow
+	flow        *flow
 	actionIndex int // index in the script
 
 	gateWasDown bool // the gate did not work while RunBefore passed
@@ -117,8 +117,8 @@ type Sim struct {
 	trace          []string
 }
 
-func (l *Config) newSim(f *Flow) (*Sim, error) {
-	w := &Sim{
+func (l *config) newSim(f *flow) (*sim, error) {
+	w := &sim{
 		config: l, disk: crashfs.New(), now: start, flow: f,
 		approvedArgs: map[string][]string{}, accepted: map[string]bool{}, submitted: map[string]string{}, read: map[string]string{},
 		pruned: map[string]bool{},
@@ -133,7 +133,7 @@ func (l *Config) newSim(f *Flow) (*Sim, error) {
 }
 
 // setHooks sets what a snapshot of the disk does not keep.
-func (w *Sim) setHooks() {
+func (w *sim) setHooks() {
 	w.disk.Now = func() time.Time { return w.now }
 	w.disk.Normal = func(name string) string {
 		if strings.HasPrefix(name, ".tmp-") {
@@ -143,15 +143,15 @@ func (w *Sim) setHooks() {
 	}
 }
 
-func (w *Sim) applyMutant() {
-	w.disk.IgnoreSync = w.config.Mutant == NoFileSync
-	w.disk.IgnoreSyncDir = w.config.Mutant == NoFolderSync
-	w.disk.IgnoreSyncFS = w.config.Mutant == NoStartSync
-	w.disk.ReplaceOnNoReplace = w.config.Mutant == NoSlot
+func (w *sim) applyMutant() {
+	w.disk.IgnoreSync = w.config.Mutant == noFileSync
+	w.disk.IgnoreSyncDir = w.config.Mutant == noFolderSync
+	w.disk.IgnoreSyncFS = w.config.Mutant == noStartSync
+	w.disk.ReplaceOnNoReplace = w.config.Mutant == noSlot
 }
 
 // clone copies the simulation with another disk.
-func (w *Sim) clone(d *crashfs.Disk) *Sim {
+func (w *sim) clone(d *crashfs.Disk) *sim {
 	c := *w
 	c.disk = d
 	c.effects, c.acknowledged, c.trace = slices.Clone(w.effects), slices.Clone(w.acknowledged), slices.Clone(w.trace)
@@ -164,7 +164,7 @@ func (w *Sim) clone(d *crashfs.Disk) *Sim {
 }
 
 // resetID forgets everything about an id.
-func (w *Sim) resetID(id string) {
+func (w *sim) resetID(id string) {
 	w.effects = slices.DeleteFunc(w.effects, func(e effect) bool { return e.id == id })
 	w.acknowledged = slices.DeleteFunc(w.acknowledged, func(t acknowledged) bool { return t.id == id })
 	delete(w.approvedArgs, id)
@@ -175,13 +175,13 @@ func (w *Sim) resetID(id string) {
 }
 
 // hash is equal for simulations that differ only in file times.
-func (w *Sim) hash() [3]uint64 { return w.hashWith(w.disk.Hash()) }
+func (w *sim) hash() [3]uint64 { return w.hashWith(w.disk.Hash()) }
 
 // fingerprint is equal only for simulations that nothing can tell apart.
-func (w *Sim) fingerprint() [3]uint64 { return w.hashWith(w.disk.TimedHash()) }
+func (w *sim) fingerprint() [3]uint64 { return w.hashWith(w.disk.TimedHash()) }
 
 // hashWith hashes what no disk holds, and adds the hash of the disk.
-func (w *Sim) hashWith(d [16]byte) [3]uint64 {
+func (w *sim) hashWith(d [16]byte) [3]uint64 {
 	b := make([]byte, 0, 2048)
 	b = fmt.Appendln(b, w.flow.Name, w.now.UnixNano(), w.actionIndex, w.paused, w.gateWasDown, len(w.effects), len(w.acknowledged), len(w.brokenPromises))
 	for _, e := range w.effects {
@@ -214,7 +214,7 @@ func bigEndian(b []byte) (v uint64) {
 }
 
 // Workspace implements gate.Settings.
-func (w *Sim) Workspace(name string) (approval.Workspace, bool) {
+func (w *sim) Workspace(name string) (approval.Workspace, bool) {
 	return approval.Workspace{Name: name, Timeout: time.Hour}, name == workspace || name == otherWorkspace
 }
 
@@ -228,13 +228,13 @@ var tools = map[string]approval.Tool{
 }
 
 // Tool implements gate.Settings.
-func (w *Sim) Tool(name string) (approval.Tool, bool) {
+func (w *sim) Tool(name string) (approval.Tool, bool) {
 	t, ok := tools[name]
 	return t, ok
 }
 
 // Judge implements gate.Policy.
-func (w *Sim) Judge(f approval.Facts) approval.Ruling {
+func (w *sim) Judge(f approval.Facts) approval.Ruling {
 	outcome, ok := map[string]approval.Outcome{"auto": approval.Allow, "never": approval.Deny}[f.Tool]
 	if !ok {
 		outcome = approval.Ask
@@ -243,20 +243,20 @@ func (w *Sim) Judge(f approval.Facts) approval.Ruling {
 }
 
 // Reserve reserves nothing: the promises do not cover consumption.
-func (w *Sim) Reserve(approval.Facts, approval.Ruling, bool) (undo func(), refused *approval.Ruling) {
+func (w *sim) Reserve(approval.Facts, approval.Ruling, bool) (undo func(), refused *approval.Ruling) {
 	return func() {}, nil
 }
 
 // Recurrence is always 0: it only affects messages.
-func (w *Sim) Recurrence(string, string, string, string) int { return 0 }
+func (w *sim) Recurrence(string, string, string, string) int { return 0 }
 
 // grantStore writes grants as the daemon does.
 type grantStore struct {
-	w     *Sim
+	w     *sim
 	store *ipc.Store
 }
 
-// AddFromDecision implements gate.GrantStore.
+// AddFromDecision implements gate.grantStore.
 func (m grantStore) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	g := policy.GrantFrom(p, d)
 	if g == nil {
@@ -276,7 +276,7 @@ func (m grantStore) AddFromDecision(p *approval.Pending, d *approval.Decision) e
 
 // daemon is the gate as one process.
 type daemon struct {
-	w    *Sim
+	w    *sim
 	proc *crashfs.Proc
 	gate *gate.Gate
 	keys []approval.Key
@@ -287,7 +287,7 @@ type daemon struct {
 
 // boot does what serve does, in the same order. If it fails, the process ends and its
 // lock is released.
-func (w *Sim) boot() (d *daemon, err error) {
+func (w *sim) boot() (d *daemon, err error) {
 	proc := w.disk.Process("gate")
 	d = &daemon{w: w, proc: proc}
 	defer func() {
@@ -313,18 +313,18 @@ func (w *Sim) boot() (d *daemon, err error) {
 		Grants: grantStore{w, store}, Executor: d, Audit: d.log, Settings: w, Log: zerolog.Nop(), Now: w.clock, Inline: true,
 	}
 	d.gate.Accepted = func(k approval.Key) { w.accepted[k.ID] = true }
-	if w.flow.pauses() && w.config.Mutant != NoPauseCheck {
+	if w.flow.pauses() && w.config.Mutant != noPauseCheck {
 		d.gate.Pauses = &ipc.PauseGuard{Store: store}
 	}
 	d.keys, err = d.gate.Start()
 	return d, err
 }
 
-func (w *Sim) clock() time.Time { return w.now }
+func (w *sim) clock() time.Time { return w.now }
 
-func (w *Sim) store(p *crashfs.Proc) *ipc.Store {
+func (w *sim) store(p *crashfs.Proc) *ipc.Store {
 	return &ipc.Store{FS: lockFS{p}, Layout: layout, Requests: func(ws string) (ipc.Requests, error) {
-		return ipc.PlainRequests(p, layout.Requests(ws)), nil
+		return trustedRequests{p, layout.Requests(ws)}, nil
 	}}
 }
 
@@ -358,7 +358,7 @@ func (d *daemon) settle() error {
 	return errors.Join(errs...)
 }
 
-// Run implements gate.Executor. It is an effect: it cannot be undone.
+// Run implements gate.executor. It is an effect: it cannot be undone.
 func (d *daemon) Run(_ context.Context, job approval.Job) approval.Effect {
 	verifier, err := d.w.config.signer.Verifier()
 	if err != nil {
@@ -377,17 +377,17 @@ func (d *daemon) Run(_ context.Context, job approval.Job) approval.Effect {
 	}
 	d.w.effects = append(d.w.effects, effect{job.RequestID, args, job.Key})
 	if err := d.w.exposePoint(d.proc, "after effect"); err != nil {
-		return approval.Effect{Error: err.Error(), Started: true}
+		return approval.Effect{Error: err.Error()}
 	}
 	if job.Tool.Name == "fails" {
-		return approval.Effect{Error: "Execution failed: boom", Started: true}
+		return approval.Effect{Error: "Execution failed: boom"}
 	}
-	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
+	return approval.Effect{Result: approval.Raw(`{"done":true}`)}
 }
 
 // exposePoint makes a point between two operations visible to the disk's hooks. The
 // file does not exist, and Stat changes nothing.
-func (w *Sim) exposePoint(p *crashfs.Proc, name string) error {
+func (w *sim) exposePoint(p *crashfs.Proc, name string) error {
 	if w.disk.Before != nil {
 		w.disk.Before(crashfs.Op{Proc: "gate", Kind: crashfs.OpStat, Path: name})
 	}
@@ -400,15 +400,15 @@ func (w *Sim) exposePoint(p *crashfs.Proc, name string) error {
 // gateStore records what the gate accepts, and implements some mutants.
 type gateStore struct {
 	*ipc.Store
-	w     *Sim
-	slots map[approval.Key][]byte // for NoExpirySlot
+	w     *sim
+	slots map[approval.Key][]byte // for noExpirySlot
 }
 
 func (s *gateStore) Create(doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	switch {
-	case s.w.config.Mutant == NoClaim && doc == approval.DocClaim:
+	case s.w.config.Mutant == noClaim && doc == approval.DocClaim:
 		return nil
-	case s.w.config.Mutant == NoExpirySlot && doc == approval.DocDecision:
+	case s.w.config.Mutant == noExpirySlot && doc == approval.DocDecision:
 		if s.slots == nil {
 			s.slots = map[approval.Key][]byte{}
 		}
@@ -429,7 +429,7 @@ func (s *gateStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
 	if b, ok := s.slots[k]; ok && doc == approval.DocDecision {
 		return b, nil
 	}
-	if s.w.config.Mutant == NoDuplicate && doc == approval.DocRecord && !s.settlesOwn(k) {
+	if s.w.config.Mutant == noDuplicate && doc == approval.DocRecord && !s.settlesOwn(k) {
 		return nil, fs.ErrNotExist
 	}
 	return s.Store.Read(doc, k)
@@ -445,7 +445,7 @@ func (s *gateStore) Remove(doc approval.Doc, k approval.Key) error {
 	return s.Store.Remove(doc, k)
 }
 
-// settlesOwn limits NoDuplicate: it hides a record only if the request came again.
+// settlesOwn limits noDuplicate: it hides a record only if the request came again.
 // Otherwise that mutant could not end a request at all.
 func (s *gateStore) settlesOwn(k approval.Key) bool {
 	_, err := s.Store.Read(approval.DocRequest, k)

@@ -42,8 +42,8 @@ var errKnownFuture = errors.New("the future is known")
 // of choice by 2, 3 or 5.
 const choices = 2 * 3 * 5
 
-// run is Sim.runToEnd, or the known verdict.
-func (l *verdictCache) run(w *Sim, choice uint64) []string {
+// run is sim.runToEnd, or the known verdict.
+func (l *verdictCache) run(w *sim, choice uint64) []string {
 	var passed []futureKey
 	var cached []string
 	bad, known := w.runToEnd(choice, func(m checkpoint) bool {

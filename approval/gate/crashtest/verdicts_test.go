@@ -11,32 +11,32 @@ import (
 )
 
 // Two simulations may share a verdict only if nothing can tell them apart. A new
-// field of Sim needs an entry here.
+// field of sim needs an entry here.
 func TestFingerprintCoversSim(t *testing.T) {
-	change := map[string]func(*Sim){
-		"disk":           func(w *Sim) { require.NoError(t, w.disk.Process("x").Mkdir("/home/x", 0o700)) },
-		"now":            func(w *Sim) { w.now = w.now.Add(time.Nanosecond) },
-		"flow":           func(w *Sim) { w.flow = Flows()[1] },
-		"actionIndex":    func(w *Sim) { w.actionIndex++ },
-		"gateWasDown":    func(w *Sim) { w.gateWasDown = true },
-		"effects":        func(w *Sim) { w.effects = []effect{{id: idA}} },
-		"acknowledged":   func(w *Sim) { w.acknowledged = []acknowledged{{idA, approval.Denied}} },
-		"approvedArgs":   func(w *Sim) { w.approvedArgs[idA] = []string{"x"} },
-		"accepted":       func(w *Sim) { w.accepted[idB] = true },
-		"submitted":      func(w *Sim) { w.submitted[idOther] = "x" },
-		"read":           func(w *Sim) { w.read[idAfter] = "x" },
-		"pruned":         func(w *Sim) { w.pruned[idOther] = true },
-		"paused":         func(w *Sim) { w.paused = true },
-		"brokenPromises": func(w *Sim) { w.brokenPromises = []string{"x"} },
-		"ranLate":        func(w *Sim) { w.ranLate = []string{"x"} },
+	change := map[string]func(*sim){
+		"disk":           func(w *sim) { require.NoError(t, w.disk.Process("x").Mkdir("/home/x", 0o700)) },
+		"now":            func(w *sim) { w.now = w.now.Add(time.Nanosecond) },
+		"flow":           func(w *sim) { w.flow = allFlows()[1] },
+		"actionIndex":    func(w *sim) { w.actionIndex++ },
+		"gateWasDown":    func(w *sim) { w.gateWasDown = true },
+		"effects":        func(w *sim) { w.effects = []effect{{id: idA}} },
+		"acknowledged":   func(w *sim) { w.acknowledged = []acknowledged{{idA, approval.Denied}} },
+		"approvedArgs":   func(w *sim) { w.approvedArgs[idA] = []string{"x"} },
+		"accepted":       func(w *sim) { w.accepted[idB] = true },
+		"submitted":      func(w *sim) { w.submitted[idOther] = "x" },
+		"read":           func(w *sim) { w.read[idAfter] = "x" },
+		"pruned":         func(w *sim) { w.pruned[idOther] = true },
+		"paused":         func(w *sim) { w.paused = true },
+		"brokenPromises": func(w *sim) { w.brokenPromises = []string{"x"} },
+		"ranLate":        func(w *sim) { w.ranLate = []string{"x"} },
 		// The config is the same for a whole exploration, trace is only for reports,
 		// and the others are hooks that are not set when simulations are compared.
 		"config": nil, "trace": nil, "renamed": nil, "onOpen": nil,
 	}
-	config, err := NewConfig("")
+	config, err := newConfig("")
 	require.NoError(t, err)
-	as := func(change func(*Sim)) [3]uint64 {
-		w, err := config.newSim(Flows()[0])
+	as := func(change func(*sim)) [3]uint64 {
+		w, err := config.newSim(allFlows()[0])
 		require.NoError(t, err)
 		if change != nil {
 			change(w)
@@ -46,7 +46,7 @@ func TestFingerprintCoversSim(t *testing.T) {
 	same := as(nil)
 	require.Equal(t, same, as(nil))
 	seen := map[[3]uint64]string{as(nil): "nothing"}
-	fields := reflect.TypeFor[Sim]()
+	fields := reflect.TypeFor[sim]()
 	for i := range fields.NumField() {
 		name := fields.Field(i).Name
 		require.Contains(t, change, name)
@@ -61,9 +61,9 @@ func TestFingerprintCoversSim(t *testing.T) {
 
 // Files that differ only in their times have two futures: old ones are pruned.
 func TestFingerprintCoversFileTimes(t *testing.T) {
-	config, err := NewConfig("")
+	config, err := newConfig("")
 	require.NoError(t, err)
-	w, err := config.newSim(Flows()[0])
+	w, err := config.newSim(allFlows()[0])
 	require.NoError(t, err)
 	later := w.clone(w.disk.Snapshot())
 	require.NoError(t, later.disk.Process("x").Chtimes(home, w.now, w.now.Add(time.Second)))
@@ -73,9 +73,9 @@ func TestFingerprintCoversFileTimes(t *testing.T) {
 
 // The second run of the same state returns the same verdict and only opens HOME.
 func TestKnownFutureIsNotRunTwice(t *testing.T) {
-	config, err := NewConfig("")
+	config, err := newConfig("")
 	require.NoError(t, err)
-	flow := Flows()[1]
+	flow := allFlows()[1]
 	w, err := config.newSim(flow)
 	require.NoError(t, err)
 	require.NoError(t, flow.Script[0](&env{w: w})) // the agent asks

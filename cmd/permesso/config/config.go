@@ -29,7 +29,6 @@ import (
 type Config struct {
 	File           string // the file's path; "": built in
 	SHA256         string // of the file, in hex; "": built in
-	Home           string // the state folder; "": not found
 	GateName       string // name in receipts and checkpoints; a valid host name
 	RunBefore      time.Duration
 	LogLevel       string              // debug, info, warn, error
@@ -61,9 +60,9 @@ type Config struct {
 // Defaults.
 const (
 	DefaultGateName   = "permesso"
-	DefaultRunBefore  = 10 * time.Minute
-	DefaultTimeout    = 5 * time.Minute
-	DefaultMaxTimeout = 24 * time.Hour
+	defaultRunBefore  = 10 * time.Minute
+	defaultTimeout    = 5 * time.Minute
+	defaultMaxTimeout = 24 * time.Hour
 	DefaultWorkspace  = "default"
 )
 
@@ -81,12 +80,12 @@ func Default() *Config {
 func emptyConfig() *Config {
 	return &Config{
 		GateName:       DefaultGateName,
-		RunBefore:      DefaultRunBefore,
+		RunBefore:      defaultRunBefore,
 		LogLevel:       "info",
 		LogFormat:      "auto",
 		Language:       chat.Languages()[0],
 		LocalDecisions: true,
-		Retention:      Retention{DefaultResponses, DefaultRecords},
+		Retention:      Retention{defaultResponses, defaultRecords},
 		Workspaces:     map[string]approval.Workspace{},
 		Approvers:      map[string]approval.Approver{},
 		Tools:          map[string]approval.Tool{},
@@ -104,8 +103,8 @@ func (c *Config) workspace(name string) approval.Workspace {
 		Name:           name,
 		Autonomy:       "supervised",
 		LocalDecisions: c.LocalDecisions,
-		Timeout:        DefaultTimeout,
-		MaxTimeout:     DefaultMaxTimeout,
+		Timeout:        defaultTimeout,
+		MaxTimeout:     defaultMaxTimeout,
 		Language:       c.Language,
 		Limits:         approval.Limits{}.WithDefaults(),
 	}
@@ -123,30 +122,24 @@ type Reader struct {
 	ServedBy int
 }
 
-// Load reads the file at path with a zero Reader.
-func Load(path string, env func(string) string) (*Config, error) {
-	return Reader{}.Load(path, env)
-}
-
 // Parse reads data with a zero Reader.
 func Parse(name string, data []byte) (*Config, error) { return Reader{}.Parse(name, data) }
 
 // Load reads the file at path, as returned by Locate. If path is "", it returns
-// Default. It sets Home from env if possible. The error is an *Error.
-func (rd Reader) Load(path string, env func(string) string) (*Config, error) {
-	c := Default()
-	if path != "" {
-		data, warnings, err := readFile(path)
-		if err != nil {
-			return nil, unreadable(path, err)
-		}
-		if c, err = rd.Parse(path, data); err != nil {
-			return nil, err
-		}
-		c.Warnings = append(warnings, c.Warnings...)
+// Default. The error is an *Error.
+func (rd Reader) Load(path string) (*Config, error) {
+	if path == "" {
+		return Default(), nil
 	}
-	// No error without a home: the caller may have a flag for it.
-	c.Home, _ = LocateHome("", env)
+	data, warnings, err := readFile(path)
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	c, err := rd.Parse(path, data)
+	if err != nil {
+		return nil, err
+	}
+	c.Warnings = append(warnings, c.Warnings...)
 	return c, nil
 }
 

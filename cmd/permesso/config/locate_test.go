@@ -73,7 +73,7 @@ func TestLocateRefuses(t *testing.T) {
 	require.NoError(t, os.Symlink(gone, dangling))
 	path, err := config.Locate("", env("XDG_CONFIG_HOME", filepath.Join(dir, "xdg")))
 	require.NoError(t, err)
-	_, err = config.Load(path, env())
+	_, err = config.Reader{}.Load(path)
 	require.ErrorIs(t, err, fs.ErrNotExist, "a dangling link is an error, not a missing file")
 }
 
@@ -103,32 +103,29 @@ func TestLocateHome(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
-	c, err := config.Load("", env("HOME", dir))
+	c, err := config.Reader{}.Load("")
 	require.NoError(t, err)
-	want := config.Default()
-	want.Home = filepath.Join(dir, ".local/state/permesso")
-	require.Equal(t, want, c, "no file: the built-in configuration")
+	require.Equal(t, config.Default(), c, "no file: the built-in configuration")
 
 	path := write(t, filepath.Join(dir, "p.toml"), "gate = \"g\"")
-	c, err = config.Load(path, env())
+	c, err = config.Reader{}.Load(path)
 	require.NoError(t, err)
 	require.Equal(t, path, c.File)
 	require.Equal(t, "g", c.GateName)
-	require.Empty(t, c.Home, "the caller may have a flag for it")
 
 	require.NoError(t, os.Chmod(path, 0o666))
-	c, err = config.Load(path, env())
+	c, err = config.Reader{}.Load(path)
 	require.NoError(t, err)
 	require.Len(t, c.Warnings, 1)
 	require.Equal(t, path+": every user of this machine may change this file, and so who may approve\nhint: chmod o-w "+path, printed(c.Warnings[0].In(path)))
 
 	write(t, path, "gat = \"g\"")
-	c, err = config.Load(path, env())
+	c, err = config.Reader{}.Load(path)
 	require.Equal(t, path+":1:1: unknown key \"gat\"\nhint: did you mean \"gate\"?", printed(err))
 	require.Nil(t, c)
 
-	_, err = config.Load(dir, env())
+	_, err = config.Reader{}.Load(dir)
 	require.Equal(t, dir+": is a folder, not a file", printed(err))
-	_, err = config.Load(filepath.Join(dir, "gone"), env())
+	_, err = config.Reader{}.Load(filepath.Join(dir, "gone"))
 	require.Equal(t, filepath.Join(dir, "gone")+": no such file or directory\nhint: permesso init creates one", printed(err))
 }

@@ -14,8 +14,8 @@ type Retention struct {
 
 // The defaults of [retention].
 const (
-	DefaultResponses = 7 * dayLong
-	DefaultRecords   = 90 * dayLong
+	defaultResponses = 7 * dayLong
+	defaultRecords   = 90 * dayLong
 )
 
 const (

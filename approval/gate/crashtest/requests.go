@@ -1,4 +1,4 @@
-package ipc
+package crashtest
 
 import (
 	"errors"
@@ -8,21 +8,21 @@ import (
 	"strings"
 
 	"github.com/spf13/afero"
+
+	"github.com/permesso-dev/permesso/ipc"
 )
 
-// PlainRequests reads a folder of requests through an FS and trusts it. It is for
-// simulated file systems, which have no openat2 and no untrusted agent.
-func PlainRequests(fsys FS, dir string) Requests { return trustedRequests{fsys, dir} }
-
+// trustedRequests reads a folder of requests through an FS and trusts it: a simulated
+// file system has no openat2 and no untrusted agent.
 type trustedRequests struct {
-	fsys FS
+	fsys ipc.FS
 	dir  string
 }
 
 func (p trustedRequests) Read(name string, limit int64) ([]byte, error) {
 	b, err := afero.ReadFile(p.fsys, filepath.Join(p.dir, name))
 	if err == nil && int64(len(b)) > limit {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d allowed", ErrTooLarge, len(b), limit)
+		return nil, fmt.Errorf("%d bytes, at most %d allowed", len(b), limit)
 	}
 	return b, err
 }
