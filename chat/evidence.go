@@ -144,8 +144,8 @@ func (r renderer) unknowns(domains []approval.DomainEvidence) string {
 		parts = append(parts, r.evidenceText.everythingElse)
 	case e.Proof != nil:
 		why := e.Proof.Why
-		if why == "" {
-			why = r.evidenceText.notSigned
+		if why.IsZero() {
+			why = approval.Because("proof_unsigned")
 		}
 		parts = append(parts, format(r.evidenceText.onlyClaimed, "why", r.reason(why)))
 	case e.RunsProgram() && r.p.RecurrenceCount < shortFrom:

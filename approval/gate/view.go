@@ -17,6 +17,7 @@ type Viewer struct {
 	Store      Store
 	Workspaces WorkspaceStore
 	Seal       Sealer
+	Words      Words // nil: the technical form of reasons
 }
 
 // Waiting lists the verified pendings of the given workspaces (nil: all), oldest

@@ -17,6 +17,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc"
 )
@@ -267,7 +268,7 @@ func (h *house) actAsOwner() error {
 }
 
 func (h *house) viewer(k *keys) *gate.Viewer {
-	return &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: k.seal}
+	return &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: k.seal, Words: chat.Words{}}
 }
 
 // operator is whoever sits at this machine: a local uid, which nobody chooses.

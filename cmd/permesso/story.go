@@ -124,8 +124,8 @@ func (a *app) showRecord(h *house, v sight, k approval.Key, rec *approval.Record
 	}
 	if rec.Ruling != nil {
 		a.fact("ruling", fmt.Sprintf("%s by %s", rec.Ruling.Outcome, chat.Escape(rec.Ruling.Rule)))
-		for _, r := range rec.Ruling.Reasons {
-			a.fact("", plain(r))
+		for _, r := range h.style().Reasons(about, rec.Ruling.Reasons) {
+			a.fact("", r)
 		}
 	}
 	if d := v.Decision(k, rec.Decision); d != nil {
