@@ -63,9 +63,9 @@ func TestReasonSentences(t *testing.T) {
 			"codes nest, and values are not expanded again",
 		},
 		{
-			approval.Because(approval.ReasonRuleUnproven, "rule", "r", "clause", "c", "gap", approval.GapClaim, "why", approval.ReasonText, "text", "nobody signed"),
-			"rule r does not apply: not proven: c (the proof is not verified: nobody signed)",
-			"la regola r non si applica: non dimostrato: c (la prova non è verificata: nobody signed)", "a sentence of an earlier version",
+			approval.Because(approval.ReasonRuleUnproven, "rule", "r", "clause", "c", "gap", approval.GapClaim, "why", approval.ReasonText, "text", "not mine"),
+			"rule r does not apply: not proven: c (the proof is not verified: not mine)",
+			"la regola r non si applica: non dimostrato: c (la prova non è verificata: not mine)", "a sentence of an earlier version",
 		},
 		{approval.Because(approval.ReasonText, "text", "ask: 'x' makes\nnoise"), `ask: 'x' makes\nnoise`, `ask: 'x' makes\nnoise`, "another one"},
 		{approval.Because("new_code", "what", "a\u202eb"), `new_code what="a\\u202eb"`, `new_code what="a\\u202eb"`, "an unknown code in its technical form"},
