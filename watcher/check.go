@@ -85,11 +85,11 @@ func Try(dir string) error {
 	}
 }
 
-// refused returns explain's text with the hint on a second line.
+// refused returns the diagnosis with the hint on a second line.
 func refused(err error) error {
-	why, hint, ok := strings.Cut(strings.TrimSuffix(explain(err), ")"), " (hint: ")
-	if !ok {
-		return fmt.Errorf("try inotify: %s", explain(err))
+	why, hint := diagnose(err)
+	if hint == "" {
+		return fmt.Errorf("try inotify: %s", why)
 	}
 	return fmt.Errorf("try inotify: %s\nhint: %s", why, hint)
 }

@@ -53,15 +53,24 @@ func pump(in <-chan error) <-chan error {
 
 // explain says why inotify failed, with a hint if there is one.
 func explain(err error) string {
+	why, hint := diagnose(err)
+	if hint != "" {
+		why += " (hint: " + hint + ")"
+	}
+	return why
+}
+
+// diagnose says why inotify failed, and what to do; hint may be "".
+func diagnose(err error) (why, hint string) {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
-		return "no inotify watches left (hint: raise sysctl fs.inotify.max_user_watches)"
+		return "no inotify watches left", "raise sysctl fs.inotify.max_user_watches"
 	case errors.Is(err, syscall.EMFILE):
-		return "no inotify instances left (hint: raise sysctl fs.inotify.max_user_instances, or the limit on open files)"
+		return "no inotify instances left", "raise sysctl fs.inotify.max_user_instances, or the limit on open files"
 	case errors.Is(err, syscall.ENOENT):
-		return whyMissing
+		return whyMissing, ""
 	case errors.Is(err, fsnotify.ErrClosed):
-		return "inotify was closed"
+		return "inotify was closed", ""
 	}
-	return fmt.Sprintf("inotify: %v", err)
+	return fmt.Sprintf("inotify: %v", err), ""
 }
