@@ -154,26 +154,26 @@ func CapabilityNamed(name string) (Capability, bool) {
 }
 
 // NotGrantable says why an approval of this request cannot be remembered. It
-// returns "" if it can.
-func NotGrantable(p *Pending, s Scope) string {
+// returns the zero Reason if it can.
+func NotGrantable(p *Pending, s Scope) Reason {
 	c, has := CapabilityNamed(p.Capability)
 	switch {
 	case s != Session && s != Always:
-		return ""
+		return Reason{}
 	case p.Type == TypeQuestion:
-		return "an answer is for one question"
+		return Because(reasonAnswerOnce)
 	case s == Session && p.SessionID == "":
-		return "the request names no session"
+		return Because(reasonNoSession)
 	case has && c.Default == AskAlways:
-		return c.Name + " is asked every time"
+		return Because(reasonAlwaysAsks, "capability", c.Name)
 	case p.ToolName != "" && p.ToolSHA256 == "":
-		return "the tool is unknown here"
+		return Because(reasonUnknownTool)
 	case p.ActionType == "":
-		return "the request names no action type"
+		return Because(reasonNoActionType)
 	case p.ToolName == "" && p.ActionType == "exec_cmd" && p.Ruling.Exact == "":
-		return "a command that can open a shell or another program is asked every time"
+		return Because(reasonOpensPrograms)
 	}
-	return ""
+	return Reason{}
 }
 
 // Clearing is a person's order to clear the taints of a workspace, or of one

@@ -50,12 +50,12 @@ func (o *Outcome) UnmarshalText(b []byte) error {
 type Ruling struct {
 	Outcome Outcome   `json:"outcome"`
 	Rule    string    `json:"rule"`
-	Reasons []string  `json:"reasons"`
-	Change  []string  `json:"change,omitempty"`  // what would make it less strict
+	Reasons []Reason  `json:"reasons"`
+	Change  []Reason  `json:"change,omitempty"`  // what would make it less strict
 	Grant   string    `json:"consent,omitempty"` // id of the grant that replaced an ask by allow
 	Secrets []Finding `json:"secrets,omitempty"`
 	Taints  []string  `json:"taints,omitempty"` // taints that running it adds to the client
-	Proven  string    `json:"proven,omitempty"` // the evidence that the allowing rule used, and its source
+	Proven  Reason    `json:"proven,omitzero"`  // the evidence that the allowing rule used, and its source
 	Exact   string    `json:"exact,omitempty"`  // digest of a command line that a grant may name
 	Cost    int64     `json:"cost,omitzero"`
 }

@@ -1,6 +1,7 @@
 package approval_test
 
 import (
+	"bytes"
 	"flag"
 	"os"
 	"path/filepath"
@@ -44,7 +45,10 @@ func somePending() *approval.Pending {
 		Target: "x.com/ricardo", Reversibility: approval.Irreversible,
 		Verb: map[string]string{"it": "pubblicare", "en": "post", "de": "posten", "fr": "publier"}, Summary: `"Meeting at 5" -> x.com/ricardo`,
 		Territory: "session", Principal: "ann",
-		Ruling:    approval.Ruling{Outcome: approval.Ask, Rule: "default", Reasons: []string{"no rule allows it", "<taint> & more"}},
+		Ruling: approval.Ruling{Outcome: approval.Ask, Rule: "default", Reasons: []approval.Reason{
+			approval.Because(approval.ReasonTableAsk, "level", "supervised", "capability", "channel:out"),
+			approval.Because(approval.ReasonRuleAsk, "rule", "default", "words", "<taint> & more"), approval.Because(approval.ReasonQuestion),
+		}},
 		ExpiresAt: noon().Add(5 * time.Minute), RecurrenceCount: 2,
 		Agent:   approval.Prose{Title: "Post to X", Preview: "line one\nline two", Rationale: "\u202e"},
 		Options: []string{}, Resubmits: "", Proof: approval.Raw(`{ "quote": "at 5" }`),
@@ -66,7 +70,7 @@ func someClaim() *approval.Claim {
 		RequestSHA256: approval.Digest([]byte("q")), PendingSHA256: approval.Digest([]byte("p")),
 		ArgsSHA256: approval.Digest([]byte(untidy)), ToolSHA256: approval.Digest([]byte("tool")),
 		Request: approval.Raw("null"), Pending: approval.Raw(`{"request_data":` + untidy + `}`), Decision: approval.Raw(`{ "approved" : true }`),
-		Ruling:      &approval.Ruling{Outcome: approval.Allow, Rule: "allow-post", Reasons: []string{}},
+		Ruling:      &approval.Ruling{Outcome: approval.Allow, Rule: "allow-post", Reasons: []approval.Reason{}},
 		RequestedAt: noon(), ClaimedAt: noon().Add(2 * time.Second), Receipt: "permesso receipt\ntool x_post\n\n\u2014 gate sig\n",
 	}
 }
@@ -134,6 +138,34 @@ func TestDocumentsAreGolden(t *testing.T) {
 		require.NoError(t, err, doc.name)
 		require.Equal(t, doc.value, back, doc.name)
 	}
+}
+
+// Documents of the version before hold reasons as sentences.
+func TestSentencesOfTheVersionBeforeAreRead(t *testing.T) {
+	read := func(name string) *approval.Pending {
+		b, err := os.ReadFile(filepath.Join("..", "testdata", "documents", "before", name+".json"))
+		require.NoError(t, err)
+		p, err := approval.ParsePending(bytes.TrimSpace(b), someKey())
+		require.NoError(t, err)
+		return p
+	}
+	p := read("pending")
+	want := somePending()
+	want.Ruling.Reasons = []approval.Reason{
+		approval.Because(approval.ReasonText, "text", "no rule allows it"), approval.Because(approval.ReasonText, "text", "<taint> & more"),
+	}
+	require.Equal(t, want, p)
+	_, ok := p.Ruling.Reasons[0].Outcome()
+	require.False(t, ok, "a sentence argues for no outcome")
+	require.Equal(t, approval.Because(approval.ReasonText, "text", "nobody has signed it"), read("proof").Facts.Proof.Why)
+
+	var r approval.Ruling
+	require.NoError(t, approval.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":null,"proven":"by the arguments: x"}`), &r))
+	require.Equal(t, `text text="by the arguments: x"`, r.Proven.String())
+	require.NoError(t, approval.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[""],"proven":""}`), &r))
+	require.True(t, r.Proven.IsZero())
+	require.Error(t, approval.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[{"code":"a","other":1}]}`), &r), "strict, as before")
+	require.Error(t, approval.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[1]}`), &r))
 }
 
 // Digests need the same bytes for the same document. Maps have no order.

@@ -62,9 +62,9 @@ const (
 // Proof is what a request's proof says. Unless Verified it is the agent's claim:
 // shown as such, and used by no rule.
 type Proof struct {
-	Verified      bool            `json:"verified"` // signed by a configured prover, for the program that would run
-	Why           string          `json:"why"`      // why it is not verified; "" if it is
-	Prover        string          `json:"prover"`   // the operator's name for the key; "" if not verified
+	Verified      bool            `json:"verified"`     // signed by a configured prover, for the program that would run
+	Why           Reason          `json:"why,omitzero"` // why it is not verified; none if it is
+	Prover        string          `json:"prover"`       // the operator's name for the key; "" if not verified
 	ProgramSHA256 string          `json:"program_sha256"`
 	Program       string          `json:"program"` // its text; "" if not given
 	Trusted       []string        `json:"trusted"` // functions that the prover did not check

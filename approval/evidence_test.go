@@ -101,18 +101,18 @@ func TestProofUnverified(t *testing.T) {
 		change(p)
 		return raw(t, p)
 	}
-	const badSignature = "the signature is not that of the prover it names"
+	const badSignature = "proof_signature"
 	for _, c := range []struct {
 		why, want string
 		proof     approval.Raw
 		tool      approval.Tool
 		data      string
 	}{
-		{"unsigned", "nobody has signed it", raw(t, someProof(nil)), script(), ""},
-		{"unsigned, and calls itself verified", `it cannot be read: unknown key "verified"`, raw(t, someProof(func(p map[string]any) { p["verified"] = true })), script(), ""},
+		{"unsigned", "proof_unsigned", raw(t, someProof(nil)), script(), ""},
+		{"unsigned, and calls itself verified", `proof_unreadable error="unknown key \"verified\""`, raw(t, someProof(func(p map[string]any) { p["verified"] = true })), script(), ""},
 		{"another key", badSignature, signWith(t, other, someProof(nil)), script(), ""},
-		{"an unknown prover", "the operator knows no such prover", signed(func(p map[string]any) { p["prover"] = "moon" }), script(), ""},
-		{"no prover", "it names no prover", signed(func(p map[string]any) { delete(p, "prover") }), script(), ""},
+		{"an unknown prover", "proof_unknown_prover", signed(func(p map[string]any) { p["prover"] = "moon" }), script(), ""},
+		{"no prover", "proof_no_prover", signed(func(p map[string]any) { delete(p, "prover") }), script(), ""},
 		{"a word as signature", badSignature, after(func(p map[string]any) { p["signature"] = "verified" }), script(), ""},
 		{"half a signature", badSignature, after(func(p map[string]any) { p["signature"] = p["signature"].(string)[:44] }), script(), ""},
 		{"another effect", badSignature, after(func(p map[string]any) {
@@ -124,17 +124,17 @@ func TestProofUnverified(t *testing.T) {
 		{"another contract", badSignature, after(func(p map[string]any) { p["contracts"] = []string{"at most ten mails"} }), script(), ""},
 		{"another coverage", badSignature, after(func(p map[string]any) { p["coverage"] = []any{} }), script(), ""},
 		{"the digest of another program", badSignature, after(func(p map[string]any) { p["program_sha256"] = approval.Digest([]byte("x")) }), script(), ""},
-		{"text and digest differ", "program_sha256 is not that of the program in it", after(func(p map[string]any) { p["program"] = "rm()" }), script(), ""},
+		{"text and digest differ", "proof_digest", after(func(p map[string]any) { p["program"] = "rm()" }), script(), ""},
 		{
-			"signed for another program", "it is for another program than the one that would run",
+			"signed for another program", "proof_other_program",
 			signed(func(p map[string]any) { p["program"], p["program_sha256"] = "x", approval.Digest([]byte("x")) }), script(), "",
 		},
-		{"another program runs", "it is for another program than the one that would run", signed(nil), script(), `{"code":"rm()"}`},
-		{"a program with one more blank", "it is for another program than the one that would run", signed(nil), script(), `{"code":"send('bob@example.com')\n "}`},
-		{"no program", "the request has no program in code", signed(nil), script(), `{}`},
-		{"a program that is not text", "the request has no program in code", signed(nil), script(), `{"code":["x"]}`},
-		{"no program at all", "nothing says that this program is what runs", signed(nil), approval.Tool{Name: "script"}, ""},
-		{"an unknown tool", "nothing says that this program is what runs", signed(nil), approval.Tool{}, ""},
+		{"another program runs", "proof_other_program", signed(nil), script(), `{"code":"rm()"}`},
+		{"a program with one more blank", "proof_other_program", signed(nil), script(), `{"code":"send('bob@example.com')\n "}`},
+		{"no program", "proof_no_field field=code", signed(nil), script(), `{}`},
+		{"a program that is not text", "proof_no_field field=code", signed(nil), script(), `{"code":["x"]}`},
+		{"no program at all", "proof_unbound", signed(nil), approval.Tool{Name: "script"}, ""},
+		{"an unknown tool", "proof_unbound", signed(nil), approval.Tool{}, ""},
 	} {
 		r := requestWith(t, c.proof)
 		if c.data != "" {
@@ -142,7 +142,7 @@ func TestProofUnverified(t *testing.T) {
 		}
 		e := approval.EvidenceOf(c.tool, r, provers())
 		require.False(t, e.Proof.Verified, c.why)
-		require.Equal(t, c.want, e.Proof.Why, c.why)
+		require.Equal(t, c.want, e.Proof.Why.String(), c.why)
 		require.Empty(t, e.Proof.Prover, c.why)
 		require.Nil(t, e.Verified(), c.why)
 		for _, d := range e.ByDomain() {
@@ -151,7 +151,7 @@ func TestProofUnverified(t *testing.T) {
 		}
 	}
 	none := approval.EvidenceOf(script(), requestWith(t, signed(nil)), nil)
-	require.Equal(t, "the operator knows no such prover", none.Proof.Why, "no prover is trusted by default")
+	require.Equal(t, "proof_unknown_prover", none.Proof.Why.String(), "no prover is trusted by default")
 	weak := approval.Provers{"lab": ed25519.PublicKey("short")}
 	require.False(t, approval.EvidenceOf(script(), requestWith(t, signed(nil)), weak).Proof.Verified, "a key of another size does not panic")
 }
@@ -182,7 +182,7 @@ func TestProofUnreadable(t *testing.T) {
 	} {
 		e := approval.EvidenceOf(script(), requestWith(t, approval.Raw(c.proof)), provers())
 		require.NotNil(t, e.Proof, c.why)
-		require.Equal(t, &approval.Proof{Why: "it cannot be read: " + c.want}, e.Proof, c.why)
+		require.Equal(t, &approval.Proof{Why: approval.Because("proof_unreadable", "error", c.want)}, e.Proof, c.why)
 	}
 	// Duplicate keys are malformed JSON in any part of a request.
 	_, err := approval.ParseRequest([]byte(request(`"proof":{"a":1,"a":2}`)), someID)
@@ -335,8 +335,8 @@ func FuzzProof(f *testing.F) {
 		if e.Proof == nil {
 			return
 		}
-		require.NotEqual(t, e.Proof.Verified, e.Proof.Why != "", "either verified or with a reason")
-		require.Less(t, len(e.Proof.Why), maxError)
+		require.NotEqual(t, e.Proof.Verified, !e.Proof.Why.IsZero(), "either verified or with a reason")
+		require.Less(t, len(e.Proof.Why.String()), maxError)
 		if e.Proof.Verified {
 			require.Equal(t, approval.Digest([]byte(code)), e.Proof.ProgramSHA256, "the fuzzer has no key")
 		}

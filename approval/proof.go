@@ -45,13 +45,13 @@ func proofOf(t Tool, r *Request, provers Provers) *Proof {
 	}
 	d, err := parseProof(r.Proof)
 	if err != nil {
-		return &Proof{Why: "it cannot be read: " + err.Error()}
+		return &Proof{Why: Because(reasonProofUnreadable, "error", err.Error())}
 	}
 	p := &Proof{
 		ProgramSHA256: d.ProgramSHA256, Program: d.Program, Trusted: d.Trusted, Contracts: d.Contracts,
 		Effects: d.Effects, Coverage: d.Coverage,
 	}
-	if p.Why = d.whyUnverified(t, r.RequestData, provers); p.Why == "" {
+	if p.Why = d.whyUnverified(t, r.RequestData, provers); p.Why.IsZero() {
 		p.Verified, p.Prover = true, d.Prover
 	}
 	p.normalize()
@@ -160,38 +160,38 @@ func (x *ProvenEffect) check() error {
 	return nil
 }
 
-// whyUnverified says why a proof is only a claim, "" if it is verified.
-func (d *proofDocument) whyUnverified(t Tool, data Raw, provers Provers) string {
+// whyUnverified says why a proof is only a claim; none if it is verified.
+func (d *proofDocument) whyUnverified(t Tool, data Raw, provers Provers) Reason {
 	key, known := provers[d.Prover]
 	switch {
 	case d.Signature == "":
-		return "nobody has signed it"
+		return Because(reasonProofUnsigned)
 	case d.Prover == "":
-		return "it names no prover"
+		return Because(reasonProofNoProver)
 	case !known || len(key) != ed25519.PublicKeySize:
-		return "the operator knows no such prover"
+		return Because(reasonProofUnknownProver)
 	}
 	signature, ok := decodeSignature(d.Signature)
 	if !ok || !ed25519.Verify(key, d.signed(), signature) {
-		return "the signature is not that of the prover it names"
+		return Because(reasonProofSignature)
 	}
 	if d.Program != "" && Digest([]byte(d.Program)) != d.ProgramSHA256 {
-		return "program_sha256 is not that of the program in it"
+		return Because(reasonProofDigest)
 	}
 	if t.Program == "" {
-		return "nothing says that this program is what runs"
+		return Because(reasonProofUnbound)
 	}
 	fields, err := Fields(data)
 	if err != nil {
-		return "the request has no program"
+		return Because(reasonProofNoProgram)
 	}
 	switch text, ok := programText(t, fields); {
 	case !ok:
-		return "the request has no program in " + t.Program
+		return Because(reasonProofNoField, "field", t.Program)
 	case Digest([]byte(text)) != d.ProgramSHA256:
-		return "it is for another program than the one that would run"
+		return Because(reasonProofOtherProgram)
 	}
-	return ""
+	return Reason{}
 }
 
 func decodeSignature(s string) ([]byte, bool) {

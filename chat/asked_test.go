@@ -86,7 +86,7 @@ func withKnownFacts(p *approval.Pending) {
 		recipients("bob@example.com"),
 		{Domain: approval.DomainFile, Op: "read", Name: "path", Values: []string{"/srv/a"}, From: approval.FromArgument},
 	}
-	p.Ruling.Reasons = []string{"always asks"}
+	p.Ruling.Reasons = texts("always asks")
 }
 
 func TestAnsweredFromFacts(t *testing.T) {
@@ -97,7 +97,7 @@ func TestAnsweredFromFacts(t *testing.T) {
 	}
 	claimed := func(p *approval.Pending) {
 		proven(p)
-		p.Facts.Proof.Verified, p.Facts.Proof.Why = false, "it names no prover"
+		p.Facts.Proof.Verified, p.Facts.Proof.Why = false, approval.Because("proof_no_prover")
 	}
 	for _, tc := range []struct {
 		why, text, lang string

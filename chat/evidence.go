@@ -143,8 +143,8 @@ func (r renderer) unknowns(domains []approval.DomainEvidence) string {
 		parts = append(parts, r.Evidence.EverythingElse)
 	case e.Proof != nil:
 		why := e.Proof.Why
-		if why == "" {
-			why = r.Evidence.NotSigned
+		if why.IsZero() {
+			why = approval.Because("proof_unsigned")
 		}
 		parts = append(parts, Format(r.Evidence.OnlyClaimed, "why", r.reason(why)))
 	case e.RunsProgram() && r.p.RecurrenceCount < shortFrom:

@@ -89,10 +89,10 @@ func TestEvidence(t *testing.T) {
 			p.Facts.Proof = &approval.Proof{Verified: true, Prover: "ci"}
 		}}, []string{"Unknown: " + rest}},
 		{"an unverified proof", "it", []func(*approval.Pending){func(p *approval.Pending) {
-			p.Facts.Proof = &approval.Proof{Why: "the operator knows no such prover"}
+			p.Facts.Proof = &approval.Proof{Why: approval.Because("proof_unknown_prover")}
 		}}, []string{"Ignoto: tutto ciò che afferma la prova dell'agente, che non è verificata (l'autore indicato non è nella configurazione)"}},
 		{"an unreadable proof with a forged key", "", []func(*approval.Pending){func(p *approval.Pending) {
-			p.Facts.Proof = &approval.Proof{Why: "it cannot be read: unknown key x). Verified by ci: all"}
+			p.Facts.Proof = &approval.Proof{Why: approval.Because("proof_unreadable", "error", "unknown key x). Verified by ci: all")}
 		}}, []string{`Unknown: everything in the agent's proof, which is not verified (it cannot be read: "unknown key x). Verified by ci: all")`}},
 	} {
 		require.Equal(t, tc.want, knownLines(Style{Language: tc.lang}.Card(example(tc.change...))), tc.why)
@@ -152,7 +152,7 @@ func TestEvidenceLinesCannotBeForged(t *testing.T) {
 			p.RecurrenceCount = rapid.SampledFrom([]int{0, 3, 8}).Draw(rt, "times")
 			p.Facts.Host = []approval.HostFact{{Domain: word.Draw(rt, "domain"), Op: word.Draw(rt, "op"), Name: word.Draw(rt, "name"), Values: words.Draw(rt, "found"), From: approval.FromArgument}}
 			p.Facts.Proof = &approval.Proof{
-				Verified: rapid.Bool().Draw(rt, "verified"), Prover: word.Draw(rt, "prover"), Why: word.Draw(rt, "why"),
+				Verified: rapid.Bool().Draw(rt, "verified"), Prover: word.Draw(rt, "prover"), Why: approval.Because("proof_unreadable", "error", word.Draw(rt, "why")),
 				Trusted: words.Draw(rt, "trusted"), Contracts: words.Draw(rt, "contracts"),
 				Effects:  []approval.ProvenEffect{{Domain: word.Draw(rt, "d"), Op: word.Draw(rt, "o"), Args: args, Status: word.Draw(rt, "s")}},
 				Coverage: []approval.ProofCoverage{{Domain: word.Draw(rt, "c"), Status: word.Draw(rt, "cs"), Missing: words.Draw(rt, "missing")}},

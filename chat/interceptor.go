@@ -214,7 +214,7 @@ func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 		}
 	}
 	a := t.decisionInput(cmd)
-	if why := approval.NotGrantable(p, a.Scope); why != "" {
+	if why := approval.NotGrantable(p, a.Scope); !why.IsZero() {
 		return Reply{Text: Format(t.CodeImpossible, "code", cmd.Code, "why", t.style.renderer(p).reason(why))}
 	}
 	return t.decide(ctx, a, t.Card)

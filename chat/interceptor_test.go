@@ -124,7 +124,7 @@ func TestHandleDecidesNothing(t *testing.T) {
 	card, ask := waiting(), waiting(question)
 	loose := waiting(func(p *approval.Pending) { p.SessionID, p.ActionType = "", "" })
 	always := waiting(func(p *approval.Pending) { p.Capability = "code:exec" })
-	reasons := waiting(func(p *approval.Pending) { p.Ruling.Reasons = []string{"always asks", "b\u202ed"} })
+	reasons := waiting(func(p *approval.Pending) { p.Ruling.Reasons = texts("always asks", "b\u202ed") })
 	for _, tc := range []struct {
 		text string
 		card *approval.Waiting

@@ -135,7 +135,7 @@ type messages struct {
 	WhyLabel         string
 	ToChange         string
 	MoreReasons      string
-	Reasons          map[string]string
+	Reasons          map[string]string // by code; a part in [[ ]] is left out without its values
 	Evidence         evidenceMessages
 	Questions        questionWords
 
@@ -221,7 +221,7 @@ type evidenceMessages struct {
 	Verified, Covered, Trusting string
 	Unknown, Missing            string
 	EverythingElse, Program     string
-	OnlyClaimed, NotSigned      string
+	OnlyClaimed                 string
 	ClaimHead, Contract         string
 	More, None                  string
 	Names, Statuses             map[string]string

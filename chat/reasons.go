@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -14,64 +13,72 @@ import (
 // maxReasons is how many reasons a card shows. The rest is counted.
 const maxReasons = 3
 
-// reasonForm is a sentence of policy as a pattern that captures its placeholders.
-// A ruling keeps its reasons in English for the audit. This file translates them.
-type reasonForm struct {
-	form  string
-	x     *regexp.Regexp
-	names []string
+var placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
+
+// Reasons renders reasons about p, one text each. p may be an empty pending.
+func (s Style) Reasons(p *approval.Pending, reasons []approval.Reason) []string {
+	r := s.renderer(p)
+	texts := make([]string, len(reasons))
+	for i, x := range reasons {
+		texts[i] = r.reason(x)
+	}
+	return texts
 }
 
-var placeholder = regexp.MustCompile(`\{[a-z]+\}`)
+// Words renders reasons in one line and in English, for agents, programs and the audit
+// log.
+type Words struct{}
 
-// reasonForms are the forms that policy writes, those with the most literal text
-// first. They are compiled on first use: most commands need none.
-var reasonForms = sync.OnceValue(func() []reasonForm {
-	var all []reasonForm
-	for form := range catalog(defaultLanguage).Reasons {
-		s := reasonForm{form: form}
-		var b strings.Builder
-		at := 0
-		for _, m := range placeholder.FindAllStringIndex(form, -1) {
-			b.WriteString(regexp.QuoteMeta(form[at:m[0]]) + `(.*?)`)
-			s.names = append(s.names, form[m[0]+1:m[1]-1])
-			at = m[1]
-		}
-		s.x = regexp.MustCompile(`(?s)^` + b.String() + regexp.QuoteMeta(form[at:]) + `$`)
-		all = append(all, s)
-	}
-	literal := func(s reasonForm) int { return len(placeholder.ReplaceAllString(s.form, "")) }
-	slices.SortFunc(all, func(a, b reasonForm) int {
-		return cmp.Or(cmp.Compare(literal(b), literal(a)), cmp.Compare(a.form, b.form))
-	})
-	return all
-})
-
-// reason translates a sentence of policy. A filled-in value stands in quotation
-// marks unless it is a plain word. An unknown sentence stays as it is.
-func (r renderer) reason(s string) string {
-	for _, f := range reasonForms() {
-		m := f.x.FindStringSubmatch(s)
-		if m == nil {
-			continue
-		}
-		pairs := make([]string, 0, 2*len(f.names))
-		for i, name := range f.names {
-			pairs = append(pairs, name, r.reasonPart(name, m[i+1]))
-		}
-		return Format(r.Reasons[f.form], pairs...)
-	}
-	for _, o := range []string{"ask: ", "ask "} {
-		if rest, ok := strings.CutPrefix(s, o); ok {
-			s = rest
-		}
-	}
-	return r.text(s)
+func (Words) Reasons(reasons []approval.Reason) string {
+	return strings.Join(Style{}.Reasons(&approval.Pending{}, reasons), "; ")
 }
 
-func (r renderer) reasonPart(name, s string) string {
+// reason renders a reason by its code's sentence. A filled-in value stands in quotation
+// marks unless it is a plain word. An unknown code appears in the technical form.
+func (r renderer) reason(x approval.Reason) string { return r.reasonIn(x, maxNested) }
+
+// maxNested is how deeply sentences of reasons nest: a rule, its gap, why a proof is a
+// claim.
+const maxNested = 3
+
+func (r renderer) reasonIn(x approval.Reason, nested int) string {
+	form, known := r.messages.Reasons[x.Code]
+	if !known || nested == 0 {
+		return r.text(x.String())
+	}
+	var pairs []string
+	form = chooseParts(form, x.Args)
+	for _, m := range placeholder.FindAllString(form, -1) {
+		name := m[1 : len(m)-1]
+		pairs = append(pairs, name, r.reasonPart(name, x, nested))
+	}
+	return Format(form, pairs...)
+}
+
+// chooseParts removes each part in double brackets that names a value which is not
+// there.
+func chooseParts(form string, args map[string]string) string {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(form, "[[")
+		part, after, closed := strings.Cut(rest, "]]")
+		b.WriteString(before)
+		if !found || !closed {
+			return b.String()
+		}
+		if !slices.ContainsFunc(placeholder.FindAllString(part, -1), func(m string) bool { return args[m[1:len(m)-1]] == "" }) {
+			b.WriteString(part)
+		}
+		form = after
+	}
+}
+
+func (r renderer) reasonPart(name string, x approval.Reason, nested int) string {
+	s := x.Args[name]
 	switch name {
-	case "words": // the operator's text of a rule
+	case "note", "gap", "source", "why": // codes themselves
+		return r.reasonIn(approval.Reason{Code: s, Args: x.Args}, nested-1)
+	case "words", "clause", "clauses", "problem", "detail", "text": // the operator's, or the gate's own
 		return r.text(s)
 	case "error": // it may contain a key that the agent chose
 		return r.plainOrQuoteShort(s)
@@ -88,46 +95,28 @@ func (r renderer) plainOrQuote(s string) string {
 	return t
 }
 
-// outcomeReasons returns the reasons for the ruling's own outcome. A reason to
-// allow does not explain an ask.
-func outcomeReasons(r approval.Ruling) []string {
-	var cardFits, rest []string
-	for _, s := range r.Reasons {
-		word, _, _ := strings.Cut(s, " ")
-		switch strings.TrimSuffix(word, ":") {
-		case r.Outcome.String():
-			cardFits = append(cardFits, s)
-		case approval.Allow.String(), approval.Ask.String(), approval.Deny.String():
-		default:
-			rest = append(rest, s)
+// outcomeReasons returns the reasons for the ruling's own outcome, those that no grant
+// lifts first, so that a card always shows them. A reason to allow does not explain an
+// ask.
+func outcomeReasons(r approval.Ruling) []approval.Reason {
+	var cardFits, rest []approval.Reason
+	for _, x := range r.Reasons {
+		switch o, ok := x.Outcome(); {
+		case !ok:
+			rest = append(rest, x)
+		case o == r.Outcome:
+			cardFits = append(cardFits, x)
 		}
 	}
 	if cardFits = append(cardFits, rest...); len(cardFits) == 0 {
 		return r.Reasons
 	}
-	slices.SortStableFunc(cardFits, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortStableFunc(cardFits, func(a, b approval.Reason) int { return cmp.Compare(a.Rank(), b.Rank()) })
 	return cardFits
 }
 
-// rank puts reasons first that no grant lifts, so that a card always shows them.
-func rank(reason string) int {
-	for _, f := range []string{" holds what looks like a secret (", "ask: its client has read ", "ask: more than ", "ask: with this "} {
-		if strings.Contains(reason, f) {
-			return 0
-		}
-	}
-	if strings.HasPrefix(reason, "ask by rule ") {
-		return 1
-	}
-	return 2
-}
-
-func (r renderer) joinReasons(reasons []string) string {
-	texts := make([]string, len(reasons))
-	for i, s := range reasons {
-		texts[i] = r.reason(s)
-	}
-	return strings.Join(texts, "; ")
+func (r renderer) joinReasons(reasons []approval.Reason) string {
+	return strings.Join(r.Style.Reasons(r.p, reasons), "; ")
 }
 
 // whyAsked gives the reasons in one line, "" if the ruling has none.
@@ -158,14 +147,7 @@ func (r renderer) reasons() []string {
 // Why returns all reasons and what would change the ruling, translated, for
 // channels without a length limit.
 func (s Style) Why(p *approval.Pending) (reasons, change []string) {
-	r := s.renderer(p)
-	for _, x := range outcomeReasons(p.Ruling) {
-		reasons = append(reasons, r.reason(x))
-	}
-	for _, x := range p.Ruling.Change {
-		change = append(change, r.reason(x))
-	}
-	return reasons, change
+	return s.Reasons(p, outcomeReasons(p.Ruling)), s.Reasons(p, p.Ruling.Change)
 }
 
 // impossibleCodes says why 2 and 6 are not possible for this request. The menu
@@ -173,14 +155,17 @@ func (s Style) Why(p *approval.Pending) (reasons, change []string) {
 func (r renderer) impossibleCodes() []string {
 	two, six := approval.NotGrantable(r.p, approval.Session), approval.NotGrantable(r.p, approval.Always)
 	switch {
-	case two == "" && six == "":
+	case two.IsZero() && six.IsZero():
 		return nil
-	case two == six:
+	case two.Code == six.Code:
 		return []string{Format(r.BothImpossible, "why", r.reason(two))}
 	}
 	var lines []string
-	for _, no := range []struct{ code, why string }{{"2", two}, {"6", six}} {
-		if no.why != "" {
+	for _, no := range []struct {
+		code string
+		why  approval.Reason
+	}{{"2", two}, {"6", six}} {
+		if !no.why.IsZero() {
 			lines = append(lines, Format(r.CodeImpossible, "code", no.code, "why", r.reason(no.why)))
 		}
 	}
@@ -194,7 +179,7 @@ const (
 
 // history says which earlier requests "always" would have allowed.
 func (r renderer) history() []string {
-	if r.WouldAllow == nil || r.p.Type == approval.TypeQuestion || approval.NotGrantable(r.p, approval.Always) != "" {
+	if r.WouldAllow == nil || r.p.Type == approval.TypeQuestion || !approval.NotGrantable(r.p, approval.Always).IsZero() {
 		return nil
 	}
 	which, n, of := r.WouldAllow(r.p)

@@ -1,6 +1,8 @@
 package chat
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,37 +12,99 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Every form keeps its values, in every language.
-func TestReasonsKeepTheirPlaceholders(t *testing.T) {
+// Each code of the closed list has a sentence in every language, which names the code's
+// args.
+func TestEachReasonHasASentence(t *testing.T) {
+	codes := approval.ReasonCodes()
 	for _, lang := range Languages() {
-		for form, said := range catalog(lang).Reasons {
-			require.Equal(t, names(form), names(said), "%s: %s", lang, form)
-			filled := placeholder.ReplaceAllStringFunc(form, func(h string) string { return "part-" + strings.Trim(h, "{}") })
-			want := placeholder.ReplaceAllStringFunc(said, func(h string) string { return "part-" + strings.Trim(h, "{}") })
-			require.Equal(t, want, Style{Language: lang}.renderer(example()).reason(filled), "%s: no other form matches", form)
+		said := catalog(lang).Reasons
+		require.Len(t, said, len(codes), lang)
+		for code, args := range codes {
+			sentence := said[code]
+			require.NotEmpty(t, sentence, "%s: %s", lang, code)
+			var needed []string
+			for _, name := range args {
+				if !strings.HasSuffix(name, "?") {
+					needed = append(needed, "{"+name+"}")
+				}
+			}
+			optional, needless := "", sentence
+			for {
+				before, rest, found := strings.Cut(needless, "[[")
+				part, after, closed := strings.Cut(rest, "]]")
+				require.Equal(t, found, closed, sentence)
+				if !found {
+					break
+				}
+				optional, needless = optional+part, before+after
+			}
+			require.Subset(t, needed, names(needless), "%s: %s", lang, code)
+			require.Subset(t, names(needless), needed, "%s: %s", lang, code)
+			for _, name := range names(optional) {
+				name = strings.Trim(name, "{}")
+				require.True(t, slices.Contains(args, name) || slices.Contains(args, name+"?"), "%s: %s: %s", lang, code, name)
+			}
 		}
 	}
 }
 
+func TestReasonSentences(t *testing.T) {
+	for _, tc := range []struct {
+		r        approval.Reason
+		english  string
+		inItaly  string
+		whatItIs string
+	}{
+		{approval.Because(approval.ReasonRuleAsk, "rule", "careful"), "rule careful asks", "la regola careful chiede un'approvazione", "the parts without values are left out"},
+		{
+			approval.Because(approval.ReasonRuleDeny, "rule", "never ever", "words", "no {rule} [[x]]", "clause", "mail: at most 1", "gap", approval.GapClaim, "why", "proof_no_field", "field", "code"),
+			`rule "never ever" denies it: no {rule} [[x]] (not proven: mail: at most 1 (the proof is not verified: the request has no program in code))`,
+			`la regola "never ever" lo nega: no {rule} [[x]] (non dimostrato: mail: at most 1 (la prova non è verificata: la richiesta non ha un programma in code))`,
+			"codes nest, and values are not expanded again",
+		},
+		{
+			approval.Because(approval.ReasonRuleUnproven, "rule", "r", "clause", "c", "gap", approval.GapClaim, "why", approval.ReasonText, "text", "not mine"),
+			"rule r does not apply: not proven: c (the proof is not verified: not mine)",
+			"la regola r non si applica: non dimostrato: c (la prova non è verificata: not mine)", "a sentence of an earlier version",
+		},
+		{approval.Because(approval.ReasonText, "text", "ask: 'x' makes\nnoise"), `ask: 'x' makes\nnoise`, `ask: 'x' makes\nnoise`, "another one"},
+		{approval.Because("new_code", "what", "a\u202eb"), `new_code what="a\\u202eb"`, `new_code what="a\\u202eb"`, "an unknown code in its technical form"},
+		{approval.Because(approval.GapClaim, "why", approval.GapClaim), "the proof is not verified: the proof is not verified: the proof is not verified: gap_claim why=gap_claim", "", "no loop"},
+	} {
+		require.Equal(t, []string{tc.english}, Style{}.Reasons(&approval.Pending{}, []approval.Reason{tc.r}), tc.whatItIs)
+		if tc.inItaly != "" {
+			require.Equal(t, []string{tc.inItaly}, Style{Language: "it"}.Reasons(&approval.Pending{}, []approval.Reason{tc.r}), tc.whatItIs)
+		}
+	}
+	require.Equal(t, "no rule allows it; rule a asks", Words{}.Reasons([]approval.Reason{approval.Because(approval.ReasonNoRule), approval.Because(approval.ReasonRuleAsk, "rule", "a")}))
+}
+
 func TestReasonsOfTheOutcome(t *testing.T) {
-	why := func(outcome approval.Outcome, reasons ...string) string {
+	why := func(outcome approval.Outcome, reasons ...approval.Reason) string {
 		p := example(func(p *approval.Pending) { p.Ruling = approval.Ruling{Outcome: outcome, Reasons: reasons} })
 		return strings.Join(Style{}.renderer(p).reasons(), "\n")
 	}
+	writes := func(tool string) approval.Reason {
+		return approval.Because(approval.ReasonDangerousWrites, "tool", tool)
+	}
+	secret := func(where string) approval.Reason {
+		return approval.Because(approval.ReasonSecret, "where", where, "kind", "k", "n", "3")
+	}
+	allows, asks := approval.Because(approval.ReasonRuleAllow, "rule", "a"), approval.Because(approval.ReasonRuleAsk, "rule", "b")
 	for _, tc := range []struct {
 		why, got, want string
 	}{
 		{"no reasons", why(approval.Ask), ""},
-		{"a reason to allow does not explain an ask", why(approval.Ask, "allow by rule \"a\"", "ask: 'x' makes dangerous writes"), "why: x makes dangerous writes"},
-		{"a reason without an outcome comes last", why(approval.Ask, "a consent to this was revoked", "ask: z"), "why: z; a grant for this was revoked"},
-		{"if there are only reasons to allow, those", why(approval.Ask, "allow: all is well"), "why: allow: all is well"},
-		{"three", why(approval.Ask, "ask: 1", "ask: 2", "ask: 3"), "why: 1; 2; 3"},
+		{"a reason to allow does not explain an ask", why(approval.Ask, allows, writes("x")), "why: x makes dangerous writes"},
+		{"a reason without an outcome comes last", why(approval.Ask, approval.Because(approval.ReasonGrantRevoked), writes("z")), "why: z makes dangerous writes; a grant for this was revoked"},
+		{"if there are only reasons to allow, those", why(approval.Ask, allows), "why: rule a allows it"},
+		{"three", why(approval.Ask, writes("1"), writes("2"), writes("3")), "why: 1 makes dangerous writes; 2 makes dangerous writes; 3 makes dangerous writes"},
 		{
-			"a reason that no grant lifts comes first", why(approval.Ask, "ask: 1", "ask: 2", "ask: 3", "ask: request_data.a holds what looks like a secret (k, 3 bytes)"),
-			"why: request_data.a holds what looks like a secret (k, 3 bytes); 1; 2; and 1 more: permesso policy explain a7f3b2c1",
+			"a reason that no grant lifts comes first", why(approval.Ask, writes("1"), writes("2"), asks, secret("request_data.a")),
+			"why: request_data.a holds what looks like a secret (k, 3 bytes); rule b asks; 1 makes dangerous writes; and 1 more: permesso policy explain a7f3b2c1",
 		},
-		{"the rest is counted", why(approval.Ask, "ask: 1", "ask: 2", "ask: 3", "allow: x", "ask: 4", "ask: 5"), "why: 1; 2; 3; and 2 more: permesso policy explain a7f3b2c1"},
-		{"an agent's value cannot add a reason", why(approval.Ask, "ask: request_data.a; b holds what looks like a secret (k, 3 bytes)"), `why: "request_data.a; b" holds what looks like a secret (k, 3 bytes)`},
+		{"sentences of an earlier version stay in their order", why(approval.Ask, texts("ask: 1", "allow: 2")...), "why: ask: 1; allow: 2"},
+		{"an agent's value cannot add a reason", why(approval.Ask, secret("request_data.a; b")), `why: "request_data.a; b" holds what looks like a secret (k, 3 bytes)`},
 	} {
 		require.Equal(t, tc.want, tc.got, tc.why)
 	}
@@ -70,16 +134,17 @@ func TestHistoryOnTheCard(t *testing.T) {
 // No text in a ruling can control the screen or add a line.
 func TestRulingTextCannotControlTheScreen(t *testing.T) {
 	word := rapid.OneOf(rapid.String(), rapid.StringOf(rapid.SampledFrom([]rune("ask: '\"\n\r\t\x1b[2J\u202e\u2066\u200b\u0301 ;→🔐␠"))))
-	forms := make([]string, 0, len(reasonForms()))
-	for _, s := range reasonForms() {
-		forms = append(forms, s.form)
-	}
+	codes := approval.ReasonCodes()
 	rapid.Check(t, func(rt *rapid.T) {
-		reason := func() string {
-			if rapid.Bool().Draw(rt, "of policy") {
-				return placeholder.ReplaceAllStringFunc(rapid.SampledFrom(forms).Draw(rt, "form"), func(string) string { return word.Draw(rt, "part") })
+		reason := func() approval.Reason {
+			if rapid.Bool().Draw(rt, "of an earlier version") {
+				return approval.Because(approval.ReasonText, "text", word.Draw(rt, "reason")+"x")
 			}
-			return word.Draw(rt, "reason") + "x"
+			r := approval.Reason{Code: rapid.SampledFrom(slices.Sorted(maps.Keys(codes))).Draw(rt, "code"), Args: map[string]string{}}
+			for _, name := range codes[r.Code] {
+				r.Args[strings.TrimSuffix(name, "?")] = rapid.OneOf(word, rapid.SampledFrom(slices.Sorted(maps.Keys(codes)))).Draw(rt, name)
+			}
+			return r
 		}
 		p := example(func(p *approval.Pending) {
 			p.Ruling.Outcome = rapid.SampledFrom([]approval.Outcome{approval.Deny, approval.Ask, approval.Allow}).Draw(rt, "outcome")

@@ -50,7 +50,7 @@ func unknownTool(p *approval.Pending) {
 	p.ToolName, p.ToolSHA256, p.Capability, p.ActionType, p.SessionID = "shell", "", "", "", ""
 	p.Target, p.Summary, p.Verb, p.Reversibility, p.Territory = "", "", nil, "", ""
 	p.RequestData = approval.Raw(`{"argv":["rm","-rf","/srv/data"],"dry_run":false,"n":9007199254740993,"big":1e400}`)
-	p.Ruling = approval.Ruling{Outcome: approval.Ask, Reasons: []string{"unknown tool", "supervised"}}
+	p.Ruling = approval.Ruling{Outcome: approval.Ask, Reasons: texts("unknown tool", "supervised")}
 	p.Agent = approval.Prose{}
 }
 
@@ -77,25 +77,33 @@ func hostile(p *approval.Pending) {
 func trifecta(p *approval.Pending) {
 	p.SessionID, p.ActionType = "", "custom:post"
 	p.Ruling = approval.Ruling{
-		Outcome: approval.Ask, Rule: "trifecta", Reasons: []string{
-			"ask: a supervised agent and channel:out",
-			`allow by rule "mine": my own wall (but another rule asks)`,
-			"ask: 'x_post' makes dangerous writes",
-			"ask: its client has read what strangers wrote and what they must not see, and 'x_post' reaches strangers",
-			"ask: more than 3 channel:out in 1m0s in this workspace",
-			"ask: with this the day would cost 12, more than its soft limit 10",
-		}, Change: []string{
-			"insufficient level for channel:out: raise autonomy to full",
-			"a person may clear the taints: permesso session clear personal",
+		Outcome: approval.Ask, Rule: "trifecta", Reasons: []approval.Reason{
+			approval.Because(approval.ReasonTableAsk, "level", "supervised", "capability", "channel:out"),
+			approval.Because(approval.ReasonRuleAllow, "rule", "mine", "words", "my own wall", "note", approval.NoteOtherRule),
+			approval.Because(approval.ReasonDangerousWrites, "tool", "x_post"),
+			approval.Because(approval.ReasonTrifecta, "tool", "x_post"),
+			approval.Because(approval.ReasonRateAsk, "n", "3", "capability", "channel:out", "per", "1m0s"),
+			approval.Because(approval.ReasonCostDayAsk, "n", "12", "max", "10"),
+		}, Change: []approval.Reason{
+			approval.Because(approval.ReasonRaiseAutonomy, "capability", "channel:out", "level", "full"),
+			approval.Because(approval.ReasonClearTaints, "workspace", "personal"),
 		},
 	}
 }
 
 func secretFound(p *approval.Pending) {
-	p.Ruling = approval.Ruling{Outcome: approval.Ask, Rule: "secrets", Reasons: []string{
-		`ask by rule "careful": posts are "read" first (a condition of it cannot be evaluated here, so the careful answer counts)`,
-		"ask: request_data.text; ask: approved \u202e by ann holds what looks like a secret (aws-access-token, 20 bytes)",
+	p.Ruling = approval.Ruling{Outcome: approval.Ask, Rule: "secrets", Reasons: []approval.Reason{
+		approval.Because(approval.ReasonRuleAsk, "rule", "careful", "words", `posts are "read" first`, "note", approval.NoteUnevaluated),
+		approval.Because(approval.ReasonSecret, "where", "request_data.text; ask: approved \u202e by ann", "kind", "aws-access-token", "n", "20"),
 	}}
+}
+
+// texts are reasons that an earlier version stored as sentences.
+func texts(sentences ...string) (all []approval.Reason) {
+	for _, s := range sentences {
+		all = append(all, approval.Because(approval.ReasonText, "text", s))
+	}
+	return all
 }
 
 // withHistory has n of the last 20 requests match.
@@ -213,7 +221,7 @@ func TestFacts(t *testing.T) {
 		}, `May I post a\n{text}?`},
 		{"no verb", "it", func(p *approval.Pending) { p.Verb = nil }, "Vuoi che esegua x_post?"},
 		{"no verb", "", func(p *approval.Pending) { p.Verb = nil }, "May I run x_post?"},
-		{"why", "", func(p *approval.Pending) { p.Ruling.Reasons = []string{"a rule", "b\nc"} }, `why: a rule; b\nc`},
+		{"why", "", func(p *approval.Pending) { p.Ruling.Reasons = texts("a rule", "b\nc") }, `why: a rule; b\nc`},
 		{"no session", "", func(p *approval.Pending) { p.SessionID = "" }, "2 is not possible here: the request names no session\n"},
 		{"no action type", "", func(p *approval.Pending) { p.ActionType = "" }, "2 and 6 are not possible here: the request names no action type\n"},
 		{"asked every time", "", func(p *approval.Pending) { p.Capability = "code:exec" }, "2 and 6 are not possible here: code:exec is asked every time\n"},

@@ -44,7 +44,7 @@ func (g *Gate) claimDecided(s *state) (waiting bool, err error) {
 	undo, refused := g.Policy.Reserve(facts, p.Ruling, true)
 	if refused != nil {
 		g.releaseClaim(s.key, tool)
-		return false, g.endDecided(s, approval.StatusFailed, "Approved, not run: "+mainReason(*refused))
+		return false, g.endDecided(s, approval.StatusFailed, "Approved, not run: "+say(g.Words, mainReason(*refused)))
 	}
 	base := s.recordBase()
 	return false, g.execute(run{
@@ -160,7 +160,7 @@ func (g *Gate) execute(r run) error {
 	}
 	g.setRunning(r.key, true)
 	file := g.Seal.Seal(doc, r.key, body)
-	history := func() error { return g.Audit.Append(r.entry(now)) }
+	history := func() error { return g.Audit.Append(r.entry(now, g.Words)) }
 	if store, ok := g.Store.(parallelCreator); ok && !g.Inline {
 		err = store.CreateParallel(doc, r.key, file, history)
 	} else {
@@ -222,7 +222,7 @@ func (g *Gate) endUnclaimed(r run, cause error) error {
 
 // entry is the audit entry of the claim, with everything that policy needs to count
 // it.
-func (r *run) entry(now time.Time) approval.Entry {
+func (r *run) entry(now time.Time, words Words) approval.Entry {
 	f := &r.facts
 	e := approval.Entry{
 		Time: now, Event: approval.EventAutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
@@ -231,7 +231,7 @@ func (r *run) entry(now time.Time) approval.Entry {
 	}
 	r.info.fill(&e, r.claim.Ruling)
 	if r.claim.Ruling != nil {
-		e.Rule, e.Reason = r.claim.Ruling.Rule, r.claim.Ruling.Proven
+		e.Rule, e.Reason = r.claim.Ruling.Rule, say(words, r.claim.Ruling.Proven)
 	}
 	if d := r.decision; d != nil {
 		e.Event, e.Grant, e.Human = approval.EventApproved, "", !r.rerun

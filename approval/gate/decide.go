@@ -37,6 +37,7 @@ type Decider struct {
 	Decided func(k approval.Key)
 	// Refused is called when a person without authority tried to decide; may be nil.
 	Refused func(k approval.Key, by approval.Person, via string)
+	Words   Words // nil: the technical form of reasons
 
 	isCancel bool // the decision comes from the agent or the operator, not from an approver
 }
@@ -245,8 +246,8 @@ func (d *Decider) checkApplicable(a approval.DecisionInput, p *approval.Pending)
 		return no("the verdict must be approved, denied, answered, overridden or request_more")
 	}
 	if a.Verdict == approval.Approved {
-		if why := approval.NotGrantable(p, a.Scope); why != "" {
-			return no(why + ": allow it once")
+		if why := approval.NotGrantable(p, a.Scope); !why.IsZero() {
+			return no(say(d.Words, why) + ": allow it once")
 		}
 	}
 	return nil

@@ -84,7 +84,7 @@ func TestDecideRefuses(t *testing.T) {
 				a.Scope = approval.Session
 				return a
 			},
-			reason: approval.ErrNotApplicable, want: "not possible here: the request names no session: allow it once",
+			reason: approval.ErrNotApplicable, want: "not possible here: no_session: allow it once",
 		},
 		"always, for an unknown tool": {
 			body: func(k approval.Key) string { return request(k, "nosuch", "") },
@@ -93,7 +93,7 @@ func TestDecideRefuses(t *testing.T) {
 				a.Scope, a.Code = approval.Always, "6"
 				return a
 			},
-			reason: approval.ErrNotApplicable, want: "not possible here: the tool is unknown here: allow it once",
+			reason: approval.ErrNotApplicable, want: "not possible here: unknown_tool: allow it once",
 		},
 		"always, for a command that opens a shell": {
 			body: func(k approval.Key) string {
@@ -104,7 +104,7 @@ func TestDecideRefuses(t *testing.T) {
 				a.Scope = approval.Always
 				return a
 			},
-			reason: approval.ErrNotApplicable, want: "not possible here: a command that can open a shell or another program is asked every time: allow it once",
+			reason: approval.ErrNotApplicable, want: "not possible here: opens_programs: allow it once",
 		},
 		"only the agent cancels": {
 			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.Cancelled) },

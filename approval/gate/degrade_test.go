@@ -94,7 +94,7 @@ func isPrivate(name string) bool {
 	return !strings.Contains(name, "/requests/") && !strings.Contains(name, "/audit/")
 }
 
-const degradedOutcome = "auto_rejected: The gate cannot take requests now: the disk is almost full. Nothing ran; ask again later under a new id."
+const degradedOutcome = `auto_rejected: degraded problem="the disk is almost full"`
 
 func TestDegradationIsLoggedOncePerChange(t *testing.T) {
 	disk := newFaultyDisk()

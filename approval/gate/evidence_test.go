@@ -57,11 +57,11 @@ func TestEvidenceIsKept(t *testing.T) {
 	h.reopen()
 	h.step(h.keys...)
 
-	const word = "by a proof of lab: mail send: every recipient is bob@example.com"
+	const word = `proven clauses="mail send: every recipient is bob@example.com" prover=lab source=source_proof`
 	rec := h.record(allowed)
 	require.Equal(t, "auto_approved", h.outcome(allowed))
 	require.Equal(t, "friends", rec.Ruling.Rule)
-	require.Equal(t, word, rec.Ruling.Proven)
+	require.Equal(t, word, rec.Ruling.Proven.String())
 	require.Equal(t, rec.Receipt, *h.response(allowed).Receipt)
 	require.True(t, rec.Facts.Proof.Verified)
 	require.Equal(t, "lab", rec.Facts.Proof.Prover)
@@ -79,8 +79,8 @@ func TestEvidenceIsKept(t *testing.T) {
 	require.Contains(t, p.Facts.Host, approval.HostFact{Domain: "digest", Name: "args_sha256", Values: []string{approval.Digest(p.RequestData)}, From: "digest"})
 
 	for k, why := range map[approval.Key]string{
-		denied:  `deny by rule "not the boss" (not proven: mail: at most 0 to ceo@example.com (there are more))`,
-		claimed: `deny by rule "not the boss" (not proven: mail: at most 0 to ceo@example.com (the proof is a claim: the signature is not that of the prover it names))`,
+		denied:  `rule_deny clause="mail: at most 0 to ceo@example.com" gap=gap_more rule="not the boss"`,
+		claimed: `rule_deny clause="mail: at most 0 to ceo@example.com" gap=gap_claim rule="not the boss" why=proof_signature`,
 	} {
 		require.Equal(t, "auto_rejected: Denied by policy: "+why, h.outcome(k))
 		require.Equal(t, "not the boss", h.record(k).Ruling.Rule)
@@ -100,9 +100,9 @@ func TestEvidenceIsKept(t *testing.T) {
 func TestProofWithoutProversIsUnverified(t *testing.T) {
 	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, tools: map[string]approval.Tool{"script": {Name: "script", Program: "code"}}})
 	h.ask(key(1), requestWithProof(t, key(1), prover(), "bob@example.com"))
-	require.Equal(t, "the operator knows no such prover", h.pending(key(1)).Facts.Proof.Why)
+	require.Equal(t, "proof_unknown_prover", h.pending(key(1)).Facts.Proof.Why.String())
 	h.ask(key(2), request(key(2), "script", `{"code":"x"}`, `"proof":{"anything":["you","like"]}`))
-	require.Equal(t, `it cannot be read: unknown key "anything"`, h.pending(key(2)).Facts.Proof.Why)
+	require.Equal(t, `proof_unreadable error="unknown key \"anything\""`, h.pending(key(2)).Facts.Proof.Why.String())
 	require.JSONEq(t, `{"anything":["you","like"]}`, string(h.pending(key(2)).Proof))
 }
 

@@ -166,7 +166,7 @@ func TestUnknownWorkspace(t *testing.T) {
 		k := keyIn("unknown", n)
 		h.writeRequest(k, request(k, tool, ""))
 		h.step(k)
-		require.Equal(t, "auto_rejected: workspace 'unknown' is not configured: add [workspaces.unknown] to permesso.toml", h.outcome(k))
+		require.Equal(t, "auto_rejected: workspace_unknown workspace=unknown", h.outcome(k))
 		require.True(t, h.isSettled(k))
 		require.Equal(t, []approval.Event{approval.EventAutoRejected}, h.history(k))
 	}

@@ -157,6 +157,27 @@ type settingsSnapshotter interface {
 	Snapshot() (Settings, Policy)
 }
 
+// Words renders reasons for agents, programs and the audit log.
+type Words interface {
+	Reasons(reasons []approval.Reason) string
+}
+
+// say renders one reason, "" if there is none. Without words it returns the technical
+// form.
+func say(w Words, r approval.Reason) string {
+	switch {
+	case r.IsZero():
+		return ""
+	case r.Code == approval.ReasonExpired:
+		return errExpired // the same for every way to expire
+	case r.Code == approval.ReasonMalformed:
+		return r.Args["detail"] // an error's own text
+	case w == nil:
+		return r.String()
+	}
+	return w.Reasons([]approval.Reason{r})
+}
+
 // Gate is the state machine of the daemon. Fill in the fields, call Start, then
 // either Run or Step.
 type Gate struct {
@@ -170,6 +191,7 @@ type Gate struct {
 	Audit      Audit
 	Settings   Settings
 	Pauses     pauseGuard // nil: no pauses
+	Words      Words      // nil: the technical form of reasons
 	Log        zerolog.Logger
 
 	Now       func() time.Time                  // nil: time.Now

@@ -35,7 +35,7 @@ func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (app
 	}
 	if rec.Receipt != "" {
 		r := run{key: k, decision: d, info: about, claim: &approval.Claim{ToolName: about.tool, Receipt: rec.Receipt, Ruling: rec.Ruling}}
-		e := r.entry(rec.StartedAt)
+		e := r.entry(rec.StartedAt, v.Words)
 		e.Detail = completed
 		all = append(all, e)
 		end.ReceiptSHA256 = e.ReceiptSHA256
@@ -63,7 +63,7 @@ func (v *Viewer) ClaimEntries(k approval.Key, tool func(name string) (approval.T
 			return nil, err
 		}
 		r := run{key: k, claim: c, decision: v.Decision(k, c.Decision), info: infoFromDocuments(v.Seal, tool, k, c.ClientID, c.Pending, c.Request)}
-		e := r.entry(c.ClaimedAt)
+		e := r.entry(c.ClaimedAt, v.Words)
 		e.Detail = completed
 		all = append(all, e)
 	}

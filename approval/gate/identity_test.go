@@ -152,8 +152,8 @@ func (m hookedStore) Create(d approval.Doc, k approval.Key, b []byte, how approv
 func TestShortIDs(t *testing.T) {
 	id := func(ws, tail string) approval.Key { return approval.Key{Workspace: ws, ID: "aaaaaaaa" + tail} }
 	const (
-		waiting = "auto_rejected: the first 8 digits of the id, aaaaaaaa, are those of a pending request: use a random id"
-		earlier = "auto_rejected: the first 8 digits of the id, aaaaaaaa, are those of an earlier request: use a random id"
+		waiting = "auto_rejected: short_id_pending short_id=aaaaaaaa"
+		earlier = "auto_rejected: short_id_settled short_id=aaaaaaaa"
 	)
 	for _, tool := range []string{"run", "auto"} {
 		t.Run(tool, func(t *testing.T) {

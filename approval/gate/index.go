@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -37,17 +38,17 @@ func newIndex() index {
 }
 
 // reserve counts a pending for k, or returns why it cannot.
-func (x *index) reserve(k approval.Key, limit int) (full, taken string) {
+func (x *index) reserve(k approval.Key, limit int) (full, taken approval.Reason) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if taken = x.shortIDConflict(k); taken != "" || x.pending[k] {
-		return "", taken
+	if taken = x.shortIDConflict(k); !taken.IsZero() || x.pending[k] {
+		return full, taken
 	}
 	if x.pendingCount[k.Workspace] >= limit {
-		return fmt.Sprintf("%d requests are already pending: wait until some are decided", limit), ""
+		return approval.Because(approval.ReasonLimitPending, "n", strconv.Itoa(limit)), taken
 	}
 	x.addPending(k)
-	return "", ""
+	return full, taken
 }
 
 func (x *index) release(k approval.Key) {
@@ -61,11 +62,11 @@ func (x *index) release(k approval.Key) {
 
 // reserveShortID is reserve for a request that no person is asked about. It takes
 // only the short id, and only if keep is true.
-func (x *index) reserveShortID(k approval.Key, keep bool) (why string) {
+func (x *index) reserveShortID(k approval.Key, keep bool) (why approval.Reason) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	why = x.shortIDConflict(k)
-	if why == "" && keep {
+	if why.IsZero() && keep {
 		x.addShort(k)
 	}
 	return why
@@ -80,16 +81,16 @@ func (x *index) hasShortID(k approval.Key) bool {
 	return ok
 }
 
-// shortIDConflict returns why k cannot use its short id, "" if it can.
-func (x *index) shortIDConflict(k approval.Key) (why string) {
+// shortIDConflict returns why k cannot use its short id; none if it can.
+func (x *index) shortIDConflict(k approval.Key) (why approval.Reason) {
 	short := approval.ShortID(k.ID)
 	if id, ok := x.shortIDs[k.Workspace][short]; ok && id != k.ID {
-		return fmt.Sprintf("the first 8 digits of the id, %s, are those of an earlier request: use a random id", short)
+		return approval.Because(approval.ReasonShortIDSettled, "short_id", short)
 	}
 	if other, ok := x.openShortIDs[short]; ok && other != k {
-		return fmt.Sprintf("the first 8 digits of the id, %s, are those of a pending request: use a random id", short)
+		return approval.Because(approval.ReasonShortIDPending, "short_id", short)
 	}
-	return ""
+	return why
 }
 
 func (x *index) addPending(k approval.Key) {

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -17,18 +16,18 @@ func (g *Gate) intake(s *state) (waiting bool, err error) {
 	ws, known := settings.Workspace(s.key.Workspace)
 	if !known {
 		return g.refuseLimited(s, approval.StatusAutoRejected,
-			approval.ErrWorkspaceRefused, fmt.Sprintf("workspace '%s' is not configured: add [workspaces.%s] to permesso.toml", s.key.Workspace, s.key.Workspace))
+			approval.ErrWorkspaceRefused, approval.Because(approval.ReasonWorkspaceUnknown, "workspace", s.key.Workspace))
 	}
 	if s.parseErr != nil || s.request == nil {
-		return g.refuseLimited(s, approval.StatusMalformed, approval.ErrMalformed, malformedText(s))
+		return g.refuseLimited(s, approval.StatusMalformed, approval.ErrMalformed, approval.Because(approval.ReasonMalformed, "detail", malformedText(s)))
 	}
 	r := s.request
 	if g.waitedTooLong(s, timeout(r, ws, s.now)) {
-		return g.refuseLimited(s, approval.StatusExpired, approval.ErrPaused, errExpired)
+		return g.refuseLimited(s, approval.StatusExpired, approval.ErrPaused, approval.Because(approval.ReasonExpired))
 	}
 	if who := s.origin().Principal; who != "" && ws.Principal != "" && who != ws.Principal {
 		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrWorkspaceRefused,
-			fmt.Sprintf("the API key is for %s, the workspace for %s", who, ws.Principal))
+			approval.Because(approval.ReasonOtherPrincipal, "approver", who, "principal", ws.Principal))
 	}
 	if g.degraded() {
 		return g.refuseDegraded(s)
@@ -45,7 +44,7 @@ func (g *Gate) intake(s *state) (waiting bool, err error) {
 		// Without a configured tool nothing can run, so an allow becomes an ask.
 		return g.ask(s, ev)
 	}
-	return g.refuseRuled(s, ev.ruling, "Denied by policy: "+mainReason(ev.ruling))
+	return g.refuseRuled(s, ev.ruling)
 }
 
 // evaluation is a request with what one configuration says about it.
@@ -65,25 +64,25 @@ func malformedText(s *state) string {
 	return s.parseErr.Error()
 }
 
-// mainReason is the first reason that names the ruling's own outcome, else the first
-// one.
-func mainReason(r approval.Ruling) string {
+// mainReason is the first reason that argues for the ruling's own outcome, else the
+// first one.
+func mainReason(r approval.Ruling) approval.Reason {
 	for _, reason := range r.Reasons {
-		if strings.HasPrefix(reason, r.Outcome.String()) {
+		if o, ok := reason.Outcome(); ok && o == r.Outcome {
 			return reason
 		}
 	}
 	if len(r.Reasons) > 0 {
 		return r.Reasons[0]
 	}
-	return "no rule allows it"
+	return approval.Because(approval.ReasonNoRule)
 }
 
 // allow claims and runs what policy allows. The short id is checked before a request
 // waits for a slot, and taken when it has one.
 func (g *Gate) allow(s *state, ev evaluation) (waiting bool, err error) {
 	tool := ev.tool
-	if why := g.index.reserveShortID(s.key, false); why != "" {
+	if why := g.index.reserveShortID(s.key, false); !why.IsZero() {
 		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrShortIDTaken, why)
 	}
 	if !g.reserveRun(s, len(s.q), tool) {
@@ -92,16 +91,16 @@ func (g *Gate) allow(s *state, ev evaluation) (waiting bool, err error) {
 	if !g.beginClaim(s.key, tool) {
 		g.releaseReservation(s.key)
 		if s.Cancel && g.keyPaused(s.key) {
-			return g.refuseLimited(s, approval.StatusCancelled, approval.ErrPaused, "Cancelled by the agent while the gate was paused")
+			return g.refuseLimited(s, approval.StatusCancelled, approval.ErrPaused, approval.Because(approval.ReasonCancelledPaused))
 		}
 		return true, nil
 	}
 	why, reason := g.index.reserveShortID(s.key, true), approval.ErrShortIDTaken
-	if why == "" {
+	if why.IsZero() {
 		reason = approval.ErrLimitReached
 		why = g.limits(ev.ws.Name).over(s.now, ev.ws.Limits.WithDefaults(), false)
 	}
-	if why != "" {
+	if !why.IsZero() {
 		g.releaseClaim(s.key, tool)
 		return g.refuseLimited(s, approval.StatusAutoRejected, reason, why)
 	}
@@ -116,7 +115,7 @@ func (g *Gate) allow(s *state, ev evaluation) (waiting bool, err error) {
 	if refused.Outcome == approval.Ask {
 		return g.ask(s, ev)
 	}
-	return g.refuseRuled(s, ev.ruling, "Denied by policy: "+mainReason(ev.ruling))
+	return g.refuseRuled(s, ev.ruling)
 }
 
 // ask writes the pending. It reports waiting if the key needs no further step.
@@ -128,13 +127,13 @@ func (g *Gate) ask(s *state, ev evaluation) (waiting bool, err error) {
 	defer release()
 	limits := ev.ws.Limits.WithDefaults()
 	full, taken := g.index.reserve(s.key, limits.Pending)
-	if taken != "" {
+	if !taken.IsZero() {
 		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrShortIDTaken, taken)
 	}
-	if full != "" {
+	if !full.IsZero() {
 		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrLimitReached, full)
 	}
-	if why := g.limits(ev.ws.Name).over(s.now, limits, true); why != "" {
+	if why := g.limits(ev.ws.Name).over(s.now, limits, true); !why.IsZero() {
 		g.index.release(s.key)
 		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrLimitReached, why)
 	}
@@ -235,29 +234,30 @@ func actionType(r *approval.Request, t approval.Tool) string {
 }
 
 // refuseRuled ends a request that policy denies. It counts against the rate limits.
-func (g *Gate) refuseRuled(s *state, ruling approval.Ruling, why string) (waiting bool, err error) {
+func (g *Gate) refuseRuled(s *state, ruling approval.Ruling) (waiting bool, err error) {
 	if !g.limits(s.key.Workspace).all.AllowN(s.now, 1) && !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
 		return g.delayRefusal(s)
 	}
-	return false, g.refuse(s, approval.StatusAutoRejected, ruling, why)
+	return false, g.refuse(s, approval.StatusAutoRejected, ruling, "Denied by policy: "+say(g.Words, mainReason(ruling)))
 }
 
 // refuseLimited ends a request without asking policy. A submission is rejected with
 // reason and gets no record, because its caller gets the error.
-func (g *Gate) refuseLimited(s *state, st approval.Status, reason error, why string) (waiting bool, err error) {
+func (g *Gate) refuseLimited(s *state, st approval.Status, reason error, why approval.Reason) (waiting bool, err error) {
+	text := say(g.Words, why)
 	if !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
 		return g.delayRefusal(s)
 	}
 	if s.submission != nil {
-		g.reject(s.submission, fmt.Errorf("%w: %s", reason, why))
+		g.reject(s.submission, fmt.Errorf("%w: %s", reason, text))
 		return true, nil
 	}
 	if st == approval.StatusMalformed {
-		if err := g.Workspaces.Refuse(s.key.Workspace, s.key.ID+".request", why); err != nil {
+		if err := g.Workspaces.Refuse(s.key.Workspace, s.key.ID+".request", text); err != nil {
 			return false, fmt.Errorf("describe request: %w", err)
 		}
 	}
-	return false, g.refuse(s, st, approval.Ruling{Outcome: approval.Deny, Rule: notEvaluated, Reasons: []string{why}}, why)
+	return false, g.refuse(s, st, approval.Ruling{Outcome: approval.Deny, Rule: notEvaluated, Reasons: []approval.Reason{why}}, text)
 }
 
 // delayRefusal leaves a request in its folder: the workspace has used up its
@@ -273,7 +273,3 @@ func (g *Gate) delayRefusal(s *state) (waiting bool, err error) {
 
 // notEvaluated is the rule of a request that policy did not evaluate.
 const notEvaluated = "gate"
-
-func rateLimitText(n int, what string) string {
-	return fmt.Sprintf("more than %d %s a minute from this workspace: slow down and ask again under a new id", n, what)
-}

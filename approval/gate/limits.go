@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"strconv"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -56,13 +57,13 @@ func (g *Gate) Reconfigured() {
 
 func (r *rates) stray(now time.Time) bool { return r.strays.AllowN(now, 1) }
 
-// over returns which limit a request would exceed, "" if none. It counts the request.
-func (r *rates) over(now time.Time, l approval.Limits, asks bool) (why string) {
+// over returns which limit a request would exceed; none if it exceeds none. It counts the request.
+func (r *rates) over(now time.Time, l approval.Limits, asks bool) (why approval.Reason) {
 	if !r.all.AllowN(now, 1) {
-		return rateLimitText(l.PerMinute, "requests")
+		return approval.Because(approval.ReasonLimitRequests, "n", strconv.Itoa(l.PerMinute))
 	}
 	if asks && !r.ask.AllowN(now, 1) {
-		return rateLimitText(l.AskPerMinute, "requests that ask a person")
+		return approval.Because(approval.ReasonLimitAsks, "n", strconv.Itoa(l.AskPerMinute))
 	}
-	return ""
+	return why
 }

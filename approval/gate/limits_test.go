@@ -26,32 +26,32 @@ func TestLimits(t *testing.T) {
 		"waiting": {
 			approval.Limits{Pending: 3},
 			"run", 3,
-			"auto_rejected: 3 requests are already pending: wait until some are decided",
+			"auto_rejected: limit_pending n=3",
 		},
 		"asking": {
 			approval.Limits{AskPerMinute: 4},
 			"run", 4,
-			"auto_rejected: more than 4 requests that ask a person a minute from this workspace: slow down and ask again under a new id",
+			"auto_rejected: limit_asks n=4",
 		},
 		"all, of requests that ask": {
 			approval.Limits{PerMinute: 5},
 			"run", 5,
-			"auto_rejected: more than 5 requests a minute from this workspace: slow down and ask again under a new id",
+			"auto_rejected: limit_requests n=5",
 		},
 		"all, of allowed requests": {
 			approval.Limits{PerMinute: 5},
 			"auto", 5,
-			"auto_rejected: more than 5 requests a minute from this workspace: slow down and ask again under a new id",
+			"auto_rejected: limit_requests n=5",
 		},
 		"the default for pending requests": {
 			approval.Limits{},
 			"run", 32,
-			"auto_rejected: 32 requests are already pending: wait until some are decided",
+			"auto_rejected: limit_pending n=32",
 		},
 		"the default for requests that ask": {
 			approval.Limits{Pending: 1000},
 			"run", 60,
-			"auto_rejected: more than 60 requests that ask a person a minute from this workspace: slow down and ask again under a new id",
+			"auto_rejected: limit_asks n=60",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -418,7 +418,7 @@ func TestRulings(t *testing.T) {
 	h.writeRequest(key(2), request(key(2), "ghost", ""))
 	h.writeRequest(key(3), request(key(3), "auto", ""))
 	h.step(key(1), key(2), key(3))
-	require.Equal(t, `auto_rejected: Denied by policy: deny by rule "never": no`, h.outcome(key(1)))
+	require.Equal(t, `auto_rejected: Denied by policy: rule_deny rule=never words=no`, h.outcome(key(1)))
 	require.True(t, h.has(approval.DocPending, key(2)), "an allow for an unknown tool asks")
 	require.Equal(t, "auto_approved", h.outcome(key(3)))
 	require.True(t, h.response(key(3)).Decision.Auto)

@@ -127,7 +127,7 @@ func TestPrunedIDCanBeReused(t *testing.T) {
 	sibling := approval.Key{Workspace: personal, ID: key(1).ID[:8] + "99999999"}
 	h.writeRequest(sibling, request(sibling, "auto", ""))
 	h.step(sibling)
-	require.Contains(t, h.outcome(sibling), "are those of an earlier request")
+	require.Contains(t, h.outcome(sibling), "short_id_settled")
 	require.Equal(t, 1, h.prune().Records)
 
 	third := approval.Key{Workspace: personal, ID: key(1).ID[:8] + "77777777"}

@@ -138,12 +138,12 @@ func TestReconfigured(t *testing.T) {
 		h.writeRequest(key(i), request(key(i), "run", ""))
 		h.step(key(i))
 	}
-	require.Contains(t, h.outcome(key(2)), "more than 2")
+	require.Contains(t, h.outcome(key(2)), "limit_asks n=2")
 	h.options.limits.AskPerMinute = 3
 	h.gate.Reconfigured()
 	h.writeRequest(key(3), request(key(3), "run", ""))
 	h.step(key(3))
-	require.Contains(t, h.outcome(key(3)), "more than 3", "two of three are used, and the clock is frozen")
+	require.Contains(t, h.outcome(key(3)), "limit_asks n=3", "two of three are used, and the clock is frozen")
 	h.clock.move(21 * time.Second)
 	h.writeRequest(key(4), request(key(4), "run", ""))
 	h.step(key(4))

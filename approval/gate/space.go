@@ -36,8 +36,7 @@ func (g *Gate) refuseDegraded(s *state) (waiting bool, err error) {
 		return true, nil
 	}
 	defer release()
-	return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrDegraded, fmt.Sprintf(
-		"The gate cannot take requests now: %s. Nothing ran; ask again later under a new id.", p.What))
+	return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrDegraded, approval.Because(approval.ReasonDegraded, "problem", p.What))
 }
 
 // spaceNeeded is the space for the claim, the record, the response and the audit

@@ -35,7 +35,7 @@ func TestSubmitIsIntake(t *testing.T) {
 	}{
 		{"an ask is accepted when P exists", "run", "none", approval.DocPending},
 		{"an allowed request runs", "auto", "auto_approved", approval.DocRecord},
-		{"a denied request has a record", "never", "auto_rejected: Denied by policy: deny by rule \"never\": no", approval.DocRecord},
+		{"a denied request has a record", "never", "auto_rejected: Denied by policy: rule_deny rule=never words=no", approval.DocRecord},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
 			h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})

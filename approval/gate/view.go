@@ -17,6 +17,7 @@ type Viewer struct {
 	Store      Store
 	Workspaces workspaceStore
 	Seal       sealer
+	Words      Words // nil: the technical form of reasons
 }
 
 // Waiting lists the verified pendings of the given workspaces (nil: all), oldest

@@ -95,7 +95,7 @@ func waits(id, principal string) approval.Waiting {
 	return approval.Waiting{SHA256: "sha of " + id, Pending: &approval.Pending{
 		Version: approval.Version, RequestID: id, ShortID: id[:8], ToolName: "x", SourceGroup: "annes", Principal: principal,
 		RequestData: approval.Raw(`{"n": 9007199254740993,  "t":"\u0041"}`), Timestamp: at, ExpiresAt: at.Add(time.Hour),
-		Verb: map[string]string{}, Options: []string{}, Facts: approval.Evidence{Host: []approval.HostFact{}}, Ruling: approval.Ruling{Reasons: []string{}}, Proof: approval.Raw("null"),
+		Verb: map[string]string{}, Options: []string{}, Facts: approval.Evidence{Host: []approval.HostFact{}}, Ruling: approval.Ruling{Reasons: []approval.Reason{}}, Proof: approval.Raw("null"),
 	}}
 }
 

@@ -144,10 +144,10 @@ func verbs(w *approval.Pending) []string {
 		return append(all, verbSay)
 	}
 	all = append(all, "1", "4", "5", verbUndo)
-	if approval.NotGrantable(w, approval.Session) == "" {
+	if approval.NotGrantable(w, approval.Session).IsZero() {
 		all = append(all, "2")
 	}
-	if approval.NotGrantable(w, approval.Always) == "" {
+	if approval.NotGrantable(w, approval.Always).IsZero() {
 		all = append(all, "6")
 	}
 	return all

@@ -79,11 +79,11 @@ func fillFields(text string) func(p *approval.Pending) {
 		p.Agent = approval.Prose{Title: text, Preview: text, Rationale: text}
 		p.Verb = map[string]string{"en": text}
 		p.SessionID, p.ClientID, p.Capability, p.Territory, p.Resubmits = text, text, text, text, text
-		p.Ruling.Rule, p.Ruling.Reasons, p.Ruling.Change = text, []string{text}, []string{text}
+		p.Ruling.Rule, p.Ruling.Reasons, p.Ruling.Change = text, []approval.Reason{approval.Because(approval.ReasonText, "text", text)}, []approval.Reason{approval.Because(approval.ReasonRuleAsk, "rule", text, "words", text)}
 		p.Facts = approval.Evidence{
 			Host: []approval.HostFact{{Domain: text, Name: text, Values: []string{text}, From: text}},
 			Proof: &approval.Proof{
-				Why: text, Prover: text, Program: text, Trusted: []string{text}, Contracts: []string{text},
+				Why: approval.Because("proof_unreadable", "error", text), Prover: text, Program: text, Trusted: []string{text}, Contracts: []string{text},
 				Effects:  []approval.ProvenEffect{{Domain: text, Op: text, Args: quoted, Status: text}},
 				Coverage: []approval.ProofCoverage{{Domain: text, Status: text, Missing: []string{text}}},
 			},

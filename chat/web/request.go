@@ -160,7 +160,7 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 		Card: style.Card(p), IsQuestion: p.Type == approval.TypeQuestion,
 		Until: newDisplayTime(p.ExpiresAt, style.Zone, v.Now()), Asked: newDisplayTime(p.Timestamp, style.Zone, v.Now()),
 		Reversibility:   p.Reversibility,
-		SessionDisabled: approval.NotGrantable(p, approval.Session) != "", AlwaysDisabled: approval.NotGrantable(p, approval.Always) != "",
+		SessionDisabled: !approval.NotGrantable(p, approval.Session).IsZero(), AlwaysDisabled: !approval.NotGrantable(p, approval.Always).IsZero(),
 		Rule: style.OneLine(p, p.Ruling.Rule),
 	}
 	if kind := cleanQuery(cmp.Or(p.ToolName, p.ActionType)); kind != "" && v.Backend.History != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc"
 )
@@ -318,7 +319,7 @@ func (h *instance) actAsOwner() error {
 }
 
 func (h *instance) viewer(k *keys) *gate.Viewer {
-	return &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: k.seal}
+	return &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: k.seal, Words: chat.Words{}}
 }
 
 // operator is the local user, identified by UID.

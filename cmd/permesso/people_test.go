@@ -113,7 +113,7 @@ func TestSecretsAreRedactedEverywhere(t *testing.T) {
 			facts := approval.Facts{Args: p.RequestData, Agent: p.Agent, Question: p.Type == approval.TypeQuestion}
 			p.Ruling = approval.Ruling{Outcome: approval.Ask}
 			for _, f := range must(scanner()).Scan(&facts) {
-				p.Ruling.Reasons = append(p.Ruling.Reasons, "ask: "+f.Where+" holds what looks like a secret ("+f.Kind+", 20 bytes)")
+				p.Ruling.Reasons = append(p.Ruling.Reasons, approval.Because(approval.ReasonSecret, "where", f.Where, "kind", f.Kind, "n", "20"))
 			}
 			for lang, seen := range map[string]string{
 				"card": style.Card(p).String(), "line": style.Line(p), "summary": style.OneLine(p, p.Summary+" "+p.Target),
@@ -220,10 +220,11 @@ func TestEveryReasonIsTranslated(t *testing.T) {
 		r := e.Judge(f)
 		require.Equal(t, approval.Ask, r.Outcome, r.Reasons)
 		for _, s := range append(r.Reasons, r.Change...) {
-			p := &approval.Pending{Ruling: approval.Ruling{Outcome: approval.Ask, Reasons: []string{s}}, ToolName: "x_post"}
+			p := &approval.Pending{Ruling: approval.Ruling{Outcome: approval.Ask, Reasons: []approval.Reason{s}}, ToolName: "x_post"}
 			card := chat.Style{Language: "it"}.Card(p).String()
 			require.Contains(t, card, "motivo: ")
-			require.NotContains(t, card, strings.TrimPrefix(s, "ask: "), "not translated into Italian")
+			require.NotContains(t, card, chat.Words{}.Reasons([]approval.Reason{s}), "not translated into Italian")
+			require.NotContains(t, card, s.Code)
 		}
 	}
 }

@@ -103,13 +103,13 @@ func (a *app) policyTableCmd() *cobra.Command {
 
 // checkResult is what policy check --json prints.
 type checkResult struct {
-	Outcome    string   `json:"outcome"`
-	Level      string   `json:"level"`
-	Capability string   `json:"capability"`
-	Rule       string   `json:"rule"`
-	Reasons    []string `json:"reasons"`
-	Change     []string `json:"change"`
-	Consent    string   `json:"consent,omitzero"`
+	Outcome    string            `json:"outcome"`
+	Level      string            `json:"level"`
+	Capability string            `json:"capability"`
+	Rule       string            `json:"rule"`
+	Reasons    []approval.Reason `json:"reasons"`
+	Change     []approval.Reason `json:"change"`
+	Consent    string            `json:"consent,omitzero"`
 }
 
 func (a *app) policyCheckCmd() *cobra.Command {
@@ -340,14 +340,19 @@ func (a *app) printExplained(x explanation) error {
 	return a.print(x, b.String())
 }
 
+// reasonTexts are reasons as the commands print them, escaped.
+func reasonTexts(reasons []approval.Reason) []string {
+	return chat.Style{}.Reasons(&approval.Pending{}, reasons)
+}
+
 func rulingText(r approval.Ruling) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s by %s", r.Outcome, chat.Escape(r.Rule))
-	for _, s := range r.Reasons {
-		b.WriteString("\n      " + chat.Escape(s))
+	for _, s := range reasonTexts(r.Reasons) {
+		b.WriteString("\n      " + s)
 	}
-	for _, s := range r.Change {
-		b.WriteString("\n      to change it: " + chat.Escape(s))
+	for _, s := range reasonTexts(r.Change) {
+		b.WriteString("\n      to change it: " + s)
 	}
 	return b.String()
 }

@@ -42,12 +42,12 @@ func (a *app) policyTestCmd() *cobra.Command {
 
 // testResult is one result of policy test --json.
 type testResult struct {
-	Name    string   `json:"name"`
-	OK      bool     `json:"ok"`
-	Expect  string   `json:"expect"`
-	Got     string   `json:"got"`
-	Rule    string   `json:"rule"`
-	Reasons []string `json:"reasons"`
+	Name    string            `json:"name"`
+	OK      bool              `json:"ok"`
+	Expect  string            `json:"expect"`
+	Got     string            `json:"got"`
+	Rule    string            `json:"rule"`
+	Reasons []approval.Reason `json:"reasons"`
 }
 
 func (a *app) policyTest(file string) error {
@@ -147,8 +147,8 @@ func (a *app) printOutcome(o testResult) {
 		return
 	}
 	fmt.Fprintf(a.Out, "DIFF  %s: expected %s, got %s by %s\n", chat.Escape(o.Name), o.Expect, o.Got, chat.Escape(o.Rule))
-	for _, r := range o.Reasons {
-		fmt.Fprintf(a.Out, "      %s\n", chat.Escape(r))
+	for _, r := range reasonTexts(o.Reasons) {
+		fmt.Fprintf(a.Out, "      %s\n", r)
 	}
 }
 
@@ -168,13 +168,13 @@ func (a *app) policySimulateCmd() *cobra.Command {
 
 // simulated is one difference.
 type simulated struct {
-	RequestID string           `json:"request_id"`
-	Workspace string           `json:"workspace"`
-	Tool      string           `json:"tool_name"`
-	Then      approval.Outcome `json:"then"`
-	Now       approval.Outcome `json:"now"`
-	Rule      string           `json:"rule"`
-	Reasons   []string         `json:"reasons"`
+	RequestID string            `json:"request_id"`
+	Workspace string            `json:"workspace"`
+	Tool      string            `json:"tool_name"`
+	Then      approval.Outcome  `json:"then"`
+	Now       approval.Outcome  `json:"now"`
+	Rule      string            `json:"rule"`
+	Reasons   []approval.Reason `json:"reasons"`
 }
 
 func (a *app) simulate(ctx context.Context, n int) error {
@@ -205,7 +205,7 @@ func (a *app) simulate(ctx context.Context, n int) error {
 		differ++
 		x := simulated{k.ID, k.Workspace, r.ToolName, then.Outcome, now.Outcome, now.Rule, now.Reasons}
 		if err := a.print(x, fmt.Sprintf("%s %s %s: %s then, %s now by %s\n      %s", approval.ShortID(k.ID), k.Workspace,
-			chat.Escape(f.Tool), then.Outcome, now.Outcome, chat.Escape(now.Rule), chat.Escape(strings.Join(now.Reasons, "; ")))); err != nil {
+			chat.Escape(f.Tool), then.Outcome, now.Outcome, chat.Escape(now.Rule), strings.Join(reasonTexts(now.Reasons), "; "))); err != nil {
 			return err
 		}
 	}

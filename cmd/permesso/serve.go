@@ -247,7 +247,7 @@ func (s *server) newGate() *gate.Gate {
 	return &gate.Gate{
 		Store: s.store, Workspaces: s.store, Seal: s.keys.seal, Receipts: s.keys.signer,
 		Policy: &s.live, Grants: s.memory, Executor: s.runner, Audit: s.audit,
-		Settings: &s.live, Pauses: &ipc.PauseGuard{Store: s.store}, Log: s.log, Changed: s.changed,
+		Settings: &s.live, Pauses: &ipc.PauseGuard{Store: s.store}, Words: chat.Words{}, Log: s.log, Changed: s.changed,
 		Retention: s.cfg.Retention.Responses, Records: s.cfg.Retention.Records, Health: s.setDegraded,
 	}
 }
@@ -268,7 +268,7 @@ func (s *server) changed(k approval.Key) {
 // decider returns a decider for this home. in is the daemon if we are it.
 func (h *instance) decider(k *keys, in *server) *gate.Decider {
 	d := &gate.Decider{
-		Store: h.store, Seal: k.seal, RunBefore: h.conf().RunBefore,
+		Store: h.store, Seal: k.seal, RunBefore: h.conf().RunBefore, Words: chat.Words{},
 		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 			name, ok := h.conf().MayDecide(ws, by)
 			if ok && p != nil && p.Principal != "" && name != p.Principal && !strings.HasPrefix(name, "operator:") {

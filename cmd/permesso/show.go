@@ -123,8 +123,8 @@ func (a *app) showRecord(h *instance, v view, k approval.Key, rec *approval.Reco
 	}
 	if rec.Ruling != nil {
 		a.printFact("ruling", fmt.Sprintf("%s by %s", rec.Ruling.Outcome, chat.Escape(rec.Ruling.Rule)))
-		for _, r := range rec.Ruling.Reasons {
-			a.printFact("", plain(r))
+		for _, r := range h.style().Reasons(about, rec.Ruling.Reasons) {
+			a.printFact("", r)
 		}
 	}
 	if d := v.Decision(k, rec.Decision); d != nil {

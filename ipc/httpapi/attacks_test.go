@@ -212,7 +212,7 @@ func TestPendingLimit(t *testing.T) {
 	})
 	h.ask()
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "run"})
-	h.requireProblem(a, 429, "too many requests: 1 requests are already pending: wait until some are decided")
+	h.requireProblem(a, 429, "too many requests: limit_pending n=1")
 	require.Equal(t, "5", a.Header.Get("Retry-After"))
 }
 

@@ -132,7 +132,7 @@ func TestPredecessorTrustCases(t *testing.T) {
 				require.Equal(t, *want.NeedsHuman, last.Outcome == approval.Ask, last.Reasons)
 			}
 			if want.Reason != "" {
-				require.Contains(t, strings.ToLower(strings.Join(last.Reasons, "\n")), commonReason(want.Reason))
+				require.Contains(t, texts(last.Reasons), commonReason(want.Reason))
 			}
 			taints := e.Taints("w")[""]
 			if want.Corruption != nil {
@@ -146,10 +146,18 @@ func TestPredecessorTrustCases(t *testing.T) {
 	require.GreaterOrEqual(t, played, 16)
 }
 
-// commonReason is the common part of both reasons: "reading from 'email' is forbidden".
+// commonReason is our reason for the predecessor's "Reading from 'email' is forbidden (…)",
+// without the property.
 func commonReason(reason string) string {
 	s, _, _ := strings.Cut(strings.ToLower(reason), " (")
-	return s
+	return strings.NewReplacer("reading from '", "forbidden_read ", "writing to '", "forbidden_write ", "' is forbidden", "").Replace(s)
+}
+
+func texts(reasons []approval.Reason) (all []string) {
+	for _, r := range reasons {
+		all = append(all, r.Code+" "+r.Args["tool"])
+	}
+	return all
 }
 
 // The predecessor's capability policy, by case name. Its other cases are about its

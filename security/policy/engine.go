@@ -1,10 +1,9 @@
 package policy
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"time"
 
@@ -132,17 +131,17 @@ type evaluation struct {
 	rs      *ruleset
 	base    approval.Outcome // from table and rules
 	rule    string
-	proven  string // the proof that the rule depends on, "": none
-	reasons []string
-	change  []string
+	proven  approval.Reason // the proof that the rule depends on
+	reasons []approval.Reason
+	change  []approval.Reason
 	deny    string // rule of a hard deny, "" if there is none
 	hardAsk string // rule of an ask that no grant lifts
 	softAsk string // rule of an ask that a grant lifts
 	noGrant bool   // no grant lifts this ask
 }
 
-func (v *evaluation) addReason(format string, a ...any) {
-	v.reasons = append(v.reasons, fmt.Sprintf(format, a...))
+func (v *evaluation) addReason(code string, args ...string) {
+	v.reasons = append(v.reasons, approval.Because(code, args...))
 }
 
 func (v *evaluation) setDeny(rule string) {
@@ -203,7 +202,7 @@ func (v *evaluation) ruling() approval.Ruling {
 		r.Outcome, r.Rule = approval.Deny, v.deny
 	case v.f.Question:
 		r.Outcome, r.Rule = approval.Ask, byQuestion
-		v.addReason("a question is for a person")
+		v.addReason(approval.ReasonQuestion)
 	case v.hardAsk != "" && r.Outcome != approval.Deny:
 		r.Outcome, r.Rule = approval.Ask, v.hardAsk
 	case v.softAsk != "" && r.Outcome == approval.Allow:
@@ -227,6 +226,10 @@ const (
 	byGrant    = "consent"
 )
 
+var tableReasons = [...]string{
+	approval.Deny: approval.ReasonTableDeny, approval.Ask: approval.ReasonTableAsk, approval.Allow: approval.ReasonTableAllow,
+}
+
 // judgeBase applies the table, if there is a capability, then the operator's rules.
 // It reports whether an allow rule lifted the asks that rules can lift.
 func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
@@ -235,13 +238,13 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 	switch {
 	case has:
 		v.base, v.rule = Table(f.Autonomy, cp.Name), byTable
-		v.addReason("%s: a %s agent and %s", v.base, f.Autonomy, cp.Name)
+		v.addReason(tableReasons[v.base], "level", f.Autonomy, "capability", cp.Name)
 		if level := nextMilderLevel(f.Autonomy, cp.Name); level != "" {
-			v.change = append(v.change, fmt.Sprintf("insufficient level for %s: raise autonomy to %s", cp.Name, level))
+			v.change = append(v.change, approval.Because(approval.ReasonRaiseAutonomy, "capability", cp.Name, "level", level))
 		}
 	case f.Capability != "":
 		v.base, v.rule = approval.Deny, byTable
-		v.addReason("deny: %q is no capability", f.Capability)
+		v.addReason(approval.ReasonUnknownCapability, "capability", f.Capability)
 	default:
 		v.base, v.rule = approval.Allow, byTrust
 	}
@@ -258,19 +261,19 @@ func (e *Engine) applyRules(v *evaluation) (lifted bool) {
 			continue
 		}
 		if !r.applies(a) {
-			v.addReason("rule %q does not apply: a condition of it cannot be evaluated here", r.label())
+			v.addReason(approval.ReasonRuleUnevaluated, "rule", r.label())
 			continue
 		}
-		open, applies := v.proofOf(r, evidence)
+		missing, applies := v.proofOf(r, evidence)
 		if !applies {
 			continue
 		}
 		switch r.Outcome {
 		case approval.Deny:
 			v.setDeny(r.label())
-			v.addReason("%s%s", r.reason(a), open)
+			v.reasons = append(v.reasons, missing.of(r.reason(a)))
 		case approval.Ask:
-			v.addReason("%s%s", r.reason(a), open)
+			v.reasons = append(v.reasons, missing.of(r.reason(a)))
 			if v.base != approval.Deny {
 				v.base, v.rule, v.noGrant = approval.Ask, r.label(), true // the operator's rule asks
 			}
@@ -282,49 +285,50 @@ func (e *Engine) applyRules(v *evaluation) (lifted bool) {
 }
 
 // proofOf says whether a rule applies by what is proven. If it applies because
-// something is not proven, open names that.
-func (v *evaluation) proofOf(r *Rule, evidence *evidenceIndex) (open string, applies bool) {
+// something is not proven, missing names that.
+func (v *evaluation) proofOf(r *Rule, evidence *evidenceIndex) (missing open, applies bool) {
 	if len(r.UnlessProven) > 0 {
-		if open = evidence.missing(r.UnlessProven); open == "" {
-			v.addReason("rule %q does not apply: proven %s: %s", r.label(), evidence.source(), proofs(r.UnlessProven))
-			return "", false
+		if missing = evidence.missing(r.UnlessProven); missing.gap.IsZero() {
+			v.reasons = append(v.reasons, evidence.proven(approval.ReasonRuleProven, r.label(), r.UnlessProven))
+			return open{}, false
 		}
-		return " (not proven: " + open + ")", true
+		return missing, true
 	}
-	if missing := r.unproven(evidence); missing != "" {
-		v.addReason("rule %q does not apply: not proven: %s", r.label(), missing)
-		return "", false
+	if why := r.unproven(evidence); !why.IsZero() {
+		v.reasons = append(v.reasons, why)
+		return open{}, false
 	}
-	return "", true
+	return open{}, true
 }
 
 // lift lets an allow rule lift an ask. A deny of the table and the ask of another
 // rule stay.
 func (e *Engine) lift(v *evaluation, r *Rule, args *arguments, evidence *evidenceIndex) bool {
-	reason := r.reason(yes)
+	but := func(note string, args ...string) bool {
+		v.addReason(approval.ReasonRuleAllow, append(args, "rule", r.label(), "words", r.Reason, "note", note)...)
+		return false
+	}
 	switch {
 	case v.f.Question:
-		v.addReason("%s (but a question is for a person)", reason)
+		return but(approval.NoteQuestion)
 	case !r.namesTool(v.f):
-		v.addReason("%s (but it does not name this tool, which is unknown here)", reason)
+		return but(approval.NoteUnknownTool)
 	case v.base == approval.Deny:
-		v.addReason("%s (but no rule lifts a deny of the table)", reason)
+		return but(approval.NoteTableDeny)
 	case v.base == approval.Ask && v.rule != byTable:
-		v.addReason("%s (but another rule asks)", reason)
+		return but(approval.NoteOtherRule)
 	case v.noGrant && len(r.WhenProven) > 0:
-		v.addReason("%s (but what is always asked no proof lifts)", reason)
+		return but(approval.NoteNoProof)
 	case v.noGrant && !r.coversArguments(v.f, args):
-		v.addReason("%s (but %s always asks: a rule that lifts it names the tool and each of its arguments)", reason, v.f.Capability)
-	default:
-		v.addReason("%s", reason)
-		v.base, v.rule, v.proven = approval.Allow, r.label(), ""
-		if len(r.WhenProven) > 0 {
-			v.proven = evidence.source() + ": " + proofs(r.WhenProven)
-			v.addReason("proven %s", v.proven)
-		}
-		return true
+		return but(approval.NoteAlwaysAsks, "capability", v.f.Capability)
 	}
-	return false
+	v.reasons = append(v.reasons, r.reason(yes))
+	v.base, v.rule, v.proven = approval.Allow, r.label(), approval.Reason{}
+	if len(r.WhenProven) > 0 {
+		v.proven = evidence.proven(approval.ReasonProven, "", r.WhenProven)
+		v.reasons = append(v.reasons, v.proven)
+	}
+	return true
 }
 
 // judgeTrust answers the third question.
@@ -333,22 +337,22 @@ func (e *Engine) judgeTrust(v *evaluation, t traits, lifted bool) {
 	if name == "" {
 		name = v.f.ActionType
 	}
-	if property, action := t.forbids(); property != "" {
+	if property, reason := t.forbids(); property != "" {
 		v.setDeny(byTrust)
-		v.addReason("deny: %s '%s' is forbidden (%s)", action, name, property)
+		v.addReason(reason, "tool", name, "property", property)
 	}
 	dangerous, trifecta := t.asks(e.taintsOf(v.rs, v.f))
 	if v.f.Capability == "" && !dangerous && v.base == approval.Allow {
-		v.addReason("allow: nothing about '%s' is dangerous, the operator says", name)
+		v.addReason(approval.ReasonNotDangerous, "tool", name)
 	}
 	if dangerous && !lifted {
 		v.softAsk = byTrust
-		v.addReason("ask: '%s' makes dangerous writes", name)
+		v.addReason(approval.ReasonDangerousWrites, "tool", name)
 	}
 	if trifecta {
 		v.setHardAsk(byTrifecta)
-		v.addReason("ask: its client has read what strangers wrote and what they must not see, and '%s' reaches strangers", name)
-		v.change = append(v.change, "a person may clear the taints: permesso session clear "+v.f.Workspace)
+		v.addReason(approval.ReasonTrifecta, "tool", name)
+		v.change = append(v.change, approval.Because(approval.ReasonClearTaints, "workspace", v.f.Workspace))
 	}
 }
 
@@ -370,7 +374,7 @@ func (e *Engine) taintsOf(rs *ruleset, f *approval.Facts) map[string]bool {
 func judgeSecrets(v *evaluation, found []approval.Finding) {
 	for _, s := range found {
 		v.setHardAsk(bySecrets)
-		v.addReason("ask: %s holds what looks like a secret (%s, %d bytes)", s.Where, s.Kind, s.Length)
+		v.addReason(approval.ReasonSecret, "where", s.Where, "kind", s.Kind, "n", strconv.Itoa(s.Length))
 	}
 }
 
@@ -382,15 +386,14 @@ func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling, exact string) {
 	h, why := e.grants.covering(v.f, exactFor(v.f, exact))
 	if h == nil {
 		if why != "" {
-			r.Reasons = append(r.Reasons, why)
+			r.Reasons = append(r.Reasons, approval.Because(why))
 		}
 		return
 	}
 	r.Outcome, r.Rule, r.Grant, r.Change = approval.Allow, byGrant, h.ID, nil
-	r.Reasons = append(r.Reasons, fmt.Sprintf("allow by %s %s of %s, given %s", kindWords(h.Kind), h.ID, h.By, h.CreatedAt.UTC().Format(time.DateOnly)))
+	r.Reasons = append(r.Reasons, approval.Because(approval.ReasonGrant,
+		"kind", string(h.Kind), "grant", h.ID, "by", h.By, "date", h.CreatedAt.UTC().Format(time.DateOnly)))
 }
-
-func kindWords(k approval.GrantKind) string { return strings.ReplaceAll(string(k), "_", " ") }
 
 // Taints lists the taints of a workspace by session. "" is the complete workspace.
 func (e *Engine) Taints(ws string) map[string][]string {

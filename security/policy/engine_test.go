@@ -464,8 +464,8 @@ func TestRulingExplainsItself(t *testing.T) {
 	r := engine(t, policy.Config{}).Judge(f)
 	require.Equal(t, approval.Deny, r.Outcome)
 	require.Equal(t, "table", r.Rule)
-	require.Equal(t, []string{"deny: a readonly agent and fs:write"}, r.Reasons)
-	require.Equal(t, []string{"insufficient level for fs:write: raise autonomy to supervised"}, r.Change)
+	require.Equal(t, []approval.Reason{approval.Because(approval.ReasonTableDeny, "level", "readonly", "capability", "fs:write")}, r.Reasons)
+	require.Equal(t, []approval.Reason{approval.Because(approval.ReasonRaiseAutonomy, "capability", "fs:write", "level", "supervised")}, r.Change)
 	f.Autonomy = approval.Full
 	require.Empty(t, engine(t, policy.Config{}).Judge(f).Change)
 }

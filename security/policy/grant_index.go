@@ -145,17 +145,17 @@ func lastLiteral(glob string) string {
 	return last
 }
 
-// covering finds the oldest grant that covers the request. why says why another
-// grant does not.
+// covering finds the oldest grant that covers the request. why is the code of why
+// another grant does not.
 func (c *grantIndex) covering(f *approval.Facts, exact string) (found *grantEntry, why string) {
 	note := func(h *grantEntry) {
 		switch {
 		case !h.RevokedAt.IsZero():
-			why = "a consent to this was revoked"
+			why = approval.ReasonGrantRevoked
 		case !f.Now.Before(h.ExpiresAt):
-			why = "a consent to this has expired"
+			why = approval.ReasonGrantExpired
 		case h.MaxUses > 0 && h.uses+h.reserved >= h.MaxUses:
-			why = "a consent to this is used up"
+			why = approval.ReasonGrantUsedUp
 		case found == nil || h.CreatedAt.Before(found.CreatedAt) || h.CreatedAt.Equal(found.CreatedAt) && h.ID < found.ID:
 			found = h
 		}

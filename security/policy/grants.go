@@ -99,11 +99,11 @@ func GrantFrom(p *approval.Pending, d *approval.Decision) *approval.Grant {
 		g.Reason = "approval of " + p.ShortID
 	}
 	switch {
-	case d.Scope == approval.Session && approval.NotGrantable(p, d.Scope) == "":
+	case d.Scope == approval.Session && approval.NotGrantable(p, d.Scope).IsZero():
 		g.Kind, g.SessionID, g.Exact = approval.GrantSession, p.SessionID, p.Ruling.Exact
 		g.ExpiresAt = g.CreatedAt.Add(sessionLife)
 		return g
-	case d.Scope == approval.Always && approval.NotGrantable(p, d.Scope) == "":
+	case d.Scope == approval.Always && approval.NotGrantable(p, d.Scope).IsZero():
 		g.Kind, g.Exact = approval.GrantRule, p.Ruling.Exact
 		g.ExpiresAt = g.CreatedAt.Add(ruleLife)
 		return g

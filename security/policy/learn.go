@@ -1,7 +1,7 @@
 package policy
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -81,33 +81,36 @@ func (e *Engine) judgeLimits(v *evaluation) {
 	}
 	if r, over := full(l.Deny, a.deny); over {
 		v.setDeny(byLimits)
-		v.addReason("deny: more than %s in this workspace: wait, then ask again under a new id", r.words(f.Capability))
+		v.addRate(r, approval.ReasonRateDeny, approval.ReasonRateDenyBare)
 	}
 	if r, over := full(l.Ask, a.ask); over {
 		v.setHardAsk(byLimits)
-		v.addReason("ask: more than %s in this workspace", r.words(f.Capability))
+		v.addRate(r, approval.ReasonRateAsk, approval.ReasonRateAskBare)
 	}
-	v.budget("session", l.Session, a.sessions[a.session(f.SessionID)]+session+f.Cost)
-	v.budget("day", l.Day, a.costToday(f.Now)+day+f.Cost)
+	v.budget(l.Session, approval.ReasonCostSessionAsk, approval.ReasonCostSessionDeny, a.sessions[a.session(f.SessionID)]+session+f.Cost)
+	v.budget(l.Day, approval.ReasonCostDayAsk, approval.ReasonCostDayDeny, a.costToday(f.Now)+day+f.Cost)
 }
 
-func (v *evaluation) budget(what string, b Budget, sum int64) {
+func (v *evaluation) budget(b Budget, ask, deny string, sum int64) {
+	cost := func(code string, limit int64) {
+		v.addReason(code, "n", strconv.FormatInt(sum, 10), "max", strconv.FormatInt(limit, 10))
+	}
 	switch {
 	case v.f.Cost <= 0:
 	case b.Hard > 0 && sum > b.Hard:
 		v.setDeny(byLimits)
-		v.addReason("deny: with this the %s would cost %d, more than its hard limit %d", what, sum, b.Hard)
+		cost(deny, b.Hard)
 	case b.Soft > 0 && sum > b.Soft:
 		v.setHardAsk(byLimits)
-		v.addReason("ask: with this the %s would cost %d, more than its soft limit %d", what, sum, b.Soft)
+		cost(ask, b.Soft)
 	}
 }
 
-func (r Rate) words(capability string) string {
-	if capability == "" {
-		capability = "requests without a capability"
+func (v *evaluation) addRate(r Rate, code, bare string) {
+	if v.f.Capability == "" {
+		code = bare
 	}
-	return fmt.Sprintf("%d %s in %s", r.Burst, capability, r.Per)
+	v.addReason(code, "n", strconv.Itoa(r.Burst), "per", r.Per.String(), "capability", v.f.Capability)
 }
 
 // reserved sums the reservations of other requests.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -147,52 +148,78 @@ func (s *evidenceIndex) domain(name string) *approval.DomainEvidence {
 	return s.domains[approval.CanonicalDomain(name)]
 }
 
-// source says in words where the evidence comes from.
-func (s *evidenceIndex) source() string {
+// proven is a reason that names proven clauses and where the evidence comes from.
+func (s *evidenceIndex) proven(code, rule string, clauses []Clause) approval.Reason {
 	if p := s.of.Verified(); p != nil && s.of.RunsProgram() {
-		return "by a proof of " + p.Prover
+		return approval.Because(code, "rule", rule, "clauses", proofs(clauses), "source", approval.SourceProof, "prover", p.Prover)
 	}
-	return "by the arguments"
+	return approval.Because(code, "rule", rule, "clauses", proofs(clauses), "source", approval.SourceArguments)
 }
 
-// missing names the first clause that is not proven and why, "" if all are.
-func (s *evidenceIndex) missing(clauses []Clause) (missing string) {
+// open is a clause that is not proven, and the gap: a code with its args.
+type open struct {
+	clause string
+	gap    approval.Reason
+}
+
+// of adds the open clause to the args of a rule's reason. The zero open adds nothing.
+func (o open) of(r approval.Reason) approval.Reason {
+	args := maps.Clone(o.gap.Args)
+	if args == nil {
+		args = map[string]string{}
+	}
+	maps.Copy(args, r.Args)
+	r.Args = args
+	if o.clause != "" {
+		r.Args["clause"] = o.clause
+	}
+	if !o.gap.IsZero() {
+		r.Args["gap"] = o.gap.Code
+	}
+	return r
+}
+
+// missing names the first clause that is not proven. Its gap is zero if all are.
+func (s *evidenceIndex) missing(clauses []Clause) open {
 	for i := range clauses {
-		if why := s.missingFor(&clauses[i]); why != "" {
-			return clauses[i].words() + " (" + why + ")"
+		if gap := s.missingFor(&clauses[i]); !gap.IsZero() {
+			return open{clauses[i].words(), gap}
 		}
 	}
-	return ""
+	return open{}
 }
 
-// missingFor says why a clause is not proven, "" if it is.
-func (s *evidenceIndex) missingFor(c *Clause) string {
+// missingFor says why a clause is not proven; none if it is.
+func (s *evidenceIndex) missingFor(c *Clause) approval.Reason {
 	d := s.domain(c.Domain)
 	if s.of.RunsProgram() {
 		if s.of.Verified() == nil {
 			return s.whyUnverified()
 		}
 		if d == nil || !d.Known() {
-			return "unknown there"
+			return approval.Because(approval.GapUnknown)
 		}
 		return c.checkEffects(d)
 	}
 	if d == nil {
-		return "unknown there"
+		return approval.Because(approval.GapUnknown)
 	}
 	return c.checkFacts(d.Host)
 }
 
-func (s *evidenceIndex) whyUnverified() string {
+func (s *evidenceIndex) whyUnverified() approval.Reason {
 	if s.of.Proof == nil {
-		return "what runs came with the request, without a proof"
+		return approval.Because(approval.GapNoProof)
 	}
-	return "the proof is a claim: " + s.of.Proof.Why
+	why := s.of.Proof.Why
+	gap := approval.Because(approval.GapClaim, "why", why.Code)
+	maps.Copy(gap.Args, why.Args)
+	return gap
 }
 
 // checkEffects checks the clause against a verified proof. An effect without an op
 // may be any op.
-func (c *Clause) checkEffects(d *approval.DomainEvidence) string {
+func (c *Clause) checkEffects(d *approval.DomainEvidence) approval.Reason {
 	var values []string
 	n, found := 0, false
 	for _, x := range d.Verified {
@@ -202,12 +229,12 @@ func (c *Clause) checkEffects(d *approval.DomainEvidence) string {
 		found = true
 		times, each, ok := effectCount(x)
 		if !ok {
-			return "how often is unknown"
+			return approval.Because(approval.GapTimes)
 		}
 		if c.Arg != "" {
 			list, whole := x.ValuesOf(c.Arg)
 			if !whole {
-				return "a value is unknown"
+				return approval.Because(approval.GapValue)
 			}
 			for range min(times, c.Max+2) {
 				values = append(values, list...)
@@ -216,7 +243,7 @@ func (c *Clause) checkEffects(d *approval.DomainEvidence) string {
 		n += times * max(1, each)
 	}
 	if !found && !d.Covered {
-		return "unknown there"
+		return approval.Because(approval.GapUnknown)
 	}
 	return c.check(values, n)
 }
@@ -252,7 +279,7 @@ func effectCount(x approval.ProvenEffect) (times, each int, ok bool) {
 }
 
 // checkFacts checks the clause against the arguments that the gate read.
-func (c *Clause) checkFacts(facts []approval.HostFact) string {
+func (c *Clause) checkFacts(facts []approval.HostFact) approval.Reason {
 	var values []string
 	n, found := 0, false
 	for _, h := range facts {
@@ -263,13 +290,13 @@ func (c *Clause) checkFacts(facts []approval.HostFact) string {
 			continue
 		}
 		if h.Left > 0 {
-			return "a value is unknown"
+			return approval.Because(approval.GapValue)
 		}
 		found, n = true, max(n, len(h.Values))
 		values = append(values, h.Values...)
 	}
 	if !found {
-		return "unknown there"
+		return approval.Because(approval.GapUnknown)
 	}
 	return c.check(values, n)
 }
@@ -279,12 +306,12 @@ func (c *Clause) appliesTo(op string) bool {
 }
 
 // check checks the clause against all values and n effects.
-func (c *Clause) check(values []string, n int) string {
+func (c *Clause) check(values []string, n int) approval.Reason {
 	if c.Kind == AtMost && c.Arg == "" {
 		if n > c.Max {
-			return "there are " + strconv.Itoa(n)
+			return approval.Because(approval.GapCount, "n", strconv.Itoa(n))
 		}
-		return ""
+		return approval.Reason{}
 	}
 	seen, permitted := map[string]int{}, map[string]bool{}
 	for _, v := range c.Values {
@@ -295,38 +322,38 @@ func (c *Clause) check(values []string, n int) string {
 	for _, v := range values {
 		wide, ok := normalize(c.Arg, v, true)
 		if !ok && c.Kind != Under {
-			return "a value is no plain one"
+			return approval.Because(approval.GapNotPlain)
 		}
 		seen[wide]++
-		if why := c.checkValue(v, seen[wide], permitted); why != "" {
+		if why := c.checkValue(v, seen[wide], permitted); !why.IsZero() {
 			return why
 		}
 	}
 	if c.Kind == AtMost {
 		if wide, _ := normalize(c.Arg, c.Values[0], true); seen[wide] > c.Max {
-			return "there are more"
+			return approval.Because(approval.GapMore)
 		}
 	}
-	return ""
+	return approval.Reason{}
 }
 
 // checkValue checks one value. times is how often it has occurred.
-func (c *Clause) checkValue(v string, times int, permitted map[string]bool) string {
+func (c *Clause) checkValue(v string, times int, permitted map[string]bool) approval.Reason {
 	switch c.Kind {
 	case Only:
 		if exact, ok := normalize(c.Arg, v, false); !ok || !permitted[exact] {
-			return "another one is there"
+			return approval.Because(approval.GapOther)
 		}
 	case Under:
 		if !slices.ContainsFunc(c.Values, func(folder string) bool { return isUnder(folder, v) }) {
-			return "another path is there, or one that may be another"
+			return approval.Because(approval.GapOtherPath)
 		}
 	case Unique:
 		if times > 1 {
-			return "one is there twice"
+			return approval.Because(approval.GapTwice)
 		}
 	}
-	return ""
+	return approval.Reason{}
 }
 
 // normalize returns the form of a value for comparison. The wide form proves that a
@@ -404,40 +431,42 @@ func isUnder(folder, p string) bool {
 }
 
 // notCovered says what a verified proof has that no clause of the rule covers: an
-// effect of another kind, or a missing required contract. It returns "" if there is
+// effect of another kind, or a missing required contract; none if there is
 // nothing. An effect that is not proven makes its domain unknown, and so every
 // clause about it.
-func (s *evidenceIndex) notCovered(clauses []Clause) (open string) {
+func (s *evidenceIndex) notCovered(clauses []Clause) approval.Reason {
 	p := s.of.Verified()
 	if p == nil || !s.of.RunsProgram() {
-		return ""
+		return approval.Reason{}
 	}
 	for _, x := range p.Effects {
 		domain := approval.CanonicalDomain(x.Domain)
 		if !slices.ContainsFunc(clauses, func(c Clause) bool {
 			return approval.CanonicalDomain(c.Domain) == domain && (c.Op == "" || strings.EqualFold(c.Op, x.Op))
 		}) {
-			return "the program has an effect that the rule does not speak of"
+			return approval.Because(approval.GapEffect)
 		}
 	}
 	for _, c := range p.Coverage {
 		if c.Status == approval.RequiredGap {
-			return "a required contract is missing"
+			return approval.Because(approval.GapContract)
 		}
 	}
-	return ""
+	return approval.Reason{}
 }
 
-// unproven says why the rule's clauses are not proven, "" if they are or if there
-// are none.
-func (r *Rule) unproven(s *evidenceIndex) string {
-	if missing := s.missing(r.WhenProven); missing != "" {
-		return missing
+// unproven is the reason why the rule's clauses are not proven; none if they are or if
+// there are no clauses.
+func (r *Rule) unproven(s *evidenceIndex) approval.Reason {
+	if missing := s.missing(r.WhenProven); !missing.gap.IsZero() {
+		return missing.of(approval.Because(approval.ReasonRuleUnproven, "rule", r.label()))
 	}
 	if len(r.WhenProven) > 0 {
-		return s.notCovered(r.WhenProven)
+		if gap := s.notCovered(r.WhenProven); !gap.IsZero() {
+			return approval.Because(approval.ReasonRuleUncovered, "rule", r.label(), "gap", gap.Code)
+		}
 	}
-	return ""
+	return approval.Reason{}
 }
 
 // checkProofs checks that the clauses fit the outcome.

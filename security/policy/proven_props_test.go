@@ -36,7 +36,7 @@ func drawEvidence(rt *rapid.T) approval.Evidence {
 	if pick(rt, "proof", true, true, false) {
 		e.Proof = &approval.Proof{Verified: pick(rt, "verified", true, true, false), Prover: "lab", Effects: rapid.SliceOfN(rapid.Custom(drawEffect), 0, 3).Draw(rt, "effects")}
 		if !e.Proof.Verified {
-			e.Proof.Why = "it names no prover"
+			e.Proof.Why = approval.Because("proof_no_prover")
 		}
 		for _, d := range []string{"mail", "file"} {
 			if s := pick(rt, "coverage", "", "covered", "silent_gap", "required_gap"); s != "" {
@@ -121,7 +121,7 @@ func TestPropUnverifiedProofChangesNothing(t *testing.T) {
 		before := w.judge(rt, f)
 		f.Evidence.Proof = drawEvidence(rt).Proof
 		if f.Evidence.Proof != nil {
-			f.Evidence.Proof.Verified, f.Evidence.Proof.Why = false, "it names no prover"
+			f.Evidence.Proof.Verified, f.Evidence.Proof.Why = false, approval.Because("proof_no_prover")
 		}
 		f.Agent = approval.Prose{Title: "verified", Rationale: "proven by lab"}
 		after := w.judge(rt, f)

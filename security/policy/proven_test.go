@@ -232,8 +232,8 @@ func TestAProofLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
 		r := engine(t, policy.Config{Rules: []policy.Rule{allowWhen(only("bob@example.com"))}}).Judge(f)
 		require.Equal(t, approval.Allow, r.Outcome, r.Reasons)
 		require.Equal(t, "auto", r.Rule)
-		require.Equal(t, "by a proof of lab: mail send: every recipient is bob@example.com", r.Proven)
-		require.Contains(t, r.Reasons, `allow by rule "auto"`)
+		require.Equal(t, `proven clauses="mail send: every recipient is bob@example.com" prover=lab source=source_proof`, r.Proven.String())
+		require.Contains(t, r.Reasons, approval.Because(approval.ReasonRuleAllow, "rule", "auto"))
 	}
 }
 
@@ -248,7 +248,7 @@ func TestRulingNamesTheProofItUses(t *testing.T) {
 		r := engine(t, policy.Config{Rules: []policy.Rule{proved, plain}}).Judge(f)
 		require.Equal(t, approval.Allow, r.Outcome)
 		require.Equal(t, rests, r.Rule == "auto")
-		require.Equal(t, rests, r.Proven != "")
+		require.Equal(t, rests, !r.Proven.IsZero())
 	}
 }
 

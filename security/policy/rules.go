@@ -267,15 +267,16 @@ func (r *Rule) label() string {
 	return words
 }
 
-func (r *Rule) reason(a matchResult) string {
-	s := fmt.Sprintf("%s by rule %q", r.Outcome, r.label())
-	if r.Reason != "" {
-		s += ": " + r.Reason
-	}
+var ruleReasons = [...]string{
+	approval.Deny: approval.ReasonRuleDeny, approval.Ask: approval.ReasonRuleAsk, approval.Allow: approval.ReasonRuleAllow,
+}
+
+func (r *Rule) reason(a matchResult) approval.Reason {
+	note := ""
 	if a == unknown {
-		s += " (a condition of it cannot be evaluated here, so the careful answer counts)"
+		note = approval.NoteUnevaluated
 	}
-	return s
+	return approval.Because(ruleReasons[r.Outcome], "rule", r.label(), "words", r.Reason, "note", note)
 }
 
 // sorted sorts rules, strict ones first, so that a ruling does not depend on their

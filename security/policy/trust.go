@@ -58,17 +58,18 @@ func readsAndWrites(capability string) bool {
 	return slices.Contains([]string{"code:exec", "network:http", "llm:online"}, capability)
 }
 
-// forbids names the forbidden property that this request would use, "" if none.
-func (t traits) forbids() (property, action string) {
+// forbids names the forbidden property that this request would use, "" if none, and
+// the code of the reason.
+func (t traits) forbids() (property, reason string) {
 	switch {
 	case t.reads && t.source == forbidden:
-		return "public_source", "reading from"
+		return "public_source", approval.ReasonForbiddenRead
 	case t.reads && t.secret == forbidden:
-		return "secret_data", "reading from"
+		return "secret_data", approval.ReasonForbiddenRead
 	case t.writes && t.sink == forbidden:
-		return "public_sink", "writing to"
+		return "public_sink", approval.ReasonForbiddenWrite
 	case t.writes && t.dangerous == forbidden:
-		return "dangerous_writes", "writing to"
+		return "dangerous_writes", approval.ReasonForbiddenWrite
 	}
 	return "", ""
 }

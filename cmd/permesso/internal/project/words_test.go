@@ -35,11 +35,7 @@ var bannedPhrases = []string{"say how", "say what to do", "look whether", "stand
 // the reason.
 var exceptions = []struct{ file, fragment, why string }{
 	{"cmd/permesso/internal/project/words_test.go", "", "this list"},
-	{"chat/messages/en.toml", "nobody has signed it", "a reason in documents of earlier versions"},
-	{"chat/messages/it.toml", "nobody has signed it", "a reason in documents of earlier versions"},
-	{"chat/forged_test.go", "nobody has signed it", "a reason in documents of earlier versions"},
-	{"approval/proof.go", "nobody has signed it", "stored in documents, and matched by chat's catalogues"},
-	{"approval/evidence_test.go", "nobody has signed it", "stored in documents, and matched by chat's catalogues"},
+	{"approval/documents_test.go", "nobody has signed it", "a sentence in documents of earlier versions"},
 	{"chat/email/mailserver/conf_linux.go", "nobody", "the Unix user of the test servers"},
 	{"chat/email/mailserver/servers_linux.go", `nobody"`, "the Unix user of the test servers"},
 	{"chat/email/mailserver/servers_linux.go", "--reuid=nobody", "the Unix user of the test servers"},
