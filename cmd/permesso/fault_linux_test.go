@@ -277,7 +277,7 @@ func (f *faultRig) verifyRestart() {
 	f.d.stop()
 	code, out, stderr := f.run("", "status")
 	require.Equal(f.t, exitOK, code, stderr)
-	require.Contains(f.t, out, "0 waiting, 0 running")
+	require.Contains(f.t, out, "0 pending, 0 running")
 }
 
 const (
