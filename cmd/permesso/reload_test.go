@@ -165,7 +165,7 @@ func TestReloadOfWorkspaces(t *testing.T) {
 	d.awaitTimes(logReloaded, 1)
 	r := h.response(h.ask(`{"tool_name":"new"}`))
 	require.Equal(t, approval.StatusAutoRejected, r.Status)
-	require.Contains(t, *r.Error, "workspace 'first' is not configured")
+	require.Contains(t, *r.Error, "workspace first is not configured")
 	require.DirExists(t, h.layout.Records("first"), "its folders are kept")
 
 	h.agent = client.Files{Requests: h.layout.Requests("second"), Responses: h.layout.Responses("second")}

@@ -107,7 +107,7 @@ func TestUnitWords(t *testing.T) {
 		code, out, errs := runCommand("service", "show", "--system", "--program", program)
 		require.Equal(t, exitError, code, program)
 		require.Empty(t, out)
-		require.Contains(t, errs, "hint: install -m 755")
+		require.Contains(t, errs, "hint: copy it")
 	}
 }
 

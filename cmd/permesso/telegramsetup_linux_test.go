@@ -391,7 +391,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		{
 			why: "a token that Telegram does not know", config: setupConfig, code: exitError,
 			before: func(r *setupRun) { r.env[telegramToken] = "123456789:hunter2-hunter2-hunter2" },
-			says:   "Telegram does not accept the token: is it complete, and still that of the bot?\nhint: get the token from @BotFather with /token",
+			says:   "Telegram does not accept the token: check that it is complete and still valid\nhint: get the token from @BotFather with /token",
 		},
 		{why: "no network", config: setupConfig, before: func(r *setupRun) { r.api.Close() }, code: exitError, says: "hint: check the network and server_url"},
 		{
@@ -408,7 +408,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 					}
 				})
 				r.t.Cleanup(func() { stop(); other.Wait() })
-			}, says: "another program gets the messages of this bot; nothing was written\nhint: stop the other daemon",
+			}, says: "another program gets the updates of this bot; nothing was written\nhint: stop the other daemon",
 		},
 		{
 			why: "another program uses a webhook", config: setupConfig, code: exitLocked,
