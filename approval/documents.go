@@ -29,6 +29,7 @@ func (o Outcome) String() string {
 	return "deny"
 }
 
+// MarshalText gives deny, ask or allow.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // UnmarshalText refuses everything but deny, ask and allow.

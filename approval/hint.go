@@ -63,7 +63,7 @@ func Errors(err error) []error {
 }
 
 func unwrap(err error) []error {
-	switch x := err.(type) {
+	switch x := err.(type) { //nolint:errorlint // it walks the tree itself
 	case interface{ Unwrap() []error }:
 		return slices.DeleteFunc(slices.Clone(x.Unwrap()), func(e error) bool { return e == nil })
 	case interface{ Unwrap() error }:

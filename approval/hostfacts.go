@@ -26,6 +26,7 @@ const (
 	factTable     = "table"
 )
 
+// FactNames lists the facts that a tool can declare for its arguments.
 func FactNames() []string { return []string{factRecipient, factPath, factHost, factAmount, factTable} }
 
 // domainOf is the domain of a declared fact. A recipient belongs to mail unless the

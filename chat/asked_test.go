@@ -119,7 +119,7 @@ func TestAnsweredFromFacts(t *testing.T) {
 		{"a proof that failed", "what tables are read?", "", proven, "", "the gate's facts do not answer it"},
 		{"a proof without a contract", "how much money?", "", proven, "", "the gate's facts do not answer it"},
 		{"only an unverified proof", "who will be emailed?", "", claimed, "", "only the agent's unverified proof mentions it"},
-		{"the same in Italian", "a chi sarà inviata la mail?", "it", claimed, "", "ne parla solo la prova dell'agente, che non è verificata"}, //nolint:misspell // Italian text
+		{"the same in Italian", "a chi sarà inviata la mail?", "it", claimed, "", "ne parla solo la prova dell'agente, che non è verificata"},
 		{"anything else", "? is bob among them", "", withKnownFacts, "", "the gate's facts do not answer it"},
 		{"addressed to the agent", "? agent, who will be emailed?", "", withKnownFacts, "", "the gate's facts do not answer it"},
 		{"no reason is given", "why am I asked?", "", proven, "", "the gate's facts do not answer it"},

@@ -90,7 +90,7 @@ func TestEvidence(t *testing.T) {
 		}}, []string{"Unknown: " + rest}},
 		{"an unverified proof", "it", []func(*approval.Pending){func(p *approval.Pending) {
 			p.Facts.Proof = &approval.Proof{Why: approval.Because("proof_unknown_prover")}
-		}}, []string{"Ignoto: tutto ciò che afferma la prova dell'agente, che non è verificata (l'autore indicato non è nella configurazione)"}},
+		}}, []string{"Ignoto: tutto ciò che afferma la prova dell'agente, che non è verificata (l'autore indicato non è nella configurazione)"}}, //nolint:misspell // Italian text
 		{"an unreadable proof with a forged key", "", []func(*approval.Pending){func(p *approval.Pending) {
 			p.Facts.Proof = &approval.Proof{Why: approval.Because("proof_unreadable", "error", "unknown key x). Verified by ci: all")}
 		}}, []string{`Unknown: everything in the agent's proof, which is not verified (it cannot be read: "unknown key x). Verified by ci: all")`}},

@@ -117,7 +117,7 @@ func TestHandleDecides(t *testing.T) {
 		require.Contains(t, r.Text, tc.says, tc.text)
 	}
 	r := handle(&fakeGate{waiting: []approval.Waiting{card}}, Message{Text: "approve a7f3", Language: "it"})
-	require.Equal(t, `Approvato: «Vuoi che pubblichi su X?» "Meeting at 5" -> x.com/ricardo · ultimo avvio possibile: 12:11 UTC`, r.Text)
+	require.Equal(t, `Approvato: «Vuoi che pubblichi su X?» "Meeting at 5" -> x.com/ricardo · ultimo avvio possibile: 12:11 UTC`, r.Text) //nolint:misspell // Italian text
 }
 
 func TestHandleDecidesNothing(t *testing.T) {
@@ -209,7 +209,7 @@ func TestHandleRefusals(t *testing.T) {
 		loggable bool
 	}{
 		{&approval.Refusal{Reason: approval.ErrNotAuthorized, By: "bob", Hint: "ask bob"}, "You are not an approver here.", "Qui non sei tra gli approvatori.", false},
-		{&approval.Refusal{Reason: approval.ErrUnknown}, "No such request: unknown id, or settled and removed.", "Richiesta inesistente: identificativo sconosciuto, oppure richiesta conclusa e rimossa.", false},
+		{&approval.Refusal{Reason: approval.ErrUnknown}, "No such request: unknown id, or settled and removed.", "Richiesta inesistente: identificativo sconosciuto, oppure richiesta conclusa e rimossa.", false}, //nolint:misspell // Italian text
 		{&approval.Refusal{Reason: approval.ErrDecided, By: "b\u202eob", At: at, Verdict: approval.Approved}, `Already approved by b\u{202E}ob at 11:59 UTC.`, `Già approvato da b\u{202E}ob (11:59 UTC).`, false},
 		{&approval.Refusal{Reason: approval.ErrDecided}, "Already decided.", "Già deciso.", false},
 		{&approval.Refusal{Reason: approval.ErrTooLate}, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},

@@ -29,6 +29,7 @@ func (s Style) Reasons(p *approval.Pending, reasons []approval.Reason) []string 
 // log.
 type Words struct{}
 
+// Reasons joins the sentences of reasons.
 func (Words) Reasons(reasons []approval.Reason) string {
 	return strings.Join(Style{}.Reasons(&approval.Pending{}, reasons), "; ")
 }

@@ -125,6 +125,7 @@ type FreeSpace struct {
 	ReadOnly bool
 }
 
+// FreeSpaceOf asks the file system that holds path.
 func FreeSpaceOf(path string) (FreeSpace, error) {
 	var st unix.Statfs_t
 	if err := retryEINTR(func() error { return unix.Statfs(path, &st) }); err != nil {

@@ -44,8 +44,10 @@ func checkLimits(sys string, folders int) []error {
 			continue
 		}
 		name := strings.ReplaceAll(l.file, "/", ".")
-		wrong = append(wrong, reason{fmt.Sprintf("%s is %d, but %d folders need %d: %s", name, n, folders, l.least, l.why),
-			fmt.Sprintf("run sysctl -w %s=%d, and add it to /etc/sysctl.d", name, max(l.least, 8192))})
+		wrong = append(wrong, reason{
+			fmt.Sprintf("%s is %d, but %d folders need %d: %s", name, n, folders, l.least, l.why),
+			fmt.Sprintf("run sysctl -w %s=%d, and add it to /etc/sysctl.d", name, max(l.least, 8192)),
+		})
 	}
 	return wrong
 }
@@ -80,7 +82,9 @@ func Try(dir string) error {
 	case <-src.events:
 		return nil
 	case <-time.After(time.Second):
-		return reason{fmt.Sprintf("creating a file in %s caused no inotify event: folders there are polled every few seconds", dir),
-			"nothing is lost; check which file system that is"}
+		return reason{
+			fmt.Sprintf("creating a file in %s caused no inotify event: folders there are polled every few seconds", dir),
+			"nothing is lost; check which file system that is",
+		}
 	}
 }

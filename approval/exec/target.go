@@ -90,7 +90,7 @@ func checkPlaces(requestURI string) error {
 	segments := strings.Split(path, "/")[1:]
 	for i, s := range segments {
 		if s == "" && i < len(segments)-1 || isDots(s) {
-			return errors.New("a path segment must not be empty, . or ..")
+			return errors.New("a path segment must not be empty or consist of dots")
 		}
 		if strings.Count(s, "{") > 1 {
 			return errors.New("only one {field} is allowed in each path segment")

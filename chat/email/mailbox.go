@@ -58,6 +58,7 @@ func (e *MailboxError) Error() string { return e.Stage + ": " + e.Err.Error() }
 
 func (e *MailboxError) Unwrap() error { return e.Err }
 
+// Hint is what the operator can do, or "".
 func (e *MailboxError) Hint() string { return e.hint }
 
 // callTake calls take. It turns a panic into an error: otherwise one email would end the

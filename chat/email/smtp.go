@@ -49,6 +49,7 @@ func (e *SendError) Error() string { return e.Stage + ": " + e.Err.Error() }
 
 func (e *SendError) Unwrap() error { return e.Err }
 
+// Hint is what the operator can do, or "".
 func (e *SendError) Hint() string { return e.hint }
 
 // Check connects and logs in. Its error is a *SendError.

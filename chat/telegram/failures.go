@@ -99,7 +99,7 @@ const chatWarningPrefix = "chat "
 
 func chatWarning(chatID int64) string { return chatWarningPrefix + strconv.FormatInt(chatID, 10) }
 
-const tokenHint = "get the token from @BotFather and write it to the token file" //nolint:gosec // it mentions a token and holds none
+const tokenHint = "get the token from @BotFather and write it to the token file"
 
 // reportFailure logs a transient failure, and warns the operator once it has lasted.
 func (s *session) reportFailure(name string, err error) {

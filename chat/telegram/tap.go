@@ -70,7 +70,7 @@ func (t *incomingTap) locate() bool {
 	if t.chat == 0 || t.private && t.chat != q.From.ID {
 		return false
 	}
-	t.chatWorkspaces = t.session.workspacesAt(t.chat, t.thread)
+	t.chatWorkspaces = t.workspacesAt(t.chat, t.thread)
 	t.language = languageIn(t.chatWorkspaces, t.chat)
 	return true
 }

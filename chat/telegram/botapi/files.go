@@ -11,7 +11,7 @@ import (
 // ErrKilled is returned by every operation of a killed process.
 var ErrKilled = errors.New("the process was killed")
 
-// If Files.Fail returns ErrDone, the operation takes effect and fails, like an fsync after a rename.
+// ErrDone is returned by Files.Fail for an operation that takes effect and fails, like an fsync after a rename.
 var ErrDone = errors.New("input/output error")
 
 // Files is a store of small files in memory for tests of the channel's journal. Its process can be killed, its
