@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
@@ -305,26 +304,6 @@ func (a *app) await(ctx context.Context, g client.Client, asked client.Submitted
 	return ended(resp)
 }
 
-// printResponse prints the outcome as text. Agents use --json.
-func (a *app) printResponse(r *approval.Response) {
-	by := "policy"
-	if r.Decision.By != nil {
-		by = *r.Decision.By
-	}
-	fmt.Fprintf(a.Out, "%s (%s)\n", r.Status, by)
-	for _, line := range []struct {
-		name string
-		text *string
-	}{{"error", r.Error}, {"note", r.Decision.Note}, {"change", r.Decision.Override}, {"feedback", r.Feedback}} {
-		if line.text != nil {
-			fmt.Fprintf(a.Out, "%s: %s\n", line.name, *line.text)
-		}
-	}
-	if r.Result.Kind() == '{' {
-		fmt.Fprintf(a.Out, "result: %s\n", r.Result)
-	}
-}
-
 // ended returns the exit code of a response as an error, nil if it succeeded.
 func ended(r *approval.Response) error {
 	switch r.Status {
@@ -334,18 +313,4 @@ func ended(r *approval.Response) error {
 		return &exit{code: exitFailed, err: errors.New("")}
 	}
 	return &exit{code: exitNotRun, err: errors.New("")}
-}
-
-// print writes v as JSON with --json, otherwise text.
-func (a *app) print(v any, text string) error {
-	if !a.json {
-		fmt.Fprintln(a.Out, text)
-		return nil
-	}
-	b, err := json.Marshal(v, json.Deterministic(true))
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(a.Out, "%s\n", b)
-	return err
 }

@@ -33,17 +33,17 @@ type approverClient struct {
 	remote *local.Client // nil: on the files
 }
 
-// approverClient uses the files if it can read them. Otherwise it uses a socket:
+// openApprover uses the files if it can read them. Otherwise it uses a socket:
 // PERMESSO_SOCKET, the configured one, or the default of the system's daemon.
-func (a *app) approverClient(ctx context.Context) (*approverClient, error) {
-	h, k, err := a.openHome()
+func openApprover(ctx context.Context, a *console) (*approverClient, error) {
+	h, k, err := openHome(a)
 	if err == nil {
-		return &approverClient{instance: h, view: h.viewer(k), Decider: h.decider(k, nil)}, nil
+		return &approverClient{instance: h, view: h.viewer(k), Decider: h.decider(k)}, nil
 	}
-	if !a.isForeignHome(err) {
+	if !isForeignHome(a, err) {
 		return nil, err
 	}
-	path := a.socketPath()
+	path := socketPath(a)
 	if info, statErr := os.Stat(path); statErr != nil || info.Mode()&fs.ModeSocket == 0 {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (a *app) approverClient(ctx context.Context) (*approverClient, error) {
 
 // isForeignHome reports whether err means that the home belongs to another user:
 // it is unreadable, or it does not exist and was not named explicitly.
-func (a *app) isForeignHome(err error) bool {
+func isForeignHome(a *console, err error) bool {
 	if errors.Is(err, fs.ErrPermission) {
 		return true
 	}
@@ -75,12 +75,12 @@ func (a *app) isForeignHome(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) && !named
 }
 
-func (a *app) socketPath() string {
+func socketPath(a *console) string {
 	if path := a.Env("PERMESSO_SOCKET"); path != "" {
 		return path
 	}
 	if file, err := config.Locate(a.configFlag, a.Env); err == nil {
-		if cfg, err := a.reader().Load(file, a.Env); err == nil && cfg.Socket != "" {
+		if cfg, err := configReader(a).Load(file, a.Env); err == nil && cfg.Socket != "" {
 			return cfg.Socket
 		}
 	}

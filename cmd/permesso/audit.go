@@ -10,10 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/mod/sumdb/note"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
 	"github.com/permesso-dev/permesso/watcher"
@@ -57,7 +55,7 @@ func (a *app) auditTail(ctx context.Context, n int, follow bool) error {
 	if n < 0 {
 		return fail(exitUsage, "", "--lines %d: must not be negative", n)
 	}
-	h, err := a.instance()
+	h, err := loadHome(a.console)
 	if err != nil {
 		return err
 	}
@@ -101,38 +99,6 @@ func (a *app) printEntry(l audit.Line) error {
 	return err
 }
 
-// entryLine formats an entry as one line. Values may come from an agent, so they are escaped.
-func entryLine(e approval.Entry) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d %s %s", e.Seq, e.Time.Local().Format(time.DateTime), chat.Escape(string(e.Event)))
-	for _, v := range []struct{ name, text string }{
-		{"", e.Workspace},
-		{"", e.RequestID},
-		{"", e.Tool},
-		{"by", e.By},
-		{"id", e.ByID},
-		{"via", e.Via},
-		{"rule", e.Rule},
-		{"reason", e.Reason},
-		{"detail", e.Detail},
-		{"taints", strings.Join(e.Taints, " ")},
-	} {
-		if v.text == "" {
-			continue
-		}
-		b.WriteByte(' ')
-		if v.name != "" {
-			b.WriteString(v.name + "=")
-		}
-		if strings.Contains(v.text, " ") {
-			b.WriteString(chat.Quote(v.text))
-		} else {
-			b.WriteString(chat.Escape(v.text))
-		}
-	}
-	return b.String()
-}
-
 func (a *app) auditProveCmd() *cobra.Command {
 	var event string
 	c := &cobra.Command{
@@ -147,7 +113,7 @@ func (a *app) auditProveCmd() *cobra.Command {
 }
 
 func (a *app) auditProve(typed, event string) error {
-	h, err := a.instance()
+	h, err := loadHome(a.console)
 	if err != nil {
 		return err
 	}
@@ -217,7 +183,7 @@ func (a *app) auditVerifyProofCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v, err := a.verifier(key)
+			v, err := receiptVerifier(a.console, key)
 			if err != nil {
 				return err
 			}
@@ -241,7 +207,7 @@ func (a *app) auditCheckpointCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "checkpoint", Short: "Print the newest signed checkpoint, to keep on another host", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := a.instance()
+			h, err := loadHome(a.console)
 			if err != nil {
 				return err
 			}
@@ -267,7 +233,7 @@ func (a *app) auditKeysCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "keys", Short: "List the public keys that sign receipts and the log, newest first", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := a.instance()
+			h, err := loadHome(a.console)
 			if err != nil {
 				return err
 			}
@@ -297,10 +263,10 @@ func (a *app) auditRotateCmd() *cobra.Command {
 		Long: "Replace the signing key. The old key signs the new key and is then deleted. What it signed stays valid.\n" +
 			"The daemon must be stopped.",
 		RunE: func(*cobra.Command, []string) error {
-			if _, _, err := a.openHome(); err != nil {
+			if _, _, err := openHome(a.console); err != nil {
 				return err
 			}
-			h, err := a.instance()
+			h, err := loadHome(a.console)
 			if err != nil {
 				return err
 			}
@@ -314,40 +280,6 @@ func (a *app) auditRotateCmd() *cobra.Command {
 	}
 }
 
-// rotateKey writes the audit entry before the new key takes effect: an entry
-// without a rotation is possible, never the reverse.
-func (h *instance) rotateKey() (public string, err error) {
-	release, err := lockWithRetry(h.store)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, release()) }()
-	k, err := h.makeKeys()
-	if err != nil {
-		return "", err
-	}
-	log, err := h.openAudit(k)
-	if err != nil {
-		return "", err
-	}
-	k.signer, err = receipt.Rotate(h.fs, h.layout.Keys(), time.Now(), func(old, next string) error {
-		by := operator()
-		err := log.Append(approval.Entry{
-			Event: approval.EventKeyRotated, By: by.Name, ByID: by.Channel + ":" + by.ID, Via: "cli",
-			Detail: fmt.Sprintf("from %s to %s", old, next),
-		})
-		return errors.Join(err, log.Checkpoint())
-	})
-	if err := errors.Join(err, log.Close()); err != nil {
-		return "", err
-	}
-	// The new key signs the whole log again.
-	if log, err = h.openAudit(k); err != nil {
-		return "", err
-	}
-	return k.signer.Public(), errors.Join(log.Checkpoint(), log.Close())
-}
-
 // refusedIfTampered adds the exit code to an error of a log that does not verify.
 func refusedIfTampered(err error) error {
 	for _, bad := range []error{audit.ErrTampered, audit.ErrDamaged, audit.ErrNotSigned, audit.ErrNotProven} {
@@ -356,26 +288,4 @@ func refusedIfTampered(err error) error {
 		}
 	}
 	return err
-}
-
-// trustedKeys returns the keys to verify with: all keys of this home if keyFile
-// is empty or one of them, otherwise keyFile alone.
-func (h *instance) trustedKeys(keyFile string) (note.Verifiers, error) {
-	if keyFile == "" {
-		return h.auditKeys()
-	}
-	b, err := os.ReadFile(keyFile)
-	if err != nil {
-		return nil, err
-	}
-	given := strings.TrimSpace(string(b))
-	v, err := receipt.NewVerifier(given)
-	if err != nil {
-		return nil, err
-	}
-	keys, err := receipt.PublicKeys(h.fs, h.layout.Keys())
-	if err == nil && slices.ContainsFunc(keys, func(k receipt.PublicKey) bool { return k.Key == given }) {
-		return h.auditKeys()
-	}
-	return v.Known(), nil
 }

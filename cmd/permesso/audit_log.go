@@ -5,20 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
-
-// completeSlack is how much older than the newest entry a record may be and
-// still have lost its entries in a crash. It allows for clocks that jump.
-const completeSlack = 24 * time.Hour
 
 // openAudit opens the log to write to it. The caller holds the lock.
 func (h *instance) openAudit(k *keys) (*audit.Log, error) {
@@ -59,61 +59,6 @@ func (h *instance) auditFoot() string {
 	return auditFoot(c)
 }
 
-// completeAudit adds the entries that a crash removed from the log, from the
-// records and receipts. After a clean stop there are none.
-func (s *server) completeAudit() error {
-	last := s.audit.Found()
-	if last.Event == approval.EventStopped {
-		return nil
-	}
-	var since time.Time
-	if last.Seq > 0 {
-		since = last.Time.Add(-completeSlack)
-	}
-	want, err := s.auditable(since)
-	if err != nil {
-		return err
-	}
-	added, err := s.audit.Complete(want)
-	if added > 0 {
-		s.log.Warn().Msgf("audit log: restored %d entries missing after a crash from the records", added)
-	}
-	return err
-}
-
-// auditable returns the entries that the log must hold for all claims and for
-// the records changed since then.
-func (s *server) auditable(since time.Time) ([]approval.Entry, error) {
-	names, err := s.store.Workspaces()
-	if err != nil {
-		return nil, err
-	}
-	v := s.viewer(s.keys)
-	var want []approval.Entry
-	for _, ws := range names {
-		recs, err := s.recordEntries(v, ws, since)
-		if err != nil {
-			return nil, err
-		}
-		claims, err := s.claimEntries(v, ws)
-		if err != nil {
-			return nil, err
-		}
-		want = append(append(want, recs...), claims...)
-	}
-	return want, nil
-}
-
-func (s *server) recordEntries(v *gate.Viewer, ws string, since time.Time) ([]approval.Entry, error) {
-	var want []approval.Entry
-	err := s.eachRecord(v, ws, since, func(rec *approval.Record) {
-		want = append(want, v.RecordEntries(rec, settingsOf(s.cfg).Tool)...)
-	}, func(k approval.Key, err error) {
-		s.log.Warn().Str("ws", ws).Str("id", k.ID).Err(err).Msg("read record for the audit log failed")
-	})
-	return want, err
-}
-
 // eachRecord reads the records of a workspace that changed since then.
 func (h *instance) eachRecord(v *gate.Viewer, ws string, since time.Time, each func(*approval.Record), bad func(approval.Key, error)) error {
 	ids, _, err := h.store.List(approval.DocRecord, ws)
@@ -139,19 +84,124 @@ func (h *instance) eachRecord(v *gate.Viewer, ws string, since time.Time, each f
 	return nil
 }
 
-func (s *server) claimEntries(v *gate.Viewer, ws string) ([]approval.Entry, error) {
-	ids, _, err := s.store.List(approval.DocClaim, ws)
-	if err != nil {
-		return nil, fmt.Errorf("list claims of %s: %w", ws, err)
-	}
-	var want []approval.Entry
-	for _, id := range ids {
-		entries, err := v.ClaimEntries(approval.Key{Workspace: ws, ID: id}, settingsOf(s.cfg).Tool)
-		if err != nil { // recovery will fail on it too, and log it
-			s.log.Warn().Str("ws", ws).Str("id", id).Err(err).Msg("read claim for the audit log failed")
+// entryLine formats an entry as one line. Values may come from an agent, so they are escaped.
+func entryLine(e approval.Entry) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d %s %s", e.Seq, e.Time.Local().Format(time.DateTime), chat.Escape(string(e.Event)))
+	for _, v := range []struct{ name, text string }{
+		{"", e.Workspace},
+		{"", e.RequestID},
+		{"", e.Tool},
+		{"by", e.By},
+		{"id", e.ByID},
+		{"via", e.Via},
+		{"rule", e.Rule},
+		{"reason", e.Reason},
+		{"detail", e.Detail},
+		{"taints", strings.Join(e.Taints, " ")},
+	} {
+		if v.text == "" {
 			continue
 		}
-		want = append(want, entries...)
+		b.WriteByte(' ')
+		if v.name != "" {
+			b.WriteString(v.name + "=")
+		}
+		if strings.Contains(v.text, " ") {
+			b.WriteString(chat.Quote(v.text))
+		} else {
+			b.WriteString(chat.Escape(v.text))
+		}
 	}
-	return want, nil
+	return b.String()
+}
+
+// rotateKey writes the audit entry before the new key takes effect: an entry
+// without a rotation is possible, never the reverse.
+func (h *instance) rotateKey() (public string, err error) {
+	release, err := lockWithRetry(h.store)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	k, err := h.makeKeys()
+	if err != nil {
+		return "", err
+	}
+	log, err := h.openAudit(k)
+	if err != nil {
+		return "", err
+	}
+	k.signer, err = receipt.Rotate(h.fs, h.layout.Keys(), time.Now(), func(old, next string) error {
+		by := operator()
+		err := log.Append(approval.Entry{
+			Event: approval.EventKeyRotated, By: by.Name, ByID: by.Channel + ":" + by.ID, Via: "cli",
+			Detail: fmt.Sprintf("from %s to %s", old, next),
+		})
+		return errors.Join(err, log.Checkpoint())
+	})
+	if err := errors.Join(err, log.Close()); err != nil {
+		return "", err
+	}
+	// The new key signs the whole log again.
+	if log, err = h.openAudit(k); err != nil {
+		return "", err
+	}
+	return k.signer.Public(), errors.Join(log.Checkpoint(), log.Close())
+}
+
+// trustedKeys returns the keys to verify with: all keys of this home if keyFile
+// is empty or one of them, otherwise keyFile alone.
+func (h *instance) trustedKeys(keyFile string) (note.Verifiers, error) {
+	if keyFile == "" {
+		return h.auditKeys()
+	}
+	b, err := os.ReadFile(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	given := strings.TrimSpace(string(b))
+	v, err := receipt.NewVerifier(given)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := receipt.PublicKeys(h.fs, h.layout.Keys())
+	if err == nil && slices.ContainsFunc(keys, func(k receipt.PublicKey) bool { return k.Key == given }) {
+		return h.auditKeys()
+	}
+	return v.Known(), nil
+}
+
+// addReceipts adds the receipts of all records in this home. The note says
+// which ones it could not read.
+func (h *instance) addReceipts(into map[string]string) (note string) {
+	k, err := h.loadKeys()
+	if err != nil {
+		return "records not compared: " + firstLine(err)
+	}
+	names, err := h.store.Workspaces()
+	if err != nil {
+		return "records not compared: " + firstLine(err)
+	}
+	v := h.viewer(k)
+	bad := 0
+	for _, ws := range names {
+		err := h.eachRecord(v, ws, time.Time{}, func(rec *approval.Record) {
+			if rec.Receipt != "" {
+				into[receipt.Hash(rec.Receipt)] = ws + "/" + rec.RequestID
+			}
+		}, func(approval.Key, error) { bad++ })
+		if err != nil {
+			return "records not compared: " + firstLine(err)
+		}
+	}
+	if bad > 0 {
+		return fmt.Sprintf("%d unreadable records were not compared", bad)
+	}
+	return ""
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
 }

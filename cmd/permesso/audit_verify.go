@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
@@ -37,7 +36,7 @@ func (a *app) auditVerifyCmd() *cobra.Command {
 }
 
 func (a *app) auditVerify(w keptProofs) error {
-	h, err := a.instance()
+	h, err := loadHome(a.console)
 	if err != nil {
 		return err
 	}
@@ -86,47 +85,13 @@ func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
 	}
 	c.Receipts = map[string]string{}
 	for _, name := range w.receipts {
-		text, err := a.readReceipt(name)
+		text, err := readReceipt(a.console, name)
 		if err != nil {
 			return err
 		}
 		c.Receipts[receipt.Hash(text)] = name
 	}
 	return nil
-}
-
-// addReceipts adds the receipts of all records in this home. The note says
-// which ones it could not read.
-func (h *instance) addReceipts(into map[string]string) (note string) {
-	k, err := h.loadKeys()
-	if err != nil {
-		return "records not compared: " + firstLine(err)
-	}
-	names, err := h.store.Workspaces()
-	if err != nil {
-		return "records not compared: " + firstLine(err)
-	}
-	v := h.viewer(k)
-	bad := 0
-	for _, ws := range names {
-		err := h.eachRecord(v, ws, time.Time{}, func(rec *approval.Record) {
-			if rec.Receipt != "" {
-				into[receipt.Hash(rec.Receipt)] = ws + "/" + rec.RequestID
-			}
-		}, func(approval.Key, error) { bad++ })
-		if err != nil {
-			return "records not compared: " + firstLine(err)
-		}
-	}
-	if bad > 0 {
-		return fmt.Sprintf("%d unreadable records were not compared", bad)
-	}
-	return ""
-}
-
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
 }
 
 // percent returns a progress function for a terminal, nil otherwise.

@@ -241,7 +241,7 @@ type channelEnv struct {
 }
 
 func (s *server) channelEnv(name string) *channelEnv {
-	return &channelEnv{name, s, s.decider(s.keys, s), s.viewer(s.keys), &ipc.SentStore{Store: s.store, Channel: name}}
+	return &channelEnv{name, s, s.gateDecider(), s.viewer(s.keys), &ipc.SentStore{Store: s.store, Channel: name}}
 }
 
 // workspaces returns the workspaces that use this channel, sorted.
@@ -288,7 +288,7 @@ func (r *channelEnv) style(language string) chat.Style {
 
 // interceptor parses the messages of this channel and applies their decisions.
 func (r *channelEnv) interceptor() *chat.Interceptor {
-	decider := freshDecider(func() *gate.Decider { return r.s.decider(r.s.keys, r.s) })
+	decider := freshDecider(func() *gate.Decider { return r.s.gateDecider() })
 	return &chat.Interceptor{
 		Decider: decider, Viewer: r, Zone: time.Local, Redact: newRedaction(), Revoker: revoker{r.s.memory, decider},
 		CanDecide: decider.CanDecide, Paused: r.s.pausedIn,

@@ -76,7 +76,7 @@ func (a *app) checkConfig(pos []string) error {
 	file, err := a.namedConfig(pos)
 	cfg := &config.Config{}
 	if err == nil {
-		cfg, err = a.reader().Load(file, a.Env)
+		cfg, err = configReader(a.console).Load(file, a.Env)
 	}
 	wrong, ok := errors.AsType[*config.Error](err)
 	if err != nil && !ok {
@@ -117,7 +117,7 @@ func (a *app) checkConfig(pos []string) error {
 }
 
 func (a *app) showConfig(effective bool) error {
-	h, err := a.instance()
+	h, err := loadHome(a.console)
 	if err != nil {
 		return err
 	}

@@ -131,7 +131,7 @@ func (a *app) readDecision() (*decisionInput, error) {
 
 // decide decides one request, with or without a running daemon.
 func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInput) error {
-	c, err := a.approverClient(ctx)
+	c, err := openApprover(ctx, a.console)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInp
 	if err != nil {
 		return err
 	}
-	text := c.confirmation(d, w, served)
+	text := confirmation(c, d, w, served)
 	if d.Approved && c.pausedIn(ans.Key.Workspace) != nil {
 		p, _ := c.store.Paused(ans.Key.Workspace)
 		text += "\nThe daemon is " + pauseLine(p) + ". The request runs after permesso resume unless it has expired by then."
@@ -161,7 +161,7 @@ func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInp
 
 // cancelWaiting cancels a request as the operator, with or without a running daemon.
 func (a *app) cancelWaiting(ctx context.Context, typed string) error {
-	c, err := a.approverClient(ctx)
+	c, err := openApprover(ctx, a.console)
 	if err != nil {
 		return err
 	}
@@ -185,10 +185,10 @@ func (a *app) cancelWaiting(ctx context.Context, typed string) error {
 	if err != nil {
 		return err
 	}
-	return a.print(d, c.confirmation(d, w, served))
+	return a.print(d, confirmation(c, d, w, served))
 }
 
-func (k *approverClient) confirmation(d *approval.Decision, w *approval.Waiting, served bool) string {
+func confirmation(k *approverClient, d *approval.Decision, w *approval.Waiting, served bool) string {
 	what, undo := d.RequestID, ""
 	if w != nil {
 		what = k.style().OneLine(w.Pending, strings.TrimSpace(w.Pending.ToolName+" "+w.Pending.Summary)) + " (" + w.Pending.ShortID + ")"

@@ -15,21 +15,11 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
 	terminalchat "github.com/permesso-dev/permesso/chat/terminal"
 )
-
-func (a *app) demoCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "demo", Short: "Run a demo with a sandboxed agent", Args: cobra.NoArgs,
-		Long: "Start a daemon in a temporary folder and a demo agent in bubblewrap that submits three requests: a rule allows one,\n" +
-			"one asks you, a rule denies one. Everything is removed at the end. Without a terminal the demo answers itself.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context()) },
-	}
-}
 
 const demoWorkspace = "demo"
 
@@ -116,7 +106,7 @@ reason = "the board must not be wiped"
 
 // demoSession is a running demo.
 type demoSession struct {
-	*app       // with the temporary home and its configuration
+	*console   // with the temporary home and its configuration
 	h          *instance
 	out        *screen
 	dir        string
@@ -124,7 +114,7 @@ type demoSession struct {
 	unattended bool
 }
 
-func (a *app) demo(ctx context.Context) (err error) {
+func runDemo(ctx context.Context, a *console) (err error) {
 	dir, err := os.MkdirTemp("", "permesso-demo-")
 	if err != nil {
 		return err
@@ -133,7 +123,7 @@ func (a *app) demo(ctx context.Context) (err error) {
 	// Clean up also when the terminal is closed or the output's reader is gone.
 	ctx, unhook := signal.NotifyContext(ctx, syscall.SIGHUP, syscall.SIGPIPE)
 	defer unhook()
-	s, err := a.prepareDemo(dir)
+	s, err := prepareDemo(a, dir)
 	if err != nil {
 		return err
 	}
@@ -151,7 +141,7 @@ func (a *app) demo(ctx context.Context) (err error) {
 }
 
 // prepareDemo prepares a home as init does.
-func (a *app) prepareDemo(dir string) (*demoSession, error) {
+func prepareDemo(a *console, dir string) (*demoSession, error) {
 	bin, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -160,11 +150,14 @@ func (a *app) prepareDemo(dir string) (*demoSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	inner := &app{Main: a.Main, ctx: a.ctx, configFlag: filepath.Join(dir, "permesso.toml"), homeFlag: filepath.Join(dir, "home")}
+	inner := &console{
+		In: a.In, Out: a.Out, Err: a.Err, Env: a.Env, version: a.version,
+		configFlag: filepath.Join(dir, "permesso.toml"), homeFlag: filepath.Join(dir, "home"),
+	}
 	if err := os.WriteFile(inner.configFlag, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	h, err := inner.instance()
+	h, err := loadHome(inner)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +168,7 @@ func (a *app) prepareDemo(dir string) (*demoSession, error) {
 		return nil, err
 	}
 	out := &screen{to: a.Out, color: terminal(a.Out) && a.Env("NO_COLOR") == ""}
-	return &demoSession{app: inner, h: h, out: out, dir: dir, bin: bin, unattended: !terminal(a.In)}, nil
+	return &demoSession{console: inner, h: h, out: out, dir: dir, bin: bin, unattended: !terminal(a.In)}, nil
 }
 
 // startGate starts a daemon process and waits until it is ready. If the daemon
@@ -291,7 +284,7 @@ func (s *demoSession) answer(ctx context.Context, k *keys) error {
 	} else {
 		go s.typeAnswer(ctx, k, w, transcript, "approve", "typed by the demo itself")
 	}
-	decider := s.h.decider(k, nil)
+	decider := s.h.decider(k)
 	c := &terminalchat.Channel{
 		In: in, Out: transcript, Viewer: s.h.viewer(k),
 		Interceptor: &chat.Interceptor{

@@ -96,7 +96,7 @@ func (s *demoSession) checkOutcome(e demoRequest, rec *approval.Record) error {
 	file := filepath.Join(s.h.layout.Responses(demoWorkspace), rec.RequestID+".json")
 	public := filepath.Join(s.h.layout.Keys(), "signing.pub")
 	ran := rec.Status == approval.StatusApproved || rec.Status == approval.StatusAutoApproved
-	facts, err := s.verifyReceipt(file, receiptFlags{tool: e.tool, args: e.args, key: public})
+	facts, err := verifyReceipt(s.console, file, receiptFlags{tool: e.tool, args: e.args, key: public})
 	switch {
 	case ran && err != nil:
 		return fmt.Errorf("receipt: %w", err)
@@ -106,7 +106,7 @@ func (s *demoSession) checkOutcome(e demoRequest, rec *approval.Record) error {
 		s.out.line(plain, fmt.Sprintf("  ✓ %s: %s; no receipt, so nothing ran", e.tool, rec.Status))
 		return nil
 	}
-	if _, err = s.verifyReceipt(file, receiptFlags{tool: e.tool, args: e.other, key: public}); err == nil {
+	if _, err = verifyReceipt(s.console, file, receiptFlags{tool: e.tool, args: e.other, key: public}); err == nil {
 		return fmt.Errorf("receipt verifies for the wrong arguments %s", e.other)
 	}
 	s.out.line(good, fmt.Sprintf("  ✓ %s: receipt valid for %s, %s", e.tool, e.args, decidedBy(facts)))

@@ -10,43 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
-	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
-	"github.com/permesso-dev/permesso/ipc"
 )
-
-func (a *app) doctorCmd() *cobra.Command {
-	var workspace string
-	var quick bool
-	c := &cobra.Command{
-		Use: "doctor", Short: "Check the installation and suggest fixes", Args: cobra.NoArgs,
-		Long: "Check the installation: folders and keys, seals, what a sandbox isolates (it starts one and tries what an agent\n" +
-			"must not do), agents that run as the daemon's user, limits, clock, disk, stuck requests, and the Telegram bot.\n" +
-			"The daemon may be running or stopped. doctor changes nothing.\n\n" +
-			"Each line begins with ✓ for ok, · for info, ! for a warning, ✗ for an error.\n" +
-			"A hint below it suggests a fix. --json prints one object with the same findings:\n\n" +
-			`  {"home":"…","config":"…","version":"…","running":true,"worst":"warning","findings":[` + "\n" +
-			`    {"check":"disk","severity":"warning","workspace":"","what":"…","cure":"…"}]}` + "\n\n" +
-			"where severity and worst are ok, info, warning or error. workspace and cure may be empty.\n\n" +
-			"Exit codes: 0 nothing worse than info; 8 warnings; 9 errors: fix them before you start an agent.",
-		Example: "  permesso doctor\n  permesso doctor --quick --json",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := a.doctor(workspace)
-			if err != nil {
-				return err
-			}
-			d.quick = quick
-			return d.report(d.runChecks(cmd.Context()))
-		},
-	}
-	c.Flags().StringVar(&workspace, "workspace", "", "check only this `workspace` and what is not specific to a workspace")
-	c.Flags().BoolVar(&quick, "quick", false, "skip the sandbox, measurements and old records")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
-	c.AddCommand(probeCmd(a))
-	return c
-}
 
 // severity orders findings. The zero value is the most severe.
 type severity int
@@ -91,9 +56,6 @@ func findingsOf(s severity, ws string, errs ...error) (list []finding) {
 	return list
 }
 
-// oneLine keeps file names and contents from looking like another finding.
-func oneLine(s string) string { return chat.Escape(strings.ReplaceAll(s, "\n", "; ")) }
-
 func okFinding(format string, a ...any) finding {
 	return finding{Severity: severityOK, What: fmt.Sprintf(format, a...)}
 }
@@ -109,7 +71,7 @@ func orOK(list []finding, format string, a ...any) []finding {
 // doctor is one run of the checks.
 type doctor struct {
 	*instance
-	app        *app
+	app        *console
 	configErr  error    // error of reading the configuration
 	file       string   // its path; "" for the defaults
 	names      []string // the workspaces to check
@@ -125,21 +87,21 @@ type doctor struct {
 	probeMount func(ws string) mountList // the agent's mounts
 }
 
-// doctor locates the home. An unreadable configuration is a finding, not an error.
-func (a *app) doctor(workspace string) (*doctor, error) {
+// newDoctor locates the home. An unreadable configuration is a finding, not an error.
+func newDoctor(a *console, workspace string) (*doctor, error) {
 	home, err := config.LocateHome(a.homeFlag, a.Env)
 	if err != nil {
 		return nil, err
 	}
 	d := &doctor{app: a, now: time.Now(), began: time.Now(), uid: os.Getuid()}
-	d.instance = &instance{cfg: config.Default(), layout: ipc.Layout{Home: home}, fs: ipc.OS()}
+	used := config.Default()
 	if d.file, d.configErr = config.Locate(a.configFlag, a.Env); d.configErr == nil {
 		var cfg *config.Config
-		if cfg, d.configErr = a.reader().Load(d.file, a.Env); d.configErr == nil {
-			d.cfg = cfg
+		if cfg, d.configErr = configReader(a).Load(d.file, a.Env); d.configErr == nil {
+			used = cfg
 		}
 	}
-	d.store = &ipc.Store{FS: d.fs, Layout: d.layout, RequestSize: d.requestSize}
+	d.instance = newInstance(used, home)
 	if d.bin, err = os.Executable(); err != nil {
 		return nil, err
 	}
@@ -263,7 +225,7 @@ func (d *doctor) report(all []finding) error {
 		worst = min(worst, f.Severity)
 	}
 	err := d.app.print(map[string]any{
-		"home": d.layout.Home, "config": d.file, "version": version, "running": d.running, "worst": worst, "findings": all,
+		"home": d.layout.Home, "config": d.file, "version": d.app.version, "running": d.running, "worst": worst, "findings": all,
 	}, d.text(all))
 	switch {
 	case err != nil:

@@ -93,9 +93,9 @@ func (d *doctor) reportedHealth() (list []finding) {
 	if h.Status == healthPaused {
 		list = append(list, finding{Severity: severityInfo, What: "the daemon is paused, at least for one workspace: nothing runs there", Cure: "permesso resume"})
 	}
-	if h.Version != "" && h.Version != version {
+	if h.Version != "" && h.Version != d.app.version {
 		list = append(list, finding{
-			Severity: severityWarning, What: "the daemon runs version " + oneLine(h.Version) + ", this program is " + version,
+			Severity: severityWarning, What: "the daemon runs version " + oneLine(h.Version) + ", this program is " + d.app.version,
 			Cure: "restart permesso serve",
 		})
 	}

@@ -80,8 +80,8 @@ func (w *doctorRig) runDoctor(t *testing.T, change func(*doctor)) []finding {
 
 func (w *doctorRig) doctor(t *testing.T) *doctor {
 	t.Helper()
-	a := &app{Main: Main{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Env: func(string) string { return "" }}, configFlag: w.config, homeFlag: w.layout.Home}
-	d, err := a.doctor("")
+	a := &app{&console{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Env: func(string) string { return "" }, configFlag: w.config, homeFlag: w.layout.Home}}
+	d, err := newDoctor(a.console, "")
 	require.NoError(t, err)
 	d.quick, d.bin = true, program(t, true)
 	return d
@@ -532,7 +532,7 @@ func TestDoctorClock(t *testing.T) {
 // overlooked.
 func TestZeroFindingIsAnError(t *testing.T) {
 	require.Equal(t, "error", finding{}.Severity.String())
-	d := &doctor{instance: &instance{}, app: &app{Main: Main{Out: &bytes.Buffer{}, Env: func(string) string { return "" }}}}
+	d := &doctor{instance: &instance{}, app: &console{Out: &bytes.Buffer{}, Env: func(string) string { return "" }}}
 	for _, row := range []struct {
 		worst severity
 		code  int

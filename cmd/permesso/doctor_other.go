@@ -7,8 +7,6 @@ import (
 	"errors"
 	"io/fs"
 	"time"
-
-	"github.com/spf13/cobra"
 )
 
 func changedAt(info fs.FileInfo) time.Time { return info.ModTime() }
@@ -31,9 +29,7 @@ type agent struct {
 
 func findAgents(int) ([]agent, error) { return nil, errors.ErrUnsupported }
 
-func probeCmd(*app) *cobra.Command {
-	return &cobra.Command{Use: "probe", Short: "Probe a sandbox (Linux only)", Hidden: true}
-}
+func probe(*console) error { return errors.ErrUnsupported }
 
 func (d *doctor) checkMounts(context.Context) []finding {
 	return []finding{{Severity: severityInfo, What: "sandboxes are checked on Linux only"}}

@@ -15,32 +15,25 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
 
-// probeCmd is the program that doctor runs in a sandbox. It reads a probeInput
-// and writes what it could do that an agent must not. It undoes its changes.
-func probeCmd(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "probe", Short: "Probe the isolation of a sandbox from inside", Args: cobra.NoArgs, Hidden: true,
-		Long: "Probe the isolation of a sandbox from inside. permesso doctor starts this itself, with input on standard input.",
-		RunE: func(*cobra.Command, []string) error {
-			b, err := io.ReadAll(a.In)
-			if err != nil {
-				return err
-			}
-			var q probeInput
-			if err := json.Unmarshal(b, &q); err != nil {
-				return fmt.Errorf("parse probe input: %w", err)
-			}
-			if os.Getenv(remountOnly) != "" {
-				return a.print(q.remount(), "")
-			}
-			a.json = true
-			return a.print(q.breaches(), "")
-		},
+// probe is what doctor runs in a sandbox. It reads a probeInput and writes what
+// it could do that an agent must not. It undoes its changes.
+func probe(c *console) error {
+	b, err := io.ReadAll(c.In)
+	if err != nil {
+		return err
 	}
+	var q probeInput
+	if err := json.Unmarshal(b, &q); err != nil {
+		return fmt.Errorf("parse probe input: %w", err)
+	}
+	if os.Getenv(remountOnly) != "" {
+		return c.print(q.remount(), "")
+	}
+	c.json = true
+	return c.print(q.breaches(), "")
 }
 
 // remountOnly marks the second probe, which is root in namespaces of its own.

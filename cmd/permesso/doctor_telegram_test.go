@@ -51,7 +51,7 @@ func TestDoctorChecksTelegram(t *testing.T) {
 			}
 			cfg, err := config.Parse("p.toml", []byte(text))
 			require.NoError(t, err)
-			d := &doctor{app: &app{Main: Main{Env: func(string) string { return "" }}}, instance: &instance{cfg: cfg}, names: []string{"w"}}
+			d := &doctor{app: &console{Env: func(string) string { return "" }}, instance: &instance{cfg: cfg}, names: []string{"w"}}
 			list := d.checkTelegram(t.Context())
 			worst := list[len(list)-1]
 			require.Equal(t, row.worst, worst.Severity)

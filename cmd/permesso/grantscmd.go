@@ -2,14 +2,11 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -20,16 +17,6 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// emptyMemory is a policy without grants and history.
-func (h *instance) emptyMemory() (*memory, error) {
-	m, err := h.bareMemory(zerolog.Nop())
-	if err != nil {
-		return nil, err
-	}
-	m.reset()
-	return m, m.Load(h.cfg.PolicyConfig())
-}
-
 func (a *app) grantsCmd() *cobra.Command {
 	var all bool
 	var channel, sender, workspace string
@@ -39,7 +26,7 @@ func (a *app) grantsCmd() *cobra.Command {
 			"Uses are counted from the audit log.",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
-			_, m, err := a.openMemory()
+			_, m, err := openMemory(a.console)
 			if err != nil {
 				return err
 			}
@@ -56,16 +43,6 @@ func (a *app) grantsCmd() *cobra.Command {
 	c.Flags().StringVar(&workspace, "workspace", "", "only grants of this `workspace`")
 	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
 	return c
-}
-
-// openMemory is the memory of a home that has keys.
-func (a *app) openMemory() (*instance, *memory, error) {
-	h, k, err := a.openHome()
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := h.newMemory(k, zerolog.Nop())
-	return h, m, err
 }
 
 // grantLine is a grant as grants --json prints it.
@@ -202,7 +179,7 @@ func (a *app) grantCmd() *cobra.Command {
 }
 
 func (a *app) grantAdd(f grantFlags) error {
-	h, m, err := a.openMemory()
+	h, m, err := openMemory(a.console)
 	if err != nil {
 		return err
 	}
@@ -262,7 +239,7 @@ func (a *app) revokeCmd() *cobra.Command {
 }
 
 func (a *app) revoke(typed string) error {
-	_, m, err := a.openMemory()
+	_, m, err := openMemory(a.console)
 	if err != nil {
 		return err
 	}
@@ -283,48 +260,8 @@ func (a *app) revoke(typed string) error {
 	return answer("revoked")
 }
 
-// find returns the one grant whose id begins with typed, nil if none.
-func (m *memory) find(typed string) (*approval.Grant, error) {
-	if len(typed) < 4 {
-		return nil, fail(exitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
-	}
-	fits := m.withPrefix(typed)
-	if len(fits) == 0 {
-		g, err := m.findUpcoming(typed)
-		if g != nil || err != nil {
-			return g, err
-		}
-		// A grant may have been written between the two lookups.
-		if err := m.readGrants(nil); err != nil {
-			return nil, err
-		}
-		fits = m.withPrefix(typed)
-	}
-	switch len(fits) {
-	case 0:
-		return nil, nil
-	case 1:
-		g, err := m.grant(fits[0])
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-		return g, err
-	}
-	return nil, fail(exitRefused, "give more digits", "%q matches %d grants", typed, len(fits))
-}
-
-// withPrefix returns the grants whose ids begin with typed.
-func (m *memory) withPrefix(typed string) (ids []string) {
-	for _, r := range m.Grants() {
-		if strings.HasPrefix(r.ID, typed) {
-			ids = append(ids, r.ID)
-		}
-	}
-	return ids
-}
-
 func (a *app) completeGrants(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	_, m, err := a.openMemory()
+	_, m, err := openMemory(a.console)
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -54,7 +54,7 @@ type health struct {
 }
 
 // newHealth returns the health of this daemon.
-func (h *instance) newHealth() *health {
+func (h *instance) newHealth(version string) *health {
 	return &health{
 		fs: h.fs, file: h.layout.Health(),
 		paused: func() bool { list, err := h.store.Pauses(); return err != nil || len(list) > 0 },

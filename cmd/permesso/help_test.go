@@ -28,7 +28,7 @@ func allCommandPaths() (paths []string) {
 			walk(sub)
 		}
 	}
-	walk((&app{Main: Main{Env: func(string) string { return "" }}}).root())
+	walk((&app{&console{Env: func(string) string { return "" }}}).root())
 	return paths
 }
 

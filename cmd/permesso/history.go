@@ -2,11 +2,9 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -75,7 +72,7 @@ func (a *app) completeHistory(c *cobra.Command) {
 			continue
 		}
 		_ = c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			h, err := a.instance()
+			h, err := loadHome(a.console)
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -102,7 +99,7 @@ func (a *app) history(f historyFlags) error {
 	if err != nil {
 		return err
 	}
-	h, k, err := a.openHome()
+	h, k, err := openHome(a.console)
 	if err != nil {
 		return err
 	}
@@ -121,17 +118,6 @@ func (a *app) history(f historyFlags) error {
 		fmt.Fprintf(a.Out, "showing the newest %d; --all shows the rest\n", len(found))
 	}
 	return nil
-}
-
-// requests reads the matching requests from the log, and missing outcomes from the records.
-func (h *instance) requests(k *keys, w audit.Wanted) (found []*audit.Request, more bool, err error) {
-	debug.SetGCPercent(400) // short process: garbage collection would take a third of its time
-	v, match := h.viewer(k), w.Match
-	w.Match = func(r *audit.Request) bool {
-		addOutcome(v, r)
-		return match(r)
-	}
-	return audit.Requests(h.fs, h.layout.Audit(), w)
 }
 
 // withAuditHint adds a hint to an error of the log. The readable entries were shown.
@@ -207,22 +193,6 @@ func parseDuration(text string) (time.Duration, error) {
 	}
 	more, err := time.ParseDuration(rest)
 	return d + more, err
-}
-
-// addOutcome reads the outcome of a request from its record if the log has none:
-// the entry may not be written yet, or be lost in a power cut.
-func addOutcome(v *gate.Viewer, r *audit.Request) {
-	if r.Status != audit.StatusPending && r.Status != audit.StatusRunning {
-		return
-	}
-	rec, err := v.Record(context.Background(), r.Key)
-	if err != nil || rec == nil || rec.EndedAt.Before(r.Asked()) {
-		return // no record, or that of an earlier request with this id
-	}
-	r.Status, r.EndedAt = rec.Status, rec.EndedAt
-	if d := v.Decision(r.Key, rec.Decision); d != nil {
-		r.By, r.ByID, r.Via, r.DecidedAt = d.DecidedBy, d.DecidedByID, d.Via, d.DecidedAt
-	}
 }
 
 // historyItem is an item of history --json. Unknown times are null.

@@ -90,7 +90,7 @@ func TestStatsFindRubberStamping(t *testing.T) {
 		require.Len(t, st.Approvers, 1)
 		require.Equal(t, c.stamps, st.Approvers[0].rubberStamps(), c.why)
 		var out bytes.Buffer
-		(&app{Main: Main{Out: &out, Env: os.Getenv}}).printStats(st)
+		(&app{&console{Out: &out, Env: os.Getenv}}).printStats(st)
 		require.Equal(t, c.stamps, bytes.Contains(out.Bytes(), []byte("too fast to read the requests")), c.why)
 	}
 }
@@ -150,7 +150,7 @@ func TestHistoryOfADamagedLog(t *testing.T) {
 	line := `{"seq":%d,"time":"2026-11-21T12:00:00Z","event":%s` + "\n"
 	require.NoError(t, os.WriteFile(log, fmt.Appendf(nil, line+line, 1, "broken", 2, `"auto_rejected","workspace":"w","tool":"\u001b[2Jx","request_id":"00000000000000cc"}`), 0o600))
 	var out bytes.Buffer
-	a := &app{Main: Main{Out: &out, Env: func(string) string { return "" }}, homeFlag: p.server.layout.Home}
+	a := &app{&console{Out: &out, Env: func(string) string { return "" }, homeFlag: p.server.layout.Home}}
 	err := a.history(historyFlags{limit: 50})
 	require.ErrorIs(t, err, audit.ErrDamaged)
 	var e *exit
@@ -166,7 +166,7 @@ func TestLongListIsOneJSONArray(t *testing.T) {
 			found = append(found, &audit.Request{Key: approval.Key{ID: fmt.Sprint(i)}})
 		}
 		var out bytes.Buffer
-		require.NoError(t, (&app{Main: Main{Out: &out}}).printItems(found))
+		require.NoError(t, (&app{&console{Out: &out}}).printItems(found))
 		var items []historyItem
 		require.NoError(t, json.Unmarshal(out.Bytes(), &items))
 		require.Len(t, items, n)

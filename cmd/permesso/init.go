@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc"
 )
@@ -25,32 +23,6 @@ type initOptions struct {
 	config.Start
 	approver string // NAME or NAME:UID, as it was typed
 	sandbox  string // how the agent runs
-}
-
-func (a *app) initCmd() *cobra.Command {
-	var b initOptions
-	var yes bool
-	c := &cobra.Command{
-		Use: "init", Short: "Create a first configuration and the state folder", Args: cobra.NoArgs,
-		Long: "Create a first configuration and the state folder. On a terminal it asks four questions with default answers; with\n" +
-			"--yes or any other flag it asks none. Existing files are kept.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			flags := []string{"workspace", "approver", "autonomy", "sandbox", "yes"}
-			ask := terminal(a.In) && !slices.ContainsFunc(flags, cmd.Flags().Changed)
-			return a.runInit(cmd.Context(), b, ask)
-		},
-	}
-	c.Flags().StringVar(&b.Workspace, "workspace", config.DefaultWorkspace, "`name` of the first workspace, for one agent")
-	c.Flags().StringVar(&b.approver, "approver", "", "approver: a login `name`, or NAME:UID (default: you)")
-	c.Flags().StringVar(&b.Autonomy, "autonomy", "supervised", "autonomy `level` of the agent: "+strings.Join(levels(), ", "))
-	c.Flags().StringVar(&b.sandbox, "sandbox", "bwrap", "`kind` of the agent's sandbox: "+strings.Join(sandboxes(), ", "))
-	c.Flags().BoolVarP(&yes, "yes", "y", false, "ask no questions")
-	for flag, values := range map[string][]string{"autonomy": levels(), "sandbox": sandboxes()} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
-	_ = c.RegisterFlagCompletionFunc("workspace", cobra.NoFileCompletions)
-	_ = c.RegisterFlagCompletionFunc("approver", cobra.NoFileCompletions)
-	return c
 }
 
 // choice is one possible answer and its explanation.
@@ -76,8 +48,8 @@ func autonomies() []choice {
 func sandboxes() []string { return []string{"bwrap", "docker", "podman", "compose", "none"} }
 
 // runInit writes what is missing and prints the next steps.
-func (a *app) runInit(ctx context.Context, b initOptions, ask bool) error {
-	file, err := a.configToWrite()
+func runInit(ctx context.Context, a *console, b initOptions, ask bool) error {
+	file, err := configToWrite(a)
 	if err != nil {
 		return err
 	}
@@ -93,7 +65,7 @@ func (a *app) runInit(ctx context.Context, b initOptions, ask bool) error {
 				return err
 			}
 		}
-		if kept, err = a.writeFirst(file, b); err != nil {
+		if kept, err = writeFirst(a, file, b); err != nil {
 			return err
 		}
 	}
@@ -103,7 +75,7 @@ func (a *app) runInit(ctx context.Context, b initOptions, ask bool) error {
 	}
 	fmt.Fprintln(a.Out, verb+file)
 	a.configFlag = file
-	h, err := a.initHome()
+	h, err := initHome(a)
 	if err != nil {
 		return err
 	}
@@ -111,14 +83,14 @@ func (a *app) runInit(ctx context.Context, b initOptions, ask bool) error {
 	if _, ok := h.cfg.Workspaces[ws]; !ok {
 		ws = firstWorkspace(h.cfg)
 	}
-	next := a.next(h, ws)
-	if err := a.printNext(h, ws, b.sandbox, next); err != nil {
+	next := nextStepsOf(a, h, ws)
+	if err := printNext(a, h, ws, b.sandbox, next); err != nil {
 		return err
 	}
 	if !ask || next.tool == "" {
 		return nil
 	}
-	return a.offerTrial(ctx, p, h, ws)
+	return offerTrial(ctx, a, p, h, ws)
 }
 
 // ownName is the current user's login name, if it is a valid approver name.
@@ -179,12 +151,12 @@ func approverUID(typed string) (name, uid string, err error) {
 }
 
 // writeFirst creates the file and never overwrites one.
-func (a *app) writeFirst(file string, b initOptions) (kept bool, err error) {
+func writeFirst(a *console, file string, b initOptions) (kept bool, err error) {
 	if err := b.complete(); err != nil {
 		return false, err
 	}
 	text := b.Example()
-	if _, err := a.reader().Parse(file, []byte(text)); err != nil {
+	if _, err := configReader(a).Parse(file, []byte(text)); err != nil {
 		return false, err
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -201,7 +173,7 @@ func (a *app) writeFirst(file string, b initOptions) (kept bool, err error) {
 	return false, errors.Join(err, f.Sync(), f.Close())
 }
 
-func (a *app) configToWrite() (string, error) {
+func configToWrite(a *console) (string, error) {
 	for _, f := range []string{a.configFlag, a.Env("PERMESSO_CONFIG")} {
 		if f != "" {
 			return filepath.Abs(f)
@@ -218,8 +190,8 @@ func (a *app) configToWrite() (string, error) {
 	return filepath.Join(dir, "permesso", "permesso.toml"), nil
 }
 
-func (a *app) initHome() (*instance, error) {
-	h, err := a.instance()
+func initHome(a *console) (*instance, error) {
+	h, err := loadHome(a)
 	if err != nil {
 		return nil, err
 	}
@@ -241,8 +213,8 @@ type nextSteps struct {
 	mounts  string
 }
 
-func (a *app) next(h *instance, ws string) nextSteps {
-	given := a.requiredFlags(h)
+func nextStepsOf(a *console, h *instance, ws string) nextSteps {
+	given := requiredFlags(a, h)
 	n := nextSteps{serve: "permesso serve" + given, mounts: "permesso mounts " + ws + given}
 	if _, ok := h.cfg.Tools[firstTool]; ok {
 		n.tool = firstTool + " --arg name=you"
@@ -256,9 +228,9 @@ func (a *app) next(h *instance, ws string) nextSteps {
 const firstTool = "hello"
 
 // requiredFlags repeats the flags that the next command needs to find this home.
-func (a *app) requiredFlags(h *instance) string {
+func requiredFlags(a *console, h *instance) string {
 	var flags string
-	if usual, err := (&app{Main: a.Main}).configToWrite(); err != nil || usual != h.cfg.File {
+	if usual, err := configToWrite((&console{Env: a.Env})); err != nil || usual != h.cfg.File {
 		flags += " --config " + shellWord(h.cfg.File)
 	}
 	if usual, err := config.LocateHome("", a.Env); err != nil || usual != h.layout.Home {
@@ -267,7 +239,7 @@ func (a *app) requiredFlags(h *instance) string {
 	return flags
 }
 
-func (a *app) printNext(h *instance, ws, sandbox string, n nextSteps) error {
+func printNext(a *console, h *instance, ws, sandbox string, n nextSteps) error {
 	var b strings.Builder
 	switch list := mounts(h.layout, ws); sandbox {
 	case "none":

@@ -122,7 +122,7 @@ func readOne(in io.Reader) (string, error) {
 }
 
 // offerTrial ends init with a request that runs, if the person accepts.
-func (a *app) offerTrial(ctx context.Context, p *prompter, h *instance, ws string) error {
+func offerTrial(ctx context.Context, a *console, p *prompter, h *instance, ws string) error {
 	if served, err := h.served(); err != nil || served {
 		return err // a running daemon needs no trial
 	}
@@ -132,7 +132,7 @@ func (a *app) offerTrial(ctx context.Context, p *prompter, h *instance, ws strin
 		return nil //nolint:nilerr // init is complete
 	}
 	fmt.Fprintln(a.Out, "\nThe agent requests the tool hello. Answer 1 to approve, 3 to deny.")
-	resp, err := a.tryRequest(ctx, h, ws)
+	resp, err := tryRequest(ctx, a, h, ws)
 	if err != nil {
 		return err
 	}
@@ -146,22 +146,21 @@ func (a *app) offerTrial(ctx context.Context, p *prompter, h *instance, ws strin
 const trialTimeout = 3 * time.Minute
 
 // tryRequest runs a daemon until one request of our own has its response.
-func (a *app) tryRequest(ctx context.Context, h *instance, ws string) (*approval.Response, error) {
+func tryRequest(ctx context.Context, a *console, h *instance, ws string) (*approval.Response, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var log bytes.Buffer
 	served := make(chan error, 1)
 	go func() {
-		served <- a.serve(ctx, zerolog.SyncWriter(&log))
+		served <- serve(ctx, a, "", zerolog.SyncWriter(&log))
 		stop() // without a daemon there is no response
 	}()
 	files := client.Files{Requests: h.layout.Requests(ws), Responses: h.layout.Responses(ws)}
-	r := approval.Request{ToolName: firstTool, ExpiresInSec: int64(trialTimeout / time.Second)}
-	err := a.compose(&r, []string{"name=you"}, "")
-	var asked client.Submitted
-	if err == nil {
-		asked, err = files.Ask(ctx, r)
+	r := approval.Request{
+		RequestID: client.NewID(), ToolName: firstTool, RequestData: approval.Raw(`{"name":"you"}`),
+		ExpiresInSec: int64(trialTimeout / time.Second),
 	}
+	asked, err := files.Ask(ctx, r)
 	var resp *approval.Response
 	if err == nil {
 		resp, err = files.Await(ctx, asked)

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -60,7 +59,7 @@ func (a *app) keyCreateCmd() *cobra.Command {
 		return approval.Scopes(), cobra.ShellCompDirectiveNoFileComp
 	})
 	_ = c.RegisterFlagCompletionFunc("owner", func(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-		h, err := a.instance()
+		h, err := loadHome(a.console)
 		if err != nil || len(pos) == 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -95,7 +94,7 @@ func keyLineOf(k *approval.APIKey) keyLine {
 const longestName = 60
 
 func (a *app) keyCreate(workspace string, f keyFlags) error {
-	h, ring, err := a.keyring()
+	h, ring, err := openKeyring(a.console)
 	if err != nil {
 		return err
 	}
@@ -143,14 +142,6 @@ func newSecret() string {
 	return "permesso_" + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-func (a *app) keyring() (*instance, keyring, error) {
-	h, k, err := a.openHome()
-	if err != nil {
-		return nil, keyring{}, err
-	}
-	return h, keyring{store: h.store, seal: k.seal}, nil
-}
-
 func (a *app) keyListCmd() *cobra.Command {
 	var all bool
 	var workspace string
@@ -166,7 +157,7 @@ func (a *app) keyListCmd() *cobra.Command {
 }
 
 func (a *app) keyList(workspace string, all bool) error {
-	_, ring, err := a.keyring()
+	_, ring, err := openKeyring(a.console)
 	if err != nil {
 		return err
 	}
@@ -209,7 +200,7 @@ func keyText(k *approval.APIKey) string {
 }
 
 func (a *app) keyRevoke(typed string) error {
-	_, ring, err := a.keyring()
+	_, ring, err := openKeyring(a.console)
 	if err != nil {
 		return err
 	}
@@ -228,31 +219,8 @@ func (a *app) keyRevoke(typed string) error {
 	return a.print(map[string]string{"id": k.ID, "result": word}, word)
 }
 
-// find returns the one key whose id begins with typed. A client's id is the
-// beginning of its key's id.
-func (r keyring) find(typed string) (*approval.APIKey, error) {
-	if strings.HasPrefix(typed, "permesso_") {
-		return nil, fail(exitUsage, "permesso key list shows the ids", "expected the id of a key, got the key itself: never put a key on a command line")
-	}
-	if len(typed) < 4 {
-		return nil, fail(exitUsage, "permesso key list shows the ids", "ID %q is too short: give at least 4 digits", typed)
-	}
-	list, _, err := r.all()
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	list = slices.DeleteFunc(list, func(k *approval.APIKey) bool { return !strings.HasPrefix(k.ID, typed) })
-	switch len(list) {
-	case 0:
-		return nil, fail(exitRefused, "permesso key list --all lists the keys", "no key %q", typed)
-	case 1:
-		return list[0], nil
-	}
-	return nil, fail(exitRefused, "give more digits", "%q matches %d keys", typed, len(list))
-}
-
 func (a *app) completeKeys(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	_, ring, err := a.keyring()
+	_, ring, err := openKeyring(a.console)
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -128,4 +130,35 @@ func (r keyring) all() (list []*approval.APIKey, damaged int, err error) {
 	}
 	slices.SortFunc(list, func(a, b *approval.APIKey) int { return a.CreatedAt.Compare(b.CreatedAt) })
 	return list, damaged, nil
+}
+
+func openKeyring(a *console) (*instance, keyring, error) {
+	h, k, err := openHome(a)
+	if err != nil {
+		return nil, keyring{}, err
+	}
+	return h, keyring{store: h.store, seal: k.seal}, nil
+}
+
+// find returns the one key whose id begins with typed. A client's id is the
+// beginning of its key's id.
+func (r keyring) find(typed string) (*approval.APIKey, error) {
+	if strings.HasPrefix(typed, "permesso_") {
+		return nil, fail(exitUsage, "permesso key list shows the ids", "expected the id of a key, got the key itself: never put a key on a command line")
+	}
+	if len(typed) < 4 {
+		return nil, fail(exitUsage, "permesso key list shows the ids", "ID %q is too short: give at least 4 digits", typed)
+	}
+	list, _, err := r.all()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	list = slices.DeleteFunc(list, func(k *approval.APIKey) bool { return !strings.HasPrefix(k.ID, typed) })
+	switch len(list) {
+	case 0:
+		return nil, fail(exitRefused, "permesso key list --all lists the keys", "no key %q", typed)
+	case 1:
+		return list[0], nil
+	}
+	return nil, fail(exitRefused, "give more digits", "%q matches %d keys", typed, len(list))
 }

@@ -1,10 +1,6 @@
 package main
 
 import (
-	"os"
-
-	"github.com/permesso-dev/permesso/approval/exec"
-	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/security/receipt"
 	"github.com/permesso-dev/permesso/security/seal"
 )
@@ -34,12 +30,4 @@ func (h *instance) makeKeys() (*keys, error) {
 		return nil, err
 	}
 	return &keys{seal: s, signer: signer}, nil
-}
-
-func (a *app) reader() config.Reader {
-	r := config.Reader{CheckHandler: exec.Check}
-	if a.serving {
-		r.ServedBy = os.Getuid()
-	}
-	return r
 }

@@ -99,10 +99,10 @@ func newKillRig(t testing.TB) *killRig {
 // commands.
 func (p *rig) decider() *gate.Decider {
 	p.t.Helper()
-	a := &app{Main: Main{Env: os.Getenv}, ctx: p.t.Context(), configFlag: p.config, homeFlag: p.layout.Home}
-	h, keys, err := a.openHome()
+	a := &app{&console{Env: os.Getenv, configFlag: p.config, homeFlag: p.layout.Home}}
+	h, keys, err := openHome(a.console)
 	require.NoError(p.t, err)
-	return h.decider(keys, nil)
+	return h.decider(keys)
 }
 
 // randomPlan draws the next request.

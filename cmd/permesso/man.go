@@ -29,7 +29,7 @@ func writeMan(dir string) error {
 	seconds, _ := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64) // 0 if unset
 	date := time.Unix(seconds, 0).UTC()
 	// The builder's environment must not appear in defaults.
-	root := (&app{Main: Main{Env: func(string) string { return "" }}}).root()
+	root := (&app{&console{Env: func(string) string { return "" }}}).root()
 	root.DisableAutoGenTag = true
 	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Date: &date, Source: "permesso", Manual: "permesso"}, dir)
 }

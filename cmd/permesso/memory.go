@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -372,4 +373,83 @@ func (m *memory) saveSnapshot() error {
 		return err
 	}
 	return os.Rename(temp, m.snapshotFile())
+}
+
+// readMemory returns the current policy for commands that only read. Without keys
+// it has no grants.
+func readMemory(a *console) (*instance, *memory, error) {
+	h, err := loadHome(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	k, err := h.loadKeys()
+	if err != nil {
+		if _, statErr := os.Stat(h.layout.Keys()); !errors.Is(statErr, os.ErrNotExist) {
+			return nil, nil, err
+		}
+		m, err := h.emptyMemory()
+		return h, m, err
+	}
+	m, err := h.newMemory(k, zerolog.Nop())
+	return h, m, err
+}
+
+// emptyMemory is a policy without grants and history.
+func (h *instance) emptyMemory() (*memory, error) {
+	m, err := h.bareMemory(zerolog.Nop())
+	if err != nil {
+		return nil, err
+	}
+	m.reset()
+	return m, m.Load(h.cfg.PolicyConfig())
+}
+
+// openMemory is the memory of a home that has keys.
+func openMemory(a *console) (*instance, *memory, error) {
+	h, k, err := openHome(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := h.newMemory(k, zerolog.Nop())
+	return h, m, err
+}
+
+// find returns the one grant whose id begins with typed, nil if none.
+func (m *memory) find(typed string) (*approval.Grant, error) {
+	if len(typed) < 4 {
+		return nil, fail(exitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
+	}
+	fits := m.withPrefix(typed)
+	if len(fits) == 0 {
+		g, err := m.findUpcoming(typed)
+		if g != nil || err != nil {
+			return g, err
+		}
+		// A grant may have been written between the two lookups.
+		if err := m.readGrants(nil); err != nil {
+			return nil, err
+		}
+		fits = m.withPrefix(typed)
+	}
+	switch len(fits) {
+	case 0:
+		return nil, nil
+	case 1:
+		g, err := m.grant(fits[0])
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		return g, err
+	}
+	return nil, fail(exitRefused, "give more digits", "%q matches %d grants", typed, len(fits))
+}
+
+// withPrefix returns the grants whose ids begin with typed.
+func (m *memory) withPrefix(typed string) (ids []string) {
+	for _, r := range m.Grants() {
+		if strings.HasPrefix(r.ID, typed) {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
 }

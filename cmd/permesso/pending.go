@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/ipc"
 )
 
 func (a *app) pendingCmd() *cobra.Command {
@@ -24,7 +21,7 @@ func (a *app) pendingCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "pending", Short: "List pending requests", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := a.approverClient(cmd.Context())
+			d, err := openApprover(cmd.Context(), a.console)
 			if err != nil {
 				return err
 			}
@@ -107,7 +104,7 @@ func (a *app) showCmd() *cobra.Command {
 		Long:              "Show one request, pending or ended, and its history, also after its record was pruned.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			d, err := a.approverClient(cmd.Context())
+			d, err := openApprover(cmd.Context(), a.console)
 			if err != nil {
 				return err
 			}
@@ -149,7 +146,7 @@ func find(ctx context.Context, v view, typed string) (approval.Key, error) {
 }
 
 func (a *app) completeIDs(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	d, err := a.approverClient(context.Background())
+	d, err := openApprover(context.Background(), a.console)
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -164,24 +161,11 @@ func (a *app) completeIDs(_ *cobra.Command, pos []string, _ string) ([]string, c
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }
 
-// state is what status prints.
-type state struct {
-	Home       string         `json:"home"`
-	Config     string         `json:"config"`
-	Running    bool           `json:"running"`
-	Script     string         `json:"script,omitempty"` // the approval script that decides instead of people
-	Pending    map[string]int `json:"pending"`
-	Claims     map[string]int `json:"unfinished"`
-	Workspaces []string       `json:"workspaces"`
-	Paused     []ipc.Pause    `json:"paused"`
-	Health     *healthReport  `json:"health"` // null if no daemon runs
-}
-
 func (a *app) statusCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show daemon status", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := a.approverClient(cmd.Context())
+			d, err := openApprover(cmd.Context(), a.console)
 			if err != nil {
 				return err
 			}
@@ -192,83 +176,4 @@ func (a *app) statusCmd() *cobra.Command {
 			return a.print(st, st.String())
 		},
 	}
-}
-
-func (h *instance) state() (*state, error) {
-	st := &state{Home: h.layout.Home, Config: h.cfg.File, Pending: map[string]int{}, Claims: map[string]int{}}
-	running, err := h.served()
-	if err != nil {
-		return nil, err
-	}
-	st.Running = running
-	if st.Script, err = h.scripted(); err != nil {
-		return nil, err
-	}
-	if running {
-		health := h.healthOf(time.Now())
-		st.Health = &health
-	}
-	if st.Workspaces, err = h.store.Workspaces(); err != nil {
-		return nil, err
-	}
-	if st.Paused, err = h.store.Pauses(); err != nil {
-		return nil, err
-	}
-	for _, ws := range st.Workspaces {
-		for d, count := range map[approval.Doc]map[string]int{approval.DocPending: st.Pending, approval.DocClaim: st.Claims} {
-			ids, _, err := h.store.List(d, ws)
-			if err != nil {
-				return nil, err
-			}
-			count[ws] = len(ids)
-		}
-	}
-	return st, nil
-}
-
-// served reports whether a daemon holds the home's lock.
-func (h *instance) served() (bool, error) {
-	if _, err := os.Lstat(h.layout.Lock()); errors.Is(err, fs.ErrNotExist) {
-		return false, nil // TryLock would create it, owned by our user
-	}
-	lock, err := h.fs.TryLock(h.layout.Lock())
-	if errors.Is(err, ipc.ErrLocked) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return false, lock.Close()
-}
-
-func (s *state) String() string {
-	var b strings.Builder
-	up := "not running: decisions take effect when it starts (permesso serve)"
-	if s.Running {
-		up = "running"
-		if s.Health != nil && s.Health.Status == healthDegraded {
-			up = "running, degraded"
-		}
-	}
-	cfg := s.Config
-	if cfg == "" {
-		cfg = "defaults"
-	}
-	fmt.Fprintf(&b, "daemon  %s\nhome    %s\nconfig  %s", up, s.Home, cfg)
-	if s.Script != "" {
-		fmt.Fprintf(&b, "\nscript  %s decides instead of people: for tests only", chat.Escape(s.Script))
-	}
-	if s.Health != nil && s.Health.UI != "" {
-		fmt.Fprintf(&b, "\nweb UI  %s (permesso ui opens it)", chat.Escape(s.Health.UI))
-	}
-	if s.Health != nil {
-		b.WriteString(s.Health.lines())
-	}
-	for _, p := range s.Paused {
-		fmt.Fprintf(&b, "\n⏸ %s", pauseLine(p))
-	}
-	for _, ws := range s.Workspaces {
-		fmt.Fprintf(&b, "\n%-7s %d pending, %d running or interrupted", ws, s.Pending[ws], s.Claims[ws])
-	}
-	return b.String()
 }

@@ -83,13 +83,15 @@ func (m *memory) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 	return which, len(which), of
 }
 
-// wouldAllow is the same for a command. It reads the log only when a card needs it.
-func (a *app) wouldAllow(p *approval.Pending) (which []string, n, of int) {
-	_, m, err := a.openMemory()
-	if err != nil {
-		return nil, 0, 0 // the card is shown without history
+// wouldAllow is memory.wouldAllow for a command. It reads the log only when a card needs it.
+func wouldAllow(a *console) func(p *approval.Pending) (which []string, n, of int) {
+	return func(p *approval.Pending) (which []string, n, of int) {
+		_, m, err := openMemory(a)
+		if err != nil {
+			return nil, 0, 0 // the card is shown without history
+		}
+		return m.wouldAllow(p)
 	}
-	return m.wouldAllow(p)
 }
 
 // revoker revokes grants for the channels.

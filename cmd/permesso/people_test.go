@@ -234,8 +234,8 @@ func TestRevoker(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "permesso.toml")
 	require.NoError(t, os.WriteFile(file, []byte("[workspaces.w]\n[workspaces.closed]\nlocal_decisions = false\n"), 0o600))
-	a := &app{Main: Main{Env: func(string) string { return "" }}, configFlag: file, homeFlag: filepath.Join(dir, "home")}
-	h, err := a.instance()
+	a := &app{&console{Env: func(string) string { return "" }, configFlag: file, homeFlag: filepath.Join(dir, "home")}}
+	h, err := loadHome(a.console)
 	require.NoError(t, err)
 	require.NoError(t, h.layout.PrepareHome(h.fs))
 	for _, ws := range []string{"w", "closed"} {
@@ -245,7 +245,7 @@ func TestRevoker(t *testing.T) {
 	require.NoError(t, err)
 	m, err := h.newMemory(k, zerolog.Nop())
 	require.NoError(t, err)
-	r := revoker{m, func() *gate.Decider { return h.decider(k, nil) }}
+	r := revoker{m, func() *gate.Decider { return h.decider(k) }}
 	ctx, now := context.Background(), time.Now().UTC()
 
 	pending := func(id, ws string) *approval.Pending {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -157,7 +156,7 @@ func (a *app) checkRuling(f approval.Facts) (approval.Ruling, error) {
 	if f.Channel == "" || f.Sender == "" {
 		return e.Judge(f), nil
 	}
-	_, m, err := a.memory()
+	_, m, err := readMemory(a.console)
 	if err != nil {
 		return approval.Ruling{}, err
 	}
@@ -188,25 +187,6 @@ func completeCheck(_ *cobra.Command, pos []string, _ string) ([]string, cobra.Sh
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// memory returns the current policy for commands that only read. Without keys
-// it has no grants.
-func (a *app) memory() (*instance, *memory, error) {
-	h, err := a.instance()
-	if err != nil {
-		return nil, nil, err
-	}
-	k, err := h.loadKeys()
-	if err != nil {
-		if _, statErr := os.Stat(h.layout.Keys()); !errors.Is(statErr, os.ErrNotExist) {
-			return nil, nil, err
-		}
-		m, err := h.emptyMemory()
-		return h, m, err
-	}
-	m, err := h.newMemory(k, zerolog.Nop())
-	return h, m, err
-}
-
 func (a *app) policyExplainCmd() *cobra.Command {
 	var workspace string
 	c := &cobra.Command{
@@ -231,7 +211,7 @@ type explanation struct {
 }
 
 func (a *app) explain(ctx context.Context, what, workspace string) error {
-	h, m, err := a.memory()
+	h, m, err := readMemory(a.console)
 	if err != nil {
 		return err
 	}
@@ -240,7 +220,7 @@ func (a *app) explain(ctx context.Context, what, workspace string) error {
 		if err != nil {
 			return err
 		}
-		f, err := h.factsOf(ws, b)
+		f, err := factsOf(h, ws, b)
 		if err != nil {
 			return err
 		}
@@ -262,7 +242,7 @@ func (a *app) chooseWorkspace(h *instance, name string) (string, error) {
 }
 
 // factsOf returns a request's facts as the gate computes them.
-func (h *instance) factsOf(ws string, b []byte) (approval.Facts, error) {
+func factsOf(h *instance, ws string, b []byte) (approval.Facts, error) {
 	r, err := approval.ParseDraft(b)
 	if err != nil {
 		return approval.Facts{}, fail(exitError, "ipc/FORMAT.md describes a request", "%w", err)
@@ -279,7 +259,7 @@ func (a *app) explainKnown(ctx context.Context, h *instance, m *memory, typed st
 	if err != nil {
 		return err
 	}
-	r, then, err := h.requestOf(ctx, v, k)
+	r, then, err := requestAndRuling(ctx, h, v, k)
 	if err != nil {
 		return err
 	}
@@ -290,9 +270,9 @@ func (a *app) explainKnown(ctx context.Context, h *instance, m *memory, typed st
 	return a.printExplained(explanation{k.Workspace, f.Tool, then, m.Judge(f), f.Autonomy})
 }
 
-// requestOf rebuilds the request of a pending or ended request and its original
+// requestAndRuling rebuilds the request of a pending or ended request and its original
 // ruling; nil if no request is stored.
-func (h *instance) requestOf(ctx context.Context, v *gate.Viewer, k approval.Key) (*approval.Request, *approval.Ruling, error) {
+func requestAndRuling(ctx context.Context, h *instance, v *gate.Viewer, k approval.Key) (*approval.Request, *approval.Ruling, error) {
 	rec, err := v.Record(ctx, k)
 	if err != nil {
 		return nil, nil, err

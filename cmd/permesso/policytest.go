@@ -51,7 +51,7 @@ type testResult struct {
 }
 
 func (a *app) policyTest(file string) error {
-	h, err := a.instance()
+	h, err := loadHome(a.console)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (a *app) policyTest(file string) error {
 	}
 	failed := 0
 	for _, c := range all {
-		o, err := h.runCase(c)
+		o, err := runCase(h, c)
 		if err != nil {
 			return fail(exitError, "", "%s: case %q: %w", file, c.Name, err)
 		}
@@ -109,7 +109,7 @@ func readCases(b []byte) ([]testCase, error) {
 	return all, nil
 }
 
-func (h *instance) runCase(c testCase) (testResult, error) {
+func runCase(h *instance, c testCase) (testResult, error) {
 	var want approval.Outcome
 	if err := want.UnmarshalText([]byte(c.Expect)); err != nil {
 		return testResult{}, fmt.Errorf("expect: %w", err)
@@ -121,7 +121,7 @@ func (h *instance) runCase(c testCase) (testResult, error) {
 	if _, ok := h.cfg.Workspaces[ws]; !ok {
 		return testResult{}, fmt.Errorf("no workspace '%s' in the configuration", ws)
 	}
-	f, err := h.factsOf(ws, c.Request)
+	f, err := factsOf(h, ws, c.Request)
 	if err != nil {
 		return testResult{}, err
 	}
@@ -178,21 +178,21 @@ type simulated struct {
 }
 
 func (a *app) simulate(ctx context.Context, n int) error {
-	h, m, err := a.memory()
+	h, m, err := readMemory(a.console)
 	if err != nil {
 		return err
 	}
 	if m.keys == nil {
 		return fail(exitError, "run permesso serve and submit requests", "no records in %s: no daemon has run there", h.layout.Home)
 	}
-	keys, err := h.lastRecords(n)
+	keys, err := lastRecords(h, n)
 	if err != nil {
 		return err
 	}
 	v := h.viewer(m.keys)
 	judged, differ := 0, 0
 	for _, k := range keys {
-		r, then, err := h.requestOf(ctx, v, k)
+		r, then, err := requestAndRuling(ctx, h, v, k)
 		if err != nil || r == nil || then == nil || then.Rule == "gate" {
 			continue // malformed, or refused before the policy was evaluated
 		}
@@ -216,7 +216,7 @@ func (a *app) simulate(ctx context.Context, n int) error {
 }
 
 // lastRecords returns the keys of the n newest records, newest first.
-func (h *instance) lastRecords(n int) ([]approval.Key, error) {
+func lastRecords(h *instance, n int) ([]approval.Key, error) {
 	type aged struct {
 		key approval.Key
 		at  time.Time

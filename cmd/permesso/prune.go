@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
@@ -23,26 +22,6 @@ const (
 	batchDelay = time.Second // batches
 )
 
-func (a *app) pruneCmd() *cobra.Command {
-	var dry, trust bool
-	c := &cobra.Command{
-		Use: "prune", Short: "Remove records and responses that are older than their retention", Args: cobra.NoArgs,
-		Long: "Remove records and responses that are older than [retention]: by default responses after 7 days and records\n" +
-			"after 90. The audit log keeps its entries, and permesso history shows them.\n\n" +
-			"A running daemon prunes every hour; then this command does nothing. If the newest log entries are more than a week\n" +
-			"apart, nothing is removed for a day, because the clock may be wrong.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if dry {
-				return a.pruneDry(cmd.Context())
-			}
-			return a.prune(cmd.Context(), trust)
-		},
-	}
-	c.Flags().BoolVar(&dry, "dry-run", false, "count what would be removed, remove nothing")
-	c.Flags().BoolVar(&trust, "trust-clock", false, "remove also right after a long gap in the log")
-	return c
-}
-
 // pruneResult is what prune --json prints.
 type pruneResult struct {
 	DryRun     bool                   `json:"dry_run"`
@@ -52,8 +31,8 @@ type pruneResult struct {
 	Total      gate.Pruned            `json:"total"`
 }
 
-func (a *app) pruneDry(ctx context.Context) error {
-	h, k, err := a.openHome()
+func pruneDry(ctx context.Context, a *console) error {
+	h, k, err := openHome(a)
 	if err != nil {
 		return err
 	}
@@ -81,11 +60,11 @@ func (a *app) pruneDry(ctx context.Context) error {
 	if a.json {
 		return a.print(res, "")
 	}
-	a.printPrunable(res)
+	printPrunable(a, res)
 	return nil
 }
 
-func (a *app) printPrunable(res pruneResult) {
+func printPrunable(a *console, res pruneResult) {
 	t := a.table("WORKSPACE", "RECORDS", "RESPONSES", "MARKERS", "DESCRIPTIONS", "SIZE")
 	line := func(name string, n gate.Pruned) {
 		t.row(name, fmt.Sprint(n.Records), fmt.Sprint(n.Responses), fmt.Sprint(n.Markers), fmt.Sprint(n.Refusals), sizeOf(n.Bytes))
@@ -110,8 +89,8 @@ func sizeOf(n int64) string {
 	return fmt.Sprintf("%d MiB", n>>20)
 }
 
-func (a *app) prune(ctx context.Context, trust bool) error {
-	h, _, err := a.openHome()
+func prune(ctx context.Context, a *console, trust bool) error {
+	h, _, err := openHome(a)
 	if err != nil {
 		return err
 	}
@@ -143,23 +122,6 @@ func (a *app) prune(ctx context.Context, trust bool) error {
 	}
 	return a.print(pruneResult{Total: n}, fmt.Sprintf("removed %d records, %d responses, %d markers and %d descriptions: %s",
 		n.Records, n.Responses, n.Markers, n.Refusals, sizeOf(n.Bytes)))
-}
-
-// progress returns a step function that counts on a terminal and ends with ctx,
-// and a function to call at the end.
-func (a *app) progress(ctx context.Context, what string) (step func() error, done func()) {
-	shown, steps := terminal(a.Err), 0
-	step = func() error {
-		if steps++; shown {
-			fmt.Fprintf(a.Err, "\r%s … %d", what, steps)
-		}
-		return ctx.Err()
-	}
-	return step, func() {
-		if shown && steps > 0 {
-			fmt.Fprint(a.Err, "\r\x1b[K")
-		}
-	}
 }
 
 // pruner prunes while the daemon runs.

@@ -36,7 +36,7 @@ func newPruneRig(t *testing.T) *pruneRig {
 	h := &instance{cfg: config.Default(), layout: ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}, fs: ipc.OS()}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 	p := &pruneRig{clock: time.Now(), stop: 1000}
-	p.server = &server{instance: h, app: &app{}, rounds: map[string]int{}, changes: make(chan approval.Key, 1), log: zerolog.New(&p.log)}
+	p.server = &server{instance: h, app: &console{}, rounds: map[string]int{}, changes: make(chan approval.Key, 1), log: zerolog.New(&p.log)}
 	require.NoError(t, p.server.open())
 	t.Cleanup(func() { require.NoError(t, p.server.close()) })
 	require.NoError(t, plantSettled(h, settledKey, p.clock))
@@ -175,7 +175,7 @@ func TestDamagedLogStopsPruning(t *testing.T) {
 
 func TestProgressEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	step, done := (&app{}).progress(ctx, "pruning")
+	step, done := (&console{}).progress(ctx, "pruning")
 	require.NoError(t, step())
 	cancel()
 	require.ErrorIs(t, step(), context.Canceled)

@@ -200,10 +200,10 @@ func TestReloadAppliesToDeciders(t *testing.T) {
 	id := h.ask(`{"tool_name":"new"}`)
 	h.awaitPending("default", id)
 	d.stop()
-	a := &app{Main: Main{Env: os.Getenv}, ctx: t.Context(), configFlag: h.config, homeFlag: h.layout.Home}
-	instance, keys, err := a.openHome()
+	a := &app{&console{Env: os.Getenv, configFlag: h.config, homeFlag: h.layout.Home}}
+	instance, keys, err := openHome(a.console)
 	require.NoError(t, err)
-	decider := instance.decider(keys, nil)
+	decider := instance.decider(keys)
 	next, err := config.Parse("next", []byte(strings.Replace(with, `["ann"]`, `[]`, 1)))
 	require.NoError(t, err)
 	ann := approval.DecisionInput{

@@ -117,7 +117,7 @@ func (s *server) newAPI() (*httpapi.Server, error) {
 	return &httpapi.Server{
 		Gate: s.gate, Decider: freshDecider(s.keyDecider), Viewer: s.viewer(s.keys), Keys: keyring{s.store, s.keys.seal, &knownKeys{}},
 		History: apiHistory{s}, Feed: s.feed, Grants: apiGrants{s.memory}, Receipts: apiReceipts{s, verifier},
-		Inbox: mailIntake{s}, Settings: apiWorkspaces{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: version, Log: s.log,
+		Inbox: mailIntake{s}, Settings: apiWorkspaces{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.version, Log: s.log,
 	}, nil
 }
 
@@ -131,7 +131,7 @@ func (s *server) ready(ctx context.Context) error {
 
 // keyDecider is a decider for API keys of approvers. It accepts only them.
 func (s *server) keyDecider() *gate.Decider {
-	d := s.decider(s.keys, s)
+	d := s.gateDecider()
 	d.May = func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 		cfg := s.conf()
 		w := cfg.Workspaces[ws]

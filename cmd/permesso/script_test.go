@@ -221,7 +221,7 @@ func TestEveryCommandHasAScript(t *testing.T) {
 		require.NoError(t, err)
 		all.Write(b)
 	}
-	a := &app{Main: Main{Env: func(string) string { return "" }}}
+	a := &app{&console{Env: func(string) string { return "" }}}
 	for _, c := range a.root().Commands() {
 		if c.Name() != "demo" {
 			require.Contains(t, all.String(), "permesso "+c.Name(), "no script runs the command")

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -34,16 +32,16 @@ const scriptHelp = `With --script a file decides instead of approvers, to test a
 // readScript reads the script of --script; nil without one. The home and the
 // configuration must be given explicitly, so that a script never decides in a
 // production home.
-func (a *app) readScript(cfg *config.Config) (*config.Script, error) {
+func readScript(a *console, file string, cfg *config.Config) (*config.Script, error) {
 	switch {
-	case a.scriptFlag == "":
+	case file == "":
 		return nil, nil
 	case a.homeFlag == "" && a.Env("PERMESSO_HOME") == "":
 		return nil, fail(exitUsage, "set --home to a new folder", "--script needs its own home")
 	case cfg.File != "" && a.configFlag == "" && a.Env("PERMESSO_CONFIG") == "":
 		return nil, fail(exitUsage, "set --config to a file for tests; its tools are really run", "--script needs an explicit --config, not the default %s", cfg.File)
 	}
-	sc, err := config.LoadScript(a.scriptFlag)
+	sc, err := config.LoadScript(file)
 	if err != nil {
 		return nil, err
 	}
@@ -70,16 +68,6 @@ func (s *server) scriptAllows(cfg *config.Config) error {
 		return fail(exitError, "remove socket from the configuration", "socket %s is configured: not allowed with --script", cfg.Socket)
 	}
 	return nil
-}
-
-// scripted returns the script that decides in this home, "" if people do.
-func (h *instance) scripted() (string, error) {
-	b, err := os.ReadFile(h.layout.Scripted())
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	line, _, _ := strings.Cut(string(b), "\n")
-	return cmp.Or(line, "a script"), err
 }
 
 // markScripted separates homes in which scripts decide from all others, forever:
@@ -146,7 +134,7 @@ func scriptedApprover(sc *config.Script) approval.Person {
 
 // scriptDecider is a decider for this daemon's script only.
 func (s *server) scriptDecider() *gate.Decider {
-	d := s.decider(s.keys, s)
+	d := s.gateDecider()
 	d.May = func(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
 		_, known := s.conf().Workspaces[ws]
 		if s.script == nil || !known || by != scriptedApprover(s.script) {

@@ -46,7 +46,7 @@ func TestScriptDeciderAcceptsOnlyItsScript(t *testing.T) {
 			require.Equal(t, row.ok, name == "script:answers.toml")
 		})
 	}
-	_, ok := (&instance{cfg: cfg}).decider(&keys{}, nil).May("default", nil, scriptedApprover(sc))
+	_, ok := (&instance{cfg: cfg}).decider(&keys{}).May("default", nil, scriptedApprover(sc))
 	require.False(t, ok, "other deciders accept no script")
 }
 

@@ -3,19 +3,16 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/rs/zerolog"
-	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/exec"
@@ -30,34 +27,10 @@ import (
 	"github.com/permesso-dev/permesso/watcher"
 )
 
-func (a *app) serveCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "serve",
-		Short: "Run the approval daemon",
-		Long: "Run the approval daemon until SIGTERM or Ctrl-C. It reads requests, asks approvers and runs what was approved.\n\n" +
-			"On a terminal it shows pending requests and reads decisions: approve ID, deny ID, pending, help, or a code for the\n" +
-			"last request shown. Elsewhere use permesso approve and permesso deny. The log goes to standard error.\n\n" +
-			scriptHelp,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if a.Env("GOGC") == "" {
-				tuneGC()
-			}
-			if a.Env("GOMAXPROCS") == "" {
-				runtime.GOMAXPROCS(2 * runtime.GOMAXPROCS(0)) // disk I/O need not wait for computation
-			}
-			return a.serve(cmd.Context(), a.Err)
-		},
-	}
-	c.Flags().StringVar(&a.scriptFlag, "script", "", "TOML `file` that decides instead of approvers, to test agents")
-	_ = c.MarkFlagFilename("script", "toml") // fails only for unknown flags
-	return c
-}
-
 // server is the daemon with all its parts.
 type server struct {
 	*instance
-	app           *app
+	app           *console
 	keys          *keys
 	gate          *gate.Gate
 	audit         *audit.Log
@@ -94,9 +67,9 @@ type server struct {
 }
 
 // serve runs the daemon until ctx ends.
-func (a *app) serve(ctx context.Context, to io.Writer) error {
+func serve(ctx context.Context, a *console, script string, to io.Writer) error {
 	a.serving = true
-	h, err := a.instance()
+	h, err := loadHome(a)
 	if err != nil {
 		return err
 	}
@@ -106,7 +79,7 @@ func (a *app) serve(ctx context.Context, to io.Writer) error {
 		mails: mailHints{storeInbox: make(chan struct{}, 1), kindMaildir: make(chan struct{}, 1)},
 	}
 	s.channels = &channels{s: s, kinds: kinds(), configChanged: make(chan struct{}, 1)}
-	if s.script, err = a.readScript(h.cfg); err != nil {
+	if s.script, err = readScript(a, script, h.cfg); err != nil {
 		return err
 	}
 	s.seenConfig = h.cfg.File + " " + h.cfg.SHA256
@@ -207,12 +180,12 @@ func (s *server) open() (err error) {
 	}
 	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.layout.Run(), Log: s.log, Supervisor: &exec.Supervisor{Log: s.log}}
 	s.pauseAudit = pauseAudit{store: s.store, log: s.audit}
-	now, err := s.settingsWithPolicy(s.cfg)
+	now, err := s.memory.settings(s.cfg)
 	if err != nil {
 		return err
 	}
 	s.live.now.Store(now)
-	s.health = s.newHealth()
+	s.health = s.newHealth(s.app.version)
 	s.gate = s.newGate()
 	if s.api, err = s.newAPI(); err != nil {
 		return err
@@ -222,16 +195,14 @@ func (s *server) open() (err error) {
 	return err
 }
 
-// lockWithRetry retries for a second, because other commands take the lock for a
-// moment.
-func lockWithRetry(store *ipc.Store) (release func() error, err error) {
-	for range 20 {
-		if release, err = store.Open(); !errors.Is(err, ipc.ErrLocked) {
-			return release, err
-		}
-		time.Sleep(50 * time.Millisecond)
+// tuneRuntime sets what the environment leaves open.
+func tuneRuntime(a *console) {
+	if a.Env("GOGC") == "" {
+		tuneGC()
 	}
-	return nil, fmt.Errorf("another daemon serves this home: %w", err)
+	if a.Env("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(2 * runtime.GOMAXPROCS(0)) // disk I/O need not wait for computation
+	}
 }
 
 // setDegraded reports to health whether the gate accepts new requests.
@@ -265,63 +236,25 @@ func (s *server) changed(k approval.Key) {
 	}
 }
 
-// decider returns a decider for this home. in is the daemon if we are it.
-func (h *instance) decider(k *keys, in *server) *gate.Decider {
-	d := &gate.Decider{
-		Store: h.store, Seal: k.seal, RunBefore: h.conf().RunBefore,
-		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
-			name, ok := h.conf().MayDecide(ws, by)
-			if ok && p != nil && p.Principal != "" && name != p.Principal && !strings.HasPrefix(name, "operator:") {
-				return "", false
-			}
-			return name, ok
-		},
+// gateDecider returns a decider that wakes this daemon.
+func (s *server) gateDecider() *gate.Decider {
+	d := s.decider(s.keys)
+	d.Daemon = true
+	d.Decided = func(k approval.Key) {
+		s.gate.Wake(k)
+		s.ui.Changed(k) // the gate reports only the end, which may take long
 	}
-	if in != nil {
-		d.Daemon = true
-		d.Decided = func(k approval.Key) {
-			in.gate.Wake(k)
-			in.ui.Changed(k) // the gate reports only the end, which may take long
-		}
-		d.Free = func(ctx context.Context, k approval.Key) error {
-			in.gate.Wake(k)
-			return sleep(ctx, 20*time.Millisecond)
-		}
-		d.Refused = func(k approval.Key, by approval.Person, via string) {
-			in.audit.Note(approval.Entry{
-				Time: time.Now().UTC(), Event: approval.EventRefusedDecider, Workspace: k.Workspace, RequestID: k.ID,
-				By: by.Channel + ":" + by.ID, Via: via,
-			})
-		}
-	} else {
-		d.Free = func(ctx context.Context, k approval.Key) error { return h.freeSlot(ctx, d, k) }
+	d.Free = func(ctx context.Context, k approval.Key) error {
+		s.gate.Wake(k)
+		return sleep(ctx, 20*time.Millisecond)
+	}
+	d.Refused = func(k approval.Key, by approval.Person, via string) {
+		s.audit.Note(approval.Entry{
+			Time: time.Now().UTC(), Event: approval.EventRefusedDecider, Workspace: k.Workspace, RequestID: k.ID,
+			By: by.Channel + ":" + by.ID, Via: via,
+		})
 	}
 	return d
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
-// freeSlot removes an invalid decision from the slot while no daemon runs. Only the
-// holder of the lock may do it.
-func (h *instance) freeSlot(ctx context.Context, d *gate.Decider, k approval.Key) error {
-	lock, err := h.fs.TryLock(h.layout.Lock())
-	if errors.Is(err, ipc.ErrLocked) {
-		return sleep(ctx, 20*time.Millisecond) // the daemon removes it
-	}
-	if err != nil {
-		return err
-	}
-	err = d.ClearInvalid(k, func() error {
-		return h.store.Refuse(k.Workspace, k.ID+".decision", "decision does not match the pending request")
-	})
-	return errors.Join(err, lock.Close())
 }
 
 func (s *server) logStart() {
@@ -336,7 +269,7 @@ func (s *server) logStart() {
 			s.log.Warn().Str("ws", name).Msg(note)
 		}
 	}
-	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStarted, Detail: version})
+	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStarted, Detail: s.app.version})
 	if s.cfg.SHA256 != "" {
 		s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventConfigured, Detail: "sha256 " + s.cfg.SHA256})
 	}
@@ -465,7 +398,7 @@ func (s *server) close() error {
 // terminal runs the channel on the terminal that started the daemon.
 func (s *server) terminal(ctx context.Context) error {
 	names, style := s.local()
-	decider := freshDecider(func() *gate.Decider { return s.decider(s.keys, s) })
+	decider := freshDecider(func() *gate.Decider { return s.gateDecider() })
 	c := &terminalchat.Channel{
 		In: s.app.In, Out: s.app.Out, Viewer: s.viewer(s.keys), Records: s.viewer(s.keys),
 		Interceptor: &chat.Interceptor{

@@ -137,7 +137,7 @@ func (s *service) call(argv ...string) step {
 		return step{}
 	}
 	return step{"run " + strings.Join(argv, " "), func() error {
-		out, err := exec.CommandContext(s.app.ctx, argv[0], argv[1:]...).CombinedOutput()
+		out, err := exec.CommandContext(s.ctx, argv[0], argv[1:]...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, strings.TrimSpace(string(out)))
 		}

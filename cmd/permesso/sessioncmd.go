@@ -56,7 +56,7 @@ type sessionLine struct {
 }
 
 func (a *app) sessionList() error {
-	h, m, err := a.openMemory()
+	h, m, err := openMemory(a.console)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (a *app) sessionList() error {
 }
 
 func (a *app) sessionClear(ws, session, reason string) error {
-	h, m, err := a.openMemory()
+	h, m, err := openMemory(a.console)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func (a *app) show(ctx context.Context, h *instance, v view, k approval.Key) err
 		return err
 	}
 	if rec != nil {
-		log, logErr := h.timeline(k, rec.RequestedAt)
+		log, logErr := timeline(h, k, rec.RequestedAt)
 		if !a.json {
 			a.showRecord(h, v, k, rec)
 			a.printTimeline(log)
@@ -38,11 +38,11 @@ func (a *app) show(ctx context.Context, h *instance, v view, k approval.Key) err
 	if err != nil || w == nil {
 		return errors.Join(err, &exit{exitRefused, approval.ErrUnknown, "it is being settled now: try again"})
 	}
-	log, logErr := h.timeline(k, w.Pending.Timestamp)
+	log, logErr := timeline(h, k, w.Pending.Timestamp)
 	if !a.json {
 		style := h.style()
 		if h.layout.Home != "" {
-			style.Foot, style.WouldAllow = h.auditFoot(), a.wouldAllow
+			style.Foot, style.WouldAllow = h.auditFoot(), wouldAllow(a.console)
 		}
 		if files, here := v.(*gate.Viewer); here {
 			style.Earlier = earlier(files)
@@ -77,7 +77,7 @@ func nonNil(log []approval.Entry) []approval.Entry {
 
 // timeline returns the audit entries of a request that was made at the time asked
 // (zero: any time), oldest first.
-func (h *instance) timeline(k approval.Key, asked time.Time) (log []approval.Entry, err error) {
+func timeline(h *instance, k approval.Key, asked time.Time) (log []approval.Entry, err error) {
 	if h.layout.Home == "" {
 		return nil, nil // the log belongs to another user
 	}
@@ -282,7 +282,7 @@ func (a *app) showPruned(h *instance, typed string, unknown error) error {
 		return fail(exitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
 	}
 	r := found[0] // the newest, if an id was reused
-	log, err := h.timeline(r.Key, time.Time{})
+	log, err := timeline(h, r.Key, time.Time{})
 	if a.json {
 		return errors.Join(a.print(pruned{newHistoryItem(r), true, nonNil(log)}, ""), withAuditHint(err))
 	}

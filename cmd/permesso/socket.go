@@ -91,7 +91,7 @@ func (s *server) localServer() *local.Server {
 // localDecider is a decider for users of the socket. It knows no operator: a user
 // who cannot read the home decides only as an approver.
 func (s *server) localDecider() *gate.Decider {
-	d := s.decider(s.keys, s)
+	d := s.gateDecider()
 	may, refused := d.May, d.Refused
 	d.May = func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 		if _, ok := s.conf().LocalApprover(by.ID); !ok {

@@ -12,12 +12,12 @@ import (
 // table prints rows in columns. On a terminal the headers are faint and statuses
 // are colored.
 type table struct {
-	app   *app
+	app   *console
 	color bool
 	rows  [][]string
 }
 
-func (a *app) table(heads ...string) *table {
+func (a *console) table(heads ...string) *table {
 	return &table{app: a, color: terminal(a.Out) && a.Env("NO_COLOR") == "", rows: [][]string{heads}}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"strconv"
 	"time"
@@ -14,9 +13,6 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 )
-
-// telegramToken is the environment variable of the token without a token_file.
-const telegramToken = "PERMESSO_TELEGRAM_TOKEN" //nolint:gosec // a variable's name
 
 func telegramKind() kind {
 	return kind{telegram.Via, func(cfg *config.Config) any {
@@ -62,26 +58,6 @@ func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 		c.Webhook = &telegram.Webhook{Listen: w.Listen, URL: w.URL, Secret: secret}
 	}
 	return c, nil
-}
-
-// botToken reads the token from its file or the environment. Its errors never
-// contain the token.
-func botToken(cfg *config.Telegram, env func(string) string) (string, error) {
-	token, from := env(telegramToken), telegramToken
-	if cfg.TokenFile != "" {
-		var err error
-		if token, err = secretWord(cfg.TokenFile); err != nil {
-			return "", err
-		}
-		from = cfg.TokenFile
-	}
-	switch {
-	case token == "":
-		return "", fmt.Errorf("no bot token: run permesso telegram setup, or set token_file or %s", telegramToken)
-	case !telegram.ValidToken(token):
-		return "", fmt.Errorf("%s has no valid bot token: @BotFather issues it, it looks like 123456789:AA…", from)
-	}
-	return token, nil
 }
 
 // telegramEnv is the environment of the Telegram channel.
@@ -161,7 +137,7 @@ func (d telegramEnv) decision(k approval.Key, pending string) (*approval.Decisio
 
 // May implements telegram.Guard.
 func (d telegramEnv) May(ws string, p *approval.Pending, by approval.Person) (string, bool) {
-	return d.s.decider(d.s.keys, d.s).May(ws, p, by)
+	return d.s.gateDecider().May(ws, p, by)
 }
 
 // Refused implements telegram.Guard.

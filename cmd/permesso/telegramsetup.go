@@ -18,7 +18,7 @@ import (
 
 // telegramSetup is one run of telegram setup.
 type telegramSetup struct {
-	app       *app
+	app       *console
 	workspace string
 	approver  string
 	tokenFile string
@@ -66,7 +66,7 @@ func (m *telegramSetup) interactive() bool { return !m.yes && terminal(m.app.In)
 // prepare checks everything that does not need Telegram.
 func (m *telegramSetup) prepare(context.Context) error {
 	var err error
-	if m.instance, err = m.app.editable(); err != nil {
+	if m.instance, err = editable(m.app); err != nil {
 		return err
 	}
 	m.out = m.app.Out
@@ -255,7 +255,7 @@ func (m *telegramSetup) confirmMove(ctx context.Context, p *prompter) error {
 
 func (m *telegramSetup) edit(data []byte) ([]byte, error) {
 	n := config.NewTelegram{Workspace: m.workspace, Approver: m.approver, ID: m.seen.Person, Chat: m.chat(), ServerURL: m.server, TokenFile: m.file}
-	return m.app.reader().AddTelegram(m.instance.cfg.File, data, n)
+	return configReader(m.app).AddTelegram(m.instance.cfg.File, data, n)
 }
 
 // sendTestCard sends a test card and waits for the tap.
@@ -330,12 +330,6 @@ func (m *telegramSetup) hints() []string {
 		hints = append(hints, privacyHint(m.bot.Username))
 	}
 	return hints
-}
-
-// privacyHint explains what a bot in Telegram's privacy mode receives.
-func privacyHint(name string) string {
-	return fmt.Sprintf("in groups @%s receives only commands, such as /pending, and replies to its cards; for plain text such as approve a7f3b2c1 "+
-		"turn /setprivacy off with @BotFather and add the bot to the group again", chat.Escape(name))
 }
 
 // withHint adds a hint to an error.

@@ -60,7 +60,7 @@ func (a *app) ui(ctx context.Context, onlyPrint bool) error {
 // askForLink requests a link over the home's private socket, or else over the
 // approver socket.
 func (a *app) askForLink(ctx context.Context) (address string, life time.Duration, err error) {
-	h, err := a.instance()
+	h, err := loadHome(a.console)
 	if err == nil {
 		c := &local.Client{Path: h.layout.UISocket()}
 		info, statErr := os.Stat(c.Path)
@@ -76,8 +76,8 @@ func (a *app) askForLink(ctx context.Context) (address string, life time.Duratio
 			err = a.explainNoUI(h)
 		}
 	}
-	path := a.socketPath()
-	if info, statErr := os.Stat(path); !a.isForeignHome(err) || statErr != nil || info.Mode()&fs.ModeSocket == 0 {
+	path := socketPath(a.console)
+	if info, statErr := os.Stat(path); !isForeignHome(a.console, err) || statErr != nil || info.Mode()&fs.ModeSocket == 0 {
 		return "", 0, err
 	}
 	c := &local.Client{Path: path}

@@ -153,7 +153,7 @@ type uiPeople struct {
 func (u uiPeople) deciderOf(g web.User) *gate.Decider {
 	d := u.localDecider()
 	if g.Operator {
-		d = u.decider(u.keys, u.server)
+		d = u.gateDecider()
 	}
 	refused := d.Refused
 	d.Refused = func(k approval.Key, by approval.Person, via string) {

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+func sweep(a *console) error {
+	h, err := loadHome(a)
+	if err != nil {
+		return err
+	}
+	s := &server{instance: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
+	s.log, s.logWriter = newLog(a.Err, h.cfg.LogLevel, h.cfg.LogFormat)
+	if err := s.open(); err != nil {
+		return err
+	}
+	s.gate.Inline = true
+	moved := 0
+	var stepErr error
+	for _, k := range s.pending {
+		if _, err := s.gate.Step(k); err != nil {
+			stepErr = errors.Join(stepErr, fmt.Errorf("%s: %w", k, err))
+			continue
+		}
+		moved++
+	}
+	problem, degraded := s.gate.Degraded()
+	if err := errors.Join(stepErr, s.close()); err != nil {
+		return err
+	}
+	if degraded {
+		return fail(exitError, problem.Hint, "some requests are not settled: %s", problem.What)
+	}
+	return a.print(map[string]int{"looked_at": moved}, fmt.Sprintf("processed %d requests", moved))
+}

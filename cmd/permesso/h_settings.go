@@ -1,0 +1,94 @@
+package main
+
+import (
+	"sync/atomic"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/security/policy"
+)
+
+// settings is one immutable configuration with its policy.
+type settings struct {
+	cfg    *config.Config
+	policy gate.Policy // nil: for lookups only
+}
+
+// settingsOf returns settings without a policy.
+func settingsOf(cfg *config.Config) *settings { return &settings{cfg: cfg} }
+
+// settings returns settings with the policy of the same configuration.
+func (m *memory) settings(cfg *config.Config) (*settings, error) {
+	view, err := m.View(cfg.PolicyConfig())
+	if err != nil {
+		return nil, err
+	}
+	return &settings{cfg, &configuredPolicy{m, view}}, nil
+}
+
+// configuredPolicy is the policy of one configuration.
+type configuredPolicy struct {
+	*memory
+	view *policy.View
+}
+
+func (j *configuredPolicy) Judge(f approval.Facts) approval.Ruling { return j.view.Judge(f) }
+
+// Reserve reads the ruling's grant again, so that a revocation takes effect at
+// once.
+func (j *configuredPolicy) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+	if r.Grant != "" && !human {
+		j.reloadGrant(r.Grant)
+	}
+	return j.view.Reserve(f, r, human)
+}
+
+func (s *settings) Workspace(name string) (approval.Workspace, bool) {
+	ws, ok := s.cfg.Workspaces[name]
+	return ws, ok
+}
+
+func (s *settings) Tool(name string) (approval.Tool, bool) {
+	t, ok := s.cfg.Tools[name]
+	return t, ok
+}
+
+// Provers implements gate.Settings.
+func (s *settings) Provers() approval.Provers { return s.cfg.Provers }
+
+// live is the current settings: the one pointer that a reload swaps.
+type live struct{ now atomic.Pointer[settings] }
+
+func (l *live) Workspace(name string) (approval.Workspace, bool) { return l.now.Load().Workspace(name) }
+
+func (l *live) Tool(name string) (approval.Tool, bool) { return l.now.Load().Tool(name) }
+
+// Provers implements gate.Settings.
+func (l *live) Provers() approval.Provers { return l.now.Load().Provers() }
+
+// Judge, Reserve and Recurrence implement gate.Policy with the current settings.
+func (l *live) Judge(f approval.Facts) approval.Ruling { return l.now.Load().policy.Judge(f) }
+
+func (l *live) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+	return l.now.Load().policy.Reserve(f, r, human)
+}
+
+func (l *live) Recurrence(ws, capability, tool, target string) int {
+	return l.now.Load().policy.Recurrence(ws, capability, tool, target)
+}
+
+// Snapshot returns settings and policy of the same configuration.
+func (l *live) Snapshot() (gate.Settings, gate.Policy) {
+	now := l.now.Load()
+	return now, now.policy
+}
+
+// conf is the current configuration: after reloads in a daemon, as read
+// otherwise.
+func (h *instance) conf() *config.Config {
+	if now := h.live.now.Load(); now != nil {
+		return now.cfg
+	}
+	return h.cfg
+}

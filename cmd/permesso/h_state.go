@@ -1,0 +1,102 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// state is what status prints.
+type state struct {
+	Home       string         `json:"home"`
+	Config     string         `json:"config"`
+	Running    bool           `json:"running"`
+	Script     string         `json:"script,omitempty"` // the approval script that decides instead of people
+	Pending    map[string]int `json:"pending"`
+	Claims     map[string]int `json:"unfinished"`
+	Workspaces []string       `json:"workspaces"`
+	Paused     []ipc.Pause    `json:"paused"`
+	Health     *healthReport  `json:"health"` // null if no daemon runs
+}
+
+func (h *instance) state() (*state, error) {
+	st := &state{Home: h.layout.Home, Config: h.cfg.File, Pending: map[string]int{}, Claims: map[string]int{}}
+	running, err := h.served()
+	if err != nil {
+		return nil, err
+	}
+	st.Running = running
+	if st.Script, err = h.scripted(); err != nil {
+		return nil, err
+	}
+	if running {
+		health := h.healthOf(time.Now())
+		st.Health = &health
+	}
+	if st.Workspaces, err = h.store.Workspaces(); err != nil {
+		return nil, err
+	}
+	if st.Paused, err = h.store.Pauses(); err != nil {
+		return nil, err
+	}
+	for _, ws := range st.Workspaces {
+		for d, count := range map[approval.Doc]map[string]int{approval.DocPending: st.Pending, approval.DocClaim: st.Claims} {
+			ids, _, err := h.store.List(d, ws)
+			if err != nil {
+				return nil, err
+			}
+			count[ws] = len(ids)
+		}
+	}
+	return st, nil
+}
+
+func (s *state) String() string {
+	var b strings.Builder
+	up := "not running: decisions take effect when it starts (permesso serve)"
+	if s.Running {
+		up = "running"
+		if s.Health != nil && s.Health.Status == healthDegraded {
+			up = "running, degraded"
+		}
+	}
+	cfg := s.Config
+	if cfg == "" {
+		cfg = "defaults"
+	}
+	fmt.Fprintf(&b, "daemon  %s\nhome    %s\nconfig  %s", up, s.Home, cfg)
+	if s.Script != "" {
+		fmt.Fprintf(&b, "\nscript  %s decides instead of people: for tests only", chat.Escape(s.Script))
+	}
+	if s.Health != nil && s.Health.UI != "" {
+		fmt.Fprintf(&b, "\nweb UI  %s (permesso ui opens it)", chat.Escape(s.Health.UI))
+	}
+	if s.Health != nil {
+		b.WriteString(s.Health.lines())
+	}
+	for _, p := range s.Paused {
+		fmt.Fprintf(&b, "\n⏸ %s", pauseLine(p))
+	}
+	for _, ws := range s.Workspaces {
+		fmt.Fprintf(&b, "\n%-7s %d pending, %d running or interrupted", ws, s.Pending[ws], s.Claims[ws])
+	}
+	return b.String()
+}
+
+// scripted returns the script that decides in this home, "" if people do.
+func (h *instance) scripted() (string, error) {
+	b, err := os.ReadFile(h.layout.Scripted())
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	return cmp.Or(line, "a script"), err
+}

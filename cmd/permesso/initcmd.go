@@ -1,0 +1,36 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+)
+
+func (a *app) initCmd() *cobra.Command {
+	var b initOptions
+	var yes bool
+	c := &cobra.Command{
+		Use: "init", Short: "Create a first configuration and the state folder", Args: cobra.NoArgs,
+		Long: "Create a first configuration and the state folder. On a terminal it asks four questions with default answers; with\n" +
+			"--yes or any other flag it asks none. Existing files are kept.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			flags := []string{"workspace", "approver", "autonomy", "sandbox", "yes"}
+			ask := terminal(a.In) && !slices.ContainsFunc(flags, cmd.Flags().Changed)
+			return runInit(cmd.Context(), a.console, b, ask)
+		},
+	}
+	c.Flags().StringVar(&b.Workspace, "workspace", config.DefaultWorkspace, "`name` of the first workspace, for one agent")
+	c.Flags().StringVar(&b.approver, "approver", "", "approver: a login `name`, or NAME:UID (default: you)")
+	c.Flags().StringVar(&b.Autonomy, "autonomy", "supervised", "autonomy `level` of the agent: "+strings.Join(levels(), ", "))
+	c.Flags().StringVar(&b.sandbox, "sandbox", "bwrap", "`kind` of the agent's sandbox: "+strings.Join(sandboxes(), ", "))
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "ask no questions")
+	for flag, values := range map[string][]string{"autonomy": levels(), "sandbox": sandboxes()} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	_ = c.RegisterFlagCompletionFunc("workspace", cobra.NoFileCompletions)
+	_ = c.RegisterFlagCompletionFunc("approver", cobra.NoFileCompletions)
+	return c
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/email"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+)
+
+// emailSetup is the section [channels.email] as given by flags.
+type emailSetup struct {
+	config.NewEmail
+	username, passwordFile, caFile string
+	write                          bool
+}
+
+// setUpEmail checks the mail servers, and writes the section if it was given by flags.
+func setUpEmail(ctx context.Context, a *console, s *emailSetup, given bool) error {
+	h, err := loadHome(a)
+	if err != nil {
+		return err
+	}
+	if !given {
+		if h.cfg.Email == nil {
+			return fail(exitUsage, "permesso email setup --help", "[channels.email] is not configured: give its values as flags")
+		}
+		return checkEmail(ctx, a, h.cfg.Email)
+	}
+	for _, m := range []*config.MailServer{&s.SMTP, &s.IMAP} {
+		m.Username, m.PasswordFile, m.CAFile = s.username, s.passwordFile, s.caFile
+	}
+	section, err := config.Parse("", []byte(s.Section()))
+	if err != nil {
+		return withoutPosition(err)
+	}
+	if h.cfg.Email != nil && s.write {
+		return fail(exitError, "edit "+h.cfg.File, "%s already has a section [channels.email]", h.cfg.File)
+	}
+	if err := checkEmail(ctx, a, section.Email); err != nil {
+		return err
+	}
+	if !s.write {
+		fmt.Fprintf(a.Out, "\n%s\nAlso: approvers need email = \"…\", and workspaces channels = [\"email\"].\n", s.Section())
+		return nil
+	}
+	if h, err = editable(a); err != nil {
+		return err
+	}
+	if err := editFile(h.cfg.File, func(data []byte) ([]byte, error) { return configReader(a).AddEmail(h.cfg.File, data, s.NewEmail) }); err != nil {
+		return withoutPosition(err)
+	}
+	fmt.Fprintf(a.Out, "added   [channels.email] to %s\nNow: approvers need email = \"…\", and workspaces channels = [\"email\"]; then permesso email test\n", h.cfg.File)
+	return nil
+}
+
+// checkEmail logs in to both servers.
+func checkEmail(ctx context.Context, a *console, cfg *config.Email) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	m, failed := mailSettings{cfg, a.Env}, 0
+	report := func(what string, err error) {
+		if err == nil {
+			fmt.Fprintf(a.Out, "ok      %s\n", what)
+			return
+		}
+		failed++
+		fmt.Fprintf(a.Out, "failed  %s: %v\n", what, err)
+		if hint := mailHint(err); hint != "" {
+			fmt.Fprintf(a.Out, "  hint: %s\n", hint)
+		}
+	}
+	report("outgoing email at "+cfg.SMTP.Address, m.smtp().Check(ctx))
+	switch {
+	case cfg.IMAP.Address != "":
+		report("incoming email at "+cfg.IMAP.Address, m.imap(nil, nil).Check(ctx))
+	case cfg.Maildir != "":
+		report("incoming email in "+cfg.Maildir, (&email.Maildir{Path: cfg.Maildir}).Check(ctx))
+	default:
+		fmt.Fprintln(a.Out, "        incoming email: permesso email deliver")
+	}
+	if failed > 0 {
+		return &exit{code: exitError, err: errors.New("email channel check failed")}
+	}
+	return nil
+}
+
+func mailHint(err error) string {
+	var s *email.SendError
+	var b *email.MailboxError
+	switch {
+	case errors.As(err, &s):
+		return s.Hint
+	case errors.As(err, &b):
+		return b.Hint
+	}
+	return ""
+}
+
+func testEmail(ctx context.Context, a *console, pos []string, timeout time.Duration) (err error) {
+	h, _, err := openHome(a)
+	if err != nil {
+		return err
+	}
+	if h.cfg.Email == nil {
+		return fail(exitError, "permesso email setup", "[channels.email] is not configured")
+	}
+	who, err := mailApprover(h.cfg, pos)
+	if err != nil {
+		return err
+	}
+	m := mailSettings{h.cfg.Email, a.Env}
+	tests, err := emailSentStore(h).State(storeTests)
+	if err != nil {
+		return err
+	}
+	box := m.box(nil, func(string) func(error) { return func(error) {} })
+	switch b := box.(type) {
+	case *email.IMAP:
+		b.State = &memoryState{}
+	case *email.Maildir:
+		b.State = &memoryState{}
+	}
+	inbox, err := emailSentStore(h).State(storeInbox)
+	if err != nil {
+		return err
+	}
+	test := &email.TestMail{Inbox: inbox, Drawer: tests, Addressing: m.addressing(), Sender: m.smtp(), To: who.Email}
+	defer func() { err = errors.Join(err, test.End()) }()
+	if err := test.Send(ctx); err != nil {
+		return &exit{exitError, fmt.Errorf("send test email: %w", err), mailHint(err)}
+	}
+	fmt.Fprintf(a.Out, "sent    a test email to %s; reply to it (timeout %s)\n", who.Email, timeout)
+	raw, err := test.Await(ctx, box)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fail(exitTimeout, "check the spam folder; with sub_addressing = true your server must deliver name+anything@domain", "timeout: no reply within %s", timeout)
+	}
+	if err != nil {
+		return &exit{exitError, err, mailHint(err)}
+	}
+	return reportTest(a, email.Examine(context.WithoutCancel(ctx), raw, m.lookup()), who)
+}
+
+// reportTest prints what a reply proves about its sender.
+func reportTest(a *console, f email.Findings, who approval.Approver) error {
+	var b strings.Builder
+	write := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	write("received a reply: %q", f.Answer)
+	if f.Automatic != "" {
+		write("⚠       it would be ignored: %s", f.Automatic)
+	}
+	if !f.Clear {
+		write("⚠       it does not begin with a code, so the channel would reply with the menu")
+	}
+	if f.Field == "" {
+		write("        your mail server writes no Authentication-Results")
+	} else {
+		write("        Authentication-Results: %s", f.Field)
+	}
+	yes := func(why string) string {
+		if why == "" {
+			return "proves the sender"
+		}
+		return why
+	}
+	write("DMARC by the server: %s", yes(f.Stated))
+	write("DKIM, verified here: %s", yes(f.Signed))
+	write("")
+	if f.Sender == "" {
+		write("The sender is not authenticated: no reply from %s will be accepted.", who.Email)
+		return errors.Join(a.print(f, strings.TrimRight(b.String(), "\n")), &exit{exitError, errors.New("the reply does not authenticate its sender"), "the approver's provider must sign its emails (DKIM) and publish DMARC"})
+	}
+	write("Add these lines to [channels.email]:")
+	for _, l := range f.Lines() {
+		write("  %s", l)
+	}
+	if f.Stated == "" {
+		write("Set authserv_id only if your server removes incoming Authentication-Results with that name; dkim works without it.")
+	}
+	return a.print(f, strings.TrimRight(b.String(), "\n"))
+}
+
+// mailApprover returns the approver to test with.
+func mailApprover(cfg *config.Config, pos []string) (approval.Approver, error) {
+	var all []string
+	for name, p := range cfg.Approvers {
+		if p.Email != "" {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	switch {
+	case len(pos) == 1 && slices.Contains(all, pos[0]):
+		return cfg.Approvers[pos[0]], nil
+	case len(pos) == 1:
+		return approval.Approver{}, fail(exitError, "approvers with an email address: "+strings.Join(all, ", "), "%q is not an approver with an email address", pos[0])
+	case len(all) != 1:
+		return approval.Approver{}, fail(exitUsage, "permesso email test NAME, one of: "+strings.Join(all, ", "), "email test needs the name of an approver")
+	}
+	return cfg.Approvers[all[0]], nil
+}
+
+// memoryState is a mailbox state that is not saved.
+type memoryState struct{ data []byte }
+
+func (f *memoryState) Load() ([]byte, error) { return f.data, nil }
+
+func (f *memoryState) Save(data []byte) error { f.data = data; return nil }

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) serviceCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "service", Short: "Manage the systemd service",
+		Long: "Manage the systemd service: for the whole system under its own user (--system, the default for root), or for\n" +
+			"one user (--user, the default for others).\n\n" +
+			"Handlers run inside the service's sandbox. For a handler that needs more, the unit says which line to relax.",
+		RunE: func(*cobra.Command, []string) error {
+			return fail(exitUsage, "permesso service --help", "service needs a subcommand: install, uninstall or show")
+		},
+	}
+	s := &service{app: a.console}
+	install := serviceSubcommand(s, "install", "Install the unit and its files", s.install)
+	uninstall := serviceSubcommand(s, "uninstall", "Stop the service and remove its unit", s.uninstall)
+	for _, sub := range []*cobra.Command{install, uninstall} {
+		sub.Flags().StringVar(&s.root, "root", "", "install below this root `folder`, without systemctl calls")
+		sub.Flags().BoolVar(&s.dryRun, "dry-run", false, "print the steps, change nothing")
+		_ = sub.MarkFlagDirname("root")
+	}
+	show := serviceSubcommand(s, "show", "Print the unit", s.show)
+	for _, sub := range []*cobra.Command{install, show} {
+		sub.Flags().StringVar(&s.program, "program", "", "permesso `file` that the unit starts (default: this program)")
+		_ = sub.MarkFlagFilename("program")
+	}
+	c.AddCommand(install, uninstall, show)
+	return c
+}
+
+func serviceSubcommand(s *service, name, short string, run func() error) *cobra.Command {
+	c := &cobra.Command{
+		Use: name, Short: short, Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s.ctx, s.system = cmd.Context(), !s.user && (s.system || os.Getuid() == 0)
+			return run()
+		},
+	}
+	c.Flags().BoolVar(&s.system, "system", false, "use the system service, under its own user")
+	c.Flags().BoolVar(&s.user, "user", false, "use the service of this user")
+	c.MarkFlagsMutuallyExclusive("system", "user")
+	return c
+}
