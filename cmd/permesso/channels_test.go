@@ -65,10 +65,9 @@ func TestFailedChannelIsRestarted(t *testing.T) {
 		}})
 	awaitClosed(t, "the other channel", other)
 	awaitClosed(t, "a third start", third)
-	c.s.health.mu.Lock()
-	defer c.s.health.mu.Unlock()
-	require.Contains(t, c.s.health.issues["channel shaky"].What, "panicked")
-	require.NotContains(t, c.s.health.issues, "channel other")
+	issues := c.s.health.current().Issues
+	require.Len(t, issues, 1, "only of the channel that panicked")
+	require.Contains(t, issues[0].What, "panicked")
 }
 
 // A channel that is removed from the configuration stops. A changed one restarts.
@@ -97,7 +96,7 @@ func TestChannelsFollowTheConfiguration(t *testing.T) {
 	for _, name := range []string{"two", ""} {
 		next := config.Default()
 		next.GateName = name
-		c.s.live.now.Store(settingsOf(next))
+		c.s.live.set(settingsOf(next))
 		c.reconfigured()
 		awaitClosed(t, "the old channel stops", ended)
 		if name != "" {

@@ -89,7 +89,7 @@ type doctor struct {
 
 // newDoctor locates the home. An unreadable configuration is a finding, not an error.
 func newDoctor(a *console, workspace string) (*doctor, error) {
-	home, err := config.LocateHome(a.homeFlag, a.Env)
+	dir, err := config.LocateHome(a.homeFlag, a.Env)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func newDoctor(a *console, workspace string) (*doctor, error) {
 			used = cfg
 		}
 	}
-	d.instance = newInstance(used, home)
+	d.instance = newInstance(used, dir)
 	if d.bin, err = os.Executable(); err != nil {
 		return nil, err
 	}

@@ -55,13 +55,13 @@ func (a *app) emailDeliverCmd() *cobra.Command {
 // deliver does not read the configuration, so that an error there does not
 // bounce emails.
 func (a *app) deliver() error {
-	home, err := config.LocateHome(a.homeFlag, a.Env)
+	dir, err := config.LocateHome(a.homeFlag, a.Env)
 	if err != nil {
 		return err
 	}
-	h := newInstance(nil, home)
+	h := newInstance(nil, dir)
 	if _, err := os.Stat(h.layout.Keys()); err != nil {
-		return fmt.Errorf("no daemon for this user in %s", home)
+		return fmt.Errorf("no daemon for this user in %s", dir)
 	}
 	if err := h.actAsOwner(); err != nil {
 		return err

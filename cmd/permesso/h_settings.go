@@ -60,6 +60,9 @@ func (s *settings) Provers() approval.Provers { return s.cfg.Provers }
 // live is the current settings: the one pointer that a reload swaps.
 type live struct{ now atomic.Pointer[settings] }
 
+// set replaces the current settings.
+func (l *live) set(s *settings) { l.now.Store(s) }
+
 func (l *live) Workspace(name string) (approval.Workspace, bool) { return l.now.Load().Workspace(name) }
 
 func (l *live) Tool(name string) (approval.Tool, bool) { return l.now.Load().Tool(name) }

@@ -111,6 +111,13 @@ func (h *health) setUI(at string) {
 	h.write()
 }
 
+// current returns the report as it was written last.
+func (h *health) current() healthReport {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.report
+}
+
 // write replaces the file without a sync: it describes the current state, and
 // run/ is emptied at every start.
 func (h *health) write() {

@@ -239,19 +239,19 @@ func requiredFlags(a *console, h *instance) string {
 	return flags
 }
 
-func printNext(a *console, h *instance, ws, sandbox string, n nextSteps) error {
+func printNext(a *console, h *instance, ws, kind string, n nextSteps) error {
 	var b strings.Builder
-	switch list := mounts(h.layout, ws); sandbox {
+	switch list := mounts(h.layout, ws); kind {
 	case "none":
 		b.WriteString("\nWithout a sandbox, an agent that runs as your user can approve its own requests. Run it at least as another\n" +
 			"user, with these two folders:\n  " + list[0].Source + "\n  " + list[1].Source + "\n")
 	default:
-		text, err := list.form(sandbox)
+		text, err := list.form(kind)
 		if err != nil {
 			return err
 		}
-		b.WriteString("\nThe agent's sandbox (" + sandbox + ") gets these two folders and no other of the daemon's:\n  " +
-			strings.ReplaceAll(text, "\n", "\n  ") + "\nTo print them again: " + n.mounts + " --" + sandbox + "\n")
+		b.WriteString("\nThe agent's sandbox (" + kind + ") gets these two folders and no other of the daemon's:\n  " +
+			strings.ReplaceAll(text, "\n", "\n  ") + "\nTo print them again: " + n.mounts + " --" + kind + "\n")
 	}
 	b.WriteString("\nNext:\n  " + n.serve + "\nIn another terminal, as the agent:\n  " + n.request + "\n")
 	_, err := io.WriteString(a.Out, b.String())

@@ -22,6 +22,11 @@ type keyring struct {
 	known *knownKeys // nil: no cache
 }
 
+// cachedKeyring is a keyring for many requests.
+func (h *instance) cachedKeyring(k *keys) keyring {
+	return keyring{h.store, k.seal, &knownKeys{}}
+}
+
 // knownKeys caches keys with the file that they were read from. Creating or
 // revoking a key writes a new file.
 type knownKeys struct {

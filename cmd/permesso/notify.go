@@ -27,9 +27,7 @@ func (s *server) notifyReloading() {
 
 // statusLine is the status line of systemctl status. It has no names from an agent.
 func (s *server) statusLine() string {
-	s.health.mu.Lock()
-	defer s.health.mu.Unlock()
-	switch r := s.health.report; r.Status {
+	switch r := s.health.current(); r.Status {
 	case healthPaused:
 		return "paused: nothing runs until permesso resume"
 	case healthDegraded:

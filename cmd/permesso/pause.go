@@ -49,13 +49,13 @@ func (a *app) resumeCmd() *cobra.Command {
 // pauseTarget returns the home and the name to pause or resume. It reads neither
 // the configuration nor the keys: a pause must work when they are broken.
 func (a *app) pauseTarget(pos []string) (*instance, string, error) {
-	home, err := config.LocateHome(a.homeFlag, a.Env)
+	dir, err := config.LocateHome(a.homeFlag, a.Env)
 	if err != nil {
 		return nil, "", err
 	}
-	h := newInstance(nil, home)
+	h := newInstance(nil, dir)
 	if _, err := h.fs.Stat(h.layout.IPC()); err != nil {
-		return nil, "", fail(exitError, "run permesso init, or name another --home", "no daemon for this user in %s", home)
+		return nil, "", fail(exitError, "run permesso init, or name another --home", "no daemon for this user in %s", dir)
 	}
 	if err := h.layout.PreparePauses(h.fs); err != nil || len(pos) == 0 {
 		return h, ipc.Everything, err

@@ -234,8 +234,8 @@ func TestRevoker(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "permesso.toml")
 	require.NoError(t, os.WriteFile(file, []byte("[workspaces.w]\n[workspaces.closed]\nlocal_decisions = false\n"), 0o600))
-	a := &app{&console{Env: func(string) string { return "" }, configFlag: file, homeFlag: filepath.Join(dir, "home")}}
-	h, err := loadHome(a.console)
+	a := &console{Env: func(string) string { return "" }, configFlag: file, homeFlag: filepath.Join(dir, "home")}
+	h, err := loadHome(a)
 	require.NoError(t, err)
 	require.NoError(t, h.layout.PrepareHome(h.fs))
 	for _, ws := range []string{"w", "closed"} {

@@ -171,7 +171,7 @@ func (s *server) applyConfig(file string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	s.live.now.Store(now)
+	s.live.set(now)
 	s.logWriter.set(next.LogLevel, next.LogFormat)
 	s.watchConfig()
 	s.gate.Reconfigured()

@@ -210,11 +210,10 @@ func TestReloadAppliesToDeciders(t *testing.T) {
 		Key: approval.Key{Workspace: "default", ID: id}, Verdict: approval.Approved, Via: "telegram",
 		By: approval.Person{Channel: "telegram", ID: "7", Name: "ann"},
 	}
-	before := instance.live.now.Load()
-	instance.live.now.Store(settingsOf(next))
+	instance.live.set(settingsOf(next))
 	_, err = decider.Decide(t.Context(), ann)
 	require.ErrorIs(t, err, approval.ErrNotAuthorized)
-	instance.live.now.Store(before)
+	instance.live.set(settingsOf(instance.cfg))
 	_, err = decider.Decide(t.Context(), ann)
 	require.NoError(t, err)
 }

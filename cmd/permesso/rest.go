@@ -115,7 +115,7 @@ func (s *server) newAPI() (*httpapi.Server, error) {
 		return nil, err
 	}
 	return &httpapi.Server{
-		Gate: s.gate, Decider: freshDecider(s.keyDecider), Viewer: s.viewer(s.keys), Keys: keyring{s.store, s.keys.seal, &knownKeys{}},
+		Gate: s.gate, Decider: freshDecider(s.keyDecider), Viewer: s.viewer(s.keys), Keys: s.cachedKeyring(s.keys),
 		History: apiHistory{s}, Feed: s.feed, Grants: apiGrants{s.memory}, Receipts: apiReceipts{s, verifier},
 		Inbox: mailIntake{s}, Settings: apiWorkspaces{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.version, Log: s.log,
 	}, nil

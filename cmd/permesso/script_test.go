@@ -39,17 +39,17 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("..", "..", "testdata", "script"),
 		Setup: func(env *testscript.Env) error {
-			home := filepath.Join(env.WorkDir, "home")
+			dir := filepath.Join(env.WorkDir, "home")
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "user"))
 			env.Vars = append(env.Vars, raceExitsFast)
-			env.Setenv("PH", home)
-			env.Setenv("PERMESSO_HOME", home)
-			env.Setenv("PERMESSO_REQUESTS", filepath.Join(home, "ipc/default/requests"))
-			env.Setenv("PERMESSO_RESPONSES", filepath.Join(home, "ipc/default/responses"))
-			env.Setenv("REQ", filepath.Join(home, "ipc/default/requests"))
-			env.Setenv("RES", filepath.Join(home, "ipc/default/responses"))
-			env.Setenv("PENDING", filepath.Join(home, "ipc/default/pending_approvals"))
+			env.Setenv("PH", dir)
+			env.Setenv("PERMESSO_HOME", dir)
+			env.Setenv("PERMESSO_REQUESTS", filepath.Join(dir, "ipc/default/requests"))
+			env.Setenv("PERMESSO_RESPONSES", filepath.Join(dir, "ipc/default/responses"))
+			env.Setenv("REQ", filepath.Join(dir, "ipc/default/requests"))
+			env.Setenv("RES", filepath.Join(dir, "ipc/default/responses"))
+			env.Setenv("PENDING", filepath.Join(dir, "ipc/default/pending_approvals"))
 			env.Setenv("UID", strconv.Itoa(os.Getuid()))
 			env.Setenv("ME", operator().Name)
 			return nil

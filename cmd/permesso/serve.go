@@ -184,7 +184,7 @@ func (s *server) open() (err error) {
 	if err != nil {
 		return err
 	}
-	s.live.now.Store(now)
+	s.live.set(now)
 	s.health = s.newHealth(s.app.version)
 	s.gate = s.newGate()
 	if s.api, err = s.newAPI(); err != nil {

@@ -293,11 +293,11 @@ func TestTelegramSetupStopped(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			api := newTelegram(t)
-			d, home := newDemo(t), t.TempDir()
-			file := filepath.Join(home, "permesso.toml")
+			d, dir := newDemo(t), t.TempDir()
+			file := filepath.Join(dir, "permesso.toml")
 			require.NoError(t, os.WriteFile(file, []byte(setupConfig), 0o600))
 			d.cmd = osexec.Command("/bin/sh", "-c", `"$0" telegram setup; echo "code $?"; stty -a`, program(t, true))
-			d.cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + home, "PERMESSO_CONFIG=" + file, telegramServer + "=" + api.URL}
+			d.cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + dir, "PERMESSO_CONFIG=" + file, telegramServer + "=" + api.URL}
 			if row.at == "waiting for /start" {
 				d.cmd.Env = append(d.cmd.Env, telegramToken+"="+botapi.Token)
 			}
@@ -310,7 +310,7 @@ func TestTelegramSetupStopped(t *testing.T) {
 			said := d.awaitExit(0)
 			require.Contains(t, said, "code 1\r\n")
 			require.Regexp(t, `[ ;]echo[ ;]`, said, "the terminal echoes again")
-			left, err := os.ReadDir(home)
+			left, err := os.ReadDir(dir)
 			require.NoError(t, err)
 			require.Len(t, left, 1)
 			b, err := os.ReadFile(file)
