@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
@@ -36,18 +38,18 @@ func (a *app) auditVerifyCmd() *cobra.Command {
 }
 
 func (a *app) auditVerify(w keptProofs) error {
-	h, err := loadHome(a.console)
+	h, err := home.Load(a.Console)
 	if err != nil {
 		return err
 	}
-	c := &audit.Check{FS: h.fs, Dir: h.layout.Audit(), Progress: a.percent("verifying")}
-	if c.Keys, err = h.trustedKeys(w.key); err != nil {
+	c := &audit.Check{FS: h.FS, Dir: h.Layout.Audit(), Progress: a.percent("verifying")}
+	if c.Keys, err = h.TrustedKeys(w.key); err != nil {
 		return a.explainNoLog(h, err)
 	}
 	if err := a.addKeptProofs(c, w); err != nil {
 		return err
 	}
-	note := h.addReceipts(c.Receipts)
+	note := h.AddReceipts(c.Receipts)
 	report, err := c.Run()
 	if err != nil {
 		a.endProgress()
@@ -56,7 +58,7 @@ func (a *app) auditVerify(w keptProofs) error {
 	if note != "" {
 		report.Notes = append(report.Notes, note)
 	}
-	return a.print(report, describeReport(report))
+	return a.Print(report, describeReport(report))
 }
 
 func describeReport(r *audit.Report) string {
@@ -72,12 +74,12 @@ func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
 	for _, text := range w.feet {
 		f, err := audit.ParseFoot(text)
 		if err != nil {
-			return &exit{code: exitUsage, err: err}
+			return &console.Error{Code: console.ExitUsage, Err: err}
 		}
 		c.Feet = append(c.Feet, f)
 	}
 	for _, name := range w.checkpoints {
-		b, err := a.readFile(name)
+		b, err := a.ReadFile(name)
 		if err != nil {
 			return err
 		}
@@ -85,7 +87,7 @@ func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
 	}
 	c.Receipts = map[string]string{}
 	for _, name := range w.receipts {
-		text, err := readReceipt(a.console, name)
+		text, err := home.ReadReceipt(a.Console, name)
 		if err != nil {
 			return err
 		}
@@ -96,7 +98,7 @@ func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
 
 // percent returns a progress function for a terminal, nil otherwise.
 func (a *app) percent(what string) func(done, total int64) {
-	if !terminal(a.Err) {
+	if !console.IsTerminal(a.Err) {
 		return nil
 	}
 	var drawn time.Time
@@ -113,7 +115,7 @@ func (a *app) percent(what string) func(done, total int64) {
 }
 
 func (a *app) endProgress() {
-	if terminal(a.Err) {
+	if console.IsTerminal(a.Err) {
 		fmt.Fprint(a.Err, "\r\x1b[K")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -69,7 +70,7 @@ func (c *channels) Run(ctx context.Context) {
 
 // reconcile starts and stops channels so that they match the configuration.
 func (c *channels) reconcile(ctx context.Context) {
-	cfg := c.s.conf()
+	cfg := c.s.Current()
 	for _, k := range c.kinds {
 		want, now := k.settings(cfg), c.running(k.name)
 		if now != nil && reflect.DeepEqual(now.settings, want) {
@@ -152,7 +153,7 @@ func (c *channels) supervise(ctx context.Context, k kind, changes <-chan approva
 		}
 		c.s.log.Error().Str("via", k.name).Err(err).Dur("retry_in", wait).Msg("channel failed")
 		c.s.health.Set(channelIssue(k.name), fmt.Sprintf("channel %s is down: %v", k.name, err), "permesso doctor")
-		if sleep(ctx, wait) != nil {
+		if home.Sleep(ctx, wait) != nil {
 			return
 		}
 		wait = min(2*wait, longestRestart)
@@ -241,13 +242,13 @@ type channelEnv struct {
 }
 
 func (s *server) channelEnv(name string) *channelEnv {
-	return &channelEnv{name, s, s.gateDecider(), s.viewer(s.keys), &ipc.SentStore{Store: s.store, Channel: name}}
+	return &channelEnv{name, s, s.gateDecider(), s.Viewer(s.keys), &ipc.SentStore{Store: s.Store, Channel: name}}
 }
 
 // workspaces returns the workspaces that use this channel, sorted.
 func (r *channelEnv) workspaces() []string {
-	cfg := r.s.conf()
-	return slices.DeleteFunc(sortedNames(cfg), func(ws string) bool {
+	cfg := r.s.Current()
+	return slices.DeleteFunc(home.WorkspaceNames(cfg), func(ws string) bool {
 		return !slices.Contains(cfg.Workspaces[ws].Channels, r.name)
 	})
 }
@@ -278,8 +279,8 @@ func (r *channelEnv) Find(ctx context.Context, workspaces []string, prefix strin
 
 // style returns the style of messages in a language, the configured one if "".
 func (r *channelEnv) style(language string) chat.Style {
-	style := r.s.style()
-	style.WouldAllow, style.Earlier = r.s.memory.wouldAllow, earlier(r.viewer)
+	style := r.s.Style()
+	style.WouldAllow, style.Earlier = r.s.memory.WouldAllow, home.Earlier(r.viewer)
 	if language != "" {
 		style.Language = language
 	}
@@ -288,10 +289,10 @@ func (r *channelEnv) style(language string) chat.Style {
 
 // interceptor parses the messages of this channel and applies their decisions.
 func (r *channelEnv) interceptor() *chat.Interceptor {
-	decider := freshDecider(func() *gate.Decider { return r.s.gateDecider() })
+	decider := home.FreshDecider(func() *gate.Decider { return r.s.gateDecider() })
 	return &chat.Interceptor{
-		Decider: decider, Viewer: r, Zone: time.Local, Redact: newRedaction(), Revoker: revoker{r.s.memory, decider},
-		CanDecide: decider.CanDecide, Paused: r.s.pausedIn,
+		Decider: decider, Viewer: r, Zone: time.Local, Redact: home.NewRedaction(), Revoker: r.s.memory.Revoker(decider),
+		CanDecide: decider.CanDecide, Paused: r.s.PausedIn,
 	}
 }
 
@@ -308,7 +309,7 @@ func (r *channelEnv) reportIssue(what, hint string) {
 func (r *channelEnv) alert(ws, text string) { r.s.channels.alert(r.name, ws, text) }
 
 // foot returns the last line of a message.
-func (r *channelEnv) foot() string { return auditFoot(r.s.audit.Newest()) }
+func (r *channelEnv) foot() string { return home.AuditFoot(r.s.audit.Newest()) }
 
 // peopleOf returns the approvers who may decide in a workspace.
 func peopleOf(cfg *config.Config, ws string) []approval.Approver {

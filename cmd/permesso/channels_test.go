@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 // channelFunc implements channel with a function.
@@ -21,7 +22,7 @@ func (f channelFunc) Run(ctx context.Context) error { return f(ctx) }
 // runChannels runs channels of these kinds with cfg until the test ends.
 func runChannels(t *testing.T, cfg *config.Config, kinds ...kind) *channels {
 	t.Helper()
-	s := &server{instance: &instance{cfg: cfg}, health: &health{}}
+	s := &server{Home: &home.Home{Config: cfg}, health: &home.Health{}}
 	c := &channels{s: s, kinds: kinds, configChanged: make(chan struct{}, 1), backoff: time.Millisecond}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -65,7 +66,7 @@ func TestFailedChannelIsRestarted(t *testing.T) {
 		}})
 	awaitClosed(t, "the other channel", other)
 	awaitClosed(t, "a third start", third)
-	issues := c.s.health.current().Issues
+	issues := c.s.health.Current().Issues
 	require.Len(t, issues, 1, "only of the channel that panicked")
 	require.Contains(t, issues[0].What, "panicked")
 }
@@ -85,7 +86,7 @@ func TestChannelsFollowTheConfiguration(t *testing.T) {
 		},
 		func(s *server, _ <-chan approval.Key) (channel, error) {
 			return channelFunc(func(ctx context.Context) error {
-				began <- s.conf().GateName
+				began <- s.Current().GateName
 				<-ctx.Done()
 				ended <- struct{}{}
 				return nil
@@ -96,7 +97,7 @@ func TestChannelsFollowTheConfiguration(t *testing.T) {
 	for _, name := range []string{"two", ""} {
 		next := config.Default()
 		next.GateName = name
-		c.s.live.set(settingsOf(next))
+		c.s.Live.Set(home.SettingsOf(next))
 		c.reconfigured()
 		awaitClosed(t, "the old channel stops", ended)
 		if name != "" {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -22,11 +23,11 @@ type Main struct {
 }
 
 // app is one run of the program.
-type app struct{ *console }
+type app struct{ *console.Console }
 
 // Run runs one command line and returns its exit code.
 func (m Main) Run(ctx context.Context, args []string) int {
-	a := &app{&console{In: m.In, Out: m.Out, Err: m.Err, Env: m.Env, version: version}}
+	a := &app{&console.Console{In: m.In, Out: m.Out, Err: m.Err, Env: m.Env, Version: version}}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(m.In)
@@ -34,27 +35,27 @@ func (m Main) Run(ctx context.Context, args []string) int {
 	root.SetErr(m.Err)
 	c, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		return exitOK
+		return console.ExitOK
 	}
 	return a.report(explainUsage(c, err))
 }
 
 // report prints the error and its hint, and returns the exit code.
 func (a *app) report(err error) int {
-	code, hint := exitError, ""
-	var e *exit
+	code, hint := console.ExitError, ""
+	var e *console.Error
 	var ref *approval.Refusal
 	switch {
 	case errors.As(err, &e):
-		code, hint = e.code, e.hint
+		code, hint = e.Code, e.Hint
 	case errors.As(err, &ref):
-		code = exitRefused
+		code = console.ExitRefused
 	case errors.Is(err, approval.ErrUnsynced):
 		hint = "the decision may have been recorded; check with permesso show ID before retrying"
 	case errors.Is(err, ipc.ErrLocked):
-		code, hint = exitLocked, "stop the other daemon, or use another --home"
+		code, hint = console.ExitLocked, "stop the other daemon, or use another --home"
 	case isUsage(err):
-		code, hint = exitUsage, "permesso --help"
+		code, hint = console.ExitUsage, "permesso --help"
 		// Cobra appends its suggestion on separate lines.
 		if text, near, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
 			err, hint = errors.New(text), "did you mean "+strings.Join(strings.Fields(near), " or ")+"?"
@@ -102,7 +103,7 @@ func explainUsage(c *cobra.Command, err error) error {
 		case strings.Contains(cause, "duration"):
 			cause = "is not a duration such as 30s or 5m"
 		}
-		return fail(exitUsage, help, "%s: %q %s", flag[strings.LastIndex(flag, " ")+1:], value, cause)
+		return console.Fail(console.ExitUsage, help, "%s: %q %s", flag[strings.LastIndex(flag, " ")+1:], value, cause)
 	}
 	if !strings.Contains(text, " arg(s), ") {
 		return err
@@ -115,13 +116,13 @@ func explainUsage(c *cobra.Command, err error) error {
 		}
 	}
 	if given := c.Flags().NArg(); given >= len(needs) {
-		return fail(exitUsage, help, "%s takes only %s, got %d arguments", name, strings.Join(takes, " "), given)
+		return console.Fail(console.ExitUsage, help, "%s takes only %s, got %d arguments", name, strings.Join(takes, " "), given)
 	}
 	article := "a "
 	if strings.ContainsAny(needs[0][:1], "AEIOU") {
 		article = "an "
 	}
-	return fail(exitUsage, cmp.Or(idHints[name], help), "%s needs %s", name, article+strings.Join(needs, " and a "))
+	return console.Fail(console.ExitUsage, cmp.Or(idHints[name], help), "%s needs %s", name, article+strings.Join(needs, " and a "))
 }
 
 func (a *app) root() *cobra.Command {
@@ -138,9 +139,9 @@ func (a *app) root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.PersistentFlags().StringVar(&a.configFlag, "config", "", "configuration `file` (default $XDG_CONFIG_HOME/permesso/permesso.toml)")
-	root.PersistentFlags().StringVar(&a.homeFlag, "home", "", "state `folder` (default $XDG_STATE_HOME/permesso)")
-	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
+	root.PersistentFlags().StringVar(&a.ConfigFlag, "config", "", "configuration `file` (default $XDG_CONFIG_HOME/permesso/permesso.toml)")
+	root.PersistentFlags().StringVar(&a.HomeFlag, "home", "", "state `folder` (default $XDG_STATE_HOME/permesso)")
+	root.PersistentFlags().BoolVar(&a.JSON, "json", false, "print JSON")
 	_ = root.MarkPersistentFlagFilename("config", "toml") // fails only for unknown flags
 	_ = root.MarkPersistentFlagDirname("home")
 	root.AddGroup(

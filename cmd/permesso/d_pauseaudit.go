@@ -109,7 +109,7 @@ func (s *server) refreshPauses() {
 	if err != nil {
 		s.log.Error().Err(err).Msg("audit pauses failed")
 	}
-	list, err := s.store.Pauses()
+	list, err := s.Store.Pauses()
 	if err != nil {
 		s.log.Error().Err(err).Msg("list pauses failed")
 		return

@@ -6,6 +6,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 // completeSlack is how much older than the newest entry a record may be and
@@ -37,11 +38,11 @@ func (s *server) completeAudit() error {
 // auditable returns the entries that the log must hold for all claims and for
 // the records changed since then.
 func (s *server) auditable(since time.Time) ([]approval.Entry, error) {
-	names, err := s.store.Workspaces()
+	names, err := s.Store.Workspaces()
 	if err != nil {
 		return nil, err
 	}
-	v := s.viewer(s.keys)
+	v := s.Viewer(s.keys)
 	var want []approval.Entry
 	for _, ws := range names {
 		recs, err := s.recordEntries(v, ws, since)
@@ -59,8 +60,8 @@ func (s *server) auditable(since time.Time) ([]approval.Entry, error) {
 
 func (s *server) recordEntries(v *gate.Viewer, ws string, since time.Time) ([]approval.Entry, error) {
 	var want []approval.Entry
-	err := s.eachRecord(v, ws, since, func(rec *approval.Record) {
-		want = append(want, v.RecordEntries(rec, settingsOf(s.cfg).Tool)...)
+	err := s.EachRecord(v, ws, since, func(rec *approval.Record) {
+		want = append(want, v.RecordEntries(rec, home.SettingsOf(s.Config).Tool)...)
 	}, func(k approval.Key, err error) {
 		s.log.Warn().Str("ws", ws).Str("id", k.ID).Err(err).Msg("read record for the audit log failed")
 	})
@@ -68,13 +69,13 @@ func (s *server) recordEntries(v *gate.Viewer, ws string, since time.Time) ([]ap
 }
 
 func (s *server) claimEntries(v *gate.Viewer, ws string) ([]approval.Entry, error) {
-	ids, _, err := s.store.List(approval.DocClaim, ws)
+	ids, _, err := s.Store.List(approval.DocClaim, ws)
 	if err != nil {
 		return nil, fmt.Errorf("list claims of %s: %w", ws, err)
 	}
 	var want []approval.Entry
 	for _, id := range ids {
-		entries, err := v.ClaimEntries(approval.Key{Workspace: ws, ID: id}, settingsOf(s.cfg).Tool)
+		entries, err := v.ClaimEntries(approval.Key{Workspace: ws, ID: id}, home.SettingsOf(s.Config).Tool)
 		if err != nil { // recovery will fail on it too, and log it
 			s.log.Warn().Str("ws", ws).Str("id", id).Err(err).Msg("read claim for the audit log failed")
 			continue

@@ -5,15 +5,17 @@ import (
 	"fmt"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
-func sweep(a *console) error {
-	h, err := loadHome(a)
+func sweep(a *console.Console) error {
+	h, err := home.Load(a)
 	if err != nil {
 		return err
 	}
-	s := &server{instance: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
-	s.log, s.logWriter = newLog(a.Err, h.cfg.LogLevel, h.cfg.LogFormat)
+	s := &server{Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
+	s.log, s.logWriter = newLog(a.Err, h.Config.LogLevel, h.Config.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}
@@ -32,7 +34,7 @@ func sweep(a *console) error {
 		return err
 	}
 	if degraded {
-		return fail(exitError, problem.Hint, "some requests are not settled: %s", problem.What)
+		return console.Fail(console.ExitError, problem.Hint, "some requests are not settled: %s", problem.What)
 	}
-	return a.print(map[string]int{"looked_at": moved}, fmt.Sprintf("processed %d requests", moved))
+	return a.Print(map[string]int{"looked_at": moved}, fmt.Sprintf("processed %d requests", moved))
 }

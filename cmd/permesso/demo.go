@@ -19,6 +19,9 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
 	terminalchat "github.com/permesso-dev/permesso/chat/terminal"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 )
 
 const demoWorkspace = "demo"
@@ -56,7 +59,7 @@ func demoRequests() []demoRequest {
 func agentScript() string {
 	var b strings.Builder
 	for i, e := range demoRequests() {
-		fmt.Fprintf(&b, "echo %s\necho %s\n%s\n", shellWord(fmt.Sprintf("# %d. %s", i+1, e.comment)), shellWord("$ "+e.call), e.call)
+		fmt.Fprintf(&b, "echo %s\necho %s\n%s\n", sandbox.ShellWord(fmt.Sprintf("# %d. %s", i+1, e.comment)), sandbox.ShellWord("$ "+e.call), e.call)
 	}
 	return b.String() + "exit 0\n"
 }
@@ -106,15 +109,15 @@ reason = "the board must not be wiped"
 
 // demoSession is a running demo.
 type demoSession struct {
-	*console   // with the temporary home and its configuration
-	h          *instance
-	out        *screen
-	dir        string
-	bin        string
-	unattended bool
+	*console.Console // with the temporary home and its configuration
+	h                *home.Home
+	out              *screen
+	dir              string
+	bin              string
+	unattended       bool
 }
 
-func runDemo(ctx context.Context, a *console) (err error) {
+func runDemo(ctx context.Context, a *console.Console) (err error) {
 	dir, err := os.MkdirTemp("", "permesso-demo-")
 	if err != nil {
 		return err
@@ -135,13 +138,13 @@ func runDemo(ctx context.Context, a *console) (err error) {
 	}
 	err = s.run(ctx, cancel)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
-		err = fail(exitError, "", "demo interrupted: %w", cause)
+		err = console.Fail(console.ExitError, "", "demo interrupted: %w", cause)
 	}
 	return errors.Join(err, stop())
 }
 
 // prepareDemo prepares a home as init does.
-func prepareDemo(a *console, dir string) (*demoSession, error) {
+func prepareDemo(a *console.Console, dir string) (*demoSession, error) {
 	bin, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -150,25 +153,25 @@ func prepareDemo(a *console, dir string) (*demoSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	inner := &console{
-		In: a.In, Out: a.Out, Err: a.Err, Env: a.Env, version: a.version,
-		configFlag: filepath.Join(dir, "permesso.toml"), homeFlag: filepath.Join(dir, "home"),
+	inner := &console.Console{
+		In: a.In, Out: a.Out, Err: a.Err, Env: a.Env, Version: a.Version,
+		ConfigFlag: filepath.Join(dir, "permesso.toml"), HomeFlag: filepath.Join(dir, "home"),
 	}
-	if err := os.WriteFile(inner.configFlag, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(inner.ConfigFlag, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	h, err := loadHome(inner)
+	h, err := home.Load(inner)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.prepare(); err != nil {
+	if err := h.Prepare(); err != nil {
 		return nil, err
 	}
-	if _, err := h.makeKeys(); err != nil {
+	if _, err := h.MakeKeys(); err != nil {
 		return nil, err
 	}
-	out := &screen{to: a.Out, color: terminal(a.Out) && a.Env("NO_COLOR") == ""}
-	return &demoSession{console: inner, h: h, out: out, dir: dir, bin: bin, unattended: !terminal(a.In)}, nil
+	out := &screen{to: a.Out, color: console.IsTerminal(a.Out) && a.Env("NO_COLOR") == ""}
+	return &demoSession{Console: inner, h: h, out: out, dir: dir, bin: bin, unattended: !console.IsTerminal(a.In)}, nil
 }
 
 // startGate starts a daemon process and waits until it is ready. If the daemon
@@ -180,12 +183,12 @@ func (s *demoSession) startGate(ctx context.Context, cancel context.CancelCauseF
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(s.bin, "serve", "--home", s.homeFlag, "--config", s.configFlag)
+	cmd := exec.Command(s.bin, "serve", "--home", s.HomeFlag, "--config", s.ConfigFlag)
 	cmd.Stdout, cmd.Stderr = log, log
-	endWithParent(cmd)
+	sandbox.EndWithParent(cmd)
 	started, ended := make(chan error, 1), make(chan error, 1)
 	go func() {
-		ended <- onOneThread(func() error {
+		ended <- sandbox.OnOneThread(func() error {
 			err := cmd.Start()
 			started <- err
 			if err == nil {
@@ -213,9 +216,9 @@ func (s *demoSession) startGate(ctx context.Context, cancel context.CancelCauseF
 		return fmt.Errorf("daemon: %w\n%s", err, chat.Escape(string(b)))
 	}
 	for {
-		served, err := s.h.served()
+		served, err := s.h.Served()
 		if err == nil && !served {
-			err = sleep(ctx, 20*time.Millisecond)
+			err = home.Sleep(ctx, 20*time.Millisecond)
 		}
 		switch {
 		case err != nil:
@@ -228,9 +231,9 @@ func (s *demoSession) startGate(ctx context.Context, cancel context.CancelCauseF
 
 // run runs the agent and an approver.
 func (s *demoSession) run(ctx context.Context, cancel context.CancelCauseFunc) error {
-	box := findSandbox(ctx, s.bin, s.dir, mounts(s.h.layout, demoWorkspace))
+	box := sandbox.Find(ctx, s.bin, s.dir, sandbox.Mounts(s.h.Layout, demoWorkspace))
 	s.printIntro(box)
-	k, err := s.h.loadKeys()
+	k, err := s.h.LoadKeys()
 	if err != nil {
 		return err
 	}
@@ -241,7 +244,7 @@ func (s *demoSession) run(ctx context.Context, cancel context.CancelCauseFunc) e
 			cancel(err) // without an approver the agent would wait forever
 		}
 	})
-	err = box.run(ctx, &prefixer{to: s.out, prefix: "agent │ "}, agentScript())
+	err = box.Run(ctx, &prefixer{to: s.out, prefix: "agent │ "}, agentScript())
 	stopAnswers()
 	wg.Wait()
 	if err != nil {
@@ -250,13 +253,13 @@ func (s *demoSession) run(ctx context.Context, cancel context.CancelCauseFunc) e
 	return s.verify(ctx, k)
 }
 
-func (s *demoSession) printIntro(box sandbox) {
+func (s *demoSession) printIntro(box sandbox.Sandbox) {
 	s.out.line(bold, "An agent submits requests, you decide, and the daemon runs exactly what you approve.")
 	s.out.line(plain, "")
 	s.out.line(plain, "The daemon runs on the host, with its home in "+s.dir+", until the demo ends.")
-	if box.bwrap != "" {
+	if box.Bwrap != "" {
 		s.out.line(plain, "The agent runs in bubblewrap. It sees only two of the daemon's folders:")
-		for _, m := range box.mounts {
+		for _, m := range box.Mounts {
 			access := "to write  "
 			if m.ReadOnly {
 				access = "to read   "
@@ -264,7 +267,7 @@ func (s *demoSession) printIntro(box sandbox) {
 			s.out.line(plain, "  "+access+m.Target)
 		}
 	} else {
-		s.out.line(warn, "!! THE AGENT IS NOT SANDBOXED: "+box.why+".")
+		s.out.line(warn, "!! THE AGENT IS NOT SANDBOXED: "+box.Why+".")
 		s.out.line(warn, "!! It runs as your user and could approve its own requests. Never do this with a real agent.")
 	}
 	if s.unattended {
@@ -275,7 +278,7 @@ func (s *demoSession) printIntro(box sandbox) {
 
 // answer runs the terminal channel of serve. The demo decides from another
 // process than the daemon, as permesso approve does.
-func (s *demoSession) answer(ctx context.Context, k *keys) error {
+func (s *demoSession) answer(ctx context.Context, k *home.Keys) error {
 	r, w := io.Pipe()
 	defer r.Close()
 	in, transcript := io.Reader(r), &transcript{Writer: s.out}
@@ -284,14 +287,14 @@ func (s *demoSession) answer(ctx context.Context, k *keys) error {
 	} else {
 		go s.typeAnswer(ctx, k, w, transcript, "approve", "typed by the demo itself")
 	}
-	decider := s.h.decider(k)
+	decider := s.h.Decider(k)
 	c := &terminalchat.Channel{
-		In: in, Out: transcript, Viewer: s.h.viewer(k),
+		In: in, Out: transcript, Viewer: s.h.Viewer(k),
 		Interceptor: &chat.Interceptor{
-			Decider: decider, Viewer: s.h.viewer(k), Zone: time.Local, Redact: newRedaction(), CanDecide: decider.CanDecide,
+			Decider: decider, Viewer: s.h.Viewer(k), Zone: time.Local, Redact: home.NewRedaction(), CanDecide: decider.CanDecide,
 		},
-		Person: operator(), Workspaces: []string{demoWorkspace},
-		Style: s.h.style(), Color: s.out.color,
+		Person: home.Operator(), Workspaces: []string{demoWorkspace},
+		Style: s.h.Style(), Color: s.out.color,
 		Every: 100 * time.Millisecond,
 		Log:   func(err error) { s.out.line(bad, "terminal: "+chat.Escape(err.Error())) },
 	}
@@ -340,12 +343,12 @@ func (w *transcript) contains(text string) bool {
 }
 
 // typeAnswer types the answer in place of a person, after the channel has shown the request.
-func (s *demoSession) typeAnswer(ctx context.Context, k *keys, w *io.PipeWriter, transcript *transcript, verb, why string) {
+func (s *demoSession) typeAnswer(ctx context.Context, k *home.Keys, w *io.PipeWriter, transcript *transcript, verb, why string) {
 	for {
-		if err := sleep(ctx, 300*time.Millisecond); err != nil {
+		if err := home.Sleep(ctx, 300*time.Millisecond); err != nil {
 			return
 		}
-		list, err := s.h.viewer(k).Waiting(ctx, []string{demoWorkspace})
+		list, err := s.h.Viewer(k).Waiting(ctx, []string{demoWorkspace})
 		if err != nil || len(list) == 0 || !transcript.contains("approve "+list[0].Pending.ShortID) {
 			continue
 		}

@@ -14,12 +14,13 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
 // verify checks, from the daemon's records and the board, that every request
 // ended as announced.
-func (s *demoSession) verify(ctx context.Context, k *keys) error {
+func (s *demoSession) verify(ctx context.Context, k *home.Keys) error {
 	records, err := s.records(ctx, k)
 	if err != nil {
 		return err
@@ -44,14 +45,14 @@ func (s *demoSession) verify(ctx context.Context, k *keys) error {
 }
 
 // records returns the one record of each tool.
-func (s *demoSession) records(ctx context.Context, k *keys) (map[string]*approval.Record, error) {
-	ids, _, err := s.h.store.List(approval.DocRecord, demoWorkspace)
+func (s *demoSession) records(ctx context.Context, k *home.Keys) (map[string]*approval.Record, error) {
+	ids, _, err := s.h.Store.List(approval.DocRecord, demoWorkspace)
 	if err != nil {
 		return nil, err
 	}
 	records := map[string]*approval.Record{}
 	for _, id := range ids {
-		rec, err := s.h.viewer(k).Record(ctx, approval.Key{Workspace: demoWorkspace, ID: id})
+		rec, err := s.h.Viewer(k).Record(ctx, approval.Key{Workspace: demoWorkspace, ID: id})
 		if err != nil {
 			return nil, err
 		}
@@ -93,10 +94,10 @@ func (s *demoSession) checkOutcome(e demoRequest, rec *approval.Record) error {
 	case rec.Status == approval.StatusFailed, rec.Status == approval.StatusInterrupted, rec.Status == approval.StatusMalformed:
 		return fmt.Errorf("ended %s", rec.Status)
 	}
-	file := filepath.Join(s.h.layout.Responses(demoWorkspace), rec.RequestID+".json")
-	public := filepath.Join(s.h.layout.Keys(), "signing.pub")
+	file := filepath.Join(s.h.Layout.Responses(demoWorkspace), rec.RequestID+".json")
+	public := filepath.Join(s.h.Layout.Keys(), "signing.pub")
 	ran := rec.Status == approval.StatusApproved || rec.Status == approval.StatusAutoApproved
-	facts, err := verifyReceipt(s.console, file, receiptFlags{tool: e.tool, args: e.args, key: public})
+	facts, err := home.VerifyReceipt(s.Console, file, home.ReceiptCheck{Tool: e.tool, Args: e.args, Key: public})
 	switch {
 	case ran && err != nil:
 		return fmt.Errorf("receipt: %w", err)
@@ -106,7 +107,7 @@ func (s *demoSession) checkOutcome(e demoRequest, rec *approval.Record) error {
 		s.out.line(plain, fmt.Sprintf("  ✓ %s: %s; no receipt, so nothing ran", e.tool, rec.Status))
 		return nil
 	}
-	if _, err = verifyReceipt(s.console, file, receiptFlags{tool: e.tool, args: e.other, key: public}); err == nil {
+	if _, err = home.VerifyReceipt(s.Console, file, home.ReceiptCheck{Tool: e.tool, Args: e.other, Key: public}); err == nil {
 		return fmt.Errorf("receipt verifies for the wrong arguments %s", e.other)
 	}
 	s.out.line(good, fmt.Sprintf("  ✓ %s: receipt valid for %s, %s", e.tool, e.args, decidedBy(facts)))

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 )
 
 // severity orders findings. The zero value is the most severe.
@@ -44,7 +47,7 @@ type finding struct {
 // findingOf makes a finding of an error. A second line "hint: …" becomes its cure.
 func findingOf(s severity, ws string, err error) finding {
 	what, cure, _ := strings.Cut(err.Error(), "\nhint: ")
-	return finding{Severity: s, Workspace: ws, What: oneLine(what), Cure: oneLine(cure)}
+	return finding{Severity: s, Workspace: ws, What: console.OneLine(what), Cure: console.OneLine(cure)}
 }
 
 func findingsOf(s severity, ws string, errs ...error) (list []finding) {
@@ -70,43 +73,43 @@ func orOK(list []finding, format string, a ...any) []finding {
 
 // doctor is one run of the checks.
 type doctor struct {
-	*instance
-	app        *console
-	configErr  error    // error of reading the configuration
-	file       string   // its path; "" for the defaults
-	names      []string // the workspaces to check
-	keys       *keys    // nil if they cannot be loaded
-	uid        int      // the home's owner: the daemon's user
-	exists     bool     // the home has keys
+	*home.Home
+	app        *console.Console
+	configErr  error      // error of reading the configuration
+	file       string     // its path; "" for the defaults
+	names      []string   // the workspaces to check
+	keys       *home.Keys // nil if they cannot be loaded
+	uid        int        // the home's owner: the daemon's user
+	exists     bool       // the home has keys
 	running    bool
 	daemon     int // its PID, 0 if unknown
 	quick      bool
 	now        time.Time // compared with the documents' times
 	began      time.Time
-	bin        string                    // our own program, for sandboxes
-	probeMount func(ws string) mountList // the agent's mounts
+	bin        string                            // our own program, for sandboxes
+	probeMount func(ws string) sandbox.MountList // the agent's mounts
 }
 
 // newDoctor locates the home. An unreadable configuration is a finding, not an error.
-func newDoctor(a *console, workspace string) (*doctor, error) {
-	dir, err := config.LocateHome(a.homeFlag, a.Env)
+func newDoctor(a *console.Console, workspace string) (*doctor, error) {
+	dir, err := config.LocateHome(a.HomeFlag, a.Env)
 	if err != nil {
 		return nil, err
 	}
 	d := &doctor{app: a, now: time.Now(), began: time.Now(), uid: os.Getuid()}
 	used := config.Default()
-	if d.file, d.configErr = config.Locate(a.configFlag, a.Env); d.configErr == nil {
+	if d.file, d.configErr = config.Locate(a.ConfigFlag, a.Env); d.configErr == nil {
 		var cfg *config.Config
-		if cfg, d.configErr = configReader(a).Load(d.file, a.Env); d.configErr == nil {
+		if cfg, d.configErr = home.Reader(a).Load(d.file, a.Env); d.configErr == nil {
 			used = cfg
 		}
 	}
-	d.instance = newInstance(used, dir)
+	d.Home = home.New(used, dir)
 	if d.bin, err = os.Executable(); err != nil {
 		return nil, err
 	}
-	d.probeMount = func(ws string) mountList { return mounts(d.layout, ws) }
-	if info, err := os.Stat(d.layout.Keys()); err == nil {
+	d.probeMount = func(ws string) sandbox.MountList { return sandbox.Mounts(d.Layout, ws) }
+	if info, err := os.Stat(d.Layout.Keys()); err == nil {
 		d.exists, d.uid = true, ownerOf(info)
 	}
 	if d.names, err = d.workspaces(workspace); err != nil {
@@ -117,12 +120,12 @@ func newDoctor(a *console, workspace string) (*doctor, error) {
 
 // workspaces returns the configured workspaces and those that have folders.
 func (d *doctor) workspaces(only string) ([]string, error) {
-	names, err := d.store.Workspaces()
+	names, err := d.Store.Workspaces()
 	if err != nil {
 		names = nil // checkFolders reports it
 	}
 	if d.configErr == nil {
-		names = append(names, sortedNames(d.cfg)...)
+		names = append(names, home.WorkspaceNames(d.Config)...)
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
@@ -130,7 +133,7 @@ func (d *doctor) workspaces(only string) ([]string, error) {
 		return names, nil
 	}
 	if !slices.Contains(names, only) {
-		return nil, fail(exitError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", only)
+		return nil, console.Fail(console.ExitError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", only)
 	}
 	return []string{only}, nil
 }
@@ -213,7 +216,7 @@ func limitFindings(list []finding) (kept []finding) {
 
 // progress draws a status line on a terminal.
 func (d *doctor) progress(line string) {
-	if terminal(d.app.Err) && !d.app.json {
+	if console.IsTerminal(d.app.Err) && !d.app.JSON {
 		fmt.Fprintf(d.app.Err, "\r\x1b[K%s", line)
 	}
 }
@@ -224,23 +227,23 @@ func (d *doctor) report(all []finding) error {
 	for _, f := range all {
 		worst = min(worst, f.Severity)
 	}
-	err := d.app.print(map[string]any{
-		"home": d.layout.Home, "config": d.file, "version": d.app.version, "running": d.running, "worst": worst, "findings": all,
+	err := d.app.Print(map[string]any{
+		"home": d.Layout.Home, "config": d.file, "version": d.app.Version, "running": d.running, "worst": worst, "findings": all,
 	}, d.text(all))
 	switch {
 	case err != nil:
 		return err
 	case worst == severityError:
-		return &exit{code: exitErrors, err: errors.New("")}
+		return &console.Error{Code: console.ExitErrors, Err: errors.New("")}
 	case worst == severityWarning:
-		return &exit{code: exitWarnings, err: errors.New("")}
+		return &console.Error{Code: console.ExitWarnings, Err: errors.New("")}
 	}
 	return nil
 }
 
 // text has a line for each finding, and one below it for its cure.
 func (d *doctor) text(all []finding) string {
-	color := terminal(d.app.Out) && d.app.Env("NO_COLOR") == ""
+	color := console.IsTerminal(d.app.Out) && d.app.Env("NO_COLOR") == ""
 	var b strings.Builder
 	for _, f := range all {
 		sign := f.Severity.sign()

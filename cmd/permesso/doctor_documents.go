@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
@@ -30,7 +31,7 @@ const (
 // that is gone was settled meanwhile.
 func (d *doctor) eachDocument(ctx context.Context, doc approval.Doc, check func(approval.Key, []byte) *finding) (n int, list []finding) {
 	for _, ws := range d.withFolders() {
-		ids, _, err := d.store.List(doc, ws)
+		ids, _, err := d.Store.List(doc, ws)
 		if err != nil {
 			list = append(list, findingOf(severityError, ws, err))
 			continue
@@ -42,14 +43,14 @@ func (d *doctor) eachDocument(ctx context.Context, doc approval.Doc, check func(
 				return n, list
 			}
 			k := approval.Key{Workspace: ws, ID: id}
-			b, err := d.store.Read(doc, k)
+			b, err := d.Store.Read(doc, k)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
 			n++
 			var f *finding
 			if err != nil {
-				f = &finding{What: fmt.Sprintf("%s of %s cannot be read: %s", doc, id, oneLine(err.Error())), Cure: "check dmesg and the file's permissions"}
+				f = &finding{What: fmt.Sprintf("%s of %s cannot be read: %s", doc, id, console.OneLine(err.Error())), Cure: "check dmesg and the file's permissions"}
 			} else {
 				f = check(k, b)
 			}
@@ -76,7 +77,7 @@ func (d *doctor) checkSeals(ctx context.Context) []finding {
 }
 
 func (d *doctor) sealedPending(k approval.Key, b []byte) *finding {
-	body, err := d.keys.seal.Open(approval.DocPending, k, b)
+	body, err := d.keys.Seal.Open(approval.DocPending, k, b)
 	if err == nil {
 		_, err = approval.ParsePending(body, k)
 	} else if _, host := approval.ParseHostRequest(b, k.ID); host == nil {
@@ -86,13 +87,13 @@ func (d *doctor) sealedPending(k approval.Key, b []byte) *finding {
 		return nil
 	}
 	return &finding{
-		What: "pending " + k.ID + " was not written by the daemon: " + oneLine(err.Error()),
-		Cure: "find what wrote to " + d.layout.Pendings(k.Workspace) + "; the daemon refuses it, and the agent must submit it again",
+		What: "pending " + k.ID + " was not written by the daemon: " + console.OneLine(err.Error()),
+		Cure: "find what wrote to " + d.Layout.Pendings(k.Workspace) + "; the daemon refuses it, and the agent must submit it again",
 	}
 }
 
 func (d *doctor) sealedDecision(k approval.Key, b []byte) *finding {
-	body, err := d.keys.seal.Open(approval.DocDecision, k, b)
+	body, err := d.keys.Seal.Open(approval.DocDecision, k, b)
 	if err == nil {
 		var dec *approval.Decision
 		if dec, err = approval.ParseDecision(body, k); err == nil {
@@ -103,14 +104,14 @@ func (d *doctor) sealedDecision(k approval.Key, b []byte) *finding {
 		return nil
 	}
 	return &finding{
-		What: "decision of " + k.ID + " is invalid: " + oneLine(err.Error()),
-		Cure: "find what wrote to " + d.layout.Decisions(k.Workspace) + "; the daemon ignores it. Programs must use permesso decide --stdin",
+		What: "decision of " + k.ID + " is invalid: " + console.OneLine(err.Error()),
+		Cure: "find what wrote to " + d.Layout.Decisions(k.Workspace) + "; the daemon ignores it. Programs must use permesso decide --stdin",
 	}
 }
 
 // checkDigest compares a decision's digest with the pending request, if that exists.
 func (d *doctor) checkDigest(dec *approval.Decision, k approval.Key) error {
-	p, err := d.store.Read(approval.DocPending, k)
+	p, err := d.Store.Read(approval.DocPending, k)
 	if err == nil && approval.Digest(p) != dec.PendingSHA256 {
 		return errors.New("its digest is not that of the pending request")
 	}
@@ -118,7 +119,7 @@ func (d *doctor) checkDigest(dec *approval.Decision, k approval.Key) error {
 }
 
 func (d *doctor) sealedClaim(k approval.Key, b []byte) *finding {
-	body, err := d.keys.seal.Open(approval.DocClaim, k, b)
+	body, err := d.keys.Seal.Open(approval.DocClaim, k, b)
 	if err == nil {
 		_, err = approval.ParseClaim(body, k)
 	}
@@ -126,8 +127,8 @@ func (d *doctor) sealedClaim(k approval.Key, b []byte) *finding {
 		return nil
 	}
 	return &finding{
-		What: "claim of " + k.ID + " was not written by the daemon: what it started is unknown (" + oneLine(err.Error()) + ")",
-		Cure: "find out what ran, then move " + filepath.Join(d.layout.Receipts(k.Workspace), k.ID+".json") + " away: until then the daemon does not settle that request",
+		What: "claim of " + k.ID + " was not written by the daemon: what it started is unknown (" + console.OneLine(err.Error()) + ")",
+		Cure: "find out what ran, then move " + filepath.Join(d.Layout.Receipts(k.Workspace), k.ID+".json") + " away: until then the daemon does not settle that request",
 	}
 }
 
@@ -136,14 +137,14 @@ func (d *doctor) checkRecords(ctx context.Context) []finding {
 	if d.keys == nil {
 		return nil
 	}
-	v, err := receipt.LoadVerifier(d.fs, d.layout.Keys())
+	v, err := receipt.LoadVerifier(d.FS, d.Layout.Keys())
 	if err != nil {
 		return nil // checkKeys reports it
 	}
 	var list []finding
 	n := 0
 	for _, ws := range d.withFolders() {
-		for _, id := range newest(d.layout.Records(ws), sample) {
+		for _, id := range newest(d.Layout.Records(ws), sample) {
 			if ctx.Err() != nil {
 				return list
 			}
@@ -183,10 +184,10 @@ func newest(dir string, n int) []string {
 }
 
 func (d *doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approval.Key) *finding {
-	rec, err := d.viewer(d.keys).Record(ctx, k)
+	rec, err := d.Viewer(d.keys).Record(ctx, k)
 	if err != nil {
 		return &finding{
-			What: "record of " + k.ID + " was not written by the daemon: " + oneLine(err.Error()),
+			What: "record of " + k.ID + " was not written by the daemon: " + console.OneLine(err.Error()),
 			Cure: "restore it from a backup; permesso audit prove " + k.ID + " shows the log's entry",
 		}
 	}
@@ -200,7 +201,7 @@ func (d *doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approva
 		}
 		if err != nil {
 			return &finding{
-				What: "receipt in the record of " + k.ID + ": " + oneLine(err.Error()),
+				What: "receipt in the record of " + k.ID + ": " + console.OneLine(err.Error()),
 				Cure: "if the signing key was replaced: keep the old keys/signing.pub for permesso receipt verify --key",
 			}
 		}
@@ -215,16 +216,16 @@ func (d *doctor) checkResponse(rec *approval.Record, k approval.Key) *finding {
 	if age < pickupDelay || age > responseRetention-time.Hour {
 		return nil
 	}
-	b, err := d.store.Read(approval.DocResponse, k)
+	b, err := d.Store.Read(approval.DocResponse, k)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return &finding{Severity: severityWarning, What: "the response to " + k.ID + " is missing", Cure: "the daemon restores it within minutes, or when it starts"}
 	case err != nil:
-		return &finding{What: "the response to " + k.ID + " cannot be read: " + oneLine(err.Error()), Cure: "check its permissions"}
+		return &finding{What: "the response to " + k.ID + " cannot be read: " + console.OneLine(err.Error()), Cure: "check its permissions"}
 	case string(b) != string(rec.Response):
 		return &finding{
 			What: "the response to " + k.ID + " differs from the record: the agent may have read another outcome",
-			Cure: "find what can write to " + d.layout.Responses(k.Workspace) + "; the daemon restores it within minutes, or when it starts",
+			Cure: "find what can write to " + d.Layout.Responses(k.Workspace) + "; the daemon restores it within minutes, or when it starts",
 		}
 	}
 	return nil
@@ -232,11 +233,11 @@ func (d *doctor) checkResponse(rec *approval.Record, k approval.Key) *finding {
 
 // checkAudit checks only the end of the log.
 func (d *doctor) checkAudit(context.Context) []finding {
-	entries, err := audit.Last(d.fs, d.layout.Audit(), 100)
+	entries, err := audit.Last(d.FS, d.Layout.Audit(), 100)
 	switch {
 	case err != nil:
 		f := findingOf(severityError, "", err)
-		f.Cure = "first copy " + d.layout.Audit() + "; then permesso audit verify shows where"
+		f.Cure = "first copy " + d.Layout.Audit() + "; then permesso audit verify shows where"
 		return []finding{f}
 	case len(entries) == 0:
 		return []finding{{Severity: severityInfo, What: "the log is empty: no daemon has run yet"}}
@@ -265,13 +266,13 @@ func (d *doctor) checkStuck(ctx context.Context) []finding {
 // unreadRequests counts old requests. It uses the inode's change time, because an
 // agent can set the modification time.
 func (d *doctor) unreadRequests(ws string) []finding {
-	ids, _, err := d.store.List(approval.DocRequest, ws)
+	ids, _, err := d.Store.List(approval.DocRequest, ws)
 	if err != nil {
 		return findingsOf(severityError, ws, err)
 	}
 	old := 0
 	for _, id := range ids {
-		info, err := os.Lstat(filepath.Join(d.layout.Requests(ws), id+".json"))
+		info, err := os.Lstat(filepath.Join(d.Layout.Requests(ws), id+".json"))
 		if err == nil && d.now.Sub(changedAt(info)) > pickupDelay {
 			old++
 		}
@@ -289,7 +290,7 @@ func (d *doctor) unreadRequests(ws string) []finding {
 }
 
 func (d *doctor) stuckPending(k approval.Key, b []byte) *finding {
-	body, err := d.keys.seal.Open(approval.DocPending, k, b)
+	body, err := d.keys.Seal.Open(approval.DocPending, k, b)
 	if err != nil {
 		return nil //nolint:nilerr // checkSeals reports it
 	}
@@ -313,15 +314,15 @@ func (d *doctor) stuckPending(k approval.Key, b []byte) *finding {
 }
 
 func (d *doctor) decision(k approval.Key) *approval.Decision {
-	b, err := d.store.Read(approval.DocDecision, k)
+	b, err := d.Store.Read(approval.DocDecision, k)
 	if err != nil {
 		return nil
 	}
-	return d.viewer(d.keys).Decision(k, b)
+	return d.Viewer(d.keys).Decision(k, b)
 }
 
 func (d *doctor) stuckClaim(k approval.Key, b []byte) *finding {
-	body, err := d.keys.seal.Open(approval.DocClaim, k, b)
+	body, err := d.keys.Seal.Open(approval.DocClaim, k, b)
 	if err != nil {
 		return nil //nolint:nilerr // checkSeals reports it
 	}
@@ -329,10 +330,10 @@ func (d *doctor) stuckClaim(k approval.Key, b []byte) *finding {
 	if err != nil {
 		return nil //nolint:nilerr // likewise
 	}
-	if _, err := d.store.Read(approval.DocRecord, k); err == nil {
+	if _, err := d.Store.Read(approval.DocRecord, k); err == nil {
 		return nil // ended, cleanup pending
 	}
-	tool := d.cfg.Tools[c.ToolName]
+	tool := d.Config.Tools[c.ToolName]
 	limit := tool.Handler.Timeout
 	if limit == 0 {
 		limit = defaultStop
@@ -362,16 +363,16 @@ func (d *doctor) checkChannels(ctx context.Context) []finding {
 	var list []finding
 	channels := 0
 	for _, ws := range d.withFolders() {
-		channels += len(d.cfg.Workspaces[ws].Channels)
-		if len(d.cfg.Workspaces[ws].Channels) == 0 {
+		channels += len(d.Config.Workspaces[ws].Channels)
+		if len(d.Config.Workspaces[ws].Channels) == 0 {
 			continue
 		}
-		waiting, err := d.viewer(d.keys).Waiting(ctx, []string{ws})
+		waiting, err := d.Viewer(d.keys).Waiting(ctx, []string{ws})
 		if err != nil {
 			list = append(list, findingOf(severityError, ws, err))
 			continue
 		}
-		for _, channel := range d.cfg.Workspaces[ws].Channels {
+		for _, channel := range d.Config.Workspaces[ws].Channels {
 			list = append(list, d.unsentMessages(channel, ws, waiting)...)
 		}
 	}
@@ -383,14 +384,14 @@ func (d *doctor) checkChannels(ctx context.Context) []finding {
 
 // checkUI reports where the web UI listens.
 func (d *doctor) checkUI() []finding {
-	h := d.healthOf(d.now)
+	h := d.HealthAt(d.now)
 	switch {
-	case !d.running || h.UI == "" && d.cfg.UI == "":
+	case !d.running || h.UI == "" && d.Config.UI == "":
 		return nil
 	case h.UI == "":
 		return []finding{{Severity: severityInfo, What: "the web UI is not running", Cure: "check the daemon's log, or restart it if ui was configured after its start"}}
 	}
-	return []finding{okFinding("web UI at %s: permesso ui", oneLine(h.UI))}
+	return []finding{okFinding("web UI at %s: permesso ui", console.OneLine(h.UI))}
 }
 
 // wasSent reports whether a sent record exists and is not in the state "sending".
@@ -412,7 +413,7 @@ func (d *doctor) unsentMessages(channel, ws string, waiting []approval.Waiting) 
 		if d.now.Sub(p.Timestamp) < sendDelay || !d.now.Before(p.ExpiresAt) || p.AskOn != "" && p.AskOn != channel {
 			continue
 		}
-		if !wasSent(filepath.Join(d.layout.Sent(channel, ws), p.RequestID+".json")) {
+		if !wasSent(filepath.Join(d.Layout.Sent(channel, ws), p.RequestID+".json")) {
 			n++
 		}
 	}

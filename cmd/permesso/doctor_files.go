@@ -15,6 +15,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
@@ -32,8 +34,8 @@ func (d *doctor) checkConfig(context.Context) []finding {
 		return configProblems(d.configErr)
 	}
 	var list []finding
-	for _, w := range d.cfg.Warnings {
-		list = append(list, findingOf(severityWarning, "", errors.New(w.In(d.cfg.File))))
+	for _, w := range d.Config.Warnings {
+		list = append(list, findingOf(severityWarning, "", errors.New(w.In(d.Config.File))))
 	}
 	if d.file == "" {
 		list = append(list, finding{Severity: severityInfo, What: "no configuration: every request asks an approver", Cure: "permesso init writes one"})
@@ -43,7 +45,7 @@ func (d *doctor) checkConfig(context.Context) []finding {
 	if d.exists {
 		list = append(list, d.compareWorkspaces()...)
 	}
-	return orOK(list, "%s: %s, %s", d.file, plural(len(d.cfg.Workspaces), "workspace"), plural(len(d.cfg.Tools), "tool"))
+	return orOK(list, "%s: %s, %s", d.file, plural(len(d.Config.Workspaces), "workspace"), plural(len(d.Config.Tools), "tool"))
 }
 
 func configProblems(err error) (list []finding) {
@@ -59,17 +61,17 @@ func configProblems(err error) (list []finding) {
 
 // compareWorkspaces compares the configuration with the folders.
 func (d *doctor) compareWorkspaces() (list []finding) {
-	have, err := d.store.Workspaces()
+	have, err := d.Store.Workspaces()
 	if err != nil {
 		return nil // checkFolders reports it
 	}
 	for _, ws := range d.names {
-		_, configured := d.cfg.Workspaces[ws]
+		_, configured := d.Config.Workspaces[ws]
 		switch {
 		case !configured:
 			list = append(list, finding{
 				Severity: severityWarning, Workspace: ws, What: "workspace has folders but is not configured: its requests are refused",
-				Cure: "add [workspaces." + ws + "], or move " + d.layout.Workspace(ws) + " away",
+				Cure: "add [workspaces." + ws + "], or move " + d.Layout.Workspace(ws) + " away",
 			})
 		case !slices.Contains(have, ws):
 			list = append(list, finding{
@@ -86,7 +88,7 @@ func (d *doctor) compareWorkspaces() (list []finding) {
 func (d *doctor) checkSecrets() (list []finding) {
 	for _, path := range secretFiles(d.configTree()) {
 		if err := ipc.CheckSecret(path); errors.Is(err, fs.ErrNotExist) {
-			list = append(list, finding{What: "missing secret file " + oneLine(path) + ", named in the configuration", Cure: "create it, or change the configuration"})
+			list = append(list, finding{What: "missing secret file " + console.OneLine(path) + ", named in the configuration", Cure: "create it, or change the configuration"})
 		} else if err != nil {
 			list = append(list, findingOf(severityError, "", err))
 		}
@@ -147,27 +149,27 @@ func lastWords(table map[string]any) (paths []string) {
 // checkHome checks that the home exists and that this user can read it.
 func (d *doctor) checkHome(context.Context) []finding {
 	if !d.exists {
-		return []finding{{What: "no daemon for this user in " + oneLine(d.layout.Home), Cure: "run permesso init, then permesso serve; or name another --home"}}
+		return []finding{{What: "no daemon for this user in " + console.OneLine(d.Layout.Home), Cure: "run permesso init, then permesso serve; or name another --home"}}
 	}
 	switch uid := os.Getuid(); {
 	case uid != 0 && uid != d.uid:
 		d.exists = false // skip the checks of a home
 		return []finding{{
-			What: fmt.Sprintf("%s belongs to UID %d and doctor runs as UID %d: most checks are skipped", oneLine(d.layout.Home), d.uid, uid),
+			What: fmt.Sprintf("%s belongs to UID %d and doctor runs as UID %d: most checks are skipped", console.OneLine(d.Layout.Home), d.uid, uid),
 			Cure: fmt.Sprintf("sudo -u '#%d' permesso doctor", d.uid),
 		}}
 	case d.uid == 0:
 		return []finding{{
-			Severity: severityWarning, What: oneLine(d.layout.Home) + " belongs to root: approved requests run as root",
+			Severity: severityWarning, What: console.OneLine(d.Layout.Home) + " belongs to root: approved requests run as root",
 			Cure: "run the daemon as a dedicated user: useradd --system permesso",
 		}}
 	}
-	return []finding{okFinding("%s, owned by UID %d", oneLine(d.layout.Home), d.uid)}
+	return []finding{okFinding("%s, owned by UID %d", console.OneLine(d.Layout.Home), d.uid)}
 }
 
 // withFolders returns the workspaces that have folders.
 func (d *doctor) withFolders() (names []string) {
-	have, err := d.store.Workspaces()
+	have, err := d.Store.Workspaces()
 	if err != nil {
 		return nil
 	}
@@ -180,7 +182,7 @@ func (d *doctor) withFolders() (names []string) {
 }
 
 func (d *doctor) checkFolders(context.Context) []finding {
-	seen, wrong := d.layout.CheckFolders(d.fs, d.withFolders()...)
+	seen, wrong := d.Layout.CheckFolders(d.FS, d.withFolders()...)
 	var list []finding
 	for _, err := range wrong {
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -192,8 +194,8 @@ func (d *doctor) checkFolders(context.Context) []finding {
 		list = append(list, f)
 	}
 	for _, ws := range d.withFolders() {
-		if note := d.store.Notes(ws); note != "" {
-			list = append(list, finding{Severity: severityWarning, Workspace: ws, What: oneLine(note), Cure: "run the daemon on a kernel with openat2 and with /proc mounted"})
+		if note := d.Store.Notes(ws); note != "" {
+			list = append(list, finding{Severity: severityWarning, Workspace: ws, What: console.OneLine(note), Cure: "run the daemon on a kernel with openat2 and with /proc mounted"})
 		}
 	}
 	return orOK(list, "%d folders, none accessible to other users", seen)
@@ -202,7 +204,7 @@ func (d *doctor) checkFolders(context.Context) []finding {
 // checkPaths checks the parent folders of home and configuration: a user who
 // can replace a parent folder can replace what is in it.
 func (d *doctor) checkPaths(context.Context) []finding {
-	list := findingsOf(severityError, "", ipc.CheckPath(filepath.Dir(d.layout.Home), d.uid)...)
+	list := findingsOf(severityError, "", ipc.CheckPath(filepath.Dir(d.Layout.Home), d.uid)...)
 	if d.file != "" {
 		file, err := filepath.Abs(d.file)
 		if err != nil {
@@ -221,9 +223,9 @@ func (d *doctor) checkPaths(context.Context) []finding {
 func (d *doctor) checkPrograms(context.Context) []finding {
 	var list []finding
 	programs := 0
-	for _, name := range sortedTools(d.cfg) {
-		argv := d.cfg.Tools[name].Handler.Argv
-		if d.cfg.Tools[name].Handler.Kind != approval.HandlerCommand || len(argv) == 0 {
+	for _, name := range sortedTools(d.Config) {
+		argv := d.Config.Tools[name].Handler.Argv
+		if d.Config.Tools[name].Handler.Kind != approval.HandlerCommand || len(argv) == 0 {
 			continue
 		}
 		programs++
@@ -269,16 +271,16 @@ func sortedTools(c *config.Config) []string {
 // checkKeys loads the keys as serve does, and keeps them for later checks.
 func (d *doctor) checkKeys(context.Context) []finding {
 	var list []finding
-	k, err := d.loadKeys()
+	k, err := d.LoadKeys()
 	if err != nil {
 		list = append(list, findingOf(severityError, "", err))
 	} else {
 		d.keys = k
 	}
-	if err := receipt.Check(d.fs, d.layout.Keys()); err != nil {
+	if err := receipt.Check(d.FS, d.Layout.Keys()); err != nil {
 		list = append(list, findingOf(severityError, "", err))
 	}
-	entries, err := os.ReadDir(d.layout.Keys())
+	entries, err := os.ReadDir(d.Layout.Keys())
 	if err != nil {
 		return append(list, findingOf(severityError, "", err))
 	}
@@ -286,8 +288,8 @@ func (d *doctor) checkKeys(context.Context) []finding {
 		info, err := e.Info()
 		if err == nil && ownerOf(info) != d.uid {
 			list = append(list, finding{
-				What: fmt.Sprintf("%s belongs to UID %d, the home to UID %d", oneLine(filepath.Join(d.layout.Keys(), e.Name())), ownerOf(info), d.uid),
-				Cure: fmt.Sprintf("chown -R %d %s", d.uid, shellWord(d.layout.Keys())),
+				What: fmt.Sprintf("%s belongs to UID %d, the home to UID %d", console.OneLine(filepath.Join(d.Layout.Keys(), e.Name())), ownerOf(info), d.uid),
+				Cure: fmt.Sprintf("chown -R %d %s", d.uid, sandbox.ShellWord(d.Layout.Keys())),
 			})
 		}
 	}

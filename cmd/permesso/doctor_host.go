@@ -14,6 +14,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/watcher"
@@ -23,17 +25,17 @@ import (
 // it has read the current configuration.
 func (d *doctor) checkDaemon(context.Context) []finding {
 	// Do not create the lock file: the daemon's user could not open ours.
-	if _, err := os.Lstat(d.layout.Lock()); err != nil {
+	if _, err := os.Lstat(d.Layout.Lock()); err != nil {
 		return []finding{{Severity: severityInfo, What: "the daemon is not running and never ran here", Cure: "permesso serve"}}
 	}
-	running, err := d.served()
+	running, err := d.Served()
 	if err != nil {
 		return findingsOf(severityError, "", err)
 	}
 	if d.running = running; !running {
 		return []finding{{Severity: severityInfo, What: "the daemon is not running: decisions take effect when it starts", Cure: "permesso serve"}}
 	}
-	p, known := findDaemon(d.layout.Lock())
+	p, known := findDaemon(d.Layout.Lock())
 	list := append(d.reportedHealth(), d.staleConfig(p.started)...)
 	if !known {
 		return orOK(list, "running; its process is not visible from here")
@@ -62,7 +64,7 @@ func (d *doctor) staleConfig(started time.Time) []finding {
 		return nil // no file, or checkConfig reports it
 	}
 	read := started
-	entries, err := audit.Last(d.fs, d.layout.Audit(), 1000)
+	entries, err := audit.Last(d.FS, d.Layout.Audit(), 1000)
 	if err != nil {
 		entries = nil // checkAudit reports it
 	}
@@ -82,20 +84,20 @@ func (d *doctor) staleConfig(started time.Time) []finding {
 
 // reportedHealth reads the daemon's own report in run/health.json.
 func (d *doctor) reportedHealth() (list []finding) {
-	b, err := os.ReadFile(d.layout.Health())
-	var h healthReport
+	b, err := os.ReadFile(d.Layout.Health())
+	var h home.HealthReport
 	if err != nil || json.Unmarshal(b, &h) != nil {
 		return nil // no daemon runs
 	}
 	for _, p := range h.Issues {
-		list = append(list, finding{Severity: severityWarning, What: "the daemon reports: " + oneLine(p.What), Cure: cmp.Or(oneLine(p.Hint), "see permesso status and the daemon's log")})
+		list = append(list, finding{Severity: severityWarning, What: "the daemon reports: " + console.OneLine(p.What), Cure: cmp.Or(console.OneLine(p.Hint), "see permesso status and the daemon's log")})
 	}
-	if h.Status == healthPaused {
+	if h.Status == home.HealthPaused {
 		list = append(list, finding{Severity: severityInfo, What: "the daemon is paused, at least for one workspace: nothing runs there", Cure: "permesso resume"})
 	}
-	if h.Version != "" && h.Version != d.app.version {
+	if h.Version != "" && h.Version != d.app.Version {
 		list = append(list, finding{
-			Severity: severityWarning, What: "the daemon runs version " + oneLine(h.Version) + ", this program is " + d.app.version,
+			Severity: severityWarning, What: "the daemon runs version " + console.OneLine(h.Version) + ", this program is " + d.app.Version,
 			Cure: "restart permesso serve",
 		})
 	}
@@ -106,9 +108,9 @@ func (d *doctor) reportedHealth() (list []finding) {
 // in run/, which a starting daemon empties; if that happened, it tries again.
 func (d *doctor) scratch(use func(dir string) []finding) (list []finding) {
 	for range 2 {
-		dir, err := os.MkdirTemp(d.layout.Run(), "doctor-")
+		dir, err := os.MkdirTemp(d.Layout.Run(), "doctor-")
 		if err != nil {
-			return []finding{{What: "cannot write to the home: " + oneLine(err.Error()), Cure: "see the findings on folders and disk"}}
+			return []finding{{What: "cannot write to the home: " + console.OneLine(err.Error()), Cure: "see the findings on folders and disk"}}
 		}
 		list = use(dir)
 		_, gone := os.Lstat(dir)
@@ -128,7 +130,7 @@ func (d *doctor) folderCount() int { return 1 + 4*len(d.names) }
 func (d *doctor) checkInotify(context.Context) []finding {
 	list := findingsOf(severityWarning, "", watcher.CheckLimits(d.folderCount())...)
 	for _, ws := range d.withFolders() {
-		list = append(list, findingsOf(severityWarning, ws, watcher.CheckReach(d.layout.Requests(ws)))...)
+		list = append(list, findingsOf(severityWarning, ws, watcher.CheckReach(d.Layout.Requests(ws)))...)
 	}
 	list = append(list, d.scratch(func(dir string) []finding { return findingsOf(severityWarning, "", watcher.Try(dir)) })...)
 	return orOK(list, "events arrive; the limits allow %d folders", d.folderCount())
@@ -147,7 +149,7 @@ func (d *doctor) checkClock(context.Context) []finding {
 	if now.Year() < 2026 || now.Year() > 2100 {
 		list = append(list, finding{What: "the clock shows " + now.Format(time.DateOnly) + ": receipts and deadlines would be wrong", Cure: "set the clock; then timedatectl set-ntp true"})
 	}
-	if entries, err := audit.Last(d.fs, d.layout.Audit(), 1); err == nil && len(entries) == 1 && entries[0].Time.Sub(now) > maxAhead {
+	if entries, err := audit.Last(d.FS, d.Layout.Audit(), 1); err == nil && len(entries) == 1 && entries[0].Time.Sub(now) > maxAhead {
 		list = append(list, finding{
 			What: fmt.Sprintf("the clock was set back: the log's newest entry is of %s, now is %s",
 				entries[0].Time.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)),
@@ -190,13 +192,13 @@ func compareClocks(ours, disks time.Time) []finding {
 func (d *doctor) checkDisk(context.Context) []finding {
 	var list []finding
 	var seen []string
-	dirs := []string{d.layout.Home}
+	dirs := []string{d.Layout.Home}
 	for _, ws := range d.withFolders() {
-		dirs = append(dirs, d.layout.Requests(ws), d.layout.Responses(ws), d.layout.Pendings(ws), d.layout.Decisions(ws),
-			d.layout.Receipts(ws), d.layout.Records(ws))
+		dirs = append(dirs, d.Layout.Requests(ws), d.Layout.Responses(ws), d.Layout.Pendings(ws), d.Layout.Decisions(ws),
+			d.Layout.Receipts(ws), d.Layout.Records(ws))
 	}
 	left := ""
-	for _, dir := range append(dirs, d.layout.Audit()) {
+	for _, dir := range append(dirs, d.Layout.Audit()) {
 		free, err := ipc.FreeSpaceOf(dir)
 		if err != nil {
 			continue // checkFolders reports it
@@ -213,14 +215,14 @@ func (d *doctor) checkDisk(context.Context) []finding {
 		}
 		list = append(list, d.lowSpace(dir, free)...)
 	}
-	list = append(list, findingsOf(severityWarning, "", d.layout.CheckOneDisk(d.withFolders()...)...)...)
-	return orOK(list, "%s, on %s", left, oneLine(strings.Join(seen, ", ")))
+	list = append(list, findingsOf(severityWarning, "", d.Layout.CheckOneDisk(d.withFolders()...)...)...)
+	return orOK(list, "%s, on %s", left, console.OneLine(strings.Join(seen, ", ")))
 }
 
 // lowSpace ignores low space of the requests' folder if it has a file system of
 // its own, which may be small on purpose.
 func (d *doctor) lowSpace(dir string, free ipc.FreeSpace) []finding {
-	own := slices.ContainsFunc(d.names, func(ws string) bool { return dir == d.layout.Requests(ws) })
+	own := slices.ContainsFunc(d.names, func(ws string) bool { return dir == d.Layout.Requests(ws) })
 	if own && !free.ReadOnly && free.Bytes > 0 {
 		return nil
 	}
@@ -234,9 +236,9 @@ const syncRounds = 20
 
 // checkSync checks the mount options, then measures fsync.
 func (d *doctor) checkSync(context.Context) []finding {
-	m, err := ipc.MountOf(d.layout.Home)
+	m, err := ipc.MountOf(d.Layout.Home)
 	if err != nil {
-		return []finding{{Severity: severityInfo, What: "cannot read the mount options: " + oneLine(err.Error())}}
+		return []finding{{Severity: severityInfo, What: "cannot read the mount options: " + console.OneLine(err.Error())}}
 	}
 	list := slices.Concat(findingsOf(severityError, "", m.LosesData()), findingsOf(severityWarning, "", m.Warnings()))
 	measured := ""
@@ -250,7 +252,7 @@ func (d *doctor) checkSync(context.Context) []finding {
 			return findingsOf(severityWarning, "", m.TooFast(median))
 		})...)
 	}
-	return orOK(list, "%s on %s%s", m.Type, oneLine(m.Point), measured)
+	return orOK(list, "%s on %s%s", m.Type, console.OneLine(m.Point), measured)
 }
 
 // checkAgents looks for agents that can bypass the gate.

@@ -15,6 +15,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -35,39 +37,39 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 	defer listen.Close()
 	require.NoError(t, os.Link(filepath.Join(w.dir, "decide.sock"), filepath.Join(l.Home, "decide.sock")))
 	d := w.doctor(t)
-	right := mounts(l, "work")
-	with := func(more ...mount) mountList { return append(slices.Clone(right), more...) }
-	box := findSandbox(t.Context(), d.bin, "", nil)
-	require.Empty(t, box.why)
+	right := sandbox.Mounts(l, "work")
+	with := func(more ...sandbox.Mount) sandbox.MountList { return append(slices.Clone(right), more...) }
+	box := sandbox.Find(t.Context(), d.bin, "", nil)
+	require.Empty(t, box.Why)
 	for _, row := range []struct {
 		why    string
-		mounts mountList
+		mounts sandbox.MountList
 		want   []string
 	}{
-		{"responses writable", mountList{right[0], {Source: l.Responses("work"), Target: client.DefaultResponses}}, []string{
+		{"responses writable", sandbox.MountList{right[0], {Source: l.Responses("work"), Target: client.DefaultResponses}}, []string{
 			"may write responses: it could forge them", "may change the mode of the responses", "may overwrite a response",
 		}},
-		{"pending requests mounted", with(mount{Source: l.Pendings("work"), Target: "/permesso/pending_approvals"}), []string{
+		{"pending requests mounted", with(sandbox.Mount{Source: l.Pendings("work"), Target: "/permesso/pending_approvals"}), []string{
 			"may write to the pending requests, at /permesso/pending_approvals",
 		}},
-		{"decisions readable", with(mount{Source: l.Decisions("work"), Target: "/mnt/x", ReadOnly: true}), []string{"may read the decisions, at /mnt/x"}},
-		{"the workspace mounted", with(mount{Source: l.Workspace("work"), Target: "/work"}), []string{
+		{"decisions readable", with(sandbox.Mount{Source: l.Decisions("work"), Target: "/mnt/x", ReadOnly: true}), []string{"may read the decisions, at /mnt/x"}},
+		{"the workspace mounted", with(sandbox.Mount{Source: l.Workspace("work"), Target: "/work"}), []string{
 			"may write to its whole workspace, at /work", "may write to the pending requests, at /work/pending_approvals", "may write to the decisions",
 		}},
-		{"HOME mounted at its own path", with(mount{Source: l.Home, Target: l.Home}), []string{
+		{"HOME mounted at its own path", with(sandbox.Mount{Source: l.Home, Target: l.Home}), []string{
 			"may write to the gate's home, at " + l.Home, "may write to the MAC key", "may write to the signing key", "may write to the audit log",
 			"may write to the records", "may write to the receipts", "reaches the socket " + l.Home + "/decide.sock",
 		}},
-		{"HOME readable", with(mount{Source: l.Home, Target: "/gate", ReadOnly: true}), []string{"may read the MAC key, at /gate/keys/mac.key"}},
-		{"a parent folder of HOME", with(mount{Source: filepath.Dir(w.dir), Target: "/above"}), []string{"may write to the keys, at /above/", "may write to the configuration, at /above/"}},
-		{"one key file mounted", with(mount{Source: filepath.Join(l.Keys(), "mac.key"), Target: "/secret"}), []string{"may write to the MAC key, at /secret"}},
-		{"no responses", mountList{right[0]}, []string{"cannot read its responses"}},
-		{"requests read-only", mountList{{Source: right[0].Source, Target: right[0].Target, ReadOnly: true}, right[1]}, []string{"cannot write requests"}},
-		{"another folder as requests", mountList{{Source: w.dir, Target: client.DefaultRequests}, right[1]}, []string{"has another folder mounted as its requests"}},
+		{"HOME readable", with(sandbox.Mount{Source: l.Home, Target: "/gate", ReadOnly: true}), []string{"may read the MAC key, at /gate/keys/mac.key"}},
+		{"a parent folder of HOME", with(sandbox.Mount{Source: filepath.Dir(w.dir), Target: "/above"}), []string{"may write to the keys, at /above/", "may write to the configuration, at /above/"}},
+		{"one key file mounted", with(sandbox.Mount{Source: filepath.Join(l.Keys(), "mac.key"), Target: "/secret"}), []string{"may write to the MAC key, at /secret"}},
+		{"no responses", sandbox.MountList{right[0]}, []string{"cannot read its responses"}},
+		{"requests read-only", sandbox.MountList{{Source: right[0].Source, Target: right[0].Target, ReadOnly: true}, right[1]}, []string{"cannot write requests"}},
+		{"another folder as requests", sandbox.MountList{{Source: w.dir, Target: client.DefaultRequests}, right[1]}, []string{"has another folder mounted as its requests"}},
 	} {
 		for _, user := range sandboxUsers() {
 			t.Run(row.why+"/"+user.who, func(t *testing.T) {
-				box.mounts = row.mounts
+				box.Mounts = row.mounts
 				breaches, err := d.probe(t.Context(), box, "work", user)
 				require.NoError(t, err)
 				for _, want := range row.want {
@@ -78,13 +80,13 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 		}
 	}
 	for _, user := range sandboxUsers() {
-		box.mounts = right
+		box.Mounts = right
 		breaches, err := d.probe(t.Context(), box, "work", user)
 		require.NoError(t, err)
 		require.Empty(t, breaches, "the correct mounts, after all others")
 	}
 	d.quick, d.began = false, time.Now() // the rows above may have used up its time limit
-	d.probeMount = func(string) mountList { return with(mount{Source: l.Pendings("work"), Target: "/p"}) }
+	d.probeMount = func(string) sandbox.MountList { return with(sandbox.Mount{Source: l.Pendings("work"), Target: "/p"}) }
 	found := d.checkMounts(t.Context())
 	require.Len(t, found, len(sandboxUsers()))
 	require.Equal(t, severityError, found[0].Severity)
@@ -107,9 +109,9 @@ func TestProbeFindsProcesses(t *testing.T) {
 	d := (&doctorRig{c.rig}).doctor(t)
 	d.checkDaemon(t.Context())
 	require.NotZero(t, d.daemon)
-	box := findSandbox(t.Context(), d.bin, "", nil)
-	box.mounts = mounts(d.layout, "work")
-	system := slices.DeleteFunc(bwrapSystem(), func(s string) bool { return s == "--unshare-all" || s == "1000" || s == "--uid" || s == "--gid" })
+	box := sandbox.Find(t.Context(), d.bin, "", nil)
+	box.Mounts = sandbox.Mounts(d.Layout, "work")
+	system := slices.DeleteFunc(sandbox.BwrapSystem(), func(s string) bool { return s == "--unshare-all" || s == "1000" || s == "--uid" || s == "--gid" })
 	breaches, err := d.probe(t.Context(), box, "work", sandboxUser{"", append(system, "--unshare-user")})
 	require.NoError(t, err)
 	require.True(t, containsText(breaches, "sees the daemon's process"), "%q", breaches)
@@ -143,7 +145,7 @@ func (w *doctorRig) runUnshared(t *testing.T, stdin, script string, args ...stri
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	if code := cmd.ProcessState.ExitCode(); code != exitWarnings && code != exitErrors {
+	if code := cmd.ProcessState.ExitCode(); code != console.ExitWarnings && code != console.ExitErrors {
 		require.NoError(t, err, "%s%s", out, errs.String())
 	}
 	return string(out)
@@ -178,7 +180,7 @@ func TestDoctorChecksRealDisks(t *testing.T) {
 		out, err := osexec.Command("mkfs.ext4", "-q", "-m", "0", img).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		disk := func(options string) string {
-			return `mount -o loop,` + options + ` ` + shellWord(img) + ` "$1" && "$0" init >/dev/null`
+			return `mount -o loop,` + options + ` ` + sandbox.ShellWord(img) + ` "$1" && "$0" init >/dev/null`
 		}
 		rows = append(
 			rows,
@@ -255,7 +257,7 @@ func TestDoctorChecksRealLimits(t *testing.T) {
 		cmd.Env = append(os.Environ(), "PERMESSO_CONFIG="+w.config, "PERMESSO_HOME="+w.layout.Home)
 		out, err := cmd.Output()
 		require.Error(t, err)
-		require.Equal(t, exitWarnings, cmd.ProcessState.ExitCode(), "%s", out)
+		require.Equal(t, console.ExitWarnings, cmd.ProcessState.ExitCode(), "%s", out)
 		found := parseFindings(t, string(out))
 		for _, says := range []string{row.says, "user." + row.limit + " is 0, for 5 folders"} {
 			require.True(t, slices.ContainsFunc(found, func(f jsonFinding) bool {
@@ -332,7 +334,7 @@ func TestDoctorChecksTheDaemon(t *testing.T) {
 	cmd := osexec.Command(bin, "--config", w.config, "--home", w.layout.Home, "serve")
 	cmd.Env = append(os.Environ(), "LD_PRELOAD=libeatmydata.so")
 	pid := startProcess(t, cmd)
-	await(t, w.layout.Lock(), func() bool { up, err := w.doctor(t).served(); return err == nil && up })
+	await(t, w.layout.Lock(), func() bool { up, err := w.doctor(t).Served(); return err == nil && up })
 	d := w.doctor(t)
 	found := d.checkDaemon(t.Context())
 	require.Equal(t, pid, d.daemon)

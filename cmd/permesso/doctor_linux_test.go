@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/receipt"
 	"github.com/permesso-dev/permesso/security/seal"
@@ -80,8 +82,8 @@ func (w *doctorRig) runDoctor(t *testing.T, change func(*doctor)) []finding {
 
 func (w *doctorRig) doctor(t *testing.T) *doctor {
 	t.Helper()
-	a := &app{&console{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Env: func(string) string { return "" }, configFlag: w.config, homeFlag: w.layout.Home}}
-	d, err := newDoctor(a.console, "")
+	a := &app{&console.Console{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Env: func(string) string { return "" }, ConfigFlag: w.config, HomeFlag: w.layout.Home}}
+	d, err := newDoctor(a.Console, "")
 	require.NoError(t, err)
 	d.quick, d.bin = true, program(t, true)
 	return d
@@ -296,9 +298,9 @@ func doctorCases() []doctorCase {
 		}, nil, "stuck", severityWarning, "is approved and has not run"},
 		{"an unsent card", configure("\n[workspaces.two]\n"), func(d *doctor) {
 			d.now = d.now.Add(2 * time.Minute)
-			two := d.cfg.Workspaces[ws]
+			two := d.Config.Workspaces[ws]
 			two.Channels = []string{"telegram"}
-			d.cfg.Workspaces[ws] = two
+			d.Config.Workspaces[ws] = two
 		}, "channels", severityWarning, "telegram has sent no message"},
 	}
 	if os.Getuid() == 0 { // only root can change owners
@@ -345,7 +347,7 @@ func TestDoctorOfAHealthyHome(t *testing.T) {
 	w := newDoctorRig(t)
 	before := tree(t, w.layout.Home)
 	code, out, errs := w.run("", "doctor", "--json")
-	require.NotEqual(t, exitError, code, errs)
+	require.NotEqual(t, console.ExitError, code, errs)
 	require.NotContains(t, out, `"severity":"error"`)
 	after := tree(t, w.layout.Home)
 	for _, m := range []map[string]string{before, after} {
@@ -360,7 +362,7 @@ func TestDoctorOfAHealthyHome(t *testing.T) {
 	awaitFile(t, w.layout.Lock())
 	d := w.doctor(t)
 	d.quick = false
-	await(t, w.layout.Lock(), func() bool { up, err := d.served(); return err == nil && up })
+	await(t, w.layout.Lock(), func() bool { up, err := d.Served(); return err == nil && up })
 	list := d.runChecks(t.Context())
 	require.Empty(t, problemsOf(list))
 	require.True(t, d.running)
@@ -383,7 +385,7 @@ func TestDoctorIgnoresDataFiles(t *testing.T) {
 func TestDoctorReportsAStaleConfiguration(t *testing.T) {
 	w := newDoctorRig(t)
 	w.serve().awaitLog("serving")
-	await(t, w.layout.Audit(), func() bool { up, err := w.doctor(t).served(); return err == nil && up })
+	await(t, w.layout.Audit(), func() bool { up, err := w.doctor(t).Served(); return err == nil && up })
 	later := time.Now().Add(time.Hour)
 	require.NoError(t, os.Chtimes(w.config, later, later))
 	found := problemsOf(w.runDoctor(t, nil))
@@ -396,7 +398,7 @@ func TestDoctorReportsAStaleConfiguration(t *testing.T) {
 func TestDoctorFindsStuckRequests(t *testing.T) {
 	w := newDoctorRig(t)
 	d := w.serve()
-	await(t, w.layout.Lock(), func() bool { up, err := w.doctor(t).served(); return err == nil && up })
+	await(t, w.layout.Lock(), func() bool { up, err := w.doctor(t).Served(); return err == nil && up })
 	d.awaitLog("serving")
 	d.signal(syscall.SIGSTOP)
 	defer d.signal(syscall.SIGCONT)
@@ -469,9 +471,9 @@ func TestDoctorFindsUnsentCards(t *testing.T) {
 		writeFile(t, filepath.Join(w.layout.Sent("telegram", "work"), id+".json"), tc.sent, 0o600)
 		require.Len(t, problemsOf(w.runDoctor(t, func(d *doctor) {
 			d.now = d.now.Add(2 * time.Minute)
-			ws := d.cfg.Workspaces["work"]
+			ws := d.Config.Workspaces["work"]
 			ws.Channels = []string{"telegram"}
-			d.cfg.Workspaces["work"] = ws
+			d.Config.Workspaces["work"] = ws
 		})), tc.want, tc.sent)
 	}
 }
@@ -521,7 +523,7 @@ func TestDoctorClock(t *testing.T) {
 	}
 	w := newDoctorRig(t)
 	for _, year := range []int{1970, 2025, 2101} {
-		found := problemsOf((&doctor{instance: w.doctor(t).instance, now: time.Date(year, 1, 2, 0, 0, 0, 0, time.UTC)}).checkClock(t.Context()))
+		found := problemsOf((&doctor{Home: w.doctor(t).Home, now: time.Date(year, 1, 2, 0, 0, 0, 0, time.UTC)}).checkClock(t.Context()))
 		require.NotEmpty(t, found)
 		require.Contains(t, found[0].What, fmt.Sprintf("it is not %d-01-02", year))
 		require.Equal(t, severityError, found[0].Severity)
@@ -532,14 +534,14 @@ func TestDoctorClock(t *testing.T) {
 // overlooked.
 func TestZeroFindingIsAnError(t *testing.T) {
 	require.Equal(t, "error", finding{}.Severity.String())
-	d := &doctor{instance: &instance{}, app: &console{Out: &bytes.Buffer{}, Env: func(string) string { return "" }}}
+	d := &doctor{Home: &home.Home{}, app: &console.Console{Out: &bytes.Buffer{}, Env: func(string) string { return "" }}}
 	for _, row := range []struct {
 		worst severity
 		code  int
-	}{{severityError, exitErrors}, {severityWarning, exitWarnings}} {
-		var e *exit
+	}{{severityError, console.ExitErrors}, {severityWarning, console.ExitWarnings}} {
+		var e *console.Error
 		require.ErrorAs(t, d.report([]finding{{Severity: severityOK}, {Severity: row.worst}, {Severity: severityInfo}}), &e)
-		require.Equal(t, row.code, e.code)
+		require.Equal(t, row.code, e.Code)
 	}
 	require.NoError(t, d.report([]finding{{Severity: severityInfo}, {Severity: severityOK}}))
 }

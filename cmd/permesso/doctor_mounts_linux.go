@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -25,9 +27,9 @@ const (
 // checkMounts starts the sandbox of permesso mounts --bwrap for each workspace,
 // and in it a probe that tries what an agent must not do.
 func (d *doctor) checkMounts(ctx context.Context) []finding {
-	box := findSandbox(ctx, d.bin, "", nil)
-	if box.bwrap == "" {
-		return []finding{{Severity: severityInfo, What: "sandbox not checked: " + oneLine(box.why), Cure: "apt-get install bubblewrap, or check your containers against permesso mounts WORKSPACE"}}
+	box := sandbox.Find(ctx, d.bin, "", nil)
+	if box.Bwrap == "" {
+		return []finding{{Severity: severityInfo, What: "sandbox not checked: " + console.OneLine(box.Why), Cure: "apt-get install bubblewrap, or check your containers against permesso mounts WORKSPACE"}}
 	}
 	var list []finding
 	workspaces := d.withFolders()
@@ -39,7 +41,7 @@ func (d *doctor) checkMounts(ctx context.Context) []finding {
 			})
 			break
 		}
-		box.mounts = d.probeMount(ws)
+		box.Mounts = d.probeMount(ws)
 		for _, user := range sandboxUsers() {
 			list = append(list, d.tryMounts(ctx, box, ws, user)...)
 		}
@@ -55,7 +57,7 @@ type sandboxUser struct {
 
 // sandboxUsers: only root can start an agent that is root on the host too.
 func sandboxUsers() []sandboxUser {
-	system := bwrapSystem()
+	system := sandbox.BwrapSystem()
 	users := []sandboxUser{{"a user", system}, {"root", append(slices.Clone(system), "--uid", "0", "--gid", "0")}}
 	if i := slices.Index(system, "--unshare-all"); os.Getuid() == 0 && i >= 0 {
 		own := []string{"--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"}
@@ -65,14 +67,14 @@ func sandboxUsers() []sandboxUser {
 }
 
 // tryMounts returns what the probe could do as findings.
-func (d *doctor) tryMounts(ctx context.Context, box sandbox, ws string, user sandboxUser) []finding {
+func (d *doctor) tryMounts(ctx context.Context, box sandbox.Sandbox, ws string, user sandboxUser) []finding {
 	breaches, err := d.probe(ctx, box, ws, user)
 	if err != nil {
-		return []finding{{Severity: severityWarning, Workspace: ws, What: "sandbox probe failed: " + oneLine(err.Error()), Cure: "permesso mounts " + ws + " --bwrap prints the mounts; start them by hand"}}
+		return []finding{{Severity: severityWarning, Workspace: ws, What: "sandbox probe failed: " + console.OneLine(err.Error()), Cure: "permesso mounts " + ws + " --bwrap prints the mounts; start them by hand"}}
 	}
 	var list []finding
 	for _, b := range breaches {
-		f := finding{Workspace: ws, What: "an agent as " + user.who + " in bubblewrap " + oneLine(b), Cure: "check for links and other mounts: permesso mounts " + ws + "; findmnt -T " + shellWord(d.layout.Home)}
+		f := finding{Workspace: ws, What: "an agent as " + user.who + " in bubblewrap " + console.OneLine(b), Cure: "check for links and other mounts: permesso mounts " + ws + "; findmnt -T " + sandbox.ShellWord(d.Layout.Home)}
 		if !slices.ContainsFunc(list, func(g finding) bool { return g == f }) {
 			list = append(list, f)
 		}
@@ -81,21 +83,21 @@ func (d *doctor) tryMounts(ctx context.Context, box sandbox, ws string, user san
 }
 
 // probe runs permesso doctor probe in a sandbox.
-func (d *doctor) probe(ctx context.Context, box sandbox, ws string, user sandboxUser) (breaches []string, err error) {
+func (d *doctor) probe(ctx context.Context, box sandbox.Sandbox, ws string, user sandboxUser) (breaches []string, err error) {
 	q, err := json.Marshal(d.probeInput(ws))
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	args := append(slices.Clone(user.system), box.mounts.bwrap()...)
-	args = append(args, "--ro-bind", box.bin, agentBin+"/permesso", agentBin+"/permesso", "doctor", "probe")
-	cmd := exec.CommandContext(ctx, box.bwrap, args...)
+	args := append(slices.Clone(user.system), box.Mounts.Bwrap()...)
+	args = append(args, "--ro-bind", box.Bin, sandbox.AgentBin+"/permesso", sandbox.AgentBin+"/permesso", "doctor", "probe")
+	cmd := exec.CommandContext(ctx, box.Bwrap, args...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = bytes.NewReader(q), &out, &errs, time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	if err := onOneThread(cmd.Run); err != nil {
+	if err := sandbox.OnOneThread(cmd.Run); err != nil {
 		first, _, _ := strings.Cut(strings.TrimSpace(errs.String()), "\n")
 		return nil, fmt.Errorf("probe: %w: %s", err, first)
 	}
@@ -126,7 +128,7 @@ type protectedFile struct {
 }
 
 func (d *doctor) probeInput(ws string) probeInput {
-	l := d.layout
+	l := d.Layout
 	q := probeInput{Requests: client.DefaultRequests, Responses: client.DefaultResponses, Gate: d.daemon}
 	if q.Gate == 0 {
 		q.Gate = os.Getpid() // any process of the host will do

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"io/fs"
 	"time"
 )
@@ -29,7 +30,7 @@ type agent struct {
 
 func findAgents(int) ([]agent, error) { return nil, errors.ErrUnsupported }
 
-func probe(*console) error { return errors.ErrUnsupported }
+func probe(*console.Console) error { return errors.ErrUnsupported }
 
 func (d *doctor) checkMounts(context.Context) []finding {
 	return []finding{{Severity: severityInfo, What: "sandboxes are checked on Linux only"}}

@@ -15,12 +15,13 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"golang.org/x/sys/unix"
 )
 
 // probe is what doctor runs in a sandbox. It reads a probeInput and writes what
 // it could do that an agent must not. It undoes its changes.
-func probe(c *console) error {
+func probe(c *console.Console) error {
 	b, err := io.ReadAll(c.In)
 	if err != nil {
 		return err
@@ -30,10 +31,10 @@ func probe(c *console) error {
 		return fmt.Errorf("parse probe input: %w", err)
 	}
 	if os.Getenv(remountOnly) != "" {
-		return c.print(q.remount(), "")
+		return c.Print(q.remount(), "")
 	}
-	c.json = true
-	return c.print(q.breaches(), "")
+	c.JSON = true
+	return c.Print(q.breaches(), "")
 }
 
 // remountOnly marks the second probe, which is root in namespaces of its own.

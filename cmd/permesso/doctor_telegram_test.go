@@ -12,6 +12,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -51,7 +53,7 @@ func TestDoctorChecksTelegram(t *testing.T) {
 			}
 			cfg, err := config.Parse("p.toml", []byte(text))
 			require.NoError(t, err)
-			d := &doctor{app: &console{Env: func(string) string { return "" }}, instance: &instance{cfg: cfg}, names: []string{"w"}}
+			d := &doctor{app: &console.Console{Env: func(string) string { return "" }}, Home: &home.Home{Config: cfg}, names: []string{"w"}}
 			list := d.checkTelegram(t.Context())
 			worst := list[len(list)-1]
 			require.Equal(t, row.worst, worst.Severity)
@@ -62,14 +64,14 @@ func TestDoctorChecksTelegram(t *testing.T) {
 			}
 		})
 	}
-	d := &doctor{instance: &instance{cfg: config.Default()}}
+	d := &doctor{Home: &home.Home{Config: config.Default()}}
 	require.Equal(t, []finding{okFinding("Telegram is not configured")}, d.checkTelegram(t.Context()))
 }
 
 // A request that its client sends to one channel is not reported as unsent on the others.
 func TestDoctorRespectsAskOn(t *testing.T) {
 	now := time.Now()
-	d := &doctor{instance: &instance{layout: ipc.Layout{Home: t.TempDir()}}, now: now}
+	d := &doctor{Home: &home.Home{Layout: ipc.Layout{Home: t.TempDir()}}, now: now}
 	for askOn, missed := range map[string][2]int{"": {1, 1}, "telegram": {1, 0}, "email": {0, 1}} {
 		waiting := []approval.Waiting{{Pending: &approval.Pending{
 			RequestID: "a7f3b2c1d4e5f6a7", AskOn: askOn, Timestamp: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour),

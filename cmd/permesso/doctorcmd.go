@@ -18,7 +18,7 @@ func (a *app) doctorCmd() *cobra.Command {
 			"Exit codes: 0 nothing worse than info; 8 warnings; 9 errors: fix them before you start an agent.",
 		Example: "  permesso doctor\n  permesso doctor --quick --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := newDoctor(a.console, workspace)
+			d, err := newDoctor(a.Console, workspace)
 			if err != nil {
 				return err
 			}
@@ -37,6 +37,6 @@ func (a *app) probeCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "probe", Short: "Probe the isolation of a sandbox from inside (Linux only)", Args: cobra.NoArgs, Hidden: true,
 		Long: "Probe the isolation of a sandbox from inside. permesso doctor starts this itself, with input on standard input.",
-		RunE: func(*cobra.Command, []string) error { return probe(a.console) },
+		RunE: func(*cobra.Command, []string) error { return probe(a.Console) },
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/exec"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/client"
 	"github.com/permesso-dev/permesso/watcher"
@@ -315,7 +316,7 @@ func TestDaemonStopsWhenItsHomeIsReplaced(t *testing.T) {
 			h.awaitPending("default", id)
 			tc.act(t, h)
 			require.Error(t, d.awaitExit())
-			require.Equal(t, exitError, d.cmd.ProcessState.ExitCode())
+			require.Equal(t, console.ExitError, d.cmd.ProcessState.ExitCode())
 			require.Contains(t, d.logged(), "permesso: home removed or replaced while the daemon runs\nhint: ")
 		})
 	}
@@ -361,7 +362,7 @@ func TestHangupChangesNothing(t *testing.T) {
 	h.awaitPending("default", id)
 	d.signal(syscall.SIGHUP)
 	code, _, stderr := h.run("", "approve", id)
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, console.ExitOK, code, stderr)
 	require.Equal(t, approval.StatusApproved, h.response(id).Status)
 	d.stop()
 }
@@ -470,7 +471,7 @@ outcome = "deny"
 			args = append(args, planted+forged)
 		}
 		code, _, stderr := h.run("", args...)
-		require.Equal(t, exitOK, code, stderr)
+		require.Equal(t, console.ExitOK, code, stderr)
 		cli.WriteString(stderr)
 	}
 	for _, id := range ids {
@@ -503,12 +504,12 @@ func TestDecisionsMadeWhileTheDaemonIsDown(t *testing.T) {
 	}
 	d.kill()
 	code, out, stderr := h.run("", "approve", yes)
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, console.ExitOK, code, stderr)
 	require.Contains(t, out, "not running: this takes effect when it starts")
 	code, _, stderr = h.run("", "deny", no, "not", "today")
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, console.ExitOK, code, stderr)
 	code, _, stderr = h.run("", "deny", yes)
-	require.Equal(t, exitRefused, code)
+	require.Equal(t, console.ExitRefused, code)
 	require.Contains(t, stderr, "already decided: approved by operator:")
 
 	d = h.serve()

@@ -12,6 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/watcher"
 )
@@ -40,7 +41,7 @@ const (
 
 // openEmail creates the channel.
 func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
-	r, cfg := s.channelEnv(emailChannel), s.conf().Email
+	r, cfg := s.channelEnv(emailChannel), s.Current().Email
 	if cfg == nil {
 		return nil, errors.New("[channels.email] is no longer configured")
 	}
@@ -57,8 +58,8 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 		Addressing: post.addressing(), FollowUp: cfg.FollowUp, Sender: post.smtp(), Prover: post.authenticator(),
 		Viewer: r, Records: r.viewer, Interceptor: r.interceptor(), Notebook: r.sentStore,
 		Taken: stores[storeTaken], Tests: stores[storeTests],
-		Workspaces: r.workspaces, People: func(ws string) []approval.Approver { return peopleOf(s.conf(), ws) }, Style: r.style, Foot: r.foot,
-		Ceiling: func(ws string) approval.Reversibility { return s.conf().EmailCeiling[ws] },
+		Workspaces: r.workspaces, People: func(ws string) []approval.Approver { return peopleOf(s.Current(), ws) }, Style: r.style, Foot: r.foot,
+		Ceiling: func(ws string) approval.Reversibility { return s.Current().EmailCeiling[ws] },
 		Changes: changes, Problem: r.reportIssue, Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
 	}
 	if box := post.box(stores[storeState], c.Reports); box != nil {
@@ -95,7 +96,7 @@ func (h mailHints) notify(kind string) {
 // watched is still polled every 30 s.
 func (s *server) watchMails(cfg *config.Email) {
 	s.watcher.Remove(mailGroup)
-	folders := []watcher.Folder{{Path: s.layout.ChannelState(emailChannel, storeInbox), Kind: storeInbox}}
+	folders := []watcher.Folder{{Path: s.Layout.ChannelState(emailChannel, storeInbox), Kind: storeInbox}}
 	if cfg.Maildir != "" {
 		folders = append(folders,
 			watcher.Folder{Path: filepath.Join(cfg.Maildir, "new"), Kind: kindMaildir},
@@ -169,7 +170,7 @@ func (m mailSettings) lookup() func(context.Context, string) ([]string, error) {
 func (m mailSettings) password(s config.MailServer) func() (string, error) {
 	return func() (string, error) {
 		if s.PasswordFile != "" {
-			return secretLine(s.PasswordFile)
+			return home.SecretLine(s.PasswordFile)
 		}
 		if p := m.env(emailPassword); p != "" {
 			return p, nil
@@ -179,6 +180,6 @@ func (m mailSettings) password(s config.MailServer) func() (string, error) {
 }
 
 // emailSentStore is the channel's sent store, for a command.
-func emailSentStore(h *instance) *ipc.SentStore {
-	return &ipc.SentStore{Store: h.store, Channel: emailChannel}
+func emailSentStore(h *home.Home) *ipc.SentStore {
+	return &ipc.SentStore{Store: h.Store, Channel: emailChannel}
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/email/mailserver"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -128,7 +130,7 @@ func (w *mailRig) submitFromSandbox(args ...string) (id string) {
 	w.t.Helper()
 	id = client.NewID()
 	c := &sandboxRig{rig: w.rig}
-	code, out := c.runInside(w.t, w.mounts, bwrapSystem(), nil, "permesso request "+shellWords(append(args, "--id", id)))
+	code, out := c.runInside(w.t, w.mounts, sandbox.BwrapSystem(), nil, "permesso request "+sandbox.ShellWords(append(args, "--id", id)))
 	require.Zero(w.t, code, out)
 	return id
 }
@@ -472,7 +474,7 @@ func (w *mailRig) setup() {
 		}
 	}
 	code, out, errs = w.run("", append(flags(wrong), "--write")...)
-	require.Equal(w.t, exitError, code)
+	require.Equal(w.t, console.ExitError, code)
 	require.Equal(w.t, 2, strings.Count(out, "failed  "), out)
 	require.NotContains(w.t, out+errs, "guess")
 	code, out, errs = w.run("", flags(filepath.Join(w.dir, "password"))...)

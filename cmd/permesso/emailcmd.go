@@ -13,13 +13,15 @@ import (
 
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 func (a *app) emailCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "email", Short: "Set up and test the email channel", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(exitUsage, "permesso email --help", "email needs a subcommand: setup, test or deliver")
+			return console.Fail(console.ExitUsage, "permesso email --help", "email needs a subcommand: setup, test or deliver")
 		},
 	}
 	c.AddCommand(a.emailSetupCmd(), a.emailTestCmd(), a.emailDeliverCmd())
@@ -45,9 +47,9 @@ func (a *app) emailDeliverCmd() *cobra.Command {
 			case err == nil:
 				return nil
 			case errors.Is(err, email.ErrNoMail):
-				return &exit{code: exDataErr, err: err}
+				return &console.Error{Code: exDataErr, Err: err}
 			}
-			return &exit{code: exTempFail, err: err}
+			return &console.Error{Code: exTempFail, Err: err}
 		},
 	}
 }
@@ -55,15 +57,15 @@ func (a *app) emailDeliverCmd() *cobra.Command {
 // deliver does not read the configuration, so that an error there does not
 // bounce emails.
 func (a *app) deliver() error {
-	dir, err := config.LocateHome(a.homeFlag, a.Env)
+	dir, err := config.LocateHome(a.HomeFlag, a.Env)
 	if err != nil {
 		return err
 	}
-	h := newInstance(nil, dir)
-	if _, err := os.Stat(h.layout.Keys()); err != nil {
+	h := home.New(nil, dir)
+	if _, err := os.Stat(h.Layout.Keys()); err != nil {
 		return fmt.Errorf("no daemon for this user in %s", dir)
 	}
-	if err := h.actAsOwner(); err != nil {
+	if err := h.ActAsOwner(); err != nil {
 		return err
 	}
 	inbox, err := emailSentStore(h).State(storeInbox)
@@ -85,7 +87,7 @@ func (a *app) emailSetupCmd() *cobra.Command {
 			"    --username permesso --password-file /etc/permesso/mail.password --write",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			given := slices.ContainsFunc([]string{"from", "smtp", "imap", "maildir"}, cmd.Flags().Changed)
-			return setUpEmail(cmd.Context(), a.console, &s, given)
+			return setUpEmail(cmd.Context(), a.Console, &s, given)
 		},
 	}
 	f := c.Flags()
@@ -116,7 +118,7 @@ func (a *app) emailTestCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			return testEmail(ctx, a.console, pos, timeout)
+			return testEmail(ctx, a.Console, pos, timeout)
 		},
 	}
 	c.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "stop waiting for the reply after this long")

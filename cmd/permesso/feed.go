@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
 // feed publishes audit entries to followers once they are durable. Without
 // followers it costs one buffered entry each.
 type feed struct {
-	instance *instance
+	instance *home.Home
 	log      *audit.Log
 	dirty    chan struct{}
 
@@ -27,7 +28,7 @@ type feed struct {
 // maxBuffered is how many entries are buffered for followers that are behind.
 const maxBuffered = 4096
 
-func newFeed(h *instance, log *audit.Log) *feed {
+func newFeed(h *home.Home, log *audit.Log) *feed {
 	newest := log.Found().Seq
 	return &feed{instance: h, log: log, newest: newest, durable: newest, dirty: make(chan struct{}, 1), changed: make(chan struct{})}
 }
@@ -62,7 +63,7 @@ func (f *feed) run(ctx context.Context) {
 		}
 		if f.sync() != nil {
 			// The daemon's health reports the disk; here we only retry.
-			if sleep(ctx, time.Second) != nil {
+			if home.Sleep(ctx, time.Second) != nil {
 				return
 			}
 			f.touch()
@@ -123,7 +124,7 @@ func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
 	}
 	f.mu.Unlock()
 	if !here {
-		return audit.EntriesAfter(f.instance.fs, f.instance.layout.Audit(), seq, func(e approval.Entry) error {
+		return audit.EntriesAfter(f.instance.FS, f.instance.Layout.Audit(), seq, func(e approval.Entry) error {
 			if e.Seq > durable {
 				return nil
 			}

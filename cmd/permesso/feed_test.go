@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -17,15 +18,15 @@ import (
 // newTestFeed is a feed of a new log that already has n entries.
 func newTestFeed(t *testing.T, n int) (*feed, *audit.Log) {
 	t.Helper()
-	h := &instance{layout: ipc.Layout{Home: t.TempDir()}, fs: ipc.OS()}
-	require.NoError(t, h.layout.PrepareHome(h.fs))
-	log, err := audit.Open(h.fs, h.layout.Audit(), nil)
+	h := &home.Home{Layout: ipc.Layout{Home: t.TempDir()}, FS: ipc.OS()}
+	require.NoError(t, h.Layout.PrepareHome(h.FS))
+	log, err := audit.Open(h.FS, h.Layout.Audit(), nil)
 	require.NoError(t, err)
 	for i := range n {
 		log.Note(approval.Entry{Event: approval.EventRequested, RequestID: fmt.Sprintf("%016x", i), Workspace: "w"})
 	}
 	require.NoError(t, log.Close())
-	log, err = audit.Open(h.fs, h.layout.Audit(), nil)
+	log, err = audit.Open(h.FS, h.Layout.Audit(), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, log.Close()) })
 	f := newFeed(h, log)

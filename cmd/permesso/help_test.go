@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 )
@@ -28,7 +29,7 @@ func allCommandPaths() (paths []string) {
 			walk(sub)
 		}
 	}
-	walk((&app{&console{Env: func(string) string { return "" }}}).root())
+	walk((&app{&console.Console{Env: func(string) string { return "" }}}).root())
 	return paths
 }
 
@@ -52,7 +53,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	_, help, _ := runCommand("--help")
 	source, err := os.ReadFile("main.go")
 	require.NoError(t, err)
-	for code := exitOK; code <= exitErrors; code++ {
+	for code := console.ExitOK; code <= console.ExitErrors; code++ {
 		require.Regexp(t, `[:;]\s+`+string(rune('0'+code))+` `, help)
 		require.Regexp(t, `(?m)^//\t`+string(rune('0'+code))+`  `, string(source))
 	}
@@ -79,7 +80,7 @@ func TestBadCommandLines(t *testing.T) {
 				row.args = []string{"approve", "a7f", "--home", home, "--config", config}
 			}
 			code, out, errs := runCommand(row.args...)
-			require.Equal(t, exitUsage, code, errs)
+			require.Equal(t, console.ExitUsage, code, errs)
 			require.Contains(t, errs, row.says)
 			require.Contains(t, errs, "hint: ")
 			require.Empty(t, out)

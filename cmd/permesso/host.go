@@ -8,24 +8,26 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 func (a *app) receiptCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "receipt", Short: "Verify or redeem the receipt of an approved request", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(exitUsage, "permesso receipt --help", "receipt needs a subcommand: verify or redeem")
+			return console.Fail(console.ExitUsage, "permesso receipt --help", "receipt needs a subcommand: verify or redeem")
 		},
 	}
-	var f receiptFlags
+	var f home.ReceiptCheck
 	verify := &cobra.Command{
 		Use: "verify FILE", Short: "Verify a receipt or the receipt in a response, offline (- is standard input)", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, pos []string) error {
-			facts, err := verifyReceipt(a.console, pos[0], f)
+			facts, err := home.VerifyReceipt(a.Console, pos[0], f)
 			if err != nil {
 				return err
 			}
-			return a.print(facts, describe(facts))
+			return a.Print(facts, home.DescribeReceipt(facts))
 		},
 	}
 	redeem := &cobra.Command{
@@ -33,10 +35,10 @@ func (a *app) receiptCmd() *cobra.Command {
 		RunE: func(_ *cobra.Command, pos []string) error { return a.redeem(pos[0], f) },
 	}
 	for _, sub := range []*cobra.Command{verify, redeem} {
-		sub.Flags().StringVar(&f.tool, "tool", "", "require this `tool`")
-		sub.Flags().StringVar(&f.args, "args", "", "require these arguments, `JSON` or @FILE, byte for byte")
-		sub.Flags().StringVar(&f.key, "key", "", "public key `file` (default: this home's keys/signing.pub)")
-		sub.Flags().BoolVar(&f.allowExpired, "allow-expired", false, "accept a receipt older than five minutes")
+		sub.Flags().StringVar(&f.Tool, "tool", "", "require this `tool`")
+		sub.Flags().StringVar(&f.Args, "args", "", "require these arguments, `JSON` or @FILE, byte for byte")
+		sub.Flags().StringVar(&f.Key, "key", "", "public key `file` (default: this home's keys/signing.pub)")
+		sub.Flags().BoolVar(&f.AllowExpired, "allow-expired", false, "accept a receipt older than five minutes")
 		sub.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 		c.AddCommand(sub)
 	}
@@ -44,24 +46,24 @@ func (a *app) receiptCmd() *cobra.Command {
 }
 
 // redeem marks a receipt as used: the marker is write-once.
-func (a *app) redeem(file string, f receiptFlags) error {
-	facts, err := verifyReceipt(a.console, file, f)
+func (a *app) redeem(file string, f home.ReceiptCheck) error {
+	facts, err := home.VerifyReceipt(a.Console, file, f)
 	if err != nil {
 		return err
 	}
-	h, k, err := openHome(a.console)
+	h, k, err := home.Open(a.Console)
 	if err != nil {
 		return err
 	}
 	key := approval.Key{Workspace: facts.Workspace, ID: facts.RequestID}
-	err = h.markRedeemed(context.Background(), k, key, operator().Name)
+	err = h.MarkRedeemed(context.Background(), k, key, home.Operator().Name)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return fail(exitRefused, "request a new approval", "the receipt of %s is already redeemed", key)
+		return console.Fail(console.ExitRefused, "request a new approval", "the receipt of %s is already redeemed", key)
 	case errors.Is(err, fs.ErrNotExist):
-		return fail(exitRefused, "redeem it after the response exists", "the record of %s is not written yet", key)
+		return console.Fail(console.ExitRefused, "redeem it after the response exists", "the record of %s is not written yet", key)
 	case err != nil:
 		return err
 	}
-	return a.print(facts, "redeemed: "+describe(facts)[len("valid: "):])
+	return a.Print(facts, "redeemed: "+home.DescribeReceipt(facts)[len("valid: "):])
 }

@@ -15,6 +15,9 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -48,7 +51,7 @@ func autonomies() []choice {
 func sandboxes() []string { return []string{"bwrap", "docker", "podman", "compose", "none"} }
 
 // runInit writes what is missing and prints the next steps.
-func runInit(ctx context.Context, a *console, b initOptions, ask bool) error {
+func runInit(ctx context.Context, a *console.Console, b initOptions, ask bool) error {
 	file, err := configToWrite(a)
 	if err != nil {
 		return err
@@ -74,14 +77,14 @@ func runInit(ctx context.Context, a *console, b initOptions, ask bool) error {
 		verb = "kept    "
 	}
 	fmt.Fprintln(a.Out, verb+file)
-	a.configFlag = file
+	a.ConfigFlag = file
 	h, err := initHome(a)
 	if err != nil {
 		return err
 	}
 	ws := b.Workspace
-	if _, ok := h.cfg.Workspaces[ws]; !ok {
-		ws = firstWorkspace(h.cfg)
+	if _, ok := h.Config.Workspaces[ws]; !ok {
+		ws = home.WorkspaceNames(h.Config)[0]
 	}
 	next := nextStepsOf(a, h, ws)
 	if err := printNext(a, h, ws, b.sandbox, next); err != nil {
@@ -121,14 +124,14 @@ func checkName(name string) error {
 	if ipc.ValidWorkspace(name) {
 		return nil
 	}
-	return fail(exitUsage, "use a to z, 0 to 9, _ and -, at most 63 characters, starting with a letter or digit", "%.80q is not a valid name", name)
+	return console.Fail(console.ExitUsage, "use a to z, 0 to 9, _ and -, at most 63 characters, starting with a letter or digit", "%.80q is not a valid name", name)
 }
 
 func oneOf(word string, allowed []string) error {
 	if slices.Contains(allowed, word) {
 		return nil
 	}
-	return fail(exitUsage, "use one of "+strings.Join(allowed, ", "), "%.80q is not a valid answer", word)
+	return console.Fail(console.ExitUsage, "use one of "+strings.Join(allowed, ", "), "%.80q is not a valid answer", word)
 }
 
 // approverUID parses NAME, an account of this machine, or NAME:UID.
@@ -140,23 +143,23 @@ func approverUID(typed string) (name, uid string, err error) {
 	if !stated {
 		u, err := user.Lookup(name)
 		if err != nil {
-			return "", "", fail(exitUsage, "write NAME:UID; id -u prints the number", "no user '%s' on this machine", name)
+			return "", "", console.Fail(console.ExitUsage, "write NAME:UID; id -u prints the number", "no user '%s' on this machine", name)
 		}
 		uid = u.Uid
 	}
 	if _, err := strconv.ParseUint(uid, 10, 32); err != nil {
-		return "", "", fail(exitUsage, "write NAME:UID; id -u prints the number", "%.20q is not a UID", uid)
+		return "", "", console.Fail(console.ExitUsage, "write NAME:UID; id -u prints the number", "%.20q is not a UID", uid)
 	}
 	return name, uid, nil
 }
 
 // writeFirst creates the file and never overwrites one.
-func writeFirst(a *console, file string, b initOptions) (kept bool, err error) {
+func writeFirst(a *console.Console, file string, b initOptions) (kept bool, err error) {
 	if err := b.complete(); err != nil {
 		return false, err
 	}
 	text := b.Example()
-	if _, err := configReader(a).Parse(file, []byte(text)); err != nil {
+	if _, err := home.Reader(a).Parse(file, []byte(text)); err != nil {
 		return false, err
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -173,8 +176,8 @@ func writeFirst(a *console, file string, b initOptions) (kept bool, err error) {
 	return false, errors.Join(err, f.Sync(), f.Close())
 }
 
-func configToWrite(a *console) (string, error) {
-	for _, f := range []string{a.configFlag, a.Env("PERMESSO_CONFIG")} {
+func configToWrite(a *console.Console) (string, error) {
+	for _, f := range []string{a.ConfigFlag, a.Env("PERMESSO_CONFIG")} {
 		if f != "" {
 			return filepath.Abs(f)
 		}
@@ -183,25 +186,25 @@ func configToWrite(a *console) (string, error) {
 	if dir == "" {
 		home := a.Env("HOME")
 		if home == "" {
-			return "", fail(exitUsage, "permesso init --config FILE", "HOME is not set")
+			return "", console.Fail(console.ExitUsage, "permesso init --config FILE", "HOME is not set")
 		}
 		dir = filepath.Join(home, ".config")
 	}
 	return filepath.Join(dir, "permesso", "permesso.toml"), nil
 }
 
-func initHome(a *console) (*instance, error) {
-	h, err := loadHome(a)
+func initHome(a *console.Console) (*home.Home, error) {
+	h, err := home.Load(a)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.prepare(); err != nil {
+	if err := h.Prepare(); err != nil {
 		return nil, err
 	}
-	if _, err := h.makeKeys(); err != nil {
+	if _, err := h.MakeKeys(); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(a.Out, "created %s\n", h.layout.Home)
+	fmt.Fprintf(a.Out, "created %s\n", h.Layout.Home)
 	return h, nil
 }
 
@@ -213,14 +216,14 @@ type nextSteps struct {
 	mounts  string
 }
 
-func nextStepsOf(a *console, h *instance, ws string) nextSteps {
+func nextStepsOf(a *console.Console, h *home.Home, ws string) nextSteps {
 	given := requiredFlags(a, h)
 	n := nextSteps{serve: "permesso serve" + given, mounts: "permesso mounts " + ws + given}
-	if _, ok := h.cfg.Tools[firstTool]; ok {
+	if _, ok := h.Config.Tools[firstTool]; ok {
 		n.tool = firstTool + " --arg name=you"
 	}
 	n.request = fmt.Sprintf("permesso request %s --requests %s --responses %s --wait",
-		cmp.Or(n.tool, "TOOL"), shellWord(h.layout.Requests(ws)), shellWord(h.layout.Responses(ws)))
+		cmp.Or(n.tool, "TOOL"), sandbox.ShellWord(h.Layout.Requests(ws)), sandbox.ShellWord(h.Layout.Responses(ws)))
 	return n
 }
 
@@ -228,25 +231,25 @@ func nextStepsOf(a *console, h *instance, ws string) nextSteps {
 const firstTool = "hello"
 
 // requiredFlags repeats the flags that the next command needs to find this home.
-func requiredFlags(a *console, h *instance) string {
+func requiredFlags(a *console.Console, h *home.Home) string {
 	var flags string
-	if usual, err := configToWrite((&console{Env: a.Env})); err != nil || usual != h.cfg.File {
-		flags += " --config " + shellWord(h.cfg.File)
+	if usual, err := configToWrite((&console.Console{Env: a.Env})); err != nil || usual != h.Config.File {
+		flags += " --config " + sandbox.ShellWord(h.Config.File)
 	}
-	if usual, err := config.LocateHome("", a.Env); err != nil || usual != h.layout.Home {
-		flags += " --home " + shellWord(h.layout.Home)
+	if usual, err := config.LocateHome("", a.Env); err != nil || usual != h.Layout.Home {
+		flags += " --home " + sandbox.ShellWord(h.Layout.Home)
 	}
 	return flags
 }
 
-func printNext(a *console, h *instance, ws, kind string, n nextSteps) error {
+func printNext(a *console.Console, h *home.Home, ws, kind string, n nextSteps) error {
 	var b strings.Builder
-	switch list := mounts(h.layout, ws); kind {
+	switch list := sandbox.Mounts(h.Layout, ws); kind {
 	case "none":
 		b.WriteString("\nWithout a sandbox, an agent that runs as your user can approve its own requests. Run it at least as another\n" +
 			"user, with these two folders:\n  " + list[0].Source + "\n  " + list[1].Source + "\n")
 	default:
-		text, err := list.form(kind)
+		text, err := list.Form(kind)
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -71,9 +73,9 @@ func (p *prompter) question(ctx context.Context, text string, value *string, che
 			return nil
 		}
 		fmt.Fprintf(p.out, "   %v\n", err)
-		var e *exit
-		if errors.As(err, &e) && e.hint != "" {
-			fmt.Fprintf(p.out, "   hint: %s\n", e.hint)
+		var e *console.Error
+		if errors.As(err, &e) && e.Hint != "" {
+			fmt.Fprintf(p.out, "   hint: %s\n", e.Hint)
 		}
 	}
 }
@@ -93,11 +95,11 @@ func (p *prompter) line(ctx context.Context) (string, error) {
 	select {
 	case <-ctx.Done(): // the read ends with the process
 		fmt.Fprintln(p.out)
-		return "", fail(exitError, "", "interrupted; nothing was written")
+		return "", console.Fail(console.ExitError, "", "interrupted; nothing was written")
 	case r := <-done:
 		if r.err != nil {
 			fmt.Fprintln(p.out)
-			return "", fail(exitError, "permesso init --yes asks no questions", "end of input; nothing was written")
+			return "", console.Fail(console.ExitError, "permesso init --yes asks no questions", "end of input; nothing was written")
 		}
 		return strings.TrimSpace(r.line), nil
 	}
@@ -122,8 +124,8 @@ func readOne(in io.Reader) (string, error) {
 }
 
 // offerTrial ends init with a request that runs, if the person accepts.
-func offerTrial(ctx context.Context, a *console, p *prompter, h *instance, ws string) error {
-	if served, err := h.served(); err != nil || served {
+func offerTrial(ctx context.Context, a *console.Console, p *prompter, h *home.Home, ws string) error {
+	if served, err := h.Served(); err != nil || served {
 		return err // a running daemon needs no trial
 	}
 	fmt.Fprint(a.Out, "\nTry it now with a temporary daemon? [Y/n] ")
@@ -137,7 +139,7 @@ func offerTrial(ctx context.Context, a *console, p *prompter, h *instance, ws st
 		return err
 	}
 	fmt.Fprintln(a.Out, "\nThe agent reads:")
-	a.printResponse(resp)
+	a.PrintResponse(resp)
 	fmt.Fprintln(a.Out, "\nDone; the temporary daemon has stopped. To start the daemon: permesso serve")
 	return nil
 }
@@ -146,7 +148,7 @@ func offerTrial(ctx context.Context, a *console, p *prompter, h *instance, ws st
 const trialTimeout = 3 * time.Minute
 
 // tryRequest runs a daemon until one request of our own has its response.
-func tryRequest(ctx context.Context, a *console, h *instance, ws string) (*approval.Response, error) {
+func tryRequest(ctx context.Context, a *console.Console, h *home.Home, ws string) (*approval.Response, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var log bytes.Buffer
@@ -155,7 +157,7 @@ func tryRequest(ctx context.Context, a *console, h *instance, ws string) (*appro
 		served <- serve(ctx, a, "", zerolog.SyncWriter(&log))
 		stop() // without a daemon there is no response
 	}()
-	files := client.Files{Requests: h.layout.Requests(ws), Responses: h.layout.Responses(ws)}
+	files := client.Files{Requests: h.Layout.Requests(ws), Responses: h.Layout.Responses(ws)}
 	r := approval.Request{
 		RequestID: client.NewID(), ToolName: firstTool, RequestData: approval.Raw(`{"name":"you"}`),
 		ExpiresInSec: int64(trialTimeout / time.Second),
@@ -170,7 +172,7 @@ func tryRequest(ctx context.Context, a *console, h *instance, ws string) (*appro
 		return nil, fmt.Errorf("daemon: %w\n%s", gateErr, chat.Escape(log.String()))
 	}
 	if errors.Is(err, context.Canceled) {
-		return nil, fail(exitError, "it stays pending until its timeout, or until permesso serve runs", "interrupted before request %s had its response", approval.ShortID(r.RequestID))
+		return nil, console.Fail(console.ExitError, "it stays pending until its timeout, or until permesso serve runs", "interrupted before request %s had its response", approval.ShortID(r.RequestID))
 	}
 	return resp, err
 }

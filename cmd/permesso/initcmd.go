@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
 func (a *app) initCmd() *cobra.Command {
@@ -18,8 +19,8 @@ func (a *app) initCmd() *cobra.Command {
 			"--yes or any other flag it asks none. Existing files are kept.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := []string{"workspace", "approver", "autonomy", "sandbox", "yes"}
-			ask := terminal(a.In) && !slices.ContainsFunc(flags, cmd.Flags().Changed)
-			return runInit(cmd.Context(), a.console, b, ask)
+			ask := console.IsTerminal(a.In) && !slices.ContainsFunc(flags, cmd.Flags().Changed)
+			return runInit(cmd.Context(), a.Console, b, ask)
 		},
 	}
 	c.Flags().StringVar(&b.Workspace, "workspace", config.DefaultWorkspace, "`name` of the first workspace, for one agent")

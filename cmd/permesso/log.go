@@ -11,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/rs/zerolog"
 )
 
@@ -41,7 +42,7 @@ func (w *logWriter) set(level, format string) {
 		l = zerolog.InfoLevel
 	}
 	w.level.Store(int32(l))
-	w.console.Store(format == "console" || format != "json" && terminal(w.out))
+	w.console.Store(format == "console" || format != "json" && console.IsTerminal(w.out))
 }
 
 // Write is for lines without a level. There are none.

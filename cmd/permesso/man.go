@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/spf13/cobra/doc"
 )
 
@@ -20,16 +21,16 @@ func init() {
 	}
 	if err := writeMan(os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "permesso: write man pages:", err)
-		os.Exit(exitError)
+		os.Exit(console.ExitError)
 	}
-	os.Exit(exitOK)
+	os.Exit(console.ExitOK)
 }
 
 func writeMan(dir string) error {
 	seconds, _ := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64) // 0 if unset
 	date := time.Unix(seconds, 0).UTC()
 	// The builder's environment must not appear in defaults.
-	root := (&app{&console{Env: func(string) string { return "" }}}).root()
+	root := (&app{&console.Console{Env: func(string) string { return "" }}}).root()
 	root.DisableAutoGenTag = true
 	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Date: &date, Source: "permesso", Manual: "permesso"}, dir)
 }

@@ -100,7 +100,7 @@ func (c *requestMetrics) oldest(ws string) float64 {
 }
 
 func (s *server) newRequestMetrics() (*requestMetrics, error) {
-	waiting, err := s.viewer(s.keys).Waiting(context.Background(), nil)
+	waiting, err := s.Viewer(s.keys).Waiting(context.Background(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,9 @@ package main
 import (
 	"strings"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/spf13/cobra"
 )
 
@@ -19,20 +22,20 @@ func (a *app) mountsCmd() *cobra.Command {
 			"  permesso mounts default --json",
 		ValidArgsFunction: a.completeWorkspaces,
 		RunE: func(_ *cobra.Command, pos []string) error {
-			h, err := loadHome(a.console)
+			h, err := home.Load(a.Console)
 			if err != nil {
 				return err
 			}
 			ws := pos[0]
-			if _, ok := h.cfg.Workspaces[ws]; !ok {
-				return fail(exitError, "workspaces: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", ws)
+			if _, ok := h.Config.Workspaces[ws]; !ok {
+				return console.Fail(console.ExitError, "workspaces: "+strings.Join(home.WorkspaceNames(h.Config), ", "), "no workspace '%s' in the configuration", ws)
 			}
-			list := mounts(h.layout, ws)
-			text, err := list.form(form)
+			list := sandbox.Mounts(h.Layout, ws)
+			text, err := list.Form(form)
 			if err != nil {
 				return err
 			}
-			return a.print(map[string]any{"workspace": ws, "mounts": list}, text)
+			return a.Print(map[string]any{"workspace": ws, "mounts": list}, text)
 		},
 	}
 	for _, f := range []struct{ name, usage string }{
@@ -48,9 +51,9 @@ func (a *app) mountsCmd() *cobra.Command {
 }
 
 func (a *app) completeWorkspaces(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	h, err := loadHome(a.console)
+	h, err := home.Load(a.Console)
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return sortedNames(h.cfg), cobra.ShellCompDirectiveNoFileComp
+	return home.WorkspaceNames(h.Config), cobra.ShellCompDirectiveNoFileComp
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 // notify sends a state to a service manager, by the protocol of sd_notify(3). A
@@ -27,13 +28,13 @@ func (s *server) notifyReloading() {
 
 // statusLine is the status line of systemctl status. It has no names from an agent.
 func (s *server) statusLine() string {
-	switch r := s.health.current(); r.Status {
-	case healthPaused:
+	switch r := s.health.Current(); r.Status {
+	case home.HealthPaused:
 		return "paused: nothing runs until permesso resume"
-	case healthDegraded:
+	case home.HealthDegraded:
 		return fmt.Sprintf("degraded: %d issues, see permesso status", len(r.Issues))
 	}
-	return fmt.Sprintf("serving %d workspaces", len(s.conf().Workspaces))
+	return fmt.Sprintf("serving %d workspaces", len(s.Current().Workspaces))
 }
 
 const (

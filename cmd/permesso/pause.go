@@ -13,6 +13,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -27,7 +29,7 @@ func (a *app) pauseCmd() *cobra.Command {
 		ValidArgsFunction: a.completeWorkspaces,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			if strings.ContainsFunc(reason, unicode.IsControl) || len(reason) > 300 {
-				return fail(exitUsage, "use one line of at most 300 bytes", "--reason of %d bytes is too long or has control characters", len(reason))
+				return console.Fail(console.ExitUsage, "use one line of at most 300 bytes", "--reason of %d bytes is too long or has control characters", len(reason))
 			}
 			return a.pause(pos, reason)
 		},
@@ -48,24 +50,24 @@ func (a *app) resumeCmd() *cobra.Command {
 
 // pauseTarget returns the home and the name to pause or resume. It reads neither
 // the configuration nor the keys: a pause must work when they are broken.
-func (a *app) pauseTarget(pos []string) (*instance, string, error) {
-	dir, err := config.LocateHome(a.homeFlag, a.Env)
+func (a *app) pauseTarget(pos []string) (*home.Home, string, error) {
+	dir, err := config.LocateHome(a.HomeFlag, a.Env)
 	if err != nil {
 		return nil, "", err
 	}
-	h := newInstance(nil, dir)
-	if _, err := h.fs.Stat(h.layout.IPC()); err != nil {
-		return nil, "", fail(exitError, "run permesso init, or name another --home", "no daemon for this user in %s", dir)
+	h := home.New(nil, dir)
+	if _, err := h.FS.Stat(h.Layout.IPC()); err != nil {
+		return nil, "", console.Fail(console.ExitError, "run permesso init, or name another --home", "no daemon for this user in %s", dir)
 	}
-	if err := h.layout.PreparePauses(h.fs); err != nil || len(pos) == 0 {
+	if err := h.Layout.PreparePauses(h.FS); err != nil || len(pos) == 0 {
 		return h, ipc.Everything, err
 	}
-	names, err := h.store.Workspaces()
+	names, err := h.Store.Workspaces()
 	if err != nil {
 		return nil, "", err
 	}
 	if !slices.Contains(names, pos[0]) {
-		return nil, "", fail(exitError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", pos[0])
+		return nil, "", console.Fail(console.ExitError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", pos[0])
 	}
 	return h, pos[0], nil
 }
@@ -75,42 +77,42 @@ func (a *app) pause(pos []string, reason string) error {
 	if err != nil {
 		return err
 	}
-	p := ipc.Pause{Workspace: name, By: operator().Name, At: time.Now().UTC(), Reason: reason}
-	err = h.store.Pause(p)
+	p := ipc.Pause{Workspace: name, By: home.Operator().Name, At: time.Now().UTC(), Reason: reason}
+	err = h.Store.Pause(p)
 	already := errors.Is(err, fs.ErrExist)
 	if err != nil && !already {
 		return err
 	}
-	if err := h.awaitClaims(name); err != nil {
+	if err := h.AwaitClaims(name); err != nil {
 		return err
 	}
 	running, err := countClaims(h, name)
 	if err != nil {
 		return err
 	}
-	if now, ok := h.store.Paused(name); ok {
+	if now, ok := h.Store.Paused(name); ok {
 		p = now
 	}
 	text := "paused: nothing runs until permesso " + strings.TrimSpace("resume "+strings.Join(pos, " "))
 	if already {
-		text = "already " + pauseLine(p)
+		text = "already " + home.PauseLine(p)
 	}
 	if running > 0 {
 		text += fmt.Sprintf("\n%d already running or interrupted: see permesso status", running)
 	}
-	return a.print(p, text)
+	return a.Print(p, text)
 }
 
 // countClaims counts the claims of a workspace, or of all.
-func countClaims(h *instance, name string) (n int, err error) {
+func countClaims(h *home.Home, name string) (n int, err error) {
 	names := []string{name}
 	if name == ipc.Everything {
-		if names, err = h.store.Workspaces(); err != nil {
+		if names, err = h.Store.Workspaces(); err != nil {
 			return 0, err
 		}
 	}
 	for _, ws := range names {
-		ids, _, err := h.store.List(approval.DocClaim, ws)
+		ids, _, err := h.Store.List(approval.DocClaim, ws)
 		if err != nil {
 			return 0, err
 		}
@@ -124,25 +126,25 @@ func (a *app) resume(pos []string) error {
 	if err != nil {
 		return err
 	}
-	p, err := h.store.Resume(name, operator().Name, time.Now().UTC())
+	p, err := h.Store.Resume(name, home.Operator().Name, time.Now().UTC())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	still, held := h.store.Paused(name)
+	still, held := h.Store.Paused(name)
 	switch {
 	case err != nil && held:
-		return fail(exitError, "permesso resume without a workspace ends the pause of everything", "%s is not paused by name: %s", name, pauseLine(still))
+		return console.Fail(console.ExitError, "permesso resume without a workspace ends the pause of everything", "%s is not paused by name: %s", name, home.PauseLine(still))
 	case err != nil:
-		return a.print(struct{}{}, "not paused")
+		return a.Print(struct{}{}, "not paused")
 	case held:
-		return a.print(p, "resumed, but still "+pauseLine(still))
+		return a.Print(p, "resumed, but still "+home.PauseLine(still))
 	}
 	text := "resumed: paused requests run"
-	if left, err := h.store.Pauses(); err == nil && name == ipc.Everything && len(left) > 0 {
+	if left, err := h.Store.Pauses(); err == nil && name == ipc.Everything && len(left) > 0 {
 		text = "resumed, except workspaces paused by name:"
 		for _, p := range left {
 			text += " " + p.Workspace
 		}
 	}
-	return a.print(p, text)
+	return a.Print(p, text)
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 func (a *app) pendingCmd() *cobra.Command {
@@ -21,7 +23,7 @@ func (a *app) pendingCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "pending", Short: "List pending requests", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := openApprover(cmd.Context(), a.console)
+			d, err := home.OpenApprover(cmd.Context(), a.Console)
 			if err != nil {
 				return err
 			}
@@ -33,7 +35,7 @@ func (a *app) pendingCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printPending(d.instance, list, all, limit)
+			return a.printPending(d.Home, list, all, limit)
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "include expired requests that are not settled yet; no limit")
@@ -55,7 +57,7 @@ type waitingItem struct {
 	SHA256    string    `json:"pending_sha256"`
 }
 
-func (a *app) printPending(h *instance, list []approval.Waiting, all bool, limit int) error {
+func (a *app) printPending(h *home.Home, list []approval.Waiting, all bool, limit int) error {
 	now := time.Now()
 	if !all {
 		list = slices.DeleteFunc(list, func(w approval.Waiting) bool { return !now.Before(w.Pending.ExpiresAt) })
@@ -64,20 +66,20 @@ func (a *app) printPending(h *instance, list []approval.Waiting, all bool, limit
 	if !all && limit > 0 && len(list) > limit {
 		list, more = list[:limit], len(list)-limit
 	}
-	if a.json {
+	if a.JSON {
 		items := make([]waitingItem, 0, len(list))
 		for _, w := range list {
 			p := w.Pending
-			items = append(items, waitingItem{p.RequestID, p.ShortID, p.SourceGroup, p.ToolName, h.style().Redacted(p, p.Summary), p.Timestamp, p.ExpiresAt, w.SHA256})
+			items = append(items, waitingItem{p.RequestID, p.ShortID, p.SourceGroup, p.ToolName, h.Style().Redacted(p, p.Summary), p.Timestamp, p.ExpiresAt, w.SHA256})
 		}
-		return a.print(items, "")
+		return a.Print(items, "")
 	}
 	if len(list) == 0 {
 		fmt.Fprintln(a.Out, "No pending approvals.")
 	}
 	a.printPauses(h)
 	for _, w := range list {
-		fmt.Fprintln(a.Out, h.style().Line(w.Pending))
+		fmt.Fprintln(a.Out, h.Style().Line(w.Pending))
 	}
 	if more > 0 {
 		fmt.Fprintf(a.Out, "showing %d of %d; --all shows the rest\n", limit, limit+more)
@@ -85,16 +87,16 @@ func (a *app) printPending(h *instance, list []approval.Waiting, all bool, limit
 	return nil
 }
 
-func (a *app) printPauses(h *instance) {
-	if h.store == nil {
+func (a *app) printPauses(h *home.Home) {
+	if h.Store == nil {
 		return // over a socket, each card shows the pause
 	}
-	list, err := h.store.Pauses()
+	list, err := h.Store.Pauses()
 	if err != nil {
 		return // status reports the error
 	}
 	for _, p := range list {
-		fmt.Fprintln(a.Out, "⏸ "+pauseLine(p))
+		fmt.Fprintln(a.Out, "⏸ "+home.PauseLine(p))
 	}
 }
 
@@ -104,24 +106,24 @@ func (a *app) showCmd() *cobra.Command {
 		Long:              "Show one request, pending or ended, and its history, also after its record was pruned.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			d, err := openApprover(cmd.Context(), a.console)
+			d, err := home.OpenApprover(cmd.Context(), a.Console)
 			if err != nil {
 				return err
 			}
 			key, err := find(cmd.Context(), d, pos[0])
-			if errors.Is(err, approval.ErrUnknown) && d.remote == nil {
-				return a.showPruned(d.instance, pos[0], err)
+			if errors.Is(err, approval.ErrUnknown) && d.Remote == nil {
+				return a.showPruned(d.Home, pos[0], err)
 			}
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.Context(), d.instance, d.view, key)
+			return a.show(cmd.Context(), d.Home, d.View, key)
 		},
 	}
 }
 
 // find returns the one request that a typed id matches.
-func find(ctx context.Context, v view, typed string) (approval.Key, error) {
+func find(ctx context.Context, v home.View, typed string) (approval.Key, error) {
 	typed = strings.ToLower(strings.TrimSpace(typed))
 	ws, id, qualified := strings.Cut(typed, "/")
 	var only []string
@@ -131,22 +133,22 @@ func find(ctx context.Context, v view, typed string) (approval.Key, error) {
 		id = typed
 	}
 	if len(id) < 4 {
-		return approval.Key{}, fail(exitUsage, "permesso pending lists the ids", "ID %q is too short: give at least 4 digits", typed)
+		return approval.Key{}, console.Fail(console.ExitUsage, "permesso pending lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
 	keys, err := v.Find(ctx, only, id)
 	switch {
 	case err != nil:
 		return approval.Key{}, err
 	case len(keys) == 0:
-		return approval.Key{}, &exit{exitRefused, fmt.Errorf("%s: %w", typed, approval.ErrUnknown), "permesso pending lists the pending requests"}
+		return approval.Key{}, console.Wrap(console.ExitRefused, fmt.Errorf("%s: %w", typed, approval.ErrUnknown), "permesso pending lists the pending requests")
 	case len(keys) > 1:
-		return approval.Key{}, fail(exitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
+		return approval.Key{}, console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
 	}
 	return keys[0], nil
 }
 
 func (a *app) completeIDs(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	d, err := openApprover(context.Background(), a.console)
+	d, err := home.OpenApprover(context.Background(), a.Console)
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -165,15 +167,15 @@ func (a *app) statusCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show daemon status", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := openApprover(cmd.Context(), a.console)
+			d, err := home.OpenApprover(cmd.Context(), a.Console)
 			if err != nil {
 				return err
 			}
-			st, err := d.state(cmd.Context())
+			st, err := d.State(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return a.print(st, st.String())
+			return a.Print(st, st.String())
 		},
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -31,21 +33,21 @@ type pruneResult struct {
 	Total      gate.Pruned            `json:"total"`
 }
 
-func pruneDry(ctx context.Context, a *console) error {
-	h, k, err := openHome(a)
+func pruneDry(ctx context.Context, a *console.Console) error {
+	h, k, err := home.Open(a)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
 	res := pruneResult{DryRun: true}
-	if res.Running, err = h.served(); err != nil {
+	if res.Running, err = h.Served(); err != nil {
 		return err
 	}
 	p := &gate.Pruner{
-		Store: h.store, Workspaces: h.store, Seal: k.seal,
-		Responses: h.cfg.Retention.Responses, Records: h.cfg.Retention.Records,
+		Store: h.Store, Workspaces: h.Store, Seal: k.Seal,
+		Responses: h.Config.Retention.Responses, Records: h.Config.Retention.Records,
 	}
-	step, done := a.progress(ctx, "counting")
+	step, done := a.Progress(ctx, "counting")
 	res.Workspaces, err = p.Count(now, step)
 	done()
 	if err != nil {
@@ -54,26 +56,26 @@ func pruneDry(ctx context.Context, a *console) error {
 	for _, n := range res.Workspaces {
 		res.Total.Add(n)
 	}
-	if err := audit.Steady(h.fs, h.layout.Audit(), now); err != nil && !res.Total.Nothing() {
+	if err := audit.Steady(h.FS, h.Layout.Audit(), now); err != nil && !res.Total.Nothing() {
 		res.Held = err.Error()
 	}
-	if a.json {
-		return a.print(res, "")
+	if a.JSON {
+		return a.Print(res, "")
 	}
 	printPrunable(a, res)
 	return nil
 }
 
-func printPrunable(a *console, res pruneResult) {
-	t := a.table("WORKSPACE", "RECORDS", "RESPONSES", "MARKERS", "DESCRIPTIONS", "SIZE")
+func printPrunable(a *console.Console, res pruneResult) {
+	t := a.Table("WORKSPACE", "RECORDS", "RESPONSES", "MARKERS", "DESCRIPTIONS", "SIZE")
 	line := func(name string, n gate.Pruned) {
-		t.row(name, fmt.Sprint(n.Records), fmt.Sprint(n.Responses), fmt.Sprint(n.Markers), fmt.Sprint(n.Refusals), sizeOf(n.Bytes))
+		t.Row(name, fmt.Sprint(n.Records), fmt.Sprint(n.Responses), fmt.Sprint(n.Markers), fmt.Sprint(n.Refusals), sizeOf(n.Bytes))
 	}
 	for _, ws := range slices.Sorted(maps.Keys(res.Workspaces)) {
 		line(ws, res.Workspaces[ws])
 	}
 	line("all", res.Total)
-	t.print()
+	t.Print()
 	if res.Held != "" {
 		fmt.Fprintf(a.Out, "Nothing would be removed now: %s.\n", res.Held)
 	}
@@ -89,38 +91,38 @@ func sizeOf(n int64) string {
 	return fmt.Sprintf("%d MiB", n>>20)
 }
 
-func prune(ctx context.Context, a *console, trust bool) error {
-	h, _, err := openHome(a)
+func prune(ctx context.Context, a *console.Console, trust bool) error {
+	h, _, err := home.Open(a)
 	if err != nil {
 		return err
 	}
-	running, err := h.served()
+	running, err := h.Served()
 	if err != nil {
 		return err
 	}
 	if running {
-		return a.print(pruneResult{Running: true}, "The daemon is running. It prunes every hour.")
+		return a.Print(pruneResult{Running: true}, "The daemon is running. It prunes every hour.")
 	}
-	if err := audit.Steady(h.fs, h.layout.Audit(), time.Now()); err != nil && !trust {
+	if err := audit.Steady(h.FS, h.Layout.Audit(), time.Now()); err != nil && !trust {
 		var leap *audit.Leap
 		if !errors.As(err, &leap) {
 			return err
 		}
-		return fail(exitRefused, "if the clock is right, use permesso prune --trust-clock", "nothing was removed: %w", leap)
+		return console.Fail(console.ExitRefused, "if the clock is right, use permesso prune --trust-clock", "nothing was removed: %w", leap)
 	}
-	s := &server{instance: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
-	s.log, s.logWriter = newLog(a.Err, "warn", h.cfg.LogFormat)
+	s := &server{Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
+	s.log, s.logWriter = newLog(a.Err, "warn", h.Config.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}
 	s.gate.Inline = true
-	step, done := a.progress(ctx, "pruning")
+	step, done := a.Progress(ctx, "pruning")
 	n, err := s.gate.Prune(step)
 	done()
 	if err := errors.Join(err, s.close()); err != nil {
 		return err
 	}
-	return a.print(pruneResult{Total: n}, fmt.Sprintf("removed %d records, %d responses, %d markers and %d descriptions: %s",
+	return a.Print(pruneResult{Total: n}, fmt.Sprintf("removed %d records, %d responses, %d markers and %d descriptions: %s",
 		n.Records, n.Responses, n.Markers, n.Refusals, sizeOf(n.Bytes)))
 }
 
@@ -141,12 +143,12 @@ func (s *server) runPruner(ctx context.Context) {
 	p := &pruner{
 		gate: s.gate, note: s.audit.Note, now: time.Now, log: s.log,
 		wait: func(ctx context.Context, d time.Duration) error {
-			if !s.store.Held() {
+			if !s.Store.Held() {
 				return errHomeGone
 			}
-			return sleep(ctx, d)
+			return home.Sleep(ctx, d)
 		},
-		steady: func(now time.Time) error { return audit.Steady(s.fs, s.layout.Audit(), now) },
+		steady: func(now time.Time) error { return audit.Steady(s.FS, s.Layout.Audit(), now) },
 	}
 	p.run(ctx)
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -33,10 +35,10 @@ var settledKey = approval.Key{Workspace: "default", ID: "00000000000000aa"}
 
 func newPruneRig(t *testing.T) *pruneRig {
 	t.Helper()
-	h := &instance{cfg: config.Default(), layout: ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}, fs: ipc.OS()}
-	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
+	h := &home.Home{Config: config.Default(), Layout: ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}, FS: ipc.OS()}
+	h.Store = &ipc.Store{FS: h.FS, Layout: h.Layout}
 	p := &pruneRig{clock: time.Now(), stop: 1000}
-	p.server = &server{instance: h, app: &console{}, rounds: map[string]int{}, changes: make(chan approval.Key, 1), log: zerolog.New(&p.log)}
+	p.server = &server{Home: h, app: &console.Console{}, rounds: map[string]int{}, changes: make(chan approval.Key, 1), log: zerolog.New(&p.log)}
 	require.NoError(t, p.server.open())
 	t.Cleanup(func() { require.NoError(t, p.server.close()) })
 	require.NoError(t, plantSettled(h, settledKey, p.clock))
@@ -45,7 +47,7 @@ func newPruneRig(t *testing.T) *pruneRig {
 	p.pruner = &pruner{
 		gate: p.server.gate, now: now, log: p.server.log,
 		note:   p.server.audit.Note,
-		steady: func(now time.Time) error { return audit.Steady(h.fs, h.layout.Audit(), now) },
+		steady: func(now time.Time) error { return audit.Steady(h.FS, h.Layout.Audit(), now) },
 		wait: func(_ context.Context, d time.Duration) error {
 			if p.waits = append(p.waits, d); len(p.waits) > p.stop {
 				return errors.New("enough")
@@ -75,8 +77,8 @@ func (p *pruneRig) logStart() {
 func (p *pruneRig) files() string {
 	var left []string
 	for name, path := range map[string]string{
-		"C": filepath.Join(p.server.layout.Records("default"), settledKey.ID+".json"),
-		"S": filepath.Join(p.server.layout.Responses("default"), settledKey.ID+".json"),
+		"C": filepath.Join(p.server.Layout.Records("default"), settledKey.ID+".json"),
+		"S": filepath.Join(p.server.Layout.Responses("default"), settledKey.ID+".json"),
 	} {
 		if _, err := os.Stat(path); err == nil {
 			left = append(left, name)
@@ -125,7 +127,7 @@ func TestPruningWaitsADayAfterAClockJump(t *testing.T) {
 	require.Equal(t, 1, strings.Count(p.log.String(), "the clock may be wrong"), "logged once")
 	require.NoError(t, p.server.audit.Sync())
 	entries := 0
-	require.NoError(t, audit.Entries(p.server.fs, p.server.layout.Audit(), func(e approval.Entry) error {
+	require.NoError(t, audit.Entries(p.server.FS, p.server.Layout.Audit(), func(e approval.Entry) error {
 		if e.Event == approval.EventPruned {
 			entries++
 			require.Contains(t, e.Reason, "the clock jumped from ")
@@ -158,7 +160,7 @@ func TestClockSetBackPrunesNothing(t *testing.T) {
 func TestClockJumpWithoutOldRecordsDoesNotWarn(t *testing.T) {
 	p := newPruneRig(t)
 	p.clock = p.clock.Add(-time.Hour)
-	require.NoError(t, os.Remove(filepath.Join(p.server.layout.Records("default"), settledKey.ID+".json")))
+	require.NoError(t, os.Remove(filepath.Join(p.server.Layout.Records("default"), settledKey.ID+".json")))
 	p.clock = p.clock.AddDate(0, 0, 20)
 	p.round(t.Context())
 	require.NotContains(t, p.log.String(), "the clock may be wrong")
@@ -167,7 +169,7 @@ func TestClockJumpWithoutOldRecordsDoesNotWarn(t *testing.T) {
 func TestDamagedLogStopsPruning(t *testing.T) {
 	p := newPruneRig(t)
 	p.passDays(100)
-	require.NoError(t, os.WriteFile(filepath.Join(p.server.layout.Audit(), "log.jsonl"), []byte("x\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(p.server.Layout.Audit(), "log.jsonl"), []byte("x\n"), 0o600))
 	p.round(t.Context())
 	require.Equal(t, "C S", p.files())
 	require.Contains(t, p.log.String(), "compare clock with the audit log failed")
@@ -175,7 +177,7 @@ func TestDamagedLogStopsPruning(t *testing.T) {
 
 func TestProgressEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	step, done := (&console{}).progress(ctx, "pruning")
+	step, done := (&console.Console{}).Progress(ctx, "pruning")
 	require.NoError(t, step())
 	cancel()
 	require.ErrorIs(t, step(), context.Canceled)

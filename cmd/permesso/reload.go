@@ -12,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/watcher"
 )
 
@@ -23,7 +24,7 @@ const configGroup = ".config"
 // configuration: its own and, for symbolic links as in containers, that of each
 // link and each target.
 func (s *server) watchConfig() {
-	file := s.conf().File
+	file := s.Current().File
 	if file == "" {
 		return // every rescan looks for it
 	}
@@ -78,9 +79,9 @@ const settleTime = 100 * time.Millisecond
 func (s *server) reload() {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
-	file, err := config.Locate(s.app.configFlag, s.app.Env)
-	if err == nil && file == "" && s.conf().File != "" {
-		err = fmt.Errorf("%s: configuration file was removed", s.conf().File)
+	file, err := config.Locate(s.app.ConfigFlag, s.app.Env)
+	if err == nil && file == "" && s.Current().File != "" {
+		err = fmt.Errorf("%s: configuration file was removed", s.Current().File)
 	}
 	var data []byte
 	if err == nil && file != "" { // otherwise there was no file and still is none
@@ -135,14 +136,14 @@ func readSettled(file, seen string) (data []byte, err error) {
 
 // applyConfig applies the configuration in file.
 func (s *server) applyConfig(file string, data []byte) error {
-	next, err := configReader(s.app).Load(file, s.app.Env)
+	next, err := home.Reader(s.app).Load(file, s.app.Env)
 	if err != nil {
 		return err
 	}
 	if err := s.scriptAllows(next); err != nil {
 		return err
 	}
-	before := s.conf()
+	before := s.Current()
 	if file != "" && next.SHA256 != approval.Digest(data) {
 		s.seenConfig = "" // it changed again: the next check reads it
 		return fmt.Errorf("%s: changed while it was read", file)
@@ -167,16 +168,16 @@ func (s *server) applyConfig(file string, data []byte) error {
 	if err := s.prepareWorkspaces(next); err != nil {
 		return err
 	}
-	now, err := s.memory.settings(next)
+	now, err := s.memory.Settings(next)
 	if err != nil {
 		return err
 	}
-	s.live.set(now)
+	s.Live.Set(now)
 	s.logWriter.set(next.LogLevel, next.LogFormat)
 	s.watchConfig()
 	s.gate.Reconfigured()
 	s.findWorkspaces()
-	s.health.configured(next.SHA256)
+	s.health.SetConfig(next.SHA256)
 	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventConfigured, Detail: "sha256 " + next.SHA256})
 	s.warn(next)
 	for name := range before.Workspaces {
@@ -192,8 +193,8 @@ func (s *server) applyConfig(file string, data []byte) error {
 
 // prepareWorkspaces creates what a configuration needs before it is applied.
 func (s *server) prepareWorkspaces(cfg *config.Config) error {
-	for _, name := range sortedNames(cfg) {
-		if err := errors.Join(s.layout.Prepare(s.fs, name), s.layout.CheckPrivate(s.fs, name)); err != nil {
+	for _, name := range home.WorkspaceNames(cfg) {
+		if err := errors.Join(s.Layout.Prepare(s.FS, name), s.Layout.CheckPrivate(s.FS, name)); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -36,9 +38,9 @@ func (s *server) openAPI() (d *apiListener, err error) {
 			d.close()
 		}
 	}()
-	for _, at := range s.cfg.Listen {
-		l, err := d.listen(s.fs, at)
-		if errors.Is(err, syscall.EADDRINUSE) && !s.cfg.ListenStated {
+	for _, at := range s.Config.Listen {
+		l, err := d.listen(s.FS, at)
+		if errors.Is(err, syscall.EADDRINUSE) && !s.Config.ListenStated {
 			s.log.Warn().Msg("HTTP API disabled: address already in use: " + at.Address + "; set listen to another address, or to \"\" to turn it off")
 			continue
 		}
@@ -46,7 +48,7 @@ func (s *server) openAPI() (d *apiListener, err error) {
 			return d, err
 		}
 		d.listeners = append(d.listeners, l)
-		s.api.Hosts = append(s.api.Hosts, names(l.Addr(), s.cfg.ListenHosts)...)
+		s.api.Hosts = append(s.api.Hosts, names(l.Addr(), s.Config.ListenHosts)...)
 		s.log.Info().Str("path", l.Addr().String()).Msg("HTTP API listening")
 	}
 	return d, nil
@@ -59,13 +61,13 @@ func (d *apiListener) listen(fsys ipc.FS, at config.Listen) (net.Listener, error
 			return nil, fmt.Errorf("listen on %s: %w", at.Address, err)
 		}
 		if err != nil {
-			return nil, &exit{exitError, fmt.Errorf("listen on %s: %w", at.Address, err), "set listen to another address, or to \"\" to turn it off"}
+			return nil, console.Wrap(console.ExitError, fmt.Errorf("listen on %s: %w", at.Address, err), "set listen to another address, or to \"\" to turn it off")
 		}
 		return l, nil
 	}
 	lock, err := fsys.TryLock(at.Address + ".lock")
 	if errors.Is(err, ipc.ErrLocked) {
-		return nil, fail(exitLocked, "configure another socket for one of them", "another daemon listens on %s", at.Address)
+		return nil, console.Fail(console.ExitLocked, "configure another socket for one of them", "another daemon listens on %s", at.Address)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", at.Address, err)
@@ -110,14 +112,14 @@ func (d *apiListener) close() {
 
 // newAPI wires the HTTP API.
 func (s *server) newAPI() (*httpapi.Server, error) {
-	verifier, err := receipt.LoadVerifier(s.fs, s.layout.Keys())
+	verifier, err := receipt.LoadVerifier(s.FS, s.Layout.Keys())
 	if err != nil {
 		return nil, err
 	}
 	return &httpapi.Server{
-		Gate: s.gate, Decider: freshDecider(s.keyDecider), Viewer: s.viewer(s.keys), Keys: s.cachedKeyring(s.keys),
+		Gate: s.gate, Decider: home.FreshDecider(s.keyDecider), Viewer: s.Viewer(s.keys), Keys: s.CachedKeyring(s.keys),
 		History: apiHistory{s}, Feed: s.feed, Grants: apiGrants{s.memory}, Receipts: apiReceipts{s, verifier},
-		Inbox: mailIntake{s}, Settings: apiWorkspaces{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.version, Log: s.log,
+		Inbox: mailIntake{s}, Settings: apiWorkspaces{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.Version, Log: s.log,
 	}, nil
 }
 
@@ -133,7 +135,7 @@ func (s *server) ready(ctx context.Context) error {
 func (s *server) keyDecider() *gate.Decider {
 	d := s.gateDecider()
 	d.May = func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
-		cfg := s.conf()
+		cfg := s.Current()
 		w := cfg.Workspaces[ws]
 		_, known := cfg.Approvers[by.Name]
 		switch {
@@ -154,7 +156,7 @@ type apiWorkspaces struct{ *server }
 
 // WorkspaceInfo implements httpapi.Settings.
 func (p apiWorkspaces) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
-	cfg := p.conf()
+	cfg := p.Current()
 	ws, ok := cfg.Workspaces[name]
 	if !ok {
 		return httpapi.WorkspaceInfo{}, false
@@ -183,14 +185,14 @@ type apiHistory struct{ *server }
 
 // Ended implements httpapi.History.
 func (p apiHistory) Ended(_ context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.HistoryItem, more bool, err error) {
-	v := p.viewer(p.keys)
-	found, more, err := audit.Requests(p.fs, p.layout.Audit(), audit.Wanted{
+	v := p.Viewer(p.keys)
+	found, more, err := audit.Requests(p.FS, p.Layout.Audit(), audit.Wanted{
 		Until: before, Limit: limit,
 		Match: func(r *audit.Request) bool {
 			if r.Key.Workspace != ws {
 				return false
 			}
-			addOutcome(v, r)
+			home.AddOutcome(v, r)
 			return r.Status != audit.StatusPending && r.Status != audit.StatusRunning && match(r.ClientID, r.Status)
 		},
 	})
@@ -201,7 +203,7 @@ func (p apiHistory) Ended(_ context.Context, ws string, before time.Time, limit 
 }
 
 // apiGrants implements the API's view of the grants.
-type apiGrants struct{ *memory }
+type apiGrants struct{ *home.Memory }
 
 // List implements httpapi.Grants.
 func (c apiGrants) List(ws string) (list []httpapi.GrantUse) {
@@ -215,7 +217,7 @@ func (c apiGrants) List(ws string) (list []httpapi.GrantUse) {
 
 // Revoke implements httpapi.Grants.
 func (c apiGrants) Revoke(_ context.Context, id, by string) (done bool, err error) {
-	g, err := c.grant(id)
+	g, err := c.Grant(id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -223,7 +225,7 @@ func (c apiGrants) Revoke(_ context.Context, id, by string) (done bool, err erro
 		return false, err
 	}
 	g.RevokedAt, g.RevokedBy = time.Now().UTC(), by
-	return true, c.saveGrant(g, approval.Replace)
+	return true, c.SaveGrant(g, approval.Replace)
 }
 
 // apiReceipts implements httpapi.Receipts.
@@ -246,13 +248,13 @@ func (p apiReceipts) Facts(text string) (httpapi.ReceiptFacts, error) {
 
 // Verify implements httpapi.Receipts.
 func (p apiReceipts) Verify(w httpapi.ReceiptQuery) error {
-	return checkReceipt(p.verifier, w.Receipt, w.Tool, w.ArgsSHA256, w.AllowExpired)
+	return home.CheckReceipt(p.verifier, w.Receipt, w.Tool, w.ArgsSHA256, w.AllowExpired)
 }
 
 // Redeem implements httpapi.Receipts.
 func (p apiReceipts) Redeem(ctx context.Context, f httpapi.ReceiptFacts, by string) error {
 	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
-	err := p.markRedeemed(ctx, p.keys, k, by)
+	err := p.MarkRedeemed(ctx, p.keys, k, by)
 	if err == nil {
 		p.audit.Note(approval.Entry{Event: approval.EventRedeemed, Workspace: k.Workspace, RequestID: k.ID, Tool: f.Tool, By: by, Via: "rest"})
 	}

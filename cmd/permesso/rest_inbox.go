@@ -14,7 +14,7 @@ type mailIntake struct{ *server }
 
 // Take implements httpapi.Inbox.
 func (m mailIntake) Take(ctx context.Context, mail httpapi.InboxMail) (httpapi.InboxResult, error) {
-	cfg := m.conf()
+	cfg := m.Current()
 	if cfg.Email == nil {
 		return httpapi.InboxResult{}, httpapi.ErrNoInbox
 	}
@@ -67,8 +67,8 @@ func (m mailIntake) result(t email.Taken) (httpapi.InboxResult, error) {
 
 // decisionStatus is the decision on a request in the API's field status.
 func (m mailIntake) decisionStatus(k approval.Key) string {
-	v := m.viewer(m.keys)
-	b, err := m.store.Read(approval.DocDecision, k)
+	v := m.Viewer(m.keys)
+	b, err := m.Store.Read(approval.DocDecision, k)
 	if err != nil {
 		rec, err := v.Record(context.Background(), k)
 		if err != nil || rec == nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 // emailSetup is the section [channels.email] as given by flags.
@@ -21,16 +23,16 @@ type emailSetup struct {
 }
 
 // setUpEmail checks the mail servers, and writes the section if it was given by flags.
-func setUpEmail(ctx context.Context, a *console, s *emailSetup, given bool) error {
-	h, err := loadHome(a)
+func setUpEmail(ctx context.Context, a *console.Console, s *emailSetup, given bool) error {
+	h, err := home.Load(a)
 	if err != nil {
 		return err
 	}
 	if !given {
-		if h.cfg.Email == nil {
-			return fail(exitUsage, "permesso email setup --help", "[channels.email] is not configured: give its values as flags")
+		if h.Config.Email == nil {
+			return console.Fail(console.ExitUsage, "permesso email setup --help", "[channels.email] is not configured: give its values as flags")
 		}
-		return checkEmail(ctx, a, h.cfg.Email)
+		return checkEmail(ctx, a, h.Config.Email)
 	}
 	for _, m := range []*config.MailServer{&s.SMTP, &s.IMAP} {
 		m.Username, m.PasswordFile, m.CAFile = s.username, s.passwordFile, s.caFile
@@ -39,8 +41,8 @@ func setUpEmail(ctx context.Context, a *console, s *emailSetup, given bool) erro
 	if err != nil {
 		return withoutPosition(err)
 	}
-	if h.cfg.Email != nil && s.write {
-		return fail(exitError, "edit "+h.cfg.File, "%s already has a section [channels.email]", h.cfg.File)
+	if h.Config.Email != nil && s.write {
+		return console.Fail(console.ExitError, "edit "+h.Config.File, "%s already has a section [channels.email]", h.Config.File)
 	}
 	if err := checkEmail(ctx, a, section.Email); err != nil {
 		return err
@@ -52,15 +54,15 @@ func setUpEmail(ctx context.Context, a *console, s *emailSetup, given bool) erro
 	if h, err = editable(a); err != nil {
 		return err
 	}
-	if err := editFile(h.cfg.File, func(data []byte) ([]byte, error) { return configReader(a).AddEmail(h.cfg.File, data, s.NewEmail) }); err != nil {
+	if err := editFile(h.Config.File, func(data []byte) ([]byte, error) { return home.Reader(a).AddEmail(h.Config.File, data, s.NewEmail) }); err != nil {
 		return withoutPosition(err)
 	}
-	fmt.Fprintf(a.Out, "added   [channels.email] to %s\nNow: approvers need email = \"…\", and workspaces channels = [\"email\"]; then permesso email test\n", h.cfg.File)
+	fmt.Fprintf(a.Out, "added   [channels.email] to %s\nNow: approvers need email = \"…\", and workspaces channels = [\"email\"]; then permesso email test\n", h.Config.File)
 	return nil
 }
 
 // checkEmail logs in to both servers.
-func checkEmail(ctx context.Context, a *console, cfg *config.Email) error {
+func checkEmail(ctx context.Context, a *console.Console, cfg *config.Email) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	m, failed := mailSettings{cfg, a.Env}, 0
@@ -85,7 +87,7 @@ func checkEmail(ctx context.Context, a *console, cfg *config.Email) error {
 		fmt.Fprintln(a.Out, "        incoming email: permesso email deliver")
 	}
 	if failed > 0 {
-		return &exit{code: exitError, err: errors.New("email channel check failed")}
+		return &console.Error{Code: console.ExitError, Err: errors.New("email channel check failed")}
 	}
 	return nil
 }
@@ -102,19 +104,19 @@ func mailHint(err error) string {
 	return ""
 }
 
-func testEmail(ctx context.Context, a *console, pos []string, timeout time.Duration) (err error) {
-	h, _, err := openHome(a)
+func testEmail(ctx context.Context, a *console.Console, pos []string, timeout time.Duration) (err error) {
+	h, _, err := home.Open(a)
 	if err != nil {
 		return err
 	}
-	if h.cfg.Email == nil {
-		return fail(exitError, "permesso email setup", "[channels.email] is not configured")
+	if h.Config.Email == nil {
+		return console.Fail(console.ExitError, "permesso email setup", "[channels.email] is not configured")
 	}
-	who, err := mailApprover(h.cfg, pos)
+	who, err := mailApprover(h.Config, pos)
 	if err != nil {
 		return err
 	}
-	m := mailSettings{h.cfg.Email, a.Env}
+	m := mailSettings{h.Config.Email, a.Env}
 	tests, err := emailSentStore(h).State(storeTests)
 	if err != nil {
 		return err
@@ -133,21 +135,21 @@ func testEmail(ctx context.Context, a *console, pos []string, timeout time.Durat
 	test := &email.TestMail{Inbox: inbox, Drawer: tests, Addressing: m.addressing(), Sender: m.smtp(), To: who.Email}
 	defer func() { err = errors.Join(err, test.End()) }()
 	if err := test.Send(ctx); err != nil {
-		return &exit{exitError, fmt.Errorf("send test email: %w", err), mailHint(err)}
+		return console.Wrap(console.ExitError, fmt.Errorf("send test email: %w", err), mailHint(err))
 	}
 	fmt.Fprintf(a.Out, "sent    a test email to %s; reply to it (timeout %s)\n", who.Email, timeout)
 	raw, err := test.Await(ctx, box)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fail(exitTimeout, "check the spam folder; with sub_addressing = true your server must deliver name+anything@domain", "timeout: no reply within %s", timeout)
+		return console.Fail(console.ExitTimeout, "check the spam folder; with sub_addressing = true your server must deliver name+anything@domain", "timeout: no reply within %s", timeout)
 	}
 	if err != nil {
-		return &exit{exitError, err, mailHint(err)}
+		return console.Wrap(console.ExitError, err, mailHint(err))
 	}
 	return reportTest(a, email.Examine(context.WithoutCancel(ctx), raw, m.lookup()), who)
 }
 
 // reportTest prints what a reply proves about its sender.
-func reportTest(a *console, f email.Findings, who approval.Approver) error {
+func reportTest(a *console.Console, f email.Findings, who approval.Approver) error {
 	var b strings.Builder
 	write := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	write("received a reply: %q", f.Answer)
@@ -173,7 +175,7 @@ func reportTest(a *console, f email.Findings, who approval.Approver) error {
 	write("")
 	if f.Sender == "" {
 		write("The sender is not authenticated: no reply from %s will be accepted.", who.Email)
-		return errors.Join(a.print(f, strings.TrimRight(b.String(), "\n")), &exit{exitError, errors.New("the reply does not authenticate its sender"), "the approver's provider must sign its emails (DKIM) and publish DMARC"})
+		return errors.Join(a.Print(f, strings.TrimRight(b.String(), "\n")), console.Wrap(console.ExitError, errors.New("the reply does not authenticate its sender"), "the approver's provider must sign its emails (DKIM) and publish DMARC"))
 	}
 	write("Add these lines to [channels.email]:")
 	for _, l := range f.Lines() {
@@ -182,7 +184,7 @@ func reportTest(a *console, f email.Findings, who approval.Approver) error {
 	if f.Stated == "" {
 		write("Set authserv_id only if your server removes incoming Authentication-Results with that name; dkim works without it.")
 	}
-	return a.print(f, strings.TrimRight(b.String(), "\n"))
+	return a.Print(f, strings.TrimRight(b.String(), "\n"))
 }
 
 // mailApprover returns the approver to test with.
@@ -198,9 +200,9 @@ func mailApprover(cfg *config.Config, pos []string) (approval.Approver, error) {
 	case len(pos) == 1 && slices.Contains(all, pos[0]):
 		return cfg.Approvers[pos[0]], nil
 	case len(pos) == 1:
-		return approval.Approver{}, fail(exitError, "approvers with an email address: "+strings.Join(all, ", "), "%q is not an approver with an email address", pos[0])
+		return approval.Approver{}, console.Fail(console.ExitError, "approvers with an email address: "+strings.Join(all, ", "), "%q is not an approver with an email address", pos[0])
 	case len(all) != 1:
-		return approval.Approver{}, fail(exitUsage, "permesso email test NAME, one of: "+strings.Join(all, ", "), "email test needs the name of an approver")
+		return approval.Approver{}, console.Fail(console.ExitUsage, "permesso email test NAME, one of: "+strings.Join(all, ", "), "email test needs the name of an approver")
 	}
 	return cfg.Approvers[all[0]], nil
 }

@@ -9,6 +9,9 @@ import (
 
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 )
 
 // telegramServer is the environment variable of the Bot API server's address for
@@ -23,30 +26,30 @@ type sentTest struct {
 	Error     string `json:"error"`
 }
 
-func testTelegram(ctx context.Context, a *console, only string) error {
-	h, err := loadHome(a)
+func testTelegram(ctx context.Context, a *console.Console, only string) error {
+	h, err := home.Load(a)
 	if err != nil {
 		return err
 	}
-	if _, ok := h.cfg.Workspaces[only]; only != "" && !ok {
-		return noWorkspace(h.cfg, only)
+	if _, ok := h.Config.Workspaces[only]; only != "" && !ok {
+		return noWorkspace(h.Config, only)
 	}
-	if h.cfg.Telegram == nil {
-		return fail(exitError, "permesso telegram setup", "[channels.telegram] is not configured")
+	if h.Config.Telegram == nil {
+		return console.Fail(console.ExitError, "permesso telegram setup", "[channels.telegram] is not configured")
 	}
-	token, err := botToken(h.cfg.Telegram, a.Env)
+	token, err := home.BotToken(h.Config.Telegram, a.Env)
 	if err != nil {
 		return err
 	}
-	s := &telegram.Setup{Token: token, ServerURL: h.cfg.Telegram.ServerURL}
+	s := &telegram.Setup{Token: token, ServerURL: h.Config.Telegram.ServerURL}
 	all, failed := make([]sentTest, 0), 0
-	for _, ws := range sortedNames(h.cfg) {
-		if only != "" && ws != only || !slices.Contains(h.cfg.Workspaces[ws].Channels, telegram.Via) {
+	for _, ws := range home.WorkspaceNames(h.Config) {
+		if only != "" && ws != only || !slices.Contains(h.Config.Workspaces[ws].Channels, telegram.Via) {
 			continue
 		}
-		for _, to := range telegramPlaces(h.cfg, ws) {
+		for _, to := range telegramPlaces(h.Config, ws) {
 			t := sentTest{Workspace: ws, Chat: to.Chat, Thread: to.Thread}
-			to.Language = cmp.Or(to.Language, h.cfg.Workspaces[ws].Language)
+			to.Language = cmp.Or(to.Language, h.Config.Workspaces[ws].Language)
 			if err := s.Hello(ctx, to, ws); errors.Is(err, telegram.ErrToken) {
 				return tokenRefused(err)
 			} else if err != nil {
@@ -60,38 +63,38 @@ func testTelegram(ctx context.Context, a *console, only string) error {
 	return endTest(a, all, failed)
 }
 
-func printTest(a *console, t sentTest) {
+func printTest(a *console.Console, t sentTest) {
 	switch {
-	case a.json:
+	case a.JSON:
 	case t.Error != "":
-		fmt.Fprintf(a.Err, "permesso: %s: %s: %s\n", t.Workspace, chatName(t.Chat, t.Thread), oneLine(t.Error))
+		fmt.Fprintf(a.Err, "permesso: %s: %s: %s\n", t.Workspace, chatName(t.Chat, t.Thread), console.OneLine(t.Error))
 	default:
 		fmt.Fprintf(a.Out, "sent    %s: %s\n", t.Workspace, chatName(t.Chat, t.Thread))
 	}
 }
 
-func endTest(a *console, all []sentTest, failed int) error {
-	if a.json {
-		if err := a.print(all, ""); err != nil {
+func endTest(a *console.Console, all []sentTest, failed int) error {
+	if a.JSON {
+		if err := a.Print(all, ""); err != nil {
 			return err
 		}
 	}
 	switch {
 	case len(all) == 0:
-		return fail(exitError, "permesso telegram setup", "no workspace uses Telegram")
+		return console.Fail(console.ExitError, "permesso telegram setup", "no workspace uses Telegram")
 	case failed > 0:
-		return fail(exitError, "write /start to the bot in that chat and do not block it; the chat_id of a group changes when it becomes a supergroup",
+		return console.Fail(console.ExitError, "write /start to the bot in that chat and do not block it; the chat_id of a group changes when it becomes a supergroup",
 			"%d of %d chats did not get the message", failed, len(all))
 	}
 	return nil
 }
 
 func tokenRefused(err error) error {
-	return fail(exitError, "get the token from @BotFather with /token", "%w", err)
+	return console.Fail(console.ExitError, "get the token from @BotFather with /token", "%w", err)
 }
 
 func noWorkspace(cfg *config.Config, name string) error {
-	return fail(exitUsage, "permesso workspace list shows the workspaces; permesso workspace add "+shellWord(name)+" creates it", "no workspace %.80q", name)
+	return console.Fail(console.ExitUsage, "permesso workspace list shows the workspaces; permesso workspace add "+sandbox.ShellWord(name)+" creates it", "no workspace %.80q", name)
 }
 
 func chatName(chat int64, thread int) string {

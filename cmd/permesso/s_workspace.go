@@ -13,34 +13,37 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-func addWorkspace(a *console, w config.NewWorkspace) error {
+func addWorkspace(a *console.Console, w config.NewWorkspace) error {
 	h, err := editable(a)
 	if err != nil {
 		return err
 	}
 	if !ipc.ValidWorkspace(w.Name) {
-		return fail(exitUsage, "use a to z, 0 to 9, _ and -, at most 63 characters, starting with a letter or digit", "%.80q is not a valid workspace name", w.Name)
+		return console.Fail(console.ExitUsage, "use a to z, 0 to 9, _ and -, at most 63 characters, starting with a letter or digit", "%.80q is not a valid workspace name", w.Name)
 	}
-	if _, ok := h.cfg.Workspaces[w.Name]; ok {
-		return fail(exitError, "permesso workspace list shows the workspaces", "workspace '%s' already exists", w.Name)
+	if _, ok := h.Config.Workspaces[w.Name]; ok {
+		return console.Fail(console.ExitError, "permesso workspace list shows the workspaces", "workspace '%s' already exists", w.Name)
 	}
-	err = editFile(h.cfg.File, func(data []byte) ([]byte, error) { return configReader(a).AddWorkspace(h.cfg.File, data, w) })
+	err = editFile(h.Config.File, func(data []byte) ([]byte, error) { return home.Reader(a).AddWorkspace(h.Config.File, data, w) })
 	if err != nil {
 		return withoutPosition(err)
 	}
 	if err := createFolders(a, w.Name); err != nil {
 		return err
 	}
-	list := mounts(h.layout, w.Name)
-	text, err := list.form("")
+	list := sandbox.Mounts(h.Layout, w.Name)
+	text, err := list.Form("")
 	if err != nil {
 		return err
 	}
-	text = fmt.Sprintf("added   workspace %s to %s\n%s\n%s", w.Name, h.cfg.File, text, "permesso mounts "+w.Name+" --help explains how to use them")
-	return a.print(map[string]any{"workspace": w.Name, "config": h.cfg.File, "mounts": list}, text)
+	text = fmt.Sprintf("added   workspace %s to %s\n%s\n%s", w.Name, h.Config.File, text, "permesso mounts "+w.Name+" --help explains how to use them")
+	return a.Print(map[string]any{"workspace": w.Name, "config": h.Config.File, "mounts": list}, text)
 }
 
 // withoutPosition drops the error's position in the file: the value came from the
@@ -51,31 +54,31 @@ func withoutPosition(err error) error {
 		return err
 	}
 	p := bad.Errors[0]
-	return fail(exitError, p.Hint, "%s (nothing was changed)", p.Message)
+	return console.Fail(console.ExitError, p.Hint, "%s (nothing was changed)", p.Message)
 }
 
 // createFolders creates the folders as serve would, as the home's owner.
-func createFolders(a *console, ws string) error {
-	h, err := loadHome(a) // reloaded, with the new workspace
+func createFolders(a *console.Console, ws string) error {
+	h, err := home.Load(a) // reloaded, with the new workspace
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(h.layout.Home); err == nil {
-		if err := h.actAsOwner(); err != nil {
+	if _, err := os.Stat(h.Layout.Home); err == nil {
+		if err := h.ActAsOwner(); err != nil {
 			return err
 		}
 	}
-	return errors.Join(h.layout.PrepareHome(h.fs), h.layout.Prepare(h.fs, ws))
+	return errors.Join(h.Layout.PrepareHome(h.FS), h.Layout.Prepare(h.FS, ws))
 }
 
 // editable is an instance whose configuration is a file.
-func editable(a *console) (*instance, error) {
-	h, err := loadHome(a)
+func editable(a *console.Console) (*home.Home, error) {
+	h, err := home.Load(a)
 	if err != nil {
 		return nil, err
 	}
-	if h.cfg.File == "" {
-		return nil, fail(exitError, "run permesso init", "no configuration file")
+	if h.Config.File == "" {
+		return nil, console.Fail(console.ExitError, "run permesso init", "no configuration file")
 	}
 	return h, nil
 }
@@ -100,7 +103,7 @@ func editFile(name string, edit func([]byte) ([]byte, error)) error {
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	if now, err := os.ReadFile(name); err != nil || !bytes.Equal(now, old) {
-		return errors.Join(fail(exitError, "try again", "%s was changed by another process", name), err, os.Remove(temp))
+		return errors.Join(console.Fail(console.ExitError, "try again", "%s was changed by another process", name), err, os.Remove(temp))
 	}
 	if err := os.Rename(temp, name); err != nil {
 		return errors.Join(err, os.Remove(temp))
@@ -150,16 +153,16 @@ type workspaceItem struct {
 	Responses string   `json:"responses"`
 }
 
-func newWorkspaceItem(h *instance, name string) (workspaceItem, error) {
-	w := h.cfg.Workspaces[name]
-	ids, _, err := h.store.List(approval.DocPending, name)
+func newWorkspaceItem(h *home.Home, name string) (workspaceItem, error) {
+	w := h.Config.Workspaces[name]
+	ids, _, err := h.Store.List(approval.DocPending, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // no daemon has run here yet
 	}
 	return workspaceItem{
 		Name: name, Autonomy: w.Autonomy, Approvers: w.Approvers, Principal: w.Principal, Timeout: int(w.Timeout / time.Second),
-		AgentUIDs: h.cfg.AgentUIDs[name], Waiting: len(ids),
-		Requests: h.layout.Requests(name), Responses: h.layout.Responses(name),
+		AgentUIDs: h.Config.AgentUIDs[name], Waiting: len(ids),
+		Requests: h.Layout.Requests(name), Responses: h.Layout.Responses(name),
 	}, err
 }
 
@@ -171,48 +174,48 @@ func (l workspaceItem) String() string {
 	return fmt.Sprintf("%s · %s · approved by %s · %d pending\n  %s\n  %s", l.Name, l.Autonomy, who, l.Waiting, l.Requests, l.Responses)
 }
 
-func removeWorkspace(a *console, ws string, purge bool) error {
+func removeWorkspace(a *console.Console, ws string, purge bool) error {
 	h, err := editable(a)
 	if err != nil {
 		return err
 	}
-	if _, ok := h.cfg.Workspaces[ws]; !ok {
-		return fail(exitError, "workspaces: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", ws)
+	if _, ok := h.Config.Workspaces[ws]; !ok {
+		return console.Fail(console.ExitError, "workspaces: "+strings.Join(home.WorkspaceNames(h.Config), ", "), "no workspace '%s' in the configuration", ws)
 	}
-	if len(h.cfg.Workspaces) == 1 {
-		return fail(exitError, "add another one first: permesso workspace add NAME", "'%s' is the only workspace", ws)
+	if len(h.Config.Workspaces) == 1 {
+		return console.Fail(console.ExitError, "add another one first: permesso workspace add NAME", "'%s' is the only workspace", ws)
 	}
 	if err := checkIdle(h, ws); err != nil {
 		return err
 	}
-	served, err := h.served()
+	served, err := h.Served()
 	if err != nil {
 		return err
 	}
 	if purge && served {
-		return fail(exitError, "stop permesso serve first, or omit --purge", "the folders are in use by the daemon")
+		return console.Fail(console.ExitError, "stop permesso serve first, or omit --purge", "the folders are in use by the daemon")
 	}
-	err = editFile(h.cfg.File, func(data []byte) ([]byte, error) { return configReader(a).RemoveWorkspace(h.cfg.File, data, ws) })
+	err = editFile(h.Config.File, func(data []byte) ([]byte, error) { return home.Reader(a).RemoveWorkspace(h.Config.File, data, ws) })
 	if err != nil {
 		return err
 	}
-	if after, err := loadHome(a); err == nil {
-		for _, w := range after.cfg.Warnings { // a rule may still name the workspace
-			fmt.Fprintf(a.Err, "permesso: %s\n", w.In(h.cfg.File))
+	if after, err := home.Load(a); err == nil {
+		for _, w := range after.Config.Warnings { // a rule may still name the workspace
+			fmt.Fprintf(a.Err, "permesso: %s\n", w.In(h.Config.File))
 		}
 	}
-	text := fmt.Sprintf("removed workspace %s from %s", ws, h.cfg.File)
+	text := fmt.Sprintf("removed workspace %s from %s", ws, h.Config.File)
 	if purge {
-		if err := os.RemoveAll(h.layout.Workspace(ws)); err != nil {
+		if err := os.RemoveAll(h.Layout.Workspace(ws)); err != nil {
 			return err
 		}
-		text += "\nremoved " + h.layout.Workspace(ws)
+		text += "\nremoved " + h.Layout.Workspace(ws)
 	}
-	return a.print(map[string]any{"workspace": ws, "config": h.cfg.File, "purged": purge}, text)
+	return a.Print(map[string]any{"workspace": ws, "config": h.Config.File, "purged": purge}, text)
 }
 
 // checkIdle returns an error if a request of the workspace is not settled.
-func checkIdle(h *instance, ws string) error {
+func checkIdle(h *home.Home, ws string) error {
 	for _, what := range []struct {
 		doc  approval.Doc
 		says string
@@ -222,7 +225,7 @@ func checkIdle(h *instance, ws string) error {
 		{approval.DocRequest, "are not read yet"},
 		{approval.DocDecision, "are decided and not settled"},
 	} {
-		ids, _, err := h.store.List(what.doc, ws)
+		ids, _, err := h.Store.List(what.doc, ws)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -230,7 +233,7 @@ func checkIdle(h *instance, ws string) error {
 			return err
 		}
 		if len(ids) > 0 {
-			return fail(exitError, "permesso pending --workspace "+ws+" lists pending requests; decide them, or let them expire", "%d requests of '%s' %s", len(ids), ws, what.says)
+			return console.Fail(console.ExitError, "permesso pending --workspace "+ws+" lists pending requests; decide them, or let them expire", "%d requests of '%s' %s", len(ids), ws, what.says)
 		}
 	}
 	return nil

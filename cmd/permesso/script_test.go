@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
@@ -51,7 +53,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("RES", filepath.Join(dir, "ipc/default/responses"))
 			env.Setenv("PENDING", filepath.Join(dir, "ipc/default/pending_approvals"))
 			env.Setenv("UID", strconv.Itoa(os.Getuid()))
-			env.Setenv("ME", operator().Name)
+			env.Setenv("ME", home.Operator().Name)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -171,14 +173,14 @@ func expiredCmd(ts *testscript.TestScript, _ bool, args []string) {
 func settledCmd(ts *testscript.TestScript, _ bool, args []string) {
 	age, err := parseDuration(args[1])
 	ts.Check(err)
-	h := &instance{layout: ipc.Layout{Home: ts.Getenv("PH")}, fs: ipc.OS()}
-	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
+	h := &home.Home{Layout: ipc.Layout{Home: ts.Getenv("PH")}, FS: ipc.OS()}
+	h.Store = &ipc.Store{FS: h.FS, Layout: h.Layout}
 	ts.Check(plantSettled(h, approval.Key{Workspace: "default", ID: args[0]}, time.Now().Add(-age)))
 }
 
 // plantSettled writes a record, a response and a marker with this time.
-func plantSettled(h *instance, k approval.Key, ended time.Time) error {
-	keys, err := h.loadKeys()
+func plantSettled(h *home.Home, k approval.Key, ended time.Time) error {
+	keys, err := h.LoadKeys()
 	if err != nil {
 		return err
 	}
@@ -195,12 +197,12 @@ func plantSettled(h *instance, k approval.Key, ended time.Time) error {
 	if err != nil {
 		return err
 	}
-	records, responses := h.layout.Records(k.Workspace), h.layout.Responses(k.Workspace)
+	records, responses := h.Layout.Records(k.Workspace), h.Layout.Responses(k.Workspace)
 	for _, f := range []struct {
 		name    string
 		content []byte
 	}{ // the record first: a running daemon takes a response without one for a forgery
-		{filepath.Join(records, k.ID+".json"), keys.seal.Seal(approval.DocRecord, k, body)},
+		{filepath.Join(records, k.ID+".json"), keys.Seal.Seal(approval.DocRecord, k, body)},
 		{filepath.Join(records, k.ID+".redeemed"), []byte("{}")},
 		{filepath.Join(responses, k.ID+".json"), resp},
 	} {
@@ -221,7 +223,7 @@ func TestEveryCommandHasAScript(t *testing.T) {
 		require.NoError(t, err)
 		all.Write(b)
 	}
-	a := &app{&console{Env: func(string) string { return "" }}}
+	a := &app{&console.Console{Env: func(string) string { return "" }}}
 	for _, c := range a.root().Commands() {
 		if c.Name() != "demo" {
 			require.Contains(t, all.String(), "permesso "+c.Name(), "no script runs the command")

@@ -15,6 +15,8 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 // scriptHelp is part of the help of serve.
@@ -32,14 +34,14 @@ const scriptHelp = `With --script a file decides instead of approvers, to test a
 // readScript reads the script of --script; nil without one. The home and the
 // configuration must be given explicitly, so that a script never decides in a
 // production home.
-func readScript(a *console, file string, cfg *config.Config) (*config.Script, error) {
+func readScript(a *console.Console, file string, cfg *config.Config) (*config.Script, error) {
 	switch {
 	case file == "":
 		return nil, nil
-	case a.homeFlag == "" && a.Env("PERMESSO_HOME") == "":
-		return nil, fail(exitUsage, "set --home to a new folder", "--script needs its own home")
-	case cfg.File != "" && a.configFlag == "" && a.Env("PERMESSO_CONFIG") == "":
-		return nil, fail(exitUsage, "set --config to a file for tests; its tools are really run", "--script needs an explicit --config, not the default %s", cfg.File)
+	case a.HomeFlag == "" && a.Env("PERMESSO_HOME") == "":
+		return nil, console.Fail(console.ExitUsage, "set --home to a new folder", "--script needs its own home")
+	case cfg.File != "" && a.ConfigFlag == "" && a.Env("PERMESSO_CONFIG") == "":
+		return nil, console.Fail(console.ExitUsage, "set --config to a file for tests; its tools are really run", "--script needs an explicit --config, not the default %s", cfg.File)
 	}
 	sc, err := config.LoadScript(file)
 	if err != nil {
@@ -54,18 +56,18 @@ func (s *server) scriptAllows(cfg *config.Config) error {
 	if s.script == nil {
 		return nil
 	}
-	for _, name := range sortedNames(cfg) {
+	for _, name := range home.WorkspaceNames(cfg) {
 		if ws := cfg.Workspaces[name]; len(ws.Channels) > 0 {
-			return fail(exitError, "remove channels from [workspaces."+name+"]", "workspace '%s' has channels %s: not allowed with --script", name, strings.Join(ws.Channels, ", "))
+			return console.Fail(console.ExitError, "remove channels from [workspaces."+name+"]", "workspace '%s' has channels %s: not allowed with --script", name, strings.Join(ws.Channels, ", "))
 		}
 	}
 	for _, k := range kinds() {
 		if k.settings(cfg) != nil {
-			return fail(exitError, "remove channels."+k.name+" from the configuration", "channel %s is configured: not allowed with --script", k.name)
+			return console.Fail(console.ExitError, "remove channels."+k.name+" from the configuration", "channel %s is configured: not allowed with --script", k.name)
 		}
 	}
 	if cfg.Socket != "" {
-		return fail(exitError, "remove socket from the configuration", "socket %s is configured: not allowed with --script", cfg.Socket)
+		return console.Fail(console.ExitError, "remove socket from the configuration", "socket %s is configured: not allowed with --script", cfg.Socket)
 	}
 	return nil
 }
@@ -74,22 +76,22 @@ func (s *server) scriptAllows(cfg *config.Config) error {
 // a script's grant must never allow anything in production. The caller holds the
 // home's lock.
 func (s *server) markScripted() error {
-	by, err := s.scripted()
+	by, err := s.Scripted()
 	switch {
 	case err != nil:
 		return fmt.Errorf("read script marker: %w", err)
 	case s.script == nil && by != "":
-		return fail(exitError, "use another --home, or --script", "%s decided in %s: this home cannot be served without --script", by, s.layout.Home)
+		return console.Fail(console.ExitError, "use another --home, or --script", "%s decided in %s: this home cannot be served without --script", by, s.Layout.Home)
 	case s.script == nil:
 		return nil
 	case by == "":
 		// A home with keys has documents that people decided.
-		keys, err := os.ReadDir(s.layout.Keys())
+		keys, err := os.ReadDir(s.Layout.Keys())
 		if err != nil {
 			return err
 		}
 		if len(keys) > 0 {
-			return fail(exitError, "set --home to a new folder", "people decide in %s: this home cannot be served with --script", s.layout.Home)
+			return console.Fail(console.ExitError, "set --home to a new folder", "people decide in %s: this home cannot be served with --script", s.Layout.Home)
 		}
 	}
 	return s.writeMark()
@@ -98,12 +100,12 @@ func (s *server) markScripted() error {
 // writeMark makes the marker durable before keys are created.
 func (s *server) writeMark() error {
 	text := fmt.Sprintf("script:%s\nA script decides in this home instead of people. Use it only for tests.\n", s.script.Name)
-	file, err := s.fs.OpenFile(s.layout.Scripted(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	file, err := s.FS.OpenFile(s.Layout.Scripted(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("write script marker: %w", err)
 	}
 	_, err = file.Write([]byte(text))
-	if err := errors.Join(err, file.Sync(), file.Close(), s.fs.SyncDir(s.layout.Home)); err != nil {
+	if err := errors.Join(err, file.Sync(), file.Close(), s.FS.SyncDir(s.Layout.Home)); err != nil {
 		return fmt.Errorf("write script marker: %w", err)
 	}
 	return nil
@@ -136,7 +138,7 @@ func scriptedApprover(sc *config.Script) approval.Person {
 func (s *server) scriptDecider() *gate.Decider {
 	d := s.gateDecider()
 	d.May = func(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
-		_, known := s.conf().Workspaces[ws]
+		_, known := s.Current().Workspaces[ws]
 		if s.script == nil || !known || by != scriptedApprover(s.script) {
 			return "", false
 		}
@@ -147,7 +149,7 @@ func (s *server) scriptDecider() *gate.Decider {
 
 func (s *server) newAnswerer() *answerer {
 	return &answerer{
-		script: s.script, viewer: s.viewer(s.keys), decider: freshDecider(s.scriptDecider), changes: s.changes, log: s.log,
+		script: s.script, viewer: s.Viewer(s.keys), decider: home.FreshDecider(s.scriptDecider), changes: s.changes, log: s.log,
 		used: make([]int, len(s.script.Rules)), replies: map[approval.Key]*reply{},
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 // The decider of a script accepts only that script. Without a script it accepts no
@@ -23,7 +24,7 @@ func TestScriptDeciderAcceptsOnlyItsScript(t *testing.T) {
 	require.NoError(t, err)
 	cfg := config.Default()
 	serving := func(sc *config.Script) *gate.Decider {
-		return (&server{instance: &instance{cfg: cfg}, keys: &keys{}, gate: &gate.Gate{}, script: sc}).scriptDecider()
+		return (&server{Home: &home.Home{Config: cfg}, keys: &home.Keys{}, gate: &gate.Gate{}, script: sc}).scriptDecider()
 	}
 	for _, row := range []struct {
 		why    string
@@ -36,7 +37,7 @@ func TestScriptDeciderAcceptsOnlyItsScript(t *testing.T) {
 		{"in an unknown workspace", sc, "other", scriptedApprover(sc), false},
 		{"another script", sc, "default", scriptedApprover(other), false},
 		{"its name alone", sc, "default", approval.Person{Channel: "script", Name: "script:answers.toml"}, false},
-		{"the operator", sc, "default", operator(), false},
+		{"the operator", sc, "default", home.Operator(), false},
 		{"no person", sc, "default", approval.Person{}, false},
 		{"a gate without a script", nil, "default", scriptedApprover(sc), false},
 	} {
@@ -46,7 +47,7 @@ func TestScriptDeciderAcceptsOnlyItsScript(t *testing.T) {
 			require.Equal(t, row.ok, name == "script:answers.toml")
 		})
 	}
-	_, ok := (&instance{cfg: cfg}).decider(&keys{}).May("default", nil, scriptedApprover(sc))
+	_, ok := (&home.Home{Config: cfg}).Decider(&home.Keys{}).May("default", nil, scriptedApprover(sc))
 	require.False(t, ok, "other deciders accept no script")
 }
 

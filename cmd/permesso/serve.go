@@ -21,6 +21,8 @@ import (
 	terminalchat "github.com/permesso-dev/permesso/chat/terminal"
 	"github.com/permesso-dev/permesso/chat/web"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -29,12 +31,12 @@ import (
 
 // server is the daemon with all its parts.
 type server struct {
-	*instance
-	app           *console
-	keys          *keys
+	*home.Home
+	app           *console.Console
+	keys          *home.Keys
 	gate          *gate.Gate
 	audit         *audit.Log
-	memory        *memory
+	memory        *home.Memory
 	runner        *exec.Runner
 	watcher       *watcher.Watcher
 	feed          *feed
@@ -52,7 +54,7 @@ type server struct {
 	release       func() error
 	quit          context.CancelCauseFunc // ends run
 
-	health                *health
+	health                *home.Health
 	pauseHint, configHint chan struct{} // see notice
 	reloading             sync.Mutex
 	seenConfig            string   // content or error of the last check
@@ -67,23 +69,23 @@ type server struct {
 }
 
 // serve runs the daemon until ctx ends.
-func serve(ctx context.Context, a *console, script string, to io.Writer) error {
-	a.serving = true
-	h, err := loadHome(a)
+func serve(ctx context.Context, a *console.Console, script string, to io.Writer) error {
+	a.Serving = true
+	h, err := home.Load(a)
 	if err != nil {
 		return err
 	}
 	s := &server{
-		instance: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
+		Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
 		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), grantsChanged: make(chan struct{}, 1),
 		mails: mailHints{storeInbox: make(chan struct{}, 1), kindMaildir: make(chan struct{}, 1)},
 	}
 	s.channels = &channels{s: s, kinds: kinds(), configChanged: make(chan struct{}, 1)}
-	if s.script, err = readScript(a, script, h.cfg); err != nil {
+	if s.script, err = readScript(a, script, h.Config); err != nil {
 		return err
 	}
-	s.seenConfig = h.cfg.File + " " + h.cfg.SHA256
-	s.log, s.logWriter = newLog(to, h.cfg.LogLevel, h.cfg.LogFormat)
+	s.seenConfig = h.Config.File + " " + h.Config.SHA256
+	s.log, s.logWriter = newLog(to, h.Config.LogLevel, h.Config.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}
@@ -93,7 +95,7 @@ func serve(ctx context.Context, a *console, script string, to io.Writer) error {
 	if errors.Is(err, errHomeGone) {
 		// Write nothing any more: the files there are not ours. Handlers die with
 		// the daemon, and their claims show it.
-		return &exit{exitError, err, "put " + s.layout.Home + " back, or start permesso serve again"}
+		return console.Wrap(console.ExitError, err, "put "+s.Layout.Home+" back, or start permesso serve again")
 	}
 	return errors.Join(err, s.close())
 }
@@ -122,10 +124,10 @@ func (s *server) handleHangup() (stop func()) {
 
 // open takes the home's lock before it reads any document.
 func (s *server) open() (err error) {
-	if err := s.layout.PrepareHome(s.fs); err != nil {
+	if err := s.Layout.PrepareHome(s.FS); err != nil {
 		return err
 	}
-	if s.release, err = lockWithRetry(s.store); err != nil {
+	if s.release, err = home.Lock(s.Store); err != nil {
 		return err
 	}
 	defer func() {
@@ -136,56 +138,56 @@ func (s *server) open() (err error) {
 	if err := s.markScripted(); err != nil {
 		return err
 	}
-	for name := range s.cfg.Workspaces {
-		if err := s.layout.Prepare(s.fs, name); err != nil {
+	for name := range s.Config.Workspaces {
+		if err := s.Layout.Prepare(s.FS, name); err != nil {
 			return err
 		}
 	}
-	names, err := s.store.Workspaces()
+	names, err := s.Store.Workspaces()
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if err := errors.Join(s.layout.Prepare(s.fs, name), s.layout.CheckPrivate(s.fs, name)); err != nil {
+		if err := errors.Join(s.Layout.Prepare(s.FS, name), s.Layout.CheckPrivate(s.FS, name)); err != nil {
 			return err
 		}
 	}
-	if s.keys, err = s.makeKeys(); err != nil {
+	if s.keys, err = s.MakeKeys(); err != nil {
 		return err
 	}
-	if s.audit, err = s.openAudit(s.keys); err != nil {
+	if s.audit, err = s.OpenAudit(s.keys); err != nil {
 		return err
 	}
 	if err := s.completeAudit(); err != nil {
 		return err
 	}
-	if s.memory, err = s.newMemory(s.keys, s.log); err != nil {
+	if s.memory, err = s.NewMemory(s.keys, s.log); err != nil {
 		return err
 	}
-	s.feed = newFeed(s.instance, s.audit)
+	s.feed = newFeed(s.Home, s.audit)
 	if s.metrics, err = s.newRequestMetrics(); err != nil {
 		return err
 	}
 	s.audit.Heard = func(e approval.Entry) {
-		s.memory.learn(e)
+		s.memory.Observe(e)
 		s.metrics.observe(e)
 		s.feed.add(e)
 	}
-	if err := s.memory.applyChanges(time.Now(), s.audit.Append); err != nil {
+	if err := s.memory.ApplyChanges(time.Now(), s.audit.Append); err != nil {
 		return err
 	}
-	verifier, err := s.keys.signer.Verifier()
+	verifier, err := s.keys.Signer.Verifier()
 	if err != nil {
 		return err
 	}
-	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.layout.Run(), Log: s.log, Supervisor: &exec.Supervisor{Log: s.log}}
-	s.pauseAudit = pauseAudit{store: s.store, log: s.audit}
-	now, err := s.memory.settings(s.cfg)
+	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.Layout.Run(), Log: s.log, Supervisor: &exec.Supervisor{Log: s.log}}
+	s.pauseAudit = pauseAudit{store: s.Store, log: s.audit}
+	now, err := s.memory.Settings(s.Config)
 	if err != nil {
 		return err
 	}
-	s.live.set(now)
-	s.health = s.newHealth(s.app.version)
+	s.Live.Set(now)
+	s.health = s.NewHealth(s.app.Version)
 	s.gate = s.newGate()
 	if s.api, err = s.newAPI(); err != nil {
 		return err
@@ -196,7 +198,7 @@ func (s *server) open() (err error) {
 }
 
 // tuneRuntime sets what the environment leaves open.
-func tuneRuntime(a *console) {
+func tuneRuntime(a *console.Console) {
 	if a.Env("GOGC") == "" {
 		tuneGC()
 	}
@@ -216,10 +218,10 @@ func (s *server) setDegraded(p gate.Degradation, present bool) {
 
 func (s *server) newGate() *gate.Gate {
 	return &gate.Gate{
-		Store: s.store, Workspaces: s.store, Seal: s.keys.seal, Receipts: s.keys.signer,
-		Policy: &s.live, Grants: s.memory, Executor: s.runner, Audit: s.audit,
-		Settings: &s.live, Pauses: &ipc.PauseGuard{Store: s.store}, Log: s.log, Changed: s.changed,
-		Retention: s.cfg.Retention.Responses, Records: s.cfg.Retention.Records, Health: s.setDegraded,
+		Store: s.Store, Workspaces: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
+		Policy: &s.Live, Grants: s.memory, Executor: s.runner, Audit: s.audit,
+		Settings: &s.Live, Pauses: &ipc.PauseGuard{Store: s.Store}, Log: s.log, Changed: s.changed,
+		Retention: s.Config.Retention.Responses, Records: s.Config.Retention.Records, Health: s.setDegraded,
 	}
 }
 
@@ -238,7 +240,7 @@ func (s *server) changed(k approval.Key) {
 
 // gateDecider returns a decider that wakes this daemon.
 func (s *server) gateDecider() *gate.Decider {
-	d := s.decider(s.keys)
+	d := s.Decider(s.keys)
 	d.Daemon = true
 	d.Decided = func(k approval.Key) {
 		s.gate.Wake(k)
@@ -246,7 +248,7 @@ func (s *server) gateDecider() *gate.Decider {
 	}
 	d.Free = func(ctx context.Context, k approval.Key) error {
 		s.gate.Wake(k)
-		return sleep(ctx, 20*time.Millisecond)
+		return home.Sleep(ctx, 20*time.Millisecond)
 	}
 	d.Refused = func(k approval.Key, by approval.Person, via string) {
 		s.audit.Note(approval.Entry{
@@ -258,25 +260,25 @@ func (s *server) gateDecider() *gate.Decider {
 }
 
 func (s *server) logStart() {
-	s.warn(s.cfg)
+	s.warn(s.Config)
 	s.warnScripted()
 	s.log.Warn().Msg("agents running as this user can bypass the gate; run them in a container or under another UID")
 	if os.Getuid() == 0 {
 		s.log.Warn().Msg("running as root: approved requests run as root")
 	}
-	for name := range s.cfg.Workspaces {
-		if note := s.store.Notes(name); note != "" {
+	for name := range s.Config.Workspaces {
+		if note := s.Store.Notes(name); note != "" {
 			s.log.Warn().Str("ws", name).Msg(note)
 		}
 	}
-	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStarted, Detail: s.app.version})
-	if s.cfg.SHA256 != "" {
-		s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventConfigured, Detail: "sha256 " + s.cfg.SHA256})
+	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStarted, Detail: s.app.Version})
+	if s.Config.SHA256 != "" {
+		s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventConfigured, Detail: "sha256 " + s.Config.SHA256})
 	}
 	if err := s.audit.Sync(); err != nil { // creates the log for readers
 		s.log.Error().Err(err).Msg("sync audit log failed")
 	}
-	s.log.Info().Str("home", s.layout.Home).Int("workspaces", len(s.cfg.Workspaces)).Int("keys", len(s.pending)).Msg("serving")
+	s.log.Info().Str("home", s.Layout.Home).Int("workspaces", len(s.Config.Workspaces)).Int("keys", len(s.pending)).Msg("serving")
 }
 
 // errHomeGone means that the home is no longer the one that we locked.
@@ -285,7 +287,7 @@ var errHomeGone = errors.New("home removed or replaced while the daemon runs")
 // run runs all parts and ends them in order: first the inputs, then the gate,
 // which finishes what it has started.
 func (s *server) run(ctx context.Context) error {
-	if err := s.startSupervisor(s.cfg); err != nil {
+	if err := s.startSupervisor(s.Config); err != nil {
 		return err
 	}
 	if err := s.watch(); err != nil {
@@ -339,7 +341,7 @@ func (s *server) run(ctx context.Context) error {
 	switch {
 	case s.script != nil:
 		wg.Go(func() { s.newAnswerer().run(inner) })
-	case terminal(s.app.In):
+	case console.IsTerminal(s.app.In):
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
 	if socket != nil {
@@ -384,7 +386,7 @@ func (s *server) close() error {
 	err := s.pauseAudit.recordNew()
 	s.pausing.Unlock()
 	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStopped})
-	if e := s.memory.saveSnapshot(); e != nil {
+	if e := s.memory.SaveSnapshot(); e != nil {
 		s.log.Warn().Err(e).Msg("write policy snapshot failed, the next start reads the whole log")
 	}
 	err = errors.Join(err, s.runner.Close(), s.audit.Close())
@@ -398,18 +400,18 @@ func (s *server) close() error {
 // terminal runs the channel on the terminal that started the daemon.
 func (s *server) terminal(ctx context.Context) error {
 	names, style := s.local()
-	decider := freshDecider(func() *gate.Decider { return s.gateDecider() })
+	decider := home.FreshDecider(func() *gate.Decider { return s.gateDecider() })
 	c := &terminalchat.Channel{
-		In: s.app.In, Out: s.app.Out, Viewer: s.viewer(s.keys), Records: s.viewer(s.keys),
+		In: s.app.In, Out: s.app.Out, Viewer: s.Viewer(s.keys), Records: s.Viewer(s.keys),
 		Interceptor: &chat.Interceptor{
-			Decider: decider, Viewer: s.viewer(s.keys), Zone: time.Local,
-			Redact: style.Redact, Revoker: revoker{s.memory, decider},
-			CanDecide: decider.CanDecide, Paused: s.pausedIn,
+			Decider: decider, Viewer: s.Viewer(s.keys), Zone: time.Local,
+			Redact: style.Redact, Revoker: s.memory.Revoker(decider),
+			CanDecide: decider.CanDecide, Paused: s.PausedIn,
 		},
-		Changes: s.changes, Person: operator(), Workspaces: names,
+		Changes: s.changes, Person: home.Operator(), Workspaces: names,
 		Style: style, Refresh: s.local,
-		Foot:  func() string { return auditFoot(s.audit.Newest()) },
-		Color: terminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
+		Foot:  func() string { return home.AuditFoot(s.audit.Newest()) },
+		Color: console.IsTerminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
 		Log:   func(err error) { s.log.Error().Err(err).Msg("terminal channel failed") },
 	}
 	return c.Run(ctx)
@@ -417,13 +419,13 @@ func (s *server) terminal(ctx context.Context) error {
 
 // local returns workspaces and style of the terminal by the current configuration.
 func (s *server) local() (workspaces []string, style chat.Style) {
-	cfg := s.conf()
-	for _, name := range sortedNames(cfg) {
+	cfg := s.Current()
+	for _, name := range home.WorkspaceNames(cfg) {
 		if cfg.Workspaces[name].LocalDecisions {
 			workspaces = append(workspaces, name)
 		}
 	}
-	style = s.style()
-	style.WouldAllow, style.Earlier = s.memory.wouldAllow, earlier(s.viewer(s.keys))
+	style = s.Style()
+	style.WouldAllow, style.Earlier = s.memory.WouldAllow, home.Earlier(s.Viewer(s.keys))
 	return workspaces, style
 }

@@ -12,9 +12,9 @@ func (a *app) pruneCmd() *cobra.Command {
 			"apart, nothing is removed for a day, because the clock may be wrong.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dry {
-				return pruneDry(cmd.Context(), a.console)
+				return pruneDry(cmd.Context(), a.Console)
 			}
-			return prune(cmd.Context(), a.console, trust)
+			return prune(cmd.Context(), a.Console, trust)
 		},
 	}
 	c.Flags().BoolVar(&dry, "dry-run", false, "count what would be removed, remove nothing")
@@ -33,8 +33,8 @@ func (a *app) serveCmd() *cobra.Command {
 			scriptHelp,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			tuneRuntime(a.console)
-			return serve(cmd.Context(), a.console, script, a.Err)
+			tuneRuntime(a.Console)
+			return serve(cmd.Context(), a.Console, script, a.Err)
 		},
 	}
 	c.Flags().StringVar(&script, "script", "", "TOML `file` that decides instead of approvers, to test agents")
@@ -47,6 +47,6 @@ func (a *app) sweepCmd() *cobra.Command {
 		Use: "sweep", Short: "Process due work once and exit", Args: cobra.NoArgs,
 		Long: "Process due work once and exit, as serve does continuously: read new requests, run what was approved, expire what\n" +
 			"is overdue, and finish what a crash interrupted. The daemon must be stopped.",
-		RunE: func(*cobra.Command, []string) error { return sweep(a.console) },
+		RunE: func(*cobra.Command, []string) error { return sweep(a.Console) },
 	}
 }

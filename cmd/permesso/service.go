@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 )
 
 var (
@@ -34,7 +36,7 @@ const unitMark = "Written by: permesso service install"
 
 // service holds the flags of install, uninstall and show.
 type service struct {
-	app          *console
+	app          *console.Console
 	ctx          context.Context
 	system, user bool
 	root         string
@@ -55,19 +57,19 @@ func (s *service) unit() (string, error) {
 }
 
 func (s *service) unitOfSystem(program string) (string, error) {
-	if s.app.homeFlag != "" && s.app.homeFlag != systemHome {
-		return "", fail(exitUsage, "mount or link another location there", "--home %s: the system service keeps its state in %s", s.app.homeFlag, systemHome)
+	if s.app.HomeFlag != "" && s.app.HomeFlag != systemHome {
+		return "", console.Fail(console.ExitUsage, "mount or link another location there", "--home %s: the system service keeps its state in %s", s.app.HomeFlag, systemHome)
 	}
 	for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
 		if strings.HasPrefix(program, hidden) {
-			return "", fail(exitError, "install -m 755 "+shellWord(program)+" /usr/local/bin/permesso, then run that file",
+			return "", console.Fail(console.ExitError, "install -m 755 "+sandbox.ShellWord(program)+" /usr/local/bin/permesso, then run that file",
 				"%s is not visible to the service, which cannot access %s", program, strings.TrimSuffix(hidden, "/"))
 		}
 	}
 	file := systemConfig
-	if s.app.configFlag != "" {
+	if s.app.ConfigFlag != "" {
 		var err error
-		if file, err = filepath.Abs(s.app.configFlag); err != nil {
+		if file, err = filepath.Abs(s.app.ConfigFlag); err != nil {
 			return "", err
 		}
 	}
@@ -77,11 +79,11 @@ func (s *service) unitOfSystem(program string) (string, error) {
 // unitOfUser writes all paths into the unit: services often lack the variables
 // of a login shell.
 func (s *service) unitOfUser(program string) (string, error) {
-	file, err := config.Locate(s.app.configFlag, s.app.Env)
+	file, err := config.Locate(s.app.ConfigFlag, s.app.Env)
 	if err != nil {
 		return "", err
 	}
-	home, err := config.LocateHome(s.app.homeFlag, s.app.Env)
+	home, err := config.LocateHome(s.app.HomeFlag, s.app.Env)
 	if err != nil {
 		return "", err
 	}
@@ -109,8 +111,8 @@ func (s *service) programPath() (string, error) {
 		return "", err
 	}
 	// systemd has other quoting rules for this word.
-	if plain := shellWord(program); plain != program || strings.Contains(program, "%") {
-		return "", fail(exitError, "copy it to /usr/local/bin/permesso, then run that file", "%s: systemd cannot start a program with this path", plain)
+	if plain := sandbox.ShellWord(program); plain != program || strings.Contains(program, "%") {
+		return "", console.Fail(console.ExitError, "copy it to /usr/local/bin/permesso, then run that file", "%s: systemd cannot start a program with this path", plain)
 	}
 	return program, nil
 }
@@ -130,10 +132,10 @@ func fillUnit(unit string, pairs ...string) (string, error) {
 // unitWord quotes a word for a command line in a unit, systemd.service(5).
 func unitWord(s string) (string, error) {
 	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }) {
-		return "", fail(exitError, "rename the file or folder", "%q: path with characters that a unit cannot have", s)
+		return "", console.Fail(console.ExitError, "rename the file or folder", "%q: path with characters that a unit cannot have", s)
 	}
 	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, `%`, `%%`, `$`, `$$`).Replace(s)
-	if quoted == s && shellWord(s) == s {
+	if quoted == s && sandbox.ShellWord(s) == s {
 		return s, nil
 	}
 	return `"` + quoted + `"`, nil
@@ -144,7 +146,7 @@ func (s *service) show() error {
 	if err != nil {
 		return err
 	}
-	return s.app.print(map[string]string{"path": s.unitFile(), "unit": unit}, strings.TrimSuffix(unit, "\n"))
+	return s.app.Print(map[string]string{"path": s.unitFile(), "unit": unit}, strings.TrimSuffix(unit, "\n"))
 }
 
 // unitFile is the unit's path, relative to --root.
@@ -170,7 +172,7 @@ func (s *service) checkOwnUnit(path string) (bool, error) {
 	}
 	first, _, _ := strings.Cut(string(b), "\n")
 	if !strings.Contains(first, unitMark) {
-		return false, fail(exitError, "move it away; for local changes use a drop-in: systemctl edit permesso",
+		return false, console.Fail(console.ExitError, "move it away; for local changes use a drop-in: systemctl edit permesso",
 			"%s: not written by permesso service install", path)
 	}
 	return true, nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
 // packagedUnit is the unit's path in a distribution package.
@@ -34,12 +35,12 @@ func (s *service) install() error {
 	var steps []step
 	if s.system {
 		if _, err := os.Stat(filepath.Join(s.root, packagedUnit)); err == nil {
-			return fail(exitError, "systemctl enable --now permesso; for local changes use a drop-in: systemctl edit permesso",
+			return console.Fail(console.ExitError, "systemctl enable --now permesso; for local changes use a drop-in: systemctl edit permesso",
 				"%s: already installed by a package", packagedUnit)
 		}
 		const users = "/etc/sysusers.d/permesso.conf"
 		steps = append(steps, s.write(users, systemUser))
-		if s.app.configFlag == "" && !s.exists(systemConfig) {
+		if s.app.ConfigFlag == "" && !s.exists(systemConfig) {
 			steps = append(steps, s.write(systemConfig, config.Example()))
 		}
 		steps = append(steps, s.write(s.unitFile(), unit), s.call("systemd-sysusers", users))
@@ -175,7 +176,7 @@ func (s *service) printSteps(done []step, lines []string, end string) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	return s.app.print(map[string]any{"steps": done, "dry_run": s.dryRun, "note": end}, strings.Join(lines, "\n"))
+	return s.app.Print(map[string]any{"steps": done, "dry_run": s.dryRun, "note": end}, strings.Join(lines, "\n"))
 }
 
 func (s *service) advise(err error) error {
@@ -184,7 +185,7 @@ func (s *service) advise(err error) error {
 		if !s.system {
 			hint = "check the owner of that folder"
 		}
-		return &exit{exitError, err, hint}
+		return console.Wrap(console.ExitError, err, hint)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/stretchr/testify/require"
 )
 
@@ -105,7 +106,7 @@ func TestUnitWords(t *testing.T) {
 	require.Error(t, err, "an injected line")
 	for _, program := range []string{"/opt/my gate/permesso", "/opt/%h/permesso", "/home/ann/permesso", "/tmp/permesso"} {
 		code, out, errs := runCommand("service", "show", "--system", "--program", program)
-		require.Equal(t, exitError, code, program)
+		require.Equal(t, console.ExitError, code, program)
 		require.Empty(t, out)
 		require.Contains(t, errs, "hint: copy it")
 	}

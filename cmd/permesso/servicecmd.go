@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/spf13/cobra"
 )
 
@@ -13,10 +14,10 @@ func (a *app) serviceCmd() *cobra.Command {
 			"one user (--user, the default for others).\n\n" +
 			"Handlers run inside the service's sandbox. For a handler that needs more, the unit says which line to relax.",
 		RunE: func(*cobra.Command, []string) error {
-			return fail(exitUsage, "permesso service --help", "service needs a subcommand: install, uninstall or show")
+			return console.Fail(console.ExitUsage, "permesso service --help", "service needs a subcommand: install, uninstall or show")
 		},
 	}
-	s := &service{app: a.console}
+	s := &service{app: a.Console}
 	install := serviceSubcommand(s, "install", "Install the unit and its files", s.install)
 	uninstall := serviceSubcommand(s, "uninstall", "Stop the service and remove its unit", s.uninstall)
 	for _, sub := range []*cobra.Command{install, uninstall} {

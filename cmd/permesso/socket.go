@@ -15,6 +15,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat/local"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -27,14 +29,14 @@ type socket struct {
 
 // listen opens the configured socket; nil without one.
 func (s *server) listen() (*socket, error) {
-	path := s.cfg.Socket
+	path := s.Config.Socket
 	if path == "" {
 		return nil, nil
 	}
 	// A lock besides HOME/lock, because two homes may configure the same socket.
-	lock, err := s.fs.TryLock(path + ".lock")
+	lock, err := s.FS.TryLock(path + ".lock")
 	if errors.Is(err, ipc.ErrLocked) {
-		return nil, fail(exitLocked, "configure another socket for one of them", "another daemon listens on %s", path)
+		return nil, console.Fail(console.ExitLocked, "configure another socket for one of them", "another daemon listens on %s", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
@@ -64,14 +66,14 @@ func (s *server) localServer() *local.Server {
 	d := s.localDecider()
 	var errs rateLimited // clients that disconnect cause many errors
 	return &local.Server{
-		Decider: d, Viewer: s.viewer(s.keys),
+		Decider: d, Viewer: s.Viewer(s.keys),
 		May: func(ws string, p *approval.Pending, by approval.Person) bool {
 			_, ok := d.May(ws, p, by)
 			return ok
 		},
 		Who: func(uid string) (approval.Person, []string) {
 			p := approval.Person{Channel: "local", ID: uid}
-			return p, slices.DeleteFunc(sortedNames(s.conf()), func(ws string) bool {
+			return p, slices.DeleteFunc(home.WorkspaceNames(s.Current()), func(ws string) bool {
 				_, ok := d.May(ws, nil, p)
 				return !ok
 			})
@@ -94,7 +96,7 @@ func (s *server) localDecider() *gate.Decider {
 	d := s.gateDecider()
 	may, refused := d.May, d.Refused
 	d.May = func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
-		if _, ok := s.conf().LocalApprover(by.ID); !ok {
+		if _, ok := s.Current().LocalApprover(by.ID); !ok {
 			return "", false
 		}
 		return may(ws, p, by)
@@ -109,19 +111,19 @@ func (s *server) localDecider() *gate.Decider {
 }
 
 func (s *server) languageOf(p approval.Person) string {
-	if name, ok := s.conf().LocalApprover(p.ID); ok {
-		return s.conf().Approvers[name].Language
+	if name, ok := s.Current().LocalApprover(p.ID); ok {
+		return s.Current().Approvers[name].Language
 	}
-	return s.conf().Language
+	return s.Current().Language
 }
 
 // statusFor returns the status limited to the user's workspaces.
 func (s *server) statusFor(workspaces []string) ([]byte, error) {
-	st, err := s.state()
+	st, err := s.State()
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(st.only(workspaces), json.Deterministic(true))
+	return json.Marshal(st.Only(workspaces), json.Deterministic(true))
 }
 
 // rateLimited limits the entries of one UID, so that refusals and errors cannot

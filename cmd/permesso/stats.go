@@ -9,6 +9,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 func (a *app) statsCmd() *cobra.Command {
@@ -33,14 +34,14 @@ func (a *app) stats(f historyFlags) error {
 	if err != nil {
 		return err
 	}
-	h, k, err := openHome(a.console)
+	h, k, err := home.Open(a.Console)
 	if err != nil {
 		return err
 	}
-	found, _, err := h.requests(k, w)
-	st := newStats(found)
-	if a.json {
-		err = errors.Join(err, a.print(st, ""))
+	found, _, err := h.Requests(k, w)
+	st := home.NewStats(found)
+	if a.JSON {
+		err = errors.Join(err, a.Print(st, ""))
 	} else {
 		a.printStats(st)
 	}
@@ -50,7 +51,7 @@ func (a *app) stats(f historyFlags) error {
 	return nil
 }
 
-func (a *app) printStats(st *stats) {
+func (a *app) printStats(st *home.Stats) {
 	fmt.Fprintf(a.Out, "%d requests, %d of them asked a person\n", st.Requests, st.Asked)
 	for _, s := range statuses() {
 		if n := st.Statuses[approval.Status(s)]; n > 0 {
@@ -60,20 +61,20 @@ func (a *app) printStats(st *stats) {
 	fmt.Fprintf(a.Out, "median time to decide: %s\n", seconds(st.Median))
 	for _, part := range []struct {
 		head string
-		list []tally
+		list []home.Tally
 	}{{"APPROVER", st.Approvers}, {"TOOL", st.Tools}} {
 		if len(part.list) == 0 {
 			continue
 		}
 		fmt.Fprintln(a.Out)
-		t := a.table(part.head, "REQUESTS", "DECIDED", "APPROVED", "MEDIAN", "WITHIN 5s")
+		t := a.Table(part.head, "REQUESTS", "DECIDED", "APPROVED", "MEDIAN", "WITHIN 5s")
 		for _, l := range part.list {
-			t.row(truncate(chat.Escape(l.Name)), fmt.Sprint(l.Requests), fmt.Sprint(l.Decided), percent(l.Share), seconds(l.Median), fmt.Sprint(l.Hasty))
+			t.Row(truncate(chat.Escape(l.Name)), fmt.Sprint(l.Requests), fmt.Sprint(l.Decided), percent(l.Share), seconds(l.Median), fmt.Sprint(l.Hasty))
 		}
-		t.print()
+		t.Print()
 	}
 	for _, l := range st.Approvers {
-		if l.rubberStamps() {
+		if l.RubberStamps() {
 			fmt.Fprintf(a.Out, "\n%s approves %s, half of it within %s: too fast to read the requests. Allow by a rule what is always\n"+
 				"approved, so that approvers read the rest.\n", chat.Escape(l.Name), percent(l.Share), seconds(l.Median))
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -26,11 +27,11 @@ func telegramKind() kind {
 // openTelegram creates the channel. It reads the token at every start of the
 // channel, so that a corrected token works without a restart of the daemon.
 func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
-	cfg := s.conf().Telegram
+	cfg := s.Current().Telegram
 	if cfg == nil {
 		return nil, errors.New("[channels.telegram] is no longer configured")
 	}
-	token, err := botToken(cfg, s.app.Env)
+	token, err := home.BotToken(cfg, s.app.Env)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +52,7 @@ func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 		Log: func(err error) { s.log.Error().Str("via", telegram.Via).Err(err).Msg("telegram channel failed") },
 	}
 	if w := cfg.Webhook; w != nil {
-		secret, err := secretWord(w.SecretFile)
+		secret, err := home.SecretWord(w.SecretFile)
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +66,7 @@ type telegramEnv struct{ *channelEnv }
 
 // telegramWorkspaces returns the workspaces that use Telegram, with their chats.
 func (d telegramEnv) telegramWorkspaces() []telegram.Workspace {
-	cfg := d.s.conf()
+	cfg := d.s.Current()
 	var all []telegram.Workspace
 	for _, name := range d.workspaces() {
 		w := cfg.Workspaces[name]
@@ -122,7 +123,7 @@ func (d telegramEnv) Story(ctx context.Context, k approval.Key) (st telegram.Sto
 
 // decision returns the valid decision in the slot, nil if there is none.
 func (d telegramEnv) decision(k approval.Key, pending string) (*approval.Decision, error) {
-	b, err := d.s.store.Read(approval.DocDecision, k)
+	b, err := d.s.Store.Read(approval.DocDecision, k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -148,12 +149,12 @@ func (d telegramEnv) Refused(k approval.Key, by approval.Person) {
 // Pause implements telegram.Pauser.
 func (d telegramEnv) Pause(_ context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
 	name, _ := d.May(ws, nil, by)
-	err = d.s.store.Pause(ipc.Pause{Workspace: ws, By: name, Via: telegram.Via, At: time.Now().UTC(), Reason: reason})
+	err = d.s.Store.Pause(ipc.Pause{Workspace: ws, By: name, Via: telegram.Via, At: time.Now().UTC(), Reason: reason})
 	changed = err == nil
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, err
 	}
-	err = d.s.awaitClaims(ws)
+	err = d.s.AwaitClaims(ws)
 	d.s.refreshPauses()
 	return changed, err
 }
@@ -161,7 +162,7 @@ func (d telegramEnv) Pause(_ context.Context, ws string, by approval.Person, rea
 // Resume implements telegram.Pauser.
 func (d telegramEnv) Resume(_ context.Context, ws string, by approval.Person) (changed bool, err error) {
 	name, _ := d.May(ws, nil, by)
-	_, err = d.s.store.ResumeVia(ws, name, telegram.Via, time.Now().UTC())
+	_, err = d.s.Store.ResumeVia(ws, name, telegram.Via, time.Now().UTC())
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -171,7 +172,7 @@ func (d telegramEnv) Resume(_ context.Context, ws string, by approval.Person) (c
 
 // Last implements telegram.History.
 func (d telegramEnv) Last(_ context.Context, workspaces []string, n int) ([]approval.Key, error) {
-	found, _, err := audit.Requests(d.s.fs, d.s.layout.Audit(), audit.Wanted{Limit: n, Match: func(r *audit.Request) bool {
+	found, _, err := audit.Requests(d.s.FS, d.s.Layout.Audit(), audit.Wanted{Limit: n, Match: func(r *audit.Request) bool {
 		for _, ws := range workspaces {
 			if ws == r.Key.Workspace {
 				return r.Status != audit.StatusPending && r.Status != audit.StatusRunning

@@ -3,6 +3,8 @@ package main
 import (
 	"time"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/spf13/cobra"
 )
 
@@ -10,7 +12,7 @@ func (a *app) telegramCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "telegram", Short: "Set up and test the Telegram channel", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(exitUsage, "permesso telegram --help", "telegram needs a subcommand: setup or test")
+			return console.Fail(console.ExitUsage, "permesso telegram --help", "telegram needs a subcommand: setup or test")
 		},
 	}
 	c.AddCommand(a.telegramSetupCmd(), a.telegramTestCmd())
@@ -18,7 +20,7 @@ func (a *app) telegramCmd() *cobra.Command {
 }
 
 func (a *app) telegramSetupCmd() *cobra.Command {
-	o := &telegramSetup{app: a.console}
+	o := &telegramSetup{app: a.Console}
 	c := &cobra.Command{
 		Use: "setup", Short: "Connect a Telegram bot to a workspace", Args: cobra.NoArgs,
 		Long: "Connect a Telegram bot to a workspace. Create the bot with @BotFather (/newbot), which gives you its token. setup\n" +
@@ -27,7 +29,7 @@ func (a *app) telegramSetupCmd() *cobra.Command {
 			"next to the configuration) and adds lines to the configuration. Comments there are kept.\n" +
 			"A running daemon without this bot loads the change by itself; one that uses the bot must be stopped first.\n\n" +
 			"The token comes from --token-file, which is then used in place, from the configured token_file, from\n" +
-			telegramToken + ", or from the keyboard without echo. It is never an argument.\n\n" +
+			home.TelegramToken + ", or from the keyboard without echo. It is never an argument.\n\n" +
 			"Run setup again for each further chat or approver. If you write the number in a group or a topic of it, requests of\n" +
 			"the workspace go there instead of to its approvers' private chats.\n\n" +
 			"Without a terminal, or with --yes, setup asks no questions: use flags; /start and the tap remain.\n" +
@@ -55,7 +57,7 @@ func (a *app) telegramTestCmd() *cobra.Command {
 		Use: "test", Short: "Send a test message to every configured chat", Args: cobra.NoArgs,
 		Long: "Send a test message without buttons to every configured chat. The daemon may be running. Exit code 1 means that a\n" +
 			"chat did not get it.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return testTelegram(cmd.Context(), a.console, workspace) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return testTelegram(cmd.Context(), a.Console, workspace) },
 	}
 	c.Flags().StringVar(&workspace, "workspace", "", "send only to the chats of this `workspace`")
 	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces)

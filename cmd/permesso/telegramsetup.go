@@ -14,11 +14,13 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 // telegramSetup is one run of telegram setup.
 type telegramSetup struct {
-	app       *console
+	app       *console.Console
 	workspace string
 	approver  string
 	tokenFile string
@@ -26,7 +28,7 @@ type telegramSetup struct {
 	timeout   time.Duration
 	yes       bool
 
-	instance *instance
+	instance *home.Home
 	token    string
 	file     string // token file; "": the token is in the environment
 	made     bool   // setup must write the file
@@ -61,7 +63,7 @@ func (m *telegramSetup) run(ctx context.Context) error {
 }
 
 // interactive reports whether questions can be asked.
-func (m *telegramSetup) interactive() bool { return !m.yes && terminal(m.app.In) }
+func (m *telegramSetup) interactive() bool { return !m.yes && console.IsTerminal(m.app.In) }
 
 // prepare checks everything that does not need Telegram.
 func (m *telegramSetup) prepare(context.Context) error {
@@ -70,16 +72,16 @@ func (m *telegramSetup) prepare(context.Context) error {
 		return err
 	}
 	m.out = m.app.Out
-	if m.app.json {
+	if m.app.JSON {
 		m.out = m.app.Err
 	}
-	m.wait = &progressLine{out: m.out, live: terminal(m.out)}
-	cfg := m.instance.cfg
+	m.wait = &progressLine{out: m.out, live: console.IsTerminal(m.out)}
+	cfg := m.instance.Config
 	if _, ok := cfg.Workspaces[m.workspace]; m.workspace != "" && !ok {
 		return noWorkspace(cfg, m.workspace)
 	}
 	if m.workspace == "" && len(cfg.Workspaces) > 1 && !m.interactive() {
-		return fail(exitUsage, "set --workspace to one of: "+strings.Join(sortedNames(cfg), ", "), "--workspace is required: there is more than one")
+		return console.Fail(console.ExitUsage, "set --workspace to one of: "+strings.Join(home.WorkspaceNames(cfg), ", "), "--workspace is required: there is more than one")
 	}
 	if m.approver != "" {
 		if err := checkName(m.approver); err != nil {
@@ -92,21 +94,21 @@ func (m *telegramSetup) prepare(context.Context) error {
 	}
 	m.server = strings.TrimRight(cmp.Or(m.server, m.app.Env(telegramServer), had), "/")
 	if err := config.CheckServerURL(m.server); err != nil {
-		return fail(exitUsage, "", "%w", err)
+		return console.Fail(console.ExitUsage, "", "%w", err)
 	}
 	if had != "" && had != m.server {
-		return fail(exitError, "change server_url in the configuration first", "[channels.telegram] has another server_url: %s", had)
+		return console.Fail(console.ExitError, "change server_url in the configuration first", "[channels.telegram] has another server_url: %s", had)
 	}
 	return nil
 }
 
 // identifyBot identifies the bot, and refuses one that this home's running daemon polls.
 func (m *telegramSetup) identifyBot(ctx context.Context) (err error) {
-	if served, err := m.instance.served(); err != nil || served && m.daemonUses(m.token) {
+	if served, err := m.instance.Served(); err != nil || served && m.daemonUses(m.token) {
 		if err != nil {
 			return err
 		}
-		return fail(exitLocked, "stop the daemon (systemctl --user stop permesso, or Ctrl-C), and start it again afterwards",
+		return console.Fail(console.ExitLocked, "stop the daemon (systemctl --user stop permesso, or Ctrl-C), and start it again afterwards",
 			"the running daemon receives this bot's messages, including your /start")
 	}
 	m.setup = &telegram.Setup{Token: m.token, ServerURL: m.server, Tell: m.wait.note}
@@ -114,10 +116,10 @@ func (m *telegramSetup) identifyBot(ctx context.Context) (err error) {
 		if ctx.Err() != nil || errors.Is(err, telegram.ErrToken) {
 			return err
 		}
-		return fail(exitError, "check the network and server_url", "%w", err)
+		return console.Fail(console.ExitError, "check the network and server_url", "%w", err)
 	}
 	fmt.Fprintf(m.out, "bot     @%s\n", chat.Escape(m.bot.Username))
-	if cfg := m.instance.cfg.Telegram; cfg != nil && cfg.Webhook != nil {
+	if cfg := m.instance.Config.Telegram; cfg != nil && cfg.Webhook != nil {
 		if err := m.setup.Unhook(ctx); err != nil {
 			return err
 		}
@@ -128,10 +130,10 @@ func (m *telegramSetup) identifyBot(ctx context.Context) (err error) {
 
 // daemonUses reports whether a daemon of this home would use the token.
 func (m *telegramSetup) daemonUses(token string) bool {
-	if m.instance.cfg.Telegram == nil {
+	if m.instance.Config.Telegram == nil {
 		return false
 	}
-	theirs, err := botToken(m.instance.cfg.Telegram, m.app.Env)
+	theirs, err := home.BotToken(m.instance.Config.Telegram, m.app.Env)
 	return err != nil || theirs == token
 }
 
@@ -173,15 +175,15 @@ func (m *telegramSetup) chat() config.TelegramChat {
 
 // choose determines workspace and approver.
 func (m *telegramSetup) choose(ctx context.Context) error {
-	cfg := m.instance.cfg
+	cfg := m.instance.Config
 	p := &prompter{in: m.app.In, out: m.out}
 	fixed := m.workspace != ""
 	if !fixed {
-		m.workspace = firstWorkspace(cfg)
+		m.workspace = home.WorkspaceNames(cfg)[0]
 	}
 	if !fixed && len(cfg.Workspaces) > 1 {
-		err := p.question(ctx, "\nFor which workspace? "+strings.Join(sortedNames(cfg), ", "), &m.workspace,
-			func(s string) error { return oneOf(s, sortedNames(cfg)) })
+		err := p.question(ctx, "\nFor which workspace? "+strings.Join(home.WorkspaceNames(cfg), ", "), &m.workspace,
+			func(s string) error { return oneOf(s, home.WorkspaceNames(cfg)) })
 		if err != nil {
 			return err
 		}
@@ -196,7 +198,7 @@ func (m *telegramSetup) choose(ctx context.Context) error {
 		}
 	}
 	if m.approver == "" {
-		return fail(exitUsage, "set --approver NAME", "--approver is required: no approver has Telegram id %d", m.seen.Person)
+		return console.Fail(console.ExitUsage, "set --approver NAME", "--approver is required: no approver has Telegram id %d", m.seen.Person)
 	}
 	if err := m.confirmMove(ctx, p); err != nil {
 		return err
@@ -213,7 +215,7 @@ func (m *telegramSetup) choose(ctx context.Context) error {
 // guessApprover returns the approver with this Telegram id, or the workspace's only
 // approver without one.
 func (m *telegramSetup) guessApprover() string {
-	cfg, id := m.instance.cfg, strconv.FormatInt(m.seen.Person, 10)
+	cfg, id := m.instance.Config, strconv.FormatInt(m.seen.Person, 10)
 	var free []string
 	for name, a := range cfg.Approvers {
 		if a.Telegram == id {
@@ -233,7 +235,7 @@ func (m *telegramSetup) guessApprover() string {
 
 // confirmMove confirms that a workspace gets another chat.
 func (m *telegramSetup) confirmMove(ctx context.Context, p *prompter) error {
-	had, there := m.instance.cfg.TelegramChats[m.workspace]
+	had, there := m.instance.Config.TelegramChats[m.workspace]
 	switch {
 	case !there || had == m.chat():
 		return nil
@@ -243,19 +245,19 @@ func (m *telegramSetup) confirmMove(ctx context.Context, p *prompter) error {
 	case m.yes:
 		return nil
 	case !m.interactive():
-		return fail(exitUsage, "--yes replaces it", "workspace '%s' already uses %s", m.workspace, chatName(had.ChatID, had.ThreadID))
+		return console.Fail(console.ExitUsage, "--yes replaces it", "workspace '%s' already uses %s", m.workspace, chatName(had.ChatID, had.ThreadID))
 	}
 	fmt.Fprintf(m.out, "\nWorkspace %s uses %s. Use this chat instead? [y/N] ", m.workspace, chatName(had.ChatID, had.ThreadID))
 	line, err := p.line(ctx)
 	if err == nil && !strings.HasPrefix(strings.ToLower(line), "y") {
-		err = fail(exitError, "", "cancelled; nothing was changed")
+		err = console.Fail(console.ExitError, "", "cancelled; nothing was changed")
 	}
 	return err
 }
 
 func (m *telegramSetup) edit(data []byte) ([]byte, error) {
 	n := config.NewTelegram{Workspace: m.workspace, Approver: m.approver, ID: m.seen.Person, Chat: m.chat(), ServerURL: m.server, TokenFile: m.file}
-	return configReader(m.app).AddTelegram(m.instance.cfg.File, data, n)
+	return home.Reader(m.app).AddTelegram(m.instance.Config.File, data, n)
 }
 
 // sendTestCard sends a test card and waits for the tap.
@@ -264,7 +266,7 @@ func (m *telegramSetup) sendTestCard(ctx context.Context) error {
 	defer stop()
 	fmt.Fprintf(m.out, "\nA test card was sent. Tap its button within %v.\n", m.timeout)
 	defer m.wait.begin(ctx, "waiting for the tap")()
-	language := cmp.Or(m.instance.cfg.Approvers[m.approver].Language, m.instance.cfg.Workspaces[m.workspace].Language)
+	language := cmp.Or(m.instance.Config.Approvers[m.approver].Language, m.instance.Config.Workspaces[m.workspace].Language)
 	if err := m.setup.Card(ctx, m.seen, m.workspace, language); err != nil {
 		return err
 	}
@@ -286,7 +288,7 @@ func (m *telegramSetup) write(context.Context) error {
 			return err
 		}
 	}
-	if err := editFile(m.instance.cfg.File, m.edit); err != nil {
+	if err := editFile(m.instance.Config.File, m.edit); err != nil {
 		if fresh {
 			err = errors.Join(err, os.Remove(m.file))
 		}
@@ -296,7 +298,7 @@ func (m *telegramSetup) write(context.Context) error {
 }
 
 func (m *telegramSetup) report() error {
-	cfg := m.instance.cfg
+	cfg := m.instance.Config
 	if m.made {
 		fmt.Fprintln(m.out, "wrote   "+m.file)
 	}
@@ -305,10 +307,10 @@ func (m *telegramSetup) report() error {
 	for _, h := range hints {
 		fmt.Fprintln(m.out, "hint: "+h)
 	}
-	if !m.app.json {
+	if !m.app.JSON {
 		return nil
 	}
-	return m.app.print(setupResult{
+	return m.app.Print(setupResult{
 		Bot: m.bot.Username, Workspace: m.workspace, Approver: m.approver, Telegram: m.seen.Person, Chat: m.seen.Chat, Thread: m.seen.Thread,
 		Tapped: true, Config: cfg.File, TokenFile: m.file, Hints: hints,
 	}, "")
@@ -316,7 +318,7 @@ func (m *telegramSetup) report() error {
 
 func (m *telegramSetup) hints() []string {
 	hints := []string{}
-	served, err := m.instance.served()
+	served, err := m.instance.Served()
 	switch {
 	case err == nil && served:
 		hints = append(hints, "the running daemon loads the change by itself")
@@ -324,10 +326,10 @@ func (m *telegramSetup) hints() []string {
 		hints = append(hints, "start the daemon: permesso serve, or permesso service install")
 	}
 	if m.file == "" {
-		hints = append(hints, telegramToken+" must also be set in the daemon's environment")
+		hints = append(hints, home.TelegramToken+" must also be set in the daemon's environment")
 	}
 	if m.seen.Chat != m.seen.Person && !m.bot.HearsAll {
-		hints = append(hints, privacyHint(m.bot.Username))
+		hints = append(hints, home.PrivacyHint(m.bot.Username))
 	}
 	return hints
 }
@@ -337,22 +339,22 @@ func (m *telegramSetup) withHint(ctx context.Context, err error) error {
 	if m.wait != nil {
 		m.wait.end()
 	}
-	var known *exit
+	var known *console.Error
 	switch {
 	case errors.As(err, &known):
 		return err
 	case ctx.Err() != nil:
-		return fail(exitError, "", "interrupted; nothing was written")
+		return console.Fail(console.ExitError, "", "interrupted; nothing was written")
 	case errors.Is(err, context.DeadlineExceeded) && m.seen.Person == 0:
-		return fail(exitError, "open the link, or write the line to the bot; use --timeout 30m to wait longer", "timeout waiting for /start with the number; nothing was written")
+		return console.Fail(console.ExitError, "open the link, or write the line to the bot; use --timeout 30m to wait longer", "timeout waiting for /start with the number; nothing was written")
 	case errors.Is(err, context.DeadlineExceeded):
-		return fail(exitError, "check that the card went to your account; use --timeout 30m to wait longer", "timeout waiting for the tap on the test card; nothing was written")
+		return console.Fail(console.ExitError, "check that the card went to your account; use --timeout 30m to wait longer", "timeout waiting for the tap on the test card; nothing was written")
 	case errors.Is(err, telegram.ErrToken):
 		return tokenRefused(err)
 	case errors.Is(err, telegram.ErrGuessed):
-		return fail(exitError, "try again with the new number", "%w; nothing was written", err)
+		return console.Fail(console.ExitError, "try again with the new number", "%w; nothing was written", err)
 	case errors.Is(err, telegram.ErrTaken):
-		return fail(exitLocked, "stop the other daemon that uses the bot, or create another bot with @BotFather: /newbot", "%w; nothing was written", err)
+		return console.Fail(console.ExitLocked, "stop the other daemon that uses the bot, or create another bot with @BotFather: /newbot", "%w; nothing was written", err)
 	}
 	return err
 }
@@ -406,7 +408,7 @@ func (w *progressLine) end() {
 
 // note prints text above the line.
 func (w *progressLine) note(text string) {
-	text = oneLine(text)
+	text = console.OneLine(text)
 	if w.stop == nil {
 		fmt.Fprintln(w.out, "        "+text)
 		return

@@ -17,17 +17,20 @@ import (
 	"golang.org/x/term"
 
 	"github.com/permesso-dev/permesso/chat/telegram"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
 // readToken finds the token. Errors and output never contain it.
 func (m *telegramSetup) readToken(ctx context.Context) (err error) {
-	cfg := m.instance.cfg.Telegram
+	cfg := m.instance.Config.Telegram
 	configured := ""
 	if cfg != nil {
 		configured = cfg.TokenFile
 	}
-	beside := filepath.Join(filepath.Dir(m.instance.cfg.File), "telegram.token")
+	beside := filepath.Join(filepath.Dir(m.instance.Config.File), "telegram.token")
 	if beside, err = filepath.Abs(beside); err != nil {
 		return err
 	}
@@ -37,7 +40,7 @@ func (m *telegramSetup) readToken(ctx context.Context) (err error) {
 			return err
 		}
 		if configured != "" && configured != m.file {
-			return fail(exitError, "write the token into that file, or change token_file first", "[channels.telegram] has another token_file: %s", configured)
+			return console.Fail(console.ExitError, "write the token into that file, or change token_file first", "[channels.telegram] has another token_file: %s", configured)
 		}
 		return m.readTokenFile(m.file)
 	case configured != "" && exists(configured):
@@ -45,11 +48,11 @@ func (m *telegramSetup) readToken(ctx context.Context) (err error) {
 		return m.readTokenFile(m.file)
 	}
 	m.file, m.made = cmp.Or(configured, beside), true
-	if m.token = strings.TrimSpace(m.app.Env(telegramToken)); m.token != "" {
+	if m.token = strings.TrimSpace(m.app.Env(home.TelegramToken)); m.token != "" {
 		if cfg != nil && configured == "" {
 			m.file, m.made = "", false // the daemon reads it from there too
 		}
-		return m.checkToken(telegramToken)
+		return m.checkToken(home.TelegramToken)
 	}
 	return m.askToken(ctx)
 }
@@ -61,8 +64,8 @@ func exists(file string) bool {
 
 // readTokenFile reads the token from the file that the daemon will read.
 func (m *telegramSetup) readTokenFile(file string) (err error) {
-	if m.token, err = secretWord(file); err != nil {
-		return fail(exitError, "", "%w", err)
+	if m.token, err = home.SecretWord(file); err != nil {
+		return console.Fail(console.ExitError, "", "%w", err)
 	}
 	if err := m.checkToken(file); err != nil {
 		return err
@@ -72,7 +75,7 @@ func (m *telegramSetup) readTokenFile(file string) (err error) {
 		return err
 	}
 	if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != m.daemonUser().uid {
-		return fail(exitError, fmt.Sprintf("chown %d %s", m.daemonUser().uid, shellWord(file)), "%s: not readable by the daemon's user", file)
+		return console.Fail(console.ExitError, fmt.Sprintf("chown %d %s", m.daemonUser().uid, sandbox.ShellWord(file)), "%s: not readable by the daemon's user", file)
 	}
 	return nil
 }
@@ -81,7 +84,7 @@ func (m *telegramSetup) checkToken(from string) error {
 	if telegram.ValidToken(m.token) {
 		return nil
 	}
-	return fail(exitError, "@BotFather issues the token, it looks like 123456789:AA…", "%s: not a valid bot token", from)
+	return console.Fail(console.ExitError, "@BotFather issues the token, it looks like 123456789:AA…", "%s: not a valid bot token", from)
 }
 
 // account is the user who runs the daemon.
@@ -90,12 +93,12 @@ type account struct{ uid, gid int }
 // daemonUser is the owner of the home; without a home the user permesso of a
 // package, or else the current user.
 func (m *telegramSetup) daemonUser() account {
-	if info, err := os.Stat(m.instance.layout.Home); err == nil {
+	if info, err := os.Stat(m.instance.Layout.Home); err == nil {
 		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
 			return account{int(owner.Uid), int(owner.Gid)}
 		}
 	}
-	if u, err := user.Lookup("permesso"); err == nil && m.instance.cfg.File == systemConfig && os.Geteuid() == 0 {
+	if u, err := user.Lookup("permesso"); err == nil && m.instance.Config.File == systemConfig && os.Geteuid() == 0 {
 		uid, bad := strconv.Atoi(u.Uid)
 		gid, worse := strconv.Atoi(u.Gid)
 		if bad == nil && worse == nil {
@@ -108,8 +111,8 @@ func (m *telegramSetup) daemonUser() account {
 // askToken reads the token from the keyboard without echo.
 func (m *telegramSetup) askToken(ctx context.Context) error {
 	in, ok := m.app.In.(*os.File)
-	if !ok || !terminal(in) {
-		return fail(exitUsage, "set --token-file FILE or "+telegramToken, "no bot token and no terminal to ask for it")
+	if !ok || !console.IsTerminal(in) {
+		return console.Fail(console.ExitUsage, "set --token-file FILE or "+home.TelegramToken, "no bot token and no terminal to ask for it")
 	}
 	fmt.Fprintln(m.out, "Create a bot with @BotFather in Telegram: /newbot. It gives you a token.")
 	// From here on the terminal does not echo, whatever ends the input.
@@ -164,15 +167,15 @@ func rawLine(in io.Reader) (string, error) {
 	b := make([]byte, 1)
 	for {
 		if n, err := in.Read(b); n == 0 {
-			return "", errors.Join(err, fail(exitError, "", "end of input; nothing was written"))
+			return "", errors.Join(err, console.Fail(console.ExitError, "", "end of input; nothing was written"))
 		}
 		switch c := b[0]; {
 		case c == '\r' || c == '\n':
 			return string(line), nil
 		case c == 'C'&0x1f:
-			return "", fail(exitError, "", "interrupted; nothing was written")
+			return "", console.Fail(console.ExitError, "", "interrupted; nothing was written")
 		case c == 'D'&0x1f:
-			return "", fail(exitError, "", "end of input; nothing was written")
+			return "", console.Fail(console.ExitError, "", "end of input; nothing was written")
 		case c == 'U'&0x1f:
 			line = nil
 		case c == '\b' || c == 0x7f:
@@ -188,10 +191,10 @@ func rawLine(in io.Reader) (string, error) {
 func writeToken(file, token string, owner account) (fresh bool, err error) {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		if had, err := secretWord(file); err == nil && had == token {
+		if had, err := home.SecretWord(file); err == nil && had == token {
 			return false, nil
 		}
-		return false, fail(exitError, "remove the file, or use --token-file FILE", "%s exists with other content", file)
+		return false, console.Fail(console.ExitError, "remove the file, or use --token-file FILE", "%s exists with other content", file)
 	}
 	if err != nil {
 		return false, fmt.Errorf("write token: %w", err)

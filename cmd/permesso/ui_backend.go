@@ -13,6 +13,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/web"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -25,7 +26,7 @@ func (s *server) uiBackend() web.Backend {
 	}
 }
 
-type uiGrants struct{ *memory }
+type uiGrants struct{ *home.Memory }
 
 // List implements web.Grants.
 func (c uiGrants) List(ws string) (list []web.GrantUse) {
@@ -39,7 +40,7 @@ func (c uiGrants) List(ws string) (list []web.GrantUse) {
 
 // uiRules returns the configured rules that can match in these workspaces.
 func (s *server) uiRules(workspaces []string) (list []web.Rule) {
-	for _, r := range s.conf().Rules {
+	for _, r := range s.Current().Rules {
 		begin, open := strings.CutSuffix(r.Workspace, "*")
 		theirs := slices.ContainsFunc(workspaces, func(ws string) bool {
 			return r.Workspace == "" || ws == r.Workspace || open && strings.HasPrefix(ws, begin)
@@ -80,14 +81,14 @@ type uiHistory struct{ *server }
 
 // Past implements web.History.
 func (u uiHistory) Past(_ context.Context, q web.HistoryQuery) (list []web.HistoryItem, more bool, err error) {
-	v, text := u.viewer(u.keys), strings.ToLower(q.Text)
-	found, more, err := audit.Requests(u.fs, u.layout.Audit(), audit.Wanted{
+	v, text := u.Viewer(u.keys), strings.ToLower(q.Text)
+	found, more, err := audit.Requests(u.FS, u.Layout.Audit(), audit.Wanted{
 		Until: q.Before, Limit: q.Limit,
 		Match: func(r *audit.Request) bool {
 			if !slices.Contains(q.Workspaces, r.Key.Workspace) || q.Kind != "" && q.Kind != r.Tool && (r.Tool != "" || q.Kind != r.ActionType) {
 				return false
 			}
-			addOutcome(v, r)
+			home.AddOutcome(v, r)
 			return (q.Status == "" || q.Status == r.Status) && (text == "" || strings.Contains(strings.ToLower(strings.Join([]string{
 				r.Key.ID, r.Key.Workspace, r.Tool, r.ActionType, r.Target, r.By, r.Rule, r.Reason,
 			}, "\n")), text))
@@ -120,12 +121,12 @@ func (u *uiAudit) Entries(ctx context.Context, q web.EntryQuery) (list []approva
 	if text != "" && plainASCII(text) { // lines are ASCII, so text can be found without decoding
 		keep = func(line []byte) bool { return bytes.Contains(bytes.ToLower(line), []byte(text)) }
 	}
-	err = audit.Backwards(u.fs, u.layout.Audit(), keep, func(e approval.Entry) error {
+	err = audit.Backwards(u.FS, u.Layout.Audit(), keep, func(e approval.Entry) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		theirs := q.All || slices.Contains(q.Workspaces, e.Workspace)
-		if !theirs || q.Before > 0 && e.Seq >= q.Before || text != "" && !strings.Contains(strings.ToLower(entryLine(e)), text) {
+		if !theirs || q.Before > 0 && e.Seq >= q.Before || text != "" && !strings.Contains(strings.ToLower(home.EntryLine(e)), text) {
 			return nil
 		}
 		if len(list) == q.Limit {
@@ -152,11 +153,11 @@ func (u *uiAudit) Verify(context.Context) (found string, err error) {
 		return "", web.ErrBusy
 	}
 	defer u.verifying.Unlock()
-	c := &audit.Check{FS: u.fs, Dir: u.layout.Audit(), Receipts: map[string]string{}}
-	if c.Keys, err = u.trustedKeys(""); err != nil {
+	c := &audit.Check{FS: u.FS, Dir: u.Layout.Audit(), Receipts: map[string]string{}}
+	if c.Keys, err = u.TrustedKeys(""); err != nil {
 		return "", err
 	}
-	note := u.addReceipts(c.Receipts)
+	note := u.AddReceipts(c.Receipts)
 	report, err := c.Run()
 	if err != nil {
 		return "", err
@@ -175,7 +176,7 @@ const statsPeriod = 30 * 24 * time.Hour
 
 // Workspace implements web.WorkspaceInfo.
 func (u uiWorkspaces) Workspace(_ context.Context, name string) (*web.Workspace, error) {
-	cfg := u.conf()
+	cfg := u.Current()
 	ws, ok := cfg.Workspaces[name]
 	if !ok {
 		return nil, nil
@@ -184,19 +185,19 @@ func (u uiWorkspaces) Workspace(_ context.Context, name string) (*web.Workspace,
 		Name: name, Autonomy: ws.Autonomy, Principal: ws.Principal, Approvers: ws.Approvers, Channels: ws.Channels, Limits: ws.Limits,
 		Timeout: ws.Timeout, Rates: rateLines(cfg.Limits[name]), Taints: u.memory.Taints(name),
 	}
-	ids, _, err := u.store.List(approval.DocPending, name)
+	ids, _, err := u.Store.List(approval.DocPending, name)
 	if err != nil {
 		return nil, err
 	}
 	p.Waiting = len(ids)
-	found, _, err := audit.Requests(u.fs, u.layout.Audit(), audit.Wanted{
+	found, _, err := audit.Requests(u.FS, u.Layout.Audit(), audit.Wanted{
 		Since: time.Now().Add(-statsPeriod), Match: func(r *audit.Request) bool { return r.Key.Workspace == name },
 	})
-	st := newStats(found)
+	st := home.NewStats(found)
 	p.Requests, p.Median = st.Requests, durationOf(st.Median)
 	for _, t := range st.Approvers {
 		p.People = append(p.People, web.ApproverStats{
-			Name: t.Name, Decided: t.Decided, Approved: t.Approved, Median: durationOf(t.Median), Fast: t.Hasty, RubberStamping: t.rubberStamps(),
+			Name: t.Name, Decided: t.Decided, Approved: t.Approved, Median: durationOf(t.Median), Fast: t.Hasty, RubberStamping: t.RubberStamps(),
 		})
 	}
 	return p, err
@@ -233,7 +234,7 @@ func rateLines(l policy.Limits) (lines []string) {
 
 // Paused implements web.WorkspaceInfo.
 func (u uiWorkspaces) Paused(ws string) (own, all bool) {
-	list, err := u.store.Pauses()
+	list, err := u.Store.Pauses()
 	if err != nil {
 		return true, true // the gate pauses everything if it cannot read the pauses
 	}
@@ -255,7 +256,7 @@ func pauseName(ws string) string {
 
 // displayName is the name of the person who paused, as shown to others.
 func (u uiPauser) displayName(ws string, by approval.Person) string {
-	if name, ok := u.conf().MayDecide(ws, by); ok {
+	if name, ok := u.Current().MayDecide(ws, by); ok {
 		return name
 	}
 	return by.Name
@@ -264,18 +265,18 @@ func (u uiPauser) displayName(ws string, by approval.Person) string {
 // Pause implements web.Pauser.
 func (u uiPauser) Pause(_ context.Context, ws string, by approval.Person, reason string) error {
 	name := pauseName(ws)
-	err := u.store.Pause(ipc.Pause{Workspace: name, By: u.displayName(ws, by), Via: web.Via, At: time.Now().UTC(), Reason: reason})
+	err := u.Store.Pause(ipc.Pause{Workspace: name, By: u.displayName(ws, by), Via: web.Via, At: time.Now().UTC(), Reason: reason})
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	err = u.awaitClaims(name)
+	err = u.AwaitClaims(name)
 	u.refreshPauses()
 	return err
 }
 
 // Resume implements web.Pauser.
 func (u uiPauser) Resume(_ context.Context, ws string, by approval.Person) error {
-	_, err := u.store.ResumeVia(pauseName(ws), u.displayName(ws, by), web.Via, time.Now().UTC())
+	_, err := u.Store.ResumeVia(pauseName(ws), u.displayName(ws, by), web.Via, time.Now().UTC())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/permesso-dev/permesso/chat/local"
 	"github.com/permesso-dev/permesso/chat/web"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 // webUI is the web UI with its listener, and the private socket that gives links
@@ -31,8 +33,8 @@ type webUI struct {
 func (s *server) newUI() *web.Server {
 	var errs rateLimited
 	return &web.Server{
-		People: uiPeople{s, &rateLimited{}}, Viewer: uiViewer{s.viewer(s.keys)}, Style: s.uiStyle,
-		Workspaces: func() []string { return sortedNames(s.conf()) }, Backend: s.uiBackend(),
+		People: uiPeople{s, &rateLimited{}}, Viewer: uiViewer{s.Viewer(s.keys)}, Style: s.uiStyle,
+		Workspaces: func() []string { return home.WorkspaceNames(s.Current()) }, Backend: s.uiBackend(),
 		Log: func(err error) {
 			if errs.allow("") {
 				s.log.Error().Err(err).Str("via", web.Via).Msg("web UI failed")
@@ -44,27 +46,27 @@ func (s *server) newUI() *web.Server {
 // openWebUI listens on the configured address; nil without one, or if this system
 // cannot identify the user at a socket.
 func (s *server) openWebUI() (*webUI, error) {
-	if s.cfg.UI == "" || s.script != nil { // no people with a script
+	if s.Config.UI == "" || s.script != nil { // no people with a script
 		return nil, nil
 	}
 	if !local.Supported {
 		s.log.Warn().Msg("web UI disabled: this system cannot identify local users")
 		return nil, nil
 	}
-	l, err := listenUI(s.cfg)
+	l, err := listenUI(s.Config)
 	if err != nil {
 		return nil, err
 	}
-	if at := l.Addr().String(); at != s.cfg.UI && !s.cfg.UIStated {
-		s.log.Warn().Str("path", at).Msg("web UI uses another port: " + s.cfg.UI + " is in use; set ui to a free address")
+	if at := l.Addr().String(); at != s.Config.UI && !s.Config.UIStated {
+		s.log.Warn().Str("path", at).Msg("web UI uses another port: " + s.Config.UI + " is in use; set ui to a free address")
 	}
-	private, err := local.ListenPrivate(s.layout.UISocket())
+	private, err := local.ListenPrivate(s.Layout.UISocket())
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	s.ui.Hosts = names(l.Addr(), s.cfg.ListenHosts)
+	s.ui.Hosts = names(l.Addr(), s.Config.ListenHosts)
 	s.ui.Home = "http://" + l.Addr().String()
-	s.health.setUI(s.ui.Home)
+	s.health.SetUI(s.ui.Home)
 	s.log.Info().Str("path", l.Addr().String()).Msg("web UI listening")
 	return &webUI{server: s.ui, listener: l, socket: s.privateServer(), private: private}, nil
 }
@@ -79,7 +81,7 @@ func listenUI(cfg *config.Config) (net.Listener, error) {
 		l, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, "0"))
 	}
 	if err != nil {
-		return nil, &exit{exitError, fmt.Errorf("web UI: listen on %s: %w", cfg.UI, err), "set ui to another address, or to false to turn it off"}
+		return nil, console.Wrap(console.ExitError, fmt.Errorf("web UI: listen on %s: %w", cfg.UI, err), "set ui to another address, or to false to turn it off")
 	}
 	return l, nil
 }
@@ -104,11 +106,11 @@ func (s *server) privateServer() *local.Server {
 	server := s.localServer()
 	server.Decider = refusingDecider{}
 	server.Who = func(uid string) (approval.Person, []string) {
-		p := personOf(uid)
+		p := home.PersonOf(uid)
 		if uid != "0" && uid != strconv.Itoa(os.Geteuid()) {
 			return p, nil
 		}
-		return p, sortedNames(s.conf())
+		return p, home.WorkspaceNames(s.Current())
 	}
 	server.May = func(string, *approval.Pending, approval.Person) bool { return false }
 	server.Link = func(p approval.Person) (string, time.Duration, error) {
@@ -166,7 +168,7 @@ func (u uiPeople) deciderOf(g web.User) *gate.Decider {
 
 // Rights implements web.People.
 func (u uiPeople) Rights(g web.User) web.Rights {
-	d, all := u.deciderOf(g), sortedNames(u.conf())
+	d, all := u.deciderOf(g), home.WorkspaceNames(u.Current())
 	r := web.Rights{Operator: g.Operator, Language: u.languageOf(g.Person)}
 	for _, ws := range all {
 		if name, ok := d.May(ws, nil, g.Person); ok {
@@ -187,21 +189,21 @@ func (u uiPeople) May(g web.User, ws string, p *approval.Pending) bool {
 
 // Interceptor implements web.People.
 func (u uiPeople) Interceptor(g web.User) *chat.Interceptor {
-	decider := freshDecider(func() *gate.Decider { return u.deciderOf(g) })
+	decider := home.FreshDecider(func() *gate.Decider { return u.deciderOf(g) })
 	return &chat.Interceptor{
-		Decider: decider, Viewer: u.viewer(u.keys), Zone: time.Local, Redact: newRedaction(), Revoker: revoker{u.memory, decider},
-		CanDecide: decider.CanDecide, Paused: u.pausedIn,
+		Decider: decider, Viewer: u.Viewer(u.keys), Zone: time.Local, Redact: home.NewRedaction(), Revoker: u.memory.Revoker(decider),
+		CanDecide: decider.CanDecide, Paused: u.PausedIn,
 	}
 }
 
 // uiStyle is the style of the web UI; "" is the configured language.
 func (s *server) uiStyle(language string) chat.Style {
-	style := s.style()
+	style := s.Style()
 	if language != "" {
 		style.Language = language
 	}
-	style.WouldAllow, style.Earlier = s.memory.wouldAllow, earlier(s.viewer(s.keys))
-	style.Foot = auditFoot(s.audit.Newest())
+	style.WouldAllow, style.Earlier = s.memory.WouldAllow, home.Earlier(s.Viewer(s.keys))
+	style.Foot = home.AuditFoot(s.audit.Newest())
 	return style
 }
 

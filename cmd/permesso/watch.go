@@ -20,14 +20,14 @@ const pauseGroup = ".pause"
 // watch adds all folders to the watcher, which turns files into keys.
 func (s *server) watch() error {
 	s.watcher = &watcher.Watcher{Wake: s.wake, Rescan: s.rescan, Log: s.log}
-	if err := s.watcher.Add(watcher.Folder{Path: s.layout.IPC(), Kind: "ipc", Trusted: true}); err != nil {
+	if err := s.watcher.Add(watcher.Folder{Path: s.Layout.IPC(), Kind: "ipc", Trusted: true}); err != nil {
 		return err
 	}
-	if err := s.watcher.Add(watcher.Folder{Path: s.layout.Pauses(), Group: pauseGroup, Kind: "pause", Suffixes: []string{".json"}, Trusted: true}); err != nil {
+	if err := s.watcher.Add(watcher.Folder{Path: s.Layout.Pauses(), Group: pauseGroup, Kind: "pause", Suffixes: []string{".json"}, Trusted: true}); err != nil {
 		return err
 	}
 	s.watchConfig()
-	names, err := s.store.Workspaces()
+	names, err := s.Store.Workspaces()
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (s *server) watch() error {
 			return err
 		}
 	}
-	return s.watcher.Add(watcher.Folder{Path: s.layout.Grants(), Kind: kindGrants, Suffixes: []string{".json", ".clear"}, Trusted: true})
+	return s.watcher.Add(watcher.Folder{Path: s.Layout.Grants(), Kind: kindGrants, Suffixes: []string{".json", ".clear"}, Trusted: true})
 }
 
 // kindGrants is the watcher's kind of the folder grants/.
@@ -53,10 +53,10 @@ func (s *server) watchWorkspace(ws string) error {
 		return nil
 	}
 	for _, f := range []watcher.Folder{
-		{Path: s.layout.Requests(ws), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}},
-		{Path: s.layout.Pendings(ws), Kind: string(approval.DocPending), Suffixes: []string{".json"}, Trusted: true},
-		{Path: s.layout.Decisions(ws), Kind: string(approval.DocDecision), Suffixes: []string{".json"}, Trusted: true},
-		{Path: s.layout.Responses(ws), Kind: string(approval.DocResponse), Suffixes: []string{".json"}, Trusted: true},
+		{Path: s.Layout.Requests(ws), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}},
+		{Path: s.Layout.Pendings(ws), Kind: string(approval.DocPending), Suffixes: []string{".json"}, Trusted: true},
+		{Path: s.Layout.Decisions(ws), Kind: string(approval.DocDecision), Suffixes: []string{".json"}, Trusted: true},
+		{Path: s.Layout.Responses(ws), Kind: string(approval.DocResponse), Suffixes: []string{".json"}, Trusted: true},
 	} {
 		f.Group = ws
 		if err := s.watcher.Add(f); err != nil {
@@ -99,7 +99,7 @@ func (s *server) wake(ws, kind, name string) {
 }
 
 func (s *server) rescan(ws string) {
-	if !s.store.Held() {
+	if !s.Store.Held() {
 		s.quit(errHomeGone)
 		return
 	}
@@ -135,7 +135,7 @@ func (s *server) rescan(ws string) {
 
 // applyGrantChanges applies what other processes left in grants/.
 func (s *server) applyGrantChanges() {
-	if err := s.memory.applyChanges(time.Now(), s.audit.Append); err != nil {
+	if err := s.memory.ApplyChanges(time.Now(), s.audit.Append); err != nil {
 		s.log.Error().Err(err).Msg("apply grants failed")
 	}
 }
@@ -181,7 +181,7 @@ func (s *server) runReloads(ctx context.Context) {
 // findWorkspaces adds workspace folders that were created at run time. Requests
 // of an unconfigured workspace are refused.
 func (s *server) findWorkspaces() {
-	names, err := s.store.Workspaces()
+	names, err := s.Store.Workspaces()
 	if err != nil {
 		s.log.Error().Err(err).Msg("list workspaces failed")
 		return
@@ -193,11 +193,11 @@ func (s *server) findWorkspaces() {
 		if known {
 			continue
 		}
-		if err := s.layout.Prepare(s.fs, ws); err != nil {
+		if err := s.Layout.Prepare(s.FS, ws); err != nil {
 			s.log.Error().Str("ws", ws).Err(err).Msg("prepare workspace failed")
 			continue
 		}
-		if _, ok := s.conf().Workspaces[ws]; !ok {
+		if _, ok := s.Current().Workspaces[ws]; !ok {
 			s.log.Warn().Str("ws", ws).Msg("workspace not configured: its requests are refused")
 		}
 		if err := s.watchWorkspace(ws); err != nil {

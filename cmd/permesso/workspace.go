@@ -7,13 +7,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 func (a *app) workspaceCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "workspace", Short: "Manage workspaces", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(exitUsage, "permesso workspace --help", "workspace needs a subcommand: add, list or remove")
+			return console.Fail(console.ExitUsage, "permesso workspace --help", "workspace needs a subcommand: add, list or remove")
 		},
 	}
 	c.AddCommand(a.workspaceAddCmd(), a.workspaceListCmd(), a.workspaceRemoveCmd())
@@ -30,7 +32,7 @@ func (a *app) workspaceAddCmd() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			w.Name = pos[0]
-			return addWorkspace(a.console, w)
+			return addWorkspace(a.Console, w)
 		},
 	}
 	c.Flags().StringVar(&w.Autonomy, "autonomy", "", "`level`: readonly, supervised or full (default supervised)")
@@ -43,12 +45,12 @@ func (a *app) workspaceAddCmd() *cobra.Command {
 }
 
 func (a *app) completeApprovers(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	h, err := loadHome(a.console)
+	h, err := home.Load(a.Console)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var names []string
-	for name := range h.cfg.Approvers {
+	for name := range h.Config.Approvers {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -59,13 +61,13 @@ func (a *app) workspaceListCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List configured workspaces", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := loadHome(a.console)
+			h, err := home.Load(a.Console)
 			if err != nil {
 				return err
 			}
-			all := make([]workspaceItem, 0, len(h.cfg.Workspaces))
+			all := make([]workspaceItem, 0, len(h.Config.Workspaces))
 			var lines []string
-			for _, name := range sortedNames(h.cfg) {
+			for _, name := range home.WorkspaceNames(h.Config) {
 				l, err := newWorkspaceItem(h, name)
 				if err != nil {
 					return err
@@ -73,7 +75,7 @@ func (a *app) workspaceListCmd() *cobra.Command {
 				all = append(all, l)
 				lines = append(lines, l.String())
 			}
-			return a.print(all, strings.Join(lines, "\n"))
+			return a.Print(all, strings.Join(lines, "\n"))
 		},
 	}
 }
@@ -85,7 +87,7 @@ func (a *app) workspaceRemoveCmd() *cobra.Command {
 		Long: "Remove a workspace's section from the configuration; comments around it are kept. It is refused while the workspace\n" +
 			"has pending or running requests: decide them, or let them expire. Records and the audit log are kept.",
 		ValidArgsFunction: a.completeWorkspaces,
-		RunE:              func(_ *cobra.Command, pos []string) error { return removeWorkspace(a.console, pos[0], purge) },
+		RunE:              func(_ *cobra.Command, pos []string) error { return removeWorkspace(a.Console, pos[0], purge) },
 	}
 	c.Flags().BoolVar(&purge, "purge", false, "also remove the agent's folders, including its responses")
 	return c

@@ -22,6 +22,13 @@ const module = "github.com/permesso-dev/permesso"
 // allParts in a package's list stands for every package that is neither below cmd nor test support.
 const allParts = "*"
 
+// What cmd/permesso consists of.
+const (
+	console = "cmd/permesso/internal/console"
+	home    = "cmd/permesso/internal/home"
+	sandbox = "cmd/permesso/internal/sandbox"
+)
+
 // rule is one package of ours and the packages of ours that it may import. What is not listed is
 // forbidden, so a package without a list imports none of ours.
 type rule struct {
@@ -57,8 +64,11 @@ var plan = []rule{
 	{"security/audit", []string{"approval"}},
 	{"security/seal", []string{"approval"}},
 
-	{"cmd/permesso", []string{allParts, "cmd/permesso/config"}}, // the only one who knows all
-	{"cmd/permesso/internal/project", nil},                      // tests about the whole tree
+	{"cmd/permesso", []string{allParts, "cmd/permesso/config", console, home, sandbox}}, // the only one who knows all
+	{console, []string{allParts}},
+	{home, []string{allParts, "cmd/permesso/config", console}},
+	{sandbox, []string{"ipc", "ipc/client", console}},
+	{"cmd/permesso/internal/project", nil}, // tests about the whole tree
 	{"cmd/permesso/config", []string{"approval", "approval/exec", "security/policy"}},
 	{"cmd/permesso/bench", []string{allParts, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
 

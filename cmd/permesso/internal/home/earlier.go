@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"cmp"
@@ -9,9 +9,9 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// earlier finds the request that another one resubmits: first in its own
+// Earlier finds the request that another one resubmits: first in its own
 // workspace, then in all others, because the card marks one of another workspace.
-func earlier(v *gate.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
+func Earlier(v *gate.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
 	return func(p *approval.Pending) *chat.EarlierRequest {
 		if !approval.ValidID(p.Resubmits) {
 			return nil

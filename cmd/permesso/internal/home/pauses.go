@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"fmt"
@@ -6,18 +6,19 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
 // claimTimeout is how long pause waits for claims in progress.
 const claimTimeout = 10 * time.Second
 
-// awaitClaims waits until every claim that did not see the pause is written.
-func (h *instance) awaitClaims(name string) error {
+// AwaitClaims waits until every claim that did not see the pause is written.
+func (h *Home) AwaitClaims(name string) error {
 	deadline := time.Now().Add(claimTimeout)
-	return h.store.AwaitClaims(name, func() error {
+	return h.Store.AwaitClaims(name, func() error {
 		if time.Now().After(deadline) {
-			return fail(exitError, "nothing new is started; see permesso status",
+			return console.Fail(console.ExitError, "nothing new is started; see permesso status",
 				"paused, but a request from before the pause is still being started")
 		}
 		time.Sleep(time.Millisecond)
@@ -25,8 +26,8 @@ func (h *instance) awaitClaims(name string) error {
 	})
 }
 
-// pauseLine describes a pause in one line.
-func pauseLine(p ipc.Pause) string {
+// PauseLine describes a pause in one line.
+func PauseLine(p ipc.Pause) string {
 	what := p.Workspace
 	if what == ipc.Everything {
 		what = "everything"
@@ -38,12 +39,12 @@ func pauseLine(p ipc.Pause) string {
 	return text
 }
 
-// pausedIn returns the pause of a workspace for its cards, nil if it is not paused.
-func (h *instance) pausedIn(ws string) *chat.Pause {
-	if h.store == nil {
+// PausedIn returns the pause of a workspace for its cards, nil if it is not paused.
+func (h *Home) PausedIn(ws string) *chat.Pause {
+	if h.Store == nil {
 		return nil // another user's daemon: its status shows the pause
 	}
-	p, ok := h.store.Paused(ws)
+	p, ok := h.Store.Paused(ws)
 	if !ok {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"context"
@@ -11,12 +11,12 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// decider returns a decider for this home outside of the daemon.
-func (h *instance) decider(k *keys) *gate.Decider {
+// Decider returns a decider for this home outside of the daemon.
+func (h *Home) Decider(k *Keys) *gate.Decider {
 	d := &gate.Decider{
-		Store: h.store, Seal: k.seal, RunBefore: h.conf().RunBefore,
+		Store: h.Store, Seal: k.Seal, RunBefore: h.Current().RunBefore,
 		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
-			name, ok := h.conf().MayDecide(ws, by)
+			name, ok := h.Current().MayDecide(ws, by)
 			if ok && p != nil && p.Principal != "" && name != p.Principal && !strings.HasPrefix(name, "operator:") {
 				return "", false
 			}
@@ -27,7 +27,7 @@ func (h *instance) decider(k *keys) *gate.Decider {
 	return d
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
+func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -38,28 +38,28 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // freeSlot removes an invalid decision from the slot while no daemon runs. Only the
 // holder of the lock may do it.
-func (h *instance) freeSlot(ctx context.Context, d *gate.Decider, k approval.Key) error {
-	lock, err := h.fs.TryLock(h.layout.Lock())
+func (h *Home) freeSlot(ctx context.Context, d *gate.Decider, k approval.Key) error {
+	lock, err := h.FS.TryLock(h.Layout.Lock())
 	if errors.Is(err, ipc.ErrLocked) {
-		return sleep(ctx, 20*time.Millisecond) // the daemon removes it
+		return Sleep(ctx, 20*time.Millisecond) // the daemon removes it
 	}
 	if err != nil {
 		return err
 	}
 	err = d.ClearInvalid(k, func() error {
-		return h.store.Refuse(k.Workspace, k.ID+".decision", "decision does not match the pending request")
+		return h.Store.Refuse(k.Workspace, k.ID+".decision", "decision does not match the pending request")
 	})
 	return errors.Join(err, lock.Close())
 }
 
-// freshDecider creates a decider for each decision, with the current configuration.
-type freshDecider func() *gate.Decider
+// FreshDecider creates a decider for each decision, with the current configuration.
+type FreshDecider func() *gate.Decider
 
-func (f freshDecider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (f FreshDecider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	return f().Decide(ctx, a)
 }
 
 // CanDecide returns the error with which Decide would refuse.
-func (f freshDecider) CanDecide(ctx context.Context, a approval.DecisionInput) error {
+func (f FreshDecider) CanDecide(ctx context.Context, a approval.DecisionInput) error {
 	return f().CanDecide(ctx, a)
 }

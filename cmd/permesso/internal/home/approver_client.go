@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"context"
@@ -14,57 +14,58 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/local"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// view is read access to pending requests and documents.
-type view interface {
+// View is read access to pending requests and documents.
+type View interface {
 	chat.Viewer
 	chat.Finder
 	local.Documents
 }
 
-// approverClient reads requests and decides: on the files of a home, or over
+// ApproverClient reads requests and decides: on the files of a home, or over
 // the daemon's socket if this user cannot read the files.
-type approverClient struct {
-	*instance // over the socket: only what a style needs
-	view
+type ApproverClient struct {
+	*Home // over the socket: only what a style needs
+	View
 	chat.Decider
-	remote *local.Client // nil: on the files
+	Remote *local.Client // nil: on the files
 }
 
-// openApprover uses the files if it can read them. Otherwise it uses a socket:
+// OpenApprover uses the files if it can read them. Otherwise it uses a socket:
 // PERMESSO_SOCKET, the configured one, or the default of the system's daemon.
-func openApprover(ctx context.Context, a *console) (*approverClient, error) {
-	h, k, err := openHome(a)
+func OpenApprover(ctx context.Context, a *console.Console) (*ApproverClient, error) {
+	h, k, err := Open(a)
 	if err == nil {
-		return &approverClient{instance: h, view: h.viewer(k), Decider: h.decider(k)}, nil
+		return &ApproverClient{Home: h, View: h.Viewer(k), Decider: h.Decider(k)}, nil
 	}
-	if !isForeignHome(a, err) {
+	if !IsForeignHome(a, err) {
 		return nil, err
 	}
-	path := socketPath(a)
+	path := SocketPath(a)
 	if info, statErr := os.Stat(path); statErr != nil || info.Mode()&fs.ModeSocket == 0 {
 		return nil, err
 	}
 	c := &local.Client{Path: path}
 	if _, err := c.Status(ctx); err != nil {
-		return nil, noAnswer(path, err)
+		return nil, NoAnswer(path, err)
 	}
 	cfg := config.Default()
 	cfg.Language = c.Language()
-	return &approverClient{instance: &instance{cfg: cfg}, view: c, Decider: c, remote: c}, nil
+	return &ApproverClient{Home: &Home{Config: cfg}, View: c, Decider: c, Remote: c}, nil
 }
 
-// isForeignHome reports whether err means that the home belongs to another user:
+// IsForeignHome reports whether err means that the home belongs to another user:
 // it is unreadable, or it does not exist and was not named explicitly.
-func isForeignHome(a *console, err error) bool {
+func IsForeignHome(a *console.Console, err error) bool {
 	if errors.Is(err, fs.ErrPermission) {
 		return true
 	}
 	var bad *config.Error
-	named := a.homeFlag != "" || a.Env("PERMESSO_HOME") != ""
-	home, homeErr := config.LocateHome(a.homeFlag, a.Env)
+	named := a.HomeFlag != "" || a.Env("PERMESSO_HOME") != ""
+	home, homeErr := config.LocateHome(a.HomeFlag, a.Env)
 	if homeErr != nil {
 		return !named
 	}
@@ -75,54 +76,54 @@ func isForeignHome(a *console, err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) && !named
 }
 
-func socketPath(a *console) string {
+func SocketPath(a *console.Console) string {
 	if path := a.Env("PERMESSO_SOCKET"); path != "" {
 		return path
 	}
-	if file, err := config.Locate(a.configFlag, a.Env); err == nil {
-		if cfg, err := configReader(a).Load(file, a.Env); err == nil && cfg.Socket != "" {
+	if file, err := config.Locate(a.ConfigFlag, a.Env); err == nil {
+		if cfg, err := Reader(a).Load(file, a.Env); err == nil && cfg.Socket != "" {
 			return cfg.Socket
 		}
 	}
 	return config.DefaultSocket
 }
 
-func noAnswer(path string, err error) error {
+func NoAnswer(path string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fail(exitError, "start the daemon: permesso serve, or systemctl start permesso", "no daemon listens on %s", path)
+		return console.Fail(console.ExitError, "start the daemon: permesso serve, or systemctl start permesso", "no daemon listens on %s", path)
 	}
 	return err
 }
 
-func (d *approverClient) served() (bool, error) {
-	if d.remote != nil {
+func (d *ApproverClient) Served() (bool, error) {
+	if d.Remote != nil {
 		return true, nil // it has just answered
 	}
-	return d.instance.served()
+	return d.Home.Served()
 }
 
-func (d *approverClient) state(ctx context.Context) (*state, error) {
-	if d.remote == nil {
-		return d.instance.state()
+func (d *ApproverClient) State(ctx context.Context) (*State, error) {
+	if d.Remote == nil {
+		return d.Home.State()
 	}
-	b, err := d.remote.Status(ctx)
+	b, err := d.Remote.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
-	st := &state{}
+	st := &State{}
 	if err := json.Unmarshal(b, st); err != nil {
 		return nil, fmt.Errorf("parse the daemon's status: %w", err)
 	}
 	return st, nil
 }
 
-// only is the state as an approver of these workspaces may see it.
-func (s *state) only(workspaces []string) *state {
+// Only is the state as an approver of these workspaces may see it.
+func (s *State) Only(workspaces []string) *State {
 	st := *s
 	st.Workspaces = slices.DeleteFunc(slices.Clone(s.Workspaces), func(ws string) bool { return !slices.Contains(workspaces, ws) })
 	st.Paused = slices.DeleteFunc(slices.Clone(s.Paused), func(p ipc.Pause) bool { return p.Workspace != "" && !slices.Contains(workspaces, p.Workspace) })
 	if s.Health != nil {
-		st.Health = &healthReport{Status: s.Health.Status, UI: s.Health.UI} // issues are shown to the operator only
+		st.Health = &HealthReport{Status: s.Health.Status, UI: s.Health.UI} // issues are shown to the operator only
 	}
 	st.Pending, st.Claims = map[string]int{}, map[string]int{}
 	for _, ws := range st.Workspaces {
@@ -131,4 +132,4 @@ func (s *state) only(workspaces []string) *state {
 	return &st
 }
 
-var _ view = (*local.Client)(nil)
+var _ View = (*local.Client)(nil)

@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"bytes"
@@ -24,15 +24,15 @@ func TestTaintClearingSurvivesEveryCut(t *testing.T) {
 	key, err := seal.NewKey(bytes.Repeat([]byte{7}, 32))
 	require.NoError(t, err)
 	layout := ipc.Layout{Home: "/home"}
-	memoryOn := func(disk *crashfs.Disk, log []approval.Entry) *memory {
+	memoryOn := func(disk *crashfs.Disk, log []approval.Entry) *Memory {
 		proc := disk.Process("daemon")
-		h := &instance{cfg: config.Default(), layout: layout, fs: proc, store: &ipc.Store{FS: proc, Layout: layout}}
+		h := &Home{Config: config.Default(), Layout: layout, FS: proc, Store: &ipc.Store{FS: proc, Layout: layout}}
 		m, err := h.bareMemory(zerolog.Nop())
 		require.NoError(t, err)
-		m.keys = &keys{seal: key}
+		m.Keys = &Keys{Seal: key}
 		m.reset()
 		for _, x := range log {
-			m.learn(x)
+			m.Observe(x)
 		}
 		return m
 	}

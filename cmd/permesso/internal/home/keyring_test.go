@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"bytes"
@@ -40,7 +40,7 @@ func TestKeyring(t *testing.T) {
 	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = "default", []string{approval.MayRequest, approval.MayRead}, time.Now().UTC(), "test"
 	_, err = ring.Key(k.Hash)
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.NoError(t, ring.save(k, approval.Durable))
+	require.NoError(t, ring.Save(k, approval.Durable))
 
 	get := func() *approval.APIKey {
 		got, err := ring.Key(k.Hash)
@@ -62,7 +62,7 @@ func TestKeyring(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist, "another key with the same id")
 	revoked := *k
 	revoked.RevokedAt, revoked.RevokedBy = time.Now().UTC(), "test"
-	require.NoError(t, ring.save(&revoked, approval.Replace))
+	require.NoError(t, ring.Save(&revoked, approval.Replace))
 	require.False(t, get().RevokedAt.IsZero(), "at once")
 
 	// A file that differs in inode, size or time is read again.

@@ -1,4 +1,4 @@
-package main
+package sandbox
 
 import (
 	"encoding/csv"
@@ -10,36 +10,36 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// mount is one host folder in a container.
-type mount struct {
+// Mount is one host folder in a container.
+type Mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only"`
 }
 
-type mountList []mount
+type MountList []Mount
 
-// mounts is the only definition of what a container may see.
-func mounts(l ipc.Layout, ws string) mountList {
-	return mountList{
+// Mounts is the only definition of what a container may see.
+func Mounts(l ipc.Layout, ws string) MountList {
+	return MountList{
 		{Source: l.Requests(ws), Target: client.DefaultRequests},
 		{Source: l.Responses(ws), Target: client.DefaultResponses, ReadOnly: true},
 	}
 }
 
-// form formats the mounts for a program as one line that a shell splits;
+// Form formats the mounts for a program as one line that a shell splits;
 // compose gets lines of YAML. "" is for people.
-func (list mountList) form(name string) (string, error) {
+func (list MountList) Form(name string) (string, error) {
 	switch name {
 	case "bwrap":
-		return shellWords(list.bwrap()), nil
+		return ShellWords(list.Bwrap()), nil
 	case "docker":
 		// Docker's --mount has no nosuid, and its containers do not need it.
-		args, err := list.flags("readonly")
-		return shellWords(args), err
+		args, err := list.Flags("readonly")
+		return ShellWords(args), err
 	case "podman":
-		args, err := list.flags("readonly", "nosuid", "nodev", "noexec")
-		return shellWords(args), err
+		args, err := list.Flags("readonly", "nosuid", "nodev", "noexec")
+		return ShellWords(args), err
 	case "compose":
 		return list.compose(), nil
 	}
@@ -54,9 +54,9 @@ func (list mountList) form(name string) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// bwrap drops the capabilities too: an agent started by root could otherwise
+// Bwrap drops the capabilities too: an agent started by root could otherwise
 // remount its responses for writing.
-func (list mountList) bwrap() []string {
+func (list MountList) Bwrap() []string {
 	args := []string{"--cap-drop", "ALL"}
 	for _, m := range list {
 		how := "--bind"
@@ -68,9 +68,9 @@ func (list mountList) bwrap() []string {
 	return args
 }
 
-// flags returns --mount flags. Their value is CSV, because a path may contain
+// Flags returns --mount flags. Their value is CSV, because a path may contain
 // --volume's separator. readonly is added to read-only mounts, others to all.
-func (list mountList) flags(readonly string, others ...string) ([]string, error) {
+func (list MountList) Flags(readonly string, others ...string) ([]string, error) {
 	var args []string
 	for _, m := range list {
 		fields := append([]string{"type=bind", "src=" + m.Source, "dst=" + m.Target}, others...)
@@ -90,7 +90,7 @@ func (list mountList) flags(readonly string, others ...string) ([]string, error)
 
 // compose quotes as Go does, which YAML reads the same. Compose expands
 // variables in every value, hence the second dollar sign.
-func (list mountList) compose() string {
+func (list MountList) compose() string {
 	var b strings.Builder
 	b.WriteString("volumes:")
 	for _, m := range list {
@@ -105,16 +105,16 @@ func (list mountList) compose() string {
 	return b.String()
 }
 
-func shellWords(words []string) string {
+func ShellWords(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
-		quoted[i] = shellWord(w)
+		quoted[i] = ShellWord(w)
 	}
 	return strings.Join(quoted, " ")
 }
 
-// shellWord quotes a word if a shell needs it.
-func shellWord(s string) string {
+// ShellWord quotes a word if a shell needs it.
+func ShellWord(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-=,:+@%", r)
 	}

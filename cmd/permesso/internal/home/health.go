@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"encoding/json"
@@ -21,9 +21,9 @@ type healthIssue struct {
 	Hint  string    `json:"hint,omitempty"`
 }
 
-// healthReport is run/health.json: the daemon's health, for status and for
+// HealthReport is run/health.json: the daemon's health, for status and for
 // monitoring.
-type healthReport struct {
+type HealthReport struct {
 	Status       string        `json:"status"` // ok, degraded, paused
 	Issues       []healthIssue `json:"problems"`
 	PID          int           `json:"pid"`
@@ -36,35 +36,35 @@ type healthReport struct {
 
 // Values of healthReport.Status, the worst last.
 const (
-	healthOK       = "ok"
-	healthPaused   = "paused"
-	healthDegraded = "degraded"
+	HealthOK       = "ok"
+	HealthPaused   = "paused"
+	HealthDegraded = "degraded"
 )
 
-// health maintains run/health.json. The zero value writes no file. It is safe
+// Health maintains run/health.json. The zero value writes no file. It is safe
 // for concurrent use.
-type health struct {
+type Health struct {
 	fs     ipc.FS
 	file   string      // "": no file
 	paused func() bool // may be nil
 
 	mu     sync.Mutex
-	report healthReport
+	report HealthReport
 	issues map[string]healthIssue
 }
 
-// newHealth returns the health of this daemon.
-func (h *instance) newHealth(version string) *health {
-	return &health{
-		fs: h.fs, file: h.layout.Health(),
-		paused: func() bool { list, err := h.store.Pauses(); return err != nil || len(list) > 0 },
-		report: healthReport{PID: os.Getpid(), Version: version, StartedAt: time.Now().UTC(), ConfigSHA256: h.cfg.SHA256},
+// NewHealth returns the health of this daemon.
+func (h *Home) NewHealth(version string) *Health {
+	return &Health{
+		fs: h.FS, file: h.Layout.Health(),
+		paused: func() bool { list, err := h.Store.Pauses(); return err != nil || len(list) > 0 },
+		report: HealthReport{PID: os.Getpid(), Version: version, StartedAt: time.Now().UTC(), ConfigSHA256: h.Config.SHA256},
 	}
 }
 
 // Set adds an issue under a name such as "config" or "disk". Setting it again
 // keeps the time since when it exists.
-func (h *health) Set(name, what, hint string) {
+func (h *Health) Set(name, what, hint string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	since := time.Now().UTC()
@@ -79,7 +79,7 @@ func (h *health) Set(name, what, hint string) {
 }
 
 // Clear removes an issue, if it is set.
-func (h *health) Clear(name string) {
+func (h *Health) Clear(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := h.issues[name]; ok {
@@ -89,30 +89,30 @@ func (h *health) Clear(name string) {
 }
 
 // Refresh updates the time of the report: the daemon is alive.
-func (h *health) Refresh() {
+func (h *Health) Refresh() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.write()
 }
 
-// configured sets the digest of the active configuration.
-func (h *health) configured(sha256 string) {
+// SetConfig sets the digest of the active configuration.
+func (h *Health) SetConfig(sha256 string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.report.ConfigSHA256 = sha256
 	h.write()
 }
 
-// setUI sets the address of the web UI.
-func (h *health) setUI(at string) {
+// SetUI sets the address of the web UI.
+func (h *Health) SetUI(at string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.report.UI = at
 	h.write()
 }
 
-// current returns the report as it was written last.
-func (h *health) current() healthReport {
+// Current returns the report as it was written last.
+func (h *Health) Current() HealthReport {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.report
@@ -120,17 +120,17 @@ func (h *health) current() healthReport {
 
 // write replaces the file without a sync: it describes the current state, and
 // run/ is emptied at every start.
-func (h *health) write() {
+func (h *Health) write() {
 	r := &h.report
-	r.Status, r.Issues = healthOK, []healthIssue{}
+	r.Status, r.Issues = HealthOK, []healthIssue{}
 	for _, name := range slices.Sorted(maps.Keys(h.issues)) {
 		r.Issues = append(r.Issues, h.issues[name])
 	}
 	switch {
 	case len(r.Issues) > 0:
-		r.Status = healthDegraded
+		r.Status = HealthDegraded
 	case h.paused != nil && h.paused():
-		r.Status = healthPaused
+		r.Status = HealthPaused
 	}
 	r.UpdatedAt = time.Now().UTC()
 	if h.file == "" {
@@ -150,7 +150,7 @@ func (h *health) write() {
 }
 
 // overwrite is used if there is no space for a second file.
-func (h *health) overwrite(b []byte) error {
+func (h *Health) overwrite(b []byte) error {
 	f, err := h.fs.OpenFile(h.file, os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (h *health) overwrite(b []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-func (h *health) replace(b []byte) error {
+func (h *Health) replace(b []byte) error {
 	temp := h.file + ".new"
 	f, err := h.fs.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -175,25 +175,25 @@ func (h *health) replace(b []byte) error {
 // maxReportAge is the age at which a report means that the daemon hangs.
 const maxReportAge = time.Minute
 
-// healthOf reads the health of a running daemon. A report that is missing, old
+// HealthAt reads the health of a running daemon. A report that is missing, old
 // or of another process counts as degraded.
-func (h *instance) healthOf(now time.Time) healthReport {
-	var r healthReport
-	b, err := os.ReadFile(h.layout.Health())
+func (h *Home) HealthAt(now time.Time) HealthReport {
+	var r HealthReport
+	b, err := os.ReadFile(h.Layout.Health())
 	if err == nil {
 		err = json.Unmarshal(b, &r)
 	}
-	unknown := func(what string) healthReport {
-		r.Status = healthDegraded
+	unknown := func(what string) HealthReport {
+		r.Status = HealthDegraded
 		r.Issues = append(r.Issues, healthIssue{What: what, Since: r.UpdatedAt, Hint: "check the daemon's log and the free disk space"})
 		return r
 	}
 	switch {
 	case err != nil:
-		r = healthReport{}
+		r = HealthReport{}
 		return unknown("no health report from the daemon")
 	case errors.Is(syscall.Kill(r.PID, 0), syscall.ESRCH):
-		r = healthReport{}
+		r = HealthReport{}
 		return unknown("the health report is left over from another process")
 	case now.Sub(r.UpdatedAt) > maxReportAge:
 		return unknown("no health report from the daemon since " + r.UpdatedAt.Local().Format(time.DateTime))
@@ -201,7 +201,7 @@ func (h *instance) healthOf(now time.Time) healthReport {
 	return r
 }
 
-func (r *healthReport) lines() string {
+func (r *HealthReport) lines() string {
 	var b strings.Builder
 	for _, p := range r.Issues {
 		b.WriteString("\n⚠ " + p.What)

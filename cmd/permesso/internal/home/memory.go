@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"encoding/json"
@@ -16,18 +16,19 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
 	"github.com/permesso-dev/permesso/security/secrets"
 )
 
-// memory is the policy engine with its state: the folded audit log and the
+// Memory is the policy engine with its state: the folded audit log and the
 // grants.
-type memory struct {
+type Memory struct {
 	*policy.Engine
 	scanner  *secrets.Scanner
-	instance *instance
-	keys     *keys
+	instance *Home
+	Keys     *Keys
 	log      zerolog.Logger
 
 	applying sync.Mutex // serializes applyChanges
@@ -45,21 +46,21 @@ type stamp struct {
 }
 
 // bareMemory returns a memory without an engine.
-func (h *instance) bareMemory(log zerolog.Logger) (*memory, error) {
+func (h *Home) bareMemory(log zerolog.Logger) (*Memory, error) {
 	scanner, err := secrets.New()
 	if err != nil {
 		return nil, err
 	}
-	return &memory{scanner: scanner, instance: h, log: log, files: map[string]stamp{}, keysAt: map[string]stamp{}, damaged: map[string]bool{}}, nil
+	return &Memory{scanner: scanner, instance: h, log: log, files: map[string]stamp{}, keysAt: map[string]stamp{}, damaged: map[string]bool{}}, nil
 }
 
-// newMemory reads the last snapshot, the log after it, and the grants.
-func (h *instance) newMemory(k *keys, log zerolog.Logger) (*memory, error) {
+// NewMemory reads the last snapshot, the log after it, and the grants.
+func (h *Home) NewMemory(k *Keys, log zerolog.Logger) (*Memory, error) {
 	m, err := h.bareMemory(log)
 	if err != nil {
 		return nil, err
 	}
-	m.keys = k
+	m.Keys = k
 	seq := m.restore()
 	last, err := m.readLog(seq)
 	if err == nil && last < seq {
@@ -75,26 +76,26 @@ func (h *instance) newMemory(k *keys, log zerolog.Logger) (*memory, error) {
 }
 
 // reset resets the engine.
-func (m *memory) reset() {
+func (m *Memory) reset() {
 	m.Engine = &policy.Engine{Scan: m.scanner.Scan}
 	m.audited = map[string]bool{}
 }
 
-func (m *memory) readLog(after int64) (last int64, err error) {
-	if err := m.Load(m.instance.cfg.PolicyConfig()); err != nil {
+func (m *Memory) readLog(after int64) (last int64, err error) {
+	if err := m.Load(m.instance.Config.PolicyConfig()); err != nil {
 		return 0, err
 	}
 	// The snapshot's last entry is read as well: it must exist.
-	err = audit.EntriesAfter(m.instance.fs, m.instance.layout.Audit(), after-1, func(x approval.Entry) error {
+	err = audit.EntriesAfter(m.instance.FS, m.instance.Layout.Audit(), after-1, func(x approval.Entry) error {
 		last = x.Seq
-		m.learn(x)
+		m.Observe(x)
 		return nil
 	})
 	return last, err
 }
 
-// learn adds an audit entry, in the log's order.
-func (m *memory) learn(x approval.Entry) {
+// Observe adds an audit entry, in the log's order.
+func (m *Memory) Observe(x approval.Entry) {
 	m.Learn(x)
 	switch x.Event {
 	case approval.EventGranted, approval.EventRevoked, approval.EventTaintsCleared, approval.EventKeyCreated, approval.EventKeyRevoked:
@@ -104,28 +105,28 @@ func (m *memory) learn(x approval.Entry) {
 	}
 }
 
-func (m *memory) knows(e approval.Event, id string) bool {
+func (m *Memory) knows(e approval.Event, id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.audited[string(e)+" "+id]
 }
 
-// grant reads one grant from its file.
-func (m *memory) grant(id string) (*approval.Grant, error) {
+// Grant reads one grant from its file.
+func (m *Memory) Grant(id string) (*approval.Grant, error) {
 	k := approval.GrantKey(id)
-	b, err := m.instance.store.Read(approval.DocGrant, k)
+	b, err := m.instance.Store.Read(approval.DocGrant, k)
 	if err != nil {
 		return nil, err
 	}
-	body, err := m.keys.seal.Open(approval.DocGrant, k, b)
+	body, err := m.Keys.Seal.Open(approval.DocGrant, k, b)
 	if err != nil {
 		return nil, err
 	}
 	return approval.ParseGrant(body, id)
 }
 
-// saveGrant writes a grant; how permits replacing an older state.
-func (m *memory) saveGrant(g *approval.Grant, how approval.WriteMode) error {
+// SaveGrant writes a grant; how permits replacing an older state.
+func (m *Memory) SaveGrant(g *approval.Grant, how approval.WriteMode) error {
 	if err := g.Check(); err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func (m *memory) saveGrant(g *approval.Grant, how approval.WriteMode) error {
 		return err
 	}
 	k := approval.GrantKey(g.ID)
-	if err := m.instance.store.Create(approval.DocGrant, k, m.keys.seal.Seal(approval.DocGrant, k, body), how); err != nil {
+	if err := m.instance.Store.Create(approval.DocGrant, k, m.Keys.Seal.Seal(approval.DocGrant, k, body), how); err != nil {
 		return err
 	}
 	return m.AddGrant(*g)
@@ -142,22 +143,22 @@ func (m *memory) saveGrant(g *approval.Grant, how approval.WriteMode) error {
 
 // AddFromDecision implements the gate's Memory. An existing grant stays: it may
 // have been revoked since.
-func (m *memory) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
+func (m *Memory) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	g := policy.GrantFrom(p, d)
 	if g == nil {
 		return nil
 	}
-	err := m.saveGrant(g, approval.Durable)
+	err := m.SaveGrant(g, approval.Durable)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
 	return err
 }
 
-// applyChanges applies what other processes left in the home: it audits new and revoked
+// ApplyChanges applies what other processes left in the home: it audits new and revoked
 // grants and keys, revokes unused grants and clears taints. Only the daemon
 // calls it; add makes an entry durable.
-func (m *memory) applyChanges(now time.Time, add func(approval.Entry) error) error {
+func (m *Memory) ApplyChanges(now time.Time, add func(approval.Entry) error) error {
 	m.applying.Lock()
 	defer m.applying.Unlock()
 	err := m.readGrants(func(g *approval.Grant) error { return m.auditGrant(g, add) })
@@ -166,8 +167,8 @@ func (m *memory) applyChanges(now time.Time, add func(approval.Entry) error) err
 
 // readGrants reads every grant whose file is new or changed, and drops those
 // whose file is gone.
-func (m *memory) readGrants(each func(*approval.Grant) error) error {
-	ids, _, err := m.instance.store.List(approval.DocGrant, approval.GrantKey("").Workspace)
+func (m *Memory) readGrants(each func(*approval.Grant) error) error {
+	ids, _, err := m.instance.Store.List(approval.DocGrant, approval.GrantKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list grants: %w", err)
 	}
@@ -175,7 +176,7 @@ func (m *memory) readGrants(each func(*approval.Grant) error) error {
 	var errs []error
 	for _, id := range ids {
 		there[id] = true
-		info, err := m.instance.fs.Stat(filepath.Join(m.instance.layout.Grants(), id+".json"))
+		info, err := m.instance.FS.Stat(filepath.Join(m.instance.Layout.Grants(), id+".json"))
 		if err != nil {
 			continue // removed since
 		}
@@ -199,8 +200,8 @@ func (m *memory) readGrants(each func(*approval.Grant) error) error {
 	return errors.Join(errs...)
 }
 
-func (m *memory) readGrant(id string, now stamp, each func(*approval.Grant) error) error {
-	g, err := m.grant(id)
+func (m *Memory) readGrant(id string, now stamp, each func(*approval.Grant) error) error {
+	g, err := m.Grant(id)
 	if err == nil {
 		err = m.AddGrant(*g)
 	}
@@ -227,7 +228,7 @@ func (m *memory) readGrant(id string, now stamp, each func(*approval.Grant) erro
 }
 
 // auditGrant audits a grant and its revocation, each once.
-func (m *memory) auditGrant(g *approval.Grant, add func(approval.Entry) error) error {
+func (m *Memory) auditGrant(g *approval.Grant, add func(approval.Entry) error) error {
 	write := func(e approval.Event, by, via string) error {
 		if m.knows(e, g.ID) {
 			return nil
@@ -246,7 +247,7 @@ func (m *memory) auditGrant(g *approval.Grant, add func(approval.Entry) error) e
 }
 
 // revokeStale revokes grants that are unused for policy.StaleAfter.
-func (m *memory) revokeStale(now time.Time, add func(approval.Entry) error) error {
+func (m *Memory) revokeStale(now time.Time, add func(approval.Entry) error) error {
 	var errs []error
 	for _, r := range m.Grants() {
 		if !r.RevokedAt.IsZero() || !r.Stale(now) {
@@ -254,7 +255,7 @@ func (m *memory) revokeStale(now time.Time, add func(approval.Entry) error) erro
 		}
 		g := r.Grant
 		g.RevokedAt, g.RevokedBy = now.UTC(), "stale: unused for 90 days"
-		err := m.saveGrant(&g, approval.Replace)
+		err := m.SaveGrant(&g, approval.Replace)
 		if err == nil {
 			err = m.auditGrant(&g, add)
 		}
@@ -264,8 +265,8 @@ func (m *memory) revokeStale(now time.Time, add func(approval.Entry) error) erro
 }
 
 // clearTaints applies the requests of session clear.
-func (m *memory) clearTaints(add func(approval.Entry) error) error {
-	ids, _, err := m.instance.store.List(approval.DocClear, approval.GrantKey("").Workspace)
+func (m *Memory) clearTaints(add func(approval.Entry) error) error {
+	ids, _, err := m.instance.Store.List(approval.DocClear, approval.GrantKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list taint clearings: %w", err)
 	}
@@ -277,9 +278,9 @@ func (m *memory) clearTaints(add func(approval.Entry) error) error {
 	return nil
 }
 
-func (m *memory) clear(id string, add func(approval.Entry) error) error {
+func (m *Memory) clear(id string, add func(approval.Entry) error) error {
 	k := approval.GrantKey(id)
-	b, err := m.instance.store.Read(approval.DocClear, k)
+	b, err := m.instance.Store.Read(approval.DocClear, k)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -287,7 +288,7 @@ func (m *memory) clear(id string, add func(approval.Entry) error) error {
 		return err
 	}
 	var c *approval.Clearing
-	body, err := m.keys.seal.Open(approval.DocClear, k, b)
+	body, err := m.Keys.Seal.Open(approval.DocClear, k, b)
 	if err == nil {
 		c, err = approval.ParseClearing(body, id)
 	}
@@ -303,13 +304,13 @@ func (m *memory) clear(id string, add func(approval.Entry) error) error {
 		}
 		m.log.Info().Str("ws", c.Workspace).Str("by", c.By).Msg("taints cleared")
 	}
-	return m.instance.store.Remove(approval.DocClear, k)
+	return m.instance.Store.Remove(approval.DocClear, k)
 }
 
 // reloadGrant reads a grant again right before its use, so that a revocation takes
 // effect at once.
-func (m *memory) reloadGrant(id string) {
-	g, err := m.grant(id)
+func (m *Memory) reloadGrant(id string) {
+	g, err := m.Grant(id)
 	if err != nil || m.AddGrant(*g) != nil {
 		m.RemoveGrant(id)
 	}
@@ -317,7 +318,7 @@ func (m *memory) reloadGrant(id string) {
 
 // snapshotFile spares a start the reading of the whole log. Its seal shows
 // whether it is torn or of another home.
-func (m *memory) snapshotFile() string { return filepath.Join(m.instance.layout.Home, "policy.state") }
+func (m *Memory) snapshotFile() string { return filepath.Join(m.instance.Layout.Home, "policy.state") }
 
 var snapshotKey = approval.Key{Workspace: "policy", ID: "0000000000000000"}
 
@@ -331,14 +332,14 @@ type policySnapshot struct {
 
 // restore loads the snapshot, or starts empty without a valid one. seq is the
 // sequence number of its last entry.
-func (m *memory) restore() (seq int64) {
+func (m *Memory) restore() (seq int64) {
 	m.reset()
 	b, err := os.ReadFile(m.snapshotFile())
 	if err != nil {
 		return 0
 	}
 	var r policySnapshot
-	body, err := m.keys.seal.Open(docState, snapshotKey, b)
+	body, err := m.Keys.Seal.Open(docState, snapshotKey, b)
 	if err == nil {
 		err = json.Unmarshal(body, &r)
 	}
@@ -356,7 +357,7 @@ func (m *memory) restore() (seq int64) {
 	return seq
 }
 
-func (m *memory) saveSnapshot() error {
+func (m *Memory) SaveSnapshot() error {
 	b, err := m.Snapshot()
 	if err != nil {
 		return err
@@ -369,55 +370,55 @@ func (m *memory) saveSnapshot() error {
 		return err
 	}
 	temp := m.snapshotFile() + ".new"
-	if err := os.WriteFile(temp, m.keys.seal.Seal(docState, snapshotKey, body), 0o600); err != nil {
+	if err := os.WriteFile(temp, m.Keys.Seal.Seal(docState, snapshotKey, body), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(temp, m.snapshotFile())
 }
 
-// readMemory returns the current policy for commands that only read. Without keys
+// ReadMemory returns the current policy for commands that only read. Without keys
 // it has no grants.
-func readMemory(a *console) (*instance, *memory, error) {
-	h, err := loadHome(a)
+func ReadMemory(a *console.Console) (*Home, *Memory, error) {
+	h, err := Load(a)
 	if err != nil {
 		return nil, nil, err
 	}
-	k, err := h.loadKeys()
+	k, err := h.LoadKeys()
 	if err != nil {
-		if _, statErr := os.Stat(h.layout.Keys()); !errors.Is(statErr, os.ErrNotExist) {
+		if _, statErr := os.Stat(h.Layout.Keys()); !errors.Is(statErr, os.ErrNotExist) {
 			return nil, nil, err
 		}
-		m, err := h.emptyMemory()
+		m, err := h.EmptyMemory()
 		return h, m, err
 	}
-	m, err := h.newMemory(k, zerolog.Nop())
+	m, err := h.NewMemory(k, zerolog.Nop())
 	return h, m, err
 }
 
-// emptyMemory is a policy without grants and history.
-func (h *instance) emptyMemory() (*memory, error) {
+// EmptyMemory is a policy without grants and history.
+func (h *Home) EmptyMemory() (*Memory, error) {
 	m, err := h.bareMemory(zerolog.Nop())
 	if err != nil {
 		return nil, err
 	}
 	m.reset()
-	return m, m.Load(h.cfg.PolicyConfig())
+	return m, m.Load(h.Config.PolicyConfig())
 }
 
-// openMemory is the memory of a home that has keys.
-func openMemory(a *console) (*instance, *memory, error) {
-	h, k, err := openHome(a)
+// OpenMemory is the memory of a home that has keys.
+func OpenMemory(a *console.Console) (*Home, *Memory, error) {
+	h, k, err := Open(a)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := h.newMemory(k, zerolog.Nop())
+	m, err := h.NewMemory(k, zerolog.Nop())
 	return h, m, err
 }
 
-// find returns the one grant whose id begins with typed, nil if none.
-func (m *memory) find(typed string) (*approval.Grant, error) {
+// Find returns the one grant whose id begins with typed, nil if none.
+func (m *Memory) Find(typed string) (*approval.Grant, error) {
 	if len(typed) < 4 {
-		return nil, fail(exitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
+		return nil, console.Fail(console.ExitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
 	fits := m.withPrefix(typed)
 	if len(fits) == 0 {
@@ -435,17 +436,17 @@ func (m *memory) find(typed string) (*approval.Grant, error) {
 	case 0:
 		return nil, nil
 	case 1:
-		g, err := m.grant(fits[0])
+		g, err := m.Grant(fits[0])
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}
 		return g, err
 	}
-	return nil, fail(exitRefused, "give more digits", "%q matches %d grants", typed, len(fits))
+	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d grants", typed, len(fits))
 }
 
 // withPrefix returns the grants whose ids begin with typed.
-func (m *memory) withPrefix(typed string) (ids []string) {
+func (m *Memory) withPrefix(typed string) (ids []string) {
 	for _, r := range m.Grants() {
 		if strings.HasPrefix(r.ID, typed) {
 			ids = append(ids, r.ID)

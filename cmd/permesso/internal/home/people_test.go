@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -98,7 +99,7 @@ func hex2(b byte) string { return string("0123456789abcdef"[b>>4]) + string("012
 
 func TestSecretsAreRedactedEverywhere(t *testing.T) {
 	t.Parallel()
-	style := chat.Style{Redact: newRedaction()}
+	style := chat.Style{Redact: NewRedaction()}
 	for form, values := range secretForms() {
 		for place, put := range secretPlaces() {
 			p := &approval.Pending{
@@ -177,7 +178,7 @@ func TestValueWithASecretNameIsRedactedEverywhere(t *testing.T) {
 		RequestData: approval.Raw(`{"api_key":"` + password + `","list":[{"api_secret":"` + password + `"}]}`),
 		Summary:     "log in with " + password, Target: password, ToolName: "x",
 	}
-	style := chat.Style{Redact: newRedaction()}
+	style := chat.Style{Redact: NewRedaction()}
 	requireHidden(t, style.Card(p).String()+style.Line(p), "generic", password)
 }
 
@@ -234,18 +235,18 @@ func TestRevoker(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "permesso.toml")
 	require.NoError(t, os.WriteFile(file, []byte("[workspaces.w]\n[workspaces.closed]\nlocal_decisions = false\n"), 0o600))
-	a := &console{Env: func(string) string { return "" }, configFlag: file, homeFlag: filepath.Join(dir, "home")}
-	h, err := loadHome(a)
+	a := &console.Console{Env: func(string) string { return "" }, ConfigFlag: file, HomeFlag: filepath.Join(dir, "home")}
+	h, err := Load(a)
 	require.NoError(t, err)
-	require.NoError(t, h.layout.PrepareHome(h.fs))
+	require.NoError(t, h.Layout.PrepareHome(h.FS))
 	for _, ws := range []string{"w", "closed"} {
-		require.NoError(t, h.layout.Prepare(h.fs, ws))
+		require.NoError(t, h.Layout.Prepare(h.FS, ws))
 	}
-	k, err := h.makeKeys()
+	k, err := h.MakeKeys()
 	require.NoError(t, err)
-	m, err := h.newMemory(k, zerolog.Nop())
+	m, err := h.NewMemory(k, zerolog.Nop())
 	require.NoError(t, err)
-	r := revoker{m, func() *gate.Decider { return h.decider(k) }}
+	r := revoker{m, func() *gate.Decider { return h.Decider(k) }}
 	ctx, now := context.Background(), time.Now().UTC()
 
 	pending := func(id, ws string) *approval.Pending {
@@ -263,9 +264,9 @@ func TestRevoker(t *testing.T) {
 	p := pending(soon, "w")
 	body, err := p.Encode()
 	require.NoError(t, err)
-	sealed := k.seal.Seal(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, body)
-	require.NoError(t, h.store.Create(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, approval.Durable))
-	d, err := r.decider.Decide(ctx, approval.DecisionInput{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: operator(), Via: "terminal"})
+	sealed := k.Seal.Seal(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, body)
+	require.NoError(t, h.Store.Create(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, approval.Durable))
+	d, err := r.decider.Decide(ctx, approval.DecisionInput{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: Operator(), Via: "terminal"})
 	require.NoError(t, err)
 	require.Equal(t, soon, r.Given(p, d).ID)
 	require.NoError(t, m.AddFromDecision(pending(stored, "w"), always))
@@ -283,7 +284,7 @@ func TestRevoker(t *testing.T) {
 	all, err := r.Remembered(ctx, []string{"w", "closed"})
 	require.NoError(t, err)
 	for _, g := range all {
-		done, err := r.Revoke(ctx, g, operator())
+		done, err := r.Revoke(ctx, g, Operator())
 		if g.ID == closed {
 			require.ErrorIs(t, err, approval.ErrNotAuthorized)
 			require.False(t, done)
@@ -291,7 +292,7 @@ func TestRevoker(t *testing.T) {
 		}
 		require.NoError(t, err)
 		require.True(t, done)
-		done, err = r.Revoke(ctx, g, operator())
+		done, err = r.Revoke(ctx, g, Operator())
 		require.NoError(t, err)
 		require.False(t, done, "only once")
 	}
@@ -299,8 +300,8 @@ func TestRevoker(t *testing.T) {
 	require.Equal(t, []string{closed}, ids("closed"))
 	require.NoError(t, m.AddFromDecision(p, d), "the gate applies the approval")
 	require.Empty(t, ids("w"), "the grant stays revoked")
-	g, err := m.grant(soon)
+	g, err := m.Grant(soon)
 	require.NoError(t, err)
 	require.False(t, g.RevokedAt.IsZero())
-	require.Equal(t, operator().Name, g.RevokedBy)
+	require.Equal(t, Operator().Name, g.RevokedBy)
 }

@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"cmp"
@@ -14,8 +14,8 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// state is what status prints.
-type state struct {
+// State is what status prints.
+type State struct {
 	Home       string         `json:"home"`
 	Config     string         `json:"config"`
 	Running    bool           `json:"running"`
@@ -24,32 +24,32 @@ type state struct {
 	Claims     map[string]int `json:"unfinished"`
 	Workspaces []string       `json:"workspaces"`
 	Paused     []ipc.Pause    `json:"paused"`
-	Health     *healthReport  `json:"health"` // null if no daemon runs
+	Health     *HealthReport  `json:"health"` // null if no daemon runs
 }
 
-func (h *instance) state() (*state, error) {
-	st := &state{Home: h.layout.Home, Config: h.cfg.File, Pending: map[string]int{}, Claims: map[string]int{}}
-	running, err := h.served()
+func (h *Home) State() (*State, error) {
+	st := &State{Home: h.Layout.Home, Config: h.Config.File, Pending: map[string]int{}, Claims: map[string]int{}}
+	running, err := h.Served()
 	if err != nil {
 		return nil, err
 	}
 	st.Running = running
-	if st.Script, err = h.scripted(); err != nil {
+	if st.Script, err = h.Scripted(); err != nil {
 		return nil, err
 	}
 	if running {
-		health := h.healthOf(time.Now())
+		health := h.HealthAt(time.Now())
 		st.Health = &health
 	}
-	if st.Workspaces, err = h.store.Workspaces(); err != nil {
+	if st.Workspaces, err = h.Store.Workspaces(); err != nil {
 		return nil, err
 	}
-	if st.Paused, err = h.store.Pauses(); err != nil {
+	if st.Paused, err = h.Store.Pauses(); err != nil {
 		return nil, err
 	}
 	for _, ws := range st.Workspaces {
 		for d, count := range map[approval.Doc]map[string]int{approval.DocPending: st.Pending, approval.DocClaim: st.Claims} {
-			ids, _, err := h.store.List(d, ws)
+			ids, _, err := h.Store.List(d, ws)
 			if err != nil {
 				return nil, err
 			}
@@ -59,12 +59,12 @@ func (h *instance) state() (*state, error) {
 	return st, nil
 }
 
-func (s *state) String() string {
+func (s *State) String() string {
 	var b strings.Builder
 	up := "not running: decisions take effect when it starts (permesso serve)"
 	if s.Running {
 		up = "running"
-		if s.Health != nil && s.Health.Status == healthDegraded {
+		if s.Health != nil && s.Health.Status == HealthDegraded {
 			up = "running, degraded"
 		}
 	}
@@ -83,7 +83,7 @@ func (s *state) String() string {
 		b.WriteString(s.Health.lines())
 	}
 	for _, p := range s.Paused {
-		fmt.Fprintf(&b, "\n⏸ %s", pauseLine(p))
+		fmt.Fprintf(&b, "\n⏸ %s", PauseLine(p))
 	}
 	for _, ws := range s.Workspaces {
 		fmt.Fprintf(&b, "\n%-7s %d pending, %d running or interrupted", ws, s.Pending[ws], s.Claims[ws])
@@ -91,9 +91,9 @@ func (s *state) String() string {
 	return b.String()
 }
 
-// scripted returns the script that decides in this home, "" if people do.
-func (h *instance) scripted() (string, error) {
-	b, err := os.ReadFile(h.layout.Scripted())
+// Scripted returns the script that decides in this home, "" if people do.
+func (h *Home) Scripted() (string, error) {
+	b, err := os.ReadFile(h.Layout.Scripted())
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/policy"
 	"github.com/permesso-dev/permesso/security/secrets"
 )
@@ -25,8 +26,8 @@ type redaction struct{ finder secretFinder }
 
 var scanner = sync.OnceValues(secrets.New)
 
-// newRedaction masks secrets independent of a request.
-func newRedaction() redaction {
+// NewRedaction masks secrets independent of a request.
+func NewRedaction() redaction {
 	if s, err := scanner(); err == nil {
 		return redaction{s}
 	}
@@ -53,14 +54,14 @@ func (x redaction) Secrets(text string) []chat.Span {
 	return spans
 }
 
-// style is the style of cards in this home.
-func (h *instance) style() chat.Style {
-	return chat.Style{Language: h.conf().Language, Zone: time.Local, Redact: newRedaction(), Paused: h.pausedIn}
+// Style is the style of cards in this home.
+func (h *Home) Style() chat.Style {
+	return chat.Style{Language: h.Current().Language, Zone: time.Local, Redact: NewRedaction(), Paused: h.PausedIn}
 }
 
-// wouldAllow reports which of the earlier asked requests code 6 would have
+// WouldAllow reports which of the earlier asked requests code 6 would have
 // allowed.
-func (m *memory) wouldAllow(p *approval.Pending) (which []string, n, of int) {
+func (m *Memory) WouldAllow(p *approval.Pending) (which []string, n, of int) {
 	g := policy.GrantFrom(p, &approval.Decision{Verdict: approval.Approved, Code: "6", Scope: approval.Always, DecidedAt: time.Now()})
 	if g == nil {
 		return nil, 0, 0
@@ -83,22 +84,25 @@ func (m *memory) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 	return which, len(which), of
 }
 
-// wouldAllow is memory.wouldAllow for a command. It reads the log only when a card needs it.
-func wouldAllow(a *console) func(p *approval.Pending) (which []string, n, of int) {
+// WouldAllow is memory.wouldAllow for a command. It reads the log only when a card needs it.
+func WouldAllow(a *console.Console) func(p *approval.Pending) (which []string, n, of int) {
 	return func(p *approval.Pending) (which []string, n, of int) {
-		_, m, err := openMemory(a)
+		_, m, err := OpenMemory(a)
 		if err != nil {
 			return nil, 0, 0 // the card is shown without history
 		}
-		return m.wouldAllow(p)
+		return m.WouldAllow(p)
 	}
 }
 
 // revoker revokes grants for the channels.
 type revoker struct {
-	*memory
-	decider freshDecider
+	*Memory
+	decider FreshDecider
 }
+
+// Revoker lets channels revoke grants, for whom the decider authorizes.
+func (m *Memory) Revoker(decider FreshDecider) chat.Revoker { return revoker{m, decider} }
 
 // Given implements chat.Revoker.
 func (r revoker) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
@@ -129,7 +133,7 @@ func (r revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person)
 	if !ok {
 		return false, &approval.Refusal{Reason: approval.ErrNotAuthorized}
 	}
-	now, err := r.grant(g.ID)
+	now, err := r.Grant(g.ID)
 	if errors.Is(err, fs.ErrNotExist) {
 		now, err = &g, nil // the daemon will find it revoked
 	}
@@ -137,20 +141,20 @@ func (r revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person)
 		return false, err
 	}
 	now.RevokedAt, now.RevokedBy = time.Now().UTC(), name
-	return true, r.saveGrant(now, approval.Replace)
+	return true, r.SaveGrant(now, approval.Replace)
 }
 
 // upcoming returns the grants of decided requests that still run. Their files are
 // written with the outcome, but they can be revoked now.
-func (m *memory) upcoming(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
-	viewer := m.instance.viewer(m.keys)
+func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
+	viewer := m.instance.Viewer(m.Keys)
 	waiting, err := viewer.Waiting(ctx, workspaces)
 	if err != nil {
 		return nil, err
 	}
 	var all []approval.Grant
 	for _, w := range waiting {
-		b, err := m.instance.store.Read(approval.DocDecision, w.Key())
+		b, err := m.instance.Store.Read(approval.DocDecision, w.Key())
 		if err != nil {
 			continue // not decided
 		}
@@ -162,7 +166,7 @@ func (m *memory) upcoming(ctx context.Context, workspaces []string) ([]approval.
 		if g == nil {
 			continue
 		}
-		if _, err := m.grant(g.ID); errors.Is(err, fs.ErrNotExist) {
+		if _, err := m.Grant(g.ID); errors.Is(err, fs.ErrNotExist) {
 			all = append(all, *g)
 		}
 	}
@@ -170,7 +174,7 @@ func (m *memory) upcoming(ctx context.Context, workspaces []string) ([]approval.
 }
 
 // findUpcoming is find among the grants of soon.
-func (m *memory) findUpcoming(typed string) (*approval.Grant, error) {
+func (m *Memory) findUpcoming(typed string) (*approval.Grant, error) {
 	all, err := m.upcoming(context.Background(), nil)
 	if err != nil {
 		return nil, err
@@ -182,11 +186,11 @@ func (m *memory) findUpcoming(typed string) (*approval.Grant, error) {
 	case 1:
 		return &all[0], nil
 	}
-	return nil, fail(exitRefused, "give more digits", "%q matches %d approvals", typed, len(all))
+	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d approvals", typed, len(all))
 }
 
-// requestOf returns the parts of a settled request that its redaction needs.
-func requestOf(rec *approval.Record) *approval.Pending {
+// RequestOf returns the parts of a settled request that its redaction needs.
+func RequestOf(rec *approval.Record) *approval.Pending {
 	p := &approval.Pending{}
 	for _, doc := range []approval.Raw{rec.Request, rec.Pending} {
 		fields, err := approval.Fields(doc)

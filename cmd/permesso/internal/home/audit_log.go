@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"context"
@@ -20,54 +20,54 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-// openAudit opens the log to write to it. The caller holds the lock.
-func (h *instance) openAudit(k *keys) (*audit.Log, error) {
-	known, err := h.auditKeys()
+// OpenAudit opens the log to write to it. The caller holds the lock.
+func (h *Home) OpenAudit(k *Keys) (*audit.Log, error) {
+	known, err := h.AuditKeys()
 	if err != nil {
 		return nil, err
 	}
-	return audit.OpenSigned(h.fs, h.layout.Audit(), time.Now, audit.Keys{Signer: k.signer.NoteSigner(), Known: known})
+	return audit.OpenSigned(h.FS, h.Layout.Audit(), time.Now, audit.Keys{Signer: k.Signer.NoteSigner(), Known: known})
 }
 
-// auditKeys returns the keys that may have signed the log.
-func (h *instance) auditKeys() (note.Verifiers, error) {
-	v, err := receipt.LoadVerifier(h.fs, h.layout.Keys())
+// AuditKeys returns the keys that may have signed the log.
+func (h *Home) AuditKeys() (note.Verifiers, error) {
+	v, err := receipt.LoadVerifier(h.FS, h.Layout.Keys())
 	if err != nil {
 		return nil, err
 	}
 	return v.Known(), nil
 }
 
-// auditFoot returns the last line of a message, "" without a checkpoint.
-func auditFoot(c *audit.Checkpoint) string {
+// AuditFoot returns the last line of a message, "" without a checkpoint.
+func AuditFoot(c *audit.Checkpoint) string {
 	if c == nil {
 		return ""
 	}
 	return "log " + c.Foot()
 }
 
-// auditFoot returns the last line of a message for a command that only reads.
-func (h *instance) auditFoot() string {
-	known, err := h.auditKeys()
+// AuditFoot returns the last line of a message for a command that only reads.
+func (h *Home) AuditFoot() string {
+	known, err := h.AuditKeys()
 	if err != nil {
 		return ""
 	}
-	c, err := audit.Newest(h.fs, h.layout.Audit(), known)
+	c, err := audit.Newest(h.FS, h.Layout.Audit(), known)
 	if err != nil {
 		return "" // audit verify reports it
 	}
-	return auditFoot(c)
+	return AuditFoot(c)
 }
 
-// eachRecord reads the records of a workspace that changed since then.
-func (h *instance) eachRecord(v *gate.Viewer, ws string, since time.Time, each func(*approval.Record), bad func(approval.Key, error)) error {
-	ids, _, err := h.store.List(approval.DocRecord, ws)
+// EachRecord reads the records of a workspace that changed since then.
+func (h *Home) EachRecord(v *gate.Viewer, ws string, since time.Time, each func(*approval.Record), bad func(approval.Key, error)) error {
+	ids, _, err := h.Store.List(approval.DocRecord, ws)
 	if err != nil {
 		return fmt.Errorf("list records of %s: %w", ws, err)
 	}
 	for _, id := range ids {
 		if !since.IsZero() {
-			info, err := h.fs.Stat(filepath.Join(h.layout.Records(ws), id+".json"))
+			info, err := h.FS.Stat(filepath.Join(h.Layout.Records(ws), id+".json"))
 			if errors.Is(err, fs.ErrNotExist) || err == nil && info.ModTime().Before(since) {
 				continue
 			}
@@ -84,8 +84,8 @@ func (h *instance) eachRecord(v *gate.Viewer, ws string, since time.Time, each f
 	return nil
 }
 
-// entryLine formats an entry as one line. Values may come from an agent, so they are escaped.
-func entryLine(e approval.Entry) string {
+// EntryLine formats an entry as one line. Values may come from an agent, so they are escaped.
+func EntryLine(e approval.Entry) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s %s", e.Seq, e.Time.Local().Format(time.DateTime), chat.Escape(string(e.Event)))
 	for _, v := range []struct{ name, text string }{
@@ -116,24 +116,24 @@ func entryLine(e approval.Entry) string {
 	return b.String()
 }
 
-// rotateKey writes the audit entry before the new key takes effect: an entry
+// RotateKey writes the audit entry before the new key takes effect: an entry
 // without a rotation is possible, never the reverse.
-func (h *instance) rotateKey() (public string, err error) {
-	release, err := lockWithRetry(h.store)
+func (h *Home) RotateKey() (public string, err error) {
+	release, err := Lock(h.Store)
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	k, err := h.makeKeys()
+	k, err := h.MakeKeys()
 	if err != nil {
 		return "", err
 	}
-	log, err := h.openAudit(k)
+	log, err := h.OpenAudit(k)
 	if err != nil {
 		return "", err
 	}
-	k.signer, err = receipt.Rotate(h.fs, h.layout.Keys(), time.Now(), func(old, next string) error {
-		by := operator()
+	k.Signer, err = receipt.Rotate(h.FS, h.Layout.Keys(), time.Now(), func(old, next string) error {
+		by := Operator()
 		err := log.Append(approval.Entry{
 			Event: approval.EventKeyRotated, By: by.Name, ByID: by.Channel + ":" + by.ID, Via: "cli",
 			Detail: fmt.Sprintf("from %s to %s", old, next),
@@ -144,17 +144,17 @@ func (h *instance) rotateKey() (public string, err error) {
 		return "", err
 	}
 	// The new key signs the whole log again.
-	if log, err = h.openAudit(k); err != nil {
+	if log, err = h.OpenAudit(k); err != nil {
 		return "", err
 	}
-	return k.signer.Public(), errors.Join(log.Checkpoint(), log.Close())
+	return k.Signer.Public(), errors.Join(log.Checkpoint(), log.Close())
 }
 
-// trustedKeys returns the keys to verify with: all keys of this home if keyFile
+// TrustedKeys returns the keys to verify with: all keys of this home if keyFile
 // is empty or one of them, otherwise keyFile alone.
-func (h *instance) trustedKeys(keyFile string) (note.Verifiers, error) {
+func (h *Home) TrustedKeys(keyFile string) (note.Verifiers, error) {
 	if keyFile == "" {
-		return h.auditKeys()
+		return h.AuditKeys()
 	}
 	b, err := os.ReadFile(keyFile)
 	if err != nil {
@@ -165,28 +165,28 @@ func (h *instance) trustedKeys(keyFile string) (note.Verifiers, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, err := receipt.PublicKeys(h.fs, h.layout.Keys())
+	keys, err := receipt.PublicKeys(h.FS, h.Layout.Keys())
 	if err == nil && slices.ContainsFunc(keys, func(k receipt.PublicKey) bool { return k.Key == given }) {
-		return h.auditKeys()
+		return h.AuditKeys()
 	}
 	return v.Known(), nil
 }
 
-// addReceipts adds the receipts of all records in this home. The note says
+// AddReceipts adds the receipts of all records in this home. The note says
 // which ones it could not read.
-func (h *instance) addReceipts(into map[string]string) (note string) {
-	k, err := h.loadKeys()
+func (h *Home) AddReceipts(into map[string]string) (note string) {
+	k, err := h.LoadKeys()
 	if err != nil {
 		return "records not compared: " + firstLine(err)
 	}
-	names, err := h.store.Workspaces()
+	names, err := h.Store.Workspaces()
 	if err != nil {
 		return "records not compared: " + firstLine(err)
 	}
-	v := h.viewer(k)
+	v := h.Viewer(k)
 	bad := 0
 	for _, ws := range names {
-		err := h.eachRecord(v, ws, time.Time{}, func(rec *approval.Record) {
+		err := h.EachRecord(v, ws, time.Time{}, func(rec *approval.Record) {
 			if rec.Receipt != "" {
 				into[receipt.Hash(rec.Receipt)] = ws + "/" + rec.RequestID
 			}

@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"context"
@@ -8,20 +8,20 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// requests reads the matching requests from the log, and missing outcomes from the records.
-func (h *instance) requests(k *keys, w audit.Wanted) (found []*audit.Request, more bool, err error) {
+// Requests reads the matching requests from the log, and missing outcomes from the records.
+func (h *Home) Requests(k *Keys, w audit.Wanted) (found []*audit.Request, more bool, err error) {
 	debug.SetGCPercent(400) // short process: garbage collection would take a third of its time
-	v, match := h.viewer(k), w.Match
+	v, match := h.Viewer(k), w.Match
 	w.Match = func(r *audit.Request) bool {
-		addOutcome(v, r)
+		AddOutcome(v, r)
 		return match(r)
 	}
-	return audit.Requests(h.fs, h.layout.Audit(), w)
+	return audit.Requests(h.FS, h.Layout.Audit(), w)
 }
 
-// addOutcome reads the outcome of a request from its record if the log has none:
+// AddOutcome reads the outcome of a request from its record if the log has none:
 // the entry may not be written yet, or be lost in a power cut.
-func addOutcome(v *gate.Viewer, r *audit.Request) {
+func AddOutcome(v *gate.Viewer, r *audit.Request) {
 	if r.Status != audit.StatusPending && r.Status != audit.StatusRunning {
 		return
 	}

@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"cmp"
@@ -9,19 +9,19 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// stats is what stats --json prints. Shares are 0 to 1, times in seconds; both
+// Stats is what stats --json prints. Shares are 0 to 1, times in seconds; both
 // are null without decisions.
-type stats struct {
+type Stats struct {
 	Requests  int                     `json:"requests"`
 	Asked     int                     `json:"asked"` // asked a person
 	Statuses  map[approval.Status]int `json:"statuses"`
 	Median    *float64                `json:"median_sec_to_decide"`
-	Approvers []tally                 `json:"approvers"`
-	Tools     []tally                 `json:"tools"`
+	Approvers []Tally                 `json:"approvers"`
+	Tools     []Tally                 `json:"tools"`
 }
 
-// tally counts the decisions of one approver or on one tool.
-type tally struct {
+// Tally counts the decisions of one approver or on one tool.
+type Tally struct {
 	Name     string   `json:"name"`
 	Requests int      `json:"requests"` // of a tool: including undecided ones
 	Decided  int      `json:"decided"`  // by a person
@@ -36,9 +36,9 @@ type tally struct {
 // hasty is less than the time to read a card.
 const hasty = 5 * time.Second
 
-func newStats(found []*audit.Request) *stats {
-	st := &stats{Requests: len(found), Statuses: map[approval.Status]int{}}
-	people, tools := map[string]*tally{}, map[string]*tally{}
+func NewStats(found []*audit.Request) *Stats {
+	st := &Stats{Requests: len(found), Statuses: map[approval.Status]int{}}
+	people, tools := map[string]*Tally{}, map[string]*Tally{}
 	var took []time.Duration
 	for _, r := range found {
 		st.Statuses[r.Status]++
@@ -66,16 +66,16 @@ func toolName(r *audit.Request) string {
 	return cmp.Or(r.Tool, r.ActionType, "(none)")
 }
 
-func tallyOf(m map[string]*tally, name string) *tally {
+func tallyOf(m map[string]*Tally, name string) *Tally {
 	t := m[name]
 	if t == nil {
-		t = &tally{Name: name}
+		t = &Tally{Name: name}
 		m[name] = t
 	}
 	return t
 }
 
-func (t *tally) add(r *audit.Request) {
+func (t *Tally) add(r *audit.Request) {
 	t.Decided++
 	d, ok := toDecide(r)
 	if ok {
@@ -116,8 +116,8 @@ func median(took []time.Duration) *float64 {
 }
 
 // tallies are sorted by number of requests, then by name.
-func tallies(m map[string]*tally) []tally {
-	list := make([]tally, 0, len(m))
+func tallies(m map[string]*Tally) []Tally {
+	list := make([]Tally, 0, len(m))
 	for _, t := range m {
 		if t.Decided > 0 {
 			share := float64(t.Approved) / float64(t.Decided)
@@ -126,14 +126,14 @@ func tallies(m map[string]*tally) []tally {
 		t.Median = median(t.took)
 		list = append(list, *t)
 	}
-	slices.SortFunc(list, func(a, b tally) int {
+	slices.SortFunc(list, func(a, b Tally) int {
 		return cmp.Or(b.Requests-a.Requests, cmp.Compare(a.Name, b.Name))
 	})
 	return list
 }
 
-// rubberStamps reports rubber-stamping: enough decisions to judge, hardly a denial,
+// RubberStamps reports rubber-stamping: enough decisions to judge, hardly a denial,
 // and most within seconds.
-func (t *tally) rubberStamps() bool {
+func (t *Tally) RubberStamps() bool {
 	return t.Decided >= 20 && *t.Share >= 0.98 && t.Median != nil && *t.Median < hasty.Seconds()
 }

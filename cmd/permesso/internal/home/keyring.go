@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
 )
@@ -22,9 +23,9 @@ type keyring struct {
 	known *knownKeys // nil: no cache
 }
 
-// cachedKeyring is a keyring for many requests.
-func (h *instance) cachedKeyring(k *keys) keyring {
-	return keyring{h.store, k.seal, &knownKeys{}}
+// CachedKeyring is a keyring for many requests.
+func (h *Home) CachedKeyring(k *Keys) keyring {
+	return keyring{h.Store, k.Seal, &knownKeys{}}
 }
 
 // knownKeys caches keys with the file that they were read from. Creating or
@@ -107,7 +108,7 @@ func (r keyring) byID(id string) (*approval.APIKey, error) {
 	return approval.ParseAPIKey(body, id)
 }
 
-func (r keyring) save(k *approval.APIKey, how approval.WriteMode) error {
+func (r keyring) Save(k *approval.APIKey, how approval.WriteMode) error {
 	if err := k.Check(); err != nil {
 		return err
 	}
@@ -119,8 +120,8 @@ func (r keyring) save(k *approval.APIKey, how approval.WriteMode) error {
 	return r.store.Create(approval.DocAPIKey, at, r.seal.Seal(approval.DocAPIKey, at, body), how)
 }
 
-// all returns the readable keys and counts the unreadable ones.
-func (r keyring) all() (list []*approval.APIKey, damaged int, err error) {
+// All returns the readable keys and counts the unreadable ones.
+func (r keyring) All() (list []*approval.APIKey, damaged int, err error) {
 	ids, _, err := r.store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list keys: %w", err)
@@ -137,33 +138,33 @@ func (r keyring) all() (list []*approval.APIKey, damaged int, err error) {
 	return list, damaged, nil
 }
 
-func openKeyring(a *console) (*instance, keyring, error) {
-	h, k, err := openHome(a)
+func OpenKeyring(a *console.Console) (*Home, keyring, error) {
+	h, k, err := Open(a)
 	if err != nil {
 		return nil, keyring{}, err
 	}
-	return h, keyring{store: h.store, seal: k.seal}, nil
+	return h, keyring{store: h.Store, seal: k.Seal}, nil
 }
 
-// find returns the one key whose id begins with typed. A client's id is the
+// Find returns the one key whose id begins with typed. A client's id is the
 // beginning of its key's id.
-func (r keyring) find(typed string) (*approval.APIKey, error) {
+func (r keyring) Find(typed string) (*approval.APIKey, error) {
 	if strings.HasPrefix(typed, "permesso_") {
-		return nil, fail(exitUsage, "permesso key list shows the ids", "expected the id of a key, got the key itself: never put a key on a command line")
+		return nil, console.Fail(console.ExitUsage, "permesso key list shows the ids", "expected the id of a key, got the key itself: never put a key on a command line")
 	}
 	if len(typed) < 4 {
-		return nil, fail(exitUsage, "permesso key list shows the ids", "ID %q is too short: give at least 4 digits", typed)
+		return nil, console.Fail(console.ExitUsage, "permesso key list shows the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
-	list, _, err := r.all()
+	list, _, err := r.All()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	list = slices.DeleteFunc(list, func(k *approval.APIKey) bool { return !strings.HasPrefix(k.ID, typed) })
 	switch len(list) {
 	case 0:
-		return nil, fail(exitRefused, "permesso key list --all lists the keys", "no key %q", typed)
+		return nil, console.Fail(console.ExitRefused, "permesso key list --all lists the keys", "no key %q", typed)
 	case 1:
 		return list[0], nil
 	}
-	return nil, fail(exitRefused, "give more digits", "%q matches %d keys", typed, len(list))
+	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d keys", typed, len(list))
 }

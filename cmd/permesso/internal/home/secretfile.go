@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 // longestSecret is the maximum length in bytes of a password or token in a file.
 const longestSecret = 1024
 
-// secretLine reads the one line of a file that only its owner may read.
-func secretLine(file string) (string, error) {
+// SecretLine reads the one line of a file that only its owner may read.
+func SecretLine(file string) (string, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
@@ -38,9 +38,9 @@ func secretLine(file string) (string, error) {
 	return line, nil
 }
 
-// secretWord is secretLine for a secret without spaces, such as a token.
-func secretWord(file string) (string, error) {
-	line, err := secretLine(file)
+// SecretWord is secretLine for a secret without spaces, such as a token.
+func SecretWord(file string) (string, error) {
+	line, err := SecretLine(file)
 	if err != nil {
 		return "", err
 	}

@@ -1,4 +1,4 @@
-package main
+package console
 
 import (
 	"fmt"
@@ -12,18 +12,18 @@ import (
 // table prints rows in columns. On a terminal the headers are faint and statuses
 // are colored.
 type table struct {
-	app   *console
+	app   *Console
 	color bool
 	rows  [][]string
 }
 
-func (a *console) table(heads ...string) *table {
-	return &table{app: a, color: terminal(a.Out) && a.Env("NO_COLOR") == "", rows: [][]string{heads}}
+func (a *Console) Table(heads ...string) *table {
+	return &table{app: a, color: IsTerminal(a.Out) && a.Env("NO_COLOR") == "", rows: [][]string{heads}}
 }
 
-func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+func (t *table) Row(cells ...string) { t.rows = append(t.rows, cells) }
 
-func (t *table) print() {
+func (t *table) Print() {
 	widths := make([]int, len(t.rows[0]))
 	for _, row := range t.rows {
 		for i, cell := range row {

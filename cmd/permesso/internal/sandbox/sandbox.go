@@ -1,4 +1,5 @@
-package main
+// Package sandbox is the sandbox of an agent: its mounts, and bubblewrap to run it.
+package sandbox
 
 import (
 	"context"
@@ -14,41 +15,41 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// agentBin is the program's folder in the sandbox.
-const agentBin = "/permesso/bin"
+// AgentBin is the program's folder in the sandbox.
+const AgentBin = "/permesso/bin"
 
-// sandbox runs a demo agent in bubblewrap or, without bubblewrap, as an
+// Sandbox runs a demo agent in bubblewrap or, without bubblewrap, as an
 // unrestricted process.
-type sandbox struct {
-	bwrap  string // "" if unusable
-	why    string // why it is unusable
-	bin    string // the permesso program on the host
+type Sandbox struct {
+	Bwrap  string // "" if unusable
+	Why    string // why it is unusable
+	Bin    string // the permesso program on the host
 	dir    string // for temporary files
-	mounts mountList
+	Mounts MountList
 }
 
-// findSandbox checks whether bubblewrap is installed and works: some kernels and
+// Find checks whether bubblewrap is installed and works: some kernels and
 // containers forbid its namespaces.
-func findSandbox(ctx context.Context, bin, dir string, mounts mountList) sandbox {
-	s := sandbox{bin: bin, dir: dir, mounts: mounts}
+func Find(ctx context.Context, bin, dir string, mounts MountList) Sandbox {
+	s := Sandbox{Bin: bin, dir: dir, Mounts: mounts}
 	path, err := exec.LookPath("bwrap")
 	if err != nil {
-		s.why = "bubblewrap is not installed (apt-get install bubblewrap)"
+		s.Why = "bubblewrap is not installed (apt-get install bubblewrap)"
 		return s
 	}
-	args := append(bwrapSystem(), "true")
+	args := append(BwrapSystem(), "true")
 	if out, err := exec.CommandContext(ctx, path, args...).CombinedOutput(); err != nil {
 		why, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		s.why = "bubblewrap fails on this host: " + why
+		s.Why = "bubblewrap fails on this host: " + why
 		return s
 	}
-	s.bwrap = path
+	s.Bwrap = path
 	return s
 }
 
-// bwrapSystem returns the arguments of a minimal system: the host's programs
+// BwrapSystem returns the arguments of a minimal system: the host's programs
 // read-only, an empty /tmp, new namespaces, no network, an empty environment.
-func bwrapSystem() []string {
+func BwrapSystem() []string {
 	args := []string{"--ro-bind", "/usr", "/usr"}
 	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64"} {
 		if to, err := os.Readlink(dir); err == nil {
@@ -59,14 +60,14 @@ func bwrapSystem() []string {
 	}
 	return append(args, "--tmpfs", "/tmp", "--proc", "/proc", "--dev", "/dev",
 		"--unshare-all", "--uid", "1000", "--gid", "1000",
-		"--clearenv", "--setenv", "PATH", agentBin+":/usr/bin:/bin", "--chdir", "/tmp",
+		"--clearenv", "--setenv", "PATH", AgentBin+":/usr/bin:/bin", "--chdir", "/tmp",
 		"--new-session", "--die-with-parent")
 }
 
-// run runs a shell script as the agent, until it ends or ctx does.
-func (s sandbox) run(ctx context.Context, out io.Writer, script string) error {
+// Run runs a shell script as the agent, until it ends or ctx does.
+func (s Sandbox) Run(ctx context.Context, out io.Writer, script string) error {
 	cmd := s.bwrapCommand(ctx, script)
-	if s.bwrap == "" {
+	if s.Bwrap == "" {
 		path, err := s.unsandboxedPath()
 		if err != nil {
 			return err
@@ -78,28 +79,28 @@ func (s sandbox) run(ctx context.Context, out io.Writer, script string) error {
 	// forked but not yet applied --die-with-parent.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	return onOneThread(cmd.Run)
+	return OnOneThread(cmd.Run)
 }
 
-func (s sandbox) bwrapCommand(ctx context.Context, script string) *exec.Cmd {
-	args := append(bwrapSystem(), s.mounts.bwrap()...)
-	args = append(args, "--ro-bind", s.bin, agentBin+"/permesso", "/bin/sh", "-c", script)
-	return exec.CommandContext(ctx, s.bwrap, args...)
+func (s Sandbox) bwrapCommand(ctx context.Context, script string) *exec.Cmd {
+	args := append(BwrapSystem(), s.Mounts.Bwrap()...)
+	args = append(args, "--ro-bind", s.Bin, AgentBin+"/permesso", "/bin/sh", "-c", script)
+	return exec.CommandContext(ctx, s.Bwrap, args...)
 }
 
-func (s sandbox) plainCommand(ctx context.Context, path, script string) *exec.Cmd {
+func (s Sandbox) plainCommand(ctx context.Context, path, script string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script)
 	names := map[string]string{client.DefaultRequests: "PERMESSO_REQUESTS", client.DefaultResponses: "PERMESSO_RESPONSES"}
 	cmd.Env = []string{"PATH=" + path}
-	for _, m := range s.mounts {
+	for _, m := range s.Mounts {
 		cmd.Env = append(cmd.Env, names[m.Target]+"="+m.Source)
 	}
 	return cmd
 }
 
-// onOneThread keeps the thread that starts a child until the child ends: the
+// OnOneThread keeps the thread that starts a child until the child ends: the
 // parent-death signal is tied to that thread.
-func onOneThread(f func() error) error {
+func OnOneThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -110,10 +111,10 @@ func onOneThread(f func() error) error {
 }
 
 // unsandboxedPath returns a PATH on which the program has the name permesso.
-func (s sandbox) unsandboxedPath() (string, error) {
+func (s Sandbox) unsandboxedPath() (string, error) {
 	dir := filepath.Join(s.dir, "bin")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
 	}
-	return dir + ":/usr/bin:/bin", os.Symlink(s.bin, filepath.Join(dir, "permesso"))
+	return dir + ":/usr/bin:/bin", os.Symlink(s.Bin, filepath.Join(dir, "permesso"))
 }

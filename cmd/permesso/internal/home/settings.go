@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"sync/atomic"
@@ -15,11 +15,11 @@ type settings struct {
 	policy gate.Policy // nil: for lookups only
 }
 
-// settingsOf returns settings without a policy.
-func settingsOf(cfg *config.Config) *settings { return &settings{cfg: cfg} }
+// SettingsOf returns settings without a policy.
+func SettingsOf(cfg *config.Config) *settings { return &settings{cfg: cfg} }
 
-// settings returns settings with the policy of the same configuration.
-func (m *memory) settings(cfg *config.Config) (*settings, error) {
+// Settings returns settings with the policy of the same configuration.
+func (m *Memory) Settings(cfg *config.Config) (*settings, error) {
 	view, err := m.View(cfg.PolicyConfig())
 	if err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func (m *memory) settings(cfg *config.Config) (*settings, error) {
 
 // configuredPolicy is the policy of one configuration.
 type configuredPolicy struct {
-	*memory
+	*Memory
 	view *policy.View
 }
 
@@ -60,8 +60,8 @@ func (s *settings) Provers() approval.Provers { return s.cfg.Provers }
 // live is the current settings: the one pointer that a reload swaps.
 type live struct{ now atomic.Pointer[settings] }
 
-// set replaces the current settings.
-func (l *live) set(s *settings) { l.now.Store(s) }
+// Set replaces the current settings.
+func (l *live) Set(s *settings) { l.now.Store(s) }
 
 func (l *live) Workspace(name string) (approval.Workspace, bool) { return l.now.Load().Workspace(name) }
 
@@ -87,11 +87,11 @@ func (l *live) Snapshot() (gate.Settings, gate.Policy) {
 	return now, now.policy
 }
 
-// conf is the current configuration: after reloads in a daemon, as read
+// Current is the current configuration: after reloads in a daemon, as read
 // otherwise.
-func (h *instance) conf() *config.Config {
-	if now := h.live.now.Load(); now != nil {
+func (h *Home) Current() *config.Config {
+	if now := h.Live.now.Load(); now != nil {
 		return now.cfg
 	}
-	return h.cfg
+	return h.Config
 }

@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"errors"
@@ -11,15 +11,15 @@ import (
 
 // auditKeyChanges writes one audit entry for each new and each revoked API key. The
 // commands that change keys do not hold the log.
-func (m *memory) auditKeyChanges(add func(approval.Entry) error) error {
-	ids, _, err := m.instance.store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
+func (m *Memory) auditKeyChanges(add func(approval.Entry) error) error {
+	ids, _, err := m.instance.Store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list keys: %w", err)
 	}
-	ring := keyring{store: m.instance.store, seal: m.keys.seal}
+	ring := keyring{store: m.instance.Store, seal: m.Keys.Seal}
 	var errs []error
 	for _, id := range ids {
-		info, err := m.instance.fs.Stat(filepath.Join(m.instance.layout.APIKeys(), id+".json"))
+		info, err := m.instance.FS.Stat(filepath.Join(m.instance.Layout.APIKeys(), id+".json"))
 		now := stamp{}
 		if err == nil {
 			now = stamp{info.Size(), info.ModTime()}
@@ -41,7 +41,7 @@ func (m *memory) auditKeyChanges(add func(approval.Entry) error) error {
 	return errors.Join(errs...)
 }
 
-func (m *memory) auditKey(k *approval.APIKey, add func(approval.Entry) error) error {
+func (m *Memory) auditKey(k *approval.APIKey, add func(approval.Entry) error) error {
 	may := strings.Join(k.Scopes, ",")
 	if k.Owner != "" {
 		may += " for " + k.Owner
