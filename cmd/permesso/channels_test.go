@@ -14,6 +14,9 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
+// awaitTimeout limits each wait for an expected event.
+const awaitTimeout = time.Minute
+
 // channelFunc implements channel with a function.
 type channelFunc func(ctx context.Context) error
 
@@ -37,7 +40,7 @@ func awaitClosed(t *testing.T, what string, ch <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-ch:
-	case <-time.After(testTimeout):
+	case <-time.After(awaitTimeout):
 		require.FailNow(t, what)
 	}
 }
@@ -127,7 +130,7 @@ func TestChannelsReceiveChanges(t *testing.T) {
 		}), nil
 	}})
 	k := approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"}
-	require.Eventually(t, func() bool { return c.running("listener") != nil }, testTimeout, time.Millisecond)
+	require.Eventually(t, func() bool { return c.running("listener") != nil }, awaitTimeout, time.Millisecond)
 	c.changed(k)
 	require.Equal(t, k, <-received)
 	for range 1000 { // more than the channel reads: the gate never waits for a channel

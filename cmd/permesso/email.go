@@ -116,6 +116,11 @@ type mailSettings struct {
 	env func(string) string
 }
 
+// newMailSettings returns the settings of a configuration, with the environment's password.
+func newMailSettings(cfg *config.Email, env func(string) string) mailSettings {
+	return mailSettings{cfg, env}
+}
+
 func (m mailSettings) addressing() email.Addressing {
 	local, domain, _ := strings.Cut(m.From, "@")
 	a := email.Addressing{Local: local, Domain: domain}

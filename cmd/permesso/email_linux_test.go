@@ -28,7 +28,7 @@ type mailRig struct {
 	seen    map[string][]mailCopy // by recipient
 	mounts  string
 	counts  string // one line per run
-	daemon  *daemon
+	daemon  *daemonProcess
 }
 
 const mailRigConfig = `log_level = "debug"
@@ -437,7 +437,7 @@ func (w *mailRig) byMaildir() {
 	w.daemon.reconfigure(string(old))
 }
 
-func (d *daemon) reconfigure(text string) {
+func (d *daemonProcess) reconfigure(text string) {
 	d.t.Helper()
 	count := strings.Count(d.logged(), "the configuration")
 	require.NoError(d.t, os.WriteFile(d.config, []byte(text), 0o600))

@@ -136,7 +136,7 @@ func (d *disk) freeInodes() {
 type faultRig struct {
 	*rig
 	disk  *disk
-	d     *daemon
+	d     *daemonProcess
 	runs  string // one line per effect
 	asked []string
 }

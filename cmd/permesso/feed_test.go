@@ -68,7 +68,7 @@ func TestFeed(t *testing.T) {
 	log.Note(approval.Entry{Event: approval.EventExecuted})
 	select {
 	case <-moved:
-	case <-time.After(testTimeout):
+	case <-time.After(awaitTimeout):
 		require.Fail(t, "no follower was notified")
 	}
 	require.Equal(t, []int64{6, 7}, f.since(t, 5), "from memory")

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -127,33 +128,18 @@ func formatTallies(list []home.Tally) (s string) {
 	return s
 }
 
-// A power cut can lose the last audit entries. The record is durable before them.
-func TestHistoryUsesRecordsThatTheLogLost(t *testing.T) {
-	p := newPruneRig(t)
-	h := p.server.Home
-	for _, e := range []approval.Entry{
-		{Event: approval.EventRequested, Workspace: "default", RequestID: settledKey.ID, Time: p.clock.Add(-time.Minute).UTC()},
-		{Event: approval.EventRequested, Workspace: "default", RequestID: "00000000000000bb", Time: p.clock.UTC()},
-	} {
-		require.NoError(t, p.server.audit.Append(e))
-	}
-	found, _, err := h.Requests(p.server.keys, audit.Wanted{Match: func(*audit.Request) bool { return true }})
-	require.NoError(t, err)
-	require.Len(t, found, 2)
-	require.Equal(t, audit.StatusPending, found[0].Status)
-	require.Equal(t, approval.StatusDenied, found[1].Status)
-	require.False(t, found[1].EndedAt.IsZero())
-}
-
 // history prints the readable entries, then the error.
 func TestHistoryOfADamagedLog(t *testing.T) {
-	p := newPruneRig(t)
-	log := filepath.Join(p.server.Layout.Audit(), "log.jsonl")
+	h := home.New(config.Default(), filepath.Join(t.TempDir(), "home"))
+	require.NoError(t, h.Prepare())
+	_, err := h.MakeKeys()
+	require.NoError(t, err)
+	log := filepath.Join(h.Layout.Audit(), "log.jsonl")
 	line := `{"seq":%d,"time":"2026-11-21T12:00:00Z","event":%s` + "\n"
 	require.NoError(t, os.WriteFile(log, fmt.Appendf(nil, line+line, 1, "broken", 2, `"auto_rejected","workspace":"w","tool":"\u001b[2Jx","request_id":"00000000000000cc"}`), 0o600))
 	var out bytes.Buffer
-	a := &app{&console.Console{Out: &out, Env: func(string) string { return "" }, HomeFlag: p.server.Layout.Home}}
-	err := a.history(historyFlags{limit: 50})
+	a := &app{&console.Console{Out: &out, Env: func(string) string { return "" }, HomeFlag: h.Layout.Home}}
+	err = a.history(historyFlags{limit: 50})
 	require.ErrorIs(t, err, audit.ErrDamaged)
 	var e *console.Error
 	require.True(t, errors.As(err, &e) && e.Hint != "")

@@ -16,6 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/hometest"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -41,7 +42,7 @@ func newPruneRig(t *testing.T) *pruneRig {
 	p.server = &server{Home: h, app: &console.Console{}, rounds: map[string]int{}, changes: make(chan approval.Key, 1), log: zerolog.New(&p.log)}
 	require.NoError(t, p.server.open())
 	t.Cleanup(func() { require.NoError(t, p.server.close()) })
-	require.NoError(t, plantSettled(h, settledKey, p.clock))
+	require.NoError(t, hometest.PlantSettled(h, settledKey, p.clock))
 	now := func() time.Time { return p.clock }
 	p.server.gate.Now = now
 	p.pruner = &pruner{
@@ -173,13 +174,4 @@ func TestDamagedLogStopsPruning(t *testing.T) {
 	p.round(t.Context())
 	require.Equal(t, "C S", p.files())
 	require.Contains(t, p.log.String(), "compare clock with the audit log failed")
-}
-
-func TestProgressEndsWithItsContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	step, done := (&console.Console{}).Progress(ctx, "pruning")
-	require.NoError(t, step())
-	cancel()
-	require.ErrorIs(t, step(), context.Canceled)
-	done()
 }

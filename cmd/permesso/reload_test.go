@@ -40,7 +40,7 @@ func (h *rig) replaceConfig(content string) {
 }
 
 // awaitTimes waits until the log contains text n times.
-func (d *daemon) awaitTimes(text string, n int) {
+func (d *daemonProcess) awaitTimes(text string, n int) {
 	d.t.Helper()
 	await(d.t, d.log, func() bool { return strings.Count(d.logged(), text) >= n })
 }
@@ -146,7 +146,6 @@ func TestReloadThroughLinks(t *testing.T) {
 	put("1", fmt.Sprintf(allowConfig, "one"))
 	h.config = filepath.Join(dir, "permesso.toml")
 	require.NoError(t, os.Symlink("..data/permesso.toml", h.config))
-	require.Equal(t, []string{dir, filepath.Join(dir, "..1")}, linkFolders(h.config))
 	d := h.serve()
 	d.awaitLog(`"serving"`)
 	for i, version := range []string{"two", "three"} {

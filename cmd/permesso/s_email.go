@@ -65,7 +65,7 @@ func setUpEmail(ctx context.Context, a *console.Console, s *emailSetup, given bo
 func checkEmail(ctx context.Context, a *console.Console, cfg *config.Email) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	m, failed := mailSettings{cfg, a.Env}, 0
+	m, failed := newMailSettings(cfg, a.Env), 0
 	report := func(what string, err error) {
 		if err == nil {
 			fmt.Fprintf(a.Out, "ok      %s\n", what)
@@ -116,7 +116,7 @@ func testEmail(ctx context.Context, a *console.Console, pos []string, timeout ti
 	if err != nil {
 		return err
 	}
-	m := mailSettings{h.Config.Email, a.Env}
+	m := newMailSettings(h.Config.Email, a.Env)
 	tests, err := emailSentStore(h).State(storeTests)
 	if err != nil {
 		return err

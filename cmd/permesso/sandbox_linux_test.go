@@ -130,7 +130,7 @@ outcome = "allow"
 `
 
 // newSandboxRig has one settled and one pending request. Its daemon runs.
-func newSandboxRig(t *testing.T) (*sandboxRig, *daemon) {
+func newSandboxRig(t *testing.T) (*sandboxRig, *daemonProcess) {
 	t.Helper()
 	path, err := osexec.LookPath("bwrap")
 	require.NoError(t, err, "hint: make deps, or: apt-get install bubblewrap")

@@ -128,9 +128,9 @@ func (r *lockRig) race(kill bool) {
 	}
 }
 
-func (r *lockRig) startContender(name string) *daemon {
+func (r *lockRig) startContender(name string) *daemonProcess {
 	r.t.Helper()
-	d := &daemon{rig: r.rig, cmd: r.command("serve"), log: filepath.Join(r.dir, name+".log")}
+	d := &daemonProcess{rig: r.rig, cmd: r.command("serve"), log: filepath.Join(r.dir, name+".log")}
 	log, err := os.Create(d.log)
 	require.NoError(r.t, err)
 	d.cmd.Stderr = log
@@ -141,10 +141,10 @@ func (r *lockRig) startContender(name string) *daemon {
 	return d
 }
 
-func (d *daemon) isServing() bool { return strings.Contains(d.logged(), `"serving"`) }
+func (d *daemonProcess) isServing() bool { return strings.Contains(d.logged(), `"serving"`) }
 
 // awaitServing waits until the daemon serves or has exited.
-func (d *daemon) awaitServing() bool {
+func (d *daemonProcess) awaitServing() bool {
 	d.t.Helper()
 	done := make(chan struct{})
 	go func() { _ = d.wait(); close(done) }()

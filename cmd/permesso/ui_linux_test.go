@@ -108,7 +108,7 @@ handler = { kind = "command", argv = ["/bin/echo", "hello"] }
 `
 
 // newUIRig is a home and a running daemon with pages.
-func newUIRig(t *testing.T, config string) (*rig, *daemon) {
+func newUIRig(t *testing.T, config string) (*rig, *daemonProcess) {
 	h := newRig(t, "personal", config)
 	d := h.serve()
 	d.awaitLog("web UI listening")
@@ -251,7 +251,7 @@ func TestUIReadOnlyAndOff(t *testing.T) {
 // If the default port is in use, the daemon takes another one. If the configuration names it, the daemon exits.
 func TestUIPortTaken(t *testing.T) {
 	h := newRig(t, "default", "")
-	var d *daemon
+	var d *daemonProcess
 	for {
 		taken, err := net.Listen("tcp", "127.0.0.1:8766")
 		if err == nil {

@@ -11,19 +11,19 @@ import (
 
 // table prints rows in columns. On a terminal the headers are faint and statuses
 // are colored.
-type table struct {
+type Table struct {
 	app   *Console
 	color bool
 	rows  [][]string
 }
 
-func (a *Console) Table(heads ...string) *table {
-	return &table{app: a, color: IsTerminal(a.Out) && a.Env("NO_COLOR") == "", rows: [][]string{heads}}
+func (a *Console) Table(heads ...string) *Table {
+	return &Table{app: a, color: IsTerminal(a.Out) && a.Env("NO_COLOR") == "", rows: [][]string{heads}}
 }
 
-func (t *table) Row(cells ...string) { t.rows = append(t.rows, cells) }
+func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
 
-func (t *table) Print() {
+func (t *Table) Print() {
 	widths := make([]int, len(t.rows[0]))
 	for _, row := range t.rows {
 		for i, cell := range row {
@@ -67,7 +67,7 @@ var colors = map[string]string{
 	string(audit.StatusRunning):         yellow,
 }
 
-func (t *table) paint(row int, cell string) string {
+func (t *Table) paint(row int, cell string) string {
 	color := colors[cell]
 	if row == 0 {
 		color = faint

@@ -29,7 +29,7 @@ type Home struct {
 	Layout ipc.Layout
 	Store  *ipc.Store
 	FS     ipc.FS
-	Live   live // the daemon's configuration after reloads
+	Live   Live // the daemon's configuration after reloads
 }
 
 // Load reads the configuration and locates the state folder.

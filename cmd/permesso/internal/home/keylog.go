@@ -16,7 +16,7 @@ func (m *Memory) auditKeyChanges(add func(approval.Entry) error) error {
 	if err != nil {
 		return fmt.Errorf("list keys: %w", err)
 	}
-	ring := keyring{store: m.instance.Store, seal: m.Keys.Seal}
+	ring := Keyring{store: m.instance.Store, seal: m.Keys.Seal}
 	var errs []error
 	for _, id := range ids {
 		info, err := m.instance.FS.Stat(filepath.Join(m.instance.Layout.APIKeys(), id+".json"))

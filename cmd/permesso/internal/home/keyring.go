@@ -17,15 +17,15 @@ import (
 
 // keyring reads API keys from their files. It checks the file at every use, so
 // that a revoked key stops working at once.
-type keyring struct {
+type Keyring struct {
 	store *ipc.Store
 	seal  *seal.Key
 	known *knownKeys // nil: no cache
 }
 
 // CachedKeyring is a keyring for many requests.
-func (h *Home) CachedKeyring(k *Keys) keyring {
-	return keyring{h.Store, k.Seal, &knownKeys{}}
+func (h *Home) CachedKeyring(k *Keys) Keyring {
+	return Keyring{h.Store, k.Seal, &knownKeys{}}
 }
 
 // knownKeys caches keys with the file that they were read from. Creating or
@@ -68,7 +68,7 @@ func (c *knownKeys) keep(id string, file fs.FileInfo, k *approval.APIKey) {
 }
 
 // Key implements httpapi.Keys.
-func (r keyring) Key(hash string) (*approval.APIKey, error) {
+func (r Keyring) Key(hash string) (*approval.APIKey, error) {
 	k, err := r.current(approval.APIKeyID(hash))
 	if err == nil && k.Hash != hash {
 		return nil, fmt.Errorf("find key: %w", fs.ErrNotExist)
@@ -78,7 +78,7 @@ func (r keyring) Key(hash string) (*approval.APIKey, error) {
 
 // current is byID with the cache. It calls Stat before it reads, so that a
 // change in between is seen by the next call.
-func (r keyring) current(id string) (*approval.APIKey, error) {
+func (r Keyring) current(id string) (*approval.APIKey, error) {
 	if r.known == nil {
 		return r.byID(id)
 	}
@@ -96,7 +96,7 @@ func (r keyring) current(id string) (*approval.APIKey, error) {
 	return k, err
 }
 
-func (r keyring) byID(id string) (*approval.APIKey, error) {
+func (r Keyring) byID(id string) (*approval.APIKey, error) {
 	b, err := r.store.Read(approval.DocAPIKey, approval.APIKeyKey(id))
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (r keyring) byID(id string) (*approval.APIKey, error) {
 	return approval.ParseAPIKey(body, id)
 }
 
-func (r keyring) Save(k *approval.APIKey, how approval.WriteMode) error {
+func (r Keyring) Save(k *approval.APIKey, how approval.WriteMode) error {
 	if err := k.Check(); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (r keyring) Save(k *approval.APIKey, how approval.WriteMode) error {
 }
 
 // All returns the readable keys and counts the unreadable ones.
-func (r keyring) All() (list []*approval.APIKey, damaged int, err error) {
+func (r Keyring) All() (list []*approval.APIKey, damaged int, err error) {
 	ids, _, err := r.store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list keys: %w", err)
@@ -138,17 +138,17 @@ func (r keyring) All() (list []*approval.APIKey, damaged int, err error) {
 	return list, damaged, nil
 }
 
-func OpenKeyring(a *console.Console) (*Home, keyring, error) {
+func OpenKeyring(a *console.Console) (*Home, Keyring, error) {
 	h, k, err := Open(a)
 	if err != nil {
-		return nil, keyring{}, err
+		return nil, Keyring{}, err
 	}
-	return h, keyring{store: h.Store, seal: k.Seal}, nil
+	return h, Keyring{store: h.Store, seal: k.Seal}, nil
 }
 
 // Find returns the one key whose id begins with typed. A client's id is the
 // beginning of its key's id.
-func (r keyring) Find(typed string) (*approval.APIKey, error) {
+func (r Keyring) Find(typed string) (*approval.APIKey, error) {
 	if strings.HasPrefix(typed, "permesso_") {
 		return nil, console.Fail(console.ExitUsage, "permesso key list shows the ids", "expected the id of a key, got the key itself: never put a key on a command line")
 	}

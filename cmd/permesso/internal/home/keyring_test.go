@@ -35,7 +35,7 @@ func TestKeyring(t *testing.T) {
 	disk := &countingFS{FS: ipc.OS()}
 	sealer, err := seal.LoadOrCreate(ipc.OS(), layout.Keys())
 	require.NoError(t, err)
-	ring := keyring{&ipc.Store{FS: disk, Layout: layout}, sealer, &knownKeys{}}
+	ring := Keyring{&ipc.Store{FS: disk, Layout: layout}, sealer, &knownKeys{}}
 	k := approval.NewAPIKey("secret")
 	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = "default", []string{approval.MayRequest, approval.MayRead}, time.Now().UTC(), "test"
 	_, err = ring.Key(k.Hash)

@@ -22,28 +22,28 @@ type secretFinder interface {
 }
 
 // redaction masks secrets. Without a spotter it masks everything.
-type redaction struct{ finder secretFinder }
+type Redaction struct{ finder secretFinder }
 
 var scanner = sync.OnceValues(secrets.New)
 
 // NewRedaction masks secrets independent of a request.
-func NewRedaction() redaction {
+func NewRedaction() Redaction {
 	if s, err := scanner(); err == nil {
-		return redaction{s}
+		return Redaction{s}
 	}
-	return redaction{}
+	return Redaction{}
 }
 
 // For also masks secrets that are split over the fields of p.
-func (x redaction) For(p *approval.Pending) chat.Redactor {
+func (x Redaction) For(p *approval.Pending) chat.Redactor {
 	if s, err := scanner(); err == nil {
-		return redaction{s.Redactor(p.RequestData, p.Agent, p.Options...)}
+		return Redaction{s.Redactor(p.RequestData, p.Agent, p.Options...)}
 	}
-	return redaction{}
+	return Redaction{}
 }
 
 // Secrets implements chat.Redactor.
-func (x redaction) Secrets(text string) []chat.Span {
+func (x Redaction) Secrets(text string) []chat.Span {
 	if x.finder == nil {
 		return []chat.Span{{Start: 0, End: len(text), Kind: "not searched"}}
 	}

@@ -185,11 +185,11 @@ func TestValueWithASecretNameIsRedactedEverywhere(t *testing.T) {
 // Without a working scanner everything is redacted.
 func TestMissingScannerRedactsAll(t *testing.T) {
 	p := &approval.Pending{Summary: "hello", ToolName: "x"}
-	require.NotContains(t, chat.Style{Redact: onlySecrets{redaction{}}}.Card(p).String(), "hello")
+	require.NotContains(t, chat.Style{Redact: onlySecrets{Redaction{}}}.Card(p).String(), "hello")
 }
 
 // onlySecrets implements only Secrets.
-type onlySecrets struct{ r redaction }
+type onlySecrets struct{ r Redaction }
 
 func (o onlySecrets) Secrets(s string) []chat.Span { return o.r.Secrets(s) }
 

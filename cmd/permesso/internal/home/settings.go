@@ -10,21 +10,21 @@ import (
 )
 
 // settings is one immutable configuration with its policy.
-type settings struct {
+type Settings struct {
 	cfg    *config.Config
 	policy gate.Policy // nil: for lookups only
 }
 
 // SettingsOf returns settings without a policy.
-func SettingsOf(cfg *config.Config) *settings { return &settings{cfg: cfg} }
+func SettingsOf(cfg *config.Config) *Settings { return &Settings{cfg: cfg} }
 
 // Settings returns settings with the policy of the same configuration.
-func (m *Memory) Settings(cfg *config.Config) (*settings, error) {
+func (m *Memory) Settings(cfg *config.Config) (*Settings, error) {
 	view, err := m.View(cfg.PolicyConfig())
 	if err != nil {
 		return nil, err
 	}
-	return &settings{cfg, &configuredPolicy{m, view}}, nil
+	return &Settings{cfg, &configuredPolicy{m, view}}, nil
 }
 
 // configuredPolicy is the policy of one configuration.
@@ -44,45 +44,45 @@ func (j *configuredPolicy) Reserve(f approval.Facts, r approval.Ruling, human bo
 	return j.view.Reserve(f, r, human)
 }
 
-func (s *settings) Workspace(name string) (approval.Workspace, bool) {
+func (s *Settings) Workspace(name string) (approval.Workspace, bool) {
 	ws, ok := s.cfg.Workspaces[name]
 	return ws, ok
 }
 
-func (s *settings) Tool(name string) (approval.Tool, bool) {
+func (s *Settings) Tool(name string) (approval.Tool, bool) {
 	t, ok := s.cfg.Tools[name]
 	return t, ok
 }
 
 // Provers implements gate.Settings.
-func (s *settings) Provers() approval.Provers { return s.cfg.Provers }
+func (s *Settings) Provers() approval.Provers { return s.cfg.Provers }
 
 // live is the current settings: the one pointer that a reload swaps.
-type live struct{ now atomic.Pointer[settings] }
+type Live struct{ now atomic.Pointer[Settings] }
 
 // Set replaces the current settings.
-func (l *live) Set(s *settings) { l.now.Store(s) }
+func (l *Live) Set(s *Settings) { l.now.Store(s) }
 
-func (l *live) Workspace(name string) (approval.Workspace, bool) { return l.now.Load().Workspace(name) }
+func (l *Live) Workspace(name string) (approval.Workspace, bool) { return l.now.Load().Workspace(name) }
 
-func (l *live) Tool(name string) (approval.Tool, bool) { return l.now.Load().Tool(name) }
+func (l *Live) Tool(name string) (approval.Tool, bool) { return l.now.Load().Tool(name) }
 
 // Provers implements gate.Settings.
-func (l *live) Provers() approval.Provers { return l.now.Load().Provers() }
+func (l *Live) Provers() approval.Provers { return l.now.Load().Provers() }
 
 // Judge, Reserve and Recurrence implement gate.Policy with the current settings.
-func (l *live) Judge(f approval.Facts) approval.Ruling { return l.now.Load().policy.Judge(f) }
+func (l *Live) Judge(f approval.Facts) approval.Ruling { return l.now.Load().policy.Judge(f) }
 
-func (l *live) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+func (l *Live) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
 	return l.now.Load().policy.Reserve(f, r, human)
 }
 
-func (l *live) Recurrence(ws, capability, tool, target string) int {
+func (l *Live) Recurrence(ws, capability, tool, target string) int {
 	return l.now.Load().policy.Recurrence(ws, capability, tool, target)
 }
 
 // Snapshot returns settings and policy of the same configuration.
-func (l *live) Snapshot() (gate.Settings, gate.Policy) {
+func (l *Live) Snapshot() (gate.Settings, gate.Policy) {
 	now := l.now.Load()
 	return now, now.policy
 }
