@@ -14,6 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
@@ -68,7 +69,7 @@ func (a *app) deliver() error {
 	if err := h.ActAsOwner(); err != nil {
 		return err
 	}
-	inbox, err := emailSentStore(h).State(storeInbox)
+	inbox, err := daemon.EmailSentStore(h).State(daemon.StoreInbox)
 	if err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func (a *app) emailSetupCmd() *cobra.Command {
 		Use: "setup", Short: "Check the mail servers and write the configuration", Args: cobra.NoArgs,
 		Long: "Log in to the servers for outgoing and incoming email and report errors. Without flags it checks the configured\n" +
 			"[channels.email]. With flags it checks their values and prints the lines for the configuration, or writes them with\n" +
-			"--write. The password is in a file or in " + emailPassword + ".",
+			"--write. The password is in a file or in " + daemon.EmailPassword + ".",
 		Example: "  permesso email setup --from permesso@example.org --smtp mail.example.org:587 --imap mail.example.org:993 \\\n" +
 			"    --username permesso --password-file /etc/permesso/mail.password --write",
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
@@ -154,7 +155,7 @@ func tryRequest(ctx context.Context, a *console.Console, h *home.Home, ws string
 	var log bytes.Buffer
 	served := make(chan error, 1)
 	go func() {
-		served <- serve(ctx, a, "", zerolog.SyncWriter(&log))
+		served <- daemon.Serve(ctx, a, "", zerolog.SyncWriter(&log))
 		stop() // without a daemon there is no response
 	}()
 	files := client.Files{Requests: h.Layout.Requests(ws), Responses: h.Layout.Responses(ws)}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -126,7 +127,7 @@ func (h *rig) submitForged(text string) {
 func TestLogLines(t *testing.T) {
 	for _, format := range []string{"json", "console"} {
 		var b bytes.Buffer
-		l, _ := newLog(&b, "info", format)
+		l, _ := daemon.NewLog(&b, "info", format)
 		for _, s := range forgeries {
 			b.Reset()
 			l.Info().Str("ws", s).Str("err", "open "+s+": no").Msg("planted " + s)

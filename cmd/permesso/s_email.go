@@ -12,6 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
@@ -65,7 +66,7 @@ func setUpEmail(ctx context.Context, a *console.Console, s *emailSetup, given bo
 func checkEmail(ctx context.Context, a *console.Console, cfg *config.Email) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	m, failed := newMailSettings(cfg, a.Env), 0
+	m, failed := daemon.NewMailSettings(cfg, a.Env), 0
 	report := func(what string, err error) {
 		if err == nil {
 			fmt.Fprintf(a.Out, "ok      %s\n", what)
@@ -77,10 +78,10 @@ func checkEmail(ctx context.Context, a *console.Console, cfg *config.Email) erro
 			fmt.Fprintf(a.Out, "  hint: %s\n", hint)
 		}
 	}
-	report("outgoing email at "+cfg.SMTP.Address, m.smtp().Check(ctx))
+	report("outgoing email at "+cfg.SMTP.Address, m.Sender().Check(ctx))
 	switch {
 	case cfg.IMAP.Address != "":
-		report("incoming email at "+cfg.IMAP.Address, m.imap(nil, nil).Check(ctx))
+		report("incoming email at "+cfg.IMAP.Address, m.Mailbox(nil, nil).Check(ctx))
 	case cfg.Maildir != "":
 		report("incoming email in "+cfg.Maildir, (&email.Maildir{Path: cfg.Maildir}).Check(ctx))
 	default:
@@ -116,23 +117,23 @@ func testEmail(ctx context.Context, a *console.Console, pos []string, timeout ti
 	if err != nil {
 		return err
 	}
-	m := newMailSettings(h.Config.Email, a.Env)
-	tests, err := emailSentStore(h).State(storeTests)
+	m := daemon.NewMailSettings(h.Config.Email, a.Env)
+	tests, err := daemon.EmailSentStore(h).State(daemon.StoreTests)
 	if err != nil {
 		return err
 	}
-	box := m.box(nil, func(string) func(error) { return func(error) {} })
+	box := m.Box(nil, func(string) func(error) { return func(error) {} })
 	switch b := box.(type) {
 	case *email.IMAP:
 		b.State = &memoryState{}
 	case *email.Maildir:
 		b.State = &memoryState{}
 	}
-	inbox, err := emailSentStore(h).State(storeInbox)
+	inbox, err := daemon.EmailSentStore(h).State(daemon.StoreInbox)
 	if err != nil {
 		return err
 	}
-	test := &email.TestMail{Inbox: inbox, Drawer: tests, Addressing: m.addressing(), Sender: m.smtp(), To: who.Email}
+	test := &email.TestMail{Inbox: inbox, Drawer: tests, Addressing: m.Addressing(), Sender: m.Sender(), To: who.Email}
 	defer func() { err = errors.Join(err, test.End()) }()
 	if err := test.Send(ctx); err != nil {
 		return console.Wrap(console.ExitError, fmt.Errorf("send test email: %w", err), mailHint(err))
@@ -145,7 +146,7 @@ func testEmail(ctx context.Context, a *console.Console, pos []string, timeout ti
 	if err != nil {
 		return console.Wrap(console.ExitError, err, mailHint(err))
 	}
-	return reportTest(a, email.Examine(context.WithoutCancel(ctx), raw, m.lookup()), who)
+	return reportTest(a, email.Examine(context.WithoutCancel(ctx), raw, m.Lookup()), who)
 }
 
 // reportTest prints what a reply proves about its sender.

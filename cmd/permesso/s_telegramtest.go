@@ -10,6 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 )
@@ -47,7 +48,7 @@ func testTelegram(ctx context.Context, a *console.Console, only string) error {
 		if only != "" && ws != only || !slices.Contains(h.Config.Workspaces[ws].Channels, telegram.Via) {
 			continue
 		}
-		for _, to := range telegramPlaces(h.Config, ws) {
+		for _, to := range daemon.TelegramPlaces(h.Config, ws) {
 			t := sentTest{Workspace: ws, Chat: to.Chat, Thread: to.Thread}
 			to.Language = cmp.Or(to.Language, h.Config.Workspaces[ws].Language)
 			if err := s.Hello(ctx, to, ws); errors.Is(err, telegram.ErrToken) {

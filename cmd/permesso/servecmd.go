@@ -1,5 +1,9 @@
 package main
 
+import (
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
+)
+
 import "github.com/spf13/cobra"
 
 func (a *app) pruneCmd() *cobra.Command {
@@ -12,9 +16,9 @@ func (a *app) pruneCmd() *cobra.Command {
 			"apart, nothing is removed for a day, because the clock may be wrong.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dry {
-				return pruneDry(cmd.Context(), a.Console)
+				return daemon.PruneDry(cmd.Context(), a.Console)
 			}
-			return prune(cmd.Context(), a.Console, trust)
+			return daemon.Prune(cmd.Context(), a.Console, trust)
 		},
 	}
 	c.Flags().BoolVar(&dry, "dry-run", false, "count what would be removed, remove nothing")
@@ -30,11 +34,11 @@ func (a *app) serveCmd() *cobra.Command {
 		Long: "Run the approval daemon until SIGTERM or Ctrl-C. It reads requests, asks approvers and runs what was approved.\n\n" +
 			"On a terminal it shows pending requests and reads decisions: approve ID, deny ID, pending, help, or a code for the\n" +
 			"last request shown. Elsewhere use permesso approve and permesso deny. The log goes to standard error.\n\n" +
-			scriptHelp,
+			daemon.ScriptHelp,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			tuneRuntime(a.Console)
-			return serve(cmd.Context(), a.Console, script, a.Err)
+			daemon.TuneRuntime(a.Console)
+			return daemon.Serve(cmd.Context(), a.Console, script, a.Err)
 		},
 	}
 	c.Flags().StringVar(&script, "script", "", "TOML `file` that decides instead of approvers, to test agents")
@@ -47,6 +51,6 @@ func (a *app) sweepCmd() *cobra.Command {
 		Use: "sweep", Short: "Process due work once and exit", Args: cobra.NoArgs,
 		Long: "Process due work once and exit, as serve does continuously: read new requests, run what was approved, expire what\n" +
 			"is overdue, and finish what a crash interrupted. The daemon must be stopped.",
-		RunE: func(*cobra.Command, []string) error { return sweep(a.Console) },
+		RunE: func(*cobra.Command, []string) error { return daemon.Sweep(a.Console) },
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
-// scriptHelp is part of the help of serve.
-const scriptHelp = `With --script a file decides instead of approvers, to test agents. It needs a new --home, or one created with
+// ScriptHelp is part of the help of serve.
+const ScriptHelp = `With --script a file decides instead of approvers, to test agents. It needs a new --home, or one created with
 --script, a --config given explicitly, and a configuration without channels and socket:
 
   otherwise = "deny"          # or "none": a request that matches no rule stays pending until it expires

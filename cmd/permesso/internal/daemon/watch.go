@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -116,7 +116,7 @@ func (s *server) rescan(ws string) {
 		s.notice(configGroup) // also if no folder of it can be watched
 		return
 	case mailGroup:
-		s.mails.notify(storeInbox)
+		s.mails.notify(StoreInbox)
 		s.mails.notify(kindMaildir)
 		return
 	}

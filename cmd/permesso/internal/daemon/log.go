@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"bytes"
@@ -15,28 +15,28 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// logWriter is the destination and format of the log. A reload may change level
+// LogWriter is the destination and format of the log. A reload may change level
 // and format while loggers write.
 //
 // zerolog writes each line as JSON, so text cannot add fields. It leaves
-// invisible and control characters as they are; logWriter escapes them. It also
+// invisible and control characters as they are; LogWriter escapes them. It also
 // writes the console format, because zerolog's prints some values raw.
-type logWriter struct {
+type LogWriter struct {
 	out     io.Writer
 	level   atomic.Int32 // a zerolog.Level
 	console atomic.Bool
 }
 
-// newLog creates a logger with level and format.
-func newLog(out io.Writer, level, format string) (zerolog.Logger, *logWriter) {
-	w := &logWriter{out: out}
+// NewLog creates a logger with level and format.
+func NewLog(out io.Writer, level, format string) (zerolog.Logger, *LogWriter) {
+	w := &LogWriter{out: out}
 	w.set(level, format)
 	return zerolog.New(w).With().Timestamp().Logger(), w
 }
 
 // set applies a level and a format. "auto" is console on a terminal and JSON
 // elsewhere.
-func (w *logWriter) set(level, format string) {
+func (w *LogWriter) set(level, format string) {
 	l, err := zerolog.ParseLevel(level)
 	if err != nil || level == "" {
 		l = zerolog.InfoLevel
@@ -46,10 +46,10 @@ func (w *logWriter) set(level, format string) {
 }
 
 // Write is for lines without a level. There are none.
-func (w *logWriter) Write(line []byte) (int, error) { return w.WriteLevel(zerolog.ErrorLevel, line) }
+func (w *LogWriter) Write(line []byte) (int, error) { return w.WriteLevel(zerolog.ErrorLevel, line) }
 
 // WriteLevel implements zerolog.LevelWriter: it writes one line with one Write.
-func (w *logWriter) WriteLevel(l zerolog.Level, line []byte) (int, error) {
+func (w *LogWriter) WriteLevel(l zerolog.Level, line []byte) (int, error) {
 	if int32(l) < w.level.Load() {
 		return len(line), nil
 	}

@@ -1,4 +1,6 @@
-package main
+// Package daemon is the approval daemon: the gate with its store, policy,
+// executor, API, socket, web UI and channels, from start to stop.
+package daemon
 
 import (
 	"context"
@@ -45,7 +47,7 @@ type server struct {
 	ui            *web.Server
 	script        *config.Script // decides instead of people; nil: people decide
 	log           zerolog.Logger
-	logWriter     *logWriter
+	logWriter     *LogWriter
 	pending       []approval.Key
 	changes       chan approval.Key
 	channels      *channels
@@ -68,8 +70,8 @@ type server struct {
 	rounds map[string]int // rescans per workspace
 }
 
-// serve runs the daemon until ctx ends.
-func serve(ctx context.Context, a *console.Console, script string, to io.Writer) error {
+// Serve runs the daemon until ctx ends.
+func Serve(ctx context.Context, a *console.Console, script string, to io.Writer) error {
 	a.Serving = true
 	h, err := home.Load(a)
 	if err != nil {
@@ -78,14 +80,14 @@ func serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 	s := &server{
 		Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
 		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), grantsChanged: make(chan struct{}, 1),
-		mails: mailHints{storeInbox: make(chan struct{}, 1), kindMaildir: make(chan struct{}, 1)},
+		mails: mailHints{StoreInbox: make(chan struct{}, 1), kindMaildir: make(chan struct{}, 1)},
 	}
 	s.channels = &channels{s: s, kinds: kinds(), configChanged: make(chan struct{}, 1)}
 	if s.script, err = readScript(a, script, h.Config); err != nil {
 		return err
 	}
 	s.seenConfig = h.Config.File + " " + h.Config.SHA256
-	s.log, s.logWriter = newLog(to, h.Config.LogLevel, h.Config.LogFormat)
+	s.log, s.logWriter = NewLog(to, h.Config.LogLevel, h.Config.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}
@@ -197,8 +199,8 @@ func (s *server) open() (err error) {
 	return err
 }
 
-// tuneRuntime sets what the environment leaves open.
-func tuneRuntime(a *console.Console) {
+// TuneRuntime sets what the environment leaves open.
+func TuneRuntime(a *console.Console) {
 	if a.Env("GOGC") == "" {
 		tuneGC()
 	}

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -33,7 +33,7 @@ type pruneResult struct {
 	Total      gate.Pruned            `json:"total"`
 }
 
-func pruneDry(ctx context.Context, a *console.Console) error {
+func PruneDry(ctx context.Context, a *console.Console) error {
 	h, k, err := home.Open(a)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func sizeOf(n int64) string {
 	return fmt.Sprintf("%d MiB", n>>20)
 }
 
-func prune(ctx context.Context, a *console.Console, trust bool) error {
+func Prune(ctx context.Context, a *console.Console, trust bool) error {
 	h, _, err := home.Open(a)
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func prune(ctx context.Context, a *console.Console, trust bool) error {
 		return console.Fail(console.ExitRefused, "if the clock is right, use permesso prune --trust-clock", "nothing was removed: %w", leap)
 	}
 	s := &server{Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
-	s.log, s.logWriter = newLog(a.Err, "warn", h.Config.LogFormat)
+	s.log, s.logWriter = NewLog(a.Err, "warn", h.Config.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"errors"
@@ -9,13 +9,13 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
-func sweep(a *console.Console) error {
+func Sweep(a *console.Console) error {
 	h, err := home.Load(a)
 	if err != nil {
 		return err
 	}
 	s := &server{Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
-	s.log, s.logWriter = newLog(a.Err, h.Config.LogLevel, h.Config.LogFormat)
+	s.log, s.logWriter = NewLog(a.Err, h.Config.LogLevel, h.Config.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 
 const emailChannel = "email"
 
-// emailPassword is the environment variable of the password without a password_file.
-const emailPassword = "PERMESSO_EMAIL_PASSWORD" //nolint:gosec // a variable's name
+// EmailPassword is the environment variable of the password without a password_file.
+const EmailPassword = "PERMESSO_EMAIL_PASSWORD" //nolint:gosec // a variable's name
 
 func emailKind() kind {
 	return kind{emailChannel, func(cfg *config.Config) any {
@@ -34,8 +34,8 @@ func emailKind() kind {
 // The state stores of the channel.
 const (
 	storeTaken = "taken" // emails that were acted on, and our replies to them
-	storeInbox = "inbox" // emails from permesso email deliver
-	storeTests = "tests" // test emails that permesso email test waits for
+	StoreInbox = "inbox" // emails from permesso email deliver
+	StoreTests = "tests" // test emails that permesso email test waits for
 	storeState = "state" // read positions in mailboxes
 )
 
@@ -46,26 +46,26 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 		return nil, errors.New("[channels.email] is no longer configured")
 	}
 	stores := map[string]chat.StateStore{}
-	for _, name := range []string{storeTaken, storeInbox, storeTests, storeState} {
+	for _, name := range []string{storeTaken, StoreInbox, StoreTests, storeState} {
 		d, err := r.sentStore.State(name)
 		if err != nil {
 			return nil, err
 		}
 		stores[name] = d
 	}
-	post := mailSettings{cfg, s.app.Env}
+	post := MailSettings{cfg, s.app.Env}
 	c := &email.Channel{
-		Addressing: post.addressing(), FollowUp: cfg.FollowUp, Sender: post.smtp(), Prover: post.authenticator(),
+		Addressing: post.Addressing(), FollowUp: cfg.FollowUp, Sender: post.Sender(), Prover: post.authenticator(),
 		Viewer: r, Records: r.viewer, Interceptor: r.interceptor(), Notebook: r.sentStore,
-		Taken: stores[storeTaken], Tests: stores[storeTests],
+		Taken: stores[storeTaken], Tests: stores[StoreTests],
 		Workspaces: r.workspaces, People: func(ws string) []approval.Approver { return peopleOf(s.Current(), ws) }, Style: r.style, Foot: r.foot,
 		Ceiling: func(ws string) approval.Reversibility { return s.Current().EmailCeiling[ws] },
 		Changes: changes, Problem: r.reportIssue, Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
 	}
-	if box := post.box(stores[storeState], c.Reports); box != nil {
+	if box := post.Box(stores[storeState], c.Reports); box != nil {
 		c.Boxes = append(c.Boxes, box)
 	}
-	c.Boxes = append(c.Boxes, &email.InboxQueue{Drawer: stores[storeInbox], Report: c.Reports("delivery"), Changes: s.mails[storeInbox]})
+	c.Boxes = append(c.Boxes, &email.InboxQueue{Drawer: stores[StoreInbox], Report: c.Reports("delivery"), Changes: s.mails[StoreInbox]})
 	for _, b := range c.Boxes {
 		if m, ok := b.(*email.Maildir); ok {
 			m.Changes = s.mails[kindMaildir]
@@ -96,7 +96,7 @@ func (h mailHints) notify(kind string) {
 // watched is still polled every 30 s.
 func (s *server) watchMails(cfg *config.Email) {
 	s.watcher.Remove(mailGroup)
-	folders := []watcher.Folder{{Path: s.Layout.ChannelState(emailChannel, storeInbox), Kind: storeInbox}}
+	folders := []watcher.Folder{{Path: s.Layout.ChannelState(emailChannel, StoreInbox), Kind: StoreInbox}}
 	if cfg.Maildir != "" {
 		folders = append(folders,
 			watcher.Folder{Path: filepath.Join(cfg.Maildir, "new"), Kind: kindMaildir},
@@ -110,18 +110,18 @@ func (s *server) watchMails(cfg *config.Email) {
 	}
 }
 
-// mailSettings builds the parts of the channel from [channels.email].
-type mailSettings struct {
+// MailSettings builds the parts of the channel from [channels.email].
+type MailSettings struct {
 	*config.Email
 	env func(string) string
 }
 
-// newMailSettings returns the settings of a configuration, with the environment's password.
-func newMailSettings(cfg *config.Email, env func(string) string) mailSettings {
-	return mailSettings{cfg, env}
+// NewMailSettings returns the settings of a configuration, with the environment's password.
+func NewMailSettings(cfg *config.Email, env func(string) string) MailSettings {
+	return MailSettings{cfg, env}
 }
 
-func (m mailSettings) addressing() email.Addressing {
+func (m MailSettings) Addressing() email.Addressing {
 	local, domain, _ := strings.Cut(m.From, "@")
 	a := email.Addressing{Local: local, Domain: domain}
 	if m.SubAddressing {
@@ -130,37 +130,37 @@ func (m mailSettings) addressing() email.Addressing {
 	return a
 }
 
-func (m mailSettings) smtp() *email.SMTP {
+func (m MailSettings) Sender() *email.SMTP {
 	return &email.SMTP{
 		Address: m.SMTP.Address, Security: m.SMTP.Security, Username: m.SMTP.Username, CAFile: m.SMTP.CAFile, Password: m.password(m.SMTP),
-		LocalName: m.addressing().Domain,
+		LocalName: m.Addressing().Domain,
 	}
 }
 
-// box returns the mailbox of incoming emails, nil if only permesso email deliver is used.
-func (m mailSettings) box(state chat.StateStore, reports func(string) func(error)) email.Mailbox {
+// Box returns the mailbox of incoming emails, nil if only permesso email deliver is used.
+func (m MailSettings) Box(state chat.StateStore, reports func(string) func(error)) email.Mailbox {
 	switch {
 	case m.IMAP.Address != "":
-		return m.imap(email.MailboxState{Drawer: state, Name: "imap"}, reports("imap"))
+		return m.Mailbox(email.MailboxState{Drawer: state, Name: "imap"}, reports("imap"))
 	case m.Maildir != "":
 		return &email.Maildir{Path: m.Maildir, State: email.MailboxState{Drawer: state, Name: "maildir"}, Report: reports("maildir")}
 	}
 	return nil
 }
 
-func (m mailSettings) imap(state email.State, report func(error)) *email.IMAP {
+func (m MailSettings) Mailbox(state email.State, report func(error)) *email.IMAP {
 	return &email.IMAP{
 		Address: m.IMAP.Address, Security: m.IMAP.Security, Username: m.IMAP.Username, Password: m.password(m.IMAP),
 		CAFile: m.IMAP.CAFile, Mailbox: m.IMAP.Mailbox, State: state, Report: report,
 	}
 }
 
-func (m mailSettings) authenticator() *email.Authenticator {
-	return &email.Authenticator{AuthservID: m.AuthservID, DKIM: m.DKIM, TrustRelay: m.TrustRelay, Lookup: m.lookup()}
+func (m MailSettings) authenticator() *email.Authenticator {
+	return &email.Authenticator{AuthservID: m.AuthservID, DKIM: m.DKIM, TrustRelay: m.TrustRelay, Lookup: m.Lookup()}
 }
 
-// lookup queries the configured resolver; nil means the system's.
-func (m mailSettings) lookup() func(context.Context, string) ([]string, error) {
+// Lookup queries the configured resolver; nil means the system's.
+func (m MailSettings) Lookup() func(context.Context, string) ([]string, error) {
 	if m.DNS == "" {
 		return nil
 	}
@@ -172,19 +172,19 @@ func (m mailSettings) lookup() func(context.Context, string) ([]string, error) {
 
 // password reads the password at each login, so that a changed file takes
 // effect without a restart.
-func (m mailSettings) password(s config.MailServer) func() (string, error) {
+func (m MailSettings) password(s config.MailServer) func() (string, error) {
 	return func() (string, error) {
 		if s.PasswordFile != "" {
 			return home.SecretLine(s.PasswordFile)
 		}
-		if p := m.env(emailPassword); p != "" {
+		if p := m.env(EmailPassword); p != "" {
 			return p, nil
 		}
-		return "", fmt.Errorf("no password: set password_file or %s", emailPassword)
+		return "", fmt.Errorf("no password: set password_file or %s", EmailPassword)
 	}
 }
 
-// emailSentStore is the channel's sent store, for a command.
-func emailSentStore(h *home.Home) *ipc.SentStore {
+// EmailSentStore is the channel's sent store, for a command.
+func EmailSentStore(h *home.Home) *ipc.SentStore {
 	return &ipc.SentStore{Store: h.Store, Channel: emailChannel}
 }

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 func TestLogLevelAndFormatChangeWhileRunning(t *testing.T) {
 	var b bytes.Buffer
-	l, w := newLog(&b, "warn", "auto")
+	l, w := NewLog(&b, "warn", "auto")
 	l.Info().Msg("quiet")
 	require.Empty(t, b.String())
 	w.set("debug", "console")

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -70,13 +70,13 @@ func (d telegramEnv) telegramWorkspaces() []telegram.Workspace {
 	var all []telegram.Workspace
 	for _, name := range d.workspaces() {
 		w := cfg.Workspaces[name]
-		all = append(all, telegram.Workspace{Name: name, Language: w.Language, Quiet: w.QuietHours, Places: telegramPlaces(cfg, name)})
+		all = append(all, telegram.Workspace{Name: name, Language: w.Language, Quiet: w.QuietHours, Places: TelegramPlaces(cfg, name)})
 	}
 	return all
 }
 
-// telegramPlaces returns the chats of a workspace: the configured chat, or the private chats of its approvers.
-func telegramPlaces(cfg *config.Config, ws string) []telegram.Place {
+// TelegramPlaces returns the chats of a workspace: the configured chat, or the private chats of its approvers.
+func TelegramPlaces(cfg *config.Config, ws string) []telegram.Place {
 	people := peopleOf(cfg, ws)
 	if at, ok := cfg.TelegramChats[ws]; ok {
 		place := telegram.Place{Chat: at.ChatID, Thread: at.ThreadID}
