@@ -37,7 +37,6 @@ const unitMark = "Written by: permesso service install"
 // service holds the flags of install, uninstall and show.
 type service struct {
 	app          *console.Console
-	ctx          context.Context
 	system, user bool
 	root         string
 	program      string
@@ -141,7 +140,7 @@ func unitWord(s string) (string, error) {
 	return `"` + quoted + `"`, nil
 }
 
-func (s *service) show() error {
+func (s *service) show(context.Context) error {
 	unit, err := s.unit()
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,12 +20,12 @@ const packagedUnit = "/usr/lib/systemd/system/" + unitName
 // step is one action with its description.
 type step struct {
 	Line string `json:"do"`
-	run  func() error
+	run  func(context.Context) error
 }
 
 // install writes the unit. It does not start it, because the user first edits
 // the configuration.
-func (s *service) install() error {
+func (s *service) install(ctx context.Context) error {
 	unit, err := s.unit()
 	if err != nil {
 		return err
@@ -54,17 +55,17 @@ func (s *service) install() error {
 	} else {
 		next += "; to run it without a login: loginctl enable-linger"
 	}
-	return s.do(steps, "next: "+next)
+	return s.do(ctx, steps, "next: "+next)
 }
 
 // uninstall removes what install wrote, but never state or configuration.
-func (s *service) uninstall() error {
+func (s *service) uninstall(ctx context.Context) error {
 	there, err := s.checkOwnUnit(s.unitFile())
 	if err != nil {
 		return err
 	}
 	if !there {
-		return s.do(nil, "nothing to remove: no "+s.unitFile())
+		return s.do(ctx, nil, "nothing to remove: no "+s.unitFile())
 	}
 	steps := []step{
 		s.call(s.systemctl("disable", "--now", unitName)...),
@@ -75,7 +76,7 @@ func (s *service) uninstall() error {
 		steps = append(steps, s.remove("/etc/sysusers.d/permesso.conf"))
 		kept = "kept: " + systemConfig + ", " + systemHome + ", the user permesso"
 	}
-	return s.do(append(steps, s.call(s.systemctl("daemon-reload")...)), kept)
+	return s.do(ctx, append(steps, s.call(s.systemctl("daemon-reload")...)), kept)
 }
 
 func (s *service) exists(path string) bool {
@@ -85,7 +86,7 @@ func (s *service) exists(path string) bool {
 
 func (s *service) write(path, text string) step {
 	file := filepath.Join(s.root, path)
-	return step{"write " + file, func() error {
+	return step{"write " + file, func(context.Context) error {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
@@ -114,7 +115,7 @@ func replaceFile(file, text string) error {
 
 func (s *service) remove(path string) step {
 	file := filepath.Join(s.root, path)
-	return step{"remove " + file, func() error {
+	return step{"remove " + file, func(context.Context) error {
 		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -137,8 +138,8 @@ func (s *service) call(argv ...string) step {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return step{}
 	}
-	return step{"run " + strings.Join(argv, " "), func() error {
-		out, err := exec.CommandContext(s.ctx, argv[0], argv[1:]...).CombinedOutput()
+	return step{"run " + strings.Join(argv, " "), func(ctx context.Context) error {
+		out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, strings.TrimSpace(string(out)))
 		}
@@ -147,7 +148,7 @@ func (s *service) call(argv ...string) step {
 }
 
 // do runs the steps, and prints the completed ones even if the next one fails.
-func (s *service) do(steps []step, end string) error {
+func (s *service) do(ctx context.Context, steps []step, end string) error {
 	done := []step{}
 	var lines []string
 	for _, st := range steps {
@@ -155,7 +156,7 @@ func (s *service) do(steps []step, end string) error {
 			continue
 		}
 		if !s.dryRun {
-			if err := st.run(); err != nil {
+			if err := st.run(ctx); err != nil {
 				return errors.Join(s.printSteps(done, lines, ""), s.advise(err))
 			}
 		}

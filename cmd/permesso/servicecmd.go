@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -34,12 +35,12 @@ func (a *app) serviceCmd() *cobra.Command {
 	return c
 }
 
-func serviceSubcommand(s *service, name, short string, run func() error) *cobra.Command {
+func serviceSubcommand(s *service, name, short string, run func(context.Context) error) *cobra.Command {
 	c := &cobra.Command{
 		Use: name, Short: short, Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s.ctx, s.system = cmd.Context(), !s.user && (s.system || os.Getuid() == 0)
-			return run()
+			s.system = !s.user && (s.system || os.Getuid() == 0)
+			return run(cmd.Context())
 		},
 	}
 	c.Flags().BoolVar(&s.system, "system", false, "use the system service, under its own user")
