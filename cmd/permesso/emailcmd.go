@@ -16,6 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 func (a *app) emailCmd() *cobra.Command {
@@ -78,7 +79,7 @@ func (a *app) deliver() error {
 }
 
 func (a *app) emailSetupCmd() *cobra.Command {
-	var s emailSetup
+	var s setup.Email
 	c := &cobra.Command{
 		Use: "setup", Short: "Check the mail servers and write the configuration", Args: cobra.NoArgs,
 		Long: "Log in to the servers for outgoing and incoming email and report errors. Without flags it checks the configured\n" +
@@ -88,7 +89,7 @@ func (a *app) emailSetupCmd() *cobra.Command {
 			"    --username permesso --password-file /etc/permesso/mail.password --write",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			given := slices.ContainsFunc([]string{"from", "smtp", "imap", "maildir"}, cmd.Flags().Changed)
-			return setUpEmail(cmd.Context(), a.Console, &s, given)
+			return setup.SetUpEmail(cmd.Context(), a.Console, &s, given)
 		},
 	}
 	f := c.Flags()
@@ -99,13 +100,13 @@ func (a *app) emailSetupCmd() *cobra.Command {
 	f.StringVar(&s.IMAP.Security, "imap-security", "", "transport `security`: starttls, tls or none (default: by the port)")
 	f.StringVar(&s.IMAP.Mailbox, "mailbox", "", "`mailbox` on the IMAP server (default INBOX)")
 	f.StringVar(&s.Maildir, "maildir", "", "Maildir `folder` of a local mail server, instead of --imap")
-	f.StringVar(&s.username, "username", "", "login `name` for both servers")
-	f.StringVar(&s.passwordFile, "password-file", "", "`file` with the password for both servers")
-	f.StringVar(&s.caFile, "ca-file", "", "PEM `file` with the CA of the servers' certificates")
+	f.StringVar(&s.Username, "username", "", "login `name` for both servers")
+	f.StringVar(&s.PasswordFile, "password-file", "", "`file` with the password for both servers")
+	f.StringVar(&s.CAFile, "ca-file", "", "PEM `file` with the CA of the servers' certificates")
 	f.StringVar(&s.AuthservID, "authserv-id", "", "`name` in your server's Authentication-Results; see permesso email test")
 	f.BoolVar(&s.SubAddressing, "sub-addressing", false, "the server also delivers name+anything@domain")
 	f.StringVar(&s.DNS, "dns", "", "`host:port` of the DNS resolver for DKIM keys (default: the system's)")
-	f.BoolVar(&s.write, "write", false, "write the section into the configuration")
+	f.BoolVar(&s.Write, "write", false, "write the section into the configuration")
 	return c
 }
 
@@ -119,7 +120,7 @@ func (a *app) emailTestCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			return testEmail(ctx, a.Console, pos, timeout)
+			return setup.TestEmail(ctx, a.Console, pos, timeout)
 		},
 	}
 	c.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "stop waiting for the reply after this long")

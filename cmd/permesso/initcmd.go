@@ -8,10 +8,11 @@ import (
 
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 func (a *app) initCmd() *cobra.Command {
-	var b initOptions
+	var b setup.Options
 	var yes bool
 	c := &cobra.Command{
 		Use: "init", Short: "Create a first configuration and the state folder", Args: cobra.NoArgs,
@@ -20,15 +21,15 @@ func (a *app) initCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := []string{"workspace", "approver", "autonomy", "sandbox", "yes"}
 			ask := console.IsTerminal(a.In) && !slices.ContainsFunc(flags, cmd.Flags().Changed)
-			return runInit(cmd.Context(), a.Console, b, ask)
+			return setup.Init(cmd.Context(), a.Console, b, ask)
 		},
 	}
 	c.Flags().StringVar(&b.Workspace, "workspace", config.DefaultWorkspace, "`name` of the first workspace, for one agent")
-	c.Flags().StringVar(&b.approver, "approver", "", "approver: a login `name`, or NAME:UID (default: you)")
-	c.Flags().StringVar(&b.Autonomy, "autonomy", "supervised", "autonomy `level` of the agent: "+strings.Join(levels(), ", "))
-	c.Flags().StringVar(&b.sandbox, "sandbox", "bwrap", "`kind` of the agent's sandbox: "+strings.Join(sandboxes(), ", "))
+	c.Flags().StringVar(&b.TypedApprover, "approver", "", "approver: a login `name`, or NAME:UID (default: you)")
+	c.Flags().StringVar(&b.Autonomy, "autonomy", "supervised", "autonomy `level` of the agent: "+strings.Join(setup.Levels(), ", "))
+	c.Flags().StringVar(&b.Sandbox, "sandbox", "bwrap", "`kind` of the agent's sandbox: "+strings.Join(setup.Sandboxes(), ", "))
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "ask no questions")
-	for flag, values := range map[string][]string{"autonomy": levels(), "sandbox": sandboxes()} {
+	for flag, values := range map[string][]string{"autonomy": setup.Levels(), "sandbox": setup.Sandboxes()} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	_ = c.RegisterFlagCompletionFunc("workspace", cobra.NoFileCompletions)

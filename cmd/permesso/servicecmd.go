@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 	"github.com/spf13/cobra"
 )
 
@@ -18,33 +19,33 @@ func (a *app) serviceCmd() *cobra.Command {
 			return console.Fail(console.ExitUsage, "permesso service --help", "service needs a subcommand: install, uninstall or show")
 		},
 	}
-	s := &service{app: a.Console}
-	install := serviceSubcommand(s, "install", "Install the unit and its files", s.install)
-	uninstall := serviceSubcommand(s, "uninstall", "Stop the service and remove its unit", s.uninstall)
+	s := &setup.Service{Console: a.Console}
+	install := serviceSubcommand(s, "install", "Install the unit and its files", s.Install)
+	uninstall := serviceSubcommand(s, "uninstall", "Stop the service and remove its unit", s.Uninstall)
 	for _, sub := range []*cobra.Command{install, uninstall} {
-		sub.Flags().StringVar(&s.root, "root", "", "install below this root `folder`, without systemctl calls")
-		sub.Flags().BoolVar(&s.dryRun, "dry-run", false, "print the steps, change nothing")
+		sub.Flags().StringVar(&s.Root, "root", "", "install below this root `folder`, without systemctl calls")
+		sub.Flags().BoolVar(&s.DryRun, "dry-run", false, "print the steps, change nothing")
 		_ = sub.MarkFlagDirname("root")
 	}
-	show := serviceSubcommand(s, "show", "Print the unit", s.show)
+	show := serviceSubcommand(s, "show", "Print the unit", s.Show)
 	for _, sub := range []*cobra.Command{install, show} {
-		sub.Flags().StringVar(&s.program, "program", "", "permesso `file` that the unit starts (default: this program)")
+		sub.Flags().StringVar(&s.Program, "program", "", "permesso `file` that the unit starts (default: this program)")
 		_ = sub.MarkFlagFilename("program")
 	}
 	c.AddCommand(install, uninstall, show)
 	return c
 }
 
-func serviceSubcommand(s *service, name, short string, run func(context.Context) error) *cobra.Command {
+func serviceSubcommand(s *setup.Service, name, short string, run func(context.Context) error) *cobra.Command {
 	c := &cobra.Command{
 		Use: name, Short: short, Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s.system = !s.user && (s.system || os.Getuid() == 0)
+			s.System = !s.User && (s.System || os.Getuid() == 0)
 			return run(cmd.Context())
 		},
 	}
-	c.Flags().BoolVar(&s.system, "system", false, "use the system service, under its own user")
-	c.Flags().BoolVar(&s.user, "user", false, "use the service of this user")
+	c.Flags().BoolVar(&s.System, "system", false, "use the system service, under its own user")
+	c.Flags().BoolVar(&s.User, "user", false, "use the service of this user")
 	c.MarkFlagsMutuallyExclusive("system", "user")
 	return c
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 	"github.com/spf13/cobra"
 )
 
@@ -20,7 +21,7 @@ func (a *app) telegramCmd() *cobra.Command {
 }
 
 func (a *app) telegramSetupCmd() *cobra.Command {
-	o := &telegramSetup{app: a.Console}
+	o := &setup.Telegram{Console: a.Console}
 	c := &cobra.Command{
 		Use: "setup", Short: "Connect a Telegram bot to a workspace", Args: cobra.NoArgs,
 		Long: "Connect a Telegram bot to a workspace. Create the bot with @BotFather (/newbot), which gives you its token. setup\n" +
@@ -37,15 +38,15 @@ func (a *app) telegramSetupCmd() *cobra.Command {
 			`  {"bot":"…","workspace":"…","approver":"…","telegram":1,"chat_id":1,"thread_id":0,"tapped":true,` + "\n" +
 			`    "config":"…","token_file":"…","hints":["…"]}`,
 		Example: "  permesso telegram setup\n  permesso telegram setup --workspace research --approver ann --token-file /etc/permesso/telegram.token --yes",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.Run(cmd.Context()) },
 	}
 	f := c.Flags()
-	f.StringVar(&o.workspace, "workspace", "", "`workspace` to connect")
-	f.StringVar(&o.approver, "approver", "", "`name` of the approver who writes /start; a new name is added to [approvers]")
-	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the token, readable only by its owner")
-	f.StringVar(&o.server, "server-url", "", "`address` of your own Bot API server (default: "+telegramServer+", or Telegram's)")
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "stop waiting for /start, and for the tap, after this long")
-	f.BoolVarP(&o.yes, "yes", "y", false, "ask no questions")
+	f.StringVar(&o.Workspace, "workspace", "", "`workspace` to connect")
+	f.StringVar(&o.Approver, "approver", "", "`name` of the approver who writes /start; a new name is added to [approvers]")
+	f.StringVar(&o.TokenFile, "token-file", "", "`file` with the token, readable only by its owner")
+	f.StringVar(&o.Server, "server-url", "", "`address` of your own Bot API server (default: "+setup.TelegramServer+", or Telegram's)")
+	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "stop waiting for /start, and for the tap, after this long")
+	f.BoolVarP(&o.Yes, "yes", "y", false, "ask no questions")
 	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
 	_ = c.RegisterFlagCompletionFunc("approver", a.completeApprovers)
 	return c
@@ -57,7 +58,9 @@ func (a *app) telegramTestCmd() *cobra.Command {
 		Use: "test", Short: "Send a test message to every configured chat", Args: cobra.NoArgs,
 		Long: "Send a test message without buttons to every configured chat. The daemon may be running. Exit code 1 means that a\n" +
 			"chat did not get it.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return testTelegram(cmd.Context(), a.Console, workspace) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return setup.TestTelegram(cmd.Context(), a.Console, workspace)
+		},
 	}
 	c.Flags().StringVar(&workspace, "workspace", "", "send only to the chats of this `workspace`")
 	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces)

@@ -21,6 +21,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -73,7 +74,7 @@ func newSetup(t *testing.T, text string) *setupRun {
 	r := &setupRun{t: t, api: newTelegram(t), dir: t.TempDir(), code: make(chan int, 1)}
 	r.env = map[string]string{
 		"PERMESSO_CONFIG": filepath.Join(r.dir, "permesso.toml"), "PERMESSO_HOME": filepath.Join(r.dir, "home"),
-		home.TelegramToken: botapi.Token, telegramServer: r.api.URL,
+		home.TelegramToken: botapi.Token, setup.TelegramServer: r.api.URL,
 	}
 	if text != "" {
 		require.NoError(t, os.WriteFile(r.env["PERMESSO_CONFIG"], []byte(text), 0o600))
@@ -208,9 +209,9 @@ func TestTelegramSetup(t *testing.T) {
 	tapTestCard(t, r.api, tgBob, tgFamily)
 	require.Zero(t, r.awaitExit(), r.said.output())
 	require.Contains(t, r.said.output(), `saw     Bob (@bob), id 1002, in "Family\u{202E}", group -1001000000001`)
-	var got setupResult
+	var got setup.TelegramResult
 	require.NoError(t, json.Unmarshal(r.out.Bytes(), &got), r.out.String())
-	require.Equal(t, setupResult{
+	require.Equal(t, setup.TelegramResult{
 		Bot: "permesso_bot", Workspace: "default", Approver: "bob", Telegram: tgBob, Chat: tgFamily, Tapped: true,
 		Config: r.env["PERMESSO_CONFIG"], TokenFile: r.tokenFile(), Hints: got.Hints,
 	}, got)
@@ -249,7 +250,7 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 	file := filepath.Join(home, "permesso.toml")
 	require.NoError(t, os.WriteFile(file, []byte(setupConfig+"[workspaces.research]\n"), 0o600))
 	d.cmd = osexec.Command(program(t, true), "telegram", "setup")
-	d.cmd.Env = []string{"HOME=" + home, "PERMESSO_CONFIG=" + file, "PERMESSO_HOME=" + filepath.Join(home, "state"), telegramServer + "=" + api.URL}
+	d.cmd.Env = []string{"HOME=" + home, "PERMESSO_CONFIG=" + file, "PERMESSO_HOME=" + filepath.Join(home, "state"), setup.TelegramServer + "=" + api.URL}
 	keys := d.startOnTerminal()
 	types := func(prompt, line string) {
 		t.Helper()
@@ -299,7 +300,7 @@ func TestTelegramSetupStopped(t *testing.T) {
 			file := filepath.Join(dir, "permesso.toml")
 			require.NoError(t, os.WriteFile(file, []byte(setupConfig), 0o600))
 			d.cmd = osexec.Command("/bin/sh", "-c", `"$0" telegram setup; echo "code $?"; stty -a`, program(t, true))
-			d.cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + dir, "PERMESSO_CONFIG=" + file, telegramServer + "=" + api.URL}
+			d.cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + dir, "PERMESSO_CONFIG=" + file, setup.TelegramServer + "=" + api.URL}
 			if row.at == "waiting for /start" {
 				d.cmd.Env = append(d.cmd.Env, home.TelegramToken+"="+botapi.Token)
 			}

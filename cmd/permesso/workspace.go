@@ -9,6 +9,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 func (a *app) workspaceCmd() *cobra.Command {
@@ -32,7 +33,7 @@ func (a *app) workspaceAddCmd() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			w.Name = pos[0]
-			return addWorkspace(a.Console, w)
+			return setup.AddWorkspace(a.Console, w)
 		},
 	}
 	c.Flags().StringVar(&w.Autonomy, "autonomy", "", "`level`: readonly, supervised or full (default supervised)")
@@ -65,10 +66,10 @@ func (a *app) workspaceListCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all := make([]workspaceItem, 0, len(h.Config.Workspaces))
+			all := make([]setup.WorkspaceItem, 0, len(h.Config.Workspaces))
 			var lines []string
 			for _, name := range home.WorkspaceNames(h.Config) {
-				l, err := newWorkspaceItem(h, name)
+				l, err := setup.NewWorkspaceItem(h, name)
 				if err != nil {
 					return err
 				}
@@ -87,7 +88,7 @@ func (a *app) workspaceRemoveCmd() *cobra.Command {
 		Long: "Remove a workspace's section from the configuration; comments around it are kept. It is refused while the workspace\n" +
 			"has pending or running requests: decide them, or let them expire. Records and the audit log are kept.",
 		ValidArgsFunction: a.completeWorkspaces,
-		RunE:              func(_ *cobra.Command, pos []string) error { return removeWorkspace(a.Console, pos[0], purge) },
+		RunE:              func(_ *cobra.Command, pos []string) error { return setup.RemoveWorkspace(a.Console, pos[0], purge) },
 	}
 	c.Flags().BoolVar(&purge, "purge", false, "also remove the agent's folders, including its responses")
 	return c

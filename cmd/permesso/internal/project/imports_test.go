@@ -28,6 +28,8 @@ const (
 	home     = "cmd/permesso/internal/home"
 	daemon   = "cmd/permesso/internal/daemon"
 	hometest = "cmd/permesso/internal/hometest"
+	demo     = "cmd/permesso/internal/demo"
+	setup    = "cmd/permesso/internal/setup"
 	sandbox  = "cmd/permesso/internal/sandbox"
 )
 
@@ -66,10 +68,12 @@ var plan = []rule{
 	{"security/audit", []string{"approval"}},
 	{"security/seal", []string{"approval"}},
 
-	{"cmd/permesso", []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon}}, // the only one who knows all
+	{"cmd/permesso", []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon, setup, demo}}, // the only one who knows all
 	{console, []string{allParts}},
 	{home, []string{allParts, "cmd/permesso/config", console}},
 	{daemon, []string{allParts, "cmd/permesso/config", console, home}},
+	{setup, []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon}},
+	{demo, []string{allParts, console, home, sandbox}},
 	{hometest, []string{"approval", home}}, // test support: fills a home
 	{sandbox, []string{"ipc", "ipc/client", console}},
 	{"cmd/permesso/internal/project", nil}, // tests about the whole tree

@@ -1,4 +1,6 @@
-package main
+// Package setup sets up an installation: configuration, workspaces, systemd
+// units, and the wizards of the Telegram and email channels.
+package setup
 
 import (
 	"cmp"
@@ -21,17 +23,17 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// initOptions is the input of init, from flags or answers.
-type initOptions struct {
+// Options is the input of init, from flags or answers.
+type Options struct {
 	config.Start
-	approver string // NAME or NAME:UID, as it was typed
-	sandbox  string // how the agent runs
+	TypedApprover string // NAME or NAME:UID, as it was typed
+	Sandbox       string // how the agent runs
 }
 
 // choice is one possible answer and its explanation.
 type choice struct{ word, means string }
 
-func levels() []string {
+func Levels() []string {
 	cs := autonomies()
 	list := make([]string, len(cs))
 	for i, c := range cs {
@@ -48,10 +50,10 @@ func autonomies() []choice {
 	}
 }
 
-func sandboxes() []string { return []string{"bwrap", "docker", "podman", "compose", "none"} }
+func Sandboxes() []string { return []string{"bwrap", "docker", "podman", "compose", "none"} }
 
-// runInit writes what is missing and prints the next steps.
-func runInit(ctx context.Context, a *console.Console, b initOptions, ask bool) error {
+// Init writes what is missing and prints the next steps.
+func Init(ctx context.Context, a *console.Console, b Options, ask bool) error {
 	file, err := configToWrite(a)
 	if err != nil {
 		return err
@@ -60,8 +62,8 @@ func runInit(ctx context.Context, a *console.Console, b initOptions, ask bool) e
 	kept := err == nil
 	p := &prompter{in: a.In, out: a.Out}
 	if !kept {
-		if b.approver == "" {
-			b.approver = ownName()
+		if b.TypedApprover == "" {
+			b.TypedApprover = ownName()
 		}
 		if ask {
 			if err := p.ask(ctx, &b); err != nil {
@@ -87,7 +89,7 @@ func runInit(ctx context.Context, a *console.Console, b initOptions, ask bool) e
 		ws = home.WorkspaceNames(h.Config)[0]
 	}
 	next := nextStepsOf(a, h, ws)
-	if err := printNext(a, h, ws, b.sandbox, next); err != nil {
+	if err := printNext(a, h, ws, b.Sandbox, next); err != nil {
 		return err
 	}
 	if !ask || next.tool == "" {
@@ -105,18 +107,18 @@ func ownName() string {
 }
 
 // complete checks the answers and looks up the approver's UID.
-func (b *initOptions) complete() error {
+func (b *Options) complete() error {
 	if err := checkName(b.Workspace); err != nil {
 		return err
 	}
-	if err := oneOf(b.Autonomy, levels()); err != nil {
+	if err := oneOf(b.Autonomy, Levels()); err != nil {
 		return err
 	}
-	if err := oneOf(b.sandbox, sandboxes()); err != nil {
+	if err := oneOf(b.Sandbox, Sandboxes()); err != nil {
 		return err
 	}
 	var err error
-	b.Approver, b.UID, err = approverUID(b.approver)
+	b.Approver, b.UID, err = approverUID(b.TypedApprover)
 	return err
 }
 
@@ -154,7 +156,7 @@ func approverUID(typed string) (name, uid string, err error) {
 }
 
 // writeFirst creates the file and never overwrites one.
-func writeFirst(a *console.Console, file string, b initOptions) (kept bool, err error) {
+func writeFirst(a *console.Console, file string, b Options) (kept bool, err error) {
 	if err := b.complete(); err != nil {
 		return false, err
 	}

@@ -1,4 +1,4 @@
-package main
+package setup
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ type prompter struct {
 }
 
 // ask asks the four questions, and repeats a question after an invalid answer.
-func (p *prompter) ask(ctx context.Context, b *initOptions) error {
+func (p *prompter) ask(ctx context.Context, b *Options) error {
 	fmt.Fprintln(p.out, "Four questions. Press Enter for the answer in brackets. Nothing is written before the last one.")
 	for _, q := range []struct {
 		text  string
@@ -34,11 +34,11 @@ func (p *prompter) ask(ctx context.Context, b *initOptions) error {
 		check func(string) error
 	}{
 		{"\n1. Name of the first workspace? A workspace is for one agent.", &b.Workspace, checkName},
-		{"\n2. Who approves? A login name of this machine, or NAME:UID.", &b.approver, func(s string) error { _, _, err := approverUID(s); return err }},
-		{"\n3. How much may the agent do without asking?" + explain(autonomies()), &b.Autonomy, func(s string) error { return oneOf(s, levels()) }},
+		{"\n2. Who approves? A login name of this machine, or NAME:UID.", &b.TypedApprover, func(s string) error { _, _, err := approverUID(s); return err }},
+		{"\n3. How much may the agent do without asking?" + explain(autonomies()), &b.Autonomy, func(s string) error { return oneOf(s, Levels()) }},
 		{
-			"\n4. How does the agent run? In a sandbox: " + strings.Join(sandboxes()[:4], ", ") + "; or none.",
-			&b.sandbox, func(s string) error { return oneOf(s, sandboxes()) },
+			"\n4. How does the agent run? In a sandbox: " + strings.Join(Sandboxes()[:4], ", ") + "; or none.",
+			&b.Sandbox, func(s string) error { return oneOf(s, Sandboxes()) },
 		},
 	} {
 		if err := p.question(ctx, q.text, q.value, q.check); err != nil {

@@ -1,4 +1,4 @@
-package main
+package setup
 
 import (
 	"context"
@@ -16,8 +16,10 @@ import (
 )
 
 var (
+	// SystemUnit is the unit of the system service, without its start command.
+	//
 	//go:embed packaging/system.service
-	systemUnit string
+	SystemUnit string
 	//go:embed packaging/user.service
 	userUnit string
 	//go:embed packaging/sysusers.conf
@@ -28,36 +30,36 @@ var (
 const (
 	systemConfig = "/etc/permesso/permesso.toml"
 	systemHome   = "/var/lib/permesso"
-	unitName     = "permesso.service"
+	UnitName     = "permesso.service"
 )
 
 // unitMark is in the first line of every unit that install writes.
 const unitMark = "Written by: permesso service install"
 
-// service holds the flags of install, uninstall and show.
-type service struct {
-	app          *console.Console
-	system, user bool
-	root         string
-	program      string
-	dryRun       bool
+// Service holds the flags of install, uninstall and show.
+type Service struct {
+	Console      *console.Console
+	System, User bool
+	Root         string
+	Program      string
+	DryRun       bool
 }
 
 // unit returns the unit's text.
-func (s *service) unit() (string, error) {
+func (s *Service) unit() (string, error) {
 	program, err := s.programPath()
 	if err != nil {
 		return "", err
 	}
-	if s.system {
+	if s.System {
 		return s.unitOfSystem(program)
 	}
 	return s.unitOfUser(program)
 }
 
-func (s *service) unitOfSystem(program string) (string, error) {
-	if s.app.HomeFlag != "" && s.app.HomeFlag != systemHome {
-		return "", console.Fail(console.ExitUsage, "mount or link another location there", "--home %s: the system service keeps its state in %s", s.app.HomeFlag, systemHome)
+func (s *Service) unitOfSystem(program string) (string, error) {
+	if s.Console.HomeFlag != "" && s.Console.HomeFlag != systemHome {
+		return "", console.Fail(console.ExitUsage, "mount or link another location there", "--home %s: the system service keeps its state in %s", s.Console.HomeFlag, systemHome)
 	}
 	for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
 		if strings.HasPrefix(program, hidden) {
@@ -66,23 +68,23 @@ func (s *service) unitOfSystem(program string) (string, error) {
 		}
 	}
 	file := systemConfig
-	if s.app.ConfigFlag != "" {
+	if s.Console.ConfigFlag != "" {
 		var err error
-		if file, err = filepath.Abs(s.app.ConfigFlag); err != nil {
+		if file, err = filepath.Abs(s.Console.ConfigFlag); err != nil {
 			return "", err
 		}
 	}
-	return fillUnit(systemUnit, "@PROGRAM@", program, "@CONFIG@", file)
+	return fillUnit(SystemUnit, "@PROGRAM@", program, "@CONFIG@", file)
 }
 
 // unitOfUser writes all paths into the unit: services often lack the variables
 // of a login shell.
-func (s *service) unitOfUser(program string) (string, error) {
-	file, err := config.Locate(s.app.ConfigFlag, s.app.Env)
+func (s *Service) unitOfUser(program string) (string, error) {
+	file, err := config.Locate(s.Console.ConfigFlag, s.Console.Env)
 	if err != nil {
 		return "", err
 	}
-	home, err := config.LocateHome(s.app.HomeFlag, s.app.Env)
+	home, err := config.LocateHome(s.Console.HomeFlag, s.Console.Env)
 	if err != nil {
 		return "", err
 	}
@@ -96,8 +98,8 @@ func (s *service) unitOfUser(program string) (string, error) {
 	return fillUnit(strings.Replace(userUnit, "@CONFIG@", option, 1), "@PROGRAM@", program, "@FILE@", file, "@HOME@", home)
 }
 
-func (s *service) programPath() (string, error) {
-	program := s.program
+func (s *Service) programPath() (string, error) {
+	program := s.Program
 	if program == "" {
 		self, err := os.Executable()
 		if err != nil {
@@ -119,7 +121,7 @@ func (s *service) programPath() (string, error) {
 // fillUnit replaces placeholders in a unit by paths, given as pairs.
 func fillUnit(unit string, pairs ...string) (string, error) {
 	for i := 1; i < len(pairs); i += 2 {
-		word, err := unitWord(pairs[i])
+		word, err := UnitWord(pairs[i])
 		if err != nil {
 			return "", err
 		}
@@ -128,8 +130,8 @@ func fillUnit(unit string, pairs ...string) (string, error) {
 	return strings.NewReplacer(pairs...).Replace(unit), nil
 }
 
-// unitWord quotes a word for a command line in a unit, systemd.service(5).
-func unitWord(s string) (string, error) {
+// UnitWord quotes a word for a command line in a unit, systemd.service(5).
+func UnitWord(s string) (string, error) {
 	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }) {
 		return "", console.Fail(console.ExitError, "rename the file or folder", "%q: path with characters that a unit cannot have", s)
 	}
@@ -140,29 +142,29 @@ func unitWord(s string) (string, error) {
 	return `"` + quoted + `"`, nil
 }
 
-func (s *service) show(context.Context) error {
+func (s *Service) Show(context.Context) error {
 	unit, err := s.unit()
 	if err != nil {
 		return err
 	}
-	return s.app.Print(map[string]string{"path": s.unitFile(), "unit": unit}, strings.TrimSuffix(unit, "\n"))
+	return s.Console.Print(map[string]string{"path": s.unitFile(), "unit": unit}, strings.TrimSuffix(unit, "\n"))
 }
 
 // unitFile is the unit's path, relative to --root.
-func (s *service) unitFile() string {
-	if s.system {
-		return "/etc/systemd/system/" + unitName
+func (s *Service) unitFile() string {
+	if s.System {
+		return "/etc/systemd/system/" + UnitName
 	}
-	base := s.app.Env("XDG_CONFIG_HOME")
+	base := s.Console.Env("XDG_CONFIG_HOME")
 	if !filepath.IsAbs(base) {
-		base = filepath.Join(s.app.Env("HOME"), ".config")
+		base = filepath.Join(s.Console.Env("HOME"), ".config")
 	}
-	return filepath.Join(base, "systemd/user", unitName)
+	return filepath.Join(base, "systemd/user", UnitName)
 }
 
 // checkOwnUnit reports whether the unit exists, and refuses one that install did not write.
-func (s *service) checkOwnUnit(path string) (bool, error) {
-	b, err := os.ReadFile(filepath.Join(s.root, path))
+func (s *Service) checkOwnUnit(path string) (bool, error) {
+	b, err := os.ReadFile(filepath.Join(s.Root, path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

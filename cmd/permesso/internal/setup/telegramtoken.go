@@ -1,4 +1,4 @@
-package main
+package setup
 
 import (
 	"cmp"
@@ -24,7 +24,7 @@ import (
 )
 
 // readToken finds the token. Errors and output never contain it.
-func (m *telegramSetup) readToken(ctx context.Context) (err error) {
+func (m *Telegram) readToken(ctx context.Context) (err error) {
 	cfg := m.instance.Config.Telegram
 	configured := ""
 	if cfg != nil {
@@ -35,8 +35,8 @@ func (m *telegramSetup) readToken(ctx context.Context) (err error) {
 		return err
 	}
 	switch {
-	case m.tokenFile != "":
-		if m.file, err = filepath.Abs(m.tokenFile); err != nil {
+	case m.TokenFile != "":
+		if m.file, err = filepath.Abs(m.TokenFile); err != nil {
 			return err
 		}
 		if configured != "" && configured != m.file {
@@ -48,7 +48,7 @@ func (m *telegramSetup) readToken(ctx context.Context) (err error) {
 		return m.readTokenFile(m.file)
 	}
 	m.file, m.made = cmp.Or(configured, beside), true
-	if m.token = strings.TrimSpace(m.app.Env(home.TelegramToken)); m.token != "" {
+	if m.token = strings.TrimSpace(m.Console.Env(home.TelegramToken)); m.token != "" {
 		if cfg != nil && configured == "" {
 			m.file, m.made = "", false // the daemon reads it from there too
 		}
@@ -63,7 +63,7 @@ func exists(file string) bool {
 }
 
 // readTokenFile reads the token from the file that the daemon will read.
-func (m *telegramSetup) readTokenFile(file string) (err error) {
+func (m *Telegram) readTokenFile(file string) (err error) {
 	if m.token, err = home.SecretWord(file); err != nil {
 		return console.Fail(console.ExitError, "", "%w", err)
 	}
@@ -80,7 +80,7 @@ func (m *telegramSetup) readTokenFile(file string) (err error) {
 	return nil
 }
 
-func (m *telegramSetup) checkToken(from string) error {
+func (m *Telegram) checkToken(from string) error {
 	if telegram.ValidToken(m.token) {
 		return nil
 	}
@@ -92,7 +92,7 @@ type account struct{ uid, gid int }
 
 // daemonUser is the owner of the home; without a home the user permesso of a
 // package, or else the current user.
-func (m *telegramSetup) daemonUser() account {
+func (m *Telegram) daemonUser() account {
 	if info, err := os.Stat(m.instance.Layout.Home); err == nil {
 		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
 			return account{int(owner.Uid), int(owner.Gid)}
@@ -109,8 +109,8 @@ func (m *telegramSetup) daemonUser() account {
 }
 
 // askToken reads the token from the keyboard without echo.
-func (m *telegramSetup) askToken(ctx context.Context) error {
-	in, ok := m.app.In.(*os.File)
+func (m *Telegram) askToken(ctx context.Context) error {
+	in, ok := m.Console.In.(*os.File)
 	if !ok || !console.IsTerminal(in) {
 		return console.Fail(console.ExitUsage, "set --token-file FILE or "+home.TelegramToken, "no bot token and no terminal to ask for it")
 	}
@@ -125,7 +125,7 @@ func (m *telegramSetup) askToken(ctx context.Context) error {
 }
 
 // typeToken asks up to three times. The raw terminal needs \r at a line's end.
-func (m *telegramSetup) typeToken(ctx context.Context, in io.Reader) error {
+func (m *Telegram) typeToken(ctx context.Context, in io.Reader) error {
 	for range 3 {
 		fmt.Fprint(m.out, "Token (not shown): ")
 		line, err := readHiddenLine(ctx, in)

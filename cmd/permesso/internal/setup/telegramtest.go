@@ -1,4 +1,4 @@
-package main
+package setup
 
 import (
 	"cmp"
@@ -15,9 +15,9 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 )
 
-// telegramServer is the environment variable of the Bot API server's address for
+// TelegramServer is the environment variable of the Bot API server's address for
 // setup.
-const telegramServer = "PERMESSO_TELEGRAM_SERVER_URL"
+const TelegramServer = "PERMESSO_TELEGRAM_SERVER_URL"
 
 // sentTest is the result for one chat of telegram test.
 type sentTest struct {
@@ -27,7 +27,7 @@ type sentTest struct {
 	Error     string `json:"error"`
 }
 
-func testTelegram(ctx context.Context, a *console.Console, only string) error {
+func TestTelegram(ctx context.Context, a *console.Console, only string) error {
 	h, err := home.Load(a)
 	if err != nil {
 		return err

@@ -1,4 +1,5 @@
-package main
+// Package demo runs a daemon and a sandboxed agent in a temporary folder.
+package demo
 
 import (
 	"context"
@@ -117,7 +118,7 @@ type demoSession struct {
 	unattended       bool
 }
 
-func runDemo(ctx context.Context, a *console.Console) (err error) {
+func Run(ctx context.Context, a *console.Console) (err error) {
 	dir, err := os.MkdirTemp("", "permesso-demo-")
 	if err != nil {
 		return err

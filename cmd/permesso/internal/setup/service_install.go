@@ -1,4 +1,4 @@
-package main
+package setup
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 )
 
 // packagedUnit is the unit's path in a distribution package.
-const packagedUnit = "/usr/lib/systemd/system/" + unitName
+const packagedUnit = "/usr/lib/systemd/system/" + UnitName
 
 // step is one action with its description.
 type step struct {
@@ -23,9 +23,9 @@ type step struct {
 	run  func(context.Context) error
 }
 
-// install writes the unit. It does not start it, because the user first edits
+// Install writes the unit. It does not start it, because the user first edits
 // the configuration.
-func (s *service) install(ctx context.Context) error {
+func (s *Service) Install(ctx context.Context) error {
 	unit, err := s.unit()
 	if err != nil {
 		return err
@@ -34,14 +34,14 @@ func (s *service) install(ctx context.Context) error {
 		return err
 	}
 	var steps []step
-	if s.system {
-		if _, err := os.Stat(filepath.Join(s.root, packagedUnit)); err == nil {
+	if s.System {
+		if _, err := os.Stat(filepath.Join(s.Root, packagedUnit)); err == nil {
 			return console.Fail(console.ExitError, "systemctl enable --now permesso; for local changes use a drop-in: systemctl edit permesso",
 				"%s: already installed by a package", packagedUnit)
 		}
 		const users = "/etc/sysusers.d/permesso.conf"
 		steps = append(steps, s.write(users, systemUser))
-		if s.app.ConfigFlag == "" && !s.exists(systemConfig) {
+		if s.Console.ConfigFlag == "" && !s.exists(systemConfig) {
 			steps = append(steps, s.write(systemConfig, config.Example()))
 		}
 		steps = append(steps, s.write(s.unitFile(), unit), s.call("systemd-sysusers", users))
@@ -50,7 +50,7 @@ func (s *service) install(ctx context.Context) error {
 	}
 	steps = append(steps, s.call(s.systemctl("daemon-reload")...))
 	next := strings.Join(s.systemctl("enable", "--now", "permesso"), " ")
-	if s.system {
+	if s.System {
 		next = "edit " + systemConfig + ", then: " + next
 	} else {
 		next += "; to run it without a login: loginctl enable-linger"
@@ -58,8 +58,8 @@ func (s *service) install(ctx context.Context) error {
 	return s.do(ctx, steps, "next: "+next)
 }
 
-// uninstall removes what install wrote, but never state or configuration.
-func (s *service) uninstall(ctx context.Context) error {
+// Uninstall removes what install wrote, but never state or configuration.
+func (s *Service) Uninstall(ctx context.Context) error {
 	there, err := s.checkOwnUnit(s.unitFile())
 	if err != nil {
 		return err
@@ -68,24 +68,24 @@ func (s *service) uninstall(ctx context.Context) error {
 		return s.do(ctx, nil, "nothing to remove: no "+s.unitFile())
 	}
 	steps := []step{
-		s.call(s.systemctl("disable", "--now", unitName)...),
+		s.call(s.systemctl("disable", "--now", UnitName)...),
 		s.remove(s.unitFile()),
 	}
 	kept := "kept: the configuration and the state folder"
-	if s.system {
+	if s.System {
 		steps = append(steps, s.remove("/etc/sysusers.d/permesso.conf"))
 		kept = "kept: " + systemConfig + ", " + systemHome + ", the user permesso"
 	}
 	return s.do(ctx, append(steps, s.call(s.systemctl("daemon-reload")...)), kept)
 }
 
-func (s *service) exists(path string) bool {
-	_, err := os.Lstat(filepath.Join(s.root, path))
+func (s *Service) exists(path string) bool {
+	_, err := os.Lstat(filepath.Join(s.Root, path))
 	return err == nil
 }
 
-func (s *service) write(path, text string) step {
-	file := filepath.Join(s.root, path)
+func (s *Service) write(path, text string) step {
+	file := filepath.Join(s.Root, path)
 	return step{"write " + file, func(context.Context) error {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
@@ -113,8 +113,8 @@ func replaceFile(file, text string) error {
 	return nil
 }
 
-func (s *service) remove(path string) step {
-	file := filepath.Join(s.root, path)
+func (s *Service) remove(path string) step {
+	file := filepath.Join(s.Root, path)
 	return step{"remove " + file, func(context.Context) error {
 		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -123,16 +123,16 @@ func (s *service) remove(path string) step {
 	}}
 }
 
-func (s *service) systemctl(args ...string) []string {
-	if s.system {
+func (s *Service) systemctl(args ...string) []string {
+	if s.System {
 		return append([]string{"systemctl"}, args...)
 	}
 	return append([]string{"systemctl", "--user"}, args...)
 }
 
 // call is a step that runs a systemd command, or no step without systemd.
-func (s *service) call(argv ...string) step {
-	if s.root != "" {
+func (s *Service) call(argv ...string) step {
+	if s.Root != "" {
 		return step{}
 	}
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
@@ -148,14 +148,14 @@ func (s *service) call(argv ...string) step {
 }
 
 // do runs the steps, and prints the completed ones even if the next one fails.
-func (s *service) do(ctx context.Context, steps []step, end string) error {
+func (s *Service) do(ctx context.Context, steps []step, end string) error {
 	done := []step{}
 	var lines []string
 	for _, st := range steps {
 		if st.run == nil {
 			continue
 		}
-		if !s.dryRun {
+		if !s.DryRun {
 			if err := st.run(ctx); err != nil {
 				return errors.Join(s.printSteps(done, lines, ""), s.advise(err))
 			}
@@ -165,8 +165,8 @@ func (s *service) do(ctx context.Context, steps []step, end string) error {
 	return s.printSteps(done, lines, end)
 }
 
-func (s *service) printSteps(done []step, lines []string, end string) error {
-	if s.dryRun {
+func (s *Service) printSteps(done []step, lines []string, end string) error {
+	if s.DryRun {
 		for i := range lines {
 			lines[i] = "would " + lines[i]
 		}
@@ -177,13 +177,13 @@ func (s *service) printSteps(done []step, lines []string, end string) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	return s.app.Print(map[string]any{"steps": done, "dry_run": s.dryRun, "note": end}, strings.Join(lines, "\n"))
+	return s.Console.Print(map[string]any{"steps": done, "dry_run": s.DryRun, "note": end}, strings.Join(lines, "\n"))
 }
 
-func (s *service) advise(err error) error {
+func (s *Service) advise(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		hint := "the system service needs root: use sudo, or --user"
-		if !s.system {
+		if !s.System {
 			hint = "check the owner of that folder"
 		}
 		return console.Wrap(console.ExitError, err, hint)

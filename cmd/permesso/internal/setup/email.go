@@ -1,4 +1,4 @@
-package main
+package setup
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
-// emailSetup is the section [channels.email] as given by flags.
-type emailSetup struct {
+// Email is the section [channels.email] as given by flags.
+type Email struct {
 	config.NewEmail
-	username, passwordFile, caFile string
-	write                          bool
+	Username, PasswordFile, CAFile string
+	Write                          bool
 }
 
-// setUpEmail checks the mail servers, and writes the section if it was given by flags.
-func setUpEmail(ctx context.Context, a *console.Console, s *emailSetup, given bool) error {
+// SetUpEmail checks the mail servers, and writes the section if it was given by flags.
+func SetUpEmail(ctx context.Context, a *console.Console, s *Email, given bool) error {
 	h, err := home.Load(a)
 	if err != nil {
 		return err
@@ -36,19 +36,19 @@ func setUpEmail(ctx context.Context, a *console.Console, s *emailSetup, given bo
 		return checkEmail(ctx, a, h.Config.Email)
 	}
 	for _, m := range []*config.MailServer{&s.SMTP, &s.IMAP} {
-		m.Username, m.PasswordFile, m.CAFile = s.username, s.passwordFile, s.caFile
+		m.Username, m.PasswordFile, m.CAFile = s.Username, s.PasswordFile, s.CAFile
 	}
 	section, err := config.Parse("", []byte(s.Section()))
 	if err != nil {
 		return withoutPosition(err)
 	}
-	if h.Config.Email != nil && s.write {
+	if h.Config.Email != nil && s.Write {
 		return console.Fail(console.ExitError, "edit "+h.Config.File, "%s already has a section [channels.email]", h.Config.File)
 	}
 	if err := checkEmail(ctx, a, section.Email); err != nil {
 		return err
 	}
-	if !s.write {
+	if !s.Write {
 		fmt.Fprintf(a.Out, "\n%s\nAlso: approvers need email = \"…\", and workspaces channels = [\"email\"].\n", s.Section())
 		return nil
 	}
@@ -105,7 +105,7 @@ func mailHint(err error) string {
 	return ""
 }
 
-func testEmail(ctx context.Context, a *console.Console, pos []string, timeout time.Duration) (err error) {
+func TestEmail(ctx context.Context, a *console.Console, pos []string, timeout time.Duration) (err error) {
 	h, _, err := home.Open(a)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package main
+package setup
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-func addWorkspace(a *console.Console, w config.NewWorkspace) error {
+func AddWorkspace(a *console.Console, w config.NewWorkspace) error {
 	h, err := editable(a)
 	if err != nil {
 		return err
@@ -140,8 +140,8 @@ func writeLike(name string, b []byte) (temp string, err error) {
 	return f.Name(), f.Sync()
 }
 
-// workspaceItem is an item of workspace list --json.
-type workspaceItem struct {
+// WorkspaceItem is an item of workspace list --json.
+type WorkspaceItem struct {
 	Name      string   `json:"name"`
 	Autonomy  string   `json:"autonomy"`
 	Approvers []string `json:"approvers"`
@@ -153,20 +153,20 @@ type workspaceItem struct {
 	Responses string   `json:"responses"`
 }
 
-func newWorkspaceItem(h *home.Home, name string) (workspaceItem, error) {
+func NewWorkspaceItem(h *home.Home, name string) (WorkspaceItem, error) {
 	w := h.Config.Workspaces[name]
 	ids, _, err := h.Store.List(approval.DocPending, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // no daemon has run here yet
 	}
-	return workspaceItem{
+	return WorkspaceItem{
 		Name: name, Autonomy: w.Autonomy, Approvers: w.Approvers, Principal: w.Principal, Timeout: int(w.Timeout / time.Second),
 		AgentUIDs: h.Config.AgentUIDs[name], Waiting: len(ids),
 		Requests: h.Layout.Requests(name), Responses: h.Layout.Responses(name),
 	}, err
 }
 
-func (l workspaceItem) String() string {
+func (l WorkspaceItem) String() string {
 	who := strings.Join(l.Approvers, ", ")
 	if who == "" {
 		who = "the local operator"
@@ -174,7 +174,7 @@ func (l workspaceItem) String() string {
 	return fmt.Sprintf("%s · %s · approved by %s · %d pending\n  %s\n  %s", l.Name, l.Autonomy, who, l.Waiting, l.Requests, l.Responses)
 }
 
-func removeWorkspace(a *console.Console, ws string, purge bool) error {
+func RemoveWorkspace(a *console.Console, ws string, purge bool) error {
 	h, err := editable(a)
 	if err != nil {
 		return err

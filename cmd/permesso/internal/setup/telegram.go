@@ -1,4 +1,4 @@
-package main
+package setup
 
 import (
 	"cmp"
@@ -18,15 +18,15 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
-// telegramSetup is one run of telegram setup.
-type telegramSetup struct {
-	app       *console.Console
-	workspace string
-	approver  string
-	tokenFile string
-	server    string
-	timeout   time.Duration
-	yes       bool
+// Telegram is one run of telegram setup.
+type Telegram struct {
+	Console   *console.Console
+	Workspace string
+	Approver  string
+	TokenFile string
+	Server    string
+	Timeout   time.Duration
+	Yes       bool
 
 	instance *home.Home
 	token    string
@@ -39,8 +39,8 @@ type telegramSetup struct {
 	wait     *progressLine
 }
 
-// setupResult is what telegram setup --json prints.
-type setupResult struct {
+// TelegramResult is what telegram setup --json prints.
+type TelegramResult struct {
 	Bot       string   `json:"bot"`
 	Workspace string   `json:"workspace"`
 	Approver  string   `json:"approver"`
@@ -53,7 +53,7 @@ type setupResult struct {
 	Hints     []string `json:"hints"`
 }
 
-func (m *telegramSetup) run(ctx context.Context) error {
+func (m *Telegram) Run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{m.prepare, m.readToken, m.identifyBot, m.start, m.choose, m.sendTestCard, m.write} {
 		if err := step(ctx); err != nil {
 			return m.withHint(ctx, err)
@@ -63,28 +63,28 @@ func (m *telegramSetup) run(ctx context.Context) error {
 }
 
 // interactive reports whether questions can be asked.
-func (m *telegramSetup) interactive() bool { return !m.yes && console.IsTerminal(m.app.In) }
+func (m *Telegram) interactive() bool { return !m.Yes && console.IsTerminal(m.Console.In) }
 
 // prepare checks everything that does not need Telegram.
-func (m *telegramSetup) prepare(context.Context) error {
+func (m *Telegram) prepare(context.Context) error {
 	var err error
-	if m.instance, err = editable(m.app); err != nil {
+	if m.instance, err = editable(m.Console); err != nil {
 		return err
 	}
-	m.out = m.app.Out
-	if m.app.JSON {
-		m.out = m.app.Err
+	m.out = m.Console.Out
+	if m.Console.JSON {
+		m.out = m.Console.Err
 	}
 	m.wait = &progressLine{out: m.out, live: console.IsTerminal(m.out)}
 	cfg := m.instance.Config
-	if _, ok := cfg.Workspaces[m.workspace]; m.workspace != "" && !ok {
-		return noWorkspace(cfg, m.workspace)
+	if _, ok := cfg.Workspaces[m.Workspace]; m.Workspace != "" && !ok {
+		return noWorkspace(cfg, m.Workspace)
 	}
-	if m.workspace == "" && len(cfg.Workspaces) > 1 && !m.interactive() {
+	if m.Workspace == "" && len(cfg.Workspaces) > 1 && !m.interactive() {
 		return console.Fail(console.ExitUsage, "set --workspace to one of: "+strings.Join(home.WorkspaceNames(cfg), ", "), "--workspace is required: there is more than one")
 	}
-	if m.approver != "" {
-		if err := checkName(m.approver); err != nil {
+	if m.Approver != "" {
+		if err := checkName(m.Approver); err != nil {
 			return err
 		}
 	}
@@ -92,18 +92,18 @@ func (m *telegramSetup) prepare(context.Context) error {
 	if cfg.Telegram != nil {
 		had = cfg.Telegram.ServerURL
 	}
-	m.server = strings.TrimRight(cmp.Or(m.server, m.app.Env(telegramServer), had), "/")
-	if err := config.CheckServerURL(m.server); err != nil {
+	m.Server = strings.TrimRight(cmp.Or(m.Server, m.Console.Env(TelegramServer), had), "/")
+	if err := config.CheckServerURL(m.Server); err != nil {
 		return console.Fail(console.ExitUsage, "", "%w", err)
 	}
-	if had != "" && had != m.server {
+	if had != "" && had != m.Server {
 		return console.Fail(console.ExitError, "change server_url in the configuration first", "[channels.telegram] has another server_url: %s", had)
 	}
 	return nil
 }
 
 // identifyBot identifies the bot, and refuses one that this home's running daemon polls.
-func (m *telegramSetup) identifyBot(ctx context.Context) (err error) {
+func (m *Telegram) identifyBot(ctx context.Context) (err error) {
 	if served, err := m.instance.Served(); err != nil || served && m.daemonUses(m.token) {
 		if err != nil {
 			return err
@@ -111,7 +111,7 @@ func (m *telegramSetup) identifyBot(ctx context.Context) (err error) {
 		return console.Fail(console.ExitLocked, "stop the daemon (systemctl --user stop permesso, or Ctrl-C), and start it again afterwards",
 			"the running daemon receives this bot's messages, including your /start")
 	}
-	m.setup = &telegram.Setup{Token: m.token, ServerURL: m.server, Tell: m.wait.note}
+	m.setup = &telegram.Setup{Token: m.token, ServerURL: m.Server, Tell: m.wait.note}
 	if m.bot, err = m.setup.Me(ctx); err != nil {
 		if ctx.Err() != nil || errors.Is(err, telegram.ErrToken) {
 			return err
@@ -129,24 +129,24 @@ func (m *telegramSetup) identifyBot(ctx context.Context) (err error) {
 }
 
 // daemonUses reports whether a daemon of this home would use the token.
-func (m *telegramSetup) daemonUses(token string) bool {
+func (m *Telegram) daemonUses(token string) bool {
 	if m.instance.Config.Telegram == nil {
 		return false
 	}
-	theirs, err := home.BotToken(m.instance.Config.Telegram, m.app.Env)
+	theirs, err := home.BotToken(m.instance.Config.Telegram, m.Console.Env)
 	return err != nil || theirs == token
 }
 
 // start waits for /start with the code.
-func (m *telegramSetup) start(ctx context.Context) (err error) {
+func (m *Telegram) start(ctx context.Context) (err error) {
 	code := telegram.Code()
 	name := m.bot.Username
-	fmt.Fprintf(m.out, "\nWrite /start to the bot within %v:\n", m.timeout)
+	fmt.Fprintf(m.out, "\nWrite /start to the bot within %v:\n", m.Timeout)
 	fmt.Fprintf(m.out, "  in private:  open https://t.me/%s?start=%s, or write to @%s:  /start %s\n", name, code, name, code)
 	if m.bot.JoinsGroup {
 		fmt.Fprintf(m.out, "  in a group:  add @%s, and write there, or in one of its topics:  /start@%s %s\n", name, name, code)
 	}
-	ctx, stop := context.WithTimeout(ctx, m.timeout)
+	ctx, stop := context.WithTimeout(ctx, m.Timeout)
 	defer stop()
 	defer m.wait.begin(ctx, "waiting for /start")()
 	if m.seen, err = m.setup.Start(ctx, code); err != nil {
@@ -166,7 +166,7 @@ func (m *telegramSetup) start(ctx context.Context) (err error) {
 }
 
 // chat is the group to ask in; zero: private chats, unless configured otherwise.
-func (m *telegramSetup) chat() config.TelegramChat {
+func (m *Telegram) chat() config.TelegramChat {
 	if m.seen.Chat == m.seen.Person {
 		return config.TelegramChat{}
 	}
@@ -174,30 +174,30 @@ func (m *telegramSetup) chat() config.TelegramChat {
 }
 
 // choose determines workspace and approver.
-func (m *telegramSetup) choose(ctx context.Context) error {
+func (m *Telegram) choose(ctx context.Context) error {
 	cfg := m.instance.Config
-	p := &prompter{in: m.app.In, out: m.out}
-	fixed := m.workspace != ""
+	p := &prompter{in: m.Console.In, out: m.out}
+	fixed := m.Workspace != ""
 	if !fixed {
-		m.workspace = home.WorkspaceNames(cfg)[0]
+		m.Workspace = home.WorkspaceNames(cfg)[0]
 	}
 	if !fixed && len(cfg.Workspaces) > 1 {
-		err := p.question(ctx, "\nFor which workspace? "+strings.Join(home.WorkspaceNames(cfg), ", "), &m.workspace,
+		err := p.question(ctx, "\nFor which workspace? "+strings.Join(home.WorkspaceNames(cfg), ", "), &m.Workspace,
 			func(s string) error { return oneOf(s, home.WorkspaceNames(cfg)) })
 		if err != nil {
 			return err
 		}
 	}
-	if m.approver == "" {
-		m.approver = m.guessApprover()
+	if m.Approver == "" {
+		m.Approver = m.guessApprover()
 		if m.interactive() {
-			err := p.question(ctx, "\nWhich approver are you? A new name is added to [approvers].", &m.approver, checkName)
+			err := p.question(ctx, "\nWhich approver are you? A new name is added to [approvers].", &m.Approver, checkName)
 			if err != nil {
 				return err
 			}
 		}
 	}
-	if m.approver == "" {
+	if m.Approver == "" {
 		return console.Fail(console.ExitUsage, "set --approver NAME", "--approver is required: no approver has Telegram id %d", m.seen.Person)
 	}
 	if err := m.confirmMove(ctx, p); err != nil {
@@ -214,7 +214,7 @@ func (m *telegramSetup) choose(ctx context.Context) error {
 
 // guessApprover returns the approver with this Telegram id, or the workspace's only
 // approver without one.
-func (m *telegramSetup) guessApprover() string {
+func (m *Telegram) guessApprover() string {
 	cfg, id := m.instance.Config, strconv.FormatInt(m.seen.Person, 10)
 	var free []string
 	for name, a := range cfg.Approvers {
@@ -222,7 +222,7 @@ func (m *telegramSetup) guessApprover() string {
 			return name
 		}
 	}
-	for _, name := range cfg.Workspaces[m.workspace].Approvers {
+	for _, name := range cfg.Workspaces[m.Workspace].Approvers {
 		if cfg.Approvers[name].Telegram == "" {
 			free = append(free, name)
 		}
@@ -234,20 +234,20 @@ func (m *telegramSetup) guessApprover() string {
 }
 
 // confirmMove confirms that a workspace gets another chat.
-func (m *telegramSetup) confirmMove(ctx context.Context, p *prompter) error {
-	had, there := m.instance.Config.TelegramChats[m.workspace]
+func (m *Telegram) confirmMove(ctx context.Context, p *prompter) error {
+	had, there := m.instance.Config.TelegramChats[m.Workspace]
 	switch {
 	case !there || had == m.chat():
 		return nil
 	case m.chat() == config.TelegramChat{}:
-		fmt.Fprintf(m.out, "        workspace %s keeps %s\n", m.workspace, chatName(had.ChatID, had.ThreadID))
+		fmt.Fprintf(m.out, "        workspace %s keeps %s\n", m.Workspace, chatName(had.ChatID, had.ThreadID))
 		return nil
-	case m.yes:
+	case m.Yes:
 		return nil
 	case !m.interactive():
-		return console.Fail(console.ExitUsage, "--yes replaces it", "workspace '%s' already uses %s", m.workspace, chatName(had.ChatID, had.ThreadID))
+		return console.Fail(console.ExitUsage, "--yes replaces it", "workspace '%s' already uses %s", m.Workspace, chatName(had.ChatID, had.ThreadID))
 	}
-	fmt.Fprintf(m.out, "\nWorkspace %s uses %s. Use this chat instead? [y/N] ", m.workspace, chatName(had.ChatID, had.ThreadID))
+	fmt.Fprintf(m.out, "\nWorkspace %s uses %s. Use this chat instead? [y/N] ", m.Workspace, chatName(had.ChatID, had.ThreadID))
 	line, err := p.line(ctx)
 	if err == nil && !strings.HasPrefix(strings.ToLower(line), "y") {
 		err = console.Fail(console.ExitError, "", "cancelled; nothing was changed")
@@ -255,19 +255,19 @@ func (m *telegramSetup) confirmMove(ctx context.Context, p *prompter) error {
 	return err
 }
 
-func (m *telegramSetup) edit(data []byte) ([]byte, error) {
-	n := config.NewTelegram{Workspace: m.workspace, Approver: m.approver, ID: m.seen.Person, Chat: m.chat(), ServerURL: m.server, TokenFile: m.file}
-	return home.Reader(m.app).AddTelegram(m.instance.Config.File, data, n)
+func (m *Telegram) edit(data []byte) ([]byte, error) {
+	n := config.NewTelegram{Workspace: m.Workspace, Approver: m.Approver, ID: m.seen.Person, Chat: m.chat(), ServerURL: m.Server, TokenFile: m.file}
+	return home.Reader(m.Console).AddTelegram(m.instance.Config.File, data, n)
 }
 
 // sendTestCard sends a test card and waits for the tap.
-func (m *telegramSetup) sendTestCard(ctx context.Context) error {
-	ctx, stop := context.WithTimeout(ctx, m.timeout)
+func (m *Telegram) sendTestCard(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, m.Timeout)
 	defer stop()
-	fmt.Fprintf(m.out, "\nA test card was sent. Tap its button within %v.\n", m.timeout)
+	fmt.Fprintf(m.out, "\nA test card was sent. Tap its button within %v.\n", m.Timeout)
 	defer m.wait.begin(ctx, "waiting for the tap")()
-	language := cmp.Or(m.instance.Config.Approvers[m.approver].Language, m.instance.Config.Workspaces[m.workspace].Language)
-	if err := m.setup.Card(ctx, m.seen, m.workspace, language); err != nil {
+	language := cmp.Or(m.instance.Config.Approvers[m.Approver].Language, m.instance.Config.Workspaces[m.Workspace].Language)
+	if err := m.setup.Card(ctx, m.seen, m.Workspace, language); err != nil {
 		return err
 	}
 	m.wait.end()
@@ -280,7 +280,7 @@ func (m *telegramSetup) sendTestCard(ctx context.Context) error {
 
 // write writes the token before the configuration that names its file, because a
 // running daemon loads the configuration at once.
-func (m *telegramSetup) write(context.Context) error {
+func (m *Telegram) write(context.Context) error {
 	fresh := false
 	if m.made {
 		var err error
@@ -297,7 +297,7 @@ func (m *telegramSetup) write(context.Context) error {
 	return nil
 }
 
-func (m *telegramSetup) report() error {
+func (m *Telegram) report() error {
 	cfg := m.instance.Config
 	if m.made {
 		fmt.Fprintln(m.out, "wrote   "+m.file)
@@ -307,16 +307,16 @@ func (m *telegramSetup) report() error {
 	for _, h := range hints {
 		fmt.Fprintln(m.out, "hint: "+h)
 	}
-	if !m.app.JSON {
+	if !m.Console.JSON {
 		return nil
 	}
-	return m.app.Print(setupResult{
-		Bot: m.bot.Username, Workspace: m.workspace, Approver: m.approver, Telegram: m.seen.Person, Chat: m.seen.Chat, Thread: m.seen.Thread,
+	return m.Console.Print(TelegramResult{
+		Bot: m.bot.Username, Workspace: m.Workspace, Approver: m.Approver, Telegram: m.seen.Person, Chat: m.seen.Chat, Thread: m.seen.Thread,
 		Tapped: true, Config: cfg.File, TokenFile: m.file, Hints: hints,
 	}, "")
 }
 
-func (m *telegramSetup) hints() []string {
+func (m *Telegram) hints() []string {
 	hints := []string{}
 	served, err := m.instance.Served()
 	switch {
@@ -335,7 +335,7 @@ func (m *telegramSetup) hints() []string {
 }
 
 // withHint adds a hint to an error.
-func (m *telegramSetup) withHint(ctx context.Context, err error) error {
+func (m *Telegram) withHint(ctx context.Context, err error) error {
 	if m.wait != nil {
 		m.wait.end()
 	}
