@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
@@ -85,9 +84,10 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, breaches, "the correct mounts, after all others")
 	}
-	d.quick, d.began = false, time.Now() // the rows above may have used up its time limit
+	d = w.doctor(t) // the rows above may have used up the time limit of the old one
+	d.quick = false
 	d.probeMount = func(string) sandbox.MountList { return with(sandbox.Mount{Source: l.Pendings("work"), Target: "/p"}) }
-	found := d.checkMounts(t.Context())
+	found := only("mounts", d.runChecks(t.Context()))
 	require.Len(t, found, len(sandboxUsers()))
 	require.Equal(t, severityError, found[0].Severity)
 	require.Contains(t, found[0].What, "an agent as a user in bubblewrap may write to the pending requests, at /p")
@@ -96,7 +96,8 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 func TestDoctorWithoutBubblewrap(t *testing.T) {
 	d := newDoctorRig(t).doctor(t)
 	t.Setenv("PATH", t.TempDir())
-	found := d.checkMounts(t.Context())
+	d.quick = false
+	found := only("mounts", d.runChecks(t.Context()))
 	require.Len(t, found, 1)
 	require.Equal(t, severityInfo, found[0].Severity)
 	require.Contains(t, found[0].What, "bubblewrap is not installed")
@@ -107,7 +108,7 @@ func TestDoctorWithoutBubblewrap(t *testing.T) {
 func TestProbeFindsProcesses(t *testing.T) {
 	c, _ := newSandboxRig(t)
 	d := (&doctorRig{c.rig}).doctor(t)
-	d.checkDaemon(t.Context())
+	d.runChecks(t.Context())
 	require.NotZero(t, d.daemon)
 	box := sandbox.Find(t.Context(), d.bin, "", nil)
 	box.Mounts = sandbox.Mounts(d.Layout, "work")
@@ -122,7 +123,7 @@ func TestProbeFindsProcesses(t *testing.T) {
 // An agent with CAP_SYS_ADMIN over its mounts can remount them for writing.
 func TestProbeFindsRemounts(t *testing.T) {
 	w := newDoctorRig(t)
-	b, err := json.Marshal(probeInput{Requests: w.layout.Requests("work"), Responses: w.layout.Responses("work")})
+	b, err := json.Marshal(map[string]string{"requests": w.layout.Requests("work"), "responses": w.layout.Responses("work")})
 	require.NoError(t, err)
 	out := w.runUnshared(t, string(b), `mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$0" doctor probe`, w.layout.Responses("work"))
 	var breaches []string
@@ -290,7 +291,7 @@ func copyProgram(t *testing.T, from, name string) string {
 func TestDoctorFindsAgents(t *testing.T) {
 	w := newDoctorRig(t)
 	find := func(pid int) []finding {
-		return slices.DeleteFunc(w.doctor(t).checkAgents(t.Context()), func(f finding) bool {
+		return slices.DeleteFunc(only("agents", w.runDoctor(t, nil)), func(f finding) bool {
 			return !strings.Contains(f.What, fmt.Sprintf("(process %d)", pid))
 		})
 	}
@@ -314,7 +315,10 @@ func TestDoctorFindsAgents(t *testing.T) {
 	require.Contains(t, find(pid)[0].What, "codex (process")
 
 	sandboxed := startProcess(t, osexec.Command("unshare", "-Urm", claude, "1000"))
-	await(t, claude, func() bool { return agentName(fmt.Sprintf("/proc/%d", sandboxed)) == "claude" })
+	await(t, claude, func() bool {
+		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", sandboxed))
+		return err == nil && filepath.Base(exe) == "claude"
+	})
 	require.Empty(t, find(sandboxed), "it runs in a sandbox")
 	other := startProcess(t, osexec.Command(copyProgram(t, "/bin/sleep", "claudette"), "1000"))
 	require.Empty(t, find(other))
@@ -322,7 +326,7 @@ func TestDoctorFindsAgents(t *testing.T) {
 	d := w.doctor(t)
 	d.uid = os.Getuid() + 1
 	if os.Getuid() != 0 {
-		require.NotContains(t, fmt.Sprint(d.checkAgents(t.Context())), "claude", "another user's process")
+		require.NotContains(t, fmt.Sprint(only("agents", d.runChecks(t.Context()))), "claude", "another user's process")
 	}
 }
 
@@ -336,13 +340,13 @@ func TestDoctorChecksTheDaemon(t *testing.T) {
 	pid := startProcess(t, cmd)
 	await(t, w.layout.Lock(), func() bool { up, err := w.doctor(t).Served(); return err == nil && up })
 	d := w.doctor(t)
-	found := d.checkDaemon(t.Context())
+	found := only("daemon", d.runChecks(t.Context()))
 	require.Equal(t, pid, d.daemon)
 	require.Len(t, found, 1, "%+v", found)
 	require.Contains(t, found[0].What, "libeatmydata")
 
 	require.NoError(t, os.Remove(bin))
-	found = w.doctor(t).checkDaemon(t.Context())
+	found = only("daemon", w.runDoctor(t, nil))
 	require.Len(t, found, 2, "%+v", found)
 	require.Contains(t, found[0].What, "was replaced since")
 	require.Equal(t, "restart permesso serve", found[0].Cure)
@@ -353,12 +357,13 @@ func TestDoctorOfAnotherUsersHome(t *testing.T) {
 	w := newDoctorRig(t)
 	d := w.doctor(t)
 	d.uid = os.Getuid() + 1
-	found := d.checkHome(t.Context())
+	all := d.runChecks(t.Context())
+	found := only("home", slices.Clone(all))
 	if os.Getuid() == 0 {
 		require.Equal(t, severityOK, found[0].Severity, "root may read it")
 		return
 	}
 	require.Equal(t, severityError, found[0].Severity)
 	require.Contains(t, found[0].Cure, "sudo -u")
-	require.False(t, d.exists, "nothing else is checked")
+	require.Empty(t, only("keys", all), "nothing else is checked")
 }
