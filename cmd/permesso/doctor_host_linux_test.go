@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/doctor"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
@@ -38,7 +39,7 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 	d := w.doctor(t)
 	right := sandbox.Mounts(l, "work")
 	with := func(more ...sandbox.Mount) sandbox.MountList { return append(slices.Clone(right), more...) }
-	box := sandbox.Find(t.Context(), d.bin, "", nil)
+	box := sandbox.Find(t.Context(), d.Bin, "", nil)
 	require.Empty(t, box.Why)
 	for _, row := range []struct {
 		why    string
@@ -66,10 +67,10 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 		{"requests read-only", sandbox.MountList{{Source: right[0].Source, Target: right[0].Target, ReadOnly: true}, right[1]}, []string{"cannot write requests"}},
 		{"another folder as requests", sandbox.MountList{{Source: w.dir, Target: client.DefaultRequests}, right[1]}, []string{"has another folder mounted as its requests"}},
 	} {
-		for _, user := range sandboxUsers() {
-			t.Run(row.why+"/"+user.who, func(t *testing.T) {
+		for _, user := range doctor.SandboxUsers() {
+			t.Run(row.why+"/"+user.Who, func(t *testing.T) {
 				box.Mounts = row.mounts
-				breaches, err := d.probe(t.Context(), box, "work", user)
+				breaches, err := d.Probe(t.Context(), box, "work", user)
 				require.NoError(t, err)
 				for _, want := range row.want {
 					require.True(t, containsText(breaches, want), "%q is not in %q", want, breaches)
@@ -78,28 +79,28 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 			})
 		}
 	}
-	for _, user := range sandboxUsers() {
+	for _, user := range doctor.SandboxUsers() {
 		box.Mounts = right
-		breaches, err := d.probe(t.Context(), box, "work", user)
+		breaches, err := d.Probe(t.Context(), box, "work", user)
 		require.NoError(t, err)
 		require.Empty(t, breaches, "the correct mounts, after all others")
 	}
 	d = w.doctor(t) // the rows above may have used up the time limit of the old one
-	d.quick = false
-	d.probeMount = func(string) sandbox.MountList { return with(sandbox.Mount{Source: l.Pendings("work"), Target: "/p"}) }
-	found := only("mounts", d.runChecks(t.Context()))
-	require.Len(t, found, len(sandboxUsers()))
-	require.Equal(t, severityError, found[0].Severity)
+	d.Quick = false
+	d.MountsOf = func(string) sandbox.MountList { return with(sandbox.Mount{Source: l.Pendings("work"), Target: "/p"}) }
+	found := only("mounts", d.Run(t.Context()))
+	require.Len(t, found, len(doctor.SandboxUsers()))
+	require.Equal(t, doctor.SeverityError, found[0].Severity)
 	require.Contains(t, found[0].What, "an agent as a user in bubblewrap may write to the pending requests, at /p")
 }
 
 func TestDoctorWithoutBubblewrap(t *testing.T) {
 	d := newDoctorRig(t).doctor(t)
 	t.Setenv("PATH", t.TempDir())
-	d.quick = false
-	found := only("mounts", d.runChecks(t.Context()))
+	d.Quick = false
+	found := only("mounts", d.Run(t.Context()))
 	require.Len(t, found, 1)
-	require.Equal(t, severityInfo, found[0].Severity)
+	require.Equal(t, doctor.SeverityInfo, found[0].Severity)
 	require.Contains(t, found[0].What, "bubblewrap is not installed")
 	require.Contains(t, found[0].Cure, "apt-get install bubblewrap")
 }
@@ -108,16 +109,16 @@ func TestDoctorWithoutBubblewrap(t *testing.T) {
 func TestProbeFindsProcesses(t *testing.T) {
 	c, _ := newSandboxRig(t)
 	d := (&doctorRig{c.rig}).doctor(t)
-	d.runChecks(t.Context())
-	require.NotZero(t, d.daemon)
-	box := sandbox.Find(t.Context(), d.bin, "", nil)
+	d.Run(t.Context())
+	require.NotZero(t, d.Daemon)
+	box := sandbox.Find(t.Context(), d.Bin, "", nil)
 	box.Mounts = sandbox.Mounts(d.Layout, "work")
 	system := slices.DeleteFunc(sandbox.BwrapSystem(), func(s string) bool { return s == "--unshare-all" || s == "1000" || s == "--uid" || s == "--gid" })
-	breaches, err := d.probe(t.Context(), box, "work", sandboxUser{"", append(system, "--unshare-user")})
+	breaches, err := d.Probe(t.Context(), box, "work", doctor.SandboxUser{System: append(system, "--unshare-user")})
 	require.NoError(t, err)
 	require.True(t, containsText(breaches, "sees the daemon's process"), "%q", breaches)
 	require.True(t, containsText(breaches, "may kill the daemon's process"), "%q", breaches)
-	require.True(t, alive(d.daemon), "the probe sends only signal 0")
+	require.True(t, alive(d.Daemon), "the probe sends only signal 0")
 }
 
 // An agent with CAP_SYS_ADMIN over its mounts can remount them for writing.
@@ -162,17 +163,17 @@ func TestDoctorChecksRealDisks(t *testing.T) {
 	}
 	type row struct {
 		why, script, check string
-		severity           severity
+		severity           doctor.Severity
 		says               string
 	}
 	rows := []row{
-		{"a tmpfs", tmpfs("mode=700"), "fsync", severityError, "is a tmpfs"},
-		{"a full disk", tmpfs("mode=700,size=8m"), "disk", severityError, "KiB left"},
-		{"few inodes", tmpfs("mode=700,nr_inodes=500"), "disk", severityError, "inodes left"},
-		{"an almost full disk", tmpfs("mode=700,size=100m"), "disk", severityWarning, "MiB left"},
-		{"few free inodes", tmpfs("mode=700,nr_inodes=5000"), "disk", severityWarning, "inodes left"},
-		{"a read-only disk", tmpfs("mode=700") + ` && mount -o remount,bind,ro "$1"`, "disk", severityError, "is mounted read-only"},
-		{"records on another disk", `mount -t tmpfs -o mode=700 none "$1/records"`, "disk", severityWarning, "is on another file system than HOME"},
+		{"a tmpfs", tmpfs("mode=700"), "fsync", doctor.SeverityError, "is a tmpfs"},
+		{"a full disk", tmpfs("mode=700,size=8m"), "disk", doctor.SeverityError, "KiB left"},
+		{"few inodes", tmpfs("mode=700,nr_inodes=500"), "disk", doctor.SeverityError, "inodes left"},
+		{"an almost full disk", tmpfs("mode=700,size=100m"), "disk", doctor.SeverityWarning, "MiB left"},
+		{"few free inodes", tmpfs("mode=700,nr_inodes=5000"), "disk", doctor.SeverityWarning, "inodes left"},
+		{"a read-only disk", tmpfs("mode=700") + ` && mount -o remount,bind,ro "$1"`, "disk", doctor.SeverityError, "is mounted read-only"},
+		{"records on another disk", `mount -t tmpfs -o mode=700 none "$1/records"`, "disk", doctor.SeverityWarning, "is on another file system than HOME"},
 	}
 	if os.Getuid() == 0 { // only root may mount a disk
 		img := filepath.Join(t.TempDir(), "img")
@@ -185,8 +186,8 @@ func TestDoctorChecksRealDisks(t *testing.T) {
 		}
 		rows = append(
 			rows,
-			row{"without barriers", disk("nobarrier"), "fsync", severityError, "is mounted with nobarrier"},
-			row{"data=writeback", disk("data=writeback"), "fsync", severityWarning, "data=writeback"},
+			row{"without barriers", disk("nobarrier"), "fsync", doctor.SeverityError, "is mounted with nobarrier"},
+			row{"data=writeback", disk("data=writeback"), "fsync", doctor.SeverityWarning, "data=writeback"},
 		)
 	}
 	for _, row := range rows {
@@ -290,8 +291,8 @@ func copyProgram(t *testing.T, from, name string) string {
 
 func TestDoctorFindsAgents(t *testing.T) {
 	w := newDoctorRig(t)
-	find := func(pid int) []finding {
-		return slices.DeleteFunc(only("agents", w.runDoctor(t, nil)), func(f finding) bool {
+	find := func(pid int) []doctor.Finding {
+		return slices.DeleteFunc(only("agents", w.runDoctor(t, nil)), func(f doctor.Finding) bool {
 			return !strings.Contains(f.What, fmt.Sprintf("(process %d)", pid))
 		})
 	}
@@ -303,7 +304,7 @@ func TestDoctorFindsAgents(t *testing.T) {
 	pid := startProcess(t, osexec.Command(claude, "1000.00001"))
 	await(t, claude, func() bool { return len(find(pid)) == 1 })
 	found := find(pid)
-	require.Equal(t, severityWarning, found[0].Severity)
+	require.Equal(t, doctor.SeverityWarning, found[0].Severity)
 	require.Contains(t, found[0].What, "claude (process")
 	for _, cure := range []string{"container", "system user", "local_decisions = false"} {
 		require.Contains(t, found[0].Cure, cure)
@@ -324,9 +325,9 @@ func TestDoctorFindsAgents(t *testing.T) {
 	require.Empty(t, find(other))
 
 	d := w.doctor(t)
-	d.uid = os.Getuid() + 1
+	d.UID = os.Getuid() + 1
 	if os.Getuid() != 0 {
-		require.NotContains(t, fmt.Sprint(only("agents", d.runChecks(t.Context()))), "claude", "another user's process")
+		require.NotContains(t, fmt.Sprint(only("agents", d.Run(t.Context()))), "claude", "another user's process")
 	}
 }
 
@@ -340,8 +341,8 @@ func TestDoctorChecksTheDaemon(t *testing.T) {
 	pid := startProcess(t, cmd)
 	await(t, w.layout.Lock(), func() bool { up, err := w.doctor(t).Served(); return err == nil && up })
 	d := w.doctor(t)
-	found := only("daemon", d.runChecks(t.Context()))
-	require.Equal(t, pid, d.daemon)
+	found := only("daemon", d.Run(t.Context()))
+	require.Equal(t, pid, d.Daemon)
 	require.Len(t, found, 1, "%+v", found)
 	require.Contains(t, found[0].What, "libeatmydata")
 
@@ -356,14 +357,14 @@ func TestDoctorChecksTheDaemon(t *testing.T) {
 func TestDoctorOfAnotherUsersHome(t *testing.T) {
 	w := newDoctorRig(t)
 	d := w.doctor(t)
-	d.uid = os.Getuid() + 1
-	all := d.runChecks(t.Context())
+	d.UID = os.Getuid() + 1
+	all := d.Run(t.Context())
 	found := only("home", slices.Clone(all))
 	if os.Getuid() == 0 {
-		require.Equal(t, severityOK, found[0].Severity, "root may read it")
+		require.Equal(t, doctor.SeverityOK, found[0].Severity, "root may read it")
 		return
 	}
-	require.Equal(t, severityError, found[0].Severity)
+	require.Equal(t, doctor.SeverityError, found[0].Severity)
 	require.Contains(t, found[0].Cure, "sudo -u")
 	require.Empty(t, only("keys", all), "nothing else is checked")
 }

@@ -1,5 +1,9 @@
 package main
 
+import (
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/doctor"
+)
+
 import "github.com/spf13/cobra"
 
 func (a *app) doctorCmd() *cobra.Command {
@@ -18,12 +22,12 @@ func (a *app) doctorCmd() *cobra.Command {
 			"Exit codes: 0 nothing worse than info; 8 warnings; 9 errors: fix them before you start an agent.",
 		Example: "  permesso doctor\n  permesso doctor --quick --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := newDoctor(a.Console, workspace)
+			d, err := doctor.New(a.Console, workspace)
 			if err != nil {
 				return err
 			}
-			d.quick = quick
-			return d.report(d.runChecks(cmd.Context()))
+			d.Quick = quick
+			return d.Report(d.Run(cmd.Context()))
 		},
 	}
 	c.Flags().StringVar(&workspace, "workspace", "", "check only this `workspace` and what is not specific to a workspace")
@@ -37,6 +41,6 @@ func (a *app) probeCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "probe", Short: "Probe the isolation of a sandbox from inside (Linux only)", Args: cobra.NoArgs, Hidden: true,
 		Long: "Probe the isolation of a sandbox from inside. permesso doctor starts this itself, with input on standard input.",
-		RunE: func(*cobra.Command, []string) error { return probe(a.Console) },
+		RunE: func(*cobra.Command, []string) error { return doctor.Probe(a.Console) },
 	}
 }

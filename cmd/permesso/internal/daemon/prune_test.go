@@ -132,7 +132,7 @@ func TestPruningWaitsADayAfterAClockJump(t *testing.T) {
 		if e.Event == approval.EventPruned {
 			entries++
 			require.Contains(t, e.Reason, "the clock jumped from ")
-			require.Contains(t, e.Detail, "nothing yet")
+			require.Contains(t, e.Detail, "on hold")
 		}
 		return nil
 	}))

@@ -27,6 +27,7 @@ const (
 	console  = "cmd/permesso/internal/console"
 	home     = "cmd/permesso/internal/home"
 	daemon   = "cmd/permesso/internal/daemon"
+	doctor   = "cmd/permesso/internal/doctor"
 	hometest = "cmd/permesso/internal/hometest"
 	demo     = "cmd/permesso/internal/demo"
 	setup    = "cmd/permesso/internal/setup"
@@ -68,10 +69,11 @@ var plan = []rule{
 	{"security/audit", []string{"approval"}},
 	{"security/seal", []string{"approval"}},
 
-	{"cmd/permesso", []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon, setup, demo}}, // the only one who knows all
+	{"cmd/permesso", []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon, doctor, setup, demo}}, // the only one who knows all
 	{console, []string{allParts}},
 	{home, []string{allParts, "cmd/permesso/config", console}},
 	{daemon, []string{allParts, "cmd/permesso/config", console, home}},
+	{doctor, []string{allParts, "cmd/permesso/config", console, home, sandbox}},
 	{setup, []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon}},
 	{demo, []string{allParts, console, home, sandbox}},
 	{hometest, []string{"approval", home}}, // test support: fills a home
@@ -108,7 +110,7 @@ var homes = []struct {
 	// Policy matches paths and reads command lines; no other package matches patterns.
 	{"github.com/bmatcuk/doublestar", []string{"security/policy"}},
 	{"mvdan.cc/sh", []string{"security/policy"}},
-	{"github.com/pelletier/go-toml", []string{"cmd/permesso", "cmd/permesso/config", "security/secrets"}},
+	{"github.com/pelletier/go-toml", []string{doctor, "cmd/permesso/config", "security/secrets"}},
 	// Test libraries never reach the binary.
 	{"testing", testSupport},
 	{"github.com/stretchr/testify", testSupport},

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package main
+package doctor
 
 import (
 	"context"
@@ -30,8 +30,8 @@ type agent struct {
 
 func findAgents(int) ([]agent, error) { return nil, errors.ErrUnsupported }
 
-func probe(*console.Console) error { return errors.ErrUnsupported }
+func Probe(*console.Console) error { return errors.ErrUnsupported }
 
-func (d *doctor) checkMounts(context.Context) []finding {
-	return []finding{{Severity: severityInfo, What: "sandboxes are checked on Linux only"}}
+func (d *Doctor) checkMounts(context.Context) []Finding {
+	return []Finding{{Severity: SeverityInfo, What: "sandboxes are checked on Linux only"}}
 }

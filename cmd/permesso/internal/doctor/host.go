@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"cmp"
@@ -23,30 +23,30 @@ import (
 
 // checkDaemon checks whether a daemon runs, which process it is, and whether
 // it has read the current configuration.
-func (d *doctor) checkDaemon(context.Context) []finding {
+func (d *Doctor) checkDaemon(context.Context) []Finding {
 	// Do not create the lock file: the daemon's user could not open ours.
 	if _, err := os.Lstat(d.Layout.Lock()); err != nil {
-		return []finding{{Severity: severityInfo, What: "the daemon is not running and never ran here", Cure: "permesso serve"}}
+		return []Finding{{Severity: SeverityInfo, What: "the daemon is not running and never ran here", Cure: "permesso serve"}}
 	}
 	running, err := d.Served()
 	if err != nil {
-		return findingsOf(severityError, "", err)
+		return findingsOf(SeverityError, "", err)
 	}
 	if d.running = running; !running {
-		return []finding{{Severity: severityInfo, What: "the daemon is not running: decisions take effect when it starts", Cure: "permesso serve"}}
+		return []Finding{{Severity: SeverityInfo, What: "the daemon is not running: decisions take effect when it starts", Cure: "permesso serve"}}
 	}
 	p, known := findDaemon(d.Layout.Lock())
 	list := append(d.reportedHealth(), d.staleConfig(p.started)...)
 	if !known {
 		return orOK(list, "running; its process is not visible from here")
 	}
-	d.daemon = p.pid
+	d.Daemon = p.pid
 	if p.replaced {
-		list = append(list, finding{Severity: severityWarning, What: fmt.Sprintf("process %d runs a program file that was replaced since", p.pid), Cure: "restart permesso serve"})
+		list = append(list, Finding{Severity: SeverityWarning, What: fmt.Sprintf("process %d runs a program file that was replaced since", p.pid), Cure: "restart permesso serve"})
 	}
 	if p.ignoresFsync {
-		list = append(list, finding{
-			Severity: severityWarning, What: fmt.Sprintf("process %d has libeatmydata loaded or in LD_PRELOAD: its fsyncs may be ignored", p.pid),
+		list = append(list, Finding{
+			Severity: SeverityWarning, What: fmt.Sprintf("process %d has libeatmydata loaded or in LD_PRELOAD: its fsyncs may be ignored", p.pid),
 			Cure: "start permesso serve without it",
 		})
 	}
@@ -58,7 +58,7 @@ const reloadDelay = 5 * time.Second
 
 // staleConfig reports a configuration that changed after the daemon last read it,
 // according to the audit log.
-func (d *doctor) staleConfig(started time.Time) []finding {
+func (d *Doctor) staleConfig(started time.Time) []Finding {
 	info, err := os.Stat(d.file)
 	if err != nil {
 		return nil // no file, or checkConfig reports it
@@ -76,28 +76,28 @@ func (d *doctor) staleConfig(started time.Time) []finding {
 	if read.IsZero() || info.ModTime().Before(read.Add(reloadDelay)) {
 		return nil
 	}
-	return []finding{{
-		Severity: severityWarning, What: "the daemon has not reloaded the configuration since its change at " + info.ModTime().Local().Format(time.DateTime),
+	return []Finding{{
+		Severity: SeverityWarning, What: "the daemon has not reloaded the configuration since its change at " + info.ModTime().Local().Format(time.DateTime),
 		Cure: "check its log for a configuration error, which keeps the old configuration; or restart permesso serve",
 	}}
 }
 
 // reportedHealth reads the daemon's own report in run/health.json.
-func (d *doctor) reportedHealth() (list []finding) {
+func (d *Doctor) reportedHealth() (list []Finding) {
 	b, err := os.ReadFile(d.Layout.Health())
 	var h home.HealthReport
 	if err != nil || json.Unmarshal(b, &h) != nil {
 		return nil // no daemon runs
 	}
 	for _, p := range h.Issues {
-		list = append(list, finding{Severity: severityWarning, What: "the daemon reports: " + console.OneLine(p.What), Cure: cmp.Or(console.OneLine(p.Hint), "see permesso status and the daemon's log")})
+		list = append(list, Finding{Severity: SeverityWarning, What: "the daemon reports: " + console.OneLine(p.What), Cure: cmp.Or(console.OneLine(p.Hint), "see permesso status and the daemon's log")})
 	}
 	if h.Status == home.HealthPaused {
-		list = append(list, finding{Severity: severityInfo, What: "the daemon is paused, at least for one workspace: nothing runs there", Cure: "permesso resume"})
+		list = append(list, Finding{Severity: SeverityInfo, What: "the daemon is paused, at least for one workspace: nothing runs there", Cure: "permesso resume"})
 	}
 	if h.Version != "" && h.Version != d.app.Version {
-		list = append(list, finding{
-			Severity: severityWarning, What: "the daemon runs version " + console.OneLine(h.Version) + ", this program is " + d.app.Version,
+		list = append(list, Finding{
+			Severity: SeverityWarning, What: "the daemon runs version " + console.OneLine(h.Version) + ", this program is " + d.app.Version,
 			Cure: "restart permesso serve",
 		})
 	}
@@ -106,16 +106,16 @@ func (d *doctor) reportedHealth() (list []finding) {
 
 // scratch calls use with a temporary folder on the home's file system. It is
 // in run/, which a starting daemon empties; if that happened, it tries again.
-func (d *doctor) scratch(use func(dir string) []finding) (list []finding) {
+func (d *Doctor) scratch(use func(dir string) []Finding) (list []Finding) {
 	for range 2 {
 		dir, err := os.MkdirTemp(d.Layout.Run(), "doctor-")
 		if err != nil {
-			return []finding{{What: "cannot write to the home: " + console.OneLine(err.Error()), Cure: "see the findings on folders and disk"}}
+			return []Finding{{What: "cannot write to the home: " + console.OneLine(err.Error()), Cure: "see the findings on folders and disk"}}
 		}
 		list = use(dir)
 		_, gone := os.Lstat(dir)
 		if err := os.RemoveAll(dir); err != nil {
-			list = append(list, findingOf(severityWarning, "", err))
+			list = append(list, findingOf(SeverityWarning, "", err))
 		}
 		if gone == nil {
 			break
@@ -125,14 +125,14 @@ func (d *doctor) scratch(use func(dir string) []finding) (list []finding) {
 }
 
 // folderCount is how many folders the daemon watches.
-func (d *doctor) folderCount() int { return 1 + 4*len(d.names) }
+func (d *Doctor) folderCount() int { return 1 + 4*len(d.names) }
 
-func (d *doctor) checkInotify(context.Context) []finding {
-	list := findingsOf(severityWarning, "", watcher.CheckLimits(d.folderCount())...)
+func (d *Doctor) checkInotify(context.Context) []Finding {
+	list := findingsOf(SeverityWarning, "", watcher.CheckLimits(d.folderCount())...)
 	for _, ws := range d.withFolders() {
-		list = append(list, findingsOf(severityWarning, ws, watcher.CheckReach(d.Layout.Requests(ws)))...)
+		list = append(list, findingsOf(SeverityWarning, ws, watcher.CheckReach(d.Layout.Requests(ws)))...)
 	}
-	list = append(list, d.scratch(func(dir string) []finding { return findingsOf(severityWarning, "", watcher.Try(dir)) })...)
+	list = append(list, d.scratch(func(dir string) []Finding { return findingsOf(SeverityWarning, "", watcher.Try(dir)) })...)
 	return orOK(list, "events arrive; the limits allow %d folders", d.folderCount())
 }
 
@@ -143,14 +143,14 @@ const (
 
 // checkClock compares the clock, which deadlines depend on, with the year, the
 // log and the file system.
-func (d *doctor) checkClock(context.Context) []finding {
-	var list []finding
-	now := d.now
+func (d *Doctor) checkClock(context.Context) []Finding {
+	var list []Finding
+	now := d.Now
 	if now.Year() < 2026 || now.Year() > 2100 {
-		list = append(list, finding{What: "the clock shows " + now.Format(time.DateOnly) + ": receipts and deadlines would be wrong", Cure: "set the clock; then timedatectl set-ntp true"})
+		list = append(list, Finding{What: "the clock shows " + now.Format(time.DateOnly) + ": receipts and deadlines would be wrong", Cure: "set the clock; then timedatectl set-ntp true"})
 	}
 	if entries, err := audit.Last(d.FS, d.Layout.Audit(), 1); err == nil && len(entries) == 1 && entries[0].Time.Sub(now) > maxAhead {
-		list = append(list, finding{
+		list = append(list, Finding{
 			What: fmt.Sprintf("the clock was set back: the log's newest entry is of %s, now is %s",
 				entries[0].Time.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)),
 			Cure: "set the clock; expired requests stay expired, pending ones would expire too late",
@@ -158,39 +158,39 @@ func (d *doctor) checkClock(context.Context) []finding {
 	}
 	list = append(list, d.scratch(checkDrift)...)
 	if unsynchronized() {
-		list = append(list, finding{Severity: severityInfo, What: "system clock is not synchronized (NTP)", Cure: "timedatectl set-ntp true, or install chrony"})
+		list = append(list, Finding{Severity: SeverityInfo, What: "system clock is not synchronized (NTP)", Cure: "timedatectl set-ntp true, or install chrony"})
 	}
 	return orOK(list, "%s, same as the file system's clock", now.Format(time.RFC3339))
 }
 
 // checkDrift compares a new file's time with our clock.
-func checkDrift(dir string) []finding {
+func checkDrift(dir string) []Finding {
 	before := time.Now()
 	name := filepath.Join(dir, "time")
 	if err := os.WriteFile(name, nil, 0o600); err != nil {
-		return findingsOf(severityError, "", err)
+		return findingsOf(SeverityError, "", err)
 	}
 	info, err := os.Stat(name)
 	if err != nil {
-		return findingsOf(severityError, "", err)
+		return findingsOf(SeverityError, "", err)
 	}
 	return compareClocks(before, info.ModTime())
 }
 
-func compareClocks(ours, disks time.Time) []finding {
+func compareClocks(ours, disks time.Time) []Finding {
 	off := disks.Sub(ours).Abs()
 	if off <= maxDrift {
 		return nil
 	}
-	return []finding{{
-		Severity: severityWarning, What: "the system clock and the home's file system differ by " + off.Round(time.Second).String(),
+	return []Finding{{
+		Severity: SeverityWarning, What: "the system clock and the home's file system differ by " + off.Round(time.Second).String(),
 		Cure: "move the home to a local disk, or synchronize both machines by NTP",
 	}}
 }
 
 // checkDisk checks the free space of every file system that the home uses.
-func (d *doctor) checkDisk(context.Context) []finding {
-	var list []finding
+func (d *Doctor) checkDisk(context.Context) []Finding {
+	var list []Finding
 	var seen []string
 	dirs := []string{d.Layout.Home}
 	for _, ws := range d.withFolders() {
@@ -215,59 +215,59 @@ func (d *doctor) checkDisk(context.Context) []finding {
 		}
 		list = append(list, d.lowSpace(dir, free)...)
 	}
-	list = append(list, findingsOf(severityWarning, "", d.Layout.CheckOneDisk(d.withFolders()...)...)...)
+	list = append(list, findingsOf(SeverityWarning, "", d.Layout.CheckOneDisk(d.withFolders()...)...)...)
 	return orOK(list, "%s, on %s", left, console.OneLine(strings.Join(seen, ", ")))
 }
 
 // lowSpace ignores low space of the requests' folder if it has a file system of
 // its own, which may be small on purpose.
-func (d *doctor) lowSpace(dir string, free ipc.FreeSpace) []finding {
+func (d *Doctor) lowSpace(dir string, free ipc.FreeSpace) []Finding {
 	own := slices.ContainsFunc(d.names, func(ws string) bool { return dir == d.Layout.Requests(ws) })
 	if own && !free.ReadOnly && free.Bytes > 0 {
 		return nil
 	}
 	if err := free.Refuses(); err != nil {
-		return findingsOf(severityError, "", err)
+		return findingsOf(SeverityError, "", err)
 	}
-	return findingsOf(severityWarning, "", free.Low())
+	return findingsOf(SeverityWarning, "", free.Low())
 }
 
 const syncRounds = 20
 
 // checkSync checks the mount options, then measures fsync.
-func (d *doctor) checkSync(context.Context) []finding {
+func (d *Doctor) checkSync(context.Context) []Finding {
 	m, err := ipc.MountOf(d.Layout.Home)
 	if err != nil {
-		return []finding{{Severity: severityInfo, What: "cannot read the mount options: " + console.OneLine(err.Error())}}
+		return []Finding{{Severity: SeverityInfo, What: "cannot read the mount options: " + console.OneLine(err.Error())}}
 	}
-	list := slices.Concat(findingsOf(severityError, "", m.LosesData()), findingsOf(severityWarning, "", m.Warnings()))
+	list := slices.Concat(findingsOf(SeverityError, "", m.LosesData()), findingsOf(SeverityWarning, "", m.Warnings()))
 	measured := ""
-	if !d.quick {
-		list = append(list, d.scratch(func(dir string) []finding {
+	if !d.Quick {
+		list = append(list, d.scratch(func(dir string) []Finding {
 			median, err := ipc.SyncTime(dir, syncRounds)
 			if err != nil {
-				return findingsOf(severityError, "", err)
+				return findingsOf(SeverityError, "", err)
 			}
 			measured = fmt.Sprintf(": an fsync takes %s (median of %d)", median.Round(time.Microsecond), syncRounds)
-			return findingsOf(severityWarning, "", m.TooFast(median))
+			return findingsOf(SeverityWarning, "", m.TooFast(median))
 		})...)
 	}
 	return orOK(list, "%s on %s%s", m.Type, console.OneLine(m.Point), measured)
 }
 
 // checkAgents looks for agents that can bypass the gate.
-func (d *doctor) checkAgents(context.Context) []finding {
-	agents, err := findAgents(d.uid)
+func (d *Doctor) checkAgents(context.Context) []Finding {
+	agents, err := findAgents(d.UID)
 	if errors.Is(err, errors.ErrUnsupported) {
-		return []finding{{Severity: severityInfo, What: "cannot list processes on this system", Cure: "run agents as another user, or in a container"}}
+		return []Finding{{Severity: SeverityInfo, What: "cannot list processes on this system", Cure: "run agents as another user, or in a container"}}
 	}
 	if err != nil {
-		return findingsOf(severityInfo, "", err)
+		return findingsOf(SeverityInfo, "", err)
 	}
-	var list []finding
+	var list []Finding
 	for _, p := range agents {
-		list = append(list, finding{
-			Severity: severityWarning, What: fmt.Sprintf("%s (process %d) runs as %s outside a sandbox: it could approve its own requests", p.name, p.pid, p.as),
+		list = append(list, Finding{
+			Severity: SeverityWarning, What: fmt.Sprintf("%s (process %d) runs as %s outside a sandbox: it could approve its own requests", p.name, p.pid, p.as),
 			Cure: "run it in a container (permesso mounts), or run the daemon as a system user, or set local_decisions = false",
 		})
 	}

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -24,17 +24,17 @@ func TestDoctorChecksTelegram(t *testing.T) {
 		chat       int64
 		privacy    bool
 		down       bool
-		worst      severity
+		worst      Severity
 		says       string
 	}{
-		{why: "healthy", token: botapi.Token, chat: 7, privacy: true, worst: severityOK, says: "Telegram accepts the bot @permesso_bot"},
-		{why: "a group without privacy mode", token: botapi.Token, chat: -7, worst: severityOK, says: "Telegram accepts the bot"},
-		{why: "a group in privacy mode", token: botapi.Token, chat: -7, privacy: true, worst: severityInfo, says: "in groups @permesso_bot receives only commands"},
-		{why: "an unknown token", token: "123456789:hunter2-hunter2-hunter2", chat: 7, worst: severityError, says: "Telegram does not accept the token"},
-		{why: "no token", token: "hunter2", chat: 7, worst: severityError, says: "has no valid bot token"},
-		{why: "a token readable by others", token: "123456789:hunter2-hunter2-hunter2", mode: 0o644, chat: 7, worst: severityError, says: "others than its owner may read it"},
-		{why: "no network", token: botapi.Token, chat: 7, down: true, worst: severityWarning, says: "call getMe: "},
-		{why: "a token in the environment", chat: 7, worst: severityInfo, says: "is in the daemon's environment"},
+		{why: "healthy", token: botapi.Token, chat: 7, privacy: true, worst: SeverityOK, says: "Telegram accepts the bot @permesso_bot"},
+		{why: "a group without privacy mode", token: botapi.Token, chat: -7, worst: SeverityOK, says: "Telegram accepts the bot"},
+		{why: "a group in privacy mode", token: botapi.Token, chat: -7, privacy: true, worst: SeverityInfo, says: "in groups @permesso_bot receives only commands"},
+		{why: "an unknown token", token: "123456789:hunter2-hunter2-hunter2", chat: 7, worst: SeverityError, says: "Telegram does not accept the token"},
+		{why: "no token", token: "hunter2", chat: 7, worst: SeverityError, says: "has no valid bot token"},
+		{why: "a token readable by others", token: "123456789:hunter2-hunter2-hunter2", mode: 0o644, chat: 7, worst: SeverityError, says: "readable by other users"},
+		{why: "no network", token: botapi.Token, chat: 7, down: true, worst: SeverityWarning, says: "call getMe: "},
+		{why: "a token in the environment", chat: 7, worst: SeverityInfo, says: "is in the daemon's environment"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			t.Parallel()
@@ -53,7 +53,7 @@ func TestDoctorChecksTelegram(t *testing.T) {
 			}
 			cfg, err := config.Parse("p.toml", []byte(text))
 			require.NoError(t, err)
-			d := &doctor{app: &console.Console{Env: func(string) string { return "" }}, Home: &home.Home{Config: cfg}, names: []string{"w"}}
+			d := &Doctor{app: &console.Console{Env: func(string) string { return "" }}, Home: &home.Home{Config: cfg}, names: []string{"w"}}
 			list := d.checkTelegram(t.Context())
 			worst := list[len(list)-1]
 			require.Equal(t, row.worst, worst.Severity)
@@ -64,14 +64,14 @@ func TestDoctorChecksTelegram(t *testing.T) {
 			}
 		})
 	}
-	d := &doctor{Home: &home.Home{Config: config.Default()}}
-	require.Equal(t, []finding{okFinding("Telegram is not configured")}, d.checkTelegram(t.Context()))
+	d := &Doctor{Home: &home.Home{Config: config.Default()}}
+	require.Equal(t, []Finding{okFinding("Telegram is not configured")}, d.checkTelegram(t.Context()))
 }
 
 // A request that its client sends to one channel is not reported as unsent on the others.
 func TestDoctorRespectsAskOn(t *testing.T) {
 	now := time.Now()
-	d := &doctor{Home: &home.Home{Layout: ipc.Layout{Home: t.TempDir()}}, now: now}
+	d := &Doctor{Home: &home.Home{Layout: ipc.Layout{Home: t.TempDir()}}, Now: now}
 	for askOn, missed := range map[string][2]int{"": {1, 1}, "telegram": {1, 0}, "email": {0, 1}} {
 		waiting := []approval.Waiting{{Pending: &approval.Pending{
 			RequestID: "a7f3b2c1d4e5f6a7", AskOn: askOn, Timestamp: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour),

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -29,11 +29,11 @@ const (
 
 // eachDocument reads the documents of one kind in every checked workspace. A document
 // that is gone was settled meanwhile.
-func (d *doctor) eachDocument(ctx context.Context, doc approval.Doc, check func(approval.Key, []byte) *finding) (n int, list []finding) {
+func (d *Doctor) eachDocument(ctx context.Context, doc approval.Doc, check func(approval.Key, []byte) *Finding) (n int, list []Finding) {
 	for _, ws := range d.withFolders() {
 		ids, _, err := d.Store.List(doc, ws)
 		if err != nil {
-			list = append(list, findingOf(severityError, ws, err))
+			list = append(list, findingOf(SeverityError, ws, err))
 			continue
 		}
 		slices.Sort(ids)
@@ -48,9 +48,9 @@ func (d *doctor) eachDocument(ctx context.Context, doc approval.Doc, check func(
 				continue
 			}
 			n++
-			var f *finding
+			var f *Finding
 			if err != nil {
-				f = &finding{What: fmt.Sprintf("%s of %s cannot be read: %s", doc, id, console.OneLine(err.Error())), Cure: "check dmesg and the file's permissions"}
+				f = &Finding{What: fmt.Sprintf("%s of %s cannot be read: %s", doc, id, console.OneLine(err.Error())), Cure: "check dmesg and the file's permissions"}
 			} else {
 				f = check(k, b)
 			}
@@ -64,7 +64,7 @@ func (d *doctor) eachDocument(ctx context.Context, doc approval.Doc, check func(
 }
 
 // checkSeals opens every document that is not settled.
-func (d *doctor) checkSeals(ctx context.Context) []finding {
+func (d *Doctor) checkSeals(ctx context.Context) []Finding {
 	if d.keys == nil {
 		return nil // checkKeys reports it
 	}
@@ -76,23 +76,23 @@ func (d *doctor) checkSeals(ctx context.Context) []finding {
 	return orOK(list, "%d pending, %d decided, %d running: every seal is valid", p, q, r)
 }
 
-func (d *doctor) sealedPending(k approval.Key, b []byte) *finding {
+func (d *Doctor) sealedPending(k approval.Key, b []byte) *Finding {
 	body, err := d.keys.Seal.Open(approval.DocPending, k, b)
 	if err == nil {
 		_, err = approval.ParsePending(body, k)
 	} else if _, host := approval.ParseHostRequest(b, k.ID); host == nil {
-		return &finding{Severity: severityInfo, What: "pending " + k.ID + " is a host program's request without a ruling yet"}
+		return &Finding{Severity: SeverityInfo, What: "pending " + k.ID + " is a host program's request without a ruling yet"}
 	}
 	if err == nil {
 		return nil
 	}
-	return &finding{
+	return &Finding{
 		What: "pending " + k.ID + " was not written by the daemon: " + console.OneLine(err.Error()),
 		Cure: "find what wrote to " + d.Layout.Pendings(k.Workspace) + "; the daemon refuses it, and the agent must submit it again",
 	}
 }
 
-func (d *doctor) sealedDecision(k approval.Key, b []byte) *finding {
+func (d *Doctor) sealedDecision(k approval.Key, b []byte) *Finding {
 	body, err := d.keys.Seal.Open(approval.DocDecision, k, b)
 	if err == nil {
 		var dec *approval.Decision
@@ -103,14 +103,14 @@ func (d *doctor) sealedDecision(k approval.Key, b []byte) *finding {
 	if err == nil {
 		return nil
 	}
-	return &finding{
+	return &Finding{
 		What: "decision of " + k.ID + " is invalid: " + console.OneLine(err.Error()),
 		Cure: "find what wrote to " + d.Layout.Decisions(k.Workspace) + "; the daemon ignores it. Programs must use permesso decide --stdin",
 	}
 }
 
 // checkDigest compares a decision's digest with the pending request, if that exists.
-func (d *doctor) checkDigest(dec *approval.Decision, k approval.Key) error {
+func (d *Doctor) checkDigest(dec *approval.Decision, k approval.Key) error {
 	p, err := d.Store.Read(approval.DocPending, k)
 	if err == nil && approval.Digest(p) != dec.PendingSHA256 {
 		return errors.New("its digest is not that of the pending request")
@@ -118,7 +118,7 @@ func (d *doctor) checkDigest(dec *approval.Decision, k approval.Key) error {
 	return nil
 }
 
-func (d *doctor) sealedClaim(k approval.Key, b []byte) *finding {
+func (d *Doctor) sealedClaim(k approval.Key, b []byte) *Finding {
 	body, err := d.keys.Seal.Open(approval.DocClaim, k, b)
 	if err == nil {
 		_, err = approval.ParseClaim(body, k)
@@ -126,14 +126,14 @@ func (d *doctor) sealedClaim(k approval.Key, b []byte) *finding {
 	if err == nil {
 		return nil
 	}
-	return &finding{
+	return &Finding{
 		What: "claim of " + k.ID + " was not written by the daemon: what it started is unknown (" + console.OneLine(err.Error()) + ")",
 		Cure: "find out what ran, then move " + filepath.Join(d.Layout.Receipts(k.Workspace), k.ID+".json") + " away: until then the daemon does not settle that request",
 	}
 }
 
 // checkRecords checks the newest records of each workspace.
-func (d *doctor) checkRecords(ctx context.Context) []finding {
+func (d *Doctor) checkRecords(ctx context.Context) []Finding {
 	if d.keys == nil {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (d *doctor) checkRecords(ctx context.Context) []finding {
 	if err != nil {
 		return nil // checkKeys reports it
 	}
-	var list []finding
+	var list []Finding
 	n := 0
 	for _, ws := range d.withFolders() {
 		for _, id := range newest(d.Layout.Records(ws), sample) {
@@ -183,10 +183,10 @@ func newest(dir string, n int) []string {
 	return ids
 }
 
-func (d *doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approval.Key) *finding {
+func (d *Doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approval.Key) *Finding {
 	rec, err := d.Viewer(d.keys).Record(ctx, k)
 	if err != nil {
-		return &finding{
+		return &Finding{
 			What: "record of " + k.ID + " was not written by the daemon: " + console.OneLine(err.Error()),
 			Cure: "restore it from a backup; permesso audit prove " + k.ID + " shows the log's entry",
 		}
@@ -200,7 +200,7 @@ func (d *doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approva
 			err = receipt.ErrOther
 		}
 		if err != nil {
-			return &finding{
+			return &Finding{
 				What: "receipt in the record of " + k.ID + ": " + console.OneLine(err.Error()),
 				Cure: "if the signing key was replaced: keep the old keys/signing.pub for permesso receipt verify --key",
 			}
@@ -211,19 +211,19 @@ func (d *doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approva
 
 // checkResponse compares the agent's response with the record. A response is
 // written shortly after its record.
-func (d *doctor) checkResponse(rec *approval.Record, k approval.Key) *finding {
-	age := d.now.Sub(rec.EndedAt)
+func (d *Doctor) checkResponse(rec *approval.Record, k approval.Key) *Finding {
+	age := d.Now.Sub(rec.EndedAt)
 	if age < pickupDelay || age > responseRetention-time.Hour {
 		return nil
 	}
 	b, err := d.Store.Read(approval.DocResponse, k)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &finding{Severity: severityWarning, What: "the response to " + k.ID + " is missing", Cure: "the daemon restores it within minutes, or when it starts"}
+		return &Finding{Severity: SeverityWarning, What: "the response to " + k.ID + " is missing", Cure: "the daemon restores it within minutes, or when it starts"}
 	case err != nil:
-		return &finding{What: "the response to " + k.ID + " cannot be read: " + console.OneLine(err.Error()), Cure: "check its permissions"}
+		return &Finding{What: "the response to " + k.ID + " cannot be read: " + console.OneLine(err.Error()), Cure: "check its permissions"}
 	case string(b) != string(rec.Response):
-		return &finding{
+		return &Finding{
 			What: "the response to " + k.ID + " differs from the record: the agent may have read another outcome",
 			Cure: "find what can write to " + d.Layout.Responses(k.Workspace) + "; the daemon restores it within minutes, or when it starts",
 		}
@@ -232,24 +232,24 @@ func (d *doctor) checkResponse(rec *approval.Record, k approval.Key) *finding {
 }
 
 // checkAudit checks only the end of the log.
-func (d *doctor) checkAudit(context.Context) []finding {
+func (d *Doctor) checkAudit(context.Context) []Finding {
 	entries, err := audit.Last(d.FS, d.Layout.Audit(), 100)
 	switch {
 	case err != nil:
-		f := findingOf(severityError, "", err)
+		f := findingOf(SeverityError, "", err)
 		f.Cure = "first copy " + d.Layout.Audit() + "; then permesso audit verify shows where"
-		return []finding{f}
+		return []Finding{f}
 	case len(entries) == 0:
-		return []finding{{Severity: severityInfo, What: "the log is empty: no daemon has run yet"}}
+		return []Finding{{Severity: SeverityInfo, What: "the log is empty: no daemon has run yet"}}
 	}
 	last := entries[len(entries)-1]
-	return []finding{okFinding("the end of the log is readable, up to entry %d; permesso audit verify checks all of it", last.Seq)}
+	return []Finding{okFinding("the end of the log is readable, up to entry %d; permesso audit verify checks all of it", last.Seq)}
 }
 
 // checkStuck looks for documents that a running daemon should have settled,
 // and for those that wait for a daemon.
-func (d *doctor) checkStuck(ctx context.Context) []finding {
-	var list []finding
+func (d *Doctor) checkStuck(ctx context.Context) []Finding {
+	var list []Finding
 	for _, ws := range d.withFolders() {
 		list = append(list, d.unreadRequests(ws)...)
 	}
@@ -265,15 +265,15 @@ func (d *doctor) checkStuck(ctx context.Context) []finding {
 
 // unreadRequests counts old requests. It uses the inode's change time, because an
 // agent can set the modification time.
-func (d *doctor) unreadRequests(ws string) []finding {
+func (d *Doctor) unreadRequests(ws string) []Finding {
 	ids, _, err := d.Store.List(approval.DocRequest, ws)
 	if err != nil {
-		return findingsOf(severityError, ws, err)
+		return findingsOf(SeverityError, ws, err)
 	}
 	old := 0
 	for _, id := range ids {
 		info, err := os.Lstat(filepath.Join(d.Layout.Requests(ws), id+".json"))
-		if err == nil && d.now.Sub(changedAt(info)) > pickupDelay {
+		if err == nil && d.Now.Sub(changedAt(info)) > pickupDelay {
 			old++
 		}
 	}
@@ -281,15 +281,15 @@ func (d *doctor) unreadRequests(ws string) []finding {
 	case old == 0:
 		return nil
 	case !d.running:
-		return []finding{{Severity: severityInfo, Workspace: ws, What: plural(old, "request") + " not yet read: the daemon is not running", Cure: "permesso serve"}}
+		return []Finding{{Severity: SeverityInfo, Workspace: ws, What: plural(old, "request") + " not yet read: the daemon is not running", Cure: "permesso serve"}}
 	}
-	return []finding{{
-		Severity: severityWarning, Workspace: ws, What: plural(old, "request") + " not read for more than " + pickupDelay.String() + " while the daemon runs",
+	return []Finding{{
+		Severity: SeverityWarning, Workspace: ws, What: plural(old, "request") + " not read for more than " + pickupDelay.String() + " while the daemon runs",
 		Cure: "check its log for an exhausted limit ([workspaces." + ws + ".limits]) or an error",
 	}}
 }
 
-func (d *doctor) stuckPending(k approval.Key, b []byte) *finding {
+func (d *Doctor) stuckPending(k approval.Key, b []byte) *Finding {
 	body, err := d.keys.Seal.Open(approval.DocPending, k, b)
 	if err != nil {
 		return nil //nolint:nilerr // checkSeals reports it
@@ -298,22 +298,22 @@ func (d *doctor) stuckPending(k approval.Key, b []byte) *finding {
 	if err != nil {
 		return nil //nolint:nilerr // likewise
 	}
-	late := d.now.Sub(p.ExpiresAt)
+	late := d.Now.Sub(p.ExpiresAt)
 	switch dec := d.decision(k); {
 	case dec != nil && dec.Approved && !d.running:
-		return &finding{
-			Severity: severityWarning, What: k.ID + " is approved and has not run: the daemon is down",
+		return &Finding{
+			Severity: SeverityWarning, What: k.ID + " is approved and has not run: the daemon is down",
 			Cure: "permesso serve, before " + dec.RunBefore.Local().Format(time.DateTime) + ", or it expires",
 		}
 	case late > pickupDelay && d.running:
-		return &finding{Severity: severityWarning, What: k.ID + " expired " + late.Round(time.Second).String() + " ago and is not settled while the daemon runs", Cure: "check the daemon's log"}
+		return &Finding{Severity: SeverityWarning, What: k.ID + " expired " + late.Round(time.Second).String() + " ago and is not settled while the daemon runs", Cure: "check the daemon's log"}
 	case late > 0 && !d.running:
-		return &finding{Severity: severityInfo, What: k.ID + " has expired and is not settled: the daemon is down", Cure: "permesso serve, or permesso sweep"}
+		return &Finding{Severity: SeverityInfo, What: k.ID + " has expired and is not settled: the daemon is down", Cure: "permesso serve, or permesso sweep"}
 	}
 	return nil
 }
 
-func (d *doctor) decision(k approval.Key) *approval.Decision {
+func (d *Doctor) decision(k approval.Key) *approval.Decision {
 	b, err := d.Store.Read(approval.DocDecision, k)
 	if err != nil {
 		return nil
@@ -321,7 +321,7 @@ func (d *doctor) decision(k approval.Key) *approval.Decision {
 	return d.Viewer(d.keys).Decision(k, b)
 }
 
-func (d *doctor) stuckClaim(k approval.Key, b []byte) *finding {
+func (d *Doctor) stuckClaim(k approval.Key, b []byte) *Finding {
 	body, err := d.keys.Seal.Open(approval.DocClaim, k, b)
 	if err != nil {
 		return nil //nolint:nilerr // checkSeals reports it
@@ -338,16 +338,16 @@ func (d *doctor) stuckClaim(k approval.Key, b []byte) *finding {
 	if limit == 0 {
 		limit = defaultStop
 	}
-	over := d.now.Sub(c.ClaimedAt) - limit
+	over := d.Now.Sub(c.ClaimedAt) - limit
 	switch {
 	case !d.running:
-		return &finding{
-			Severity: severityWarning, What: k.ID + " was interrupted while running: the daemon went down",
+		return &Finding{
+			Severity: SeverityWarning, What: k.ID + " was interrupted while running: the daemon went down",
 			Cure: "check whether its effect happened; permesso serve or permesso sweep writes the response",
 		}
 	case over > time.Minute:
-		return &finding{
-			Severity: severityWarning, What: k.ID + " runs " + over.Round(time.Second).String() + " longer than its tool's timeout",
+		return &Finding{
+			Severity: SeverityWarning, What: k.ID + " runs " + over.Round(time.Second).String() + " longer than its tool's timeout",
 			Cure: "check the daemon's log and the tool's process; a restart ends it",
 		}
 	}
@@ -356,11 +356,11 @@ func (d *doctor) stuckClaim(k approval.Key, b []byte) *finding {
 
 // checkChannels looks for messages that were not sent, by the channels' sent
 // store.
-func (d *doctor) checkChannels(ctx context.Context) []finding {
+func (d *Doctor) checkChannels(ctx context.Context) []Finding {
 	if d.keys == nil {
 		return nil
 	}
-	var list []finding
+	var list []Finding
 	channels := 0
 	for _, ws := range d.withFolders() {
 		channels += len(d.Config.Workspaces[ws].Channels)
@@ -369,7 +369,7 @@ func (d *doctor) checkChannels(ctx context.Context) []finding {
 		}
 		waiting, err := d.Viewer(d.keys).Waiting(ctx, []string{ws})
 		if err != nil {
-			list = append(list, findingOf(severityError, ws, err))
+			list = append(list, findingOf(SeverityError, ws, err))
 			continue
 		}
 		for _, channel := range d.Config.Workspaces[ws].Channels {
@@ -383,15 +383,15 @@ func (d *doctor) checkChannels(ctx context.Context) []finding {
 }
 
 // checkUI reports where the web UI listens.
-func (d *doctor) checkUI() []finding {
-	h := d.HealthAt(d.now)
+func (d *Doctor) checkUI() []Finding {
+	h := d.HealthAt(d.Now)
 	switch {
 	case !d.running || h.UI == "" && d.Config.UI == "":
 		return nil
 	case h.UI == "":
-		return []finding{{Severity: severityInfo, What: "the web UI is not running", Cure: "check the daemon's log, or restart it if ui was configured after its start"}}
+		return []Finding{{Severity: SeverityInfo, What: "the web UI is not running", Cure: "check the daemon's log, or restart it if ui was configured after its start"}}
 	}
-	return []finding{okFinding("web UI at %s: permesso ui", console.OneLine(h.UI))}
+	return []Finding{okFinding("web UI at %s: permesso ui", console.OneLine(h.UI))}
 }
 
 // wasSent reports whether a sent record exists and is not in the state "sending".
@@ -406,11 +406,11 @@ func wasSent(page string) bool {
 	return err != nil || json.Unmarshal(b, &p) != nil || p.State != "sending"
 }
 
-func (d *doctor) unsentMessages(channel, ws string, waiting []approval.Waiting) []finding {
+func (d *Doctor) unsentMessages(channel, ws string, waiting []approval.Waiting) []Finding {
 	n := 0
 	for _, w := range waiting {
 		p := w.Pending
-		if d.now.Sub(p.Timestamp) < sendDelay || !d.now.Before(p.ExpiresAt) || p.AskOn != "" && p.AskOn != channel {
+		if d.Now.Sub(p.Timestamp) < sendDelay || !d.Now.Before(p.ExpiresAt) || p.AskOn != "" && p.AskOn != channel {
 			continue
 		}
 		if !wasSent(filepath.Join(d.Layout.Sent(channel, ws), p.RequestID+".json")) {
@@ -420,12 +420,12 @@ func (d *doctor) unsentMessages(channel, ws string, waiting []approval.Waiting) 
 	if n == 0 {
 		return nil
 	}
-	f := finding{
-		Severity: severityWarning, Workspace: ws, What: fmt.Sprintf("%s pending for more than %s, and %s has sent no message", plural(n, "request"), sendDelay, channel),
+	f := Finding{
+		Severity: SeverityWarning, Workspace: ws, What: fmt.Sprintf("%s pending for more than %s, and %s has sent no message", plural(n, "request"), sendDelay, channel),
 		Cure: "check the daemon's log for " + channel + "; permesso pending lists them, permesso approve and deny decide",
 	}
 	if !d.running {
 		f.Cure = "permesso serve"
 	}
-	return []finding{f}
+	return []Finding{f}
 }

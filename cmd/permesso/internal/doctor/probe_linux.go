@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probe is what doctor runs in a sandbox. It reads a probeInput and writes what
+// Probe is what doctor runs in a sandbox. It reads a probeInput and writes what
 // it could do that an agent must not. It undoes its changes.
-func probe(c *console.Console) error {
+func Probe(c *console.Console) error {
 	b, err := io.ReadAll(c.In)
 	if err != nil {
 		return err

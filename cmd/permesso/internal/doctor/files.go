@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -29,16 +29,16 @@ func ownerOf(info fs.FileInfo) int {
 }
 
 // checkConfig reads the file as serve does, and compares it with the folders.
-func (d *doctor) checkConfig(context.Context) []finding {
+func (d *Doctor) checkConfig(context.Context) []Finding {
 	if d.configErr != nil {
 		return configProblems(d.configErr)
 	}
-	var list []finding
+	var list []Finding
 	for _, w := range d.Config.Warnings {
-		list = append(list, findingOf(severityWarning, "", errors.New(w.In(d.Config.File))))
+		list = append(list, findingOf(SeverityWarning, "", errors.New(w.In(d.Config.File))))
 	}
 	if d.file == "" {
-		list = append(list, finding{Severity: severityInfo, What: "no configuration: every request asks an approver", Cure: "permesso init writes one"})
+		list = append(list, Finding{Severity: SeverityInfo, What: "no configuration: every request asks an approver", Cure: "permesso init writes one"})
 	} else {
 		list = append(list, d.checkSecrets()...)
 	}
@@ -48,19 +48,19 @@ func (d *doctor) checkConfig(context.Context) []finding {
 	return orOK(list, "%s: %s, %s", d.file, plural(len(d.Config.Workspaces), "workspace"), plural(len(d.Config.Tools), "tool"))
 }
 
-func configProblems(err error) (list []finding) {
+func configProblems(err error) (list []Finding) {
 	var e *config.Error
 	if !errors.As(err, &e) {
-		return findingsOf(severityError, "", err)
+		return findingsOf(SeverityError, "", err)
 	}
 	for _, p := range e.Errors {
-		list = append(list, findingOf(severityError, "", errors.New(p.In(e.File))))
+		list = append(list, findingOf(SeverityError, "", errors.New(p.In(e.File))))
 	}
 	return list
 }
 
 // compareWorkspaces compares the configuration with the folders.
-func (d *doctor) compareWorkspaces() (list []finding) {
+func (d *Doctor) compareWorkspaces() (list []Finding) {
 	have, err := d.Store.Workspaces()
 	if err != nil {
 		return nil // checkFolders reports it
@@ -69,13 +69,13 @@ func (d *doctor) compareWorkspaces() (list []finding) {
 		_, configured := d.Config.Workspaces[ws]
 		switch {
 		case !configured:
-			list = append(list, finding{
-				Severity: severityWarning, Workspace: ws, What: "workspace has folders but is not configured: its requests are refused",
+			list = append(list, Finding{
+				Severity: SeverityWarning, Workspace: ws, What: "workspace has folders but is not configured: its requests are refused",
 				Cure: "add [workspaces." + ws + "], or move " + d.Layout.Workspace(ws) + " away",
 			})
 		case !slices.Contains(have, ws):
-			list = append(list, finding{
-				Severity: severityInfo, Workspace: ws, What: "workspace has no folders yet",
+			list = append(list, Finding{
+				Severity: SeverityInfo, Workspace: ws, What: "workspace has no folders yet",
 				Cure: "permesso serve creates them when it starts",
 			})
 		}
@@ -85,12 +85,12 @@ func (d *doctor) compareWorkspaces() (list []finding) {
 
 // checkSecrets checks the secret files of the configuration. It finds them by
 // the names of the keys.
-func (d *doctor) checkSecrets() (list []finding) {
+func (d *Doctor) checkSecrets() (list []Finding) {
 	for _, path := range secretFiles(d.configTree()) {
 		if err := ipc.CheckSecret(path); errors.Is(err, fs.ErrNotExist) {
-			list = append(list, finding{What: "missing secret file " + console.OneLine(path) + ", named in the configuration", Cure: "create it, or change the configuration"})
+			list = append(list, Finding{What: "missing secret file " + console.OneLine(path) + ", named in the configuration", Cure: "create it, or change the configuration"})
 		} else if err != nil {
-			list = append(list, findingOf(severityError, "", err))
+			list = append(list, findingOf(SeverityError, "", err))
 		}
 	}
 	return list
@@ -98,7 +98,7 @@ func (d *doctor) checkSecrets() (list []finding) {
 
 // configTree is the configuration file as a plain tree, for keys without a
 // field in Config. It is nil if the file is unreadable; checkConfig reports that.
-func (d *doctor) configTree() map[string]any {
+func (d *Doctor) configTree() map[string]any {
 	b, err := os.ReadFile(d.file)
 	var tree map[string]any
 	if err != nil || toml.Unmarshal(b, &tree) != nil {
@@ -147,28 +147,28 @@ func lastWords(table map[string]any) (paths []string) {
 }
 
 // checkHome checks that the home exists and that this user can read it.
-func (d *doctor) checkHome(context.Context) []finding {
+func (d *Doctor) checkHome(context.Context) []Finding {
 	if !d.exists {
-		return []finding{{What: "no daemon for this user in " + console.OneLine(d.Layout.Home), Cure: "run permesso init, then permesso serve; or name another --home"}}
+		return []Finding{{What: "no daemon for this user in " + console.OneLine(d.Layout.Home), Cure: "run permesso init, then permesso serve; or name another --home"}}
 	}
 	switch uid := os.Getuid(); {
-	case uid != 0 && uid != d.uid:
+	case uid != 0 && uid != d.UID:
 		d.exists = false // skip the checks of a home
-		return []finding{{
-			What: fmt.Sprintf("%s belongs to UID %d and doctor runs as UID %d: most checks are skipped", console.OneLine(d.Layout.Home), d.uid, uid),
-			Cure: fmt.Sprintf("sudo -u '#%d' permesso doctor", d.uid),
+		return []Finding{{
+			What: fmt.Sprintf("%s belongs to UID %d and doctor runs as UID %d: most checks are skipped", console.OneLine(d.Layout.Home), d.UID, uid),
+			Cure: fmt.Sprintf("sudo -u '#%d' permesso doctor", d.UID),
 		}}
-	case d.uid == 0:
-		return []finding{{
-			Severity: severityWarning, What: console.OneLine(d.Layout.Home) + " belongs to root: approved requests run as root",
+	case d.UID == 0:
+		return []Finding{{
+			Severity: SeverityWarning, What: console.OneLine(d.Layout.Home) + " belongs to root: approved requests run as root",
 			Cure: "run the daemon as a dedicated user: useradd --system permesso",
 		}}
 	}
-	return []finding{okFinding("%s, owned by UID %d", console.OneLine(d.Layout.Home), d.uid)}
+	return []Finding{okFinding("%s, owned by UID %d", console.OneLine(d.Layout.Home), d.UID)}
 }
 
 // withFolders returns the workspaces that have folders.
-func (d *doctor) withFolders() (names []string) {
+func (d *Doctor) withFolders() (names []string) {
 	have, err := d.Store.Workspaces()
 	if err != nil {
 		return nil
@@ -181,21 +181,21 @@ func (d *doctor) withFolders() (names []string) {
 	return names
 }
 
-func (d *doctor) checkFolders(context.Context) []finding {
+func (d *Doctor) checkFolders(context.Context) []Finding {
 	seen, wrong := d.Layout.CheckFolders(d.FS, d.withFolders()...)
-	var list []finding
+	var list []Finding
 	for _, err := range wrong {
 		if !errors.Is(err, fs.ErrNotExist) {
-			list = append(list, findingOf(severityError, "", err))
+			list = append(list, findingOf(SeverityError, "", err))
 			continue
 		}
-		f := findingOf(severityWarning, "", err)
+		f := findingOf(SeverityWarning, "", err)
 		f.Cure = "permesso serve creates it when it starts"
 		list = append(list, f)
 	}
 	for _, ws := range d.withFolders() {
 		if note := d.Store.Notes(ws); note != "" {
-			list = append(list, finding{Severity: severityWarning, Workspace: ws, What: console.OneLine(note), Cure: "run the daemon on a kernel with openat2 and with /proc mounted"})
+			list = append(list, Finding{Severity: SeverityWarning, Workspace: ws, What: console.OneLine(note), Cure: "run the daemon on a kernel with openat2 and with /proc mounted"})
 		}
 	}
 	return orOK(list, "%d folders, none accessible to other users", seen)
@@ -203,14 +203,14 @@ func (d *doctor) checkFolders(context.Context) []finding {
 
 // checkPaths checks the parent folders of home and configuration: a user who
 // can replace a parent folder can replace what is in it.
-func (d *doctor) checkPaths(context.Context) []finding {
-	list := findingsOf(severityError, "", ipc.CheckPath(filepath.Dir(d.Layout.Home), d.uid)...)
+func (d *Doctor) checkPaths(context.Context) []Finding {
+	list := findingsOf(SeverityError, "", ipc.CheckPath(filepath.Dir(d.Layout.Home), d.UID)...)
 	if d.file != "" {
 		file, err := filepath.Abs(d.file)
 		if err != nil {
-			return findingsOf(severityError, "", err)
+			return findingsOf(SeverityError, "", err)
 		}
-		for _, f := range findingsOf(severityError, "", ipc.CheckPath(file, d.uid)...) {
+		for _, f := range findingsOf(SeverityError, "", ipc.CheckPath(file, d.UID)...) {
 			if !slices.Contains(list, f) {
 				list = append(list, f)
 			}
@@ -220,8 +220,8 @@ func (d *doctor) checkPaths(context.Context) []finding {
 }
 
 // checkPrograms checks the programs that tools run.
-func (d *doctor) checkPrograms(context.Context) []finding {
-	var list []finding
+func (d *Doctor) checkPrograms(context.Context) []Finding {
+	var list []Finding
 	programs := 0
 	for _, name := range sortedTools(d.Config) {
 		argv := d.Config.Tools[name].Handler.Argv
@@ -229,8 +229,8 @@ func (d *doctor) checkPrograms(context.Context) []finding {
 			continue
 		}
 		programs++
-		for _, err := range slices.Concat(ipc.CheckProgram(argv[0], d.uid), d.checkScripts(argv)) {
-			f := findingOf(severityError, "", err)
+		for _, err := range slices.Concat(ipc.CheckProgram(argv[0], d.UID), d.checkScripts(argv)) {
+			f := findingOf(SeverityError, "", err)
 			f.What = "tool " + name + ": " + f.What
 			list = append(list, f)
 		}
@@ -243,7 +243,7 @@ var runners = []string{"sh", "bash", "dash", "zsh", "fish", "env", "python", "py
 
 // checkScripts checks script files among the arguments: replacing a script
 // that sh runs is replacing the program. Other files are data.
-func (d *doctor) checkScripts(argv []string) (wrong []error) {
+func (d *Doctor) checkScripts(argv []string) (wrong []error) {
 	first := slices.Contains(runners, filepath.Base(argv[0]))
 	for _, arg := range argv[1:] {
 		if !filepath.IsAbs(arg) {
@@ -252,7 +252,7 @@ func (d *doctor) checkScripts(argv []string) (wrong []error) {
 		}
 		info, err := os.Stat(arg)
 		if err == nil && info.Mode().IsRegular() && (first || info.Mode().Perm()&0o111 != 0) {
-			wrong = append(wrong, ipc.CheckPath(arg, d.uid)...)
+			wrong = append(wrong, ipc.CheckPath(arg, d.UID)...)
 		}
 		first = false
 	}
@@ -269,27 +269,27 @@ func sortedTools(c *config.Config) []string {
 }
 
 // checkKeys loads the keys as serve does, and keeps them for later checks.
-func (d *doctor) checkKeys(context.Context) []finding {
-	var list []finding
+func (d *Doctor) checkKeys(context.Context) []Finding {
+	var list []Finding
 	k, err := d.LoadKeys()
 	if err != nil {
-		list = append(list, findingOf(severityError, "", err))
+		list = append(list, findingOf(SeverityError, "", err))
 	} else {
 		d.keys = k
 	}
 	if err := receipt.Check(d.FS, d.Layout.Keys()); err != nil {
-		list = append(list, findingOf(severityError, "", err))
+		list = append(list, findingOf(SeverityError, "", err))
 	}
 	entries, err := os.ReadDir(d.Layout.Keys())
 	if err != nil {
-		return append(list, findingOf(severityError, "", err))
+		return append(list, findingOf(SeverityError, "", err))
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err == nil && ownerOf(info) != d.uid {
-			list = append(list, finding{
-				What: fmt.Sprintf("%s belongs to UID %d, the home to UID %d", console.OneLine(filepath.Join(d.Layout.Keys(), e.Name())), ownerOf(info), d.uid),
-				Cure: fmt.Sprintf("chown -R %d %s", d.uid, sandbox.ShellWord(d.Layout.Keys())),
+		if err == nil && ownerOf(info) != d.UID {
+			list = append(list, Finding{
+				What: fmt.Sprintf("%s belongs to UID %d, the home to UID %d", console.OneLine(filepath.Join(d.Layout.Keys(), e.Name())), ownerOf(info), d.UID),
+				Cure: fmt.Sprintf("chown -R %d %s", d.UID, sandbox.ShellWord(d.Layout.Keys())),
 			})
 		}
 	}

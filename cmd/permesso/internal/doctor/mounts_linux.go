@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bytes"
@@ -26,71 +26,71 @@ const (
 
 // checkMounts starts the sandbox of permesso mounts --bwrap for each workspace,
 // and in it a probe that tries what an agent must not do.
-func (d *doctor) checkMounts(ctx context.Context) []finding {
-	box := sandbox.Find(ctx, d.bin, "", nil)
+func (d *Doctor) checkMounts(ctx context.Context) []Finding {
+	box := sandbox.Find(ctx, d.Bin, "", nil)
 	if box.Bwrap == "" {
-		return []finding{{Severity: severityInfo, What: "sandbox not checked: " + console.OneLine(box.Why), Cure: "apt-get install bubblewrap, or check your containers against permesso mounts WORKSPACE"}}
+		return []Finding{{Severity: SeverityInfo, What: "sandbox not checked: " + console.OneLine(box.Why), Cure: "apt-get install bubblewrap, or check your containers against permesso mounts WORKSPACE"}}
 	}
-	var list []finding
+	var list []Finding
 	workspaces := d.withFolders()
 	for i, ws := range workspaces {
 		if time.Since(d.began) > mountsTimeout {
-			list = append(list, finding{
-				Severity: severityInfo, What: plural(len(workspaces)-i, "workspace") + " not checked, starting with " + ws + ": time limit of one run",
+			list = append(list, Finding{
+				Severity: SeverityInfo, What: plural(len(workspaces)-i, "workspace") + " not checked, starting with " + ws + ": time limit of one run",
 				Cure: "permesso doctor --workspace " + ws,
 			})
 			break
 		}
-		box.Mounts = d.probeMount(ws)
-		for _, user := range sandboxUsers() {
+		box.Mounts = d.MountsOf(ws)
+		for _, user := range SandboxUsers() {
 			list = append(list, d.tryMounts(ctx, box, ws, user)...)
 		}
 	}
 	return orOK(list, "an agent in bubblewrap reaches only its two folders (%s)", plural(len(workspaces), "workspace"))
 }
 
-// sandboxUser is a user of the sandbox, and the bwrap arguments for it.
-type sandboxUser struct {
-	who    string
-	system []string
+// SandboxUser is a user of the sandbox, and the bwrap arguments for it.
+type SandboxUser struct {
+	Who    string
+	System []string
 }
 
 // sandboxUsers: only root can start an agent that is root on the host too.
-func sandboxUsers() []sandboxUser {
+func SandboxUsers() []SandboxUser {
 	system := sandbox.BwrapSystem()
-	users := []sandboxUser{{"a user", system}, {"root", append(slices.Clone(system), "--uid", "0", "--gid", "0")}}
+	users := []SandboxUser{{"a user", system}, {"root", append(slices.Clone(system), "--uid", "0", "--gid", "0")}}
 	if i := slices.Index(system, "--unshare-all"); os.Getuid() == 0 && i >= 0 {
 		own := []string{"--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"}
-		users = append(users, sandboxUser{"root of the host", slices.Replace(slices.Clone(system), i, i+len([]string{"--unshare-all", "--uid", "1000", "--gid", "1000"}), own...)})
+		users = append(users, SandboxUser{"root of the host", slices.Replace(slices.Clone(system), i, i+len([]string{"--unshare-all", "--uid", "1000", "--gid", "1000"}), own...)})
 	}
 	return users
 }
 
 // tryMounts returns what the probe could do as findings.
-func (d *doctor) tryMounts(ctx context.Context, box sandbox.Sandbox, ws string, user sandboxUser) []finding {
-	breaches, err := d.probe(ctx, box, ws, user)
+func (d *Doctor) tryMounts(ctx context.Context, box sandbox.Sandbox, ws string, user SandboxUser) []Finding {
+	breaches, err := d.Probe(ctx, box, ws, user)
 	if err != nil {
-		return []finding{{Severity: severityWarning, Workspace: ws, What: "sandbox probe failed: " + console.OneLine(err.Error()), Cure: "permesso mounts " + ws + " --bwrap prints the mounts; start them by hand"}}
+		return []Finding{{Severity: SeverityWarning, Workspace: ws, What: "sandbox probe failed: " + console.OneLine(err.Error()), Cure: "permesso mounts " + ws + " --bwrap prints the mounts; start them by hand"}}
 	}
-	var list []finding
+	var list []Finding
 	for _, b := range breaches {
-		f := finding{Workspace: ws, What: "an agent as " + user.who + " in bubblewrap " + console.OneLine(b), Cure: "check for links and other mounts: permesso mounts " + ws + "; findmnt -T " + sandbox.ShellWord(d.Layout.Home)}
-		if !slices.ContainsFunc(list, func(g finding) bool { return g == f }) {
+		f := Finding{Workspace: ws, What: "an agent as " + user.Who + " in bubblewrap " + console.OneLine(b), Cure: "check for links and other mounts: permesso mounts " + ws + "; findmnt -T " + sandbox.ShellWord(d.Layout.Home)}
+		if !slices.ContainsFunc(list, func(g Finding) bool { return g == f }) {
 			list = append(list, f)
 		}
 	}
 	return list
 }
 
-// probe runs permesso doctor probe in a sandbox.
-func (d *doctor) probe(ctx context.Context, box sandbox.Sandbox, ws string, user sandboxUser) (breaches []string, err error) {
+// Probe runs permesso doctor probe in a sandbox.
+func (d *Doctor) Probe(ctx context.Context, box sandbox.Sandbox, ws string, user SandboxUser) (breaches []string, err error) {
 	q, err := json.Marshal(d.probeInput(ws))
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	args := append(slices.Clone(user.system), box.Mounts.Bwrap()...)
+	args := append(slices.Clone(user.System), box.Mounts.Bwrap()...)
 	args = append(args, "--ro-bind", box.Bin, sandbox.AgentBin+"/permesso", sandbox.AgentBin+"/permesso", "doctor", "probe")
 	cmd := exec.CommandContext(ctx, box.Bwrap, args...)
 	var out, errs bytes.Buffer
@@ -127,9 +127,9 @@ type protectedFile struct {
 	Folder bool   `json:"folder"`
 }
 
-func (d *doctor) probeInput(ws string) probeInput {
+func (d *Doctor) probeInput(ws string) probeInput {
 	l := d.Layout
-	q := probeInput{Requests: client.DefaultRequests, Responses: client.DefaultResponses, Gate: d.daemon}
+	q := probeInput{Requests: client.DefaultRequests, Responses: client.DefaultResponses, Gate: d.Daemon}
 	if q.Gate == 0 {
 		q.Gate = os.Getpid() // any process of the host will do
 	}

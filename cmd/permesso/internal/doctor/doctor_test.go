@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bytes"
@@ -28,42 +28,42 @@ func TestDoctorChecksSecretFiles(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(""), 0o644))
 	}
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	found := (&doctor{file: file}).checkSecrets()
+	found := (&Doctor{file: file}).checkSecrets()
 	require.Len(t, found, 4, "%+v", found)
-	for i, says := range []string{"other users may read " + dir + "/bare (mode 0644)", "other users may read " + dir + "/header", "there is no " + dir + "/none", "other users may read " + dir + "/open"} {
+	for i, says := range []string{"other users may read " + dir + "/bare (mode 0644)", "other users may read " + dir + "/header", "missing secret file " + dir + "/none", "other users may read " + dir + "/open"} {
 		require.Contains(t, found[i].What, says)
-		require.Equal(t, severityError, found[i].Severity)
+		require.Equal(t, SeverityError, found[i].Severity)
 	}
 }
 
 // The zero finding is an error: a finding without a severity must not be
 // overlooked.
 func TestZeroFindingIsAnError(t *testing.T) {
-	require.Equal(t, "error", finding{}.Severity.String())
-	d := &doctor{Home: &home.Home{}, app: &console.Console{Out: &bytes.Buffer{}, Env: func(string) string { return "" }}}
+	require.Equal(t, "error", Finding{}.Severity.String())
+	d := &Doctor{Home: &home.Home{}, app: &console.Console{Out: &bytes.Buffer{}, Env: func(string) string { return "" }}}
 	for _, row := range []struct {
-		worst severity
+		worst Severity
 		code  int
-	}{{severityError, console.ExitErrors}, {severityWarning, console.ExitWarnings}} {
+	}{{SeverityError, console.ExitErrors}, {SeverityWarning, console.ExitWarnings}} {
 		var e *console.Error
-		require.ErrorAs(t, d.report([]finding{{Severity: severityOK}, {Severity: row.worst}, {Severity: severityInfo}}), &e)
+		require.ErrorAs(t, d.Report([]Finding{{Severity: SeverityOK}, {Severity: row.worst}, {Severity: SeverityInfo}}), &e)
 		require.Equal(t, row.code, e.Code)
 	}
-	require.NoError(t, d.report([]finding{{Severity: severityInfo}, {Severity: severityOK}}))
+	require.NoError(t, d.Report([]Finding{{Severity: SeverityInfo}, {Severity: SeverityOK}}))
 }
 
 // Many findings of one kind do not hide the others.
 func TestDoctorLimitsSimilarFindings(t *testing.T) {
-	var list []finding
+	var list []Finding
 	for i := range 2000 {
-		list = append(list, finding{Severity: severityWarning, Workspace: "a", What: fmt.Sprint(i)})
+		list = append(list, Finding{Severity: SeverityWarning, Workspace: "a", What: fmt.Sprint(i)})
 	}
-	list = append(list, finding{Severity: severityWarning, Workspace: "b"}, finding{Severity: severityError, Workspace: "z"})
+	list = append(list, Finding{Severity: SeverityWarning, Workspace: "b"}, Finding{Severity: SeverityError, Workspace: "z"})
 	kept := limitFindings(list)
 	require.Len(t, kept, 1+maxAlike+1+1)
-	require.Equal(t, severityError, kept[0].Severity)
+	require.Equal(t, SeverityError, kept[0].Severity)
 	require.Equal(t, "0", kept[1].What)
-	require.Equal(t, finding{Severity: severityWarning, Workspace: "a", What: "and 1990 more like this"}, kept[1+maxAlike])
+	require.Equal(t, Finding{Severity: SeverityWarning, Workspace: "a", What: "and 1990 more like this"}, kept[1+maxAlike])
 	require.Equal(t, "b", kept[2+maxAlike].Workspace)
 	require.Empty(t, limitFindings(nil))
 	require.Len(t, limitFindings(list[:maxAlike]), maxAlike)
@@ -71,7 +71,7 @@ func TestDoctorLimitsSimilarFindings(t *testing.T) {
 
 // A folder's name can hold any bytes; it must not look like another finding.
 func TestFindingsAreOneLine(t *testing.T) {
-	f := findingOf(severityError, "", fmt.Errorf("x\n✓ keys      well\nhint: do\nthis \x1b[2K"))
+	f := findingOf(SeverityError, "", fmt.Errorf("x\n✓ keys      well\nhint: do\nthis \x1b[2K"))
 	require.NotContains(t, f.What+f.Cure, "\n")
 	require.NotContains(t, f.What+f.Cure, "\x1b")
 }
@@ -82,7 +82,7 @@ func TestCompareClocks(t *testing.T) {
 	for _, off := range []time.Duration{-time.Hour, 3 * time.Second} {
 		found := compareClocks(now, now.Add(off))
 		require.Len(t, found, 1)
-		require.Contains(t, found[0].What, off.Abs().String()+" apart")
+		require.Contains(t, found[0].What, "differ by "+off.Abs().String())
 	}
 }
 
