@@ -261,7 +261,7 @@ func (a *app) explainKnown(ctx context.Context, h *home.Home, m *home.Memory, ty
 	if err != nil {
 		return err
 	}
-	r, then, err := requestAndRuling(ctx, h, v, k)
+	r, then, err := h.RequestAndRuling(ctx, v, k)
 	if err != nil {
 		return err
 	}
@@ -270,40 +270,6 @@ func (a *app) explainKnown(ctx context.Context, h *home.Home, m *home.Memory, ty
 	}
 	f := gate.FactsOf(home.SettingsOf(h.Config), k.Workspace, r, time.Now())
 	return a.printExplained(explanation{k.Workspace, f.Tool, then, m.Judge(f), f.Autonomy})
-}
-
-// requestAndRuling rebuilds the request of a pending or ended request and its original
-// ruling; nil if no request is stored.
-func requestAndRuling(ctx context.Context, h *home.Home, v *gate.Viewer, k approval.Key) (*approval.Request, *approval.Ruling, error) {
-	rec, err := v.Record(ctx, k)
-	if err != nil {
-		return nil, nil, err
-	}
-	var p *approval.Pending
-	var then *approval.Ruling
-	if rec != nil {
-		then = rec.Ruling
-		if len(rec.Request) > 0 && rec.Request.Kind() == '{' {
-			r, err := approval.ParseRequest(rec.Request, k.ID)
-			return r, then, err
-		}
-		p = v.Asked(k, rec.Pending) // a malformed request is not stored
-	} else {
-		w, err := v.Pending(k)
-		if err != nil || w == nil {
-			return nil, nil, err
-		}
-		p = w.Pending
-		then = &p.Ruling
-	}
-	if p == nil {
-		return nil, then, nil
-	}
-	return &approval.Request{
-		RequestID: p.RequestID, Type: p.Type, ToolName: p.ToolName, ActionType: p.ActionType, RequestData: p.RequestData,
-		SessionID: p.SessionID, Title: p.Agent.Title, Preview: p.Agent.Preview, Rationale: p.Agent.Rationale, Options: p.Options,
-		Proof: p.Proof, Resubmits: p.Resubmits,
-	}, then, nil
 }
 
 func (a *app) printExplained(x explanation) error {

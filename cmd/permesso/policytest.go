@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -187,14 +185,14 @@ func (a *app) simulate(ctx context.Context, n int) error {
 	if m.Keys == nil {
 		return console.Fail(console.ExitError, "run permesso serve and submit requests", "no records in %s: no daemon has run there", h.Layout.Home)
 	}
-	keys, err := lastRecords(h, n)
+	keys, err := h.LastRecords(n)
 	if err != nil {
 		return err
 	}
 	v := h.Viewer(m.Keys)
 	judged, differ := 0, 0
 	for _, k := range keys {
-		r, then, err := requestAndRuling(ctx, h, v, k)
+		r, then, err := h.RequestAndRuling(ctx, v, k)
 		if err != nil || r == nil || then == nil || then.Rule == "gate" {
 			continue // malformed, or refused before the policy was evaluated
 		}
@@ -215,34 +213,4 @@ func (a *app) simulate(ctx context.Context, n int) error {
 		fmt.Fprintf(a.Out, "%d of %d requests would be ruled differently\n", differ, judged)
 	}
 	return nil
-}
-
-// lastRecords returns the keys of the n newest records, newest first.
-func lastRecords(h *home.Home, n int) ([]approval.Key, error) {
-	type aged struct {
-		key approval.Key
-		at  time.Time
-	}
-	var all []aged
-	names, err := h.Store.Workspaces()
-	if err != nil {
-		return nil, err
-	}
-	for _, ws := range names {
-		ids, _, err := h.Store.List(approval.DocRecord, ws)
-		if err != nil {
-			return nil, err
-		}
-		for _, id := range ids {
-			if info, err := h.FS.Stat(filepath.Join(h.Layout.Records(ws), id+".json")); err == nil {
-				all = append(all, aged{approval.Key{Workspace: ws, ID: id}, info.ModTime()})
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b aged) int { return b.at.Compare(a.at) })
-	var keys []approval.Key
-	for _, r := range all[:min(n, len(all))] {
-		keys = append(keys, r.key)
-	}
-	return keys, nil
 }

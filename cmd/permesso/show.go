@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +27,7 @@ func (a *app) show(ctx context.Context, h *home.Home, v home.View, k approval.Ke
 		return err
 	}
 	if rec != nil {
-		log, logErr := timeline(h, k, rec.RequestedAt)
+		log, logErr := h.Timeline(k, rec.RequestedAt)
 		if !a.JSON {
 			a.showRecord(h, v, k, rec)
 			a.printTimeline(log)
@@ -40,7 +39,7 @@ func (a *app) show(ctx context.Context, h *home.Home, v home.View, k approval.Ke
 	if err != nil || w == nil {
 		return errors.Join(err, console.Wrap(console.ExitRefused, approval.ErrUnknown, "it is being settled now: try again"))
 	}
-	log, logErr := timeline(h, k, w.Pending.Timestamp)
+	log, logErr := h.Timeline(k, w.Pending.Timestamp)
 	if !a.JSON {
 		style := h.Style()
 		if h.Layout.Home != "" {
@@ -75,43 +74,6 @@ func nonNil(log []approval.Entry) []approval.Entry {
 		return []approval.Entry{}
 	}
 	return log
-}
-
-// timeline returns the audit entries of a request that was made at the time asked
-// (zero: any time), oldest first.
-func timeline(h *home.Home, k approval.Key, asked time.Time) (log []approval.Entry, err error) {
-	if h.Layout.Home == "" {
-		return nil, nil // the log belongs to another user
-	}
-	mark := fmt.Appendf(nil, `"request_id":%q`, k.ID)
-	var from, stop time.Time
-	if !asked.IsZero() {
-		from = asked.Add(-time.Minute) // the log's time may differ slightly
-		stop = from.Add(-24 * time.Hour)
-	}
-	old := errors.New("older")
-	about := func(line []byte) bool { return bytes.Contains(line, mark) || writtenBefore(line, stop) }
-	err = audit.Backwards(h.FS, h.Layout.Audit(), about, func(e approval.Entry) error {
-		switch {
-		case e.Time.Before(stop):
-			return old
-		case e.RequestID == k.ID && e.Workspace == k.Workspace && !e.Time.Before(from):
-			log = append(log, e)
-		}
-		return nil
-	})
-	if errors.Is(err, old) {
-		err = nil
-	}
-	slices.Reverse(log)
-	return log, err
-}
-
-// writtenBefore compares the undecoded time of a line.
-func writtenBefore(line []byte, t time.Time) bool {
-	_, rest, ok := bytes.Cut(line[:min(len(line), 80)], []byte(`"time":"`))
-	day := t.UTC().Format(time.DateOnly)
-	return ok && len(rest) >= len(day) && string(rest[:len(day)]) < day
 }
 
 // showRecord prints a record as text.
@@ -284,7 +246,7 @@ func (a *app) showPruned(h *home.Home, typed string, unknown error) error {
 		return console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
 	}
 	r := found[0] // the newest, if an id was reused
-	log, err := timeline(h, r.Key, time.Time{})
+	log, err := h.Timeline(r.Key, time.Time{})
 	if a.JSON {
 		return errors.Join(a.Print(pruned{newHistoryItem(r), true, nonNil(log)}, ""), withAuditHint(err))
 	}

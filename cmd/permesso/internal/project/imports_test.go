@@ -80,15 +80,15 @@ var plan = []rule{
 	{sandbox, []string{"ipc", "ipc/client", console}},
 	{"cmd/permesso/internal/project", nil}, // tests about the whole tree
 	{"cmd/permesso/config", []string{"approval", "approval/exec", "security/policy"}},
-	{"cmd/permesso/bench", []string{allParts, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
+	{"cmd/permesso/internal/bench", []string{allParts, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
 
 	{"ipc/crashfs", nil},          // test support: simulates the disk
 	{"chat/telegram/botapi", nil}, // test support: simulates Telegram
-	{"approval/gate/crashtest", []string{allParts, "ipc/crashfs"}}, // test support: the real parts on a disk that crashes
+	{"cmd/permesso/internal/crashtest", []string{allParts, "ipc/crashfs"}}, // test support: the real parts on a disk that crashes
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{hometest, "ipc/crashfs", "approval/gate/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
+var testSupport = []string{hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
@@ -104,7 +104,7 @@ var homes = []struct {
 	// one that a power cut takes away makes every document unreadable.
 	{"github.com/spf13/afero", []string{
 		"ipc", "ipc/crashfs", "ipc/httpapi", "ipc/mcp", "ipc/hook", "ipc/client",
-		"security/audit", "security/seal", "security/receipt", "approval/gate", "approval/gate/crashtest", "cmd/permesso/bench",
+		"security/audit", "security/seal", "security/receipt", "approval/gate", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/bench",
 	}},
 	{"github.com/coreos/go-systemd", []string{daemon}},
 	// Policy matches paths and reads command lines; no other package matches patterns.
@@ -151,8 +151,8 @@ func TestImportsBites(t *testing.T) {
 		{"the watcher knows paths only", "watcher", own("approval"), "watcher imports approval"},
 		{"doors do not reach around the gate", "ipc/httpapi", own("approval/gate"), "ipc/httpapi imports approval/gate"},
 		{"no package imports cmd", "ipc", own("cmd/permesso"), "ipc imports cmd/permesso"},
-		{"config belongs to cmd", "cmd/permesso/bench", own("cmd/permesso/config"), "cmd/permesso/bench imports cmd/permesso/config"},
-		{"the crash harness wires without cmd", "approval/gate/crashtest", own("cmd/permesso/config"), "approval/gate/crashtest imports cmd/permesso/config"},
+		{"config belongs to cmd", "cmd/permesso/internal/bench", own("cmd/permesso/config"), "cmd/permesso/internal/bench imports cmd/permesso/config"},
+		{"the crash harness wires without cmd", "cmd/permesso/internal/crashtest", own("cmd/permesso/config"), "cmd/permesso/internal/crashtest imports cmd/permesso/config"},
 		{"the program holds no test support", "cmd/permesso", own("ipc/crashfs"), "cmd/permesso imports ipc/crashfs"},
 		{"nor test libraries", "cmd/permesso", "github.com/stretchr/testify/require", "cmd/permesso imports github.com/stretchr/testify/require"},
 		{"a library has one home", "ipc", "github.com/fsnotify/fsnotify", "ipc imports github.com/fsnotify/fsnotify"},
@@ -176,14 +176,14 @@ func TestImportsBites(t *testing.T) {
 func TestImportsAllows(t *testing.T) {
 	own := func(p string) string { return module + "/" + p }
 	require.Empty(t, violations(map[string][]string{
-		"approval":                {"time", "crypto/sha256", "github.com/go-json-experiment/json", "slices"},
-		"approval/gate":           {own("approval"), "os"},
-		"ipc/client":              {own("approval"), own("ipc"), own("watcher")},
-		"watcher":                 {"github.com/fsnotify/fsnotify"},
-		"ipc":                     {"github.com/spf13/afero/mem"},
-		"chat":                    {"github.com/go-telegram/botany"}, // a prefix of a name is not a path
-		"cmd/permesso":            {own("chat/terminal"), own("security/seal"), own("cmd/permesso/config")},
-		"approval/gate/crashtest": {own("ipc"), own("security/audit"), own("ipc/crashfs"), "testing"},
+		"approval":                        {"time", "crypto/sha256", "github.com/go-json-experiment/json", "slices"},
+		"approval/gate":                   {own("approval"), "os"},
+		"ipc/client":                      {own("approval"), own("ipc"), own("watcher")},
+		"watcher":                         {"github.com/fsnotify/fsnotify"},
+		"ipc":                             {"github.com/spf13/afero/mem"},
+		"chat":                            {"github.com/go-telegram/botany"}, // a prefix of a name is not a path
+		"cmd/permesso":                    {own("chat/terminal"), own("security/seal"), own("cmd/permesso/config")},
+		"cmd/permesso/internal/crashtest": {own("ipc"), own("security/audit"), own("ipc/crashfs"), "testing"},
 	}))
 }
 

@@ -3,7 +3,7 @@
 // fsync, rename, fsync of the folder) in the same run: the speed of machines
 // differs, and that of one machine changes over time.
 //
-//	go run ./cmd/permesso/bench [-bin bin/permesso] [-dir FOLDER] [-only NAME]
+//	go run ./cmd/permesso/internal/bench [-bin bin/permesso] [-dir FOLDER] [-only NAME]
 //
 // The gate, its store, log and executor are the real ones, connected as in serve.
 // Memory and idle processor time are those of the real daemon.
