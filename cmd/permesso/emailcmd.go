@@ -79,7 +79,7 @@ func (a *app) deliver() error {
 }
 
 func (a *app) emailSetupCmd() *cobra.Command {
-	var s setup.Email
+	var s setup.EmailSection
 	c := &cobra.Command{
 		Use: "setup", Short: "Check the mail servers and write the configuration", Args: cobra.NoArgs,
 		Long: "Log in to the servers for outgoing and incoming email and report errors. Without flags it checks the configured\n" +
@@ -120,7 +120,7 @@ func (a *app) emailTestCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			return setup.TestEmail(ctx, a.Console, pos, timeout)
+			return setup.SendTestEmail(ctx, a.Console, pos, timeout)
 		},
 	}
 	c.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "stop waiting for the reply after this long")

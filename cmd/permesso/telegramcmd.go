@@ -59,7 +59,7 @@ func (a *app) telegramTestCmd() *cobra.Command {
 		Long: "Send a test message without buttons to every configured chat. The daemon may be running. Exit code 1 means that a\n" +
 			"chat did not get it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return setup.TestTelegram(cmd.Context(), a.Console, workspace)
+			return setup.SendTestMessages(cmd.Context(), a.Console, workspace)
 		},
 	}
 	c.Flags().StringVar(&workspace, "workspace", "", "send only to the chats of this `workspace`")

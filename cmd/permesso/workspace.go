@@ -66,10 +66,10 @@ func (a *app) workspaceListCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all := make([]setup.WorkspaceItem, 0, len(h.Config.Workspaces))
+			all := make([]setup.Workspace, 0, len(h.Config.Workspaces))
 			var lines []string
 			for _, name := range home.WorkspaceNames(h.Config) {
-				l, err := setup.NewWorkspaceItem(h, name)
+				l, err := setup.DescribeWorkspace(h, name)
 				if err != nil {
 					return err
 				}

@@ -49,6 +49,7 @@ type Error struct {
 	Hint string
 }
 
+// Error implements error.
 func (e *Error) Error() string { return e.Err.Error() }
 
 func (e *Error) Unwrap() error { return e.Err }

@@ -9,7 +9,7 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// table prints rows in columns. On a terminal the headers are faint and statuses
+// Table prints rows in columns. On a terminal the headers are faint and statuses
 // are colored.
 type Table struct {
 	app   *Console
@@ -17,12 +17,15 @@ type Table struct {
 	rows  [][]string
 }
 
+// Table returns a table with these headers.
 func (a *Console) Table(heads ...string) *Table {
 	return &Table{app: a, color: IsTerminal(a.Out) && a.Env("NO_COLOR") == "", rows: [][]string{heads}}
 }
 
+// Row adds a row.
 func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
 
+// Print writes the table to standard output.
 func (t *Table) Print() {
 	widths := make([]int, len(t.rows[0]))
 	for _, row := range t.rows {

@@ -121,6 +121,7 @@ func NewMailSettings(cfg *config.Email, env func(string) string) MailSettings {
 	return MailSettings{cfg, env}
 }
 
+// Addressing is how the daemon names itself in emails.
 func (m MailSettings) Addressing() email.Addressing {
 	local, domain, _ := strings.Cut(m.From, "@")
 	a := email.Addressing{Local: local, Domain: domain}
@@ -130,6 +131,7 @@ func (m MailSettings) Addressing() email.Addressing {
 	return a
 }
 
+// Sender sends through the configured server.
 func (m MailSettings) Sender() *email.SMTP {
 	return &email.SMTP{
 		Address: m.SMTP.Address, Security: m.SMTP.Security, Username: m.SMTP.Username, CAFile: m.SMTP.CAFile, Password: m.password(m.SMTP),
@@ -148,6 +150,7 @@ func (m MailSettings) Box(state chat.StateStore, reports func(string) func(error
 	return nil
 }
 
+// Mailbox reads the configured IMAP mailbox.
 func (m MailSettings) Mailbox(state email.State, report func(error)) *email.IMAP {
 	return &email.IMAP{
 		Address: m.IMAP.Address, Security: m.IMAP.Security, Username: m.IMAP.Username, Password: m.password(m.IMAP),

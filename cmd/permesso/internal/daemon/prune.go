@@ -33,6 +33,7 @@ type pruneResult struct {
 	Total      gate.Pruned            `json:"total"`
 }
 
+// PruneDry counts what Prune would remove.
 func PruneDry(ctx context.Context, a *console.Console) error {
 	h, k, err := home.Open(a)
 	if err != nil {
@@ -91,6 +92,8 @@ func sizeOf(n int64) string {
 	return fmt.Sprintf("%d MiB", n>>20)
 }
 
+// Prune removes what is older than its retention, unless a daemon runs. trust skips
+// the check of the clock.
 func Prune(ctx context.Context, a *console.Console, trust bool) error {
 	h, _, err := home.Open(a)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
+// Sweep processes due work once. The daemon must be stopped.
 func Sweep(a *console.Console) error {
 	h, err := home.Load(a)
 	if err != nil {

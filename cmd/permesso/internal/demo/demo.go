@@ -118,6 +118,7 @@ type demoSession struct {
 	unattended       bool
 }
 
+// Run runs the demo and removes everything at its end.
 func Run(ctx context.Context, a *console.Console) (err error) {
 	dir, err := os.MkdirTemp("", "permesso-demo-")
 	if err != nil {

@@ -27,6 +27,7 @@ const (
 	SeverityOK
 )
 
+// String returns ok, info, warning or error.
 func (s Severity) String() string { return [...]string{"error", "warning", "info", "ok"}[s] }
 
 // MarshalText writes ok, info, warning or error.
@@ -172,6 +173,7 @@ func checks() []check {
 	}
 }
 
+// Run runs the checks.
 func (d *Doctor) Run(ctx context.Context) []Finding {
 	var all []Finding
 	for _, c := range checks() {

@@ -55,7 +55,7 @@ type SandboxUser struct {
 	System []string
 }
 
-// sandboxUsers: only root can start an agent that is root on the host too.
+// SandboxUsers: only root can start an agent that is root on the host too.
 func SandboxUsers() []SandboxUser {
 	system := sandbox.BwrapSystem()
 	users := []SandboxUser{{"a user", system}, {"root", append(slices.Clone(system), "--uid", "0", "--gid", "0")}}

@@ -30,6 +30,7 @@ type agent struct {
 
 func findAgents(int) ([]agent, error) { return nil, errors.ErrUnsupported }
 
+// Probe works on Linux only.
 func Probe(*console.Console) error { return errors.ErrUnsupported }
 
 func (d *Doctor) checkMounts(context.Context) []Finding {

@@ -76,6 +76,7 @@ func IsForeignHome(a *console.Console, err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) && !named
 }
 
+// SocketPath is the socket of the daemon by environment, configuration or default.
 func SocketPath(a *console.Console) string {
 	if path := a.Env("PERMESSO_SOCKET"); path != "" {
 		return path
@@ -88,6 +89,7 @@ func SocketPath(a *console.Console) string {
 	return config.DefaultSocket
 }
 
+// NoAnswer explains an error of the socket.
 func NoAnswer(path string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return console.Fail(console.ExitError, "start the daemon: permesso serve, or systemctl start permesso", "no daemon listens on %s", path)
@@ -95,6 +97,7 @@ func NoAnswer(path string, err error) error {
 	return err
 }
 
+// Served reports whether a daemon runs.
 func (d *ApproverClient) Served() (bool, error) {
 	if d.Remote != nil {
 		return true, nil // it has just answered
@@ -102,6 +105,7 @@ func (d *ApproverClient) Served() (bool, error) {
 	return d.Home.Served()
 }
 
+// State is the state of the home as this user may see it.
 func (d *ApproverClient) State(ctx context.Context) (*State, error) {
 	if d.Remote == nil {
 		return d.Home.State()

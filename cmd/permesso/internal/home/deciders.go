@@ -27,6 +27,7 @@ func (h *Home) Decider(k *Keys) *gate.Decider {
 	return d
 }
 
+// Sleep waits, or returns the error of an ended context.
 func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -55,6 +56,7 @@ func (h *Home) freeSlot(ctx context.Context, d *gate.Decider, k approval.Key) er
 // FreshDecider creates a decider for each decision, with the current configuration.
 type FreshDecider func() *gate.Decider
 
+// Decide implements chat.Decider.
 func (f FreshDecider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	return f().Decide(ctx, a)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-// keyring reads API keys from their files. It checks the file at every use, so
+// Keyring reads API keys from their files. It checks the file at every use, so
 // that a revoked key stops working at once.
 type Keyring struct {
 	store *ipc.Store
@@ -108,6 +108,7 @@ func (r Keyring) byID(id string) (*approval.APIKey, error) {
 	return approval.ParseAPIKey(body, id)
 }
 
+// Save writes a key to its file.
 func (r Keyring) Save(k *approval.APIKey, how approval.WriteMode) error {
 	if err := k.Check(); err != nil {
 		return err
@@ -138,6 +139,7 @@ func (r Keyring) All() (list []*approval.APIKey, damaged int, err error) {
 	return list, damaged, nil
 }
 
+// OpenKeyring is the keyring of a home that has keys.
 func OpenKeyring(a *console.Console) (*Home, Keyring, error) {
 	h, k, err := Open(a)
 	if err != nil {

@@ -11,6 +11,7 @@ type Keys struct {
 	Signer *receipt.Signer
 }
 
+// LoadKeys reads the key of the seals.
 func (h *Home) LoadKeys() (*Keys, error) {
 	s, err := seal.Load(h.FS, h.Layout.Keys())
 	if err != nil {

@@ -357,6 +357,7 @@ func (m *Memory) restore() (seq int64) {
 	return seq
 }
 
+// SaveSnapshot writes what was learned from the log, for the next start.
 func (m *Memory) SaveSnapshot() error {
 	b, err := m.Snapshot()
 	if err != nil {

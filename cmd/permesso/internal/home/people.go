@@ -21,7 +21,7 @@ type secretFinder interface {
 	Spans(text string) []secrets.Span
 }
 
-// redaction masks secrets. Without a spotter it masks everything.
+// Redaction masks secrets. Without a finder it masks everything.
 type Redaction struct{ finder secretFinder }
 
 var scanner = sync.OnceValues(secrets.New)

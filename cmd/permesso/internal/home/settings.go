@@ -9,7 +9,7 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// settings is one immutable configuration with its policy.
+// Settings is one immutable configuration with its policy.
 type Settings struct {
 	cfg    *config.Config
 	policy gate.Policy // nil: for lookups only
@@ -33,6 +33,7 @@ type configuredPolicy struct {
 	view *policy.View
 }
 
+// Judge implements gate.Policy.
 func (j *configuredPolicy) Judge(f approval.Facts) approval.Ruling { return j.view.Judge(f) }
 
 // Reserve reads the ruling's grant again, so that a revocation takes effect at
@@ -44,11 +45,13 @@ func (j *configuredPolicy) Reserve(f approval.Facts, r approval.Ruling, human bo
 	return j.view.Reserve(f, r, human)
 }
 
+// Workspace implements gate.Settings.
 func (s *Settings) Workspace(name string) (approval.Workspace, bool) {
 	ws, ok := s.cfg.Workspaces[name]
 	return ws, ok
 }
 
+// Tool implements gate.Settings.
 func (s *Settings) Tool(name string) (approval.Tool, bool) {
 	t, ok := s.cfg.Tools[name]
 	return t, ok
@@ -57,14 +60,16 @@ func (s *Settings) Tool(name string) (approval.Tool, bool) {
 // Provers implements gate.Settings.
 func (s *Settings) Provers() approval.Provers { return s.cfg.Provers }
 
-// live is the current settings: the one pointer that a reload swaps.
+// Live is the current settings: the one pointer that a reload swaps.
 type Live struct{ now atomic.Pointer[Settings] }
 
 // Set replaces the current settings.
 func (l *Live) Set(s *Settings) { l.now.Store(s) }
 
+// Workspace implements gate.Settings.
 func (l *Live) Workspace(name string) (approval.Workspace, bool) { return l.now.Load().Workspace(name) }
 
+// Tool implements gate.Settings.
 func (l *Live) Tool(name string) (approval.Tool, bool) { return l.now.Load().Tool(name) }
 
 // Provers implements gate.Settings.
@@ -73,10 +78,12 @@ func (l *Live) Provers() approval.Provers { return l.now.Load().Provers() }
 // Judge, Reserve and Recurrence implement gate.Policy with the current settings.
 func (l *Live) Judge(f approval.Facts) approval.Ruling { return l.now.Load().policy.Judge(f) }
 
+// Reserve implements gate.Policy.
 func (l *Live) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
 	return l.now.Load().policy.Reserve(f, r, human)
 }
 
+// Recurrence implements gate.Policy.
 func (l *Live) Recurrence(ws, capability, tool, target string) int {
 	return l.now.Load().policy.Recurrence(ws, capability, tool, target)
 }

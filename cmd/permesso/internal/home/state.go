@@ -27,6 +27,7 @@ type State struct {
 	Health     *HealthReport  `json:"health"` // null if no daemon runs
 }
 
+// State reads the state from the files.
 func (h *Home) State() (*State, error) {
 	st := &State{Home: h.Layout.Home, Config: h.Config.File, Pending: map[string]int{}, Claims: map[string]int{}}
 	running, err := h.Served()
@@ -59,6 +60,7 @@ func (h *Home) State() (*State, error) {
 	return st, nil
 }
 
+// String is the state as status prints it.
 func (s *State) String() string {
 	var b strings.Builder
 	up := "not running: decisions take effect when it starts (permesso serve)"

@@ -36,6 +36,7 @@ type Tally struct {
 // hasty is less than the time to read a card.
 const hasty = 5 * time.Second
 
+// NewStats counts requests.
 func NewStats(found []*audit.Request) *Stats {
 	st := &Stats{Requests: len(found), Statuses: map[approval.Status]int{}}
 	people, tools := map[string]*Tally{}, map[string]*Tally{}

@@ -17,6 +17,7 @@ type Mount struct {
 	ReadOnly bool   `json:"read_only"`
 }
 
+// MountList is the mounts of one sandbox.
 type MountList []Mount
 
 // Mounts is the only definition of what a container may see.
@@ -105,6 +106,7 @@ func (list MountList) compose() string {
 	return b.String()
 }
 
+// ShellWords quotes words for a shell.
 func ShellWords(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {

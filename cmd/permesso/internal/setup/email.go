@@ -16,15 +16,15 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
-// Email is the section [channels.email] as given by flags.
-type Email struct {
+// EmailSection is the section [channels.email] as given by flags.
+type EmailSection struct {
 	config.NewEmail
 	Username, PasswordFile, CAFile string
 	Write                          bool
 }
 
 // SetUpEmail checks the mail servers, and writes the section if it was given by flags.
-func SetUpEmail(ctx context.Context, a *console.Console, s *Email, given bool) error {
+func SetUpEmail(ctx context.Context, a *console.Console, s *EmailSection, given bool) error {
 	h, err := home.Load(a)
 	if err != nil {
 		return err
@@ -105,7 +105,8 @@ func mailHint(err error) string {
 	return ""
 }
 
-func TestEmail(ctx context.Context, a *console.Console, pos []string, timeout time.Duration) (err error) {
+// SendTestEmail sends a test email to an approver and reports what the reply proves.
+func SendTestEmail(ctx context.Context, a *console.Console, pos []string, timeout time.Duration) (err error) {
 	h, _, err := home.Open(a)
 	if err != nil {
 		return err

@@ -33,6 +33,7 @@ type Options struct {
 // choice is one possible answer and its explanation.
 type choice struct{ word, means string }
 
+// Levels are the levels of autonomy.
 func Levels() []string {
 	cs := autonomies()
 	list := make([]string, len(cs))
@@ -50,6 +51,7 @@ func autonomies() []choice {
 	}
 }
 
+// Sandboxes are the kinds of sandboxes that init knows.
 func Sandboxes() []string { return []string{"bwrap", "docker", "podman", "compose", "none"} }
 
 // Init writes what is missing and prints the next steps.

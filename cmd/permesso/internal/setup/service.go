@@ -142,6 +142,7 @@ func UnitWord(s string) (string, error) {
 	return `"` + quoted + `"`, nil
 }
 
+// Show prints the unit.
 func (s *Service) Show(context.Context) error {
 	unit, err := s.unit()
 	if err != nil {

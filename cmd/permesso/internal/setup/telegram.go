@@ -53,6 +53,7 @@ type TelegramResult struct {
 	Hints     []string `json:"hints"`
 }
 
+// Run runs all steps of the setup.
 func (m *Telegram) Run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{m.prepare, m.readToken, m.identifyBot, m.start, m.choose, m.sendTestCard, m.write} {
 		if err := step(ctx); err != nil {

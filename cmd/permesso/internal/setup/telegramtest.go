@@ -27,7 +27,8 @@ type sentTest struct {
 	Error     string `json:"error"`
 }
 
-func TestTelegram(ctx context.Context, a *console.Console, only string) error {
+// SendTestMessages sends a test message to every configured chat.
+func SendTestMessages(ctx context.Context, a *console.Console, only string) error {
 	h, err := home.Load(a)
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
+// AddWorkspace adds a workspace to the configuration and creates its folders.
 func AddWorkspace(a *console.Console, w config.NewWorkspace) error {
 	h, err := editable(a)
 	if err != nil {
@@ -140,8 +141,8 @@ func writeLike(name string, b []byte) (temp string, err error) {
 	return f.Name(), f.Sync()
 }
 
-// WorkspaceItem is an item of workspace list --json.
-type WorkspaceItem struct {
+// Workspace is an item of workspace list --json.
+type Workspace struct {
 	Name      string   `json:"name"`
 	Autonomy  string   `json:"autonomy"`
 	Approvers []string `json:"approvers"`
@@ -153,20 +154,22 @@ type WorkspaceItem struct {
 	Responses string   `json:"responses"`
 }
 
-func NewWorkspaceItem(h *home.Home, name string) (WorkspaceItem, error) {
+// DescribeWorkspace describes a configured workspace.
+func DescribeWorkspace(h *home.Home, name string) (Workspace, error) {
 	w := h.Config.Workspaces[name]
 	ids, _, err := h.Store.List(approval.DocPending, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // no daemon has run here yet
 	}
-	return WorkspaceItem{
+	return Workspace{
 		Name: name, Autonomy: w.Autonomy, Approvers: w.Approvers, Principal: w.Principal, Timeout: int(w.Timeout / time.Second),
 		AgentUIDs: h.Config.AgentUIDs[name], Waiting: len(ids),
 		Requests: h.Layout.Requests(name), Responses: h.Layout.Responses(name),
 	}, err
 }
 
-func (l WorkspaceItem) String() string {
+// String describes the workspace in three lines.
+func (l Workspace) String() string {
 	who := strings.Join(l.Approvers, ", ")
 	if who == "" {
 		who = "the local operator"
@@ -174,6 +177,8 @@ func (l WorkspaceItem) String() string {
 	return fmt.Sprintf("%s · %s · approved by %s · %d pending\n  %s\n  %s", l.Name, l.Autonomy, who, l.Waiting, l.Requests, l.Responses)
 }
 
+// RemoveWorkspace removes an idle workspace from the configuration; purge also removes
+// its folders.
 func RemoveWorkspace(a *console.Console, ws string, purge bool) error {
 	h, err := editable(a)
 	if err != nil {
