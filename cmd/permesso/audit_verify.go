@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +41,7 @@ func (a *app) auditVerify(w keptProofs) error {
 	if err != nil {
 		return err
 	}
-	c := &audit.Check{FS: h.FS, Dir: h.Layout.Audit(), Progress: a.percent("verifying")}
+	c := &audit.Check{FS: h.FS, Dir: h.Layout.Audit(), Progress: a.Percent("verifying")}
 	if c.Keys, err = h.TrustedKeys(w.key); err != nil {
 		return a.explainNoLog(h, err)
 	}
@@ -52,7 +51,7 @@ func (a *app) auditVerify(w keptProofs) error {
 	note := h.AddReceipts(c.Receipts)
 	report, err := c.Run()
 	if err != nil {
-		a.endProgress()
+		a.EndProgress()
 		return a.explainNoLog(h, refusedIfTampered(err))
 	}
 	if note != "" {
@@ -94,28 +93,4 @@ func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
 		c.Receipts[receipt.Hash(text)] = name
 	}
 	return nil
-}
-
-// percent returns a progress function for a terminal, nil otherwise.
-func (a *app) percent(what string) func(done, total int64) {
-	if !console.IsTerminal(a.Err) {
-		return nil
-	}
-	var drawn time.Time
-	return func(done, total int64) {
-		if done >= total {
-			a.endProgress()
-			return
-		}
-		if now := time.Now(); now.Sub(drawn) > 100*time.Millisecond {
-			drawn = now
-			fmt.Fprintf(a.Err, "\r%s %d %%", what, 100*done/total)
-		}
-	}
-}
-
-func (a *app) endProgress() {
-	if console.IsTerminal(a.Err) {
-		fmt.Fprint(a.Err, "\r\x1b[K")
-	}
 }

@@ -15,9 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
 // demoRun is one run of permesso demo. It checks that no file or process remains.

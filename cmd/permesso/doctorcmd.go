@@ -1,10 +1,10 @@
 package main
 
 import (
+	"github.com/spf13/cobra"
+
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/doctor"
 )
-
-import "github.com/spf13/cobra"
 
 func (a *app) doctorCmd() *cobra.Command {
 	var workspace string

@@ -8,9 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
 // runCommand runs one command line in this process, with an empty environment.

@@ -8,8 +8,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
 // With the build tag "man" the program writes its man pages: permesso man

@@ -13,9 +13,10 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
-	"github.com/stretchr/testify/require"
 )
 
 // hardPath has the special characters of shells, CSV, YAML and Compose.

@@ -202,19 +202,19 @@ func TestReloadAppliesToDeciders(t *testing.T) {
 	h.awaitPending("default", id)
 	d.stop()
 	a := &app{&console.Console{Env: os.Getenv, ConfigFlag: h.config, HomeFlag: h.layout.Home}}
-	instance, keys, err := home.Open(a.Console)
+	opened, keys, err := home.Open(a.Console)
 	require.NoError(t, err)
-	decider := instance.Decider(keys)
+	decider := opened.Decider(keys)
 	next, err := config.Parse("next", []byte(strings.Replace(with, `["ann"]`, `[]`, 1)))
 	require.NoError(t, err)
 	ann := approval.DecisionInput{
 		Key: approval.Key{Workspace: "default", ID: id}, Verdict: approval.Approved, Via: "telegram",
 		By: approval.Person{Channel: "telegram", ID: "7", Name: "ann"},
 	}
-	instance.Live.Set(home.SettingsOf(next))
+	opened.Live.Set(home.SettingsOf(next))
 	_, err = decider.Decide(t.Context(), ann)
 	require.ErrorIs(t, err, approval.ErrNotAuthorized)
-	instance.Live.Set(home.SettingsOf(instance.Config))
+	opened.Live.Set(home.SettingsOf(opened.Config))
 	_, err = decider.Decide(t.Context(), ann)
 	require.NoError(t, err)
 }

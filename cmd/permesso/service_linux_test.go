@@ -8,9 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
-	"github.com/stretchr/testify/require"
 )
 
 // unitOf writes the unit that service show prints to a file. Its program exists on

@@ -4,9 +4,10 @@ import (
 	"context"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
-	"github.com/spf13/cobra"
 )
 
 func (a *app) serviceCmd() *cobra.Command {

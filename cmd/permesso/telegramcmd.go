@@ -3,10 +3,11 @@ package main
 import (
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
-	"github.com/spf13/cobra"
 )
 
 func (a *app) telegramCmd() *cobra.Command {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"golang.org/x/term"
@@ -90,6 +91,31 @@ func (a *Console) Progress(ctx context.Context, what string) (step func() error,
 		if shown && steps > 0 {
 			fmt.Fprint(a.Err, "\r\x1b[K")
 		}
+	}
+}
+
+// Percent returns a progress function for a terminal, nil otherwise.
+func (a *Console) Percent(what string) func(done, total int64) {
+	if !IsTerminal(a.Err) {
+		return nil
+	}
+	var drawn time.Time
+	return func(done, total int64) {
+		if done >= total {
+			a.EndProgress()
+			return
+		}
+		if now := time.Now(); now.Sub(drawn) > 100*time.Millisecond {
+			drawn = now
+			fmt.Fprintf(a.Err, "\r%s %d %%", what, 100*done/total)
+		}
+	}
+}
+
+// EndProgress erases the line of a progress function.
+func (a *Console) EndProgress() {
+	if IsTerminal(a.Err) {
+		fmt.Fprint(a.Err, "\r\x1b[K")
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 // feed publishes audit entries to followers once they are durable. Without
 // followers it costs one buffered entry each.
 type feed struct {
-	instance *home.Home
-	log      *audit.Log
-	dirty    chan struct{}
+	home  *home.Home
+	log   *audit.Log
+	dirty chan struct{}
 
 	mu        sync.Mutex
 	last      []approval.Entry // newest entries, in order
@@ -30,7 +30,7 @@ const maxBuffered = 4096
 
 func newFeed(h *home.Home, log *audit.Log) *feed {
 	newest := log.Found().Seq
-	return &feed{instance: h, log: log, newest: newest, durable: newest, dirty: make(chan struct{}, 1), changed: make(chan struct{})}
+	return &feed{home: h, log: log, newest: newest, durable: newest, dirty: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
 // add adds an entry. The audit log calls it under its own lock.
@@ -124,7 +124,7 @@ func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
 	}
 	f.mu.Unlock()
 	if !here {
-		return audit.EntriesAfter(f.instance.FS, f.instance.Layout.Audit(), seq, func(e approval.Entry) error {
+		return audit.EntriesAfter(f.home.FS, f.home.Layout.Audit(), seq, func(e approval.Entry) error {
 			if e.Seq > durable {
 				return nil
 			}

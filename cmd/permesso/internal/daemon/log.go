@@ -11,8 +11,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/rs/zerolog"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
 // LogWriter is the destination and format of the log. A reload may change level

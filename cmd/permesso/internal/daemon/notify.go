@@ -6,6 +6,7 @@ import (
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 

@@ -15,8 +15,9 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"golang.org/x/sys/unix"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
 // Probe is what doctor runs in a sandbox. It reads a probeInput and writes what

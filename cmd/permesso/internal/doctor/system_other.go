@@ -5,9 +5,10 @@ package doctor
 import (
 	"context"
 	"errors"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"io/fs"
 	"time"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
 func changedAt(info fs.FileInfo) time.Time { return info.ModTime() }

@@ -12,14 +12,14 @@ import (
 // auditKeyChanges writes one audit entry for each new and each revoked API key. The
 // commands that change keys do not hold the log.
 func (m *Memory) auditKeyChanges(add func(approval.Entry) error) error {
-	ids, _, err := m.instance.Store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
+	ids, _, err := m.home.Store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list keys: %w", err)
 	}
-	ring := Keyring{store: m.instance.Store, seal: m.Keys.Seal}
+	ring := Keyring{store: m.home.Store, seal: m.Keys.Seal}
 	var errs []error
 	for _, id := range ids {
-		info, err := m.instance.FS.Stat(filepath.Join(m.instance.Layout.APIKeys(), id+".json"))
+		info, err := m.home.FS.Stat(filepath.Join(m.home.Layout.APIKeys(), id+".json"))
 		now := stamp{}
 		if err == nil {
 			now = stamp{info.Size(), info.ModTime()}

@@ -26,10 +26,10 @@ import (
 // grants.
 type Memory struct {
 	*policy.Engine
-	scanner  *secrets.Scanner
-	instance *Home
-	Keys     *Keys
-	log      zerolog.Logger
+	scanner *secrets.Scanner
+	home    *Home
+	Keys    *Keys
+	log     zerolog.Logger
 
 	applying sync.Mutex // serializes applyChanges
 	mu       sync.Mutex
@@ -51,7 +51,7 @@ func (h *Home) bareMemory(log zerolog.Logger) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Memory{scanner: scanner, instance: h, log: log, files: map[string]stamp{}, keysAt: map[string]stamp{}, damaged: map[string]bool{}}, nil
+	return &Memory{scanner: scanner, home: h, log: log, files: map[string]stamp{}, keysAt: map[string]stamp{}, damaged: map[string]bool{}}, nil
 }
 
 // NewMemory reads the last snapshot, the log after it, and the grants.
@@ -82,11 +82,11 @@ func (m *Memory) reset() {
 }
 
 func (m *Memory) readLog(after int64) (last int64, err error) {
-	if err := m.Load(m.instance.Config.PolicyConfig()); err != nil {
+	if err := m.Load(m.home.Config.PolicyConfig()); err != nil {
 		return 0, err
 	}
 	// The snapshot's last entry is read as well: it must exist.
-	err = audit.EntriesAfter(m.instance.FS, m.instance.Layout.Audit(), after-1, func(x approval.Entry) error {
+	err = audit.EntriesAfter(m.home.FS, m.home.Layout.Audit(), after-1, func(x approval.Entry) error {
 		last = x.Seq
 		m.Observe(x)
 		return nil
@@ -114,7 +114,7 @@ func (m *Memory) knows(e approval.Event, id string) bool {
 // Grant reads one grant from its file.
 func (m *Memory) Grant(id string) (*approval.Grant, error) {
 	k := approval.GrantKey(id)
-	b, err := m.instance.Store.Read(approval.DocGrant, k)
+	b, err := m.home.Store.Read(approval.DocGrant, k)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (m *Memory) SaveGrant(g *approval.Grant, how approval.WriteMode) error {
 		return err
 	}
 	k := approval.GrantKey(g.ID)
-	if err := m.instance.Store.Create(approval.DocGrant, k, m.Keys.Seal.Seal(approval.DocGrant, k, body), how); err != nil {
+	if err := m.home.Store.Create(approval.DocGrant, k, m.Keys.Seal.Seal(approval.DocGrant, k, body), how); err != nil {
 		return err
 	}
 	return m.AddGrant(*g)
@@ -168,7 +168,7 @@ func (m *Memory) ApplyChanges(now time.Time, add func(approval.Entry) error) err
 // readGrants reads every grant whose file is new or changed, and drops those
 // whose file is gone.
 func (m *Memory) readGrants(each func(*approval.Grant) error) error {
-	ids, _, err := m.instance.Store.List(approval.DocGrant, approval.GrantKey("").Workspace)
+	ids, _, err := m.home.Store.List(approval.DocGrant, approval.GrantKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list grants: %w", err)
 	}
@@ -176,7 +176,7 @@ func (m *Memory) readGrants(each func(*approval.Grant) error) error {
 	var errs []error
 	for _, id := range ids {
 		there[id] = true
-		info, err := m.instance.FS.Stat(filepath.Join(m.instance.Layout.Grants(), id+".json"))
+		info, err := m.home.FS.Stat(filepath.Join(m.home.Layout.Grants(), id+".json"))
 		if err != nil {
 			continue // removed since
 		}
@@ -266,7 +266,7 @@ func (m *Memory) revokeStale(now time.Time, add func(approval.Entry) error) erro
 
 // clearTaints applies the requests of session clear.
 func (m *Memory) clearTaints(add func(approval.Entry) error) error {
-	ids, _, err := m.instance.Store.List(approval.DocClear, approval.GrantKey("").Workspace)
+	ids, _, err := m.home.Store.List(approval.DocClear, approval.GrantKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list taint clearings: %w", err)
 	}
@@ -280,7 +280,7 @@ func (m *Memory) clearTaints(add func(approval.Entry) error) error {
 
 func (m *Memory) clear(id string, add func(approval.Entry) error) error {
 	k := approval.GrantKey(id)
-	b, err := m.instance.Store.Read(approval.DocClear, k)
+	b, err := m.home.Store.Read(approval.DocClear, k)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -304,7 +304,7 @@ func (m *Memory) clear(id string, add func(approval.Entry) error) error {
 		}
 		m.log.Info().Str("ws", c.Workspace).Str("by", c.By).Msg("taints cleared")
 	}
-	return m.instance.Store.Remove(approval.DocClear, k)
+	return m.home.Store.Remove(approval.DocClear, k)
 }
 
 // reloadGrant reads a grant again right before its use, so that a revocation takes
@@ -318,7 +318,7 @@ func (m *Memory) reloadGrant(id string) {
 
 // snapshotFile spares a start the reading of the whole log. Its seal shows
 // whether it is torn or of another home.
-func (m *Memory) snapshotFile() string { return filepath.Join(m.instance.Layout.Home, "policy.state") }
+func (m *Memory) snapshotFile() string { return filepath.Join(m.home.Layout.Home, "policy.state") }
 
 var snapshotKey = approval.Key{Workspace: "policy", ID: "0000000000000000"}
 

@@ -147,14 +147,14 @@ func (r revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person)
 // upcoming returns the grants of decided requests that still run. Their files are
 // written with the outcome, but they can be revoked now.
 func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
-	viewer := m.instance.Viewer(m.Keys)
+	viewer := m.home.Viewer(m.Keys)
 	waiting, err := viewer.Waiting(ctx, workspaces)
 	if err != nil {
 		return nil, err
 	}
 	var all []approval.Grant
 	for _, w := range waiting {
-		b, err := m.instance.Store.Read(approval.DocDecision, w.Key())
+		b, err := m.home.Store.Read(approval.DocDecision, w.Key())
 		if err != nil {
 			continue // not decided
 		}

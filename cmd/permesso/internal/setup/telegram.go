@@ -28,15 +28,15 @@ type Telegram struct {
 	Timeout   time.Duration
 	Yes       bool
 
-	instance *home.Home
-	token    string
-	file     string // token file; "": the token is in the environment
-	made     bool   // setup must write the file
-	setup    *telegram.Setup
-	bot      telegram.Bot
-	seen     telegram.Started
-	out      io.Writer // for messages to the user
-	wait     *progressLine
+	home  *home.Home
+	token string
+	file  string // token file; "": the token is in the environment
+	made  bool   // setup must write the file
+	setup *telegram.Setup
+	bot   telegram.Bot
+	seen  telegram.Started
+	out   io.Writer // for messages to the user
+	wait  *progressLine
 }
 
 // TelegramResult is what telegram setup --json prints.
@@ -69,7 +69,7 @@ func (m *Telegram) interactive() bool { return !m.Yes && console.IsTerminal(m.Co
 // prepare checks everything that does not need Telegram.
 func (m *Telegram) prepare(context.Context) error {
 	var err error
-	if m.instance, err = editable(m.Console); err != nil {
+	if m.home, err = editable(m.Console); err != nil {
 		return err
 	}
 	m.out = m.Console.Out
@@ -77,7 +77,7 @@ func (m *Telegram) prepare(context.Context) error {
 		m.out = m.Console.Err
 	}
 	m.wait = &progressLine{out: m.out, live: console.IsTerminal(m.out)}
-	cfg := m.instance.Config
+	cfg := m.home.Config
 	if _, ok := cfg.Workspaces[m.Workspace]; m.Workspace != "" && !ok {
 		return noWorkspace(cfg, m.Workspace)
 	}
@@ -105,7 +105,7 @@ func (m *Telegram) prepare(context.Context) error {
 
 // identifyBot identifies the bot, and refuses one that this home's running daemon polls.
 func (m *Telegram) identifyBot(ctx context.Context) (err error) {
-	if served, err := m.instance.Served(); err != nil || served && m.daemonUses(m.token) {
+	if served, err := m.home.Served(); err != nil || served && m.daemonUses(m.token) {
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (m *Telegram) identifyBot(ctx context.Context) (err error) {
 		return console.Fail(console.ExitError, "check the network and server_url", "%w", err)
 	}
 	fmt.Fprintf(m.out, "bot     @%s\n", chat.Escape(m.bot.Username))
-	if cfg := m.instance.Config.Telegram; cfg != nil && cfg.Webhook != nil {
+	if cfg := m.home.Config.Telegram; cfg != nil && cfg.Webhook != nil {
 		if err := m.setup.Unhook(ctx); err != nil {
 			return err
 		}
@@ -131,10 +131,10 @@ func (m *Telegram) identifyBot(ctx context.Context) (err error) {
 
 // daemonUses reports whether a daemon of this home would use the token.
 func (m *Telegram) daemonUses(token string) bool {
-	if m.instance.Config.Telegram == nil {
+	if m.home.Config.Telegram == nil {
 		return false
 	}
-	theirs, err := home.BotToken(m.instance.Config.Telegram, m.Console.Env)
+	theirs, err := home.BotToken(m.home.Config.Telegram, m.Console.Env)
 	return err != nil || theirs == token
 }
 
@@ -176,7 +176,7 @@ func (m *Telegram) chat() config.TelegramChat {
 
 // choose determines workspace and approver.
 func (m *Telegram) choose(ctx context.Context) error {
-	cfg := m.instance.Config
+	cfg := m.home.Config
 	p := &prompter{in: m.Console.In, out: m.out}
 	fixed := m.Workspace != ""
 	if !fixed {
@@ -216,7 +216,7 @@ func (m *Telegram) choose(ctx context.Context) error {
 // guessApprover returns the approver with this Telegram id, or the workspace's only
 // approver without one.
 func (m *Telegram) guessApprover() string {
-	cfg, id := m.instance.Config, strconv.FormatInt(m.seen.Person, 10)
+	cfg, id := m.home.Config, strconv.FormatInt(m.seen.Person, 10)
 	var free []string
 	for name, a := range cfg.Approvers {
 		if a.Telegram == id {
@@ -236,7 +236,7 @@ func (m *Telegram) guessApprover() string {
 
 // confirmMove confirms that a workspace gets another chat.
 func (m *Telegram) confirmMove(ctx context.Context, p *prompter) error {
-	had, there := m.instance.Config.TelegramChats[m.Workspace]
+	had, there := m.home.Config.TelegramChats[m.Workspace]
 	switch {
 	case !there || had == m.chat():
 		return nil
@@ -258,7 +258,7 @@ func (m *Telegram) confirmMove(ctx context.Context, p *prompter) error {
 
 func (m *Telegram) edit(data []byte) ([]byte, error) {
 	n := config.NewTelegram{Workspace: m.Workspace, Approver: m.Approver, ID: m.seen.Person, Chat: m.chat(), ServerURL: m.Server, TokenFile: m.file}
-	return home.Reader(m.Console).AddTelegram(m.instance.Config.File, data, n)
+	return home.Reader(m.Console).AddTelegram(m.home.Config.File, data, n)
 }
 
 // sendTestCard sends a test card and waits for the tap.
@@ -267,7 +267,7 @@ func (m *Telegram) sendTestCard(ctx context.Context) error {
 	defer stop()
 	fmt.Fprintf(m.out, "\nA test card was sent. Tap its button within %v.\n", m.Timeout)
 	defer m.wait.begin(ctx, "waiting for the tap")()
-	language := cmp.Or(m.instance.Config.Approvers[m.Approver].Language, m.instance.Config.Workspaces[m.Workspace].Language)
+	language := cmp.Or(m.home.Config.Approvers[m.Approver].Language, m.home.Config.Workspaces[m.Workspace].Language)
 	if err := m.setup.Card(ctx, m.seen, m.Workspace, language); err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func (m *Telegram) write(context.Context) error {
 			return err
 		}
 	}
-	if err := editFile(m.instance.Config.File, m.edit); err != nil {
+	if err := editFile(m.home.Config.File, m.edit); err != nil {
 		if fresh {
 			err = errors.Join(err, os.Remove(m.file))
 		}
@@ -299,7 +299,7 @@ func (m *Telegram) write(context.Context) error {
 }
 
 func (m *Telegram) report() error {
-	cfg := m.instance.Config
+	cfg := m.home.Config
 	if m.made {
 		fmt.Fprintln(m.out, "wrote   "+m.file)
 	}
@@ -319,7 +319,7 @@ func (m *Telegram) report() error {
 
 func (m *Telegram) hints() []string {
 	hints := []string{}
-	served, err := m.instance.Served()
+	served, err := m.home.Served()
 	switch {
 	case err == nil && served:
 		hints = append(hints, "the running daemon loads the change by itself")

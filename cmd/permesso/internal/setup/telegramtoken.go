@@ -25,12 +25,12 @@ import (
 
 // readToken finds the token. Errors and output never contain it.
 func (m *Telegram) readToken(ctx context.Context) (err error) {
-	cfg := m.instance.Config.Telegram
+	cfg := m.home.Config.Telegram
 	configured := ""
 	if cfg != nil {
 		configured = cfg.TokenFile
 	}
-	beside := filepath.Join(filepath.Dir(m.instance.Config.File), "telegram.token")
+	beside := filepath.Join(filepath.Dir(m.home.Config.File), "telegram.token")
 	if beside, err = filepath.Abs(beside); err != nil {
 		return err
 	}
@@ -93,12 +93,12 @@ type account struct{ uid, gid int }
 // daemonUser is the owner of the home; without a home the user permesso of a
 // package, or else the current user.
 func (m *Telegram) daemonUser() account {
-	if info, err := os.Stat(m.instance.Layout.Home); err == nil {
+	if info, err := os.Stat(m.home.Layout.Home); err == nil {
 		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
 			return account{int(owner.Uid), int(owner.Gid)}
 		}
 	}
-	if u, err := user.Lookup("permesso"); err == nil && m.instance.Config.File == systemConfig && os.Geteuid() == 0 {
+	if u, err := user.Lookup("permesso"); err == nil && m.home.Config.File == systemConfig && os.Geteuid() == 0 {
 		uid, bad := strconv.Atoi(u.Uid)
 		gid, worse := strconv.Atoi(u.Gid)
 		if bad == nil && worse == nil {

@@ -72,7 +72,7 @@ func createFolders(a *console.Console, ws string) error {
 	return errors.Join(h.Layout.PrepareHome(h.FS), h.Layout.Prepare(h.FS, ws))
 }
 
-// editable is an instance whose configuration is a file.
+// editable is a home whose configuration is a file.
 func editable(a *console.Console) (*home.Home, error) {
 	h, err := home.Load(a)
 	if err != nil {
