@@ -61,7 +61,7 @@ UNRACED  := ^(TestRealKills|TestRealKillsDuringReplies|TestRealKillsOfTheCommand
 # -parallel is above the number of processors because most of these tests wait. make check runs vet.
 test: deps ## run all tests, with the race detector where it does not take too long
 	CGO_ENABLED=1 go test -race -vet=off -timeout 25m -p $(TEST_P) -parallel 4 -skip '$(UNRACED)' ./cmd/permesso ./...
-	CGO_ENABLED=0 go test -trimpath -vet=off -count=1 -timeout 25m -p $(TEST_P) -parallel 4 -run '$(UNRACED)' ./cmd/permesso ./approval/gate/crashtest ./security/audit ./chat/telegram/...
+	CGO_ENABLED=0 go test -trimpath -vet=off -count=1 -timeout 25m -p $(TEST_P) -parallel 4 -run '$(UNRACED)' ./cmd/permesso ./cmd/permesso/internal/crashtest ./security/audit ./chat/telegram/...
 
 test-fast: deps-tools ## run the short tests, without the race detector
 	go test -short -timeout 5m -p $(TEST_P) ./...
@@ -77,13 +77,13 @@ oldest: deps-tools ## test the clients on Python 3.9 and Node 18
 	@.ci/oldest
 
 crash: ## run the full crash harness: every disk state after every operation
-	go test -run TestCrash -count=1 -timeout 25m -v ./approval/gate/crashtest/
+	go test -run TestCrash -count=1 -timeout 25m -v ./cmd/permesso/internal/crashtest/
 
 fuzz: ## run every fuzz target for 30 s (FUZZTIME=5m for longer)
 	@.ci/fuzz $(FUZZTIME)
 
 bench: build ## measure against the cost of one durable write on this disk (about 3 minutes)
-	@go run ./cmd/permesso/bench
+	@go run ./cmd/permesso/internal/bench
 
 # The tools have their own module file, so that go.mod lists only the program's dependencies. The first
 # run builds them, which takes some minutes; later runs use Go's build cache.

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -63,16 +63,16 @@ func withExitCode(err error) error {
 		code int
 		hint string
 	}{
-		{client.ErrKey, exitError, "set PERMESSO_KEY; on the host, permesso key create WORKSPACE creates a key"},
-		{client.ErrInvalid, exitNotRun, "permesso request --help"},
-		{client.ErrNotFound, exitRefused, "check that this key made the request"},
-		{client.ErrNotPending, exitRefused, "permesso wait shows the outcome"},
-		{client.ErrNoGate, exitError, "check PERMESSO_URL"},
-		{client.ErrUnreachable, exitError, "check PERMESSO_URL, and that permesso serve runs there"},
-		{client.ErrIDConflict, exitNotRun, "submit it again with a new id"},
+		{client.ErrKey, console.ExitError, "set PERMESSO_KEY; on the host, permesso key create WORKSPACE creates a key"},
+		{client.ErrInvalid, console.ExitNotRun, "permesso request --help"},
+		{client.ErrNotFound, console.ExitRefused, "check that this key made the request"},
+		{client.ErrNotPending, console.ExitRefused, "permesso wait shows the outcome"},
+		{client.ErrNoGate, console.ExitError, "check PERMESSO_URL"},
+		{client.ErrUnreachable, console.ExitError, "check PERMESSO_URL, and that permesso serve runs there"},
+		{client.ErrIDConflict, console.ExitNotRun, "submit it again with a new id"},
 	} {
 		if errors.Is(err, no.is) {
-			return &exit{no.code, err, no.hint}
+			return console.Wrap(no.code, err, no.hint)
 		}
 	}
 	return err
@@ -108,7 +108,7 @@ func (a *app) requestCmd() *cobra.Command {
 			}
 			asked, err := g.Ask(cmd.Context(), r)
 			if _, folders := g.(client.Files); folders && err != nil {
-				return &exit{exitError, err, "mount the folder into the sandbox; permesso mounts WORKSPACE prints the mounts"}
+				return console.Wrap(console.ExitError, err, "mount the folder into the sandbox; permesso mounts WORKSPACE prints the mounts")
 			}
 			if err != nil {
 				return withExitCode(err)
@@ -118,7 +118,7 @@ func (a *app) requestCmd() *cobra.Command {
 				if asked.RequestSHA256 != "" {
 					over.RequestSHA256 = &asked.RequestSHA256
 				}
-				return a.print(over, asked.ID)
+				return a.Print(over, asked.ID)
 			}
 			fmt.Fprintf(a.Err, "permesso: submitted request %s\n", asked.ID)
 			return a.await(cmd.Context(), g, asked, timeout)
@@ -159,10 +159,10 @@ func (a *app) compose(r *approval.Request, args []string, data string) (err erro
 	}
 	b, err := r.Encode()
 	if err != nil {
-		return &exit{exitUsage, err, "permesso request --help"}
+		return console.Wrap(console.ExitUsage, err, "permesso request --help")
 	}
 	if _, err := approval.ParseRequest(b, r.RequestID); err != nil {
-		return &exit{exitUsage, err, "permesso request --help"}
+		return console.Wrap(console.ExitUsage, err, "permesso request --help")
 	}
 	return nil
 }
@@ -186,7 +186,7 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 	}
 	fields, err := approval.Fields(object)
 	if err != nil {
-		return nil, fail(exitUsage, `write --data '{"text":"hello"}'`, "--data: %w", err)
+		return nil, console.Fail(console.ExitUsage, `write --data '{"text":"hello"}'`, "--data: %w", err)
 	}
 	for _, arg := range args {
 		f, err := argument(arg)
@@ -194,7 +194,7 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 			return nil, err
 		}
 		if slices.ContainsFunc(fields, func(have approval.Field) bool { return have.Name == f.Name }) {
-			return nil, fail(exitUsage, "give it once, in --data or with --arg", "--arg %s: argument given twice", f.Name)
+			return nil, console.Fail(console.ExitUsage, "give it once, in --data or with --arg", "--arg %s: argument given twice", f.Name)
 		}
 		fields = append(fields, f)
 	}
@@ -222,18 +222,18 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 func argument(arg string) (approval.Field, error) {
 	name, value, ok := strings.Cut(arg, "=")
 	if !ok || name == "" || name == ":" {
-		return approval.Field{}, fail(exitUsage, "write --arg name=text, or --arg name:=JSON", "--arg %q: not name=value", arg)
+		return approval.Field{}, console.Fail(console.ExitUsage, "write --arg name=text, or --arg name:=JSON", "--arg %q: not name=value", arg)
 	}
 	if raw, ok := strings.CutSuffix(name, ":"); ok {
 		v := jsontext.Value(value)
 		if !v.IsValid() {
-			return approval.Field{}, fail(exitUsage, ":= needs JSON; for text write "+raw+"=…", "--arg %s: not valid JSON", raw)
+			return approval.Field{}, console.Fail(console.ExitUsage, ":= needs JSON; for text write "+raw+"=…", "--arg %s: not valid JSON", raw)
 		}
 		return approval.Field{Name: raw, Value: v}, nil
 	}
 	q, err := jsontext.AppendQuote(nil, value)
 	if err != nil {
-		return approval.Field{}, fail(exitUsage, "the text must be UTF-8", "--arg %s: %w", name, err)
+		return approval.Field{}, console.Fail(console.ExitUsage, "the text must be UTF-8", "--arg %s: %w", name, err)
 	}
 	return approval.Field{Name: name, Value: q}, nil
 }
@@ -289,40 +289,20 @@ func (a *app) await(ctx context.Context, g client.Client, asked client.Submitted
 	resp, err := g.Await(ctx, asked)
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fail(exitTimeout, "permesso wait "+asked.ID, "timeout waiting for the response to %s", asked.ID)
+		return console.Fail(console.ExitTimeout, "permesso wait "+asked.ID, "timeout waiting for the response to %s", asked.ID)
 	case err != nil:
 		return withExitCode(err)
 	}
-	if a.json {
+	if a.JSON {
 		raw, err := resp.Encode()
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(a.Out, "%s\n", raw)
 	} else {
-		a.printResponse(resp)
+		a.PrintResponse(resp)
 	}
 	return ended(resp)
-}
-
-// printResponse prints the outcome as text. Agents use --json.
-func (a *app) printResponse(r *approval.Response) {
-	by := "policy"
-	if r.Decision.By != nil {
-		by = *r.Decision.By
-	}
-	fmt.Fprintf(a.Out, "%s (%s)\n", r.Status, by)
-	for _, line := range []struct {
-		name string
-		text *string
-	}{{"error", r.Error}, {"note", r.Decision.Note}, {"change", r.Decision.Override}, {"feedback", r.Feedback}} {
-		if line.text != nil {
-			fmt.Fprintf(a.Out, "%s: %s\n", line.name, *line.text)
-		}
-	}
-	if r.Result.Kind() == '{' {
-		fmt.Fprintf(a.Out, "result: %s\n", r.Result)
-	}
 }
 
 // ended returns the exit code of a response as an error, nil if it succeeded.
@@ -331,21 +311,7 @@ func ended(r *approval.Response) error {
 	case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered:
 		return nil
 	case approval.StatusFailed, approval.StatusInterrupted:
-		return &exit{code: exitFailed, err: errors.New("")}
+		return &console.Error{Code: console.ExitFailed, Err: errors.New("")}
 	}
-	return &exit{code: exitNotRun, err: errors.New("")}
-}
-
-// print writes v as JSON with --json, otherwise text.
-func (a *app) print(v any, text string) error {
-	if !a.json {
-		fmt.Fprintln(a.Out, text)
-		return nil
-	}
-	b, err := json.Marshal(v, json.Deterministic(true))
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(a.Out, "%s\n", b)
-	return err
+	return &console.Error{Code: console.ExitNotRun, Err: errors.New("")}
 }

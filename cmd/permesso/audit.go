@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/mod/sumdb/note"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
 	"github.com/permesso-dev/permesso/watcher"
@@ -26,7 +26,7 @@ func (a *app) auditCmd() *cobra.Command {
 			"Every entry is a leaf of a Merkle tree whose root the daemon signs. The last line of every message, \"log 1042 9f3c\",\n" +
 			"is the size and the start of the newest root. A kept message therefore proves later that no earlier entry changed.",
 		RunE: func(*cobra.Command, []string) error {
-			return fail(exitUsage, "permesso audit --help", "audit needs a subcommand: verify, tail, prove, verify-proof, checkpoint, keys or rotate-key")
+			return console.Fail(console.ExitUsage, "permesso audit --help", "audit needs a subcommand: verify, tail, prove, verify-proof, checkpoint, keys or rotate-key")
 		},
 	}
 	for _, sub := range []*cobra.Command{
@@ -55,13 +55,13 @@ func (a *app) auditTailCmd() *cobra.Command {
 
 func (a *app) auditTail(ctx context.Context, n int, follow bool) error {
 	if n < 0 {
-		return fail(exitUsage, "", "--lines %d: must not be negative", n)
+		return console.Fail(console.ExitUsage, "", "--lines %d: must not be negative", n)
 	}
-	h, err := a.instance()
+	h, err := home.Load(a.Console)
 	if err != nil {
 		return err
 	}
-	t := &audit.Tail{FS: h.fs, Dir: h.layout.Audit()}
+	t := &audit.Tail{FS: h.FS, Dir: h.Layout.Audit()}
 	lines, err := t.Last(n)
 	if err != nil {
 		return a.explainNoLog(h, err)
@@ -85,52 +85,20 @@ func (a *app) auditTail(ctx context.Context, n int, follow bool) error {
 }
 
 // explainNoLog explains a missing log.
-func (a *app) explainNoLog(h *instance, err error) error {
-	if _, stat := os.Stat(h.layout.Audit()); errors.Is(stat, os.ErrNotExist) {
-		return fail(exitError, "run permesso init, then permesso serve; or name another home: --home, or sudo -u permesso for the system's daemon", "no daemon for this user in %s", h.layout.Home)
+func (a *app) explainNoLog(h *home.Home, err error) error {
+	if _, stat := os.Stat(h.Layout.Audit()); errors.Is(stat, os.ErrNotExist) {
+		return console.Fail(console.ExitError, "run permesso init, then permesso serve; or name another home: --home, or sudo -u permesso for the system's daemon", "no daemon for this user in %s", h.Layout.Home)
 	}
 	return err
 }
 
 func (a *app) printEntry(l audit.Line) error {
 	text := string(l.Raw)
-	if !a.json {
-		text = entryLine(l.Entry)
+	if !a.JSON {
+		text = home.EntryLine(l.Entry)
 	}
 	_, err := fmt.Fprintln(a.Out, text)
 	return err
-}
-
-// entryLine formats an entry as one line. Values may come from an agent, so they are escaped.
-func entryLine(e approval.Entry) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d %s %s", e.Seq, e.Time.Local().Format(time.DateTime), chat.Escape(string(e.Event)))
-	for _, v := range []struct{ name, text string }{
-		{"", e.Workspace},
-		{"", e.RequestID},
-		{"", e.Tool},
-		{"by", e.By},
-		{"id", e.ByID},
-		{"via", e.Via},
-		{"rule", e.Rule},
-		{"reason", e.Reason},
-		{"detail", e.Detail},
-		{"taints", strings.Join(e.Taints, " ")},
-	} {
-		if v.text == "" {
-			continue
-		}
-		b.WriteByte(' ')
-		if v.name != "" {
-			b.WriteString(v.name + "=")
-		}
-		if strings.Contains(v.text, " ") {
-			b.WriteString(chat.Quote(v.text))
-		} else {
-			b.WriteString(chat.Escape(v.text))
-		}
-	}
-	return b.String()
 }
 
 func (a *app) auditProveCmd() *cobra.Command {
@@ -147,11 +115,11 @@ func (a *app) auditProveCmd() *cobra.Command {
 }
 
 func (a *app) auditProve(typed, event string) error {
-	h, err := a.instance()
+	h, err := home.Load(a.Console)
 	if err != nil {
 		return err
 	}
-	known, err := h.auditKeys()
+	known, err := h.AuditKeys()
 	if err != nil {
 		return err
 	}
@@ -160,10 +128,10 @@ func (a *app) auditProve(typed, event string) error {
 		ws, id = "", ws
 	}
 	if len(id) < 4 {
-		return fail(exitUsage, "permesso audit tail lists the entries", "ID %q is too short: give at least 4 digits", typed)
+		return console.Fail(console.ExitUsage, "permesso audit tail lists the entries", "ID %q is too short: give at least 4 digits", typed)
 	}
 	requests := map[approval.Key]bool{}
-	proofs, err := audit.Prove(h.fs, h.layout.Audit(), known, func(e approval.Entry) bool {
+	proofs, err := audit.Prove(h.FS, h.Layout.Audit(), known, func(e approval.Entry) bool {
 		if !strings.HasPrefix(e.RequestID, id) || ws != "" && e.Workspace != ws || event != "" && string(e.Event) != event {
 			return false
 		}
@@ -172,12 +140,12 @@ func (a *app) auditProve(typed, event string) error {
 	})
 	switch {
 	case err != nil:
-		return refusedIfTampered(verifyFirst(err))
+		return refusedIfTampered(console.VerifyFirst(err))
 	case len(proofs) == 0:
-		return fail(exitRefused, "a running daemon signs entries within seconds; permesso audit tail lists the entries",
+		return console.Fail(console.ExitRefused, "a running daemon signs entries within seconds; permesso audit tail lists the entries",
 			"no signed entry for %s", typed)
 	case len(requests) > 1:
-		return fail(exitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(requests))
+		return console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(requests))
 	}
 	b, err := pickProof(proofs).Encode()
 	if err != nil {
@@ -213,24 +181,24 @@ func (a *app) auditVerifyProofCmd() *cobra.Command {
 		Use: "verify-proof FILE", Short: "Verify a proof with the public key alone (- is standard input)", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(_ *cobra.Command, pos []string) error {
-			b, err := a.readFile(pos[0])
+			b, err := a.ReadFile(pos[0])
 			if err != nil {
 				return err
 			}
-			v, err := a.verifier(key)
+			v, err := home.ReceiptVerifier(a.Console, key)
 			if err != nil {
 				return err
 			}
 			p, err := audit.ParseProof(b)
 			if err != nil {
-				return fail(exitRefused, "", "%w", err)
+				return console.Fail(console.ExitRefused, "", "%w", err)
 			}
 			e, c, err := p.Verify(v.Known())
 			if err != nil {
-				return fail(exitRefused, "", "%w", err)
+				return console.Fail(console.ExitRefused, "", "%w", err)
 			}
-			return a.print(proofResult{e, c.Origin, c.Size, c.Root.String()},
-				fmt.Sprintf("OK: entry %d is among the %d entries that %s signed\n%s", e.Seq, c.Size, c.Origin, entryLine(e)))
+			return a.Print(proofResult{e, c.Origin, c.Size, c.Root.String()},
+				fmt.Sprintf("OK: entry %d is among the %d entries that %s signed\n%s", e.Seq, c.Size, c.Origin, home.EntryLine(e)))
 		},
 	}
 	c.Flags().StringVar(&key, "key", "", "public key `file` (default: the keys of this home)")
@@ -241,22 +209,22 @@ func (a *app) auditCheckpointCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "checkpoint", Short: "Print the newest signed checkpoint, to keep on another host", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := a.instance()
+			h, err := home.Load(a.Console)
 			if err != nil {
 				return err
 			}
-			known, err := h.auditKeys()
+			known, err := h.AuditKeys()
 			if err != nil {
 				return err
 			}
-			c, err := audit.Newest(h.fs, h.layout.Audit(), known)
+			c, err := audit.Newest(h.FS, h.Layout.Audit(), known)
 			if err != nil {
-				return refusedIfTampered(verifyFirst(err))
+				return refusedIfTampered(console.VerifyFirst(err))
 			}
 			if c == nil {
-				return fail(exitRefused, "start the daemon: it signs its log within seconds", "the log has no checkpoint yet")
+				return console.Fail(console.ExitRefused, "start the daemon: it signs its log within seconds", "the log has no checkpoint yet")
 			}
-			return a.print(map[string]any{
+			return a.Print(map[string]any{
 				"origin": c.Origin, "size": c.Size, "root": c.Root.String(), "foot": c.Foot(), "checkpoint": c.Note,
 			}, strings.TrimSuffix(c.Note, "\n"))
 		},
@@ -267,11 +235,11 @@ func (a *app) auditKeysCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "keys", Short: "List the public keys that sign receipts and the log, newest first", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := a.instance()
+			h, err := home.Load(a.Console)
 			if err != nil {
 				return err
 			}
-			keys, err := receipt.PublicKeys(h.fs, h.layout.Keys())
+			keys, err := receipt.PublicKeys(h.FS, h.Layout.Keys())
 			if err != nil {
 				return err
 			}
@@ -286,7 +254,7 @@ func (a *app) auditKeysCmd() *cobra.Command {
 				}
 				lines = append(lines, k.Key+"  "+life)
 			}
-			return a.print(keys, strings.Join(lines, "\n"))
+			return a.Print(keys, strings.Join(lines, "\n"))
 		},
 	}
 }
@@ -297,85 +265,29 @@ func (a *app) auditRotateCmd() *cobra.Command {
 		Long: "Replace the signing key. The old key signs the new key and is then deleted. What it signed stays valid.\n" +
 			"The daemon must be stopped.",
 		RunE: func(*cobra.Command, []string) error {
-			if _, _, err := a.openHome(); err != nil {
+			if _, _, err := home.Open(a.Console); err != nil {
 				return err
 			}
-			h, err := a.instance()
+			h, err := home.Load(a.Console)
 			if err != nil {
 				return err
 			}
-			public, err := h.rotateKey()
+			public, err := h.RotateKey()
 			if err != nil {
 				return err
 			}
-			return a.print(map[string]string{"key": public}, "new key  "+public+
+			return a.Print(map[string]string{"key": public}, "new key  "+public+
 				"\ngive it to every verifier of receipts or proofs; permesso audit keys lists all keys")
 		},
 	}
-}
-
-// rotateKey writes the audit entry before the new key takes effect: an entry
-// without a rotation is possible, never the reverse.
-func (h *instance) rotateKey() (public string, err error) {
-	release, err := lockWithRetry(h.store)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, release()) }()
-	k, err := h.makeKeys()
-	if err != nil {
-		return "", err
-	}
-	log, err := h.openAudit(k)
-	if err != nil {
-		return "", err
-	}
-	k.signer, err = receipt.Rotate(h.fs, h.layout.Keys(), time.Now(), func(old, next string) error {
-		by := operator()
-		err := log.Append(approval.Entry{
-			Event: approval.EventKeyRotated, By: by.Name, ByID: by.Channel + ":" + by.ID, Via: "cli",
-			Detail: fmt.Sprintf("from %s to %s", old, next),
-		})
-		return errors.Join(err, log.Checkpoint())
-	})
-	if err := errors.Join(err, log.Close()); err != nil {
-		return "", err
-	}
-	// The new key signs the whole log again.
-	if log, err = h.openAudit(k); err != nil {
-		return "", err
-	}
-	return k.signer.Public(), errors.Join(log.Checkpoint(), log.Close())
 }
 
 // refusedIfTampered adds the exit code to an error of a log that does not verify.
 func refusedIfTampered(err error) error {
 	for _, bad := range []error{audit.ErrTampered, audit.ErrDamaged, audit.ErrNotSigned, audit.ErrNotProven} {
 		if errors.Is(err, bad) {
-			return &exit{code: exitRefused, err: err}
+			return &console.Error{Code: console.ExitRefused, Err: err}
 		}
 	}
 	return err
-}
-
-// trustedKeys returns the keys to verify with: all keys of this home if keyFile
-// is empty or one of them, otherwise keyFile alone.
-func (h *instance) trustedKeys(keyFile string) (note.Verifiers, error) {
-	if keyFile == "" {
-		return h.auditKeys()
-	}
-	b, err := os.ReadFile(keyFile)
-	if err != nil {
-		return nil, err
-	}
-	given := strings.TrimSpace(string(b))
-	v, err := receipt.NewVerifier(given)
-	if err != nil {
-		return nil, err
-	}
-	keys, err := receipt.PublicKeys(h.fs, h.layout.Keys())
-	if err == nil && slices.ContainsFunc(keys, func(k receipt.PublicKey) bool { return k.Key == given }) {
-		return h.auditKeys()
-	}
-	return v.Known(), nil
 }

@@ -3,11 +3,11 @@ package main
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
@@ -37,27 +37,27 @@ func (a *app) auditVerifyCmd() *cobra.Command {
 }
 
 func (a *app) auditVerify(w keptProofs) error {
-	h, err := a.instance()
+	h, err := home.Load(a.Console)
 	if err != nil {
 		return err
 	}
-	c := &audit.Check{FS: h.fs, Dir: h.layout.Audit(), Progress: a.percent("verifying")}
-	if c.Keys, err = h.trustedKeys(w.key); err != nil {
+	c := &audit.Check{FS: h.FS, Dir: h.Layout.Audit(), Progress: a.Percent("verifying")}
+	if c.Keys, err = h.TrustedKeys(w.key); err != nil {
 		return a.explainNoLog(h, err)
 	}
 	if err := a.addKeptProofs(c, w); err != nil {
 		return err
 	}
-	note := h.addReceipts(c.Receipts)
+	note := h.AddReceipts(c.Receipts)
 	report, err := c.Run()
 	if err != nil {
-		a.endProgress()
+		a.EndProgress()
 		return a.explainNoLog(h, refusedIfTampered(err))
 	}
 	if note != "" {
 		report.Notes = append(report.Notes, note)
 	}
-	return a.print(report, describeReport(report))
+	return a.Print(report, describeReport(report))
 }
 
 func describeReport(r *audit.Report) string {
@@ -73,12 +73,12 @@ func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
 	for _, text := range w.feet {
 		f, err := audit.ParseFoot(text)
 		if err != nil {
-			return &exit{code: exitUsage, err: err}
+			return &console.Error{Code: console.ExitUsage, Err: err}
 		}
 		c.Feet = append(c.Feet, f)
 	}
 	for _, name := range w.checkpoints {
-		b, err := a.readFile(name)
+		b, err := a.ReadFile(name)
 		if err != nil {
 			return err
 		}
@@ -86,69 +86,11 @@ func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
 	}
 	c.Receipts = map[string]string{}
 	for _, name := range w.receipts {
-		text, err := a.readReceipt(name)
+		text, err := home.ReadReceipt(a.Console, name)
 		if err != nil {
 			return err
 		}
 		c.Receipts[receipt.Hash(text)] = name
 	}
 	return nil
-}
-
-// addReceipts adds the receipts of all records in this home. The note says
-// which ones it could not read.
-func (h *instance) addReceipts(into map[string]string) (note string) {
-	k, err := h.loadKeys()
-	if err != nil {
-		return "records not compared: " + firstLine(err)
-	}
-	names, err := h.store.Workspaces()
-	if err != nil {
-		return "records not compared: " + firstLine(err)
-	}
-	v := h.viewer(k)
-	bad := 0
-	for _, ws := range names {
-		err := h.eachRecord(v, ws, time.Time{}, func(rec *approval.Record) {
-			if rec.Receipt != "" {
-				into[receipt.Hash(rec.Receipt)] = ws + "/" + rec.RequestID
-			}
-		}, func(approval.Key, error) { bad++ })
-		if err != nil {
-			return "records not compared: " + firstLine(err)
-		}
-	}
-	if bad > 0 {
-		return fmt.Sprintf("%d unreadable records were not compared", bad)
-	}
-	return ""
-}
-
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
-}
-
-// percent returns a progress function for a terminal, nil otherwise.
-func (a *app) percent(what string) func(done, total int64) {
-	if !terminal(a.Err) {
-		return nil
-	}
-	var drawn time.Time
-	return func(done, total int64) {
-		if done >= total {
-			a.endProgress()
-			return
-		}
-		if now := time.Now(); now.Sub(drawn) > 100*time.Millisecond {
-			drawn = now
-			fmt.Fprintf(a.Err, "\r%s %d %%", what, 100*done/total)
-		}
-	}
-}
-
-func (a *app) endProgress() {
-	if terminal(a.Err) {
-		fmt.Fprint(a.Err, "\r\x1b[K")
-	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -671,12 +672,12 @@ func (p *shellClient) run(args ...string) (o scenarioResult, out string) {
 	}
 	if resp, err := approval.ParseResponse(stdout.Bytes()); err == nil {
 		o.Decision = decisionFields(resp)
-		want := exitNotRun
+		want := console.ExitNotRun
 		switch resp.Status {
 		case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered:
-			want = exitOK
+			want = console.ExitOK
 		case approval.StatusFailed:
-			want = exitFailed
+			want = console.ExitFailed
 		}
 		if code != want {
 			o.Error = fmt.Sprintf("exit code %d, not %d", code, want)

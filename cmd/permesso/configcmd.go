@@ -9,15 +9,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 func (a *app) configCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "config", Short: "Check or show the configuration", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(exitUsage, "permesso config --help", "config needs a subcommand: check or show")
+			return console.Fail(console.ExitUsage, "permesso config --help", "config needs a subcommand: check or show")
 		},
 	}
 	var effective bool
@@ -70,14 +71,14 @@ func (a *app) namedConfig(pos []string) (string, error) {
 	if len(pos) > 0 {
 		return pos[0], nil
 	}
-	return config.Locate(a.configFlag, a.Env)
+	return config.Locate(a.ConfigFlag, a.Env)
 }
 
 func (a *app) checkConfig(pos []string) error {
 	file, err := a.namedConfig(pos)
 	cfg := &config.Config{}
 	if err == nil {
-		cfg, err = a.reader().Load(file)
+		cfg, err = home.Reader(a.Console).Load(file)
 	}
 	wrong, ok := errors.AsType[*config.Error](err)
 	if err != nil && !ok {
@@ -88,24 +89,24 @@ func (a *app) checkConfig(pos []string) error {
 	} else {
 		cfg = &config.Config{}
 	}
-	if a.json {
-		if err := a.print(configCheck{err == nil, wrong.File, findings(wrong.Errors), findings(cfg.Warnings)}, ""); err != nil {
+	if a.JSON {
+		if err := a.Print(configCheck{err == nil, wrong.File, findings(wrong.Errors), findings(cfg.Warnings)}, ""); err != nil {
 			return err
 		}
 	}
 	for _, p := range wrong.Errors {
-		if !a.json {
-			a.printIssue("", p.In(wrong.File))
+		if !a.JSON {
+			a.PrintIssue("", p.In(wrong.File))
 		}
 	}
 	if err != nil {
-		return &exit{code: exitError, err: errors.New("")}
+		return &console.Error{Code: console.ExitError, Err: errors.New("")}
 	}
-	if a.json {
+	if a.JSON {
 		return nil
 	}
 	for _, p := range cfg.Warnings {
-		a.printIssue("warning: ", p.In(file))
+		a.PrintIssue("warning: ", p.In(file))
 	}
 	if file == "" {
 		file = "no file, defaults"
@@ -117,37 +118,29 @@ func (a *app) checkConfig(pos []string) error {
 	return nil
 }
 
-// printIssue prints an issue of the configuration and its hint.
-func (a *app) printIssue(before string, err error) {
-	fmt.Fprintf(a.Err, "%s%v\n", before, err)
-	if hint := approval.Hint(err); hint != "" {
-		fmt.Fprintf(a.Err, "hint: %s\n", hint)
-	}
-}
-
 func (a *app) showConfig(effective bool) error {
-	h, err := a.instance()
+	h, err := home.Load(a.Console)
 	if err != nil {
 		return err
 	}
-	shown := make([]config.Setting, 0, len(h.cfg.Settings))
-	for _, s := range h.cfg.Settings {
+	shown := make([]config.Setting, 0, len(h.Config.Settings))
+	for _, s := range h.Config.Settings {
 		if effective || s.Line > 0 {
 			shown = append(shown, s)
 		}
 	}
-	if a.json {
-		return a.print(struct {
+	if a.JSON {
+		return a.Print(struct {
 			File     string           `json:"file"`
 			Home     string           `json:"home"`
 			Settings []config.Setting `json:"settings"`
-		}{h.cfg.File, h.layout.Home, shown}, "")
+		}{h.Config.File, h.Layout.Home, shown}, "")
 	}
-	file := h.cfg.File
+	file := h.Config.File
 	if file == "" {
 		file = "none"
 	}
-	fmt.Fprintf(a.Out, "# file %s\n# home %s\n", file, h.layout.Home)
+	fmt.Fprintf(a.Out, "# file %s\n# home %s\n", file, h.Layout.Home)
 	for _, s := range shown {
 		fmt.Fprintln(a.Out, s)
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -85,7 +87,7 @@ func (a *app) decideCmd() *cobra.Command {
 			"With pending_sha256 (from permesso pending --json) the decision is refused if the pending request has changed.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !stdin {
-				return fail(exitUsage, "permesso decide --stdin < decision.json", "decide needs --stdin: it reads the decision from standard input")
+				return console.Fail(console.ExitUsage, "permesso decide --stdin < decision.json", "decide needs --stdin: it reads the decision from standard input")
 			}
 			w, err := a.readDecision()
 			if err != nil {
@@ -112,7 +114,7 @@ func (a *app) readDecision() (*decisionInput, error) {
 	}
 	w := &decisionInput{}
 	if err := json.Unmarshal(b, w, json.RejectUnknownMembers(true)); err != nil {
-		return nil, fail(exitUsage, "permesso decide --help shows the format", "parse decision from standard input: %w", err)
+		return nil, console.Fail(console.ExitUsage, "permesso decide --help shows the format", "parse decision from standard input: %w", err)
 	}
 	if w.Verdict == "" && w.Approved != nil {
 		w.Verdict = approval.Denied
@@ -121,17 +123,17 @@ func (a *app) readDecision() (*decisionInput, error) {
 		}
 	}
 	if w.Approved != nil && *w.Approved != (w.Verdict == approval.Approved) {
-		return nil, fail(exitUsage, "set only verdict", "approved (%t) and verdict (%s) contradict each other", *w.Approved, w.Verdict)
+		return nil, console.Fail(console.ExitUsage, "set only verdict", "approved (%t) and verdict (%s) contradict each other", *w.Approved, w.Verdict)
 	}
 	if !approval.ValidID(w.RequestID) {
-		return nil, fail(exitUsage, "give the full id", "request_id %q is not 16 to 64 lower-case hex digits", w.RequestID)
+		return nil, console.Fail(console.ExitUsage, "give the full id", "request_id %q is not 16 to 64 lower-case hex digits", w.RequestID)
 	}
 	return w, nil
 }
 
 // decide decides one request, with or without a running daemon.
 func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInput) error {
-	c, err := a.approverClient(ctx)
+	c, err := home.OpenApprover(ctx, a.Console)
 	if err != nil {
 		return err
 	}
@@ -142,32 +144,32 @@ func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInp
 	if err != nil {
 		return err
 	}
-	ans.By, ans.Via = operator(), "cli"
+	ans.By, ans.Via = home.Operator(), "cli"
 	d, err := c.Decide(ctx, ans)
 	if err != nil {
 		return err
 	}
-	served, err := c.served()
+	served, err := c.Served()
 	if err != nil {
 		return err
 	}
-	text := c.confirmation(d, w, served)
-	if d.Approved && c.pausedIn(ans.Key.Workspace) != nil {
-		p, _ := c.store.Paused(ans.Key.Workspace)
-		text += "\nThe daemon is " + pauseLine(p) + ". The request runs after permesso resume unless it has expired by then."
+	text := confirmation(c, d, w, served)
+	if d.Approved && c.PausedIn(ans.Key.Workspace) != nil {
+		p, _ := c.Store.Paused(ans.Key.Workspace)
+		text += "\nThe daemon is " + home.PauseLine(p) + ". The request runs after permesso resume unless it has expired by then."
 	}
-	return a.print(d, text)
+	return a.Print(d, text)
 }
 
 // cancelWaiting cancels a request as the operator, with or without a running daemon.
 func (a *app) cancelWaiting(ctx context.Context, typed string) error {
-	c, err := a.approverClient(ctx)
+	c, err := home.OpenApprover(ctx, a.Console)
 	if err != nil {
 		return err
 	}
 	files, ok := c.Decider.(*gate.Decider)
 	if !ok {
-		return fail(exitRefused, "permesso deny "+typed, "only the operator of the daemon can cancel a pending request")
+		return console.Fail(console.ExitRefused, "permesso deny "+typed, "only the operator of the daemon can cancel a pending request")
 	}
 	k, err := find(ctx, c, typed)
 	if err != nil {
@@ -177,21 +179,21 @@ func (a *app) cancelWaiting(ctx context.Context, typed string) error {
 	if err != nil {
 		return err
 	}
-	d, err := files.Cancel(ctx, approval.DecisionInput{Key: k, By: operator(), Via: "cli"})
+	d, err := files.Cancel(ctx, approval.DecisionInput{Key: k, By: home.Operator(), Via: "cli"})
 	if err != nil {
 		return err
 	}
-	served, err := c.served()
+	served, err := c.Served()
 	if err != nil {
 		return err
 	}
-	return a.print(d, c.confirmation(d, w, served))
+	return a.Print(d, confirmation(c, d, w, served))
 }
 
-func (k *approverClient) confirmation(d *approval.Decision, w *approval.Waiting, served bool) string {
+func confirmation(k *home.ApproverClient, d *approval.Decision, w *approval.Waiting, served bool) string {
 	what, undo := d.RequestID, ""
 	if w != nil {
-		what = k.style().OneLine(w.Pending, strings.TrimSpace(w.Pending.ToolName+" "+w.Pending.Summary)) + " (" + w.Pending.ShortID + ")"
+		what = k.Style().OneLine(w.Pending, strings.TrimSpace(w.Pending.ToolName+" "+w.Pending.Summary)) + " (" + w.Pending.ShortID + ")"
 		if g := policy.GrantFrom(w.Pending, d); g != nil {
 			undo = "\nUndo: permesso revoke " + approval.ShortID(g.ID)
 		}

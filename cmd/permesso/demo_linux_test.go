@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
 // demoRun is one run of permesso demo. It checks that no file or process remains.
@@ -151,10 +153,10 @@ func TestDemoWithoutTerminal(t *testing.T) {
 			"bubblewrap without permission", broken("echo bwrap: No permissions >&2; exit 1"), 0,
 			"!! THE AGENT IS NOT SANDBOXED: bubblewrap fails on this host: bwrap: No permissions.", "in bubblewrap",
 		},
-		{"the agent submits no request", broken("exit 0"), exitError, "permesso: no record of greet", "✓"},
+		{"the agent submits no request", broken("exit 0"), console.ExitError, "permesso: no record of greet", "✓"},
 		{
-			"the agent does not start", broken(`for a; do case $a in */permesso) exit 7 ;; esac; done`), exitError,
-			"permesso: agent: exit status 7", "✓",
+			"the agent does not start", broken(`for a; do case $a in */permesso) exit 7 ;; esac; done`), console.ExitError,
+			"permesso: the agent: exit status 7", "✓",
 		},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -241,21 +243,21 @@ func TestDemoStopped(t *testing.T) {
 		_, err := io.WriteString(keys, "\x03")
 		require.NoError(t, err)
 		d.awaitOutput("permesso: demo interrupted: interrupt signal received")
-		d.awaitExit(exitError)
+		d.awaitExit(console.ExitError)
 	})
 	t.Run("by a closed terminal", func(t *testing.T) {
 		d := newDemo(t)
 		keys := d.startOnTerminal()
 		d.awaitOutput(" · until ")
 		require.NoError(t, keys.Close())
-		d.awaitExit(exitError)
+		d.awaitExit(console.ExitError)
 	})
 	t.Run("by a signal, unsandboxed", func(t *testing.T) {
 		d := newDemo(t, "PATH=/nonexistent")
 		d.startOnTerminal()
 		d.awaitOutput(" · until ")
 		require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
-		d.awaitExit(exitError)
+		d.awaitExit(console.ExitError)
 	})
 	t.Run("by a closed pipe", func(t *testing.T) {
 		d := newDemo(t)
@@ -264,7 +266,7 @@ func TestDemoStopped(t *testing.T) {
 		d.cmd.Stdout = w
 		d.start()
 		require.NoError(t, errors.Join(w.Close(), r.Close()))
-		d.awaitExit(exitError)
+		d.awaitExit(console.ExitError)
 	})
 	t.Run("by a full disk", func(t *testing.T) {
 		d := newDemo(t)
@@ -273,6 +275,6 @@ func TestDemoStopped(t *testing.T) {
 		defer full.Close()
 		d.cmd.Stdout = full
 		d.start()
-		require.Contains(t, d.awaitExit(exitError), "no space left on device")
+		require.Contains(t, d.awaitExit(console.ExitError), "no space left on device")
 	})
 }

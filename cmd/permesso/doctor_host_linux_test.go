@@ -10,11 +10,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/doctor"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -35,40 +37,40 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 	defer listen.Close()
 	require.NoError(t, os.Link(filepath.Join(w.dir, "decide.sock"), filepath.Join(l.Home, "decide.sock")))
 	d := w.doctor(t)
-	right := mounts(l, "work")
-	with := func(more ...mount) mountList { return append(slices.Clone(right), more...) }
-	box := findSandbox(t.Context(), d.bin, "", nil)
-	require.Empty(t, box.why)
+	right := sandbox.Mounts(l, "work")
+	with := func(more ...sandbox.Mount) sandbox.MountList { return append(slices.Clone(right), more...) }
+	box := sandbox.Find(t.Context(), d.Bin, "", nil)
+	require.Empty(t, box.Why)
 	for _, row := range []struct {
 		why    string
-		mounts mountList
+		mounts sandbox.MountList
 		want   []string
 	}{
-		{"responses writable", mountList{right[0], {Source: l.Responses("work"), Target: client.DefaultResponses}}, []string{
+		{"responses writable", sandbox.MountList{right[0], {Source: l.Responses("work"), Target: client.DefaultResponses}}, []string{
 			"may write responses: it could forge them", "may change the mode of the responses", "may overwrite a response",
 		}},
-		{"pending requests mounted", with(mount{Source: l.Pendings("work"), Target: "/permesso/pending_approvals"}), []string{
+		{"pending requests mounted", with(sandbox.Mount{Source: l.Pendings("work"), Target: "/permesso/pending_approvals"}), []string{
 			"may write to the pending requests, at /permesso/pending_approvals",
 		}},
-		{"decisions readable", with(mount{Source: l.Decisions("work"), Target: "/mnt/x", ReadOnly: true}), []string{"may read the decisions, at /mnt/x"}},
-		{"the workspace mounted", with(mount{Source: l.Workspace("work"), Target: "/work"}), []string{
-			"may write to its workspace folder, at /work", "may write to the pending requests, at /work/pending_approvals", "may write to the decisions",
+		{"decisions readable", with(sandbox.Mount{Source: l.Decisions("work"), Target: "/mnt/x", ReadOnly: true}), []string{"may read the decisions, at /mnt/x"}},
+		{"the workspace mounted", with(sandbox.Mount{Source: l.Workspace("work"), Target: "/work"}), []string{
+			"may write to its whole workspace, at /work", "may write to the pending requests, at /work/pending_approvals", "may write to the decisions",
 		}},
-		{"HOME mounted at its own path", with(mount{Source: l.Home, Target: l.Home}), []string{
-			"may write to the daemon's home, at " + l.Home, "may write to the MAC key", "may write to the signing key", "may write to the audit log",
+		{"HOME mounted at its own path", with(sandbox.Mount{Source: l.Home, Target: l.Home}), []string{
+			"may write to the gate's home, at " + l.Home, "may write to the MAC key", "may write to the signing key", "may write to the audit log",
 			"may write to the records", "may write to the receipts", "reaches the socket " + l.Home + "/decide.sock",
 		}},
-		{"HOME readable", with(mount{Source: l.Home, Target: "/gate", ReadOnly: true}), []string{"may read the MAC key, at /gate/keys/mac.key"}},
-		{"a parent folder of HOME", with(mount{Source: filepath.Dir(w.dir), Target: "/above"}), []string{"may write to the keys, at /above/", "may write to the configuration, at /above/"}},
-		{"one key file mounted", with(mount{Source: filepath.Join(l.Keys(), "mac.key"), Target: "/secret"}), []string{"may write to the MAC key, at /secret"}},
-		{"no responses", mountList{right[0]}, []string{"cannot read its responses"}},
-		{"requests read-only", mountList{{Source: right[0].Source, Target: right[0].Target, ReadOnly: true}, right[1]}, []string{"cannot write requests"}},
-		{"another folder as requests", mountList{{Source: w.dir, Target: client.DefaultRequests}, right[1]}, []string{"has another folder mounted as its requests"}},
+		{"HOME readable", with(sandbox.Mount{Source: l.Home, Target: "/gate", ReadOnly: true}), []string{"may read the MAC key, at /gate/keys/mac.key"}},
+		{"a parent folder of HOME", with(sandbox.Mount{Source: filepath.Dir(w.dir), Target: "/above"}), []string{"may write to the keys, at /above/", "may write to the configuration, at /above/"}},
+		{"one key file mounted", with(sandbox.Mount{Source: filepath.Join(l.Keys(), "mac.key"), Target: "/secret"}), []string{"may write to the MAC key, at /secret"}},
+		{"no responses", sandbox.MountList{right[0]}, []string{"cannot read its responses"}},
+		{"requests read-only", sandbox.MountList{{Source: right[0].Source, Target: right[0].Target, ReadOnly: true}, right[1]}, []string{"cannot write requests"}},
+		{"another folder as requests", sandbox.MountList{{Source: w.dir, Target: client.DefaultRequests}, right[1]}, []string{"has another folder mounted as its requests"}},
 	} {
-		for _, user := range sandboxUsers() {
-			t.Run(row.why+"/"+user.who, func(t *testing.T) {
-				box.mounts = row.mounts
-				breaches, err := d.probe(t.Context(), box, "work", user)
+		for _, user := range doctor.SandboxUsers() {
+			t.Run(row.why+"/"+user.Who, func(t *testing.T) {
+				box.Mounts = row.mounts
+				breaches, err := d.Probe(t.Context(), box, "work", user)
 				require.NoError(t, err)
 				for _, want := range row.want {
 					require.True(t, containsText(breaches, want), "%q is not in %q", want, breaches)
@@ -77,26 +79,28 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 			})
 		}
 	}
-	for _, user := range sandboxUsers() {
-		box.mounts = right
-		breaches, err := d.probe(t.Context(), box, "work", user)
+	for _, user := range doctor.SandboxUsers() {
+		box.Mounts = right
+		breaches, err := d.Probe(t.Context(), box, "work", user)
 		require.NoError(t, err)
 		require.Empty(t, breaches, "the correct mounts, after all others")
 	}
-	d.quick, d.began = false, time.Now() // the rows above may have used up its time limit
-	d.probeMount = func(string) mountList { return with(mount{Source: l.Pendings("work"), Target: "/p"}) }
-	found := d.checkMounts(t.Context())
-	require.Len(t, found, len(sandboxUsers()))
-	require.Equal(t, severityError, found[0].Severity)
+	d = w.doctor(t) // the rows above may have used up the time limit of the old one
+	d.Quick = false
+	d.MountsOf = func(string) sandbox.MountList { return with(sandbox.Mount{Source: l.Pendings("work"), Target: "/p"}) }
+	found := only("mounts", d.Run(t.Context()))
+	require.Len(t, found, len(doctor.SandboxUsers()))
+	require.Equal(t, doctor.SeverityError, found[0].Severity)
 	require.Contains(t, found[0].What, "an agent as a user in bubblewrap may write to the pending requests, at /p")
 }
 
 func TestDoctorWithoutBubblewrap(t *testing.T) {
 	d := newDoctorRig(t).doctor(t)
 	t.Setenv("PATH", t.TempDir())
-	found := d.checkMounts(t.Context())
+	d.Quick = false
+	found := only("mounts", d.Run(t.Context()))
 	require.Len(t, found, 1)
-	require.Equal(t, severityInfo, found[0].Severity)
+	require.Equal(t, doctor.SeverityInfo, found[0].Severity)
 	require.Contains(t, found[0].What, "bubblewrap is not installed")
 	require.Contains(t, found[0].Cure, "apt-get install bubblewrap")
 }
@@ -105,22 +109,22 @@ func TestDoctorWithoutBubblewrap(t *testing.T) {
 func TestProbeFindsProcesses(t *testing.T) {
 	c, _ := newSandboxRig(t)
 	d := (&doctorRig{c.rig}).doctor(t)
-	d.checkDaemon(t.Context())
-	require.NotZero(t, d.daemon)
-	box := findSandbox(t.Context(), d.bin, "", nil)
-	box.mounts = mounts(d.layout, "work")
-	system := slices.DeleteFunc(bwrapSystem(), func(s string) bool { return s == "--unshare-all" || s == "1000" || s == "--uid" || s == "--gid" })
-	breaches, err := d.probe(t.Context(), box, "work", sandboxUser{"", append(system, "--unshare-user")})
+	d.Run(t.Context())
+	require.NotZero(t, d.Daemon)
+	box := sandbox.Find(t.Context(), d.Bin, "", nil)
+	box.Mounts = sandbox.Mounts(d.Layout, "work")
+	system := slices.DeleteFunc(sandbox.BwrapSystem(), func(s string) bool { return s == "--unshare-all" || s == "1000" || s == "--uid" || s == "--gid" })
+	breaches, err := d.Probe(t.Context(), box, "work", doctor.SandboxUser{System: append(system, "--unshare-user")})
 	require.NoError(t, err)
 	require.True(t, containsText(breaches, "sees the daemon's process"), "%q", breaches)
 	require.True(t, containsText(breaches, "may kill the daemon's process"), "%q", breaches)
-	require.True(t, alive(d.daemon), "the probe sends only signal 0")
+	require.True(t, alive(d.Daemon), "the probe sends only signal 0")
 }
 
 // An agent with CAP_SYS_ADMIN over its mounts can remount them for writing.
 func TestProbeFindsRemounts(t *testing.T) {
 	w := newDoctorRig(t)
-	b, err := json.Marshal(probeInput{Requests: w.layout.Requests("work"), Responses: w.layout.Responses("work")})
+	b, err := json.Marshal(map[string]string{"requests": w.layout.Requests("work"), "responses": w.layout.Responses("work")})
 	require.NoError(t, err)
 	out := w.runUnshared(t, string(b), `mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$0" doctor probe`, w.layout.Responses("work"))
 	var breaches []string
@@ -143,7 +147,7 @@ func (w *doctorRig) runUnshared(t *testing.T, stdin, script string, args ...stri
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	if code := cmd.ProcessState.ExitCode(); code != exitWarnings && code != exitErrors {
+	if code := cmd.ProcessState.ExitCode(); code != console.ExitWarnings && code != console.ExitErrors {
 		require.NoError(t, err, "%s%s", out, errs.String())
 	}
 	return string(out)
@@ -159,17 +163,17 @@ func TestDoctorChecksRealDisks(t *testing.T) {
 	}
 	type row struct {
 		why, script, check string
-		severity           severity
+		severity           doctor.Severity
 		says               string
 	}
 	rows := []row{
-		{"a tmpfs", tmpfs("mode=700"), "fsync", severityError, "is a tmpfs"},
-		{"a full disk", tmpfs("mode=700,size=8m"), "disk", severityError, "KiB left"},
-		{"few inodes", tmpfs("mode=700,nr_inodes=500"), "disk", severityError, "inodes left"},
-		{"an almost full disk", tmpfs("mode=700,size=100m"), "disk", severityWarning, "MiB left"},
-		{"few free inodes", tmpfs("mode=700,nr_inodes=5000"), "disk", severityWarning, "inodes left"},
-		{"a read-only disk", tmpfs("mode=700") + ` && mount -o remount,bind,ro "$1"`, "disk", severityError, "is mounted read-only"},
-		{"records on another disk", `mount -t tmpfs -o mode=700 none "$1/records"`, "disk", severityWarning, "is on another file system than HOME"},
+		{"a tmpfs", tmpfs("mode=700"), "fsync", doctor.SeverityError, "is a tmpfs"},
+		{"a full disk", tmpfs("mode=700,size=8m"), "disk", doctor.SeverityError, "KiB left"},
+		{"few inodes", tmpfs("mode=700,nr_inodes=500"), "disk", doctor.SeverityError, "inodes left"},
+		{"an almost full disk", tmpfs("mode=700,size=100m"), "disk", doctor.SeverityWarning, "MiB left"},
+		{"few free inodes", tmpfs("mode=700,nr_inodes=5000"), "disk", doctor.SeverityWarning, "inodes left"},
+		{"a read-only disk", tmpfs("mode=700") + ` && mount -o remount,bind,ro "$1"`, "disk", doctor.SeverityError, "is mounted read-only"},
+		{"records on another disk", `mount -t tmpfs -o mode=700 none "$1/records"`, "disk", doctor.SeverityWarning, "is on another file system than HOME"},
 	}
 	if os.Getuid() == 0 { // only root may mount a disk
 		img := filepath.Join(t.TempDir(), "img")
@@ -178,12 +182,12 @@ func TestDoctorChecksRealDisks(t *testing.T) {
 		out, err := osexec.Command("mkfs.ext4", "-q", "-m", "0", img).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		disk := func(options string) string {
-			return `mount -o loop,` + options + ` ` + shellWord(img) + ` "$1" && "$0" init >/dev/null`
+			return `mount -o loop,` + options + ` ` + sandbox.ShellWord(img) + ` "$1" && "$0" init >/dev/null`
 		}
 		rows = append(
 			rows,
-			row{"without barriers", disk("nobarrier"), "fsync", severityError, "is mounted with nobarrier"},
-			row{"data=writeback", disk("data=writeback"), "fsync", severityWarning, "data=writeback"},
+			row{"without barriers", disk("nobarrier"), "fsync", doctor.SeverityError, "is mounted with nobarrier"},
+			row{"data=writeback", disk("data=writeback"), "fsync", doctor.SeverityWarning, "data=writeback"},
 		)
 	}
 	for _, row := range rows {
@@ -255,7 +259,7 @@ func TestDoctorChecksRealLimits(t *testing.T) {
 		cmd.Env = append(os.Environ(), "PERMESSO_CONFIG="+w.config, "PERMESSO_HOME="+w.layout.Home)
 		out, err := cmd.Output()
 		require.Error(t, err)
-		require.Equal(t, exitWarnings, cmd.ProcessState.ExitCode(), "%s", out)
+		require.Equal(t, console.ExitWarnings, cmd.ProcessState.ExitCode(), "%s", out)
 		found := parseFindings(t, string(out))
 		for _, says := range []string{row.says, "user." + row.limit + " is 0, but 5 folders"} {
 			require.True(t, slices.ContainsFunc(found, func(f jsonFinding) bool {
@@ -287,8 +291,8 @@ func copyProgram(t *testing.T, from, name string) string {
 
 func TestDoctorFindsAgents(t *testing.T) {
 	w := newDoctorRig(t)
-	find := func(pid int) []finding {
-		return slices.DeleteFunc(w.doctor(t).checkAgents(t.Context()), func(f finding) bool {
+	find := func(pid int) []doctor.Finding {
+		return slices.DeleteFunc(only("agents", w.runDoctor(t, nil)), func(f doctor.Finding) bool {
 			return !strings.Contains(f.What, fmt.Sprintf("(process %d)", pid))
 		})
 	}
@@ -300,7 +304,7 @@ func TestDoctorFindsAgents(t *testing.T) {
 	pid := startProcess(t, osexec.Command(claude, "1000.00001"))
 	await(t, claude, func() bool { return len(find(pid)) == 1 })
 	found := find(pid)
-	require.Equal(t, severityWarning, found[0].Severity)
+	require.Equal(t, doctor.SeverityWarning, found[0].Severity)
 	require.Contains(t, found[0].What, "claude (process")
 	for _, cure := range []string{"container", "system user", "local_decisions = false"} {
 		require.Contains(t, found[0].Cure, cure)
@@ -312,15 +316,18 @@ func TestDoctorFindsAgents(t *testing.T) {
 	require.Contains(t, find(pid)[0].What, "codex (process")
 
 	sandboxed := startProcess(t, osexec.Command("unshare", "-Urm", claude, "1000"))
-	await(t, claude, func() bool { return agentName(fmt.Sprintf("/proc/%d", sandboxed)) == "claude" })
+	await(t, claude, func() bool {
+		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", sandboxed))
+		return err == nil && filepath.Base(exe) == "claude"
+	})
 	require.Empty(t, find(sandboxed), "it runs in a sandbox")
 	other := startProcess(t, osexec.Command(copyProgram(t, "/bin/sleep", "claudette"), "1000"))
 	require.Empty(t, find(other))
 
 	d := w.doctor(t)
-	d.uid = os.Getuid() + 1
+	d.UID = os.Getuid() + 1
 	if os.Getuid() != 0 {
-		require.NotContains(t, fmt.Sprint(d.checkAgents(t.Context())), "claude", "another user's process")
+		require.NotContains(t, fmt.Sprint(only("agents", d.Run(t.Context()))), "claude", "another user's process")
 	}
 }
 
@@ -332,15 +339,15 @@ func TestDoctorChecksTheDaemon(t *testing.T) {
 	cmd := osexec.Command(bin, "--config", w.config, "--home", w.layout.Home, "serve")
 	cmd.Env = append(os.Environ(), "LD_PRELOAD=libeatmydata.so")
 	pid := startProcess(t, cmd)
-	await(t, w.layout.Lock(), func() bool { up, err := w.doctor(t).served(); return err == nil && up })
+	await(t, w.layout.Lock(), func() bool { up, err := w.doctor(t).Served(); return err == nil && up })
 	d := w.doctor(t)
-	found := d.checkDaemon(t.Context())
-	require.Equal(t, pid, d.daemon)
+	found := only("daemon", d.Run(t.Context()))
+	require.Equal(t, pid, d.Daemon)
 	require.Len(t, found, 1, "%+v", found)
 	require.Contains(t, found[0].What, "libeatmydata")
 
 	require.NoError(t, os.Remove(bin))
-	found = w.doctor(t).checkDaemon(t.Context())
+	found = only("daemon", w.runDoctor(t, nil))
 	require.Len(t, found, 2, "%+v", found)
 	require.Contains(t, found[0].What, "was replaced since")
 	require.Equal(t, "restart permesso serve", found[0].Cure)
@@ -350,13 +357,14 @@ func TestDoctorChecksTheDaemon(t *testing.T) {
 func TestDoctorOfAnotherUsersHome(t *testing.T) {
 	w := newDoctorRig(t)
 	d := w.doctor(t)
-	d.uid = os.Getuid() + 1
-	found := d.checkHome(t.Context())
+	d.UID = os.Getuid() + 1
+	all := d.Run(t.Context())
+	found := only("home", slices.Clone(all))
 	if os.Getuid() == 0 {
-		require.Equal(t, severityOK, found[0].Severity, "root may read it")
+		require.Equal(t, doctor.SeverityOK, found[0].Severity, "root may read it")
 		return
 	}
-	require.Equal(t, severityError, found[0].Severity)
+	require.Equal(t, doctor.SeverityError, found[0].Severity)
 	require.Contains(t, found[0].Cure, "sudo -u")
-	require.False(t, d.exists, "nothing else is checked")
+	require.Empty(t, only("keys", all), "nothing else is checked")
 }

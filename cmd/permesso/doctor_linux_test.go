@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/doctor"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/receipt"
 	"github.com/permesso-dev/permesso/security/seal"
@@ -69,21 +71,21 @@ func (w *doctorRig) copy(t *testing.T) *doctorRig {
 }
 
 // runDoctor runs the doctor's checks in this process.
-func (w *doctorRig) runDoctor(t *testing.T, change func(*doctor)) []finding {
+func (w *doctorRig) runDoctor(t *testing.T, change func(*doctor.Doctor)) []doctor.Finding {
 	t.Helper()
 	d := w.doctor(t)
 	if change != nil {
 		change(d)
 	}
-	return d.runChecks(t.Context())
+	return d.Run(t.Context())
 }
 
-func (w *doctorRig) doctor(t *testing.T) *doctor {
+func (w *doctorRig) doctor(t *testing.T) *doctor.Doctor {
 	t.Helper()
-	a := &app{Main: Main{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Env: func(string) string { return "" }}, configFlag: w.config, homeFlag: w.layout.Home}
-	d, err := a.doctor("")
+	a := &app{&console.Console{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Env: func(string) string { return "" }, ConfigFlag: w.config, HomeFlag: w.layout.Home}}
+	d, err := doctor.New(a.Console, "")
 	require.NoError(t, err)
-	d.quick, d.bin = true, program(t, true)
+	d.Quick, d.Bin = true, program(t, true)
 	return d
 }
 
@@ -98,9 +100,9 @@ func (w *doctorRig) onlyFile(t *testing.T, dir string) string {
 
 // problemsOf returns the warnings and errors. It drops the warning that every home
 // of root gets, and that about a tmpfs or overlay below the tests' folders.
-func problemsOf(list []finding) (is []finding) {
+func problemsOf(list []doctor.Finding) (is []doctor.Finding) {
 	for _, f := range list {
-		if f.Severity >= severityInfo || f.Check == "home" && os.Getuid() == 0 && f.Severity == severityWarning {
+		if f.Severity >= doctor.SeverityInfo || f.Check == "home" && os.Getuid() == 0 && f.Severity == doctor.SeverityWarning {
 			continue
 		}
 		if f.Check == "fsync" && (strings.Contains(f.What, "tmpfs") || strings.Contains(f.What, "overlay")) {
@@ -154,9 +156,9 @@ func (w *doctorRig) configure(t *testing.T, text string) {
 type doctorCase struct {
 	why      string
 	damage   func(t *testing.T, w *doctorRig)
-	change   func(*doctor)
+	change   func(*doctor.Doctor)
 	check    string
-	severity severity
+	severity doctor.Severity
 	says     string // in What or Cure
 }
 
@@ -164,8 +166,8 @@ func chmod(mode os.FileMode, path func(*doctorRig) string) func(*testing.T, *doc
 	return func(t *testing.T, w *doctorRig) { require.NoError(t, os.Chmod(path(w), mode)) }
 }
 
-func clockMovedBy(by time.Duration) func(*doctor) {
-	return func(d *doctor) { d.now = d.now.Add(by) }
+func clockMovedBy(by time.Duration) func(*doctor.Doctor) {
+	return func(d *doctor.Doctor) { d.Now = d.Now.Add(by) }
 }
 
 func doctorCases() []doctorCase {
@@ -190,55 +192,55 @@ func doctorCases() []doctorCase {
 		return func(t *testing.T, w *doctorRig) { w.configure(t, text) }
 	}
 	list := []doctorCase{
-		{"an agent with access could decide", chmod(0o777, func(w *doctorRig) string { return w.layout.Decisions(ws) }), nil, "folders", severityError, "chmod 0700"},
-		{"keys readable by others", chmod(0o750, func(w *doctorRig) string { return w.layout.Keys() }), nil, "folders", severityError, "other users may read"},
-		{"responses writable: they could be forged", chmod(0o775, func(w *doctorRig) string { return w.layout.Responses(ws) }), nil, "folders", severityError, "chmod 0755"},
+		{"an agent with access could decide", chmod(0o777, func(w *doctorRig) string { return w.layout.Decisions(ws) }), nil, "folders", doctor.SeverityError, "chmod 0700"},
+		{"keys readable by others", chmod(0o750, func(w *doctorRig) string { return w.layout.Keys() }), nil, "folders", doctor.SeverityError, "other users may read"},
+		{"responses writable: they could be forged", chmod(0o775, func(w *doctorRig) string { return w.layout.Responses(ws) }), nil, "folders", doctor.SeverityError, "chmod 0755"},
 		{"a symbolic link", func(t *testing.T, w *doctorRig) {
 			require.NoError(t, os.RemoveAll(w.layout.Records(ws)+"-old"))
 			require.NoError(t, os.Rename(w.layout.Errors(ws), w.layout.Errors(ws)+"-old"))
 			require.NoError(t, os.Symlink(w.layout.Errors(ws)+"-old", w.layout.Errors(ws)))
-		}, nil, "folders", severityError, "is a symbolic link"},
-		{"a missing folder, which the next start creates", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.layout.Grants())) }, nil, "folders", severityWarning, "permesso serve creates it"},
+		}, nil, "folders", doctor.SeverityError, "is a symbolic link"},
+		{"a missing folder, which the next start creates", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.layout.Grants())) }, nil, "folders", doctor.SeverityWarning, "permesso serve creates it"},
 
-		{"a parent folder that others may write to", chmod(0o777, func(w *doctorRig) string { return w.dir }), nil, "path", severityError, "chmod go-w"},
-		{"a parent folder that the group may write to", chmod(0o770, func(w *doctorRig) string { return w.dir }), nil, "path", severityError, "chmod g-w"},
-		{"a configuration that the group may write", chmod(0o620, func(w *doctorRig) string { return w.config }), nil, "path", severityError, "permesso.toml"},
+		{"a parent folder that others may write to", chmod(0o777, func(w *doctorRig) string { return w.dir }), nil, "path", doctor.SeverityError, "chmod go-w"},
+		{"a parent folder that the group may write to", chmod(0o770, func(w *doctorRig) string { return w.dir }), nil, "path", doctor.SeverityError, "chmod g-w"},
+		{"a configuration that the group may write", chmod(0o620, func(w *doctorRig) string { return w.config }), nil, "path", doctor.SeverityError, "permesso.toml"},
 
-		{"an unknown key", configure("[workspaces.work.limit]\npending = 3\n"), nil, "config", severityError, "limit"},
-		{"no configuration file", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.config)) }, nil, "config", severityError, "no such file"},
-		{"a rule for an unknown tool", configure("[[rules]]\nmatch = { tool = \"cuont\" }\noutcome = \"deny\"\n"), nil, "config", severityWarning, `did you mean`},
-		{"an approver without an id", configure("[approvers.ann]\n"), nil, "config", severityWarning, "cannot recognize this person"},
-		{"no person may approve", configure("[workspaces.mute]\nlocal_decisions = false\n"), nil, "config", severityWarning, "no person may approve"},
-		{"an undefined approver", configure("[workspaces.other]\napprovers = [\"bob\"]\n"), nil, "config", severityError, `approver "bob" is not defined`},
-		{"a principal who is not an approver", configure("[approvers.ann]\nlocal = 1\n[workspaces.other]\nprincipal = \"ann\"\n"), nil, "config", severityError, "not an approver of this workspace"},
-		{"folders of an unknown workspace", func(t *testing.T, w *doctorRig) { require.NoError(t, w.layout.Prepare(ipc.OS(), "stray")) }, nil, "config", severityWarning, "add [workspaces.stray]"},
+		{"an unknown key", configure("[workspaces.work.limit]\npending = 3\n"), nil, "config", doctor.SeverityError, "limit"},
+		{"no configuration file", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.config)) }, nil, "config", doctor.SeverityError, "no such file"},
+		{"a rule for an unknown tool", configure("[[rules]]\nmatch = { tool = \"cuont\" }\noutcome = \"deny\"\n"), nil, "config", doctor.SeverityWarning, `did you mean`},
+		{"an approver without an id", configure("[approvers.ann]\n"), nil, "config", doctor.SeverityWarning, "cannot recognize this person"},
+		{"no person may approve", configure("[workspaces.mute]\nlocal_decisions = false\n"), nil, "config", doctor.SeverityWarning, "no person may approve"},
+		{"an undefined approver", configure("[workspaces.other]\napprovers = [\"bob\"]\n"), nil, "config", doctor.SeverityError, `approver "bob" is not defined`},
+		{"a principal who is not an approver", configure("[approvers.ann]\nlocal = 1\n[workspaces.other]\nprincipal = \"ann\"\n"), nil, "config", doctor.SeverityError, "not an approver of this workspace"},
+		{"folders of an unknown workspace", func(t *testing.T, w *doctorRig) { require.NoError(t, w.layout.Prepare(ipc.OS(), "stray")) }, nil, "config", doctor.SeverityWarning, "add [workspaces.stray]"},
 
-		{"a missing program", tool(`"/no/such/program"`), nil, "programs", severityError, "tool extra: /no/such/program does not exist"},
-		{"not executable", both(put("p", "", 0o600), tool(`"DIR/p"`)), nil, "programs", severityError, "chmod +x"},
-		{"a folder", tool(`"/usr/bin"`), nil, "programs", severityError, "is not a program"},
-		{"a world-writable program", both(put("p", "", 0o777), tool(`"DIR/p"`)), nil, "programs", severityError, "chmod go-w"},
+		{"a missing program", tool(`"/no/such/program"`), nil, "programs", doctor.SeverityError, "tool extra: /no/such/program does not exist"},
+		{"not executable", both(put("p", "", 0o600), tool(`"DIR/p"`)), nil, "programs", doctor.SeverityError, "chmod +x"},
+		{"a folder", tool(`"/usr/bin"`), nil, "programs", doctor.SeverityError, "is not a program"},
+		{"a world-writable program", both(put("p", "", 0o777), tool(`"DIR/p"`)), nil, "programs", doctor.SeverityError, "chmod go-w"},
 		{"a world-writable folder", both(put("open/p", "", 0o700), func(t *testing.T, w *doctorRig) {
 			require.NoError(t, os.Chmod(filepath.Join(w.dir, "open"), 0o777))
-		}, tool(`"DIR/open/p"`)), nil, "programs", severityError, "chmod go-w"},
-		{"a world-writable script", both(put("s", "", 0o666), tool(`"/bin/sh", "-e", "DIR/s"`)), nil, "programs", severityError, "chmod go-w"},
-		{"a program run by a wrapper", both(put("s", "", 0o777), tool(`"/usr/bin/nice", "-n5", "DIR/s"`)), nil, "programs", severityError, "chmod go-w"},
+		}, tool(`"DIR/open/p"`)), nil, "programs", doctor.SeverityError, "chmod go-w"},
+		{"a world-writable script", both(put("s", "", 0o666), tool(`"/bin/sh", "-e", "DIR/s"`)), nil, "programs", doctor.SeverityError, "chmod go-w"},
+		{"a program run by a wrapper", both(put("s", "", 0o777), tool(`"/usr/bin/nice", "-n5", "DIR/s"`)), nil, "programs", doctor.SeverityError, "chmod go-w"},
 
-		{"a key readable by others", chmod(0o644, func(w *doctorRig) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", severityError, "chmod 600"},
-		{"no MAC key", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.layout.Keys()+"/mac.key")) }, nil, "keys", severityError, "mac.key"},
-		{"a truncated key", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Truncate(w.layout.Keys()+"/mac.key", 16)) }, nil, "keys", severityError, "16 bytes"},
-		{"no public key", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.layout.Keys()+"/signing.pub")) }, nil, "keys", severityError, "signing.pub"},
+		{"a key readable by others", chmod(0o644, func(w *doctorRig) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", doctor.SeverityError, "chmod 600"},
+		{"no MAC key", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.layout.Keys()+"/mac.key")) }, nil, "keys", doctor.SeverityError, "mac.key"},
+		{"a truncated key", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Truncate(w.layout.Keys()+"/mac.key", 16)) }, nil, "keys", doctor.SeverityError, "16 bytes"},
+		{"no public key", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.layout.Keys()+"/signing.pub")) }, nil, "keys", doctor.SeverityError, "signing.pub"},
 
 		{"a public key of another key", func(t *testing.T, w *doctorRig) {
 			code, _, errs := runCommand("init", "--home", filepath.Join(w.dir, "other"), "--config", w.config)
 			require.Zero(t, code, errs)
 			require.NoError(t, os.Rename(filepath.Join(w.dir, "other", "keys", "signing.pub"), w.layout.Keys()+"/signing.pub"))
-		}, nil, "keys", severityError, "is not the public key of"},
+		}, nil, "keys", doctor.SeverityError, "is not the public key of"},
 
-		{"a changed pending request", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Pendings(ws)), -5) }, nil, "seals", severityError, "was not written by the daemon"},
+		{"a changed pending request", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Pendings(ws)), -5) }, nil, "seals", doctor.SeverityError, "was not written by the daemon"},
 		{"a forged decision", func(t *testing.T, w *doctorRig) {
 			name := filepath.Base(w.onlyFile(t, w.layout.Pendings(ws)))
 			writeFile(t, filepath.Join(w.layout.Decisions(ws), name), `{"approved":true}`, 0o600)
-		}, nil, "seals", severityError, "permesso decide --stdin"},
+		}, nil, "seals", doctor.SeverityError, "permesso decide --stdin"},
 		{"a decision on another request", func(t *testing.T, w *doctorRig) {
 			pending := w.onlyFile(t, w.layout.Pendings(ws))
 			k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(pending), ".json")}
@@ -247,12 +249,12 @@ func doctorCases() []doctorCase {
 			w.reseal(t, approval.DocPending, k, pending, func(body []byte) []byte {
 				return bytes.Replace(body, []byte(`"summary":"`), []byte(`"summary":"other`), 1)
 			})
-		}, nil, "seals", severityError, "is not that of the pending request"},
+		}, nil, "seals", doctor.SeverityError, "is not that of the pending request"},
 		{"a forged claim", func(t *testing.T, w *doctorRig) {
 			writeFile(t, filepath.Join(w.layout.Receipts(ws), strings.Repeat("ab", 8)+".json"), `{}`, 0o600)
-		}, nil, "seals", severityError, "find out what ran"},
+		}, nil, "seals", doctor.SeverityError, "find out what ran"},
 
-		{"a changed record", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Records(ws)), -5) }, func(d *doctor) { d.quick = false }, "records", severityError, "restore it from a backup"},
+		{"a changed record", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Records(ws)), -5) }, func(d *doctor.Doctor) { d.Quick = false }, "records", doctor.SeverityError, "restore it from a backup"},
 		{"a record with the receipt of another request", func(t *testing.T, w *doctorRig) {
 			file := w.onlyFile(t, w.layout.Records(ws))
 			k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(file), ".json")}
@@ -269,16 +271,16 @@ func doctorCases() []doctorCase {
 				require.NoError(t, err)
 				return body
 			})
-		}, func(d *doctor) { d.quick = false }, "records", severityError, "the receipt does not match"},
-		{"a changed response", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Responses(ws)), 3) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityError, "read another outcome"},
-		{"a lost response", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.onlyFile(t, w.layout.Responses(ws)))) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", severityWarning, "is missing"},
+		}, func(d *doctor.Doctor) { d.Quick = false }, "records", doctor.SeverityError, "the receipt does not match"},
+		{"a changed response", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Responses(ws)), 3) }, func(d *doctor.Doctor) { d.Quick = false; d.Now = d.Now.Add(time.Minute) }, "records", doctor.SeverityError, "read another outcome"},
+		{"a lost response", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.onlyFile(t, w.layout.Responses(ws)))) }, func(d *doctor.Doctor) { d.Quick = false; d.Now = d.Now.Add(time.Minute) }, "records", doctor.SeverityWarning, "is gone"},
 		{"receipts of another signing key", func(t *testing.T, w *doctorRig) {
 			for _, name := range []string{"signing.key", "signing.pub"} {
 				require.NoError(t, os.Remove(filepath.Join(w.layout.Keys(), name)))
 			}
 			code, _, errs := w.run("", "init")
 			require.Zero(t, code, errs)
-		}, func(d *doctor) { d.quick = false }, "records", severityError, "if the signing key was replaced"},
+		}, func(d *doctor.Doctor) { d.Quick = false }, "records", doctor.SeverityError, "if the signing key was replaced"},
 
 		{"a log with an invalid end", func(t *testing.T, w *doctorRig) {
 			f, err := os.OpenFile(filepath.Join(w.layout.Audit(), "log.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
@@ -286,30 +288,30 @@ func doctorCases() []doctorCase {
 			_, err = f.WriteString("{}}\n")
 			require.NoError(t, err)
 			require.NoError(t, f.Close())
-		}, nil, "audit", severityError, "audit log is damaged"},
+		}, nil, "audit", doctor.SeverityError, "audit log is damaged"},
 
-		{"the clock was set back", nil, clockMovedBy(-48 * time.Hour), "clock", severityError, "was set back"},
+		{"the clock was set back", nil, clockMovedBy(-48 * time.Hour), "clock", doctor.SeverityError, "was set back"},
 		{"an approval that has not run", func(t *testing.T, w *doctorRig) {
 			id := strings.TrimSuffix(filepath.Base(w.onlyFile(t, w.layout.Pendings(ws))), ".json")
 			code, _, errs := w.run("", "approve", id)
 			require.Zero(t, code, errs)
-		}, nil, "stuck", severityWarning, "is approved and has not run"},
-		{"an unsent card", configure("\n[workspaces.two]\n"), func(d *doctor) {
-			d.now = d.now.Add(2 * time.Minute)
-			two := d.cfg.Workspaces[ws]
+		}, nil, "stuck", doctor.SeverityWarning, "is approved and has not run"},
+		{"an unsent card", configure("\n[workspaces.two]\n"), func(d *doctor.Doctor) {
+			d.Now = d.Now.Add(2 * time.Minute)
+			two := d.Config.Workspaces[ws]
 			two.Channels = []string{"telegram"}
-			d.cfg.Workspaces[ws] = two
-		}, "channels", severityWarning, "telegram has sent no message"},
+			d.Config.Workspaces[ws] = two
+		}, "channels", doctor.SeverityWarning, "telegram has sent no message"},
 	}
 	if os.Getuid() == 0 { // only root can change owners
 		chown := func(path func(*doctorRig) string) func(*testing.T, *doctorRig) {
 			return func(t *testing.T, w *doctorRig) { require.NoError(t, os.Chown(path(w), 65534, 65534)) }
 		}
 		list = append(list, []doctorCase{
-			{"another user's folder", chown(func(w *doctorRig) string { return w.layout.Pendings(ws) }), nil, "folders", severityError, "chown 0 "},
-			{"another user's parent folder", chown(func(w *doctorRig) string { return w.dir }), nil, "path", severityError, "owned by UID 65534"},
-			{"another user's key", chown(func(w *doctorRig) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", severityError, "chown -R 0"},
-			{"another user's program", both(put("p", "", 0o755), chown(func(w *doctorRig) string { return w.dir + "/p" }), tool(`"DIR/p"`)), nil, "programs", severityError, "UID 65534"},
+			{"another user's folder", chown(func(w *doctorRig) string { return w.layout.Pendings(ws) }), nil, "folders", doctor.SeverityError, "chown 0 "},
+			{"another user's parent folder", chown(func(w *doctorRig) string { return w.dir }), nil, "path", doctor.SeverityError, "owned by UID 65534"},
+			{"another user's key", chown(func(w *doctorRig) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", doctor.SeverityError, "chown -R 0"},
+			{"another user's program", both(put("p", "", 0o755), chown(func(w *doctorRig) string { return w.dir + "/p" }), tool(`"DIR/p"`)), nil, "programs", doctor.SeverityError, "UID 65534"},
 		}...)
 	}
 	return list
@@ -327,7 +329,7 @@ func TestDoctorFindings(t *testing.T) {
 			}
 			found := problemsOf(w.runDoctor(t, tc.change))
 			require.NotEmpty(t, found)
-			i := slices.IndexFunc(found, func(f finding) bool {
+			i := slices.IndexFunc(found, func(f doctor.Finding) bool {
 				return f.Check == tc.check && f.Severity == tc.severity && strings.Contains(f.What+"\n"+f.Cure, tc.says)
 			})
 			require.GreaterOrEqual(t, i, 0, "%+v", found)
@@ -345,7 +347,7 @@ func TestDoctorOfAHealthyHome(t *testing.T) {
 	w := newDoctorRig(t)
 	before := tree(t, w.layout.Home)
 	code, out, errs := w.run("", "doctor", "--json")
-	require.NotEqual(t, exitError, code, errs)
+	require.NotEqual(t, console.ExitError, code, errs)
 	require.NotContains(t, out, `"severity":"error"`)
 	after := tree(t, w.layout.Home)
 	for _, m := range []map[string]string{before, after} {
@@ -359,14 +361,13 @@ func TestDoctorOfAHealthyHome(t *testing.T) {
 	w.serve()
 	awaitFile(t, w.layout.Lock())
 	d := w.doctor(t)
-	d.quick = false
-	await(t, w.layout.Lock(), func() bool { up, err := d.served(); return err == nil && up })
-	list := d.runChecks(t.Context())
+	d.Quick = false
+	await(t, w.layout.Lock(), func() bool { up, err := d.Served(); return err == nil && up })
+	list := d.Run(t.Context())
 	require.Empty(t, problemsOf(list))
-	require.True(t, d.running)
-	require.NotZero(t, d.daemon)
-	for _, c := range checks() {
-		require.True(t, slices.ContainsFunc(list, func(f finding) bool { return f.Check == c.name }), "%s has no finding", c.name)
+	require.NotZero(t, d.Daemon)
+	for _, name := range strings.Fields("config home daemon folders path programs keys seals records audit mounts agents inotify clock disk fsync stuck channels telegram") {
+		require.True(t, slices.ContainsFunc(list, func(f doctor.Finding) bool { return f.Check == name }), "%s has no finding", name)
 	}
 }
 
@@ -383,7 +384,7 @@ func TestDoctorIgnoresDataFiles(t *testing.T) {
 func TestDoctorReportsAStaleConfiguration(t *testing.T) {
 	w := newDoctorRig(t)
 	w.serve().awaitLog("serving")
-	await(t, w.layout.Audit(), func() bool { up, err := w.doctor(t).served(); return err == nil && up })
+	await(t, w.layout.Audit(), func() bool { up, err := w.doctor(t).Served(); return err == nil && up })
 	later := time.Now().Add(time.Hour)
 	require.NoError(t, os.Chtimes(w.config, later, later))
 	found := problemsOf(w.runDoctor(t, nil))
@@ -396,7 +397,7 @@ func TestDoctorReportsAStaleConfiguration(t *testing.T) {
 func TestDoctorFindsStuckRequests(t *testing.T) {
 	w := newDoctorRig(t)
 	d := w.serve()
-	await(t, w.layout.Lock(), func() bool { up, err := w.doctor(t).served(); return err == nil && up })
+	await(t, w.layout.Lock(), func() bool { up, err := w.doctor(t).Served(); return err == nil && up })
 	d.awaitLog("serving")
 	d.signal(syscall.SIGSTOP)
 	defer d.signal(syscall.SIGCONT)
@@ -407,7 +408,7 @@ func TestDoctorFindsStuckRequests(t *testing.T) {
 	found := problemsOf(w.runDoctor(t, clockMovedBy(time.Minute)))
 	require.Len(t, found, 1, "%+v", found)
 	require.Contains(t, found[0].What, "1 request not read for more than 10s while the daemon runs")
-	require.Equal(t, severityWarning, found[0].Severity)
+	require.Equal(t, doctor.SeverityWarning, found[0].Severity)
 
 	found = problemsOf(w.runDoctor(t, clockMovedBy(2*time.Hour)))
 	require.Len(t, found, 2, "%+v", found)
@@ -415,7 +416,7 @@ func TestDoctorFindsStuckRequests(t *testing.T) {
 }
 
 func stopped(pid int) bool {
-	threads, err := filepath.Glob(procFile(pid, "task/*/stat"))
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	return err == nil && !slices.ContainsFunc(threads, func(file string) bool {
 		b, err := os.ReadFile(file)
 		_, rest, _ := strings.Cut(string(b), ") ")
@@ -467,11 +468,11 @@ func TestDoctorFindsUnsentCards(t *testing.T) {
 		{`{"state":"sending"}`, 1}, // written before sending, so that the daemon knows the message when a tap arrives
 	} {
 		writeFile(t, filepath.Join(w.layout.Sent("telegram", "work"), id+".json"), tc.sent, 0o600)
-		require.Len(t, problemsOf(w.runDoctor(t, func(d *doctor) {
-			d.now = d.now.Add(2 * time.Minute)
-			ws := d.cfg.Workspaces["work"]
+		require.Len(t, problemsOf(w.runDoctor(t, func(d *doctor.Doctor) {
+			d.Now = d.Now.Add(2 * time.Minute)
+			ws := d.Config.Workspaces["work"]
 			ws.Channels = []string{"telegram"}
-			d.cfg.Workspaces["work"] = ws
+			d.Config.Workspaces["work"] = ws
 		})), tc.want, tc.sent)
 	}
 }
@@ -490,82 +491,20 @@ func TestDoctorReadsTheHealthReport(t *testing.T) {
 	require.Contains(t, found[1].What, "runs version v0.0.1")
 }
 
-// The doctor finds secret files by the names of configuration keys.
-func TestDoctorChecksSecretFiles(t *testing.T) {
-	dir := t.TempDir()
-	writeFile(t, filepath.Join(dir, "open"), "token", 0o644)
-	writeFile(t, filepath.Join(dir, "shut"), "token", 0o600)
-	file := filepath.Join(dir, "c.toml")
-	text := fmt.Sprintf("[channels.telegram]\ntoken_file = %q\n[[x]]\npassword_file = %q\nca_file = %q\n"+
-		"[y]\nz = { key_file = %q, other = \"file\" }\nsecret_headers = { A = %q, B = %q, C = \"none\" }\n",
-		dir+"/open", dir+"/shut", dir+"/ca", dir+"/none", "Bearer "+dir+"/header", dir+"/bare")
-	for _, name := range []string{"ca", "header", "bare"} {
-		writeFile(t, filepath.Join(dir, name), "", 0o644)
-	}
-	writeFile(t, file, text, 0o600)
-	found := (&doctor{file: file}).checkSecrets()
-	require.Len(t, found, 4, "%+v", found)
-	for i, says := range []string{"other users may read " + dir + "/bare (mode 0644)", "other users may read " + dir + "/header", "missing secret file " + dir + "/none", "other users may read " + dir + "/open"} {
-		require.Contains(t, found[i].What, says)
-		require.Equal(t, severityError, found[i].Severity)
-	}
+// only returns the findings of one check.
+func only(check string, list []doctor.Finding) []doctor.Finding {
+	return slices.DeleteFunc(list, func(f doctor.Finding) bool { return f.Check != check })
 }
 
 func TestDoctorClock(t *testing.T) {
-	now := time.Now()
-	require.Empty(t, compareClocks(now, now.Add(time.Second)))
-	for _, off := range []time.Duration{-time.Hour, 3 * time.Second} {
-		found := compareClocks(now, now.Add(off))
-		require.Len(t, found, 1)
-		require.Contains(t, found[0].What, "differ by "+off.Abs().String())
-	}
 	w := newDoctorRig(t)
 	for _, year := range []int{1970, 2025, 2101} {
-		found := problemsOf((&doctor{instance: w.doctor(t).instance, now: time.Date(year, 1, 2, 0, 0, 0, 0, time.UTC)}).checkClock(t.Context()))
+		now := time.Date(year, 1, 2, 0, 0, 0, 0, time.UTC)
+		found := problemsOf(only("clock", w.runDoctor(t, func(d *doctor.Doctor) { d.Now = now })))
 		require.NotEmpty(t, found)
 		require.Contains(t, found[0].What, fmt.Sprintf("the clock shows %d-01-02", year))
-		require.Equal(t, severityError, found[0].Severity)
+		require.Equal(t, doctor.SeverityError, found[0].Severity)
 	}
-}
-
-// The zero finding is an error: a finding without a severity must not be
-// overlooked.
-func TestZeroFindingIsAnError(t *testing.T) {
-	require.Equal(t, "error", finding{}.Severity.String())
-	d := &doctor{instance: &instance{}, app: &app{Main: Main{Out: &bytes.Buffer{}, Env: func(string) string { return "" }}}}
-	for _, row := range []struct {
-		worst severity
-		code  int
-	}{{severityError, exitErrors}, {severityWarning, exitWarnings}} {
-		var e *exit
-		require.ErrorAs(t, d.report([]finding{{Severity: severityOK}, {Severity: row.worst}, {Severity: severityInfo}}), &e)
-		require.Equal(t, row.code, e.code)
-	}
-	require.NoError(t, d.report([]finding{{Severity: severityInfo}, {Severity: severityOK}}))
-}
-
-// Many findings of one kind do not hide the others.
-func TestDoctorLimitsSimilarFindings(t *testing.T) {
-	var list []finding
-	for i := range 2000 {
-		list = append(list, finding{Severity: severityWarning, Workspace: "a", What: fmt.Sprint(i)})
-	}
-	list = append(list, finding{Severity: severityWarning, Workspace: "b"}, finding{Severity: severityError, Workspace: "z"})
-	kept := limitFindings(list)
-	require.Len(t, kept, 1+maxAlike+1+1)
-	require.Equal(t, severityError, kept[0].Severity)
-	require.Equal(t, "0", kept[1].What)
-	require.Equal(t, finding{Severity: severityWarning, Workspace: "a", What: "and 1990 more like this"}, kept[1+maxAlike])
-	require.Equal(t, "b", kept[2+maxAlike].Workspace)
-	require.Empty(t, limitFindings(nil))
-	require.Len(t, limitFindings(list[:maxAlike]), maxAlike)
-}
-
-// A folder's name can hold any bytes; it must not look like another finding.
-func TestFindingsAreOneLine(t *testing.T) {
-	f := findingOf(severityError, "", approval.WithHint(errors.New("x\n✓ keys      well"), "do\nthis \x1b[2K"))
-	require.NotContains(t, f.What+f.Cure, "\n")
-	require.NotContains(t, f.What+f.Cure, "\x1b")
 }
 
 var varies = regexp.MustCompile(`\d+ MiB left.*|process \d+ since .*|an fsync takes .*|\d{4}-\d\d-\d\dT.*|\d+ folders`)
@@ -576,10 +515,10 @@ func TestDoctorGolden(t *testing.T) {
 	require.NoError(t, os.Chmod(w.layout.Keys()+"/mac.key", 0o640))
 	w.configure(t, "[workspaces.mute]\nlocal_decisions = false\n")
 	d := w.doctor(t)
-	list := slices.DeleteFunc(d.runChecks(t.Context()), func(f finding) bool {
+	list := slices.DeleteFunc(d.Run(t.Context()), func(f doctor.Finding) bool {
 		return slices.Contains([]string{"home", "clock", "disk", "fsync", "agents"}, f.Check) // depends on this machine
 	})
-	got := strings.ReplaceAll(d.text(list), w.dir, "DIR")
+	got := strings.ReplaceAll(d.Text(list), w.dir, "DIR")
 	got = varies.ReplaceAllString(got, "…")
 	file := filepath.Join("..", "..", "testdata", "doctor", "sick.golden")
 	if os.Getenv("PERMESSO_UPDATE") != "" {

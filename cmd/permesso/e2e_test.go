@@ -23,6 +23,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/exec"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/client"
 	"github.com/permesso-dev/permesso/watcher"
@@ -163,7 +164,7 @@ func (h *rig) run(stdin string, args ...string) (code int, stdout, stderr string
 }
 
 // daemon is a running permesso serve.
-type daemon struct {
+type daemonProcess struct {
 	*rig
 	cmd  *osexec.Cmd
 	log  string
@@ -171,12 +172,12 @@ type daemon struct {
 	wait func() error
 }
 
-func (h *rig) serve(env ...string) *daemon { return h.start(h.command("serve"), env...) }
+func (h *rig) serve(env ...string) *daemonProcess { return h.start(h.command("serve"), env...) }
 
 // start starts a daemon with this command line.
-func (h *rig) start(cmd *osexec.Cmd, env ...string) *daemon {
+func (h *rig) start(cmd *osexec.Cmd, env ...string) *daemonProcess {
 	h.t.Helper()
-	d := &daemon{rig: h, cmd: cmd, log: filepath.Join(h.dir, "log")}
+	d := &daemonProcess{rig: h, cmd: cmd, log: filepath.Join(h.dir, "log")}
 	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	require.NoError(h.t, err)
 	info, err := log.Stat()
@@ -191,25 +192,25 @@ func (h *rig) start(cmd *osexec.Cmd, env ...string) *daemon {
 }
 
 // kill sends SIGKILL and waits for the exit.
-func (d *daemon) kill() {
+func (d *daemonProcess) kill() {
 	_ = d.cmd.Process.Kill() // it may have exited already
 	_ = d.wait()
 }
 
-func (d *daemon) signal(s syscall.Signal) {
+func (d *daemonProcess) signal(s syscall.Signal) {
 	d.t.Helper()
 	require.NoError(d.t, d.cmd.Process.Signal(s))
 }
 
 // stop sends SIGTERM and requires exit code 0.
-func (d *daemon) stop() {
+func (d *daemonProcess) stop() {
 	d.t.Helper()
 	d.signal(syscall.SIGTERM)
 	require.NoError(d.t, d.awaitExit(), "%s", d.logged())
 }
 
 // awaitExit waits until the daemon exits by itself.
-func (d *daemon) awaitExit() error {
+func (d *daemonProcess) awaitExit() error {
 	d.t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- d.wait() }()
@@ -223,14 +224,14 @@ func (d *daemon) awaitExit() error {
 	}
 }
 
-func (d *daemon) logged() string {
+func (d *daemonProcess) logged() string {
 	d.t.Helper()
 	b, err := os.ReadFile(d.log)
 	require.NoError(d.t, err)
 	return string(b[d.from:])
 }
 
-func (d *daemon) awaitLog(text string) {
+func (d *daemonProcess) awaitLog(text string) {
 	d.t.Helper()
 	await(d.t, d.log, func() bool { return strings.Contains(d.logged(), text) })
 }
@@ -315,7 +316,7 @@ func TestDaemonStopsWhenItsHomeIsReplaced(t *testing.T) {
 			h.awaitPending("default", id)
 			tc.act(t, h)
 			require.Error(t, d.awaitExit())
-			require.Equal(t, exitError, d.cmd.ProcessState.ExitCode())
+			require.Equal(t, console.ExitError, d.cmd.ProcessState.ExitCode())
 			require.Contains(t, d.logged(), "permesso: home removed or replaced while the daemon runs\nhint: ")
 		})
 	}
@@ -361,7 +362,7 @@ func TestHangupChangesNothing(t *testing.T) {
 	h.awaitPending("default", id)
 	d.signal(syscall.SIGHUP)
 	code, _, stderr := h.run("", "approve", id)
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, console.ExitOK, code, stderr)
 	require.Equal(t, approval.StatusApproved, h.response(id).Status)
 	d.stop()
 }
@@ -470,7 +471,7 @@ outcome = "deny"
 			args = append(args, planted+forged)
 		}
 		code, _, stderr := h.run("", args...)
-		require.Equal(t, exitOK, code, stderr)
+		require.Equal(t, console.ExitOK, code, stderr)
 		cli.WriteString(stderr)
 	}
 	for _, id := range ids {
@@ -503,12 +504,12 @@ func TestDecisionsMadeWhileTheDaemonIsDown(t *testing.T) {
 	}
 	d.kill()
 	code, out, stderr := h.run("", "approve", yes)
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, console.ExitOK, code, stderr)
 	require.Contains(t, out, "not running: this takes effect when it starts")
 	code, _, stderr = h.run("", "deny", no, "not", "today")
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, console.ExitOK, code, stderr)
 	code, _, stderr = h.run("", "deny", yes)
-	require.Equal(t, exitRefused, code)
+	require.Equal(t, console.ExitRefused, code)
 	require.Contains(t, stderr, "already decided: approved by operator:")
 
 	d = h.serve()

@@ -14,6 +14,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/email/mailserver"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -26,7 +28,7 @@ type mailRig struct {
 	seen    map[string][]mailCopy // by recipient
 	mounts  string
 	counts  string // one line per run
-	daemon  *daemon
+	daemon  *daemonProcess
 }
 
 const mailRigConfig = `log_level = "debug"
@@ -128,7 +130,7 @@ func (w *mailRig) submitFromSandbox(args ...string) (id string) {
 	w.t.Helper()
 	id = client.NewID()
 	c := &sandboxRig{rig: w.rig}
-	code, out := c.runInside(w.t, w.mounts, bwrapSystem(), nil, "permesso request "+shellWords(append(args, "--id", id)))
+	code, out := c.runInside(w.t, w.mounts, sandbox.BwrapSystem(), nil, "permesso request "+sandbox.ShellWords(append(args, "--id", id)))
 	require.Zero(w.t, code, out)
 	return id
 }
@@ -435,7 +437,7 @@ func (w *mailRig) byMaildir() {
 	w.daemon.reconfigure(string(old))
 }
 
-func (d *daemon) reconfigure(text string) {
+func (d *daemonProcess) reconfigure(text string) {
 	d.t.Helper()
 	count := strings.Count(d.logged(), `"message":"configuration `)
 	require.NoError(d.t, os.WriteFile(d.config, []byte(text), 0o600))
@@ -472,7 +474,7 @@ func (w *mailRig) setup() {
 		}
 	}
 	code, out, errs = w.run("", append(flags(wrong), "--write")...)
-	require.Equal(w.t, exitError, code)
+	require.Equal(w.t, console.ExitError, code)
 	require.Equal(w.t, 2, strings.Count(out, "failed  "), out)
 	require.NotContains(w.t, out+errs, "guess")
 	code, out, errs = w.run("", flags(filepath.Join(w.dir, "password"))...)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -264,7 +265,7 @@ func TestDevcontainer(t *testing.T) {
 
 	h := newRig(t, "default", "")
 	h.layout.Home = "${localEnv:HOME}/.local/state/permesso"
-	flags, err := mounts(h.layout, "default").flags("readonly")
+	flags, err := sandbox.Mounts(h.layout, "default").Flags("readonly")
 	require.NoError(t, err)
 	require.Len(t, flags, 4)
 	for i, flag := range []string{flags[1], flags[3]} {

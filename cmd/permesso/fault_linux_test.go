@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -135,7 +136,7 @@ func (d *disk) freeInodes() {
 type faultRig struct {
 	*rig
 	disk  *disk
-	d     *daemon
+	d     *daemonProcess
 	runs  string // one line per effect
 	asked []string
 }
@@ -170,7 +171,7 @@ func newFaultRig(t *testing.T, on *disk) *faultRig {
 	require.NoError(t, os.WriteFile(f.config, fmt.Appendf(nil, faultConfig, file), 0o600))
 	f.layout.Home = filepath.Join(on.path, "home")
 	code, _, stderr := f.run("", "init")
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, console.ExitOK, code, stderr)
 	f.agent = client.Files{Requests: f.layout.Requests("w"), Responses: f.layout.Responses("w")}
 	// The agent's folder is on its own disk, as the README advises.
 	require.NoError(t, unix.Mount("tmpfs", f.agent.Requests, "tmpfs", 0, "size=1m,mode=0777"))
@@ -230,7 +231,7 @@ func (f *faultRig) ran(id string) int {
 func (f *faultRig) tryApprove(id string) (acked bool) {
 	f.t.Helper()
 	code, out, stderr := f.run("", "approve", id)
-	if code == exitOK {
+	if code == console.ExitOK {
 		return true
 	}
 	require.Contains(f.t, stderr, "permesso: ", "%s", out)
@@ -276,8 +277,8 @@ func (f *faultRig) verifyRestart() {
 	}
 	f.d.stop()
 	code, out, stderr := f.run("", "status")
-	require.Equal(f.t, exitOK, code, stderr)
-	require.Contains(f.t, out, "0 pending, 0 running")
+	require.Equal(f.t, console.ExitOK, code, stderr)
+	require.Contains(f.t, out, "0 waiting, 0 running")
 }
 
 const (

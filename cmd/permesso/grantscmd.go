@@ -2,33 +2,22 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc/client"
 	"github.com/permesso-dev/permesso/security/policy"
 )
-
-// emptyMemory is a policy without grants and history.
-func (h *instance) emptyMemory() (*memory, error) {
-	m, err := h.bareMemory(zerolog.Nop())
-	if err != nil {
-		return nil, err
-	}
-	m.reset()
-	return m, m.Load(h.cfg.PolicyConfig())
-}
 
 func (a *app) grantsCmd() *cobra.Command {
 	var all bool
@@ -39,7 +28,7 @@ func (a *app) grantsCmd() *cobra.Command {
 			"Uses are counted from the audit log.",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
-			_, m, err := a.openMemory()
+			_, m, err := home.OpenMemory(a.Console)
 			if err != nil {
 				return err
 			}
@@ -56,16 +45,6 @@ func (a *app) grantsCmd() *cobra.Command {
 	c.Flags().StringVar(&workspace, "workspace", "", "only grants of this `workspace`")
 	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
 	return c
-}
-
-// openMemory is the memory of a home that has keys.
-func (a *app) openMemory() (*instance, *memory, error) {
-	h, k, err := a.openHome()
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := h.newMemory(k, zerolog.Nop())
-	return h, m, err
 }
 
 // grantLine is a grant as grants --json prints it.
@@ -121,13 +100,13 @@ func lineOf(r policy.GrantUse, now time.Time) grantLine {
 
 func (a *app) printGrants(list []policy.GrantUse) error {
 	now := time.Now()
-	if !a.json && len(list) == 0 {
+	if !a.JSON && len(list) == 0 {
 		fmt.Fprintln(a.Out, "No grants.")
 		return nil
 	}
 	for _, r := range list {
 		l := lineOf(r, now)
-		if err := a.print(l, grantText(l)); err != nil {
+		if err := a.Print(l, grantText(l)); err != nil {
 			return err
 		}
 	}
@@ -165,7 +144,7 @@ func (a *app) grantCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "grant", Short: "Manage grants", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(exitUsage, "permesso grant add --help", "grant needs a subcommand: add")
+			return console.Fail(console.ExitUsage, "permesso grant add --help", "grant needs a subcommand: add")
 		},
 	}
 	var f grantFlags
@@ -202,7 +181,7 @@ func (a *app) grantCmd() *cobra.Command {
 }
 
 func (a *app) grantAdd(f grantFlags) error {
-	h, m, err := a.openMemory()
+	h, m, err := home.OpenMemory(a.Console)
 	if err != nil {
 		return err
 	}
@@ -210,38 +189,38 @@ func (a *app) grantAdd(f grantFlags) error {
 	if err != nil {
 		return err
 	}
-	if !h.cfg.Workspaces[ws].LocalDecisions {
-		return fail(exitRefused, "an approver can choose \"always\" when a request is pending", "workspace '%s' has local_decisions = false", ws)
+	if !h.Config.Workspaces[ws].LocalDecisions {
+		return console.Fail(console.ExitRefused, "an approver can choose \"always\" when a request is pending", "workspace '%s' has local_decisions = false", ws)
 	}
-	g, err := f.grant(h.cfg, ws, time.Now())
+	g, err := f.grant(h.Config, ws, time.Now())
 	if err != nil {
 		return err
 	}
-	if err := m.saveGrant(g, approval.Durable); err != nil {
-		return fail(exitUsage, "permesso grant add --help", "%w", err)
+	if err := m.SaveGrant(g, approval.Durable); err != nil {
+		return console.Fail(console.ExitUsage, "permesso grant add --help", "%w", err)
 	}
-	return a.print(lineOf(policy.GrantUse{Grant: *g}, time.Now()), "granted "+g.ID)
+	return a.Print(lineOf(policy.GrantUse{Grant: *g}, time.Now()), "granted "+g.ID)
 }
 
 func (f *grantFlags) grant(cfg *config.Config, ws string, now time.Time) (*approval.Grant, error) {
 	c, ok := approval.CapabilityNamed(f.capability)
 	switch {
 	case !ok:
-		return nil, fail(exitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", f.capability)
+		return nil, console.Fail(console.ExitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", f.capability)
 	case c.Default == approval.AskAlways:
-		return nil, fail(exitRefused, "a configured rule can allow it if it names the tool and every argument", "%s always asks: a grant cannot allow it", c.Name)
+		return nil, console.Fail(console.ExitRefused, "a configured rule can allow it if it names the tool and every argument", "%s always asks: a grant cannot allow it", c.Name)
 	case f.life <= 0:
-		return nil, fail(exitUsage, "write for example --for 24h", "--for %s must be positive", f.life)
+		return nil, console.Fail(console.ExitUsage, "write for example --for 24h", "--for %s must be positive", f.life)
 	case f.uses < 0:
-		return nil, fail(exitUsage, "0 means no limit", "--max-uses %d must not be negative", f.uses)
+		return nil, console.Fail(console.ExitUsage, "0 means no limit", "--max-uses %d must not be negative", f.uses)
 	case (f.channel == "") != (f.sender == ""):
-		return nil, fail(exitUsage, "", "set --channel and --sender together or not at all")
+		return nil, console.Fail(console.ExitUsage, "", "set --channel and --sender together or not at all")
 	}
 	target, err := policy.CheckTarget(c, f.target)
 	if err != nil {
-		return nil, fail(exitUsage, "permesso policy registry shows the kind of target of each capability", "%w", err)
+		return nil, console.Fail(console.ExitUsage, "permesso policy registry shows the kind of target of each capability", "%w", err)
 	}
-	by := operator()
+	by := home.Operator()
 	channel, sender := gate.Bearer(cfg.Workspaces[ws])
 	return &approval.Grant{
 		Version: approval.Version, ID: client.NewID(), Kind: approval.GrantTarget, Workspace: ws, SessionID: f.session,
@@ -262,69 +241,29 @@ func (a *app) revokeCmd() *cobra.Command {
 }
 
 func (a *app) revoke(typed string) error {
-	_, m, err := a.openMemory()
+	_, m, err := home.OpenMemory(a.Console)
 	if err != nil {
 		return err
 	}
-	g, err := m.find(strings.ToLower(strings.TrimSpace(typed)))
+	g, err := m.Find(strings.ToLower(strings.TrimSpace(typed)))
 	if err != nil {
 		return err
 	}
 	answer := func(word string) error {
-		return a.print(map[string]string{"id": typed, "result": word}, word)
+		return a.Print(map[string]string{"id": typed, "result": word}, word)
 	}
 	if g == nil || !g.RevokedAt.IsZero() {
 		return answer("no-op")
 	}
-	g.RevokedAt, g.RevokedBy = time.Now().UTC(), operator().Name
-	if err := m.saveGrant(g, approval.Replace); err != nil {
+	g.RevokedAt, g.RevokedBy = time.Now().UTC(), home.Operator().Name
+	if err := m.SaveGrant(g, approval.Replace); err != nil {
 		return err
 	}
 	return answer("revoked")
 }
 
-// find returns the one grant whose id begins with typed, nil if none.
-func (m *memory) find(typed string) (*approval.Grant, error) {
-	if len(typed) < 4 {
-		return nil, fail(exitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
-	}
-	fits := m.withPrefix(typed)
-	if len(fits) == 0 {
-		g, err := m.findUpcoming(typed)
-		if g != nil || err != nil {
-			return g, err
-		}
-		// A grant may have been written between the two lookups.
-		if err := m.readGrants(nil); err != nil {
-			return nil, err
-		}
-		fits = m.withPrefix(typed)
-	}
-	switch len(fits) {
-	case 0:
-		return nil, nil
-	case 1:
-		g, err := m.grant(fits[0])
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-		return g, err
-	}
-	return nil, fail(exitRefused, "give more digits", "%q matches %d grants", typed, len(fits))
-}
-
-// withPrefix returns the grants whose ids begin with typed.
-func (m *memory) withPrefix(typed string) (ids []string) {
-	for _, r := range m.Grants() {
-		if strings.HasPrefix(r.ID, typed) {
-			ids = append(ids, r.ID)
-		}
-	}
-	return ids
-}
-
 func (a *app) completeGrants(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	_, m, err := a.openMemory()
+	_, m, err := home.OpenMemory(a.Console)
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

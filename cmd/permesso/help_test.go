@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
 // runCommand runs one command line in this process, with an empty environment.
@@ -28,7 +30,7 @@ func allCommandPaths() (paths []string) {
 			walk(sub)
 		}
 	}
-	walk((&app{Main: Main{Env: func(string) string { return "" }}}).root())
+	walk((&app{&console.Console{Env: func(string) string { return "" }}}).root())
 	return paths
 }
 
@@ -52,7 +54,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	_, help, _ := runCommand("--help")
 	source, err := os.ReadFile("main.go")
 	require.NoError(t, err)
-	for code := exitOK; code <= exitErrors; code++ {
+	for code := console.ExitOK; code <= console.ExitErrors; code++ {
 		require.Regexp(t, `[:;]\s+`+string(rune('0'+code))+` `, help)
 		require.Regexp(t, `(?m)^//\t`+string(rune('0'+code))+`  `, string(source))
 	}
@@ -79,7 +81,7 @@ func TestBadCommandLines(t *testing.T) {
 				row.args = []string{"approve", "a7f", "--home", home, "--config", config}
 			}
 			code, out, errs := runCommand(row.args...)
-			require.Equal(t, exitUsage, code, errs)
+			require.Equal(t, console.ExitUsage, code, errs)
 			require.Contains(t, errs, row.says)
 			require.Contains(t, errs, "hint: ")
 			require.Empty(t, out)

@@ -2,11 +2,9 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -16,8 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -53,19 +52,19 @@ func (a *app) historyCmd() *cobra.Command {
 
 // completeHistory adds completion to those of the flags that c has.
 func (a *app) completeHistory(c *cobra.Command) {
-	for flag, list := range map[string]func(*instance) []string{
-		"workspace": func(h *instance) []string { return sortedNames(h.cfg) },
-		"status":    func(*instance) []string { return statuses() },
-		"tool": func(h *instance) []string {
-			names := make([]string, 0, len(h.cfg.Tools))
-			for name := range h.cfg.Tools {
+	for flag, list := range map[string]func(*home.Home) []string{
+		"workspace": func(h *home.Home) []string { return home.WorkspaceNames(h.Config) },
+		"status":    func(*home.Home) []string { return statuses() },
+		"tool": func(h *home.Home) []string {
+			names := make([]string, 0, len(h.Config.Tools))
+			for name := range h.Config.Tools {
 				names = append(names, name)
 			}
 			return names
 		},
-		"by": func(h *instance) []string {
-			names := []string{operator().Name}
-			for name := range h.cfg.Approvers {
+		"by": func(h *home.Home) []string {
+			names := []string{home.Operator().Name}
+			for name := range h.Config.Approvers {
 				names = append(names, name)
 			}
 			return names
@@ -75,7 +74,7 @@ func (a *app) completeHistory(c *cobra.Command) {
 			continue
 		}
 		_ = c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			h, err := a.instance()
+			h, err := home.Load(a.Console)
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -102,12 +101,12 @@ func (a *app) history(f historyFlags) error {
 	if err != nil {
 		return err
 	}
-	h, k, err := a.openHome()
+	h, k, err := home.Open(a.Console)
 	if err != nil {
 		return err
 	}
-	found, more, err := h.requests(k, w)
-	if a.json {
+	found, more, err := h.Requests(k, w)
+	if a.JSON {
 		err = errors.Join(err, a.printItems(found))
 	} else {
 		a.printHistory(found)
@@ -115,7 +114,7 @@ func (a *app) history(f historyFlags) error {
 	switch {
 	case err != nil:
 		return withAuditHint(err)
-	case more && a.json:
+	case more && a.JSON:
 		fmt.Fprintf(a.Err, "permesso: showing the newest %d; --all shows the rest\n", len(found))
 	case more:
 		fmt.Fprintf(a.Out, "showing the newest %d; --all shows the rest\n", len(found))
@@ -123,21 +122,10 @@ func (a *app) history(f historyFlags) error {
 	return nil
 }
 
-// requests reads the matching requests from the log, and missing outcomes from the records.
-func (h *instance) requests(k *keys, w audit.Wanted) (found []*audit.Request, more bool, err error) {
-	debug.SetGCPercent(400) // short process: garbage collection would take a third of its time
-	v, match := h.viewer(k), w.Match
-	w.Match = func(r *audit.Request) bool {
-		addOutcome(v, r)
-		return match(r)
-	}
-	return audit.Requests(h.fs, h.layout.Audit(), w)
-}
-
 // withAuditHint adds a hint to an error of the log. The readable entries were shown.
 func withAuditHint(err error) error {
 	if errors.Is(err, audit.ErrDamaged) {
-		return &exit{exitError, err, "the shown entries are correct, older ones are unreadable; run permesso audit verify"}
+		return console.Wrap(console.ExitError, err, "the shown entries are correct, older ones are unreadable; run permesso audit verify")
 	}
 	return err
 }
@@ -151,11 +139,11 @@ func (f *historyFlags) query(now time.Time) (w audit.Wanted, err error) {
 	}
 	switch {
 	case f.limit < 1:
-		return w, fail(exitUsage, "--all shows all requests", "--limit %d: must be at least 1", f.limit)
+		return w, console.Fail(console.ExitUsage, "--all shows all requests", "--limit %d: must be at least 1", f.limit)
 	case f.status != "" && !slices.Contains(statuses(), f.status):
-		return w, fail(exitUsage, "use one of "+strings.Join(statuses(), " "), "--status %q: unknown status", f.status)
+		return w, console.Fail(console.ExitUsage, "use one of "+strings.Join(statuses(), " "), "--status %q: unknown status", f.status)
 	case !w.Until.IsZero() && !w.Since.Before(w.Until):
-		return w, fail(exitUsage, "--since must be before --until", "--since %s is not before --until %s", f.since, f.until)
+		return w, console.Fail(console.ExitUsage, "--since must be before --until", "--since %s is not before --until %s", f.since, f.until)
 	}
 	if !f.all {
 		w.Limit = f.limit
@@ -186,7 +174,7 @@ func parseTime(flag, text string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, fail(exitUsage, timeHelp, "--%s %q: not a time", flag, text)
+		return t, console.Fail(console.ExitUsage, timeHelp, "--%s %q: not a time", flag, text)
 	}
 	return t, nil
 }
@@ -207,22 +195,6 @@ func parseDuration(text string) (time.Duration, error) {
 	}
 	more, err := time.ParseDuration(rest)
 	return d + more, err
-}
-
-// addOutcome reads the outcome of a request from its record if the log has none:
-// the entry may not be written yet, or be lost in a power cut.
-func addOutcome(v *gate.Viewer, r *audit.Request) {
-	if r.Status != audit.StatusPending && r.Status != audit.StatusRunning {
-		return
-	}
-	rec, err := v.Record(context.Background(), r.Key)
-	if err != nil || rec == nil || rec.EndedAt.Before(r.Asked()) {
-		return // no record, or that of an earlier request with this id
-	}
-	r.Status, r.EndedAt = rec.Status, rec.EndedAt
-	if d := v.Decision(r.Key, rec.Decision); d != nil {
-		r.By, r.ByID, r.Via, r.DecidedAt = d.DecidedBy, d.DecidedByID, d.Via, d.DecidedAt
-	}
 }
 
 // historyItem is an item of history --json. Unknown times are null.
@@ -288,14 +260,14 @@ func (a *app) printHistory(found []*audit.Request) {
 		fmt.Fprintln(a.Out, "No requests.")
 		return
 	}
-	t := a.table("ASKED", "ID", "WORKSPACE", "WHAT", "STATUS", "BY", "TOOK")
+	t := a.Table("ASKED", "ID", "WORKSPACE", "WHAT", "STATUS", "BY", "TOOK")
 	for _, r := range found {
-		t.row(
+		t.Row(
 			r.Asked().Local().Format(time.DateTime), approval.ShortID(r.Key.ID), r.Key.Workspace,
 			toolAndTarget(r), string(r.Status), whoDecided(r), durations(r),
 		)
 	}
-	t.print()
+	t.Print()
 }
 
 // toolAndTarget is the tool and its target, shortened.

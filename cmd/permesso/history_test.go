@@ -13,6 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -39,10 +42,10 @@ func TestParseTime(t *testing.T) {
 	}
 	for _, text := range []string{"yesterday", "7", "-2h", "-7d", "d", "7d7d", "99999999d", "2026-13-01", "2026-11-1", "12:00", "2026-11-01T25:00:00Z"} {
 		_, err := parseTime("since", text, now)
-		var e *exit
+		var e *console.Error
 		require.ErrorAs(t, err, &e, text)
-		require.Equal(t, exitUsage, e.code, text)
-		require.Contains(t, e.hint, "7d", text)
+		require.Equal(t, console.ExitUsage, e.Code, text)
+		require.Contains(t, e.Hint, "7d", text)
 	}
 }
 
@@ -86,11 +89,11 @@ func TestStatsFindRubberStamping(t *testing.T) {
 			}
 			found = append(found, decided("ann", st, c.after))
 		}
-		st := newStats(found)
+		st := home.NewStats(found)
 		require.Len(t, st.Approvers, 1)
-		require.Equal(t, c.stamps, st.Approvers[0].rubberStamps(), c.why)
+		require.Equal(t, c.stamps, st.Approvers[0].RubberStamps(), c.why)
 		var out bytes.Buffer
-		(&app{Main: Main{Out: &out, Env: os.Getenv}}).printStats(st)
+		(&app{&console.Console{Out: &out, Env: os.Getenv}}).printStats(st)
 		require.Equal(t, c.stamps, bytes.Contains(out.Bytes(), []byte("too fast to read the requests")), c.why)
 	}
 }
@@ -99,7 +102,7 @@ func TestStatsCountOnlyDecisionsOfPeople(t *testing.T) {
 	rule := &audit.Request{Tool: "t", Status: approval.StatusAutoApproved, Rule: "r"}
 	late := decided("deadline", approval.StatusExpired, time.Hour)
 	late.Via, late.ByID = "gate", ""
-	st := newStats([]*audit.Request{
+	st := home.NewStats([]*audit.Request{
 		rule, late,
 		decided("ann", approval.StatusApproved, 2*time.Second),
 		decided("ann", approval.StatusFailed, 8*time.Second), // ann approved it
@@ -115,7 +118,7 @@ func TestStatsCountOnlyDecisionsOfPeople(t *testing.T) {
 	require.Equal(t, 7, st.Tools[0].Requests)
 }
 
-func formatTallies(list []tally) (s string) {
+func formatTallies(list []home.Tally) (s string) {
 	for i, t := range list {
 		if i > 0 {
 			s += ", "
@@ -125,36 +128,21 @@ func formatTallies(list []tally) (s string) {
 	return s
 }
 
-// A power cut can lose the last audit entries. The record is durable before them.
-func TestHistoryUsesRecordsThatTheLogLost(t *testing.T) {
-	p := newPruneRig(t)
-	h := p.server.instance
-	for _, e := range []approval.Entry{
-		{Event: approval.EventRequested, Workspace: "default", RequestID: settledKey.ID, Time: p.clock.Add(-time.Minute).UTC()},
-		{Event: approval.EventRequested, Workspace: "default", RequestID: "00000000000000bb", Time: p.clock.UTC()},
-	} {
-		require.NoError(t, p.server.audit.Append(e))
-	}
-	found, _, err := h.requests(p.server.keys, audit.Wanted{Match: func(*audit.Request) bool { return true }})
-	require.NoError(t, err)
-	require.Len(t, found, 2)
-	require.Equal(t, audit.StatusPending, found[0].Status)
-	require.Equal(t, approval.StatusDenied, found[1].Status)
-	require.False(t, found[1].EndedAt.IsZero())
-}
-
-// The readable entries are printed, then the error.
+// history prints the readable entries, then the error.
 func TestHistoryOfADamagedLog(t *testing.T) {
-	p := newPruneRig(t)
-	log := filepath.Join(p.server.layout.Audit(), "log.jsonl")
+	h := home.New(config.Default(), filepath.Join(t.TempDir(), "home"))
+	require.NoError(t, h.Prepare())
+	_, err := h.MakeKeys()
+	require.NoError(t, err)
+	log := filepath.Join(h.Layout.Audit(), "log.jsonl")
 	line := `{"seq":%d,"time":"2026-11-21T12:00:00Z","event":%s` + "\n"
 	require.NoError(t, os.WriteFile(log, fmt.Appendf(nil, line+line, 1, "broken", 2, `"auto_rejected","workspace":"w","tool":"\u001b[2Jx","request_id":"00000000000000cc"}`), 0o600))
 	var out bytes.Buffer
-	a := &app{Main: Main{Out: &out, Env: func(string) string { return "" }}, homeFlag: p.server.layout.Home}
-	err := a.history(historyFlags{limit: 50})
+	a := &app{&console.Console{Out: &out, Env: func(string) string { return "" }, HomeFlag: h.Layout.Home}}
+	err = a.history(historyFlags{limit: 50})
 	require.ErrorIs(t, err, audit.ErrDamaged)
-	var e *exit
-	require.True(t, errors.As(err, &e) && e.hint != "")
+	var e *console.Error
+	require.True(t, errors.As(err, &e) && e.Hint() != "")
 	require.Contains(t, out.String(), `\u{001B}[2Jx`, "bytes of an agent are escaped")
 	require.NotContains(t, out.String(), "\x1b")
 }
@@ -166,7 +154,7 @@ func TestLongListIsOneJSONArray(t *testing.T) {
 			found = append(found, &audit.Request{Key: approval.Key{ID: fmt.Sprint(i)}})
 		}
 		var out bytes.Buffer
-		require.NoError(t, (&app{Main: Main{Out: &out}}).printItems(found))
+		require.NoError(t, (&app{&console.Console{Out: &out}}).printItems(found))
 		var items []historyItem
 		require.NoError(t, json.Unmarshal(out.Bytes(), &items))
 		require.Len(t, items, n)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -161,7 +162,7 @@ func TestInitStopped(t *testing.T) {
 			i.answer("[default] ", "\n")
 			i.answer("2. Who approves?", row.typed)
 			i.awaitOutput(row.says)
-			i.awaitExit(exitError)
+			i.awaitExit(console.ExitError)
 			left, err := os.ReadDir(i.home)
 			require.NoError(t, err)
 			require.Empty(t, left)
@@ -174,7 +175,7 @@ func TestInitStopped(t *testing.T) {
 		}
 		i.answer(" · until ", "\x03")
 		i.awaitOutput("had its response")
-		i.awaitExit(exitError)
+		i.awaitExit(console.ExitError)
 		i.requireUnlocked()
 	})
 	t.Run("by SIGTERM, in the trial", func(t *testing.T) {
@@ -184,7 +185,7 @@ func TestInitStopped(t *testing.T) {
 		}
 		i.awaitOutput(" · until ")
 		require.NoError(t, i.cmd.Process.Signal(syscall.SIGTERM))
-		i.awaitExit(exitError)
+		i.awaitExit(console.ExitError)
 		i.requireUnlocked()
 	})
 }

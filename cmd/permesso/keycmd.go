@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 func (a *app) keyCmd() *cobra.Command {
@@ -23,7 +24,7 @@ func (a *app) keyCmd() *cobra.Command {
 		Long: "Manage HTTP API keys: for agents without a shared folder, for monitoring programs, and for programs through\n" +
 			"which an approver decides.",
 		RunE: func(*cobra.Command, []string) error {
-			return fail(exitUsage, "permesso key --help", "key needs a subcommand: create, list or revoke")
+			return console.Fail(console.ExitUsage, "permesso key --help", "key needs a subcommand: create, list or revoke")
 		},
 	}
 	c.AddCommand(a.keyCreateCmd(), a.keyListCmd(), &cobra.Command{
@@ -60,11 +61,11 @@ func (a *app) keyCreateCmd() *cobra.Command {
 		return approval.Scopes(), cobra.ShellCompDirectiveNoFileComp
 	})
 	_ = c.RegisterFlagCompletionFunc("owner", func(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-		h, err := a.instance()
+		h, err := home.Load(a.Console)
 		if err != nil || len(pos) == 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return h.cfg.Workspaces[pos[0]].Approvers, cobra.ShellCompDirectiveNoFileComp
+		return h.Config.Workspaces[pos[0]].Approvers, cobra.ShellCompDirectiveNoFileComp
 	})
 	return c
 }
@@ -95,7 +96,7 @@ func keyLineOf(k *approval.APIKey) keyLine {
 const longestName = 60
 
 func (a *app) keyCreate(workspace string, f keyFlags) error {
-	h, ring, err := a.keyring()
+	h, ring, err := home.OpenKeyring(a.Console)
 	if err != nil {
 		return err
 	}
@@ -103,30 +104,30 @@ func (a *app) keyCreate(workspace string, f keyFlags) error {
 	if err != nil {
 		return err
 	}
-	w := h.cfg.Workspaces[ws]
+	w := h.Config.Workspaces[ws]
 	switch {
 	case f.owner != "" && !slices.Contains(w.Approvers, f.owner):
-		return fail(exitUsage, "approvers of the workspace: "+cmp.Or(strings.Join(w.Approvers, ", "), "none"), "%q is not an approver of workspace '%s'", f.owner, ws)
+		return console.Fail(console.ExitUsage, "approvers of the workspace: "+cmp.Or(strings.Join(w.Approvers, ", "), "none"), "%q is not an approver of workspace '%s'", f.owner, ws)
 	case f.owner != "" && w.Principal != "" && f.owner != w.Principal:
-		return fail(exitRefused, "--owner "+w.Principal+", or no --owner", "workspace '%s' has principal %s: only that person decides there", ws, w.Principal)
+		return console.Fail(console.ExitRefused, "--owner "+w.Principal+", or no --owner", "workspace '%s' has principal %s: only that person decides there", ws, w.Principal)
 	case len(f.name) > longestName || f.name != chat.Escape(f.name):
-		return fail(exitUsage, "", "--name must be one line of at most %d bytes without invisible characters", longestName)
+		return console.Fail(console.ExitUsage, "", "--name must be one line of at most %d bytes without invisible characters", longestName)
 	}
 	secret := newSecret()
 	k := approval.NewAPIKey(secret)
-	k.Workspace, k.Scopes, k.Owner, k.Name, k.CreatedAt, k.CreatedBy = ws, f.scopes, f.owner, f.name, time.Now().UTC(), operator().Name
+	k.Workspace, k.Scopes, k.Owner, k.Name, k.CreatedAt, k.CreatedBy = ws, f.scopes, f.owner, f.name, time.Now().UTC(), home.Operator().Name
 	if err := k.Check(); err != nil {
-		return fail(exitUsage, "permesso key create --help", "%w", err)
+		return console.Fail(console.ExitUsage, "permesso key create --help", "%w", err)
 	}
-	if err := errors.Join(h.layout.PrepareAPIKeys(h.fs), ring.save(k, approval.Durable)); err != nil {
+	if err := errors.Join(h.Layout.PrepareAPIKeys(h.FS), ring.Save(k, approval.Durable)); err != nil {
 		return err
 	}
 	l := keyLineOf(k)
 	l.Key = secret
-	if err := a.print(l, secret); err != nil {
+	if err := a.Print(l, secret); err != nil {
 		return err
 	}
-	if !a.json {
+	if !a.JSON {
 		fmt.Fprintf(a.Err, "created key %s of workspace '%s' with scopes %s. It is not shown again; permesso key revoke %s revokes it.\n", k.ID, ws, strings.Join(k.Scopes, ", "), k.ID)
 	}
 	if w.BindsSessions && k.Can(approval.MayRequest) {
@@ -141,14 +142,6 @@ func newSecret() string {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails: see crypto/rand
 	return "permesso_" + base64.RawURLEncoding.EncodeToString(b[:])
-}
-
-func (a *app) keyring() (*instance, keyring, error) {
-	h, k, err := a.openHome()
-	if err != nil {
-		return nil, keyring{}, err
-	}
-	return h, keyring{store: h.store, seal: k.seal}, nil
 }
 
 func (a *app) keyListCmd() *cobra.Command {
@@ -166,11 +159,11 @@ func (a *app) keyListCmd() *cobra.Command {
 }
 
 func (a *app) keyList(workspace string, all bool) error {
-	_, ring, err := a.keyring()
+	_, ring, err := home.OpenKeyring(a.Console)
 	if err != nil {
 		return err
 	}
-	list, damaged, err := ring.all()
+	list, damaged, err := ring.All()
 	if err != nil {
 		return err
 	}
@@ -180,14 +173,14 @@ func (a *app) keyList(workspace string, all bool) error {
 			continue
 		}
 		shown++
-		if err := a.print(keyLineOf(k), keyText(k)); err != nil {
+		if err := a.Print(keyLineOf(k), keyText(k)); err != nil {
 			return err
 		}
 	}
 	if damaged > 0 {
 		fmt.Fprintf(a.Err, "permesso: %d unreadable keys; they are not accepted\n", damaged)
 	}
-	if shown == 0 && !a.json {
+	if shown == 0 && !a.JSON {
 		fmt.Fprintln(a.Out, "No keys.")
 	}
 	return nil
@@ -209,54 +202,31 @@ func keyText(k *approval.APIKey) string {
 }
 
 func (a *app) keyRevoke(typed string) error {
-	_, ring, err := a.keyring()
+	_, ring, err := home.OpenKeyring(a.Console)
 	if err != nil {
 		return err
 	}
-	k, err := ring.find(strings.ToLower(strings.TrimSpace(typed)))
+	k, err := ring.Find(strings.ToLower(strings.TrimSpace(typed)))
 	if err != nil {
 		return err
 	}
 	word := "no-op"
 	if k.RevokedAt.IsZero() {
-		k.RevokedAt, k.RevokedBy = time.Now().UTC(), operator().Name
-		if err := ring.save(k, approval.Replace); err != nil {
+		k.RevokedAt, k.RevokedBy = time.Now().UTC(), home.Operator().Name
+		if err := ring.Save(k, approval.Replace); err != nil {
 			return err
 		}
 		word = "revoked"
 	}
-	return a.print(map[string]string{"id": k.ID, "result": word}, word)
-}
-
-// find returns the one key whose id begins with typed. A client's id is the
-// beginning of its key's id.
-func (r keyring) find(typed string) (*approval.APIKey, error) {
-	if strings.HasPrefix(typed, "permesso_") {
-		return nil, fail(exitUsage, "permesso key list shows the ids", "expected the id of a key, got the key itself: never put a key on a command line")
-	}
-	if len(typed) < 4 {
-		return nil, fail(exitUsage, "permesso key list shows the ids", "ID %q is too short: give at least 4 digits", typed)
-	}
-	list, _, err := r.all()
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	list = slices.DeleteFunc(list, func(k *approval.APIKey) bool { return !strings.HasPrefix(k.ID, typed) })
-	switch len(list) {
-	case 0:
-		return nil, fail(exitRefused, "permesso key list --all lists the keys", "no key %q", typed)
-	case 1:
-		return list[0], nil
-	}
-	return nil, fail(exitRefused, "give more digits", "%q matches %d keys", typed, len(list))
+	return a.Print(map[string]string{"id": k.ID, "result": word}, word)
 }
 
 func (a *app) completeKeys(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	_, ring, err := a.keyring()
+	_, ring, err := home.OpenKeyring(a.Console)
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	list, _, _ := ring.all() // unreadable keys are left out
+	list, _, _ := ring.All() // unreadable keys are left out
 	var ids []string
 	for _, k := range list {
 		if k.RevokedAt.IsZero() {

@@ -18,6 +18,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/client"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -90,7 +92,7 @@ func newKillRig(t testing.TB) *killRig {
 	}
 	require.NoError(t, os.WriteFile(p.config, []byte(killConfig(files)), 0o600))
 	code, _, stderr := p.run("", "init")
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, console.ExitOK, code, stderr)
 	k.decider = p.decider()
 	return k
 }
@@ -99,10 +101,10 @@ func newKillRig(t testing.TB) *killRig {
 // commands.
 func (p *rig) decider() *gate.Decider {
 	p.t.Helper()
-	a := &app{Main: Main{Env: os.Getenv}, ctx: p.t.Context(), configFlag: p.config, homeFlag: p.layout.Home}
-	h, keys, err := a.openHome()
+	a := &app{&console.Console{Env: os.Getenv, ConfigFlag: p.config, HomeFlag: p.layout.Home}}
+	h, keys, err := home.Open(a.Console)
 	require.NoError(p.t, err)
-	return h.decider(keys, nil)
+	return h.Decider(keys)
 }
 
 // randomPlan draws the next request.
@@ -219,7 +221,7 @@ func (k *killRig) decideOne(ctx context.Context, id string) {
 	}
 	code := map[approval.Verdict]string{approval.Approved: "1", approval.Denied: "3"}[p.verdict]
 	_, err := k.decider.Decide(ctx, approval.DecisionInput{
-		Key: approval.Key{Workspace: killWorkspace, ID: id}, Verdict: p.verdict, Code: code, By: operator(), Via: "cli",
+		Key: approval.Key{Workspace: killWorkspace, ID: id}, Verdict: p.verdict, Code: code, By: home.Operator(), Via: "cli",
 	})
 	var refused *approval.Refusal
 	if errors.As(err, &refused) {
@@ -412,7 +414,7 @@ func TestRealKillsOfTheCommandLine(t *testing.T) {
 	d.stop()
 	began := time.Now()
 	code, _, stderr := h.run("", "pending")
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, console.ExitOK, code, stderr)
 	maxDelay := time.Since(began) * 5 / 4 // a little more than a command takes
 	tally := map[int]int{}
 	for i, id := range ids {
@@ -427,8 +429,8 @@ func TestRealKillsOfTheCommandLine(t *testing.T) {
 		_ = cmd.Wait()
 		code, _, stderr := h.run("", "approve", id)
 		tally[code]++
-		if code != exitOK { // the killed command had already decided
-			require.Equal(t, exitRefused, code, stderr)
+		if code != console.ExitOK { // the killed command had already decided
+			require.Equal(t, console.ExitRefused, code, stderr)
 			require.Contains(t, stderr, "already decided: approved by operator:")
 		}
 	}
@@ -447,6 +449,6 @@ func TestRealKillsOfTheCommandLine(t *testing.T) {
 	names, err = os.ReadDir(h.layout.Decisions("default"))
 	require.NoError(t, err)
 	require.Empty(t, names)
-	t.Logf("afterwards: %d approved, %d were already", tally[exitOK], tally[exitRefused])
-	require.NotZero(t, tally[exitOK], "no command was killed before its decision")
+	t.Logf("afterwards: %d approved, %d were already", tally[console.ExitOK], tally[console.ExitRefused])
+	require.NotZero(t, tally[console.ExitOK], "no command was killed before its decision")
 }

@@ -12,9 +12,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -127,7 +127,7 @@ func (h *rig) submitForged(text string) {
 func TestLogLines(t *testing.T) {
 	for _, format := range []string{"json", "console"} {
 		var b bytes.Buffer
-		l, _ := newLog(&b, "info", format)
+		l, _ := daemon.NewLog(&b, "info", format)
 		for _, s := range forgeries {
 			b.Reset()
 			l.Info().Str("ws", s).Str("err", "open "+s+": no").Msg("planted " + s)
@@ -143,20 +143,4 @@ func TestLogLines(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestLogLevelAndFormatChangeWhileRunning(t *testing.T) {
-	var b bytes.Buffer
-	l, w := newLog(&b, "warn", "auto")
-	l.Info().Msg("quiet")
-	require.Empty(t, b.String())
-	w.set("debug", "console")
-	l.Debug().Str("ws", "a b").Str("id", "ff").Int("keys", 3).Msg("loud")
-	require.Regexp(t, `^\d\d:\d\d:\d\d DBG loud ws="a b" id=ff keys=3\n$`, b.String())
-	b.Reset()
-	w.set("nonsense", "json")
-	l.Debug().Msg("quiet")
-	l.Info().Msg("loud")
-	require.Regexp(t, `^\{"level":"info","time":"[^"]+","message":"loud"\}\n$`, b.String())
-	require.Equal(t, zerolog.InfoLevel, zerolog.Level(w.level.Load()))
 }

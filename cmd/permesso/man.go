@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra/doc"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
 // With the build tag "man" the program writes its man pages: permesso man
@@ -20,16 +22,16 @@ func init() {
 	}
 	if err := writeMan(os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "permesso: write man pages:", err)
-		os.Exit(exitError)
+		os.Exit(console.ExitError)
 	}
-	os.Exit(exitOK)
+	os.Exit(console.ExitOK)
 }
 
 func writeMan(dir string) error {
 	seconds, _ := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64) // 0 if unset
 	date := time.Unix(seconds, 0).UTC()
 	// The builder's environment must not appear in defaults.
-	root := (&app{Main: Main{Env: func(string) string { return "" }}}).root()
+	root := (&app{&console.Console{Env: func(string) string { return "" }}}).root()
 	root.DisableAutoGenTag = true
 	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Date: &date, Source: "permesso", Manual: "permesso"}, dir)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
 const memoryConfig = `
@@ -49,7 +50,7 @@ func TestPolicyMemorySurvivesRestarts(t *testing.T) {
 		require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"`+tool+`"}`)).Status, tool)
 	}
 	code, _, errs := h.run("", "grant", "add", "--capability", "fs:write", "--target", "/data/*")
-	require.Equal(t, exitOK, code, errs)
+	require.Equal(t, console.ExitOK, code, errs)
 	require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"keep"}`)).Status)
 	state := filepath.Join(h.layout.Home, "policy.state")
 
@@ -93,7 +94,7 @@ func (h *rig) approveNew(tool string) {
 	id := h.ask(`{"tool_name":"` + tool + `"}`)
 	h.awaitPending("default", id)
 	code, _, errs := h.run("", "approve", id)
-	require.Equal(h.t, exitOK, code, errs)
+	require.Equal(h.t, console.ExitOK, code, errs)
 	require.Equal(h.t, approval.StatusApproved, h.response(id).Status)
 }
 
@@ -110,7 +111,7 @@ func (h *rig) verifyMemory(approvals int) {
 	require.NoError(h.t, json.Unmarshal(b, &p))
 	require.Equal(h.t, approvals, p.Recurrence)
 	code, _, errs := h.run("", "deny", id)
-	require.Equal(h.t, exitOK, code, errs)
+	require.Equal(h.t, console.ExitOK, code, errs)
 	for tool, says := range map[string]string{"paid": "hard limit", "clock": "more than 2 time:read"} {
 		r := h.response(h.ask(`{"tool_name":"` + tool + `"}`))
 		require.Equal(h.t, approval.StatusAutoRejected, r.Status, tool)

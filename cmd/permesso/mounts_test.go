@@ -14,6 +14,9 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 )
 
 // hardPath has the special characters of shells, CSV, YAML and Compose.
@@ -48,7 +51,7 @@ func TestMounts(t *testing.T) {
 				require.Equal(t, string(want), got)
 				if parse := parsers()[form]; parse != nil {
 					req, resp := path.home+"/ipc/personal/requests", path.home+"/ipc/personal/responses"
-					require.Equal(t, mountList{
+					require.Equal(t, sandbox.MountList{
 						{Source: req, Target: "/permesso/requests"},
 						{Source: resp, Target: "/permesso/responses", ReadOnly: true},
 					}, parse(t, got))
@@ -59,8 +62,8 @@ func TestMounts(t *testing.T) {
 }
 
 // parsers parse each form as its program does.
-func parsers() map[string]func(*testing.T, string) mountList {
-	return map[string]func(*testing.T, string) mountList{
+func parsers() map[string]func(*testing.T, string) sandbox.MountList {
+	return map[string]func(*testing.T, string) sandbox.MountList{
 		"bwrap": parseBwrap, "docker": parseFlags, "podman": parseFlags, "compose": parseCompose, "json": parseJSON,
 	}
 }
@@ -73,26 +76,26 @@ func shellSplit(t *testing.T, line string) []string {
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 }
 
-func parseBwrap(t *testing.T, line string) (list mountList) {
+func parseBwrap(t *testing.T, line string) (list sandbox.MountList) {
 	w := shellSplit(t, line)
 	require.Len(t, w, 8)
 	require.Equal(t, []string{"--cap-drop", "ALL"}, w[:2], "with CAP_SYS_ADMIN the agent could remount")
 	w = w[2:]
 	for i := 0; i < len(w); i += 3 {
 		require.Contains(t, []string{"--bind", "--ro-bind"}, w[i])
-		list = append(list, mount{Source: w[i+1], Target: w[i+2], ReadOnly: w[i] == "--ro-bind"})
+		list = append(list, sandbox.Mount{Source: w[i+1], Target: w[i+2], ReadOnly: w[i] == "--ro-bind"})
 	}
 	return list
 }
 
-func parseFlags(t *testing.T, line string) (list mountList) {
+func parseFlags(t *testing.T, line string) (list sandbox.MountList) {
 	w := shellSplit(t, line)
 	require.Len(t, w, 4)
 	for i := 0; i < len(w); i += 2 {
 		require.Equal(t, "--mount", w[i])
 		fields, err := csv.NewReader(strings.NewReader(w[i+1])).Read()
 		require.NoError(t, err)
-		var m mount
+		var m sandbox.Mount
 		for _, f := range fields {
 			switch name, value, _ := strings.Cut(f, "="); name {
 			case "type":
@@ -113,7 +116,7 @@ func parseFlags(t *testing.T, line string) (list mountList) {
 }
 
 // parseCompose accepts only the subset of YAML that we write.
-func parseCompose(t *testing.T, text string) (list mountList) {
+func parseCompose(t *testing.T, text string) (list sandbox.MountList) {
 	item := regexp.MustCompile(`(?m)^  - type: bind\n    source: "((?:[^"\\\n]|\\.)*)"\n    target: (/[a-z/]+)\n((?:    read_only: true\n)?)    bind:\n      create_host_path: false\n`)
 	rest, ok := strings.CutPrefix(text, "volumes:\n")
 	require.True(t, ok)
@@ -124,15 +127,15 @@ func parseCompose(t *testing.T, text string) (list mountList) {
 		source, err := strconv.Unquote(`"` + m[1] + `"`)
 		require.NoError(t, err)
 		require.NotRegexp(t, `(^|[^$])(\$\$)*\$($|[^$])`, source, "Compose would replace it as a variable")
-		list = append(list, mount{Source: strings.ReplaceAll(source, "$$", "$"), Target: m[2], ReadOnly: m[3] != ""})
+		list = append(list, sandbox.Mount{Source: strings.ReplaceAll(source, "$$", "$"), Target: m[2], ReadOnly: m[3] != ""})
 	}
 	return list
 }
 
-func parseJSON(t *testing.T, text string) mountList {
+func parseJSON(t *testing.T, text string) sandbox.MountList {
 	var v struct {
-		Workspace string    `json:"workspace"`
-		Mounts    mountList `json:"mounts"`
+		Workspace string            `json:"workspace"`
+		Mounts    sandbox.MountList `json:"mounts"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(text), &v, json.RejectUnknownMembers(true)))
 	require.Equal(t, "personal", v.Workspace)
@@ -148,10 +151,10 @@ func TestMountsRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		{"an unknown workspace", []string{"other"}, exitError, "hint: workspaces: personal, work"},
-		{"a path instead of a name", []string{"../../etc"}, exitError, "no workspace"},
-		{"no workspace", nil, exitUsage, "mounts needs a WORKSPACE"},
-		{"two forms at once", []string{"work", "--docker", "--podman"}, exitUsage, "if any flags in the group"},
+		{"an unknown workspace", []string{"other"}, console.ExitError, "hint: workspaces: personal, work"},
+		{"a path instead of a name", []string{"../../etc"}, console.ExitError, "no workspace"},
+		{"no workspace", nil, console.ExitUsage, "mounts needs a WORKSPACE"},
+		{"two forms at once", []string{"work", "--docker", "--podman"}, console.ExitUsage, "if any flags in the group"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			var out, errs bytes.Buffer

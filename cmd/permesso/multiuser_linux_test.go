@@ -98,13 +98,13 @@ func (v *multiUserRig) commandAs(uid int, env []string, args ...string) *osexec.
 	return cmd
 }
 
-func (v *multiUserRig) start() *daemon {
+func (v *multiUserRig) start() *daemonProcess {
 	v.t.Helper()
 	uid := uidGate
 	if !v.root {
 		uid = os.Getuid()
 	}
-	d := &daemon{rig: v.rig, cmd: v.commandAs(uid, nil, "serve", "--config", v.config, "--home", v.layout.Home), log: filepath.Join(v.dir, "log")}
+	d := &daemonProcess{rig: v.rig, cmd: v.commandAs(uid, nil, "serve", "--config", v.config, "--home", v.layout.Home), log: filepath.Join(v.dir, "log")}
 	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	require.NoError(v.t, err)
 	info, err := log.Stat()
@@ -117,7 +117,7 @@ func (v *multiUserRig) start() *daemon {
 	return d
 }
 
-func (v *multiUserRig) startServing() *daemon {
+func (v *multiUserRig) startServing() *daemonProcess {
 	v.t.Helper()
 	d := v.start()
 	d.awaitLog("approver socket listening")

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -80,7 +82,7 @@ func TestNotify(t *testing.T) {
 	require.Contains(t, m.awaitPrefix("READY=1"), "serving 1")
 
 	code, _, stderr := h.run("", "pause")
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, console.ExitOK, code, stderr)
 	m.awaitPrefix("STATUS=paused: nothing runs")
 	d.stop()
 	m.awaitPrefix("STOPPING=1")
@@ -123,6 +125,6 @@ func (h *rig) blockWorkers(ws string) {
 // gateWorkers is the number of workers of a gate.
 const gateWorkers = 128
 
-func (h *rig) healthReport() healthReport {
-	return (&instance{fs: ipc.OS(), layout: h.layout}).healthOf(time.Now())
+func (h *rig) healthReport() home.HealthReport {
+	return (&home.Home{FS: ipc.OS(), Layout: h.layout}).HealthAt(time.Now())
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +12,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 func (a *app) pendingCmd() *cobra.Command {
@@ -24,7 +23,7 @@ func (a *app) pendingCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "pending", Short: "List pending requests", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := a.approverClient(cmd.Context())
+			d, err := home.OpenApprover(cmd.Context(), a.Console)
 			if err != nil {
 				return err
 			}
@@ -36,7 +35,7 @@ func (a *app) pendingCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printPending(d.instance, list, all, limit)
+			return a.printPending(d.Home, list, all, limit)
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "include expired requests that are not settled yet; no limit")
@@ -58,7 +57,7 @@ type waitingItem struct {
 	SHA256    string    `json:"pending_sha256"`
 }
 
-func (a *app) printPending(h *instance, list []approval.Waiting, all bool, limit int) error {
+func (a *app) printPending(h *home.Home, list []approval.Waiting, all bool, limit int) error {
 	now := time.Now()
 	if !all {
 		list = slices.DeleteFunc(list, func(w approval.Waiting) bool { return !now.Before(w.Pending.ExpiresAt) })
@@ -67,20 +66,20 @@ func (a *app) printPending(h *instance, list []approval.Waiting, all bool, limit
 	if !all && limit > 0 && len(list) > limit {
 		list, more = list[:limit], len(list)-limit
 	}
-	if a.json {
+	if a.JSON {
 		items := make([]waitingItem, 0, len(list))
 		for _, w := range list {
 			p := w.Pending
-			items = append(items, waitingItem{p.RequestID, p.ShortID, p.SourceGroup, p.ToolName, h.style().Redacted(p, p.Summary), p.Timestamp, p.ExpiresAt, w.SHA256})
+			items = append(items, waitingItem{p.RequestID, p.ShortID, p.SourceGroup, p.ToolName, h.Style().Redacted(p, p.Summary), p.Timestamp, p.ExpiresAt, w.SHA256})
 		}
-		return a.print(items, "")
+		return a.Print(items, "")
 	}
 	if len(list) == 0 {
 		fmt.Fprintln(a.Out, "No pending approvals.")
 	}
 	a.printPauses(h)
 	for _, w := range list {
-		fmt.Fprintln(a.Out, h.style().Line(w.Pending))
+		fmt.Fprintln(a.Out, h.Style().Line(w.Pending))
 	}
 	if more > 0 {
 		fmt.Fprintf(a.Out, "showing %d of %d; --all shows the rest\n", limit, limit+more)
@@ -88,16 +87,16 @@ func (a *app) printPending(h *instance, list []approval.Waiting, all bool, limit
 	return nil
 }
 
-func (a *app) printPauses(h *instance) {
-	if h.store == nil {
+func (a *app) printPauses(h *home.Home) {
+	if h.Store == nil {
 		return // over a socket, each card shows the pause
 	}
-	list, err := h.store.Pauses()
+	list, err := h.Store.Pauses()
 	if err != nil {
 		return // status reports the error
 	}
 	for _, p := range list {
-		fmt.Fprintln(a.Out, "⏸ "+pauseLine(p))
+		fmt.Fprintln(a.Out, "⏸ "+home.PauseLine(p))
 	}
 }
 
@@ -107,24 +106,24 @@ func (a *app) showCmd() *cobra.Command {
 		Long:              "Show one request, pending or ended, and its history, also after its record was pruned.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			d, err := a.approverClient(cmd.Context())
+			d, err := home.OpenApprover(cmd.Context(), a.Console)
 			if err != nil {
 				return err
 			}
 			key, err := find(cmd.Context(), d, pos[0])
-			if errors.Is(err, approval.ErrUnknown) && d.remote == nil {
-				return a.showPruned(d.instance, pos[0], err)
+			if errors.Is(err, approval.ErrUnknown) && d.Remote == nil {
+				return a.showPruned(d.Home, pos[0], err)
 			}
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.Context(), d.instance, d.view, key)
+			return a.show(cmd.Context(), d.Home, d.View, key)
 		},
 	}
 }
 
 // find returns the one request that a typed id matches.
-func find(ctx context.Context, v view, typed string) (approval.Key, error) {
+func find(ctx context.Context, v home.View, typed string) (approval.Key, error) {
 	typed = strings.ToLower(strings.TrimSpace(typed))
 	ws, id, qualified := strings.Cut(typed, "/")
 	var only []string
@@ -134,22 +133,22 @@ func find(ctx context.Context, v view, typed string) (approval.Key, error) {
 		id = typed
 	}
 	if len(id) < 4 {
-		return approval.Key{}, fail(exitUsage, "permesso pending lists the ids", "ID %q is too short: give at least 4 digits", typed)
+		return approval.Key{}, console.Fail(console.ExitUsage, "permesso pending lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
 	keys, err := v.Find(ctx, only, id)
 	switch {
 	case err != nil:
 		return approval.Key{}, err
 	case len(keys) == 0:
-		return approval.Key{}, &exit{exitRefused, fmt.Errorf("%s: %w", typed, approval.ErrUnknown), "permesso pending lists the pending requests"}
+		return approval.Key{}, console.Wrap(console.ExitRefused, fmt.Errorf("%s: %w", typed, approval.ErrUnknown), "permesso pending lists the pending requests")
 	case len(keys) > 1:
-		return approval.Key{}, fail(exitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
+		return approval.Key{}, console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
 	}
 	return keys[0], nil
 }
 
 func (a *app) completeIDs(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	d, err := a.approverClient(context.Background())
+	d, err := home.OpenApprover(context.Background(), a.Console)
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -164,111 +163,19 @@ func (a *app) completeIDs(_ *cobra.Command, pos []string, _ string) ([]string, c
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }
 
-// state is what status prints.
-type state struct {
-	Home       string         `json:"home"`
-	Config     string         `json:"config"`
-	Running    bool           `json:"running"`
-	Script     string         `json:"script,omitempty"` // the approval script that decides instead of people
-	Pending    map[string]int `json:"pending"`
-	Claims     map[string]int `json:"unfinished"`
-	Workspaces []string       `json:"workspaces"`
-	Paused     []ipc.Pause    `json:"paused"`
-	Health     *healthReport  `json:"health"` // null if no daemon runs
-}
-
 func (a *app) statusCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show daemon status", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := a.approverClient(cmd.Context())
+			d, err := home.OpenApprover(cmd.Context(), a.Console)
 			if err != nil {
 				return err
 			}
-			st, err := d.state(cmd.Context())
+			st, err := d.State(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return a.print(st, st.String())
+			return a.Print(st, st.String())
 		},
 	}
-}
-
-func (h *instance) state() (*state, error) {
-	st := &state{Home: h.layout.Home, Config: h.cfg.File, Pending: map[string]int{}, Claims: map[string]int{}}
-	running, err := h.served()
-	if err != nil {
-		return nil, err
-	}
-	st.Running = running
-	if st.Script, err = h.scripted(); err != nil {
-		return nil, err
-	}
-	if running {
-		health := h.healthOf(time.Now())
-		st.Health = &health
-	}
-	if st.Workspaces, err = h.store.Workspaces(); err != nil {
-		return nil, err
-	}
-	if st.Paused, err = h.store.Pauses(); err != nil {
-		return nil, err
-	}
-	for _, ws := range st.Workspaces {
-		for d, count := range map[approval.Doc]map[string]int{approval.DocPending: st.Pending, approval.DocClaim: st.Claims} {
-			ids, _, err := h.store.List(d, ws)
-			if err != nil {
-				return nil, err
-			}
-			count[ws] = len(ids)
-		}
-	}
-	return st, nil
-}
-
-// served reports whether a daemon holds the home's lock.
-func (h *instance) served() (bool, error) {
-	if _, err := os.Lstat(h.layout.Lock()); errors.Is(err, fs.ErrNotExist) {
-		return false, nil // TryLock would create it, owned by our user
-	}
-	lock, err := h.fs.TryLock(h.layout.Lock())
-	if errors.Is(err, ipc.ErrLocked) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return false, lock.Close()
-}
-
-func (s *state) String() string {
-	var b strings.Builder
-	up := "not running: decisions take effect when it starts (permesso serve)"
-	if s.Running {
-		up = "running"
-		if s.Health != nil && s.Health.Status == healthDegraded {
-			up = "running, degraded"
-		}
-	}
-	cfg := s.Config
-	if cfg == "" {
-		cfg = "defaults"
-	}
-	fmt.Fprintf(&b, "daemon  %s\nhome    %s\nconfig  %s", up, s.Home, cfg)
-	if s.Script != "" {
-		fmt.Fprintf(&b, "\nscript  %s decides instead of people: for tests only", chat.Escape(s.Script))
-	}
-	if s.Health != nil && s.Health.UI != "" {
-		fmt.Fprintf(&b, "\nweb UI  %s (permesso ui opens it)", chat.Escape(s.Health.UI))
-	}
-	if s.Health != nil {
-		b.WriteString(s.Health.lines())
-	}
-	for _, p := range s.Paused {
-		fmt.Fprintf(&b, "\n⏸ %s", pauseLine(p))
-	}
-	for _, ws := range s.Workspaces {
-		fmt.Fprintf(&b, "\n%-7s %d pending, %d running or interrupted", ws, s.Pending[ws], s.Claims[ws])
-	}
-	return b.String()
 }

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -23,7 +24,7 @@ func (a *app) policyCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "policy", Short: "Show, explain and test the policy", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(exitUsage, "permesso policy --help", "policy needs a subcommand: registry, table, check, explain, test or simulate")
+			return console.Fail(console.ExitUsage, "permesso policy --help", "policy needs a subcommand: registry, table, check, explain, test or simulate")
 		},
 	}
 	c.AddCommand(a.policyRegistryCmd(), a.policyTableCmd(), a.policyCheckCmd(), a.policyExplainCmd(), a.policyTestCmd(), a.policySimulateCmd())
@@ -37,12 +38,12 @@ func longOutcome(o approval.Outcome) string {
 
 // eachLine prints a table on a terminal, and JSON lines elsewhere or with --json.
 func (a *app) eachLine(head []string, rows [][]string, objects []any) error {
-	if !a.json && terminal(a.Out) {
-		t := a.table(head...)
+	if !a.JSON && console.IsTerminal(a.Out) {
+		t := a.Table(head...)
 		for _, r := range rows {
-			t.row(r...)
+			t.Row(r...)
 		}
-		t.print()
+		t.Print()
 		return nil
 	}
 	for _, o := range objects {
@@ -123,11 +124,11 @@ func (a *app) policyCheckCmd() *cobra.Command {
 		RunE: func(_ *cobra.Command, pos []string) error {
 			level := strings.ToLower(pos[0])
 			if !slices.Contains(approval.Levels(), level) {
-				return fail(exitUsage, "use readonly, supervised or full", "%q is not an autonomy level", pos[0])
+				return console.Fail(console.ExitUsage, "use readonly, supervised or full", "%q is not an autonomy level", pos[0])
 			}
 			c, ok := approval.CapabilityNamed(pos[1])
 			if !ok {
-				return fail(exitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", pos[1])
+				return console.Fail(console.ExitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", pos[1])
 			}
 			f := approval.Facts{
 				Workspace: workspace, Autonomy: level, Tool: "check", KnownTool: true, Capability: c.Name, Target: target,
@@ -138,7 +139,7 @@ func (a *app) policyCheckCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(checkResult{longOutcome(r.Outcome), level, c.Name, r.Rule, r.Reasons, r.Change, r.Grant}, r.Outcome.String())
+			return a.Print(checkResult{longOutcome(r.Outcome), level, c.Name, r.Rule, r.Reasons, r.Change, r.Grant}, r.Outcome.String())
 		},
 	}
 	c.Flags().StringVar(&channel, "channel", "", "`channel` of the person: telegram, email, local or workspace")
@@ -157,7 +158,7 @@ func (a *app) checkRuling(f approval.Facts) (approval.Ruling, error) {
 	if f.Channel == "" || f.Sender == "" {
 		return e.Judge(f), nil
 	}
-	_, m, err := a.memory()
+	_, m, err := home.ReadMemory(a.Console)
 	if err != nil {
 		return approval.Ruling{}, err
 	}
@@ -188,25 +189,6 @@ func completeCheck(_ *cobra.Command, pos []string, _ string) ([]string, cobra.Sh
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// memory returns the current policy for commands that only read. Without keys
-// it has no grants.
-func (a *app) memory() (*instance, *memory, error) {
-	h, err := a.instance()
-	if err != nil {
-		return nil, nil, err
-	}
-	k, err := h.loadKeys()
-	if err != nil {
-		if _, statErr := os.Stat(h.layout.Keys()); !errors.Is(statErr, os.ErrNotExist) {
-			return nil, nil, err
-		}
-		m, err := h.emptyMemory()
-		return h, m, err
-	}
-	m, err := h.newMemory(k, zerolog.Nop())
-	return h, m, err
-}
-
 func (a *app) policyExplainCmd() *cobra.Command {
 	var workspace string
 	c := &cobra.Command{
@@ -231,16 +213,16 @@ type explanation struct {
 }
 
 func (a *app) explain(ctx context.Context, what, workspace string) error {
-	h, m, err := a.memory()
+	h, m, err := home.ReadMemory(a.Console)
 	if err != nil {
 		return err
 	}
-	if b, err := a.readFile(what); err == nil {
+	if b, err := a.ReadFile(what); err == nil {
 		ws, err := a.chooseWorkspace(h, workspace)
 		if err != nil {
 			return err
 		}
-		f, err := h.factsOf(ws, b)
+		f, err := factsOf(h, ws, b)
 		if err != nil {
 			return err
 		}
@@ -251,77 +233,43 @@ func (a *app) explain(ctx context.Context, what, workspace string) error {
 	return a.explainKnown(ctx, h, m, what)
 }
 
-func (a *app) chooseWorkspace(h *instance, name string) (string, error) {
+func (a *app) chooseWorkspace(h *home.Home, name string) (string, error) {
 	if name == "" {
-		return firstWorkspace(h.cfg), nil
+		return home.WorkspaceNames(h.Config)[0], nil
 	}
-	if _, ok := h.cfg.Workspaces[name]; !ok {
-		return "", fail(exitError, "workspaces: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", name)
+	if _, ok := h.Config.Workspaces[name]; !ok {
+		return "", console.Fail(console.ExitError, "workspaces: "+strings.Join(home.WorkspaceNames(h.Config), ", "), "no workspace '%s' in the configuration", name)
 	}
 	return name, nil
 }
 
 // factsOf returns a request's facts as the gate computes them.
-func (h *instance) factsOf(ws string, b []byte) (approval.Facts, error) {
+func factsOf(h *home.Home, ws string, b []byte) (approval.Facts, error) {
 	r, err := approval.ParseDraft(b)
 	if err != nil {
-		return approval.Facts{}, fail(exitError, "ipc/FORMAT.md describes a request", "%w", err)
+		return approval.Facts{}, console.Fail(console.ExitError, "ipc/FORMAT.md describes a request", "%w", err)
 	}
-	return gate.FactsOf(settingsOf(h.cfg), ws, r, time.Now()), nil
+	return gate.FactsOf(home.SettingsOf(h.Config), ws, r, time.Now()), nil
 }
 
-func (a *app) explainKnown(ctx context.Context, h *instance, m *memory, typed string) error {
-	if m.keys == nil {
-		return fail(exitError, "give a request file, or an id after permesso serve has run", "%s: no such file", typed)
+func (a *app) explainKnown(ctx context.Context, h *home.Home, m *home.Memory, typed string) error {
+	if m.Keys == nil {
+		return console.Fail(console.ExitError, "give a request file, or an id after permesso serve has run", "%s: no such file", typed)
 	}
-	v := h.viewer(m.keys)
+	v := h.Viewer(m.Keys)
 	k, err := find(ctx, v, typed)
 	if err != nil {
 		return err
 	}
-	r, then, err := h.requestOf(ctx, v, k)
+	r, then, err := h.RequestAndRuling(ctx, v, k)
 	if err != nil {
 		return err
 	}
 	if r == nil {
-		return fail(exitError, "permesso show "+k.ID, "no request of %s is stored that could be evaluated", k)
+		return console.Fail(console.ExitError, "permesso show "+k.ID, "no request of %s is stored that could be evaluated", k)
 	}
-	f := gate.FactsOf(settingsOf(h.cfg), k.Workspace, r, time.Now())
+	f := gate.FactsOf(home.SettingsOf(h.Config), k.Workspace, r, time.Now())
 	return a.printExplained(explanation{k.Workspace, f.Tool, then, m.Judge(f), f.Autonomy})
-}
-
-// requestOf rebuilds the request of a pending or ended request and its original
-// ruling; nil if no request is stored.
-func (h *instance) requestOf(ctx context.Context, v *gate.Viewer, k approval.Key) (*approval.Request, *approval.Ruling, error) {
-	rec, err := v.Record(ctx, k)
-	if err != nil {
-		return nil, nil, err
-	}
-	var p *approval.Pending
-	var then *approval.Ruling
-	if rec != nil {
-		then = rec.Ruling
-		if len(rec.Request) > 0 && rec.Request.Kind() == '{' {
-			r, err := approval.ParseRequest(rec.Request, k.ID)
-			return r, then, err
-		}
-		p = v.Asked(k, rec.Pending) // a malformed request is not stored
-	} else {
-		w, err := v.Pending(k)
-		if err != nil || w == nil {
-			return nil, nil, err
-		}
-		p = w.Pending
-		then = &p.Ruling
-	}
-	if p == nil {
-		return nil, then, nil
-	}
-	return &approval.Request{
-		RequestID: p.RequestID, Type: p.Type, ToolName: p.ToolName, ActionType: p.ActionType, RequestData: p.RequestData,
-		SessionID: p.SessionID, Title: p.Agent.Title, Preview: p.Agent.Preview, Rationale: p.Agent.Rationale, Options: p.Options,
-		Proof: p.Proof, Resubmits: p.Resubmits,
-	}, then, nil
 }
 
 func (a *app) printExplained(x explanation) error {
@@ -337,7 +285,7 @@ func (a *app) printExplained(x explanation) error {
 	} else {
 		b.WriteString("\n" + rulingText(x.Now))
 	}
-	return a.print(x, b.String())
+	return a.Print(x, b.String())
 }
 
 // reasonTexts are reasons as the commands print them, escaped.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +15,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 // testCase is one case of a policy test.
@@ -51,23 +51,23 @@ type testResult struct {
 }
 
 func (a *app) policyTest(file string) error {
-	h, err := a.instance()
+	h, err := home.Load(a.Console)
 	if err != nil {
 		return err
 	}
-	b, err := a.readFile(file)
+	b, err := a.ReadFile(file)
 	if err != nil {
 		return err
 	}
 	all, err := readCases(b)
 	if err != nil {
-		return fail(exitError, "permesso policy test --help shows the format", "%s: %w", file, err)
+		return console.Fail(console.ExitError, "permesso policy test --help shows the format", "%s: %w", file, err)
 	}
 	failed := 0
 	for _, c := range all {
-		o, err := h.runCase(c)
+		o, err := runCase(h, c)
 		if err != nil {
-			return fail(exitError, "", "%s: case %q: %w", file, c.Name, err)
+			return console.Fail(console.ExitError, "", "%s: case %q: %w", file, c.Name, err)
 		}
 		if !o.OK {
 			failed++
@@ -75,9 +75,9 @@ func (a *app) policyTest(file string) error {
 		a.printOutcome(o)
 	}
 	if failed > 0 {
-		return fail(exitError, "permesso policy explain REQUEST.json shows the reasons", "%d of %d cases differ", failed, len(all))
+		return console.Fail(console.ExitError, "permesso policy explain REQUEST.json shows the reasons", "%d of %d cases differ", failed, len(all))
 	}
-	if !a.json {
+	if !a.JSON {
 		fmt.Fprintf(a.Out, "%d cases, all as expected\n", len(all))
 	}
 	return nil
@@ -109,23 +109,23 @@ func readCases(b []byte) ([]testCase, error) {
 	return all, nil
 }
 
-func (h *instance) runCase(c testCase) (testResult, error) {
+func runCase(h *home.Home, c testCase) (testResult, error) {
 	var want approval.Outcome
 	if err := want.UnmarshalText([]byte(c.Expect)); err != nil {
 		return testResult{}, fmt.Errorf("expect: %w", err)
 	}
 	ws := c.Workspace
 	if ws == "" {
-		ws = firstWorkspace(h.cfg)
+		ws = home.WorkspaceNames(h.Config)[0]
 	}
-	if _, ok := h.cfg.Workspaces[ws]; !ok {
+	if _, ok := h.Config.Workspaces[ws]; !ok {
 		return testResult{}, fmt.Errorf("no workspace '%s' in the configuration", ws)
 	}
-	f, err := h.factsOf(ws, c.Request)
+	f, err := factsOf(h, ws, c.Request)
 	if err != nil {
 		return testResult{}, err
 	}
-	m, err := h.emptyMemory()
+	m, err := h.EmptyMemory()
 	if err != nil {
 		return testResult{}, err
 	}
@@ -138,8 +138,8 @@ func (h *instance) runCase(c testCase) (testResult, error) {
 }
 
 func (a *app) printOutcome(o testResult) {
-	if a.json {
-		_ = a.print(o, "")
+	if a.JSON {
+		_ = a.Print(o, "")
 		return
 	}
 	if o.OK {
@@ -178,69 +178,39 @@ type simulated struct {
 }
 
 func (a *app) simulate(ctx context.Context, n int) error {
-	h, m, err := a.memory()
+	h, m, err := home.ReadMemory(a.Console)
 	if err != nil {
 		return err
 	}
-	if m.keys == nil {
-		return fail(exitError, "run permesso serve and submit requests", "no records in %s: no daemon has run there", h.layout.Home)
+	if m.Keys == nil {
+		return console.Fail(console.ExitError, "run permesso serve and submit requests", "no records in %s: no daemon has run there", h.Layout.Home)
 	}
-	keys, err := h.lastRecords(n)
+	keys, err := h.LastRecords(n)
 	if err != nil {
 		return err
 	}
-	v := h.viewer(m.keys)
+	v := h.Viewer(m.Keys)
 	judged, differ := 0, 0
 	for _, k := range keys {
-		r, then, err := h.requestOf(ctx, v, k)
+		r, then, err := h.RequestAndRuling(ctx, v, k)
 		if err != nil || r == nil || then == nil || then.Rule == "gate" {
 			continue // malformed, or refused before the policy was evaluated
 		}
 		judged++
-		f := gate.FactsOf(settingsOf(h.cfg), k.Workspace, r, time.Now())
+		f := gate.FactsOf(home.SettingsOf(h.Config), k.Workspace, r, time.Now())
 		now := m.Judge(f)
 		if now.Outcome == then.Outcome {
 			continue
 		}
 		differ++
 		x := simulated{k.ID, k.Workspace, r.ToolName, then.Outcome, now.Outcome, now.Rule, now.Reasons}
-		if err := a.print(x, fmt.Sprintf("%s %s %s: %s then, %s now by %s\n      %s", approval.ShortID(k.ID), k.Workspace,
+		if err := a.Print(x, fmt.Sprintf("%s %s %s: %s then, %s now by %s\n      %s", approval.ShortID(k.ID), k.Workspace,
 			chat.Escape(f.Tool), then.Outcome, now.Outcome, chat.Escape(now.Rule), strings.Join(reasonTexts(now.Reasons), "; "))); err != nil {
 			return err
 		}
 	}
-	if !a.json {
+	if !a.JSON {
 		fmt.Fprintf(a.Out, "%d of %d requests would be ruled differently\n", differ, judged)
 	}
 	return nil
-}
-
-// lastRecords returns the keys of the n newest records, newest first.
-func (h *instance) lastRecords(n int) ([]approval.Key, error) {
-	type aged struct {
-		key approval.Key
-		at  time.Time
-	}
-	var all []aged
-	names, err := h.store.Workspaces()
-	if err != nil {
-		return nil, err
-	}
-	for _, ws := range names {
-		ids, _, err := h.store.List(approval.DocRecord, ws)
-		if err != nil {
-			return nil, err
-		}
-		for _, id := range ids {
-			if info, err := h.fs.Stat(filepath.Join(h.layout.Records(ws), id+".json")); err == nil {
-				all = append(all, aged{approval.Key{Workspace: ws, ID: id}, info.ModTime()})
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b aged) int { return b.at.Compare(a.at) })
-	var keys []approval.Key
-	for _, r := range all[:min(n, len(all))] {
-		keys = append(keys, r.key)
-	}
-	return keys, nil
 }

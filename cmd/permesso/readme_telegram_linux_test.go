@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 // fakeSystemctl starts the ExecStart of the user's unit, as systemd would, and logs
@@ -32,7 +33,7 @@ func TestReadmeToYourPhone(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "bin")
 	require.NoError(t, os.Mkdir(bin, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "systemctl"), []byte(fakeSystemctl), 0o755))
-	r.env = append(r.env, "PATH="+filepath.Join(home, ".local/bin")+":"+bin+":"+os.Getenv("PATH"), telegramServer+"="+api.URL)
+	r.env = append(r.env, "PATH="+filepath.Join(home, ".local/bin")+":"+bin+":"+os.Getenv("PATH"), setup.TelegramServer+"="+api.URL)
 	blocks := readmeBlocks(t, "chat/telegram/README.md", "To your phone in ten minutes")
 	require.Len(t, blocks, 4)
 	for _, b := range blocks {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/client"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -38,18 +40,18 @@ func (h *rig) replaceConfig(content string) {
 }
 
 // awaitTimes waits until the log contains text n times.
-func (d *daemon) awaitTimes(text string, n int) {
+func (d *daemonProcess) awaitTimes(text string, n int) {
 	d.t.Helper()
 	await(d.t, d.log, func() bool { return strings.Count(d.logged(), text) >= n })
 }
 
 const logReloaded = "configuration reloaded"
 
-func (h *rig) status() *state {
+func (h *rig) status() *home.State {
 	h.t.Helper()
 	code, out, stderr := h.run("", "status", "--json")
-	require.Equal(h.t, exitOK, code, stderr)
-	st := &state{}
+	require.Equal(h.t, console.ExitOK, code, stderr)
+	st := &home.State{}
 	require.NoError(h.t, json.Unmarshal([]byte(out), st))
 	return st
 }
@@ -108,23 +110,23 @@ func TestReloadRefusesMistakes(t *testing.T) {
 		d.awaitTimes("change refused, the old one stays active", i+1)
 		require.Contains(t, strings.ReplaceAll(d.logged(), `\"`, `"`), tt.says, tt.why)
 		require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"new"}`)).Status, tt.why)
-		var r healthReport
+		var r home.HealthReport
 		b, err := os.ReadFile(h.layout.Health())
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(b, &r))
-		require.Equal(t, healthDegraded, r.Status, tt.why)
+		require.Equal(t, home.HealthDegraded, r.Status, tt.why)
 		require.Contains(t, r.Issues[0].What, tt.says, tt.why)
 		require.Equal(t, approval.Digest([]byte(good)), r.ConfigSHA256, tt.why)
 	}
 	require.Contains(t, d.logged(), "did you mean")
 	h.replaceConfig(good)
 	d.awaitLog("configuration unchanged")
-	await(t, h.layout.Health(), func() bool { return h.status().Health.Status == healthOK })
+	await(t, h.layout.Health(), func() bool { return h.status().Health.Status == home.HealthOK })
 	h.replaceConfig("[workspaces.default]\nautonmy = \"full\"\n")
 	d.awaitTimes("change refused, the old one stays active", 5)
 	h.replaceConfig(good + "# better\n")
 	d.awaitTimes(logReloaded, 1)
-	await(t, h.layout.Health(), func() bool { return h.status().Health.Status == healthOK })
+	await(t, h.layout.Health(), func() bool { return h.status().Health.Status == home.HealthOK })
 	d.stop()
 }
 
@@ -144,7 +146,6 @@ func TestReloadThroughLinks(t *testing.T) {
 	put("1", fmt.Sprintf(allowConfig, "one"))
 	h.config = filepath.Join(dir, "permesso.toml")
 	require.NoError(t, os.Symlink("..data/permesso.toml", h.config))
-	require.Equal(t, []string{dir, filepath.Join(dir, "..1")}, linkFolders(h.config))
 	d := h.serve()
 	d.awaitLog(`"serving"`)
 	for i, version := range []string{"two", "three"} {
@@ -184,7 +185,7 @@ func TestReloadChangesATool(t *testing.T) {
 	h.replaceConfig(fmt.Sprintf(asking, "other"))
 	d.awaitTimes(logReloaded, 1)
 	code, _, stderr := h.run("", "approve", id)
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, console.ExitOK, code, stderr)
 	r := h.response(id)
 	require.Equal(t, approval.StatusFailed, r.Status)
 	require.Equal(t, "the tool changed, ask again", *r.Error)
@@ -200,21 +201,20 @@ func TestReloadAppliesToDeciders(t *testing.T) {
 	id := h.ask(`{"tool_name":"new"}`)
 	h.awaitPending("default", id)
 	d.stop()
-	a := &app{Main: Main{Env: os.Getenv}, ctx: t.Context(), configFlag: h.config, homeFlag: h.layout.Home}
-	instance, keys, err := a.openHome()
+	a := &app{&console.Console{Env: os.Getenv, ConfigFlag: h.config, HomeFlag: h.layout.Home}}
+	opened, keys, err := home.Open(a.Console)
 	require.NoError(t, err)
-	decider := instance.decider(keys, nil)
+	decider := opened.Decider(keys)
 	next, err := config.Parse("next", []byte(strings.Replace(with, `["ann"]`, `[]`, 1)))
 	require.NoError(t, err)
 	ann := approval.DecisionInput{
 		Key: approval.Key{Workspace: "default", ID: id}, Verdict: approval.Approved, Via: "telegram",
 		By: approval.Person{Channel: "telegram", ID: "7", Name: "ann"},
 	}
-	before := instance.live.now.Load()
-	instance.live.now.Store(settingsOf(next))
+	opened.Live.Set(home.SettingsOf(next))
 	_, err = decider.Decide(t.Context(), ann)
 	require.ErrorIs(t, err, approval.ErrNotAuthorized)
-	instance.live.now.Store(before)
+	opened.Live.Set(home.SettingsOf(opened.Config))
 	_, err = decider.Decide(t.Context(), ann)
 	require.NoError(t, err)
 }

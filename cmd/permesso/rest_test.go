@@ -64,7 +64,7 @@ func newRestRig(t *testing.T) *rig {
 var listenPattern = regexp.MustCompile(`"path":"(127\.0\.0\.1:\d+)"`)
 
 // apiURL waits until the daemon serves, and returns its URL.
-func (d *daemon) apiURL() string {
+func (d *daemonProcess) apiURL() string {
 	d.t.Helper()
 	d.awaitLog(`"serving"`)
 	d.awaitLog("HTTP API listening")

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -129,11 +130,11 @@ outcome = "allow"
 `
 
 // newSandboxRig has one settled and one pending request. Its daemon runs.
-func newSandboxRig(t *testing.T) (*sandboxRig, *daemon) {
+func newSandboxRig(t *testing.T) (*sandboxRig, *daemonProcess) {
 	t.Helper()
 	path, err := osexec.LookPath("bwrap")
 	require.NoError(t, err, "hint: make deps, or: apt-get install bubblewrap")
-	out, err := osexec.Command(path, append(bwrapSystem(), "true")...).CombinedOutput()
+	out, err := osexec.Command(path, append(sandbox.BwrapSystem(), "true")...).CombinedOutput()
 	require.NoError(t, err, "bubblewrap makes no sandbox here: %s\nhint: .ci/deps bwrap says what it needs", out)
 
 	effects := filepath.Join(t.TempDir(), "effects")
@@ -158,7 +159,7 @@ func newSandboxRig(t *testing.T) (*sandboxRig, *daemon) {
 // agentIdentities are the users that an agent may be in its sandbox, with the flags
 // of bwrap for each. Only root can start an agent that is root on the host.
 func agentIdentities() map[string][]string {
-	system := bwrapSystem()
+	system := sandbox.BwrapSystem()
 	users := map[string][]string{"a user": system, "root inside": append(slices.Clone(system), "--uid", "0", "--gid", "0")}
 	if os.Getuid() == 0 {
 		i := slices.Index(system, "--unshare-all")
@@ -188,7 +189,7 @@ func (c *sandboxRig) runInside(t *testing.T, mounts string, system []string, var
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		system = append(system, "--setenv", name, vars[name])
 	}
-	line := `exec bwrap "$@" ` + mounts + ` --ro-bind ` + shellWord(program(t, true)) + ` ` + agentBin + `/permesso /bin/sh -c ` + shellWord(script)
+	line := `exec bwrap "$@" ` + mounts + ` --ro-bind ` + sandbox.ShellWord(program(t, true)) + ` ` + sandbox.AgentBin + `/permesso /bin/sh -c ` + sandbox.ShellWord(script)
 	return c.shell(t, nil, line, system...)
 }
 
@@ -203,7 +204,7 @@ func (c *sandboxRig) shell(t *testing.T, vars map[string]string, line string, ar
 	cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(program(t, true))+":/usr/bin:/bin")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, time.Second
-	err := onOneThread(cmd.Run)
+	err := sandbox.OnOneThread(cmd.Run)
 	var exited *osexec.ExitError
 	if !errors.As(err, &exited) {
 		require.NoError(t, err, out.String())
@@ -312,13 +313,13 @@ func TestSandboxAttemptsAreReal(t *testing.T) {
 			vars := c.vars(home, target.Process.Pid, "sleep")
 			if a.readOnly { // readable only without a sandbox
 				vars["P"] = ipc.Layout{Home: home}.Workspace("work")
-				script := strings.NewReplacer("find / ", "find "+shellWord(home)+" ", "/proc/[0-9]*", "/proc/$VICTIM").Replace(a.script)
+				script := strings.NewReplacer("find / ", "find "+sandbox.ShellWord(home)+" ", "/proc/[0-9]*", "/proc/$VICTIM").Replace(a.script)
 				code, out := c.shell(t, vars, script)
 				require.Zero(t, code, out)
 				return
 			}
-			wrong := shellWords([]string{"--bind", ipc.Layout{Home: home}.Workspace("work"), "/permesso", "--bind", home, home})
-			code, said := c.runInside(t, wrong, bwrapSystem(), vars, a.script)
+			wrong := sandbox.ShellWords([]string{"--bind", ipc.Layout{Home: home}.Workspace("work"), "/permesso", "--bind", home, home})
+			code, said := c.runInside(t, wrong, sandbox.BwrapSystem(), vars, a.script)
 			require.Zero(t, code, said)
 			require.NotEqual(t, before, tree(t, home), "the change was not detected")
 		})
@@ -380,7 +381,7 @@ func (c *sandboxRig) glob(dir string) string {
 // response.
 func (c *sandboxRig) requestFromInside(t *testing.T, runs int) {
 	t.Helper()
-	code, out := c.runInside(t, c.mounts, bwrapSystem(), nil, `permesso request count --wait --timeout 60s --json && ls /permesso`)
+	code, out := c.runInside(t, c.mounts, sandbox.BwrapSystem(), nil, `permesso request count --wait --timeout 60s --json && ls /permesso`)
 	require.Zero(t, code, out)
 	require.Contains(t, out, `"status":"auto_approved"`)
 	require.Contains(t, out, "\nbin\nrequests\nresponses\n", "the agent sees only these")

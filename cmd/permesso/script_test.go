@@ -17,6 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/hometest"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
@@ -39,19 +42,19 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("..", "..", "testdata", "script"),
 		Setup: func(env *testscript.Env) error {
-			home := filepath.Join(env.WorkDir, "home")
+			dir := filepath.Join(env.WorkDir, "home")
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "user"))
 			env.Vars = append(env.Vars, raceExitsFast)
-			env.Setenv("PH", home)
-			env.Setenv("PERMESSO_HOME", home)
-			env.Setenv("PERMESSO_REQUESTS", filepath.Join(home, "ipc/default/requests"))
-			env.Setenv("PERMESSO_RESPONSES", filepath.Join(home, "ipc/default/responses"))
-			env.Setenv("REQ", filepath.Join(home, "ipc/default/requests"))
-			env.Setenv("RES", filepath.Join(home, "ipc/default/responses"))
-			env.Setenv("PENDING", filepath.Join(home, "ipc/default/pending_approvals"))
+			env.Setenv("PH", dir)
+			env.Setenv("PERMESSO_HOME", dir)
+			env.Setenv("PERMESSO_REQUESTS", filepath.Join(dir, "ipc/default/requests"))
+			env.Setenv("PERMESSO_RESPONSES", filepath.Join(dir, "ipc/default/responses"))
+			env.Setenv("REQ", filepath.Join(dir, "ipc/default/requests"))
+			env.Setenv("RES", filepath.Join(dir, "ipc/default/responses"))
+			env.Setenv("PENDING", filepath.Join(dir, "ipc/default/pending_approvals"))
 			env.Setenv("UID", strconv.Itoa(os.Getuid()))
-			env.Setenv("ME", operator().Name)
+			env.Setenv("ME", home.Operator().Name)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -171,44 +174,9 @@ func expiredCmd(ts *testscript.TestScript, _ bool, args []string) {
 func settledCmd(ts *testscript.TestScript, _ bool, args []string) {
 	age, err := parseDuration(args[1])
 	ts.Check(err)
-	h := &instance{layout: ipc.Layout{Home: ts.Getenv("PH")}, fs: ipc.OS()}
-	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
-	ts.Check(plantSettled(h, approval.Key{Workspace: "default", ID: args[0]}, time.Now().Add(-age)))
-}
-
-// plantSettled writes a record, a response and a marker with this time.
-func plantSettled(h *instance, k approval.Key, ended time.Time) error {
-	keys, err := h.loadKeys()
-	if err != nil {
-		return err
-	}
-	resp, err := (&approval.Response{
-		Version: approval.Version, RequestID: k.ID, RequestSHA256: approval.Digest(nil), Status: approval.StatusDenied, RespondedAt: ended.UTC(),
-	}).Encode()
-	if err != nil {
-		return err
-	}
-	body, err := (&approval.Record{
-		Version: approval.Version, RequestID: k.ID, Workspace: k.Workspace, Status: approval.StatusDenied, RequestSHA256: approval.Digest(nil),
-		RequestedAt: ended.Add(-time.Minute).UTC(), EndedAt: ended.UTC(), Response: resp,
-	}).Encode()
-	if err != nil {
-		return err
-	}
-	records, responses := h.layout.Records(k.Workspace), h.layout.Responses(k.Workspace)
-	for _, f := range []struct {
-		name    string
-		content []byte
-	}{ // the record first: a running daemon takes a response without one for a forgery
-		{filepath.Join(records, k.ID+".json"), keys.seal.Seal(approval.DocRecord, k, body)},
-		{filepath.Join(records, k.ID+".redeemed"), []byte("{}")},
-		{filepath.Join(responses, k.ID+".json"), resp},
-	} {
-		if err := errors.Join(os.WriteFile(f.name, f.content, 0o600), os.Chtimes(f.name, ended, ended)); err != nil {
-			return err
-		}
-	}
-	return nil
+	h := &home.Home{Layout: ipc.Layout{Home: ts.Getenv("PH")}, FS: ipc.OS()}
+	h.Store = &ipc.Store{FS: h.FS, Layout: h.Layout}
+	ts.Check(hometest.PlantSettled(h, approval.Key{Workspace: "default", ID: args[0]}, time.Now().Add(-age)))
 }
 
 // Every command has a script.
@@ -221,7 +189,7 @@ func TestEveryCommandHasAScript(t *testing.T) {
 		require.NoError(t, err)
 		all.Write(b)
 	}
-	a := &app{Main: Main{Env: func(string) string { return "" }}}
+	a := &app{&console.Console{Env: func(string) string { return "" }}}
 	for _, c := range a.root().Commands() {
 		if c.Name() != "demo" {
 			require.Contains(t, all.String(), "permesso "+c.Name(), "no script runs the command")

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/secrets"
 )
 
@@ -157,7 +158,7 @@ func TestFiftySecretsAreNeverWritten(t *testing.T) {
 	run := func(args ...string) {
 		code, out, errs := h.run("", args...)
 		fmt.Fprintf(&said, "%s\n%s\n", out, errs)
-		require.Equal(t, exitOK, code, "%v: %s", args, errs)
+		require.Equal(t, console.ExitOK, code, "%v: %s", args, errs)
 	}
 	for i, p := range all {
 		ids[i] = h.ask(p.body)

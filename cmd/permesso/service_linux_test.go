@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 // unitOf writes the unit that service show prints to a file. Its program exists on
@@ -17,7 +20,7 @@ func unitOf(t *testing.T, kind string) string {
 	t.Helper()
 	code, unit, errs := runCommand("service", "show", kind, "--program", "/bin/true", "--home", map[string]string{"--user": t.TempDir()}[kind])
 	require.Zero(t, code, errs)
-	file := filepath.Join(t.TempDir(), unitName)
+	file := filepath.Join(t.TempDir(), setup.UnitName)
 	require.NoError(t, os.WriteFile(file, []byte(unit), 0o600))
 	return file
 }
@@ -97,15 +100,15 @@ func TestUnitWords(t *testing.T) {
 		{"systemd's special characters", "/a%h/$HOME", `"/a%%h/$$HOME"`},
 		{"quotes and backslashes", `/a"b\c'd`, `"/a\"b\\c'd"`},
 	} {
-		got, err := unitWord(row.path)
+		got, err := setup.UnitWord(row.path)
 		require.NoError(t, err, row.why)
 		require.Equal(t, row.want, got, row.why)
 	}
-	_, err := unitWord("/a\nExecStartPre=/bin/evil")
+	_, err := setup.UnitWord("/a\nExecStartPre=/bin/evil")
 	require.Error(t, err, "an injected line")
 	for _, program := range []string{"/opt/my gate/permesso", "/opt/%h/permesso", "/home/ann/permesso", "/tmp/permesso"} {
 		code, out, errs := runCommand("service", "show", "--system", "--program", program)
-		require.Equal(t, exitError, code, program)
+		require.Equal(t, console.ExitError, code, program)
 		require.Empty(t, out)
 		require.Contains(t, errs, "hint: copy it")
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -18,7 +20,7 @@ func (a *app) sessionCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "session", Short: "List and clear taints", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(exitUsage, "permesso session --help", "session needs a subcommand: list or clear")
+			return console.Fail(console.ExitUsage, "permesso session --help", "session needs a subcommand: list or clear")
 		},
 	}
 	list := &cobra.Command{
@@ -56,18 +58,18 @@ type sessionLine struct {
 }
 
 func (a *app) sessionList() error {
-	h, m, err := a.openMemory()
+	h, m, err := home.OpenMemory(a.Console)
 	if err != nil {
 		return err
 	}
-	for _, ws := range sortedNames(h.cfg) {
+	for _, ws := range home.WorkspaceNames(h.Config) {
 		taints := m.Taints(ws)
 		sessions := slices.Sorted(maps.Keys(taints))
 		if !slices.Contains(sessions, "") {
 			sessions = slices.Insert(sessions, 0, "")
 		}
 		for _, s := range sessions {
-			l := sessionLine{ws, s, h.cfg.Workspaces[ws].Autonomy, taints[s]}
+			l := sessionLine{ws, s, h.Config.Workspaces[ws].Autonomy, taints[s]}
 			name, says := ws, "no taint"
 			if s != "" {
 				name += " " + s
@@ -75,7 +77,7 @@ func (a *app) sessionList() error {
 			if len(l.Taints) > 0 {
 				says = strings.Join(l.Taints, ", ")
 			}
-			if err := a.print(l, fmt.Sprintf("%s (%s): %s", chat.Escape(name), l.Autonomy, says)); err != nil {
+			if err := a.Print(l, fmt.Sprintf("%s (%s): %s", chat.Escape(name), l.Autonomy, says)); err != nil {
 				return err
 			}
 		}
@@ -84,22 +86,22 @@ func (a *app) sessionList() error {
 }
 
 func (a *app) sessionClear(ws, session, reason string) error {
-	h, m, err := a.openMemory()
+	h, m, err := home.OpenMemory(a.Console)
 	if err != nil {
 		return err
 	}
 	if _, err := a.chooseWorkspace(h, ws); err != nil {
 		return err
 	}
-	w := h.cfg.Workspaces[ws]
+	w := h.Config.Workspaces[ws]
 	switch {
 	case !w.LocalDecisions:
-		return fail(exitRefused, "an approver of this workspace must do it", "workspace '%s' has local_decisions = false", ws)
+		return console.Fail(console.ExitRefused, "an approver of this workspace must do it", "workspace '%s' has local_decisions = false", ws)
 	case session != "" && !w.BindsSessions:
-		return fail(exitRefused, "permesso session clear "+ws, "workspace '%s' has binds_sessions = false, so taints apply to all its sessions", ws)
+		return console.Fail(console.ExitRefused, "permesso session clear "+ws, "workspace '%s' has binds_sessions = false, so taints apply to all its sessions", ws)
 	}
 	had := m.Taints(ws)[session]
-	by := operator()
+	by := home.Operator()
 	c := &approval.Clearing{
 		Version: approval.Version, ID: client.NewID(), Workspace: ws, SessionID: session,
 		By: by.Name, ByID: by.ID, Via: "cli", Reason: reason, At: time.Now().UTC(),
@@ -109,15 +111,15 @@ func (a *app) sessionClear(ws, session, reason string) error {
 		return err
 	}
 	k := approval.GrantKey(c.ID)
-	if err := h.store.Create(approval.DocClear, k, m.keys.seal.Seal(approval.DocClear, k, body), approval.Durable); err != nil {
+	if err := h.Store.Create(approval.DocClear, k, m.Keys.Seal.Seal(approval.DocClear, k, body), approval.Durable); err != nil {
 		return err
 	}
 	text := fmt.Sprintf("cleared: %s had %s", ws, strings.Join(had, ", "))
 	if len(had) == 0 {
 		text = "cleared: there were no taints"
 	}
-	if running, err := h.served(); err == nil && !running {
+	if running, err := h.Served(); err == nil && !running {
 		text += "; this takes effect when the daemon starts"
 	}
-	return a.print(map[string]any{"workspace": ws, "session_id": session, "cleared": had}, text)
+	return a.Print(map[string]any{"workspace": ws, "session_id": session, "cleared": had}, text)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,19 +14,21 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
 // show prints the card of a pending request or the record of an ended one, with
 // its audit entries.
-func (a *app) show(ctx context.Context, h *instance, v view, k approval.Key) error {
+func (a *app) show(ctx context.Context, h *home.Home, v home.View, k approval.Key) error {
 	rec, err := v.Record(ctx, k)
 	if err != nil {
 		return err
 	}
 	if rec != nil {
-		log, logErr := h.timeline(k, rec.RequestedAt)
-		if !a.json {
+		log, logErr := h.Timeline(k, rec.RequestedAt)
+		if !a.JSON {
 			a.showRecord(h, v, k, rec)
 			a.printTimeline(log)
 			return withAuditHint(logErr)
@@ -36,16 +37,16 @@ func (a *app) show(ctx context.Context, h *instance, v view, k approval.Key) err
 	}
 	w, err := v.Pending(k)
 	if err != nil || w == nil {
-		return errors.Join(err, &exit{exitRefused, approval.ErrUnknown, "it is being settled now: try again"})
+		return errors.Join(err, console.Wrap(console.ExitRefused, approval.ErrUnknown, "it is being settled now: try again"))
 	}
-	log, logErr := h.timeline(k, w.Pending.Timestamp)
-	if !a.json {
-		style := h.style()
-		if h.layout.Home != "" {
-			style.Foot, style.WouldAllow = h.auditFoot(), a.wouldAllow
+	log, logErr := h.Timeline(k, w.Pending.Timestamp)
+	if !a.JSON {
+		style := h.Style()
+		if h.Layout.Home != "" {
+			style.Foot, style.WouldAllow = h.AuditFoot(), home.WouldAllow(a.Console)
 		}
 		if files, here := v.(*gate.Viewer); here {
-			style.Earlier = earlier(files)
+			style.Earlier = home.Earlier(files)
 		}
 		fmt.Fprintln(a.Out, style.Card(w.Pending))
 		a.printTimeline(log)
@@ -75,55 +76,18 @@ func nonNil(log []approval.Entry) []approval.Entry {
 	return log
 }
 
-// timeline returns the audit entries of a request that was made at the time asked
-// (zero: any time), oldest first.
-func (h *instance) timeline(k approval.Key, asked time.Time) (log []approval.Entry, err error) {
-	if h.layout.Home == "" {
-		return nil, nil // the log belongs to another user
-	}
-	mark := fmt.Appendf(nil, `"request_id":%q`, k.ID)
-	var from, stop time.Time
-	if !asked.IsZero() {
-		from = asked.Add(-time.Minute) // the log's time may differ slightly
-		stop = from.Add(-24 * time.Hour)
-	}
-	old := errors.New("older")
-	about := func(line []byte) bool { return bytes.Contains(line, mark) || writtenBefore(line, stop) }
-	err = audit.Backwards(h.fs, h.layout.Audit(), about, func(e approval.Entry) error {
-		switch {
-		case e.Time.Before(stop):
-			return old
-		case e.RequestID == k.ID && e.Workspace == k.Workspace && !e.Time.Before(from):
-			log = append(log, e)
-		}
-		return nil
-	})
-	if errors.Is(err, old) {
-		err = nil
-	}
-	slices.Reverse(log)
-	return log, err
-}
-
-// writtenBefore compares the undecoded time of a line.
-func writtenBefore(line []byte, t time.Time) bool {
-	_, rest, ok := bytes.Cut(line[:min(len(line), 80)], []byte(`"time":"`))
-	day := t.UTC().Format(time.DateOnly)
-	return ok && len(rest) >= len(day) && string(rest[:len(day)]) < day
-}
-
 // showRecord prints a record as text.
-func (a *app) showRecord(h *instance, v view, k approval.Key, rec *approval.Record) {
+func (a *app) showRecord(h *home.Home, v home.View, k approval.Key, rec *approval.Record) {
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", rec.Workspace, rec.RequestID, rec.Status)
-	about := requestOf(rec)
-	plain := func(text string) string { return h.style().OneLine(about, text) } // escaped, secrets redacted
+	about := home.RequestOf(rec)
+	plain := func(text string) string { return h.Style().OneLine(about, text) } // escaped, secrets redacted
 	files, here := v.(*gate.Viewer)                                             // nil over a socket, which shows less
 	if here {
-		a.showAsked(files, k, rec, about, h.style())
+		a.showAsked(files, k, rec, about, h.Style())
 	}
 	if rec.Ruling != nil {
 		a.printFact("ruling", fmt.Sprintf("%s by %s", rec.Ruling.Outcome, chat.Escape(rec.Ruling.Rule)))
-		for _, r := range h.style().Reasons(about, rec.Ruling.Reasons) {
+		for _, r := range h.Style().Reasons(about, rec.Ruling.Reasons) {
 			a.printFact("", r)
 		}
 	}
@@ -139,7 +103,7 @@ func (a *app) showRecord(h *instance, v view, k approval.Key, rec *approval.Reco
 			a.printFact("error", plain(*resp.Error))
 		}
 		if len(resp.Result) > 0 && string(resp.Result) != "null" {
-			a.printFact("result", h.style().Value(about, resp.Result))
+			a.printFact("result", h.Style().Value(about, resp.Result))
 		}
 	}
 	if rec.Receipt != "" {
@@ -261,14 +225,14 @@ type pruned struct {
 }
 
 // showPruned finds a request in the log whose documents are gone.
-func (a *app) showPruned(h *instance, typed string, unknown error) error {
+func (a *app) showPruned(h *home.Home, typed string, unknown error) error {
 	typed = strings.ToLower(strings.TrimSpace(typed))
 	ws, id, qualified := strings.Cut(typed, "/")
 	if !qualified {
 		ws, id = "", typed
 	}
 	keys := map[approval.Key]bool{}
-	found, _, err := audit.Requests(h.fs, h.layout.Audit(), audit.Wanted{Match: func(r *audit.Request) bool {
+	found, _, err := audit.Requests(h.FS, h.Layout.Audit(), audit.Wanted{Match: func(r *audit.Request) bool {
 		ok := strings.HasPrefix(r.Key.ID, id) && (ws == "" || r.Key.Workspace == ws)
 		if ok {
 			keys[r.Key] = true
@@ -279,15 +243,15 @@ func (a *app) showPruned(h *instance, typed string, unknown error) error {
 	case len(found) == 0:
 		return errors.Join(unknown, withAuditHint(err))
 	case len(keys) > 1:
-		return fail(exitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
+		return console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
 	}
 	r := found[0] // the newest, if an id was reused
-	log, err := h.timeline(r.Key, time.Time{})
-	if a.json {
-		return errors.Join(a.print(pruned{newHistoryItem(r), true, nonNil(log)}, ""), withAuditHint(err))
+	log, err := h.Timeline(r.Key, time.Time{})
+	if a.JSON {
+		return errors.Join(a.Print(pruned{newHistoryItem(r), true, nonNil(log)}, ""), withAuditHint(err))
 	}
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", r.Key.Workspace, r.Key.ID, r.Status)
-	fmt.Fprintf(a.Out, "The record was pruned: records are kept for %s. From the log:\n", inDays(h.cfg.Retention.Records))
+	fmt.Fprintf(a.Out, "The record was pruned: records are kept for %s. From the log:\n", inDays(h.Config.Retention.Records))
 	a.printFact("what", toolAndTarget(r))
 	a.printFact("by", strings.TrimPrefix(whoDecided(r), "–"))
 	a.printTimeline(log)

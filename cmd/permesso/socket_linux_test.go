@@ -15,25 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 )
-
-// Refusals of one UID are logged at a limited rate, and other UIDs are still logged.
-func TestRefusalsAreRateLimited(t *testing.T) {
-	var s rateLimited
-	logged := map[string]int{}
-	for i := range 100_000 {
-		for _, uid := range []string{"1", strconv.Itoa(i)} {
-			if s.allow(uid) {
-				logged[uid]++
-			}
-		}
-	}
-	require.Equal(t, 10, logged["1"]) // no more for a minute
-	require.Equal(t, 1, logged["2"])
-	require.LessOrEqual(t, len(s.uid), maxUIDs+1)
-	require.Less(t, len(logged), maxUIDs+20, "beyond maxUIDs the UIDs share one limit")
-}
 
 // withoutLog removes the parts from the audit log, which only users with access to
 // the home see.
@@ -90,10 +74,10 @@ func TestSocketSameAsFiles(t *testing.T) {
 		code      int
 		args      []string
 	}{
-		{"decided", "already decided: approved by ann", exitRefused, []string{"deny", id}},
-		{"unknown", "no such request", exitRefused, []string{"approve", "ffffffff"}},
-		{"too few digits", "at least 4 digits", exitUsage, []string{"approve", "fff"}},
-		{"a request without a session", "names no session", exitRefused, []string{"approve", v.submitAndAwait("annes"), "--session"}},
+		{"decided", "already decided: approved by ann", console.ExitRefused, []string{"deny", id}},
+		{"unknown", "no such request", console.ExitRefused, []string{"approve", "ffffffff"}},
+		{"too few digits", "at least 4 digits", console.ExitUsage, []string{"approve", "fff"}},
+		{"a request without a session", "names no session", console.ExitRefused, []string{"approve", v.submitAndAwait("annes"), "--session"}},
 	} {
 		code, _, errs := v.runAs(v.ann, row.args...)
 		require.Equal(t, row.code, code, errs)
@@ -129,7 +113,7 @@ func TestSocketUsers(t *testing.T) {
 	for _, id := range []string{bobs, operators} {
 		for _, args := range [][]string{{"show", id}, {"approve", id}, {"deny", id}} {
 			code, out, errs := v.runAs(v.ann, args...)
-			require.Equal(t, exitRefused, code)
+			require.Equal(t, console.ExitRefused, code)
 			require.Empty(t, out)
 			require.Equal(t, fmt.Sprintf("permesso: %s: no such request\nhint: permesso pending lists the pending requests\n", id), errs,
 				"the same error as for an unknown request")
@@ -141,7 +125,7 @@ func TestSocketUsers(t *testing.T) {
 		for who, uid := range map[string]int{"another user": uidStranger, "an agent": uidAgent, "the daemon's user": uidGate} {
 			for _, args := range [][]string{{"pending"}, {"show", annes}, {"approve", annes}, {"deny", annes, "no"}, {"status"}} {
 				code, out, errs := v.runAs(uid, args...)
-				require.Equal(t, exitRefused, code, "%s %v: %s", who, args, errs)
+				require.Equal(t, console.ExitRefused, code, "%s %v: %s", who, args, errs)
 				require.Empty(t, out)
 				require.Equal(t, "permesso: nothing here for you\n", errs, "%s %v", who, args)
 			}
@@ -177,7 +161,7 @@ func TestSocketRefusedByConfiguration(t *testing.T) {
 			v.configure(fmt.Sprintf("socket = %q\n", v.socket) + row.people)
 			v.startServing()
 			code, out, errs := v.runAs(me, "pending")
-			require.Equal(t, exitRefused, code)
+			require.Equal(t, console.ExitRefused, code)
 			require.Empty(t, out)
 			require.Equal(t, "permesso: nothing here for you\n", errs)
 		})
@@ -210,7 +194,7 @@ func TestSocketFirstAnswerWins(t *testing.T) {
 					won[verb]++
 					return
 				}
-				if code != exitRefused || !strings.Contains(errs, "already decided") && !strings.Contains(errs, "too late") {
+				if code != console.ExitRefused || !strings.Contains(errs, "already decided") && !strings.Contains(errs, "too late") {
 					t.Errorf("exit code %d: %s", code, errs)
 				}
 			})
@@ -287,7 +271,7 @@ func TestSocketConnectionLimit(t *testing.T) {
 		require.Contains(t, shown, bobs[:8])
 		if uid == v.ann {
 			code, _, errs = v.runAs(v.ann, "pending")
-			require.Equal(t, exitError, code)
+			require.Equal(t, console.ExitError, code)
 			require.Contains(t, errs, "too many connections")
 		}
 		require.NoError(t, in.Close())
@@ -306,7 +290,7 @@ func TestSocketRestart(t *testing.T) {
 	require.NoError(t, err, "a killed daemon leaves its socket")
 	require.NotZero(t, info.Mode()&os.ModeSocket)
 	code, _, errs := v.runAs(v.ann, "pending")
-	require.Equal(t, exitError, code)
+	require.Equal(t, console.ExitError, code)
 	require.Regexp(t, `^permesso: no daemon listens on .*\nhint: start the daemon`, errs)
 
 	second := v.startServing()
@@ -321,7 +305,7 @@ func TestSocketRestart(t *testing.T) {
 	other.rig = &rig{t: t, dir: v.dir, config: v.config, layout: ipc.Layout{Home: filepath.Join(v.dir, "var", "other")}}
 	third := other.start()
 	require.Error(t, third.awaitExit())
-	require.Equal(t, exitLocked, third.cmd.ProcessState.ExitCode())
+	require.Equal(t, console.ExitLocked, third.cmd.ProcessState.ExitCode())
 	require.Contains(t, third.logged(), "another daemon listens on")
 	code, _, errs = v.runAs(v.ann, "status")
 	require.Zero(t, code, errs)
@@ -374,7 +358,7 @@ func TestSocketIsUsedWithoutFileAccess(t *testing.T) {
 	require.Contains(t, out, "via cli")
 
 	code, _, errs := v.runAs(v.ann, "pending", "--home", filepath.Join(v.dir, "typo"))
-	require.Equal(t, exitError, code)
+	require.Equal(t, console.ExitError, code)
 	require.Contains(t, errs, "no daemon for this user in", "a named home is not replaced by the socket")
 	if v.root {
 		code, _, errs = v.runAs(v.ann, "pending", "--home", v.layout.Home)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 )
 
 // telegramTools has a tool that needs approval and appends a line to a file.
@@ -120,7 +121,7 @@ func (s *chatRig) submitAndWait(args string) botapi.Message {
 	responses := make(chan string, 1)
 	s.responses = responses
 	go func() { // ends when the sandbox exits, or after testTimeout
-		_, out := (&sandboxRig{rig: s.rig}).runInside(s.t, s.mounts, bwrapSystem(), nil, "exec permesso request "+args+" --wait --timeout 60s --json 2>/dev/null")
+		_, out := (&sandboxRig{rig: s.rig}).runInside(s.t, s.mounts, sandbox.BwrapSystem(), nil, "exec permesso request "+args+" --wait --timeout 60s --json 2>/dev/null")
 		responses <- out
 	}()
 	return s.awaitRecorded(s.awaitMessage(func(m botapi.Message) bool {
@@ -233,7 +234,7 @@ func TestTelegramFromASandbox(t *testing.T) {
 	t.Parallel()
 	path, err := osexec.LookPath("bwrap")
 	require.NoError(t, err, "hint: make deps, or: apt-get install bubblewrap")
-	out, err := osexec.Command(path, append(bwrapSystem(), "true")...).CombinedOutput()
+	out, err := osexec.Command(path, append(sandbox.BwrapSystem(), "true")...).CombinedOutput()
 	require.NoError(t, err, "bubblewrap makes no sandbox here: %s\nhint: .ci/deps bwrap says what it needs", out)
 	flows := map[string]func(s *chatRig){
 		"tap": func(s *chatRig) {
@@ -324,7 +325,7 @@ func TestTelegramFromASandbox(t *testing.T) {
 			s.requireOutcome(approval.StatusApproved, 1)
 			m = s.awaitText(m, "✅ Approved for this session by ann at ")
 			require.Equal(s.t, []string{"↩ Undo"}, m.Buttons())
-			code, out := (&sandboxRig{rig: s.rig}).runInside(s.t, s.mounts, bwrapSystem(), nil, "exec permesso request "+ask5+" --wait --timeout 60s --json")
+			code, out := (&sandboxRig{rig: s.rig}).runInside(s.t, s.mounts, sandbox.BwrapSystem(), nil, "exec permesso request "+ask5+" --wait --timeout 60s --json")
 			require.Zero(s.t, code, out)
 			require.Contains(s.t, out, `"status":"auto_approved"`)
 			require.NotEmpty(s.t, s.tap(tgAnn, m, "↩ Undo"))

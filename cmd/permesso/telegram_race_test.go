@@ -15,6 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -94,15 +95,15 @@ func (r *race) tap(user int64, who, button string) error {
 func (r *race) decideLocally(v approval.Verdict) error {
 	code := map[approval.Verdict]string{approval.Approved: "1", approval.Denied: "3"}[v]
 	_, err := r.local.Decide(r.t.Context(), approval.DecisionInput{
-		Key: approval.Key{Workspace: r.ws, ID: r.id}, Verdict: v, Code: code, By: operator(), Via: "cli",
+		Key: approval.Key{Workspace: r.ws, ID: r.id}, Verdict: v, Code: code, By: home.Operator(), Via: "cli",
 	})
 	var refused *approval.Refusal
 	switch {
 	case errors.As(err, &refused):
-		r.addAnswer(operator().Name, refused.Error())
+		r.addAnswer(home.Operator().Name, refused.Error())
 		return nil
 	case err == nil:
-		r.addAnswer(operator().Name, map[approval.Verdict]string{approval.Approved: "Approved: ", approval.Denied: "Denied: "}[v])
+		r.addAnswer(home.Operator().Name, map[approval.Verdict]string{approval.Approved: "Approved: ", approval.Denied: "Denied: "}[v])
 	}
 	return err
 }

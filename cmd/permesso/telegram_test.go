@@ -13,6 +13,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 // botRig is a fake Telegram with ann, and a daemon that asks her there.
@@ -222,7 +223,7 @@ func TestBotToken(t *testing.T) {
 		{"a folder", dir, "", "", "not a regular file"},
 		{"a missing file", filepath.Join(dir, "none"), "", "", "no such file"},
 	} {
-		token, err := botToken(&config.Telegram{TokenFile: tc.file}, func(string) string { return tc.env })
+		token, err := home.BotToken(&config.Telegram{TokenFile: tc.file}, func(string) string { return tc.env })
 		require.Equal(t, tc.want, token, tc.why)
 		if tc.problem == "" {
 			require.NoError(t, err, tc.why)

@@ -19,6 +19,9 @@ import (
 
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -71,7 +74,7 @@ func newSetup(t *testing.T, text string) *setupRun {
 	r := &setupRun{t: t, api: newTelegram(t), dir: t.TempDir(), code: make(chan int, 1)}
 	r.env = map[string]string{
 		"PERMESSO_CONFIG": filepath.Join(r.dir, "permesso.toml"), "PERMESSO_HOME": filepath.Join(r.dir, "home"),
-		telegramToken: botapi.Token, telegramServer: r.api.URL,
+		home.TelegramToken: botapi.Token, setup.TelegramServer: r.api.URL,
 	}
 	if text != "" {
 		require.NoError(t, os.WriteFile(r.env["PERMESSO_CONFIG"], []byte(text), 0o600))
@@ -199,16 +202,16 @@ func TestTelegramSetup(t *testing.T) {
 	require.Empty(t, r.api.Unacknowledged())
 
 	// Bob joins in a group as a new approver. The token comes from its file.
-	delete(r.env, telegramToken)
+	delete(r.env, home.TelegramToken)
 	r.start("--approver", "bob", "--json", "--yes")
 	number = r.number()
 	r.api.Say(tgBob, tgFamily, "/start@permesso_bot "+number)
 	tapTestCard(t, r.api, tgBob, tgFamily)
 	require.Zero(t, r.awaitExit(), r.said.output())
 	require.Contains(t, r.said.output(), `saw     Bob (@bob), id 1002, in "Family\u{202E}", group -1001000000001`)
-	var got setupResult
+	var got setup.TelegramResult
 	require.NoError(t, json.Unmarshal(r.out.Bytes(), &got), r.out.String())
-	require.Equal(t, setupResult{
+	require.Equal(t, setup.TelegramResult{
 		Bot: "permesso_bot", Workspace: "default", Approver: "bob", Telegram: tgBob, Chat: tgFamily, Tapped: true,
 		Config: r.env["PERMESSO_CONFIG"], TokenFile: r.tokenFile(), Hints: got.Hints,
 	}, got)
@@ -247,7 +250,7 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 	file := filepath.Join(home, "permesso.toml")
 	require.NoError(t, os.WriteFile(file, []byte(setupConfig+"[workspaces.research]\n"), 0o600))
 	d.cmd = osexec.Command(program(t, true), "telegram", "setup")
-	d.cmd.Env = []string{"HOME=" + home, "PERMESSO_CONFIG=" + file, "PERMESSO_HOME=" + filepath.Join(home, "state"), telegramServer + "=" + api.URL}
+	d.cmd.Env = []string{"HOME=" + home, "PERMESSO_CONFIG=" + file, "PERMESSO_HOME=" + filepath.Join(home, "state"), setup.TelegramServer + "=" + api.URL}
 	keys := d.startOnTerminal()
 	types := func(prompt, line string) {
 		t.Helper()
@@ -293,13 +296,13 @@ func TestTelegramSetupStopped(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			api := newTelegram(t)
-			d, home := newDemo(t), t.TempDir()
-			file := filepath.Join(home, "permesso.toml")
+			d, dir := newDemo(t), t.TempDir()
+			file := filepath.Join(dir, "permesso.toml")
 			require.NoError(t, os.WriteFile(file, []byte(setupConfig), 0o600))
 			d.cmd = osexec.Command("/bin/sh", "-c", `"$0" telegram setup; echo "code $?"; stty -a`, program(t, true))
-			d.cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + home, "PERMESSO_CONFIG=" + file, telegramServer + "=" + api.URL}
+			d.cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + dir, "PERMESSO_CONFIG=" + file, setup.TelegramServer + "=" + api.URL}
 			if row.at == "waiting for /start" {
-				d.cmd.Env = append(d.cmd.Env, telegramToken+"="+botapi.Token)
+				d.cmd.Env = append(d.cmd.Env, home.TelegramToken+"="+botapi.Token)
 			}
 			d.cmd.Args[2] = `trap : INT; ` + d.cmd.Args[2]
 			keys := d.startOnTerminal()
@@ -310,7 +313,7 @@ func TestTelegramSetupStopped(t *testing.T) {
 			said := d.awaitExit(0)
 			require.Contains(t, said, "code 1\r\n")
 			require.Regexp(t, `[ ;]echo[ ;]`, said, "the terminal echoes again")
-			left, err := os.ReadDir(home)
+			left, err := os.ReadDir(dir)
 			require.NoError(t, err)
 			require.Len(t, left, 1)
 			b, err := os.ReadFile(file)
@@ -345,61 +348,61 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		code        int
 		says        string
 	}{
-		{why: "no configuration", code: exitError, says: "no configuration file\nhint: run permesso init", before: func(r *setupRun) {
+		{why: "no configuration", code: console.ExitError, says: "no configuration file\nhint: run permesso init", before: func(r *setupRun) {
 			delete(r.env, "PERMESSO_CONFIG")
 			r.env["HOME"] = r.dir
 		}},
-		{why: "no such workspace", config: setupConfig, args: []string{"--workspace", "w"}, code: exitUsage, says: `no workspace "w"`},
+		{why: "no such workspace", config: setupConfig, args: []string{"--workspace", "w"}, code: console.ExitUsage, says: `no workspace "w"`},
 		{
-			why: "two workspaces", config: setupConfig + "[workspaces.two]\n", code: exitUsage,
+			why: "two workspaces", config: setupConfig + "[workspaces.two]\n", code: console.ExitUsage,
 			says: "--workspace is required: there is more than one\nhint: set --workspace to one of: default, two",
 		},
-		{why: "no name", config: setupConfig, args: []string{"--approver", "Ann!"}, code: exitUsage, says: `"Ann!" is not a valid name`},
+		{why: "no name", config: setupConfig, args: []string{"--approver", "Ann!"}, code: console.ExitUsage, says: `"Ann!": not a valid name`},
 		{
-			why: "no token", config: setupConfig, before: func(r *setupRun) { delete(r.env, telegramToken) }, code: exitUsage,
+			why: "no token", config: setupConfig, before: func(r *setupRun) { delete(r.env, home.TelegramToken) }, code: console.ExitUsage,
 			says: "no bot token and no terminal to ask for it\nhint: set --token-file FILE or PERMESSO_TELEGRAM_TOKEN",
 		},
 		{
-			why: "no token, but something else", config: setupConfig, before: func(r *setupRun) { r.env[telegramToken] = "hunter2" }, code: exitError,
+			why: "no token, but something else", config: setupConfig, before: func(r *setupRun) { r.env[home.TelegramToken] = "hunter2" }, code: console.ExitError,
 			says: "PERMESSO_TELEGRAM_TOKEN: not a valid bot token",
 		},
 		{
-			why: "a token readable by others", config: setupConfig, before: file("t", botapi.Token, 0o644), args: []string{"--token-file", "DIR/t"}, code: exitError,
+			why: "a token readable by others", config: setupConfig, before: file("t", botapi.Token, 0o644), args: []string{"--token-file", "DIR/t"}, code: console.ExitError,
 			says: "readable by other users; chmod 600",
 		},
 		{
-			why: "a file without a token", config: setupConfig, before: file("t", "hunter2", 0o600), args: []string{"--token-file", "DIR/t"}, code: exitError,
+			why: "a file without a token", config: setupConfig, before: file("t", "hunter2", 0o600), args: []string{"--token-file", "DIR/t"}, code: console.ExitError,
 			says: "t: not a valid bot token",
 		},
-		{why: "a missing file", config: setupConfig, args: []string{"--token-file", "DIR/t"}, code: exitError, says: "no such file"},
+		{why: "a missing file", config: setupConfig, args: []string{"--token-file", "DIR/t"}, code: console.ExitError, says: "no such file"},
 		{
 			why: "another token file", config: setupConfig + "[channels.telegram]\ntoken_file = \"/y\"\n", before: file("t", botapi.Token, 0o600), args: []string{"--token-file", "DIR/t"},
-			code: exitError, says: "[channels.telegram] has another token_file",
+			code: console.ExitError, says: "[channels.telegram] has another token_file",
 		},
 		{
-			why: "a configured file without a token", config: setupConfig + "[channels.telegram]\ntoken_file = \"DIR/t\"\n", before: file("t", "hunter2", 0o600), code: exitError,
+			why: "a configured file without a token", config: setupConfig + "[channels.telegram]\ntoken_file = \"DIR/t\"\n", before: file("t", "hunter2", 0o600), code: console.ExitError,
 			says: "t: not a valid bot token",
 		},
 		{
-			why: "an unencrypted server", config: setupConfig, args: []string{"--server-url", "http://telegram.example.org"}, code: exitUsage,
+			why: "an unencrypted server", config: setupConfig, args: []string{"--server-url", "http://telegram.example.org"}, code: console.ExitUsage,
 			says: "server_url must use https",
 		},
 		{
-			why: "another server", config: setupConfig + "[channels.telegram]\nserver_url = \"https://y.org\"\n", code: exitError,
+			why: "another server", config: setupConfig + "[channels.telegram]\nserver_url = \"https://y.org\"\n", code: console.ExitError,
 			says: "[channels.telegram] has another server_url",
 		},
 		{
-			why: "a token that Telegram does not know", config: setupConfig, code: exitError,
-			before: func(r *setupRun) { r.env[telegramToken] = "123456789:hunter2-hunter2-hunter2" },
-			says:   "Telegram does not accept the token: check that it is complete and still valid\nhint: get the token from @BotFather with /token",
+			why: "a token that Telegram does not know", config: setupConfig, code: console.ExitError,
+			before: func(r *setupRun) { r.env[home.TelegramToken] = "123456789:hunter2-hunter2-hunter2" },
+			says:   "Telegram does not accept the token: is it complete, and still that of the bot?\nhint: get the token from @BotFather with /token",
 		},
-		{why: "no network", config: setupConfig, before: func(r *setupRun) { r.api.Close() }, code: exitError, says: "hint: check the network and server_url"},
+		{why: "no network", config: setupConfig, before: func(r *setupRun) { r.api.Close() }, code: console.ExitError, says: "hint: check the network and server_url"},
 		{
-			why: "the daemon of this home uses the bot", config: setupConfig + "[channels.telegram]\n", before: served, code: exitLocked,
+			why: "the daemon of this home uses the bot", config: setupConfig + "[channels.telegram]\n", before: served, code: console.ExitLocked,
 			says: "the running daemon receives this bot's messages, including your /start\nhint: stop the daemon",
 		},
 		{
-			why: "another program polls the bot", config: setupConfig, code: exitLocked, before: func(r *setupRun) {
+			why: "another program polls the bot", config: setupConfig, code: console.ExitLocked, before: func(r *setupRun) {
 				ctx, stop := context.WithCancel(context.Background())
 				var other sync.WaitGroup
 				other.Go(func() {
@@ -411,46 +414,46 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			}, says: "another program gets the updates of this bot; nothing was written\nhint: stop the other daemon",
 		},
 		{
-			why: "another program uses a webhook", config: setupConfig, code: exitLocked,
+			why: "another program uses a webhook", config: setupConfig, code: console.ExitLocked,
 			before: func(r *setupRun) {
 				require.NoError(r.t, callBot(context.Background(), r.api, "setWebhook?url=http://127.0.0.1:9/"))
 			},
 			says: "another program gets the updates of this bot, through a webhook; nothing was written",
 		},
-		{why: "no /start", config: setupConfig, args: []string{"--timeout", "100ms"}, code: exitError, says: "timeout waiting for /start with the number; nothing was written"},
+		{why: "no /start", config: setupConfig, args: []string{"--timeout", "100ms"}, code: console.ExitError, says: "timeout waiting for /start with the number; nothing was written"},
 		{
-			why: "guessed numbers", config: setupConfig, code: exitError, during: func(r *setupRun) {
+			why: "guessed numbers", config: setupConfig, code: console.ExitError, during: func(r *setupRun) {
 				r.number()
 				for range 20 {
 					r.api.Say(tgEve, tgEve, "/start 1")
 				}
 			}, says: "too many wrong numbers; nothing was written",
 		},
-		{why: "no tap", config: setupConfig, args: []string{"--timeout", "1s"}, during: starts, code: exitError, says: "timeout waiting for the tap on the test card; nothing was written"},
+		{why: "no tap", config: setupConfig, args: []string{"--timeout", "1s"}, during: starts, code: console.ExitError, says: "timeout waiting for the tap on the test card; nothing was written"},
 		{
-			why: "two possible approvers", config: strings.Replace(setupConfig, `["ann"]`, `["ann", "bob"]`, 1) + "[approvers.bob]\nlocal = 7\n", during: starts, code: exitUsage,
+			why: "two possible approvers", config: strings.Replace(setupConfig, `["ann"]`, `["ann", "bob"]`, 1) + "[approvers.bob]\nlocal = 7\n", during: starts, code: console.ExitUsage,
 			says: "--approver is required: no approver has Telegram id 1001\nhint: set --approver NAME",
 		},
-		{why: "the approver has another id", config: setupConfig + "telegram = 7\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `approver "ann" already has the Telegram id 7`},
-		{why: "the id of another approver", config: setupConfig + "[approvers.bob]\ntelegram = 1001\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `the id 1001 already belongs to approver "bob"`},
+		{why: "the approver has another id", config: setupConfig + "telegram = 7\n", args: []string{"--approver", "ann"}, during: starts, code: console.ExitError, says: `approver "ann" already has the Telegram id 7`},
+		{why: "the id of another approver", config: setupConfig + "[approvers.bob]\ntelegram = 1001\n", args: []string{"--approver", "ann"}, during: starts, code: console.ExitError, says: `the id 1001 already belongs to approver "bob"`},
 		{
-			why: "a workspace with another principal", config: setupConfig + "[approvers.bob]\nlocal = 7\n", args: []string{"--approver", "bob"}, during: starts, code: exitError,
+			why: "a workspace with another principal", config: setupConfig + "[approvers.bob]\nlocal = 7\n", args: []string{"--approver", "bob"}, during: starts, code: console.ExitError,
 			before: func(r *setupRun) {
 				text := strings.Replace(r.config(), `["ann"]`, "[\"ann\"]\nprincipal = \"ann\"", 1)
 				require.NoError(r.t, os.WriteFile(r.env["PERMESSO_CONFIG"], []byte(text), 0o600))
 			}, says: `only the principal "ann" may decide in workspace "default"`,
 		},
 		{
-			why: "another chat", config: strings.Replace(setupConfig, "autonomy", "telegram = { chat_id = -5 }\nautonomy", 1), during: inFamily, code: exitUsage,
+			why: "another chat", config: strings.Replace(setupConfig, "autonomy", "telegram = { chat_id = -5 }\nautonomy", 1), during: inFamily, code: console.ExitUsage,
 			says: "workspace 'default' already uses group -5\nhint: --yes replaces it",
 		},
 		{
-			why: "a file with inline tables", config: "workspaces = { default = { approvers = [\"ann\"] } }\n[approvers.ann]\nlocal = 7\n", during: starts, code: exitError,
+			why: "a file with inline tables", config: "workspaces = { default = { approvers = [\"ann\"] } }\n[approvers.ann]\nlocal = 7\n", during: starts, code: console.ExitError,
 			says: "[workspaces.default] has no header of its own here (nothing was changed)\nhint: add by hand: channels = [\"telegram\"]",
 		},
 		{
 			why: "a file with another token", config: setupConfig, before: file("telegram.token", "123456789:hunter2-hunter2-hunter2", 0o600),
-			during: func(r *setupRun) { starts(r); tapTestCard(r.t, r.api, tgAnn, tgAnn) }, code: exitError,
+			during: func(r *setupRun) { starts(r); tapTestCard(r.t, r.api, tgAnn, tgAnn) }, code: console.ExitError,
 			says: "telegram.token exists with other content\nhint: remove the file",
 		},
 	} {
@@ -525,7 +528,7 @@ func TestTelegramSetupWhileADaemonRuns(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Equal(t, "sent    default: private chat 1001\n", out)
 	r.start()
-	require.Equal(t, exitLocked, r.awaitExit(), "the daemon uses the bot now")
+	require.Equal(t, console.ExitLocked, r.awaitExit(), "the daemon uses the bot now")
 	d.stop()
 	require.NotContains(t, d.logged()+out+errs, secretHalf)
 }
@@ -555,8 +558,8 @@ func TestTelegramTest(t *testing.T) {
 		return code, out.String(), errs.String()
 	}
 	code, _, errs := run()
-	require.Equal(t, exitError, code)
-	require.Contains(t, errs, "[channels.telegram] is not configured\nhint: permesso telegram setup")
+	require.Equal(t, console.ExitError, code)
+	require.Contains(t, errs, "there is no [channels.telegram]\nhint: permesso telegram setup")
 
 	text := fmt.Sprintf(`[channels.telegram]
 server_url = %q
@@ -578,7 +581,7 @@ approvers = ["ann"]
 	require.NoError(t, os.WriteFile(r.env["PERMESSO_CONFIG"], []byte(text), 0o600))
 	r.api.Say(tgAnn, tgAnn, "hello")
 	code, out, errs := run()
-	require.Equal(t, exitError, code)
+	require.Equal(t, console.ExitError, code)
 	require.Equal(t, "sent    one: private chat 1001\nsent    two: group -1001000000001\n", out)
 	require.Contains(t, errs, "permesso: one: private chat 1002: forbidden, Forbidden: bot can't initiate conversation with a user\n")
 	require.Contains(t, errs, "permesso: 1 of 3 chats did not get the message\nhint: write /start to the bot in that chat")
@@ -588,13 +591,13 @@ approvers = ["ann"]
 	require.Zero(t, code, errs)
 	require.JSONEq(t, `[{"workspace":"two","chat_id":-1001000000001,"thread_id":0,"error":""}]`, out)
 	code, _, errs = run("--workspace", "three")
-	require.Equal(t, exitError, code)
+	require.Equal(t, console.ExitError, code)
 	require.Contains(t, errs, "no workspace uses Telegram")
 	code, _, errs = run("--workspace", "four")
-	require.Equal(t, exitUsage, code)
+	require.Equal(t, console.ExitUsage, code)
 	require.Contains(t, errs, `no workspace "four"`)
-	r.env[telegramToken] = "123456789:hunter2-hunter2-hunter2"
+	r.env[home.TelegramToken] = "123456789:hunter2-hunter2-hunter2"
 	code, _, errs = run()
-	require.Equal(t, exitError, code)
+	require.Equal(t, console.ExitError, code)
 	require.Contains(t, errs, "Telegram does not accept the token")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -83,7 +84,7 @@ func newLockRig(t *testing.T) *lockRig {
 	config := fmt.Sprintf("[tools.say]\npublic_source = false\nsecret_data = false\npublic_sink = false\nhandler = { kind = \"command\", argv = [%q] }\n[[rules]]\nmatch = { tool = \"say\" }\noutcome = \"allow\"\n", file)
 	require.NoError(t, os.WriteFile(r.config, []byte(config), 0o600))
 	code, _, stderr := r.run("", "init")
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, console.ExitOK, code, stderr)
 	return r
 }
 
@@ -109,7 +110,7 @@ func (r *lockRig) race(kill bool) {
 		winner = loser
 	} else {
 		require.Error(r.t, loser.awaitExit())
-		require.Equal(r.t, exitLocked, loser.cmd.ProcessState.ExitCode())
+		require.Equal(r.t, console.ExitLocked, loser.cmd.ProcessState.ExitCode())
 		require.False(r.t, loser.isServing(), "exactly one serves")
 	}
 	st := r.response(id).Status
@@ -127,9 +128,9 @@ func (r *lockRig) race(kill bool) {
 	}
 }
 
-func (r *lockRig) startContender(name string) *daemon {
+func (r *lockRig) startContender(name string) *daemonProcess {
 	r.t.Helper()
-	d := &daemon{rig: r.rig, cmd: r.command("serve"), log: filepath.Join(r.dir, name+".log")}
+	d := &daemonProcess{rig: r.rig, cmd: r.command("serve"), log: filepath.Join(r.dir, name+".log")}
 	log, err := os.Create(d.log)
 	require.NoError(r.t, err)
 	d.cmd.Stderr = log
@@ -140,10 +141,10 @@ func (r *lockRig) startContender(name string) *daemon {
 	return d
 }
 
-func (d *daemon) isServing() bool { return strings.Contains(d.logged(), `"serving"`) }
+func (d *daemonProcess) isServing() bool { return strings.Contains(d.logged(), `"serving"`) }
 
 // awaitServing waits until the daemon serves or has exited.
-func (d *daemon) awaitServing() bool {
+func (d *daemonProcess) awaitServing() bool {
 	d.t.Helper()
 	done := make(chan struct{})
 	go func() { _ = d.wait(); close(done) }()

@@ -16,6 +16,8 @@ import (
 
 	"github.com/permesso-dev/permesso/chat/local"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 func (a *app) uiCmd() *cobra.Command {
@@ -46,7 +48,7 @@ func (a *app) ui(ctx context.Context, onlyPrint bool) error {
 		return err
 	}
 	l := uiLink{URL: address, ExpiresAt: time.Now().Add(life).UTC().Truncate(time.Second)}
-	if !onlyPrint && !a.json && a.desktop() {
+	if !onlyPrint && !a.JSON && a.desktop() {
 		err = a.openPage(address)
 		l.Opened = err == nil
 	}
@@ -54,20 +56,20 @@ func (a *app) ui(ctx context.Context, onlyPrint bool) error {
 	if l.Opened {
 		text = "opened in your browser; if nothing happens, open this link once within " + life.String() + ":\n" + address
 	}
-	return a.print(l, text)
+	return a.Print(l, text)
 }
 
 // askForLink requests a link over the home's private socket, or else over the
 // approver socket.
 func (a *app) askForLink(ctx context.Context) (address string, life time.Duration, err error) {
-	h, err := a.instance()
+	h, err := home.Load(a.Console)
 	if err == nil {
-		c := &local.Client{Path: h.layout.UISocket()}
+		c := &local.Client{Path: h.Layout.UISocket()}
 		info, statErr := os.Stat(c.Path)
 		switch {
 		case statErr == nil && info.Mode()&fs.ModeSocket != 0:
 			if address, life, err = c.Link(ctx); err != nil {
-				return "", 0, noAnswer(c.Path, err)
+				return "", 0, home.NoAnswer(c.Path, err)
 			}
 			return address, life, nil
 		case errors.Is(statErr, fs.ErrPermission):
@@ -76,26 +78,26 @@ func (a *app) askForLink(ctx context.Context) (address string, life time.Duratio
 			err = a.explainNoUI(h)
 		}
 	}
-	path := a.socketPath()
-	if info, statErr := os.Stat(path); !a.isForeignHome(err) || statErr != nil || info.Mode()&fs.ModeSocket == 0 {
+	path := home.SocketPath(a.Console)
+	if info, statErr := os.Stat(path); !home.IsForeignHome(a.Console, err) || statErr != nil || info.Mode()&fs.ModeSocket == 0 {
 		return "", 0, err
 	}
 	c := &local.Client{Path: path}
 	if address, life, err = c.Link(ctx); err != nil {
-		return "", 0, noAnswer(path, err)
+		return "", 0, home.NoAnswer(path, err)
 	}
 	return address, life, nil
 }
 
 // explainNoUI returns an error that explains why the private socket is missing.
-func (a *app) explainNoUI(h *instance) error {
-	switch running, err := h.served(); {
+func (a *app) explainNoUI(h *home.Home) error {
+	switch running, err := h.Served(); {
 	case err != nil:
 		return err
 	case !running:
-		return fail(exitError, "start the daemon: permesso serve", "the daemon is not running: no web UI")
+		return console.Fail(console.ExitError, "start the daemon: permesso serve", "the daemon is not running: no web UI")
 	}
-	return fail(exitError, "check ui in permesso.toml, and permesso status", "the daemon serves no web UI")
+	return console.Fail(console.ExitError, "check ui in permesso.toml, and permesso status", "the daemon serves no web UI")
 }
 
 // desktop reports whether a browser can be opened.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 )
 
 // browserGate is what the scenarios know of a gate; Gate in testdata/browser/gate.mjs.
@@ -61,8 +62,8 @@ func newBrowserGate(t *testing.T, config string, workspaces ...string) browserGa
 	require.Zero(t, code, errs)
 	h := browserGate{
 		Program: program(t, true), Pid: d.cmd.Process.Pid, Flags: []string{"--config", p.config, "--home", p.layout.Home}, Effects: effects, Folders: map[string]map[string]string{},
-		Sandbox: "exec bwrap " + shellWords(bwrapSystem()) + " " + strings.TrimSpace(mounts) + " --ro-bind " + shellWord(program(t, true)) + " " +
-			agentBin + "/permesso permesso \"$@\"",
+		Sandbox: "exec bwrap " + sandbox.ShellWords(sandbox.BwrapSystem()) + " " + strings.TrimSpace(mounts) + " --ro-bind " + sandbox.ShellWord(program(t, true)) + " " +
+			sandbox.AgentBin + "/permesso permesso \"$@\"",
 	}
 	for _, ws := range workspaces {
 		h.Folders[ws] = map[string]string{"requests": p.layout.Requests(ws), "responses": p.layout.Responses(ws)}

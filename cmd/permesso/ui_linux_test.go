@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -107,7 +108,7 @@ handler = { kind = "command", argv = ["/bin/echo", "hello"] }
 `
 
 // newUIRig is a home and a running daemon with pages.
-func newUIRig(t *testing.T, config string) (*rig, *daemon) {
+func newUIRig(t *testing.T, config string) (*rig, *daemonProcess) {
 	h := newRig(t, "personal", config)
 	d := h.serve()
 	d.awaitLog("web UI listening")
@@ -176,7 +177,7 @@ func TestUI(t *testing.T) {
 
 	d.stop()
 	code, _, errs = h.run("", "ui", "--print")
-	require.Equal(t, exitError, code)
+	require.Equal(t, console.ExitError, code)
 	require.Contains(t, errs, "the daemon is not running")
 	d = h.serve()
 	d.awaitLog("web UI listening")
@@ -242,15 +243,15 @@ func TestUIReadOnlyAndOff(t *testing.T) {
 	d = h.serve()
 	d.awaitLog(`"message":"serving"`)
 	code, _, errs := h.run("", "ui")
-	require.Equal(t, exitError, code)
-	require.Contains(t, errs, "the daemon serves no web UI\nhint: check ui in permesso.toml")
+	require.Equal(t, console.ExitError, code)
+	require.Contains(t, errs, "the gate serves no pages\nhint: see ui in permesso.toml")
 	require.NotContains(t, d.logged(), "web UI listening")
 }
 
 // If the default port is in use, the daemon takes another one. If the configuration names it, the daemon exits.
 func TestUIPortTaken(t *testing.T) {
 	h := newRig(t, "default", "")
-	var d *daemon
+	var d *daemonProcess
 	for {
 		taken, err := net.Listen("tcp", "127.0.0.1:8766")
 		if err == nil {
@@ -275,7 +276,7 @@ func TestUIPortTaken(t *testing.T) {
 	defer ours.Close()
 	require.NoError(t, os.WriteFile(h.config, fmt.Appendf(nil, "ui = %q", ours.Addr()), 0o600))
 	code, _, errs = h.run("", "serve")
-	require.Equal(t, exitError, code)
+	require.Equal(t, console.ExitError, code)
 	require.Contains(t, errs, "set ui to another address, or to false to turn it off")
 }
 
@@ -309,7 +310,7 @@ func TestUIUsers(t *testing.T) {
 		}
 		for _, uid := range []int{uidStranger, uidAgent} {
 			code, out, errs := v.runAs(uid, "ui", "--print")
-			require.Equal(t, exitRefused, code)
+			require.Equal(t, console.ExitRefused, code)
 			require.Empty(t, out)
 			require.Equal(t, "permesso: nothing here for you\n", errs)
 		}
@@ -391,6 +392,6 @@ func TestUIOffWithAScript(t *testing.T) {
 	d.awaitLog(`"message":"serving"`)
 	require.Equal(t, approval.StatusDenied, h.awaitResponse(h.submitHello()).Status) // the daemon is completely started
 	code, _, errs := h.run("", "ui", "--print")
-	require.Equal(t, exitError, code)
-	require.Contains(t, errs, "the daemon serves no web UI")
+	require.Equal(t, console.ExitError, code)
+	require.Contains(t, errs, "the gate serves no pages")
 }

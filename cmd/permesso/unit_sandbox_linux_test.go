@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -165,7 +166,7 @@ func TestGateWorksInsideTheUnit(t *testing.T) {
 	// --die-with-parent kills the child when the thread that started it exits.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	allowed := allowedCalls(t, systemUnit)
+	allowed := allowedCalls(t, setup.SystemUnit)
 	for call, why := range map[string]string{
 		"openat2": "reading untrusted folders", "renameat2": "creating files exclusively", "inotify_add_watch": "watching", "flock": "one daemon",
 		"syncfs": "start", "fsync": "durability", "prctl": "the subreaper", "setsid": "a handler's group", "kill": "stopping a handler",

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
 // If a key cannot be read, the daemon does not start, prints a hint, and creates no
@@ -38,7 +39,7 @@ func TestUnreadableKey(t *testing.T) {
 
 				d = h.serve()
 				require.Error(t, d.awaitExit())
-				require.Equal(t, exitError, d.cmd.ProcessState.ExitCode())
+				require.Equal(t, console.ExitError, d.cmd.ProcessState.ExitCode())
 				require.Regexp(t, "permesso: .*(MAC|signing) key", d.logged())
 				require.Contains(t, d.logged(), tc.says)
 
@@ -47,7 +48,7 @@ func TestUnreadableKey(t *testing.T) {
 				d = h.serve()
 				d.awaitLog(`"serving"`)
 				code, _, stderr := h.run("", "approve", id)
-				require.Equal(t, exitOK, code, stderr)
+				require.Equal(t, console.ExitOK, code, stderr)
 				require.Equal(t, approval.StatusApproved, h.response(id).Status)
 				d.stop()
 			})

@@ -22,6 +22,18 @@ const module = "github.com/permesso-dev/permesso"
 // allParts in a package's list stands for every package that is neither below cmd nor test support.
 const allParts = "*"
 
+// What cmd/permesso consists of.
+const (
+	console  = "cmd/permesso/internal/console"
+	home     = "cmd/permesso/internal/home"
+	daemon   = "cmd/permesso/internal/daemon"
+	doctor   = "cmd/permesso/internal/doctor"
+	hometest = "cmd/permesso/internal/hometest"
+	demo     = "cmd/permesso/internal/demo"
+	setup    = "cmd/permesso/internal/setup"
+	sandbox  = "cmd/permesso/internal/sandbox"
+)
+
 // rule is one package of ours and the packages of ours that it may import. What is not listed is
 // forbidden, so a package without a list imports none of ours.
 type rule struct {
@@ -58,18 +70,26 @@ var plan = []rule{
 	{"security/audit", []string{"approval"}},
 	{"security/seal", []string{"approval"}},
 
-	{"cmd/permesso", []string{allParts, "cmd/permesso/config"}}, // the only one who knows all
-	{"cmd/permesso/internal/project", nil},                      // tests about the whole tree
-	{"cmd/permesso/config", []string{"approval", "approval/exec", "chat", "security/policy"}},
-	{"cmd/permesso/bench", []string{allParts, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
+	{"cmd/permesso", []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon, doctor, setup, demo}}, // the only one who knows all
+	{console, []string{allParts}},
+	{home, []string{allParts, "cmd/permesso/config", console}},
+	{daemon, []string{allParts, "cmd/permesso/config", console, home}},
+	{doctor, []string{allParts, "cmd/permesso/config", console, home, sandbox}},
+	{setup, []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon}},
+	{demo, []string{allParts, console, home, sandbox}},
+	{hometest, []string{"approval", home}}, // test support: fills a home
+	{sandbox, []string{"ipc", "ipc/client", console}},
+	{"cmd/permesso/internal/project", nil}, // tests about the whole tree
+	{"cmd/permesso/config", []string{"approval", "approval/exec", "security/policy"}},
+	{"cmd/permesso/internal/bench", []string{allParts, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
 
 	{"ipc/crashfs", nil},          // test support: simulates the disk
 	{"chat/telegram/botapi", nil}, // test support: simulates Telegram
-	{"approval/gate/crashtest", []string{allParts, "ipc/crashfs"}}, // test support: the real parts on a disk that crashes
+	{"cmd/permesso/internal/crashtest", []string{allParts, "ipc/crashfs"}}, // test support: the real parts on a disk that crashes
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"ipc/crashfs", "approval/gate/crashtest", "chat/telegram/botapi", "chat/email/mailserver", "chat/messagestest"}
+var testSupport = []string{hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
@@ -85,13 +105,13 @@ var homes = []struct {
 	// one that a power cut takes away makes every document unreadable.
 	{"github.com/spf13/afero", []string{
 		"ipc", "ipc/crashfs", "ipc/httpapi", "ipc/mcp", "ipc/hook", "ipc/client",
-		"security/audit", "security/seal", "security/receipt", "approval/gate", "approval/gate/crashtest", "cmd/permesso/bench",
+		"security/audit", "security/seal", "security/receipt", "approval/gate", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/bench",
 	}},
-	{"github.com/coreos/go-systemd", []string{"cmd/permesso"}},
+	{"github.com/coreos/go-systemd", []string{daemon}},
 	// Policy matches paths and reads command lines; no other package matches patterns.
 	{"github.com/bmatcuk/doublestar", []string{"security/policy"}},
 	{"mvdan.cc/sh", []string{"security/policy"}},
-	{"github.com/pelletier/go-toml", []string{"chat", "chat/messagestest", "cmd/permesso", "cmd/permesso/config", "security/secrets"}},
+	{"github.com/pelletier/go-toml", []string{doctor, "cmd/permesso/config", "security/secrets"}},
 	// Test libraries never reach the binary.
 	{"testing", testSupport},
 	{"github.com/stretchr/testify", testSupport},
@@ -132,8 +152,8 @@ func TestImportsBites(t *testing.T) {
 		{"the watcher knows paths only", "watcher", own("approval"), "watcher imports approval"},
 		{"doors do not reach around the gate", "ipc/httpapi", own("approval/gate"), "ipc/httpapi imports approval/gate"},
 		{"no package imports cmd", "ipc", own("cmd/permesso"), "ipc imports cmd/permesso"},
-		{"config belongs to cmd", "cmd/permesso/bench", own("cmd/permesso/config"), "cmd/permesso/bench imports cmd/permesso/config"},
-		{"the crash harness wires without cmd", "approval/gate/crashtest", own("cmd/permesso/config"), "approval/gate/crashtest imports cmd/permesso/config"},
+		{"config belongs to cmd", "cmd/permesso/internal/bench", own("cmd/permesso/config"), "cmd/permesso/internal/bench imports cmd/permesso/config"},
+		{"the crash harness wires without cmd", "cmd/permesso/internal/crashtest", own("cmd/permesso/config"), "cmd/permesso/internal/crashtest imports cmd/permesso/config"},
 		{"the program holds no test support", "cmd/permesso", own("ipc/crashfs"), "cmd/permesso imports ipc/crashfs"},
 		{"nor test libraries", "cmd/permesso", "github.com/stretchr/testify/require", "cmd/permesso imports github.com/stretchr/testify/require"},
 		{"a library has one home", "ipc", "github.com/fsnotify/fsnotify", "ipc imports github.com/fsnotify/fsnotify"},
@@ -157,14 +177,14 @@ func TestImportsBites(t *testing.T) {
 func TestImportsAllows(t *testing.T) {
 	own := func(p string) string { return module + "/" + p }
 	require.Empty(t, violations(map[string][]string{
-		"approval":                {"time", "crypto/sha256", "github.com/go-json-experiment/json", "slices"},
-		"approval/gate":           {own("approval"), "os"},
-		"ipc/client":              {own("approval"), own("ipc"), own("watcher")},
-		"watcher":                 {"github.com/fsnotify/fsnotify"},
-		"ipc":                     {"github.com/spf13/afero/mem"},
-		"chat":                    {"github.com/go-telegram/botany"}, // a prefix of a name is not a path
-		"cmd/permesso":            {own("chat/terminal"), own("security/seal"), own("cmd/permesso/config")},
-		"approval/gate/crashtest": {own("ipc"), own("security/audit"), own("ipc/crashfs"), "testing"},
+		"approval":                        {"time", "crypto/sha256", "github.com/go-json-experiment/json", "slices"},
+		"approval/gate":                   {own("approval"), "os"},
+		"ipc/client":                      {own("approval"), own("ipc"), own("watcher")},
+		"watcher":                         {"github.com/fsnotify/fsnotify"},
+		"ipc":                             {"github.com/spf13/afero/mem"},
+		"chat":                            {"github.com/go-telegram/botany"}, // a prefix of a name is not a path
+		"cmd/permesso":                    {own("chat/terminal"), own("security/seal"), own("cmd/permesso/config")},
+		"cmd/permesso/internal/crashtest": {own("ipc"), own("security/audit"), own("ipc/crashfs"), "testing"},
 	}))
 }
 

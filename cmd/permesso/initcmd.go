@@ -1,0 +1,38 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
+)
+
+func (a *app) initCmd() *cobra.Command {
+	var b setup.Options
+	var yes bool
+	c := &cobra.Command{
+		Use: "init", Short: "Create a first configuration and the state folder", Args: cobra.NoArgs,
+		Long: "Create a first configuration and the state folder. On a terminal it asks four questions with default answers; with\n" +
+			"--yes or any other flag it asks none. Existing files are kept.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			flags := []string{"workspace", "approver", "autonomy", "sandbox", "yes"}
+			ask := console.IsTerminal(a.In) && !slices.ContainsFunc(flags, cmd.Flags().Changed)
+			return setup.Init(cmd.Context(), a.Console, b, ask)
+		},
+	}
+	c.Flags().StringVar(&b.Workspace, "workspace", config.DefaultWorkspace, "`name` of the first workspace, for one agent")
+	c.Flags().StringVar(&b.TypedApprover, "approver", "", "approver: a login `name`, or NAME:UID (default: you)")
+	c.Flags().StringVar(&b.Autonomy, "autonomy", "supervised", "autonomy `level` of the agent: "+strings.Join(setup.Levels(), ", "))
+	c.Flags().StringVar(&b.Sandbox, "sandbox", "bwrap", "`kind` of the agent's sandbox: "+strings.Join(setup.Sandboxes(), ", "))
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "ask no questions")
+	for flag, values := range map[string][]string{"autonomy": setup.Levels(), "sandbox": setup.Sandboxes()} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	_ = c.RegisterFlagCompletionFunc("workspace", cobra.NoFileCompletions)
+	_ = c.RegisterFlagCompletionFunc("approver", cobra.NoFileCompletions)
+	return c
+}

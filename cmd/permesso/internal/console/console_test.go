@@ -1,0 +1,17 @@
+package console
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestProgressEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	step, done := (&Console{}).Progress(ctx, "pruning")
+	require.NoError(t, step())
+	cancel()
+	require.ErrorIs(t, step(), context.Canceled)
+	done()
+}

@@ -1,0 +1,90 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/receipt"
+	"github.com/permesso-dev/permesso/security/seal"
+)
+
+// commandHint is the advice that only this program can give: it names a command. Other
+// packages return the class of the error.
+func commandHint(err error) string {
+	for _, x := range []struct {
+		is   error
+		hint string
+	}{
+		{receipt.ErrNoKey, "run permesso init to create one"},
+		{seal.ErrNoKey, "run permesso init to create one"},
+		{approval.ErrUnsynced, "the decision may have been recorded; check with permesso show ID before retrying"},
+		{ipc.ErrLocked, "stop the other daemon, or use another --home"},
+	} {
+		if errors.Is(err, x.is) {
+			return x.hint
+		}
+	}
+	return ""
+}
+
+// HintFor is what an operator can do about an error, or "".
+func HintFor(err error) string {
+	var e *Error
+	if errors.As(err, &e) && e.hint != "" {
+		return e.hint
+	}
+	return Hints(approval.Hint(err), commandHint(err))
+}
+
+// Hints joins hints; empty ones are left out.
+func Hints(all ...string) string {
+	var some []string
+	for _, hint := range all {
+		if hint != "" {
+			some = append(some, hint)
+		}
+	}
+	return strings.Join(some, "; ")
+}
+
+// Advice is the field hint of a log line about an error.
+type Advice struct{ Err error }
+
+// MarshalZerologObject implements zerolog.LogObjectMarshaler, for EmbedObject.
+func (a Advice) MarshalZerologObject(e *zerolog.Event) {
+	if hint := HintFor(a.Err); hint != "" {
+		e.Str("hint", hint)
+	}
+}
+
+// PrintIssue prints an issue of the configuration and its hint.
+func (a *Console) PrintIssue(before string, err error) {
+	fmt.Fprintf(a.Err, "%s%v\n", before, err)
+	if hint := approval.Hint(err); hint != "" {
+		fmt.Fprintf(a.Err, "hint: %s\n", hint)
+	}
+}
+
+// Plural gives "1 issue" and "2 issues".
+func Plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// VerifyFirst adds to an error of a changed audit log the command that shows where.
+func VerifyFirst(err error) error {
+	for _, bad := range []error{audit.ErrDamaged, audit.ErrTampered, audit.ErrNotProven} {
+		if errors.Is(err, bad) {
+			return approval.WithHint(err, Hints("run permesso audit verify for details", approval.Hint(err)))
+		}
+	}
+	return err
+}

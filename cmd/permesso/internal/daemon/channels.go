@@ -1,0 +1,334 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// channel reaches people from inside the daemon. If Run returns before ctx
+// ends, the channel is restarted.
+type channel interface {
+	Run(ctx context.Context) error
+}
+
+// kind is one kind of channel. A change of settings restarts the channel; nil
+// means that it is not configured. A channel reads all other configuration
+// when it needs it.
+type kind struct {
+	name     string
+	settings func(cfg *config.Config) any
+	open     func(s *server, changes <-chan approval.Key) (channel, error)
+}
+
+func kinds() []kind {
+	return []kind{telegramKind(), emailKind()}
+}
+
+// channels runs the configured channels.
+type channels struct {
+	s             *server
+	kinds         []kind
+	configChanged chan struct{} // signals that the configuration may have changed
+	mu            sync.Mutex
+	active        map[string]*runningChannel
+	backoff       time.Duration // first delay after a channel failed; 0: one second
+}
+
+// runningChannel is a channel that runs or waits for its restart.
+type runningChannel struct {
+	settings any
+	changes  chan approval.Key
+	stop     context.CancelFunc
+	done     chan struct{}
+	now      channel // nil while it does not run
+}
+
+// Run starts and stops channels as configured, until ctx ends.
+func (c *channels) Run(ctx context.Context) {
+	defer c.stopAll()
+	for {
+		c.reconcile(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.configChanged:
+		}
+	}
+}
+
+// reconcile starts and stops channels so that they match the configuration.
+func (c *channels) reconcile(ctx context.Context) {
+	cfg := c.s.Current()
+	for _, k := range c.kinds {
+		want, now := k.settings(cfg), c.running(k.name)
+		if now != nil && reflect.DeepEqual(now.settings, want) {
+			continue
+		}
+		if now != nil {
+			c.end(k.name, now)
+		}
+		if want != nil && ctx.Err() == nil {
+			c.begin(ctx, k, want)
+		}
+	}
+}
+
+func (c *channels) running(name string) *runningChannel {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.active[name]
+}
+
+func (c *channels) begin(ctx context.Context, k kind, settings any) {
+	inner, stop := context.WithCancel(ctx)
+	w := &runningChannel{settings: settings, changes: make(chan approval.Key, 256), stop: stop, done: make(chan struct{})}
+	c.mu.Lock()
+	if c.active == nil {
+		c.active = map[string]*runningChannel{}
+	}
+	c.active[k.name] = w
+	c.mu.Unlock()
+	go func() {
+		defer close(w.done)
+		c.supervise(inner, k, w.changes)
+	}()
+}
+
+func (c *channels) end(name string, w *runningChannel) {
+	w.stop()
+	<-w.done
+	c.mu.Lock()
+	delete(c.active, name)
+	c.mu.Unlock()
+	c.s.health.Clear(channelIssue(name))
+}
+
+func (c *channels) stopAll() {
+	for _, k := range c.kinds {
+		if w := c.running(k.name); w != nil {
+			c.end(k.name, w)
+		}
+	}
+}
+
+// The delays between two attempts to start a channel.
+const (
+	firstRestart   = time.Second
+	longestRestart = time.Minute
+)
+
+func channelIssue(name string) string { return "channel " + name }
+
+// supervise runs a channel and restarts it when it fails, so that a broken network
+// or a wrong setting does not end the daemon.
+func (c *channels) supervise(ctx context.Context, k kind, changes <-chan approval.Key) {
+	first := c.backoff
+	if first <= 0 {
+		first = firstRestart
+	}
+	wait := first
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := c.runOnce(ctx, k, changes)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errors.New("channel stopped unexpectedly")
+		}
+		if time.Since(began) > longestRestart {
+			wait = first
+		}
+		c.s.log.Error().Str("via", k.name).Err(err).EmbedObject(console.Advice{Err: err}).Dur("retry_in", wait).Msg("channel failed")
+		c.s.health.Set(channelIssue(k.name), fmt.Sprintf("channel %s is down: %v", k.name, err), console.Hints(console.HintFor(err), "permesso doctor"))
+		if home.Sleep(ctx, wait) != nil {
+			return
+		}
+		wait = min(2*wait, longestRestart)
+	}
+}
+
+// runOnce runs a channel once. A panic is an error.
+func (c *channels) runOnce(ctx context.Context, k kind, changes <-chan approval.Key) (err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			err = fmt.Errorf("%s panicked: %v", k.name, what)
+		}
+	}()
+	ch, err := k.open(c.s, changes)
+	if err != nil {
+		return err
+	}
+	c.setRunning(k.name, ch)
+	defer c.setRunning(k.name, nil)
+	return ch.Run(ctx)
+}
+
+func (c *channels) setRunning(name string, ch channel) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.active[name]; w != nil {
+		w.now = ch
+	}
+}
+
+// current returns the running channel of a name, nil if it does not run.
+func (c *channels) current(name string) channel {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.active[name]; w != nil {
+		return w.now
+	}
+	return nil
+}
+
+// changed sends a hint to every channel. A channel with a full buffer finds
+// the change by its own polling.
+func (c *channels) changed(k approval.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.active {
+		select {
+		case w.changes <- k:
+		default:
+		}
+	}
+}
+
+// alerter is a channel that can send a sentence to a workspace's approvers.
+type alerter interface {
+	Alert(workspace, text string)
+}
+
+// alert sends text to a workspace's approvers by every channel but from.
+func (c *channels) alert(from, ws, text string) {
+	c.s.log.Warn().Str("via", from).Str("ws", ws).Msg(text)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, w := range c.active {
+		if a, ok := w.now.(alerter); ok && name != from {
+			go a.Alert(ws, text)
+		}
+	}
+}
+
+// reconfigured makes Run compare the channels with the configuration.
+func (c *channels) reconfigured() {
+	select {
+	case c.configChanged <- struct{}{}:
+	default: // a signal is pending already
+	}
+}
+
+// channelEnv is what the daemon gives to a channel.
+type channelEnv struct {
+	name      string // the channel's
+	s         *server
+	decider   *gate.Decider
+	viewer    *gate.Viewer
+	sentStore *ipc.SentStore
+}
+
+func (s *server) channelEnv(name string) *channelEnv {
+	return &channelEnv{name, s, s.gateDecider(), s.Viewer(s.keys), &ipc.SentStore{Store: s.Store, Channel: name}}
+}
+
+// workspaces returns the workspaces that use this channel, sorted.
+func (r *channelEnv) workspaces() []string {
+	cfg := r.s.Current()
+	return slices.DeleteFunc(home.WorkspaceNames(cfg), func(ws string) bool {
+		return !slices.Contains(cfg.Workspaces[ws].Channels, r.name)
+	})
+}
+
+// Waiting implements chat.Viewer: the pending requests to send by this channel.
+func (r *channelEnv) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
+	own := r.workspaces()
+	asked := slices.DeleteFunc(slices.Clone(workspaces), func(ws string) bool { return !slices.Contains(own, ws) })
+	if len(asked) == 0 {
+		return nil, nil // an empty list would mean every workspace
+	}
+	list, err := r.viewer.Waiting(ctx, asked)
+	return slices.DeleteFunc(list, func(w approval.Waiting) bool {
+		return !r.asks(w.Pending)
+	}), err
+}
+
+// asks reports whether a request goes to this channel. Its client may name another.
+func (r *channelEnv) asks(p *approval.Pending) bool { return p.AskOn == "" || p.AskOn == r.name }
+
+// Find implements chat.Finder.
+func (r *channelEnv) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
+	if len(workspaces) == 0 {
+		return nil, nil
+	}
+	return r.viewer.Find(ctx, workspaces, prefix)
+}
+
+// style returns the style of messages in a language, the configured one if "".
+func (r *channelEnv) style(language string) chat.Style {
+	style := r.s.Style()
+	style.WouldAllow, style.Earlier = r.s.memory.WouldAllow, home.Earlier(r.viewer)
+	if language != "" {
+		style.Language = language
+	}
+	return style
+}
+
+// interceptor parses the messages of this channel and applies their decisions.
+func (r *channelEnv) interceptor() *chat.Interceptor {
+	decider := home.FreshDecider(func() *gate.Decider { return r.s.gateDecider() })
+	return &chat.Interceptor{
+		Decider: decider, Viewer: r, Zone: time.Local, Redact: home.NewRedaction(), Revoker: r.s.memory.Revoker(decider),
+		CanDecide: decider.CanDecide, Paused: r.s.PausedIn,
+	}
+}
+
+// reportIssue reports an issue of this channel to status and doctor; "" clears it.
+func (r *channelEnv) reportIssue(what, hint string) {
+	if what == "" {
+		r.s.health.Clear(channelIssue(r.name))
+		return
+	}
+	if hint == "" && r.name == emailChannel {
+		hint = "run permesso email setup to check the login"
+	}
+	r.s.health.Set(channelIssue(r.name), what, console.Hints(hint, "permesso pending lists what waits"))
+}
+
+// alert sends text by the other channels, because this one cannot.
+func (r *channelEnv) alert(ws, text string) { r.s.channels.alert(r.name, ws, text) }
+
+// foot returns the last line of a message.
+func (r *channelEnv) foot() string { return home.AuditFoot(r.s.audit.Newest()) }
+
+// peopleOf returns the approvers who may decide in a workspace.
+func peopleOf(cfg *config.Config, ws string) []approval.Approver {
+	var all []approval.Approver
+	for _, name := range cfg.Workspaces[ws].Approvers {
+		if p, ok := cfg.Approvers[name]; ok && (cfg.Workspaces[ws].Principal == "" || cfg.Workspaces[ws].Principal == name) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+var (
+	_ chat.Viewer     = (*channelEnv)(nil)
+	_ chat.Finder     = (*channelEnv)(nil)
+	_ chat.SentStore  = (*ipc.SentStore)(nil)
+	_ chat.StateStore = (*ipc.StateStore)(nil)
+)

@@ -1,0 +1,161 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+)
+
+// awaitTimeout limits each wait for an expected event.
+const awaitTimeout = time.Minute
+
+// channelFunc implements channel with a function.
+type channelFunc func(ctx context.Context) error
+
+func (f channelFunc) Run(ctx context.Context) error { return f(ctx) }
+
+// runChannels runs channels of these kinds with cfg until the test ends.
+func runChannels(t *testing.T, cfg *config.Config, kinds ...kind) *channels {
+	t.Helper()
+	s := &server{Home: &home.Home{Config: cfg}, health: &home.Health{}}
+	c := &channels{s: s, kinds: kinds, configChanged: make(chan struct{}, 1), backoff: time.Millisecond}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); c.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	return c
+}
+
+func alwaysEnabled(*config.Config) any { return true }
+
+func awaitClosed(t *testing.T, what string, ch <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ch:
+	case <-time.After(awaitTimeout):
+		require.FailNow(t, what)
+	}
+}
+
+// A channel that fails or panics is restarted. The daemon and the other channels
+// keep running, and the status reports the channel.
+func TestFailedChannelIsRestarted(t *testing.T) {
+	var starts atomic.Int32
+	third, other := make(chan struct{}), make(chan struct{})
+	c := runChannels(t, config.Default(),
+		kind{"shaky", alwaysEnabled, func(*server, <-chan approval.Key) (channel, error) {
+			return channelFunc(func(ctx context.Context) error {
+				switch starts.Add(1) {
+				case 1:
+					return errors.New("the network is down")
+				case 2:
+					panic("a bug")
+				}
+				close(third)
+				<-ctx.Done()
+				return nil
+			}), nil
+		}},
+		kind{"other", alwaysEnabled, func(*server, <-chan approval.Key) (channel, error) {
+			return channelFunc(func(ctx context.Context) error { close(other); <-ctx.Done(); return nil }), nil
+		}})
+	awaitClosed(t, "the other channel", other)
+	awaitClosed(t, "a third start", third)
+	issues := c.s.health.Current().Issues
+	require.Len(t, issues, 1, "only of the channel that panicked")
+	require.Contains(t, issues[0].What, "panicked")
+}
+
+// A channel that is removed from the configuration stops. A changed one restarts.
+func TestChannelsFollowTheConfiguration(t *testing.T) {
+	began, ended := make(chan string, 10), make(chan struct{}, 10)
+	cfg := config.Default()
+	cfg.GateName = "one"
+	c := runChannels(t, cfg, kind{
+		"named",
+		func(cfg *config.Config) any {
+			if cfg.GateName == "" {
+				return nil
+			}
+			return cfg.GateName
+		},
+		func(s *server, _ <-chan approval.Key) (channel, error) {
+			return channelFunc(func(ctx context.Context) error {
+				began <- s.Current().GateName
+				<-ctx.Done()
+				ended <- struct{}{}
+				return nil
+			}), nil
+		},
+	})
+	require.Equal(t, "one", <-began)
+	for _, name := range []string{"two", ""} {
+		next := config.Default()
+		next.GateName = name
+		c.s.Live.Set(home.SettingsOf(next))
+		c.reconfigured()
+		awaitClosed(t, "the old channel stops", ended)
+		if name != "" {
+			require.Equal(t, name, <-began)
+		}
+	}
+	c.reconfigured()
+	require.Empty(t, began)
+}
+
+func TestChannelsReceiveChanges(t *testing.T) {
+	received := make(chan approval.Key)
+	c := runChannels(t, config.Default(), kind{"listener", alwaysEnabled, func(_ *server, changes <-chan approval.Key) (channel, error) {
+		return channelFunc(func(ctx context.Context) error {
+			for {
+				select {
+				case k := <-changes:
+					select {
+					case received <- k:
+					case <-ctx.Done():
+						return nil
+					}
+				case <-ctx.Done():
+					return nil
+				}
+			}
+		}), nil
+	}})
+	k := approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"}
+	require.Eventually(t, func() bool { return c.running("listener") != nil }, awaitTimeout, time.Millisecond)
+	c.changed(k)
+	require.Equal(t, k, <-received)
+	for range 1000 { // more than the channel reads: the gate never waits for a channel
+		c.changed(k)
+	}
+}
+
+// alertChannel is a channel that records alerts.
+type alertChannel struct {
+	channelFunc
+	alerts chan string
+}
+
+func (d alertChannel) Alert(ws, text string) { d.alerts <- ws + " " + text }
+
+// An alert about one channel goes to the others.
+func TestAlertsGoToTheOtherChannels(t *testing.T) {
+	up, alerts := make(chan struct{}, 2), make(chan string, 2)
+	open := func(*server, <-chan approval.Key) (channel, error) {
+		return alertChannel{func(ctx context.Context) error { up <- struct{}{}; <-ctx.Done(); return nil }, alerts}, nil
+	}
+	c := runChannels(t, config.Default(), kind{"one", alwaysEnabled, open}, kind{"two", alwaysEnabled, open})
+	awaitClosed(t, "the first", up)
+	awaitClosed(t, "the second", up)
+	c.alert("one", "personal", "no connection")
+	require.Equal(t, "personal no connection", <-alerts)
+	require.Empty(t, alerts, "not to the failed channel")
+}

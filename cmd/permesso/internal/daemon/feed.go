@@ -1,0 +1,140 @@
+package daemon
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+// feed publishes audit entries to followers once they are durable. Without
+// followers it costs one buffered entry each.
+type feed struct {
+	home  *home.Home
+	log   *audit.Log
+	dirty chan struct{}
+
+	mu        sync.Mutex
+	last      []approval.Entry // newest entries, in order
+	newest    int64            // sequence number of the newest entry
+	durable   int64            // sequence number of the newest durable entry
+	changed   chan struct{}
+	followers int
+}
+
+// maxBuffered is how many entries are buffered for followers that are behind.
+const maxBuffered = 4096
+
+func newFeed(h *home.Home, log *audit.Log) *feed {
+	newest := log.Found().Seq
+	return &feed{home: h, log: log, newest: newest, durable: newest, dirty: make(chan struct{}, 1), changed: make(chan struct{})}
+}
+
+// add adds an entry. The audit log calls it under its own lock.
+func (f *feed) add(e approval.Entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.newest = e.Seq
+	if f.last = append(f.last, e); len(f.last) >= 2*maxBuffered {
+		f.last = append(f.last[:0], f.last[len(f.last)-maxBuffered:]...)
+	}
+	if f.followers > 0 {
+		f.touch()
+	}
+}
+
+func (f *feed) touch() {
+	select {
+	case f.dirty <- struct{}{}:
+	default: // a signal is pending already
+	}
+}
+
+// run syncs new entries while there are followers, until ctx ends.
+func (f *feed) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.dirty:
+		}
+		if f.sync() != nil {
+			// The daemon's health reports the disk; here we only retry.
+			if home.Sleep(ctx, time.Second) != nil {
+				return
+			}
+			f.touch()
+		}
+	}
+}
+
+// sync syncs the log and notifies the followers.
+func (f *feed) sync() error {
+	f.mu.Lock()
+	heard := f.newest
+	f.mu.Unlock()
+	if err := f.log.Sync(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if heard > f.durable {
+		f.durable = heard
+		close(f.changed)
+		f.changed = make(chan struct{})
+	}
+	return nil
+}
+
+// Follow implements httpapi.Log.
+func (f *feed) Follow() (stop func()) {
+	f.mu.Lock()
+	f.followers++
+	f.mu.Unlock()
+	if f.sync() != nil {
+		f.touch()
+	}
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.followers--
+	}
+}
+
+// Moved implements httpapi.Log.
+func (f *feed) Moved() (newest int64, moved <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.durable, f.changed
+}
+
+// Since implements httpapi.Log.
+func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
+	f.mu.Lock()
+	durable := f.durable
+	var list []approval.Entry
+	here := len(f.last) > 0 && f.last[0].Seq <= seq+1
+	for _, e := range f.last {
+		if here && e.Seq > seq && e.Seq <= durable {
+			list = append(list, e)
+		}
+	}
+	f.mu.Unlock()
+	if !here {
+		return audit.EntriesAfter(f.home.FS, f.home.Layout.Audit(), seq, func(e approval.Entry) error {
+			if e.Seq > durable {
+				return nil
+			}
+			return each(e)
+		})
+	}
+	for _, e := range list {
+		if err := each(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}

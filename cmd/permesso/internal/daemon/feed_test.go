@@ -1,0 +1,124 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+// newTestFeed is a feed of a new log that already has n entries.
+func newTestFeed(t *testing.T, n int) (*feed, *audit.Log) {
+	t.Helper()
+	h := &home.Home{Layout: ipc.Layout{Home: t.TempDir()}, FS: ipc.OS()}
+	require.NoError(t, h.Layout.PrepareHome(h.FS))
+	log, err := audit.Open(h.FS, h.Layout.Audit(), nil)
+	require.NoError(t, err)
+	for i := range n {
+		log.Note(approval.Entry{Event: approval.EventRequested, RequestID: fmt.Sprintf("%016x", i), Workspace: "w"})
+	}
+	require.NoError(t, log.Close())
+	log, err = audit.Open(h.FS, h.Layout.Audit(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, log.Close()) })
+	f := newFeed(h, log)
+	log.Heard = f.add
+	return f, log
+}
+
+func (f *feed) since(t *testing.T, seq int64) (list []int64) {
+	t.Helper()
+	require.NoError(t, f.Since(seq, func(e approval.Entry) error {
+		list = append(list, e.Seq)
+		return nil
+	}))
+	return list
+}
+
+// TestFeed follows a log with old entries. The feed returns only durable entries.
+func TestFeed(t *testing.T) {
+	f, log := newTestFeed(t, 5)
+	newest, _ := f.Moved()
+	require.EqualValues(t, 5, newest)
+	require.Equal(t, []int64{3, 4, 5}, f.since(t, 2), "from the disk")
+	log.Note(approval.Entry{Event: approval.EventExecuted})
+	newest, moved := f.Moved()
+	require.EqualValues(t, 5, newest, "without a follower the feed does not sync")
+	require.Empty(t, f.since(t, 5), "an entry that is not durable is not returned")
+
+	stop := f.Follow()
+	newest, _ = f.Moved()
+	require.EqualValues(t, 6, newest, "a follower begins at the end")
+	<-moved
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.run(ctx)
+	}()
+	_, moved = f.Moved()
+	log.Note(approval.Entry{Event: approval.EventExecuted})
+	select {
+	case <-moved:
+	case <-time.After(awaitTimeout):
+		require.Fail(t, "no follower was notified")
+	}
+	require.Equal(t, []int64{6, 7}, f.since(t, 5), "from memory")
+	require.Equal(t, []int64{4, 5, 6, 7}, f.since(t, 3), "again from the disk")
+	stop()
+	cancel()
+	<-done
+}
+
+// TestFeedMemoryIsBounded bounds the buffer for a busy log.
+func TestFeedMemoryIsBounded(t *testing.T) {
+	f, log := newTestFeed(t, 0)
+	for range 3 * maxBuffered {
+		log.Note(approval.Entry{Event: approval.EventExecuted})
+	}
+	require.Less(t, len(f.last), 2*maxBuffered)
+	defer f.Follow()()
+	require.Len(t, f.since(t, 0), 3*maxBuffered, "older entries are read from the disk")
+	require.Len(t, f.since(t, 2*maxBuffered), maxBuffered)
+}
+
+func TestRequestMetrics(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	c := newRequestMetrics([]approval.Waiting{{Pending: &approval.Pending{SourceGroup: "w", RequestID: "old", Timestamp: began}}})
+	c.now = func() time.Time { return began.Add(time.Minute) }
+	observe := func(event approval.Event, id, by, via string, after time.Duration) {
+		c.observe(approval.Entry{Event: event, Workspace: "w", RequestID: id, By: by, Via: via, Time: began.Add(after)})
+	}
+	observe(approval.EventRequested, "new", "", "", 30*time.Second)
+	require.InDelta(t, 2, c.count("w"), 0)
+	require.InDelta(t, 60, c.oldest("w"), 0)
+	observe(approval.EventApproved, "old", "ann", "rest", 40*time.Second)
+	require.InDelta(t, 1, c.count("w"), 0)
+	require.InDelta(t, 30, c.oldest("w"), 0)
+	observe(approval.EventExecuted, "old", "ann", "rest", 41*time.Second)
+	observe(approval.EventExpired, "new", "deadline", "gate", 50*time.Second)
+	observe(approval.EventAutoApproved, "auto", "", "", 51*time.Second)
+	observe(approval.EventExecuted, "auto", "", "", 51*time.Second)
+	observe(approval.EventRefusedDecider, "new", "", "", 51*time.Second)
+	c.observe(approval.Entry{Event: approval.EventPaused, Workspace: "w"})
+	require.Zero(t, c.count("w"))
+	require.Zero(t, c.oldest("w"))
+	var b strings.Builder
+	c.metrics.Write(&b)
+	for _, line := range []string{
+		`permesso_requests_total{workspace="w",status="approved"} 1`, `permesso_requests_total{workspace="w",status="auto_approved"} 1`,
+		`permesso_requests_total{workspace="w",status="expired"} 1`, `permesso_decision_seconds_count{workspace="w"} 1`,
+		`permesso_events_total{workspace="w",event="refused_decider"} 1`, `permesso_waiting{workspace="w"} 0`,
+	} {
+		require.Contains(t, b.String(), line+"\n")
+	}
+	require.NotContains(t, b.String(), "ann")
+}

@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
+)
+
+// requestMetrics counts audit entries for monitoring.
+type requestMetrics struct {
+	metrics *httpapi.Metrics
+	now     func() time.Time
+
+	mu    sync.Mutex
+	since map[string]map[string]time.Time // workspace → id → pending since
+}
+
+// newRequestMetrics starts with the requests that are pending already.
+func newRequestMetrics(waiting []approval.Waiting) *requestMetrics {
+	c := &requestMetrics{metrics: httpapi.NewMetrics(), now: time.Now, since: map[string]map[string]time.Time{}}
+	for _, w := range waiting {
+		c.begin(w.Key(), w.Pending.Timestamp)
+	}
+	return c
+}
+
+// begin records a pending request. The caller holds the lock, or is alone.
+func (c *requestMetrics) begin(k approval.Key, at time.Time) {
+	ws := c.since[k.Workspace]
+	if ws == nil {
+		ws = map[string]time.Time{}
+		c.since[k.Workspace] = ws
+		c.metrics.Gauge(fmt.Sprintf("permesso_waiting{workspace=%q}", k.Workspace), func() float64 { return c.count(k.Workspace) })
+		c.metrics.Gauge(fmt.Sprintf("permesso_oldest_waiting_seconds{workspace=%q}", k.Workspace), func() float64 { return c.oldest(k.Workspace) })
+	}
+	ws[k.ID] = at
+}
+
+// observe counts an audit entry.
+func (c *requestMetrics) observe(e approval.Entry) {
+	if e.RequestID == "" || e.Workspace == "" {
+		return
+	}
+	c.metrics.Event(e.Workspace, string(e.Event))
+	k := approval.Key{Workspace: e.Workspace, ID: e.RequestID}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.Event == approval.EventRequested {
+		c.begin(k, e.Time)
+		return
+	}
+	status := statusOf(&e)
+	at, waited := c.since[k.Workspace][k.ID]
+	if decided := e.Event == approval.EventApproved || status != ""; decided && waited {
+		if e.By != "" && e.Via != "gate" {
+			c.metrics.Decided(e.Workspace, e.Time.Sub(at))
+		}
+		delete(c.since[k.Workspace], k.ID)
+	}
+	if status != "" {
+		c.metrics.Ended(e.Workspace, string(status))
+	}
+}
+
+// statusOf returns the status with which an entry ends a request, "" if it ends none.
+func statusOf(e *approval.Entry) approval.Status {
+	switch e.Event {
+	case approval.EventExecuted, approval.EventReleased:
+		if e.By == "" {
+			return approval.StatusAutoApproved
+		}
+		return approval.StatusApproved
+	case approval.EventDeniedByUser, approval.EventDenied:
+		return approval.StatusDenied
+	case approval.EventFailed, approval.EventInterrupted, approval.EventAnswered, approval.EventOverridden, approval.EventRequestMore,
+		approval.EventExpired, approval.EventCancelled, approval.EventAutoRejected, approval.EventMalformed:
+		return approval.Status(e.Event)
+	}
+	return ""
+}
+
+func (c *requestMetrics) count(ws string) float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return float64(len(c.since[ws]))
+}
+
+func (c *requestMetrics) oldest(ws string) float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	age := time.Duration(0)
+	for _, at := range c.since[ws] {
+		age = max(age, c.now().Sub(at))
+	}
+	return age.Seconds()
+}
+
+func (s *server) newRequestMetrics() (*requestMetrics, error) {
+	waiting, err := s.Viewer(s.keys).Waiting(context.Background(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return newRequestMetrics(waiting), nil
+}

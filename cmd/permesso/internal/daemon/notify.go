@@ -1,0 +1,87 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+)
+
+// notify sends a state to a service manager, by the protocol of sd_notify(3). A
+// manager that does not listen is not an error.
+func (s *server) notify(state string) {
+	if _, err := sd.SdNotify(false, state); err != nil {
+		s.log.Debug().Err(err).Msg("notify service manager failed")
+	}
+}
+
+func (s *server) notifyReady() {
+	s.notify(sd.SdNotifyReady + "\nSTATUS=" + s.statusLine())
+}
+
+// notifyReloading must be followed by notifyReady, whether the reload succeeds or not.
+func (s *server) notifyReloading() {
+	s.notify(sd.SdNotifyReloading + "\n" + sd.SdNotifyMonotonicUsec())
+}
+
+// statusLine is the status line of systemctl status. It has no names from an agent.
+func (s *server) statusLine() string {
+	switch r := s.health.Current(); r.Status {
+	case home.HealthPaused:
+		return "paused: nothing runs until permesso resume"
+	case home.HealthDegraded:
+		return "degraded: " + console.Plural(len(r.Issues), "issue") + ", see permesso status"
+	}
+	return fmt.Sprintf("serving %d workspaces", len(s.Current().Workspaces))
+}
+
+const (
+	beatInterval  = 10 * time.Second
+	watchdogIssue = "pulse" // name of the health issue of a daemon that hangs
+)
+
+// runWatchdog notifies the watchdog and refreshes the health report as long as a probe
+// passes through the watcher's loop and the gate's scheduler. A ticker alone
+// would continue in a process that hangs.
+func (s *server) runWatchdog(ctx context.Context) {
+	every, watchdog := beatInterval, false
+	if limit, err := sd.SdWatchdogEnabled(false); err == nil && limit > 0 {
+		every, watchdog = min(beatInterval, limit/2), true
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		err := s.alive(ctx, every)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			s.log.Error().Err(err).Msg("watchdog: gate is not making progress")
+			s.health.Set(watchdogIssue, "gate is not making progress", "check for a hanging disk or network mount; otherwise restart the daemon")
+		default:
+			s.health.Clear(watchdogIssue)
+			s.health.Refresh()
+			if watchdog {
+				s.notify(sd.SdNotifyWatchdog)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *server) alive(ctx context.Context, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if err := s.watcher.Alive(ctx); err != nil {
+		return err
+	}
+	return s.gate.Alive(ctx)
+}

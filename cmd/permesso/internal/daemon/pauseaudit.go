@@ -1,0 +1,133 @@
+package daemon
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+// pauseAudit writes pauses and resumes to the audit log, each once, even if the
+// daemon is killed in between: a pause has an id, and its file stays until the
+// log has the entry.
+type pauseAudit struct {
+	store *ipc.Store
+	log   auditAppender
+	known map[string]bool // facts in the log; nil: not read yet
+}
+
+type auditAppender interface{ Append(approval.Entry) error }
+
+func pausedFact(p ipc.Pause) approval.Entry {
+	ws := p.Workspace
+	if ws == ipc.Everything {
+		ws = ""
+	}
+	return approval.Entry{Event: approval.EventPaused, Workspace: ws, By: p.By, Via: cmp.Or(p.Via, "cli"), Reason: p.Reason, Detail: "pause " + p.ID}
+}
+
+func resumedFact(r ipc.Resumed) approval.Entry {
+	e := pausedFact(r.Pause)
+	e.Event, e.By, e.Via, e.Reason = approval.EventResumed, r.By, cmp.Or(r.Via, "cli"), ""
+	return e
+}
+
+func factName(e approval.Entry) string { return string(e.Event) + " " + e.Detail }
+
+// recordNew audits what is not in the log yet.
+func (m *pauseAudit) recordNew() error {
+	now, err := m.store.Pauses()
+	if err != nil {
+		return err
+	}
+	over, err := m.store.Ended()
+	if err != nil || len(now)+len(over) == 0 {
+		return err
+	}
+	if err := m.learn(); err != nil {
+		return err
+	}
+	for _, p := range now {
+		if err := m.recordOnce(pausedFact(p)); err != nil {
+			return err
+		}
+	}
+	for _, r := range over {
+		if err := errors.Join(m.recordOnce(pausedFact(r.Pause)), m.recordOnce(resumedFact(r))); err != nil {
+			return err
+		}
+		if err := m.store.Forget(r.Pause.ID); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *pauseAudit) recordOnce(e approval.Entry) error {
+	if m.known[factName(e)] {
+		return nil
+	}
+	e.Time = time.Now().UTC()
+	if err := m.log.Append(e); err != nil {
+		return fmt.Errorf("audit pause: %w", err)
+	}
+	m.known[factName(e)] = true
+	return nil
+}
+
+// learn reads the log once, and only if there is a pause.
+func (m *pauseAudit) learn() error {
+	if m.known != nil {
+		return nil
+	}
+	known := map[string]bool{}
+	err := audit.Entries(m.store.FS, m.store.Layout.Audit(), func(e approval.Entry) error {
+		if e.Event == approval.EventPaused || e.Event == approval.EventResumed {
+			known[factName(e)] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	m.known = known
+	return nil
+}
+
+// refreshPauses updates log, health and queue after a change of the pauses. The
+// gate itself reads them before every claim.
+func (s *server) refreshPauses() {
+	s.gate.Resumed()
+	s.pausing.Lock()
+	defer s.pausing.Unlock()
+	err := s.pauseAudit.recordNew()
+	if err != nil {
+		s.log.Error().Err(err).Msg("audit pauses failed")
+	}
+	list, err := s.Store.Pauses()
+	if err != nil {
+		s.log.Error().Err(err).Msg("list pauses failed")
+		return
+	}
+	now := map[string]bool{}
+	for _, p := range list {
+		now[p.ID] = true
+		if !s.paused[p.ID] {
+			s.log.Warn().Str("ws", pausedFact(p).Workspace).Str("by", p.By).Msg("paused: nothing runs until permesso resume")
+		}
+	}
+	for id := range s.paused {
+		if !now[id] {
+			s.log.Info().Msg("resumed")
+		}
+	}
+	s.paused = now
+	s.health.Refresh()
+	s.notify("STATUS=" + s.statusLine())
+	s.changed(approval.Key{})
+}

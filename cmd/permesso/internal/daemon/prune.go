@@ -1,0 +1,210 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+// The daemon prunes at these intervals.
+const (
+	firstPrune = 10 * time.Minute // after the start, which has more urgent work
+	everyPrune = time.Hour
+	batchDelay = time.Second // batches
+)
+
+// pruneResult is what prune --json prints.
+type pruneResult struct {
+	DryRun     bool                   `json:"dry_run"`
+	Running    bool                   `json:"running"` // a daemon, which prunes by itself
+	Held       string                 `json:"held"`    // why nothing is removed yet; "" if nothing prevents it
+	Workspaces map[string]gate.Pruned `json:"workspaces,omitempty"`
+	Total      gate.Pruned            `json:"total"`
+}
+
+// PruneDry counts what Prune would remove.
+func PruneDry(ctx context.Context, a *console.Console) error {
+	h, k, err := home.Open(a)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	res := pruneResult{DryRun: true}
+	if res.Running, err = h.Served(); err != nil {
+		return err
+	}
+	p := &gate.Pruner{
+		Store: h.Store, Workspaces: h.Store, Seal: k.Seal,
+		Responses: h.Config.Retention.Responses, Records: h.Config.Retention.Records,
+	}
+	step, done := a.Progress(ctx, "counting")
+	res.Workspaces, err = p.Count(now, step)
+	done()
+	if err != nil {
+		return err
+	}
+	for _, n := range res.Workspaces {
+		res.Total.Add(n)
+	}
+	if err := audit.Steady(h.FS, h.Layout.Audit(), now); err != nil && !res.Total.Nothing() {
+		res.Held = err.Error()
+	}
+	if a.JSON {
+		return a.Print(res, "")
+	}
+	printPrunable(a, res)
+	return nil
+}
+
+func printPrunable(a *console.Console, res pruneResult) {
+	t := a.Table("WORKSPACE", "RECORDS", "RESPONSES", "MARKERS", "DESCRIPTIONS", "SIZE")
+	line := func(name string, n gate.Pruned) {
+		t.Row(name, fmt.Sprint(n.Records), fmt.Sprint(n.Responses), fmt.Sprint(n.Markers), fmt.Sprint(n.Refusals), sizeOf(n.Bytes))
+	}
+	for _, ws := range slices.Sorted(maps.Keys(res.Workspaces)) {
+		line(ws, res.Workspaces[ws])
+	}
+	line("all", res.Total)
+	t.Print()
+	if res.Held != "" {
+		fmt.Fprintf(a.Out, "Nothing would be removed now: %s.\n", res.Held)
+	}
+}
+
+func sizeOf(n int64) string {
+	switch {
+	case n < 10<<10:
+		return fmt.Sprintf("%d B", n)
+	case n < 10<<20:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
+
+// Prune removes what is older than its retention, unless a daemon runs. trust skips
+// the check of the clock.
+func Prune(ctx context.Context, a *console.Console, trust bool) error {
+	h, _, err := home.Open(a)
+	if err != nil {
+		return err
+	}
+	running, err := h.Served()
+	if err != nil {
+		return err
+	}
+	if running {
+		return a.Print(pruneResult{Running: true}, "The daemon is running. It prunes every hour.")
+	}
+	if err := audit.Steady(h.FS, h.Layout.Audit(), time.Now()); err != nil && !trust {
+		var leap *audit.Leap
+		if !errors.As(err, &leap) {
+			return err
+		}
+		return console.Fail(console.ExitRefused, "if the clock is right, use permesso prune --trust-clock", "nothing was removed: %w", leap)
+	}
+	s := &server{Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
+	s.log, s.logWriter = NewLog(a.Err, "warn", h.Config.LogFormat)
+	if err := s.open(); err != nil {
+		return err
+	}
+	s.gate.Inline = true
+	step, done := a.Progress(ctx, "pruning")
+	n, err := s.gate.Prune(step)
+	done()
+	if err := errors.Join(err, s.close()); err != nil {
+		return err
+	}
+	return a.Print(pruneResult{Total: n}, fmt.Sprintf("removed %d records, %d responses, %d markers and %d descriptions: %s",
+		n.Records, n.Responses, n.Markers, n.Refusals, sizeOf(n.Bytes)))
+}
+
+// pruner prunes while the daemon runs.
+type pruner struct {
+	gate   *gate.Gate
+	steady func(now time.Time) error // an error if the clock is not trusted
+	note   func(approval.Entry)
+	now    func() time.Time
+	wait   func(context.Context, time.Duration) error
+	log    zerolog.Logger
+
+	heldSince *time.Time // start of the log gap that was reported
+}
+
+// runPruner runs the pruner until ctx ends.
+func (s *server) runPruner(ctx context.Context) {
+	p := &pruner{
+		gate: s.gate, note: s.audit.Note, now: time.Now, log: s.log,
+		wait: func(ctx context.Context, d time.Duration) error {
+			if !s.Store.Held() {
+				return errHomeGone
+			}
+			return home.Sleep(ctx, d)
+		},
+		steady: func(now time.Time) error { return audit.Steady(s.FS, s.Layout.Audit(), now) },
+	}
+	p.run(ctx)
+}
+
+func (p *pruner) run(ctx context.Context) {
+	for next := firstPrune; p.wait(ctx, next) == nil; next = everyPrune {
+		p.round(ctx)
+	}
+}
+
+// round prunes once, in batches, if the clock is trusted.
+func (p *pruner) round(ctx context.Context) {
+	rest := func() error { return p.wait(ctx, batchDelay) }
+	var leap *audit.Leap
+	if err := p.steady(p.now()); errors.As(err, &leap) {
+		p.reportHold(leap, rest)
+		return
+	} else if err != nil {
+		p.log.Error().Err(err).Msg("prune skipped: compare clock with the audit log failed")
+		return
+	}
+	p.heldSince = nil
+	n, err := p.gate.Prune(rest)
+	switch {
+	case ctx.Err() != nil: // the next start continues
+	case err != nil:
+		p.log.Error().Err(err).Msg("prune failed")
+	case !n.Nothing():
+		p.log.Info().Int("records", n.Records).Int("responses", n.Responses).Int64("bytes", n.Bytes).Msg("pruned")
+	}
+}
+
+// reportHold reports once that pruning is on hold, if there is something to prune. Its
+// audit entry ends the gap of an otherwise silent log.
+func (p *pruner) reportHold(leap *audit.Leap, rest func() error) {
+	if p.heldSince != nil && p.heldSince.Equal(leap.From) {
+		return
+	}
+	counts, err := p.gate.Pruner().Count(p.now(), rest)
+	if err != nil {
+		return // retried in the next round
+	}
+	var all gate.Pruned
+	for _, n := range counts {
+		all.Add(n)
+	}
+	if all.Nothing() {
+		return
+	}
+	p.heldSince = &leap.From
+	p.log.Warn().Err(leap).Int("records", all.Records).Int("responses", all.Responses).
+		Msg("prune on hold: gap in the audit log, the clock may be wrong; pruning continues after a day")
+	p.note(approval.Entry{
+		Time: p.now().UTC(), Event: approval.EventPruned, Reason: leap.Error(), Detail: "on hold: the clock is not trusted for a day",
+	})
+}

@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+)
+
+// completeSlack is how much older than the newest entry a record may be and
+// still have lost its entries in a crash. It allows for clocks that jump.
+const completeSlack = 24 * time.Hour
+
+// completeAudit adds the entries that a crash removed from the log, from the
+// records and receipts. After a clean stop there are none.
+func (s *server) completeAudit() error {
+	last := s.audit.Found()
+	if last.Event == approval.EventStopped {
+		return nil
+	}
+	var since time.Time
+	if last.Seq > 0 {
+		since = last.Time.Add(-completeSlack)
+	}
+	want, err := s.auditable(since)
+	if err != nil {
+		return err
+	}
+	added, err := s.audit.Complete(want)
+	if added > 0 {
+		s.log.Warn().Msgf("audit log: restored %d entries missing after a crash from the records", added)
+	}
+	return err
+}
+
+// auditable returns the entries that the log must hold for all claims and for
+// the records changed since then.
+func (s *server) auditable(since time.Time) ([]approval.Entry, error) {
+	names, err := s.Store.Workspaces()
+	if err != nil {
+		return nil, err
+	}
+	v := s.Viewer(s.keys)
+	var want []approval.Entry
+	for _, ws := range names {
+		recs, err := s.recordEntries(v, ws, since)
+		if err != nil {
+			return nil, err
+		}
+		claims, err := s.claimEntries(v, ws)
+		if err != nil {
+			return nil, err
+		}
+		want = append(append(want, recs...), claims...)
+	}
+	return want, nil
+}
+
+func (s *server) recordEntries(v *gate.Viewer, ws string, since time.Time) ([]approval.Entry, error) {
+	var want []approval.Entry
+	err := s.EachRecord(v, ws, since, func(rec *approval.Record) {
+		want = append(want, v.RecordEntries(rec, home.SettingsOf(s.Config).Tool)...)
+	}, func(k approval.Key, err error) {
+		s.log.Warn().Str("ws", ws).Str("id", k.ID).Err(err).Msg("read record for the audit log failed")
+	})
+	return want, err
+}
+
+func (s *server) claimEntries(v *gate.Viewer, ws string) ([]approval.Entry, error) {
+	ids, _, err := s.Store.List(approval.DocClaim, ws)
+	if err != nil {
+		return nil, fmt.Errorf("list claims of %s: %w", ws, err)
+	}
+	var want []approval.Entry
+	for _, id := range ids {
+		entries, err := v.ClaimEntries(approval.Key{Workspace: ws, ID: id}, home.SettingsOf(s.Config).Tool)
+		if err != nil { // recovery will fail on it too, and log it
+			s.log.Warn().Str("ws", ws).Str("id", id).Err(err).Msg("read claim for the audit log failed")
+			continue
+		}
+		want = append(want, entries...)
+	}
+	return want, nil
+}

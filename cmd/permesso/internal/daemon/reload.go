@@ -1,0 +1,229 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/watcher"
+)
+
+// configGroup is the watcher's group of the configuration's folders. No
+// workspace can have this name.
+const configGroup = ".config"
+
+// watchConfig watches every folder in which a change can replace the
+// configuration: its own and, for symbolic links as in containers, that of each
+// link and each target.
+func (s *server) watchConfig() {
+	file := s.Current().File
+	if file == "" {
+		return // every rescan looks for it
+	}
+	dirs := linkFolders(file)
+	if slices.Equal(dirs, s.configDirs) {
+		return
+	}
+	s.configDirs = dirs
+	s.watcher.Remove(configGroup)
+	for _, dir := range dirs {
+		if err := s.watcher.Add(watcher.Folder{Path: dir, Group: configGroup, Kind: "config", Trusted: true}); err != nil {
+			s.log.Warn().Err(err).EmbedObject(console.Advice{Err: err}).Msg("watch configuration failed, polling every few seconds")
+		}
+	}
+}
+
+// linkFolders returns the real folders of file and of every link on its path.
+func linkFolders(file string) (dirs []string) {
+	for range 40 { // the kernel's limit of links
+		dir, err := filepath.EvalSymlinks(filepath.Dir(file))
+		if err != nil {
+			return dirs
+		}
+		if dir, err = filepath.Abs(dir); err == nil && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+		to, err := os.Readlink(filepath.Join(dir, filepath.Base(file)))
+		if err != nil {
+			// The file itself; a link among its folders may be replaced, too.
+			if up := filepath.Dir(filepath.Dir(file)); filepath.Dir(file) != dir && up != "" {
+				if up, err = filepath.EvalSymlinks(up); err == nil && !slices.Contains(dirs, up) {
+					dirs = append(dirs, up)
+				}
+			}
+			return dirs
+		}
+		if !filepath.IsAbs(to) {
+			// Join with the unresolved folder: that link may be replaced too.
+			to = filepath.Join(filepath.Dir(file), to)
+		}
+		file = to
+	}
+	return dirs
+}
+
+// settleTime is how long a file must stay unchanged. An editor that writes in
+// place truncates it first, and an empty file is a valid configuration.
+const settleTime = 100 * time.Millisecond
+
+// reload reads the configuration again if it changed, and applies all of it or
+// nothing. An error keeps the old configuration and is reported once.
+func (s *server) reload() {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	file, err := config.Locate(s.app.ConfigFlag, s.app.Env)
+	if err == nil && file == "" && s.Current().File != "" {
+		err = fmt.Errorf("%s: configuration file was removed", s.Current().File)
+	}
+	var data []byte
+	if err == nil && file != "" { // otherwise there was no file and still is none
+		data, err = readSettled(file, s.seenConfig)
+	}
+	seen := contentID(file, data)
+	if err != nil {
+		seen = err.Error()
+	}
+	if seen == s.seenConfig {
+		return
+	}
+	s.seenConfig = seen
+	s.notifyReloading()
+	defer s.notifyReady()
+	if err == nil {
+		err = s.applyConfig(file, data)
+	}
+	if err != nil {
+		s.refuseConfig(err)
+		return
+	}
+	s.health.Clear("config")
+}
+
+// contentID identifies a file with its content; " " means no file.
+func contentID(file string, data []byte) string {
+	if file == "" {
+		return " "
+	}
+	return file + " " + approval.Digest(data)
+}
+
+// readSettled reads a file when no process is writing it. It does not wait if
+// the content is the one in seen.
+func readSettled(file, seen string) (data []byte, err error) {
+	for range 50 {
+		if data, err = os.ReadFile(file); err != nil || contentID(file, data) == seen {
+			return data, err
+		}
+		time.Sleep(settleTime)
+		again, err := os.ReadFile(file)
+		if err == nil && bytes.Equal(data, again) {
+			break
+		}
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, fmt.Errorf("%s: configuration file is empty", file)
+	}
+	return data, nil
+}
+
+// applyConfig applies the configuration in file.
+func (s *server) applyConfig(file string, data []byte) error {
+	next, err := home.Reader(s.app).Load(file)
+	if err != nil {
+		return err
+	}
+	if err := s.scriptAllows(next); err != nil {
+		return err
+	}
+	before := s.Current()
+	if file != "" && next.SHA256 != approval.Digest(data) {
+		s.seenConfig = "" // it changed again: the next check reads it
+		return fmt.Errorf("%s: changed while it was read", file)
+	}
+	if next.SHA256 == before.SHA256 && next.File == before.File {
+		s.log.Info().Str("file", file).Msg("configuration unchanged")
+		return nil // an error was reverted, or a reload was requested without a change
+	}
+	if next.GateName != before.GateName {
+		s.log.Warn().Msg("gate: the signing name cannot change at run time; restart permesso serve")
+		next.GateName = before.GateName
+	}
+	for what, changed := range map[string]bool{
+		"retention": next.Retention != before.Retention, "socket": next.Socket != before.Socket,
+		"ui":     next.UI != before.UI || next.UIStated != before.UIStated,
+		"listen": !slices.Equal(next.Listen, before.Listen), "listen_hosts": !slices.Equal(next.ListenHosts, before.ListenHosts),
+	} {
+		if changed {
+			s.log.Warn().Msg(what + ": change takes effect after a restart")
+		}
+	}
+	if err := s.prepareWorkspaces(next); err != nil {
+		return err
+	}
+	now, err := s.memory.Settings(next)
+	if err != nil {
+		return err
+	}
+	s.Live.Set(now)
+	s.logWriter.set(next.LogLevel, next.LogFormat)
+	s.watchConfig()
+	s.gate.Reconfigured()
+	s.findWorkspaces()
+	s.health.SetConfig(next.SHA256)
+	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventConfigured, Detail: "sha256 " + next.SHA256})
+	s.warn(next)
+	for name := range before.Workspaces {
+		if _, ok := next.Workspaces[name]; !ok {
+			s.log.Warn().Str("ws", name).Msg("workspace no longer configured: requests are refused, folders are kept")
+		}
+	}
+	s.log.Info().Str("file", file).Str("sha256", next.SHA256).Int("workspaces", len(next.Workspaces)).Msg("configuration reloaded")
+	s.channels.reconfigured()
+	s.changed(approval.Key{})
+	return nil
+}
+
+// prepareWorkspaces creates what a configuration needs before it is applied.
+func (s *server) prepareWorkspaces(cfg *config.Config) error {
+	for _, name := range home.WorkspaceNames(cfg) {
+		if err := errors.Join(s.Layout.Prepare(s.FS, name), s.Layout.CheckPrivate(s.FS, name)); err != nil {
+			return err
+		}
+	}
+	return s.startSupervisor(cfg)
+}
+
+// refuseConfig reports every error of a refused configuration.
+func (s *server) refuseConfig(err error) {
+	const refused = "configuration change refused, the old one stays active: "
+	all := approval.Errors(err)
+	if issues, ok := errors.AsType[*config.Error](err); ok {
+		all = nil
+		for _, p := range issues.Errors {
+			all = append(all, p.In(issues.File))
+		}
+	}
+	for _, e := range all {
+		s.log.Error().EmbedObject(console.Advice{Err: e}).Msg(refused + e.Error())
+	}
+	what := refused + all[0].Error()
+	if len(all) > 1 {
+		what += fmt.Sprintf(" (and %d more)", len(all)-1)
+	}
+	s.health.Set("config", what, console.Hints(console.HintFor(all[0]), "permesso config check"))
+}
+
+func (s *server) warn(cfg *config.Config) {
+	for _, w := range cfg.Warnings {
+		issue := w.In(cfg.File)
+		s.log.Warn().EmbedObject(console.Advice{Err: issue}).Msg(issue.Error())
+	}
+}

@@ -1,0 +1,29 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+// A power cut can lose the last audit entries. The record is durable before them.
+func TestHistoryUsesRecordsThatTheLogLost(t *testing.T) {
+	p := newPruneRig(t)
+	h := p.server.Home
+	for _, e := range []approval.Entry{
+		{Event: approval.EventRequested, Workspace: "default", RequestID: settledKey.ID, Time: p.clock.Add(-time.Minute).UTC()},
+		{Event: approval.EventRequested, Workspace: "default", RequestID: "00000000000000bb", Time: p.clock.UTC()},
+	} {
+		require.NoError(t, p.server.audit.Append(e))
+	}
+	found, _, err := h.Requests(p.server.keys, audit.Wanted{Match: func(*audit.Request) bool { return true }})
+	require.NoError(t, err)
+	require.Len(t, found, 2)
+	require.Equal(t, audit.StatusPending, found[0].Status)
+	require.Equal(t, approval.StatusDenied, found[1].Status)
+	require.False(t, found[1].EndedAt.IsZero())
+}

@@ -1,0 +1,435 @@
+// Package daemon is the approval daemon: the gate with its store, policy,
+// executor, API, socket, web UI and channels, from start to stop.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/rs/zerolog"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/exec"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
+	terminalchat "github.com/permesso-dev/permesso/chat/terminal"
+	"github.com/permesso-dev/permesso/chat/web"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/watcher"
+)
+
+// server is the daemon with all its parts.
+type server struct {
+	*home.Home
+	app           *console.Console
+	keys          *home.Keys
+	gate          *gate.Gate
+	audit         *audit.Log
+	memory        *home.Memory
+	runner        *exec.Runner
+	watcher       *watcher.Watcher
+	feed          *feed
+	metrics       *requestMetrics
+	api           *httpapi.Server
+	ui            *web.Server
+	script        *config.Script // decides instead of people; nil: people decide
+	log           zerolog.Logger
+	logWriter     *LogWriter
+	pending       []approval.Key
+	changes       chan approval.Key
+	channels      *channels
+	grantsChanged chan struct{} // signals a change in grants/
+	mails         mailHints
+	release       func() error
+	quit          context.CancelCauseFunc // ends run
+
+	health                *home.Health
+	pauseHint, configHint chan struct{} // see notice
+	reloading             sync.Mutex
+	seenConfig            string   // content or error of the last check
+	configDirs            []string // watched folders
+
+	pausing    sync.Mutex // serializes refreshPauses
+	pauseAudit pauseAudit
+	paused     map[string]bool // ids of the logged pauses
+
+	mu     sync.Mutex
+	rounds map[string]int // rescans per workspace
+}
+
+// Serve runs the daemon until ctx ends.
+func Serve(ctx context.Context, a *console.Console, script string, to io.Writer) error {
+	a.Serving = true
+	h, err := home.Load(a)
+	if err != nil {
+		return err
+	}
+	s := &server{
+		Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
+		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), grantsChanged: make(chan struct{}, 1),
+		mails: mailHints{StoreInbox: make(chan struct{}, 1), kindMaildir: make(chan struct{}, 1)},
+	}
+	s.channels = &channels{s: s, kinds: kinds(), configChanged: make(chan struct{}, 1)}
+	if s.script, err = readScript(a, script, h.Config); err != nil {
+		return err
+	}
+	s.seenConfig = h.Config.File + " " + h.Config.SHA256
+	s.log, s.logWriter = NewLog(to, h.Config.LogLevel, h.Config.LogFormat)
+	if err := s.open(); err != nil {
+		return err
+	}
+	defer s.handleHangup()()
+	s.logStart()
+	err = s.run(ctx)
+	if errors.Is(err, errHomeGone) {
+		// Write nothing any more: the files there are not ours. Handlers die with
+		// the daemon, and their claims show it.
+		return console.Wrap(console.ExitError, err, "put "+s.Layout.Home+" back, or start permesso serve again")
+	}
+	return errors.Join(err, s.close())
+}
+
+// handleHangup reloads the configuration on SIGHUP. A closed terminal does not end
+// the daemon. The signal is caught, not ignored, because handlers would inherit
+// an ignored signal.
+func (s *server) handleHangup() (stop func()) {
+	hangup, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangup, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case <-hangup:
+				s.reloading.Lock()
+				s.seenConfig = "" // reload it even if unchanged
+				s.reloading.Unlock()
+				s.notice(configGroup)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(hangup); close(done) }
+}
+
+// open takes the home's lock before it reads any document.
+func (s *server) open() (err error) {
+	if err := s.Layout.PrepareHome(s.FS); err != nil {
+		return err
+	}
+	if s.release, err = home.Lock(s.Store); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.release())
+		}
+	}()
+	if err := s.markScripted(); err != nil {
+		return err
+	}
+	for name := range s.Config.Workspaces {
+		if err := s.Layout.Prepare(s.FS, name); err != nil {
+			return err
+		}
+	}
+	names, err := s.Store.Workspaces()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := errors.Join(s.Layout.Prepare(s.FS, name), s.Layout.CheckPrivate(s.FS, name)); err != nil {
+			return err
+		}
+	}
+	if s.keys, err = s.MakeKeys(); err != nil {
+		return err
+	}
+	if s.audit, err = s.OpenAudit(s.keys); err != nil {
+		return err
+	}
+	if err := s.completeAudit(); err != nil {
+		return err
+	}
+	if s.memory, err = s.NewMemory(s.keys, s.log); err != nil {
+		return err
+	}
+	s.feed = newFeed(s.Home, s.audit)
+	if s.metrics, err = s.newRequestMetrics(); err != nil {
+		return err
+	}
+	s.audit.Heard = func(e approval.Entry) {
+		s.memory.Observe(e)
+		s.metrics.observe(e)
+		s.feed.add(e)
+	}
+	if err := s.memory.ApplyChanges(time.Now(), s.audit.Append); err != nil {
+		return err
+	}
+	verifier, err := s.keys.Signer.Verifier()
+	if err != nil {
+		return err
+	}
+	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.Layout.Run(), Log: s.log, Supervisor: &exec.Supervisor{Log: s.log}}
+	s.pauseAudit = pauseAudit{store: s.Store, log: s.audit}
+	now, err := s.memory.Settings(s.Config)
+	if err != nil {
+		return err
+	}
+	s.Live.Set(now)
+	s.health = s.NewHealth(s.app.Version)
+	s.gate = s.newGate()
+	if s.api, err = s.newAPI(); err != nil {
+		return err
+	}
+	s.ui = s.newUI()
+	s.pending, err = s.gate.Start()
+	return err
+}
+
+// TuneRuntime sets what the environment leaves open.
+func TuneRuntime(a *console.Console) {
+	if a.Env("GOGC") == "" {
+		tuneGC()
+	}
+	if a.Env("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(2 * runtime.GOMAXPROCS(0)) // disk I/O need not wait for computation
+	}
+}
+
+// setDegraded reports to health whether the gate accepts new requests.
+func (s *server) setDegraded(p gate.Degradation, present bool) {
+	if present {
+		s.health.Set("disk", "no new requests are accepted: "+p.What, console.Hints(p.Hint, "permesso doctor checks HOME"))
+	} else {
+		s.health.Clear("disk")
+	}
+}
+
+func (s *server) newGate() *gate.Gate {
+	return &gate.Gate{
+		Store: s.Store, Workspaces: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
+		Policy: &s.Live, Grants: s.memory, Executor: s.runner, Audit: s.audit,
+		Settings: &s.Live, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed,
+		Retention: s.Config.Retention.Responses, Records: s.Config.Retention.Records, Health: s.setDegraded,
+	}
+}
+
+// changed sends a hint. A channel with a full buffer finds the change by polling.
+func (s *server) changed(k approval.Key) {
+	s.api.Changed(k)
+	s.ui.Changed(k)
+	select {
+	case s.changes <- k:
+	default:
+	}
+	if s.channels != nil { // sweep has no channels
+		s.channels.changed(k)
+	}
+}
+
+// gateDecider returns a decider that wakes this daemon.
+func (s *server) gateDecider() *gate.Decider {
+	d := s.Decider(s.keys)
+	d.Daemon = true
+	d.Decided = func(k approval.Key) {
+		s.gate.Wake(k)
+		s.ui.Changed(k) // the gate reports only the end, which may take long
+	}
+	d.Free = func(ctx context.Context, k approval.Key) error {
+		s.gate.Wake(k)
+		return home.Sleep(ctx, 20*time.Millisecond)
+	}
+	d.Refused = func(k approval.Key, by approval.Person, via string) {
+		s.audit.Note(approval.Entry{
+			Time: time.Now().UTC(), Event: approval.EventRefusedDecider, Workspace: k.Workspace, RequestID: k.ID,
+			By: by.Channel + ":" + by.ID, Via: via,
+		})
+	}
+	return d
+}
+
+func (s *server) logStart() {
+	s.warn(s.Config)
+	s.warnScripted()
+	s.log.Warn().Msg("agents running as this user can bypass the gate; run them in a container or under another UID")
+	if os.Getuid() == 0 {
+		s.log.Warn().Msg("running as root: approved requests run as root")
+	}
+	for name := range s.Config.Workspaces {
+		if note := s.Store.Notes(name); note != "" {
+			s.log.Warn().Str("ws", name).Msg(note)
+		}
+	}
+	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStarted, Detail: s.app.Version})
+	if s.Config.SHA256 != "" {
+		s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventConfigured, Detail: "sha256 " + s.Config.SHA256})
+	}
+	if err := s.audit.Sync(); err != nil { // creates the log for readers
+		s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("sync audit log failed")
+	}
+	s.log.Info().Str("home", s.Layout.Home).Int("workspaces", len(s.Config.Workspaces)).Int("keys", len(s.pending)).Msg("serving")
+}
+
+// errHomeGone means that the home is no longer the one that we locked.
+var errHomeGone = errors.New("home removed or replaced while the daemon runs")
+
+// run runs all parts and ends them in order: first the inputs, then the gate,
+// which finishes what it has started.
+func (s *server) run(ctx context.Context) error {
+	if err := s.startSupervisor(s.Config); err != nil {
+		return err
+	}
+	if err := s.watch(); err != nil {
+		return err
+	}
+	socket, err := s.listen()
+	if err != nil {
+		return err
+	}
+	defer socket.close()
+	api, err := s.openAPI()
+	if err != nil {
+		return err
+	}
+	defer api.close()
+	ui, err := s.openWebUI()
+	if err != nil {
+		return err
+	}
+	defer ui.close()
+	var wg sync.WaitGroup
+	errs := make(chan error, 6)
+	inner, quit := context.WithCancelCause(ctx)
+	s.quit = quit
+	stop := func() { quit(nil) }
+	defer stop()
+	wg.Go(func() {
+		defer stop()
+		errs <- s.watcher.Run(inner)
+	})
+	wg.Go(func() { s.runPruner(inner) })
+	wg.Go(func() { s.runReloads(inner) })
+	wg.Go(func() { s.runWatchdog(inner) })
+	wg.Go(func() { s.watchGrants(inner) })
+	wg.Go(func() { s.feed.run(inner) })
+	if len(api.listeners) > 0 {
+		wg.Go(func() {
+			defer stop()
+			errs <- api.run(inner)
+		})
+	}
+	if ui != nil {
+		wg.Go(func() {
+			defer stop()
+			errs <- ui.run(inner)
+		})
+	}
+	if s.script == nil { // never channels with a script, even if configured later
+		wg.Go(func() { s.channels.Run(inner) })
+	}
+	switch {
+	case s.script != nil:
+		wg.Go(func() { s.newAnswerer().run(inner) })
+	case console.IsTerminal(s.app.In):
+		wg.Go(func() { errs <- s.terminal(inner) })
+	}
+	if socket != nil {
+		wg.Go(func() {
+			defer stop()
+			errs <- socket.run(inner)
+		})
+	}
+	for _, note := range s.watcher.Notes() {
+		s.log.Warn().EmbedObject(console.Advice{Err: note}).Msg(note.Error())
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.gate.Run(inner, s.pending) }()
+	s.health.Refresh()
+	s.notifyReady()
+	<-inner.Done()
+	s.notify(sd.SdNotifyStopping)
+	if errors.Is(context.Cause(inner), errHomeGone) {
+		return errHomeGone
+	}
+	err = <-done
+	wg.Wait()
+	close(errs)
+	for e := range errs {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// startSupervisor starts the parent process of all commands, if a tool runs one.
+func (s *server) startSupervisor(cfg *config.Config) error {
+	for _, t := range cfg.Tools {
+		if t.Handler.Kind == approval.HandlerCommand {
+			return s.runner.Supervisor.Start()
+		}
+	}
+	return nil
+}
+
+func (s *server) close() error {
+	s.pausing.Lock()
+	err := s.pauseAudit.recordNew()
+	s.pausing.Unlock()
+	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStopped})
+	if e := s.memory.SaveSnapshot(); e != nil {
+		s.log.Warn().Err(e).Msg("write policy snapshot failed, the next start reads the whole log")
+	}
+	err = errors.Join(err, s.runner.Close(), s.audit.Close())
+	if s.runner.Supervisor != nil {
+		err = errors.Join(err, s.runner.Supervisor.Close())
+	}
+	s.log.Info().Msg("stopped")
+	return errors.Join(err, s.release())
+}
+
+// terminal runs the channel on the terminal that started the daemon.
+func (s *server) terminal(ctx context.Context) error {
+	names, style := s.local()
+	decider := home.FreshDecider(func() *gate.Decider { return s.gateDecider() })
+	c := &terminalchat.Channel{
+		In: s.app.In, Out: s.app.Out, Viewer: s.Viewer(s.keys), Records: s.Viewer(s.keys),
+		Interceptor: &chat.Interceptor{
+			Decider: decider, Viewer: s.Viewer(s.keys), Zone: time.Local,
+			Redact: style.Redact, Revoker: s.memory.Revoker(decider),
+			CanDecide: decider.CanDecide, Paused: s.PausedIn,
+		},
+		Changes: s.changes, Person: home.Operator(), Workspaces: names,
+		Style: style, Refresh: s.local,
+		Foot:  func() string { return home.AuditFoot(s.audit.Newest()) },
+		Color: console.IsTerminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
+		Log: func(err error) {
+			s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("terminal channel failed")
+		},
+	}
+	return c.Run(ctx)
+}
+
+// local returns workspaces and style of the terminal by the current configuration.
+func (s *server) local() (workspaces []string, style chat.Style) {
+	cfg := s.Current()
+	for _, name := range home.WorkspaceNames(cfg) {
+		if cfg.Workspaces[name].LocalDecisions {
+			workspaces = append(workspaces, name)
+		}
+	}
+	style = s.Style()
+	style.WouldAllow, style.Earlier = s.memory.WouldAllow, home.Earlier(s.Viewer(s.keys))
+	return workspaces, style
+}

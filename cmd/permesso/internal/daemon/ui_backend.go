@@ -1,0 +1,285 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/web"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/policy"
+)
+
+// uiBackend is the data of the web UI besides requests.
+func (s *server) uiBackend() web.Backend {
+	return web.Backend{
+		Grants: uiGrants{s.memory}, Rules: s.uiRules, History: uiHistory{s}, Audit: &uiAudit{server: s}, WorkspaceInfo: uiWorkspaces{s}, Pauser: uiPauser{s},
+	}
+}
+
+type uiGrants struct{ *home.Memory }
+
+// List implements web.Grants.
+func (c uiGrants) List(ws string) (list []web.GrantUse) {
+	for _, r := range c.Grants() {
+		if r.Workspace == ws {
+			list = append(list, web.GrantUse{Grant: r.Grant, Uses: r.Uses, LastUsed: r.LastUsed})
+		}
+	}
+	return list
+}
+
+// uiRules returns the configured rules that can match in these workspaces.
+func (s *server) uiRules(workspaces []string) (list []web.Rule) {
+	for _, r := range s.Current().Rules {
+		begin, open := strings.CutSuffix(r.Workspace, "*")
+		theirs := slices.ContainsFunc(workspaces, func(ws string) bool {
+			return r.Workspace == "" || ws == r.Workspace || open && strings.HasPrefix(ws, begin)
+		})
+		if theirs {
+			list = append(list, web.Rule{Name: r.Name, Match: matchOf(r), Outcome: r.Outcome, Reason: r.Reason})
+		}
+	}
+	return list
+}
+
+// matchOf describes the conditions of a rule.
+func matchOf(r policy.Rule) (parts []string) {
+	for _, p := range []struct{ name, value string }{
+		{"tool", r.Tool},
+		{"capability", r.Capability},
+		{"target", r.Target},
+		{"workspace", r.Workspace},
+		{"approver", r.Approver},
+		{"session", r.Session},
+		{"client", r.Client},
+	} {
+		if p.value != "" {
+			parts = append(parts, p.name+" "+p.value)
+		}
+	}
+	for _, c := range r.Args {
+		if c.Glob != "" {
+			parts = append(parts, c.Field+" like "+c.Glob)
+		} else {
+			parts = append(parts, c.Field+" = "+string(c.Equals))
+		}
+	}
+	return parts
+}
+
+type uiHistory struct{ *server }
+
+// Past implements web.History.
+func (u uiHistory) Past(_ context.Context, q web.HistoryQuery) (list []web.HistoryItem, more bool, err error) {
+	v, text := u.Viewer(u.keys), strings.ToLower(q.Text)
+	found, more, err := audit.Requests(u.FS, u.Layout.Audit(), audit.Wanted{
+		Until: q.Before, Limit: q.Limit,
+		Match: func(r *audit.Request) bool {
+			if !slices.Contains(q.Workspaces, r.Key.Workspace) || q.Kind != "" && q.Kind != r.Tool && (r.Tool != "" || q.Kind != r.ActionType) {
+				return false
+			}
+			home.AddOutcome(v, r)
+			return (q.Status == "" || q.Status == r.Status) && (text == "" || strings.Contains(strings.ToLower(strings.Join([]string{
+				r.Key.ID, r.Key.Workspace, r.Tool, r.ActionType, r.Target, r.By, r.Rule, r.Reason,
+			}, "\n")), text))
+		},
+	})
+	for _, r := range found {
+		kind := r.Tool
+		if kind == "" {
+			kind = r.ActionType
+		}
+		list = append(list, web.HistoryItem{
+			Key: r.Key, Kind: kind, Target: r.Target, Status: r.Status, By: r.By, Via: r.Via, Rule: r.Rule,
+			Asked: r.Asked(), EndedAt: r.EndedAt,
+		})
+	}
+	return list, more, err
+}
+
+type uiAudit struct {
+	*server
+	verifying sync.Mutex
+}
+
+var errEnoughEntries = errors.New("enough")
+
+// Entries implements web.Audit.
+func (u *uiAudit) Entries(ctx context.Context, q web.EntryQuery) (list []approval.Entry, more bool, err error) {
+	text := strings.ToLower(q.Text)
+	var keep func(line []byte) bool
+	if text != "" && plainASCII(text) { // lines are ASCII, so text can be found without decoding
+		keep = func(line []byte) bool { return bytes.Contains(bytes.ToLower(line), []byte(text)) }
+	}
+	err = audit.Backwards(u.FS, u.Layout.Audit(), keep, func(e approval.Entry) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		theirs := q.All || slices.Contains(q.Workspaces, e.Workspace)
+		if !theirs || q.Before > 0 && e.Seq >= q.Before || text != "" && !strings.Contains(strings.ToLower(home.EntryLine(e)), text) {
+			return nil
+		}
+		if len(list) == q.Limit {
+			more = true
+			return errEnoughEntries
+		}
+		list = append(list, e)
+		return nil
+	})
+	if errors.Is(err, errEnoughEntries) {
+		err = nil
+	}
+	return list, more, err
+}
+
+// plainASCII reports whether JSON encodes a text unchanged.
+func plainASCII(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"\<>&`, r) })
+}
+
+// Verify implements web.Audit.
+func (u *uiAudit) Verify(context.Context) (found string, err error) {
+	if !u.verifying.TryLock() {
+		return "", web.ErrBusy
+	}
+	defer u.verifying.Unlock()
+	c := &audit.Check{FS: u.FS, Dir: u.Layout.Audit(), Receipts: map[string]string{}}
+	if c.Keys, err = u.TrustedKeys(""); err != nil {
+		return "", err
+	}
+	note := u.AddReceipts(c.Receipts)
+	report, err := c.Run()
+	if err != nil {
+		return "", err
+	}
+	found = fmt.Sprintf("%d / %d, %d checkpoints, %d other proofs", report.Signed, report.Entries, report.Checkpoints, report.Witnesses)
+	if note != "" {
+		found += "; " + note
+	}
+	return found, nil
+}
+
+type uiWorkspaces struct{ *server }
+
+// statsPeriod is the period of the statistics of approvers.
+const statsPeriod = 30 * 24 * time.Hour
+
+// Workspace implements web.WorkspaceInfo.
+func (u uiWorkspaces) Workspace(_ context.Context, name string) (*web.Workspace, error) {
+	cfg := u.Current()
+	ws, ok := cfg.Workspaces[name]
+	if !ok {
+		return nil, nil
+	}
+	p := &web.Workspace{
+		Name: name, Autonomy: ws.Autonomy, Principal: ws.Principal, Approvers: ws.Approvers, Channels: ws.Channels, Limits: ws.Limits,
+		Timeout: ws.Timeout, Rates: rateLines(cfg.Limits[name]), Taints: u.memory.Taints(name),
+	}
+	ids, _, err := u.Store.List(approval.DocPending, name)
+	if err != nil {
+		return nil, err
+	}
+	p.Waiting = len(ids)
+	found, _, err := audit.Requests(u.FS, u.Layout.Audit(), audit.Wanted{
+		Since: time.Now().Add(-statsPeriod), Match: func(r *audit.Request) bool { return r.Key.Workspace == name },
+	})
+	st := home.NewStats(found)
+	p.Requests, p.Median = st.Requests, durationOf(st.Median)
+	for _, t := range st.Approvers {
+		p.People = append(p.People, web.ApproverStats{
+			Name: t.Name, Decided: t.Decided, Approved: t.Approved, Median: durationOf(t.Median), Fast: t.Hasty, RubberStamping: t.RubberStamps(),
+		})
+	}
+	return p, err
+}
+
+func durationOf(sec *float64) time.Duration {
+	if sec == nil {
+		return 0
+	}
+	return max(time.Millisecond, time.Duration(*sec*float64(time.Second)))
+}
+
+// rateLines formats the policy's limits as in the configuration.
+func rateLines(l policy.Limits) (lines []string) {
+	for what, rates := range map[string]map[string]policy.Rate{"ask_above": l.Ask, "deny_above": l.Deny} {
+		for capability, r := range rates {
+			if capability == "" {
+				capability = "other"
+			}
+			lines = append(lines, fmt.Sprintf("%s: %s %d per %s", what, capability, r.Burst, r.Per))
+		}
+	}
+	slices.Sort(lines)
+	for _, b := range []struct {
+		name string
+		b    policy.Budget
+	}{{"budget_session", l.Session}, {"budget_day", l.Day}} {
+		if b.b != (policy.Budget{}) {
+			lines = append(lines, fmt.Sprintf("%s: ask from %d, deny above %d", b.name, b.b.Soft, b.b.Hard))
+		}
+	}
+	return lines
+}
+
+// Paused implements web.WorkspaceInfo.
+func (u uiWorkspaces) Paused(ws string) (own, all bool) {
+	list, err := u.Store.Pauses()
+	if err != nil {
+		return true, true // the gate pauses everything if it cannot read the pauses
+	}
+	for _, p := range list {
+		own = own || p.Workspace == ws
+		all = all || p.Workspace == ipc.Everything
+	}
+	return own, all
+}
+
+type uiPauser struct{ *server }
+
+func pauseName(ws string) string {
+	if ws == "" {
+		return ipc.Everything
+	}
+	return ws
+}
+
+// displayName is the name of the person who paused, as shown to others.
+func (u uiPauser) displayName(ws string, by approval.Person) string {
+	if name, ok := u.Current().MayDecide(ws, by); ok {
+		return name
+	}
+	return by.Name
+}
+
+// Pause implements web.Pauser.
+func (u uiPauser) Pause(_ context.Context, ws string, by approval.Person, reason string) error {
+	name := pauseName(ws)
+	err := u.Store.Pause(ipc.Pause{Workspace: name, By: u.displayName(ws, by), Via: web.Via, At: time.Now().UTC(), Reason: reason})
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	err = u.AwaitClaims(name)
+	u.refreshPauses()
+	return err
+}
+
+// Resume implements web.Pauser.
+func (u uiPauser) Resume(_ context.Context, ws string, by approval.Person) error {
+	_, err := u.Store.ResumeVia(pauseName(ws), u.displayName(ws, by), web.Via, time.Now().UTC())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	u.refreshPauses()
+	return nil
+}

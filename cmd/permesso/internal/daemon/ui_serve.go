@@ -1,0 +1,224 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/local"
+	"github.com/permesso-dev/permesso/chat/web"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+)
+
+// webUI is the web UI with its listener, and the private socket that gives links
+// to users who can read the home.
+type webUI struct {
+	server   *web.Server
+	listener net.Listener
+	socket   *local.Server
+	private  *net.UnixListener
+}
+
+// newUI wires the web UI.
+func (s *server) newUI() *web.Server {
+	var errs rateLimited
+	return &web.Server{
+		People: uiPeople{s, &rateLimited{}}, Viewer: uiViewer{s.Viewer(s.keys)}, Style: s.uiStyle,
+		Workspaces: func() []string { return home.WorkspaceNames(s.Current()) }, Backend: s.uiBackend(),
+		Log: func(err error) {
+			if errs.allow("") {
+				s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Str("via", web.Via).Msg("web UI failed")
+			}
+		},
+	}
+}
+
+// openWebUI listens on the configured address; nil without one, or if this system
+// cannot identify the user at a socket.
+func (s *server) openWebUI() (*webUI, error) {
+	if s.Config.UI == "" || s.script != nil { // no people with a script
+		return nil, nil
+	}
+	if !local.Supported {
+		s.log.Warn().Msg("web UI disabled: this system cannot identify local users")
+		return nil, nil
+	}
+	l, err := listenUI(s.Config)
+	if err != nil {
+		return nil, err
+	}
+	if at := l.Addr().String(); at != s.Config.UI && !s.Config.UIStated {
+		s.log.Warn().Str("path", at).Msg("web UI uses another port: " + s.Config.UI + " is in use; set ui to a free address")
+	}
+	private, err := local.ListenPrivate(s.Layout.UISocket())
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	s.ui.Hosts = names(l.Addr(), s.Config.ListenHosts)
+	s.ui.Home = "http://" + l.Addr().String()
+	s.health.SetUI(s.ui.Home)
+	s.log.Info().Str("path", l.Addr().String()).Msg("web UI listening")
+	return &webUI{server: s.ui, listener: l, socket: s.privateServer(), private: private}, nil
+}
+
+func listenUI(cfg *config.Config) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", cfg.UI)
+	if errors.Is(err, syscall.EADDRINUSE) && !cfg.UIStated {
+		host, _, splitErr := net.SplitHostPort(cfg.UI)
+		if splitErr != nil {
+			return nil, splitErr
+		}
+		l, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, "0"))
+	}
+	if err != nil {
+		return nil, console.Wrap(console.ExitError, fmt.Errorf("web UI: listen on %s: %w", cfg.UI, err), "set ui to another address, or to false to turn it off")
+	}
+	return l, nil
+}
+
+// run serves until ctx ends.
+func (p *webUI) run(ctx context.Context) error {
+	errs := make(chan error, 1)
+	go func() { errs <- p.socket.Run(ctx, p.private) }()
+	return errors.Join(p.server.Run(ctx, p.listener), <-errs)
+}
+
+func (p *webUI) close() {
+	if p != nil {
+		_ = p.listener.Close() // already closed if Run has run
+		_ = p.private.Close()
+	}
+}
+
+// privateServer gives links to the operator and root, and nothing else: they can
+// read the files.
+func (s *server) privateServer() *local.Server {
+	server := s.localServer()
+	server.Decider = refusingDecider{}
+	server.Who = func(uid string) (approval.Person, []string) {
+		p := home.PersonOf(uid)
+		if uid != "0" && uid != strconv.Itoa(os.Geteuid()) {
+			return p, nil
+		}
+		return p, home.WorkspaceNames(s.Current())
+	}
+	server.May = func(string, *approval.Pending, approval.Person) bool { return false }
+	server.Link = func(p approval.Person) (string, time.Duration, error) {
+		return s.giveLink(web.User{Person: p, Operator: true})
+	}
+	return server
+}
+
+// refusingDecider refuses every decision.
+type refusingDecider struct{}
+
+// Decide implements chat.Decider.
+func (refusingDecider) Decide(context.Context, approval.DecisionInput) (*approval.Decision, error) {
+	return nil, &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "use permesso decide"}
+}
+
+// linkFor gives a link to an approver at the approver socket.
+func (s *server) linkFor(p approval.Person) (string, time.Duration, error) {
+	if s.ui.Home == "" {
+		return "", 0, errors.New("the daemon serves no web UI: check ui in permesso.toml")
+	}
+	return s.giveLink(web.User{Person: p})
+}
+
+// giveLink logs who gets a link, but never the link.
+func (s *server) giveLink(g web.User) (string, time.Duration, error) {
+	address, life, err := s.ui.Link(g)
+	if err == nil {
+		s.log.Info().Str("by", "local:"+g.Person.ID).Str("via", web.Via).Msg("web UI link issued")
+	}
+	return address, life, err
+}
+
+// uiPeople implements web.People.
+type uiPeople struct {
+	*server
+	refusals *rateLimited
+}
+
+// deciderOf returns the decider of a user. A user of the approver socket decides
+// only as an approver.
+func (u uiPeople) deciderOf(g web.User) *gate.Decider {
+	d := u.localDecider()
+	if g.Operator {
+		d = u.gateDecider()
+	}
+	refused := d.Refused
+	d.Refused = func(k approval.Key, by approval.Person, via string) {
+		if u.refusals.allow(by.ID) {
+			refused(k, by, via)
+		}
+	}
+	return d
+}
+
+// Rights implements web.People.
+func (u uiPeople) Rights(g web.User) web.Rights {
+	d, all := u.deciderOf(g), home.WorkspaceNames(u.Current())
+	r := web.Rights{Operator: g.Operator, Language: u.languageOf(g.Person)}
+	for _, ws := range all {
+		if name, ok := d.May(ws, nil, g.Person); ok {
+			r.Name, r.Decide = name, append(r.Decide, ws)
+		}
+	}
+	if r.See = r.Decide; g.Operator {
+		r.See = all
+	}
+	return r
+}
+
+// May implements web.People.
+func (u uiPeople) May(g web.User, ws string, p *approval.Pending) bool {
+	_, ok := u.deciderOf(g).May(ws, p, g.Person)
+	return ok
+}
+
+// Interceptor implements web.People.
+func (u uiPeople) Interceptor(g web.User) *chat.Interceptor {
+	decider := home.FreshDecider(func() *gate.Decider { return u.deciderOf(g) })
+	return &chat.Interceptor{
+		Decider: decider, Viewer: u.Viewer(u.keys), Zone: time.Local, Redact: home.NewRedaction(), Revoker: u.memory.Revoker(decider),
+		CanDecide: decider.CanDecide, Paused: u.PausedIn,
+	}
+}
+
+// uiStyle is the style of the web UI; "" is the configured language.
+func (s *server) uiStyle(language string) chat.Style {
+	style := s.Style()
+	if language != "" {
+		style.Language = language
+	}
+	style.WouldAllow, style.Earlier = s.memory.WouldAllow, home.Earlier(s.Viewer(s.keys))
+	style.Foot = home.AuditFoot(s.audit.Newest())
+	return style
+}
+
+// uiViewer adds the decision in the slot.
+type uiViewer struct{ *gate.Viewer }
+
+// Decided implements web.Viewer.
+func (v uiViewer) Decided(w approval.Waiting) *approval.Decision {
+	b, err := v.Store.Read(approval.DocDecision, w.Key())
+	if err != nil {
+		return nil
+	}
+	d := v.Decision(w.Key(), b)
+	if d == nil || d.PendingSHA256 != w.SHA256 {
+		return nil
+	}
+	return d
+}

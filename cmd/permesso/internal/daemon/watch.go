@@ -1,0 +1,209 @@
+package daemon
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/watcher"
+)
+
+// settledEvery is how many rescans of a workspace pass between two comparisons
+// of its responses with its records.
+const settledEvery = 12
+
+// pauseGroup is the watcher's group of the folder of pauses. No workspace can
+// have this name.
+const pauseGroup = ".pause"
+
+// watch adds all folders to the watcher, which turns files into keys.
+func (s *server) watch() error {
+	s.watcher = &watcher.Watcher{Wake: s.wake, Rescan: s.rescan, Log: s.log}
+	if err := s.watcher.Add(watcher.Folder{Path: s.Layout.IPC(), Kind: "ipc", Trusted: true}); err != nil {
+		return err
+	}
+	if err := s.watcher.Add(watcher.Folder{Path: s.Layout.Pauses(), Group: pauseGroup, Kind: "pause", Suffixes: []string{".json"}, Trusted: true}); err != nil {
+		return err
+	}
+	s.watchConfig()
+	names, err := s.Store.Workspaces()
+	if err != nil {
+		return err
+	}
+	for _, ws := range names {
+		if err := s.watchWorkspace(ws); err != nil {
+			return err
+		}
+	}
+	return s.watcher.Add(watcher.Folder{Path: s.Layout.Grants(), Kind: kindGrants, Suffixes: []string{".json", ".clear"}, Trusted: true})
+}
+
+// kindGrants is the watcher's kind of the folder grants/.
+const kindGrants = "grants"
+
+func (s *server) watchWorkspace(ws string) error {
+	s.mu.Lock()
+	_, known := s.rounds[ws]
+	if !known {
+		s.rounds[ws] = 0
+	}
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	for _, f := range []watcher.Folder{
+		{Path: s.Layout.Requests(ws), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}},
+		{Path: s.Layout.Pendings(ws), Kind: string(approval.DocPending), Suffixes: []string{".json"}, Trusted: true},
+		{Path: s.Layout.Decisions(ws), Kind: string(approval.DocDecision), Suffixes: []string{".json"}, Trusted: true},
+		{Path: s.Layout.Responses(ws), Kind: string(approval.DocResponse), Suffixes: []string{".json"}, Trusted: true},
+	} {
+		f.Group = ws
+		if err := s.watcher.Add(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wake runs in the watcher's loop and only forwards hints. Names that are not
+// request ids are left to the next rescan.
+func (s *server) wake(ws, kind, name string) {
+	if kind == kindGrants {
+		select {
+		case s.grantsChanged <- struct{}{}:
+		default: // a signal is pending already
+		}
+		return
+	}
+	switch ws {
+	case pauseGroup, configGroup:
+		s.notice(ws) // not here, in the watcher's loop
+		return
+	case mailGroup:
+		s.mails.notify(kind)
+		return
+	case "":
+		return // a new workspace folder: the rescan that follows finds it
+	}
+	id, _, _ := strings.Cut(name, ".")
+	k := approval.Key{Workspace: ws, ID: id}
+	if kind == string(approval.DocDecision) {
+		s.ui.Changed(k) // a decision, by any process
+	}
+	if kind == string(approval.DocRequest) {
+		s.gate.Wake(k)
+	} else {
+		s.gate.Hint(k, approval.Doc(kind))
+	}
+}
+
+func (s *server) rescan(ws string) {
+	if !s.Store.Held() {
+		s.quit(errHomeGone)
+		return
+	}
+	switch ws {
+	case "":
+		if err := s.audit.Checkpoint(); err != nil {
+			s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("sign audit log failed")
+		}
+		s.applyGrantChanges()
+		s.findWorkspaces()
+		return
+	case pauseGroup, configGroup:
+		s.notice(pauseGroup)
+		s.notice(configGroup) // also if no folder of it can be watched
+		return
+	case mailGroup:
+		s.mails.notify(StoreInbox)
+		s.mails.notify(kindMaildir)
+		return
+	}
+	s.mu.Lock()
+	s.rounds[ws]++
+	thorough := s.rounds[ws]%settledEvery == 0
+	s.mu.Unlock()
+	err := s.gate.Rescan(ws)
+	if err == nil && thorough {
+		err = s.gate.RescanSettled(ws)
+	}
+	if err != nil {
+		s.log.Error().Str("ws", ws).Err(err).EmbedObject(console.Advice{Err: err}).Msg("rescan workspace failed")
+	}
+}
+
+// applyGrantChanges applies what other processes left in grants/.
+func (s *server) applyGrantChanges() {
+	if err := s.memory.ApplyChanges(time.Now(), s.audit.Append); err != nil {
+		s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("apply grants failed")
+	}
+}
+
+// watchGrants calls applyGrantChanges after every change in grants/.
+func (s *server) watchGrants(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.grantsChanged:
+			s.applyGrantChanges()
+		}
+	}
+}
+
+// notice requests a check of the pauses or the configuration, once for many hints.
+func (s *server) notice(group string) {
+	wanted := s.pauseHint
+	if group == configGroup {
+		wanted = s.configHint
+	}
+	select {
+	case wanted <- struct{}{}:
+	default:
+	}
+}
+
+// runReloads runs the requested checks until ctx ends.
+func (s *server) runReloads(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.pauseHint:
+			s.refreshPauses()
+		case <-s.configHint:
+			s.reload()
+		}
+	}
+}
+
+// findWorkspaces adds workspace folders that were created at run time. Requests
+// of an unconfigured workspace are refused.
+func (s *server) findWorkspaces() {
+	names, err := s.Store.Workspaces()
+	if err != nil {
+		s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("list workspaces failed")
+		return
+	}
+	for _, ws := range names {
+		s.mu.Lock()
+		_, known := s.rounds[ws]
+		s.mu.Unlock()
+		if known {
+			continue
+		}
+		if err := s.Layout.Prepare(s.FS, ws); err != nil {
+			s.log.Error().Str("ws", ws).Err(err).EmbedObject(console.Advice{Err: err}).Msg("prepare workspace failed")
+			continue
+		}
+		if _, ok := s.Current().Workspaces[ws]; !ok {
+			s.log.Warn().Str("ws", ws).Msg("workspace not configured: its requests are refused")
+		}
+		if err := s.watchWorkspace(ws); err != nil {
+			s.log.Error().Str("ws", ws).Err(err).EmbedObject(console.Advice{Err: err}).Msg("watch workspace failed")
+		}
+	}
+}

@@ -1,0 +1,278 @@
+// Package doctor checks an installation and suggests fixes. It changes nothing.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
+)
+
+// Severity orders findings. The zero value is the most severe.
+type Severity int
+
+const (
+	SeverityError Severity = iota
+	SeverityWarning
+	SeverityInfo
+	SeverityOK
+)
+
+// String returns ok, info, warning or error.
+func (s Severity) String() string { return [...]string{"error", "warning", "info", "ok"}[s] }
+
+// MarshalText writes ok, info, warning or error.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+func (s Severity) sign() string { return [...]string{"✗", "!", "·", "✓"}[s] }
+
+func (s Severity) color() string { return [...]string{"\x1b[31m", "\x1b[33m", "", "\x1b[32m"}[s] }
+
+// Finding is one result of a check.
+type Finding struct {
+	Check     string   `json:"check"`
+	Severity  Severity `json:"severity"`
+	Workspace string   `json:"workspace"`
+	What      string   `json:"what"`
+	Cure      string   `json:"cure"`
+}
+
+// findingOf makes a finding of an error and its hint.
+func findingOf(s Severity, ws string, err error) Finding {
+	return Finding{Severity: s, Workspace: ws, What: console.OneLine(err.Error()), Cure: console.OneLine(console.HintFor(err))}
+}
+
+func findingsOf(s Severity, ws string, errs ...error) (list []Finding) {
+	for _, err := range approval.Errors(errors.Join(errs...)) {
+		list = append(list, findingOf(s, ws, err))
+	}
+	return list
+}
+
+func okFinding(format string, a ...any) Finding {
+	return Finding{Severity: SeverityOK, What: fmt.Sprintf(format, a...)}
+}
+
+// orOK returns list, or one ok finding if list is empty.
+func orOK(list []Finding, format string, a ...any) []Finding {
+	if len(list) == 0 {
+		list = append(list, okFinding(format, a...))
+	}
+	return list
+}
+
+// Doctor is one run of the checks.
+type Doctor struct {
+	*home.Home
+	app       *console.Console
+	configErr error      // error of reading the configuration
+	file      string     // its path; "" for the defaults
+	names     []string   // the workspaces to check
+	keys      *home.Keys // nil if they cannot be loaded
+	UID       int        // the home's owner: the daemon's user
+	exists    bool       // the home has keys
+	running   bool
+	Daemon    int // its PID, 0 if unknown
+	Quick     bool
+	Now       time.Time // compared with the documents' times
+	began     time.Time
+	Bin       string                            // our own program, for sandboxes
+	MountsOf  func(ws string) sandbox.MountList // the agent's mounts
+}
+
+// New locates the home. An unreadable configuration is a finding, not an error.
+func New(a *console.Console, workspace string) (*Doctor, error) {
+	dir, err := config.LocateHome(a.HomeFlag, a.Env)
+	if err != nil {
+		return nil, err
+	}
+	d := &Doctor{app: a, Now: time.Now(), began: time.Now(), UID: os.Getuid()}
+	used := config.Default()
+	if d.file, d.configErr = config.Locate(a.ConfigFlag, a.Env); d.configErr == nil {
+		var cfg *config.Config
+		if cfg, d.configErr = home.Reader(a).Load(d.file); d.configErr == nil {
+			used = cfg
+		}
+	}
+	d.Home = home.New(used, dir)
+	if d.Bin, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	d.MountsOf = func(ws string) sandbox.MountList { return sandbox.Mounts(d.Layout, ws) }
+	if info, err := os.Stat(d.Layout.Keys()); err == nil {
+		d.exists, d.UID = true, ownerOf(info)
+	}
+	if d.names, err = d.workspaces(workspace); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// workspaces returns the configured workspaces and those that have folders.
+func (d *Doctor) workspaces(only string) ([]string, error) {
+	names, err := d.Store.Workspaces()
+	if err != nil {
+		names = nil // checkFolders reports it
+	}
+	if d.configErr == nil {
+		names = append(names, home.WorkspaceNames(d.Config)...)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if only == "" {
+		return names, nil
+	}
+	if !slices.Contains(names, only) {
+		return nil, console.Fail(console.ExitError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", only)
+	}
+	return []string{only}, nil
+}
+
+// check is one check of doctor.
+type check struct {
+	name string
+	home bool // needs a home
+	slow bool // left out by --quick
+	run  func(*Doctor, context.Context) []Finding
+}
+
+// checks are ordered so that earlier findings explain later ones.
+func checks() []check {
+	return []check{
+		{"config", false, false, (*Doctor).checkConfig},
+		{"home", false, false, (*Doctor).checkHome},
+		{"daemon", true, false, (*Doctor).checkDaemon},
+		{"folders", true, false, (*Doctor).checkFolders},
+		{"path", true, false, (*Doctor).checkPaths},
+		{"programs", false, false, (*Doctor).checkPrograms},
+		{"keys", true, false, (*Doctor).checkKeys},
+		{"seals", true, false, (*Doctor).checkSeals},
+		{"records", true, true, (*Doctor).checkRecords},
+		{"audit", true, false, (*Doctor).checkAudit},
+		{"mounts", true, true, (*Doctor).checkMounts},
+		{"agents", false, false, (*Doctor).checkAgents},
+		{"inotify", true, false, (*Doctor).checkInotify},
+		{"clock", true, false, (*Doctor).checkClock},
+		{"disk", true, false, (*Doctor).checkDisk},
+		{"fsync", true, false, (*Doctor).checkSync},
+		{"stuck", true, false, (*Doctor).checkStuck},
+		{"channels", true, false, (*Doctor).checkChannels},
+		{"telegram", false, true, (*Doctor).checkTelegram},
+	}
+}
+
+// Run runs the checks.
+func (d *Doctor) Run(ctx context.Context) []Finding {
+	var all []Finding
+	for _, c := range checks() {
+		if ctx.Err() != nil {
+			break
+		}
+		if c.home && !d.exists || c.slow && d.Quick {
+			continue
+		}
+		d.progress("checking " + c.name + " …")
+		for _, f := range limitFindings(c.run(d, ctx)) {
+			f.Check = c.name
+			all = append(all, f)
+		}
+	}
+	d.progress("")
+	return all
+}
+
+// maxAlike is how many findings of one check, severity and workspace are shown.
+const maxAlike = 10
+
+// limitFindings sorts findings by severity and limits each group.
+func limitFindings(list []Finding) (kept []Finding) {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Workspace, b.Workspace))
+	})
+	for len(list) > 0 {
+		first := list[0]
+		n := slices.IndexFunc(list, func(f Finding) bool { return f.Severity != first.Severity || f.Workspace != first.Workspace })
+		if n < 0 {
+			n = len(list)
+		}
+		kept = append(kept, list[:min(n, maxAlike)]...)
+		if n > maxAlike {
+			kept = append(kept, Finding{Severity: first.Severity, Workspace: first.Workspace, What: fmt.Sprintf("and %d more like this", n-maxAlike)})
+		}
+		list = list[n:]
+	}
+	return kept
+}
+
+// progress draws a status line on a terminal.
+func (d *Doctor) progress(line string) {
+	if console.IsTerminal(d.app.Err) && !d.app.JSON {
+		fmt.Fprintf(d.app.Err, "\r\x1b[K%s", line)
+	}
+}
+
+// Report prints the findings. The most severe one gives the exit code.
+func (d *Doctor) Report(all []Finding) error {
+	worst := SeverityOK
+	for _, f := range all {
+		worst = min(worst, f.Severity)
+	}
+	err := d.app.Print(map[string]any{
+		"home": d.Layout.Home, "config": d.file, "version": d.app.Version, "running": d.running, "worst": worst, "findings": all,
+	}, d.Text(all))
+	switch {
+	case err != nil:
+		return err
+	case worst == SeverityError:
+		return &console.Error{Code: console.ExitErrors, Err: errors.New("")}
+	case worst == SeverityWarning:
+		return &console.Error{Code: console.ExitWarnings, Err: errors.New("")}
+	}
+	return nil
+}
+
+// Text has a line for each finding, and one below it for its cure.
+func (d *Doctor) Text(all []Finding) string {
+	color := console.IsTerminal(d.app.Out) && d.app.Env("NO_COLOR") == ""
+	var b strings.Builder
+	for _, f := range all {
+		sign := f.Severity.sign()
+		if c := f.Severity.color(); color && c != "" {
+			sign = c + sign + "\x1b[0m"
+		}
+		ws := ""
+		if f.Workspace != "" {
+			ws = f.Workspace + ": "
+		}
+		fmt.Fprintf(&b, "%s %-9s %s%s\n", sign, f.Check, ws, f.What)
+		if f.Cure != "" {
+			fmt.Fprintf(&b, "  hint: %s\n", f.Cure)
+		}
+	}
+	return b.String() + summary(all)
+}
+
+func summary(all []Finding) string {
+	count := map[Severity]int{}
+	for _, f := range all {
+		count[f.Severity]++
+	}
+	switch {
+	case count[SeverityError] > 0:
+		return fmt.Sprintf("%s, %s", console.Plural(count[SeverityError], "error"), console.Plural(count[SeverityWarning], "warning"))
+	case count[SeverityWarning] > 0:
+		return console.Plural(count[SeverityWarning], "warning")
+	}
+	return "no errors or warnings"
+}

@@ -1,0 +1,297 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/receipt"
+)
+
+func ownerOf(info fs.FileInfo) int {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Uid)
+	}
+	return os.Getuid()
+}
+
+// checkConfig reads the file as serve does, and compares it with the folders.
+func (d *Doctor) checkConfig(context.Context) []Finding {
+	if d.configErr != nil {
+		return configProblems(d.configErr)
+	}
+	var list []Finding
+	for _, w := range d.Config.Warnings {
+		list = append(list, findingOf(SeverityWarning, "", w.In(d.Config.File)))
+	}
+	if d.file == "" {
+		list = append(list, Finding{Severity: SeverityInfo, What: "no configuration: every request asks an approver", Cure: "permesso init writes one"})
+	} else {
+		list = append(list, d.checkSecrets()...)
+	}
+	if d.exists {
+		list = append(list, d.compareWorkspaces()...)
+	}
+	return orOK(list, "%s: %s, %s", d.file, console.Plural(len(d.Config.Workspaces), "workspace"), console.Plural(len(d.Config.Tools), "tool"))
+}
+
+func configProblems(err error) (list []Finding) {
+	var e *config.Error
+	if !errors.As(err, &e) {
+		return findingsOf(SeverityError, "", err)
+	}
+	for _, p := range e.Errors {
+		list = append(list, findingOf(SeverityError, "", p.In(e.File)))
+	}
+	return list
+}
+
+// compareWorkspaces compares the configuration with the folders.
+func (d *Doctor) compareWorkspaces() (list []Finding) {
+	have, err := d.Store.Workspaces()
+	if err != nil {
+		return nil // checkFolders reports it
+	}
+	for _, ws := range d.names {
+		_, configured := d.Config.Workspaces[ws]
+		switch {
+		case !configured:
+			list = append(list, Finding{
+				Severity: SeverityWarning, Workspace: ws, What: "workspace has folders but is not configured: its requests are refused",
+				Cure: "add [workspaces." + ws + "], or move " + d.Layout.Workspace(ws) + " away",
+			})
+		case !slices.Contains(have, ws):
+			list = append(list, Finding{
+				Severity: SeverityInfo, Workspace: ws, What: "workspace has no folders yet",
+				Cure: "permesso serve creates them when it starts",
+			})
+		}
+	}
+	return list
+}
+
+// checkSecrets checks the secret files of the configuration. It finds them by
+// the names of the keys.
+func (d *Doctor) checkSecrets() (list []Finding) {
+	for _, path := range secretFiles(d.configTree()) {
+		if err := ipc.CheckSecret(path); errors.Is(err, fs.ErrNotExist) {
+			list = append(list, Finding{What: "missing secret file " + console.OneLine(path) + ", named in the configuration", Cure: "create it, or change the configuration"})
+		} else if err != nil {
+			list = append(list, findingOf(SeverityError, "", err))
+		}
+	}
+	return list
+}
+
+// configTree is the configuration file as a plain tree, for keys without a
+// field in Config. It is nil if the file is unreadable; checkConfig reports that.
+func (d *Doctor) configTree() map[string]any {
+	b, err := os.ReadFile(d.file)
+	var tree map[string]any
+	if err != nil || toml.Unmarshal(b, &tree) != nil {
+		return nil
+	}
+	return tree
+}
+
+// public are keys of files that are not secret.
+var public = []string{"ca_file", "cert_file", "public_key_file"}
+
+// secretFiles returns the values of keys such as token_file, and the last word
+// of each value in a table such as secret_headers: "Bearer /path/of/the/token".
+func secretFiles(tree map[string]any) (paths []string) {
+	for key, value := range tree {
+		switch v := value.(type) {
+		case string:
+			if strings.HasSuffix(key, "_file") && !slices.Contains(public, key) && filepath.IsAbs(v) {
+				paths = append(paths, v)
+			}
+		case map[string]any:
+			if strings.HasPrefix(key, "secret_") {
+				paths = append(paths, lastWords(v)...)
+			}
+			paths = append(paths, secretFiles(v)...)
+		case []any:
+			for _, item := range v {
+				if table, ok := item.(map[string]any); ok {
+					paths = append(paths, secretFiles(table)...)
+				}
+			}
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+func lastWords(table map[string]any) (paths []string) {
+	for _, value := range table {
+		text, _ := value.(string)
+		if at := strings.LastIndexByte(text, ' '); filepath.IsAbs(text[at+1:]) {
+			paths = append(paths, text[at+1:])
+		}
+	}
+	return paths
+}
+
+// checkHome checks that the home exists and that this user can read it.
+func (d *Doctor) checkHome(context.Context) []Finding {
+	if !d.exists {
+		return []Finding{{What: "no daemon for this user in " + console.OneLine(d.Layout.Home), Cure: "run permesso init, then permesso serve; or name another --home"}}
+	}
+	switch uid := os.Getuid(); {
+	case uid != 0 && uid != d.UID:
+		d.exists = false // skip the checks of a home
+		return []Finding{{
+			What: fmt.Sprintf("%s belongs to UID %d and doctor runs as UID %d: most checks are skipped", console.OneLine(d.Layout.Home), d.UID, uid),
+			Cure: fmt.Sprintf("sudo -u '#%d' permesso doctor", d.UID),
+		}}
+	case d.UID == 0:
+		return []Finding{{
+			Severity: SeverityWarning, What: console.OneLine(d.Layout.Home) + " belongs to root: approved requests run as root",
+			Cure: "run the daemon as a dedicated user: useradd --system permesso",
+		}}
+	}
+	return []Finding{okFinding("%s, owned by UID %d", console.OneLine(d.Layout.Home), d.UID)}
+}
+
+// withFolders returns the workspaces that have folders.
+func (d *Doctor) withFolders() (names []string) {
+	have, err := d.Store.Workspaces()
+	if err != nil {
+		return nil
+	}
+	for _, ws := range d.names {
+		if slices.Contains(have, ws) {
+			names = append(names, ws)
+		}
+	}
+	return names
+}
+
+func (d *Doctor) checkFolders(context.Context) []Finding {
+	seen, wrong := d.Layout.CheckFolders(d.FS, d.withFolders()...)
+	var list []Finding
+	for _, err := range wrong {
+		if !errors.Is(err, fs.ErrNotExist) {
+			list = append(list, findingOf(SeverityError, "", err))
+			continue
+		}
+		f := findingOf(SeverityWarning, "", err)
+		f.Cure = "permesso serve creates it when it starts"
+		list = append(list, f)
+	}
+	for _, ws := range d.withFolders() {
+		if note := d.Store.Notes(ws); note != "" {
+			list = append(list, Finding{Severity: SeverityWarning, Workspace: ws, What: console.OneLine(note), Cure: "run the daemon on a kernel with openat2 and with /proc mounted"})
+		}
+	}
+	return orOK(list, "%d folders, none accessible to other users", seen)
+}
+
+// checkPaths checks the parent folders of home and configuration: a user who
+// can replace a parent folder can replace what is in it.
+func (d *Doctor) checkPaths(context.Context) []Finding {
+	list := findingsOf(SeverityError, "", ipc.CheckPath(filepath.Dir(d.Layout.Home), d.UID)...)
+	if d.file != "" {
+		file, err := filepath.Abs(d.file)
+		if err != nil {
+			return findingsOf(SeverityError, "", err)
+		}
+		for _, f := range findingsOf(SeverityError, "", ipc.CheckPath(file, d.UID)...) {
+			if !slices.Contains(list, f) {
+				list = append(list, f)
+			}
+		}
+	}
+	return orOK(list, "no other user can replace the home or the configuration")
+}
+
+// checkPrograms checks the programs that tools run.
+func (d *Doctor) checkPrograms(context.Context) []Finding {
+	var list []Finding
+	programs := 0
+	for _, name := range sortedTools(d.Config) {
+		argv := d.Config.Tools[name].Handler.Argv
+		if d.Config.Tools[name].Handler.Kind != approval.HandlerCommand || len(argv) == 0 {
+			continue
+		}
+		programs++
+		for _, err := range slices.Concat(ipc.CheckProgram(argv[0], d.UID), d.checkScripts(argv)) {
+			f := findingOf(SeverityError, "", err)
+			f.What = "tool " + name + ": " + f.What
+			list = append(list, f)
+		}
+	}
+	return orOK(list, "%s, all present, none writable by another user", console.Plural(programs, "program"))
+}
+
+// runners are programs that run the file in their first argument.
+var runners = []string{"sh", "bash", "dash", "zsh", "fish", "env", "python", "python3", "perl", "ruby", "node", "bun", "deno", "Rscript"}
+
+// checkScripts checks script files among the arguments: replacing a script
+// that sh runs is replacing the program. Other files are data.
+func (d *Doctor) checkScripts(argv []string) (wrong []error) {
+	first := slices.Contains(runners, filepath.Base(argv[0]))
+	for _, arg := range argv[1:] {
+		if !filepath.IsAbs(arg) {
+			first = first && strings.HasPrefix(arg, "-")
+			continue
+		}
+		info, err := os.Stat(arg)
+		if err == nil && info.Mode().IsRegular() && (first || info.Mode().Perm()&0o111 != 0) {
+			wrong = append(wrong, ipc.CheckPath(arg, d.UID)...)
+		}
+		first = false
+	}
+	return wrong
+}
+
+func sortedTools(c *config.Config) []string {
+	names := make([]string, 0, len(c.Tools))
+	for name := range c.Tools {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// checkKeys loads the keys as serve does, and keeps them for later checks.
+func (d *Doctor) checkKeys(context.Context) []Finding {
+	var list []Finding
+	k, err := d.LoadKeys()
+	if err != nil {
+		list = append(list, findingOf(SeverityError, "", err))
+	} else {
+		d.keys = k
+	}
+	if err := receipt.Check(d.FS, d.Layout.Keys()); err != nil {
+		list = append(list, findingOf(SeverityError, "", err))
+	}
+	entries, err := os.ReadDir(d.Layout.Keys())
+	if err != nil {
+		return append(list, findingOf(SeverityError, "", err))
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil && ownerOf(info) != d.UID {
+			list = append(list, Finding{
+				What: fmt.Sprintf("%s belongs to UID %d, the home to UID %d", console.OneLine(filepath.Join(d.Layout.Keys(), e.Name())), ownerOf(info), d.UID),
+				Cure: fmt.Sprintf("chown -R %d %s", d.UID, sandbox.ShellWord(d.Layout.Keys())),
+			})
+		}
+	}
+	return orOK(list, "the MAC key and the signing key pair load and match")
+}

@@ -1,0 +1,275 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/watcher"
+)
+
+// checkDaemon checks whether a daemon runs, which process it is, and whether
+// it has read the current configuration.
+func (d *Doctor) checkDaemon(context.Context) []Finding {
+	// Do not create the lock file: the daemon's user could not open ours.
+	if _, err := os.Lstat(d.Layout.Lock()); err != nil {
+		return []Finding{{Severity: SeverityInfo, What: "the daemon is not running and never ran here", Cure: "permesso serve"}}
+	}
+	running, err := d.Served()
+	if err != nil {
+		return findingsOf(SeverityError, "", err)
+	}
+	if d.running = running; !running {
+		return []Finding{{Severity: SeverityInfo, What: "the daemon is not running: decisions take effect when it starts", Cure: "permesso serve"}}
+	}
+	p, known := findDaemon(d.Layout.Lock())
+	list := append(d.reportedHealth(), d.staleConfig(p.started)...)
+	if !known {
+		return orOK(list, "running; its process is not visible from here")
+	}
+	d.Daemon = p.pid
+	if p.replaced {
+		list = append(list, Finding{Severity: SeverityWarning, What: fmt.Sprintf("process %d runs a program file that was replaced since", p.pid), Cure: "restart permesso serve"})
+	}
+	if p.ignoresFsync {
+		list = append(list, Finding{
+			Severity: SeverityWarning, What: fmt.Sprintf("process %d has libeatmydata loaded or in LD_PRELOAD: its fsyncs may be ignored", p.pid),
+			Cure: "start permesso serve without it",
+		})
+	}
+	return orOK(list, "running, process %d since %s", p.pid, p.started.Local().Format(time.DateTime))
+}
+
+// reloadDelay is how long a daemon may take to reload the configuration.
+const reloadDelay = 5 * time.Second
+
+// staleConfig reports a configuration that changed after the daemon last read it,
+// according to the audit log.
+func (d *Doctor) staleConfig(started time.Time) []Finding {
+	info, err := os.Stat(d.file)
+	if err != nil {
+		return nil // no file, or checkConfig reports it
+	}
+	read := started
+	entries, err := audit.Last(d.FS, d.Layout.Audit(), 1000)
+	if err != nil {
+		entries = nil // checkAudit reports it
+	}
+	for _, e := range entries {
+		if e.Event == approval.EventStarted || e.Event == approval.EventConfigured {
+			read = e.Time
+		}
+	}
+	if read.IsZero() || info.ModTime().Before(read.Add(reloadDelay)) {
+		return nil
+	}
+	return []Finding{{
+		Severity: SeverityWarning, What: "the daemon has not reloaded the configuration since its change at " + info.ModTime().Local().Format(time.DateTime),
+		Cure: "check its log for a configuration error, which keeps the old configuration; or restart permesso serve",
+	}}
+}
+
+// reportedHealth reads the daemon's own report in run/health.json.
+func (d *Doctor) reportedHealth() (list []Finding) {
+	b, err := os.ReadFile(d.Layout.Health())
+	var h home.HealthReport
+	if err != nil || json.Unmarshal(b, &h) != nil {
+		return nil // no daemon runs
+	}
+	for _, p := range h.Issues {
+		list = append(list, Finding{Severity: SeverityWarning, What: "the daemon reports: " + console.OneLine(p.What), Cure: cmp.Or(console.OneLine(p.Hint), "see permesso status and the daemon's log")})
+	}
+	if h.Status == home.HealthPaused {
+		list = append(list, Finding{Severity: SeverityInfo, What: "the daemon is paused, at least for one workspace: nothing runs there", Cure: "permesso resume"})
+	}
+	if h.Version != "" && h.Version != d.app.Version {
+		list = append(list, Finding{
+			Severity: SeverityWarning, What: "the daemon runs version " + console.OneLine(h.Version) + ", this program is " + d.app.Version,
+			Cure: "restart permesso serve",
+		})
+	}
+	return list
+}
+
+// scratch calls use with a temporary folder on the home's file system. It is
+// in run/, which a starting daemon empties; if that happened, it tries again.
+func (d *Doctor) scratch(use func(dir string) []Finding) (list []Finding) {
+	for range 2 {
+		dir, err := os.MkdirTemp(d.Layout.Run(), "doctor-")
+		if err != nil {
+			return []Finding{{What: "cannot write to the home: " + console.OneLine(err.Error()), Cure: "see the findings on folders and disk"}}
+		}
+		list = use(dir)
+		_, gone := os.Lstat(dir)
+		if err := os.RemoveAll(dir); err != nil {
+			list = append(list, findingOf(SeverityWarning, "", err))
+		}
+		if gone == nil {
+			break
+		}
+	}
+	return list
+}
+
+// folderCount is how many folders the daemon watches.
+func (d *Doctor) folderCount() int { return 1 + 4*len(d.names) }
+
+func (d *Doctor) checkInotify(context.Context) []Finding {
+	list := findingsOf(SeverityWarning, "", watcher.CheckLimits(d.folderCount())...)
+	for _, ws := range d.withFolders() {
+		list = append(list, findingsOf(SeverityWarning, ws, watcher.CheckReach(d.Layout.Requests(ws)))...)
+	}
+	list = append(list, d.scratch(func(dir string) []Finding { return findingsOf(SeverityWarning, "", watcher.Try(dir)) })...)
+	return orOK(list, "events arrive; the limits allow %d folders", d.folderCount())
+}
+
+const (
+	maxDrift = 2 * time.Second // between our clock and the file system's
+	maxAhead = time.Minute     // of an audit entry ahead of our clock
+)
+
+// checkClock compares the clock, which deadlines depend on, with the year, the
+// log and the file system.
+func (d *Doctor) checkClock(context.Context) []Finding {
+	var list []Finding
+	now := d.Now
+	if now.Year() < 2026 || now.Year() > 2100 {
+		list = append(list, Finding{What: "the clock shows " + now.Format(time.DateOnly) + ": receipts and deadlines would be wrong", Cure: "set the clock; then timedatectl set-ntp true"})
+	}
+	if entries, err := audit.Last(d.FS, d.Layout.Audit(), 1); err == nil && len(entries) == 1 && entries[0].Time.Sub(now) > maxAhead {
+		list = append(list, Finding{
+			What: fmt.Sprintf("the clock was set back: the log's newest entry is of %s, now is %s",
+				entries[0].Time.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)),
+			Cure: "set the clock; expired requests stay expired, pending ones would expire too late",
+		})
+	}
+	list = append(list, d.scratch(checkDrift)...)
+	if unsynchronized() {
+		list = append(list, Finding{Severity: SeverityInfo, What: "system clock is not synchronized (NTP)", Cure: "timedatectl set-ntp true, or install chrony"})
+	}
+	return orOK(list, "%s, same as the file system's clock", now.Format(time.RFC3339))
+}
+
+// checkDrift compares a new file's time with our clock.
+func checkDrift(dir string) []Finding {
+	before := time.Now()
+	name := filepath.Join(dir, "time")
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		return findingsOf(SeverityError, "", err)
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return findingsOf(SeverityError, "", err)
+	}
+	return compareClocks(before, info.ModTime())
+}
+
+func compareClocks(ours, disks time.Time) []Finding {
+	off := disks.Sub(ours).Abs()
+	if off <= maxDrift {
+		return nil
+	}
+	return []Finding{{
+		Severity: SeverityWarning, What: "the system clock and the home's file system differ by " + off.Round(time.Second).String(),
+		Cure: "move the home to a local disk, or synchronize both machines by NTP",
+	}}
+}
+
+// checkDisk checks the free space of every file system that the home uses.
+func (d *Doctor) checkDisk(context.Context) []Finding {
+	var list []Finding
+	var seen []string
+	dirs := []string{d.Layout.Home}
+	for _, ws := range d.withFolders() {
+		dirs = append(dirs, d.Layout.Requests(ws), d.Layout.Responses(ws), d.Layout.Pendings(ws), d.Layout.Decisions(ws),
+			d.Layout.Receipts(ws), d.Layout.Records(ws))
+	}
+	left := ""
+	for _, dir := range append(dirs, d.Layout.Audit()) {
+		free, err := ipc.FreeSpaceOf(dir)
+		if err != nil {
+			continue // checkFolders reports it
+		}
+		if slices.Contains(seen, free.Device) {
+			continue
+		}
+		seen = append(seen, free.Device)
+		if left == "" {
+			left = fmt.Sprintf("%d MiB free", free.Bytes>>20)
+			if free.Counted {
+				left += fmt.Sprintf(", %d inodes free", free.Files)
+			}
+		}
+		list = append(list, d.lowSpace(dir, free)...)
+	}
+	list = append(list, findingsOf(SeverityWarning, "", d.Layout.CheckOneDisk(d.withFolders()...)...)...)
+	return orOK(list, "%s, on %s", left, console.OneLine(strings.Join(seen, ", ")))
+}
+
+// lowSpace ignores low space of the requests' folder if it has a file system of
+// its own, which may be small on purpose.
+func (d *Doctor) lowSpace(dir string, free ipc.FreeSpace) []Finding {
+	own := slices.ContainsFunc(d.names, func(ws string) bool { return dir == d.Layout.Requests(ws) })
+	if own && !free.ReadOnly && free.Bytes > 0 {
+		return nil
+	}
+	if err := free.Refuses(); err != nil {
+		return findingsOf(SeverityError, "", err)
+	}
+	return findingsOf(SeverityWarning, "", free.Low())
+}
+
+const syncRounds = 20
+
+// checkSync checks the mount options, then measures fsync.
+func (d *Doctor) checkSync(context.Context) []Finding {
+	m, err := ipc.MountOf(d.Layout.Home)
+	if err != nil {
+		return []Finding{{Severity: SeverityInfo, What: "cannot read the mount options: " + console.OneLine(err.Error())}}
+	}
+	list := slices.Concat(findingsOf(SeverityError, "", m.LosesData()), findingsOf(SeverityWarning, "", m.Warnings()))
+	measured := ""
+	if !d.Quick {
+		list = append(list, d.scratch(func(dir string) []Finding {
+			median, err := ipc.SyncTime(dir, syncRounds)
+			if err != nil {
+				return findingsOf(SeverityError, "", err)
+			}
+			measured = fmt.Sprintf(": an fsync takes %s (median of %d)", median.Round(time.Microsecond), syncRounds)
+			return findingsOf(SeverityWarning, "", m.TooFast(median))
+		})...)
+	}
+	return orOK(list, "%s on %s%s", m.Type, console.OneLine(m.Point), measured)
+}
+
+// checkAgents looks for agents that can bypass the gate.
+func (d *Doctor) checkAgents(context.Context) []Finding {
+	agents, err := findAgents(d.UID)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return []Finding{{Severity: SeverityInfo, What: "cannot list processes on this system", Cure: "run agents as another user, or in a container"}}
+	}
+	if err != nil {
+		return findingsOf(SeverityInfo, "", err)
+	}
+	var list []Finding
+	for _, p := range agents {
+		list = append(list, Finding{
+			Severity: SeverityWarning, What: fmt.Sprintf("%s (process %d) runs as %s outside a sandbox: it could approve its own requests", p.name, p.pid, p.as),
+			Cure: "run it in a container (permesso mounts), or run the daemon as a system user, or set local_decisions = false",
+		})
+	}
+	return orOK(list, "no known agent runs as the daemon's user outside a sandbox")
+}

@@ -1,0 +1,209 @@
+package home
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/receipt"
+)
+
+// OpenAudit opens the log to write to it. The caller holds the lock.
+func (h *Home) OpenAudit(k *Keys) (*audit.Log, error) {
+	known, err := h.AuditKeys()
+	if err != nil {
+		return nil, err
+	}
+	log, err := audit.OpenSigned(h.FS, h.Layout.Audit(), time.Now, audit.Keys{Signer: k.Signer.NoteSigner(), Known: known})
+	return log, console.VerifyFirst(err)
+}
+
+// AuditKeys returns the keys that may have signed the log.
+func (h *Home) AuditKeys() (note.Verifiers, error) {
+	v, err := receipt.LoadVerifier(h.FS, h.Layout.Keys())
+	if err != nil {
+		return nil, err
+	}
+	return v.Known(), nil
+}
+
+// AuditFoot returns the last line of a message, "" without a checkpoint.
+func AuditFoot(c *audit.Checkpoint) string {
+	if c == nil {
+		return ""
+	}
+	return "log " + c.Foot()
+}
+
+// AuditFoot returns the last line of a message for a command that only reads.
+func (h *Home) AuditFoot() string {
+	known, err := h.AuditKeys()
+	if err != nil {
+		return ""
+	}
+	c, err := audit.Newest(h.FS, h.Layout.Audit(), known)
+	if err != nil {
+		return "" // audit verify reports it
+	}
+	return AuditFoot(c)
+}
+
+// EachRecord reads the records of a workspace that changed since then.
+func (h *Home) EachRecord(v *gate.Viewer, ws string, since time.Time, each func(*approval.Record), bad func(approval.Key, error)) error {
+	ids, _, err := h.Store.List(approval.DocRecord, ws)
+	if err != nil {
+		return fmt.Errorf("list records of %s: %w", ws, err)
+	}
+	for _, id := range ids {
+		if !since.IsZero() {
+			info, err := h.FS.Stat(filepath.Join(h.Layout.Records(ws), id+".json"))
+			if errors.Is(err, fs.ErrNotExist) || err == nil && info.ModTime().Before(since) {
+				continue
+			}
+		}
+		k := approval.Key{Workspace: ws, ID: id}
+		rec, err := v.Record(context.Background(), k)
+		switch {
+		case err != nil:
+			bad(k, err)
+		case rec != nil:
+			each(rec)
+		}
+	}
+	return nil
+}
+
+// EntryLine formats an entry as one line. Values may come from an agent, so they are escaped.
+func EntryLine(e approval.Entry) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d %s %s", e.Seq, e.Time.Local().Format(time.DateTime), chat.Escape(string(e.Event)))
+	for _, v := range []struct{ name, text string }{
+		{"", e.Workspace},
+		{"", e.RequestID},
+		{"", e.Tool},
+		{"by", e.By},
+		{"id", e.ByID},
+		{"via", e.Via},
+		{"rule", e.Rule},
+		{"reason", e.Reason},
+		{"detail", e.Detail},
+		{"taints", strings.Join(e.Taints, " ")},
+	} {
+		if v.text == "" {
+			continue
+		}
+		b.WriteByte(' ')
+		if v.name != "" {
+			b.WriteString(v.name + "=")
+		}
+		if strings.Contains(v.text, " ") {
+			b.WriteString(chat.Quote(v.text))
+		} else {
+			b.WriteString(chat.Escape(v.text))
+		}
+	}
+	return b.String()
+}
+
+// RotateKey writes the audit entry before the new key takes effect: an entry
+// without a rotation is possible, never the reverse.
+func (h *Home) RotateKey() (public string, err error) {
+	release, err := Lock(h.Store)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	k, err := h.MakeKeys()
+	if err != nil {
+		return "", err
+	}
+	log, err := h.OpenAudit(k)
+	if err != nil {
+		return "", err
+	}
+	k.Signer, err = receipt.Rotate(h.FS, h.Layout.Keys(), time.Now(), func(old, next string) error {
+		by := Operator()
+		err := log.Append(approval.Entry{
+			Event: approval.EventKeyRotated, By: by.Name, ByID: by.Channel + ":" + by.ID, Via: "cli",
+			Detail: fmt.Sprintf("from %s to %s", old, next),
+		})
+		return errors.Join(err, log.Checkpoint())
+	})
+	if err := errors.Join(err, log.Close()); err != nil {
+		return "", err
+	}
+	// The new key signs the whole log again.
+	if log, err = h.OpenAudit(k); err != nil {
+		return "", err
+	}
+	return k.Signer.Public(), errors.Join(log.Checkpoint(), log.Close())
+}
+
+// TrustedKeys returns the keys to verify with: all keys of this home if keyFile
+// is empty or one of them, otherwise keyFile alone.
+func (h *Home) TrustedKeys(keyFile string) (note.Verifiers, error) {
+	if keyFile == "" {
+		return h.AuditKeys()
+	}
+	b, err := os.ReadFile(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	given := strings.TrimSpace(string(b))
+	v, err := receipt.NewVerifier(given)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := receipt.PublicKeys(h.FS, h.Layout.Keys())
+	if err == nil && slices.ContainsFunc(keys, func(k receipt.PublicKey) bool { return k.Key == given }) {
+		return h.AuditKeys()
+	}
+	return v.Known(), nil
+}
+
+// AddReceipts adds the receipts of all records in this home. The note says
+// which ones it could not read.
+func (h *Home) AddReceipts(into map[string]string) (note string) {
+	k, err := h.LoadKeys()
+	if err != nil {
+		return "records not compared: " + firstLine(err)
+	}
+	names, err := h.Store.Workspaces()
+	if err != nil {
+		return "records not compared: " + firstLine(err)
+	}
+	v := h.Viewer(k)
+	bad := 0
+	for _, ws := range names {
+		err := h.EachRecord(v, ws, time.Time{}, func(rec *approval.Record) {
+			if rec.Receipt != "" {
+				into[receipt.Hash(rec.Receipt)] = ws + "/" + rec.RequestID
+			}
+		}, func(approval.Key, error) { bad++ })
+		if err != nil {
+			return "records not compared: " + firstLine(err)
+		}
+	}
+	if bad > 0 {
+		return fmt.Sprintf("%d unreadable records were not compared", bad)
+	}
+	return ""
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}

@@ -1,0 +1,171 @@
+// Package home is one HOME as permesso sees it: configuration, state folder,
+// keys, log, grants, health.
+package home
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/exec"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// Home is one HOME with its configuration.
+type Home struct {
+	Config *config.Config
+	Layout ipc.Layout
+	Store  *ipc.Store
+	FS     ipc.FS
+	Live   Live // the daemon's configuration after reloads
+}
+
+// Load reads the configuration and locates the state folder.
+func Load(a *console.Console) (*Home, error) {
+	file, err := config.Locate(a.ConfigFlag, a.Env)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := Reader(a).Load(file)
+	if err != nil {
+		return nil, err
+	}
+	home, err := config.LocateHome(a.HomeFlag, a.Env)
+	if err != nil {
+		return nil, err
+	}
+	return New(cfg, home), nil
+}
+
+// New returns the home in a folder. cfg may be nil for what needs no configuration.
+func New(cfg *config.Config, dir string) *Home {
+	h := &Home{Config: cfg, Layout: ipc.Layout{Home: dir}, FS: ipc.OS()}
+	h.Store = &ipc.Store{FS: h.FS, Layout: h.Layout}
+	if cfg != nil {
+		h.Store.RequestSize = h.requestSize
+	}
+	return h
+}
+
+func (h *Home) requestSize(ws string) int64 {
+	return int64(h.Current().Workspaces[ws].Limits.WithDefaults().RequestSize)
+}
+
+// Open is Load for a home that has keys.
+func Open(a *console.Console) (*Home, *Keys, error) {
+	h, err := Load(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := os.Stat(h.Layout.Keys()); err != nil {
+		return nil, nil, console.Fail(console.ExitError, "run permesso init, then permesso serve; or name another home: --home, or sudo -u permesso for the system's daemon", "no daemon for this user in %s", h.Layout.Home)
+	}
+	if err := h.ActAsOwner(); err != nil {
+		return nil, nil, err
+	}
+	k, err := h.LoadKeys()
+	return h, k, err
+}
+
+// ActAsOwner drops root's privileges to those of the home's owner: the daemon
+// could not read files that root writes. The decision's author stays root.
+func (h *Home) ActAsOwner() error {
+	info, err := os.Stat(h.Layout.Home)
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || os.Geteuid() != 0 || owner.Uid == 0 {
+		return nil
+	}
+	Operator() // read our UID before it changes
+	uid, gid := int(owner.Uid), int(owner.Gid)
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(gid), syscall.Setuid(uid)); err != nil {
+		return fmt.Errorf("act as the owner of %s: %w", h.Layout.Home, err)
+	}
+	return nil
+}
+
+// Viewer reads the documents of this home.
+func (h *Home) Viewer(k *Keys) *gate.Viewer {
+	return &gate.Viewer{Store: h.Store, Workspaces: h.Store, Seal: k.Seal, Words: chat.Words{}}
+}
+
+// Operator is the local user, identified by UID.
+var Operator = sync.OnceValue(func() approval.Person {
+	return PersonOf(strconv.Itoa(os.Getuid()))
+})
+
+// PersonOf returns the local person of a UID.
+func PersonOf(uid string) approval.Person {
+	name := uid
+	if u, err := user.LookupId(uid); err == nil {
+		name = u.Username
+	}
+	return approval.Person{Channel: "local", ID: uid, Name: "operator:" + name}
+}
+
+// Served reports whether a daemon holds the home's lock.
+func (h *Home) Served() (bool, error) {
+	if _, err := os.Lstat(h.Layout.Lock()); errors.Is(err, fs.ErrNotExist) {
+		return false, nil // TryLock would create it, owned by our user
+	}
+	lock, err := h.FS.TryLock(h.Layout.Lock())
+	if errors.Is(err, ipc.ErrLocked) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return false, lock.Close()
+}
+
+// Lock takes the home's lock. It retries for a second, because other commands take the lock for a
+// moment.
+func Lock(store *ipc.Store) (release func() error, err error) {
+	for range 20 {
+		if release, err = store.Open(); !errors.Is(err, ipc.ErrLocked) {
+			return release, err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return nil, fmt.Errorf("another daemon serves this home: %w", err)
+}
+
+// Reader reads configurations for this process.
+func Reader(a *console.Console) config.Reader {
+	r := config.Reader{CheckHandler: exec.Check}
+	if a.Serving {
+		r.ServedBy = os.Getuid()
+	}
+	return r
+}
+
+// Prepare creates the folders of the home and of all workspaces.
+func (h *Home) Prepare() error {
+	if err := h.Layout.PrepareHome(h.FS); err != nil {
+		return err
+	}
+	for name := range h.Config.Workspaces {
+		if err := h.Layout.Prepare(h.FS, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WorkspaceNames returns the configured workspaces, sorted.
+func WorkspaceNames(c *config.Config) []string { return slices.Sorted(maps.Keys(c.Workspaces)) }

@@ -1,0 +1,457 @@
+package home
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/policy"
+	"github.com/permesso-dev/permesso/security/secrets"
+)
+
+// Memory is the policy engine with its state: the folded audit log and the
+// grants.
+type Memory struct {
+	*policy.Engine
+	scanner *secrets.Scanner
+	home    *Home
+	Keys    *Keys
+	log     zerolog.Logger
+
+	applying sync.Mutex // serializes applyChanges
+	mu       sync.Mutex
+	files    map[string]stamp // grant files as of the last read
+	keysAt   map[string]stamp // API key files as of the last read
+	audited  map[string]bool  // audited facts on grants and keys: "granted ID", "revoked ID", "taints_cleared ID", "key_created ID" …
+	damaged  map[string]bool
+}
+
+// stamp identifies the state of a file.
+type stamp struct {
+	size int64
+	at   time.Time
+}
+
+// bareMemory returns a memory without an engine.
+func (h *Home) bareMemory(log zerolog.Logger) (*Memory, error) {
+	scanner, err := secrets.New()
+	if err != nil {
+		return nil, err
+	}
+	return &Memory{scanner: scanner, home: h, log: log, files: map[string]stamp{}, keysAt: map[string]stamp{}, damaged: map[string]bool{}}, nil
+}
+
+// NewMemory reads the last snapshot, the log after it, and the grants.
+func (h *Home) NewMemory(k *Keys, log zerolog.Logger) (*Memory, error) {
+	m, err := h.bareMemory(log)
+	if err != nil {
+		return nil, err
+	}
+	m.Keys = k
+	seq := m.restore()
+	last, err := m.readLog(seq)
+	if err == nil && last < seq {
+		// A power cut removed entries that the snapshot includes.
+		m.log.Info().Msg("policy snapshot is newer than the log, reading the whole log")
+		m.reset()
+		_, err = m.readLog(0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, m.readGrants(nil)
+}
+
+// reset resets the engine.
+func (m *Memory) reset() {
+	m.Engine = &policy.Engine{Scan: m.scanner.Scan}
+	m.audited = map[string]bool{}
+}
+
+func (m *Memory) readLog(after int64) (last int64, err error) {
+	if err := m.Load(m.home.Config.PolicyConfig()); err != nil {
+		return 0, err
+	}
+	// The snapshot's last entry is read as well: it must exist.
+	err = audit.EntriesAfter(m.home.FS, m.home.Layout.Audit(), after-1, func(x approval.Entry) error {
+		last = x.Seq
+		m.Observe(x)
+		return nil
+	})
+	return last, err
+}
+
+// Observe adds an audit entry, in the log's order.
+func (m *Memory) Observe(x approval.Entry) {
+	m.Learn(x)
+	switch x.Event {
+	case approval.EventGranted, approval.EventRevoked, approval.EventTaintsCleared, approval.EventKeyCreated, approval.EventKeyRevoked:
+		m.mu.Lock()
+		m.audited[string(x.Event)+" "+x.Grant] = true
+		m.mu.Unlock()
+	}
+}
+
+func (m *Memory) knows(e approval.Event, id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.audited[string(e)+" "+id]
+}
+
+// Grant reads one grant from its file.
+func (m *Memory) Grant(id string) (*approval.Grant, error) {
+	k := approval.GrantKey(id)
+	b, err := m.home.Store.Read(approval.DocGrant, k)
+	if err != nil {
+		return nil, err
+	}
+	body, err := m.Keys.Seal.Open(approval.DocGrant, k, b)
+	if err != nil {
+		return nil, err
+	}
+	return approval.ParseGrant(body, id)
+}
+
+// SaveGrant writes a grant; how permits replacing an older state.
+func (m *Memory) SaveGrant(g *approval.Grant, how approval.WriteMode) error {
+	if err := g.Check(); err != nil {
+		return err
+	}
+	body, err := g.Encode()
+	if err != nil {
+		return err
+	}
+	k := approval.GrantKey(g.ID)
+	if err := m.home.Store.Create(approval.DocGrant, k, m.Keys.Seal.Seal(approval.DocGrant, k, body), how); err != nil {
+		return err
+	}
+	return m.AddGrant(*g)
+}
+
+// AddFromDecision implements the gate's Memory. An existing grant stays: it may
+// have been revoked since.
+func (m *Memory) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
+	g := policy.GrantFrom(p, d)
+	if g == nil {
+		return nil
+	}
+	err := m.SaveGrant(g, approval.Durable)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// ApplyChanges applies what other processes left in the home: it audits new and revoked
+// grants and keys, revokes unused grants and clears taints. Only the daemon
+// calls it; add makes an entry durable.
+func (m *Memory) ApplyChanges(now time.Time, add func(approval.Entry) error) error {
+	m.applying.Lock()
+	defer m.applying.Unlock()
+	err := m.readGrants(func(g *approval.Grant) error { return m.auditGrant(g, add) })
+	return errors.Join(err, m.revokeStale(now, add), m.clearTaints(add), m.auditKeyChanges(add))
+}
+
+// readGrants reads every grant whose file is new or changed, and drops those
+// whose file is gone.
+func (m *Memory) readGrants(each func(*approval.Grant) error) error {
+	ids, _, err := m.home.Store.List(approval.DocGrant, approval.GrantKey("").Workspace)
+	if err != nil {
+		return fmt.Errorf("list grants: %w", err)
+	}
+	there := make(map[string]bool, len(ids))
+	var errs []error
+	for _, id := range ids {
+		there[id] = true
+		info, err := m.home.FS.Stat(filepath.Join(m.home.Layout.Grants(), id+".json"))
+		if err != nil {
+			continue // removed since
+		}
+		now := stamp{info.Size(), info.ModTime()}
+		m.mu.Lock()
+		same := m.files[id] == now
+		m.mu.Unlock()
+		if same {
+			continue
+		}
+		errs = append(errs, m.readGrant(id, now, each))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id := range m.files {
+		if !there[id] {
+			delete(m.files, id)
+			m.RemoveGrant(id)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Memory) readGrant(id string, now stamp, each func(*approval.Grant) error) error {
+	g, err := m.Grant(id)
+	if err == nil {
+		err = m.AddGrant(*g)
+	}
+	if err != nil {
+		m.RemoveGrant(id) // an unreadable grant allows nothing
+		m.mu.Lock()
+		known := m.damaged[id]
+		m.damaged[id] = true
+		m.mu.Unlock()
+		if !known {
+			m.log.Warn().Str("grant", id).Err(err).Msg("invalid grant ignored")
+		}
+		return nil
+	}
+	if each != nil {
+		if err := each(g); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.files[id] = now
+	return nil
+}
+
+// auditGrant audits a grant and its revocation, each once.
+func (m *Memory) auditGrant(g *approval.Grant, add func(approval.Entry) error) error {
+	write := func(e approval.Event, by, via string) error {
+		if m.knows(e, g.ID) {
+			return nil
+		}
+		x := approval.Entry{
+			Event: e, Workspace: g.Workspace, Grant: g.ID, By: by, Via: via, Reason: g.Reason,
+			Capability: g.Capability, Target: g.Target, ActionType: g.ActionType, ClientID: g.ClientID, SessionID: g.SessionID,
+			Channel: g.Channel, Sender: g.Sender, Detail: string(g.Kind),
+		}
+		return add(x)
+	}
+	if err := write(approval.EventGranted, g.By, g.Via); err != nil || g.RevokedAt.IsZero() {
+		return err
+	}
+	return write(approval.EventRevoked, g.RevokedBy, "")
+}
+
+// revokeStale revokes grants that are unused for policy.StaleAfter.
+func (m *Memory) revokeStale(now time.Time, add func(approval.Entry) error) error {
+	var errs []error
+	for _, r := range m.Grants() {
+		if !r.RevokedAt.IsZero() || !r.Stale(now) {
+			continue
+		}
+		g := r.Grant
+		g.RevokedAt, g.RevokedBy = now.UTC(), "stale: unused for 90 days"
+		err := m.SaveGrant(&g, approval.Replace)
+		if err == nil {
+			err = m.auditGrant(&g, add)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// clearTaints applies the requests of session clear.
+func (m *Memory) clearTaints(add func(approval.Entry) error) error {
+	ids, _, err := m.home.Store.List(approval.DocClear, approval.GrantKey("").Workspace)
+	if err != nil {
+		return fmt.Errorf("list taint clearings: %w", err)
+	}
+	for _, id := range ids {
+		if err := m.clear(id, add); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Memory) clear(id string, add func(approval.Entry) error) error {
+	k := approval.GrantKey(id)
+	b, err := m.home.Store.Read(approval.DocClear, k)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	var c *approval.Clearing
+	body, err := m.Keys.Seal.Open(approval.DocClear, k, b)
+	if err == nil {
+		c, err = approval.ParseClearing(body, id)
+	}
+	switch {
+	case err != nil:
+		m.log.Warn().Str("clearing", id).Err(err).Msg("invalid taint clearing ignored")
+	case !m.knows(approval.EventTaintsCleared, id):
+		if err := add(approval.Entry{
+			Event: approval.EventTaintsCleared, Workspace: c.Workspace, SessionID: c.SessionID, Grant: id,
+			By: c.By, ByID: c.ByID, Via: c.Via, Reason: c.Reason,
+		}); err != nil {
+			return err
+		}
+		m.log.Info().Str("ws", c.Workspace).Str("by", c.By).Msg("taints cleared")
+	}
+	return m.home.Store.Remove(approval.DocClear, k)
+}
+
+// reloadGrant reads a grant again right before its use, so that a revocation takes
+// effect at once.
+func (m *Memory) reloadGrant(id string) {
+	g, err := m.Grant(id)
+	if err != nil || m.AddGrant(*g) != nil {
+		m.RemoveGrant(id)
+	}
+}
+
+// snapshotFile spares a start the reading of the whole log. Its seal shows
+// whether it is torn or of another home.
+func (m *Memory) snapshotFile() string { return filepath.Join(m.home.Layout.Home, "policy.state") }
+
+var snapshotKey = approval.Key{Workspace: "policy", ID: "0000000000000000"}
+
+const docState approval.Doc = "policy_state"
+
+// policySnapshot is the content of the snapshot file.
+type policySnapshot struct {
+	Audited []string        `json:"said"`
+	Policy  json.RawMessage `json:"policy"`
+}
+
+// restore loads the snapshot, or starts empty without a valid one. seq is the
+// sequence number of its last entry.
+func (m *Memory) restore() (seq int64) {
+	m.reset()
+	b, err := os.ReadFile(m.snapshotFile())
+	if err != nil {
+		return 0
+	}
+	var r policySnapshot
+	body, err := m.Keys.Seal.Open(docState, snapshotKey, b)
+	if err == nil {
+		err = json.Unmarshal(body, &r)
+	}
+	if err == nil {
+		seq, err = m.Restore(r.Policy)
+	}
+	if err != nil {
+		m.log.Info().Err(err).Msg("policy snapshot is unusable, reading the whole log")
+		m.reset()
+		return 0
+	}
+	for _, s := range r.Audited {
+		m.audited[s] = true
+	}
+	return seq
+}
+
+// SaveSnapshot writes what was learned from the log, for the next start.
+func (m *Memory) SaveSnapshot() error {
+	b, err := m.Snapshot()
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	audited := slices.Sorted(maps.Keys(m.audited))
+	m.mu.Unlock()
+	body, err := json.Marshal(policySnapshot{audited, b})
+	if err != nil {
+		return err
+	}
+	temp := m.snapshotFile() + ".new"
+	if err := os.WriteFile(temp, m.Keys.Seal.Seal(docState, snapshotKey, body), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, m.snapshotFile())
+}
+
+// ReadMemory returns the current policy for commands that only read. Without keys
+// it has no grants.
+func ReadMemory(a *console.Console) (*Home, *Memory, error) {
+	h, err := Load(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	k, err := h.LoadKeys()
+	if err != nil {
+		if _, statErr := os.Stat(h.Layout.Keys()); !errors.Is(statErr, os.ErrNotExist) {
+			return nil, nil, err
+		}
+		m, err := h.EmptyMemory()
+		return h, m, err
+	}
+	m, err := h.NewMemory(k, zerolog.Nop())
+	return h, m, err
+}
+
+// EmptyMemory is a policy without grants and history.
+func (h *Home) EmptyMemory() (*Memory, error) {
+	m, err := h.bareMemory(zerolog.Nop())
+	if err != nil {
+		return nil, err
+	}
+	m.reset()
+	return m, m.Load(h.Config.PolicyConfig())
+}
+
+// OpenMemory is the memory of a home that has keys.
+func OpenMemory(a *console.Console) (*Home, *Memory, error) {
+	h, k, err := Open(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := h.NewMemory(k, zerolog.Nop())
+	return h, m, err
+}
+
+// Find returns the one grant whose id begins with typed, nil if none.
+func (m *Memory) Find(typed string) (*approval.Grant, error) {
+	if len(typed) < 4 {
+		return nil, console.Fail(console.ExitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
+	}
+	fits := m.withPrefix(typed)
+	if len(fits) == 0 {
+		g, err := m.findUpcoming(typed)
+		if g != nil || err != nil {
+			return g, err
+		}
+		// A grant may have been written between the two lookups.
+		if err := m.readGrants(nil); err != nil {
+			return nil, err
+		}
+		fits = m.withPrefix(typed)
+	}
+	switch len(fits) {
+	case 0:
+		return nil, nil
+	case 1:
+		g, err := m.Grant(fits[0])
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		return g, err
+	}
+	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d grants", typed, len(fits))
+}
+
+// withPrefix returns the grants whose ids begin with typed.
+func (m *Memory) withPrefix(typed string) (ids []string) {
+	for _, r := range m.Grants() {
+		if strings.HasPrefix(r.ID, typed) {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,52 @@
+package home
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// claimTimeout is how long pause waits for claims in progress.
+const claimTimeout = 10 * time.Second
+
+// AwaitClaims waits until every claim that did not see the pause is written.
+func (h *Home) AwaitClaims(name string) error {
+	deadline := time.Now().Add(claimTimeout)
+	return h.Store.AwaitClaims(name, func() error {
+		if time.Now().After(deadline) {
+			return console.Fail(console.ExitError, "nothing new is started; see permesso status",
+				"paused, but a request from before the pause is still being started")
+		}
+		time.Sleep(time.Millisecond)
+		return nil
+	})
+}
+
+// PauseLine describes a pause in one line.
+func PauseLine(p ipc.Pause) string {
+	what := p.Workspace
+	if what == ipc.Everything {
+		what = "everything"
+	}
+	text := fmt.Sprintf("paused: %s, since %s by %s", what, p.At.Local().Format(time.DateTime), chat.Escape(p.By))
+	if p.Reason != "" {
+		text += ": " + chat.Escape(p.Reason)
+	}
+	return text
+}
+
+// PausedIn returns the pause of a workspace for its cards, nil if it is not paused.
+func (h *Home) PausedIn(ws string) *chat.Pause {
+	if h.Store == nil {
+		return nil // another user's daemon: its status shows the pause
+	}
+	p, ok := h.Store.Paused(ws)
+	if !ok {
+		return nil
+	}
+	return &chat.Pause{By: strings.TrimPrefix(p.By, "operator:"), Since: p.At, Reason: p.Reason}
+}

@@ -1,0 +1,223 @@
+package home
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/security/policy"
+	"github.com/permesso-dev/permesso/security/secrets"
+)
+
+// secretFinder finds secrets in text.
+type secretFinder interface {
+	Spans(text string) []secrets.Span
+}
+
+// Redaction masks secrets. Without a finder it masks everything.
+type Redaction struct{ finder secretFinder }
+
+var scanner = sync.OnceValues(secrets.New)
+
+// NewRedaction masks secrets independent of a request.
+func NewRedaction() Redaction {
+	if s, err := scanner(); err == nil {
+		return Redaction{s}
+	}
+	return Redaction{}
+}
+
+// For also masks secrets that are split over the fields of p.
+func (x Redaction) For(p *approval.Pending) chat.Redactor {
+	if s, err := scanner(); err == nil {
+		return Redaction{s.Redactor(p.RequestData, p.Agent, p.Options...)}
+	}
+	return Redaction{}
+}
+
+// Secrets implements chat.Redactor.
+func (x Redaction) Secrets(text string) []chat.Span {
+	if x.finder == nil {
+		return []chat.Span{{Start: 0, End: len(text), Kind: "not searched"}}
+	}
+	var spans []chat.Span
+	for _, s := range x.finder.Spans(text) {
+		spans = append(spans, chat.Span{Start: s.Start, End: s.End, Kind: s.Kind})
+	}
+	return spans
+}
+
+// Style is the style of cards in this home.
+func (h *Home) Style() chat.Style {
+	return chat.Style{Language: h.Current().Language, Zone: time.Local, Redact: NewRedaction(), Paused: h.PausedIn}
+}
+
+// WouldAllow reports which of the earlier asked requests code 6 would have
+// allowed.
+func (m *Memory) WouldAllow(p *approval.Pending) (which []string, n, of int) {
+	g := policy.GrantFrom(p, &approval.Decision{Verdict: approval.Approved, Code: "6", Scope: approval.Always, DecidedAt: time.Now()})
+	if g == nil {
+		return nil, 0, 0
+	}
+	facts, of := m.WouldHaveAllowed(*g)
+	for _, f := range facts {
+		if f.RequestID == p.RequestID {
+			of-- // p itself is not history
+			continue
+		}
+		what := f.Tool
+		if what == "" {
+			what = f.ActionType
+		}
+		if f.Target != "" {
+			what += " -> " + f.Target
+		}
+		which = append(which, what)
+	}
+	return which, len(which), of
+}
+
+// WouldAllow is memory.wouldAllow for a command. It reads the log only when a card needs it.
+func WouldAllow(a *console.Console) func(p *approval.Pending) (which []string, n, of int) {
+	return func(p *approval.Pending) (which []string, n, of int) {
+		_, m, err := OpenMemory(a)
+		if err != nil {
+			return nil, 0, 0 // the card is shown without history
+		}
+		return m.WouldAllow(p)
+	}
+}
+
+// Revoker revokes grants for the channels.
+type Revoker struct {
+	*Memory
+	decider FreshDecider
+}
+
+// Revoker lets channels revoke grants, for whom the decider authorizes.
+func (m *Memory) Revoker(decider FreshDecider) Revoker { return Revoker{m, decider} }
+
+// Given implements the revoker of chat.Interceptor.
+func (r Revoker) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
+	return policy.GrantFrom(p, d)
+}
+
+// Remembered implements the revoker of chat.Interceptor.
+func (r Revoker) Remembered(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
+	// Read the future grants first: a request that ends between the two reads
+	// is then seen twice, not missed.
+	all, err := r.upcoming(ctx, workspaces)
+	seen := map[string]bool{}
+	for _, g := range all {
+		seen[g.ID] = true
+	}
+	now := time.Now()
+	for _, g := range r.Grants() {
+		if slices.Contains(workspaces, g.Workspace) && g.Live(now) && !seen[g.ID] {
+			all = append(all, g.Grant)
+		}
+	}
+	return all, err
+}
+
+// Revoke implements the revoker of chat.Interceptor.
+func (r Revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person) (done bool, err error) {
+	name, ok := r.decider().May(g.Workspace, nil, by)
+	if !ok {
+		return false, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+	}
+	now, err := r.Grant(g.ID)
+	if errors.Is(err, fs.ErrNotExist) {
+		now, err = &g, nil // the daemon will find it revoked
+	}
+	if err != nil || !now.RevokedAt.IsZero() {
+		return false, err
+	}
+	now.RevokedAt, now.RevokedBy = time.Now().UTC(), name
+	return true, r.SaveGrant(now, approval.Replace)
+}
+
+// upcoming returns the grants of decided requests that still run. Their files are
+// written with the outcome, but they can be revoked now.
+func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
+	viewer := m.home.Viewer(m.Keys)
+	waiting, err := viewer.Waiting(ctx, workspaces)
+	if err != nil {
+		return nil, err
+	}
+	var all []approval.Grant
+	for _, w := range waiting {
+		b, err := m.home.Store.Read(approval.DocDecision, w.Key())
+		if err != nil {
+			continue // not decided
+		}
+		d := viewer.Decision(w.Key(), b)
+		if d == nil || d.PendingSHA256 != w.SHA256 {
+			continue
+		}
+		g := policy.GrantFrom(w.Pending, d)
+		if g == nil {
+			continue
+		}
+		if _, err := m.Grant(g.ID); errors.Is(err, fs.ErrNotExist) {
+			all = append(all, *g)
+		}
+	}
+	return all, nil
+}
+
+// findUpcoming is find among the grants of soon.
+func (m *Memory) findUpcoming(typed string) (*approval.Grant, error) {
+	all, err := m.upcoming(context.Background(), nil)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(g approval.Grant) bool { return !strings.HasPrefix(g.ID, typed) })
+	switch len(all) {
+	case 0:
+		return nil, nil
+	case 1:
+		return &all[0], nil
+	}
+	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d approvals", typed, len(all))
+}
+
+// RequestOf returns the parts of a settled request that its redaction needs.
+func RequestOf(rec *approval.Record) *approval.Pending {
+	p := &approval.Pending{}
+	for _, doc := range []approval.Raw{rec.Request, rec.Pending} {
+		fields, err := approval.Fields(doc)
+		if err != nil {
+			continue
+		}
+		addProse(p, fields)
+	}
+	return p
+}
+
+func addProse(p *approval.Pending, fields []approval.Field) {
+	for _, f := range fields {
+		text, _ := f.Text()
+		switch f.Name {
+		case "request_data":
+			p.RequestData = f.Value
+		case "title":
+			p.Agent.Title = text
+		case "preview":
+			p.Agent.Preview = text
+		case "rationale":
+			p.Agent.Rationale = text
+		case "agent":
+			if inner, err := approval.Fields(f.Value); err == nil {
+				addProse(p, inner)
+			}
+		}
+	}
+}

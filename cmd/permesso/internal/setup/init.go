@@ -1,0 +1,266 @@
+// Package setup sets up an installation: configuration, workspaces, systemd
+// units, and the wizards of the Telegram and email channels.
+package setup
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// Options is the input of init, from flags or answers.
+type Options struct {
+	config.Start
+	TypedApprover string // NAME or NAME:UID, as it was typed
+	Sandbox       string // how the agent runs
+}
+
+// choice is one possible answer and its explanation.
+type choice struct{ word, means string }
+
+// Levels are the levels of autonomy.
+func Levels() []string {
+	cs := autonomies()
+	list := make([]string, len(cs))
+	for i, c := range cs {
+		list[i] = c.word
+	}
+	return list
+}
+
+func autonomies() []choice {
+	return []choice{
+		{"readonly", "reading asks you; everything else is denied"},
+		{"supervised", "every access to the outside asks you first"},
+		{"full", "only running code and sending email ask you"},
+	}
+}
+
+// Sandboxes are the kinds of sandboxes that init knows.
+func Sandboxes() []string { return []string{"bwrap", "docker", "podman", "compose", "none"} }
+
+// Init writes what is missing and prints the next steps.
+func Init(ctx context.Context, a *console.Console, b Options, ask bool) error {
+	file, err := configToWrite(a)
+	if err != nil {
+		return err
+	}
+	_, err = os.Lstat(file)
+	kept := err == nil
+	p := &prompter{in: a.In, out: a.Out}
+	if !kept {
+		if b.TypedApprover == "" {
+			b.TypedApprover = ownName()
+		}
+		if ask {
+			if err := p.ask(ctx, &b); err != nil {
+				return err
+			}
+		}
+		if kept, err = writeFirst(a, file, b); err != nil {
+			return err
+		}
+	}
+	verb := "wrote   "
+	if kept {
+		verb = "kept    "
+	}
+	fmt.Fprintln(a.Out, verb+file)
+	a.ConfigFlag = file
+	h, err := initHome(a)
+	if err != nil {
+		return err
+	}
+	ws := b.Workspace
+	if _, ok := h.Config.Workspaces[ws]; !ok {
+		ws = home.WorkspaceNames(h.Config)[0]
+	}
+	next := nextStepsOf(a, h, ws)
+	if err := printNext(a, h, ws, b.Sandbox, next); err != nil {
+		return err
+	}
+	if !ask || next.tool == "" {
+		return nil
+	}
+	return offerTrial(ctx, a, p, h, ws)
+}
+
+// ownName is the current user's login name, if it is a valid approver name.
+func ownName() string {
+	if u, err := user.Current(); err == nil && ipc.ValidWorkspace(u.Username) {
+		return u.Username
+	}
+	return "me:" + strconv.Itoa(os.Getuid())
+}
+
+// complete checks the answers and looks up the approver's UID.
+func (b *Options) complete() error {
+	if err := checkName(b.Workspace); err != nil {
+		return err
+	}
+	if err := oneOf(b.Autonomy, Levels()); err != nil {
+		return err
+	}
+	if err := oneOf(b.Sandbox, Sandboxes()); err != nil {
+		return err
+	}
+	var err error
+	b.Approver, b.UID, err = approverUID(b.TypedApprover)
+	return err
+}
+
+func checkName(name string) error {
+	if ipc.ValidWorkspace(name) {
+		return nil
+	}
+	return console.Fail(console.ExitUsage, "use a to z, 0 to 9, _ and -, at most 63 characters, starting with a letter or digit", "%.80q is not a valid name", name)
+}
+
+func oneOf(word string, allowed []string) error {
+	if slices.Contains(allowed, word) {
+		return nil
+	}
+	return console.Fail(console.ExitUsage, "use one of "+strings.Join(allowed, ", "), "%.80q is not a valid answer", word)
+}
+
+// approverUID parses NAME, an account of this machine, or NAME:UID.
+func approverUID(typed string) (name, uid string, err error) {
+	name, uid, stated := strings.Cut(typed, ":")
+	if err := checkName(name); err != nil {
+		return "", "", err
+	}
+	if !stated {
+		u, err := user.Lookup(name)
+		if err != nil {
+			return "", "", console.Fail(console.ExitUsage, "write NAME:UID; id -u prints the number", "no user '%s' on this machine", name)
+		}
+		uid = u.Uid
+	}
+	if _, err := strconv.ParseUint(uid, 10, 32); err != nil {
+		return "", "", console.Fail(console.ExitUsage, "write NAME:UID; id -u prints the number", "%.20q is not a UID", uid)
+	}
+	return name, uid, nil
+}
+
+// writeFirst creates the file and never overwrites one.
+func writeFirst(a *console.Console, file string, b Options) (kept bool, err error) {
+	if err := b.complete(); err != nil {
+		return false, err
+	}
+	text := b.Example()
+	if _, err := home.Reader(a).Parse(file, []byte(text)); err != nil {
+		return false, err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return false, err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	_, err = f.WriteString(text)
+	return false, errors.Join(err, f.Sync(), f.Close())
+}
+
+func configToWrite(a *console.Console) (string, error) {
+	for _, f := range []string{a.ConfigFlag, a.Env("PERMESSO_CONFIG")} {
+		if f != "" {
+			return filepath.Abs(f)
+		}
+	}
+	dir := a.Env("XDG_CONFIG_HOME")
+	if dir == "" {
+		home := a.Env("HOME")
+		if home == "" {
+			return "", console.Fail(console.ExitUsage, "permesso init --config FILE", "HOME is not set")
+		}
+		dir = filepath.Join(home, ".config")
+	}
+	return filepath.Join(dir, "permesso", "permesso.toml"), nil
+}
+
+func initHome(a *console.Console) (*home.Home, error) {
+	h, err := home.Load(a)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.Prepare(); err != nil {
+		return nil, err
+	}
+	if _, err := h.MakeKeys(); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(a.Out, "created %s\n", h.Layout.Home)
+	return h, nil
+}
+
+// nextSteps are the commands of the first request.
+type nextSteps struct {
+	serve   string
+	tool    string // "" if the configuration has no tool hello
+	request string
+	mounts  string
+}
+
+func nextStepsOf(a *console.Console, h *home.Home, ws string) nextSteps {
+	given := requiredFlags(a, h)
+	n := nextSteps{serve: "permesso serve" + given, mounts: "permesso mounts " + ws + given}
+	if _, ok := h.Config.Tools[firstTool]; ok {
+		n.tool = firstTool + " --arg name=you"
+	}
+	n.request = fmt.Sprintf("permesso request %s --requests %s --responses %s --wait",
+		cmp.Or(n.tool, "TOOL"), sandbox.ShellWord(h.Layout.Requests(ws)), sandbox.ShellWord(h.Layout.Responses(ws)))
+	return n
+}
+
+// firstTool is the tool of the example configuration.
+const firstTool = "hello"
+
+// requiredFlags repeats the flags that the next command needs to find this home.
+func requiredFlags(a *console.Console, h *home.Home) string {
+	var flags string
+	if usual, err := configToWrite((&console.Console{Env: a.Env})); err != nil || usual != h.Config.File {
+		flags += " --config " + sandbox.ShellWord(h.Config.File)
+	}
+	if usual, err := config.LocateHome("", a.Env); err != nil || usual != h.Layout.Home {
+		flags += " --home " + sandbox.ShellWord(h.Layout.Home)
+	}
+	return flags
+}
+
+func printNext(a *console.Console, h *home.Home, ws, kind string, n nextSteps) error {
+	var b strings.Builder
+	switch list := sandbox.Mounts(h.Layout, ws); kind {
+	case "none":
+		b.WriteString("\nWithout a sandbox, an agent that runs as your user can approve its own requests. Run it at least as another\n" +
+			"user, with these two folders:\n  " + list[0].Source + "\n  " + list[1].Source + "\n")
+	default:
+		text, err := list.Form(kind)
+		if err != nil {
+			return err
+		}
+		b.WriteString("\nThe agent's sandbox (" + kind + ") gets these two folders and no other of the daemon's:\n  " +
+			strings.ReplaceAll(text, "\n", "\n  ") + "\nTo print them again: " + n.mounts + " --" + kind + "\n")
+	}
+	b.WriteString("\nNext:\n  " + n.serve + "\nIn another terminal, as the agent:\n  " + n.request + "\n")
+	_, err := io.WriteString(a.Out, b.String())
+	return err
+}

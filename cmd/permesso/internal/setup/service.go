@@ -1,0 +1,181 @@
+package setup
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
+)
+
+var (
+	// SystemUnit is the unit of the system service, without its start command.
+	//
+	//go:embed packaging/system.service
+	SystemUnit string
+	//go:embed packaging/user.service
+	userUnit string
+	//go:embed packaging/sysusers.conf
+	systemUser string
+)
+
+// Paths of the system service. Its unit repeats the state folder.
+const (
+	systemConfig = "/etc/permesso/permesso.toml"
+	systemHome   = "/var/lib/permesso"
+	UnitName     = "permesso.service"
+)
+
+// unitMark is in the first line of every unit that install writes.
+const unitMark = "Written by: permesso service install"
+
+// Service holds the flags of install, uninstall and show.
+type Service struct {
+	Console      *console.Console
+	System, User bool
+	Root         string
+	Program      string
+	DryRun       bool
+}
+
+// unit returns the unit's text.
+func (s *Service) unit() (string, error) {
+	program, err := s.programPath()
+	if err != nil {
+		return "", err
+	}
+	if s.System {
+		return s.unitOfSystem(program)
+	}
+	return s.unitOfUser(program)
+}
+
+func (s *Service) unitOfSystem(program string) (string, error) {
+	if s.Console.HomeFlag != "" && s.Console.HomeFlag != systemHome {
+		return "", console.Fail(console.ExitUsage, "mount or link another location there", "--home %s: the system service keeps its state in %s", s.Console.HomeFlag, systemHome)
+	}
+	for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
+		if strings.HasPrefix(program, hidden) {
+			return "", console.Fail(console.ExitError, "install -m 755 "+sandbox.ShellWord(program)+" /usr/local/bin/permesso, then run that file",
+				"%s is not visible to the service, which cannot access %s", program, strings.TrimSuffix(hidden, "/"))
+		}
+	}
+	file := systemConfig
+	if s.Console.ConfigFlag != "" {
+		var err error
+		if file, err = filepath.Abs(s.Console.ConfigFlag); err != nil {
+			return "", err
+		}
+	}
+	return fillUnit(SystemUnit, "@PROGRAM@", program, "@CONFIG@", file)
+}
+
+// unitOfUser writes all paths into the unit: services often lack the variables
+// of a login shell.
+func (s *Service) unitOfUser(program string) (string, error) {
+	file, err := config.Locate(s.Console.ConfigFlag, s.Console.Env)
+	if err != nil {
+		return "", err
+	}
+	home, err := config.LocateHome(s.Console.HomeFlag, s.Console.Env)
+	if err != nil {
+		return "", err
+	}
+	option := ""
+	if file != "" {
+		if file, err = filepath.Abs(file); err != nil {
+			return "", err
+		}
+		option = " --config @FILE@"
+	}
+	return fillUnit(strings.Replace(userUnit, "@CONFIG@", option, 1), "@PROGRAM@", program, "@FILE@", file, "@HOME@", home)
+}
+
+func (s *Service) programPath() (string, error) {
+	program := s.Program
+	if program == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", fmt.Errorf("find this program: %w", err)
+		}
+		program = self
+	}
+	program, err := filepath.Abs(program)
+	if err != nil {
+		return "", err
+	}
+	// systemd has other quoting rules for this word.
+	if plain := sandbox.ShellWord(program); plain != program || strings.Contains(program, "%") {
+		return "", console.Fail(console.ExitError, "copy it to /usr/local/bin/permesso, then run that file", "%s: systemd cannot start a program with this path", plain)
+	}
+	return program, nil
+}
+
+// fillUnit replaces placeholders in a unit by paths, given as pairs.
+func fillUnit(unit string, pairs ...string) (string, error) {
+	for i := 1; i < len(pairs); i += 2 {
+		word, err := UnitWord(pairs[i])
+		if err != nil {
+			return "", err
+		}
+		pairs[i] = word
+	}
+	return strings.NewReplacer(pairs...).Replace(unit), nil
+}
+
+// UnitWord quotes a word for a command line in a unit, systemd.service(5).
+func UnitWord(s string) (string, error) {
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }) {
+		return "", console.Fail(console.ExitError, "rename the file or folder", "%q: path with characters that a unit cannot have", s)
+	}
+	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, `%`, `%%`, `$`, `$$`).Replace(s)
+	if quoted == s && sandbox.ShellWord(s) == s {
+		return s, nil
+	}
+	return `"` + quoted + `"`, nil
+}
+
+// Show prints the unit.
+func (s *Service) Show(context.Context) error {
+	unit, err := s.unit()
+	if err != nil {
+		return err
+	}
+	return s.Console.Print(map[string]string{"path": s.unitFile(), "unit": unit}, strings.TrimSuffix(unit, "\n"))
+}
+
+// unitFile is the unit's path, relative to --root.
+func (s *Service) unitFile() string {
+	if s.System {
+		return "/etc/systemd/system/" + UnitName
+	}
+	base := s.Console.Env("XDG_CONFIG_HOME")
+	if !filepath.IsAbs(base) {
+		base = filepath.Join(s.Console.Env("HOME"), ".config")
+	}
+	return filepath.Join(base, "systemd/user", UnitName)
+}
+
+// checkOwnUnit reports whether the unit exists, and refuses one that install did not write.
+func (s *Service) checkOwnUnit(path string) (bool, error) {
+	b, err := os.ReadFile(filepath.Join(s.Root, path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	first, _, _ := strings.Cut(string(b), "\n")
+	if !strings.Contains(first, unitMark) {
+		return false, console.Fail(console.ExitError, "move it away; for local changes use a drop-in: systemctl edit permesso",
+			"%s: not written by permesso service install", path)
+	}
+	return true, nil
+}

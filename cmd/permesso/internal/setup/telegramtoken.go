@@ -1,0 +1,216 @@
+package setup
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/permesso-dev/permesso/chat/telegram"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// readToken finds the token. Errors and output never contain it.
+func (m *Telegram) readToken(ctx context.Context) (err error) {
+	cfg := m.home.Config.Telegram
+	configured := ""
+	if cfg != nil {
+		configured = cfg.TokenFile
+	}
+	beside := filepath.Join(filepath.Dir(m.home.Config.File), "telegram.token")
+	if beside, err = filepath.Abs(beside); err != nil {
+		return err
+	}
+	switch {
+	case m.TokenFile != "":
+		if m.file, err = filepath.Abs(m.TokenFile); err != nil {
+			return err
+		}
+		if configured != "" && configured != m.file {
+			return console.Fail(console.ExitError, "write the token into that file, or change token_file first", "[channels.telegram] has another token_file: %s", configured)
+		}
+		return m.readTokenFile(m.file)
+	case configured != "" && exists(configured):
+		m.file = configured
+		return m.readTokenFile(m.file)
+	}
+	m.file, m.made = cmp.Or(configured, beside), true
+	if m.token = strings.TrimSpace(m.Console.Env(home.TelegramToken)); m.token != "" {
+		if cfg != nil && configured == "" {
+			m.file, m.made = "", false // the daemon reads it from there too
+		}
+		return m.checkToken(home.TelegramToken)
+	}
+	return m.askToken(ctx)
+}
+
+func exists(file string) bool {
+	_, err := os.Lstat(file)
+	return err == nil
+}
+
+// readTokenFile reads the token from the file that the daemon will read.
+func (m *Telegram) readTokenFile(file string) (err error) {
+	if m.token, err = home.SecretWord(file); err != nil {
+		return console.Fail(console.ExitError, "", "%w", err)
+	}
+	if err := m.checkToken(file); err != nil {
+		return err
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != m.daemonUser().uid {
+		return console.Fail(console.ExitError, fmt.Sprintf("chown %d %s", m.daemonUser().uid, sandbox.ShellWord(file)), "%s: not readable by the daemon's user", file)
+	}
+	return nil
+}
+
+func (m *Telegram) checkToken(from string) error {
+	if telegram.ValidToken(m.token) {
+		return nil
+	}
+	return console.Fail(console.ExitError, "@BotFather issues the token, it looks like 123456789:AA…", "%s: not a valid bot token", from)
+}
+
+// account is the user who runs the daemon.
+type account struct{ uid, gid int }
+
+// daemonUser is the owner of the home; without a home the user permesso of a
+// package, or else the current user.
+func (m *Telegram) daemonUser() account {
+	if info, err := os.Stat(m.home.Layout.Home); err == nil {
+		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+			return account{int(owner.Uid), int(owner.Gid)}
+		}
+	}
+	if u, err := user.Lookup("permesso"); err == nil && m.home.Config.File == systemConfig && os.Geteuid() == 0 {
+		uid, bad := strconv.Atoi(u.Uid)
+		gid, worse := strconv.Atoi(u.Gid)
+		if bad == nil && worse == nil {
+			return account{uid, gid}
+		}
+	}
+	return account{os.Geteuid(), os.Getegid()}
+}
+
+// askToken reads the token from the keyboard without echo.
+func (m *Telegram) askToken(ctx context.Context) error {
+	in, ok := m.Console.In.(*os.File)
+	if !ok || !console.IsTerminal(in) {
+		return console.Fail(console.ExitUsage, "set --token-file FILE or "+home.TelegramToken, "no bot token and no terminal to ask for it")
+	}
+	fmt.Fprintln(m.out, "Create a bot with @BotFather in Telegram: /newbot. It gives you a token.")
+	// From here on the terminal does not echo, whatever ends the input.
+	state, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return err
+	}
+	err = m.typeToken(ctx, in)
+	return errors.Join(err, term.Restore(int(in.Fd()), state))
+}
+
+// typeToken asks up to three times. The raw terminal needs \r at a line's end.
+func (m *Telegram) typeToken(ctx context.Context, in io.Reader) error {
+	for range 3 {
+		fmt.Fprint(m.out, "Token (not shown): ")
+		line, err := readHiddenLine(ctx, in)
+		fmt.Fprint(m.out, "\r\n")
+		if err != nil {
+			return err
+		}
+		if m.token = strings.TrimSpace(line); telegram.ValidToken(m.token) {
+			return nil
+		}
+		fmt.Fprint(m.out, "   Not a valid token. A token looks like 123456789:AA…\r\n")
+	}
+	return m.checkToken("typed text")
+}
+
+// readHiddenLine reads a line, or until ctx ends; then the read ends with the process.
+func readHiddenLine(ctx context.Context, in io.Reader) (string, error) {
+	type read struct {
+		line string
+		err  error
+	}
+	done := make(chan read, 1)
+	go func() {
+		line, err := rawLine(in)
+		done <- read{line, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case r := <-done:
+		return r.line, r.err
+	}
+}
+
+// rawLine reads a line from a terminal in raw mode.
+func rawLine(in io.Reader) (string, error) {
+	const longest = 1000
+	var line []byte
+	b := make([]byte, 1)
+	for {
+		if n, err := in.Read(b); n == 0 {
+			return "", errors.Join(err, console.Fail(console.ExitError, "", "end of input; nothing was written"))
+		}
+		switch c := b[0]; {
+		case c == '\r' || c == '\n':
+			return string(line), nil
+		case c == 'C'&0x1f:
+			return "", console.Fail(console.ExitError, "", "interrupted; nothing was written")
+		case c == 'D'&0x1f:
+			return "", console.Fail(console.ExitError, "", "end of input; nothing was written")
+		case c == 'U'&0x1f:
+			line = nil
+		case c == '\b' || c == 0x7f:
+			line = line[:max(0, len(line)-1)]
+		case len(line) < longest:
+			line = append(line, c)
+		}
+	}
+}
+
+// writeToken writes a file that only its owner can read. It never overwrites a
+// file with other content; fresh is false if the content is the same.
+func writeToken(file, token string, owner account) (fresh bool, err error) {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		if had, err := home.SecretWord(file); err == nil && had == token {
+			return false, nil
+		}
+		return false, console.Fail(console.ExitError, "remove the file, or use --token-file FILE", "%s exists with other content", file)
+	}
+	if err != nil {
+		return false, fmt.Errorf("write token: %w", err)
+	}
+	if owner.uid != os.Geteuid() {
+		err = f.Chown(owner.uid, owner.gid)
+	}
+	if err == nil {
+		_, err = f.WriteString(token + "\n")
+	}
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = ipc.OS().SyncDir(filepath.Dir(file))
+	}
+	if err != nil {
+		return false, errors.Join(fmt.Errorf("write token: %w", err), os.Remove(file))
+	}
+	return true, nil
+}

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package main
-
-import "os/exec"
-
-// endWithParent works on Linux only: elsewhere the child outlives a killed parent.
-func endWithParent(*exec.Cmd) {}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
+)
+
+func (a *app) serviceCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "service", Short: "Manage the systemd service",
+		Long: "Manage the systemd service: for the whole system under its own user (--system, the default for root), or for\n" +
+			"one user (--user, the default for others).\n\n" +
+			"Handlers run inside the service's sandbox. For a handler that needs more, the unit says which line to relax.",
+		RunE: func(*cobra.Command, []string) error {
+			return console.Fail(console.ExitUsage, "permesso service --help", "service needs a subcommand: install, uninstall or show")
+		},
+	}
+	s := &setup.Service{Console: a.Console}
+	install := serviceSubcommand(s, "install", "Install the unit and its files", s.Install)
+	uninstall := serviceSubcommand(s, "uninstall", "Stop the service and remove its unit", s.Uninstall)
+	for _, sub := range []*cobra.Command{install, uninstall} {
+		sub.Flags().StringVar(&s.Root, "root", "", "install below this root `folder`, without systemctl calls")
+		sub.Flags().BoolVar(&s.DryRun, "dry-run", false, "print the steps, change nothing")
+		_ = sub.MarkFlagDirname("root")
+	}
+	show := serviceSubcommand(s, "show", "Print the unit", s.Show)
+	for _, sub := range []*cobra.Command{install, show} {
+		sub.Flags().StringVar(&s.Program, "program", "", "permesso `file` that the unit starts (default: this program)")
+		_ = sub.MarkFlagFilename("program")
+	}
+	c.AddCommand(install, uninstall, show)
+	return c
+}
+
+func serviceSubcommand(s *setup.Service, name, short string, run func(context.Context) error) *cobra.Command {
+	c := &cobra.Command{
+		Use: name, Short: short, Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s.System = !s.User && (s.System || os.Getuid() == 0)
+			return run(cmd.Context())
+		},
+	}
+	c.Flags().BoolVar(&s.System, "system", false, "use the system service, under its own user")
+	c.Flags().BoolVar(&s.User, "user", false, "use the service of this user")
+	c.MarkFlagsMutuallyExclusive("system", "user")
+	return c
+}
