@@ -31,13 +31,13 @@ type DecisionInput struct {
 }
 
 // Waiting is a verified pending as stored on disk.
-type Waiting struct {
+type StoredPending struct {
 	Pending *Pending
 	SHA256  string // of the file's bytes
 }
 
 // Key names the pending's request.
-func (w Waiting) Key() Key { return Key{w.Pending.SourceGroup, w.Pending.RequestID} }
+func (w StoredPending) Key() Key { return Key{w.Pending.SourceGroup, w.Pending.RequestID} }
 
 // The reasons for which Decide refuses. A *Refusal adds the details.
 var (

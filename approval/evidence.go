@@ -16,12 +16,12 @@ type Evidence struct {
 
 // HostFact is a fact that the gate derived from the bytes that would run.
 type HostFact struct {
-	Domain string   `json:"domain"` // mail, file, host, money, database, command, program …
-	Op     string   `json:"op"`     // operation, from the tool's capability: send, read, write, …; "": unknown
-	Name   string   `json:"name"`   // recipient, path, host, amount, table, target, program …
-	Values []string `json:"values"` // as written in the arguments; of a URL only the host
-	Left   int      `json:"left"`   // number of values left out: too many, too long, or not readable
-	From   string   `json:"from"`   // template, argument, command, digest
+	Domain  string   `json:"domain"` // mail, file, host, money, database, command, program …
+	Op      string   `json:"op"`     // operation, from the tool's capability: send, read, write, …; "": unknown
+	Name    string   `json:"name"`   // recipient, path, host, amount, table, target, program …
+	Values  []string `json:"values"` // as written in the arguments; of a URL only the host
+	Omitted int      `json:"left"`   // number of values left out: too many, too long, or not readable
+	From    string   `json:"from"`   // template, argument, command, digest
 }
 
 // Sources of a HostFact.
@@ -113,14 +113,14 @@ func (e Evidence) Verified() *Proof {
 // DomainEvidence is what is known of one domain, sorted by how reliable it is.
 // Cards show it and rules use it.
 type DomainEvidence struct {
-	Domain   string          // in CanonicalDomain's form
-	Verified []ProvenEffect  // proven, by a proof that is verified
-	Host     []HostFact      // derived by the gate from what would run
-	Unknown  []ProvenEffect  // a verified proof names them without proving them
-	Gaps     []ProofCoverage // uncovered parts, by a verified proof
-	Covered  bool            // fully covered, by a verified proof
-	Claimed  []ProvenEffect  // by the agent
-	Promised []ProofCoverage // coverage claimed by the agent
+	Domain          string          // in CanonicalDomain's form
+	Verified        []ProvenEffect  // proven, by a proof that is verified
+	Host            []HostFact      // derived by the gate from what would run
+	Unknown         []ProvenEffect  // a verified proof names them without proving them
+	Gaps            []ProofCoverage // uncovered parts, by a verified proof
+	Covered         bool            // fully covered, by a verified proof
+	Claimed         []ProvenEffect  // by the agent
+	ClaimedCoverage []ProofCoverage // coverage claimed by the agent
 }
 
 // Known says that a verified proof covers the domain and leaves no effect and no
@@ -174,7 +174,7 @@ func (p *Proof) sort(at func(string) *DomainEvidence) {
 		d := at(c.Domain)
 		switch {
 		case !p.Verified:
-			d.Promised = append(d.Promised, c)
+			d.ClaimedCoverage = append(d.ClaimedCoverage, c)
 		case c.Status == Covered:
 			d.Covered = true
 		default:

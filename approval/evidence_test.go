@@ -236,7 +236,7 @@ func TestByDomain(t *testing.T) {
 	}
 	var words []string
 	for _, d := range e.ByDomain() {
-		words = append(words, fmt.Sprintf("%s v%d h%d u%d g%d %t c%d p%d known=%t", d.Domain, len(d.Verified), len(d.Host), len(d.Unknown), len(d.Gaps), d.Covered, len(d.Claimed), len(d.Promised), d.Known()))
+		words = append(words, fmt.Sprintf("%s v%d h%d u%d g%d %t c%d p%d known=%t", d.Domain, len(d.Verified), len(d.Host), len(d.Unknown), len(d.Gaps), d.Covered, len(d.Claimed), len(d.ClaimedCoverage), d.Known()))
 	}
 	require.Equal(t, []string{
 		"database v1 h0 u0 g1 false c0 p0 known=true",
@@ -248,7 +248,7 @@ func TestByDomain(t *testing.T) {
 	e.Proof.Verified = false
 	for _, d := range e.ByDomain() {
 		require.False(t, d.Known() || d.Covered || len(d.Verified)+len(d.Unknown)+len(d.Gaps) > 0, d.Domain)
-		require.Positive(t, len(d.Claimed)+len(d.Promised), d.Domain)
+		require.Positive(t, len(d.Claimed)+len(d.ClaimedCoverage), d.Domain)
 	}
 	require.Empty(t, approval.Evidence{}.ByDomain(), "no evidence, no domains")
 }

@@ -96,7 +96,7 @@ func targetFact(t Tool, op string, data Raw) (HostFact, bool) {
 		f.Domain = "target" // the template says where the code runs, not what it is
 	}
 	if !complete(t.Target, data) {
-		f.Left = 1
+		f.Omitted = 1
 		return f, true
 	}
 	f.add([]string{Expand(t.Target, data)}, 0)
@@ -150,21 +150,21 @@ func declaredFact(name string, of []string, fields []Field) (HostFact, bool) {
 			f.add(flatten(field.Value))
 		case CanonicalArg(field.Name) == name || slices.ContainsFunc(of, func(s string) bool { return strings.EqualFold(s, field.Name) }):
 			found = true
-			f.Left++
+			f.Omitted++
 		}
 	}
 	return f, found
 }
 
 func (f *HostFact) add(values []string, left int) {
-	f.Left += left
+	f.Omitted += left
 	for _, v := range values {
 		ok := true
 		if f.Name == factHost {
 			v, ok = HostIn(v)
 		}
 		if !ok || len(f.Values) >= maxFactValues || len(v) > maxFactValue || !utf8.ValidString(v) {
-			f.Left++
+			f.Omitted++
 			continue
 		}
 		f.Values = append(f.Values, v)
@@ -217,7 +217,7 @@ func programFacts(t Tool, fields []Field) []HostFact {
 	if text, ok := programText(t, fields); ok {
 		f.Values = []string{Digest([]byte(text))}
 	} else {
-		f.Left = 1
+		f.Omitted = 1
 	}
 	return []HostFact{f}
 }
@@ -252,13 +252,13 @@ func commandFacts(fields []Field) []HostFact {
 	}
 	program := HostFact{Domain: DomainCommand, Name: "program", From: FromCommand}
 	if lines != 1 || !complete {
-		program.Left = 1
+		program.Omitted = 1
 		return []HostFact{program}
 	}
 	program.add(words[:1], 0)
 	paths := HostFact{Domain: DomainCommand, Name: factPath, From: FromCommand}
 	paths.add(pathsAmong(words[1:]), 0)
-	if len(paths.Values) == 0 && paths.Left == 0 {
+	if len(paths.Values) == 0 && paths.Omitted == 0 {
 		return []HostFact{program}
 	}
 	return []HostFact{program, paths}

@@ -18,8 +18,8 @@ func factLines(tool approval.Tool, r *approval.Request) string {
 			continue
 		}
 		fmt.Fprintf(&b, "%s %s %s %q", h.Domain, strings.TrimSpace(h.Op+" "+h.Name), h.From, h.Values)
-		if h.Left > 0 {
-			fmt.Fprintf(&b, " and %d", h.Left)
+		if h.Omitted > 0 {
+			fmt.Fprintf(&b, " and %d", h.Omitted)
 		}
 		b.WriteString("\n")
 	}
@@ -97,7 +97,7 @@ func TestHostFactsAreCapped(t *testing.T) {
 	r := &approval.Request{ToolName: "mail", RequestData: approval.Raw(`{"to":[` + many + `],"cc":["` + strings.Repeat("x", 501) + `","b"]}`)}
 	f := approval.EvidenceOf(tool, r, nil).Host[0]
 	require.Len(t, f.Values, 100)
-	require.Equal(t, 52, f.Left, "50 too many, one too long, one more")
+	require.Equal(t, 52, f.Omitted, "50 too many, one too long, one more")
 	digest := approval.EvidenceOf(tool, r, nil).Host[1]
 	require.Equal(t, []string{approval.Digest(r.RequestData)}, digest.Values)
 }

@@ -30,23 +30,23 @@ const (
 
 // Documents describes the verified documents of one key.
 type Documents struct {
-	Request    Presence  // Q
-	RequestOwn bool      // P was made from Q's bytes
-	FirstSeen  time.Time // when an incomplete Q was first seen
-	Cancel     bool      // X
-	Pending    Presence  // P; Invalid: a host program's request
-	ExpiresAt  time.Time // of P
-	Decision   Presence  // D
-	Verdict    Verdict   // of D
-	RunBefore  time.Time // of D
-	Claim      bool      // R
-	Again      bool      // the second claim of an idempotent tool
-	Record     bool      // C
-	Response   Presence  // S
-	Retained   bool      // the response is within its retention
-	Tool       ToolState
-	Running    bool // this process is executing this key
-	Idempotent bool // the claimed tool permits one more run
+	Request        Presence  // Q
+	RequestMatches bool      // P was made from Q's bytes
+	FirstSeen      time.Time // when an incomplete Q was first seen
+	Cancel         bool      // X
+	Pending        Presence  // P; Invalid: a host program's request
+	ExpiresAt      time.Time // of P
+	Decision       Presence  // D
+	Verdict        Verdict   // of D
+	RunBefore      time.Time // of D
+	Claim          bool      // R
+	Again          bool      // the second claim of an idempotent tool
+	Record         bool      // C
+	Response       Presence  // S
+	Retained       bool      // the response is within its retention
+	Tool           ToolState
+	Running        bool // this process is executing this key
+	Idempotent     bool // the claimed tool permits one more run
 }
 
 // Move is the next step for one key.
@@ -135,7 +135,7 @@ func nextDecided(d Documents, now time.Time) Move {
 
 func nextPending(d Documents, now time.Time) (Move, time.Time) {
 	switch {
-	case d.Request == Valid && d.RequestOwn:
+	case d.Request == Valid && d.RequestMatches:
 		return DropRequest, time.Time{}
 	case d.Request != Absent:
 		return RejectRequest, time.Time{}

@@ -25,7 +25,7 @@ type input struct {
 func (m input) hasQ() bool   { return m.Request != approval.Absent }
 func (m input) hasP() bool   { return m.Pending == approval.Valid } // without a MAC it is not P: row 13
 func (m input) hasD() bool   { return m.Decision != approval.Absent }
-func (m input) ownQ() bool   { return m.Request == approval.Valid && m.RequestOwn }
+func (m input) ownQ() bool   { return m.Request == approval.Valid && m.RequestMatches }
 func (m input) isYes() bool  { return m.Verdict == approval.Approved }
 func (m input) inTime() bool { return m.now.Compare(m.RunBefore) <= 0 }
 func (m input) leftover() bool {
@@ -113,7 +113,7 @@ func dimensions() []dimension {
 	verdicts := []approval.Verdict{approval.Approved, approval.Denied, approval.Expired, approval.Answered, ""}
 	return []dimension{
 		presence(func(d *approval.Documents) *approval.Presence { return &d.Request }),
-		flagged(func(d *approval.Documents, on bool) { d.RequestOwn = on }),
+		flagged(func(d *approval.Documents, on bool) { d.RequestMatches = on }),
 		flagged(func(d *approval.Documents, on bool) { d.Cancel = on }),
 		presence(func(d *approval.Documents) *approval.Presence { return &d.Pending }),
 		presence(func(d *approval.Documents) *approval.Presence { return &d.Decision }),
@@ -258,7 +258,7 @@ func TestNextAtTheEdges(t *testing.T) {
 		},
 		{
 			"half a request cannot be the pending's request",
-			approval.Documents{Request: approval.Invalid, RequestOwn: true, FirstSeen: now, Pending: approval.Valid, ExpiresAt: now.Add(time.Hour)},
+			approval.Documents{Request: approval.Invalid, RequestMatches: true, FirstSeen: now, Pending: approval.Valid, ExpiresAt: now.Add(time.Hour)},
 			now, approval.RejectRequest,
 			time.Time{},
 		},

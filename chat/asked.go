@@ -164,7 +164,7 @@ func (r renderer) factsAnswer(about []topic) (text string, claimed, ok bool) {
 			if !slices.Contains(t.domains(), d.Domain) {
 				continue
 			}
-			claimed = claimed || len(d.Claimed)+len(d.Promised) > 0
+			claimed = claimed || len(d.Claimed)+len(d.ClaimedCoverage) > 0
 			if !r.complete(&d) {
 				ok = false
 				continue
@@ -192,7 +192,7 @@ func (r renderer) complete(d *approval.DomainEvidence) bool {
 		return false
 	}
 	return !slices.ContainsFunc(d.Host, func(h approval.HostFact) bool {
-		return h.Left > 0 || h.From != approval.FromTemplate && h.From != approval.FromArgument
+		return h.Omitted > 0 || h.From != approval.FromTemplate && h.From != approval.FromArgument
 	})
 }
 

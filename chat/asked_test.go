@@ -90,7 +90,7 @@ func withKnownFacts(p *approval.Pending) {
 }
 
 func TestAnsweredFromFacts(t *testing.T) {
-	left := func(p *approval.Pending) { withKnownFacts(p); p.Facts.Host[0].Left = 1 }
+	left := func(p *approval.Pending) { withKnownFacts(p); p.Facts.Host[0].Omitted = 1 }
 	program := func(p *approval.Pending) {
 		withKnownFacts(p)
 		p.Facts.Host = append(p.Facts.Host, approval.HostFact{Domain: approval.DomainCommand, Name: "program", Values: []string{"make"}, From: approval.FromCommand})
@@ -125,7 +125,7 @@ func TestAnsweredFromFacts(t *testing.T) {
 		{"no reason is given", "why am I asked?", "", proven, "", "the gate's facts do not answer it"},
 	} {
 		w := waiting(tc.change)
-		d := &fakeGate{waiting: []approval.Waiting{w}}
+		d := &fakeGate{waiting: []approval.StoredPending{w}}
 		r := handle(d, Message{Text: tc.text, Card: &w, Language: tc.lang})
 		if tc.says != "" {
 			require.Contains(t, r.Text, tc.says, tc.why)
@@ -164,7 +164,7 @@ func TestQuestionsAboutSettledRequests(t *testing.T) {
 	} {
 		for _, text := range []string{"who will be emailed?", "?who will be emailed", "? why am I asked"} {
 			w := waiting(withKnownFacts)
-			d := &fakeGate{waiting: []approval.Waiting{w}, refuse: tc.err}
+			d := &fakeGate{waiting: []approval.StoredPending{w}, refuse: tc.err}
 			ic := &Interceptor{Decider: d, Viewer: d, Paused: func(string) *Pause { return pause }, CanDecide: func(_ context.Context, a approval.DecisionInput) error {
 				require.Equal(t, approval.DecisionInput{Key: w.Key(), PendingSHA256: w.SHA256, By: ann, Via: "telegram"}, a)
 				return tc.err

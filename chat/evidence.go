@@ -77,7 +77,7 @@ func (r renderer) hostFacts(domains []approval.DomainEvidence) string {
 }
 
 func (r renderer) onMetaLine(h approval.HostFact) bool {
-	return h.From == approval.FromTemplate && h.Left == 0 && len(h.Values) == 1 && h.Values[0] == r.p.Target
+	return h.From == approval.FromTemplate && h.Omitted == 0 && len(h.Values) == 1 && h.Values[0] == r.p.Target
 }
 
 // hostFact renders one fact: "mail send recipient: bob@example.com".
@@ -89,8 +89,8 @@ func (r renderer) hostFact(h approval.HostFact, most int) string {
 		}
 	}
 	values := nonEmpty(r.values(h.Values, most))
-	if h.Left > 0 {
-		values = append(values, Format(r.Evidence.NotListed, "n", strconv.Itoa(h.Left)))
+	if h.Omitted > 0 {
+		values = append(values, Format(r.Evidence.NotListed, "n", strconv.Itoa(h.Omitted)))
 	}
 	if len(values) == 0 {
 		return name + ": " + r.Evidence.None

@@ -62,7 +62,7 @@ func TestEvidence(t *testing.T) {
 		{"an empty list reads none", "", []func(*approval.Pending){host(recipients())}, []string{"From the request: mail send recipient: none"}},
 		{"values that cannot be listed are counted", "", []func(*approval.Pending){func(p *approval.Pending) {
 			f := recipients("bob@example.com")
-			f.Left = 3
+			f.Omitted = 3
 			p.Facts.Host = []approval.HostFact{f}
 		}}, []string{"From the request: mail send recipient: bob@example.com, 3 that cannot be listed"}},
 		{"the meta line's target and digests are left out", "", []func(*approval.Pending){host(

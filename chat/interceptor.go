@@ -18,7 +18,7 @@ type Decider interface {
 // Viewer lists the pending requests of the given workspaces, oldest first. It is
 // never called with an empty list, which some implementations take for all.
 type Viewer interface {
-	Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error)
+	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
 }
 
 // Finder finds settled requests. A Viewer may implement it: then a late reply is
@@ -43,11 +43,11 @@ type revoker interface {
 // Message is a text that a person wrote.
 type Message struct {
 	From       approval.Person
-	Via        string            // telegram, email, terminal …
-	Text       string            // as received
-	Workspaces []string          // what this chat serves From; none: not authorized
-	Card       *approval.Waiting // the card it replies to, if any
-	Implicit   bool              // Card is the one shown last, not replied to
+	Via        string                  // telegram, email, terminal …
+	Text       string                  // as received
+	Workspaces []string                // what this chat serves From; none: not authorized
+	Card       *approval.StoredPending // the card it replies to, if any
+	Implicit   bool                    // Card is the one shown last, not replied to
 	Language   string
 	Bots       []string // the bot's names, without @
 }
@@ -160,7 +160,7 @@ func (t replier) decideByID(ctx context.Context, cmd Command) Reply {
 
 // findByID searches the pending requests, then the settled ones. For a settled one
 // Decide returns what happened to it.
-func (t replier) findByID(ctx context.Context, prefix string) (*approval.Waiting, approval.Key, *Reply) {
+func (t replier) findByID(ctx context.Context, prefix string) (*approval.StoredPending, approval.Key, *Reply) {
 	cardFits := t.Card != nil && strings.HasPrefix(t.Card.Pending.RequestID, prefix)
 	if cardFits && !t.Implicit {
 		return t.Card, t.Card.Key(), nil
@@ -169,7 +169,7 @@ func (t replier) findByID(ctx context.Context, prefix string) (*approval.Waiting
 	if err != nil {
 		return nil, approval.Key{}, &Reply{Text: t.Unconfirmed, Err: err}
 	}
-	var fit []approval.Waiting
+	var fit []approval.StoredPending
 	for _, w := range all {
 		if strings.HasPrefix(w.Pending.RequestID, prefix) {
 			fit = append(fit, w)
@@ -187,7 +187,7 @@ func (t replier) findByID(ctx context.Context, prefix string) (*approval.Waiting
 	return nil, approval.Key{}, &Reply{Text: Format(t.Ambiguous, "id", prefix)}
 }
 
-func (t replier) findSettled(ctx context.Context, prefix string) (*approval.Waiting, approval.Key, *Reply) {
+func (t replier) findSettled(ctx context.Context, prefix string) (*approval.StoredPending, approval.Key, *Reply) {
 	unknown := &Reply{Text: Format(t.UnknownID, "id", prefix)}
 	f, ok := t.Viewer.(Finder)
 	if !ok {
@@ -304,7 +304,7 @@ func (r renderer) whySentBack(question string) string {
 	return r.FactsInsufficient
 }
 
-func (t replier) decide(ctx context.Context, a approval.DecisionInput, w *approval.Waiting) Reply {
+func (t replier) decide(ctx context.Context, a approval.DecisionInput, w *approval.StoredPending) Reply {
 	a.By, a.Via = t.From, t.Via
 	if w != nil {
 		a.PendingSHA256 = w.SHA256
@@ -319,7 +319,7 @@ func (t replier) decide(ctx context.Context, a approval.DecisionInput, w *approv
 	return Reply{Text: t.confirm(a, d, w), Acted: true, Key: a.Key}
 }
 
-func (t replier) confirm(a approval.DecisionInput, d *approval.Decision, w *approval.Waiting) string {
+func (t replier) confirm(a approval.DecisionInput, d *approval.Decision, w *approval.StoredPending) string {
 	what, r := Escape(approval.ShortID(a.Key.ID)), t.style.renderer(&approval.Pending{})
 	if w != nil {
 		r = t.style.renderer(w.Pending)

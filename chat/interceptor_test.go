@@ -14,7 +14,7 @@ import (
 
 // fakeGate lists pending requests and records the decisions.
 type fakeGate struct {
-	waiting []approval.Waiting
+	waiting []approval.StoredPending
 	settled []approval.Key
 	asked   []approval.DecisionInput
 	refuse  error
@@ -22,8 +22,8 @@ type fakeGate struct {
 	empty   bool // returns no decision and no error
 }
 
-func (d *fakeGate) Waiting(_ context.Context, workspaces []string) ([]approval.Waiting, error) {
-	var list []approval.Waiting
+func (d *fakeGate) Waiting(_ context.Context, workspaces []string) ([]approval.StoredPending, error) {
+	var list []approval.StoredPending
 	for _, w := range d.waiting {
 		for _, ws := range workspaces {
 			if ws == w.Pending.SourceGroup {
@@ -58,9 +58,9 @@ func (a fakeGateWithSettled) Find(_ context.Context, _ []string, prefix string) 
 
 var ann = approval.Person{Channel: "telegram", ID: "123456789", Name: "ann"}
 
-func waiting(change ...func(*approval.Pending)) approval.Waiting {
+func waiting(change ...func(*approval.Pending)) approval.StoredPending {
 	p := example(change...)
-	return approval.Waiting{Pending: p, SHA256: "sha of " + p.RequestID}
+	return approval.StoredPending{Pending: p, SHA256: "sha of " + p.RequestID}
 }
 
 func requestID(id string) func(*approval.Pending) {
@@ -88,7 +88,7 @@ func TestHandleDecides(t *testing.T) {
 	const what = `post "Meeting at 5" -> x.com/ricardo`
 	for _, tc := range []struct {
 		text string
-		card *approval.Waiting
+		card *approval.StoredPending
 		want approval.DecisionInput
 		says string
 	}{
@@ -109,14 +109,14 @@ func TestHandleDecides(t *testing.T) {
 		{"neither\nof them", &ask, with(func(a *approval.DecisionInput) { a.Verdict, a.Text = approval.Answered, "neither\nof them" }), `Answered: "neither\nof them"`},
 		{"deny a7f3b2c1", &ask, with(func(a *approval.DecisionInput) { a.Verdict = approval.Denied }), `Denied: "Which branch shall I build?"`},
 	} {
-		d := &fakeGate{waiting: []approval.Waiting{card}}
+		d := &fakeGate{waiting: []approval.StoredPending{card}}
 		r := handle(d, Message{Text: tc.text, Card: tc.card})
 		require.NoError(t, r.Err, tc.text)
 		require.Equal(t, []approval.DecisionInput{tc.want}, d.asked, tc.text)
 		require.True(t, r.Acted && !r.Ignore && r.Key == key, tc.text)
 		require.Contains(t, r.Text, tc.says, tc.text)
 	}
-	r := handle(&fakeGate{waiting: []approval.Waiting{card}}, Message{Text: "approve a7f3", Language: "it"})
+	r := handle(&fakeGate{waiting: []approval.StoredPending{card}}, Message{Text: "approve a7f3", Language: "it"})
 	require.Equal(t, `Approvato: «Vuoi che pubblichi su X?» "Meeting at 5" -> x.com/ricardo · ultimo avvio possibile: 12:11 UTC`, r.Text) //nolint:misspell // Italian text
 }
 
@@ -127,7 +127,7 @@ func TestHandleDecidesNothing(t *testing.T) {
 	reasons := waiting(func(p *approval.Pending) { p.Ruling.Reasons = texts("always asks", "b\u202ed") })
 	for _, tc := range []struct {
 		text string
-		card *approval.Waiting
+		card *approval.StoredPending
 		says string
 		why  string
 	}{
@@ -150,7 +150,7 @@ func TestHandleDecidesNothing(t *testing.T) {
 		{"approve beef1234", nil, "No pending request with this id: beef1234", ""},
 		{"approve a7f3ffff", nil, "No pending request with this id", "longer than any match"},
 	} {
-		d := &fakeGate{waiting: []approval.Waiting{card}}
+		d := &fakeGate{waiting: []approval.StoredPending{card}}
 		r := handle(d, Message{Text: tc.text, Card: tc.card})
 		require.Empty(t, d.asked, "%s: %s", tc.text, tc.why)
 		require.False(t, r.Acted || r.Ignore)
@@ -160,7 +160,7 @@ func TestHandleDecidesNothing(t *testing.T) {
 }
 
 func TestHandleAmbiguous(t *testing.T) {
-	d := &fakeGate{waiting: []approval.Waiting{
+	d := &fakeGate{waiting: []approval.StoredPending{
 		waiting(requestID("a7f3b2c1d4e5f6a7")), waiting(requestID("a7f3c0000000000a")),
 		waiting(requestID("a7f3dddddddddddd"), func(p *approval.Pending) { p.SourceGroup = "other" }),
 	}}
@@ -220,7 +220,7 @@ func TestHandleRefusals(t *testing.T) {
 		{errors.New("sync /srv/secret/path: no space"), "Not confirmed: do not rely on it. The daemon's log has the error.", "Nessuna conferma: non farci affidamento. L'errore è nel log del daemon.", true},
 	} {
 		for lang, want := range map[string]string{"en": tc.en, "it": tc.it} {
-			d := &fakeGate{waiting: []approval.Waiting{waiting()}, refuse: tc.err}
+			d := &fakeGate{waiting: []approval.StoredPending{waiting()}, refuse: tc.err}
 			r := handle(d, Message{Text: "approve a7f3b2c1", Language: lang})
 			require.Equal(t, want, r.Text)
 			require.False(t, r.Acted)
@@ -232,8 +232,8 @@ func TestHandleRefusals(t *testing.T) {
 func TestUnauthorizedPeopleLearnNothing(t *testing.T) {
 	card := waiting()
 	for _, text := range []string{"pending", "approve a7f3b2c1", "approve beef1234", "approve a7f3b2c1? no", "1", "deny a7f3 x", "?"} {
-		d := &fakeGate{waiting: []approval.Waiting{card}}
-		for _, c := range []*approval.Waiting{nil, &card} {
+		d := &fakeGate{waiting: []approval.StoredPending{card}}
+		for _, c := range []*approval.StoredPending{nil, &card} {
 			r := handle(d, Message{Text: text, Card: c, Workspaces: []string{}})
 			require.True(t, r.Ignore || r.Text == "You are not an approver here.", "%s: %s", text, r.Text)
 			require.Empty(t, d.asked)
@@ -257,14 +257,14 @@ func TestHandleWithoutAGate(t *testing.T) {
 func TestHandlePending(t *testing.T) {
 	require.Equal(t, "No pending approvals.", handle(&fakeGate{}, Message{Text: "pending"}).Text)
 	require.Equal(t, "Nessuna approvazione in attesa.", handle(&fakeGate{}, Message{Text: "pending", Language: "it"}).Text)
-	d := &fakeGate{waiting: []approval.Waiting{waiting(), waiting(question), waiting(hostile)}}
+	d := &fakeGate{waiting: []approval.StoredPending{waiting(), waiting(question), waiting(hostile)}}
 	require.Len(t, strings.Split(handle(d, Message{Text: "pending"}).Text, "\n"), 3, "one line each")
 }
 
 func TestConfirmRepeatsTheFirstReply(t *testing.T) {
 	card := waiting()
 	for _, text := range []string{"1", "3 no", "4 quietly", "5 on Monday", "? why on earth"} {
-		d := &fakeGate{waiting: []approval.Waiting{card}}
+		d := &fakeGate{waiting: []approval.StoredPending{card}}
 		m := Message{Text: text, Card: &card}
 		first := handle(d, m)
 		require.True(t, first.Acted, text)

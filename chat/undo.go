@@ -8,7 +8,7 @@ import (
 )
 
 // undoHint says how to revoke the grant that an approval gave.
-func (t replier) undoHint(d *approval.Decision, w *approval.Waiting) string {
+func (t replier) undoHint(d *approval.Decision, w *approval.StoredPending) string {
 	if w == nil || t.Revoker == nil {
 		return ""
 	}

@@ -55,7 +55,7 @@ func newFakeGrants() *fakeGrants {
 }
 
 func undoReply(a *fakeGrants, m Message) Reply {
-	d := &fakeGate{waiting: []approval.Waiting{waiting()}}
+	d := &fakeGate{waiting: []approval.StoredPending{waiting()}}
 	m.From, m.Via = ann, "telegram"
 	if m.Workspaces == nil {
 		m.Workspaces = []string{"personal"}

@@ -82,7 +82,7 @@ func TestFreeSpace(t *testing.T) {
 		{"the zero value", FreeSpace{}, "0 KiB left", "0 MiB left"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			requireError(t, row.refuses, row.space.Refuses())
+			requireError(t, row.refuses, row.space.Critical())
 			requireError(t, row.low, row.space.Low())
 		})
 	}

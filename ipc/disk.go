@@ -149,7 +149,7 @@ const (
 )
 
 // Critical says why there is too little space for new work.
-func (r FreeSpace) Refuses() error {
+func (r FreeSpace) Critical() error {
 	switch {
 	case r.ReadOnly:
 		return approval.WithHint(fmt.Errorf("%s is mounted read-only", r.Device),

@@ -15,7 +15,7 @@ import (
 
 // AllWorkspaces is the name under which all workspaces are paused at once. No workspace
 // can have it.
-const Everything = "_all"
+const AllWorkspaces = "_all"
 
 // Pause is one pause: while its file is in HOME/pause, nothing is started in that
 // workspace. Only the presence of the file counts; its content is for people.
@@ -47,7 +47,7 @@ func (l Layout) pause(name string) string    { return l.path("pause", name+docSu
 func (l Layout) claimLock(ws string) string  { return l.path("pause", ws+".lock") }
 func (l Layout) endedPause(id string) string { return l.path("pause", "ended", id+docSuffix) }
 
-func validPause(name string) bool { return name == Everything || ValidWorkspace(name) }
+func validPause(name string) bool { return name == AllWorkspaces || ValidWorkspace(name) }
 
 // validPauseID checks an id, which a user may have written by hand, before it becomes a
 // file name.
@@ -102,7 +102,7 @@ func (s *Store) createFile(name string, b []byte) error {
 // no daemon begins one. wait is called between two attempts; its error ends AwaitClaims.
 func (s *Store) AwaitClaims(name string, wait func() error) error {
 	workspaces := []string{name}
-	if name == Everything {
+	if name == AllWorkspaces {
 		var err error
 		if workspaces, err = s.Workspaces(); err != nil {
 			return err
@@ -128,7 +128,7 @@ func (s *Store) AwaitClaims(name string, wait func() error) error {
 // Paused returns the pause of a workspace: its own, or that of all workspaces. A file
 // that cannot be read counts as a pause.
 func (s *Store) Paused(ws string) (p Pause, ok bool) {
-	for _, name := range []string{ws, Everything} {
+	for _, name := range []string{ws, AllWorkspaces} {
 		if p, ok = s.paused(name); ok {
 			return p, true
 		}
@@ -179,7 +179,7 @@ func (s *Store) Pauses() ([]Pause, error) {
 	}
 	slices.Sort(names)
 	var list []Pause
-	if p, ok := s.paused(Everything); ok {
+	if p, ok := s.paused(AllWorkspaces); ok {
 		list = append(list, p)
 	}
 	for _, file := range names {

@@ -185,7 +185,7 @@ func (s *Store) requests(ws string) (Requests, error) {
 }
 
 // RequestsWarning says why the folder of requests cannot be read safely here; "": it can.
-func (s *Store) Notes(ws string) string {
+func (s *Store) RequestsWarning(ws string) string {
 	r, err := s.requests(ws)
 	if err != nil {
 		return err.Error()

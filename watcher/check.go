@@ -52,9 +52,9 @@ func checkLimits(sys string, folders int) []error {
 	return wrong
 }
 
-// CheckReach returns an error if the file system of path does not report all
+// CheckFileSystem returns an error if the file system of path does not report all
 // changes by events.
-func CheckReach(path string) error {
+func CheckFileSystem(path string) error {
 	if kind := remoteFileSystem(path); kind != "" {
 		return reason{fmt.Sprintf("%s is on %s, where inotify does not report changes by other hosts: it is polled every few seconds",
 			path, kind), "nothing is lost; for faster reactions move it to a local disk"}
@@ -62,9 +62,9 @@ func CheckReach(path string) error {
 	return nil
 }
 
-// Try watches dir, a folder that only the caller uses, creates a file there and
+// TryInotify watches dir, a folder that only the caller uses, creates a file there and
 // waits for the event. It returns an error if there is none.
-func Try(dir string) error {
+func TryInotify(dir string) error {
 	src, err := openSource()
 	if err != nil {
 		return fmt.Errorf("try inotify: %w", explain(err))

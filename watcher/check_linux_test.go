@@ -40,12 +40,12 @@ func TestCheckLimits(t *testing.T) {
 
 func TestTry(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, Try(dir))
+	require.NoError(t, TryInotify(dir))
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, left)
-	require.ErrorContains(t, Try(filepath.Join(dir, "none")), "try inotify: ")
-	require.ErrorContains(t, Try("/proc/self"), "try inotify: ", "no file can be created there")
-	require.NoError(t, CheckReach(dir))
+	require.ErrorContains(t, TryInotify(filepath.Join(dir, "none")), "try inotify: ")
+	require.ErrorContains(t, TryInotify("/proc/self"), "try inotify: ", "no file can be created there")
+	require.NoError(t, CheckFileSystem(dir))
 	require.NotEmpty(t, remoteType(unix.NFS_SUPER_MAGIC))
 }

@@ -186,7 +186,7 @@ func (g *Gate) execute(r run) error {
 // canRetryClaim reports whether a claim failed because of the disk and left no claim
 // document. The request is then unchanged, and the step is retried.
 func (g *Gate) canRetryClaim(r run, doc approval.Doc, cause error) bool {
-	if diagnose(cause).What == "" {
+	if diagnose(cause).Reason == "" {
 		return false
 	}
 	if _, there, err := g.readIfExists(doc, r.key); there || err != nil {

@@ -30,9 +30,9 @@ type Decider struct {
 	// Daemon means that this process holds HOME/lock. It has then synced every
 	// visible pending itself, or is syncing it now.
 	Daemon bool
-	// Free removes an invalid decision from the slot, or waits until the daemon has
+	// ClearSlot removes an invalid decision from the slot, or waits until the daemon has
 	// removed it.
-	Free func(ctx context.Context, k approval.Key) error
+	ClearSlot func(ctx context.Context, k approval.Key) error
 	// Decided is called when a decision is durable; may be nil.
 	Decided func(k approval.Key)
 	// Refused is called when a person without authority tried to decide; may be nil.
@@ -272,10 +272,10 @@ func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string
 		if settled := d.settledRefusal(k); settled != nil {
 			return settled
 		}
-		if d.Free == nil {
+		if d.ClearSlot == nil {
 			return errors.New("the slot holds an invalid decision: start the daemon to remove it")
 		}
-		if err := d.Free(ctx, k); err != nil {
+		if err := d.ClearSlot(ctx, k); err != nil {
 			return fmt.Errorf("free the slot: %w", err)
 		}
 		if err := ctx.Err(); err != nil {

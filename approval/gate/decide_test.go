@@ -370,8 +370,8 @@ func (f failingStore) Sync(d approval.Doc, ws string) error {
 	return f.Store.Sync(d, ws)
 }
 
-// The slot holds an invalid decision. Without Free the error says what to do; with
-// Free the decision succeeds.
+// The slot holds an invalid decision. Without ClearSlot the error says what to do; with
+// ClearSlot the decision succeeds.
 func TestDecideWithBlockedSlot(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
@@ -381,7 +381,7 @@ func TestDecideWithBlockedSlot(t *testing.T) {
 	require.ErrorContains(t, err, "the slot holds an invalid decision: start the daemon")
 
 	d := h.decider()
-	d.Free = func(context.Context, approval.Key) error {
+	d.ClearSlot = func(context.Context, approval.Key) error {
 		return d.ClearInvalid(k, func() error { return h.store.Refuse(k.Workspace, k.ID+".decision", "not valid") })
 	}
 	_, err = d.Decide(context.Background(), decision(k, approval.Denied))

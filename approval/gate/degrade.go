@@ -31,7 +31,7 @@ type HealthStore interface {
 
 // Degradation is the reason why the gate takes no new work.
 type Degradation struct {
-	What    string // "the disk is full": follows "gate degraded: "
+	Reason  string // "the disk is full": follows "gate degraded: "
 	Hint    string // what the operator can do
 	Since   time.Time
 	Restart bool // only a restart ends it
@@ -93,7 +93,7 @@ func (g *Gate) reportError(err error) {
 		g.Examine()
 	case errors.Is(err, approval.ErrNoSpace):
 		g.setHealth(noSpace, err, -1)
-	case diagnose(err).What != "" && g.mayExamine():
+	case diagnose(err).Reason != "" && g.mayExamine():
 		g.Examine()
 	}
 }
@@ -204,7 +204,7 @@ func (g *Gate) setHealth(level health, cause error, failureCount int) {
 	}
 	c.level, c.degradation, c.next = level, p, now.Add(probeInterval)
 	c.mu.Unlock()
-	if was != level || old.What != p.What || old.Restart != p.Restart {
+	if was != level || old.Reason != p.Reason || old.Restart != p.Restart {
 		g.notifyHealth(was, level, p, cause)
 	}
 }
@@ -217,18 +217,18 @@ func (g *Gate) notifyHealth(was, level health, p Degradation, cause error) {
 		g.Log.Info().Msg("gate recovered")
 		g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventRecovered})
 	} else {
-		g.Log.Error().Err(cause).Str("hint", p.Hint).Msg("gate degraded: " + p.What)
-		g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventDegraded, Reason: p.What})
+		g.Log.Error().Err(cause).Str("hint", p.Hint).Msg("gate degraded: " + p.Reason)
+		g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventDegraded, Reason: p.Reason})
 	}
 	if g.Health != nil {
 		g.Health(p, level != healthy)
 	}
 }
 
-// diagnose explains a disk error. What is empty if err is not a disk error.
+// diagnose explains a disk error. Reason is empty if err is not a disk error.
 func diagnose(err error) Degradation {
 	if errors.Is(err, approval.ErrRestart) {
-		return Degradation{What: "a sync failed and must not be retried", Hint: "repair the disk, then restart the daemon"}
+		return Degradation{Reason: "a sync failed and must not be retried", Hint: "repair the disk, then restart the daemon"}
 	}
 	for _, x := range []struct {
 		is         []error
@@ -245,13 +245,13 @@ func diagnose(err error) Degradation {
 	} {
 		for _, target := range x.is {
 			if errors.Is(err, target) {
-				return Degradation{What: x.what, Hint: x.hint}
+				return Degradation{Reason: x.what, Hint: x.hint}
 			}
 		}
 	}
 	var path *fs.PathError
 	if errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist) {
-		return Degradation{What: "documents cannot be written", Hint: "check the daemon's log"}
+		return Degradation{Reason: "documents cannot be written", Hint: "check the daemon's log"}
 	}
 	return Degradation{}
 }

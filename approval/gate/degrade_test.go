@@ -103,7 +103,7 @@ func TestDegradationIsLoggedOncePerChange(t *testing.T) {
 	h.gate.Health = func(p gate.Degradation, present bool) {
 		reported = append(reported, present)
 		if present {
-			require.Equal(t, "the disk is almost full", p.What)
+			require.Equal(t, "the disk is almost full", p.Reason)
 			require.NotEmpty(t, p.Hint)
 			require.Equal(t, h.clock.now(), p.Since)
 			require.False(t, p.Restart)
@@ -202,7 +202,7 @@ func TestApprovedWaitsForDiskAndLateStaysExpired(t *testing.T) {
 	require.Empty(t, h.executor.argsOf(key(2)))
 }
 
-// The result of a finished run is kept while its record cannot be written. Nothing
+// The result of a finished run is kept while its record cannot be written. IsZero
 // new starts meanwhile.
 func TestOutcomesAreKeptWhileDiskIsFull(t *testing.T) {
 	disk := newFaultyDisk()

@@ -20,7 +20,7 @@ func factsFrom(settings Settings, workspace string, from approval.Origin, r *app
 	if r.ToolName != "" {
 		tool, known = settings.Tool(r.ToolName)
 	}
-	channel, sender := Bearer(ws)
+	channel, sender := GrantHolder(ws)
 	return approval.Facts{
 		RequestID: r.RequestID, Workspace: workspace, Autonomy: autonomy(ws, r.SessionID),
 		Tool: r.ToolName, KnownTool: known, ActionType: actionType(r, tool),
@@ -40,9 +40,9 @@ func provers(settings Settings) approval.Provers {
 	return nil
 }
 
-// Bearer returns who a grant belongs to: the workspace's principal or, without one,
+// GrantHolder returns who a grant belongs to: the workspace's principal or, without one,
 // the workspace.
-func Bearer(ws approval.Workspace) (channel, sender string) {
+func GrantHolder(ws approval.Workspace) (channel, sender string) {
 	if ws.Principal != "" {
 		return "principal", ws.Principal
 	}

@@ -194,13 +194,13 @@ type Gate struct {
 	Words      Words      // nil: the technical form of reasons
 	Log        zerolog.Logger
 
-	Now       func() time.Time                  // nil: time.Now
-	Changed   func(approval.Key)                // called when a request becomes pending or gets its response; may be nil
-	Accepted  func(approval.Key)                // called when a submission is durable, before its caller gets the result; may be nil
-	Retention time.Duration                     // of responses; 0: DefaultResponses
-	Records   time.Duration                     // retention of records; 0: DefaultRecords
-	Health    func(p Degradation, present bool) // called when the gate becomes degraded or healthy; may be nil
-	Inline    bool                              // handlers and parallel writes run in the caller's goroutine
+	Now               func() time.Time                  // nil: time.Now
+	Changed           func(approval.Key)                // called when a request becomes pending or gets its response; may be nil
+	Accepted          func(approval.Key)                // called when a submission is durable, before its caller gets the result; may be nil
+	ResponseRetention time.Duration                     // of responses; 0: DefaultResponseRetention
+	RecordRetention   time.Duration                     // retention of records; 0: DefaultRecordRetention
+	Health            func(p Degradation, present bool) // called when the gate becomes degraded or healthy; may be nil
+	Inline            bool                              // handlers and parallel writes run in the caller's goroutine
 
 	index       index
 	sched       scheduler
@@ -231,8 +231,8 @@ func (g *Gate) Start() (keys []approval.Key, err error) {
 	if g.Now == nil {
 		g.Now = time.Now
 	}
-	if g.Retention == 0 {
-		g.Retention = DefaultResponses
+	if g.ResponseRetention == 0 {
+		g.ResponseRetention = DefaultResponseRetention
 	}
 	g.index = newIndex()
 	g.sched.init()

@@ -14,7 +14,7 @@ const completed = "completed from the record after a crash"
 // one, and of its outcome. tool looks a tool up by name.
 func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (approval.Tool, bool)) []approval.Entry {
 	k := approval.Key{Workspace: rec.Workspace, ID: rec.RequestID}
-	d := v.Decision(k, rec.Decision)
+	d := v.OpenDecision(k, rec.Decision)
 	about := infoFromDocuments(v.Seal, tool, k, rec.ClientID, rec.Pending, rec.Request)
 	var all []approval.Entry
 	end := approval.Entry{
@@ -62,7 +62,7 @@ func (v *Viewer) ClaimEntries(k approval.Key, tool func(name string) (approval.T
 		if err != nil {
 			return nil, err
 		}
-		r := run{key: k, claim: c, decision: v.Decision(k, c.Decision), info: infoFromDocuments(v.Seal, tool, k, c.ClientID, c.Pending, c.Request)}
+		r := run{key: k, claim: c, decision: v.OpenDecision(k, c.Decision), info: infoFromDocuments(v.Seal, tool, k, c.ClientID, c.Pending, c.Request)}
 		e := r.entry(c.ClaimedAt, v.Words)
 		e.Detail = completed
 		all = append(all, e)

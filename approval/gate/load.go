@@ -71,7 +71,7 @@ func (g *Gate) loadRecord(s *state) error {
 		return err
 	}
 	s.Record = true
-	s.Retained = s.now.Sub(s.record.EndedAt) < g.Retention
+	s.Retained = s.now.Sub(s.record.EndedAt) < g.ResponseRetention
 	return nil
 }
 
@@ -203,7 +203,7 @@ func (g *Gate) loadRequest(s *state) error {
 	}
 	s.q, s.Request = b, approval.Valid
 	if s.Record || s.Pending == approval.Valid {
-		s.RequestOwn = s.pending != nil && s.pending.RequestSHA256 == approval.Digest(b)
+		s.RequestMatches = s.pending != nil && s.pending.RequestSHA256 == approval.Digest(b)
 		return nil
 	}
 	s.request, s.parseErr = approval.ParseRequest(b, s.key.ID)

@@ -37,7 +37,7 @@ func (h *rig) resume(name string) {
 }
 
 func TestPauseStopsNewRuns(t *testing.T) {
-	for _, name := range []string{personal, ipc.Everything} {
+	for _, name := range []string{personal, ipc.AllWorkspaces} {
 		t.Run(name, func(t *testing.T) {
 			h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
 			approved, denied, allowed, cancelled := key(1), key(2), key(3), key(4)

@@ -13,8 +13,8 @@ import (
 
 // Default retention.
 const (
-	DefaultResponses = 7 * 24 * time.Hour
-	DefaultRecords   = 90 * 24 * time.Hour
+	DefaultResponseRetention = 7 * 24 * time.Hour
+	DefaultRecordRetention   = 90 * 24 * time.Hour
 )
 
 // pruneBatch is how many keys are locked at once during a prune.
@@ -49,8 +49,8 @@ func (p *Pruned) Add(o Pruned) {
 	p.Bytes += o.Bytes
 }
 
-// Nothing reports that there is nothing to remove.
-func (p Pruned) Nothing() bool { return p.Records+p.Responses+p.Refusals+p.Markers == 0 }
+// IsZero reports that there is nothing to remove.
+func (p Pruned) IsZero() bool { return p.Records+p.Responses+p.Refusals+p.Markers == 0 }
 
 // Pruner finds documents that are older than their retention. It changes nothing, and
 // works with or without a daemon.
@@ -208,11 +208,11 @@ func (g *Gate) Pruner() *Pruner {
 	if !ok {
 		return nil
 	}
-	records := g.Records
+	records := g.RecordRetention
 	if records == 0 {
-		records = DefaultRecords
+		records = DefaultRecordRetention
 	}
-	return &Pruner{Store: g.Store, Workspaces: store, Seal: g.Seal, Responses: g.Retention, Records: max(records, g.Retention)}
+	return &Pruner{Store: g.Store, Workspaces: store, Seal: g.Seal, Responses: g.ResponseRetention, Records: max(records, g.ResponseRetention)}
 }
 
 // Prune removes what is older than its retention, in small batches. It calls rest
@@ -290,7 +290,7 @@ func (g *Gate) pruneKeys(p *Pruner, a *expiredFiles, keys []approval.Key) (n Pru
 			responses = append(responses, k)
 		}
 	}
-	if n.Nothing() {
+	if n.IsZero() {
 		return n, nil
 	}
 	ws := keys[0].Workspace
@@ -365,7 +365,7 @@ func (g *Gate) pruneOrphans(p *Pruner, ws string, markers map[string]int64) (n P
 	if err != nil {
 		return n, fmt.Errorf("remove old descriptions: %w", err)
 	}
-	if n.Nothing() {
+	if n.IsZero() {
 		return n, nil
 	}
 	return n, g.logPruned(ws, n)

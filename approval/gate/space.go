@@ -19,15 +19,15 @@ const (
 func (g *Gate) refuseDegraded(s *state) (waiting bool, err error) {
 	p, degraded := g.Degraded()
 	if degraded && s.submission != nil {
-		g.reject(s.submission, fmt.Errorf("%w: %s", approval.ErrDegraded, p.What))
+		g.reject(s.submission, fmt.Errorf("%w: %s", approval.ErrDegraded, p.Reason))
 		return true, nil
 	}
 	if !degraded {
-		p.What = "the free disk space is too small for this tool's max_output"
+		p.Reason = "the free disk space is too small for this tool's max_output"
 	}
 	release, ok := g.reserve(int64(4*len(s.q) + refusalSpace))
 	if !ok && s.submission != nil {
-		g.reject(s.submission, fmt.Errorf("%w: %s", approval.ErrDegraded, p.What))
+		g.reject(s.submission, fmt.Errorf("%w: %s", approval.ErrDegraded, p.Reason))
 		return true, nil
 	}
 	if !ok {
@@ -36,7 +36,7 @@ func (g *Gate) refuseDegraded(s *state) (waiting bool, err error) {
 		return true, nil
 	}
 	defer release()
-	return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrDegraded, approval.Because(approval.ReasonDegraded, "problem", p.What))
+	return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrDegraded, approval.Because(approval.ReasonDegraded, "problem", p.Reason))
 }
 
 // spaceNeeded is the space for the claim, the record, the response and the audit

@@ -159,7 +159,7 @@ func (g *Gate) rejectDegraded(o *submission) {
 		return
 	}
 	p, _ := g.Degraded()
-	g.reject(o, fmt.Errorf("%w: %s", approval.ErrDegraded, p.What))
+	g.reject(o, fmt.Errorf("%w: %s", approval.ErrDegraded, p.Reason))
 }
 
 // rejectAll rejects what is left when all workers have stopped.
@@ -287,7 +287,7 @@ func (g *Gate) Cancel(ctx context.Context, k approval.Key, from approval.Origin)
 		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 			return by.Name, p == nil || p.ClientID == from.Client(ws)
 		},
-		Free: func(ctx context.Context, k approval.Key) error {
+		ClearSlot: func(ctx context.Context, k approval.Key) error {
 			g.Wake(k)
 			select {
 			case <-ctx.Done():

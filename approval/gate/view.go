@@ -22,14 +22,14 @@ type Viewer struct {
 
 // Waiting lists the verified pendings of the given workspaces (nil: all), oldest
 // first.
-func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
+func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error) {
 	if workspaces == nil {
 		var err error
 		if workspaces, err = v.Workspaces.Workspaces(); err != nil {
 			return nil, err
 		}
 	}
-	var list []approval.Waiting
+	var list []approval.StoredPending
 	for _, ws := range workspaces {
 		ids, _, err := v.Workspaces.List(approval.DocPending, ws)
 		if err != nil {
@@ -53,14 +53,14 @@ func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.W
 			list = append(list, *w)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b approval.Waiting) int {
+	slices.SortStableFunc(list, func(a, b approval.StoredPending) int {
 		return a.Pending.Timestamp.Compare(b.Pending.Timestamp)
 	})
 	return list, nil
 }
 
 // Pending returns a verified pending, or nil.
-func (v *Viewer) Pending(k approval.Key) (*approval.Waiting, error) {
+func (v *Viewer) Pending(k approval.Key) (*approval.StoredPending, error) {
 	b, err := v.Store.Read(approval.DocPending, k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -72,7 +72,7 @@ func (v *Viewer) Pending(k approval.Key) (*approval.Waiting, error) {
 	if err != nil {
 		return nil, nil //nolint:nilerr // a host program's request, not evaluated yet
 	}
-	return &approval.Waiting{Pending: p, SHA256: approval.Digest(b)}, nil
+	return &approval.StoredPending{Pending: p, SHA256: approval.Digest(b)}, nil
 }
 
 // Claim returns the claim of a request that was started and has no record yet, or
@@ -100,14 +100,14 @@ func (v *Viewer) Record(_ context.Context, k approval.Key) (*approval.Record, er
 	return openRecord(v.Seal, k, b)
 }
 
-// Decision opens the decision in a record or claim; nil if there is none.
-func (v *Viewer) Decision(k approval.Key, raw approval.Raw) *approval.Decision {
+// OpenDecision opens the decision in a record or claim; nil if there is none.
+func (v *Viewer) OpenDecision(k approval.Key, raw approval.Raw) *approval.Decision {
 	d, _ := openDecision(v.Seal, k, raw)
 	return d
 }
 
-// Asked opens the pending in a record or claim; nil if there is none.
-func (v *Viewer) Asked(k approval.Key, raw approval.Raw) *approval.Pending {
+// OpenPending opens the pending in a record or claim; nil if there is none.
+func (v *Viewer) OpenPending(k approval.Key, raw approval.Raw) *approval.Pending {
 	p, _ := openPending(v.Seal, k, raw)
 	return p
 }

@@ -32,13 +32,13 @@ type Channel struct {
 	Addressing Addressing // reply addresses; its Local and Domain are the channel's own address
 	FollowUp   bool       // send the outcome to the approvers who were asked
 	Sender     mailSender
-	Boxes      []Mailbox // where replies come in, besides TakeRaw and TakeForwarded
-	Prover     senderVerifier
+	Mailboxes  []Mailbox // where replies come in, besides TakeRaw and TakeForwarded
+	Verifier   senderVerifier
 
 	Viewer      chat.Viewer // the pending requests of this channel
 	Records     chat.Records
 	Interceptor *chat.Interceptor
-	Notebook    chat.SentStore
+	Sent        chat.SentStore
 	Taken       chat.StateStore // the replies that had an effect, and our answers to them
 	Tests       chat.StateStore // see TestMail; may be nil
 
@@ -95,8 +95,8 @@ func (c *Channel) Run(ctx context.Context) error {
 	defer running.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	ended := make(chan error, len(c.Boxes))
-	for _, b := range c.Boxes {
+	ended := make(chan error, len(c.Mailboxes))
+	for _, b := range c.Mailboxes {
 		running.Go(func() { ended <- b.Run(ctx, c.receive) })
 	}
 	changes := c.Changes
@@ -157,7 +157,7 @@ func (c *Channel) every() time.Duration {
 // due, and returns when to run again.
 func (c *Channel) runOnce(ctx context.Context) time.Duration {
 	all := c.Workspaces()
-	var waiting []approval.Waiting
+	var waiting []approval.StoredPending
 	var err error
 	if len(all) > 0 {
 		waiting, err = c.Viewer.Waiting(ctx, all)
@@ -179,7 +179,7 @@ func (c *Channel) runOnce(ctx context.Context) time.Duration {
 }
 
 // updateRecords records whom to ask, and who gets the outcome.
-func (c *Channel) updateRecords(ctx context.Context, all []string, waiting []approval.Waiting) error {
+func (c *Channel) updateRecords(ctx context.Context, all []string, waiting []approval.StoredPending) error {
 	var reports []func()
 	defer func() {
 		for _, t := range reports {
@@ -212,7 +212,7 @@ func (c *Channel) updateRecords(ctx context.Context, all []string, waiting []app
 }
 
 // failureReports reports the approvers who cannot be asked about w: once in each process.
-func (c *Channel) failureReports(w approval.Waiting) (reports []func()) {
+func (c *Channel) failureReports(w approval.StoredPending) (reports []func()) {
 	n := c.state.sent.records[w.Key()]
 	if n == nil || n.SHA256 != w.SHA256 {
 		return nil
@@ -226,7 +226,7 @@ func (c *Channel) failureReports(w approval.Waiting) (reports []func()) {
 }
 
 // addCards records every approver who must be asked about w and is not yet.
-func (c *Channel) addCards(w approval.Waiting) error {
+func (c *Channel) addCards(w approval.StoredPending) error {
 	k := w.Key()
 	n := c.state.sent.records[k]
 	if n == nil || n.SHA256 != w.SHA256 || !n.Closed.IsZero() {
@@ -320,7 +320,7 @@ func (c *Channel) handleMissing(k approval.Key) error {
 func (c *Channel) removeRecord(k approval.Key) error {
 	delete(c.state.missingSince, k)
 	delete(c.state.sent.records, k)
-	return c.Notebook.Remove(k)
+	return c.Sent.Remove(k)
 }
 
 // prune removes the sent records that no late reply can need, and those whose

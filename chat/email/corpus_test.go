@@ -56,8 +56,8 @@ func TestCorporaDecideNothing(t *testing.T) {
 			if how == "readdressed" && strings.HasPrefix(name, "machine-") && automaticReason(raw) == "" {
 				continue // only its sender shows that it is automatic
 			}
-			if w.Prover = (annVerifier{}); how == "as they are" {
-				w.Prover = &Authenticator{TrustRelay: true}
+			if w.Verifier = (annVerifier{}); how == "as they are" {
+				w.Verifier = &Authenticator{TrustRelay: true}
 			}
 			in := Incoming{Name: how + name, Raw: withCRLF(raw)}
 			in.TooLarge = len(raw) > maxMail
@@ -182,7 +182,7 @@ func FuzzTake(f *testing.F) {
 	w := newRig(f)
 	k := w.addPending("home", id1, longLived)
 	card := w.onlyEmail(w.runAndTakeSent())
-	w.Prover = annVerifier{}
+	w.Verifier = annVerifier{}
 	// The same token in every fuzzing process.
 	w.state.sent.records[k].Cards[0].Tokens = []string{tokenDigest(replyToken)}
 	card.header["Reply-To"] = []string{w.Addressing.Address(replyToken)}

@@ -16,7 +16,7 @@ import (
 // InboxQueue is a Mailbox: a store into which another process puts emails, one a
 // file. It is for mail servers that deliver to a program. Taken emails are removed.
 type InboxQueue struct {
-	Drawer  chat.StateStore
+	Store   chat.StateStore
 	Changes <-chan struct{}  // hints that an email arrived; nil: none
 	Every   time.Duration    // scan interval without a hint; 0: 2 s
 	Report  func(error)      // gets the result of each scan, nil if all is well; may be nil
@@ -45,7 +45,7 @@ func (d *InboxQueue) Put(name string, mail io.Reader) error {
 	if len(raw) > maxMail {
 		name, raw = name+headerOnly, headerOf(withCRLF(raw))
 	}
-	return d.Drawer.Put(name, raw)
+	return d.Store.Put(name, raw)
 }
 
 // ErrNoMail is the error for an empty delivery.
@@ -82,7 +82,7 @@ func (d *InboxQueue) now() time.Time {
 }
 
 func (d *InboxQueue) takeDue(ctx context.Context, take func(context.Context, Incoming) error, retries map[string]retry) error {
-	names, err := d.Drawer.List()
+	names, err := d.Store.List()
 	if err != nil {
 		return &MailboxError{Stage: "list delivered emails", Temporary: true, Err: err}
 	}
@@ -109,7 +109,7 @@ func (d *InboxQueue) takeDue(ctx context.Context, take func(context.Context, Inc
 }
 
 func (d *InboxQueue) takeOne(ctx context.Context, take func(context.Context, Incoming) error, name string) error {
-	raw, err := d.Drawer.Get(name)
+	raw, err := d.Store.Get(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -120,20 +120,20 @@ func (d *InboxQueue) takeOne(ctx context.Context, take func(context.Context, Inc
 	if err := callTake(ctx, take, in); err != nil {
 		return err
 	}
-	return d.Drawer.Remove(name)
+	return d.Store.Remove(name)
 }
 
 // MailboxState is a State in a store, under a name.
 type MailboxState struct {
-	Drawer chat.StateStore
-	Name   string
+	Store chat.StateStore
+	Name  string
 }
 
 var _ State = MailboxState{}
 
 // Load implements State.
 func (s MailboxState) Load() ([]byte, error) {
-	b, err := s.Drawer.Get(s.Name)
+	b, err := s.Store.Get(s.Name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -141,4 +141,4 @@ func (s MailboxState) Load() ([]byte, error) {
 }
 
 // Save implements State.
-func (s MailboxState) Save(data []byte) error { return s.Drawer.Put(s.Name, data) }
+func (s MailboxState) Save(data []byte) error { return s.Store.Put(s.Name, data) }

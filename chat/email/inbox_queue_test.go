@@ -32,7 +32,7 @@ func TestRun(t *testing.T) {
 	w := newRig(t)
 	inbox := w.stateStore("inbox")
 	hints, changes := make(chan struct{}, 1), make(chan approval.Key, 10)
-	w.Boxes = []Mailbox{&InboxQueue{Drawer: inbox, Changes: hints, Report: w.Reports("delivery")}}
+	w.Mailboxes = []Mailbox{&InboxQueue{Store: inbox, Changes: hints, Report: w.Reports("delivery")}}
 	w.Changes, w.Every = changes, time.Hour
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 	var cards []sentMail
 	waitFor(t, "the card", func() bool { cards = append(cards, w.outbox.take()...); return len(cards) > 0 })
 	in := replyTo(w.onlyEmail(cards), annMail, "1")
-	require.NoError(t, (&InboxQueue{Drawer: inbox}).Put("one", strings.NewReader("From ann Sat\n"+strings.ReplaceAll(string(in.Raw), "\r\n", "\n"))))
+	require.NoError(t, (&InboxQueue{Store: inbox}).Put("one", strings.NewReader("From ann Sat\n"+strings.ReplaceAll(string(in.Raw), "\r\n", "\n"))))
 	hints <- struct{}{}
 	waitFor(t, "the decision", func() bool { return w.decision(k) != nil })
 	var answers []sentMail
@@ -62,14 +62,14 @@ func (brokenMailbox) Run(context.Context, func(context.Context, Incoming) error)
 // A mailbox with unusable settings ends Run with its error.
 func TestRunEndsWithMailbox(t *testing.T) {
 	w := newRig(t)
-	w.Boxes = []Mailbox{&InboxQueue{Drawer: w.stateStore("inbox")}, brokenMailbox{}}
+	w.Mailboxes = []Mailbox{&InboxQueue{Store: w.stateStore("inbox")}, brokenMailbox{}}
 	require.EqualError(t, w.Run(t.Context()), "unusable settings")
 }
 
 // An email that cannot be taken is retried, and does not delay the others.
 func TestInboxQueue(t *testing.T) {
 	w := newRig(t)
-	d := &InboxQueue{Drawer: w.stateStore("inbox"), Now: w.clock.now}
+	d := &InboxQueue{Store: w.stateStore("inbox"), Now: w.clock.now}
 	require.ErrorIs(t, d.Put("x", strings.NewReader("")), ErrNoMail)
 	require.NoError(t, d.Put("1", strings.NewReader("Subject: a\n\n1\n")))
 	require.NoError(t, d.Put("2", strings.NewReader("From x\nSubject: b\r\n\r\n2\r\n")))
@@ -97,14 +97,14 @@ func TestInboxQueue(t *testing.T) {
 	w.clock.advance(time.Minute)
 	require.NoError(t, d.takeDue(t.Context(), take, retries))
 	require.Len(t, seen, 1)
-	names, err := d.Drawer.List()
+	names, err := d.Store.List()
 	require.NoError(t, err)
 	require.Empty(t, names)
 }
 
 func TestMailboxState(t *testing.T) {
 	w := newRig(t)
-	s := MailboxState{Drawer: w.stateStore("state"), Name: "imap"}
+	s := MailboxState{Store: w.stateStore("state"), Name: "imap"}
 	b, err := s.Load()
 	require.NoError(t, err)
 	require.Empty(t, b)
@@ -112,7 +112,7 @@ func TestMailboxState(t *testing.T) {
 	b, err = s.Load()
 	require.NoError(t, err)
 	require.Equal(t, "here", string(b))
-	require.ErrorIs(t, func() error { _, err := MailboxState{Drawer: brokenStore{}, Name: "imap"}.Load(); return err }(), errFull, "an unreadable state is not a first start")
+	require.ErrorIs(t, func() error { _, err := MailboxState{Store: brokenStore{}, Name: "imap"}.Load(); return err }(), errFull, "an unreadable state is not a first start")
 }
 
 // A reply to a test card is saved, is not answered, and decides nothing.
@@ -120,7 +120,7 @@ func TestTestMail(t *testing.T) {
 	w := newRig(t)
 	for _, separator := range []string{"+", ""} {
 		w.Addressing.Separator = separator
-		r := &TestMail{Drawer: w.Tests, Addressing: w.Addressing, Sender: w.outbox, To: annMail}
+		r := &TestMail{Store: w.Tests, Addressing: w.Addressing, Sender: w.outbox, To: annMail}
 		require.NoError(t, r.Send(t.Context()))
 		card := w.onlyEmail(w.outbox.take())
 		require.Equal(t, "auto-generated", card.header.Get("Auto-Submitted"))
@@ -132,10 +132,10 @@ func TestTestMail(t *testing.T) {
 		raw, err := r.Await(t.Context(), nil)
 		require.NoError(t, err)
 		require.Equal(t, string(in.Raw), string(raw))
-		require.NoError(t, r.Drawer.Remove(tokenDigest(r.token)+answerSuffix))
+		require.NoError(t, r.Store.Remove(tokenDigest(r.token)+answerSuffix))
 		r.Inbox = w.stateStore("inbox")
-		require.NoError(t, (&InboxQueue{Drawer: r.Inbox}).Put("other", strings.NewReader("Subject: x\n\n1\n")))
-		require.NoError(t, (&InboxQueue{Drawer: r.Inbox}).Put("this", strings.NewReader(string(in.Raw))))
+		require.NoError(t, (&InboxQueue{Store: r.Inbox}).Put("other", strings.NewReader("Subject: x\n\n1\n")))
+		require.NoError(t, (&InboxQueue{Store: r.Inbox}).Put("this", strings.NewReader(string(in.Raw))))
 		raw, err = r.Await(t.Context(), nil)
 		require.NoError(t, err, "no daemon runs: the reply is in the inbox")
 		require.Equal(t, string(in.Raw), string(raw))

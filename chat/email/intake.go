@@ -124,10 +124,10 @@ func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, er
 	if ours, err := c.namesCard(m); !ours || err != nil {
 		return Taken{Status: Ignored, Why: "names no card"}, err
 	}
-	if c.Prover == nil {
+	if c.Verifier == nil {
 		return Taken{Status: Refused, Why: "no sender verifier is configured"}, nil
 	}
-	sender, how, err := c.Prover.Sender(ctx, in.Raw)
+	sender, how, err := c.Verifier.Sender(ctx, in.Raw)
 	if err != nil {
 		return c.handleUnproved(in.Name, err)
 	}

@@ -369,14 +369,14 @@ func TestProofIsRetried(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	in := replyTo(w.onlyEmail(w.runAndTakeSent()), annMail, "1")
-	real := w.Prover
-	w.Prover = undecidedVerifier{}
+	real := w.Verifier
+	w.Verifier = undecidedVerifier{}
 	_, err := w.Take(t.Context(), in)
 	require.Error(t, err)
-	w.Prover = real
+	w.Verifier = real
 	again := in
 	again.Name = "another"
-	w.Prover = undecidedVerifier{}
+	w.Verifier = undecidedVerifier{}
 	_, err = w.Take(t.Context(), again)
 	require.Error(t, err)
 	w.clock.advance(proofRetryTime + time.Minute)
@@ -397,7 +397,7 @@ func TestNoVerifierNoDecision(t *testing.T) {
 	k := w.addPending("home", id1)
 	card := w.onlyEmail(w.runAndTakeSent())
 	for _, p := range []senderVerifier{nil, &Authenticator{}} {
-		w.Prover = p
+		w.Verifier = p
 		taken, answers := w.deliver(replyTo(card, annMail, "1"))
 		require.Equal(t, Refused, taken.Status)
 		require.Empty(t, answers)

@@ -57,7 +57,7 @@ func TestOwnEmailsDecideNothing(t *testing.T) {
 			ours = append(ours, answers...)
 		}
 		require.Greater(t, len(ours), 5)
-		w.Prover = annVerifier{}
+		w.Verifier = annVerifier{}
 		for i, m := range ours {
 			raw := asReplyFromAnn(ownMarks.ReplaceAll(m.raw, nil), card)
 			taken, _ := w.deliver(Incoming{Name: string(rune('a' + i)), Raw: withCRLF(raw)})

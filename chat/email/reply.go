@@ -57,7 +57,7 @@ func (c *Channel) handleReply(ctx context.Context, name string, m *inboundMail, 
 	if err != nil {
 		return Taken{}, err
 	}
-	i := slices.IndexFunc(waiting, func(w approval.Waiting) bool { return w.Key() == r.key })
+	i := slices.IndexFunc(waiting, func(w approval.StoredPending) bool { return w.Key() == r.key })
 	if i < 0 {
 		return r.handleSettled(ctx)
 	}
@@ -161,7 +161,7 @@ func (c *Channel) idOf(ref cardRef) string {
 }
 
 // decide applies the answer in the email.
-func (r *reply) decide(ctx context.Context, w *approval.Waiting) (Taken, error) {
+func (r *reply) decide(ctx context.Context, w *approval.StoredPending) (Taken, error) {
 	p := w.Pending
 	r.instructions = r.texts.HowTo
 	if p.Type == approval.TypeQuestion {
@@ -192,7 +192,7 @@ func (r *reply) decide(ctx context.Context, w *approval.Waiting) (Taken, error) 
 }
 
 // message is the input for the interceptor.
-func (r *reply) message(w *approval.Waiting) chat.Message {
+func (r *reply) message(w *approval.StoredPending) chat.Message {
 	m := chat.Message{
 		From: approval.Person{Channel: channelName, ID: r.sender, Name: r.approver.Name}, Via: channelName,
 		Text: r.text, Workspaces: r.senderWorkspaces(), Card: w, Language: r.Style(r.approver.Language).Language,

@@ -53,7 +53,7 @@ func (d limitedStateStore) Put(name string, b []byte) error {
 // killAt kills the process before its write number n from now, counted from 0.
 func (w *rig) killAt(n int) {
 	m := &writeLimit{left: n}
-	w.Notebook, w.Taken = limitedSentStore{w.Notebook, m}, limitedStateStore{w.Taken, m}
+	w.Sent, w.Taken = limitedSentStore{w.Sent, m}, limitedStateStore{w.Taken, m}
 }
 
 // A reply is answered once, wherever the process is killed, and the answer counts
@@ -115,14 +115,14 @@ func TestAnsweredAfterFullDisk(t *testing.T) {
 	card := w.onlyEmail(w.runAndTakeSent())
 	w.writeRecord(k, approval.StatusDenied)
 	w.runAndTakeSent()
-	book, drawer := w.Notebook, w.Taken
+	book, drawer := w.Sent, w.Taken
 	in := replyTo(card, annMail, "1")
 	w.killAt(0)
 	for range maxUnclear + 1 {
 		_, err := w.Take(t.Context(), in)
 		require.ErrorIs(t, err, errKilled)
 	}
-	w.Notebook, w.Taken = book, drawer
+	w.Sent, w.Taken = book, drawer
 	_, answers := w.deliver(in)
 	require.Len(t, answers, 1)
 }
@@ -237,7 +237,7 @@ func TestDueAndNotWaiting(t *testing.T) {
 // The reply to a test card that cannot be saved is retried.
 func TestTestMailOnFullDisk(t *testing.T) {
 	w := newRig(t)
-	sent := &TestMail{Drawer: w.stateStore("tests"), Addressing: w.Addressing, Sender: w.outbox, To: annMail}
+	sent := &TestMail{Store: w.stateStore("tests"), Addressing: w.Addressing, Sender: w.outbox, To: annMail}
 	require.NoError(t, sent.Send(t.Context()))
 	in := replyTo(w.onlyEmail(w.outbox.take()), annMail, "1")
 	complete := w.Tests

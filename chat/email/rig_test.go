@@ -132,9 +132,9 @@ func (w *rig) restart() {
 	w.problem = ""
 	w.Channel = &Channel{
 		Addressing: Addressing{Local: "permesso", Separator: "+", Domain: "gate.test"}, FollowUp: true,
-		Sender: w.outbox, Prover: &Authenticator{TrustRelay: true},
+		Sender: w.outbox, Verifier: &Authenticator{TrustRelay: true},
 		Viewer: viewer, Records: viewer, Interceptor: &chat.Interceptor{Decider: decider, Viewer: viewer, CanDecide: decider.CanDecide},
-		Notebook: w.sentStore, Taken: drawer("taken"), Tests: drawer("tests"),
+		Sent: w.sentStore, Taken: drawer("taken"), Tests: drawer("tests"),
 		Workspaces: func() []string { return []string{"home", "office", "shop"} },
 		People:     func(ws string) []approval.Approver { return w.people[ws] },
 		Ceiling:    func(ws string) approval.Reversibility { return w.ceilings[ws] },
@@ -216,7 +216,7 @@ func (w *rig) decision(k approval.Key) *approval.Decision {
 	if err != nil {
 		return nil
 	}
-	return (&gate.Viewer{Store: w.store, Workspaces: w.store, Seal: w.seal}).Decision(k, b)
+	return (&gate.Viewer{Store: w.store, Workspaces: w.store, Seal: w.seal}).OpenDecision(k, b)
 }
 
 // runAndTakeSent does one pass of Run and returns the emails that it sent.

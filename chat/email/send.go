@@ -35,8 +35,8 @@ type job struct {
 }
 
 // send sends what is due, one email at a time.
-func (c *Channel) send(ctx context.Context, waiting []approval.Waiting) {
-	byKey := map[approval.Key]approval.Waiting{}
+func (c *Channel) send(ctx context.Context, waiting []approval.StoredPending) {
+	byKey := map[approval.Key]approval.StoredPending{}
 	for _, w := range waiting {
 		byKey[w.Key()] = w
 	}
@@ -62,7 +62,7 @@ func (c *Channel) serverPaused() bool {
 }
 
 // prepare picks an email that is due and saves durably that an attempt begins.
-func (c *Channel) prepare(ctx context.Context, waiting map[approval.Key]approval.Waiting) (*job, error) {
+func (c *Channel) prepare(ctx context.Context, waiting map[approval.Key]approval.StoredPending) (*job, error) {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
 	var j *job
@@ -99,7 +99,7 @@ func (c *Channel) firstDelay() time.Duration {
 
 // dueCard returns a card that is due, with a new token: of an earlier attempt's token
 // only the digest is known.
-func (c *Channel) dueCard(waiting map[approval.Key]approval.Waiting) (*job, error) {
+func (c *Channel) dueCard(waiting map[approval.Key]approval.StoredPending) (*job, error) {
 	now := c.now()
 	for _, k := range slices.SortedFunc(maps.Keys(waiting), compareKeys) {
 		w, n := waiting[k], c.state.sent.records[k]
@@ -128,7 +128,7 @@ func (c *Channel) dueCard(waiting map[approval.Key]approval.Waiting) (*job, erro
 }
 
 // cardMail composes a card for one approver.
-func (c *Channel) cardMail(w approval.Waiting, a *cardCopy, token string) (*outgoing, bool, error) {
+func (c *Channel) cardMail(w approval.StoredPending, a *cardCopy, token string) (*outgoing, bool, error) {
 	style := c.Style(a.Language)
 	if c.Foot != nil {
 		style.Foot = c.Foot()

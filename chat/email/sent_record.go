@@ -121,13 +121,13 @@ func (c *Channel) load(ws string) error {
 	if p.records == nil {
 		p.records, p.loaded = map[approval.Key]*sentRecord{}, map[string]bool{}
 	}
-	ids, err := c.Notebook.List(ws)
+	ids, err := c.Sent.List(ws)
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
 		k := approval.Key{Workspace: ws, ID: id}
-		b, err := c.Notebook.Load(k)
+		b, err := c.Sent.Load(k)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -177,7 +177,7 @@ func (c *Channel) save(k approval.Key, n *sentRecord) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Notebook.Save(k, b); err != nil {
+	if err := c.Sent.Save(k, b); err != nil {
 		return fmt.Errorf("save sent record of %s: %w", approval.ShortID(k.ID), err)
 	}
 	c.state.sent.records[k] = n

@@ -15,7 +15,7 @@ import (
 // Its store tells a running channel which token is a test's, so that the channel
 // saves the reply there and does not answer it.
 type TestMail struct {
-	Drawer     chat.StateStore
+	Store      chat.StateStore
 	Addressing Addressing
 	Sender     mailSender
 	To         string
@@ -33,7 +33,7 @@ const (
 // Send sends the test card.
 func (r *TestMail) Send(ctx context.Context) error {
 	r.token = NewToken()
-	if err := r.Drawer.Put(tokenDigest(r.token), []byte("waits\n")); err != nil {
+	if err := r.Store.Put(tokenDigest(r.token), []byte("waits\n")); err != nil {
 		return err
 	}
 	c := &Channel{Addressing: r.Addressing}
@@ -82,7 +82,7 @@ func (r *TestMail) Await(ctx context.Context, box Mailbox) ([]byte, error) {
 			return nil, ctx.Err()
 		case <-time.After(testPollInterval):
 		}
-		raw, err := r.Drawer.Get(tokenDigest(r.token) + answerSuffix)
+		raw, err := r.Store.Get(tokenDigest(r.token) + answerSuffix)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return raw, err
 		}
@@ -129,7 +129,7 @@ func (r *TestMail) End() error {
 	if r.token == "" {
 		return nil
 	}
-	return errors.Join(r.Drawer.Remove(tokenDigest(r.token)), r.Drawer.Remove(tokenDigest(r.token)+answerSuffix))
+	return errors.Join(r.Store.Remove(tokenDigest(r.token)), r.Store.Remove(tokenDigest(r.token)+answerSuffix))
 }
 
 // saveTestReply saves a reply to a test card, and says whether the email is one.

@@ -88,8 +88,8 @@ func (c *Client) Language() string { return c.language }
 
 // Waiting lists what waits in those of the workspaces that are one's own (nil:
 // in all of one's own), oldest first.
-func (c *Client) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
-	var list []approval.Waiting
+func (c *Client) Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error) {
+	var list []approval.StoredPending
 	err := c.ask(ctx, request{Op: opPending, Workspaces: workspaces}, func(a answer) error {
 		w, err := waiting(a)
 		if err == nil {
@@ -100,12 +100,12 @@ func (c *Client) Waiting(ctx context.Context, workspaces []string) ([]approval.W
 	return list, err
 }
 
-func waiting(a answer) (*approval.Waiting, error) {
+func waiting(a answer) (*approval.StoredPending, error) {
 	p, err := approval.ParsePending(a.Pending, a.key())
 	if err != nil {
 		return nil, err
 	}
-	return &approval.Waiting{Pending: p, SHA256: a.SHA256}, nil
+	return &approval.StoredPending{Pending: p, SHA256: a.SHA256}, nil
 }
 
 // Find lists the keys whose id begins with prefix, among what is one's own.
@@ -120,7 +120,7 @@ func (c *Client) Find(ctx context.Context, workspaces []string, prefix string) (
 
 // Story is what there is of one request: what waits, or how it ended.
 type Story struct {
-	Waiting  *approval.Waiting
+	Waiting  *approval.StoredPending
 	Record   *approval.Record
 	Decision *approval.Decision // the record's, opened
 }
@@ -184,7 +184,7 @@ func (c *Client) Link(ctx context.Context) (address string, life time.Duration, 
 }
 
 // Pending is one that waits, or nil.
-func (c *Client) Pending(k approval.Key) (*approval.Waiting, error) {
+func (c *Client) Pending(k approval.Key) (*approval.StoredPending, error) {
 	s, err := c.Show(context.Background(), k)
 	return s.Waiting, err
 }
@@ -196,7 +196,7 @@ func (c *Client) Record(ctx context.Context, k approval.Key) (*approval.Record, 
 }
 
 // Decision is the one in the record of k; the server has opened it.
-func (c *Client) Decision(k approval.Key, _ approval.Raw) *approval.Decision {
+func (c *Client) OpenDecision(k approval.Key, _ approval.Raw) *approval.Decision {
 	s, err := c.Show(context.Background(), k)
 	if err != nil {
 		return nil

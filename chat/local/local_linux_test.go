@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeGate is a Decider and Viewer. The UID of the test process is ann's.
 type fakeGate struct {
 	mu      sync.Mutex
-	waiting []approval.Waiting
+	waiting []approval.StoredPending
 	record  *approval.Record
 	asked   []approval.DecisionInput
 	refused []approval.Person
@@ -38,7 +38,7 @@ type fakeGate struct {
 	entered chan struct{}
 }
 
-func (h *fakeGate) Waiting(_ context.Context, workspaces []string) ([]approval.Waiting, error) {
+func (h *fakeGate) Waiting(_ context.Context, workspaces []string) ([]approval.StoredPending, error) {
 	if len(workspaces) == 0 {
 		return nil, errors.New("asked about no workspace at all")
 	}
@@ -54,7 +54,7 @@ func (h *fakeGate) Find(_ context.Context, _ []string, prefix string) (keys []ap
 	return keys, h.broken
 }
 
-func (h *fakeGate) Pending(k approval.Key) (*approval.Waiting, error) {
+func (h *fakeGate) Pending(k approval.Key) (*approval.StoredPending, error) {
 	for _, w := range h.waiting {
 		if w.Key() == k {
 			return &w, h.broken
@@ -70,7 +70,7 @@ func (h *fakeGate) Record(_ context.Context, k approval.Key) (*approval.Record, 
 	return h.record, h.broken
 }
 
-func (h *fakeGate) Decision(approval.Key, approval.Raw) *approval.Decision { return nil }
+func (h *fakeGate) OpenDecision(approval.Key, approval.Raw) *approval.Decision { return nil }
 
 func (h *fakeGate) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	if h.holding != nil {
@@ -90,9 +90,9 @@ func (h *fakeGate) Decide(_ context.Context, a approval.DecisionInput) (*approva
 	}, nil
 }
 
-func waits(id, principal string) approval.Waiting {
+func waits(id, principal string) approval.StoredPending {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	return approval.Waiting{SHA256: "sha of " + id, Pending: &approval.Pending{
+	return approval.StoredPending{SHA256: "sha of " + id, Pending: &approval.Pending{
 		Version: approval.Version, RequestID: id, ShortID: id[:8], ToolName: "x", SourceGroup: "annes", Principal: principal,
 		RequestData: approval.Raw(`{"n": 9007199254740993,  "t":"\u0041"}`), Timestamp: at, ExpiresAt: at.Add(time.Hour),
 		Verb: map[string]string{}, Options: []string{}, Facts: approval.Evidence{Host: []approval.HostFact{}}, Ruling: approval.Ruling{Reasons: []approval.Reason{}}, Proof: approval.Raw("null"),
@@ -161,13 +161,13 @@ func TestClientAndServer(t *testing.T) {
 		Version: 1, RequestID: "00000000000000aa", Workspace: "annes", Status: approval.StatusDenied,
 		EndedAt: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Response: approval.Raw(`{"a":  1}`),
 	}
-	h := &fakeGate{waiting: []approval.Waiting{waits(mine, ""), waits(others, "bob")}, record: rec}
+	h := &fakeGate{waiting: []approval.StoredPending{waits(mine, ""), waits(others, "bob")}, record: rec}
 	c, _ := serve(t, h)
 	ctx := t.Context()
 
 	list, err := c.Waiting(ctx, nil)
 	require.NoError(t, err)
-	require.Equal(t, []approval.Waiting{waits(mine, "")}, list, "byte for byte, and none of bob's")
+	require.Equal(t, []approval.StoredPending{waits(mine, "")}, list, "byte for byte, and none of bob's")
 	require.Equal(t, "it", c.Language())
 	list, err = c.Waiting(ctx, []string{"bobs", "../annes"})
 	require.NoError(t, err)
@@ -241,7 +241,7 @@ func TestRefusalsCome(t *testing.T) {
 }
 
 func TestStrangers(t *testing.T) {
-	h := &fakeGate{waiting: []approval.Waiting{waits(mine, "")}, theirs: []string{}}
+	h := &fakeGate{waiting: []approval.StoredPending{waits(mine, "")}, theirs: []string{}}
 	c, _ := serve(t, h, func(s *Server) {
 		s.Who = func(uid string) (approval.Person, []string) { return approval.Person{Channel: "local", ID: uid}, nil }
 	})

@@ -26,9 +26,9 @@ type Viewer interface {
 
 // Documents opens single documents; each is nil where there is none.
 type Documents interface {
-	Pending(k approval.Key) (*approval.Waiting, error)
+	Pending(k approval.Key) (*approval.StoredPending, error)
 	Record(ctx context.Context, k approval.Key) (*approval.Record, error)
-	Decision(k approval.Key, raw approval.Raw) *approval.Decision
+	OpenDecision(k approval.Key, raw approval.Raw) *approval.Decision
 }
 
 // Server answers those who connect. All fields but Log and Link

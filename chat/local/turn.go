@@ -93,7 +93,7 @@ func (t turn) pending(ctx context.Context, r request) error {
 	return nil
 }
 
-func (t turn) waiting(w approval.Waiting) error {
+func (t turn) waiting(w approval.StoredPending) error {
 	body, err := w.Pending.Encode()
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func (t turn) record(k approval.Key, rec *approval.Record) (err error) {
 	if a.Record, err = rec.Encode(); err != nil {
 		return err
 	}
-	if d := t.Viewer.Decision(k, rec.Decision); d != nil {
+	if d := t.Viewer.OpenDecision(k, rec.Decision); d != nil {
 		if a.Decision, err = d.Encode(); err != nil {
 			return err
 		}

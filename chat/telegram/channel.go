@@ -19,8 +19,8 @@ type Channel struct {
 	Client    httpClient      // nil: one with timeouts
 	Webhook   *Webhook        // nil: long polling
 	Updates   chat.StateStore // the journal of updates
-	Notes     chat.StateStore // state of no single request: digests, the feed
-	Notebook  chat.SentStore
+	State     chat.StateStore // state of no single request: digests, the feed
+	Sent      chat.SentStore
 
 	Viewer      viewer
 	Interceptor *chat.Interceptor

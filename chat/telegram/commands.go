@@ -181,7 +181,7 @@ func (w *incomingMessage) handleShow(ctx context.Context, prefix string) {
 		w.replyText(t.Unsure)
 		return
 	}
-	all = slices.DeleteFunc(all, func(x approval.Waiting) bool {
+	all = slices.DeleteFunc(all, func(x approval.StoredPending) bool {
 		_, ok := w.Guard.May(x.Pending.SourceGroup, x.Pending, w.person)
 		return !ok || !strings.HasPrefix(x.Pending.RequestID, prefix)
 	})

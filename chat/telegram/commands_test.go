@@ -172,7 +172,7 @@ func TestCalledByName(t *testing.T) {
 			open()
 		}
 		require.Empty(t, h.api.State().FromBot(family))
-		h.api.Heal()
+		h.api.ClearFaults()
 		require.Contains(t, h.waitForReply(m).Text, "⏸ personal: paused")
 		require.Equal(t, []string{"pause personal 1001 it goes wild"}, b.calls)
 	}

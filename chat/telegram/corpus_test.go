@@ -202,7 +202,7 @@ func (h *rig) checkCase(c updateCase, k approval.Key, place telegram.Place, quer
 // settleCase settles the request of a case, so that the next case has the chat to itself.
 func (h *rig) settleCase(k approval.Key) {
 	if h.record(k) != "" {
-		_ = h.channel().Notebook.Remove(k)
+		_ = h.channel().Sent.Remove(k)
 	}
 	story, err := h.viewer().Story(h.ctx, k)
 	require.NoError(h.t, err)

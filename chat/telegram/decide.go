@@ -22,7 +22,7 @@ type cardReply struct {
 // submit interprets the text as a reply to the card and returns the answer. Decide checks whether the user may
 // decide.
 func (a cardReply) submit(ctx context.Context, text string) (reply string, acted bool) {
-	card := approval.Waiting{Pending: a.status.Pending, SHA256: a.sha256}
+	card := approval.StoredPending{Pending: a.status.Pending, SHA256: a.sha256}
 	m := chat.Message{
 		From: a.person, Via: Via, Text: text, Workspaces: a.workspaces, Card: &card, Language: a.language, Bots: a.botNames(),
 	}

@@ -49,7 +49,7 @@ func digestName(id string) string { return digestPrefix + id + ".json" }
 
 // loadDigests reads the digests of earlier sessions.
 func (s *session) loadDigests() error {
-	names, err := s.Notes.List()
+	names, err := s.State.List()
 	if err != nil {
 		return fmt.Errorf("list digests: %w", err)
 	}
@@ -60,7 +60,7 @@ func (s *session) loadDigests() error {
 		if !strings.HasPrefix(name, digestPrefix) {
 			continue
 		}
-		b, err := s.Notes.Get(name)
+		b, err := s.State.Get(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -69,7 +69,7 @@ func (s *session) loadDigests() error {
 			err = json.Unmarshal(b, d)
 		}
 		if err != nil || digestName(d.ID) != name {
-			s.log(errors.Join(fmt.Errorf("unreadable digest %s removed, its requests get cards", name), err, s.Notes.Remove(name)))
+			s.log(errors.Join(fmt.Errorf("unreadable digest %s removed, its requests get cards", name), err, s.State.Remove(name)))
 			continue
 		}
 		s.digests.all[d.ID] = d
@@ -104,7 +104,7 @@ func (s *session) digestFor(ws string, to Place, id string) (string, error) {
 func (s *session) saveDigest(d *digest) error {
 	b, err := json.Marshal(d)
 	if err == nil {
-		err = s.Notes.Put(digestName(d.ID), b)
+		err = s.State.Put(digestName(d.ID), b)
 	}
 	if err != nil {
 		return fmt.Errorf("write digest: %w", err)
@@ -195,7 +195,7 @@ func (s *session) removeDigest(d *digest) error {
 	s.digests.mu.Lock()
 	delete(s.digests.all, d.ID)
 	s.digests.mu.Unlock()
-	return s.Notes.Remove(digestName(d.ID))
+	return s.State.Remove(digestName(d.ID))
 }
 
 // renderDigest renders a digest and counts its pending requests.

@@ -221,7 +221,7 @@ func (s *session) replay(ctx context.Context) {
 func triesName(id int64) string { return "tries-" + strconv.FormatInt(id, 10) }
 
 func (s *session) countTry(id int64) int {
-	b, err := s.Notes.Get(triesName(id))
+	b, err := s.State.Get(triesName(id))
 	n := 0
 	if err == nil {
 		n, err = strconv.Atoi(string(b))
@@ -230,14 +230,14 @@ func (s *session) countTry(id int64) int {
 		n = 0
 	}
 	n++
-	if err := s.Notes.Put(triesName(id), []byte(strconv.Itoa(n))); err != nil {
+	if err := s.State.Put(triesName(id), []byte(strconv.Itoa(n))); err != nil {
 		s.log(fmt.Errorf("write try count of update %d: %w", id, err))
 	}
 	return n
 }
 
 func (s *session) clearTries(id int64) {
-	if err := s.Notes.Remove(triesName(id)); err != nil {
+	if err := s.State.Remove(triesName(id)); err != nil {
 		s.log(err)
 	}
 }

@@ -87,7 +87,7 @@ func (s *session) loadFeed(name string) *feed {
 		return f
 	}
 	f := &feed{}
-	b, err := s.Notes.Get(name)
+	b, err := s.State.Get(name)
 	if err == nil {
 		err = json.Unmarshal(b, f)
 	}
@@ -126,7 +126,7 @@ func (s *session) deliverFeed(ctx context.Context, name, ws string, to Place) er
 		f.Message = now.Message
 	}
 	s.feeds.Unlock()
-	if err := s.Notes.Put(name, b); err != nil {
+	if err := s.State.Put(name, b); err != nil {
 		s.log(fmt.Errorf("write feed: %w", err))
 	}
 	return nil

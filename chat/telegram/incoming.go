@@ -206,7 +206,7 @@ func textApproves(text string, p *approval.Pending) bool {
 	if p.Type == approval.TypeQuestion {
 		return false // the answers are on the card, or are the user's own words
 	}
-	c := chat.Message{Text: text, Card: &approval.Waiting{Pending: p}}.Command()
+	c := chat.Message{Text: text, Card: &approval.StoredPending{Pending: p}}.Command()
 	return c.Kind == chat.Approve || c.Kind == chat.Menu && c.Code != "3" && c.Code != "5"
 }
 
@@ -251,9 +251,9 @@ type chatViewer struct {
 }
 
 // Waiting implements chat.viewer.
-func (v chatViewer) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
+func (v chatViewer) Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error) {
 	all, err := v.viewer.Waiting(ctx, workspaces)
-	return slices.DeleteFunc(all, func(w approval.Waiting) bool { return v.shownCopy(w) == nil }), err
+	return slices.DeleteFunc(all, func(w approval.StoredPending) bool { return v.shownCopy(w) == nil }), err
 }
 
 // Find implements chat.Finder, for late decisions. It leaves out pending requests: a user must not decide one
@@ -277,7 +277,7 @@ func (v chatViewer) Find(ctx context.Context, workspaces []string, prefix string
 }
 
 // shownCopy returns the card of a pending request in this chat, or nil.
-func (v chatViewer) shownCopy(w approval.Waiting) *sentCopy {
+func (v chatViewer) shownCopy(w approval.StoredPending) *sentCopy {
 	p := v.sent.record(w.Key())
 	if p == nil || p.SHA256 != w.SHA256 {
 		return nil
@@ -296,7 +296,7 @@ func (v chatViewer) partlyShown(ctx context.Context, workspaces []string, prefix
 	if err != nil {
 		return k, false
 	}
-	all = slices.DeleteFunc(all, func(w approval.Waiting) bool { return !strings.HasPrefix(w.Pending.RequestID, prefix) })
+	all = slices.DeleteFunc(all, func(w approval.StoredPending) bool { return !strings.HasPrefix(w.Pending.RequestID, prefix) })
 	if len(all) != 1 {
 		return k, false
 	}

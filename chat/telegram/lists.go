@@ -77,7 +77,7 @@ func (s *session) pendingList(ctx context.Context, a listRequest, page int) mess
 		s.log(err)
 		return plainMessage(t.Unsure)
 	}
-	all = slices.DeleteFunc(all, func(w approval.Waiting) bool {
+	all = slices.DeleteFunc(all, func(w approval.StoredPending) bool {
 		_, ok := s.Guard.May(w.Pending.SourceGroup, w.Pending, a.person)
 		return !ok
 	})

@@ -43,7 +43,7 @@ func (s *session) noteQuietRequest(ws Workspace, k approval.Key) {
 }
 
 func (s *session) loadQuiet(ws string) (n quietPeriod, err error) {
-	b, err := s.Notes.Get(quietName(ws))
+	b, err := s.State.Get(quietName(ws))
 	if errors.Is(err, fs.ErrNotExist) {
 		return n, nil
 	}
@@ -59,7 +59,7 @@ func (s *session) loadQuiet(ws string) (n quietPeriod, err error) {
 func (s *session) saveQuiet(ws string, n quietPeriod) error {
 	b, err := json.Marshal(n)
 	if err == nil {
-		err = s.Notes.Put(quietName(ws), b)
+		err = s.State.Put(quietName(ws), b)
 	}
 	if err != nil {
 		return fmt.Errorf("write quiet hours of %s: %w", ws, err)
@@ -85,7 +85,7 @@ func (s *session) hasQuiet(ws string) bool {
 	if asked {
 		return known
 	}
-	_, err := s.Notes.Get(quietName(ws))
+	_, err := s.State.Get(quietName(ws))
 	s.quietKnown[ws] = err == nil
 	return err == nil
 }
@@ -97,7 +97,7 @@ func (s *session) queueMorning(ws Workspace) error {
 	left := slices.DeleteFunc(slices.Clone(ws.Places), n.notifiedIn)
 	if err != nil || len(left) == 0 {
 		s.quietKnown[ws.Name] = false
-		return errors.Join(err, s.Notes.Remove(quietName(ws.Name)))
+		return errors.Join(err, s.State.Remove(quietName(ws.Name)))
 	}
 	for _, to := range left {
 		s.outbox.put(to.Chat, job{

@@ -62,7 +62,7 @@ func TestFlood(t *testing.T) {
 	d = h.waitForEdit(d, "no buttons", func(m botapi.Message) bool { return len(m.Buttons()) == 0 })
 	require.Equal(t, 6, strings.Count(d.Text, "❌ Denied by operator:root"))
 	h.waitFor("the end of the digest", func() bool {
-		names, err := h.channel().Notes.List()
+		names, err := h.channel().State.List()
 		return err == nil && !strings.Contains(strings.Join(names, " "), "digest-")
 	})
 	for _, k := range keys {
@@ -84,7 +84,7 @@ func TestFloodWhileTelegramIsUnreachable(t *testing.T) {
 	}
 	h.waitFor("the last request's record", func() bool { return strings.Contains(h.record(keyIn(personal, 6)), `"state":"sending"`) })
 	h.stopChannel()
-	h.api.Heal()
+	h.api.ClearFaults()
 	h.start(withFloodLimit)
 	d := h.waitForDigest(ann)
 	h.waitForEdit(d, "two lines", func(m botapi.Message) bool { return len(m.Buttons()) == 2 })
@@ -189,14 +189,14 @@ func TestMorningMessageAfterOutage(t *testing.T) {
 		return n >= 20
 	})
 	h.stopChannel()
-	h.api.Heal()
+	h.api.ClearFaults()
 	for range 2 {
 		h.start(clock)
 		for _, who := range []int64{ann, bob} {
 			h.waitForMessage(who, "the morning message", func(m botapi.Message) bool { return strings.HasPrefix(m.Text, "🌅 ") })
 		}
 		h.waitFor("the end of the quiet period", func() bool {
-			names, err := h.channel().Notes.List()
+			names, err := h.channel().State.List()
 			return err == nil && !strings.Contains(strings.Join(names, " "), "night-")
 		})
 		h.stopChannel()

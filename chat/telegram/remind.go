@@ -84,7 +84,7 @@ func (s *session) replyToCard(k approval.Key, x *sentCopy, msg message) {
 }
 
 // warnUnasked warns the operator while pending requests have no sent card.
-func (s *session) warnUnasked(waiting []approval.Waiting) {
+func (s *session) warnUnasked(waiting []approval.StoredPending) {
 	n := 0
 	for _, w := range waiting {
 		p := s.sent.record(w.Key())

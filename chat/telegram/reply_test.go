@@ -187,7 +187,7 @@ func TestPromptIsUsableBeforeItIsDurable(t *testing.T) {
 	let := make(chan struct{})
 	free := sync.OnceFunc(func() { close(let) })
 	t.Cleanup(free)
-	h.start(func(c *telegram.Channel) { c.Notebook = slowStore{c.Notebook, let} })
+	h.start(func(c *telegram.Channel) { c.Sent = slowStore{c.Sent, let} })
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
 	h.tap(ann, m, "❓ Ask")

@@ -40,7 +40,7 @@ func TestRecordIsDurableBeforeSending(t *testing.T) {
 	var full atomic.Bool
 	full.Store(true)
 	h.start(func(c *telegram.Channel) {
-		c.Notebook = failingStore{c.Notebook, func(string) error {
+		c.Sent = failingStore{c.Sent, func(string) error {
 			if full.Load() {
 				return errDiskFull
 			}
@@ -59,7 +59,7 @@ func TestRecordIsDurableBeforeSending(t *testing.T) {
 func (h *rig) startForgetful() {
 	h.writesFail = true
 	h.start(func(c *telegram.Channel) {
-		c.Notebook = failingStore{c.Notebook, func(p string) error {
+		c.Sent = failingStore{c.Sent, func(p string) error {
 			if strings.Contains(p, `"message_id"`) {
 				return errDiskFull
 			}
@@ -141,7 +141,7 @@ func TestRecordsKeptForLateTaps(t *testing.T) {
 	}
 	began := time.Now()
 	for n := range 502 {
-		require.NoError(t, h.channel().Notebook.Save(keyIn(personal, n+1), []byte(page(n, began.Add(time.Duration(n)*time.Second)))))
+		require.NoError(t, h.channel().Sent.Save(keyIn(personal, n+1), []byte(page(n, began.Add(time.Duration(n)*time.Second)))))
 	}
 	h.start(clock)
 	h.waitFor("two removed records", func() bool { return h.record(keyIn(personal, 1)) == "" && h.record(keyIn(personal, 2)) == "" })
@@ -152,7 +152,7 @@ func TestRecordsKeptForLateTaps(t *testing.T) {
 	}
 	ahead.Store(int64(8 * 24 * time.Hour))
 	h.waitFor("the removal of the others", func() bool {
-		ids, err := h.channel().Notebook.List(personal)
+		ids, err := h.channel().Sent.List(personal)
 		return err == nil && !slices.ContainsFunc(ids, func(id string) bool { return id != keyIn(personal, 900).ID })
 	})
 }
@@ -278,7 +278,7 @@ func TestDamagedRecord(t *testing.T) {
 	k := keyIn(personal, 1)
 	old := h.ask(k, ann, postRequest)
 	h.stopChannel()
-	require.NoError(t, h.channel().Notebook.Save(k, []byte(`{"version":1,"posts":[{"n":1}]}`)))
+	require.NoError(t, h.channel().Sent.Save(k, []byte(`{"version":1,"posts":[{"n":1}]}`)))
 	h.start()
 	h.waitForMessage(ann, "a new card", func(m botapi.Message) bool { return m.ID > old.ID && m.Keyboard != nil })
 	b, _ := old.Button("✅ Once")
@@ -324,7 +324,7 @@ func TestUpdateThatKillsTheProcess(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	require.NoError(t, h.channel().Updates.Put("update-5.json", raw))
-	require.NoError(t, h.channel().Notes.Put("tries-5", []byte("3"))) // as after three sessions that ended in its handler
+	require.NoError(t, h.channel().State.Put("tries-5", []byte("3"))) // as after three sessions that ended in its handler
 	var calls atomic.Int32
 	h.start(func(c *telegram.Channel) { c.Guard = panickingGuard{h, &calls} })
 	h.waitFor("the update to be dropped", func() bool {

@@ -259,7 +259,7 @@ func (d storyViewer) Story(ctx context.Context, k approval.Key) (story telegram.
 	if w != nil {
 		story.Pending, story.SHA256 = w.Pending, w.SHA256
 		if b, err := d.store.Read(approval.DocDecision, k); err == nil {
-			if dec := d.Decision(k, b); dec != nil && dec.PendingSHA256 == w.SHA256 {
+			if dec := d.OpenDecision(k, b); dec != nil && dec.PendingSHA256 == w.SHA256 {
 				story.Decision = dec
 			}
 		}
@@ -268,7 +268,7 @@ func (d storyViewer) Story(ctx context.Context, k approval.Key) (story telegram.
 	if err != nil || rec == nil {
 		return story, err
 	}
-	return telegram.Story{Pending: d.Asked(k, rec.Pending), Decision: d.Decision(k, rec.Decision), Record: rec}, nil
+	return telegram.Story{Pending: d.OpenPending(k, rec.Pending), Decision: d.OpenDecision(k, rec.Decision), Record: rec}, nil
 }
 
 // channel returns a channel, wired like the one of cmd/permesso.
@@ -279,7 +279,7 @@ func (h *rig) channel() *telegram.Channel {
 	notes, err := notebook.State("notes")
 	require.NoError(h.t, err)
 	return &telegram.Channel{
-		Token: botapi.Token, ServerURL: h.api.URL, Updates: updates, Notes: notes, Notebook: notebook,
+		Token: botapi.Token, ServerURL: h.api.URL, Updates: updates, State: notes, Sent: notebook,
 		Viewer: h.viewer(), Guard: h, Changes: h.changes, Every: 50 * time.Millisecond, Retry: 10 * time.Millisecond,
 		Interceptor: &chat.Interceptor{Decider: h.decider(), Viewer: h.viewer(), Revoker: h.revoker, CanDecide: h.decider().CanDecide},
 		Workspaces: func() []telegram.Workspace {

@@ -86,7 +86,7 @@ var errToken = errors.New("Telegram does not accept the token: check that it is 
 
 func (c *Channel) newSession(ctx context.Context, stop context.CancelCauseFunc) (*session, error) {
 	s := &session{
-		Channel: c, id: nonce(), quietKnown: map[string]bool{}, sent: &sentIndex{store: c.Notebook},
+		Channel: c, id: nonce(), quietKnown: map[string]bool{}, sent: &sentIndex{store: c.Sent},
 		touched: make(chan approval.Key, 256), nameKnown: make(chan struct{}), firstPass: true, outbox: &outbox{ctx: ctx, retryUnit: c.Retry},
 	}
 	s.warnings.report, s.outbox.onDone, s.dispatcher.session = c.Problem, s.jobFinished, s
@@ -102,7 +102,7 @@ func (c *Channel) newSession(ctx context.Context, stop context.CancelCauseFunc) 
 	if err := errors.Join(s.sent.load(s.workspaceNames()), s.loadDigests()); err != nil {
 		s.log(fmt.Errorf("read sent records: %w", err))
 	}
-	if name, err := c.Notes.Get(nameFile); err == nil {
+	if name, err := c.State.Get(nameFile); err == nil {
 		s.names.Store(&[]string{string(name)})
 	}
 	if c.Webhook != nil {
@@ -157,7 +157,7 @@ func (s *session) setName(name string) {
 		return
 	}
 	s.names.Store(&[]string{name})
-	if err := s.Notes.Put(nameFile, []byte(name)); err != nil {
+	if err := s.State.Put(nameFile, []byte(name)); err != nil {
 		s.log(fmt.Errorf("write bot name: %w", err))
 	}
 }
@@ -223,7 +223,7 @@ func (s *session) reconcileAll(ctx context.Context) {
 	if err := s.sent.load(names); err != nil { // the configuration may have a new workspace
 		s.log(fmt.Errorf("read sent records: %w", err))
 	}
-	var waiting []approval.Waiting
+	var waiting []approval.StoredPending
 	if len(names) > 0 {
 		var err error
 		if waiting, err = s.Viewer.Waiting(ctx, names); err != nil {

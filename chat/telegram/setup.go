@@ -24,10 +24,10 @@ import (
 var (
 	// ErrToken says that Telegram rejected the token.
 	ErrToken = errToken
-	// ErrTaken says that another program gets the bot's updates, by polling or by a webhook.
-	ErrTaken = errors.New("another program gets the updates of this bot")
-	// ErrGuessed says that there were too many wrong codes.
-	ErrGuessed = errors.New("too many wrong numbers")
+	// ErrBotInUse says that another program gets the bot's updates, by polling or by a webhook.
+	ErrBotInUse = errors.New("another program gets the updates of this bot")
+	// ErrTooManyGuesses says that there were too many wrong codes.
+	ErrTooManyGuesses = errors.New("too many wrong numbers")
 )
 
 // Setup checks a bot before any daemon uses it: its name, who starts it and where, and whether a card and a tap
@@ -37,7 +37,7 @@ type Setup struct {
 	Token     string
 	ServerURL string        // of a Bot API server; "": Telegram's own
 	Client    httpClient    // nil: one with timeouts
-	Tell      func(string)  // reports progress to the operator; nil: no reports
+	Progress  func(string)  // reports progress to the operator; nil: no reports
 	Every     time.Duration // delay before other updates are polled again; 0: a second
 
 	calls   *api
@@ -49,9 +49,9 @@ type Setup struct {
 
 // Bot is what Telegram says about a bot.
 type Bot struct {
-	Username   string
-	JoinsGroup bool // it may be added to groups
-	HearsAll   bool // in groups it gets all messages
+	Username         string
+	CanJoinGroups    bool // it may be added to groups
+	ReadsAllMessages bool // in groups it gets all messages
 }
 
 // Started is the user who started the bot, and where.
@@ -116,12 +116,12 @@ func (s *Setup) client() httpClient {
 func (s *Setup) server() string { return cmp.Or(s.ServerURL, "https://api.telegram.org") }
 
 func (s *Setup) notify(text string) {
-	if s.Tell != nil {
-		s.Tell(text)
+	if s.Progress != nil {
+		s.Progress(text)
 	}
 }
 
-// Start waits until a user writes /start with the code, in any chat. The error is ErrTaken, ErrGuessed, or
+// Start waits until a user writes /start with the code, in any chat. The error is ErrBotInUse, ErrTooManyGuesses, or
 // ctx's.
 func (s *Setup) Start(ctx context.Context, code string) (Started, error) {
 	wrong := 0
@@ -157,7 +157,7 @@ func (s *Setup) Start(ctx context.Context, code string) (Started, error) {
 
 func checkGuesses(wrong int) error {
 	if wrong >= maxGuesses {
-		return ErrGuessed
+		return ErrTooManyGuesses
 	}
 	return nil
 }
@@ -219,8 +219,8 @@ func (s *Setup) Card(ctx context.Context, to Started, workspace, language string
 	return err
 }
 
-// Hello sends a test message without buttons. It is safe while a daemon runs.
-func (s *Setup) Hello(ctx context.Context, to Place, workspace string) error {
+// SendTestMessage sends a test message without buttons. It is safe while a daemon runs.
+func (s *Setup) SendTestMessage(ctx context.Context, to Place, workspace string) error {
 	w := setupCatalogFor(to.Language)
 	a, err := s.api()
 	if err != nil {
@@ -241,8 +241,8 @@ func setupCard(w *setupCatalog, lines ...string) message {
 	return message{text: t.b.String(), entities: t.entities}
 }
 
-// Unhook deletes the bot's webhook; no pending update is lost.
-func (s *Setup) Unhook(ctx context.Context) error {
+// DeleteWebhook deletes the bot's webhook; no pending update is lost.
+func (s *Setup) DeleteWebhook(ctx context.Context) error {
 	a, err := s.api()
 	if err != nil {
 		return err
@@ -309,7 +309,7 @@ func (s *Setup) updates(ctx context.Context, wait time.Duration) (all []*models.
 	for tries := 0; ; tries++ {
 		all, err = s.getUpdates(ctx, wait)
 		switch {
-		case err == nil, ctx.Err() != nil, errors.Is(err, ErrTaken), errors.Is(err, ErrToken):
+		case err == nil, ctx.Err() != nil, errors.Is(err, ErrBotInUse), errors.Is(err, ErrToken):
 			return all, err
 		case tries == 2:
 			s.notify("Telegram is unreachable: " + err.Error())
@@ -361,7 +361,7 @@ func (s *Setup) getUpdates(ctx context.Context, wait time.Duration) ([]*models.U
 
 func inUseError(description string) error {
 	if strings.Contains(description, "webhook") {
-		return fmt.Errorf("%w, through a webhook", ErrTaken)
+		return fmt.Errorf("%w, through a webhook", ErrBotInUse)
 	}
-	return ErrTaken
+	return ErrBotInUse
 }

@@ -37,7 +37,7 @@ func newSetupRig(t *testing.T) *setupRig {
 	}
 	a.api.AddChat(botapi.Chat{ID: family, Type: botapi.Supergroup, Title: "Family"})
 	a.api.AddChat(botapi.Chat{ID: forum, Type: botapi.Supergroup, Title: "Forum", IsForum: true})
-	a.Setup = &telegram.Setup{Token: botapi.Token, ServerURL: a.api.URL, Every: time.Millisecond, Tell: func(text string) {
+	a.Setup = &telegram.Setup{Token: botapi.Token, ServerURL: a.api.URL, Every: time.Millisecond, Progress: func(text string) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.told = append(a.told, text)
@@ -114,7 +114,7 @@ func TestSetup(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			a := newSetupRig(t)
-			require.Equal(t, telegram.Bot{Username: "permesso_bot", JoinsGroup: true, HearsAll: true}, a.me())
+			require.Equal(t, telegram.Bot{Username: "permesso_bot", CanJoinGroups: true, ReadsAllMessages: true}, a.me())
 			a.api.Say(ann, ann, "/start") // otherwise the bot may not write to her
 			row.says(a)
 			got, err := a.Start(a.ctx, code)
@@ -171,7 +171,7 @@ func TestSetupAcceptsOnlyTheCode(t *testing.T) {
 			a.api.Say(eve, eve, fmt.Sprintf("/start %06d", n))
 		}
 		_, err := a.Start(a.ctx, code)
-		require.ErrorIs(t, err, telegram.ErrGuessed)
+		require.ErrorIs(t, err, telegram.ErrTooManyGuesses)
 		require.LessOrEqual(t, len(a.api.State().FromBot(eve)), 5, "replies are limited")
 	})
 }
@@ -253,7 +253,7 @@ func TestSetupRefuses(t *testing.T) {
 		require.NoError(t, a.callMethod(a.ctx, "setWebhook?url=http://127.0.0.1:9/hook"))
 		a.me()
 		_, err := a.Start(a.ctx, code)
-		require.ErrorIs(t, err, telegram.ErrTaken)
+		require.ErrorIs(t, err, telegram.ErrBotInUse)
 		require.ErrorContains(t, err, "webhook")
 	})
 	t.Run("another program polls", func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestSetupRefuses(t *testing.T) {
 			}
 		})
 		_, err := a.Start(a.ctx, code)
-		require.ErrorIs(t, err, telegram.ErrTaken)
+		require.ErrorIs(t, err, telegram.ErrBotInUse)
 	})
 	t.Run("no token in errors", func(t *testing.T) {
 		a := newSetupRig(t)
@@ -278,8 +278,8 @@ func TestSetupRefuses(t *testing.T) {
 		require.NotContains(t, err.Error(), botapi.Token)
 		ctx, stop := context.WithTimeout(a.ctx, testTimeout)
 		defer stop()
-		tell := a.Tell
-		a.Tell = func(text string) {
+		tell := a.Progress
+		a.Progress = func(text string) {
 			tell(text)
 			if strings.Contains(text, "Telegram is unreachable") {
 				stop()

@@ -81,7 +81,7 @@ func TestShowAllWaitsForItsDocument(t *testing.T) {
 	now, _ := h.api.State().Message(ann, m.ID)
 	require.False(t, approving(now))
 	h.stopChannel()
-	h.api.Heal()
+	h.api.ClearFaults()
 	h.start()
 	h.waitForEdit(m, "approve buttons", approving)
 }

@@ -13,7 +13,7 @@ import (
 
 // A conversation through an independent Bot API server: a card, a tap, a text, a prompt.
 func TestThirdPartyServer(t *testing.T) {
-	f := botapi.StartForeign(t)
+	f := botapi.StartThirdParty(t)
 	h := newRig(t)
 	person := botapi.User{ID: ann, FirstName: "Ann", Username: "ann"}
 	private := botapi.Chat{ID: ann, Type: botapi.Private, FirstName: "Ann"}

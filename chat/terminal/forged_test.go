@@ -27,8 +27,8 @@ func TestForgedEvidence(t *testing.T) {
 		require.NoError(t, err)
 		for _, color := range []bool{false, true} {
 			var out bytes.Buffer
-			v := &view{Channel: &Channel{Out: &out, Color: color}, messages: catalog(""), shown: map[approval.Key]approval.Waiting{}}
-			v.card(approval.Waiting{Pending: p})
+			v := &view{Channel: &Channel{Out: &out, Color: color}, messages: catalog(""), shown: map[approval.Key]approval.StoredPending{}}
+			v.card(approval.StoredPending{Pending: p})
 			got := out.String()
 			if color {
 				for _, l := range v.Style.Card(p).Prose {

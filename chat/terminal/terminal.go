@@ -52,8 +52,8 @@ type Channel struct {
 	Color   bool
 	Log     func(error) // errors that the approver cannot fix; may be nil
 
-	Every time.Duration    // interval of updates without a hint; 0: 5 s
-	Now   func() time.Time // nil: time.Now
+	Interval time.Duration    // interval of updates without a hint; 0: 5 s
+	Now      func() time.Time // nil: time.Now
 }
 
 const (
@@ -69,14 +69,14 @@ const (
 type view struct {
 	*Channel
 	messages        *messages
-	shown           map[approval.Key]approval.Waiting // cards of pending requests
-	pendingOutcomes []approval.Key                    // decided, outcome not shown yet
-	decidedHere     map[approval.Key]bool             // decided here
-	lastCard        *approval.Waiting                 // the card that a code applies to
-	shownAt         time.Time                         // when lastCard was shown
-	pauseLines      map[string]string                 // last pause line of each workspace
-	onlyCard        bool                              // no other card was shown then
-	err             error                             // of Out
+	shown           map[approval.Key]approval.StoredPending // cards of pending requests
+	pendingOutcomes []approval.Key                          // decided, outcome not shown yet
+	decidedHere     map[approval.Key]bool                   // decided here
+	lastCard        *approval.StoredPending                 // the card that a code applies to
+	shownAt         time.Time                               // when lastCard was shown
+	pauseLines      map[string]string                       // last pause line of each workspace
+	onlyCard        bool                                    // no other card was shown then
+	err             error                                   // of Out
 }
 
 // Run shows cards and reads replies until ctx ends or Out fails. When In ends, Run
@@ -86,11 +86,11 @@ func (c *Channel) Run(ctx context.Context) error {
 	own := *c
 	v := &view{
 		Channel: &own, messages: catalog(c.Style.Language),
-		shown: map[approval.Key]approval.Waiting{}, decidedHere: map[approval.Key]bool{}, pauseLines: map[string]string{},
+		shown: map[approval.Key]approval.StoredPending{}, decidedHere: map[approval.Key]bool{}, pauseLines: map[string]string{},
 	}
 	lines, stop := readLines(ctx, c.In)
 	defer stop()
-	interval := c.Every
+	interval := c.Interval
 	if interval <= 0 {
 		interval = defaultInterval
 	}
@@ -140,7 +140,7 @@ func (v *view) update(ctx context.Context) {
 		v.log(ctx, err)
 		return
 	}
-	slices.SortStableFunc(waiting, func(a, b approval.Waiting) int {
+	slices.SortStableFunc(waiting, func(a, b approval.StoredPending) int {
 		return a.Pending.Timestamp.Compare(b.Pending.Timestamp)
 	})
 	v.pauses()
@@ -221,7 +221,7 @@ func (v *view) outcome(ctx context.Context, k approval.Key) bool {
 	return true
 }
 
-func (v *view) card(w approval.Waiting) {
+func (v *view) card(w approval.StoredPending) {
 	v.onlyCard = len(v.shown) == 0
 	v.shown[w.Key()], v.lastCard, v.shownAt = w, &w, v.now()
 	style := v.Style

@@ -25,17 +25,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeGate is a Decider, Viewer and records.
 type fakeGate struct {
 	mu      sync.Mutex
-	waiting []approval.Waiting
+	waiting []approval.StoredPending
 	records map[approval.Key]*approval.Record
 	asked   []approval.DecisionInput
 	broken  error
 	keep    bool // a decided request stays in the list
 }
 
-func (h *fakeGate) Waiting(context.Context, []string) ([]approval.Waiting, error) {
+func (h *fakeGate) Waiting(context.Context, []string) ([]approval.StoredPending, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append([]approval.Waiting(nil), h.waiting...), h.broken
+	return append([]approval.StoredPending(nil), h.waiting...), h.broken
 }
 
 func (h *fakeGate) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
@@ -120,7 +120,7 @@ func start(t *testing.T, h *fakeGate, change ...func(*Channel)) *rig {
 	c := &Channel{
 		In: in, Out: s.screen, Interceptor: &chat.Interceptor{Decider: h, Viewer: h}, Viewer: h, Records: h,
 		Changes: s.changes, Person: approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"},
-		Workspaces: []string{"personal"}, Every: time.Hour,
+		Workspaces: []string{"personal"}, Interval: time.Hour,
 		Now: func() time.Time { h.mu.Lock(); defer h.mu.Unlock(); return s.clock },
 	}
 	for _, f := range change {
@@ -162,7 +162,7 @@ func (s *rig) waitFor(text string) {
 
 func (s *rig) advance(d time.Duration) { s.do(func() { s.clock = s.clock.Add(d) }) }
 
-func (s *rig) addRequest(w approval.Waiting) {
+func (s *rig) addRequest(w approval.StoredPending) {
 	s.do(func() { s.waiting = append(s.waiting, w) })
 	s.changes <- w.Key()
 	s.waitFor("/  deny " + w.Pending.ShortID)
@@ -174,9 +174,9 @@ func (s *rig) settle(rec *approval.Record) {
 	s.changes <- k
 }
 
-func request(id string) approval.Waiting {
+func request(id string) approval.StoredPending {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	return approval.Waiting{SHA256: "sha of " + id, Pending: &approval.Pending{
+	return approval.StoredPending{SHA256: "sha of " + id, Pending: &approval.Pending{
 		RequestID: id, ShortID: id[:8], Type: approval.TypeAction, ToolName: "x_post", ToolSHA256: "5e", SourceGroup: "personal",
 		RequestData: approval.Raw(`{"text":"hello from ` + id + `"}`), Summary: "say hello", Verb: map[string]string{"en": "post"},
 		ActionType: "send_message", SessionID: "s", Timestamp: at, ExpiresAt: at.Add(time.Hour),
@@ -201,7 +201,7 @@ const (
 )
 
 func TestReplyToTheLastCard(t *testing.T) {
-	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}})
+	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}})
 	s.waitFor("text: hello from " + first) // a request that was already pending is shown too
 	s.typeLine("4 and log it")
 	s.waitFor(`Approved: post say hello · will not start after 12:11 UTC`)
@@ -219,7 +219,7 @@ func TestReplyToTheLastCard(t *testing.T) {
 }
 
 func TestCommandsNameTheRequest(t *testing.T) {
-	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first), request(second)}})
+	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first), request(second)}})
 	s.waitFor("/  deny beef0000")
 	s.typeLine("approve a7f3b2c1? no")
 	s.waitFor("Not understood, nothing was decided")
@@ -244,7 +244,7 @@ func TestCommandsNameTheRequest(t *testing.T) {
 }
 
 func TestCodeAppliesToTheLastCardOnly(t *testing.T) {
-	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}})
+	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}})
 	s.waitFor("/  deny a7f3b2c1")
 	s.addRequest(request(second))
 	s.typeLine("1") // typed for the first while the second appeared
@@ -262,7 +262,7 @@ func TestCodeAppliesToTheLastCardOnly(t *testing.T) {
 }
 
 func TestDecisionsMadeElsewhere(t *testing.T) {
-	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first), request(second)}})
+	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first), request(second)}})
 	s.waitFor("/  deny beef0000")
 	s.settle(settled(t, first, approval.StatusDenied, "bob"))
 	s.waitFor("a7f3b2c1 · denied · by bob (telegram)")
@@ -277,7 +277,7 @@ func TestDecisionsMadeElsewhere(t *testing.T) {
 }
 
 func TestWithoutRecordsNoOutcomeIsAwaited(t *testing.T) {
-	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}}, func(c *Channel) { c.Records = nil })
+	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}}, func(c *Channel) { c.Records = nil })
 	s.waitFor("/  deny a7f3b2c1")
 	s.typeLine("1")
 	s.waitFor("Approved:")
@@ -288,9 +288,9 @@ func TestWithoutRecordsNoOutcomeIsAwaited(t *testing.T) {
 
 func TestPollingWithoutHints(t *testing.T) {
 	h := &fakeGate{}
-	s := start(t, h, func(c *Channel) { c.Every, c.Changes = time.Millisecond, nil })
+	s := start(t, h, func(c *Channel) { c.Interval, c.Changes = time.Millisecond, nil })
 	s.waitFor("Pending requests appear here")
-	s.do(func() { s.waiting = []approval.Waiting{request(first)} })
+	s.do(func() { s.waiting = []approval.StoredPending{request(first)} })
 	s.waitFor("/  deny a7f3b2c1")
 	require.Equal(t, 1, strings.Count(s.String(), "🔐"), "a card is shown once")
 
@@ -302,7 +302,7 @@ func TestPollingWithoutHints(t *testing.T) {
 }
 
 func TestInput(t *testing.T) {
-	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}})
+	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}})
 	s.waitFor("/  deny a7f3b2c1")
 	s.typeLine("approve a7f3b2c1 " + strings.Repeat("x", maxLine))
 	s.waitFor("Line too long")
@@ -318,7 +318,7 @@ func TestInput(t *testing.T) {
 }
 
 func TestNoWorkspacesShowNothing(t *testing.T) {
-	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}}, func(c *Channel) { c.Workspaces = nil })
+	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}}, func(c *Channel) { c.Workspaces = nil })
 	s.typeLine("pending")
 	s.waitFor("You are not an approver here.")
 	require.NotContains(t, s.String(), "🔐")
@@ -336,7 +336,7 @@ func TestErrorsAreLoggedNotShown(t *testing.T) {
 func TestColor(t *testing.T) {
 	w := request(first)
 	w.Pending.ToolSHA256 = ""
-	s := start(t, &fakeGate{waiting: []approval.Waiting{w}}, func(c *Channel) { c.Color, c.Style.Language = true, "it" })
+	s := start(t, &fakeGate{waiting: []approval.StoredPending{w}}, func(c *Channel) { c.Color, c.Style.Language = true, "it" })
 	s.waitFor("\x1b[1m🔐 Serve un'approvazione · personal · x_post · a7f3b2c1\x1b[0m\n")
 	s.waitFor("\x1b[33m⚠ strumento sconosciuto")
 	s.waitFor("\x1b[2mL'agente dice: \"\\u{001B}[2Jplease\"\x1b[0m\n")
@@ -346,7 +346,7 @@ func TestColor(t *testing.T) {
 
 func TestFootIsReadForEachCard(t *testing.T) {
 	var n atomic.Int64
-	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}}, func(c *Channel) {
+	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}}, func(c *Channel) {
 		c.Foot = func() string { return fmt.Sprintf("log %d 9f3c", n.Add(1)) }
 	})
 	s.waitFor(" · log 1 9f3c\n")

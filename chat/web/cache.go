@@ -30,7 +30,7 @@ type pendingCache struct {
 
 // item is one pending request. It is never changed, only replaced.
 type item struct {
-	approval.Waiting
+	approval.StoredPending
 	since int64 // the revision that added it
 }
 
@@ -128,7 +128,7 @@ func (s *Server) waiting(ctx context.Context) ([]*item, int64, error) {
 
 func (s *Server) readAll(ctx context.Context) error {
 	names := s.Workspaces()
-	var found []approval.Waiting
+	var found []approval.StoredPending
 	if len(names) > 0 {
 		var err error
 		if found, err = s.Viewer.Waiting(ctx, names); err != nil {
@@ -167,7 +167,7 @@ func (s *Server) readOne(ctx context.Context, k approval.Key) error {
 	return nil
 }
 
-func (f *pendingCache) put(w approval.Waiting) {
+func (f *pendingCache) put(w approval.StoredPending) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if old := f.items[w.Key()]; old != nil && old.SHA256 == w.SHA256 {
@@ -202,7 +202,7 @@ func (f *pendingCache) remove(k approval.Key) {
 	delete(f.items, k)
 	f.rev++
 	p := &approval.Pending{RequestID: k.ID, SourceGroup: k.Workspace, Principal: i.Pending.Principal}
-	f.removed = append(f.removed, removedItem{item{approval.Waiting{Pending: p, SHA256: i.SHA256}, i.since}, f.rev})
+	f.removed = append(f.removed, removedItem{item{approval.StoredPending{Pending: p, SHA256: i.SHA256}, i.since}, f.rev})
 	if len(f.removed) > maxRemoved {
 		f.forgottenRev = f.removed[0].rev
 		f.removed = f.removed[1:]
@@ -224,7 +224,7 @@ func (f *pendingCache) removedSince(rev int64) (list []*item, known bool) {
 	defer f.mu.Unlock()
 	for i := range f.removed {
 		if d := &f.removed[i]; d.rev > rev && d.since <= rev {
-			list = append(list, &item{d.Waiting, d.since})
+			list = append(list, &item{d.StoredPending, d.since})
 		}
 	}
 	return list, rev >= f.forgottenRev

@@ -88,7 +88,7 @@ func (v *visit) shownPending(k approval.Key) (*approval.Pending, error) {
 	if err != nil || rec == nil {
 		return nil, err
 	}
-	p := v.Viewer.Asked(k, rec.Pending)
+	p := v.Viewer.OpenPending(k, rec.Pending)
 	if p == nil || !v.visible(v.se.user, v.rights, p) {
 		return nil, nil
 	}
@@ -117,7 +117,7 @@ func (v *visit) decide() {
 	}
 	text, kind := a.message()
 	m := v.newMessage(text)
-	m.Card = &approval.Waiting{Pending: p, SHA256: a.sha}
+	m.Card = &approval.StoredPending{Pending: p, SHA256: a.sha}
 	if cmd := m.Command(); cmd.Kind != kind || kind == chat.Unclear || kind == chat.Menu && cmd.Code != a.code {
 		v.fail(http.StatusUnprocessableEntity, v.w.NotUnderstood)
 		return

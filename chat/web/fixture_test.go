@@ -27,7 +27,7 @@ type fixture struct {
 
 	mu               sync.Mutex
 	now              time.Time
-	waiting          map[approval.Key]approval.Waiting
+	waiting          map[approval.Key]approval.StoredPending
 	decided          map[approval.Key]*approval.Decision
 	records          map[approval.Key]*approval.Record
 	asked            map[approval.Key]*approval.Pending
@@ -50,7 +50,7 @@ var ann = web.User{Person: approval.Person{Channel: "local", ID: "1000", Name: "
 // newFixture starts a server. Before that, with changes its settings.
 func newFixture(t *testing.T, with ...func(w *fixture)) *fixture {
 	w := &fixture{
-		t: t, now: time.Now(), waiting: map[approval.Key]approval.Waiting{}, decided: map[approval.Key]*approval.Decision{},
+		t: t, now: time.Now(), waiting: map[approval.Key]approval.StoredPending{}, decided: map[approval.Key]*approval.Decision{},
 		records: map[approval.Key]*approval.Record{}, asked: map[approval.Key]*approval.Pending{},
 		rights: web.Rights{Name: "ann", See: []string{workspace}, Decide: []string{workspace}, Language: "en", Operator: true},
 	}
@@ -76,7 +76,7 @@ func (w *fixture) serve() {
 	require.NoError(w.t, err)
 	port := l.Addr().(*net.TCPAddr).Port
 	w.base = "http://" + l.Addr().String()
-	w.server.Home = w.base
+	w.server.BaseURL = w.base
 	w.server.Hosts = []string{l.Addr().String(), fmt.Sprintf("localhost:%d", port), fmt.Sprintf("[::1]:%d", port), "gate.test"}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -121,7 +121,7 @@ func (w *fixture) put(k approval.Key, p *approval.Pending) {
 	b, err := p.Encode()
 	require.NoError(w.t, err)
 	w.mu.Lock()
-	w.waiting[k] = approval.Waiting{Pending: p, SHA256: approval.Digest(b)}
+	w.waiting[k] = approval.StoredPending{Pending: p, SHA256: approval.Digest(b)}
 	w.asked[k] = p
 	w.mu.Unlock()
 	w.server.Changed(k)
@@ -193,7 +193,7 @@ func (w *fixture) decide(a approval.DecisionInput) (*approval.Decision, error) {
 }
 
 // Waiting implements web.viewer.
-func (w *fixture) Waiting(_ context.Context, workspaces []string) (list []approval.Waiting, err error) {
+func (w *fixture) Waiting(_ context.Context, workspaces []string) (list []approval.StoredPending, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.reads++
@@ -206,7 +206,7 @@ func (w *fixture) Waiting(_ context.Context, workspaces []string) (list []approv
 }
 
 // Pending implements web.viewer.
-func (w *fixture) Pending(k approval.Key) (*approval.Waiting, error) {
+func (w *fixture) Pending(k approval.Key) (*approval.StoredPending, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p, ok := w.waiting[k]
@@ -224,17 +224,19 @@ func (w *fixture) Record(_ context.Context, k approval.Key) (*approval.Record, e
 }
 
 // Decision implements web.viewer.
-func (w *fixture) Decision(k approval.Key, _ approval.Raw) *approval.Decision {
+func (w *fixture) OpenDecision(k approval.Key, _ approval.Raw) *approval.Decision {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.decided[k]
 }
 
 // Decided implements web.viewer.
-func (w *fixture) Decided(p approval.Waiting) *approval.Decision { return w.Decision(p.Key(), nil) }
+func (w *fixture) Decided(p approval.StoredPending) *approval.Decision {
+	return w.OpenDecision(p.Key(), nil)
+}
 
 // Asked implements web.viewer.
-func (w *fixture) Asked(k approval.Key, _ approval.Raw) *approval.Pending {
+func (w *fixture) OpenPending(k approval.Key, _ approval.Raw) *approval.Pending {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.asked[k]

@@ -117,7 +117,7 @@ func (v *visit) loadRequest(k approval.Key) (*requestPage, error) {
 	return v.pendingPage(*w), nil
 }
 
-func (v *visit) pendingPage(w approval.Waiting) *requestPage {
+func (v *visit) pendingPage(w approval.StoredPending) *requestPage {
 	p := w.Pending
 	r := v.newRequestPage(w.Key(), p)
 	r.SHA, r.State = w.SHA256, stateWaiting
@@ -204,7 +204,7 @@ func exactLines(style chat.Style, p *approval.Pending, c chat.Card) []string {
 // settledPage is the page of a request that has ended.
 func (v *visit) settledPage(k approval.Key, rec *approval.Record) (*requestPage, error) {
 	style := v.Style(v.lang)
-	p := v.Viewer.Asked(k, rec.Pending)
+	p := v.Viewer.OpenPending(k, rec.Pending)
 	if p == nil { // policy decided, so there was no pending
 		p = &approval.Pending{RequestID: k.ID, ShortID: approval.ShortID(k.ID), SourceGroup: k.Workspace, Timestamp: rec.RequestedAt, Reversibility: approval.Reversible}
 		if q, err := approval.Fields(rec.Request); err == nil {
@@ -218,7 +218,7 @@ func (v *visit) settledPage(k approval.Key, rec *approval.Record) (*requestPage,
 	}
 	r := v.newRequestPage(k, p)
 	r.SHA, r.State, r.Result, r.Notes, r.Paused = rec.PendingSHA256, stateSettled+string(rec.Status), style.Outcome(rec), nil, ""
-	if d := v.Viewer.Decision(k, rec.Decision); d != nil {
+	if d := v.Viewer.OpenDecision(k, rec.Decision); d != nil {
 		r.Undo = undoID(k, d)
 	}
 	if a, err := approval.ParseResponse(rec.Response); err == nil {

@@ -35,12 +35,12 @@ type Rights struct {
 // viewer reads verified documents. A missing document is nil.
 type viewer interface {
 	chat.Viewer
-	Pending(k approval.Key) (*approval.Waiting, error)
+	Pending(k approval.Key) (*approval.StoredPending, error)
 	Record(ctx context.Context, k approval.Key) (*approval.Record, error)
-	Decision(k approval.Key, raw approval.Raw) *approval.Decision
-	Asked(k approval.Key, raw approval.Raw) *approval.Pending
+	OpenDecision(k approval.Key, raw approval.Raw) *approval.Decision
+	OpenPending(k approval.Key, raw approval.Raw) *approval.Pending
 	// Decided returns the valid decision in the slot of a pending.
-	Decided(w approval.Waiting) *approval.Decision
+	Decided(w approval.StoredPending) *approval.Decision
 }
 
 // people gives the rights of users.
@@ -61,10 +61,10 @@ type Server struct {
 	Workspaces func() []string                  // all configured workspaces
 	Backend    Backend                          // data of the other pages
 
-	Hosts []string         // accepted Host headers, with their ports
-	Home  string           // base URL of links: "http://127.0.0.1:8766"
-	Now   func() time.Time // nil: time.Now
-	Log   func(error)      // gets errors of the daemon, never what a browser sent; may be nil
+	Hosts   []string         // accepted Host headers, with their ports
+	BaseURL string           // base URL of links: "http://127.0.0.1:8766"
+	Now     func() time.Time // nil: time.Now
+	Log     func(error)      // gets errors of the daemon, never what a browser sent; may be nil
 
 	Connections int           // at the same time; 0: defaultConnections
 	IOTimeout   time.Duration // for reading headers, reading a body, and writing; 0: defaultIOTimeout

@@ -85,7 +85,7 @@ func (s *Server) Link(u User) (address string, life time.Duration, err error) {
 	}
 	x.links[approval.Digest([]byte(token))] = link{u, now.Add(s.LinkLife)}
 	s.cache.wake() // prerender the list: the user will open it next
-	return s.Home + "/enter/" + token, s.LinkLife, nil
+	return s.BaseURL + "/enter/" + token, s.LinkLife, nil
 }
 
 // redeemLink starts a session for a token, nil if the token is not valid. A token

@@ -96,7 +96,7 @@ func (a *app) checkConfig(pos []string) error {
 	}
 	for _, p := range wrong.Errors {
 		if !a.JSON {
-			a.PrintIssue("", p.In(wrong.File))
+			a.PrintIssue("", p.Format(wrong.File))
 		}
 	}
 	if err != nil {
@@ -106,7 +106,7 @@ func (a *app) checkConfig(pos []string) error {
 		return nil
 	}
 	for _, p := range cfg.Warnings {
-		a.PrintIssue("warning: ", p.In(file))
+		a.PrintIssue("warning: ", p.Format(file))
 	}
 	if file == "" {
 		file = "no file, defaults"

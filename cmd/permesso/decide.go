@@ -190,7 +190,7 @@ func (a *app) cancelWaiting(ctx context.Context, typed string) error {
 	return a.Print(d, confirmation(c, d, w, served))
 }
 
-func confirmation(k *home.ApproverClient, d *approval.Decision, w *approval.Waiting, served bool) string {
+func confirmation(k *home.ApproverClient, d *approval.Decision, w *approval.StoredPending, served bool) string {
 	what, undo := d.RequestID, ""
 	if w != nil {
 		what = k.Style().OneLine(w.Pending, strings.TrimSpace(w.Pending.ToolName+" "+w.Pending.Summary)) + " (" + w.Pending.ShortID + ")"

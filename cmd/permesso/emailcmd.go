@@ -75,7 +75,7 @@ func (a *app) deliver() error {
 		return err
 	}
 	name := strconv.FormatInt(time.Now().UnixNano(), 10) + "." + email.NewToken()
-	return (&email.InboxQueue{Drawer: inbox}).Put(name, a.In)
+	return (&email.InboxQueue{Store: inbox}).Put(name, a.In)
 }
 
 func (a *app) emailSetupCmd() *cobra.Command {

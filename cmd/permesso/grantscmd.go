@@ -221,7 +221,7 @@ func (f *grantFlags) grant(cfg *config.Config, ws string, now time.Time) (*appro
 		return nil, console.Fail(console.ExitUsage, "permesso policy registry shows the kind of target of each capability", "%w", err)
 	}
 	by := home.Operator()
-	channel, sender := gate.Bearer(cfg.Workspaces[ws])
+	channel, sender := gate.GrantHolder(cfg.Workspaces[ws])
 	return &approval.Grant{
 		Version: approval.Version, ID: client.NewID(), Kind: approval.GrantTarget, Workspace: ws, SessionID: f.session,
 		Channel: cmp.Or(f.channel, channel), Sender: cmp.Or(f.sender, sender),

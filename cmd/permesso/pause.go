@@ -60,7 +60,7 @@ func (a *app) pauseTarget(pos []string) (*home.Home, string, error) {
 		return nil, "", console.Fail(console.ExitError, "run permesso init, or name another --home", "no daemon for this user in %s", dir)
 	}
 	if err := h.Layout.PreparePauses(h.FS); err != nil || len(pos) == 0 {
-		return h, ipc.Everything, err
+		return h, ipc.AllWorkspaces, err
 	}
 	names, err := h.Store.Workspaces()
 	if err != nil {
@@ -106,7 +106,7 @@ func (a *app) pause(pos []string, reason string) error {
 // countClaims counts the claims of a workspace, or of all.
 func countClaims(h *home.Home, name string) (n int, err error) {
 	names := []string{name}
-	if name == ipc.Everything {
+	if name == ipc.AllWorkspaces {
 		if names, err = h.Store.Workspaces(); err != nil {
 			return 0, err
 		}
@@ -140,7 +140,7 @@ func (a *app) resume(pos []string) error {
 		return a.Print(p, "resumed, but still "+home.PauseLine(still))
 	}
 	text := "resumed: paused requests run"
-	if left, err := h.Store.Pauses(); err == nil && name == ipc.Everything && len(left) > 0 {
+	if left, err := h.Store.Pauses(); err == nil && name == ipc.AllWorkspaces && len(left) > 0 {
 		text = "resumed, except workspaces paused by name:"
 		for _, p := range left {
 			text += " " + p.Workspace

@@ -57,10 +57,10 @@ type waitingItem struct {
 	SHA256    string    `json:"pending_sha256"`
 }
 
-func (a *app) printPending(h *home.Home, list []approval.Waiting, all bool, limit int) error {
+func (a *app) printPending(h *home.Home, list []approval.StoredPending, all bool, limit int) error {
 	now := time.Now()
 	if !all {
-		list = slices.DeleteFunc(list, func(w approval.Waiting) bool { return !now.Before(w.Pending.ExpiresAt) })
+		list = slices.DeleteFunc(list, func(w approval.StoredPending) bool { return !now.Before(w.Pending.ExpiresAt) })
 	}
 	more := 0
 	if !all && limit > 0 && len(list) > limit {

@@ -36,7 +36,7 @@ func TestRestWhileTelegramIsDown(t *testing.T) {
 	require.NoError(t, b.api.Await(ctx, func(s botapi.State) bool {
 		return slices.ContainsFunc(s.Calls, func(c botapi.Call) bool { return c.Method == "sendMessage" && c.Code == 0 })
 	}), "no attempt to send")
-	b.api.Heal()
+	b.api.ClearFaults()
 	id := a["approval_id"].(string)[len("appr_"):]
 	require.Contains(t, b.tap(b.card(id), "✅ Once"), "Approved: ")
 	_, a = agent.do("GET", "/v1/approvals/appr_"+id+"?wait=60", "")

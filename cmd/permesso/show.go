@@ -91,7 +91,7 @@ func (a *app) showRecord(h *home.Home, v home.View, k approval.Key, rec *approva
 			a.printFact("", r)
 		}
 	}
-	if d := v.Decision(k, rec.Decision); d != nil {
+	if d := v.OpenDecision(k, rec.Decision); d != nil {
 		fmt.Fprintf(a.Out, "decision: %s by %s via %s\n", d.Verdict, chat.Escape(d.DecidedBy), d.Via)
 		a.printFact("note", plain(d.Note))
 		a.printFact("override", plain(d.Override))
@@ -137,7 +137,7 @@ func (a *app) printFact(what, text string) {
 // agent's text, labeled.
 func (a *app) showAsked(v *gate.Viewer, k approval.Key, rec *approval.Record, about *approval.Pending, s chat.Style) {
 	plain := func(text string) string { return s.OneLine(about, text) }
-	if p := v.Asked(k, rec.Pending); p != nil {
+	if p := v.OpenPending(k, rec.Pending); p != nil {
 		a.printFact("what", s.Redacted(about, toolAndTarget(&audit.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target})))
 		a.printFact("args", s.Value(about, p.RequestData))
 		a.showProse(p.Agent, plain)

@@ -359,7 +359,7 @@ func TestTelegramFromASandbox(t *testing.T) {
 // The daemon works with a Bot API server of a third party.
 func TestTelegramWithAThirdPartyServer(t *testing.T) {
 	t.Parallel()
-	f := botapi.StartForeign(t)
+	f := botapi.StartThirdParty(t)
 	client := &botapi.JSONClient{}
 	// That server accepts only JSON, so a proxy converts the calls.
 	proxy := httptest.NewServer(http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {

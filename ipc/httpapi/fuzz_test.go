@@ -36,15 +36,18 @@ func (*fakeGate) Cancel(context.Context, approval.Key, approval.Origin) (*approv
 // fakeViewer returns the last request as pending.
 type fakeViewer struct{ *fakeGate }
 
-func (fakeViewer) Waiting(context.Context, []string) ([]approval.Waiting, error) { return nil, nil }
+func (fakeViewer) Waiting(context.Context, []string) ([]approval.StoredPending, error) {
+	return nil, nil
+}
 
 func (fakeViewer) Claim(approval.Key) (*approval.Claim, error) { return nil, nil }
 
 func (fakeViewer) Record(context.Context, approval.Key) (*approval.Record, error) { return nil, nil }
-func (fakeViewer) Decision(approval.Key, approval.Raw) *approval.Decision         { return nil }
-func (fakeViewer) Asked(approval.Key, approval.Raw) *approval.Pending             { return nil }
-func (b fakeViewer) Pending(k approval.Key) (*approval.Waiting, error) {
-	return &approval.Waiting{Pending: &approval.Pending{SourceGroup: k.Workspace, RequestID: k.ID, ClientID: b.from.ClientID, ExpiresAt: time.Now()}}, nil
+func (fakeViewer) OpenDecision(approval.Key, approval.Raw) *approval.Decision     { return nil }
+func (fakeViewer) OpenPending(approval.Key, approval.Raw) *approval.Pending { return nil }
+
+func (b fakeViewer) Pending(k approval.Key) (*approval.StoredPending, error) {
+	return &approval.StoredPending{Pending: &approval.Pending{SourceGroup: k.Workspace, RequestID: k.ID, ClientID: b.from.ClientID, ExpiresAt: time.Now()}}, nil
 }
 
 type oneKey struct{ k *approval.APIKey }

@@ -87,7 +87,7 @@ func newRig(t testing.TB, shape ...func(*rig)) *rig {
 	require.NoError(t, err)
 	e := &policy.Engine{}
 	h.engine = e
-	h.log.Heard = func(x approval.Entry) {
+	h.log.OnEntry = func(x approval.Entry) {
 		e.Learn(x)
 		h.feed.add(x)
 	}
@@ -279,7 +279,7 @@ func (h *rig) Ended(ctx context.Context, ws string, before time.Time, limit int,
 			continue
 		}
 		client := rec.ClientID
-		if p := view.Asked(k, rec.Pending); p != nil {
+		if p := view.OpenPending(k, rec.Pending); p != nil {
 			client = p.ClientID
 		}
 		if match(client, rec.Status) && (before.IsZero() || rec.RequestedAt.Before(before)) {

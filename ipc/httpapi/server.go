@@ -27,12 +27,12 @@ type Decider interface {
 
 // Viewer reads verified documents. A missing one is nil.
 type Viewer interface {
-	Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error)
-	Pending(k approval.Key) (*approval.Waiting, error)
+	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
+	Pending(k approval.Key) (*approval.StoredPending, error)
 	Claim(k approval.Key) (*approval.Claim, error)
 	Record(ctx context.Context, k approval.Key) (*approval.Record, error)
-	Decision(k approval.Key, raw approval.Raw) *approval.Decision
-	Asked(k approval.Key, raw approval.Raw) *approval.Pending
+	OpenDecision(k approval.Key, raw approval.Raw) *approval.Decision
+	OpenPending(k approval.Key, raw approval.Raw) *approval.Pending
 }
 
 // Keys finds an API key by its hash. The error wraps fs.ErrNotExist if there is none. It

@@ -122,7 +122,7 @@ func (a *Approval) setPending(p *approval.Pending) {
 
 // setOrigin sets the origin of a request from its claim or record.
 func (s *Server) setOrigin(a *Approval, k approval.Key, client string, asked, request approval.Raw, r *approval.Ruling) {
-	if p := s.Viewer.Asked(k, asked); p != nil {
+	if p := s.Viewer.OpenPending(k, asked); p != nil {
 		a.setPending(p)
 	} else {
 		a.Auto = true
@@ -143,7 +143,7 @@ func (s *Server) fromClaim(k approval.Key, c *approval.Claim) *Approval {
 	s.setOrigin(a, k, c.ClientID, c.Pending, c.Request, c.Ruling)
 	a.ActionType, a.ToolName = nonEmpty(c.ActionType), nonEmpty(c.ToolName)
 	a.Status, a.Execution, a.Receipt = approved, ptr(running), nonEmpty(c.Receipt)
-	a.setDecision(s.Viewer.Decision(k, c.Decision))
+	a.setDecision(s.Viewer.OpenDecision(k, c.Decision))
 	s.setGrantCode(a, k.Workspace)
 	return a
 }

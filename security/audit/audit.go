@@ -76,9 +76,9 @@ const (
 
 // Log is an open log. It is safe for concurrent use.
 type Log struct {
-	// Heard is called for every entry, in the log's order and before the entry is
+	// OnEntry is called for every entry, in the log's order and before the entry is
 	// durable. It must not call the log. Set it before the first entry.
-	Heard func(approval.Entry)
+	OnEntry func(approval.Entry)
 
 	fs  FS
 	dir string
@@ -225,8 +225,8 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-// Found returns the newest entry at Open. Its Seq is 0 if there was none.
-func (l *Log) Found() approval.Entry { return l.foundAtOpen }
+// FoundAtOpen returns the newest entry at Open. Its Seq is 0 if there was none.
+func (l *Log) FoundAtOpen() approval.Entry { return l.foundAtOpen }
 
 // Close makes all noted entries durable, signs the log and closes it.
 func (l *Log) Close() error {
@@ -264,8 +264,8 @@ func (l *Log) write(e approval.Entry) (seq int64, err error) {
 		return 0, err
 	}
 	l.seq = e.Seq
-	if l.Heard != nil {
-		l.Heard(e)
+	if l.OnEntry != nil {
+		l.OnEntry(e)
 	}
 	l.unsynced = append(l.unsynced, line...)
 	if l.checkpoints != nil {

@@ -10,19 +10,19 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Limits of Steady.
+// Limits of CheckClock.
 const (
 	maxPause    = 7 * 24 * time.Hour // longest pause between two entries without suspicion
 	trustPeriod = 24 * time.Hour     // period of logging that ends the suspicion
 )
 
-// Leap is a pause in the log so long that the clock may be wrong.
-type Leap struct {
+// ClockJump is a pause in the log so long that the clock may be wrong.
+type ClockJump struct {
 	From time.Time // the entry before; zero: there is none
 	To   time.Time // the entry after, or now
 }
 
-func (l *Leap) Error() string {
+func (l *ClockJump) Error() string {
 	if l.From.IsZero() {
 		return "the audit log has no entry to compare the clock with"
 	}
@@ -30,15 +30,15 @@ func (l *Leap) Error() string {
 		l.From.UTC().Format(time.RFC3339), l.To.UTC().Format(time.RFC3339))
 }
 
-// Steady compares a clock with the log. A clock that was set forward looks the same
+// CheckClock compares a clock with the log. A clock that was set forward looks the same
 // as a daemon that was off for long. So after a pause of more than a week the clock
 // is trusted only when the log has continued for a day, in which the operator can
-// notice the error. The error is a *Leap, or of reading.
-func Steady(fsys afero.Fs, dir string, now time.Time) error {
-	after, leap := now, &Leap{To: now}
+// notice the error. The error is a *ClockJump, or of reading.
+func CheckClock(fsys afero.Fs, dir string, now time.Time) error {
+	after, leap := now, &ClockJump{To: now}
 	err := Backwards(fsys, dir, nil, func(e approval.Entry) error {
 		if after.Sub(e.Time) > maxPause {
-			leap = &Leap{From: e.Time, To: after}
+			leap = &ClockJump{From: e.Time, To: after}
 			return errStop
 		}
 		leap = nil

@@ -36,21 +36,21 @@ func TestSteady(t *testing.T) {
 			l.Note(approval.Entry{Event: approval.EventStarted, Time: clock().Add(after)})
 		}
 		require.NoError(t, l.Close())
-		err := audit.Steady(p, dir, clock().Add(c.now))
+		err := audit.CheckClock(p, dir, clock().Add(c.now))
 		if c.steady {
 			require.NoError(t, err, c.why)
 			continue
 		}
-		var leap *audit.Leap
+		var leap *audit.ClockJump
 		require.ErrorAs(t, err, &leap, c.why)
 	}
-	require.Error(t, audit.Steady(newDisk(t).Process("reader"), "/nowhere", clock()))
+	require.Error(t, audit.CheckClock(newDisk(t).Process("reader"), "/nowhere", clock()))
 }
 
 func TestLeapNamesBothTimes(t *testing.T) {
 	p := newDisk(t).Process("daemon")
 	l := open(t, p)
 	require.NoError(t, l.Append(entry(1)))
-	err := audit.Steady(p, dir, clock().AddDate(3, 0, 0))
+	err := audit.CheckClock(p, dir, clock().AddDate(3, 0, 0))
 	require.EqualError(t, err, "the clock jumped from 2026-11-21T12:00:00Z to 2029-11-21T12:00:00Z between two entries of the audit log")
 }

@@ -406,7 +406,7 @@ func TestCompleteAddsMissingEntriesOnce(t *testing.T) {
 	}
 	for round, added := range []int{3, 0, 0} {
 		l = openSigned(t, disk.Process("again"))
-		require.Equal(t, []int64{4, 7, 7}[round], l.Found().Seq)
+		require.Equal(t, []int64{4, 7, 7}[round], l.FoundAtOpen().Seq)
 		n, err := l.Complete(want)
 		require.NoError(t, err)
 		require.Equal(t, added, n, "round %d", round)

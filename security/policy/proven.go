@@ -289,7 +289,7 @@ func (c *Clause) checkFacts(facts []approval.HostFact) approval.Reason {
 		if c.Arg != "" && approval.CanonicalArg(h.Name) != approval.CanonicalArg(c.Arg) {
 			continue
 		}
-		if h.Left > 0 {
+		if h.Omitted > 0 {
 			return approval.Because(approval.GapValue)
 		}
 		found, n = true, max(n, len(h.Values))

@@ -29,7 +29,7 @@ func drawEvidence(rt *rapid.T) approval.Evidence {
 	}
 	for _, h := range []approval.HostFact{to("a@x"), to("b@x"), file("/srv/a"), file("/etc/x")} {
 		if rapid.Bool().Draw(rt, "fact") {
-			h.Left = pick(rt, "left", 0, 0, 1)
+			h.Omitted = pick(rt, "left", 0, 0, 1)
 			e.Host = append(e.Host, h)
 		}
 	}
@@ -96,10 +96,10 @@ func withLessEvidence(rt *rapid.T, e approval.Evidence) approval.Evidence {
 		}
 	case 4:
 		if len(less.Host) > 0 && less.Host[len(less.Host)-1].Domain != approval.DomainProgram {
-			less.Host[len(less.Host)-1].Left++
+			less.Host[len(less.Host)-1].Omitted++
 		}
 	default:
-		less.Host = append(less.Host, approval.HostFact{Domain: approval.DomainCommand, Name: "program", Left: 1, From: approval.FromCommand})
+		less.Host = append(less.Host, approval.HostFact{Domain: approval.DomainCommand, Name: "program", Omitted: 1, From: approval.FromCommand})
 		less.Proof = nil
 	}
 	return less

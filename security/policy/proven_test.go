@@ -179,7 +179,7 @@ func TestClauses(t *testing.T) {
 
 		{"arguments: one of them", arguments(to("bob@example.com")), only("bob@example.com"), true},
 		{"arguments: another", arguments(to("bob@example.com", "eve@example.com")), only("bob@example.com"), false},
-		{"arguments: one that was left out", arguments(approval.HostFact{Domain: "mail", Op: "send", Name: "recipient", Values: []string{"bob@example.com"}, Left: 1, From: "argument"}), only("bob@example.com"), false},
+		{"arguments: one that was left out", arguments(approval.HostFact{Domain: "mail", Op: "send", Name: "recipient", Values: []string{"bob@example.com"}, Omitted: 1, From: "argument"}), only("bob@example.com"), false},
 		{"arguments: not declared", arguments(file("/srv/out/a")), only("bob@example.com"), false},
 		{"arguments: nothing at all", approval.Evidence{}, only("bob@example.com"), false},
 		{"arguments: a folder", arguments(file("/srv/out/a")), under("/srv/out"), true},

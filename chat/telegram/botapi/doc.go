@@ -27,7 +27,7 @@
 //
 // # The third-party server
 //
-// StartForeign starts telegram-test-api from the npm registry as a process; npm/package-lock.json pins its
+// StartThirdParty starts telegram-test-api from the npm registry as a process; npm/package-lock.json pins its
 // version and its dependencies. It tests the conversation only. Its getUpdates does not wait, ignores offset,
 // limit and allowed_updates, and returns each update once, so it cannot test acknowledgment. It refuses
 // nothing: no rate limits, no unknown chats or messages, no unchanged text, no 401, 403, 409 or 429. It does

@@ -39,7 +39,7 @@ func (k FaultKind) code() int {
 // Fault makes a method fail.
 type Fault struct {
 	Kind       FaultKind
-	Times      int // 0: until Heal
+	Times      int // 0: until ClearFaults
 	RetryAfter int // seconds, for TooMany; 0: 1
 }
 
@@ -53,8 +53,8 @@ func (s *Server) Fail(method string, f Fault) {
 	s.faults[strings.ToLower(method)] = &f
 }
 
-// Heal removes all faults.
-func (s *Server) Heal() {
+// ClearFaults removes all faults.
+func (s *Server) ClearFaults() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = nil

@@ -49,7 +49,7 @@ func TestFaultsLast(t *testing.T) {
 		_, err := try(t.Context(), s.URL+"/bot"+botapi.Token+"/"+method, "", nil)
 		require.ErrorContains(t, err, "502")
 	}
-	s.Heal()
+	s.ClearFaults()
 	require.True(t, ask(t, s, "getMe", nil).OK)
 
 	s.Fail("getMe", botapi.Fault{Kind: botapi.Hang})

@@ -45,9 +45,9 @@ type ThirdParty struct {
 	Token string // any token works; this is a Server's
 }
 
-// StartForeign installs telegram-test-api into the user's cache, if needed, and runs it until the end of the
+// StartThirdParty installs telegram-test-api into the user's cache, if needed, and runs it until the end of the
 // test. If that fails, the test fails: a channel tested only against our own fake could share its mistakes.
-func StartForeign(t testing.TB) *ThirdParty {
+func StartThirdParty(t testing.TB) *ThirdParty {
 	t.Helper()
 	files, err := fs.Sub(lock, "npm")
 	if err != nil {

@@ -38,7 +38,7 @@ func strictFake(t *testing.T) apiServer {
 }
 
 func thirdParty(t *testing.T) apiServer {
-	f := botapi.StartForeign(t)
+	f := botapi.StartThirdParty(t)
 	person := botapi.User{ID: ricardo, FirstName: "Ricardo", Username: "ricardo"}
 	chat := botapi.Chat{ID: ricardo, Type: botapi.Private, FirstName: "Ricardo"}
 	require.NoError(t, f.Say(t.Context(), person, chat, "/start"))
@@ -182,7 +182,7 @@ func describe(m botapi.Message) string {
 // TestThirdPartyServer checks the basics between the library and that server, so that such failures are not
 // blamed on the fake.
 func TestThirdPartyServer(t *testing.T) {
-	f := botapi.StartForeign(t)
+	f := botapi.StartThirdParty(t)
 	heard := make(chan string, 1)
 	b, err := bot.New(f.Token, bot.WithServerURL(f.URL), bot.WithHTTPClient(time.Second, &botapi.JSONClient{}),
 		bot.WithDefaultHandler(func(_ context.Context, _ *bot.Bot, u *models.Update) { heard <- u.Message.Text }))

@@ -37,10 +37,10 @@ type Config struct {
 	LocalDecisions bool                // default for workspaces
 	Socket         string              // for approvers with other UIDs; "": none
 	Listen         []Listen            // addresses of the HTTP API; none: off
-	ListenStated   bool                // set in the file
+	ListenSet      bool                // set in the file
 	ListenHosts    []string            // host names of the HTTP API besides its addresses
 	UI             string              // loopback address of the web UI; "": off
-	UIStated       bool                // set in the file
+	UISet          bool                // set in the file
 	AgentUIDs      map[string][]string // by workspace: UIDs of its agents; they may not decide
 	Workspaces     map[string]approval.Workspace
 	Approvers      map[string]approval.Approver
@@ -117,9 +117,9 @@ type Reader struct {
 	// valid handlers that run something. If its error has a method ConfigKey, the
 	// issue is reported at that key.
 	CheckHandler func(approval.Handler) error
-	// ServedBy is the daemon's UID, if the daemon reads its own configuration.
+	// DaemonUID is the daemon's UID, if the daemon reads its own configuration.
 	// 0, also for root, skips the checks that need it.
-	ServedBy int
+	DaemonUID int
 }
 
 // Parse reads data with a zero Reader.
@@ -179,7 +179,7 @@ func (rd Reader) Parse(name string, data []byte) (*Config, error) {
 	if issue != nil {
 		return nil, &Error{File: name, Errors: []Issue{*issue}}
 	}
-	r := &reader{cfg: emptyConfig(), check: rd.CheckHandler, servedBy: rd.ServedBy}
+	r := &reader{cfg: emptyConfig(), check: rd.CheckHandler, servedBy: rd.DaemonUID}
 	r.cfg.File, r.cfg.SHA256 = name, approval.Digest(data)
 	r.file(root)
 	sortIssues(r.issues)

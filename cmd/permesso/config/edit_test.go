@@ -140,7 +140,7 @@ func TestRemoveWorkspaceRefuses(t *testing.T) {
 }
 
 func TestStartExample(t *testing.T) {
-	c, err := config.Parse("p", []byte(config.Start{Workspace: "research", Autonomy: "readonly", Approver: "zoe", UID: "1234"}.Example()))
+	c, err := config.Parse("p", []byte(config.ExampleOptions{Workspace: "research", Autonomy: "readonly", Approver: "zoe", UID: "1234"}.Example()))
 	require.NoError(t, err)
 	require.Empty(t, c.Warnings)
 	require.Len(t, c.Workspaces, 1)
@@ -148,5 +148,5 @@ func TestStartExample(t *testing.T) {
 	require.Equal(t, []string{"zoe"}, c.Workspaces["research"].Approvers)
 	require.Equal(t, "1234", c.Approvers["zoe"].Local)
 	require.Equal(t, "research", c.Rules[0].Workspace)
-	require.Equal(t, config.Example(), config.Start{Workspace: "default", Autonomy: "supervised"}.Example())
+	require.Equal(t, config.Example(), config.ExampleOptions{Workspace: "default", Autonomy: "supervised"}.Example())
 }

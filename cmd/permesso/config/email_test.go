@@ -130,5 +130,5 @@ func TestEmailWarnings(t *testing.T) {
 	c, err := config.Parse("p.toml", []byte(strings.Replace(emailConfig, `email = "Ann@Human.Test"`, "local = 1", 1)))
 	require.NoError(t, err)
 	require.Len(t, c.Warnings, 1)
-	require.Equal(t, "p.toml:5:1: no approver of workspace \"w\" has an email address\nhint: [approvers.NAME] email = \"…\"", printed(c.Warnings[0].In("p.toml")))
+	require.Equal(t, "p.toml:5:1: no approver of workspace \"w\" has an email address\nhint: [approvers.NAME] email = \"…\"", printed(c.Warnings[0].Format("p.toml")))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// Start has settings for a first configuration. Zero fields get the defaults.
-type Start struct {
+// ExampleOptions has settings for a first configuration. Zero fields get the defaults.
+type ExampleOptions struct {
 	Workspace string
 	Autonomy  string
 	Approver  string // a name, which needs UID; "": only the local operator
@@ -17,10 +17,10 @@ type Start struct {
 
 // Example returns a commented configuration to start from, with a workspace and a
 // tool. Lines that begin with # and no space are optional settings.
-func Example() string { return Start{}.Example() }
+func Example() string { return ExampleOptions{}.Example() }
 
 // Example returns the example with these settings. The names must be valid.
-func (s Start) Example() string {
+func (s ExampleOptions) Example() string {
 	text := strings.Replace(example, "{languages}", strings.Join(chat.Languages(), ", "), 1)
 	if s.Workspace != "" {
 		text = strings.ReplaceAll(text, "[workspaces.default]", "[workspaces."+s.Workspace+"]")

@@ -23,8 +23,8 @@ type Issue struct {
 	Hint      string
 }
 
-// In is the issue as an error of one line, with its hint for [approval.Hint].
-func (p Issue) In(file string) error {
+// Format is the issue as an error of one line, with its hint for [approval.Hint].
+func (p Issue) Format(file string) error {
 	var b strings.Builder
 	b.WriteString(file)
 	if p.Line > 0 {
@@ -56,7 +56,7 @@ func (e *Error) Unwrap() (issues []error) {
 		if i == maxPrintedIssues {
 			return append(issues, fmt.Errorf("%s: %d more", e.File, len(e.Errors)-i))
 		}
-		issues = append(issues, p.In(e.File))
+		issues = append(issues, p.Format(e.File))
 	}
 	return issues
 }

@@ -26,7 +26,7 @@ func TestListen(t *testing.T) {
 		got, err := config.Parse("p.toml", []byte(c.text))
 		require.NoError(t, err, c.why)
 		require.Equal(t, c.want, got.Listen, c.why)
-		require.Equal(t, c.isSet, got.ListenStated, c.why)
+		require.Equal(t, c.isSet, got.ListenSet, c.why)
 		require.Empty(t, got.Warnings, c.why)
 	}
 	open, err := config.Parse("p.toml", []byte(`listen = "0.0.0.0:9"`))

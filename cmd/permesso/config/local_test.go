@@ -91,7 +91,7 @@ func TestLocalIssues(t *testing.T) {
 		{"an agent at the top", "agent_uid = 5", 0, "p.toml:1:1: unknown key \"agent_uid\"\nhint: it belongs in [workspaces.NAME]"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			_, err := config.Reader{ServedBy: row.servedBy}.Parse("p.toml", []byte(row.toml))
+			_, err := config.Reader{DaemonUID: row.servedBy}.Parse("p.toml", []byte(row.toml))
 			require.Equal(t, row.want, printed(err))
 		})
 	}
@@ -101,7 +101,7 @@ func TestLocalIssues(t *testing.T) {
 // system user.
 func TestDaemonUserAsApprover(t *testing.T) {
 	for uid, ok := range map[int]bool{1: false, 999: false, 1000: true, 60000: true, 61184: false, 65534: false, 65536: true} {
-		r := config.Reader{ServedBy: uid}
+		r := config.Reader{DaemonUID: uid}
 		_, err := r.Parse("p.toml", []byte("[approvers.me]\nlocal = "+strconv.Itoa(uid)+"\n"))
 		require.Equal(t, ok, err == nil, "%d: %v", uid, err)
 		_, err = config.Parse("p.toml", []byte("[approvers.me]\nlocal = "+strconv.Itoa(uid)+"\n"))

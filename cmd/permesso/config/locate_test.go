@@ -117,7 +117,7 @@ func TestLoad(t *testing.T) {
 	c, err = config.Reader{}.Load(path)
 	require.NoError(t, err)
 	require.Len(t, c.Warnings, 1)
-	require.Equal(t, path+": every user of this machine may change this file, and so who may approve\nhint: chmod o-w "+path, printed(c.Warnings[0].In(path)))
+	require.Equal(t, path+": every user of this machine may change this file, and so who may approve\nhint: chmod o-w "+path, printed(c.Warnings[0].Format(path)))
 
 	write(t, path, "gat = \"g\"")
 	c, err = config.Reader{}.Load(path)

@@ -714,7 +714,7 @@ func TestWarnings(t *testing.T) {
 			c, err := config.Parse("p.toml", []byte(row.toml))
 			require.NoError(t, err)
 			require.Len(t, c.Warnings, 1)
-			require.Equal(t, row.want, printed(c.Warnings[0].In("p.toml")))
+			require.Equal(t, row.want, printed(c.Warnings[0].Format("p.toml")))
 		})
 	}
 }

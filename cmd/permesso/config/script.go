@@ -11,12 +11,12 @@ import (
 )
 
 // Script decides requests instead of people, for tests of agents. The first rule
-// that matches a request decides it; if none does, Otherwise.
+// that matches a request decides it; if none does, Default.
 type Script struct {
-	Name      string // file name without folders
-	SHA256    string // of the file, in hex
-	Rules     []ScriptRule
-	Otherwise ScriptRule
+	Name    string // file name without folders
+	SHA256  string // of the file, in hex
+	Rules   []ScriptRule
+	Default ScriptRule
 }
 
 // ScriptRule is one rule of a Script. An empty glob matches everything; in others *
@@ -72,7 +72,7 @@ func ParseScript(name string, data []byte) (*Script, error) {
 	r := &reader{cfg: emptyConfig()}
 	s := r.section(root, "")
 	sc := &Script{Name: visible(filepath.Base(name)), SHA256: approval.Digest(data)}
-	sc.Otherwise = ScriptRule{Do: s.oneOf("otherwise", doDeny, []string{doDeny, doNone}), Text: "no rule of the script matches"}
+	sc.Default = ScriptRule{Do: s.oneOf("otherwise", doDeny, []string{doDeny, doNone}), Text: "no rule of the script matches"}
 	if n := s.get("rules", array, "write [[rules]]"); n != nil {
 		for i, item := range n.items {
 			if item.kind != table {
@@ -147,8 +147,8 @@ func (s *section) globs(key string) map[string]string {
 	return all
 }
 
-// Fits reports whether the rule matches a pending request.
-func (r *ScriptRule) Fits(p *approval.Pending) bool {
+// Matches reports whether the rule matches a pending request.
+func (r *ScriptRule) Matches(p *approval.Pending) bool {
 	for _, m := range [][2]string{{r.Tool, p.ToolName}, {r.ActionType, p.ActionType}, {r.Workspace, p.SourceGroup}, {r.Title, p.Agent.Title}} {
 		if m[0] != "" && !matchGlob(m[0], m[1]) {
 			return false
@@ -197,9 +197,9 @@ func matchGlob(glob, text string) bool {
 	return true
 }
 
-// Answer returns the rule's decision about a request; ok is false if the rule does
+// Decision returns the rule's decision about a request; ok is false if the rule does
 // not decide. The caller sets By and Via.
-func (r *ScriptRule) Answer(k approval.Key) (a approval.DecisionInput, ok bool) {
+func (r *ScriptRule) Decision(k approval.Key) (a approval.DecisionInput, ok bool) {
 	a.Key = k
 	switch r.Do {
 	case doApprove:

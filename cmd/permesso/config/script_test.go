@@ -30,10 +30,10 @@ do = "deny"
 		Do: "note", Text: "be brief", Delay: 1500 * time.Millisecond, Times: 2,
 	}, sc.Rules[0])
 	require.Equal(t, config.ScriptRule{Do: "deny"}, sc.Rules[1], "it matches everything")
-	require.Equal(t, "none", sc.Otherwise.Do)
+	require.Equal(t, "none", sc.Default.Do)
 	sc, err = config.ParseScript("empty", nil)
 	require.NoError(t, err)
-	require.Equal(t, "deny", sc.Otherwise.Do, "the default denies")
+	require.Equal(t, "deny", sc.Default.Do, "the default denies")
 }
 
 func TestParseScriptRefuses(t *testing.T) {
@@ -103,19 +103,19 @@ func TestScriptRuleMatches(t *testing.T) {
 		{"one of two", config.ScriptRule{Tool: "x_post", Args: map[string]string{"text": "*", "n": "8*"}}, false},
 		{"no other special characters", args("text", "Meeting at [0-9]"), false},
 	} {
-		t.Run(row.why, func(t *testing.T) { require.Equal(t, row.fits, row.rule.Fits(p)) })
+		t.Run(row.why, func(t *testing.T) { require.Equal(t, row.fits, row.rule.Matches(p)) })
 	}
 }
 
 // A rule without a known action denies.
 func TestScriptRuleZeroDenies(t *testing.T) {
 	for _, do := range []string{"", "perhaps"} {
-		a, decides := (&config.ScriptRule{Do: do}).Answer(approval.Key{Workspace: "w", ID: "1"})
+		a, decides := (&config.ScriptRule{Do: do}).Decision(approval.Key{Workspace: "w", ID: "1"})
 		require.True(t, decides)
 		require.Equal(t, approval.Denied, a.Verdict)
 	}
 	for _, do := range config.ScriptActions() {
-		a, decides := (&config.ScriptRule{Do: do, Text: "t"}).Answer(approval.Key{})
+		a, decides := (&config.ScriptRule{Do: do, Text: "t"}).Decision(approval.Key{})
 		require.Equal(t, do != "none", decides)
 		require.Equal(t, decides, a.Verdict != "")
 	}

@@ -84,7 +84,7 @@ func TestTelegramWarnings(t *testing.T) {
 		require.NoError(t, err, tc.why)
 		var all []string
 		for _, w := range c.Warnings {
-			all = append(all, printed(w.In("p.toml")))
+			all = append(all, printed(w.Format("p.toml")))
 		}
 		require.Contains(t, strings.Join(all, "\n"), tc.want, tc.why)
 	}

@@ -25,7 +25,7 @@ func TestUI(t *testing.T) {
 		got, err := config.Parse("p.toml", []byte(c.text))
 		require.NoError(t, err, c.why)
 		require.Equal(t, c.want, got.UI, c.why)
-		require.Equal(t, c.isSet, got.UIStated, c.why)
+		require.Equal(t, c.isSet, got.UISet, c.why)
 	}
 	for text, want := range map[string]string{
 		`ui = "0.0.0.0:8766"`:            "must be a loopback address",

@@ -298,7 +298,7 @@ func (x *faultSearch) recover(s *env, t *trial) (bad []string, restarted bool) {
 	s.daemon.gate.Examine()
 	if p, ok := s.daemon.gate.Degraded(); ok {
 		if !p.Restart {
-			return []string{"F the gate does not recover: " + p.What}, false
+			return []string{"F the gate does not recover: " + p.Reason}, false
 		}
 		if !t.syncFailed {
 			bad = append(bad, "F the gate asks for a restart without need")

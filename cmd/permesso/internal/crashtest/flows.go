@@ -343,9 +343,9 @@ func (s *env) yieldAs(who string) {
 // pauseAll is permesso pause: after it returns, no claim may begin.
 func pauseAll(s *env) error {
 	store := s.w.store(s.w.disk.Process("operator"))
-	err := store.Pause(ipc.Pause{ID: fmt.Sprint("p", s.w.actionIndex), Workspace: ipc.Everything, By: "ann", At: s.w.now})
+	err := store.Pause(ipc.Pause{ID: fmt.Sprint("p", s.w.actionIndex), Workspace: ipc.AllWorkspaces, By: "ann", At: s.w.now})
 	if err == nil {
-		err = store.AwaitClaims(ipc.Everything, func() error { return nil }) // every check lets other actors run
+		err = store.AwaitClaims(ipc.AllWorkspaces, func() error { return nil }) // every check lets other actors run
 	}
 	s.w.paused = s.w.paused || err == nil
 	s.w.actionIndex++
@@ -354,7 +354,7 @@ func pauseAll(s *env) error {
 
 func resumeAll(s *env) error {
 	s.w.paused = false
-	_, err := s.w.store(s.w.disk.Process("operator")).Resume(ipc.Everything, "ann", s.w.now)
+	_, err := s.w.store(s.w.disk.Process("operator")).Resume(ipc.AllWorkspaces, "ann", s.w.now)
 	return err
 }
 
@@ -406,7 +406,7 @@ func (w *sim) decide(p *crashfs.Proc, k approval.Key, v approval.Verdict, clearS
 
 func (w *sim) decideOn(store *deciderStore, k approval.Key, v approval.Verdict, clearSlot func(context.Context, approval.Key) error) error {
 	d := &gate.Decider{
-		Store: store, Seal: w.config.key, Now: w.clock, Free: clearSlot,
+		Store: store, Seal: w.config.key, Now: w.clock, ClearSlot: clearSlot,
 		May: func(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
 			return by.Name, ws == workspace
 		},

@@ -113,7 +113,7 @@ func (w *sim) endPause(late bool) (bad []string) {
 	if !paused {
 		return bad
 	}
-	if _, err := store.Resume(ipc.Everything, "ann", w.now); err != nil {
+	if _, err := store.Resume(ipc.AllWorkspaces, "ann", w.now); err != nil {
 		bad = append(bad, "L resume: "+err.Error())
 	}
 	if err := w.restart(); err != nil {
@@ -226,7 +226,7 @@ func (w *sim) checkRequest(id string) (bad []string) {
 	resp, ok := w.disk.File(layout.Responses(workspace) + "/" + id + ".json")
 	// After its retention a response may be missing, or torn and not restored.
 	_, torn := approval.ParseResponse(resp)
-	outlived := (!ok || torn != nil) && w.now.Sub(rec.EndedAt) >= gate.DefaultResponses
+	outlived := (!ok || torn != nil) && w.now.Sub(rec.EndedAt) >= gate.DefaultResponseRetention
 	if !outlived && string(resp) != string(rec.Response) {
 		violate("I5 the response differs from the record")
 	}

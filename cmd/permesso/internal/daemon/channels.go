@@ -255,14 +255,14 @@ func (r *channelEnv) workspaces() []string {
 }
 
 // Waiting implements chat.Viewer: the pending requests to send by this channel.
-func (r *channelEnv) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
+func (r *channelEnv) Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error) {
 	own := r.workspaces()
 	asked := slices.DeleteFunc(slices.Clone(workspaces), func(ws string) bool { return !slices.Contains(own, ws) })
 	if len(asked) == 0 {
 		return nil, nil // an empty list would mean every workspace
 	}
 	list, err := r.viewer.Waiting(ctx, asked)
-	return slices.DeleteFunc(list, func(w approval.Waiting) bool {
+	return slices.DeleteFunc(list, func(w approval.StoredPending) bool {
 		return !r.asks(w.Pending)
 	}), err
 }

@@ -56,18 +56,18 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 	}
 	post := MailSettings{cfg, s.app.Env}
 	c := &email.Channel{
-		Addressing: post.Addressing(), FollowUp: cfg.FollowUp, Sender: post.Sender(), Prover: post.authenticator(),
-		Viewer: r, Records: r.viewer, Interceptor: r.interceptor(), Notebook: r.sentStore,
+		Addressing: post.Addressing(), FollowUp: cfg.FollowUp, Sender: post.Sender(), Verifier: post.authenticator(),
+		Viewer: r, Records: r.viewer, Interceptor: r.interceptor(), Sent: r.sentStore,
 		Taken: stores[storeTaken], Tests: stores[StoreTests],
 		Workspaces: r.workspaces, People: func(ws string) []approval.Approver { return peopleOf(s.Current(), ws) }, Style: r.style, Foot: r.foot,
 		Ceiling: func(ws string) approval.Reversibility { return s.Current().EmailCeiling[ws] },
 		Changes: changes, Problem: r.reportIssue, Approve: "permesso approve", Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
 	}
 	if box := post.Box(stores[storeState], c.Reports); box != nil {
-		c.Boxes = append(c.Boxes, box)
+		c.Mailboxes = append(c.Mailboxes, box)
 	}
-	c.Boxes = append(c.Boxes, &email.InboxQueue{Drawer: stores[StoreInbox], Report: c.Reports("delivery"), Changes: s.mails[StoreInbox]})
-	for _, b := range c.Boxes {
+	c.Mailboxes = append(c.Mailboxes, &email.InboxQueue{Store: stores[StoreInbox], Report: c.Reports("delivery"), Changes: s.mails[StoreInbox]})
+	for _, b := range c.Mailboxes {
 		if m, ok := b.(*email.Maildir); ok {
 			m.Changes = s.mails[kindMaildir]
 		}
@@ -144,9 +144,9 @@ func (m MailSettings) Sender() *email.SMTP {
 func (m MailSettings) Box(state chat.StateStore, reports func(string) func(error)) email.Mailbox {
 	switch {
 	case m.IMAP.Address != "":
-		return m.Mailbox(email.MailboxState{Drawer: state, Name: "imap"}, reports("imap"))
+		return m.Mailbox(email.MailboxState{Store: state, Name: "imap"}, reports("imap"))
 	case m.Maildir != "":
-		return &email.Maildir{Path: m.Maildir, State: email.MailboxState{Drawer: state, Name: "maildir"}, Report: reports("maildir")}
+		return &email.Maildir{Path: m.Maildir, State: email.MailboxState{Store: state, Name: "maildir"}, Report: reports("maildir")}
 	}
 	return nil
 }

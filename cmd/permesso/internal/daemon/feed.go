@@ -29,7 +29,7 @@ type feed struct {
 const maxBuffered = 4096
 
 func newFeed(h *home.Home, log *audit.Log) *feed {
-	newest := log.Found().Seq
+	newest := log.FoundAtOpen().Seq
 	return &feed{home: h, log: log, newest: newest, durable: newest, dirty: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 

@@ -30,7 +30,7 @@ func newTestFeed(t *testing.T, n int) (*feed, *audit.Log) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, log.Close()) })
 	f := newFeed(h, log)
-	log.Heard = f.add
+	log.OnEntry = f.add
 	return f, log
 }
 
@@ -92,7 +92,7 @@ func TestFeedMemoryIsBounded(t *testing.T) {
 
 func TestRequestMetrics(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	c := newRequestMetrics([]approval.Waiting{{Pending: &approval.Pending{SourceGroup: "w", RequestID: "old", Timestamp: began}}})
+	c := newRequestMetrics([]approval.StoredPending{{Pending: &approval.Pending{SourceGroup: "w", RequestID: "old", Timestamp: began}}})
 	c.now = func() time.Time { return began.Add(time.Minute) }
 	observe := func(event approval.Event, id, by, via string, after time.Duration) {
 		c.observe(approval.Entry{Event: event, Workspace: "w", RequestID: id, By: by, Via: via, Time: began.Add(after)})

@@ -20,7 +20,7 @@ type requestMetrics struct {
 }
 
 // newRequestMetrics starts with the requests that are pending already.
-func newRequestMetrics(waiting []approval.Waiting) *requestMetrics {
+func newRequestMetrics(waiting []approval.StoredPending) *requestMetrics {
 	c := &requestMetrics{metrics: httpapi.NewMetrics(), now: time.Now, since: map[string]map[string]time.Time{}}
 	for _, w := range waiting {
 		c.begin(w.Key(), w.Pending.Timestamp)

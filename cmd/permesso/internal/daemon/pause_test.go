@@ -41,7 +41,7 @@ func TestPausesAreAuditedOnce(t *testing.T) {
 		h.Store = &ipc.Store{FS: h.FS, Layout: h.Layout}
 		require.NoError(t, h.Layout.PrepareHome(h.FS))
 		at := time.Now().UTC()
-		for i, ws := range []string{"a", ipc.Everything, "a"} {
+		for i, ws := range []string{"a", ipc.AllWorkspaces, "a"} {
 			require.NoError(t, h.Store.Pause(ipc.Pause{Workspace: ws, By: fmt.Sprint("ann", i), At: at, Reason: "r"}))
 			if i < 2 {
 				_, err := h.Store.Resume(ws, fmt.Sprint("bob", i), at)
@@ -126,7 +126,7 @@ func TestPauseWaitsForClaims(t *testing.T) {
 		}
 		return nil
 	}
-	require.NoError(t, other.AwaitClaims(ipc.Everything, check))
+	require.NoError(t, other.AwaitClaims(ipc.AllWorkspaces, check))
 	require.Equal(t, 6, checks, "not before the last claim ends")
 	require.True(t, guard.Enter("b"), "another workspace is not paused")
 }

@@ -25,7 +25,7 @@ type auditAppender interface{ Append(approval.Entry) error }
 
 func pausedFact(p ipc.Pause) approval.Entry {
 	ws := p.Workspace
-	if ws == ipc.Everything {
+	if ws == ipc.AllWorkspaces {
 		ws = ""
 	}
 	return approval.Entry{Event: approval.EventPaused, Workspace: ws, By: p.By, Via: cmp.Or(p.Via, "cli"), Reason: p.Reason, Detail: "pause " + p.ID}

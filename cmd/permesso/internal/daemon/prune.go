@@ -57,7 +57,7 @@ func PruneDry(ctx context.Context, a *console.Console) error {
 	for _, n := range res.Workspaces {
 		res.Total.Add(n)
 	}
-	if err := audit.Steady(h.FS, h.Layout.Audit(), now); err != nil && !res.Total.Nothing() {
+	if err := audit.CheckClock(h.FS, h.Layout.Audit(), now); err != nil && !res.Total.IsZero() {
 		res.Held = err.Error()
 	}
 	if a.JSON {
@@ -106,8 +106,8 @@ func Prune(ctx context.Context, a *console.Console, trust bool) error {
 	if running {
 		return a.Print(pruneResult{Running: true}, "The daemon is running. It prunes every hour.")
 	}
-	if err := audit.Steady(h.FS, h.Layout.Audit(), time.Now()); err != nil && !trust {
-		var leap *audit.Leap
+	if err := audit.CheckClock(h.FS, h.Layout.Audit(), time.Now()); err != nil && !trust {
+		var leap *audit.ClockJump
 		if !errors.As(err, &leap) {
 			return err
 		}
@@ -151,7 +151,7 @@ func (s *server) runPruner(ctx context.Context) {
 			}
 			return home.Sleep(ctx, d)
 		},
-		steady: func(now time.Time) error { return audit.Steady(s.FS, s.Layout.Audit(), now) },
+		steady: func(now time.Time) error { return audit.CheckClock(s.FS, s.Layout.Audit(), now) },
 	}
 	p.run(ctx)
 }
@@ -165,7 +165,7 @@ func (p *pruner) run(ctx context.Context) {
 // round prunes once, in batches, if the clock is trusted.
 func (p *pruner) round(ctx context.Context) {
 	rest := func() error { return p.wait(ctx, batchDelay) }
-	var leap *audit.Leap
+	var leap *audit.ClockJump
 	if err := p.steady(p.now()); errors.As(err, &leap) {
 		p.reportHold(leap, rest)
 		return
@@ -179,14 +179,14 @@ func (p *pruner) round(ctx context.Context) {
 	case ctx.Err() != nil: // the next start continues
 	case err != nil:
 		p.log.Error().Err(err).Msg("prune failed")
-	case !n.Nothing():
+	case !n.IsZero():
 		p.log.Info().Int("records", n.Records).Int("responses", n.Responses).Int64("bytes", n.Bytes).Msg("pruned")
 	}
 }
 
 // reportHold reports once that pruning is on hold, if there is something to prune. Its
 // audit entry ends the gap of an otherwise silent log.
-func (p *pruner) reportHold(leap *audit.Leap, rest func() error) {
+func (p *pruner) reportHold(leap *audit.ClockJump, rest func() error) {
 	if p.heldSince != nil && p.heldSince.Equal(leap.From) {
 		return
 	}
@@ -198,7 +198,7 @@ func (p *pruner) reportHold(leap *audit.Leap, rest func() error) {
 	for _, n := range counts {
 		all.Add(n)
 	}
-	if all.Nothing() {
+	if all.IsZero() {
 		return
 	}
 	p.heldSince = &leap.From

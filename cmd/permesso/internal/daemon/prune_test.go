@@ -48,7 +48,7 @@ func newPruneRig(t *testing.T) *pruneRig {
 	p.pruner = &pruner{
 		gate: p.server.gate, now: now, log: p.server.log,
 		note:   p.server.audit.Note,
-		steady: func(now time.Time) error { return audit.Steady(h.FS, h.Layout.Audit(), now) },
+		steady: func(now time.Time) error { return audit.CheckClock(h.FS, h.Layout.Audit(), now) },
 		wait: func(_ context.Context, d time.Duration) error {
 			if p.waits = append(p.waits, d); len(p.waits) > p.stop {
 				return errors.New("enough")

@@ -16,7 +16,7 @@ const completeSlack = 24 * time.Hour
 // completeAudit adds the entries that a crash removed from the log, from the
 // records and receipts. After a clean stop there are none.
 func (s *server) completeAudit() error {
-	last := s.audit.Found()
+	last := s.audit.FoundAtOpen()
 	if last.Event == approval.EventStopped {
 		return nil
 	}

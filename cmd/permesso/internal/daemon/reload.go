@@ -158,7 +158,7 @@ func (s *server) applyConfig(file string, data []byte) error {
 	}
 	for what, changed := range map[string]bool{
 		"retention": next.Retention != before.Retention, "socket": next.Socket != before.Socket,
-		"ui":     next.UI != before.UI || next.UIStated != before.UIStated,
+		"ui":     next.UI != before.UI || next.UISet != before.UISet,
 		"listen": !slices.Equal(next.Listen, before.Listen), "listen_hosts": !slices.Equal(next.ListenHosts, before.ListenHosts),
 	} {
 		if changed {
@@ -208,7 +208,7 @@ func (s *server) refuseConfig(err error) {
 	if issues, ok := errors.AsType[*config.Error](err); ok {
 		all = nil
 		for _, p := range issues.Errors {
-			all = append(all, p.In(issues.File))
+			all = append(all, p.Format(issues.File))
 		}
 	}
 	for _, e := range all {
@@ -223,7 +223,7 @@ func (s *server) refuseConfig(err error) {
 
 func (s *server) warn(cfg *config.Config) {
 	for _, w := range cfg.Warnings {
-		issue := w.In(cfg.File)
+		issue := w.Format(cfg.File)
 		s.log.Warn().EmbedObject(console.Advice{Err: issue}).Msg(issue.Error())
 	}
 }

@@ -40,7 +40,7 @@ func (s *server) openAPI() (d *apiListener, err error) {
 	}()
 	for _, at := range s.Config.Listen {
 		l, err := d.listen(s.FS, at)
-		if errors.Is(err, syscall.EADDRINUSE) && !s.Config.ListenStated {
+		if errors.Is(err, syscall.EADDRINUSE) && !s.Config.ListenSet {
 			s.log.Warn().Msg("HTTP API disabled: address already in use: " + at.Address + "; set listen to another address, or to \"\" to turn it off")
 			continue
 		}
@@ -126,7 +126,7 @@ func (s *server) newAPI() (*httpapi.Server, error) {
 // ready returns an error while no new requests are accepted.
 func (s *server) ready(ctx context.Context) error {
 	if p, degraded := s.gate.Degraded(); degraded {
-		return errors.New(p.What)
+		return errors.New(p.Reason)
 	}
 	return s.gate.Alive(ctx)
 }

@@ -76,7 +76,7 @@ func (m mailIntake) decisionStatus(k approval.Key) string {
 		}
 		b = rec.Decision
 	}
-	switch d := v.Decision(k, b); {
+	switch d := v.OpenDecision(k, b); {
 	case d == nil:
 		return "pending"
 	case d.Verdict == approval.Approved, d.Verdict == approval.Overridden, d.Verdict == approval.Answered:

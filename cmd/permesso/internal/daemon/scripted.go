@@ -223,7 +223,7 @@ func (x *answerer) checkAll(ctx context.Context) {
 		return
 	}
 	for k := range x.replies {
-		if !slices.ContainsFunc(list, func(w approval.Waiting) bool { return w.Key() == k }) {
+		if !slices.ContainsFunc(list, func(w approval.StoredPending) bool { return w.Key() == k }) {
 			delete(x.replies, k)
 		}
 	}
@@ -232,14 +232,14 @@ func (x *answerer) checkAll(ctx context.Context) {
 	}
 }
 
-func (x *answerer) plan(w approval.Waiting) {
+func (x *answerer) plan(w approval.StoredPending) {
 	k := w.Key()
 	if old := x.replies[k]; old != nil && old.sha == w.SHA256 {
 		return
 	}
-	p := &reply{sha: w.SHA256, rule: x.script.Otherwise, name: "otherwise"}
+	p := &reply{sha: w.SHA256, rule: x.script.Default, name: "otherwise"}
 	for i, r := range x.script.Rules {
-		if r.Fits(w.Pending) && (r.Times == 0 || x.used[i] < r.Times) {
+		if r.Matches(w.Pending) && (r.Times == 0 || x.used[i] < r.Times) {
 			x.used[i]++
 			p.rule, p.name = r, fmt.Sprintf("rule %d", i+1)
 			break
@@ -265,7 +265,7 @@ func (x *answerer) answerDue(ctx context.Context, now time.Time) (next time.Dura
 // answer applies a planned decision. If it is not applicable to the request, the
 // script denies it with that reason.
 func (x *answerer) answer(ctx context.Context, k approval.Key, p *reply) (done bool) {
-	a, speaks := p.rule.Answer(k)
+	a, speaks := p.rule.Decision(k)
 	if !speaks {
 		return true
 	}

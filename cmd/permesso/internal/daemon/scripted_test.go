@@ -68,8 +68,8 @@ func TestAnswererRetriesOnlyTransientErrors(t *testing.T) {
 	sc, err := config.ParseScript("a.toml", []byte("[[rules]]\ndo = \"approve\"\ntimes = 1\ndelay = \"1m\"\n[[rules]]\ndo = \"session\""))
 	require.NoError(t, err)
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	waiting := func(id string) approval.Waiting {
-		return approval.Waiting{Pending: &approval.Pending{SourceGroup: "w", RequestID: id, Timestamp: now}, SHA256: "sha " + id}
+	waiting := func(id string) approval.StoredPending {
+		return approval.StoredPending{Pending: &approval.Pending{SourceGroup: "w", RequestID: id, Timestamp: now}, SHA256: "sha " + id}
 	}
 	for _, row := range []struct {
 		why  string

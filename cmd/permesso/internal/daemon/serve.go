@@ -170,7 +170,7 @@ func (s *server) open() (err error) {
 	if s.metrics, err = s.newRequestMetrics(); err != nil {
 		return err
 	}
-	s.audit.Heard = func(e approval.Entry) {
+	s.audit.OnEntry = func(e approval.Entry) {
 		s.memory.Observe(e)
 		s.metrics.observe(e)
 		s.feed.add(e)
@@ -212,7 +212,7 @@ func TuneRuntime(a *console.Console) {
 // setDegraded reports to health whether the gate accepts new requests.
 func (s *server) setDegraded(p gate.Degradation, present bool) {
 	if present {
-		s.health.Set("disk", "no new requests are accepted: "+p.What, console.Hints(p.Hint, "permesso doctor checks HOME"))
+		s.health.Set("disk", "no new requests are accepted: "+p.Reason, console.Hints(p.Hint, "permesso doctor checks HOME"))
 	} else {
 		s.health.Clear("disk")
 	}
@@ -223,7 +223,7 @@ func (s *server) newGate() *gate.Gate {
 		Store: s.Store, Workspaces: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
 		Policy: &s.Live, Grants: s.memory, Executor: s.runner, Audit: s.audit,
 		Settings: &s.Live, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed,
-		Retention: s.Config.Retention.Responses, Records: s.Config.Retention.Records, Health: s.setDegraded,
+		ResponseRetention: s.Config.Retention.Responses, RecordRetention: s.Config.Retention.Records, Health: s.setDegraded,
 	}
 }
 
@@ -248,7 +248,7 @@ func (s *server) gateDecider() *gate.Decider {
 		s.gate.Wake(k)
 		s.ui.Changed(k) // the gate reports only the end, which may take long
 	}
-	d.Free = func(ctx context.Context, k approval.Key) error {
+	d.ClearSlot = func(ctx context.Context, k approval.Key) error {
 		s.gate.Wake(k)
 		return home.Sleep(ctx, 20*time.Millisecond)
 	}
@@ -269,7 +269,7 @@ func (s *server) logStart() {
 		s.log.Warn().Msg("running as root: approved requests run as root")
 	}
 	for name := range s.Config.Workspaces {
-		if note := s.Store.Notes(name); note != "" {
+		if note := s.Store.RequestsWarning(name); note != "" {
 			s.log.Warn().Str("ws", name).Msg(note)
 		}
 	}

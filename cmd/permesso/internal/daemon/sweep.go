@@ -35,7 +35,7 @@ func Sweep(a *console.Console) error {
 		return err
 	}
 	if degraded {
-		return console.Fail(console.ExitError, problem.Hint, "some requests are not settled: %s", problem.What)
+		return console.Fail(console.ExitError, problem.Hint, "some requests are not settled: %s", problem.Reason)
 	}
 	return a.Print(map[string]int{"looked_at": moved}, fmt.Sprintf("processed %d requests", moved))
 }

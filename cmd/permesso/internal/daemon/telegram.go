@@ -47,7 +47,7 @@ func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 	}
 	d := telegramEnv{r}
 	c := &telegram.Channel{
-		Token: token, ServerURL: cfg.ServerURL, Updates: updates, Notes: notes, Notebook: r.sentStore,
+		Token: token, ServerURL: cfg.ServerURL, Updates: updates, State: notes, Sent: r.sentStore,
 		Viewer: d, Interceptor: r.interceptor(), Guard: d, Pauser: d, History: d,
 		Workspaces: d.telegramWorkspaces, Feed: func() bool { return cfg.Feed }, Style: r.style, Foot: r.foot, Changes: changes, Problem: r.reportIssue,
 		Log: func(err error) {
@@ -120,7 +120,7 @@ func (d telegramEnv) Story(ctx context.Context, k approval.Key) (st telegram.Sto
 		return st, err
 	}
 	return telegram.Story{
-		Pending: d.viewer.Asked(k, rec.Pending), Decision: d.viewer.Decision(k, rec.Decision), Record: rec,
+		Pending: d.viewer.OpenPending(k, rec.Pending), Decision: d.viewer.OpenDecision(k, rec.Decision), Record: rec,
 	}, nil
 }
 
@@ -133,7 +133,7 @@ func (d telegramEnv) decision(k approval.Key, pending string) (*approval.Decisio
 	if err != nil {
 		return nil, err
 	}
-	if dec := d.viewer.Decision(k, b); dec != nil && dec.PendingSHA256 == pending {
+	if dec := d.viewer.OpenDecision(k, b); dec != nil && dec.PendingSHA256 == pending {
 		return dec, nil
 	}
 	return nil, nil

@@ -240,7 +240,7 @@ func (u uiWorkspaces) Paused(ws string) (own, all bool) {
 	}
 	for _, p := range list {
 		own = own || p.Workspace == ws
-		all = all || p.Workspace == ipc.Everything
+		all = all || p.Workspace == ipc.AllWorkspaces
 	}
 	return own, all
 }
@@ -249,7 +249,7 @@ type uiPauser struct{ *server }
 
 func pauseName(ws string) string {
 	if ws == "" {
-		return ipc.Everything
+		return ipc.AllWorkspaces
 	}
 	return ws
 }

@@ -57,7 +57,7 @@ func (s *server) openWebUI() (*webUI, error) {
 	if err != nil {
 		return nil, err
 	}
-	if at := l.Addr().String(); at != s.Config.UI && !s.Config.UIStated {
+	if at := l.Addr().String(); at != s.Config.UI && !s.Config.UISet {
 		s.log.Warn().Str("path", at).Msg("web UI uses another port: " + s.Config.UI + " is in use; set ui to a free address")
 	}
 	private, err := local.ListenPrivate(s.Layout.UISocket())
@@ -65,15 +65,15 @@ func (s *server) openWebUI() (*webUI, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	s.ui.Hosts = names(l.Addr(), s.Config.ListenHosts)
-	s.ui.Home = "http://" + l.Addr().String()
-	s.health.SetUI(s.ui.Home)
+	s.ui.BaseURL = "http://" + l.Addr().String()
+	s.health.SetUI(s.ui.BaseURL)
 	s.log.Info().Str("path", l.Addr().String()).Msg("web UI listening")
 	return &webUI{server: s.ui, listener: l, socket: s.privateServer(), private: private}, nil
 }
 
 func listenUI(cfg *config.Config) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", cfg.UI)
-	if errors.Is(err, syscall.EADDRINUSE) && !cfg.UIStated {
+	if errors.Is(err, syscall.EADDRINUSE) && !cfg.UISet {
 		host, _, splitErr := net.SplitHostPort(cfg.UI)
 		if splitErr != nil {
 			return nil, splitErr
@@ -129,7 +129,7 @@ func (refusingDecider) Decide(context.Context, approval.DecisionInput) (*approva
 
 // linkFor gives a link to an approver at the approver socket.
 func (s *server) linkFor(p approval.Person) (string, time.Duration, error) {
-	if s.ui.Home == "" {
+	if s.ui.BaseURL == "" {
 		return "", 0, errors.New("the daemon serves no web UI: check ui in permesso.toml")
 	}
 	return s.giveLink(web.User{Person: p})
@@ -211,12 +211,12 @@ func (s *server) uiStyle(language string) chat.Style {
 type uiViewer struct{ *gate.Viewer }
 
 // Decided implements web.Viewer.
-func (v uiViewer) Decided(w approval.Waiting) *approval.Decision {
+func (v uiViewer) Decided(w approval.StoredPending) *approval.Decision {
 	b, err := v.Store.Read(approval.DocDecision, w.Key())
 	if err != nil {
 		return nil
 	}
-	d := v.Decision(w.Key(), b)
+	d := v.OpenDecision(w.Key(), b)
 	if d == nil || d.PendingSHA256 != w.SHA256 {
 		return nil
 	}

@@ -297,8 +297,8 @@ func (s *demoSession) answer(ctx context.Context, k *home.Keys) error {
 		},
 		Person: home.Operator(), Workspaces: []string{demoWorkspace},
 		Style: s.h.Style(), Color: s.out.color,
-		Every: 100 * time.Millisecond,
-		Log:   func(err error) { s.out.line(bad, "terminal: "+chat.Escape(err.Error())) },
+		Interval: 100 * time.Millisecond,
+		Log:      func(err error) { s.out.line(bad, "terminal: "+chat.Escape(err.Error())) },
 	}
 	return c.Run(ctx)
 }

@@ -318,7 +318,7 @@ func (d *Doctor) decision(k approval.Key) *approval.Decision {
 	if err != nil {
 		return nil
 	}
-	return d.Viewer(d.keys).Decision(k, b)
+	return d.Viewer(d.keys).OpenDecision(k, b)
 }
 
 func (d *Doctor) stuckClaim(k approval.Key, b []byte) *Finding {
@@ -406,7 +406,7 @@ func wasSent(page string) bool {
 	return err != nil || json.Unmarshal(b, &p) != nil || p.State != "sending"
 }
 
-func (d *Doctor) unsentMessages(channel, ws string, waiting []approval.Waiting) []Finding {
+func (d *Doctor) unsentMessages(channel, ws string, waiting []approval.StoredPending) []Finding {
 	n := 0
 	for _, w := range waiting {
 		p := w.Pending

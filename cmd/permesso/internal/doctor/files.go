@@ -35,7 +35,7 @@ func (d *Doctor) checkConfig(context.Context) []Finding {
 	}
 	var list []Finding
 	for _, w := range d.Config.Warnings {
-		list = append(list, findingOf(SeverityWarning, "", w.In(d.Config.File)))
+		list = append(list, findingOf(SeverityWarning, "", w.Format(d.Config.File)))
 	}
 	if d.file == "" {
 		list = append(list, Finding{Severity: SeverityInfo, What: "no configuration: every request asks an approver", Cure: "permesso init writes one"})
@@ -54,7 +54,7 @@ func configProblems(err error) (list []Finding) {
 		return findingsOf(SeverityError, "", err)
 	}
 	for _, p := range e.Errors {
-		list = append(list, findingOf(SeverityError, "", p.In(e.File)))
+		list = append(list, findingOf(SeverityError, "", p.Format(e.File)))
 	}
 	return list
 }
@@ -194,7 +194,7 @@ func (d *Doctor) checkFolders(context.Context) []Finding {
 		list = append(list, f)
 	}
 	for _, ws := range d.withFolders() {
-		if note := d.Store.Notes(ws); note != "" {
+		if note := d.Store.RequestsWarning(ws); note != "" {
 			list = append(list, Finding{Severity: SeverityWarning, Workspace: ws, What: console.OneLine(note), Cure: "run the daemon on a kernel with openat2 and with /proc mounted"})
 		}
 	}

@@ -130,9 +130,9 @@ func (d *Doctor) folderCount() int { return 1 + 4*len(d.names) }
 func (d *Doctor) checkInotify(context.Context) []Finding {
 	list := findingsOf(SeverityWarning, "", watcher.CheckLimits(d.folderCount())...)
 	for _, ws := range d.withFolders() {
-		list = append(list, findingsOf(SeverityWarning, ws, watcher.CheckReach(d.Layout.Requests(ws)))...)
+		list = append(list, findingsOf(SeverityWarning, ws, watcher.CheckFileSystem(d.Layout.Requests(ws)))...)
 	}
-	list = append(list, d.scratch(func(dir string) []Finding { return findingsOf(SeverityWarning, "", watcher.Try(dir)) })...)
+	list = append(list, d.scratch(func(dir string) []Finding { return findingsOf(SeverityWarning, "", watcher.TryInotify(dir)) })...)
 	return orOK(list, "events arrive; the limits allow %d folders", d.folderCount())
 }
 
@@ -226,7 +226,7 @@ func (d *Doctor) lowSpace(dir string, free ipc.FreeSpace) []Finding {
 	if own && !free.ReadOnly && free.Bytes > 0 {
 		return nil
 	}
-	if err := free.Refuses(); err != nil {
+	if err := free.Critical(); err != nil {
 		return findingsOf(SeverityError, "", err)
 	}
 	return findingsOf(SeverityWarning, "", free.Low())

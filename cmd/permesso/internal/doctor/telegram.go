@@ -37,7 +37,7 @@ func (d *Doctor) checkTelegram(ctx context.Context) []Finding {
 	}
 	list := []Finding{okFinding("Telegram accepts the bot @%s", chat.Escape(bot.Username))}
 	for _, ws := range d.names {
-		if d.Config.TelegramChats[ws].ChatID < 0 && !bot.HearsAll {
+		if d.Config.TelegramChats[ws].ChatID < 0 && !bot.ReadsAllMessages {
 			list = append(list, Finding{Severity: SeverityInfo, Workspace: ws, What: home.PrivacyHint(bot.Username)})
 		}
 	}

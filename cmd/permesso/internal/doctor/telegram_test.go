@@ -73,7 +73,7 @@ func TestDoctorRespectsAskOn(t *testing.T) {
 	now := time.Now()
 	d := &Doctor{Home: &home.Home{Layout: ipc.Layout{Home: t.TempDir()}}, Now: now}
 	for askOn, missed := range map[string][2]int{"": {1, 1}, "telegram": {1, 0}, "email": {0, 1}} {
-		waiting := []approval.Waiting{{Pending: &approval.Pending{
+		waiting := []approval.StoredPending{{Pending: &approval.Pending{
 			RequestID: "a7f3b2c1d4e5f6a7", AskOn: askOn, Timestamp: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour),
 		}}}
 		for i, channel := range []string{"telegram", "email"} {

@@ -24,7 +24,7 @@ func (h *Home) Decider(k *Keys) *gate.Decider {
 			return name, ok
 		},
 	}
-	d.Free = func(ctx context.Context, k approval.Key) error { return h.freeSlot(ctx, d, k) }
+	d.ClearSlot = func(ctx context.Context, k approval.Key) error { return h.freeSlot(ctx, d, k) }
 	return d
 }
 

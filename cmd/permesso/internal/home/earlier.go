@@ -45,8 +45,8 @@ func findEarlier(v *gate.Viewer, k approval.Key) *chat.EarlierRequest {
 		}
 		return &chat.EarlierRequest{Request: w.Pending}
 	}
-	if p := v.Asked(k, rec.Pending); p != nil {
-		return &chat.EarlierRequest{Request: p, Decision: v.Decision(k, rec.Decision)}
+	if p := v.OpenPending(k, rec.Pending); p != nil {
+		return &chat.EarlierRequest{Request: p, Decision: v.OpenDecision(k, rec.Decision)}
 	}
 	r, err := approval.ParseRequest(rec.Request, k.ID)
 	if err != nil {

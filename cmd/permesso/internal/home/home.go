@@ -149,7 +149,7 @@ func Lock(store *ipc.Store) (release func() error, err error) {
 func Reader(a *console.Console) config.Reader {
 	r := config.Reader{CheckHandler: exec.Check}
 	if a.Serving {
-		r.ServedBy = os.Getuid()
+		r.DaemonUID = os.Getuid()
 	}
 	return r
 }

@@ -29,7 +29,7 @@ func (h *Home) AwaitClaims(name string) error {
 // PauseLine describes a pause in one line.
 func PauseLine(p ipc.Pause) string {
 	what := p.Workspace
-	if what == ipc.Everything {
+	if what == ipc.AllWorkspaces {
 		what = "everything"
 	}
 	text := fmt.Sprintf("paused: %s, since %s by %s", what, p.At.Local().Format(time.DateTime), chat.Escape(p.By))

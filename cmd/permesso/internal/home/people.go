@@ -158,7 +158,7 @@ func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]approval.
 		if err != nil {
 			continue // not decided
 		}
-		d := viewer.Decision(w.Key(), b)
+		d := viewer.OpenDecision(w.Key(), b)
 		if d == nil || d.PendingSHA256 != w.SHA256 {
 			continue
 		}

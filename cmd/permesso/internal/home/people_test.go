@@ -152,7 +152,7 @@ func requireHidden(t *testing.T, seen, what string, secrets ...string) {
 
 func confirmations(p *approval.Pending, s chat.Style) string {
 	ic := &chat.Interceptor{Decider: approvingDecider{}, Viewer: approvingDecider{}, Redact: s.Redact}
-	w := approval.Waiting{Pending: p, SHA256: "x"}
+	w := approval.StoredPending{Pending: p, SHA256: "x"}
 	var all []string
 	for _, text := range []string{"1", "3 no", "5 another way", "? why", "2", "pending"} {
 		all = append(all, ic.Handle(context.Background(), chat.Message{Text: text, Card: &w, Workspaces: []string{"personal"}}).Text)
@@ -167,7 +167,7 @@ func (approvingDecider) Decide(_ context.Context, a approval.DecisionInput) (*ap
 	return &approval.Decision{Verdict: a.Verdict, DecidedAt: time.Now(), RunBefore: time.Now()}, nil
 }
 
-func (approvingDecider) Waiting(context.Context, []string) ([]approval.Waiting, error) {
+func (approvingDecider) Waiting(context.Context, []string) ([]approval.StoredPending, error) {
 	return nil, nil
 }
 

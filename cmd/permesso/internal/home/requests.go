@@ -30,7 +30,7 @@ func AddOutcome(v *gate.Viewer, r *audit.Request) {
 		return // no record, or that of an earlier request with this id
 	}
 	r.Status, r.EndedAt = rec.Status, rec.EndedAt
-	if d := v.Decision(r.Key, rec.Decision); d != nil {
+	if d := v.OpenDecision(r.Key, rec.Decision); d != nil {
 		r.By, r.ByID, r.Via, r.DecidedAt = d.DecidedBy, d.DecidedByID, d.Via, d.DecidedAt
 	}
 }

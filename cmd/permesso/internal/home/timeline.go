@@ -29,7 +29,7 @@ func (h *Home) RequestAndRuling(ctx context.Context, v *gate.Viewer, k approval.
 			r, err := approval.ParseRequest(rec.Request, k.ID)
 			return r, then, err
 		}
-		p = v.Asked(k, rec.Pending) // a malformed request is not stored
+		p = v.OpenPending(k, rec.Pending) // a malformed request is not stored
 	} else {
 		w, err := v.Pending(k)
 		if err != nil || w == nil {

@@ -122,7 +122,7 @@ func SendTestEmail(ctx context.Context, a *console.Console, pos []string, timeou
 	if err != nil {
 		return err
 	}
-	test := &email.TestMail{Inbox: inbox, Drawer: tests, Addressing: m.Addressing(), Sender: m.Sender(), To: who.Email}
+	test := &email.TestMail{Inbox: inbox, Store: tests, Addressing: m.Addressing(), Sender: m.Sender(), To: who.Email}
 	defer func() { err = errors.Join(err, test.End()) }()
 	if err := test.Send(ctx); err != nil {
 		return console.Wrap(console.ExitError, fmt.Errorf("send test email: %w", err), approval.Hint(err))

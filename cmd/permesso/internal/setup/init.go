@@ -25,7 +25,7 @@ import (
 
 // Options is the input of init, from flags or answers.
 type Options struct {
-	config.Start
+	config.ExampleOptions
 	TypedApprover string // NAME or NAME:UID, as it was typed
 	Sandbox       string // how the agent runs
 }

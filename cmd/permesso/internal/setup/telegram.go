@@ -112,7 +112,7 @@ func (m *Telegram) identifyBot(ctx context.Context) (err error) {
 		return console.Fail(console.ExitLocked, "stop the daemon (systemctl --user stop permesso, or Ctrl-C), and start it again afterwards",
 			"the running daemon receives this bot's messages, including your /start")
 	}
-	m.setup = &telegram.Setup{Token: m.token, ServerURL: m.Server, Tell: m.wait.note}
+	m.setup = &telegram.Setup{Token: m.token, ServerURL: m.Server, Progress: m.wait.note}
 	if m.bot, err = m.setup.Me(ctx); err != nil {
 		if ctx.Err() != nil || errors.Is(err, telegram.ErrToken) {
 			return err
@@ -121,7 +121,7 @@ func (m *Telegram) identifyBot(ctx context.Context) (err error) {
 	}
 	fmt.Fprintf(m.out, "bot     @%s\n", chat.Escape(m.bot.Username))
 	if cfg := m.home.Config.Telegram; cfg != nil && cfg.Webhook != nil {
-		if err := m.setup.Unhook(ctx); err != nil {
+		if err := m.setup.DeleteWebhook(ctx); err != nil {
 			return err
 		}
 		fmt.Fprintln(m.out, "        webhook removed; permesso serve sets it again")
@@ -144,7 +144,7 @@ func (m *Telegram) start(ctx context.Context) (err error) {
 	name := m.bot.Username
 	fmt.Fprintf(m.out, "\nWrite /start to the bot within %v:\n", m.Timeout)
 	fmt.Fprintf(m.out, "  in private:  open https://t.me/%s?start=%s, or write to @%s:  /start %s\n", name, code, name, code)
-	if m.bot.JoinsGroup {
+	if m.bot.CanJoinGroups {
 		fmt.Fprintf(m.out, "  in a group:  add @%s, and write there, or in one of its topics:  /start@%s %s\n", name, name, code)
 	}
 	ctx, stop := context.WithTimeout(ctx, m.Timeout)
@@ -329,7 +329,7 @@ func (m *Telegram) hints() []string {
 	if m.file == "" {
 		hints = append(hints, home.TelegramToken+" must also be set in the daemon's environment")
 	}
-	if m.seen.Chat != m.seen.Person && !m.bot.HearsAll {
+	if m.seen.Chat != m.seen.Person && !m.bot.ReadsAllMessages {
 		hints = append(hints, home.PrivacyHint(m.bot.Username))
 	}
 	return hints
@@ -352,9 +352,9 @@ func (m *Telegram) withHint(ctx context.Context, err error) error {
 		return console.Fail(console.ExitError, "check that the card went to your account; use --timeout 30m to wait longer", "timeout waiting for the tap on the test card; nothing was written")
 	case errors.Is(err, telegram.ErrToken):
 		return tokenRefused(err)
-	case errors.Is(err, telegram.ErrGuessed):
+	case errors.Is(err, telegram.ErrTooManyGuesses):
 		return console.Fail(console.ExitError, "try again with the new number", "%w; nothing was written", err)
-	case errors.Is(err, telegram.ErrTaken):
+	case errors.Is(err, telegram.ErrBotInUse):
 		return console.Fail(console.ExitLocked, "stop the other daemon that uses the bot, or create another bot with @BotFather: /newbot", "%w; nothing was written", err)
 	}
 	return err

@@ -52,7 +52,7 @@ func SendTestMessages(ctx context.Context, a *console.Console, only string) erro
 		for _, to := range daemon.TelegramPlaces(h.Config, ws) {
 			t := sentTest{Workspace: ws, Chat: to.Chat, Thread: to.Thread}
 			to.Language = cmp.Or(to.Language, h.Config.Workspaces[ws].Language)
-			if err := s.Hello(ctx, to, ws); errors.Is(err, telegram.ErrToken) {
+			if err := s.SendTestMessage(ctx, to, ws); errors.Is(err, telegram.ErrToken) {
 				return tokenRefused(err)
 			} else if err != nil {
 				t.Error = err.Error()

@@ -206,7 +206,7 @@ func RemoveWorkspace(a *console.Console, ws string, purge bool) error {
 	}
 	if after, err := home.Load(a); err == nil {
 		for _, w := range after.Config.Warnings { // a rule may still name the workspace
-			a.PrintIssue("permesso: ", w.In(h.Config.File))
+			a.PrintIssue("permesso: ", w.Format(h.Config.File))
 		}
 	}
 	text := fmt.Sprintf("removed workspace %s from %s", ws, h.Config.File)
