@@ -202,7 +202,7 @@ func TestApprovedWaitsForDiskAndLateStaysExpired(t *testing.T) {
 	require.Empty(t, h.executor.argsOf(key(2)))
 }
 
-// The result of a finished run is kept while its record cannot be written. IsZero
+// The result of a finished run is kept while its record cannot be written. Nothing
 // new starts meanwhile.
 func TestOutcomesAreKeptWhileDiskIsFull(t *testing.T) {
 	disk := newFaultyDisk()
