@@ -30,7 +30,7 @@ type DecisionInput struct {
 	Via           string // terminal, cli, telegram, email, web, rest
 }
 
-// Waiting is a verified pending as stored on disk.
+// StoredPending is a verified pending as stored on disk.
 type StoredPending struct {
 	Pending *Pending
 	SHA256  string // of the file's bytes

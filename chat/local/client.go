@@ -195,7 +195,7 @@ func (c *Client) Record(ctx context.Context, k approval.Key) (*approval.Record, 
 	return s.Record, err
 }
 
-// Decision is the one in the record of k; the server has opened it.
+// OpenDecision returns the decision in the record of k; the server has opened it.
 func (c *Client) OpenDecision(k approval.Key, _ approval.Raw) *approval.Decision {
 	s, err := c.Show(context.Background(), k)
 	if err != nil {

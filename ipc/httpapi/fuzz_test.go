@@ -44,7 +44,7 @@ func (fakeViewer) Claim(approval.Key) (*approval.Claim, error) { return nil, nil
 
 func (fakeViewer) Record(context.Context, approval.Key) (*approval.Record, error) { return nil, nil }
 func (fakeViewer) OpenDecision(approval.Key, approval.Raw) *approval.Decision     { return nil }
-func (fakeViewer) OpenPending(approval.Key, approval.Raw) *approval.Pending { return nil }
+func (fakeViewer) OpenPending(approval.Key, approval.Raw) *approval.Pending       { return nil }
 
 func (b fakeViewer) Pending(k approval.Key) (*approval.StoredPending, error) {
 	return &approval.StoredPending{Pending: &approval.Pending{SourceGroup: k.Workspace, RequestID: k.ID, ClientID: b.from.ClientID, ExpiresAt: time.Now()}}, nil

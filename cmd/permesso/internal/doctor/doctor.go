@@ -21,6 +21,7 @@ import (
 // Severity orders findings. The zero value is the most severe.
 type Severity int
 
+// The severities, the worst first.
 const (
 	SeverityError Severity = iota
 	SeverityWarning

@@ -55,7 +55,8 @@ type SandboxUser struct {
 	System []string
 }
 
-// SandboxUsers: only root can start an agent that is root on the host too.
+// SandboxUsers are the users that an agent can be. Only root can start an agent that is
+// root on the host too.
 func SandboxUsers() []SandboxUser {
 	system := sandbox.BwrapSystem()
 	users := []SandboxUser{{"a user", system}, {"root", append(slices.Clone(system), "--uid", "0", "--gid", "0")}}

@@ -75,7 +75,7 @@ func (l *Live) Tool(name string) (approval.Tool, bool) { return l.now.Load().Too
 // Provers implements gate.Settings.
 func (l *Live) Provers() approval.Provers { return l.now.Load().Provers() }
 
-// Judge, Reserve and Recurrence implement gate.Policy with the current settings.
+// Judge implements gate.Policy with the current settings, as Reserve and Recurrence do.
 func (l *Live) Judge(f approval.Facts) approval.Ruling { return l.now.Load().policy.Judge(f) }
 
 // Reserve implements gate.Policy.
