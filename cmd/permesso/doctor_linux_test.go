@@ -82,7 +82,7 @@ func (w *doctorRig) runDoctor(t *testing.T, change func(*doctor.Doctor)) []docto
 
 func (w *doctorRig) doctor(t *testing.T) *doctor.Doctor {
 	t.Helper()
-	a := &app{&console.Console{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Env: func(string) string { return "" }, ConfigFlag: w.config, HomeFlag: w.layout.Home}}
+	a := &app{&console.Console{Version: version, Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Env: func(string) string { return "" }, ConfigFlag: w.config, HomeFlag: w.layout.Home}}
 	d, err := doctor.New(a.Console, "")
 	require.NoError(t, err)
 	d.Quick, d.Bin = true, program(t, true)
