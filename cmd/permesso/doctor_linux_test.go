@@ -273,7 +273,7 @@ func doctorCases() []doctorCase {
 			})
 		}, func(d *doctor.Doctor) { d.Quick = false }, "records", doctor.SeverityError, "the receipt does not match"},
 		{"a changed response", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Responses(ws)), 3) }, func(d *doctor.Doctor) { d.Quick = false; d.Now = d.Now.Add(time.Minute) }, "records", doctor.SeverityError, "read another outcome"},
-		{"a lost response", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.onlyFile(t, w.layout.Responses(ws)))) }, func(d *doctor.Doctor) { d.Quick = false; d.Now = d.Now.Add(time.Minute) }, "records", doctor.SeverityWarning, "is gone"},
+		{"a lost response", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.onlyFile(t, w.layout.Responses(ws)))) }, func(d *doctor.Doctor) { d.Quick = false; d.Now = d.Now.Add(time.Minute) }, "records", doctor.SeverityWarning, "is missing"},
 		{"receipts of another signing key", func(t *testing.T, w *doctorRig) {
 			for _, name := range []string{"signing.key", "signing.pub"} {
 				require.NoError(t, os.Remove(filepath.Join(w.layout.Keys(), name)))
