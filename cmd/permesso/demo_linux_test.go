@@ -156,7 +156,7 @@ func TestDemoWithoutTerminal(t *testing.T) {
 		{"the agent submits no request", broken("exit 0"), console.ExitError, "permesso: no record of greet", "✓"},
 		{
 			"the agent does not start", broken(`for a; do case $a in */permesso) exit 7 ;; esac; done`), console.ExitError,
-			"permesso: the agent: exit status 7", "✓",
+			"permesso: agent: exit status 7", "✓",
 		},
 	} {
 		t.Run(row.why, func(t *testing.T) {

@@ -82,7 +82,7 @@ func (w *doctorRig) runDoctor(t *testing.T, change func(*doctor.Doctor)) []docto
 
 func (w *doctorRig) doctor(t *testing.T) *doctor.Doctor {
 	t.Helper()
-	a := &app{&console.Console{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Env: func(string) string { return "" }, ConfigFlag: w.config, HomeFlag: w.layout.Home}}
+	a := &app{&console.Console{Version: version, Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Env: func(string) string { return "" }, ConfigFlag: w.config, HomeFlag: w.layout.Home}}
 	d, err := doctor.New(a.Console, "")
 	require.NoError(t, err)
 	d.Quick, d.Bin = true, program(t, true)
@@ -273,7 +273,7 @@ func doctorCases() []doctorCase {
 			})
 		}, func(d *doctor.Doctor) { d.Quick = false }, "records", doctor.SeverityError, "the receipt does not match"},
 		{"a changed response", func(t *testing.T, w *doctorRig) { flipBit(t, w.onlyFile(t, w.layout.Responses(ws)), 3) }, func(d *doctor.Doctor) { d.Quick = false; d.Now = d.Now.Add(time.Minute) }, "records", doctor.SeverityError, "read another outcome"},
-		{"a lost response", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.onlyFile(t, w.layout.Responses(ws)))) }, func(d *doctor.Doctor) { d.Quick = false; d.Now = d.Now.Add(time.Minute) }, "records", doctor.SeverityWarning, "is gone"},
+		{"a lost response", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.onlyFile(t, w.layout.Responses(ws)))) }, func(d *doctor.Doctor) { d.Quick = false; d.Now = d.Now.Add(time.Minute) }, "records", doctor.SeverityWarning, "is missing"},
 		{"receipts of another signing key", func(t *testing.T, w *doctorRig) {
 			for _, name := range []string{"signing.key", "signing.pub"} {
 				require.NoError(t, os.Remove(filepath.Join(w.layout.Keys(), name)))

@@ -244,7 +244,7 @@ func TestUIReadOnlyAndOff(t *testing.T) {
 	d.awaitLog(`"message":"serving"`)
 	code, _, errs := h.run("", "ui")
 	require.Equal(t, console.ExitError, code)
-	require.Contains(t, errs, "the gate serves no pages\nhint: see ui in permesso.toml")
+	require.Contains(t, errs, "the daemon serves no web UI\nhint: check ui in permesso.toml")
 	require.NotContains(t, d.logged(), "web UI listening")
 }
 
@@ -393,5 +393,5 @@ func TestUIOffWithAScript(t *testing.T) {
 	require.Equal(t, approval.StatusDenied, h.awaitResponse(h.submitHello()).Status) // the daemon is completely started
 	code, _, errs := h.run("", "ui", "--print")
 	require.Equal(t, console.ExitError, code)
-	require.Contains(t, errs, "the gate serves no pages")
+	require.Contains(t, errs, "the daemon serves no web UI")
 }
