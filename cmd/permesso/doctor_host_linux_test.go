@@ -54,10 +54,10 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 		}},
 		{"decisions readable", with(sandbox.Mount{Source: l.Decisions("work"), Target: "/mnt/x", ReadOnly: true}), []string{"may read the decisions, at /mnt/x"}},
 		{"the workspace mounted", with(sandbox.Mount{Source: l.Workspace("work"), Target: "/work"}), []string{
-			"may write to its whole workspace, at /work", "may write to the pending requests, at /work/pending_approvals", "may write to the decisions",
+			"may write to its workspace folder, at /work", "may write to the pending requests, at /work/pending_approvals", "may write to the decisions",
 		}},
 		{"HOME mounted at its own path", with(sandbox.Mount{Source: l.Home, Target: l.Home}), []string{
-			"may write to the gate's home, at " + l.Home, "may write to the MAC key", "may write to the signing key", "may write to the audit log",
+			"may write to the daemon's home, at " + l.Home, "may write to the MAC key", "may write to the signing key", "may write to the audit log",
 			"may write to the records", "may write to the receipts", "reaches the socket " + l.Home + "/decide.sock",
 		}},
 		{"HOME readable", with(sandbox.Mount{Source: l.Home, Target: "/gate", ReadOnly: true}), []string{"may read the MAC key, at /gate/keys/mac.key"}},

@@ -278,7 +278,7 @@ func (f *faultRig) verifyRestart() {
 	f.d.stop()
 	code, out, stderr := f.run("", "status")
 	require.Equal(f.t, console.ExitOK, code, stderr)
-	require.Contains(f.t, out, "0 waiting, 0 running")
+	require.Contains(f.t, out, "0 pending, 0 running")
 }
 
 const (

@@ -45,7 +45,7 @@ func TestParseTime(t *testing.T) {
 		var e *console.Error
 		require.ErrorAs(t, err, &e, text)
 		require.Equal(t, console.ExitUsage, e.Code, text)
-		require.Contains(t, e.Hint, "7d", text)
+		require.Contains(t, e.Hint(), "7d", text)
 	}
 }
 

@@ -357,7 +357,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			why: "two workspaces", config: setupConfig + "[workspaces.two]\n", code: console.ExitUsage,
 			says: "--workspace is required: there is more than one\nhint: set --workspace to one of: default, two",
 		},
-		{why: "no name", config: setupConfig, args: []string{"--approver", "Ann!"}, code: console.ExitUsage, says: `"Ann!": not a valid name`},
+		{why: "no name", config: setupConfig, args: []string{"--approver", "Ann!"}, code: console.ExitUsage, says: `"Ann!" is not a valid name`},
 		{
 			why: "no token", config: setupConfig, before: func(r *setupRun) { delete(r.env, home.TelegramToken) }, code: console.ExitUsage,
 			says: "no bot token and no terminal to ask for it\nhint: set --token-file FILE or PERMESSO_TELEGRAM_TOKEN",
@@ -394,7 +394,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		{
 			why: "a token that Telegram does not know", config: setupConfig, code: console.ExitError,
 			before: func(r *setupRun) { r.env[home.TelegramToken] = "123456789:hunter2-hunter2-hunter2" },
-			says:   "Telegram does not accept the token: is it complete, and still that of the bot?\nhint: get the token from @BotFather with /token",
+			says:   "Telegram does not accept the token: check that it is complete and still valid\nhint: get the token from @BotFather with /token",
 		},
 		{why: "no network", config: setupConfig, before: func(r *setupRun) { r.api.Close() }, code: console.ExitError, says: "hint: check the network and server_url"},
 		{
@@ -559,7 +559,7 @@ func TestTelegramTest(t *testing.T) {
 	}
 	code, _, errs := run()
 	require.Equal(t, console.ExitError, code)
-	require.Contains(t, errs, "there is no [channels.telegram]\nhint: permesso telegram setup")
+	require.Contains(t, errs, "[channels.telegram] is not configured\nhint: permesso telegram setup")
 
 	text := fmt.Sprintf(`[channels.telegram]
 server_url = %q

@@ -63,7 +63,7 @@ func (s *Service) unitOfSystem(program string) (string, error) {
 	}
 	for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
 		if strings.HasPrefix(program, hidden) {
-			return "", console.Fail(console.ExitError, "install -m 755 "+sandbox.ShellWord(program)+" /usr/local/bin/permesso, then run that file",
+			return "", console.Fail(console.ExitError, "copy it: install -m 755 "+sandbox.ShellWord(program)+" /usr/local/bin/permesso; then run that file",
 				"%s is not visible to the service, which cannot access %s", program, strings.TrimSuffix(hidden, "/"))
 		}
 	}
