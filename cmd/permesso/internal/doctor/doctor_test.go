@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
@@ -71,9 +73,10 @@ func TestDoctorLimitsSimilarFindings(t *testing.T) {
 
 // A folder's name can hold any bytes; it must not look like another finding.
 func TestFindingsAreOneLine(t *testing.T) {
-	f := findingOf(SeverityError, "", fmt.Errorf("x\n✓ keys      well\nhint: do\nthis \x1b[2K"))
+	f := findingOf(SeverityError, "", approval.WithHint(errors.New("x\n✓ keys      well"), "do\nthis \x1b[2K"))
 	require.NotContains(t, f.What+f.Cure, "\n")
 	require.NotContains(t, f.What+f.Cure, "\x1b")
+	require.Contains(t, f.Cure, "do; this")
 }
 
 func TestCompareClocks(t *testing.T) {
