@@ -52,7 +52,7 @@ func (a *app) stats(f historyFlags) error {
 }
 
 func (a *app) printStats(st *home.Stats) {
-	fmt.Fprintf(a.Out, "%d requests, %d of them asked a person\n", st.Requests, st.Asked)
+	fmt.Fprintf(a.Out, "%d requests, %d of them needed an approver\n", st.Requests, st.Asked)
 	for _, s := range statuses() {
 		if n := st.Statuses[approval.Status(s)]; n > 0 {
 			fmt.Fprintf(a.Out, "  %-13s %6d\n", s, n)

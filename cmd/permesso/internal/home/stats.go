@@ -13,7 +13,7 @@ import (
 // are null without decisions.
 type Stats struct {
 	Requests  int                     `json:"requests"`
-	Asked     int                     `json:"asked"` // asked a person
+	Asked     int                     `json:"asked"` // needed an approver
 	Statuses  map[approval.Status]int `json:"statuses"`
 	Median    *float64                `json:"median_sec_to_decide"`
 	Approvers []Tally                 `json:"approvers"`

@@ -174,7 +174,7 @@ func (l Workspace) String() string {
 	if who == "" {
 		who = "the local operator"
 	}
-	return fmt.Sprintf("%s · %s · approved by %s · %d pending\n  %s\n  %s", l.Name, l.Autonomy, who, l.Waiting, l.Requests, l.Responses)
+	return fmt.Sprintf("%s · %s · approvers: %s · %d pending\n  %s\n  %s", l.Name, l.Autonomy, who, l.Waiting, l.Requests, l.Responses)
 }
 
 // RemoveWorkspace removes an idle workspace from the configuration; purge also removes
