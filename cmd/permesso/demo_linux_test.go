@@ -23,12 +23,13 @@ import (
 
 // demoRun is one run of permesso demo. It checks that no file or process remains.
 type demoRun struct {
-	t    *testing.T
-	cmd  *osexec.Cmd
-	temp string
-	mu   sync.Mutex
-	text bytes.Buffer
-	more chan struct{}
+	t      *testing.T
+	cmd    *osexec.Cmd
+	temp   string
+	mu     sync.Mutex
+	text   bytes.Buffer
+	more   chan struct{}
+	copied chan struct{} // closed when all that a terminal showed was read; nil: no terminal
 }
 
 func newDemo(t *testing.T, env ...string) *demoRun {
@@ -84,6 +85,13 @@ func (d *demoRun) awaitExit(code int) string {
 		_ = d.cmd.Process.Kill()
 		require.Fail(d.t, "the demo does not exit", "%s", d.output())
 	}
+	if d.copied != nil { // what the last process wrote is still on its way
+		select {
+		case <-d.copied:
+		case <-time.After(testTimeout):
+			require.Fail(d.t, "the terminal is still open", "%s", d.output())
+		}
+	}
 	require.Equal(d.t, code, d.cmd.ProcessState.ExitCode(), d.output())
 	left, err := os.ReadDir(d.temp)
 	require.NoError(d.t, err)
@@ -124,6 +132,7 @@ func (d *demoRun) startOnTerminal() *os.File {
 	d.start()
 	require.NoError(d.t, tty.Close())
 	copied := make(chan struct{})
+	d.copied = copied
 	go func() {
 		defer close(copied)
 		_, _ = io.Copy(d, master) // ends with EIO when the last process has closed the terminal
