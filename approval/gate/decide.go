@@ -285,7 +285,7 @@ func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string
 }
 
 // checkNotSettled withdraws our decision if the request was settled before the
-// decision was written. The person then gets ErrTooLate.
+// decision was written. The refusal says how it ended.
 func (d *Decider) checkNotSettled(k approval.Key, file []byte) error {
 	b, err := d.Store.Read(approval.DocRecord, k)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -301,12 +301,10 @@ func (d *Decider) checkNotSettled(k approval.Key, file []byte) error {
 	if err := d.withdraw(k, file); err != nil {
 		return err
 	}
-	ref := d.settledRefusal(k)
-	if ref == nil {
-		ref = &approval.Refusal{}
+	if ref := d.settledRefusal(k); ref != nil {
+		return ref
 	}
-	ref.Reason = approval.ErrTooLate
-	return ref
+	return &approval.Refusal{Reason: approval.ErrTooLate}
 }
 
 // checkStillPending withdraws our decision if the gate removed the pending because

@@ -278,7 +278,7 @@ func TestDecideWithdrawsLateDecision(t *testing.T) {
 	_, err := d.Decide(context.Background(), decision(k, approval.Approved))
 	var ref *approval.Refusal
 	require.ErrorAs(t, err, &ref)
-	require.ErrorIs(t, err, approval.ErrTooLate)
+	require.ErrorIs(t, err, approval.ErrDecided, "the loser hears how it ended")
 	require.Equal(t, "agent", ref.By)
 	require.Equal(t, approval.Cancelled, ref.Verdict)
 	h.step(k)
