@@ -53,7 +53,10 @@ func (r renderer) reasonIn(x approval.Reason, nested int) string {
 		name := m[1 : len(m)-1]
 		pairs = append(pairs, name, r.reasonPart(name, x, nested))
 	}
-	return Format(form, pairs...)
+	if said := Format(form, pairs...); said != "" {
+		return said
+	}
+	return r.text(x.String()) // a reason never disappears
 }
 
 // chooseParts removes each part in double brackets that names a value which is not

@@ -179,3 +179,9 @@ func added(p *approval.Pending) (n int) {
 	}
 	return n
 }
+
+// A reason without text still has its line on the card.
+func TestEmptyReasonIsShown(t *testing.T) {
+	reasons := Style{}.Reasons(&approval.Pending{}, []approval.Reason{approval.Because(approval.ReasonText, "text", "")})
+	require.Equal(t, []string{"text"}, reasons)
+}
