@@ -192,7 +192,7 @@ func (s *session) advanceCard(ctx context.Context, k approval.Key, x *sentCopy, 
 	if err != nil && !messageGone(err) {
 		return err
 	}
-	return s.sent.updateBestEffort(k, func(p *sentRecord) error {
+	return s.sent.updateSent(k, func(p *sentRecord) error {
 		y := p.byNumber(x.Number)
 		if err != nil { // a user deleted the message: ask again
 			p.remove(x.Number)
@@ -222,7 +222,7 @@ func (s *session) sendCard(ctx context.Context, k approval.Key, x *sentCopy, st 
 	if err != nil {
 		return err
 	}
-	return s.sent.updateBestEffort(k, func(p *sentRecord) error {
+	return s.sent.updateSent(k, func(p *sentRecord) error {
 		y := p.byNumber(x.Number)
 		if y == nil {
 			return errUnchanged
@@ -236,7 +236,7 @@ func (s *session) sendCard(ctx context.Context, k approval.Key, x *sentCopy, st 
 func (s *session) replaceMaybeSent(k approval.Key, x *sentCopy, st status, why error) error {
 	var next *sentCopy
 	tries := 0
-	err := s.sent.updateBestEffort(k, func(p *sentRecord) error {
+	err := s.sent.updateSent(k, func(p *sentRecord) error {
 		y := p.byNumber(x.Number)
 		if y == nil || y.Message != 0 {
 			return errUnchanged // a user tapped on it, so it was sent

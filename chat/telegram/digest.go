@@ -179,7 +179,7 @@ func (s *session) markDigestSent(id string, message int, seen string) error {
 		if p := s.sent.record(k); p == nil || !slices.ContainsFunc(p.Copies, func(x *sentCopy) bool { return x.Digest == id && x.SentAt.IsZero() }) {
 			continue
 		}
-		err = errors.Join(err, s.sent.updateBestEffort(k, func(p *sentRecord) error {
+		err = errors.Join(err, s.sent.updateSent(k, func(p *sentRecord) error {
 			for _, x := range p.Copies {
 				if x.Digest == id && x.SentAt.IsZero() {
 					x.SentAt = s.now().UTC()

@@ -19,7 +19,7 @@ func (t *incomingTap) sendPrompt(at buttonRef, x *sentCopy) {
 		if err != nil {
 			return err
 		}
-		err = s.sent.updateVisibleFirst(at.key, func(p *sentRecord) error {
+		err = s.sent.updateSent(at.key, func(p *sentRecord) error {
 			y := p.byNumber(x.Number)
 			if y == nil {
 				return errUnchanged

@@ -187,7 +187,7 @@ func TestPromptIsUsableBeforeItIsDurable(t *testing.T) {
 	let := make(chan struct{})
 	free := sync.OnceFunc(func() { close(let) })
 	t.Cleanup(free)
-	h.start(func(c *telegram.Channel) { c.Sent = slowStore{c.Sent, let} })
+	h.start(func(c *telegram.Channel) { c.Sent = slowStore{c.Sent, `"prompts"`, let} })
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
 	h.tap(ann, m, "❓ Ask")
@@ -199,15 +199,32 @@ func TestPromptIsUsableBeforeItIsDurable(t *testing.T) {
 	require.Contains(t, h.waitForReply(text).Text, "Sent back to the agent")
 }
 
-// slowStore writes a record with a prompt, and then blocks.
+// A user may type the decision while the card's record is still being written.
+func TestCardIsUsableBeforeItIsDurable(t *testing.T) {
+	h := newRig(t)
+	let := make(chan struct{})
+	free := sync.OnceFunc(func() { close(let) })
+	t.Cleanup(free)
+	h.start(func(c *telegram.Channel) { c.Sent = slowStore{c.Sent, `"message_id":`, let} })
+	k := keyIn(personal, 1)
+	h.ask(k, ann, postRequest)
+	h.waitFor("the card on disk", func() bool { return strings.Contains(h.record(k), `"message_id":`) })
+	text := h.api.Say(ann, ann, "approve "+approval.ShortID(k.ID))
+	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
+	free()
+	require.Contains(t, h.waitForReply(text).Text, "Approved: ")
+}
+
+// slowStore writes a record that contains a text, and then blocks.
 type slowStore struct {
 	chat.SentStore
-	let chan struct{}
+	text string
+	let  chan struct{}
 }
 
 func (b slowStore) Save(k approval.Key, p []byte) error {
 	err := b.SentStore.Save(k, p)
-	if strings.Contains(string(p), `"prompts"`) {
+	if strings.Contains(string(p), b.text) {
 		<-b.let
 	}
 	return err

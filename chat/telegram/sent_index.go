@@ -120,31 +120,18 @@ var errUnchanged = errors.New("record unchanged")
 
 // update changes a record, or creates one, and makes it durable before it becomes visible.
 func (b *sentIndex) update(k approval.Key, change func(p *sentRecord) error) error {
-	_, err := b.rewrite(k, change, false)
-	return err
+	return b.rewrite(k, change, false)
 }
 
-// updateVisibleFirst makes the change visible before it is durable: for prompts, which a user may answer at
-// once.
-func (b *sentIndex) updateVisibleFirst(k approval.Key, change func(p *sentRecord) error) error {
-	_, err := b.rewrite(k, change, true)
-	return err
-}
-
-// updateBestEffort records what has already happened. The change holds in memory even if the write fails;
-// otherwise the same card would be sent again and again.
-func (b *sentIndex) updateBestEffort(k approval.Key, change func(p *sentRecord) error) error {
-	next, err := b.rewrite(k, change, false)
-	if err != nil && next != nil {
-		b.mu.Lock()
-		b.replace(k, next)
-		b.mu.Unlock()
-	}
-	return err
+// updateSent records what has already happened in the chat. The change is visible before it is durable, because
+// a user may answer a message at once, and it holds in memory even if the write fails: otherwise the same card
+// would be sent again and again.
+func (b *sentIndex) updateSent(k approval.Key, change func(p *sentRecord) error) error {
+	return b.rewrite(k, change, true)
 }
 
 // rewrite writes a changed record. If early is set, the change is visible before the write.
-func (b *sentIndex) rewrite(k approval.Key, change func(p *sentRecord) error, early bool) (*sentRecord, error) {
+func (b *sentIndex) rewrite(k approval.Key, change func(p *sentRecord) error, early bool) error {
 	defer b.locks.acquire(k)()
 	next := b.record(k).clone()
 	if next == nil {
@@ -152,28 +139,29 @@ func (b *sentIndex) rewrite(k approval.Key, change func(p *sentRecord) error, ea
 	}
 	if err := change(next); err != nil {
 		if errors.Is(err, errUnchanged) {
-			err = nil
+			return nil
 		}
-		return nil, err
+		return err
 	}
 	raw, err := next.encode()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if early {
-		b.mu.Lock()
-		b.replace(k, next)
-		b.mu.Unlock()
-	}
-	if err := b.store.Save(k, raw); err != nil {
-		return next, fmt.Errorf("write sent record %s: %w", k, err)
-	}
-	if !early {
+	show := func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.replace(k, next)
 	}
-	return next, nil
+	if early {
+		show()
+	}
+	if err := b.store.Save(k, raw); err != nil {
+		return fmt.Errorf("write sent record %s: %w", k, err)
+	}
+	if !early {
+		show()
+	}
+	return nil
 }
 
 // remove deletes a record. Its buttons stay known for a while.

@@ -123,7 +123,7 @@ func (s *session) closeCard(ctx context.Context, k approval.Key, x *sentCopy, st
 			return err
 		}
 	}
-	err := s.sent.updateBestEffort(k, func(p *sentRecord) error {
+	err := s.sent.updateSent(k, func(p *sentRecord) error {
 		y := p.byNumber(x.Number)
 		switch {
 		case y == nil:

@@ -183,7 +183,7 @@ func approves(verb string) bool {
 
 // claimMessage records the ID of a message that was sent but not recorded, and whether it shows everything.
 func (s *session) claimMessage(k approval.Key, n, id int, whole bool) {
-	err := s.sent.updateBestEffort(k, func(p *sentRecord) error {
+	err := s.sent.updateSent(k, func(p *sentRecord) error {
 		y := p.byNumber(n)
 		if y == nil || y.Message != 0 {
 			return errUnchanged
