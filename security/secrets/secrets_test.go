@@ -47,6 +47,21 @@ func TestPredecessorCases(t *testing.T) {
 	}
 }
 
+// A generic secret is a false alarm if it is one of these words, not if it contains one.
+func TestWordInAGenericSecret(t *testing.T) {
+	s := scanner(t)
+	for value, want := range map[string]bool{
+		"zq7kQxX93kdJw81vRt":      true,
+		"zq7FALSEkQxX93kdJw81vRt": true,
+		"trueq7kQxX93kdJw81vRt":   true,
+		"zq7kQxX93kdJw81vRtnull":  true,
+		"false":                   false,
+	} {
+		found := find(s, `{"text":"api_key = '`+value+`'"}`)
+		require.Equal(t, want, len(found) > 0, "%s: %v", value, found)
+	}
+}
+
 const key = "AKIA2E0A8F3B244C9986" // matches the form, but is not a real key
 
 func valid(k string) string {
