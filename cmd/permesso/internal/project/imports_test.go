@@ -78,7 +78,7 @@ var plan = []rule{
 	{setup, []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon}},
 	{demo, []string{allParts, console, home, sandbox}},
 	{hometest, []string{"approval", home}}, // test support: fills a home
-	{sandbox, []string{"ipc", "ipc/client", console}},
+	{sandbox, []string{"approval/exec", "ipc", "ipc/client", console}},
 	{"cmd/permesso/internal/project", nil}, // tests about the whole tree
 	{"cmd/permesso/config", []string{"approval", "approval/exec", "chat", "security/policy"}},
 	{"cmd/permesso/internal/bench", []string{allParts, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
