@@ -118,7 +118,7 @@ func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha str
 		return nil, "", fmt.Errorf("read pending: %w", err)
 	}
 	if err == nil {
-		p, err = openPending(d.Seal, k, b)
+		p, err = approval.OpenPending(d.Seal, k, b)
 		if err != nil {
 			p = nil // a request from a host program that policy has not evaluated
 		}
@@ -158,12 +158,12 @@ func (d *Decider) settledRefusal(k approval.Key) *approval.Refusal {
 		return nil
 	}
 	ref := &approval.Refusal{Reason: approval.ErrDecided}
-	rec, err := openRecord(d.Seal, k, b)
+	rec, err := approval.OpenRecord(d.Seal, k, b)
 	if err != nil {
 		return ref
 	}
 	ref.Hint = "it ended as " + string(rec.Status)
-	if dec, err := openDecision(d.Seal, k, rec.Decision); err == nil {
+	if dec, err := approval.OpenDecision(d.Seal, k, rec.Decision); err == nil {
 		ref.By, ref.At, ref.Verdict = dec.DecidedBy, dec.DecidedAt, dec.Verdict
 	}
 	return ref
@@ -177,7 +177,7 @@ func (d *Decider) decidedRefusal(k approval.Key, sha string) *approval.Refusal {
 	if err != nil {
 		return nil
 	}
-	dec, err := openDecision(d.Seal, k, b)
+	dec, err := approval.OpenDecision(d.Seal, k, b)
 	if err != nil || dec.PendingSHA256 != sha {
 		return nil
 	}
@@ -294,7 +294,7 @@ func (d *Decider) checkNotSettled(k approval.Key, file []byte) error {
 	if err != nil {
 		return fmt.Errorf("read record: %w", err)
 	}
-	rec, err := openRecord(d.Seal, k, b)
+	rec, err := approval.OpenRecord(d.Seal, k, b)
 	if err == nil && string(rec.Decision) == string(file) {
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
@@ -242,12 +243,12 @@ func (h *rig) decider() *gate.Decider {
 }
 
 func (h *rig) viewer() storyViewer {
-	return storyViewer{&gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}, h.store}
+	return storyViewer{&read.Viewer{Store: h.store, Seal: h.seal}, h.store}
 }
 
 // storyViewer is a telegram.viewer, like the one of cmd/permesso.
 type storyViewer struct {
-	*gate.Viewer
+	*read.Viewer
 	store *ipc.Store
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -45,7 +45,7 @@ func (a *app) show(ctx context.Context, h *home.Home, v home.View, k approval.Ke
 		if h.Layout.Home != "" {
 			style.Foot, style.WouldAllow = h.AuditFoot(), home.WouldAllow(a.Console)
 		}
-		if files, here := v.(*gate.Viewer); here {
+		if files, here := v.(*read.Viewer); here {
 			style.Earlier = home.Earlier(files)
 		}
 		fmt.Fprintln(a.Out, style.Card(w.Pending))
@@ -81,7 +81,7 @@ func (a *app) showRecord(h *home.Home, v home.View, k approval.Key, rec *approva
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", rec.Workspace, rec.RequestID, rec.Status)
 	about := home.RequestOf(rec)
 	plain := func(text string) string { return h.Style().OneLine(about, text) } // escaped, secrets redacted
-	files, here := v.(*gate.Viewer)                                             // nil over a socket, which shows less
+	files, here := v.(*read.Viewer)                                             // nil over a socket, which shows less
 	if here {
 		a.showAsked(files, k, rec, about, h.Style())
 	}
@@ -135,7 +135,7 @@ func (a *app) printFact(what, text string) {
 
 // showAsked prints the request: the host's facts, the exact arguments, then the
 // agent's text, labeled.
-func (a *app) showAsked(v *gate.Viewer, k approval.Key, rec *approval.Record, about *approval.Pending, s chat.Style) {
+func (a *app) showAsked(v *read.Viewer, k approval.Key, rec *approval.Record, about *approval.Pending, s chat.Style) {
 	plain := func(text string) string { return s.OneLine(about, text) }
 	if p := v.OpenPending(k, rec.Pending); p != nil {
 		a.printFact("what", s.Redacted(about, toolAndTarget(&audit.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target})))
@@ -160,7 +160,7 @@ func (a *app) showProse(p approval.Prose, plain func(string) string) {
 	}
 }
 
-func (a *app) showRedeemed(v *gate.Viewer, k approval.Key) {
+func (a *app) showRedeemed(v *read.Viewer, k approval.Key) {
 	b, err := v.Store.Read(approval.DocRedeemed, k)
 	if err != nil {
 		return

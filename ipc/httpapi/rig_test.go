@@ -22,6 +22,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -97,7 +98,7 @@ func newRig(t testing.TB, shape ...func(*rig)) *rig {
 	h.gate = &gate.Gate{
 		Store: h.store, Workspaces: h.store, Seal: h.seal, Receipts: signer, Policy: e, Grants: h, Executor: h, Audit: h.log, Settings: h, Log: zerolog.Nop(),
 	}
-	view := &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}
+	view := &read.Viewer{Store: h.store, Seal: h.seal}
 	h.server = &httpapi.Server{
 		Gate: h.gate, Viewer: view, Keys: h, Settings: rigSettings{h}, Feed: h.feed, Grants: h, History: h,
 		Decider: &gate.Decider{Store: h.store, Seal: h.seal, Daemon: true, Decided: h.gate.Wake, May: h.authorize},
@@ -271,7 +272,7 @@ func (h *rig) Ended(ctx context.Context, ws string, before time.Time, limit int,
 	if err != nil {
 		return nil, false, err
 	}
-	view := &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}
+	view := &read.Viewer{Store: h.store, Seal: h.seal}
 	for _, name := range names {
 		k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(name), ".json")}
 		rec, err := view.Record(ctx, k)

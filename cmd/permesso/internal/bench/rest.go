@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
@@ -369,7 +369,7 @@ func (b *bench) restWake() error {
 	}
 	k := approval.NewAPIKey("bench")
 	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = workspace, []string{approval.MayRequest, approval.MayRead}, time.Now(), "bench"
-	api := &httpapi.Server{Keys: oneKey{k}, Settings: oneKey{k}, Viewer: &gate.Viewer{Store: r.store, Workspaces: r.store, Seal: r.key}}
+	api := &httpapi.Server{Keys: oneKey{k}, Settings: oneKey{k}, Viewer: &read.Viewer{Store: r.store, Seal: r.key}}
 	r.changed = api.Changed
 	if err := r.start(); err != nil {
 		return err

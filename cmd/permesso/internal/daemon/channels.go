@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -238,7 +239,7 @@ type channelEnv struct {
 	name      string // the channel's
 	s         *server
 	decider   *gate.Decider
-	viewer    *gate.Viewer
+	viewer    *read.Viewer
 	sentStore *ipc.SentStore
 }
 

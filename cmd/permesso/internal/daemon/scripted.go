@@ -13,6 +13,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -158,7 +159,7 @@ func (s *server) newAnswerer() *answerer {
 // restarted daemon starts the script again.
 type answerer struct {
 	script  *config.Script
-	viewer  *gate.Viewer
+	viewer  *read.Viewer
 	decider chat.Decider
 	changes <-chan approval.Key // hints, which may be lost
 	log     zerolog.Logger

@@ -12,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/local"
 	"github.com/permesso-dev/permesso/chat/web"
@@ -208,7 +209,7 @@ func (s *server) uiStyle(language string) chat.Style {
 }
 
 // uiViewer adds the decision in the slot.
-type uiViewer struct{ *gate.Viewer }
+type uiViewer struct{ *read.Viewer }
 
 // Decided implements web.Viewer.
 func (v uiViewer) Decided(w approval.StoredPending) *approval.Decision {

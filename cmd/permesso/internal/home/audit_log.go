@@ -14,7 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -62,7 +62,7 @@ func (h *Home) AuditFoot() string {
 }
 
 // EachRecord reads the records of a workspace that changed since then.
-func (h *Home) EachRecord(v *gate.Viewer, ws string, since time.Time, each func(*approval.Record), bad func(approval.Key, error)) error {
+func (h *Home) EachRecord(v *read.Viewer, ws string, since time.Time, each func(*approval.Record), bad func(approval.Key, error)) error {
 	ids, _, err := h.Store.List(approval.DocRecord, ws)
 	if err != nil {
 		return fmt.Errorf("list records of %s: %w", ws, err)

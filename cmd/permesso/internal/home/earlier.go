@@ -5,13 +5,13 @@ import (
 	"context"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
 // Earlier finds the request that another one resubmits: first in its own
 // workspace, then in all others, because the card marks one of another workspace.
-func Earlier(v *gate.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
+func Earlier(v *read.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
 	return func(p *approval.Pending) *chat.EarlierRequest {
 		if !approval.ValidID(p.Resubmits) {
 			return nil
@@ -19,7 +19,7 @@ func Earlier(v *gate.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
 		if f := findEarlier(v, approval.Key{Workspace: p.SourceGroup, ID: p.Resubmits}); f != nil {
 			return f
 		}
-		all, err := v.Workspaces.Workspaces()
+		all, err := v.Store.Workspaces()
 		if err != nil {
 			return nil
 		}
@@ -33,7 +33,7 @@ func Earlier(v *gate.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
 }
 
 // findEarlier reads a request from its record or pending document, nil if there is none.
-func findEarlier(v *gate.Viewer, k approval.Key) *chat.EarlierRequest {
+func findEarlier(v *read.Viewer, k approval.Key) *chat.EarlierRequest {
 	rec, err := v.Record(context.Background(), k)
 	if err != nil {
 		return nil

@@ -17,8 +17,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/exec"
-	"github.com/permesso-dev/permesso/approval/gate"
-	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
@@ -100,8 +99,8 @@ func (h *Home) ActAsOwner() error {
 }
 
 // Viewer reads the documents of this home.
-func (h *Home) Viewer(k *Keys) *gate.Viewer {
-	return &gate.Viewer{Store: h.Store, Workspaces: h.Store, Seal: k.Seal, Words: chat.Words{}}
+func (h *Home) Viewer(k *Keys) *read.Viewer {
+	return &read.Viewer{Store: h.Store, Seal: k.Seal}
 }
 
 // Operator is the local user, identified by UID.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"runtime/debug"
 
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -21,7 +21,7 @@ func (h *Home) Requests(k *Keys, w audit.Wanted) (found []*audit.Request, more b
 
 // AddOutcome reads the outcome of a request from its record if the log has none:
 // the entry may not be written yet, or be lost in a power cut.
-func AddOutcome(v *gate.Viewer, r *audit.Request) {
+func AddOutcome(v *read.Viewer, r *audit.Request) {
 	if r.Status != audit.StatusPending && r.Status != audit.StatusRunning {
 		return
 	}

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
 // RequestAndRuling rebuilds the request of a pending or ended request and its original
 // ruling; nil if no request is stored.
-func (h *Home) RequestAndRuling(ctx context.Context, v *gate.Viewer, k approval.Key) (*approval.Request, *approval.Ruling, error) {
+func (h *Home) RequestAndRuling(ctx context.Context, v *read.Viewer, k approval.Key) (*approval.Request, *approval.Ruling, error) {
 	rec, err := v.Record(ctx, k)
 	if err != nil {
 		return nil, nil, err

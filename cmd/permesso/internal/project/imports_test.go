@@ -45,6 +45,7 @@ type rule struct {
 var plan = []rule{
 	{"approval", nil},                       // pure: imported by all, imports none of ours
 	{"approval/gate", []string{"approval"}}, // knows stores, policies and executors only as its own interfaces
+	{"approval/read", []string{"approval"}}, // the read model
 	{"approval/exec", []string{"approval"}}, // takes a receipt verifier as an interface
 
 	{"ipc", []string{"approval"}},
