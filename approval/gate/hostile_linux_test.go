@@ -71,8 +71,11 @@ func hostileCases() []hostile {
 			require.NoError(t, os.Mkdir(path, 0o777))
 		}},
 		{name: "a non-empty folder", want: notRegular, put: func(t *testing.T, path, outside string, _ approval.Key) {
-			require.NoError(t, os.MkdirAll(filepath.Join(path, "deep", "deeper"), 0o777))
-			require.NoError(t, os.Symlink(outside, filepath.Join(path, "link.json")))
+			// Renamed into place: the gate moves away a folder that is still being filled.
+			temp := filepath.Join(filepath.Dir(path), ".folder")
+			require.NoError(t, os.MkdirAll(filepath.Join(temp, "deep", "deeper"), 0o777))
+			require.NoError(t, os.Symlink(outside, filepath.Join(temp, "link.json")))
+			require.NoError(t, os.Rename(temp, path))
 		}},
 		{name: "a sparse terabyte", want: tooLarge, put: func(t *testing.T, path, _ string, _ approval.Key) {
 			require.NoError(t, os.WriteFile(path, nil, 0o644))
