@@ -84,7 +84,7 @@ fuzz: ## run every fuzz target for 30 s (FUZZTIME=5m for longer)
 	@.ci/fuzz $(FUZZTIME)
 
 bench: build ## measure against the cost of one durable write on this disk (about 4 minutes; BENCH=Burst for some)
-	@go test -run '^$$' -bench '$(BENCH)' -timeout 30m ./security/policy ./security/secrets ./cmd/permesso/internal/bench | .ci/bench
+	@go test -run '^$$' -bench '$(BENCH)' -timeout 30m ./security/policy ./security/secrets ./cmd/permesso/internal/bench | tee /dev/stderr | .ci/bench
 
 # The tools have their own module file, so that go.mod lists only the program's dependencies. The first
 # run builds them, which takes some minutes; later runs use Go's build cache.
