@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,18 +36,20 @@ type Options struct {
 	Rules      []policy.Rule            // added to those of Tools
 	Signed     bool                     // the audit log has a tree and checkpoints
 	Gate       func(*gate.Gate)         // changes the gate before it starts; may be nil
+
+	FloodPerSecond int // of the watcher
 }
 
 // Rig is a home and, after Open, the gate on it.
 type Rig struct {
 	Layout   ipc.Layout
 	FS       ipc.FS
-	Store    *ipc.Store
+	Store    *ipc.Store // new at each Open, like all from Policy on
 	Seal     *seal.Key
 	Receipts *receipt.Signer
 	Verifier *receipt.Verifier
 	Executor *Executor
-	Policy   *policy.Engine // new at each Open, like all below
+	Policy   *policy.Engine
 	Log      *audit.Log
 	Gate     *gate.Gate
 	Keys     []approval.Key // that Start found
@@ -77,10 +78,7 @@ func New(t testing.TB, o Options) *Rig {
 	for _, ws := range o.Workspaces {
 		require.NoError(t, r.Layout.Prepare(r.FS, ws.Name))
 	}
-	r.Store = &ipc.Store{FS: r.FS, Layout: r.Layout, RequestSize: func(ws string) int64 {
-		found, _ := r.Workspace(ws)
-		return int64(found.Limits.WithDefaults().RequestSize)
-	}}
+	r.Store = r.newStore()
 	var err error
 	r.Seal, err = seal.LoadOrCreate(r.FS, r.Layout.Keys())
 	require.NoError(t, err)
@@ -91,6 +89,13 @@ func New(t testing.TB, o Options) *Rig {
 	r.Verifier.Now = o.Now
 	t.Cleanup(r.Close)
 	return r
+}
+
+func (r *Rig) newStore() *ipc.Store {
+	return &ipc.Store{FS: r.FS, Layout: r.Layout, RequestSize: func(ws string) int64 {
+		found, _ := r.Workspace(ws)
+		return int64(found.Limits.WithDefaults().RequestSize)
+	}}
 }
 
 // MemoryFolder is a temporary folder in which an fsync costs nothing, if there is one.
@@ -109,6 +114,7 @@ func MemoryFolder(t testing.TB) string {
 func (r *Rig) Open() {
 	r.t.Helper()
 	var err error
+	r.Store = r.newStore() // a new process knows nothing of the last one
 	r.release, err = r.Store.Open()
 	require.NoError(r.t, err)
 	keys := audit.Keys{}
@@ -141,16 +147,16 @@ func (r *Rig) Run(interval time.Duration) {
 		wg.Go(func() { _ = w.Run(ctx) })
 	}
 	wg.Go(func() { _ = r.Gate.Run(ctx, r.Keys) })
-	r.stop = func() {
+	r.stop = sync.OnceFunc(func() {
 		cancel()
 		wg.Wait()
-	}
+	})
 }
 
 // watcher wakes keys as serve does.
 func (r *Rig) watcher(interval time.Duration) *watcher.Watcher {
 	w := &watcher.Watcher{
-		Interval: interval, Log: zerolog.Nop(), FloodPerSecond: 1 << 30,
+		Interval: interval, Log: r.Gate.Log, FloodPerSecond: r.options.FloodPerSecond,
 		Wake: func(ws, kind, name string) {
 			id, _, _ := strings.Cut(name, ".")
 			k := approval.Key{Workspace: ws, ID: id}
@@ -180,12 +186,16 @@ func (r *Rig) watcher(interval time.Duration) *watcher.Watcher {
 	return w
 }
 
-// Close stops the gate. Open may follow: that is a restart of the daemon.
-func (r *Rig) Close() {
+// Stop ends Run. The home stays open.
+func (r *Rig) Stop() {
 	if r.stop != nil {
 		r.stop()
-		r.stop = nil
 	}
+}
+
+// Close stops the gate. Open may follow: that is a restart of the daemon.
+func (r *Rig) Close() {
+	r.Stop()
 	if r.release != nil {
 		require.NoError(r.t, errors.Join(r.Log.Close(), r.release()))
 		r.release = nil
@@ -216,23 +226,6 @@ func (r *Rig) WriteRequest(k approval.Key, body string) {
 	temp := filepath.Join(dir, "."+k.ID)
 	require.NoError(r.t, os.WriteFile(temp, []byte(body), 0o644))
 	require.NoError(r.t, os.Rename(temp, filepath.Join(dir, k.ID+".json")))
-}
-
-// Has reports whether there is a document.
-func (r *Rig) Has(d approval.Doc, k approval.Key) bool {
-	r.t.Helper()
-	_, err := r.Store.Read(d, k)
-	if !errors.Is(err, fs.ErrNotExist) {
-		require.NoError(r.t, err)
-	}
-	return err == nil
-}
-
-// Write seals and writes a document of ours.
-func (r *Rig) Write(d approval.Doc, k approval.Key, body []byte, err error) {
-	r.t.Helper()
-	require.NoError(r.t, err)
-	require.NoError(r.t, r.Store.Create(d, k, r.Seal.Seal(d, k, body), approval.Durable))
 }
 
 // Await waits until ok returns true. It gives up after two minutes, for slow machines.

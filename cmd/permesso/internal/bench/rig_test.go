@@ -54,8 +54,10 @@ func newRig(b *testing.B, change ...func(*gatetest.Options)) *rig {
 		Gate: func(g *gate.Gate) {
 			runner := &exec.Runner{Verifier: r.Verifier}
 			b.Cleanup(func() { require.NoError(b, runner.Close()) })
+			r.store.Store = r.Rig.Store
 			g.Store, g.Executor, g.Changed = r.store, runner, r.changed
 		},
+		FloodPerSecond: 1 << 30,
 	}
 	for _, f := range change {
 		f(&o)
