@@ -15,6 +15,7 @@ PREFIX  ?= /usr/local
 # do not help. The longest package comes first and runs beside all others.
 TEST_P   ?= 2
 FUZZTIME ?= 30s
+BENCH    ?= .
 
 .DEFAULT_GOAL := help
 .PHONY: screenshots help build install man deb deb-debootstrap deps deps-demo deps-tools test test-fast soak oldest crash fuzz bench check fmt demo clean
@@ -82,8 +83,8 @@ crash: ## run the full crash harness: every disk state after every operation
 fuzz: ## run every fuzz target for 30 s (FUZZTIME=5m for longer)
 	@.ci/fuzz $(FUZZTIME)
 
-bench: build ## measure against the cost of one durable write on this disk (about 3 minutes)
-	@go run ./cmd/permesso/internal/bench
+bench: build ## measure against the cost of one durable write on this disk (about 4 minutes; BENCH=Burst for some)
+	@go test -run '^$$' -bench '$(BENCH)' -timeout 30m ./security/policy ./security/secrets ./cmd/permesso/internal/bench | tee /dev/stderr | .ci/bench
 
 # The tools have their own module file, so that go.mod lists only the program's dependencies. The first
 # run builds them, which takes some minutes; later runs use Go's build cache.

@@ -244,7 +244,7 @@ func (s *slowHistory) Ended(context.Context, string, time.Time, int, func(string
 
 func TestDegradedAndPaused(t *testing.T) {
 	h := newRig(t, func(h *rig) {
-		h.gate.Pauses = alwaysPaused{}
+		h.Gate.Pauses = alwaysPaused{}
 		h.server.SubmitTimeout = 2 * time.Second
 		h.server.Ready = func(context.Context) error { return io.ErrUnexpectedEOF }
 	})
@@ -330,7 +330,7 @@ func TestUnixSocket(t *testing.T) {
 	require.ErrorContains(t, err, "other users may write to")
 
 	h := newRig(t)
-	s := &httpapi.Server{Gate: h.gate, Viewer: h.server.Viewer, Keys: h, Settings: rigSettings{h}}
+	s := &httpapi.Server{Gate: h.Gate, Viewer: h.server.Viewer, Keys: h, Settings: rigSettings{h}}
 	ctx, cancel := cancelled()
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, l) }()

@@ -178,10 +178,14 @@ func (s *screen) line(style int, text string) {
 type prefixer struct {
 	to     *screen
 	prefix string
-	rest   string
+
+	mu   sync.Mutex // standard output and standard error are copied at the same time
+	rest string
 }
 
 func (p *prefixer) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.rest += string(b)
 	for {
 		line, rest, complete := strings.Cut(p.rest, "\n")

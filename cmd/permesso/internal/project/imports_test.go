@@ -79,10 +79,11 @@ var plan = []rule{
 	{setup, []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon}},
 	{demo, []string{allParts, console, home, sandbox}},
 	{hometest, []string{"approval", home}}, // test support: fills a home
-	{sandbox, []string{"ipc", "ipc/client", console}},
+	{"approval/gate/gatetest", []string{"approval", "approval/gate", "ipc", "security/audit", "security/policy", "security/receipt", "security/seal", "watcher"}}, // test support: a gate in a temporary folder
+	{sandbox, []string{"approval/exec", "ipc", "ipc/client", console}},
 	{"cmd/permesso/internal/project", nil}, // tests about the whole tree
 	{"cmd/permesso/config", []string{"approval", "approval/exec", "chat", "security/policy"}},
-	{"cmd/permesso/internal/bench", []string{allParts, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
+	{"cmd/permesso/internal/bench", nil}, // benchmarks only
 
 	{"ipc/crashfs", nil},          // test support: simulates the disk
 	{"chat/telegram/botapi", nil}, // test support: simulates Telegram
@@ -90,7 +91,7 @@ var plan = []rule{
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"chat/messagestest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
+var testSupport = []string{"approval/gate/gatetest", "chat/messagestest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
@@ -106,7 +107,7 @@ var homes = []struct {
 	// one that a power cut takes away makes every document unreadable.
 	{"github.com/spf13/afero", []string{
 		"ipc", "ipc/crashfs", "ipc/httpapi", "ipc/mcp", "ipc/hook", "ipc/client",
-		"security/audit", "security/seal", "security/receipt", "approval/gate", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/bench",
+		"security/audit", "security/seal", "security/receipt", "approval/gate", "cmd/permesso/internal/crashtest",
 	}},
 	{"github.com/coreos/go-systemd", []string{daemon}},
 	// Policy matches paths and reads command lines; no other package matches patterns.

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bufio"
@@ -8,17 +8,16 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
-	osexec "os/exec"
-	"path/filepath"
 	"strings"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 const (
-	uiWaiting     = 500
-	uiDecided     = 30
-	uiListTarget  = 150 * time.Millisecond
-	uiEventTarget = 100 * time.Millisecond
+	uiWaiting = 500
+	uiDecided = 30
 )
 
 const uiConfig = `ui = "127.0.0.1:0"
@@ -40,12 +39,12 @@ type tab struct {
 }
 
 // openTab gets a login link from the real program and opens it.
-func (b *bench) openTab(r *rig) (*tab, error) {
-	out, err := osexec.Command(b.bin, "ui", "--print", "--home", r.layout.Home, "--config", filepath.Join(r.layout.Home, "permesso.toml")).Output()
+func (r *rig) openTab() (*tab, error) {
+	out, err := r.program("ui", "--print")
 	if err != nil {
 		return nil, fmt.Errorf("get login link: %w", err)
 	}
-	link, err := url.Parse(strings.TrimSpace(string(out)))
+	link, err := url.Parse(out)
 	if err != nil {
 		return nil, errors.New("get login link: invalid output")
 	}
@@ -113,64 +112,50 @@ func attrValue(text, mark string) string {
 	return value
 }
 
-// ui measures the list with many pending requests, and the time until a second tab
-// gets a decision of the first, with the real program.
-func (b *bench) ui() error {
-	r, err := b.newRig("ui")
-	if err != nil {
-		return err
-	}
-	if err := r.writePendings(uiWaiting, time.Hour, "none"); err != nil {
-		return err
-	}
-	c, err := b.daemon(r, uiConfig)
-	if err != nil {
-		return err
-	}
-	defer stopDaemon(c)
-	var one, two *tab
-	err = waitFor("login link", func() bool { one, err = b.openTab(r); return err == nil })
-	if err != nil {
-		return err
-	}
+// BenchmarkUI measures the list with many pending requests, and the time until a
+// second tab gets a decision of the first, with the real program.
+func BenchmarkUI(b *testing.B) {
+	r := newRig(b)
+	r.writePendings(uiWaiting, time.Hour, "none")
+	r.daemon(uiConfig)
+	var one *tab
+	r.Await("login link", func() (ok bool) {
+		t, err := r.openTab()
+		one = t
+		return err == nil
+	})
 	page, first, err := one.get("")
-	if err != nil {
-		return err
-	}
-	if n := strings.Count(page, `<li id="q-`); n != uiWaiting {
-		return fmt.Errorf("list shows %d of %d requests", n, uiWaiting)
-	}
-	var took []time.Duration
-	for range 50 {
-		_, d, err := one.get("")
-		if err != nil {
-			return err
+	require.NoError(b, err)
+	require.Equal(b, uiWaiting, strings.Count(page, `<li id="q-`))
+	b.Run("UI: list of 500", func(b *testing.B) {
+		var took []time.Duration
+		for b.Loop() {
+			_, d, err := one.get("")
+			require.NoError(b, err)
+			took = append(took, d)
 		}
-		took = append(took, d)
-	}
-	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
-	b.add("UI: list of 500, first load after the start", first.Round(time.Microsecond).String(), "≤ "+uiListTarget.String(), first <= uiListTarget)
-	b.add("UI: list of 500, p50", p50.Round(time.Microsecond).String(), "", true)
-	b.add("UI: list of 500, p99", p99.Round(time.Microsecond).String(), "≤ "+uiListTarget.String(), p99 <= uiListTarget)
-	if two, err = b.openTab(r); err != nil {
-		return err
-	}
-	lines, err := two.listen("rev=" + attrValue(page, `data-rev="`))
-	if err != nil {
-		return err
-	}
-	took = nil
-	for _, part := range strings.Split(page, `<li id="`)[1 : uiDecided+1] {
-		d, err := decideOnce(one, part, lines)
-		if err != nil {
-			return err
+		reportMS(b, "first load after the start", first, "<=150")
+		reportMS(b, "p50", quantile(took, 0.5), "")
+		reportMS(b, "p99", quantile(took, 0.99), "<=150")
+	})
+	rows := strings.Split(page, `<li id="`)[1:]
+	b.Run("UI: decision to event in another tab", func(b *testing.B) {
+		two, err := r.openTab()
+		require.NoError(b, err)
+		lines, err := two.listen("rev=" + attrValue(page, `data-rev="`))
+		require.NoError(b, err)
+		for b.Loop() {
+			var took []time.Duration
+			for _, row := range rows[:uiDecided] {
+				d, err := decideOnce(one, row, lines)
+				require.NoError(b, err)
+				took = append(took, d)
+			}
+			rows = rows[uiDecided:]
+			reportMS(b, "p50", quantile(took, 0.5), "")
+			reportMS(b, "p99", quantile(took, 0.99), "<=100")
 		}
-		took = append(took, d)
-	}
-	p50, p99 = quantile(took, 0.5), quantile(took, 0.99)
-	b.add("UI: decision → event in another tab, p50", p50.Round(time.Microsecond).String(), "", true)
-	b.add("UI: decision → event in another tab, p99", p99.Round(time.Microsecond).String(), "≤ "+uiEventTarget.String(), p99 <= uiEventTarget)
-	return nil
+	})
 }
 
 // decideOnce decides the request of a row, and measures the time from the POST to

@@ -1,30 +1,27 @@
-package main
+package bench
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"net/http"
-	"os"
-	osexec "os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
+	"github.com/stretchr/testify/require"
 )
 
-const restConfig = `listen = "127.0.0.1:%d"
+const restConfig = `listen = %q
 [approvers.ann]
 telegram = 1
 [workspaces.default]
@@ -148,112 +145,76 @@ func (c *client) create() (id string, err error) {
 
 // restDaemon starts the real program with its HTTP API, and returns a client that
 // submits and one that decides.
-func (b *bench) restDaemon(name string) (agent, ann *client, pid int, stop func(), err error) {
-	r, err := b.newRig(name)
-	if err != nil {
-		return nil, nil, 0, nil, err
-	}
-	port, err := freePort()
-	if err != nil {
-		return nil, nil, 0, nil, err
-	}
-	d, err := b.daemon(r, fmt.Sprintf(restConfig, port))
-	if err != nil {
-		return nil, nil, 0, nil, err
-	}
-	stop = func() { stopDaemon(d) }
+func restDaemon(b *testing.B) (agent, decider *client, pid int) {
+	b.Helper()
+	r := newRig(b)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	address := l.Addr().String()
+	require.NoError(b, l.Close())
+	pid = r.daemon(fmt.Sprintf(restConfig, address))
 	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4000, MaxIdleConns: 4000}}
-	agent = &client{base: fmt.Sprintf("http://127.0.0.1:%d", port), http: web}
-	ann = &client{base: agent.base, http: web}
-	err = waitFor("ready", func() bool {
+	agent = &client{base: "http://" + address, http: web}
+	decider = &client{base: agent.base, http: web}
+	r.Await("ready", func() bool {
 		resp, err := web.Get(agent.base + "/readyz")
 		if err == nil {
 			_ = resp.Body.Close()
 		}
 		return err == nil && resp.StatusCode == http.StatusOK
 	})
-	for c, args := range map[*client][]string{agent: {"request,read"}, ann: {"decide,read", "--owner", "ann"}} {
-		if err == nil {
-			c.key, err = b.key(r, args...)
-		}
+	for c, args := range map[*client][]string{agent: {"request,read"}, decider: {"decide,read", "--owner", "ann"}} {
+		c.key, err = r.program(append([]string{"key", "create", "default", "--scope"}, args...)...)
+		require.NoError(b, err)
 	}
-	if err != nil {
-		stop()
-		return nil, nil, 0, nil, err
-	}
-	return agent, ann, d.Process.Pid, stop, nil
+	return agent, decider, pid
 }
 
-func (b *bench) key(r *rig, scope ...string) (string, error) {
-	args := append([]string{"key", "create", "default", "--home", r.layout.Home, "--config", filepath.Join(r.layout.Home, "permesso.toml"), "--scope"}, scope...)
-	out, err := osexec.Command(b.bin, args...).Output()
-	return string(bytes.TrimSpace(out)), err
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	addr, _ := l.Addr().(*net.TCPAddr)
-	return addr.Port, l.Close()
+// BenchmarkREST measures the real program over HTTP.
+func BenchmarkREST(b *testing.B) {
+	b.Run("REST: create + decide + status, 8 clients", benchmarkCycles)
+	b.Run("REST: create at 32 clients, 500 a second in total", func(b *testing.B) { benchmarkCreate(b, 2000, 2*time.Millisecond) })
+	b.Run("REST: create at 32 clients, without pauses", func(b *testing.B) { benchmarkCreate(b, 4000, 0) })
+	b.Run("REST: response visible to client has it", benchmarkWake)
+	b.Run("REST: memory (RSS) with 2,000 long-polls waiting", benchmarkLongPolls)
 }
 
 const cycles = 2000
 
-// restCycles measures create, decide and read by concurrent clients.
-func (b *bench) restCycles() error {
-	agent, ann, _, stop, err := b.restDaemon("rest-cycles")
-	if err != nil {
-		return err
+// benchmarkCycles measures create, decide and read by concurrent clients.
+func benchmarkCycles(b *testing.B) {
+	agent, decider, _ := restDaemon(b)
+	for b.Loop() {
+		began := time.Now()
+		require.NoError(b, inParallel(8, cycles, agent, func(l *clientConn) error {
+			id, err := l.call("POST", "/v1/approvals", createBody)
+			l.client = decider
+			if err == nil {
+				_, err = l.call("POST", "/v1/approvals/"+id+"/decision", `{"code":"1"}`)
+			}
+			l.client = agent
+			if err == nil {
+				_, err = l.call("GET", "/v1/approvals/"+id, "")
+			}
+			return err
+		}))
+		reportRate(b, cycles, time.Since(began), ">=500")
 	}
-	defer stop()
-	began := time.Now()
-	err = inParallel(8, cycles, agent, func(l *clientConn) error {
-		id, err := l.call("POST", "/v1/approvals", createBody)
-		l.client = ann
-		if err == nil {
-			_, err = l.call("POST", "/v1/approvals/"+id+"/decision", `{"code":"1"}`)
-		}
-		l.client = agent
-		if err == nil {
-			_, err = l.call("GET", "/v1/approvals/"+id, "")
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	rate := cycles / time.Since(began).Seconds()
-	b.add("REST: create + decide + status, 8 clients", b.perSecond(rate), "≥ 500/s", rate >= 500)
-	return nil
 }
 
-// restCreate measures create by 32 clients: first at the target rate of restCycles,
-// then without pauses.
-func (b *bench) restCreate() error {
-	const limit, each = 15 * time.Millisecond, 2 * time.Millisecond // 500 a second
-	agent, _, _, stop, err := b.restDaemon("rest-create")
-	if err != nil {
-		return err
-	}
-	defer stop()
-	for _, pace := range []struct {
-		n     int
-		every time.Duration
-		name  string
-	}{
-		{2000, each, "500/s in total"},
-		{4000, 0, "without pauses"},
-	} {
+// benchmarkCreate measures create by 32 clients. every is the pause between two
+// requests of all clients together.
+func benchmarkCreate(b *testing.B, n int, every time.Duration) {
+	agent, _, _ := restDaemon(b)
+	for b.Loop() {
 		var mu sync.Mutex
 		var took []time.Duration
 		turn, start := 0, time.Now()
-		err = inParallel(32, pace.n, agent, func(l *clientConn) error {
+		require.NoError(b, inParallel(32, n, agent, func(l *clientConn) error {
 			began := time.Now()
-			if pace.every > 0 { // measure from the due time: a delay counts for the next one, too
+			if every > 0 { // measure from the due time: a delay counts for the next one, too
 				mu.Lock()
-				began = start.Add(time.Duration(turn) * pace.every)
+				began = start.Add(time.Duration(turn) * every)
 				turn++
 				mu.Unlock()
 				time.Sleep(time.Until(began))
@@ -263,15 +224,10 @@ func (b *bench) restCreate() error {
 			defer mu.Unlock()
 			took = append(took, time.Since(began))
 			return err
-		})
-		if err != nil {
-			return err
-		}
-		p99 := quantile(took, 0.99)
-		b.add("REST: create at 32 clients, "+pace.name+", p50", b.inUnits(quantile(took, 0.5)), "", true)
-		b.add("REST: create at 32 clients, "+pace.name+", p99", b.inUnits(p99), "≤ 15 ms", p99 <= limit)
+		}))
+		reportU(b, "p50", quantile(took, 0.5), "")
+		reportMS(b, "p99", quantile(took, 0.99), "<=15")
 	}
-	return nil
 }
 
 // inParallel runs do n times on concurrent clients, each with its own connection.
@@ -299,23 +255,13 @@ func inParallel(callers, n int, c *client, do func(l *clientConn) error) error {
 	return <-errs
 }
 
-// restMemory measures memory with 2,000 waiting clients.
-func (b *bench) restMemory() error {
+// benchmarkLongPolls measures memory with 2,000 waiting clients.
+func benchmarkLongPolls(b *testing.B) {
 	const waiters = 2000
-	agent, ann, pid, stop, err := b.restDaemon("rest-memory")
-	if err != nil {
-		return err
-	}
-	defer stop()
-	rss := func() (int64, error) { return procField(pid, "status", "VmRSS:") }
-	before, err := rss()
-	if err != nil {
-		return err
-	}
+	agent, decider, pid := restDaemon(b)
+	before := residentMB(b, pid)
 	id, err := agent.create()
-	if err != nil {
-		return err
-	}
+	require.NoError(b, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for range waiters {
@@ -330,18 +276,15 @@ func (b *bench) restMemory() error {
 			}
 		})
 	}
-	err = waitFor("2,000 waiting clients", func() bool {
-		time.Sleep(500 * time.Millisecond) // reading the metrics needs memory, too
-		return ann.longPolls() == waiters
-	})
-	kb, rssErr := rss()
+	for b.Loop() {
+		for limit := time.Now().Add(time.Minute); decider.longPolls() != waiters; time.Sleep(500 * time.Millisecond) { // reading the metrics needs memory, too
+			require.True(b, time.Now().Before(limit), "2,000 waiting clients")
+		}
+		report(b, "", residentMB(b, pid), "MB", "<=100")
+		report(b, "before", before, "MB", "")
+	}
 	cancel()
 	wg.Wait()
-	if err := errors.Join(err, rssErr); err != nil {
-		return err
-	}
-	b.add("REST: memory (RSS) with 2,000 long-polls waiting", fmt.Sprintf("%.1f MB, %.1f MB before", float64(kb)/1024, float64(before)/1024), "≤ 100 MB", kb <= 100*1024)
-	return nil
 }
 
 // The HTTP API in this process, to measure times inside.
@@ -361,25 +304,18 @@ func (oneKey) WorkspaceInfo(string) (httpapi.WorkspaceInfo, bool) {
 	return httpapi.WorkspaceInfo{MaxSize: approval.MaxRequestSize}, true
 }
 
-// restWake measures the time from a visible response to the client's HTTP response.
-func (b *bench) restWake() error {
-	r, err := b.newRig("rest-wake")
-	if err != nil {
-		return err
-	}
+// benchmarkWake measures the time from a visible response to the client's HTTP
+// response.
+func benchmarkWake(b *testing.B) {
+	r := newRig(b)
 	k := approval.NewAPIKey("bench")
 	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = workspace, []string{approval.MayRequest, approval.MayRead}, time.Now(), "bench"
-	api := &httpapi.Server{Keys: oneKey{k}, Settings: oneKey{k}, Viewer: &read.Viewer{Store: r.store, Seal: r.key}}
+	api := &httpapi.Server{Keys: oneKey{k}, Settings: oneKey{k}, Viewer: &read.Viewer{Store: r.store, Seal: r.Seal}}
 	r.changed = api.Changed
-	if err := r.start(); err != nil {
-		return err
-	}
-	defer r.stopAndReport()
-	api.Gate = r.gate
+	r.start()
+	api.Gate = r.Gate
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
+	require.NoError(b, err)
 	api.Hosts = []string{l.Addr().String()}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -388,33 +324,24 @@ func (b *bench) restWake() error {
 	defer cancel()
 	c := &client{base: "http://" + l.Addr().String(), key: "bench", http: &http.Client{}}
 	var took []time.Duration
-	for range rounds {
+	for b.Loop() {
 		id, err := c.create()
-		if err != nil {
-			return err
-		}
-		done := make(chan time.Time, 1)
+		require.NoError(b, err)
+		answered := make(chan error, 1)
+		var at time.Time
 		go func() {
 			_, err := c.call("GET", "/v1/approvals/"+id+"?wait=20", "")
-			if err != nil {
-				fmt.Fprintln(os.Stderr, "bench:", err)
-			}
-			done <- time.Now()
+			at = time.Now()
+			answered <- err
 		}()
 		time.Sleep(5 * time.Millisecond) // until it waits
 		bare := strings.TrimPrefix(id, "appr_")
-		if err := r.approve(bare); err != nil {
-			return err
-		}
-		at := <-done
+		require.NoError(b, r.approve(bare))
+		require.NoError(b, <-answered)
 		_, out := r.store.times(bare)
-		if out.IsZero() {
-			return errors.New("no response became visible")
-		}
+		require.False(b, out.IsZero(), "no response became visible")
 		took = append(took, at.Sub(out))
 	}
-	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
-	b.add("REST: response visible → client has it, p50", p50.Round(time.Microsecond).String(), "", true)
-	b.add("REST: response visible → client has it, p99", p99.Round(time.Microsecond).String(), "≤ 5 ms", p99 <= 5*time.Millisecond)
-	return nil
+	reportMS(b, "p50", quantile(took, 0.5), "")
+	reportMS(b, "p99", quantile(took, 0.99), "<=5")
 }

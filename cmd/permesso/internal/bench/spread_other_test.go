@@ -1,6 +1,6 @@
 //go:build !linux
 
-package main
+package bench
 
 // spreadFolders has an effect only on Linux.
 func spreadFolders(string) {}
