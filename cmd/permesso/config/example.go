@@ -89,6 +89,15 @@ func (k Key) line() string {
 	if k.Help != "" {
 		text = fmt.Sprintf("%-32s # %s", text, k.Help)
 	}
+	var more []string
+	for _, below := range k.Keys {
+		if below.instead {
+			more = append(more, below.Name+" = "+below.example())
+		}
+	}
+	if len(more) > 0 {
+		text += "\n# in " + k.Name + " also: " + strings.Join(more, ", ")
+	}
 	return text + "\n"
 }
 
