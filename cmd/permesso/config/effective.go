@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -80,4 +81,22 @@ func (n *node) value() any {
 		return items
 	}
 	return n.text
+}
+
+// RestartNeeded returns the keys whose change from c to next takes effect only after
+// a restart.
+func (c *Config) RestartNeeded(next *Config) (keys []string) {
+	value := func(c *Config, key string) string {
+		i := slices.IndexFunc(c.Settings, func(s Setting) bool { return s.Key == key })
+		if i < 0 {
+			return ""
+		}
+		return c.Settings[i].Text()
+	}
+	for _, r := range Rows() {
+		if r.Restart && value(c, r.Path) != value(next, r.Path) {
+			keys = append(keys, r.Path)
+		}
+	}
+	return keys
 }

@@ -57,13 +57,13 @@ type Row struct {
 	Key
 }
 
-// Rows returns every key that takes a value, in the order of the example.
+// Rows returns every key that takes a value or a list of tables, in the order of the example.
 func Rows() []Row { return rows(nil, "", permessoKeys()) }
 
 func rows(all []Row, path string, k Key) []Row {
 	for _, below := range k.Keys {
 		at := strings.TrimPrefix(path+"."+below.Name, ".")
-		if !below.isTable() {
+		if !below.isTable() || below.isList() {
 			all = append(all, Row{at, below})
 		}
 		if below.isList() {
@@ -166,7 +166,7 @@ func permessoKeys() Key {
 				{Name: "public_key_file", Example: `"/etc/permesso/prover.pub"`, Help: "instead of public_key", valueType: must("absolute path", absolutePath, "must be an absolute path"), instead: true},
 			}},
 		}},
-		{Name: "rules", Hint: "write [[rules]]", shown: true, valueType: tableList(), Keys: ruleKeys(), prose: "# Requests that match no rule need approval.\n", after: ruleExamples},
+		{Name: "rules", Help: "what is allowed, asked and refused", Hint: "write [[rules]]", shown: true, valueType: tableList(), Keys: ruleKeys(), prose: "# Requests that match no rule need approval.\n", after: ruleExamples},
 		{Name: "channels", valueType: valueType{}, unknown: "unknown channel %s", unknownHint: "remove it; approvers decide at the daemon's terminal, or with permesso approve", Keys: []Key{
 			{Name: channelEmail, valueType: tables(""), Keys: emailKeys(), prose: emailProse},
 			{Name: channelTelegram, valueType: tables(""), Keys: telegramKeys(), prose: telegramProse},
