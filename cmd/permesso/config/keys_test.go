@@ -128,7 +128,7 @@ var excluded = map[string]string{
 func shownAs(path string) *regexp.Regexp {
 	p := regexp.QuoteMeta(path)
 	p = strings.ReplaceAll(p, `\[\]`, `\[\d+\]`)
-	return regexp.MustCompile("^" + regexp.MustCompile(`\b[A-Z]+\b`).ReplaceAllString(p, `.+`) + "$")
+	return regexp.MustCompile("^" + regexp.MustCompile(`\b[A-Z]+\b`).ReplaceAllString(p, `.+`) + `(\[\d+\].*)?$`)
 }
 
 // Every row of the table has a help line, a type and a default that is valid; the
@@ -146,7 +146,7 @@ func TestEveryKeyIsEverywhere(t *testing.T) {
 		require.True(t, r.Help != "" || last == strings.ToUpper(last), "%s has no help", r.Path)
 		require.Contains(t, manual, "\n.B "+strings.ReplaceAll(r.Path, "-", `\-`)+"\n")
 		if last != strings.ToUpper(last) {
-			require.Regexp(t, `(?m)(^|[#{,:] ?)`+last+` = `, example, r.Path)
+			require.Regexp(t, `(?m)(^|[#{,:] ?)`+last+` = |\[\[`+last+`\]\]`, example, r.Path)
 			require.Contains(t, string(schema), `"`+last+`": {`, r.Path)
 		}
 		if excluded[r.Path] == "" {
