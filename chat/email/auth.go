@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // The limits for a header. Real headers stay far below them; a larger one is an
@@ -144,72 +146,53 @@ func (e *authError) add(more *authError) {
 // headerField is one header field: its name in lower case, its value unfolded.
 type headerField struct{ name, value string }
 
-// headerBuilder collects fields line by line. The lines of a field are joined once:
-// there may be thousands.
-type headerBuilder struct {
-	fields []headerField
-	value  strings.Builder // of the last one
-}
-
-func (h *headerBuilder) field(name, value string) {
-	h.finish()
-	h.fields = append(h.fields, headerField{name: foldASCII(name)})
-	h.value.WriteString(value)
-}
-
-func (h *headerBuilder) continued(line string) { h.value.WriteString(line) }
-
-// finish returns the fields. A continuation before the first field is dropped.
-func (h *headerBuilder) finish() []headerField {
-	if n := len(h.fields); n > 0 && h.fields[n-1].value == "" {
-		h.fields[n-1].value = h.value.String()
-	}
-	h.value.Reset()
-	return h.fields
-}
-
 // readFields is stricter than every later reader, so that all of them see the same
 // fields: every line is a field, no blank in a name, no bare CR, no NUL, no empty
 // continuation.
 func readFields(raw []byte) ([]headerField, *authError) {
-	var h headerBuilder
+	var names []string
+	var values [][]byte // each grows line by line: a field may have thousands
 	for rest := raw; ; {
 		line, after, ended := bytes.Cut(rest, []byte("\n"))
 		line = bytes.TrimSuffix(line, []byte("\r"))
+		name, value, colon := strings.Cut(string(line), ":")
 		switch {
 		case !ended:
 			return nil, refuse("the header has no end")
 		case len(raw)-len(after) > maxReadHeader:
 			return nil, refuse("the header is longer than %d KiB", maxReadHeader>>10)
 		case len(line) == 0:
-			return h.finish(), nil
+			fields := make([]headerField, len(names))
+			for i := range names {
+				fields[i] = headerField{names[i], string(values[i])}
+			}
+			return fields, nil
 		case bytes.ContainsAny(line, "\r\x00"):
 			return nil, refuse("the header has a bare carriage return or a NUL in it")
-		}
-		if refusal := h.strictLine(string(line)); refusal != nil {
-			return nil, refusal
+		case line[0] == ' ' || line[0] == '\t':
+			if len(names) == 0 || len(bytes.Trim(line, " \t")) == 0 {
+				return nil, refuse("the header has an empty continuation line, or one before the first field")
+			}
+			values[len(values)-1] = append(values[len(values)-1], line...)
+		case !colon || name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }):
+			return nil, refuse("the header has a line that is no field")
+		case len(names) == maxFields:
+			return nil, refuse("the header has more than %d fields", maxFields)
+		default:
+			names, values = append(names, chat.LowerASCII(name)), append(values, []byte(value))
 		}
 		rest = after
 	}
 }
 
-func (h *headerBuilder) strictLine(line string) *authError {
-	if line[0] == ' ' || line[0] == '\t' {
-		if len(h.fields) == 0 || strings.Trim(line, " \t") == "" {
-			return refuse("the header has an empty continuation line, or one before the first field")
-		}
-		h.continued(line)
-		return nil
+// Stated returns the topmost Authentication-Results field of an email and the server that it
+// names; "" if there is none.
+func Stated(raw []byte) (server, field string) {
+	fields, _ := readFields(raw)
+	if field, _ = topmostResults(fields); field != "" {
+		server, _, _ = parseResults(field)
 	}
-	name, value, ok := strings.Cut(line, ":")
-	if !ok || name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return refuse("the header has a line that is no field")
-	}
-	if len(h.fields) == maxFields {
-		return refuse("the header has more than %d fields", maxFields)
-	}
-	h.field(name, value)
-	return nil
+	return server, field
 }
 
 // onlyOnce are the fields that RFC 5322 and RFC 2045 allow at most once. Of two, one

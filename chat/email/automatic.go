@@ -11,6 +11,7 @@ import (
 
 	"github.com/emersion/go-message"
 	"github.com/emersion/go-message/charset"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // ownMessageID is the prefix of the Message-ID of every email that we send. It
@@ -56,23 +57,21 @@ func unixLines(raw []byte) []byte {
 
 // looseFields parses a header leniently: it skips an envelope line and lines that are
 // no field.
-func looseFields(raw []byte) []headerField {
-	var h headerBuilder
-	for line := range bytes.Lines(raw[:min(len(raw), 4*maxReadHeader)]) {
-		text := strings.TrimRight(string(line), "\n")
-		name, value, ok := strings.Cut(text, ":")
-		name = strings.TrimRight(name, " \t")
-		switch {
-		case text == "":
-			return h.finish()
-		case text[0] == ' ' || text[0] == '\t':
-			h.continued(text)
-		case ok && !strings.ContainsAny(name, " \t"):
-			h.field(name, value)
+func looseFields(raw []byte) (fields []looseField) {
+	head, _, _ := strings.Cut("\n"+string(raw[:min(len(raw), 4*maxHeader)]), "\n\n")
+	for line := range strings.SplitSeq(unfold.Replace(head), "\n") {
+		name, value, ok := strings.Cut(line, ":")
+		if name = strings.TrimRight(name, " \t"); ok && !strings.ContainsAny(name, " \t") {
+			fields = append(fields, looseField{chat.LowerASCII(name), value})
 		}
 	}
-	return h.finish()
+	return fields
 }
+
+// looseField is one header field: its name in lower case, its value unfolded.
+type looseField struct{ name, value string }
+
+var unfold = strings.NewReplacer("\n ", " ", "\n\t", "\t")
 
 // programFields are prefixes of fields that only programs write, with any value.
 var programFields = []string{
@@ -82,8 +81,8 @@ var programFields = []string{
 }
 
 // automaticField judges one field.
-func automaticField(f headerField) string {
-	value := foldASCII(strings.TrimSpace(f.value))
+func automaticField(f looseField) string {
+	value := chat.LowerASCII(strings.TrimSpace(f.value))
 	first, _, _ := strings.Cut(value, ";")
 	first, _, _ = strings.Cut(first, "(")
 	first = strings.TrimSpace(first)

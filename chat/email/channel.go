@@ -362,5 +362,5 @@ func canonical(address string) string {
 	if at < 1 {
 		return ""
 	}
-	return address[:at] + foldASCII(address[at:])
+	return address[:at] + chat.LowerASCII(address[at:])
 }

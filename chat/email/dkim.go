@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/emersion/go-msgauth/dkim"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // maxSignatures is how many DKIM signatures are checked, from the top.
@@ -94,7 +95,7 @@ func (a *Authenticator) candidate(ctx context.Context, lookups *txtLookups, valu
 		return signature{refusal: refuse("a DKIM signature cannot be read: %s", err)}
 	}
 	var s signature
-	if s.domain, err = canonicalDomain(tags["d"]); err != nil || s.domain != foldASCII(tags["d"]) {
+	if s.domain, err = canonicalDomain(tags["d"]); err != nil || s.domain != chat.LowerASCII(tags["d"]) {
 		s.refusal = refuse("a DKIM signature has no valid domain (d=)")
 		return s
 	}
@@ -103,7 +104,7 @@ func (a *Authenticator) candidate(ctx context.Context, lookups *txtLookups, valu
 		return s
 	}
 	s.name = tags["s"] + "._domainkey." + tags["d"]
-	s.identity = foldASCII(cmp.Or(tags["i"], tags["d"]))
+	s.identity = chat.LowerASCII(cmp.Or(tags["i"], tags["d"]))
 	if s.refusal = a.checkTags(tags, s.domain); s.refusal == nil {
 		_, s.refusal = lookups.aligned(ctx, s.domain, domain)
 	}
@@ -139,7 +140,7 @@ func isTime(text string, fits func(time.Time) bool) bool {
 // missingField returns the first required field that a signature does not cover, or "".
 func missingField(names []string) string {
 	for _, name := range []string{"From", "Subject"} {
-		if !slices.ContainsFunc(names, func(n string) bool { return foldASCII(n) == foldASCII(name) }) {
+		if !slices.ContainsFunc(names, func(n string) bool { return chat.LowerASCII(n) == chat.LowerASCII(name) }) {
 			return name
 		}
 	}
@@ -156,7 +157,7 @@ func (s signature) check(v *dkim.Verification, record txtAnswer) *authError {
 		return &authError{Reason: fmt.Sprintf("the DKIM key of %s cannot be looked up now (%s)", s.domain, record.err), Undecided: true}
 	case v.Err != nil:
 		return refuse("the DKIM signature of %s is not valid: %s", s.domain, strings.TrimPrefix(v.Err.Error(), "dkim: "))
-	case foldASCII(v.Domain) != s.domain || missingField(v.HeaderKeys) != "":
+	case chat.LowerASCII(v.Domain) != s.domain || missingField(v.HeaderKeys) != "":
 		return refuse("a DKIM signature is ambiguous")
 	case slices.Contains(keyFlags(record.texts), "s") && !strings.HasSuffix("@"+s.identity, "@"+s.domain):
 		return refuse("the DKIM key of %s is not for its subdomains (t=s)", s.domain)

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/emersion/go-msgauth/dmarc"
+	"github.com/permesso-dev/permesso/chat"
 	"golang.org/x/net/idna"
 	"golang.org/x/net/publicsuffix"
 )
@@ -19,7 +20,7 @@ import (
 // and non-ASCII letters, characters that are mapped to others (full-width ones, an
 // ideographic full stop), an A-label that does not match its characters.
 func canonicalDomain(domain string) (string, error) {
-	lower := foldASCII(domain)
+	lower := chat.LowerASCII(domain)
 	ascii := !strings.ContainsFunc(domain, func(r rune) bool { return r >= 0x80 })
 	labels := strings.Split(lower, ".")
 	if len(labels) < 2 || slices.Contains(labels, "") || strings.Trim(labels[len(labels)-1], "0123456789") == "" {

@@ -178,14 +178,8 @@ func Examine(ctx context.Context, raw []byte, lookup func(context.Context, strin
 			f.Answer = m.doubtText(textsFor(""))
 		}
 	}
-	fields, _ := readFields(raw)
-	for _, h := range fields {
-		if h.name == "authentication-results" {
-			f.Field = chat.Escape(strings.Join(strings.Fields(h.value), " "))
-			f.AuthservID, _, _ = parseResults(h.value)
-			break
-		}
-	}
+	server, field := Stated(raw)
+	f.AuthservID, f.Field = server, chat.Escape(strings.Join(strings.Fields(field), " "))
 	proof := func(a *Authenticator) string {
 		sender, _, err := a.Sender(ctx, raw)
 		if err == nil {
