@@ -15,7 +15,7 @@ import (
 )
 
 // mailSender submits an email to a mail server. *SMTP is one. It describes a failure
-// with a *SendError.
+// with an *Error, or it counts as temporary.
 type mailSender interface {
 	Send(ctx context.Context, from string, to []string, msg []byte) error
 }

@@ -83,7 +83,7 @@ func TestServerDown(t *testing.T) {
 	tries := 0
 	w.outbox.before = func(string, []byte) error {
 		tries++
-		return &SendError{Stage: "connect", Temporary: true, Err: errors.New("connection refused"), hint: "is it up?"}
+		return &Error{Stage: "connect", Temporary: true, Err: errors.New("connection refused"), Help: "is it up?"}
 	}
 	w.addPending("office", id1)
 	w.runAndTakeSent()
@@ -108,7 +108,7 @@ func TestServerDown(t *testing.T) {
 func TestServerRefusesLogin(t *testing.T) {
 	w := newRig(t)
 	w.outbox.before = func(string, []byte) error {
-		return &SendError{Stage: "log in", Account: true, Code: 535, Err: errors.New("535 no")}
+		return &Error{Stage: "log in", Account: true, Code: 535, Err: errors.New("535 no")}
 	}
 	w.addPending("home", id1)
 	w.runAndTakeSent()
@@ -129,7 +129,7 @@ func TestAddressRefused(t *testing.T) {
 			return nil
 		}
 		tries++
-		return &SendError{Stage: "name the recipient", Code: 550, Err: errors.New("550 no such user")}
+		return &Error{Stage: "name the recipient", Code: 550, Err: errors.New("550 no such user")}
 	}
 	w.addPending("office", id1)
 	require.Equal(t, bobMail, w.onlyEmail(w.runAndTakeSent()).to)
@@ -153,7 +153,7 @@ func TestGreylisting(t *testing.T) {
 	w.outbox.before = func(to string, _ []byte) error {
 		if to == annMail && left > 0 {
 			left--
-			return &SendError{Stage: "name the recipient", Temporary: true, Code: 451, Err: errors.New("451 later")}
+			return &Error{Stage: "name the recipient", Temporary: true, Code: 451, Err: errors.New("451 later")}
 		}
 		return nil
 	}
@@ -225,7 +225,7 @@ func TestDeciderGetsOneAnswer(t *testing.T) {
 func TestSettledBeforeItWasSent(t *testing.T) {
 	w := newRig(t)
 	w.outbox.before = func(string, []byte) error {
-		return &SendError{Stage: "connect", Temporary: true, Err: errors.New("refused")}
+		return &Error{Stage: "connect", Temporary: true, Err: errors.New("refused")}
 	}
 	k := w.addPending("home", id1)
 	w.runAndTakeSent()

@@ -223,7 +223,7 @@ func TestIMAPKeepsItsPassword(t *testing.T) {
 			if tt.want == "" {
 				return
 			}
-			var e *MailboxError
+			var e *Error
 			require.ErrorAs(t, err, &e)
 			require.Contains(t, e.Error()+"\n"+e.Hint(), tt.want)
 			require.NotContains(t, e.Error()+e.Hint(), mailserver.Password)
@@ -250,9 +250,9 @@ func TestIMAPNames(t *testing.T) {
 // TestIMAPPauses: after a refusal the delay is longer than after a fault.
 func TestIMAPPauses(t *testing.T) {
 	b := &IMAP{}
-	require.Equal(t, refusedDelay, b.maxDelay(&MailboxError{}))
-	require.Equal(t, maxReconnectDelay, b.maxDelay(&MailboxError{Temporary: true}))
-	require.Equal(t, maxReconnectDelay, b.maxDelay(errors.Join(&MailboxError{Temporary: true}, nil)))
+	require.Equal(t, refusedDelay, b.maxDelay(&Error{}))
+	require.Equal(t, maxReconnectDelay, b.maxDelay(&Error{Temporary: true}))
+	require.Equal(t, maxReconnectDelay, b.maxDelay(errors.Join(&Error{Temporary: true}, nil)))
 	for _, data := range []string{"{", `{"version":2}`, `{"version":1,"what":1}`} {
 		b := &IMAP{Address: "127.0.0.1:1", State: &memoryState{data: []byte(data)}}
 		require.ErrorContains(t, b.Run(t.Context(), nil), "state", data)

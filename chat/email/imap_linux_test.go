@@ -157,7 +157,7 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 		for _, tt := range tests {
 			b := mailbox(v, mailserver.Ann, nil, tt.change)(&mailboxRun{}).(*IMAP)
 			err := b.Check(t.Context())
-			var e *MailboxError
+			var e *Error
 			require.ErrorAs(t, err, &e, tt.why)
 			require.Contains(t, e.Error()+"\n"+e.Hint(), tt.want, tt.why)
 			require.NotContains(t, e.Error()+e.Hint(), mailserver.Password, tt.why)

@@ -67,7 +67,7 @@ func (r *imapReader) load() error {
 		return fmt.Errorf("load the mailbox's state: %w", err)
 	}
 	if len(data) == 0 {
-		r.state, r.dirty = imapState{Version: 1, Start: r.now().Unix()}, true
+		r.state, r.dirty = imapState{Version: 1, Start: r.Now().Unix()}, true
 		r.save()
 		return nil
 	}
@@ -171,7 +171,7 @@ func (r *imapReader) renumber(c *imapConn, s selected) error {
 func (r *imapReader) newSince() int64 {
 	var newest int64
 	for _, m := range r.state.Seen {
-		if m.Date <= r.now().Unix() { // a sender with IMAP access can set any date
+		if m.Date <= r.Now().Unix() { // a sender with IMAP access can set any date
 			newest = max(newest, m.Date)
 		}
 	}
@@ -198,7 +198,7 @@ func (r *imapReader) markDone(uid uint32, facts imapMail) {
 // postpone schedules a retry of an email.
 func (r *imapReader) postpone(uid uint32, facts imapMail) {
 	r.advance(uid)
-	r.retries[uid] = r.retries[uid].next(r.now(), r.firstDelay(), maxEmailDelay)
+	r.retries[uid] = r.retries[uid].next(r.Now(), r.retryDelay, maxEmailDelay)
 	facts.UID = uid
 	i := slices.IndexFunc(r.state.Open, func(m imapMail) bool { return m.UID == uid })
 	if i < 0 {

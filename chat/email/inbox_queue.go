@@ -2,6 +2,7 @@ package email
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +22,6 @@ type InboxQueue struct {
 	Every   time.Duration    // scan interval without a hint; 0: 2 s
 	Report  func(error)      // gets the result of each scan, nil if all is well; may be nil
 	Now     func() time.Time // nil: time.Now
-
-	retryDelay time.Duration // first delay before a retry of an email; 0: 1 s
 }
 
 var _ Mailbox = (*InboxQueue)(nil)
@@ -64,43 +63,26 @@ func withoutEnvelope(raw []byte) []byte {
 // Run implements Mailbox.
 func (d *InboxQueue) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
 	retries := map[string]retry{}
-	return poll(ctx, d.Changes, d.every, d.Report, func() error { return d.takeDue(ctx, take, retries) })
-}
-
-func (d *InboxQueue) every() time.Duration {
-	if d.Every > 0 {
-		return d.Every
-	}
-	return 2 * time.Second
-}
-
-func (d *InboxQueue) now() time.Time {
-	if d.Now != nil {
-		return d.Now()
-	}
-	return time.Now()
+	return poll(ctx, d.Changes, func() time.Duration { return cmp.Or(d.Every, 2*time.Second) }, reporter(d.Report), func() error { return d.takeDue(ctx, take, retries) })
 }
 
 func (d *InboxQueue) takeDue(ctx context.Context, take func(context.Context, Incoming) error, retries map[string]retry) error {
 	names, err := d.Store.List()
 	if err != nil {
-		return &MailboxError{Stage: "list delivered emails", Temporary: true, Err: err}
+		return &Error{Stage: "list delivered emails", Temporary: true, Err: err}
 	}
-	first := d.retryDelay
-	if first <= 0 {
-		first = time.Second
-	}
+	now := nowFunc(d.Now)()
 	var trouble error
 	for _, name := range names {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if retries[name].at.After(d.now()) {
+		if retries[name].at.After(now) {
 			continue
 		}
 		if err := d.takeOne(ctx, take, name); err != nil {
 			trouble = err
-			retries[name] = retries[name].next(d.now(), first, maxEmailDelay)
+			retries[name] = retries[name].next(now, time.Second, maxEmailDelay)
 			continue
 		}
 		delete(retries, name)

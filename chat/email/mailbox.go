@@ -46,21 +46,6 @@ type Incoming struct {
 	TooLarge bool   // larger than maxMail: Raw is the header only, at most 64 KiB
 }
 
-// MailboxError says why emails cannot be received now.
-type MailboxError struct {
-	Stage     string // what failed: "connect", "log in" …
-	Temporary bool   // a retry may succeed; otherwise the operator must fix something
-	hint      string // what to do; may be empty
-	Err       error  // never contains a password
-}
-
-func (e *MailboxError) Error() string { return e.Stage + ": " + e.Err.Error() }
-
-func (e *MailboxError) Unwrap() error { return e.Err }
-
-// Hint is what the operator can do, or "".
-func (e *MailboxError) Hint() string { return e.hint }
-
 // callTake calls take. It turns a panic into an error: otherwise one email would end the
 // daemon after each start.
 func callTake(ctx context.Context, take func(context.Context, Incoming) error, m Incoming) (err error) {
@@ -114,6 +99,22 @@ func (r retry) next(now time.Time, first, most time.Duration) retry {
 	}
 	pause += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(pause)) //nolint:gosec // no secret
 	return retry{n: r.n + 1, at: now.Add(pause)}
+}
+
+// nowFunc is now, or the system's clock without one.
+func nowFunc(now func() time.Time) func() time.Time {
+	if now == nil {
+		return time.Now
+	}
+	return now
+}
+
+// reporter is report, or a function that does nothing without one.
+func reporter(report func(error)) func(error) {
+	if report == nil {
+		return func(error) {}
+	}
+	return report
 }
 
 // sleep waits for d or the end of ctx.

@@ -2,6 +2,7 @@ package email
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,11 +56,11 @@ type maildirState struct {
 	Taken   []string  `json:"taken"`
 }
 
-// Check says whether the folders exist and are readable. Its error is a *MailboxError.
+// Check says whether the folders exist and are readable. Its error is an *Error.
 func (b *Maildir) Check(context.Context) error {
 	d, err := b.scan()
 	if err != nil {
-		return &MailboxError{Stage: "read the maildir", Err: err, hint: "use the absolute path of a folder that contains new and cur " +
+		return &Error{Stage: "read the maildir", Err: err, Help: "use the absolute path of a folder that contains new and cur " +
 			"and is readable for the daemon's user"}
 	}
 	return d.err()
@@ -69,27 +70,27 @@ func (b *Maildir) Check(context.Context) error {
 // is not absolute.
 func (b *Maildir) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
 	if !filepath.IsAbs(b.Path) {
-		return &MailboxError{Stage: "read the maildir", Err: fmt.Errorf("path %q is not absolute", b.Path)}
+		return &Error{Stage: "read the maildir", Err: fmt.Errorf("path %q is not absolute", b.Path)}
 	}
-	r := &maildirReader{Maildir: b, take: take, taken: map[string]bool{}, retries: map[string]retry{}, gone: map[string]time.Time{}}
+	c := *b
+	c.Now = nowFunc(b.Now)
+	r := &maildirReader{Maildir: &c, take: take, taken: map[string]bool{}, retries: map[string]retry{}, gone: map[string]time.Time{}}
 	if err := r.load(); err != nil {
 		return err
 	}
 	r.save()
-	return poll(ctx, b.Changes, r.untilNextScan, b.Report, func() error { return r.takeDue(ctx) })
+	return poll(ctx, b.Changes, r.untilNextScan, reporter(b.Report), func() error { return r.takeDue(ctx) })
 }
 
 // poll calls its look function until ctx ends: at every hint and after every wait. It reports
-// each result. changes and report may be nil.
+// each result. changes may be nil.
 func poll(ctx context.Context, changes <-chan struct{}, wait func() time.Duration, report func(error), look func() error) error {
 	for ctx.Err() == nil {
 		err := look()
 		if ctx.Err() != nil {
 			break
 		}
-		if report != nil {
-			report(err)
-		}
+		report(err)
 		timer := time.NewTimer(wait())
 		select {
 		case <-ctx.Done():
@@ -116,13 +117,6 @@ type maildirReader struct {
 	gone    map[string]time.Time // when a taken name was first missing
 }
 
-func (r *maildirReader) now() time.Time {
-	if r.Now != nil {
-		return r.Now()
-	}
-	return time.Now()
-}
-
 func (r *maildirReader) load() error {
 	if r.State == nil {
 		return errors.New("maildir: no store for the state is configured")
@@ -131,7 +125,7 @@ func (r *maildirReader) load() error {
 	if err != nil {
 		return fmt.Errorf("load the maildir's state: %w", err)
 	}
-	r.start, r.dirty = r.now(), true
+	r.start, r.dirty = r.Now(), true
 	if len(data) == 0 {
 		return nil
 	}
@@ -190,13 +184,13 @@ func (r *maildirReader) takeDue(ctx context.Context) error {
 	r.firstScan(d, err)
 	r.save()
 	if err != nil {
-		return errors.Join(r.unsaved, &MailboxError{Stage: "read the maildir", Temporary: true, Err: err})
+		return errors.Join(r.unsaved, &Error{Stage: "read the maildir", Temporary: true, Err: err})
 	}
 	var waits failedEmails
 	for _, m := range d.mails {
 		switch {
 		case r.taken[m.name]:
-		case r.retries[m.name].at.After(r.now()):
+		case r.retries[m.name].at.After(r.Now()):
 			waits.add(nil)
 		default:
 			if err := r.takeOne(ctx, m); err != nil {
@@ -221,7 +215,7 @@ func (r *maildirReader) takeOne(ctx context.Context, m maildirMail) error {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			r.retries[m.name] = r.retries[m.name].next(r.now(), r.firstDelay(), maxEmailDelay)
+			r.retries[m.name] = r.retries[m.name].next(r.Now(), cmp.Or(r.retryDelay, time.Second), maxEmailDelay)
 		}
 		return err
 	}
@@ -244,8 +238,8 @@ func (r *maildirReader) dropGone(d maildirScan) {
 		case there[name]:
 			delete(r.gone, name)
 		case !gone:
-			r.gone[name] = r.now()
-		case r.now().Sub(since) > forgetAfter:
+			r.gone[name] = r.Now()
+		case r.Now().Sub(since) > forgetAfter:
 			delete(r.gone, name)
 			delete(r.taken, name)
 			r.dirty = true
@@ -253,23 +247,13 @@ func (r *maildirReader) dropGone(d maildirScan) {
 	}
 }
 
-func (r *maildirReader) firstDelay() time.Duration {
-	if r.retryDelay > 0 {
-		return r.retryDelay
-	}
-	return time.Second
-}
-
 func (r *maildirReader) untilNextScan() time.Duration {
-	wait := r.Every
-	if wait <= 0 {
-		wait = 3 * time.Second
-		if r.Changes != nil {
-			wait = 30 * time.Second
-		}
+	wait := cmp.Or(r.Every, 3*time.Second)
+	if r.Every == 0 && r.Changes != nil {
+		wait = 30 * time.Second
 	}
 	for _, at := range r.retries {
-		wait = min(wait, max(0, at.at.Sub(r.now())))
+		wait = min(wait, max(0, at.at.Sub(r.Now())))
 	}
 	return wait
 }
@@ -284,9 +268,9 @@ func (d maildirScan) err() error {
 	if len(d.refused) == 0 {
 		return nil
 	}
-	return &MailboxError{
+	return &Error{
 		Stage: "read the maildir", Err: fmt.Errorf("%d files are not regular, such as %s", len(d.refused), logText(d.refused[0])),
-		hint: "move them out of the maildir; a mail server creates only regular files there",
+		Help: "move them out of the maildir; a mail server creates only regular files there",
 	}
 }
 

@@ -205,7 +205,7 @@ func (f settlingDecider) Decide(ctx context.Context, a approval.DecisionInput) (
 func TestRefusedAddressAfterRestart(t *testing.T) {
 	w := newRig(t)
 	w.outbox.before = func(string, []byte) error {
-		return &SendError{Stage: "name the recipient", Code: 550, Err: errors.New("550 no such user")}
+		return &Error{Stage: "name the recipient", Code: 550, Err: errors.New("550 no such user")}
 	}
 	w.addPending("home", id1)
 	w.Problem, w.Alert = nil, nil // the process ends before it reports
@@ -225,7 +225,7 @@ func TestDueAndNotWaiting(t *testing.T) {
 	w := newRig(t)
 	w.addPending("home", id1)
 	w.outbox.before = func(string, []byte) error {
-		return &SendError{Stage: "name the recipient", Temporary: true, Code: 451, Err: errors.New("451 later")}
+		return &Error{Stage: "name the recipient", Temporary: true, Code: 451, Err: errors.New("451 later")}
 	}
 	w.runAndTakeSent()
 	w.Workspaces = func() []string { return []string{"shop"} }

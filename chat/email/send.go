@@ -209,7 +209,7 @@ func (c *Channel) followUp(k approval.Key, a *cardCopy, rec *approval.Record) *o
 func (c *Channel) attempt(ctx context.Context, j *job) {
 	raw, err := j.mail.bytes()
 	if err != nil {
-		err = &SendError{Stage: "compose the mail", Err: err}
+		err = &Error{Stage: "compose the mail", Err: err}
 	} else {
 		err = c.Sender.Send(ctx, j.mail.From, []string{j.mail.To}, raw)
 	}
@@ -259,7 +259,7 @@ func (c *Channel) recordAttempt(ctx context.Context, j *job, err error) (reports
 		j.Attempts, j.Next = j.Attempts-1, c.state.serverRetry.at.UTC()
 		return func() {
 			log()
-			c.setProblem("server", "cannot send: "+e.Error(), e.hint)
+			c.setProblem("server", "cannot send: "+e.Error(), e.Help)
 		}
 	case !e.Temporary:
 		j.State = stateFailed
@@ -272,16 +272,16 @@ func (c *Channel) recordAttempt(ctx context.Context, j *job, err error) (reports
 	return log
 }
 
-func sendErrorOf(err error) *SendError {
-	var e *SendError
+func sendErrorOf(err error) *Error {
+	var e *Error
 	if errors.As(err, &e) {
 		return e
 	}
-	return &SendError{Stage: "send the mail", Temporary: true, Err: err}
+	return &Error{Stage: "send the mail", Temporary: true, Err: err}
 }
 
 // isServerFailure says whether every other email would fail, too.
-func isServerFailure(e *SendError) bool {
+func isServerFailure(e *Error) bool {
 	return e.Account || e.Temporary && !e.MaybeSent && (e.Code == 0 || e.Code == 421)
 }
 
