@@ -58,7 +58,7 @@ func unixLines(raw []byte) []byte {
 // looseFields parses a header leniently: it skips an envelope line and lines that are
 // no field.
 func looseFields(raw []byte) (fields []looseField) {
-	head, _, _ := strings.Cut("\n"+string(raw[:min(len(raw), 4*maxHeader)]), "\n\n")
+	head, _, _ := strings.Cut("\n"+string(raw[:min(len(raw), maxLooseHeader)]), "\n\n")
 	for line := range strings.SplitSeq(unfold.Replace(head), "\n") {
 		name, value, ok := strings.Cut(line, ":")
 		if name = strings.TrimRight(name, " \t"); ok && !strings.ContainsAny(name, " \t") {
@@ -67,6 +67,9 @@ func looseFields(raw []byte) (fields []looseField) {
 	}
 	return fields
 }
+
+// maxLooseHeader is how much of a header is parsed, in bytes.
+const maxLooseHeader = 256 << 10
 
 // looseField is one header field: its name in lower case, its value unfolded.
 type looseField struct{ name, value string }

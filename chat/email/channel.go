@@ -12,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 // mailSender submits an email to a mail server. *SMTP is one. It describes a failure
@@ -32,7 +33,7 @@ type Channel struct {
 	Addressing Addressing // reply addresses; its Local and Domain are the channel's own address
 	FollowUp   bool       // send the outcome to the approvers who were asked
 	Sender     mailSender
-	Mailboxes  []Mailbox // where replies come in, besides TakeRaw and TakeForwarded
+	Mailboxes  []mailbox.Mailbox // where replies come in, besides TakeRaw and TakeForwarded
 	Verifier   senderVerifier
 
 	Viewer      chat.Viewer // the pending requests of this channel
@@ -72,7 +73,7 @@ type state struct {
 	sent          sentRecords
 	replyKey      approval.Key // the reply in progress: no follow-up for this key until it is recorded
 	handled       handledEmails
-	serverRetry   retry // send nothing before this time: the server is down or refuses us
+	serverRetry   mailbox.Retry // send nothing before this time: the server is down or refuses us
 	missingSince  map[approval.Key]time.Time
 	unprovedSince map[string]time.Time // emails whose proof could not be looked up, by name, and since when
 	lastPrune     time.Time

@@ -14,12 +14,11 @@ import (
 	"github.com/emersion/go-message/charset"
 
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 // The limits for an email that is parsed, and for the parts of its header.
 const (
-	maxSize = 512 << 10 // bytes, as received
-
 	maxParts     = 20
 	maxDepth     = 5
 	maxField     = 16 << 10 // bytes of one address or identifier field
@@ -53,8 +52,8 @@ type inboundMail struct {
 // other problem is put in Doubt: an unknown charset or encoding, a broken structure,
 // duplicate fields.
 func readMail(raw []byte) (*inboundMail, error) {
-	if len(raw) > maxSize {
-		return nil, fmt.Errorf("read email: %d bytes, at most %d: %w", len(raw), maxSize, errCaps)
+	if len(raw) > mailbox.MaxMail {
+		return nil, fmt.Errorf("read email: %d bytes, at most %d: %w", len(raw), mailbox.MaxMail, errCaps)
 	}
 	m := &inboundMail{}
 	e, err := open(raw)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 // writeLimit simulates kill -9 before a write: no write succeeds from then on.
@@ -205,7 +206,7 @@ func (f settlingDecider) Decide(ctx context.Context, a approval.DecisionInput) (
 func TestRefusedAddressAfterRestart(t *testing.T) {
 	w := newRig(t)
 	w.outbox.before = func(string, []byte) error {
-		return &Error{Stage: "name the recipient", Code: 550, Err: errors.New("550 no such user")}
+		return &mailbox.Error{Stage: "name the recipient", Code: 550, Err: errors.New("550 no such user")}
 	}
 	w.addPending("home", id1)
 	w.Problem, w.Alert = nil, nil // the process ends before it reports
@@ -225,7 +226,7 @@ func TestDueAndNotWaiting(t *testing.T) {
 	w := newRig(t)
 	w.addPending("home", id1)
 	w.outbox.before = func(string, []byte) error {
-		return &Error{Stage: "name the recipient", Temporary: true, Code: 451, Err: errors.New("451 later")}
+		return &mailbox.Error{Stage: "name the recipient", Temporary: true, Code: 451, Err: errors.New("451 later")}
 	}
 	w.runAndTakeSent()
 	w.Workspaces = func() []string { return []string{"shop"} }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 // The delays between two attempts to send, and the maximum age of an email other than
@@ -58,7 +60,7 @@ func (c *Channel) send(ctx context.Context, waiting []approval.StoredPending) {
 func (c *Channel) serverPaused() bool {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
-	return c.state.serverRetry.at.After(c.now())
+	return c.state.serverRetry.At.After(c.now())
 }
 
 // prepare picks an email that is due and saves durably that an attempt begins.
@@ -84,8 +86,8 @@ func (c *Channel) prepare(ctx context.Context, waiting map[approval.Key]approval
 	}
 	// Saved before the attempt: after a crash during it, the retry is delayed, too, and
 	// the email may have arrived.
-	again := retry{n: j.Attempts}.next(c.now(), c.firstDelay(), maxSendDelay)
-	j.State, j.Attempts, j.Next = stateSending, again.n, again.at.UTC()
+	again := mailbox.Retry{N: j.Attempts}.Next(c.now(), c.firstDelay(), maxSendDelay)
+	j.State, j.Attempts, j.Next = stateSending, again.N, again.At.UTC()
 	j.maybeSent, j.MaybeSent = j.MaybeSent, true
 	return j, j.save()
 }
@@ -209,7 +211,7 @@ func (c *Channel) followUp(k approval.Key, a *cardCopy, rec *approval.Record) *o
 func (c *Channel) attempt(ctx context.Context, j *job) {
 	raw, err := j.mail.bytes()
 	if err != nil {
-		err = &Error{Stage: "compose the mail", Err: err}
+		err = &mailbox.Error{Stage: "compose the mail", Err: err}
 	} else {
 		err = c.Sender.Send(ctx, j.mail.From, []string{j.mail.To}, raw)
 	}
@@ -229,7 +231,7 @@ func (c *Channel) attempt(ctx context.Context, j *job) {
 func (c *Channel) recordAttempt(ctx context.Context, j *job, err error) (reports func()) {
 	if err == nil {
 		j.State, j.MaybeSent, j.Error, j.Next = stateSent, j.maybeSent, "", time.Time{}
-		c.state.serverRetry = retry{}
+		c.state.serverRetry = mailbox.Retry{}
 		return func() {
 			c.clearProblem("server")
 			c.clearProblem("to " + j.to)
@@ -254,9 +256,9 @@ func (c *Channel) recordAttempt(ctx context.Context, j *job, err error) (reports
 		if !e.Account {
 			longest = time.Minute
 		}
-		c.state.serverRetry = c.state.serverRetry.next(c.now(), c.firstDelay(), longest)
+		c.state.serverRetry = c.state.serverRetry.Next(c.now(), c.firstDelay(), longest)
 		// The server failed, not this email: when the server is back, it is sent at once.
-		j.Attempts, j.Next = j.Attempts-1, c.state.serverRetry.at.UTC()
+		j.Attempts, j.Next = j.Attempts-1, c.state.serverRetry.At.UTC()
 		return func() {
 			log()
 			c.setProblem("server", "cannot send: "+e.Error(), e.Help)
@@ -272,16 +274,16 @@ func (c *Channel) recordAttempt(ctx context.Context, j *job, err error) (reports
 	return log
 }
 
-func sendErrorOf(err error) *Error {
-	var e *Error
+func sendErrorOf(err error) *mailbox.Error {
+	var e *mailbox.Error
 	if errors.As(err, &e) {
 		return e
 	}
-	return &Error{Stage: "send the mail", Temporary: true, Err: err}
+	return &mailbox.Error{Stage: "send the mail", Temporary: true, Err: err}
 }
 
 // isServerFailure says whether every other email would fail, too.
-func isServerFailure(e *Error) bool {
+func isServerFailure(e *mailbox.Error) bool {
 	return e.Account || e.Temporary && !e.MaybeSent && (e.Code == 0 || e.Code == 421)
 }
 
@@ -289,7 +291,7 @@ func isServerFailure(e *Error) bool {
 // be reported without the lock.
 func (c *Channel) cardFailed(k approval.Key, a *cardCopy, why error) (reports func()) {
 	a.failureReported = true
-	to, what := a.To, fmt.Sprintf("card %s to %s was refused: %v", approval.ShortID(k.ID), logText(a.To), why)
+	to, what := a.To, fmt.Sprintf("card %s to %s was refused: %v", approval.ShortID(k.ID), chat.Escape(a.To), why)
 	hint := "correct the approver's email address, or decide on another channel"
 	if c.Approve != "" {
 		hint += ": " + c.Approve + " " + approval.ShortID(k.ID)
@@ -331,8 +333,8 @@ func (c *Channel) untilNextRun() time.Duration {
 			sooner(&t.Answer.delivery)
 		}
 	}
-	if c.state.serverRetry.at.After(at) {
-		at = c.state.serverRetry.at
+	if c.state.serverRetry.At.After(at) {
+		at = c.state.serverRetry.At
 	}
 	return min(max(at.Sub(now), 10*time.Millisecond), c.every())
 }

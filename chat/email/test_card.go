@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/authentic"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 // TestMail sends a test card, which belongs to no request, and waits for the reply.
@@ -52,14 +54,14 @@ func (r *TestMail) Send(ctx context.Context) error {
 
 // Await waits until ctx ends for the reply: from box, which may be nil, or from a
 // running channel.
-func (r *TestMail) Await(ctx context.Context, box Mailbox) ([]byte, error) {
+func (r *TestMail) Await(ctx context.Context, box mailbox.Mailbox) ([]byte, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	came := make(chan []byte, 1)
 	ended := make(chan error, 1)
 	if box != nil {
 		go func() {
-			ended <- box.Run(ctx, func(_ context.Context, in Incoming) error {
+			ended <- box.Run(ctx, func(_ context.Context, in mailbox.Incoming) error {
 				if !in.TooLarge && r.answers(in.Raw) {
 					select {
 					case came <- in.Raw:
@@ -106,7 +108,7 @@ func (r *TestMail) fromInbox() ([]byte, error) {
 		if err != nil || !r.answers(raw) {
 			continue // taken meanwhile, or not a reply to this test
 		}
-		return withCRLF(raw), r.Inbox.Remove(name)
+		return mailbox.WithCRLF(raw), r.Inbox.Remove(name)
 	}
 	return nil, nil
 }
@@ -178,24 +180,24 @@ func Examine(ctx context.Context, raw []byte, lookup func(context.Context, strin
 			f.Answer = m.doubtText(textsFor(""))
 		}
 	}
-	server, field := Stated(raw)
+	server, field := authentic.Stated(raw)
 	f.AuthservID, f.Field = server, chat.Escape(strings.Join(strings.Fields(field), " "))
-	proof := func(a *Authenticator) string {
+	proof := func(a *authentic.Authenticator) string {
 		sender, _, err := a.Sender(ctx, raw)
 		if err == nil {
 			f.Sender = sender
 			return ""
 		}
-		var e *authError
+		var e *authentic.Error
 		if errors.As(err, &e) {
 			return e.Reason
 		}
 		return err.Error()
 	}
 	if f.Stated = "no Authentication-Results field"; f.AuthservID != "" {
-		f.Stated = proof(&Authenticator{AuthservID: f.AuthservID})
+		f.Stated = proof(&authentic.Authenticator{AuthservID: f.AuthservID})
 	}
-	f.Signed = proof(&Authenticator{DKIM: true, Lookup: lookup})
+	f.Signed = proof(&authentic.Authenticator{DKIM: true, Lookup: lookup})
 	return f
 }
 

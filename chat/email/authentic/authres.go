@@ -1,4 +1,4 @@
-package email
+package authentic
 
 import (
 	"errors"
@@ -12,17 +12,17 @@ import (
 // proveDMARC is the proof by the receiving server: a DMARC pass in the topmost
 // Authentication-Results field, which that server wrote. Fields below it came with the
 // email.
-func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string, *authError) {
+func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string, *Error) {
 	value, found := topmostResults(fields)
 	if !found {
-		return "", &authError{
+		return "", &Error{
 			Reason: fmt.Sprintf("%s has not stated how it checked the email (no Authentication-Results field)", a.AuthservID),
 			hint:   "enable DMARC checks on the mail server, or let this channel check DKIM",
 		}
 	}
 	id, results, err := parseResults(value)
 	if err == nil && chat.LowerASCII(id) != chat.LowerASCII(a.AuthservID) {
-		return "", &authError{
+		return "", &Error{
 			Reason: fmt.Sprintf("the topmost Authentication-Results field is by %s, not by %s", quoteShort(id), a.AuthservID),
 			hint:   "send a test card by email: its answer shows the name that your mail server writes",
 		}
@@ -42,7 +42,7 @@ func topmostResults(fields []headerField) (value string, found bool) {
 }
 
 // checkDMARC finds the only statement about DMARC.
-func checkDMARC(results []authResult, id, domain string) (string, *authError) {
+func checkDMARC(results []authResult, id, domain string) (string, *Error) {
 	var dmarc []authResult
 	for _, r := range results {
 		if r.method == "dmarc" {
@@ -69,7 +69,7 @@ func checkDMARC(results []authResult, id, domain string) (string, *authError) {
 }
 
 // refuseFinally is a refusal after which no other proof is tried.
-func refuseFinally(format string, args ...any) *authError {
+func refuseFinally(format string, args ...any) *Error {
 	refusal := refuse(format, args...)
 	refusal.final = true
 	return refusal

@@ -1,4 +1,4 @@
-package email
+package mailbox
 
 import (
 	"cmp"
@@ -68,11 +68,11 @@ func (b *IMAP) Run(ctx context.Context, take func(context.Context, Incoming) err
 	if f := b.endpoint().check(); f != nil {
 		return f
 	}
-	r := &imapReader{IMAP: b, take: take, retries: map[uint32]retry{}}
+	r := &imapReader{IMAP: b, take: take, retries: map[uint32]Retry{}}
 	if err := r.load(); err != nil {
 		return err
 	}
-	var failures retry
+	var failures Retry
 	for ctx.Err() == nil {
 		r.healthy = false
 		err := r.session(ctx)
@@ -81,10 +81,10 @@ func (b *IMAP) Run(ctx context.Context, take func(context.Context, Incoming) err
 		}
 		b.Report(err)
 		if r.healthy {
-			failures = retry{}
+			failures = Retry{}
 		}
-		failures = failures.next(b.Now(), b.retryDelay, b.maxDelay(err))
-		sleep(ctx, failures.at.Sub(b.Now()))
+		failures = failures.Next(b.Now(), b.retryDelay, b.maxDelay(err))
+		sleep(ctx, failures.At.Sub(b.Now()))
 	}
 	return context.Cause(ctx)
 }
@@ -117,7 +117,7 @@ type imapReader struct {
 	state   imapState
 	dirty   bool             // state has changes that are not saved
 	unsaved error            // why the last save failed
-	retries map[uint32]retry // of state.Open
+	retries map[uint32]Retry // of state.Open
 	failed  failedEmails     // the open emails after the last scan
 	healthy bool             // this session has finished one scan
 }
@@ -158,7 +158,7 @@ func (r *imapReader) takeDue(ctx context.Context, c *imapConn) error {
 		return err
 	}
 	for _, m := range before {
-		if r.retries[m.UID].at.After(r.Now()) {
+		if r.retries[m.UID].At.After(r.Now()) {
 			r.failed.add(nil)
 			continue
 		}
@@ -231,7 +231,7 @@ func (b *IMAP) accountID() string {
 func (r *imapReader) untilNextScan() time.Duration {
 	wait := r.Idle
 	for _, m := range r.state.Open {
-		wait = min(wait, max(0, r.retries[m.UID].at.Sub(r.Now())))
+		wait = min(wait, max(0, r.retries[m.UID].At.Sub(r.Now())))
 	}
 	return wait
 }

@@ -1,4 +1,4 @@
-package email
+package mailbox
 
 import (
 	"context"
@@ -220,9 +220,9 @@ func TestMaildirHostile(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(m.path, "new", ".hidden"), []byte("Subject: hidden\n\n"), 0o600))
 	huge := m.deliver("new", "huge", "")
 	require.NoError(t, os.Truncate(huge, 1<<40)) // a sparse terabyte
-	m.deliver("new", "large", strings.Repeat("x", maxMail))
+	m.deliver("new", "large", strings.Repeat("x", MaxMail))
 	m.deliver("new", "headers", "")
-	m.deliver("new", "largest", strings.Repeat("x", maxMail-len("Subject: largest\nFrom: a@b.test\n\n\n")))
+	m.deliver("new", "largest", strings.Repeat("x", MaxMail-len("Subject: largest\nFrom: a@b.test\n\n\n")))
 	got := r.subjects(4)
 	require.ElementsMatch(t, []string{"huge", "large", "headers", "largest"}, got)
 	r.waitUntil("an error report", r.reported("3 files are not regular"))
@@ -257,7 +257,7 @@ func TestMaildirForgets(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	r := &maildirReader{
 		Maildir: &Maildir{Path: m.path, State: state, Now: func() time.Time { return now }},
-		taken:   map[string]bool{}, retries: map[string]retry{}, gone: map[string]time.Time{},
+		taken:   map[string]bool{}, retries: map[string]Retry{}, gone: map[string]time.Time{},
 		take: func(context.Context, Incoming) error { return nil },
 	}
 	file := m.deliver("new", "one", "")

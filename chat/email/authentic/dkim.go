@@ -1,4 +1,4 @@
-package email
+package authentic
 
 import (
 	"bytes"
@@ -25,14 +25,14 @@ const maxClockSkew = time.Hour
 // signature is one DKIM-Signature field, with our own checks.
 type signature struct {
 	name, domain, identity string // DNS name of its key; d=; domain of i=
-	refusal                *authError
+	refusal                *Error
 }
 
 // proveDKIM is the proof by a DKIM signature. The library verifies. We decide which
 // signature counts: the domain must be aligned with the From domain; From, Subject and
 // the complete text must be covered; signature and key must be in force. RSA keys have
 // at least 1024 bits, the minimum of RFC 8301: many senders still use such keys.
-func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *authError) {
+func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *Error) {
 	lookups := &txtLookups{lookup: a.Lookup}
 	if a.Lookup == nil {
 		lookups.lookup = net.DefaultResolver.LookupTXT
@@ -48,7 +48,7 @@ func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []head
 	if err != nil && !errors.Is(err, dkim.ErrTooManySignatures) || len(verified) != len(signatures) {
 		return "", refuse("its DKIM signatures cannot be verified: %v", err)
 	}
-	var all authError
+	var all Error
 	for i, v := range verified {
 		against := signatures[i].check(v, lookups.cached(signatures[i].name))
 		if against == nil {
@@ -61,9 +61,9 @@ func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []head
 
 // candidates are the first signatures. Each has a refusal if it fails a check before
 // the verification. It is an error if all fail.
-func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fields []headerField, domain string) ([]signature, *authError) {
+func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fields []headerField, domain string) ([]signature, *Error) {
 	var signatures []signature
-	var all authError
+	var all Error
 	for _, f := range fields {
 		if f.name != "dkim-signature" || len(signatures) == maxSignatures {
 			continue
@@ -78,7 +78,7 @@ func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fie
 		signatures = append(signatures, s)
 	}
 	if len(signatures) == 0 {
-		return nil, &authError{
+		return nil, &Error{
 			Reason: "it has no DKIM signature",
 			hint:   fmt.Sprintf("enable DKIM signing on the mail server of %s", domain),
 		}
@@ -112,7 +112,7 @@ func (a *Authenticator) candidate(ctx context.Context, lookups *txtLookups, valu
 }
 
 // checkTags checks the tags of a signature.
-func (a *Authenticator) checkTags(tags map[string]string, domain string) *authError {
+func (a *Authenticator) checkTags(tags map[string]string, domain string) *Error {
 	if _, ok := tags["l"]; ok {
 		return refuse("the DKIM signature of %s covers a part of the text only (l=)", domain)
 	}
@@ -149,12 +149,12 @@ func missingField(names []string) string {
 
 // check checks a signature after the verification. The library's reading must match
 // ours, because the library's reading was verified.
-func (s signature) check(v *dkim.Verification, record txtAnswer) *authError {
+func (s signature) check(v *dkim.Verification, record txtAnswer) *Error {
 	switch {
 	case s.refusal != nil:
 		return s.refusal
 	case record.err != nil:
-		return &authError{Reason: fmt.Sprintf("the DKIM key of %s cannot be looked up now (%s)", s.domain, record.err), Undecided: true}
+		return &Error{Reason: fmt.Sprintf("the DKIM key of %s cannot be looked up now (%s)", s.domain, record.err), Undecided: true}
 	case v.Err != nil:
 		return refuse("the DKIM signature of %s is not valid: %s", s.domain, strings.TrimPrefix(v.Err.Error(), "dkim: "))
 	case chat.LowerASCII(v.Domain) != s.domain || missingField(v.HeaderKeys) != "":

@@ -1,4 +1,4 @@
-package email
+package mailbox
 
 import (
 	"bytes"
@@ -33,7 +33,7 @@ const headerOnly = ".header"
 // large only the header is kept. It is not refused: the mail server would then send a
 // bounce to its sender, who may be forged.
 func (d *InboxQueue) Put(name string, mail io.Reader) error {
-	raw, err := io.ReadAll(io.LimitReader(mail, maxMail+1))
+	raw, err := io.ReadAll(io.LimitReader(mail, MaxMail+1))
 	if err != nil {
 		return fmt.Errorf("read the email: %w", err)
 	}
@@ -41,8 +41,8 @@ func (d *InboxQueue) Put(name string, mail io.Reader) error {
 		return ErrNoMail
 	}
 	raw = withoutEnvelope(raw)
-	if len(raw) > maxMail {
-		name, raw = name+headerOnly, headerOf(withCRLF(raw))
+	if len(raw) > MaxMail {
+		name, raw = name+headerOnly, headerOf(WithCRLF(raw))
 	}
 	return d.Store.Put(name, raw)
 }
@@ -62,11 +62,11 @@ func withoutEnvelope(raw []byte) []byte {
 
 // Run implements Mailbox.
 func (d *InboxQueue) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
-	retries := map[string]retry{}
+	retries := map[string]Retry{}
 	return poll(ctx, d.Changes, func() time.Duration { return cmp.Or(d.Every, 2*time.Second) }, reporter(d.Report), func() error { return d.takeDue(ctx, take, retries) })
 }
 
-func (d *InboxQueue) takeDue(ctx context.Context, take func(context.Context, Incoming) error, retries map[string]retry) error {
+func (d *InboxQueue) takeDue(ctx context.Context, take func(context.Context, Incoming) error, retries map[string]Retry) error {
 	names, err := d.Store.List()
 	if err != nil {
 		return &Error{Stage: "list delivered emails", Temporary: true, Err: err}
@@ -77,12 +77,12 @@ func (d *InboxQueue) takeDue(ctx context.Context, take func(context.Context, Inc
 		if ctx.Err() != nil {
 			return nil
 		}
-		if retries[name].at.After(now) {
+		if retries[name].At.After(now) {
 			continue
 		}
 		if err := d.takeOne(ctx, take, name); err != nil {
 			trouble = err
-			retries[name] = retries[name].next(now, time.Second, maxEmailDelay)
+			retries[name] = retries[name].Next(now, time.Second, maxEmailDelay)
 			continue
 		}
 		delete(retries, name)
@@ -98,7 +98,7 @@ func (d *InboxQueue) takeOne(ctx context.Context, take func(context.Context, Inc
 	if err != nil {
 		return err
 	}
-	in := Incoming{Name: "drop " + name, Raw: withCRLF(raw), TooLarge: strings.HasSuffix(name, headerOnly)}
+	in := Incoming{Name: "drop " + name, Raw: WithCRLF(raw), TooLarge: strings.HasSuffix(name, headerOnly)}
 	if err := callTake(ctx, take, in); err != nil {
 		return err
 	}

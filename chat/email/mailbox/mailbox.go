@@ -1,4 +1,4 @@
-package email
+package mailbox
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 )
 
 // maxMail is the maximum size of an email that is read, in bytes: 512 KiB.
-const maxMail = 512 << 10
+const MaxMail = 512 << 10
 
 // maxHeader is how much of the header is read of a larger email.
 const maxHeader = 64 << 10
@@ -85,20 +85,20 @@ func (w *failedEmails) summary() error {
 }
 
 // retry is the time of the next attempt after n failures.
-type retry struct {
-	n  int
-	at time.Time
+type Retry struct {
+	N  int
+	At time.Time
 }
 
 // next is the retry after one more failure at now. The delay doubles from first to
 // most. It varies by a fifth, so that attempts spread.
-func (r retry) next(now time.Time, first, most time.Duration) retry {
+func (r Retry) Next(now time.Time, first, most time.Duration) Retry {
 	pause := most
-	if r.n < 16 {
-		pause = min(first<<r.n, most)
+	if r.N < 16 {
+		pause = min(first<<r.N, most)
 	}
 	pause += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(pause)) //nolint:gosec // no secret
-	return retry{n: r.n + 1, at: now.Add(pause)}
+	return Retry{N: r.N + 1, At: now.Add(pause)}
 }
 
 // nowFunc is now, or the system's clock without one.

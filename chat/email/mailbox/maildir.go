@@ -1,4 +1,4 @@
-package email
+package mailbox
 
 import (
 	"bytes"
@@ -74,7 +74,7 @@ func (b *Maildir) Run(ctx context.Context, take func(context.Context, Incoming) 
 	}
 	c := *b
 	c.Now = nowFunc(b.Now)
-	r := &maildirReader{Maildir: &c, take: take, taken: map[string]bool{}, retries: map[string]retry{}, gone: map[string]time.Time{}}
+	r := &maildirReader{Maildir: &c, take: take, taken: map[string]bool{}, retries: map[string]Retry{}, gone: map[string]time.Time{}}
 	if err := r.load(); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ type maildirReader struct {
 	taken   map[string]bool
 	dirty   bool  // taken has changes that are not saved
 	unsaved error // why the last save failed
-	retries map[string]retry
+	retries map[string]Retry
 	gone    map[string]time.Time // when a taken name was first missing
 }
 
@@ -190,7 +190,7 @@ func (r *maildirReader) takeDue(ctx context.Context) error {
 	for _, m := range d.mails {
 		switch {
 		case r.taken[m.name]:
-		case r.retries[m.name].at.After(r.Now()):
+		case r.retries[m.name].At.After(r.Now()):
 			waits.add(nil)
 		default:
 			if err := r.takeOne(ctx, m); err != nil {
@@ -215,7 +215,7 @@ func (r *maildirReader) takeOne(ctx context.Context, m maildirMail) error {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			r.retries[m.name] = r.retries[m.name].next(r.Now(), cmp.Or(r.retryDelay, time.Second), maxEmailDelay)
+			r.retries[m.name] = r.retries[m.name].Next(r.Now(), cmp.Or(r.retryDelay, time.Second), maxEmailDelay)
 		}
 		return err
 	}
@@ -231,7 +231,7 @@ func (r *maildirReader) dropGone(d maildirScan) {
 	for _, m := range d.mails {
 		there[m.name] = true
 	}
-	maps.DeleteFunc(r.retries, func(name string, _ retry) bool { return !there[name] })
+	maps.DeleteFunc(r.retries, func(name string, _ Retry) bool { return !there[name] })
 	for name := range r.taken {
 		since, gone := r.gone[name]
 		switch {
@@ -253,7 +253,7 @@ func (r *maildirReader) untilNextScan() time.Duration {
 		wait = 30 * time.Second
 	}
 	for _, at := range r.retries {
-		wait = min(wait, max(0, at.at.Sub(r.Now())))
+		wait = min(wait, max(0, at.At.Sub(r.Now())))
 	}
 	return wait
 }
@@ -338,8 +338,8 @@ func (m maildirMail) read() (*Incoming, error) {
 	if !info.Mode().IsRegular() {
 		return fail(errors.New("not a regular file"))
 	}
-	in := &Incoming{Name: "maildir " + m.name, TooLarge: info.Size() > maxMail}
-	limit := int64(maxMail + 1)
+	in := &Incoming{Name: "maildir " + m.name, TooLarge: info.Size() > MaxMail}
+	limit := int64(MaxMail + 1)
 	if in.TooLarge {
 		limit = maxHeader
 	}
@@ -347,8 +347,8 @@ func (m maildirMail) read() (*Incoming, error) {
 	if err != nil {
 		return fail(err)
 	}
-	in.TooLarge = in.TooLarge || len(raw) > maxMail
-	in.Raw = withCRLF(raw)
+	in.TooLarge = in.TooLarge || len(raw) > MaxMail
+	in.Raw = WithCRLF(raw)
 	if in.TooLarge {
 		in.Raw = headerOf(in.Raw)
 	}
@@ -356,7 +356,7 @@ func (m maildirMail) read() (*Incoming, error) {
 }
 
 // withCRLF ends every line with CRLF, as in the signed form. Files mostly have LF.
-func withCRLF(raw []byte) []byte {
+func WithCRLF(raw []byte) []byte {
 	raw = bytes.ReplaceAll(raw, []byte("\r\n"), []byte("\n"))
 	return bytes.ReplaceAll(raw, []byte("\n"), []byte("\r\n"))
 }

@@ -1,4 +1,4 @@
-package email
+package authentic
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func organization(domain string) string {
 // why. The same domain is aligned. Another domain of the same organization is aligned
 // if a DMARC record allows it (adkim=r, the default of RFC 7489). Without a readable
 // record only the same domain is aligned.
-func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, *authError) {
+func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, *Error) {
 	if signer == domain {
 		return true, nil
 	}
@@ -66,11 +66,11 @@ func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, 
 	mode, where, err := l.alignment(ctx, domain)
 	switch {
 	case err != nil:
-		return false, &authError{Reason: fmt.Sprintf("the DMARC record of %s cannot be looked up now (%s)", domain, err), Undecided: true}
+		return false, &Error{Reason: fmt.Sprintf("the DMARC record of %s cannot be looked up now (%s)", domain, err), Undecided: true}
 	case mode == dmarc.AlignmentRelaxed:
 		return true, nil
 	case where == "":
-		return false, &authError{
+		return false, &Error{
 			Reason: fmt.Sprintf("it is signed by %s, and no DMARC record of %s says that this is enough", signer, domain),
 			hint:   fmt.Sprintf("publish a record at _dmarc.%s, or let %s sign its own email", organization(domain), domain),
 		}

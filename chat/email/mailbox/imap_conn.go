@@ -1,4 +1,4 @@
-package email
+package mailbox
 
 import (
 	"context"
@@ -242,12 +242,12 @@ func (c *imapConn) fetch(uid uint32) (in *Incoming, facts imapMail, err error) {
 	if err != nil || about == nil {
 		return nil, facts, err
 	}
-	part := &imap.FetchItemBodySection{Peek: true, Partial: &imap.SectionPartial{Size: maxMail + 1}}
-	if about.size > maxMail {
+	part := &imap.FetchItemBodySection{Peek: true, Partial: &imap.SectionPartial{Size: MaxMail + 1}}
+	if about.size > MaxMail {
 		part = &imap.FetchItemBodySection{Peek: true, Specifier: imap.PartSpecifierHeader, Partial: &imap.SectionPartial{Size: maxHeader}}
 	}
 	found := false
-	err = c.fetchAll(set, &imap.FetchOptions{UID: true, BodySection: []*imap.FetchItemBodySection{part}}, maxMail+1, func(m fetched) {
+	err = c.fetchAll(set, &imap.FetchOptions{UID: true, BodySection: []*imap.FetchItemBodySection{part}}, MaxMail+1, func(m fetched) {
 		if m.uid == uid && m.hasBody {
 			about.body, found = m.body, true
 		}
@@ -256,7 +256,7 @@ func (c *imapConn) fetch(uid uint32) (in *Incoming, facts imapMail, err error) {
 		return nil, facts, err
 	}
 	in = &Incoming{Raw: about.body}
-	if about.size > maxMail || len(about.body) > maxMail {
+	if about.size > MaxMail || len(about.body) > MaxMail {
 		in.TooLarge, in.Raw = true, headerOf(about.body)
 	}
 	return in, about.facts(headerOf(about.body)), nil

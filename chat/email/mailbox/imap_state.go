@@ -1,4 +1,4 @@
-package email
+package mailbox
 
 import (
 	"cmp"
@@ -198,7 +198,7 @@ func (r *imapReader) markDone(uid uint32, facts imapMail) {
 // postpone schedules a retry of an email.
 func (r *imapReader) postpone(uid uint32, facts imapMail) {
 	r.advance(uid)
-	r.retries[uid] = r.retries[uid].next(r.Now(), r.retryDelay, maxEmailDelay)
+	r.retries[uid] = r.retries[uid].Next(r.Now(), r.retryDelay, maxEmailDelay)
 	facts.UID = uid
 	i := slices.IndexFunc(r.state.Open, func(m imapMail) bool { return m.UID == uid })
 	if i < 0 {

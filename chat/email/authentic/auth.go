@@ -1,4 +1,4 @@
-package email
+package authentic
 
 import (
 	"bytes"
@@ -54,7 +54,7 @@ type Authenticator struct {
 
 // authError says, for the operator, why a sender is not proved. It never contains the
 // email's subject, its text, or a recipient's address.
-type authError struct {
+type Error struct {
 	Reason string // one sentence without a period
 	hint   string // what the operator can do, or ""
 	// Undecided: the proof could not be looked up now. A retry may succeed; until then
@@ -64,12 +64,12 @@ type authError struct {
 	final bool // no other proof is tried
 }
 
-func (e *authError) Error() string { return e.Reason }
+func (e *Error) Error() string { return e.Reason }
 
-func (e *authError) Hint() string { return e.hint }
+func (e *Error) Hint() string { return e.hint }
 
-func refuse(format string, args ...any) *authError {
-	return &authError{Reason: fmt.Sprintf(format, args...)}
+func refuse(format string, args ...any) *Error {
+	return &Error{Reason: fmt.Sprintf(format, args...)}
 }
 
 // Sender returns the one address that wrote raw, and how that was proved: "dmarc by
@@ -99,15 +99,15 @@ func (a *Authenticator) Sender(ctx context.Context, raw []byte) (address, how st
 
 // prove tries the configured proofs, the cheapest first. Its error contains the reason
 // of each.
-func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *authError) {
-	var all authError
+func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *Error) {
+	var all Error
 	for _, try := range []struct {
 		on    bool
-		proof func() (string, *authError)
+		proof func() (string, *Error)
 	}{
-		{a.AuthservID != "", func() (string, *authError) { return a.proveDMARC(fields, domain) }},
-		{a.DKIM, func() (string, *authError) { return a.proveDKIM(ctx, raw, fields, domain) }},
-		{a.TrustRelay, func() (string, *authError) { return "relay", nil }},
+		{a.AuthservID != "", func() (string, *Error) { return a.proveDMARC(fields, domain) }},
+		{a.DKIM, func() (string, *Error) { return a.proveDKIM(ctx, raw, fields, domain) }},
+		{a.TrustRelay, func() (string, *Error) { return "relay", nil }},
 	} {
 		if !try.on {
 			continue
@@ -122,7 +122,7 @@ func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerFi
 		all.add(refusal)
 	}
 	if all.Reason == "" {
-		return "", &authError{
+		return "", &Error{
 			Reason: "no proof of the sender is configured",
 			hint:   "send a test card by email: its answer shows which proof your mail server allows",
 		}
@@ -130,7 +130,7 @@ func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerFi
 	return "", &all
 }
 
-func (e *authError) add(more *authError) {
+func (e *Error) add(more *Error) {
 	switch {
 	case e.Reason == "":
 		e.Reason = more.Reason
@@ -149,7 +149,7 @@ type headerField struct{ name, value string }
 // readFields is stricter than every later reader, so that all of them see the same
 // fields: every line is a field, no blank in a name, no bare CR, no NUL, no empty
 // continuation.
-func readFields(raw []byte) ([]headerField, *authError) {
+func readFields(raw []byte) ([]headerField, *Error) {
 	var names []string
 	var values [][]byte // each grows line by line: a field may have thousands
 	for rest := raw; ; {
@@ -205,7 +205,7 @@ var onlyOnce = map[string]string{
 }
 
 // author returns the writer according to the header, if all fields agree.
-func author(fields []headerField) (plainAddress, *authError) {
+func author(fields []headerField) (plainAddress, *Error) {
 	values := map[string]string{}
 	for _, f := range fields {
 		if onlyOnce[f.name] == "" {
