@@ -134,6 +134,10 @@ func automaticField(f looseField) string {
 }
 
 var (
+	// subjects begin out-of-office notes, receipts and bounces; openings are their first lines.
+	subjects = anyOf("automatic subjects")
+	openings = anyOf("automatic openings")
+
 	reports = pattern(`^(multipart/report|message/(global-)?(delivery-status|disposition-notification|feedback-report)|text/rfc822-headers)\b`)
 	// programAddress match addresses, or local parts alone, that no person reads.
 	programAddress = pattern(`^(mailer[-_]?daemon|mail[-_]?daemon|post[-_]?master|(do-?|do_)?(no|not)[-_.]?reply|bounces?|auto-?(reply|responder|response)|double-bounce)([-+_.=][^@]*)?(@|$)`)
