@@ -2,6 +2,7 @@ package email
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -218,6 +219,26 @@ func TestRefusedAddressAfterRestart(t *testing.T) {
 	}
 	require.Equal(t, "email: card a7f3b2c1 to ann@human.test was refused: name the recipient: 550 no such user", w.problem)
 	require.Len(t, w.alerts, 1)
+}
+
+// An outcome that is too old is given up durably: the next process does not try it again.
+func TestOutdatedFollowUpIsNotTriedAgain(t *testing.T) {
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	w.onlyEmail(w.runAndTakeSent())
+	w.writeRecord(k, approval.StatusApproved)
+	w.outbox.before = func(string, []byte) error {
+		return &mailbox.Error{Stage: "connect", Temporary: true, Err: errors.New("connection refused")}
+	}
+	w.runAndTakeSent()
+	w.outbox.before = nil
+	w.clock.advance(maxFollowUpAge + time.Hour)
+	require.Empty(t, w.runAndTakeSent())
+	b, err := w.sentStore.Load(k)
+	require.NoError(t, err)
+	n := &sentRecord{}
+	require.NoError(t, json.Unmarshal(b, n))
+	require.Equal(t, stateFailed, n.card(annMail).FollowUp.State)
 }
 
 // An email that is due but not sendable, because its workspace is missing for a while,
