@@ -192,6 +192,7 @@ type messages struct {
 	OnlyUnverified      string
 	WriteQuestion       string
 	NonePending         string
+	PendingUnreadable   string
 	NotAuthorized       string
 	UnknownID           string
 	UnknownRequest      string
