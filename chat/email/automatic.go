@@ -133,8 +133,8 @@ func automaticField(f looseField) string {
 
 var (
 	// subjects begin out-of-office notes, receipts and bounces; openings are their first lines.
-	subjects = anyOf("automatic subjects")
-	openings = anyOf("automatic openings")
+	subjects = expression("^", "automatic subjects", "")
+	openings = expression("^", "automatic openings", "")
 
 	reports = pattern(`^(multipart/report|message/(global-)?(delivery-status|disposition-notification|feedback-report)|text/rfc822-headers)\b`)
 	// programAddress match addresses, or local parts alone, that no person reads.

@@ -62,12 +62,12 @@ func containsOf(s string, list []string) bool {
 // greeting is a greeting or thanks before a sentence on the same line.
 const greeting = `((hello|hi|dear|thank|good|hallo|liebe|sehr geehrte|guten|vielen dank|danke|bonjour|merci|madame|cher|buongiorno|grazie|gentile|salve|hola|gracias|estimad|olá|obrigad|prezad|beste|geachte|dank|bedankt|hej|tack|tak|hei|kiitos|dzień|dziękuję|szanown|dobrý|děkuji|tisztelt|köszön|bună|mulțumesc|merhaba|teşekkür|γεια|ευχαριστ|здравствуйте|спасибо|добрый|добрий|дякую)[^.!]{0,80}[.,!:] ?)?`
 
-// anyOf matches one of a list's expressions at the beginning. After "~ " an expression may
-// follow a greeting.
-func anyOf(name string) func() *regexp.Regexp {
+// expression matches one of a list's expressions between two others. After "~ " an
+// expression may follow a greeting.
+func expression(before, name, after string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp {
-		all := strings.Join(wordLists()[name], "|")
-		return regexp.MustCompile(`^(?:` + strings.ReplaceAll("|"+all, "|~ ", "|"+greeting)[1:] + `)`)
+		all := strings.ReplaceAll("|"+strings.Join(wordLists()[name], "|"), "|~ ", "|"+greeting)
+		return regexp.MustCompile(before + `(?:` + all[1:] + `)` + after)
 	})
 }
 
