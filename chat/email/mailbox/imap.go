@@ -68,7 +68,7 @@ func (b *IMAP) Run(ctx context.Context, take func(context.Context, Incoming) err
 	if f := b.endpoint().check(); f != nil {
 		return f
 	}
-	r := &imapReader{IMAP: b, take: take, retries: map[uint32]Retry{}}
+	r := &imapReader{IMAP: b, position: position[imapState]{store: b.State, what: "mailbox"}, take: take, retries: map[uint32]Retry{}}
 	if err := r.load(); err != nil {
 		return err
 	}
@@ -113,10 +113,8 @@ func (b *IMAP) withDefaults() *IMAP {
 // imapReader is the state of one Run.
 type imapReader struct {
 	*IMAP
-	take    func(context.Context, Incoming) error
-	state   imapState
-	dirty   bool             // state has changes that are not saved
-	unsaved error            // why the last save failed
+	take func(context.Context, Incoming) error
+	position[imapState]
 	retries map[uint32]Retry // of state.Open
 	failed  failedEmails     // the open emails after the last scan
 	healthy bool             // this session has finished one scan

@@ -416,7 +416,7 @@ func TestIMAPRenumbered(t *testing.T) {
 		{"more within the hour than we remember", many, at(-(maxSeen-1)*time.Second) + 1},
 	}
 	for _, tt := range tests {
-		r := &imapReader{IMAP: &IMAP{Now: func() time.Time { return now }}, state: imapState{Seen: tt.seen}}
+		r := &imapReader{IMAP: &IMAP{Now: func() time.Time { return now }}, position: position[imapState]{state: imapState{Seen: tt.seen}}}
 		require.Equal(t, tt.want, r.newSince(), tt.why)
 	}
 }

@@ -4,13 +4,9 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/go-json-experiment/json"
 )
 
 const (
@@ -56,44 +52,14 @@ func emailDigest(header []byte, date time.Time, size int64) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// load reads the state. An unreadable state is an error, not a first start: a first
-// start would skip emails.
+// load reads the state. The first start is saved at once.
 func (r *imapReader) load() error {
-	if r.State == nil {
-		return errors.New("imap: no store for the state is configured")
-	}
-	data, err := r.State.Load()
-	if err != nil {
-		return fmt.Errorf("load the mailbox's state: %w", err)
-	}
-	if len(data) == 0 {
+	known, err := r.position.load()
+	if err == nil && !known {
 		r.state, r.dirty = imapState{Version: 1, Start: r.Now().Unix()}, true
 		r.save()
-		return nil
 	}
-	if err := json.Unmarshal(data, &r.state, json.RejectUnknownMembers(true)); err != nil {
-		return fmt.Errorf("read the mailbox's state: %w", err)
-	}
-	if r.state.Version != 1 {
-		return fmt.Errorf("read the mailbox's state: version %d is unknown", r.state.Version)
-	}
-	return nil
-}
-
-// save writes the state if it changed. A failed save does not stop the reader: replies
-// that are here must count. The next change or scan saves again.
-func (r *imapReader) save() {
-	if !r.dirty {
-		return
-	}
-	data, err := json.Marshal(&r.state)
-	if err == nil {
-		err = r.State.Save(data)
-	}
-	r.dirty = err != nil
-	if r.unsaved = err; err != nil {
-		r.unsaved = fmt.Errorf("save the mailbox's state: %w", err)
-	}
+	return err
 }
 
 // syncState compares the mailbox on the server with the saved state.

@@ -5,8 +5,12 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/go-json-experiment/json"
 )
 
 // maxMail is the maximum size of an email that is read, in bytes: 512 KiB.
@@ -37,6 +41,59 @@ type Mailbox interface {
 type State interface {
 	Load() ([]byte, error)
 	Save(data []byte) error
+}
+
+// position is what a source remembers.
+type position[T any] struct {
+	store   State
+	what    string // for errors: "mailbox", "maildir"
+	state   T
+	dirty   bool  // state has changes that are not saved
+	unsaved error // why the last save failed
+}
+
+// load reads the state, and says whether there is one. An unreadable state is an error, not a
+// first start: a first start would skip emails.
+func (p *position[T]) load() (bool, error) {
+	if p.store == nil {
+		return false, fmt.Errorf("%s: no store for the state is configured", p.what)
+	}
+	data, err := p.store.Load()
+	if err != nil {
+		return false, fmt.Errorf("load the %s's state: %w", p.what, err)
+	}
+	if len(data) == 0 {
+		return false, nil
+	}
+	var of struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(data, &of); err != nil {
+		return false, fmt.Errorf("read the %s's state: %w", p.what, err)
+	}
+	if of.Version != 1 {
+		return false, fmt.Errorf("read the %s's state: version %d is unknown", p.what, of.Version)
+	}
+	if err := json.Unmarshal(data, &p.state, json.RejectUnknownMembers(true)); err != nil {
+		return false, fmt.Errorf("read the %s's state: %w", p.what, err)
+	}
+	return true, nil
+}
+
+// save writes the state if it changed. A failed save does not stop the source: replies
+// that are here must count. The next change or scan saves again.
+func (p *position[T]) save() {
+	if !p.dirty {
+		return
+	}
+	data, err := json.Marshal(&p.state)
+	if err == nil {
+		err = p.store.Save(data)
+	}
+	p.dirty, p.unsaved = err != nil, nil
+	if err != nil {
+		p.unsaved = fmt.Errorf("save the %s's state: %w", p.what, err)
+	}
 }
 
 // Incoming is an email that arrived.
@@ -142,18 +199,14 @@ func headerOf(raw []byte) []byte {
 
 // messageID is the value of the first Message-ID in a header, or "".
 func messageID(header []byte) string {
-	var value []string
-	for line := range bytes.Lines(header) {
-		switch {
-		case len(value) > 0 && (line[0] == ' ' || line[0] == '\t'):
-			value = append(value, string(line))
-		case len(value) > 0 || len(bytes.TrimRight(line, "\r\n")) == 0:
-			return strings.Join(strings.Fields(strings.Join(value, "")), " ")
-		default:
-			if name, rest, ok := bytes.Cut(line, []byte(":")); ok && strings.EqualFold(string(bytes.TrimSpace(name)), "message-id") {
-				value = append(value, string(rest))
-			}
-		}
+	header, _, _ = bytes.Cut(bytes.ReplaceAll(append([]byte("\n"), header...), []byte("\r\n"), []byte("\n")), []byte("\n\n"))
+	found := messageIDField().FindSubmatch(header)
+	if found == nil {
+		return ""
 	}
-	return strings.Join(strings.Fields(strings.Join(value, "")), " ")
+	return strings.Join(strings.Fields(string(found[1])), " ")
 }
+
+var messageIDField = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)\nmessage-id[ \t]*:(.*(?:\n[ \t].*)*)`)
+})

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 )
 
@@ -74,7 +73,7 @@ func (b *Maildir) Run(ctx context.Context, take func(context.Context, Incoming) 
 	}
 	c := *b
 	c.Now = nowFunc(b.Now)
-	r := &maildirReader{Maildir: &c, take: take, taken: map[string]bool{}, retries: map[string]Retry{}, gone: map[string]time.Time{}}
+	r := &maildirReader{Maildir: &c, take: take, position: position[maildirState]{store: b.State, what: "maildir"}, retries: map[string]Retry{}, gone: map[string]time.Time{}}
 	if err := r.load(); err != nil {
 		return err
 	}
@@ -108,71 +107,43 @@ func poll(ctx context.Context, changes <-chan struct{}, wait func() time.Duratio
 // maildirReader is the state of one Run.
 type maildirReader struct {
 	*Maildir
-	take    func(context.Context, Incoming) error
-	start   time.Time // the first start; zero after the first scan
-	taken   map[string]bool
-	dirty   bool  // taken has changes that are not saved
-	unsaved error // why the last save failed
+	take func(context.Context, Incoming) error
+	position[maildirState]
 	retries map[string]Retry
 	gone    map[string]time.Time // when a taken name was first missing
 }
 
 func (r *maildirReader) load() error {
-	if r.State == nil {
-		return errors.New("maildir: no store for the state is configured")
+	known, err := r.position.load()
+	if err == nil && (!known || r.state.Path != r.Path) {
+		r.state, r.dirty = maildirState{Version: 1, Path: r.Path, Start: r.Now().UTC(), Taken: []string{}}, true
 	}
-	data, err := r.State.Load()
-	if err != nil {
-		return fmt.Errorf("load the maildir's state: %w", err)
-	}
-	r.start, r.dirty = r.Now(), true
-	if len(data) == 0 {
-		return nil
-	}
-	var s maildirState
-	if err := json.Unmarshal(data, &s, json.RejectUnknownMembers(true)); err != nil {
-		return fmt.Errorf("read the maildir's state: %w", err)
-	}
-	if s.Version != 1 {
-		return fmt.Errorf("read the maildir's state: version %d is unknown", s.Version)
-	}
-	if s.Path != r.Path {
-		return nil
-	}
-	r.start, r.dirty = s.Start, false
-	for _, name := range s.Taken {
-		r.taken[name] = true
-	}
-	return nil
+	slices.Sort(r.state.Taken)
+	return err
 }
 
-// save writes the state if it changed. A failed save does not stop the reader: replies
-// that are here must count. The next scan saves again.
-func (r *maildirReader) save() {
-	if !r.dirty {
-		return
-	}
-	data, err := json.Marshal(&maildirState{1, r.Path, r.start.UTC(), slices.Sorted(maps.Keys(r.taken))})
-	if err == nil {
-		err = r.State.Save(data)
-	}
-	r.dirty = err != nil
-	if r.unsaved = err; err != nil {
-		r.unsaved = fmt.Errorf("save the maildir's state: %w", err)
+// isTaken says whether an email was taken, and where its name belongs in the state.
+func (r *maildirReader) isTaken(name string) (at int, taken bool) {
+	return slices.BinarySearch(r.state.Taken, name)
+}
+
+func (r *maildirReader) setTaken(name string) {
+	if at, taken := r.isTaken(name); !taken {
+		r.state.Taken, r.dirty = slices.Insert(r.state.Taken, at, name), true
 	}
 }
 
 // firstScan is the first scan: emails from before the first start count as taken. A
 // missing folder counts as empty: the mail server creates it for the first email.
 func (r *maildirReader) firstScan(d maildirScan, err error) {
-	if r.start.IsZero() || err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if r.state.Start.IsZero() || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	since := r.start.Add(-overlap)
-	r.start, r.dirty = time.Time{}, true
+	since := r.state.Start.Add(-overlap)
+	r.state.Start, r.dirty = time.Time{}, true
 	for _, m := range d.mails {
 		if info, err := os.Lstat(filepath.Join(m.folder, m.file)); err == nil && info.ModTime().Before(since) {
-			r.taken[m.name] = true
+			r.setTaken(m.name)
 		}
 	}
 }
@@ -188,8 +159,9 @@ func (r *maildirReader) takeDue(ctx context.Context) error {
 	}
 	var waits failedEmails
 	for _, m := range d.mails {
+		_, taken := r.isTaken(m.name)
 		switch {
-		case r.taken[m.name]:
+		case taken:
 		case r.retries[m.name].At.After(r.Now()):
 			waits.add(nil)
 		default:
@@ -219,7 +191,7 @@ func (r *maildirReader) takeOne(ctx context.Context, m maildirMail) error {
 		}
 		return err
 	}
-	r.taken[m.name], r.dirty = true, true
+	r.setTaken(m.name)
 	delete(r.retries, m.name)
 	r.save()
 	return nil
@@ -232,7 +204,7 @@ func (r *maildirReader) dropGone(d maildirScan) {
 		there[m.name] = true
 	}
 	maps.DeleteFunc(r.retries, func(name string, _ Retry) bool { return !there[name] })
-	for name := range r.taken {
+	r.state.Taken = slices.DeleteFunc(r.state.Taken, func(name string) bool {
 		since, gone := r.gone[name]
 		switch {
 		case there[name]:
@@ -241,10 +213,11 @@ func (r *maildirReader) dropGone(d maildirScan) {
 			r.gone[name] = r.Now()
 		case r.Now().Sub(since) > forgetAfter:
 			delete(r.gone, name)
-			delete(r.taken, name)
 			r.dirty = true
+			return true
 		}
-	}
+		return false
+	})
 }
 
 func (r *maildirReader) untilNextScan() time.Duration {

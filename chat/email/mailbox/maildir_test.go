@@ -256,21 +256,22 @@ func TestMaildirForgets(t *testing.T) {
 	m, state := newMaildir(t), &memoryState{}
 	now := time.Unix(1e9, 0)
 	r := &maildirReader{
-		Maildir: &Maildir{Path: m.path, State: state, Now: func() time.Time { return now }},
-		taken:   map[string]bool{}, retries: map[string]Retry{}, gone: map[string]time.Time{},
+		Maildir:  &Maildir{Path: m.path, State: state, Now: func() time.Time { return now }},
+		position: position[maildirState]{store: state, what: "maildir", state: maildirState{Version: 1, Path: m.path}},
+		retries:  map[string]Retry{}, gone: map[string]time.Time{},
 		take: func(context.Context, Incoming) error { return nil },
 	}
 	file := m.deliver("new", "one", "")
 	require.NoError(t, r.takeDue(t.Context()))
-	require.Len(t, r.taken, 1)
+	require.Len(t, r.state.Taken, 1)
 	require.NoError(t, os.Remove(file))
 	require.NoError(t, r.takeDue(t.Context()))
 	now = now.Add(forgetAfter)
 	require.NoError(t, r.takeDue(t.Context()))
-	require.Len(t, r.taken, 1, "not yet")
+	require.Len(t, r.state.Taken, 1, "not yet")
 	now = now.Add(time.Second)
 	require.NoError(t, r.takeDue(t.Context()))
-	require.Empty(t, r.taken)
+	require.Empty(t, r.state.Taken)
 	require.JSONEq(t, `{"version":1,"path":"`+m.path+`","taken":[]}`, string(state.data))
 }
 
