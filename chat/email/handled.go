@@ -1,9 +1,11 @@
 package email
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -122,16 +124,8 @@ func (l *handledEmails) answersSince(sender string, since time.Time) (n int) {
 // pruneHandled removes the oldest.
 func (c *Channel) pruneHandled(now time.Time) error {
 	l := &c.state.handled
-	var files []string
-	for f := range l.byFile {
-		files = append(files, f)
-	}
-	slices.SortFunc(files, func(a, b string) int {
-		x, y := l.byFile[a], l.byFile[b]
-		if d := x.At.Compare(y.At); d != 0 {
-			return d
-		}
-		return strings.Compare(a, b)
+	files := slices.SortedFunc(maps.Keys(l.byFile), func(a, b string) int {
+		return cmp.Or(l.byFile[a].At.Compare(l.byFile[b].At), strings.Compare(a, b))
 	})
 	for i, f := range files {
 		if now.Sub(l.byFile[f].At) < keepRecords && len(files)-i <= maxHandled {

@@ -43,8 +43,7 @@ const maxUnclear = 3
 // repeat finds the decision. A repeat never decides twice.
 func (c *Channel) Take(ctx context.Context, in mailbox.Incoming) (Taken, error) {
 	t, err := c.take(ctx, in, "")
-	c.logHandled(in.Name, t, err)
-	return t, err
+	return c.logged(in.Name, t, err)
 }
 
 // TakeRaw is Take for a caller that represents one approver. An email from another
@@ -55,8 +54,7 @@ func (c *Channel) TakeRaw(ctx context.Context, in mailbox.Incoming, approver app
 		return Taken{Status: Refused, Why: "the caller's key has no email address"}, nil
 	}
 	t, err := c.take(ctx, in, only)
-	c.logHandled(in.Name, t, err)
-	return t, err
+	return c.logged(in.Name, t, err)
 }
 
 // TakeForwarded is Take for an email of which only subject and text are left. Its
@@ -65,19 +63,15 @@ func (c *Channel) TakeRaw(ctx context.Context, in mailbox.Incoming, approver app
 // and its ID is the address.
 func (c *Channel) TakeForwarded(ctx context.Context, subject, body string, approver approval.Person) (Taken, error) {
 	sender := canonical(approver.ID)
-	m := &inboundMail{Subject: subject, Text: newlines.Replace(body)}
 	name := "forwarded " + replyDigest(sender, "", subject, body)
-	t, err := func() (Taken, error) {
-		if approver.Channel != channelName || sender == "" {
-			return Taken{Status: Refused, Why: "the caller's key has no email address"}, nil
-		}
-		if len(subject)+len(body) > mailbox.MaxMail {
-			return Taken{Status: Ignored, Why: "too large"}, nil
-		}
-		return c.handleReply(ctx, name, m, sender)
-	}()
-	c.logHandled(name, t, err)
-	return t, err
+	switch {
+	case approver.Channel != channelName || sender == "":
+		return c.logged(name, Taken{Status: Refused, Why: "the caller's key has no email address"}, nil)
+	case len(subject)+len(body) > mailbox.MaxMail:
+		return c.logged(name, Taken{Status: Ignored, Why: "too large"}, nil)
+	}
+	t, err := c.handleReply(ctx, name, &inboundMail{Subject: subject, Text: newlines.Replace(body)}, sender)
+	return c.logged(name, t, err)
 }
 
 const channelName = "email"
@@ -87,7 +81,8 @@ func (c *Channel) receive(ctx context.Context, in mailbox.Incoming) error {
 	return err
 }
 
-func (c *Channel) logHandled(name string, t Taken, err error) {
+// logged logs a result and returns it.
+func (c *Channel) logged(name string, t Taken, err error) (Taken, error) {
 	event := c.Log.Info()
 	if t.Status == Ignored || t.Status == Duplicate {
 		event = c.Log.Debug()
@@ -99,6 +94,7 @@ func (c *Channel) logHandled(name string, t Taken, err error) {
 		}
 	}
 	event.Str("mail", name).Str("status", string(t.Status)).Str("ws", t.Key.Workspace).Str("id", t.Key.ID).Str("why", t.Why).Msg("email handled")
+	return t, err
 }
 
 // take runs the cheap checks first: size, duplicate, automatic sender, card withID.

@@ -256,7 +256,12 @@ func (b *Maildir) scan() (d maildirScan, err error) {
 	seen := map[string]bool{}
 	for _, sub := range []string{"new", "cur"} {
 		folder := filepath.Join(b.Path, sub)
-		entries, err := listFolder(folder)
+		dir, err := openFolder(folder)
+		if err != nil {
+			return d, err
+		}
+		entries, err := dir.ReadDir(-1)
+		dir.Close()
 		if err != nil {
 			return d, err
 		}
@@ -276,15 +281,13 @@ func (b *Maildir) scan() (d maildirScan, err error) {
 	return d, nil
 }
 
-// listFolder reads a folder. It refuses a link.
-func listFolder(path string) ([]fs.DirEntry, error) {
+// openFolder opens a folder. It refuses a link.
+func openFolder(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	dir := os.NewFile(uintptr(fd), path)
-	defer dir.Close()
-	return dir.ReadDir(-1)
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // read opens the file without following a link or blocking on a pipe. Of a file that
@@ -293,12 +296,12 @@ func (m maildirMail) read() (*Incoming, error) {
 	fail := func(err error) (*Incoming, error) {
 		return nil, fmt.Errorf("read %s: %w", logText(filepath.Join(m.folder, m.file)), err)
 	}
-	dir, err := unix.Open(m.folder, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	dir, err := openFolder(m.folder)
 	if err != nil {
 		return fail(err)
 	}
-	defer func() { _ = unix.Close(dir) }() // read only
-	fd, err := unix.Openat(dir, m.file, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	defer dir.Close()
+	fd, err := unix.Openat(int(dir.Fd()), m.file, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fail(err)
 	}
