@@ -1,31 +1,28 @@
-package email
+package authentic
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // proveDMARC is the proof by the receiving server: a DMARC pass in the topmost
 // Authentication-Results field, which that server wrote. Fields below it came with the
 // email.
-func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string, *authError) {
-	value, found := "", false
-	for _, f := range fields {
-		if f.name == "authentication-results" {
-			value, found = f.value, true
-			break
-		}
-	}
+func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string, *Error) {
+	value, found := topmostResults(fields)
 	if !found {
-		return "", &authError{
+		return "", &Error{
 			Reason: fmt.Sprintf("%s has not stated how it checked the email (no Authentication-Results field)", a.AuthservID),
 			hint:   "enable DMARC checks on the mail server, or let this channel check DKIM",
 		}
 	}
 	id, results, err := parseResults(value)
-	if err == nil && foldASCII(id) != foldASCII(a.AuthservID) {
-		return "", &authError{
+	if err == nil && chat.LowerASCII(id) != chat.LowerASCII(a.AuthservID) {
+		return "", &Error{
 			Reason: fmt.Sprintf("the topmost Authentication-Results field is by %s, not by %s", quoteShort(id), a.AuthservID),
 			hint:   "send a test card by email: its answer shows the name that your mail server writes",
 		}
@@ -36,8 +33,16 @@ func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string,
 	return checkDMARC(results, id, domain)
 }
 
+func topmostResults(fields []headerField) (value string, found bool) {
+	i := slices.IndexFunc(fields, func(f headerField) bool { return f.name == "authentication-results" })
+	if i < 0 {
+		return "", false
+	}
+	return fields[i].value, true
+}
+
 // checkDMARC finds the only statement about DMARC.
-func checkDMARC(results []authResult, id, domain string) (string, *authError) {
+func checkDMARC(results []authResult, id, domain string) (string, *Error) {
 	var dmarc []authResult
 	for _, r := range results {
 		if r.method == "dmarc" {
@@ -60,11 +65,11 @@ func checkDMARC(results []authResult, id, domain string) (string, *authError) {
 	if err != nil || about != domain {
 		return "", refuseFinally("%s checked DMARC for %s, but the From field says %s", id, quoteShort(dmarc[0].from[0]), domain)
 	}
-	return "dmarc by " + foldASCII(id), nil
+	return "dmarc by " + chat.LowerASCII(id), nil
 }
 
 // refuseFinally is a refusal after which no other proof is tried.
-func refuseFinally(format string, args ...any) *authError {
+func refuseFinally(format string, args ...any) *Error {
 	refusal := refuse(format, args...)
 	refusal.final = true
 	return refusal
@@ -148,7 +153,7 @@ func (s *lexer) server() (id string, err error) {
 // result parses `method [/version] = value` and its properties.
 func (s *lexer) result() (authResult, error) {
 	var r authResult
-	r.method = foldASCII(s.word(isKeyword))
+	r.method = chat.LowerASCII(s.word(isKeyword))
 	separator, err := s.separator("/=")
 	if err != nil {
 		return r, err
@@ -166,7 +171,7 @@ func (s *lexer) result() (authResult, error) {
 		}
 		return r, nil
 	}
-	r.value = foldASCII(s.word(isKeyword))
+	r.value = chat.LowerASCII(s.word(isKeyword))
 	if r.method == "" || r.value == "" {
 		return r, errResult
 	}
@@ -187,13 +192,13 @@ func (s *lexer) properties(r *authResult) error {
 		if !spaced {
 			return errResult
 		}
-		name := foldASCII(s.word(isKeyword))
+		name := chat.LowerASCII(s.word(isKeyword))
 		separator, err := s.separator(".=")
 		if err != nil {
 			return err
 		}
 		if separator == '.' {
-			name += "." + foldASCII(s.word(isKeyword))
+			name += "." + chat.LowerASCII(s.word(isKeyword))
 			if separator, err = s.separator("="); err != nil {
 				return err
 			}
