@@ -1,8 +1,8 @@
 package gate
 
 import (
+	"context"
 	"errors"
-	"io/fs"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -47,8 +47,8 @@ func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (app
 func (v *Viewer) ClaimEntries(k approval.Key, tool func(name string) (approval.Tool, bool)) ([]approval.Entry, error) {
 	var all []approval.Entry
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocAgain} {
-		b, err := v.Store.Read(doc, k)
-		if errors.Is(err, fs.ErrNotExist) {
+		b, err := v.Store.Read(context.Background(), doc, k)
+		if errors.Is(err, approval.ErrMissing) {
 			continue
 		}
 		if err != nil {

@@ -130,7 +130,7 @@ func (h *rig) open() {
 		return int64(h.options.limits.WithDefaults().RequestSize)
 	}}
 	var err error
-	h.release, err = h.store.Open()
+	h.release, err = h.store.Lease(context.Background())
 	require.NoError(h.t, err)
 	h.log, err = audit.Open(fsys, h.layout.Audit(), h.clock.now)
 	require.NoError(h.t, err)
@@ -139,7 +139,7 @@ func (h *rig) open() {
 		{Name: "never", Tool: "never", Outcome: approval.Deny, Reason: "no"},
 	}, h.options.rules...)
 	h.gate = &gate.Gate{
-		Store: h.store, Workspaces: h.store, Seal: h.key, Receipts: h.signer, Policy: newPolicy(h.t, rules),
+		Store: h.store, Seal: h.key, Receipts: h.signer, Policy: newPolicy(h.t, rules),
 		Executor: h.executor, Audit: h.log, Settings: h, Log: zerolog.New(h.logs), Now: h.clock.now,
 		Changed: func(approval.Key) { h.changed() }, Inline: h.options.inline,
 	}
@@ -149,7 +149,7 @@ func (h *rig) open() {
 	if h.options.audit != nil {
 		h.gate.Audit = h.options.audit(h.log)
 	}
-	h.keys, err = h.gate.Start()
+	h.keys, err = h.gate.Start(context.Background())
 	require.NoError(h.t, err)
 }
 
@@ -182,7 +182,7 @@ func (h *rig) watcher(interval time.Duration) *watcher.Watcher {
 			h.gate.Wake(k)
 		},
 		Rescan: func(ws string) {
-			if err := h.gate.Rescan(ws); err != nil {
+			if err := h.gate.Rescan(context.Background(), ws); err != nil {
 				h.t.Errorf("rescan: %v", err)
 			}
 		},
@@ -282,7 +282,7 @@ func (h *rig) cancel(k approval.Key) {
 // step steps keys without a running gate.
 func (h *rig) step(keys ...approval.Key) {
 	for _, k := range keys {
-		_, err := h.gate.Step(k)
+		_, err := h.gate.Step(context.Background(), k)
 		require.NoError(h.t, err)
 	}
 }
@@ -322,7 +322,7 @@ func (h *rig) decide(a approval.DecisionInput) {
 
 // read returns a document, nil if there is none.
 func (h *rig) read(d approval.Doc, k approval.Key) []byte {
-	b, err := h.store.Read(d, k)
+	b, err := h.store.Read(context.Background(), d, k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -376,7 +376,7 @@ func (h *rig) pending(k approval.Key) *approval.Pending {
 // isSettled reports that k has only a record and a response.
 func (h *rig) isSettled(k approval.Key) bool {
 	for _, d := range []approval.Doc{approval.DocRequest, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain} {
-		if _, err := h.store.Read(d, k); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := h.store.Read(context.Background(), d, k); !errors.Is(err, fs.ErrNotExist) {
 			return false
 		}
 	}

@@ -81,7 +81,7 @@ func newRig(t testing.TB, shape ...func(*rig)) *rig {
 	signer, err := receipt.LoadOrCreate(ipc.OS(), h.layout.Keys(), "test")
 	require.NoError(t, err)
 	h.store = &ipc.Store{FS: ipc.OS(), Layout: h.layout}
-	release, err := h.store.Open()
+	release, err := h.store.Lease(context.Background())
 	require.NoError(t, err)
 	h.log, err = audit.Open(ipc.OS(), h.layout.Audit(), nil)
 	require.NoError(t, err)
@@ -95,12 +95,12 @@ func newRig(t testing.TB, shape ...func(*rig)) *rig {
 		{Name: "auto", Tool: "auto", Outcome: approval.Allow}, {Name: "never", Tool: "never", Outcome: approval.Deny, Reason: "no"},
 	}}))
 	h.gate = &gate.Gate{
-		Store: h.store, Workspaces: h.store, Seal: h.seal, Receipts: signer, Policy: e, Grants: h, Executor: h, Audit: h.log, Settings: h, Log: zerolog.Nop(),
+		Store: h.store, Seal: h.seal, Receipts: signer, Policy: e, Grants: h, Executor: h, Audit: h.log, Settings: h, Log: zerolog.Nop(),
 	}
 	view := &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}
 	h.server = &httpapi.Server{
 		Gate: h.gate, Viewer: view, Keys: h, Settings: rigSettings{h}, Feed: h.feed, Grants: h, History: h,
-		Decider: &gate.Decider{Store: h.store, Seal: h.seal, Daemon: true, Decided: h.gate.Wake, May: h.authorize},
+		Decider: &gate.Decider{Store: h.store, Seal: h.seal, Decided: h.gate.Wake, May: h.authorize},
 		Ready:   h.gate.Alive, Version: "test", Log: zerolog.New(&h.logs),
 		Receipts: rigReceipts{h, signer},
 	}
@@ -108,7 +108,7 @@ func newRig(t testing.TB, shape ...func(*rig)) *rig {
 		f(h)
 	}
 	h.gate.Changed = h.server.Changed
-	keys, err := h.gate.Start()
+	keys, err := h.gate.Start(context.Background())
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -187,6 +187,9 @@ func (h *rig) Workspace(name string) (approval.Workspace, bool) {
 	ws, ok := h.ws[name]
 	return ws, ok
 }
+
+// Provers implements gate.Settings.
+func (*rig) Provers() approval.Provers { return nil }
 
 // Tool implements gate.Settings.
 func (h *rig) Tool(name string) (approval.Tool, bool) {
@@ -330,8 +333,8 @@ func (p rigReceipts) Verify(w httpapi.ReceiptQuery) error {
 }
 
 // Redeem implements httpapi.Receipts.
-func (p rigReceipts) Redeem(_ context.Context, f httpapi.ReceiptFacts, by string) error {
-	return p.store.Create(approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
+func (p rigReceipts) Redeem(ctx context.Context, f httpapi.ReceiptFacts, by string) error {
+	return p.store.Create(ctx, approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
 }
 
 // feed is an audit feed in memory.

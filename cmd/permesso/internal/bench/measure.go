@@ -214,7 +214,7 @@ func (r *rig) writePendings(n int, left time.Duration, tool string) error {
 			return err
 		}
 		k := approval.Key{Workspace: workspace, ID: id(i)}
-		if err := r.store.Create(approval.DocPending, k, r.key.Seal(approval.DocPending, k, body), approval.Volatile); err != nil {
+		if err := r.store.Create(context.Background(), approval.DocPending, k, r.key.Seal(approval.DocPending, k, body), approval.Volatile); err != nil {
 			return err
 		}
 	}
@@ -227,7 +227,7 @@ func (r *rig) writeDecisions(n int) (show func() error, err error) {
 	dir := r.layout.Decisions(workspace)
 	for i := range n {
 		k := approval.Key{Workspace: workspace, ID: id(i)}
-		pending, err := r.store.Read(approval.DocPending, k)
+		pending, err := r.store.Read(context.Background(), approval.DocPending, k)
 		if err != nil {
 			return nil, err
 		}

@@ -58,6 +58,9 @@ func (settings) Workspace(name string) (approval.Workspace, bool) {
 	return approval.Workspace{Name: name, Timeout: time.Hour, Limits: huge}, name == workspace
 }
 
+// Provers implements gate.Settings.
+func (settings) Provers() approval.Provers { return nil }
+
 func (settings) Tool(name string) (approval.Tool, bool) {
 	t, ok := tools[name]
 	return t, ok
@@ -79,7 +82,7 @@ func (b *bench) newRig(name string) (*rig, error) {
 
 // start starts the gate on the files in the home.
 func (r *rig) start() error {
-	release, err := r.store.Open()
+	release, err := r.store.Lease(context.Background())
 	if err != nil {
 		return err
 	}
@@ -103,15 +106,15 @@ func (r *rig) start() error {
 	log.Note(approval.Entry{Event: approval.EventStarted}) // as serve does; this signs the log before the measurement
 	runner := &exec.Runner{Verifier: verifier, Log: zerolog.New(io.Discard)}
 	r.gate = &gate.Gate{
-		Store: r.store, Workspaces: r.store, Seal: r.key, Receipts: signer, Executor: runner, Audit: log, Settings: settings{},
+		Store: r.store, Seal: r.key, Receipts: signer, Executor: runner, Audit: log, Settings: settings{},
 		Policy: newPolicy(),
 		Log:    zerolog.New(io.Discard), Changed: r.changed,
 	}
-	if r.keys, err = r.gate.Start(); err != nil {
+	if r.keys, err = r.gate.Start(context.Background()); err != nil {
 		return err
 	}
 	r.decider = &gate.Decider{
-		Store: r.store, Seal: r.key, Daemon: true, Decided: r.gate.Wake,
+		Store: r.store, Seal: r.key, Decided: r.gate.Wake,
 		May: func(string, *approval.Pending, approval.Person) (string, bool) { return "bench", true },
 	}
 	w := &watcher.Watcher{Wake: r.wake, Rescan: r.rescan, Log: zerolog.New(io.Discard), FloodPerSecond: 1 << 30}
@@ -165,7 +168,7 @@ func splitExt(name string) (string, string, bool) {
 
 func (r *rig) rescan(string) {
 	_ = r.log.Checkpoint() // as serve does
-	_ = r.gate.Rescan(workspace)
+	_ = r.gate.Rescan(context.Background(), workspace)
 }
 
 // timedStore records when a decision was first read and when a response became visible.
@@ -176,8 +179,8 @@ type timedStore struct {
 	visibleAt map[string]time.Time
 }
 
-func (e *timedStore) Read(d approval.Doc, k approval.Key) ([]byte, error) {
-	b, err := e.Store.Read(d, k)
+func (e *timedStore) Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error) {
+	b, err := e.Store.Read(ctx, d, k)
 	if d == approval.DocDecision && err == nil {
 		now := time.Now()
 		e.mu.Lock()
@@ -189,8 +192,8 @@ func (e *timedStore) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 	return b, err
 }
 
-func (e *timedStore) Stage(k approval.Key, b []byte) (func() (func() error, error), func(), error) {
-	show, drop, err := e.Store.Stage(k, b)
+func (e *timedStore) Stage(ctx context.Context, k approval.Key, b []byte) (func() (func() error, error), func(), error) {
+	show, drop, err := e.Store.Stage(ctx, k, b)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -205,12 +208,6 @@ func (e *timedStore) markVisible(k approval.Key) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.visibleAt[k.ID] = time.Now()
-}
-
-func (e *timedStore) Publish(k approval.Key, b []byte) (func() error, error) {
-	sync, err := e.Store.Publish(k, b)
-	e.markVisible(k)
-	return sync, err
 }
 
 func (e *timedStore) visibleCount() int {

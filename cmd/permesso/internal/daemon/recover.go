@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -38,7 +39,7 @@ func (s *server) completeAudit() error {
 // auditable returns the entries that the log must hold for all claims and for
 // the records changed since then.
 func (s *server) auditable(since time.Time) ([]approval.Entry, error) {
-	names, err := s.Store.Workspaces()
+	names, err := s.Store.Workspaces(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +70,7 @@ func (s *server) recordEntries(v *gate.Viewer, ws string, since time.Time) ([]ap
 }
 
 func (s *server) claimEntries(v *gate.Viewer, ws string) ([]approval.Entry, error) {
-	ids, _, err := s.Store.List(approval.DocClaim, ws)
+	ids, _, err := s.Store.List(context.Background(), approval.DocClaim, ws)
 	if err != nil {
 		return nil, fmt.Errorf("list claims of %s: %w", ws, err)
 	}

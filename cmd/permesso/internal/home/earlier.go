@@ -19,7 +19,7 @@ func Earlier(v *gate.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
 		if f := findEarlier(v, approval.Key{Workspace: p.SourceGroup, ID: p.Resubmits}); f != nil {
 			return f
 		}
-		all, err := v.Workspaces.Workspaces()
+		all, err := v.Workspaces.Workspaces(context.Background())
 		if err != nil {
 			return nil
 		}
