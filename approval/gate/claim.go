@@ -326,6 +326,12 @@ func (g *Gate) forgetOutcome(k approval.Key) {
 	delete(g.running, k)
 }
 
+func (g *Gate) isRunning(k approval.Key) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.running[k]
+}
+
 func (g *Gate) setRunning(k approval.Key, is bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

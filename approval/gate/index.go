@@ -223,6 +223,18 @@ func (x *index) touch(k approval.Key) {
 	delete(x.onlyPending, k)
 }
 
+// touchUnlessCooling is touch, unless the key was settled a moment ago. It reports
+// whether it was not.
+func (x *index) touchUnlessCooling(k approval.Key) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.cooling[k] {
+		return false
+	}
+	delete(x.onlyPending, k)
+	return true
+}
+
 func (x *index) scheduleRetry(k approval.Key, at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

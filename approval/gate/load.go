@@ -15,6 +15,7 @@ type state struct {
 	key approval.Key
 	now time.Time
 
+	current  bool               // the last move has brought it up to date: no load is needed
 	evidence *approval.Evidence // what policy was told; nil: policy was not asked
 	retryAt  time.Time          // set by a move that waits
 

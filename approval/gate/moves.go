@@ -35,6 +35,7 @@ func (g *Gate) step(ctx context.Context, k approval.Key) (retryAt time.Time, err
 func (g *Gate) settleKey(ctx context.Context, k approval.Key) (retryAt time.Time, err error) {
 	caller := ctx
 	ctx = context.WithoutCancel(ctx)
+	var s *state
 	for range maxMoves {
 		if err := g.writeOutcome(ctx, k); err != nil {
 			return time.Time{}, err
@@ -48,13 +49,20 @@ func (g *Gate) settleKey(ctx context.Context, k approval.Key) (retryAt time.Time
 		}
 		// A submission may be waiting for this key; do not skip the load as if our
 		// own write had caused the event.
-		if checkAt := g.index.cooldown(k); !checkAt.IsZero() && g.submissions.at(k) == nil {
-			return checkAt, nil
+		if g.submissions.at(k) == nil {
+			if checkAt := g.index.cooldown(k); !checkAt.IsZero() {
+				return checkAt, nil
+			}
+			if g.isRunning(k) {
+				return time.Time{}, nil // row 2: the end of the run wakes the key
+			}
 		}
-		s, err := g.load(ctx, k)
-		if err != nil {
-			return time.Time{}, err
+		if s == nil || !s.current {
+			if s, err = g.load(ctx, k); err != nil {
+				return time.Time{}, err
+			}
 		}
+		s.current = false
 		move, wake := approval.Next(s.Documents, s.now)
 		g.index.update(s, move)
 		g.rememberLate(s, move)
@@ -121,7 +129,7 @@ func (g *Gate) apply(ctx context.Context, m approval.Move, s *state) (waiting bo
 	case approval.EndVerdict:
 		return false, g.endVerdict(ctx, s)
 	case approval.DropRequest:
-		return false, g.Store.Remove(ctx, approval.DocRequest, s.key)
+		return false, g.dropRequest(ctx, s)
 	case approval.RejectRequest:
 		return g.rejectRequest(ctx, s)
 	case approval.DecideCancel:
@@ -131,7 +139,9 @@ func (g *Gate) apply(ctx context.Context, m approval.Move, s *state) (waiting bo
 	case approval.Intake:
 		return g.intake(ctx, s)
 	case approval.DropCancel:
-		return false, g.Store.Remove(ctx, approval.DocCancel, s.key)
+		err := g.Store.Remove(ctx, approval.DocCancel, s.key)
+		s.Cancel, s.current = false, err == nil
+		return false, err
 	}
 	return false, fmt.Errorf("unknown move %d", m)
 }
@@ -150,7 +160,20 @@ func (g *Gate) settle(ctx context.Context, s *state) (waiting bool, err error) {
 	if waiting, err := g.rejectForeign(ctx, s); waiting || err != nil {
 		return waiting, err
 	}
-	return false, g.cleanUp(ctx, s.key, s.leftovers())
+	if err := g.cleanUp(ctx, s.key, s.leftovers()); err != nil {
+		return false, err
+	}
+	s.settled()
+	return false, nil
+}
+
+// settled records that the key has only its record and its response.
+func (s *state) settled() {
+	s.Request, s.Cancel, s.Pending, s.Decision, s.Claim = approval.Absent, false, approval.Absent, approval.Absent, false
+	if s.Retained {
+		s.Response = approval.Valid
+	}
+	s.current = true
 }
 
 // endUnfinished reports that other documents of the request still exist. A missing
@@ -245,7 +268,11 @@ func (g *Gate) rejectDecision(ctx context.Context, s *state, event approval.Even
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
 	g.noteRequestEvent(s, event, why)
-	return g.Store.Remove(ctx, approval.DocDecision, s.key)
+	if err := g.Store.Remove(ctx, approval.DocDecision, s.key); err != nil {
+		return err
+	}
+	s.decision, s.dBytes, s.Decision, s.current = nil, nil, approval.Absent, true
+	return nil
 }
 
 // rejectRequest refuses another request under a used id, within the workspace's limit
@@ -260,7 +287,18 @@ func (g *Gate) rejectRequest(ctx context.Context, s *state) (waiting bool, err e
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
 	g.noteRequestEvent(s, approval.EventForged, why)
-	return false, g.Store.Remove(ctx, approval.DocRequest, s.key)
+	return false, g.dropRequest(ctx, s)
+}
+
+// dropRequest removes the request's file. The rest of the state stays as it was
+// loaded.
+func (g *Gate) dropRequest(ctx context.Context, s *state) error {
+	if err := g.Store.Remove(ctx, approval.DocRequest, s.key); err != nil {
+		return err
+	}
+	g.forgetSeen(s.key)
+	s.q, s.Request, s.RequestMatches, s.current = nil, approval.Absent, false, true
+	return nil
 }
 
 // dropForgedResponse removes a response without a record.

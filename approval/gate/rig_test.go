@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,6 +73,7 @@ type rig struct {
 	keys    []approval.Key
 	release func() error
 	stop    func()
+	rescans atomic.Int32
 }
 
 func newRig(t testing.TB, p options) *rig {
@@ -185,11 +187,12 @@ func (h *rig) watcher(interval time.Duration) *watcher.Watcher {
 			if err := h.gate.Rescan(context.Background(), ws); err != nil {
 				h.t.Errorf("rescan: %v", err)
 			}
+			h.rescans.Add(1)
 		},
 	}
 	for _, ws := range []string{personal, other} {
 		for _, f := range []watcher.Folder{
-			{Path: h.layout.Requests(ws), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}},
+			{Path: h.layout.Requests(ws), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}, IgnoreRemovals: true},
 			{Path: h.layout.Pendings(ws), Kind: string(approval.DocPending), Trusted: true},
 			{Path: h.layout.Decisions(ws), Kind: string(approval.DocDecision), Trusted: true},
 			{Path: h.layout.Responses(ws), Kind: string(approval.DocResponse), Trusted: true},

@@ -60,8 +60,8 @@ func (g *Gate) Hint(k approval.Key, d approval.Doc) {
 	if d == approval.DocPending && g.index.isOwnEvent(k, g.Now()) {
 		return
 	}
-	if g.index.cooldown(k).IsZero() {
-		g.Wake(k)
+	if g.index.touchUnlessCooling(k) {
+		g.enqueue(k)
 	}
 }
 

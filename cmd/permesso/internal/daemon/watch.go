@@ -55,7 +55,7 @@ func (s *server) watchWorkspace(ws string) error {
 		return nil
 	}
 	for _, f := range []watcher.Folder{
-		{Path: s.Layout.Requests(ws), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}},
+		{Path: s.Layout.Requests(ws), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}, IgnoreRemovals: true},
 		{Path: s.Layout.Pendings(ws), Kind: string(approval.DocPending), Suffixes: []string{".json"}, Trusted: true},
 		{Path: s.Layout.Decisions(ws), Kind: string(approval.DocDecision), Suffixes: []string{".json"}, Trusted: true},
 		{Path: s.Layout.Responses(ws), Kind: string(approval.DocResponse), Suffixes: []string{".json"}, Trusted: true},
