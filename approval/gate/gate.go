@@ -1,26 +1,3 @@
-// Package gate takes requests in, has them decided, runs what was approved, and
-// writes the outcome. It wakes a key, loads its documents, asks approval.Next for the
-// next move, and makes that move. It repeats this until the key is settled or has to
-// wait.
-//
-// # Order
-//
-// Each move is a few writes in a fixed order. A crash between any two of them leaves
-// documents from which Next finds the correct next move:
-//
-//	ask     P durable, then remove Q
-//	claim   R and the audit entry durable, in parallel; then the effect
-//	end     C durable, then S visible
-//	settle  S durable, then remove D R Q X, P last
-//	decide  D durable, then check for C, then tell the approver
-//	prune   the removal of S D R Q X P durable, then C's removal durable, then the id is new
-//
-// If a move fails, its key is retried later. An examination finds out whether the
-// disk as a whole has failed: see degrade.go.
-//
-// Nothing runs without R, and R is written once. So nothing runs twice. Documents
-// that are visible after a kill may not be durable yet. So the whole file system is
-// synced before Start.
 package gate
 
 import (
