@@ -177,7 +177,7 @@ func (r *Rig) watcher(interval time.Duration) *watcher.Watcher {
 	}
 	for _, ws := range r.options.Workspaces {
 		for _, f := range []watcher.Folder{
-			{Path: r.Layout.Requests(ws.Name), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}},
+			{Path: r.Layout.Requests(ws.Name), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}, IgnoreRemovals: true},
 			{Path: r.Layout.Pendings(ws.Name), Kind: string(approval.DocPending), Trusted: true},
 			{Path: r.Layout.Decisions(ws.Name), Kind: string(approval.DocDecision), Trusted: true},
 			{Path: r.Layout.Responses(ws.Name), Kind: string(approval.DocResponse), Trusted: true},
