@@ -25,7 +25,7 @@ const exampleID = "0123abcd"
 
 // ownCardWords renders an example of each card.
 var ownCardWords = sync.OnceValue(func() *cardWords {
-	c := &cardWords{first: set("approve", "deny")}
+	c := &cardWords{first: map[string]bool{"approve": true, "deny": true}}
 	for _, lang := range chat.Languages() {
 		for _, kind := range []string{approval.TypeAction, approval.TypeQuestion} {
 			for _, options := range [][]string{nil, {"a"}} {

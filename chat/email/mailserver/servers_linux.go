@@ -3,6 +3,7 @@ package mailserver
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,6 +22,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+)
+
+// The configurations, with the addresses of [Servers] filled in.
+var (
+	//go:embed smtpd.conf
+	smtpdConf string
+	//go:embed dovecot.conf
+	dovecotConf string
 )
 
 // The users. Each has a mailbox on the servers. Eve's domain publishes no DNS records.
@@ -222,7 +231,7 @@ func checkRequirements(t testing.TB) {
 	}
 	version, err := exec.Command("dovecot", "--version").Output()
 	require.NoError(t, err)
-	require.Regexp(t, `^2\.3\.`, string(version), "Dovecot 2.4 has other settings: run the tests on Debian 12, or adapt dovecotConf")
+	require.Regexp(t, `^2\.3\.`, string(version), "Dovecot 2.4 has other settings: run the tests on Debian 12, or adapt dovecot.conf")
 }
 
 // makeDir creates a temporary folder with a short name, because Dovecot's sockets are in it.

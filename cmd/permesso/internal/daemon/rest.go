@@ -7,13 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -117,7 +115,7 @@ func (s *server) newAPI() (*httpapi.Server, error) {
 		return nil, err
 	}
 	return &httpapi.Server{
-		Gate: s.gate, Decider: home.FreshDecider(s.keyDecider), Viewer: s.Viewer(s.keys), Keys: s.CachedKeyring(s.keys),
+		Gate: s.gate, Decider: s.gateDecider(), Viewer: s.Viewer(s.keys), Keys: s.CachedKeyring(s.keys),
 		History: apiHistory{s}, Feed: s.feed, Grants: apiGrants{s.memory}, Receipts: apiReceipts{s, verifier},
 		Inbox: mailIntake{s}, Settings: apiWorkspaces{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.Version, Log: s.log,
 	}, nil
@@ -129,26 +127,6 @@ func (s *server) ready(ctx context.Context) error {
 		return errors.New(p.Reason)
 	}
 	return s.gate.Alive(ctx)
-}
-
-// keyDecider is a decider for API keys of approvers. It accepts only them.
-func (s *server) keyDecider() *gate.Decider {
-	d := s.gateDecider()
-	d.May = func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
-		cfg := s.Current()
-		w := cfg.Workspaces[ws]
-		_, known := cfg.Approvers[by.Name]
-		switch {
-		case by.Channel != "key" || !known || !slices.Contains(w.Approvers, by.Name):
-			return "", false
-		case w.Principal != "" && w.Principal != by.Name:
-			return "", false
-		case p != nil && p.Principal != "" && p.Principal != by.Name:
-			return "", false
-		}
-		return by.Name, true
-	}
-	return d
 }
 
 // apiWorkspaces implements httpapi.Settings.

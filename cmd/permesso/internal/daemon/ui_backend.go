@@ -256,7 +256,7 @@ func pauseName(ws string) string {
 
 // displayName is the name of the person who paused, as shown to others.
 func (u uiPauser) displayName(ws string, by approval.Person) string {
-	if name, ok := u.Current().MayDecide(ws, by); ok {
+	if name, ok := u.authorizer().May(ws, nil, by); ok {
 		return name
 	}
 	return by.Name

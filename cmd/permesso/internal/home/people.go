@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -98,11 +99,11 @@ func WouldAllow(a *console.Console) func(p *approval.Pending) (which []string, n
 // Revoker revokes grants for the channels.
 type Revoker struct {
 	*Memory
-	decider FreshDecider
+	authorizer *gate.Authorizer
 }
 
-// Revoker lets channels revoke grants, for whom the decider authorizes.
-func (m *Memory) Revoker(decider FreshDecider) Revoker { return Revoker{m, decider} }
+// Revoker lets the channels revoke grants for the people who may decide.
+func (m *Memory) Revoker() Revoker { return Revoker{m, m.home.Authorizer()} }
 
 // Given implements the revoker of chat.Interceptor.
 func (r Revoker) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
@@ -129,7 +130,7 @@ func (r Revoker) Remembered(ctx context.Context, workspaces []string) ([]approva
 
 // Revoke implements the revoker of chat.Interceptor.
 func (r Revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person) (done bool, err error) {
-	name, ok := r.decider().May(g.Workspace, nil, by)
+	name, ok := r.authorizer.May(g.Workspace, nil, by)
 	if !ok {
 		return false, &approval.Refusal{Reason: approval.ErrNotAuthorized}
 	}

@@ -60,7 +60,9 @@ var plan = []rule{
 	{"chat/terminal", []string{"approval", "chat"}},
 	{"chat/local", []string{"approval", "chat"}},
 	{"chat/telegram", []string{"approval", "chat"}},
-	{"chat/email", []string{"approval", "chat"}},
+	{"chat/email", []string{"approval", "chat", "chat/email/mailbox", "chat/email/authentic"}},
+	{"chat/email/mailbox", []string{"approval", "chat"}},
+	{"chat/email/authentic", []string{"approval", "chat"}},
 	{"chat/email/mailserver", nil}, // test support: real servers, which know nothing of us
 	{"chat/messagestest", nil},     // test support: compares the messages with a struct
 	{"chat/web", []string{"approval", "chat"}},
