@@ -318,7 +318,7 @@ func (q *classifier) header(i int) (end int, loose, ok bool) {
 		return b.end, false, true
 	case len(b.known) >= 2, b.count >= 3 && strings.Contains(q.lines[i].norm, "@"):
 		return b.end, true, true
-	case known && (!fromLabels().contains(label) || strings.Contains(q.lines[i].norm, "@")):
+	case known && (!isFromLabel(label) || strings.Contains(q.lines[i].norm, "@")):
 		return i, true, true
 	}
 	return 0, false, false
@@ -356,7 +356,7 @@ func (q *classifier) fields(i int) fieldBlock {
 			b.hasDateOrAddress = b.hasDateOrAddress || strings.Contains(l.norm, "@") || clockOrYear().MatchString(l.norm)
 			if known {
 				b.known[label] = true
-				b.from = b.from || fromLabels().contains(label)
+				b.from = b.from || isFromLabel(label)
 			}
 		case blank || folded || l.kind != isText:
 			return b
