@@ -113,12 +113,6 @@ func isQuoted(bare string) bool {
 	return hasPrefixOf(bare, quoteMarks) || initials().MatchString(bare)
 }
 
-// isRuled says whether a line may consist of dashes, alone or around words.
-func isRuled(norm string) bool {
-	r, _ := utf8.DecodeRuneInString(norm)
-	return strings.ContainsRune("-_=~#.+—–─━﹣－＿", r)
-}
-
 // kindAlone is the kind of a line by itself, without its neighbors.
 func (q *classifier) kindAlone(l line) kind {
 	bare := strings.TrimLeft(visibleText(l.text), " ")
@@ -132,9 +126,9 @@ func (q *classifier) kindAlone(l line) kind {
 		return isQuote
 	case l.norm == "--" || l.norm == "—" || l.norm == "––":
 		return isDelimiter
-	case isRuled(l.norm) && rule().MatchString(l.norm):
+	case rule().MatchString(l.norm):
 		return isRule
-	case isRuled(l.norm) && dashedText().MatchString(l.norm) || forwardMark(l.norm):
+	case dashedText().MatchString(l.norm) || forwardMark(l.norm):
 		return isMarker
 	case q.card.contains(l):
 		return isCard
