@@ -42,8 +42,8 @@ type documents interface {
 	Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error
 	// Remove removes a document; a missing one is no error.
 	Remove(ctx context.Context, d approval.Doc, k approval.Key) error
-	// Confirm returns nil if a document that is visible is also durable. If it may not
-	// be, Confirm makes it durable.
+	// Confirm returns when a document that is visible, and is being written durably by
+	// this process or another, is durable.
 	Confirm(ctx context.Context, d approval.Doc, k approval.Key) error
 }
 
