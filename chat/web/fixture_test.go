@@ -206,6 +206,9 @@ func (w *fixture) Waiting(_ context.Context, workspaces []string) (list []approv
 	return list, nil
 }
 
+// Find implements chat.viewer.
+func (*fixture) Find(context.Context, []string, string) ([]approval.Key, error) { return nil, nil }
+
 // Story implements web.viewer.
 func (w *fixture) Story(_ context.Context, k approval.Key) (st read.Story, err error) {
 	w.mu.Lock()
