@@ -28,6 +28,11 @@ type senderVerifier interface {
 	Sender(ctx context.Context, raw []byte) (address, how string, err error)
 }
 
+// viewer lists the pending requests of the given workspaces, oldest first.
+type viewer interface {
+	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
+}
+
 // Channel asks approvers by email and applies their replies. Fill in the fields,
 // then call Run. Without a senderVerifier no reply decides.
 type Channel struct {
@@ -37,7 +42,7 @@ type Channel struct {
 	Mailboxes  []mailbox.Mailbox // where replies come in, besides TakeRaw and TakeForwarded
 	Verifier   senderVerifier
 
-	Viewer      chat.Viewer // the pending requests of this channel
+	Viewer      viewer // the pending requests of this channel
 	Records     chat.Records
 	Interceptor *chat.Interceptor
 	Sent        chat.SentStore
