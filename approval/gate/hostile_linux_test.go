@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -268,7 +269,7 @@ func TestInvalidFileNames(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder.json"), 0o777))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "folder.json", "x"), nil, 0o644))
 	h.writeRequest(good, request(good, "auto", ""))
-	require.NoError(t, h.gate.Rescan(personal))
+	require.NoError(t, h.gate.Rescan(context.Background(), personal))
 	h.step(good)
 	require.Equal(t, "auto_approved", h.outcome(good))
 	require.Equal(t, 1, h.executor.count())

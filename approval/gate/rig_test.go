@@ -190,7 +190,7 @@ func (h *rig) cancel(k approval.Key) {
 // step steps keys without a running gate.
 func (h *rig) step(keys ...approval.Key) {
 	for _, k := range keys {
-		_, err := h.gate.Step(k)
+		_, err := h.gate.Step(context.Background(), k)
 		require.NoError(h.t, err)
 	}
 }
@@ -230,7 +230,7 @@ func (h *rig) decide(a approval.DecisionInput) {
 
 // read returns a document, nil if there is none.
 func (h *rig) read(d approval.Doc, k approval.Key) []byte {
-	b, err := h.store.Read(d, k)
+	b, err := h.store.Read(context.Background(), d, k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -284,7 +284,7 @@ func (h *rig) pending(k approval.Key) *approval.Pending {
 // isSettled reports that k has only a record and a response.
 func (h *rig) isSettled(k approval.Key) bool {
 	for _, d := range []approval.Doc{approval.DocRequest, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain} {
-		if _, err := h.store.Read(d, k); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := h.store.Read(context.Background(), d, k); !errors.Is(err, fs.ErrNotExist) {
 			return false
 		}
 	}

@@ -103,13 +103,11 @@ func (c *Channel) Run(ctx context.Context) error {
 	}
 	changes := c.Changes
 	for {
-		timer := time.NewTimer(c.runOnce(ctx))
+		wait := c.runOnce(ctx)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
 		case err := <-ended:
-			timer.Stop()
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // the mailbox ended because ctx did
 			}
@@ -123,9 +121,8 @@ func (c *Channel) Run(ctx context.Context) error {
 			}
 			chat.DrainHints(changes)
 		case <-c.state.wakeup:
-		case <-timer.C:
+		case <-time.After(wait):
 		}
-		timer.Stop()
 	}
 }
 

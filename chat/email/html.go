@@ -1,6 +1,7 @@
 package email
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -79,7 +80,7 @@ func (f *flattener) element(n *html.Node, l textStyle) {
 		f.children(n, l) // for its style sheets: nothing else in it is visible
 		return
 	}
-	if hiddenTags().contains(n.Data) || n.DataAtom == 0 && n.Namespace != "" || s.hidden() {
+	if slices.Contains(words("hidden elements"), n.Data) || n.DataAtom == 0 && n.Namespace != "" || s.hidden() {
 		return
 	}
 	l = l.with(n, s)
@@ -93,7 +94,7 @@ func (f *flattener) element(n *html.Node, l textStyle) {
 	case atom.Td, atom.Th:
 		f.space = true
 	}
-	if !blocks().contains(n.Data) {
+	if !slices.Contains(words("block elements"), n.Data) {
 		f.children(n, l)
 		return
 	}
@@ -102,7 +103,7 @@ func (f *flattener) element(n *html.Node, l textStyle) {
 
 func (f *flattener) block(n *html.Node, s style, l textStyle) {
 	f.endLine()
-	marginal := margins().contains(n.Data) && !s.noMargins(n)
+	marginal := slices.Contains(words("margin elements"), n.Data) && !s.noMargins(n)
 	f.blank = f.blank || marginal
 	name := namesOf(n)
 	switch {
@@ -215,10 +216,6 @@ func (f *flattener) ownLine(s string) {
 }
 
 var (
-	hiddenTags = list("hidden elements")
-	blocks     = list("block elements")
-	margins    = list("margin elements")
-
 	quoteNames      = expression(`(?i)(?:^|[\s_])`, "quote names", `(?:\s|$)`)
 	quoteStartNames = expression(`(?i)(?:^|[\s_])`, "quote start names", `(?:\s|$)`)
 	signatureNames  = expression(`(?i)(?:^|\s)(?:x_)?`, "signature names", `(?:\s|$)`)

@@ -1,6 +1,7 @@
 package email
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -8,14 +9,6 @@ import (
 // The words that mail programs write around a quotation, by language, in lower case.
 // A missing language is still recognized if the quotation is marked, or by an address
 // or a date.
-
-var (
-	attributionStarts = list("attribution starts")
-	forwardMarks      = list("forward marks")
-	mobileStarts      = list("mobile starts")
-	fromLabels        = list("from labels")
-	otherLabels       = list("other labels")
-)
 
 var (
 	angled      = pattern(`<[^\s@<>]+@[^\s@<>]+>`)
@@ -26,7 +19,7 @@ var (
 )
 
 func beginsAttribution(norm string) bool {
-	return attributionStarts().matchesStart(strings.TrimLeft(norm, "-–— "))
+	return hasPrefixOf(strings.TrimLeft(norm, "-–— "), words("attribution starts"))
 }
 
 func endsAttribution(norm string) bool {
@@ -43,7 +36,7 @@ func namesAuthor(norm string) bool {
 	return hasVerb(norm) || addressEnd().MatchString(norm) || angled().MatchString(norm) || year().MatchString(norm) && clock().MatchString(norm)
 }
 
-func hasVerb(norm string) bool { return containsOf(norm, wordLists()["attribution verbs"]) }
+func hasVerb(norm string) bool { return containsOf(norm, words("attribution verbs")) }
 
 // hasDateOrAddress says whether a text may contain a date or an address.
 func hasDateOrAddress(norm string) bool {
@@ -59,10 +52,10 @@ func isNumeral(s string) bool {
 
 // forwardMark says whether a complete line is such a mark, with or without a colon.
 func forwardMark(norm string) bool {
-	if len(norm) > maxCompared/2 || !forwardMarks().matchesStart(norm) {
+	if len(norm) > maxCompared/2 || !hasPrefixOf(norm, words("forward marks")) {
 		return false
 	}
-	return endsAttribution(norm) || forwardMarks().contains(norm)
+	return endsAttribution(norm) || slices.Contains(words("forward marks"), norm)
 }
 
 // mobileSignature says whether a line is such a signature and nothing else.
@@ -70,7 +63,7 @@ func mobileSignature(norm string) bool {
 	if len(norm) > maxCompared/2 || strings.ContainsAny(norm, "?!") {
 		return false
 	}
-	if containsOf(norm, wordLists()["mobile ends"]) {
+	if containsOf(norm, words("mobile ends")) {
 		return true
 	}
 	norm = strings.TrimLeft(norm, "-–—_ ")
@@ -79,10 +72,14 @@ func mobileSignature(norm string) bool {
 			return containsOf(norm, []string{"보냄", "전송", "发送", "傳送", "寄出", "iphone", "ipad", "手机", "outlook"})
 		}
 	}
-	return mobileStarts().matchesStart(norm)
+	return hasPrefixOf(norm, words("mobile starts"))
 }
 
-func isLabel(word string) bool { return fromLabels().contains(word) || otherLabels().contains(word) }
+func isLabel(word string) bool {
+	return isFromLabel(word) || slices.Contains(words("other labels"), word)
+}
+
+func isFromLabel(word string) bool { return slices.Contains(words("from labels"), word) }
 
 // fieldLabel is the text before the colon of a line that looks like a header field,
 // and whether the label is known.
@@ -119,7 +116,7 @@ func isInlineHeader(norm string) bool {
 		for n := 1; n <= 2 && n <= len(words); n++ {
 			if w := strings.Join(words[len(words)-n:], " "); isLabel(w) {
 				found[w] = true
-				from = from || fromLabels().contains(w)
+				from = from || isFromLabel(w)
 			}
 		}
 	}

@@ -123,7 +123,7 @@ func newRig(t testing.TB) *rig {
 // restart simulates a new process over the same files.
 func (w *rig) restart() {
 	w.t.Helper()
-	decider := &gate.Decider{Store: w.store, Seal: w.seal, Now: w.clock.now, Daemon: true, May: w.canDecide}
+	decider := &gate.Decider{Store: w.store, Seal: w.seal, Now: w.clock.now, May: w.canDecide}
 	viewer := &read.Viewer{Store: w.store, Seal: w.seal}
 	drawer := func(name string) chat.StateStore {
 		d, err := w.sentStore.State(name)
@@ -172,7 +172,7 @@ func (w *rig) addPending(ws, id string, change ...func(*approval.Pending)) appro
 	}
 	body, err := p.Encode()
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.store.Create(approval.DocPending, k, w.seal.Seal(approval.DocPending, k, body), approval.Durable))
+	require.NoError(w.t, w.store.Create(context.Background(), approval.DocPending, k, w.seal.Seal(approval.DocPending, k, body), approval.Durable))
 	return k
 }
 
@@ -180,7 +180,7 @@ func (w *rig) addPending(ws, id string, change ...func(*approval.Pending)) appro
 func (w *rig) addNextPending(ws string, change ...func(*approval.Pending)) approval.Key {
 	w.t.Helper()
 	if w.next++; w.last.ID != "" {
-		require.NoError(w.t, w.store.Remove(approval.DocPending, w.last))
+		require.NoError(w.t, w.store.Remove(context.Background(), approval.DocPending, w.last))
 	}
 	w.clock.advance(24 * time.Hour)
 	w.last = w.addPending(ws, fmt.Sprintf("a7f3%04x00000000", w.next), change...)
@@ -199,21 +199,21 @@ func (w *rig) writeRecordBy(k approval.Key, status approval.Status, by, via stri
 	resp.Decision.By, resp.Decision.Via = &by, &via
 	b, err := resp.Encode()
 	require.NoError(w.t, err)
-	d, err := w.store.Read(approval.DocDecision, k)
+	d, err := w.store.Read(context.Background(), approval.DocDecision, k)
 	if err != nil {
 		d = nil
 	}
 	rec := approval.Record{Version: 1, RequestID: k.ID, Workspace: k.Workspace, Status: status, Decision: d, RequestedAt: w.clock.now(), EndedAt: w.clock.now(), Response: b}
 	body, err := rec.Encode()
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.store.Create(approval.DocRecord, k, w.seal.Seal(approval.DocRecord, k, body), approval.Durable))
-	require.NoError(w.t, w.store.Remove(approval.DocPending, k))
+	require.NoError(w.t, w.store.Create(context.Background(), approval.DocRecord, k, w.seal.Seal(approval.DocRecord, k, body), approval.Durable))
+	require.NoError(w.t, w.store.Remove(context.Background(), approval.DocPending, k))
 }
 
 // decision returns the decision on a request, or nil.
 func (w *rig) decision(k approval.Key) *approval.Decision {
 	w.t.Helper()
-	b, err := w.store.Read(approval.DocDecision, k)
+	b, err := w.store.Read(context.Background(), approval.DocDecision, k)
 	if err != nil {
 		return nil
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
 )
 
 //go:embed words.txt
@@ -25,31 +24,7 @@ var wordLists = sync.OnceValue(func() map[string][]string {
 	return lists
 })
 
-// phrases are beginnings of sentences, by first letter.
-type phrases map[rune][]string
-
-// list is one of the lists in words.txt, built on first use.
-func list(name string) func() phrases {
-	return sync.OnceValue(func() phrases {
-		p := phrases{}
-		for _, s := range wordLists()[name] {
-			r, _ := utf8.DecodeRuneInString(s)
-			p[r] = append(p[r], s)
-		}
-		return p
-	})
-}
-
-// matchesStart says whether s begins with one of the phrases; contains whether it is one.
-func (p phrases) matchesStart(s string) bool {
-	r, _ := utf8.DecodeRuneInString(s)
-	return hasPrefixOf(s, p[r])
-}
-
-func (p phrases) contains(s string) bool {
-	r, _ := utf8.DecodeRuneInString(s)
-	return slices.Contains(p[r], s)
-}
+func words(name string) []string { return wordLists()[name] }
 
 func hasPrefixOf(s string, list []string) bool {
 	return slices.ContainsFunc(list, func(p string) bool { return strings.HasPrefix(s, p) })

@@ -100,7 +100,7 @@ func (h *rig) serve(g *gate.Gate, shape []func(*rig)) {
 	g.Settings, g.Grants = h, h
 	h.server = &httpapi.Server{
 		Gate: g, Viewer: &read.Viewer{Store: h.Store, Seal: h.Seal}, Keys: h, Settings: rigSettings{h}, Feed: h.feed, Grants: h, History: h,
-		Decider: &gate.Decider{Store: h.Store, Seal: h.Seal, Daemon: true, Decided: g.Wake, May: h.authorize},
+		Decider: &gate.Decider{Store: h.Store, Seal: h.Seal, Decided: g.Wake, May: h.authorize},
 		Ready:   g.Alive, Version: "test", Log: zerolog.New(&h.logs), Receipts: rigReceipts{h},
 	}
 	for _, f := range shape {
@@ -254,7 +254,7 @@ func (p rigReceipts) Verify(w httpapi.ReceiptQuery) error {
 
 // Redeem implements httpapi.Receipts.
 func (p rigReceipts) Redeem(_ context.Context, f httpapi.ReceiptFacts, by string) error {
-	return p.Store.Create(approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
+	return p.Store.Create(context.Background(), approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
 }
 
 // feed is an audit feed in memory.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,6 +54,7 @@ type Rig struct {
 	Log      *audit.Log
 	Gate     *gate.Gate
 	Keys     []approval.Key // that Start found
+	Rescans  atomic.Int32   // of the watcher, since New
 
 	t       testing.TB
 	options Options
@@ -115,7 +117,7 @@ func (r *Rig) Open() {
 	r.t.Helper()
 	var err error
 	r.Store = r.newStore() // a new process knows nothing of the last one
-	r.release, err = r.Store.Open()
+	r.release, err = r.Store.Lease(context.Background())
 	require.NoError(r.t, err)
 	keys := audit.Keys{}
 	if r.options.Signed {
@@ -126,13 +128,13 @@ func (r *Rig) Open() {
 	r.Policy = &policy.Engine{}
 	require.NoError(r.t, r.Policy.Load(policy.Config{Rules: append(rules(), r.options.Rules...)}))
 	r.Gate = &gate.Gate{
-		Store: r.Store, Workspaces: r.Store, Seal: r.Seal, Receipts: r.Receipts, Policy: r.Policy, Executor: r.Executor,
+		Store: r.Store, Seal: r.Seal, Receipts: r.Receipts, Policy: r.Policy, Executor: r.Executor,
 		Audit: r.Log, Settings: r, Log: zerolog.Nop(), Now: r.options.Now,
 	}
 	if r.options.Gate != nil {
 		r.options.Gate(r.Gate)
 	}
-	r.Keys, err = r.Gate.Start()
+	r.Keys, err = r.Gate.Start(context.Background())
 	require.NoError(r.t, err)
 }
 
@@ -167,14 +169,15 @@ func (r *Rig) watcher(interval time.Duration) *watcher.Watcher {
 			r.Gate.Wake(k)
 		},
 		Rescan: func(ws string) {
-			if err := errors.Join(r.Log.Checkpoint(), r.Gate.Rescan(ws)); err != nil {
+			if err := errors.Join(r.Log.Checkpoint(), r.Gate.Rescan(context.Background(), ws)); err != nil {
 				r.t.Errorf("rescan: %v", err)
 			}
+			r.Rescans.Add(1)
 		},
 	}
 	for _, ws := range r.options.Workspaces {
 		for _, f := range []watcher.Folder{
-			{Path: r.Layout.Requests(ws.Name), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}},
+			{Path: r.Layout.Requests(ws.Name), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}, IgnoreRemovals: true},
 			{Path: r.Layout.Pendings(ws.Name), Kind: string(approval.DocPending), Trusted: true},
 			{Path: r.Layout.Decisions(ws.Name), Kind: string(approval.DocDecision), Trusted: true},
 			{Path: r.Layout.Responses(ws.Name), Kind: string(approval.DocResponse), Trusted: true},
@@ -212,6 +215,9 @@ func (r *Rig) Workspace(name string) (approval.Workspace, bool) {
 	}
 	return approval.Workspace{}, false
 }
+
+// Provers implements gate.Settings.
+func (r *Rig) Provers() approval.Provers { return nil }
 
 // Tool implements gate.Settings.
 func (r *Rig) Tool(name string) (approval.Tool, bool) {

@@ -84,7 +84,10 @@ func (b *IMAP) Run(ctx context.Context, take func(context.Context, Incoming) err
 			failures = Retry{}
 		}
 		failures = failures.Next(b.Now(), b.retryDelay, b.maxDelay(err))
-		sleep(ctx, failures.At.Sub(b.Now()))
+		select {
+		case <-ctx.Done():
+		case <-time.After(failures.At.Sub(b.Now())):
+		}
 	}
 	return context.Cause(ctx)
 }

@@ -356,11 +356,9 @@ func (c *imapConn) wait(ctx context.Context, d time.Duration) error {
 	} else {
 		d = min(d, pollInterval)
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-c.countChanged:
-	case <-timer.C:
+	case <-time.After(d):
 	case <-c.client.Closed():
 	case <-ctx.Done():
 	}

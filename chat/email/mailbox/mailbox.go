@@ -174,16 +174,6 @@ func reporter(report func(error)) func(error) {
 	return report
 }
 
-// sleep waits for d or the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
 // headerOf is the header of an email with CRLF line ends, without the empty line: as
 // many complete lines as fit into maxHeader bytes.
 func headerOf(raw []byte) []byte {

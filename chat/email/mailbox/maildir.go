@@ -90,16 +90,14 @@ func poll(ctx context.Context, changes <-chan struct{}, wait func() time.Duratio
 			break
 		}
 		report(err)
-		timer := time.NewTimer(wait())
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(wait()):
 		case _, open := <-changes:
 			if !open {
 				changes = nil
 			}
 		}
-		timer.Stop()
 	}
 	return context.Cause(ctx)
 }

@@ -152,26 +152,14 @@ func (v *Servers) StartSMTPD(t testing.TB) {
 	require.NoError(t, v.startSMTPD())
 }
 
-// Publish adds or replaces a TXT record and restarts dnsmasq.
-func (v *Servers) Publish(t testing.TB, name, txt string) {
-	t.Helper()
-	v.txt[name] = txt
-	v.dnsmasq.stop()
-	require.NoError(t, v.startDNS())
-}
-
 // LookupTXT is net.LookupTXT with the test DNS server.
 func (v *Servers) LookupTXT(name string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	return v.Resolver().LookupTXT(ctx, name)
-}
-
-// Resolver is a net.Resolver with the test DNS server.
-func (v *Servers) Resolver() *net.Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "udp", v.DNS)
 	}}
+	return r.LookupTXT(ctx, name)
 }
 
 func (v *Servers) startSMTPD() error {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"sync"
@@ -123,7 +124,7 @@ func (r *rig) writePendings(n int, left time.Duration, tool string) {
 		}
 		body, err := p.Encode()
 		require.NoError(r.b, err)
-		require.NoError(r.b, r.store.Create(approval.DocPending, key(i), r.Seal.Seal(approval.DocPending, key(i), body), approval.Volatile))
+		require.NoError(r.b, r.store.Create(context.Background(), approval.DocPending, key(i), r.Seal.Seal(approval.DocPending, key(i), body), approval.Volatile))
 	}
 	require.NoError(r.b, r.fs.SyncFS(r.Layout.Home))
 }
@@ -135,7 +136,7 @@ func (r *rig) writeDecisions(n int) (show func()) {
 	dir := r.Layout.Decisions(workspace)
 	for i := range n {
 		k := key(i)
-		pending, err := r.store.Read(approval.DocPending, k)
+		pending, err := r.store.Read(context.Background(), approval.DocPending, k)
 		require.NoError(r.b, err)
 		d := &approval.Decision{
 			Version: approval.Version, RequestID: k.ID, Approved: true, Verdict: approval.Approved, Code: "1", Scope: approval.Once,

@@ -73,7 +73,7 @@ func (r *rig) start() {
 	r.Open()
 	r.Log.Note(approval.Entry{Event: approval.EventStarted}) // as serve does; this signs the log before the measurement
 	r.decider = &gate.Decider{
-		Store: r.store, Seal: r.Seal, Daemon: true, Decided: r.Gate.Wake,
+		Store: r.store, Seal: r.Seal, Decided: r.Gate.Wake,
 		May: func(string, *approval.Pending, approval.Person) (string, bool) { return "bench", true },
 	}
 	r.Run(5 * time.Second)
@@ -112,8 +112,8 @@ type timedStore struct {
 	visibleAt map[string]time.Time
 }
 
-func (e *timedStore) Read(d approval.Doc, k approval.Key) ([]byte, error) {
-	b, err := e.Store.Read(d, k)
+func (e *timedStore) Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error) {
+	b, err := e.Store.Read(ctx, d, k)
 	if d == approval.DocDecision && err == nil {
 		now := time.Now()
 		e.mu.Lock()
@@ -125,8 +125,8 @@ func (e *timedStore) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 	return b, err
 }
 
-func (e *timedStore) Stage(k approval.Key, b []byte) (func() (func() error, error), func(), error) {
-	show, drop, err := e.Store.Stage(k, b)
+func (e *timedStore) Stage(ctx context.Context, k approval.Key, b []byte) (func() (func() error, error), func(), error) {
+	show, drop, err := e.Store.Stage(ctx, k, b)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -135,12 +135,6 @@ func (e *timedStore) Stage(k approval.Key, b []byte) (func() (func() error, erro
 		e.markVisible(k)
 		return sync, err
 	}, drop, nil
-}
-
-func (e *timedStore) Publish(k approval.Key, b []byte) (func() error, error) {
-	sync, err := e.Store.Publish(k, b)
-	e.markVisible(k)
-	return sync, err
 }
 
 func (e *timedStore) markVisible(k approval.Key) {

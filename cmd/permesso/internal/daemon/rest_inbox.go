@@ -69,7 +69,7 @@ func (m mailIntake) result(t email.Taken) (httpapi.InboxResult, error) {
 // decisionStatus is the decision on a request in the API's field status.
 func (m mailIntake) decisionStatus(k approval.Key) string {
 	v := m.Viewer(m.keys)
-	b, err := m.Store.Read(approval.DocDecision, k)
+	b, err := m.Store.Read(context.Background(), approval.DocDecision, k)
 	if err != nil {
 		rec, err := v.Record(context.Background(), k)
 		if err != nil || rec == nil {

@@ -126,7 +126,7 @@ func (d telegramEnv) Story(ctx context.Context, k approval.Key) (st telegram.Sto
 
 // decision returns the valid decision in the slot, nil if there is none.
 func (d telegramEnv) decision(k approval.Key, pending string) (*approval.Decision, error) {
-	b, err := d.s.Store.Read(approval.DocDecision, k)
+	b, err := d.s.Store.Read(context.Background(), approval.DocDecision, k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -193,7 +193,7 @@ type uiViewer struct{ *read.Viewer }
 
 // Decided implements web.Viewer.
 func (v uiViewer) Decided(w approval.StoredPending) *approval.Decision {
-	b, err := v.Store.Read(approval.DocDecision, w.Key())
+	b, err := v.Store.Read(context.Background(), approval.DocDecision, w.Key())
 	if err != nil {
 		return nil
 	}

@@ -46,7 +46,7 @@ func (s *demoSession) verify(ctx context.Context, k *home.Keys) error {
 
 // records returns the one record of each tool.
 func (s *demoSession) records(ctx context.Context, k *home.Keys) (map[string]*approval.Record, error) {
-	ids, _, err := s.h.Store.List(approval.DocRecord, demoWorkspace)
+	ids, _, err := s.h.Store.List(ctx, approval.DocRecord, demoWorkspace)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func Earlier(v *read.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
 		if f := findEarlier(v, approval.Key{Workspace: p.SourceGroup, ID: p.Resubmits}); f != nil {
 			return f
 		}
-		all, err := v.Store.Workspaces()
+		all, err := v.Store.Workspaces(context.Background())
 		if err != nil {
 			return nil
 		}

@@ -155,7 +155,7 @@ func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]approval.
 	}
 	var all []approval.Grant
 	for _, w := range waiting {
-		b, err := m.home.Store.Read(approval.DocDecision, w.Key())
+		b, err := m.home.Store.Read(ctx, approval.DocDecision, w.Key())
 		if err != nil {
 			continue // not decided
 		}

@@ -87,13 +87,14 @@ var plan = []rule{
 	{"cmd/permesso/config", []string{"approval", "approval/exec", "chat", "security/policy"}},
 	{"cmd/permesso/internal/bench", nil}, // benchmarks only
 
+	{"ipc/storetest", []string{"approval", "approval/gate"}}, // test support: what a store must do
 	{"ipc/crashfs", nil},          // test support: simulates the disk
 	{"chat/telegram/botapi", nil}, // test support: simulates Telegram
 	{"cmd/permesso/internal/crashtest", []string{allParts, "ipc/crashfs"}}, // test support: the real parts on a disk that crashes
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"approval/gate/gatetest", "chat/messagestest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
+var testSupport = []string{"approval/gate/gatetest", "chat/messagestest", hometest, "ipc/crashfs", "ipc/storetest", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
