@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/mail"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/email/authentic"
@@ -100,10 +100,8 @@ const (
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	layout := ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}
-	require.NoError(t, layout.PrepareHome(ipc.OS()))
 	w := &rig{
-		t: t, store: &ipc.Store{FS: ipc.OS(), Layout: layout}, outbox: &outbox{}, ceilings: map[string]approval.Reversibility{},
+		t: t, outbox: &outbox{}, ceilings: map[string]approval.Reversibility{},
 		clock: &fakeClock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
 		people: map[string][]approval.Approver{
 			"home":   {{Name: "ann", Email: annMail}},
@@ -111,12 +109,12 @@ func newRig(t testing.TB) *rig {
 			"shop":   {{Name: "eva", Email: evaMail}},
 		},
 	}
+	var o gatetest.Options
 	for ws := range w.people {
-		require.NoError(t, layout.Prepare(ipc.OS(), ws))
+		o.Workspaces = append(o.Workspaces, approval.Workspace{Name: ws})
 	}
-	var err error
-	w.seal, err = seal.LoadOrCreate(ipc.OS(), layout.Keys())
-	require.NoError(t, err)
+	home := gatetest.New(t, o)
+	w.store, w.seal = home.Store, home.Seal
 	w.sentStore = &ipc.SentStore{Store: w.store, Channel: "email"}
 	w.restart()
 	return w

@@ -104,6 +104,7 @@ func (h *rig) status(r *http.Request) int {
 // TestSlowClients opens a thousand connections that send hardly anything. Other clients
 // are served meanwhile, and then the slow ones are closed.
 func TestSlowClients(t *testing.T) {
+	t.Parallel()
 	const ioTimeout = 15 * time.Second
 	h := newRig(t, func(h *rig) { h.server.IOTimeout = ioTimeout })
 	addr := strings.TrimPrefix(h.base, "http://")
@@ -245,6 +246,7 @@ func (s *slowHistory) Requests(read.Query) ([]*read.Request, bool, error) {
 }
 
 func TestDegradedAndPaused(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, func(h *rig) {
 		h.Gate.Pauses = alwaysPaused{}
 		h.server.SubmitTimeout = 2 * time.Second

@@ -47,6 +47,7 @@ func TestRequestKeysCannotDecide(t *testing.T) {
 
 // TestFirstDecisionWins has ann approve and bob deny at the same moment, 500 times.
 func TestFirstDecisionWins(t *testing.T) {
+	t.Parallel()
 	h := newRig(t)
 	const trials, atOnce = 500, 10
 	var wg sync.WaitGroup
