@@ -23,7 +23,7 @@ type mailSender interface {
 }
 
 // senderVerifier proves who wrote an email, and says how. *Authenticator is one. Its
-// errors are *authError.
+// errors are *authentic.Error.
 type senderVerifier interface {
 	Sender(ctx context.Context, raw []byte) (address, how string, err error)
 }

@@ -112,13 +112,7 @@ func SendTestEmail(ctx context.Context, a *console.Console, pos []string, timeou
 	if err != nil {
 		return err
 	}
-	box := m.Box(nil, func(string) func(error) { return func(error) {} })
-	switch b := box.(type) {
-	case *mailbox.IMAP:
-		b.State = &memoryState{}
-	case *mailbox.Maildir:
-		b.State = &memoryState{}
-	}
+	box := m.Box(func(string) mailbox.State { return &memoryState{} }, func(string) func(error) { return nil }, nil)
 	inbox, err := daemon.EmailSentStore(h).State(daemon.StoreInbox)
 	if err != nil {
 		return err
