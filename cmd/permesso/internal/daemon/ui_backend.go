@@ -150,21 +150,8 @@ func (u uiWorkspaces) Workspace(ctx context.Context, name string) (*web.Workspac
 	}
 	p.Waiting = len(ids)
 	found, _, err := u.Viewer(u.keys).Requests(read.Query{Workspaces: []string{name}, Since: time.Now().Add(-statsPeriod)})
-	st := home.NewStats(found)
-	p.Requests, p.Median = st.Requests, durationOf(st.Median)
-	for _, t := range st.Approvers {
-		p.People = append(p.People, web.ApproverStats{
-			Name: t.Name, Decided: t.Decided, Approved: t.Approved, Median: durationOf(t.Median), Fast: t.Hasty, RubberStamping: t.RubberStamps(),
-		})
-	}
+	p.Stats = read.NewStats(found)
 	return p, err
-}
-
-func durationOf(sec *float64) time.Duration {
-	if sec == nil {
-		return 0
-	}
-	return max(time.Millisecond, time.Duration(*sec*float64(time.Second)))
 }
 
 // rateLines formats the policy's limits as in the configuration.
