@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -46,62 +47,62 @@ func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 		return nil, err
 	}
 	d := telegramEnv{r}
-	c := &telegram.Channel{
-		Token: token, ServerURL: cfg.ServerURL, Updates: updates, State: notes, Sent: r.sentStore,
-		Viewer: d, Interceptor: r.interceptor(), Guard: d, Pauser: d, History: d,
-		Workspaces: d.telegramWorkspaces, Feed: func() bool { return cfg.Feed }, Style: r.style, Foot: r.foot, Changes: changes, Problem: r.reportIssue,
-		Log: func(err error) {
-			s.log.Error().Str("via", telegram.Via).Err(err).EmbedObject(console.Advice{Err: err}).Msg("telegram channel failed")
-		},
-	}
+	a := &telegram.Adapter{Token: token, ServerURL: cfg.ServerURL, Updates: updates}
 	if w := cfg.Webhook; w != nil {
 		secret, err := home.SecretWord(w.SecretFile)
 		if err != nil {
 			return nil, err
 		}
-		c.Webhook = &telegram.Webhook{Listen: w.Listen, URL: w.URL, Secret: secret}
+		a.Webhook = &telegram.Webhook{Listen: w.Listen, URL: w.URL, Secret: secret}
 	}
-	return c, nil
+	return &deliver.Channel{
+		Name: telegram.Via, Adapter: a, State: notes, Sent: r.sentStore,
+		Viewer: d, Interceptor: r.interceptor(), Guard: d, Pauser: d, History: d,
+		Workspaces: d.telegramWorkspaces, Feed: func() bool { return cfg.Feed }, Style: r.style, Foot: r.foot, Changes: changes, Problem: r.reportIssue,
+		Log: func(err error) {
+			s.log.Error().Str("via", telegram.Via).Err(err).EmbedObject(console.Advice{Err: err}).Msg("telegram channel failed")
+		},
+	}, nil
 }
 
 // telegramEnv is the environment of the Telegram channel.
 type telegramEnv struct{ *channelEnv }
 
 // telegramWorkspaces returns the workspaces that use Telegram, with their chats.
-func (d telegramEnv) telegramWorkspaces() []telegram.Workspace {
+func (d telegramEnv) telegramWorkspaces() []deliver.Workspace {
 	cfg := d.s.Current()
-	var all []telegram.Workspace
+	var all []deliver.Workspace
 	for _, name := range d.workspaces() {
 		w := cfg.Workspaces[name]
-		all = append(all, telegram.Workspace{Name: name, Language: w.Language, Quiet: w.QuietHours, Places: TelegramPlaces(cfg, name)})
+		all = append(all, deliver.Workspace{Name: name, Language: w.Language, Quiet: w.QuietHours, Places: TelegramPlaces(cfg, name)})
 	}
 	return all
 }
 
 // TelegramPlaces returns the chats of a workspace: the configured chat, or the private chats of its approvers.
-func TelegramPlaces(cfg *config.Config, ws string) []telegram.Place {
+func TelegramPlaces(cfg *config.Config, ws string) []deliver.Place {
 	people := peopleOf(cfg, ws)
 	if at, ok := cfg.TelegramChats[ws]; ok {
-		place := telegram.Place{Chat: at.ChatID, Thread: at.ThreadID}
+		place := deliver.Place{Address: deliver.Address{Chat: deliver.NumberID(at.ChatID), Thread: deliver.NumberID(int64(at.ThreadID))}}
 		for _, p := range people {
 			if p.Telegram == strconv.FormatInt(at.ChatID, 10) {
 				place.Language, place.Person = p.Language, p.Name
 			}
 		}
-		return []telegram.Place{place}
+		return []deliver.Place{place}
 	}
-	var places []telegram.Place
+	var places []deliver.Place
 	for _, p := range people {
-		if id, err := strconv.ParseInt(p.Telegram, 10, 64); err == nil {
-			places = append(places, telegram.Place{Chat: id, Language: p.Language, Person: p.Name})
+		if p.Telegram != "" {
+			places = append(places, deliver.Place{Address: deliver.Address{Chat: deliver.ID(p.Telegram)}, Language: p.Language, Person: p.Name})
 		}
 	}
 	return places
 }
 
-// Story implements telegram.Viewer. It reads the record last: a record is
+// Story implements deliver.Channel. It reads the record last: a record is
 // written before the other documents are removed.
-func (d telegramEnv) Story(ctx context.Context, k approval.Key) (st telegram.Story, err error) {
+func (d telegramEnv) Story(ctx context.Context, k approval.Key) (st deliver.Story, err error) {
 	w, err := d.viewer.Pending(k)
 	if err != nil {
 		return st, err
@@ -119,7 +120,7 @@ func (d telegramEnv) Story(ctx context.Context, k approval.Key) (st telegram.Sto
 	if err != nil || rec == nil {
 		return st, err
 	}
-	return telegram.Story{
+	return deliver.Story{
 		Pending: d.viewer.OpenPending(k, rec.Pending), Decision: d.viewer.OpenDecision(k, rec.Decision), Record: rec,
 	}, nil
 }
@@ -139,17 +140,17 @@ func (d telegramEnv) decision(k approval.Key, pending string) (*approval.Decisio
 	return nil, nil
 }
 
-// May implements telegram.Guard.
+// May implements deliver.Channel.
 func (d telegramEnv) May(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 	return d.s.gateDecider().May(ws, p, by)
 }
 
-// Refused implements telegram.Guard.
+// Refused implements deliver.Channel.
 func (d telegramEnv) Refused(k approval.Key, by approval.Person) {
 	d.decider.Refused(k, by, telegram.Via)
 }
 
-// Pause implements telegram.Pauser.
+// Pause implements deliver.Channel.
 func (d telegramEnv) Pause(_ context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
 	name, _ := d.May(ws, nil, by)
 	err = d.s.Store.Pause(ipc.Pause{Workspace: ws, By: name, Via: telegram.Via, At: time.Now().UTC(), Reason: reason})
@@ -162,7 +163,7 @@ func (d telegramEnv) Pause(_ context.Context, ws string, by approval.Person, rea
 	return changed, err
 }
 
-// Resume implements telegram.Pauser.
+// Resume implements deliver.Channel.
 func (d telegramEnv) Resume(_ context.Context, ws string, by approval.Person) (changed bool, err error) {
 	name, _ := d.May(ws, nil, by)
 	_, err = d.s.Store.ResumeVia(ws, name, telegram.Via, time.Now().UTC())
@@ -173,7 +174,7 @@ func (d telegramEnv) Resume(_ context.Context, ws string, by approval.Person) (c
 	return err == nil, err
 }
 
-// Last implements telegram.History.
+// Last implements deliver.Channel.
 func (d telegramEnv) Last(_ context.Context, workspaces []string, n int) ([]approval.Key, error) {
 	found, _, err := audit.Requests(d.s.FS, d.s.Layout.Audit(), audit.Wanted{Limit: n, Match: func(r *audit.Request) bool {
 		for _, ws := range workspaces {

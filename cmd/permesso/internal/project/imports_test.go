@@ -58,7 +58,8 @@ var plan = []rule{
 	{"chat", []string{"approval"}}, // never the gate: it calls Decide through its own interface
 	{"chat/terminal", []string{"approval", "chat"}},
 	{"chat/local", []string{"approval", "chat"}},
-	{"chat/telegram", []string{"approval", "chat"}},
+	{"chat/deliver", []string{"approval", "chat"}}, // what all channels with messages share
+	{"chat/telegram", []string{"approval", "chat", "chat/deliver"}},
 	{"chat/email", []string{"approval", "chat"}},
 	{"chat/email/mailserver", nil}, // test support: real servers, which know nothing of us
 	{"chat/messagestest", nil},     // test support: compares the messages with a struct
