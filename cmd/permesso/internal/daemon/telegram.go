@@ -31,38 +31,39 @@ func telegramKind() kind {
 func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 	cfg := s.Current().Telegram
 	if cfg == nil {
-		return nil, errors.New("[channels.telegram] is no longer configured")
+		return channel{}, errors.New("[channels.telegram] is no longer configured")
 	}
 	token, err := home.BotToken(cfg, s.app.Env)
 	if err != nil {
-		return nil, err
+		return channel{}, err
 	}
 	r := s.channelEnv(telegram.Via)
 	updates, err := r.sentStore.State("updates")
 	if err != nil {
-		return nil, err
+		return channel{}, err
 	}
 	notes, err := r.sentStore.State("notes")
 	if err != nil {
-		return nil, err
+		return channel{}, err
 	}
 	d := telegramEnv{r}
 	a := &telegram.Adapter{Token: token, ServerURL: cfg.ServerURL, Updates: updates}
 	if w := cfg.Webhook; w != nil {
 		secret, err := home.SecretWord(w.SecretFile)
 		if err != nil {
-			return nil, err
+			return channel{}, err
 		}
 		a.Webhook = &telegram.Webhook{Listen: w.Listen, URL: w.URL, Secret: secret}
 	}
-	return &deliver.Channel{
+	c := &deliver.Channel{
 		Name: telegram.Via, Adapter: a, State: notes, Sent: r.sentStore,
 		Viewer: d, Interceptor: r.interceptor(), Guard: d, Pauser: d, History: d,
 		Workspaces: d.telegramWorkspaces, Feed: func() bool { return cfg.Feed }, Style: r.style, Foot: r.foot, Changes: changes, Problem: r.reportIssue,
 		Log: func(err error) {
 			s.log.Error().Str("via", telegram.Via).Err(err).EmbedObject(console.Advice{Err: err}).Msg("telegram channel failed")
 		},
-	}, nil
+	}
+	return channel{run: c.Run, alert: c.Alert}, nil
 }
 
 // telegramEnv is the environment of the Telegram channel.
