@@ -60,6 +60,7 @@ var plan = []rule{
 	{"chat/local", []string{"approval", "chat"}},
 	{"chat/deliver", []string{"approval", "chat"}}, // what all channels with messages share
 	{"chat/telegram", []string{"approval", "chat", "chat/deliver"}},
+	{"chat/deliver/channeltest", []string{"approval", "chat", "chat/deliver"}}, // test support: what every adapter has to pass
 	{"chat/email", []string{"approval", "chat"}},
 	{"chat/email/mailserver", nil}, // test support: real servers, which know nothing of us
 	{"chat/messagestest", nil},     // test support: compares the messages with a struct
@@ -90,7 +91,7 @@ var plan = []rule{
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"chat/messagestest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
+var testSupport = []string{"chat/messagestest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
