@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,10 +24,12 @@ type Decider struct {
 	Store Store
 	Seal  sealer
 	Now   func() time.Time
-	// May returns the person's name if that person may decide p. It must refuse every
-	// person it does not know. p is nil if no such request is pending.
-	May       func(workspace string, p *approval.Pending, by approval.Person) (name string, ok bool)
-	RunBefore time.Duration // 0: DefaultRunBefore
+	// May is an Authorizer's: it returns the person's name if that person may decide p,
+	// nil if no such request is pending. It must refuse every person it does not know.
+	May func(workspace string, p *approval.Pending, by approval.Person) (name string, ok bool)
+	// RunBefore is the current time that an approved request has to start; nil or 0:
+	// DefaultRunBefore.
+	RunBefore func() time.Duration
 	// Daemon means that this process holds HOME/lock. It has then synced every
 	// visible pending itself, or is syncing it now.
 	Daemon bool
@@ -118,7 +121,7 @@ func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha str
 		return nil, "", fmt.Errorf("read pending: %w", err)
 	}
 	if err == nil {
-		p, err = openPending(d.Seal, k, b)
+		p, err = approval.OpenPending(d.Seal, k, b)
 		if err != nil {
 			p = nil // a request from a host program that policy has not evaluated
 		}
@@ -158,12 +161,12 @@ func (d *Decider) settledRefusal(k approval.Key) *approval.Refusal {
 		return nil
 	}
 	ref := &approval.Refusal{Reason: approval.ErrDecided}
-	rec, err := openRecord(d.Seal, k, b)
+	rec, err := approval.OpenRecord(d.Seal, k, b)
 	if err != nil {
 		return ref
 	}
 	ref.Hint = "it ended as " + string(rec.Status)
-	if dec, err := openDecision(d.Seal, k, rec.Decision); err == nil {
+	if dec, err := approval.OpenDecision(d.Seal, k, rec.Decision); err == nil {
 		ref.By, ref.At, ref.Verdict = dec.DecidedBy, dec.DecidedAt, dec.Verdict
 	}
 	return ref
@@ -177,7 +180,7 @@ func (d *Decider) decidedRefusal(k approval.Key, sha string) *approval.Refusal {
 	if err != nil {
 		return nil
 	}
-	dec, err := openDecision(d.Seal, k, b)
+	dec, err := approval.OpenDecision(d.Seal, k, b)
 	if err != nil || dec.PendingSHA256 != sha {
 		return nil
 	}
@@ -197,15 +200,15 @@ func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha str
 		Version: approval.Version, RequestID: a.Key.ID, Approved: a.Verdict == approval.Approved,
 		Verdict: a.Verdict, Code: a.Code, Scope: a.Scope, Note: a.Note, Override: a.Override,
 		Feedback: a.Feedback, Answer: a.Text, PendingSHA256: sha,
-		DecidedBy: name, DecidedByID: a.By.Channel + ":" + a.By.ID, Via: a.Via, DecidedAt: now,
+		DecidedBy: name, DecidedByID: a.By.StableID(), Via: a.Via, DecidedAt: now,
 	}
 	if dec.Approved {
 		if dec.Scope == "" {
 			dec.Scope = approval.Once
 		}
-		after := d.RunBefore
-		if after <= 0 {
-			after = DefaultRunBefore
+		after := DefaultRunBefore
+		if d.RunBefore != nil {
+			after = cmp.Or(d.RunBefore(), after)
 		}
 		dec.RunBefore = now.Add(after)
 	}
@@ -294,7 +297,7 @@ func (d *Decider) checkNotSettled(k approval.Key, file []byte) error {
 	if err != nil {
 		return fmt.Errorf("read record: %w", err)
 	}
-	rec, err := openRecord(d.Seal, k, b)
+	rec, err := approval.OpenRecord(d.Seal, k, b)
 	if err == nil && string(rec.Decision) == string(file) {
 		return nil
 	}

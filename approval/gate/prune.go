@@ -162,7 +162,7 @@ func (p *Pruner) expired(k approval.Key, now time.Time) (record, response bool, 
 	if err != nil {
 		return false, false, fmt.Errorf("read record: %w", err)
 	}
-	rec, err := openRecord(p.Seal, k, b)
+	rec, err := approval.OpenRecord(p.Seal, k, b)
 	if err != nil {
 		return false, false, err
 	}

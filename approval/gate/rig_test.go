@@ -19,6 +19,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -356,7 +357,7 @@ func (h *rig) outcome(k approval.Key) string {
 }
 
 func (h *rig) record(k approval.Key) *approval.Record {
-	v := gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.key}
+	v := read.Viewer{Store: h.store, Seal: h.key}
 	r, err := v.Record(context.Background(), k)
 	require.NoError(h.t, err)
 	return r
@@ -364,7 +365,7 @@ func (h *rig) record(k approval.Key) *approval.Record {
 
 // pending returns the verified pending, nil if there is none.
 func (h *rig) pending(k approval.Key) *approval.Pending {
-	v := gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.key}
+	v := read.Viewer{Store: h.store, Seal: h.key}
 	w, err := v.Pending(k)
 	require.NoError(h.t, err)
 	if w == nil {

@@ -134,7 +134,7 @@ func needsWork(p *sentRecord, x *sentCopy, st status) bool {
 	switch {
 	case x.StaleReason != "":
 		return true
-	case !st.isPending():
+	case !isPending(st.Story):
 		to := st.targetPhase(p, x)
 		return x.Phase != to && (x.Message != "" || to == phaseOver)
 	case x.MaybeSent && x.Message == "", x.Digest != "" && !x.CardWanted:
@@ -169,7 +169,7 @@ func (s *session) syncCopy(ctx context.Context, k approval.Key, n int) error {
 		if x == nil || !needsWork(p, x, st) {
 			return nil
 		}
-		if x.StaleReason != "" || !st.isPending() {
+		if x.StaleReason != "" || !isPending(st.Story) {
 			err = s.closeCard(ctx, k, x, st)
 		} else {
 			err = s.advanceCard(ctx, k, x, st)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -55,20 +56,12 @@ type Place struct {
 	Person   string // the approver whose private chat it is; "": a group
 }
 
-// Story is a snapshot of one request.
-type Story struct {
-	Pending  *approval.Pending  // nil: unknown, or never asked
-	SHA256   string             // of the pending's file; "": no longer pending
-	Decision *approval.Decision // nil: not decided
-	Record   *approval.Record   // nil: not settled
-}
-
 // viewer reads requests.
 type viewer interface {
-	chat.Viewer
-	chat.Finder
+	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
+	Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error)
 	// Story returns an empty Story and no error if there is no such request.
-	Story(ctx context.Context, k approval.Key) (Story, error)
+	Story(ctx context.Context, k approval.Key) (read.Story, error)
 }
 
 // guard knows who may decide. Decide checks it again; the channel uses it to hide requests from other users.

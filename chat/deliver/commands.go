@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -112,7 +113,7 @@ func (w *incomingText) lastDecided(ctx context.Context) Message {
 }
 
 // settledLine shows in one line how a request ended.
-func (p renderer) settledLine(story Story) string {
+func (p renderer) settledLine(story read.Story) string {
 	line := p.Outcome(story.Record)
 	if !story.Record.EndedAt.IsZero() {
 		line = p.dateTime(story.Record.EndedAt) + " · " + line

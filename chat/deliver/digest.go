@@ -215,7 +215,7 @@ func (s *session) renderDigest(ctx context.Context, d *digest) (msg Message, ope
 		if st.Pending != nil {
 			line = t.Line(st.Pending)
 		}
-		if st.isPending() {
+		if isPending(st.Story) {
 			open++
 			if n := s.openNonce(k, d.Chat); n != "" {
 				buttons = append(buttons, Button{approval.ShortID(id), verbOpen + ":" + n})

@@ -161,7 +161,7 @@ func (w *incomingText) handleReply(ctx context.Context, at messageRef) {
 	case "4", "5", "?":
 		text = at.verb + " " + text
 	}
-	if !x.FullyShown && st.isPending() && textApproves(text, st.Pending) {
+	if !x.FullyShown && isPending(st.Story) && textApproves(text, st.Pending) {
 		w.replyText(chat.Format(catalogFor(w.language).NotShown, "id", approval.ShortID(at.key.ID)))
 		return
 	}
@@ -222,14 +222,14 @@ type chatViewer struct {
 	chat ID
 }
 
-// Waiting implements chat.viewer.
+// Waiting leaves out what has no card in this chat.
 func (v chatViewer) Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error) {
 	all, err := v.viewer.Waiting(ctx, workspaces)
 	return slices.DeleteFunc(all, func(w approval.StoredPending) bool { return v.shownCopy(w) == nil }), err
 }
 
-// Find implements chat.Finder, for late decisions. It leaves out pending requests: a user must not decide one
-// without having seen its card.
+// Find is for late decisions. It leaves out pending requests: a user must not decide one without having seen
+// its card.
 func (v chatViewer) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
 	all, err := v.viewer.Find(ctx, workspaces, prefix)
 	if err != nil {
@@ -241,7 +241,7 @@ func (v chatViewer) Find(ctx context.Context, workspaces []string, prefix string
 		if err != nil {
 			return nil, err
 		}
-		if !story.isPending() {
+		if !isPending(story) {
 			late = append(late, k)
 		}
 	}

@@ -149,7 +149,7 @@ func (s *session) sortAsked(ctx context.Context, ws string, n quietPeriod) (wait
 			return nil, nil, err
 		}
 		switch {
-		case story.isPending():
+		case isPending(story):
 			waiting = append(waiting, k)
 		case story.Record != nil && story.Record.Status == approval.StatusExpired:
 			expired = append(expired, k)

@@ -73,7 +73,7 @@ func later(a, b time.Time) time.Time {
 // replyToCard sends a reply to a card. It may be lost.
 func (s *session) replyToCard(k approval.Key, x *sentCopy, msg Message) {
 	s.outbox.put(x.Chat, job{rank: rankNotice, lossy: true, do: func(ctx context.Context) error {
-		if story, err := s.Viewer.Story(ctx, k); err != nil || !story.isPending() {
+		if story, err := s.Viewer.Story(ctx, k); err != nil || !isPending(story) {
 			return nil //nolint:nilerr // no longer pending: no reminder
 		}
 		_, err := s.send(ctx, x.address(), msg.follow(x.Message).silent(s.isQuiet(k)))

@@ -11,6 +11,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -138,7 +139,7 @@ func (p renderer) settledCard(st status, k approval.Key, of *sentRecord, x *sent
 }
 
 // outcomeLines are the decision and the outcome.
-func (p renderer) outcomeLines(story Story) []string {
+func (p renderer) outcomeLines(story read.Story) []string {
 	var lines []string
 	d := story.Decision
 	if d != nil {

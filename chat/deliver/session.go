@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 )
 
 // session is one run of the channel.
@@ -174,7 +175,7 @@ func (s *session) reconcileAll(ctx context.Context) {
 			continue
 		}
 		if ws, ok := s.workspace(k.Workspace); ok {
-			s.logAskError(k, s.ask(ws, k, status{Story: Story{Pending: w.Pending, SHA256: w.SHA256}}))
+			s.logAskError(k, s.ask(ws, k, status{Story: read.Story{Pending: w.Pending, SHA256: w.SHA256}}))
 		}
 	}
 	late := map[approval.Key]time.Time{}
@@ -206,7 +207,7 @@ func (s *session) reconcile(ctx context.Context, k approval.Key) {
 	case ctx.Err() != nil:
 	case err != nil:
 		s.log(fmt.Errorf("read status of %s: %w", k, err))
-	case st.isPending():
+	case isPending(st.Story):
 		err = s.ask(ws, k, st)
 	case p != nil:
 		err = s.settle(k, p, st)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 
 // status is a request's story with what its cards show.
 type status struct {
-	Story
+	read.Story
 	undoable bool // the decision created a grant that its card can revoke
 }
 
@@ -41,7 +42,7 @@ func (s *session) status(ctx context.Context, k approval.Key) (status, error) {
 }
 
 // isPending reports whether the request still needs a decision.
-func (story Story) isPending() bool {
+func isPending(story read.Story) bool {
 	return story.SHA256 != "" && story.Pending != nil && story.Decision == nil && story.Record == nil
 }
 
@@ -138,7 +139,7 @@ func (s *session) closeCard(ctx context.Context, k approval.Key, x *sentCopy, st
 	if err != nil {
 		return err
 	}
-	if p = s.sent.record(k); p != nil && !st.isPending() && p.closed() && !s.keptForLateTap(p) {
+	if p = s.sent.record(k); p != nil && !isPending(st.Story) && p.closed() && !s.keptForLateTap(p) {
 		return s.sent.remove(k)
 	}
 	return nil

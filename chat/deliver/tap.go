@@ -128,12 +128,12 @@ func (t *incomingTap) handleButton(ctx context.Context, at buttonRef, p *sentRec
 	switch {
 	case st.Pending == nil:
 		t.notify(w.UnknownRequest, true)
-	case at.verb == verbOpen && st.isPending():
+	case at.verb == verbOpen && isPending(st.Story):
 		t.showCard(at.key, listRequest{person: t.person, at: t.At, language: t.language})
 		t.answer("", false)
-	case at.verb == verbAll && st.isPending():
+	case at.verb == verbAll && isPending(st.Story):
 		t.requestDocument(at, x)
-	case w.Prompts[at.verb] != "" && st.isPending():
+	case w.Prompts[at.verb] != "" && isPending(st.Story):
 		t.sendPrompt(at, x)
 	case at.verb == verbUndo:
 		t.undo(ctx, at)

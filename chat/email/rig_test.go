@@ -16,6 +16,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
@@ -123,7 +124,7 @@ func newRig(t testing.TB) *rig {
 func (w *rig) restart() {
 	w.t.Helper()
 	decider := &gate.Decider{Store: w.store, Seal: w.seal, Now: w.clock.now, Daemon: true, May: w.canDecide}
-	viewer := &gate.Viewer{Store: w.store, Workspaces: w.store, Seal: w.seal}
+	viewer := &read.Viewer{Store: w.store, Seal: w.seal}
 	drawer := func(name string) chat.StateStore {
 		d, err := w.sentStore.State(name)
 		require.NoError(w.t, err)
@@ -216,7 +217,7 @@ func (w *rig) decision(k approval.Key) *approval.Decision {
 	if err != nil {
 		return nil
 	}
-	return (&gate.Viewer{Store: w.store, Workspaces: w.store, Seal: w.seal}).OpenDecision(k, b)
+	return (&read.Viewer{Store: w.store, Seal: w.seal}).OpenDecision(k, b)
 }
 
 // runAndTakeSent does one pass of Run and returns the emails that it sent.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram"
@@ -242,35 +243,7 @@ func (h *rig) decider() *gate.Decider {
 	}
 }
 
-func (h *rig) viewer() storyViewer {
-	return storyViewer{&gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}, h.store}
-}
-
-// storyViewer is a telegram.viewer, like the one of cmd/permesso.
-type storyViewer struct {
-	*gate.Viewer
-	store *ipc.Store
-}
-
-func (d storyViewer) Story(ctx context.Context, k approval.Key) (story deliver.Story, err error) {
-	w, err := d.Pending(k)
-	if err != nil {
-		return story, err
-	}
-	if w != nil {
-		story.Pending, story.SHA256 = w.Pending, w.SHA256
-		if b, err := d.store.Read(approval.DocDecision, k); err == nil {
-			if dec := d.OpenDecision(k, b); dec != nil && dec.PendingSHA256 == w.SHA256 {
-				story.Decision = dec
-			}
-		}
-	}
-	rec, err := d.Record(ctx, k)
-	if err != nil || rec == nil {
-		return story, err
-	}
-	return deliver.Story{Pending: d.OpenPending(k, rec.Pending), Decision: d.OpenDecision(k, rec.Decision), Record: rec}, nil
-}
+func (h *rig) viewer() *read.Viewer { return &read.Viewer{Store: h.store, Seal: h.seal} }
 
 // channel is a delivery channel with its adapter.
 type channel struct {

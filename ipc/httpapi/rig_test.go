@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,8 +23,10 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
+	"github.com/permesso-dev/permesso/ipc/service"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
 	"github.com/permesso-dev/permesso/security/receipt"
@@ -43,6 +46,7 @@ type rig struct {
 	seal   *seal.Key
 	gate   *gate.Gate
 	log    *audit.Log
+	view   *read.Viewer
 	server *httpapi.Server
 	base   string // base URL
 	web    *http.Client
@@ -50,7 +54,7 @@ type rig struct {
 	mu      sync.Mutex
 	keys    map[string]*approval.APIKey // by hash
 	secrets map[string]string           // by name
-	grants  []httpapi.GrantUse
+	grants  []approval.GrantUse
 	effects []approval.Job
 	ws      map[string]approval.Workspace
 	logs    bytes.Buffer
@@ -97,9 +101,9 @@ func newRig(t testing.TB, shape ...func(*rig)) *rig {
 	h.gate = &gate.Gate{
 		Store: h.store, Workspaces: h.store, Seal: h.seal, Receipts: signer, Policy: e, Grants: h, Executor: h, Audit: h.log, Settings: h, Log: zerolog.Nop(),
 	}
-	view := &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}
+	h.view = &read.Viewer{Store: h.store, Seal: h.seal}
 	h.server = &httpapi.Server{
-		Gate: h.gate, Viewer: view, Keys: h, Settings: rigSettings{h}, Feed: h.feed, Grants: h, History: h,
+		Service: &service.Service{Gate: h.gate, Viewer: h.view, Settings: rigSettings{h}, History: h}, Keys: h, Feed: h.feed, Grants: h,
 		Decider: &gate.Decider{Store: h.store, Seal: h.seal, Daemon: true, Decided: h.gate.Wake, May: h.authorize},
 		Ready:   h.gate.Alive, Version: "test", Log: zerolog.New(&h.logs),
 		Receipts: rigReceipts{h, signer},
@@ -226,22 +230,22 @@ func (h *rig) authorize(ws string, p *approval.Pending, by approval.Person) (str
 type rigSettings struct{ *rig }
 
 // WorkspaceInfo implements httpapi.Settings.
-func (p rigSettings) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
+func (p rigSettings) WorkspaceInfo(name string) (service.WorkspaceInfo, bool) {
 	ws, ok := p.ws[name]
-	return httpapi.WorkspaceInfo{
-		Channels: ws.Channels, Chats: []string{"123"}, Addresses: []string{"ann@example.org"}, MaxSize: ws.Limits.WithDefaults().RequestSize,
+	return service.WorkspaceInfo{
+		Channels: ws.Channels, Targets: map[string][]string{"telegram": {"123"}, "email": {"ann@example.org"}}, MaxSize: ws.Limits.WithDefaults().RequestSize,
 	}, ok
 }
 
-// List implements httpapi.Grants.
-func (h *rig) List(ws string) []httpapi.GrantUse {
+// GrantsIn implements httpapi.Grants.
+func (h *rig) GrantsIn(ws string) []approval.GrantUse {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(h.grants), func(c httpapi.GrantUse) bool { return c.Workspace != ws })
+	return slices.DeleteFunc(slices.Clone(h.grants), func(c approval.GrantUse) bool { return c.Workspace != ws })
 }
 
-// Revoke implements httpapi.Grants.
-func (h *rig) Revoke(_ context.Context, id, _ string) (bool, error) {
+// RevokeGrant implements httpapi.Grants.
+func (h *rig) RevokeGrant(id, _ string) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.grants {
@@ -261,34 +265,35 @@ func (h *rig) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.grants = append(h.grants, httpapi.GrantUse{Grant: *g})
+	h.grants = append(h.grants, approval.GrantUse{Grant: *g})
 	return h.engine.AddGrant(*g)
 }
 
-// Ended implements httpapi.History.
-func (h *rig) Ended(ctx context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.HistoryItem, more bool, err error) {
+// Requests implements httpapi.History from the records.
+func (h *rig) Requests(q read.Query) (list []*read.Request, more bool, err error) {
+	ws := q.Workspaces[0]
 	names, err := filepath.Glob(filepath.Join(h.layout.Records(ws), "*.json"))
 	if err != nil {
 		return nil, false, err
 	}
-	view := &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}
+	view := &read.Viewer{Store: h.store, Seal: h.seal}
 	for _, name := range names {
 		k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(name), ".json")}
-		rec, err := view.Record(ctx, k)
+		rec, err := view.Record(context.Background(), k)
 		if err != nil || rec == nil {
 			continue
 		}
-		client := rec.ClientID
+		r := &read.Request{Key: k, AskedAt: rec.RequestedAt, Status: rec.Status, ClientID: rec.ClientID}
 		if p := view.OpenPending(k, rec.Pending); p != nil {
-			client = p.ClientID
+			r.ClientID = p.ClientID
 		}
-		if match(client, rec.Status) && (before.IsZero() || rec.RequestedAt.Before(before)) {
-			list = append(list, httpapi.HistoryItem{Key: k, AskedAt: rec.RequestedAt, Status: rec.Status})
+		if q.Match(r) && (q.Until.IsZero() || rec.RequestedAt.Before(q.Until)) {
+			list = append(list, r)
 		}
 	}
-	slices.SortFunc(list, func(a, b httpapi.HistoryItem) int { return b.AskedAt.Compare(a.AskedAt) })
-	more = len(list) > limit
-	return list[:min(limit, len(list))], more, nil
+	slices.SortFunc(list, func(a, b *read.Request) int { return b.AskedAt.Compare(a.AskedAt) })
+	more = len(list) > q.Limit
+	return list[:min(q.Limit, len(list))], more, nil
 }
 
 // rigReceipts verifies the rig's receipts.
@@ -297,40 +302,30 @@ type rigReceipts struct {
 	signer *receipt.Signer
 }
 
-// Facts implements httpapi.Receipts.
-func (p rigReceipts) Facts(text string) (httpapi.ReceiptFacts, error) {
+// Parse implements httpapi.Receipts.
+func (p rigReceipts) Parse(text string) (f approval.ReceiptFacts, err error) {
 	v, err := p.signer.Verifier()
 	if err != nil {
-		return httpapi.ReceiptFacts{}, err
+		return f, err
 	}
-	f, err := v.Parse(text)
-	return httpapi.ReceiptFacts{
-		Workspace: f.Workspace, RequestID: f.RequestID, Tool: f.Tool, ActionType: f.ActionType, ArgsSHA256: f.ArgsSHA256,
-		DecisionType: f.DecisionType, By: f.By, Via: f.Via, Rule: f.Rule, Issued: f.Issued, Expires: f.Expires,
-	}, err
+	return v.Parse(text)
 }
 
-// Verify implements httpapi.Receipts.
-func (p rigReceipts) Verify(w httpapi.ReceiptQuery) error {
+// Check implements httpapi.Receipts.
+func (p rigReceipts) Check(text, tool, argsSHA256 string, _ bool) error {
 	v, err := p.signer.Verifier()
 	if err != nil {
 		return err
 	}
-	f, err := v.Parse(w.Receipt)
+	f, err := v.Parse(text)
 	if err != nil {
 		return err
 	}
-	if w.Tool == "" {
-		w.Tool = f.Tool
-	}
-	if w.ArgsSHA256 == "" {
-		w.ArgsSHA256 = f.ArgsSHA256
-	}
-	return v.Verify(w.Receipt, f.Workspace, f.RequestID, w.Tool, w.ArgsSHA256)
+	return v.Verify(text, f.Workspace, f.RequestID, cmp.Or(tool, f.Tool), cmp.Or(argsSHA256, f.ArgsSHA256))
 }
 
 // Redeem implements httpapi.Receipts.
-func (p rigReceipts) Redeem(_ context.Context, f httpapi.ReceiptFacts, by string) error {
+func (p rigReceipts) Redeem(_ context.Context, f approval.ReceiptFacts, by string) error {
 	return p.store.Create(approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat/deliver"
 )
 
@@ -22,14 +23,14 @@ type gate struct {
 	changes  chan approval.Key
 
 	mu      sync.Mutex
-	stories map[approval.Key]deliver.Story
+	stories map[approval.Key]read.Story
 	order   []approval.Key
 	refused int
 }
 
 func newGate(channel string, approver deliver.ID) *gate {
 	return &gate{
-		approver: approval.Person{Channel: channel, ID: string(approver)}, changes: make(chan approval.Key, 100), stories: map[approval.Key]deliver.Story{},
+		approver: approval.Person{Channel: channel, ID: string(approver)}, changes: make(chan approval.Key, 100), stories: map[approval.Key]read.Story{},
 	}
 }
 
@@ -44,19 +45,19 @@ func (g *gate) ask(n int, text string) approval.Key {
 	k := approval.Key{Workspace: workspace, ID: id}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.stories[k], g.order = deliver.Story{Pending: p, SHA256: "sha of " + id}, append(g.order, k)
+	g.stories[k], g.order = read.Story{Pending: p, SHA256: "sha of " + id}, append(g.order, k)
 	g.changes <- k
 	return k
 }
 
-// Story implements deliver's viewer.
-func (g *gate) Story(_ context.Context, k approval.Key) (deliver.Story, error) {
+// Story implements deliver.Channel.
+func (g *gate) Story(_ context.Context, k approval.Key) (read.Story, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.stories[k], nil
 }
 
-// Waiting implements chat.Viewer.
+// Waiting implements chat.Interceptor and deliver.Channel.
 func (g *gate) Waiting(context.Context, []string) (all []approval.StoredPending, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -68,7 +69,7 @@ func (g *gate) Waiting(context.Context, []string) (all []approval.StoredPending,
 	return all, nil
 }
 
-// Find implements chat.Finder.
+// Find implements chat.Interceptor and deliver.Channel.
 func (g *gate) Find(_ context.Context, _ []string, prefix string) ([]approval.Key, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -107,12 +108,12 @@ func (g *gate) decision(k approval.Key) *approval.Decision {
 	return g.stories[k].Decision
 }
 
-// May implements deliver's guard.
+// May implements deliver.Channel.
 func (g *gate) May(_ string, _ *approval.Pending, by approval.Person) (string, bool) {
 	return "ann", by == g.approver
 }
 
-// Refused implements deliver's guard.
+// Refused implements deliver.Channel.
 func (g *gate) Refused(approval.Key, approval.Person) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

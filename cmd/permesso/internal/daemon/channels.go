@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -236,7 +237,7 @@ type channelEnv struct {
 	name      string // the channel's
 	s         *server
 	decider   *gate.Decider
-	viewer    *gate.Viewer
+	viewer    *read.Viewer
 	sentStore *ipc.SentStore
 }
 
@@ -252,7 +253,7 @@ func (r *channelEnv) workspaces() []string {
 	})
 }
 
-// Waiting implements chat.Viewer: the pending requests to send by this channel.
+// Waiting returns the pending requests to send by this channel.
 func (r *channelEnv) Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error) {
 	own := r.workspaces()
 	asked := slices.DeleteFunc(slices.Clone(workspaces), func(ws string) bool { return !slices.Contains(own, ws) })
@@ -268,7 +269,7 @@ func (r *channelEnv) Waiting(ctx context.Context, workspaces []string) ([]approv
 // asks reports whether a request goes to this channel. Its client may name another.
 func (r *channelEnv) asks(p *approval.Pending) bool { return p.AskOn == "" || p.AskOn == r.name }
 
-// Find implements chat.Finder.
+// Find returns the requests whose id begins with prefix.
 func (r *channelEnv) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
 	if len(workspaces) == 0 {
 		return nil, nil
@@ -288,9 +289,9 @@ func (r *channelEnv) style(language string) chat.Style {
 
 // interceptor parses the messages of this channel and applies their decisions.
 func (r *channelEnv) interceptor() *chat.Interceptor {
-	decider := home.FreshDecider(func() *gate.Decider { return r.s.gateDecider() })
+	decider := r.s.gateDecider()
 	return &chat.Interceptor{
-		Decider: decider, Viewer: r, Zone: time.Local, Redact: home.NewRedaction(), Revoker: r.s.memory.Revoker(decider),
+		Decider: decider, Viewer: r, Zone: time.Local, Redact: home.NewRedaction(), Revoker: r.s.memory.Revoker(),
 		CanDecide: decider.CanDecide, Paused: r.s.PausedIn,
 	}
 }
@@ -325,8 +326,6 @@ func peopleOf(cfg *config.Config, ws string) []approval.Approver {
 }
 
 var (
-	_ chat.Viewer     = (*channelEnv)(nil)
-	_ chat.Finder     = (*channelEnv)(nil)
 	_ chat.SentStore  = (*ipc.SentStore)(nil)
 	_ chat.StateStore = (*ipc.StateStore)(nil)
 )

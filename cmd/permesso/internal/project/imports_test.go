@@ -45,10 +45,12 @@ type rule struct {
 var plan = []rule{
 	{"approval", nil},                       // pure: imported by all, imports none of ours
 	{"approval/gate", []string{"approval"}}, // knows stores, policies and executors only as its own interfaces
+	{"approval/read", []string{"approval"}}, // the read model
 	{"approval/exec", []string{"approval"}}, // takes a receipt verifier as an interface
 
 	{"ipc", []string{"approval"}},
-	{"ipc/httpapi", []string{"approval", "ipc"}},
+	{"ipc/service", []string{"approval", "approval/read"}},
+	{"ipc/httpapi", []string{"approval", "approval/read", "ipc", "ipc/service"}},
 	{"ipc/mcp", []string{"approval", "ipc"}},
 	{"ipc/hook", []string{"approval", "ipc"}},
 	{"ipc/client", []string{"approval", "ipc", "watcher"}}, // waits for its response as the gate waits for requests
@@ -58,13 +60,13 @@ var plan = []rule{
 	{"chat", []string{"approval"}}, // never the gate: it calls Decide through its own interface
 	{"chat/terminal", []string{"approval", "chat"}},
 	{"chat/local", []string{"approval", "chat"}},
-	{"chat/deliver", []string{"approval", "chat"}}, // what all channels with messages share
+	{"chat/deliver", []string{"approval", "approval/read", "chat"}}, // what all channels with messages share
 	{"chat/telegram", []string{"approval", "chat", "chat/deliver"}},
-	{"chat/deliver/channeltest", []string{"approval", "chat", "chat/deliver"}}, // test support: what every adapter has to pass
+	{"chat/deliver/channeltest", []string{"approval", "approval/read", "chat", "chat/deliver"}}, // test support: what every adapter has to pass
 	{"chat/email", []string{"approval", "chat"}},
 	{"chat/email/mailserver", nil}, // test support: real servers, which know nothing of us
 	{"chat/messagestest", nil},     // test support: compares the messages with a struct
-	{"chat/web", []string{"approval", "chat"}},
+	{"chat/web", []string{"approval", "approval/read", "chat"}},
 
 	{"security/policy", []string{"approval"}},
 	{"security/secrets", []string{"approval"}},

@@ -1,4 +1,7 @@
-package gate
+// Package read is the read model: what waits, how one request went, what ended. It
+// serves commands, pages, APIs and channels, with or without a daemon, and changes
+// nothing.
+package read
 
 import (
 	"context"
@@ -11,13 +14,22 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
+// store holds the documents.
+type store interface {
+	// Read returns a document's bytes. The error wraps fs.ErrNotExist if there is none.
+	Read(d approval.Doc, k approval.Key) ([]byte, error)
+	// Workspaces lists the workspaces that have folders.
+	Workspaces() ([]string, error)
+	// List returns the ids that have a document of kind d.
+	List(d approval.Doc, workspace string) (ids, strays []string, err error)
+}
+
 // Viewer reads the documents for people. It changes nothing, and works with or
 // without a daemon.
 type Viewer struct {
-	Store      Store
-	Workspaces workspaceStore
-	Seal       sealer
-	Words      Words // nil: the technical form of reasons
+	Store store
+	Seal  approval.Opener
+	Log   Log // for Requests and Timeline
 }
 
 // Waiting lists the verified pendings of the given workspaces (nil: all), oldest
@@ -25,13 +37,13 @@ type Viewer struct {
 func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error) {
 	if workspaces == nil {
 		var err error
-		if workspaces, err = v.Workspaces.Workspaces(); err != nil {
+		if workspaces, err = v.Store.Workspaces(); err != nil {
 			return nil, err
 		}
 	}
 	var list []approval.StoredPending
 	for _, ws := range workspaces {
-		ids, _, err := v.Workspaces.List(approval.DocPending, ws)
+		ids, _, err := v.Store.List(approval.DocPending, ws)
 		if err != nil {
 			return nil, fmt.Errorf("list pendings of %s: %w", ws, err)
 		}
@@ -68,7 +80,7 @@ func (v *Viewer) Pending(k approval.Key) (*approval.StoredPending, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read pending %s: %w", k, err)
 	}
-	p, err := openPending(v.Seal, k, b)
+	p, err := approval.OpenPending(v.Seal, k, b)
 	if err != nil {
 		return nil, nil //nolint:nilerr // a host program's request, not evaluated yet
 	}
@@ -85,7 +97,7 @@ func (v *Viewer) Claim(k approval.Key) (*approval.Claim, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read claim %s: %w", k, err)
 	}
-	return openClaim(v.Seal, k, b)
+	return approval.OpenClaim(v.Seal, k, b)
 }
 
 // Record returns the record of a settled request, or nil.
@@ -97,18 +109,18 @@ func (v *Viewer) Record(_ context.Context, k approval.Key) (*approval.Record, er
 	if err != nil {
 		return nil, fmt.Errorf("read record %s: %w", k, err)
 	}
-	return openRecord(v.Seal, k, b)
+	return approval.OpenRecord(v.Seal, k, b)
 }
 
 // OpenDecision opens the decision in a record or claim; nil if there is none.
 func (v *Viewer) OpenDecision(k approval.Key, raw approval.Raw) *approval.Decision {
-	d, _ := openDecision(v.Seal, k, raw)
+	d, _ := approval.OpenDecision(v.Seal, k, raw)
 	return d
 }
 
 // OpenPending opens the pending in a record or claim; nil if there is none.
 func (v *Viewer) OpenPending(k approval.Key, raw approval.Raw) *approval.Pending {
-	p, _ := openPending(v.Seal, k, raw)
+	p, _ := approval.OpenPending(v.Seal, k, raw)
 	return p
 }
 
@@ -117,14 +129,14 @@ func (v *Viewer) OpenPending(k approval.Key, raw approval.Raw) *approval.Pending
 func (v *Viewer) Find(_ context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
 	if workspaces == nil {
 		var err error
-		if workspaces, err = v.Workspaces.Workspaces(); err != nil {
+		if workspaces, err = v.Store.Workspaces(); err != nil {
 			return nil, err
 		}
 	}
 	var keys []approval.Key
 	for _, ws := range workspaces {
 		for _, d := range []approval.Doc{approval.DocPending, approval.DocRecord} {
-			ids, _, err := v.Workspaces.List(d, ws)
+			ids, _, err := v.Store.List(d, ws)
 			if err != nil {
 				return nil, err
 			}
