@@ -27,8 +27,9 @@ build: ## build bin/permesso, static
 
 install: build man ## install into PREFIX (default /usr/local), with man pages; DESTDIR for packagers
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/permesso
-	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1
+	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5
 	install -m 644 $(DIST)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 $(DIST)/man/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
 
 man: ## write man pages to dist/man; the same commit gives the same pages
 	@rm -rf $(DIST)/man && mkdir -p $(DIST)/man
