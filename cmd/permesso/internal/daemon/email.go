@@ -46,13 +46,13 @@ const (
 func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 	r, cfg := s.channelEnv(emailChannel), s.Current().Email
 	if cfg == nil {
-		return nil, errors.New("[channels.email] is no longer configured")
+		return channel{}, errors.New("[channels.email] is no longer configured")
 	}
 	stores := map[string]chat.StateStore{}
 	for _, name := range []string{storeTaken, StoreInbox, StoreTests, storeState} {
 		d, err := r.sentStore.State(name)
 		if err != nil {
-			return nil, err
+			return channel{}, err
 		}
 		stores[name] = d
 	}
@@ -71,7 +71,7 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 	}
 	c.Mailboxes = append(c.Mailboxes, &mailbox.InboxQueue{Store: stores[StoreInbox], Report: c.Reports("delivery"), Changes: s.mails[StoreInbox]})
 	s.watchMails(cfg)
-	return c, nil
+	return channel{run: c.Run, mails: c}, nil
 }
 
 // mailGroup is the watcher's group of the email folders. No workspace can have

@@ -19,8 +19,8 @@ func (m mailIntake) Take(ctx context.Context, mail httpapi.InboxMail) (httpapi.I
 	if cfg.Email == nil {
 		return httpapi.InboxResult{}, httpapi.ErrNoInbox
 	}
-	ch, ok := m.channels.current(emailChannel).(*email.Channel)
-	if !ok {
+	ch := m.channels.current(emailChannel).mails
+	if ch == nil {
 		return httpapi.InboxResult{}, httpapi.ErrInboxStarting
 	}
 	who := approval.Person{Channel: emailChannel, ID: cfg.Approvers[mail.Approver].Email, Name: mail.Approver}

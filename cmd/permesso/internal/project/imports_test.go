@@ -60,7 +60,9 @@ var plan = []rule{
 	{"chat", []string{"approval"}}, // never the gate: it calls Decide through its own interface
 	{"chat/terminal", []string{"approval", "chat"}},
 	{"chat/local", []string{"approval", "chat"}},
-	{"chat/telegram", []string{"approval", "chat"}},
+	{"chat/deliver", []string{"approval", "approval/read", "chat"}}, // what all channels with messages share
+	{"chat/telegram", []string{"approval", "chat", "chat/deliver"}},
+	{"chat/deliver/channeltest", []string{"approval", "approval/read", "chat", "chat/deliver"}}, // test support: what every adapter has to pass
 	{"chat/email", []string{"approval", "chat", "chat/email/mailbox", "chat/email/authentic"}},
 	{"chat/email/mailbox", []string{"approval", "chat"}},
 	{"chat/email/authentic", []string{"approval", "chat"}},
@@ -95,7 +97,7 @@ var plan = []rule{
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"approval/gate/gatetest", "chat/messagestest", hometest, "ipc/crashfs", "ipc/storetest", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
+var testSupport = []string{"approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.

@@ -1,4 +1,4 @@
-package telegram
+package deliver
 
 import (
 	"context"
@@ -12,10 +12,11 @@ import (
 // counts as a reply to the card.
 func (t *incomingTap) sendPrompt(at buttonRef, x *sentCopy) {
 	w := catalogFor(t.language)
-	text := plainMessage(chat.Format(w.Prompts[at.verb], "id", chat.Escape(approval.ShortID(at.key.ID))))
-	s, to := t.session, t.message // the copy may not have it yet
-	s.outbox.put(t.chat, job{rank: rankAnswer, lossy: true, do: func(ctx context.Context) error {
-		id, err := s.api.send(ctx, x.Chat, text, sendOptions{thread: x.Thread, replyTo: to, placeholder: w.Placeholders[at.verb]})
+	msg := plain(chat.Format(w.Prompts[at.verb], "id", chat.Escape(approval.ShortID(at.key.ID)))).follow(t.Message) // the copy may not have it yet
+	msg.Prompt = w.Placeholders[at.verb]
+	s := t.session
+	s.outbox.put(t.At.Chat, job{rank: rankAnswer, lossy: true, do: func(ctx context.Context) error {
+		id, err := s.send(ctx, x.address(), msg)
 		if err != nil {
 			return err
 		}
@@ -38,7 +39,7 @@ func (t *incomingTap) sendPrompt(at buttonRef, x *sentCopy) {
 // undo revokes the grant that an approval created.
 func (t *incomingTap) undo(ctx context.Context, at buttonRef) {
 	m := chat.Message{
-		From: t.person, Via: Via, Text: "undo " + at.key.ID, Workspaces: []string{at.key.Workspace}, Language: t.language,
+		From: t.person, Via: t.Name, Text: "undo " + at.key.ID, Workspaces: []string{at.key.Workspace}, Language: t.language,
 	}
 	r := t.Interceptor.Handle(ctx, m)
 	if r.Err != nil {

@@ -1,4 +1,4 @@
-package telegram
+package deliver
 
 import (
 	"crypto/rand"
@@ -34,11 +34,11 @@ type sentRecord struct {
 // sentCopy is one card message: sent, about to be sent, or possibly sent.
 type sentCopy struct {
 	Number      int               `json:"n"` // unique in the record
-	Chat        int64             `json:"chat_id"`
-	Thread      int               `json:"thread_id,omitzero"`
+	Chat        ID                `json:"chat_id"`
+	Thread      ID                `json:"thread_id,omitzero"`
 	Language    string            `json:"language"`
 	Nonces      map[string]string `json:"nonces"` // by verb
-	Message     int               `json:"message_id,omitzero"`
+	Message     ID                `json:"message_id,omitzero"`
 	SentAt      time.Time         `json:"sent_at,omitzero"`
 	Phase       phase             `json:"phase,omitzero"`
 	ShownHash   string            `json:"shown,omitzero"`    // of the last text sent, to avoid needless edits
@@ -55,7 +55,7 @@ type sentCopy struct {
 // prompt is a message that opens a reply. The user's reply to it counts as a reply to the card, with the verb
 // before it.
 type prompt struct {
-	Message int    `json:"message_id"`
+	Message ID     `json:"message_id"`
 	Verb    string `json:"verb"`
 }
 
@@ -128,7 +128,7 @@ func (p *sentRecord) remove(n int) {
 // copyIn returns the current copy in a place, sent or queued, or nil.
 func (p *sentRecord) copyIn(to Place) *sentCopy {
 	for _, x := range p.Copies {
-		if x.Chat == to.Chat && x.Thread == to.Thread && !x.MaybeSent && x.StaleReason == "" {
+		if x.isIn(to) && !x.MaybeSent && x.StaleReason == "" {
 			return x
 		}
 	}
@@ -139,7 +139,7 @@ func (p *sentRecord) copyIn(to Place) *sentCopy {
 func (p *sentRecord) updateState() {
 	p.State = stateSending
 	for _, x := range p.Copies {
-		if x.Message != 0 || !x.SentAt.IsZero() {
+		if x.Message != "" || !x.SentAt.IsZero() {
 			p.State = stateSent
 		}
 	}
@@ -163,7 +163,7 @@ func parseRecord(b []byte) (*sentRecord, error) {
 		return nil, fmt.Errorf("parse sent record: unknown version %d", p.Version)
 	}
 	for _, x := range p.Copies {
-		if x == nil || x.Number < 1 || x.Chat == 0 {
+		if x == nil || x.Number < 1 || x.Chat == "" {
 			return nil, fmt.Errorf("parse sent record: copy without chat_id")
 		}
 	}

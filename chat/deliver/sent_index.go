@@ -1,4 +1,4 @@
-package telegram
+package deliver
 
 import (
 	"errors"
@@ -34,10 +34,9 @@ type buttonRef struct {
 	verb   string
 }
 
-// messageKey names one Telegram message.
+// messageKey names one message.
 type messageKey struct {
-	chat int64
-	id   int
+	chat, id ID
 }
 
 // messageRef is the copy that a message shows or prompts for; verb is set for a prompt.
@@ -197,7 +196,7 @@ func (b *sentIndex) replace(k approval.Key, next *sentRecord) {
 		for verb, n := range x.Nonces {
 			b.buttons[n] = buttonRef{k, x.Number, verb}
 		}
-		if x.Message != 0 {
+		if x.Message != "" {
 			b.messages[messageKey{x.Chat, x.Message}] = messageRef{k, x.Number, ""}
 		}
 		for _, p := range x.Prompts {
@@ -236,11 +235,11 @@ func (b *sentIndex) findButton(nonce string) (at buttonRef, p *sentRecord, live 
 }
 
 // findMessage returns the copy that a message belongs to.
-func (b *sentIndex) findMessage(chatID int64, id int) (messageRef, bool) {
+func (b *sentIndex) findMessage(chatID, id ID) (messageRef, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, ok := b.messages[messageKey{chatID, id}]
-	return s, ok
+	at, ok := b.messages[messageKey{chatID, id}]
+	return at, ok && id != ""
 }
 
 // findCopy returns the copy of a messageRef, in its record or in the removed one.

@@ -1,36 +1,37 @@
-package telegram
+package deliver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 )
 
 // session is one run of the channel.
 type session struct {
 	*Channel
-	id           string // unique
-	api          *api
-	sent         *sentIndex
-	outbox       *outbox
-	journal      *Journal
-	dispatcher   dispatcher
-	warnings     warnings
-	refusals     refusals
-	listButtons  listButtons
-	digests      digests
-	feeds        feeds
-	names        atomic.Pointer[[]string] // the bot's name, once known
-	nameKnown    chan struct{}            // closed when Telegram has returned the bot's name
-	listener     net.Listener             // of the webhook
-	lastUpdateAt atomic.Int64             // Unix seconds
-	touched      chan approval.Key        // requests that handlers changed
+	id          string // unique
+	ctx         context.Context
+	traits      Traits
+	sent        *sentIndex
+	outbox      *outbox
+	dispatcher  dispatcher
+	warnings    warnings
+	refusals    refusals
+	listButtons listButtons
+	digests     digests
+	feeds       feeds
+	name        atomic.Pointer[string] // the bot's, once known
+	nameKnown   chan struct{}          // closed when the adapter has set it in this session
+	nameOnce    sync.Once
+	opened      chan struct{}     // closed when traits are set
+	touched     chan approval.Key // requests that handlers changed
 
 	// Only the watch loop uses the fields below.
 	passes     int  // of reconcileAll
@@ -40,76 +41,23 @@ type session struct {
 	quietMu    sync.Mutex      // serializes updates of quietPeriod
 }
 
-// Run asks approvers and takes their decisions until ctx ends. It returns an error if Telegram rejects the
-// token or the webhook's address is in use. The caller may run it again later.
-func (c *Channel) Run(ctx context.Context) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	s, err := c.newSession(ctx, stop)
-	if err != nil {
-		return err
-	}
-	c.running.Store(s)
-	defer c.running.CompareAndSwap(s, nil)
-	var wg sync.WaitGroup
-	wg.Go(func() { s.fetchName(ctx) })
-	s.replay(ctx)
-	wg.Go(func() {
-		if err := s.listen(ctx); err != nil && ctx.Err() == nil {
-			stop(err)
-		}
-	})
-	s.watch(ctx)
-	wg.Wait()
-	s.dispatcher.wait()
-	s.outbox.wg.Wait()
-	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return nil
-}
-
-// Alert sends a text to the places of a workspace. It may be lost.
-func (c *Channel) Alert(workspace, text string) {
-	s := c.running.Load()
-	if s == nil {
-		return
-	}
-	ws, _ := s.workspace(workspace)
-	for _, to := range ws.Places {
-		s.reply(to.Chat, to.Thread, 0, plainMessage(truncate(text, maxText)))
-	}
-}
-
-// errToken says that Telegram rejected the token.
-var errToken = errors.New("Telegram does not accept the token: check that it is complete and still valid") //nolint:staticcheck // it begins with a name
-
-func (c *Channel) newSession(ctx context.Context, stop context.CancelCauseFunc) (*session, error) {
+func (c *Channel) newSession(ctx context.Context) (*session, error) {
 	s := &session{
-		Channel: c, id: nonce(), quietKnown: map[string]bool{}, sent: &sentIndex{store: c.Sent},
-		touched: make(chan approval.Key, 256), nameKnown: make(chan struct{}), firstPass: true, outbox: &outbox{ctx: ctx, retryUnit: c.Retry},
+		Channel: c, id: nonce(), quietKnown: map[string]bool{}, sent: &sentIndex{store: c.Sent}, flood: flood{most: cmp.Or(c.MaxCards, maxCards)},
+		touched: make(chan approval.Key, 256), nameKnown: make(chan struct{}), opened: make(chan struct{}), ctx: ctx, firstPass: true, outbox: &outbox{ctx: ctx, retryUnit: c.Retry},
 	}
 	s.warnings.report, s.outbox.onDone, s.dispatcher.session = c.Problem, s.jobFinished, s
-	s.journal = &Journal{Client: &pollMonitor{httpClient: c.client(), s: s, stop: stop}, Store: c.Updates, Token: c.Token}
-	b, err := c.newBot(ctx, s.journal, s.dispatcher.dispatch, s.pollFailed)
-	if err != nil {
-		return nil, err
-	}
-	s.api = &api{bot: b, limiter: &Limiter{}, token: c.Token}
-	if s.flood.disabled = c.noLimits && !c.floodLimit; c.noLimits {
-		s.api.limiter = nil
-	}
 	if err := errors.Join(s.sent.load(s.workspaceNames()), s.loadDigests()); err != nil {
 		s.log(fmt.Errorf("read sent records: %w", err))
 	}
 	if name, err := c.State.Get(nameFile); err == nil {
-		s.names.Store(&[]string{string(name)})
+		s.name.Store(new(string(name)))
 	}
-	if c.Webhook != nil {
-		if s.listener, err = c.Webhook.listener(ctx); err != nil {
-			return nil, err
-		}
+	var err error
+	if s.traits, err = c.Adapter.Open(ctx, &Inbox{s}); err != nil {
+		return nil, fmt.Errorf("open %s: %w", c.Name, err)
 	}
+	close(s.opened)
 	return s, nil
 }
 
@@ -130,44 +78,27 @@ func (s *session) workspace(name string) (Workspace, bool) {
 	return Workspace{}, false
 }
 
-// fetchName gets the bot's name from Telegram, and sets the command menu.
-func (s *session) fetchName(ctx context.Context) {
-	for tries := 0; ctx.Err() == nil; tries++ {
-		me, err := s.api.me(ctx)
-		if err == nil {
-			s.setName(me.Username)
-			close(s.nameKnown)
-			s.warnings.publishAgain()
-			if err := s.api.setCommands(ctx); err != nil && ctx.Err() == nil {
-				s.log(fmt.Errorf("set command menu: %w", err))
-			}
-			return
-		}
-		if sleep(ctx, s.outbox.retryDelay(tries, err)) != nil {
-			return
-		}
-	}
-}
-
-// nameFile holds the bot's name for the next session: updates in the journal may begin with it.
+// nameFile holds the bot's name for the next session: replayed texts may begin with it.
 const nameFile = "name"
 
 func (s *session) setName(name string) {
-	if old := s.botNames(); len(old) == 1 && old[0] == name {
+	defer s.nameOnce.Do(func() { close(s.nameKnown) })
+	if old := s.name.Swap(&name); old != nil && *old == name {
 		return
 	}
-	s.names.Store(&[]string{name})
 	if err := s.State.Put(nameFile, []byte(name)); err != nil {
 		s.log(fmt.Errorf("write bot name: %w", err))
 	}
 }
 
 func (s *session) botNames() []string {
-	if names := s.names.Load(); names != nil {
-		return *names
+	if name := s.name.Load(); name != nil {
+		return []string{*name}
 	}
 	return nil
 }
+
+const defaultEvery = 5 * time.Second
 
 // watch reconciles at every hint, and every few seconds.
 func (s *session) watch(ctx context.Context) {
@@ -244,7 +175,7 @@ func (s *session) reconcileAll(ctx context.Context) {
 			continue
 		}
 		if ws, ok := s.workspace(k.Workspace); ok {
-			s.logAskError(k, s.ask(ws, k, status{Story: Story{Pending: w.Pending, SHA256: w.SHA256}}))
+			s.logAskError(k, s.ask(ws, k, status{Story: read.Story{Pending: w.Pending, SHA256: w.SHA256}}))
 		}
 	}
 	late := map[approval.Key]time.Time{}
@@ -276,7 +207,7 @@ func (s *session) reconcile(ctx context.Context, k approval.Key) {
 	case ctx.Err() != nil:
 	case err != nil:
 		s.log(fmt.Errorf("read status of %s: %w", k, err))
-	case st.isPending():
+	case isPending(st.Story):
 		err = s.ask(ws, k, st)
 	case p != nil:
 		err = s.settle(k, p, st)

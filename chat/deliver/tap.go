@@ -1,12 +1,10 @@
-package telegram
+package deliver
 
 import (
 	"context"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/go-telegram/bot/models"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -17,11 +15,7 @@ const tapTimeout = 2 * time.Second
 // incomingTap is a user's tap on a button.
 type incomingTap struct {
 	*session
-	query          *models.CallbackQuery
-	chat           int64
-	message        int
-	thread         int
-	private        bool
+	Tap
 	person         approval.Person
 	chatWorkspaces []Workspace
 	language       string
@@ -31,12 +25,14 @@ type incomingTap struct {
 }
 
 // handleTap handles a tap. It trusts only the user's ID, the chat, and a nonce that this channel created.
-func (s *session) handleTap(ctx context.Context, q *models.CallbackQuery) {
-	t := &incomingTap{session: s, query: q, person: person(q.From.ID)}
-	if !t.locate() || q.From.IsBot {
+func (s *session) handleTap(ctx context.Context, q Tap) {
+	t := &incomingTap{session: s, Tap: q, person: s.person(q.By)}
+	if q.At.Chat == "" {
 		t.refuseTap(approval.Key{})
 		return
 	}
+	t.chatWorkspaces = s.workspacesAt(q.At)
+	t.language = languageIn(t.chatWorkspaces, q.At.Chat)
 	timer := time.AfterFunc(tapTimeout, func() { t.answer(catalogFor(t.language).PleaseWait, false) })
 	defer timer.Stop()
 	verb, n, _ := strings.Cut(q.Data, ":")
@@ -44,35 +40,12 @@ func (s *session) handleTap(ctx context.Context, q *models.CallbackQuery) {
 	switch x := p.byNumber(at.number); {
 	case x == nil:
 		t.handleUnknown(ctx, verb, n)
-	case at.verb != verb, x.Chat != t.chat, !t.isOn(x, verb), !t.serves(at.key.Workspace):
+	case at.verb != verb, x.Chat != q.At.Chat, !t.isOn(x, verb), !t.serves(at.key.Workspace):
 		t.refuseTap(at.key)
 	default:
 		t.language = x.Language
 		t.handleButton(ctx, at, p, x, live)
 	}
-}
-
-// locate finds the tapped message. A button on an inline message has none.
-func (t *incomingTap) locate() bool {
-	q := t.query
-	switch {
-	case q.InlineMessageID != "":
-		return false
-	case q.Message.Message != nil:
-		m := q.Message.Message
-		t.chat, t.message, t.thread = m.Chat.ID, m.ID, threadOf(m)
-		t.private = m.Chat.Type == models.ChatTypePrivate
-	case q.Message.InaccessibleMessage != nil:
-		m := q.Message.InaccessibleMessage
-		t.chat, t.message = m.Chat.ID, m.MessageID
-		t.private = m.Chat.Type == models.ChatTypePrivate
-	}
-	if t.chat == 0 || t.private && t.chat != q.From.ID {
-		return false
-	}
-	t.chatWorkspaces = t.workspacesAt(t.chat, t.thread)
-	t.language = languageIn(t.chatWorkspaces, t.chat)
-	return true
 }
 
 func (t *incomingTap) serves(ws string) bool {
@@ -94,8 +67,8 @@ func (t *incomingTap) answer(text string, alert bool) (first bool) {
 	t.answered = true
 	ctx := t.outbox.ctx
 	t.outbox.wg.Go(func() {
-		if err := t.api.answer(ctx, t.query.ID, text, alert); err != nil && classify(err) != rejected && ctx.Err() == nil {
-			t.log(err) // Telegram rejects a late answer, which is harmless
+		if err := t.Answer(ctx, text, alert); err != nil && !never(err) && ctx.Err() == nil {
+			t.log(err) // a late answer is rejected, which is harmless
 		}
 	})
 	return true
@@ -104,13 +77,13 @@ func (t *incomingTap) answer(text string, alert bool) (first bool) {
 // notify answers the tap or, if it was already answered, writes to the chat.
 func (t *incomingTap) notify(text string, alert bool) {
 	if !t.answer(text, alert) {
-		t.reply(t.chat, t.thread, t.message, plainMessage(text))
+		t.reply(t.At, t.Message, plain(text))
 	}
 }
 
 // refuseTap refuses with the neutral text.
 func (t *incomingTap) refuseTap(k approval.Key) {
-	if !t.auditRefusal(k, t.query.From.ID) {
+	if !t.auditRefusal(k, t.By) {
 		t.answer("", false)
 		return
 	}
@@ -120,7 +93,7 @@ func (t *incomingTap) refuseTap(k approval.Key) {
 // isOn reports whether the tapped message is the one that the button belongs to. A button that shows a card may
 // also be on lists.
 func (t *incomingTap) isOn(x *sentCopy, verb string) bool {
-	return verb == verbOpen || x.Message == t.message || x.Message == 0 && (x.Digest == "" || x.CardWanted)
+	return verb == verbOpen || x.Message == t.Message || x.Message == "" && (x.Digest == "" || x.CardWanted)
 }
 
 // handleUnknown handles a nonce that is in no record: it may belong to a list.
@@ -149,18 +122,18 @@ func (t *incomingTap) handleButton(ctx context.Context, at buttonRef, p *sentRec
 		return
 	}
 	w := catalogFor(t.language)
-	if live && x.Message == 0 && at.verb != verbOpen {
-		t.claimMessage(at.key, x.Number, t.message, approves(at.verb))
+	if live && x.Message == "" && at.verb != verbOpen {
+		t.claimMessage(at.key, x.Number, t.Message, approves(at.verb))
 	}
 	switch {
 	case st.Pending == nil:
 		t.notify(w.UnknownRequest, true)
-	case at.verb == verbOpen && st.isPending():
-		t.showCard(at.key, listRequest{person: t.person, chat: t.chat, thread: t.thread, language: t.language})
+	case at.verb == verbOpen && isPending(st.Story):
+		t.showCard(at.key, listRequest{person: t.person, at: t.At, language: t.language})
 		t.answer("", false)
-	case at.verb == verbAll && st.isPending():
+	case at.verb == verbAll && isPending(st.Story):
 		t.requestDocument(at, x)
-	case w.Prompts[at.verb] != "" && st.isPending():
+	case w.Prompts[at.verb] != "" && isPending(st.Story):
 		t.sendPrompt(at, x)
 	case at.verb == verbUndo:
 		t.undo(ctx, at)
@@ -182,10 +155,10 @@ func approves(verb string) bool {
 }
 
 // claimMessage records the ID of a message that was sent but not recorded, and whether it shows everything.
-func (s *session) claimMessage(k approval.Key, n, id int, whole bool) {
+func (s *session) claimMessage(k approval.Key, n int, id ID, whole bool) {
 	err := s.sent.updateSent(k, func(p *sentRecord) error {
 		y := p.byNumber(n)
-		if y == nil || y.Message != 0 {
+		if y == nil || y.Message != "" {
 			return errUnchanged
 		}
 		y.Message, y.SentAt, y.FullyShown = id, s.now().UTC(), y.FullyShown || whole

@@ -1,4 +1,4 @@
-package telegram
+package deliver
 
 import (
 	"context"
@@ -28,10 +28,10 @@ const (
 type digest struct {
 	ID        string    `json:"id"`
 	Workspace string    `json:"workspace"`
-	Chat      int64     `json:"chat_id"`
-	Thread    int       `json:"thread_id,omitzero"`
+	Chat      ID        `json:"chat_id"`
+	Thread    ID        `json:"thread_id,omitzero"`
 	Language  string    `json:"language"`
-	Message   int       `json:"message_id,omitzero"`
+	Message   ID        `json:"message_id,omitzero"`
 	Requests  []string  `json:"requests"` // IDs, oldest first
 	Added     time.Time `json:"added"`    // when the last ID was added
 	Title     string    `json:"title,omitzero"`
@@ -44,6 +44,8 @@ type digests struct {
 	mu  sync.Mutex
 	all map[string]*digest
 }
+
+func (d *digest) address() Address { return Address{d.Chat, d.Thread} }
 
 func digestName(id string) string { return digestPrefix + id + ".json" }
 
@@ -84,7 +86,7 @@ func (s *session) digestFor(ws string, to Place, id string) (string, error) {
 	now := s.now().UTC()
 	var d *digest
 	for _, x := range s.digests.all {
-		if x.Workspace == ws && x.Chat == to.Chat && x.Thread == to.Thread && x.Title == "" &&
+		if x.Workspace == ws && x.address() == to.Address && x.Title == "" &&
 			len(x.Requests) < maxLines && now.Sub(x.Added) < digestWindow {
 			d = x
 		}
@@ -138,17 +140,17 @@ func (s *session) deliverDigest(ctx context.Context, id string) error {
 		return err
 	}
 	message := d.Message
-	seen := msg.text + fmt.Sprint(msg.buttons)
+	seen := msg.Text() + fmt.Sprint(msg.Buttons)
 	switch {
 	case seen == d.rendered:
 		return nil
-	case message == 0 && open == 0:
-	case message == 0:
-		message, err = s.api.send(ctx, d.Chat, msg, sendOptions{thread: d.Thread, silent: s.isQuiet(approval.Key{Workspace: d.Workspace})})
+	case message == "" && open == 0:
+	case message == "":
+		message, err = s.send(ctx, d.address(), msg.silent(s.isQuiet(approval.Key{Workspace: d.Workspace})))
 	default:
-		err = s.api.edit(ctx, d.Chat, message, msg)
+		err = s.edit(ctx, d.address(), message, msg)
 	}
-	if messageGone(err) || classify(err) == rejected || classify(err) == chatUnreachable && open == 0 {
+	if never(err) || err != nil && ClassOf(err) == Unreachable && open == 0 {
 		s.jobFinished(d.Chat, err)
 		return s.removeDigest(d)
 	}
@@ -162,10 +164,10 @@ func (s *session) deliverDigest(ctx context.Context, id string) error {
 }
 
 // markDigestSent records that a digest was sent, in the records of its requests as well.
-func (s *session) markDigestSent(id string, message int, seen string) error {
+func (s *session) markDigestSent(id string, message ID, seen string) error {
 	s.digests.mu.Lock()
 	next := *s.digests.all[id]
-	first := next.Message == 0
+	first := next.Message == ""
 	next.Message, next.rendered = message, seen
 	var err error
 	if first {
@@ -199,10 +201,10 @@ func (s *session) removeDigest(d *digest) error {
 }
 
 // renderDigest renders a digest and counts its pending requests.
-func (s *session) renderDigest(ctx context.Context, d *digest) (msg message, open int, err error) {
+func (s *session) renderDigest(ctx context.Context, d *digest) (msg Message, open int, err error) {
 	t := s.renderer(d.Language)
-	var lines []string
-	var buttons []button
+	var shown []string
+	var buttons []Button
 	for _, id := range d.Requests {
 		k := approval.Key{Workspace: d.Workspace, ID: id}
 		st, err := s.status(ctx, k)
@@ -213,26 +215,26 @@ func (s *session) renderDigest(ctx context.Context, d *digest) (msg message, ope
 		if st.Pending != nil {
 			line = t.Line(st.Pending)
 		}
-		if st.isPending() {
+		if isPending(st.Story) {
 			open++
 			if n := s.openNonce(k, d.Chat); n != "" {
-				buttons = append(buttons, button{approval.ShortID(id), verbOpen + ":" + n})
+				buttons = append(buttons, Button{approval.ShortID(id), verbOpen + ":" + n})
 			}
-			lines = append(lines, "⏳ "+truncate(line, maxLineLength))
+			shown = append(shown, "⏳ "+Truncate(line, maxLineLength))
 			continue
 		}
 		outcome := t.UnknownRequest
 		if o := t.outcomeLines(st.Story); len(o) > 0 {
 			outcome = o[0]
 		}
-		lines = append(lines, truncate(line, maxLineLength/2)+" · "+truncate(outcome, maxLineLength/2))
+		shown = append(shown, Truncate(line, maxLineLength/2)+" · "+Truncate(outcome, maxLineLength/2))
 	}
 	title := d.Title
 	if title == "" {
 		title = chat.Format(t.DigestTitle, "n", strconv.Itoa(len(d.Requests)), "workspace", chat.Escape(d.Workspace))
 	}
-	msg = plainMessage(append([]string{title}, lines...)...)
-	msg.buttons = slices.Collect(slices.Chunk(buttons, 2))
+	msg = plain(append([]string{title}, shown...)...)
+	msg.Buttons = slices.Collect(slices.Chunk(buttons, 2))
 	return msg, open, nil
 }
 
@@ -241,7 +243,7 @@ func (s *session) remindOfDigest(id string) {
 	s.digests.mu.Lock()
 	defer s.digests.mu.Unlock()
 	d := s.digests.all[id]
-	if d == nil || d.Reminded || d.Message == 0 {
+	if d == nil || d.Reminded || d.Message == "" {
 		return
 	}
 	next := *d
@@ -255,8 +257,8 @@ func (s *session) remindOfDigest(id string) {
 		if err != nil || open == 0 {
 			return err
 		}
-		msg := plainMessage(chat.Format(catalogFor(next.Language).WaitingCount, "n", strconv.Itoa(open)))
-		_, err = s.api.send(ctx, next.Chat, msg, sendOptions{thread: next.Thread, replyTo: next.Message, silent: s.isQuiet(approval.Key{Workspace: next.Workspace})})
+		msg := plain(chat.Format(catalogFor(next.Language).WaitingCount, "n", strconv.Itoa(open)))
+		_, err = s.send(ctx, next.address(), msg.follow(next.Message).silent(s.isQuiet(approval.Key{Workspace: next.Workspace})))
 		return err
 	}}, 0)
 }

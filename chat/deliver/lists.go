@@ -1,4 +1,4 @@
-package telegram
+package deliver
 
 import (
 	"context"
@@ -14,8 +14,7 @@ import (
 // listRequest is a user who asked for a list, and where.
 type listRequest struct {
 	person     approval.Person
-	chat       int64
-	thread     int
+	at         Address
 	workspaces []string
 	language   string
 }
@@ -70,47 +69,47 @@ const (
 )
 
 // pendingList is one page of the pending requests, with a button for each card.
-func (s *session) pendingList(ctx context.Context, a listRequest, page int) message {
+func (s *session) pendingList(ctx context.Context, a listRequest, page int) Message {
 	t := s.renderer(a.language)
 	all, err := s.Viewer.Waiting(ctx, a.workspaces)
 	if err != nil {
 		s.log(err)
-		return plainMessage(t.Unsure)
+		return plain(t.Unsure)
 	}
 	all = slices.DeleteFunc(all, func(w approval.StoredPending) bool {
 		_, ok := s.Guard.May(w.Pending.SourceGroup, w.Pending, a.person)
 		return !ok
 	})
 	if len(all) == 0 {
-		return plainMessage(t.NothingWaits)
+		return plain(t.NothingWaits)
 	}
 	pages := (len(all) + perPage - 1) / perPage
 	page = min(max(page, 0), pages-1)
 	lines := []string{chat.Format(t.WaitingCount, "n", strconv.Itoa(len(all)))}
-	var buttons []button
+	var buttons []Button
 	for _, w := range all[page*perPage : min(len(all), (page+1)*perPage)] {
-		lines = append(lines, truncate(t.Line(w.Pending), maxText/perPage-20))
-		if n := s.openNonce(w.Key(), a.chat); n != "" {
-			buttons = append(buttons, button{w.Pending.ShortID, verbOpen + ":" + n})
+		lines = append(lines, Truncate(t.Line(w.Pending), t.maxText/perPage-20))
+		if n := s.openNonce(w.Key(), a.at.Chat); n != "" {
+			buttons = append(buttons, Button{w.Pending.ShortID, verbOpen + ":" + n})
 		}
 	}
-	msg := plainMessage(lines...)
-	msg.buttons = slices.Collect(slices.Chunk(buttons, 2))
-	var turn []button
+	msg := plain(lines...)
+	msg.Buttons = slices.Collect(slices.Chunk(buttons, 2))
+	var turn []Button
 	for to, arrow := range map[int]string{page - 1: "‹", page + 1: "›"} {
 		if to >= 0 && to < pages {
-			turn = append(turn, button{arrow + " " + strconv.Itoa(to+1) + "/" + strconv.Itoa(pages), verbPage + ":" + s.listButtons.add(listButton{listRequest: a, page: to})})
+			turn = append(turn, Button{arrow + " " + strconv.Itoa(to+1) + "/" + strconv.Itoa(pages), verbPage + ":" + s.listButtons.add(listButton{listRequest: a, page: to})})
 		}
 	}
-	slices.SortFunc(turn, func(a, b button) int { return strings.Compare(a.text, b.text) })
+	slices.SortFunc(turn, func(a, b Button) int { return strings.Compare(a.Text, b.Text) })
 	if len(turn) > 0 {
-		msg.buttons = append(msg.buttons, turn)
+		msg.Buttons = append(msg.Buttons, turn)
 	}
 	return msg
 }
 
 // openNonce is the nonce that shows a request's card in a chat; "" if the chat has no copy.
-func (s *session) openNonce(k approval.Key, chatID int64) string {
+func (s *session) openNonce(k approval.Key, chatID ID) string {
 	p := s.sent.record(k)
 	if p == nil {
 		return ""
@@ -124,34 +123,34 @@ func (s *session) openNonce(k approval.Key, chatID int64) string {
 }
 
 // grantList lists the active grants, with a button for each that revokes it.
-func (s *session) grantList(ctx context.Context, a listRequest) message {
+func (s *session) grantList(ctx context.Context, a listRequest) Message {
 	t := s.renderer(a.language)
 	if s.Interceptor.Revoker == nil {
-		return plainMessage(t.Unavailable)
+		return plain(t.Unavailable)
 	}
 	all, err := s.Interceptor.Revoker.Remembered(ctx, a.workspaces)
 	if err != nil {
 		s.log(err)
-		return plainMessage(t.Unsure)
+		return plain(t.Unsure)
 	}
 	if len(all) == 0 {
-		return plainMessage(t.NoGrants)
+		return plain(t.NoGrants)
 	}
 	more := len(all) - 2*perPage
 	if more > 0 {
 		all = all[:2*perPage]
 	}
 	var lines []string
-	var buttons []button
+	var buttons []Button
 	for _, g := range all {
-		lines = append(lines, truncate(t.grantLine(g), maxText/(2*perPage)-20))
-		buttons = append(buttons, button{"✖ " + approval.ShortID(g.ID), verbRevoke + ":" + s.listButtons.add(listButton{listRequest: a, revoke: g.ID})})
+		lines = append(lines, Truncate(t.grantLine(g), t.maxText/(2*perPage)-20))
+		buttons = append(buttons, Button{"✖ " + approval.ShortID(g.ID), verbRevoke + ":" + s.listButtons.add(listButton{listRequest: a, revoke: g.ID})})
 	}
 	if more > 0 {
 		lines = append(lines, chat.Format(t.AndMore, "n", strconv.Itoa(more)))
 	}
-	msg := plainMessage(lines...)
-	msg.buttons = slices.Collect(slices.Chunk(buttons, 2))
+	msg := plain(lines...)
+	msg.Buttons = slices.Collect(slices.Chunk(buttons, 2))
 	return msg
 }
 
@@ -161,11 +160,11 @@ func (p renderer) grantLine(g approval.Grant) string {
 	if g.Kind == approval.GrantTarget {
 		what = strings.TrimSpace(g.Capability + " " + g.Target)
 	}
-	line := chat.Escape(approval.ShortID(g.ID)) + " · " + chat.Escape(g.Workspace) + " · " + p.OneLine(&approval.Pending{}, truncate(what, maxTapAnswer))
+	line := chat.Escape(approval.ShortID(g.ID)) + " · " + chat.Escape(g.Workspace) + " · " + p.OneLine(&approval.Pending{}, Truncate(what, maxExcerpt))
 	if g.SessionID != "" {
 		line += " · " + p.OneSession
 	}
-	return line + " · " + chat.Format(p.GrantedBy, "by", chat.Escape(truncate(g.By, 100)), "until", p.dateTime(g.ExpiresAt))
+	return line + " · " + chat.Format(p.GrantedBy, "by", chat.Escape(Truncate(g.By, 100)), "until", p.dateTime(g.ExpiresAt))
 }
 
 // handleListButton runs the action of a list's button.
@@ -177,13 +176,13 @@ func (t *incomingTap) handleListButton(ctx context.Context, verb string, c listB
 		return !ok || !t.serves(ws)
 	})
 	switch {
-	case a.chat != t.chat || len(a.workspaces) == 0:
+	case a.at.Chat != t.At.Chat || len(a.workspaces) == 0:
 		t.refuseTap(approval.Key{})
 	case verb == verbPage && c.revoke == "":
-		t.updateList(func(ctx context.Context) message { return t.pendingList(ctx, a, c.page) })
+		t.updateList(func(ctx context.Context) Message { return t.pendingList(ctx, a, c.page) })
 		t.answer("", false)
 	case verb == verbRevoke && c.revoke != "":
-		m := chat.Message{From: t.person, Via: Via, Text: "undo " + c.revoke, Workspaces: a.workspaces, Language: a.language}
+		m := chat.Message{From: t.person, Via: t.Name, Text: "undo " + c.revoke, Workspaces: a.workspaces, Language: a.language}
 		r := t.Interceptor.Handle(ctx, m)
 		if r.Err != nil {
 			t.log(r.Err)
@@ -194,7 +193,7 @@ func (t *incomingTap) handleListButton(ctx context.Context, verb string, c listB
 				t.markUndone(k)
 			}
 		}
-		t.updateList(func(ctx context.Context) message { return t.grantList(ctx, a) })
+		t.updateList(func(ctx context.Context) Message { return t.grantList(ctx, a) })
 		t.notify(r.Text, true)
 	default:
 		t.answer(catalogFor(t.language).ButtonExpired, true)
@@ -202,11 +201,11 @@ func (t *incomingTap) handleListButton(ctx context.Context, verb string, c listB
 }
 
 // updateList renders the tapped list again.
-func (t *incomingTap) updateList(draw func(context.Context) message) {
-	s, chatID, id := t.session, t.chat, t.message
-	s.outbox.put(chatID, job{rank: rankAnswer, lossy: true, do: func(ctx context.Context) error {
-		err := s.api.edit(ctx, chatID, id, draw(ctx))
-		if messageGone(err) {
+func (t *incomingTap) updateList(draw func(context.Context) Message) {
+	s, at, id := t.session, t.At, t.Message
+	s.outbox.put(at.Chat, job{rank: rankAnswer, lossy: true, do: func(ctx context.Context) error {
+		err := s.edit(ctx, at, id, draw(ctx))
+		if gone(err) {
 			return nil
 		}
 		return err
@@ -215,13 +214,13 @@ func (t *incomingTap) updateList(draw func(context.Context) message) {
 
 // showCard points a chat to a request's card, or sends it if it is not there.
 func (s *session) showCard(k approval.Key, a listRequest) {
-	var there int
+	var there ID
 	err := s.sent.update(k, func(p *sentRecord) error {
 		for _, x := range p.Copies {
-			if x.Chat != a.chat || x.StaleReason != "" || x.MaybeSent && x.Message == 0 {
+			if x.Chat != a.at.Chat || x.StaleReason != "" || x.MaybeSent && x.Message == "" {
 				continue
 			}
-			if there = x.Message; there != 0 || x.Digest == "" || x.CardWanted {
+			if there = x.Message; there != "" || x.Digest == "" || x.CardWanted {
 				return errUnchanged // sent, or about to be
 			}
 			x.CardWanted = true
@@ -232,8 +231,8 @@ func (s *session) showCard(k approval.Key, a listRequest) {
 	if err != nil {
 		s.log(err)
 	}
-	if there != 0 {
-		s.reply(a.chat, a.thread, there, plainMessage(chat.Format(catalogFor(a.language).CardAbove, "id", approval.ShortID(k.ID))))
+	if there != "" {
+		s.reply(a.at, there, plain(chat.Format(catalogFor(a.language).CardAbove, "id", approval.ShortID(k.ID))))
 	}
 	s.touch(k)
 }

@@ -1,12 +1,10 @@
-package telegram
+package deliver
 
 import (
 	"context"
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/go-telegram/bot/models"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
@@ -49,7 +47,7 @@ func (s *session) remind(k approval.Key, p *sentRecord, st status) error {
 		if recall {
 			sentence = t.Recall
 		}
-		s.replyToCard(k, x, plainMessage(chat.Format(sentence, "id", w.ShortID, "time", t.timeOfDay(w.ExpiresAt))))
+		s.replyToCard(k, x, plain(chat.Format(sentence, "id", w.ShortID, "time", t.timeOfDay(w.ExpiresAt))))
 	}
 	return nil
 }
@@ -58,7 +56,7 @@ func (s *session) remind(k approval.Key, p *sentRecord, st status) error {
 func (p *sentRecord) sentCards() []*sentCopy {
 	var all []*sentCopy
 	for _, x := range p.Copies {
-		if x.Message != 0 && x.StaleReason == "" {
+		if x.Message != "" && x.StaleReason == "" {
 			all = append(all, x)
 		}
 	}
@@ -73,12 +71,12 @@ func later(a, b time.Time) time.Time {
 }
 
 // replyToCard sends a reply to a card. It may be lost.
-func (s *session) replyToCard(k approval.Key, x *sentCopy, msg message) {
+func (s *session) replyToCard(k approval.Key, x *sentCopy, msg Message) {
 	s.outbox.put(x.Chat, job{rank: rankNotice, lossy: true, do: func(ctx context.Context) error {
-		if story, err := s.Viewer.Story(ctx, k); err != nil || !story.isPending() {
+		if story, err := s.Viewer.Story(ctx, k); err != nil || !isPending(story) {
 			return nil //nolint:nilerr // no longer pending: no reminder
 		}
-		_, err := s.api.send(ctx, x.Chat, msg, sendOptions{thread: x.Thread, replyTo: x.Message, silent: s.isQuiet(k)})
+		_, err := s.send(ctx, x.address(), msg.follow(x.Message).silent(s.isQuiet(k)))
 		return err
 	}}, 0)
 }
@@ -96,27 +94,24 @@ func (s *session) warnUnasked(waiting []approval.StoredPending) {
 		s.warnings.clear("asked")
 		return
 	}
-	s.warnings.set("asked", fmt.Sprintf("%d pending requests could not be sent by Telegram", n),
+	s.warnings.set("asked", fmt.Sprintf("%d pending requests could not be sent by %s", n, s.traits.Service),
 		"decide them on another channel")
 }
 
-// handleMembership notes that the bot was removed from a chat, or added again.
-func (s *session) handleMembership(m *models.ChatMemberUpdated) {
-	if len(s.workspacesInChat(m.Chat.ID)) == 0 {
-		return
-	}
-	switch m.NewChatMember.Type {
-	case models.ChatMemberTypeBanned, models.ChatMemberTypeLeft:
-		s.warnings.set(chatWarning(m.Chat.ID), fmt.Sprintf("Telegram chat %d is unreachable: the bot was removed or blocked", m.Chat.ID),
-			"in a private chat write /start to the bot and unblock it; in a group add it again")
+// handleReach notes that the bot was removed from a chat, or added again.
+func (s *session) handleReach(r Reach) {
+	switch {
+	case len(s.workspacesInChat(r.Chat)) == 0:
+	case r.Err != nil:
+		s.warnUnreachable(r.Chat, r.Err)
 	default:
-		s.warnings.clear(chatWarning(m.Chat.ID))
-		s.outbox.retryNow(m.Chat.ID)
+		s.warnings.clear(chatWarning(r.Chat))
+		s.outbox.retryNow(r.Chat)
 	}
 }
 
 // workspacesInChat lists the workspaces that are asked in a chat, in any topic.
-func (s *session) workspacesInChat(chatID int64) []Workspace {
+func (s *session) workspacesInChat(chatID ID) []Workspace {
 	var all []Workspace
 	for _, ws := range s.Workspaces() {
 		for _, p := range ws.Places {

@@ -1,7 +1,8 @@
-package telegram
+package deliver
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -36,12 +37,12 @@ const (
 type outbox struct {
 	retryUnit time.Duration // the first retry delay; 0: a second
 	// onDone gets the result of each job.
-	onDone func(chatID int64, err error)
+	onDone func(chatID ID, err error)
 
 	ctx    context.Context
 	wg     sync.WaitGroup
 	mu     sync.Mutex
-	queues map[int64]*queue
+	queues map[ID]*queue
 }
 
 // queue holds the jobs of one chat.
@@ -60,14 +61,14 @@ type queuedJob struct {
 }
 
 // put adds a job that runs after a delay. Jobs get the outbox's context.
-func (o *outbox) put(chatID int64, j job, after time.Duration) {
+func (o *outbox) put(chatID ID, j job, after time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ctx.Err() != nil {
 		return
 	}
 	if o.queues == nil {
-		o.queues = map[int64]*queue{}
+		o.queues = map[ID]*queue{}
 	}
 	t := o.queues[chatID]
 	if t == nil {
@@ -103,7 +104,7 @@ func (t *queue) put(j job, ready time.Time) {
 }
 
 // retryNow ends the retry delays of a chat that is reachable again.
-func (o *outbox) retryNow(chatID int64) {
+func (o *outbox) retryNow(chatID ID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := o.queues[chatID]
@@ -122,7 +123,7 @@ func (o *outbox) retryNow(chatID int64) {
 }
 
 // work runs a chat's jobs until the queue is empty.
-func (o *outbox) work(chatID int64, t *queue) {
+func (o *outbox) work(chatID ID, t *queue) {
 	for {
 		e, do, wait := o.next(chatID, t)
 		switch {
@@ -142,7 +143,7 @@ func (o *outbox) work(chatID int64, t *queue) {
 }
 
 // next returns the job to run now, or how long to wait for one; -1: the queue is empty and removed.
-func (o *outbox) next(chatID int64, t *queue) (e *queuedJob, do func(context.Context) error, wait time.Duration) {
+func (o *outbox) next(chatID ID, t *queue) (e *queuedJob, do func(context.Context) error, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(t.jobs) == 0 || o.ctx.Err() != nil {
@@ -166,7 +167,7 @@ func (o *outbox) next(chatID int64, t *queue) (e *queuedJob, do func(context.Con
 	return e, e.do, 0
 }
 
-func (o *outbox) done(chatID int64, t *queue, e *queuedJob, err error) {
+func (o *outbox) done(chatID ID, t *queue, e *queuedJob, err error) {
 	if o.ctx.Err() != nil {
 		return
 	}
@@ -177,7 +178,7 @@ func (o *outbox) done(chatID int64, t *queue, e *queuedJob, err error) {
 	defer o.mu.Unlock()
 	e.running = false
 	switch {
-	case err != nil && (!e.lossy || e.tries < maxLossyTries && classify(err) != rejected):
+	case err != nil && (!e.lossy || e.tries < maxLossyTries && !never(err)):
 		e.readyAt = time.Now().Add(o.retryDelay(e.tries, err))
 		e.tries++
 	case e.rerun:
@@ -193,19 +194,23 @@ func (o *outbox) done(chatID int64, t *queue, e *queuedJob, err error) {
 }
 
 // retryDelay is the delay after a failure. It is randomized, so that jobs that failed together do not retry
-// together. If Telegram sends a retry_after, the limiter applies it.
+// together.
 func (o *outbox) retryDelay(tries int, err error) time.Duration {
 	wait := o.retryUnit
 	if wait <= 0 {
 		wait = firstRetry
 	}
-	switch classify(err) {
-	case chatUnreachable, rejected:
+	switch class := ClassOf(err); {
+	case class == Unreachable, never(err):
 		wait *= unreachableUnits
-	case badToken:
+	case class == BadCredentials:
 		wait *= maxRetryUnits
 	default:
 		wait *= time.Duration(min(1<<min(tries, 10), maxRetryUnits))
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		wait = max(wait, 4*e.RetryAfter/3)
 	}
 	return wait*3/4 + time.Duration(rand.Int64N(int64(wait/2)+1)) //nolint:gosec // no secret depends on it
 }

@@ -1,4 +1,4 @@
-package telegram
+package deliver
 
 import (
 	"crypto/sha256"
@@ -8,130 +8,97 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/go-telegram/bot/models"
+	"unicode/utf16"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// message is a message to be sent. Telegram parses no part of it.
-type message struct {
-	text     string
-	entities []models.MessageEntity
-	buttons  [][]button
-	complete bool // the text shows everything that would run
-}
-
-// button is an inline button: its text, and the data of a tap on it.
-type button struct{ text, data string }
-
 // hash identifies the rendered content.
-func (msg message) hash() string {
+func (msg Message) hash() string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %v %q", msg.text, msg.entities, msg.buttons)
+	fmt.Fprintf(h, "%q %q", msg.Text(), msg.Buttons)
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 // maxOptionText is how much of an option fits on its button.
 const maxOptionText = 40
 
+// maxExcerpt is how much of a longer text a line quotes.
+const maxExcerpt = 200
+
 // renderer renders messages in one language.
 type renderer struct {
 	chat.Style
 	*catalog
+	maxText int
 }
 
-func (c *Channel) renderer(language string) renderer {
-	style := c.Style(language)
-	if c.Foot != nil {
-		style.Foot = c.Foot()
+func (s *session) renderer(language string) renderer {
+	style := s.Style(language)
+	if s.Foot != nil {
+		style.Foot = s.Foot()
 	}
-	return renderer{style, catalogFor(language)}
+	return renderer{style, catalogFor(language), s.maxText()}
 }
 
-// card renders a pending request with its buttons. It has approve buttons only if everything is shown: in this
-// text or, if whole is set, in a document.
-func (p renderer) card(w *approval.Pending, x *sentCopy, whole bool) message {
+// Card renders a pending request with its buttons, which have these nonces. It has approve buttons only if
+// everything is shown: in this text or, if shown is set, in a document.
+func Card(style chat.Style, w *approval.Pending, nonces map[string]string, maxText int, shown bool) Message {
+	p := renderer{style, catalogFor(style.Language), maxText}
 	c := p.Card(w)
 	fitted, all := p.fit(c)
-	if whole && !all {
+	if shown && !all {
 		c.Menu = slices.Concat([]string{p.InDocument}, c.Menu)
 		fitted, _ = p.fit(c)
 	}
-	msg := layOut(fitted)
-	msg.complete = all
-	msg.buttons = p.buttons(w, x, all || whole)
-	return msg
+	return Message{Card: &fitted, Complete: all, Buttons: p.buttons(w, nonces, all || shown)}
 }
 
-// fit shortens a card to Telegram's limit. The options of a question are never shortened by chat.Card, and may
+func (s *session) card(w *approval.Pending, x *sentCopy) Message {
+	t := s.renderer(x.Language)
+	return Card(t.Style, w, x.Nonces, t.maxText, x.FullyShown)
+}
+
+// fit shortens a card to the service's limit. The options of a question are never shortened by chat.Card, and may
 // be longer than a message.
 func (p renderer) fit(c chat.Card) (fitted chat.Card, all bool) {
-	fitted, all = c.Fit(maxText)
-	if chat.Units(fitted.String()) <= maxText {
+	fitted, all = c.Fit(p.maxText)
+	if chat.Units(fitted.String()) <= p.maxText {
 		return fitted, all
 	}
 	c.Menu = []string{p.LongMenu}
-	fitted, _ = c.Fit(maxText)
+	fitted, _ = c.Fit(p.maxText)
 	return fitted, false
 }
 
-// layOut formats a card: head in bold, payload in a fixed-width block, the agent's prose as a quotation.
-func layOut(c chat.Card) message {
-	w := &writer{}
-	w.untrusted(bold, c.Head)
-	for _, f := range c.Facts {
-		w.untrusted("", f)
-	}
-	for _, k := range c.Evidence {
-		w.untrusted("", k.Text)
-	}
-	if len(c.Payload)+len(c.Changes)+len(c.Prose) > 0 {
-		w.line("", "")
-	}
-	w.lines([]models.MessageEntityType{block}, c.Payload)
-	w.lines([]models.MessageEntityType{block}, c.Changes)
-	if slices.ContainsFunc(c.Prose, tappable) {
-		w.lines([]models.MessageEntityType{quote, code}, c.Prose)
-	} else {
-		w.lines([]models.MessageEntityType{quote}, c.Prose)
-	}
-	for _, m := range c.Menu {
-		w.untrusted("", m)
-	}
-	if c.Foot != "" {
-		w.untrusted("", c.Foot)
-	}
-	return message{text: w.b.String(), entities: w.entities}
-}
-
 // buttons are the buttons of a card. Their verbs are the codes of the menu.
-func (p renderer) buttons(w *approval.Pending, x *sentCopy, whole bool) [][]button {
-	row := func(pairs ...string) []button {
-		var buttons []button
+func (p renderer) buttons(w *approval.Pending, nonces map[string]string, whole bool) [][]Button {
+	row := func(pairs ...string) []Button {
+		var buttons []Button
 		for i := 0; i < len(pairs); i += 2 {
-			if n := x.Nonces[pairs[i]]; n != "" {
-				buttons = append(buttons, button{pairs[i+1], pairs[i] + ":" + n})
+			if n := nonces[pairs[i]]; n != "" {
+				buttons = append(buttons, Button{pairs[i+1], pairs[i] + ":" + n})
 			}
 		}
 		return buttons
 	}
-	var rows [][]button
+	var rows [][]Button
 	switch {
 	case !whole:
 		rows = append(rows, row(verbAll, p.ShowAll))
 	case w.Type == approval.TypeQuestion:
 		for i, o := range w.Options {
 			n := strconv.Itoa(i + 1)
-			rows = append(rows, row(verbOption+n, truncate(n+" · "+p.OneLine(w, o), maxOptionText)))
+			rows = append(rows, row(verbOption+n, Truncate(n+" · "+p.OneLine(w, o), maxOptionText)))
 		}
 		rows = append(rows, row(verbSay, p.Answer))
 	default:
 		rows = append(rows, row("1", p.Once, "2", p.Session, "6", p.Always), row("4", p.Note, "5", p.Change))
 	}
 	rows = append(rows, row("3", p.Deny, "?", p.Ask))
-	return slices.DeleteFunc(rows, func(r []button) bool { return len(r) == 0 })
+	return slices.DeleteFunc(rows, func(r []Button) bool { return len(r) == 0 })
 }
 
 // verbs are all verbs that a card of this request may ever need.
@@ -154,7 +121,7 @@ func verbs(w *approval.Pending) []string {
 }
 
 // settledCard is the card after the decision: the decision, the outcome, and Undo if it created a grant.
-func (p renderer) settledCard(st status, k approval.Key, of *sentRecord, x *sentCopy) message {
+func (p renderer) settledCard(st status, k approval.Key, of *sentRecord, x *sentCopy) Message {
 	if st.Pending == nil {
 		return p.withdrawnCard(approval.ShortID(k.ID), p.UnknownRequest)
 	}
@@ -163,23 +130,23 @@ func (p renderer) settledCard(st status, k approval.Key, of *sentRecord, x *sent
 	if of.Undone {
 		c.Menu = append(c.Menu, p.Undone)
 	}
-	c, _ = c.Fit(maxText)
-	msg := layOut(c)
+	c, _ = c.Fit(p.maxText)
+	msg := Message{Card: &c}
 	if st.targetPhase(of, x) == phaseUndo {
-		msg.buttons = [][]button{{{p.Undo, verbUndo + ":" + x.Nonces[verbUndo]}}}
+		msg.Buttons = [][]Button{{{p.Undo, verbUndo + ":" + x.Nonces[verbUndo]}}}
 	}
 	return msg
 }
 
 // outcomeLines are the decision and the outcome.
-func (p renderer) outcomeLines(story Story) []string {
+func (p renderer) outcomeLines(story read.Story) []string {
 	var lines []string
 	d := story.Decision
 	if d != nil {
 		lines = append(lines, p.verdictLine(d))
 		for _, s := range []string{d.Note, d.Override, d.Feedback, d.Answer} {
 			if s != "" {
-				lines = append(lines, chat.Format(p.SentToAgent, "text", truncate(p.OneLine(story.Pending, s), maxTapAnswer)))
+				lines = append(lines, chat.Format(p.SentToAgent, "text", Truncate(p.OneLine(story.Pending, s), maxExcerpt)))
 			}
 		}
 	}
@@ -187,7 +154,7 @@ func (p renderer) outcomeLines(story Story) []string {
 	case story.Record == nil && d != nil && d.Approved:
 		lines = append(lines, p.OutcomeFollows)
 	case story.Record != nil && (d == nil || string(story.Record.Status) != string(d.Verdict)):
-		lines = append(lines, truncate(p.Outcome(story.Record), maxText/8))
+		lines = append(lines, Truncate(p.Outcome(story.Record), p.maxText/8))
 	}
 	return lines
 }
@@ -211,22 +178,31 @@ func (p renderer) verdictLine(d *approval.Decision) string {
 }
 
 // withdrawnCard is a card that is no longer valid.
-func (p renderer) withdrawnCard(id, why string) message {
-	w := &writer{}
-	w.line(bold, "🔐 "+chat.Escape(id))
-	w.line("", why)
-	return message{text: w.b.String(), entities: w.entities}
+func (p renderer) withdrawnCard(id, why string) Message {
+	return Message{Card: &chat.Card{Head: "🔐 " + chat.Escape(id), Menu: []string{why}}}
 }
 
-// plainMessage is a message of lines that may hold text from agents.
-func plainMessage(lines ...string) message {
-	w := &writer{}
+// plain is a message of lines.
+func plain(lines ...string) Message {
+	var m Message
 	for _, line := range lines {
-		for s := range strings.SplitSeq(line, "\n") {
-			w.untrusted("", s)
+		m.Lines = append(m.Lines, strings.Split(line, "\n")...)
+	}
+	return m
+}
+
+// Truncate shortens s to that many UTF-16 code units, and marks the cut.
+func Truncate(s string, most int) string {
+	if chat.Units(s) <= most {
+		return s
+	}
+	n := 0
+	for i, r := range s {
+		if n += max(1, utf16.RuneLen(r)); n > most-1 {
+			return strings.TrimRight(s[:i], " \n") + "…"
 		}
 	}
-	return message{text: w.b.String(), entities: w.entities}
+	return s
 }
 
 func (p renderer) timeOfDay(t time.Time) string {

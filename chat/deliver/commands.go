@@ -1,19 +1,19 @@
-package telegram
+package deliver
 
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
 // ownCommand splits a command that only this channel has into its word and the rest; word is "" if it is none.
 // Without a slash or the bot's name before it, it must stand alone in a private chat: in a group, people use
 // such words in conversation.
-func (w *incomingMessage) ownCommand() (word, rest string) {
+func (w *incomingText) ownCommand() (word, rest string) {
 	text, called := w.text, w.slash
 	if first, after, _ := strings.Cut(text, " "); strings.HasPrefix(first, "@") {
 		if slices.ContainsFunc(w.botNames(), func(n string) bool { return strings.EqualFold("@"+n, first) }) {
@@ -23,7 +23,7 @@ func (w *incomingMessage) ownCommand() (word, rest string) {
 	if i := strings.IndexAny(text, " \t\r\n"); i >= 0 {
 		text, rest = text[:i], strings.Trim(text[i:], " \t\r\n")
 	}
-	if !called && (w.m.Chat.ID < 0 || rest != "") {
+	if !called && (w.Group || rest != "") {
 		return "", ""
 	}
 	switch word = strings.ToLower(text); word {
@@ -34,21 +34,21 @@ func (w *incomingMessage) ownCommand() (word, rest string) {
 }
 
 // handleStart tells a user their ID and the chat's, which the configuration needs.
-func (w *incomingMessage) handleStart() bool {
+func (w *incomingText) handleStart() bool {
 	word, _ := w.ownCommand()
 	if word != "start" {
 		return false
 	}
-	if len(w.workspaces) == 0 && !w.refusals.count(w.m.From.ID, w.now()) {
+	if len(w.workspaces) == 0 && !w.refusals.count(w.By, w.now()) {
 		return true // limits the answers to other users
 	}
 	t := catalogFor(w.language)
 	lines := []string{chat.Format(t.YourID, "id", w.person.ID)}
-	if w.m.Chat.ID < 0 {
-		lines = append(lines, chat.Format(t.ChatID, "id", strconv.FormatInt(w.m.Chat.ID, 10)))
+	if w.Group {
+		lines = append(lines, chat.Format(t.ChatID, "id", string(w.At.Chat)))
 	}
-	if thread := threadOf(w.m); thread != 0 {
-		lines = append(lines, chat.Format(t.ThreadID, "id", strconv.Itoa(thread)))
+	if w.At.Thread != "" {
+		lines = append(lines, chat.Format(t.ThreadID, "id", string(w.At.Thread)))
 	}
 	if len(w.workspaces) > 0 {
 		lines = append(lines, chat.Format(t.YouDecideIn, "workspaces", strings.Join(w.workspaces, ", ")))
@@ -58,7 +58,7 @@ func (w *incomingMessage) handleStart() bool {
 }
 
 // handleOwnCommand runs the commands that only this channel has.
-func (w *incomingMessage) handleOwnCommand(ctx context.Context) bool {
+func (w *incomingText) handleOwnCommand(ctx context.Context) bool {
 	word, rest := w.ownCommand()
 	t := catalogFor(w.language)
 	switch word {
@@ -83,23 +83,20 @@ func (w *incomingMessage) handleOwnCommand(ctx context.Context) bool {
 	return true
 }
 
-func (w *incomingMessage) listRequest() listRequest {
-	return listRequest{w.person, w.m.Chat.ID, threadOf(w.m), w.workspaces, w.language}
+func (w *incomingText) listRequest() listRequest {
+	return listRequest{w.person, w.At, w.workspaces, w.language}
 }
 
-// replyWith answers with a rendered message.
-func (w *incomingMessage) replyWith(msg message) { w.reply(w.m.Chat.ID, threadOf(w.m), w.m.ID, msg) }
-
 // lastDecided lists the last decisions.
-func (w *incomingMessage) lastDecided(ctx context.Context) message {
+func (w *incomingText) lastDecided(ctx context.Context) Message {
 	t := w.renderer(w.language)
 	if w.History == nil {
-		return plainMessage(t.NothingYet)
+		return plain(t.NothingYet)
 	}
 	keys, err := w.History.Last(ctx, w.workspaces, perPage)
 	if err != nil {
 		w.log(err)
-		return plainMessage(t.Unsure)
+		return plain(t.Unsure)
 	}
 	var lines []string
 	for _, k := range keys {
@@ -112,11 +109,11 @@ func (w *incomingMessage) lastDecided(ctx context.Context) message {
 	if len(lines) == 0 {
 		lines = []string{t.NothingYet}
 	}
-	return plainMessage(lines...)
+	return plain(lines...)
 }
 
 // settledLine shows in one line how a request ended.
-func (p renderer) settledLine(story Story) string {
+func (p renderer) settledLine(story read.Story) string {
 	line := p.Outcome(story.Record)
 	if !story.Record.EndedAt.IsZero() {
 		line = p.dateTime(story.Record.EndedAt) + " · " + line
@@ -124,11 +121,11 @@ func (p renderer) settledLine(story Story) string {
 	if story.Pending != nil {
 		line += "\n" + p.Line(story.Pending)
 	}
-	return truncate(line, maxText/perPage-2)
+	return Truncate(line, p.maxText/perPage-2)
 }
 
 // pauseOrResume pauses or resumes the workspaces of this chat in which the user may decide, or one of them.
-func (w *incomingMessage) pauseOrResume(ctx context.Context, word, rest string) string {
+func (w *incomingText) pauseOrResume(ctx context.Context, word, rest string) string {
 	t := catalogFor(w.language)
 	if w.Pauser == nil {
 		return t.Unavailable
@@ -141,12 +138,12 @@ func (w *incomingMessage) pauseOrResume(ctx context.Context, word, rest string) 
 	}
 	var lines []string
 	for _, name := range names {
-		lines = append(lines, w.pauseOrResumeOne(ctx, word, name, truncate(chat.Escape(reason), maxTapAnswer)))
+		lines = append(lines, w.pauseOrResumeOne(ctx, word, name, Truncate(chat.Escape(reason), maxExcerpt)))
 	}
 	return strings.Join(lines, "\n")
 }
 
-func (w *incomingMessage) pauseOrResumeOne(ctx context.Context, word, name, reason string) string {
+func (w *incomingText) pauseOrResumeOne(ctx context.Context, word, name, reason string) string {
 	t := catalogFor(w.language)
 	done, before := t.Resumed, t.NotPaused
 	var changed bool
@@ -168,7 +165,7 @@ func (w *incomingMessage) pauseOrResumeOne(ctx context.Context, word, name, reas
 }
 
 // handleShow shows the card of a request in this chat.
-func (w *incomingMessage) handleShow(ctx context.Context, prefix string) {
+func (w *incomingText) handleShow(ctx context.Context, prefix string) {
 	t := catalogFor(w.language)
 	prefix = strings.ToLower(prefix)
 	if len(prefix) < 4 || !isHex(prefix) {

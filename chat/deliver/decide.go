@@ -1,4 +1,4 @@
-package telegram
+package deliver
 
 import (
 	"context"
@@ -24,7 +24,7 @@ type cardReply struct {
 func (a cardReply) submit(ctx context.Context, text string) (reply string, acted bool) {
 	card := approval.StoredPending{Pending: a.status.Pending, SHA256: a.sha256}
 	m := chat.Message{
-		From: a.person, Via: Via, Text: text, Workspaces: a.workspaces, Card: &card, Language: a.language, Bots: a.botNames(),
+		From: a.person, Via: a.Name, Text: text, Workspaces: a.workspaces, Card: &card, Language: a.language, Bots: a.botNames(),
 	}
 	r := a.Interceptor.Handle(ctx, m)
 	if r.Err != nil {

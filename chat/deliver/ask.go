@@ -1,4 +1,4 @@
-package telegram
+package deliver
 
 import (
 	"context"
@@ -61,11 +61,13 @@ func (s *session) recordComplete(p *sentRecord, ws Workspace, st status) bool {
 	return true
 }
 
-func (x *sentCopy) isIn(to Place) bool { return x.Chat == to.Chat && x.Thread == to.Thread }
+func (x *sentCopy) isIn(to Place) bool { return x.address() == to.Address }
+
+func (x *sentCopy) address() Address { return Address{x.Chat, x.Thread} }
 
 // sendUnknown reports whether an earlier session may have sent this copy without recording it.
 func (s *session) sendUnknown(x *sentCopy) bool {
-	return x.Message == 0 && x.SentAt.IsZero() && x.SessionID != s.id && (x.Digest == "" || x.CardWanted)
+	return x.Message == "" && x.SentAt.IsZero() && x.SessionID != s.id && (x.Digest == "" || x.CardWanted)
 }
 
 // digestLost reports whether this copy was a line of a digest that is gone. Then it becomes a card.
@@ -118,7 +120,7 @@ func (s *session) updateCopies(p *sentRecord, ws Workspace, k approval.Key, st s
 func (s *session) addCopy(p *sentRecord, to Place, st status) *sentCopy {
 	doubts := 0
 	for _, x := range slices.Backward(p.Copies) {
-		if x.isIn(to) && x.MaybeSent && x.Message == 0 {
+		if x.isIn(to) && x.MaybeSent && x.Message == "" {
 			if doubts++; doubts > maxMaybeSent {
 				p.remove(x.Number)
 			}
@@ -132,12 +134,12 @@ func needsWork(p *sentRecord, x *sentCopy, st status) bool {
 	switch {
 	case x.StaleReason != "":
 		return true
-	case !st.isPending():
+	case !isPending(st.Story):
 		to := st.targetPhase(p, x)
-		return x.Phase != to && (x.Message != 0 || to == phaseOver)
-	case x.MaybeSent && x.Message == 0, x.Digest != "" && !x.CardWanted:
+		return x.Phase != to && (x.Message != "" || to == phaseOver)
+	case x.MaybeSent && x.Message == "", x.Digest != "" && !x.CardWanted:
 		return false
-	case x.Message == 0, x.Phase == phaseUnsent:
+	case x.Message == "", x.Phase == phaseUnsent:
 		return true
 	}
 	return x.Phase == phasePartial && (x.ShowAll || x.FullyShown)
@@ -146,7 +148,7 @@ func needsWork(p *sentRecord, x *sentCopy, st status) bool {
 // queueCopy queues a job that syncs one copy.
 func (s *session) queueCopy(k approval.Key, x *sentCopy, after time.Duration) {
 	rank, n := rankEdit, x.Number
-	if x.Message == 0 || x.ShowAll {
+	if x.Message == "" || x.ShowAll {
 		rank = rankCard
 	}
 	s.outbox.put(x.Chat, job{
@@ -167,7 +169,7 @@ func (s *session) syncCopy(ctx context.Context, k approval.Key, n int) error {
 		if x == nil || !needsWork(p, x, st) {
 			return nil
 		}
-		if x.StaleReason != "" || !st.isPending() {
+		if x.StaleReason != "" || !isPending(st.Story) {
 			err = s.closeCard(ctx, k, x, st)
 		} else {
 			err = s.advanceCard(ctx, k, x, st)
@@ -182,14 +184,14 @@ func (s *session) syncCopy(ctx context.Context, k approval.Key, n int) error {
 // advanceCard takes the next step towards a card with all its buttons.
 func (s *session) advanceCard(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
 	switch {
-	case x.Message == 0:
+	case x.Message == "":
 		return s.sendCard(ctx, k, x, st)
 	case x.Phase == phasePartial && x.ShowAll && !x.FullyShown:
 		return s.sendDocument(ctx, k, x, st)
 	}
-	msg := s.renderer(x.Language).card(st.Pending, x, x.FullyShown)
-	err := s.api.edit(ctx, x.Chat, x.Message, msg)
-	if err != nil && !messageGone(err) {
+	msg := s.card(st.Pending, x)
+	err := s.edit(ctx, x.address(), x.Message, msg)
+	if err != nil && !gone(err) {
 		return err
 	}
 	return s.sent.updateSent(k, func(p *sentRecord) error {
@@ -198,7 +200,7 @@ func (s *session) advanceCard(ctx context.Context, k approval.Key, x *sentCopy, 
 			p.remove(x.Number)
 			return nil
 		}
-		y.FullyShown, y.ShownHash = y.FullyShown || msg.complete, msg.hash()
+		y.FullyShown, y.ShownHash = y.FullyShown || msg.Complete, msg.hash()
 		y.Phase = phaseOf(y)
 		return nil
 	})
@@ -214,9 +216,9 @@ func phaseOf(x *sentCopy) phase {
 // sendCard sends a card. If it is unknown whether it was sent, a copy with other buttons is sent too, and both
 // are accepted.
 func (s *session) sendCard(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
-	msg := s.renderer(x.Language).card(st.Pending, x, false)
-	id, err := s.api.send(ctx, x.Chat, msg, sendOptions{thread: x.Thread, silent: s.isQuiet(k)})
-	if classify(err) == unknownOutcome && ctx.Err() == nil {
+	msg := s.card(st.Pending, x)
+	id, err := s.send(ctx, x.address(), msg.silent(s.isQuiet(k)))
+	if err != nil && ClassOf(err) == Unknown && ctx.Err() == nil {
 		return s.replaceMaybeSent(k, x, st, err)
 	}
 	if err != nil {
@@ -227,7 +229,7 @@ func (s *session) sendCard(ctx context.Context, k approval.Key, x *sentCopy, st 
 		if y == nil {
 			return errUnchanged
 		}
-		y.Message, y.SentAt, y.FullyShown, y.ShownHash = id, s.now().UTC(), msg.complete, msg.hash()
+		y.Message, y.SentAt, y.FullyShown, y.ShownHash = id, s.now().UTC(), msg.Complete, msg.hash()
 		y.Phase = phaseOf(y)
 		return nil
 	})
@@ -238,7 +240,7 @@ func (s *session) replaceMaybeSent(k approval.Key, x *sentCopy, st status, why e
 	tries := 0
 	err := s.sent.updateSent(k, func(p *sentRecord) error {
 		y := p.byNumber(x.Number)
-		if y == nil || y.Message != 0 {
+		if y == nil || y.Message != "" {
 			return errUnchanged // a user tapped on it, so it was sent
 		}
 		y.MaybeSent = true
@@ -247,7 +249,7 @@ func (s *session) replaceMaybeSent(k approval.Key, x *sentCopy, st status, why e
 				tries++
 			}
 		}
-		next = s.addCopy(p, Place{Chat: x.Chat, Thread: x.Thread, Language: x.Language}, st)
+		next = s.addCopy(p, Place{Address: x.address(), Language: x.Language}, st)
 		return nil
 	})
 	s.jobFinished(x.Chat, why)
@@ -262,8 +264,9 @@ func (s *session) replaceMaybeSent(k approval.Key, x *sentCopy, st status, why e
 func (s *session) sendDocument(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
 	p := s.renderer(x.Language)
 	short := approval.ShortID(k.ID)
-	err := s.api.document(ctx, x.Chat, short+".txt", p.Card(st.Pending).String()+"\n",
-		plainMessage(chat.Format(p.DocumentCaption, "id", short)), sendOptions{thread: x.Thread, replyTo: x.Message, silent: true})
+	msg := plain(chat.Format(p.DocumentCaption, "id", short)).follow(x.Message).silent(true)
+	msg.File = &File{short + ".txt", p.Card(st.Pending).String() + "\n"}
+	_, err := s.send(ctx, x.address(), msg)
 	if err != nil {
 		return err
 	}

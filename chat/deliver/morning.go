@@ -1,4 +1,4 @@
-package telegram
+package deliver
 
 import (
 	"context"
@@ -109,7 +109,7 @@ func (s *session) queueMorning(ws Workspace) error {
 }
 
 func placeName(to Place) string {
-	return strconv.FormatInt(to.Chat, 10) + "/" + strconv.Itoa(to.Thread)
+	return string(to.Chat) + "/" + to.Thread.inName()
 }
 
 func (n quietPeriod) notifiedIn(to Place) bool { return slices.Contains(n.Notified, placeName(to)) }
@@ -126,9 +126,9 @@ func (s *session) sendMorning(ctx context.Context, name string, to Place) error 
 		return err
 	}
 	if len(waiting)+len(expired) > 0 {
-		_, err = s.api.send(ctx, to.Chat, s.morningMessage(ctx, ws, to, waiting, expired), sendOptions{thread: to.Thread})
+		_, err = s.send(ctx, to.Address, s.morningMessage(ctx, ws, to, waiting, expired))
 	}
-	if err != nil && classify(err) != rejected {
+	if err != nil && !never(err) {
 		return err
 	}
 	s.quietMu.Lock()
@@ -149,7 +149,7 @@ func (s *session) sortAsked(ctx context.Context, ws string, n quietPeriod) (wait
 			return nil, nil, err
 		}
 		switch {
-		case story.isPending():
+		case isPending(story):
 			waiting = append(waiting, k)
 		case story.Record != nil && story.Record.Status == approval.StatusExpired:
 			expired = append(expired, k)
@@ -158,16 +158,16 @@ func (s *session) sortAsked(ctx context.Context, ws string, n quietPeriod) (wait
 	return waiting, expired, nil
 }
 
-func (s *session) morningMessage(ctx context.Context, ws Workspace, to Place, waiting, expired []approval.Key) message {
+func (s *session) morningMessage(ctx context.Context, ws Workspace, to Place, waiting, expired []approval.Key) Message {
 	if to.Language == "" {
 		to.Language = ws.Language
 	}
 	t := s.renderer(to.Language)
-	lines := []string{chat.Format(t.MorningTitle, "workspace", ws.Name, "waiting", strconv.Itoa(len(waiting)), "expired", strconv.Itoa(len(expired)))}
-	var buttons []button
+	shown := []string{chat.Format(t.MorningTitle, "workspace", ws.Name, "waiting", strconv.Itoa(len(waiting)), "expired", strconv.Itoa(len(expired)))}
+	var buttons []Button
 	for i, k := range append(slices.Clone(waiting), expired...) {
-		if len(lines) > maxLines {
-			lines = append(lines, chat.Format(t.AndMore, "n", strconv.Itoa(len(waiting)+len(expired)-maxLines)))
+		if len(shown) > maxLines {
+			shown = append(shown, chat.Format(t.AndMore, "n", strconv.Itoa(len(waiting)+len(expired)-maxLines)))
 			break
 		}
 		story, err := s.Viewer.Story(ctx, k)
@@ -178,11 +178,11 @@ func (s *session) morningMessage(ctx context.Context, ws Workspace, to Place, wa
 		if i >= len(waiting) {
 			mark = "⌛ "
 		} else if n := s.openNonce(k, to.Chat); n != "" {
-			buttons = append(buttons, button{story.Pending.ShortID, verbOpen + ":" + n})
+			buttons = append(buttons, Button{story.Pending.ShortID, verbOpen + ":" + n})
 		}
-		lines = append(lines, mark+truncate(t.Line(story.Pending), maxLineLength))
+		shown = append(shown, mark+Truncate(t.Line(story.Pending), maxLineLength))
 	}
-	msg := plainMessage(lines...)
-	msg.buttons = slices.Collect(slices.Chunk(buttons, 2))
+	msg := plain(shown...)
+	msg.Buttons = slices.Collect(slices.Chunk(buttons, 2))
 	return msg
 }

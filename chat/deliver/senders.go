@@ -1,48 +1,23 @@
-package telegram
+package deliver
 
 import (
 	"slices"
-	"strconv"
 	"sync"
 	"time"
-
-	"github.com/go-telegram/bot/models"
 
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// directSender returns the user who wrote a message directly. Messages that were forwarded, edited, sent
-// through a bot, or sent in the name of a group or a channel have none, and decide nothing.
-func directSender(m *models.Message) (p approval.Person, ok bool) {
-	switch {
-	case m.From == nil || m.From.IsBot || m.From.ID <= 0,
-		m.SenderChat != nil || m.ViaBot != nil || m.SenderBusinessBot != nil || m.BusinessConnectionID != "",
-		m.ForwardOrigin != nil || m.IsAutomaticForward || m.EditDate != 0:
-		return p, false
-	case m.Chat.Type == models.ChatTypePrivate:
-		return person(m.From.ID), m.Chat.ID == m.From.ID
-	}
-	return person(m.From.ID), m.Chat.Type == models.ChatTypeGroup || m.Chat.Type == models.ChatTypeSupergroup
+// person identifies a user.
+func (s *session) person(id ID) approval.Person {
+	return approval.Person{Channel: s.Name, ID: string(id)}
 }
 
-// person identifies a user by the numeric ID, which users cannot choose.
-func person(id int64) approval.Person {
-	return approval.Person{Channel: Via, ID: strconv.FormatInt(id, 10)}
-}
-
-// threadOf is the forum topic of a message. Outside of forums, message_thread_id is only a chain of replies.
-func threadOf(m *models.Message) int {
-	if m.IsTopicMessage {
-		return m.MessageThreadID
-	}
-	return 0
-}
-
-// workspacesAt lists the workspaces that are asked in a chat or topic.
-func (s *session) workspacesAt(chatID int64, thread int) []Workspace {
+// workspacesAt lists the workspaces that are asked in a chat or thread.
+func (s *session) workspacesAt(at Address) []Workspace {
 	return slices.DeleteFunc(s.Workspaces(), func(ws Workspace) bool {
 		return !slices.ContainsFunc(ws.Places, func(p Place) bool {
-			return p.Chat == chatID && (p.Thread == 0 || p.Thread == thread)
+			return p.Chat == at.Chat && (p.Thread == "" || p.Thread == at.Thread)
 		})
 	})
 }
@@ -59,7 +34,7 @@ func (s *session) mayDecideIn(all []Workspace, by approval.Person) []string {
 }
 
 // languageIn is the language of a chat.
-func languageIn(all []Workspace, chatID int64) string {
+func languageIn(all []Workspace, chatID ID) string {
 	for _, ws := range all {
 		for _, p := range ws.Places {
 			if p.Chat == chatID && p.Language != "" {
@@ -83,15 +58,15 @@ const (
 // refusals counts recent refusals by user.
 type refusals struct {
 	mu sync.Mutex
-	at map[int64][]time.Time
+	at map[ID][]time.Time
 }
 
 // count counts a refusal, and reports whether to send it: a user gets at most maxRefusals per refusalWindow.
-func (x *refusals) count(id int64, now time.Time) (speak bool) {
+func (x *refusals) count(id ID, now time.Time) (speak bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.at == nil {
-		x.at = map[int64][]time.Time{}
+		x.at = map[ID][]time.Time{}
 	}
 	old := func(t time.Time) bool { return now.Sub(t) >= refusalWindow }
 	if len(x.at) >= maxRefused {
@@ -110,10 +85,10 @@ func (x *refusals) count(id int64, now time.Time) (speak bool) {
 }
 
 // auditRefusal writes an audit entry about a refused user, and reports whether to send the refusal.
-func (s *session) auditRefusal(k approval.Key, by int64) (speak bool) {
+func (s *session) auditRefusal(k approval.Key, by ID) (speak bool) {
 	if !s.refusals.count(by, s.now()) {
 		return false
 	}
-	s.Guard.Refused(k, person(by))
+	s.Guard.Refused(k, s.person(by))
 	return true
 }

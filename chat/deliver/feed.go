@@ -1,4 +1,4 @@
-package telegram
+package deliver
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -23,7 +22,7 @@ const (
 // feed is the silent message that lists what policy allowed. It is edited in place. When it is full or a day
 // old, a new one begins.
 type feed struct {
-	Message int       `json:"message_id,omitzero"`
+	Message ID        `json:"message_id,omitzero"`
 	Began   time.Time `json:"began"`
 	IDs     []string  `json:"ids"`
 	Lines   []string  `json:"lines"`
@@ -36,12 +35,12 @@ type feeds struct {
 }
 
 func feedName(ws string, to Place) string {
-	return feedPrefix + ws + "_" + strconv.FormatInt(to.Chat, 10) + "_" + strconv.Itoa(to.Thread) + ".json"
+	return feedPrefix + ws + "_" + to.Chat.inName() + "_" + to.Thread.inName() + ".json"
 }
 
 // feed lists a request that policy allowed, if the feed is enabled. A line may be lost: the audit log has it.
 func (s *session) feed(ws Workspace, k approval.Key, st status) {
-	if s.Feed == nil || !s.Feed() || st.Record == nil || st.Record.Status != approval.StatusAutoApproved {
+	if s.Feed == nil || !s.Feed() || !s.traits.Edits || st.Record == nil || st.Record.Status != approval.StatusAutoApproved {
 		return
 	}
 	for _, to := range ws.Places {
@@ -64,7 +63,7 @@ func (s *session) addFeedLine(ws string, to Place, k approval.Key, rec *approval
 	if rec.Ruling != nil {
 		rule = rec.Ruling.Rule
 	}
-	line := chat.Format(t.FeedLine, "id", chat.Escape(approval.ShortID(k.ID)), "rule", chat.Escape(truncate(rule, maxLineLength)))
+	line := chat.Format(t.FeedLine, "id", chat.Escape(approval.ShortID(k.ID)), "rule", chat.Escape(Truncate(rule, maxLineLength)))
 	s.feeds.Lock()
 	defer s.feeds.Unlock()
 	f := s.loadFeed(feedName(ws, to))
@@ -107,11 +106,11 @@ func (s *session) deliverFeed(ctx context.Context, name, ws string, to Place) er
 	f := s.loadFeed(name)
 	now := feed{f.Message, f.Began, slices.Clone(f.IDs), slices.Clone(f.Lines)}
 	s.feeds.Unlock()
-	msg := plainMessage(append([]string{chat.Format(catalogFor(to.Language).FeedTitle, "workspace", ws)}, now.Lines...)...)
+	msg := plain(append([]string{chat.Format(catalogFor(to.Language).FeedTitle, "workspace", ws)}, now.Lines...)...)
 	var err error
-	if now.Message == 0 {
-		now.Message, err = s.api.send(ctx, to.Chat, msg, sendOptions{thread: to.Thread, silent: true})
-	} else if err = s.api.edit(ctx, to.Chat, now.Message, msg); messageGone(err) {
+	if now.Message == "" {
+		now.Message, err = s.send(ctx, to.Address, msg.silent(true))
+	} else if err = s.edit(ctx, to.Address, now.Message, msg); gone(err) {
 		now, err = feed{}, nil // a user deleted the message
 	}
 	if err != nil {

@@ -1,4 +1,4 @@
-package telegram
+package deliver
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 
 // status is a request's story with what its cards show.
 type status struct {
-	Story
+	read.Story
 	undoable bool // the decision created a grant that its card can revoke
 }
 
@@ -41,7 +42,7 @@ func (s *session) status(ctx context.Context, k approval.Key) (status, error) {
 }
 
 // isPending reports whether the request still needs a decision.
-func (story Story) isPending() bool {
+func isPending(story read.Story) bool {
 	return story.SHA256 != "" && story.Pending != nil && story.Decision == nil && story.Record == nil
 }
 
@@ -50,7 +51,7 @@ func (st status) targetPhase(p *sentRecord, x *sentCopy) phase {
 	switch {
 	case st.Record == nil && st.Decision != nil:
 		return phaseDecided
-	case st.undoable && !p.Undone && x.Message != 0 && x.Nonces[verbUndo] != "":
+	case st.undoable && !p.Undone && x.Message != "" && x.Nonces[verbUndo] != "":
 		return phaseUndo
 	}
 	return phaseOver
@@ -84,7 +85,7 @@ func (p *sentRecord) closed() bool {
 // keptForLateTap reports whether a closed record stays, because a card with buttons may exist whose message ID
 // is unknown. A user who taps on it, in a later session too, gets the outcome.
 func (s *session) keptForLateTap(p *sentRecord) bool {
-	lost := func(x *sentCopy) bool { return x.Message == 0 && (x.MaybeSent || s.sendUnknown(x)) }
+	lost := func(x *sentCopy) bool { return x.Message == "" && (x.MaybeSent || s.sendUnknown(x)) }
 	return s.now().Before(p.CreatedAt.Add(maybeSentFor)) && p.closed() && slices.ContainsFunc(p.Copies, lost)
 }
 
@@ -111,12 +112,12 @@ func (s *session) closeCard(ctx context.Context, k approval.Key, x *sentCopy, st
 		to = phaseOver
 	}
 	shown := x.ShownHash
-	if msg := s.finalMessage(k, p, x, st); x.Message != 0 && msg.hash() != shown {
+	if msg := s.finalMessage(k, p, x, st); x.Message != "" && msg.hash() != shown {
 		shown = msg.hash()
-		err := s.api.edit(ctx, x.Chat, x.Message, msg)
-		switch t := classify(err); {
+		err := s.showOutcome(ctx, x, to, msg, st)
+		switch {
 		case err == nil:
-		case t == chatUnreachable, t == rejected:
+		case ClassOf(err) == Unreachable, never(err):
 			to = phaseOver
 			s.jobFinished(x.Chat, err)
 		default:
@@ -138,14 +139,28 @@ func (s *session) closeCard(ctx context.Context, k approval.Key, x *sentCopy, st
 	if err != nil {
 		return err
 	}
-	if p = s.sent.record(k); p != nil && !st.isPending() && p.closed() && !s.keptForLateTap(p) {
+	if p = s.sent.record(k); p != nil && !isPending(st.Story) && p.closed() && !s.keptForLateTap(p) {
 		return s.sent.remove(k)
 	}
 	return nil
 }
 
+// showOutcome edits a card. Where messages cannot be edited, the outcome of a request is sent as a reply to it.
+func (s *session) showOutcome(ctx context.Context, x *sentCopy, to phase, msg Message, st status) error {
+	switch {
+	case s.traits.Edits:
+		return s.edit(ctx, x.address(), x.Message, msg)
+	case to == phaseDecided, x.Phase == phaseUndo, st.Pending == nil:
+		return nil // the outcome follows, or was sent
+	case x.StaleReason == "":
+		msg = plain(append([]string{s.renderer(x.Language).Line(st.Pending)}, msg.Card.Menu...)...)
+	}
+	_, err := s.send(ctx, x.address(), msg.follow(x.Message))
+	return err
+}
+
 // finalMessage is what a card shows after the decision.
-func (s *session) finalMessage(k approval.Key, p *sentRecord, x *sentCopy, st status) message {
+func (s *session) finalMessage(k approval.Key, p *sentRecord, x *sentCopy, st status) Message {
 	t := s.renderer(x.Language)
 	if x.StaleReason != "" {
 		why := t.Replaced

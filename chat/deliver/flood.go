@@ -1,4 +1,4 @@
-package telegram
+package deliver
 
 import (
 	"slices"
@@ -13,14 +13,13 @@ const (
 
 // flood counts the new cards of each place. Only the watch loop uses it.
 type flood struct {
-	disabled bool
-	cards    map[floodKey][]time.Time
+	most  int // cards a minute in a place
+	cards map[floodKey][]time.Time
 }
 
 type floodKey struct {
 	workspace string
-	chat      int64
-	thread    int
+	at        Address
 }
 
 // exceeded counts a card, and reports whether it is one too many.
@@ -28,11 +27,11 @@ func (f *flood) exceeded(ws string, to Place, now time.Time) bool {
 	if f.cards == nil {
 		f.cards = map[floodKey][]time.Time{}
 	}
-	at := floodKey{ws, to.Chat, to.Thread}
+	at := floodKey{ws, to.Address}
 	recent := slices.DeleteFunc(f.cards[at], func(t time.Time) bool { return now.Sub(t) >= floodWindow })
 	f.cards[at] = append(recent, now)
-	if len(f.cards[at]) > 10*maxCards {
-		f.cards[at] = f.cards[at][len(f.cards[at])-10*maxCards:]
+	if len(f.cards[at]) > 10*f.most {
+		f.cards[at] = f.cards[at][len(f.cards[at])-10*f.most:]
 	}
-	return len(f.cards[at]) > maxCards && !f.disabled
+	return len(f.cards[at]) > f.most
 }
