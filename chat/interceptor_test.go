@@ -43,17 +43,14 @@ func (d *fakeGate) Decide(_ context.Context, a approval.DecisionInput) (*approva
 	return &approval.Decision{Verdict: a.Verdict, Approved: a.Verdict == approval.Approved, DecidedAt: at, RunBefore: at.Add(10 * time.Minute)}, nil
 }
 
-// fakeGateWithSettled is a fakeGate that also finds settled requests.
-type fakeGateWithSettled struct{ *fakeGate }
-
-func (a fakeGateWithSettled) Find(_ context.Context, _ []string, prefix string) ([]approval.Key, error) {
+func (d *fakeGate) Find(_ context.Context, _ []string, prefix string) ([]approval.Key, error) {
 	var keys []approval.Key
-	for _, k := range a.settled {
+	for _, k := range d.settled {
 		if strings.HasPrefix(k.ID, prefix) {
 			keys = append(keys, k)
 		}
 	}
-	return keys, a.broken
+	return keys, d.broken
 }
 
 var ann = approval.Person{Channel: "telegram", ID: "123456789", Name: "ann"}
@@ -183,7 +180,7 @@ func TestHandleSettled(t *testing.T) {
 		settled: []approval.Key{{Workspace: "personal", ID: cardID}, {Workspace: "personal", ID: "beef000000000000"}, {Workspace: "personal", ID: "beef111111111111"}},
 		refuse:  &approval.Refusal{Reason: approval.ErrDecided, By: "bob", At: at, Verdict: approval.Denied},
 	}
-	ic := &Interceptor{Decider: d, Viewer: fakeGateWithSettled{d}}
+	ic := &Interceptor{Decider: d, Viewer: d}
 	say := func(text string) Reply {
 		return ic.Handle(context.Background(), Message{Text: text, Workspaces: []string{"personal"}})
 	}
@@ -259,6 +256,14 @@ func TestHandlePending(t *testing.T) {
 	require.Equal(t, "Nessuna approvazione in attesa.", handle(&fakeGate{}, Message{Text: "pending", Language: "it"}).Text)
 	d := &fakeGate{waiting: []approval.StoredPending{waiting(), waiting(question), waiting(hostile)}}
 	require.Len(t, strings.Split(handle(d, Message{Text: "pending"}).Text, "\n"), 3, "one line each")
+	for lang, want := range map[string]string{
+		"en": "The pending requests cannot be listed now: the daemon's log has the error.",
+		"it": "Ora non è possibile elencare le richieste in attesa: l'errore è nel log del daemon.",
+	} {
+		r := handle(&fakeGate{broken: errors.New("disk")}, Message{Text: "pending", Language: lang})
+		require.Equal(t, want, r.Text, "no decision was made that could be unconfirmed")
+		require.Error(t, r.Err)
+	}
 }
 
 func TestConfirmRepeatsTheFirstReply(t *testing.T) {

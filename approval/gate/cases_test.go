@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -162,8 +162,8 @@ func caseChecks() map[string]check {
 	}
 }
 
-func (h *rig) viewer() *gate.Viewer {
-	return &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.key}
+func (h *rig) viewer() *read.Viewer {
+	return &read.Viewer{Store: h.store, Seal: h.key}
 }
 
 func (h *rig) find(t *testing.T, prefix string) []approval.Key {

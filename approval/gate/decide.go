@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,10 +23,12 @@ type Decider struct {
 	Store documents
 	Seal  sealer
 	Now   func() time.Time
-	// May returns the person's name if that person may decide p. It must refuse every
-	// person it does not know. p is nil if no such request is pending.
-	May       func(workspace string, p *approval.Pending, by approval.Person) (name string, ok bool)
-	RunBefore time.Duration // 0: DefaultRunBefore
+	// May is an Authorizer's: it returns the person's name if that person may decide p,
+	// nil if no such request is pending. It must refuse every person it does not know.
+	May func(workspace string, p *approval.Pending, by approval.Person) (name string, ok bool)
+	// RunBefore is the current time that an approved request has to start; nil or 0:
+	// DefaultRunBefore.
+	RunBefore func() time.Duration
 	// ClearSlot removes an invalid decision from the slot, or waits until the daemon has
 	// removed it.
 	ClearSlot func(ctx context.Context, k approval.Key) error
@@ -113,7 +116,7 @@ func (d *Decider) lookUp(ctx context.Context, a approval.DecisionInput) (p *appr
 		return nil, "", fmt.Errorf("read pending: %w", err)
 	}
 	if err == nil {
-		p, err = openPending(d.Seal, k, b)
+		p, err = approval.OpenPending(d.Seal, k, b)
 		if err != nil {
 			p = nil // a request from a host program that policy has not evaluated
 		}
@@ -153,12 +156,12 @@ func (d *Decider) settledRefusal(ctx context.Context, k approval.Key) *approval.
 		return nil
 	}
 	ref := &approval.Refusal{Reason: approval.ErrDecided}
-	rec, err := openRecord(d.Seal, k, b)
+	rec, err := approval.OpenRecord(d.Seal, k, b)
 	if err != nil {
 		return ref
 	}
 	ref.Hint = "it ended as " + string(rec.Status)
-	if dec, err := openDecision(d.Seal, k, rec.Decision); err == nil {
+	if dec, err := approval.OpenDecision(d.Seal, k, rec.Decision); err == nil {
 		ref.By, ref.At, ref.Verdict = dec.DecidedBy, dec.DecidedAt, dec.Verdict
 	}
 	return ref
@@ -172,7 +175,7 @@ func (d *Decider) decidedRefusal(ctx context.Context, k approval.Key, sha string
 	if err != nil {
 		return nil
 	}
-	dec, err := openDecision(d.Seal, k, b)
+	dec, err := approval.OpenDecision(d.Seal, k, b)
 	if err != nil || dec.PendingSHA256 != sha {
 		return nil
 	}
@@ -192,15 +195,15 @@ func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha str
 		Version: approval.Version, RequestID: a.Key.ID, Approved: a.Verdict == approval.Approved,
 		Verdict: a.Verdict, Code: a.Code, Scope: a.Scope, Note: a.Note, Override: a.Override,
 		Feedback: a.Feedback, Answer: a.Text, PendingSHA256: sha,
-		DecidedBy: name, DecidedByID: a.By.Channel + ":" + a.By.ID, Via: a.Via, DecidedAt: now,
+		DecidedBy: name, DecidedByID: a.By.StableID(), Via: a.Via, DecidedAt: now,
 	}
 	if dec.Approved {
 		if dec.Scope == "" {
 			dec.Scope = approval.Once
 		}
-		after := d.RunBefore
-		if after <= 0 {
-			after = DefaultRunBefore
+		after := DefaultRunBefore
+		if d.RunBefore != nil {
+			after = cmp.Or(d.RunBefore(), after)
 		}
 		dec.RunBefore = now.Add(after)
 	}
@@ -289,7 +292,7 @@ func (d *Decider) checkNotSettled(ctx context.Context, k approval.Key, file []by
 	if err != nil {
 		return fmt.Errorf("read record: %w", err)
 	}
-	rec, err := openRecord(d.Seal, k, b)
+	rec, err := approval.OpenRecord(d.Seal, k, b)
 	if err == nil && string(rec.Decision) == string(file) {
 		return nil
 	}

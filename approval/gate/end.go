@@ -95,7 +95,7 @@ func (g *Gate) addGrant(e *outcome) error {
 	if g.Grants == nil || e.decision == nil || e.decision.Verdict != approval.Approved {
 		return nil
 	}
-	p, err := openPending(g.Seal, e.key, e.record.Pending)
+	p, err := approval.OpenPending(g.Seal, e.key, e.record.Pending)
 	if err != nil {
 		return fmt.Errorf("add grant: %w", err)
 	}
@@ -254,7 +254,7 @@ func (g *Gate) claimDecision(c *approval.Claim) *approval.Decision {
 	if len(c.Decision) == 0 || string(c.Decision) == "null" {
 		return nil
 	}
-	d, err := openDecision(g.Seal, approval.Key{Workspace: c.Workspace, ID: c.RequestID}, c.Decision)
+	d, err := approval.OpenDecision(g.Seal, approval.Key{Workspace: c.Workspace, ID: c.RequestID}, c.Decision)
 	if err != nil {
 		return nil // cannot happen: the claim's MAC covers it; the record keeps the bytes
 	}

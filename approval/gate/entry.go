@@ -59,7 +59,7 @@ func infoFromRequest(find toolLookup, k approval.Key, from approval.Origin, r *a
 // infoFromDocuments reads the pending or the request that a claim or record holds.
 // Their MAC covers it.
 func infoFromDocuments(seal sealer, find toolLookup, k approval.Key, client string, pending, request approval.Raw) requestInfo {
-	if p, err := openPending(seal, k, pending); err == nil {
+	if p, err := approval.OpenPending(seal, k, pending); err == nil {
 		return infoFromPending(p)
 	}
 	if r, err := approval.ParseRequest(request, k.ID); err == nil {

@@ -10,18 +10,26 @@ import (
 // completed marks an entry that was not written when the event happened.
 const completed = "completed from the record after a crash"
 
+// History derives the audit entries that the log must hold from the documents.
+type History struct {
+	Store Store
+	Seal  sealer
+	Words Words                                   // nil: the technical form of reasons
+	Tool  func(name string) (approval.Tool, bool) // looks a tool up by name
+}
+
 // RecordEntries returns the audit entries of a record: of its claim, if there was
-// one, and of its outcome. tool looks a tool up by name.
-func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (approval.Tool, bool)) []approval.Entry {
+// one, and of its outcome.
+func (h *History) RecordEntries(rec *approval.Record) []approval.Entry {
 	k := approval.Key{Workspace: rec.Workspace, ID: rec.RequestID}
-	d := v.OpenDecision(k, rec.Decision)
-	about := infoFromDocuments(v.Seal, tool, k, rec.ClientID, rec.Pending, rec.Request)
+	d, _ := approval.OpenDecision(h.Seal, k, rec.Decision)
+	about := infoFromDocuments(h.Seal, h.Tool, k, rec.ClientID, rec.Pending, rec.Request)
 	var all []approval.Entry
 	end := approval.Entry{
 		Time: rec.EndedAt, Event: eventOf[rec.Status], Workspace: k.Workspace, RequestID: k.ID, Detail: completed,
 	}
 	about.fill(&end, rec.Ruling)
-	if t, ok := tool(about.tool); end.Event == approval.EventExecuted && (!ok || !t.Runs()) {
+	if t, ok := h.Tool(about.tool); end.Event == approval.EventExecuted && (!ok || !t.Runs()) {
 		end.Event = approval.EventReleased
 	}
 	if r, err := approval.ParseResponse(rec.Response); err == nil && r.Error != nil {
@@ -35,7 +43,7 @@ func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (app
 	}
 	if rec.Receipt != "" {
 		r := run{key: k, decision: d, info: about, claim: &approval.Claim{ToolName: about.tool, Receipt: rec.Receipt, Ruling: rec.Ruling}}
-		e := r.entry(rec.StartedAt, v.Words)
+		e := r.entry(rec.StartedAt, h.Words)
 		e.Detail = completed
 		all = append(all, e)
 		end.ReceiptSHA256 = e.ReceiptSHA256
@@ -44,17 +52,17 @@ func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (app
 }
 
 // ClaimEntries returns the audit entries of claims without a record.
-func (v *Viewer) ClaimEntries(k approval.Key, tool func(name string) (approval.Tool, bool)) ([]approval.Entry, error) {
+func (h *History) ClaimEntries(k approval.Key) ([]approval.Entry, error) {
 	var all []approval.Entry
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocAgain} {
-		b, err := v.Store.Read(context.Background(), doc, k)
+		b, err := h.Store.Read(context.Background(), doc, k)
 		if errors.Is(err, approval.ErrMissing) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		body, err := v.Seal.Open(doc, k, b)
+		body, err := h.Seal.Open(doc, k, b)
 		if err != nil {
 			return nil, err
 		}
@@ -62,8 +70,9 @@ func (v *Viewer) ClaimEntries(k approval.Key, tool func(name string) (approval.T
 		if err != nil {
 			return nil, err
 		}
-		r := run{key: k, claim: c, decision: v.OpenDecision(k, c.Decision), info: infoFromDocuments(v.Seal, tool, k, c.ClientID, c.Pending, c.Request)}
-		e := r.entry(c.ClaimedAt, v.Words)
+		d, _ := approval.OpenDecision(h.Seal, k, c.Decision)
+		r := run{key: k, claim: c, decision: d, info: infoFromDocuments(h.Seal, h.Tool, k, c.ClientID, c.Pending, c.Request)}
+		e := r.entry(c.ClaimedAt, h.Words)
 		e.Detail = completed
 		all = append(all, e)
 	}

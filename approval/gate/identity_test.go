@@ -227,6 +227,7 @@ func TestResponsesAreRestored(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			h, k := newRig(t, options{}), key(1)
 			h.run(time.Minute) // no rescan during the test
 			h.writeRequest(k, request(k, "run", ""))

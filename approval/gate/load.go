@@ -69,20 +69,12 @@ func (g *Gate) loadRecord(ctx context.Context, s *state) error {
 	if err != nil || !ok {
 		return err
 	}
-	if s.record, err = openRecord(g.Seal, s.key, b); err != nil {
+	if s.record, err = approval.OpenRecord(g.Seal, s.key, b); err != nil {
 		return err
 	}
 	s.Record = true
 	s.Retained = s.now.Sub(s.record.EndedAt) < g.ResponseRetention
 	return nil
-}
-
-func openRecord(seal sealer, k approval.Key, b []byte) (*approval.Record, error) {
-	body, err := seal.Open(approval.DocRecord, k, b)
-	if err != nil {
-		return nil, fmt.Errorf("record: %w", err)
-	}
-	return approval.ParseRecord(body, k)
 }
 
 func (g *Gate) loadClaim(ctx context.Context, s *state) error {
@@ -99,7 +91,7 @@ func (g *Gate) loadClaim(ctx context.Context, s *state) error {
 	if !ok || s.Running || s.Record {
 		return nil
 	}
-	if s.claim, err = openClaim(g.Seal, s.key, b); err != nil {
+	if s.claim, err = approval.OpenClaim(g.Seal, s.key, b); err != nil {
 		return err
 	}
 	_, s.Again, err = g.readIfExists(ctx, approval.DocAgain, s.key)
@@ -107,14 +99,6 @@ func (g *Gate) loadClaim(ctx context.Context, s *state) error {
 	s.tool = tool
 	s.Idempotent = known && tool.Handler.Idempotent && tool.SHA256() == s.claim.ToolSHA256
 	return err
-}
-
-func openClaim(seal sealer, k approval.Key, b []byte) (*approval.Claim, error) {
-	body, err := seal.Open(approval.DocClaim, k, b)
-	if err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
-	}
-	return approval.ParseClaim(body, k)
 }
 
 func (g *Gate) loadPending(ctx context.Context, s *state) error {
@@ -141,7 +125,7 @@ func (g *Gate) loadDecision(ctx context.Context, s *state) error {
 		return err
 	}
 	s.Decision, s.dBytes = approval.Invalid, b
-	d, err := openDecision(g.Seal, s.key, b)
+	d, err := approval.OpenDecision(g.Seal, s.key, b)
 	if err != nil || s.pending == nil || d.PendingSHA256 != approval.Digest(s.pBytes) {
 		return nil //nolint:nilerr // unsound, as already stated
 	}
@@ -151,14 +135,6 @@ func (g *Gate) loadDecision(ctx context.Context, s *state) error {
 		s.tool, s.Tool = g.currentTool(s.pending)
 	}
 	return nil
-}
-
-func openDecision(seal sealer, k approval.Key, b []byte) (*approval.Decision, error) {
-	body, err := seal.Open(approval.DocDecision, k, b)
-	if err != nil {
-		return nil, err
-	}
-	return approval.ParseDecision(body, k)
 }
 
 // currentTool reads the tool once, so that the tool that is compared is the tool that

@@ -53,7 +53,7 @@ func TestDocumentsAreLoadedOnceAMove(t *testing.T) {
 			c := &readCounter{reads: map[approval.Doc]int{}}
 			h := newRig(t, options{inMemory: true, store: func(s gate.Store) gate.Store { c.Store = s; return c }})
 			h.run(time.Hour)
-			h.waitFor(waitLimit, "first rescans", func() bool { return h.rescans.Load() >= 2 })
+			h.waitFor(waitLimit, "first rescans", func() bool { return h.Rescans.Load() >= 2 })
 			k := key(1)
 			h.writeRequest(k, request(k, tt.tool, ""))
 			if tt.moves == 2 {

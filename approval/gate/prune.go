@@ -157,7 +157,7 @@ func (p *Pruner) expired(ctx context.Context, k approval.Key, now time.Time) (re
 	if err != nil {
 		return false, false, fmt.Errorf("read record: %w", err)
 	}
-	rec, err := openRecord(p.Seal, k, b)
+	rec, err := approval.OpenRecord(p.Seal, k, b)
 	if err != nil {
 		return false, false, err
 	}

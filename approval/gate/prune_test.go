@@ -82,8 +82,7 @@ func TestPrunedResponsesAreNotRestored(t *testing.T) {
 	h.waitFor(waitLimit, "idle", h.gate.Idle)
 	require.NoError(t, h.gate.RescanSettled(context.Background(), personal))
 	require.True(t, h.gate.Idle(), "a pruned response wakes no key")
-	h.stop()
-	h.stop = nil
+	h.Stop()
 
 	h.clock.move(-5 * day) // the clock was wrongly set forward
 	h.reopen()

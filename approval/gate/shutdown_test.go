@@ -16,8 +16,7 @@ import (
 // returns when Run has returned.
 func (h *rig) beginStop() (wait func()) {
 	ended := make(chan struct{})
-	halt := h.stop
-	h.stop = nil
+	halt := h.Stop
 	go func() {
 		defer close(ended)
 		halt()

@@ -254,7 +254,7 @@ func (g *Gate) deliverResult(ctx context.Context, s *state) error {
 
 // embeddedPending opens the pending in a claim or record; nil if it holds none.
 func (g *Gate) embeddedPending(k approval.Key, raw approval.Raw) *approval.Pending {
-	p, _ := openPending(g.Seal, k, raw)
+	p, _ := approval.OpenPending(g.Seal, k, raw)
 	return p
 }
 
@@ -267,7 +267,7 @@ func (g *Gate) readClaim(ctx context.Context, s *state) (*approval.Claim, error)
 	if err != nil {
 		return nil, fmt.Errorf("read claim: %w", err)
 	}
-	return openClaim(g.Seal, s.key, b)
+	return approval.OpenClaim(g.Seal, s.key, b)
 }
 
 // removeRequest removes the request's file, if it came in one.

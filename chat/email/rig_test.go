@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/mail"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +15,11 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/gate/gatetest"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/authentic"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
 )
@@ -97,10 +100,8 @@ const (
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	layout := ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}
-	require.NoError(t, layout.PrepareHome(ipc.OS()))
 	w := &rig{
-		t: t, store: &ipc.Store{FS: ipc.OS(), Layout: layout}, outbox: &outbox{}, ceilings: map[string]approval.Reversibility{},
+		t: t, outbox: &outbox{}, ceilings: map[string]approval.Reversibility{},
 		clock: &fakeClock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
 		people: map[string][]approval.Approver{
 			"home":   {{Name: "ann", Email: annMail}},
@@ -108,12 +109,12 @@ func newRig(t testing.TB) *rig {
 			"shop":   {{Name: "eva", Email: evaMail}},
 		},
 	}
+	var o gatetest.Options
 	for ws := range w.people {
-		require.NoError(t, layout.Prepare(ipc.OS(), ws))
+		o.Workspaces = append(o.Workspaces, approval.Workspace{Name: ws})
 	}
-	var err error
-	w.seal, err = seal.LoadOrCreate(ipc.OS(), layout.Keys())
-	require.NoError(t, err)
+	home := gatetest.New(t, o)
+	w.store, w.seal = home.Store, home.Seal
 	w.sentStore = &ipc.SentStore{Store: w.store, Channel: "email"}
 	w.restart()
 	return w
@@ -123,7 +124,7 @@ func newRig(t testing.TB) *rig {
 func (w *rig) restart() {
 	w.t.Helper()
 	decider := &gate.Decider{Store: w.store, Seal: w.seal, Now: w.clock.now, May: w.canDecide}
-	viewer := &gate.Viewer{Store: w.store, Workspaces: w.store, Seal: w.seal}
+	viewer := &read.Viewer{Store: w.store, Seal: w.seal}
 	drawer := func(name string) chat.StateStore {
 		d, err := w.sentStore.State(name)
 		require.NoError(w.t, err)
@@ -132,7 +133,7 @@ func (w *rig) restart() {
 	w.problem = ""
 	w.Channel = &Channel{
 		Addressing: Addressing{Local: "permesso", Separator: "+", Domain: "gate.test"}, FollowUp: true,
-		Sender: w.outbox, Verifier: &Authenticator{TrustRelay: true},
+		Sender: w.outbox, Verifier: &authentic.Authenticator{TrustRelay: true},
 		Viewer: viewer, Records: viewer, Interceptor: &chat.Interceptor{Decider: decider, Viewer: viewer, CanDecide: decider.CanDecide},
 		Sent: w.sentStore, Taken: drawer("taken"), Tests: drawer("tests"),
 		Workspaces: func() []string { return []string{"home", "office", "shop"} },
@@ -216,7 +217,7 @@ func (w *rig) decision(k approval.Key) *approval.Decision {
 	if err != nil {
 		return nil
 	}
-	return (&gate.Viewer{Store: w.store, Workspaces: w.store, Seal: w.seal}).OpenDecision(k, b)
+	return (&read.Viewer{Store: w.store, Seal: w.seal}).OpenDecision(k, b)
 }
 
 // runAndTakeSent does one pass of Run and returns the emails that it sent.
@@ -289,7 +290,7 @@ func (w *rig) onlyEmail(mails []sentMail) parsedEmail {
 var repliesWritten int
 
 // replyTo returns a reply to a card, as a simple mail program writes it.
-func replyTo(card parsedEmail, from, text string, edit ...func(h map[string]string)) Incoming {
+func replyTo(card parsedEmail, from, text string, edit ...func(h map[string]string)) mailbox.Incoming {
 	repliesWritten++
 	h := map[string]string{
 		"From": from, "To": card.header.Get("Reply-To"), "Subject": "Re: =?utf-8?b?" + b64(card.subject) + "?=",
@@ -309,7 +310,7 @@ func replyTo(card parsedEmail, from, text string, edit ...func(h map[string]stri
 		}
 	}
 	raw := b.String() + "\r\n" + strings.ReplaceAll(text, "\n", "\r\n")
-	return Incoming{Name: fmt.Sprintf("test %d", repliesWritten), Raw: []byte(raw)}
+	return mailbox.Incoming{Name: fmt.Sprintf("test %d", repliesWritten), Raw: []byte(raw)}
 }
 
 func withoutHeaders(names ...string) func(map[string]string) {
@@ -325,7 +326,7 @@ func withHeader(name, value string) func(map[string]string) {
 }
 
 // deliver delivers an email and returns the result and the answers.
-func (w *rig) deliver(in Incoming) (Taken, []sentMail) {
+func (w *rig) deliver(in mailbox.Incoming) (Taken, []sentMail) {
 	w.t.Helper()
 	t, err := w.Take(w.t.Context(), in)
 	require.NoError(w.t, err)

@@ -12,11 +12,10 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/security/audit"
 )
 
 // show prints the card of a pending request or the record of an ended one, with
@@ -45,7 +44,7 @@ func (a *app) show(ctx context.Context, h *home.Home, v home.View, k approval.Ke
 		if h.Layout.Home != "" {
 			style.Foot, style.WouldAllow = h.AuditFoot(), home.WouldAllow(a.Console)
 		}
-		if files, here := v.(*gate.Viewer); here {
+		if files, here := v.(*read.Viewer); here {
 			style.Earlier = home.Earlier(files)
 		}
 		fmt.Fprintln(a.Out, style.Card(w.Pending))
@@ -81,7 +80,7 @@ func (a *app) showRecord(h *home.Home, v home.View, k approval.Key, rec *approva
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", rec.Workspace, rec.RequestID, rec.Status)
 	about := home.RequestOf(rec)
 	plain := func(text string) string { return h.Style().OneLine(about, text) } // escaped, secrets redacted
-	files, here := v.(*gate.Viewer)                                             // nil over a socket, which shows less
+	files, here := v.(*read.Viewer)                                             // nil over a socket, which shows less
 	if here {
 		a.showAsked(files, k, rec, about, h.Style())
 	}
@@ -135,10 +134,10 @@ func (a *app) printFact(what, text string) {
 
 // showAsked prints the request: the host's facts, the exact arguments, then the
 // agent's text, labeled.
-func (a *app) showAsked(v *gate.Viewer, k approval.Key, rec *approval.Record, about *approval.Pending, s chat.Style) {
+func (a *app) showAsked(v *read.Viewer, k approval.Key, rec *approval.Record, about *approval.Pending, s chat.Style) {
 	plain := func(text string) string { return s.OneLine(about, text) }
 	if p := v.OpenPending(k, rec.Pending); p != nil {
-		a.printFact("what", s.Redacted(about, toolAndTarget(&audit.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target})))
+		a.printFact("what", s.Redacted(about, toolAndTarget(&read.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target})))
 		a.printFact("args", s.Value(about, p.RequestData))
 		a.showProse(p.Agent, plain)
 		return
@@ -147,7 +146,7 @@ func (a *app) showAsked(v *gate.Viewer, k approval.Key, rec *approval.Record, ab
 	if err != nil {
 		return // malformed: the error explains it
 	}
-	a.printFact("what", toolAndTarget(&audit.Request{Tool: r.ToolName, ActionType: r.ActionType}))
+	a.printFact("what", toolAndTarget(&read.Request{Tool: r.ToolName, ActionType: r.ActionType}))
 	a.printFact("args", s.Value(about, r.RequestData))
 	a.showProse(approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale}, plain)
 }
@@ -160,7 +159,7 @@ func (a *app) showProse(p approval.Prose, plain func(string) string) {
 	}
 }
 
-func (a *app) showRedeemed(v *gate.Viewer, k approval.Key) {
+func (a *app) showRedeemed(v *read.Viewer, k approval.Key) {
 	b, err := v.Store.Read(context.Background(), approval.DocRedeemed, k)
 	if err != nil {
 		return
@@ -232,7 +231,7 @@ func (a *app) showPruned(h *home.Home, typed string, unknown error) error {
 		ws, id = "", typed
 	}
 	keys := map[approval.Key]bool{}
-	found, _, err := audit.Requests(h.FS, h.Layout.Audit(), audit.Wanted{Match: func(r *audit.Request) bool {
+	found, _, err := read.Requests(h.ReadLog, read.Query{Match: func(r *read.Request) bool {
 		ok := strings.HasPrefix(r.Key.ID, id) && (ws == "" || r.Key.Workspace == ws)
 		if ok {
 			keys[r.Key] = true

@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
+	"github.com/permesso-dev/permesso/ipc/service"
 )
 
 // TestBrowserRequestsAreRefused sends requests that a page could make a browser send.
@@ -102,6 +104,7 @@ func (h *rig) status(r *http.Request) int {
 // TestSlowClients opens a thousand connections that send hardly anything. Other clients
 // are served meanwhile, and then the slow ones are closed.
 func TestSlowClients(t *testing.T) {
+	t.Parallel()
 	const ioTimeout = 15 * time.Second
 	h := newRig(t, func(h *rig) { h.server.IOTimeout = ioTimeout })
 	addr := strings.TrimPrefix(h.base, "http://")
@@ -235,16 +238,17 @@ func TestOneListingPerKey(t *testing.T) {
 // slowHistory reports when it is called, and returns when the test allows it.
 type slowHistory struct{ begun, end chan struct{} }
 
-// Ended implements httpapi.History.
-func (s *slowHistory) Ended(context.Context, string, time.Time, int, func(string, approval.Status) bool) ([]httpapi.HistoryItem, bool, error) {
+// Requests implements httpapi.History.
+func (s *slowHistory) Requests(read.Query) ([]*read.Request, bool, error) {
 	s.begun <- struct{}{}
 	<-s.end
 	return nil, false, nil
 }
 
 func TestDegradedAndPaused(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, func(h *rig) {
-		h.gate.Pauses = alwaysPaused{}
+		h.Gate.Pauses = alwaysPaused{}
 		h.server.SubmitTimeout = 2 * time.Second
 		h.server.Ready = func(context.Context) error { return io.ErrUnexpectedEOF }
 	})
@@ -331,7 +335,7 @@ func TestUnixSocket(t *testing.T) {
 	require.ErrorContains(t, err, "other users may write to")
 
 	h := newRig(t)
-	s := &httpapi.Server{Gate: h.gate, Viewer: h.server.Viewer, Keys: h, Settings: rigSettings{h}}
+	s := &httpapi.Server{Service: &service.Service{Gate: h.Gate, Viewer: h.view, Settings: rigSettings{h}}, Keys: h}
 	ctx, cancel := cancelled()
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, l) }()

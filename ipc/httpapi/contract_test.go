@@ -125,6 +125,7 @@ func (m *fakeInbox) Take(_ context.Context, mail httpapi.InboxMail) (httpapi.Inb
 // TestContract tests every operation of the generated document, with valid input and with
 // input that the document refuses.
 func TestContract(t *testing.T) {
+	t.Parallel()
 	inbox := &fakeInbox{}
 	h := newRig(t, func(h *rig) { h.server.Inbox = inbox })
 	c := newContract(t, h)
@@ -170,7 +171,7 @@ func TestContract(t *testing.T) {
 
 	now := time.Now()
 	for kind, base := range map[approval.GrantKind]string{approval.GrantRule: "allow-rules", approval.GrantSession: "session-allows", approval.GrantTarget: "grants"} {
-		g := httpapi.GrantUse{Uses: 1, LastUsed: now, Grant: approval.Grant{
+		g := approval.GrantUse{Uses: 1, LastUsed: now, Grant: approval.Grant{
 			ID: fmt.Sprintf("%016x", len(h.grants)+1), Kind: kind, Workspace: home, ClientID: h.client("agent"), ActionType: "write_file", By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}}
 		h.grants = append(h.grants, g)

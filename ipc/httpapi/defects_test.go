@@ -47,6 +47,7 @@ func TestRequestKeysCannotDecide(t *testing.T) {
 
 // TestFirstDecisionWins has ann approve and bob deny at the same moment, 500 times.
 func TestFirstDecisionWins(t *testing.T) {
+	t.Parallel()
 	h := newRig(t)
 	const trials, atOnce = 500, 10
 	var wg sync.WaitGroup
@@ -123,8 +124,8 @@ func TestUnclearDecisionIsRefused(t *testing.T) {
 
 // revokeAll revokes all grants, so that the next request needs a decision.
 func (h *rig) revokeAll() {
-	for _, g := range h.List(home) {
-		_, err := h.Revoke(context.Background(), g.ID, "test")
+	for _, g := range h.GrantsIn(home) {
+		_, err := h.RevokeGrant(g.ID, "test")
 		require.NoError(h.t, err)
 	}
 }
@@ -156,7 +157,7 @@ func TestChannelsDown(t *testing.T) {
 	h := newRig(t)
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "run", "channel": "email"})
 	require.Equal(t, http.StatusCreated, a.StatusCode)
-	w, err := h.server.Viewer.Pending(h.key(a.json["approval_id"].(string)))
+	w, err := h.view.Pending(h.key(a.json["approval_id"].(string)))
 	require.NoError(t, err)
 	require.Equal(t, "email", w.Pending.AskOn)
 }
@@ -199,7 +200,7 @@ func TestClientsCanOnlyNarrowChannels(t *testing.T) {
 		a := h.do(tt.key, "POST", "/v1/approvals", request)
 		require.Equal(t, tt.status, a.StatusCode, "%v: %s", tt, a.body)
 		if tt.status == 201 {
-			w, err := h.server.Viewer.Pending(h.key(a.json["approval_id"].(string)))
+			w, err := h.view.Pending(h.key(a.json["approval_id"].(string)))
 			require.NoError(t, err)
 			require.Equal(t, tt.askOn, w.Pending.AskOn)
 		}
@@ -221,12 +222,12 @@ func TestArgumentsAreVerbatim(t *testing.T) {
 	const data = `{"n": 9007199254740993 ,"big":1e400,"neg":-0.0, "s":"\u00e9\/","deep":{"b":[1.10]}}`
 	a := h.do("agent", "POST", "/v1/approvals", `{"tool_name":"run","request_data":`+data+`}`)
 	require.Equal(t, 201, a.StatusCode, "%s", a.body)
-	w, err := h.server.Viewer.Pending(h.key(a.json["approval_id"].(string)))
+	w, err := h.view.Pending(h.key(a.json["approval_id"].(string)))
 	require.NoError(t, err)
 	require.True(t, bytes.Equal([]byte(data), w.Pending.RequestData), "%s", w.Pending.RequestData)
 	require.Equal(t, 200, h.do("ann", "POST", path(a.json["approval_id"].(string), "/decision"), code("1")).StatusCode)
 	h.do("agent", "GET", path(a.json["approval_id"].(string), "?wait=60"), nil)
-	require.True(t, bytes.Equal([]byte(data), h.effects[0].Args), "the executed arguments are those that were sent: %s", h.effects[0].Args)
+	require.True(t, bytes.Equal([]byte(data), h.Executor.Jobs()[0].Args), "the executed arguments are those that were sent: %s", h.Executor.Jobs()[0].Args)
 }
 
 func TestIdempotencyKey(t *testing.T) {

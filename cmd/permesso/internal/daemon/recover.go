@@ -7,6 +7,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
@@ -43,14 +44,14 @@ func (s *server) auditable(since time.Time) ([]approval.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := s.Viewer(s.keys)
+	h := &gate.History{Store: s.Store, Seal: s.keys.Seal, Words: chat.Words{}, Tool: home.SettingsOf(s.Config).Tool}
 	var want []approval.Entry
 	for _, ws := range names {
-		recs, err := s.recordEntries(v, ws, since)
+		recs, err := s.recordEntries(h, ws, since)
 		if err != nil {
 			return nil, err
 		}
-		claims, err := s.claimEntries(v, ws)
+		claims, err := s.claimEntries(h, ws)
 		if err != nil {
 			return nil, err
 		}
@@ -59,24 +60,24 @@ func (s *server) auditable(since time.Time) ([]approval.Entry, error) {
 	return want, nil
 }
 
-func (s *server) recordEntries(v *gate.Viewer, ws string, since time.Time) ([]approval.Entry, error) {
+func (s *server) recordEntries(h *gate.History, ws string, since time.Time) ([]approval.Entry, error) {
 	var want []approval.Entry
-	err := s.EachRecord(v, ws, since, func(rec *approval.Record) {
-		want = append(want, v.RecordEntries(rec, home.SettingsOf(s.Config).Tool)...)
+	err := s.EachRecord(s.Viewer(s.keys), ws, since, func(rec *approval.Record) {
+		want = append(want, h.RecordEntries(rec)...)
 	}, func(k approval.Key, err error) {
 		s.log.Warn().Str("ws", ws).Str("id", k.ID).Err(err).Msg("read record for the audit log failed")
 	})
 	return want, err
 }
 
-func (s *server) claimEntries(v *gate.Viewer, ws string) ([]approval.Entry, error) {
+func (s *server) claimEntries(h *gate.History, ws string) ([]approval.Entry, error) {
 	ids, _, err := s.Store.List(context.Background(), approval.DocClaim, ws)
 	if err != nil {
 		return nil, fmt.Errorf("list claims of %s: %w", ws, err)
 	}
 	var want []approval.Entry
 	for _, id := range ids {
-		entries, err := v.ClaimEntries(approval.Key{Workspace: ws, ID: id}, home.SettingsOf(s.Config).Tool)
+		entries, err := h.ClaimEntries(approval.Key{Workspace: ws, ID: id})
 		if err != nil { // recovery will fail on it too, and log it
 			s.log.Warn().Str("ws", ws).Str("id", id).Err(err).Msg("read claim for the audit log failed")
 			continue

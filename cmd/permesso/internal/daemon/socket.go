@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat/local"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -63,7 +63,7 @@ func (k *socket) close() {
 }
 
 func (s *server) localServer() *local.Server {
-	d := s.localDecider()
+	d := s.gateDecider()
 	var errs rateLimited // clients that disconnect cause many errors
 	return &local.Server{
 		Decider: d, Viewer: s.Viewer(s.keys),
@@ -72,7 +72,7 @@ func (s *server) localServer() *local.Server {
 			return ok
 		},
 		Who: func(uid string) (approval.Person, []string) {
-			p := approval.Person{Channel: "local", ID: uid}
+			p := approval.Person{Channel: approval.EntranceSocket, ID: uid}
 			return p, slices.DeleteFunc(home.WorkspaceNames(s.Current()), func(ws string) bool {
 				_, ok := d.May(ws, nil, p)
 				return !ok
@@ -90,31 +90,9 @@ func (s *server) localServer() *local.Server {
 	}
 }
 
-// localDecider is a decider for users of the socket. It knows no operator: a user
-// who cannot read the home decides only as an approver.
-func (s *server) localDecider() *gate.Decider {
-	d := s.gateDecider()
-	may, refused := d.May, d.Refused
-	d.May = func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
-		if _, ok := s.Current().LocalApprover(by.ID); !ok {
-			return "", false
-		}
-		return may(ws, p, by)
-	}
-	var limiter rateLimited
-	d.Refused = func(k approval.Key, by approval.Person, via string) {
-		if limiter.allow(by.ID) {
-			refused(k, by, via)
-		}
-	}
-	return d
-}
-
 func (s *server) languageOf(p approval.Person) string {
-	if name, ok := s.Current().LocalApprover(p.ID); ok {
-		return s.Current().Approvers[name].Language
-	}
-	return s.Current().Language
+	cfg := s.Current()
+	return cmp.Or(cfg.Approvers[cfg.Approver(p)].Language, cfg.Language)
 }
 
 // statusFor returns the status limited to the user's workspaces.

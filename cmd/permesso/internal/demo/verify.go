@@ -15,7 +15,6 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/security/receipt"
 )
 
 // verify checks, from the daemon's records and the board, that every request
@@ -115,7 +114,7 @@ func (s *demoSession) checkOutcome(e demoRequest, rec *approval.Record) error {
 	return nil
 }
 
-func decidedBy(f *receipt.Facts) string {
+func decidedBy(f *approval.ReceiptFacts) string {
 	if f.By != "" {
 		return f.DecisionType + " by " + f.By + " via " + f.Via
 	}
@@ -178,10 +177,14 @@ func (s *screen) line(style int, text string) {
 type prefixer struct {
 	to     *screen
 	prefix string
-	rest   string
+
+	mu   sync.Mutex // standard output and standard error are copied at the same time
+	rest string
 }
 
 func (p *prefixer) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.rest += string(b)
 	for {
 		line, rest, complete := strings.Cut(p.rest, "\n")

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -62,7 +62,7 @@ func (h *Home) AuditFoot() string {
 }
 
 // EachRecord reads the records of a workspace that changed since then.
-func (h *Home) EachRecord(v *gate.Viewer, ws string, since time.Time, each func(*approval.Record), bad func(approval.Key, error)) error {
+func (h *Home) EachRecord(v *read.Viewer, ws string, since time.Time, each func(*approval.Record), bad func(approval.Key, error)) error {
 	ids, _, err := h.Store.List(context.Background(), approval.DocRecord, ws)
 	if err != nil {
 		return fmt.Errorf("list records of %s: %w", ws, err)
@@ -137,7 +137,7 @@ func (h *Home) RotateKey() (public string, err error) {
 	k.Signer, err = receipt.Rotate(h.FS, h.Layout.Keys(), time.Now(), func(old, next string) error {
 		by := Operator()
 		err := log.Append(approval.Entry{
-			Event: approval.EventKeyRotated, By: by.Name, ByID: by.Channel + ":" + by.ID, Via: "cli",
+			Event: approval.EventKeyRotated, By: by.Name, ByID: by.StableID(), Via: "cli",
 			Detail: fmt.Sprintf("from %s to %s", old, next),
 		})
 		return errors.Join(err, log.Checkpoint())

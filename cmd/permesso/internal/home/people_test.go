@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -167,6 +166,10 @@ func (approvingDecider) Decide(_ context.Context, a approval.DecisionInput) (*ap
 	return &approval.Decision{Verdict: a.Verdict, DecidedAt: time.Now(), RunBefore: time.Now()}, nil
 }
 
+func (approvingDecider) Find(context.Context, []string, string) ([]approval.Key, error) {
+	return nil, nil
+}
+
 func (approvingDecider) Waiting(context.Context, []string) ([]approval.StoredPending, error) {
 	return nil, nil
 }
@@ -249,7 +252,7 @@ func TestRevoker(t *testing.T) {
 	require.NoError(t, err)
 	m, err := h.NewMemory(k, zerolog.Nop())
 	require.NoError(t, err)
-	r := Revoker{m, func() *gate.Decider { return h.Decider(k) }}
+	r := m.Revoker()
 	ctx, now := context.Background(), time.Now().UTC()
 
 	pending := func(id, ws string) *approval.Pending {
@@ -269,7 +272,7 @@ func TestRevoker(t *testing.T) {
 	require.NoError(t, err)
 	sealed := k.Seal.Seal(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, body)
 	require.NoError(t, h.Store.Create(ctx, approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, approval.Durable))
-	d, err := r.decider.Decide(ctx, approval.DecisionInput{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: Operator(), Via: "terminal"})
+	d, err := h.Decider(k).Decide(ctx, approval.DecisionInput{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: Operator(), Via: "terminal"})
 	require.NoError(t, err)
 	require.Equal(t, soon, r.Given(p, d).ID)
 	require.NoError(t, m.AddFromDecision(pending(stored, "w"), always))
