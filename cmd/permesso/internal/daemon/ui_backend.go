@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -198,32 +197,14 @@ func pauseName(ws string) string {
 	return ws
 }
 
-// displayName is the name of the person who paused, as shown to others.
-func (u uiPauser) displayName(ws string, by approval.Person) string {
-	if name, ok := u.authorizer().May(ws, nil, by); ok {
-		return name
-	}
-	return by.Name
-}
-
 // Pause implements web.Pauser.
 func (u uiPauser) Pause(_ context.Context, ws string, by approval.Person, reason string) error {
-	name := pauseName(ws)
-	err := u.Store.Pause(ipc.Pause{Workspace: name, By: u.displayName(ws, by), Via: web.Via, At: time.Now().UTC(), Reason: reason})
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	err = u.AwaitClaims(name)
-	u.refreshPauses()
+	_, err := u.pause(pauseName(ws), by, web.Via, reason)
 	return err
 }
 
 // Resume implements web.Pauser.
 func (u uiPauser) Resume(_ context.Context, ws string, by approval.Person) error {
-	_, err := u.Store.ResumeVia(pauseName(ws), u.displayName(ws, by), web.Via, time.Now().UTC())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	u.refreshPauses()
-	return nil
+	_, err := u.resume(pauseName(ws), by, web.Via)
+	return err
 }
