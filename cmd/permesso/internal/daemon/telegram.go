@@ -128,6 +128,9 @@ func (d telegramEnv) Resume(_ context.Context, ws string, by approval.Person) (c
 
 // Last implements telegram.History.
 func (d telegramEnv) Last(_ context.Context, workspaces []string, n int) ([]approval.Key, error) {
+	if len(workspaces) == 0 {
+		return nil, nil // an empty list would mean every workspace
+	}
 	found, _, err := d.viewer.Requests(read.Query{Workspaces: workspaces, Limit: n, Match: (*read.Request).Ended})
 	var keys []approval.Key
 	for _, r := range found {
