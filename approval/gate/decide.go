@@ -354,7 +354,7 @@ func (d *Decider) withdraw(ctx context.Context, k approval.Key, file []byte) err
 }
 
 // ClearInvalid removes a decision from the slot that is not valid for the pending. It
-// calls describe first. The caller holds HOME/lock.
+// calls describe first. The caller has the lease.
 func (d *Decider) ClearInvalid(ctx context.Context, k approval.Key, describe func() error) error {
 	b, err := d.Store.Read(ctx, approval.DocPending, k)
 	if err != nil {

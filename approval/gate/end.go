@@ -55,11 +55,16 @@ func (g *Gate) end(ctx context.Context, e outcome) error {
 	if err := g.addGrant(&e); err != nil {
 		return err
 	}
-	stage := g.stageResponse(ctx, e.key, resp)
-	err = g.Store.Create(ctx, approval.DocRecord, e.key, g.Seal.Seal(approval.DocRecord, e.key, body), approval.Durable)
-	show, drop := stage()
+	file, staged := g.Seal.Seal(approval.DocRecord, e.key, body), stagedResponse{drop: func() {}}
+	stage := func() error { staged = g.stageResponse(ctx, e.key, resp); return nil }
+	if g.Inline {
+		_ = stage()
+		err = g.Store.Create(ctx, approval.DocRecord, e.key, file, approval.Durable)
+	} else {
+		err = g.Store.Create(ctx, approval.DocRecord, e.key, file, approval.Durable, stage)
+	}
 	if err != nil {
-		drop()
+		staged.drop()
 	}
 	if errors.Is(err, approval.ErrExists) {
 		return nil // settled already; the next load reads how
@@ -68,7 +73,7 @@ func (g *Gate) end(ctx context.Context, e outcome) error {
 		return fmt.Errorf("write record: %w", err)
 	}
 	g.accept(e.submission, nil)
-	if err := g.showResponse(e.key, show); err != nil {
+	if err := g.showResponse(e.key, staged.show); err != nil {
 		g.logOutcome(e)
 		return err
 	}
@@ -100,30 +105,20 @@ func (g *Gate) addGrant(e *outcome) error {
 	return nil
 }
 
-// stageResponse writes the response where no agent sees it, in parallel with the
-// record. The returned function waits for the write.
-func (g *Gate) stageResponse(ctx context.Context, k approval.Key, resp []byte) (wait func() (show func() (func() error, error), drop func())) {
-	type staged struct {
-		show func() (func() error, error)
-		drop func()
+// stagedResponse is a response that no agent sees yet.
+type stagedResponse struct {
+	show func() (sync func() error, err error)
+	drop func()
+}
+
+// stageResponse writes a response where no agent sees it. If that fails, show tries
+// once more: the record counts, not the response.
+func (g *Gate) stageResponse(ctx context.Context, k approval.Key, resp []byte) stagedResponse {
+	show, drop, err := g.Store.Stage(ctx, k, resp)
+	if err != nil {
+		return stagedResponse{func() (func() error, error) { return g.publish(ctx, k, resp) }, func() {}}
 	}
-	done := make(chan staged, 1)
-	write := func() {
-		show, drop, err := g.Store.Stage(ctx, k, resp)
-		if err != nil { // the record counts; try once more when it is written
-			show, drop = func() (func() error, error) { return g.publish(ctx, k, resp) }, func() {}
-		}
-		done <- staged{show, drop}
-	}
-	if g.Inline {
-		write()
-	} else {
-		go write()
-	}
-	return func() (func() (func() error, error), func()) {
-		s := <-done
-		return s.show, s.drop
-	}
+	return stagedResponse{show, drop}
 }
 
 // cooldownPeriod is the time until a settled key is checked once more. Our own writes

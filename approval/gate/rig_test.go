@@ -150,7 +150,7 @@ func (h *rig) Tool(name string) (approval.Tool, bool) {
 	return t, ok
 }
 
-// Provers implements gate.proverSource.
+// Provers implements gate.Settings.
 func (h *rig) Provers() approval.Provers { return h.options.provers }
 
 // setTool sets a tool; the zero Tool removes it.

@@ -15,6 +15,12 @@ import (
 // A method checks ctx before it begins to write. A write that has begun is finished:
 // a promise is never left half kept.
 //
+// # Journals
+//
+// A store need not keep a file for each document. One that appends to a journal commits
+// the calls that are under way, with those in alongside, in one sync; Confirm and Sync
+// then wait for a commit, and the lease replays.
+//
 // # Errors
 //
 // The errors are those of package approval: ErrMissing, ErrExists, ErrRefused,
@@ -35,10 +41,10 @@ type documents interface {
 	// none, and approval.ErrRefused if a request is not a regular file within its
 	// limits.
 	Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error)
-	// Create writes a new document; it wraps approval.ErrExists if there is one. It
-	// may run the functions in alongside while it makes the document durable, and
-	// returns when they have ended. They run only if the document's bytes could be
-	// written; their errors are joined to its own.
+	// Create writes a new document; it wraps approval.ErrExists if there is one. While
+	// it makes the document durable, it runs the functions in alongside, and returns
+	// when they have ended; their errors are joined to its own. If the document cannot
+	// be written, it need not run them.
 	Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error
 	// Remove removes a document; a missing one is no error.
 	Remove(ctx context.Context, d approval.Doc, k approval.Key) error

@@ -23,9 +23,14 @@ type mailSender interface {
 }
 
 // senderVerifier proves who wrote an email, and says how. *Authenticator is one. Its
-// errors are *authError.
+// errors are *authentic.Error.
 type senderVerifier interface {
 	Sender(ctx context.Context, raw []byte) (address, how string, err error)
+}
+
+// viewer lists the pending requests of the given workspaces, oldest first.
+type viewer interface {
+	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
 }
 
 // Channel asks approvers by email and applies their replies. Fill in the fields,
@@ -37,7 +42,7 @@ type Channel struct {
 	Mailboxes  []mailbox.Mailbox // where replies come in, besides TakeRaw and TakeForwarded
 	Verifier   senderVerifier
 
-	Viewer      chat.Viewer // the pending requests of this channel
+	Viewer      viewer // the pending requests of this channel
 	Records     chat.Records
 	Interceptor *chat.Interceptor
 	Sent        chat.SentStore
@@ -238,7 +243,7 @@ func (c *Channel) addCards(w approval.StoredPending) error {
 	}
 	before := len(n.Cards)
 	for _, p := range c.People(k.Workspace) {
-		to := canonical(p.Email)
+		to := canonical(p.IDs[channelName])
 		if to == "" || n.card(to) != nil || w.Pending.Principal != "" && w.Pending.Principal != p.Name {
 			continue
 		}

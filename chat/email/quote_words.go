@@ -6,9 +6,8 @@ import (
 	"unicode"
 )
 
-// The words that mail programs write around a quotation, by language, in lower case.
-// A missing language is still recognized if the quotation is marked, or by an address
-// or a date.
+// The words that mail programs write around a quotation are in words.txt. A missing
+// language is still recognized if the quotation is marked, or by an address or a date.
 
 var (
 	angled      = pattern(`<[^\s@<>]+@[^\s@<>]+>`)

@@ -19,8 +19,8 @@ import (
 
 // Viewer shows what lies in the folders.
 type Viewer interface {
-	chat.Viewer
-	chat.Finder
+	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
+	Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error)
 	Documents
 }
 

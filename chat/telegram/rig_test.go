@@ -19,6 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 	"github.com/permesso-dev/permesso/ipc"
@@ -55,7 +56,7 @@ type rig struct {
 	changes chan approval.Key
 
 	mu         sync.Mutex
-	workspaces []telegram.Workspace
+	workspaces []deliver.Workspace
 	approvers  map[string][]string // IDs by workspace
 	problem    string
 	logged     []string
@@ -99,18 +100,18 @@ func (h *fakeHandler) count(k approval.Key) int {
 }
 
 // newRig starts a rig that asks about personal in these places, by default in ann's private chat.
-func newRig(t testing.TB, places ...telegram.Place) *rig {
+func newRig(t testing.TB, places ...deliver.Place) *rig {
 	t.Helper()
 	if len(places) == 0 {
-		places = []telegram.Place{{Chat: ann}}
+		places = []deliver.Place{{Address: at(ann, 0)}}
 	}
 	h := &rig{
 		t: t, api: &botapi.Server{}, layout: ipc.Layout{Home: folder(t)}, handler: &fakeHandler{}, revoker: &fakeGrants{},
 		changes:   make(chan approval.Key, 256),
 		approvers: map[string][]string{personal: {"1001", "1002"}, other: {"1003"}},
-		workspaces: []telegram.Workspace{
+		workspaces: []deliver.Workspace{
 			{Name: personal, Language: "en", Places: places},
-			{Name: other, Language: "en", Places: []telegram.Place{{Chat: carl}}},
+			{Name: other, Language: "en", Places: []deliver.Place{{Address: at(carl, 0)}}},
 		},
 	}
 	ctx, stop := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -245,48 +246,32 @@ func (h *rig) decider() *gate.Decider {
 	}
 }
 
-func (h *rig) viewer() storyViewer {
-	return storyViewer{&read.Viewer{Store: h.store, Seal: h.seal}, h.store}
+func (h *rig) viewer() *read.Viewer { return &read.Viewer{Store: h.store, Seal: h.seal} }
+
+// channel is a delivery channel with its adapter.
+type channel struct {
+	*deliver.Channel
+	*telegram.Adapter
 }
 
-// storyViewer is a telegram.viewer, like the one of cmd/permesso.
-type storyViewer struct {
-	*read.Viewer
-	store *ipc.Store
-}
-
-func (d storyViewer) Story(ctx context.Context, k approval.Key) (story telegram.Story, err error) {
-	w, err := d.Pending(k)
-	if err != nil {
-		return story, err
-	}
-	if w != nil {
-		story.Pending, story.SHA256 = w.Pending, w.SHA256
-		if b, err := d.store.Read(ctx, approval.DocDecision, k); err == nil {
-			if dec := d.OpenDecision(k, b); dec != nil && dec.PendingSHA256 == w.SHA256 {
-				story.Decision = dec
-			}
-		}
-	}
-	rec, err := d.Record(ctx, k)
-	if err != nil || rec == nil {
-		return story, err
-	}
-	return telegram.Story{Pending: d.OpenPending(k, rec.Pending), Decision: d.OpenDecision(k, rec.Decision), Record: rec}, nil
+// at is a chat, or a topic of it.
+func at(chatID, thread int64) deliver.Address {
+	return deliver.Address{Chat: deliver.NumberID(chatID), Thread: deliver.NumberID(thread)}
 }
 
 // channel returns a channel, wired like the one of cmd/permesso.
-func (h *rig) channel() *telegram.Channel {
+func (h *rig) channel() *channel {
 	notebook := &ipc.SentStore{Store: h.store, Channel: "telegram"}
 	updates, err := notebook.State("updates")
 	require.NoError(h.t, err)
 	notes, err := notebook.State("notes")
 	require.NoError(h.t, err)
-	return &telegram.Channel{
-		Token: botapi.Token, ServerURL: h.api.URL, Updates: updates, State: notes, Sent: notebook,
+	adapter := &telegram.Adapter{Token: botapi.Token, ServerURL: h.api.URL, Updates: updates}
+	return &channel{Adapter: adapter, Channel: &deliver.Channel{
+		Name: telegram.Via, Adapter: adapter, State: notes, Sent: notebook,
 		Viewer: h.viewer(), Guard: h, Changes: h.changes, Every: 50 * time.Millisecond, Retry: 10 * time.Millisecond,
 		Interceptor: &chat.Interceptor{Decider: h.decider(), Viewer: h.viewer(), Revoker: h.revoker, CanDecide: h.decider().CanDecide},
-		Workspaces: func() []telegram.Workspace {
+		Workspaces: func() []deliver.Workspace {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return slices.Clone(h.workspaces)
@@ -309,14 +294,15 @@ func (h *rig) channel() *telegram.Channel {
 			defer h.mu.Unlock()
 			h.logged = append(h.logged, err.Error())
 		},
-	}
+	}}
 }
 
 // start runs a channel without rate limits, after these changes.
-func (h *rig) start(changes ...func(*telegram.Channel)) {
+func (h *rig) start(changes ...func(*channel)) {
 	c := h.channel()
 	h.startedAt = time.Now()
-	telegram.DisableLimits(c)
+	telegram.DisableLimits(c.Adapter)
+	c.MaxCards = 1 << 20
 	for _, change := range changes {
 		change(c)
 	}
@@ -324,7 +310,7 @@ func (h *rig) start(changes ...func(*telegram.Channel)) {
 }
 
 // runChannel runs a channel as it is.
-func (h *rig) runChannel(c *telegram.Channel) {
+func (h *rig) runChannel(c *channel) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()

@@ -38,6 +38,8 @@ func (h *fakeGate) Waiting(context.Context, []string) ([]approval.StoredPending,
 	return append([]approval.StoredPending(nil), h.waiting...), h.broken
 }
 
+func (*fakeGate) Find(context.Context, []string, string) ([]approval.Key, error) { return nil, nil }
+
 func (h *fakeGate) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -329,7 +331,7 @@ func TestErrorsAreLoggedNotShown(t *testing.T) {
 	s := start(t, &fakeGate{broken: errors.New("disk on fire")}, func(c *Channel) { c.Log = func(err error) { logged <- err } })
 	require.EqualError(t, <-logged, "disk on fire")
 	s.typeLine("pending")
-	s.waitFor("do not rely on it")
+	s.waitFor("cannot be listed now")
 	require.NotContains(t, s.String(), "fire")
 }
 

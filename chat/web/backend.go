@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 )
 
 // Backend gives the pages the data that does not belong to pending requests. If a
@@ -19,16 +20,9 @@ type Backend struct {
 	Pauser        pauser
 }
 
-// GrantUse is a grant with its uses.
-type GrantUse struct {
-	approval.Grant
-	Uses     int
-	LastUsed time.Time
-}
-
 // grants lists the grants of a workspace, the newest first.
 type grants interface {
-	List(workspace string) []GrantUse
+	GrantsIn(workspace string) []approval.GrantUse
 }
 
 // Rule is one rule of the operator. Rules keep their order in the configuration.
@@ -39,29 +33,9 @@ type Rule struct {
 	Reason  string
 }
 
-// HistoryQuery selects requests of the history. Empty fields match all.
-type HistoryQuery struct {
-	Workspaces []string
-	Text       string // part of the tool, target, id or name
-	Status     approval.Status
-	Kind       string // the tool; the action type if there is no tool
-	Before     time.Time
-	Limit      int
-}
-
-// HistoryItem is one request in the audit log.
-type HistoryItem struct {
-	Key            approval.Key
-	Kind, Target   string
-	Status         approval.Status
-	By, Via, Rule  string
-	Asked, EndedAt time.Time // zero: not in the log, or not yet
-}
-
-// history finds requests in the audit log, the newest first. more is true if older
-// ones match too.
+// history finds requests, the newest first. more is true if older ones match too.
 type history interface {
-	Past(ctx context.Context, q HistoryQuery) (list []HistoryItem, more bool, err error)
+	Requests(q read.Query) (list []*read.Request, more bool, err error)
 }
 
 // EntryQuery selects entries of the audit log.
@@ -84,15 +58,6 @@ type audit interface {
 	Verify(ctx context.Context) (found string, err error)
 }
 
-// ApproverStats are the numbers of one person's decisions.
-type ApproverStats struct {
-	Name              string
-	Decided, Approved int
-	Median            time.Duration // to decide
-	Fast              int           // approvals within five seconds
-	RubberStamping    bool          // so many, and so fast, that the person cannot have read the requests
-}
-
 // Workspace is a workspace with data of the configuration and the audit log.
 type Workspace struct {
 	Name, Autonomy, Principal string
@@ -102,9 +67,7 @@ type Workspace struct {
 	Rates                     []string            // rate limits of policy, as written in the configuration
 	Taints                    map[string][]string // by client
 	Waiting                   int
-	Requests                  int // in the period of the statistics
-	Median                    time.Duration
-	People                    []ApproverStats
+	Stats                     *read.Stats // of the last weeks
 }
 
 // workspaceInfo describes workspaces.

@@ -16,7 +16,6 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/security/audit"
 )
 
 // show prints the card of a pending request or the record of an ended one, with
@@ -138,7 +137,7 @@ func (a *app) printFact(what, text string) {
 func (a *app) showAsked(v *read.Viewer, k approval.Key, rec *approval.Record, about *approval.Pending, s chat.Style) {
 	plain := func(text string) string { return s.OneLine(about, text) }
 	if p := v.OpenPending(k, rec.Pending); p != nil {
-		a.printFact("what", s.Redacted(about, toolAndTarget(&audit.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target})))
+		a.printFact("what", s.Redacted(about, toolAndTarget(&read.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target})))
 		a.printFact("args", s.Value(about, p.RequestData))
 		a.showProse(p.Agent, plain)
 		return
@@ -147,7 +146,7 @@ func (a *app) showAsked(v *read.Viewer, k approval.Key, rec *approval.Record, ab
 	if err != nil {
 		return // malformed: the error explains it
 	}
-	a.printFact("what", toolAndTarget(&audit.Request{Tool: r.ToolName, ActionType: r.ActionType}))
+	a.printFact("what", toolAndTarget(&read.Request{Tool: r.ToolName, ActionType: r.ActionType}))
 	a.printFact("args", s.Value(about, r.RequestData))
 	a.showProse(approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale}, plain)
 }
@@ -232,7 +231,7 @@ func (a *app) showPruned(h *home.Home, typed string, unknown error) error {
 		ws, id = "", typed
 	}
 	keys := map[approval.Key]bool{}
-	found, _, err := audit.Requests(h.FS, h.Layout.Audit(), audit.Wanted{Match: func(r *audit.Request) bool {
+	found, _, err := read.Requests(h.ReadLog, read.Query{Match: func(r *read.Request) bool {
 		ok := strings.HasPrefix(r.Key.ID, id) && (ws == "" || r.Key.Workspace == ws)
 		if ok {
 			keys[r.Key] = true

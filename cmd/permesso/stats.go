@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
@@ -39,7 +40,7 @@ func (a *app) stats(f historyFlags) error {
 		return err
 	}
 	found, _, err := h.Requests(k, w)
-	st := home.NewStats(found)
+	st := read.NewStats(found)
 	if a.JSON {
 		err = errors.Join(err, a.Print(st, ""))
 	} else {
@@ -51,7 +52,7 @@ func (a *app) stats(f historyFlags) error {
 	return nil
 }
 
-func (a *app) printStats(st *home.Stats) {
+func (a *app) printStats(st *read.Stats) {
 	fmt.Fprintf(a.Out, "%d requests, %d of them needed an approver\n", st.Requests, st.Asked)
 	for _, s := range statuses() {
 		if n := st.Statuses[approval.Status(s)]; n > 0 {
@@ -61,7 +62,7 @@ func (a *app) printStats(st *home.Stats) {
 	fmt.Fprintf(a.Out, "median time to decide: %s\n", seconds(st.Median))
 	for _, part := range []struct {
 		head string
-		list []home.Tally
+		list []read.Tally
 	}{{"APPROVER", st.Approvers}, {"TOOL", st.Tools}} {
 		if len(part.list) == 0 {
 			continue

@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
+	"github.com/permesso-dev/permesso/ipc/service"
 )
 
 // TestBrowserRequestsAreRefused sends requests that a page could make a browser send.
@@ -236,8 +238,8 @@ func TestOneListingPerKey(t *testing.T) {
 // slowHistory reports when it is called, and returns when the test allows it.
 type slowHistory struct{ begun, end chan struct{} }
 
-// Ended implements httpapi.History.
-func (s *slowHistory) Ended(context.Context, string, time.Time, int, func(string, approval.Status) bool) ([]httpapi.HistoryItem, bool, error) {
+// Requests implements httpapi.History.
+func (s *slowHistory) Requests(read.Query) ([]*read.Request, bool, error) {
 	s.begun <- struct{}{}
 	<-s.end
 	return nil, false, nil
@@ -333,7 +335,7 @@ func TestUnixSocket(t *testing.T) {
 	require.ErrorContains(t, err, "other users may write to")
 
 	h := newRig(t)
-	s := &httpapi.Server{Gate: h.Gate, Viewer: h.server.Viewer, Keys: h, Settings: rigSettings{h}}
+	s := &httpapi.Server{Service: &service.Service{Gate: h.Gate, Viewer: h.view, Settings: rigSettings{h}}, Keys: h}
 	ctx, cancel := cancelled()
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, l) }()

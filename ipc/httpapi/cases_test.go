@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
 // Cases of an earlier public gate that concern this API. A case passes, or its reason is
@@ -111,7 +110,7 @@ var cases = map[string]func(h *rig, t *testing.T) bool{
 	},
 	"api/client id": func(h *rig, t *testing.T) bool {
 		h.ask()
-		w, err := h.server.Viewer.Waiting(t.Context(), []string{home})
+		w, err := h.view.Waiting(t.Context(), []string{home})
 		require.NoError(t, err)
 		require.Len(t, w[0].Pending.ClientID, 12)
 		require.Equal(t, h.client("agent"), w[0].Pending.ClientID)
@@ -138,7 +137,7 @@ func (h *rig) addGrant(kind approval.GrantKind, session string) string {
 		g.Channel, g.Sender, g.Capability, g.TargetKind, g.Target = "workspace", home, "fs:write", "path_glob", "/data/**"
 	}
 	require.NoError(h.t, h.Policy.AddGrant(g))
-	h.grants = append(h.grants, httpapi.GrantUse{Grant: g})
+	h.grants = append(h.grants, approval.GrantUse{Grant: g})
 	return g.ID
 }
 

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -24,6 +25,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
+	"github.com/permesso-dev/permesso/ipc/service"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -36,6 +38,7 @@ const (
 type rig struct {
 	*gatetest.Rig
 	t      testing.TB
+	view   *read.Viewer
 	server *httpapi.Server
 	base   string // base URL
 	web    *http.Client
@@ -43,7 +46,7 @@ type rig struct {
 	mu      sync.Mutex
 	keys    map[string]*approval.APIKey // by hash
 	secrets map[string]string           // by name
-	grants  []httpapi.GrantUse
+	grants  []approval.GrantUse
 	ws      map[string]approval.Workspace
 	logs    bytes.Buffer
 	feed    *feed
@@ -98,8 +101,9 @@ func (h *rig) serve(g *gate.Gate, shape []func(*rig)) {
 		h.feed.add(x)
 	}
 	g.Settings, g.Grants = h, h
+	h.view = &read.Viewer{Store: h.Store, Seal: h.Seal}
 	h.server = &httpapi.Server{
-		Gate: g, Viewer: &read.Viewer{Store: h.Store, Seal: h.Seal}, Keys: h, Settings: rigSettings{h}, Feed: h.feed, Grants: h, History: h,
+		Service: &service.Service{Gate: g, Viewer: h.view, Settings: rigSettings{h}, History: h}, Keys: h, Feed: h.feed, Grants: h,
 		Decider: &gate.Decider{Store: h.Store, Seal: h.Seal, Decided: g.Wake, May: h.authorize},
 		Ready:   g.Alive, Version: "test", Log: zerolog.New(&h.logs), Receipts: rigReceipts{h},
 	}
@@ -160,22 +164,22 @@ func (h *rig) authorize(ws string, p *approval.Pending, by approval.Person) (str
 type rigSettings struct{ *rig }
 
 // WorkspaceInfo implements httpapi.Settings.
-func (p rigSettings) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
+func (p rigSettings) WorkspaceInfo(name string) (service.WorkspaceInfo, bool) {
 	ws, ok := p.ws[name]
-	return httpapi.WorkspaceInfo{
-		Channels: ws.Channels, Chats: []string{"123"}, Addresses: []string{"ann@example.org"}, MaxSize: ws.Limits.WithDefaults().RequestSize,
+	return service.WorkspaceInfo{
+		Channels: ws.Channels, Targets: map[string][]string{"telegram": {"123"}, "email": {"ann@example.org"}}, MaxSize: ws.Limits.WithDefaults().RequestSize,
 	}, ok
 }
 
-// List implements httpapi.Grants.
-func (h *rig) List(ws string) []httpapi.GrantUse {
+// GrantsIn implements httpapi.Grants.
+func (h *rig) GrantsIn(ws string) []approval.GrantUse {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(h.grants), func(c httpapi.GrantUse) bool { return c.Workspace != ws })
+	return slices.DeleteFunc(slices.Clone(h.grants), func(c approval.GrantUse) bool { return c.Workspace != ws })
 }
 
-// Revoke implements httpapi.Grants.
-func (h *rig) Revoke(_ context.Context, id, _ string) (bool, error) {
+// RevokeGrant implements httpapi.Grants.
+func (h *rig) RevokeGrant(id, _ string) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.grants {
@@ -195,12 +199,13 @@ func (h *rig) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.grants = append(h.grants, httpapi.GrantUse{Grant: *g})
+	h.grants = append(h.grants, approval.GrantUse{Grant: *g})
 	return h.Policy.AddGrant(*g)
 }
 
-// Ended implements httpapi.History.
-func (h *rig) Ended(ctx context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.HistoryItem, more bool, err error) {
+// Requests implements httpapi.History from the records.
+func (h *rig) Requests(q read.Query) (list []*read.Request, more bool, err error) {
+	ws := q.Workspaces[0]
 	names, err := filepath.Glob(filepath.Join(h.Layout.Records(ws), "*.json"))
 	if err != nil {
 		return nil, false, err
@@ -208,53 +213,43 @@ func (h *rig) Ended(ctx context.Context, ws string, before time.Time, limit int,
 	view := &read.Viewer{Store: h.Store, Seal: h.Seal}
 	for _, name := range names {
 		k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(name), ".json")}
-		rec, err := view.Record(ctx, k)
+		rec, err := view.Record(context.Background(), k)
 		if err != nil || rec == nil {
 			continue
 		}
-		client := rec.ClientID
+		r := &read.Request{Key: k, AskedAt: rec.RequestedAt, Status: rec.Status, ClientID: rec.ClientID}
 		if p := view.OpenPending(k, rec.Pending); p != nil {
-			client = p.ClientID
+			r.ClientID = p.ClientID
 		}
-		if match(client, rec.Status) && (before.IsZero() || rec.RequestedAt.Before(before)) {
-			list = append(list, httpapi.HistoryItem{Key: k, AskedAt: rec.RequestedAt, Status: rec.Status})
+		if q.Match(r) && (q.Until.IsZero() || rec.RequestedAt.Before(q.Until)) {
+			list = append(list, r)
 		}
 	}
-	slices.SortFunc(list, func(a, b httpapi.HistoryItem) int { return b.AskedAt.Compare(a.AskedAt) })
-	more = len(list) > limit
-	return list[:min(limit, len(list))], more, nil
+	slices.SortFunc(list, func(a, b *read.Request) int { return b.AskedAt.Compare(a.AskedAt) })
+	more = len(list) > q.Limit
+	return list[:min(q.Limit, len(list))], more, nil
 }
 
 // rigReceipts verifies the rig's receipts.
 type rigReceipts struct{ *rig }
 
-// Facts implements httpapi.Receipts.
-func (p rigReceipts) Facts(text string) (httpapi.ReceiptFacts, error) {
-	f, err := p.Verifier.Parse(text)
-	return httpapi.ReceiptFacts{
-		Workspace: f.Workspace, RequestID: f.RequestID, Tool: f.Tool, ActionType: f.ActionType, ArgsSHA256: f.ArgsSHA256,
-		DecisionType: f.DecisionType, By: f.By, Via: f.Via, Rule: f.Rule, Issued: f.Issued, Expires: f.Expires,
-	}, err
+// Parse implements httpapi.Receipts.
+func (p rigReceipts) Parse(text string) (f approval.ReceiptFacts, err error) {
+	return p.Verifier.Parse(text)
 }
 
-// Verify implements httpapi.Receipts.
-func (p rigReceipts) Verify(w httpapi.ReceiptQuery) error {
-	f, err := p.Verifier.Parse(w.Receipt)
+// Check implements httpapi.Receipts.
+func (p rigReceipts) Check(text, tool, argsSHA256 string, _ bool) error {
+	f, err := p.Verifier.Parse(text)
 	if err != nil {
 		return err
 	}
-	if w.Tool == "" {
-		w.Tool = f.Tool
-	}
-	if w.ArgsSHA256 == "" {
-		w.ArgsSHA256 = f.ArgsSHA256
-	}
-	return p.Verifier.Verify(w.Receipt, f.Workspace, f.RequestID, w.Tool, w.ArgsSHA256)
+	return p.Verifier.Verify(text, f.Workspace, f.RequestID, cmp.Or(tool, f.Tool), cmp.Or(argsSHA256, f.ArgsSHA256))
 }
 
 // Redeem implements httpapi.Receipts.
-func (p rigReceipts) Redeem(_ context.Context, f httpapi.ReceiptFacts, by string) error {
-	return p.Store.Create(context.Background(), approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
+func (p rigReceipts) Redeem(ctx context.Context, f approval.ReceiptFacts, by string) error {
+	return p.Store.Create(ctx, approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
 }
 
 // feed is an audit feed in memory.

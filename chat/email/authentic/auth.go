@@ -52,7 +52,7 @@ type Authenticator struct {
 	Now func() time.Time
 }
 
-// authError says, for the operator, why a sender is not proved. It never contains the
+// Error says, for the operator, why a sender is not proved. It never contains the
 // email's subject, its text, or a recipient's address.
 type Error struct {
 	Reason string // one sentence without a period
@@ -78,7 +78,7 @@ func refuse(format string, args ...any) *Error {
 // names and comments are ignored.
 //
 // raw is an email as in RFC 5322, with CRLF or LF, without an envelope line ("From
-// ann@human.test Mon Jan 1 …") before it. Every error is an *authError.
+// ann@human.test Mon Jan 1 …") before it. Every error is an *Error.
 func (a *Authenticator) Sender(ctx context.Context, raw []byte) (address, how string, err error) {
 	fields, refusal := readFields(raw)
 	if refusal != nil {

@@ -97,25 +97,19 @@ type authResult struct {
 // the sender could close the comment.
 func parseResults(value string) (id string, results []authResult, err error) {
 	s := &lexer{rest: value, noQuotes: true}
-	if id, err = s.server(); err != nil {
-		return "", nil, err
-	}
+	id = s.server()
 	for s.peek() == ';' {
 		s.next()
-		if _, err := s.space(); err != nil {
-			return "", nil, err
-		}
-		if s.peek() == 0 {
+		if s.space(); s.peek() == 0 {
 			break
 		}
-		r, err := s.result()
-		if err != nil {
-			return "", nil, err
-		}
-		results = append(results, r)
+		results = append(results, s.result())
 	}
 	if s.peek() != 0 {
-		return "", nil, errResult
+		s.fail(errResult)
+	}
+	if s.err != nil {
+		return "", nil, s.err
 	}
 	return id, results, nil
 }
@@ -123,94 +117,63 @@ func parseResults(value string) (id string, results []authResult, err error) {
 var errResult = errors.New("it does not have the form of RFC 8601")
 
 // server parses the server's name and the version.
-func (s *lexer) server() (id string, err error) {
-	if _, err = s.space(); err != nil {
-		return "", err
+func (s *lexer) server() string {
+	s.space()
+	id := s.value()
+	spaced := s.space()
+	if version := s.word(isDigit); version != "" && (version != "1" || !spaced) {
+		s.fail(errors.New("unsupported version"))
 	}
-	if id, err = s.value(); err != nil {
-		return "", err
-	}
-	spaced, err := s.space()
-	if err != nil {
-		return "", err
-	}
-	if version := s.word(isDigit); version != "" {
-		if version != "1" || !spaced {
-			return "", errors.New("unsupported version")
-		}
-		if _, err = s.space(); err != nil {
-			return "", err
-		}
-	}
+	s.space()
 	// The id is a token or quoted. "spf=pass" here means that the server omitted its
 	// name.
 	if strings.ContainsAny(id, "=/@:[]?") {
-		return "", errors.New("it does not begin with the name of a server")
+		s.fail(errors.New("it does not begin with the name of a server"))
 	}
-	return id, nil
+	return id
 }
 
 // result parses `method [/version] = value` and its properties.
-func (s *lexer) result() (authResult, error) {
-	var r authResult
-	r.method = chat.LowerASCII(s.word(isKeyword))
-	separator, err := s.separator("/=")
-	if err != nil {
-		return r, err
-	}
+func (s *lexer) result() authResult {
+	r := authResult{method: chat.LowerASCII(s.word(isKeyword))}
+	separator := s.separator("/=")
 	if separator == '/' {
 		s.word(isDigit)
-		separator, err = s.separator("=")
-		if err != nil {
-			return r, err
-		}
+		separator = s.separator("=")
 	}
 	if separator == 0 {
 		if r.method != "none" || s.peek() != 0 && s.peek() != ';' {
-			return r, errResult
+			s.fail(errResult)
 		}
-		return r, nil
+		return r
 	}
 	r.value = chat.LowerASCII(s.word(isKeyword))
 	if r.method == "" || r.value == "" {
-		return r, errResult
+		s.fail(errResult)
 	}
-	return r, s.properties(&r)
+	s.properties(&r)
+	return r
 }
 
 // properties parses `[type .] name = value`, each after white space, up to the next
 // semicolon.
-func (s *lexer) properties(r *authResult) error {
+func (s *lexer) properties(r *authResult) {
 	for {
-		spaced, err := s.space()
-		if err != nil {
-			return err
-		}
+		spaced := s.space()
 		if c := s.peek(); c == 0 || c == ';' {
-			return nil
-		}
-		if !spaced {
-			return errResult
+			return
 		}
 		name := chat.LowerASCII(s.word(isKeyword))
-		separator, err := s.separator(".=")
-		if err != nil {
-			return err
-		}
+		separator := s.separator(".=")
 		if separator == '.' {
 			name += "." + chat.LowerASCII(s.word(isKeyword))
-			if separator, err = s.separator("="); err != nil {
-				return err
-			}
+			separator = s.separator("=")
 		}
-		if separator != '=' {
-			return errResult
+		if !spaced || separator != '=' {
+			s.fail(errResult)
+			return
 		}
-		value, err := s.value()
-		if err != nil {
-			return err
-		}
-		if name == "header.from" {
+		if value := s.value(); name == "header.from" {
 			r.from = append(r.from, value)
 		}
 	}
@@ -218,34 +181,30 @@ func (s *lexer) properties(r *authResult) error {
 
 // separator parses one of these characters and the white space around it. It returns
 // 0 if there is none.
-func (s *lexer) separator(any string) (byte, error) {
-	if _, err := s.space(); err != nil {
-		return 0, err
-	}
+func (s *lexer) separator(any string) byte {
+	s.space()
 	c := s.peek()
 	if c == 0 || strings.IndexByte(any, c) < 0 {
-		return 0, nil
+		return 0
 	}
 	s.next()
-	_, err := s.space()
-	return c, err
+	s.space()
+	return c
 }
 
 // value parses a quoted string, one with a domain after it ("a b"@x.example), or a
 // word.
-func (s *lexer) value() (string, error) {
+func (s *lexer) value() (text string) {
 	if s.peek() == '"' {
-		text, err := s.quoted()
-		if err == nil && s.peek() == '@' {
+		if text = s.quoted(); s.peek() == '@' {
 			text += s.word(isValue)
 		}
-		return text, err
+		return text
 	}
-	text := s.word(isValue)
-	if text == "" {
-		return "", errResult
+	if text = s.word(isValue); text == "" {
+		s.fail(errResult)
 	}
-	return text, nil
+	return text
 }
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }

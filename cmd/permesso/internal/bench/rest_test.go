@@ -15,10 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
-	"github.com/stretchr/testify/require"
+	"github.com/permesso-dev/permesso/ipc/service"
 )
 
 const restConfig = `listen = %q
@@ -299,9 +301,9 @@ func (o oneKey) Key(hash string) (*approval.APIKey, error) {
 	return o.key, nil
 }
 
-// WorkspaceInfo implements httpapi.Settings.
-func (oneKey) WorkspaceInfo(string) (httpapi.WorkspaceInfo, bool) {
-	return httpapi.WorkspaceInfo{MaxSize: approval.MaxRequestSize}, true
+// WorkspaceInfo implements service.settings.
+func (oneKey) WorkspaceInfo(string) (service.WorkspaceInfo, bool) {
+	return service.WorkspaceInfo{MaxSize: approval.MaxRequestSize}, true
 }
 
 // benchmarkWake measures the time from a visible response to the client's HTTP
@@ -310,10 +312,10 @@ func benchmarkWake(b *testing.B) {
 	r := newRig(b)
 	k := approval.NewAPIKey("bench")
 	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = workspace, []string{approval.MayRequest, approval.MayRead}, time.Now(), "bench"
-	api := &httpapi.Server{Keys: oneKey{k}, Settings: oneKey{k}, Viewer: &read.Viewer{Store: r.store, Seal: r.Seal}}
+	api := &httpapi.Server{Keys: oneKey{k}, Service: &service.Service{Settings: oneKey{k}, Viewer: &read.Viewer{Store: r.store, Seal: r.Seal}}}
 	r.changed = api.Changed
 	r.start()
-	api.Gate = r.Gate
+	api.Service.Gate = r.Gate
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(b, err)
 	api.Hosts = []string{l.Addr().String()}

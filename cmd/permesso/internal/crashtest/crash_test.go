@@ -22,6 +22,7 @@ func TestCrash(t *testing.T) {
 	config, err := newConfig("")
 	require.NoError(t, err)
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // millions of short-lived documents
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30))
 	began := time.Now()
 	x := &explorer{Config: config, Seed: 1, Seeds: seeds(), Budget: budget(), NoCache: fullRun()}
 	progress := time.NewTicker(10 * time.Second)

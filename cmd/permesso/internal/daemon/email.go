@@ -46,13 +46,13 @@ const (
 func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 	r, cfg := s.channelEnv(emailChannel), s.Current().Email
 	if cfg == nil {
-		return nil, errors.New("[channels.email] is no longer configured")
+		return channel{}, errors.New("[channels.email] is no longer configured")
 	}
 	stores := map[string]chat.StateStore{}
 	for _, name := range []string{storeTaken, StoreInbox, StoreTests, storeState} {
 		d, err := r.sentStore.State(name)
 		if err != nil {
-			return nil, err
+			return channel{}, err
 		}
 		stores[name] = d
 	}
@@ -65,17 +65,13 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 		Ceiling: func(ws string) approval.Reversibility { return s.Current().EmailCeiling[ws] },
 		Changes: changes, Problem: r.reportIssue, Approve: "permesso approve", Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
 	}
-	if box := post.Box(stores[storeState], c.Reports); box != nil {
+	position := func(name string) mailbox.State { return mailbox.MailboxState{Store: stores[storeState], Name: name} }
+	if box := post.Box(position, c.Reports, s.mails[kindMaildir]); box != nil {
 		c.Mailboxes = append(c.Mailboxes, box)
 	}
 	c.Mailboxes = append(c.Mailboxes, &mailbox.InboxQueue{Store: stores[StoreInbox], Report: c.Reports("delivery"), Changes: s.mails[StoreInbox]})
-	for _, b := range c.Mailboxes {
-		if m, ok := b.(*mailbox.Maildir); ok {
-			m.Changes = s.mails[kindMaildir]
-		}
-	}
 	s.watchMails(cfg)
-	return c, nil
+	return channel{run: c.Run, mails: c}, nil
 }
 
 // mailGroup is the watcher's group of the email folders. No workspace can have
@@ -143,12 +139,13 @@ func (m MailSettings) Sender() *mailbox.SMTP {
 }
 
 // Box returns the mailbox of incoming emails, nil if only permesso email deliver is used.
-func (m MailSettings) Box(state chat.StateStore, reports func(string) func(error)) mailbox.Mailbox {
+// changes signals new emails in a maildir; it may be nil.
+func (m MailSettings) Box(position func(name string) mailbox.State, reports func(string) func(error), changes <-chan struct{}) mailbox.Mailbox {
 	switch {
 	case m.IMAP.Address != "":
-		return m.Mailbox(mailbox.MailboxState{Store: state, Name: "imap"}, reports("imap"))
+		return m.Mailbox(position("imap"), reports("imap"))
 	case m.Maildir != "":
-		return &mailbox.Maildir{Path: m.Maildir, State: mailbox.MailboxState{Store: state, Name: "maildir"}, Report: reports("maildir")}
+		return &mailbox.Maildir{Path: m.Maildir, State: position("maildir"), Report: reports("maildir"), Changes: changes}
 	}
 	return nil
 }

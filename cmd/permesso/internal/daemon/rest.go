@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -17,7 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
-	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/ipc/service"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
@@ -114,10 +112,11 @@ func (s *server) newAPI() (*httpapi.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	v := s.Viewer(s.keys)
 	return &httpapi.Server{
-		Gate: s.gate, Decider: s.gateDecider(), Viewer: s.Viewer(s.keys), Keys: s.CachedKeyring(s.keys),
-		History: apiHistory{s}, Feed: s.feed, Grants: apiGrants{s.memory}, Receipts: apiReceipts{s, verifier},
-		Inbox: mailIntake{s}, Settings: apiWorkspaces{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.Version, Log: s.log,
+		Service: &service.Service{Gate: s.gate, Viewer: v, History: v, Settings: apiWorkspaces{s}},
+		Decider: s.gateDecider(), Keys: s.CachedKeyring(s.keys), Feed: s.feed, Grants: s.memory, Receipts: apiReceipts{s, verifier},
+		Inbox: mailIntake{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.Version, Log: s.log,
 	}, nil
 }
 
@@ -129,81 +128,33 @@ func (s *server) ready(ctx context.Context) error {
 	return s.gate.Alive(ctx)
 }
 
-// apiWorkspaces implements httpapi.Settings.
+// apiWorkspaces implements service.settings.
 type apiWorkspaces struct{ *server }
 
-// WorkspaceInfo implements httpapi.Settings.
-func (p apiWorkspaces) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
+// WorkspaceInfo implements service.settings.
+func (p apiWorkspaces) WorkspaceInfo(name string) (service.WorkspaceInfo, bool) {
 	cfg := p.Current()
 	ws, ok := cfg.Workspaces[name]
 	if !ok {
-		return httpapi.WorkspaceInfo{}, false
+		return service.WorkspaceInfo{}, false
 	}
-	at := httpapi.WorkspaceInfo{Channels: ws.Channels, MaxSize: ws.Limits.WithDefaults().RequestSize}
-	if chat, ok := strings.CutPrefix(ws.ChatJID, "telegram:"); ok {
-		at.Chats = append(at.Chats, chat)
+	at := service.WorkspaceInfo{Channels: ws.Channels, MaxSize: ws.Limits.WithDefaults().RequestSize, Targets: map[string][]string{}}
+	add := func(channel, target string) {
+		if target != "" {
+			at.Targets[channel] = append(at.Targets[channel], target)
+		}
 	}
-	for _, name := range ws.Approvers {
-		who := cfg.Approvers[name]
-		if ws.Principal != "" && name != ws.Principal {
-			continue
-		}
-		if who.Telegram != "" {
-			at.Chats = append(at.Chats, who.Telegram)
-		}
-		if who.Email != "" {
-			at.Addresses = append(at.Addresses, who.Email)
+	if channel, chat, ok := strings.Cut(ws.ChatJID, ":"); ok {
+		add(channel, chat)
+	}
+	for _, who := range peopleOf(cfg, name) {
+		for channel, id := range who.IDs {
+			if channel != approval.EntranceLocal {
+				add(channel, id)
+			}
 		}
 	}
 	return at, true
-}
-
-// apiHistory implements httpapi.History by the audit log.
-type apiHistory struct{ *server }
-
-// Ended implements httpapi.History.
-func (p apiHistory) Ended(_ context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.HistoryItem, more bool, err error) {
-	v := p.Viewer(p.keys)
-	found, more, err := audit.Requests(p.FS, p.Layout.Audit(), audit.Wanted{
-		Until: before, Limit: limit,
-		Match: func(r *audit.Request) bool {
-			if r.Key.Workspace != ws {
-				return false
-			}
-			home.AddOutcome(v, r)
-			return r.Status != audit.StatusPending && r.Status != audit.StatusRunning && match(r.ClientID, r.Status)
-		},
-	})
-	for _, r := range found {
-		list = append(list, httpapi.HistoryItem{Key: r.Key, AskedAt: r.Asked(), Status: r.Status})
-	}
-	return list, more, err
-}
-
-// apiGrants implements the API's view of the grants.
-type apiGrants struct{ *home.Memory }
-
-// List implements httpapi.Grants.
-func (c apiGrants) List(ws string) (list []httpapi.GrantUse) {
-	for _, r := range c.Grants() {
-		if r.Workspace == ws {
-			list = append(list, httpapi.GrantUse{Grant: r.Grant, Uses: r.Uses, LastUsed: r.LastUsed})
-		}
-	}
-	return list
-}
-
-// Revoke implements httpapi.Grants.
-func (c apiGrants) Revoke(_ context.Context, id, by string) (done bool, err error) {
-	g, err := c.Grant(id)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil || !g.RevokedAt.IsZero() {
-		return false, err
-	}
-	g.RevokedAt, g.RevokedBy = time.Now().UTC(), by
-	return true, c.SaveGrant(g, approval.Replace)
 }
 
 // apiReceipts implements httpapi.Receipts.
@@ -212,25 +163,16 @@ type apiReceipts struct {
 	verifier *receipt.Verifier
 }
 
-// Facts implements httpapi.Receipts.
-func (p apiReceipts) Facts(text string) (httpapi.ReceiptFacts, error) {
-	f, err := p.verifier.Parse(text)
-	if err != nil {
-		return httpapi.ReceiptFacts{}, err
-	}
-	return httpapi.ReceiptFacts{
-		Workspace: f.Workspace, RequestID: f.RequestID, Tool: f.Tool, ActionType: f.ActionType, ArgsSHA256: f.ArgsSHA256,
-		DecisionType: f.DecisionType, By: f.By, Via: f.Via, Rule: f.Rule, Issued: f.Issued, Expires: f.Expires,
-	}, nil
+// Check implements httpapi.Receipts.
+func (p apiReceipts) Check(text, tool, argsSHA256 string, allowExpired bool) error {
+	return home.CheckReceipt(p.verifier, text, tool, argsSHA256, allowExpired)
 }
 
-// Verify implements httpapi.Receipts.
-func (p apiReceipts) Verify(w httpapi.ReceiptQuery) error {
-	return home.CheckReceipt(p.verifier, w.Receipt, w.Tool, w.ArgsSHA256, w.AllowExpired)
-}
+// Parse implements httpapi.Receipts.
+func (p apiReceipts) Parse(text string) (approval.ReceiptFacts, error) { return p.verifier.Parse(text) }
 
 // Redeem implements httpapi.Receipts.
-func (p apiReceipts) Redeem(ctx context.Context, f httpapi.ReceiptFacts, by string) error {
+func (p apiReceipts) Redeem(ctx context.Context, f approval.ReceiptFacts, by string) error {
 	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
 	err := p.MarkRedeemed(ctx, p.keys, k, by)
 	if err == nil {

@@ -19,11 +19,11 @@ func (m mailIntake) Take(ctx context.Context, mail httpapi.InboxMail) (httpapi.I
 	if cfg.Email == nil {
 		return httpapi.InboxResult{}, httpapi.ErrNoInbox
 	}
-	ch, ok := m.channels.current(emailChannel).(*email.Channel)
-	if !ok {
+	ch := m.channels.current(emailChannel).mails
+	if ch == nil {
 		return httpapi.InboxResult{}, httpapi.ErrInboxStarting
 	}
-	who := approval.Person{Channel: emailChannel, ID: cfg.Approvers[mail.Approver].Email, Name: mail.Approver}
+	who := approval.Person{Channel: emailChannel, ID: cfg.Approvers[mail.Approver].IDs[emailChannel], Name: mail.Approver}
 	var t email.Taken
 	var err error
 	if mail.Raw != nil {
@@ -68,17 +68,9 @@ func (m mailIntake) result(t email.Taken) (httpapi.InboxResult, error) {
 
 // decisionStatus is the decision on a request in the API's field status.
 func (m mailIntake) decisionStatus(k approval.Key) string {
-	v := m.Viewer(m.keys)
-	b, err := m.Store.Read(context.Background(), approval.DocDecision, k)
-	if err != nil {
-		rec, err := v.Record(context.Background(), k)
-		if err != nil || rec == nil {
-			return "pending"
-		}
-		b = rec.Decision
-	}
-	switch d := v.OpenDecision(k, b); {
-	case d == nil:
+	st, err := m.Viewer(m.keys).Story(context.Background(), k)
+	switch d := st.Decision; {
+	case err != nil || d == nil:
 		return "pending"
 	case d.Verdict == approval.Approved, d.Verdict == approval.Overridden, d.Verdict == approval.Answered:
 		return "approved"

@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"strconv"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
-	"github.com/permesso-dev/permesso/security/audit"
 )
 
 func telegramKind() kind {
@@ -30,126 +30,96 @@ func telegramKind() kind {
 func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 	cfg := s.Current().Telegram
 	if cfg == nil {
-		return nil, errors.New("[channels.telegram] is no longer configured")
+		return channel{}, errors.New("[channels.telegram] is no longer configured")
 	}
 	token, err := home.BotToken(cfg, s.app.Env)
 	if err != nil {
-		return nil, err
+		return channel{}, err
 	}
 	r := s.channelEnv(telegram.Via)
 	updates, err := r.sentStore.State("updates")
 	if err != nil {
-		return nil, err
+		return channel{}, err
 	}
 	notes, err := r.sentStore.State("notes")
 	if err != nil {
-		return nil, err
+		return channel{}, err
 	}
 	d := telegramEnv{r}
-	c := &telegram.Channel{
-		Token: token, ServerURL: cfg.ServerURL, Updates: updates, State: notes, Sent: r.sentStore,
+	a := &telegram.Adapter{Token: token, ServerURL: cfg.ServerURL, Updates: updates}
+	if w := cfg.Webhook; w != nil {
+		secret, err := home.SecretWord(w.SecretFile)
+		if err != nil {
+			return channel{}, err
+		}
+		a.Webhook = &telegram.Webhook{Listen: w.Listen, URL: w.URL, Secret: secret}
+	}
+	c := &deliver.Channel{
+		Name: telegram.Via, Adapter: a, State: notes, Sent: r.sentStore,
 		Viewer: d, Interceptor: r.interceptor(), Guard: d, Pauser: d, History: d,
 		Workspaces: d.telegramWorkspaces, Feed: func() bool { return cfg.Feed }, Style: r.style, Foot: r.foot, Changes: changes, Problem: r.reportIssue,
 		Log: func(err error) {
 			s.log.Error().Str("via", telegram.Via).Err(err).EmbedObject(console.Advice{Err: err}).Msg("telegram channel failed")
 		},
 	}
-	if w := cfg.Webhook; w != nil {
-		secret, err := home.SecretWord(w.SecretFile)
-		if err != nil {
-			return nil, err
-		}
-		c.Webhook = &telegram.Webhook{Listen: w.Listen, URL: w.URL, Secret: secret}
-	}
-	return c, nil
+	return channel{run: c.Run, alert: c.Alert}, nil
 }
 
 // telegramEnv is the environment of the Telegram channel.
 type telegramEnv struct{ *channelEnv }
 
 // telegramWorkspaces returns the workspaces that use Telegram, with their chats.
-func (d telegramEnv) telegramWorkspaces() []telegram.Workspace {
+func (d telegramEnv) telegramWorkspaces() []deliver.Workspace {
 	cfg := d.s.Current()
-	var all []telegram.Workspace
+	var all []deliver.Workspace
 	for _, name := range d.workspaces() {
 		w := cfg.Workspaces[name]
-		all = append(all, telegram.Workspace{Name: name, Language: w.Language, Quiet: w.QuietHours, Places: TelegramPlaces(cfg, name)})
+		all = append(all, deliver.Workspace{Name: name, Language: w.Language, Quiet: w.QuietHours, Places: TelegramPlaces(cfg, name)})
 	}
 	return all
 }
 
 // TelegramPlaces returns the chats of a workspace: the configured chat, or the private chats of its approvers.
-func TelegramPlaces(cfg *config.Config, ws string) []telegram.Place {
+func TelegramPlaces(cfg *config.Config, ws string) []deliver.Place {
 	people := peopleOf(cfg, ws)
 	if at, ok := cfg.TelegramChats[ws]; ok {
-		place := telegram.Place{Chat: at.ChatID, Thread: at.ThreadID}
+		place := deliver.Place{Address: deliver.Address{Chat: deliver.NumberID(at.ChatID), Thread: deliver.NumberID(int64(at.ThreadID))}}
 		for _, p := range people {
-			if p.Telegram == strconv.FormatInt(at.ChatID, 10) {
+			if p.IDs[telegram.Via] == string(place.Chat) {
 				place.Language, place.Person = p.Language, p.Name
 			}
 		}
-		return []telegram.Place{place}
+		return []deliver.Place{place}
 	}
-	var places []telegram.Place
+	var places []deliver.Place
 	for _, p := range people {
-		if id, err := strconv.ParseInt(p.Telegram, 10, 64); err == nil {
-			places = append(places, telegram.Place{Chat: id, Language: p.Language, Person: p.Name})
+		if id := p.IDs[telegram.Via]; id != "" {
+			places = append(places, deliver.Place{Address: deliver.Address{Chat: deliver.ID(id)}, Language: p.Language, Person: p.Name})
 		}
 	}
 	return places
 }
 
-// Story implements telegram.Viewer. It reads the record last: a record is
-// written before the other documents are removed.
-func (d telegramEnv) Story(ctx context.Context, k approval.Key) (st telegram.Story, err error) {
-	w, err := d.viewer.Pending(k)
-	if err != nil {
-		return st, err
+// Story implements deliver.Channel.
+func (d telegramEnv) Story(ctx context.Context, k approval.Key) (read.Story, error) {
+	st, err := d.viewer.Story(ctx, k)
+	if st.SHA256 != "" && !d.asks(st.Pending) {
+		return read.Story{}, err // not for this channel, even if a hint names it
 	}
-	if w != nil && !d.asks(w.Pending) {
-		return st, nil // not for this channel, even if a hint names it
-	}
-	if w != nil {
-		st.Pending, st.SHA256 = w.Pending, w.SHA256
-		if st.Decision, err = d.decision(k, w.SHA256); err != nil {
-			return st, err
-		}
-	}
-	rec, err := d.viewer.Record(ctx, k)
-	if err != nil || rec == nil {
-		return st, err
-	}
-	return telegram.Story{
-		Pending: d.viewer.OpenPending(k, rec.Pending), Decision: d.viewer.OpenDecision(k, rec.Decision), Record: rec,
-	}, nil
+	return st, err
 }
 
-// decision returns the valid decision in the slot, nil if there is none.
-func (d telegramEnv) decision(k approval.Key, pending string) (*approval.Decision, error) {
-	b, err := d.s.Store.Read(context.Background(), approval.DocDecision, k)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if dec := d.viewer.OpenDecision(k, b); dec != nil && dec.PendingSHA256 == pending {
-		return dec, nil
-	}
-	return nil, nil
-}
-
-// May implements telegram.Guard.
+// May implements deliver.Channel.
 func (d telegramEnv) May(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 	return d.s.gateDecider().May(ws, p, by)
 }
 
-// Refused implements telegram.Guard.
+// Refused implements deliver.Channel.
 func (d telegramEnv) Refused(k approval.Key, by approval.Person) {
 	d.decider.Refused(k, by, telegram.Via)
 }
 
-// Pause implements telegram.Pauser.
+// Pause implements deliver.Channel.
 func (d telegramEnv) Pause(_ context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
 	name, _ := d.May(ws, nil, by)
 	err = d.s.Store.Pause(ipc.Pause{Workspace: ws, By: name, Via: telegram.Via, At: time.Now().UTC(), Reason: reason})
@@ -162,7 +132,7 @@ func (d telegramEnv) Pause(_ context.Context, ws string, by approval.Person, rea
 	return changed, err
 }
 
-// Resume implements telegram.Pauser.
+// Resume implements deliver.Channel.
 func (d telegramEnv) Resume(_ context.Context, ws string, by approval.Person) (changed bool, err error) {
 	name, _ := d.May(ws, nil, by)
 	_, err = d.s.Store.ResumeVia(ws, name, telegram.Via, time.Now().UTC())
@@ -173,16 +143,9 @@ func (d telegramEnv) Resume(_ context.Context, ws string, by approval.Person) (c
 	return err == nil, err
 }
 
-// Last implements telegram.History.
+// Last implements deliver.Channel.
 func (d telegramEnv) Last(_ context.Context, workspaces []string, n int) ([]approval.Key, error) {
-	found, _, err := audit.Requests(d.s.FS, d.s.Layout.Audit(), audit.Wanted{Limit: n, Match: func(r *audit.Request) bool {
-		for _, ws := range workspaces {
-			if ws == r.Key.Workspace {
-				return r.Status != audit.StatusPending && r.Status != audit.StatusRunning
-			}
-		}
-		return false
-	}})
+	found, _, err := d.viewer.Requests(read.Query{Workspaces: workspaces, Limit: n, Match: (*read.Request).Ended})
 	var keys []approval.Key
 	for _, r := range found {
 		keys = append(keys, r.Key)

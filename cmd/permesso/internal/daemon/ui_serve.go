@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/local"
 	"github.com/permesso-dev/permesso/chat/web"
@@ -33,7 +32,7 @@ type webUI struct {
 func (s *server) newUI() *web.Server {
 	var errs rateLimited
 	return &web.Server{
-		People: uiPeople{s}, Viewer: uiViewer{s.Viewer(s.keys)}, Style: s.uiStyle,
+		People: uiPeople{s}, Viewer: s.Viewer(s.keys), Style: s.uiStyle,
 		Workspaces: func() []string { return home.WorkspaceNames(s.Current()) }, Backend: s.uiBackend(),
 		Log: func(err error) {
 			if errs.allow("") {
@@ -169,37 +168,11 @@ func (u uiPeople) May(g web.User, ws string, p *approval.Pending) bool {
 }
 
 // Interceptor implements web.People.
-func (u uiPeople) Interceptor(g web.User) *chat.Interceptor {
-	decider := u.gateDecider()
-	return &chat.Interceptor{
-		Decider: decider, Viewer: u.Viewer(u.keys), Zone: time.Local, Redact: home.NewRedaction(), Revoker: u.memory.Revoker(),
-		CanDecide: decider.CanDecide, Paused: u.PausedIn,
-	}
-}
+func (u uiPeople) Interceptor(web.User) *chat.Interceptor { return u.interceptor() }
 
 // uiStyle is the style of the web UI; "" is the configured language.
 func (s *server) uiStyle(language string) chat.Style {
-	style := s.Style()
-	if language != "" {
-		style.Language = language
-	}
-	style.WouldAllow, style.Earlier = s.memory.WouldAllow, home.Earlier(s.Viewer(s.keys))
+	style := s.style(language)
 	style.Foot = home.AuditFoot(s.audit.Newest())
 	return style
-}
-
-// uiViewer adds the decision in the slot.
-type uiViewer struct{ *read.Viewer }
-
-// Decided implements web.Viewer.
-func (v uiViewer) Decided(w approval.StoredPending) *approval.Decision {
-	b, err := v.Store.Read(context.Background(), approval.DocDecision, w.Key())
-	if err != nil {
-		return nil
-	}
-	d := v.OpenDecision(w.Key(), b)
-	if d == nil || d.PendingSHA256 != w.SHA256 {
-		return nil
-	}
-	return d
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/local"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -20,8 +21,8 @@ import (
 
 // View is read access to pending requests and documents.
 type View interface {
-	chat.Viewer
-	chat.Finder
+	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
+	Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error)
 	local.Documents
 }
 

@@ -138,11 +138,36 @@ func (r Revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person)
 	if errors.Is(err, fs.ErrNotExist) {
 		now, err = &g, nil // the daemon will find it revoked
 	}
-	if err != nil || !now.RevokedAt.IsZero() {
+	if err != nil {
 		return false, err
 	}
-	now.RevokedAt, now.RevokedBy = time.Now().UTC(), name
-	return true, r.SaveGrant(now, approval.Replace)
+	return r.revoke(now, name)
+}
+
+// RevokeGrant revokes a grant, durably. done is false if there is none, or it was revoked
+// before.
+func (m *Memory) RevokeGrant(id, by string) (done bool, err error) {
+	g, err := m.Grant(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return m.revoke(g, by)
+}
+
+func (m *Memory) revoke(g *approval.Grant, by string) (done bool, err error) {
+	if !g.RevokedAt.IsZero() {
+		return false, nil
+	}
+	g.RevokedAt, g.RevokedBy = time.Now().UTC(), by
+	return true, m.SaveGrant(g, approval.Replace)
+}
+
+// GrantsIn lists the grants of a workspace, the newest first.
+func (m *Memory) GrantsIn(ws string) []approval.GrantUse {
+	return slices.DeleteFunc(m.Grants(), func(g approval.GrantUse) bool { return g.Workspace != ws })
 }
 
 // upcoming returns the grants of decided requests that still run. Their files are
@@ -155,12 +180,8 @@ func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]approval.
 	}
 	var all []approval.Grant
 	for _, w := range waiting {
-		b, err := m.home.Store.Read(ctx, approval.DocDecision, w.Key())
-		if err != nil {
-			continue // not decided
-		}
-		d := viewer.OpenDecision(w.Key(), b)
-		if d == nil || d.PendingSHA256 != w.SHA256 {
+		d, err := viewer.Decided(ctx, w)
+		if d == nil || err != nil {
 			continue
 		}
 		g := policy.GrantFrom(w.Pending, d)

@@ -166,6 +166,10 @@ func (approvingDecider) Decide(_ context.Context, a approval.DecisionInput) (*ap
 	return &approval.Decision{Verdict: a.Verdict, DecidedAt: time.Now(), RunBefore: time.Now()}, nil
 }
 
+func (approvingDecider) Find(context.Context, []string, string) ([]approval.Key, error) {
+	return nil, nil
+}
+
 func (approvingDecider) Waiting(context.Context, []string) ([]approval.StoredPending, error) {
 	return nil, nil
 }
@@ -187,8 +191,10 @@ func TestMissingScannerRedactsAll(t *testing.T) {
 	require.NotContains(t, chat.Style{Redact: onlySecrets{Redaction{}}}.Card(p).String(), "hello")
 }
 
-// onlySecrets implements only Secrets.
+// onlySecrets is the same Redactor for every request.
 type onlySecrets struct{ r Redaction }
+
+func (o onlySecrets) For(*approval.Pending) chat.Redactor { return o }
 
 func (o onlySecrets) Secrets(s string) []chat.Span { return o.r.Secrets(s) }
 

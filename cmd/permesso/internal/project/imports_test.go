@@ -49,7 +49,8 @@ var plan = []rule{
 	{"approval/exec", []string{"approval"}}, // takes a receipt verifier as an interface
 
 	{"ipc", []string{"approval"}},
-	{"ipc/httpapi", []string{"approval", "ipc"}},
+	{"ipc/service", []string{"approval", "approval/read"}},
+	{"ipc/httpapi", []string{"approval", "approval/read", "ipc", "ipc/service"}},
 	{"ipc/mcp", []string{"approval", "ipc"}},
 	{"ipc/hook", []string{"approval", "ipc"}},
 	{"ipc/client", []string{"approval", "ipc", "watcher"}}, // waits for its response as the gate waits for requests
@@ -59,13 +60,15 @@ var plan = []rule{
 	{"chat", []string{"approval"}}, // never the gate: it calls Decide through its own interface
 	{"chat/terminal", []string{"approval", "chat"}},
 	{"chat/local", []string{"approval", "chat"}},
-	{"chat/telegram", []string{"approval", "chat"}},
+	{"chat/deliver", []string{"approval", "approval/read", "chat"}}, // what all channels with messages share
+	{"chat/telegram", []string{"approval", "chat", "chat/deliver"}},
+	{"chat/deliver/channeltest", []string{"approval", "approval/read", "chat", "chat/deliver"}}, // test support: what every adapter has to pass
 	{"chat/email", []string{"approval", "chat", "chat/email/mailbox", "chat/email/authentic"}},
 	{"chat/email/mailbox", []string{"approval", "chat"}},
 	{"chat/email/authentic", []string{"approval", "chat"}},
 	{"chat/email/mailserver", nil}, // test support: real servers, which know nothing of us
 	{"chat/messagestest", nil},     // test support: compares the messages with a struct
-	{"chat/web", []string{"approval", "chat"}},
+	{"chat/web", []string{"approval", "approval/read", "chat"}},
 
 	{"security/policy", []string{"approval"}},
 	{"security/secrets", []string{"approval"}},
@@ -94,7 +97,7 @@ var plan = []rule{
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"approval/gate/gatetest", "chat/messagestest", hometest, "ipc/crashfs", "ipc/storetest", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
+var testSupport = []string{"approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
