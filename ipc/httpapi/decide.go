@@ -54,12 +54,16 @@ func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (
 	if p != nil {
 		return nil, p
 	}
-	if s.Decider == nil {
-		return nil, problem(http.StatusForbidden, "decisions are disabled here")
-	}
+	decider := s.Decider
 	a.Key, a.Via = key, "rest"
 	a.By = approval.Person{Channel: "key", ID: k.ID, Name: k.Owner}
-	d, err := s.Decider.Decide(ctx, a)
+	if c := CallerFrom(ctx); c != nil {
+		decider, a.By, a.Via = c.Decider, c.Person, c.Via
+	}
+	if decider == nil {
+		return nil, problem(http.StatusForbidden, "decisions are disabled here")
+	}
+	d, err := decider.Decide(ctx, a)
 	if err != nil {
 		return nil, s.decideProblem(ctx, key, err)
 	}

@@ -20,7 +20,7 @@ func TestHistoryUsesRecordsThatTheLogLost(t *testing.T) {
 	} {
 		require.NoError(t, p.server.audit.Append(e))
 	}
-	found, _, err := h.Requests(p.server.keys, audit.Wanted{Match: func(*audit.Request) bool { return true }})
+	found, _, err := h.Requests(h.Viewer(p.server.keys), audit.Wanted{Match: func(*audit.Request) bool { return true }})
 	require.NoError(t, err)
 	require.Len(t, found, 2)
 	require.Equal(t, audit.StatusPending, found[0].Status)

@@ -119,7 +119,7 @@ func (s *server) newAPI() (*httpapi.Server, error) {
 	return &httpapi.Server{
 		Gate: s.gate, Decider: home.FreshDecider(s.keyDecider), Viewer: s.Viewer(s.keys), Keys: s.CachedKeyring(s.keys),
 		History: apiHistory{s}, Feed: s.feed, Grants: apiGrants{s.memory}, Receipts: apiReceipts{s, verifier},
-		Inbox: mailIntake{s}, Settings: apiWorkspaces{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.Version, Log: s.log,
+		Inbox: mailIntake{s}, Settings: apiWorkspaces{s}, Ready: s.ready, Metrics: s.metrics.metrics, Local: s.controlService().Operations(), Version: s.app.Version, Log: s.log,
 	}, nil
 }
 

@@ -53,6 +53,8 @@ type server struct {
 	channels      *channels
 	grantsChanged chan struct{} // signals a change in grants/
 	mails         mailHints
+	refusals      rateLimited // by UID
+	localErrors   rateLimited
 	release       func() error
 	quit          context.CancelCauseFunc // ends run
 
@@ -295,11 +297,11 @@ func (s *server) run(ctx context.Context) error {
 	if err := s.watch(); err != nil {
 		return err
 	}
-	socket, err := s.listen()
+	sockets, err := s.listenLocal()
 	if err != nil {
 		return err
 	}
-	defer socket.close()
+	defer closeAll(sockets)
 	api, err := s.openAPI()
 	if err != nil {
 		return err
@@ -346,7 +348,7 @@ func (s *server) run(ctx context.Context) error {
 	case console.IsTerminal(s.app.In):
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
-	if socket != nil {
+	for _, socket := range sockets {
 		wg.Go(func() {
 			defer stop()
 			errs <- socket.run(inner)

@@ -41,12 +41,14 @@ func PauseLine(p ipc.Pause) string {
 
 // PausedIn returns the pause of a workspace for its cards, nil if it is not paused.
 func (h *Home) PausedIn(ws string) *chat.Pause {
-	if h.Store == nil {
-		return nil // another user's daemon: its status shows the pause
-	}
 	p, ok := h.Store.Paused(ws)
 	if !ok {
 		return nil
 	}
+	return CardPause(p)
+}
+
+// CardPause is a pause as cards show it.
+func CardPause(p ipc.Pause) *chat.Pause {
 	return &chat.Pause{By: strings.TrimPrefix(p.By, "operator:"), Since: p.At, Reason: p.Reason}
 }

@@ -2,16 +2,14 @@ package home
 
 import (
 	"context"
-	"runtime/debug"
 
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
 // Requests reads the matching requests from the log, and missing outcomes from the records.
-func (h *Home) Requests(k *Keys, w audit.Wanted) (found []*audit.Request, more bool, err error) {
-	debug.SetGCPercent(400) // short process: garbage collection would take a third of its time
-	v, match := h.Viewer(k), w.Match
+func (h *Home) Requests(v *read.Viewer, w audit.Wanted) (found []*audit.Request, more bool, err error) {
+	match := w.Match
 	w.Match = func(r *audit.Request) bool {
 		AddOutcome(v, r)
 		return match(r)
