@@ -75,6 +75,35 @@ type Grant struct {
 	RevokedBy  string    `json:"revoked_by,omitzero"`
 }
 
+// GrantUse is a grant with its uses from the log.
+type GrantUse struct {
+	Grant
+	Uses     int       `json:"uses"`
+	LastUsed time.Time `json:"last_used,omitzero"`
+}
+
+// State is active, revoked, expired or "used up".
+func (r *GrantUse) State(now time.Time) string {
+	switch {
+	case !r.RevokedAt.IsZero():
+		return "revoked"
+	case !now.Before(r.ExpiresAt):
+		return "expired"
+	case r.MaxUses > 0 && r.Uses >= r.MaxUses:
+		return "used up"
+	}
+	return "active"
+}
+
+// Stale says whether the grant was not used for 90 days.
+func (r *GrantUse) Stale(now time.Time) bool {
+	last := r.CreatedAt
+	if r.LastUsed.After(last) {
+		last = r.LastUsed
+	}
+	return now.Sub(last) >= 90*24*time.Hour
+}
+
 // Encode returns the body to be sealed.
 func (g *Grant) Encode() ([]byte, error) { return marshal(g) }
 

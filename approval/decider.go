@@ -9,9 +9,25 @@ import (
 // Person is a human decider, known by an id that cannot be chosen freely: a numeric
 // chat id, an authenticated address, a local UID.
 type Person struct {
-	Channel string // telegram, email, or local for terminal, CLI and browser
+	Channel string // the entrance: one of those below, or a channel's name
 	ID      string // "123456789", "ann@example.org", "1000"
 	Name    string // shown to others: "ann", "operator:root"
+}
+
+// The entrances that are no channels.
+const (
+	EntranceLocal  = "local"  // terminal, CLI and browser of a process that can read HOME
+	EntranceSocket = "socket" // a local user who cannot
+	EntranceKey    = "key"    // an approver's HTTP API key
+)
+
+// StableID is the id that documents and the audit log keep. A local user has the same
+// one at every entrance.
+func (p Person) StableID() string {
+	if p.Channel == EntranceSocket {
+		return EntranceLocal + ":" + p.ID
+	}
+	return p.Channel + ":" + p.ID
 }
 
 // DecisionInput is what a person decides about one pending. Only Decide turns it

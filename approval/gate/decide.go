@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,10 +24,12 @@ type Decider struct {
 	Store Store
 	Seal  sealer
 	Now   func() time.Time
-	// May returns the person's name if that person may decide p. It must refuse every
-	// person it does not know. p is nil if no such request is pending.
-	May       func(workspace string, p *approval.Pending, by approval.Person) (name string, ok bool)
-	RunBefore time.Duration // 0: DefaultRunBefore
+	// May is an Authorizer's: it returns the person's name if that person may decide p,
+	// nil if no such request is pending. It must refuse every person it does not know.
+	May func(workspace string, p *approval.Pending, by approval.Person) (name string, ok bool)
+	// RunBefore is the current time that an approved request has to start; nil or 0:
+	// DefaultRunBefore.
+	RunBefore func() time.Duration
 	// Daemon means that this process holds HOME/lock. It has then synced every
 	// visible pending itself, or is syncing it now.
 	Daemon bool
@@ -197,15 +200,15 @@ func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha str
 		Version: approval.Version, RequestID: a.Key.ID, Approved: a.Verdict == approval.Approved,
 		Verdict: a.Verdict, Code: a.Code, Scope: a.Scope, Note: a.Note, Override: a.Override,
 		Feedback: a.Feedback, Answer: a.Text, PendingSHA256: sha,
-		DecidedBy: name, DecidedByID: a.By.Channel + ":" + a.By.ID, Via: a.Via, DecidedAt: now,
+		DecidedBy: name, DecidedByID: a.By.StableID(), Via: a.Via, DecidedAt: now,
 	}
 	if dec.Approved {
 		if dec.Scope == "" {
 			dec.Scope = approval.Once
 		}
-		after := d.RunBefore
-		if after <= 0 {
-			after = DefaultRunBefore
+		after := DefaultRunBefore
+		if d.RunBefore != nil {
+			after = cmp.Or(d.RunBefore(), after)
 		}
 		dec.RunBefore = now.Add(after)
 	}

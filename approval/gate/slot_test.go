@@ -43,7 +43,7 @@ func decideFor(dir string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	d := &gate.Decider{Store: &ipc.Store{FS: ipc.OS(), Layout: layout}, Seal: key, May: localOnly, RunBefore: 24 * time.Hour}
+	d := &gate.Decider{Store: &ipc.Store{FS: ipc.OS(), Layout: layout}, Seal: key, May: localOnly, RunBefore: func() time.Duration { return 24 * time.Hour }}
 	scan := bufio.NewScanner(in)
 	fmt.Fprintln(out, "ready")
 	for scan.Scan() {
@@ -142,7 +142,7 @@ func (h *rig) gateContenders() []contender {
 func (h *rig) inProcess(name string, v approval.Verdict) contender {
 	return contender{name, v, func(k approval.Key) string {
 		d := h.decider()
-		d.Now, d.RunBefore = nil, 24*time.Hour // the gate's clock is ahead
+		d.Now, d.RunBefore = nil, func() time.Duration { return 24 * time.Hour } // the gate's clock is ahead
 		a := decision(k, v)
 		a.By = person(name)
 		_, err := d.Decide(context.Background(), a)

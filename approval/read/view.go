@@ -29,6 +29,7 @@ type store interface {
 type Viewer struct {
 	Store store
 	Seal  approval.Opener
+	Log   Log // for Requests and Timeline
 }
 
 // Waiting lists the verified pendings of the given workspaces (nil: all), oldest

@@ -255,7 +255,7 @@ func TestEveryRouteNeedsASession(t *testing.T) {
 	w := newFixture(t)
 	b := w.login()
 	k := w.addRequest(1, nil)
-	w.grants = []web.GrantUse{{Grant: approval.Grant{ID: k.ID, Workspace: workspace, ExpiresAt: w.clock().Add(time.Hour)}}}
+	w.grants = []approval.GrantUse{{Grant: approval.Grant{ID: k.ID, Workspace: workspace, ExpiresAt: w.clock().Add(time.Hour)}}}
 	form := url.Values{
 		"sha": {w.sha(k)}, "code": {"1"}, "sure": {"yes"}, "ws": {workspace}, "id": {k.ID}, "undo": {"yes"}, "lang": {"it"}, "keys": {"on"}, "verify": {"yes"},
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 )
 
 // Backend gives the pages the data that does not belong to pending requests. If a
@@ -19,16 +20,9 @@ type Backend struct {
 	Pauser        pauser
 }
 
-// GrantUse is a grant with its uses.
-type GrantUse struct {
-	approval.Grant
-	Uses     int
-	LastUsed time.Time
-}
-
 // grants lists the grants of a workspace, the newest first.
 type grants interface {
-	List(workspace string) []GrantUse
+	GrantsIn(workspace string) []approval.GrantUse
 }
 
 // Rule is one rule of the operator. Rules keep their order in the configuration.
@@ -39,29 +33,9 @@ type Rule struct {
 	Reason  string
 }
 
-// HistoryQuery selects requests of the history. Empty fields match all.
-type HistoryQuery struct {
-	Workspaces []string
-	Text       string // part of the tool, target, id or name
-	Status     approval.Status
-	Kind       string // the tool; the action type if there is no tool
-	Before     time.Time
-	Limit      int
-}
-
-// HistoryItem is one request in the audit log.
-type HistoryItem struct {
-	Key            approval.Key
-	Kind, Target   string
-	Status         approval.Status
-	By, Via, Rule  string
-	Asked, EndedAt time.Time // zero: not in the log, or not yet
-}
-
-// history finds requests in the audit log, the newest first. more is true if older
-// ones match too.
+// history finds requests, the newest first. more is true if older ones match too.
 type history interface {
-	Past(ctx context.Context, q HistoryQuery) (list []HistoryItem, more bool, err error)
+	Requests(q read.Query) (list []*read.Request, more bool, err error)
 }
 
 // EntryQuery selects entries of the audit log.

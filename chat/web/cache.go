@@ -137,7 +137,7 @@ func (s *Server) readAll(ctx context.Context) error {
 	}
 	now := map[approval.Key]bool{}
 	for _, w := range found {
-		if s.Viewer.Decided(w) == nil {
+		if d, err := s.Viewer.Decided(w); err == nil && d == nil {
 			now[w.Key()] = true
 			s.cache.put(w)
 		}
@@ -150,20 +150,15 @@ func (s *Server) readAll(ctx context.Context) error {
 }
 
 func (s *Server) readOne(ctx context.Context, k approval.Key) error {
-	w, err := s.Viewer.Pending(k)
-	if err != nil {
+	st, err := s.Viewer.Story(ctx, k)
+	switch {
+	case err != nil && st.Pending == nil:
 		return err
-	}
-	if w == nil || s.Viewer.Decided(*w) != nil {
+	case err != nil, st.SHA256 == "", st.Decision != nil: // unreadable documents exist, so it is not waiting
 		s.cache.drop(k)
-		return nil
+	default:
+		s.cache.put(approval.StoredPending{Pending: st.Pending, SHA256: st.SHA256})
 	}
-	rec, err := s.Viewer.Record(ctx, k)
-	if err != nil || rec != nil {
-		s.cache.drop(k)
-		return nil //nolint:nilerr // a record exists, so it is settled, even if the record cannot be read
-	}
-	s.cache.put(*w)
 	return nil
 }
 

@@ -74,25 +74,11 @@ func (a decisionForm) runs() bool { return slices.Contains([]string{"1", "2", "4
 // shownPending returns the pending that the user decides about. It may have settled
 // a moment ago.
 func (v *visit) shownPending(k approval.Key) (*approval.Pending, error) {
-	w, err := v.Viewer.Pending(k)
-	if err != nil {
+	st, err := v.Viewer.Story(v.r.Context(), k)
+	if err != nil || st.Pending == nil || !v.visible(v.se.user, v.rights, st.Pending) {
 		return nil, err
 	}
-	if w != nil {
-		if v.visible(v.se.user, v.rights, w.Pending) {
-			return w.Pending, nil
-		}
-		return nil, nil
-	}
-	rec, err := v.Viewer.Record(v.r.Context(), k)
-	if err != nil || rec == nil {
-		return nil, err
-	}
-	p := v.Viewer.OpenPending(k, rec.Pending)
-	if p == nil || !v.visible(v.se.user, v.rights, p) {
-		return nil, nil
-	}
-	return p, nil
+	return st.Pending, nil
 }
 
 // decide takes a decision. The request's page shows the result.
@@ -138,8 +124,8 @@ func needsConfirmation(p *approval.Pending) bool {
 
 // stillPending reports whether the request can still be decided, unchanged.
 func (v *visit) stillPending(a decisionForm) bool {
-	w, err := v.Viewer.Pending(a.key)
-	return err == nil && w != nil && w.SHA256 == a.sha && v.Viewer.Decided(*w) == nil &&
+	st, err := v.Viewer.Story(v.r.Context(), a.key)
+	return err == nil && st.SHA256 != "" && st.SHA256 == a.sha && st.Decision == nil &&
 		slices.Contains(v.rights.Decide, a.key.Workspace)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/web"
 )
@@ -33,8 +34,8 @@ type fixture struct {
 	asked            map[approval.Key]*approval.Pending
 	decisions        []approval.DecisionInput
 	rights           web.Rights
-	grants           []web.GrantUse
-	history          []web.HistoryItem
+	grants           []approval.GrantUse
+	history          []*read.Request
 	entries          []approval.Entry
 	pausedWorkspaces []string
 	verified         int
@@ -205,41 +206,23 @@ func (w *fixture) Waiting(_ context.Context, workspaces []string) (list []approv
 	return list, nil
 }
 
-// Pending implements web.viewer.
-func (w *fixture) Pending(k approval.Key) (*approval.StoredPending, error) {
+// Story implements web.viewer.
+func (w *fixture) Story(_ context.Context, k approval.Key) (st read.Story, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p, ok := w.waiting[k]
-	if !ok {
-		return nil, nil
+	if st.Record = w.records[k]; st.Record != nil {
+		st.Pending, st.Decision = w.asked[k], w.decided[k]
+	} else if p, ok := w.waiting[k]; ok {
+		st.Pending, st.SHA256, st.Decision = p.Pending, p.SHA256, w.decided[k]
 	}
-	return &p, nil
-}
-
-// Record implements web.viewer.
-func (w *fixture) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.records[k], nil
-}
-
-// Decision implements web.viewer.
-func (w *fixture) OpenDecision(k approval.Key, _ approval.Raw) *approval.Decision {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.decided[k]
+	return st, nil
 }
 
 // Decided implements web.viewer.
-func (w *fixture) Decided(p approval.StoredPending) *approval.Decision {
-	return w.OpenDecision(p.Key(), nil)
-}
-
-// Asked implements web.viewer.
-func (w *fixture) OpenPending(k approval.Key, _ approval.Raw) *approval.Pending {
+func (w *fixture) Decided(p approval.StoredPending) (*approval.Decision, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.asked[k]
+	return w.decided[p.Key()], nil
 }
 
 // Rights implements web.people.
@@ -300,8 +283,8 @@ func (w *fixture) Revoke(_ context.Context, g approval.Grant, _ approval.Person)
 	return false, nil
 }
 
-// List implements web.grants.
-func (w *fixture) List(ws string) (list []web.GrantUse) {
+// GrantsIn implements web.grants.
+func (w *fixture) GrantsIn(ws string) (list []approval.GrantUse) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.grants {
@@ -312,8 +295,8 @@ func (w *fixture) List(ws string) (list []web.GrantUse) {
 	return list
 }
 
-// Past implements web.history.
-func (w *fixture) Past(_ context.Context, q web.HistoryQuery) ([]web.HistoryItem, bool, error) {
+// Requests implements web.history.
+func (w *fixture) Requests(q read.Query) ([]*read.Request, bool, error) {
 	w.historyReaders.Add(1)
 	defer w.historyReaders.Add(-1)
 	if w.blockHistory != nil {

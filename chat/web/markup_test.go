@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat/web"
+	"github.com/permesso-dev/permesso/approval/read"
 )
 
 // hostile returns texts that must stay text: markup like that of our pages, htmx
@@ -105,10 +105,10 @@ func TestDataIsNeverMarkup(t *testing.T) {
 		irreversible := w.addRequest(3, func(p *approval.Pending) { fillFields(text)(p); p.Reversibility = "" })
 		now := w.clock()
 		w.mu.Lock()
-		w.grants = []web.GrantUse{{Grant: approval.Grant{
+		w.grants = []approval.GrantUse{{Grant: approval.Grant{
 			ID: k.ID, Kind: approval.GrantTarget, Workspace: workspace, Capability: text, Target: text, SessionID: text, By: text, Reason: text, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}}}
-		w.history = []web.HistoryItem{{Key: k, Kind: text, Target: text, Status: approval.Status(text), By: text, Via: text, Rule: text, Asked: now}}
+		w.history = []*read.Request{{Key: k, Tool: text, Target: text, Status: approval.Status(text), By: text, Via: text, Rule: text, AskedAt: now}}
 		w.entries = []approval.Entry{{
 			Seq: 1, Time: now, Event: approval.Event(text), Workspace: workspace, RequestID: k.ID, Tool: text, Target: text, By: text, Via: text, Rule: text, Reason: text, Detail: text, Taints: []string{text},
 		}}

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -57,14 +58,14 @@ func (v *visit) grants() {
 		if v.Backend.Grants == nil {
 			break
 		}
-		for _, c := range v.Backend.Grants.List(ws) {
+		for _, c := range v.Backend.Grants.GrantsIn(ws) {
 			p.Grants = append(p.Grants, v.grantLine(c))
 		}
 	}
 	v.write(v.rw, http.StatusOK, "grants", p)
 }
 
-func (v *visit) grantLine(c GrantUse) grantLine {
+func (v *visit) grantLine(c approval.GrantUse) grantLine {
 	what := c.ActionType
 	if c.Kind == approval.GrantTarget {
 		what = strings.TrimSpace(c.Capability + " " + c.Target)
@@ -79,15 +80,7 @@ func (v *visit) grantLine(c GrantUse) grantLine {
 	l := grantLine{
 		ID: c.ID, Short: chat.Escape(approval.ShortID(c.ID)), Workspace: c.Workspace, What: what,
 		By: chat.Escape(c.By), Reason: v.oneLine(c.Reason), Since: v.displayTime(c.CreatedAt), Until: v.displayTime(c.ExpiresAt),
-		Uses: c.Uses, LastUsed: v.displayTime(c.LastUsed), State: "active",
-	}
-	switch {
-	case !c.RevokedAt.IsZero():
-		l.State = "revoked"
-	case !v.Now().Before(c.ExpiresAt):
-		l.State = "expired"
-	case c.MaxUses > 0 && c.Uses >= c.MaxUses:
-		l.State = "used"
+		Uses: c.Uses, LastUsed: v.displayTime(c.LastUsed), State: c.State(v.Now()),
 	}
 	l.May = l.State == "active" && slices.Contains(v.rights.Decide, c.Workspace)
 	return l
@@ -101,8 +94,8 @@ func (v *visit) revoke() {
 		v.fail(http.StatusBadRequest, v.w.BadForm)
 		return
 	}
-	list := v.Backend.Grants.List(ws)
-	i := slices.IndexFunc(list, func(c GrantUse) bool { return c.ID == id })
+	list := v.Backend.Grants.GrantsIn(ws)
+	i := slices.IndexFunc(list, func(c approval.GrantUse) bool { return c.ID == id })
 	ic := v.People.Interceptor(v.se.user)
 	if i < 0 || ic == nil || ic.Revoker == nil {
 		v.fail(http.StatusNotFound, v.w.GrantNotFound)
@@ -176,8 +169,15 @@ func (v *visit) history() {
 		p.Status = ""
 	}
 	before, _ := time.Parse(time.RFC3339Nano, q.Get("before"))
-	list, more, err := v.findHistory(HistoryQuery{
-		Workspaces: v.rights.See, Text: p.Query, Status: approval.Status(p.Status), Kind: p.Kind, Before: before, Limit: perPage,
+	text := strings.ToLower(p.Query)
+	list, more, err := v.findHistory(read.Query{
+		Workspaces: v.rights.See, Until: before, Limit: perPage,
+		Match: func(r *read.Request) bool {
+			return (p.Kind == "" || p.Kind == r.Kind()) && (p.Status == "" || p.Status == string(r.Status)) &&
+				(text == "" || strings.Contains(strings.ToLower(strings.Join([]string{
+					r.Key.ID, r.Key.Workspace, r.Tool, r.ActionType, r.Target, r.By, r.Rule, r.Reason,
+				}, "\n")), text))
+		},
 	})
 	if err != nil {
 		v.log(err)
@@ -187,7 +187,7 @@ func (v *visit) history() {
 		p.List = append(p.List, v.historyLine(x))
 	}
 	if more && len(list) > 0 {
-		next := url.Values{"q": {p.Query}, "status": {p.Status}, "kind": {p.Kind}, "before": {list[len(list)-1].Asked.UTC().Format(time.RFC3339Nano)}}
+		next := url.Values{"q": {p.Query}, "status": {p.Status}, "kind": {p.Kind}, "before": {list[len(list)-1].Asked().UTC().Format(time.RFC3339Nano)}}
 		p.More = "history?" + next.Encode()
 	}
 	v.write(v.rw, http.StatusOK, "history", p)
@@ -204,7 +204,7 @@ func (v *visit) acquireLogReader() (done func(), err error) {
 }
 
 // findHistory leaves out pending requests that the user may not see.
-func (v *visit) findHistory(q HistoryQuery) ([]HistoryItem, bool, error) {
+func (v *visit) findHistory(q read.Query) ([]*read.Request, bool, error) {
 	if v.Backend.History == nil || len(q.Workspaces) == 0 {
 		return nil, false, nil
 	}
@@ -213,18 +213,18 @@ func (v *visit) findHistory(q HistoryQuery) ([]HistoryItem, bool, error) {
 		return nil, false, err
 	}
 	defer done()
-	list, more, err := v.Backend.History.Past(v.r.Context(), q)
+	list, more, err := v.Backend.History.Requests(q)
 	if v.se.user.Operator {
 		return list, more, err
 	}
-	return slices.DeleteFunc(list, func(x HistoryItem) bool {
-		w, err := v.Viewer.Pending(x.Key)
-		return err != nil || w != nil && !v.visible(v.se.user, v.rights, w.Pending)
+	return slices.DeleteFunc(list, func(x *read.Request) bool {
+		st, err := v.Viewer.Story(v.r.Context(), x.Key)
+		return st.Record == nil && (err != nil || st.Pending != nil && !v.visible(v.se.user, v.rights, st.Pending))
 	}), more, err
 }
 
-func (v *visit) historyLine(x HistoryItem) historyLine {
-	what := x.Kind
+func (v *visit) historyLine(x *read.Request) historyLine {
+	what := x.Kind()
 	if x.Target != "" {
 		what += " → " + x.Target
 	}
@@ -237,10 +237,10 @@ func (v *visit) historyLine(x HistoryItem) historyLine {
 	}
 	l := historyLine{
 		Path: pathOf(x.Key), Short: chat.Escape(approval.ShortID(x.Key.ID)), Workspace: x.Key.Workspace,
-		What: v.oneLine(cmp.Or(what, "–")), Status: v.status(string(x.Status)), By: by, Asked: v.displayTime(x.Asked),
+		What: v.oneLine(cmp.Or(what, "–")), Status: v.status(string(x.Status)), By: by, Asked: v.displayTime(x.Asked()),
 	}
-	if !x.Asked.IsZero() && !x.EndedAt.IsZero() && !x.EndedAt.Before(x.Asked) {
-		l.Took = formatDuration(x.EndedAt.Sub(x.Asked))
+	if asked := x.Asked(); !asked.IsZero() && !x.EndedAt.IsZero() && !x.EndedAt.Before(asked) {
+		l.Took = formatDuration(x.EndedAt.Sub(asked))
 	}
 	return l
 }
@@ -287,7 +287,7 @@ func (v *visit) similar() {
 	ws, kind := v.r.URL.Query().Get("ws"), cleanQuery(v.r.URL.Query().Get("kind"))
 	p := historyPage{page: v.page("history", v.w.HistoryTitle), Kind: kind}
 	if slices.Contains(v.rights.See, ws) && kind != "" {
-		list, _, err := v.findHistory(HistoryQuery{Workspaces: []string{ws}, Kind: kind, Limit: 6})
+		list, _, err := v.findHistory(read.Query{Workspaces: []string{ws}, Limit: 6, Match: func(r *read.Request) bool { return r.Kind() == kind }})
 		if err != nil {
 			v.log(err)
 			p.Error = v.w.LogUnreadable

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -96,34 +97,24 @@ func (v *visit) loadRequest(k approval.Key) (*requestPage, error) {
 	if !approval.ValidID(k.ID) || !slices.Contains(v.rights.See, k.Workspace) {
 		return nil, nil
 	}
-	w, err := v.Viewer.Pending(k)
-	if err != nil {
-		return nil, err
-	}
-	if w != nil && !v.visible(v.se.user, v.rights, w.Pending) {
-		return nil, nil
-	}
-	// The pending is removed after the record appears. So it is read first, and a
-	// request that settles in between is still found.
-	rec, err := v.Viewer.Record(v.r.Context(), k)
+	st, err := v.Viewer.Story(v.r.Context(), k)
 	switch {
 	case err != nil:
 		return nil, err
-	case rec != nil:
-		return v.settledPage(k, rec)
-	case w == nil:
+	case st.Pending == nil && st.Record == nil, st.Pending != nil && !v.visible(v.se.user, v.rights, st.Pending):
 		return nil, nil
+	case st.Record != nil:
+		return v.settledPage(k, st), nil
 	}
-	return v.pendingPage(*w), nil
+	return v.pendingPage(k, st), nil
 }
 
-func (v *visit) pendingPage(w approval.StoredPending) *requestPage {
-	p := w.Pending
-	r := v.newRequestPage(w.Key(), p)
-	r.SHA, r.State = w.SHA256, stateWaiting
+func (v *visit) pendingPage(k approval.Key, st read.Story) *requestPage {
+	p := st.Pending
+	r := v.newRequestPage(k, p)
+	r.SHA, r.State = st.SHA256, stateWaiting
 	r.MayDecide = slices.Contains(v.rights.Decide, p.SourceGroup) && v.People.May(v.se.user, p.SourceGroup, p)
-	d := v.Viewer.Decided(w)
-	switch {
+	switch d := st.Decision; {
 	case d != nil:
 		r.State = stateDecided + string(d.Verdict)
 		r.Result, r.Refresh = v.decidedLine(d), true // not in other states: a reload would lose typed text
@@ -202,24 +193,15 @@ func exactLines(style chat.Style, p *approval.Pending, c chat.Card) []string {
 }
 
 // settledPage is the page of a request that has ended.
-func (v *visit) settledPage(k approval.Key, rec *approval.Record) (*requestPage, error) {
-	style := v.Style(v.lang)
-	p := v.Viewer.OpenPending(k, rec.Pending)
+func (v *visit) settledPage(k approval.Key, st read.Story) *requestPage {
+	style, p, rec := v.Style(v.lang), st.Pending, st.Record
 	if p == nil { // policy decided, so there was no pending
-		p = &approval.Pending{RequestID: k.ID, ShortID: approval.ShortID(k.ID), SourceGroup: k.Workspace, Timestamp: rec.RequestedAt, Reversibility: approval.Reversible}
-		if q, err := approval.Fields(rec.Request); err == nil {
-			fillFromRequest(p, q)
-		}
-		if rec.Ruling != nil {
-			p.Ruling = *rec.Ruling
-		}
-	} else if !v.visible(v.se.user, v.rights, p) {
-		return nil, nil
+		p = read.Requested(k, rec)
 	}
 	r := v.newRequestPage(k, p)
 	r.SHA, r.State, r.Result, r.Notes, r.Paused = rec.PendingSHA256, stateSettled+string(rec.Status), style.Outcome(rec), nil, ""
-	if d := v.Viewer.OpenDecision(k, rec.Decision); d != nil {
-		r.Undo = undoID(k, d)
+	if st.Decision != nil {
+		r.Undo = undoID(k, st.Decision)
 	}
 	if a, err := approval.ParseResponse(rec.Response); err == nil {
 		if a.Error != nil {
@@ -230,28 +212,7 @@ func (v *visit) settledPage(k approval.Key, rec *approval.Record) (*requestPage,
 		}
 	}
 	r.Stream = streamURL(r)
-	return r, nil
-}
-
-// fillFromRequest copies the fields that a card shows.
-func fillFromRequest(p *approval.Pending, fields []approval.Field) {
-	for _, f := range fields {
-		text, _ := f.Text()
-		switch f.Name {
-		case "tool_name":
-			p.ToolName = text
-		case "action_type":
-			p.ActionType = text
-		case "request_data":
-			p.RequestData = f.Value
-		case "title":
-			p.Agent.Title = text
-		case "preview":
-			p.Agent.Preview = text
-		case "rationale":
-			p.Agent.Rationale = text
-		}
-	}
+	return r
 }
 
 // Open reports whether the user can still decide.

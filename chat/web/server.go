@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -34,13 +35,10 @@ type Rights struct {
 
 // viewer reads verified documents. A missing document is nil.
 type viewer interface {
-	chat.Viewer
-	Pending(k approval.Key) (*approval.StoredPending, error)
-	Record(ctx context.Context, k approval.Key) (*approval.Record, error)
-	OpenDecision(k approval.Key, raw approval.Raw) *approval.Decision
-	OpenPending(k approval.Key, raw approval.Raw) *approval.Pending
-	// Decided returns the valid decision in the slot of a pending.
-	Decided(w approval.StoredPending) *approval.Decision
+	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
+	Story(ctx context.Context, k approval.Key) (read.Story, error)
+	// Decided returns the valid decision in the slot of a pending, or nil.
+	Decided(w approval.StoredPending) (*approval.Decision, error)
 }
 
 // people gives the rights of users.

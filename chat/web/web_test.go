@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/messagestest"
 	"github.com/permesso-dev/permesso/chat/web"
@@ -172,7 +173,7 @@ func TestUndo(t *testing.T) {
 	k := w.addRequest(1, nil)
 	p := b.follow(b.decide(k, url.Values{"code": {"6"}}))
 	require.NotNil(t, p.find("undo"))
-	w.grants = []web.GrantUse{{Grant: approval.Grant{ID: k.ID, Kind: approval.GrantRule, Workspace: workspace, ActionType: "send_message"}}}
+	w.grants = []approval.GrantUse{{Grant: approval.Grant{ID: k.ID, Kind: approval.GrantRule, Workspace: workspace, ActionType: "send_message"}}}
 	p = b.follow(b.post(b.sessionPath+"r/personal/"+k.ID+"/undo", url.Values{"undo": {"yes"}}))
 	require.Contains(t, innerText(p.find("note")), "send_message")
 	require.False(t, w.grants[0].RevokedAt.IsZero())
@@ -340,12 +341,12 @@ func TestBackendPages(t *testing.T) {
 	b := w.login()
 	k := w.addRequest(1, nil)
 	now := w.clock()
-	w.grants = []web.GrantUse{
+	w.grants = []approval.GrantUse{
 		{Grant: approval.Grant{ID: "00000000000000aa", Kind: approval.GrantRule, Workspace: workspace, ActionType: "send_message", By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, Uses: 3},
 		{Grant: approval.Grant{ID: "00000000000000bb", Kind: approval.GrantTarget, Workspace: workspace, Capability: "mail:send", Target: "bob@example.org", By: "ann", CreatedAt: now, ExpiresAt: now.Add(-time.Hour)}},
 	}
 	for range 60 {
-		w.history = append(w.history, web.HistoryItem{Key: k, Kind: "x_post", Target: "x.com", Status: approval.StatusApproved, By: "ann", Via: "web", Asked: now, EndedAt: now.Add(3 * time.Second)})
+		w.history = append(w.history, &read.Request{Key: k, Tool: "x_post", Target: "x.com", Status: approval.StatusApproved, By: "ann", Via: "web", AskedAt: now, EndedAt: now.Add(3 * time.Second)})
 	}
 	w.entries = []approval.Entry{{Seq: 7, Time: now, Event: approval.EventApproved, Workspace: workspace, RequestID: k.ID, Tool: "x_post", By: "ann", Via: "web"}}
 

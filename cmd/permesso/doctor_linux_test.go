@@ -263,7 +263,7 @@ func doctorCases() []doctorCase {
 				require.NoError(t, err)
 				signer, err := receipt.Load(ipc.OS(), w.layout.Keys())
 				require.NoError(t, err)
-				rec.Receipt, err = signer.Issue(receipt.Facts{
+				rec.Receipt, err = signer.Issue(approval.ReceiptFacts{
 					Workspace: ws, RequestID: strings.Repeat("0", 16), ArgsSHA256: "x", DecisionType: "approved", Issued: time.Now(), Expires: time.Now(),
 				})
 				require.NoError(t, err)

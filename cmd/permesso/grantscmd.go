@@ -14,7 +14,6 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
-	"github.com/permesso-dev/permesso/security/policy"
 )
 
 func (a *app) grantsCmd() *cobra.Command {
@@ -31,7 +30,7 @@ func (a *app) grantsCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.printGrants(slices.DeleteFunc(list, func(r policy.GrantUse) bool {
+				return a.printGrants(slices.DeleteFunc(list, func(r approval.GrantUse) bool {
 					return !all && !r.RevokedAt.IsZero() || channel != "" && r.Channel != channel ||
 						sender != "" && r.Sender != sender || workspace != "" && r.Workspace != workspace
 				}))
@@ -73,7 +72,7 @@ type grantLine struct {
 	RevokedBy  string             `json:"revoked_by"`
 }
 
-func lineOf(r policy.GrantUse, now time.Time) grantLine {
+func lineOf(r approval.GrantUse, now time.Time) grantLine {
 	at := func(t time.Time) *time.Time {
 		if t.IsZero() {
 			return nil
@@ -81,23 +80,15 @@ func lineOf(r policy.GrantUse, now time.Time) grantLine {
 		return &t
 	}
 	l := grantLine{
-		ID: r.ID, Kind: r.Kind, State: "active", Workspace: r.Workspace, ClientID: r.ClientID, SessionID: r.SessionID,
+		ID: r.ID, Kind: r.Kind, State: r.State(now), Workspace: r.Workspace, ClientID: r.ClientID, SessionID: r.SessionID,
 		ActionType: r.ActionType, Exact: r.Exact != "", Channel: r.Channel, Sender: r.Sender, Capability: r.Capability,
 		TargetKind: r.TargetKind, Target: r.Target, By: r.By, Via: r.Via, Reason: r.Reason, CreatedAt: r.CreatedAt,
 		ExpiresAt: r.ExpiresAt, Uses: r.Uses, MaxUses: r.MaxUses, LastUsed: at(r.LastUsed), RevokedAt: at(r.RevokedAt), RevokedBy: r.RevokedBy,
 	}
-	switch {
-	case !r.RevokedAt.IsZero():
-		l.State = "revoked"
-	case !now.Before(r.ExpiresAt):
-		l.State = "expired"
-	case r.MaxUses > 0 && r.Uses >= r.MaxUses:
-		l.State = "used up"
-	}
 	return l
 }
 
-func (a *app) printGrants(list []policy.GrantUse) error {
+func (a *app) printGrants(list []approval.GrantUse) error {
 	now := time.Now()
 	if !a.JSON && len(list) == 0 {
 		fmt.Fprintln(a.Out, "No grants.")
@@ -155,7 +146,7 @@ func (a *app) grantCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.Print(lineOf(policy.GrantUse{Grant: *g}, time.Now()), "granted "+g.ID)
+				return a.Print(lineOf(approval.GrantUse{Grant: *g}, time.Now()), "granted "+g.ID)
 			})
 		},
 	}

@@ -15,11 +15,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/security/audit"
 )
 
 // historyFlags select requests.
@@ -90,7 +90,7 @@ func (a *app) completeHistory(c *cobra.Command) {
 // statuses returns the values of --status.
 func statuses() []string {
 	return []string{
-		string(audit.StatusPending), string(audit.StatusRunning),
+		string(read.StatusPending), string(read.StatusRunning),
 		string(approval.StatusApproved), string(approval.StatusAutoApproved), string(approval.StatusDenied),
 		string(approval.StatusAutoRejected), string(approval.StatusExpired), string(approval.StatusCancelled),
 		string(approval.StatusRequestMore), string(approval.StatusOverridden), string(approval.StatusAnswered),
@@ -201,7 +201,7 @@ type historyItem struct {
 }
 
 // printItems prints an array. A long one is encoded in parallel.
-func (a *app) printItems(found []*audit.Request) error {
+func (a *app) printItems(found []*read.Request) error {
 	share := max(len(found)/runtime.GOMAXPROCS(0)+1, 1000)
 	parts := make([][]byte, (len(found)+share-1)/share)
 	errs := make([]error, len(parts))
@@ -224,7 +224,7 @@ func (a *app) printItems(found []*audit.Request) error {
 	return err
 }
 
-func newHistoryItem(r *audit.Request) historyItem {
+func newHistoryItem(r *read.Request) historyItem {
 	return historyItem{
 		r.Key.ID, r.Key.Workspace, r.Tool, r.ActionType, r.Capability, r.Target, r.Status, r.By, r.ByID, r.Via, r.Rule, r.Reason,
 		timeOrNil(r.AskedAt), timeOrNil(r.DecidedAt), timeOrNil(r.EndedAt),
@@ -239,7 +239,7 @@ func timeOrNil(t time.Time) *time.Time {
 	return &t
 }
 
-func (a *app) printHistory(found []*audit.Request) {
+func (a *app) printHistory(found []*read.Request) {
 	if len(found) == 0 {
 		fmt.Fprintln(a.Out, "No requests.")
 		return
@@ -255,7 +255,7 @@ func (a *app) printHistory(found []*audit.Request) {
 }
 
 // toolAndTarget is the tool and its target, shortened.
-func toolAndTarget(r *audit.Request) string {
+func toolAndTarget(r *read.Request) string {
 	name := r.Tool
 	if name == "" {
 		name = r.ActionType
@@ -278,9 +278,9 @@ func truncate(s string) string {
 	return s
 }
 
-func whoDecided(r *audit.Request) string {
+func whoDecided(r *read.Request) string {
 	switch {
-	case r.By == "" && r.Rule == "", r.By == "" && r.Status == audit.StatusPending:
+	case r.By == "" && r.Rule == "", r.By == "" && r.Status == read.StatusPending:
 		return "–"
 	case r.By == "":
 		return truncate(chat.Escape(r.Rule))
@@ -291,7 +291,7 @@ func whoDecided(r *audit.Request) string {
 }
 
 // durations is the time to the decision and, if something ran, the time after it.
-func durations(r *audit.Request) string {
+func durations(r *read.Request) string {
 	if r.AskedAt.IsZero() || r.EndedAt.IsZero() {
 		return "–"
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -59,9 +60,9 @@ func TestShortDuration(t *testing.T) {
 }
 
 // decided is a request that was decided after this time.
-func decided(by string, st approval.Status, after time.Duration) *audit.Request {
+func decided(by string, st approval.Status, after time.Duration) *read.Request {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	return &audit.Request{
+	return &read.Request{
 		Tool: "t", Status: st, By: by, ByID: "local:1", Via: "cli", Person: true,
 		AskedAt: at, DecidedAt: at.Add(after), EndedAt: at.Add(after + time.Hour),
 	}
@@ -81,7 +82,7 @@ func TestStatsFindRubberStamping(t *testing.T) {
 		{"slow enough to read", 20, 0, 5 * time.Second, false},
 		{"enough denials", 20, 1, 2 * time.Second, false},
 	} {
-		var found []*audit.Request
+		var found []*read.Request
 		for i := range c.n {
 			st := approval.StatusApproved
 			if i < c.denied {
@@ -99,10 +100,10 @@ func TestStatsFindRubberStamping(t *testing.T) {
 }
 
 func TestStatsCountOnlyDecisionsOfPeople(t *testing.T) {
-	rule := &audit.Request{Tool: "t", Status: approval.StatusAutoApproved, Rule: "r"}
+	rule := &read.Request{Tool: "t", Status: approval.StatusAutoApproved, Rule: "r"}
 	late := decided("deadline", approval.StatusExpired, time.Hour)
 	late.Via, late.ByID = "gate", ""
-	st := home.NewStats([]*audit.Request{
+	st := home.NewStats([]*read.Request{
 		rule, late,
 		decided("ann", approval.StatusApproved, 2*time.Second),
 		decided("ann", approval.StatusFailed, 8*time.Second), // ann approved it
@@ -149,9 +150,9 @@ func TestHistoryOfADamagedLog(t *testing.T) {
 
 func TestLongListIsOneJSONArray(t *testing.T) {
 	for _, n := range []int{0, 1, 999, 1000, 1001, 2500, 5000} {
-		var found []*audit.Request
+		var found []*read.Request
 		for i := range n {
-			found = append(found, &audit.Request{Key: approval.Key{ID: fmt.Sprint(i)}})
+			found = append(found, &read.Request{Key: approval.Key{ID: fmt.Sprint(i)}})
 		}
 		var out bytes.Buffer
 		require.NoError(t, (&app{&console.Console{Out: &out}}).printItems(found))

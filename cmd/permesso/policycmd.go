@@ -257,7 +257,7 @@ func (a *app) explainKnown(ctx context.Context, h *home.Home, m *home.Memory, ty
 	if err != nil {
 		return err
 	}
-	r, then, err := h.RequestAndRuling(ctx, v, k)
+	r, then, err := v.RequestAndRuling(ctx, k)
 	if err != nil {
 		return err
 	}

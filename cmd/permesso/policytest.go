@@ -192,7 +192,7 @@ func (a *app) simulate(ctx context.Context, n int) error {
 	v := h.Viewer(m.Keys)
 	judged, differ := 0, 0
 	for _, k := range keys {
-		r, then, err := h.RequestAndRuling(ctx, v, k)
+		r, then, err := v.RequestAndRuling(ctx, k)
 		if err != nil || r == nil || then == nil || then.Rule == "gate" {
 			continue // malformed, or refused before the policy was evaluated
 		}

@@ -162,7 +162,7 @@ func expiredCmd(ts *testscript.TestScript, _ bool, args []string) {
 	signer, err := receipt.LoadOrCreate(ipc.OS(), ipc.Layout{Home: ts.Getenv("PH")}.Keys(), "permesso")
 	ts.Check(err)
 	digest, issued := approval.Digest([]byte("{}")), time.Now().Add(-time.Hour).UTC()
-	old, err := signer.Issue(receipt.Facts{
+	old, err := signer.Issue(approval.ReceiptFacts{
 		Workspace: "default", RequestID: "00000000000000aa", RequestSHA256: digest, Tool: "free", ActionType: "custom:free",
 		ArgsSHA256: digest, DecisionType: "auto_approved", Rule: "rule 1",
 		Issued: issued, Expires: issued.Add(5 * time.Minute), Audience: "default",

@@ -13,11 +13,11 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/security/audit"
 )
 
 // show prints the card of a pending request or the record of an ended one, with
@@ -130,7 +130,7 @@ func (a *app) printFact(what, text string) {
 func (a *app) showAsked(story control.Story, about *approval.Pending, s chat.Style) {
 	plain := func(text string) string { return s.OneLine(about, text) }
 	if p := story.Asked; p != nil {
-		a.printFact("what", s.Redacted(about, toolAndTarget(&audit.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target})))
+		a.printFact("what", s.Redacted(about, toolAndTarget(&read.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target})))
 		a.printFact("args", s.Value(about, p.RequestData))
 		a.showProse(p.Agent, plain)
 		return
@@ -139,7 +139,7 @@ func (a *app) showAsked(story control.Story, about *approval.Pending, s chat.Sty
 	if err != nil {
 		return // malformed: the error explains it
 	}
-	a.printFact("what", toolAndTarget(&audit.Request{Tool: r.ToolName, ActionType: r.ActionType}))
+	a.printFact("what", toolAndTarget(&read.Request{Tool: r.ToolName, ActionType: r.ActionType}))
 	a.printFact("args", s.Value(about, r.RequestData))
 	a.showProse(approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale}, plain)
 }
@@ -227,7 +227,7 @@ func (a *app) showPruned(ctx context.Context, d *control.Client, typed string, u
 		return errors.Join(unknown, err)
 	}
 	r := found[0] // the newest, if an id was reused
-	if slices.ContainsFunc(found, func(x *audit.Request) bool { return x.Key != r.Key }) {
+	if slices.ContainsFunc(found, func(x *read.Request) bool { return x.Key != r.Key }) {
 		return console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, countKeys(found))
 	}
 	s, storyErr := d.Story(ctx, r.Key, true)
@@ -243,7 +243,7 @@ func (a *app) showPruned(ctx context.Context, d *control.Client, typed string, u
 	return err
 }
 
-func countKeys(found []*audit.Request) int {
+func countKeys(found []*read.Request) int {
 	keys := map[approval.Key]bool{}
 	for _, r := range found {
 		keys[r.Key] = true

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	osexec "os/exec"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -91,6 +93,25 @@ func TestSocketSameAsFiles(t *testing.T) {
 	require.Contains(t, out, `"annes"`)
 	require.NotContains(t, out, `"bobs"`, "no other approver's workspaces")
 	require.NotContains(t, out, `"operators"`)
+}
+
+// An edit of run_before counts from the next approval over the socket.
+func TestSocketObeysLiveRunBefore(t *testing.T) {
+	v := newMultiUserRig(t)
+	text := fmt.Sprintf(multiUserConfig, v.socket, v.ann)
+	v.configure(`run_before = "10m"` + text)
+	d := v.startServing()
+	for _, want := range []time.Duration{10 * time.Minute, time.Minute} {
+		if want == time.Minute {
+			v.configure(`run_before = "1m"` + text)
+			d.awaitTimes(logReloaded, 1)
+		}
+		code, out, errs := v.runAs(v.ann, "approve", v.submitAndAwait("annes"), "--json")
+		require.Zero(t, code, errs)
+		var made approval.Decision
+		require.NoError(t, json.Unmarshal([]byte(out), &made))
+		require.Equal(t, want, made.RunBefore.Sub(made.DecidedAt))
+	}
 }
 
 func TestSocketUsesTheApproversLanguage(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 )
 
 // Target selects one place where a person is asked.
@@ -270,10 +271,10 @@ func (s *Server) listEnded(ctx context.Context, k *approval.APIKey, in *listIn, 
 		return problem(http.StatusTooManyRequests, "this key already has a list request in progress").retry(time.Second)
 	}
 	defer s.busy.release(listing)
-	items, more, err := s.History.Ended(ctx, k.Workspace, in.Before, in.Limit, func(client string, st approval.Status) bool {
-		status, _ := outcome(st)
-		return visible(k, client) && (in.Status == "" || status == in.Status)
-	})
+	items, more, err := s.History.Requests(read.Query{Workspaces: []string{k.Workspace}, Until: in.Before, Limit: in.Limit, Match: func(r *read.Request) bool {
+		status, _ := outcome(r.Status)
+		return r.Ended() && visible(k, r.ClientID) && (in.Status == "" || status == in.Status)
+	}})
 	if err != nil {
 		return s.internalError("list ended requests failed", err)
 	}
@@ -290,7 +291,7 @@ func (s *Server) listEnded(ctx context.Context, k *approval.APIKey, in *listIn, 
 		page.Items = append(page.Items, a)
 	}
 	if more && len(items) > 0 {
-		page.Next = ptr(items[len(items)-1].AskedAt.UTC().Format(time.RFC3339Nano))
+		page.Next = ptr(items[len(items)-1].Asked().UTC().Format(time.RFC3339Nano))
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
@@ -235,8 +236,8 @@ func TestOneListingPerKey(t *testing.T) {
 // slowHistory reports when it is called, and returns when the test allows it.
 type slowHistory struct{ begun, end chan struct{} }
 
-// Ended implements httpapi.History.
-func (s *slowHistory) Ended(context.Context, string, time.Time, int, func(string, approval.Status) bool) ([]httpapi.HistoryItem, bool, error) {
+// Requests implements httpapi.History.
+func (s *slowHistory) Requests(read.Query) ([]*read.Request, bool, error) {
 	s.begun <- struct{}{}
 	<-s.end
 	return nil, false, nil

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
 // Cases of an earlier public gate that concern this API. A case passes, or its reason is
@@ -138,7 +137,7 @@ func (h *rig) addGrant(kind approval.GrantKind, session string) string {
 		g.Channel, g.Sender, g.Capability, g.TargetKind, g.Target = "workspace", home, "fs:write", "path_glob", "/data/**"
 	}
 	require.NoError(h.t, h.engine.AddGrant(g))
-	h.grants = append(h.grants, httpapi.GrantUse{Grant: g})
+	h.grants = append(h.grants, approval.GrantUse{Grant: g})
 	return g.ID
 }
 

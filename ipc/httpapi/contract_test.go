@@ -170,7 +170,7 @@ func TestContract(t *testing.T) {
 
 	now := time.Now()
 	for kind, base := range map[approval.GrantKind]string{approval.GrantRule: "allow-rules", approval.GrantSession: "session-allows", approval.GrantTarget: "grants"} {
-		g := httpapi.GrantUse{Uses: 1, LastUsed: now, Grant: approval.Grant{
+		g := approval.GrantUse{Uses: 1, LastUsed: now, Grant: approval.Grant{
 			ID: fmt.Sprintf("%016x", len(h.grants)+1), Kind: kind, Workspace: home, ClientID: h.client("agent"), ActionType: "write_file", By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}}
 		h.grants = append(h.grants, g)

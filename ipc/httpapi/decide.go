@@ -54,16 +54,15 @@ func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (
 	if p != nil {
 		return nil, p
 	}
-	decider := s.Decider
+	if s.Decider == nil {
+		return nil, problem(http.StatusForbidden, "decisions are disabled here")
+	}
 	a.Key, a.Via = key, "rest"
 	a.By = approval.Person{Channel: "key", ID: k.ID, Name: k.Owner}
 	if c := CallerFrom(ctx); c != nil {
-		decider, a.By, a.Via = c.Decider, c.Person, c.Via
+		a.By, a.Via = c.Person, c.Via
 	}
-	if decider == nil {
-		return nil, problem(http.StatusForbidden, "decisions are disabled here")
-	}
-	d, err := decider.Decide(ctx, a)
+	d, err := s.Decider.Decide(ctx, a)
 	if err != nil {
 		return nil, s.decideProblem(ctx, key, err)
 	}

@@ -123,8 +123,8 @@ func TestUnclearDecisionIsRefused(t *testing.T) {
 
 // revokeAll revokes all grants, so that the next request needs a decision.
 func (h *rig) revokeAll() {
-	for _, g := range h.List(home) {
-		_, err := h.Revoke(context.Background(), g.ID, "test")
+	for _, g := range h.GrantsIn(home) {
+		_, err := h.RevokeGrant(g.ID, "test")
 		require.NoError(h.t, err)
 	}
 }

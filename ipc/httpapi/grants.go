@@ -81,18 +81,18 @@ func (s *Server) grants(api huma.API) {
 		revokeOp := op("revoke-"+x.id, http.MethodDelete, base+"/{id}", "Revoke one of the "+x.what,
 			"After the response it allows nothing. 204 also if it was already revoked.", x.revoke, http.StatusNotFound)
 		revokeOp.DefaultStatus = http.StatusNoContent
-		register(api, revokeOp, func(ctx context.Context, k *approval.APIKey, in *ruleIn) (*struct{}, error) {
-			return nil, s.revoke(ctx, k, x.kind, in.ID)
+		register(api, revokeOp, func(_ context.Context, k *approval.APIKey, in *ruleIn) (*struct{}, error) {
+			return nil, s.revoke(k, x.kind, in.ID)
 		})
 	}
 }
 
-func (s *Server) grantsOf(k *approval.APIKey, kind approval.GrantKind) []GrantUse {
+func (s *Server) grantsOf(k *approval.APIKey, kind approval.GrantKind) []approval.GrantUse {
 	if s.Grants == nil {
 		return nil
 	}
-	var list []GrantUse
-	for _, c := range s.Grants.List(k.Workspace) {
+	var list []approval.GrantUse
+	for _, c := range s.Grants.GrantsIn(k.Workspace) {
 		if c.Kind == kind && (kind == approval.GrantTarget || visible(k, c.ClientID)) {
 			list = append(list, c)
 		}
@@ -100,7 +100,7 @@ func (s *Server) grantsOf(k *approval.APIKey, kind approval.GrantKind) []GrantUs
 	return list
 }
 
-func (s *Server) findGrant(k *approval.APIKey, kind approval.GrantKind, id string) (*GrantUse, error) {
+func (s *Server) findGrant(k *approval.APIKey, kind approval.GrantKind, id string) (*approval.GrantUse, error) {
 	for _, c := range s.grantsOf(k, kind) {
 		if c.ID == id {
 			return &c, nil
@@ -109,7 +109,7 @@ func (s *Server) findGrant(k *approval.APIKey, kind approval.GrantKind, id strin
 	return nil, problem(http.StatusNotFound, detailNoRule)
 }
 
-func (s *Server) revoke(ctx context.Context, k *approval.APIKey, kind approval.GrantKind, id string) error {
+func (s *Server) revoke(k *approval.APIKey, kind approval.GrantKind, id string) error {
 	if _, err := s.findGrant(k, kind, id); err != nil {
 		return err
 	}
@@ -117,28 +117,19 @@ func (s *Server) revoke(ctx context.Context, k *approval.APIKey, kind approval.G
 	if k.Can(approval.MayRequest) {
 		by = "client " + k.ClientID()
 	}
-	if _, err := s.Grants.Revoke(ctx, id, by); err != nil {
+	if _, err := s.Grants.RevokeGrant(id, by); err != nil {
 		return s.internalError("revoke grant failed: "+id, err)
 	}
 	return nil
 }
 
-func (s *Server) rule(c GrantUse) Rule {
-	r := Rule{
-		ID: c.ID, Kind: string(c.Kind), State: "active", ClientID: c.ClientID, SessionID: c.SessionID, ActionType: c.ActionType,
+func (s *Server) rule(c approval.GrantUse) Rule {
+	return Rule{
+		ID: c.ID, Kind: string(c.Kind), State: c.State(s.Now()), ClientID: c.ClientID, SessionID: c.SessionID, ActionType: c.ActionType,
 		Capability: c.Capability, TargetKind: c.TargetKind, Target: c.Target, Exact: c.Exact != "", By: c.By, Via: c.Via,
 		CreatedAt: c.CreatedAt.UTC(), ExpiresAt: c.ExpiresAt.UTC(), Uses: c.Uses, MaxUses: c.MaxUses,
 		LastUsed: timeOrNil(c.LastUsed), RevokedAt: timeOrNil(c.RevokedAt),
 	}
-	switch {
-	case !c.RevokedAt.IsZero():
-		r.State = "revoked"
-	case !s.Now().Before(c.ExpiresAt):
-		r.State = "expired"
-	case c.MaxUses > 0 && c.Uses >= c.MaxUses:
-		r.State = "used up"
-	}
-	return r
 }
 
 func timeOrNil(t time.Time) *time.Time {

@@ -27,7 +27,6 @@ type Caller struct {
 	Operator   bool     // may do all that access to HOME allows
 	Workspaces []string // where an approver may decide
 	Language   string
-	Decider    Decider // decides for this caller
 }
 
 // Sees reports whether the caller may see a workspace's requests.

@@ -54,12 +54,12 @@ func (s *Server) receipts(api huma.API) {
 }
 
 func (s *Server) verify(ctx context.Context, k *approval.APIKey, in *receiptIn) (*factsOut, error) {
-	f, query, err := s.parseReceipt(ctx, k, &in.Body)
+	f, err := s.parseReceipt(ctx, k, &in.Body)
 	if err != nil {
 		return nil, err
 	}
 	out := &factsOut{factsOf(f)}
-	if err := s.Receipts.Verify(query); err != nil {
+	if err := s.check(&in.Body); err != nil {
 		out.Body.Valid, out.Body.Why = false, ptr(err.Error())
 	}
 	return out, nil
@@ -67,11 +67,11 @@ func (s *Server) verify(ctx context.Context, k *approval.APIKey, in *receiptIn) 
 
 func (s *Server) redeem(ctx context.Context, k *approval.APIKey, in *receiptIn) (*factsOut, error) {
 	in.Body.AllowExpired = false
-	f, query, err := s.parseReceipt(ctx, k, &in.Body)
+	f, err := s.parseReceipt(ctx, k, &in.Body)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Receipts.Verify(query); err != nil {
+	if err := s.check(&in.Body); err != nil {
 		return nil, problem(http.StatusUnprocessableEntity, err.Error())
 	}
 	switch err := s.Receipts.Redeem(ctx, f, "key "+k.ID); {
@@ -85,31 +85,33 @@ func (s *Server) redeem(ctx context.Context, k *approval.APIKey, in *receiptIn) 
 	return &factsOut{factsOf(f)}, nil
 }
 
+func (s *Server) check(p *ReceiptBody) error {
+	return s.Receipts.Check(p.Receipt, p.ToolName, p.ArgsSHA256, p.AllowExpired)
+}
+
 // parseReceipt reads a receipt of this gate, for a request that is visible to the key.
-func (s *Server) parseReceipt(ctx context.Context, k *approval.APIKey, p *ReceiptBody) (ReceiptFacts, ReceiptQuery, error) {
-	query := ReceiptQuery{Receipt: p.Receipt, Tool: p.ToolName, ArgsSHA256: p.ArgsSHA256, AllowExpired: p.AllowExpired}
+func (s *Server) parseReceipt(ctx context.Context, k *approval.APIKey, p *ReceiptBody) (f approval.ReceiptFacts, err error) {
 	if s.Receipts == nil {
-		return ReceiptFacts{}, query, problem(http.StatusNotFound, "receipts are not available")
+		return f, problem(http.StatusNotFound, "receipts are not available")
 	}
 	if len(p.RequestData.Value) > 0 {
 		sum := approval.Digest(p.RequestData.Value)
-		if query.ArgsSHA256 != "" && query.ArgsSHA256 != sum {
-			return ReceiptFacts{}, query, problem(http.StatusUnprocessableEntity, "request_data and args_sha256 contradict each other")
+		if p.ArgsSHA256 != "" && p.ArgsSHA256 != sum {
+			return f, problem(http.StatusUnprocessableEntity, "request_data and args_sha256 contradict each other")
 		}
-		query.ArgsSHA256 = sum
+		p.ArgsSHA256 = sum
 	}
-	f, err := s.Receipts.Facts(p.Receipt)
-	if err != nil {
-		return f, query, problem(http.StatusUnprocessableEntity, "this gate has not signed the receipt")
+	if f, err = s.Receipts.Parse(p.Receipt); err != nil {
+		return f, problem(http.StatusUnprocessableEntity, "this gate has not signed the receipt")
 	}
 	if f.Workspace != k.Workspace {
-		return f, query, problem(http.StatusNotFound, detailNotFound)
+		return f, problem(http.StatusNotFound, detailNotFound)
 	}
 	_, _, err = s.find(ctx, k, idPrefix+f.RequestID)
-	return f, query, err
+	return f, err
 }
 
-func factsOf(f ReceiptFacts) Facts {
+func factsOf(f approval.ReceiptFacts) Facts {
 	return Facts{
 		Valid: true, ApprovalID: idPrefix + strings.TrimSpace(f.RequestID), ToolName: f.Tool, ActionType: f.ActionType, ArgsSHA256: f.ArgsSHA256,
 		DecisionType: f.DecisionType, By: f.By, Via: f.Via, Rule: f.Rule, Issued: f.Issued.UTC(), Expires: f.Expires.UTC(),

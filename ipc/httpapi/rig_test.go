@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,7 +52,7 @@ type rig struct {
 	mu      sync.Mutex
 	keys    map[string]*approval.APIKey // by hash
 	secrets map[string]string           // by name
-	grants  []httpapi.GrantUse
+	grants  []approval.GrantUse
 	effects []approval.Job
 	ws      map[string]approval.Workspace
 	logs    bytes.Buffer
@@ -234,15 +235,15 @@ func (p rigSettings) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
 	}, ok
 }
 
-// List implements httpapi.Grants.
-func (h *rig) List(ws string) []httpapi.GrantUse {
+// GrantsIn implements httpapi.Grants.
+func (h *rig) GrantsIn(ws string) []approval.GrantUse {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(h.grants), func(c httpapi.GrantUse) bool { return c.Workspace != ws })
+	return slices.DeleteFunc(slices.Clone(h.grants), func(c approval.GrantUse) bool { return c.Workspace != ws })
 }
 
-// Revoke implements httpapi.Grants.
-func (h *rig) Revoke(_ context.Context, id, _ string) (bool, error) {
+// RevokeGrant implements httpapi.Grants.
+func (h *rig) RevokeGrant(id, _ string) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.grants {
@@ -262,12 +263,13 @@ func (h *rig) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.grants = append(h.grants, httpapi.GrantUse{Grant: *g})
+	h.grants = append(h.grants, approval.GrantUse{Grant: *g})
 	return h.engine.AddGrant(*g)
 }
 
-// Ended implements httpapi.History.
-func (h *rig) Ended(ctx context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.HistoryItem, more bool, err error) {
+// Requests implements httpapi.History from the records.
+func (h *rig) Requests(q read.Query) (list []*read.Request, more bool, err error) {
+	ws := q.Workspaces[0]
 	names, err := filepath.Glob(filepath.Join(h.layout.Records(ws), "*.json"))
 	if err != nil {
 		return nil, false, err
@@ -275,21 +277,21 @@ func (h *rig) Ended(ctx context.Context, ws string, before time.Time, limit int,
 	view := &read.Viewer{Store: h.store, Seal: h.seal}
 	for _, name := range names {
 		k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(name), ".json")}
-		rec, err := view.Record(ctx, k)
+		rec, err := view.Record(context.Background(), k)
 		if err != nil || rec == nil {
 			continue
 		}
-		client := rec.ClientID
+		r := &read.Request{Key: k, AskedAt: rec.RequestedAt, Status: rec.Status, ClientID: rec.ClientID}
 		if p := view.OpenPending(k, rec.Pending); p != nil {
-			client = p.ClientID
+			r.ClientID = p.ClientID
 		}
-		if match(client, rec.Status) && (before.IsZero() || rec.RequestedAt.Before(before)) {
-			list = append(list, httpapi.HistoryItem{Key: k, AskedAt: rec.RequestedAt, Status: rec.Status})
+		if q.Match(r) && (q.Until.IsZero() || rec.RequestedAt.Before(q.Until)) {
+			list = append(list, r)
 		}
 	}
-	slices.SortFunc(list, func(a, b httpapi.HistoryItem) int { return b.AskedAt.Compare(a.AskedAt) })
-	more = len(list) > limit
-	return list[:min(limit, len(list))], more, nil
+	slices.SortFunc(list, func(a, b *read.Request) int { return b.AskedAt.Compare(a.AskedAt) })
+	more = len(list) > q.Limit
+	return list[:min(q.Limit, len(list))], more, nil
 }
 
 // rigReceipts verifies the rig's receipts.
@@ -298,40 +300,30 @@ type rigReceipts struct {
 	signer *receipt.Signer
 }
 
-// Facts implements httpapi.Receipts.
-func (p rigReceipts) Facts(text string) (httpapi.ReceiptFacts, error) {
+// Parse implements httpapi.Receipts.
+func (p rigReceipts) Parse(text string) (f approval.ReceiptFacts, err error) {
 	v, err := p.signer.Verifier()
 	if err != nil {
-		return httpapi.ReceiptFacts{}, err
+		return f, err
 	}
-	f, err := v.Parse(text)
-	return httpapi.ReceiptFacts{
-		Workspace: f.Workspace, RequestID: f.RequestID, Tool: f.Tool, ActionType: f.ActionType, ArgsSHA256: f.ArgsSHA256,
-		DecisionType: f.DecisionType, By: f.By, Via: f.Via, Rule: f.Rule, Issued: f.Issued, Expires: f.Expires,
-	}, err
+	return v.Parse(text)
 }
 
-// Verify implements httpapi.Receipts.
-func (p rigReceipts) Verify(w httpapi.ReceiptQuery) error {
+// Check implements httpapi.Receipts.
+func (p rigReceipts) Check(text, tool, argsSHA256 string, _ bool) error {
 	v, err := p.signer.Verifier()
 	if err != nil {
 		return err
 	}
-	f, err := v.Parse(w.Receipt)
+	f, err := v.Parse(text)
 	if err != nil {
 		return err
 	}
-	if w.Tool == "" {
-		w.Tool = f.Tool
-	}
-	if w.ArgsSHA256 == "" {
-		w.ArgsSHA256 = f.ArgsSHA256
-	}
-	return v.Verify(w.Receipt, f.Workspace, f.RequestID, w.Tool, w.ArgsSHA256)
+	return v.Verify(text, f.Workspace, f.RequestID, cmp.Or(tool, f.Tool), cmp.Or(argsSHA256, f.ArgsSHA256))
 }
 
 // Redeem implements httpapi.Receipts.
-func (p rigReceipts) Redeem(_ context.Context, f httpapi.ReceiptFacts, by string) error {
+func (p rigReceipts) Redeem(_ context.Context, f approval.ReceiptFacts, by string) error {
 	return p.store.Create(approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 )
 
 // Gate submits requests, and cancels them for their own client.
@@ -41,18 +42,9 @@ type Keys interface {
 	Key(hash string) (*approval.APIKey, error)
 }
 
-// HistoryItem is one ended request.
-type HistoryItem struct {
-	Key     approval.Key
-	AskedAt time.Time
-	Status  approval.Status
-}
-
-// History finds requests that have ended, the newest first.
+// History finds requests, the newest first. more is true if there are more.
 type History interface {
-	// Ended lists at most limit requests of a workspace that were requested before a time
-	// (zero: at any) and for which match is true. more is true if there are more.
-	Ended(ctx context.Context, workspace string, before time.Time, limit int, match func(client string, st approval.Status) bool) (list []HistoryItem, more bool, err error)
+	Requests(q read.Query) (list []*read.Request, more bool, err error)
 }
 
 // AuditFeed is the audit log as a client may follow it.
@@ -67,44 +59,24 @@ type AuditFeed interface {
 	Follow() (stop func())
 }
 
-// GrantUse is a grant with its uses.
-type GrantUse struct {
-	approval.Grant
-	Uses     int
-	LastUsed time.Time
-}
-
 // Grants lists and revokes grants.
 type Grants interface {
-	// List returns those of a workspace, the newest first.
-	List(workspace string) []GrantUse
-	// Revoke revokes one, durably. done is false if it was already revoked.
-	Revoke(ctx context.Context, id, by string) (done bool, err error)
-}
-
-// ReceiptFacts are the contents of a receipt. Times are in UTC.
-type ReceiptFacts struct {
-	Workspace, RequestID, Tool, ActionType, ArgsSHA256, DecisionType, By, Via, Rule string
-	Issued, Expires                                                                 time.Time
-}
-
-// ReceiptQuery is a receipt with what it must be valid for. Empty fields require nothing.
-type ReceiptQuery struct {
-	Receipt      string
-	Tool         string
-	ArgsSHA256   string
-	AllowExpired bool
+	// GrantsIn lists those of a workspace, the newest first.
+	GrantsIn(workspace string) []approval.GrantUse
+	// RevokeGrant revokes one, durably. done is false if it was already revoked.
+	RevokeGrant(id, by string) (done bool, err error)
 }
 
 // Receipts verifies and redeems receipts.
 type Receipts interface {
-	// Facts returns the contents of a receipt of this gate, even if it has expired.
-	Facts(receipt string) (ReceiptFacts, error)
-	// Verify says why a receipt does not meet the query.
-	Verify(w ReceiptQuery) error
+	// Parse returns the contents of a receipt of this gate, even if it has expired.
+	Parse(receipt string) (approval.ReceiptFacts, error)
+	// Check says why a receipt is not valid for a tool and a digest of arguments; ""
+	// requires nothing.
+	Check(receipt, tool, argsSHA256 string, allowExpired bool) error
 	// Redeem marks it as used. The error wraps fs.ErrExist if that was done before, and
 	// fs.ErrNotExist if the request has no record yet.
-	Redeem(ctx context.Context, f ReceiptFacts, by string) error
+	Redeem(ctx context.Context, f approval.ReceiptFacts, by string) error
 }
 
 // WorkspaceInfo says where the approvers of a workspace may be asked.

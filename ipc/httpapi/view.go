@@ -176,7 +176,7 @@ func (s *Server) setGrantCode(a *Approval, workspace string) {
 	if a.AllowRuleApplied == nil || s.Grants == nil || a.Decision.Choice != nil {
 		return
 	}
-	for _, c := range s.Grants.List(workspace) {
+	for _, c := range s.Grants.GrantsIn(workspace) {
 		if c.ID != *a.AllowRuleApplied {
 			continue
 		}

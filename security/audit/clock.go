@@ -10,6 +10,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
+var errStop = errors.New("enough")
+
 // Limits of CheckClock.
 const (
 	maxPause    = 7 * 24 * time.Hour // longest pause between two entries without suspicion

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -37,8 +38,15 @@ func logOf(t *testing.T, story string) afero.Fs {
 	return p
 }
 
+// logIn reads the log of a disk.
+func logIn(fsys afero.Fs) read.Log {
+	return func(keep func([]byte) bool, each func(approval.Entry) error) error {
+		return audit.Backwards(fsys, dir, keep, each)
+	}
+}
+
 // summary is one request as a short text. A dash means unknown.
-func summary(r *audit.Request) string {
+func summary(r *read.Request) string {
 	at := func(t time.Time) string {
 		if t.IsZero() {
 			return "-"
@@ -78,7 +86,7 @@ func TestRequests(t *testing.T) {
 		{"a power cut lost the first entry", "5 a denied_by_user ann cli", []string{"a denied by ann - 5 5"}},
 		{"a power cut lost the outcome", "1 a approval_requested\n2 a approved ann cli\n9 - started", []string{"a running by ann 1 2 -"}},
 	} {
-		found, more, err := audit.Requests(logOf(t, c.log), dir, audit.Wanted{})
+		found, more, err := read.Requests(logIn(logOf(t, c.log)), read.Query{})
 		require.NoError(t, err, c.why)
 		require.False(t, more, c.why)
 		var got []string
@@ -103,21 +111,21 @@ func TestRequestsSelection(t *testing.T) {
 	at := func(sec int) time.Time { return clock().Add(time.Duration(sec) * time.Second) }
 	for _, c := range []struct {
 		why    string
-		wanted audit.Wanted
+		wanted read.Query
 		want   string
 		more   bool
 	}{
-		{"all", audit.Wanted{}, "d c b a", false},
-		{"since is inclusive", audit.Wanted{Since: at(4)}, "d c", false},
-		{"until is exclusive", audit.Wanted{Until: at(4)}, "b a", false},
-		{"both", audit.Wanted{Since: at(2), Until: at(6)}, "c b", false},
-		{"limit selects by the newest entry", audit.Wanted{Limit: 1}, "a", true},
-		{"and the result is ordered by the time of asking", audit.Wanted{Limit: 2}, "d a", true},
-		{"limit equal to the number", audit.Wanted{Limit: 4}, "d c b a", false},
-		{"matching", audit.Wanted{Match: func(r *audit.Request) bool { return r.By == "ann" }}, "c a", false},
-		{"matching, limited", audit.Wanted{Limit: 1, Match: func(r *audit.Request) bool { return r.Tool < "tool-c" }}, "a", true},
+		{"all", read.Query{}, "d c b a", false},
+		{"since is inclusive", read.Query{Since: at(4)}, "d c", false},
+		{"until is exclusive", read.Query{Until: at(4)}, "b a", false},
+		{"both", read.Query{Since: at(2), Until: at(6)}, "c b", false},
+		{"limit selects by the newest entry", read.Query{Limit: 1}, "a", true},
+		{"and the result is ordered by the time of asking", read.Query{Limit: 2}, "d a", true},
+		{"limit equal to the number", read.Query{Limit: 4}, "d c b a", false},
+		{"matching", read.Query{Match: func(r *read.Request) bool { return r.By == "ann" }}, "c a", false},
+		{"matching, limited", read.Query{Limit: 1, Match: func(r *read.Request) bool { return r.Tool < "tool-c" }}, "a", true},
 	} {
-		found, more, err := audit.Requests(log, dir, c.wanted)
+		found, more, err := read.Requests(logIn(log), c.wanted)
 		require.NoError(t, err, c.why)
 		var got []string
 		for _, r := range found {
@@ -134,13 +142,13 @@ func TestRequestsStopsEarly(t *testing.T) {
 	put(t, disk, "log.jsonl", "damaged\n")
 	put(t, disk, "log-2.jsonl", line(2)+strings.Replace(line(3), "executed", "auto_rejected", 1)+strings.Replace(line(4), "executed", "malformed", 1))
 	p := disk.Process("reader")
-	found, more, err := audit.Requests(p, dir, audit.Wanted{Limit: 1})
+	found, more, err := read.Requests(logIn(p), read.Query{Limit: 1})
 	require.NoError(t, err)
 	require.True(t, more)
 	require.Len(t, found, 1)
-	_, _, err = audit.Requests(p, dir, audit.Wanted{Since: clock().Add(25 * time.Hour)})
+	_, _, err = read.Requests(logIn(p), read.Query{Since: clock().Add(25 * time.Hour)})
 	require.NoError(t, err, "more than a day before Since")
-	found, _, err = audit.Requests(p, dir, audit.Wanted{Since: clock()})
+	found, _, err = read.Requests(logIn(p), read.Query{Since: clock()})
 	require.ErrorIs(t, err, audit.ErrDamaged, "within a day the clock may have been set back")
 	require.Len(t, found, 3, "the requests found before the damage")
 }

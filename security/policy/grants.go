@@ -13,24 +13,7 @@ const (
 	sessionLife   = 24 * time.Hour
 	ruleLife      = 90 * 24 * time.Hour
 	permanentLife = 365 * 24 * time.Hour
-	staleAfter    = 90 * 24 * time.Hour
 )
-
-// GrantUse is a grant with its uses from the log.
-type GrantUse struct {
-	approval.Grant
-	Uses     int       `json:"uses"`
-	LastUsed time.Time `json:"last_used,omitzero"`
-}
-
-// Stale says whether the grant was not used for staleAfter.
-func (r *GrantUse) Stale(now time.Time) bool {
-	last := r.CreatedAt
-	if r.LastUsed.After(last) {
-		last = r.LastUsed
-	}
-	return now.Sub(last) >= staleAfter
-}
 
 // AddGrant adds a grant, or replaces its earlier state. It refuses an incomplete
 // grant.
@@ -65,17 +48,17 @@ func (e *Engine) RemoveGrant(id string) {
 }
 
 // Grants lists the grants, the newest first.
-func (e *Engine) Grants() []GrantUse {
+func (e *Engine) Grants() []approval.GrantUse {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if e.grants == nil {
 		return nil
 	}
-	all := make([]GrantUse, 0, len(e.grants.byID))
+	all := make([]approval.GrantUse, 0, len(e.grants.byID))
 	for _, h := range e.grants.byID {
-		all = append(all, GrantUse{Grant: h.Grant, Uses: h.uses, LastUsed: h.lastUsed})
+		all = append(all, approval.GrantUse{Grant: h.Grant, Uses: h.uses, LastUsed: h.lastUsed})
 	}
-	slices.SortFunc(all, func(a, b GrantUse) int {
+	slices.SortFunc(all, func(a, b approval.GrantUse) int {
 		if c := b.CreatedAt.Compare(a.CreatedAt); c != 0 {
 			return c
 		}

@@ -9,7 +9,7 @@ import (
 // IssueReceipt issues the receipt of a claim. d is the person's decision, nil if
 // policy allowed the request.
 func (s *Signer) IssueReceipt(c *approval.Claim, d *approval.Decision, expires time.Time) (string, error) {
-	f := Facts{
+	f := approval.ReceiptFacts{
 		Workspace: c.Workspace, RequestID: c.RequestID, RequestSHA256: c.RequestSHA256,
 		PendingSHA256: c.PendingSHA256, Tool: c.ToolName, ActionType: c.ActionType, ArgsSHA256: c.ArgsSHA256,
 		DecisionType: "auto_approved", Issued: c.ClaimedAt, Expires: expires, Audience: c.Workspace,

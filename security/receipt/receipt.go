@@ -60,25 +60,6 @@ var (
 	ErrExpired = errors.New("the receipt has expired")
 )
 
-// Facts is the content of a receipt.
-type Facts struct {
-	Gate          string // the signer's name
-	Workspace     string
-	RequestID     string
-	RequestSHA256 string // of the bytes received
-	PendingSHA256 string // of what a person was shown; "": no approver was asked
-	Tool          string // "": release-only
-	ActionType    string
-	ArgsSHA256    string // of request_data
-	DecisionType  string // approved or auto_approved
-	By            string
-	Via           string
-	Rule          string
-	Issued        time.Time
-	Expires       time.Time
-	Audience      string
-}
-
 // field is one line of a receipt: exactly one of text and time is set.
 type field struct {
 	name     string
@@ -87,7 +68,7 @@ type field struct {
 	required bool // must not be "" or the zero time
 }
 
-func (f *Facts) fields() []field {
+func fieldsOf(f *approval.ReceiptFacts) []field {
 	return []field{
 		{name: "gate", text: &f.Gate, required: true},
 		{name: "workspace", text: &f.Workspace, required: true},
@@ -107,11 +88,11 @@ func (f *Facts) fields() []field {
 	}
 }
 
-// text is the signed text.
-func (f *Facts) text() string {
+// textOf is the signed text.
+func textOf(f *approval.ReceiptFacts) string {
 	var b strings.Builder
 	b.WriteString(firstLine + "\n")
-	for _, line := range f.fields() {
+	for _, line := range fieldsOf(f) {
 		value := ""
 		if line.time != nil {
 			value = line.time.UTC().Format(time.RFC3339Nano)
@@ -123,30 +104,30 @@ func (f *Facts) text() string {
 	return b.String()
 }
 
-// parseText is the inverse of text. It accepts only what text writes.
-func parseText(text string) (Facts, error) {
-	var f Facts
+// parseText is the inverse of textOf. It accepts only what textOf writes.
+func parseText(text string) (approval.ReceiptFacts, error) {
+	var f approval.ReceiptFacts
 	line, rest, _ := strings.Cut(text, "\n")
 	if line != firstLine {
-		return Facts{}, fmt.Errorf("first line is not %q", firstLine)
+		return approval.ReceiptFacts{}, fmt.Errorf("first line is not %q", firstLine)
 	}
-	for _, want := range f.fields() {
+	for _, want := range fieldsOf(&f) {
 		line, rest, _ = strings.Cut(rest, "\n")
 		value, ok := strings.CutPrefix(line, want.name+": ")
 		if !ok {
-			return Facts{}, fmt.Errorf("line %q is missing or misplaced", want.name)
+			return approval.ReceiptFacts{}, fmt.Errorf("line %q is missing or misplaced", want.name)
 		}
 		if err := want.set(value); err != nil {
-			return Facts{}, fmt.Errorf("line %q: %w", want.name, err)
+			return approval.ReceiptFacts{}, fmt.Errorf("line %q: %w", want.name, err)
 		}
 	}
 	switch {
 	case rest != "":
-		return Facts{}, errors.New("too many lines")
+		return approval.ReceiptFacts{}, errors.New("too many lines")
 	case f.Expires.Before(f.Issued):
-		return Facts{}, errors.New("expires is before issued")
-	case f.text() != text:
-		return Facts{}, errors.New("value is not in canonical form")
+		return approval.ReceiptFacts{}, errors.New("expires is before issued")
+	case textOf(&f) != text:
+		return approval.ReceiptFacts{}, errors.New("value is not in canonical form")
 	}
 	return f, nil
 }
@@ -233,7 +214,7 @@ func (s *Signer) Verifier() (*Verifier, error) { return NewVerifier(s.public) }
 
 // Issue writes a receipt. An empty Gate becomes the signer's name. Facts that could
 // not be read back unchanged, or that lack a required fact, are an error.
-func (s *Signer) Issue(f Facts) (string, error) {
+func (s *Signer) Issue(f approval.ReceiptFacts) (string, error) {
 	if s == nil || s.signer == nil {
 		return "", errors.New("issue receipt: no signing key")
 	}
@@ -243,7 +224,7 @@ func (s *Signer) Issue(f Facts) (string, error) {
 	if f.Gate != s.signer.Name() {
 		return "", fmt.Errorf("issue receipt: gate is %q, but the key belongs to %q", f.Gate, s.signer.Name())
 	}
-	text := f.text()
+	text := textOf(&f)
 	if _, err := parseText(text); err != nil {
 		return "", fmt.Errorf("issue receipt: %w", err)
 	}
@@ -282,17 +263,17 @@ func (v *Verifier) Known() note.Verifiers { return note.VerifierList(v.keys...) 
 
 // Parse verifies the signature and reads the facts. It does not check the expiry.
 // The error wraps ErrInvalid.
-func (v *Verifier) Parse(receipt string) (Facts, error) {
+func (v *Verifier) Parse(receipt string) (approval.ReceiptFacts, error) {
 	text, signer, err := v.open(receipt)
 	if err != nil {
-		return Facts{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return approval.ReceiptFacts{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	f, err := parseText(text)
 	if err != nil {
-		return Facts{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return approval.ReceiptFacts{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if f.Gate != signer {
-		return Facts{}, fmt.Errorf("%w: signed by %q for gate %q", ErrInvalid, signer, f.Gate)
+		return approval.ReceiptFacts{}, fmt.Errorf("%w: signed by %q for gate %q", ErrInvalid, signer, f.Gate)
 	}
 	return f, nil
 }

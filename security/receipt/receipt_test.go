@@ -37,8 +37,8 @@ func testVerifier(t testing.TB) *receipt.Verifier {
 	return v
 }
 
-func testFacts() receipt.Facts {
-	return receipt.Facts{
+func testFacts() approval.ReceiptFacts {
+	return approval.ReceiptFacts{
 		Gate: testName, Workspace: "personal", RequestID: "a7f3b2c1d4e5f6a7",
 		RequestSHA256: approval.Digest([]byte("q")), PendingSHA256: approval.Digest([]byte("p")),
 		Tool: "x_post", ActionType: "send_message", ArgsSHA256: approval.Digest([]byte("{}")),
@@ -47,7 +47,7 @@ func testFacts() receipt.Facts {
 	}
 }
 
-func issue(t testing.TB, f receipt.Facts) string {
+func issue(t testing.TB, f approval.ReceiptFacts) string {
 	t.Helper()
 	r, err := testSigner(t).Issue(f)
 	require.NoError(t, err)
@@ -115,18 +115,18 @@ func TestValuesCannotForgeALine(t *testing.T) {
 func TestIssueRefuses(t *testing.T) {
 	for _, c := range []struct {
 		why    string
-		change func(f *receipt.Facts)
+		change func(f *approval.ReceiptFacts)
 	}{
-		{"another gate's name", func(f *receipt.Facts) { f.Gate = "elsewhere" }},
-		{"no workspace", func(f *receipt.Facts) { f.Workspace = "" }},
-		{"no request", func(f *receipt.Facts) { f.RequestID = "" }},
-		{"no arguments' digest", func(f *receipt.Facts) { f.ArgsSHA256 = "" }},
-		{"no decision", func(f *receipt.Facts) { f.DecisionType = "" }},
-		{"no time of issue", func(f *receipt.Facts) { f.Issued = time.Time{} }},
-		{"no expiry", func(f *receipt.Facts) { f.Expires = time.Time{} }},
-		{"expires before it was issued", func(f *receipt.Facts) { f.Expires = f.Issued.Add(-1) }},
-		{"a year that RFC 3339 cannot write", func(f *receipt.Facts) { f.Expires = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }},
-		{"too long", func(f *receipt.Facts) { f.Rule = strings.Repeat("x", 64<<10) }},
+		{"another gate's name", func(f *approval.ReceiptFacts) { f.Gate = "elsewhere" }},
+		{"no workspace", func(f *approval.ReceiptFacts) { f.Workspace = "" }},
+		{"no request", func(f *approval.ReceiptFacts) { f.RequestID = "" }},
+		{"no arguments' digest", func(f *approval.ReceiptFacts) { f.ArgsSHA256 = "" }},
+		{"no decision", func(f *approval.ReceiptFacts) { f.DecisionType = "" }},
+		{"no time of issue", func(f *approval.ReceiptFacts) { f.Issued = time.Time{} }},
+		{"no expiry", func(f *approval.ReceiptFacts) { f.Expires = time.Time{} }},
+		{"expires before it was issued", func(f *approval.ReceiptFacts) { f.Expires = f.Issued.Add(-1) }},
+		{"a year that RFC 3339 cannot write", func(f *approval.ReceiptFacts) { f.Expires = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }},
+		{"too long", func(f *approval.ReceiptFacts) { f.Rule = strings.Repeat("x", 64<<10) }},
 	} {
 		f := testFacts()
 		c.change(&f)

@@ -9,7 +9,7 @@
 //
 // # Who may decide
 //
-// MayDecide alone decides this. Zero values deny: with no workspace, no id or no
+// gate.Authorizer alone decides this. Zero values deny: with no workspace, no id or no
 // list, no person may decide.
 package config
 

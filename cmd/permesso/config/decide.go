@@ -1,7 +1,6 @@
 package config
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -11,48 +10,17 @@ import (
 const (
 	channelTelegram = "telegram"
 	channelEmail    = "email"
-	channelLocal    = "local" // terminal, CLI, browser
 )
 
-// operator is the name prefix of a local person without an approver entry. No
-// approver can have such a name, because names have no colon.
-const operator = "operator:"
-
-// MayDecide reports whether p may decide in workspace ws, and the name that other
-// people see:
-//
-//   - A person whose id is in [approvers] is that approver and never the operator.
-//     The approver may decide where listed. If a principal is set, only the
-//     principal may.
-//   - A local person without an approver entry is the operator: a process that can
-//     read keys/ could write decisions anyway. The operator may decide everywhere,
-//     also if the list is empty or a principal is set.
-//   - With local_decisions = false no local person may decide, approver or operator.
-//   - A UID of an agent may not decide anywhere.
-//
-// Everything else is refused: unknown workspaces, unknown channels, empty ids.
-func (c *Config) MayDecide(ws string, p approval.Person) (name string, ok bool) {
-	if c == nil || ws == "" || p.ID == "" {
-		return "", false
+// Approver returns the approver with the person's id, or "". An API key names its
+// approver by itself. Parse allows one approver per id; the order makes the result the
+// same each time even without that check.
+func (c *Config) Approver(p approval.Person) string {
+	if p.ID == "" {
+		return ""
 	}
-	w, ok := c.Workspaces[ws]
-	if !ok || p.Channel == channelLocal && (!w.LocalDecisions || c.isAgent(p.ID)) {
-		return "", false
-	}
-	if name = c.identify(p); name == "" {
-		return operatorName(p)
-	}
-	if !slices.Contains(w.Approvers, name) || w.Principal != "" && w.Principal != name {
-		return "", false
-	}
-	return name, true
-}
-
-// identify returns the approver with this id, or "". Parse allows one approver per
-// id; the order makes the result the same each time even without that check.
-func (c *Config) identify(p approval.Person) string {
 	for _, name := range sortedKeys(c.Approvers) {
-		if matchesID(c.Approvers[name], p) {
+		if p.Channel == approval.EntranceKey && name == p.Name || matchesID(c.Approvers[name], p) {
 			return name
 		}
 	}
@@ -67,21 +35,10 @@ func matchesID(a approval.Approver, p approval.Person) bool {
 		return a.Telegram == p.ID
 	case channelEmail:
 		return canonicalEmail(a.Email) == canonicalEmail(p.ID)
-	case channelLocal:
+	case approval.EntranceLocal, approval.EntranceSocket:
 		return a.Local == p.ID
 	}
 	return false
-}
-
-// operatorName returns the name of a local person without an approver entry.
-func operatorName(p approval.Person) (string, bool) {
-	switch {
-	case p.Channel != channelLocal:
-		return "", false
-	case strings.HasPrefix(p.Name, operator) && len(p.Name) > len(operator):
-		return p.Name, true
-	}
-	return operator + p.ID, true
 }
 
 // canonicalEmail lowers the domain. The part before the @ stays: its meaning is up

@@ -15,7 +15,7 @@ func FuzzParse(f *testing.F) {
 	const line = "\ntoken = \"" + planted + "\"\n"
 	f.Add("", "")
 	f.Add(config.Example(), config.Example())
-	f.Add(approversConfig, "[tools.t]\nhandler = { kind = \"command\", argv = [\"/x\", \"{y}\"] }")
+	f.Add("[workspaces.w]\napprovers = [\"ann\"]\nprincipal = \"ann\"\n[approvers.ann]\ntelegram = 1\nemail = \"Ann@Example.org\"\nlocal = 1000\n[approvers.bob]\n", "[tools.t]\nhandler = { kind = \"command\", argv = [\"/x\", \"{y}\"] }")
 	f.Add(httpTool, "[tools.t]\nhandler = { kind = \"http\", method = \"GET\", url = \"https://")
 	f.Add("[workspaces.w]\nautonomy = \"\"\"", "\"\"\"")
 	f.Add("[workspaces.w]\napprovers = [\"\"\"", "\"\"\"]")
@@ -40,7 +40,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for ws, w := range c.Workspaces {
-			if _, ok := c.MayDecide(ws, approval.Person{}); ok || w.Timeout <= 0 || w.MaxTimeout < w.Timeout || w.Limits.Pending <= 0 {
+			if name := c.Approver(approval.Person{}); name != "" || w.Timeout <= 0 || w.MaxTimeout < w.Timeout || w.Limits.Pending <= 0 {
 				t.Fatalf("workspace %q is not usable: %+v", ws, w)
 			}
 		}

@@ -18,19 +18,9 @@ const (
 	uidHint    = "the number that `id -u NAME` prints, without quotes"
 )
 
-// LocalApprover returns the approver with a local UID. Unlike MayDecide it knows no
-// operator: a process that needs the socket cannot read keys/.
-func (c *Config) LocalApprover(uid string) (name string, ok bool) {
-	if c == nil || uid == "" || c.isAgent(uid) {
-		return "", false
-	}
-	name = c.identify(approval.Person{Channel: channelLocal, ID: uid})
-	return name, name != ""
-}
-
-// isAgent reports whether an agent of any workspace runs as uid: an agent may not
+// IsAgent reports whether an agent of any workspace runs as uid: an agent may not
 // decide requests of other agents either.
-func (c *Config) isAgent(uid string) bool {
+func (c *Config) IsAgent(uid string) bool {
 	for _, uids := range c.AgentUIDs {
 		if slices.Contains(uids, uid) {
 			return true
@@ -94,7 +84,7 @@ func (s *section) agentUIDs() []string {
 }
 
 func (s *section) agentUID(uids []string, n *node, uid string) []string {
-	if name := s.cfg.identify(approval.Person{Channel: channelLocal, ID: uid}); name != "" {
+	if name := s.cfg.Approver(approval.Person{Channel: approval.EntranceLocal, ID: uid}); name != "" {
 		s.fail(n.val, "agent_uid", "run the agent under its own UID or in a container", "agent_uid belongs to approver %s: the agent could approve itself", quote(name))
 	}
 	if uid == strconv.Itoa(s.servedBy) {

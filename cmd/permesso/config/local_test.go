@@ -7,56 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
-
-func TestAgentsCannotDecide(t *testing.T) {
-	c, err := config.Parse("p.toml", []byte(`
-socket = "/run/permesso/permesso.sock"
-[approvers.ann]
-local = 1000
-[approvers.far]
-telegram = 1
-[workspaces.a]
-approvers = ["ann"]
-agent_uid = 2000
-[workspaces.b]
-agent_uid = [2001, 2002]
-`))
-	require.NoError(t, err)
-	require.Equal(t, "/run/permesso/permesso.sock", c.Socket)
-	require.Equal(t, map[string][]string{"a": {"2000"}, "b": {"2001", "2002"}}, c.AgentUIDs)
-	for _, uid := range []string{"2000", "2001", "2002"} {
-		for _, ws := range []string{"a", "b"} {
-			_, ok := c.MayDecide(ws, approval.Person{Channel: "local", ID: uid, Name: "operator:agent"})
-			require.False(t, ok, "%s in %s: not even as operator", uid, ws)
-		}
-		_, ok := c.LocalApprover(uid)
-		require.False(t, ok)
-	}
-	name, ok := c.MayDecide("a", approval.Person{Channel: "local", ID: "1000"})
-	require.True(t, ok)
-	require.Equal(t, "ann", name)
-	_, ok = c.MayDecide("a", approval.Person{Channel: "local", ID: "3000"})
-	require.True(t, ok, "the operator, who can read keys/")
-
-	name, ok = c.LocalApprover("1000")
-	require.True(t, ok)
-	require.Equal(t, "ann", name)
-	for _, uid := range []string{"", "0", "3000", "01000", "1"} {
-		_, ok = c.LocalApprover(uid)
-		require.False(t, ok, "%q: there is no operator on the socket", uid)
-	}
-	_, ok = (*config.Config)(nil).LocalApprover("1000")
-	require.False(t, ok)
-	// Parse would refuse this: a UID of an approver and an agent. The agent counts.
-	c.AgentUIDs["a"] = []string{"1000"}
-	_, ok = c.LocalApprover("1000")
-	require.False(t, ok)
-	_, ok = c.MayDecide("a", approval.Person{Channel: "local", ID: "1000"})
-	require.False(t, ok)
-}
 
 func TestLocalIssues(t *testing.T) {
 	const ann = "[approvers.ann]\nlocal = 1000\n"

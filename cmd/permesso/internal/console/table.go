@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/approval/read"
 )
 
 // Table prints rows in columns. On a terminal the headers are faint and statuses
@@ -66,8 +66,8 @@ var colors = map[string]string{
 	string(approval.StatusFailed):       red,
 	string(approval.StatusInterrupted):  red,
 	string(approval.StatusExpired):      yellow,
-	string(audit.StatusPending):         yellow,
-	string(audit.StatusRunning):         yellow,
+	string(read.StatusPending):          yellow,
+	string(read.StatusRunning):          yellow,
 }
 
 func (t *Table) paint(row int, cell string) string {

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
-	"github.com/permesso-dev/permesso/security/policy"
 )
 
 // Status is the state of the daemon as the caller may see it.
@@ -154,7 +154,7 @@ func decided(d decidedDoc, k approval.Key, err error) (*approval.Decision, error
 
 // History lists requests from the log, newest first. With an error it also returns the
 // requests that could be read.
-func (c *Client) History(ctx context.Context, q HistoryQuery) (found []*audit.Request, more bool, err error) {
+func (c *Client) History(ctx context.Context, q HistoryQuery) (found []*read.Request, more bool, err error) {
 	p, err := call(ctx, c, opHistory(), q)
 	return p.Items, p.More, errors.Join(err, damaged(p.Damaged))
 }
@@ -171,7 +171,7 @@ func (c *Client) Tail(ctx context.Context, lines int) ([]audit.Line, error) {
 }
 
 // Grants lists grants, newest first.
-func (c *Client) Grants(ctx context.Context) ([]policy.GrantUse, error) {
+func (c *Client) Grants(ctx context.Context) ([]approval.GrantUse, error) {
 	return call(ctx, c, opGrants(), none{})
 }
 

@@ -22,15 +22,15 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-func opGrants() operation[none, []policy.GrantUse] {
-	return operation[none, []policy.GrantUse]{
+func opGrants() operation[none, []approval.GrantUse] {
+	return operation[none, []approval.GrantUse]{
 		id: "local-grants", method: http.MethodGet, path: "/grants", summary: "Grants, newest first",
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, _ *none) ([]policy.GrantUse, error) {
+		do: func(s *Service, _ context.Context, c *httpapi.Caller, _ *none) ([]approval.GrantUse, error) {
 			m, err := s.Memory()
 			if err != nil {
 				return nil, err
 			}
-			return slices.DeleteFunc(m.Grants(), func(g policy.GrantUse) bool { return !c.Sees(g.Workspace) }), nil
+			return slices.DeleteFunc(m.Grants(), func(g approval.GrantUse) bool { return !c.Sees(g.Workspace) }), nil
 		},
 	}
 }

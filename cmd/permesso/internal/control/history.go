@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -29,9 +30,8 @@ type HistoryQuery struct {
 	Limit     int       `query:"limit" minimum:"0" doc:"0 is no limit."`
 }
 
-func (q *HistoryQuery) match(r *audit.Request) bool {
-	return (q.Workspace == "" || r.Key.Workspace == q.Workspace) &&
-		(q.Tool == "" || r.Tool == q.Tool || r.Tool == "" && r.ActionType == q.Tool) &&
+func (q *HistoryQuery) match(r *read.Request) bool {
+	return (q.Tool == "" || r.Tool == q.Tool || r.Tool == "" && r.ActionType == q.Tool) &&
 		(q.Status == "" || string(r.Status) == q.Status) &&
 		(q.By == "" || r.By == q.By || r.ByID == q.By) &&
 		strings.HasPrefix(r.Key.ID, q.Prefix)
@@ -39,15 +39,14 @@ func (q *HistoryQuery) match(r *audit.Request) bool {
 
 // HistoryPage is what the log has of requests, newest first.
 type HistoryPage struct {
-	Items   []*audit.Request `json:"items"`
-	More    bool             `json:"more"`
-	Damaged string           `json:"damaged"` // why older requests are missing
+	Items   []*read.Request `json:"items"`
+	More    bool            `json:"more"`
+	Damaged string          `json:"damaged"` // why older requests are missing
 }
 
 func (s *Service) history(c *httpapi.Caller, q *HistoryQuery) (p HistoryPage, err error) {
-	p.Items, p.More, err = s.Home.Requests(s.Viewer, audit.Wanted{
-		Since: q.Since, Until: q.Until, Limit: q.Limit,
-		Match: func(r *audit.Request) bool { return c.Sees(r.Key.Workspace) && q.match(r) },
+	p.Items, p.More, err = s.Viewer.Requests(read.Query{
+		Workspaces: workspaces(c, q.Workspace), Since: q.Since, Until: q.Until, Limit: q.Limit, Match: q.match,
 	})
 	if errors.Is(err, audit.ErrDamaged) {
 		p.Damaged, err = err.Error(), nil

@@ -297,15 +297,15 @@ func opDecide() operation[decideBody, decidedDoc] {
 	return operation[decideBody, decidedDoc]{
 		id: "local-decide", method: http.MethodPost, path: "/requests/{workspace}/{id}/decision", summary: "Decide a request",
 		do: func(s *Service, ctx context.Context, c *httpapi.Caller, in *decideBody) (out decidedDoc, err error) {
-			d, b := s.Decider(c), in.Body
+			b := in.Body
 			if k := in.key(); !approval.ValidID(k.ID) || !ipc.ValidWorkspace(k.Workspace) || !c.Sees(k.Workspace) {
 				// The same refusal wherever the caller may not decide.
-				if d.Refused != nil {
-					d.Refused(approval.Key{}, c.Person, c.Via)
+				if s.Decider.Refused != nil {
+					s.Decider.Refused(approval.Key{}, c.Person, c.Via)
 				}
 				return out, &approval.Refusal{Reason: approval.ErrNotAuthorized}
 			}
-			x, err := d.Decide(ctx, approval.DecisionInput{
+			x, err := s.Decider.Decide(ctx, approval.DecisionInput{
 				Key: in.key(), PendingSHA256: b.PendingSHA256, Verdict: approval.Verdict(b.Verdict), Code: b.Code, Scope: approval.Scope(b.Scope),
 				Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer, By: c.Person, Via: c.Via,
 			})
@@ -321,7 +321,7 @@ func opCancel() operation[OneQuery, decidedDoc] {
 	return operation[OneQuery, decidedDoc]{
 		id: "local-cancel", method: http.MethodDelete, path: "/requests/{workspace}/{id}", summary: "Cancel a pending request", operator: true,
 		do: func(s *Service, ctx context.Context, c *httpapi.Caller, in *OneQuery) (out decidedDoc, err error) {
-			d, err := s.Decider(c).Cancel(ctx, approval.DecisionInput{Key: in.key(), By: c.Person, Via: c.Via})
+			d, err := s.Decider.Cancel(ctx, approval.DecisionInput{Key: in.key(), By: c.Person, Via: c.Via})
 			if err == nil {
 				out.Decision, err = d.Encode()
 			}

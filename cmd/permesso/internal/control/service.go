@@ -25,7 +25,7 @@ type Service struct {
 	Keys    *home.Keys
 	Viewer  *read.Viewer
 	Memory  func() (*home.Memory, error)
-	Decider func(c *httpapi.Caller) *gate.Decider
+	Decider *gate.Decider
 	Running bool // in the daemon
 	// Link gives a link to the web UI, "" without one, and how long it is valid.
 	Link func(c *httpapi.Caller) (address string, life time.Duration, err error)
@@ -135,14 +135,14 @@ func (s *Service) may(c *httpapi.Caller, ws string, p *approval.Pending) bool {
 	if c.Operator {
 		return true
 	}
-	_, ok := s.Decider(c).May(ws, p, c.Person)
+	_, ok := s.Decider.May(ws, p, c.Person)
 	return ok && c.Sees(ws)
 }
 
 // name is the caller's name in what they change.
 func (s *Service) name(c *httpapi.Caller, ws string) string {
 	if !c.Operator {
-		if name, ok := s.Decider(c).May(ws, nil, c.Person); ok {
+		if name, ok := s.Decider.May(ws, nil, c.Person); ok {
 			return name
 		}
 	}
@@ -170,15 +170,8 @@ func filesService(h *home.Home, k *home.Keys, memory func() (*home.Memory, error
 		return s
 	}
 	s.Viewer = h.Viewer(k)
-	s.Decider = func(*httpapi.Caller) *gate.Decider {
-		d := h.Decider(k)
-		d.ClearSlot = func(_ context.Context, key approval.Key) error {
-			return d.ClearInvalid(key, func() error {
-				return h.Store.Refuse(key.Workspace, key.ID+".decision", "decision does not match the pending request")
-			})
-		}
-		return d
-	}
+	s.Decider = h.Decider(k)
+	s.Decider.ClearSlot = func(_ context.Context, key approval.Key) error { return h.ClearSlot(s.Decider, key) }
 	return s
 }
 

@@ -412,7 +412,7 @@ func (w *sim) decideOn(store *deciderStore, k approval.Key, v approval.Verdict, 
 		},
 	}
 	if w.config.Mutant == noRecheck {
-		d.RunBefore = 24 * time.Hour // otherwise RunBefore would detect the late decision, too
+		d.RunBefore = func() time.Duration { return 24 * time.Hour } // otherwise RunBefore would detect the late decision, too
 	}
 	a := approval.DecisionInput{
 		Key: k, Verdict: v, By: approval.Person{Channel: "local", ID: "1", Name: "ann"}, Via: "cli",

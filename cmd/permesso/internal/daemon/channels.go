@@ -291,9 +291,9 @@ func (r *channelEnv) style(language string) chat.Style {
 
 // interceptor parses the messages of this channel and applies their decisions.
 func (r *channelEnv) interceptor() *chat.Interceptor {
-	decider := home.FreshDecider(func() *gate.Decider { return r.s.gateDecider() })
+	decider := r.s.gateDecider()
 	return &chat.Interceptor{
-		Decider: decider, Viewer: r, Zone: time.Local, Redact: home.NewRedaction(), Revoker: r.s.memory.Revoker(decider),
+		Decider: decider, Viewer: r, Zone: time.Local, Redact: home.NewRedaction(), Revoker: r.s.memory.Revoker(),
 		CanDecide: decider.CanDecide, Paused: r.s.PausedIn,
 	}
 }

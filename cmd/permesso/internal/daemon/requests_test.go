@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/approval/read"
 )
 
 // A power cut can lose the last audit entries. The record is durable before them.
@@ -20,10 +20,10 @@ func TestHistoryUsesRecordsThatTheLogLost(t *testing.T) {
 	} {
 		require.NoError(t, p.server.audit.Append(e))
 	}
-	found, _, err := h.Requests(h.Viewer(p.server.keys), audit.Wanted{Match: func(*audit.Request) bool { return true }})
+	found, _, err := h.Viewer(p.server.keys).Requests(read.Query{})
 	require.NoError(t, err)
 	require.Len(t, found, 2)
-	require.Equal(t, audit.StatusPending, found[0].Status)
+	require.Equal(t, read.StatusPending, found[0].Status)
 	require.Equal(t, approval.StatusDenied, found[1].Status)
 	require.False(t, found[1].EndedAt.IsZero())
 }

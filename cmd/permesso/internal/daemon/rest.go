@@ -5,21 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
-	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
-	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
@@ -117,9 +112,9 @@ func (s *server) newAPI() (*httpapi.Server, error) {
 		return nil, err
 	}
 	return &httpapi.Server{
-		Gate: s.gate, Decider: home.FreshDecider(s.keyDecider), Viewer: s.Viewer(s.keys), Keys: s.CachedKeyring(s.keys),
-		History: apiHistory{s}, Feed: s.feed, Grants: apiGrants{s.memory}, Receipts: apiReceipts{s, verifier},
-		Inbox: mailIntake{s}, Settings: apiWorkspaces{s}, Ready: s.ready, Metrics: s.metrics.metrics, Local: s.controlService().Operations(), Version: s.app.Version, Log: s.log,
+		Gate: s.gate, Decider: s.gateDecider(), Viewer: s.Viewer(s.keys), Keys: s.CachedKeyring(s.keys),
+		History: s.Viewer(s.keys), Feed: s.feed, Grants: s.memory, Receipts: apiReceipts{s, verifier}, Local: s.controlService().Operations(),
+		Inbox: mailIntake{s}, Settings: apiWorkspaces{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.Version, Log: s.log,
 	}, nil
 }
 
@@ -129,26 +124,6 @@ func (s *server) ready(ctx context.Context) error {
 		return errors.New(p.Reason)
 	}
 	return s.gate.Alive(ctx)
-}
-
-// keyDecider is a decider for API keys of approvers. It accepts only them.
-func (s *server) keyDecider() *gate.Decider {
-	d := s.gateDecider()
-	d.May = func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
-		cfg := s.Current()
-		w := cfg.Workspaces[ws]
-		_, known := cfg.Approvers[by.Name]
-		switch {
-		case by.Channel != "key" || !known || !slices.Contains(w.Approvers, by.Name):
-			return "", false
-		case w.Principal != "" && w.Principal != by.Name:
-			return "", false
-		case p != nil && p.Principal != "" && p.Principal != by.Name:
-			return "", false
-		}
-		return by.Name, true
-	}
-	return d
 }
 
 // apiWorkspaces implements httpapi.Settings.
@@ -180,79 +155,22 @@ func (p apiWorkspaces) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) 
 	return at, true
 }
 
-// apiHistory implements httpapi.History by the audit log.
-type apiHistory struct{ *server }
-
-// Ended implements httpapi.History.
-func (p apiHistory) Ended(_ context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.HistoryItem, more bool, err error) {
-	v := p.Viewer(p.keys)
-	found, more, err := audit.Requests(p.FS, p.Layout.Audit(), audit.Wanted{
-		Until: before, Limit: limit,
-		Match: func(r *audit.Request) bool {
-			if r.Key.Workspace != ws {
-				return false
-			}
-			home.AddOutcome(v, r)
-			return r.Status != audit.StatusPending && r.Status != audit.StatusRunning && match(r.ClientID, r.Status)
-		},
-	})
-	for _, r := range found {
-		list = append(list, httpapi.HistoryItem{Key: r.Key, AskedAt: r.Asked(), Status: r.Status})
-	}
-	return list, more, err
-}
-
-// apiGrants implements the API's view of the grants.
-type apiGrants struct{ *home.Memory }
-
-// List implements httpapi.Grants.
-func (c apiGrants) List(ws string) (list []httpapi.GrantUse) {
-	for _, r := range c.Grants() {
-		if r.Workspace == ws {
-			list = append(list, httpapi.GrantUse{Grant: r.Grant, Uses: r.Uses, LastUsed: r.LastUsed})
-		}
-	}
-	return list
-}
-
-// Revoke implements httpapi.Grants.
-func (c apiGrants) Revoke(_ context.Context, id, by string) (done bool, err error) {
-	g, err := c.Grant(id)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil || !g.RevokedAt.IsZero() {
-		return false, err
-	}
-	g.RevokedAt, g.RevokedBy = time.Now().UTC(), by
-	return true, c.SaveGrant(g, approval.Replace)
-}
-
 // apiReceipts implements httpapi.Receipts.
 type apiReceipts struct {
 	*server
 	verifier *receipt.Verifier
 }
 
-// Facts implements httpapi.Receipts.
-func (p apiReceipts) Facts(text string) (httpapi.ReceiptFacts, error) {
-	f, err := p.verifier.Parse(text)
-	if err != nil {
-		return httpapi.ReceiptFacts{}, err
-	}
-	return httpapi.ReceiptFacts{
-		Workspace: f.Workspace, RequestID: f.RequestID, Tool: f.Tool, ActionType: f.ActionType, ArgsSHA256: f.ArgsSHA256,
-		DecisionType: f.DecisionType, By: f.By, Via: f.Via, Rule: f.Rule, Issued: f.Issued, Expires: f.Expires,
-	}, nil
+// Check implements httpapi.Receipts.
+func (p apiReceipts) Check(text, tool, argsSHA256 string, allowExpired bool) error {
+	return home.CheckReceipt(p.verifier, text, tool, argsSHA256, allowExpired)
 }
 
-// Verify implements httpapi.Receipts.
-func (p apiReceipts) Verify(w httpapi.ReceiptQuery) error {
-	return home.CheckReceipt(p.verifier, w.Receipt, w.Tool, w.ArgsSHA256, w.AllowExpired)
-}
+// Parse implements httpapi.Receipts.
+func (p apiReceipts) Parse(text string) (approval.ReceiptFacts, error) { return p.verifier.Parse(text) }
 
 // Redeem implements httpapi.Receipts.
-func (p apiReceipts) Redeem(ctx context.Context, f httpapi.ReceiptFacts, by string) error {
+func (p apiReceipts) Redeem(ctx context.Context, f approval.ReceiptFacts, by string) error {
 	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
 	err := p.MarkRedeemed(ctx, p.keys, k, by)
 	if err == nil {

@@ -67,17 +67,9 @@ func (m mailIntake) result(t email.Taken) (httpapi.InboxResult, error) {
 
 // decisionStatus is the decision on a request in the API's field status.
 func (m mailIntake) decisionStatus(k approval.Key) string {
-	v := m.Viewer(m.keys)
-	b, err := m.Store.Read(approval.DocDecision, k)
-	if err != nil {
-		rec, err := v.Record(context.Background(), k)
-		if err != nil || rec == nil {
-			return "pending"
-		}
-		b = rec.Decision
-	}
-	switch d := v.OpenDecision(k, b); {
-	case d == nil:
+	st, err := m.Viewer(m.keys).Story(context.Background(), k)
+	switch d := st.Decision; {
+	case err != nil || d == nil:
 		return "pending"
 	case d.Verdict == approval.Approved, d.Verdict == approval.Overridden, d.Verdict == approval.Answered:
 		return "approved"

@@ -12,7 +12,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -130,27 +129,14 @@ const scriptChannel = "script"
 func scriptedName(sc *config.Script) string { return scriptChannel + ":" + sc.Name }
 
 // scriptedApprover is the script as a person. No configuration knows this person:
-// only scriptDecider accepts it.
+// only the authorizer of a daemon with this script accepts it.
 func scriptedApprover(sc *config.Script) approval.Person {
 	return approval.Person{Channel: scriptChannel, ID: sc.SHA256[:16], Name: scriptedName(sc)}
 }
 
-// scriptDecider is a decider for this daemon's script only.
-func (s *server) scriptDecider() *gate.Decider {
-	d := s.gateDecider()
-	d.May = func(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
-		_, known := s.Current().Workspaces[ws]
-		if s.script == nil || !known || by != scriptedApprover(s.script) {
-			return "", false
-		}
-		return by.Name, true
-	}
-	return d
-}
-
 func (s *server) newAnswerer() *answerer {
 	return &answerer{
-		script: s.script, viewer: s.Viewer(s.keys), decider: home.FreshDecider(s.scriptDecider), changes: s.changes, log: s.log,
+		script: s.script, viewer: s.Viewer(s.keys), decider: s.gateDecider(), changes: s.changes, log: s.log,
 		used: make([]int, len(s.script.Rules)), replies: map[approval.Key]*reply{},
 	}
 }

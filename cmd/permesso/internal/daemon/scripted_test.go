@@ -15,16 +15,16 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
-// The decider of a script accepts only that script. Without a script it accepts no
-// person.
-func TestScriptDeciderAcceptsOnlyItsScript(t *testing.T) {
+// A daemon's decider accepts only the script that it serves with, and only in
+// configured workspaces. Serving with a script opens nothing for people.
+func TestDeciderAcceptsOnlyItsScript(t *testing.T) {
 	sc, err := config.ParseScript("answers.toml", []byte("[[rules]]\ndo = \"approve\""))
 	require.NoError(t, err)
 	other, err := config.ParseScript("answers.toml", []byte("[[rules]]\ndo = \"deny\""))
 	require.NoError(t, err)
 	cfg := config.Default()
 	serving := func(sc *config.Script) *gate.Decider {
-		return (&server{Home: &home.Home{Config: cfg}, keys: &home.Keys{}, gate: &gate.Gate{}, script: sc}).scriptDecider()
+		return (&server{Home: &home.Home{Config: cfg}, keys: &home.Keys{}, gate: &gate.Gate{}, script: sc}).gateDecider()
 	}
 	for _, row := range []struct {
 		why    string
@@ -37,7 +37,7 @@ func TestScriptDeciderAcceptsOnlyItsScript(t *testing.T) {
 		{"in an unknown workspace", sc, "other", scriptedApprover(sc), false},
 		{"another script", sc, "default", scriptedApprover(other), false},
 		{"its name alone", sc, "default", approval.Person{Channel: "script", Name: "script:answers.toml"}, false},
-		{"the operator", sc, "default", home.Operator(), false},
+		{"the operator's name for a script", sc, "default", approval.Person{Channel: "script", ID: home.Operator().ID, Name: home.Operator().Name}, false},
 		{"no person", sc, "default", approval.Person{}, false},
 		{"a gate without a script", nil, "default", scriptedApprover(sc), false},
 	} {

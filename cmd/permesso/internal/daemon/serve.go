@@ -45,6 +45,7 @@ type server struct {
 	metrics       *requestMetrics
 	api           *httpapi.Server
 	ui            *web.Server
+	refusals      rateLimited    // of local people, in the audit log
 	script        *config.Script // decides instead of people; nil: people decide
 	log           zerolog.Logger
 	logWriter     *LogWriter
@@ -53,7 +54,6 @@ type server struct {
 	channels      *channels
 	grantsChanged chan struct{} // signals a change in grants/
 	mails         mailHints
-	refusals      rateLimited // by UID
 	localErrors   rateLimited
 	release       func() error
 	quit          context.CancelCauseFunc // ends run
@@ -242,10 +242,19 @@ func (s *server) changed(k approval.Key) {
 	}
 }
 
+// authorizer says who may decide: the script, too, if one decides.
+func (s *server) authorizer() *gate.Authorizer {
+	a := s.Home.Authorizer()
+	if s.script != nil {
+		a.Script = scriptedApprover(s.script)
+	}
+	return a
+}
+
 // gateDecider returns a decider that wakes this daemon.
 func (s *server) gateDecider() *gate.Decider {
 	d := s.Decider(s.keys)
-	d.Daemon = true
+	d.Daemon, d.May = true, s.authorizer().May
 	d.Decided = func(k approval.Key) {
 		s.gate.Wake(k)
 		s.ui.Changed(k) // the gate reports only the end, which may take long
@@ -255,9 +264,13 @@ func (s *server) gateDecider() *gate.Decider {
 		return home.Sleep(ctx, 20*time.Millisecond)
 	}
 	d.Refused = func(k approval.Key, by approval.Person, via string) {
+		local := by.Channel == approval.EntranceLocal || by.Channel == approval.EntranceSocket
+		if local && !s.refusals.allow(by.ID) {
+			return
+		}
 		s.audit.Note(approval.Entry{
 			Time: time.Now().UTC(), Event: approval.EventRefusedDecider, Workspace: k.Workspace, RequestID: k.ID,
-			By: by.Channel + ":" + by.ID, Via: via,
+			By: by.StableID(), Via: via,
 		})
 	}
 	return d
@@ -404,12 +417,12 @@ func (s *server) close() error {
 // terminal runs the channel on the terminal that started the daemon.
 func (s *server) terminal(ctx context.Context) error {
 	names, style := s.local()
-	decider := home.FreshDecider(func() *gate.Decider { return s.gateDecider() })
+	decider := s.gateDecider()
 	c := &terminalchat.Channel{
 		In: s.app.In, Out: s.app.Out, Viewer: s.Viewer(s.keys), Records: s.Viewer(s.keys),
 		Interceptor: &chat.Interceptor{
 			Decider: decider, Viewer: s.Viewer(s.keys), Zone: time.Local,
-			Redact: style.Redact, Revoker: s.memory.Revoker(decider),
+			Redact: style.Redact, Revoker: s.memory.Revoker(),
 			CanDecide: decider.CanDecide, Paused: s.PausedIn,
 		},
 		Changes: s.changes, Person: home.Operator(), Workspaces: names,

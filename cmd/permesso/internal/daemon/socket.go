@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat/web"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
@@ -86,27 +86,24 @@ const (
 )
 
 func (s *server) localServer(via string, who func(uid string) *httpapi.Caller) *httpapi.LocalServer {
-	return &httpapi.LocalServer{
-		API: s.api, Who: who,
-		Refused: func(by approval.Person) { s.localDecider().Refused(approval.Key{}, by, via) },
-	}
+	d := s.gateDecider()
+	return &httpapi.LocalServer{API: s.api, Who: who, Refused: func(by approval.Person) { d.Refused(approval.Key{}, by, via) }}
 }
 
 // operator is a user of HOME's socket: the daemon's own user, or root.
 func (s *server) operator(uid string) *httpapi.Caller {
 	return &httpapi.Caller{
-		Person: home.PersonOf(uid), Via: viaOperator, Operator: uid == "0" || uid == strconv.Itoa(os.Geteuid()),
-		Language: s.Current().Language, Decider: home.FreshDecider(s.gateDecider),
+		Person: home.PersonOf(uid), Via: viaOperator, Operator: uid == "0" || uid == strconv.Itoa(os.Geteuid()), Language: s.Current().Language,
 	}
 }
 
-// approver is a user of the configured socket. It knows no operator.
+// approver is a user of the configured socket. There is no operator.
 func (s *server) approver(uid string) *httpapi.Caller {
-	d := s.localDecider()
-	c := &httpapi.Caller{Person: approval.Person{Channel: "local", ID: uid}, Via: viaApprover, Decider: d}
+	c := &httpapi.Caller{Person: approval.Person{Channel: approval.EntranceSocket, ID: uid}, Via: viaApprover}
 	c.Language = s.languageOf(c.Person)
+	may := s.authorizer().May
 	c.Workspaces = slices.DeleteFunc(home.WorkspaceNames(s.Current()), func(ws string) bool {
-		_, ok := d.May(ws, nil, c.Person)
+		_, ok := may(ws, nil, c.Person)
 		return !ok
 	})
 	return c
@@ -115,14 +112,8 @@ func (s *server) approver(uid string) *httpapi.Caller {
 // controlService is what the sockets offer.
 func (s *server) controlService() *control.Service {
 	return &control.Service{
-		Home: s.Home, Keys: s.keys, Viewer: s.Viewer(s.keys), Running: true,
+		Home: s.Home, Keys: s.keys, Viewer: s.Viewer(s.keys), Running: true, Decider: s.gateDecider(),
 		Memory: func() (*home.Memory, error) { return s.memory, nil },
-		Decider: func(c *httpapi.Caller) *gate.Decider {
-			if c.Operator {
-				return s.gateDecider()
-			}
-			return s.localDecider()
-		},
 		Link: func(c *httpapi.Caller) (string, time.Duration, error) {
 			return s.giveLink(web.User{Person: c.Person, Operator: c.Operator})
 		},
@@ -138,30 +129,9 @@ func (s *server) controlService() *control.Service {
 	}
 }
 
-// localDecider is a decider for users of the socket. It knows no operator: a user
-// who cannot read the home decides only as an approver.
-func (s *server) localDecider() *gate.Decider {
-	d := s.gateDecider()
-	may, refused := d.May, d.Refused
-	d.May = func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
-		if _, ok := s.Current().LocalApprover(by.ID); !ok {
-			return "", false
-		}
-		return may(ws, p, by)
-	}
-	d.Refused = func(k approval.Key, by approval.Person, via string) {
-		if s.refusals.allow(by.ID) {
-			refused(k, by, via)
-		}
-	}
-	return d
-}
-
 func (s *server) languageOf(p approval.Person) string {
-	if name, ok := s.Current().LocalApprover(p.ID); ok {
-		return s.Current().Approvers[name].Language
-	}
-	return s.Current().Language
+	cfg := s.Current()
+	return cmp.Or(cfg.Approvers[cfg.Approver(p)].Language, cfg.Language)
 }
 
 // rateLimited limits the entries of one UID, so that refusals and errors cannot

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
-	"github.com/permesso-dev/permesso/security/audit"
 )
 
 func telegramKind() kind {
@@ -102,41 +102,11 @@ func TelegramPlaces(cfg *config.Config, ws string) []telegram.Place {
 // Story implements telegram.Viewer. It reads the record last: a record is
 // written before the other documents are removed.
 func (d telegramEnv) Story(ctx context.Context, k approval.Key) (st telegram.Story, err error) {
-	w, err := d.viewer.Pending(k)
-	if err != nil {
-		return st, err
+	found, err := d.viewer.Story(ctx, k)
+	if found.SHA256 != "" && !d.asks(found.Pending) {
+		return st, err // not for this channel, even if a hint names it
 	}
-	if w != nil && !d.asks(w.Pending) {
-		return st, nil // not for this channel, even if a hint names it
-	}
-	if w != nil {
-		st.Pending, st.SHA256 = w.Pending, w.SHA256
-		if st.Decision, err = d.decision(k, w.SHA256); err != nil {
-			return st, err
-		}
-	}
-	rec, err := d.viewer.Record(ctx, k)
-	if err != nil || rec == nil {
-		return st, err
-	}
-	return telegram.Story{
-		Pending: d.viewer.OpenPending(k, rec.Pending), Decision: d.viewer.OpenDecision(k, rec.Decision), Record: rec,
-	}, nil
-}
-
-// decision returns the valid decision in the slot, nil if there is none.
-func (d telegramEnv) decision(k approval.Key, pending string) (*approval.Decision, error) {
-	b, err := d.s.Store.Read(approval.DocDecision, k)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if dec := d.viewer.OpenDecision(k, b); dec != nil && dec.PendingSHA256 == pending {
-		return dec, nil
-	}
-	return nil, nil
+	return telegram.Story{Pending: found.Pending, SHA256: found.SHA256, Decision: found.Decision, Record: found.Record}, err
 }
 
 // May implements telegram.Guard.
@@ -175,14 +145,7 @@ func (d telegramEnv) Resume(_ context.Context, ws string, by approval.Person) (c
 
 // Last implements telegram.History.
 func (d telegramEnv) Last(_ context.Context, workspaces []string, n int) ([]approval.Key, error) {
-	found, _, err := audit.Requests(d.s.FS, d.s.Layout.Audit(), audit.Wanted{Limit: n, Match: func(r *audit.Request) bool {
-		for _, ws := range workspaces {
-			if ws == r.Key.Workspace {
-				return r.Status != audit.StatusPending && r.Status != audit.StatusRunning
-			}
-		}
-		return false
-	}})
+	found, _, err := d.viewer.Requests(read.Query{Workspaces: workspaces, Limit: n, Match: (*read.Request).Ended})
 	var keys []approval.Key
 	for _, r := range found {
 		keys = append(keys, r.Key)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat/web"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
@@ -22,20 +23,8 @@ import (
 // uiBackend is the data of the web UI besides requests.
 func (s *server) uiBackend() web.Backend {
 	return web.Backend{
-		Grants: uiGrants{s.memory}, Rules: s.uiRules, History: uiHistory{s}, Audit: &uiAudit{server: s}, WorkspaceInfo: uiWorkspaces{s}, Pauser: uiPauser{s},
+		Grants: s.memory, Rules: s.uiRules, History: s.Viewer(s.keys), Audit: &uiAudit{server: s}, WorkspaceInfo: uiWorkspaces{s}, Pauser: uiPauser{s},
 	}
-}
-
-type uiGrants struct{ *home.Memory }
-
-// List implements web.Grants.
-func (c uiGrants) List(ws string) (list []web.GrantUse) {
-	for _, r := range c.Grants() {
-		if r.Workspace == ws {
-			list = append(list, web.GrantUse{Grant: r.Grant, Uses: r.Uses, LastUsed: r.LastUsed})
-		}
-	}
-	return list
 }
 
 // uiRules returns the configured rules that can match in these workspaces.
@@ -75,36 +64,6 @@ func matchOf(r policy.Rule) (parts []string) {
 		}
 	}
 	return parts
-}
-
-type uiHistory struct{ *server }
-
-// Past implements web.History.
-func (u uiHistory) Past(_ context.Context, q web.HistoryQuery) (list []web.HistoryItem, more bool, err error) {
-	v, text := u.Viewer(u.keys), strings.ToLower(q.Text)
-	found, more, err := audit.Requests(u.FS, u.Layout.Audit(), audit.Wanted{
-		Until: q.Before, Limit: q.Limit,
-		Match: func(r *audit.Request) bool {
-			if !slices.Contains(q.Workspaces, r.Key.Workspace) || q.Kind != "" && q.Kind != r.Tool && (r.Tool != "" || q.Kind != r.ActionType) {
-				return false
-			}
-			home.AddOutcome(v, r)
-			return (q.Status == "" || q.Status == r.Status) && (text == "" || strings.Contains(strings.ToLower(strings.Join([]string{
-				r.Key.ID, r.Key.Workspace, r.Tool, r.ActionType, r.Target, r.By, r.Rule, r.Reason,
-			}, "\n")), text))
-		},
-	})
-	for _, r := range found {
-		kind := r.Tool
-		if kind == "" {
-			kind = r.ActionType
-		}
-		list = append(list, web.HistoryItem{
-			Key: r.Key, Kind: kind, Target: r.Target, Status: r.Status, By: r.By, Via: r.Via, Rule: r.Rule,
-			Asked: r.Asked(), EndedAt: r.EndedAt,
-		})
-	}
-	return list, more, err
 }
 
 type uiAudit struct {
@@ -190,9 +149,7 @@ func (u uiWorkspaces) Workspace(_ context.Context, name string) (*web.Workspace,
 		return nil, err
 	}
 	p.Waiting = len(ids)
-	found, _, err := audit.Requests(u.FS, u.Layout.Audit(), audit.Wanted{
-		Since: time.Now().Add(-statsPeriod), Match: func(r *audit.Request) bool { return r.Key.Workspace == name },
-	})
+	found, _, err := u.Viewer(u.keys).Requests(read.Query{Workspaces: []string{name}, Since: time.Now().Add(-statsPeriod)})
 	st := home.NewStats(found)
 	p.Requests, p.Median = st.Requests, durationOf(st.Median)
 	for _, t := range st.Approvers {
@@ -256,7 +213,7 @@ func pauseName(ws string) string {
 
 // displayName is the name of the person who paused, as shown to others.
 func (u uiPauser) displayName(ws string, by approval.Person) string {
-	if name, ok := u.Current().MayDecide(ws, by); ok {
+	if name, ok := u.authorizer().May(ws, nil, by); ok {
 		return name
 	}
 	return by.Name

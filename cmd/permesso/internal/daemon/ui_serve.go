@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
-	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/web"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -28,7 +26,7 @@ type webUI struct {
 func (s *server) newUI() *web.Server {
 	var errs rateLimited
 	return &web.Server{
-		People: uiPeople{s, &rateLimited{}}, Viewer: uiViewer{s.Viewer(s.keys)}, Style: s.uiStyle,
+		People: uiPeople{s}, Viewer: s.Viewer(s.keys), Style: s.uiStyle,
 		Workspaces: func() []string { return home.WorkspaceNames(s.Current()) }, Backend: s.uiBackend(),
 		Log: func(err error) {
 			if errs.allow("") {
@@ -88,39 +86,20 @@ func (s *server) giveLink(g web.User) (string, time.Duration, error) {
 	}
 	address, life, err := s.ui.Link(g)
 	if err == nil {
-		s.log.Info().Str("by", "local:"+g.Person.ID).Str("via", web.Via).Msg("web UI link issued")
+		s.log.Info().Str("by", g.Person.StableID()).Str("via", web.Via).Msg("web UI link issued")
 	}
 	return address, life, err
 }
 
 // uiPeople implements web.People.
-type uiPeople struct {
-	*server
-	refusals *rateLimited
-}
-
-// deciderOf returns the decider of a user. A user of the approver socket decides
-// only as an approver.
-func (u uiPeople) deciderOf(g web.User) *gate.Decider {
-	d := u.localDecider()
-	if g.Operator {
-		d = u.gateDecider()
-	}
-	refused := d.Refused
-	d.Refused = func(k approval.Key, by approval.Person, via string) {
-		if u.refusals.allow(by.ID) {
-			refused(k, by, via)
-		}
-	}
-	return d
-}
+type uiPeople struct{ *server }
 
 // Rights implements web.People.
 func (u uiPeople) Rights(g web.User) web.Rights {
-	d, all := u.deciderOf(g), home.WorkspaceNames(u.Current())
+	may, all := u.authorizer().May, home.WorkspaceNames(u.Current())
 	r := web.Rights{Operator: g.Operator, Language: u.languageOf(g.Person)}
 	for _, ws := range all {
-		if name, ok := d.May(ws, nil, g.Person); ok {
+		if name, ok := may(ws, nil, g.Person); ok {
 			r.Name, r.Decide = name, append(r.Decide, ws)
 		}
 	}
@@ -132,15 +111,15 @@ func (u uiPeople) Rights(g web.User) web.Rights {
 
 // May implements web.People.
 func (u uiPeople) May(g web.User, ws string, p *approval.Pending) bool {
-	_, ok := u.deciderOf(g).May(ws, p, g.Person)
+	_, ok := u.authorizer().May(ws, p, g.Person)
 	return ok
 }
 
 // Interceptor implements web.People.
 func (u uiPeople) Interceptor(g web.User) *chat.Interceptor {
-	decider := home.FreshDecider(func() *gate.Decider { return u.deciderOf(g) })
+	decider := u.gateDecider()
 	return &chat.Interceptor{
-		Decider: decider, Viewer: u.Viewer(u.keys), Zone: time.Local, Redact: home.NewRedaction(), Revoker: u.memory.Revoker(decider),
+		Decider: decider, Viewer: u.Viewer(u.keys), Zone: time.Local, Redact: home.NewRedaction(), Revoker: u.memory.Revoker(),
 		CanDecide: decider.CanDecide, Paused: u.PausedIn,
 	}
 }
@@ -154,20 +133,4 @@ func (s *server) uiStyle(language string) chat.Style {
 	style.WouldAllow, style.Earlier = s.memory.WouldAllow, home.Earlier(s.Viewer(s.keys))
 	style.Foot = home.AuditFoot(s.audit.Newest())
 	return style
-}
-
-// uiViewer adds the decision in the slot.
-type uiViewer struct{ *read.Viewer }
-
-// Decided implements web.Viewer.
-func (v uiViewer) Decided(w approval.StoredPending) *approval.Decision {
-	b, err := v.Store.Read(approval.DocDecision, w.Key())
-	if err != nil {
-		return nil
-	}
-	d := v.OpenDecision(w.Key(), b)
-	if d == nil || d.PendingSHA256 != w.SHA256 {
-		return nil
-	}
-	return d
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/security/receipt"
 )
 
 // verify checks, from the daemon's records and the board, that every request
@@ -115,7 +114,7 @@ func (s *demoSession) checkOutcome(e demoRequest, rec *approval.Record) error {
 	return nil
 }
 
-func decidedBy(f *receipt.Facts) string {
+func decidedBy(f *approval.ReceiptFacts) string {
 	if f.By != "" {
 		return f.DecisionType + " by " + f.By + " via " + f.Via
 	}

@@ -137,7 +137,7 @@ func (h *Home) RotateKey() (public string, err error) {
 	k.Signer, err = receipt.Rotate(h.FS, h.Layout.Keys(), time.Now(), func(old, next string) error {
 		by := Operator()
 		err := log.Append(approval.Entry{
-			Event: approval.EventKeyRotated, By: by.Name, ByID: by.Channel + ":" + by.ID, Via: "cli",
+			Event: approval.EventKeyRotated, By: by.Name, ByID: by.StableID(), Via: "cli",
 			Detail: fmt.Sprintf("from %s to %s", old, next),
 		})
 		return errors.Join(err, log.Checkpoint())

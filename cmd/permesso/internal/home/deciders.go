@@ -3,7 +3,6 @@ package home
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -12,17 +11,21 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
+// Authorizer says who may decide by the current configuration.
+func (h *Home) Authorizer() *gate.Authorizer {
+	return &gate.Authorizer{People: func() gate.People {
+		if cfg := h.Current(); cfg != nil {
+			return SettingsOf(cfg)
+		}
+		return nil
+	}}
+}
+
 // Decider returns a decider for this home outside of the daemon.
 func (h *Home) Decider(k *Keys) *gate.Decider {
 	d := &gate.Decider{
-		Store: h.Store, Seal: k.Seal, RunBefore: h.Current().RunBefore, Words: chat.Words{},
-		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
-			name, ok := h.Current().MayDecide(ws, by)
-			if ok && p != nil && p.Principal != "" && name != p.Principal && !strings.HasPrefix(name, "operator:") {
-				return "", false
-			}
-			return name, ok
-		},
+		Store: h.Store, Seal: k.Seal, Words: chat.Words{}, May: h.Authorizer().May,
+		RunBefore: func() time.Duration { return h.Current().RunBefore },
 	}
 	d.ClearSlot = func(ctx context.Context, k approval.Key) error { return h.freeSlot(ctx, d, k) }
 	return d
@@ -48,21 +51,12 @@ func (h *Home) freeSlot(ctx context.Context, d *gate.Decider, k approval.Key) er
 	if err != nil {
 		return err
 	}
-	err = d.ClearInvalid(k, func() error {
+	return errors.Join(h.ClearSlot(d, k), lock.Close())
+}
+
+// ClearSlot removes an invalid decision from the slot. The caller holds the lock.
+func (h *Home) ClearSlot(d *gate.Decider, k approval.Key) error {
+	return d.ClearInvalid(k, func() error {
 		return h.Store.Refuse(k.Workspace, k.ID+".decision", "decision does not match the pending request")
 	})
-	return errors.Join(err, lock.Close())
-}
-
-// FreshDecider creates a decider for each decision, with the current configuration.
-type FreshDecider func() *gate.Decider
-
-// Decide implements chat.Decider.
-func (f FreshDecider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
-	return f().Decide(ctx, a)
-}
-
-// CanDecide returns the error with which Decide would refuse.
-func (f FreshDecider) CanDecide(ctx context.Context, a approval.DecisionInput) error {
-	return f().CanDecide(ctx, a)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
 )
 
 // Home is one HOME with its configuration.
@@ -112,9 +113,22 @@ func (h *Home) ActAsOwner() error {
 	return nil
 }
 
+// ReadLog is a read.Log of this home's audit log.
+func (h *Home) ReadLog(keep func(line []byte) bool, each func(approval.Entry) error) error {
+	return audit.Backwards(h.FS, h.Layout.Audit(), keep, each)
+}
+
+// Timeline is read.Timeline for this home, empty if the log belongs to another user.
+func (h *Home) Timeline(k approval.Key, asked time.Time) ([]approval.Entry, error) {
+	if h.Layout.Home == "" {
+		return nil, nil
+	}
+	return read.Timeline(h.ReadLog, k, asked)
+}
+
 // Viewer reads the documents of this home.
 func (h *Home) Viewer(k *Keys) *read.Viewer {
-	return &read.Viewer{Store: h.Store, Seal: k.Seal}
+	return &read.Viewer{Store: h.Store, Seal: k.Seal, Log: h.ReadLog}
 }
 
 // Operator is the local user, identified by UID.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -84,25 +85,14 @@ func (m *Memory) WouldAllow(p *approval.Pending) (which []string, n, of int) {
 	return which, len(which), of
 }
 
-// WouldAllow is memory.wouldAllow for a command. It reads the log only when a card needs it.
-func WouldAllow(a *console.Console) func(p *approval.Pending) (which []string, n, of int) {
-	return func(p *approval.Pending) (which []string, n, of int) {
-		_, m, err := OpenMemory(a)
-		if err != nil {
-			return nil, 0, 0 // the card is shown without history
-		}
-		return m.WouldAllow(p)
-	}
-}
-
 // Revoker revokes grants for the channels.
 type Revoker struct {
 	*Memory
-	decider FreshDecider
+	authorizer *gate.Authorizer
 }
 
-// Revoker lets channels revoke grants, for whom the decider authorizes.
-func (m *Memory) Revoker(decider FreshDecider) Revoker { return Revoker{m, decider} }
+// Revoker lets the channels revoke grants for the people who may decide.
+func (m *Memory) Revoker() Revoker { return Revoker{m, m.home.Authorizer()} }
 
 // Given implements the revoker of chat.Interceptor.
 func (r Revoker) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
@@ -129,7 +119,7 @@ func (r Revoker) Remembered(ctx context.Context, workspaces []string) ([]approva
 
 // Revoke implements the revoker of chat.Interceptor.
 func (r Revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person) (done bool, err error) {
-	name, ok := r.decider().May(g.Workspace, nil, by)
+	name, ok := r.authorizer.May(g.Workspace, nil, by)
 	if !ok {
 		return false, &approval.Refusal{Reason: approval.ErrNotAuthorized}
 	}
@@ -137,11 +127,36 @@ func (r Revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person)
 	if errors.Is(err, fs.ErrNotExist) {
 		now, err = &g, nil // the daemon will find it revoked
 	}
-	if err != nil || !now.RevokedAt.IsZero() {
+	if err != nil {
 		return false, err
 	}
-	now.RevokedAt, now.RevokedBy = time.Now().UTC(), name
-	return true, r.SaveGrant(now, approval.Replace)
+	return r.revoke(now, name)
+}
+
+// RevokeGrant revokes a grant, durably. done is false if there is none, or it was revoked
+// before.
+func (m *Memory) RevokeGrant(id, by string) (done bool, err error) {
+	g, err := m.Grant(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return m.revoke(g, by)
+}
+
+func (m *Memory) revoke(g *approval.Grant, by string) (done bool, err error) {
+	if !g.RevokedAt.IsZero() {
+		return false, nil
+	}
+	g.RevokedAt, g.RevokedBy = time.Now().UTC(), by
+	return true, m.SaveGrant(g, approval.Replace)
+}
+
+// GrantsIn lists the grants of a workspace, the newest first.
+func (m *Memory) GrantsIn(ws string) []approval.GrantUse {
+	return slices.DeleteFunc(m.Grants(), func(g approval.GrantUse) bool { return g.Workspace != ws })
 }
 
 // upcoming returns the grants of decided requests that still run. Their files are
@@ -154,12 +169,8 @@ func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]approval.
 	}
 	var all []approval.Grant
 	for _, w := range waiting {
-		b, err := m.home.Store.Read(approval.DocDecision, w.Key())
-		if err != nil {
-			continue // not decided
-		}
-		d := viewer.OpenDecision(w.Key(), b)
-		if d == nil || d.PendingSHA256 != w.SHA256 {
+		d, err := viewer.Decided(w)
+		if d == nil || err != nil {
 			continue
 		}
 		g := policy.GrantFrom(w.Pending, d)

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -247,7 +246,7 @@ func TestRevoker(t *testing.T) {
 	require.NoError(t, err)
 	m, err := h.NewMemory(k, zerolog.Nop())
 	require.NoError(t, err)
-	r := Revoker{m, func() *gate.Decider { return h.Decider(k) }}
+	r := m.Revoker()
 	ctx, now := context.Background(), time.Now().UTC()
 
 	pending := func(id, ws string) *approval.Pending {
@@ -267,7 +266,7 @@ func TestRevoker(t *testing.T) {
 	require.NoError(t, err)
 	sealed := k.Seal.Seal(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, body)
 	require.NoError(t, h.Store.Create(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, approval.Durable))
-	d, err := r.decider.Decide(ctx, approval.DecisionInput{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: Operator(), Via: "terminal"})
+	d, err := h.Decider(k).Decide(ctx, approval.DecisionInput{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: Operator(), Via: "terminal"})
 	require.NoError(t, err)
 	require.Equal(t, soon, r.Given(p, d).ID)
 	require.NoError(t, m.AddFromDecision(pending(stored, "w"), always))

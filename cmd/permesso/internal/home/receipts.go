@@ -22,7 +22,7 @@ type ReceiptCheck struct {
 }
 
 // VerifyReceipt needs only the public key.
-func VerifyReceipt(a *console.Console, file string, f ReceiptCheck) (*receipt.Facts, error) {
+func VerifyReceipt(a *console.Console, file string, f ReceiptCheck) (*approval.ReceiptFacts, error) {
 	text, err := ReadReceipt(a, file)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func ReceiptVerifier(a *console.Console, key string) (*receipt.Verifier, error) 
 }
 
 // DescribeReceipt describes a valid receipt in one line.
-func DescribeReceipt(f *receipt.Facts) string {
+func DescribeReceipt(f *approval.ReceiptFacts) string {
 	who := "rule " + f.Rule
 	if f.By != "" {
 		who = f.By + " via " + f.Via

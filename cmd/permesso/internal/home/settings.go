@@ -57,6 +57,12 @@ func (s *Settings) Tool(name string) (approval.Tool, bool) {
 	return t, ok
 }
 
+// Approver implements gate.People.
+func (s *Settings) Approver(by approval.Person) string { return s.cfg.Approver(by) }
+
+// IsAgent implements gate.People.
+func (s *Settings) IsAgent(uid string) bool { return s.cfg.IsAgent(uid) }
+
 // Provers implements gate.Settings.
 func (s *Settings) Provers() approval.Provers { return s.cfg.Provers }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/approval/read"
 )
 
 // Stats is what stats --json prints. Shares are 0 to 1, times in seconds; both
@@ -37,7 +37,7 @@ type Tally struct {
 const hasty = 5 * time.Second
 
 // NewStats counts requests.
-func NewStats(found []*audit.Request) *Stats {
+func NewStats(found []*read.Request) *Stats {
 	st := &Stats{Requests: len(found), Statuses: map[approval.Status]int{}}
 	people, tools := map[string]*Tally{}, map[string]*Tally{}
 	var took []time.Duration
@@ -63,7 +63,7 @@ func NewStats(found []*audit.Request) *Stats {
 	return st
 }
 
-func toolName(r *audit.Request) string {
+func toolName(r *read.Request) string {
 	return cmp.Or(r.Tool, r.ActionType, "(none)")
 }
 
@@ -76,7 +76,7 @@ func tallyOf(m map[string]*Tally, name string) *Tally {
 	return t
 }
 
-func (t *Tally) add(r *audit.Request) {
+func (t *Tally) add(r *read.Request) {
 	t.Decided++
 	d, ok := toDecide(r)
 	if ok {
@@ -91,9 +91,9 @@ func (t *Tally) add(r *audit.Request) {
 }
 
 // approvedBy reports whether the person approved, whatever the outcome was.
-func approvedBy(r *audit.Request) bool {
+func approvedBy(r *read.Request) bool {
 	switch r.Status {
-	case approval.StatusApproved, approval.StatusFailed, approval.StatusInterrupted, audit.StatusRunning,
+	case approval.StatusApproved, approval.StatusFailed, approval.StatusInterrupted, read.StatusRunning,
 		approval.StatusExpired: // approved in time, but the daemon was down
 		return true
 	}
@@ -101,7 +101,7 @@ func approvedBy(r *audit.Request) bool {
 }
 
 // toDecide is the time from the request to the decision, by the log.
-func toDecide(r *audit.Request) (time.Duration, bool) {
+func toDecide(r *read.Request) (time.Duration, bool) {
 	d := r.DecidedAt.Sub(r.AskedAt)
 	return d, !r.AskedAt.IsZero() && !r.DecidedAt.IsZero() && d >= 0
 }

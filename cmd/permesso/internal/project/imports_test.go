@@ -50,7 +50,7 @@ var plan = []rule{
 	{"approval/exec", []string{"approval"}}, // takes a receipt verifier as an interface
 
 	{"ipc", []string{"approval"}},
-	{"ipc/httpapi", []string{"approval", "ipc"}},
+	{"ipc/httpapi", []string{"approval", "approval/read", "ipc"}},
 	{"ipc/mcp", []string{"approval", "ipc"}},
 	{"ipc/hook", []string{"approval", "ipc"}},
 	{"ipc/client", []string{"approval", "ipc", "watcher"}}, // waits for its response as the gate waits for requests
@@ -63,7 +63,7 @@ var plan = []rule{
 	{"chat/email", []string{"approval", "chat"}},
 	{"chat/email/mailserver", nil}, // test support: real servers, which know nothing of us
 	{"chat/messagestest", nil},     // test support: compares the messages with a struct
-	{"chat/web", []string{"approval", "chat"}},
+	{"chat/web", []string{"approval", "approval/read", "chat"}},
 
 	{"security/policy", []string{"approval"}},
 	{"security/secrets", []string{"approval"}},

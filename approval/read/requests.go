@@ -1,11 +1,11 @@
-package audit
+package read
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"time"
-
-	"github.com/spf13/afero"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -41,12 +41,19 @@ type Request struct {
 // ByPerson says that a person decided, not a rule, the deadline or the agent.
 func (r *Request) ByPerson() bool { return r.By != "" && r.Via != "gate" }
 
-// Wanted selects requests. The zero Wanted selects all.
-type Wanted struct {
-	Since time.Time // asked at this time or later
-	Until time.Time // asked before; zero: no bound
-	Limit int       // at most this many, those with the newest entries; 0: all
-	Match func(*Request) bool
+// Ended says that the request is settled.
+func (r *Request) Ended() bool { return r.Status != StatusPending && r.Status != StatusRunning }
+
+// Kind is the request's tool or, without one, its action type.
+func (r *Request) Kind() string { return cmp.Or(r.Tool, r.ActionType) }
+
+// Query selects requests. The zero Query selects all.
+type Query struct {
+	Workspaces []string  // nil: all
+	Since      time.Time // asked at this time or later
+	Until      time.Time // asked before; zero: no bound
+	Limit      int       // at most this many, those with the newest entries; 0: all
+	Match      func(*Request) bool
 }
 
 // slack is how far the clock may have been set back without hiding a request from a
@@ -55,15 +62,15 @@ const slack = 24 * time.Hour
 
 var errStop = errors.New("enough")
 
-// Requests finds requests in the log, ordered by the time of asking, newest first.
+// Requests finds requests in a log, ordered by the time of asking, newest first.
 // more says whether there are more than Limit. With an error it also returns the
 // requests found so far.
-func Requests(fsys afero.Fs, dir string, w Wanted) (found []*Request, more bool, err error) {
-	j := &collector{wanted: w, open: map[approval.Key]*Request{}}
-	if !w.Since.IsZero() {
-		j.stop = w.Since.Add(-slack)
+func Requests(log Log, q Query) (found []*Request, more bool, err error) {
+	j := &collector{wanted: q, open: map[approval.Key]*Request{}}
+	if !q.Since.IsZero() {
+		j.stop = q.Since.Add(-slack)
 	}
-	err = Backwards(fsys, dir, nil, j.add)
+	err = log(nil, j.add)
 	if errors.Is(err, errStop) {
 		err = nil
 	}
@@ -71,9 +78,34 @@ func Requests(fsys afero.Fs, dir string, w Wanted) (found []*Request, more bool,
 	return found, more, err
 }
 
+// Requests is the function Requests for this log. An outcome that the log does not have,
+// because its entry is not written yet or was lost in a power cut, comes from the record.
+func (v *Viewer) Requests(q Query) (found []*Request, more bool, err error) {
+	match := q.Match
+	q.Match = func(r *Request) bool {
+		v.addOutcome(r)
+		return match == nil || match(r)
+	}
+	return Requests(v.Log, q)
+}
+
+func (v *Viewer) addOutcome(r *Request) {
+	if r.Ended() {
+		return
+	}
+	rec, err := v.Record(context.Background(), r.Key)
+	if err != nil || rec == nil || rec.EndedAt.Before(r.Asked()) {
+		return // no record, or that of an earlier request with this id
+	}
+	r.Status, r.EndedAt = rec.Status, rec.EndedAt
+	if d := v.OpenDecision(r.Key, rec.Decision); d != nil {
+		r.By, r.ByID, r.Via, r.DecidedAt = d.DecidedBy, d.DecidedByID, d.Via, d.DecidedAt
+	}
+}
+
 // collector combines entries, newest first, into requests.
 type collector struct {
-	wanted Wanted
+	wanted Query
 	stop   time.Time
 	open   map[approval.Key]*Request
 	all    []*Request // ordered by their newest entry
@@ -119,7 +151,7 @@ func (j *collector) enough() error {
 
 func (j *collector) wants(r *Request) bool {
 	asked := r.Asked()
-	return !asked.Before(j.wanted.Since) &&
+	return (j.wanted.Workspaces == nil || slices.Contains(j.wanted.Workspaces, r.Key.Workspace)) && !asked.Before(j.wanted.Since) &&
 		(j.wanted.Until.IsZero() || asked.Before(j.wanted.Until)) &&
 		(j.wanted.Match == nil || j.wanted.Match(r))
 }

@@ -1,4 +1,4 @@
-package config_test
+package home
 
 import (
 	"testing"
@@ -34,6 +34,11 @@ telegram = 666
 local = 1006
 [approvers.shadow]
 `
+
+// mayDecide asks the authorizer of a configuration.
+func mayDecide(c *config.Config, ws string, by approval.Person) (name string, ok bool) {
+	return (&Home{Config: c}).Authorizer().May(ws, nil, by)
+}
 
 func TestMayDecide(t *testing.T) {
 	c, err := config.Parse("p.toml", []byte(approversConfig))
@@ -106,7 +111,7 @@ func TestMayDecide(t *testing.T) {
 		{"case in the channel", "open", approval.Person{Channel: "Local", ID: "0"}, ""},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			name, ok := c.MayDecide(row.ws, row.who)
+			name, ok := mayDecide(c, row.ws, row.who)
 			require.Equal(t, row.name, name)
 			require.Equal(t, row.name != "", ok)
 		})
@@ -135,7 +140,7 @@ func TestMayDecideZeroValues(t *testing.T) {
 		}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			name, ok := row.c.MayDecide("w", root)
+			name, ok := mayDecide(row.c, "w", root)
 			require.False(t, ok)
 			require.Empty(t, name)
 		})
@@ -144,7 +149,7 @@ func TestMayDecideZeroValues(t *testing.T) {
 
 func TestMayDecideNamelessWorkspace(t *testing.T) {
 	c := &config.Config{Workspaces: map[string]approval.Workspace{"": {LocalDecisions: true}}}
-	_, ok := c.MayDecide("", approval.Person{Channel: "local", ID: "0", Name: "operator:root"})
+	_, ok := mayDecide(c, "", approval.Person{Channel: "local", ID: "0", Name: "operator:root"})
 	require.False(t, ok, "no person may decide a request without a workspace")
 }
 
@@ -153,17 +158,120 @@ func TestMayDecideQuotedAddress(t *testing.T) {
 		Workspaces: map[string]approval.Workspace{"w": {Approvers: []string{"ann"}}},
 		Approvers:  map[string]approval.Approver{"ann": {Name: "ann", Email: `"ann@Home"@example.org`}},
 	}
-	_, ok := c.MayDecide("w", approval.Person{Channel: "email", ID: `"ann@Home"@Example.org`})
+	_, ok := mayDecide(c, "w", approval.Person{Channel: "email", ID: `"ann@Home"@Example.org`})
 	require.True(t, ok, "the domain is after the last @")
-	_, ok = c.MayDecide("w", approval.Person{Channel: "email", ID: `"ann@home"@example.org`})
+	_, ok = mayDecide(c, "w", approval.Person{Channel: "email", ID: `"ann@home"@example.org`})
 	require.False(t, ok, "the part before it keeps its case")
 }
 
 func TestMayDecideByDefault(t *testing.T) {
 	c := config.Default()
-	name, ok := c.MayDecide("default", approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"})
+	name, ok := mayDecide(c, "default", approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"})
 	require.True(t, ok)
 	require.Equal(t, "operator:ann", name)
-	_, ok = c.MayDecide("default", approval.Person{Channel: "telegram", ID: "1000"})
+	_, ok = mayDecide(c, "default", approval.Person{Channel: "telegram", ID: "1000"})
 	require.False(t, ok, "no approver has a Telegram id")
+}
+
+func TestAgentsCannotDecide(t *testing.T) {
+	onSocket := func(c *config.Config, uid string) (name string, ok bool) {
+		return mayDecide(c, "a", approval.Person{Channel: "socket", ID: uid, Name: "operator:agent"})
+	}
+	c, err := config.Parse("p.toml", []byte(`
+socket = "/run/permesso/permesso.sock"
+[approvers.ann]
+local = 1000
+[approvers.far]
+telegram = 1
+[workspaces.a]
+approvers = ["ann"]
+agent_uid = 2000
+[workspaces.b]
+agent_uid = [2001, 2002]
+`))
+	require.NoError(t, err)
+	require.Equal(t, "/run/permesso/permesso.sock", c.Socket)
+	require.Equal(t, map[string][]string{"a": {"2000"}, "b": {"2001", "2002"}}, c.AgentUIDs)
+	for _, uid := range []string{"2000", "2001", "2002"} {
+		for _, ws := range []string{"a", "b"} {
+			_, ok := mayDecide(c, ws, approval.Person{Channel: "local", ID: uid, Name: "operator:agent"})
+			require.False(t, ok, "%s in %s: not even as operator", uid, ws)
+		}
+		_, ok := onSocket(c, uid)
+		require.False(t, ok)
+	}
+	name, ok := mayDecide(c, "a", approval.Person{Channel: "local", ID: "1000"})
+	require.True(t, ok)
+	require.Equal(t, "ann", name)
+	_, ok = mayDecide(c, "a", approval.Person{Channel: "local", ID: "3000"})
+	require.True(t, ok, "the operator, who can read keys/")
+
+	name, ok = onSocket(c, "1000")
+	require.True(t, ok)
+	require.Equal(t, "ann", name)
+	for _, uid := range []string{"", "0", "3000", "01000", "1"} {
+		_, ok = onSocket(c, uid)
+		require.False(t, ok, "%q: there is no operator on the socket", uid)
+	}
+	_, ok = onSocket(nil, "1000")
+	require.False(t, ok)
+	// Parse would refuse this: a UID of an approver and an agent. The agent counts.
+	c.AgentUIDs["a"] = []string{"1000"}
+	_, ok = onSocket(c, "1000")
+	require.False(t, ok)
+	_, ok = mayDecide(c, "a", approval.Person{Channel: "local", ID: "1000"})
+	require.False(t, ok)
+}
+
+// What tells the entrances apart: each row is one person in one workspace, and the name
+// under which each entrance lets that person decide ("": it does not).
+func TestEntrances(t *testing.T) {
+	const text = approversConfig + `
+[workspaces.agents]
+approvers = ["ann"]
+agent_uid = 1500
+`
+	c, err := config.Parse("p.toml", []byte(text))
+	require.NoError(t, err)
+	ids := map[string]map[string]string{ // by person: the id at each entrance
+		"ann":      {"local": "1000", "socket": "1000", "key": "5c0f", "telegram": "123456789", "email": "Ann@example.org"},
+		"bob":      {"local": "1001", "socket": "1001", "key": "5c0f", "telegram": "77", "email": "bob@kilo.example"},
+		"eve":      {"local": "1006", "socket": "1006", "key": "5c0f", "telegram": "666", "email": "eve@example.org"},
+		"stranger": {"local": "1002", "socket": "1002", "key": "5c0f", "telegram": "5", "email": "x@example.org"},
+		"agent":    {"local": "1500", "socket": "1500", "key": "5c0f", "telegram": "1500", "email": "agent@example.org"},
+	}
+	for _, row := range []struct {
+		person, ws string
+		may        map[string]string // by entrance
+	}{
+		{"ann", "open", map[string]string{"local": "ann", "socket": "ann", "key": "ann", "telegram": "ann", "email": "ann"}},
+		{"ann", "annes", map[string]string{"local": "ann", "socket": "ann", "key": "ann", "telegram": "ann", "email": "ann"}},
+		{"ann", "remote", map[string]string{"key": "ann", "telegram": "ann", "email": "ann"}},
+		{"ann", "empty", nil},
+		{"ann", "closed", nil},
+		{"ann", "nosuch", nil},
+		// bob has no local UID: with access to HOME he is the operator, without it a stranger.
+		{"bob", "open", map[string]string{"local": "operator:1001", "key": "bob", "email": "bob"}},
+		{"bob", "annes", map[string]string{"local": "operator:1001"}},
+		{"bob", "remote", map[string]string{"key": "bob", "email": "bob"}},
+		{"eve", "open", nil},
+		{"stranger", "open", map[string]string{"local": "operator:1002"}},
+		{"stranger", "empty", map[string]string{"local": "operator:1002"}},
+		{"stranger", "closed", nil},
+		{"agent", "open", nil},
+		{"agent", "agents", nil},
+	} {
+		for entrance, id := range ids[row.person] {
+			name, ok := mayDecide(c, row.ws, approval.Person{Channel: entrance, ID: id, Name: row.person})
+			require.Equal(t, row.may[entrance], name, "%s in %s by %s", row.person, row.ws, entrance)
+			require.Equal(t, name != "", ok)
+		}
+	}
+	// A request's own principal counts at every entrance, but not for the operator.
+	for entrance, id := range ids["ann"] {
+		name, _ := (&Home{Config: c}).Authorizer().May("open", &approval.Pending{Principal: "bob"}, approval.Person{Channel: entrance, ID: id, Name: "ann"})
+		require.Empty(t, name, entrance)
+	}
+	name, _ := (&Home{Config: c}).Authorizer().May("open", &approval.Pending{Principal: "bob"}, approval.Person{Channel: "local", ID: "0"})
+	require.Equal(t, "operator:0", name)
 }

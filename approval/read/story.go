@@ -1,0 +1,154 @@
+package read
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Story is what the documents tell of one request. What is missing is nil.
+type Story struct {
+	Pending  *approval.Pending
+	SHA256   string             // of the stored pending; "" once the request has ended
+	Decision *approval.Decision // the valid one in the slot, or the one that counted
+	Claim    *approval.Claim    // without a record: it runs, or was interrupted
+	Record   *approval.Record
+}
+
+// Story reads the documents of a request, in the order in which they are written: each is
+// written before those before it are removed, so no state is missed. With an error it
+// returns what was read before.
+func (v *Viewer) Story(ctx context.Context, k approval.Key) (st Story, err error) {
+	w, err := v.Pending(k)
+	if err != nil {
+		return st, err
+	}
+	if w != nil {
+		st.Pending, st.SHA256 = w.Pending, w.SHA256
+		if st.Decision, err = v.Decided(*w); err != nil {
+			return st, err
+		}
+	}
+	if st.Claim, err = v.Claim(k); err != nil {
+		return st, err
+	}
+	rec, err := v.Record(ctx, k)
+	if err != nil || rec == nil {
+		return st, err
+	}
+	return Story{Pending: v.OpenPending(k, rec.Pending), Decision: v.OpenDecision(k, rec.Decision), Record: rec}, nil
+}
+
+// Decided returns the valid decision in the slot of a pending, or nil.
+func (v *Viewer) Decided(w approval.StoredPending) (*approval.Decision, error) {
+	b, err := v.Store.Read(approval.DocDecision, w.Key())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read decision %s: %w", w.Key(), err)
+	}
+	if d := v.OpenDecision(w.Key(), b); d != nil && d.PendingSHA256 == w.SHA256 {
+		return d, nil
+	}
+	return nil, nil
+}
+
+// Resubmitted returns the story of the request that another one resubmits, with a
+// pending also if policy decided: first of its own workspace, then of all others, because
+// a card marks one of another workspace. It is nil if there is none.
+func (v *Viewer) Resubmitted(ctx context.Context, p *approval.Pending) *Story {
+	if !approval.ValidID(p.Resubmits) {
+		return nil
+	}
+	all, _ := v.Store.Workspaces()
+	for _, ws := range append([]string{p.SourceGroup}, all...) {
+		k := approval.Key{Workspace: ws, ID: p.Resubmits}
+		st, err := v.Story(ctx, k)
+		if err != nil {
+			continue
+		}
+		if st.Pending == nil && st.Record != nil {
+			if r, err := approval.ParseRequest(st.Record.Request, k.ID); err == nil { // not malformed
+				st.Pending = Requested(k, st.Record)
+				st.Pending.Options = r.Options
+			}
+		}
+		if st.Pending != nil {
+			return &st
+		}
+	}
+	return nil
+}
+
+// Requested is the request of a record that policy decided, as far as it is readable, in
+// the form of a pending.
+func Requested(k approval.Key, rec *approval.Record) *approval.Pending {
+	p := &approval.Pending{
+		RequestID: k.ID, ShortID: approval.ShortID(k.ID), SourceGroup: k.Workspace, Timestamp: rec.RequestedAt,
+		ClientID: cmp.Or(rec.ClientID, approval.FolderClient(k.Workspace)), Reversibility: approval.Reversible,
+	}
+	if rec.Ruling != nil {
+		p.Ruling = *rec.Ruling
+	}
+	fields, err := approval.Fields(rec.Request)
+	if err != nil {
+		return p
+	}
+	for _, f := range fields {
+		text, _ := f.Text()
+		switch f.Name {
+		case "tool_name":
+			p.ToolName = text
+		case "action_type":
+			p.ActionType = text
+		case "request_data":
+			p.RequestData = f.Value
+		case "title":
+			p.Agent.Title = text
+		case "preview":
+			p.Agent.Preview = text
+		case "rationale":
+			p.Agent.Rationale = text
+		}
+	}
+	return p
+}
+
+// RequestAndRuling rebuilds the request of a pending or ended request and its original
+// ruling; nil if no request is stored.
+func (v *Viewer) RequestAndRuling(ctx context.Context, k approval.Key) (*approval.Request, *approval.Ruling, error) {
+	rec, err := v.Record(ctx, k)
+	if err != nil {
+		return nil, nil, err
+	}
+	var p *approval.Pending
+	var then *approval.Ruling
+	if rec != nil {
+		then = rec.Ruling
+		if len(rec.Request) > 0 && rec.Request.Kind() == '{' {
+			r, err := approval.ParseRequest(rec.Request, k.ID)
+			return r, then, err
+		}
+		p = v.OpenPending(k, rec.Pending) // a malformed request is not stored
+	} else {
+		w, err := v.Pending(k)
+		if err != nil || w == nil {
+			return nil, nil, err
+		}
+		p = w.Pending
+		then = &p.Ruling
+	}
+	if p == nil {
+		return nil, then, nil
+	}
+	return &approval.Request{
+		RequestID: p.RequestID, Type: p.Type, ToolName: p.ToolName, ActionType: p.ActionType, RequestData: p.RequestData,
+		SessionID: p.SessionID, Title: p.Agent.Title, Preview: p.Agent.Preview, Rationale: p.Agent.Rationale, Options: p.Options,
+		Proof: p.Proof, Resubmits: p.Resubmits,
+	}, then, nil
+}
