@@ -155,10 +155,10 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, k *approval.AP
 	if p := checkContentType(r); p != nil {
 		return p
 	}
-	info, _ := s.Settings.WorkspaceInfo(k.Workspace)
-	limit := int64(info.MaxSize + bodyOverhead)
-	if k.Workspace == "" {
-		limit = maxLocalBody
+	limit := int64(maxLocalBody)
+	if k.Workspace != "" {
+		info, _ := s.Settings.WorkspaceInfo(k.Workspace)
+		limit = int64(info.MaxSize + bodyOverhead)
 	}
 	tooLarge := problem(http.StatusRequestEntityTooLarge, "the body is too large")
 	if r.ContentLength > limit {

@@ -141,11 +141,11 @@ func (c *Client) Cancel(ctx context.Context, k approval.Key) (*approval.Decision
 	return decided(d, k, err)
 }
 
-func decided(d decidedDoc, k approval.Key, err error) (*approval.Decision, error) {
+func decided(doc []byte, k approval.Key, err error) (*approval.Decision, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := approval.ParseDecision(d.Decision, k)
+	x, err := approval.ParseDecision(doc, k)
 	if err != nil {
 		return nil, fmt.Errorf("the decision is not confirmed: %w", err)
 	}
@@ -182,8 +182,7 @@ func (c *Client) AddGrant(ctx context.Context, b GrantBody) (*approval.Grant, er
 
 // Revoke revokes a grant by its id or the beginning of it: "revoked", or "no-op".
 func (c *Client) Revoke(ctx context.Context, id string) (result string, err error) {
-	d, err := call(ctx, c, opRevoke(), grantQuery{id})
-	return d.Result, err
+	return call(ctx, c, opRevoke(), grantQuery{id})
 }
 
 // Taints lists taints by workspace and session.
@@ -193,8 +192,7 @@ func (c *Client) Taints(ctx context.Context) ([]Taints, error) {
 
 // ClearTaints clears the taints of a workspace or session, and returns them.
 func (c *Client) ClearTaints(ctx context.Context, b ClearBody) ([]string, error) {
-	d, err := call(ctx, c, opClearTaints(), struct{ Body ClearBody }{b})
-	return d.Cleared, err
+	return call(ctx, c, opClearTaints(), struct{ Body ClearBody }{b})
 }
 
 // Pause pauses executions in a workspace ("": in all).

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -23,16 +22,15 @@ import (
 )
 
 func opGrants() operation[none, []approval.GrantUse] {
-	return operation[none, []approval.GrantUse]{
-		id: "local-grants", method: http.MethodGet, path: "/grants", summary: "Grants, newest first",
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, _ *none) ([]approval.GrantUse, error) {
-			m, err := s.Memory()
-			if err != nil {
-				return nil, err
-			}
-			return slices.DeleteFunc(m.Grants(), func(g approval.GrantUse) bool { return !c.Sees(g.Workspace) }), nil
-		},
+	return get("grants", "/grants", "Grants, newest first", (*Service).grants)
+}
+
+func (s *Service) grants(_ context.Context, c *httpapi.Caller, _ *none) ([]approval.GrantUse, error) {
+	m, err := s.Memory()
+	if err != nil {
+		return nil, err
 	}
+	return slices.DeleteFunc(m.Grants(), func(g approval.GrantUse) bool { return !c.Sees(g.Workspace) }), nil
 }
 
 // GrantBody is a new grant.
@@ -49,32 +47,31 @@ type GrantBody struct {
 }
 
 func opGrantAdd() operation[struct{ Body GrantBody }, *approval.Grant] {
-	return operation[struct{ Body GrantBody }, *approval.Grant]{
-		id: "local-grant-add", method: http.MethodPost, path: "/grants", summary: "Allow a capability on a target without asking", operator: true,
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, in *struct{ Body GrantBody }) (*approval.Grant, error) {
-			ws, err := ChooseWorkspace(s.Home, in.Body.Workspace)
-			if err != nil {
-				return nil, err
-			}
-			w := s.Home.Current().Workspaces[ws]
-			if !w.LocalDecisions {
-				return nil, console.Fail(console.ExitRefused, "an approver can choose \"always\" when a request is pending", "workspace '%s' has local_decisions = false", ws)
-			}
-			g, err := in.Body.grant(w, c, time.Now())
-			if err != nil {
-				return nil, err
-			}
-			g.Workspace = ws
-			m, err := s.Memory()
-			if err != nil {
-				return nil, err
-			}
-			if err := m.SaveGrant(g, approval.Durable); err != nil {
-				return nil, console.Fail(console.ExitUsage, "permesso grant add --help", "%w", err)
-			}
-			return g, nil
-		},
+	return post("grant-add", "/grants", "Allow a capability on a target without asking", (*Service).grantAdd).forOperator()
+}
+
+func (s *Service) grantAdd(_ context.Context, c *httpapi.Caller, in *struct{ Body GrantBody }) (*approval.Grant, error) {
+	ws, err := ChooseWorkspace(s.Home, in.Body.Workspace)
+	if err != nil {
+		return nil, err
 	}
+	w := s.Home.Current().Workspaces[ws]
+	if !w.LocalDecisions {
+		return nil, console.Fail(console.ExitRefused, "an approver can choose \"always\" when a request is pending", "workspace '%s' has local_decisions = false", ws)
+	}
+	g, err := in.Body.grant(w, c, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	g.Workspace = ws
+	m, err := s.Memory()
+	if err != nil {
+		return nil, err
+	}
+	if err := m.SaveGrant(g, approval.Durable); err != nil {
+		return nil, console.Fail(console.ExitUsage, "permesso grant add --help", "%w", err)
+	}
+	return g, nil
 }
 
 // ChooseWorkspace is the configured workspace with this name, or the first.
@@ -121,27 +118,21 @@ type grantQuery struct {
 	ID string `path:"id" doc:"The grant's id, or its first 4 or more digits."`
 }
 
-// resultDoc is the result of a change: revoked or no-op.
-type resultDoc struct {
-	Result string `json:"result"`
+func opRevoke() operation[grantQuery, string] {
+	return del("revoke", "/grants/{id}", "Revoke a grant", (*Service).revoke)
 }
 
-func opRevoke() operation[grantQuery, resultDoc] {
-	return operation[grantQuery, resultDoc]{
-		id: "local-revoke", method: http.MethodDelete, path: "/grants/{id}", summary: "Revoke a grant",
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, in *grantQuery) (resultDoc, error) {
-			m, err := s.Memory()
-			if err != nil {
-				return resultDoc{}, err
-			}
-			g, err := m.Find(in.ID)
-			if err != nil || g == nil || !g.RevokedAt.IsZero() || !c.Sees(g.Workspace) {
-				return resultDoc{"no-op"}, err
-			}
-			g.RevokedAt, g.RevokedBy = time.Now().UTC(), s.name(c, g.Workspace)
-			return resultDoc{"revoked"}, m.SaveGrant(g, approval.Replace)
-		},
+func (s *Service) revoke(_ context.Context, c *httpapi.Caller, in *grantQuery) (string, error) {
+	m, err := s.Memory()
+	if err != nil {
+		return "", err
 	}
+	g, err := m.Find(in.ID)
+	if err != nil || g == nil || !g.RevokedAt.IsZero() || !c.Sees(g.Workspace) {
+		return "no-op", err
+	}
+	g.RevokedAt, g.RevokedBy = time.Now().UTC(), s.name(c, g.Workspace)
+	return "revoked", m.SaveGrant(g, approval.Replace)
 }
 
 // Taints are those of a workspace and of its sessions.
@@ -152,30 +143,29 @@ type Taints struct {
 }
 
 func opTaints() operation[none, []Taints] {
-	return operation[none, []Taints]{
-		id: "local-taints", method: http.MethodGet, path: "/taints", summary: "Taints by workspace and session",
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, _ *none) (list []Taints, err error) {
-			m, err := s.Memory()
-			if err != nil {
-				return nil, err
-			}
-			cfg := s.Home.Current()
-			for _, ws := range home.WorkspaceNames(cfg) {
-				if !c.Sees(ws) {
-					continue
-				}
-				t := Taints{ws, cfg.Workspaces[ws].Autonomy, maps.Clone(m.Taints(ws))}
-				if t.Sessions == nil {
-					t.Sessions = map[string][]string{}
-				}
-				if _, ok := t.Sessions[""]; !ok {
-					t.Sessions[""] = nil
-				}
-				list = append(list, t)
-			}
-			return list, nil
-		},
+	return get("taints", "/taints", "Taints by workspace and session", (*Service).taints)
+}
+
+func (s *Service) taints(_ context.Context, c *httpapi.Caller, _ *none) (list []Taints, err error) {
+	m, err := s.Memory()
+	if err != nil {
+		return nil, err
 	}
+	cfg := s.Home.Current()
+	for _, ws := range home.WorkspaceNames(cfg) {
+		if !c.Sees(ws) {
+			continue
+		}
+		t := Taints{ws, cfg.Workspaces[ws].Autonomy, maps.Clone(m.Taints(ws))}
+		if t.Sessions == nil {
+			t.Sessions = map[string][]string{}
+		}
+		if _, ok := t.Sessions[""]; !ok {
+			t.Sessions[""] = []string{}
+		}
+		list = append(list, t)
+	}
+	return list, nil
 }
 
 // ClearBody says which taints to clear.
@@ -185,46 +175,39 @@ type ClearBody struct {
 	Reason    string `json:"reason,omitempty"`
 }
 
-type clearedDoc struct {
-	Cleared []string `json:"cleared"`
+func opClearTaints() operation[struct{ Body ClearBody }, []string] {
+	return post("taints-clear", "/taints/clear", "Clear the taints of a workspace or session", (*Service).clearTaints).forOperator()
 }
 
-func opClearTaints() operation[struct{ Body ClearBody }, clearedDoc] {
-	return operation[struct{ Body ClearBody }, clearedDoc]{
-		id: "local-taints-clear", method: http.MethodPost, path: "/taints/clear", summary: "Clear the taints of a workspace or session", operator: true,
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, in *struct{ Body ClearBody }) (clearedDoc, error) {
-			return s.clearTaints(c, in.Body)
-		},
-	}
-}
-
-func (s *Service) clearTaints(c *httpapi.Caller, b ClearBody) (d clearedDoc, err error) {
+// clearTaints returns what it clears.
+func (s *Service) clearTaints(_ context.Context, c *httpapi.Caller, in *struct{ Body ClearBody }) ([]string, error) {
+	b := in.Body
 	ws, err := ChooseWorkspace(s.Home, b.Workspace)
 	if err != nil {
-		return d, err
+		return nil, err
 	}
 	w := s.Home.Current().Workspaces[ws]
 	switch {
 	case !w.LocalDecisions:
-		return d, console.Fail(console.ExitRefused, "an approver of this workspace must do it", "workspace '%s' has local_decisions = false", ws)
+		return nil, console.Fail(console.ExitRefused, "an approver of this workspace must do it", "workspace '%s' has local_decisions = false", ws)
 	case b.SessionID != "" && !w.BindsSessions:
-		return d, console.Fail(console.ExitRefused, "permesso session clear "+ws, "workspace '%s' has binds_sessions = false, so taints apply to all its sessions", ws)
+		return nil, console.Fail(console.ExitRefused, "permesso session clear "+ws, "workspace '%s' has binds_sessions = false, so taints apply to all its sessions", ws)
 	}
 	m, err := s.Memory()
 	if err != nil {
-		return d, err
+		return nil, err
 	}
-	d.Cleared = m.Taints(ws)[b.SessionID]
+	had := slices.Clone(m.Taints(ws)[b.SessionID])
 	x := &approval.Clearing{
 		Version: approval.Version, ID: client.NewID(), Workspace: ws, SessionID: b.SessionID,
 		By: c.Person.Name, ByID: c.Person.ID, Via: c.Via, Reason: b.Reason, At: time.Now().UTC(),
 	}
 	body, err := x.Encode()
 	if err != nil {
-		return d, err
+		return nil, err
 	}
 	k := approval.GrantKey(x.ID)
-	return d, s.Home.Store.Create(approval.DocClear, k, s.Keys.Seal.Seal(approval.DocClear, k, body), approval.Durable)
+	return had, s.Home.Store.Create(approval.DocClear, k, s.Keys.Seal.Seal(approval.DocClear, k, body), approval.Durable)
 }
 
 // PauseBody is a new pause; without a workspace it is of all.
@@ -241,12 +224,7 @@ type Paused struct {
 }
 
 func opPause() operation[struct{ Body PauseBody }, Paused] {
-	return operation[struct{ Body PauseBody }, Paused]{
-		id: "local-pause", method: http.MethodPost, path: "/pauses", summary: "Pause executions",
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, in *struct{ Body PauseBody }) (Paused, error) {
-			return s.pause(c, in.Body.Workspace, in.Body.Reason)
-		},
-	}
+	return post("pause", "/pauses", "Pause executions", (*Service).pause)
 }
 
 type resumeQuery struct {
@@ -262,12 +240,7 @@ type Resumed struct {
 }
 
 func opResume() operation[resumeQuery, Resumed] {
-	return operation[resumeQuery, Resumed]{
-		id: "local-resume", method: http.MethodDelete, path: "/pauses", summary: "Resume paused executions",
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, in *resumeQuery) (Resumed, error) {
-			return s.resume(c, in.Workspace)
-		},
-	}
+	return del("resume", "/pauses", "Resume paused executions", (*Service).resume)
 }
 
 // pauseTarget is the name of a pause that the caller may make. It needs neither the
@@ -294,7 +267,8 @@ func pauseVia(c *httpapi.Caller) string {
 	return c.Via
 }
 
-func (s *Service) pause(c *httpapi.Caller, ws, reason string) (out Paused, err error) {
+func (s *Service) pause(_ context.Context, c *httpapi.Caller, in *struct{ Body PauseBody }) (out Paused, err error) {
+	ws, reason := in.Body.Workspace, in.Body.Reason
 	if strings.ContainsFunc(reason, unicode.IsControl) || len(reason) > 300 {
 		return out, console.Fail(console.ExitUsage, "use one line of at most 300 bytes", "--reason of %d bytes is too long or has control characters", len(reason))
 	}
@@ -344,12 +318,12 @@ func (s *Service) countClaims(name string) (n int, err error) {
 	return n, nil
 }
 
-func (s *Service) resume(c *httpapi.Caller, ws string) (out Resumed, err error) {
-	name, err := s.pauseTarget(c, ws)
+func (s *Service) resume(_ context.Context, c *httpapi.Caller, in *resumeQuery) (out Resumed, err error) {
+	name, err := s.pauseTarget(c, in.Workspace)
 	if err != nil {
 		return out, err
 	}
-	out.Pause, err = s.Home.Store.ResumeVia(name, s.name(c, ws), pauseVia(c), time.Now().UTC())
+	out.Pause, err = s.Home.Store.ResumeVia(name, s.name(c, in.Workspace), pauseVia(c), time.Now().UTC())
 	if out.Paused = err == nil; !out.Paused && !errors.Is(err, fs.ErrNotExist) {
 		return out, err
 	}

@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"errors"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -44,7 +43,7 @@ type HistoryPage struct {
 	Damaged string          `json:"damaged"` // why older requests are missing
 }
 
-func (s *Service) history(c *httpapi.Caller, q *HistoryQuery) (p HistoryPage, err error) {
+func (s *Service) history(_ context.Context, c *httpapi.Caller, q *HistoryQuery) (p HistoryPage, err error) {
 	p.Items, p.More, err = s.Viewer.Requests(read.Query{
 		Workspaces: workspaces(c, q.Workspace), Since: q.Since, Until: q.Until, Limit: q.Limit, Match: q.match,
 	})
@@ -55,28 +54,22 @@ func (s *Service) history(c *httpapi.Caller, q *HistoryQuery) (p HistoryPage, er
 }
 
 func opHistory() operation[HistoryQuery, HistoryPage] {
-	return operation[HistoryQuery, HistoryPage]{
-		id: "local-history", method: http.MethodGet, path: "/history", summary: "Requests from the audit log, newest first",
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, in *HistoryQuery) (HistoryPage, error) {
-			return s.history(c, in)
-		},
-	}
+	return get("history", "/history", "Requests from the audit log, newest first", (*Service).history)
 }
 
-// StatsDoc is statistics of requests.
+// statsDoc is statistics of requests.
 type statsDoc struct {
 	Stats   *home.Stats `json:"stats"`
 	Damaged string      `json:"damaged"`
 }
 
 func opStats() operation[HistoryQuery, statsDoc] {
-	return operation[HistoryQuery, statsDoc]{
-		id: "local-stats", method: http.MethodGet, path: "/stats", summary: "Statistics of requests and decisions",
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, in *HistoryQuery) (statsDoc, error) {
-			p, err := s.history(c, in)
-			return statsDoc{home.NewStats(p.Items), p.Damaged}, err
-		},
-	}
+	return get("stats", "/stats", "Statistics of requests and decisions", (*Service).stats)
+}
+
+func (s *Service) stats(ctx context.Context, c *httpapi.Caller, in *HistoryQuery) (statsDoc, error) {
+	p, err := s.history(ctx, c, in)
+	return statsDoc{home.NewStats(p.Items), p.Damaged}, err
 }
 
 type tailQuery struct {
@@ -84,17 +77,16 @@ type tailQuery struct {
 }
 
 func opTail() operation[tailQuery, []audit.Line] {
-	return operation[tailQuery, []audit.Line]{
-		id: "local-audit", method: http.MethodGet, path: "/audit", summary: "The newest entries of the audit log",
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, in *tailQuery) ([]audit.Line, error) {
-			if !c.Operator {
-				return s.tailOf(c, in.Lines)
-			}
-			t := &audit.Tail{FS: s.Home.FS, Dir: s.Home.Layout.Audit()}
-			lines, err := t.Last(in.Lines)
-			return lines, ExplainNoLog(s.Home, err)
-		},
+	return get("audit", "/audit", "The newest entries of the audit log", (*Service).tail)
+}
+
+func (s *Service) tail(_ context.Context, c *httpapi.Caller, in *tailQuery) ([]audit.Line, error) {
+	if !c.Operator {
+		return s.tailOf(c, in.Lines)
 	}
+	t := &audit.Tail{FS: s.Home.FS, Dir: s.Home.Layout.Audit()}
+	lines, err := t.Last(in.Lines)
+	return lines, ExplainNoLog(s.Home, err)
 }
 
 // ExplainNoLog explains a missing log.

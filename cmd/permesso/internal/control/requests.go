@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net/http"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
@@ -28,29 +28,27 @@ type Hello struct {
 }
 
 func opHello() operation[none, Hello] {
-	return operation[none, Hello]{
-		id: "local-hello", method: http.MethodGet, path: "", summary: "Who the caller is, and what is paused",
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, _ *none) (Hello, error) {
-			paused, err := s.Home.Store.Pauses()
-			h := Hello{PID: os.Getpid(), Home: s.Home.Layout.Home, Operator: c.Operator, Language: c.Language, Workspaces: home.WorkspaceNames(s.Home.Current())}
-			h.Workspaces = slices.DeleteFunc(h.Workspaces, func(ws string) bool { return !c.Sees(ws) })
-			h.Paused = slices.DeleteFunc(paused, func(p ipc.Pause) bool { return p.Workspace != ipc.AllWorkspaces && !c.Sees(p.Workspace) })
-			return h, err
-		},
-	}
+	return get("hello", "", "Who the caller is, and what is paused", (*Service).hello)
+}
+
+func (s *Service) hello(_ context.Context, c *httpapi.Caller, _ *none) (Hello, error) {
+	paused, err := s.Home.Store.Pauses()
+	h := Hello{PID: os.Getpid(), Home: s.Home.Layout.Home, Operator: c.Operator, Language: c.Language, Workspaces: home.WorkspaceNames(s.Home.Current())}
+	h.Workspaces = slices.DeleteFunc(h.Workspaces, func(ws string) bool { return !c.Sees(ws) })
+	h.Paused = slices.DeleteFunc(paused, func(p ipc.Pause) bool { return p.Workspace != ipc.AllWorkspaces && !c.Sees(p.Workspace) })
+	return h, err
 }
 
 func opStatus() operation[none, *home.State] {
-	return operation[none, *home.State]{
-		id: "local-status", method: http.MethodGet, path: "/status", summary: "Status of the daemon",
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, _ *none) (*home.State, error) {
-			st, err := s.Home.State(s.Running)
-			if err == nil && !c.Operator {
-				st = st.Only(c.Workspaces)
-			}
-			return st, err
-		},
+	return get("status", "/status", "Status of the daemon", (*Service).status)
+}
+
+func (s *Service) status(_ context.Context, c *httpapi.Caller, _ *none) (*home.State, error) {
+	st, err := s.Home.State(s.Running)
+	if err == nil && !c.Operator {
+		st = st.Only(c.Workspaces)
 	}
+	return st, err
 }
 
 // waitingDoc is a verified pending.
@@ -76,27 +74,26 @@ type waitingQuery struct {
 }
 
 func opWaiting() operation[waitingQuery, []waitingDoc] {
-	return operation[waitingQuery, []waitingDoc]{
-		id: "local-waiting", method: http.MethodGet, path: "/waiting", summary: "Pending requests, oldest first",
-		do: func(s *Service, ctx context.Context, c *httpapi.Caller, in *waitingQuery) ([]waitingDoc, error) {
-			list, err := s.Viewer.Waiting(ctx, workspaces(c, in.Workspace))
-			if err != nil {
-				return nil, err
-			}
-			docs := make([]waitingDoc, 0, len(list))
-			for _, w := range list {
-				if !s.may(c, w.Pending.SourceGroup, w.Pending) {
-					continue
-				}
-				d, err := docOf(w)
-				if err != nil {
-					return nil, err
-				}
-				docs = append(docs, d)
-			}
-			return docs, nil
-		},
+	return get("waiting", "/waiting", "Pending requests, oldest first", (*Service).waiting)
+}
+
+func (s *Service) waiting(ctx context.Context, c *httpapi.Caller, in *waitingQuery) ([]waitingDoc, error) {
+	list, err := s.Viewer.Waiting(ctx, workspaces(c, in.Workspace))
+	if err != nil {
+		return nil, err
 	}
+	docs := make([]waitingDoc, 0, len(list))
+	for _, w := range list {
+		if !s.may(c, w.Pending.SourceGroup, w.Pending) {
+			continue
+		}
+		d, err := docOf(w)
+		if err != nil {
+			return nil, err
+		}
+		docs = append(docs, d)
+	}
+	return docs, nil
 }
 
 type findQuery struct {
@@ -105,13 +102,12 @@ type findQuery struct {
 }
 
 func opFind() operation[findQuery, []approval.Key] {
-	return operation[findQuery, []approval.Key]{
-		id: "local-find", method: http.MethodGet, path: "/requests", summary: "Find requests by the beginning of their id",
-		do: func(s *Service, ctx context.Context, c *httpapi.Caller, in *findQuery) ([]approval.Key, error) {
-			keys, err := s.Viewer.Find(ctx, workspaces(c, in.Workspace), in.Prefix)
-			return slices.DeleteFunc(keys, func(k approval.Key) bool { return !s.visible(c, k) }), err
-		},
-	}
+	return get("find", "/requests", "Find requests by the beginning of their id", (*Service).find)
+}
+
+func (s *Service) find(ctx context.Context, c *httpapi.Caller, in *findQuery) ([]approval.Key, error) {
+	keys, err := s.Viewer.Find(ctx, workspaces(c, in.Workspace), in.Prefix)
+	return slices.DeleteFunc(keys, func(k approval.Key) bool { return !s.visible(c, k) }), err
 }
 
 // visible reports whether the caller may see one request.
@@ -152,69 +148,44 @@ type storyDoc struct {
 }
 
 func opStory() operation[storyQuery, storyDoc] {
-	return operation[storyQuery, storyDoc]{
-		id: "local-story", method: http.MethodGet, path: "/requests/{workspace}/{id}", summary: "All that is kept of one request",
-		do: func(s *Service, ctx context.Context, c *httpapi.Caller, in *storyQuery) (storyDoc, error) {
-			if !s.visible(c, in.key()) {
-				return storyDoc{}, nil
-			}
-			return s.story(ctx, in.key(), in.Timeline)
-		},
-	}
+	return get("story", "/requests/{workspace}/{id}", "All that is kept of one request", (*Service).story)
 }
 
-func (s *Service) story(ctx context.Context, k approval.Key, timeline bool) (d storyDoc, err error) {
-	d.Retention = s.Home.Current().Retention.Records.String()
-	var asked time.Time
-	rec, err := s.Viewer.Record(ctx, k)
+func (s *Service) story(ctx context.Context, c *httpapi.Caller, in *storyQuery) (d storyDoc, err error) {
+	k := in.key()
+	if !s.visible(c, k) {
+		return d, nil
+	}
+	st, err := s.Viewer.Story(ctx, k)
 	if err != nil {
 		return d, err
 	}
-	if rec == nil {
-		w, err := s.Viewer.Pending(k)
-		if err != nil {
-			return d, err
+	d.Retention = s.Home.Current().Retention.Records.String()
+	var asked time.Time
+	switch {
+	case st.Record != nil:
+		asked = st.Record.RequestedAt
+		d.Record, err = st.Record.Encode()
+		if err == nil && st.Pending != nil {
+			d.Asked, err = st.Pending.Encode()
 		}
-		if w != nil {
-			doc, err := docOf(*w)
-			if err != nil {
-				return d, err
-			}
-			d.Waiting, d.Foot, asked = &doc, s.Home.AuditFoot(), w.Pending.Timestamp
+		if err == nil && st.Decision != nil {
+			d.Decision, err = st.Decision.Encode()
 		}
-	} else {
-		asked = rec.RequestedAt
-		if err := s.addRecord(&d, k, rec); err != nil {
-			return d, err
-		}
+		d.Redeemed, _ = s.Home.Store.Read(approval.DocRedeemed, k) // mostly there is none
+	case st.Pending != nil:
+		d.Foot, asked = s.Home.AuditFoot(), st.Pending.Timestamp
+		var w waitingDoc
+		w, err = docOf(approval.StoredPending{Pending: st.Pending, SHA256: st.SHA256})
+		d.Waiting = &w
 	}
-	if timeline {
+	if in.Timeline {
 		var logErr error
 		if d.Timeline, logErr = s.Home.Timeline(k, asked); logErr != nil {
 			d.Damaged = logErr.Error()
 		}
 	}
-	return d, nil
-}
-
-func (s *Service) addRecord(d *storyDoc, k approval.Key, rec *approval.Record) (err error) {
-	if d.Record, err = rec.Encode(); err != nil {
-		return err
-	}
-	if p := s.Viewer.OpenPending(k, rec.Pending); p != nil {
-		if d.Asked, err = p.Encode(); err != nil {
-			return err
-		}
-	}
-	if x := s.Viewer.OpenDecision(k, rec.Decision); x != nil {
-		if d.Decision, err = x.Encode(); err != nil {
-			return err
-		}
-	}
-	if d.Redeemed, err = s.Home.Store.Read(approval.DocRedeemed, k); errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return err
+	return d, err
 }
 
 // earlierDoc is a request that another one resubmits, as much of it as is kept.
@@ -224,19 +195,18 @@ type earlierDoc struct {
 }
 
 func opEarlier() operation[OneQuery, earlierDoc] {
-	return operation[OneQuery, earlierDoc]{
-		id: "local-earlier", method: http.MethodGet, path: "/requests/{workspace}/{id}/earlier", summary: "The request that a pending one resubmits",
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, in *OneQuery) (d earlierDoc, err error) {
-			w, err := s.pending(c, in.key())
-			if w == nil || err != nil {
-				return d, err
-			}
-			if e := home.Earlier(s.Viewer)(w.Pending); e != nil && c.Sees(e.Request.SourceGroup) {
-				d = earlierDoc{e.Request, e.Decision}
-			}
-			return d, nil
-		},
+	return get("earlier", "/requests/{workspace}/{id}/earlier", "The request that a pending one resubmits", (*Service).earlier)
+}
+
+func (s *Service) earlier(_ context.Context, c *httpapi.Caller, in *OneQuery) (d earlierDoc, err error) {
+	w, err := s.pending(c, in.key())
+	if w == nil || err != nil {
+		return d, err
 	}
+	if e := home.Earlier(s.Viewer)(w.Pending); e != nil && c.Sees(e.Request.SourceGroup) {
+		d = earlierDoc{e.Request, e.Decision}
+	}
+	return d, nil
 }
 
 // pending is a pending that the caller may see, or nil.
@@ -255,20 +225,19 @@ type alwaysDoc struct {
 }
 
 func opAlways() operation[OneQuery, alwaysDoc] {
-	return operation[OneQuery, alwaysDoc]{
-		id: "local-always", method: http.MethodGet, path: "/requests/{workspace}/{id}/always", summary: "What code 6 for a pending would have allowed",
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, in *OneQuery) (d alwaysDoc, err error) {
-			w, err := s.pending(c, in.key())
-			if w == nil || err != nil {
-				return d, err
-			}
-			m, err := s.Memory()
-			if err == nil {
-				d.Which, d.N, d.Of = m.WouldAllow(w.Pending)
-			}
-			return d, err
-		},
+	return get("always", "/requests/{workspace}/{id}/always", "What code 6 for a pending would have allowed", (*Service).always)
+}
+
+func (s *Service) always(_ context.Context, c *httpapi.Caller, in *OneQuery) (d alwaysDoc, err error) {
+	w, err := s.pending(c, in.key())
+	if w == nil || err != nil {
+		return d, err
 	}
+	m, err := s.Memory()
+	if err == nil {
+		d.Which, d.N, d.Of = m.WouldAllow(w.Pending)
+	}
+	return d, err
 }
 
 // VerdictBody is a decision of a local caller.
@@ -288,46 +257,39 @@ type decideBody struct {
 	Body VerdictBody
 }
 
-// decidedDoc is a valid decision.
-type decidedDoc struct {
-	Decision []byte `json:"decision"`
+func opDecide() operation[decideBody, []byte] {
+	return post("decide", "/requests/{workspace}/{id}/decision", "Decide a request", (*Service).decide)
 }
 
-func opDecide() operation[decideBody, decidedDoc] {
-	return operation[decideBody, decidedDoc]{
-		id: "local-decide", method: http.MethodPost, path: "/requests/{workspace}/{id}/decision", summary: "Decide a request",
-		do: func(s *Service, ctx context.Context, c *httpapi.Caller, in *decideBody) (out decidedDoc, err error) {
-			b := in.Body
-			if k := in.key(); !approval.ValidID(k.ID) || !ipc.ValidWorkspace(k.Workspace) || !c.Sees(k.Workspace) {
-				// The same refusal wherever the caller may not decide.
-				if s.Decider.Refused != nil {
-					s.Decider.Refused(approval.Key{}, c.Person, c.Via)
-				}
-				return out, &approval.Refusal{Reason: approval.ErrNotAuthorized}
-			}
-			x, err := s.Decider.Decide(ctx, approval.DecisionInput{
-				Key: in.key(), PendingSHA256: b.PendingSHA256, Verdict: approval.Verdict(b.Verdict), Code: b.Code, Scope: approval.Scope(b.Scope),
-				Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer, By: c.Person, Via: c.Via,
-			})
-			if err == nil {
-				out.Decision, err = x.Encode()
-			}
-			return out, err
-		},
+func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody) ([]byte, error) {
+	b := in.Body
+	if k := in.key(); !approval.ValidID(k.ID) || !ipc.ValidWorkspace(k.Workspace) || !c.Sees(k.Workspace) {
+		// The same refusal wherever the caller may not decide.
+		if s.Decider.Refused != nil {
+			s.Decider.Refused(approval.Key{}, c.Person, c.Via)
+		}
+		return nil, &approval.Refusal{Reason: approval.ErrNotAuthorized}
 	}
+	x, err := s.Decider.Decide(ctx, approval.DecisionInput{
+		Key: in.key(), PendingSHA256: b.PendingSHA256, Verdict: approval.Verdict(b.Verdict), Code: b.Code, Scope: approval.Scope(b.Scope),
+		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer, By: c.Person, Via: c.Via,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return x.Encode()
 }
 
-func opCancel() operation[OneQuery, decidedDoc] {
-	return operation[OneQuery, decidedDoc]{
-		id: "local-cancel", method: http.MethodDelete, path: "/requests/{workspace}/{id}", summary: "Cancel a pending request", operator: true,
-		do: func(s *Service, ctx context.Context, c *httpapi.Caller, in *OneQuery) (out decidedDoc, err error) {
-			d, err := s.Decider.Cancel(ctx, approval.DecisionInput{Key: in.key(), By: c.Person, Via: c.Via})
-			if err == nil {
-				out.Decision, err = d.Encode()
-			}
-			return out, err
-		},
+func opCancel() operation[OneQuery, []byte] {
+	return del("cancel", "/requests/{workspace}/{id}", "Cancel a pending request", (*Service).cancel).forOperator()
+}
+
+func (s *Service) cancel(ctx context.Context, c *httpapi.Caller, in *OneQuery) ([]byte, error) {
+	d, err := s.Decider.Cancel(ctx, approval.DecisionInput{Key: in.key(), By: c.Person, Via: c.Via})
+	if err != nil {
+		return nil, err
 	}
+	return d.Encode()
 }
 
 // linkDoc opens the web UI in a browser, once.
@@ -337,19 +299,18 @@ type linkDoc struct {
 }
 
 func opLink() operation[struct{ Body none }, linkDoc] {
-	return operation[struct{ Body none }, linkDoc]{
-		id: "local-link", method: http.MethodPost, path: "/link", summary: "A link that opens the web UI once, as the caller",
-		do: func(s *Service, _ context.Context, c *httpapi.Caller, _ *struct{ Body none }) (linkDoc, error) {
-			if s.Link == nil {
-				return linkDoc{}, ErrNoUI(s.Running)
-			}
-			address, life, err := s.Link(c)
-			if address == "" && err == nil {
-				err = ErrNoUI(true)
-			}
-			return linkDoc{address, int(life / time.Second)}, err
-		},
+	return post("link", "/link", "A link that opens the web UI once, as the caller", (*Service).link)
+}
+
+func (s *Service) link(_ context.Context, c *httpapi.Caller, _ *struct{ Body none }) (linkDoc, error) {
+	if s.Link == nil {
+		return linkDoc{}, ErrNoUI(s.Running)
 	}
+	address, life, err := s.Link(c)
+	if address == "" && err == nil {
+		err = ErrNoUI(true)
+	}
+	return linkDoc{address, int(life / time.Second)}, err
 }
 
 // RedemptionBody names the request of a receipt.
@@ -359,12 +320,21 @@ type RedemptionBody struct {
 }
 
 func opRedeem() operation[struct{ Body RedemptionBody }, none] {
-	return operation[struct{ Body RedemptionBody }, none]{
-		id: "local-redeem", method: http.MethodPost, path: "/redemptions", summary: "Mark a receipt as used", operator: true,
-		do: func(s *Service, ctx context.Context, c *httpapi.Caller, in *struct{ Body RedemptionBody }) (none, error) {
-			return none{}, s.redeem(ctx, c, approval.Key{Workspace: in.Body.Workspace, ID: in.Body.RequestID})
-		},
+	return post("redeem", "/redemptions", "Mark a receipt as used", (*Service).redeem).forOperator()
+}
+
+func (s *Service) redeem(ctx context.Context, c *httpapi.Caller, in *struct{ Body RedemptionBody }) (none, error) {
+	key := approval.Key{Workspace: in.Body.Workspace, ID: in.Body.RequestID}
+	err := s.Home.MarkRedeemed(ctx, s.Keys, key, c.Person.Name)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return none{}, console.Fail(console.ExitRefused, "request a new approval", "the receipt of %s is already redeemed", key)
+	case errors.Is(err, fs.ErrNotExist):
+		return none{}, console.Fail(console.ExitRefused, "redeem it after the response exists", "the record of %s is not written yet", key)
+	case err == nil && s.Redeemed != nil:
+		s.Redeemed(key, c.Person.Name, c.Via)
 	}
+	return none{}, err
 }
 
 // findPause is the pause of a workspace, nil if it is not paused.

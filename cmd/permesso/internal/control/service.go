@@ -6,8 +6,6 @@ package control
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"net/http"
 	"time"
 
@@ -53,8 +51,25 @@ type operation[I, O any] struct {
 	do                        func(s *Service, ctx context.Context, c *httpapi.Caller, in *I) (O, error)
 }
 
+func get[I, O any](id, path, summary string, do func(*Service, context.Context, *httpapi.Caller, *I) (O, error)) operation[I, O] {
+	return operation[I, O]{id, http.MethodGet, path, summary, false, do}
+}
+
+func post[I, O any](id, path, summary string, do func(*Service, context.Context, *httpapi.Caller, *I) (O, error)) operation[I, O] {
+	return operation[I, O]{id, http.MethodPost, path, summary, false, do}
+}
+
+func del[I, O any](id, path, summary string, do func(*Service, context.Context, *httpapi.Caller, *I) (O, error)) operation[I, O] {
+	return operation[I, O]{id, http.MethodDelete, path, summary, false, do}
+}
+
+func (o operation[I, O]) forOperator() operation[I, O] {
+	o.operator = true
+	return o
+}
+
 func (o operation[I, O]) serve(s *Service) httpapi.LocalOperation {
-	return httpapi.Operation(o.id, o.method, o.path, o.summary, func(ctx context.Context, c *httpapi.Caller, in *I) (O, error) {
+	return httpapi.Operation("local-"+o.id, o.method, o.path, o.summary, func(ctx context.Context, c *httpapi.Caller, in *I) (O, error) {
 		out, err := o.run(ctx, s, c, in)
 		if err != nil {
 			return out, s.problem(c, err)
@@ -181,21 +196,4 @@ func ErrNoUI(running bool) error {
 		return console.Fail(console.ExitError, "start the daemon: permesso serve", "the daemon is not running: no web UI")
 	}
 	return console.Fail(console.ExitError, "check ui in permesso.toml, and permesso status", "the daemon serves no web UI")
-}
-
-// redeem marks the receipt of a request as used.
-func (s *Service) redeem(ctx context.Context, c *httpapi.Caller, key approval.Key) error {
-	err := s.Home.MarkRedeemed(ctx, s.Keys, key, c.Person.Name)
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		return console.Fail(console.ExitRefused, "request a new approval", "the receipt of %s is already redeemed", key)
-	case errors.Is(err, fs.ErrNotExist):
-		return console.Fail(console.ExitRefused, "redeem it after the response exists", "the record of %s is not written yet", key)
-	case err != nil:
-		return fmt.Errorf("redeem receipt: %w", err)
-	}
-	if s.Redeemed != nil {
-		s.Redeemed(key, c.Person.Name, c.Via)
-	}
-	return nil
 }
