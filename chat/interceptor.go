@@ -15,15 +15,13 @@ type Decider interface {
 	Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error)
 }
 
-// Viewer lists the pending requests of the given workspaces, oldest first. It is
-// never called with an empty list, which some implementations take for all.
-type Viewer interface {
+// viewer finds requests in the given workspaces. The list is never empty, which some
+// implementations take for all.
+type viewer interface {
+	// Waiting lists the pending requests, oldest first.
 	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
-}
-
-// Finder finds settled requests. A Viewer may implement it: then a late reply is
-// told what happened.
-type Finder interface {
+	// Find lists the requests, settled ones too, whose id begins with prefix. It is asked
+	// what became of a request that is not pending.
 	Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error)
 }
 
@@ -73,7 +71,7 @@ type Reply struct {
 // Interceptor turns messages into decisions. The zero value refuses all messages.
 type Interceptor struct {
 	Decider Decider
-	Viewer  Viewer
+	Viewer  viewer
 	Zone    *time.Location
 	Redact  Redactor
 	Revoker revoker // nil: no grant can be revoked here
@@ -189,11 +187,7 @@ func (t replier) findByID(ctx context.Context, prefix string) (*approval.StoredP
 
 func (t replier) findSettled(ctx context.Context, prefix string) (*approval.StoredPending, approval.Key, *Reply) {
 	unknown := &Reply{Text: Format(t.UnknownID, "id", prefix)}
-	f, ok := t.Viewer.(Finder)
-	if !ok {
-		return nil, approval.Key{}, unknown
-	}
-	keys, err := f.Find(ctx, t.Workspaces, prefix)
+	keys, err := t.Viewer.Find(ctx, t.Workspaces, prefix)
 	switch {
 	case err != nil:
 		return nil, approval.Key{}, &Reply{Text: t.Unconfirmed, Err: err}

@@ -43,17 +43,14 @@ func (d *fakeGate) Decide(_ context.Context, a approval.DecisionInput) (*approva
 	return &approval.Decision{Verdict: a.Verdict, Approved: a.Verdict == approval.Approved, DecidedAt: at, RunBefore: at.Add(10 * time.Minute)}, nil
 }
 
-// fakeGateWithSettled is a fakeGate that also finds settled requests.
-type fakeGateWithSettled struct{ *fakeGate }
-
-func (a fakeGateWithSettled) Find(_ context.Context, _ []string, prefix string) ([]approval.Key, error) {
+func (d *fakeGate) Find(_ context.Context, _ []string, prefix string) ([]approval.Key, error) {
 	var keys []approval.Key
-	for _, k := range a.settled {
+	for _, k := range d.settled {
 		if strings.HasPrefix(k.ID, prefix) {
 			keys = append(keys, k)
 		}
 	}
-	return keys, a.broken
+	return keys, d.broken
 }
 
 var ann = approval.Person{Channel: "telegram", ID: "123456789", Name: "ann"}
@@ -183,7 +180,7 @@ func TestHandleSettled(t *testing.T) {
 		settled: []approval.Key{{Workspace: "personal", ID: cardID}, {Workspace: "personal", ID: "beef000000000000"}, {Workspace: "personal", ID: "beef111111111111"}},
 		refuse:  &approval.Refusal{Reason: approval.ErrDecided, By: "bob", At: at, Verdict: approval.Denied},
 	}
-	ic := &Interceptor{Decider: d, Viewer: fakeGateWithSettled{d}}
+	ic := &Interceptor{Decider: d, Viewer: d}
 	say := func(text string) Reply {
 		return ic.Handle(context.Background(), Message{Text: text, Workspaces: []string{"personal"}})
 	}

@@ -19,6 +19,22 @@ type Story struct {
 	Record   *approval.Record
 }
 
+// Exists says that there is such a request.
+func (st *Story) Exists() bool { return st.Pending != nil || st.Claim != nil || st.Record != nil }
+
+// Client is the client of the request.
+func (st *Story) Client(workspace string) (id string) {
+	switch {
+	case st.Pending != nil:
+		id = st.Pending.ClientID
+	case st.Record != nil:
+		id = st.Record.ClientID
+	case st.Claim != nil:
+		id = st.Claim.ClientID
+	}
+	return cmp.Or(id, approval.FolderClient(workspace))
+}
+
 // Story reads the documents of a request, in the order in which they are written: each is
 // written before those before it are removed, so no state is missed. With an error it
 // returns what was read before.
@@ -35,6 +51,12 @@ func (v *Viewer) Story(ctx context.Context, k approval.Key) (st Story, err error
 	}
 	if st.Claim, err = v.Claim(k); err != nil {
 		return st, err
+	}
+	if c := st.Claim; c != nil {
+		if st.Pending == nil {
+			st.Pending = v.OpenPending(k, c.Pending)
+		}
+		st.Decision = v.OpenDecision(k, c.Decision)
 	}
 	rec, err := v.Record(ctx, k)
 	if err != nil || rec == nil {

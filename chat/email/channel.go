@@ -26,6 +26,11 @@ type senderVerifier interface {
 	Sender(ctx context.Context, raw []byte) (address, how string, err error)
 }
 
+// viewer lists the pending requests of the given workspaces, oldest first.
+type viewer interface {
+	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
+}
+
 // Channel asks approvers by email and applies their replies. Fill in the fields,
 // then call Run. Without a senderVerifier no reply decides.
 type Channel struct {
@@ -35,7 +40,7 @@ type Channel struct {
 	Mailboxes  []Mailbox // where replies come in, besides TakeRaw and TakeForwarded
 	Verifier   senderVerifier
 
-	Viewer      chat.Viewer // the pending requests of this channel
+	Viewer      viewer // the pending requests of this channel
 	Records     chat.Records
 	Interceptor *chat.Interceptor
 	Sent        chat.SentStore

@@ -70,8 +70,8 @@ type Story struct {
 
 // viewer reads requests.
 type viewer interface {
-	chat.Viewer
-	chat.Finder
+	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
+	Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error)
 	// Story returns an empty Story and no error if there is no such request.
 	Story(ctx context.Context, k approval.Key) (Story, error)
 }

@@ -256,7 +256,7 @@ func (v chatViewer) Waiting(ctx context.Context, workspaces []string) ([]approva
 	return slices.DeleteFunc(all, func(w approval.StoredPending) bool { return v.shownCopy(w) == nil }), err
 }
 
-// Find implements chat.Finder, for late decisions. It leaves out pending requests: a user must not decide one
+// Find is for late decisions. It leaves out pending requests: a user must not decide one
 // without having seen its card.
 func (v chatViewer) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
 	all, err := v.viewer.Find(ctx, workspaces, prefix)

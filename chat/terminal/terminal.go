@@ -29,6 +29,11 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
+// viewer lists the pending requests of the given workspaces, oldest first.
+type viewer interface {
+	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
+}
+
 // records returns the record of a settled request, nil if there is none yet.
 type records interface {
 	Record(ctx context.Context, k approval.Key) (*approval.Record, error)
@@ -39,7 +44,7 @@ type Channel struct {
 	In          io.Reader
 	Out         io.Writer
 	Interceptor *chat.Interceptor
-	Viewer      chat.Viewer
+	Viewer      viewer
 	Records     records             // nil: outcomes are not shown
 	Changes     <-chan approval.Key // hints that a request changed; may be nil
 	Person      approval.Person

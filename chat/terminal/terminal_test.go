@@ -38,6 +38,8 @@ func (h *fakeGate) Waiting(context.Context, []string) ([]approval.StoredPending,
 	return append([]approval.StoredPending(nil), h.waiting...), h.broken
 }
 
+func (*fakeGate) Find(context.Context, []string, string) ([]approval.Key, error) { return nil, nil }
+
 func (h *fakeGate) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

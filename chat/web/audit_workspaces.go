@@ -162,7 +162,7 @@ func (v *visit) workspaceLine(p *Workspace) workspaceLine {
 	limits := p.Limits.WithDefaults()
 	l := workspaceLine{
 		Name: p.Name, Autonomy: chat.Escape(p.Autonomy), Principal: chat.Escape(p.Principal), Approvers: escaped(p.Approvers),
-		Channels: escaped(p.Channels), Waiting: p.Waiting, Requests: p.Requests, Timeout: formatDuration(p.Timeout), Median: v.durationOrDash(p.Median),
+		Channels: escaped(p.Channels), Waiting: p.Waiting, Requests: p.Stats.Requests, Timeout: formatDuration(p.Timeout), Median: secondsOrDash(p.Stats.Median),
 		Limits: []string{
 			chat.Format(v.w.LimitPending, "n", strconv.Itoa(limits.Pending)), chat.Format(v.w.LimitAsk, "n", strconv.Itoa(limits.AskPerMinute)),
 			chat.Format(v.w.LimitAll, "n", strconv.Itoa(limits.PerMinute)), chat.Format(v.w.LimitRunning, "n", strconv.Itoa(limits.Running)),
@@ -178,8 +178,8 @@ func (v *visit) workspaceLine(p *Workspace) workspaceLine {
 		}
 	}
 	slices.Sort(l.Taints)
-	for _, t := range p.People {
-		line := approverLine{Name: chat.Escape(t.Name), Decided: t.Decided, Fast: t.Fast, Median: v.durationOrDash(t.Median), RubberStamping: t.RubberStamping, Share: "–"}
+	for _, t := range p.Stats.Approvers {
+		line := approverLine{Name: chat.Escape(t.Name), Decided: t.Decided, Fast: t.Hasty, Median: secondsOrDash(t.Median), RubberStamping: t.RubberStamps(), Share: "–"}
 		if t.Decided > 0 {
 			line.Share = strconv.Itoa(100*t.Approved/t.Decided) + " %"
 		}
@@ -188,11 +188,11 @@ func (v *visit) workspaceLine(p *Workspace) workspaceLine {
 	return l
 }
 
-func (v *visit) durationOrDash(d time.Duration) string {
-	if d <= 0 {
+func secondsOrDash(s *float64) string {
+	if s == nil {
 		return "–"
 	}
-	return formatDuration(d)
+	return formatDuration(time.Duration(*s * float64(time.Second)))
 }
 
 // The workspace "" stands for all of them.

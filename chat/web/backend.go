@@ -58,15 +58,6 @@ type audit interface {
 	Verify(ctx context.Context) (found string, err error)
 }
 
-// ApproverStats are the numbers of one person's decisions.
-type ApproverStats struct {
-	Name              string
-	Decided, Approved int
-	Median            time.Duration // to decide
-	Fast              int           // approvals within five seconds
-	RubberStamping    bool          // so many, and so fast, that the person cannot have read the requests
-}
-
 // Workspace is a workspace with data of the configuration and the audit log.
 type Workspace struct {
 	Name, Autonomy, Principal string
@@ -76,9 +67,7 @@ type Workspace struct {
 	Rates                     []string            // rate limits of policy, as written in the configuration
 	Taints                    map[string][]string // by client
 	Waiting                   int
-	Requests                  int // in the period of the statistics
-	Median                    time.Duration
-	People                    []ApproverStats
+	Stats                     *read.Stats // of the last weeks
 }
 
 // workspaceInfo describes workspaces.

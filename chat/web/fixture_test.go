@@ -206,6 +206,9 @@ func (w *fixture) Waiting(_ context.Context, workspaces []string) (list []approv
 	return list, nil
 }
 
+// Find implements chat.viewer.
+func (*fixture) Find(context.Context, []string, string) ([]approval.Key, error) { return nil, nil }
+
 // Story implements web.viewer.
 func (w *fixture) Story(_ context.Context, k approval.Key) (st read.Story, err error) {
 	w.mu.Lock()
@@ -328,10 +331,11 @@ func (w *fixture) Verify(context.Context) (string, error) {
 
 // Workspace implements web.workspaceInfo.
 func (w *fixture) Workspace(_ context.Context, ws string) (*web.Workspace, error) {
+	median, share := 1.2, 1.0
 	return &web.Workspace{
-		Name: ws, Autonomy: "supervised", Approvers: []string{"ann"}, Timeout: 5 * time.Minute, Requests: 40, Median: 1200 * time.Millisecond,
+		Name: ws, Autonomy: "supervised", Approvers: []string{"ann"}, Timeout: 5 * time.Minute,
 		Taints: map[string][]string{"ws:" + ws: {"secret"}}, Rates: []string{"ask_above: network:http 10 per 1m0s"},
-		People: []web.ApproverStats{{Name: "ann", Decided: 40, Approved: 40, Median: 1200 * time.Millisecond, Fast: 39, RubberStamping: true}},
+		Stats: &read.Stats{Requests: 40, Median: &median, Approvers: []read.Tally{{Name: "ann", Decided: 40, Approved: 40, Share: &share, Median: &median, Hasty: 39}}},
 	}, nil
 }
 

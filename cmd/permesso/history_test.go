@@ -90,7 +90,7 @@ func TestStatsFindRubberStamping(t *testing.T) {
 			}
 			found = append(found, decided("ann", st, c.after))
 		}
-		st := home.NewStats(found)
+		st := read.NewStats(found)
 		require.Len(t, st.Approvers, 1)
 		require.Equal(t, c.stamps, st.Approvers[0].RubberStamps(), c.why)
 		var out bytes.Buffer
@@ -103,7 +103,7 @@ func TestStatsCountOnlyDecisionsOfPeople(t *testing.T) {
 	rule := &read.Request{Tool: "t", Status: approval.StatusAutoApproved, Rule: "r"}
 	late := decided("deadline", approval.StatusExpired, time.Hour)
 	late.Via, late.ByID = "gate", ""
-	st := home.NewStats([]*read.Request{
+	st := read.NewStats([]*read.Request{
 		rule, late,
 		decided("ann", approval.StatusApproved, 2*time.Second),
 		decided("ann", approval.StatusFailed, 8*time.Second), // ann approved it
@@ -119,7 +119,7 @@ func TestStatsCountOnlyDecisionsOfPeople(t *testing.T) {
 	require.Equal(t, 7, st.Tools[0].Requests)
 }
 
-func formatTallies(list []home.Tally) (s string) {
+func formatTallies(list []read.Tally) (s string) {
 	for i, t := range list {
 		if i > 0 {
 			s += ", "

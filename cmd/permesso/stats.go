@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 func (a *app) statsCmd() *cobra.Command {
@@ -49,7 +49,7 @@ func (a *app) stats(ctx context.Context, f historyFlags) error {
 	})
 }
 
-func (a *app) printStats(st *home.Stats) {
+func (a *app) printStats(st *read.Stats) {
 	fmt.Fprintf(a.Out, "%d requests, %d of them needed an approver\n", st.Requests, st.Asked)
 	for _, s := range statuses() {
 		if n := st.Statuses[approval.Status(s)]; n > 0 {
@@ -59,7 +59,7 @@ func (a *app) printStats(st *home.Stats) {
 	fmt.Fprintf(a.Out, "median time to decide: %s\n", seconds(st.Median))
 	for _, part := range []struct {
 		head string
-		list []home.Tally
+		list []read.Tally
 	}{{"APPROVER", st.Approvers}, {"TOOL", st.Tools}} {
 		if len(part.list) == 0 {
 			continue

@@ -2,12 +2,8 @@ package httpapi
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/ipc/service"
 )
 
 // Target selects one place where a person is asked.
@@ -110,22 +107,30 @@ func (s *Server) approvals(api huma.API) {
 }
 
 func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (*createOut, error) {
-	from, p := s.originOf(k, &in.Body)
-	if p != nil {
-		return nil, p
-	}
 	if strings.ContainsFunc(in.IdempotencyKey, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
 		return nil, problem(http.StatusUnprocessableEntity, "Idempotency-Key must be visible ASCII, without spaces")
 	}
-	key, result, err := s.submit(ctx, k, &in.Body, in.IdempotencyKey, from)
+	w, p := in.Body.submission()
+	if p != nil {
+		return nil, p
+	}
+	w.IdempotencyKey = in.IdempotencyKey
+	client := s.clientOf(k)
+	key, result, err := s.Submit(ctx, client, w)
 	if err != nil {
 		return nil, s.submitProblem(err)
 	}
 	var a *Approval
 	if result.Pending != nil {
 		a = fromPending(result.Pending)
-	} else if a, err = s.view(ctx, key); err != nil || a == nil {
-		return nil, s.internalError("read accepted request failed", errors.Join(err, fmt.Errorf("%s", key)))
+	} else {
+		st, err := s.Find(ctx, client, key.ID)
+		if err == nil {
+			a, err = s.view(key, st)
+		}
+		if err != nil {
+			return nil, s.internalError("read accepted request failed: "+key.String(), err)
+		}
 	}
 	out := &createOut{Status: http.StatusCreated, Location: "/v1/approvals/" + a.ApprovalID, Body: a}
 	if result.Repeated {
@@ -135,110 +140,66 @@ func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (
 	return out, nil
 }
 
-// originOf is the origin of a request. It refuses a channel or target that the operator
-// has not configured.
-func (s *Server) originOf(k *approval.APIKey, w *CreateRequest) (approval.Origin, *Problem) {
-	from := approval.Origin{ClientID: k.ClientID(), Principal: k.Owner, AskOn: w.Channel}
-	refuse := func(detail string) (approval.Origin, *Problem) {
-		return from, problem(http.StatusUnprocessableEntity, detail)
-	}
-	info, _ := s.Settings.WorkspaceInfo(k.Workspace)
-	t := w.Target
-	switch {
-	case t == nil:
-	case t.TgChatID != "" && t.EmailTo != "", t.TgChatID == "" && t.EmailTo == "":
-		return refuse("target: give one of tg_chat_id and email_to")
-	case t.TgChatID != "" && (w.Channel == "email" || !slices.Contains(info.Chats, t.TgChatID)):
-		return refuse("target.tg_chat_id is not configured for this workspace")
-	case t.EmailTo != "" && (w.Channel == "telegram" || !slices.Contains(info.Addresses, t.EmailTo)):
-		return refuse("target.email_to is not configured for this workspace")
-	case t.TgChatID != "":
-		from.AskOn = "telegram"
-	default:
-		from.AskOn = "email"
-	}
-	if from.AskOn != "" && !slices.Contains(info.Channels, from.AskOn) {
-		return refuse("this workspace has no channel " + from.AskOn)
-	}
-	return from, nil
-}
-
 // defaultExpiry is the expiry, in seconds, of a request without expires_in_sec.
 const defaultExpiry = 600
 
-// submit gives the request an id and submits it to the gate. If the short form of a
-// random id is taken, it draws another.
-func (s *Server) submit(ctx context.Context, k *approval.APIKey, w *CreateRequest, idempotencyKey string, from approval.Origin) (key approval.Key, t approval.SubmitResult, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.SubmitTimeout)
-	defer cancel()
-	from.Fresh = idempotencyKey == ""
-	for try := 1; ; try++ {
-		key = approval.Key{Workspace: k.Workspace, ID: newID(k, idempotencyKey)}
-		b, err := w.request(key.ID)
-		if err != nil {
-			return key, t, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
-		}
-		t, err = s.Gate.Submit(ctx, key, b, from)
-		if !errors.Is(err, approval.ErrShortIDTaken) || idempotencyKey != "" || try == 3 {
-			return key, t, err
-		}
-	}
-}
-
-// request is the request document that an agent would have written into the folder.
-func (w *CreateRequest) request(id string) ([]byte, error) {
-	r := approval.Request{
-		RequestID: id, Type: w.Type, ToolName: w.ToolName, ActionType: w.ActionType, SessionID: w.SessionID,
+// submission is the request that an agent would have written into the folder.
+func (w *CreateRequest) submission() (*service.Submission, *Problem) {
+	sub := &service.Submission{Channel: w.Channel, Request: approval.Request{
+		Type: w.Type, ToolName: w.ToolName, ActionType: w.ActionType, SessionID: w.SessionID,
 		Title: w.Title, Preview: w.Preview, Rationale: w.Rationale, Options: w.Options, ExpiresInSec: defaultExpiry,
 		RequestData: w.RequestData.Value, Proof: w.Proof.Value, Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
-	}
+	}}
 	if w.ExpiresInSec != nil {
-		r.ExpiresInSec = *w.ExpiresInSec
+		sub.Request.ExpiresInSec = *w.ExpiresInSec
 	}
-	return r.Encode()
+	switch t := w.Target; {
+	case t == nil:
+	case (t.TgChatID == "") == (t.EmailTo == ""):
+		return nil, problem(http.StatusUnprocessableEntity, "target: give one of tg_chat_id and email_to")
+	case t.TgChatID != "":
+		sub.Target = map[string]string{"telegram": t.TgChatID}
+	default:
+		sub.Target = map[string]string{"email": t.EmailTo}
+	}
+	return sub, nil
 }
 
-// newID is a request's id: random, or derived from the client's Idempotency-Key and the
-// secret hash of its API key.
-func newID(k *approval.APIKey, idempotencyKey string) string {
-	var id [16]byte
-	if idempotencyKey == "" {
-		_, _ = rand.Read(id[:]) // never fails: see crypto/rand
-		return hex.EncodeToString(id[:])
+// reply is a request, or why it is not shown.
+func (s *Server) reply(k *approval.APIKey, id string, st read.Story, err error) (a *Approval, _ error) {
+	key := approval.Key{Workspace: k.Workspace, ID: bareID(id)}
+	if err == nil {
+		a, err = s.view(key, st)
 	}
-	return approval.Digest([]byte("permesso request\x00" + k.Hash + "\x00" + idempotencyKey))[:2*len(id)]
-}
-
-// find reads a request that is visible to the key.
-func (s *Server) find(ctx context.Context, k *approval.APIKey, id string) (approval.Key, *Approval, error) {
-	key := approval.Key{Workspace: k.Workspace, ID: strings.TrimPrefix(id, idPrefix)}
-	a, err := s.view(ctx, key)
 	switch {
+	case errors.Is(err, approval.ErrUnknown):
+		return nil, problem(http.StatusNotFound, detailNotFound)
 	case err != nil:
-		return key, nil, s.internalError("read request failed: "+key.String(), err)
-	case a == nil || !visible(k, a.client):
-		return key, nil, problem(http.StatusNotFound, detailNotFound)
+		return nil, s.internalError("read request failed: "+key.String(), err)
 	}
-	return key, a, nil
+	return a, nil
 }
+
+func bareID(id string) string { return strings.TrimPrefix(id, idPrefix) }
 
 // get answers at once. Requests that wait are handled in wait.go.
 func (s *Server) get(ctx context.Context, k *approval.APIKey, in *getIn) (*approvalOut, error) {
-	_, a, err := s.find(ctx, k, in.ID)
+	st, err := s.Find(ctx, s.clientOf(k), bareID(in.ID))
+	a, err := s.reply(k, in.ID, st, err)
 	return &approvalOut{a}, err
 }
 
 func (s *Server) cancel(ctx context.Context, k *approval.APIKey, in *OneIn) (*approvalOut, error) {
-	key, a, err := s.find(ctx, k, in.ID)
+	st, err := s.Cancel(ctx, s.clientOf(k), bareID(in.ID))
+	if err != nil && st.Exists() {
+		return nil, s.decideProblem(ctx, approval.Key{Workspace: k.Workspace, ID: bareID(in.ID)}, err)
+	}
+	a, err := s.reply(k, in.ID, st, err)
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.Gate.Cancel(ctx, key, approval.Origin{ClientID: k.ClientID()})
-	if err != nil {
-		return nil, s.decideProblem(ctx, key, err)
-	}
-	a.Status, a.Outcome, a.Execution = denied, ptr(string(approval.StatusCancelled)), ptr(none)
-	a.setDecision(d)
+	a.setEnd(approval.StatusCancelled)
+	a.setDecision(st.Decision)
 	return &approvalOut{a}, nil
 }
 
@@ -246,14 +207,12 @@ func (s *Server) cancel(ctx context.Context, k *approval.APIKey, in *OneIn) (*ap
 func (s *Server) list(ctx context.Context, k *approval.APIKey, in *listIn) (*listOut, error) {
 	out := &listOut{}
 	if in.Before.IsZero() && (in.Status == "" || in.Status == pending) {
-		all, err := s.Viewer.Waiting(ctx, []string{k.Workspace})
+		all, err := s.Waiting(ctx, s.clientOf(k))
 		if err != nil {
 			return nil, s.internalError("list pending requests failed", err)
 		}
 		for _, w := range all {
-			if visible(k, w.Pending.ClientID) {
-				out.Body.Items = append(out.Body.Items, fromPending(w.Pending))
-			}
+			out.Body.Items = append(out.Body.Items, fromPending(w.Pending))
 		}
 	}
 	if in.Status == pending || s.History == nil {
@@ -271,22 +230,24 @@ func (s *Server) listEnded(ctx context.Context, k *approval.APIKey, in *listIn, 
 		return problem(http.StatusTooManyRequests, "this key already has a list request in progress").retry(time.Second)
 	}
 	defer s.busy.release(listing)
-	items, more, err := s.History.Requests(read.Query{Workspaces: []string{k.Workspace}, Until: in.Before, Limit: in.Limit, Match: func(r *read.Request) bool {
-		status, _ := outcome(r.Status)
-		return r.Ended() && visible(k, r.ClientID) && (in.Status == "" || status == in.Status)
-	}})
+	items, more, err := s.Ended(s.clientOf(k), in.Before, in.Limit, func(st approval.Status) bool {
+		status, _ := outcome(st)
+		return in.Status == "" || status == in.Status
+	})
 	if err != nil {
 		return s.internalError("list ended requests failed", err)
 	}
-	for _, p := range items {
-		a, err := s.fromRecord(ctx, p.Key)
-		if err != nil {
-			return s.internalError("read request failed: "+p.Key.String(), err)
+	for _, r := range items {
+		st, err := s.Viewer.Story(ctx, r.Key)
+		a := newApproval(r.Key)
+		switch {
+		case err == nil && st.Record != nil:
+			a, err = s.view(r.Key, st)
+		case err == nil: // pruned: only the log has its status
+			a.setEnd(r.Status)
 		}
-		if a == nil { // pruned: only the log has its status
-			a = newApproval(p.Key)
-			status, execution := outcome(p.Status)
-			a.Status, a.Execution, a.Outcome = status, ptr(execution), ptr(string(p.Status))
+		if err != nil {
+			return s.internalError("read request failed: "+r.Key.String(), err)
 		}
 		page.Items = append(page.Items, a)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
+	"github.com/permesso-dev/permesso/ipc/service"
 )
 
 // TestBrowserRequestsAreRefused sends requests that a page could make a browser send.
@@ -331,7 +332,7 @@ func TestUnixSocket(t *testing.T) {
 	require.ErrorContains(t, err, "other users may write to")
 
 	h := newRig(t)
-	s := &httpapi.Server{Gate: h.gate, Viewer: h.server.Viewer, Keys: h, Settings: rigSettings{h}}
+	s := &httpapi.Server{Service: &service.Service{Gate: h.gate, Viewer: h.view, Settings: rigSettings{h}}, Keys: h}
 	ctx, cancel := cancelled()
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, l) }()

@@ -110,7 +110,7 @@ var cases = map[string]func(h *rig, t *testing.T) bool{
 	},
 	"api/client id": func(h *rig, t *testing.T) bool {
 		h.ask()
-		w, err := h.server.Viewer.Waiting(t.Context(), []string{home})
+		w, err := h.view.Waiting(t.Context(), []string{home})
 		require.NoError(t, err)
 		require.Len(t, w[0].Pending.ClientID, 12)
 		require.Equal(t, h.client("agent"), w[0].Pending.ClientID)

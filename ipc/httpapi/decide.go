@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -49,7 +48,7 @@ func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (
 		return nil, problem(http.StatusForbidden, "a key with the scope request cannot decide")
 	}
 	// Such a key may see its whole workspace, so Decide reports a missing request.
-	key := approval.Key{Workspace: k.Workspace, ID: strings.TrimPrefix(in.ID, idPrefix)}
+	key := approval.Key{Workspace: k.Workspace, ID: bareID(in.ID)}
 	a, p := in.Body.input()
 	if p != nil {
 		return nil, p
@@ -135,8 +134,9 @@ func (s *Server) decideProblem(ctx context.Context, k approval.Key, err error) e
 	case errors.Is(ref, approval.ErrNotApplicable):
 		return problem(http.StatusUnprocessableEntity, ref.Error())
 	}
-	a, err := s.view(ctx, k)
-	if err == nil && a != nil && (a.Status == expired || !a.hasEnded && !a.due.IsZero() && !s.Now().Before(a.due)) {
+	st, err := s.Viewer.Story(ctx, k)
+	if err == nil && (st.Record != nil && st.Record.Status == approval.StatusExpired ||
+		st.Record == nil && st.Pending != nil && !s.Now().Before(st.Pending.ExpiresAt)) {
 		return problem(http.StatusGone, detailExpired)
 	}
 	return problem(http.StatusConflict, detailNotPending)

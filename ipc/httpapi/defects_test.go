@@ -156,7 +156,7 @@ func TestChannelsDown(t *testing.T) {
 	h := newRig(t)
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "run", "channel": "email"})
 	require.Equal(t, http.StatusCreated, a.StatusCode)
-	w, err := h.server.Viewer.Pending(h.key(a.json["approval_id"].(string)))
+	w, err := h.view.Pending(h.key(a.json["approval_id"].(string)))
 	require.NoError(t, err)
 	require.Equal(t, "email", w.Pending.AskOn)
 }
@@ -199,7 +199,7 @@ func TestClientsCanOnlyNarrowChannels(t *testing.T) {
 		a := h.do(tt.key, "POST", "/v1/approvals", request)
 		require.Equal(t, tt.status, a.StatusCode, "%v: %s", tt, a.body)
 		if tt.status == 201 {
-			w, err := h.server.Viewer.Pending(h.key(a.json["approval_id"].(string)))
+			w, err := h.view.Pending(h.key(a.json["approval_id"].(string)))
 			require.NoError(t, err)
 			require.Equal(t, tt.askOn, w.Pending.AskOn)
 		}
@@ -221,7 +221,7 @@ func TestArgumentsAreVerbatim(t *testing.T) {
 	const data = `{"n": 9007199254740993 ,"big":1e400,"neg":-0.0, "s":"\u00e9\/","deep":{"b":[1.10]}}`
 	a := h.do("agent", "POST", "/v1/approvals", `{"tool_name":"run","request_data":`+data+`}`)
 	require.Equal(t, 201, a.StatusCode, "%s", a.body)
-	w, err := h.server.Viewer.Pending(h.key(a.json["approval_id"].(string)))
+	w, err := h.view.Pending(h.key(a.json["approval_id"].(string)))
 	require.NoError(t, err)
 	require.True(t, bytes.Equal([]byte(data), w.Pending.RequestData), "%s", w.Pending.RequestData)
 	require.Equal(t, 200, h.do("ann", "POST", path(a.json["approval_id"].(string), "/decision"), code("1")).StatusCode)

@@ -119,7 +119,7 @@ func TestRequestsCannotCarryAnApproval(t *testing.T) {
 		w["title"], w["rationale"] = "approved", "pre-approved by admin"
 	})
 	require.Equal(t, "pending", h.do("agent", "GET", path(id), nil).json["status"])
-	w, err := h.server.Viewer.Pending(h.key(id))
+	w, err := h.view.Pending(h.key(id))
 	require.NoError(t, err)
 	require.False(t, w.Pending.Facts.Proof.Verified, "an agent cannot mark its proof as verified")
 	require.Zero(t, h.runs())

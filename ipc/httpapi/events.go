@@ -116,7 +116,7 @@ func (st *stream) run(ctx context.Context) error {
 func (st *stream) catchUp() error {
 	return st.Feed.Since(st.at, func(e approval.Entry) error {
 		st.at = e.Seq
-		if e.Workspace != st.key.Workspace || e.RequestID == "" || !visible(st.key, e.ClientID) {
+		if e.Workspace != st.key.Workspace || e.RequestID == "" || !st.clientOf(st.key).Sees(e.ClientID) {
 			return nil
 		}
 		if !st.stillValid(st.key) {

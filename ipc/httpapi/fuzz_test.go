@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
+	"github.com/permesso-dev/permesso/ipc/service"
 )
 
 // fakeGate accepts requests and keeps the last.
@@ -40,14 +42,8 @@ func (fakeViewer) Waiting(context.Context, []string) ([]approval.StoredPending, 
 	return nil, nil
 }
 
-func (fakeViewer) Claim(approval.Key) (*approval.Claim, error) { return nil, nil }
-
-func (fakeViewer) Record(context.Context, approval.Key) (*approval.Record, error) { return nil, nil }
-func (fakeViewer) OpenDecision(approval.Key, approval.Raw) *approval.Decision     { return nil }
-func (fakeViewer) OpenPending(approval.Key, approval.Raw) *approval.Pending       { return nil }
-
-func (b fakeViewer) Pending(k approval.Key) (*approval.StoredPending, error) {
-	return &approval.StoredPending{Pending: &approval.Pending{SourceGroup: k.Workspace, RequestID: k.ID, ClientID: b.from.ClientID, ExpiresAt: time.Now()}}, nil
+func (b fakeViewer) Story(_ context.Context, k approval.Key) (read.Story, error) {
+	return read.Story{Pending: &approval.Pending{SourceGroup: k.Workspace, RequestID: k.ID, ClientID: b.from.ClientID, ExpiresAt: time.Now()}}, nil
 }
 
 type oneKey struct{ k *approval.APIKey }
@@ -59,8 +55,8 @@ func (s oneKey) Key(hash string) (*approval.APIKey, error) {
 	return s.k, nil
 }
 
-func (oneKey) WorkspaceInfo(string) (httpapi.WorkspaceInfo, bool) {
-	return httpapi.WorkspaceInfo{Channels: []string{"email"}, Addresses: []string{"a@b.c"}, MaxSize: 1 << 20}, true
+func (oneKey) WorkspaceInfo(string) (service.WorkspaceInfo, bool) {
+	return service.WorkspaceInfo{Channels: []string{"email"}, Targets: map[string][]string{"email": {"a@b.c"}}, MaxSize: 1 << 20}, true
 }
 
 // newFakeServer is a server with a fakeGate and one key: "key".
@@ -68,7 +64,7 @@ func newFakeServer() (*fakeGate, *approval.APIKey, http.Handler) {
 	k := approval.NewAPIKey("key")
 	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = home, []string{approval.MayRequest}, time.Now(), "test"
 	s := &fakeGate{}
-	return s, k, (&httpapi.Server{Gate: s, Viewer: fakeViewer{s}, Keys: oneKey{k}, Settings: oneKey{k}, Hosts: []string{"permesso"}}).Handler()
+	return s, k, (&httpapi.Server{Service: &service.Service{Gate: s, Viewer: fakeViewer{s}, Settings: oneKey{k}}, Keys: oneKey{k}, Hosts: []string{"permesso"}}).Handler()
 }
 
 func post(handler http.Handler, body []byte, idempotencyKey string) *httptest.ResponseRecorder {

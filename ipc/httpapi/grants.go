@@ -93,7 +93,7 @@ func (s *Server) grantsOf(k *approval.APIKey, kind approval.GrantKind) []approva
 	}
 	var list []approval.GrantUse
 	for _, c := range s.Grants.GrantsIn(k.Workspace) {
-		if c.Kind == kind && (kind == approval.GrantTarget || visible(k, c.ClientID)) {
+		if c.Kind == kind && (kind == approval.GrantTarget || s.clientOf(k).Sees(c.ClientID)) {
 			list = append(list, c)
 		}
 	}

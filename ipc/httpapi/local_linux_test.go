@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/service"
 )
 
 // localRig is a LocalServer with one operation for approvers and one for the operator.
@@ -51,8 +52,8 @@ type sayIn struct {
 
 func (h *localRig) Key(string) (*approval.APIKey, error) { return nil, fs.ErrNotExist }
 
-func (h *localRig) WorkspaceInfo(ws string) (WorkspaceInfo, bool) {
-	return WorkspaceInfo{MaxSize: 1 << 10}, ws == "annes"
+func (h *localRig) WorkspaceInfo(ws string) (service.WorkspaceInfo, bool) {
+	return service.WorkspaceInfo{MaxSize: 1 << 10}, ws == "annes"
 }
 
 func (h *localRig) Submit(_ context.Context, k approval.Key, _ []byte, from approval.Origin) (approval.SubmitResult, error) {
@@ -70,7 +71,7 @@ func newLocalRig(t *testing.T, change ...func(*localRig)) (h *localRig, stop fun
 	t.Helper()
 	h = &localRig{t: t, path: filepath.Join(t.TempDir(), "p.sock")}
 	h.caller = Caller{Via: "socket", Workspaces: []string{"annes"}, Language: "it"}
-	api := &Server{Version: "7", Log: zerolog.Nop(), Keys: h, Settings: h, Gate: h}
+	api := &Server{Version: "7", Log: zerolog.Nop(), Keys: h, Service: &service.Service{Gate: h, Settings: h}}
 	api.Local = []LocalOperation{
 		Operation("say", http.MethodPost, "/say/{name}", "Say", func(_ context.Context, c *Caller, in *sayIn) (string, error) {
 			if h.holding != nil {

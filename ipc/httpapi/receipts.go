@@ -107,7 +107,8 @@ func (s *Server) parseReceipt(ctx context.Context, k *approval.APIKey, p *Receip
 	if f.Workspace != k.Workspace {
 		return f, problem(http.StatusNotFound, detailNotFound)
 	}
-	_, _, err = s.find(ctx, k, idPrefix+f.RequestID)
+	st, err := s.Find(ctx, s.clientOf(k), f.RequestID)
+	_, err = s.reply(k, f.RequestID, st, err)
 	return f, err
 }
 

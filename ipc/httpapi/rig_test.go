@@ -26,6 +26,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
+	"github.com/permesso-dev/permesso/ipc/service"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
 	"github.com/permesso-dev/permesso/security/receipt"
@@ -45,6 +46,7 @@ type rig struct {
 	seal   *seal.Key
 	gate   *gate.Gate
 	log    *audit.Log
+	view   *read.Viewer
 	server *httpapi.Server
 	base   string // base URL
 	web    *http.Client
@@ -99,9 +101,9 @@ func newRig(t testing.TB, shape ...func(*rig)) *rig {
 	h.gate = &gate.Gate{
 		Store: h.store, Workspaces: h.store, Seal: h.seal, Receipts: signer, Policy: e, Grants: h, Executor: h, Audit: h.log, Settings: h, Log: zerolog.Nop(),
 	}
-	view := &read.Viewer{Store: h.store, Seal: h.seal}
+	h.view = &read.Viewer{Store: h.store, Seal: h.seal}
 	h.server = &httpapi.Server{
-		Gate: h.gate, Viewer: view, Keys: h, Settings: rigSettings{h}, Feed: h.feed, Grants: h, History: h,
+		Service: &service.Service{Gate: h.gate, Viewer: h.view, Settings: rigSettings{h}, History: h}, Keys: h, Feed: h.feed, Grants: h,
 		Decider: &gate.Decider{Store: h.store, Seal: h.seal, Daemon: true, Decided: h.gate.Wake, May: h.authorize},
 		Ready:   h.gate.Alive, Version: "test", Log: zerolog.New(&h.logs),
 		Receipts: rigReceipts{h, signer},
@@ -228,10 +230,10 @@ func (h *rig) authorize(ws string, p *approval.Pending, by approval.Person) (str
 type rigSettings struct{ *rig }
 
 // WorkspaceInfo implements httpapi.Settings.
-func (p rigSettings) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
+func (p rigSettings) WorkspaceInfo(name string) (service.WorkspaceInfo, bool) {
 	ws, ok := p.ws[name]
-	return httpapi.WorkspaceInfo{
-		Channels: ws.Channels, Chats: []string{"123"}, Addresses: []string{"ann@example.org"}, MaxSize: ws.Limits.WithDefaults().RequestSize,
+	return service.WorkspaceInfo{
+		Channels: ws.Channels, Targets: map[string][]string{"telegram": {"123"}, "email": {"ann@example.org"}}, MaxSize: ws.Limits.WithDefaults().RequestSize,
 	}, ok
 }
 

@@ -11,14 +11,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/ipc/service"
 )
-
-// Gate submits requests, and cancels them for their own client.
-type Gate interface {
-	Submit(ctx context.Context, k approval.Key, request []byte, from approval.Origin) (approval.SubmitResult, error)
-	Cancel(ctx context.Context, k approval.Key, from approval.Origin) (*approval.Decision, error)
-}
 
 // Decider writes a decision into the slot, or refuses with an *approval.Refusal. It
 // checks whether the person may decide.
@@ -26,25 +20,10 @@ type Decider interface {
 	Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error)
 }
 
-// Viewer reads verified documents. A missing one is nil.
-type Viewer interface {
-	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
-	Pending(k approval.Key) (*approval.StoredPending, error)
-	Claim(k approval.Key) (*approval.Claim, error)
-	Record(ctx context.Context, k approval.Key) (*approval.Record, error)
-	OpenDecision(k approval.Key, raw approval.Raw) *approval.Decision
-	OpenPending(k approval.Key, raw approval.Raw) *approval.Pending
-}
-
 // Keys finds an API key by its hash. The error wraps fs.ErrNotExist if there is none. It
 // may return a revoked key, which is refused.
 type Keys interface {
 	Key(hash string) (*approval.APIKey, error)
-}
-
-// History finds requests, the newest first. more is true if there are more.
-type History interface {
-	Requests(q read.Query) (list []*read.Request, more bool, err error)
 }
 
 // AuditFeed is the audit log as a client may follow it.
@@ -77,19 +56,6 @@ type Receipts interface {
 	// Redeem marks it as used. The error wraps fs.ErrExist if that was done before, and
 	// fs.ErrNotExist if the request has no record yet.
 	Redeem(ctx context.Context, f approval.ReceiptFacts, by string) error
-}
-
-// WorkspaceInfo says where the approvers of a workspace may be asked.
-type WorkspaceInfo struct {
-	Channels  []string // telegram, email
-	Chats     []string // Telegram ids of the workspace's chat and its approvers
-	Addresses []string // email addresses of its approvers
-	MaxSize   int      // of a request, in bytes
-}
-
-// Settings is the current configuration.
-type Settings interface {
-	WorkspaceInfo(workspace string) (WorkspaceInfo, bool)
 }
 
 // InboxMail is a reply from an approver's mailbox: either a complete message, or its
@@ -125,19 +91,16 @@ var ErrInbox = errors.New("unclear")
 // Check reports whether the gate makes progress and its disk works.
 type Check func(ctx context.Context) error
 
-// Server is the HTTP API. Set the fields, then call Run. Without Gate, Keys, Viewer and
-// Settings it refuses everything.
+// Server is the HTTP API of a Service. Set the fields, then call Run. Without Keys it
+// refuses everything.
 type Server struct {
-	Gate     Gate
+	*service.Service
 	Decider  Decider // nil: decisions are disabled
-	Viewer   Viewer
 	Keys     Keys
-	History  History   // nil: only pending requests are listed
-	Feed     AuditFeed // nil: no events
-	Grants   Grants    // nil: no grants
-	Receipts Receipts  // nil: receipts are disabled
-	Inbox    Inbox     // nil: email is not configured
-	Settings Settings
+	Feed     AuditFeed        // nil: no events
+	Grants   Grants           // nil: no grants
+	Receipts Receipts         // nil: receipts are disabled
+	Inbox    Inbox            // nil: email is not configured
 	Ready    Check            // nil: never ready
 	Metrics  *Metrics         // nil: none
 	Hosts    []string         // allowed Host headers, with ports
@@ -146,11 +109,9 @@ type Server struct {
 	Log      zerolog.Logger
 	Now      func() time.Time // nil: time.Now
 
-	Connections   int           // concurrent; 0: defaultConnections
-	IOTimeout     time.Duration // for headers, and for a body; 0: defaultIOTimeout
-	SubmitTimeout time.Duration // timeout of a submission; 0: defaultSubmitTimeout
+	Connections int           // concurrent; 0: defaultConnections
+	IOTimeout   time.Duration // for headers, and for a body; 0: defaultIOTimeout
 
-	hub           hub
 	once          sync.Once
 	quit          chan struct{} // closed at shutdown: waiting callers get an answer
 	quitting      sync.Once
@@ -170,12 +131,12 @@ const (
 	longestWait          = 60 * time.Second
 )
 
-// Changed wakes callers that wait for a request: it may have changed. It never blocks.
-func (s *Server) Changed(k approval.Key) { s.hub.wake(k) }
-
 func (s *Server) init() {
 	s.once.Do(func() {
 		s.quit = make(chan struct{})
+		if s.Service == nil {
+			s.Service = &service.Service{}
+		}
 		if s.Connections == 0 {
 			s.Connections = defaultConnections
 		}

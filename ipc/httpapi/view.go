@@ -1,13 +1,13 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/ipc/service"
 )
 
 // The four statuses.
@@ -71,36 +71,39 @@ type Approval struct {
 	RequiredResponse *string  `json:"required_response"`
 	Receipt          *string  `json:"receipt" doc:"The signed note of an approval."`
 	AllowRuleApplied *string  `json:"allow_rule_applied" doc:"The id of the grant that allowed it; null if none did."`
-
-	client   string
-	hasEnded bool // the request has ended
-	due      time.Time
 }
 
 const idPrefix = "appr_"
 
-// view is the current state of a request, nil if there is none. Documents are read in the
-// order in which one replaces the other, the last first. The record is read once more at
-// the end: it may have been written meanwhile.
-func (s *Server) view(ctx context.Context, k approval.Key) (*Approval, error) {
-	if a, err := s.fromRecord(ctx, k); a != nil || err != nil {
-		return a, err
+// view is a request in the form of the API.
+func (s *Server) view(k approval.Key, st read.Story) (*Approval, error) {
+	a := newApproval(k)
+	switch {
+	case st.Record != nil:
+		rec := st.Record
+		a.setOrigin(k, st.Pending, rec.Request, rec.Ruling)
+		a.setEnd(rec.Status)
+		resp, err := approval.ParseResponse(rec.Response)
+		if err != nil {
+			return nil, errors.New("the record holds no response")
+		}
+		a.Result, a.Error, a.Receipt = anything(resp.Result), resp.Error, resp.Receipt
+		a.Feedback, a.RequiredResponse = resp.Feedback, resp.RequiredResponse
+		if d := resp.Decision; !d.Auto {
+			a.Decision.Choice = &Choice{d.Code, d.Note, d.Override, d.By, d.Via}
+		}
+		s.setGrantCode(a, k.Workspace)
+	case st.Claim != nil:
+		c := st.Claim
+		a.setOrigin(k, st.Pending, c.Request, c.Ruling)
+		a.ActionType, a.ToolName = nonEmpty(c.ActionType), nonEmpty(c.ToolName)
+		a.Status, a.Execution, a.Receipt = approved, ptr(running), nonEmpty(c.Receipt)
+		a.setDecision(st.Decision)
+		s.setGrantCode(a, k.Workspace)
+	default:
+		a.setPending(st.Pending)
 	}
-	c, err := s.Viewer.Claim(k)
-	if err != nil {
-		return nil, err
-	}
-	if c != nil {
-		return s.fromClaim(k, c), nil
-	}
-	w, err := s.Viewer.Pending(k)
-	if err != nil {
-		return nil, err
-	}
-	if w != nil {
-		return fromPending(w.Pending), nil
-	}
-	return s.fromRecord(ctx, k)
+	return a, nil
 }
 
 // fromPending is a request that waits for a decision.
@@ -111,64 +114,33 @@ func fromPending(p *approval.Pending) *Approval {
 }
 
 func newApproval(k approval.Key) *Approval {
-	return &Approval{ApprovalID: idPrefix + k.ID, Status: pending, Result: anything(nil), client: approval.FolderClient(k.Workspace)}
+	return &Approval{ApprovalID: idPrefix + k.ID, Status: pending, Result: anything(nil)}
 }
 
 func (a *Approval) setPending(p *approval.Pending) {
-	a.client, a.due = p.ClientID, p.ExpiresAt
 	a.ExpiresAt = ptr(p.ExpiresAt.Unix())
 	a.SessionID, a.ActionType, a.ToolName = nonEmpty(p.SessionID), nonEmpty(p.ActionType), nonEmpty(p.ToolName)
 }
 
-// setOrigin sets the origin of a request from its claim or record.
-func (s *Server) setOrigin(a *Approval, k approval.Key, client string, asked, request approval.Raw, r *approval.Ruling) {
-	if p := s.Viewer.OpenPending(k, asked); p != nil {
+// setOrigin sets what was asked, from the pending or, if no person was asked, the request.
+func (a *Approval) setOrigin(k approval.Key, p *approval.Pending, request approval.Raw, r *approval.Ruling) {
+	if p != nil {
 		a.setPending(p)
-	} else {
-		a.Auto = true
-		if client != "" {
-			a.client = client
-		}
-		if q, err := approval.ParseRequest(request, k.ID); err == nil {
-			a.SessionID, a.ActionType, a.ToolName = nonEmpty(q.SessionID), nonEmpty(q.ActionType), nonEmpty(q.ToolName)
-		}
+		return
 	}
-	if a.Auto && r != nil && r.Grant != "" {
+	a.Auto = true
+	if q, err := approval.ParseRequest(request, k.ID); err == nil {
+		a.SessionID, a.ActionType, a.ToolName = nonEmpty(q.SessionID), nonEmpty(q.ActionType), nonEmpty(q.ToolName)
+	}
+	if r != nil {
 		a.AllowRuleApplied = nonEmpty(r.Grant)
 	}
 }
 
-func (s *Server) fromClaim(k approval.Key, c *approval.Claim) *Approval {
-	a := newApproval(k)
-	s.setOrigin(a, k, c.ClientID, c.Pending, c.Request, c.Ruling)
-	a.ActionType, a.ToolName = nonEmpty(c.ActionType), nonEmpty(c.ToolName)
-	a.Status, a.Execution, a.Receipt = approved, ptr(running), nonEmpty(c.Receipt)
-	a.setDecision(s.Viewer.OpenDecision(k, c.Decision))
-	s.setGrantCode(a, k.Workspace)
-	return a
-}
-
-func (s *Server) fromRecord(ctx context.Context, k approval.Key) (*Approval, error) {
-	rec, err := s.Viewer.Record(ctx, k)
-	if rec == nil || err != nil {
-		return nil, err
-	}
-	a := newApproval(k)
-	s.setOrigin(a, k, rec.ClientID, rec.Pending, rec.Request, rec.Ruling)
-	a.hasEnded = true
-	status, execution := outcome(rec.Status)
-	a.Status, a.Execution, a.Outcome = status, ptr(execution), ptr(string(rec.Status))
-	resp, err := approval.ParseResponse(rec.Response)
-	if err != nil {
-		return nil, errors.New("the record holds no response")
-	}
-	a.Result, a.Error, a.Receipt = anything(resp.Result), resp.Error, resp.Receipt
-	a.Feedback, a.RequiredResponse = resp.Feedback, resp.RequiredResponse
-	if d := resp.Decision; !d.Auto {
-		a.Decision.Choice = &Choice{d.Code, d.Note, d.Override, d.By, d.Via}
-	}
-	s.setGrantCode(a, k.Workspace)
-	return a, nil
+// setEnd sets how a request ended.
+func (a *Approval) setEnd(st approval.Status) {
+	status, execution := outcome(st)
+	a.Status, a.Execution, a.Outcome = status, ptr(execution), ptr(string(st))
 }
 
 // setGrantCode sets the code of the decision that created the grant.
@@ -215,9 +187,12 @@ func outcome(st approval.Status) (status, execution string) {
 	return denied, none
 }
 
-// visible reports whether a key may see a request.
-func visible(k *approval.APIKey, client string) bool {
-	return !k.Can(approval.MayRequest) || client == k.ClientID()
+// clientOf is the client that holds a key.
+func (s *Server) clientOf(k *approval.APIKey) *service.Client {
+	return &service.Client{
+		Workspace: k.Workspace, ID: k.ClientID(), Owner: k.Owner, Secret: k.Hash, All: !k.Can(approval.MayRequest),
+		StillValid: func() bool { return s.stillValid(k) },
+	}
 }
 
 func ptr[T any](v T) *T { return &v }

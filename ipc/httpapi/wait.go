@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/service"
 )
 
 // Thousands of requests may wait at once, so they bypass the library: its stack and state
@@ -35,13 +35,19 @@ func parseWait(r *http.Request, k *approval.APIKey) (id string, wait time.Durati
 
 // waitFor answers once the request has ended, or wait is over.
 func (s *Server) waitFor(w http.ResponseWriter, r *http.Request, k *approval.APIKey, id string, wait time.Duration) {
-	a, err := s.waitForEnd(r.Context(), k, id, wait)
-	var p *Problem
-	switch {
-	case errors.As(err, &p):
-		p.write(w)
+	stop := s.Metrics.countWaiting()
+	st, err := s.Wait(r.Context(), s.clientOf(k), bareID(id), wait, s.quit)
+	stop()
+	if r.Context().Err() != nil {
+		return // the client has disconnected
+	}
+	if errors.Is(err, service.ErrRevoked) {
+		problem(http.StatusUnauthorized, detailBadKey).write(w)
 		return
-	case err != nil: // the client has disconnected
+	}
+	a, err := s.reply(k, id, st, err)
+	if p := (*Problem)(nil); errors.As(err, &p) {
+		p.write(w)
 		return
 	}
 	b, err := marshal(a)
@@ -51,33 +57,4 @@ func (s *Server) waitFor(w http.ResponseWriter, r *http.Request, k *approval.API
 	}
 	w.Header().Set("Content-Type", jsonType)
 	_, _ = w.Write(b) //nolint:gosec // typed as JSON: no browser renders it
-}
-
-func (s *Server) waitForEnd(ctx context.Context, k *approval.APIKey, id string, wait time.Duration) (*Approval, error) {
-	key := approval.Key{Workspace: k.Workspace, ID: strings.TrimPrefix(id, idPrefix)}
-	defer s.Metrics.countWaiting()()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	for last := false; ; {
-		woken, unsubscribe := s.hub.subscribe(key)
-		_, a, err := s.find(ctx, k, id) // after subscribing: no change is missed
-		if err != nil || a.hasEnded || last {
-			unsubscribe()
-			return a, err
-		}
-		select {
-		case <-woken:
-		case <-timer.C:
-			last = true
-		case <-s.quit:
-			last = true
-		case <-ctx.Done():
-			unsubscribe()
-			return nil, ctx.Err()
-		}
-		unsubscribe()
-		if !s.stillValid(k) {
-			return nil, problem(http.StatusUnauthorized, detailBadKey)
-		}
-	}
 }

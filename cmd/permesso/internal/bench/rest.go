@@ -22,6 +22,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
+	"github.com/permesso-dev/permesso/ipc/service"
 )
 
 const restConfig = `listen = "127.0.0.1:%d"
@@ -356,9 +357,9 @@ func (o oneKey) Key(hash string) (*approval.APIKey, error) {
 	return o.key, nil
 }
 
-// WorkspaceInfo implements httpapi.Settings.
-func (oneKey) WorkspaceInfo(string) (httpapi.WorkspaceInfo, bool) {
-	return httpapi.WorkspaceInfo{MaxSize: approval.MaxRequestSize}, true
+// WorkspaceInfo implements service.settings.
+func (oneKey) WorkspaceInfo(string) (service.WorkspaceInfo, bool) {
+	return service.WorkspaceInfo{MaxSize: approval.MaxRequestSize}, true
 }
 
 // restWake measures the time from a visible response to the client's HTTP response.
@@ -369,7 +370,7 @@ func (b *bench) restWake() error {
 	}
 	k := approval.NewAPIKey("bench")
 	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = workspace, []string{approval.MayRequest, approval.MayRead}, time.Now(), "bench"
-	api := &httpapi.Server{Keys: oneKey{k}, Settings: oneKey{k}, Viewer: &read.Viewer{Store: r.store, Seal: r.key}}
+	api := &httpapi.Server{Keys: oneKey{k}, Service: &service.Service{Settings: oneKey{k}, Viewer: &read.Viewer{Store: r.store, Seal: r.key}}}
 	r.changed = api.Changed
 	if err := r.start(); err != nil {
 		return err

@@ -160,7 +160,7 @@ func (c *Client) History(ctx context.Context, q HistoryQuery) (found []*read.Req
 }
 
 // Stats returns the statistics of requests, as far as the log can be read.
-func (c *Client) Stats(ctx context.Context, q HistoryQuery) (*home.Stats, error) {
+func (c *Client) Stats(ctx context.Context, q HistoryQuery) (*read.Stats, error) {
 	d, err := call(ctx, c, opStats(), q)
 	return d.Stats, errors.Join(err, damaged(d.Damaged))
 }

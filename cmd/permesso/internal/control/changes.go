@@ -277,16 +277,12 @@ func (s *Service) pause(_ context.Context, c *httpapi.Caller, in *struct{ Body P
 		return out, err
 	}
 	out.Pause = ipc.Pause{Workspace: name, By: s.name(c, ws), Via: pauseVia(c), At: time.Now().UTC(), Reason: reason}
-	err = s.Home.Store.Pause(out.Pause)
-	out.Already = errors.Is(err, fs.ErrExist)
-	if err != nil && !out.Already {
-		return out, err
-	}
-	err = s.Home.AwaitClaims(name)
+	changed, err := s.Home.Pause(out.Pause)
 	s.pausesChanged()
 	if err != nil {
 		return out, err
 	}
+	out.Already = !changed
 	if now, ok := s.Home.Store.Paused(name); ok {
 		out.Pause = now
 	}

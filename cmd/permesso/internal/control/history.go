@@ -59,7 +59,7 @@ func opHistory() operation[HistoryQuery, HistoryPage] {
 
 // statsDoc is statistics of requests.
 type statsDoc struct {
-	Stats   *home.Stats `json:"stats"`
+	Stats   *read.Stats `json:"stats"`
 	Damaged string      `json:"damaged"`
 }
 
@@ -69,7 +69,7 @@ func opStats() operation[HistoryQuery, statsDoc] {
 
 func (s *Service) stats(ctx context.Context, c *httpapi.Caller, in *HistoryQuery) (statsDoc, error) {
 	p, err := s.history(ctx, c, in)
-	return statsDoc{home.NewStats(p.Items), p.Damaged}, err
+	return statsDoc{read.NewStats(p.Items), p.Damaged}, err
 }
 
 type tailQuery struct {

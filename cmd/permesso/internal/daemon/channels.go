@@ -255,7 +255,7 @@ func (r *channelEnv) workspaces() []string {
 	})
 }
 
-// Waiting implements chat.Viewer: the pending requests to send by this channel.
+// Waiting returns the pending requests to send by this channel.
 func (r *channelEnv) Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error) {
 	own := r.workspaces()
 	asked := slices.DeleteFunc(slices.Clone(workspaces), func(ws string) bool { return !slices.Contains(own, ws) })
@@ -271,7 +271,7 @@ func (r *channelEnv) Waiting(ctx context.Context, workspaces []string) ([]approv
 // asks reports whether a request goes to this channel. Its client may name another.
 func (r *channelEnv) asks(p *approval.Pending) bool { return p.AskOn == "" || p.AskOn == r.name }
 
-// Find implements chat.Finder.
+// Find returns the requests whose id begins with prefix.
 func (r *channelEnv) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
 	if len(workspaces) == 0 {
 		return nil, nil
@@ -280,22 +280,13 @@ func (r *channelEnv) Find(ctx context.Context, workspaces []string, prefix strin
 }
 
 // style returns the style of messages in a language, the configured one if "".
-func (r *channelEnv) style(language string) chat.Style {
-	style := r.s.Style()
-	style.WouldAllow, style.Earlier = r.s.memory.WouldAllow, home.Earlier(r.viewer)
-	if language != "" {
-		style.Language = language
-	}
-	return style
-}
+func (r *channelEnv) style(language string) chat.Style { return r.s.style(language) }
 
 // interceptor parses the messages of this channel and applies their decisions.
 func (r *channelEnv) interceptor() *chat.Interceptor {
-	decider := r.s.gateDecider()
-	return &chat.Interceptor{
-		Decider: decider, Viewer: r, Zone: time.Local, Redact: home.NewRedaction(), Revoker: r.s.memory.Revoker(),
-		CanDecide: decider.CanDecide, Paused: r.s.PausedIn,
-	}
+	ic := r.s.interceptor()
+	ic.Viewer = r
+	return ic
 }
 
 // reportIssue reports an issue of this channel to status and doctor; "" clears it.
@@ -328,8 +319,6 @@ func peopleOf(cfg *config.Config, ws string) []approval.Approver {
 }
 
 var (
-	_ chat.Viewer     = (*channelEnv)(nil)
-	_ chat.Finder     = (*channelEnv)(nil)
 	_ chat.SentStore  = (*ipc.SentStore)(nil)
 	_ chat.StateStore = (*ipc.StateStore)(nil)
 )

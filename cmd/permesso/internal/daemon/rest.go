@@ -15,6 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
+	"github.com/permesso-dev/permesso/ipc/service"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
@@ -111,10 +112,11 @@ func (s *server) newAPI() (*httpapi.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	v := s.Viewer(s.keys)
 	return &httpapi.Server{
-		Gate: s.gate, Decider: s.gateDecider(), Viewer: s.Viewer(s.keys), Keys: s.CachedKeyring(s.keys),
-		History: s.Viewer(s.keys), Feed: s.feed, Grants: s.memory, Receipts: apiReceipts{s, verifier}, Local: s.controlService().Operations(),
-		Inbox: mailIntake{s}, Settings: apiWorkspaces{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.Version, Log: s.log,
+		Service: &service.Service{Gate: s.gate, Viewer: v, History: v, Settings: apiWorkspaces{s}}, Local: s.controlService().Operations(),
+		Decider: s.gateDecider(), Keys: s.CachedKeyring(s.keys), Feed: s.feed, Grants: s.memory, Receipts: apiReceipts{s, verifier},
+		Inbox: mailIntake{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.Version, Log: s.log,
 	}, nil
 }
 
@@ -126,31 +128,28 @@ func (s *server) ready(ctx context.Context) error {
 	return s.gate.Alive(ctx)
 }
 
-// apiWorkspaces implements httpapi.Settings.
+// apiWorkspaces implements service.settings.
 type apiWorkspaces struct{ *server }
 
-// WorkspaceInfo implements httpapi.Settings.
-func (p apiWorkspaces) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
+// WorkspaceInfo implements service.settings.
+func (p apiWorkspaces) WorkspaceInfo(name string) (service.WorkspaceInfo, bool) {
 	cfg := p.Current()
 	ws, ok := cfg.Workspaces[name]
 	if !ok {
-		return httpapi.WorkspaceInfo{}, false
+		return service.WorkspaceInfo{}, false
 	}
-	at := httpapi.WorkspaceInfo{Channels: ws.Channels, MaxSize: ws.Limits.WithDefaults().RequestSize}
+	at := service.WorkspaceInfo{Channels: ws.Channels, MaxSize: ws.Limits.WithDefaults().RequestSize, Targets: map[string][]string{}}
+	add := func(channel, target string) {
+		if target != "" {
+			at.Targets[channel] = append(at.Targets[channel], target)
+		}
+	}
 	if chat, ok := strings.CutPrefix(ws.ChatJID, "telegram:"); ok {
-		at.Chats = append(at.Chats, chat)
+		add("telegram", chat)
 	}
-	for _, name := range ws.Approvers {
-		who := cfg.Approvers[name]
-		if ws.Principal != "" && name != ws.Principal {
-			continue
-		}
-		if who.Telegram != "" {
-			at.Chats = append(at.Chats, who.Telegram)
-		}
-		if who.Email != "" {
-			at.Addresses = append(at.Addresses, who.Email)
-		}
+	for _, who := range peopleOf(cfg, name) {
+		add("telegram", who.Telegram)
+		add("email", who.Email)
 	}
 	return at, true
 }

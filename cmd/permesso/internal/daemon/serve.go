@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -417,14 +418,8 @@ func (s *server) close() error {
 // terminal runs the channel on the terminal that started the daemon.
 func (s *server) terminal(ctx context.Context) error {
 	names, style := s.local()
-	decider := s.gateDecider()
 	c := &terminalchat.Channel{
-		In: s.app.In, Out: s.app.Out, Viewer: s.Viewer(s.keys), Records: s.Viewer(s.keys),
-		Interceptor: &chat.Interceptor{
-			Decider: decider, Viewer: s.Viewer(s.keys), Zone: time.Local,
-			Redact: style.Redact, Revoker: s.memory.Revoker(),
-			CanDecide: decider.CanDecide, Paused: s.PausedIn,
-		},
+		In: s.app.In, Out: s.app.Out, Viewer: s.Viewer(s.keys), Records: s.Viewer(s.keys), Interceptor: s.interceptor(),
 		Changes: s.changes, Person: home.Operator(), Workspaces: names,
 		Style: style, Refresh: s.local,
 		Foot:  func() string { return home.AuditFoot(s.audit.Newest()) },
@@ -444,7 +439,22 @@ func (s *server) local() (workspaces []string, style chat.Style) {
 			workspaces = append(workspaces, name)
 		}
 	}
-	style = s.Style()
+	return workspaces, s.style("")
+}
+
+// style is the style of cards in a language; "" is the configured one.
+func (s *server) style(language string) chat.Style {
+	style := s.Style()
+	style.Language = cmp.Or(language, style.Language)
 	style.WouldAllow, style.Earlier = s.memory.WouldAllow, home.Earlier(s.Viewer(s.keys))
-	return workspaces, style
+	return style
+}
+
+// interceptor decides for the people of this daemon's channels.
+func (s *server) interceptor() *chat.Interceptor {
+	decider := s.gateDecider()
+	return &chat.Interceptor{
+		Decider: decider, Viewer: s.Viewer(s.keys), Zone: time.Local, Redact: home.NewRedaction(), Revoker: s.memory.Revoker(),
+		CanDecide: decider.CanDecide, Paused: s.PausedIn,
+	}
 }

@@ -3,9 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"strconv"
-	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
@@ -13,7 +11,6 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/ipc"
 )
 
 func telegramKind() kind {
@@ -121,26 +118,12 @@ func (d telegramEnv) Refused(k approval.Key, by approval.Person) {
 
 // Pause implements telegram.Pauser.
 func (d telegramEnv) Pause(_ context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
-	name, _ := d.May(ws, nil, by)
-	err = d.s.Store.Pause(ipc.Pause{Workspace: ws, By: name, Via: telegram.Via, At: time.Now().UTC(), Reason: reason})
-	changed = err == nil
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return false, err
-	}
-	err = d.s.AwaitClaims(ws)
-	d.s.refreshPauses()
-	return changed, err
+	return d.s.pause(ws, by, telegram.Via, reason)
 }
 
 // Resume implements telegram.Pauser.
 func (d telegramEnv) Resume(_ context.Context, ws string, by approval.Person) (changed bool, err error) {
-	name, _ := d.May(ws, nil, by)
-	_, err = d.s.Store.ResumeVia(ws, name, telegram.Via, time.Now().UTC())
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	d.s.refreshPauses()
-	return err == nil, err
+	return d.s.resume(ws, by, telegram.Via)
 }
 
 // Last implements telegram.History.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -150,21 +149,8 @@ func (u uiWorkspaces) Workspace(_ context.Context, name string) (*web.Workspace,
 	}
 	p.Waiting = len(ids)
 	found, _, err := u.Viewer(u.keys).Requests(read.Query{Workspaces: []string{name}, Since: time.Now().Add(-statsPeriod)})
-	st := home.NewStats(found)
-	p.Requests, p.Median = st.Requests, durationOf(st.Median)
-	for _, t := range st.Approvers {
-		p.People = append(p.People, web.ApproverStats{
-			Name: t.Name, Decided: t.Decided, Approved: t.Approved, Median: durationOf(t.Median), Fast: t.Hasty, RubberStamping: t.RubberStamps(),
-		})
-	}
+	p.Stats = read.NewStats(found)
 	return p, err
-}
-
-func durationOf(sec *float64) time.Duration {
-	if sec == nil {
-		return 0
-	}
-	return max(time.Millisecond, time.Duration(*sec*float64(time.Second)))
 }
 
 // rateLines formats the policy's limits as in the configuration.
@@ -211,32 +197,14 @@ func pauseName(ws string) string {
 	return ws
 }
 
-// displayName is the name of the person who paused, as shown to others.
-func (u uiPauser) displayName(ws string, by approval.Person) string {
-	if name, ok := u.authorizer().May(ws, nil, by); ok {
-		return name
-	}
-	return by.Name
-}
-
 // Pause implements web.Pauser.
 func (u uiPauser) Pause(_ context.Context, ws string, by approval.Person, reason string) error {
-	name := pauseName(ws)
-	err := u.Store.Pause(ipc.Pause{Workspace: name, By: u.displayName(ws, by), Via: web.Via, At: time.Now().UTC(), Reason: reason})
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	err = u.AwaitClaims(name)
-	u.refreshPauses()
+	_, err := u.pause(pauseName(ws), by, web.Via, reason)
 	return err
 }
 
 // Resume implements web.Pauser.
 func (u uiPauser) Resume(_ context.Context, ws string, by approval.Person) error {
-	_, err := u.Store.ResumeVia(pauseName(ws), u.displayName(ws, by), web.Via, time.Now().UTC())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	u.refreshPauses()
-	return nil
+	_, err := u.resume(pauseName(ws), by, web.Via)
+	return err
 }

@@ -116,21 +116,11 @@ func (u uiPeople) May(g web.User, ws string, p *approval.Pending) bool {
 }
 
 // Interceptor implements web.People.
-func (u uiPeople) Interceptor(g web.User) *chat.Interceptor {
-	decider := u.gateDecider()
-	return &chat.Interceptor{
-		Decider: decider, Viewer: u.Viewer(u.keys), Zone: time.Local, Redact: home.NewRedaction(), Revoker: u.memory.Revoker(),
-		CanDecide: decider.CanDecide, Paused: u.PausedIn,
-	}
-}
+func (u uiPeople) Interceptor(web.User) *chat.Interceptor { return u.interceptor() }
 
 // uiStyle is the style of the web UI; "" is the configured language.
 func (s *server) uiStyle(language string) chat.Style {
-	style := s.Style()
-	if language != "" {
-		style.Language = language
-	}
-	style.WouldAllow, style.Earlier = s.memory.WouldAllow, home.Earlier(s.Viewer(s.keys))
+	style := s.style(language)
 	style.Foot = home.AuditFoot(s.audit.Newest())
 	return style
 }

@@ -1,7 +1,9 @@
 package home
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -24,6 +26,16 @@ func (h *Home) AwaitClaims(name string) error {
 		time.Sleep(time.Millisecond)
 		return nil
 	})
+}
+
+// Pause pauses a workspace, and waits until no request from before is being started.
+// changed is false if it was paused already.
+func (h *Home) Pause(p ipc.Pause) (changed bool, err error) {
+	err = h.Store.Pause(p)
+	if changed = err == nil; !changed && !errors.Is(err, fs.ErrExist) {
+		return false, err
+	}
+	return changed, h.AwaitClaims(p.Workspace)
 }
 
 // PauseLine describes a pause in one line.

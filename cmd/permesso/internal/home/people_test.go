@@ -166,6 +166,10 @@ func (approvingDecider) Decide(_ context.Context, a approval.DecisionInput) (*ap
 	return &approval.Decision{Verdict: a.Verdict, DecidedAt: time.Now(), RunBefore: time.Now()}, nil
 }
 
+func (approvingDecider) Find(context.Context, []string, string) ([]approval.Key, error) {
+	return nil, nil
+}
+
 func (approvingDecider) Waiting(context.Context, []string) ([]approval.StoredPending, error) {
 	return nil, nil
 }

@@ -31,7 +31,7 @@ var hintExceptions = []struct{ file, fragment, why string }{
 	{"chat/email/test_card.go", "permesso email test", "the name of the request that a test card shows"},
 	{"security/receipt/receipt.go", "permesso receipt v1", "the first line of a format"},
 	{"security/receipt/rotate.go", "permesso key rotation v1", "the first line of a format"},
-	{"ipc/httpapi/approvals.go", "permesso request\x00", "the beginning of what is hashed"},
+	{"ipc/service/service.go", "permesso request\x00", "the beginning of what is hashed"},
 	{"ipc/client/rest.go", "permesso key create", "the users of the client make their key with this command"},
 	{"security/policy/engine.go", "permesso session clear", "a reason in documents of earlier versions"},
 	{"approval/gate/intake.go", "permesso.toml", "a reason in documents of earlier versions"},

@@ -50,7 +50,8 @@ var plan = []rule{
 	{"approval/exec", []string{"approval"}}, // takes a receipt verifier as an interface
 
 	{"ipc", []string{"approval"}},
-	{"ipc/httpapi", []string{"approval", "approval/read", "ipc"}},
+	{"ipc/service", []string{"approval", "approval/read"}},
+	{"ipc/httpapi", []string{"approval", "approval/read", "ipc", "ipc/service"}},
 	{"ipc/mcp", []string{"approval", "ipc"}},
 	{"ipc/hook", []string{"approval", "ipc"}},
 	{"ipc/client", []string{"approval", "ipc", "watcher"}}, // waits for its response as the gate waits for requests

@@ -1,4 +1,4 @@
-package home
+package read
 
 import (
 	"cmp"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/read"
 )
 
 // Stats is what stats --json prints. Shares are 0 to 1, times in seconds; both
@@ -37,13 +36,13 @@ type Tally struct {
 const hasty = 5 * time.Second
 
 // NewStats counts requests.
-func NewStats(found []*read.Request) *Stats {
+func NewStats(found []*Request) *Stats {
 	st := &Stats{Requests: len(found), Statuses: map[approval.Status]int{}}
 	people, tools := map[string]*Tally{}, map[string]*Tally{}
 	var took []time.Duration
 	for _, r := range found {
 		st.Statuses[r.Status]++
-		tool := tallyOf(tools, toolName(r))
+		tool := tallyOf(tools, cmp.Or(r.Kind(), "(none)"))
 		tool.Requests++
 		if r.Person {
 			st.Asked++
@@ -63,10 +62,6 @@ func NewStats(found []*read.Request) *Stats {
 	return st
 }
 
-func toolName(r *read.Request) string {
-	return cmp.Or(r.Tool, r.ActionType, "(none)")
-}
-
 func tallyOf(m map[string]*Tally, name string) *Tally {
 	t := m[name]
 	if t == nil {
@@ -76,7 +71,7 @@ func tallyOf(m map[string]*Tally, name string) *Tally {
 	return t
 }
 
-func (t *Tally) add(r *read.Request) {
+func (t *Tally) add(r *Request) {
 	t.Decided++
 	d, ok := toDecide(r)
 	if ok {
@@ -91,9 +86,9 @@ func (t *Tally) add(r *read.Request) {
 }
 
 // approvedBy reports whether the person approved, whatever the outcome was.
-func approvedBy(r *read.Request) bool {
+func approvedBy(r *Request) bool {
 	switch r.Status {
-	case approval.StatusApproved, approval.StatusFailed, approval.StatusInterrupted, read.StatusRunning,
+	case approval.StatusApproved, approval.StatusFailed, approval.StatusInterrupted, StatusRunning,
 		approval.StatusExpired: // approved in time, but the daemon was down
 		return true
 	}
@@ -101,7 +96,7 @@ func approvedBy(r *read.Request) bool {
 }
 
 // toDecide is the time from the request to the decision, by the log.
-func toDecide(r *read.Request) (time.Duration, bool) {
+func toDecide(r *Request) (time.Duration, bool) {
 	d := r.DecidedAt.Sub(r.AskedAt)
 	return d, !r.AskedAt.IsZero() && !r.DecidedAt.IsZero() && d >= 0
 }
