@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -101,7 +102,7 @@ func (h *rig) schedule(seed int) {
 	}
 	rescan := func(what string, done func(approval.Key) bool) {
 		for _, ws := range []string{personal, other} {
-			require.NoError(h.t, h.gate.Rescan(ws))
+			require.NoError(h.t, h.gate.Rescan(context.Background(), ws))
 		}
 		for _, k := range keys {
 			h.waitFor(10*time.Second, fmt.Sprintf("%s of %s, seed %d", what, k, seed), func() bool { return done(k) })

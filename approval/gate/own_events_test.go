@@ -19,11 +19,11 @@ type recordReads struct {
 	n atomic.Int32
 }
 
-func (l *recordReads) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+func (l *recordReads) Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error) {
 	if d == approval.DocRecord {
 		l.n.Add(1)
 	}
-	return l.Store.Read(d, k)
+	return l.Store.Read(ctx, d, k)
 }
 
 // TestAskReadsDocumentsOnce: the gate does not read again what it has just written,
@@ -149,13 +149,14 @@ func TestAskWithOtherDocumentsPresent(t *testing.T) {
 	h.step(key(1))
 	require.Equal(t, approval.StatusCancelled, h.response(key(1)).Status)
 
-	sync, err := h.store.Publish(key(2), []byte(`{"status":"approved"}`))
+	show, _, err := h.store.Stage(context.Background(), key(2), []byte(`{"status":"approved"}`))
 	require.NoError(t, err)
-	require.NoError(t, sync())
+	_, err = show()
+	require.NoError(t, err)
 	h.ask(key(2), request(key(2), "run", ""))
 	require.False(t, h.has(approval.DocResponse, key(2)), "it was not approved")
 
-	require.NoError(t, h.store.Create(approval.DocDecision, key(3), []byte(`{"approved":true}`), approval.Volatile))
+	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, key(3), []byte(`{"approved":true}`), approval.Volatile))
 	h.ask(key(3), request(key(3), "run", ""))
 	require.False(t, h.has(approval.DocDecision, key(3)), "it existed before the ask")
 	require.Contains(t, h.refusals(personal), "decision is not valid")

@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -87,7 +88,7 @@ func TestApprovalExpiresDuringPause(t *testing.T) {
 	h.ask(k, request(k, "run", ""))
 	h.pause(personal)
 	h.decide(decision(k, approval.Approved))
-	retryAt, err := h.gate.Step(k)
+	retryAt, err := h.gate.Step(context.Background(), k)
 	require.NoError(t, err)
 	require.WithinDuration(t, h.clock.now().Add(10*time.Minute), retryAt, time.Second, "retried after RunBefore")
 	h.clock.move(11 * time.Minute)
@@ -132,9 +133,9 @@ type allReads struct {
 	n *atomic.Int64
 }
 
-func (l allReads) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+func (l allReads) Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error) {
 	l.n.Add(1)
-	return l.Store.Read(d, k)
+	return l.Store.Read(ctx, d, k)
 }
 
 // A pause while many approved requests start: no claim begins after pause returned,

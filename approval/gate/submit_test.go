@@ -165,8 +165,7 @@ func TestSubmitWhilePaused(t *testing.T) {
 	require.Equal(t, "none", h.outcome(key(1)), "a withdrawn submission never runs")
 	_, err = h.submit(key(2), request(key(2), "run", ""), apiClient)
 	require.NoError(t, err, "asking continues")
-	h.stop()
-	h.stop = nil
+	h.Stop()
 	_, err = h.submit(key(3), request(key(3), "run", ""), apiClient)
 	require.ErrorIs(t, err, approval.ErrDegraded, "a stopped gate rejects at once")
 }
@@ -176,6 +175,7 @@ type alwaysPaused struct{}
 
 func (alwaysPaused) Enter(string) bool { return false }
 func (alwaysPaused) Leave(string)      {}
+func (alwaysPaused) Failure() error    { return nil }
 
 // TestConcurrentSubmit submits the same request many times at once: it runs once, and
 // the other callers get a repetition.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"os"
 	osexec "os/exec"
@@ -92,7 +93,7 @@ func TestInitFourQuestionsAndARequest(t *testing.T) {
 			text := i.config()
 			require.Contains(t, text, "[workspaces.research]\nautonomy = \"full\"")
 			require.Contains(t, text, "approvers = [\"ann\"]")
-			ids, _, err := (&ipc.Store{FS: ipc.OS(), Layout: i.layout()}).List(approval.DocRecord, "research")
+			ids, _, err := (&ipc.Store{FS: ipc.OS(), Layout: i.layout()}).List(context.Background(), approval.DocRecord, "research")
 			require.NoError(t, err)
 			require.Len(t, ids, 1)
 			b, err := os.ReadFile(filepath.Join(i.layout().Responses("research"), ids[0]+".json"))

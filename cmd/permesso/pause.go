@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -62,7 +63,7 @@ func (a *app) pauseTarget(pos []string) (*home.Home, string, error) {
 	if err := h.Layout.PreparePauses(h.FS); err != nil || len(pos) == 0 {
 		return h, ipc.AllWorkspaces, err
 	}
-	names, err := h.Store.Workspaces()
+	names, err := h.Store.Workspaces(context.Background())
 	if err != nil {
 		return nil, "", err
 	}
@@ -107,12 +108,12 @@ func (a *app) pause(pos []string, reason string) error {
 func countClaims(h *home.Home, name string) (n int, err error) {
 	names := []string{name}
 	if name == ipc.AllWorkspaces {
-		if names, err = h.Store.Workspaces(); err != nil {
+		if names, err = h.Store.Workspaces(context.Background()); err != nil {
 			return 0, err
 		}
 	}
 	for _, ws := range names {
-		ids, _, err := h.Store.List(approval.DocClaim, ws)
+		ids, _, err := h.Store.List(context.Background(), approval.DocClaim, ws)
 		if err != nil {
 			return 0, err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -111,7 +112,7 @@ func (a *app) sessionClear(ws, session, reason string) error {
 		return err
 	}
 	k := approval.GrantKey(c.ID)
-	if err := h.Store.Create(approval.DocClear, k, m.Keys.Seal.Seal(approval.DocClear, k, body), approval.Durable); err != nil {
+	if err := h.Store.Create(context.Background(), approval.DocClear, k, m.Keys.Seal.Seal(approval.DocClear, k, body), approval.Durable); err != nil {
 		return err
 	}
 	text := fmt.Sprintf("cleared: %s had %s", ws, strings.Join(had, ", "))

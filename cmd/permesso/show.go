@@ -160,7 +160,7 @@ func (a *app) showProse(p approval.Prose, plain func(string) string) {
 }
 
 func (a *app) showRedeemed(v *read.Viewer, k approval.Key) {
-	b, err := v.Store.Read(approval.DocRedeemed, k)
+	b, err := v.Store.Read(context.Background(), approval.DocRedeemed, k)
 	if err != nil {
 		return
 	}

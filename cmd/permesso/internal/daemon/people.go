@@ -23,7 +23,7 @@ func (s *server) authorizer() *gate.Authorizer {
 // gateDecider returns a decider that wakes this daemon.
 func (s *server) gateDecider() *gate.Decider {
 	d := s.Decider(s.keys)
-	d.Daemon, d.May = true, s.authorizer().May
+	d.May = s.authorizer().May
 	d.Decided = func(k approval.Key) {
 		s.gate.Wake(k)
 		s.ui.Changed(k) // the gate reports only the end, which may take long

@@ -146,7 +146,7 @@ func (s *server) open() (err error) {
 			return err
 		}
 	}
-	names, err := s.Store.Workspaces()
+	names, err := s.Store.Workspaces(context.Background())
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (s *server) open() (err error) {
 		return err
 	}
 	s.ui = s.newUI()
-	s.pending, err = s.gate.Start()
+	s.pending, err = s.gate.Start(context.Background())
 	return err
 }
 
@@ -221,9 +221,9 @@ func (s *server) setDegraded(p gate.Degradation, present bool) {
 
 func (s *server) newGate() *gate.Gate {
 	return &gate.Gate{
-		Store: s.Store, Workspaces: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
+		Store: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
 		Policy: &s.Live, Grants: s.memory, Executor: s.runner, Audit: s.audit,
-		Settings: &s.Live, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed,
+		Settings: &s.Live, Snapshot: s.Live.Snapshot, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed,
 		ResponseRetention: s.Config.Retention.Responses, RecordRetention: s.Config.Retention.Records, Health: s.setDegraded,
 	}
 }

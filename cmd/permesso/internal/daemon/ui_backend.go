@@ -102,7 +102,7 @@ type uiWorkspaces struct{ *server }
 const statsPeriod = 30 * 24 * time.Hour
 
 // Workspace implements web.WorkspaceInfo.
-func (u uiWorkspaces) Workspace(_ context.Context, name string) (*web.Workspace, error) {
+func (u uiWorkspaces) Workspace(ctx context.Context, name string) (*web.Workspace, error) {
 	cfg := u.Current()
 	ws, ok := cfg.Workspaces[name]
 	if !ok {
@@ -112,7 +112,7 @@ func (u uiWorkspaces) Workspace(_ context.Context, name string) (*web.Workspace,
 		Name: name, Autonomy: ws.Autonomy, Principal: ws.Principal, Approvers: ws.Approvers, Channels: ws.Channels, Limits: ws.Limits,
 		Timeout: ws.Timeout, Rates: rateLines(cfg.Limits[name]), Taints: u.memory.Taints(name),
 	}
-	ids, _, err := u.Store.List(approval.DocPending, name)
+	ids, _, err := u.Store.List(ctx, approval.DocPending, name)
 	if err != nil {
 		return nil, err
 	}

@@ -269,7 +269,7 @@ func TestRevoker(t *testing.T) {
 	body, err := p.Encode()
 	require.NoError(t, err)
 	sealed := k.Seal.Seal(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, body)
-	require.NoError(t, h.Store.Create(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, approval.Durable))
+	require.NoError(t, h.Store.Create(ctx, approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, approval.Durable))
 	d, err := h.Decider(k).Decide(ctx, approval.DecisionInput{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: Operator(), Via: "terminal"})
 	require.NoError(t, err)
 	require.Equal(t, soon, r.Given(p, d).ID)
