@@ -51,7 +51,7 @@ func TestDocumentsAreLoadedOnceAMove(t *testing.T) {
 	}{{"auto", 1}, {"never", 1}, {"run", 2}, {"receipt", 2}} {
 		t.Run(tt.tool, func(t *testing.T) {
 			c := &readCounter{reads: map[approval.Doc]int{}}
-			h := newRig(t, options{inMemory: true, store: func(s gate.Store) gate.Store { c.Store = s; return c }})
+			h := newRig(t, options{store: func(s gate.Store) gate.Store { c.Store = s; return c }})
 			h.run(time.Hour)
 			h.waitFor(waitLimit, "first rescans", func() bool { return h.Rescans.Load() >= 2 })
 			k := key(1)

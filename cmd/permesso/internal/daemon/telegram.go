@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"strconv"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
@@ -83,7 +82,7 @@ func TelegramPlaces(cfg *config.Config, ws string) []deliver.Place {
 	if at, ok := cfg.TelegramChats[ws]; ok {
 		place := deliver.Place{Address: deliver.Address{Chat: deliver.NumberID(at.ChatID), Thread: deliver.NumberID(int64(at.ThreadID))}}
 		for _, p := range people {
-			if p.Telegram == strconv.FormatInt(at.ChatID, 10) {
+			if p.IDs[telegram.Via] == string(place.Chat) {
 				place.Language, place.Person = p.Language, p.Name
 			}
 		}
@@ -91,8 +90,8 @@ func TelegramPlaces(cfg *config.Config, ws string) []deliver.Place {
 	}
 	var places []deliver.Place
 	for _, p := range people {
-		if p.Telegram != "" {
-			places = append(places, deliver.Place{Address: deliver.Address{Chat: deliver.ID(p.Telegram)}, Language: p.Language, Person: p.Name})
+		if id := p.IDs[telegram.Via]; id != "" {
+			places = append(places, deliver.Place{Address: deliver.Address{Chat: deliver.ID(id)}, Language: p.Language, Person: p.Name})
 		}
 	}
 	return places

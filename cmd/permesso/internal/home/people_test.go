@@ -191,8 +191,10 @@ func TestMissingScannerRedactsAll(t *testing.T) {
 	require.NotContains(t, chat.Style{Redact: onlySecrets{Redaction{}}}.Card(p).String(), "hello")
 }
 
-// onlySecrets implements only Secrets.
+// onlySecrets is the same Redactor for every request.
 type onlySecrets struct{ r Redaction }
+
+func (o onlySecrets) For(*approval.Pending) chat.Redactor { return o }
 
 func (o onlySecrets) Secrets(s string) []chat.Span { return o.r.Secrets(s) }
 
