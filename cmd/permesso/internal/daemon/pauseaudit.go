@@ -135,12 +135,7 @@ func (s *server) refreshPauses() {
 // pause stops new runs in a workspace, or in ipc.AllWorkspaces, and waits for claims that
 // have begun. changed is false if it was paused before.
 func (s *server) pause(ws string, by approval.Person, via, reason string) (changed bool, err error) {
-	err = s.Store.Pause(ipc.Pause{Workspace: ws, By: s.displayName(ws, by), Via: via, At: time.Now().UTC(), Reason: reason})
-	changed = err == nil
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return false, err
-	}
-	err = s.AwaitClaims(ws)
+	changed, err = s.Pause(ipc.Pause{Workspace: ws, By: s.displayName(ws, by), Via: via, At: time.Now().UTC(), Reason: reason})
 	s.refreshPauses()
 	return changed, err
 }

@@ -54,6 +54,7 @@ type server struct {
 	channels      *channels
 	grantsChanged chan struct{} // signals a change in grants/
 	mails         mailHints
+	localErrors   rateLimited
 	release       func() error
 	quit          context.CancelCauseFunc // ends run
 
@@ -275,11 +276,11 @@ func (s *server) run(ctx context.Context) error {
 	if err := s.watch(); err != nil {
 		return err
 	}
-	socket, err := s.listen()
+	sockets, err := s.listenLocal()
 	if err != nil {
 		return err
 	}
-	defer socket.close()
+	defer closeAll(sockets)
 	api, err := s.openAPI()
 	if err != nil {
 		return err
@@ -326,7 +327,7 @@ func (s *server) run(ctx context.Context) error {
 	case console.IsTerminal(s.app.In):
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
-	if socket != nil {
+	for _, socket := range sockets {
 		wg.Go(func() {
 			defer stop()
 			errs <- socket.run(inner)
