@@ -365,7 +365,7 @@ func (r renderer) name(s string) string {
 	plain := func(c rune) bool {
 		return c == '_' || c == '-' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 	}
-	ours := s == r.WhyLabel || s == r.ToChange || isOwnLabel(lower(s))
+	ours := s == r.WhyLabel || s == r.ToChange || isOwnLabel(LowerASCII(s))
 	if s == "" || ours || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }) || len(r.secrets(s)) > 0 {
 		return `"` + strings.Join(r.redact(s, inQuote), "") + `"`
 	}

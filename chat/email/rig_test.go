@@ -18,6 +18,8 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/authentic"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
 )
@@ -133,7 +135,7 @@ func (w *rig) restart() {
 	w.problem = ""
 	w.Channel = &Channel{
 		Addressing: Addressing{Local: "permesso", Separator: "+", Domain: "gate.test"}, FollowUp: true,
-		Sender: w.outbox, Verifier: &Authenticator{TrustRelay: true},
+		Sender: w.outbox, Verifier: &authentic.Authenticator{TrustRelay: true},
 		Viewer: viewer, Records: viewer, Interceptor: &chat.Interceptor{Decider: decider, Viewer: viewer, CanDecide: decider.CanDecide},
 		Sent: w.sentStore, Taken: drawer("taken"), Tests: drawer("tests"),
 		Workspaces: func() []string { return []string{"home", "office", "shop"} },
@@ -290,7 +292,7 @@ func (w *rig) onlyEmail(mails []sentMail) parsedEmail {
 var repliesWritten int
 
 // replyTo returns a reply to a card, as a simple mail program writes it.
-func replyTo(card parsedEmail, from, text string, edit ...func(h map[string]string)) Incoming {
+func replyTo(card parsedEmail, from, text string, edit ...func(h map[string]string)) mailbox.Incoming {
 	repliesWritten++
 	h := map[string]string{
 		"From": from, "To": card.header.Get("Reply-To"), "Subject": "Re: =?utf-8?b?" + b64(card.subject) + "?=",
@@ -310,7 +312,7 @@ func replyTo(card parsedEmail, from, text string, edit ...func(h map[string]stri
 		}
 	}
 	raw := b.String() + "\r\n" + strings.ReplaceAll(text, "\n", "\r\n")
-	return Incoming{Name: fmt.Sprintf("test %d", repliesWritten), Raw: []byte(raw)}
+	return mailbox.Incoming{Name: fmt.Sprintf("test %d", repliesWritten), Raw: []byte(raw)}
 }
 
 func withoutHeaders(names ...string) func(map[string]string) {
@@ -326,7 +328,7 @@ func withHeader(name, value string) func(map[string]string) {
 }
 
 // deliver delivers an email and returns the result and the answers.
-func (w *rig) deliver(in Incoming) (Taken, []sentMail) {
+func (w *rig) deliver(in mailbox.Incoming) (Taken, []sentMail) {
 	w.t.Helper()
 	t, err := w.Take(w.t.Context(), in)
 	require.NoError(w.t, err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/email"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
@@ -27,7 +28,7 @@ func (m mailIntake) Take(ctx context.Context, mail httpapi.InboxMail) (httpapi.I
 	var err error
 	if mail.Raw != nil {
 		// The name identifies an email that is submitted twice.
-		t, err = ch.TakeRaw(ctx, email.Incoming{Name: "rest " + approval.Digest(mail.Raw), Raw: mail.Raw}, who)
+		t, err = ch.TakeRaw(ctx, mailbox.Incoming{Name: "rest " + approval.Digest(mail.Raw), Raw: mail.Raw}, who)
 	} else {
 		t, err = ch.TakeForwarded(ctx, mail.Subject, mail.Body, who)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/email"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
@@ -83,7 +84,7 @@ func checkEmail(ctx context.Context, a *console.Console, cfg *config.Email) erro
 	case cfg.IMAP.Address != "":
 		report("incoming email at "+cfg.IMAP.Address, m.Mailbox(nil, nil).Check(ctx))
 	case cfg.Maildir != "":
-		report("incoming email in "+cfg.Maildir, (&email.Maildir{Path: cfg.Maildir}).Check(ctx))
+		report("incoming email in "+cfg.Maildir, (&mailbox.Maildir{Path: cfg.Maildir}).Check(ctx))
 	default:
 		fmt.Fprintln(a.Out, "        incoming email: permesso email deliver")
 	}
@@ -111,13 +112,7 @@ func SendTestEmail(ctx context.Context, a *console.Console, pos []string, timeou
 	if err != nil {
 		return err
 	}
-	box := m.Box(nil, func(string) func(error) { return func(error) {} })
-	switch b := box.(type) {
-	case *email.IMAP:
-		b.State = &memoryState{}
-	case *email.Maildir:
-		b.State = &memoryState{}
-	}
+	box := m.Box(func(string) mailbox.State { return &memoryState{} }, func(string) func(error) { return nil }, nil)
 	inbox, err := daemon.EmailSentStore(h).State(daemon.StoreInbox)
 	if err != nil {
 		return err

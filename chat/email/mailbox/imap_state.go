@@ -1,16 +1,12 @@
-package email
+package mailbox
 
 import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/go-json-experiment/json"
 )
 
 const (
@@ -56,44 +52,14 @@ func emailDigest(header []byte, date time.Time, size int64) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// load reads the state. An unreadable state is an error, not a first start: a first
-// start would skip emails.
+// load reads the state. The first start is saved at once.
 func (r *imapReader) load() error {
-	if r.State == nil {
-		return errors.New("imap: no store for the state is configured")
-	}
-	data, err := r.State.Load()
-	if err != nil {
-		return fmt.Errorf("load the mailbox's state: %w", err)
-	}
-	if len(data) == 0 {
-		r.state, r.dirty = imapState{Version: 1, Start: r.now().Unix()}, true
+	known, err := r.position.load()
+	if err == nil && !known {
+		r.state, r.dirty = imapState{Version: 1, Start: r.Now().Unix()}, true
 		r.save()
-		return nil
 	}
-	if err := json.Unmarshal(data, &r.state, json.RejectUnknownMembers(true)); err != nil {
-		return fmt.Errorf("read the mailbox's state: %w", err)
-	}
-	if r.state.Version != 1 {
-		return fmt.Errorf("read the mailbox's state: version %d is unknown", r.state.Version)
-	}
-	return nil
-}
-
-// save writes the state if it changed. A failed save does not stop the reader: replies
-// that are here must count. The next change or scan saves again.
-func (r *imapReader) save() {
-	if !r.dirty {
-		return
-	}
-	data, err := json.Marshal(&r.state)
-	if err == nil {
-		err = r.State.Save(data)
-	}
-	r.dirty = err != nil
-	if r.unsaved = err; err != nil {
-		r.unsaved = fmt.Errorf("save the mailbox's state: %w", err)
-	}
+	return err
 }
 
 // syncState compares the mailbox on the server with the saved state.
@@ -171,7 +137,7 @@ func (r *imapReader) renumber(c *imapConn, s selected) error {
 func (r *imapReader) newSince() int64 {
 	var newest int64
 	for _, m := range r.state.Seen {
-		if m.Date <= r.now().Unix() { // a sender with IMAP access can set any date
+		if m.Date <= r.Now().Unix() { // a sender with IMAP access can set any date
 			newest = max(newest, m.Date)
 		}
 	}
@@ -198,7 +164,7 @@ func (r *imapReader) markDone(uid uint32, facts imapMail) {
 // postpone schedules a retry of an email.
 func (r *imapReader) postpone(uid uint32, facts imapMail) {
 	r.advance(uid)
-	r.retries[uid] = r.retries[uid].next(r.now(), r.firstDelay(), maxEmailDelay)
+	r.retries[uid] = r.retries[uid].Next(r.Now(), r.retryDelay, maxEmailDelay)
 	facts.UID = uid
 	i := slices.IndexFunc(r.state.Open, func(m imapMail) bool { return m.UID == uid })
 	if i < 0 {

@@ -1,4 +1,4 @@
-package email
+package mailbox
 
 import (
 	"bufio"
@@ -30,10 +30,10 @@ func submission(v *mailserver.Servers) *SMTP {
 	}
 }
 
-// sendError returns the error as a *SendError.
-func sendError(t *testing.T, err error) *SendError {
+// sendError returns the error as an *Error.
+func sendError(t *testing.T, err error) *Error {
 	t.Helper()
-	var e *SendError
+	var e *Error
 	require.ErrorAs(t, err, &e)
 	require.NotContains(t, fmt.Sprintf("%v %+v %s", err, err, e.Hint()), mailserver.Password)
 	return e

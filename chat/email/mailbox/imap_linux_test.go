@@ -1,4 +1,4 @@
-package email
+package mailbox
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 )
 
 // mailbox returns an IMAP mailbox of a user of the test servers.
-func mailbox(v *mailserver.Servers, user string, s State, change func(*IMAP)) func(*mailboxRun) Mailbox {
+func dovecotMailbox(v *mailserver.Servers, user string, s State, change func(*IMAP)) func(*mailboxRun) Mailbox {
 	return func(r *mailboxRun) Mailbox {
 		b := &IMAP{
 			Address: v.IMAPS, Username: user, Password: password(mailserver.Password), CAFile: v.CAFile,
@@ -44,7 +44,7 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 		state := &memoryState{}
 		v.Drop(t, mailserver.Gate, mailOf("old"))
 		aged(t, v.Maildir(mailserver.Gate))
-		r := run(t, nil, mailbox(v, mailserver.Gate, state, nil))
+		r := run(t, nil, dovecotMailbox(v, mailserver.Gate, state, nil))
 		r.ready()
 		v.Deliver(t, mailOf("one"), "permesso+TOKEN7@gate.test")
 		require.Equal(t, []string{"one"}, r.subjects(1))
@@ -53,7 +53,7 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 		require.Regexp(t, `^imap [1-9]\d*/2 of [0-9a-f]{8}$`, r.taken[0].Name)
 		r.stop()
 		v.Drop(t, mailserver.Gate, mailOf("two"))
-		r = run(t, nil, mailbox(v, mailserver.Gate, state, nil))
+		r = run(t, nil, dovecotMailbox(v, mailserver.Gate, state, nil))
 		r.ready()
 		require.Equal(t, []string{"two"}, r.subjects(1))
 		r.stop()
@@ -62,14 +62,14 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 		require.Empty(t, seen, "no email is marked")
 
 		// Over STARTTLS.
-		r = run(t, nil, mailbox(v, mailserver.Gate, state, func(b *IMAP) { b.Address, b.Security = v.IMAP, StartTLS }))
+		r = run(t, nil, dovecotMailbox(v, mailserver.Gate, state, func(b *IMAP) { b.Address, b.Security = v.IMAP, StartTLS }))
 		r.ready()
 		v.Drop(t, mailserver.Gate, mailOf("three"))
 		require.Equal(t, []string{"three"}, r.subjects(1))
 	})
 
 	t.Run("IDLE wakes within a second", func(t *testing.T) {
-		r := run(t, nil, mailbox(v, mailserver.Ann, &memoryState{}, nil))
+		r := run(t, nil, dovecotMailbox(v, mailserver.Ann, &memoryState{}, nil))
 		r.ready()
 		var times []time.Duration
 		for i := range 20 { // a single attempt may be slow on a busy machine
@@ -92,7 +92,7 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 			}
 			return nil
 		}
-		r := run(t, refuse, mailbox(v, mailserver.Bob, state, nil))
+		r := run(t, refuse, dovecotMailbox(v, mailserver.Bob, state, nil))
 		r.ready()
 		v.Drop(t, mailserver.Bob, mailOf("bad"))
 		v.Drop(t, mailserver.Bob, mailOf("good"))
@@ -102,12 +102,12 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 
 		// … also if the daemon stops before it succeeds.
 		tries = 0
-		r = run(t, func(Incoming) error { return errors.New("never") }, mailbox(v, mailserver.Bob, state, nil))
+		r = run(t, func(Incoming) error { return errors.New("never") }, dovecotMailbox(v, mailserver.Bob, state, nil))
 		r.ready()
 		v.Drop(t, mailserver.Bob, mailOf("worse"))
 		r.waitUntil("an error report", r.reported("never"))
 		r.stop()
-		r = run(t, nil, mailbox(v, mailserver.Bob, state, nil))
+		r = run(t, nil, dovecotMailbox(v, mailserver.Bob, state, nil))
 		require.Equal(t, []string{"worse"}, r.subjects(1))
 
 		// The state cannot be saved: the same Run still knows the email.
@@ -118,22 +118,22 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 		r.stop()
 		require.Len(t, r.taken, 2)
 		state.refuse(nil)
-		r = run(t, nil, mailbox(v, mailserver.Bob, state, nil))
+		r = run(t, nil, dovecotMailbox(v, mailserver.Bob, state, nil))
 		require.Equal(t, []string{"unnoted"}, r.subjects(1), "passed on again")
 	})
 
 	t.Run("only the header of large emails", func(t *testing.T) {
-		r := run(t, nil, mailbox(v, mailserver.Eve, &memoryState{}, nil))
+		r := run(t, nil, dovecotMailbox(v, mailserver.Eve, &memoryState{}, nil))
 		r.ready()
-		v.Drop(t, mailserver.Eve, mailserver.Reply{Subject: "large", Text: strings.Repeat("0123456789\n", maxMail/11)}.Mail())
+		v.Drop(t, mailserver.Eve, mailserver.Reply{Subject: "large", Text: strings.Repeat("0123456789\n", MaxMail/11)}.Mail())
 		fits := mailserver.Reply{Subject: "fits"}
-		fits.Text = strings.Repeat("0123456789abc\n", (maxMail-1000)/15)
+		fits.Text = strings.Repeat("0123456789abc\n", (MaxMail-1000)/15)
 		v.Drop(t, mailserver.Eve, fits.Mail())
 		r.subjects(2)
 		require.True(t, r.taken[0].TooLarge)
 		require.True(t, strings.HasSuffix(string(r.taken[0].Raw), "Subject: large\r\nTo: permesso@gate.test\r\n"), string(r.taken[0].Raw))
 		require.False(t, r.taken[1].TooLarge)
-		require.Equal(t, (maxMail-1000)/15, strings.Count(string(r.taken[1].Raw), "0123456789abc\r\n"), "complete")
+		require.Equal(t, (MaxMail-1000)/15, strings.Count(string(r.taken[1].Raw), "0123456789abc\r\n"), "complete")
 	})
 
 	t.Run("refusals", func(t *testing.T) {
@@ -155,16 +155,16 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 			{"plain text beyond this machine", func(b *IMAP) { b.Address, b.Security = "192.0.2.1:143", NoTLS }, false, "to this machine only"},
 		}
 		for _, tt := range tests {
-			b := mailbox(v, mailserver.Ann, nil, tt.change)(&mailboxRun{}).(*IMAP)
+			b := dovecotMailbox(v, mailserver.Ann, nil, tt.change)(&mailboxRun{}).(*IMAP)
 			err := b.Check(t.Context())
-			var e *MailboxError
+			var e *Error
 			require.ErrorAs(t, err, &e, tt.why)
 			require.Contains(t, e.Error()+"\n"+e.Hint(), tt.want, tt.why)
 			require.NotContains(t, e.Error()+e.Hint(), mailserver.Password, tt.why)
 			require.NotContains(t, e.Error()+e.Hint(), "nonsense", tt.why)
 			require.Equal(t, tt.temporary, e.Temporary, "%s: %v", tt.why, e)
 		}
-		require.NoError(t, mailbox(v, mailserver.Ann, nil, nil)(&mailboxRun{}).(*IMAP).Check(t.Context()))
+		require.NoError(t, dovecotMailbox(v, mailserver.Ann, nil, nil)(&mailboxRun{}).(*IMAP).Check(t.Context()))
 	})
 }
 
@@ -179,7 +179,7 @@ func TestIMAPServerRestarts(t *testing.T) {
 			return errors.New("not now")
 		}
 		return nil
-	}, mailbox(v, mailserver.Gate, state, nil))
+	}, dovecotMailbox(v, mailserver.Gate, state, nil))
 	r.ready()
 	v.Drop(t, mailserver.Gate, mailOf("one"))
 	r.subjects(1)
@@ -213,7 +213,7 @@ func TestIMAPServerRestarts(t *testing.T) {
 	v.StopDovecot()
 	v.IMAPForget(t, mailserver.Gate)
 	v.StartDovecot(t)
-	r = run(t, nil, mailbox(v, mailserver.Gate, state, nil))
+	r = run(t, nil, dovecotMailbox(v, mailserver.Gate, state, nil))
 	r.ready()
 	v.Drop(t, mailserver.Gate, mailOf("much later"))
 	require.Equal(t, []string{"much later"}, r.subjects(1))
@@ -227,13 +227,13 @@ func TestIMAPAnswerBeforeTheFirstConnection(t *testing.T) {
 	v.Drop(t, mailserver.Gate, mailOf("before the first start"))
 	aged(t, v.Maildir(mailserver.Gate))
 	state := &memoryState{}
-	r := run(t, nil, mailbox(v, mailserver.Gate, state, nil))
+	r := run(t, nil, dovecotMailbox(v, mailserver.Gate, state, nil))
 	r.waitUntil("an error report", r.reported("connect"))
 	r.stop()
 	v.Drop(t, mailserver.Gate, mailOf("an answer"))
 	v.StartDovecot(t)
 	later := time.Now().Add(100 * time.Hour)
-	r = run(t, nil, mailbox(v, mailserver.Gate, state, func(b *IMAP) { b.Now = func() time.Time { return later } }))
+	r = run(t, nil, dovecotMailbox(v, mailserver.Gate, state, func(b *IMAP) { b.Now = func() time.Time { return later } }))
 	require.Equal(t, []string{"an answer"}, r.subjects(1))
 	r.ready()
 	v.Drop(t, mailserver.Gate, mailOf("another"))
@@ -246,7 +246,7 @@ func TestIMAPAnswerBeforeTheFirstConnection(t *testing.T) {
 func TestIMAPKilledAtRandom(t *testing.T) {
 	v := mailserver.Start(t)
 	state := &memoryState{}
-	r := run(t, nil, mailbox(v, mailserver.Gate, state, nil))
+	r := run(t, nil, dovecotMailbox(v, mailserver.Gate, state, nil))
 	r.ready()
 	r.stop()
 	before := goleak.IgnoreCurrent()
@@ -264,7 +264,7 @@ func TestIMAPKilledAtRandom(t *testing.T) {
 		ctx, cancel := context.WithDeadline(t.Context(), end)
 		left := 1 + rand.IntN(10)
 		s := &killedState{State: state, cancel: cancel}
-		b := mailbox(v, mailserver.Gate, s, func(b *IMAP) { b.Idle = 50 * time.Millisecond })(&mailboxRun{}).(*IMAP)
+		b := dovecotMailbox(v, mailserver.Gate, s, func(b *IMAP) { b.Idle = 50 * time.Millisecond })(&mailboxRun{}).(*IMAP)
 		b.Report = nil
 		err := b.Run(ctx, func(_ context.Context, m Incoming) error {
 			if _, ok := decided[m.Name]; ok {

@@ -1,4 +1,4 @@
-package email
+package authentic
 
 import (
 	"errors"
@@ -20,72 +20,71 @@ func (m plainAddress) String() string { return m.local + "@" + m.domain }
 // Mail programs write none of them, and every parser reads them differently.
 func parsePlainAddress(value string) (plainAddress, error) {
 	s := &lexer{rest: value}
-	words := 0
-	for {
-		if _, err := s.space(); err != nil {
-			return plainAddress{}, err
-		}
-		switch c := s.peek(); {
-		case c == 0:
-			return plainAddress{}, errors.New("no address")
-		case c == '<':
-			s.next()
-			return s.last(true)
-		case c == '"':
-			if _, err := s.quoted(); err != nil {
-				return plainAddress{}, err
-			}
-			if s.peek() == '@' {
-				return plainAddress{}, errors.New("the part before the @ is quoted")
-			}
-		case isAtom(c) || c == '.' || c >= 0x80:
-			before := s.rest
-			s.word(func(c byte) bool { return isAtom(c) || c == '.' || c >= 0x80 })
-			if s.peek() == '@' && words == 0 {
-				s.rest = before
-				return s.last(false)
-			}
-		default:
-			return plainAddress{}, unexpected(c)
-		}
-		words++
+	local, domain := s.mailbox()
+	if s.err == nil {
+		s.err = checkLocal(local)
 	}
-}
-
-// last parses the address and checks that nothing follows it.
-func (s *lexer) last(angle bool) (plainAddress, error) {
-	if s.peek() == '@' {
-		return plainAddress{}, errors.New("it has a route")
-	}
-	if s.peek() == '"' {
-		return plainAddress{}, errors.New("the part before the @ is quoted")
-	}
-	local := s.word(func(c byte) bool { return isAtom(c) || c == '.' || c >= 0x80 })
-	if s.peek() != '@' {
-		return plainAddress{}, errors.New("it has no @")
-	}
-	s.next()
-	if s.peek() == '[' {
-		return plainAddress{}, errors.New("it has an address literal for a domain")
-	}
-	domain := s.word(func(c byte) bool { return isLetterDigit(c) || c == '-' || c == '.' || c >= 0x80 })
-	if angle {
-		if s.peek() != '>' {
-			return plainAddress{}, errors.New("its angle brackets contain more than an address")
-		}
-		s.next()
-	}
-	if _, err := s.space(); err != nil {
-		return plainAddress{}, err
-	}
-	if c := s.peek(); c != 0 {
-		return plainAddress{}, unexpected(c)
-	}
-	if err := checkLocal(local); err != nil {
-		return plainAddress{}, err
+	if s.err != nil {
+		return plainAddress{}, s.err
 	}
 	domain, err := canonicalDomain(domain)
 	return plainAddress{local, domain}, err
+}
+
+var errQuotedLocal = errors.New("the part before the @ is quoted")
+
+// mailbox parses the complete value.
+func (s *lexer) mailbox() (local, domain string) {
+	for words := 0; ; words++ {
+		s.space()
+		before := s.rest
+		switch c := s.peek(); {
+		case c == 0:
+			s.fail(errors.New("no address"))
+			return "", ""
+		case c == '<':
+			s.next()
+			return s.address(true)
+		case c == '"':
+			if s.quoted(); s.peek() == '@' {
+				s.fail(errQuotedLocal)
+			}
+		case s.word(isDotAtom) == "":
+			s.fail(unexpected(c))
+		case s.peek() == '@' && words == 0:
+			s.rest = before
+			return s.address(false)
+		}
+	}
+}
+
+// address parses the address and checks that nothing follows it.
+func (s *lexer) address(angle bool) (local, domain string) {
+	switch s.peek() {
+	case '@':
+		s.fail(errors.New("it has a route"))
+	case '"':
+		s.fail(errQuotedLocal)
+	}
+	local = s.word(isDotAtom)
+	if s.peek() != '@' {
+		s.fail(errors.New("it has no @"))
+	}
+	s.next()
+	if s.peek() == '[' {
+		s.fail(errors.New("it has an address literal for a domain"))
+	}
+	domain = s.word(func(c byte) bool { return isLetterDigit(c) || c == '-' || c == '.' || c >= 0x80 })
+	if angle && s.peek() != '>' {
+		s.fail(errors.New("its angle brackets contain more than an address"))
+	} else if angle {
+		s.next()
+	}
+	s.space()
+	if c := s.peek(); c != 0 {
+		s.fail(unexpected(c))
+	}
+	return local, domain
 }
 
 func unexpected(c byte) error {
@@ -114,10 +113,18 @@ func checkLocal(local string) error {
 	return nil
 }
 
-// lexer reads the lexical tokens of RFC 5322, section 3.2, from an unfolded value.
+// lexer reads the lexical tokens of RFC 5322, section 3.2, from an unfolded value. After an
+// error there are no more.
 type lexer struct {
 	rest     string
 	noQuotes bool // a quotation mark in a comment is an error
+	err      error
+}
+
+func (s *lexer) fail(err error) {
+	if s.rest = ""; s.err == nil {
+		s.err = err
+	}
 }
 
 // peek is the next byte; 0 at the end (readFields refuses a NUL).
@@ -128,7 +135,7 @@ func (s *lexer) peek() byte {
 	return s.rest[0]
 }
 
-func (s *lexer) next() { s.rest = s.rest[1:] }
+func (s *lexer) next() { s.rest = s.rest[min(1, len(s.rest)):] }
 
 func (s *lexer) word(in func(byte) bool) string {
 	n := 0
@@ -140,49 +147,51 @@ func (s *lexer) word(in func(byte) bool) string {
 	return word
 }
 
-var errQuote = errors.New("a quotation mark is not closed")
-
 // quoted reads a quoted string. The next byte is its quotation mark.
-func (s *lexer) quoted() (string, error) {
+func (s *lexer) quoted() string {
 	var text strings.Builder
 	for s.next(); ; s.next() {
-		switch s.peek() {
-		case 0:
-			return "", errQuote
-		case '"':
+		c := s.peek()
+		if c == '"' {
 			s.next()
-			return text.String(), nil
-		case '\\':
-			s.next()
-			if s.peek() == 0 {
-				return "", errQuote
-			}
+			return text.String()
 		}
-		text.WriteByte(s.peek())
+		if c == '\\' {
+			s.next()
+			c = s.peek()
+		}
+		if c == 0 {
+			s.fail(errors.New("a quotation mark is not closed"))
+			return ""
+		}
+		text.WriteByte(c)
 	}
 }
 
 // space skips white space and comments, and says whether there was any.
-func (s *lexer) space() (bool, error) {
-	skipped := false
+func (s *lexer) space() (skipped bool) {
 	for depth := 0; ; s.next() {
-		switch c := s.peek(); {
+		c := s.peek()
+		if c == '\\' && depth > 0 {
+			s.next()
+			if c = s.peek(); c != 0 {
+				continue
+			}
+		}
+		switch {
 		case c == 0 && depth > 0:
-			return false, errors.New("a comment is not closed")
+			s.fail(errors.New("a comment is not closed"))
+			return false
 		case c == '"' && depth > 0 && s.noQuotes:
-			return false, errors.New("a comment has a quotation mark in it")
+			s.fail(errors.New("a comment has a quotation mark in it"))
+			return false
 		case c == '(':
 			depth++
 		case c == ')' && depth > 0:
 			depth--
-		case c == '\\' && depth > 0:
-			s.next()
-			if s.peek() == 0 {
-				return false, errors.New("a comment is not closed")
-			}
 		case depth > 0 || c == ' ' || c == '\t':
 		default:
-			return skipped, nil
+			return skipped
 		}
 		skipped = true
 	}
@@ -195,3 +204,5 @@ func isLetterDigit(c byte) bool {
 func isAtom(c byte) bool {
 	return isLetterDigit(c) || c != 0 && strings.IndexByte("!#$%&'*+-/=?^_`{|}~", c) >= 0
 }
+
+func isDotAtom(c byte) bool { return isAtom(c) || c == '.' || c >= 0x80 }

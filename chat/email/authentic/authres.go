@@ -1,31 +1,28 @@
-package email
+package authentic
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // proveDMARC is the proof by the receiving server: a DMARC pass in the topmost
 // Authentication-Results field, which that server wrote. Fields below it came with the
 // email.
-func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string, *authError) {
-	value, found := "", false
-	for _, f := range fields {
-		if f.name == "authentication-results" {
-			value, found = f.value, true
-			break
-		}
-	}
+func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string, *Error) {
+	value, found := topmostResults(fields)
 	if !found {
-		return "", &authError{
+		return "", &Error{
 			Reason: fmt.Sprintf("%s has not stated how it checked the email (no Authentication-Results field)", a.AuthservID),
 			hint:   "enable DMARC checks on the mail server, or let this channel check DKIM",
 		}
 	}
 	id, results, err := parseResults(value)
-	if err == nil && foldASCII(id) != foldASCII(a.AuthservID) {
-		return "", &authError{
+	if err == nil && chat.LowerASCII(id) != chat.LowerASCII(a.AuthservID) {
+		return "", &Error{
 			Reason: fmt.Sprintf("the topmost Authentication-Results field is by %s, not by %s", quoteShort(id), a.AuthservID),
 			hint:   "send a test card by email: its answer shows the name that your mail server writes",
 		}
@@ -36,8 +33,16 @@ func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string,
 	return checkDMARC(results, id, domain)
 }
 
+func topmostResults(fields []headerField) (value string, found bool) {
+	i := slices.IndexFunc(fields, func(f headerField) bool { return f.name == "authentication-results" })
+	if i < 0 {
+		return "", false
+	}
+	return fields[i].value, true
+}
+
 // checkDMARC finds the only statement about DMARC.
-func checkDMARC(results []authResult, id, domain string) (string, *authError) {
+func checkDMARC(results []authResult, id, domain string) (string, *Error) {
 	var dmarc []authResult
 	for _, r := range results {
 		if r.method == "dmarc" {
@@ -60,11 +65,11 @@ func checkDMARC(results []authResult, id, domain string) (string, *authError) {
 	if err != nil || about != domain {
 		return "", refuseFinally("%s checked DMARC for %s, but the From field says %s", id, quoteShort(dmarc[0].from[0]), domain)
 	}
-	return "dmarc by " + foldASCII(id), nil
+	return "dmarc by " + chat.LowerASCII(id), nil
 }
 
 // refuseFinally is a refusal after which no other proof is tried.
-func refuseFinally(format string, args ...any) *authError {
+func refuseFinally(format string, args ...any) *Error {
 	refusal := refuse(format, args...)
 	refusal.final = true
 	return refusal
@@ -92,25 +97,19 @@ type authResult struct {
 // the sender could close the comment.
 func parseResults(value string) (id string, results []authResult, err error) {
 	s := &lexer{rest: value, noQuotes: true}
-	if id, err = s.server(); err != nil {
-		return "", nil, err
-	}
+	id = s.server()
 	for s.peek() == ';' {
 		s.next()
-		if _, err := s.space(); err != nil {
-			return "", nil, err
-		}
-		if s.peek() == 0 {
+		if s.space(); s.peek() == 0 {
 			break
 		}
-		r, err := s.result()
-		if err != nil {
-			return "", nil, err
-		}
-		results = append(results, r)
+		results = append(results, s.result())
 	}
 	if s.peek() != 0 {
-		return "", nil, errResult
+		s.fail(errResult)
+	}
+	if s.err != nil {
+		return "", nil, s.err
 	}
 	return id, results, nil
 }
@@ -118,94 +117,63 @@ func parseResults(value string) (id string, results []authResult, err error) {
 var errResult = errors.New("it does not have the form of RFC 8601")
 
 // server parses the server's name and the version.
-func (s *lexer) server() (id string, err error) {
-	if _, err = s.space(); err != nil {
-		return "", err
+func (s *lexer) server() string {
+	s.space()
+	id := s.value()
+	spaced := s.space()
+	if version := s.word(isDigit); version != "" && (version != "1" || !spaced) {
+		s.fail(errors.New("unsupported version"))
 	}
-	if id, err = s.value(); err != nil {
-		return "", err
-	}
-	spaced, err := s.space()
-	if err != nil {
-		return "", err
-	}
-	if version := s.word(isDigit); version != "" {
-		if version != "1" || !spaced {
-			return "", errors.New("unsupported version")
-		}
-		if _, err = s.space(); err != nil {
-			return "", err
-		}
-	}
+	s.space()
 	// The id is a token or quoted. "spf=pass" here means that the server omitted its
 	// name.
 	if strings.ContainsAny(id, "=/@:[]?") {
-		return "", errors.New("it does not begin with the name of a server")
+		s.fail(errors.New("it does not begin with the name of a server"))
 	}
-	return id, nil
+	return id
 }
 
 // result parses `method [/version] = value` and its properties.
-func (s *lexer) result() (authResult, error) {
-	var r authResult
-	r.method = foldASCII(s.word(isKeyword))
-	separator, err := s.separator("/=")
-	if err != nil {
-		return r, err
-	}
+func (s *lexer) result() authResult {
+	r := authResult{method: chat.LowerASCII(s.word(isKeyword))}
+	separator := s.separator("/=")
 	if separator == '/' {
 		s.word(isDigit)
-		separator, err = s.separator("=")
-		if err != nil {
-			return r, err
-		}
+		separator = s.separator("=")
 	}
 	if separator == 0 {
 		if r.method != "none" || s.peek() != 0 && s.peek() != ';' {
-			return r, errResult
+			s.fail(errResult)
 		}
-		return r, nil
+		return r
 	}
-	r.value = foldASCII(s.word(isKeyword))
+	r.value = chat.LowerASCII(s.word(isKeyword))
 	if r.method == "" || r.value == "" {
-		return r, errResult
+		s.fail(errResult)
 	}
-	return r, s.properties(&r)
+	s.properties(&r)
+	return r
 }
 
 // properties parses `[type .] name = value`, each after white space, up to the next
 // semicolon.
-func (s *lexer) properties(r *authResult) error {
+func (s *lexer) properties(r *authResult) {
 	for {
-		spaced, err := s.space()
-		if err != nil {
-			return err
-		}
+		spaced := s.space()
 		if c := s.peek(); c == 0 || c == ';' {
-			return nil
+			return
 		}
-		if !spaced {
-			return errResult
-		}
-		name := foldASCII(s.word(isKeyword))
-		separator, err := s.separator(".=")
-		if err != nil {
-			return err
-		}
+		name := chat.LowerASCII(s.word(isKeyword))
+		separator := s.separator(".=")
 		if separator == '.' {
-			name += "." + foldASCII(s.word(isKeyword))
-			if separator, err = s.separator("="); err != nil {
-				return err
-			}
+			name += "." + chat.LowerASCII(s.word(isKeyword))
+			separator = s.separator("=")
 		}
-		if separator != '=' {
-			return errResult
+		if !spaced || separator != '=' {
+			s.fail(errResult)
+			return
 		}
-		value, err := s.value()
-		if err != nil {
-			return err
-		}
-		if name == "header.from" {
+		if value := s.value(); name == "header.from" {
 			r.from = append(r.from, value)
 		}
 	}
@@ -213,34 +181,30 @@ func (s *lexer) properties(r *authResult) error {
 
 // separator parses one of these characters and the white space around it. It returns
 // 0 if there is none.
-func (s *lexer) separator(any string) (byte, error) {
-	if _, err := s.space(); err != nil {
-		return 0, err
-	}
+func (s *lexer) separator(any string) byte {
+	s.space()
 	c := s.peek()
 	if c == 0 || strings.IndexByte(any, c) < 0 {
-		return 0, nil
+		return 0
 	}
 	s.next()
-	_, err := s.space()
-	return c, err
+	s.space()
+	return c
 }
 
 // value parses a quoted string, one with a domain after it ("a b"@x.example), or a
 // word.
-func (s *lexer) value() (string, error) {
+func (s *lexer) value() (text string) {
 	if s.peek() == '"' {
-		text, err := s.quoted()
-		if err == nil && s.peek() == '@' {
+		if text = s.quoted(); s.peek() == '@' {
 			text += s.word(isValue)
 		}
-		return text, err
+		return text
 	}
-	text := s.word(isValue)
-	if text == "" {
-		return "", errResult
+	if text = s.word(isValue); text == "" {
+		s.fail(errResult)
 	}
-	return text, nil
+	return text
 }
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }

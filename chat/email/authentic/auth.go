@@ -1,4 +1,4 @@
-package email
+package authentic
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // The limits for a header. Real headers stay far below them; a larger one is an
@@ -50,9 +52,9 @@ type Authenticator struct {
 	Now func() time.Time
 }
 
-// authError says, for the operator, why a sender is not proved. It never contains the
+// Error says, for the operator, why a sender is not proved. It never contains the
 // email's subject, its text, or a recipient's address.
-type authError struct {
+type Error struct {
 	Reason string // one sentence without a period
 	hint   string // what the operator can do, or ""
 	// Undecided: the proof could not be looked up now. A retry may succeed; until then
@@ -62,12 +64,12 @@ type authError struct {
 	final bool // no other proof is tried
 }
 
-func (e *authError) Error() string { return e.Reason }
+func (e *Error) Error() string { return e.Reason }
 
-func (e *authError) Hint() string { return e.hint }
+func (e *Error) Hint() string { return e.hint }
 
-func refuse(format string, args ...any) *authError {
-	return &authError{Reason: fmt.Sprintf(format, args...)}
+func refuse(format string, args ...any) *Error {
+	return &Error{Reason: fmt.Sprintf(format, args...)}
 }
 
 // Sender returns the one address that wrote raw, and how that was proved: "dmarc by
@@ -76,7 +78,7 @@ func refuse(format string, args ...any) *authError {
 // names and comments are ignored.
 //
 // raw is an email as in RFC 5322, with CRLF or LF, without an envelope line ("From
-// ann@human.test Mon Jan 1 …") before it. Every error is an *authError.
+// ann@human.test Mon Jan 1 …") before it. Every error is an *Error.
 func (a *Authenticator) Sender(ctx context.Context, raw []byte) (address, how string, err error) {
 	fields, refusal := readFields(raw)
 	if refusal != nil {
@@ -97,15 +99,15 @@ func (a *Authenticator) Sender(ctx context.Context, raw []byte) (address, how st
 
 // prove tries the configured proofs, the cheapest first. Its error contains the reason
 // of each.
-func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *authError) {
-	var all authError
+func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *Error) {
+	var all Error
 	for _, try := range []struct {
 		on    bool
-		proof func() (string, *authError)
+		proof func() (string, *Error)
 	}{
-		{a.AuthservID != "", func() (string, *authError) { return a.proveDMARC(fields, domain) }},
-		{a.DKIM, func() (string, *authError) { return a.proveDKIM(ctx, raw, fields, domain) }},
-		{a.TrustRelay, func() (string, *authError) { return "relay", nil }},
+		{a.AuthservID != "", func() (string, *Error) { return a.proveDMARC(fields, domain) }},
+		{a.DKIM, func() (string, *Error) { return a.proveDKIM(ctx, raw, fields, domain) }},
+		{a.TrustRelay, func() (string, *Error) { return "relay", nil }},
 	} {
 		if !try.on {
 			continue
@@ -120,7 +122,7 @@ func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerFi
 		all.add(refusal)
 	}
 	if all.Reason == "" {
-		return "", &authError{
+		return "", &Error{
 			Reason: "no proof of the sender is configured",
 			hint:   "send a test card by email: its answer shows which proof your mail server allows",
 		}
@@ -128,7 +130,7 @@ func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerFi
 	return "", &all
 }
 
-func (e *authError) add(more *authError) {
+func (e *Error) add(more *Error) {
 	switch {
 	case e.Reason == "":
 		e.Reason = more.Reason
@@ -144,72 +146,53 @@ func (e *authError) add(more *authError) {
 // headerField is one header field: its name in lower case, its value unfolded.
 type headerField struct{ name, value string }
 
-// headerBuilder collects fields line by line. The lines of a field are joined once:
-// there may be thousands.
-type headerBuilder struct {
-	fields []headerField
-	value  strings.Builder // of the last one
-}
-
-func (h *headerBuilder) field(name, value string) {
-	h.finish()
-	h.fields = append(h.fields, headerField{name: foldASCII(name)})
-	h.value.WriteString(value)
-}
-
-func (h *headerBuilder) continued(line string) { h.value.WriteString(line) }
-
-// finish returns the fields. A continuation before the first field is dropped.
-func (h *headerBuilder) finish() []headerField {
-	if n := len(h.fields); n > 0 && h.fields[n-1].value == "" {
-		h.fields[n-1].value = h.value.String()
-	}
-	h.value.Reset()
-	return h.fields
-}
-
 // readFields is stricter than every later reader, so that all of them see the same
 // fields: every line is a field, no blank in a name, no bare CR, no NUL, no empty
 // continuation.
-func readFields(raw []byte) ([]headerField, *authError) {
-	var h headerBuilder
+func readFields(raw []byte) ([]headerField, *Error) {
+	var names []string
+	var values [][]byte // each grows line by line: a field may have thousands
 	for rest := raw; ; {
 		line, after, ended := bytes.Cut(rest, []byte("\n"))
 		line = bytes.TrimSuffix(line, []byte("\r"))
+		name, value, colon := strings.Cut(string(line), ":")
 		switch {
 		case !ended:
 			return nil, refuse("the header has no end")
 		case len(raw)-len(after) > maxReadHeader:
 			return nil, refuse("the header is longer than %d KiB", maxReadHeader>>10)
 		case len(line) == 0:
-			return h.finish(), nil
+			fields := make([]headerField, len(names))
+			for i := range names {
+				fields[i] = headerField{names[i], string(values[i])}
+			}
+			return fields, nil
 		case bytes.ContainsAny(line, "\r\x00"):
 			return nil, refuse("the header has a bare carriage return or a NUL in it")
-		}
-		if refusal := h.strictLine(string(line)); refusal != nil {
-			return nil, refusal
+		case line[0] == ' ' || line[0] == '\t':
+			if len(names) == 0 || len(bytes.Trim(line, " \t")) == 0 {
+				return nil, refuse("the header has an empty continuation line, or one before the first field")
+			}
+			values[len(values)-1] = append(values[len(values)-1], line...)
+		case !colon || name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }):
+			return nil, refuse("the header has a line that is no field")
+		case len(names) == maxFields:
+			return nil, refuse("the header has more than %d fields", maxFields)
+		default:
+			names, values = append(names, chat.LowerASCII(name)), append(values, []byte(value))
 		}
 		rest = after
 	}
 }
 
-func (h *headerBuilder) strictLine(line string) *authError {
-	if line[0] == ' ' || line[0] == '\t' {
-		if len(h.fields) == 0 || strings.Trim(line, " \t") == "" {
-			return refuse("the header has an empty continuation line, or one before the first field")
-		}
-		h.continued(line)
-		return nil
+// Stated returns the topmost Authentication-Results field of an email and the server that it
+// names; "" if there is none.
+func Stated(raw []byte) (server, field string) {
+	fields, _ := readFields(raw)
+	if field, _ = topmostResults(fields); field != "" {
+		server, _, _ = parseResults(field)
 	}
-	name, value, ok := strings.Cut(line, ":")
-	if !ok || name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return refuse("the header has a line that is no field")
-	}
-	if len(h.fields) == maxFields {
-		return refuse("the header has more than %d fields", maxFields)
-	}
-	h.field(name, value)
-	return nil
+	return server, field
 }
 
 // onlyOnce are the fields that RFC 5322 and RFC 2045 allow at most once. Of two, one
@@ -222,7 +205,7 @@ var onlyOnce = map[string]string{
 }
 
 // author returns the writer according to the header, if all fields agree.
-func author(fields []headerField) (plainAddress, *authError) {
+func author(fields []headerField) (plainAddress, *Error) {
 	values := map[string]string{}
 	for _, f := range fields {
 		if onlyOnce[f.name] == "" {

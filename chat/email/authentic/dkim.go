@@ -1,4 +1,4 @@
-package email
+package authentic
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/emersion/go-msgauth/dkim"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // maxSignatures is how many DKIM signatures are checked, from the top.
@@ -24,14 +25,14 @@ const maxClockSkew = time.Hour
 // signature is one DKIM-Signature field, with our own checks.
 type signature struct {
 	name, domain, identity string // DNS name of its key; d=; domain of i=
-	refusal                *authError
+	refusal                *Error
 }
 
 // proveDKIM is the proof by a DKIM signature. The library verifies. We decide which
 // signature counts: the domain must be aligned with the From domain; From, Subject and
 // the complete text must be covered; signature and key must be in force. RSA keys have
 // at least 1024 bits, the minimum of RFC 8301: many senders still use such keys.
-func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *authError) {
+func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *Error) {
 	lookups := &txtLookups{lookup: a.Lookup}
 	if a.Lookup == nil {
 		lookups.lookup = net.DefaultResolver.LookupTXT
@@ -47,7 +48,7 @@ func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []head
 	if err != nil && !errors.Is(err, dkim.ErrTooManySignatures) || len(verified) != len(signatures) {
 		return "", refuse("its DKIM signatures cannot be verified: %v", err)
 	}
-	var all authError
+	var all Error
 	for i, v := range verified {
 		against := signatures[i].check(v, lookups.cached(signatures[i].name))
 		if against == nil {
@@ -60,9 +61,9 @@ func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []head
 
 // candidates are the first signatures. Each has a refusal if it fails a check before
 // the verification. It is an error if all fail.
-func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fields []headerField, domain string) ([]signature, *authError) {
+func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fields []headerField, domain string) ([]signature, *Error) {
 	var signatures []signature
-	var all authError
+	var all Error
 	for _, f := range fields {
 		if f.name != "dkim-signature" || len(signatures) == maxSignatures {
 			continue
@@ -77,7 +78,7 @@ func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fie
 		signatures = append(signatures, s)
 	}
 	if len(signatures) == 0 {
-		return nil, &authError{
+		return nil, &Error{
 			Reason: "it has no DKIM signature",
 			hint:   fmt.Sprintf("enable DKIM signing on the mail server of %s", domain),
 		}
@@ -94,7 +95,7 @@ func (a *Authenticator) candidate(ctx context.Context, lookups *txtLookups, valu
 		return signature{refusal: refuse("a DKIM signature cannot be read: %s", err)}
 	}
 	var s signature
-	if s.domain, err = canonicalDomain(tags["d"]); err != nil || s.domain != foldASCII(tags["d"]) {
+	if s.domain, err = canonicalDomain(tags["d"]); err != nil || s.domain != chat.LowerASCII(tags["d"]) {
 		s.refusal = refuse("a DKIM signature has no valid domain (d=)")
 		return s
 	}
@@ -103,7 +104,7 @@ func (a *Authenticator) candidate(ctx context.Context, lookups *txtLookups, valu
 		return s
 	}
 	s.name = tags["s"] + "._domainkey." + tags["d"]
-	s.identity = foldASCII(cmp.Or(tags["i"], tags["d"]))
+	s.identity = chat.LowerASCII(cmp.Or(tags["i"], tags["d"]))
 	if s.refusal = a.checkTags(tags, s.domain); s.refusal == nil {
 		_, s.refusal = lookups.aligned(ctx, s.domain, domain)
 	}
@@ -111,7 +112,7 @@ func (a *Authenticator) candidate(ctx context.Context, lookups *txtLookups, valu
 }
 
 // checkTags checks the tags of a signature.
-func (a *Authenticator) checkTags(tags map[string]string, domain string) *authError {
+func (a *Authenticator) checkTags(tags map[string]string, domain string) *Error {
 	if _, ok := tags["l"]; ok {
 		return refuse("the DKIM signature of %s covers a part of the text only (l=)", domain)
 	}
@@ -139,7 +140,7 @@ func isTime(text string, fits func(time.Time) bool) bool {
 // missingField returns the first required field that a signature does not cover, or "".
 func missingField(names []string) string {
 	for _, name := range []string{"From", "Subject"} {
-		if !slices.ContainsFunc(names, func(n string) bool { return foldASCII(n) == foldASCII(name) }) {
+		if !slices.ContainsFunc(names, func(n string) bool { return chat.LowerASCII(n) == chat.LowerASCII(name) }) {
 			return name
 		}
 	}
@@ -148,15 +149,15 @@ func missingField(names []string) string {
 
 // check checks a signature after the verification. The library's reading must match
 // ours, because the library's reading was verified.
-func (s signature) check(v *dkim.Verification, record txtAnswer) *authError {
+func (s signature) check(v *dkim.Verification, record txtAnswer) *Error {
 	switch {
 	case s.refusal != nil:
 		return s.refusal
 	case record.err != nil:
-		return &authError{Reason: fmt.Sprintf("the DKIM key of %s cannot be looked up now (%s)", s.domain, record.err), Undecided: true}
+		return &Error{Reason: fmt.Sprintf("the DKIM key of %s cannot be looked up now (%s)", s.domain, record.err), Undecided: true}
 	case v.Err != nil:
 		return refuse("the DKIM signature of %s is not valid: %s", s.domain, strings.TrimPrefix(v.Err.Error(), "dkim: "))
-	case foldASCII(v.Domain) != s.domain || missingField(v.HeaderKeys) != "":
+	case chat.LowerASCII(v.Domain) != s.domain || missingField(v.HeaderKeys) != "":
 		return refuse("a DKIM signature is ambiguous")
 	case slices.Contains(keyFlags(record.texts), "s") && !strings.HasSuffix("@"+s.identity, "@"+s.domain):
 		return refuse("the DKIM key of %s is not for its subdomains (t=s)", s.domain)

@@ -1,4 +1,4 @@
-package email
+package authentic
 
 import (
 	"bytes"
@@ -43,7 +43,7 @@ func fixed(records map[string]string) func(context.Context, string) ([]string, e
 }
 
 func rfcMail(t *testing.T, name string) []byte {
-	b, err := os.ReadFile(filepath.Join("..", "..", "testdata", "mail", "dkim", name))
+	b, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "mail", "dkim", name))
 	require.NoError(t, err)
 	return bytes.ReplaceAll(b, []byte("\n"), []byte("\r\n"))
 }
@@ -123,7 +123,9 @@ func recordOf(t *testing.T, key crypto.Signer) string {
 
 func librarySigned(t *testing.T, options *dkim.SignOptions) []byte {
 	t.Helper()
-	mail := strings.ReplaceAll(string(plainMail("Re: Post to X", "4 but leave out  my name |  |> card||||")), "\r\nDate", "\r\n  [appr_a7f3b2c1]\r\nDate")
+	mail := strings.ReplaceAll("From: ricardo@human.test\r\nTo: permesso@home.test\r\nSubject: Re: Post to X"+
+		"\r\nDate: Mon, 05 Jan 2026 10:00:00 +0000\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n"+
+		"4 but leave out  my name \r\n  \r\n> card\r\n\r\n\r\n\r\n\r\n", "\r\nDate", "\r\n  [appr_a7f3b2c1]\r\nDate")
 	var signed bytes.Buffer
 	require.NoError(t, dkim.Sign(&signed, strings.NewReader(mail), options))
 	return signed.Bytes()

@@ -1,7 +1,8 @@
-package email
+package mailbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +22,6 @@ type InboxQueue struct {
 	Every   time.Duration    // scan interval without a hint; 0: 2 s
 	Report  func(error)      // gets the result of each scan, nil if all is well; may be nil
 	Now     func() time.Time // nil: time.Now
-
-	retryDelay time.Duration // first delay before a retry of an email; 0: 1 s
 }
 
 var _ Mailbox = (*InboxQueue)(nil)
@@ -34,7 +33,7 @@ const headerOnly = ".header"
 // large only the header is kept. It is not refused: the mail server would then send a
 // bounce to its sender, who may be forged.
 func (d *InboxQueue) Put(name string, mail io.Reader) error {
-	raw, err := io.ReadAll(io.LimitReader(mail, maxMail+1))
+	raw, err := io.ReadAll(io.LimitReader(mail, MaxMail+1))
 	if err != nil {
 		return fmt.Errorf("read the email: %w", err)
 	}
@@ -42,8 +41,8 @@ func (d *InboxQueue) Put(name string, mail io.Reader) error {
 		return ErrNoMail
 	}
 	raw = withoutEnvelope(raw)
-	if len(raw) > maxMail {
-		name, raw = name+headerOnly, headerOf(withCRLF(raw))
+	if len(raw) > MaxMail {
+		name, raw = name+headerOnly, headerOf(WithCRLF(raw))
 	}
 	return d.Store.Put(name, raw)
 }
@@ -63,44 +62,27 @@ func withoutEnvelope(raw []byte) []byte {
 
 // Run implements Mailbox.
 func (d *InboxQueue) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
-	retries := map[string]retry{}
-	return poll(ctx, d.Changes, d.every, d.Report, func() error { return d.takeDue(ctx, take, retries) })
+	retries := map[string]Retry{}
+	return poll(ctx, d.Changes, func() time.Duration { return cmp.Or(d.Every, 2*time.Second) }, reporter(d.Report), func() error { return d.takeDue(ctx, take, retries) })
 }
 
-func (d *InboxQueue) every() time.Duration {
-	if d.Every > 0 {
-		return d.Every
-	}
-	return 2 * time.Second
-}
-
-func (d *InboxQueue) now() time.Time {
-	if d.Now != nil {
-		return d.Now()
-	}
-	return time.Now()
-}
-
-func (d *InboxQueue) takeDue(ctx context.Context, take func(context.Context, Incoming) error, retries map[string]retry) error {
+func (d *InboxQueue) takeDue(ctx context.Context, take func(context.Context, Incoming) error, retries map[string]Retry) error {
 	names, err := d.Store.List()
 	if err != nil {
-		return &MailboxError{Stage: "list delivered emails", Temporary: true, Err: err}
+		return &Error{Stage: "list delivered emails", Temporary: true, Err: err}
 	}
-	first := d.retryDelay
-	if first <= 0 {
-		first = time.Second
-	}
+	now := nowFunc(d.Now)()
 	var trouble error
 	for _, name := range names {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if retries[name].at.After(d.now()) {
+		if retries[name].At.After(now) {
 			continue
 		}
 		if err := d.takeOne(ctx, take, name); err != nil {
 			trouble = err
-			retries[name] = retries[name].next(d.now(), first, maxEmailDelay)
+			retries[name] = retries[name].Next(now, time.Second, maxEmailDelay)
 			continue
 		}
 		delete(retries, name)
@@ -116,7 +98,7 @@ func (d *InboxQueue) takeOne(ctx context.Context, take func(context.Context, Inc
 	if err != nil {
 		return err
 	}
-	in := Incoming{Name: "drop " + name, Raw: withCRLF(raw), TooLarge: strings.HasSuffix(name, headerOnly)}
+	in := Incoming{Name: "drop " + name, Raw: WithCRLF(raw), TooLarge: strings.HasSuffix(name, headerOnly)}
 	if err := callTake(ctx, take, in); err != nil {
 		return err
 	}

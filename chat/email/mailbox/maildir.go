@@ -1,7 +1,8 @@
-package email
+package mailbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 )
 
@@ -55,11 +55,11 @@ type maildirState struct {
 	Taken   []string  `json:"taken"`
 }
 
-// Check says whether the folders exist and are readable. Its error is a *MailboxError.
+// Check says whether the folders exist and are readable. Its error is an *Error.
 func (b *Maildir) Check(context.Context) error {
 	d, err := b.scan()
 	if err != nil {
-		return &MailboxError{Stage: "read the maildir", Err: err, hint: "use the absolute path of a folder that contains new and cur " +
+		return &Error{Stage: "read the maildir", Err: err, Help: "use the absolute path of a folder that contains new and cur " +
 			"and is readable for the daemon's user"}
 	}
 	return d.err()
@@ -69,37 +69,35 @@ func (b *Maildir) Check(context.Context) error {
 // is not absolute.
 func (b *Maildir) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
 	if !filepath.IsAbs(b.Path) {
-		return &MailboxError{Stage: "read the maildir", Err: fmt.Errorf("path %q is not absolute", b.Path)}
+		return &Error{Stage: "read the maildir", Err: fmt.Errorf("path %q is not absolute", b.Path)}
 	}
-	r := &maildirReader{Maildir: b, take: take, taken: map[string]bool{}, retries: map[string]retry{}, gone: map[string]time.Time{}}
+	c := *b
+	c.Now = nowFunc(b.Now)
+	r := &maildirReader{Maildir: &c, take: take, position: position[maildirState]{store: b.State, what: "maildir"}, retries: map[string]Retry{}, gone: map[string]time.Time{}}
 	if err := r.load(); err != nil {
 		return err
 	}
 	r.save()
-	return poll(ctx, b.Changes, r.untilNextScan, b.Report, func() error { return r.takeDue(ctx) })
+	return poll(ctx, b.Changes, r.untilNextScan, reporter(b.Report), func() error { return r.takeDue(ctx) })
 }
 
 // poll calls its look function until ctx ends: at every hint and after every wait. It reports
-// each result. changes and report may be nil.
+// each result. changes may be nil.
 func poll(ctx context.Context, changes <-chan struct{}, wait func() time.Duration, report func(error), look func() error) error {
 	for ctx.Err() == nil {
 		err := look()
 		if ctx.Err() != nil {
 			break
 		}
-		if report != nil {
-			report(err)
-		}
-		timer := time.NewTimer(wait())
+		report(err)
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(wait()):
 		case _, open := <-changes:
 			if !open {
 				changes = nil
 			}
 		}
-		timer.Stop()
 	}
 	return context.Cause(ctx)
 }
@@ -107,78 +105,43 @@ func poll(ctx context.Context, changes <-chan struct{}, wait func() time.Duratio
 // maildirReader is the state of one Run.
 type maildirReader struct {
 	*Maildir
-	take    func(context.Context, Incoming) error
-	start   time.Time // the first start; zero after the first scan
-	taken   map[string]bool
-	dirty   bool  // taken has changes that are not saved
-	unsaved error // why the last save failed
-	retries map[string]retry
+	take func(context.Context, Incoming) error
+	position[maildirState]
+	retries map[string]Retry
 	gone    map[string]time.Time // when a taken name was first missing
 }
 
-func (r *maildirReader) now() time.Time {
-	if r.Now != nil {
-		return r.Now()
-	}
-	return time.Now()
-}
-
 func (r *maildirReader) load() error {
-	if r.State == nil {
-		return errors.New("maildir: no store for the state is configured")
+	known, err := r.position.load()
+	if err == nil && (!known || r.state.Path != r.Path) {
+		r.state, r.dirty = maildirState{Version: 1, Path: r.Path, Start: r.Now().UTC(), Taken: []string{}}, true
 	}
-	data, err := r.State.Load()
-	if err != nil {
-		return fmt.Errorf("load the maildir's state: %w", err)
-	}
-	r.start, r.dirty = r.now(), true
-	if len(data) == 0 {
-		return nil
-	}
-	var s maildirState
-	if err := json.Unmarshal(data, &s, json.RejectUnknownMembers(true)); err != nil {
-		return fmt.Errorf("read the maildir's state: %w", err)
-	}
-	if s.Version != 1 {
-		return fmt.Errorf("read the maildir's state: version %d is unknown", s.Version)
-	}
-	if s.Path != r.Path {
-		return nil
-	}
-	r.start, r.dirty = s.Start, false
-	for _, name := range s.Taken {
-		r.taken[name] = true
-	}
-	return nil
+	slices.Sort(r.state.Taken)
+	return err
 }
 
-// save writes the state if it changed. A failed save does not stop the reader: replies
-// that are here must count. The next scan saves again.
-func (r *maildirReader) save() {
-	if !r.dirty {
-		return
-	}
-	data, err := json.Marshal(&maildirState{1, r.Path, r.start.UTC(), slices.Sorted(maps.Keys(r.taken))})
-	if err == nil {
-		err = r.State.Save(data)
-	}
-	r.dirty = err != nil
-	if r.unsaved = err; err != nil {
-		r.unsaved = fmt.Errorf("save the maildir's state: %w", err)
+// isTaken says whether an email was taken, and where its name belongs in the state.
+func (r *maildirReader) isTaken(name string) (at int, taken bool) {
+	return slices.BinarySearch(r.state.Taken, name)
+}
+
+func (r *maildirReader) setTaken(name string) {
+	if at, taken := r.isTaken(name); !taken {
+		r.state.Taken, r.dirty = slices.Insert(r.state.Taken, at, name), true
 	}
 }
 
 // firstScan is the first scan: emails from before the first start count as taken. A
 // missing folder counts as empty: the mail server creates it for the first email.
 func (r *maildirReader) firstScan(d maildirScan, err error) {
-	if r.start.IsZero() || err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if r.state.Start.IsZero() || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	since := r.start.Add(-overlap)
-	r.start, r.dirty = time.Time{}, true
+	since := r.state.Start.Add(-overlap)
+	r.state.Start, r.dirty = time.Time{}, true
 	for _, m := range d.mails {
 		if info, err := os.Lstat(filepath.Join(m.folder, m.file)); err == nil && info.ModTime().Before(since) {
-			r.taken[m.name] = true
+			r.setTaken(m.name)
 		}
 	}
 }
@@ -190,13 +153,14 @@ func (r *maildirReader) takeDue(ctx context.Context) error {
 	r.firstScan(d, err)
 	r.save()
 	if err != nil {
-		return errors.Join(r.unsaved, &MailboxError{Stage: "read the maildir", Temporary: true, Err: err})
+		return errors.Join(r.unsaved, &Error{Stage: "read the maildir", Temporary: true, Err: err})
 	}
 	var waits failedEmails
 	for _, m := range d.mails {
+		_, taken := r.isTaken(m.name)
 		switch {
-		case r.taken[m.name]:
-		case r.retries[m.name].at.After(r.now()):
+		case taken:
+		case r.retries[m.name].At.After(r.Now()):
 			waits.add(nil)
 		default:
 			if err := r.takeOne(ctx, m); err != nil {
@@ -221,11 +185,11 @@ func (r *maildirReader) takeOne(ctx context.Context, m maildirMail) error {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			r.retries[m.name] = r.retries[m.name].next(r.now(), r.firstDelay(), maxEmailDelay)
+			r.retries[m.name] = r.retries[m.name].Next(r.Now(), cmp.Or(r.retryDelay, time.Second), maxEmailDelay)
 		}
 		return err
 	}
-	r.taken[m.name], r.dirty = true, true
+	r.setTaken(m.name)
 	delete(r.retries, m.name)
 	r.save()
 	return nil
@@ -237,39 +201,30 @@ func (r *maildirReader) dropGone(d maildirScan) {
 	for _, m := range d.mails {
 		there[m.name] = true
 	}
-	maps.DeleteFunc(r.retries, func(name string, _ retry) bool { return !there[name] })
-	for name := range r.taken {
+	maps.DeleteFunc(r.retries, func(name string, _ Retry) bool { return !there[name] })
+	r.state.Taken = slices.DeleteFunc(r.state.Taken, func(name string) bool {
 		since, gone := r.gone[name]
 		switch {
 		case there[name]:
 			delete(r.gone, name)
 		case !gone:
-			r.gone[name] = r.now()
-		case r.now().Sub(since) > forgetAfter:
+			r.gone[name] = r.Now()
+		case r.Now().Sub(since) > forgetAfter:
 			delete(r.gone, name)
-			delete(r.taken, name)
 			r.dirty = true
+			return true
 		}
-	}
-}
-
-func (r *maildirReader) firstDelay() time.Duration {
-	if r.retryDelay > 0 {
-		return r.retryDelay
-	}
-	return time.Second
+		return false
+	})
 }
 
 func (r *maildirReader) untilNextScan() time.Duration {
-	wait := r.Every
-	if wait <= 0 {
-		wait = 3 * time.Second
-		if r.Changes != nil {
-			wait = 30 * time.Second
-		}
+	wait := cmp.Or(r.Every, 3*time.Second)
+	if r.Every == 0 && r.Changes != nil {
+		wait = 30 * time.Second
 	}
 	for _, at := range r.retries {
-		wait = min(wait, max(0, at.at.Sub(r.now())))
+		wait = min(wait, max(0, at.At.Sub(r.Now())))
 	}
 	return wait
 }
@@ -284,9 +239,9 @@ func (d maildirScan) err() error {
 	if len(d.refused) == 0 {
 		return nil
 	}
-	return &MailboxError{
+	return &Error{
 		Stage: "read the maildir", Err: fmt.Errorf("%d files are not regular, such as %s", len(d.refused), logText(d.refused[0])),
-		hint: "move them out of the maildir; a mail server creates only regular files there",
+		Help: "move them out of the maildir; a mail server creates only regular files there",
 	}
 }
 
@@ -299,7 +254,12 @@ func (b *Maildir) scan() (d maildirScan, err error) {
 	seen := map[string]bool{}
 	for _, sub := range []string{"new", "cur"} {
 		folder := filepath.Join(b.Path, sub)
-		entries, err := listFolder(folder)
+		dir, err := openFolder(folder)
+		if err != nil {
+			return d, err
+		}
+		entries, err := dir.ReadDir(-1)
+		dir.Close()
 		if err != nil {
 			return d, err
 		}
@@ -319,15 +279,13 @@ func (b *Maildir) scan() (d maildirScan, err error) {
 	return d, nil
 }
 
-// listFolder reads a folder. It refuses a link.
-func listFolder(path string) ([]fs.DirEntry, error) {
+// openFolder opens a folder. It refuses a link.
+func openFolder(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	dir := os.NewFile(uintptr(fd), path)
-	defer dir.Close()
-	return dir.ReadDir(-1)
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // read opens the file without following a link or blocking on a pipe. Of a file that
@@ -336,12 +294,12 @@ func (m maildirMail) read() (*Incoming, error) {
 	fail := func(err error) (*Incoming, error) {
 		return nil, fmt.Errorf("read %s: %w", logText(filepath.Join(m.folder, m.file)), err)
 	}
-	dir, err := unix.Open(m.folder, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	dir, err := openFolder(m.folder)
 	if err != nil {
 		return fail(err)
 	}
-	defer func() { _ = unix.Close(dir) }() // read only
-	fd, err := unix.Openat(dir, m.file, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	defer dir.Close()
+	fd, err := unix.Openat(int(dir.Fd()), m.file, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fail(err)
 	}
@@ -354,8 +312,8 @@ func (m maildirMail) read() (*Incoming, error) {
 	if !info.Mode().IsRegular() {
 		return fail(errors.New("not a regular file"))
 	}
-	in := &Incoming{Name: "maildir " + m.name, TooLarge: info.Size() > maxMail}
-	limit := int64(maxMail + 1)
+	in := &Incoming{Name: "maildir " + m.name, TooLarge: info.Size() > MaxMail}
+	limit := int64(MaxMail + 1)
 	if in.TooLarge {
 		limit = maxHeader
 	}
@@ -363,8 +321,8 @@ func (m maildirMail) read() (*Incoming, error) {
 	if err != nil {
 		return fail(err)
 	}
-	in.TooLarge = in.TooLarge || len(raw) > maxMail
-	in.Raw = withCRLF(raw)
+	in.TooLarge = in.TooLarge || len(raw) > MaxMail
+	in.Raw = WithCRLF(raw)
 	if in.TooLarge {
 		in.Raw = headerOf(in.Raw)
 	}
@@ -372,7 +330,7 @@ func (m maildirMail) read() (*Incoming, error) {
 }
 
 // withCRLF ends every line with CRLF, as in the signed form. Files mostly have LF.
-func withCRLF(raw []byte) []byte {
+func WithCRLF(raw []byte) []byte {
 	raw = bytes.ReplaceAll(raw, []byte("\r\n"), []byte("\n"))
 	return bytes.ReplaceAll(raw, []byte("\n"), []byte("\r\n"))
 }

@@ -1,4 +1,4 @@
-package email
+package mailbox
 
 import (
 	"bufio"
@@ -223,7 +223,7 @@ func TestIMAPKeepsItsPassword(t *testing.T) {
 			if tt.want == "" {
 				return
 			}
-			var e *MailboxError
+			var e *Error
 			require.ErrorAs(t, err, &e)
 			require.Contains(t, e.Error()+"\n"+e.Hint(), tt.want)
 			require.NotContains(t, e.Error()+e.Hint(), mailserver.Password)
@@ -250,9 +250,9 @@ func TestIMAPNames(t *testing.T) {
 // TestIMAPPauses: after a refusal the delay is longer than after a fault.
 func TestIMAPPauses(t *testing.T) {
 	b := &IMAP{}
-	require.Equal(t, refusedDelay, b.maxDelay(&MailboxError{}))
-	require.Equal(t, maxReconnectDelay, b.maxDelay(&MailboxError{Temporary: true}))
-	require.Equal(t, maxReconnectDelay, b.maxDelay(errors.Join(&MailboxError{Temporary: true}, nil)))
+	require.Equal(t, refusedDelay, b.maxDelay(&Error{}))
+	require.Equal(t, maxReconnectDelay, b.maxDelay(&Error{Temporary: true}))
+	require.Equal(t, maxReconnectDelay, b.maxDelay(errors.Join(&Error{Temporary: true}, nil)))
 	for _, data := range []string{"{", `{"version":2}`, `{"version":1,"what":1}`} {
 		b := &IMAP{Address: "127.0.0.1:1", State: &memoryState{data: []byte(data)}}
 		require.ErrorContains(t, b.Run(t.Context(), nil), "state", data)
@@ -334,7 +334,7 @@ func (e *endless) Read(p []byte) (int, error) {
 func TestIMAPReadsNoEndlessMail(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
-	text, err := (&imapConn{conn: here}).literal(&endless{}, maxMail+1)
+	text, err := (&imapConn{session: &session{conn: here}}).literal(&endless{}, MaxMail+1)
 	require.ErrorContains(t, err, "the server sends 1099511627776 bytes")
 	require.Empty(t, text)
 	_, err = here.Write([]byte("x"))
@@ -416,7 +416,7 @@ func TestIMAPRenumbered(t *testing.T) {
 		{"more within the hour than we remember", many, at(-(maxSeen-1)*time.Second) + 1},
 	}
 	for _, tt := range tests {
-		r := &imapReader{IMAP: &IMAP{Now: func() time.Time { return now }}, state: imapState{Seen: tt.seen}}
+		r := &imapReader{IMAP: &IMAP{Now: func() time.Time { return now }}, position: position[imapState]{state: imapState{Seen: tt.seen}}}
 		require.Equal(t, tt.want, r.newSince(), tt.why)
 	}
 }

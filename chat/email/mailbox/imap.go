@@ -1,6 +1,7 @@
-package email
+package mailbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -26,7 +27,7 @@ type IMAP struct {
 	State    State                  // the position in the mailbox; required
 
 	// Report gets nil after each scan without an error, else the error; may be nil.
-	// Connection errors are *MailboxError.
+	// Connection errors are *Error.
 	Report func(error)
 
 	Timeout time.Duration // for each answer; 0: 30 s
@@ -48,47 +49,52 @@ const (
 
 var _ Mailbox = (*IMAP)(nil)
 
-// Check logs in and opens the mailbox. Its error is a *MailboxError.
+// Check logs in and opens the mailbox. Its error is an *Error.
 func (b *IMAP) Check(ctx context.Context) error {
+	b = b.withDefaults()
 	c, err := b.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	_, err = c.open(b.mailbox())
+	_, err = c.open(b.Mailbox)
 	return err
 }
 
 // Run implements Mailbox. It returns early only if the state is unreadable or the
 // settings make a connection impossible.
 func (b *IMAP) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
+	b = b.withDefaults()
 	if f := b.endpoint().check(); f != nil {
-		return b.error(f.stage, f)
+		return f
 	}
-	r := &imapReader{IMAP: b, take: take, retries: map[uint32]retry{}}
+	r := &imapReader{IMAP: b, position: position[imapState]{store: b.State, what: "mailbox"}, take: take, retries: map[uint32]Retry{}}
 	if err := r.load(); err != nil {
 		return err
 	}
-	var failures retry
+	var failures Retry
 	for ctx.Err() == nil {
 		r.healthy = false
 		err := r.session(ctx)
 		if ctx.Err() != nil {
 			break
 		}
-		b.report(err)
+		b.Report(err)
 		if r.healthy {
-			failures = retry{}
+			failures = Retry{}
 		}
-		failures = failures.next(b.now(), b.firstDelay(), b.maxDelay(err))
-		sleep(ctx, failures.at.Sub(b.now()))
+		failures = failures.Next(b.Now(), b.retryDelay, b.maxDelay(err))
+		select {
+		case <-ctx.Done():
+		case <-time.After(failures.At.Sub(b.Now())):
+		}
 	}
 	return context.Cause(ctx)
 }
 
 // maxDelay is the maximum delay after such an error.
 func (b *IMAP) maxDelay(err error) time.Duration {
-	var e *MailboxError
+	var e *Error
 	if errors.As(err, &e) && !e.Temporary {
 		return refusedDelay
 	}
@@ -96,58 +102,23 @@ func (b *IMAP) maxDelay(err error) time.Duration {
 }
 
 func (b *IMAP) endpoint() endpoint {
-	return endpoint{b.Address, b.Security, b.CAFile, b.timeout()}
+	return endpoint{b.Address, b.Security, b.CAFile, b.Timeout}
 }
 
-func (b *IMAP) mailbox() string {
-	if b.Mailbox == "" {
-		return "INBOX"
-	}
-	return b.Mailbox
-}
-
-func (b *IMAP) timeout() time.Duration {
-	if b.Timeout > 0 {
-		return b.Timeout
-	}
-	return 30 * time.Second
-}
-
-func (b *IMAP) idle() time.Duration {
-	if b.Idle > 0 {
-		return b.Idle
-	}
-	return time.Minute
-}
-
-func (b *IMAP) firstDelay() time.Duration {
-	if b.retryDelay > 0 {
-		return b.retryDelay
-	}
-	return time.Second
-}
-
-func (b *IMAP) now() time.Time {
-	if b.Now != nil {
-		return b.Now()
-	}
-	return time.Now()
-}
-
-func (b *IMAP) report(err error) {
-	if b.Report != nil {
-		b.Report(err)
-	}
+// withDefaults is a copy in which every field is set.
+func (b *IMAP) withDefaults() *IMAP {
+	c := *b
+	c.Mailbox, c.Timeout, c.Idle = cmp.Or(b.Mailbox, "INBOX"), cmp.Or(b.Timeout, 30*time.Second), cmp.Or(b.Idle, time.Minute)
+	c.retryDelay, c.Now, c.Report = cmp.Or(b.retryDelay, time.Second), nowFunc(b.Now), reporter(b.Report)
+	return &c
 }
 
 // imapReader is the state of one Run.
 type imapReader struct {
 	*IMAP
-	take    func(context.Context, Incoming) error
-	state   imapState
-	dirty   bool             // state has changes that are not saved
-	unsaved error            // why the last save failed
-	retries map[uint32]retry // of state.Open
+	take func(context.Context, Incoming) error
+	position[imapState]
+	retries map[uint32]Retry // of state.Open
 	failed  failedEmails     // the open emails after the last scan
 	healthy bool             // this session has finished one scan
 }
@@ -159,7 +130,7 @@ func (r *imapReader) session(ctx context.Context) error {
 		return err
 	}
 	defer c.close()
-	selected, err := c.open(r.mailbox())
+	selected, err := c.open(r.Mailbox)
 	if err != nil {
 		return err
 	}
@@ -171,7 +142,7 @@ func (r *imapReader) session(ctx context.Context) error {
 			return err
 		}
 		r.healthy = true
-		r.report(errors.Join(r.failed.summary(), r.unsaved))
+		r.Report(errors.Join(r.failed.summary(), r.unsaved))
 		if err := c.wait(ctx, r.untilNextScan()); err != nil {
 			return err
 		}
@@ -188,7 +159,7 @@ func (r *imapReader) takeDue(ctx context.Context, c *imapConn) error {
 		return err
 	}
 	for _, m := range before {
-		if r.retries[m.UID].at.After(r.now()) {
+		if r.retries[m.UID].At.After(r.Now()) {
 			r.failed.add(nil)
 			continue
 		}
@@ -253,15 +224,15 @@ func (r *imapReader) takeOne(ctx context.Context, c *imapConn, uid uint32) error
 // UIDVALIDITY.
 func (b *IMAP) accountID() string {
 	host, _, _ := net.SplitHostPort(b.Address) // endpoint.check reports a bad address
-	sum := sha256.Sum256([]byte(host + "\n" + b.Username + "\n" + b.mailbox()))
+	sum := sha256.Sum256([]byte(host + "\n" + b.Username + "\n" + b.Mailbox))
 	return hex.EncodeToString(sum[:4])
 }
 
 // untilNextScan is the time until the next scan.
 func (r *imapReader) untilNextScan() time.Duration {
-	wait := r.idle()
+	wait := r.Idle
 	for _, m := range r.state.Open {
-		wait = min(wait, max(0, r.retries[m.UID].at.Sub(r.now())))
+		wait = min(wait, max(0, r.retries[m.UID].At.Sub(r.Now())))
 	}
 	return wait
 }

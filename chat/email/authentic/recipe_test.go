@@ -1,4 +1,4 @@
-package email
+package authentic
 
 import (
 	"bytes"
@@ -48,7 +48,7 @@ type recipe struct {
 
 func recipes(t testing.TB, folder string) []recipe {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "mail", folder, "*.txt"))
+	files, err := filepath.Glob(filepath.Join("..", "..", "..", "testdata", "mail", folder, "*.txt"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	var all []recipe
@@ -313,7 +313,7 @@ func requireVerdict(t *testing.T, r recipe, address, how string, err error) {
 		return
 	}
 	require.Error(t, err, "%s: %s: proved to be %s by %s", r.name, r.why, address, how)
-	var refusal *authError
+	var refusal *Error
 	require.ErrorAs(t, err, &refusal, r.name)
 	require.Contains(t, refusal.Reason, words, "%s: %s", r.name, r.why)
 	require.Equal(t, kind == "undecided", refusal.Undecided, "%s: %s", r.name, refusal.Reason)

@@ -1,4 +1,4 @@
-package email
+package authentic
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/emersion/go-msgauth/dmarc"
+	"github.com/permesso-dev/permesso/chat"
 	"golang.org/x/net/idna"
 	"golang.org/x/net/publicsuffix"
 )
@@ -19,7 +20,7 @@ import (
 // and non-ASCII letters, characters that are mapped to others (full-width ones, an
 // ideographic full stop), an A-label that does not match its characters.
 func canonicalDomain(domain string) (string, error) {
-	lower := foldASCII(domain)
+	lower := chat.LowerASCII(domain)
 	ascii := !strings.ContainsFunc(domain, func(r rune) bool { return r >= 0x80 })
 	labels := strings.Split(lower, ".")
 	if len(labels) < 2 || slices.Contains(labels, "") || strings.Trim(labels[len(labels)-1], "0123456789") == "" {
@@ -55,7 +56,7 @@ func organization(domain string) string {
 // why. The same domain is aligned. Another domain of the same organization is aligned
 // if a DMARC record allows it (adkim=r, the default of RFC 7489). Without a readable
 // record only the same domain is aligned.
-func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, *authError) {
+func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, *Error) {
 	if signer == domain {
 		return true, nil
 	}
@@ -65,11 +66,11 @@ func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, 
 	mode, where, err := l.alignment(ctx, domain)
 	switch {
 	case err != nil:
-		return false, &authError{Reason: fmt.Sprintf("the DMARC record of %s cannot be looked up now (%s)", domain, err), Undecided: true}
+		return false, &Error{Reason: fmt.Sprintf("the DMARC record of %s cannot be looked up now (%s)", domain, err), Undecided: true}
 	case mode == dmarc.AlignmentRelaxed:
 		return true, nil
 	case where == "":
-		return false, &authError{
+		return false, &Error{
 			Reason: fmt.Sprintf("it is signed by %s, and no DMARC record of %s says that this is enough", signer, domain),
 			hint:   fmt.Sprintf("publish a record at _dmarc.%s, or let %s sign its own email", organization(domain), domain),
 		}

@@ -1,4 +1,4 @@
-package email
+package authentic
 
 import (
 	"context"
@@ -86,13 +86,13 @@ func TestRefusals(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		var refusal *authError
+		var refusal *Error
 		require.ErrorAs(t, err, &refusal)
 		require.NotRegexp(t, `[.\n]$|appr_|Re: |permesso@`, refusal.Reason, r.name)
 		require.NotContains(t, refusal.Reason, "\n", r.name)
 		require.Less(t, len(refusal.Reason), 700, r.name)
 	}
-	proof := &authError{Reason: "a", hint: "b"}
+	proof := &Error{Reason: "a", hint: "b"}
 	require.EqualError(t, proof, "a")
 	require.Equal(t, "b", approval.Hint(proof))
 }
@@ -172,7 +172,7 @@ func TestUndecided(t *testing.T) {
 		a := allProofs(&zone{})
 		a.Lookup = lookup
 		address, _, err := a.Sender(ctx, good.mail)
-		var refusal *authError
+		var refusal *Error
 		require.ErrorAs(t, err, &refusal, name)
 		require.True(t, refusal.Undecided, "%s: %s", name, refusal.Reason)
 		require.Empty(t, address, name)
@@ -252,7 +252,7 @@ func FuzzSender(f *testing.F) {
 			a.AuthservID = id
 			address, how, err := a.Sender(context.Background(), mail)
 			if err != nil {
-				var refusal *authError
+				var refusal *Error
 				require.ErrorAs(t, err, &refusal)
 				require.NotContains(t, refusal.Reason, "\n")
 				require.Empty(t, address+how)

@@ -1,4 +1,4 @@
-package email
+package mailbox
 
 import (
 	"context"
@@ -220,9 +220,9 @@ func TestMaildirHostile(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(m.path, "new", ".hidden"), []byte("Subject: hidden\n\n"), 0o600))
 	huge := m.deliver("new", "huge", "")
 	require.NoError(t, os.Truncate(huge, 1<<40)) // a sparse terabyte
-	m.deliver("new", "large", strings.Repeat("x", maxMail))
+	m.deliver("new", "large", strings.Repeat("x", MaxMail))
 	m.deliver("new", "headers", "")
-	m.deliver("new", "largest", strings.Repeat("x", maxMail-len("Subject: largest\nFrom: a@b.test\n\n\n")))
+	m.deliver("new", "largest", strings.Repeat("x", MaxMail-len("Subject: largest\nFrom: a@b.test\n\n\n")))
 	got := r.subjects(4)
 	require.ElementsMatch(t, []string{"huge", "large", "headers", "largest"}, got)
 	r.waitUntil("an error report", r.reported("3 files are not regular"))
@@ -256,21 +256,22 @@ func TestMaildirForgets(t *testing.T) {
 	m, state := newMaildir(t), &memoryState{}
 	now := time.Unix(1e9, 0)
 	r := &maildirReader{
-		Maildir: &Maildir{Path: m.path, State: state, Now: func() time.Time { return now }},
-		taken:   map[string]bool{}, retries: map[string]retry{}, gone: map[string]time.Time{},
+		Maildir:  &Maildir{Path: m.path, State: state, Now: func() time.Time { return now }},
+		position: position[maildirState]{store: state, what: "maildir", state: maildirState{Version: 1, Path: m.path}},
+		retries:  map[string]Retry{}, gone: map[string]time.Time{},
 		take: func(context.Context, Incoming) error { return nil },
 	}
 	file := m.deliver("new", "one", "")
 	require.NoError(t, r.takeDue(t.Context()))
-	require.Len(t, r.taken, 1)
+	require.Len(t, r.state.Taken, 1)
 	require.NoError(t, os.Remove(file))
 	require.NoError(t, r.takeDue(t.Context()))
 	now = now.Add(forgetAfter)
 	require.NoError(t, r.takeDue(t.Context()))
-	require.Len(t, r.taken, 1, "not yet")
+	require.Len(t, r.state.Taken, 1, "not yet")
 	now = now.Add(time.Second)
 	require.NoError(t, r.takeDue(t.Context()))
-	require.Empty(t, r.taken)
+	require.Empty(t, r.state.Taken)
 	require.JSONEq(t, `{"version":1,"path":"`+m.path+`","taken":[]}`, string(state.data))
 }
 

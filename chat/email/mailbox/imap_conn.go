@@ -1,4 +1,4 @@
-package email
+package mailbox
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"time"
 
@@ -22,12 +21,8 @@ import (
 
 // imapConn is a connection that has logged in.
 type imapConn struct {
+	*session
 	client       *imapclient.Client
-	conn         net.Conn
-	stop         func() bool
-	ctx          context.Context
-	timeout      time.Duration
-	secrets      []string
 	countChanged chan struct{} // signals that the number of emails changed; capacity 1
 }
 
@@ -39,11 +34,11 @@ type selected struct {
 // connect dials and logs in.
 func (b *IMAP) connect(ctx context.Context) (*imapConn, error) {
 	e := b.endpoint()
-	conn, stop, f := e.dial(ctx)
+	s, f := e.dial(ctx)
 	if f != nil {
-		return nil, b.error(f.stage, f)
+		return nil, f
 	}
-	c := &imapConn{conn: conn, stop: stop, ctx: ctx, timeout: b.timeout(), countChanged: make(chan struct{}, 1)}
+	c := &imapConn{session: s, countChanged: make(chan struct{}, 1)}
 	if err := c.greet(e); err != nil {
 		c.close()
 		return nil, err
@@ -64,7 +59,7 @@ func (c *imapConn) greet(e endpoint) error {
 	}
 	config, f := e.tls()
 	if f != nil {
-		return c.error(f.stage, f)
+		return f
 	}
 	options.TLSConfig = config
 	err := withTimeout(c.timeout, c.conn, func() (err error) {
@@ -79,20 +74,20 @@ func (c *imapConn) greet(e endpoint) error {
 	var reply *imap.Error
 	if errors.As(err, &reply) {
 		failed.Temporary = false
-		failed.hint = "the server has no STARTTLS on this port; for TLS from the first byte (mostly port 993) set the security to tls"
-	} else if failed.hint == "" {
-		failed.hint = "if the port expects TLS from the first byte, set the security to tls"
+		failed.Help = "the server has no STARTTLS on this port; for TLS from the first byte (mostly port 993) set the security to tls"
+	} else if failed.Help == "" {
+		failed.Help = "if the port expects TLS from the first byte, set the security to tls"
 	}
 	return failed
 }
 
 func (c *imapConn) login(b *IMAP) error {
 	if b.Password == nil {
-		return &MailboxError{Stage: "log in", Err: errors.New("no password is set")}
+		return &Error{Stage: "log in", Err: errors.New("no password is set")}
 	}
 	password, err := b.Password()
 	if err != nil {
-		return &MailboxError{Stage: "log in", Err: fmt.Errorf("read the password: %w", err)}
+		return &Error{Stage: "log in", Err: fmt.Errorf("read the password: %w", err)}
 	}
 	encode := base64.StdEncoding.EncodeToString
 	c.secrets = []string{password, encode([]byte("\x00" + b.Username + "\x00" + password))}
@@ -119,12 +114,12 @@ func refusedByServer(err error) bool {
 // get the same answer.
 func refused(err error, hint string) error {
 	var reply *imap.Error
-	var e *MailboxError
+	var e *Error
 	if errors.As(err, &reply) && errors.As(err, &e) && reply.Type == imap.StatusResponseTypeNo {
 		switch reply.Code {
 		case imap.ResponseCodeUnavailable, imap.ResponseCodeInUse, imap.ResponseCodeLimit, imap.ResponseCodeServerBug:
 		default:
-			e.Temporary, e.hint = false, hint
+			e.Temporary, e.Help = false, hint
 		}
 	}
 	return err
@@ -141,7 +136,7 @@ func (c *imapConn) open(mailbox string) (selected, error) {
 		return selected{}, refused(err, "check the name of the mailbox; new emails are in INBOX")
 	}
 	if data.UIDValidity == 0 {
-		return selected{}, &MailboxError{Stage: "open the mailbox", Err: errors.New("the server keeps no permanent numbers for emails (no UIDVALIDITY)")}
+		return selected{}, &Error{Stage: "open the mailbox", Err: errors.New("the server keeps no permanent numbers for emails (no UIDVALIDITY)")}
 	}
 	return selected{data.UIDValidity, uint32(data.UIDNext), data.NumMessages}, nil
 }
@@ -242,12 +237,12 @@ func (c *imapConn) fetch(uid uint32) (in *Incoming, facts imapMail, err error) {
 	if err != nil || about == nil {
 		return nil, facts, err
 	}
-	part := &imap.FetchItemBodySection{Peek: true, Partial: &imap.SectionPartial{Size: maxMail + 1}}
-	if about.size > maxMail {
+	part := &imap.FetchItemBodySection{Peek: true, Partial: &imap.SectionPartial{Size: MaxMail + 1}}
+	if about.size > MaxMail {
 		part = &imap.FetchItemBodySection{Peek: true, Specifier: imap.PartSpecifierHeader, Partial: &imap.SectionPartial{Size: maxHeader}}
 	}
 	found := false
-	err = c.fetchAll(set, &imap.FetchOptions{UID: true, BodySection: []*imap.FetchItemBodySection{part}}, maxMail+1, func(m fetched) {
+	err = c.fetchAll(set, &imap.FetchOptions{UID: true, BodySection: []*imap.FetchItemBodySection{part}}, MaxMail+1, func(m fetched) {
 		if m.uid == uid && m.hasBody {
 			about.body, found = m.body, true
 		}
@@ -256,7 +251,7 @@ func (c *imapConn) fetch(uid uint32) (in *Incoming, facts imapMail, err error) {
 		return nil, facts, err
 	}
 	in = &Incoming{Raw: about.body}
-	if about.size > maxMail || len(about.body) > maxMail {
+	if about.size > MaxMail || len(about.body) > MaxMail {
 		in.TooLarge, in.Raw = true, headerOf(about.body)
 	}
 	return in, about.facts(headerOf(about.body)), nil
@@ -356,11 +351,9 @@ func (c *imapConn) wait(ctx context.Context, d time.Duration) error {
 	} else {
 		d = min(d, pollInterval)
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-c.countChanged:
-	case <-timer.C:
+	case <-time.After(d):
 	case <-c.client.Closed():
 	case <-ctx.Done():
 	}
@@ -393,28 +386,21 @@ func (c *imapConn) doWithTimeout(stage string, exchange func() error) error {
 	return nil
 }
 
-// error is a MailboxError with the server's text formatted for a log.
-func (c *imapConn) error(stage string, err error) *MailboxError {
-	e := mailboxError(stage, err)
+// error is an Error with the server's text formatted for a log.
+func (c *imapConn) error(stage string, err error) *Error {
 	if c.ctx.Err() != nil {
-		return &MailboxError{Stage: stage, Temporary: true, Err: context.Cause(c.ctx)}
+		return &Error{Stage: stage, Temporary: true, Err: context.Cause(c.ctx)}
+	}
+	e := Error{Stage: stage, Temporary: true, Err: err}
+	if known := (*Error)(nil); errors.As(err, &known) {
+		e = *known
 	}
 	var reply *imap.Error
 	if errors.As(err, &reply) {
 		e.Temporary = reply.Type != imap.StatusResponseTypeBad
 	}
 	e.Err = &rewordedError{logText(e.Err.Error(), c.secrets...), err}
-	return e
-}
-
-func (b *IMAP) error(stage string, err error) error { return mailboxError(stage, err) }
-
-func mailboxError(stage string, err error) *MailboxError {
-	var f *fault
-	if errors.As(err, &f) {
-		return &MailboxError{Stage: f.stage, Temporary: f.temporary, hint: f.hint, Err: f.err}
-	}
-	return &MailboxError{Stage: stage, Temporary: true, Err: err}
+	return &e
 }
 
 // rewordedError is an error with another text.
@@ -426,9 +412,3 @@ type rewordedError struct {
 func (e *rewordedError) Error() string { return e.text }
 
 func (e *rewordedError) Unwrap() error { return e.err }
-
-// close ends the connection. The library's own Close would wait for its reader.
-func (c *imapConn) close() {
-	c.stop()
-	c.conn.Close()
-}

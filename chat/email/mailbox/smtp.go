@@ -1,12 +1,12 @@
-package email
+package mailbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -29,30 +29,7 @@ type SMTP struct {
 	Timeout   time.Duration          // for each answer; 0: 30 s. After the last byte of an email it is five times that.
 }
 
-// SendError says why an email was not sent, or may not have been.
-type SendError struct {
-	Stage string // what failed: "connect", "log in", "name the recipient" …
-	// Temporary: a retry of the same email may succeed.
-	Temporary bool
-	// Account: the failure is not about this email. Every other one would fail, too,
-	// until the operator fixes the settings or the server.
-	Account bool
-	// MaybeSent: the complete email was sent, but no answer came. After a retry it may
-	// arrive twice.
-	MaybeSent bool
-	Code      int    // the server's reply, 421, 550 …; 0: none
-	hint      string // what to do; may be empty
-	Err       error  // never contains the password
-}
-
-func (e *SendError) Error() string { return e.Stage + ": " + e.Err.Error() }
-
-func (e *SendError) Unwrap() error { return e.Err }
-
-// Hint is what the operator can do, or "".
-func (e *SendError) Hint() string { return e.hint }
-
-// Check connects and logs in. Its error is a *SendError.
+// Check connects and logs in. Its error is an *Error.
 func (s *SMTP) Check(ctx context.Context) error {
 	c, err := s.open(ctx)
 	if err != nil {
@@ -64,14 +41,14 @@ func (s *SMTP) Check(ctx context.Context) error {
 
 // Send submits msg, which begins with its header. An empty from is the null sender, to
 // which no server replies. Either all recipients get the email or none does. Its error
-// is a *SendError.
+// is an *Error.
 func (s *SMTP) Send(ctx context.Context, from string, to []string, msg []byte) error {
 	e, err := newEnvelope(from, to, msg)
 	if err != nil {
-		return &SendError{Stage: "check the email", Err: err}
+		return &Error{Stage: "check the email", Err: err}
 	}
 	// Limits the total time, too: many answers may each stay below the timeout.
-	ctx, cancel := context.WithTimeout(ctx, 15*s.timeout())
+	ctx, cancel := context.WithTimeout(ctx, 15*cmp.Or(s.Timeout, smtpTimeout))
 	defer cancel()
 	c, err := s.open(ctx)
 	if err != nil {
@@ -85,34 +62,25 @@ func (s *SMTP) Send(ctx context.Context, from string, to []string, msg []byte) e
 	return nil
 }
 
-func (s *SMTP) timeout() time.Duration {
-	if s.Timeout > 0 {
-		return s.Timeout
-	}
-	return 30 * time.Second
-}
+const smtpTimeout = 30 * time.Second
 
 // smtpConn is a connection that has logged in.
 type smtpConn struct {
 	*smtp.Client
-	conn    net.Conn
-	stop    func() bool
-	ctx     context.Context
-	timeout time.Duration
-	secrets []string
+	*session
 }
 
 // open connects, secures the connection and logs in.
 func (s *SMTP) open(ctx context.Context) (*smtpConn, error) {
-	e := endpoint{s.Address, s.Security, s.CAFile, s.timeout()}
-	conn, stop, f := e.dial(ctx)
+	e := endpoint{s.Address, s.Security, s.CAFile, cmp.Or(s.Timeout, smtpTimeout)}
+	open, f := e.dial(ctx)
 	if f != nil {
-		return nil, (&smtpConn{ctx: ctx}).faultError(f)
+		return nil, (&smtpConn{session: &session{ctx: ctx}}).failed("", f)
 	}
-	c := &smtpConn{conn: conn, stop: stop, ctx: ctx, timeout: s.timeout()}
+	c := &smtpConn{session: open}
 	if f := c.secure(e); f != nil {
 		c.close()
-		return nil, c.faultError(f)
+		return nil, c.failed("", f)
 	}
 	if err := c.login(s); err != nil {
 		c.close()
@@ -123,7 +91,7 @@ func (s *SMTP) open(ctx context.Context) (*smtpConn, error) {
 
 // secure wraps the connection in a client, with STARTTLS if configured. The library
 // has no timeout before that.
-func (c *smtpConn) secure(e endpoint) *fault {
+func (c *smtpConn) secure(e endpoint) *Error {
 	if e.security != StartTLS {
 		c.Client = smtp.NewClient(c.conn)
 	} else {
@@ -143,33 +111,29 @@ func (c *smtpConn) secure(e endpoint) *fault {
 	return nil
 }
 
-func (c *smtpConn) noStartTLS(err error) *fault {
-	f := &fault{stage: "secure the connection", temporary: true, err: err}
+func (c *smtpConn) noStartTLS(err error) *Error {
+	f := &Error{Stage: "secure the connection", Temporary: true, Err: err}
 	var reply *smtp.SMTPError
 	switch {
 	case errors.As(err, &reply):
-		f.temporary = reply.Temporary()
+		f.Temporary = reply.Temporary()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		f.hint = "if the port expects TLS from the first byte, set the security to tls"
+		f.Help = "if the port expects TLS from the first byte, set the security to tls"
 	case strings.Contains(err.Error(), "doesn't support STARTTLS"):
 		// The library has no error value for it. An attacker in between may have removed
 		// the offer, so plain text is not an option.
-		f.temporary = false
-		f.hint = "the server offers no STARTTLS on this port; check the port (mostly 587; with TLS from the first byte 465)"
+		f.Temporary = false
+		f.Help = "the server offers no STARTTLS on this port; check the port (mostly 587; with TLS from the first byte 465)"
 	}
 	return f
 }
 
 // login greets the server and authenticates.
 func (c *smtpConn) login(s *SMTP) error {
-	name := s.LocalName
-	if name == "" {
-		name = "localhost"
-	}
 	// After STARTTLS the TLS handshake happens here.
-	if err := c.Hello(name); err != nil {
-		if f := (endpoint{}).tlsFault(err); f.hint != "" {
-			return c.faultError(f)
+	if err := c.Hello(cmp.Or(s.LocalName, "localhost")); err != nil {
+		if f := (endpoint{}).tlsFault(err); f.Help != "" {
+			return c.failed("", f)
 		}
 		e := c.failed("greet", err)
 		e.Account = !e.Temporary
@@ -185,7 +149,7 @@ func (c *smtpConn) login(s *SMTP) error {
 	if err != nil {
 		e := c.failed("log in", err)
 		if e.Account = !e.Temporary; e.Account && e.Code != 0 {
-			e.hint = "check the user name and the password; some providers require an app password"
+			e.Help = "check the user name and the password; some providers require an app password"
 		}
 		return e
 	}
@@ -195,11 +159,11 @@ func (c *smtpConn) login(s *SMTP) error {
 // mechanism selects how to send the password.
 func (c *smtpConn) mechanism(s *SMTP) (sasl.Client, error) {
 	if s.Password == nil {
-		return nil, &fault{stage: "log in", err: errors.New("a user name is set, but no password")}
+		return nil, &Error{Stage: "log in", Err: errors.New("a user name is set, but no password")}
 	}
 	password, err := s.Password()
 	if err != nil {
-		return nil, &fault{stage: "log in", err: fmt.Errorf("read the password: %w", err)}
+		return nil, &Error{Stage: "log in", Err: fmt.Errorf("read the password: %w", err)}
 	}
 	encode := base64.StdEncoding.EncodeToString
 	c.secrets = []string{password, encode([]byte(password)), encode([]byte("\x00" + s.Username + "\x00" + password))}
@@ -209,9 +173,9 @@ func (c *smtpConn) mechanism(s *SMTP) (sasl.Client, error) {
 	case c.SupportsAuth("LOGIN"):
 		return &loginClient{s.Username, password}, nil
 	}
-	return nil, &fault{
-		stage: "log in", err: errors.New("the server accepts no password (neither AUTH PLAIN nor LOGIN)"),
-		hint: "check that this is the submission port",
+	return nil, &Error{
+		Stage: "log in", Err: errors.New("the server accepts no password (neither AUTH PLAIN nor LOGIN)"),
+		Help: "check that this is the submission port",
 	}
 }
 
@@ -235,7 +199,7 @@ func (l *loginClient) Next(challenge []byte) ([]byte, error) {
 // send submits one email.
 func (c *smtpConn) send(e *envelope) error {
 	if err := e.fits(c.Client); err != nil {
-		return &SendError{Stage: "send the email", Err: err}
+		return &Error{Stage: "send the email", Err: err}
 	}
 	if err := c.Mail(e.from, &smtp.MailOptions{UTF8: e.utf8, Size: int64(len(e.msg))}); err != nil {
 		return c.failed("name the sender", err)
@@ -263,35 +227,26 @@ func (c *smtpConn) send(e *envelope) error {
 	return nil
 }
 
-// failed converts an error of the library.
-func (c *smtpConn) failed(stage string, err error) *SendError {
-	var f *fault
-	if errors.As(err, &f) {
-		return c.faultError(f)
+// failed converts an error. A stage that is known already stays.
+func (c *smtpConn) failed(stage string, err error) *Error {
+	e := &Error{Stage: stage, Temporary: true}
+	known := errors.As(err, &e)
+	if known {
+		err, e.Account = e.Err, !e.Temporary
 	}
-	e := &SendError{Stage: stage, Temporary: true, Err: err}
 	var reply *smtp.SMTPError
 	switch {
 	case errors.As(err, &reply):
-		e.Code, e.Temporary = reply.Code, reply.Code/100 != 5
-		e.Err = c.reply(reply)
+		if e.Code = reply.Code; !known {
+			e.Temporary = reply.Code/100 != 5
+		}
+		err = c.reply(reply)
 	case c.ctx.Err() != nil:
-		e.Err = context.Cause(c.ctx)
-	default:
-		e.Err = errors.New(logText(err.Error(), c.secrets...))
+		e.Temporary, e.Account, err = true, false, context.Cause(c.ctx)
+	case !known:
+		err = errors.New(logText(err.Error(), c.secrets...))
 	}
-	return e
-}
-
-func (c *smtpConn) faultError(f *fault) *SendError {
-	e := &SendError{Stage: f.stage, Temporary: f.temporary, Account: !f.temporary, hint: f.hint, Err: f.err}
-	var reply *smtp.SMTPError
-	if errors.As(f.err, &reply) {
-		e.Code = reply.Code
-		e.Err = c.reply(reply)
-	} else if c.ctx.Err() != nil {
-		e.Temporary, e.Account, e.Err = true, false, context.Cause(c.ctx)
-	}
+	e.Err = err
 	return e
 }
 
@@ -309,11 +264,6 @@ func (c *smtpConn) quit() {
 	c.CommandTimeout = min(c.CommandTimeout, 2*time.Second)
 	_ = c.Quit()
 	c.close()
-}
-
-func (c *smtpConn) close() {
-	c.stop()
-	c.conn.Close()
 }
 
 // envelope is an email in the form that SMTP needs.

@@ -1,16 +1,20 @@
-package email
+package mailbox
 
 import (
 	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/go-json-experiment/json"
 )
 
 // maxMail is the maximum size of an email that is read, in bytes: 512 KiB.
-const maxMail = 512 << 10
+const MaxMail = 512 << 10
 
 // maxHeader is how much of the header is read of a larger email.
 const maxHeader = 64 << 10
@@ -39,27 +43,65 @@ type State interface {
 	Save(data []byte) error
 }
 
+// position is what a source remembers.
+type position[T any] struct {
+	store   State
+	what    string // for errors: "mailbox", "maildir"
+	state   T
+	dirty   bool  // state has changes that are not saved
+	unsaved error // why the last save failed
+}
+
+// load reads the state, and says whether there is one. An unreadable state is an error, not a
+// first start: a first start would skip emails.
+func (p *position[T]) load() (bool, error) {
+	if p.store == nil {
+		return false, fmt.Errorf("%s: no store for the state is configured", p.what)
+	}
+	data, err := p.store.Load()
+	if err != nil {
+		return false, fmt.Errorf("load the %s's state: %w", p.what, err)
+	}
+	if len(data) == 0 {
+		return false, nil
+	}
+	var of struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(data, &of); err != nil {
+		return false, fmt.Errorf("read the %s's state: %w", p.what, err)
+	}
+	if of.Version != 1 {
+		return false, fmt.Errorf("read the %s's state: version %d is unknown", p.what, of.Version)
+	}
+	if err := json.Unmarshal(data, &p.state, json.RejectUnknownMembers(true)); err != nil {
+		return false, fmt.Errorf("read the %s's state: %w", p.what, err)
+	}
+	return true, nil
+}
+
+// save writes the state if it changed. A failed save does not stop the source: replies
+// that are here must count. The next change or scan saves again.
+func (p *position[T]) save() {
+	if !p.dirty {
+		return
+	}
+	data, err := json.Marshal(&p.state)
+	if err == nil {
+		err = p.store.Save(data)
+	}
+	p.dirty, p.unsaved = err != nil, nil
+	if err != nil {
+		p.unsaved = fmt.Errorf("save the %s's state: %w", p.what, err)
+	}
+}
+
 // Incoming is an email that arrived.
 type Incoming struct {
 	Name     string // of this delivery: "imap UIDVALIDITY/UID of MAILBOX", "maildir FILENAME"
 	Raw      []byte // as received, with CRLF at the end of each line
 	TooLarge bool   // larger than maxMail: Raw is the header only, at most 64 KiB
 }
-
-// MailboxError says why emails cannot be received now.
-type MailboxError struct {
-	Stage     string // what failed: "connect", "log in" …
-	Temporary bool   // a retry may succeed; otherwise the operator must fix something
-	hint      string // what to do; may be empty
-	Err       error  // never contains a password
-}
-
-func (e *MailboxError) Error() string { return e.Stage + ": " + e.Err.Error() }
-
-func (e *MailboxError) Unwrap() error { return e.Err }
-
-// Hint is what the operator can do, or "".
-func (e *MailboxError) Hint() string { return e.hint }
 
 // callTake calls take. It turns a panic into an error: otherwise one email would end the
 // daemon after each start.
@@ -100,30 +142,36 @@ func (w *failedEmails) summary() error {
 }
 
 // retry is the time of the next attempt after n failures.
-type retry struct {
-	n  int
-	at time.Time
+type Retry struct {
+	N  int
+	At time.Time
 }
 
 // next is the retry after one more failure at now. The delay doubles from first to
 // most. It varies by a fifth, so that attempts spread.
-func (r retry) next(now time.Time, first, most time.Duration) retry {
+func (r Retry) Next(now time.Time, first, most time.Duration) Retry {
 	pause := most
-	if r.n < 16 {
-		pause = min(first<<r.n, most)
+	if r.N < 16 {
+		pause = min(first<<r.N, most)
 	}
 	pause += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(pause)) //nolint:gosec // no secret
-	return retry{n: r.n + 1, at: now.Add(pause)}
+	return Retry{N: r.N + 1, At: now.Add(pause)}
 }
 
-// sleep waits for d or the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+// nowFunc is now, or the system's clock without one.
+func nowFunc(now func() time.Time) func() time.Time {
+	if now == nil {
+		return time.Now
 	}
+	return now
+}
+
+// reporter is report, or a function that does nothing without one.
+func reporter(report func(error)) func(error) {
+	if report == nil {
+		return func(error) {}
+	}
+	return report
 }
 
 // headerOf is the header of an email with CRLF line ends, without the empty line: as
@@ -141,18 +189,14 @@ func headerOf(raw []byte) []byte {
 
 // messageID is the value of the first Message-ID in a header, or "".
 func messageID(header []byte) string {
-	var value []string
-	for line := range bytes.Lines(header) {
-		switch {
-		case len(value) > 0 && (line[0] == ' ' || line[0] == '\t'):
-			value = append(value, string(line))
-		case len(value) > 0 || len(bytes.TrimRight(line, "\r\n")) == 0:
-			return strings.Join(strings.Fields(strings.Join(value, "")), " ")
-		default:
-			if name, rest, ok := bytes.Cut(line, []byte(":")); ok && strings.EqualFold(string(bytes.TrimSpace(name)), "message-id") {
-				value = append(value, string(rest))
-			}
-		}
+	header, _, _ = bytes.Cut(bytes.ReplaceAll(append([]byte("\n"), header...), []byte("\r\n"), []byte("\n")), []byte("\n\n"))
+	found := messageIDField().FindSubmatch(header)
+	if found == nil {
+		return ""
 	}
-	return strings.Join(strings.Fields(strings.Join(value, "")), " ")
+	return strings.Join(strings.Fields(string(found[1])), " ")
 }
+
+var messageIDField = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)\nmessage-id[ \t]*:(.*(?:\n[ \t].*)*)`)
+})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 func (w *rig) stateStore(name string) chat.StateStore {
@@ -32,7 +33,7 @@ func TestRun(t *testing.T) {
 	w := newRig(t)
 	inbox := w.stateStore("inbox")
 	hints, changes := make(chan struct{}, 1), make(chan approval.Key, 10)
-	w.Mailboxes = []Mailbox{&InboxQueue{Store: inbox, Changes: hints, Report: w.Reports("delivery")}}
+	w.Mailboxes = []mailbox.Mailbox{&mailbox.InboxQueue{Store: inbox, Changes: hints, Report: w.Reports("delivery")}}
 	w.Changes, w.Every = changes, time.Hour
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -42,7 +43,7 @@ func TestRun(t *testing.T) {
 	var cards []sentMail
 	waitFor(t, "the card", func() bool { cards = append(cards, w.outbox.take()...); return len(cards) > 0 })
 	in := replyTo(w.onlyEmail(cards), annMail, "1")
-	require.NoError(t, (&InboxQueue{Store: inbox}).Put("one", strings.NewReader("From ann Sat\n"+strings.ReplaceAll(string(in.Raw), "\r\n", "\n"))))
+	require.NoError(t, (&mailbox.InboxQueue{Store: inbox}).Put("one", strings.NewReader("From ann Sat\n"+strings.ReplaceAll(string(in.Raw), "\r\n", "\n"))))
 	hints <- struct{}{}
 	waitFor(t, "the decision", func() bool { return w.decision(k) != nil })
 	var answers []sentMail
@@ -55,64 +56,15 @@ func TestRun(t *testing.T) {
 
 type brokenMailbox struct{}
 
-func (brokenMailbox) Run(context.Context, func(context.Context, Incoming) error) error {
+func (brokenMailbox) Run(context.Context, func(context.Context, mailbox.Incoming) error) error {
 	return errors.New("unusable settings")
 }
 
 // A mailbox with unusable settings ends Run with its error.
 func TestRunEndsWithMailbox(t *testing.T) {
 	w := newRig(t)
-	w.Mailboxes = []Mailbox{&InboxQueue{Store: w.stateStore("inbox")}, brokenMailbox{}}
+	w.Mailboxes = []mailbox.Mailbox{&mailbox.InboxQueue{Store: w.stateStore("inbox")}, brokenMailbox{}}
 	require.EqualError(t, w.Run(t.Context()), "unusable settings")
-}
-
-// An email that cannot be taken is retried, and does not delay the others.
-func TestInboxQueue(t *testing.T) {
-	w := newRig(t)
-	d := &InboxQueue{Store: w.stateStore("inbox"), Now: w.clock.now}
-	require.ErrorIs(t, d.Put("x", strings.NewReader("")), ErrNoMail)
-	require.NoError(t, d.Put("1", strings.NewReader("Subject: a\n\n1\n")))
-	require.NoError(t, d.Put("2", strings.NewReader("From x\nSubject: b\r\n\r\n2\r\n")))
-	require.NoError(t, d.Put("3", strings.NewReader("Subject: c\n\n"+strings.Repeat("x\n", maxMail))))
-	var seen []Incoming
-	fails := true
-	take := func(_ context.Context, in Incoming) error {
-		seen = append(seen, in)
-		if in.Name == "drop 1" && fails {
-			return errors.New("not now")
-		}
-		return nil
-	}
-	retries := map[string]retry{}
-	require.ErrorContains(t, d.takeDue(t.Context(), take, retries), "not now")
-	require.Len(t, seen, 3)
-	require.Equal(t, "Subject: a\r\n\r\n1\r\n", string(seen[0].Raw))
-	require.Equal(t, "Subject: b\r\n\r\n2\r\n", string(seen[1].Raw), "without the envelope line")
-	require.Equal(t, "drop 3"+headerOnly, seen[2].Name)
-	require.True(t, seen[2].TooLarge)
-	require.Less(t, len(seen[2].Raw), 100)
-	seen, fails = nil, false
-	require.NoError(t, d.takeDue(t.Context(), take, retries))
-	require.Empty(t, seen, "not at once")
-	w.clock.advance(time.Minute)
-	require.NoError(t, d.takeDue(t.Context(), take, retries))
-	require.Len(t, seen, 1)
-	names, err := d.Store.List()
-	require.NoError(t, err)
-	require.Empty(t, names)
-}
-
-func TestMailboxState(t *testing.T) {
-	w := newRig(t)
-	s := MailboxState{Store: w.stateStore("state"), Name: "imap"}
-	b, err := s.Load()
-	require.NoError(t, err)
-	require.Empty(t, b)
-	require.NoError(t, s.Save([]byte("here")))
-	b, err = s.Load()
-	require.NoError(t, err)
-	require.Equal(t, "here", string(b))
-	require.ErrorIs(t, func() error { _, err := MailboxState{Store: brokenStore{}, Name: "imap"}.Load(); return err }(), errFull, "an unreadable state is not a first start")
 }
 
 // A reply to a test card is saved, is not answered, and decides nothing.
@@ -134,8 +86,8 @@ func TestTestMail(t *testing.T) {
 		require.Equal(t, string(in.Raw), string(raw))
 		require.NoError(t, r.Store.Remove(tokenDigest(r.token)+answerSuffix))
 		r.Inbox = w.stateStore("inbox")
-		require.NoError(t, (&InboxQueue{Store: r.Inbox}).Put("other", strings.NewReader("Subject: x\n\n1\n")))
-		require.NoError(t, (&InboxQueue{Store: r.Inbox}).Put("this", strings.NewReader(string(in.Raw))))
+		require.NoError(t, (&mailbox.InboxQueue{Store: r.Inbox}).Put("other", strings.NewReader("Subject: x\n\n1\n")))
+		require.NoError(t, (&mailbox.InboxQueue{Store: r.Inbox}).Put("this", strings.NewReader(string(in.Raw))))
 		raw, err = r.Await(t.Context(), nil)
 		require.NoError(t, err, "no daemon runs: the reply is in the inbox")
 		require.Equal(t, string(in.Raw), string(raw))

@@ -1,4 +1,4 @@
-package email
+package mailbox
 
 import (
 	"context"
@@ -200,13 +200,13 @@ func TestPanicInTakeIsAnError(t *testing.T) {
 
 func TestRetry(t *testing.T) {
 	now := time.Unix(0, 0)
-	var r retry
+	var r Retry
 	for _, want := range []time.Duration{1, 2, 4, 8, 10, 10, 10} {
-		r = r.next(now, time.Second, 10*time.Second)
-		require.InDelta(t, want, r.at.Sub(now).Seconds(), 0.21*float64(want))
+		r = r.Next(now, time.Second, 10*time.Second)
+		require.InDelta(t, want, r.At.Sub(now).Seconds(), 0.21*float64(want))
 	}
-	r.n = 1 << 20
-	require.LessOrEqual(t, r.next(now, time.Second, time.Minute).at.Sub(now), 72*time.Second, "no overflow")
+	r.N = 1 << 20
+	require.LessOrEqual(t, r.Next(now, time.Second, time.Minute).At.Sub(now), 72*time.Second, "no overflow")
 }
 
 func TestHeaderOf(t *testing.T) {
