@@ -22,12 +22,7 @@ type Span struct {
 // Redactor finds the secrets of a text.
 type Redactor interface {
 	Secrets(text string) []Span
-}
-
-// requestRedactor is a Redactor that also finds secrets split over several fields
-// of one request.
-type requestRedactor interface {
-	Redactor
+	// For returns a Redactor that also finds secrets split over several fields of p.
 	For(p *approval.Pending) Redactor
 }
 
@@ -77,8 +72,8 @@ type renderer struct {
 }
 
 func (s Style) renderer(p *approval.Pending) renderer {
-	if whole, ok := s.Redact.(requestRedactor); ok {
-		s.Redact = whole.For(p)
+	if s.Redact != nil {
+		s.Redact = s.Redact.For(p)
 	}
 	return renderer{s, catalog(s.Language), p}
 }

@@ -211,6 +211,6 @@ func FuzzTake(f *testing.F) {
 		require.Empty(t, m.Doubt)
 		require.Empty(t, automaticReason(raw))
 		require.True(t, bytes.Contains(bytes.ToLower(raw), []byte("appr_")) || bytes.Contains(bytes.ToLower(raw), []byte("permesso+")))
-		require.NoError(t, w.store.Remove(approval.DocDecision, k)) // for the next input
+		require.NoError(t, w.store.Remove(context.Background(), approval.DocDecision, k)) // for the next input
 	})
 }

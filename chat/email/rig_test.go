@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/mail"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/email/authentic"
@@ -100,10 +100,8 @@ const (
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	layout := ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}
-	require.NoError(t, layout.PrepareHome(ipc.OS()))
 	w := &rig{
-		t: t, store: &ipc.Store{FS: ipc.OS(), Layout: layout}, outbox: &outbox{}, ceilings: map[string]approval.Reversibility{},
+		t: t, outbox: &outbox{}, ceilings: map[string]approval.Reversibility{},
 		clock: &fakeClock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
 		people: map[string][]approval.Approver{
 			"home":   {{Name: "ann", IDs: map[string]string{"email": annMail}}},
@@ -111,12 +109,12 @@ func newRig(t testing.TB) *rig {
 			"shop":   {{Name: "eva", IDs: map[string]string{"email": evaMail}}},
 		},
 	}
+	var o gatetest.Options
 	for ws := range w.people {
-		require.NoError(t, layout.Prepare(ipc.OS(), ws))
+		o.Workspaces = append(o.Workspaces, approval.Workspace{Name: ws})
 	}
-	var err error
-	w.seal, err = seal.LoadOrCreate(ipc.OS(), layout.Keys())
-	require.NoError(t, err)
+	home := gatetest.New(t, o)
+	w.store, w.seal = home.Store, home.Seal
 	w.sentStore = &ipc.SentStore{Store: w.store, Channel: "email"}
 	w.restart()
 	return w
@@ -125,7 +123,7 @@ func newRig(t testing.TB) *rig {
 // restart simulates a new process over the same files.
 func (w *rig) restart() {
 	w.t.Helper()
-	decider := &gate.Decider{Store: w.store, Seal: w.seal, Now: w.clock.now, Daemon: true, May: w.canDecide}
+	decider := &gate.Decider{Store: w.store, Seal: w.seal, Now: w.clock.now, May: w.canDecide}
 	viewer := &read.Viewer{Store: w.store, Seal: w.seal}
 	drawer := func(name string) chat.StateStore {
 		d, err := w.sentStore.State(name)
@@ -174,7 +172,7 @@ func (w *rig) addPending(ws, id string, change ...func(*approval.Pending)) appro
 	}
 	body, err := p.Encode()
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.store.Create(approval.DocPending, k, w.seal.Seal(approval.DocPending, k, body), approval.Durable))
+	require.NoError(w.t, w.store.Create(context.Background(), approval.DocPending, k, w.seal.Seal(approval.DocPending, k, body), approval.Durable))
 	return k
 }
 
@@ -182,7 +180,7 @@ func (w *rig) addPending(ws, id string, change ...func(*approval.Pending)) appro
 func (w *rig) addNextPending(ws string, change ...func(*approval.Pending)) approval.Key {
 	w.t.Helper()
 	if w.next++; w.last.ID != "" {
-		require.NoError(w.t, w.store.Remove(approval.DocPending, w.last))
+		require.NoError(w.t, w.store.Remove(context.Background(), approval.DocPending, w.last))
 	}
 	w.clock.advance(24 * time.Hour)
 	w.last = w.addPending(ws, fmt.Sprintf("a7f3%04x00000000", w.next), change...)
@@ -201,21 +199,21 @@ func (w *rig) writeRecordBy(k approval.Key, status approval.Status, by, via stri
 	resp.Decision.By, resp.Decision.Via = &by, &via
 	b, err := resp.Encode()
 	require.NoError(w.t, err)
-	d, err := w.store.Read(approval.DocDecision, k)
+	d, err := w.store.Read(context.Background(), approval.DocDecision, k)
 	if err != nil {
 		d = nil
 	}
 	rec := approval.Record{Version: 1, RequestID: k.ID, Workspace: k.Workspace, Status: status, Decision: d, RequestedAt: w.clock.now(), EndedAt: w.clock.now(), Response: b}
 	body, err := rec.Encode()
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.store.Create(approval.DocRecord, k, w.seal.Seal(approval.DocRecord, k, body), approval.Durable))
-	require.NoError(w.t, w.store.Remove(approval.DocPending, k))
+	require.NoError(w.t, w.store.Create(context.Background(), approval.DocRecord, k, w.seal.Seal(approval.DocRecord, k, body), approval.Durable))
+	require.NoError(w.t, w.store.Remove(context.Background(), approval.DocPending, k))
 }
 
 // decision returns the decision on a request, or nil.
 func (w *rig) decision(k approval.Key) *approval.Decision {
 	w.t.Helper()
-	b, err := w.store.Read(approval.DocDecision, k)
+	b, err := w.store.Read(context.Background(), approval.DocDecision, k)
 	if err != nil {
 		return nil
 	}

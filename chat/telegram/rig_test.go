@@ -153,7 +153,7 @@ func (h *rig) openGate() {
 	}
 	h.store = &ipc.Store{FS: ipc.OS(), Layout: h.layout, RequestSize: func(string) int64 { return 4 << 20 }}
 	var err error
-	h.release, err = h.store.Open()
+	h.release, err = h.store.Lease(context.Background())
 	require.NoError(t, err)
 	h.seal, err = seal.LoadOrCreate(ipc.OS(), h.layout.Keys())
 	require.NoError(t, err)
@@ -164,10 +164,10 @@ func (h *rig) openGate() {
 	rules := &policy.Engine{}
 	require.NoError(t, rules.Load(policy.Config{Rules: []policy.Rule{{Name: "auto", Tool: "auto", Outcome: approval.Allow}}}))
 	h.gate = &gate.Gate{
-		Store: h.store, Workspaces: h.store, Seal: h.seal, Receipts: signer, Policy: rules, Executor: h.handler, Audit: h.log,
+		Store: h.store, Seal: h.seal, Receipts: signer, Policy: rules, Executor: h.handler, Audit: h.log,
 		Settings: h, Log: zerolog.Nop(), Changed: h.changed,
 	}
-	keys, err := h.gate.Start()
+	keys, err := h.gate.Start(context.Background())
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -202,6 +202,9 @@ func (h *rig) Workspace(name string) (approval.Workspace, bool) {
 		Limits: approval.Limits{Pending: 1000, AskPerMinute: 10000, PerMinute: 100000, RequestSize: 4 << 20},
 	}, true
 }
+
+// Provers implements gate.Settings.
+func (*rig) Provers() approval.Provers { return nil }
 
 // Tool implements gate.Settings.
 func (h *rig) Tool(name string) (approval.Tool, bool) {
@@ -238,7 +241,7 @@ func (h *rig) Refused(_ approval.Key, by approval.Person) {
 
 func (h *rig) decider() *gate.Decider {
 	return &gate.Decider{
-		Store: h.store, Seal: h.seal, May: h.May, Daemon: true, Decided: h.gate.Wake,
+		Store: h.store, Seal: h.seal, May: h.May, Decided: h.gate.Wake,
 		Refused: func(k approval.Key, by approval.Person, _ string) { h.Refused(k, by) },
 	}
 }
@@ -450,7 +453,7 @@ func (h *rig) waitForResponse(k approval.Key) *approval.Response {
 	h.t.Helper()
 	var r *approval.Response
 	h.waitFor("the response of "+k.ID, func() bool {
-		b, err := h.store.Read(approval.DocResponse, k)
+		b, err := h.store.Read(context.Background(), approval.DocResponse, k)
 		if err != nil {
 			return false
 		}

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -40,7 +41,7 @@ func (v *visit) audit() {
 	defer done()
 	if v.Backend.Audit != nil {
 		before, _ := strconv.ParseInt(q.Get("before"), 10, 64)
-		list, more, err := v.Backend.Audit.Entries(v.r.Context(), EntryQuery{
+		list, more, err := v.Backend.Audit.Entries(v.r.Context(), read.EntryQuery{
 			Workspaces: v.rights.See, All: v.rights.Operator, Text: p.Query, Before: max(before, 0), Limit: perPage,
 		})
 		if err != nil {
@@ -162,7 +163,7 @@ func (v *visit) workspaceLine(p *Workspace) workspaceLine {
 	limits := p.Limits.WithDefaults()
 	l := workspaceLine{
 		Name: p.Name, Autonomy: chat.Escape(p.Autonomy), Principal: chat.Escape(p.Principal), Approvers: escaped(p.Approvers),
-		Channels: escaped(p.Channels), Waiting: p.Waiting, Requests: p.Requests, Timeout: formatDuration(p.Timeout), Median: v.durationOrDash(p.Median),
+		Channels: escaped(p.Channels), Waiting: p.Waiting, Requests: p.Stats.Requests, Timeout: formatDuration(p.Timeout), Median: secondsOrDash(p.Stats.Median),
 		Limits: []string{
 			chat.Format(v.w.LimitPending, "n", strconv.Itoa(limits.Pending)), chat.Format(v.w.LimitAsk, "n", strconv.Itoa(limits.AskPerMinute)),
 			chat.Format(v.w.LimitAll, "n", strconv.Itoa(limits.PerMinute)), chat.Format(v.w.LimitRunning, "n", strconv.Itoa(limits.Running)),
@@ -178,8 +179,8 @@ func (v *visit) workspaceLine(p *Workspace) workspaceLine {
 		}
 	}
 	slices.Sort(l.Taints)
-	for _, t := range p.People {
-		line := approverLine{Name: chat.Escape(t.Name), Decided: t.Decided, Fast: t.Fast, Median: v.durationOrDash(t.Median), RubberStamping: t.RubberStamping, Share: "–"}
+	for _, t := range p.Stats.Approvers {
+		line := approverLine{Name: chat.Escape(t.Name), Decided: t.Decided, Fast: t.Hasty, Median: secondsOrDash(t.Median), RubberStamping: t.RubberStamps(), Share: "–"}
 		if t.Decided > 0 {
 			line.Share = strconv.Itoa(100*t.Approved/t.Decided) + " %"
 		}
@@ -188,11 +189,11 @@ func (v *visit) workspaceLine(p *Workspace) workspaceLine {
 	return l
 }
 
-func (v *visit) durationOrDash(d time.Duration) string {
-	if d <= 0 {
+func secondsOrDash(s *float64) string {
+	if s == nil {
 		return "–"
 	}
-	return formatDuration(d)
+	return formatDuration(time.Duration(*s * float64(time.Second)))
 }
 
 // The workspace "" stands for all of them.

@@ -38,33 +38,15 @@ type history interface {
 	Requests(q read.Query) (list []*read.Request, more bool, err error)
 }
 
-// EntryQuery selects entries of the audit log.
-type EntryQuery struct {
-	Workspaces []string
-	All        bool // also entries without a workspace, or of a removed one
-	Text       string
-	Before     int64 // only entries with a lower number; 0: all
-	Limit      int
-}
-
 // ErrBusy reports that a verification is already running.
 var ErrBusy = errors.New("already running")
 
 // audit reads the audit log.
 type audit interface {
-	Entries(ctx context.Context, q EntryQuery) (list []approval.Entry, more bool, err error)
+	Entries(ctx context.Context, q read.EntryQuery) (list []approval.Entry, more bool, err error)
 	// Verify checks the complete log and returns a one-line summary. The error
 	// tells what is wrong with the log, or wraps ErrBusy.
 	Verify(ctx context.Context) (found string, err error)
-}
-
-// ApproverStats are the numbers of one person's decisions.
-type ApproverStats struct {
-	Name              string
-	Decided, Approved int
-	Median            time.Duration // to decide
-	Fast              int           // approvals within five seconds
-	RubberStamping    bool          // so many, and so fast, that the person cannot have read the requests
 }
 
 // Workspace is a workspace with data of the configuration and the audit log.
@@ -76,9 +58,7 @@ type Workspace struct {
 	Rates                     []string            // rate limits of policy, as written in the configuration
 	Taints                    map[string][]string // by client
 	Waiting                   int
-	Requests                  int // in the period of the statistics
-	Median                    time.Duration
-	People                    []ApproverStats
+	Stats                     *read.Stats // of the last weeks
 }
 
 // workspaceInfo describes workspaces.

@@ -222,7 +222,7 @@ func (w *fixture) Story(_ context.Context, k approval.Key) (st read.Story, err e
 }
 
 // Decided implements web.viewer.
-func (w *fixture) Decided(p approval.StoredPending) (*approval.Decision, error) {
+func (w *fixture) Decided(_ context.Context, p approval.StoredPending) (*approval.Decision, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.decided[p.Key()], nil
@@ -315,7 +315,7 @@ func (w *fixture) Requests(q read.Query) ([]*read.Request, bool, error) {
 }
 
 // Entries implements web.audit.
-func (w *fixture) Entries(context.Context, web.EntryQuery) ([]approval.Entry, bool, error) {
+func (w *fixture) Entries(context.Context, read.EntryQuery) ([]approval.Entry, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.entries), false, nil
@@ -331,10 +331,11 @@ func (w *fixture) Verify(context.Context) (string, error) {
 
 // Workspace implements web.workspaceInfo.
 func (w *fixture) Workspace(_ context.Context, ws string) (*web.Workspace, error) {
+	median, share := 1.2, 1.0
 	return &web.Workspace{
-		Name: ws, Autonomy: "supervised", Approvers: []string{"ann"}, Timeout: 5 * time.Minute, Requests: 40, Median: 1200 * time.Millisecond,
+		Name: ws, Autonomy: "supervised", Approvers: []string{"ann"}, Timeout: 5 * time.Minute,
 		Taints: map[string][]string{"ws:" + ws: {"secret"}}, Rates: []string{"ask_above: network:http 10 per 1m0s"},
-		People: []web.ApproverStats{{Name: "ann", Decided: 40, Approved: 40, Median: 1200 * time.Millisecond, Fast: 39, RubberStamping: true}},
+		Stats: &read.Stats{Requests: 40, Median: &median, Approvers: []read.Tally{{Name: "ann", Decided: 40, Approved: 40, Share: &share, Median: &median, Hasty: 39}}},
 	}, nil
 }
 

@@ -90,7 +90,7 @@ func TestStatsFindRubberStamping(t *testing.T) {
 			}
 			found = append(found, decided("ann", st, c.after))
 		}
-		st := home.NewStats(found)
+		st := read.NewStats(found)
 		require.Len(t, st.Approvers, 1)
 		require.Equal(t, c.stamps, st.Approvers[0].RubberStamps(), c.why)
 		var out bytes.Buffer
@@ -103,7 +103,7 @@ func TestStatsCountOnlyDecisionsOfPeople(t *testing.T) {
 	rule := &read.Request{Tool: "t", Status: approval.StatusAutoApproved, Rule: "r"}
 	late := decided("deadline", approval.StatusExpired, time.Hour)
 	late.Via, late.ByID = "gate", ""
-	st := home.NewStats([]*read.Request{
+	st := read.NewStats([]*read.Request{
 		rule, late,
 		decided("ann", approval.StatusApproved, 2*time.Second),
 		decided("ann", approval.StatusFailed, 8*time.Second), // ann approved it
@@ -119,7 +119,7 @@ func TestStatsCountOnlyDecisionsOfPeople(t *testing.T) {
 	require.Equal(t, 7, st.Tools[0].Requests)
 }
 
-func formatTallies(list []home.Tally) (s string) {
+func formatTallies(list []read.Tally) (s string) {
 	for i, t := range list {
 		if i > 0 {
 			s += ", "
@@ -140,7 +140,7 @@ func TestHistoryOfADamagedLog(t *testing.T) {
 	require.NoError(t, os.WriteFile(log, fmt.Appendf(nil, line+line, 1, "broken", 2, `"auto_rejected","workspace":"w","tool":"\u001b[2Jx","request_id":"00000000000000cc"}`), 0o600))
 	var out bytes.Buffer
 	a := &app{&console.Console{Out: &out, Env: func(string) string { return "" }, HomeFlag: h.Layout.Home}}
-	err = a.history(historyFlags{limit: 50})
+	err = a.history(t.Context(), historyFlags{limit: 50})
 	require.ErrorIs(t, err, audit.ErrDamaged)
 	var e *console.Error
 	require.True(t, errors.As(err, &e) && e.Hint() != "")
@@ -149,6 +149,7 @@ func TestHistoryOfADamagedLog(t *testing.T) {
 }
 
 func TestLongListIsOneJSONArray(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{0, 1, 999, 1000, 1001, 2500, 5000} {
 		var found []*read.Request
 		for i := range n {

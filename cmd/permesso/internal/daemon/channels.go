@@ -278,22 +278,13 @@ func (r *channelEnv) Find(ctx context.Context, workspaces []string, prefix strin
 }
 
 // style returns the style of messages in a language, the configured one if "".
-func (r *channelEnv) style(language string) chat.Style {
-	style := r.s.Style()
-	style.WouldAllow, style.Earlier = r.s.memory.WouldAllow, home.Earlier(r.viewer)
-	if language != "" {
-		style.Language = language
-	}
-	return style
-}
+func (r *channelEnv) style(language string) chat.Style { return r.s.style(language) }
 
 // interceptor parses the messages of this channel and applies their decisions.
 func (r *channelEnv) interceptor() *chat.Interceptor {
-	decider := r.s.gateDecider()
-	return &chat.Interceptor{
-		Decider: decider, Viewer: r, Zone: time.Local, Redact: home.NewRedaction(), Revoker: r.s.memory.Revoker(),
-		CanDecide: decider.CanDecide, Paused: r.s.PausedIn,
-	}
+	ic := r.s.interceptor()
+	ic.Viewer = r
+	return ic
 }
 
 // reportIssue reports an issue of this channel to status and doctor; "" clears it.

@@ -54,6 +54,7 @@ type server struct {
 	channels      *channels
 	grantsChanged chan struct{} // signals a change in grants/
 	mails         mailHints
+	localErrors   rateLimited
 	release       func() error
 	quit          context.CancelCauseFunc // ends run
 
@@ -146,7 +147,7 @@ func (s *server) open() (err error) {
 			return err
 		}
 	}
-	names, err := s.Store.Workspaces()
+	names, err := s.Store.Workspaces(context.Background())
 	if err != nil {
 		return err
 	}
@@ -196,7 +197,7 @@ func (s *server) open() (err error) {
 		return err
 	}
 	s.ui = s.newUI()
-	s.pending, err = s.gate.Start()
+	s.pending, err = s.gate.Start(context.Background())
 	return err
 }
 
@@ -221,9 +222,9 @@ func (s *server) setDegraded(p gate.Degradation, present bool) {
 
 func (s *server) newGate() *gate.Gate {
 	return &gate.Gate{
-		Store: s.Store, Workspaces: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
+		Store: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
 		Policy: &s.Live, Grants: s.memory, Executor: s.runner, Audit: s.audit,
-		Settings: &s.Live, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed,
+		Settings: &s.Live, Snapshot: s.Live.Snapshot, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed,
 		ResponseRetention: s.Config.Retention.Responses, RecordRetention: s.Config.Retention.Records, Health: s.setDegraded,
 	}
 }
@@ -239,40 +240,6 @@ func (s *server) changed(k approval.Key) {
 	if s.channels != nil { // sweep has no channels
 		s.channels.changed(k)
 	}
-}
-
-// authorizer says who may decide: the script, too, if one decides.
-func (s *server) authorizer() *gate.Authorizer {
-	a := s.Home.Authorizer()
-	if s.script != nil {
-		a.Script = scriptedApprover(s.script)
-	}
-	return a
-}
-
-// gateDecider returns a decider that wakes this daemon.
-func (s *server) gateDecider() *gate.Decider {
-	d := s.Decider(s.keys)
-	d.Daemon, d.May = true, s.authorizer().May
-	d.Decided = func(k approval.Key) {
-		s.gate.Wake(k)
-		s.ui.Changed(k) // the gate reports only the end, which may take long
-	}
-	d.ClearSlot = func(ctx context.Context, k approval.Key) error {
-		s.gate.Wake(k)
-		return home.Sleep(ctx, 20*time.Millisecond)
-	}
-	d.Refused = func(k approval.Key, by approval.Person, via string) {
-		local := by.Channel == approval.EntranceLocal || by.Channel == approval.EntranceSocket
-		if local && !s.refusals.allow(by.ID) {
-			return
-		}
-		s.audit.Note(approval.Entry{
-			Time: time.Now().UTC(), Event: approval.EventRefusedDecider, Workspace: k.Workspace, RequestID: k.ID,
-			By: by.StableID(), Via: via,
-		})
-	}
-	return d
 }
 
 func (s *server) logStart() {
@@ -309,11 +276,11 @@ func (s *server) run(ctx context.Context) error {
 	if err := s.watch(); err != nil {
 		return err
 	}
-	socket, err := s.listen()
+	sockets, err := s.listenLocal()
 	if err != nil {
 		return err
 	}
-	defer socket.close()
+	defer closeAll(sockets)
 	api, err := s.openAPI()
 	if err != nil {
 		return err
@@ -360,7 +327,7 @@ func (s *server) run(ctx context.Context) error {
 	case console.IsTerminal(s.app.In):
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
-	if socket != nil {
+	for _, socket := range sockets {
 		wg.Go(func() {
 			defer stop()
 			errs <- socket.run(inner)
@@ -416,14 +383,8 @@ func (s *server) close() error {
 // terminal runs the channel on the terminal that started the daemon.
 func (s *server) terminal(ctx context.Context) error {
 	names, style := s.local()
-	decider := s.gateDecider()
 	c := &terminalchat.Channel{
-		In: s.app.In, Out: s.app.Out, Viewer: s.Viewer(s.keys), Records: s.Viewer(s.keys),
-		Interceptor: &chat.Interceptor{
-			Decider: decider, Viewer: s.Viewer(s.keys), Zone: time.Local,
-			Redact: style.Redact, Revoker: s.memory.Revoker(),
-			CanDecide: decider.CanDecide, Paused: s.PausedIn,
-		},
+		In: s.app.In, Out: s.app.Out, Viewer: s.Viewer(s.keys), Records: s.Viewer(s.keys), Interceptor: s.interceptor(),
 		Changes: s.changes, Person: home.Operator(), Workspaces: names,
 		Style: style, Refresh: s.local,
 		Foot:  func() string { return home.AuditFoot(s.audit.Newest()) },
@@ -443,7 +404,5 @@ func (s *server) local() (workspaces []string, style chat.Style) {
 			workspaces = append(workspaces, name)
 		}
 	}
-	style = s.Style()
-	style.WouldAllow, style.Earlier = s.memory.WouldAllow, home.Earlier(s.Viewer(s.keys))
-	return workspaces, style
+	return workspaces, s.style("")
 }

@@ -1,11 +1,8 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -71,39 +68,10 @@ type uiAudit struct {
 	verifying sync.Mutex
 }
 
-var errEnoughEntries = errors.New("enough")
-
 // Entries implements web.Audit.
-func (u *uiAudit) Entries(ctx context.Context, q web.EntryQuery) (list []approval.Entry, more bool, err error) {
-	text := strings.ToLower(q.Text)
-	var keep func(line []byte) bool
-	if text != "" && plainASCII(text) { // lines are ASCII, so text can be found without decoding
-		keep = func(line []byte) bool { return bytes.Contains(bytes.ToLower(line), []byte(text)) }
-	}
-	err = audit.Backwards(u.FS, u.Layout.Audit(), keep, func(e approval.Entry) error {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		theirs := q.All || slices.Contains(q.Workspaces, e.Workspace)
-		if !theirs || q.Before > 0 && e.Seq >= q.Before || text != "" && !strings.Contains(strings.ToLower(home.EntryLine(e)), text) {
-			return nil
-		}
-		if len(list) == q.Limit {
-			more = true
-			return errEnoughEntries
-		}
-		list = append(list, e)
-		return nil
-	})
-	if errors.Is(err, errEnoughEntries) {
-		err = nil
-	}
-	return list, more, err
-}
-
-// plainASCII reports whether JSON encodes a text unchanged.
-func plainASCII(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"\<>&`, r) })
+func (u *uiAudit) Entries(ctx context.Context, q read.EntryQuery) (list []approval.Entry, more bool, err error) {
+	q.Line = home.EntryLine
+	return read.Entries(ctx, u.ReadLog, q)
 }
 
 // Verify implements web.Audit.
@@ -134,7 +102,7 @@ type uiWorkspaces struct{ *server }
 const statsPeriod = 30 * 24 * time.Hour
 
 // Workspace implements web.WorkspaceInfo.
-func (u uiWorkspaces) Workspace(_ context.Context, name string) (*web.Workspace, error) {
+func (u uiWorkspaces) Workspace(ctx context.Context, name string) (*web.Workspace, error) {
 	cfg := u.Current()
 	ws, ok := cfg.Workspaces[name]
 	if !ok {
@@ -144,27 +112,14 @@ func (u uiWorkspaces) Workspace(_ context.Context, name string) (*web.Workspace,
 		Name: name, Autonomy: ws.Autonomy, Principal: ws.Principal, Approvers: ws.Approvers, Channels: ws.Channels, Limits: ws.Limits,
 		Timeout: ws.Timeout, Rates: rateLines(cfg.Limits[name]), Taints: u.memory.Taints(name),
 	}
-	ids, _, err := u.Store.List(approval.DocPending, name)
+	ids, _, err := u.Store.List(ctx, approval.DocPending, name)
 	if err != nil {
 		return nil, err
 	}
 	p.Waiting = len(ids)
 	found, _, err := u.Viewer(u.keys).Requests(read.Query{Workspaces: []string{name}, Since: time.Now().Add(-statsPeriod)})
-	st := home.NewStats(found)
-	p.Requests, p.Median = st.Requests, durationOf(st.Median)
-	for _, t := range st.Approvers {
-		p.People = append(p.People, web.ApproverStats{
-			Name: t.Name, Decided: t.Decided, Approved: t.Approved, Median: durationOf(t.Median), Fast: t.Hasty, RubberStamping: t.RubberStamps(),
-		})
-	}
+	p.Stats = read.NewStats(found)
 	return p, err
-}
-
-func durationOf(sec *float64) time.Duration {
-	if sec == nil {
-		return 0
-	}
-	return max(time.Millisecond, time.Duration(*sec*float64(time.Second)))
 }
 
 // rateLines formats the policy's limits as in the configuration.
@@ -211,32 +166,14 @@ func pauseName(ws string) string {
 	return ws
 }
 
-// displayName is the name of the person who paused, as shown to others.
-func (u uiPauser) displayName(ws string, by approval.Person) string {
-	if name, ok := u.authorizer().May(ws, nil, by); ok {
-		return name
-	}
-	return by.Name
-}
-
 // Pause implements web.Pauser.
 func (u uiPauser) Pause(_ context.Context, ws string, by approval.Person, reason string) error {
-	name := pauseName(ws)
-	err := u.Store.Pause(ipc.Pause{Workspace: name, By: u.displayName(ws, by), Via: web.Via, At: time.Now().UTC(), Reason: reason})
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	err = u.AwaitClaims(name)
-	u.refreshPauses()
+	_, err := u.pause(pauseName(ws), by, web.Via, reason)
 	return err
 }
 
 // Resume implements web.Pauser.
 func (u uiPauser) Resume(_ context.Context, ws string, by approval.Person) error {
-	_, err := u.Store.ResumeVia(pauseName(ws), u.displayName(ws, by), web.Via, time.Now().UTC())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	u.refreshPauses()
-	return nil
+	_, err := u.resume(pauseName(ws), by, web.Via)
+	return err
 }
