@@ -52,6 +52,8 @@ type LocalServer struct {
 	Who func(uid string) *Caller
 	// Refused reports a connection of an unknown user.
 	Refused func(by approval.Person)
+	// PerUser is how many connections one UID may have; 0: 8.
+	PerUser int
 	// IOTimeout is for clients that do not send or do not read; 0: 10 s.
 	IOTimeout time.Duration
 
@@ -61,7 +63,7 @@ type LocalServer struct {
 }
 
 const (
-	maxPerUID    = 8
+	maxPerUser   = 8
 	maxLocalBody = 256 << 10
 	// VersionHeader is in every response of a local socket.
 	VersionHeader = "Permesso-Version"
@@ -76,6 +78,9 @@ func detailStranger() string { return approval.ErrNotAuthorized.Error() }
 func (s *LocalServer) Run(ctx context.Context, l *net.UnixListener) error {
 	if s.IOTimeout == 0 {
 		s.IOTimeout = defaultIOTimeout
+	}
+	if s.PerUser == 0 {
+		s.PerUser = maxPerUser
 	}
 	s.open, s.idle = map[string]int{}, map[*localConn]bool{}
 	web := &http.Server{
@@ -174,7 +179,7 @@ func (s *LocalServer) admit(c *net.UnixConn) *localConn {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open[id] >= maxPerUID {
+	if s.open[id] >= s.PerUser {
 		s.refuse(c, problem(http.StatusTooManyRequests, "you have too many connections to the daemon: close some"))
 		return nil
 	}

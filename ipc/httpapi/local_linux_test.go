@@ -316,7 +316,7 @@ func TestLocalSlowClients(t *testing.T) {
 func TestLocalTooManyConnections(t *testing.T) {
 	h, _ := newLocalRig(t)
 	var held []net.Conn
-	for range maxPerUID {
+	for range maxPerUser {
 		conn := h.dial(post(hello, empty))
 		held = append(held, conn)
 		_, _, err := response(bufio.NewReader(conn))

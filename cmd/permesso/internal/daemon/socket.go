@@ -43,7 +43,9 @@ func (s *server) listenLocal() (sockets []*localSocket, err error) {
 	if err != nil {
 		return nil, err
 	}
-	sockets = append(sockets, &localSocket{server: s.localServer(viaOperator, s.operator), listener: l})
+	own := s.localServer(viaOperator, s.operator)
+	own.PerUser = 256 // scripts may run many commands at once
+	sockets = append(sockets, &localSocket{server: own, listener: l})
 	path := s.Config.Socket
 	if path == "" {
 		return sockets, nil
