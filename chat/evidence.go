@@ -310,7 +310,7 @@ func isOwnLabel(word string) bool {
 		e := &catalog(language).Evidence
 		return slices.ContainsFunc([]string{e.Verified, e.Unknown}, func(line string) bool {
 			first, _, _ := strings.Cut(line, " ")
-			return lower(strings.TrimSuffix(first, ":")) == word
+			return LowerASCII(strings.TrimSuffix(first, ":")) == word
 		})
 	})
 }

@@ -124,7 +124,7 @@ func notACommand(ours bool) Command {
 // mentions the bot, so it is not conversation.
 func parseCommand(text string, called bool) Command {
 	word, rest, broken := cutWhite(text)
-	switch lower(word) {
+	switch LowerASCII(word) {
 	case "pending":
 		if rest == "" {
 			return Command{Kind: Pending}
@@ -170,7 +170,7 @@ func withID(k Kind, id, text string) Command {
 	case len(id) > 64:
 		return Command{Kind: Unclear}
 	}
-	return Command{Kind: k, ID: lower(id), Text: text}
+	return Command{Kind: k, ID: LowerASCII(id), Text: text}
 }
 
 // startsLikeID says whether s begins like an id. Then the message was probably
@@ -248,7 +248,7 @@ func parseAnswer(text string, c Context) Command {
 // startsWithCommand says whether text begins with a command word.
 func startsWithCommand(text string) bool {
 	word, _, _ := cutWhite(text)
-	switch lower(word) {
+	switch LowerASCII(word) {
 	case "approve", "deny", "reject", "pending", "undo", "revoke", "help":
 		return true
 	}
@@ -263,7 +263,7 @@ func cutMention(text string, bots []string) (rest string, called bool) {
 		return text, false
 	}
 	for _, b := range bots {
-		if b != "" && lower(b) == lower(name) {
+		if b != "" && LowerASCII(b) == LowerASCII(name) {
 			return after, true
 		}
 	}
@@ -286,15 +286,16 @@ func cutWhite(s string) (head, rest string, broken bool) {
 	return s[:i], rest, strings.ContainsAny(gap, "\r\n")
 }
 
-// lower lowers ASCII only. Letters of other scripts that fold to ASCII (the Kelvin
-// sign) are not part of a command.
-func lower(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'A' && r <= 'Z' {
-			return r + 'a' - 'A'
+// LowerASCII lowers ASCII letters only. Letters of other scripts that fold to ASCII (the
+// Kelvin sign) are not part of a command, and no mail server treats them as equal.
+func LowerASCII(s string) string {
+	lower := []byte(s)
+	for i, c := range lower {
+		if c >= 'A' && c <= 'Z' {
+			lower[i] = c + 'a' - 'A'
 		}
-		return r
-	}, s)
+	}
+	return string(lower)
 }
 
 func isHex(s string) bool {

@@ -128,7 +128,7 @@ type replier struct {
 func (t replier) list(ctx context.Context) Reply {
 	all, err := t.Viewer.Waiting(ctx, t.Workspaces)
 	if err != nil {
-		return Reply{Text: t.Unconfirmed, Err: err}
+		return Reply{Text: t.PendingUnreadable, Err: err}
 	}
 	if len(all) == 0 {
 		return Reply{Text: t.NonePending}

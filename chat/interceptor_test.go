@@ -256,6 +256,14 @@ func TestHandlePending(t *testing.T) {
 	require.Equal(t, "Nessuna approvazione in attesa.", handle(&fakeGate{}, Message{Text: "pending", Language: "it"}).Text)
 	d := &fakeGate{waiting: []approval.StoredPending{waiting(), waiting(question), waiting(hostile)}}
 	require.Len(t, strings.Split(handle(d, Message{Text: "pending"}).Text, "\n"), 3, "one line each")
+	for lang, want := range map[string]string{
+		"en": "The pending requests cannot be listed now: the daemon's log has the error.",
+		"it": "Ora non è possibile elencare le richieste in attesa: l'errore è nel log del daemon.",
+	} {
+		r := handle(&fakeGate{broken: errors.New("disk")}, Message{Text: "pending", Language: lang})
+		require.Equal(t, want, r.Text, "no decision was made that could be unconfirmed")
+		require.Error(t, r.Err)
+	}
 }
 
 func TestConfirmRepeatsTheFirstReply(t *testing.T) {

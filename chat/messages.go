@@ -43,7 +43,7 @@ func Languages() []string { return slices.Clone(shipped.languages()) }
 
 // Language picks the language of the messages for a tag like "it" or "it-CH".
 func Language(tag string) string {
-	primary, _, _ := strings.Cut(strings.ReplaceAll(lower(tag), "_", "-"), "-")
+	primary, _, _ := strings.Cut(strings.ReplaceAll(LowerASCII(tag), "_", "-"), "-")
 	if slices.Contains(shipped.languages(), primary) {
 		return primary
 	}
@@ -192,6 +192,7 @@ type messages struct {
 	OnlyUnverified      string
 	WriteQuestion       string
 	NonePending         string
+	PendingUnreadable   string
 	NotAuthorized       string
 	UnknownID           string
 	UnknownRequest      string

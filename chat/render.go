@@ -22,12 +22,7 @@ type Span struct {
 // Redactor finds the secrets of a text.
 type Redactor interface {
 	Secrets(text string) []Span
-}
-
-// requestRedactor is a Redactor that also finds secrets split over several fields
-// of one request.
-type requestRedactor interface {
-	Redactor
+	// For returns a Redactor that also finds secrets split over several fields of p.
 	For(p *approval.Pending) Redactor
 }
 
@@ -77,8 +72,8 @@ type renderer struct {
 }
 
 func (s Style) renderer(p *approval.Pending) renderer {
-	if whole, ok := s.Redact.(requestRedactor); ok {
-		s.Redact = whole.For(p)
+	if s.Redact != nil {
+		s.Redact = s.Redact.For(p)
 	}
 	return renderer{s, catalog(s.Language), p}
 }
@@ -365,7 +360,7 @@ func (r renderer) name(s string) string {
 	plain := func(c rune) bool {
 		return c == '_' || c == '-' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 	}
-	ours := s == r.WhyLabel || s == r.ToChange || isOwnLabel(lower(s))
+	ours := s == r.WhyLabel || s == r.ToChange || isOwnLabel(LowerASCII(s))
 	if s == "" || ours || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }) || len(r.secrets(s)) > 0 {
 		return `"` + strings.Join(r.redact(s, inQuote), "") + `"`
 	}

@@ -391,6 +391,8 @@ func TestNestedValues(t *testing.T) {
 // secretWords is a Redactor for fixed words.
 type secretWords []string
 
+func (s secretWords) For(*approval.Pending) Redactor { return s }
+
 func (s secretWords) Secrets(text string) (spans []Span) {
 	for _, w := range s {
 		if i := strings.Index(text, w); i >= 0 {
@@ -425,6 +427,8 @@ func TestRedaction(t *testing.T) {
 }
 
 type badRedactor struct{}
+
+func (b badRedactor) For(*approval.Pending) Redactor { return b }
 
 func (badRedactor) Secrets(string) []Span {
 	return []Span{{-5, 2, "a"}, {3, 1, "b"}, {4, 1 << 30, "\u202e"}}

@@ -39,7 +39,7 @@
 //
 // Without openat2, step 1 uses openat with O_NOFOLLOW. Without /proc, step 3 is
 // skipped, and step 4 opens the name again and compares inode and ctime. In both
-// cases [hostile.warning] says that this is not safe for untrusted folders.
+// cases [hostile.Warning] says that this is not safe for untrusted folders.
 //
 // # Writing
 //

@@ -13,9 +13,9 @@ import (
 )
 
 // FS is afero.Fs plus the operations for durable files. Names are paths, as for afero.Fs.
-// An implementation with symbolic links is an afero.Lstater too.
 type FS interface {
 	afero.Fs
+	afero.Lstater
 
 	// RenameNoReplace renames a file, atomically, to a name that does not exist. If it
 	// exists, the error is fs.ErrExist and the old name stays.
@@ -31,7 +31,23 @@ type FS interface {
 	// TryLock takes the lock file name for this process, creating it with mode 0600. It
 	// never waits: the error is ErrLocked when the lock is held. The lock lasts until
 	// Close or the end of the process. The caller must keep the Closer for as long.
-	TryLock(name string) (io.Closer, error)
+	TryLock(name string) (Lock, error)
+
+	// ReadFile does the same as Open, Stat, Read and Close, with fewer system calls. It
+	// fails for more than limit bytes.
+	ReadFile(name string, limit int64) ([]byte, error)
+
+	// Free returns the free bytes and inodes of the file system that holds name. Without
+	// a limit it is math.MaxUint64.
+	Free(name string) (bytes, inodes uint64, err error)
+}
+
+// Lock is a lock that is held until Close.
+type Lock = interface {
+	io.Closer
+	// Held reports whether the name still leads to the locked file. If the file, or a
+	// folder above it, was removed or replaced, the lock excludes no other process.
+	Held() bool
 }
 
 // ErrLocked is returned by TryLock while another holder has the lock.
@@ -55,8 +71,7 @@ func (osFS) OpenFile(name string, flag int, perm os.FileMode) (afero.File, error
 	return openNoFollow(name, flag, perm)
 }
 
-// ReadFile is an optional part of an FS. It does the same as Open, Stat, Read and Close
-// with fewer system calls. The error wraps errTooLarge for more than limit bytes.
+// ReadFile implements FS. The error wraps errTooLarge for more than limit bytes.
 func (osFS) ReadFile(name string, limit int64) (b []byte, err error) {
 	failed := func(op string, err error) error { return &fs.PathError{Op: op, Path: name, Err: err} }
 	var fd int
@@ -140,7 +155,7 @@ func linkRename(oldname, newname string) error {
 	return os.Remove(oldname)
 }
 
-func (osFS) TryLock(name string) (io.Closer, error) {
+func (osFS) TryLock(name string) (Lock, error) {
 	// A lock on a removed file excludes no other process, so check that the name still
 	// leads to the locked file. permesso never removes lock files: a few attempts
 	// suffice.
@@ -187,8 +202,7 @@ type fileLock struct {
 	name string
 }
 
-// Held reports whether the name still leads to the locked file. If the file, or a folder
-// above it, was removed or replaced, the lock excludes no other process.
+// Held implements Lock.
 func (l fileLock) Held() bool { return sameFile(l.f, l.name) }
 
 // Close unlocks before it closes: a child between fork and exec has a copy of the open
@@ -209,11 +223,8 @@ func retryEINTR(f func() error) error {
 	}
 }
 
-// lstat does not follow a link, if the file system supports that.
-func lstat(fsys afero.Fs, name string) (fs.FileInfo, error) {
-	if l, ok := fsys.(afero.Lstater); ok {
-		info, _, err := l.LstatIfPossible(name)
-		return info, err
-	}
-	return fsys.Stat(name)
+// lstat does not follow a link.
+func lstat(fsys afero.Lstater, name string) (fs.FileInfo, error) {
+	info, _, err := fsys.LstatIfPossible(name)
+	return info, err
 }

@@ -23,7 +23,7 @@ func renameNoReplace(oldname, newname string) error {
 	return &os.LinkError{Op: "renamenoreplace", Old: oldname, New: newname, Err: err}
 }
 
-// Free implements spaceReporter. File systems without an inode table have no limit.
+// Free implements FS. File systems without an inode table have no limit.
 func (osFS) Free(name string) (bytes, inodes uint64, err error) {
 	var st unix.Statfs_t
 	if err := retryEINTR(func() error { return unix.Statfs(name, &st) }); err != nil {

@@ -2,7 +2,11 @@
 
 package ipc
 
-import "golang.org/x/sys/unix"
+import (
+	"math"
+
+	"golang.org/x/sys/unix"
+)
 
 // renameNoReplace links and unlinks. The new name appears atomically, as with renameat2,
 // but a crash in between leaves the old name too.
@@ -10,3 +14,8 @@ func renameNoReplace(oldname, newname string) error { return linkRename(oldname,
 
 // syncFS syncs every file system, because syncfs does not exist here.
 func syncFS(int) error { return unix.Sync() }
+
+// Free reports no limit.
+func (osFS) Free(string) (bytes, inodes uint64, err error) {
+	return math.MaxUint64, math.MaxUint64, nil
+}

@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -94,7 +95,11 @@ func (s *Store) discard(name string) {
 // Probe writes, renames and syncs a test file, and repeats removals and syncs that could
 // not be done before. After nil, every visible document is durable. The error is
 // approval.ErrRestart if a retry is useless.
-func (s *Store) Probe() error {
+func (s *Store) Probe(ctx context.Context) (err error) {
+	defer func() { err = classify(err) }()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	for _, name := range s.sorted(&s.health.leftovers) {
 		s.discard(name)
 	}

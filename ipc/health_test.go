@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"context"
 	"io/fs"
 	"math"
 	"path/filepath"
@@ -56,21 +57,21 @@ func failingStore(t *testing.T) (*Store, *failingFS, approval.Key) {
 func TestFailedFolderSyncIsNotRetried(t *testing.T) {
 	s, fsys, k := failingStore(t)
 	fsys.dirErr = syscall.EIO
-	err := s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable)
+	err := s.Create(context.Background(), approval.DocRecord, k, []byte("{}"), approval.Durable)
 	require.ErrorIs(t, err, approval.ErrUnsynced)
 	require.ErrorIs(t, err, approval.ErrRestart)
 	fsys.dirErr, fsys.syncs = nil, 0
-	require.ErrorIs(t, s.Sync(approval.DocRecord, "w"), approval.ErrRestart)
-	require.ErrorIs(t, s.Sync(approval.DocPending, "w"), approval.ErrRestart)
-	require.ErrorIs(t, s.Probe(), approval.ErrRestart)
+	require.ErrorIs(t, s.Sync(context.Background(), approval.DocRecord, "w"), approval.ErrRestart)
+	require.ErrorIs(t, s.Sync(context.Background(), approval.DocPending, "w"), approval.ErrRestart)
+	require.ErrorIs(t, s.Probe(context.Background()), approval.ErrRestart)
 	require.Zero(t, fsys.syncs)
 
 	other := approval.Key{Workspace: "w", ID: "bbbbbbbb00000002"}
-	require.ErrorIs(t, s.Create(approval.DocDecision, other, []byte("{}"), approval.Durable), approval.ErrRestart)
-	_, err = s.Read(approval.DocDecision, other)
+	require.ErrorIs(t, s.Create(context.Background(), approval.DocDecision, other, []byte("{}"), approval.Durable), approval.ErrRestart)
+	_, err = s.Read(context.Background(), approval.DocDecision, other)
 	require.ErrorIs(t, err, fs.ErrNotExist, "nothing new begins after a failed sync")
-	require.ErrorIs(t, s.Create(approval.DocRecord, other, []byte("{}"), approval.Durable), approval.ErrUnsynced)
-	_, err = s.Read(approval.DocRecord, other)
+	require.ErrorIs(t, s.Create(context.Background(), approval.DocRecord, other, []byte("{}"), approval.Durable), approval.ErrUnsynced)
+	_, err = s.Read(context.Background(), approval.DocRecord, other)
 	require.NoError(t, err, "a record is written for the next start")
 }
 
@@ -79,40 +80,40 @@ func TestFailedFolderSyncIsNotRetried(t *testing.T) {
 func TestFolderSyncThatCouldNotOpenIsRetried(t *testing.T) {
 	s, fsys, k := failingStore(t)
 	fsys.dirErr = &fs.PathError{Op: "open", Path: "records", Err: syscall.EMFILE}
-	err := s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable)
+	err := s.Create(context.Background(), approval.DocRecord, k, []byte("{}"), approval.Durable)
 	require.ErrorIs(t, err, approval.ErrUnsynced)
 	require.NotErrorIs(t, err, approval.ErrRestart)
-	require.ErrorIs(t, s.Probe(), syscall.EMFILE)
+	require.ErrorIs(t, s.Probe(context.Background()), syscall.EMFILE)
 	fsys.dirErr, fsys.syncs = nil, 0
-	require.NoError(t, s.Probe())
+	require.NoError(t, s.Probe(context.Background()))
 	require.Equal(t, 2, fsys.syncs, "the test file's folder, and the unsynced folder")
 	fsys.syncs = 0
-	require.NoError(t, s.Probe())
+	require.NoError(t, s.Probe(context.Background()))
 	require.Equal(t, 1, fsys.syncs)
 }
 
 func TestUnsyncedPendingIsRemoved(t *testing.T) {
 	s, fsys, k := failingStore(t)
 	fsys.dirErr, fsys.removeErr = syscall.EIO, syscall.EIO
-	require.ErrorIs(t, s.Create(approval.DocPending, k, []byte("{}"), approval.Durable), approval.ErrUnsynced)
-	_, err := s.Read(approval.DocPending, k)
+	require.ErrorIs(t, s.Create(context.Background(), approval.DocPending, k, []byte("{}"), approval.Durable), approval.ErrUnsynced)
+	_, err := s.Read(context.Background(), approval.DocPending, k)
 	require.NoError(t, err, "it could not be removed")
 	fsys.removeErr = nil
-	require.ErrorIs(t, s.Probe(), approval.ErrRestart)
-	_, err = s.Read(approval.DocPending, k)
+	require.ErrorIs(t, s.Probe(context.Background()), approval.ErrRestart)
+	_, err = s.Read(context.Background(), approval.DocPending, k)
 	require.ErrorIs(t, err, fs.ErrNotExist, "removed by the next Probe")
 }
 
 func TestLeftoverTempFilesAreRemovedLater(t *testing.T) {
 	s, fsys, k := failingStore(t)
-	require.NoError(t, s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable))
+	require.NoError(t, s.Create(context.Background(), approval.DocRecord, k, []byte("{}"), approval.Durable))
 	fsys.removeErr = syscall.EROFS
-	require.ErrorIs(t, s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable), fs.ErrExist)
+	require.ErrorIs(t, s.Create(context.Background(), approval.DocRecord, k, []byte("{}"), approval.Durable), fs.ErrExist)
 	names, err := s.names(s.Layout.Records("w"))
 	require.NoError(t, err)
 	require.Len(t, names, 2)
 	fsys.removeErr = nil
-	require.NoError(t, s.Probe())
+	require.NoError(t, s.Probe(context.Background()))
 	names, err = s.names(s.Layout.Records("w"))
 	require.NoError(t, err)
 	require.Equal(t, []string{k.ID + ".json"}, names)
@@ -124,24 +125,24 @@ func TestLeftoverTempFilesAreRemovedLater(t *testing.T) {
 func TestReserve(t *testing.T) {
 	s, fsys, _ := failingStore(t)
 	fsys.bytes, fsys.inodes = 1000, 2*inodesPerRun
-	one, err := s.Reserve(600)
+	one, err := s.Reserve(context.Background(), 600)
 	require.NoError(t, err)
-	_, err = s.Reserve(401)
+	_, err = s.Reserve(context.Background(), 401)
 	require.ErrorIs(t, err, approval.ErrNoSpace)
-	two, err := s.Reserve(400)
+	two, err := s.Reserve(context.Background(), 400)
 	require.NoError(t, err)
 	one()
 	one() // the second call has no effect
-	_, err = s.Reserve(601)
+	_, err = s.Reserve(context.Background(), 601)
 	require.ErrorIs(t, err, approval.ErrNoSpace)
-	three, err := s.Reserve(1)
+	three, err := s.Reserve(context.Background(), 1)
 	require.NoError(t, err)
-	_, err = s.Reserve(1)
+	_, err = s.Reserve(context.Background(), 1)
 	require.ErrorIs(t, err, approval.ErrNoSpace, "no inodes")
 	two()
 	three()
-	_, err = s.Reserve(1000)
+	_, err = s.Reserve(context.Background(), 1000)
 	require.NoError(t, err)
-	_, err = s.Reserve(math.MaxInt64)
+	_, err = s.Reserve(context.Background(), math.MaxInt64)
 	require.ErrorIs(t, err, approval.ErrNoSpace)
 }

@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,11 +9,15 @@ import (
 	"strings"
 )
 
-// Open takes the lock of HOME, removes temporary files and syncs the file system.
-func (s *Store) Open() (release func() error, err error) {
+// Lease implements gate.Store: it takes the lock of HOME, removes temporary files and syncs
+// the file system. The error wraps ErrLocked while another process has the lock.
+func (s *Store) Lease(ctx context.Context) (release func() error, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	lock, err := s.FS.TryLock(s.Layout.Lock())
 	if err != nil {
-		return nil, err
+		return nil, classify(err)
 	}
 	if err := errors.Join(s.sweepTemps(), s.emptyRun(), s.FS.SyncFS(s.Layout.Home)); err != nil {
 		return nil, errors.Join(err, lock.Close())
@@ -20,16 +25,35 @@ func (s *Store) Open() (release func() error, err error) {
 	s.mu.Lock()
 	s.lock = lock
 	s.mu.Unlock()
-	return lock.Close, nil
+	return func() error {
+		s.mu.Lock()
+		s.lock = nil
+		s.mu.Unlock()
+		return lock.Close()
+	}, nil
 }
 
-// Held reports whether HOME is still the folder that Open locked. It is not, if HOME was
-// removed or replaced since.
+// Held reports whether this store has the lease, and HOME is still the folder that Lease
+// locked. It is not, if HOME was removed or replaced since.
 func (s *Store) Held() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l, ok := s.lock.(interface{ Held() bool })
-	return s.lock != nil && (!ok || l.Held())
+	return s.lock != nil && s.lock.Held()
+}
+
+// Leased reports whether some process has the lease.
+func (s *Store) Leased() (bool, error) {
+	if _, err := lstat(s.FS, s.Layout.Lock()); errors.Is(err, fs.ErrNotExist) {
+		return false, nil // TryLock would create it, owned by our user
+	}
+	lock, err := s.FS.TryLock(s.Layout.Lock())
+	if errors.Is(err, ErrLocked) {
+		return true, nil
+	}
+	if err != nil {
+		return false, classify(err)
+	}
+	return false, lock.Close()
 }
 
 // emptyRun removes the working folders of commands that ran when a daemon was killed.
@@ -46,7 +70,7 @@ func (s *Store) sweepTemps() error {
 	if err := errors.Join(s.sweep(s.Layout.Grants()), s.sweep(s.Layout.APIKeys()), s.sweepSent()); err != nil {
 		return err
 	}
-	names, err := s.Workspaces()
+	names, err := s.Layout.Workspaces(s.FS)
 	if err != nil {
 		return err
 	}

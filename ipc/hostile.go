@@ -78,15 +78,15 @@ func (h *hostile) step(step string) {
 	}
 }
 
-// warning is empty, or says why this must not be used on untrusted folders.
-func (h *hostile) warning() string { return h.note }
+// Warning is empty, or says why this must not be used on untrusted folders.
+func (h *hostile) Warning() string { return h.note }
 
 // Close closes the folder. Calls in progress finish; later ones fail.
 func (h *hostile) Close() error { return h.folder.Close() }
 
-// stale reports whether the folder's name no longer leads to this folder, because it was
+// Stale reports whether the folder's name no longer leads to this folder, because it was
 // deleted, replaced or mounted over: open it again.
-func (h *hostile) stale() bool {
+func (h *hostile) Stale() bool {
 	var st unix.Stat_t
 	err := retryEINTR(func() error { return unix.Lstat(h.dir, &st) })
 	return err != nil || inodeOf(&st) != h.id

@@ -18,9 +18,9 @@ import (
 
 func TestWarning(t *testing.T) {
 	g := newFixture(t)
-	require.Empty(t, g.warning())
+	require.Empty(t, g.Warning())
 	g.warn("openat2 is not available, using openat", unix.ENOSYS)
-	require.Equal(t, "not safe for untrusted folders: openat2 is not available, using openat (function not implemented)", g.warning())
+	require.Equal(t, "not safe for untrusted folders: openat2 is not available, using openat (function not implemented)", g.Warning())
 }
 
 // A real seccomp filter forbids openat2, as containers' profiles do.
@@ -44,8 +44,8 @@ func withoutOpenat2(g fixture, errno unix.Errno) error {
 		return err
 	}
 	defer h.Close()
-	if !h.noOpenat2 || !strings.HasPrefix(h.warning(), "not safe for untrusted folders: openat2") {
-		return fmt.Errorf("note: %q", h.warning())
+	if !h.noOpenat2 || !strings.HasPrefix(h.Warning(), "not safe for untrusted folders: openat2") {
+		return fmt.Errorf("note: %q", h.Warning())
 	}
 	data, err := h.Read("x.json", limit)
 	if err == nil && string(data) != "{}" {
@@ -118,13 +118,13 @@ func TestMounts(t *testing.T) {
 		return
 	}
 	defer func() { require.NoError(t, unix.Unmount(g.dir, unix.MNT_DETACH)) }()
-	require.True(t, g.stale(), "a mount hides the open folder")
+	require.True(t, g.Stale(), "a mount hides the open folder")
 
 	h, err := openHostile(g.dir)
 	require.NoError(t, err)
 	defer h.Close()
 	g.hostile = h
-	require.False(t, h.stale())
+	require.False(t, h.Stale())
 	write(t, g.path("x.json"), "{}")
 	data, err := g.read(t, "x.json")
 	require.NoError(t, err)

@@ -104,7 +104,7 @@ func (s *Store) AwaitClaims(name string, wait func() error) error {
 	workspaces := []string{name}
 	if name == AllWorkspaces {
 		var err error
-		if workspaces, err = s.Workspaces(); err != nil {
+		if workspaces, err = s.Layout.Workspaces(s.FS); err != nil {
 			return err
 		}
 	}

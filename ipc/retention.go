@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"path/filepath"
@@ -12,8 +13,11 @@ import (
 
 // OlderThan returns the ids whose document of kind d was last written before a time, with
 // its size in bytes. It uses the file's modification time, which is a hint and no proof.
-func (s *Store) OlderThan(d approval.Doc, ws string, before time.Time) (sizes map[string]int64, err error) {
+func (s *Store) OlderThan(ctx context.Context, d approval.Doc, ws string, before time.Time) (sizes map[string]int64, err error) {
 	suffix := filepath.Ext(s.path(d, approval.Key{Workspace: ws}))
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	sizes = map[string]int64{}
 	err = s.visitOlder(s.dir(d, ws), before, func(name string, size int64) error {
 		if id, ok := strings.CutSuffix(name, suffix); ok && approval.ValidID(id) {
@@ -21,12 +25,15 @@ func (s *Store) OlderThan(d approval.Doc, ws string, before time.Time) (sizes ma
 		}
 		return nil
 	})
-	return sizes, err
+	return sizes, classify(err)
 }
 
 // RefusalsOlderThan counts the descriptions of refused files that were written before a
 // time, and removes them if remove is set.
-func (s *Store) RefusalsOlderThan(ws string, before time.Time, remove bool) (n int, size int64, err error) {
+func (s *Store) RefusalsOlderThan(ctx context.Context, ws string, before time.Time, remove bool) (n int, size int64, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, 0, err
+	}
 	dir := s.Layout.Errors(ws)
 	err = s.visitOlder(dir, before, func(name string, bytes int64) error {
 		if strings.HasPrefix(name, tempPrefix) {
@@ -45,7 +52,7 @@ func (s *Store) RefusalsOlderThan(ws string, before time.Time, remove bool) (n i
 		delete(s.refusals, ws) // counted again: descriptions can be written again
 		s.mu.Unlock()
 	}
-	return n, size, err
+	return n, size, classify(err)
 }
 
 // visitOlder visits the files of a folder that were last written before a time.

@@ -1,6 +1,7 @@
 package ipc_test
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -69,7 +70,7 @@ func TestStateStore(t *testing.T) {
 	// A killed writer leaves a temporary file; the next start removes it.
 	temp := filepath.Join(layout.Sent("telegram", ".updates"), ".tmp-dead")
 	require.NoError(t, os.WriteFile(temp, nil, 0o600))
-	release, err := n.Store.Open()
+	release, err := n.Store.Lease(context.Background())
 	require.NoError(t, err)
 	require.NoError(t, release())
 	require.NoFileExists(t, temp)

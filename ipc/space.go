@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"context"
 	"fmt"
 	"sync"
 
@@ -11,13 +12,6 @@ import (
 // files, and a segment of the log.
 const inodesPerRun = 8
 
-// spaceReporter is an FS that knows its free space. An FS need not be one.
-type spaceReporter interface {
-	// Free returns the free bytes and inodes of the file system that holds name. Without
-	// a limit it is math.MaxUint64.
-	Free(name string) (bytes, inodes uint64, err error)
-}
-
 // reservation is the space that is reserved for running actions.
 type reservation struct {
 	mu    sync.Mutex
@@ -27,21 +21,22 @@ type reservation struct {
 
 // Reserve reserves disk space. Other programs can still use it up. The error is
 // approval.ErrNoSpace when free space minus reserved space is less than bytes.
-func (s *Store) Reserve(bytes int64) (release func(), err error) {
+func (s *Store) Reserve(ctx context.Context, bytes int64) (release func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	want := uint64(max(bytes, 0))
 	r := &s.reserved
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if reporter, ok := s.FS.(spaceReporter); ok {
-		free, inodes, err := reporter.Free(s.Layout.Home)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("check free space: %w", err)
-		case free < r.bytes+want:
-			return nil, fmt.Errorf("%w: %d KiB free, %d needed", approval.ErrNoSpace, free>>10, (r.bytes+want)>>10)
-		case inodes < (r.runs+1)*inodesPerRun:
-			return nil, fmt.Errorf("%w: %d inodes free, %d needed", approval.ErrNoSpace, inodes, (r.runs+1)*inodesPerRun)
-		}
+	free, inodes, err := s.FS.Free(s.Layout.Home)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("check free space: %w", classify(err))
+	case free < r.bytes+want:
+		return nil, fmt.Errorf("%w: %d KiB free, %d needed", approval.ErrNoSpace, free>>10, (r.bytes+want)>>10)
+	case inodes < (r.runs+1)*inodesPerRun:
+		return nil, fmt.Errorf("%w: %d inodes free, %d needed", approval.ErrNoSpace, inodes, (r.runs+1)*inodesPerRun)
 	}
 	r.bytes += want
 	r.runs++

@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -33,10 +34,17 @@ type Requests interface {
 	Stat(name string) (exists bool, err error)
 	Names(limit int) (names []string, more bool, err error)
 	Remove(name string) error
+	// SetAside renames what Remove cannot remove, so that it is no request.
+	SetAside(name string) error
+	// Stale reports whether the folder was replaced since it was opened.
+	Stale() bool
+	// Warning says why the folder cannot be read safely here; "": it can.
+	Warning() string
+	io.Closer
 }
 
 // Store stores the documents of every workspace under one HOME. It is safe for concurrent
-// use. Several processes may have one each, but only the process that called Open removes
+// use. Several processes may have one each, but only the process with the lease removes
 // decisions of other processes.
 type Store struct {
 	FS     FS
@@ -51,14 +59,18 @@ type Store struct {
 	folders          map[string]Requests
 	unsyncedPendings map[approval.Key]bool // pendings that are visible, or about to be, and not yet durable
 	refusals         map[string]int
-	lock             io.Closer // nil unless Open took it
+	lock             Lock // nil unless this process has the lease
 
 	health   health
 	reserved reservation
 }
 
 // Read implements gate.Store.
-func (s *Store) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+func (s *Store) Read(ctx context.Context, d approval.Doc, k approval.Key) (b []byte, err error) {
+	defer func() { err = classify(err) }()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	switch d {
 	case approval.DocRequest:
 		return s.readRequest(k)
@@ -73,37 +85,7 @@ func (s *Store) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 		}
 		return nil, err
 	}
-	return readAll(s.FS, s.path(d, k))
-}
-
-// fileReader is an FS that reads a complete file in one call.
-type fileReader interface {
-	ReadFile(name string, limit int64) ([]byte, error)
-}
-
-func readAll(fsys FS, name string) ([]byte, error) {
-	if w, ok := fsys.(fileReader); ok {
-		return w.ReadFile(name, maxDocument)
-	}
-	f, err := fsys.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	size := info.Size()
-	if size > maxDocument {
-		return nil, fmt.Errorf("read %s: %w", f.Name(), errTooLarge)
-	}
-	buf := make([]byte, size, size+1)
-	n, err := io.ReadFull(f, buf)
-	if err == nil || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return buf[:n], nil
-	}
-	return nil, err
+	return s.FS.ReadFile(s.path(d, k), maxDocument)
 }
 
 // Stat returns the info of a document's file without reading it: another file is another
@@ -112,11 +94,16 @@ func (s *Store) Stat(d approval.Doc, k approval.Key) (fs.FileInfo, error) {
 	return lstat(s.FS, s.path(d, k))
 }
 
-// Unsynced implements gate.unsyncedReporter.
-func (s *Store) Unsynced(d approval.Doc, k approval.Key) bool {
+// Confirm implements gate.Store. The lease synced every document that was visible then.
+// After that, only a pending that this process is writing can be visible and not durable.
+func (s *Store) Confirm(ctx context.Context, d approval.Doc, k approval.Key) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return d == approval.DocPending && s.unsyncedPendings[k]
+	durable := s.lock != nil && (d != approval.DocPending || !s.unsyncedPendings[k])
+	s.mu.Unlock()
+	if durable {
+		return nil
+	}
+	return s.Sync(ctx, d, k.Workspace)
 }
 
 // trackUnsynced marks a pending as unsynced until done is called.
@@ -163,11 +150,10 @@ func (s *Store) requests(ws string) (Requests, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.folders[ws]; r != nil {
-		h, ok := r.(*hostile)
-		if !ok || !h.stale() {
+		if !r.Stale() {
 			return r, nil
 		}
-		_ = h.Close()
+		_ = r.Close()
 	}
 	open := s.Requests
 	if open == nil {
@@ -190,10 +176,7 @@ func (s *Store) RequestsWarning(ws string) string {
 	if err != nil {
 		return err.Error()
 	}
-	if h, ok := r.(*hostile); ok {
-		return h.warning()
-	}
-	return ""
+	return r.Warning()
 }
 
 func (s *Store) dir(d approval.Doc, ws string) string {
@@ -240,12 +223,15 @@ type staged struct {
 	temp  string
 }
 
-// Stage implements gate.ResponseStager. Until publish the file is among the records,
-// which no agent can read.
-func (s *Store) Stage(k approval.Key, b []byte) (publish func() (sync func() error, err error), discard func(), err error) {
+// Stage implements gate.Store. Until publish the file is among the records, which no agent
+// can read.
+func (s *Store) Stage(ctx context.Context, k approval.Key, b []byte) (publish func() (sync func() error, err error), discard func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
 	f, temp, err := s.writeTemp(s.dir(approval.DocRecord, k.Workspace), b, 0o644)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, classify(err)
 	}
 	st := &staged{s, k, b, f, temp}
 	return st.publish, st.discard, nil
@@ -257,7 +243,11 @@ func (st *staged) publish() (sync func() error, err error) {
 		return sync, nil
 	}
 	// The responses may be on another file system.
-	return st.store.Publish(st.key, st.bytes)
+	f, temp, err := st.store.writeTemp(st.store.dir(approval.DocResponse, st.key.Workspace), st.bytes, 0o644)
+	if err != nil {
+		return nil, classify(err)
+	}
+	return st.store.publishTemp(st.key, f, temp)
 }
 
 func (st *staged) discard() {
@@ -272,7 +262,7 @@ func (s *Store) publishTemp(k approval.Key, f afero.File, temp string) (sync fun
 	if err := s.FS.Rename(temp, s.path(approval.DocResponse, k)); err != nil {
 		_ = f.Close()
 		s.discard(temp)
-		return nil, err
+		return nil, classify(err)
 	}
 	return func() error {
 		err := s.syncs.file(f, s.syncAll)
@@ -285,38 +275,49 @@ func (s *Store) publishTemp(k approval.Key, f afero.File, temp string) (sync fun
 
 // Remove implements gate.Store. Removals are not synced: the record makes every leftover
 // harmless.
-func (s *Store) Remove(d approval.Doc, k approval.Key) error {
-	var err error
+func (s *Store) Remove(ctx context.Context, d approval.Doc, k approval.Key) error {
+	err := ctx.Err()
+	if err != nil {
+		return err
+	}
 	switch d {
 	case approval.DocRequest, approval.DocCancel:
-		err = s.RemoveStray(k.Workspace, filepath.Base(s.path(d, k)))
+		err = s.RemoveStray(ctx, k.Workspace, filepath.Base(s.path(d, k)))
 	default:
 		err = s.FS.Remove(s.path(d, k))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return err
+	return classify(err)
 }
 
-// RemoveStray implements gate.workspaceStore.
-func (s *Store) RemoveStray(ws, name string) error {
+// RemoveStray implements gate.Store.
+func (s *Store) RemoveStray(ctx context.Context, ws, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	r, err := s.requests(ws)
 	if err != nil {
 		return err
 	}
 	err = r.Remove(name)
-	if aside, ok := r.(interface{ SetAside(string) error }); ok && errors.Is(err, errNotRegular) {
-		err = aside.SetAside(name)
+	if errors.Is(err, errNotRegular) {
+		err = r.SetAside(name)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return classify(err)
 	}
 	return nil
 }
 
 // Sync implements gate.Store.
-func (s *Store) Sync(d approval.Doc, ws string) error { return s.syncDir(s.dir(d, ws)) }
+func (s *Store) Sync(ctx context.Context, d approval.Doc, ws string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return classify(s.syncDir(s.dir(d, ws)))
+}
 
 func (s *Store) names(dir string) ([]string, error) {
 	f, err := s.FS.Open(dir)
@@ -330,11 +331,21 @@ func (s *Store) names(dir string) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// Workspaces implements gate.workspaceStore.
-func (s *Store) Workspaces() ([]string, error) { return s.Layout.Workspaces(s.FS) }
+// Workspaces implements gate.Store.
+func (s *Store) Workspaces(ctx context.Context) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	names, err := s.Layout.Workspaces(s.FS)
+	return names, classify(err)
+}
 
-// List implements gate.workspaceStore.
-func (s *Store) List(d approval.Doc, ws string) (ids, strays []string, err error) {
+// List implements gate.Store.
+func (s *Store) List(ctx context.Context, d approval.Doc, ws string) (ids, strays []string, err error) {
+	defer func() { err = classify(err) }()
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
 	var names []string
 	suffix := docSuffix
 	switch d {
@@ -394,9 +405,13 @@ func stray(name string) bool {
 // maxRefused is how many descriptions one workspace's errors/ may hold.
 const maxRefused = 1000
 
-// Refuse implements gate.workspaceStore: it stores one line of description. Of the
-// refused file it stores only the shortened name.
-func (s *Store) Refuse(ws, name, why string) error {
+// Refuse implements gate.Store: it stores one line of description. Of the refused file it
+// stores only the shortened name.
+func (s *Store) Refuse(ctx context.Context, ws, name, why string) (err error) {
+	defer func() { err = classify(err) }()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	dir := s.Layout.Errors(ws)
 	s.mu.Lock()
 	if s.refusals == nil {

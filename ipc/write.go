@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -8,35 +9,48 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"sync"
 
 	"github.com/spf13/afero"
 
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Create implements gate.Store.
-func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, mode approval.WriteMode) error {
+// Create implements gate.Store. The functions in alongside run as soon as the file's data is
+// durable: files that they write share the sync of the folder.
+func (s *Store) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, mode approval.WriteMode, alongside ...func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if !ValidWorkspace(k.Workspace) || !approval.ValidID(k.ID) {
 		return fmt.Errorf("create %s of %s: invalid key", d, k)
 	}
 	for attempt := 1; ; attempt++ {
-		err := s.create(d, k, b, mode, nil)
+		wait := func() error { return nil }
+		err := s.create(d, k, b, mode, func() { wait = inParallel(alongside) })
 		// A starting daemon sweeps temporary names, and may remove that of another
 		// process: then write it again.
-		if !errors.Is(err, fs.ErrNotExist) || attempt == createAttempts {
-			return err
+		if !errors.Is(err, fs.ErrNotExist) || attempt == createAttempts || len(alongside) > 0 {
+			return errors.Join(classify(err), wait())
 		}
 	}
 }
 
-// CreateParallel implements gate.parallelCreator: it is Create, durable, and runs beside
-// as soon as the file's data is durable. Files that beside writes share the sync of the
-// folder.
-func (s *Store) CreateParallel(d approval.Doc, k approval.Key, b []byte, beside func() error) error {
-	return s.create(d, k, b, approval.Durable, beside)
+// inParallel starts functions. The returned function waits for all.
+func inParallel(functions []func() error) (wait func() error) {
+	errs := make([]error, len(functions))
+	var wg sync.WaitGroup
+	for i, f := range functions {
+		wg.Go(func() { errs[i] = f() })
+	}
+	return func() error {
+		wg.Wait()
+		return errors.Join(errs...)
+	}
 }
 
-func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode approval.WriteMode, beside func() error) error {
+// create calls written when the file's data is durable.
+func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode approval.WriteMode, written func()) error {
 	dir, name := s.dir(d, k.Workspace), s.path(d, k)
 	if d == approval.DocPending {
 		defer s.trackUnsynced(k)()
@@ -54,11 +68,8 @@ func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode approval.W
 		err = s.syncs.file(f, s.syncAll)
 	}
 	err = errors.Join(err, f.Close())
-	besideErr := make(chan error, 1)
-	if err == nil && beside != nil {
-		go func() { besideErr <- beside() }()
-	} else {
-		besideErr <- nil
+	if err == nil {
+		written()
 	}
 	if err == nil && mode == approval.Replace {
 		err = s.FS.Rename(temp, name)
@@ -67,7 +78,7 @@ func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode approval.W
 	}
 	if err != nil {
 		s.discard(temp)
-		return errors.Join(fmt.Errorf("create %s: %w", d, err), <-besideErr)
+		return fmt.Errorf("create %s: %w", d, err)
 	}
 	if mode == approval.Volatile {
 		return nil
@@ -78,7 +89,7 @@ func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode approval.W
 		// still exists.
 		s.discard(name)
 	}
-	return errors.Join(err, <-besideErr)
+	return err
 }
 
 // writeTemp writes b under an unguessable name.
@@ -107,13 +118,4 @@ func randomHex() string {
 	var random [12]byte
 	_, _ = rand.Read(random[:]) // never fails: see crypto/rand
 	return hex.EncodeToString(random[:])
-}
-
-// Publish implements gate.Store.
-func (s *Store) Publish(k approval.Key, b []byte) (sync func() error, err error) {
-	f, temp, err := s.writeTemp(s.dir(approval.DocResponse, k.Workspace), b, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	return s.publishTemp(k, f, temp)
 }

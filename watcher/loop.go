@@ -130,6 +130,9 @@ func (l *loop) onEvent(ev fsnotify.Event, now time.Time) {
 	if !f.Trusted && !l.acceptEvent(f.group, now) {
 		return
 	}
+	if f.IgnoreRemovals && ev.Op&^(fsnotify.Remove|fsnotify.Rename) == 0 {
+		return
+	}
 	if f.wants(name) {
 		l.Wake(f.Group, f.Kind, name)
 	}

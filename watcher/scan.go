@@ -67,6 +67,9 @@ func (w *Watcher) compare(k *scan, f *folder) int {
 	}
 	changed := now.diff(before)
 	for _, name := range changed {
+		if _, there := now.names[name]; !there && f.IgnoreRemovals {
+			continue
+		}
 		if f.wants(name) {
 			w.Wake(f.Group, f.Kind, name)
 		}

@@ -63,6 +63,9 @@ type Folder struct {
 	// Trusted says that only the host writes here: its events never count as a
 	// flood.
 	Trusted bool
+
+	// IgnoreRemovals says that a name that is gone is not reported.
+	IgnoreRemovals bool
 }
 
 // wants says whether to call Wake for a file of that name.

@@ -79,6 +79,27 @@ func TestNoSuffixesMeansEveryName(t *testing.T) {
 	e.untilWoken(t, "/workspaces/fresh")
 }
 
+// TestIgnoreRemovals: a file that is gone is not reported, by an event or by polling.
+func TestIgnoreRemovals(t *testing.T) {
+	for _, polled := range []bool{false, true} {
+		e, dir := newRecorder(), t.TempDir()
+		write(t, dir, "old.json")
+		w := quietWatcher(e)
+		if polled {
+			w.fileSystem = func(string) string { return "NFS" }
+		}
+		require.NoError(t, w.Add(Folder{Path: dir, Group: "g", Kind: "k", IgnoreRemovals: true}))
+		run(t, w)
+		e.untilRescanned(t, "g", 1)
+		require.NoError(t, os.Remove(filepath.Join(dir, "old.json")))
+		write(t, dir, "z.json") // its event comes after the removal's
+		e.untilWoken(t, "g/k/z.json")
+		require.Zero(t, e.woken("g/k/old.json"), "polled: %v", polled)
+		require.NoError(t, os.Rename(filepath.Join(dir, "z.json"), filepath.Join(dir, "new.json")))
+		e.untilWoken(t, "g/k/new.json")
+	}
+}
+
 func TestAddRefuses(t *testing.T) {
 	dir := t.TempDir()
 	real := mkdir(t, dir, "real")

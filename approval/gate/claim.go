@@ -29,12 +29,12 @@ type run struct {
 }
 
 // claimDecided is row 5 of the state table.
-func (g *Gate) claimDecided(s *state) (waiting bool, err error) {
+func (g *Gate) claimDecided(ctx context.Context, s *state) (waiting bool, err error) {
 	tool := s.tool
-	if !g.reserveRun(s, len(s.pBytes)+len(s.dBytes), tool) {
+	if !g.reserveRun(ctx, s, len(s.pBytes)+len(s.dBytes), tool) {
 		return true, nil
 	}
-	if !g.beginClaim(s.key, tool) {
+	if !g.beginClaim(ctx, s.key, tool) {
 		g.releaseReservation(s.key)
 		s.retryAt = s.decision.RunBefore.Add(1) // after that the approval has expired
 		return true, nil
@@ -44,10 +44,10 @@ func (g *Gate) claimDecided(s *state) (waiting bool, err error) {
 	undo, refused := g.Policy.Reserve(facts, p.Ruling, true)
 	if refused != nil {
 		g.releaseClaim(s.key, tool)
-		return false, g.endDecided(s, approval.StatusFailed, "Approved, not run: "+say(g.Words, mainReason(*refused)))
+		return false, g.endDecided(ctx, s, approval.StatusFailed, "Approved, not run: "+say(g.Words, mainReason(*refused)))
 	}
 	base := s.recordBase()
-	return false, g.execute(run{
+	return false, g.execute(ctx, run{
 		key: s.key, tool: tool, info: g.infoFor(s), decision: s.decision, args: p.RequestData, leftovers: s.leftovers(),
 		facts: facts, ruling: p.Ruling, undo: undo,
 		claim: &approval.Claim{
@@ -59,13 +59,13 @@ func (g *Gate) claimDecided(s *state) (waiting bool, err error) {
 }
 
 // claimAllowed is row 13 for a request that policy allows.
-func (g *Gate) claimAllowed(s *state, ev evaluation, undo func()) error {
+func (g *Gate) claimAllowed(ctx context.Context, s *state, ev evaluation, undo func()) error {
 	r, tool := s.request, ev.tool
 	toolSHA := ""
 	if r.ToolName != "" {
 		toolSHA = tool.SHA256()
 	}
-	return g.execute(run{
+	return g.execute(ctx, run{
 		key: s.key, tool: tool, info: g.infoFor(s), args: r.RequestData, leftovers: s.leftovers(),
 		facts: ev.facts, ruling: ev.ruling, undo: undo, submission: s.submission,
 		claim: &approval.Claim{
@@ -89,20 +89,20 @@ func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
 }
 
 // runAgain is row 3 for an idempotent tool: a second claim and a second run.
-func (g *Gate) runAgain(s *state) (waiting bool, err error) {
+func (g *Gate) runAgain(ctx context.Context, s *state) (waiting bool, err error) {
 	tool := s.tool
 	args, err := claimedArgs(s.claim, s.key)
 	if err != nil {
-		return false, g.endInterrupted(s)
+		return false, g.endInterrupted(ctx, s)
 	}
-	if !g.reserveRun(s, len(s.claim.Pending)+len(s.claim.Request), tool) {
+	if !g.reserveRun(ctx, s, len(s.claim.Pending)+len(s.claim.Request), tool) {
 		return true, nil
 	}
-	if !g.beginClaim(s.key, tool) {
+	if !g.beginClaim(ctx, s.key, tool) {
 		g.releaseReservation(s.key)
 		return true, nil
 	}
-	return false, g.execute(run{
+	return false, g.execute(ctx, run{
 		key: s.key, tool: tool, claim: s.claim, info: g.infoFor(s), decision: g.claimDecision(s.claim), args: args, rerun: true, leftovers: s.leftovers(),
 	})
 }
@@ -129,7 +129,7 @@ func claimedArgs(c *approval.Claim, k approval.Key) ([]byte, error) {
 
 // execute claims and runs. The claim and its audit entry are durable before the
 // handler starts. If either cannot be written, nothing runs.
-func (g *Gate) execute(r run) error {
+func (g *Gate) execute(ctx context.Context, r run) error {
 	leave := sync.OnceFunc(func() { g.leavePause(r.key.Workspace) })
 	defer leave()
 	if r.undo != nil {
@@ -161,20 +161,20 @@ func (g *Gate) execute(r run) error {
 	g.setRunning(r.key, true)
 	file := g.Seal.Seal(doc, r.key, body)
 	history := func() error { return g.Audit.Append(r.entry(now, g.Words)) }
-	if store, ok := g.Store.(parallelCreator); ok && !g.Inline {
-		err = store.CreateParallel(doc, r.key, file, history)
-	} else {
-		err = g.parallel(func() error { return g.Store.Create(doc, r.key, file, approval.Durable) }, history)
+	if !g.Inline {
+		err = g.Store.Create(ctx, doc, r.key, file, approval.Durable, history)
+	} else if err = g.Store.Create(ctx, doc, r.key, file, approval.Durable); err == nil {
+		err = history()
 	}
-	if err != nil && g.canRetryClaim(r, doc, err) {
+	if err != nil && g.canRetryClaim(ctx, r, doc, err) {
 		return fmt.Errorf("claim: %w", err)
 	}
 	if err != nil {
-		return g.endUnclaimed(r, err)
+		return g.endUnclaimed(ctx, r, err)
 	}
 	g.accept(r.submission, nil)
 	if r.decision == nil && !r.rerun {
-		if err := g.removeRequest(r.key, r.submission); err != nil {
+		if err := g.removeRequest(ctx, r.key, r.submission); err != nil {
 			g.Log.Warn().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(err).Msg("remove claimed request failed")
 		}
 	}
@@ -185,11 +185,11 @@ func (g *Gate) execute(r run) error {
 
 // canRetryClaim reports whether a claim failed because of the disk and left no claim
 // document. The request is then unchanged, and the step is retried.
-func (g *Gate) canRetryClaim(r run, doc approval.Doc, cause error) bool {
+func (g *Gate) canRetryClaim(ctx context.Context, r run, doc approval.Doc, cause error) bool {
 	if diagnose(cause).Reason == "" {
 		return false
 	}
-	if _, there, err := g.readIfExists(doc, r.key); there || err != nil {
+	if _, there, err := g.readIfExists(ctx, doc, r.key); there || err != nil {
 		return false
 	}
 	g.setRunning(r.key, false)
@@ -206,8 +206,8 @@ func (g *Gate) abandon(r run) {
 // endUnclaimed ends a request whose claim could not be made durable. The outcome says
 // that nothing ran. After a failed second claim the outcome is "interrupted", because
 // the result of the first run is unknown.
-func (g *Gate) endUnclaimed(r run, cause error) error {
-	g.reportError(cause)
+func (g *Gate) endUnclaimed(ctx context.Context, r run, cause error) error {
+	g.reportError(ctx, cause)
 	g.Log.Error().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(cause).Msg("claim failed")
 	e := r.outcome(approval.Effect{Error: "Nothing ran: the claim could not be written to disk; try again later"})
 	e.record.Receipt = "" // nothing ran under it
@@ -217,7 +217,7 @@ func (g *Gate) endUnclaimed(r run, cause error) error {
 	}
 	g.putOutcome(e)
 	g.releaseSlot(r.key, r.tool)
-	return g.writeOutcome(r.key)
+	return g.writeOutcome(ctx, r.key)
 }
 
 // entry is the audit entry of the claim, with everything that policy needs to count
@@ -300,15 +300,15 @@ func (g *Gate) putOutcome(e outcome) {
 // writeOutcome writes the record of a finished run. Until the write succeeds, the
 // outcome stays in memory, the key counts as running, and every Step retries with a
 // new file.
-func (g *Gate) writeOutcome(k approval.Key) error {
+func (g *Gate) writeOutcome(ctx context.Context, k approval.Key) error {
 	g.mu.Lock()
 	e, ok := g.outcomes[k]
 	g.mu.Unlock()
 	if !ok {
 		return nil
 	}
-	if err := g.end(e); err != nil {
-		if _, settled, readErr := g.readIfExists(approval.DocRecord, k); readErr != nil || !settled {
+	if err := g.end(ctx, e); err != nil {
+		if _, settled, readErr := g.readIfExists(ctx, approval.DocRecord, k); readErr != nil || !settled {
 			return err
 		}
 		g.forgetOutcome(k)
@@ -324,6 +324,12 @@ func (g *Gate) forgetOutcome(k approval.Key) {
 	defer g.mu.Unlock()
 	delete(g.outcomes, k)
 	delete(g.running, k)
+}
+
+func (g *Gate) isRunning(k approval.Key) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.running[k]
 }
 
 func (g *Gate) setRunning(k approval.Key, is bool) {

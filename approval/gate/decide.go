@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -21,7 +20,7 @@ const slotTimeout = 10 * time.Second
 // Decider writes decisions. Every channel, the command line and every other process
 // decides through it. It is the only place that checks whether a person may decide.
 type Decider struct {
-	Store Store
+	Store documents
 	Seal  sealer
 	Now   func() time.Time
 	// May is an Authorizer's: it returns the person's name if that person may decide p,
@@ -30,9 +29,6 @@ type Decider struct {
 	// RunBefore is the current time that an approved request has to start; nil or 0:
 	// DefaultRunBefore.
 	RunBefore func() time.Duration
-	// Daemon means that this process holds HOME/lock. It has then synced every
-	// visible pending itself, or is syncing it now.
-	Daemon bool
 	// ClearSlot removes an invalid decision from the slot, or waits until the daemon has
 	// removed it.
 	ClearSlot func(ctx context.Context, k approval.Key) error
@@ -50,7 +46,7 @@ type Decider struct {
 // is an *approval.Refusal. After any other error the decision may be on disk; check
 // before retrying.
 func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
-	p, sha, err := d.lookUp(a)
+	p, sha, err := d.lookUp(ctx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -62,25 +58,24 @@ func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approv
 	if err != nil {
 		return nil, fmt.Errorf("encode decision: %w", err)
 	}
-	if reporter, ok := d.Store.(unsyncedReporter); !d.Daemon || ok && reporter.Unsynced(approval.DocPending, a.Key) {
-		// The daemon may have been killed before the pending was durable, or may be
-		// syncing it now. A durable decision needs a durable pending.
-		if err := d.Store.Sync(approval.DocPending, a.Key.Workspace); err != nil {
-			return nil, fmt.Errorf("sync pendings: %w", err)
-		}
+	// The daemon may have been killed before the pending was durable, or may be syncing
+	// it now. A durable decision needs a durable pending.
+	if err := d.Store.Confirm(ctx, approval.DocPending, a.Key); err != nil {
+		return nil, fmt.Errorf("sync pendings: %w", err)
 	}
 	file := d.Seal.Seal(approval.DocDecision, a.Key, body)
 	if err := d.createDecision(ctx, a.Key, sha, file); err != nil {
 		return nil, err
 	}
-	if err := d.checkNotSettled(a.Key, file); err != nil {
+	ctx = context.WithoutCancel(ctx) // the decision is written: find out whether it counts
+	if err := d.checkNotSettled(ctx, a.Key, file); err != nil {
 		return nil, err
 	}
-	if err := d.checkStillPending(a.Key, sha, file); err != nil {
+	if err := d.checkStillPending(ctx, a.Key, sha, file); err != nil {
 		return nil, err
 	}
 	if dec.Approved && d.now().After(dec.RunBefore) {
-		if err := d.checkNotLate(a.Key, file); err != nil {
+		if err := d.checkNotLate(ctx, a.Key, file); err != nil {
 			return nil, err
 		}
 	}
@@ -100,8 +95,8 @@ func (d *Decider) Cancel(ctx context.Context, a approval.DecisionInput) (*approv
 
 // CanDecide does the checks of Decide and writes nothing. It returns nil, or the
 // *approval.Refusal that Decide would return.
-func (d *Decider) CanDecide(_ context.Context, a approval.DecisionInput) error {
-	_, _, err := d.lookUp(a)
+func (d *Decider) CanDecide(ctx context.Context, a approval.DecisionInput) error {
+	_, _, err := d.lookUp(ctx, a)
 	return err
 }
 
@@ -114,10 +109,10 @@ func (d *Decider) now() time.Time {
 
 // lookUp checks, in this order: the person is authorized, the request is known, not
 // decided, not expired.
-func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha string, err error) {
+func (d *Decider) lookUp(ctx context.Context, a approval.DecisionInput) (p *approval.Pending, sha string, err error) {
 	k := a.Key
-	b, err := d.Store.Read(approval.DocPending, k)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	b, err := d.Store.Read(ctx, approval.DocPending, k)
+	if err != nil && !errors.Is(err, approval.ErrMissing) {
 		return nil, "", fmt.Errorf("read pending: %w", err)
 	}
 	if err == nil {
@@ -135,7 +130,7 @@ func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha str
 		}
 		return nil, "", &approval.Refusal{Reason: approval.ErrNotAuthorized}
 	}
-	if ref := d.settledRefusal(k); ref != nil {
+	if ref := d.settledRefusal(ctx, k); ref != nil {
 		return nil, "", ref
 	}
 	if p == nil {
@@ -145,7 +140,7 @@ func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha str
 	if a.PendingSHA256 != "" && a.PendingSHA256 != sha {
 		return nil, "", &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the request is no longer the one that was shown; look again"}
 	}
-	if taken := d.decidedRefusal(k, sha); taken != nil {
+	if taken := d.decidedRefusal(ctx, k, sha); taken != nil {
 		return nil, "", taken
 	}
 	if !d.now().Before(p.ExpiresAt) {
@@ -155,8 +150,8 @@ func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha str
 }
 
 // settledRefusal is the refusal for a request that has a record; nil if it has none.
-func (d *Decider) settledRefusal(k approval.Key) *approval.Refusal {
-	b, err := d.Store.Read(approval.DocRecord, k)
+func (d *Decider) settledRefusal(ctx context.Context, k approval.Key) *approval.Refusal {
+	b, err := d.Store.Read(ctx, approval.DocRecord, k)
 	if err != nil {
 		return nil
 	}
@@ -175,8 +170,8 @@ func (d *Decider) settledRefusal(k approval.Key) *approval.Refusal {
 // decidedRefusal is the refusal for a slot that holds a valid decision. A late
 // decision can be in the slot until it is withdrawn. The record then names the
 // decision that counts.
-func (d *Decider) decidedRefusal(k approval.Key, sha string) *approval.Refusal {
-	b, err := d.Store.Read(approval.DocDecision, k)
+func (d *Decider) decidedRefusal(ctx context.Context, k approval.Key, sha string) *approval.Refusal {
+	b, err := d.Store.Read(ctx, approval.DocDecision, k)
 	if err != nil {
 		return nil
 	}
@@ -184,7 +179,7 @@ func (d *Decider) decidedRefusal(k approval.Key, sha string) *approval.Refusal {
 	if err != nil || dec.PendingSHA256 != sha {
 		return nil
 	}
-	if settled := d.settledRefusal(k); settled != nil {
+	if settled := d.settledRefusal(ctx, k); settled != nil {
 		return settled
 	}
 	return &approval.Refusal{Reason: approval.ErrDecided, By: dec.DecidedBy, At: dec.DecidedAt, Verdict: dec.Verdict}
@@ -262,17 +257,17 @@ func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string
 	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
 	for {
-		err := d.Store.Create(approval.DocDecision, k, file, approval.Durable)
+		err := d.Store.Create(ctx, approval.DocDecision, k, file, approval.Durable)
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, fs.ErrExist) {
+		if !errors.Is(err, approval.ErrExists) {
 			return fmt.Errorf("write decision: %w", err)
 		}
-		if taken := d.decidedRefusal(k, sha); taken != nil {
+		if taken := d.decidedRefusal(ctx, k, sha); taken != nil {
 			return taken
 		}
-		if settled := d.settledRefusal(k); settled != nil {
+		if settled := d.settledRefusal(ctx, k); settled != nil {
 			return settled
 		}
 		if d.ClearSlot == nil {
@@ -289,9 +284,9 @@ func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string
 
 // checkNotSettled withdraws our decision if the request was settled before the
 // decision was written. The refusal says how it ended.
-func (d *Decider) checkNotSettled(k approval.Key, file []byte) error {
-	b, err := d.Store.Read(approval.DocRecord, k)
-	if errors.Is(err, fs.ErrNotExist) {
+func (d *Decider) checkNotSettled(ctx context.Context, k approval.Key, file []byte) error {
+	b, err := d.Store.Read(ctx, approval.DocRecord, k)
+	if errors.Is(err, approval.ErrMissing) {
 		return nil
 	}
 	if err != nil {
@@ -301,10 +296,10 @@ func (d *Decider) checkNotSettled(k approval.Key, file []byte) error {
 	if err == nil && string(rec.Decision) == string(file) {
 		return nil
 	}
-	if err := d.withdraw(k, file); err != nil {
+	if err := d.withdraw(ctx, k, file); err != nil {
 		return err
 	}
-	if ref := d.settledRefusal(k); ref != nil {
+	if ref := d.settledRefusal(ctx, k); ref != nil {
 		return ref
 	}
 	return &approval.Refusal{Reason: approval.ErrTooLate}
@@ -312,19 +307,19 @@ func (d *Decider) checkNotSettled(k approval.Key, file []byte) error {
 
 // checkStillPending withdraws our decision if the gate removed the pending because
 // its disk failed.
-func (d *Decider) checkStillPending(k approval.Key, sha string, file []byte) error {
-	b, err := d.Store.Read(approval.DocPending, k)
+func (d *Decider) checkStillPending(ctx context.Context, k approval.Key, sha string, file []byte) error {
+	b, err := d.Store.Read(ctx, approval.DocPending, k)
 	if err == nil && approval.Digest(b) == sha {
 		return nil
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, approval.ErrMissing) {
 		return fmt.Errorf("read pending: %w", err)
 	}
 	// The request may have been settled since checkNotSettled, also by our decision.
-	if _, err := d.Store.Read(approval.DocRecord, k); !errors.Is(err, fs.ErrNotExist) {
-		return d.checkNotSettled(k, file)
+	if _, err := d.Store.Read(ctx, approval.DocRecord, k); !errors.Is(err, approval.ErrMissing) {
+		return d.checkNotSettled(ctx, k, file)
 	}
-	if err := d.withdraw(k, file); err != nil {
+	if err := d.withdraw(ctx, k, file); err != nil {
 		return err
 	}
 	return &approval.Refusal{Reason: approval.ErrUnknown, Hint: "the disk failed and the request was removed; it will be asked again"}
@@ -332,44 +327,44 @@ func (d *Decider) checkStillPending(k approval.Key, sha string, file []byte) err
 
 // checkNotLate withdraws an approval that was written after its RunBefore, unless the
 // gate had claimed it before that.
-func (d *Decider) checkNotLate(k approval.Key, file []byte) error {
+func (d *Decider) checkNotLate(ctx context.Context, k approval.Key, file []byte) error {
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocRecord} {
-		if _, err := d.Store.Read(doc, k); err == nil {
+		if _, err := d.Store.Read(ctx, doc, k); err == nil {
 			return nil // claimed in time: the record has the result
-		} else if !errors.Is(err, fs.ErrNotExist) {
+		} else if !errors.Is(err, approval.ErrMissing) {
 			return fmt.Errorf("read claim: %w", err)
 		}
 	}
-	if err := d.withdraw(k, file); err != nil {
+	if err := d.withdraw(ctx, k, file); err != nil {
 		return err
 	}
 	return &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the approval expired before it was written; nothing runs"}
 }
 
 // withdraw removes our own decision from the slot.
-func (d *Decider) withdraw(k approval.Key, file []byte) error {
-	cur, err := d.Store.Read(approval.DocDecision, k)
+func (d *Decider) withdraw(ctx context.Context, k approval.Key, file []byte) error {
+	cur, err := d.Store.Read(ctx, approval.DocDecision, k)
 	if err != nil || string(cur) != string(file) {
 		return nil //nolint:nilerr // it is not there, or not ours
 	}
-	if err := d.Store.Remove(approval.DocDecision, k); err != nil {
+	if err := d.Store.Remove(ctx, approval.DocDecision, k); err != nil {
 		return fmt.Errorf("withdraw decision: %w", err)
 	}
 	return nil
 }
 
 // ClearInvalid removes a decision from the slot that is not valid for the pending. It
-// calls describe first. The caller holds HOME/lock.
-func (d *Decider) ClearInvalid(k approval.Key, describe func() error) error {
-	b, err := d.Store.Read(approval.DocPending, k)
+// calls describe first. The caller has the lease.
+func (d *Decider) ClearInvalid(ctx context.Context, k approval.Key, describe func() error) error {
+	b, err := d.Store.Read(ctx, approval.DocPending, k)
 	if err != nil {
 		return fmt.Errorf("read pending: %w", err)
 	}
-	if d.decidedRefusal(k, approval.Digest(b)) != nil {
+	if d.decidedRefusal(ctx, k, approval.Digest(b)) != nil {
 		return nil // it is valid
 	}
 	if err := describe(); err != nil {
 		return err
 	}
-	return d.Store.Remove(approval.DocDecision, k)
+	return d.Store.Remove(ctx, approval.DocDecision, k)
 }

@@ -167,7 +167,7 @@ func TestDecideRefusesUnknownRequest(t *testing.T) {
 
 	// A host program's document is not a pending before the gate has evaluated it.
 	k := key(1)
-	require.NoError(t, h.store.Create(approval.DocPending, k, []byte(request(k, "run", "")), approval.Volatile))
+	require.NoError(t, h.store.Create(context.Background(), approval.DocPending, k, []byte(request(k, "run", "")), approval.Volatile))
 	_, err = h.decider().Decide(context.Background(), decision(k, approval.Approved))
 	requireRefusal(t, err, approval.ErrUnknown, "no such request: no pending request has this ID")
 	require.False(t, h.has(approval.DocDecision, k))
@@ -271,7 +271,7 @@ func TestDecideWithdrawsLateDecision(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	d := h.decider()
-	d.Store = &racingStore{Store: d.Store, before: func() {
+	d.Store = &racingStore{Store: d.Store.(gate.Store), before: func() {
 		h.cancel(k)
 		h.step(k)
 	}}
@@ -297,10 +297,10 @@ func TestDecideIgnoresLateDecisionInSlot(t *testing.T) {
 	late.By = person("late")
 	h.decide(late)
 	lateDecision := h.read(approval.DocDecision, k)
-	require.NoError(t, h.store.Remove(approval.DocDecision, k))
+	require.NoError(t, h.store.Remove(context.Background(), approval.DocDecision, k))
 
 	d := h.decider()
-	d.Store = &racingStore{Store: d.Store, before: func() {
+	d.Store = &racingStore{Store: d.Store.(gate.Store), before: func() {
 		h.cancel(k)
 		h.step(k)
 		h.writeDoc(approval.DocDecision, k, string(lateDecision))
@@ -324,11 +324,11 @@ type racingStore struct {
 	before func()
 }
 
-func (r *racingStore) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+func (r *racingStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
 	if d == approval.DocDecision {
 		r.before()
 	}
-	return r.Store.Create(d, k, b, how)
+	return r.Store.Create(ctx, d, k, b, how, alongside...)
 }
 
 // A disk error is not a refusal. The decision is not acknowledged, and a retry works.
@@ -337,10 +337,10 @@ func TestDecideOnFailingDisk(t *testing.T) {
 	h.ask(k, request(k, "run", ""))
 	boom := errors.New("no space left")
 	d, healthy := h.decider(), h.decider()
-	d.Store = failingStore{Store: d.Store, doc: approval.DocDecision, err: boom}
+	d.Store = failingStore{Store: d.Store.(gate.Store), doc: approval.DocDecision, err: boom}
 	_, err := d.Decide(context.Background(), decision(k, approval.Approved))
 	require.ErrorIs(t, err, boom)
-	d.Store = failingStore{Store: healthy.Store, sync: boom}
+	d.Store = failingStore{Store: healthy.Store.(gate.Store), sync: boom}
 	_, err = d.Decide(context.Background(), decision(k, approval.Approved))
 	require.ErrorIs(t, err, boom, "a decider in another process syncs the pending first")
 	require.False(t, h.has(approval.DocDecision, k))
@@ -356,18 +356,18 @@ type failingStore struct {
 	sync error
 }
 
-func (f failingStore) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+func (f failingStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
 	if d == f.doc {
 		return f.err
 	}
-	return f.Store.Create(d, k, b, how)
+	return f.Store.Create(ctx, d, k, b, how, alongside...)
 }
 
-func (f failingStore) Sync(d approval.Doc, ws string) error {
+func (f failingStore) Confirm(ctx context.Context, d approval.Doc, k approval.Key) error {
 	if f.sync != nil {
 		return f.sync
 	}
-	return f.Store.Sync(d, ws)
+	return f.Store.Confirm(ctx, d, k)
 }
 
 // The slot holds an invalid decision. Without ClearSlot the error says what to do; with
@@ -376,20 +376,20 @@ func TestDecideWithBlockedSlot(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	junk := []byte(`{"request_id":"` + k.ID + `","approved":true,"decided_by":"mallory"}`)
-	require.NoError(t, h.store.Create(approval.DocDecision, k, junk, approval.Volatile))
+	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, k, junk, approval.Volatile))
 	_, err := h.decider().Decide(context.Background(), decision(k, approval.Denied))
 	require.ErrorContains(t, err, "the slot holds an invalid decision: start the daemon")
 
 	d := h.decider()
 	d.ClearSlot = func(context.Context, approval.Key) error {
-		return d.ClearInvalid(k, func() error { return h.store.Refuse(k.Workspace, k.ID+".decision", "not valid") })
+		return d.ClearInvalid(context.Background(), k, func() error { return h.store.Refuse(context.Background(), k.Workspace, k.ID+".decision", "not valid") })
 	}
 	_, err = d.Decide(context.Background(), decision(k, approval.Denied))
 	require.NoError(t, err)
 	require.Contains(t, h.refusals(personal), "not valid")
 
 	// ClearInvalid keeps a valid decision.
-	require.NoError(t, d.ClearInvalid(k, func() error { return errors.New("described") }))
+	require.NoError(t, d.ClearInvalid(context.Background(), k, func() error { return errors.New("described") }))
 	require.True(t, h.has(approval.DocDecision, k))
 	h.step(k)
 	require.Equal(t, "denied: Denied by user", h.outcome(k))

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"sync"
@@ -18,16 +19,6 @@ import (
 // they stay in the folder until the disk works again. The gate examines the disk
 // every few seconds and recovers by itself. After a failed sync that must not be
 // retried, the gate needs a restart and reports that.
-
-// HealthStore is a Store that can test its disk. It is optional.
-type HealthStore interface {
-	// Probe does every operation that writing a document needs. If it returns nil,
-	// everything visible is durable. It wraps approval.ErrRestart if a retry is
-	// useless.
-	Probe() error
-	// Reserve reserves disk space; it wraps approval.ErrNoSpace.
-	Reserve(bytes int64) (release func(), err error)
-}
 
 // Degradation is the reason why the gate takes no new work.
 type Degradation struct {
@@ -86,15 +77,15 @@ func (g *Gate) health() (level health, next time.Time) {
 
 // reportError is called for every error. An examination finds out whether the disk
 // has failed or only the files of one request.
-func (g *Gate) reportError(err error) {
+func (g *Gate) reportError(ctx context.Context, err error) {
 	switch {
 	case errors.Is(err, approval.ErrUnsynced), errors.Is(err, approval.ErrRestart):
 		g.setHealth(unsynced, err, -1)
-		g.Examine()
+		g.Examine(ctx)
 	case errors.Is(err, approval.ErrNoSpace):
 		g.setHealth(noSpace, err, -1)
 	case diagnose(err).Reason != "" && g.mayExamine():
-		g.Examine()
+		g.Examine(ctx)
 	}
 }
 
@@ -117,16 +108,16 @@ func (g *Gate) examinationDue() bool {
 }
 
 // checkHealth runs on every tick. A healthy gate only checks the free space.
-func (g *Gate) checkHealth() {
+func (g *Gate) checkHealth(ctx context.Context) {
 	switch {
 	case !g.examinationDue():
 	case g.degraded():
-		g.Examine()
+		g.Examine(ctx)
 	default:
 		g.condition.mu.Lock()
 		g.condition.next = g.Now().Add(probeInterval)
 		g.condition.mu.Unlock()
-		if release, ok := g.reserve(spaceNeeded(0, approval.Tool{})); ok {
+		if release, ok := g.reserve(ctx, spaceNeeded(0, approval.Tool{})); ok {
 			release()
 		}
 	}
@@ -135,40 +126,35 @@ func (g *Gate) checkHealth() {
 // Examine tests the disk and records a change of health. If a restart is needed, that
 // stays; the test still runs, because the store then removes files that it could not
 // remove before.
-func (g *Gate) Examine() {
+func (g *Gate) Examine(ctx context.Context) {
 	c := &g.condition
 	if !c.examining.TryLock() {
 		return
 	}
+	ctx = context.WithoutCancel(ctx) // the end of a caller is no failure of the disk
 	defer c.examining.Unlock()
 	c.mu.Lock()
 	failureCount, needsRestart := c.failureCount, c.degradation.Restart
 	c.lastExamined = g.Now()
 	c.mu.Unlock()
-	level, err := g.examine()
+	level, err := g.examine(ctx)
 	if !needsRestart {
 		g.setHealth(level, err, failureCount)
 	}
 }
 
-func (g *Gate) examine() (health, error) {
-	prober, ok := g.Store.(HealthStore)
-	if !ok {
-		return healthy, nil
-	}
-	if err := prober.Probe(); err != nil {
+func (g *Gate) examine(ctx context.Context) (health, error) {
+	if err := g.Store.Probe(ctx); err != nil {
 		if level, _ := g.health(); level == unsynced || errors.Is(err, approval.ErrUnsynced) {
 			return unsynced, err
 		}
 		return writeFailing, err
 	}
-	if log, ok := g.Audit.(interface{ Sync() error }); ok {
-		if err := log.Sync(); err != nil {
-			return noSpace, err // documents can be written, the audit log cannot
-		}
+	if err := g.Audit.Sync(); err != nil {
+		return noSpace, err // documents can be written, the audit log cannot
 	}
 	// Twice the space of one run, so that the gate does not switch back and forth.
-	release, err := prober.Reserve(2 * spaceNeeded(0, approval.Tool{}))
+	release, err := g.Store.Reserve(ctx, 2*spaceNeeded(0, approval.Tool{}))
 	switch {
 	case errors.Is(err, approval.ErrNoSpace):
 		return noSpace, err
@@ -249,8 +235,8 @@ func diagnose(err error) Degradation {
 			}
 		}
 	}
-	var path *fs.PathError
-	if errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist) {
+	var path *fs.PathError // of the audit log
+	if errors.Is(err, approval.ErrUnavailable) || errors.As(err, &path) && !errors.Is(err, syscall.ENOENT) {
 		return Degradation{Reason: "documents cannot be written", Hint: "check the daemon's log"}
 	}
 	return Degradation{}

@@ -119,7 +119,7 @@ func TestDegradationIsLoggedOncePerChange(t *testing.T) {
 	require.True(t, degraded)
 	disk.set(func() { disk.freeBytes = 0 })
 	h.clock.move(6 * time.Second)
-	h.gate.Examine()
+	h.gate.Examine(context.Background())
 	_, degraded = h.gate.Degraded()
 	require.False(t, degraded)
 	require.Equal(t, []bool{true, false}, reported)
@@ -139,7 +139,7 @@ func TestRequestWaitsUntilDiskWorksOrItExpires(t *testing.T) {
 	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
 	disk.set(func() { disk.failCreate = func(string) error { return syscall.ENOSPC } })
 	h.writeRequest(key(1), request(key(1), "auto", ""))
-	_, err := h.gate.Step(key(1))
+	_, err := h.gate.Step(context.Background(), key(1))
 	require.ErrorIs(t, err, syscall.ENOSPC, "the first write finds the fault")
 	for _, k := range []approval.Key{key(1), key(2), key(3)} {
 		if k != key(1) {
@@ -153,7 +153,7 @@ func TestRequestWaitsUntilDiskWorksOrItExpires(t *testing.T) {
 	}
 	h.clock.move(2 * time.Minute)
 	disk.set(func() { disk.failCreate = nil })
-	h.gate.Examine()
+	h.gate.Examine(context.Background())
 	h.step(key(1), key(2), key(3))
 	require.Equal(t, "auto_approved", h.outcome(key(1)))
 	require.Equal(t, "expired: Approval expired (no response within timeout)", h.outcome(key(2)))
@@ -180,9 +180,9 @@ func TestApprovedWaitsForDiskAndLateStaysExpired(t *testing.T) {
 			}
 		})
 	}
-	repairDisk := func() { disk.set(func() { disk.failCreate = nil }); h.gate.Examine() }
+	repairDisk := func() { disk.set(func() { disk.failCreate = nil }); h.gate.Examine(context.Background()) }
 	breakDisk()
-	_, err := h.gate.Step(key(1))
+	_, err := h.gate.Step(context.Background(), key(1))
 	require.ErrorIs(t, err, syscall.EIO)
 	h.step(key(1))
 	require.Zero(t, h.executor.count())
@@ -193,7 +193,7 @@ func TestApprovedWaitsForDiskAndLateStaysExpired(t *testing.T) {
 	h.decide(decision(key(2), approval.Approved))
 	breakDisk()
 	h.clock.move(time.Hour)
-	_, err = h.gate.Step(key(2))
+	_, err = h.gate.Step(context.Background(), key(2))
 	require.ErrorIs(t, err, syscall.EIO, "the expiry cannot be written")
 	h.clock.move(-time.Hour)
 	repairDisk()
@@ -213,14 +213,14 @@ func TestOutcomesAreKeptWhileDiskIsFull(t *testing.T) {
 	}
 	h.writeRequest(key(1), request(key(1), "auto", ""))
 	for range 3 {
-		_, err := h.gate.Step(key(1))
+		_, err := h.gate.Step(context.Background(), key(1))
 		require.ErrorIs(t, err, syscall.ENOSPC)
 	}
 	h.writeRequest(key(2), request(key(2), "auto", ""))
 	h.step(key(2))
 	disk.set(func() { disk.failCreate = nil })
 	h.executor.do = nil
-	h.gate.Examine()
+	h.gate.Examine(context.Background())
 	h.step(key(1), key(2))
 	require.Equal(t, "auto_approved", h.outcome(key(1)))
 	require.JSONEq(t, `{"n":1}`, string(h.response(key(1)).Result))
@@ -312,7 +312,7 @@ func TestFailureInOneWorkspaceStaysThere(t *testing.T) {
 	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
 	require.NoError(t, os.Remove(h.layout.Requests(other)))
 	for range 5 {
-		_, err := h.gate.Step(keyIn(other, 1))
+		_, err := h.gate.Step(context.Background(), keyIn(other, 1))
 		_ = err // any result
 	}
 	disk.set(func() {
@@ -326,7 +326,7 @@ func TestFailureInOneWorkspaceStaysThere(t *testing.T) {
 	require.NoError(t, h.layout.Prepare(ipc.OS(), other))
 	h.reopen()
 	h.writeRequest(keyIn(other, 2), request(keyIn(other, 2), "auto", ""))
-	_, err := h.gate.Step(keyIn(other, 2))
+	_, err := h.gate.Step(context.Background(), keyIn(other, 2))
 	require.ErrorIs(t, err, syscall.EIO)
 	_, degraded := h.gate.Degraded()
 	require.False(t, degraded)
@@ -359,14 +359,14 @@ func TestUnsyncedPendingCannotBeDecided(t *testing.T) {
 
 	fail("pending_approvals", syscall.EIO)
 	h.writeRequest(key(2), request(key(2), "run", ""))
-	_, err = h.gate.Step(key(2))
+	_, err = h.gate.Step(context.Background(), key(2))
 	require.ErrorIs(t, err, approval.ErrRestart)
 	require.False(t, h.has(approval.DocPending, key(2)))
 	require.True(t, h.has(approval.DocRequest, key(2)))
 	_, err = h.decider().Decide(context.Background(), decision(key(2), approval.Approved))
 	require.ErrorIs(t, err, approval.ErrUnknown)
 	fail("nothing", nil)
-	h.gate.Examine()
+	h.gate.Examine(context.Background())
 	p, _ := h.gate.Degraded()
 	require.True(t, p.Restart, "only a restart ends it")
 
@@ -380,9 +380,9 @@ func TestUnsyncedPendingCannotBeDecided(t *testing.T) {
 // disk failed.
 type pendingRemover struct{ *ipc.Store }
 
-func (s pendingRemover) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
-	err := s.Store.Create(d, k, b, how)
-	return errors.Join(err, s.Remove(approval.DocPending, k))
+func (s pendingRemover) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
+	err := s.Store.Create(ctx, d, k, b, how, alongside...)
+	return errors.Join(err, s.Remove(ctx, approval.DocPending, k))
 }
 
 func TestDecisionOnRemovedPendingIsWithdrawn(t *testing.T) {
@@ -404,9 +404,9 @@ type slowStore struct {
 	delay func()
 }
 
-func (s slowStore) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+func (s slowStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
 	s.delay()
-	return s.Store.Create(d, k, b, how)
+	return s.Store.Create(ctx, d, k, b, how, alongside...)
 }
 
 func TestLateWrittenApprovalIsNotAcknowledged(t *testing.T) {

@@ -2,9 +2,9 @@ package gate
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -36,7 +36,7 @@ type outcome struct {
 }
 
 // end writes the record (C), then the response (S). The rest follows from C.
-func (g *Gate) end(e outcome) error {
+func (g *Gate) end(ctx context.Context, e outcome) error {
 	rec := &e.record
 	if e.decision != nil {
 		rec.DecidedAt = e.decision.DecidedAt
@@ -55,20 +55,25 @@ func (g *Gate) end(e outcome) error {
 	if err := g.addGrant(&e); err != nil {
 		return err
 	}
-	stage := g.stageResponse(e.key, resp)
-	err = g.Store.Create(approval.DocRecord, e.key, g.Seal.Seal(approval.DocRecord, e.key, body), approval.Durable)
-	show, drop := stage()
-	if err != nil {
-		drop()
+	file, staged := g.Seal.Seal(approval.DocRecord, e.key, body), stagedResponse{drop: func() {}}
+	stage := func() error { staged = g.stageResponse(ctx, e.key, resp); return nil }
+	if g.Inline {
+		_ = stage()
+		err = g.Store.Create(ctx, approval.DocRecord, e.key, file, approval.Durable)
+	} else {
+		err = g.Store.Create(ctx, approval.DocRecord, e.key, file, approval.Durable, stage)
 	}
-	if errors.Is(err, fs.ErrExist) {
+	if err != nil {
+		staged.drop()
+	}
+	if errors.Is(err, approval.ErrExists) {
 		return nil // settled already; the next load reads how
 	}
 	if err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
 	g.accept(e.submission, nil)
-	if err := g.showResponse(e.key, show); err != nil {
+	if err := g.showResponse(e.key, staged.show); err != nil {
 		g.logOutcome(e)
 		return err
 	}
@@ -77,7 +82,7 @@ func (g *Gate) end(e outcome) error {
 	// The record makes the leftovers harmless.
 	underLoad := g.sched.underLoad()
 	if !underLoad {
-		if err := g.cleanUp(e.key, e.leftovers); err != nil {
+		if err := g.cleanUp(ctx, e.key, e.leftovers); err != nil {
 			return err
 		}
 	}
@@ -100,36 +105,20 @@ func (g *Gate) addGrant(e *outcome) error {
 	return nil
 }
 
-// stageResponse writes the response where no agent sees it, in parallel with the
-// record if the store can do that. The returned function waits for the write.
-func (g *Gate) stageResponse(k approval.Key, resp []byte) (wait func() (show func() (func() error, error), drop func())) {
-	later := func() (func() error, error) { return g.Store.Publish(k, resp) }
-	none := func() (func() (func() error, error), func()) { return later, func() {} }
-	store, ok := g.Store.(responsePreparer)
-	if !ok {
-		return none
+// stagedResponse is a response that no agent sees yet.
+type stagedResponse struct {
+	show func() (sync func() error, err error)
+	drop func()
+}
+
+// stageResponse writes a response where no agent sees it. If that fails, show tries
+// once more: the record counts, not the response.
+func (g *Gate) stageResponse(ctx context.Context, k approval.Key, resp []byte) stagedResponse {
+	show, drop, err := g.Store.Stage(ctx, k, resp)
+	if err != nil {
+		return stagedResponse{func() (func() error, error) { return g.publish(ctx, k, resp) }, func() {}}
 	}
-	type staged struct {
-		show func() (func() error, error)
-		drop func()
-	}
-	done := make(chan staged, 1)
-	write := func() {
-		show, drop, err := store.Stage(k, resp)
-		if err != nil {
-			show, drop = none()
-		}
-		done <- staged{show, drop}
-	}
-	if g.Inline {
-		write()
-	} else {
-		go write()
-	}
-	return func() (func() (func() error, error), func()) {
-		s := <-done
-		return s.show, s.drop
-	}
+	return stagedResponse{show, drop}
 }
 
 // cooldownPeriod is the time until a settled key is checked once more. Our own writes
@@ -192,8 +181,8 @@ func (s *state) recordBase() approval.Record {
 }
 
 // endDecided ends a decided request without running anything.
-func (g *Gate) endDecided(s *state, st approval.Status, why string) error {
-	return g.end(outcome{
+func (g *Gate) endDecided(ctx context.Context, s *state, st approval.Status, why string) error {
+	return g.end(ctx, outcome{
 		key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why},
 		record: s.recordBase(), info: g.infoFor(s), decision: s.decision, leftovers: s.leftovers(),
 	})
@@ -215,7 +204,7 @@ var eventOf = map[approval.Status]approval.Event{
 }
 
 // endVerdict is row 7: every verdict that runs nothing.
-func (g *Gate) endVerdict(s *state) error {
+func (g *Gate) endVerdict(ctx context.Context, s *state) error {
 	d := s.decision
 	e := outcome{key: s.key, record: s.recordBase(), info: g.infoFor(s), decision: d, leftovers: s.leftovers()}
 	switch d.Verdict {
@@ -235,14 +224,14 @@ func (g *Gate) endVerdict(s *state) error {
 		e.status, e.effect.Error, e.feedback = approval.StatusDenied, errDenied, d.Feedback
 	}
 	e.event = eventOf[e.status]
-	return g.end(e)
+	return g.end(ctx, e)
 }
 
 // endInterrupted is row 3: a claim without a record after a crash. Whether the
 // handler ran is unknown, so it is never run again.
-func (g *Gate) endInterrupted(s *state) error {
+func (g *Gate) endInterrupted(ctx context.Context, s *state) error {
 	c := s.claim
-	return g.end(outcome{
+	return g.end(ctx, outcome{
 		key: s.key, status: approval.StatusInterrupted, event: approval.EventInterrupted,
 		effect:    approval.Effect{Error: errInterrupted},
 		record:    recordFromClaim(c),
@@ -273,12 +262,12 @@ func (g *Gate) claimDecision(c *approval.Claim) *approval.Decision {
 }
 
 // refuse ends a request without asking a person.
-func (g *Gate) refuse(s *state, st approval.Status, ruling approval.Ruling, why string) error {
+func (g *Gate) refuse(ctx context.Context, s *state, st approval.Status, ruling approval.Ruling, why string) error {
 	rec := approval.Record{RequestSHA256: approval.Digest(s.q), ClientID: s.origin().ClientID, Ruling: &ruling, RequestedAt: s.now.UTC()}
 	if s.request != nil {
 		rec.Request, rec.Facts = approval.Raw(s.q), s.evidence
 	}
-	return g.end(outcome{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec, info: g.infoFor(s), submission: s.submission, leftovers: s.leftovers()})
+	return g.end(ctx, outcome{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec, info: g.infoFor(s), submission: s.submission, leftovers: s.leftovers()})
 }
 
 func (g *Gate) backoff(failures int) time.Time {

@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -81,7 +82,7 @@ func TestEventsAreHints(t *testing.T) {
 	t.Parallel()
 	limits := approval.Limits{PerMinute: 100_000, AskPerMinute: 100_000}
 	var h *rig
-	h = newRig(t, options{inMemory: true, limits: limits, store: func(s gate.Store) gate.Store {
+	h = newRig(t, options{limits: limits, store: func(s gate.Store) gate.Store {
 		return countingStore{Store: s, removed: func(approval.Key) { h.changed() }}
 	}})
 	h.run(0)
@@ -101,7 +102,7 @@ func (h *rig) schedule(seed int) {
 	}
 	rescan := func(what string, done func(approval.Key) bool) {
 		for _, ws := range []string{personal, other} {
-			require.NoError(h.t, h.gate.Rescan(ws))
+			require.NoError(h.t, h.gate.Rescan(context.Background(), ws))
 		}
 		for _, k := range keys {
 			h.waitFor(10*time.Second, fmt.Sprintf("%s of %s, seed %d", what, k, seed), func() bool { return done(k) })
@@ -136,7 +137,7 @@ func (h *rig) schedule(seed int) {
 func TestEventFlood(t *testing.T) {
 	t.Parallel()
 	const interval, junk = time.Second, 20_000
-	h := newRig(t, options{inMemory: true})
+	h := newRig(t, options{})
 	h.run(interval)
 	warm := key(0)
 	h.writeRequest(warm, request(warm, "auto", "")) // then the watcher works

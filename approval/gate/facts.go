@@ -28,16 +28,8 @@ func factsFrom(settings Settings, workspace string, from approval.Origin, r *app
 		SessionID: r.SessionID, ClientID: from.Client(workspace), Principal: ws.Principal, Channel: channel, Sender: sender,
 		Cost: tool.Cost, Args: r.RequestData,
 		Agent:    approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
-		Question: r.Type == approval.TypeQuestion, Evidence: approval.EvidenceOf(tool, r, provers(settings)), Now: now,
+		Question: r.Type == approval.TypeQuestion, Evidence: approval.EvidenceOf(tool, r, settings.Provers()), Now: now,
 	}
-}
-
-// provers returns the configured provers. Without any, no proof can be verified.
-func provers(settings Settings) approval.Provers {
-	if b, ok := settings.(proverSource); ok {
-		return b.Provers()
-	}
-	return nil
 }
 
 // GrantHolder returns who a grant belongs to: the workspace's principal or, without one,

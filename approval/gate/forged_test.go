@@ -17,7 +17,7 @@ import (
 
 // writeDoc writes a file like a host program that does not have the MAC key.
 func (h *rig) writeDoc(d approval.Doc, k approval.Key, body string) {
-	require.NoError(h.t, h.store.Create(d, k, []byte(body), approval.Volatile))
+	require.NoError(h.t, h.store.Create(context.Background(), d, k, []byte(body), approval.Volatile))
 }
 
 // Every file in the slot that is not a decision of this pending is described and
@@ -108,7 +108,7 @@ func TestForgedClaimOrRecordStopsTheKey(t *testing.T) {
 		h, k := newRig(t, options{inline: true}), key(1)
 		h.writeDoc(d, k, `{"request_id":"`+k.ID+`"}`)
 		h.writeRequest(k, request(k, "auto", ""))
-		_, err := h.gate.Step(k)
+		_, err := h.gate.Step(context.Background(), k)
 		require.ErrorIs(t, err, seal.ErrSeal)
 		require.Zero(t, h.executor.count())
 		require.True(t, h.has(d, k), "kept for the operator")

@@ -1,8 +1,8 @@
 package gate
 
 import (
+	"context"
 	"errors"
-	"io/fs"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -55,8 +55,8 @@ func (h *History) RecordEntries(rec *approval.Record) []approval.Entry {
 func (h *History) ClaimEntries(k approval.Key) ([]approval.Entry, error) {
 	var all []approval.Entry
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocAgain} {
-		b, err := h.Store.Read(doc, k)
-		if errors.Is(err, fs.ErrNotExist) {
+		b, err := h.Store.Read(context.Background(), doc, k)
+		if errors.Is(err, approval.ErrMissing) {
 			continue
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 )
 
 // outsideMarker is in a file outside the folder. The gate would run that file if it
@@ -71,8 +73,11 @@ func hostileCases() []hostile {
 			require.NoError(t, os.Mkdir(path, 0o777))
 		}},
 		{name: "a non-empty folder", want: notRegular, put: func(t *testing.T, path, outside string, _ approval.Key) {
-			require.NoError(t, os.MkdirAll(filepath.Join(path, "deep", "deeper"), 0o777))
-			require.NoError(t, os.Symlink(outside, filepath.Join(path, "link.json")))
+			// Renamed into place: the gate moves away a folder that is still being filled.
+			temp := filepath.Join(filepath.Dir(path), ".folder")
+			require.NoError(t, os.MkdirAll(filepath.Join(temp, "deep", "deeper"), 0o777))
+			require.NoError(t, os.Symlink(outside, filepath.Join(temp, "link.json")))
+			require.NoError(t, os.Rename(temp, path))
 		}},
 		{name: "a sparse terabyte", want: tooLarge, put: func(t *testing.T, path, _ string, _ approval.Key) {
 			require.NoError(t, os.WriteFile(path, nil, 0o644))
@@ -148,8 +153,8 @@ func grow(t *testing.T, path, _ string, _ approval.Key) {
 // another workspace is not delayed.
 func TestHostileFolder(t *testing.T) {
 	t.Parallel()
-	h := newRig(t, options{inMemory: true})                       // so that disk load does not affect the timing
-	outside := filepath.Join(tempFolder(t, true), "outside.json") // on the same file system, for a hard link
+	h := newRig(t, options{})
+	outside := filepath.Join(gatetest.MemoryFolder(t), "outside.json") // on the same file system, for a hard link
 	require.NoError(t, os.WriteFile(outside, []byte(request(key(0xaaaa), "auto", `{"word":"`+outsideMarker+`"}`)), 0o644))
 	h.run(time.Second)
 	cases := hostileCases()
@@ -264,7 +269,7 @@ func TestInvalidFileNames(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder.json"), 0o777))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "folder.json", "x"), nil, 0o644))
 	h.writeRequest(good, request(good, "auto", ""))
-	require.NoError(t, h.gate.Rescan(personal))
+	require.NoError(t, h.gate.Rescan(context.Background(), personal))
 	h.step(good)
 	require.Equal(t, "auto_approved", h.outcome(good))
 	require.Equal(t, 1, h.executor.count())

@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -141,11 +142,11 @@ type hookedStore struct {
 	before func(approval.Key)
 }
 
-func (m hookedStore) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+func (m hookedStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
 	if d == m.doc {
 		m.before(k)
 	}
-	return m.Store.Create(d, k, b, how)
+	return m.Store.Create(ctx, d, k, b, how, alongside...)
 }
 
 // People type the first eight digits, so they must identify one request.
@@ -226,6 +227,7 @@ func TestResponsesAreRestored(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			h, k := newRig(t, options{}), key(1)
 			h.run(time.Minute) // no rescan during the test
 			h.writeRequest(k, request(k, "run", ""))
@@ -263,7 +265,7 @@ func TestResponsesAreComparedWithRecords(t *testing.T) {
 	want := h.read(approval.DocResponse, keys[0])
 	require.NoError(t, os.Remove(path(keys[0])))
 	require.NoError(t, os.WriteFile(path(forged), want, 0o644))
-	require.NoError(t, h.gate.RescanSettled(personal))
+	require.NoError(t, h.gate.RescanSettled(context.Background(), personal))
 	h.waitFor(5*time.Second, "response restored", func() bool { return h.has(approval.DocResponse, keys[0]) })
 	h.waitFor(5*time.Second, "forged response removed", func() bool { return !h.has(approval.DocResponse, forged) })
 	require.Equal(t, []approval.Event{approval.EventForged}, h.history(forged))

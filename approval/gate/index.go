@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -222,6 +223,18 @@ func (x *index) touch(k approval.Key) {
 	delete(x.onlyPending, k)
 }
 
+// touchUnlessCooling is touch, unless the key was settled a moment ago. It reports
+// whether it was not.
+func (x *index) touchUnlessCooling(k approval.Key) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.cooling[k] {
+		return false
+	}
+	delete(x.onlyPending, k)
+	return true
+}
+
 func (x *index) scheduleRetry(k approval.Key, at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -260,14 +273,14 @@ func (x *index) isPending(k approval.Key) bool {
 // scanAll scans every workspace and returns the keys that may need a move: first
 // unfinished requests, then settled ones whose response must be compared with the
 // record.
-func (g *Gate) scanAll() ([]approval.Key, error) {
-	names, err := g.Workspaces.Workspaces()
+func (g *Gate) scanAll(ctx context.Context) ([]approval.Key, error) {
+	names, err := g.Store.Workspaces(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces: %w", err)
 	}
 	var urgent, later []approval.Key
 	for _, ws := range names {
-		u, l, err := g.scan(ws)
+		u, l, err := g.scan(ctx, ws)
 		if err != nil {
 			return nil, err
 		}
@@ -276,15 +289,15 @@ func (g *Gate) scanAll() ([]approval.Key, error) {
 	return append(urgent, later...), nil
 }
 
-func (g *Gate) scan(ws string) (urgent, later []approval.Key, err error) {
+func (g *Gate) scan(ctx context.Context, ws string) (urgent, later []approval.Key, err error) {
 	unfinished, settled, more := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, d := range []approval.Doc{approval.DocRequest, approval.DocCancel, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocRecord, approval.DocResponse} {
-		ids, strays, err := g.Workspaces.List(d, ws)
+		ids, strays, err := g.Store.List(ctx, d, ws)
 		if err != nil {
 			return nil, nil, fmt.Errorf("list %s documents of %s: %w", d, ws, err)
 		}
 		if d == approval.DocRequest {
-			g.refuseStrays(ws, strays)
+			g.refuseStrays(ctx, ws, strays)
 		}
 		for _, id := range ids {
 			k := approval.Key{Workspace: ws, ID: id}
@@ -322,14 +335,14 @@ func (g *Gate) scan(ws string) (urgent, later []approval.Key, err error) {
 
 // Rescan lists a workspace's folders and wakes every key that is not known to be
 // pending. It makes up for lost events.
-func (g *Gate) Rescan(ws string) error {
+func (g *Gate) Rescan(ctx context.Context, ws string) error {
 	for _, d := range []approval.Doc{approval.DocRequest, approval.DocCancel, approval.DocDecision, approval.DocPending} {
-		ids, strays, err := g.Workspaces.List(d, ws)
+		ids, strays, err := g.Store.List(ctx, d, ws)
 		if err != nil {
 			return fmt.Errorf("rescan %s: %w", ws, err)
 		}
 		if d == approval.DocRequest {
-			g.refuseStrays(ws, strays)
+			g.refuseStrays(ctx, ws, strays)
 		}
 		for _, id := range ids {
 			k := approval.Key{Workspace: ws, ID: id}
@@ -343,12 +356,12 @@ func (g *Gate) Rescan(ws string) error {
 
 // RescanSettled compares the names of a workspace's responses and records. It wakes
 // every key that has only one of the two.
-func (g *Gate) RescanSettled(ws string) error {
-	records, _, err := g.Workspaces.List(approval.DocRecord, ws)
+func (g *Gate) RescanSettled(ctx context.Context, ws string) error {
+	records, _, err := g.Store.List(ctx, approval.DocRecord, ws)
 	if err != nil {
 		return fmt.Errorf("rescan %s: %w", ws, err)
 	}
-	responses, _, err := g.Workspaces.List(approval.DocResponse, ws)
+	responses, _, err := g.Store.List(ctx, approval.DocResponse, ws)
 	if err != nil {
 		return fmt.Errorf("rescan %s: %w", ws, err)
 	}
@@ -367,25 +380,25 @@ func (g *Gate) RescanSettled(ws string) error {
 	return nil
 }
 
-func (g *Gate) refuseStrays(ws string, names []string) {
+func (g *Gate) refuseStrays(ctx context.Context, ws string, names []string) {
 	for _, name := range names {
-		g.refuseStray(ws, name)
+		g.refuseStray(ctx, ws, name)
 	}
 }
 
 // refuseStray refuses a file whose name is not a request's. It has no id, so there is no
 // response, only a description in errors/.
-func (g *Gate) refuseStray(ws, name string) {
+func (g *Gate) refuseStray(ctx context.Context, ws, name string) {
 	if !g.limits(ws).stray(g.Now()) {
 		return // a later rescan describes it
 	}
 	const why = "invalid request file name: use 16 to 64 lower-case hex digits and .json"
-	if err := g.Workspaces.Refuse(ws, name, why); err != nil {
+	if err := g.Store.Refuse(ctx, ws, name, why); err != nil {
 		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("describe stray file failed")
 		return
 	}
 	g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventMalformed, Workspace: ws, Reason: why})
-	if err := g.Workspaces.RemoveStray(ws, name); err != nil {
+	if err := g.Store.RemoveStray(ctx, ws, name); err != nil {
 		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("remove stray file failed")
 	}
 }

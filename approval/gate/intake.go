@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -11,26 +12,26 @@ import (
 const defaultTimeout = 5 * time.Minute
 
 // intake is row 13. It is the only place that evaluates a request.
-func (g *Gate) intake(s *state) (waiting bool, err error) {
+func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
 	settings, policy := g.snapshot()
 	ws, known := settings.Workspace(s.key.Workspace)
 	if !known {
-		return g.refuseLimited(s, approval.StatusAutoRejected,
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected,
 			approval.ErrWorkspaceRefused, approval.Because(approval.ReasonWorkspaceUnknown, "workspace", s.key.Workspace))
 	}
 	if s.parseErr != nil || s.request == nil {
-		return g.refuseLimited(s, approval.StatusMalformed, approval.ErrMalformed, approval.Because(approval.ReasonMalformed, "detail", malformedText(s)))
+		return g.refuseLimited(ctx, s, approval.StatusMalformed, approval.ErrMalformed, approval.Because(approval.ReasonMalformed, "detail", malformedText(s)))
 	}
 	r := s.request
 	if g.waitedTooLong(s, timeout(r, ws, s.now)) {
-		return g.refuseLimited(s, approval.StatusExpired, approval.ErrPaused, approval.Because(approval.ReasonExpired))
+		return g.refuseLimited(ctx, s, approval.StatusExpired, approval.ErrPaused, approval.Because(approval.ReasonExpired))
 	}
 	if who := s.origin().Principal; who != "" && ws.Principal != "" && who != ws.Principal {
-		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrWorkspaceRefused,
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrWorkspaceRefused,
 			approval.Because(approval.ReasonOtherPrincipal, "approver", who, "principal", ws.Principal))
 	}
 	if g.degraded() {
-		return g.refuseDegraded(s)
+		return g.refuseDegraded(ctx, s)
 	}
 	ev := evaluation{ws: ws, facts: factsFrom(settings, ws.Name, s.origin(), r, s.now), policy: policy}
 	if r.ToolName != "" {
@@ -39,12 +40,12 @@ func (g *Gate) intake(s *state) (waiting bool, err error) {
 	s.evidence, ev.ruling = &ev.facts.Evidence, policy.Judge(ev.facts)
 	switch {
 	case ev.ruling.Outcome == approval.Allow && (ev.known || r.ToolName == "") && !ev.facts.Question:
-		return g.allow(s, ev)
+		return g.allow(ctx, s, ev)
 	case ev.ruling.Outcome == approval.Ask || ev.ruling.Outcome == approval.Allow:
 		// Without a configured tool nothing can run, so an allow becomes an ask.
-		return g.ask(s, ev)
+		return g.ask(ctx, s, ev)
 	}
-	return g.refuseRuled(s, ev.ruling)
+	return g.refuseRuled(ctx, s, ev.ruling)
 }
 
 // evaluation is a request with what one configuration says about it.
@@ -80,18 +81,18 @@ func mainReason(r approval.Ruling) approval.Reason {
 
 // allow claims and runs what policy allows. The short id is checked before a request
 // waits for a slot, and taken when it has one.
-func (g *Gate) allow(s *state, ev evaluation) (waiting bool, err error) {
+func (g *Gate) allow(ctx context.Context, s *state, ev evaluation) (waiting bool, err error) {
 	tool := ev.tool
 	if why := g.index.reserveShortID(s.key, false); !why.IsZero() {
-		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrShortIDTaken, why)
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrShortIDTaken, why)
 	}
-	if !g.reserveRun(s, len(s.q), tool) {
-		return g.refuseDegraded(s)
+	if !g.reserveRun(ctx, s, len(s.q), tool) {
+		return g.refuseDegraded(ctx, s)
 	}
-	if !g.beginClaim(s.key, tool) {
+	if !g.beginClaim(ctx, s.key, tool) {
 		g.releaseReservation(s.key)
 		if s.Cancel && g.keyPaused(s.key) {
-			return g.refuseLimited(s, approval.StatusCancelled, approval.ErrPaused, approval.Because(approval.ReasonCancelledPaused))
+			return g.refuseLimited(ctx, s, approval.StatusCancelled, approval.ErrPaused, approval.Because(approval.ReasonCancelledPaused))
 		}
 		return true, nil
 	}
@@ -102,40 +103,40 @@ func (g *Gate) allow(s *state, ev evaluation) (waiting bool, err error) {
 	}
 	if !why.IsZero() {
 		g.releaseClaim(s.key, tool)
-		return g.refuseLimited(s, approval.StatusAutoRejected, reason, why)
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, reason, why)
 	}
 	undo, refused := ev.policy.Reserve(ev.facts, ev.ruling, false)
 	if refused == nil {
-		return false, g.claimAllowed(s, ev, undo)
+		return false, g.claimAllowed(ctx, s, ev, undo)
 	}
 	// Since the ruling a limit was reached or a taint was added.
 	g.releaseClaim(s.key, tool)
 	g.index.release(s.key)
 	ev.ruling = *refused
 	if refused.Outcome == approval.Ask {
-		return g.ask(s, ev)
+		return g.ask(ctx, s, ev)
 	}
-	return g.refuseRuled(s, ev.ruling)
+	return g.refuseRuled(ctx, s, ev.ruling)
 }
 
 // ask writes the pending. It reports waiting if the key needs no further step.
-func (g *Gate) ask(s *state, ev evaluation) (waiting bool, err error) {
-	release, ok := g.reserve(spaceNeeded(len(s.q), ev.tool))
+func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, err error) {
+	release, ok := g.reserve(ctx, spaceNeeded(len(s.q), ev.tool))
 	if !ok {
-		return g.refuseDegraded(s)
+		return g.refuseDegraded(ctx, s)
 	}
 	defer release()
 	limits := ev.ws.Limits.WithDefaults()
 	full, taken := g.index.reserve(s.key, limits.Pending)
 	if !taken.IsZero() {
-		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrShortIDTaken, taken)
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrShortIDTaken, taken)
 	}
 	if !full.IsZero() {
-		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrLimitReached, full)
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrLimitReached, full)
 	}
 	if why := g.limits(ev.ws.Name).over(s.now, limits, true); !why.IsZero() {
 		g.index.release(s.key)
-		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrLimitReached, why)
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrLimitReached, why)
 	}
 	p := g.newPending(s, ev)
 	body, err := p.Encode()
@@ -148,7 +149,7 @@ func (g *Gate) ask(s *state, ev evaluation) (waiting bool, err error) {
 		how = approval.Replace
 	}
 	g.index.expectEvent(s.key, g.Now().Add(cooldownPeriod))
-	if err := g.Store.Create(approval.DocPending, s.key, g.Seal.Seal(approval.DocPending, s.key, body), how); err != nil {
+	if err := g.Store.Create(ctx, approval.DocPending, s.key, g.Seal.Seal(approval.DocPending, s.key, body), how); err != nil {
 		g.index.release(s.key)
 		return false, fmt.Errorf("write pending: %w", err)
 	}
@@ -164,7 +165,7 @@ func (g *Gate) ask(s *state, ev evaluation) (waiting bool, err error) {
 	})
 	g.accept(s.submission, p) // after the log line, so that the caller finds it
 	g.changed(s.key)
-	if err := g.removeRequest(s.key, s.submission); err != nil {
+	if err := g.removeRequest(ctx, s.key, s.submission); err != nil {
 		return false, err
 	}
 	s.retryAt = p.ExpiresAt
@@ -234,16 +235,16 @@ func actionType(r *approval.Request, t approval.Tool) string {
 }
 
 // refuseRuled ends a request that policy denies. It counts against the rate limits.
-func (g *Gate) refuseRuled(s *state, ruling approval.Ruling) (waiting bool, err error) {
+func (g *Gate) refuseRuled(ctx context.Context, s *state, ruling approval.Ruling) (waiting bool, err error) {
 	if !g.limits(s.key.Workspace).all.AllowN(s.now, 1) && !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
 		return g.delayRefusal(s)
 	}
-	return false, g.refuse(s, approval.StatusAutoRejected, ruling, "Denied by policy: "+say(g.Words, mainReason(ruling)))
+	return false, g.refuse(ctx, s, approval.StatusAutoRejected, ruling, "Denied by policy: "+say(g.Words, mainReason(ruling)))
 }
 
 // refuseLimited ends a request without asking policy. A submission is rejected with
 // reason and gets no record, because its caller gets the error.
-func (g *Gate) refuseLimited(s *state, st approval.Status, reason error, why approval.Reason) (waiting bool, err error) {
+func (g *Gate) refuseLimited(ctx context.Context, s *state, st approval.Status, reason error, why approval.Reason) (waiting bool, err error) {
 	text := say(g.Words, why)
 	if !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
 		return g.delayRefusal(s)
@@ -253,11 +254,11 @@ func (g *Gate) refuseLimited(s *state, st approval.Status, reason error, why app
 		return true, nil
 	}
 	if st == approval.StatusMalformed {
-		if err := g.Workspaces.Refuse(s.key.Workspace, s.key.ID+".request", text); err != nil {
+		if err := g.Store.Refuse(ctx, s.key.Workspace, s.key.ID+".request", text); err != nil {
 			return false, fmt.Errorf("describe request: %w", err)
 		}
 	}
-	return false, g.refuse(s, st, approval.Ruling{Outcome: approval.Deny, Rule: notEvaluated, Reasons: []approval.Reason{why}}, text)
+	return false, g.refuse(ctx, s, st, approval.Ruling{Outcome: approval.Deny, Rule: notEvaluated, Reasons: []approval.Reason{why}}, text)
 }
 
 // delayRefusal leaves a request in its folder: the workspace has used up its

@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"sync"
@@ -164,7 +165,7 @@ func TestRefusalsAreLimited(t *testing.T) {
 			require.GreaterOrEqual(t, first, 6)
 			before := writes.Load()
 			for n := range 30 {
-				retryAt, err := h.gate.Step(key(base + n))
+				retryAt, err := h.gate.Step(context.Background(), key(base+n))
 				require.NoError(t, err)
 				if !h.has(approval.DocResponse, key(base+n)) {
 					require.Equal(t, h.clock.now().Add(time.Second), retryAt, "retried in a second")
@@ -217,26 +218,26 @@ type countingStore struct {
 	removed func(approval.Key) // of a pending: the end of a cleanup
 }
 
-func (c countingStore) Remove(d approval.Doc, k approval.Key) error {
-	err := c.Store.Remove(d, k)
+func (c countingStore) Remove(ctx context.Context, d approval.Doc, k approval.Key) error {
+	err := c.Store.Remove(ctx, d, k)
 	if c.removed != nil && d == approval.DocPending {
 		c.removed(k)
 	}
 	return err
 }
 
-func (c countingStore) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+func (c countingStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
 	if c.created != nil {
 		c.created(d, k)
 	}
-	return c.Store.Create(d, k, b, how)
+	return c.Store.Create(ctx, d, k, b, how, alongside...)
 }
 
-func (c countingStore) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+func (c countingStore) Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error) {
 	if c.read != nil && d == approval.DocRecord {
 		c.read(k)
 	}
-	return c.Store.Read(d, k)
+	return c.Store.Read(ctx, d, k)
 }
 
 // Descriptions of strays are limited, and every stray is described in the end.
@@ -250,12 +251,12 @@ func TestStraysAreLimited(t *testing.T) {
 		require.NoError(t, err)
 		return len(names)
 	}
-	require.NoError(t, h.gate.Rescan(personal))
+	require.NoError(t, h.gate.Rescan(context.Background(), personal))
 	require.Equal(t, 40, remaining(), "60 a minute")
-	require.NoError(t, h.gate.Rescan(personal))
+	require.NoError(t, h.gate.Rescan(context.Background(), personal))
 	require.Equal(t, 40, remaining())
 	h.clock.move(time.Minute)
-	require.NoError(t, h.gate.Rescan(personal))
+	require.NoError(t, h.gate.Rescan(context.Background(), personal))
 	require.Zero(t, remaining())
 }
 
@@ -292,7 +293,7 @@ func TestHandlerSlots(t *testing.T) {
 	h.gate.Wake(key(50))
 	h.waitResponse(key(50), 5*time.Second)
 	for range 20 {
-		require.NoError(t, h.gate.Rescan(personal))
+		require.NoError(t, h.gate.Rescan(context.Background(), personal))
 	}
 	// Another workspace has its own slots.
 	neighbor := keyIn(other, 60)
@@ -344,7 +345,7 @@ func TestNoWorkspaceStarvesAnother(t *testing.T) {
 	var steps, until atomic.Int64
 	single, woken := keyIn(other, 1), make(chan struct{})
 	var once sync.Once
-	h := newRig(t, options{inMemory: true, store: func(s gate.Store) gate.Store {
+	h := newRig(t, options{store: func(s gate.Store) gate.Store {
 		return countingStore{Store: s, read: func(k approval.Key) {
 			if k == single {
 				once.Do(func() { until.Store(steps.Load()) })
@@ -363,8 +364,8 @@ func TestNoWorkspaceStarvesAnother(t *testing.T) {
 	}
 	h.writeRequest(single, request(single, "auto", ""))
 	h.run(0)
-	require.NoError(t, h.gate.Rescan(personal))
-	require.NoError(t, h.gate.Rescan(third))
+	require.NoError(t, h.gate.Rescan(context.Background(), personal))
+	require.NoError(t, h.gate.Rescan(context.Background(), third))
 	const workers = 128
 	h.waitFor(10*time.Second, "all workers busy", func() bool { return steps.Load() == workers })
 	before := steps.Load()

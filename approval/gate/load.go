@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -14,6 +15,7 @@ type state struct {
 	key approval.Key
 	now time.Time
 
+	current  bool               // the last move has brought it up to date: no load is needed
 	evidence *approval.Evidence // what policy was told; nil: policy was not asked
 	retryAt  time.Time          // set by a move that waits
 
@@ -34,7 +36,7 @@ type state struct {
 
 // load reads the documents of k. If a record or a claim does not verify, load fails
 // and the key stops: what happened is unknown.
-func (g *Gate) load(k approval.Key) (*state, error) {
+func (g *Gate) load(ctx context.Context, k approval.Key) (*state, error) {
 	s := &state{key: k, now: g.Now()}
 	g.mu.Lock()
 	s.Running = g.running[k]
@@ -45,25 +47,25 @@ func (g *Gate) load(k approval.Key) (*state, error) {
 	if g.loadFreshSubmission(s) {
 		return s, nil
 	}
-	reads := []func(*state) error{g.loadRecord, g.loadClaim, g.loadPending, g.loadDecision, g.loadRequest, g.loadResponse}
+	reads := []func(context.Context, *state) error{g.loadRecord, g.loadClaim, g.loadPending, g.loadDecision, g.loadRequest, g.loadResponse}
 	if g.index.takeOnlyPending(k) {
 		// The scan at start found nothing else. A later document causes an event, and
 		// the exclusive create protects the slot.
-		if err := g.loadPending(s); err != nil || s.Pending == approval.Valid {
+		if err := g.loadPending(ctx, s); err != nil || s.Pending == approval.Valid {
 			return s, err
 		}
 		s = &state{key: k, now: s.now}
 	}
 	for _, read := range reads {
-		if err := read(s); err != nil {
+		if err := read(ctx, s); err != nil {
 			return nil, fmt.Errorf("load %s: %w", k, err)
 		}
 	}
 	return s, nil
 }
 
-func (g *Gate) loadRecord(s *state) error {
-	b, ok, err := g.readIfExists(approval.DocRecord, s.key)
+func (g *Gate) loadRecord(ctx context.Context, s *state) error {
+	b, ok, err := g.readIfExists(ctx, approval.DocRecord, s.key)
 	if err != nil || !ok {
 		return err
 	}
@@ -75,15 +77,15 @@ func (g *Gate) loadRecord(s *state) error {
 	return nil
 }
 
-func (g *Gate) loadClaim(s *state) error {
-	b, ok, err := g.readIfExists(approval.DocClaim, s.key)
+func (g *Gate) loadClaim(ctx context.Context, s *state) error {
+	b, ok, err := g.readIfExists(ctx, approval.DocClaim, s.key)
 	if err != nil {
 		return err
 	}
 	s.Claim = ok
 	if s.Record && !ok {
 		// A power cut can restore a second claim that was removed.
-		_, s.Claim, err = g.readIfExists(approval.DocAgain, s.key)
+		_, s.Claim, err = g.readIfExists(ctx, approval.DocAgain, s.key)
 		return err
 	}
 	if !ok || s.Running || s.Record {
@@ -92,15 +94,15 @@ func (g *Gate) loadClaim(s *state) error {
 	if s.claim, err = approval.OpenClaim(g.Seal, s.key, b); err != nil {
 		return err
 	}
-	_, s.Again, err = g.readIfExists(approval.DocAgain, s.key)
+	_, s.Again, err = g.readIfExists(ctx, approval.DocAgain, s.key)
 	tool, known := g.Settings.Tool(s.claim.ToolName)
 	s.tool = tool
 	s.Idempotent = known && tool.Handler.Idempotent && tool.SHA256() == s.claim.ToolSHA256
 	return err
 }
 
-func (g *Gate) loadPending(s *state) error {
-	b, ok, err := g.readIfExists(approval.DocPending, s.key)
+func (g *Gate) loadPending(ctx context.Context, s *state) error {
+	b, ok, err := g.readIfExists(ctx, approval.DocPending, s.key)
 	if err != nil || !ok {
 		return err
 	}
@@ -117,8 +119,8 @@ func (g *Gate) loadPending(s *state) error {
 	return nil
 }
 
-func (g *Gate) loadDecision(s *state) error {
-	b, ok, err := g.readIfExists(approval.DocDecision, s.key)
+func (g *Gate) loadDecision(ctx context.Context, s *state) error {
+	b, ok, err := g.readIfExists(ctx, approval.DocDecision, s.key)
 	if err != nil || !ok {
 		return err
 	}
@@ -151,13 +153,13 @@ func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, approval.ToolSta
 	return tool, approval.ToolSame
 }
 
-func (g *Gate) loadRequest(s *state) error {
-	_, cancel, err := g.readIfExists(approval.DocCancel, s.key)
+func (g *Gate) loadRequest(ctx context.Context, s *state) error {
+	_, cancel, err := g.readIfExists(ctx, approval.DocCancel, s.key)
 	if err != nil {
 		return err
 	}
 	s.Cancel = cancel
-	b, ok, err := g.readIfExists(approval.DocRequest, s.key)
+	b, ok, err := g.readIfExists(ctx, approval.DocRequest, s.key)
 	if g.loadSubmission(s) {
 		s.alsoAsFile = ok || err != nil // the next load reads the file
 		return nil
@@ -206,8 +208,8 @@ func (g *Gate) forgetSeen(k approval.Key) {
 	delete(g.seen, k)
 }
 
-func (g *Gate) loadResponse(s *state) error {
-	b, ok, err := g.readIfExists(approval.DocResponse, s.key)
+func (g *Gate) loadResponse(ctx context.Context, s *state) error {
+	b, ok, err := g.readIfExists(ctx, approval.DocResponse, s.key)
 	if err != nil || !ok {
 		return err
 	}

@@ -1,9 +1,9 @@
 package gate
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -14,26 +14,33 @@ import (
 const maxMoves = 64
 
 // Step moves one key until it has to wait. It returns when to step it again; zero
-// means at the next event. Only one Step of a key may run at a time.
-func (g *Gate) Step(k approval.Key) (retryAt time.Time, err error) {
+// means at the next event. Only one Step of a key may run at a time. If ctx ends, the
+// move that has begun is finished, and no other begins.
+func (g *Gate) Step(ctx context.Context, k approval.Key) (retryAt time.Time, err error) {
 	g.index.touch(k)
-	return g.step(k)
+	return g.step(ctx, k)
 }
 
-func (g *Gate) step(k approval.Key) (retryAt time.Time, err error) {
+func (g *Gate) step(ctx context.Context, k approval.Key) (retryAt time.Time, err error) {
 	if !approval.ValidID(k.ID) {
 		return time.Time{}, fmt.Errorf("step %s: invalid request ID", k)
 	}
-	if retryAt, err = g.settleKey(k); err != nil {
-		g.reportError(err)
+	if retryAt, err = g.settleKey(ctx, k); err != nil {
+		g.reportError(ctx, err)
 		g.reject(g.submissions.at(k), err)
 	}
 	return retryAt, err
 }
 
-func (g *Gate) settleKey(k approval.Key) (retryAt time.Time, err error) {
+func (g *Gate) settleKey(ctx context.Context, k approval.Key) (retryAt time.Time, err error) {
+	caller := ctx
+	ctx = context.WithoutCancel(ctx)
+	var s *state
 	for range maxMoves {
-		if err := g.writeOutcome(k); err != nil {
+		if err := g.writeOutcome(ctx, k); err != nil {
+			return time.Time{}, err
+		}
+		if err := caller.Err(); err != nil {
 			return time.Time{}, err
 		}
 		if level, next := g.health(); level == unsynced {
@@ -42,28 +49,35 @@ func (g *Gate) settleKey(k approval.Key) (retryAt time.Time, err error) {
 		}
 		// A submission may be waiting for this key; do not skip the load as if our
 		// own write had caused the event.
-		if checkAt := g.index.cooldown(k); !checkAt.IsZero() && g.submissions.at(k) == nil {
-			return checkAt, nil
+		if g.submissions.at(k) == nil {
+			if checkAt := g.index.cooldown(k); !checkAt.IsZero() {
+				return checkAt, nil
+			}
+			if g.isRunning(k) {
+				return time.Time{}, nil // row 2: the end of the run wakes the key
+			}
 		}
-		s, err := g.load(k)
-		if err != nil {
-			return time.Time{}, err
+		if s == nil || !s.current {
+			if s, err = g.load(ctx, k); err != nil {
+				return time.Time{}, err
+			}
 		}
+		s.current = false
 		move, wake := approval.Next(s.Documents, s.now)
 		g.index.update(s, move)
 		g.rememberLate(s, move)
-		if err := g.deliverResult(s); err != nil {
+		if err := g.deliverResult(ctx, s); err != nil {
 			return time.Time{}, err
 		}
 		if waits(move) {
-			g.dropForgedResponse(s)
+			g.dropForgedResponse(ctx, s)
 			return wake, nil
 		}
 		if g.delay(move, s) {
 			g.rejectDegraded(s.submission)
 			return s.retryAt, nil
 		}
-		waiting, err := g.apply(move, s)
+		waiting, err := g.apply(ctx, move, s)
 		if err != nil || waiting {
 			return s.retryAt, err
 		}
@@ -94,56 +108,72 @@ func waits(m approval.Move) bool {
 
 // apply makes one move. It reports waiting if the key has to wait, for example for a
 // handler slot.
-func (g *Gate) apply(m approval.Move, s *state) (waiting bool, err error) {
+func (g *Gate) apply(ctx context.Context, m approval.Move, s *state) (waiting bool, err error) {
 	switch m {
 	case approval.Settle:
-		return g.settle(s)
+		return g.settle(ctx, s)
 	case approval.EndInterrupted:
-		return false, g.endInterrupted(s)
+		return false, g.endInterrupted(ctx, s)
 	case approval.RunAgain:
-		return g.runAgain(s)
+		return g.runAgain(ctx, s)
 	case approval.RejectDecision:
-		return false, g.rejectDecision(s, approval.EventForged, "decision is not valid for the pending request; host programs must not write decisions: they hand them to the daemon")
+		return false, g.rejectDecision(ctx, s, approval.EventForged, "decision is not valid for the pending request; host programs must not write decisions: they hand them to the daemon")
 	case approval.RunClaim:
-		return g.claimDecided(s)
+		return g.claimDecided(ctx, s)
 	case approval.EndToolGone:
-		return false, g.endDecided(s, approval.StatusFailed, fmt.Sprintf("Approved but tool '%s' is no longer available", s.pending.ToolName))
+		return false, g.endDecided(ctx, s, approval.StatusFailed, fmt.Sprintf("Approved but tool '%s' is no longer available", s.pending.ToolName))
 	case approval.EndToolChanged:
-		return false, g.endDecided(s, approval.StatusFailed, "the tool changed, ask again")
+		return false, g.endDecided(ctx, s, approval.StatusFailed, "the tool changed, ask again")
 	case approval.EndLate:
-		return false, g.endDecided(s, approval.StatusExpired, "approved in time, not run: the gate was down")
+		return false, g.endDecided(ctx, s, approval.StatusExpired, "approved in time, not run: the gate was down")
 	case approval.EndVerdict:
-		return false, g.endVerdict(s)
+		return false, g.endVerdict(ctx, s)
 	case approval.DropRequest:
-		return false, g.Store.Remove(approval.DocRequest, s.key)
+		return false, g.dropRequest(ctx, s)
 	case approval.RejectRequest:
-		return g.rejectRequest(s)
+		return g.rejectRequest(ctx, s)
 	case approval.DecideCancel:
-		return false, g.decideWithoutPerson(s, approval.Cancelled)
+		return false, g.decideWithoutPerson(ctx, s, approval.Cancelled)
 	case approval.DecideExpiry:
-		return false, g.decideWithoutPerson(s, approval.Expired)
+		return false, g.decideWithoutPerson(ctx, s, approval.Expired)
 	case approval.Intake:
-		return g.intake(s)
+		return g.intake(ctx, s)
 	case approval.DropCancel:
-		return false, g.Store.Remove(approval.DocCancel, s.key)
+		err := g.Store.Remove(ctx, approval.DocCancel, s.key)
+		s.Cancel, s.current = false, err == nil
+		return false, err
 	}
 	return false, fmt.Errorf("unknown move %d", m)
 }
 
 // settle is row 1: C is the outcome. It restores the response and removes the rest.
-func (g *Gate) settle(s *state) (waiting bool, err error) {
+func (g *Gate) settle(ctx context.Context, s *state) (waiting bool, err error) {
 	if s.Retained && (s.Response != approval.Valid || g.responseUnsynced(s.key)) {
 		if !g.endUnfinished(s) {
 			g.noteRequestEvent(s, approval.EventResponseRestored, "")
 		}
-		if err := g.publish(s.key, s.record.Response); err != nil {
+		show := func() (func() error, error) { return g.publish(ctx, s.key, s.record.Response) }
+		if err := g.showResponse(s.key, show); err != nil {
 			return false, err
 		}
 	}
-	if waiting, err := g.rejectForeign(s); waiting || err != nil {
+	if waiting, err := g.rejectForeign(ctx, s); waiting || err != nil {
 		return waiting, err
 	}
-	return false, g.cleanUp(s.key, s.leftovers())
+	if err := g.cleanUp(ctx, s.key, s.leftovers()); err != nil {
+		return false, err
+	}
+	s.settled()
+	return false, nil
+}
+
+// settled records that the key has only its record and its response.
+func (s *state) settled() {
+	s.Request, s.Cancel, s.Pending, s.Decision, s.Claim = approval.Absent, false, approval.Absent, approval.Absent, false
+	if s.Retained {
+		s.Response = approval.Valid
+	}
+	s.current = true
 }
 
 // endUnfinished reports that other documents of the request still exist. A missing
@@ -152,12 +182,18 @@ func (g *Gate) endUnfinished(s *state) bool {
 	return s.Pending != approval.Absent || s.Decision != approval.Absent || s.Claim || s.Request != approval.Absent
 }
 
-// publish makes the response visible, then durable. After a failed sync the file is
-// not trusted: the next attempt writes a new one.
-func (g *Gate) publish(k approval.Key, resp []byte) error {
-	return g.showResponse(k, func() (func() error, error) { return g.Store.Publish(k, resp) })
+// publish writes a response and makes it visible. The returned function makes it
+// durable.
+func (g *Gate) publish(ctx context.Context, k approval.Key, resp []byte) (sync func() error, err error) {
+	show, _, err := g.Store.Stage(ctx, k, resp)
+	if err != nil {
+		return nil, err
+	}
+	return show()
 }
 
+// showResponse makes the response visible, then durable. After a failed sync the file
+// is not trusted: the next attempt writes a new one.
 func (g *Gate) showResponse(k approval.Key, show func() (func() error, error)) error {
 	sync, err := show()
 	if err != nil {
@@ -203,9 +239,9 @@ func (s *state) leftovers() []approval.Doc {
 	return docs
 }
 
-func (g *Gate) cleanUp(k approval.Key, docs []approval.Doc) error {
+func (g *Gate) cleanUp(ctx context.Context, k approval.Key, docs []approval.Doc) error {
 	for _, d := range docs {
-		if err := g.Store.Remove(d, k); err != nil {
+		if err := g.Store.Remove(ctx, d, k); err != nil {
 			return fmt.Errorf("clean up %s: %w", k, err)
 		}
 	}
@@ -214,56 +250,71 @@ func (g *Gate) cleanUp(k approval.Key, docs []approval.Doc) error {
 
 // rejectForeign refuses a decision or request that differs from the one in the
 // record.
-func (g *Gate) rejectForeign(s *state) (waiting bool, err error) {
+func (g *Gate) rejectForeign(ctx context.Context, s *state) (waiting bool, err error) {
 	if s.dBytes != nil && string(s.dBytes) != string(s.record.Decision) {
-		if err := g.rejectDecision(s, approval.EventRefusedDecider, "decision for a settled request"); err != nil {
+		if err := g.rejectDecision(ctx, s, approval.EventRefusedDecider, "decision for a settled request"); err != nil {
 			return false, err
 		}
 	}
 	if s.q != nil && s.Request != approval.Absent && approval.Digest(s.q) != s.record.RequestSHA256 {
-		return g.rejectRequest(s)
+		return g.rejectRequest(ctx, s)
 	}
 	return false, nil
 }
 
-func (g *Gate) rejectDecision(s *state, event approval.Event, why string) error {
-	if err := g.Workspaces.Refuse(s.key.Workspace, s.key.ID+".decision", why); err != nil {
+func (g *Gate) rejectDecision(ctx context.Context, s *state, event approval.Event, why string) error {
+	if err := g.Store.Refuse(ctx, s.key.Workspace, s.key.ID+".decision", why); err != nil {
 		return fmt.Errorf("describe decision: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
 	g.noteRequestEvent(s, event, why)
-	return g.Store.Remove(approval.DocDecision, s.key)
+	if err := g.Store.Remove(ctx, approval.DocDecision, s.key); err != nil {
+		return err
+	}
+	s.decision, s.dBytes, s.Decision, s.current = nil, nil, approval.Absent, true
+	return nil
 }
 
 // rejectRequest refuses another request under a used id, within the workspace's limit
 // of refusals.
-func (g *Gate) rejectRequest(s *state) (waiting bool, err error) {
+func (g *Gate) rejectRequest(ctx context.Context, s *state) (waiting bool, err error) {
 	const why = "another request under a used ID: ignored"
 	if !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
 		return g.delayRefusal(s)
 	}
-	if err := g.Workspaces.Refuse(s.key.Workspace, s.key.ID+".request", why); err != nil {
+	if err := g.Store.Refuse(ctx, s.key.Workspace, s.key.ID+".request", why); err != nil {
 		return false, fmt.Errorf("describe request: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
 	g.noteRequestEvent(s, approval.EventForged, why)
-	return false, g.Store.Remove(approval.DocRequest, s.key)
+	return false, g.dropRequest(ctx, s)
+}
+
+// dropRequest removes the request's file. The rest of the state stays as it was
+// loaded.
+func (g *Gate) dropRequest(ctx context.Context, s *state) error {
+	if err := g.Store.Remove(ctx, approval.DocRequest, s.key); err != nil {
+		return err
+	}
+	g.forgetSeen(s.key)
+	s.q, s.Request, s.RequestMatches, s.current = nil, approval.Absent, false, true
+	return nil
 }
 
 // dropForgedResponse removes a response without a record.
-func (g *Gate) dropForgedResponse(s *state) {
+func (g *Gate) dropForgedResponse(ctx context.Context, s *state) {
 	if s.Record || s.Response == approval.Absent {
 		return
 	}
 	g.noteRequestEvent(s, approval.EventForged, "response not written by the gate")
-	if err := g.Store.Remove(approval.DocResponse, s.key); err != nil {
+	if err := g.Store.Remove(ctx, approval.DocResponse, s.key); err != nil {
 		g.Log.Error().Str("ws", s.key.Workspace).Str("id", s.key.ID).Err(err).Msg("remove forged response failed")
 	}
 }
 
 // decideWithoutPerson decides for the agent (cancelled) or the deadline (expired). It
 // needs no sync: the deadline is durable in P, and C will be durable.
-func (g *Gate) decideWithoutPerson(s *state, v approval.Verdict) error {
+func (g *Gate) decideWithoutPerson(ctx context.Context, s *state, v approval.Verdict) error {
 	by := "deadline"
 	if v == approval.Cancelled {
 		by = "agent"
@@ -277,13 +328,13 @@ func (g *Gate) decideWithoutPerson(s *state, v approval.Verdict) error {
 		return err
 	}
 	file := g.Seal.Seal(approval.DocDecision, s.key, body)
-	err = g.Store.Create(approval.DocDecision, s.key, file, approval.Volatile)
-	if errors.Is(err, fs.ErrExist) {
+	err = g.Store.Create(ctx, approval.DocDecision, s.key, file, approval.Volatile)
+	if errors.Is(err, approval.ErrExists) {
 		return nil // already decided; the next load reads by whom
 	}
 	if err != nil {
 		return fmt.Errorf("write decision: %w", err)
 	}
 	s.decision, s.dBytes, s.Decision, s.Verdict = d, file, approval.Valid, v
-	return g.endVerdict(s)
+	return g.endVerdict(ctx, s)
 }

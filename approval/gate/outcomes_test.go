@@ -241,7 +241,7 @@ func TestCrashSweep(t *testing.T) {
 	h.crashAtClaim(claimed, "run")
 	h.crashAtClaim(rerun, "again")
 	h.writeRequest(dropped, request(dropped, "auto", ""))
-	require.NoError(t, h.store.Create(approval.DocDecision, orphan, []byte(`{}`), approval.Volatile))
+	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, orphan, []byte(`{}`), approval.Volatile))
 	temp := filepath.Join(h.layout.Decisions(personal), ".tmp-1234")
 	require.NoError(t, os.WriteFile(temp, []byte("half"), 0o600))
 
@@ -274,7 +274,7 @@ func (h *rig) crashAtClaim(k approval.Key, tool string) {
 	h.decide(decision(k, approval.Approved))
 	healthy := h.gate.Executor
 	h.gate.Executor = crashingExecutor{}
-	require.PanicsWithValue(h.t, errCrash, func() { _, _ = h.gate.Step(k) })
+	require.PanicsWithValue(h.t, errCrash, func() { _, _ = h.gate.Step(context.Background(), k) })
 	h.gate.Executor = healthy
 	require.True(h.t, h.has(approval.DocClaim, k))
 }
@@ -400,7 +400,7 @@ func TestOutcomeWaitsForDisk(t *testing.T) {
 	healthy := h.gate.Store
 	h.gate.Store = failingStore{Store: healthy, doc: approval.DocRecord, err: errors.New("no space left")}
 	for range 3 {
-		_, err := h.gate.Step(k)
+		_, err := h.gate.Step(context.Background(), k)
 		require.ErrorContains(t, err, "no space left")
 		require.False(t, h.has(approval.DocResponse, k), "the record comes first")
 	}

@@ -19,11 +19,11 @@ type recordReads struct {
 	n atomic.Int32
 }
 
-func (l *recordReads) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+func (l *recordReads) Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error) {
 	if d == approval.DocRecord {
 		l.n.Add(1)
 	}
-	return l.Store.Read(d, k)
+	return l.Store.Read(ctx, d, k)
 }
 
 // TestAskReadsDocumentsOnce: the gate does not read again what it has just written,
@@ -48,7 +48,7 @@ func TestAskReadsDocumentsOnce(t *testing.T) {
 	} {
 		t.Run(why, func(t *testing.T) {
 			seen := &recordReads{}
-			h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, store: func(s gate.Store) gate.Store {
+			h := newRig(t, options{frozenClock: true, inline: true, store: func(s gate.Store) gate.Store {
 				seen.Store = s
 				return seen
 			}})
@@ -71,7 +71,7 @@ var freshOrigin = approval.Origin{ClientID: apiClient.ClientID, Fresh: true}
 func TestFreshIDUsedTwice(t *testing.T) {
 	for _, tool := range []string{"run", "auto", "never"} {
 		for _, other := range []string{"run", "auto", "never"} {
-			h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
+			h := newRig(t, options{frozenClock: true, inline: true})
 			_, err := h.submit(key(1), request(key(1), tool, ""), freshOrigin)
 			require.NoError(t, err)
 			before, ran := h.outcome(key(1)), len(h.executor.argsOf(key(1)))
@@ -88,7 +88,7 @@ func TestFreshIDUsedTwice(t *testing.T) {
 // TestFreshSubmissionWhilePaused: only the first load skips reading the documents.
 func TestFreshSubmissionWhilePaused(t *testing.T) {
 	seen := &recordReads{}
-	h := newRig(t, options{inMemory: true, frozenClock: true, store: func(s gate.Store) gate.Store {
+	h := newRig(t, options{frozenClock: true, store: func(s gate.Store) gate.Store {
 		seen.Store = s
 		return seen
 	}})
@@ -126,7 +126,7 @@ func TestForeignEventsWakeTheKey(t *testing.T) {
 		}}},
 	} {
 		t.Run(why, func(t *testing.T) {
-			tt.plan.inMemory, tt.plan.frozenClock, tt.plan.inline = true, true, true
+			tt.plan.frozenClock, tt.plan.inline = true, true
 			h := newRig(t, tt.plan)
 			_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 			require.Equal(t, tt.plan.store != nil, err != nil)
@@ -143,19 +143,20 @@ func TestForeignEventsWakeTheKey(t *testing.T) {
 // TestAskWithOtherDocumentsPresent: other documents that exist at intake are still
 // handled.
 func TestAskWithOtherDocumentsPresent(t *testing.T) {
-	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
+	h := newRig(t, options{frozenClock: true, inline: true})
 	h.writeRequest(key(1), request(key(1), "run", ""))
 	h.cancel(key(1))
 	h.step(key(1))
 	require.Equal(t, approval.StatusCancelled, h.response(key(1)).Status)
 
-	sync, err := h.store.Publish(key(2), []byte(`{"status":"approved"}`))
+	show, _, err := h.store.Stage(context.Background(), key(2), []byte(`{"status":"approved"}`))
 	require.NoError(t, err)
-	require.NoError(t, sync())
+	_, err = show()
+	require.NoError(t, err)
 	h.ask(key(2), request(key(2), "run", ""))
 	require.False(t, h.has(approval.DocResponse, key(2)), "it was not approved")
 
-	require.NoError(t, h.store.Create(approval.DocDecision, key(3), []byte(`{"approved":true}`), approval.Volatile))
+	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, key(3), []byte(`{"approved":true}`), approval.Volatile))
 	h.ask(key(3), request(key(3), "run", ""))
 	require.False(t, h.has(approval.DocDecision, key(3)), "it existed before the ask")
 	require.Contains(t, h.refusals(personal), "decision is not valid")

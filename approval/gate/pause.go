@@ -1,14 +1,18 @@
 package gate
 
-import "github.com/permesso-dev/permesso/approval"
+import (
+	"context"
+
+	"github.com/permesso-dev/permesso/approval"
+)
 
 // beginClaim enters the pause guard and takes a handler slot, before a claim. If it
 // cannot, it queues the key and returns false. The key is woken when it may try
 // again.
-func (g *Gate) beginClaim(k approval.Key, t approval.Tool) bool {
+func (g *Gate) beginClaim(ctx context.Context, k approval.Key, t approval.Tool) bool {
 	if g.Pauses != nil && !g.Pauses.Enter(k.Workspace) {
-		if b, ok := g.Pauses.(pauseFailure); ok && b.Failure() != nil {
-			g.reportError(b.Failure())
+		if err := g.Pauses.Failure(); err != nil {
+			g.reportError(ctx, err)
 		}
 		g.addPaused(k)
 		return false

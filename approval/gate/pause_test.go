@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -39,7 +40,7 @@ func (h *rig) resume(name string) {
 func TestPauseStopsNewRuns(t *testing.T) {
 	for _, name := range []string{personal, ipc.AllWorkspaces} {
 		t.Run(name, func(t *testing.T) {
-			h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
+			h := newPausableRig(t, options{frozenClock: true, inline: true})
 			approved, denied, allowed, cancelled := key(1), key(2), key(3), key(4)
 			h.ask(approved, request(approved, "run", ""))
 			h.pause(name)
@@ -72,7 +73,7 @@ func TestPauseStopsNewRuns(t *testing.T) {
 }
 
 func TestPauseOfAnotherWorkspace(t *testing.T) {
-	h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
+	h := newPausableRig(t, options{frozenClock: true, inline: true})
 	h.pause(other)
 	k := key(1)
 	h.writeRequest(k, request(k, "auto", ""))
@@ -82,12 +83,12 @@ func TestPauseOfAnotherWorkspace(t *testing.T) {
 
 // An approval whose RunBefore passes during a pause expires by itself.
 func TestApprovalExpiresDuringPause(t *testing.T) {
-	h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
+	h := newPausableRig(t, options{frozenClock: true, inline: true})
 	k := key(1)
 	h.ask(k, request(k, "run", ""))
 	h.pause(personal)
 	h.decide(decision(k, approval.Approved))
-	retryAt, err := h.gate.Step(k)
+	retryAt, err := h.gate.Step(context.Background(), k)
 	require.NoError(t, err)
 	require.WithinDuration(t, h.clock.now().Add(10*time.Minute), retryAt, time.Second, "retried after RunBefore")
 	h.clock.move(11 * time.Minute)
@@ -99,7 +100,7 @@ func TestApprovalExpiresDuringPause(t *testing.T) {
 // The file's existence is the pause, whatever its content.
 func TestPauseWithoutContent(t *testing.T) {
 	for _, content := range []string{"", "{", `{"id":"../../etc"}`, `[]`} {
-		h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
+		h := newPausableRig(t, options{frozenClock: true, inline: true})
 		h.write(h.layout.Pauses()+"/"+personal+".json", content)
 		k := key(1)
 		h.writeRequest(k, request(k, "auto", ""))
@@ -113,7 +114,7 @@ func TestPauseWithoutContent(t *testing.T) {
 
 // If the pause state cannot be read, nothing runs.
 func TestPauseFailsClosed(t *testing.T) {
-	h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
+	h := newPausableRig(t, options{frozenClock: true, inline: true})
 	h.write(h.layout.Pauses()+"/broken", "")
 	h.gate.Pauses = &ipc.PauseGuard{Store: &ipc.Store{FS: ipc.OS(), Layout: ipc.Layout{Home: h.layout.Pauses() + "/broken"}}}
 	k := key(1)
@@ -132,9 +133,9 @@ type allReads struct {
 	n *atomic.Int64
 }
 
-func (l allReads) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+func (l allReads) Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error) {
 	l.n.Add(1)
-	return l.Store.Read(d, k)
+	return l.Store.Read(ctx, d, k)
 }
 
 // A pause while many approved requests start: no claim begins after pause returned,

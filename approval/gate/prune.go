@@ -1,9 +1,9 @@
 package gate
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -19,17 +19,6 @@ const (
 
 // pruneBatch is how many keys are locked at once during a prune.
 const pruneBatch = 64
-
-// retentionStore is a workspaceStore that knows the age of documents.
-type retentionStore interface {
-	workspaceStore
-	// OlderThan returns the ids and sizes of the documents of kind d that were last
-	// written before a time.
-	OlderThan(d approval.Doc, workspace string, before time.Time) (sizes map[string]int64, err error)
-	// RefusalsOlderThan counts the descriptions written before a time, and removes
-	// them if remove is true.
-	RefusalsOlderThan(workspace string, before time.Time, remove bool) (n int, size int64, err error)
-}
 
 // Pruned counts what was removed or would be removed.
 type Pruned struct {
@@ -52,14 +41,20 @@ func (p *Pruned) Add(o Pruned) {
 // IsZero reports that there is nothing to remove.
 func (p Pruned) IsZero() bool { return p.Records+p.Responses+p.Refusals+p.Markers == 0 }
 
+// pruneStore is what a Pruner needs of a Store.
+type pruneStore interface {
+	documents
+	folders
+	retention
+}
+
 // Pruner finds documents that are older than their retention. It changes nothing, and
 // works with or without a daemon.
 type Pruner struct {
-	Store      Store
-	Workspaces retentionStore
-	Seal       sealer
-	Responses  time.Duration // since the request ended
-	Records    time.Duration
+	Store     pruneStore
+	Seal      sealer
+	Responses time.Duration // since the request ended
+	Records   time.Duration
 }
 
 // expiredFiles are the documents of one workspace that may be older than their
@@ -72,14 +67,14 @@ type expiredFiles struct {
 
 // Count counts what a prune at now would remove, by workspace. It calls step now and
 // then; an error from step ends it. step may be nil.
-func (p *Pruner) Count(now time.Time, step func() error) (map[string]Pruned, error) {
-	names, err := p.Workspaces.Workspaces()
+func (p *Pruner) Count(ctx context.Context, now time.Time, step func() error) (map[string]Pruned, error) {
+	names, err := p.Store.Workspaces(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces: %w", err)
 	}
 	counts := map[string]Pruned{}
 	for _, ws := range names {
-		n, err := p.count(ws, now, step)
+		n, err := p.count(ctx, ws, now, step)
 		if err != nil {
 			return nil, err
 		}
@@ -88,8 +83,8 @@ func (p *Pruner) Count(now time.Time, step func() error) (map[string]Pruned, err
 	return counts, nil
 }
 
-func (p *Pruner) count(ws string, now time.Time, step func() error) (n Pruned, err error) {
-	a, err := p.findExpired(ws, now)
+func (p *Pruner) count(ctx context.Context, ws string, now time.Time, step func() error) (n Pruned, err error) {
+	a, err := p.findExpired(ctx, ws, now)
 	if err != nil {
 		return n, err
 	}
@@ -99,23 +94,23 @@ func (p *Pruner) count(ws string, now time.Time, step func() error) (n Pruned, e
 				return n, err
 			}
 		}
-		record, response, err := p.expired(k, now)
+		record, response, err := p.expired(ctx, k, now)
 		if err != nil {
 			continue // a document that cannot be read is not removed
 		}
 		n.Add(a.total(k, record, response))
 	}
 	for id, size := range a.markers {
-		if p.isOrphan(approval.Key{Workspace: ws, ID: id}) {
+		if p.isOrphan(ctx, approval.Key{Workspace: ws, ID: id}) {
 			n.Add(Pruned{Markers: 1, Bytes: size})
 		}
 	}
-	refusals, size, err := p.Workspaces.RefusalsOlderThan(ws, now.Add(-p.Records), false)
+	refusals, size, err := p.Store.RefusalsOlderThan(ctx, ws, now.Add(-p.Records), false)
 	n.Add(Pruned{Refusals: refusals, Bytes: size})
 	return n, err
 }
 
-func (p *Pruner) findExpired(ws string, now time.Time) (a expiredFiles, err error) {
+func (p *Pruner) findExpired(ctx context.Context, ws string, now time.Time) (a expiredFiles, err error) {
 	for _, x := range []struct {
 		doc    approval.Doc
 		before time.Duration
@@ -125,7 +120,7 @@ func (p *Pruner) findExpired(ws string, now time.Time) (a expiredFiles, err erro
 		{approval.DocResponse, p.Responses, &a.responses},
 		{approval.DocRedeemed, p.Records, &a.markers},
 	} {
-		if *x.to, err = p.Workspaces.OlderThan(x.doc, ws, now.Add(-x.before)); err != nil {
+		if *x.to, err = p.Store.OlderThan(ctx, x.doc, ws, now.Add(-x.before)); err != nil {
 			return a, fmt.Errorf("list old %s documents of %s: %w", x.doc, ws, err)
 		}
 	}
@@ -154,9 +149,9 @@ func (a *expiredFiles) total(k approval.Key, record, response bool) (n Pruned) {
 // comes from the record: without a record that verifies, nothing is removed. While
 // other documents exist, nothing is removed either, because the record makes them
 // harmless.
-func (p *Pruner) expired(k approval.Key, now time.Time) (record, response bool, err error) {
-	b, err := p.Store.Read(approval.DocRecord, k)
-	if errors.Is(err, fs.ErrNotExist) {
+func (p *Pruner) expired(ctx context.Context, k approval.Key, now time.Time) (record, response bool, err error) {
+	b, err := p.Store.Read(ctx, approval.DocRecord, k)
+	if errors.Is(err, approval.ErrMissing) {
 		return false, false, nil // a response without a record: the gate removes it
 	}
 	if err != nil {
@@ -171,11 +166,11 @@ func (p *Pruner) expired(k approval.Key, now time.Time) (record, response bool, 
 		return false, false, nil
 	}
 	for _, d := range unfinished {
-		if there, err := p.exists(d, k); err != nil || there {
+		if there, err := p.exists(ctx, d, k); err != nil || there {
 			return false, false, err
 		}
 	}
-	response, err = p.exists(approval.DocResponse, k)
+	response, err = p.exists(ctx, approval.DocResponse, k)
 	return age >= p.Records, response, err
 }
 
@@ -184,10 +179,10 @@ var unfinished = []approval.Doc{
 	approval.DocRequest, approval.DocCancel, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain,
 }
 
-func (p *Pruner) exists(d approval.Doc, k approval.Key) (bool, error) {
-	_, err := p.Store.Read(d, k)
+func (p *Pruner) exists(ctx context.Context, d approval.Doc, k approval.Key) (bool, error) {
+	_, err := p.Store.Read(ctx, d, k)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, approval.ErrMissing):
 		return false, nil
 	case errors.Is(err, approval.ErrRefused):
 		return true, nil
@@ -196,23 +191,18 @@ func (p *Pruner) exists(d approval.Doc, k approval.Key) (bool, error) {
 }
 
 // isOrphan reports a marker without a record. A crash during a prune leaves one.
-func (p *Pruner) isOrphan(k approval.Key) bool {
-	there, err := p.exists(approval.DocRecord, k)
+func (p *Pruner) isOrphan(ctx context.Context, k approval.Key) bool {
+	there, err := p.exists(ctx, approval.DocRecord, k)
 	return err == nil && !there
 }
 
-// Pruner returns a Pruner with the gate's store and retention; nil if the store does
-// not know the age of documents.
+// Pruner returns a Pruner with the gate's store and retention.
 func (g *Gate) Pruner() *Pruner {
-	store, ok := g.Workspaces.(retentionStore)
-	if !ok {
-		return nil
-	}
 	records := g.RecordRetention
 	if records == 0 {
 		records = DefaultRecordRetention
 	}
-	return &Pruner{Store: g.Store, Workspaces: store, Seal: g.Seal, Responses: g.ResponseRetention, Records: max(records, g.ResponseRetention)}
+	return &Pruner{Store: g.Store, Seal: g.Seal, Responses: g.ResponseRetention, Records: max(records, g.ResponseRetention)}
 }
 
 // Prune removes what is older than its retention, in small batches. It calls rest
@@ -225,31 +215,28 @@ func (g *Gate) Pruner() *Pruner {
 //	the audit entry durable; remove S
 //	the removal of S Q X P D R durable: none may return when C is gone
 //	C's removal durable, before the id may be used again; then its marker
-func (g *Gate) Prune(rest func() error) (all Pruned, err error) {
+func (g *Gate) Prune(ctx context.Context, rest func() error) (all Pruned, err error) {
 	p := g.Pruner()
-	if p == nil {
-		return all, nil
-	}
 	if err := g.blockPruning(nil); err != nil {
 		return all, err
 	}
-	names, err := g.Workspaces.Workspaces()
+	names, err := g.Store.Workspaces(ctx)
 	if err != nil {
 		return all, fmt.Errorf("list workspaces: %w", err)
 	}
 	for _, ws := range names {
-		n, err := g.pruneWorkspace(p, ws, rest)
+		n, err := g.pruneWorkspace(ctx, p, ws, rest)
 		all.Add(n)
 		if err != nil {
-			g.reportError(err)
+			g.reportError(ctx, err)
 			return all, fmt.Errorf("prune %s: %w", ws, err)
 		}
 	}
 	return all, nil
 }
 
-func (g *Gate) pruneWorkspace(p *Pruner, ws string, rest func() error) (all Pruned, err error) {
-	a, err := p.findExpired(ws, g.Now())
+func (g *Gate) pruneWorkspace(ctx context.Context, p *Pruner, ws string, rest func() error) (all Pruned, err error) {
+	a, err := p.findExpired(ctx, ws, g.Now())
 	if err != nil {
 		return all, err
 	}
@@ -259,25 +246,28 @@ func (g *Gate) pruneWorkspace(p *Pruner, ws string, rest func() error) (all Prun
 				return all, err
 			}
 		}
-		n, err := g.pruneKeys(p, &a, keys)
+		if err := ctx.Err(); err != nil {
+			return all, err
+		}
+		n, err := g.pruneKeys(context.WithoutCancel(ctx), p, &a, keys)
 		all.Add(n)
 		if err != nil {
 			return all, err
 		}
 	}
-	n, err := g.pruneOrphans(p, ws, a.markers)
+	n, err := g.pruneOrphans(ctx, p, ws, a.markers)
 	all.Add(n)
 	return all, err
 }
 
 // pruneKeys removes a batch of one workspace's keys while it holds their locks.
-func (g *Gate) pruneKeys(p *Pruner, a *expiredFiles, keys []approval.Key) (n Pruned, err error) {
+func (g *Gate) pruneKeys(ctx context.Context, p *Pruner, a *expiredFiles, keys []approval.Key) (n Pruned, err error) {
 	waiting := g.sched.lock(keys)
 	release := func() { g.sched.unlock(waiting) }
 	defer func() { release() }()
 	var records, responses []approval.Key
 	for _, k := range waiting {
-		record, response, err := p.expired(k, g.Now())
+		record, response, err := p.expired(ctx, k, g.Now())
 		if err != nil {
 			g.Log.Warn().Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("prune skipped")
 			continue
@@ -297,7 +287,7 @@ func (g *Gate) pruneKeys(p *Pruner, a *expiredFiles, keys []approval.Key) (n Pru
 	if err := g.logPruned(ws, n); err != nil {
 		return Pruned{}, err
 	}
-	if err := g.removeAll(approval.DocResponse, responses); err != nil {
+	if err := g.removeAll(ctx, approval.DocResponse, responses); err != nil {
 		return Pruned{}, err
 	}
 	g.index.responsesPruned(responses)
@@ -307,12 +297,12 @@ func (g *Gate) pruneKeys(p *Pruner, a *expiredFiles, keys []approval.Key) (n Pru
 	for _, d := range []approval.Doc{
 		approval.DocRequest, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocResponse,
 	} {
-		if err := g.Store.Sync(d, ws); err != nil {
+		if err := g.Store.Sync(ctx, d, ws); err != nil {
 			return Pruned{}, g.blockPruning(fmt.Errorf("sync %s documents: %w", d, err))
 		}
 	}
-	err = g.removeAll(approval.DocRecord, records)
-	if syncErr := g.Store.Sync(approval.DocRecord, ws); syncErr != nil {
+	err = g.removeAll(ctx, approval.DocRecord, records)
+	if syncErr := g.Store.Sync(ctx, approval.DocRecord, ws); syncErr != nil {
 		// Whether the removal is durable is unknown. Keep the keys locked until the
 		// next start.
 		release = func() {}
@@ -325,7 +315,7 @@ func (g *Gate) pruneKeys(p *Pruner, a *expiredFiles, keys []approval.Key) (n Pru
 	for _, k := range records {
 		delete(a.markers, k.ID) // counted already
 	}
-	return n, g.removeAll(approval.DocRedeemed, records)
+	return n, g.removeAll(ctx, approval.DocRedeemed, records)
 }
 
 // blockPruning records a failed folder sync. A second sync could succeed without
@@ -339,9 +329,9 @@ func (g *Gate) blockPruning(err error) error {
 	return g.pruneBlocked
 }
 
-func (g *Gate) removeAll(d approval.Doc, keys []approval.Key) error {
+func (g *Gate) removeAll(ctx context.Context, d approval.Doc, keys []approval.Key) error {
 	for _, k := range keys {
-		if err := g.Store.Remove(d, k); err != nil {
+		if err := g.Store.Remove(ctx, d, k); err != nil {
 			return fmt.Errorf("remove %s of %s: %w", d, k, err)
 		}
 	}
@@ -349,18 +339,18 @@ func (g *Gate) removeAll(d approval.Doc, keys []approval.Key) error {
 }
 
 // pruneOrphans removes markers without a record, and old descriptions.
-func (g *Gate) pruneOrphans(p *Pruner, ws string, markers map[string]int64) (n Pruned, err error) {
+func (g *Gate) pruneOrphans(ctx context.Context, p *Pruner, ws string, markers map[string]int64) (n Pruned, err error) {
 	for _, id := range slices.Sorted(maps.Keys(markers)) {
 		k := approval.Key{Workspace: ws, ID: id}
-		if !p.isOrphan(k) {
+		if !p.isOrphan(ctx, k) {
 			continue
 		}
-		if err := g.Store.Remove(approval.DocRedeemed, k); err != nil {
+		if err := g.Store.Remove(ctx, approval.DocRedeemed, k); err != nil {
 			return n, fmt.Errorf("remove marker of %s: %w", k, err)
 		}
 		n.Add(Pruned{Markers: 1, Bytes: markers[id]})
 	}
-	refusals, size, err := p.Workspaces.RefusalsOlderThan(ws, g.Now().Add(-p.Records), true)
+	refusals, size, err := p.Store.RefusalsOlderThan(ctx, ws, g.Now().Add(-p.Records), true)
 	n.Add(Pruned{Refusals: refusals, Bytes: size})
 	if err != nil {
 		return n, fmt.Errorf("remove old descriptions: %w", err)

@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -36,7 +37,7 @@ func newSettledRig(t testing.TB, p options, ago time.Duration) *rig {
 
 func (h *rig) prune() gate.Pruned {
 	h.t.Helper()
-	n, err := h.gate.Prune(nil)
+	n, err := h.gate.Prune(context.Background(), nil)
 	require.NoError(h.t, err)
 	return n
 }
@@ -56,7 +57,7 @@ func TestPruneByAge(t *testing.T) {
 	} {
 		h := newSettledRig(t, options{}, c.ago)
 		p := h.gate.Pruner()
-		counts, err := p.Count(h.clock.now(), nil)
+		counts, err := p.Count(context.Background(), h.clock.now(), nil)
 		require.NoError(t, err)
 		n := h.prune()
 		require.Equal(t, counts[personal], n, "%v: Count agrees with Prune", c.ago)
@@ -79,10 +80,9 @@ func TestPrunedResponsesAreNotRestored(t *testing.T) {
 	h.step(key(1))
 	h.run(0)
 	h.waitFor(waitLimit, "idle", h.gate.Idle)
-	require.NoError(t, h.gate.RescanSettled(personal))
+	require.NoError(t, h.gate.RescanSettled(context.Background(), personal))
 	require.True(t, h.gate.Idle(), "a pruned response wakes no key")
-	h.stop()
-	h.stop = nil
+	h.Stop()
 
 	h.clock.move(-5 * day) // the clock was wrongly set forward
 	h.reopen()
@@ -147,9 +147,9 @@ func TestPruneRemovesMarkersAndDescriptions(t *testing.T) {
 	h := newSettledRig(t, options{}, 0)
 	orphan := key(2)
 	for _, k := range []approval.Key{key(1), orphan} {
-		require.NoError(t, h.store.Create(approval.DocRedeemed, k, []byte("{}"), approval.Durable))
+		require.NoError(t, h.store.Create(context.Background(), approval.DocRedeemed, k, []byte("{}"), approval.Durable))
 	}
-	require.NoError(t, h.store.Refuse(personal, "evil.json", "no"))
+	require.NoError(t, h.store.Refuse(context.Background(), personal, "evil.json", "no"))
 	h.clock.move(89 * day)
 	require.Equal(t, gate.Pruned{Responses: 1, Bytes: int64(len(h.read(approval.DocResponse, key(1))))}, h.prune())
 	require.True(t, h.has(approval.DocRedeemed, key(1)), "removed together with its record")
@@ -165,11 +165,11 @@ func TestPruneRemovesMarkersAndDescriptions(t *testing.T) {
 func TestPruneRemovesOldDescriptions(t *testing.T) {
 	h := newRig(t, options{})
 	for i := range 1100 {
-		require.NoError(t, h.store.Refuse(personal, fmt.Sprintf("evil-%d.json", i), "no"))
+		require.NoError(t, h.store.Refuse(context.Background(), personal, fmt.Sprintf("evil-%d.json", i), "no"))
 	}
 	h.clock.move(91 * day)
 	require.Equal(t, 1000, h.prune().Refusals)
-	require.NoError(t, h.store.Refuse(personal, "new.json", "no"))
+	require.NoError(t, h.store.Refuse(context.Background(), personal, "new.json", "no"))
 	require.Contains(t, h.refusals(personal), "new.json")
 }
 
@@ -185,7 +185,7 @@ func TestPruningIsAudited(t *testing.T) {
 
 	h = newSettledRig(t, options{}, 91*day)
 	h.gate.Audit = failingAudit{h.log, errors.New("no space left on device")}
-	_, err := h.gate.Prune(nil)
+	_, err := h.gate.Prune(context.Background(), nil)
 	require.ErrorContains(t, err, "no space left")
 	require.True(t, h.has(approval.DocResponse, key(1)), "nothing is removed without an audit entry")
 	require.True(t, h.has(approval.DocRecord, key(1)))
@@ -198,13 +198,13 @@ type failingSyncStore struct {
 	tries *int
 }
 
-func (s failingSyncStore) Sync(d approval.Doc, ws string) error {
+func (s failingSyncStore) Sync(ctx context.Context, d approval.Doc, ws string) error {
 	if d == s.doc {
 		if *s.tries++; *s.tries == 1 {
 			return errors.New("input/output error")
 		}
 	}
-	return s.Store.Sync(d, ws)
+	return s.Store.Sync(ctx, d, ws)
 }
 
 // A retry of a failed sync proves nothing.
@@ -216,7 +216,7 @@ func TestPruneAfterFailedSync(t *testing.T) {
 		h := newSettledRig(t, options{}, 91*day)
 		h.gate.Store = failingSyncStore{h.gate.Store, d, &tries}
 		for range 2 {
-			_, err := h.gate.Prune(nil)
+			_, err := h.gate.Prune(context.Background(), nil)
 			require.ErrorContains(t, err, "input/output error", d)
 			require.ErrorContains(t, err, "restart the gate", d)
 		}
@@ -247,19 +247,19 @@ type wakingStore struct {
 	synced func()
 }
 
-func (s wakingStore) Remove(d approval.Doc, k approval.Key) error {
-	err := s.Store.Remove(d, k)
+func (s wakingStore) Remove(ctx context.Context, d approval.Doc, k approval.Key) error {
+	err := s.Store.Remove(ctx, d, k)
 	if d == approval.DocRecord {
 		s.then(k)
 	}
 	return err
 }
 
-func (s wakingStore) Sync(d approval.Doc, ws string) error {
+func (s wakingStore) Sync(ctx context.Context, d approval.Doc, ws string) error {
 	if d == approval.DocRecord {
 		s.synced()
 	}
-	return s.Store.Sync(d, ws)
+	return s.Store.Sync(ctx, d, ws)
 }
 
 func TestPrunedIDIsNotUsedBeforeSync(t *testing.T) {
@@ -300,7 +300,7 @@ func TestPrunedIDIsNotUsedBeforeSync(t *testing.T) {
 
 // Prune runs in a loop beside a busy gate: everything runs once.
 func TestPruneWhileGateRuns(t *testing.T) {
-	h := newRig(t, options{inMemory: true, limits: approval.Limits{PerMinute: 100_000, AskPerMinute: 100_000}})
+	h := newRig(t, options{limits: approval.Limits{PerMinute: 100_000, AskPerMinute: 100_000}})
 	h.gate.ResponseRetention, h.gate.RecordRetention = time.Millisecond, time.Millisecond
 	h.run(50 * time.Millisecond)
 	const n = 300
@@ -311,7 +311,7 @@ func TestPruneWhileGateRuns(t *testing.T) {
 	}()
 	total := 0
 	h.waitFor(waitLimit, "all pruned", func() bool {
-		pruned, err := h.gate.Prune(nil)
+		pruned, err := h.gate.Prune(context.Background(), nil)
 		require.NoError(t, err)
 		total += pruned.Records
 		return total >= n

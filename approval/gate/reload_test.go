@@ -41,7 +41,7 @@ func (c *changingConfig) Tool(name string) (approval.Tool, bool) {
 	return c.rig.Tool(name)
 }
 
-// Snapshot implements gate.settingsSnapshotter.
+// Snapshot is Gate.Snapshot.
 func (c *changingConfig) Snapshot() (gate.Settings, gate.Policy) {
 	defer c.countRead()
 	c.rig.mu.Lock()
@@ -86,6 +86,8 @@ func (m *configSnapshot) Tool(name string) (approval.Tool, bool) {
 	return t, ok
 }
 
+func (m *configSnapshot) Provers() approval.Provers { return nil }
+
 // Judge allows the tool only in this configuration's harmless form.
 func (m *configSnapshot) Judge(f approval.Facts) approval.Ruling {
 	if t := m.tools[f.Tool]; len(t.Handler.Argv) > 0 && t.Handler.Argv[0] == "/bin/harmless" {
@@ -101,9 +103,9 @@ func TestConfigurationChangesWithinStep(t *testing.T) {
 		return approval.Tool{Name: "x", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{argv0}}}
 	}
 	for changeAt := 1; changeAt <= 12; changeAt++ {
-		h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, tools: map[string]approval.Tool{"x": form("/bin/dangerous")}})
+		h := newRig(t, options{frozenClock: true, inline: true, tools: map[string]approval.Tool{"x": form("/bin/dangerous")}})
 		c := &changingConfig{rig: h}
-		h.gate.Settings, h.gate.Policy = c, c
+		h.gate.Settings, h.gate.Policy, h.gate.Snapshot = c, c, c.Snapshot
 
 		asked, allowed := key(1), key(2)
 		h.ask(asked, request(asked, "x", "")) // shown: dangerous
@@ -133,7 +135,7 @@ func (x *fakeExecutor) jobsDone() []approval.Job {
 
 // New limits apply at once; what is used up stays used up.
 func TestReconfigured(t *testing.T) {
-	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, limits: approval.Limits{AskPerMinute: 2, Pending: 100}})
+	h := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{AskPerMinute: 2, Pending: 100}})
 	for i := range 3 {
 		h.writeRequest(key(i), request(key(i), "run", ""))
 		h.step(key(i))
@@ -157,11 +159,11 @@ type blockingStore struct {
 	hang chan struct{}
 }
 
-func (b blockingStore) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+func (b blockingStore) Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error) {
 	if b.ws[k.Workspace] {
 		<-b.hang
 	}
-	return b.Store.Read(d, k)
+	return b.Store.Read(ctx, d, k)
 }
 
 // A probe gets through while one workspace hangs, and not when all workers hang.
@@ -180,7 +182,7 @@ func TestAlive(t *testing.T) {
 			for _, ws := range tt.stuck {
 				b.ws[ws] = true
 			}
-			h := newRig(t, options{inMemory: true, store: func(s gate.Store) gate.Store { b.Store = s; return b }})
+			h := newRig(t, options{store: func(s gate.Store) gate.Store { b.Store = s; return b }})
 			release := sync.OnceFunc(func() { close(b.hang) })
 			t.Cleanup(release)
 			h.run(0)

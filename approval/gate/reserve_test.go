@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 
@@ -25,16 +26,16 @@ type counters struct{ claims, reservations atomic.Int64 }
 
 func (b *counters) Enter(string) bool { b.claims.Add(1); return true }
 func (b *counters) Leave(string)      { b.claims.Add(-1) }
+func (*counters) Failure() error      { return nil }
 
 // countingHealthStore counts the space reservations.
 type countingHealthStore struct {
 	gate.Store
-	gate.HealthStore
 	counters *counters
 }
 
-func (r *countingHealthStore) Reserve(bytes int64) (release func(), err error) {
-	back, err := r.HealthStore.Reserve(bytes)
+func (r *countingHealthStore) Reserve(ctx context.Context, bytes int64) (release func(), err error) {
+	back, err := r.Store.Reserve(ctx, bytes)
 	if err != nil {
 		return nil, err
 	}
@@ -57,8 +58,8 @@ func TestReserveCanRefuse(t *testing.T) {
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			b := &counters{}
-			h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, store: func(s gate.Store) gate.Store {
-				return &countingHealthStore{s, s.(gate.HealthStore), b}
+			h := newRig(t, options{frozenClock: true, inline: true, store: func(s gate.Store) gate.Store {
+				return &countingHealthStore{s, b}
 			}})
 			h.gate.Pauses = b
 			h.gate.Policy = &refusingPolicy{h.gate.Policy, approval.Ruling{Outcome: c.now, Rule: "limits", Reasons: []approval.Reason{approval.Because(approval.ReasonCostDayDeny, "n", "5", "max", "4")}}}

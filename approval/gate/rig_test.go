@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,13 +20,13 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
 	"github.com/permesso-dev/permesso/security/receipt"
 	"github.com/permesso-dev/permesso/security/seal"
-	"github.com/permesso-dev/permesso/watcher"
 )
 
 // The two workspaces of every rig.
@@ -37,7 +38,6 @@ const (
 // options configure a rig. The zero value is the real file system, the real clock,
 // and a gate that does not run yet.
 type options struct {
-	inMemory    bool            // in /dev/shm, if there is one: for long tests
 	frozenClock bool            // only the test moves the clock
 	inline      bool            // handlers run within Step
 	limits      approval.Limits // of both workspaces
@@ -48,12 +48,12 @@ type options struct {
 	provers     approval.Provers
 	store       func(gate.Store) gate.Store // wraps the real store
 	audit       func(gate.Audit) gate.Audit
-	fs          ipc.FS // of the gate and its log; nil: the real one
+	fs          ipc.FS // nil: the real one
 }
 
-// rig is a HOME in a temporary folder. Everything is real except the handlers and the
-// people.
+// rig is gatetest's rig with the fakes of these tests.
 type rig struct {
+	*gatetest.Rig
 	t        testing.TB
 	options  options
 	layout   ipc.Layout
@@ -69,154 +69,65 @@ type rig struct {
 	mu    sync.Mutex
 	tools map[string]approval.Tool
 
-	log     *audit.Log
-	keys    []approval.Key
-	release func() error
-	stop    func()
+	log  *audit.Log
+	keys []approval.Key
 }
 
 func newRig(t testing.TB, p options) *rig {
 	h := &rig{
-		t: t, options: p, layout: ipc.Layout{Home: tempFolder(t, p.inMemory)}, logs: &logBuffer{}, clock: &clock{},
-		changes: make(chan struct{}, 1), tools: map[string]approval.Tool{},
+		t: t, options: p, logs: &logBuffer{}, clock: &clock{}, changes: make(chan struct{}, 1), tools: gatetest.Tools(),
 	}
 	if p.frozenClock {
 		h.clock.base = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	}
-	for _, name := range []string{"run", "fails", "auto", "never"} {
-		h.tools[name] = approval.Tool{Name: name, Trust: harmlessTrust, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
+	again, receipt := h.tools["run"], h.tools["note"]
+	again.Name, again.Handler.Idempotent, receipt.Name = "again", true, "receipt"
+	h.tools["again"], h.tools["receipt"] = again, receipt
+	maps.Copy(h.tools, p.tools)
+	o := gatetest.Options{
+		FS: p.fs, Now: h.clock.now, Rules: p.rules, Gate: h.change,
+		Workspaces: []approval.Workspace{{Name: personal, Limits: p.limits}, {Name: other, Limits: p.limits}},
 	}
-	h.tools["again"] = approval.Tool{Name: "again", Trust: harmlessTrust, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/again"}, Idempotent: true}}
-	h.tools["receipt"] = approval.Tool{Name: "receipt", Trust: harmlessTrust, Handler: approval.Handler{Kind: approval.HandlerNone}}
-	for name, tool := range p.tools {
-		h.tools[name] = tool
+	if p.fs == nil { // a faulty disk has the real one's speed: several writes share a sync
+		o.Dir = gatetest.MemoryFolder(t)
 	}
-	require.NoError(t, h.layout.PrepareHome(ipc.OS()))
-	for _, ws := range []string{personal, other} {
-		require.NoError(t, h.layout.Prepare(ipc.OS(), ws))
-	}
-	var err error
-	h.key, err = seal.LoadOrCreate(ipc.OS(), h.layout.Keys())
-	require.NoError(t, err)
-	h.signer, err = receipt.LoadOrCreate(ipc.OS(), h.layout.Keys(), "test")
-	require.NoError(t, err)
-	verifier, err := h.signer.Verifier()
-	require.NoError(t, err)
-	verifier.Now = h.clock.now
-	h.executor = &fakeExecutor{verifier: verifier, onRun: h.changed}
-	t.Cleanup(h.close)
+	h.Rig = gatetest.New(t, o)
+	h.layout, h.key, h.signer = h.Layout, h.Seal, h.Receipts
+	h.executor = &fakeExecutor{verifier: h.Verifier, onRun: h.changed}
 	h.open()
 	return h
 }
 
-// tempFolder is a temporary folder. In memory, an fsync costs nothing.
-func tempFolder(t testing.TB, memory bool) string {
-	const shm = "/dev/shm"
-	if info, err := os.Stat(shm); !memory || err != nil || !info.IsDir() {
-		return t.TempDir()
-	}
-	dir, err := os.MkdirTemp(shm, "permesso-gate-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
-}
-
 // open does what serve does before Run: lock, audit log, Start.
 func (h *rig) open() {
-	fsys := h.options.fs
-	if fsys == nil {
-		fsys = ipc.OS()
-	}
-	h.store = &ipc.Store{FS: fsys, Layout: h.layout, RequestSize: func(string) int64 {
-		return int64(h.options.limits.WithDefaults().RequestSize)
-	}}
-	var err error
-	h.release, err = h.store.Open()
-	require.NoError(h.t, err)
-	h.log, err = audit.Open(fsys, h.layout.Audit(), h.clock.now)
-	require.NoError(h.t, err)
-	rules := append([]policy.Rule{
-		{Name: "auto", Tool: "auto", Outcome: approval.Allow},
-		{Name: "never", Tool: "never", Outcome: approval.Deny, Reason: "no"},
-	}, h.options.rules...)
-	h.gate = &gate.Gate{
-		Store: h.store, Workspaces: h.store, Seal: h.key, Receipts: h.signer, Policy: newPolicy(h.t, rules),
-		Executor: h.executor, Audit: h.log, Settings: h, Log: zerolog.New(h.logs), Now: h.clock.now,
-		Changed: func(approval.Key) { h.changed() }, Inline: h.options.inline,
-	}
+	h.Open()
+	h.gate, h.log, h.keys = h.Gate, h.Log, h.Keys
+}
+
+// change sets what the options ask for.
+func (h *rig) change(g *gate.Gate) {
+	h.store = h.Store
+	g.Executor, g.Settings, g.Inline, g.Log = h.executor, h, h.options.inline, zerolog.New(h.logs)
+	g.Changed = func(approval.Key) { h.changed() }
 	if h.options.store != nil {
-		h.gate.Store = h.options.store(h.store)
+		g.Store = h.options.store(h.store)
 	}
 	if h.options.audit != nil {
-		h.gate.Audit = h.options.audit(h.log)
+		g.Audit = h.options.audit(h.Log)
 	}
-	h.keys, err = h.gate.Start()
-	require.NoError(h.t, err)
 }
 
 // run runs the gate until close; if interval is not zero, with a real watcher.
 func (h *rig) run(interval time.Duration) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	if interval > 0 {
-		w := h.watcher(interval)
-		wg.Go(func() { _ = w.Run(ctx) })
-	}
-	wg.Go(func() { _ = h.gate.Run(ctx, h.keys) })
-	h.stop = func() {
-		cancel()
-		wg.Wait()
-	}
+	h.Keys = h.keys
+	h.Run(interval)
 }
 
-// watcher wakes keys as serve does.
-func (h *rig) watcher(interval time.Duration) *watcher.Watcher {
-	w := &watcher.Watcher{
-		Interval: interval, Log: zerolog.New(h.logs),
-		Wake: func(ws, kind, name string) {
-			id, _, _ := strings.Cut(name, ".")
-			k := approval.Key{Workspace: ws, ID: id}
-			if d := approval.Doc(kind); d != approval.DocRequest {
-				h.gate.Hint(k, d)
-				return
-			}
-			h.gate.Wake(k)
-		},
-		Rescan: func(ws string) {
-			if err := h.gate.Rescan(ws); err != nil {
-				h.t.Errorf("rescan: %v", err)
-			}
-		},
-	}
-	for _, ws := range []string{personal, other} {
-		for _, f := range []watcher.Folder{
-			{Path: h.layout.Requests(ws), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}},
-			{Path: h.layout.Pendings(ws), Kind: string(approval.DocPending), Trusted: true},
-			{Path: h.layout.Decisions(ws), Kind: string(approval.DocDecision), Trusted: true},
-			{Path: h.layout.Responses(ws), Kind: string(approval.DocResponse), Trusted: true},
-		} {
-			f.Group = ws
-			require.NoError(h.t, w.Add(f))
-		}
-	}
-	return w
-}
-
-func (h *rig) close() {
-	if h.stop != nil {
-		h.stop()
-		h.stop = nil
-	}
-	if h.release == nil {
-		return
-	}
-	require.NoError(h.t, errors.Join(h.log.Close(), h.release()))
-	h.release = nil
-}
+func (h *rig) close() { h.Close() }
 
 // reopen restarts the daemon.
 func (h *rig) reopen() {
-	h.close()
+	h.Close()
 	h.open()
 }
 
@@ -239,7 +150,7 @@ func (h *rig) Tool(name string) (approval.Tool, bool) {
 	return t, ok
 }
 
-// Provers implements gate.proverSource.
+// Provers implements gate.Settings.
 func (h *rig) Provers() approval.Provers { return h.options.provers }
 
 // setTool sets a tool; the zero Tool removes it.
@@ -269,12 +180,7 @@ func (h *rig) requestPath(k approval.Key) string {
 	return filepath.Join(h.layout.Requests(k.Workspace), k.ID+".json")
 }
 
-// writeRequest writes a request as an agent should: to another name, then a rename.
-func (h *rig) writeRequest(k approval.Key, body string) {
-	temp := filepath.Join(h.layout.Requests(k.Workspace), "."+k.ID)
-	require.NoError(h.t, os.WriteFile(temp, []byte(body), 0o644))
-	require.NoError(h.t, os.Rename(temp, h.requestPath(k)))
-}
+func (h *rig) writeRequest(k approval.Key, body string) { h.WriteRequest(k, body) }
 
 func (h *rig) cancel(k approval.Key) {
 	require.NoError(h.t, os.WriteFile(filepath.Join(h.layout.Requests(k.Workspace), k.ID+".cancel"), nil, 0o644))
@@ -283,7 +189,7 @@ func (h *rig) cancel(k approval.Key) {
 // step steps keys without a running gate.
 func (h *rig) step(keys ...approval.Key) {
 	for _, k := range keys {
-		_, err := h.gate.Step(k)
+		_, err := h.gate.Step(context.Background(), k)
 		require.NoError(h.t, err)
 	}
 }
@@ -323,7 +229,7 @@ func (h *rig) decide(a approval.DecisionInput) {
 
 // read returns a document, nil if there is none.
 func (h *rig) read(d approval.Doc, k approval.Key) []byte {
-	b, err := h.store.Read(d, k)
+	b, err := h.store.Read(context.Background(), d, k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -377,7 +283,7 @@ func (h *rig) pending(k approval.Key) *approval.Pending {
 // isSettled reports that k has only a record and a response.
 func (h *rig) isSettled(k approval.Key) bool {
 	for _, d := range []approval.Doc{approval.DocRequest, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain} {
-		if _, err := h.store.Read(d, k); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := h.store.Read(context.Background(), d, k); !errors.Is(err, fs.ErrNotExist) {
 			return false
 		}
 	}
@@ -465,12 +371,4 @@ func field(t testing.TB, object []byte, name string) string {
 }
 
 // harmlessTrust adds no taint. It states a write, so policy asks.
-var harmlessTrust = approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
-
-// newPolicy is a policy with only these rules.
-func newPolicy(t testing.TB, rules []policy.Rule) *policy.Engine {
-	t.Helper()
-	e := &policy.Engine{}
-	require.NoError(t, e.Load(policy.Config{Rules: rules}))
-	return e
-}
+var harmlessTrust = gatetest.Harmless()

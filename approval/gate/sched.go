@@ -60,8 +60,8 @@ func (g *Gate) Hint(k approval.Key, d approval.Doc) {
 	if d == approval.DocPending && g.index.isOwnEvent(k, g.Now()) {
 		return
 	}
-	if g.index.cooldown(k).IsZero() {
-		g.Wake(k)
+	if g.index.touchUnlessCooling(k) {
+		g.enqueue(k)
 	}
 }
 
@@ -162,10 +162,11 @@ func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 		g.enqueue(k)
 	}
 	var wg sync.WaitGroup
+	unending := context.WithoutCancel(ctx) // the end of ctx stops no step
 	for range workers {
-		wg.Go(g.worker)
+		wg.Go(func() { g.worker(unending) })
 	}
-	tickCtx, stopTicking := context.WithCancel(context.Background())
+	tickCtx, stopTicking := context.WithCancel(unending)
 	wg.Go(func() { g.ticker(tickCtx) })
 	<-ctx.Done()
 	g.mu.Lock()
@@ -180,19 +181,19 @@ func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 	g.sched.mu.Unlock()
 	wg.Wait()
 	g.rejectAll()
-	g.runDeferredCleanup()
+	g.runDeferredCleanup(unending)
 	return nil
 }
 
 // runDeferredCleanup removes leftovers before the gate stops. The next start finds
 // the rest.
-func (g *Gate) runDeferredCleanup() {
+func (g *Gate) runDeferredCleanup(ctx context.Context) {
 	deadline := time.Now().Add(2 * time.Second)
 	for _, k := range g.index.takeDeferredCleanup() {
 		if time.Now().After(deadline) {
 			return
 		}
-		if _, err := g.Step(k); err != nil {
+		if _, err := g.Step(ctx, k); err != nil {
 			g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("cleanup failed")
 		}
 	}
@@ -218,7 +219,7 @@ func (g *Gate) drain() {
 	g.Log.Error().Msg("outcomes not written before the stop; they will be reported as interrupted")
 }
 
-func (g *Gate) worker() {
+func (g *Gate) worker(ctx context.Context) {
 	for {
 		k, ok := g.sched.pop()
 		if !ok {
@@ -228,7 +229,7 @@ func (g *Gate) worker() {
 			g.answerProbes()
 			continue
 		}
-		retryAt, err := g.step(k)
+		retryAt, err := g.step(ctx, k)
 		failures := g.sched.finishStep(k, err != nil, func(failures int) {
 			if err != nil {
 				retryAt = g.backoff(failures)
@@ -267,7 +268,7 @@ func (g *Gate) ticker(ctx context.Context) {
 		case <-timer.C:
 		case <-g.sched.tick:
 		}
-		g.checkHealth()
+		g.checkHealth(context.WithoutCancel(ctx))
 		// A time that is set after this line may miss takeDue; the maximum makes it
 		// wake the ticker.
 		g.sched.next.Store(math.MaxInt64)

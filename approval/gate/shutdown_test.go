@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -15,8 +16,7 @@ import (
 // returns when Run has returned.
 func (h *rig) beginStop() (wait func()) {
 	ended := make(chan struct{})
-	halt := h.stop
-	h.stop = nil
+	halt := h.Stop
 	go func() {
 		defer close(ended)
 		halt()
@@ -26,7 +26,7 @@ func (h *rig) beginStop() (wait func()) {
 		h.writeRequest(probe, request(probe, "receipt_now", ""))
 		h.step(probe)
 		if !h.has(approval.DocClaim, probe) && !h.has(approval.DocRecord, probe) {
-			require.NoError(h.t, h.store.Remove(approval.DocRequest, probe))
+			require.NoError(h.t, h.store.Remove(context.Background(), approval.DocRequest, probe))
 			return func() { <-ended }
 		}
 	}

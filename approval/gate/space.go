@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -16,7 +17,7 @@ const (
 
 // refuseDegraded refuses a request that the gate cannot take now, if there is space
 // for a refusal.
-func (g *Gate) refuseDegraded(s *state) (waiting bool, err error) {
+func (g *Gate) refuseDegraded(ctx context.Context, s *state) (waiting bool, err error) {
 	p, degraded := g.Degraded()
 	if degraded && s.submission != nil {
 		g.reject(s.submission, fmt.Errorf("%w: %s", approval.ErrDegraded, p.Reason))
@@ -25,7 +26,7 @@ func (g *Gate) refuseDegraded(s *state) (waiting bool, err error) {
 	if !degraded {
 		p.Reason = "the free disk space is too small for this tool's max_output"
 	}
-	release, ok := g.reserve(int64(4*len(s.q) + refusalSpace))
+	release, ok := g.reserve(ctx, int64(4*len(s.q)+refusalSpace))
 	if !ok && s.submission != nil {
 		g.reject(s.submission, fmt.Errorf("%w: %s", approval.ErrDegraded, p.Reason))
 		return true, nil
@@ -36,7 +37,7 @@ func (g *Gate) refuseDegraded(s *state) (waiting bool, err error) {
 		return true, nil
 	}
 	defer release()
-	return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrDegraded, approval.Because(approval.ReasonDegraded, "problem", p.Reason))
+	return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrDegraded, approval.Because(approval.ReasonDegraded, "problem", p.Reason))
 }
 
 // spaceNeeded is the space for the claim, the record, the response and the audit
@@ -49,30 +50,26 @@ func spaceNeeded(request int, t approval.Tool) int64 {
 	return 4*int64(request) + 3*output + overheadSpace
 }
 
-func (g *Gate) reserve(bytes int64) (release func(), ok bool) {
-	prober, is := g.Store.(HealthStore)
-	if !is {
-		return func() {}, true
-	}
-	release, err := prober.Reserve(bytes)
+func (g *Gate) reserve(ctx context.Context, bytes int64) (release func(), ok bool) {
+	release, err := g.Store.Reserve(ctx, bytes)
 	if err == nil {
 		return release, true
 	}
 	// A tool with a large max_output must not degrade the gate for the others.
 	if usual := 2 * spaceNeeded(0, approval.Tool{}); errors.Is(err, approval.ErrNoSpace) && bytes > usual {
-		if release, err := prober.Reserve(usual); err == nil {
+		if release, err := g.Store.Reserve(ctx, usual); err == nil {
 			release()
 			return nil, false
 		}
 	}
-	g.reportError(err)
+	g.reportError(ctx, err)
 	return nil, false
 }
 
 // reserveRun reserves space for a run until its record is written. Without space
 // nothing starts.
-func (g *Gate) reserveRun(s *state, request int, t approval.Tool) bool {
-	release, ok := g.reserve(spaceNeeded(request, t))
+func (g *Gate) reserveRun(ctx context.Context, s *state, request int, t approval.Tool) bool {
+	release, ok := g.reserve(ctx, spaceNeeded(request, t))
 	if !ok {
 		s.retryAt = g.Now().Add(minExamineInterval)
 		return false

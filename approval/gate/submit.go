@@ -65,7 +65,7 @@ func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from 
 		return t, err
 	}
 	if g.Inline {
-		_, _ = g.Step(k) // the submission has the error
+		_, _ = g.Step(ctx, k) // the submission has the error
 		return g.submissions.leave(o)
 	}
 	g.Wake(k)
@@ -221,7 +221,7 @@ func (s *state) origin() approval.Origin {
 
 // deliverResult resolves a submission whose key is in use: the same request from the
 // same client is a repetition, any other gets ErrIDTaken.
-func (g *Gate) deliverResult(s *state) error {
+func (g *Gate) deliverResult(ctx context.Context, s *state) error {
 	o := g.submissions.at(s.key)
 	if o == nil || o == s.submission {
 		return nil
@@ -231,7 +231,7 @@ func (g *Gate) deliverResult(s *state) error {
 	case s.Record:
 		p, client, sha = g.embeddedPending(s.key, s.record.Pending), s.record.ClientID, s.record.RequestSHA256
 	case s.Claim:
-		c, err := g.readClaim(s)
+		c, err := g.readClaim(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -259,11 +259,11 @@ func (g *Gate) embeddedPending(k approval.Key, raw approval.Raw) *approval.Pendi
 }
 
 // readClaim returns the claim of a key, also while it runs.
-func (g *Gate) readClaim(s *state) (*approval.Claim, error) {
+func (g *Gate) readClaim(ctx context.Context, s *state) (*approval.Claim, error) {
 	if s.claim != nil {
 		return s.claim, nil
 	}
-	b, err := g.Store.Read(approval.DocClaim, s.key)
+	b, err := g.Store.Read(ctx, approval.DocClaim, s.key)
 	if err != nil {
 		return nil, fmt.Errorf("read claim: %w", err)
 	}
@@ -271,11 +271,11 @@ func (g *Gate) readClaim(s *state) (*approval.Claim, error) {
 }
 
 // removeRequest removes the request's file, if it came in one.
-func (g *Gate) removeRequest(k approval.Key, o *submission) error {
+func (g *Gate) removeRequest(ctx context.Context, k approval.Key, o *submission) error {
 	if o != nil {
 		return nil
 	}
-	return g.Store.Remove(approval.DocRequest, k)
+	return g.Store.Remove(ctx, approval.DocRequest, k)
 }
 
 // Cancel cancels a request for the client that submitted it. It competes for the slot
@@ -283,7 +283,7 @@ func (g *Gate) removeRequest(k approval.Key, o *submission) error {
 // *approval.Refusal. For any other client the request does not exist.
 func (g *Gate) Cancel(ctx context.Context, k approval.Key, from approval.Origin) (*approval.Decision, error) {
 	d := &Decider{
-		Store: g.Store, Seal: g.Seal, Now: g.Now, Daemon: true, Decided: g.Wake, isCancel: true,
+		Store: g.Store, Seal: g.Seal, Now: g.Now, Decided: g.Wake, isCancel: true,
 		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 			return by.Name, p == nil || p.ClientID == from.Client(ws)
 		},

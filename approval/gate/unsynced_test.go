@@ -27,16 +27,16 @@ func (s *slowSyncFS) SyncDir(name string) error {
 	return s.FS.SyncDir(name)
 }
 
-// syncReporter reports the syncs of a decider.
-type syncReporter struct {
+// confirmReporter reports that a decider waits for a durable pending.
+type confirmReporter struct {
 	*ipc.Store
-	synced chan struct{}
+	asked chan struct{}
 }
 
-// Sync implements gate.Store.
-func (a syncReporter) Sync(d approval.Doc, ws string) error {
-	a.synced <- struct{}{}
-	return a.Store.Sync(d, ws)
+// Confirm implements gate.Store.
+func (a confirmReporter) Confirm(ctx context.Context, d approval.Doc, k approval.Key) error {
+	a.asked <- struct{}{}
+	return a.Store.Confirm(ctx, d, k)
 }
 
 // TestDecideWaitsForDurablePending: a pending is visible before it is durable. A
@@ -44,7 +44,7 @@ func (a syncReporter) Sync(d approval.Doc, ws string) error {
 // pending of an acknowledged decision.
 func TestDecideWaitsForDurablePending(t *testing.T) {
 	disk := &slowSyncFS{FS: ipc.OS(), begun: make(chan struct{}, 10), end: make(chan struct{})}
-	h := newRig(t, options{inMemory: true, fs: disk})
+	h := newRig(t, options{fs: disk})
 	disk.dir = h.layout.Pendings(personal)
 	goOn := sync.OnceFunc(func() { close(disk.end) })
 	defer goOn()
@@ -56,16 +56,16 @@ func TestDecideWaitsForDurablePending(t *testing.T) {
 	}()
 	<-disk.begun
 	require.True(t, h.has(approval.DocPending, key(1)))
-	store := syncReporter{h.store, make(chan struct{}, 10)}
+	store := confirmReporter{h.store, make(chan struct{}, 10)}
 	d := h.decider()
-	d.Store, d.Daemon, d.Decided = store, true, h.gate.Wake
+	d.Store, d.Decided = store, h.gate.Wake
 	decided := make(chan error, 1)
 	go func() {
 		_, err := d.Decide(context.Background(), decision(key(1), approval.Denied))
 		decided <- err
 	}()
 	select {
-	case <-store.synced:
+	case <-store.asked:
 	case err := <-decided:
 		require.Fail(t, "decided before the pending was durable", "%v", err)
 	}
@@ -76,7 +76,10 @@ func TestDecideWaitsForDurablePending(t *testing.T) {
 
 	_, err := h.submit(key(2), request(key(2), "run", ""), apiClient)
 	require.NoError(t, err)
+	for len(disk.begun) > 0 {
+		<-disk.begun
+	}
 	_, err = d.Decide(context.Background(), decision(key(2), approval.Denied))
 	require.NoError(t, err)
-	require.Empty(t, store.synced, "a durable pending is not synced again")
+	require.Empty(t, disk.begun, "a durable pending is not synced again")
 }

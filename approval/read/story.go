@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -45,7 +44,7 @@ func (v *Viewer) Story(ctx context.Context, k approval.Key) (st Story, err error
 	}
 	if w != nil {
 		st.Pending, st.SHA256 = w.Pending, w.SHA256
-		if st.Decision, err = v.Decided(*w); err != nil {
+		if st.Decision, err = v.Decided(ctx, *w); err != nil {
 			return st, err
 		}
 	}
@@ -66,9 +65,9 @@ func (v *Viewer) Story(ctx context.Context, k approval.Key) (st Story, err error
 }
 
 // Decided returns the valid decision in the slot of a pending, or nil.
-func (v *Viewer) Decided(w approval.StoredPending) (*approval.Decision, error) {
-	b, err := v.Store.Read(approval.DocDecision, w.Key())
-	if errors.Is(err, fs.ErrNotExist) {
+func (v *Viewer) Decided(ctx context.Context, w approval.StoredPending) (*approval.Decision, error) {
+	b, err := v.Store.Read(ctx, approval.DocDecision, w.Key())
+	if errors.Is(err, approval.ErrMissing) {
 		return nil, nil
 	}
 	if err != nil {
@@ -87,7 +86,7 @@ func (v *Viewer) Resubmitted(ctx context.Context, p *approval.Pending) *Story {
 	if !approval.ValidID(p.Resubmits) {
 		return nil
 	}
-	all, _ := v.Store.Workspaces()
+	all, _ := v.Store.Workspaces(ctx)
 	for _, ws := range append([]string{p.SourceGroup}, all...) {
 		k := approval.Key{Workspace: ws, ID: p.Resubmits}
 		st, err := v.Story(ctx, k)

@@ -3,7 +3,6 @@ package read_test
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"testing"
 	"time"
 
@@ -21,7 +20,7 @@ type moving struct {
 	reads  int
 }
 
-func (m *moving) Read(d approval.Doc, _ approval.Key) ([]byte, error) {
+func (m *moving) Read(_ context.Context, d approval.Doc, _ approval.Key) ([]byte, error) {
 	at := 0
 	for _, n := range m.after {
 		if m.reads >= n {
@@ -34,12 +33,12 @@ func (m *moving) Read(d approval.Doc, _ approval.Key) ([]byte, error) {
 			return m.docs[d], nil
 		}
 	}
-	return nil, fs.ErrNotExist
+	return nil, approval.ErrMissing
 }
 
-func (*moving) Workspaces() ([]string, error) { return []string{"personal"}, nil }
+func (*moving) Workspaces(context.Context) ([]string, error) { return []string{"personal"}, nil }
 
-func (*moving) List(approval.Doc, string) (ids, strays []string, err error) { return nil, nil, nil }
+func (*moving) List(context.Context, approval.Doc, string) (ids, strays []string, err error) { return nil, nil, nil }
 
 // unsealed documents have no MAC.
 type unsealed struct{}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 
@@ -16,12 +15,12 @@ import (
 
 // store holds the documents.
 type store interface {
-	// Read returns a document's bytes. The error wraps fs.ErrNotExist if there is none.
-	Read(d approval.Doc, k approval.Key) ([]byte, error)
+	// Read returns a document's bytes. The error wraps approval.ErrMissing if there is none.
+	Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error)
 	// Workspaces lists the workspaces that have folders.
-	Workspaces() ([]string, error)
+	Workspaces(ctx context.Context) ([]string, error)
 	// List returns the ids that have a document of kind d.
-	List(d approval.Doc, workspace string) (ids, strays []string, err error)
+	List(ctx context.Context, d approval.Doc, workspace string) (ids, strays []string, err error)
 }
 
 // Viewer reads the documents for people. It changes nothing, and works with or
@@ -37,13 +36,13 @@ type Viewer struct {
 func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error) {
 	if workspaces == nil {
 		var err error
-		if workspaces, err = v.Store.Workspaces(); err != nil {
+		if workspaces, err = v.Store.Workspaces(ctx); err != nil {
 			return nil, err
 		}
 	}
 	var list []approval.StoredPending
 	for _, ws := range workspaces {
-		ids, _, err := v.Store.List(approval.DocPending, ws)
+		ids, _, err := v.Store.List(ctx, approval.DocPending, ws)
 		if err != nil {
 			return nil, fmt.Errorf("list pendings of %s: %w", ws, err)
 		}
@@ -59,7 +58,7 @@ func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.S
 				continue
 			}
 			// Settled, not cleaned up yet.
-			if _, err := v.Store.Read(approval.DocRecord, w.Key()); err == nil {
+			if _, err := v.Store.Read(ctx, approval.DocRecord, w.Key()); err == nil {
 				continue
 			}
 			list = append(list, *w)
@@ -73,8 +72,8 @@ func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.S
 
 // Pending returns a verified pending, or nil.
 func (v *Viewer) Pending(k approval.Key) (*approval.StoredPending, error) {
-	b, err := v.Store.Read(approval.DocPending, k)
-	if errors.Is(err, fs.ErrNotExist) {
+	b, err := v.Store.Read(context.Background(), approval.DocPending, k)
+	if errors.Is(err, approval.ErrMissing) {
 		return nil, nil
 	}
 	if err != nil {
@@ -90,8 +89,8 @@ func (v *Viewer) Pending(k approval.Key) (*approval.StoredPending, error) {
 // Claim returns the claim of a request that was started and has no record yet, or
 // nil.
 func (v *Viewer) Claim(k approval.Key) (*approval.Claim, error) {
-	b, err := v.Store.Read(approval.DocClaim, k)
-	if errors.Is(err, fs.ErrNotExist) {
+	b, err := v.Store.Read(context.Background(), approval.DocClaim, k)
+	if errors.Is(err, approval.ErrMissing) {
 		return nil, nil
 	}
 	if err != nil {
@@ -101,9 +100,9 @@ func (v *Viewer) Claim(k approval.Key) (*approval.Claim, error) {
 }
 
 // Record returns the record of a settled request, or nil.
-func (v *Viewer) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
-	b, err := v.Store.Read(approval.DocRecord, k)
-	if errors.Is(err, fs.ErrNotExist) {
+func (v *Viewer) Record(ctx context.Context, k approval.Key) (*approval.Record, error) {
+	b, err := v.Store.Read(ctx, approval.DocRecord, k)
+	if errors.Is(err, approval.ErrMissing) {
 		return nil, nil
 	}
 	if err != nil {
@@ -126,17 +125,17 @@ func (v *Viewer) OpenPending(k approval.Key, raw approval.Raw) *approval.Pending
 
 // Find lists the keys whose id begins with prefix, among the pendings and records of
 // the given workspaces (nil: all).
-func (v *Viewer) Find(_ context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
+func (v *Viewer) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
 	if workspaces == nil {
 		var err error
-		if workspaces, err = v.Store.Workspaces(); err != nil {
+		if workspaces, err = v.Store.Workspaces(ctx); err != nil {
 			return nil, err
 		}
 	}
 	var keys []approval.Key
 	for _, ws := range workspaces {
 		for _, d := range []approval.Doc{approval.DocPending, approval.DocRecord} {
-			ids, _, err := v.Store.List(d, ws)
+			ids, _, err := v.Store.List(ctx, d, ws)
 			if err != nil {
 				return nil, err
 			}

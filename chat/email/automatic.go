@@ -2,15 +2,14 @@ package email
 
 import (
 	"bytes"
-	"html"
-	"io"
 	"mime"
 	"slices"
 	"strings"
 	"unicode"
 
-	"github.com/emersion/go-message"
 	"github.com/emersion/go-message/charset"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 // ownMessageID is the prefix of the Message-ID of every email that we send. It
@@ -47,7 +46,7 @@ func automaticReason(raw []byte) (why string) {
 
 // unixLines converts CRLF and CR line ends to LF.
 func unixLines(raw []byte) []byte {
-	raw = raw[:min(len(raw), maxOpened)]
+	raw = raw[:min(len(raw), mailbox.MaxMail)]
 	if bytes.IndexByte(raw, '\r') < 0 {
 		return raw
 	}
@@ -56,23 +55,24 @@ func unixLines(raw []byte) []byte {
 
 // looseFields parses a header leniently: it skips an envelope line and lines that are
 // no field.
-func looseFields(raw []byte) []headerField {
-	var h headerBuilder
-	for line := range bytes.Lines(raw[:min(len(raw), 4*maxReadHeader)]) {
-		text := strings.TrimRight(string(line), "\n")
-		name, value, ok := strings.Cut(text, ":")
-		name = strings.TrimRight(name, " \t")
-		switch {
-		case text == "":
-			return h.finish()
-		case text[0] == ' ' || text[0] == '\t':
-			h.continued(text)
-		case ok && !strings.ContainsAny(name, " \t"):
-			h.field(name, value)
+func looseFields(raw []byte) (fields []looseField) {
+	head, _, _ := strings.Cut("\n"+string(raw[:min(len(raw), maxLooseHeader)]), "\n\n")
+	for line := range strings.SplitSeq(unfold.Replace(head), "\n") {
+		name, value, ok := strings.Cut(line, ":")
+		if name = strings.TrimRight(name, " \t"); ok && !strings.ContainsAny(name, " \t") {
+			fields = append(fields, looseField{chat.LowerASCII(name), value})
 		}
 	}
-	return h.finish()
+	return fields
 }
+
+// maxLooseHeader is how much of a header is parsed, in bytes.
+const maxLooseHeader = 256 << 10
+
+// looseField is one header field: its name in lower case, its value unfolded.
+type looseField struct{ name, value string }
+
+var unfold = strings.NewReplacer("\n ", " ", "\n\t", "\t")
 
 // programFields are prefixes of fields that only programs write, with any value.
 var programFields = []string{
@@ -82,8 +82,8 @@ var programFields = []string{
 }
 
 // automaticField judges one field.
-func automaticField(f headerField) string {
-	value := foldASCII(strings.TrimSpace(f.value))
+func automaticField(f looseField) string {
+	value := chat.LowerASCII(strings.TrimSpace(f.value))
 	first, _, _ := strings.Cut(value, ";")
 	first, _, _ = strings.Cut(first, "(")
 	first = strings.TrimSpace(first)
@@ -132,6 +132,10 @@ func automaticField(f headerField) string {
 }
 
 var (
+	// subjects begin out-of-office notes, receipts and bounces; openings are their first lines.
+	subjects = expression("^", "automatic subjects", "")
+	openings = expression("^", "automatic openings", "")
+
 	reports = pattern(`^(multipart/report|message/(global-)?(delivery-status|disposition-notification|feedback-report)|text/rfc822-headers)\b`)
 	// programAddress match addresses, or local parts alone, that no person reads.
 	programAddress = pattern(`^(mailer[-_]?daemon|mail[-_]?daemon|post[-_]?master|(do-?|do_)?(no|not)[-_.]?reply|bounces?|auto-?(reply|responder|response)|double-bounce)([-+_.=][^@]*)?(@|$)`)
@@ -181,63 +185,14 @@ func openingLines(raw []byte) []string {
 	return lines
 }
 
-// How much of an email is decoded to check its first lines.
-const (
-	maxOpened     = 512 << 10
-	maxOpenedText = 8 << 10
-	maxOpenedPart = 20
-	maxOpenedDeep = 5
-)
-
-// firstText is the beginning of the first text part that can be decoded, or of the
-// body if there is none.
+// firstText is the text of an email, or what its body shows if that has none or is broken.
 func firstText(raw []byte) string {
-	mail, _ := message.Read(bytes.NewReader(raw))
-	if mail == nil {
-		return ""
-	}
-	parts := maxOpenedPart
-	if text, ok := textOf(mail, &parts, maxOpenedDeep); ok {
-		return text
+	if m, err := readMail(raw); err == nil && m.Text != "" {
+		return m.Text
 	}
 	_, body, _ := bytes.Cut(raw, []byte("\n\n"))
-	return partLines().ReplaceAllString(string(body[:min(len(body), maxOpenedText)]), "")
+	return partLines().ReplaceAllString(string(body[:min(len(body), 8<<10)]), "")
 }
 
-// partLines separate and describe parts. They are removed if the parts cannot be
-// parsed.
+// partLines separate and describe parts.
 var partLines = pattern(`(?im)^(--|content-|mime-version:|\s*boundary=).*$`)
-
-// textOf finds the first text; false if this part has none.
-func textOf(part *message.Entity, parts *int, depth int) (string, bool) {
-	if inner := part.MultipartReader(); inner != nil {
-		for ; *parts > 0 && depth > 0; *parts-- {
-			next, _ := inner.NextPart() // with an error and a part, the part is not decoded
-			if next == nil {
-				return "", false
-			}
-			if text, ok := textOf(next, parts, depth-1); ok {
-				return text, true
-			}
-		}
-		return "", false
-	}
-	kind, _, err := part.Header.ContentType()
-	if err != nil || kind == "" {
-		kind = "text/plain"
-	}
-	if !strings.HasPrefix(kind, "text/") {
-		return "", false
-	}
-	b, _ := io.ReadAll(io.LimitReader(part.Body, maxOpenedText))
-	if kind == "text/html" {
-		return html.UnescapeString(tags().ReplaceAllString(breaks().ReplaceAllString(string(b), "\n"), "")), true
-	}
-	return string(b), true
-}
-
-// HTML is reduced to its words.
-var (
-	breaks = pattern(`(?is)<(style|head|script)\b.*?</(style|head|script)>|<(br|/?p|/?div|/?tr|/?li|/?h[1-6])\b[^>]*>`)
-	tags   = pattern(`(?s)<[^>]*>`)
-)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -20,9 +21,9 @@ import (
 func fullSize() int {
 	info, ok := debug.ReadBuildInfo()
 	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		return maxSize / 40
+		return mailbox.MaxMail / 40
 	}
-	return maxSize
+	return mailbox.MaxMail
 }
 
 // fillToSize repeats a text up to the maximum size of an email.
@@ -105,7 +106,7 @@ func TestBounds(t *testing.T) {
 	const most = 4 * time.Second // CPU time, with the race detector
 	for name, raw := range expensiveEmails() {
 		t.Run(name, func(t *testing.T) {
-			require.LessOrEqual(t, len(raw), maxSize)
+			require.LessOrEqual(t, len(raw), mailbox.MaxMail)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			start := cpuTime(t)
@@ -114,7 +115,7 @@ func TestBounds(t *testing.T) {
 			if err == nil {
 				text, _ = m.Answer()
 				m.Refs(replySub)
-				require.LessOrEqual(t, len(m.Text), 8*maxSize)
+				require.LessOrEqual(t, len(m.Text), 8*mailbox.MaxMail)
 			}
 			took := cpuTime(t) - start
 			runtime.ReadMemStats(&after)

@@ -1,6 +1,7 @@
 package email
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -12,16 +13,17 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 // mailSender submits an email to a mail server. *SMTP is one. It describes a failure
-// with a *SendError.
+// with an *Error, or it counts as temporary.
 type mailSender interface {
 	Send(ctx context.Context, from string, to []string, msg []byte) error
 }
 
 // senderVerifier proves who wrote an email, and says how. *Authenticator is one. Its
-// errors are *authError.
+// errors are *authentic.Error.
 type senderVerifier interface {
 	Sender(ctx context.Context, raw []byte) (address, how string, err error)
 }
@@ -37,7 +39,7 @@ type Channel struct {
 	Addressing Addressing // reply addresses; its Local and Domain are the channel's own address
 	FollowUp   bool       // send the outcome to the approvers who were asked
 	Sender     mailSender
-	Mailboxes  []Mailbox // where replies come in, besides TakeRaw and TakeForwarded
+	Mailboxes  []mailbox.Mailbox // where replies come in, besides TakeRaw and TakeForwarded
 	Verifier   senderVerifier
 
 	Viewer      viewer // the pending requests of this channel
@@ -77,7 +79,7 @@ type state struct {
 	sent          sentRecords
 	replyKey      approval.Key // the reply in progress: no follow-up for this key until it is recorded
 	handled       handledEmails
-	serverRetry   retry // send nothing before this time: the server is down or refuses us
+	queue         queue
 	missingSince  map[approval.Key]time.Time
 	unprovedSince map[string]time.Time // emails whose proof could not be looked up, by name, and since when
 	lastPrune     time.Time
@@ -106,13 +108,11 @@ func (c *Channel) Run(ctx context.Context) error {
 	}
 	changes := c.Changes
 	for {
-		timer := time.NewTimer(c.runOnce(ctx))
+		wait := c.runOnce(ctx)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
 		case err := <-ended:
-			timer.Stop()
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // the mailbox ended because ctx did
 			}
@@ -126,14 +126,24 @@ func (c *Channel) Run(ctx context.Context) error {
 			}
 			chat.DrainHints(changes)
 		case <-c.state.wakeup:
-		case <-timer.C:
+		case <-time.After(wait):
 		}
-		timer.Stop()
 	}
 }
 
 func (c *Channel) init() {
-	c.state.once.Do(func() { c.state.wakeup = make(chan struct{}, 1) })
+	c.state.once.Do(func() {
+		c.state.wakeup = make(chan struct{}, 1)
+		c.problems.report = func(what, hint string) {
+			if what != "" {
+				what = "email: " + what
+			}
+			if c.Problem != nil {
+				c.Problem(what, hint)
+			}
+		}
+		c.state.queue = queue{noun: channelName, mu: &c.state.mu, now: c.now, firstDelay: cmp.Or(c.retryDelay, firstSendDelay), problems: &c.problems, log: c.Log}
+	})
 }
 
 // wake makes Run check for something to send.
@@ -151,13 +161,6 @@ func (c *Channel) now() time.Time {
 	return time.Now()
 }
 
-func (c *Channel) every() time.Duration {
-	if c.Every > 0 {
-		return c.Every
-	}
-	return defaultEvery
-}
-
 // runOnce brings the sent records into line with the pending requests, sends what is
 // due, and returns when to run again.
 func (c *Channel) runOnce(ctx context.Context) time.Duration {
@@ -167,20 +170,21 @@ func (c *Channel) runOnce(ctx context.Context) time.Duration {
 	if len(all) > 0 {
 		waiting, err = c.Viewer.Waiting(ctx, all)
 	}
+	jobs := c.jobs(ctx, waiting)
 	if err == nil {
 		err = c.updateRecords(ctx, all, waiting)
 	}
 	if err == nil {
-		c.send(ctx, waiting)
+		c.state.queue.send(ctx, jobs)
 		err = c.prune(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		c.Log.Error().Err(err).Msg("email update failed")
-		c.setProblem("loop", "email update failed: "+err.Error(), "check free disk space")
+		c.problems.set("loop", "email update failed: "+err.Error(), "check free disk space")
 	} else {
-		c.clearProblem("loop")
+		c.problems.clear("loop")
 	}
-	return c.untilNextRun()
+	return c.state.queue.untilNext(jobs, cmp.Or(c.Every, defaultEvery))
 }
 
 // updateRecords records whom to ask, and who gets the outcome.
@@ -239,7 +243,7 @@ func (c *Channel) addCards(w approval.StoredPending) error {
 	}
 	before := len(n.Cards)
 	for _, p := range c.People(k.Workspace) {
-		to := canonical(p.Email)
+		to := canonical(p.IDs[channelName])
 		if to == "" || n.card(to) != nil || w.Pending.Principal != "" && w.Pending.Principal != p.Name {
 			continue
 		}
@@ -367,5 +371,5 @@ func canonical(address string) string {
 	if at < 1 {
 		return ""
 	}
-	return address[:at] + foldASCII(address[at:])
+	return address[:at] + chat.LowerASCII(address[at:])
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 // A card is recorded before it is sent, and sent once.
@@ -33,7 +34,7 @@ func TestAskedOnce(t *testing.T) {
 	w.restart()
 	require.Empty(t, w.runAndTakeSent(), "not again after a restart")
 
-	w.people["office"] = append(w.people["office"], approval.Approver{Name: "dora", Email: "dora@human.test"})
+	w.people["office"] = append(w.people["office"], approval.Approver{Name: "dora", IDs: map[string]string{"email": "dora@human.test"}})
 	require.Equal(t, "dora@human.test", w.onlyEmail(w.runAndTakeSent()).to, "a new approver is asked, too")
 }
 
@@ -83,7 +84,7 @@ func TestServerDown(t *testing.T) {
 	tries := 0
 	w.outbox.before = func(string, []byte) error {
 		tries++
-		return &SendError{Stage: "connect", Temporary: true, Err: errors.New("connection refused"), hint: "is it up?"}
+		return &mailbox.Error{Stage: "connect", Temporary: true, Err: errors.New("connection refused"), Help: "is it up?"}
 	}
 	w.addPending("office", id1)
 	w.runAndTakeSent()
@@ -108,7 +109,7 @@ func TestServerDown(t *testing.T) {
 func TestServerRefusesLogin(t *testing.T) {
 	w := newRig(t)
 	w.outbox.before = func(string, []byte) error {
-		return &SendError{Stage: "log in", Account: true, Code: 535, Err: errors.New("535 no")}
+		return &mailbox.Error{Stage: "log in", Account: true, Code: 535, Err: errors.New("535 no")}
 	}
 	w.addPending("home", id1)
 	w.runAndTakeSent()
@@ -129,7 +130,7 @@ func TestAddressRefused(t *testing.T) {
 			return nil
 		}
 		tries++
-		return &SendError{Stage: "name the recipient", Code: 550, Err: errors.New("550 no such user")}
+		return &mailbox.Error{Stage: "name the recipient", Code: 550, Err: errors.New("550 no such user")}
 	}
 	w.addPending("office", id1)
 	require.Equal(t, bobMail, w.onlyEmail(w.runAndTakeSent()).to)
@@ -153,7 +154,7 @@ func TestGreylisting(t *testing.T) {
 	w.outbox.before = func(to string, _ []byte) error {
 		if to == annMail && left > 0 {
 			left--
-			return &SendError{Stage: "name the recipient", Temporary: true, Code: 451, Err: errors.New("451 later")}
+			return &mailbox.Error{Stage: "name the recipient", Temporary: true, Code: 451, Err: errors.New("451 later")}
 		}
 		return nil
 	}
@@ -225,7 +226,7 @@ func TestDeciderGetsOneAnswer(t *testing.T) {
 func TestSettledBeforeItWasSent(t *testing.T) {
 	w := newRig(t)
 	w.outbox.before = func(string, []byte) error {
-		return &SendError{Stage: "connect", Temporary: true, Err: errors.New("refused")}
+		return &mailbox.Error{Stage: "connect", Temporary: true, Err: errors.New("refused")}
 	}
 	k := w.addPending("home", id1)
 	w.runAndTakeSent()
@@ -278,7 +279,7 @@ func TestWithdrawnRequest(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	w.runAndTakeSent()
-	require.NoError(t, w.store.Remove(approval.DocPending, k))
+	require.NoError(t, w.store.Remove(context.Background(), approval.DocPending, k))
 	w.runAndTakeSent()
 	_, err := w.sentStore.Load(k)
 	require.NoError(t, err, "the record may still be written")
@@ -293,7 +294,7 @@ func TestAskedAgain(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	old := w.onlyEmail(w.runAndTakeSent())
-	require.NoError(t, w.store.Remove(approval.DocPending, k))
+	require.NoError(t, w.store.Remove(context.Background(), approval.DocPending, k))
 	w.addPending("home", id1, func(p *approval.Pending) { p.Summary = "another thing" })
 	taken, answers := w.deliver(replyTo(old, annMail, "1"))
 	require.Equal(t, Refused, taken.Status, "no approver has seen the new request yet")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -185,14 +186,13 @@ func (w *catalog) aboveCeiling(p *approval.Pending, ceiling approval.Reversibili
 
 // exceeds says whether r exceeds a ceiling; "" is no ceiling.
 func exceeds(r, ceiling approval.Reversibility) bool {
-	order := map[approval.Reversibility]int{approval.Reversible: 0, approval.Partial: 1, approval.Irreversible: 2}
-	return ceiling != "" && order[knownReversibility(r)] > order[knownReversibility(ceiling)]
+	order := []approval.Reversibility{approval.Reversible, approval.Partial, approval.Irreversible}
+	return ceiling != "" && slices.Index(order, knownReversibility(r)) > slices.Index(order, knownReversibility(ceiling))
 }
 
 // knownReversibility is r; an unknown value counts as irreversible.
 func knownReversibility(r approval.Reversibility) approval.Reversibility {
-	switch r {
-	case approval.Reversible, approval.Partial:
+	if r == approval.Reversible || r == approval.Partial {
 		return r
 	}
 	return approval.Irreversible

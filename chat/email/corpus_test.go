@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/email/authentic"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 // annVerifier is a senderVerifier that proves ann for every email.
@@ -57,10 +59,10 @@ func TestCorporaDecideNothing(t *testing.T) {
 				continue // only its sender shows that it is automatic
 			}
 			if w.Verifier = (annVerifier{}); how == "as they are" {
-				w.Verifier = &Authenticator{TrustRelay: true}
+				w.Verifier = &authentic.Authenticator{TrustRelay: true}
 			}
-			in := Incoming{Name: how + name, Raw: withCRLF(raw)}
-			in.TooLarge = len(raw) > maxMail
+			in := mailbox.Incoming{Name: how + name, Raw: mailbox.WithCRLF(raw)}
+			in.TooLarge = len(raw) > mailbox.MaxMail
 			w.clock.advance(2 * time.Hour) // so that the limit of answers is not reached
 			w.state.sent.records[k].Cards[0].Unclear = 0
 			taken, answers := w.deliver(in)
@@ -196,7 +198,7 @@ func FuzzTake(f *testing.F) {
 		w.t = t
 		w.state.handled = handledEmails{map[string]*handledEmail{}, map[string]bool{}}
 		w.state.sent.records[k].Cards[0].Unclear = 0
-		in := Incoming{Name: "fuzz", Raw: raw}
+		in := mailbox.Incoming{Name: "fuzz", Raw: raw}
 		taken, err := w.Take(context.Background(), in)
 		require.NoError(t, err)
 		if taken.Status != Decided {
@@ -209,6 +211,6 @@ func FuzzTake(f *testing.F) {
 		require.Empty(t, m.Doubt)
 		require.Empty(t, automaticReason(raw))
 		require.True(t, bytes.Contains(bytes.ToLower(raw), []byte("appr_")) || bytes.Contains(bytes.ToLower(raw), []byte("permesso+")))
-		require.NoError(t, w.store.Remove(approval.DocDecision, k)) // for the next input
+		require.NoError(t, w.store.Remove(context.Background(), approval.DocDecision, k)) // for the next input
 	})
 }

@@ -12,10 +12,10 @@
 //  3. If an attempt may have succeeded, it is recorded as such and the card is sent
 //     again later under the same Message-ID. At worst the approver sees it twice.
 //  4. A reply comes in from an IMAP mailbox, a maildir, the API or `permesso email
-//     deliver`. It counts only if all of this holds: a person can have written it,
-//     it names a card and carries one of the card's tokens, its sender is proved to
-//     be the approver who got the card, and that approver still belongs to the
-//     workspace. The first block of new text is the answer. chat's interceptor
+//     deliver` (see mailbox). It counts only if all of this holds: a person can have
+//     written it, it names a card and carries one of the card's tokens, its sender is
+//     proved to be the approver who got the card (see authentic), and that approver
+//     still belongs to the workspace. The first block of new text is the answer. chat's interceptor
 //     executes it.
 //  5. If a reply had an effect, one file records the reply and our answer to it,
 //     before the answer is sent. A second delivery is recognized by its name and by

@@ -23,7 +23,7 @@ func fullForm(text string, p *approval.Pending) string {
 	}
 	rest = strings.TrimSpace(rest)
 	question := p.Type == approval.TypeQuestion
-	switch foldASCII(word) {
+	switch chat.LowerASCII(word) {
 	case "approve":
 		if rest == "" && !question {
 			return "approve " + p.ShortID
@@ -43,7 +43,7 @@ func fullForm(text string, p *approval.Pending) string {
 // likeID says whether a text begins with what may be an id.
 func likeID(text string) bool {
 	first := strings.Fields(text)[0]
-	return len(first) >= 4 && strings.Trim(foldASCII(first), "0123456789abcdef") == ""
+	return len(first) >= 4 && strings.Trim(chat.LowerASCII(first), "0123456789abcdef") == ""
 }
 
 // byMail says whether an understood command is valid by email. An automatic reply that
@@ -54,7 +54,7 @@ func byMail(p *approval.Pending, cmd chat.Command, text string) bool {
 	text = strings.TrimSpace(text)
 	switch cmd.Kind {
 	case chat.Free:
-		word, _, _ := strings.Cut(foldASCII(text), " ")
+		word, _, _ := strings.Cut(chat.LowerASCII(text), " ")
 		return word == "answer" && p.Type == approval.TypeQuestion
 	case chat.Question:
 		if text == "?" {

@@ -1,9 +1,11 @@
 package email
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -122,16 +124,8 @@ func (l *handledEmails) answersSince(sender string, since time.Time) (n int) {
 // pruneHandled removes the oldest.
 func (c *Channel) pruneHandled(now time.Time) error {
 	l := &c.state.handled
-	var files []string
-	for f := range l.byFile {
-		files = append(files, f)
-	}
-	slices.SortFunc(files, func(a, b string) int {
-		x, y := l.byFile[a], l.byFile[b]
-		if d := x.At.Compare(y.At); d != 0 {
-			return d
-		}
-		return strings.Compare(a, b)
+	files := slices.SortedFunc(maps.Keys(l.byFile), func(a, b string) int {
+		return cmp.Or(l.byFile[a].At.Compare(l.byFile[b].At), strings.Compare(a, b))
 	})
 	for i, f := range files {
 		if now.Sub(l.byFile[f].At) < keepRecords && len(files)-i <= maxHandled {
@@ -144,54 +138,4 @@ func (c *Channel) pruneHandled(now time.Time) error {
 		delete(l.byFile, f)
 	}
 	return nil
-}
-
-// dueAnswer returns an answer that is due, or nil.
-func (c *Channel) dueAnswer() (*job, error) {
-	now := c.now()
-	for _, t := range c.state.handled.byFile {
-		a := t.Answer
-		if a == nil || !a.due(now) {
-			continue
-		}
-		if now.Sub(t.At) > maxAnswerAge {
-			a.State, a.Text = stateFailed, ""
-			if err := c.saveHandled(t); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		return c.answerJob(t)
-	}
-	return nil, nil
-}
-
-func (c *Channel) answerJob(t *handledEmail) (*job, error) {
-	a, k, token := t.Answer, t.key(), ""
-	var unsent func()
-	if n := c.state.sent.records[k]; a.Open && n != nil {
-		if card := n.card(t.Sender); card != nil {
-			token = card.addToken()
-			unsent = func() { card.removeToken(token) }
-			if err := c.save(k, n); err != nil {
-				return nil, err
-			}
-		}
-	}
-	// The lock marks our text if a reply quotes it: without it "4 needs text behind
-	// it" would be an answer.
-	d := c.newEmail(t.Sender, a.MessageID, "Re: "+a.Subject, t.ID, token)
-	d.Auto, d.InReplyTo, d.References, d.Text = "auto-replied", a.InReplyTo, a.References, lock+" "+a.Text+"\n"
-	if token != "" && d.ReplyTo == "" {
-		d.Text += "\n" + SubjectTag(t.ID, token) + "\n"
-	}
-	return &job{
-		key: k, to: t.Sender, what: "answer", delivery: &a.delivery, mail: d, notSent: unsent,
-		save: func() error {
-			if !a.open() {
-				a.Text = ""
-			}
-			return c.saveHandled(t)
-		},
-	}, nil
 }

@@ -1,6 +1,7 @@
 package email
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -79,7 +80,7 @@ func (f *flattener) element(n *html.Node, l textStyle) {
 		f.children(n, l) // for its style sheets: nothing else in it is visible
 		return
 	}
-	if hiddenTags[n.DataAtom] || n.DataAtom == 0 && n.Namespace != "" || s.hidden() {
+	if slices.Contains(words("hidden elements"), n.Data) || n.DataAtom == 0 && n.Namespace != "" || s.hidden() {
 		return
 	}
 	l = l.with(n, s)
@@ -93,7 +94,7 @@ func (f *flattener) element(n *html.Node, l textStyle) {
 	case atom.Td, atom.Th:
 		f.space = true
 	}
-	if !isBlock(n) {
+	if !slices.Contains(words("block elements"), n.Data) {
 		f.children(n, l)
 		return
 	}
@@ -102,7 +103,7 @@ func (f *flattener) element(n *html.Node, l textStyle) {
 
 func (f *flattener) block(n *html.Node, s style, l textStyle) {
 	f.endLine()
-	marginal := margins[n.DataAtom] && !s.noMargins(n)
+	marginal := slices.Contains(words("margin elements"), n.Data) && !s.noMargins(n)
 	f.blank = f.blank || marginal
 	name := namesOf(n)
 	switch {
@@ -214,33 +215,11 @@ func (f *flattener) ownLine(s string) {
 	f.endLine()
 }
 
-func atoms(list ...atom.Atom) map[atom.Atom]bool {
-	m := map[atom.Atom]bool{}
-	for _, a := range list {
-		m[a] = true
-	}
-	return m
-}
-
 var (
-	hiddenTags = atoms(atom.Title, atom.Style, atom.Script, atom.Noscript, atom.Link, atom.Template, atom.Textarea, atom.Select,
-		atom.Option, atom.Datalist, atom.Object, atom.Iframe, atom.Svg, atom.Math, atom.Audio, atom.Video, atom.Canvas, atom.Map, atom.Meta, atom.Base)
-	blocks = atoms(atom.Html, atom.Body, atom.Address, atom.Article, atom.Aside, atom.Div, atom.Dl, atom.Dd, atom.Dt, atom.Fieldset,
-		atom.Figure, atom.Figcaption, atom.Footer, atom.Form, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Header, atom.Li,
-		atom.Main, atom.Nav, atom.Ol, atom.P, atom.Pre, atom.Section, atom.Table, atom.Tbody, atom.Thead, atom.Tfoot, atom.Tr, atom.Ul,
-		atom.Center, atom.Blockquote, atom.Details, atom.Summary, atom.Caption)
-	margins = atoms(atom.P, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Pre, atom.Blockquote, atom.Ul, atom.Ol, atom.Dl, atom.Figure)
-
-	// The names that mail programs give to a quotation …
-	quoteNames = pattern(`(?i)(?:^|[\s_])(?:gmail_quote|gmail_quote_container|\w*yahoo_quoted\w*|protonmail_quote|tutanota_quote|zmail_extra|` +
-		`moz-forward-container|mail_quote|quoted_?text|wrap_quote|fastmail-quoted?|skiff_quote|isreplycontent|hey_quote|spark_quote|quote|quoted-content)(?:\s|$)`)
-	// … to the start of a quotation without an end …
-	quoteStartNames = pattern(`(?i)(?:^|[\s_])(?:divrplyfwdmsg|appendonsend|replysplit|olk_src_body_section|mailoriginal|` +
-		`mail-editor-reference-message-container|ms-outlook-mobile-reference-message|divtaggedcontent|forwardmsg|origbody|stopspelling)(?:\s|$)`)
-	// … and to a signature.
-	signatureNames = pattern(`(?i)(?:^|\s)(?:x_)?(?:gmail_signature|moz-signature|protonmail_signature_block|signature|applemailsignature|` +
-		`ms-outlook-mobile-signature|mobile-signature|tutanota_signature|zmail_signature|data-signatureblock|sig)(?:\s|$)`)
-	hidingRule = pattern(`(?i)display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?:[^.\d]|$)|mso-hide|opacity\s*:\s*0(?:[^.\d]|$)`)
+	quoteNames      = expression(`(?i)(?:^|[\s_])`, "quote names", `(?:\s|$)`)
+	quoteStartNames = expression(`(?i)(?:^|[\s_])`, "quote start names", `(?:\s|$)`)
+	signatureNames  = expression(`(?i)(?:^|\s)(?:x_)?`, "signature names", `(?:\s|$)`)
+	hidingRule      = pattern(`(?i)display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?:[^.\d]|$)|mso-hide|opacity\s*:\s*0(?:[^.\d]|$)`)
 )
 
 // namesOf joins the attributes that identify an element.
@@ -256,8 +235,6 @@ func namesOf(n *html.Node) string {
 	}
 	return strings.Join(names, " ")
 }
-
-func isBlock(n *html.Node) bool { return blocks[n.DataAtom] }
 
 // textIn is the text directly inside an element.
 func textIn(n *html.Node) string {

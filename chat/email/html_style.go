@@ -1,6 +1,7 @@
 package email
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -73,38 +74,28 @@ func (s style) hasTopBorder() bool {
 // color is red, green and blue.
 type color [3]uint8
 
-var (
-	hexColor  = pattern(`^#(?:([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})|([0-9a-f])([0-9a-f])([0-9a-f]))(?:[0-9a-f]{1,2})?$`)
-	rgbColor  = pattern(`^rgba?\(\s*(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})`)
-	paleNames = map[string]color{
-		"white": {255, 255, 255}, "snow": {255, 250, 250}, "ivory": {255, 255, 240}, "ghostwhite": {248, 248, 255}, "whitesmoke": {245, 245, 245},
-		"floralwhite": {255, 250, 240}, "azure": {240, 255, 255}, "mintcream": {245, 255, 250}, "window": {255, 255, 255},
-		"black": {}, "windowtext": {},
-	}
-)
+var paleNames = map[string]string{
+	"white": "#ffffff", "snow": "#fffafa", "ivory": "#fffff0", "ghostwhite": "#f8f8ff", "whitesmoke": "#f5f5f5", "floralwhite": "#fffaf0",
+	"azure": "#f0ffff", "mintcream": "#f5fffa", "window": "#ffffff", "black": "#000000", "windowtext": "#000000",
+}
 
-// colorOf parses the first color of a declaration; nil if it is unknown.
+var colorForm = pattern(`^(?:#([0-9a-f])([0-9a-f])([0-9a-f])[0-9a-f]?|#([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})(?:[0-9a-f]{2})?|rgba?\(\s*(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3}).*)$`)
+
+// colorOf parses the color of a declaration; nil if it is unknown.
 func colorOf(s string) *color {
-	if c, ok := paleNames[s]; ok {
-		return &c
-	}
-	if m := rgbColor().FindStringSubmatch(s); m != nil {
-		var c color
-		for i := range c {
-			n, _ := strconv.Atoi(m[i+1])
-			c[i] = uint8(min(n, 255))
-		}
-		return &c
-	}
-	m := hexColor().FindStringSubmatch(s)
+	m := colorForm().FindStringSubmatch(cmp.Or(paleNames[s], s))
 	if m == nil {
 		return nil
 	}
 	var c color
 	for i := range c {
-		h := m[i+1] + m[i+4] + m[i+4]
-		n, _ := strconv.ParseUint(h[:2], 16, 8)
-		c[i] = uint8(n)
+		n, err := strconv.ParseUint(m[1+i]+m[1+i]+m[4+i], 16, 8)
+		if m[7+i] != "" {
+			n, err = strconv.ParseUint(m[7+i], 10, 16)
+		}
+		if c[i] = uint8(min(n, 255)); err != nil {
+			return nil
+		}
 	}
 	return &c
 }

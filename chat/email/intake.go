@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/email/authentic"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 // Status is the result of handling an incoming email.
@@ -39,22 +41,20 @@ const maxUnclear = 3
 // Take handles an email: the reply decides, or Taken says why not. After an error the
 // caller must pass the same email again later. Until then nothing was decided, or the
 // repeat finds the decision. A repeat never decides twice.
-func (c *Channel) Take(ctx context.Context, in Incoming) (Taken, error) {
+func (c *Channel) Take(ctx context.Context, in mailbox.Incoming) (Taken, error) {
 	t, err := c.take(ctx, in, "")
-	c.logHandled(in.Name, t, err)
-	return t, err
+	return c.logged(in.Name, t, err)
 }
 
 // TakeRaw is Take for a caller that represents one approver. An email from another
 // sender is refused.
-func (c *Channel) TakeRaw(ctx context.Context, in Incoming, approver approval.Person) (Taken, error) {
+func (c *Channel) TakeRaw(ctx context.Context, in mailbox.Incoming, approver approval.Person) (Taken, error) {
 	only := canonical(approver.ID)
 	if approver.Channel != channelName || only == "" {
 		return Taken{Status: Refused, Why: "the caller's key has no email address"}, nil
 	}
 	t, err := c.take(ctx, in, only)
-	c.logHandled(in.Name, t, err)
-	return t, err
+	return c.logged(in.Name, t, err)
 }
 
 // TakeForwarded is Take for an email of which only subject and text are left. Its
@@ -63,29 +63,26 @@ func (c *Channel) TakeRaw(ctx context.Context, in Incoming, approver approval.Pe
 // and its ID is the address.
 func (c *Channel) TakeForwarded(ctx context.Context, subject, body string, approver approval.Person) (Taken, error) {
 	sender := canonical(approver.ID)
-	m := &inboundMail{Subject: subject, Text: newlines.Replace(body)}
 	name := "forwarded " + replyDigest(sender, "", subject, body)
-	t, err := func() (Taken, error) {
-		if approver.Channel != channelName || sender == "" {
-			return Taken{Status: Refused, Why: "the caller's key has no email address"}, nil
-		}
-		if len(subject)+len(body) > maxMail {
-			return Taken{Status: Ignored, Why: "too large"}, nil
-		}
-		return c.handleReply(ctx, name, m, sender)
-	}()
-	c.logHandled(name, t, err)
-	return t, err
+	switch {
+	case approver.Channel != channelName || sender == "":
+		return c.logged(name, Taken{Status: Refused, Why: "the caller's key has no email address"}, nil)
+	case len(subject)+len(body) > mailbox.MaxMail:
+		return c.logged(name, Taken{Status: Ignored, Why: "too large"}, nil)
+	}
+	t, err := c.handleReply(ctx, name, &inboundMail{Subject: subject, Text: newlines.Replace(body)}, sender)
+	return c.logged(name, t, err)
 }
 
 const channelName = "email"
 
-func (c *Channel) receive(ctx context.Context, in Incoming) error {
+func (c *Channel) receive(ctx context.Context, in mailbox.Incoming) error {
 	_, err := c.Take(ctx, in)
 	return err
 }
 
-func (c *Channel) logHandled(name string, t Taken, err error) {
+// logged logs a result and returns it.
+func (c *Channel) logged(name string, t Taken, err error) (Taken, error) {
 	event := c.Log.Info()
 	if t.Status == Ignored || t.Status == Duplicate {
 		event = c.Log.Debug()
@@ -97,13 +94,14 @@ func (c *Channel) logHandled(name string, t Taken, err error) {
 		}
 	}
 	event.Str("mail", name).Str("status", string(t.Status)).Str("ws", t.Key.Workspace).Str("id", t.Key.ID).Str("why", t.Why).Msg("email handled")
+	return t, err
 }
 
 // take runs the cheap checks first: size, duplicate, automatic sender, card withID.
 // The proof of the sender, which needs DNS, comes last.
-func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, error) {
+func (c *Channel) take(ctx context.Context, in mailbox.Incoming, only string) (Taken, error) {
 	c.init()
-	if in.TooLarge || len(in.Raw) > maxMail {
+	if in.TooLarge || len(in.Raw) > mailbox.MaxMail {
 		return Taken{Status: Ignored, Why: "too large"}, nil
 	}
 	if t, err := c.handledBefore(in.Name); err != nil {
@@ -185,7 +183,7 @@ func (c *Channel) loadAll() error {
 
 // handleUnproved refuses the email, or asks for a retry if the proof could not be looked up.
 func (c *Channel) handleUnproved(name string, err error) (Taken, error) {
-	var e *authError
+	var e *authentic.Error
 	if !errors.As(err, &e) {
 		return Taken{}, err
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/email/authentic"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 func TestRepliesDecide(t *testing.T) {
@@ -138,56 +140,62 @@ func TestRefusedEmails(t *testing.T) {
 	other := w.addPending("shop", "00000000000000aa", longLived)
 	for _, row := range []struct {
 		why      string
-		mail     func(card parsedEmail) Incoming
+		mail     func(card parsedEmail) mailbox.Incoming
 		status   Status
 		answered bool
 	}{
-		{"a stranger", func(c parsedEmail) Incoming { return replyTo(c, "eve@elsewhere.test", "1") }, Refused, false},
-		{"another approver of the workspace, with ann's token", func(c parsedEmail) Incoming { return replyTo(c, bobMail, "1") }, Refused, true},
-		{"an approver of another workspace", func(c parsedEmail) Incoming { return replyTo(c, evaMail, "1") }, Refused, false},
-		{"another part before the @", func(c parsedEmail) Incoming { return replyTo(c, "Ann@human.test", "1") }, Refused, false},
-		{"a sub-address of ann", func(c parsedEmail) Incoming { return replyTo(c, "ann+1@human.test", "1") }, Refused, false},
-		{"a sibling domain", func(c parsedEmail) Incoming { return replyTo(c, "ann@human.test.evil.test", "1") }, Refused, false},
-		{"two addresses in one From", func(c parsedEmail) Incoming { return replyTo(c, annMail+", "+bobMail, "1") }, Refused, false},
-		{"two Froms", func(c parsedEmail) Incoming {
+		{"a stranger", func(c parsedEmail) mailbox.Incoming { return replyTo(c, "eve@elsewhere.test", "1") }, Refused, false},
+		{"another approver of the workspace, with ann's token", func(c parsedEmail) mailbox.Incoming { return replyTo(c, bobMail, "1") }, Refused, true},
+		{"an approver of another workspace", func(c parsedEmail) mailbox.Incoming { return replyTo(c, evaMail, "1") }, Refused, false},
+		{"another part before the @", func(c parsedEmail) mailbox.Incoming { return replyTo(c, "Ann@human.test", "1") }, Refused, false},
+		{"a sub-address of ann", func(c parsedEmail) mailbox.Incoming { return replyTo(c, "ann+1@human.test", "1") }, Refused, false},
+		{"a sibling domain", func(c parsedEmail) mailbox.Incoming { return replyTo(c, "ann@human.test.evil.test", "1") }, Refused, false},
+		{"two addresses in one From", func(c parsedEmail) mailbox.Incoming { return replyTo(c, annMail+", "+bobMail, "1") }, Refused, false},
+		{"two Froms", func(c parsedEmail) mailbox.Incoming {
 			return replyTo(c, annMail+"\r\nFrom: "+bobMail, "1")
 		}, Refused, false},
-		{"without the token, in the thread", func(c parsedEmail) Incoming { return replyTo(c, annMail, "1", withHeader("To", "permesso@gate.test")) }, Refused, true},
-		{"with another token", func(c parsedEmail) Incoming {
+		{"without the token, in the thread", func(c parsedEmail) mailbox.Incoming {
+			return replyTo(c, annMail, "1", withHeader("To", "permesso@gate.test"))
+		}, Refused, true},
+		{"with another token", func(c parsedEmail) mailbox.Incoming {
 			return replyTo(c, annMail, "1", withHeader("To", "permesso+"+NewToken()+"@gate.test"))
 		}, Refused, true},
-		{"with an incomplete token", func(c parsedEmail) Incoming {
+		{"with an incomplete token", func(c parsedEmail) mailbox.Incoming {
 			return replyTo(c, annMail, "1", withHeader("To", "permesso+"+c.token[:25]+"@gate.test"))
 		}, Refused, true},
-		{"with the digest instead of the token", func(c parsedEmail) Incoming {
+		{"with the digest instead of the token", func(c parsedEmail) mailbox.Incoming {
 			return replyTo(c, annMail, "1", withHeader("To", "permesso+"+tokenDigest(c.token)[:26]+"@gate.test"))
 		}, Refused, true},
-		{"an email without any reference", func(c parsedEmail) Incoming {
+		{"an email without any reference", func(c parsedEmail) mailbox.Incoming {
 			return replyTo(c, annMail, "1", withHeader("To", "permesso@gate.test"), withHeader("Subject", "hi"), withoutHeaders("In-Reply-To", "References"))
 		}, Ignored, false},
-		{"an unknown request", func(c parsedEmail) Incoming {
+		{"an unknown request", func(c parsedEmail) mailbox.Incoming {
 			return replyTo(c, annMail, "1", withHeader("To", "permesso@gate.test"), withHeader("Subject", "[appr_00000000000000ff]"), withoutHeaders("In-Reply-To", "References"))
 		}, Ignored, false},
-		{"two requests in one subject", func(c parsedEmail) Incoming {
+		{"two requests in one subject", func(c parsedEmail) mailbox.Incoming {
 			return replyTo(c, annMail, "1", withHeader("To", "permesso@gate.test"), withoutHeaders("In-Reply-To", "References"),
 				withHeader("Subject", strings.Replace(c.subject, " ", "", 1)+" [appr_00000000000000ff]"))
 		}, Refused, false},
-		{"an automatic email", func(c parsedEmail) Incoming {
+		{"an automatic email", func(c parsedEmail) mailbox.Incoming {
 			return replyTo(c, annMail, "1", withHeader("X", "y\r\nAuto-Submitted: auto-replied"))
 		}, Ignored, false},
-		{"from a mailing list", func(c parsedEmail) Incoming {
+		{"from a mailing list", func(c parsedEmail) mailbox.Incoming {
 			return replyTo(c, annMail, "1", withHeader("X", "y\r\nList-Id: <l.human.test>"))
 		}, Ignored, false},
-		{"a bounce", func(c parsedEmail) Incoming { return replyTo(c, annMail, "1", withHeader("X", "y\r\nReturn-Path: <>")) }, Ignored, false},
-		{"out of office", func(c parsedEmail) Incoming {
+		{"a bounce", func(c parsedEmail) mailbox.Incoming {
+			return replyTo(c, annMail, "1", withHeader("X", "y\r\nReturn-Path: <>"))
+		}, Ignored, false},
+		{"out of office", func(c parsedEmail) mailbox.Incoming {
 			return replyTo(c, annMail, "1", withHeader("Subject", "Automatic reply: x"))
 		}, Ignored, false},
-		{"too large", func(c parsedEmail) Incoming { return replyTo(c, annMail, "1\n\n"+strings.Repeat("x\n", maxMail)) }, Ignored, false},
-		{"too many parts", func(c parsedEmail) Incoming {
+		{"too large", func(c parsedEmail) mailbox.Incoming {
+			return replyTo(c, annMail, "1\n\n"+strings.Repeat("x\n", mailbox.MaxMail))
+		}, Ignored, false},
+		{"too many parts", func(c parsedEmail) mailbox.Incoming {
 			return replyTo(c, annMail, strings.Repeat("--x\nContent-Type: text/plain\n\n1\n", 30)+"--x--\n", withHeader("Content-Type", "multipart/mixed; boundary=x"))
 		}, Ignored, false},
-		{"no header", func(parsedEmail) Incoming { return Incoming{Name: "junk", Raw: []byte("1\r\n")} }, Ignored, false},
-		{"an unknown encoding", func(c parsedEmail) Incoming {
+		{"no header", func(parsedEmail) mailbox.Incoming { return mailbox.Incoming{Name: "junk", Raw: []byte("1\r\n")} }, Ignored, false},
+		{"an unknown encoding", func(c parsedEmail) mailbox.Incoming {
 			return replyTo(c, annMail, "1", withHeader("Content-Transfer-Encoding", "x-uuencode"))
 		}, Unclear, true},
 	} {
@@ -389,14 +397,14 @@ func TestProofIsRetried(t *testing.T) {
 type undecidedVerifier struct{}
 
 func (undecidedVerifier) Sender(context.Context, []byte) (string, string, error) {
-	return "", "", &authError{Reason: "no resolver answers", Undecided: true}
+	return "", "", &authentic.Error{Reason: "no resolver answers", Undecided: true}
 }
 
 func TestNoVerifierNoDecision(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	card := w.onlyEmail(w.runAndTakeSent())
-	for _, p := range []senderVerifier{nil, &Authenticator{}} {
+	for _, p := range []senderVerifier{nil, &authentic.Authenticator{}} {
 		w.Verifier = p
 		taken, answers := w.deliver(replyTo(card, annMail, "1"))
 		require.Equal(t, Refused, taken.Status)

@@ -14,12 +14,11 @@ import (
 	"github.com/emersion/go-message/charset"
 
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 // The limits for an email that is parsed, and for the parts of its header.
 const (
-	maxSize = 512 << 10 // bytes, as received
-
 	maxParts     = 20
 	maxDepth     = 5
 	maxField     = 16 << 10 // bytes of one address or identifier field
@@ -28,7 +27,7 @@ const (
 )
 
 // errCaps means that an email is too large, has too many parts or nests them too
-// deeply. Nothing of it was decoded.
+// deeply.
 var errCaps = errors.New("over the limits")
 
 // inboundMail is the part of an email that matters for a decision. It may decide only if
@@ -51,42 +50,26 @@ type inboundMail struct {
 
 // readMail parses one message. It fails with errCaps, or if the header is malformed. Every
 // other problem is put in Doubt: an unknown charset or encoding, a broken structure,
-// duplicate fields.
+// duplicate fields. Its errors do not quote the input, which may contain a token.
 func readMail(raw []byte) (*inboundMail, error) {
-	if len(raw) > maxSize {
-		return nil, fmt.Errorf("read email: %d bytes, at most %d: %w", len(raw), maxSize, errCaps)
+	if len(raw) > mailbox.MaxMail {
+		return nil, fmt.Errorf("read email: %d bytes, at most %d: %w", len(raw), mailbox.MaxMail, errCaps)
 	}
-	m := &inboundMail{}
-	e, err := open(raw)
+	e, err := message.Read(bytes.NewReader(raw))
+	if e == nil || err != nil && !message.IsUnknownCharset(err) && !message.IsUnknownEncoding(err) {
+		return nil, errors.New("read email: malformed header")
+	}
+	m, r := &inboundMail{}, &partReader{}
+	t, err := r.read(m, e, err, 1, true)
 	if err != nil {
-		return nil, err
-	}
-	if err := m.checkStructure(e, 1, new(int)); err != nil {
 		return nil, fmt.Errorf("read email: %w", err)
 	}
 	m.header(e.Header, raw)
-	if m.Doubt != "" {
-		return m, nil // the first text of a broken structure is not reliable
+	if m.Doubt == "" { // else the first text is not reliable
+		m.Doubt, m.doubtful = r.text.Doubt, r.text.doubtful
+		m.body(t)
 	}
-	if e, err = open(raw); err != nil {
-		return nil, err
-	}
-	m.body(e)
 	return m, nil
-}
-
-// open parses the header. It drops the library's error, which quotes the input and so
-// possibly a token.
-func open(raw []byte) (*message.Entity, error) {
-	e, err := message.Read(bytes.NewReader(raw))
-	if e == nil || err != nil && !undecodable(err) {
-		return nil, errors.New("read email: malformed header")
-	}
-	return e, nil
-}
-
-func undecodable(err error) bool {
-	return message.IsUnknownCharset(err) || message.IsUnknownEncoding(err)
 }
 
 func (m *inboundMail) addDoubt(why, what string) {
@@ -99,37 +82,63 @@ func (m *inboundMail) doubtText(w *catalog) string {
 	return chat.Format(w.Doubts[m.Doubt], "what", m.doubtful)
 }
 
-// checkStructure checks the structure before anything is decoded.
-func (m *inboundMail) checkStructure(e *message.Entity, depth int, parts *int) error {
-	if _, _, err := e.Header.ContentType(); err != nil {
+// partReader reads the parts of one message.
+type partReader struct {
+	parts int
+	text  inboundMail // holds the first doubt about a text
+}
+
+// read reads a part and what is in it. A broken structure puts m in doubt. It returns the
+// first text that is not an attachment, if that is wanted. err is the library's, and not
+// nil if the part cannot be decoded.
+func (r *partReader) read(m *inboundMail, e *message.Entity, err error, depth int, wanted bool) (found texts, _ error) {
+	kind, params, typeErr := e.Header.ContentType()
+	if typeErr != nil {
 		m.addDoubt("partType", "")
-		return nil
+		return texts{}, nil
 	}
 	for _, field := range []string{"Content-Type", "Content-Transfer-Encoding", "Content-Disposition"} {
 		if e.Header.FieldsByKey(field).Len() > 1 {
 			m.addDoubt("partFields", field)
 		}
 	}
-	r := e.MultipartReader()
-	if r == nil {
-		return nil
+	wanted = wanted && !attached(e.Header, params)
+	if wanted && (kind == "multipart/report" || kind == "multipart/encrypted") {
+		r.text.addDoubt("kind", kind)
+		wanted = false
 	}
-	if depth > maxDepth {
-		return fmt.Errorf("parts more than %d deep: %w", maxDepth, errCaps)
+	inner := e.MultipartReader()
+	switch {
+	case inner == nil && wanted && (kind == "text/plain" || kind == "text/html"):
+		return r.text.decode(e, err, kind, params), nil
+	case inner == nil:
+		return texts{}, nil
+	case depth > maxDepth:
+		return texts{}, fmt.Errorf("parts more than %d deep: %w", maxDepth, errCaps)
 	}
 	for {
-		p, err := r.NextPart()
+		p, err := inner.NextPart()
 		if p == nil {
 			if err != io.EOF { //nolint:errorlint // a wrapped EOF is an unexpected end
 				m.addDoubt("structure", "")
 			}
-			return nil
+			return found, nil
 		}
-		if *parts++; *parts > maxParts {
-			return fmt.Errorf("more than %d parts: %w", maxParts, errCaps)
+		if r.parts++; r.parts > maxParts {
+			return texts{}, fmt.Errorf("more than %d parts: %w", maxParts, errCaps)
 		}
-		if err := m.checkStructure(p, depth+1, parts); err != nil {
-			return err
+		t, err := r.read(m, p, err, depth+1, wanted)
+		if err != nil {
+			return texts{}, err
+		}
+		if kind != "multipart/alternative" && !t.empty() {
+			found, wanted = t, false // the rest is attachments, or the footer of a mailing list
+		}
+		if strings.TrimSpace(found.plain) == "" {
+			found.plain, found.flowed = t.plain, t.flowed
+		}
+		if strings.TrimSpace(found.html) == "" {
+			found.html = t.html
 		}
 	}
 }
@@ -227,9 +236,8 @@ func messageIDs(field string) []string {
 	return ids[max(0, len(ids)-maxIDs):]
 }
 
-// body takes the first text that is not an attachment.
-func (m *inboundMail) body(e *message.Entity) {
-	t := m.texts(e, nil)
+// body takes the text.
+func (m *inboundMail) body(t texts) {
 	var p flatHTML
 	if t.html != "" {
 		p = flatten(t.html)
@@ -263,48 +271,13 @@ func (t texts) empty() bool {
 	return strings.TrimSpace(t.plain) == "" && strings.TrimSpace(t.html) == ""
 }
 
-func (m *inboundMail) texts(e *message.Entity, err error) texts {
-	kind, params, _ := e.Header.ContentType()
-	if attached(e.Header, params) {
-		return texts{}
-	}
-	switch kind {
-	case "text/plain", "text/html":
-		return m.text(e, err, kind, params)
-	case "multipart/report", "multipart/encrypted":
-		m.addDoubt("kind", kind)
-		return texts{}
-	}
-	r := e.MultipartReader()
-	if r == nil {
-		return texts{}
-	}
-	var all texts
-	for {
-		p, err := r.NextPart()
-		if p == nil {
-			return all
-		}
-		t := m.texts(p, err)
-		if kind != "multipart/alternative" && !t.empty() {
-			return t // the rest is attachments, or the footer of a mailing list
-		}
-		if strings.TrimSpace(all.plain) == "" {
-			all.plain, all.flowed = t.plain, t.flowed
-		}
-		if strings.TrimSpace(all.html) == "" {
-			all.html = t.html
-		}
-	}
-}
-
 func attached(h message.Header, params map[string]string) bool {
 	how, more, _ := h.ContentDisposition()
 	return strings.EqualFold(how, "attachment") || more["filename"] != "" || params["name"] != ""
 }
 
-func (m *inboundMail) text(e *message.Entity, err error, kind string, params map[string]string) texts {
-	if err != nil || undecodable(m.checkEncoding(e)) {
+func (m *inboundMail) decode(e *message.Entity, err error, kind string, params map[string]string) texts {
+	if err != nil {
 		m.addDoubt("encoding", "")
 		return texts{}
 	}
@@ -324,13 +297,6 @@ func (m *inboundMail) text(e *message.Entity, err error, kind string, params map
 		return texts{plain: unflow(s, strings.EqualFold(params["delsp"], "yes")), flowed: true}
 	}
 	return texts{plain: s}
-}
-
-// checkEncoding checks the charset and encoding of a part again: the library reports those of
-// the message itself only once.
-func (m *inboundMail) checkEncoding(e *message.Entity) error {
-	_, err := message.New(e.Header, bytes.NewReader(nil))
-	return err
 }
 
 var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n")

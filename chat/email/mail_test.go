@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/stretchr/testify/require"
 )
 
@@ -28,14 +29,14 @@ func withParts(n int) []byte {
 }
 
 func TestReadCaps(t *testing.T) {
-	full := append([]byte("From: a@example.org\r\n\r\n1\r\n\r\n"), make([]byte, maxSize)...)
+	full := append([]byte("From: a@example.org\r\n\r\n1\r\n\r\n"), make([]byte, mailbox.MaxMail)...)
 	for _, c := range []struct {
 		name string
 		raw  []byte
 		over bool
 	}{
-		{"full size", full[:maxSize], false},
-		{"one byte more", full[:maxSize+1], true},
+		{"full size", full[:mailbox.MaxMail], false},
+		{"one byte more", full[:mailbox.MaxMail+1], true},
 		{"20 parts", withParts(20), false},
 		{"21 parts", withParts(21), true},
 		{"5 deep", nested(5), false},

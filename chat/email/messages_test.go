@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/chat/messagestest"
 )
 
@@ -60,7 +61,7 @@ func TestOwnEmailsDecideNothing(t *testing.T) {
 		w.Verifier = annVerifier{}
 		for i, m := range ours {
 			raw := asReplyFromAnn(ownMarks.ReplaceAll(m.raw, nil), card)
-			taken, _ := w.deliver(Incoming{Name: string(rune('a' + i)), Raw: withCRLF(raw)})
+			taken, _ := w.deliver(mailbox.Incoming{Name: string(rune('a' + i)), Raw: mailbox.WithCRLF(raw)})
 			require.NotEqual(t, Decided, taken.Status, string(raw))
 			text := replyTo(card, annMail, parseEmail(t, m).text)
 			taken, _ = w.deliver(text)

@@ -9,42 +9,35 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// problems are the problems that the operator must fix, reported as one. It has its
-// own lock.
+// problems are the problems that the operator must fix, reported as one.
 type problems struct {
 	mu       sync.Mutex
 	all      map[string]problem
+	report   func(what, hint string) // gets each change; may be nil
 	reported problem
 }
 
 type problem struct{ what, hint string }
 
-// setProblem sets a problem under a name.
-func (c *Channel) setProblem(name, what, hint string) {
-	t := &c.problems
+// set sets a problem under a name; clear clears it.
+func (t *problems) set(name, what, hint string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.all == nil {
 		t.all = map[string]problem{}
 	}
 	t.all[name] = problem{what, hint}
-	c.reportProblems()
+	t.reportChange()
 }
 
-// clearProblem clears it.
-func (c *Channel) clearProblem(name string) {
-	t := &c.problems
+func (t *problems) clear(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, ok := t.all[name]; ok {
-		delete(t.all, name)
-		c.reportProblems()
-	}
+	delete(t.all, name)
+	t.reportChange()
 }
 
-// reportProblems reports a change. The caller holds the lock of problems.
-func (c *Channel) reportProblems() {
-	t := &c.problems
+func (t *problems) reportChange() {
 	var now problem
 	var what []string
 	for _, name := range slices.Sorted(maps.Keys(t.all)) {
@@ -53,24 +46,19 @@ func (c *Channel) reportProblems() {
 			now.hint = t.all[name].hint
 		}
 	}
-	now.what = strings.Join(what, "; ")
-	if now.what != "" {
-		now.what = "email: " + now.what
+	if now.what = strings.Join(what, "; "); now != t.reported && t.report != nil {
+		t.reported = now
+		t.report(now.what, now.hint)
 	}
-	if now == t.reported || c.Problem == nil {
-		return
-	}
-	t.reported = now
-	c.Problem(now.what, now.hint)
 }
 
 // Reports returns the Report function for the mailbox of that name.
 func (c *Channel) Reports(name string) func(error) {
 	return func(err error) {
 		if err == nil {
-			c.clearProblem("from " + name)
+			c.problems.clear("from " + name)
 			return
 		}
-		c.setProblem("from "+name, "cannot receive replies from "+name+": "+err.Error(), approval.Hint(err))
+		c.problems.set("from "+name, "cannot receive replies from "+name+": "+err.Error(), approval.Hint(err))
 	}
 }

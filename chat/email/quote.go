@@ -113,12 +113,6 @@ func isQuoted(bare string) bool {
 	return hasPrefixOf(bare, quoteMarks) || initials().MatchString(bare)
 }
 
-// isRuled says whether a line may consist of dashes, alone or around words.
-func isRuled(norm string) bool {
-	r, _ := utf8.DecodeRuneInString(norm)
-	return strings.ContainsRune("-_=~#.+—–─━﹣－＿", r)
-}
-
 // kindAlone is the kind of a line by itself, without its neighbors.
 func (q *classifier) kindAlone(l line) kind {
 	bare := strings.TrimLeft(visibleText(l.text), " ")
@@ -132,9 +126,9 @@ func (q *classifier) kindAlone(l line) kind {
 		return isQuote
 	case l.norm == "--" || l.norm == "—" || l.norm == "––":
 		return isDelimiter
-	case isRuled(l.norm) && rule().MatchString(l.norm):
+	case rule().MatchString(l.norm):
 		return isRule
-	case isRuled(l.norm) && dashedText().MatchString(l.norm) || forwardMark(l.norm):
+	case dashedText().MatchString(l.norm) || forwardMark(l.norm):
 		return isMarker
 	case q.card.contains(l):
 		return isCard
@@ -318,7 +312,7 @@ func (q *classifier) header(i int) (end int, loose, ok bool) {
 		return b.end, false, true
 	case len(b.known) >= 2, b.count >= 3 && strings.Contains(q.lines[i].norm, "@"):
 		return b.end, true, true
-	case known && (!fromLabels()[label] || strings.Contains(q.lines[i].norm, "@")):
+	case known && (!isFromLabel(label) || strings.Contains(q.lines[i].norm, "@")):
 		return i, true, true
 	}
 	return 0, false, false
@@ -356,7 +350,7 @@ func (q *classifier) fields(i int) fieldBlock {
 			b.hasDateOrAddress = b.hasDateOrAddress || strings.Contains(l.norm, "@") || clockOrYear().MatchString(l.norm)
 			if known {
 				b.known[label] = true
-				b.from = b.from || fromLabels()[label]
+				b.from = b.from || isFromLabel(label)
 			}
 		case blank || folded || l.kind != isText:
 			return b

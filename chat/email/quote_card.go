@@ -15,17 +15,16 @@ import (
 // that we render, so they change with the cards. They are compared without
 // punctuation: mail programs lose the lock, the dots and the angle brackets.
 type cardWords struct {
-	heads [][]string      // how the first line begins
-	menus [][]string      // complete menu lines
-	until [][]string      // the words before the deadline
-	first map[string]bool // first words of a part of a menu or a foot
+	heads [][]string // how the first line begins
+	menus [][]string // complete menu lines
+	until [][]string // the words before the deadline
 }
 
 const exampleID = "0123abcd"
 
 // ownCardWords renders an example of each card.
 var ownCardWords = sync.OnceValue(func() *cardWords {
-	c := &cardWords{first: set("approve", "deny")}
+	c := &cardWords{}
 	for _, lang := range chat.Languages() {
 		for _, kind := range []string{approval.TypeAction, approval.TypeQuestion} {
 			for _, options := range [][]string{nil, {"a"}} {
@@ -43,16 +42,12 @@ func (c *cardWords) add(card chat.Card) {
 	head, _, _ := strings.Cut(card.Head, " · ")
 	c.heads = append(c.heads, wordsOf(head))
 	for _, l := range card.Menu {
-		menu := wordsOf(l)
-		c.menus = append(c.menus, menu)
-		for _, w := range menu {
-			c.first[w] = true
-		}
+		c.menus = append(c.menus, wordsOf(l))
 	}
-	foot := wordsOf(card.Foot)
-	foot = foot[lastIndex(foot, exampleID)+1:]
+	ids := strings.Split(card.Foot, exampleID)
+	foot := wordsOf(ids[len(ids)-1])
 	if n := slices.IndexFunc(foot, isNumeral); n > 0 {
-		c.until, c.first[foot[0]] = append(c.until, foot[:n]), true
+		c.until = append(c.until, foot[:n])
 	}
 }
 
@@ -72,14 +67,8 @@ func (c *cardWords) isFirstLine(l line) bool {
 
 // contains says whether a line is part of a card, possibly a wrapped part.
 func (c *cardWords) contains(l line) bool {
-	if strings.Contains(l.norm, lock) {
+	if strings.Contains(l.norm, lock) || footStart().MatchString(l.norm) || optionLine().MatchString(l.norm) || placeholderLine().MatchString(l.norm) {
 		return true
-	}
-	if footStart().MatchString(l.norm) || optionLine().MatchString(l.norm) || placeholderLine().MatchString(l.norm) {
-		return true
-	}
-	if !slices.ContainsFunc(c.heads, func(h []string) bool { return strings.Contains(l.norm, h[0]) }) && !c.first[firstWord(l.norm)] {
-		return false
 	}
 	words := wordsOf(l.norm)
 	return c.isHead(words) || c.isMenu(words, l.norm) || c.isFoot(words)
@@ -146,21 +135,4 @@ func wordsOf(s string) []string {
 	return strings.FieldsFunc(strings.ToLower(s), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	})
-}
-
-func firstWord(s string) string {
-	s = strings.TrimLeftFunc(s, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-	if i := strings.IndexFunc(s, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }); i >= 0 {
-		return s[:i]
-	}
-	return s
-}
-
-func lastIndex(list []string, s string) int {
-	for i := len(list) - 1; i >= 0; i-- {
-		if list[i] == s {
-			return i
-		}
-	}
-	return -1
 }

@@ -2,6 +2,8 @@ package email
 
 import (
 	"strings"
+
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // Every email that we send carries the request id in four places, so that at least
@@ -38,11 +40,11 @@ func (a Addressing) Address(token string) string {
 // token is the token in one of our reply addresses, or "". Servers may change the
 // case of both parts.
 func (a Addressing) token(address string) string {
-	head, tail, _ := strings.Cut(foldASCII(a.Address("\n")), "\n")
+	head, tail, _ := strings.Cut(chat.LowerASCII(a.Address("\n")), "\n")
 	if head == "" {
 		return ""
 	}
-	t, ok := strings.CutPrefix(foldASCII(address), head)
+	t, ok := strings.CutPrefix(chat.LowerASCII(address), head)
 	if !ok {
 		return ""
 	}
@@ -69,7 +71,7 @@ func parseMessageID(s string) (id string, ok bool) {
 	if found == nil {
 		return "", false
 	}
-	return foldASCII(found[1]), true
+	return chat.LowerASCII(found[1]), true
 }
 
 // SubjectTag is the end of a subject. token is empty if the reply address carries it.
@@ -134,7 +136,7 @@ func (m *inboundMail) Refs(sub Addressing) []cardRef {
 func tagsIn(text, where string) []cardRef {
 	var refs []cardRef
 	for _, f := range ourTag().FindAllStringSubmatch(text, maxRefs) {
-		refs = append(refs, cardRef{ID: foldASCII(f[1]), Token: foldASCII(f[2]), Where: where})
+		refs = append(refs, cardRef{ID: chat.LowerASCII(f[1]), Token: chat.LowerASCII(f[2]), Where: where})
 	}
 	return refs
 }

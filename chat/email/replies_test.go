@@ -18,6 +18,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 const (
@@ -228,7 +229,7 @@ func (r madeReply) mail(t *testing.T, f fixture, how int, forms []body) []byte {
 		}
 		made = append(made, form)
 	}
-	if len(made[0].text) > maxSize {
+	if len(made[0].text) > mailbox.MaxMail {
 		how = 0 // refused before the encoding matters
 	}
 	return wrapMail(t, how, made...)

@@ -2,6 +2,7 @@ package email
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 // writeLimit simulates kill -9 before a write: no write succeeds from then on.
@@ -205,7 +207,7 @@ func (f settlingDecider) Decide(ctx context.Context, a approval.DecisionInput) (
 func TestRefusedAddressAfterRestart(t *testing.T) {
 	w := newRig(t)
 	w.outbox.before = func(string, []byte) error {
-		return &SendError{Stage: "name the recipient", Code: 550, Err: errors.New("550 no such user")}
+		return &mailbox.Error{Stage: "name the recipient", Code: 550, Err: errors.New("550 no such user")}
 	}
 	w.addPending("home", id1)
 	w.Problem, w.Alert = nil, nil // the process ends before it reports
@@ -219,13 +221,33 @@ func TestRefusedAddressAfterRestart(t *testing.T) {
 	require.Len(t, w.alerts, 1)
 }
 
+// An outcome that is too old is given up durably: the next process does not try it again.
+func TestOutdatedFollowUpIsNotTriedAgain(t *testing.T) {
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	w.onlyEmail(w.runAndTakeSent())
+	w.writeRecord(k, approval.StatusApproved)
+	w.outbox.before = func(string, []byte) error {
+		return &mailbox.Error{Stage: "connect", Temporary: true, Err: errors.New("connection refused")}
+	}
+	w.runAndTakeSent()
+	w.outbox.before = nil
+	w.clock.advance(maxFollowUpAge + time.Hour)
+	require.Empty(t, w.runAndTakeSent())
+	b, err := w.sentStore.Load(k)
+	require.NoError(t, err)
+	n := &sentRecord{}
+	require.NoError(t, json.Unmarshal(b, n))
+	require.Equal(t, stateFailed, n.card(annMail).FollowUp.State)
+}
+
 // An email that is due but not sendable, because its workspace is missing for a while,
 // does not keep the channel busy.
 func TestDueAndNotWaiting(t *testing.T) {
 	w := newRig(t)
 	w.addPending("home", id1)
 	w.outbox.before = func(string, []byte) error {
-		return &SendError{Stage: "name the recipient", Temporary: true, Code: 451, Err: errors.New("451 later")}
+		return &mailbox.Error{Stage: "name the recipient", Temporary: true, Code: 451, Err: errors.New("451 later")}
 	}
 	w.runAndTakeSent()
 	w.Workspaces = func() []string { return []string{"shop"} }

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/mail"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -16,8 +15,11 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/authentic"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
 )
@@ -98,23 +100,21 @@ const (
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	layout := ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}
-	require.NoError(t, layout.PrepareHome(ipc.OS()))
 	w := &rig{
-		t: t, store: &ipc.Store{FS: ipc.OS(), Layout: layout}, outbox: &outbox{}, ceilings: map[string]approval.Reversibility{},
+		t: t, outbox: &outbox{}, ceilings: map[string]approval.Reversibility{},
 		clock: &fakeClock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
 		people: map[string][]approval.Approver{
-			"home":   {{Name: "ann", Email: annMail}},
-			"office": {{Name: "ann", Email: annMail}, {Name: "bob", Email: bobMail, Language: "it"}, {Name: "carl"}},
-			"shop":   {{Name: "eva", Email: evaMail}},
+			"home":   {{Name: "ann", IDs: map[string]string{"email": annMail}}},
+			"office": {{Name: "ann", IDs: map[string]string{"email": annMail}}, {Name: "bob", IDs: map[string]string{"email": bobMail}, Language: "it"}, {Name: "carl"}},
+			"shop":   {{Name: "eva", IDs: map[string]string{"email": evaMail}}},
 		},
 	}
+	var o gatetest.Options
 	for ws := range w.people {
-		require.NoError(t, layout.Prepare(ipc.OS(), ws))
+		o.Workspaces = append(o.Workspaces, approval.Workspace{Name: ws})
 	}
-	var err error
-	w.seal, err = seal.LoadOrCreate(ipc.OS(), layout.Keys())
-	require.NoError(t, err)
+	home := gatetest.New(t, o)
+	w.store, w.seal = home.Store, home.Seal
 	w.sentStore = &ipc.SentStore{Store: w.store, Channel: "email"}
 	w.restart()
 	return w
@@ -123,7 +123,7 @@ func newRig(t testing.TB) *rig {
 // restart simulates a new process over the same files.
 func (w *rig) restart() {
 	w.t.Helper()
-	decider := &gate.Decider{Store: w.store, Seal: w.seal, Now: w.clock.now, Daemon: true, May: w.canDecide}
+	decider := &gate.Decider{Store: w.store, Seal: w.seal, Now: w.clock.now, May: w.canDecide}
 	viewer := &read.Viewer{Store: w.store, Seal: w.seal}
 	drawer := func(name string) chat.StateStore {
 		d, err := w.sentStore.State(name)
@@ -133,7 +133,7 @@ func (w *rig) restart() {
 	w.problem = ""
 	w.Channel = &Channel{
 		Addressing: Addressing{Local: "permesso", Separator: "+", Domain: "gate.test"}, FollowUp: true,
-		Sender: w.outbox, Verifier: &Authenticator{TrustRelay: true},
+		Sender: w.outbox, Verifier: &authentic.Authenticator{TrustRelay: true},
 		Viewer: viewer, Records: viewer, Interceptor: &chat.Interceptor{Decider: decider, Viewer: viewer, CanDecide: decider.CanDecide},
 		Sent: w.sentStore, Taken: drawer("taken"), Tests: drawer("tests"),
 		Workspaces: func() []string { return []string{"home", "office", "shop"} },
@@ -149,7 +149,7 @@ func (w *rig) restart() {
 
 func (w *rig) canDecide(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
 	for _, p := range w.people[ws] {
-		if by.Channel == "email" && p.Email == by.ID {
+		if by.Channel == "email" && p.IDs["email"] == by.ID {
 			return p.Name, true
 		}
 	}
@@ -172,7 +172,7 @@ func (w *rig) addPending(ws, id string, change ...func(*approval.Pending)) appro
 	}
 	body, err := p.Encode()
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.store.Create(approval.DocPending, k, w.seal.Seal(approval.DocPending, k, body), approval.Durable))
+	require.NoError(w.t, w.store.Create(context.Background(), approval.DocPending, k, w.seal.Seal(approval.DocPending, k, body), approval.Durable))
 	return k
 }
 
@@ -180,7 +180,7 @@ func (w *rig) addPending(ws, id string, change ...func(*approval.Pending)) appro
 func (w *rig) addNextPending(ws string, change ...func(*approval.Pending)) approval.Key {
 	w.t.Helper()
 	if w.next++; w.last.ID != "" {
-		require.NoError(w.t, w.store.Remove(approval.DocPending, w.last))
+		require.NoError(w.t, w.store.Remove(context.Background(), approval.DocPending, w.last))
 	}
 	w.clock.advance(24 * time.Hour)
 	w.last = w.addPending(ws, fmt.Sprintf("a7f3%04x00000000", w.next), change...)
@@ -199,21 +199,21 @@ func (w *rig) writeRecordBy(k approval.Key, status approval.Status, by, via stri
 	resp.Decision.By, resp.Decision.Via = &by, &via
 	b, err := resp.Encode()
 	require.NoError(w.t, err)
-	d, err := w.store.Read(approval.DocDecision, k)
+	d, err := w.store.Read(context.Background(), approval.DocDecision, k)
 	if err != nil {
 		d = nil
 	}
 	rec := approval.Record{Version: 1, RequestID: k.ID, Workspace: k.Workspace, Status: status, Decision: d, RequestedAt: w.clock.now(), EndedAt: w.clock.now(), Response: b}
 	body, err := rec.Encode()
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.store.Create(approval.DocRecord, k, w.seal.Seal(approval.DocRecord, k, body), approval.Durable))
-	require.NoError(w.t, w.store.Remove(approval.DocPending, k))
+	require.NoError(w.t, w.store.Create(context.Background(), approval.DocRecord, k, w.seal.Seal(approval.DocRecord, k, body), approval.Durable))
+	require.NoError(w.t, w.store.Remove(context.Background(), approval.DocPending, k))
 }
 
 // decision returns the decision on a request, or nil.
 func (w *rig) decision(k approval.Key) *approval.Decision {
 	w.t.Helper()
-	b, err := w.store.Read(approval.DocDecision, k)
+	b, err := w.store.Read(context.Background(), approval.DocDecision, k)
 	if err != nil {
 		return nil
 	}
@@ -290,7 +290,7 @@ func (w *rig) onlyEmail(mails []sentMail) parsedEmail {
 var repliesWritten int
 
 // replyTo returns a reply to a card, as a simple mail program writes it.
-func replyTo(card parsedEmail, from, text string, edit ...func(h map[string]string)) Incoming {
+func replyTo(card parsedEmail, from, text string, edit ...func(h map[string]string)) mailbox.Incoming {
 	repliesWritten++
 	h := map[string]string{
 		"From": from, "To": card.header.Get("Reply-To"), "Subject": "Re: =?utf-8?b?" + b64(card.subject) + "?=",
@@ -310,7 +310,7 @@ func replyTo(card parsedEmail, from, text string, edit ...func(h map[string]stri
 		}
 	}
 	raw := b.String() + "\r\n" + strings.ReplaceAll(text, "\n", "\r\n")
-	return Incoming{Name: fmt.Sprintf("test %d", repliesWritten), Raw: []byte(raw)}
+	return mailbox.Incoming{Name: fmt.Sprintf("test %d", repliesWritten), Raw: []byte(raw)}
 }
 
 func withoutHeaders(names ...string) func(map[string]string) {
@@ -326,7 +326,7 @@ func withHeader(name, value string) func(map[string]string) {
 }
 
 // deliver delivers an email and returns the result and the answers.
-func (w *rig) deliver(in Incoming) (Taken, []sentMail) {
+func (w *rig) deliver(in mailbox.Incoming) (Taken, []sentMail) {
 	w.t.Helper()
 	t, err := w.Take(w.t.Context(), in)
 	require.NoError(w.t, err)

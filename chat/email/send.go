@@ -4,127 +4,91 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
-// The delays between two attempts to send, and the maximum age of an email other than
-// a card.
+// The maximum age of an email other than a card.
 const (
-	firstSendDelay = 5 * time.Second
-	maxSendDelay   = 5 * time.Minute
 	maxFollowUpAge = 24 * time.Hour
 	maxAnswerAge   = time.Hour
 )
 
-// job is one email that is due.
-type job struct {
-	key  approval.Key // zero: not about a request
-	to   string
-	what string // for the log
-	*delivery
-	mail      *outgoing
-	maybeSent bool                             // an earlier attempt may have arrived
-	save      func() error                     // saves the delivery; the caller holds the lock
-	notSent   func()                           // called if the email certainly did not arrive; may be nil. The caller holds the lock
-	failed    func(why error) (reports func()) // called after the final failure; may be nil. The caller holds the lock
+// jobs are the emails that are not settled: answers before cards, outcomes last. The caller
+// holds the lock during the iteration.
+func (c *Channel) jobs(ctx context.Context, waiting []approval.StoredPending) iter.Seq[*job] {
+	pending := map[approval.Key]*approval.StoredPending{}
+	for i := range waiting {
+		pending[waiting[i].Key()] = &waiting[i]
+	}
+	return func(yield func(*job) bool) {
+		for _, t := range c.state.handled.byFile {
+			if t.Answer != nil && t.Answer.open() && !yield(c.answerJob(t)) {
+				return
+			}
+		}
+		keys := slices.SortedFunc(maps.Keys(c.state.sent.records), compareKeys)
+		keys = slices.DeleteFunc(keys, func(k approval.Key) bool { return !c.state.sent.records[k].Closed.IsZero() })
+		for _, k := range keys {
+			n := c.state.sent.records[k]
+			for _, a := range n.Cards {
+				if a.open() && !yield(c.cardJob(k, n, a, pending[k])) {
+					return
+				}
+			}
+		}
+		for _, k := range keys {
+			n := c.state.sent.records[k]
+			for _, a := range n.Cards {
+				if a.FollowUp != nil && a.FollowUp.open() && !yield(c.followUpJob(ctx, k, n, a)) {
+					return
+				}
+			}
+		}
+	}
 }
 
-// send sends what is due, one email at a time.
-func (c *Channel) send(ctx context.Context, waiting []approval.StoredPending) {
-	byKey := map[approval.Key]approval.StoredPending{}
-	for _, w := range waiting {
-		byKey[w.Key()] = w
-	}
-	for ctx.Err() == nil && !c.serverPaused() {
-		j, err := c.prepare(ctx, byKey)
+// transmit returns the function that sends an email.
+func (c *Channel) transmit(d *outgoing) transmission {
+	return func(ctx context.Context) *failure {
+		raw, err := d.bytes()
 		if err != nil {
-			c.Log.Error().Err(err).Msg("save sent record failed; email not sent")
-			c.setProblem("note", "cannot send: "+err.Error(), "check free disk space")
-			return
+			return &failure{error: &mailbox.Error{Stage: "compose the mail", Err: err}}
 		}
-		c.clearProblem("note")
-		if j == nil {
-			return
+		if err = c.Sender.Send(ctx, d.From, []string{d.To}, raw); err == nil {
+			return nil
 		}
-		c.attempt(ctx, j)
+		e := &mailbox.Error{Stage: "send the mail", Temporary: true, Err: err}
+		errors.As(err, &e)
+		server := e.Account || e.Temporary && !e.MaybeSent && (e.Code == 0 || e.Code == 421)
+		return &failure{e, server, e.Account, e.Temporary, e.MaybeSent}
 	}
 }
 
-func (c *Channel) serverPaused() bool {
-	c.state.mu.Lock()
-	defer c.state.mu.Unlock()
-	return c.state.serverRetry.at.After(c.now())
-}
-
-// prepare picks an email that is due and saves durably that an attempt begins.
-func (c *Channel) prepare(ctx context.Context, waiting map[approval.Key]approval.StoredPending) (*job, error) {
-	c.state.mu.Lock()
-	defer c.state.mu.Unlock()
-	var j *job
-	for _, due := range []func() (*job, error){
-		c.dueAnswer,
-		func() (*job, error) { return c.dueCard(waiting) },
-		func() (*job, error) { return c.dueFollowUp(ctx) },
-	} {
-		var err error
-		if j, err = due(); err != nil {
-			return nil, err
-		}
-		if j != nil {
-			break
-		}
+// cardJob is a card for one approver. Each attempt has a new token: of an earlier one only the
+// digest is known.
+func (c *Channel) cardJob(k approval.Key, n *sentRecord, a *cardCopy, w *approval.StoredPending) *job {
+	j := &job{key: k, to: a.To, what: "card", delivery: &a.delivery, save: func() error { return c.save(k, n) }}
+	if w == nil || n.SHA256 != w.SHA256 || !c.now().Before(w.Pending.ExpiresAt) {
+		return j
 	}
-	if j == nil {
-		return nil, nil
+	var token string
+	j.compose = func() (transmission, error) {
+		token = a.addToken()
+		mail, complete, err := c.cardMail(*w, a, token)
+		a.Complete = complete
+		return c.transmit(mail), err
 	}
-	// Saved before the attempt: after a crash during it, the retry is delayed, too, and
-	// the email may have arrived.
-	again := retry{n: j.Attempts}.next(c.now(), c.firstDelay(), maxSendDelay)
-	j.State, j.Attempts, j.Next = stateSending, again.n, again.at.UTC()
-	j.maybeSent, j.MaybeSent = j.MaybeSent, true
-	return j, j.save()
-}
-
-func (c *Channel) firstDelay() time.Duration {
-	if c.retryDelay > 0 {
-		return c.retryDelay
-	}
-	return firstSendDelay
-}
-
-// dueCard returns a card that is due, with a new token: of an earlier attempt's token
-// only the digest is known.
-func (c *Channel) dueCard(waiting map[approval.Key]approval.StoredPending) (*job, error) {
-	now := c.now()
-	for _, k := range slices.SortedFunc(maps.Keys(waiting), compareKeys) {
-		w, n := waiting[k], c.state.sent.records[k]
-		if n == nil || n.SHA256 != w.SHA256 || !now.Before(w.Pending.ExpiresAt) {
-			continue
-		}
-		for _, a := range n.Cards {
-			if !a.due(now) {
-				continue
-			}
-			token := a.addToken()
-			mail, complete, err := c.cardMail(w, a, token)
-			if err != nil {
-				return nil, err
-			}
-			a.Complete = complete
-			return &job{
-				key: k, to: a.To, what: "card", delivery: &a.delivery, mail: mail,
-				save:    func() error { return c.save(k, n) },
-				notSent: func() { a.removeToken(token) },
-				failed:  func(why error) func() { return c.cardFailed(k, a, why) },
-			}, nil
-		}
-	}
-	return nil, nil
+	j.notSent = func() { a.removeToken(token) }
+	j.failed = func(why error) func() { return c.cardFailed(k, a, why) }
+	return j
 }
 
 // cardMail composes a card for one approver.
@@ -167,34 +131,21 @@ func (c *Channel) ceiling(ws string) approval.Reversibility {
 	return c.Ceiling(ws)
 }
 
-// dueFollowUp returns an outcome that is due, or nil.
-func (c *Channel) dueFollowUp(ctx context.Context) (*job, error) {
-	now := c.now()
-	for _, k := range slices.SortedFunc(maps.Keys(c.state.sent.records), compareKeys) {
-		n := c.state.sent.records[k]
-		if !n.Closed.IsZero() {
-			continue
-		}
-		for _, a := range n.Cards {
-			if a.FollowUp == nil || !a.FollowUp.due(now) {
-				continue
-			}
+// followUpJob is an outcome for one approver.
+func (c *Channel) followUpJob(ctx context.Context, k approval.Key, n *sentRecord, a *cardCopy) *job {
+	return &job{
+		key: k, to: a.To, what: "outcome", delivery: a.FollowUp, save: func() error { return c.save(k, n) },
+		compose: func() (transmission, error) {
 			rec, err := c.Records.Record(ctx, k)
-			if err != nil || rec == nil {
+			switch {
+			case err != nil || rec == nil:
 				return nil, err
+			case c.now().Sub(rec.EndedAt) > maxFollowUpAge:
+				return nil, errOutdated
 			}
-			if now.Sub(rec.EndedAt) > maxFollowUpAge {
-				a.FollowUp.State = stateFailed
-				continue
-			}
-			return &job{
-				key: k, to: a.To, what: "outcome", delivery: a.FollowUp,
-				mail: c.followUp(k, a, rec),
-				save: func() error { return c.save(k, n) },
-			}, nil
-		}
+			return c.transmit(c.followUp(k, a, rec)), nil
+		},
 	}
-	return nil, nil
 }
 
 func (c *Channel) followUp(k approval.Key, a *cardCopy, rec *approval.Record) *outgoing {
@@ -205,134 +156,64 @@ func (c *Channel) followUp(k approval.Key, a *cardCopy, rec *approval.Record) *o
 	return d
 }
 
-// attempt sends one email and records the result.
-func (c *Channel) attempt(ctx context.Context, j *job) {
-	raw, err := j.mail.bytes()
-	if err != nil {
-		err = &SendError{Stage: "compose the mail", Err: err}
-	} else {
-		err = c.Sender.Send(ctx, j.mail.From, []string{j.mail.To}, raw)
+// answerJob is our answer to a reply.
+func (c *Channel) answerJob(t *handledEmail) *job {
+	a, token := t.Answer, ""
+	var card *cardCopy
+	j := &job{key: t.key(), to: t.Sender, what: "answer", delivery: &a.delivery}
+	j.save = func() error {
+		if !a.open() {
+			a.Text = ""
+		}
+		return c.saveHandled(t)
 	}
-	c.state.mu.Lock()
-	report := c.recordAttempt(ctx, j, err)
-	saved := j.save()
-	c.state.mu.Unlock()
-	report()
-	if saved != nil {
-		// After a restart it is sent again, under the same Message-ID.
-		c.Log.Error().Err(saved).Msg("save sent record failed")
+	j.notSent = func() {
+		if card != nil {
+			card.removeToken(token)
+		}
 	}
+	j.compose = func() (transmission, error) {
+		if c.now().Sub(t.At) > maxAnswerAge {
+			return nil, errOutdated
+		}
+		if n := c.state.sent.records[j.key]; a.Open && n != nil {
+			if card = n.card(t.Sender); card != nil {
+				token = card.addToken()
+				if err := c.save(j.key, n); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return c.transmit(c.answer(t, token)), nil
+	}
+	return j
 }
 
-// recordAttempt records the result of an attempt in the delivery. It returns what must be
-// reported without the lock.
-func (c *Channel) recordAttempt(ctx context.Context, j *job, err error) (reports func()) {
-	if err == nil {
-		j.State, j.MaybeSent, j.Error, j.Next = stateSent, j.maybeSent, "", time.Time{}
-		c.state.serverRetry = retry{}
-		return func() {
-			c.clearProblem("server")
-			c.clearProblem("to " + j.to)
-			c.Log.Info().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Msg("email sent")
-		}
+// answer composes our answer to a reply. The lock marks our text if a reply quotes it:
+// without it "4 needs text behind it" would be an answer.
+func (c *Channel) answer(t *handledEmail, token string) *outgoing {
+	a := t.Answer
+	d := c.newEmail(t.Sender, a.MessageID, "Re: "+a.Subject, t.ID, token)
+	d.Auto, d.InReplyTo, d.References, d.Text = "auto-replied", a.InReplyTo, a.References, lock+" "+a.Text+"\n"
+	if token != "" && d.ReplyTo == "" {
+		d.Text += "\n" + SubjectTag(t.ID, token) + "\n"
 	}
-	e := sendErrorOf(err)
-	j.MaybeSent = j.maybeSent || e.MaybeSent
-	if ctx.Err() != nil {
-		return func() {} // the daemon stops; the next start tries again
-	}
-	j.Error = e.Error()
-	if !e.MaybeSent && j.notSent != nil {
-		j.notSent()
-	}
-	log := func() {
-		c.Log.Warn().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Err(err).Bool("again", j.open()).Msg("email not sent")
-	}
-	switch {
-	case isServerFailure(e):
-		longest := maxSendDelay
-		if !e.Account {
-			longest = time.Minute
-		}
-		c.state.serverRetry = c.state.serverRetry.next(c.now(), c.firstDelay(), longest)
-		// The server failed, not this email: when the server is back, it is sent at once.
-		j.Attempts, j.Next = j.Attempts-1, c.state.serverRetry.at.UTC()
-		return func() {
-			log()
-			c.setProblem("server", "cannot send: "+e.Error(), e.hint)
-		}
-	case !e.Temporary:
-		j.State = stateFailed
-		if j.failed == nil {
-			return log
-		}
-		reports := j.failed(e)
-		return func() { log(); reports() }
-	}
-	return log
-}
-
-func sendErrorOf(err error) *SendError {
-	var e *SendError
-	if errors.As(err, &e) {
-		return e
-	}
-	return &SendError{Stage: "send the mail", Temporary: true, Err: err}
-}
-
-// isServerFailure says whether every other email would fail, too.
-func isServerFailure(e *SendError) bool {
-	return e.Account || e.Temporary && !e.MaybeSent && (e.Code == 0 || e.Code == 421)
+	return d
 }
 
 // cardFailed records that an approver cannot be asked by email. It returns what must
 // be reported without the lock.
 func (c *Channel) cardFailed(k approval.Key, a *cardCopy, why error) (reports func()) {
 	a.failureReported = true
-	to, what := a.To, fmt.Sprintf("card %s to %s was refused: %v", approval.ShortID(k.ID), logText(a.To), why)
+	to, what := a.To, fmt.Sprintf("card %s to %s was refused: %v", approval.ShortID(k.ID), chat.Escape(a.To), why)
 	hint := "correct the approver's email address, or decide on another channel"
 	if c.Approve != "" {
 		hint += ": " + c.Approve + " " + approval.ShortID(k.ID)
 	}
 	return func() {
-		c.setProblem("to "+to, what, hint)
+		c.problems.set("to "+to, what, hint)
 		if c.Alert != nil {
 			c.Alert(k.Workspace, what)
 		}
 	}
-}
-
-// untilNextRun is the time until something is due.
-func (c *Channel) untilNextRun() time.Duration {
-	c.state.mu.Lock()
-	defer c.state.mu.Unlock()
-	now := c.now()
-	at := now.Add(c.every())
-	sooner := func(d *delivery) {
-		switch {
-		case d == nil || !d.open() || !d.Next.Before(at):
-		case d.Next.After(now):
-			at = d.Next
-		case now.Add(time.Second).Before(at):
-			at = now.Add(time.Second) // due, but its request is not pending at the moment
-		}
-	}
-	for _, n := range c.state.sent.records {
-		if !n.Closed.IsZero() {
-			continue
-		}
-		for _, a := range n.Cards {
-			sooner(&a.delivery)
-			sooner(a.FollowUp)
-		}
-	}
-	for _, t := range c.state.handled.byFile {
-		if t.Answer != nil {
-			sooner(&t.Answer.delivery)
-		}
-	}
-	if c.state.serverRetry.at.After(at) {
-		at = c.state.serverRetry.at
-	}
-	return min(max(at.Sub(now), 10*time.Millisecond), c.every())
 }

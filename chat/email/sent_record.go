@@ -41,27 +41,6 @@ type cardCopy struct {
 	failureReported bool // the final failure was reported, in this process
 }
 
-// The states of an email that we send. The zero state: no attempt yet.
-const (
-	stateSending = "sending" // an attempt may be in progress, or another one is due
-	stateSent    = "sent"
-	stateFailed  = "failed" // final
-)
-
-// delivery is the progress of an email that we send.
-type delivery struct {
-	State     string    `json:"state,omitempty"`
-	Attempts  int       `json:"tries,omitempty"`
-	MaybeSent bool      `json:"maybe,omitempty"` // it may have arrived without a confirmation
-	Next      time.Time `json:"next,omitzero"`   // no attempt before this time
-	Error     string    `json:"error,omitempty"`
-}
-
-// due says whether an attempt is due.
-func (d *delivery) due(now time.Time) bool { return d.open() && !d.Next.After(now) }
-
-func (d *delivery) open() bool { return d.State == "" || d.State == stateSending }
-
 // A card has a limited number of tokens. The first ones belong to the card itself,
 // one for each attempt with an unknown result. The others belong to answers of ours
 // that can be replied to.

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/authentic"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
 // TestMail sends a test card, which belongs to no request, and waits for the reply.
@@ -50,25 +53,34 @@ func (r *TestMail) Send(ctx context.Context) error {
 	return r.Sender.Send(ctx, d.From, []string{d.To}, raw)
 }
 
-// Await waits until ctx ends for the reply: from box, which may be nil, or from a
-// running channel.
-func (r *TestMail) Await(ctx context.Context, box Mailbox) ([]byte, error) {
+// errForDaemon keeps an email in the inbox.
+var errForDaemon = errors.New("not a reply to this test")
+
+// Await waits until ctx ends for the reply: from box, which may be nil, from the inbox, or
+// from a running channel.
+func (r *TestMail) Await(ctx context.Context, box mailbox.Mailbox) ([]byte, error) {
+	var running sync.WaitGroup
+	defer running.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	came := make(chan []byte, 1)
-	ended := make(chan error, 1)
+	came, ended := make(chan []byte, 1), make(chan error, 2)
+	read := func(box mailbox.Mailbox, other error) {
+		ended <- box.Run(ctx, func(_ context.Context, in mailbox.Incoming) error {
+			if in.TooLarge || !r.answers(in.Raw) {
+				return other
+			}
+			select {
+			case came <- in.Raw:
+			default:
+			}
+			return nil
+		})
+	}
 	if box != nil {
-		go func() {
-			ended <- box.Run(ctx, func(_ context.Context, in Incoming) error {
-				if !in.TooLarge && r.answers(in.Raw) {
-					select {
-					case came <- in.Raw:
-					default:
-					}
-				}
-				return nil
-			})
-		}()
+		running.Go(func() { read(box, nil) })
+	}
+	if r.Inbox != nil {
+		running.Go(func() { read(&mailbox.InboxQueue{Store: r.Inbox, Every: testPollInterval}, errForDaemon) })
 	}
 	for {
 		select {
@@ -86,29 +98,7 @@ func (r *TestMail) Await(ctx context.Context, box Mailbox) ([]byte, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return raw, err
 		}
-		if raw, err := r.fromInbox(); raw != nil || err != nil {
-			return raw, err
-		}
 	}
-}
-
-// fromInbox returns the reply from the inbox, if no daemon has taken it.
-func (r *TestMail) fromInbox() ([]byte, error) {
-	if r.Inbox == nil {
-		return nil, nil
-	}
-	names, err := r.Inbox.List()
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		raw, err := r.Inbox.Get(name)
-		if err != nil || !r.answers(raw) {
-			continue // taken meanwhile, or not a reply to this test
-		}
-		return withCRLF(raw), r.Inbox.Remove(name)
-	}
-	return nil, nil
 }
 
 func (r *TestMail) answers(raw []byte) bool {
@@ -178,30 +168,24 @@ func Examine(ctx context.Context, raw []byte, lookup func(context.Context, strin
 			f.Answer = m.doubtText(textsFor(""))
 		}
 	}
-	fields, _ := readFields(raw)
-	for _, h := range fields {
-		if h.name == "authentication-results" {
-			f.Field = chat.Escape(strings.Join(strings.Fields(h.value), " "))
-			f.AuthservID, _, _ = parseResults(h.value)
-			break
-		}
-	}
-	proof := func(a *Authenticator) string {
+	server, field := authentic.Stated(raw)
+	f.AuthservID, f.Field = server, chat.Escape(strings.Join(strings.Fields(field), " "))
+	proof := func(a *authentic.Authenticator) string {
 		sender, _, err := a.Sender(ctx, raw)
 		if err == nil {
 			f.Sender = sender
 			return ""
 		}
-		var e *authError
+		var e *authentic.Error
 		if errors.As(err, &e) {
 			return e.Reason
 		}
 		return err.Error()
 	}
 	if f.Stated = "no Authentication-Results field"; f.AuthservID != "" {
-		f.Stated = proof(&Authenticator{AuthservID: f.AuthservID})
+		f.Stated = proof(&authentic.Authenticator{AuthservID: f.AuthservID})
 	}
-	f.Signed = proof(&Authenticator{DKIM: true, Lookup: lookup})
+	f.Signed = proof(&authentic.Authenticator{DKIM: true, Lookup: lookup})
 	return f
 }
 

@@ -6,6 +6,8 @@ import (
 	"crypto/subtle"
 	"encoding/base32"
 	"encoding/hex"
+
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // tokenKind separates our digests from every other use of SHA-256, so that a leaked
@@ -28,25 +30,13 @@ func NewToken() string {
 // equals nothing, not even another empty string. Case is ignored: some servers fold
 // the local part of an address.
 func sameToken(a, b string) bool {
-	x, y := sha256.Sum256([]byte(foldASCII(a))), sha256.Sum256([]byte(foldASCII(b)))
+	x, y := sha256.Sum256([]byte(chat.LowerASCII(a))), sha256.Sum256([]byte(chat.LowerASCII(b)))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1 && a != "" && b != ""
 }
 
 // tokenDigest is stored in place of the token: SHA-256 in hex. A token has 128 random
 // bits, so neither a salt nor a slow hash would add security.
 func tokenDigest(token string) string {
-	sum := sha256.Sum256([]byte(tokenKind + foldASCII(token)))
+	sum := sha256.Sum256([]byte(tokenKind + chat.LowerASCII(token)))
 	return hex.EncodeToString(sum[:])
-}
-
-// foldASCII lowers ASCII letters only. Unicode folding (Kelvin sign to k, long s to s)
-// would make strings equal that no mail server treats as equal.
-func foldASCII(s string) string {
-	folded := []byte(s)
-	for i, c := range folded {
-		if c >= 'A' && c <= 'Z' {
-			folded[i] = c + 'a' - 'A'
-		}
-	}
-	return string(folded)
 }

@@ -1,16 +1,18 @@
 package telegram
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/go-telegram/bot"
 	"github.com/go-telegram/bot/models"
 
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 )
 
 // api wraps the Bot API calls that the channel makes. Its errors do not hold the token.
@@ -20,40 +22,49 @@ type api struct {
 	token   string
 }
 
-// sendOptions say how a message is sent.
-type sendOptions struct {
-	thread      int
-	replyTo     int    // 0: no reply
-	silent      bool   // no notification sound
-	placeholder string // opens a reply with this in its empty field; "": none
-}
-
 // send sends a message and returns its ID.
-func (a *api) send(ctx context.Context, chatID int64, msg message, h sendOptions) (id int, err error) {
+func (a *api) send(ctx context.Context, to deliver.Address, m deliver.Message) (deliver.ID, error) {
+	chatID, thread, reply := to.Chat.Number(), int(to.Thread.Number()), replyTo(int(m.ReplyTo.Number()))
 	if err := a.wait(ctx, chatID); err != nil {
-		return 0, err
+		return "", err
 	}
-	ctx, stop := context.WithTimeout(ctx, sendTimeout)
+	timeout := sendTimeout
+	if m.File != nil {
+		timeout *= 3
+	}
+	ctx, stop := context.WithTimeout(ctx, timeout)
 	defer stop()
-	m, err := a.bot.SendMessage(ctx, &bot.SendMessageParams{
-		ChatID: chatID, MessageThreadID: h.thread, Text: msg.text, Entities: msg.entities, LinkPreviewOptions: noPreview(),
-		DisableNotification: h.silent, ReplyParameters: replyTo(h.replyTo), ReplyMarkup: markup(msg.buttons, h),
-	})
-	if err != nil {
-		return 0, a.callFailed(chatID, err)
+	text, entities := layOut(m)
+	var sent *models.Message
+	var err error
+	if m.File != nil {
+		sent, err = a.bot.SendDocument(ctx, &bot.SendDocumentParams{
+			ChatID: chatID, MessageThreadID: thread, DisableNotification: m.Silent, ReplyParameters: reply,
+			Document: &models.InputFileUpload{Filename: m.File.Name, Data: strings.NewReader(m.File.Text)},
+			Caption:  text, CaptionEntities: entities,
+		})
+	} else {
+		sent, err = a.bot.SendMessage(ctx, &bot.SendMessageParams{
+			ChatID: chatID, MessageThreadID: thread, Text: text, Entities: entities, LinkPreviewOptions: noPreview(),
+			DisableNotification: m.Silent, ReplyParameters: reply, ReplyMarkup: markup(m),
+		})
 	}
-	return m.ID, nil
+	if err != nil {
+		return "", a.callFailed(chatID, err)
+	}
+	return deliver.NumberID(int64(sent.ID)), nil
 }
 
 // edit changes a message. It is no error if the message already looks so.
-func (a *api) edit(ctx context.Context, chatID int64, id int, msg message) error {
+func (a *api) edit(ctx context.Context, chatID int64, id deliver.ID, m deliver.Message) error {
 	if err := a.wait(ctx, chatID); err != nil {
 		return err
 	}
 	ctx, stop := context.WithTimeout(ctx, sendTimeout)
 	defer stop()
+	text, entities := layOut(m)
 	_, err := a.bot.EditMessageText(ctx, &bot.EditMessageTextParams{
-		ChatID: chatID, MessageID: id, Text: msg.text, Entities: msg.entities, LinkPreviewOptions: noPreview(), ReplyMarkup: keyboard(msg.buttons),
+		ChatID: chatID, MessageID: int(id.Number()), Text: text, Entities: entities, LinkPreviewOptions: noPreview(), ReplyMarkup: keyboard(m.Buttons),
 	})
 	if err != nil && strings.Contains(err.Error(), "message is not modified") {
 		return nil
@@ -61,30 +72,12 @@ func (a *api) edit(ctx context.Context, chatID int64, id int, msg message) error
 	return a.callFailed(chatID, err)
 }
 
-// document sends a text as a file.
-func (a *api) document(ctx context.Context, chatID int64, name, text string, caption message, h sendOptions) error {
-	if err := a.wait(ctx, chatID); err != nil {
-		return err
-	}
-	ctx, stop := context.WithTimeout(ctx, 3*sendTimeout)
-	defer stop()
-	_, err := a.bot.SendDocument(ctx, &bot.SendDocumentParams{
-		ChatID: chatID, MessageThreadID: h.thread, DisableNotification: h.silent, ReplyParameters: replyTo(h.replyTo),
-		Document: &models.InputFileUpload{Filename: name, Data: bytes.NewReader([]byte(text))},
-		Caption:  caption.text, CaptionEntities: caption.entities,
-	})
-	if err != nil {
-		return a.callFailed(chatID, err)
-	}
-	return nil
-}
-
 // answer answers a tap. Answers do not count against the rate limits.
 func (a *api) answer(ctx context.Context, id, text string, alert bool) error {
 	ctx, stop := context.WithTimeout(ctx, sendTimeout)
 	defer stop()
-	_, err := a.bot.AnswerCallbackQuery(ctx, &bot.AnswerCallbackQueryParams{CallbackQueryID: id, Text: truncate(text, maxTapAnswer), ShowAlert: alert})
-	return Redact(a.token, err)
+	_, err := a.bot.AnswerCallbackQuery(ctx, &bot.AnswerCallbackQueryParams{CallbackQueryID: id, Text: deliver.Truncate(text, maxTapAnswer), ShowAlert: alert})
+	return a.failed(err)
 }
 
 func (a *api) wait(ctx context.Context, chatID int64) error {
@@ -98,7 +91,19 @@ func (a *api) callFailed(chatID int64, err error) error {
 	if a.limiter != nil {
 		a.limiter.NoteError(chatID, err)
 	}
-	return Redact(a.token, err)
+	return a.failed(err)
+}
+
+// failed classifies the error of a call and removes the token from it.
+func (a *api) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	class := classify(err)
+	if class == deliver.BadCredentials {
+		return &deliver.Error{Class: class, Hint: "get the token from @BotFather and write it to the token file", Err: errToken}
+	}
+	return &deliver.Error{Class: class, Hint: hintFor(err), Err: Redact(a.token, err)}
 }
 
 func replyTo(id int) *models.ReplyParameters {
@@ -112,72 +117,69 @@ func noPreview() *models.LinkPreviewOptions {
 	return &models.LinkPreviewOptions{IsDisabled: bot.True()}
 }
 
-func markup(rows [][]button, h sendOptions) models.ReplyMarkup {
+func markup(m deliver.Message) models.ReplyMarkup {
 	switch {
-	case h.placeholder != "":
-		return &models.ForceReply{ForceReply: true, InputFieldPlaceholder: h.placeholder}
-	case len(rows) == 0:
+	case m.Prompt != "":
+		return &models.ForceReply{ForceReply: true, InputFieldPlaceholder: m.Prompt}
+	case len(m.Buttons) == 0:
 		return nil
 	}
-	return keyboard(rows)
+	return keyboard(m.Buttons)
 }
 
 // keyboard builds the rows of buttons. An empty keyboard removes a message's buttons.
-func keyboard(rows [][]button) *models.InlineKeyboardMarkup {
+func keyboard(rows [][]deliver.Button) *models.InlineKeyboardMarkup {
 	k := &models.InlineKeyboardMarkup{InlineKeyboard: [][]models.InlineKeyboardButton{}}
 	for _, row := range rows {
 		var line []models.InlineKeyboardButton
 		for _, f := range row {
-			line = append(line, models.InlineKeyboardButton{Text: f.text, CallbackData: f.data})
+			line = append(line, models.InlineKeyboardButton{Text: f.Text, CallbackData: f.Data})
 		}
 		k.InlineKeyboard = append(k.InlineKeyboard, line)
 	}
 	return k
 }
 
-// errorClass says how to react to an error of the Bot API.
-type errorClass int
-
-const (
-	noError         errorClass = iota
-	transient                  // not done; retry
-	unknownOutcome             // maybe done; retry
-	chatUnreachable            // this chat is unreachable until a user or the operator fixes it
-	badToken                   // no call can succeed with this token
-	rejected                   // Telegram will never accept this call
-)
-
 // classify maps the error of a call to its class.
-func classify(err error) errorClass {
+func classify(err error) deliver.Class {
 	var tooMany *bot.TooManyRequestsError
 	var moved *bot.MigrateError
 	var dial *net.OpError
-	switch {
-	case err == nil:
-		return noError
-	case errors.As(err, &tooMany):
-		return transient
-	case errors.As(err, &moved), errors.Is(err, bot.ErrorForbidden):
-		return chatUnreachable
-	case errors.Is(err, bot.ErrorUnauthorized), errors.Is(err, bot.ErrorNotFound):
-		return badToken
-	case errors.Is(err, bot.ErrorBadRequest):
-		for _, lost := range []string{"chat not found", "message thread not found", "TOPIC_CLOSED", "TOPIC_DELETED", "not enough rights", "CHAT_WRITE_FORBIDDEN", "PEER_ID_INVALID"} {
-			if strings.Contains(err.Error(), lost) {
-				return chatUnreachable
-			}
-		}
-		return rejected
-	case errors.As(err, &dial) && dial.Op == "dial":
-		return transient
+	has := func(texts ...string) bool {
+		return slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(err.Error(), s) })
 	}
-	return unknownOutcome
+	switch {
+	case errors.As(err, &tooMany):
+		return deliver.Temporary // the limiter waits
+	case errors.As(err, &moved), errors.Is(err, bot.ErrorForbidden):
+		return deliver.Unreachable
+	case errors.Is(err, bot.ErrorUnauthorized), errors.Is(err, bot.ErrorNotFound):
+		return deliver.BadCredentials
+	case !errors.Is(err, bot.ErrorBadRequest):
+	case has("message to edit not found", "message can't be edited", "MESSAGE_ID_INVALID"):
+		return deliver.Gone
+	case has("chat not found", "message thread not found", "TOPIC_CLOSED", "TOPIC_DELETED", "not enough rights", "CHAT_WRITE_FORBIDDEN", "PEER_ID_INVALID"):
+		return deliver.Unreachable
+	default:
+		return deliver.Rejected
+	}
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return deliver.Temporary
+	}
+	return deliver.Unknown
 }
 
-// messageGone reports whether an edit failed because the message is gone or cannot be edited.
-func messageGone(err error) bool {
-	return err != nil && (strings.Contains(err.Error(), "message to edit not found") ||
-		strings.Contains(err.Error(), "message can't be edited") || strings.Contains(err.Error(), "MESSAGE_ID_INVALID"))
+const memberHint = "in a private chat write /start to the bot and unblock it; in a group add it again"
+
+func hintFor(err error) string {
+	var moved *bot.MigrateError
+	switch {
+	case errors.As(err, &moved):
+		return fmt.Sprintf("the group has a new id: configure %d as its chat id", moved.MigrateToChatID)
+	case errors.Is(err, bot.ErrorForbidden):
+		return memberHint
+	}
+	return "check the configured chat id; in a private chat write /start to the bot first"
 }
 
 // menuCommands are the commands in the bot's menu, in its order.
@@ -210,5 +212,5 @@ func (a *api) me(ctx context.Context) (*models.User, error) {
 	ctx, stop := context.WithTimeout(ctx, sendTimeout)
 	defer stop()
 	u, err := a.bot.GetMe(ctx)
-	return u, Redact(a.token, err)
+	return u, a.failed(err)
 }

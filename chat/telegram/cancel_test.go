@@ -1,6 +1,7 @@
 package telegram_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -50,7 +51,7 @@ func TestQuestionsAnsweredFromFacts(t *testing.T) {
 	for _, text := range []string{"who will receive it?", "? who will be emailed"} {
 		require.Contains(t, h.waitForReply(h.api.Reply(ann, ann, m.ID, text)).Text, "From the request: mail recipient: bob@example.com", text)
 	}
-	_, err := h.store.Read(approval.DocDecision, k)
+	_, err := h.store.Read(context.Background(), approval.DocDecision, k)
 	require.Error(t, err, "still pending")
 	h.decideAsOperator(k, approval.Denied)
 	m = h.waitForText(m, "Denied")

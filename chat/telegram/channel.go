@@ -2,99 +2,43 @@ package telegram
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"net/http"
 	"regexp"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 )
 
-// Channel reaches approvers through one Telegram bot. Set the fields, then call Run. Fields without a comment
-// are required.
-type Channel struct {
+// Adapter reaches Telegram as one bot, for a deliver.Channel. Set the fields. Those without a comment are
+// required.
+type Adapter struct {
 	Token     string
 	ServerURL string          // of a Bot API server; "": Telegram's own
 	Client    httpClient      // nil: one with timeouts
 	Webhook   *Webhook        // nil: long polling
 	Updates   chat.StateStore // the journal of updates
-	State     chat.StateStore // state of no single request: digests, the feed
-	Sent      chat.SentStore
 
-	Viewer      viewer
-	Interceptor *chat.Interceptor
-	Guard       guard
-	Pauser      pauser  // nil: pausing is unavailable
-	History     history // nil: /last is unavailable
-	// Workspaces returns the workspaces whose approvers are asked here, in the current configuration.
-	Workspaces func() []Workspace
-	Feed       func() bool                      // whether to list what policy allowed; nil: no
-	Style      func(language string) chat.Style // how cards are rendered
-	Foot       func() string                    // last line of a card; nil: none
-	Changes    <-chan approval.Key              // hints that a request changed; nil: polling only
-	Problem    func(what, hint string)          // reports a problem to the operator; "" clears it; nil: no reports
-	Log        func(error)                      // errors that no user in a chat can fix; nil: dropped
-	Every      time.Duration                    // poll interval without a hint; 0: 5 s
-	Retry      time.Duration                    // delay after a first failure; 0: 1 s
-	Now        func() time.Time                 // nil: time.Now
-
-	running    atomic.Pointer[session]
-	noLimits   bool // for tests: no rate limits and no digests …
-	floodLimit bool // … but digests stay on
+	noLimits bool     // for tests: no rate limits
+	current  *session // set by Open
 }
 
-// Workspace is a workspace whose approvers are asked through Telegram.
-type Workspace struct {
-	Name     string
-	Language string
-	Places   []Place // none: its requests cannot be asked
-	Quiet    approval.QuietHours
-}
-
-// Place is a chat or topic that gets the cards of a workspace.
-type Place struct {
-	Chat     int64  // a user's ID, or a group's, which is negative
-	Thread   int    // of a forum topic; 0: the chat itself
-	Language string // "": the workspace's
-	Person   string // the approver whose private chat it is; "": a group
-}
-
-// Story is a snapshot of one request.
-type Story struct {
-	Pending  *approval.Pending  // nil: unknown, or never asked
-	SHA256   string             // of the pending's file; "": no longer pending
-	Decision *approval.Decision // nil: not decided
-	Record   *approval.Record   // nil: not settled
-}
-
-// viewer reads requests.
-type viewer interface {
-	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
-	Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error)
-	// Story returns an empty Story and no error if there is no such request.
-	Story(ctx context.Context, k approval.Key) (Story, error)
-}
-
-// guard knows who may decide. Decide checks it again; the channel uses it to hide requests from other users.
-type guard interface {
-	// May returns the person's name if they may decide in the workspace; p is nil if no single request is
-	// meant.
-	May(workspace string, p *approval.Pending, by approval.Person) (name string, ok bool)
-	// Refused writes an audit entry about a user who may not decide.
-	Refused(k approval.Key, by approval.Person)
-}
-
-// pauser pauses and resumes a workspace. The caller has checked that the person may. The change is durable on
-// return; changed is false if there was nothing to change.
-type pauser interface {
-	Pause(ctx context.Context, workspace string, by approval.Person, reason string) (changed bool, err error)
-	Resume(ctx context.Context, workspace string, by approval.Person) (changed bool, err error)
-}
-
-// history lists the last settled requests of the workspaces, newest first, at most n.
-type history interface {
-	Last(ctx context.Context, workspaces []string, n int) ([]approval.Key, error)
+// session is one run of the adapter.
+type session struct {
+	*Adapter
+	in           *deliver.Inbox
+	api          *api
+	journal      *Journal
+	listener     net.Listener // of the webhook
+	lastUpdateAt atomic.Int64 // Unix seconds
+	ctx          context.Context
+	stop         context.CancelCauseFunc // ends Listen
+	naming       sync.WaitGroup
 }
 
 // Via marks decisions made through Telegram; it is also the channel of their deciders.
@@ -105,7 +49,6 @@ const (
 	pollTimeout    = 30 * time.Second
 	requestTimeout = 40 * time.Second
 	sendTimeout    = 20 * time.Second
-	defaultEvery   = 5 * time.Second
 )
 
 var tokenForm = regexp.MustCompile(`^[0-9]+:[A-Za-z0-9_-]{20,}$`)
@@ -114,22 +57,78 @@ var tokenForm = regexp.MustCompile(`^[0-9]+:[A-Za-z0-9_-]{20,}$`)
 // one.
 func ValidToken(token string) bool { return tokenForm.MatchString(token) }
 
-func (c *Channel) now() time.Time {
-	if c.Now != nil {
-		return c.Now()
+// Open implements deliver.Adapter.
+func (c *Adapter) Open(ctx context.Context, in *deliver.Inbox) (deliver.Traits, error) {
+	s := &session{Adapter: c, in: in}
+	s.ctx, s.stop = context.WithCancelCause(ctx)
+	s.journal = &Journal{Client: &pollMonitor{httpClient: c.client(), s: s}, Store: c.Updates, Token: c.Token}
+	b, err := c.newBot(s.ctx, s.journal, s.dispatch, s.pollFailed)
+	if err != nil {
+		return deliver.Traits{}, err
 	}
-	return time.Now()
+	if s.api = (&api{bot: b, limiter: &Limiter{}, token: c.Token}); c.noLimits {
+		s.api.limiter = nil
+	}
+	if c.Webhook != nil {
+		if s.listener, err = c.Webhook.listener(ctx); err != nil {
+			return deliver.Traits{}, err
+		}
+	}
+	c.current = s
+	s.naming.Go(s.fetchName) // replayed texts may wait for the name
+	s.replay()
+	return deliver.Traits{Service: "Telegram", MaxText: maxText, Buttons: true, Edits: true, Named: true}, nil
 }
 
-func (c *Channel) client() httpClient {
+// Listen implements deliver.Adapter. Its error says that Telegram rejected the token.
+func (c *Adapter) Listen(context.Context) error {
+	s := c.current
+	defer s.naming.Wait()
+	defer s.stop(nil)
+	if err := s.listen(s.ctx); err != nil {
+		return err
+	}
+	if err := context.Cause(s.ctx); errors.Is(err, errToken) {
+		return err
+	}
+	return nil
+}
+
+// Send implements deliver.Adapter.
+func (c *Adapter) Send(ctx context.Context, to deliver.Address, m deliver.Message) (deliver.ID, error) {
+	return c.current.api.send(ctx, to, m)
+}
+
+// Edit implements deliver.Adapter.
+func (c *Adapter) Edit(ctx context.Context, to deliver.Address, id deliver.ID, m deliver.Message) error {
+	return c.current.api.edit(ctx, to.Chat.Number(), id, m)
+}
+
+// errToken says that Telegram rejected the token.
+var errToken = errors.New("Telegram does not accept the token: check that it is complete and still valid") //nolint:staticcheck // it begins with a name
+
+// fetchName gets the bot's name from Telegram, and sets the command menu.
+func (s *session) fetchName() {
+	for tries := 0; s.ctx.Err() == nil; tries++ {
+		me, err := s.api.me(s.ctx)
+		if err == nil {
+			s.in.SetName(me.Username)
+			if err := s.api.setCommands(s.ctx); err != nil && s.ctx.Err() == nil {
+				s.log(fmt.Errorf("set command menu: %w", err))
+			}
+			return
+		}
+		if sleep(s.ctx, s.in.RetryDelay(tries, err)) != nil {
+			return
+		}
+	}
+}
+
+func (c *Adapter) client() httpClient {
 	if c.Client != nil {
 		return c.Client
 	}
 	return &http.Client{Timeout: requestTimeout}
 }
 
-func (c *Channel) log(err error) {
-	if err = Redact(c.Token, err); err != nil && c.Log != nil {
-		c.Log(err)
-	}
-}
+func (s *session) log(err error) { s.in.Log(Redact(s.Token, err)) }

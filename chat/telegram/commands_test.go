@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat/telegram"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
 func TestStart(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: family})
+	h := newRig(t, deliver.Place{Address: at(family, 0)})
 	h.start()
 	m := h.waitForReply(h.api.Say(ann, family, "/start@permesso_bot"))
 	require.Contains(t, m.Text, "Your id: 1001")
@@ -44,7 +44,7 @@ func (h *rig) helpRoundTripIn(chatID int64) {
 
 // A user gets five refusals in a minute; each of the five is in the audit log.
 func TestRefusalsAreLimited(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: family})
+	h := newRig(t, deliver.Place{Address: at(family, 0)})
 	h.start()
 	m := h.ask(keyIn(personal, 1), family, postRequest)
 	for i := range 8 {
@@ -142,9 +142,9 @@ func (b *fakePauser) note(what, ws string, by approval.Person, reason string, on
 }
 
 func TestPauseAndResume(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: family})
+	h := newRig(t, deliver.Place{Address: at(family, 0)})
 	b := &fakePauser{paused: map[string]bool{}}
-	h.start(func(c *telegram.Channel) { c.Pauser = b })
+	h.start(func(c *channel) { c.Pauser = b })
 	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "/pause it goes wild")).Text, "⏸ personal: paused")
 	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "/pause personal")).Text, "⏸ personal: already paused")
 	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "/resume other")).Text, "Which workspace? personal")
@@ -157,9 +157,9 @@ func TestPauseAndResume(t *testing.T) {
 // A command that names the bot waits until the bot's name is known, in a later session too.
 func TestCalledByName(t *testing.T) {
 	for _, sessions := range []int{1, 2} {
-		h := newRig(t, telegram.Place{Chat: family})
+		h := newRig(t, deliver.Place{Address: at(family, 0)})
 		b := &fakePauser{paused: map[string]bool{}}
-		open := func() { h.start(func(c *telegram.Channel) { c.Pauser = b }) }
+		open := func() { h.start(func(c *channel) { c.Pauser = b }) }
 		h.api.Fail("getMe", botapi.Fault{Kind: botapi.BadGateway})
 		open()
 		m := h.api.Say(ann, family, "/pause@permesso_bot it goes wild")
@@ -185,7 +185,7 @@ func (h fakeHistory) Last(context.Context, []string, int) ([]approval.Key, error
 func TestLast(t *testing.T) {
 	h := newRig(t)
 	one, two := keyIn(personal, 1), keyIn(personal, 2)
-	h.start(func(c *telegram.Channel) { c.History = fakeHistory{two, one, keyIn(personal, 3)} })
+	h.start(func(c *channel) { c.History = fakeHistory{two, one, keyIn(personal, 3)} })
 	require.Equal(t, "No decisions yet.", h.waitForReply(h.api.Say(ann, ann, "last")).Text)
 	m := h.ask(one, ann, postRequest)
 	h.tap(ann, m, "✅ Once")
@@ -208,9 +208,9 @@ func TestCommandMenu(t *testing.T) {
 
 // Alert sends to every place of a workspace.
 func TestAlert(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: ann}, telegram.Place{Chat: family})
-	var c *telegram.Channel
-	h.start(func(x *telegram.Channel) { c = x })
+	h := newRig(t, deliver.Place{Address: at(ann, 0)}, deliver.Place{Address: at(family, 0)})
+	var c *channel
+	h.start(func(x *channel) { c = x })
 	h.helpRoundTrip()
 	c.Alert(personal, "forged mails arrive, see http://evil.example")
 	for _, id := range []int64{ann, family} {

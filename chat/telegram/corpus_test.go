@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat/telegram"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
@@ -59,16 +59,16 @@ func TestUpdates(t *testing.T) {
 }
 
 func (h *rig) runCase(c updateCase, k approval.Key) {
-	place := map[string]telegram.Place{"private": {Chat: ann}, "group": {Chat: family}, "topic": {Chat: forum, Thread: 1}}[c.Place]
+	place := map[string]deliver.Place{"private": {Address: at(ann, 0)}, "group": {Address: at(family, 0)}, "topic": {Address: at(forum, 1)}}[c.Place]
 	h.mu.Lock()
-	h.workspaces[0].Places, h.refused, h.problem = []telegram.Place{place}, nil, ""
+	h.workspaces[0].Places, h.refused, h.problem = []deliver.Place{place}, nil, ""
 	h.mu.Unlock()
 	h.start()
 	members := postRequest
 	if c.Before == "expired" {
 		members += `,"expires_in_sec":4` // time enough to see the buttons
 	}
-	card := h.ask(k, place.Chat, members)
+	card := h.ask(k, place.Chat.Number(), members)
 	switch c.Before {
 	case "expired":
 		h.waitForResponse(k)
@@ -133,7 +133,7 @@ func (h *rig) deliver(c updateCase, k approval.Key, card botapi.Message) (query 
 	return query
 }
 
-func (h *rig) checkCase(c updateCase, k approval.Key, place telegram.Place, query string, card botapi.Message) {
+func (h *rig) checkCase(c updateCase, k approval.Key, place deliver.Place, query string, card botapi.Message) {
 	t := h.t
 	if c.Expect.Answer != "" {
 		times := 1
@@ -161,7 +161,7 @@ func (h *rig) checkCase(c updateCase, k approval.Key, place telegram.Place, quer
 		h.waitFor("a report", func() bool { return strings.Contains(h.reported(), c.Expect.Problem) })
 	}
 	if c.Expect.Silent {
-		h.waitForReply(h.api.Post(place.Chat, botapi.Message{From: &botapi.User{ID: ann}, Text: "/help@permesso_bot", ThreadID: place.Thread}))
+		h.waitForReply(h.api.Post(place.Chat.Number(), botapi.Message{From: &botapi.User{ID: ann}, Text: "/help@permesso_bot", ThreadID: int(place.Thread.Number())}))
 		for _, call := range h.api.State().Calls {
 			if call.At.After(h.startedAt) && (call.Method == "answerCallbackQuery" || call.Method == "sendMessage" && !strings.HasPrefix(call.Params["text"], "Tap a button")) {
 				require.Failf(t, "not silent", "%+v", call)

@@ -1,7 +1,4 @@
 package telegram
 
-// DisableLimits turns rate limits and digests off, so that tests are fast.
-func DisableLimits(c *Channel) { c.noLimits = true }
-
-// DisableRateLimits turns rate limits off and leaves digests on.
-func DisableRateLimits(c *Channel) { c.noLimits, c.floodLimit = true, true }
+// DisableLimits turns rate limits off, so that tests are fast.
+func DisableLimits(c *Adapter) { c.noLimits = true }

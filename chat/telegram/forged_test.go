@@ -14,6 +14,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 )
 
 var update = flag.Bool("update", false, "write the golden messages anew")
@@ -29,7 +30,7 @@ func TestForgedEvidence(t *testing.T) {
 		require.NoError(t, err)
 		p, err := approval.ParsePending(b, approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"})
 		require.NoError(t, err, name)
-		msg := renderer{chat.Style{}, catalogFor("en")}.card(p, &sentCopy{}, false)
+		msg := newShown(deliver.Card(chat.Style{}, p, nil, maxText, false))
 		got, err := json.MarshalIndent(map[string]any{"text": strings.Split(msg.text, "\n"), "entities": msg.entities}, "", " ")
 		require.NoError(t, err)
 		file := filepath.Join("..", "..", "testdata", "forged", name+".telegram.txt")
@@ -46,7 +47,7 @@ func TestForgedEvidence(t *testing.T) {
 }
 
 // ours is the text of a message outside of its quotations and its payload.
-func ours(msg message) string {
+func ours(msg shown) string {
 	u := utf16.Encode([]rune(msg.text))
 	for _, m := range msg.entities {
 		if m.Type == block || m.Type == quote || m.Type == models.MessageEntityTypeExpandableBlockquote {

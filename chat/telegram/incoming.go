@@ -2,303 +2,142 @@ package telegram
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
-	"strings"
+	"strconv"
+	"time"
 
+	"github.com/go-telegram/bot"
 	"github.com/go-telegram/bot/models"
 
-	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 )
 
-// incomingMessage is a message from a user.
-type incomingMessage struct {
-	*session
-	m              *models.Message
-	text           string // without a slash and the bot's name
-	slash          bool   // it began with a slash, so it is a command for a bot
-	person         approval.Person
-	chatWorkspaces []Workspace
-	workspaces     []string // those of the chat in which the user may decide
-	language       string
+// dispatch is the library's handler. It only passes the update on.
+func (s *session) dispatch(ctx context.Context, _ *bot.Bot, u *models.Update) {
+	if ctx.Err() == nil {
+		s.receive(u, false)
+	}
 }
 
-// handleMessage handles a user's message. Messages that do not address the bot are ignored.
-func (s *session) handleMessage(ctx context.Context, m *models.Message) {
-	s.outbox.retryNow(m.Chat.ID) // a user's message may mean that the chat is reachable again
-	thread := threadOf(m)
-	w := &incomingMessage{session: s, m: m, chatWorkspaces: s.workspacesAt(m.Chat.ID, thread)}
-	w.language = languageIn(w.chatWorkspaces, m.Chat.ID)
-	var ours bool
-	if w.text, w.slash, ours = stripSlash(m.Text, s.botNames()); !ours || w.text == "" {
+// receive passes an update to the inbox, unless it was begun before. What is not handled stays in the journal.
+func (s *session) receive(u *models.Update, replayed bool) {
+	if !s.journal.Begin(u.ID) {
 		return
 	}
-	by, real := directSender(m)
-	w.person = by
-	at, replied := s.cardRepliedTo(m)
-	if !w.isAddressed(replied) {
-		return
+	s.lastUpdateAt.Store(time.Now().Unix())
+	e := s.event(u)
+	e.ID, e.Replayed = strconv.FormatInt(u.ID, 10), replayed
+	e.Done = func(handled bool) {
+		if !handled {
+			s.journal.Abandon(u.ID)
+		} else if err := s.journal.Finished(u.ID); err != nil {
+			s.log(err)
+		}
 	}
-	if !real {
-		w.refuseIndirect()
-		return
-	}
-	w.workspaces = s.mayDecideIn(w.chatWorkspaces, by)
-	switch {
-	case w.handleStart():
-	case len(w.workspaces) == 0 && replied && w.decidesNothing(at):
-	case len(w.workspaces) == 0:
-		w.refuseSender(at.key)
-	case replied:
-		w.handleReply(ctx, at)
-	default:
-		w.handleCommand(ctx)
-	}
+	s.in.Receive(e)
 }
 
-// stripSlash reads a command as Telegram writes it: "/deny@our_bot a7f3b2c1 no". ours is false if it names
-// another bot.
-func stripSlash(text string, names []string) (rest string, slash, ours bool) {
-	text = strings.Trim(text, " \t\r\n")
-	tail, ok := strings.CutPrefix(text, "/")
-	if !ok {
-		return text, false, true
+// errRemoved says that the bot cannot write to a chat.
+var errRemoved = errors.New("the bot was removed or blocked")
+
+// threadOf is the forum topic of a message. Outside of forums, message_thread_id is only a chain of replies.
+func threadOf(m *models.Message) deliver.ID {
+	if m.IsTopicMessage {
+		return deliver.NumberID(int64(m.MessageThreadID))
 	}
-	end := strings.IndexAny(tail, " \t\r\n")
-	if end < 0 {
-		end = len(tail)
-	}
-	word, name, named := strings.Cut(tail[:end], "@")
-	if named && !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) }) {
-		return "", true, false
-	}
-	return word + tail[end:], true, true
+	return ""
 }
 
-// cardRepliedTo returns the card that a message replies to, directly or through a prompt.
-func (s *session) cardRepliedTo(m *models.Message) (at messageRef, replied bool) {
-	if m.ReplyToMessage == nil {
-		return messageRef{}, false
+// replay passes on the updates that earlier sessions did not finish.
+func (s *session) replay() {
+	left, err := s.journal.Unfinished()
+	if err != nil {
+		s.log(fmt.Errorf("read update journal: %w", err))
 	}
-	r := m.ReplyToMessage
-	if at, replied = s.sent.findMessage(m.Chat.ID, r.ID); replied || r.From == nil || r.From.ID != s.api.bot.ID() {
-		return at, replied
-	}
-	return s.findUnrecorded(m.Chat.ID, r)
-}
-
-// findUnrecorded identifies, by its buttons, a card whose message ID was not recorded.
-func (s *session) findUnrecorded(chatID int64, r *models.Message) (at messageRef, ok bool) {
-	if r.ReplyMarkup == nil {
-		return at, false
-	}
-	whole := false
-	for _, b := range slices.Concat(r.ReplyMarkup.InlineKeyboard...) {
-		verb, n, _ := strings.Cut(b.CallbackData, ":")
-		found, p, live := s.sent.findButton(n)
-		x := p.byNumber(found.number)
-		if x == nil || !live || verb == verbOpen || found.verb != verb || x.Chat != chatID || x.Message != 0 {
+	for _, u := range left {
+		update, err := parseUpdate(u.JSON)
+		if err != nil {
+			s.log(fmt.Errorf("decode update %d: %w", u.ID, err))
+			s.in.Warn("update", fmt.Sprintf("update %d could not be handled and was dropped", u.ID), "see the daemon's log")
+			s.log(s.journal.Finished(u.ID))
 			continue
 		}
-		at, ok, whole = messageRef{found.key, x.Number, ""}, true, whole || approves(verb)
+		s.receive(update, true)
 	}
-	if ok {
-		s.claimMessage(at.key, at.number, r.ID, whole)
-	}
-	return at, ok
 }
 
-// isAddressed reports whether a message is for the bot: a reply to a card, a command, or a text that begins
-// with the bot's name.
-func (w *incomingMessage) isAddressed(replied bool) bool {
-	if replied || w.slash {
-		return true
-	}
-	m := chat.Message{Text: w.text, Bots: w.botNames()}
-	word, _ := w.ownCommand()
-	return word != "" || m.Command().Kind != chat.NotAddressed
-}
-
-// decidesNothing reports whether a reply to a card is no decision, from any author.
-func (w *incomingMessage) decidesNothing(at messageRef) bool {
-	return chat.Parse(w.text, chat.Context{Reply: true, ID: at.key.ID, Bots: w.botNames()}).Kind == chat.Unclear
-}
-
-// refuseIndirect handles a message that no user wrote directly. One in the name of a group, or from a bot, is
-// refused; a forwarded or edited one is ignored.
-func (w *incomingMessage) refuseIndirect() {
-	from := w.m.SenderChat
+// event translates an update. All other kinds are ignored, such as edited messages and channel posts.
+func (s *session) event(u *models.Update) (e deliver.Event) {
 	switch {
-	case len(w.chatWorkspaces) == 0, w.m.ForwardOrigin != nil, w.m.EditDate != 0, w.m.ViaBot != nil:
-	case from != nil:
-		w.refuseFrom(from.ID, approval.Key{})
-	case w.m.From != nil && w.m.From.IsBot:
-		w.refuseFrom(w.m.From.ID, approval.Key{})
+	case u.CallbackQuery != nil:
+		e.Tap = s.tap(u.CallbackQuery)
+	case u.Message != nil:
+		e.Said = s.said(u.Message)
+	case u.MyChatMember != nil:
+		e.Reach = &deliver.Reach{Chat: deliver.NumberID(u.MyChatMember.Chat.ID)}
+		switch u.MyChatMember.NewChatMember.Type {
+		case models.ChatMemberTypeBanned, models.ChatMemberTypeLeft:
+			e.Reach.Err = &deliver.Error{Class: deliver.Unreachable, Hint: memberHint, Err: errRemoved}
+		}
 	}
+	return e
 }
 
-func (w *incomingMessage) refuseSender(k approval.Key) { w.refuseFrom(w.m.From.ID, k) }
-
-// refuseFrom sends the neutral refusal, at a limited rate.
-func (w *incomingMessage) refuseFrom(id int64, k approval.Key) {
-	if w.auditRefusal(k, id) {
-		w.replyText(w.refusalText(w.language))
-	}
-}
-
-// replyText answers the message.
-func (w *incomingMessage) replyText(text string) {
-	w.reply(w.m.Chat.ID, threadOf(w.m), w.m.ID, plainMessage(text))
-}
-
-// reply sends an answer. It may be lost: the user can ask again.
-func (s *session) reply(chatID int64, thread, to int, msg message) {
-	if msg.text == "" {
-		return
-	}
-	s.outbox.put(chatID, job{rank: rankAnswer, lossy: true, do: func(ctx context.Context) error {
-		_, err := s.api.send(ctx, chatID, msg, sendOptions{thread: thread, replyTo: to})
-		return err
-	}}, 0)
-}
-
-// handleReply handles a reply to a card or to a prompt.
-func (w *incomingMessage) handleReply(ctx context.Context, at messageRef) {
-	p, x := w.sent.findCopy(at)
-	if x == nil || !slices.Contains(w.workspaces, at.key.Workspace) {
-		w.refuseSender(at.key)
-		return
-	}
-	w.language = x.Language
-	st, err := w.status(ctx, at.key)
+// tap translates a tap. A button on an inline message has no chat.
+func (s *session) tap(q *models.CallbackQuery) *deliver.Tap {
+	t := &deliver.Tap{By: deliver.NumberID(q.From.ID), Data: q.Data}
+	t.Answer = func(ctx context.Context, text string, alert bool) error { return s.api.answer(ctx, q.ID, text, alert) }
+	var where models.Chat
 	switch {
-	case err != nil:
-		w.log(err)
-		w.replyText(w.unsureText(w.language))
-		return
-	case st.Pending == nil:
-		w.replyText(catalogFor(w.language).UnknownRequest)
-		return
+	case q.InlineMessageID != "", q.From.IsBot:
+		return t
+	case q.Message.Message != nil:
+		m := q.Message.Message
+		where, t.Message, t.At.Thread = m.Chat, deliver.NumberID(int64(m.ID)), threadOf(m)
+	case q.Message.InaccessibleMessage != nil:
+		m := q.Message.InaccessibleMessage
+		where, t.Message = m.Chat, deliver.NumberID(int64(m.MessageID))
 	}
-	if _, ok := w.Guard.May(at.key.Workspace, st.Pending, w.person); !ok {
-		w.refuseSender(at.key)
-		return
+	if where.Type != models.ChatTypePrivate || where.ID == q.From.ID {
+		t.At.Chat = deliver.NumberID(where.ID)
 	}
-	text := w.text
-	switch at.verb {
-	case "4", "5", "?":
-		text = at.verb + " " + text
-	}
-	if !x.FullyShown && st.isPending() && textApproves(text, st.Pending) {
-		w.replyText(chat.Format(catalogFor(w.language).NotShown, "id", approval.ShortID(at.key.ID)))
-		return
-	}
-	a := cardReply{
-		session: w.session, person: w.person, language: w.language, key: at.key, status: st, sha256: p.SHA256,
-		workspaces: []string{at.key.Workspace},
-	}
-	reply, _ := a.submit(ctx, text)
-	w.replyText(reply)
+	return t
 }
 
-// textApproves reports whether a text, as a reply to this card, would run an action.
-func textApproves(text string, p *approval.Pending) bool {
-	if p.Type == approval.TypeQuestion {
-		return false // the answers are on the card, or are the user's own words
+// said translates a message.
+func (s *session) said(m *models.Message) *deliver.Said {
+	t := &deliver.Said{
+		At: deliver.Address{Chat: deliver.NumberID(m.Chat.ID), Thread: threadOf(m)}, Message: deliver.NumberID(int64(m.ID)), Text: m.Text, Group: m.Chat.ID < 0,
 	}
-	c := chat.Message{Text: text, Card: &approval.StoredPending{Pending: p}}.Command()
-	return c.Kind == chat.Approve || c.Kind == chat.Menu && c.Code != "3" && c.Code != "5"
-}
-
-// handleCommand handles a text that is no reply to a card.
-func (w *incomingMessage) handleCommand(ctx context.Context) {
-	if w.handleOwnCommand(ctx) {
-		return
-	}
-	m := chat.Message{
-		From: w.person, Via: Via, Text: w.text, Workspaces: w.workspaces, Language: w.language, Bots: w.botNames(),
-	}
-	c := m.Command()
-	if c.Kind == chat.Pending {
-		w.replyWith(w.pendingList(ctx, w.listRequest(), 0))
-		return
-	}
-	shown := chatViewer{w.Viewer, w.sent, w.m.Chat.ID}
-	if c.Kind == chat.Approve {
-		if k, ok := shown.partlyShown(ctx, w.workspaces, c.ID); ok {
-			w.replyText(chat.Format(catalogFor(w.language).NotShown, "id", approval.ShortID(k.ID)))
-			return
+	t.By, t.Direct = sender(m)
+	if r := m.ReplyToMessage; r != nil {
+		t.ReplyTo = deliver.NumberID(int64(r.ID))
+		if r.From != nil && r.From.ID == s.api.bot.ID() && r.ReplyMarkup != nil {
+			for _, b := range slices.Concat(r.ReplyMarkup.InlineKeyboard...) {
+				t.Buttons = append(t.Buttons, b.CallbackData)
+			}
 		}
 	}
-	ic := *w.Interceptor
-	ic.Viewer = shown
-	r := ic.Handle(ctx, m)
-	if r.Err != nil {
-		w.log(r.Err)
-	}
-	if r.Acted {
-		w.touch(r.Key)
-	}
-	w.replyText(r.Text)
+	return t
 }
 
-// chatViewer is limited to the pending requests that have a card in one chat: only those can be decided there
-// by a short ID.
-type chatViewer struct {
-	viewer
-	sent *sentIndex
-	chat int64
-}
-
-// Waiting implements chat.viewer.
-func (v chatViewer) Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error) {
-	all, err := v.viewer.Waiting(ctx, workspaces)
-	return slices.DeleteFunc(all, func(w approval.StoredPending) bool { return v.shownCopy(w) == nil }), err
-}
-
-// Find is for late decisions. It leaves out pending requests: a user must not decide one
-// without having seen its card.
-func (v chatViewer) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
-	all, err := v.viewer.Find(ctx, workspaces, prefix)
-	if err != nil {
-		return nil, err
+// sender returns the user who wrote a message directly. A message that was forwarded, edited, or sent through a
+// bot has none. The sender of one in the name of a group or a channel is that chat, and of a bot's message the
+// bot, but it is not direct.
+func sender(m *models.Message) (id deliver.ID, direct bool) {
+	switch {
+	case m.ForwardOrigin != nil, m.EditDate != 0, m.ViaBot != nil:
+		return "", false
+	case m.SenderChat != nil:
+		return deliver.NumberID(m.SenderChat.ID), false
+	case m.From != nil && m.From.IsBot:
+		return deliver.NumberID(m.From.ID), false
+	case m.From == nil || m.From.ID <= 0, m.SenderBusinessBot != nil || m.BusinessConnectionID != "", m.IsAutomaticForward:
+		return "", false
+	case m.Chat.Type == models.ChatTypePrivate && m.Chat.ID == m.From.ID, m.Chat.Type == models.ChatTypeGroup, m.Chat.Type == models.ChatTypeSupergroup:
+		return deliver.NumberID(m.From.ID), true
 	}
-	var late []approval.Key
-	for _, k := range all {
-		story, err := v.Story(ctx, k)
-		if err != nil {
-			return nil, err
-		}
-		if !story.isPending() {
-			late = append(late, k)
-		}
-	}
-	return late, nil
-}
-
-// shownCopy returns the card of a pending request in this chat, or nil.
-func (v chatViewer) shownCopy(w approval.StoredPending) *sentCopy {
-	p := v.sent.record(w.Key())
-	if p == nil || p.SHA256 != w.SHA256 {
-		return nil
-	}
-	for _, x := range p.Copies {
-		if x.Chat == v.chat && x.Message != 0 && x.StaleReason == "" {
-			return x
-		}
-	}
-	return nil
-}
-
-// partlyShown reports whether the short ID fits exactly one card here, and that card does not show everything.
-func (v chatViewer) partlyShown(ctx context.Context, workspaces []string, prefix string) (k approval.Key, ok bool) {
-	all, err := v.Waiting(ctx, workspaces)
-	if err != nil {
-		return k, false
-	}
-	all = slices.DeleteFunc(all, func(w approval.StoredPending) bool { return !strings.HasPrefix(w.Pending.RequestID, prefix) })
-	if len(all) != 1 {
-		return k, false
-	}
-	return all[0].Key(), !v.shownCopy(all[0]).FullyShown
+	return "", false
 }

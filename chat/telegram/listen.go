@@ -19,7 +19,7 @@ const (
 )
 
 // newBot returns the library's bot with this client, and without its own logging and error handling.
-func (c *Channel) newBot(ctx context.Context, client httpClient, handler bot.HandlerFunc, onError func(error)) (*bot.Bot, error) {
+func (c *Adapter) newBot(ctx context.Context, client httpClient, handler bot.HandlerFunc, onError func(error)) (*bot.Bot, error) {
 	options := []bot.Option{
 		bot.WithHTTPClient(pollTimeout, client), bot.WithSkipGetMe(), bot.WithNotAsyncHandlers(),
 		bot.WithAllowedUpdates(wantedUpdates()), bot.WithDefaultHandler(handler), bot.WithDebugHandler(func(string, ...any) {}),
@@ -51,7 +51,7 @@ func (s *session) listen(ctx context.Context) error {
 		if err := s.poll(ctx); err != nil {
 			return err
 		}
-		s.replay(ctx)
+		s.replay()
 	}
 	return nil
 }
@@ -60,11 +60,11 @@ func (s *session) listen(ctx context.Context) error {
 func (s *session) poll(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	b, err := s.newBot(ctx, s.journal, s.dispatcher.dispatch, s.pollFailed)
+	b, err := s.newBot(ctx, s.journal, s.dispatch, s.pollFailed)
 	if err != nil {
 		return err
 	}
-	s.lastUpdateAt.Store(s.now().Unix())
+	s.lastUpdateAt.Store(time.Now().Unix())
 	go func() {
 		watch := time.NewTicker(idleCheck)
 		defer watch.Stop()
@@ -73,7 +73,7 @@ func (s *session) poll(ctx context.Context) error {
 			case <-ctx.Done():
 				return
 			case <-watch.C:
-				if s.now().Sub(time.Unix(s.lastUpdateAt.Load(), 0)) > maxIdle {
+				if time.Since(time.Unix(s.lastUpdateAt.Load(), 0)) > maxIdle {
 					stop()
 				}
 			}
@@ -97,7 +97,7 @@ func (s *session) pollFailed(err error) {
 	if errors.Is(err, bot.ErrorConflict) {
 		return // handleConflict has reported it
 	}
-	s.reportFailure("updates", err)
+	s.in.Failing("updates", err)
 }
 
 // parseUpdate decodes an update as the library does.

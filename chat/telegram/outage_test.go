@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
@@ -107,27 +108,27 @@ func TestUnreachableChat(t *testing.T) {
 			h.api.AddChat(botapi.Chat{ID: ann, Type: botapi.Private})
 		}, func(h *rig) { h.api.Say(ann, ann, "/start") }},
 		{"no such chat", "chat not found", func(h *rig) {
-			h.workspaces[0].Places = []telegram.Place{{Chat: 424242}}
+			h.workspaces[0].Places = []deliver.Place{{Address: at(424242, 0)}}
 		}, func(h *rig) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			h.workspaces[0].Places = []telegram.Place{{Chat: ann}}
+			h.workspaces[0].Places = []deliver.Place{{Address: at(ann, 0)}}
 		}},
 		{"upgraded to a supergroup", "configure -1009 as its chat id", func(h *rig) {
 			h.api.AddChat(botapi.Chat{ID: -77, Type: botapi.Group, Title: "G"})
-			h.workspaces[0].Places = []telegram.Place{{Chat: -77}}
+			h.workspaces[0].Places = []deliver.Place{{Address: at(-77, 0)}}
 			h.api.Upgrade(ann, -77, -1009)
 		}, func(h *rig) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			h.workspaces[0].Places = []telegram.Place{{Chat: ann}}
+			h.workspaces[0].Places = []deliver.Place{{Address: at(ann, 0)}}
 		}},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			h := newRig(t)
 			tc.fail(h)
 			var hint string
-			h.start(func(c *telegram.Channel) {
+			h.start(func(c *channel) {
 				tell := c.Problem
 				c.Problem = func(what, why string) {
 					tell(what, why)
@@ -157,7 +158,7 @@ func TestUnreachableChat(t *testing.T) {
 func TestTwoPollersOnOneToken(t *testing.T) {
 	h := newRig(t)
 	h.api.ConflictPause = time.Millisecond
-	h.start(func(c *telegram.Channel) { c.Retry = 20 * time.Millisecond })
+	h.start(func(c *channel) { c.Retry = 20 * time.Millisecond })
 	h.helpRoundTrip()
 	other := make(chan struct{})
 	go func() {
@@ -232,7 +233,7 @@ func TestSlowChatBlocksNoOtherChat(t *testing.T) {
 // A slow decision: the tap is answered first, the outcome is sent later.
 func TestSlowDecision(t *testing.T) {
 	h := newRig(t)
-	h.start(func(c *telegram.Channel) {
+	h.start(func(c *channel) {
 		ic := *c.Interceptor
 		ic.Decider = slowDecider{h}
 		c.Interceptor = &ic

@@ -6,13 +6,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat/telegram"
+	"github.com/permesso-dev/permesso/chat/deliver"
 )
 
 // An API key may name the one person whom its requests are for. Other private chats do not get its cards; group
 // chats do.
 func TestOnlyThePrincipalIsAsked(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: ann, Person: "ann"}, telegram.Place{Chat: bob, Person: "bob"}, telegram.Place{Chat: family})
+	h := newRig(t, deliver.Place{Address: at(ann, 0), Person: "ann"}, deliver.Place{Address: at(bob, 0), Person: "bob"}, deliver.Place{Address: at(family, 0)})
 	h.start()
 	one, two := keyIn(personal, 1), keyIn(personal, 2)
 	body := `{"request_id":"` + one.ID + `",` + postRequest + `}`

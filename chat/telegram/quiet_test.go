@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat/telegram"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-func withFloodLimit(c *telegram.Channel) { telegram.DisableRateLimits(c) }
+func withFloodLimit(c *channel) { c.MaxCards = 0 }
 
 func (h *rig) waitForDigest(chatID int64) botapi.Message {
 	h.t.Helper()
@@ -96,7 +96,7 @@ func TestFloodWhileTelegramIsUnreachable(t *testing.T) {
 // If the feed is on, one silent message lists what policy allowed.
 func TestFeed(t *testing.T) {
 	h := newRig(t)
-	h.start(func(c *telegram.Channel) { c.Feed = func() bool { return true } })
+	h.start(func(c *channel) { c.Feed = func() bool { return true } })
 	h.helpRoundTrip()
 	h.request(keyIn(personal, 1), `"tool_name":"auto","request_data":{"text":"hello"}`)
 	m := h.waitForMessage(ann, "the feed", func(m botapi.Message) bool { return strings.Contains(m.Text, "allowed by policy") })
@@ -107,7 +107,7 @@ func TestFeed(t *testing.T) {
 	}
 	m = h.waitForEdit(m, "five lines", func(m botapi.Message) bool { return strings.Count(m.Text, "Auto-approved") == 5 })
 	h.stopChannel()
-	h.start(func(c *telegram.Channel) { c.Feed = func() bool { return true } })
+	h.start(func(c *channel) { c.Feed = func() bool { return true } })
 	h.request(keyIn(personal, 9), `"tool_name":"auto","request_data":{"text":"hello"}`)
 	h.waitForText(m, "a7000009")
 	require.Len(t, h.api.State().FromBot(ann), 2, "edited in place, even after a restart")
@@ -129,7 +129,7 @@ func TestQuietHours(t *testing.T) {
 	var shift atomic.Int64
 	midnight := time.Date(2026, 11, 22, 0, 30, 0, 0, time.UTC)
 	began := time.Now()
-	clock := func(c *telegram.Channel) {
+	clock := func(c *channel) {
 		c.Now = func() time.Time { return midnight.Add(time.Since(began) + time.Duration(shift.Load())) }
 	}
 	h.workspaces[0].Quiet = approval.QuietHours{From: 22 * time.Hour, To: 7 * time.Hour}
@@ -165,11 +165,11 @@ func TestQuietHours(t *testing.T) {
 
 // The morning message is sent once, as soon as Telegram is reachable, in a later session too.
 func TestMorningMessageAfterOutage(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: ann}, telegram.Place{Chat: bob})
+	h := newRig(t, deliver.Place{Address: at(ann, 0)}, deliver.Place{Address: at(bob, 0)})
 	var shift atomic.Int64
 	midnight := time.Date(2026, 11, 22, 0, 30, 0, 0, time.UTC)
 	began := time.Now()
-	clock := func(c *telegram.Channel) {
+	clock := func(c *channel) {
 		c.Now = func() time.Time { return midnight.Add(time.Since(began) + time.Duration(shift.Load())) }
 	}
 	h.workspaces[0].Quiet = approval.QuietHours{From: 22 * time.Hour, To: 7 * time.Hour}

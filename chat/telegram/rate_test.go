@@ -12,13 +12,13 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/chat/telegram"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
 // With its own limiter the channel never exceeds Telegram's limits.
 func TestRateLimits(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: family})
+	h := newRig(t, deliver.Place{Address: at(family, 0)})
 	h.api.Limits = botapi.Limits{Chat: true, Group: true, All: true}
 	c := h.channel()
 	h.runChannel(c)
@@ -36,7 +36,7 @@ func TestRateLimits(t *testing.T) {
 // Visible runes pass through Telegram unchanged: the strict fake refuses texts that Telegram would change.
 func TestEveryVisibleScalarThroughTelegram(t *testing.T) {
 	h := newRig(t)
-	h.start(func(c *telegram.Channel) { c.Every = time.Hour })
+	h.start(func(c *channel) { c.Every = time.Hour })
 	var b strings.Builder
 	n, i := 0, 0
 	flush := func() {

@@ -19,30 +19,46 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/messagestest"
 )
 
+// shown is a message as Telegram shows it.
+type shown struct {
+	deliver.Message
+	text     string
+	entities []models.MessageEntity
+}
+
+func newShown(m deliver.Message) shown {
+	text, entities := layOut(m)
+	return shown{m, text, entities}
+}
+
 // renderCard renders a request's card with all its buttons.
-func renderCard(t testing.TB, change func(*approval.Pending)) message {
+func renderCard(t testing.TB, change func(*approval.Pending)) shown {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	p := &approval.Pending{
 		Version: 1, RequestID: "a7f3b2c1d4e5f6a7", ShortID: "a7f3b2c1", Type: approval.TypeAction, SourceGroup: "personal",
 		ToolName: "note", RequestData: approval.Raw(`{}`), Timestamp: at, ExpiresAt: at.Add(5 * time.Minute),
 	}
 	change(p)
-	x := &sentCopy{Nonces: nonces(verbs(p))}
-	msg := renderer{chat.Style{}, catalogFor("en")}.card(p, x, false)
+	nonces := map[string]string{}
+	for _, verb := range []string{"1", "2", "3", "4", "5", "6", "?", "all"} {
+		nonces[verb] = strings.Repeat("0", 32)
+	}
+	msg := newShown(deliver.Card(chat.Style{}, p, nonces, maxText, false))
 	require.LessOrEqual(t, chat.Units(msg.text), maxText)
-	for _, row := range msg.buttons {
+	for _, row := range msg.Buttons {
 		for _, f := range row {
-			require.LessOrEqual(t, len(f.data), 64)
+			require.LessOrEqual(t, len(f.Data), 64)
 		}
 	}
 	return msg
 }
 
 // part returns the text of the first entity of a format.
-func (msg message) part(format models.MessageEntityType) string {
+func (msg shown) part(format models.MessageEntityType) string {
 	u := utf16.Encode([]rune(msg.text))
 	for _, m := range msg.entities {
 		if m.Type == format {
@@ -62,7 +78,7 @@ func textData(t testing.TB, text string) approval.Raw {
 func requireRoundTrip(t testing.TB, text string) {
 	t.Helper()
 	msg := renderCard(t, func(p *approval.Pending) { p.RequestData = textData(t, text) })
-	if !msg.complete {
+	if !msg.Complete {
 		require.Fail(t, "too long for the test")
 	}
 	shown := msg.part(block)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/chat/telegram"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
@@ -84,7 +84,7 @@ func TestRepliesThatDecideNothing(t *testing.T) {
 
 // Some buttons open a reply; the user's text counts as a reply to the card.
 func TestPrompts(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: family})
+	h := newRig(t, deliver.Place{Address: at(family, 0)})
 	h.start()
 	for i, tc := range []struct {
 		button, text string
@@ -144,7 +144,7 @@ func TestQuestions(t *testing.T) {
 
 // Without a card, a short ID must match exactly one card in this chat.
 func TestCommandsWithoutACard(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: family})
+	h := newRig(t, deliver.Place{Address: at(family, 0)})
 	h.start()
 	one, two := keyIn(personal, 0x10), keyIn(personal, 0x20)
 	h.ask(one, family, postRequest)
@@ -167,7 +167,7 @@ func TestCommandsWithoutACard(t *testing.T) {
 
 // Group talk is ignored: about the bot, between users, and commands for other bots.
 func TestIgnoresGroupTalk(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: family})
+	h := newRig(t, deliver.Place{Address: at(family, 0)})
 	h.start()
 	h.ask(keyIn(personal, 1), family, postRequest)
 	for _, text := range []string{
@@ -187,7 +187,7 @@ func TestPromptIsUsableBeforeItIsDurable(t *testing.T) {
 	let := make(chan struct{})
 	free := sync.OnceFunc(func() { close(let) })
 	t.Cleanup(free)
-	h.start(func(c *telegram.Channel) { c.Sent = slowStore{c.Sent, `"prompts"`, let} })
+	h.start(func(c *channel) { c.Sent = slowStore{c.Sent, `"prompts"`, let} })
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
 	h.tap(ann, m, "❓ Ask")
@@ -205,7 +205,7 @@ func TestCardIsUsableBeforeItIsDurable(t *testing.T) {
 	let := make(chan struct{})
 	free := sync.OnceFunc(func() { close(let) })
 	t.Cleanup(free)
-	h.start(func(c *telegram.Channel) { c.Sent = slowStore{c.Sent, `"message_id":`, let} })
+	h.start(func(c *channel) { c.Sent = slowStore{c.Sent, `"message_id":`, let} })
 	k := keyIn(personal, 1)
 	h.ask(k, ann, postRequest)
 	h.waitFor("the card on disk", func() bool { return strings.Contains(h.record(k), `"message_id":`) })

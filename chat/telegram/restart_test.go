@@ -15,7 +15,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/chat/telegram"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
@@ -39,7 +39,7 @@ func TestRecordIsDurableBeforeSending(t *testing.T) {
 	h := newRig(t)
 	var full atomic.Bool
 	full.Store(true)
-	h.start(func(c *telegram.Channel) {
+	h.start(func(c *channel) {
 		c.Sent = failingStore{c.Sent, func(string) error {
 			if full.Load() {
 				return errDiskFull
@@ -58,7 +58,7 @@ func TestRecordIsDurableBeforeSending(t *testing.T) {
 // startForgetful starts a channel that sends cards but cannot record that.
 func (h *rig) startForgetful() {
 	h.writesFail = true
-	h.start(func(c *telegram.Channel) {
+	h.start(func(c *channel) {
 		c.Sent = failingStore{c.Sent, func(p string) error {
 			if strings.Contains(p, `"message_id"`) {
 				return errDiskFull
@@ -128,7 +128,7 @@ func TestRecordsKeptForLateTaps(t *testing.T) {
 	h := newRig(t)
 	h.writesFail = true
 	var ahead atomic.Int64
-	clock := func(c *telegram.Channel) {
+	clock := func(c *channel) {
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	}
 	h.start(clock)
@@ -191,7 +191,7 @@ func TestSettledWhileStopped(t *testing.T) {
 func TestUndoAfterRestart(t *testing.T) {
 	h := newRig(t)
 	var ahead atomic.Int64
-	clock := func(c *telegram.Channel) {
+	clock := func(c *channel) {
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	}
 	h.start(clock)
@@ -213,7 +213,7 @@ func TestUndoAfterRestart(t *testing.T) {
 func TestRecall(t *testing.T) {
 	h := newRig(t)
 	var ahead atomic.Int64
-	clock := func(c *telegram.Channel) {
+	clock := func(c *channel) {
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	}
 	h.start(clock)
@@ -243,7 +243,7 @@ func TestRecall(t *testing.T) {
 
 // Halfway to its deadline a request gets one reminder.
 func TestReminder(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: ann, Language: "it"})
+	h := newRig(t, deliver.Place{Address: at(ann, 0), Language: "it"})
 	h.start()
 	k := keyIn(personal, 1)
 	asked := time.Now()
@@ -257,13 +257,13 @@ func TestReminder(t *testing.T) {
 
 // A workspace moves to another chat: the old card decides nothing, the new one does.
 func TestWorkspaceMovesToAnotherChat(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: ann})
+	h := newRig(t, deliver.Place{Address: at(ann, 0)})
 	h.start()
 	k := keyIn(personal, 1)
 	old := h.ask(k, ann, postRequest)
 	b, _ := old.Button("✅ Once")
 	h.mu.Lock()
-	h.workspaces[0].Places = []telegram.Place{{Chat: family}}
+	h.workspaces[0].Places = []deliver.Place{{Address: at(family, 0)}}
 	h.mu.Unlock()
 	h.waitForText(old, "This request is now asked in another chat.")
 	m := h.waitForCard(k, family)
@@ -289,7 +289,7 @@ func TestDamagedRecord(t *testing.T) {
 func TestUpdateThatPanicsIsGivenUp(t *testing.T) {
 	h := newRig(t)
 	var calls atomic.Int32
-	h.start(func(c *telegram.Channel) {
+	h.start(func(c *channel) {
 		c.Guard = panickingGuard{h, &calls}
 	})
 	h.waitFor("an empty journal", func() bool {
@@ -326,7 +326,7 @@ func TestUpdateThatKillsTheProcess(t *testing.T) {
 	require.NoError(t, h.channel().Updates.Put("update-5.json", raw))
 	require.NoError(t, h.channel().State.Put("tries-5", []byte("3"))) // as after three sessions that ended in its handler
 	var calls atomic.Int32
-	h.start(func(c *telegram.Channel) { c.Guard = panickingGuard{h, &calls} })
+	h.start(func(c *channel) { c.Guard = panickingGuard{h, &calls} })
 	h.waitFor("the update to be dropped", func() bool {
 		names, err := h.channel().Updates.List()
 		return err == nil && !strings.Contains(strings.Join(names, " "), "update-5")
@@ -350,7 +350,7 @@ func TestUnreadableUpdate(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, h.channel().Updates.Put(fmt.Sprintf("update-%d.json", id), raw))
 	}
-	h.start(func(c *telegram.Channel) { c.Updates = unreadableState{c.Updates} })
+	h.start(func(c *channel) { c.Updates = unreadableState{c.Updates} })
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
 	h.waitFor("the logged error", func() bool { return strings.Contains(h.logs(), "read update 900000001: input/output error") })
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 	"github.com/permesso-dev/permesso/ipc"
@@ -55,7 +56,7 @@ type rig struct {
 	changes chan approval.Key
 
 	mu         sync.Mutex
-	workspaces []telegram.Workspace
+	workspaces []deliver.Workspace
 	approvers  map[string][]string // IDs by workspace
 	problem    string
 	logged     []string
@@ -99,18 +100,18 @@ func (h *fakeHandler) count(k approval.Key) int {
 }
 
 // newRig starts a rig that asks about personal in these places, by default in ann's private chat.
-func newRig(t testing.TB, places ...telegram.Place) *rig {
+func newRig(t testing.TB, places ...deliver.Place) *rig {
 	t.Helper()
 	if len(places) == 0 {
-		places = []telegram.Place{{Chat: ann}}
+		places = []deliver.Place{{Address: at(ann, 0)}}
 	}
 	h := &rig{
 		t: t, api: &botapi.Server{}, layout: ipc.Layout{Home: folder(t)}, handler: &fakeHandler{}, revoker: &fakeGrants{},
 		changes:   make(chan approval.Key, 256),
 		approvers: map[string][]string{personal: {"1001", "1002"}, other: {"1003"}},
-		workspaces: []telegram.Workspace{
+		workspaces: []deliver.Workspace{
 			{Name: personal, Language: "en", Places: places},
-			{Name: other, Language: "en", Places: []telegram.Place{{Chat: carl}}},
+			{Name: other, Language: "en", Places: []deliver.Place{{Address: at(carl, 0)}}},
 		},
 	}
 	ctx, stop := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -152,7 +153,7 @@ func (h *rig) openGate() {
 	}
 	h.store = &ipc.Store{FS: ipc.OS(), Layout: h.layout, RequestSize: func(string) int64 { return 4 << 20 }}
 	var err error
-	h.release, err = h.store.Open()
+	h.release, err = h.store.Lease(context.Background())
 	require.NoError(t, err)
 	h.seal, err = seal.LoadOrCreate(ipc.OS(), h.layout.Keys())
 	require.NoError(t, err)
@@ -163,10 +164,10 @@ func (h *rig) openGate() {
 	rules := &policy.Engine{}
 	require.NoError(t, rules.Load(policy.Config{Rules: []policy.Rule{{Name: "auto", Tool: "auto", Outcome: approval.Allow}}}))
 	h.gate = &gate.Gate{
-		Store: h.store, Workspaces: h.store, Seal: h.seal, Receipts: signer, Policy: rules, Executor: h.handler, Audit: h.log,
+		Store: h.store, Seal: h.seal, Receipts: signer, Policy: rules, Executor: h.handler, Audit: h.log,
 		Settings: h, Log: zerolog.Nop(), Changed: h.changed,
 	}
-	keys, err := h.gate.Start()
+	keys, err := h.gate.Start(context.Background())
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -201,6 +202,9 @@ func (h *rig) Workspace(name string) (approval.Workspace, bool) {
 		Limits: approval.Limits{Pending: 1000, AskPerMinute: 10000, PerMinute: 100000, RequestSize: 4 << 20},
 	}, true
 }
+
+// Provers implements gate.Settings.
+func (*rig) Provers() approval.Provers { return nil }
 
 // Tool implements gate.Settings.
 func (h *rig) Tool(name string) (approval.Tool, bool) {
@@ -237,53 +241,37 @@ func (h *rig) Refused(_ approval.Key, by approval.Person) {
 
 func (h *rig) decider() *gate.Decider {
 	return &gate.Decider{
-		Store: h.store, Seal: h.seal, May: h.May, Daemon: true, Decided: h.gate.Wake,
+		Store: h.store, Seal: h.seal, May: h.May, Decided: h.gate.Wake,
 		Refused: func(k approval.Key, by approval.Person, _ string) { h.Refused(k, by) },
 	}
 }
 
-func (h *rig) viewer() storyViewer {
-	return storyViewer{&read.Viewer{Store: h.store, Seal: h.seal}, h.store}
+func (h *rig) viewer() *read.Viewer { return &read.Viewer{Store: h.store, Seal: h.seal} }
+
+// channel is a delivery channel with its adapter.
+type channel struct {
+	*deliver.Channel
+	*telegram.Adapter
 }
 
-// storyViewer is a telegram.viewer, like the one of cmd/permesso.
-type storyViewer struct {
-	*read.Viewer
-	store *ipc.Store
-}
-
-func (d storyViewer) Story(ctx context.Context, k approval.Key) (story telegram.Story, err error) {
-	w, err := d.Pending(k)
-	if err != nil {
-		return story, err
-	}
-	if w != nil {
-		story.Pending, story.SHA256 = w.Pending, w.SHA256
-		if b, err := d.store.Read(approval.DocDecision, k); err == nil {
-			if dec := d.OpenDecision(k, b); dec != nil && dec.PendingSHA256 == w.SHA256 {
-				story.Decision = dec
-			}
-		}
-	}
-	rec, err := d.Record(ctx, k)
-	if err != nil || rec == nil {
-		return story, err
-	}
-	return telegram.Story{Pending: d.OpenPending(k, rec.Pending), Decision: d.OpenDecision(k, rec.Decision), Record: rec}, nil
+// at is a chat, or a topic of it.
+func at(chatID, thread int64) deliver.Address {
+	return deliver.Address{Chat: deliver.NumberID(chatID), Thread: deliver.NumberID(thread)}
 }
 
 // channel returns a channel, wired like the one of cmd/permesso.
-func (h *rig) channel() *telegram.Channel {
+func (h *rig) channel() *channel {
 	notebook := &ipc.SentStore{Store: h.store, Channel: "telegram"}
 	updates, err := notebook.State("updates")
 	require.NoError(h.t, err)
 	notes, err := notebook.State("notes")
 	require.NoError(h.t, err)
-	return &telegram.Channel{
-		Token: botapi.Token, ServerURL: h.api.URL, Updates: updates, State: notes, Sent: notebook,
+	adapter := &telegram.Adapter{Token: botapi.Token, ServerURL: h.api.URL, Updates: updates}
+	return &channel{Adapter: adapter, Channel: &deliver.Channel{
+		Name: telegram.Via, Adapter: adapter, State: notes, Sent: notebook,
 		Viewer: h.viewer(), Guard: h, Changes: h.changes, Every: 50 * time.Millisecond, Retry: 10 * time.Millisecond,
 		Interceptor: &chat.Interceptor{Decider: h.decider(), Viewer: h.viewer(), Revoker: h.revoker, CanDecide: h.decider().CanDecide},
-		Workspaces: func() []telegram.Workspace {
+		Workspaces: func() []deliver.Workspace {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return slices.Clone(h.workspaces)
@@ -306,14 +294,15 @@ func (h *rig) channel() *telegram.Channel {
 			defer h.mu.Unlock()
 			h.logged = append(h.logged, err.Error())
 		},
-	}
+	}}
 }
 
 // start runs a channel without rate limits, after these changes.
-func (h *rig) start(changes ...func(*telegram.Channel)) {
+func (h *rig) start(changes ...func(*channel)) {
 	c := h.channel()
 	h.startedAt = time.Now()
-	telegram.DisableLimits(c)
+	telegram.DisableLimits(c.Adapter)
+	c.MaxCards = 1 << 20
 	for _, change := range changes {
 		change(c)
 	}
@@ -321,7 +310,7 @@ func (h *rig) start(changes ...func(*telegram.Channel)) {
 }
 
 // runChannel runs a channel as it is.
-func (h *rig) runChannel(c *telegram.Channel) {
+func (h *rig) runChannel(c *channel) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
@@ -464,7 +453,7 @@ func (h *rig) waitForResponse(k approval.Key) *approval.Response {
 	h.t.Helper()
 	var r *approval.Response
 	h.waitFor("the response of "+k.ID, func() bool {
-		b, err := h.store.Read(approval.DocResponse, k)
+		b, err := h.store.Read(context.Background(), approval.DocResponse, k)
 		if err != nil {
 			return false
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/go-telegram/bot/models"
 
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 )
 
 var (
@@ -83,7 +84,7 @@ func (s *Setup) Me(ctx context.Context) (Bot, error) {
 		return Bot{}, err
 	}
 	me, err := a.me(ctx)
-	if classify(err) == badToken {
+	if deliver.ClassOf(err) == deliver.BadCredentials {
 		return Bot{}, ErrToken
 	}
 	if err != nil {
@@ -135,7 +136,7 @@ func (s *Setup) Start(ctx context.Context, code string) (Started, error) {
 		if !ok {
 			return false, false, nil
 		}
-		if _, real := directSender(m); !real {
+		if _, real := sender(m); !real {
 			s.notify("ignored a /start that no user wrote directly (forwarded, or from an anonymous administrator)")
 			return true, false, nil
 		}
@@ -148,7 +149,7 @@ func (s *Setup) Start(ctx context.Context, code string) (Started, error) {
 		}
 		found = Started{
 			Person: m.From.ID, Name: strings.TrimSpace(m.From.FirstName + " " + m.From.LastName), Username: m.From.Username,
-			Chat: m.Chat.ID, Title: m.Chat.Title, Thread: threadOf(m),
+			Chat: m.Chat.ID, Title: m.Chat.Title, Thread: int(threadOf(m).Number()),
 		}
 		return true, true, nil
 	})
@@ -164,7 +165,7 @@ func checkGuesses(wrong int) error {
 
 // parseStart reads /start and the text after it.
 func (s *Setup) parseStart(text string) (code string, ok bool) {
-	text, slash, ours := stripSlash(text, []string{s.name})
+	text, slash, ours := deliver.StripSlash(text, []string{s.name})
 	word, rest, _ := strings.Cut(text, " ")
 	return strings.TrimSpace(rest), slash && ours && strings.EqualFold(word, "start")
 }
@@ -175,8 +176,9 @@ func (s *Setup) explainStart(ctx context.Context, m *models.Message) {
 	if s.replies++; s.replies > maxReplies {
 		return
 	}
-	text := message{text: setupCatalogFor(m.From.LanguageCode).CodeMissing}
-	if _, err := s.calls.send(ctx, m.Chat.ID, text, sendOptions{thread: threadOf(m), replyTo: m.ID}); err != nil && ctx.Err() == nil {
+	to := deliver.Address{Chat: deliver.NumberID(m.Chat.ID), Thread: threadOf(m)}
+	text := deliver.Message{Lines: []string{setupCatalogFor(m.From.LanguageCode).CodeMissing}, ReplyTo: deliver.NumberID(int64(m.ID))}
+	if _, err := s.calls.send(ctx, to, text); err != nil && ctx.Err() == nil {
 		s.notify("answer to /start not sent: " + err.Error())
 	}
 }
@@ -184,14 +186,14 @@ func (s *Setup) explainStart(ctx context.Context, m *models.Message) {
 // Card sends a test card to the chat where the bot was started, and waits until the same user taps on it.
 func (s *Setup) Card(ctx context.Context, to Started, workspace, language string) error {
 	w := setupCatalogFor(language)
-	data := "test:" + nonce()
+	data := "test:" + rand.Text()
 	card := setupCard(w, chat.Format(w.Card, "workspace", workspace), w.Tap)
-	card.buttons = [][]button{{{w.Works, data}}}
+	card.Buttons = [][]deliver.Button{{{Text: w.Works, Data: data}}}
 	a, err := s.api()
 	if err != nil {
 		return err
 	}
-	id, err := a.send(ctx, to.Chat, card, sendOptions{thread: to.Thread})
+	id, err := a.send(ctx, deliver.Address{Chat: deliver.NumberID(to.Chat), Thread: deliver.NumberID(int64(to.Thread))}, card)
 	if err != nil {
 		return fmt.Errorf("send test card: %w", err)
 	}
@@ -220,25 +222,20 @@ func (s *Setup) Card(ctx context.Context, to Started, workspace, language string
 }
 
 // SendTestMessage sends a test message without buttons. It is safe while a daemon runs.
-func (s *Setup) SendTestMessage(ctx context.Context, to Place, workspace string) error {
+func (s *Setup) SendTestMessage(ctx context.Context, to deliver.Place, workspace string) error {
 	w := setupCatalogFor(to.Language)
 	a, err := s.api()
 	if err != nil {
 		return err
 	}
-	if _, err = a.send(ctx, to.Chat, setupCard(w, chat.Format(w.Card, "workspace", workspace)), sendOptions{thread: to.Thread}); classify(err) == badToken {
+	if _, err = a.send(ctx, to.Address, setupCard(w, chat.Format(w.Card, "workspace", workspace))); deliver.ClassOf(err) == deliver.BadCredentials {
 		return ErrToken
 	}
 	return err
 }
 
-func setupCard(w *setupCatalog, lines ...string) message {
-	t := &writer{}
-	t.line(bold, w.Title)
-	for _, line := range lines {
-		t.untrusted("", line)
-	}
-	return message{text: t.b.String(), entities: t.entities}
+func setupCard(w *setupCatalog, lines ...string) deliver.Message {
+	return deliver.Message{Card: &chat.Card{Head: w.Title, Menu: lines}}
 }
 
 // DeleteWebhook deletes the bot's webhook; no pending update is lost.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
@@ -89,7 +88,7 @@ func TestShowAllWaitsForItsDocument(t *testing.T) {
 // There is an approve button only if every byte was shown, for sizes from nothing to a mebibyte.
 func TestApproveOnlyWhatWasShown(t *testing.T) {
 	h := newRig(t)
-	h.start(func(c *telegram.Channel) { c.Every = time.Hour }) // hints suffice
+	h.start(func(c *channel) { c.Every = time.Hour }) // hints suffice
 	sizes := []int{0, 1, 2}
 	for n := 4; n <= 16<<10; n *= 4 {
 		sizes = append(sizes, n-2, n, n+2)

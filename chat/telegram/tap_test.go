@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat/telegram"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
@@ -89,7 +89,7 @@ func (h *rig) requirePlain(m botapi.Message) {
 
 // The first decision wins. Later taps get the decision, and every copy shows it.
 func TestFirstAnswerWins(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: ann}, telegram.Place{Chat: bob, Language: "it"})
+	h := newRig(t, deliver.Place{Address: at(ann, 0)}, deliver.Place{Address: at(bob, 0), Language: "it"})
 	h.start()
 	k := keyIn(personal, 1)
 	toAnn := h.ask(k, ann, postRequest)
@@ -110,7 +110,7 @@ func TestFirstAnswerWins(t *testing.T) {
 
 // Two users tap at the same moment, many times: there is one decision each time, and the other user is told.
 func TestRace(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: family})
+	h := newRig(t, deliver.Place{Address: at(family, 0)})
 	h.start()
 	rounds := 40
 	for i := range rounds {
@@ -181,7 +181,7 @@ func TestLateTap(t *testing.T) {
 }
 
 func TestUndo(t *testing.T) {
-	h := newRig(t, telegram.Place{Chat: family})
+	h := newRig(t, deliver.Place{Address: at(family, 0)})
 	h.start()
 	k := keyIn(personal, 1)
 	m := h.ask(k, family, postRequest)

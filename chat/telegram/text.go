@@ -1,12 +1,13 @@
 package telegram
 
 import (
+	"slices"
 	"strings"
-	"unicode/utf16"
 
 	"github.com/go-telegram/bot/models"
 
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 )
 
 // Telegram's limits on messages, in UTF-16 code units.
@@ -92,16 +93,39 @@ func continuesLink(r rune) bool {
 	return r != ' ' && r != '\n' && !strings.ContainsRune(`,;:!?)]}"'…·|`, r)
 }
 
-// truncate shortens s to that many units, and marks the cut.
-func truncate(s string, most int) string {
-	if chat.Units(s) <= most {
-		return s
-	}
-	n := 0
-	for i, r := range s {
-		if n += max(1, utf16.RuneLen(r)); n > most-1 {
-			return strings.TrimRight(s[:i], " \n") + "…"
+// layOut formats a card: head in bold, payload in a fixed-width block, the agent's prose as a quotation. Telegram parses
+// no part of it.
+func layOut(m deliver.Message) (text string, entities []models.MessageEntity) {
+	w := &writer{}
+	if m.Card == nil {
+		for _, line := range m.Lines {
+			w.untrusted("", line)
 		}
+		return w.b.String(), w.entities
 	}
-	return s
+	c := m.Card
+	w.untrusted(bold, c.Head)
+	for _, f := range c.Facts {
+		w.untrusted("", f)
+	}
+	for _, k := range c.Evidence {
+		w.untrusted("", k.Text)
+	}
+	if len(c.Payload)+len(c.Changes)+len(c.Prose) > 0 {
+		w.line("", "")
+	}
+	w.lines([]models.MessageEntityType{block}, c.Payload)
+	w.lines([]models.MessageEntityType{block}, c.Changes)
+	if slices.ContainsFunc(c.Prose, tappable) {
+		w.lines([]models.MessageEntityType{quote, code}, c.Prose)
+	} else {
+		w.lines([]models.MessageEntityType{quote}, c.Prose)
+	}
+	for _, m := range c.Menu {
+		w.untrusted("", m)
+	}
+	if c.Foot != "" {
+		w.untrusted("", c.Foot)
+	}
+	return w.b.String(), w.entities
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
@@ -17,7 +16,7 @@ func TestThirdPartyServer(t *testing.T) {
 	h := newRig(t)
 	person := botapi.User{ID: ann, FirstName: "Ann", Username: "ann"}
 	private := botapi.Chat{ID: ann, Type: botapi.Private, FirstName: "Ann"}
-	h.start(func(c *telegram.Channel) {
+	h.start(func(c *channel) {
 		c.ServerURL, c.Client, c.Token = f.URL, &botapi.JSONClient{}, f.Token
 	})
 	shown := func(what string, ok func(botapi.Message) bool) (found botapi.Message) {

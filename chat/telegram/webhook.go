@@ -63,13 +63,13 @@ func (s *session) registerWebhook(ctx context.Context) {
 	for tries := 0; ctx.Err() == nil; tries++ {
 		err := s.setWebhook(ctx)
 		if err == nil {
-			s.warnings.clear("webhook")
+			s.in.Clear("webhook")
 			return
 		}
 		if ctx.Err() == nil {
-			s.warnings.set("webhook", fmt.Sprintf("webhook registration failed: %v", err), "url must be HTTPS with a valid certificate, at port 443, 80, 88 or 8443")
+			s.in.Warn("webhook", fmt.Sprintf("webhook registration failed: %v", err), "url must be HTTPS with a valid certificate, at port 443, 80, 88 or 8443")
 		}
-		if sleep(ctx, s.outbox.retryDelay(tries, err)) != nil {
+		if sleep(ctx, s.in.RetryDelay(tries, err)) != nil {
 			return
 		}
 	}
@@ -81,7 +81,7 @@ func (s *session) setWebhook(ctx context.Context) error {
 	_, err := s.api.bot.SetWebhook(ctx, &bot.SetWebhookParams{
 		URL: s.Webhook.URL, SecretToken: s.Webhook.Secret, AllowedUpdates: wantedUpdates(),
 	})
-	return Redact(s.Webhook.Secret, Redact(s.Token, err))
+	return Redact(s.Webhook.Secret, s.api.failed(err))
 }
 
 // webhookHandler accepts only Telegram's requests. It answers 200 only when the update is durable.
@@ -131,7 +131,7 @@ func (s *session) takeDelivery(body io.Reader) (status int) {
 		return http.StatusInternalServerError
 	}
 	if fresh {
-		s.dispatcher.dispatch(s.outbox.ctx, nil, u)
+		s.dispatch(s.ctx, nil, u)
 	}
 	return http.StatusOK
 }

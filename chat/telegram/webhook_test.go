@@ -30,7 +30,7 @@ func TestWebhook(t *testing.T) {
 	h := newRig(t)
 	h.api.Local, h.api.WebhookRetry = true, 10*time.Millisecond
 	address := freePort(t)
-	hook := func(c *telegram.Channel) {
+	hook := func(c *channel) {
 		c.Webhook = &telegram.Webhook{Listen: address, URL: "http://" + address + "/telegram", Secret: hookSecret}
 	}
 	h.start(hook)
@@ -61,7 +61,7 @@ func TestWebhookRefuses(t *testing.T) {
 	h.api.Local = true
 	address := freePort(t)
 	var full atomic.Bool
-	h.start(func(c *telegram.Channel) {
+	h.start(func(c *channel) {
 		c.Webhook = &telegram.Webhook{Listen: address, URL: "http://" + address + "/telegram", Secret: hookSecret}
 		c.Updates = fullState{c.Updates, &full}
 	})
@@ -111,11 +111,11 @@ func TestWebhookShutdown(t *testing.T) {
 	h := newRig(t)
 	h.api.Local = true
 	address := freePort(t)
-	hook := func(c *telegram.Channel) {
+	hook := func(c *channel) {
 		c.Webhook = &telegram.Webhook{Listen: address, URL: "http://" + address + "/telegram", Secret: hookSecret}
 	}
 	putting, unblock := make(chan struct{}), make(chan struct{})
-	h.start(hook, func(c *telegram.Channel) { c.Updates = slowState{c.Updates, putting, unblock} })
+	h.start(hook, func(c *channel) { c.Updates = slowState{c.Updates, putting, unblock} })
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
 	b, _ := m.Button("✅ Once")

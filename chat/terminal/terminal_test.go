@@ -331,7 +331,7 @@ func TestErrorsAreLoggedNotShown(t *testing.T) {
 	s := start(t, &fakeGate{broken: errors.New("disk on fire")}, func(c *Channel) { c.Log = func(err error) { logged <- err } })
 	require.EqualError(t, <-logged, "disk on fire")
 	s.typeLine("pending")
-	s.waitFor("do not rely on it")
+	s.waitFor("cannot be listed now")
 	require.NotContains(t, s.String(), "fire")
 }
 

@@ -137,7 +137,7 @@ func (s *Server) readAll(ctx context.Context) error {
 	}
 	now := map[approval.Key]bool{}
 	for _, w := range found {
-		if d, err := s.Viewer.Decided(w); err == nil && d == nil {
+		if d, err := s.Viewer.Decided(ctx, w); err == nil && d == nil {
 			now[w.Key()] = true
 			s.cache.put(w)
 		}

@@ -222,7 +222,7 @@ func (w *fixture) Story(_ context.Context, k approval.Key) (st read.Story, err e
 }
 
 // Decided implements web.viewer.
-func (w *fixture) Decided(p approval.StoredPending) (*approval.Decision, error) {
+func (w *fixture) Decided(_ context.Context, p approval.StoredPending) (*approval.Decision, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.decided[p.Key()], nil
@@ -315,7 +315,7 @@ func (w *fixture) Requests(q read.Query) ([]*read.Request, bool, error) {
 }
 
 // Entries implements web.audit.
-func (w *fixture) Entries(context.Context, web.EntryQuery) ([]approval.Entry, bool, error) {
+func (w *fixture) Entries(context.Context, read.EntryQuery) ([]approval.Entry, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.entries), false, nil

@@ -38,7 +38,7 @@ type viewer interface {
 	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
 	Story(ctx context.Context, k approval.Key) (read.Story, error)
 	// Decided returns the valid decision in the slot of a pending, or nil.
-	Decided(w approval.StoredPending) (*approval.Decision, error)
+	Decided(ctx context.Context, w approval.StoredPending) (*approval.Decision, error)
 }
 
 // people gives the rights of users.

@@ -63,12 +63,9 @@ func (a *app) report(err error) int {
 	}
 	begin := "permesso: "
 	for _, e := range approval.Errors(err) {
+		a.PrintIssue(begin, e)
 		if e.Error() != "" {
-			fmt.Fprintf(a.Err, "%s%v\n", begin, e)
 			begin = ""
-		}
-		if hint := console.HintFor(e); hint != "" {
-			fmt.Fprintf(a.Err, "hint: %s\n", hint)
 		}
 	}
 	return code

@@ -16,9 +16,9 @@ import (
 
 func (a *app) configCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "config", Short: "Check or show the configuration", Args: cobra.NoArgs,
+		Use: "config", Short: "Check, show or describe the configuration", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return console.Fail(console.ExitUsage, "permesso config --help", "config needs a subcommand: check or show")
+			return console.Fail(console.ExitUsage, "permesso config --help", "config needs a subcommand: check, show or schema")
 		},
 	}
 	var effective bool
@@ -38,7 +38,20 @@ func (a *app) configCmd() *cobra.Command {
 		RunE:              func(*cobra.Command, []string) error { return a.showConfig(effective) },
 	}
 	show.Flags().BoolVar(&effective, "effective", false, "show every key, also those with default values")
-	c.AddCommand(check, show)
+	schema := &cobra.Command{
+		Use: "schema", Short: "Print a JSON schema of the configuration file, for editors", Args: cobra.NoArgs,
+		Long: "Print a JSON schema of the configuration file. Editors with a TOML plugin, such as taplo, use it to complete and\n" +
+			"check keys: write it into a file, and name that in the first line of permesso.toml: #:schema ./permesso.schema.json",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			s, err := config.Schema()
+			if err == nil {
+				fmt.Fprintln(a.Out, string(s))
+			}
+			return err
+		},
+	}
+	c.AddCommand(check, show, schema)
 	return c
 }
 

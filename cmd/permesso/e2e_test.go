@@ -370,6 +370,7 @@ func TestHangupChangesNothing(t *testing.T) {
 // On SIGTERM the daemon waits for running handlers and starts no new ones. The
 // next daemon runs the rest.
 func TestTermLetsHandlersFinish(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, "default", "")
 	begun, finish := filepath.Join(h.dir, "begun"), filepath.Join(h.dir, "finish")
 	file := h.script("slow", ": > "+begun+"; read -r line < "+finish+"; echo done")

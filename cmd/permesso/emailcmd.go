@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/chat/email"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
@@ -48,7 +49,7 @@ func (a *app) emailDeliverCmd() *cobra.Command {
 			switch {
 			case err == nil:
 				return nil
-			case errors.Is(err, email.ErrNoMail):
+			case errors.Is(err, mailbox.ErrNoMail):
 				return &console.Error{Code: exDataErr, Err: err}
 			}
 			return &console.Error{Code: exTempFail, Err: err}
@@ -75,7 +76,7 @@ func (a *app) deliver() error {
 		return err
 	}
 	name := strconv.FormatInt(time.Now().UnixNano(), 10) + "." + email.NewToken()
-	return (&email.InboxQueue{Store: inbox}).Put(name, a.In)
+	return (&mailbox.InboxQueue{Store: inbox}).Put(name, a.In)
 }
 
 func (a *app) emailSetupCmd() *cobra.Command {

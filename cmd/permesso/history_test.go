@@ -149,6 +149,7 @@ func TestHistoryOfADamagedLog(t *testing.T) {
 }
 
 func TestLongListIsOneJSONArray(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{0, 1, 999, 1000, 1001, 2500, 5000} {
 		var found []*read.Request
 		for i := range n {

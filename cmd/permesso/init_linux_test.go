@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"os"
 	osexec "os/exec"
@@ -64,6 +65,7 @@ func (i *initRun) requireUnlocked() {
 }
 
 func TestInitFourQuestionsAndARequest(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		why, typed string
 		status     approval.Status
@@ -92,7 +94,7 @@ func TestInitFourQuestionsAndARequest(t *testing.T) {
 			text := i.config()
 			require.Contains(t, text, "[workspaces.research]\nautonomy = \"full\"")
 			require.Contains(t, text, "approvers = [\"ann\"]")
-			ids, _, err := (&ipc.Store{FS: ipc.OS(), Layout: i.layout()}).List(approval.DocRecord, "research")
+			ids, _, err := (&ipc.Store{FS: ipc.OS(), Layout: i.layout()}).List(context.Background(), approval.DocRecord, "research")
 			require.NoError(t, err)
 			require.Len(t, ids, 1)
 			b, err := os.ReadFile(filepath.Join(i.layout().Responses("research"), ids[0]+".json"))
@@ -114,6 +116,7 @@ func approver(t *testing.T) string {
 }
 
 func TestInitEnterAcceptsDefaults(t *testing.T) {
+	t.Parallel()
 	i := startInit(t)
 	for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] "} {
 		i.answer(prompt, "\n")
@@ -144,6 +147,7 @@ func TestInitEnterAcceptsDefaults(t *testing.T) {
 }
 
 func TestInitFlagsAskNothing(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"--yes"}, {"--workspace", "w"}, {"--sandbox", "none"}} {
 		i := startInit(t, args...)
 		i.awaitOutput("permesso request hello")
@@ -153,6 +157,7 @@ func TestInitFlagsAskNothing(t *testing.T) {
 
 // If init is stopped before the last answer, it writes nothing.
 func TestInitStopped(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct{ why, typed, says string }{
 		{"by Ctrl-C", "\x03", "permesso: interrupted; nothing was written"},
 		{"by Ctrl-D", "\x04", "permesso: end of input; nothing was written"},

@@ -5,11 +5,13 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra/doc"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
@@ -33,5 +35,9 @@ func writeMan(dir string) error {
 	// The builder's environment must not appear in defaults.
 	root := (&app{&console.Console{Env: func(string) string { return "" }}}).root()
 	root.DisableAutoGenTag = true
+	page := config.Manual(date.Format(time.DateOnly))
+	if err := os.WriteFile(filepath.Join(dir, "permesso.toml.5"), []byte(page), 0o644); err != nil { //nolint:gosec // for every user
+		return err
+	}
 	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Date: &date, Source: "permesso", Manual: "permesso"}, dir)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -36,7 +37,7 @@ func TestStoresRaceForOneHome(t *testing.T) {
 			wg.Go(func() {
 				store := &ipc.Store{FS: ipc.OS(), Layout: layout}
 				<-start
-				unlock, err := store.Open()
+				unlock, err := store.Lease(context.Background())
 				if errs[i] = err; err == nil {
 					won.Add(1)
 					release = unlock // the race detector reports a second winner

@@ -24,7 +24,9 @@ var _ interface {
 	RenameNoReplace(oldname, newname string) error
 	SyncDir(name string) error
 	SyncFS(name string) error
-	TryLock(name string) (io.Closer, error)
+	TryLock(name string) (crashfs.Lock, error)
+	ReadFile(name string, limit int64) ([]byte, error)
+	Free(name string) (bytes, inodes uint64, err error)
 } = (*crashfs.Proc)(nil)
 
 var errIO = errors.New("input/output error")

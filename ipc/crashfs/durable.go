@@ -143,6 +143,12 @@ func (p *Proc) SyncFS(name string) error {
 	return pathError("syncfs", name, err)
 }
 
+// Lock is ipc.Lock.
+type Lock = interface {
+	io.Closer
+	Held() bool
+}
+
 // lock is one held lock on a file.
 type lock struct {
 	proc *Proc
@@ -151,7 +157,7 @@ type lock struct {
 
 // TryLock takes the exclusive lock on a file, which it creates if needed, as open and
 // flock do. Its error is [ErrLocked] while it is held, by the same process too.
-func (p *Proc) TryLock(name string) (io.Closer, error) {
+func (p *Proc) TryLock(name string) (Lock, error) {
 	f, err := p.open(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, pathError("lock", name, err)
@@ -172,6 +178,9 @@ func (p *Proc) TryLock(name string) (io.Closer, error) {
 	}
 	return l, nil
 }
+
+// Held is always true: nothing replaces a lock file here.
+func (l *lock) Held() bool { return true }
 
 // Close releases the lock; a second Close does nothing.
 func (l *lock) Close() error {

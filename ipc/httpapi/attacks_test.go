@@ -104,6 +104,7 @@ func (h *rig) status(r *http.Request) int {
 // TestSlowClients opens a thousand connections that send hardly anything. Other clients
 // are served meanwhile, and then the slow ones are closed.
 func TestSlowClients(t *testing.T) {
+	t.Parallel()
 	const ioTimeout = 15 * time.Second
 	h := newRig(t, func(h *rig) { h.server.IOTimeout = ioTimeout })
 	addr := strings.TrimPrefix(h.base, "http://")
@@ -245,8 +246,9 @@ func (s *slowHistory) Requests(read.Query) ([]*read.Request, bool, error) {
 }
 
 func TestDegradedAndPaused(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, func(h *rig) {
-		h.gate.Pauses = alwaysPaused{}
+		h.Gate.Pauses = alwaysPaused{}
 		h.server.SubmitTimeout = 2 * time.Second
 		h.server.Ready = func(context.Context) error { return io.ErrUnexpectedEOF }
 	})
@@ -263,6 +265,7 @@ type alwaysPaused struct{}
 
 func (alwaysPaused) Enter(string) bool { return false }
 func (alwaysPaused) Leave(string)      {}
+func (alwaysPaused) Failure() error    { return nil }
 
 // TestNothingIsEchoed puts a secret into every place that a client controls.
 func TestNothingIsEchoed(t *testing.T) {
@@ -332,7 +335,7 @@ func TestUnixSocket(t *testing.T) {
 	require.ErrorContains(t, err, "other users may write to")
 
 	h := newRig(t)
-	s := &httpapi.Server{Service: &service.Service{Gate: h.gate, Viewer: h.view, Settings: rigSettings{h}}, Keys: h}
+	s := &httpapi.Server{Service: &service.Service{Gate: h.Gate, Viewer: h.view, Settings: rigSettings{h}}, Keys: h}
 	ctx, cancel := cancelled()
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, l) }()

@@ -136,7 +136,7 @@ func (h *rig) addGrant(kind approval.GrantKind, session string) string {
 	if kind == approval.GrantTarget {
 		g.Channel, g.Sender, g.Capability, g.TargetKind, g.Target = "workspace", home, "fs:write", "path_glob", "/data/**"
 	}
-	require.NoError(h.t, h.engine.AddGrant(g))
+	require.NoError(h.t, h.Policy.AddGrant(g))
 	h.grants = append(h.grants, approval.GrantUse{Grant: g})
 	return g.ID
 }

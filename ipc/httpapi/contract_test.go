@@ -125,6 +125,7 @@ func (m *fakeInbox) Take(_ context.Context, mail httpapi.InboxMail) (httpapi.Inb
 // TestContract tests every operation of the generated document, with valid input and with
 // input that the document refuses.
 func TestContract(t *testing.T) {
+	t.Parallel()
 	inbox := &fakeInbox{}
 	h := newRig(t, func(h *rig) { h.server.Inbox = inbox })
 	c := newContract(t, h)

@@ -47,6 +47,7 @@ func TestRequestKeysCannotDecide(t *testing.T) {
 
 // TestFirstDecisionWins has ann approve and bob deny at the same moment, 500 times.
 func TestFirstDecisionWins(t *testing.T) {
+	t.Parallel()
 	h := newRig(t)
 	const trials, atOnce = 500, 10
 	var wg sync.WaitGroup
@@ -226,7 +227,7 @@ func TestArgumentsAreVerbatim(t *testing.T) {
 	require.True(t, bytes.Equal([]byte(data), w.Pending.RequestData), "%s", w.Pending.RequestData)
 	require.Equal(t, 200, h.do("ann", "POST", path(a.json["approval_id"].(string), "/decision"), code("1")).StatusCode)
 	h.do("agent", "GET", path(a.json["approval_id"].(string), "?wait=60"), nil)
-	require.True(t, bytes.Equal([]byte(data), h.effects[0].Args), "the executed arguments are those that were sent: %s", h.effects[0].Args)
+	require.True(t, bytes.Equal([]byte(data), h.Executor.Jobs()[0].Args), "the executed arguments are those that were sent: %s", h.Executor.Jobs()[0].Args)
 }
 
 func TestIdempotencyKey(t *testing.T) {

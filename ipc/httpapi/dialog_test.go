@@ -83,6 +83,7 @@ var dialog = map[string]func(h *rig, t *testing.T) bool{
 }
 
 func TestDialogCases(t *testing.T) {
+	t.Parallel()
 	b, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "cases", "dialog-receipts.json"))
 	if errors.Is(err, fs.ErrNotExist) && os.Getenv("CI") != "true" {
 		b = []byte(`{"cases":[]}`)

@@ -143,6 +143,7 @@ func (h *rig) receive(done <-chan answer) answer {
 // TestWaiting checks that waiting clients are woken when the request has ended, and not
 // before.
 func TestWaiting(t *testing.T) {
+	t.Parallel()
 	h := newRig(t)
 	id := h.ask()
 	began := time.Now()

@@ -5,12 +5,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,14 +22,11 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/read"
-	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/ipc/service"
-	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
-	"github.com/permesso-dev/permesso/security/receipt"
-	"github.com/permesso-dev/permesso/security/seal"
 )
 
 const (
@@ -40,12 +36,8 @@ const (
 
 // rig is a real gate with fake handlers, behind the HTTP API.
 type rig struct {
+	*gatetest.Rig
 	t      testing.TB
-	layout ipc.Layout
-	store  *ipc.Store
-	seal   *seal.Key
-	gate   *gate.Gate
-	log    *audit.Log
 	view   *read.Viewer
 	server *httpapi.Server
 	base   string // base URL
@@ -55,18 +47,16 @@ type rig struct {
 	keys    map[string]*approval.APIKey // by hash
 	secrets map[string]string           // by name
 	grants  []approval.GrantUse
-	effects []approval.Job
 	ws      map[string]approval.Workspace
 	logs    bytes.Buffer
 	feed    *feed
-	engine  *policy.Engine
 	closing chan func() // receives the function that stops the server; may be nil
 }
 
 // newRig starts the server. shape may change the rig before.
 func newRig(t testing.TB, shape ...func(*rig)) *rig {
 	h := &rig{
-		t: t, layout: ipc.Layout{Home: folder(t)}, keys: map[string]*approval.APIKey{}, secrets: map[string]string{},
+		t: t, keys: map[string]*approval.APIKey{}, secrets: map[string]string{},
 		ws: map[string]approval.Workspace{}, feed: &feed{moved: make(chan struct{})},
 	}
 	for _, name := range []string{home, other} {
@@ -75,65 +65,27 @@ func newRig(t testing.TB, shape ...func(*rig)) *rig {
 			Limits: approval.Limits{Pending: 5000, PerMinute: 100_000, AskPerMinute: 100_000},
 		}
 	}
-	require.NoError(t, h.layout.PrepareHome(ipc.OS()))
-	for name := range h.ws {
-		require.NoError(t, h.layout.Prepare(ipc.OS(), name))
-	}
-	var err error
-	h.seal, err = seal.LoadOrCreate(ipc.OS(), h.layout.Keys())
-	require.NoError(t, err)
-	signer, err := receipt.LoadOrCreate(ipc.OS(), h.layout.Keys(), "test")
-	require.NoError(t, err)
-	h.store = &ipc.Store{FS: ipc.OS(), Layout: h.layout}
-	release, err := h.store.Open()
-	require.NoError(t, err)
-	h.log, err = audit.Open(ipc.OS(), h.layout.Audit(), nil)
-	require.NoError(t, err)
-	e := &policy.Engine{}
-	h.engine = e
-	h.log.OnEntry = func(x approval.Entry) {
-		e.Learn(x)
-		h.feed.add(x)
-	}
-	require.NoError(t, e.Load(policy.Config{Rules: []policy.Rule{
-		{Name: "auto", Tool: "auto", Outcome: approval.Allow}, {Name: "never", Tool: "never", Outcome: approval.Deny, Reason: "no"},
-	}}))
-	h.gate = &gate.Gate{
-		Store: h.store, Workspaces: h.store, Seal: h.seal, Receipts: signer, Policy: e, Grants: h, Executor: h, Audit: h.log, Settings: h, Log: zerolog.Nop(),
-	}
-	h.view = &read.Viewer{Store: h.store, Seal: h.seal}
-	h.server = &httpapi.Server{
-		Service: &service.Service{Gate: h.gate, Viewer: h.view, Settings: rigSettings{h}, History: h}, Keys: h, Feed: h.feed, Grants: h,
-		Decider: &gate.Decider{Store: h.store, Seal: h.seal, Daemon: true, Decided: h.gate.Wake, May: h.authorize},
-		Ready:   h.gate.Alive, Version: "test", Log: zerolog.New(&h.logs),
-		Receipts: rigReceipts{h, signer},
-	}
-	for _, f := range shape {
-		f(h)
-	}
-	h.gate.Changed = h.server.Changed
-	keys, err := h.gate.Start()
-	require.NoError(t, err)
+	h.Rig = gatetest.New(t, gatetest.Options{
+		Dir: gatetest.MemoryFolder(t), Workspaces: slices.Collect(maps.Values(h.ws)),
+		Gate: func(g *gate.Gate) { h.serve(g, shape) },
+	})
+	h.Open()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	h.base = "http://" + l.Addr().String()
 	h.server.Hosts = []string{l.Addr().String()}
 	h.web = &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
-	ctx, cancel := context.WithCancel(context.Background())
-	serverCtx, stopServer := context.WithCancel(context.Background())
-	var wg, outer sync.WaitGroup
-	wg.Go(func() { _ = h.gate.Run(ctx, keys) })
-	outer.Go(func() { require.NoError(t, h.server.Run(serverCtx, l)) })
+	ctx, stopServer := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	h.Run(0)
+	wg.Go(func() { require.NoError(t, h.server.Run(ctx, l)) })
+	stop := func() { stopServer(); wg.Wait() }
 	if h.closing != nil {
-		h.closing <- func() { stopServer(); outer.Wait() }
+		h.closing <- stop
 	}
 	t.Cleanup(func() {
-		stopServer()
-		outer.Wait()
+		stop()
 		h.web.CloseIdleConnections()
-		cancel()
-		wg.Wait()
-		require.NoError(t, errors.Join(h.log.Close(), release()))
 	})
 	h.newKey("agent", home, "", approval.MayRequest, approval.MayRead)
 	h.newKey("another", home, "", approval.MayRequest, approval.MayRead)
@@ -142,16 +94,23 @@ func newRig(t testing.TB, shape ...func(*rig)) *rig {
 	return h
 }
 
-// folder is a temporary folder, in memory if possible.
-func folder(t testing.TB) string {
-	const shm = "/dev/shm"
-	if info, err := os.Stat(shm); err != nil || !info.IsDir() {
-		return t.TempDir()
+// serve wires the server to the gate. shape may change the rig.
+func (h *rig) serve(g *gate.Gate, shape []func(*rig)) {
+	h.Log.OnEntry = func(x approval.Entry) {
+		h.Policy.Learn(x)
+		h.feed.add(x)
 	}
-	dir, err := os.MkdirTemp(shm, "permesso-rest-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
+	g.Settings, g.Grants = h, h
+	h.view = &read.Viewer{Store: h.Store, Seal: h.Seal}
+	h.server = &httpapi.Server{
+		Service: &service.Service{Gate: g, Viewer: h.view, Settings: rigSettings{h}, History: h}, Keys: h, Feed: h.feed, Grants: h,
+		Decider: &gate.Decider{Store: h.Store, Seal: h.Seal, Decided: g.Wake, May: h.authorize},
+		Ready:   g.Alive, Version: "test", Log: zerolog.New(&h.logs), Receipts: rigReceipts{h},
+	}
+	for _, f := range shape {
+		f(h)
+	}
+	g.Changed = h.server.Changed
 }
 
 func (h *rig) newKey(name, ws, owner string, scopes ...string) {
@@ -192,34 +151,9 @@ func (h *rig) Workspace(name string) (approval.Workspace, bool) {
 	return ws, ok
 }
 
-// Tool implements gate.Settings.
-func (h *rig) Tool(name string) (approval.Tool, bool) {
-	trust := approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
-	t := approval.Tool{Name: name, Trust: trust, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
-	if name == "note" {
-		t.Handler = approval.Handler{Kind: approval.HandlerNone}
-	}
-	return t, slices.Contains([]string{"run", "auto", "never", "fails", "note"}, name)
-}
+func (h *rig) runs() int { return len(h.Executor.Jobs()) }
 
-// Run implements gate.executor.
-func (h *rig) Run(_ context.Context, job approval.Job) approval.Effect {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.effects = append(h.effects, job)
-	if job.Tool.Name == "fails" {
-		return approval.Effect{Error: "Execution failed: boom"}
-	}
-	return approval.Effect{Result: approval.Raw(`{"done":true}`)}
-}
-
-func (h *rig) runs() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.effects)
-}
-
-// may allows the approvers of the workspace.
+// authorize allows the approvers of the workspace.
 func (h *rig) authorize(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 	if p != nil && p.Principal != "" && p.Principal != by.Name {
 		return "", false
@@ -251,7 +185,7 @@ func (h *rig) RevokeGrant(id, _ string) (bool, error) {
 	for i := range h.grants {
 		if h.grants[i].ID == id {
 			h.grants[i].RevokedAt = time.Now()
-			h.engine.RemoveGrant(id)
+			h.Policy.RemoveGrant(id)
 		}
 	}
 	return true, nil
@@ -266,17 +200,17 @@ func (h *rig) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.grants = append(h.grants, approval.GrantUse{Grant: *g})
-	return h.engine.AddGrant(*g)
+	return h.Policy.AddGrant(*g)
 }
 
 // Requests implements httpapi.History from the records.
 func (h *rig) Requests(q read.Query) (list []*read.Request, more bool, err error) {
 	ws := q.Workspaces[0]
-	names, err := filepath.Glob(filepath.Join(h.layout.Records(ws), "*.json"))
+	names, err := filepath.Glob(filepath.Join(h.Layout.Records(ws), "*.json"))
 	if err != nil {
 		return nil, false, err
 	}
-	view := &read.Viewer{Store: h.store, Seal: h.seal}
+	view := &read.Viewer{Store: h.Store, Seal: h.Seal}
 	for _, name := range names {
 		k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(name), ".json")}
 		rec, err := view.Record(context.Background(), k)
@@ -297,36 +231,25 @@ func (h *rig) Requests(q read.Query) (list []*read.Request, more bool, err error
 }
 
 // rigReceipts verifies the rig's receipts.
-type rigReceipts struct {
-	*rig
-	signer *receipt.Signer
-}
+type rigReceipts struct{ *rig }
 
 // Parse implements httpapi.Receipts.
 func (p rigReceipts) Parse(text string) (f approval.ReceiptFacts, err error) {
-	v, err := p.signer.Verifier()
-	if err != nil {
-		return f, err
-	}
-	return v.Parse(text)
+	return p.Verifier.Parse(text)
 }
 
 // Check implements httpapi.Receipts.
 func (p rigReceipts) Check(text, tool, argsSHA256 string, _ bool) error {
-	v, err := p.signer.Verifier()
+	f, err := p.Verifier.Parse(text)
 	if err != nil {
 		return err
 	}
-	f, err := v.Parse(text)
-	if err != nil {
-		return err
-	}
-	return v.Verify(text, f.Workspace, f.RequestID, cmp.Or(tool, f.Tool), cmp.Or(argsSHA256, f.ArgsSHA256))
+	return p.Verifier.Verify(text, f.Workspace, f.RequestID, cmp.Or(tool, f.Tool), cmp.Or(argsSHA256, f.ArgsSHA256))
 }
 
 // Redeem implements httpapi.Receipts.
-func (p rigReceipts) Redeem(_ context.Context, f approval.ReceiptFacts, by string) error {
-	return p.store.Create(approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
+func (p rigReceipts) Redeem(ctx context.Context, f approval.ReceiptFacts, by string) error {
+	return p.Store.Create(ctx, approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
 }
 
 // feed is an audit feed in memory.

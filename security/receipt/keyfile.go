@@ -22,6 +22,7 @@ import (
 // FS is the file system of the keys.
 type FS interface {
 	afero.Fs
+	afero.Lstater
 	// RenameNoReplace fails with fs.ErrExist if the new name exists.
 	RenameNoReplace(oldname, newname string) error
 	// SyncDir makes the names in a folder durable.
@@ -210,13 +211,10 @@ func randomHex() string {
 	return hex.EncodeToString(b[:])
 }
 
-// lstat does not follow links, if the file system supports that.
+// lstat does not follow links.
 func lstat(fsys FS, name string) (fs.FileInfo, error) {
-	if l, ok := fsys.(afero.Lstater); ok {
-		info, _, err := l.LstatIfPossible(name)
-		return info, err
-	}
-	return fsys.Stat(name)
+	info, _, err := fsys.LstatIfPossible(name)
+	return info, err
 }
 
 // publicOf derives the public key from note's encoding of a private one,

@@ -18,6 +18,7 @@ import (
 // FS is the file system of the key.
 type FS interface {
 	afero.Fs
+	afero.Lstater
 	// RenameNoReplace fails with fs.ErrExist if the new name exists.
 	RenameNoReplace(oldname, newname string) error
 	// SyncDir makes the names in a folder durable.
@@ -123,11 +124,8 @@ func randomHex() string {
 	return hex.EncodeToString(b[:])
 }
 
-// lstat does not follow links, if the file system supports that.
+// lstat does not follow links.
 func lstat(fsys FS, name string) (fs.FileInfo, error) {
-	if l, ok := fsys.(afero.Lstater); ok {
-		info, _, err := l.LstatIfPossible(name)
-		return info, err
-	}
-	return fsys.Stat(name)
+	info, _, err := fsys.LstatIfPossible(name)
+	return info, err
 }

@@ -47,6 +47,21 @@ func TestPredecessorCases(t *testing.T) {
 	}
 }
 
+// A generic secret is a false alarm if it is one of these words, not if it contains one.
+func TestWordInAGenericSecret(t *testing.T) {
+	s := scanner(t)
+	for value, want := range map[string]bool{
+		"zq7kQxX93kdJw81vRt":      true,
+		"zq7FALSEkQxX93kdJw81vRt": true,
+		"trueq7kQxX93kdJw81vRt":   true,
+		"zq7kQxX93kdJw81vRtnull":  true,
+		"false":                   false,
+	} {
+		found := find(s, `{"text":"api_key = '`+value+`'"}`)
+		require.Equal(t, want, len(found) > 0, "%s: %v", value, found)
+	}
+}
+
 const key = "AKIA2E0A8F3B244C9986" // matches the form, but is not a real key
 
 func valid(k string) string {
@@ -200,8 +215,10 @@ func recall(t testing.TB, s *secrets.Scanner, each int) map[string][2]int {
 			}
 		}
 	}
-	for form, ids := range missed {
-		t.Logf("missed %s: %d %v", form, len(ids), ids[:min(len(ids), 40)])
+	if _, measured := t.(*testing.B); !measured {
+		for form, ids := range missed {
+			t.Logf("missed %s: %d %v", form, len(ids), ids[:min(len(ids), 40)])
+		}
 	}
 	return got
 }
@@ -245,18 +262,22 @@ func negatives(t testing.TB) map[string]string {
 	return all
 }
 
-func TestFalsePositives(t *testing.T) {
+// falseAlarms lists the texts in which a secret is found.
+func falseAlarms(t testing.TB, all map[string]string) (alarms []string) {
 	s := scanner(t)
-	all := negatives(t)
-	alarms := 0
 	for name, text := range all {
 		if found := find(s, `{"body":`+quoted(text)+`}`); len(found) > 0 {
-			alarms++
-			t.Logf("%s: %v", name, found)
+			alarms = append(alarms, fmt.Sprintf("%s: %v", name, found))
 		}
 	}
-	t.Logf("%d false alarms in %d texts", alarms, len(all))
-	require.LessOrEqual(t, float64(alarms), 0.01*float64(len(all)))
+	return alarms
+}
+
+func TestFalsePositives(t *testing.T) {
+	all := negatives(t)
+	alarms := falseAlarms(t, all)
+	t.Logf("%d false alarms in %d texts", len(alarms), len(all))
+	require.LessOrEqual(t, float64(len(alarms)), 0.01*float64(len(all)), alarms)
 }
 
 // A long secret is found and hidden completely.

@@ -61,18 +61,13 @@ func (k keys) rsaRecord(t testing.TB) string {
 // can be added.
 func (v *Servers) Sign(t testing.TB, raw []byte) []byte {
 	t.Helper()
-	for _, with := range []struct {
-		selector string
-		signer   crypto.Signer
-	}{{rsaSelector, v.keys.rsa}, {selector, v.keys.ed25519}} {
-		raw = v.SignWith(t, raw, &dkim.SignOptions{
-			Domain:                 "human.test",
-			Selector:               with.selector,
-			Signer:                 with.signer,
-			HeaderCanonicalization: dkim.CanonicalizationRelaxed,
-			BodyCanonicalization:   dkim.CanonicalizationRelaxed,
-			HeaderKeys:             signed,
-		})
+	for name, signer := range map[string]crypto.Signer{rsaSelector: v.keys.rsa, selector: v.keys.ed25519} {
+		var out bytes.Buffer
+		require.NoError(t, dkim.Sign(&out, bytes.NewReader(raw), &dkim.SignOptions{
+			Domain: "human.test", Selector: name, Signer: signer, HeaderKeys: signed,
+			HeaderCanonicalization: dkim.CanonicalizationRelaxed, BodyCanonicalization: dkim.CanonicalizationRelaxed,
+		}))
+		raw = out.Bytes()
 	}
 	return raw
 }
@@ -80,24 +75,6 @@ func (v *Servers) Sign(t testing.TB, raw []byte) []byte {
 var signed = []string{
 	"From", "From", "To", "Subject", "Subject", "Date", "Date", "Message-ID", "In-Reply-To", "References",
 	"Reply-To", "MIME-Version", "Content-Type", "Content-Transfer-Encoding",
-}
-
-// SignWith signs with options; the default is human.test's Ed25519 key.
-func (v *Servers) SignWith(t testing.TB, raw []byte, options *dkim.SignOptions) []byte {
-	t.Helper()
-	o := *options
-	if o.Signer == nil {
-		o.Signer = v.keys.ed25519
-	}
-	if o.Domain == "" {
-		o.Domain = "human.test"
-	}
-	if o.Selector == "" {
-		o.Selector = selector
-	}
-	var out bytes.Buffer
-	require.NoError(t, dkim.Sign(&out, bytes.NewReader(raw), &o))
-	return out.Bytes()
 }
 
 // Certificates makes a certificate authority and a certificate for 127.0.0.1 and

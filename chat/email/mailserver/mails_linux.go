@@ -2,6 +2,7 @@ package mailserver
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"mime"
@@ -18,39 +19,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reply is a reply as a mail program writes it. From is Ann unless set.
+// Reply is a reply as a mail program writes it. From is Ann unless set, To is the gate.
 type Reply struct {
-	From, To   string
-	Subject    string
-	InReplyTo  string // with its angle brackets
-	References string
-	Text       string
-	HTML       string            // together with Text, or alone
-	Header     map[string]string // additional fields; replaces From, Date …
+	From, To  string
+	Subject   string
+	InReplyTo string // with its angle brackets
+	Text      string
+	HTML      string            // together with Text
+	Header    map[string]string // additional fields; replaces From, Date …
 }
 
 // Mail returns the reply as an unsigned email.
 func (r Reply) Mail() []byte {
+	from := cmp.Or(r.From, Ann)
 	h := map[string]string{
-		"From":         firstNonEmpty(r.From, Ann),
-		"To":           firstNonEmpty(r.To, Gate),
-		"Subject":      mime.QEncoding.Encode("utf-8", r.Subject),
-		"Date":         time.Now().Format(time.RFC1123Z),
-		"Message-ID":   fmt.Sprintf("<%d@%s>", time.Now().UnixNano(), domain(firstNonEmpty(r.From, Ann))),
-		"In-Reply-To":  r.InReplyTo,
-		"References":   firstNonEmpty(r.References, r.InReplyTo),
-		"MIME-Version": "1.0",
+		"From": from, "To": cmp.Or(r.To, Gate), "Subject": mime.QEncoding.Encode("utf-8", r.Subject),
+		"Date":        time.Now().Format(time.RFC1123Z),
+		"Message-ID":  fmt.Sprintf("<%d@%s>", time.Now().UnixNano(), from[strings.LastIndex(from, "@")+1:]),
+		"In-Reply-To": r.InReplyTo, "References": r.InReplyTo, "MIME-Version": "1.0",
+		"Content-Type": "text/plain; charset=utf-8", "Content-Transfer-Encoding": "8bit",
 	}
 	body := crlf(r.Text)
-	switch {
-	case r.HTML == "":
-		h["Content-Type"] = "text/plain; charset=utf-8"
-		h["Content-Transfer-Encoding"] = "8bit"
-	case r.Text == "":
-		h["Content-Type"] = "text/html; charset=utf-8"
-		h["Content-Transfer-Encoding"] = "8bit"
-		body = crlf(r.HTML)
-	default:
+	if r.HTML != "" {
 		h["Content-Type"] = `multipart/alternative; boundary="=_boundary"`
 		part := "--=_boundary\r\nContent-Type: text/%s; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n%s\r\n"
 		body = fmt.Sprintf(part, "plain", body) + fmt.Sprintf(part, "html", crlf(r.HTML)) + "--=_boundary--\r\n"
@@ -78,18 +68,12 @@ func (v *Servers) Deliver(t testing.TB, raw []byte, to ...string) {
 	if len(to) == 0 {
 		to = []string{Gate}
 	}
-	v.DeliverFrom(t, Ann, raw, to...)
-}
-
-// DeliverFrom is Deliver with an envelope sender; "" is the sender of bounces.
-func (v *Servers) DeliverFrom(t testing.TB, from string, raw []byte, to ...string) {
-	t.Helper()
 	conn, err := net.DialTimeout("tcp", v.MX, startTimeout)
 	require.NoError(t, err)
 	c := smtp.NewClient(conn)
 	defer c.Close()
 	c.CommandTimeout, c.SubmissionTimeout = startTimeout, startTimeout
-	require.NoError(t, c.SendMail(from, to, bytes.NewReader(raw)))
+	require.NoError(t, c.SendMail(Ann, to, bytes.NewReader(raw)))
 	require.NoError(t, c.Quit())
 }
 
@@ -202,17 +186,6 @@ func (v *Servers) IMAPForget(t testing.TB, user string) {
 	}
 	write(t, list, fmt.Sprintf("3 V%d N1\n", validity+1))
 	chownToServerUser(t, list)
-}
-
-func firstNonEmpty(s, otherwise string) string {
-	if s != "" {
-		return s
-	}
-	return otherwise
-}
-
-func domain(address string) string {
-	return strings.TrimSuffix(address[strings.LastIndex(address, "@")+1:], ">")
 }
 
 func crlf(s string) string {

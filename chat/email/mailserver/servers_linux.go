@@ -3,6 +3,7 @@ package mailserver
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,6 +22,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+)
+
+// The configurations, with the addresses of [Servers] filled in.
+var (
+	//go:embed smtpd.conf
+	smtpdConf string
+	//go:embed dovecot.conf
+	dovecotConf string
 )
 
 // The users. Each has a mailbox on the servers. Eve's domain publishes no DNS records.
@@ -143,26 +152,14 @@ func (v *Servers) StartSMTPD(t testing.TB) {
 	require.NoError(t, v.startSMTPD())
 }
 
-// Publish adds or replaces a TXT record and restarts dnsmasq.
-func (v *Servers) Publish(t testing.TB, name, txt string) {
-	t.Helper()
-	v.txt[name] = txt
-	v.dnsmasq.stop()
-	require.NoError(t, v.startDNS())
-}
-
 // LookupTXT is net.LookupTXT with the test DNS server.
 func (v *Servers) LookupTXT(name string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	return v.Resolver().LookupTXT(ctx, name)
-}
-
-// Resolver is a net.Resolver with the test DNS server.
-func (v *Servers) Resolver() *net.Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "udp", v.DNS)
 	}}
+	return r.LookupTXT(ctx, name)
 }
 
 func (v *Servers) startSMTPD() error {
@@ -222,7 +219,7 @@ func checkRequirements(t testing.TB) {
 	}
 	version, err := exec.Command("dovecot", "--version").Output()
 	require.NoError(t, err)
-	require.Regexp(t, `^2\.3\.`, string(version), "Dovecot 2.4 has other settings: run the tests on Debian 12, or adapt dovecotConf")
+	require.Regexp(t, `^2\.3\.`, string(version), "Dovecot 2.4 has other settings: run the tests on Debian 12, or adapt dovecot.conf")
 }
 
 // makeDir creates a temporary folder with a short name, because Dovecot's sockets are in it.

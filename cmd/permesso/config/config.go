@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -57,14 +56,8 @@ type Config struct {
 	Settings       []Setting                         // every key with its value in effect
 }
 
-// Defaults.
-const (
-	DefaultGateName   = "permesso"
-	defaultRunBefore  = 10 * time.Minute
-	defaultTimeout    = 5 * time.Minute
-	defaultMaxTimeout = 24 * time.Hour
-	DefaultWorkspace  = "default"
-)
+// DefaultWorkspace exists while no workspace is configured.
+const DefaultWorkspace = "default"
 
 // maxFile limits the size of a configuration file.
 const maxFile = 1 << 20
@@ -79,34 +72,14 @@ func Default() *Config {
 
 func emptyConfig() *Config {
 	return &Config{
-		GateName:       DefaultGateName,
-		RunBefore:      defaultRunBefore,
-		LogLevel:       "info",
-		LogFormat:      "auto",
-		Language:       chat.Languages()[0],
-		LocalDecisions: true,
-		Retention:      Retention{defaultResponses, defaultRecords},
-		Workspaces:     map[string]approval.Workspace{},
-		Approvers:      map[string]approval.Approver{},
-		Tools:          map[string]approval.Tool{},
-		Provers:        approval.Provers{},
-		Limits:         map[string]policy.Limits{},
-		AgentUIDs:      map[string][]string{},
-		TelegramChats:  map[string]TelegramChat{},
-		EmailCeiling:   map[string]approval.Reversibility{},
-	}
-}
-
-// workspace returns a workspace with defaults only.
-func (c *Config) workspace(name string) approval.Workspace {
-	return approval.Workspace{
-		Name:           name,
-		Autonomy:       "supervised",
-		LocalDecisions: c.LocalDecisions,
-		Timeout:        defaultTimeout,
-		MaxTimeout:     defaultMaxTimeout,
-		Language:       c.Language,
-		Limits:         approval.Limits{}.WithDefaults(),
+		Workspaces:    map[string]approval.Workspace{},
+		Approvers:     map[string]approval.Approver{},
+		Tools:         map[string]approval.Tool{},
+		Provers:       approval.Provers{},
+		Limits:        map[string]policy.Limits{},
+		AgentUIDs:     map[string][]string{},
+		TelegramChats: map[string]TelegramChat{},
+		EmailCeiling:  map[string]approval.Reversibility{},
 	}
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -48,9 +49,6 @@ const redacted = "(not shown)"
 
 // recordValue records a key that the file sets.
 func (s *section) recordValue(key string, n *node) {
-	if n.kind == table || n.kind == array && len(n.items) > 0 && n.items[0].kind == table {
-		return // each of its keys is a setting
-	}
 	v := n.value()
 	if secret(key) {
 		v = redacted
@@ -58,22 +56,12 @@ func (s *section) recordValue(key string, n *node) {
 	s.cfg.Settings = append(s.cfg.Settings, Setting{s.fullKey(key), v, n.key.line})
 }
 
-// recordUnset records a key that the file does not set.
-func (s *section) recordUnset(key string, want kind) {
-	if want == table {
-		return
-	}
-	v := Setting{Key: s.fullKey(key)}
-	if want == array {
-		v.Value = []any{}
-	}
-	s.cfg.Settings = append(s.cfg.Settings, v)
-}
-
-// setDefault records the default of the last key, if the file does not set it.
-func (s *section) setDefault(key string, def any) {
-	if i := len(s.cfg.Settings) - 1; i >= 0 && s.cfg.Settings[i].Key == s.fullKey(key) && s.cfg.Settings[i].Line == 0 {
-		s.cfg.Settings[i].Value = def
+// showDefault replaces the default of a key that depends on other keys.
+func (s *section) showDefault(key string, v any) {
+	for i := range s.cfg.Settings {
+		if s.cfg.Settings[i].Key == s.fullKey(key) {
+			s.cfg.Settings[i].Value = v
+		}
 	}
 }
 
@@ -93,4 +81,22 @@ func (n *node) value() any {
 		return items
 	}
 	return n.text
+}
+
+// RestartNeeded returns the keys whose change from c to next takes effect only after
+// a restart.
+func (c *Config) RestartNeeded(next *Config) (keys []string) {
+	value := func(c *Config, key string) string {
+		i := slices.IndexFunc(c.Settings, func(s Setting) bool { return s.Key == key })
+		if i < 0 {
+			return ""
+		}
+		return c.Settings[i].Text()
+	}
+	for _, r := range Rows() {
+		if r.Restart && value(c, r.Path) != value(next, r.Path) {
+			keys = append(keys, r.Path)
+		}
+	}
+	return keys
 }

@@ -2,14 +2,9 @@ package config
 
 import (
 	"net"
-	"net/mail"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-
-	"github.com/permesso-dev/permesso/approval"
 )
 
 // Email is [channels.email]: how emails are sent and replies received.
@@ -36,22 +31,15 @@ type MailServer struct {
 	Mailbox      string // only IMAP; "": INBOX
 }
 
-var authservPattern = pattern(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
-
 // emailChannel reads [channels.email].
 func (s *section) emailChannel() {
 	e := &Email{
-		From: s.address("from"), SMTP: s.mailServer("smtp"), IMAP: s.mailServer("imap"), Maildir: s.absolute("maildir"), AuthservID: s.authserv(),
-		DKIM: s.flag("dkim", true), TrustRelay: s.flag("trust_relay", false),
-		SubAddressing: s.flag("sub_addressing", false), FollowUp: s.flag("follow_up", true), DNS: s.resolver(),
+		From: canonicalEmail(s.text("from")), SMTP: s.mailServer("smtp"), IMAP: s.mailServer("imap"), Maildir: s.text("maildir"), AuthservID: s.text("authserv_id"),
+		DKIM: s.flag("dkim"), TrustRelay: s.flag("trust_relay"),
+		SubAddressing: s.flag("sub_addressing"), FollowUp: s.flag("follow_up"), DNS: hostPort(s.text("dns"), "53"),
 	}
-	for _, key := range []string{"from", "smtp"} {
-		if !s.has(key) {
-			s.fail(s.node.key, key, "permesso email setup finds the right settings", "channel email needs %s", key)
-		}
-	}
+	s.require(s.node.key, "permesso email setup finds the right settings", "channel email needs %s", "from", "smtp")
 	s.checkIncoming(e)
-	s.rejectUnknown()
 	s.cfg.Email = e
 }
 
@@ -68,31 +56,22 @@ func (s *section) checkIncoming(e *Email) {
 	}
 }
 
-func (s *section) address(key string) string {
-	n := s.get(key, text, "")
-	if n == nil {
-		return ""
-	}
-	a, err := mail.ParseAddress(n.text)
-	if err != nil || a.Address != n.text || strings.ContainsFunc(n.text, func(r rune) bool { return r > unicode.MaxASCII || r <= ' ' || strings.ContainsRune(`"+`, r) }) {
-		s.fail(n.val, key, `the bare address: "permesso@example.org"`, "%s must be an email address without + and quotation marks", key)
-		return ""
-	}
-	return canonicalEmail(n.text)
-}
+func validFrom(v string) bool { return validEmail(v) && !strings.ContainsAny(v, `"+`) }
 
 func (s *section) mailServer(key string) MailServer {
-	sub := s.table(key, key+` = { address = "mail.example.org:587", username = "permesso", password_file = "/path" }`)
+	sub := s.table(key)
 	if sub == nil {
 		return MailServer{}
 	}
-	m := MailServer{Address: sub.hostPort("address", ""), Username: sub.line("username", 200), PasswordFile: sub.absolute("password_file"), CAFile: sub.absolute("ca_file")}
-	host, port, _ := net.SplitHostPort(m.Address)
-	def := "starttls"
-	if port == "465" || port == "993" {
-		def = "tls"
+	m := MailServer{
+		Address: sub.text("address"), Security: sub.text("security"), Username: sub.text("username"),
+		PasswordFile: sub.text("password_file"), CAFile: sub.text("ca_file"),
 	}
-	m.Security = sub.oneOf("security", def, []string{"starttls", "tls", "none"})
+	host, port, _ := net.SplitHostPort(m.Address)
+	if !sub.has("security") && (port == "465" || port == "993") {
+		m.Security = "tls"
+		sub.showDefault("security", m.Security)
+	}
 	if m.Security == "none" && host != "" && !isLoopback(host) {
 		sub.fail(sub.position("security"), "security", "starttls or tls", "an unencrypted connection is allowed only to this machine")
 	}
@@ -105,71 +84,33 @@ func (s *section) mailServer(key string) MailServer {
 		sub.fail(sub.position("password_file"), "password_file", "add username", "password_file needs a username")
 	}
 	if key == "imap" {
-		m.Mailbox = sub.line("mailbox", 200)
+		m.Mailbox = sub.text("mailbox")
 	}
-	sub.rejectUnknown()
 	return m
 }
 
-// hostPort returns host:port. If def is not "", it is the default port.
-func (s *section) hostPort(key, def string) string {
-	n := s.get(key, text, "")
-	if n == nil {
-		return ""
+// hostPort returns v as host:port, "" if it is not valid. If def is not "", it is
+// the default port.
+func hostPort(v, def string) string {
+	if _, _, err := net.SplitHostPort(v); err != nil && def != "" {
+		v = net.JoinHostPort(v, def)
 	}
-	full := n.text
-	if _, _, err := net.SplitHostPort(full); err != nil && def != "" {
-		full = net.JoinHostPort(full, def)
-	}
-	host, port, err := net.SplitHostPort(full)
-	number, bad := strconv.ParseUint(port, 10, 16)
+	host, port, err := net.SplitHostPort(v)
 	invalid := strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/@"'\`, r) })
-	if err != nil || bad != nil || number == 0 || host == "" || invalid {
-		s.fail(n.val, key, `for example "mail.example.org:587"`, "%s must be host:port", key)
+	if err != nil || !validPort(port) || host == "" || invalid {
 		return ""
 	}
-	return full
+	return v
 }
 
-func (s *section) resolver() string { return s.hostPort("dns", "53") }
-
-func (s *section) absolute(key string) string {
-	n := s.get(key, text, "an absolute path")
-	if n == nil {
-		return ""
-	}
-	return s.absolutePath(key, n)
-}
-
-func (s *section) absolutePath(key string, n *node) string {
-	if !filepath.IsAbs(n.text) || filepath.Clean(n.text) != n.text || strings.ContainsFunc(n.text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		s.fail(n.val, key, "", "%s must be an absolute path", key)
-		return ""
-	}
-	return n.text
-}
-
-func (s *section) authserv() string {
-	n := s.get("authserv_id", text, "")
-	if n == nil {
-		return ""
-	}
-	if !authservPattern().MatchString(n.text) {
-		s.fail(n.val, "authserv_id", "permesso email test shows what it is", "authserv_id must be the name that your mail server puts into Authentication-Results")
-		return ""
-	}
-	return n.text
+func validPort(port string) bool {
+	number, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && number > 0
 }
 
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// emailCeiling is the least reversible kind that mail can approve; "": no limit.
-func (s *section) emailCeiling() approval.Reversibility {
-	all := []string{string(approval.Reversible), string(approval.Partial), string(approval.Irreversible)}
-	return approval.Reversibility(s.oneOf("email_ceiling", "", all))
 }
 
 // warnUnreachableEmail warns of workspaces whose emails would reach no approver.
@@ -179,15 +120,12 @@ func (s *section) warnUnreachableEmail() {
 		if !slices.Contains(w.Channels, channelEmail) {
 			continue
 		}
-		at := pos{}
-		if all := s.node.children["workspaces"]; all != nil && all.children[ws] != nil {
-			at = s.section(all.children[ws], "").position("channels")
-		}
+		at := s.table("workspaces").tables[ws].position("channels")
 		switch {
 		case s.cfg.Email == nil:
 			s.warnChannels(at, ws, "permesso email setup", "channel email is not configured: no approver is asked by email")
 		case !slices.ContainsFunc(w.Approvers, func(name string) bool {
-			return s.cfg.Approvers[name].Email != "" && (w.Principal == "" || w.Principal == name)
+			return s.cfg.Approvers[name].IDs[channelEmail] != "" && (w.Principal == "" || w.Principal == name)
 		}):
 			s.warnChannels(at, ws, "[approvers.NAME] email = \"…\"", "no approver of workspace %s has an email address", quote(ws))
 		}

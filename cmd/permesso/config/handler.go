@@ -1,34 +1,30 @@
 package config
 
 import (
+	"cmp"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// The keys that only one kind of handler has.
-var (
-	commandKeys = []string{"argv", "dir", "env"}
-	httpKeys    = []string{"method", "url", "body", "body_args", "headers", "secret_headers", "allow_private", "ca_file", "status"}
-)
-
 // http reads the HTTP request of a handler. CheckHandler checks it.
 func (s *section) http(kind string) approval.HTTP {
-	h := approval.HTTP{
-		Method:        s.requiredText("method", kind, `method = "POST"`),
-		URL:           s.requiredText("url", kind, `url = "https://api.example.org/v1/posts/{id}"`),
-		Body:          textOf(s.get("body", text, `JSON with {field} instead of values: body = '{"text":{text}}'`)),
-		BodyArgs:      s.flag("body_args", false),
-		Headers:       s.headers("headers", `headers = { Accept = "application/json" }`),
-		SecretHeaders: s.headers("secret_headers", `secret_headers = { Authorization = "Bearer /path/of/the/token" }`),
-		CAFile:        textOf(s.get("ca_file", text, "")),
-		Status:        s.codes(),
+	if kind == approval.HandlerHTTP {
+		for _, key := range []string{"method", "url"} {
+			row, _ := s.row(key)
+			s.require(s.node.key, row.Hint, "an http handler needs %s", key)
+		}
 	}
-	for _, n := range s.texts("allow_private", `allow_private = ["10.1.2.3", "internal.example"]`) {
-		h.AllowPrivate = append(h.AllowPrivate, n.text)
+	h := approval.HTTP{
+		Method: s.text("method"), URL: s.text("url"), Body: s.text("body"), BodyArgs: s.flag("body_args"),
+		Headers: s.textMap("headers"), SecretHeaders: s.textMap("secret_headers"),
+		AllowPrivate: s.texts("allow_private"), CAFile: s.text("ca_file"),
+	}
+	for _, n := range s.items("status") {
+		code, _ := strconv.Atoi(n.text) // in range
+		h.Status = append(h.Status, code)
 	}
 	return h
 }
@@ -43,67 +39,16 @@ func hostOf(template string) string {
 	return host
 }
 
-// requiredText returns a setting that an http handler needs.
-func (s *section) requiredText(key, kind, hint string) string {
-	n := s.get(key, text, hint)
-	if n == nil && kind == approval.HandlerHTTP && !s.has(key) {
-		s.fail(s.node.key, key, hint, "an http handler needs %s", key)
-	}
-	return textOf(n)
-}
-
-// headers returns strings by name. Issues never quote them: they may be secrets.
-func (s *section) headers(key, hint string) map[string]string {
-	sub := s.table(key, hint)
-	if sub == nil || len(sub.node.order) == 0 {
-		return nil
-	}
-	values := map[string]string{}
-	for _, name := range sub.node.order {
-		if n := sub.get(name, text, hint); n != nil {
-			values[name] = n.text
-		}
-	}
-	return values
-}
-
-func (s *section) codes() []int {
-	const hint = "a list of numbers: status = [200, 201]"
-	n := s.get("status", array, hint)
-	if n == nil {
-		return nil
-	}
-	var codes []int
-	for _, item := range n.items {
-		code, err := strconv.Atoi(item.text)
-		if item.kind != integer || err != nil || code < 200 || code > 599 {
-			s.fail(item.val, "status", hint, "status must hold codes from 200 to 599")
-			return nil
-		}
-		codes = append(codes, code)
-	}
-	return codes
-}
-
 // rejectOtherKinds reports keys that belong to another kind of handler.
 func (s *section) rejectOtherKinds(kind string) {
 	for _, key := range s.node.order {
-		belongs := ""
-		switch {
-		case kind == "" || key == "kind" || !slices.Contains(s.known, key):
-		case slices.Contains(httpKeys, key):
-			belongs = approval.HandlerHTTP
-		case slices.Contains(commandKeys, key) || kind == approval.HandlerNone:
-			belongs = approval.HandlerCommand
-		default:
-			continue
+		row, known := s.row(key)
+		belongs, more := row.handler, ""
+		if kind == approval.HandlerNone {
+			belongs, more = cmp.Or(belongs, approval.HandlerCommand), `; "none" runs nothing`
 		}
-		switch {
-		case belongs == "" || belongs == kind:
-		case kind == approval.HandlerNone:
-			s.fail(s.node.children[key].key, key, "", "%s belongs to kind %q; \"none\" runs nothing", key, belongs)
-		default:
-			s.fail(s.node.children[key].key, key, "", "%s belongs to kind %q", key, belongs)
+		if known && kind != "" && key != "kind" && belongs != "" && belongs != kind {
+			s.fail(s.node.children[key].key, key, "", "%s belongs to kind %q%s", key, belongs, more)
 		}
 	}
 }
@@ -125,20 +70,4 @@ func (s *section) checkHandler(h approval.Handler) {
 		key = at.ConfigKey()
 	}
 	s.fail(s.position(key), key, "", "%s", visible(err.Error()))
-}
-
-// position returns the position of a dotted key's value, or of the part that exists.
-func (s *section) position(key string) pos {
-	n := s.node
-	for part := range strings.SplitSeq(key, ".") {
-		child := n.children[part]
-		if child == nil {
-			break
-		}
-		n = child
-	}
-	if n == s.node {
-		return n.key
-	}
-	return n.val
 }

@@ -9,36 +9,38 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat"
 )
+
+const dayLong = 24 * time.Hour
 
 // maxWait limits all timeouts of requests, like the limit of approval for agents.
-const maxWait = 366 * 24 * time.Hour
+const maxWait = 366 * dayLong
 
-var (
-	namePattern = pattern(`^[a-z0-9][a-z0-9_-]{0,62}$`)
-	gatePattern = pattern(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
-)
+var namePattern = pattern(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 const nameRule = "1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit"
 
-func autonomies() []string { return []string{"readonly", "supervised", "full"} }
+func validName(name string) bool { return namePattern().MatchString(name) }
+
+// checkName reports an invalid name of a table.
+func (s *section) checkName(what, name string) {
+	if !validName(name) {
+		s.fail(s.node.key, "", "", what+" %s: a name is %s", quote(name), nameRule)
+	}
+}
 
 // file reads the top of the file and all tables. The order matters: names must be
 // known before they are used.
 func (r *reader) file(root *node) {
-	s := r.section(root, "")
+	s := r.section(root, "", permessoKeys())
 	c := r.cfg
-	c.GateName = s.gate()
-	c.RunBefore = s.duration("run_before", c.RunBefore, time.Second, 24*time.Hour)
-	c.LogLevel = s.oneOf("log_level", c.LogLevel, []string{"debug", "info", "warn", "error"})
-	c.LogFormat = s.oneOf("log_format", c.LogFormat, []string{"auto", "json", "console"})
-	c.Language = s.oneOf("language", c.Language, chat.Languages())
-	c.LocalDecisions = s.flag("local_decisions", c.LocalDecisions)
-	c.Socket = s.socket()
-	c.Listen, c.ListenSet = s.listen()
-	c.ListenHosts = s.listenHosts()
-	c.UI, c.UISet = s.ui()
+	c.GateName, c.RunBefore = s.text("gate"), s.duration("run_before")
+	c.LogLevel, c.LogFormat, c.Language = s.text("log_level"), s.text("log_format"), s.text("language")
+	c.LocalDecisions = s.flag("local_decisions")
+	c.Socket = s.text("socket")
+	c.Listen, c.ListenSet = s.listen(), s.has("listen")
+	c.ListenHosts = s.texts("listen_hosts")
+	c.UI, c.UISet = s.ui(), s.has("ui")
 	s.approvers()
 	s.workspaces()
 	s.tools()
@@ -47,119 +49,94 @@ func (r *reader) file(root *node) {
 	s.retention()
 	s.checkAdminWorkspaces()
 	s.channels()
-	s.rejectUnknown()
-}
-
-func (s *section) gate() string {
-	n := s.get("gate", text, "")
-	switch {
-	case n == nil:
-		s.setDefault("gate", DefaultGateName)
-		return DefaultGateName
-	case !gatePattern().MatchString(n.text):
-		s.fail(n.val, "gate", "", "gate must be a host name: 1 to 63 of a-z 0-9 . and -")
-	}
-	return n.text
 }
 
 func (s *section) approvers() {
 	owners := map[string]string{} // id, with its kind -> approver
-	s.each("approvers", "write [approvers.NAME]", func(name string, sub *section) {
-		if !namePattern().MatchString(name) {
-			sub.fail(sub.node.key, "", "", "approver %s: a name is %s", quote(name), nameRule)
+	s.each("approvers", func(name string, sub *section) {
+		sub.checkName("approver", name)
+		a := approval.Approver{Name: name, IDs: map[string]string{}, Language: sub.text("language")}
+		written := false
+		for _, k := range sub.self.Keys {
+			if k.Name == "language" {
+				continue
+			}
+			written = written || sub.has(k.Name)
+			if id := approverID(sub.values[k.Name]); id != "" {
+				sub.uniqueID(owners, k.Name, strings.ToLower(id), name)
+				a.IDs[k.Name] = id
+			}
 		}
-		a := approval.Approver{
-			Name:     name,
-			Telegram: sub.telegramID(),
-			Email:    sub.email(),
-			Local:    sub.localUID(),
-			Language: sub.oneOf("language", s.cfg.Language, chat.Languages()),
-		}
-		sub.uniqueID(owners, "telegram", a.Telegram, name)
-		sub.uniqueID(owners, "email", strings.ToLower(a.Email), name)
-		sub.uniqueID(owners, "local", a.Local, name)
-		if !sub.has("telegram") && !sub.has("email") && !sub.has("local") {
+		sub.checkLocalUID()
+		if !written {
 			sub.warn(sub.node.key, "", "add telegram, email or local", "approver %s has no id, so the gate cannot recognize this person", quote(name))
 		}
-		sub.rejectUnknown()
 		s.cfg.Approvers[name] = a
 	})
 }
 
+// approverID is an approver's id on one channel, "" if there is none.
+func approverID(value any) string {
+	switch v := value.(type) {
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case string:
+		return canonicalEmail(v)
+	}
+	return ""
+}
+
 // uniqueID reports an id that two approvers have.
 func (s *section) uniqueID(owners map[string]string, key, id, name string) {
-	if id == "" {
-		return
-	}
 	if other, taken := owners[key+" "+id]; taken {
-		s.fail(s.node.children[key].val, key, "each id belongs to one person", "approver %[2]s already has this %[1]s id", key, quote(other))
+		s.fail(s.position(key), key, "each id belongs to one person", "approver %[2]s already has this %[1]s id", key, quote(other))
 		return
 	}
 	owners[key+" "+id] = name
 }
 
-func (s *section) telegramID() string {
-	const hint = "the numeric id, without quotes; never a @username, which can change its owner"
-	id := s.number("telegram", 0, 1, 1<<52, hint)
-	if id == 0 {
-		return ""
-	}
-	return strconv.FormatInt(id, 10)
+// validEmail takes only ASCII addresses: characters of other scripts that look like
+// ASCII must not decide who may approve.
+func validEmail(v string) bool {
+	a, err := mail.ParseAddress(v)
+	return err == nil && a.Address == v && !strings.ContainsFunc(v, func(r rune) bool { return r > unicode.MaxASCII || r <= ' ' })
 }
 
-// email takes only ASCII addresses: characters of other scripts that look like
-// ASCII must not decide who may approve.
-func (s *section) email() string {
-	n := s.get("email", text, "")
-	if n == nil {
-		return ""
-	}
-	a, err := mail.ParseAddress(n.text)
-	if err != nil || a.Address != n.text || strings.ContainsFunc(n.text, func(r rune) bool { return r > unicode.MaxASCII || r <= ' ' }) {
-		s.fail(n.val, "email", `the bare address: "ann@example.org"`, "email must be an email address")
-		return ""
-	}
-	return canonicalEmail(n.text)
+// emptyTable and defaultWorkspace are tables that need not be written.
+func emptyTable() *node { return newTable(pos{}) }
+
+func defaultWorkspace() *node {
+	n := emptyTable()
+	n.set(DefaultWorkspace, emptyTable())
+	return n
 }
 
 func (s *section) workspaces() {
-	if !s.has("workspaces") {
-		s.known = append(s.known, "workspaces")
-		nothing := s.section(newTable(pos{}), "workspaces."+DefaultWorkspace)
-		s.cfg.Workspaces[DefaultWorkspace] = nothing.workspace(DefaultWorkspace)
-		return
-	}
-	s.each("workspaces", "write [workspaces.NAME]", func(name string, sub *section) {
-		if !namePattern().MatchString(name) {
-			sub.fail(sub.node.key, "", "", "workspace %s: a name is %s", quote(name), nameRule)
-		}
+	s.each("workspaces", func(name string, sub *section) {
+		sub.checkName("workspace", name)
 		s.cfg.Workspaces[name] = sub.workspace(name)
 		if uids := sub.agentUIDs(); len(uids) > 0 {
 			s.cfg.AgentUIDs[name] = uids
 		}
-		if c := sub.emailCeiling(); c != "" {
-			s.cfg.EmailCeiling[name] = c
+		if c := sub.text("email_ceiling"); c != "" {
+			s.cfg.EmailCeiling[name] = approval.Reversibility(c)
 		}
-		sub.rejectUnknown()
 	})
-	if n := s.node.children["workspaces"]; n.kind == table && len(n.order) == 0 {
+	if n := s.node.children["workspaces"]; n != nil && n.kind == table && len(n.order) == 0 {
 		s.fail(n.key, "workspaces", "write [workspaces.NAME], or remove it", "no workspace is configured here")
 	}
 }
 
 func (s *section) workspace(name string) approval.Workspace {
-	w := s.cfg.workspace(name)
-	w.Autonomy = s.oneOf("autonomy", w.Autonomy, autonomies())
-	w.Approvers = s.approverNames()
+	w := approval.Workspace{
+		Name: name, Autonomy: s.text("autonomy"), Approvers: s.approverNames(), Channels: s.channelNames(),
+		LocalDecisions: s.flag("local_decisions"), Language: s.text("language"),
+		ChatJID: s.chat(name), QuietHours: s.quietHours(), Limits: s.limits(),
+		Secrets: s.flag("contains_secrets"), Admin: s.flag("admin"), BindsSessions: s.flag("binds_sessions"), Sessions: s.textMap("sessions"),
+	}
 	w.Principal = s.principal(w.Approvers)
-	w.LocalDecisions = s.flag("local_decisions", w.LocalDecisions)
-	w.Language = s.oneOf("language", w.Language, chat.Languages())
-	w.Channels = s.channelNames()
-	w.ChatJID = s.chat(name)
 	s.timeouts(&w)
-	w.QuietHours = s.quietHours()
-	s.limits(&w.Limits)
-	s.policySettings(&w)
+	s.policyLimits(name)
 	if len(w.Approvers) == 0 && !w.LocalDecisions {
 		s.warn(s.node.key, "", "add approvers, or set local_decisions = true", "no person may approve in workspace %s", quote(name))
 	}
@@ -168,7 +145,7 @@ func (s *section) workspace(name string) approval.Workspace {
 
 func (s *section) approverNames() []string {
 	var names []string
-	for _, n := range s.texts("approvers", `a list of names: approvers = ["ann"]`) {
+	for _, n := range s.items("approvers") {
 		switch {
 		case slices.Contains(names, n.text):
 			s.fail(n.val, "approvers", "", "approver %s is listed twice", quote(n.text))
@@ -185,7 +162,7 @@ func (s *section) isDefined(n *node, key string) bool {
 	if _, ok := s.cfg.Approvers[n.text]; ok {
 		return true
 	}
-	if !namePattern().MatchString(n.text) {
+	if !validName(n.text) {
 		s.fail(n.val, key, "", "%s: an approver's name is %s", key, nameRule)
 		return false
 	}
@@ -195,20 +172,21 @@ func (s *section) isDefined(n *node, key string) bool {
 }
 
 func (s *section) principal(approvers []string) string {
-	n := s.get("principal", text, "the name of one approver")
-	if n == nil || !s.isDefined(n, "principal") {
+	name := s.text("principal")
+	n := s.node.children["principal"]
+	if n == nil || n.kind != text || !s.isDefined(n, "principal") {
 		return ""
 	}
-	if !slices.Contains(approvers, n.text) {
-		s.fail(n.val, "principal", "add it to approvers", "principal %s is not an approver of this workspace", quote(n.text))
+	if !slices.Contains(approvers, name) {
+		s.fail(n.val, "principal", "add it to approvers", "principal %s is not an approver of this workspace", quote(name))
 	}
-	return n.text
+	return name
 }
 
 func (s *section) channelNames() []string {
 	const hint = "terminal, CLI and browser need no entry: they are on unless local_decisions = false"
 	var names []string
-	for _, n := range s.texts("channels", `a list of names: channels = ["telegram"]`) {
+	for _, n := range s.items("channels") {
 		known := channelKinds()
 		switch {
 		case slices.Contains([]string{"terminal", "cli", "web", "browser"}, n.text):
@@ -221,30 +199,23 @@ func (s *section) channelNames() []string {
 }
 
 func (s *section) timeouts(w *approval.Workspace) {
-	w.Timeout = s.duration("approval_timeout", w.Timeout, time.Second, maxWait)
-	isSet := s.has("approval_timeout_max")
-	w.MaxTimeout = s.duration("approval_timeout_max", w.MaxTimeout, time.Second, maxWait)
+	w.Timeout, w.MaxTimeout = s.duration("approval_timeout"), s.duration("approval_timeout_max")
 	if w.MaxTimeout >= w.Timeout {
 		return
 	}
-	if isSet {
-		s.fail(s.node.children["approval_timeout_max"].val, "approval_timeout_max", "", "approval_timeout_max is shorter than approval_timeout, which is %s", short(w.Timeout))
+	if s.has("approval_timeout_max") {
+		s.fail(s.position("approval_timeout_max"), "approval_timeout_max", "", "approval_timeout_max is shorter than approval_timeout, which is %s", short(w.Timeout))
 	}
 	w.MaxTimeout = w.Timeout
 }
 
-func (s *section) limits(l *approval.Limits) {
-	sub := s.table("limits", "limits = { pending = 32 }")
-	if sub == nil {
-		sub = s.section(newTable(pos{}), s.fullKey("limits"))
+func (s *section) limits() approval.Limits {
+	l := s.table("limits")
+	if l == nil {
+		return approval.Limits{}.WithDefaults()
 	}
-	count := func(key string, field *int, most int64) {
-		*field = int(sub.number(key, int64(*field), 1, most, ""))
+	return approval.Limits{
+		Pending: int(l.number("pending")), AskPerMinute: int(l.number("ask_per_minute")), PerMinute: int(l.number("per_minute")),
+		RequestSize: int(l.number("request_size")), Running: int(l.number("running")),
 	}
-	count("pending", &l.Pending, 10_000)
-	count("ask_per_minute", &l.AskPerMinute, 100_000)
-	count("per_minute", &l.PerMinute, 100_000)
-	l.RequestSize = sub.size("request_size", l.RequestSize, 1<<10, 16<<20)
-	count("running", &l.Running, 1_000)
-	sub.rejectUnknown()
 }

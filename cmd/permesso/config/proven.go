@@ -1,9 +1,7 @@
 package config
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -17,50 +15,33 @@ const (
 
 // proofs reads when_proven and unless_proven of a rule.
 func (s *section) proofs(r *policy.Rule) {
-	r.WhenProven, r.UnlessProven = s.clauses("when_proven"), s.clauses("unless_proven")
-	reject := func(key, belongs string) {
-		if s.has(key) {
-			s.fail(s.node.children[key].key, key, "", "%s belongs to %s", key, belongs)
-		}
-	}
+	own, other, belongs := "unless_proven", "when_proven", "allow rules; a deny or ask rule takes unless_proven"
 	if r.Outcome == approval.Allow {
-		reject("unless_proven", "deny and ask rules; an allow rule takes when_proven")
-		r.UnlessProven = nil
-	} else {
-		reject("when_proven", "allow rules; a deny or ask rule takes unless_proven")
-		r.WhenProven = nil
+		own, other, belongs = other, own, "deny and ask rules; an allow rule takes when_proven"
 	}
-}
-
-func (s *section) clauses(key string) []policy.Clause {
-	n := s.get(key, array, clauseHint)
-	if n == nil {
-		return nil
+	if s.has(other) {
+		s.fail(s.node.children[other].key, other, "", "%s belongs to %s", other, belongs)
 	}
-	if len(n.items) == 0 {
-		s.fail(n.val, key, clauseHint, "%s has no clause", key)
+	if n := s.node.children[own]; n != nil && n.kind == array && len(n.items) == 0 {
+		s.fail(n.val, own, clauseHint, "%s has no clause", own)
 	}
 	var all []policy.Clause
-	for i, item := range n.items {
-		path := fmt.Sprintf("%s[%d]", key, i+1)
-		if item.kind != table {
-			s.fail(item.val, key, clauseHint, "%s must hold tables, not %s", key, item.kind)
-			continue
-		}
-		if c, ok := s.section(item, s.fullKey(path)).clause(); ok {
+	for _, sub := range s.list(own) {
+		if c, ok := sub.clause(); ok {
 			all = append(all, c)
 		}
 	}
-	return all
+	if r.Outcome == approval.Allow {
+		r.WhenProven = all
+	} else {
+		r.UnlessProven = all
+	}
 }
 
 // clause reads one clause: a domain, and exactly one condition.
 func (s *section) clause() (c policy.Clause, ok bool) {
-	before := len(s.issues)
-	c.Domain, c.Op = s.line("domain", 100), s.line("op", 100)
-	if !s.has("domain") {
-		s.fail(s.node.key, "domain", `domain = "mail"`, "clause has no domain")
-	}
+	c.Domain, c.Op, c.Max = s.text("domain"), s.text("op"), int(s.number("at_most"))
+	s.require(s.node.key, `domain = "mail"`, "clause has no %s", "domain")
 	var kinds []string
 	for _, kind := range policy.ClauseKinds() {
 		if s.has(string(kind)) {
@@ -74,23 +55,18 @@ func (s *section) clause() (c policy.Clause, ok bool) {
 	case len(kinds) > 1:
 		s.fail(s.node.children[kinds[1]].key, kinds[1], "write two clauses", "a clause has one condition, not %s", strings.Join(kinds, " and "))
 	}
-	for _, kind := range []string{"only", "under"} {
-		if arg, values := s.argument(kind, kind+` = { recipient = ["ann@example.org"] }`); string(c.Kind) == kind {
-			c.Arg, c.Values = arg, values
-		}
+	switch c.Kind {
+	case policy.Only, policy.Under:
+		c.Arg, c.Values = s.argument(string(c.Kind))
+	case policy.Unique:
+		c.Arg = s.text("unique")
+	case policy.AtMost:
+		c.Arg, c.Values = s.argument("of")
 	}
-	if arg := s.line("unique", 100); c.Kind == policy.Unique {
-		c.Arg = arg
-	}
-	c.Max = int(s.number("at_most", 0, 0, 1_000_000, atMostHint))
-	arg, values := s.argument("of", atMostHint)
-	if c.Kind == policy.AtMost {
-		c.Arg, c.Values = arg, values
-	} else if s.has("of") {
+	if s.has("of") && c.Kind != policy.AtMost {
 		s.fail(s.node.children["of"].key, "of", atMostHint, "of belongs to at_most")
 	}
-	s.rejectUnknown()
-	if len(s.issues) > before {
+	if s.failed {
 		return c, false
 	}
 	if err := c.Check(); err != nil {
@@ -101,69 +77,40 @@ func (s *section) clause() (c policy.Clause, ok bool) {
 }
 
 // argument reads { NAME = "value" } or { NAME = ["value", …] }, with one name.
-func (s *section) argument(key, hint string) (name string, values []string) {
-	sub := s.table(key, hint)
+func (s *section) argument(key string) (name string, values []string) {
+	sub := s.table(key)
 	if sub == nil {
 		return "", nil
 	}
 	if len(sub.node.order) != 1 {
-		sub.fail(sub.node.key, "", hint, "%s must have exactly one argument", key)
+		s.fail(sub.node.key, key, sub.self.Hint, "%s must have exactly one argument", key)
 		return "", nil
 	}
 	name = sub.node.order[0]
-	return name, sub.fields(name, hint)
+	s.failed = s.failed || sub.failed
+	return name, sub.texts(name)
 }
 
-// fields reads a string or a list of strings.
-func (s *section) fields(key, hint string) (values []string) {
-	if n := s.node.children[key]; n != nil && n.kind == text {
-		s.known = append(s.known, key)
-		s.recordValue(key, n)
-		return []string{n.text}
-	}
-	for _, n := range s.texts(key, hint) {
-		values = append(values, n.text)
-	}
-	return values
-}
+const factsHint = `facts = { recipient = ["to", "cc"], path = "file" }`
 
 // facts reads which arguments of a tool have a known meaning.
 func (s *section) facts() map[string][]string {
-	const hint = `facts = { recipient = ["to", "cc"], path = "file" }`
-	sub := s.table("facts", hint)
+	sub := s.table("facts")
 	if sub == nil {
 		return nil
 	}
 	facts := map[string][]string{}
-	for _, name := range approval.FactNames() {
-		if !sub.has(name) {
-			sub.known = append(sub.known, name)
+	for _, name := range sub.node.order {
+		if _, known := sub.row(name); !known {
 			continue
 		}
-		fields := sub.fields(name, hint)
-		if len(fields) == 0 || slices.ContainsFunc(fields, func(f string) bool { return f == "" || len(f) > 200 }) {
-			sub.fail(sub.node.children[name].val, name, hint, "%s must name arguments of the tool", name)
-			continue
+		facts[name] = sub.texts(name)
+		if len(facts[name]) == 0 || slices.ContainsFunc(facts[name], func(f string) bool { return f == "" || len(f) > 200 }) {
+			sub.fail(sub.position(name), name, factsHint, "%s must name arguments of the tool", name)
 		}
-		facts[name] = fields
 	}
-	sub.rejectUnknown()
 	if len(sub.node.order) == 0 {
-		sub.fail(sub.node.key, "", hint, "facts is empty: it must name %s", list(approval.FactNames()))
+		sub.fail(sub.node.key, "", factsHint, "facts is empty: it must name %s", list(approval.FactNames()))
 	}
 	return facts
-}
-
-// program reads the name of the argument that has the program's text.
-func (s *section) program() string {
-	const hint = `the name of an argument: program = "code"`
-	n := s.get("program", text, hint)
-	if n == nil {
-		return ""
-	}
-	if n.text == "" || len(n.text) > 200 || strconv.Quote(n.text) != `"`+n.text+`"` {
-		s.fail(n.val, "program", hint, "program must name an argument of the tool")
-		return ""
-	}
-	return n.text
 }

@@ -20,12 +20,9 @@ const keyHint = `the 32 bytes of an Ed25519 key in base64, or a file made by: op
 
 // provers reads [provers.NAME], the keys of trusted provers.
 func (s *section) provers() {
-	s.each("provers", "write [provers.NAME]", func(name string, sub *section) {
-		if !namePattern().MatchString(name) {
-			sub.fail(sub.node.key, "", "", "prover %s: a name is %s", quote(name), nameRule)
-		}
+	s.each("provers", func(name string, sub *section) {
+		sub.checkName("prover", name)
 		key := sub.publicKey(name)
-		sub.rejectUnknown()
 		for other, known := range s.cfg.Provers {
 			if key != nil && key.Equal(known) {
 				sub.fail(sub.node.key, "", "each key belongs to one prover", "prover %s already has this key", quote(other))
@@ -41,28 +38,25 @@ func (s *section) provers() {
 }
 
 func (s *section) publicKey(name string) ed25519.PublicKey {
-	line, file := s.get("public_key", text, keyHint), s.get("public_key_file", text, keyHint)
+	line, file := s.text("public_key"), s.text("public_key_file")
 	switch {
 	case s.has("public_key") && s.has("public_key_file"):
 		s.fail(s.node.children["public_key_file"].key, "public_key_file", "remove one of them", "public_key and public_key_file must not both be set")
-	case line != nil:
-		key, err := parsePublicKey([]byte(line.text))
-		if err != nil {
-			s.fail(line.val, "public_key", keyHint, "public_key %s", err)
-		}
-		return key
-	case file != nil:
-		path := s.absolutePath("public_key_file", file)
-		if path == "" {
-			return nil
-		}
-		key, err := readPublicKey(path)
-		if err != nil {
-			s.fail(file.val, "public_key_file", keyHint, "public_key_file: %s", visible(err.Error()))
-		}
-		return key
 	case !s.has("public_key") && !s.has("public_key_file"):
 		s.fail(s.node.key, "public_key", keyHint, "prover %s has no key", quote(name))
+	case s.failed:
+	case file != "":
+		key, err := readPublicKey(file)
+		if err != nil {
+			s.fail(s.position("public_key_file"), "public_key_file", keyHint, "public_key_file: %s", visible(err.Error()))
+		}
+		return key
+	default:
+		key, err := parsePublicKey([]byte(line))
+		if err != nil {
+			s.fail(s.position("public_key"), "public_key", keyHint, "public_key %s", err)
+		}
+		return key
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -70,19 +71,12 @@ func ParseScript(name string, data []byte) (*Script, error) {
 		return nil, &Error{File: name, Errors: []Issue{*issue}}
 	}
 	r := &reader{cfg: emptyConfig()}
-	s := r.section(root, "")
+	s := r.section(root, "", scriptKeys())
 	sc := &Script{Name: visible(filepath.Base(name)), SHA256: approval.Digest(data)}
-	sc.Default = ScriptRule{Do: s.oneOf("otherwise", doDeny, []string{doDeny, doNone}), Text: "no rule of the script matches"}
-	if n := s.get("rules", array, "write [[rules]]"); n != nil {
-		for i, item := range n.items {
-			if item.kind != table {
-				s.fail(item.val, "rules", "write [[rules]]", "rules must hold tables, not %s", item.kind)
-				continue
-			}
-			sc.Rules = append(sc.Rules, s.section(item, fmt.Sprintf("rules[%d]", i+1)).scriptRule())
-		}
+	sc.Default = ScriptRule{Do: s.text("otherwise"), Text: "no rule of the script matches"}
+	for _, rule := range s.list("rules") {
+		sc.Rules = append(sc.Rules, rule.scriptRule())
 	}
-	s.rejectUnknown()
 	sortIssues(r.issues)
 	if len(r.issues) > 0 {
 		return nil, &Error{File: name, Errors: r.issues}
@@ -93,58 +87,42 @@ func ParseScript(name string, data []byte) (*Script, error) {
 // maxTextLength is the same limit as for texts of agents.
 const maxTextLength = 8 << 10
 
+// scriptKeys is the table of keys of a script.
+func scriptKeys() Key {
+	const globHint = "a text in which * stands for any text; remove it to match everything"
+	match := func(name string) Key { return Key{Name: name, Hint: globHint, valueType: glob()} }
+	return Key{Keys: []Key{
+		{Name: "otherwise", Default: `"deny"`, valueType: word(doDeny, doNone)},
+		{Name: "rules", Hint: "write [[rules]]", valueType: tableList(), Keys: []Key{
+			{Name: "match", Hint: `match = { tool = "x_post", args = { text = "*standup*" } }`, valueType: tables(""), Keys: []Key{
+				match("tool"), match("action_type"), match("workspace"), match("title"),
+				{Name: "args", Hint: `args = { text = "*standup*" }`, valueType: tables(""), Keys: []Key{match("NAME")}},
+			}},
+			{Name: "do", valueType: word(ScriptActions()...)},
+			{Name: "delay", valueType: duration(0, time.Hour)},
+			{Name: "times", Hint: "remove it for a rule that always applies", valueType: number(1, 1<<20)},
+			{Name: "text", valueType: must("text", func(v string) bool { return len(v) <= maxTextLength }, fmt.Sprintf("is longer than %d bytes", maxTextLength))},
+		}},
+	}}
+}
+
 func (s *section) scriptRule() ScriptRule {
-	r := ScriptRule{
-		Do:    s.oneOf("do", doDeny, ScriptActions()),
-		Delay: s.duration("delay", 0, 0, time.Hour),
-		Times: int(s.number("times", 0, 1, 1<<20, "remove it for a rule that always applies")),
-	}
+	r := ScriptRule{Do: cmp.Or(s.text("do"), doDeny), Delay: s.duration("delay"), Times: int(s.number("times")), Text: s.text("text")}
 	if !s.has("do") {
 		s.fail(s.node.key, "do", `do = "approve"`, "rule has no action: do must be %s", list(ScriptActions()))
 	}
-	if n := s.get("text", text, ""); n != nil {
-		r.Text = n.text
-		if len(n.text) > maxTextLength {
-			s.fail(n.val, "text", "", "text is longer than %d bytes", maxTextLength)
-		}
-	}
 	needs := slices.Contains([]string{doNote, doOverride, doRequestMore, doAnswer}, r.Do)
 	switch {
-	case needs && r.Text == "":
+	case needs && r.Text == "" && !s.failed:
 		s.fail(s.node.key, "text", `text = "message to the agent"`, "%s needs a text", r.Do)
 	case !needs && r.Do != doDeny && r.Text != "":
-		s.fail(s.node.children["text"].val, "text", "", "%s has no text", r.Do)
+		s.fail(s.position("text"), "text", "", "%s has no text", r.Do)
 	}
-	if m := s.table("match", `match = { tool = "x_post", args = { text = "*standup*" } }`); m != nil {
-		r.Tool, r.ActionType, r.Workspace, r.Title = m.glob("tool"), m.glob("action_type"), m.glob("workspace"), m.glob("title")
-		r.Args = m.globs("args")
-		m.rejectUnknown()
+	if m := s.table("match"); m != nil {
+		r.Tool, r.ActionType, r.Workspace, r.Title = m.text("tool"), m.text("action_type"), m.text("workspace"), m.text("title")
+		r.Args = m.textMap("args")
 	}
-	s.rejectUnknown()
 	return r
-}
-
-func (s *section) glob(key string) string {
-	n := s.get(key, text, "a text in which * stands for any text")
-	if n == nil {
-		return ""
-	}
-	if n.text == "" {
-		s.fail(n.val, key, "remove it to match everything", "%s is empty", key)
-	}
-	return n.text
-}
-
-func (s *section) globs(key string) map[string]string {
-	sub := s.table(key, `args = { text = "*standup*" }`)
-	if sub == nil {
-		return nil
-	}
-	all := map[string]string{}
-	for _, name := range sub.node.order {
-		all[name] = sub.glob(name)
-	}
-	return all
 }
 
 // Matches reports whether the rule matches a pending request.

@@ -3,10 +3,8 @@ package config
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -17,20 +15,118 @@ type reader struct {
 	check    func(approval.Handler) error
 	servedBy int
 	issues   []Issue
+	top      *section
 }
 
-// section reads one table. Each method takes a key and returns its value. If the
-// value is invalid, it reports an issue and returns the default. A key is known if
-// a method was called for it.
+// section has the decoded keys of one table. Values come only from the table of
+// keys: what is not there cannot be read.
 type section struct {
 	*reader
-	node  *node
-	path  string
-	known []string
+	node   *node
+	path   string
+	self   Key // its row, with the rows of its keys
+	values map[string]any
+	tables map[string]*section
+	lists  map[string][]*section
+	failed bool // an issue of one of its keys was reported
 }
 
-func (r *reader) section(n *node, path string) *section {
-	return &section{reader: r, node: n, path: path}
+// section decodes n and all tables below it.
+func (r *reader) section(n *node, path string, self Key) *section {
+	s := &section{reader: r, node: n, path: path, self: self, values: map[string]any{}, tables: map[string]*section{}, lists: map[string][]*section{}}
+	if r.top == nil {
+		r.top = s
+	}
+	for _, k := range self.Keys {
+		if !k.isName() {
+			s.decode(k, n.children[k.Name])
+		}
+	}
+	for _, name := range n.order {
+		if k, ok := s.row(name); !ok {
+			s.unknown(n.children[name], name)
+		} else if k.isName() {
+			k.Name, k.Hint, k.named = name, self.Hint, true
+			s.decode(k, n.children[name])
+		}
+	}
+	return s
+}
+
+// row returns the row of a key.
+func (s *section) row(name string) (Key, bool) {
+	for _, k := range s.self.Keys {
+		if k.Name == name || k.isName() && (len(k.names) == 0 || slices.Contains(k.names, name)) {
+			return k, true
+		}
+	}
+	return Key{}, false
+}
+
+func (s *section) decode(k Key, n *node) {
+	switch {
+	case n == nil:
+		s.unset(k)
+	case len(k.kinds) > 0 && !slices.Contains(k.kinds, n.kind):
+		s.mismatch(k, n)
+		s.values[k.Name], _ = s.defaultOf(k)
+	case n.kind == table && k.Keys != nil:
+		s.tables[k.Name] = s.section(n, s.fullKey(k.Name), k)
+	case n.kind == array && k.isList():
+		for i, item := range n.items {
+			if item.kind != table {
+				s.fail(item.val, k.Name, k.Hint, "%s must hold tables, not %s", k.Name, item.kind)
+				continue
+			}
+			s.lists[k.Name] = append(s.lists[k.Name], s.section(item, fmt.Sprintf("%s[%d]", s.fullKey(k.Name), i+1), k))
+		}
+		if len(n.items) == 0 {
+			s.recordValue(k.Name, n)
+		}
+	case k.read != nil:
+		s.recordValue(k.Name, n)
+		if s.values[k.Name] = k.read(s, k, n); s.values[k.Name] == nil {
+			s.values[k.Name], _ = s.defaultOf(k)
+		}
+	}
+}
+
+func (s *section) mismatch(k Key, n *node) {
+	switch {
+	case k.named && k.kinds[0] == table && secret(k.Name):
+		s.inlineSecret(n, k.Name)
+	case k.named && k.kinds[0] == table:
+		s.fail(n.key, k.Name, k.Hint, "%s in [%s] must be a table, not %s", quote(k.Name), s.path, n.kind)
+	default:
+		s.fail(n.val, k.Name, k.hintText(), "%s must be %s, not %s", k.Name, k.kinds[0], n.kind)
+	}
+}
+
+// unset applies the default of a key.
+func (s *section) unset(k Key) {
+	switch {
+	case k.implied != nil:
+		s.tables[k.Name] = s.section(k.implied(), s.fullKey(k.Name), k)
+	case k.read == nil && !slices.Contains(k.kinds, array):
+	default:
+		var shown any
+		s.values[k.Name], shown = s.defaultOf(k)
+		s.cfg.Settings = append(s.cfg.Settings, Setting{s.fullKey(k.Name), shown, 0})
+	}
+}
+
+// defaultOf returns the default of a key, and how to show it.
+func (s *section) defaultOf(k Key) (value, shown any) {
+	switch {
+	case k.Default == fromTop:
+		return s.top.values[k.Name], s.top.values[k.Name]
+	case k.Default == "" && len(k.kinds) > 0 && k.kinds[0] == array:
+		return nil, []any{}
+	case k.Default == "":
+		return nil, nil
+	}
+	n := literal(k.Default)
+	return k.read(s, k, n), n.value()
 }
 
 func (s *section) fullKey(key string) string {
@@ -43,6 +139,7 @@ func (s *section) fullKey(key string) string {
 func (s *section) has(key string) bool { return s.node.children[key] != nil }
 
 func (s *section) fail(at pos, key, hint, format string, args ...any) {
+	s.failed = true
 	s.issues = append(s.issues, Issue{at.line, at.col, s.fullKey(key), fmt.Sprintf(format, args...), hint})
 }
 
@@ -50,201 +147,101 @@ func (s *section) warn(at pos, key, hint, format string, args ...any) {
 	s.cfg.Warnings = append(s.cfg.Warnings, Issue{at.line, at.col, s.fullKey(key), fmt.Sprintf(format, args...), hint})
 }
 
-// get returns the value of key, nil if there is none of that kind.
-func (s *section) get(key string, want kind, hint string) *node {
-	s.known = append(s.known, key)
-	n := s.node.children[key]
-	if n == nil {
-		s.recordUnset(key, want)
-		return nil
+// get returns the value of a key, zero if it has none. A key without a row is a
+// mistake in this package.
+func get[T any](s *section, key string) T {
+	if _, ok := s.row(key); !ok {
+		panic("config: no row for key " + s.fullKey(key))
 	}
-	if n.kind != want {
-		s.fail(n.val, key, hint, "%s must be %s, not %s", key, want, n.kind)
-		return nil
-	}
-	s.recordValue(key, n)
-	return n
-}
-
-// table returns the section of the table key, nil if there is none.
-func (s *section) table(key, hint string) *section {
-	n := s.get(key, table, hint)
-	if n == nil {
-		return nil
-	}
-	return s.section(n, s.fullKey(key))
-}
-
-func (s *section) flag(key string, def bool) bool {
-	n := s.get(key, boolean, "true or false, without quotes")
-	if n == nil {
-		s.setDefault(key, def)
-		return def
-	}
-	return n.text == "true"
-}
-
-// line returns a text for display: printable, on one line.
-func (s *section) line(key string, maxLen int) string {
-	n := s.get(key, text, "")
-	if n == nil {
-		return ""
-	}
-	if n.text == "" || len(n.text) > maxLen || strings.ContainsFunc(n.text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		s.fail(n.val, key, "", "%s must be one line of 1 to %d bytes, without invisible characters", key, maxLen)
-		return ""
-	}
-	return n.text
-}
-
-// oneOf returns one of the allowed words.
-func (s *section) oneOf(key, def string, allowed []string) string {
-	n := s.get(key, text, "one of "+list(allowed))
-	if n == nil && def != "" {
-		s.setDefault(key, def)
-	}
-	if n == nil || !s.checkAllowed(n, key, allowed) {
-		return def
-	}
-	return n.text
-}
-
-// checkAllowed reports a value that is not allowed. It does not quote the value,
-// which may be a secret.
-func (s *section) checkAllowed(n *node, key string, allowed []string) bool {
-	if slices.Contains(allowed, n.text) {
-		return true
-	}
-	s.fail(n.val, key, didYouMean(n.text, allowed, ""), "%s must be %s", key, list(allowed))
-	return false
-}
-
-func (s *section) duration(key string, def, least, most time.Duration) time.Duration {
-	const hint = `write it with its unit: "30s", "5m", "1h30m"`
-	n := s.get(key, text, hint)
-	if n == nil {
-		if def > 0 {
-			s.setDefault(key, short(def))
-		}
-		return def
-	}
-	d, err := time.ParseDuration(n.text)
-	if err != nil {
-		s.fail(n.val, key, hint, "%s is not a duration", key)
-		return def
-	}
-	if d < least || d > most {
-		s.fail(n.val, key, "", "%s must be %s to %s", key, short(least), short(most))
-		return def
-	}
-	return d
-}
-
-// short formats a duration without zero parts: 24h, not 24h0m0s.
-func short(d time.Duration) string {
-	s := d.String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(s, zero) {
-			s = s[:len(s)-2]
-		}
-	}
-	return s
-}
-
-func (s *section) number(key string, def, least, most int64, hint string) int64 {
-	n := s.get(key, integer, hint)
-	if n == nil {
-		if def > 0 {
-			s.setDefault(key, def)
-		}
-		return def
-	}
-	v, err := strconv.ParseInt(n.text, 0, 64)
-	if err != nil || v < least || v > most {
-		s.fail(n.val, key, hint, "%s must be %d to %d", key, least, most)
-		return def
-	}
+	v, _ := s.values[key].(T)
 	return v
 }
 
-var sizePattern = pattern(`^([0-9]{1,9})(B|KiB|MiB)$`)
+func (s *section) text(key string) string            { return get[string](s, key) }
+func (s *section) flag(key string) bool              { return get[bool](s, key) }
+func (s *section) number(key string) int64           { return get[int64](s, key) }
+func (s *section) duration(key string) time.Duration { return get[time.Duration](s, key) }
+func (s *section) items(key string) []*node          { return get[[]*node](s, key) }
 
-// size returns a number of bytes, written as a number or with a unit.
-func (s *section) size(key string, def, least, most int) int {
-	const hint = `write it with its unit: "256KiB", "1MiB"`
-	if n := s.node.children[key]; n != nil && n.kind == integer {
-		return int(s.number(key, int64(def), int64(least), int64(most), hint))
-	}
-	n := s.get(key, text, hint)
-	if n == nil {
-		if def > 0 {
-			s.setDefault(key, int64(def))
-		}
-		return def
-	}
-	m := sizePattern().FindStringSubmatch(n.text)
-	if m == nil {
-		s.fail(n.val, key, hint, "%s is not a size", key)
-		return def
-	}
-	v, _ := strconv.Atoi(m[1]) // nine digits at most
-	v <<= map[string]int{"B": 0, "KiB": 10, "MiB": 20}[m[2]]
-	if v < least || v > most {
-		s.fail(n.val, key, "", "%s must be %d to %d bytes", key, least, most)
-		return def
-	}
-	return v
+// table returns a table, nil if there is none.
+func (s *section) table(key string) *section {
+	get[any](s, key)
+	return s.tables[key]
 }
 
-// texts returns the strings of an array, nil if the key is missing or its value is
-// not an array of strings.
-func (s *section) texts(key, hint string) []*node {
-	n := s.get(key, array, hint)
-	if n == nil {
+func (s *section) list(key string) []*section {
+	get[any](s, key)
+	return s.lists[key]
+}
+
+// texts returns the strings of a list.
+func (s *section) texts(key string) (all []string) {
+	for _, n := range s.items(key) {
+		all = append(all, n.text)
+	}
+	return all
+}
+
+// textMap returns the strings of a table by name, nil without a table.
+func (s *section) textMap(key string) map[string]string {
+	sub := s.table(key)
+	if sub == nil || len(sub.node.order) == 0 {
 		return nil
 	}
-	out := make([]*node, 0, len(n.items))
-	for _, item := range n.items {
-		if item.kind != text {
-			s.fail(item.val, key, hint, "%s must hold strings, not %s", key, item.kind)
-			return nil
+	all := map[string]string{}
+	for _, name := range sub.node.order {
+		if v, ok := sub.values[name].(string); ok {
+			all[name] = v
 		}
-		out = append(out, item)
 	}
-	return out
+	return all
 }
 
 // each visits the tables below key, in the order of the file.
-func (s *section) each(key, hint string, visit func(name string, sub *section)) {
-	all := s.table(key, hint)
+func (s *section) each(key string, visit func(name string, sub *section)) {
+	all := s.table(key)
 	if all == nil {
 		return
 	}
 	for _, name := range all.node.order {
-		n := all.node.children[name]
-		switch {
-		case n.kind != table && secret(name):
-			all.inlineSecret(n, name)
-		case n.kind != table:
-			all.fail(n.key, name, hint, "%s in [%s] must be a table, not %s", quote(name), key, n.kind)
-		default:
-			visit(name, s.section(n, s.fullKey(key)+"."+name))
+		if sub := all.tables[name]; sub != nil {
+			visit(name, sub)
 		}
 	}
 }
 
-// rejectUnknown reports every key for which no method was called.
-func (s *section) rejectUnknown() {
-	for _, key := range s.node.order {
-		if slices.Contains(s.known, key) {
-			continue
+// require reports keys that are missing. what says that the key is needed.
+func (s *section) require(at pos, hint, what string, keys ...string) {
+	for _, key := range keys {
+		if !s.has(key) {
+			s.fail(at, key, hint, what, key)
 		}
-		n := s.node.children[key]
-		if secret(key) {
-			s.inlineSecret(n, key)
-			continue
+	}
+}
+
+// unknown reports a key that is not in the table of keys, and secrets below it.
+func (s *section) unknown(n *node, key string) {
+	if secret(key) {
+		s.inlineSecret(n, key)
+		return
+	}
+	var known []string
+	for _, k := range s.self.Keys {
+		if k.isName() {
+			known = append(known, k.names...)
+		} else {
+			known = append(known, k.Name)
 		}
-		s.fail(n.key, key, didYouMean(key, s.known, whereKeyBelongs(key, s.path)), "unknown key %s", quote(key))
+	}
+	format, hint := "unknown key %s", whereKeyBelongs(key, s.path)
+	if s.self.unknown != "" {
+		format, hint = s.self.unknown, s.self.unknownHint
+	}
+	s.fail(n.key, key, didYouMean(key, known, hint), format, quote(key))
+	for _, below := range n.order {
+		if secret(below) {
+			(&section{reader: s.reader, path: s.fullKey(key)}).inlineSecret(n.children[below], below)
+		}
 	}
 }
 
@@ -264,30 +261,18 @@ func secret(key string) bool {
 	return false
 }
 
-// whereKeyBelongs tells in which table an unknown key is known. It is only for
-// hints.
-func whereKeyBelongs(key, path string) string {
-	places := []struct{ where, keys string }{
-		{"at the top of the file, before the first [table]", "gate run_before log_level log_format socket listen listen_hosts ui"},
-		{"in [workspaces.NAME]", "autonomy approvers principal channels approval_timeout approval_timeout_max quiet_hours night_timeout limits agent_uid contains_secrets admin binds_sessions sessions email_ceiling ask_above deny_above budget_session budget_day"},
-		{"in limits of [workspaces.NAME]", "pending ask_per_minute per_minute request_size running"},
-		{"in [approvers.NAME]", "email local"},
-		{"in [tools.NAME]", "capability action_type verb summary target reversibility territory trust public_source secret_data public_sink dangerous_writes cost program facts handler"},
-		{"in [provers.NAME]", "public_key public_key_file"},
-		{"in handler of [tools.NAME]", "kind timeout max_output idempotent argv dir env method url body body_args headers secret_headers allow_private ca_file status"},
-		{"in [[rules]]", "match outcome reason when_proven unless_proven"},
-		{"in [channels.email]", "from smtp imap maildir authserv_id dkim trust_relay sub_addressing follow_up dns"},
-		{"in [retention]", "responses records"},
-		{"in [channels.telegram]", "token_file server_url webhook feed"},
-		{"in telegram of [workspaces.NAME]", "chat_id thread_id"},
-	}
-	for _, p := range places {
-		if slices.Contains(strings.Fields(p.keys), key) {
-			return "it belongs " + p.where
+// position returns the position of a dotted key's value, or of the part that exists.
+func (s *section) position(key string) pos {
+	n := s.node
+	for part := range strings.SplitSeq(key, ".") {
+		child := n.children[part]
+		if child == nil {
+			break
 		}
+		n = child
 	}
-	if key == "home" && path == "" {
-		return "set the state folder with --home or PERMESSO_HOME"
+	if n == s.node {
+		return n.key
 	}
-	return ""
+	return n.val
 }

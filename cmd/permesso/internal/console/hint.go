@@ -63,10 +63,12 @@ func (a Advice) MarshalZerologObject(e *zerolog.Event) {
 	}
 }
 
-// PrintIssue prints an issue of the configuration and its hint.
+// PrintIssue prints an error and its hint. An error without a text has only its hint printed.
 func (a *Console) PrintIssue(before string, err error) {
-	fmt.Fprintf(a.Err, "%s%v\n", before, err)
-	if hint := approval.Hint(err); hint != "" {
+	if err.Error() != "" {
+		fmt.Fprintf(a.Err, "%s%v\n", before, err)
+	}
+	if hint := HintFor(err); hint != "" {
 		fmt.Fprintf(a.Err, "hint: %s\n", hint)
 	}
 }

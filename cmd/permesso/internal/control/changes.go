@@ -180,7 +180,7 @@ func opClearTaints() operation[struct{ Body ClearBody }, []string] {
 }
 
 // clearTaints returns what it clears.
-func (s *Service) clearTaints(_ context.Context, c *httpapi.Caller, in *struct{ Body ClearBody }) ([]string, error) {
+func (s *Service) clearTaints(ctx context.Context, c *httpapi.Caller, in *struct{ Body ClearBody }) ([]string, error) {
 	b := in.Body
 	ws, err := ChooseWorkspace(s.Home, b.Workspace)
 	if err != nil {
@@ -207,7 +207,7 @@ func (s *Service) clearTaints(_ context.Context, c *httpapi.Caller, in *struct{ 
 		return nil, err
 	}
 	k := approval.GrantKey(x.ID)
-	return had, s.Home.Store.Create(approval.DocClear, k, s.Keys.Seal.Seal(approval.DocClear, k, body), approval.Durable)
+	return had, s.Home.Store.Create(ctx, approval.DocClear, k, s.Keys.Seal.Seal(approval.DocClear, k, body), approval.Durable)
 }
 
 // PauseBody is a new pause; without a workspace it is of all.
@@ -245,14 +245,14 @@ func opResume() operation[resumeQuery, Resumed] {
 
 // pauseTarget is the name of a pause that the caller may make. It needs neither the
 // configuration nor keys: a pause must work when they are broken.
-func (s *Service) pauseTarget(c *httpapi.Caller, ws string) (string, error) {
+func (s *Service) pauseTarget(ctx context.Context, c *httpapi.Caller, ws string) (string, error) {
 	if ws == "" && !c.Operator || ws != "" && !c.Sees(ws) {
 		return "", &approval.Refusal{Reason: approval.ErrNotAuthorized}
 	}
 	if err := s.Home.Layout.PreparePauses(s.Home.FS); err != nil || ws == "" {
 		return ipc.AllWorkspaces, err
 	}
-	names, err := s.Home.Store.Workspaces()
+	names, err := s.Home.Store.Workspaces(ctx)
 	if err == nil && !slices.Contains(names, ws) {
 		err = console.Fail(console.ExitError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", ws)
 	}
@@ -267,12 +267,12 @@ func pauseVia(c *httpapi.Caller) string {
 	return c.Via
 }
 
-func (s *Service) pause(_ context.Context, c *httpapi.Caller, in *struct{ Body PauseBody }) (out Paused, err error) {
+func (s *Service) pause(ctx context.Context, c *httpapi.Caller, in *struct{ Body PauseBody }) (out Paused, err error) {
 	ws, reason := in.Body.Workspace, in.Body.Reason
 	if strings.ContainsFunc(reason, unicode.IsControl) || len(reason) > 300 {
 		return out, console.Fail(console.ExitUsage, "use one line of at most 300 bytes", "--reason of %d bytes is too long or has control characters", len(reason))
 	}
-	name, err := s.pauseTarget(c, ws)
+	name, err := s.pauseTarget(ctx, c, ws)
 	if err != nil {
 		return out, err
 	}
@@ -286,7 +286,7 @@ func (s *Service) pause(_ context.Context, c *httpapi.Caller, in *struct{ Body P
 	if now, ok := s.Home.Store.Paused(name); ok {
 		out.Pause = now
 	}
-	out.Claims, err = s.countClaims(name)
+	out.Claims, err = s.countClaims(ctx, name)
 	return out, err
 }
 
@@ -297,15 +297,15 @@ func (s *Service) pausesChanged() {
 }
 
 // countClaims counts the claims of a workspace, or of all.
-func (s *Service) countClaims(name string) (n int, err error) {
+func (s *Service) countClaims(ctx context.Context, name string) (n int, err error) {
 	names := []string{name}
 	if name == ipc.AllWorkspaces {
-		if names, err = s.Home.Store.Workspaces(); err != nil {
+		if names, err = s.Home.Store.Workspaces(ctx); err != nil {
 			return 0, err
 		}
 	}
 	for _, ws := range names {
-		ids, _, err := s.Home.Store.List(approval.DocClaim, ws)
+		ids, _, err := s.Home.Store.List(ctx, approval.DocClaim, ws)
 		if err != nil {
 			return 0, err
 		}
@@ -314,8 +314,8 @@ func (s *Service) countClaims(name string) (n int, err error) {
 	return n, nil
 }
 
-func (s *Service) resume(_ context.Context, c *httpapi.Caller, in *resumeQuery) (out Resumed, err error) {
-	name, err := s.pauseTarget(c, in.Workspace)
+func (s *Service) resume(ctx context.Context, c *httpapi.Caller, in *resumeQuery) (out Resumed, err error) {
+	name, err := s.pauseTarget(ctx, c, in.Workspace)
 	if err != nil {
 		return out, err
 	}

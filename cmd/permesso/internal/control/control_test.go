@@ -46,7 +46,7 @@ func newHome(t *testing.T) (*home.Home, *home.Keys) {
 		Verb: map[string]string{}, Options: []string{}, Facts: approval.Evidence{Host: []approval.HostFact{}}, Ruling: approval.Ruling{Reasons: []approval.Reason{}}, Proof: approval.Raw("null"),
 	}).Encode()
 	require.NoError(t, err)
-	require.NoError(t, h.Store.Create(approval.DocPending, about, k.Seal.Seal(approval.DocPending, about, body), approval.Durable))
+	require.NoError(t, h.Store.Create(t.Context(), approval.DocPending, about, k.Seal.Seal(approval.DocPending, about, body), approval.Durable))
 	require.NoError(t, hometest.PlantSettled(h, approval.Key{Workspace: "default", ID: settled}, at))
 	log, err := h.OpenAudit(k)
 	require.NoError(t, err)

@@ -172,7 +172,7 @@ func (s *Service) story(ctx context.Context, c *httpapi.Caller, in *storyQuery) 
 		if err == nil && st.Decision != nil {
 			d.Decision, err = st.Decision.Encode()
 		}
-		d.Redeemed, _ = s.Home.Store.Read(approval.DocRedeemed, k) // mostly there is none
+		d.Redeemed, _ = s.Home.Store.Read(ctx, approval.DocRedeemed, k) // mostly there is none
 	case st.Pending != nil:
 		d.Foot, asked = s.Home.AuditFoot(), st.Pending.Timestamp
 		var w waitingDoc

@@ -187,7 +187,7 @@ func filesService(h *home.Home, k *home.Keys, memory func() (*home.Memory, error
 	}
 	s.Viewer = h.Viewer(k)
 	s.Decider = h.Decider(k)
-	s.Decider.ClearSlot = func(_ context.Context, key approval.Key) error { return h.ClearSlot(s.Decider, key) }
+	s.Decider.ClearSlot = func(ctx context.Context, key approval.Key) error { return h.ClearSlot(ctx, s.Decider, key) }
 	return s
 }
 

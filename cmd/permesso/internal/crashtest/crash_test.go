@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"flag"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -10,20 +11,29 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wantedStates is how many disk states a full run must reach. The race detector is
-// slower, so a sample is enough there.
-const (
-	wantedStates = 200_000
-	sampleStates = 2_000
-)
+// wantedStates is how many disk states TestCrash must reach. Without the flag it is a
+// sample; the race detector is slower, so a small one is enough there.
+var wantedStates = flag.Int("states", 50_000, "disk states to reach, in TestCrash")
+
+const smallSample = 2_000
 
 // TestCrash checks every promise on every disk state that it reaches.
 func TestCrash(t *testing.T) {
 	config, err := newConfig("")
 	require.NoError(t, err)
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // millions of short-lived documents
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30))
 	began := time.Now()
 	x := &explorer{Config: config, Seed: 1, Seeds: seeds(), Budget: budget(), NoCache: fullRun()}
+	progress := time.NewTicker(10 * time.Second)
+	defer progress.Stop()
+	x.Progress = func(states int) {
+		select {
+		case <-progress.C:
+			t.Logf("%d of %d disk states after %v", states, budget(), time.Since(began).Round(time.Second))
+		default:
+		}
+	}
 	r, err := x.Explore(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d disk states in %v: %v", r.States, time.Since(began).Round(time.Millisecond), r.ByFlow)
@@ -47,7 +57,7 @@ func seeds() int {
 // budget is how many states an exploration must reach.
 func budget() int {
 	if raceEnabled || testing.Short() {
-		return sampleStates
+		return smallSample
 	}
-	return wantedStates
+	return *wantedStates
 }

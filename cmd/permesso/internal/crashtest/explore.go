@@ -42,10 +42,11 @@ func (r *report) String() string {
 type explorer struct {
 	Config    *config
 	Seed      uint64
-	Budget    int  // minimum of states, if there are that many
-	Seeds     int  // random power cuts at every crash, besides the fixed ones
-	StopEarly bool // at the first violation
-	NoCache   bool // run every state to its end, even if its verdict is known
+	Budget    int              // minimum of states, if there are that many
+	Seeds     int              // random power cuts at every crash, besides the fixed ones
+	StopEarly bool             // at the first violation
+	NoCache   bool             // run every state to its end, even if its verdict is known
+	Progress  func(states int) // called for every new state; nil: not
 
 	mu     sync.Mutex
 	seen   map[[3]uint64]bool
@@ -175,6 +176,9 @@ func (x *explorer) isNew(w *sim, h [3]uint64) bool {
 	x.seen[h] = true
 	x.report.States++
 	x.report.ByFlow[w.flow.Name]++
+	if x.Progress != nil {
+		x.Progress(x.report.States)
+	}
 	return true
 }
 

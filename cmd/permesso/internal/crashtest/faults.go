@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -295,7 +296,7 @@ func (x *faultSearch) recover(s *env, t *trial) (bad []string, restarted bool) {
 			return []string{"F the pause does not end: " + err.Error()}, false
 		}
 	}
-	s.daemon.gate.Examine()
+	s.daemon.gate.Examine(context.Background())
 	if p, ok := s.daemon.gate.Degraded(); ok {
 		if !p.Restart {
 			return []string{"F the gate does not recover: " + p.Reason}, false
@@ -368,7 +369,7 @@ func (s *env) takesNoWork() (bad []string) {
 	if err := s.ask(workspace, idAfter); err != nil {
 		return []string{"H " + err.Error()}
 	}
-	_, _ = s.daemon.gate.Step(approval.Key{Workspace: workspace, ID: idAfter})
+	_, _ = s.daemon.gate.Step(context.Background(), approval.Key{Workspace: workspace, ID: idAfter})
 	if len(s.w.effects) != before {
 		bad = append(bad, "F a handler ran although the gate needs a restart")
 	}
@@ -381,7 +382,7 @@ func (s *env) servesNewRequests() (bad []string) {
 		if err := s.ask(ws, id); err != nil {
 			return []string{"H " + err.Error()}
 		}
-		if _, err := s.daemon.gate.Step(approval.Key{Workspace: ws, ID: id}); err != nil {
+		if _, err := s.daemon.gate.Step(context.Background(), approval.Key{Workspace: ws, ID: id}); err != nil {
 			bad = append(bad, "F a new request fails after the fault: "+err.Error())
 			continue
 		}

@@ -289,7 +289,7 @@ func prune(s *env) error {
 	if err := s.ensureRunning(); err != nil {
 		return err
 	}
-	if _, err := s.daemon.gate.Prune(nil); err != nil {
+	if _, err := s.daemon.gate.Prune(context.Background(), nil); err != nil {
 		return err
 	}
 	for _, id := range s.w.flow.ids() {
@@ -325,7 +325,7 @@ func (s *env) settle() error {
 	for range 3 {
 		s.w.now = s.w.now.Add(time.Second)
 		if _, degraded := s.daemon.gate.Degraded(); degraded {
-			s.daemon.gate.Examine() // as the ticker does
+			s.daemon.gate.Examine(context.Background()) // as the ticker does
 		}
 		if err := s.daemon.settle(); err == nil {
 			break
@@ -439,15 +439,15 @@ type deciderStore struct {
 	asked []byte       // the pending as first read, for noRecheck
 }
 
-func (s *deciderStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
+func (s *deciderStore) Read(ctx context.Context, doc approval.Doc, k approval.Key) ([]byte, error) {
 	if s.w.config.Mutant == noRecheck && doc == approval.DocRecord {
-		return nil, fs.ErrNotExist
+		return nil, approval.ErrMissing
 	}
 	if s.w.config.Mutant != noRecheck || doc != approval.DocPending {
-		return s.Store.Read(doc, k)
+		return s.Store.Read(ctx, doc, k)
 	}
 	if s.asked == nil {
-		b, err := s.Store.Read(doc, k)
+		b, err := s.Store.Read(ctx, doc, k)
 		if err != nil {
 			return nil, err
 		}
@@ -458,7 +458,7 @@ func (s *deciderStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
 
 // Create records the approved arguments before it writes an approval: from then on
 // the effect is legitimate, acknowledged or not.
-func (s *deciderStore) Create(doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+func (s *deciderStore) Create(ctx context.Context, doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
 	if s.delay != nil {
 		if err := s.delay(); err != nil {
 			return err
@@ -469,7 +469,7 @@ func (s *deciderStore) Create(doc approval.Doc, k approval.Key, b []byte, how ap
 			s.w.approvedArgs[k.ID] = append(s.w.approvedArgs[k.ID], argsOf(p))
 		}
 	}
-	return s.Store.Create(doc, k, b, how)
+	return s.Store.Create(ctx, doc, k, b, how, alongside...)
 }
 
 func argsOf(doc []byte) string {

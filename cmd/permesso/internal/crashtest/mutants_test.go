@@ -9,6 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// mutantStates is the most that are tried until a violation is found.
+const mutantStates = 200_000
+
 // TestMutants removes one part of the protocol at a time. The explorer must find a
 // violation each time.
 func TestMutants(t *testing.T) {
@@ -19,7 +22,7 @@ func TestMutants(t *testing.T) {
 			require.NoError(t, err)
 			// Some mutants fail only in interleavings. Both kinds stop at the first
 			// violation. A mutant may also break the gate completely.
-			x := &explorer{Config: config, Seed: 1, Seeds: 6, Budget: wantedStates, StopEarly: true}
+			x := &explorer{Config: config, Seed: 1, Seeds: 6, Budget: mutantStates, StopEarly: true}
 			r, err := x.Explore(runtime.NumCPU())
 			if err != nil {
 				t.Logf("the mutant fails without a crash: %v", err)

@@ -57,3 +57,8 @@ func (p trustedRequests) Names(limit int) (names []string, more bool, err error)
 }
 
 func (p trustedRequests) Remove(name string) error { return p.fsys.Remove(filepath.Join(p.dir, name)) }
+
+func (p trustedRequests) SetAside(name string) error { return p.Remove(name) }
+func (p trustedRequests) Stale() bool                { return false }
+func (p trustedRequests) Warning() string            { return "" }
+func (p trustedRequests) Close() error               { return nil }

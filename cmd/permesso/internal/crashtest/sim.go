@@ -20,7 +20,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -227,6 +226,9 @@ var tools = map[string]approval.Tool{
 	"never": {Name: "never", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/never"}}},
 }
 
+// Provers implements gate.Settings.
+func (*sim) Provers() approval.Provers { return nil }
+
 // Tool implements gate.Settings.
 func (w *sim) Tool(name string) (approval.Tool, bool) {
 	t, ok := tools[name]
@@ -267,7 +269,7 @@ func (m grantStore) AddFromDecision(p *approval.Pending, d *approval.Decision) e
 		return err
 	}
 	k := approval.GrantKey(g.ID)
-	err = m.store.Create(approval.DocGrant, k, m.w.config.key.Seal(approval.DocGrant, k, body), approval.Durable)
+	err = m.store.Create(context.Background(), approval.DocGrant, k, m.w.config.key.Seal(approval.DocGrant, k, body), approval.Durable)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
@@ -297,7 +299,7 @@ func (w *sim) boot() (d *daemon, err error) {
 		}
 	}()
 	store := w.store(d.proc)
-	release, err := store.Open()
+	release, err := store.Lease(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("open home: %w", err)
 	}
@@ -309,14 +311,14 @@ func (w *sim) boot() (d *daemon, err error) {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
 	d.gate = &gate.Gate{
-		Store: &gateStore{Store: store, w: w}, Workspaces: store, Seal: w.config.key, Receipts: w.config.signer, Policy: w,
+		Store: &gateStore{Store: store, w: w}, Seal: w.config.key, Receipts: w.config.signer, Policy: w,
 		Grants: grantStore{w, store}, Executor: d, Audit: d.log, Settings: w, Log: zerolog.Nop(), Now: w.clock, Inline: true,
 	}
 	d.gate.Accepted = func(k approval.Key) { w.accepted[k.ID] = true }
 	if w.flow.pauses() && w.config.Mutant != noPauseCheck {
 		d.gate.Pauses = &ipc.PauseGuard{Store: store}
 	}
-	d.keys, err = d.gate.Start()
+	d.keys, err = d.gate.Start(context.Background())
 	return d, err
 }
 
@@ -331,7 +333,7 @@ func (w *sim) store(p *crashfs.Proc) *ipc.Store {
 // lockFS returns ipc's error for a lock that is held.
 type lockFS struct{ *crashfs.Proc }
 
-func (f lockFS) TryLock(name string) (io.Closer, error) {
+func (f lockFS) TryLock(name string) (ipc.Lock, error) {
 	c, err := f.Proc.TryLock(name)
 	if errors.Is(err, crashfs.ErrLocked) {
 		err = fmt.Errorf("%w: %w", ipc.ErrLocked, err)
@@ -351,7 +353,7 @@ func (d *daemon) settle() error {
 	}
 	var errs []error
 	for _, k := range keys {
-		if _, err := d.gate.Step(k); err != nil {
+		if _, err := d.gate.Step(context.Background(), k); err != nil {
 			errs = append(errs, fmt.Errorf("step %s: %w", k, err))
 		}
 	}
@@ -404,7 +406,7 @@ type gateStore struct {
 	slots map[approval.Key][]byte // for noExpirySlot
 }
 
-func (s *gateStore) Create(doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+func (s *gateStore) Create(ctx context.Context, doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
 	switch {
 	case s.w.config.Mutant == noClaim && doc == approval.DocClaim:
 		return nil
@@ -415,7 +417,7 @@ func (s *gateStore) Create(doc approval.Doc, k approval.Key, b []byte, how appro
 		s.slots[k] = b
 		return nil
 	}
-	err := s.Store.Create(doc, k, b, how)
+	err := s.Store.Create(ctx, doc, k, b, how, alongside...)
 	if err == nil && s.w.paused && (doc == approval.DocClaim || doc == approval.DocAgain) {
 		s.w.brokenPromises = append(s.w.brokenPromises, "P a claim was made after pause had returned")
 	}
@@ -425,29 +427,29 @@ func (s *gateStore) Create(doc approval.Doc, k approval.Key, b []byte, how appro
 	return err
 }
 
-func (s *gateStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
+func (s *gateStore) Read(ctx context.Context, doc approval.Doc, k approval.Key) ([]byte, error) {
 	if b, ok := s.slots[k]; ok && doc == approval.DocDecision {
 		return b, nil
 	}
 	if s.w.config.Mutant == noDuplicate && doc == approval.DocRecord && !s.settlesOwn(k) {
 		return nil, fs.ErrNotExist
 	}
-	return s.Store.Read(doc, k)
+	return s.Store.Read(ctx, doc, k)
 }
 
-func (s *gateStore) Remove(doc approval.Doc, k approval.Key) error {
+func (s *gateStore) Remove(ctx context.Context, doc approval.Doc, k approval.Key) error {
 	if doc == approval.DocDecision {
 		delete(s.slots, k)
 	}
 	if doc == approval.DocRecord {
 		s.w.pruned[k.ID] = true
 	}
-	return s.Store.Remove(doc, k)
+	return s.Store.Remove(ctx, doc, k)
 }
 
 // settlesOwn limits noDuplicate: it hides a record only if the request came again.
 // Otherwise that mutant could not end a request at all.
 func (s *gateStore) settlesOwn(k approval.Key) bool {
-	_, err := s.Store.Read(approval.DocRequest, k)
+	_, err := s.Store.Read(context.Background(), approval.DocRequest, k)
 	return err != nil
 }

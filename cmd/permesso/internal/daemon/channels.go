@@ -13,16 +13,19 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// channel reaches people from inside the daemon. If Run returns before ctx
+// channel reaches people from inside the daemon. If run returns before ctx
 // ends, the channel is restarted.
-type channel interface {
-	Run(ctx context.Context) error
+type channel struct {
+	run   func(ctx context.Context) error
+	alert func(workspace, text string) // sends a sentence to a workspace's approvers; nil: it cannot
+	mails *email.Channel               // takes emails from the HTTP API; nil: it does not
 }
 
 // kind is one kind of channel. A change of settings restarts the channel; nil
@@ -54,7 +57,7 @@ type runningChannel struct {
 	changes  chan approval.Key
 	stop     context.CancelFunc
 	done     chan struct{}
-	now      channel // nil while it does not run
+	now      channel // zero while it does not run
 }
 
 // Run starts and stops channels as configured, until ctx ends.
@@ -174,8 +177,8 @@ func (c *channels) runOnce(ctx context.Context, k kind, changes <-chan approval.
 		return err
 	}
 	c.setRunning(k.name, ch)
-	defer c.setRunning(k.name, nil)
-	return ch.Run(ctx)
+	defer c.setRunning(k.name, channel{})
+	return ch.run(ctx)
 }
 
 func (c *channels) setRunning(name string, ch channel) {
@@ -186,14 +189,14 @@ func (c *channels) setRunning(name string, ch channel) {
 	}
 }
 
-// current returns the running channel of a name, nil if it does not run.
+// current returns the running channel of a name, zero if it does not run.
 func (c *channels) current(name string) channel {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w := c.active[name]; w != nil {
 		return w.now
 	}
-	return nil
+	return channel{}
 }
 
 // changed sends a hint to every channel. A channel with a full buffer finds
@@ -209,19 +212,14 @@ func (c *channels) changed(k approval.Key) {
 	}
 }
 
-// alerter is a channel that can send a sentence to a workspace's approvers.
-type alerter interface {
-	Alert(workspace, text string)
-}
-
 // alert sends text to a workspace's approvers by every channel but from.
 func (c *channels) alert(from, ws, text string) {
 	c.s.log.Warn().Str("via", from).Str("ws", ws).Msg(text)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, w := range c.active {
-		if a, ok := w.now.(alerter); ok && name != from {
-			go a.Alert(ws, text)
+		if w.now.alert != nil && name != from {
+			go w.now.alert(ws, text)
 		}
 	}
 }

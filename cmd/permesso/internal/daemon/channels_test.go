@@ -17,10 +17,8 @@ import (
 // awaitTimeout limits each wait for an expected event.
 const awaitTimeout = time.Minute
 
-// channelFunc implements channel with a function.
-type channelFunc func(ctx context.Context) error
-
-func (f channelFunc) Run(ctx context.Context) error { return f(ctx) }
+// channelFunc returns a channel that only runs.
+func channelFunc(run func(ctx context.Context) error) channel { return channel{run: run} }
 
 // runChannels runs channels of these kinds with cfg until the test ends.
 func runChannels(t *testing.T, cfg *config.Config, kinds ...kind) *channels {
@@ -138,19 +136,14 @@ func TestChannelsReceiveChanges(t *testing.T) {
 	}
 }
 
-// alertChannel is a channel that records alerts.
-type alertChannel struct {
-	channelFunc
-	alerts chan string
-}
-
-func (d alertChannel) Alert(ws, text string) { d.alerts <- ws + " " + text }
-
 // An alert about one channel goes to the others.
 func TestAlertsGoToTheOtherChannels(t *testing.T) {
 	up, alerts := make(chan struct{}, 2), make(chan string, 2)
 	open := func(*server, <-chan approval.Key) (channel, error) {
-		return alertChannel{func(ctx context.Context) error { up <- struct{}{}; <-ctx.Done(); return nil }, alerts}, nil
+		return channel{
+			run:   func(ctx context.Context) error { up <- struct{}{}; <-ctx.Done(); return nil },
+			alert: func(ws, text string) { alerts <- ws + " " + text },
+		}, nil
 	}
 	c := runChannels(t, config.Default(), kind{"one", alwaysEnabled, open}, kind{"two", alwaysEnabled, open})
 	awaitClosed(t, "the first", up)

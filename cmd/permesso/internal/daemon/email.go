@@ -11,6 +11,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/email"
+	"github.com/permesso-dev/permesso/chat/email/authentic"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -44,13 +46,13 @@ const (
 func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 	r, cfg := s.channelEnv(emailChannel), s.Current().Email
 	if cfg == nil {
-		return nil, errors.New("[channels.email] is no longer configured")
+		return channel{}, errors.New("[channels.email] is no longer configured")
 	}
 	stores := map[string]chat.StateStore{}
 	for _, name := range []string{storeTaken, StoreInbox, StoreTests, storeState} {
 		d, err := r.sentStore.State(name)
 		if err != nil {
-			return nil, err
+			return channel{}, err
 		}
 		stores[name] = d
 	}
@@ -63,17 +65,13 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 		Ceiling: func(ws string) approval.Reversibility { return s.Current().EmailCeiling[ws] },
 		Changes: changes, Problem: r.reportIssue, Approve: "permesso approve", Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
 	}
-	if box := post.Box(stores[storeState], c.Reports); box != nil {
+	position := func(name string) mailbox.State { return mailbox.MailboxState{Store: stores[storeState], Name: name} }
+	if box := post.Box(position, c.Reports, s.mails[kindMaildir]); box != nil {
 		c.Mailboxes = append(c.Mailboxes, box)
 	}
-	c.Mailboxes = append(c.Mailboxes, &email.InboxQueue{Store: stores[StoreInbox], Report: c.Reports("delivery"), Changes: s.mails[StoreInbox]})
-	for _, b := range c.Mailboxes {
-		if m, ok := b.(*email.Maildir); ok {
-			m.Changes = s.mails[kindMaildir]
-		}
-	}
+	c.Mailboxes = append(c.Mailboxes, &mailbox.InboxQueue{Store: stores[StoreInbox], Report: c.Reports("delivery"), Changes: s.mails[StoreInbox]})
 	s.watchMails(cfg)
-	return c, nil
+	return channel{run: c.Run, mails: c}, nil
 }
 
 // mailGroup is the watcher's group of the email folders. No workspace can have
@@ -133,34 +131,35 @@ func (m MailSettings) Addressing() email.Addressing {
 }
 
 // Sender sends through the configured server.
-func (m MailSettings) Sender() *email.SMTP {
-	return &email.SMTP{
+func (m MailSettings) Sender() *mailbox.SMTP {
+	return &mailbox.SMTP{
 		Address: m.SMTP.Address, Security: m.SMTP.Security, Username: m.SMTP.Username, CAFile: m.SMTP.CAFile, Password: m.password(m.SMTP),
 		LocalName: m.Addressing().Domain,
 	}
 }
 
 // Box returns the mailbox of incoming emails, nil if only permesso email deliver is used.
-func (m MailSettings) Box(state chat.StateStore, reports func(string) func(error)) email.Mailbox {
+// changes signals new emails in a maildir; it may be nil.
+func (m MailSettings) Box(position func(name string) mailbox.State, reports func(string) func(error), changes <-chan struct{}) mailbox.Mailbox {
 	switch {
 	case m.IMAP.Address != "":
-		return m.Mailbox(email.MailboxState{Store: state, Name: "imap"}, reports("imap"))
+		return m.Mailbox(position("imap"), reports("imap"))
 	case m.Maildir != "":
-		return &email.Maildir{Path: m.Maildir, State: email.MailboxState{Store: state, Name: "maildir"}, Report: reports("maildir")}
+		return &mailbox.Maildir{Path: m.Maildir, State: position("maildir"), Report: reports("maildir"), Changes: changes}
 	}
 	return nil
 }
 
 // Mailbox reads the configured IMAP mailbox.
-func (m MailSettings) Mailbox(state email.State, report func(error)) *email.IMAP {
-	return &email.IMAP{
+func (m MailSettings) Mailbox(state mailbox.State, report func(error)) *mailbox.IMAP {
+	return &mailbox.IMAP{
 		Address: m.IMAP.Address, Security: m.IMAP.Security, Username: m.IMAP.Username, Password: m.password(m.IMAP),
 		CAFile: m.IMAP.CAFile, Mailbox: m.IMAP.Mailbox, State: state, Report: report,
 	}
 }
 
-func (m MailSettings) authenticator() *email.Authenticator {
-	return &email.Authenticator{AuthservID: m.AuthservID, DKIM: m.DKIM, TrustRelay: m.TrustRelay, Lookup: m.Lookup()}
+func (m MailSettings) authenticator() *authentic.Authenticator {
+	return &authentic.Authenticator{AuthservID: m.AuthservID, DKIM: m.DKIM, TrustRelay: m.TrustRelay, Lookup: m.Lookup()}
 }
 
 // Lookup queries the configured resolver; nil means the system's.

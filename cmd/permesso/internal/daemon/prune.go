@@ -45,11 +45,11 @@ func PruneDry(ctx context.Context, a *console.Console) error {
 		return err
 	}
 	p := &gate.Pruner{
-		Store: h.Store, Workspaces: h.Store, Seal: k.Seal,
+		Store: h.Store, Seal: k.Seal,
 		Responses: h.Config.Retention.Responses, Records: h.Config.Retention.Records,
 	}
 	step, done := a.Progress(ctx, "counting")
-	res.Workspaces, err = p.Count(now, step)
+	res.Workspaces, err = p.Count(ctx, now, step)
 	done()
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func Prune(ctx context.Context, a *console.Console, trust bool) error {
 	}
 	s.gate.Inline = true
 	step, done := a.Progress(ctx, "pruning")
-	n, err := s.gate.Prune(step)
+	n, err := s.gate.Prune(ctx, step)
 	done()
 	if err := errors.Join(err, s.close()); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (p *pruner) round(ctx context.Context) {
 		return
 	}
 	p.heldSince = nil
-	n, err := p.gate.Prune(rest)
+	n, err := p.gate.Prune(ctx, rest)
 	switch {
 	case ctx.Err() != nil: // the next start continues
 	case err != nil:
@@ -190,7 +190,7 @@ func (p *pruner) reportHold(leap *audit.ClockJump, rest func() error) {
 	if p.heldSince != nil && p.heldSince.Equal(leap.From) {
 		return
 	}
-	counts, err := p.gate.Pruner().Count(p.now(), rest)
+	counts, err := p.gate.Pruner().Count(context.Background(), p.now(), rest)
 	if err != nil {
 		return // retried in the next round
 	}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -39,7 +40,7 @@ func (s *server) completeAudit() error {
 // auditable returns the entries that the log must hold for all claims and for
 // the records changed since then.
 func (s *server) auditable(since time.Time) ([]approval.Entry, error) {
-	names, err := s.Store.Workspaces()
+	names, err := s.Store.Workspaces(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func (s *server) recordEntries(h *gate.History, ws string, since time.Time) ([]a
 }
 
 func (s *server) claimEntries(h *gate.History, ws string) ([]approval.Entry, error) {
-	ids, _, err := s.Store.List(approval.DocClaim, ws)
+	ids, _, err := s.Store.List(context.Background(), approval.DocClaim, ws)
 	if err != nil {
 		return nil, fmt.Errorf("list claims of %s: %w", ws, err)
 	}

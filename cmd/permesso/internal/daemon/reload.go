@@ -152,19 +152,10 @@ func (s *server) applyConfig(file string, data []byte) error {
 		s.log.Info().Str("file", file).Msg("configuration unchanged")
 		return nil // an error was reverted, or a reload was requested without a change
 	}
-	if next.GateName != before.GateName {
-		s.log.Warn().Msg("gate: the signing name cannot change at run time; restart permesso serve")
-		next.GateName = before.GateName
+	for _, key := range before.RestartNeeded(next) {
+		s.log.Warn().Msg(key + ": change takes effect after a restart")
 	}
-	for what, changed := range map[string]bool{
-		"retention": next.Retention != before.Retention, "socket": next.Socket != before.Socket,
-		"ui":     next.UI != before.UI || next.UISet != before.UISet,
-		"listen": !slices.Equal(next.Listen, before.Listen), "listen_hosts": !slices.Equal(next.ListenHosts, before.ListenHosts),
-	} {
-		if changed {
-			s.log.Warn().Msg(what + ": change takes effect after a restart")
-		}
-	}
+	next.GateName = before.GateName // it signs receipts and checkpoints
 	if err := s.prepareWorkspaces(next); err != nil {
 		return err
 	}

@@ -144,12 +144,15 @@ func (p apiWorkspaces) WorkspaceInfo(name string) (service.WorkspaceInfo, bool) 
 			at.Targets[channel] = append(at.Targets[channel], target)
 		}
 	}
-	if chat, ok := strings.CutPrefix(ws.ChatJID, "telegram:"); ok {
-		add("telegram", chat)
+	if channel, chat, ok := strings.Cut(ws.ChatJID, ":"); ok {
+		add(channel, chat)
 	}
 	for _, who := range peopleOf(cfg, name) {
-		add("telegram", who.Telegram)
-		add("email", who.Email)
+		for channel, id := range who.IDs {
+			if channel != approval.EntranceLocal {
+				add(channel, id)
+			}
+		}
 	}
 	return at, true
 }

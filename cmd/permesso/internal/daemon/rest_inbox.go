@@ -6,6 +6,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/email"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
@@ -18,16 +19,16 @@ func (m mailIntake) Take(ctx context.Context, mail httpapi.InboxMail) (httpapi.I
 	if cfg.Email == nil {
 		return httpapi.InboxResult{}, httpapi.ErrNoInbox
 	}
-	ch, ok := m.channels.current(emailChannel).(*email.Channel)
-	if !ok {
+	ch := m.channels.current(emailChannel).mails
+	if ch == nil {
 		return httpapi.InboxResult{}, httpapi.ErrInboxStarting
 	}
-	who := approval.Person{Channel: emailChannel, ID: cfg.Approvers[mail.Approver].Email, Name: mail.Approver}
+	who := approval.Person{Channel: emailChannel, ID: cfg.Approvers[mail.Approver].IDs[emailChannel], Name: mail.Approver}
 	var t email.Taken
 	var err error
 	if mail.Raw != nil {
 		// The name identifies an email that is submitted twice.
-		t, err = ch.TakeRaw(ctx, email.Incoming{Name: "rest " + approval.Digest(mail.Raw), Raw: mail.Raw}, who)
+		t, err = ch.TakeRaw(ctx, mailbox.Incoming{Name: "rest " + approval.Digest(mail.Raw), Raw: mail.Raw}, who)
 	} else {
 		t, err = ch.TakeForwarded(ctx, mail.Subject, mail.Body, who)
 	}

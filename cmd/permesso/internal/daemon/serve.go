@@ -3,7 +3,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -148,7 +147,7 @@ func (s *server) open() (err error) {
 			return err
 		}
 	}
-	names, err := s.Store.Workspaces()
+	names, err := s.Store.Workspaces(context.Background())
 	if err != nil {
 		return err
 	}
@@ -198,7 +197,7 @@ func (s *server) open() (err error) {
 		return err
 	}
 	s.ui = s.newUI()
-	s.pending, err = s.gate.Start()
+	s.pending, err = s.gate.Start(context.Background())
 	return err
 }
 
@@ -223,9 +222,9 @@ func (s *server) setDegraded(p gate.Degradation, present bool) {
 
 func (s *server) newGate() *gate.Gate {
 	return &gate.Gate{
-		Store: s.Store, Workspaces: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
+		Store: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
 		Policy: &s.Live, Grants: s.memory, Executor: s.runner, Audit: s.audit,
-		Settings: &s.Live, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed,
+		Settings: &s.Live, Snapshot: s.Live.Snapshot, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed,
 		ResponseRetention: s.Config.Retention.Responses, RecordRetention: s.Config.Retention.Records, Health: s.setDegraded,
 	}
 }
@@ -241,40 +240,6 @@ func (s *server) changed(k approval.Key) {
 	if s.channels != nil { // sweep has no channels
 		s.channels.changed(k)
 	}
-}
-
-// authorizer says who may decide: the script, too, if one decides.
-func (s *server) authorizer() *gate.Authorizer {
-	a := s.Home.Authorizer()
-	if s.script != nil {
-		a.Script = scriptedApprover(s.script)
-	}
-	return a
-}
-
-// gateDecider returns a decider that wakes this daemon.
-func (s *server) gateDecider() *gate.Decider {
-	d := s.Decider(s.keys)
-	d.Daemon, d.May = true, s.authorizer().May
-	d.Decided = func(k approval.Key) {
-		s.gate.Wake(k)
-		s.ui.Changed(k) // the gate reports only the end, which may take long
-	}
-	d.ClearSlot = func(ctx context.Context, k approval.Key) error {
-		s.gate.Wake(k)
-		return home.Sleep(ctx, 20*time.Millisecond)
-	}
-	d.Refused = func(k approval.Key, by approval.Person, via string) {
-		local := by.Channel == approval.EntranceLocal || by.Channel == approval.EntranceSocket
-		if local && !s.refusals.allow(by.ID) {
-			return
-		}
-		s.audit.Note(approval.Entry{
-			Time: time.Now().UTC(), Event: approval.EventRefusedDecider, Workspace: k.Workspace, RequestID: k.ID,
-			By: by.StableID(), Via: via,
-		})
-	}
-	return d
 }
 
 func (s *server) logStart() {
@@ -440,21 +405,4 @@ func (s *server) local() (workspaces []string, style chat.Style) {
 		}
 	}
 	return workspaces, s.style("")
-}
-
-// style is the style of cards in a language; "" is the configured one.
-func (s *server) style(language string) chat.Style {
-	style := s.Style()
-	style.Language = cmp.Or(language, style.Language)
-	style.WouldAllow, style.Earlier = s.memory.WouldAllow, home.Earlier(s.Viewer(s.keys))
-	return style
-}
-
-// interceptor decides for the people of this daemon's channels.
-func (s *server) interceptor() *chat.Interceptor {
-	decider := s.gateDecider()
-	return &chat.Interceptor{
-		Decider: decider, Viewer: s.Viewer(s.keys), Zone: time.Local, Redact: home.NewRedaction(), Revoker: s.memory.Revoker(),
-		CanDecide: decider.CanDecide, Paused: s.PausedIn,
-	}
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -24,7 +25,7 @@ func Sweep(a *console.Console) error {
 	moved := 0
 	var stepErr error
 	for _, k := range s.pending {
-		if _, err := s.gate.Step(k); err != nil {
+		if _, err := s.gate.Step(context.Background(), k); err != nil {
 			stepErr = errors.Join(stepErr, fmt.Errorf("%s: %w", k, err))
 			continue
 		}

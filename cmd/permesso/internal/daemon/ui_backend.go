@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,39 +68,10 @@ type uiAudit struct {
 	verifying sync.Mutex
 }
 
-var errEnoughEntries = errors.New("enough")
-
 // Entries implements web.Audit.
-func (u *uiAudit) Entries(ctx context.Context, q web.EntryQuery) (list []approval.Entry, more bool, err error) {
-	text := strings.ToLower(q.Text)
-	var keep func(line []byte) bool
-	if text != "" && plainASCII(text) { // lines are ASCII, so text can be found without decoding
-		keep = func(line []byte) bool { return bytes.Contains(bytes.ToLower(line), []byte(text)) }
-	}
-	err = audit.Backwards(u.FS, u.Layout.Audit(), keep, func(e approval.Entry) error {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		theirs := q.All || slices.Contains(q.Workspaces, e.Workspace)
-		if !theirs || q.Before > 0 && e.Seq >= q.Before || text != "" && !strings.Contains(strings.ToLower(home.EntryLine(e)), text) {
-			return nil
-		}
-		if len(list) == q.Limit {
-			more = true
-			return errEnoughEntries
-		}
-		list = append(list, e)
-		return nil
-	})
-	if errors.Is(err, errEnoughEntries) {
-		err = nil
-	}
-	return list, more, err
-}
-
-// plainASCII reports whether JSON encodes a text unchanged.
-func plainASCII(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"\<>&`, r) })
+func (u *uiAudit) Entries(ctx context.Context, q read.EntryQuery) (list []approval.Entry, more bool, err error) {
+	q.Line = home.EntryLine
+	return read.Entries(ctx, u.ReadLog, q)
 }
 
 // Verify implements web.Audit.
@@ -133,7 +102,7 @@ type uiWorkspaces struct{ *server }
 const statsPeriod = 30 * 24 * time.Hour
 
 // Workspace implements web.WorkspaceInfo.
-func (u uiWorkspaces) Workspace(_ context.Context, name string) (*web.Workspace, error) {
+func (u uiWorkspaces) Workspace(ctx context.Context, name string) (*web.Workspace, error) {
 	cfg := u.Current()
 	ws, ok := cfg.Workspaces[name]
 	if !ok {
@@ -143,7 +112,7 @@ func (u uiWorkspaces) Workspace(_ context.Context, name string) (*web.Workspace,
 		Name: name, Autonomy: ws.Autonomy, Principal: ws.Principal, Approvers: ws.Approvers, Channels: ws.Channels, Limits: ws.Limits,
 		Timeout: ws.Timeout, Rates: rateLines(cfg.Limits[name]), Taints: u.memory.Taints(name),
 	}
-	ids, _, err := u.Store.List(approval.DocPending, name)
+	ids, _, err := u.Store.List(ctx, approval.DocPending, name)
 	if err != nil {
 		return nil, err
 	}

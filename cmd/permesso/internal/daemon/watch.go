@@ -29,7 +29,7 @@ func (s *server) watch() error {
 		return err
 	}
 	s.watchConfig()
-	names, err := s.Store.Workspaces()
+	names, err := s.Store.Workspaces(context.Background())
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *server) watchWorkspace(ws string) error {
 		return nil
 	}
 	for _, f := range []watcher.Folder{
-		{Path: s.Layout.Requests(ws), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}},
+		{Path: s.Layout.Requests(ws), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}, IgnoreRemovals: true},
 		{Path: s.Layout.Pendings(ws), Kind: string(approval.DocPending), Suffixes: []string{".json"}, Trusted: true},
 		{Path: s.Layout.Decisions(ws), Kind: string(approval.DocDecision), Suffixes: []string{".json"}, Trusted: true},
 		{Path: s.Layout.Responses(ws), Kind: string(approval.DocResponse), Suffixes: []string{".json"}, Trusted: true},
@@ -126,9 +126,9 @@ func (s *server) rescan(ws string) {
 	s.rounds[ws]++
 	thorough := s.rounds[ws]%settledEvery == 0
 	s.mu.Unlock()
-	err := s.gate.Rescan(ws)
+	err := s.gate.Rescan(context.Background(), ws)
 	if err == nil && thorough {
-		err = s.gate.RescanSettled(ws)
+		err = s.gate.RescanSettled(context.Background(), ws)
 	}
 	if err != nil {
 		s.log.Error().Str("ws", ws).Err(err).EmbedObject(console.Advice{Err: err}).Msg("rescan workspace failed")
@@ -183,7 +183,7 @@ func (s *server) runReloads(ctx context.Context) {
 // findWorkspaces adds workspace folders that were created at run time. Requests
 // of an unconfigured workspace are refused.
 func (s *server) findWorkspaces() {
-	names, err := s.Store.Workspaces()
+	names, err := s.Store.Workspaces(context.Background())
 	if err != nil {
 		s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("list workspaces failed")
 		return

@@ -45,7 +45,7 @@ func (s *demoSession) verify(ctx context.Context, k *home.Keys) error {
 
 // records returns the one record of each tool.
 func (s *demoSession) records(ctx context.Context, k *home.Keys) (map[string]*approval.Record, error) {
-	ids, _, err := s.h.Store.List(approval.DocRecord, demoWorkspace)
+	ids, _, err := s.h.Store.List(ctx, approval.DocRecord, demoWorkspace)
 	if err != nil {
 		return nil, err
 	}
@@ -177,10 +177,14 @@ func (s *screen) line(style int, text string) {
 type prefixer struct {
 	to     *screen
 	prefix string
-	rest   string
+
+	mu   sync.Mutex // standard output and standard error are copied at the same time
+	rest string
 }
 
 func (p *prefixer) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.rest += string(b)
 	for {
 		line, rest, complete := strings.Cut(p.rest, "\n")

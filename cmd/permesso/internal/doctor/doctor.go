@@ -121,7 +121,7 @@ func New(a *console.Console, workspace string) (*Doctor, error) {
 
 // workspaces returns the configured workspaces and those that have folders.
 func (d *Doctor) workspaces(only string) ([]string, error) {
-	names, err := d.Store.Workspaces()
+	names, err := d.Store.Workspaces(context.Background())
 	if err != nil {
 		names = nil // checkFolders reports it
 	}

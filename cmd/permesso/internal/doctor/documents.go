@@ -31,7 +31,7 @@ const (
 // that is gone was settled meanwhile.
 func (d *Doctor) eachDocument(ctx context.Context, doc approval.Doc, check func(approval.Key, []byte) *Finding) (n int, list []Finding) {
 	for _, ws := range d.withFolders() {
-		ids, _, err := d.Store.List(doc, ws)
+		ids, _, err := d.Store.List(ctx, doc, ws)
 		if err != nil {
 			list = append(list, findingOf(SeverityError, ws, err))
 			continue
@@ -43,7 +43,7 @@ func (d *Doctor) eachDocument(ctx context.Context, doc approval.Doc, check func(
 				return n, list
 			}
 			k := approval.Key{Workspace: ws, ID: id}
-			b, err := d.Store.Read(doc, k)
+			b, err := d.Store.Read(ctx, doc, k)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
@@ -111,7 +111,7 @@ func (d *Doctor) sealedDecision(k approval.Key, b []byte) *Finding {
 
 // checkDigest compares a decision's digest with the pending request, if that exists.
 func (d *Doctor) checkDigest(dec *approval.Decision, k approval.Key) error {
-	p, err := d.Store.Read(approval.DocPending, k)
+	p, err := d.Store.Read(context.Background(), approval.DocPending, k)
 	if err == nil && approval.Digest(p) != dec.PendingSHA256 {
 		return errors.New("its digest is not that of the pending request")
 	}
@@ -216,7 +216,7 @@ func (d *Doctor) checkResponse(rec *approval.Record, k approval.Key) *Finding {
 	if age < pickupDelay || age > responseRetention-time.Hour {
 		return nil
 	}
-	b, err := d.Store.Read(approval.DocResponse, k)
+	b, err := d.Store.Read(context.Background(), approval.DocResponse, k)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return &Finding{Severity: SeverityWarning, What: "the response to " + k.ID + " is missing", Cure: "the daemon restores it within minutes, or when it starts"}
@@ -266,7 +266,7 @@ func (d *Doctor) checkStuck(ctx context.Context) []Finding {
 // unreadRequests counts old requests. It uses the inode's change time, because an
 // agent can set the modification time.
 func (d *Doctor) unreadRequests(ws string) []Finding {
-	ids, _, err := d.Store.List(approval.DocRequest, ws)
+	ids, _, err := d.Store.List(context.Background(), approval.DocRequest, ws)
 	if err != nil {
 		return findingsOf(SeverityError, ws, err)
 	}
@@ -314,7 +314,7 @@ func (d *Doctor) stuckPending(k approval.Key, b []byte) *Finding {
 }
 
 func (d *Doctor) decision(k approval.Key) *approval.Decision {
-	b, err := d.Store.Read(approval.DocDecision, k)
+	b, err := d.Store.Read(context.Background(), approval.DocDecision, k)
 	if err != nil {
 		return nil
 	}
@@ -330,7 +330,7 @@ func (d *Doctor) stuckClaim(k approval.Key, b []byte) *Finding {
 	if err != nil {
 		return nil //nolint:nilerr // likewise
 	}
-	if _, err := d.Store.Read(approval.DocRecord, k); err == nil {
+	if _, err := d.Store.Read(context.Background(), approval.DocRecord, k); err == nil {
 		return nil // ended, cleanup pending
 	}
 	tool := d.Config.Tools[c.ToolName]

@@ -61,7 +61,7 @@ func configProblems(err error) (list []Finding) {
 
 // compareWorkspaces compares the configuration with the folders.
 func (d *Doctor) compareWorkspaces() (list []Finding) {
-	have, err := d.Store.Workspaces()
+	have, err := d.Store.Workspaces(context.Background())
 	if err != nil {
 		return nil // checkFolders reports it
 	}
@@ -169,7 +169,7 @@ func (d *Doctor) checkHome(context.Context) []Finding {
 
 // withFolders returns the workspaces that have folders.
 func (d *Doctor) withFolders() (names []string) {
-	have, err := d.Store.Workspaces()
+	have, err := d.Store.Workspaces(context.Background())
 	if err != nil {
 		return nil
 	}

@@ -63,7 +63,7 @@ func (h *Home) AuditFoot() string {
 
 // EachRecord reads the records of a workspace that changed since then.
 func (h *Home) EachRecord(v *read.Viewer, ws string, since time.Time, each func(*approval.Record), bad func(approval.Key, error)) error {
-	ids, _, err := h.Store.List(approval.DocRecord, ws)
+	ids, _, err := h.Store.List(context.Background(), approval.DocRecord, ws)
 	if err != nil {
 		return fmt.Errorf("list records of %s: %w", ws, err)
 	}
@@ -181,7 +181,7 @@ func (h *Home) AddReceipts(into map[string]string) (note string) {
 	if err != nil {
 		return "records not compared: " + firstLine(err)
 	}
-	names, err := h.Store.Workspaces()
+	names, err := h.Store.Workspaces(context.Background())
 	if err != nil {
 		return "records not compared: " + firstLine(err)
 	}

@@ -2,6 +2,7 @@ package home
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"syscall"
 	"testing"
@@ -46,7 +47,7 @@ func TestTaintClearingSurvivesEveryCut(t *testing.T) {
 		require.NoError(t, err)
 		k := approval.GrantKey(c.ID)
 		store := &ipc.Store{FS: p, Layout: layout}
-		require.NoError(t, store.Create(approval.DocClear, k, key.Seal(approval.DocClear, k, body), approval.Durable))
+		require.NoError(t, store.Create(context.Background(), approval.DocClear, k, key.Seal(approval.DocClear, k, body), approval.Durable))
 		return disk
 	}
 	complete := newDisk()

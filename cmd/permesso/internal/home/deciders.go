@@ -44,19 +44,19 @@ func Sleep(ctx context.Context, d time.Duration) error {
 // freeSlot removes an invalid decision from the slot while no daemon runs. Only the
 // holder of the lock may do it.
 func (h *Home) freeSlot(ctx context.Context, d *gate.Decider, k approval.Key) error {
-	lock, err := h.FS.TryLock(h.Layout.Lock())
+	release, err := h.Store.Lease(ctx)
 	if errors.Is(err, ipc.ErrLocked) {
 		return Sleep(ctx, 20*time.Millisecond) // the daemon removes it
 	}
 	if err != nil {
 		return err
 	}
-	return errors.Join(h.ClearSlot(d, k), lock.Close())
+	return errors.Join(h.ClearSlot(ctx, d, k), release())
 }
 
 // ClearSlot removes an invalid decision from the slot. The caller holds the lock.
-func (h *Home) ClearSlot(d *gate.Decider, k approval.Key) error {
-	return d.ClearInvalid(k, func() error {
-		return h.Store.Refuse(k.Workspace, k.ID+".decision", "decision does not match the pending request")
+func (h *Home) ClearSlot(ctx context.Context, d *gate.Decider, k approval.Key) error {
+	return d.ClearInvalid(ctx, k, func() error {
+		return h.Store.Refuse(ctx, k.Workspace, k.ID+".decision", "decision does not match the pending request")
 	})
 }

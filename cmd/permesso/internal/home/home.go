@@ -3,9 +3,9 @@
 package home
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"os/user"
@@ -147,24 +147,14 @@ func PersonOf(uid string) approval.Person {
 
 // Served reports whether a daemon holds the home's lock.
 func (h *Home) Served() (bool, error) {
-	if _, err := os.Lstat(h.Layout.Lock()); errors.Is(err, fs.ErrNotExist) {
-		return false, nil // TryLock would create it, owned by our user
-	}
-	lock, err := h.FS.TryLock(h.Layout.Lock())
-	if errors.Is(err, ipc.ErrLocked) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return false, lock.Close()
+	return h.Store.Leased()
 }
 
 // Lock takes the home's lock. It retries for a second, because other commands take the lock for a
 // moment.
 func Lock(store *ipc.Store) (release func() error, err error) {
 	for range 20 {
-		if release, err = store.Open(); !errors.Is(err, ipc.ErrLocked) {
+		if release, err = store.Lease(context.Background()); !errors.Is(err, ipc.ErrLocked) {
 			return release, err
 		}
 		time.Sleep(50 * time.Millisecond)

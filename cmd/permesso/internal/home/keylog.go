@@ -1,6 +1,7 @@
 package home
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -12,7 +13,7 @@ import (
 // auditKeyChanges writes one audit entry for each new and each revoked API key. The
 // commands that change keys do not hold the log.
 func (m *Memory) auditKeyChanges(add func(approval.Entry) error) error {
-	ids, _, err := m.home.Store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
+	ids, _, err := m.home.Store.List(context.Background(), approval.DocAPIKey, approval.APIKeyKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list keys: %w", err)
 	}

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -100,7 +101,7 @@ func (r Keyring) current(id string) (*approval.APIKey, error) {
 }
 
 func (r Keyring) byID(id string) (*approval.APIKey, error) {
-	b, err := r.store.Read(approval.DocAPIKey, approval.APIKeyKey(id))
+	b, err := r.store.Read(context.Background(), approval.DocAPIKey, approval.APIKeyKey(id))
 	if err != nil {
 		return nil, err
 	}
@@ -121,12 +122,12 @@ func (r Keyring) Save(k *approval.APIKey, how approval.WriteMode) error {
 		return err
 	}
 	at := approval.APIKeyKey(k.ID)
-	return r.store.Create(approval.DocAPIKey, at, r.seal.Seal(approval.DocAPIKey, at, body), how)
+	return r.store.Create(context.Background(), approval.DocAPIKey, at, r.seal.Seal(approval.DocAPIKey, at, body), how)
 }
 
 // All returns the readable keys and counts the unreadable ones.
 func (r Keyring) All() (list []*approval.APIKey, damaged int, err error) {
-	ids, _, err := r.store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
+	ids, _, err := r.store.List(context.Background(), approval.DocAPIKey, approval.APIKeyKey("").Workspace)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list keys: %w", err)
 	}

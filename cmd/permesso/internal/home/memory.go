@@ -1,6 +1,7 @@
 package home
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,7 +115,7 @@ func (m *Memory) knows(e approval.Event, id string) bool {
 // Grant reads one grant from its file.
 func (m *Memory) Grant(id string) (*approval.Grant, error) {
 	k := approval.GrantKey(id)
-	b, err := m.home.Store.Read(approval.DocGrant, k)
+	b, err := m.home.Store.Read(context.Background(), approval.DocGrant, k)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +136,7 @@ func (m *Memory) SaveGrant(g *approval.Grant, how approval.WriteMode) error {
 		return err
 	}
 	k := approval.GrantKey(g.ID)
-	if err := m.home.Store.Create(approval.DocGrant, k, m.Keys.Seal.Seal(approval.DocGrant, k, body), how); err != nil {
+	if err := m.home.Store.Create(context.Background(), approval.DocGrant, k, m.Keys.Seal.Seal(approval.DocGrant, k, body), how); err != nil {
 		return err
 	}
 	return m.AddGrant(*g)
@@ -168,7 +169,7 @@ func (m *Memory) ApplyChanges(now time.Time, add func(approval.Entry) error) err
 // readGrants reads every grant whose file is new or changed, and drops those
 // whose file is gone.
 func (m *Memory) readGrants(each func(*approval.Grant) error) error {
-	ids, _, err := m.home.Store.List(approval.DocGrant, approval.GrantKey("").Workspace)
+	ids, _, err := m.home.Store.List(context.Background(), approval.DocGrant, approval.GrantKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list grants: %w", err)
 	}
@@ -266,7 +267,7 @@ func (m *Memory) revokeStale(now time.Time, add func(approval.Entry) error) erro
 
 // clearTaints applies the requests of session clear.
 func (m *Memory) clearTaints(add func(approval.Entry) error) error {
-	ids, _, err := m.home.Store.List(approval.DocClear, approval.GrantKey("").Workspace)
+	ids, _, err := m.home.Store.List(context.Background(), approval.DocClear, approval.GrantKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list taint clearings: %w", err)
 	}
@@ -280,7 +281,7 @@ func (m *Memory) clearTaints(add func(approval.Entry) error) error {
 
 func (m *Memory) clear(id string, add func(approval.Entry) error) error {
 	k := approval.GrantKey(id)
-	b, err := m.home.Store.Read(approval.DocClear, k)
+	b, err := m.home.Store.Read(context.Background(), approval.DocClear, k)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -304,7 +305,7 @@ func (m *Memory) clear(id string, add func(approval.Entry) error) error {
 		}
 		m.log.Info().Str("ws", c.Workspace).Str("by", c.By).Msg("taints cleared")
 	}
-	return m.home.Store.Remove(approval.DocClear, k)
+	return m.home.Store.Remove(context.Background(), approval.DocClear, k)
 }
 
 // reloadGrant reads a grant again right before its use, so that a revocation takes

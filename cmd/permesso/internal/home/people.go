@@ -169,7 +169,7 @@ func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]approval.
 	}
 	var all []approval.Grant
 	for _, w := range waiting {
-		d, err := viewer.Decided(w)
+		d, err := viewer.Decided(ctx, w)
 		if d == nil || err != nil {
 			continue
 		}

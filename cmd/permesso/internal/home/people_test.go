@@ -191,8 +191,10 @@ func TestMissingScannerRedactsAll(t *testing.T) {
 	require.NotContains(t, chat.Style{Redact: onlySecrets{Redaction{}}}.Card(p).String(), "hello")
 }
 
-// onlySecrets implements only Secrets.
+// onlySecrets is the same Redactor for every request.
 type onlySecrets struct{ r Redaction }
+
+func (o onlySecrets) For(*approval.Pending) chat.Redactor { return o }
 
 func (o onlySecrets) Secrets(s string) []chat.Span { return o.r.Secrets(s) }
 
@@ -269,7 +271,7 @@ func TestRevoker(t *testing.T) {
 	body, err := p.Encode()
 	require.NoError(t, err)
 	sealed := k.Seal.Seal(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, body)
-	require.NoError(t, h.Store.Create(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, approval.Durable))
+	require.NoError(t, h.Store.Create(ctx, approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, approval.Durable))
 	d, err := h.Decider(k).Decide(ctx, approval.DecisionInput{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: Operator(), Via: "terminal"})
 	require.NoError(t, err)
 	require.Equal(t, soon, r.Given(p, d).ID)

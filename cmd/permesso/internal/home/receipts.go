@@ -116,5 +116,5 @@ func (h *Home) MarkRedeemed(ctx context.Context, k *Keys, key approval.Key, by s
 		return fmt.Errorf("read record of %s: %w", key, fs.ErrNotExist)
 	}
 	mark := fmt.Appendf(nil, `{"redeemed_at":%q,"by":%q}`, time.Now().UTC().Format(time.RFC3339Nano), by)
-	return h.Store.Create(approval.DocRedeemed, key, mark, approval.Durable)
+	return h.Store.Create(ctx, approval.DocRedeemed, key, mark, approval.Durable)
 }

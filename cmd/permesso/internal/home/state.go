@@ -2,6 +2,7 @@ package home
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -38,7 +39,7 @@ func (h *Home) State(running bool) (st *State, err error) {
 		health := h.HealthAt(time.Now())
 		st.Health = &health
 	}
-	if st.Workspaces, err = h.Store.Workspaces(); err != nil {
+	if st.Workspaces, err = h.Store.Workspaces(context.Background()); err != nil {
 		return nil, err
 	}
 	if st.Paused, err = h.Store.Pauses(); err != nil {
@@ -46,7 +47,7 @@ func (h *Home) State(running bool) (st *State, err error) {
 	}
 	for _, ws := range st.Workspaces {
 		for d, count := range map[approval.Doc]map[string]int{approval.DocPending: st.Pending, approval.DocClaim: st.Claims} {
-			ids, _, err := h.Store.List(d, ws)
+			ids, _, err := h.Store.List(context.Background(), d, ws)
 			if err != nil {
 				return nil, err
 			}

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"context"
 	"path/filepath"
 	"slices"
 	"time"
@@ -15,12 +16,12 @@ func (h *Home) LastRecords(n int) ([]approval.Key, error) {
 		at  time.Time
 	}
 	var all []aged
-	names, err := h.Store.Workspaces()
+	names, err := h.Store.Workspaces(context.Background())
 	if err != nil {
 		return nil, err
 	}
 	for _, ws := range names {
-		ids, _, err := h.Store.List(approval.DocRecord, ws)
+		ids, _, err := h.Store.List(context.Background(), approval.DocRecord, ws)
 		if err != nil {
 			return nil, err
 		}

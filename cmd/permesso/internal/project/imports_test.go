@@ -60,8 +60,12 @@ var plan = []rule{
 
 	{"chat", []string{"approval"}}, // never the gate: it calls Decide through its own interface
 	{"chat/terminal", []string{"approval", "chat"}},
-	{"chat/telegram", []string{"approval", "chat"}},
-	{"chat/email", []string{"approval", "chat"}},
+	{"chat/deliver", []string{"approval", "approval/read", "chat"}}, // what all channels with messages share
+	{"chat/telegram", []string{"approval", "chat", "chat/deliver"}},
+	{"chat/deliver/channeltest", []string{"approval", "approval/read", "chat", "chat/deliver"}}, // test support: what every adapter has to pass
+	{"chat/email", []string{"approval", "chat", "chat/email/mailbox", "chat/email/authentic"}},
+	{"chat/email/mailbox", []string{"approval", "chat"}},
+	{"chat/email/authentic", []string{"approval", "chat"}},
 	{"chat/email/mailserver", nil}, // test support: real servers, which know nothing of us
 	{"chat/messagestest", nil},     // test support: compares the messages with a struct
 	{"chat/web", []string{"approval", "approval/read", "chat"}},
@@ -81,18 +85,20 @@ var plan = []rule{
 	{setup, []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon}},
 	{demo, []string{allParts, console, home, sandbox}},
 	{hometest, []string{"approval", home}}, // test support: fills a home
-	{sandbox, []string{"ipc", "ipc/client", console}},
+	{"approval/gate/gatetest", []string{"approval", "approval/gate", "ipc", "security/audit", "security/policy", "security/receipt", "security/seal", "watcher"}}, // test support: a gate in a temporary folder
+	{sandbox, []string{"approval/exec", "ipc", "ipc/client", console}},
 	{"cmd/permesso/internal/project", nil}, // tests about the whole tree
 	{"cmd/permesso/config", []string{"approval", "approval/exec", "chat", "security/policy"}},
-	{"cmd/permesso/internal/bench", []string{allParts, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
+	{"cmd/permesso/internal/bench", nil}, // benchmarks only
 
+	{"ipc/storetest", []string{"approval", "approval/gate"}}, // test support: what a store must do
 	{"ipc/crashfs", nil},          // test support: simulates the disk
 	{"chat/telegram/botapi", nil}, // test support: simulates Telegram
 	{"cmd/permesso/internal/crashtest", []string{allParts, "ipc/crashfs"}}, // test support: the real parts on a disk that crashes
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"chat/messagestest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
+var testSupport = []string{"approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
@@ -108,7 +114,7 @@ var homes = []struct {
 	// one that a power cut takes away makes every document unreadable.
 	{"github.com/spf13/afero", []string{
 		"ipc", "ipc/crashfs", "ipc/httpapi", "ipc/mcp", "ipc/hook", "ipc/client",
-		"security/audit", "security/seal", "security/receipt", "approval/gate", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/bench",
+		"security/audit", "security/seal", "security/receipt", "approval/gate", "cmd/permesso/internal/crashtest",
 	}},
 	{"github.com/coreos/go-systemd", []string{daemon}},
 	// Policy matches paths and reads command lines; no other package matches patterns.

@@ -36,7 +36,6 @@ var bannedPhrases = []string{"say how", "say what to do", "look whether", "stand
 var exceptions = []struct{ file, fragment, why string }{
 	{"cmd/permesso/internal/project/words_test.go", "", "this list"},
 	{"approval/documents_test.go", "nobody has signed it", "a sentence in documents of earlier versions"},
-	{"chat/email/mailserver/conf_linux.go", "nobody", "the Unix user of the test servers"},
 	{"chat/email/mailserver/servers_linux.go", `nobody"`, "the Unix user of the test servers"},
 	{"chat/email/mailserver/servers_linux.go", "--reuid=nobody", "the Unix user of the test servers"},
 }

@@ -3,15 +3,15 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
-	"os/exec"
+	osexec "os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
-	"time"
 
+	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -32,13 +32,13 @@ type Sandbox struct {
 // containers forbid its namespaces.
 func Find(ctx context.Context, bin, dir string, mounts MountList) Sandbox {
 	s := Sandbox{Bin: bin, dir: dir, Mounts: mounts}
-	path, err := exec.LookPath("bwrap")
+	path, err := osexec.LookPath("bwrap")
 	if err != nil {
 		s.Why = "bubblewrap is not installed (apt-get install bubblewrap)"
 		return s
 	}
 	args := append(BwrapSystem(), "true")
-	if out, err := exec.CommandContext(ctx, path, args...).CombinedOutput(); err != nil {
+	if out, err := osexec.CommandContext(ctx, path, args...).CombinedOutput(); err != nil {
 		why, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 		s.Why = "bubblewrap fails on this host: " + why
 		return s
@@ -64,38 +64,29 @@ func BwrapSystem() []string {
 		"--new-session", "--die-with-parent")
 }
 
-// Run runs a shell script as the agent, until it ends or ctx does.
+// Run runs a shell script as the agent, until it ends or ctx does. No process of the
+// agent outlives Run or this program: bubblewrap's --die-with-parent does nothing
+// before bubblewrap has set it, so the agent runs under a supervisor, as a daemon's
+// commands do.
 func (s Sandbox) Run(ctx context.Context, out io.Writer, script string) error {
-	cmd := s.bwrapCommand(ctx, script)
-	if s.Bwrap == "" {
+	p := exec.Program{Dir: s.dir, Stdout: out, Stderr: out}
+	script = "exec 2>&1\n" + script // one pipe keeps the order of the lines
+	if s.Bwrap != "" {
+		p.Argv = append(append([]string{s.Bwrap}, BwrapSystem()...), s.Mounts.Bwrap()...)
+		p.Argv = append(p.Argv, "--ro-bind", s.Bin, AgentBin+"/permesso", "/bin/sh", "-c", script)
+	} else {
 		path, err := s.unsandboxedPath()
 		if err != nil {
 			return err
 		}
-		cmd = s.plainCommand(ctx, path, script)
+		p.Argv, p.Env = []string{"/bin/sh", "-c", script}, []string{"PATH=" + path}
+		names := map[string]string{client.DefaultRequests: "PERMESSO_REQUESTS", client.DefaultResponses: "PERMESSO_RESPONSES"}
+		for _, m := range s.Mounts {
+			p.Env = append(p.Env, names[m.Target]+"="+m.Source)
+		}
 	}
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, 5*time.Second
-	// Kill the whole group: the script's children, and a bubblewrap that has
-	// forked but not yet applied --die-with-parent.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	return OnOneThread(cmd.Run)
-}
-
-func (s Sandbox) bwrapCommand(ctx context.Context, script string) *exec.Cmd {
-	args := append(BwrapSystem(), s.Mounts.Bwrap()...)
-	args = append(args, "--ro-bind", s.Bin, AgentBin+"/permesso", "/bin/sh", "-c", script)
-	return exec.CommandContext(ctx, s.Bwrap, args...)
-}
-
-func (s Sandbox) plainCommand(ctx context.Context, path, script string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script)
-	names := map[string]string{client.DefaultRequests: "PERMESSO_REQUESTS", client.DefaultResponses: "PERMESSO_RESPONSES"}
-	cmd.Env = []string{"PATH=" + path}
-	for _, m := range s.Mounts {
-		cmd.Env = append(cmd.Env, names[m.Target]+"="+m.Source)
-	}
-	return cmd
+	supervisor := &exec.Supervisor{}
+	return errors.Join(supervisor.Run(ctx, p), supervisor.Close())
 }
 
 // OnOneThread keeps the thread that starts a child until the child ends: the

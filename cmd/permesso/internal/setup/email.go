@@ -10,6 +10,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/email"
+	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
@@ -83,7 +84,7 @@ func checkEmail(ctx context.Context, a *console.Console, cfg *config.Email) erro
 	case cfg.IMAP.Address != "":
 		report("incoming email at "+cfg.IMAP.Address, m.Mailbox(nil, nil).Check(ctx))
 	case cfg.Maildir != "":
-		report("incoming email in "+cfg.Maildir, (&email.Maildir{Path: cfg.Maildir}).Check(ctx))
+		report("incoming email in "+cfg.Maildir, (&mailbox.Maildir{Path: cfg.Maildir}).Check(ctx))
 	default:
 		fmt.Fprintln(a.Out, "        incoming email: permesso email deliver")
 	}
@@ -111,23 +112,17 @@ func SendTestEmail(ctx context.Context, a *console.Console, pos []string, timeou
 	if err != nil {
 		return err
 	}
-	box := m.Box(nil, func(string) func(error) { return func(error) {} })
-	switch b := box.(type) {
-	case *email.IMAP:
-		b.State = &memoryState{}
-	case *email.Maildir:
-		b.State = &memoryState{}
-	}
+	box := m.Box(func(string) mailbox.State { return &memoryState{} }, func(string) func(error) { return nil }, nil)
 	inbox, err := daemon.EmailSentStore(h).State(daemon.StoreInbox)
 	if err != nil {
 		return err
 	}
-	test := &email.TestMail{Inbox: inbox, Store: tests, Addressing: m.Addressing(), Sender: m.Sender(), To: who.Email}
+	test := &email.TestMail{Inbox: inbox, Store: tests, Addressing: m.Addressing(), Sender: m.Sender(), To: who.IDs["email"]}
 	defer func() { err = errors.Join(err, test.End()) }()
 	if err := test.Send(ctx); err != nil {
 		return console.Wrap(console.ExitError, fmt.Errorf("send test email: %w", err), approval.Hint(err))
 	}
-	fmt.Fprintf(a.Out, "sent    a test email to %s; reply to it (timeout %s)\n", who.Email, timeout)
+	fmt.Fprintf(a.Out, "sent    a test email to %s; reply to it (timeout %s)\n", who.IDs["email"], timeout)
 	raw, err := test.Await(ctx, box)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return console.Fail(console.ExitTimeout, "check the spam folder; with sub_addressing = true your server must deliver name+anything@domain", "timeout: no reply within %s", timeout)
@@ -164,7 +159,7 @@ func reportTest(a *console.Console, f email.Findings, who approval.Approver) err
 	write("DKIM, verified here: %s", yes(f.Signed))
 	write("")
 	if f.Sender == "" {
-		write("The sender is not authenticated: no reply from %s will be accepted.", who.Email)
+		write("The sender is not authenticated: no reply from %s will be accepted.", who.IDs["email"])
 		return errors.Join(a.Print(f, strings.TrimRight(b.String(), "\n")), console.Wrap(console.ExitError, errors.New("the reply does not authenticate its sender"), "the approver's provider must sign its emails (DKIM) and publish DMARC"))
 	}
 	write("Add these lines to [channels.email]:")
@@ -181,7 +176,7 @@ func reportTest(a *console.Console, f email.Findings, who approval.Approver) err
 func mailApprover(cfg *config.Config, pos []string) (approval.Approver, error) {
 	var all []string
 	for name, p := range cfg.Approvers {
-		if p.Email != "" {
+		if p.IDs["email"] != "" {
 			all = append(all, name)
 		}
 	}

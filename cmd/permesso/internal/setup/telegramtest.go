@@ -50,7 +50,7 @@ func SendTestMessages(ctx context.Context, a *console.Console, only string) erro
 			continue
 		}
 		for _, to := range daemon.TelegramPlaces(h.Config, ws) {
-			t := sentTest{Workspace: ws, Chat: to.Chat, Thread: to.Thread}
+			t := sentTest{Workspace: ws, Chat: to.Chat.Number(), Thread: int(to.Thread.Number())}
 			to.Language = cmp.Or(to.Language, h.Config.Workspaces[ws].Language)
 			if err := s.SendTestMessage(ctx, to, ws); errors.Is(err, telegram.ErrToken) {
 				return tokenRefused(err)

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -157,7 +158,7 @@ type Workspace struct {
 // DescribeWorkspace describes a configured workspace.
 func DescribeWorkspace(h *home.Home, name string) (Workspace, error) {
 	w := h.Config.Workspaces[name]
-	ids, _, err := h.Store.List(approval.DocPending, name)
+	ids, _, err := h.Store.List(context.Background(), approval.DocPending, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // no daemon has run here yet
 	}
@@ -230,7 +231,7 @@ func checkIdle(h *home.Home, ws string) error {
 		{approval.DocRequest, "are not read yet"},
 		{approval.DocDecision, "are decided and not settled"},
 	} {
-		ids, _, err := h.Store.List(what.doc, ws)
+		ids, _, err := h.Store.List(context.Background(), what.doc, ws)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -1,0 +1,287 @@
+package deliver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// maxMaybeSent limits how many possibly sent copies a record keeps for one place.
+const maxMaybeSent = 5
+
+// ask makes sure that every place of the workspace has a card of a pending request. The record that names the
+// buttons is durable before anything is sent.
+func (s *session) ask(ws Workspace, k approval.Key, st status) error {
+	ws.Places = placesFor(ws.Places, st.Pending)
+	if p := s.sent.record(k); p == nil || !s.recordComplete(p, ws, st) {
+		err := s.sent.update(k, func(p *sentRecord) error { return s.updateCopies(p, ws, k, st) })
+		if err != nil {
+			return err
+		}
+	}
+	p := s.sent.record(k)
+	for _, x := range p.Copies {
+		if needsWork(p, x, st) {
+			s.queueCopy(k, x, 0)
+		}
+		if x.Digest != "" && x.SentAt.IsZero() {
+			s.queueDigest(x.Digest)
+		}
+	}
+	return s.remind(k, p, st)
+}
+
+// placesFor leaves out the private chats of approvers whom the request is not for.
+func placesFor(all []Place, p *approval.Pending) []Place {
+	return slices.DeleteFunc(slices.Clone(all), func(to Place) bool {
+		return p.Principal != "" && to.Person != "" && to.Person != p.Principal
+	})
+}
+
+// recordComplete reports whether a record has exactly the copies that a pending request needs.
+func (s *session) recordComplete(p *sentRecord, ws Workspace, st status) bool {
+	if p.SHA256 != st.SHA256 {
+		return false
+	}
+	for _, to := range ws.Places {
+		if x := p.copyIn(to); x == nil || s.sendUnknown(x) || s.digestLost(x) {
+			return false
+		}
+	}
+	for _, x := range p.Copies {
+		if x.StaleReason == "" && !slices.ContainsFunc(ws.Places, x.isIn) {
+			return false
+		}
+	}
+	return true
+}
+
+func (x *sentCopy) isIn(to Place) bool { return x.address() == to.Address }
+
+func (x *sentCopy) address() Address { return Address{x.Chat, x.Thread} }
+
+// sendUnknown reports whether an earlier session may have sent this copy without recording it.
+func (s *session) sendUnknown(x *sentCopy) bool {
+	return x.Message == "" && x.SentAt.IsZero() && x.SessionID != s.id && (x.Digest == "" || x.CardWanted)
+}
+
+// digestLost reports whether this copy was a line of a digest that is gone. Then it becomes a card.
+func (s *session) digestLost(x *sentCopy) bool {
+	return x.Digest != "" && !x.CardWanted && s.digest(x.Digest) == nil
+}
+
+// updateCopies matches a record's copies to the places of its workspace. During a flood, a new copy becomes a
+// line of a digest.
+func (s *session) updateCopies(p *sentRecord, ws Workspace, k approval.Key, st status) error {
+	if p.SHA256 != st.SHA256 {
+		for _, x := range p.Copies {
+			x.StaleReason = staleReplaced
+		}
+		p.SHA256, p.CreatedAt, p.RecalledAt, p.Reminded = st.SHA256, s.now().UTC(), time.Time{}, false
+	}
+	for _, x := range p.Copies {
+		if x.StaleReason == "" && !slices.ContainsFunc(ws.Places, x.isIn) {
+			x.StaleReason = staleMoved
+		}
+	}
+	for _, to := range ws.Places {
+		if to.Language == "" {
+			to.Language = ws.Language
+		}
+		x := p.copyIn(to)
+		if x != nil && s.sendUnknown(x) {
+			x.MaybeSent = true
+			x = nil
+		}
+		switch {
+		case x == nil:
+			x = s.addCopy(p, to, st)
+			s.noteQuietRequest(ws, k)
+			if !s.flood.exceeded(ws.Name, to, s.now()) {
+				continue
+			}
+			var err error
+			if x.Digest, err = s.digestFor(ws.Name, to, k.ID); err != nil {
+				return err
+			}
+		case s.digestLost(x):
+			x.CardWanted = true
+		}
+	}
+	return nil
+}
+
+// addCopy adds a copy to send, and removes the oldest possibly sent ones beyond the limit.
+func (s *session) addCopy(p *sentRecord, to Place, st status) *sentCopy {
+	doubts := 0
+	for _, x := range slices.Backward(p.Copies) {
+		if x.isIn(to) && x.MaybeSent && x.Message == "" {
+			if doubts++; doubts > maxMaybeSent {
+				p.remove(x.Number)
+			}
+		}
+	}
+	return p.add(s.id, to, verbs(st.Pending))
+}
+
+// needsWork reports whether a copy has to be sent or edited. It is cheap: it renders nothing.
+func needsWork(p *sentRecord, x *sentCopy, st status) bool {
+	switch {
+	case x.StaleReason != "":
+		return true
+	case !isPending(st.Story):
+		to := st.targetPhase(p, x)
+		return x.Phase != to && (x.Message != "" || to == phaseOver)
+	case x.MaybeSent && x.Message == "", x.Digest != "" && !x.CardWanted:
+		return false
+	case x.Message == "", x.Phase == phaseUnsent:
+		return true
+	}
+	return x.Phase == phasePartial && (x.ShowAll || x.FullyShown)
+}
+
+// queueCopy queues a job that syncs one copy.
+func (s *session) queueCopy(k approval.Key, x *sentCopy, after time.Duration) {
+	rank, n := rankEdit, x.Number
+	if x.Message == "" || x.ShowAll {
+		rank = rankCard
+	}
+	s.outbox.put(x.Chat, job{
+		name: k.String() + " " + strconv.Itoa(n), rank: rank,
+		do: func(ctx context.Context) error { return s.syncCopy(ctx, k, n) },
+	}, after)
+}
+
+// syncCopy sends or edits one copy, step by step, until it matches the request's status.
+func (s *session) syncCopy(ctx context.Context, k approval.Key, n int) error {
+	for range 10 { // more than the number of steps
+		st, err := s.status(ctx, k)
+		if err != nil {
+			return fmt.Errorf("read status of %s: %w", k, err)
+		}
+		p := s.sent.record(k)
+		x := p.byNumber(n)
+		if x == nil || !needsWork(p, x, st) {
+			return nil
+		}
+		if x.StaleReason != "" || !isPending(st.Story) {
+			err = s.closeCard(ctx, k, x, st)
+		} else {
+			err = s.advanceCard(ctx, k, x, st)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// advanceCard takes the next step towards a card with all its buttons.
+func (s *session) advanceCard(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
+	switch {
+	case x.Message == "":
+		return s.sendCard(ctx, k, x, st)
+	case x.Phase == phasePartial && x.ShowAll && !x.FullyShown:
+		return s.sendDocument(ctx, k, x, st)
+	}
+	msg := s.card(st.Pending, x)
+	err := s.edit(ctx, x.address(), x.Message, msg)
+	if err != nil && !gone(err) {
+		return err
+	}
+	return s.sent.updateSent(k, func(p *sentRecord) error {
+		y := p.byNumber(x.Number)
+		if err != nil { // a user deleted the message: ask again
+			p.remove(x.Number)
+			return nil
+		}
+		y.FullyShown, y.ShownHash = y.FullyShown || msg.Complete, msg.hash()
+		y.Phase = phaseOf(y)
+		return nil
+	})
+}
+
+func phaseOf(x *sentCopy) phase {
+	if x.FullyShown {
+		return phaseAsked
+	}
+	return phasePartial
+}
+
+// sendCard sends a card. If it is unknown whether it was sent, a copy with other buttons is sent too, and both
+// are accepted.
+func (s *session) sendCard(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
+	msg := s.card(st.Pending, x)
+	id, err := s.send(ctx, x.address(), msg.silent(s.isQuiet(k)))
+	if err != nil && ClassOf(err) == Unknown && ctx.Err() == nil {
+		return s.replaceMaybeSent(k, x, st, err)
+	}
+	if err != nil {
+		return err
+	}
+	return s.sent.updateSent(k, func(p *sentRecord) error {
+		y := p.byNumber(x.Number)
+		if y == nil {
+			return errUnchanged
+		}
+		y.Message, y.SentAt, y.FullyShown, y.ShownHash = id, s.now().UTC(), msg.Complete, msg.hash()
+		y.Phase = phaseOf(y)
+		return nil
+	})
+}
+
+func (s *session) replaceMaybeSent(k approval.Key, x *sentCopy, st status, why error) error {
+	var next *sentCopy
+	tries := 0
+	err := s.sent.updateSent(k, func(p *sentRecord) error {
+		y := p.byNumber(x.Number)
+		if y == nil || y.Message != "" {
+			return errUnchanged // a user tapped on it, so it was sent
+		}
+		y.MaybeSent = true
+		for _, z := range p.Copies {
+			if z.MaybeSent && z.Chat == x.Chat {
+				tries++
+			}
+		}
+		next = s.addCopy(p, Place{Address: x.address(), Language: x.Language}, st)
+		return nil
+	})
+	s.jobFinished(x.Chat, why)
+	if next != nil {
+		s.queueCopy(k, next, s.outbox.retryDelay(tries-1, why))
+	}
+	return err
+}
+
+// sendDocument sends the complete card as a file. The approve buttons follow once the record of that is
+// durable.
+func (s *session) sendDocument(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
+	p := s.renderer(x.Language)
+	short := approval.ShortID(k.ID)
+	msg := plain(chat.Format(p.DocumentCaption, "id", short)).follow(x.Message).silent(true)
+	msg.File = &File{short + ".txt", p.Card(st.Pending).String() + "\n"}
+	_, err := s.send(ctx, x.address(), msg)
+	if err != nil {
+		return err
+	}
+	return s.sent.update(k, func(p *sentRecord) error {
+		y := p.byNumber(x.Number)
+		if y == nil {
+			return errUnchanged
+		}
+		y.FullyShown = true
+		return nil
+	})
+}
+
+// isQuiet reports whether cards of this workspace are silent now.
+func (s *session) isQuiet(k approval.Key) bool {
+	ws, ok := s.workspace(k.Workspace)
+	return ok && ws.Quiet.Covers(s.now())
+}

@@ -1,0 +1,67 @@
+package deliver
+
+import (
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// catalog holds the texts of the engine. Comments about them are in chat/messages/en.toml.
+type catalog struct {
+	Once, Session, Always, Deny string
+	Note, Change, Ask, Answer   string
+	ShowAll, Undo               string
+
+	LongMenu       string
+	InDocument     string
+	Verdicts       map[approval.Verdict]string
+	Scopes         map[approval.Scope]string
+	Cancelled      string
+	ByAt           string
+	AtTime         string
+	SentToAgent    string
+	OutcomeFollows string
+	Undone         string
+	UnknownRequest string
+	AskedElsewhere string
+	Replaced       string
+
+	Showing       string
+	ButtonExpired string
+	PleaseWait    string
+	NotShown      string
+	Unsure        string
+
+	Prompts      map[string]string
+	Placeholders map[string]string
+
+	Help           string
+	YourID         string
+	ChatID         string
+	ThreadID       string
+	YouDecideIn    string
+	NothingWaits   string
+	WaitingCount   string
+	CardAbove      string
+	NotFound       string
+	NothingYet     string
+	NoGrants       string
+	OneSession     string
+	GrantedBy      string
+	AndMore        string
+	Unavailable    string
+	WhichWorkspace string
+	PausedNow      string
+	AlreadyPaused  string
+	Resumed        string
+	NotPaused      string
+
+	DigestTitle     string
+	MorningTitle    string
+	FeedLine        string
+	FeedTitle       string
+	Reminder        string
+	Recall          string
+	DocumentCaption string
+}
+
+func catalogFor(language string) *catalog { return chat.Messages[catalog](language, "deliver") }

@@ -1,0 +1,324 @@
+package channeltest
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
+)
+
+// Fixture is an adapter and the service behind it: a group chat with the bot, an approver and a stranger.
+type Fixture struct {
+	Adapter            deliver.Adapter
+	At                 deliver.Address
+	Approver, Stranger deliver.ID
+	Shown              func() []Shown                                  // the bot's messages in the chat as they are now, oldest first
+	Tap                func(by, id deliver.ID, data string) string     // taps a button and returns the answer
+	Say                func(by deliver.ID, text string, to deliver.ID) // writes a text, as a reply if to is set
+	Fail               func()                                          // some calls fail, and then certainly nothing was sent
+}
+
+// Shown is a message of the bot.
+type Shown struct {
+	ID      deliver.ID
+	Text    string
+	Buttons map[string]string // their data by their texts
+}
+
+// Run tests an adapter. Each test opens a service of its own.
+func Run(t *testing.T, open func(t *testing.T) Fixture) {
+	for name, test := range map[string]func(*rig){
+		"a decision by a button":          (*rig).decideByButton,
+		"a decision by a reply":           (*rig).decideByReply,
+		"a stranger decides nothing":      (*rig).refuseStranger,
+		"a restart asks nothing twice":    (*rig).restart,
+		"a failure loses nothing":         (*rig).retry,
+		"a long card":                     (*rig).longCard,
+		"many requests become a digest":   (*rig).digest,
+		"commands and alerts":             (*rig).commands,
+		"what was said while it was down": (*rig).saidWhileDown,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &rig{T: t, Fixture: open(t), sent: &sentStore{}, state: &files{}}
+			r.gate = newGate("test", r.Approver)
+			r.start()
+			t.Cleanup(func() { r.stop() })
+			test(r)
+		})
+	}
+}
+
+// testTimeout limits each wait for an expected event.
+const testTimeout = 20 * time.Second
+
+// rig is a delivery channel with an adapter under test.
+type rig struct {
+	*testing.T
+	Fixture
+	gate   *gate
+	sent   *sentStore
+	state  *files
+	spy    *spy
+	run    *deliver.Channel
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// spy checks what the engine does with an adapter.
+type spy struct {
+	deliver.Adapter
+	rig *rig
+
+	mu     sync.Mutex
+	traits deliver.Traits
+}
+
+// Open implements deliver.Adapter.
+func (s *spy) Open(ctx context.Context, in *deliver.Inbox) (deliver.Traits, error) {
+	traits, err := s.Adapter.Open(ctx, in)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.traits = traits
+	return traits, err
+}
+
+// Send implements deliver.Adapter. A button is recorded before it is sent.
+func (s *spy) Send(ctx context.Context, to deliver.Address, m deliver.Message) (deliver.ID, error) {
+	for _, row := range m.Buttons {
+		for _, b := range row {
+			_, nonce, _ := strings.Cut(b.Data, ":")
+			if m.Card != nil && !s.rig.sent.has(nonce) {
+				s.rig.Errorf("button %q is sent before its record is durable", b.Text)
+			}
+		}
+	}
+	return s.Adapter.Send(ctx, to, m)
+}
+
+// has reports whether a record holds a text.
+func (s *sentStore) has(text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.m {
+		if strings.Contains(string(b), text) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *rig) start() {
+	r.spy = &spy{Adapter: r.Adapter, rig: r}
+	r.run = &deliver.Channel{
+		Name: "test", Adapter: r.spy, State: r.state, Sent: r.sent, Viewer: r.gate, Guard: r.gate,
+		Interceptor: &chat.Interceptor{Decider: r.gate, Viewer: r.gate},
+		Workspaces: func() []deliver.Workspace {
+			return []deliver.Workspace{{Name: workspace, Language: "en", Places: []deliver.Place{{Address: r.At}}}}
+		},
+		Style:   func(language string) chat.Style { return chat.Style{Language: language} },
+		Changes: r.gate.changes, Every: 20 * time.Millisecond, Retry: 5 * time.Millisecond, MaxCards: 3,
+		Log: func(err error) { r.Log(err) },
+	}
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancel(context.Background())
+	r.done = make(chan error, 1)
+	go func() { r.done <- r.run.Run(ctx) }()
+}
+
+func (r *rig) stop() {
+	r.cancel()
+	select {
+	case err := <-r.done:
+		require.NoError(r, err)
+	case <-time.After(testTimeout):
+		require.Fail(r, "the run does not end with its context")
+	}
+}
+
+func (r *rig) traits() deliver.Traits {
+	r.spy.mu.Lock()
+	defer r.spy.mu.Unlock()
+	return r.spy.traits
+}
+
+func (r *rig) await(what string, ok func() bool) {
+	r.Helper()
+	require.Eventually(r, ok, testTimeout, time.Millisecond, what)
+}
+
+// awaitMessage waits for a message.
+func (r *rig) awaitMessage(what string, ok func(Shown) bool) (found Shown) {
+	r.Helper()
+	r.await(what, func() bool {
+		for _, m := range r.Shown() {
+			if ok(m) {
+				found = m
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// card waits until a card is shown and recorded.
+func (r *rig) card(k approval.Key) Shown {
+	r.Helper()
+	m := r.awaitMessage("the card of "+k.ID, func(m Shown) bool { return isCard(m, k) })
+	r.await("the record of the card", func() bool { return r.sent.has(`"state":"sent"`) && r.sent.has(string(m.ID)) })
+	return m
+}
+
+func isCard(m Shown, k approval.Key) bool {
+	return strings.HasPrefix(m.Text, "🔐") && strings.Contains(m.Text, approval.ShortID(k.ID))
+}
+
+// cards counts the cards of a request.
+func (r *rig) cards(k approval.Key) (n int) {
+	for _, m := range r.Shown() {
+		if isCard(m, k) {
+			n++
+		}
+	}
+	return n
+}
+
+// awaitOutcome waits until a card's outcome is shown: on the card without its buttons or, where messages cannot
+// be edited, as a message of its own.
+func (r *rig) awaitOutcome(card Shown, text string) {
+	r.Helper()
+	r.awaitMessage("the outcome "+text, func(m Shown) bool {
+		return strings.Contains(m.Text, text) && (m.ID == card.ID) == r.traits().Edits && len(m.Buttons) == 0
+	})
+}
+
+func (r *rig) decideByButton() {
+	k := r.gate.ask(1, "hello")
+	m := r.card(k)
+	if !r.traits().Buttons {
+		require.Empty(r, m.Buttons)
+		return
+	}
+	require.Contains(r, r.Tap(r.Approver, m.ID, m.Buttons["✅ Once"]), "Approved")
+	require.Equal(r, approval.Approved, r.gate.decision(k).Verdict)
+	r.awaitOutcome(m, "✅ Approved by ann")
+}
+
+func (r *rig) decideByReply() {
+	k := r.gate.ask(1, "hello")
+	m := r.card(k)
+	r.Say(r.Approver, "3 not today", m.ID)
+	r.awaitMessage("the confirmation", func(m Shown) bool { return strings.HasPrefix(m.Text, "Denied") })
+	require.Equal(r, "not today", r.gate.decision(k).Feedback)
+	r.awaitOutcome(m, "❌ Denied by ann")
+	r.await("the end of the record", func() bool { return !r.sent.has(`"state"`) })
+}
+
+func (r *rig) refuseStranger() {
+	k := r.gate.ask(1, "hello")
+	m := r.card(k)
+	if r.traits().Buttons {
+		answer := r.Tap(r.Stranger, m.ID, m.Buttons["✅ Once"])
+		require.NotEmpty(r, answer)
+		require.NotContains(r, answer, "note")
+	}
+	before := len(r.Shown())
+	r.Say(r.Stranger, "1", m.ID)
+	r.await("the refusal", func() bool { return len(r.Shown()) > before })
+	require.Nil(r, r.gate.decision(k))
+	r.gate.mu.Lock()
+	defer r.gate.mu.Unlock()
+	require.Positive(r, r.gate.refused)
+}
+
+func (r *rig) restart() {
+	k := r.gate.ask(1, "hello")
+	m := r.card(k)
+	r.stop()
+	r.start()
+	second := r.gate.ask(2, "hello")
+	r.card(second)
+	require.Equal(r, 1, r.cards(k))
+	r.Say(r.Approver, "1", m.ID)
+	r.await("the decision", func() bool { return r.gate.decision(k) != nil })
+	require.Nil(r, r.gate.decision(second))
+	r.awaitOutcome(m, "✅ Approved by ann")
+}
+
+func (r *rig) retry() {
+	if r.Fail == nil {
+		r.Skip("the service cannot be made to fail")
+	}
+	r.Fail()
+	k := r.gate.ask(1, "hello")
+	r.card(k)
+	require.Equal(r, 1, r.cards(k))
+}
+
+func (r *rig) longCard() {
+	if r.traits().MaxText == 0 {
+		r.await("the adapter", func() bool { return r.traits().Service != "" })
+	}
+	limit := r.traits().MaxText
+	if limit == 0 {
+		r.Skip("no card is too long")
+	}
+	k := r.gate.ask(1, strings.Repeat("x ", limit))
+	m := r.card(k)
+	require.NotContains(r, m.Buttons, "✅ Once")
+	r.Say(r.Approver, "1", m.ID)
+	r.awaitMessage("the refusal", func(m Shown) bool { return strings.HasPrefix(m.Text, "Not all of ") })
+	require.Nil(r, r.gate.decision(k))
+	if r.traits().Buttons {
+		r.Tap(r.Approver, m.ID, m.Buttons["📄 Show all"])
+		r.awaitMessage("the document", func(m Shown) bool { return strings.Contains(m.Text, ": complete text") })
+		r.Say(r.Approver, "1", m.ID)
+		r.await("the decision", func() bool { return r.gate.decision(k) != nil })
+	}
+}
+
+func (r *rig) digest() {
+	var last approval.Key
+	for n := range 6 {
+		last = r.gate.ask(n, "hello")
+	}
+	m := r.awaitMessage("the digest", func(m Shown) bool { return strings.HasPrefix(m.Text, "📋") })
+	if !r.traits().Edits || !r.traits().Buttons {
+		return
+	}
+	short := approval.ShortID(last.ID)
+	r.awaitMessage("the last line", func(m Shown) bool { return m.Buttons[short] != "" })
+	for _, s := range r.Shown() {
+		if s.ID == m.ID {
+			m = s
+		}
+	}
+	r.Tap(r.Approver, m.ID, m.Buttons[short])
+	card := r.awaitMessage("the card", func(m Shown) bool { return isCard(m, last) })
+	require.Contains(r, card.Buttons, "✅ Once")
+}
+
+func (r *rig) commands() {
+	r.card(r.gate.ask(1, "hello"))
+	r.Say(r.Approver, "/pending", "")
+	r.awaitMessage("the list", func(m Shown) bool { return strings.HasPrefix(m.Text, "Pending: 1") })
+	r.run.Alert(workspace, "forged: see http://evil.example")
+	r.awaitMessage("the alert", func(m Shown) bool { return strings.HasPrefix(m.Text, "forged: see") })
+}
+
+func (r *rig) saidWhileDown() {
+	k := r.gate.ask(1, "hello")
+	m := r.card(k)
+	r.stop()
+	r.Say(r.Approver, "1", m.ID)
+	r.start()
+	r.await("the decision", func() bool { return r.gate.decision(k) != nil })
+	r.awaitOutcome(m, "✅ Approved by ann")
+}

@@ -1,0 +1,192 @@
+package deliver
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// ownCommand splits a command that only this channel has into its word and the rest; word is "" if it is none.
+// Without a slash or the bot's name before it, it must stand alone in a private chat: in a group, people use
+// such words in conversation.
+func (w *incomingText) ownCommand() (word, rest string) {
+	text, called := w.text, w.slash
+	if first, after, _ := strings.Cut(text, " "); strings.HasPrefix(first, "@") {
+		if slices.ContainsFunc(w.botNames(), func(n string) bool { return strings.EqualFold("@"+n, first) }) {
+			text, called = strings.TrimLeft(after, " "), true
+		}
+	}
+	if i := strings.IndexAny(text, " \t\r\n"); i >= 0 {
+		text, rest = text[:i], strings.Trim(text[i:], " \t\r\n")
+	}
+	if !called && (w.Group || rest != "") {
+		return "", ""
+	}
+	switch word = strings.ToLower(text); word {
+	case "start", "help", "pending", "last", "grants", "pause", "resume", "show":
+		return word, rest
+	}
+	return "", ""
+}
+
+// handleStart tells a user their ID and the chat's, which the configuration needs.
+func (w *incomingText) handleStart() bool {
+	word, _ := w.ownCommand()
+	if word != "start" {
+		return false
+	}
+	if len(w.workspaces) == 0 && !w.refusals.count(w.By, w.now()) {
+		return true // limits the answers to other users
+	}
+	t := catalogFor(w.language)
+	lines := []string{chat.Format(t.YourID, "id", w.person.ID)}
+	if w.Group {
+		lines = append(lines, chat.Format(t.ChatID, "id", string(w.At.Chat)))
+	}
+	if w.At.Thread != "" {
+		lines = append(lines, chat.Format(t.ThreadID, "id", string(w.At.Thread)))
+	}
+	if len(w.workspaces) > 0 {
+		lines = append(lines, chat.Format(t.YouDecideIn, "workspaces", strings.Join(w.workspaces, ", ")))
+	}
+	w.replyText(strings.Join(lines, "\n"))
+	return true
+}
+
+// handleOwnCommand runs the commands that only this channel has.
+func (w *incomingText) handleOwnCommand(ctx context.Context) bool {
+	word, rest := w.ownCommand()
+	t := catalogFor(w.language)
+	switch word {
+	case "help":
+		w.replyText(t.Help)
+	case "pending":
+		if rest != "" {
+			return false
+		}
+		w.replyWith(w.pendingList(ctx, w.listRequest(), 0))
+	case "last":
+		w.replyWith(w.lastDecided(ctx))
+	case "grants":
+		w.replyWith(w.grantList(ctx, w.listRequest()))
+	case "pause", "resume":
+		w.replyText(w.pauseOrResume(ctx, word, rest))
+	case "show":
+		w.handleShow(ctx, rest)
+	default:
+		return false
+	}
+	return true
+}
+
+func (w *incomingText) listRequest() listRequest {
+	return listRequest{w.person, w.At, w.workspaces, w.language}
+}
+
+// lastDecided lists the last decisions.
+func (w *incomingText) lastDecided(ctx context.Context) Message {
+	t := w.renderer(w.language)
+	if w.History == nil {
+		return plain(t.NothingYet)
+	}
+	keys, err := w.History.Last(ctx, w.workspaces, perPage)
+	if err != nil {
+		w.log(err)
+		return plain(t.Unsure)
+	}
+	var lines []string
+	for _, k := range keys {
+		story, err := w.Viewer.Story(ctx, k)
+		if err != nil || story.Record == nil {
+			continue // pruned, or about to be
+		}
+		lines = append(lines, t.settledLine(story))
+	}
+	if len(lines) == 0 {
+		lines = []string{t.NothingYet}
+	}
+	return plain(lines...)
+}
+
+// settledLine shows in one line how a request ended.
+func (p renderer) settledLine(story read.Story) string {
+	line := p.Outcome(story.Record)
+	if !story.Record.EndedAt.IsZero() {
+		line = p.dateTime(story.Record.EndedAt) + " · " + line
+	}
+	if story.Pending != nil {
+		line += "\n" + p.Line(story.Pending)
+	}
+	return Truncate(line, p.maxText/perPage-2)
+}
+
+// pauseOrResume pauses or resumes the workspaces of this chat in which the user may decide, or one of them.
+func (w *incomingText) pauseOrResume(ctx context.Context, word, rest string) string {
+	t := catalogFor(w.language)
+	if w.Pauser == nil {
+		return t.Unavailable
+	}
+	names, reason := w.workspaces, rest
+	if first, after, _ := strings.Cut(rest, " "); slices.Contains(w.workspaces, first) {
+		names, reason = []string{first}, strings.TrimSpace(after)
+	} else if word == "resume" && rest != "" {
+		return chat.Format(t.WhichWorkspace, "workspaces", strings.Join(w.workspaces, ", "))
+	}
+	var lines []string
+	for _, name := range names {
+		lines = append(lines, w.pauseOrResumeOne(ctx, word, name, Truncate(chat.Escape(reason), maxExcerpt)))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (w *incomingText) pauseOrResumeOne(ctx context.Context, word, name, reason string) string {
+	t := catalogFor(w.language)
+	done, before := t.Resumed, t.NotPaused
+	var changed bool
+	var err error
+	if word == "pause" {
+		done, before = t.PausedNow, t.AlreadyPaused
+		changed, err = w.Pauser.Pause(ctx, name, w.person, reason)
+	} else {
+		changed, err = w.Pauser.Resume(ctx, name, w.person)
+	}
+	switch {
+	case err != nil:
+		w.log(err)
+		return chat.Escape(name) + ": " + t.Unsure
+	case !changed:
+		return chat.Format(before, "workspace", chat.Escape(name))
+	}
+	return chat.Format(done, "workspace", chat.Escape(name))
+}
+
+// handleShow shows the card of a request in this chat.
+func (w *incomingText) handleShow(ctx context.Context, prefix string) {
+	t := catalogFor(w.language)
+	prefix = strings.ToLower(prefix)
+	if len(prefix) < 4 || !isHex(prefix) {
+		w.replyText(t.Help)
+		return
+	}
+	all, err := w.Viewer.Waiting(ctx, w.workspaces)
+	if err != nil {
+		w.log(err)
+		w.replyText(t.Unsure)
+		return
+	}
+	all = slices.DeleteFunc(all, func(x approval.StoredPending) bool {
+		_, ok := w.Guard.May(x.Pending.SourceGroup, x.Pending, w.person)
+		return !ok || !strings.HasPrefix(x.Pending.RequestID, prefix)
+	})
+	if len(all) != 1 {
+		w.replyText(chat.Format(t.NotFound, "id", prefix))
+		return
+	}
+	w.showCard(all[0].Key(), w.listRequest())
+}
+
+func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }

@@ -1,0 +1,279 @@
+package deliver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+const (
+	digestPrefix  = "digest-"
+	maxLines      = 20 // of a digest
+	maxLineLength = 160
+	digestWindow  = time.Minute // a digest takes no line this long after its last one
+)
+
+// digest is one message about many requests: a line and a button for each. It is rendered from their current
+// status. No button approves all.
+type digest struct {
+	ID        string    `json:"id"`
+	Workspace string    `json:"workspace"`
+	Chat      ID        `json:"chat_id"`
+	Thread    ID        `json:"thread_id,omitzero"`
+	Language  string    `json:"language"`
+	Message   ID        `json:"message_id,omitzero"`
+	Requests  []string  `json:"requests"` // IDs, oldest first
+	Added     time.Time `json:"added"`    // when the last ID was added
+	Title     string    `json:"title,omitzero"`
+	Reminded  bool      `json:"reminded,omitzero"`
+	rendered  string    // last text sent in this session
+}
+
+// digests are the unfinished digests.
+type digests struct {
+	mu  sync.Mutex
+	all map[string]*digest
+}
+
+func (d *digest) address() Address { return Address{d.Chat, d.Thread} }
+
+func digestName(id string) string { return digestPrefix + id + ".json" }
+
+// loadDigests reads the digests of earlier sessions.
+func (s *session) loadDigests() error {
+	names, err := s.State.List()
+	if err != nil {
+		return fmt.Errorf("list digests: %w", err)
+	}
+	s.digests.mu.Lock()
+	defer s.digests.mu.Unlock()
+	s.digests.all = map[string]*digest{}
+	for _, name := range names {
+		if !strings.HasPrefix(name, digestPrefix) {
+			continue
+		}
+		b, err := s.State.Get(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		d := &digest{}
+		if err == nil {
+			err = json.Unmarshal(b, d)
+		}
+		if err != nil || digestName(d.ID) != name {
+			s.log(errors.Join(fmt.Errorf("unreadable digest %s removed, its requests get cards", name), err, s.State.Remove(name)))
+			continue
+		}
+		s.digests.all[d.ID] = d
+	}
+	return nil
+}
+
+// digestFor adds a request to a digest of this workspace and place, durably, and returns the digest's ID.
+func (s *session) digestFor(ws string, to Place, id string) (string, error) {
+	s.digests.mu.Lock()
+	defer s.digests.mu.Unlock()
+	now := s.now().UTC()
+	var d *digest
+	for _, x := range s.digests.all {
+		if x.Workspace == ws && x.address() == to.Address && x.Title == "" &&
+			len(x.Requests) < maxLines && now.Sub(x.Added) < digestWindow {
+			d = x
+		}
+	}
+	if d == nil {
+		d = &digest{ID: nonce(), Workspace: ws, Chat: to.Chat, Thread: to.Thread, Language: to.Language}
+	}
+	next := *d
+	next.Requests, next.Added = append(slices.Clone(d.Requests), id), now
+	if err := s.saveDigest(&next); err != nil {
+		return "", err
+	}
+	return next.ID, nil
+}
+
+// saveDigest needs s.digests.mu.
+func (s *session) saveDigest(d *digest) error {
+	b, err := json.Marshal(d)
+	if err == nil {
+		err = s.State.Put(digestName(d.ID), b)
+	}
+	if err != nil {
+		return fmt.Errorf("write digest: %w", err)
+	}
+	s.digests.all[d.ID] = d
+	return nil
+}
+
+func (s *session) digest(id string) *digest {
+	s.digests.mu.Lock()
+	defer s.digests.mu.Unlock()
+	return s.digests.all[id]
+}
+
+// queueDigest queues a job that syncs a digest with its requests.
+func (s *session) queueDigest(id string) {
+	d := s.digest(id)
+	if d == nil {
+		return
+	}
+	s.outbox.put(d.Chat, job{name: digestName(id), rank: rankEdit, do: func(ctx context.Context) error { return s.deliverDigest(ctx, id) }}, 0)
+}
+
+func (s *session) deliverDigest(ctx context.Context, id string) error {
+	d := s.digest(id)
+	if d == nil {
+		return nil
+	}
+	msg, open, err := s.renderDigest(ctx, d)
+	if err != nil {
+		return err
+	}
+	message := d.Message
+	seen := msg.Text() + fmt.Sprint(msg.Buttons)
+	switch {
+	case seen == d.rendered:
+		return nil
+	case message == "" && open == 0:
+	case message == "":
+		message, err = s.send(ctx, d.address(), msg.silent(s.isQuiet(approval.Key{Workspace: d.Workspace})))
+	default:
+		err = s.edit(ctx, d.address(), message, msg)
+	}
+	if never(err) || err != nil && ClassOf(err) == Unreachable && open == 0 {
+		s.jobFinished(d.Chat, err)
+		return s.removeDigest(d)
+	}
+	if err != nil {
+		return err
+	}
+	if open == 0 {
+		return s.removeDigest(d)
+	}
+	return s.markDigestSent(d.ID, message, seen)
+}
+
+// markDigestSent records that a digest was sent, in the records of its requests as well.
+func (s *session) markDigestSent(id string, message ID, seen string) error {
+	s.digests.mu.Lock()
+	next := *s.digests.all[id]
+	first := next.Message == ""
+	next.Message, next.rendered = message, seen
+	var err error
+	if first {
+		err = s.saveDigest(&next)
+	} else {
+		s.digests.all[id] = &next
+	}
+	s.digests.mu.Unlock()
+	for _, r := range next.Requests {
+		k := approval.Key{Workspace: next.Workspace, ID: r}
+		if p := s.sent.record(k); p == nil || !slices.ContainsFunc(p.Copies, func(x *sentCopy) bool { return x.Digest == id && x.SentAt.IsZero() }) {
+			continue
+		}
+		err = errors.Join(err, s.sent.updateSent(k, func(p *sentRecord) error {
+			for _, x := range p.Copies {
+				if x.Digest == id && x.SentAt.IsZero() {
+					x.SentAt = s.now().UTC()
+				}
+			}
+			return nil
+		}))
+	}
+	return err
+}
+
+func (s *session) removeDigest(d *digest) error {
+	s.digests.mu.Lock()
+	delete(s.digests.all, d.ID)
+	s.digests.mu.Unlock()
+	return s.State.Remove(digestName(d.ID))
+}
+
+// renderDigest renders a digest and counts its pending requests.
+func (s *session) renderDigest(ctx context.Context, d *digest) (msg Message, open int, err error) {
+	t := s.renderer(d.Language)
+	var shown []string
+	var buttons []Button
+	for _, id := range d.Requests {
+		k := approval.Key{Workspace: d.Workspace, ID: id}
+		st, err := s.status(ctx, k)
+		if err != nil {
+			return msg, 0, err
+		}
+		line := chat.Escape(approval.ShortID(id))
+		if st.Pending != nil {
+			line = t.Line(st.Pending)
+		}
+		if isPending(st.Story) {
+			open++
+			if n := s.openNonce(k, d.Chat); n != "" {
+				buttons = append(buttons, Button{approval.ShortID(id), verbOpen + ":" + n})
+			}
+			shown = append(shown, "⏳ "+Truncate(line, maxLineLength))
+			continue
+		}
+		outcome := t.UnknownRequest
+		if o := t.outcomeLines(st.Story); len(o) > 0 {
+			outcome = o[0]
+		}
+		shown = append(shown, Truncate(line, maxLineLength/2)+" · "+Truncate(outcome, maxLineLength/2))
+	}
+	title := d.Title
+	if title == "" {
+		title = chat.Format(t.DigestTitle, "n", strconv.Itoa(len(d.Requests)), "workspace", chat.Escape(d.Workspace))
+	}
+	msg = plain(append([]string{title}, shown...)...)
+	msg.Buttons = slices.Collect(slices.Chunk(buttons, 2))
+	return msg, open, nil
+}
+
+// remindOfDigest sends one reminder of a digest.
+func (s *session) remindOfDigest(id string) {
+	s.digests.mu.Lock()
+	defer s.digests.mu.Unlock()
+	d := s.digests.all[id]
+	if d == nil || d.Reminded || d.Message == "" {
+		return
+	}
+	next := *d
+	next.Reminded = true
+	if err := s.saveDigest(&next); err != nil {
+		s.log(err)
+		return
+	}
+	s.outbox.put(d.Chat, job{rank: rankNotice, lossy: true, do: func(ctx context.Context) error {
+		_, open, err := s.renderDigest(ctx, &next)
+		if err != nil || open == 0 {
+			return err
+		}
+		msg := plain(chat.Format(catalogFor(next.Language).WaitingCount, "n", strconv.Itoa(open)))
+		_, err = s.send(ctx, next.address(), msg.follow(next.Message).silent(s.isQuiet(approval.Key{Workspace: next.Workspace})))
+		return err
+	}}, 0)
+}
+
+// refreshDigests queues the digests that were not rendered or sent in this session.
+func (s *session) refreshDigests() {
+	s.digests.mu.Lock()
+	var ids []string
+	for id, d := range s.digests.all {
+		if d.rendered == "" {
+			ids = append(ids, id)
+		}
+	}
+	s.digests.mu.Unlock()
+	for _, id := range ids {
+		s.queueDigest(id)
+	}
+}

@@ -1,0 +1,216 @@
+package deliver
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// maxTries is how often an event is handled whose handler panics or kills the process.
+	maxTries = 3
+	// handlingTimeout bounds the handling of one event, so that a hanging disk does not block everything.
+	handlingTimeout = time.Minute
+	// nameTimeout is the part of it that may pass until the bot's name is known.
+	nameTimeout = 30 * time.Second
+)
+
+// dispatcher runs the handlers of events: in order for the same request, in parallel otherwise.
+type dispatcher struct {
+	session *session
+
+	mu     sync.Mutex
+	queues map[string][]func() // waiting handlers, by queue name
+	idle   chan struct{}       // closed when all queues are empty; nil: they are
+}
+
+// receive only queues the event.
+func (in *dispatcher) receive(e Event) {
+	if in.session.ctx.Err() != nil {
+		e.done(false)
+		return
+	}
+	in.enqueue(in.session.queueName(e), func() { in.handle(e, 1) })
+}
+
+func (e Event) done(handled bool) {
+	if e.Done != nil {
+		e.Done(handled)
+	}
+}
+
+// enqueue runs f after all that was queued under this name before.
+func (in *dispatcher) enqueue(name string, f func()) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.queues == nil {
+		in.queues = map[string][]func(){}
+	}
+	waiting, running := in.queues[name]
+	in.queues[name] = append(waiting, f)
+	if running {
+		return
+	}
+	if in.idle == nil {
+		in.idle = make(chan struct{})
+	}
+	go in.drain(name)
+}
+
+// drain runs a queue until it is empty.
+func (in *dispatcher) drain(name string) {
+	for {
+		in.mu.Lock()
+		if len(in.queues[name]) == 0 {
+			if delete(in.queues, name); len(in.queues) == 0 {
+				close(in.idle)
+				in.idle = nil
+			}
+			in.mu.Unlock()
+			return
+		}
+		next := in.queues[name][0]
+		in.queues[name] = in.queues[name][1:]
+		in.mu.Unlock()
+		next()
+	}
+}
+
+// wait returns when no event is being handled.
+func (in *dispatcher) wait() {
+	for {
+		in.mu.Lock()
+		idle := in.idle
+		in.mu.Unlock()
+		if idle == nil {
+			return
+		}
+		<-idle
+	}
+}
+
+// queueName is the same for events that must be handled in order.
+func (s *session) queueName(e Event) string {
+	switch {
+	case e.Tap != nil:
+		_, n, _ := strings.Cut(e.Tap.Data, ":")
+		if at, _, _ := s.sent.findButton(n); at.key.ID != "" {
+			return at.key.String()
+		}
+		return "from " + string(e.Tap.By)
+	case e.Said != nil:
+		if at, ok := s.sent.findMessage(e.Said.At.Chat, e.Said.ReplyTo); ok {
+			return at.key.String()
+		}
+		return "chat " + string(e.Said.At.Chat)
+	}
+	return ""
+}
+
+// handle runs one event's handler. The event is done when its effect is durable. After a panic it is tried
+// again, at most maxTries times. A handler that has begun runs to its end, even if the run ends.
+func (in *dispatcher) handle(e Event, try int) {
+	s := in.session
+	ctx, stop := context.WithTimeout(context.WithoutCancel(s.ctx), handlingTimeout)
+	defer stop()
+	defer func() {
+		what := recover()
+		if what == nil {
+			return
+		}
+		s.log(fmt.Errorf("event %s: panic: %v\n%s", e.ID, what, debug.Stack()))
+		if try >= maxTries {
+			s.giveUp(e)
+			return
+		}
+		time.AfterFunc(s.outbox.retryDelay(0, nil), func() {
+			if s.ctx.Err() != nil {
+				e.done(false)
+				return
+			}
+			in.enqueue(s.queueName(e), func() { in.handle(e, try+1) })
+		})
+	}()
+	if !s.ready(ctx, e) {
+		e.done(false)
+		return
+	}
+	if e.Replayed && try == 1 && s.countTry(e.ID) > maxTries {
+		s.log(fmt.Errorf("drop event %s: %d attempts did not finish", e.ID, maxTries))
+		s.giveUp(e)
+		return
+	}
+	switch {
+	case e.Tap != nil:
+		s.handleTap(ctx, *e.Tap)
+	case e.Said != nil:
+		s.handleSaid(ctx, *e.Said)
+	case e.Reach != nil:
+		s.handleReach(*e.Reach)
+	}
+	s.finish(e)
+}
+
+// ready waits until the adapter is open and, for a text that addresses a bot, for the bot's name: until then it
+// could be another bot. It returns false if the run ends first.
+func (s *session) ready(ctx context.Context, e Event) bool {
+	select {
+	case <-s.opened:
+	case <-s.ctx.Done():
+		return false
+	}
+	if !s.traits.Named || e.Said == nil || !strings.Contains(e.Said.Text, "@") {
+		return true
+	}
+	ctx, stop := context.WithTimeout(ctx, nameTimeout)
+	defer stop()
+	select {
+	case <-s.nameKnown:
+	case <-ctx.Done(): // use the name from an earlier session
+	case <-s.ctx.Done():
+		return false
+	}
+	return true
+}
+
+func (s *session) finish(e Event) {
+	e.done(true)
+	if e.Replayed {
+		s.clearTries(e.ID)
+	}
+}
+
+// giveUp drops an event that cannot be handled.
+func (s *session) giveUp(e Event) {
+	s.warnings.set("event", fmt.Sprintf("event %s could not be handled and was dropped", e.ID),
+		"see the daemon's log; the user can tap or write again")
+	s.finish(e)
+}
+
+func triesName(id string) string { return "tries-" + id }
+
+func (s *session) countTry(id string) int {
+	b, err := s.State.Get(triesName(id))
+	n := 0
+	if err == nil {
+		n, err = strconv.Atoi(string(b))
+	}
+	if err != nil {
+		n = 0
+	}
+	n++
+	if err := s.State.Put(triesName(id), []byte(strconv.Itoa(n))); err != nil {
+		s.log(fmt.Errorf("write try count of event %s: %w", id, err))
+	}
+	return n
+}
+
+func (s *session) clearTries(id string) {
+	if err := s.State.Remove(triesName(id)); err != nil {
+		s.log(err)
+	}
+}

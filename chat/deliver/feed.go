@@ -1,0 +1,132 @@
+package deliver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+const (
+	feedPrefix = "feed-"
+	feedDelay  = 2 * time.Second // so that several lines become one edit
+)
+
+// feed is the silent message that lists what policy allowed. It is edited in place. When it is full or a day
+// old, a new one begins.
+type feed struct {
+	Message ID        `json:"message_id,omitzero"`
+	Began   time.Time `json:"began"`
+	IDs     []string  `json:"ids"`
+	Lines   []string  `json:"lines"`
+}
+
+// feeds maps names to feeds.
+type feeds struct {
+	sync.Mutex
+	open map[string]*feed
+}
+
+func feedName(ws string, to Place) string {
+	return feedPrefix + ws + "_" + to.Chat.inName() + "_" + to.Thread.inName() + ".json"
+}
+
+// feed lists a request that policy allowed, if the feed is enabled. A line may be lost: the audit log has it.
+func (s *session) feed(ws Workspace, k approval.Key, st status) {
+	if s.Feed == nil || !s.Feed() || !s.traits.Edits || st.Record == nil || st.Record.Status != approval.StatusAutoApproved {
+		return
+	}
+	for _, to := range ws.Places {
+		if to.Language == "" {
+			to.Language = ws.Language
+		}
+		if s.addFeedLine(ws.Name, to, k, st.Record) {
+			name := feedName(ws.Name, to)
+			s.outbox.put(to.Chat, job{name: name, rank: rankNotice, lossy: true, do: func(ctx context.Context) error {
+				return s.deliverFeed(ctx, name, ws.Name, to)
+			}}, feedDelay/firstRetry*s.retryUnit())
+		}
+	}
+}
+
+// addFeedLine adds a line and reports whether it is new.
+func (s *session) addFeedLine(ws string, to Place, k approval.Key, rec *approval.Record) bool {
+	t := catalogFor(to.Language)
+	rule := ""
+	if rec.Ruling != nil {
+		rule = rec.Ruling.Rule
+	}
+	line := chat.Format(t.FeedLine, "id", chat.Escape(approval.ShortID(k.ID)), "rule", chat.Escape(Truncate(rule, maxLineLength)))
+	s.feeds.Lock()
+	defer s.feeds.Unlock()
+	f := s.loadFeed(feedName(ws, to))
+	if slices.Contains(f.IDs, k.ID) {
+		return false
+	}
+	if len(f.Lines) >= maxLines || s.now().Sub(f.Began) > 24*time.Hour {
+		*f = feed{}
+	}
+	if f.Began.IsZero() {
+		f.Began = s.now().UTC()
+	}
+	f.IDs, f.Lines = append(f.IDs, k.ID), append(f.Lines, line)
+	return true
+}
+
+// loadFeed needs s.feeds.
+func (s *session) loadFeed(name string) *feed {
+	if f := s.feeds.open[name]; f != nil {
+		return f
+	}
+	f := &feed{}
+	b, err := s.State.Get(name)
+	if err == nil {
+		err = json.Unmarshal(b, f)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log(fmt.Errorf("read %s: %w", name, err))
+		f = &feed{}
+	}
+	if s.feeds.open == nil {
+		s.feeds.open = map[string]*feed{}
+	}
+	s.feeds.open[name] = f
+	return f
+}
+
+func (s *session) deliverFeed(ctx context.Context, name, ws string, to Place) error {
+	s.feeds.Lock()
+	f := s.loadFeed(name)
+	now := feed{f.Message, f.Began, slices.Clone(f.IDs), slices.Clone(f.Lines)}
+	s.feeds.Unlock()
+	msg := plain(append([]string{chat.Format(catalogFor(to.Language).FeedTitle, "workspace", ws)}, now.Lines...)...)
+	var err error
+	if now.Message == "" {
+		now.Message, err = s.send(ctx, to.Address, msg.silent(true))
+	} else if err = s.edit(ctx, to.Address, now.Message, msg); gone(err) {
+		now, err = feed{}, nil // a user deleted the message
+	}
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(now)
+	if err != nil {
+		return err
+	}
+	s.feeds.Lock()
+	if f.Began.Equal(now.Began) {
+		f.Message = now.Message
+	}
+	s.feeds.Unlock()
+	if err := s.State.Put(name, b); err != nil {
+		s.log(fmt.Errorf("write feed: %w", err))
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// job is a task for one chat. It reads the current status when it runs, so that several changes become one
+// message.
+type job struct {
+	name string // a new job replaces a queued one of the same name; "": no name
+	rank int    // lower first: answers before cards, cards before edits
+	// do runs the job. An error retries it later; a lossy job is dropped after maxLossyTries retries.
+	do    func(ctx context.Context) error
+	lossy bool
+}
+
+const (
+	rankAnswer = iota
+	rankCard
+	rankEdit
+	rankNotice
+)
+
+const (
+	maxLossyTries    = 5
+	firstRetry       = time.Second
+	maxRetryUnits    = 60  // a minute, if the first delay is a second
+	unreachableUnits = 300 // five minutes, for errors that a user must fix
+)
+
+// outbox runs the jobs of each chat in order, and those of different chats in parallel. Adding a job never
+// waits for the network.
+type outbox struct {
+	retryUnit time.Duration // the first retry delay; 0: a second
+	// onDone gets the result of each job.
+	onDone func(chatID ID, err error)
+
+	ctx    context.Context
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	queues map[ID]*queue
+}
+
+// queue holds the jobs of one chat.
+type queue struct {
+	jobs []*queuedJob
+	wake chan struct{}
+}
+
+// queuedJob is a job in its queue.
+type queuedJob struct {
+	job
+	readyAt time.Time
+	tries   int
+	running bool
+	rerun   bool // it was added again while it ran
+}
+
+// put adds a job that runs after a delay. Jobs get the outbox's context.
+func (o *outbox) put(chatID ID, j job, after time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ctx.Err() != nil {
+		return
+	}
+	if o.queues == nil {
+		o.queues = map[ID]*queue{}
+	}
+	t := o.queues[chatID]
+	if t == nil {
+		t = &queue{wake: make(chan struct{}, 1)}
+		o.queues[chatID] = t
+		o.wg.Go(func() { o.work(chatID, t) })
+	}
+	t.put(j, time.Now().Add(after))
+}
+
+func (t *queue) put(j job, ready time.Time) {
+	defer func() {
+		select {
+		case t.wake <- struct{}{}:
+		default:
+		}
+	}()
+	for _, e := range t.jobs {
+		if j.name == "" || e.name != j.name {
+			continue
+		}
+		switch {
+		case e.running:
+			e.rerun = true
+		case e.tries > 0: // a retry delay is not shortened
+		case ready.Before(e.readyAt):
+			e.readyAt = ready
+		}
+		e.job = j
+		return
+	}
+	t.jobs = append(t.jobs, &queuedJob{job: j, readyAt: ready})
+}
+
+// retryNow ends the retry delays of a chat that is reachable again.
+func (o *outbox) retryNow(chatID ID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t := o.queues[chatID]
+	if t == nil {
+		return
+	}
+	for _, e := range t.jobs {
+		if e.tries > 0 {
+			e.readyAt, e.tries = time.Now(), 0
+		}
+	}
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// work runs a chat's jobs until the queue is empty.
+func (o *outbox) work(chatID ID, t *queue) {
+	for {
+		e, do, wait := o.next(chatID, t)
+		switch {
+		case e != nil:
+			o.done(chatID, t, e, do(o.ctx))
+		case wait < 0:
+			return
+		default:
+			select {
+			case <-o.ctx.Done():
+				return
+			case <-t.wake:
+			case <-time.After(wait):
+			}
+		}
+	}
+}
+
+// next returns the job to run now, or how long to wait for one; -1: the queue is empty and removed.
+func (o *outbox) next(chatID ID, t *queue) (e *queuedJob, do func(context.Context) error, wait time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(t.jobs) == 0 || o.ctx.Err() != nil {
+		delete(o.queues, chatID)
+		return nil, nil, -1
+	}
+	now := time.Now()
+	wait = time.Hour
+	for _, x := range t.jobs {
+		switch {
+		case x.readyAt.After(now):
+			wait = min(wait, x.readyAt.Sub(now))
+		case e == nil || x.rank < e.rank:
+			e = x
+		}
+	}
+	if e == nil {
+		return nil, nil, wait
+	}
+	e.running, e.rerun = true, false
+	return e, e.do, 0
+}
+
+func (o *outbox) done(chatID ID, t *queue, e *queuedJob, err error) {
+	if o.ctx.Err() != nil {
+		return
+	}
+	if o.onDone != nil {
+		o.onDone(chatID, err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e.running = false
+	switch {
+	case err != nil && (!e.lossy || e.tries < maxLossyTries && !never(err)):
+		e.readyAt = time.Now().Add(o.retryDelay(e.tries, err))
+		e.tries++
+	case e.rerun:
+		e.readyAt, e.tries = time.Now(), 0
+	default:
+		for i, other := range t.jobs {
+			if other == e {
+				t.jobs = append(t.jobs[:i:i], t.jobs[i+1:]...)
+				break
+			}
+		}
+	}
+}
+
+// retryDelay is the delay after a failure. It is randomized, so that jobs that failed together do not retry
+// together.
+func (o *outbox) retryDelay(tries int, err error) time.Duration {
+	wait := o.retryUnit
+	if wait <= 0 {
+		wait = firstRetry
+	}
+	switch class := ClassOf(err); {
+	case class == Unreachable, never(err):
+		wait *= unreachableUnits
+	case class == BadCredentials:
+		wait *= maxRetryUnits
+	default:
+		wait *= time.Duration(min(1<<min(tries, 10), maxRetryUnits))
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		wait = max(wait, 4*e.RetryAfter/3)
+	}
+	return wait*3/4 + time.Duration(rand.Int64N(int64(wait/2)+1)) //nolint:gosec // no secret depends on it
+}

@@ -1,0 +1,53 @@
+package deliver
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A record as the first version of the Telegram channel wrote it.
+const firstRecord = `{"version":1,"state":"sent","pending_sha256":"5e","began":"2026-11-21T12:00:00Z","reminded":true,"last":2,"posts":[` +
+	`{"n":1,"chat_id":-1001000000002,"thread_id":7,"language":"it","nonces":{"1":"ab","open":"cd"},"message_id":42,"sent_at":"2026-11-21T12:00:01Z",` +
+	`"phase":"asked","shown":"0123456789abcdef","whole":true,"life":"f0","prompts":[{"message_id":43,"verb":"4"}]},` +
+	`{"n":2,"chat_id":1001,"language":"en","nonces":{"1":"ef"},"digest":"99","life":"f0"}]}`
+
+func TestRecordOfTheFirstVersion(t *testing.T) {
+	p, err := parseRecord([]byte(firstRecord))
+	require.NoError(t, err)
+	require.Equal(t, Address{"-1001000000002", "7"}, p.Copies[0].address())
+	require.Equal(t, ID("42"), p.Copies[0].Message)
+	require.Equal(t, []prompt{{"43", "4"}}, p.Copies[0].Prompts)
+	require.Equal(t, Address{Chat: "1001"}, p.Copies[1].address())
+	require.Empty(t, p.Copies[1].Message)
+	written, err := p.encode()
+	require.NoError(t, err)
+	require.Equal(t, firstRecord+"\n", string(written), "so that an earlier version reads it")
+}
+
+// Digests, feeds and quiet hours of the first version.
+func TestStateOfTheFirstVersion(t *testing.T) {
+	d := &digest{}
+	require.NoError(t, json.Unmarshal([]byte(`{"id":"99","workspace":"personal","chat_id":1001,"thread_id":3,"language":"en","message_id":44,"requests":["a"],"added":"2026-11-21T12:00:00Z"}`), d))
+	require.Equal(t, Address{"1001", "3"}, d.address())
+	require.Equal(t, ID("44"), d.Message)
+	to := Place{Address: Address{Chat: "-77"}}
+	require.Equal(t, "feed-personal_-77_0.json", feedName("personal", to))
+	require.Equal(t, "-77/0", placeName(to))
+}
+
+func TestIDs(t *testing.T) {
+	for text, want := range map[string]ID{`5`: "5", `-5`: "-5", `0`: "", `""`: "", `"05"`: "05", `"ann@example.org"`: "ann@example.org", `9007199254740993`: "9007199254740993"} {
+		var id ID
+		require.NoError(t, json.Unmarshal([]byte(text), &id), text)
+		require.Equal(t, want, id)
+		b, err := json.Marshal(id)
+		require.NoError(t, err)
+		var again ID
+		require.NoError(t, json.Unmarshal(b, &again), text)
+		require.Equal(t, id, again)
+	}
+	require.Error(t, json.Unmarshal([]byte(`1.5`), new(ID)))
+	require.Regexp(t, "^[0-9a-f]{32}$", ID("ann@example.org").inName())
+}

@@ -1,0 +1,224 @@
+package deliver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
+)
+
+// session is one run of the channel.
+type session struct {
+	*Channel
+	id          string // unique
+	ctx         context.Context
+	traits      Traits
+	sent        *sentIndex
+	outbox      *outbox
+	dispatcher  dispatcher
+	warnings    warnings
+	refusals    refusals
+	listButtons listButtons
+	digests     digests
+	feeds       feeds
+	name        atomic.Pointer[string] // the bot's, once known
+	nameKnown   chan struct{}          // closed when the adapter has set it in this session
+	nameOnce    sync.Once
+	opened      chan struct{}     // closed when traits are set
+	touched     chan approval.Key // requests that handlers changed
+
+	// Only the watch loop uses the fields below.
+	passes     int  // of reconcileAll
+	firstPass  bool // no pass has been completed in this session
+	flood      flood
+	quietKnown map[string]bool // whether a workspace may need a morning message
+	quietMu    sync.Mutex      // serializes updates of quietPeriod
+}
+
+func (c *Channel) newSession(ctx context.Context) (*session, error) {
+	s := &session{
+		Channel: c, id: nonce(), quietKnown: map[string]bool{}, sent: &sentIndex{store: c.Sent}, flood: flood{most: cmp.Or(c.MaxCards, maxCards)},
+		touched: make(chan approval.Key, 256), nameKnown: make(chan struct{}), opened: make(chan struct{}), ctx: ctx, firstPass: true, outbox: &outbox{ctx: ctx, retryUnit: c.Retry},
+	}
+	s.warnings.report, s.outbox.onDone, s.dispatcher.session = c.Problem, s.jobFinished, s
+	if err := errors.Join(s.sent.load(s.workspaceNames()), s.loadDigests()); err != nil {
+		s.log(fmt.Errorf("read sent records: %w", err))
+	}
+	if name, err := c.State.Get(nameFile); err == nil {
+		s.name.Store(new(string(name)))
+	}
+	var err error
+	if s.traits, err = c.Adapter.Open(ctx, &Inbox{s}); err != nil {
+		return nil, fmt.Errorf("open %s: %w", c.Name, err)
+	}
+	close(s.opened)
+	return s, nil
+}
+
+func (s *session) workspaceNames() []string {
+	var all []string
+	for _, ws := range s.Workspaces() {
+		all = append(all, ws.Name)
+	}
+	return all
+}
+
+func (s *session) workspace(name string) (Workspace, bool) {
+	for _, ws := range s.Workspaces() {
+		if ws.Name == name {
+			return ws, true
+		}
+	}
+	return Workspace{}, false
+}
+
+// nameFile holds the bot's name for the next session: replayed texts may begin with it.
+const nameFile = "name"
+
+func (s *session) setName(name string) {
+	defer s.nameOnce.Do(func() { close(s.nameKnown) })
+	if old := s.name.Swap(&name); old != nil && *old == name {
+		return
+	}
+	if err := s.State.Put(nameFile, []byte(name)); err != nil {
+		s.log(fmt.Errorf("write bot name: %w", err))
+	}
+}
+
+func (s *session) botNames() []string {
+	if name := s.name.Load(); name != nil {
+		return []string{*name}
+	}
+	return nil
+}
+
+const defaultEvery = 5 * time.Second
+
+// watch reconciles at every hint, and every few seconds.
+func (s *session) watch(ctx context.Context) {
+	every := s.Every
+	if every <= 0 {
+		every = defaultEvery
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	changes := s.Changes
+	s.reconcileAll(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case k, open := <-changes:
+			if !open {
+				changes = nil
+				continue
+			}
+			s.handleHint(ctx, k)
+		case k := <-s.touched:
+			s.reconcile(ctx, k)
+		case <-tick.C:
+			s.reconcileAll(ctx)
+		}
+	}
+}
+
+// handleHint reconciles one request, or all if the hint names none.
+func (s *session) handleHint(ctx context.Context, k approval.Key) {
+	if k.ID == "" {
+		s.reconcileAll(ctx)
+		return
+	}
+	s.reconcile(ctx, k)
+}
+
+// touch asks for a request to be reconciled soon. If the channel is full, the next tick does it.
+func (s *session) touch(k approval.Key) {
+	select {
+	case s.touched <- k:
+	default:
+	}
+}
+
+// Every decisionPasses passes, the decisions of pending requests are read as well.
+const decisionPasses = 4
+
+// reconcileAll compares the pending requests with the sent records.
+func (s *session) reconcileAll(ctx context.Context) {
+	names := s.workspaceNames()
+	if err := s.sent.load(names); err != nil { // the configuration may have a new workspace
+		s.log(fmt.Errorf("read sent records: %w", err))
+	}
+	var waiting []approval.StoredPending
+	if len(names) > 0 {
+		var err error
+		if waiting, err = s.Viewer.Waiting(ctx, names); err != nil {
+			if ctx.Err() == nil {
+				s.log(fmt.Errorf("list pending requests: %w", err))
+			}
+			return
+		}
+	}
+	// The pending requests were just read. Their decisions are read less often: the outcome comes with a hint.
+	s.passes++
+	asked := map[approval.Key]bool{}
+	for _, w := range waiting {
+		k := w.Key()
+		asked[k] = true
+		if s.passes%decisionPasses == 0 {
+			s.reconcile(ctx, k)
+			continue
+		}
+		if ws, ok := s.workspace(k.Workspace); ok {
+			s.logAskError(k, s.ask(ws, k, status{Story: read.Story{Pending: w.Pending, SHA256: w.SHA256}}))
+		}
+	}
+	late := map[approval.Key]time.Time{}
+	for _, k := range s.sent.keys(names) {
+		switch p := s.sent.record(k); {
+		case asked[k] || p == nil:
+		case s.keptForLateTap(p):
+			late[k] = p.CreatedAt
+		default:
+			s.reconcile(ctx, k)
+		}
+	}
+	s.removeOldest(late)
+	s.firstPass = false
+	s.clearChatWarnings()
+	s.refreshDigests()
+	s.sendMorningMessages()
+	s.warnUnasked(waiting)
+}
+
+// reconcile updates the cards of one request to its status.
+func (s *session) reconcile(ctx context.Context, k approval.Key) {
+	ws, known := s.workspace(k.Workspace)
+	if !known {
+		return
+	}
+	st, err := s.status(ctx, k)
+	switch p := s.sent.record(k); {
+	case ctx.Err() != nil:
+	case err != nil:
+		s.log(fmt.Errorf("read status of %s: %w", k, err))
+	case isPending(st.Story):
+		err = s.ask(ws, k, st)
+	case p != nil:
+		err = s.settle(k, p, st)
+	default:
+		s.feed(ws, k, st)
+	}
+	s.logAskError(k, err)
+}
+
+func (s *session) logAskError(k approval.Key, err error) {
+	if err != nil && s.outbox.ctx.Err() == nil {
+		s.log(fmt.Errorf("ask about %s: %w", k, err))
+	}
+}

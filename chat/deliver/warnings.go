@@ -1,0 +1,111 @@
+package deliver
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// warnings are the open problems that the operator should fix, by name.
+type warnings struct {
+	report func(what, hint string) // may be nil
+
+	mu      sync.Mutex
+	current map[string][2]string
+	since   map[string]time.Time // of transient failures
+	// logged is when each failure was last logged.
+	logged map[string]time.Time
+}
+
+// maxPublished is how many warnings are reported at once.
+const maxPublished = 3
+
+// set adds a warning. Setting it again with the same text reports nothing.
+func (t *warnings) set(name, what, hint string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.current == nil {
+		t.current = map[string][2]string{}
+	}
+	if t.current[name] == [2]string{what, hint} {
+		return
+	}
+	t.current[name] = [2]string{what, hint}
+	t.publish()
+}
+
+// clear removes a warning.
+func (t *warnings) clear(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.since, name)
+	if _, there := t.current[name]; there {
+		delete(t.current, name)
+		t.publish()
+	}
+}
+
+// publishAgain reports all warnings again: reports of an earlier session may be outdated.
+func (t *warnings) publishAgain() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.publish()
+}
+
+// names lists the open warnings.
+func (t *warnings) names() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Sorted(maps.Keys(t.current))
+}
+
+// failingFor returns for how long a call has failed without a success.
+func (t *warnings) failingFor(name string, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.since == nil {
+		t.since = map[string]time.Time{}
+	}
+	if _, there := t.since[name]; !there {
+		t.since[name] = now
+	}
+	return now.Sub(t.since[name])
+}
+
+// logInterval is how often a repeated failure is logged.
+const logInterval = time.Minute
+
+// shouldLog reports whether to log a transient failure: the first time, then once per logInterval.
+func (t *warnings) shouldLog(name string, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.logged == nil {
+		t.logged = map[string]time.Time{}
+	}
+	if last, ok := t.logged[name]; ok && now.Sub(last) < logInterval {
+		return false
+	}
+	t.logged[name] = now
+	return true
+}
+
+// publish needs t.mu.
+func (t *warnings) publish() {
+	if t.report == nil {
+		return
+	}
+	var texts, hints []string
+	for _, name := range slices.Sorted(maps.Keys(t.current)) {
+		texts = append(texts, t.current[name][0])
+		if hint := t.current[name][1]; !slices.Contains(hints, hint) {
+			hints = append(hints, hint)
+		}
+	}
+	if len(texts) > maxPublished {
+		texts = append(texts[:maxPublished], "and more")
+		hints = hints[:min(len(hints), maxPublished)]
+	}
+	t.report(strings.Join(texts, "; "), strings.Join(hints, "; "))
+}

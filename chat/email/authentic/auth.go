@@ -1,0 +1,234 @@
+package authentic
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// The limits for a header. Real headers stay far below them; a larger one is an
+// attempt to use up resources.
+const (
+	maxReadHeader = 64 << 10
+	maxFields     = 500
+	maxSignature  = 8 << 10 // of one DKIM-Signature field
+)
+
+// proofTimeout is the timeout for all DNS lookups of one email together.
+const proofTimeout = 20 * time.Second
+
+// Authenticator proves who wrote an email. The zero value accepts no sender.
+//
+// Two proofs count: a DMARC pass that the receiving server states in the topmost
+// Authentication-Results field, and a DKIM signature that we verify and that is
+// aligned with the From domain. They are tried in this order, and one is enough. There
+// is one exception: if the receiving server says that DMARC failed, or names another
+// From domain than we read, the email is refused.
+//
+// Neither proof covers the complete header. Every relay can change what a signature
+// leaves out (with many senders that includes Content-Type). This is one reason why an
+// email decides only with its token.
+type Authenticator struct {
+	// AuthservID is the name under which the receiving server writes
+	// Authentication-Results (RFC 8601). Empty: those fields are ignored. The server
+	// must remove fields with its own name from incoming emails.
+	AuthservID string
+	// DKIM enables our own verification of signatures (RFC 6376, RFC 8463).
+	DKIM bool
+	// TrustRelay accepts From as it is. Use it only without DKIM, and only if every
+	// email comes from a relay on this machine that has checked its sender. A DMARC
+	// failure that the server states still refuses the email.
+	TrustRelay bool
+	// Lookup returns the TXT records of a name, one string for each record. For a name
+	// without records it returns a *net.DNSError with IsNotFound, as net.Resolver does.
+	// Every other error means that the records are not known now. Nil: the system's
+	// resolver.
+	Lookup func(ctx context.Context, name string) ([]string, error)
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
+}
+
+// Error says, for the operator, why a sender is not proved. It never contains the
+// email's subject, its text, or a recipient's address.
+type Error struct {
+	Reason string // one sentence without a period
+	hint   string // what the operator can do, or ""
+	// Undecided: the proof could not be looked up now. A retry may succeed; until then
+	// the email does not count.
+	Undecided bool
+
+	final bool // no other proof is tried
+}
+
+func (e *Error) Error() string { return e.Reason }
+
+func (e *Error) Hint() string { return e.hint }
+
+func refuse(format string, args ...any) *Error {
+	return &Error{Reason: fmt.Sprintf(format, args...)}
+}
+
+// Sender returns the one address that wrote raw, and how that was proved: "dmarc by
+// mx.example", "dkim human.test" or "relay". The domain of the address is lower-case,
+// an internationalized one in its A-label form; the local part is unchanged. Display
+// names and comments are ignored.
+//
+// raw is an email as in RFC 5322, with CRLF or LF, without an envelope line ("From
+// ann@human.test Mon Jan 1 …") before it. Every error is an *Error.
+func (a *Authenticator) Sender(ctx context.Context, raw []byte) (address, how string, err error) {
+	fields, refusal := readFields(raw)
+	if refusal != nil {
+		return "", "", refusal
+	}
+	from, refusal := author(fields)
+	if refusal != nil {
+		return "", "", refusal
+	}
+	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
+	defer cancel()
+	how, refusal = a.prove(ctx, raw, fields, from.domain)
+	if refusal != nil {
+		return "", "", refusal
+	}
+	return from.String(), how, nil
+}
+
+// prove tries the configured proofs, the cheapest first. Its error contains the reason
+// of each.
+func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *Error) {
+	var all Error
+	for _, try := range []struct {
+		on    bool
+		proof func() (string, *Error)
+	}{
+		{a.AuthservID != "", func() (string, *Error) { return a.proveDMARC(fields, domain) }},
+		{a.DKIM, func() (string, *Error) { return a.proveDKIM(ctx, raw, fields, domain) }},
+		{a.TrustRelay, func() (string, *Error) { return "relay", nil }},
+	} {
+		if !try.on {
+			continue
+		}
+		how, refusal := try.proof()
+		if refusal == nil {
+			return how, nil
+		}
+		if refusal.final {
+			return "", refusal
+		}
+		all.add(refusal)
+	}
+	if all.Reason == "" {
+		return "", &Error{
+			Reason: "no proof of the sender is configured",
+			hint:   "send a test card by email: its answer shows which proof your mail server allows",
+		}
+	}
+	return "", &all
+}
+
+func (e *Error) add(more *Error) {
+	switch {
+	case e.Reason == "":
+		e.Reason = more.Reason
+	case !strings.Contains(e.Reason, more.Reason):
+		e.Reason += "; " + more.Reason
+	}
+	if e.hint == "" {
+		e.hint = more.hint
+	}
+	e.Undecided = e.Undecided || more.Undecided
+}
+
+// headerField is one header field: its name in lower case, its value unfolded.
+type headerField struct{ name, value string }
+
+// readFields is stricter than every later reader, so that all of them see the same
+// fields: every line is a field, no blank in a name, no bare CR, no NUL, no empty
+// continuation.
+func readFields(raw []byte) ([]headerField, *Error) {
+	var names []string
+	var values [][]byte // each grows line by line: a field may have thousands
+	for rest := raw; ; {
+		line, after, ended := bytes.Cut(rest, []byte("\n"))
+		line = bytes.TrimSuffix(line, []byte("\r"))
+		name, value, colon := strings.Cut(string(line), ":")
+		switch {
+		case !ended:
+			return nil, refuse("the header has no end")
+		case len(raw)-len(after) > maxReadHeader:
+			return nil, refuse("the header is longer than %d KiB", maxReadHeader>>10)
+		case len(line) == 0:
+			fields := make([]headerField, len(names))
+			for i := range names {
+				fields[i] = headerField{names[i], string(values[i])}
+			}
+			return fields, nil
+		case bytes.ContainsAny(line, "\r\x00"):
+			return nil, refuse("the header has a bare carriage return or a NUL in it")
+		case line[0] == ' ' || line[0] == '\t':
+			if len(names) == 0 || len(bytes.Trim(line, " \t")) == 0 {
+				return nil, refuse("the header has an empty continuation line, or one before the first field")
+			}
+			values[len(values)-1] = append(values[len(values)-1], line...)
+		case !colon || name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }):
+			return nil, refuse("the header has a line that is no field")
+		case len(names) == maxFields:
+			return nil, refuse("the header has more than %d fields", maxFields)
+		default:
+			names, values = append(names, chat.LowerASCII(name)), append(values, []byte(value))
+		}
+		rest = after
+	}
+}
+
+// Stated returns the topmost Authentication-Results field of an email and the server that it
+// names; "" if there is none.
+func Stated(raw []byte) (server, field string) {
+	fields, _ := readFields(raw)
+	if field, _ = topmostResults(fields); field != "" {
+		server, _, _ = parseResults(field)
+	}
+	return server, field
+}
+
+// onlyOnce are the fields that RFC 5322 and RFC 2045 allow at most once. Of two, one
+// reader takes the first, and a signature covers the last.
+var onlyOnce = map[string]string{
+	"from": "From", "sender": "Sender", "reply-to": "Reply-To", "to": "To", "cc": "Cc", "bcc": "Bcc",
+	"date": "Date", "subject": "Subject", "message-id": "Message-ID", "in-reply-to": "In-Reply-To", "references": "References",
+	"mime-version": "MIME-Version", "content-type": "Content-Type", "content-transfer-encoding": "Content-Transfer-Encoding",
+	"content-disposition": "Content-Disposition",
+}
+
+// author returns the writer according to the header, if all fields agree.
+func author(fields []headerField) (plainAddress, *Error) {
+	values := map[string]string{}
+	for _, f := range fields {
+		if onlyOnce[f.name] == "" {
+			continue
+		}
+		if _, twice := values[f.name]; twice {
+			return plainAddress{}, refuse("it has more than one %s field", onlyOnce[f.name])
+		}
+		values[f.name] = f.value
+	}
+	for _, name := range []string{"from", "subject", "date"} {
+		if _, ok := values[name]; !ok {
+			return plainAddress{}, refuse("it has no %s field", onlyOnce[name])
+		}
+	}
+	from, err := parsePlainAddress(values["from"])
+	if err != nil {
+		return plainAddress{}, refuse("its From field is not one plain address: %s", err)
+	}
+	if value, ok := values["sender"]; ok {
+		if sender, err := parsePlainAddress(value); err != nil || sender != from {
+			return plainAddress{}, refuse("its Sender field differs from its From field")
+		}
+	}
+	return from, nil
+}

@@ -1,0 +1,216 @@
+package authentic
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// proveDMARC is the proof by the receiving server: a DMARC pass in the topmost
+// Authentication-Results field, which that server wrote. Fields below it came with the
+// email.
+func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string, *Error) {
+	value, found := topmostResults(fields)
+	if !found {
+		return "", &Error{
+			Reason: fmt.Sprintf("%s has not stated how it checked the email (no Authentication-Results field)", a.AuthservID),
+			hint:   "enable DMARC checks on the mail server, or let this channel check DKIM",
+		}
+	}
+	id, results, err := parseResults(value)
+	if err == nil && chat.LowerASCII(id) != chat.LowerASCII(a.AuthservID) {
+		return "", &Error{
+			Reason: fmt.Sprintf("the topmost Authentication-Results field is by %s, not by %s", quoteShort(id), a.AuthservID),
+			hint:   "send a test card by email: its answer shows the name that your mail server writes",
+		}
+	}
+	if err != nil {
+		return "", refuse("the topmost Authentication-Results field cannot be read: %s", err)
+	}
+	return checkDMARC(results, id, domain)
+}
+
+func topmostResults(fields []headerField) (value string, found bool) {
+	i := slices.IndexFunc(fields, func(f headerField) bool { return f.name == "authentication-results" })
+	if i < 0 {
+		return "", false
+	}
+	return fields[i].value, true
+}
+
+// checkDMARC finds the only statement about DMARC.
+func checkDMARC(results []authResult, id, domain string) (string, *Error) {
+	var dmarc []authResult
+	for _, r := range results {
+		if r.method == "dmarc" {
+			dmarc = append(dmarc, r)
+		}
+	}
+	switch {
+	case len(dmarc) == 0:
+		return "", refuse("%s says nothing about DMARC", id)
+	case len(dmarc) > 1:
+		return "", refuseFinally("%s has two results for DMARC", id)
+	case dmarc[0].value == "fail":
+		return "", refuseFinally("%s says that DMARC failed", id)
+	case dmarc[0].value != "pass":
+		return "", refuse("%s says dmarc=%s", id, dmarc[0].value)
+	case len(dmarc[0].from) != 1:
+		return "", refuse("%s does not say for which From domain DMARC passed", id)
+	}
+	about, err := canonicalDomain(dmarc[0].from[0])
+	if err != nil || about != domain {
+		return "", refuseFinally("%s checked DMARC for %s, but the From field says %s", id, quoteShort(dmarc[0].from[0]), domain)
+	}
+	return "dmarc by " + chat.LowerASCII(id), nil
+}
+
+// refuseFinally is a refusal after which no other proof is tried.
+func refuseFinally(format string, args ...any) *Error {
+	refusal := refuse(format, args...)
+	refusal.final = true
+	return refusal
+}
+
+// quoteShort formats untrusted text for one line.
+func quoteShort(s string) string {
+	if len(s) > 64 {
+		s = s[:64] + "…"
+	}
+	return fmt.Sprintf("%+q", s)
+}
+
+// authResult is the result of one method, in lower case.
+type authResult struct {
+	method, value string
+	from          []string // every header.from of it
+}
+
+// parseResults parses the value of an Authentication-Results field by the grammar of
+// RFC 8601, section 2.2. It allows three deviations that real servers write: any
+// visible character except a delimiter in a value, a property without a type
+// ("action=none"), and a final semicolon. Any other deviation is an error. So is a
+// quotation mark in a comment: if a server copied a quoted local part into a comment,
+// the sender could close the comment.
+func parseResults(value string) (id string, results []authResult, err error) {
+	s := &lexer{rest: value, noQuotes: true}
+	id = s.server()
+	for s.peek() == ';' {
+		s.next()
+		if s.space(); s.peek() == 0 {
+			break
+		}
+		results = append(results, s.result())
+	}
+	if s.peek() != 0 {
+		s.fail(errResult)
+	}
+	if s.err != nil {
+		return "", nil, s.err
+	}
+	return id, results, nil
+}
+
+var errResult = errors.New("it does not have the form of RFC 8601")
+
+// server parses the server's name and the version.
+func (s *lexer) server() string {
+	s.space()
+	id := s.value()
+	spaced := s.space()
+	if version := s.word(isDigit); version != "" && (version != "1" || !spaced) {
+		s.fail(errors.New("unsupported version"))
+	}
+	s.space()
+	// The id is a token or quoted. "spf=pass" here means that the server omitted its
+	// name.
+	if strings.ContainsAny(id, "=/@:[]?") {
+		s.fail(errors.New("it does not begin with the name of a server"))
+	}
+	return id
+}
+
+// result parses `method [/version] = value` and its properties.
+func (s *lexer) result() authResult {
+	r := authResult{method: chat.LowerASCII(s.word(isKeyword))}
+	separator := s.separator("/=")
+	if separator == '/' {
+		s.word(isDigit)
+		separator = s.separator("=")
+	}
+	if separator == 0 {
+		if r.method != "none" || s.peek() != 0 && s.peek() != ';' {
+			s.fail(errResult)
+		}
+		return r
+	}
+	r.value = chat.LowerASCII(s.word(isKeyword))
+	if r.method == "" || r.value == "" {
+		s.fail(errResult)
+	}
+	s.properties(&r)
+	return r
+}
+
+// properties parses `[type .] name = value`, each after white space, up to the next
+// semicolon.
+func (s *lexer) properties(r *authResult) {
+	for {
+		spaced := s.space()
+		if c := s.peek(); c == 0 || c == ';' {
+			return
+		}
+		name := chat.LowerASCII(s.word(isKeyword))
+		separator := s.separator(".=")
+		if separator == '.' {
+			name += "." + chat.LowerASCII(s.word(isKeyword))
+			separator = s.separator("=")
+		}
+		if !spaced || separator != '=' {
+			s.fail(errResult)
+			return
+		}
+		if value := s.value(); name == "header.from" {
+			r.from = append(r.from, value)
+		}
+	}
+}
+
+// separator parses one of these characters and the white space around it. It returns
+// 0 if there is none.
+func (s *lexer) separator(any string) byte {
+	s.space()
+	c := s.peek()
+	if c == 0 || strings.IndexByte(any, c) < 0 {
+		return 0
+	}
+	s.next()
+	s.space()
+	return c
+}
+
+// value parses a quoted string, one with a domain after it ("a b"@x.example), or a
+// word.
+func (s *lexer) value() (text string) {
+	if s.peek() == '"' {
+		if text = s.quoted(); s.peek() == '@' {
+			text += s.word(isValue)
+		}
+		return text
+	}
+	if text = s.word(isValue); text == "" {
+		s.fail(errResult)
+	}
+	return text
+}
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+func isKeyword(c byte) bool { return isLetterDigit(c) || c == '-' || c == '_' }
+
+func isValue(c byte) bool {
+	return c > ' ' && c < 0x7f && strings.IndexByte(`()<>,;\"`, c) < 0
+}

@@ -1,0 +1,212 @@
+package config_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+)
+
+// everyKey sets every key that stands in the table. Keys that exclude each other are
+// in different tables.
+const everyKey = `gate = "g"
+run_before = "1m"
+log_level = "info"
+log_format = "json"
+language = "it"
+local_decisions = true
+listen = ["127.0.0.1:9"]
+listen_hosts = ["h"]
+ui = false
+socket = "/run/s"
+[approvers.ann]
+local = 1
+telegram = 2
+email = "ann@example.org"
+language = "en"
+[workspaces.w]
+autonomy = "full"
+approvers = ["ann"]
+agent_uid = [7]
+channels = ["telegram"]
+telegram = { chat_id = -5, thread_id = 3 }
+language = "en"
+local_decisions = true
+principal = "ann"
+email_ceiling = "partial"
+approval_timeout = "1m"
+approval_timeout_max = "1h"
+quiet_hours = "22:00-07:00"
+night_timeout = "8h"
+contains_secrets = true
+admin = true
+binds_sessions = true
+sessions = { s = "full" }
+ask_above = { "none" = "1/1m" }
+deny_above = { "mail:send" = "1/1m" }
+budget_session = { soft = 1, hard = 2 }
+budget_day = { soft = 1, hard = 2 }
+limits = { pending = 1, ask_per_minute = 1, per_minute = 1, request_size = "1KiB", running = 1 }
+[tools.a]
+capability = "fs:write"
+action_type = "write_file"
+verb = { en = "x" }
+summary = "s"
+target = "t"
+reversibility = "partial"
+territory = "session"
+cost = 2
+program = "code"
+facts = { path = "p", host = ["h"] }
+public_source = false
+secret_data = true
+public_sink = "forbidden"
+dangerous_writes = false
+handler = { kind = "command", argv = ["/x"], dir = "/", env = ["LANG"], timeout = "1s", max_output = 2048, idempotent = true }
+[tools.b]
+trust = false
+verb = "x"
+[tools.b.handler]
+kind = "http"
+method = "POST"
+url = "https://x.org/"
+body = "{}"
+body_args = false
+headers = { A = "b" }
+secret_headers = { B = "/x" }
+ca_file = "/x"
+status = [200]
+allow_private = ["h"]
+[provers.p]
+public_key = "Mu3GE0tOuZvktwmf+XVEj5xfDfTn8XYklvcc17KgkwU="
+[[rules]]
+name = "n"
+outcome = "allow"
+reason = "r"
+match = { tool = "a", workspace = "w", approver = "ann", capability = "fs:write", target = "t", session = "s", client = "ws:w", args = { p = "/x/**", n = 3, f = true, l = ["a"] } }
+when_proven = [{ domain = "d", op = "o", only = { x = "y" } }, { domain = "d", under = { path = ["/srv"] } }, { domain = "d", unique = "x" }, { domain = "d", at_most = 3, of = { x = "y" } }]
+[[rules]]
+outcome = "deny"
+match = { tool = "b" }
+unless_proven = [{ domain = "d", op = "o", only = { x = "y" } }, { domain = "d", under = { path = ["/srv"] } }, { domain = "d", unique = "x" }, { domain = "d", at_most = 3, of = { x = "y" } }]
+[channels.email]
+from = "p@example.org"
+smtp = { address = "m:25", security = "starttls", username = "u", password_file = "/x", ca_file = "/x" }
+imap = { address = "m:993", security = "tls", username = "u", password_file = "/x", ca_file = "/x", mailbox = "INBOX" }
+authserv_id = "mx"
+dkim = true
+trust_relay = false
+sub_addressing = true
+follow_up = false
+dns = "127.0.0.1"
+[channels.telegram]
+token_file = "/x"
+server_url = "https://x.org"
+feed = true
+webhook = { listen = ":1", url = "https://x.org/t", secret_file = "/x" }
+[retention]
+responses = "1d"
+records = "2d"
+`
+
+// excluded are keys that cannot be set together with those of everyKey.
+var excluded = map[string]string{
+	"provers.NAME.public_key_file": "instead of public_key",
+	"channels.email.maildir":       "instead of imap",
+}
+
+// shownAs reports whether a setting is that of a row.
+func shownAs(path string) *regexp.Regexp {
+	p := regexp.QuoteMeta(path)
+	p = strings.ReplaceAll(p, `\[\]`, `\[\d+\]`)
+	return regexp.MustCompile("^" + regexp.MustCompile(`\b[A-Z]+\b`).ReplaceAllString(p, `.+`) + `(\[\d+\].*)?$`)
+}
+
+// Every row of the table has a help line, a type and a default that is valid; the
+// key is in the example, in the manual page, in the schema and in config show.
+func TestEveryKeyIsEverywhere(t *testing.T) {
+	c, err := config.Parse("every.toml", []byte(everyKey))
+	require.NoError(t, err)
+	example, manual := config.Example(), config.Manual("2026-11-22")
+	schema, err := config.Schema()
+	require.NoError(t, err)
+	rows := config.Rows()
+	require.Greater(t, len(rows), 120)
+	for _, r := range rows {
+		last := r.Path[strings.LastIndexByte(r.Path, '.')+1:]
+		require.True(t, r.Help != "" || last == strings.ToUpper(last), "%s has no help", r.Path)
+		require.Contains(t, manual, "\n.B "+strings.ReplaceAll(r.Path, "-", `\-`)+"\n")
+		if last != strings.ToUpper(last) {
+			require.Regexp(t, `(?m)(^|[#{,:] ?)`+last+` = |\[\[`+last+`\]\]`, example, r.Path)
+			require.Contains(t, string(schema), `"`+last+`": {`, r.Path)
+		}
+		if excluded[r.Path] == "" {
+			require.True(t, slices.ContainsFunc(c.Settings, func(s config.Setting) bool {
+				return s.Line > 0 && shownAs(r.Path).MatchString(s.Key)
+			}), "%s is not shown, or not in everyKey", r.Path)
+		}
+	}
+	for _, s := range c.Settings {
+		require.True(t, slices.ContainsFunc(rows, func(r config.Row) bool { return shownAs(r.Path).MatchString(s.Key) }), "%s has no row", s.Key)
+	}
+}
+
+// The schema accepts what the reader accepts, and refuses unknown keys and values of
+// the wrong type.
+func TestSchema(t *testing.T) {
+	raw, err := config.Schema()
+	require.NoError(t, err)
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	require.NoError(t, err)
+	compiler := jsonschema.NewCompiler()
+	require.NoError(t, compiler.AddResource("permesso.json", doc))
+	schema, err := compiler.Compile("permesso.json")
+	require.NoError(t, err)
+	validate := func(text string) error {
+		var v map[string]any
+		require.NoError(t, toml.Unmarshal([]byte(text), &v), text)
+		return schema.Validate(v)
+	}
+	good := map[string]string{
+		"every key": everyKey, "the example": config.Example(), "nothing": "",
+		"the example with its options": strings.Replace(regexp.MustCompile(`(?m)^#([a-z[])`).ReplaceAllString(config.Example(), "$1"), "approvers = []", `approvers = ["ann"]`, 1),
+	}
+	for _, pattern := range []string{"testdata/*.toml", "../examples/*/permesso.toml"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, files, pattern)
+		for _, file := range files {
+			b, err := os.ReadFile(file)
+			require.NoError(t, err)
+			good[file] = string(b)
+		}
+	}
+	for why, text := range good {
+		if strings.HasSuffix(why, "design.toml") {
+			text = strings.Replace(text, planned[0].line, "", 1)
+		}
+		_, err := config.Parse(why, []byte(text))
+		require.NoError(t, err)
+		require.NoError(t, validate(text), why)
+	}
+	for _, bad := range []string{
+		"gat = 1", "gate = 1", "gate = \"My Gate\"", "run_before = \"5\"", "local_decisions = \"false\"", "workspaces = 3",
+		"[workspaces.w]\nautonomy = \"supervisd\"", "[workspaces.w]\napprovers = \"ann\"", "[workspaces.w]\nlimits = { pending = 0 }",
+		"[workspaces.w]\nlimits = { per_hour = 3 }", "[workspaces.w]\nask_above = { \"mail:snd\" = \"1/1h\" }",
+		"[approvers.ann]\ntelegram = \"@ann\"", "[tools.t]\nhandler = { kind = \"mcp\" }", "[tools.t]\npublic_sink = \"true\"",
+		"[tools.t]\nverb = { fr = \"x\" }", "[[rules]]\nmatch = { tol = \"t\" }", "rules = [1]", "[channels.irc]", "[channels.telegram]\ntoken = \"x\"",
+	} {
+		_, err := config.Parse("bad.toml", []byte(bad))
+		require.Error(t, err, bad)
+		require.Error(t, validate(bad), bad)
+	}
+}

@@ -1,0 +1,264 @@
+package config
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// valueType is what a key takes.
+type valueType struct {
+	kinds  []kind // accepted ones, of which messages name the first; none: any
+	text   string // for people
+	hint   string // of an error, if the key has none
+	schema schema
+	// read returns the value of a node of an accepted kind. After reporting an issue
+	// it returns nil.
+	read func(s *section, k Key, n *node) any
+}
+
+// schema is a part of a JSON schema.
+type schema map[string]any
+
+func tables(text string) valueType { return valueType{kinds: []kind{table}, text: text} }
+
+func tableList() valueType { return valueType{kinds: []kind{array}, text: "list of tables"} }
+
+func flag() valueType {
+	return valueType{
+		kinds: []kind{boolean}, text: "true or false", hint: "true or false, without quotes", schema: schema{"type": "boolean"},
+		read: func(_ *section, _ Key, n *node) any { return n.text == "true" },
+	}
+}
+
+// checked is a text for which problem returns "", or what is wrong with it. The text
+// is not quoted: it may be a secret.
+func checked(name string, problem func(string) string) valueType {
+	return valueType{
+		kinds: []kind{text}, text: name, schema: schema{"type": "string"},
+		read: func(s *section, k Key, n *node) any {
+			if p := problem(n.text); p != "" {
+				s.fail(n.val, k.Name, k.Hint, "%s %s", k.Name, p)
+				return nil
+			}
+			return n.text
+		},
+	}
+}
+
+func must(name string, valid func(string) bool, rule string) valueType {
+	return checked(name, func(v string) string {
+		if valid(v) {
+			return ""
+		}
+		return rule
+	})
+}
+
+func anyText() valueType { return must("string", func(string) bool { return true }, "") }
+
+func glob() valueType {
+	return must("string; * stands for any text", func(v string) bool { return v != "" }, "is empty")
+}
+
+// matching is a text of a pattern that JSON Schema has, too.
+func matching(name, expression, rule string) valueType {
+	t := must(name, func(v string) bool { return pattern(expression)().MatchString(v) }, "must be "+rule)
+	t.schema = schema{"type": "string", "pattern": expression}
+	return t
+}
+
+// line is a text for display.
+func line(maxLen int) valueType {
+	t := must(fmt.Sprintf("one line, at most %d bytes", maxLen), func(v string) bool { return v != "" && len(v) <= maxLen && printable(v) },
+		fmt.Sprintf("must be one line of 1 to %d bytes, without invisible characters", maxLen))
+	t.schema = schema{"type": "string", "minLength": 1, "maxLength": maxLen}
+	return t
+}
+
+func printable(v string) bool {
+	return !strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+func word(allowed ...string) valueType {
+	return valueType{
+		kinds: []kind{text}, text: "one of " + strings.Join(allowed, ", "), hint: "one of " + list(allowed), schema: schema{"enum": allowed},
+		read: func(s *section, k Key, n *node) any {
+			if !s.checkAllowed(n, k.Name, allowed) {
+				return nil
+			}
+			return n.text
+		},
+	}
+}
+
+func duration(least, most time.Duration) valueType {
+	return valueType{
+		kinds: []kind{text}, text: "duration, " + short(least) + " to " + short(most), hint: `write it with its unit: "30s", "5m", "1h30m"`,
+		schema: schema{"type": "string", "pattern": `^([0-9]+d|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$`},
+		read: func(s *section, k Key, n *node) any {
+			d, err := parseDuration(n.text)
+			switch {
+			case err != nil:
+				s.fail(n.val, k.Name, k.hintText(), "%s is not a duration", k.Name)
+			case d < least || d > most:
+				s.fail(n.val, k.Name, "", "%s must be %s to %s", k.Name, short(least), short(most))
+			default:
+				return d
+			}
+			return nil
+		},
+	}
+}
+
+// parseDuration also takes days.
+func parseDuration(s string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		count, err := strconv.ParseUint(days, 10, 16)
+		return time.Duration(count) * dayLong, err
+	}
+	return time.ParseDuration(s)
+}
+
+// short formats a duration without zero parts: 24h, not 24h0m0s. Years are in days.
+func short(d time.Duration) string {
+	if d > maxWait {
+		return strconv.Itoa(int(d/dayLong)) + "d"
+	}
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, zero) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
+
+func number(least, most int64) valueType {
+	return valueType{
+		kinds: []kind{integer}, text: fmt.Sprintf("whole number, %d to %d", least, most), schema: schema{"type": "integer", "minimum": least, "maximum": most},
+		read: func(s *section, k Key, n *node) any {
+			if v, ok := inRange(n, least, most); ok {
+				return v
+			}
+			s.fail(n.val, k.Name, k.hintText(), "%s must be %d to %d", k.Name, least, most)
+			return nil
+		},
+	}
+}
+
+func inRange(n *node, least, most int64) (int64, bool) {
+	v, err := strconv.ParseInt(n.text, 0, 64)
+	return v, n.kind == integer && err == nil && v >= least && v <= most
+}
+
+const sizeExpression = `^([0-9]{1,9})(B|KiB|MiB)$`
+
+// size is a number of bytes, with a unit or without.
+func size(least, most int64) valueType {
+	t := number(least, most)
+	plain := t.read
+	t.kinds, t.text, t.hint = []kind{text, integer}, "size, "+bytesText(least)+" to "+bytesText(most), `write it with its unit: "256KiB", "1MiB"`
+	t.schema = schema{"anyOf": []any{t.schema, schema{"type": "string", "pattern": sizeExpression}}}
+	t.read = func(s *section, k Key, n *node) any {
+		if n.kind == integer {
+			return plain(s, k, n)
+		}
+		m := pattern(sizeExpression)().FindStringSubmatch(n.text)
+		if m == nil {
+			s.fail(n.val, k.Name, k.hintText(), "%s is not a size", k.Name)
+			return nil
+		}
+		v, _ := strconv.ParseInt(m[1], 10, 64) // nine digits at most
+		if v <<= map[string]int{"B": 0, "KiB": 10, "MiB": 20}[m[2]]; v < least || v > most {
+			s.fail(n.val, k.Name, "", "%s must be %d to %d bytes", k.Name, least, most)
+			return nil
+		}
+		return v
+	}
+	return t
+}
+
+func bytesText(n int64) string {
+	unit := min(bits.TrailingZeros64(uint64(n))/10, 2) //nolint:gosec // bounds are positive
+	return strconv.FormatInt(n>>(10*unit), 10) + []string{"B", "KiB", "MiB"}[unit]
+}
+
+// texts is a list of strings, each valid; rule is what it must hold. Its value is
+// their nodes, because later checks report positions.
+func texts(name string, valid func(string) bool, rule string) valueType {
+	return valueType{
+		kinds: []kind{array}, text: name, schema: schema{"type": "array", "items": schema{"type": "string"}},
+		read: func(s *section, k Key, n *node) any {
+			items := make([]*node, 0, len(n.items))
+			for _, item := range n.items {
+				switch {
+				case item.kind != text:
+					s.fail(item.val, k.Name, k.hintText(), "%s must hold strings, not %s", k.Name, item.kind)
+					return nil
+				case valid != nil && !valid(item.text):
+					s.fail(item.val, k.Name, k.hintText(), "%s must hold %s", k.Name, rule)
+				default:
+					items = append(items, item)
+				}
+			}
+			return items
+		},
+	}
+}
+
+// oneOrMore takes a string, or a list as of t.
+func oneOrMore(t valueType) valueType {
+	several := t.read
+	t.kinds, t.text = append([]kind{text}, t.kinds...), "string, or a list of them"
+	t.schema = schema{"anyOf": []any{schema{"type": "string"}, t.schema}}
+	t.read = func(s *section, k Key, n *node) any {
+		if n.kind == text {
+			n = &node{kind: array, key: n.key, val: n.val, items: []*node{n}}
+		}
+		return several(s, k, n)
+	}
+	return t
+}
+
+// numbers is a list of whole numbers, or one of them unless it is only a list.
+func numbers(name string, least, most int64, rule string, onlyList bool) valueType {
+	one := number(least, most)
+	items := schema{"type": "array", "items": one.schema}
+	t := valueType{kinds: []kind{integer, array}, text: name, schema: schema{"anyOf": []any{one.schema, items}}}
+	if onlyList {
+		t.kinds, t.schema = []kind{array}, items
+	}
+	t.read = func(s *section, k Key, n *node) any {
+		if n.kind == integer {
+			if one.read(s, k, n) == nil {
+				return nil
+			}
+			return []*node{n}
+		}
+		items := make([]*node, 0, len(n.items))
+		for _, item := range n.items {
+			if _, ok := inRange(item, least, most); !ok {
+				s.fail(item.val, k.Name, k.hintText(), "%s must hold %s", k.Name, rule)
+				continue
+			}
+			items = append(items, item)
+		}
+		return items
+	}
+	return t
+}
+
+// checkAllowed reports a value that is not allowed. It does not quote the value,
+// which may be a secret.
+func (s *section) checkAllowed(n *node, key string, allowed []string) bool {
+	if slices.Contains(allowed, n.text) {
+		return true
+	}
+	s.fail(n.val, key, didYouMean(n.text, allowed, ""), "%s must be %s", key, list(allowed))
+	return false
+}

@@ -1,0 +1,221 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval/exec"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// bin is the program whose memory and idle time are measured. All measurements write
+// beside it: the system's temporary folder may be in memory.
+const bin = "../../../../bin/permesso"
+
+func TestMain(m *testing.M) {
+	exec.SuperviseIfAsked()
+	os.Exit(m.Run())
+}
+
+// folder is a new folder on the measured disk.
+func folder(b *testing.B) string {
+	b.Helper()
+	if _, err := os.Stat(bin); err != nil {
+		b.Skipf("%v; make build first", err)
+	}
+	beside, err := filepath.Abs(filepath.Dir(bin))
+	require.NoError(b, err)
+	dir, err := os.MkdirTemp(beside, "bench-")
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, os.RemoveAll(dir)) })
+	spreadFolders(dir)
+	return dir
+}
+
+// report adds a figure to the table. limit is a comparison and a number, or "".
+func report(b *testing.B, what string, value float64, unit, limit string) {
+	b.ReportMetric(value, strings.ReplaceAll(what, " ", "_")+":"+unit+limit)
+}
+
+func reportMS(b *testing.B, what string, d time.Duration, limit string) {
+	report(b, what, float64(d)/float64(time.Millisecond), "ms", limit)
+}
+
+// reportU reports a duration in multiples of u.
+func reportU(b *testing.B, what string, d time.Duration, limit string) {
+	report(b, what, float64(d)/float64(unit(b)), "u", limit)
+}
+
+// reportRate reports how many a second, and the cost of each.
+func reportRate(b *testing.B, n int, took time.Duration, limit string) {
+	report(b, "", float64(n)/took.Seconds(), "/s", limit)
+	reportU(b, "each", took/time.Duration(n), "")
+}
+
+var measuredUnit = sync.OnceValues(measureUnit)
+
+func unit(b *testing.B) time.Duration {
+	b.Helper()
+	u, err := measuredUnit()
+	require.NoError(b, err)
+	return u
+}
+
+// measureUnit measures u with the store's own file system, one write at a time.
+func measureUnit() (time.Duration, error) {
+	dir, err := os.MkdirTemp(filepath.Dir(bin), "bench-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	took := make([]time.Duration, 200)
+	for i := range took {
+		began := time.Now()
+		if err := writeDurably(ipc.OS(), dir, strconv.Itoa(i)); err != nil {
+			return 0, err
+		}
+		took[i] = time.Since(began)
+	}
+	return quantile(took, 0.5), nil
+}
+
+func writeDurably(fsys ipc.FS, dir, name string) error {
+	temp := filepath.Join(dir, ".tmp-"+name)
+	f, err := fsys.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(make([]byte, 1500)); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := fsys.RenameNoReplace(temp, filepath.Join(dir, name)); err != nil {
+		return err
+	}
+	return fsys.SyncDir(dir)
+}
+
+// BenchmarkUnit is in the first file, so that its figures are above all others.
+func BenchmarkUnit(b *testing.B) {
+	b.Run("u, one durable write, median of 200", func(b *testing.B) {
+		for b.Loop() {
+			reportMS(b, "", unit(b), "")
+		}
+	})
+	b.Run("processors", func(b *testing.B) {
+		for b.Loop() {
+			report(b, "", float64(runtime.NumCPU()), "", "")
+		}
+	})
+}
+
+func quantile(d []time.Duration, q float64) time.Duration {
+	slices.Sort(d)
+	return d[min(int(q*float64(len(d))), len(d)-1)]
+}
+
+// BenchmarkStart measures a command that does nothing but start and end.
+func BenchmarkStart(b *testing.B) {
+	b.Run("permesso --version, the whole process, median", func(b *testing.B) {
+		var took []time.Duration
+		for b.Loop() {
+			began := time.Now()
+			out, err := osexec.Command(bin, "--version").CombinedOutput()
+			require.NoError(b, err, "%s", out)
+			took = append(took, time.Since(began))
+		}
+		reportMS(b, "", quantile(took, 0.5), "<=8")
+	})
+}
+
+// daemon starts the real program on the rig's home, until the end of the benchmark.
+func (r *rig) daemon(config string) (pid int) {
+	r.b.Helper()
+	file := r.configFile()
+	require.NoError(r.b, os.WriteFile(file, []byte(config), 0o600))
+	c := osexec.Command(bin, "serve", "--home", r.Layout.Home, "--config", file)
+	require.NoError(r.b, c.Start())
+	r.b.Cleanup(func() {
+		_ = c.Process.Signal(os.Interrupt)
+		_ = c.Wait()
+	})
+	return c.Process.Pid
+}
+
+func (r *rig) configFile() string { return filepath.Join(r.Layout.Home, "permesso.toml") }
+
+// program runs a command of the real program on the rig's home.
+func (r *rig) program(args ...string) (string, error) {
+	out, err := osexec.Command(bin, append(args, "--home", r.Layout.Home, "--config", r.configFile())...).Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+func BenchmarkMemory(b *testing.B) {
+	b.Run("memory (RSS) with 10,000 pending", func(b *testing.B) {
+		r := newRig(b)
+		r.writePendings(sweepRequests, time.Hour, "none")
+		pid := r.daemon("[workspaces.default]\nlimits = { pending = 10000 }\n")
+		for b.Loop() {
+			time.Sleep(8 * time.Second) // the sweep, and a rescan
+			report(b, "", residentMB(b, pid), "MB", "<=60")
+		}
+	})
+}
+
+// residentMB is the resident memory of a process.
+func residentMB(b *testing.B, pid int) float64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(b, err)
+	_, rest, _ := strings.Cut(string(text), "VmRSS:")
+	kb, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+	require.NoError(b, err)
+	return kb / 1024
+}
+
+func BenchmarkIdle(b *testing.B) {
+	b.Run("processor of an idle daemon, 1,000 workspaces", func(b *testing.B) {
+		var config strings.Builder
+		for i := range 1000 {
+			fmt.Fprintf(&config, "[workspaces.w%d]\n", i)
+		}
+		pid := newRig(b).daemon(config.String())
+		for b.Loop() {
+			time.Sleep(10 * time.Second)
+			const watch = 60 * time.Second
+			before := cpu(b, pid)
+			time.Sleep(watch)
+			report(b, "", 100*(cpu(b, pid)-before).Seconds()/watch.Seconds(), "%", "<1")
+		}
+	})
+}
+
+// cpu returns the processor time of a process, from /proc/PID/stat: fields 14 and
+// 15, in hundredths of a second.
+func cpu(b *testing.B, pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	require.NoError(b, err)
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	var ticks int64
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		require.NoError(b, err)
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}

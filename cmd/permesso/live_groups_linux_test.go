@@ -1,0 +1,550 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+)
+
+const (
+	labKey   = "/LDhXyqK/UZzQxTJBjkQCPm9q802KmSTd+srx72yQL8="
+	otherKey = "Mu3GE0tOuZvktwmf+XVEj5xfDfTn8XYklvcc17KgkwU="
+
+	// proven is a request with a proof that is signed with labKey: it sends one email to bob.
+	proven = `{"tool_name":"script","request_data":{"code":"send()"},"proof":{"prover":"lab",
+"program_sha256":"35d621560f562ee95e77be3cd98718e419d07100ddfc9dcaef565476ddcf3607",
+"effects":[{"domain":"email","op":"send","args":{"recipient":"bob@example.com"},"status":"proven"}],
+"signature":"bTZV9A61t9MNBODL1nsgN+pOmTF+iNPYJxxzyb485jr11rDAa677RFtjfs5m8eI4a9sF8H4y97g68nxpPauNCg=="}}`
+
+	allowed, refused, asked = "auto_approved", "auto_rejected", "pending"
+)
+
+// noTrust are the properties of a tool that policy always allows.
+const noTrust = "public_source = false\nsecret_data = false\npublic_sink = false\ndangerous_writes = false\n"
+
+func liveGroups() []liveGroup {
+	return append(logGroups(), decidingGroup(), peopleGroup(), agentGroup(), messagesGroup(), policyGroup(), toolsGroup(), proverGroup(), handlersGroup(), rulesGroup(), clausesGroup())
+}
+
+// say has the tool of sayRequest, which needs approval.
+const say = "[tools.say]\nverb = \"say\"\nreversibility = \"reversible\"\n" + noTrust +
+	"handler = { kind = \"command\", argv = [\"/bin/echo\", \"said\"] }\n[[rules]]\nmatch = { tool = \"say\" }\noutcome = \"ask\"\n"
+
+const bot = "[channels.telegram]\nserver_url = \"SERVER\"\ntoken_file = \"DIR/token\"\n"
+
+// decidingGroup has until when an approval counts, at every entrance.
+func decidingGroup() liveGroup {
+	g := liveGroup{name: "deciding", text: `run_before = «"10m"¦"1m"»
+[approvers.ann]
+local = MYSELF
+telegram = 1001
+[workspaces.default]
+approvers = ["ann"]
+[workspaces.chat]
+approvers = ["ann"]
+channels = ["telegram"]
+` + say + bot}
+	add := func(entrance string, see func(*live) string) {
+		g.checks = append(g.checks, liveCheck{"run_before", entrance, see, [2]string{"approved for 24h10m0s", "approved for 24h1m0s"}})
+	}
+	add("the command line", approveIn("default"))
+	add("the socket", meBySocket("default"))
+	add("the HTTP API", annByHTTP("default"))
+	add("Telegram", annByTelegram("chat"))
+	return g
+}
+
+// peopleGroup has who may decide. Ann is the user of this test.
+func peopleGroup() liveGroup {
+	const ok, unknown = "approved for", "404"
+	g := liveGroup{name: "people", text: `local_decisions = «true¦false»
+[approvers.ann]
+telegram = 1001
+[approvers.bob]
+local = «MYSELF¦4999»
+telegram = «1002¦1003»
+email = «"bob@example.org"¦"robert@example.org"»
+language = «"en"¦"it"»
+[approvers.cid]
+email = "cid@example.org"
+language = "en"
+[workspaces.default]
+approvers = ["ann", "bob"]
+[workspaces.own]
+approvers = ["ann", "bob"]
+local_decisions = «true¦false»
+[workspaces.list]
+local_decisions = true
+approvers = «["ann", "cid"]¦["cid"]»
+[workspaces.principal]
+local_decisions = true
+approvers = ["ann", "cid"]
+principal = «"ann"¦"cid"»
+[workspaces.bobs]
+local_decisions = true
+approvers = ["bob"]
+channels = ["telegram"]
+[workspaces.mails]
+local_decisions = true
+approvers = ["bob"]
+channels = ["email"]
+[workspaces.ceiling]
+approvers = ["cid"]
+channels = ["email"]
+email_ceiling = «"irreversible"¦"reversible"»
+[tools.firm]
+reversibility = "irreversible"
+` + say + bot + `[channels.email]
+from = "gate@example.org"
+smtp = { address = "SMTP", security = "none" }
+dns = "127.0.0.1:1"
+`}
+	add := func(keys, entrance string, see func(*live) string, before, after string) {
+		g.checks = append(g.checks, liveCheck{keys, entrance, see, [2]string{before, after}})
+	}
+	add("local_decisions", "the command line", approveIn("default"), ok, "nothing here for you")
+	add("workspaces.NAME.local_decisions", "the command line", approveIn("own"), ok, "nothing here for you")
+	add("workspaces.NAME.approvers", "the HTTP API", annByHTTP("list"), ok, unknown)
+	add("workspaces.NAME.principal", "the HTTP API", annByHTTP("principal"), ok, unknown)
+	add("approvers.NAME.local", "the socket", meBySocket("bobs"), ok, "nothing here for you")
+	add("approvers.NAME.telegram", "Telegram", tapIn("bobs", 1002, 1003), "from 1002: Approved", "from 1003: Appr")
+	add("approvers.NAME.language", "Telegram", privateCard("bobs", 1002, 1003), "Approval required", "Serve un'approvazione")
+	add("approvers.NAME.email", "email", mailOf("mails", sayRequest), "bob@example.org", "robert@example.org")
+	add("workspaces.NAME.email_ceiling", "email", mayApprove(mailOf("ceiling", `{"tool_name":"firm"}`)), "may approve", "limited")
+	return g
+}
+
+// agentGroup has the UID of an agent, which may not decide anywhere.
+func agentGroup() liveGroup {
+	return liveGroup{name: "agent", text: `[approvers.ann]
+telegram = 1001
+[workspaces.default]
+agent_uid = «4998¦AGENT»
+` + say, checks: []liveCheck{
+		{"workspaces.NAME.agent_uid", "the command line", approveAsAgent, [2]string{"approved for", "nothing here for you"}},
+	}}
+}
+
+// messagesGroup has what approvers read, and where.
+func messagesGroup() liveGroup {
+	return liveGroup{name: "messages", text: `language = «"en"¦"it"»
+[approvers.ann]
+telegram = 1001
+[workspaces.default]
+approvers = ["ann"]
+channels = «[]¦["telegram"]»
+telegram = { chat_id = -1003 }
+[workspaces.top]
+approvers = ["ann"]
+channels = ["telegram"]
+telegram = { chat_id = -1004 }
+[workspaces.own]
+approvers = ["ann"]
+channels = ["telegram"]
+language = «"it"¦"en"»
+telegram = { chat_id = -1005 }
+[workspaces.chat]
+approvers = ["ann"]
+channels = ["telegram"]
+telegram = { chat_id = «-1001¦-1002» }
+[workspaces.topic]
+approvers = ["ann"]
+channels = ["telegram"]
+telegram = { chat_id = -1006, thread_id = «1¦2» }
+[workspaces.quiet]
+approvers = ["ann"]
+channels = ["telegram"]
+quiet_hours = «"00:00-23:59"¦"00:00-00:01"»
+telegram = { chat_id = -1007 }
+[workspaces.night]
+quiet_hours = "00:00-23:59"
+night_timeout = «"2h"¦"3h"»
+[workspaces.times]
+approval_timeout = «"7m"¦"8m"»
+[workspaces.longest]
+approval_timeout_max = «"24h"¦"1h"»
+` + say + bot, checks: []liveCheck{
+		{"language", "Telegram", telegramCard("top", -1004), [2]string{"Approval required", "Serve un'approvazione"}},
+		{"workspaces.NAME.language", "Telegram", telegramCard("own", -1005), [2]string{"Serve un'approvazione", "Approval required"}},
+		{"workspaces.NAME.channels", "Telegram", cardOrNone("default", -1003, "top", -1004), [2]string{"none", "a card"}},
+		{"workspaces.NAME.telegram.chat_id", "Telegram", cardIn("chat", -1001, -1002), [2]string{"in -1001", "in -1002"}},
+		{"workspaces.NAME.telegram.thread_id", "Telegram", telegramCard("topic", -1006), [2]string{"thread 1 ", "thread 2 "}},
+		{"workspaces.NAME.quiet_hours", "Telegram", telegramCard("quiet", -1007), [2]string{"silent true", "silent false"}},
+		{"workspaces.NAME.night_timeout", "a request file", waits("night", sayRequest), [2]string{"waits 2h0m0s", "waits 3h0m0s"}},
+		{"workspaces.NAME.approval_timeout", "a request file", waits("times", sayRequest), [2]string{"waits 7m0s", "waits 8m0s"}},
+		{"workspaces.NAME.approval_timeout_max", "a request file", waits("longest", `{"tool_name":"say","expires_in_sec":72000}`), [2]string{"waits 20h0m0s", "waits 1h0m0s"}},
+		{"workspaces.NAME.approval_timeout_max", "the HTTP API", waitsByHTTP("longest", `"expires_in_sec":72000`), [2]string{"waits 20h0m0s", "waits 1h0m0s"}},
+	}}
+}
+
+// policyGroup has what policy reads of a workspace.
+func policyGroup() liveGroup {
+	write := `{"tool_name":"write"}`
+	free := `{"tool_name":"free","request_data":{"text":"x"}}`
+	big := fmt.Sprintf(`{"tool_name":"free","request_data":{"text":%q}}`, strings.Repeat("x", 4096))
+	const browse, post = `{"tool_name":"browse"}`, `{"tool_name":"post"}`
+	return liveGroup{name: "policy", text: `[workspaces.level]
+autonomy = «"readonly"¦"full"»
+[workspaces.session]
+autonomy = "full"
+binds_sessions = true
+sessions = { s1 = «"full"¦"readonly"» }
+[workspaces.vault]
+autonomy = "full"
+contains_secrets = «false¦true»
+[workspaces.binds]
+autonomy = "full"
+contains_secrets = true
+binds_sessions = «true¦false»
+[workspaces.root]
+admin = «false¦true»
+[workspaces.asks]
+autonomy = "full"
+ask_above = { "fs:write" = «"100/1h"¦"0/1h"» }
+[workspaces.denies]
+autonomy = "full"
+deny_above = { "fs:write" = «"100/1h"¦"0/1h"» }
+[workspaces.ss]
+budget_session = { soft = «1000¦1» }
+[workspaces.sh]
+budget_session = { hard = «1000¦1» }
+[workspaces.ds]
+budget_day = { soft = «1000¦1» }
+[workspaces.dh]
+budget_day = { hard = «1000¦1» }
+[workspaces.pending]
+limits = { pending = «32¦1» }
+[workspaces.asking]
+limits = { ask_per_minute = «60¦1» }
+[workspaces.minute]
+limits = { per_minute = «600¦1» }
+[workspaces.size]
+limits = { request_size = «"64KiB"¦"2KiB"» }
+[workspaces.running]
+limits = { running = «2¦1» }
+[tools.write]
+capability = "fs:write"
+dangerous_writes = false
+[tools.free]
+` + noTrust + `cost = 5
+[tools.browse]
+public_source = true
+secret_data = false
+public_sink = false
+dangerous_writes = false
+[tools.post]
+public_source = false
+secret_data = false
+public_sink = true
+dangerous_writes = false
+[tools.slow]
+` + noTrust + `handler = { kind = "command", argv = ["/bin/sh", "-c", 'echo begin >>DIR/slow; while ! [ -e DIR/go ]; do sleep 0.01; done; echo end >>DIR/slow'] }
+[[rules]]
+match = { tool = "browse", workspace = "root" }
+outcome = "deny"
+` + say, checks: []liveCheck{
+		{"workspaces.NAME.autonomy", "a request file", ruling("level", write), [2]string{refused, allowed}},
+		{"workspaces.NAME.autonomy", "the HTTP API", rulingByHTTP("level", write), [2]string{refused, allowed}},
+		{"workspaces.NAME.sessions.SESSION", "a request file", ruling("session", `{"tool_name":"write","session_id":"s1"}`), [2]string{allowed, refused}},
+		{"workspaces.NAME.contains_secrets", "a request file", afterRuling("vault", []string{browse}, post), [2]string{allowed, asked}},
+		{"workspaces.NAME.binds_sessions", "a request file", afterRuling("binds", []string{`{"tool_name":"browse","session_id":"a"}`}, `{"tool_name":"post","session_id":"b"}`), [2]string{allowed, asked}},
+		{"workspaces.NAME.admin", "the next edit", acceptsAPublicSource, [2]string{"accepted", "refused"}},
+		{"workspaces.NAME.ask_above.CAPABILITY", "a request file", ruling("asks", write), [2]string{allowed, asked}},
+		{"workspaces.NAME.deny_above.CAPABILITY", "a request file", ruling("denies", write), [2]string{allowed, refused}},
+		{"workspaces.NAME.budget_session.soft", "a request file", ruling("ss", free), [2]string{allowed, asked}},
+		{"workspaces.NAME.budget_session.hard", "a request file", ruling("sh", free), [2]string{allowed, refused}},
+		{"workspaces.NAME.budget_day.soft", "a request file", ruling("ds", free), [2]string{allowed, asked}},
+		{"workspaces.NAME.budget_day.hard", "a request file", ruling("dh", free), [2]string{allowed, refused}},
+		{"workspaces.NAME.limits.pending", "a request file", afterRuling("pending", []string{sayRequest}, sayRequest), [2]string{asked, refused}},
+		{"workspaces.NAME.limits.ask_per_minute", "a request file", afterRuling("asking", []string{sayRequest}, sayRequest), [2]string{asked, refused}},
+		{"workspaces.NAME.limits.per_minute", "a request file", afterRuling("minute", []string{free}, free), [2]string{allowed, refused}},
+		{"workspaces.NAME.limits.request_size", "a request file", ruling("size", big), [2]string{allowed, "malformed"}},
+		{"workspaces.NAME.limits.request_size", "the HTTP API", rulingByHTTP("size", big), [2]string{allowed, "413"}},
+		{"workspaces.NAME.limits.running", "a request file", twoAtOnce, [2]string{"begin begin end end", "begin end begin end"}},
+	}}
+}
+
+// toolsGroup has what the operator says of a tool.
+func toolsGroup() liveGroup {
+	const browse, post, inbox = `{"tool_name":"browse"}`, `{"tool_name":"post"}`, `{"tool_name":"inbox"}`
+	const told = `{"tool_name":"told","request_data":{"name":"Ann"}}`
+	doc := document("default", told)
+	g := liveGroup{name: "tools", text: `[provers.lab]
+public_key = «"` + labKey + `"¦"` + otherKey + `"»
+[workspaces.default]
+[workspaces.full]
+autonomy = "full"
+[workspaces.reads]
+autonomy = "full"
+contains_secrets = true
+[workspaces.secret]
+autonomy = "full"
+[workspaces.sinks]
+autonomy = "full"
+contains_secrets = true
+[workspaces.spends]
+budget_day = { soft = 50 }
+[workspaces.codes]
+[workspaces.facts]
+[tools.told]
+capability = «"channel:out"¦"fs:write"»
+action_type = «"send_message"¦"write_file"»
+verb = «"tell"¦"shout"»
+summary = «"one {name}"¦"two {name}"»
+target = «"here"¦"there"»
+reversibility = «"reversible"¦"irreversible"»
+territory = «"session"¦"permanent"»
+[tools.spoken]
+capability = "channel:out"
+verb = { en = «"speak"¦"sing"» }
+[tools.clear]
+«trust = false¦public_source = "forbidden"»
+[tools.source]
+public_source = «false¦true»
+secret_data = false
+public_sink = false
+dangerous_writes = false
+[tools.inbox]
+public_source = false
+secret_data = «false¦true»
+public_sink = false
+dangerous_writes = false
+[tools.sink]
+public_source = false
+secret_data = false
+public_sink = «false¦true»
+dangerous_writes = false
+[tools.danger]
+public_source = false
+secret_data = false
+public_sink = false
+dangerous_writes = «false¦true»
+[tools.browse]
+public_source = true
+secret_data = false
+public_sink = false
+dangerous_writes = false
+[tools.post]
+public_source = false
+secret_data = false
+public_sink = true
+dangerous_writes = false
+[tools.costly]
+` + noTrust + `cost = «1¦80»
+[tools.script]
+capability = "channel:out"
+program = "code"
+[tools.program]
+capability = "channel:out"
+program = «"code"¦"other"»
+[tools.mail]
+capability = "channel:out"
+facts = { recipient = «"to"¦"cc"» }
+[[rules]]
+match = { tool = "script" }
+outcome = "allow"
+when_proven = [{ domain = "email", only = { recipient = "bob@example.com" } }]
+[[rules]]
+match = { tool = "program" }
+outcome = "allow"
+when_proven = [{ domain = "email", only = { recipient = "bob@example.com" } }]
+[[rules]]
+match = { tool = "mail" }
+outcome = "allow"
+when_proven = [{ domain = "channel", only = { recipient = "bob@example.com" } }]
+`}
+	add := func(key, entrance string, see func(*live) string, before, after string) {
+		g.checks = append(g.checks, liveCheck{"tools.NAME." + key, entrance, see, [2]string{before, after}})
+	}
+	add("capability", "a request file", doc, `"capability":"channel:out"`, `"capability":"fs:write"`)
+	add("action_type", "a request file", doc, `"action_type":"send_message"`, `"action_type":"write_file"`)
+	add("action_type", "the HTTP API", rulingByHTTP("default", told), `"action_type":"send_message"`, `"action_type":"write_file"`)
+	add("verb", "a request file", doc, `"tell"`, `"shout"`)
+	add("summary", "a request file", doc, `one \"Ann\"`, `two \"Ann\"`)
+	add("target", "a request file", doc, `"target":"here"`, `"target":"there"`)
+	add("reversibility", "a request file", doc, `"reversibility":"reversible"`, `"reversibility":"irreversible"`)
+	add("territory", "a request file", doc, `"territory_concession":"session"`, `"territory_concession":"permanent"`)
+	add("verb.LANGUAGE", "a request file", document("default", `{"tool_name":"spoken"}`), `"speak"`, `"sing"`)
+	add("trust", "a request file", ruling("full", `{"tool_name":"clear"}`), allowed, refused)
+	add("public_source", "a request file", afterRuling("reads", []string{`{"tool_name":"source"}`}, post), allowed, asked)
+	add("secret_data", "a request file", afterRuling("secret", []string{browse, inbox}, post), allowed, asked)
+	add("public_sink", "a request file", afterRuling("sinks", []string{browse}, `{"tool_name":"sink"}`), allowed, asked)
+	add("dangerous_writes", "a request file", ruling("full", `{"tool_name":"danger"}`), allowed, asked)
+	add("cost", "a request file", ruling("spends", `{"tool_name":"costly"}`), allowed, asked)
+	add("program", "a request file", ruling("codes", strings.Replace(proven, `"script"`, `"program"`, 1)), allowed, asked)
+	add("facts.FACT", "a request file", ruling("facts", `{"tool_name":"mail","request_data":{"to":"bob@example.com"}}`), allowed, asked)
+	g.checks = append(g.checks, liveCheck{"provers.NAME.public_key", "a request file", ruling("codes", proven), [2]string{allowed, asked}})
+	return g
+}
+
+// handlersGroup has how a tool runs.
+func handlersGroup() liveGroup {
+	g := liveGroup{name: "handlers", text: `[workspaces.default]
+autonomy = "full"
+`}
+	tool := func(key, handler, before, after string) {
+		name := strings.ReplaceAll(key, ".", "_")
+		g.text += "[tools." + name + "]\n" + noTrust + "handler = { " + handler + " }\n"
+		g.checks = append(g.checks, liveCheck{"tools.NAME.handler." + key, "a request file", result("default", `{"tool_name":"`+name+`","request_data":{"x":"y"}}`), [2]string{before, after}})
+	}
+	tool("kind", `«kind = "command", argv = ["/bin/echo", "ran"]¦kind = "none"»`, `ran`, "auto_approved {}")
+	tool("argv", `kind = "command", argv = ["/bin/echo", «"one"¦"two"»]`, "one", "two")
+	tool("dir", `kind = "command", argv = ["/bin/pwd"], dir = «"/usr"¦"/bin"»`, "/usr", "/bin")
+	tool("env", `kind = "command", argv = ["/usr/bin/env"], env = [«"TZ"¦"LIVE"»]`, "TZ=", "LIVE=")
+	tool("timeout", `kind = "command", argv = ["/bin/sleep", "0.5"], timeout = «"10s"¦"10ms"»`, "auto_approved", "failed")
+	tool("max_output", `kind = "command", argv = ["/bin/sh", "-c", "yes | head -c 3000; echo end"], max_output = «"1MiB"¦"1KiB"»`, "end", "cut")
+	tool("idempotent", `kind = "command", argv = ["/bin/sh", "-c", "echo key=$PERMESSO_IDEMPOTENCY_KEY."], idempotent = «false¦true»`, "key=.", "key=")
+	const post = `kind = "http", method = "POST", url = "WEB/x", allow_private = ["127.0.0.1"], `
+	tool("method", `kind = "http", method = «"POST"¦"PUT"», url = "WEB/x", allow_private = ["127.0.0.1"]`, "POST /x", "PUT /x")
+	tool("url", `kind = "http", method = "POST", url = "WEB/«one¦two»", allow_private = ["127.0.0.1"]`, "POST /one", "POST /two")
+	tool("body", post+`body = '{"n":«1¦2»}'`, "n:1", "n:2")
+	tool("body_args", post+`body_args = «false¦true»`, "body .", "x:y")
+	tool("headers.NAME", post+`headers = { X-Live = «"first"¦"second"» }`, "live first", "live second")
+	tool("secret_headers.NAME", post+`secret_headers = { X-Secret = "DIR/«lab¦other».pub" }`, "the secret of lab", "the secret of other")
+	tool("status", post+`status = [«200¦201»]`, "auto_approved", "failed")
+	tool("allow_private", `kind = "http", method = "POST", url = "WEB/x", allow_private = [«"127.0.0.1"¦"127.0.0.2"»]`, "auto_approved", "failed")
+	tool("ca_file", `kind = "http", method = "POST", url = "WEBS/x", allow_private = ["127.0.0.1"], ca_file = "DIR/«ca¦other».pem"`, "auto_approved", "failed")
+	return g
+}
+
+// rulesGroup has every key of a rule.
+func rulesGroup() liveGroup {
+	g := liveGroup{name: "rules", text: `[approvers.ann]
+telegram = 1001
+[approvers.bob]
+telegram = 1002
+[workspaces.default]
+[workspaces.other]
+[workspaces.anns]
+approvers = ["ann", "bob"]
+principal = "ann"
+[workspaces.bound]
+binds_sessions = true
+`}
+	rules := ""
+	rule := func(key, tool, workspace, body, text, before, after string, see func(ws, body string) func(*live) string) {
+		name := strings.ReplaceAll(key, ".", "_")
+		g.text += "[tools." + name + "]\n" + tool + "\n"
+		rules += "[[rules]]\n" + strings.ReplaceAll(text, "TOOL", name) + "\n"
+		g.checks = append(g.checks, liveCheck{"rules[]." + key, "a request file", see(workspace, strings.Replace(body, "TOOL", name, 1)), [2]string{before, after}})
+	}
+	const request, reads = `{"tool_name":"TOOL","session_id":"s1","request_data":{"p":"/a/x"}}`, "capability = \"fs:read\"\ntarget = \"t1\""
+	rule("outcome", reads, "default", request, "match = { tool = \"TOOL\" }\noutcome = «\"allow\"¦\"deny\"»", allowed, refused, ruling)
+	rule("name", reads, "default", request, "name = «\"first\"¦\"second\"»\nmatch = { tool = \"TOOL\" }\noutcome = \"allow\"", `"rule":"first"`, `"rule":"second"`, document)
+	rule("reason", reads, "default", request, "match = { tool = \"TOOL\" }\noutcome = \"deny\"\nreason = «\"why not\"¦\"because\"»", "why not", "because", document)
+	rule("match.tool", reads, "default", request, "match = { tool = «\"TOOL\"¦\"outcome\"», target = \"t1\" }\noutcome = \"deny\"", refused, asked, ruling)
+	match := func(key, workspace, value string) {
+		rule("match."+key, reads, workspace, request, "match = { tool = \"TOOL\", "+value+" }\noutcome = \"deny\"", refused, asked, ruling)
+	}
+	match("workspace", "default", `workspace = «"default"¦"other"»`)
+	match("approver", "anns", `approver = «"ann"¦"bob"»`)
+	match("capability", "default", `capability = «"fs:read"¦"fs:write"»`)
+	match("target", "default", `target = «"t1"¦"t2"»`)
+	match("session", "bound", `session = «"s1"¦"s2"»`)
+	match("client", "default", `client = «"ws:default"¦"ws:other"»`)
+	match("args.ARGUMENT", "default", `args = { p = «"/a/*"¦"/b/*"» }`)
+	g.text += rules
+	g.checks = append(g.checks, liveCheck{"rules", "a request file", g.checks[0].see, g.checks[0].want})
+	return g
+}
+
+// clausesGroup has every key of a clause, in rules that allow and in rules that deny.
+func clausesGroup() liveGroup {
+	g := liveGroup{name: "clauses", text: "[provers.lab]\npublic_key = \"" + labKey + "\"\n"}
+	tools, rules := "", ""
+	for _, list := range []string{"when_proven", "unless_proven"} {
+		outcome, level, without := "allow", "supervised", asked
+		if list == "unless_proven" {
+			outcome, level, without = "deny", "full", refused
+		}
+		add := func(key, tool, body, clause string) {
+			ws := strings.ToLower(list[:1] + "-" + strings.ReplaceAll(key, ".argument", ""))
+			ws = strings.ReplaceAll(ws, ".", "-")
+			g.text += "[workspaces." + ws + "]\nautonomy = \"" + level + "\"\n"
+			rules += fmt.Sprintf("[[rules]]\nmatch = { tool = %q, workspace = %q }\noutcome = %q\n%s = [%s]\n", tool, ws, outcome, list, clause)
+			g.checks = append(g.checks, liveCheck{strings.TrimSuffix("rules[]."+list+"[]."+key, "[]."), "a request file", ruling(ws, body), [2]string{allowed, without}})
+		}
+		const save = `{"tool_name":"save","request_data":{"path":"/srv/out/a.txt"}}`
+		add("domain", "script", proven, `{ domain = «"email"¦"file"», only = { recipient = "bob@example.com" } }`)
+		add("op", "script", proven, `{ domain = "email", op = «"send"¦"receive"», only = { recipient = "bob@example.com" } }`)
+		add("only.ARGUMENT", "script", proven, `{ domain = "email", only = { recipient = «"bob@example.com"¦"eve@example.com"» } }`)
+		add("under.ARGUMENT", "save", save, `{ domain = "file", under = { path = «"/srv/out"¦"/srv/in"» } }`)
+		add("unique", "script", proven, `{ domain = "email", unique = «"recipient"¦"subject"» }`)
+		add("at_most", "script", proven, `{ domain = "email", at_most = «1¦0» }`)
+		add("of.ARGUMENT", "script", proven, `{ domain = "email", at_most = 0, of = { recipient = «"ceo@example.com"¦"bob@example.com"» } }`)
+		g.checks = append(g.checks, liveCheck{"rules[]." + list, "a request file", g.checks[len(g.checks)-1].see, g.checks[len(g.checks)-1].want})
+	}
+	tools += "[tools.script]\ncapability = \"channel:out\"\ndangerous_writes = false\nprogram = \"code\"\n[tools.save]\ncapability = \"fs:write\"\ndangerous_writes = false\ntarget = \"{path}\"\n"
+	g.text += tools + rules
+	return g
+}
+
+// logGroups have what the daemon prints.
+func logGroups() []liveGroup {
+	return []liveGroup{
+		{name: "log level", text: "log_level = «\"info\"¦\"error\"»\nlog_format = \"json\"\n[workspaces.default]\n", checks: []liveCheck{{"log_level", "the log", changedLog, [2]string{logReloaded, "logged: "}}}},
+		{name: "log format", text: "log_format = «\"json\"¦\"console\"»\n[workspaces.default]\n", checks: []liveCheck{{"log_format", "the log", changedLog, [2]string{`logged: {"level":"info"`, " INF "}}}},
+	}
+}
+
+// proverGroup has the key of a prover in a file.
+func proverGroup() liveGroup {
+	return liveGroup{name: "prover", text: `[provers.lab]
+public_key_file = "DIR/«lab¦other».pub"
+[workspaces.default]
+[tools.script]
+capability = "channel:out"
+program = "code"
+[[rules]]
+match = { tool = "script" }
+outcome = "allow"
+when_proven = [{ domain = "email", only = { recipient = "bob@example.com" } }]
+`, checks: []liveCheck{{"provers.NAME.public_key_file", "a request file", ruling("default", proven), [2]string{allowed, asked}}}}
+}
+
+// Keys that need a restart say so when they are edited while a daemon serves.
+func TestKeysThatNeedARestart(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", "")
+	values := map[string]string{
+		"gate": `"other"`, "listen": `"127.0.0.1:0"`, "listen_hosts": `["h:1"]`, "ui": `"127.0.0.1:0"`,
+		"socket": `"` + filepath.Join(h.dir, "s") + `"`, "retention.responses": `"3d"`, "retention.records": `"30d"`,
+	}
+	const head = "listen = \"\"\nui = false\n"
+	require.NoError(t, os.WriteFile(h.config, []byte(head), 0o600))
+	d := h.serve()
+	d.awaitLog(`"serving"`)
+	reloads := 0
+	for _, r := range config.Rows() {
+		if !r.Restart {
+			continue
+		}
+		require.Contains(t, values, r.Path)
+		table, key, found := strings.Cut(r.Path, ".")
+		text := head
+		if found {
+			text += "[" + table + "]\n" + key + " = " + values[r.Path] + "\n"
+		} else {
+			text = strings.Join(append(strings.Split(strings.TrimSpace(head), "\n"), ""), "\n")
+			for _, line := range []string{`listen = ""`, `ui = false`} {
+				if strings.HasPrefix(line, r.Path+" ") {
+					text = strings.Replace(text, line+"\n", "", 1)
+				}
+			}
+			text += r.Path + " = " + values[r.Path] + "\n"
+		}
+		h.replaceConfig(text)
+		reloads++
+		d.awaitTimes(logReloaded, reloads)
+		require.Contains(t, d.logged(), fmt.Sprintf("%s: change takes effect after a restart", r.Path))
+		delete(values, r.Path)
+	}
+	require.Empty(t, values, "rows that are live")
+	d.stop()
+}

@@ -1,0 +1,241 @@
+package ipc_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/ipc/storetest"
+)
+
+// memory is the smallest store: a map. A crash loses what is not durable.
+type memory struct {
+	mu     sync.Mutex
+	files  map[string]file // by folder and name
+	onDisk map[string]file
+	leased *memoryStore
+}
+
+type file struct {
+	bytes []byte
+	at    time.Time
+}
+
+// memoryStore is one process that uses a memory.
+type memoryStore struct{ *memory }
+
+// newMemory returns a backend in memory.
+func newMemory() *storetest.Backend {
+	m := &memory{files: map[string]file{}, onDisk: map[string]file{}}
+	return &storetest.Backend{
+		Open: func() gate.Store { return &memoryStore{m} },
+		Agent: func(name string, b []byte) {
+			m.put(path.Join(storetest.Workspace, string(approval.DocRequest), name), b, false)
+		},
+		Crash: func() { m.files, m.leased = maps.Clone(m.onDisk), nil },
+	}
+}
+
+func (m *memory) put(name string, b []byte, durable bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.files[name] = file{slices.Clone(b), time.Now()}
+	if durable {
+		m.onDisk[name] = m.files[name]
+	}
+}
+
+// folder is the requests folder for both documents of an agent.
+func folder(ws string, d approval.Doc) string {
+	if d == approval.DocCancel {
+		d = approval.DocRequest
+	}
+	return path.Join(ws, string(d)) + "/"
+}
+
+func suffix(d approval.Doc) string {
+	if d == approval.DocCancel {
+		return ".cancel"
+	}
+	return ".json"
+}
+
+func name(d approval.Doc, k approval.Key) string { return folder(k.Workspace, d) + k.ID + suffix(d) }
+
+func (s *memoryStore) Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.files[name(d, k)]
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case !ok:
+		return nil, fmt.Errorf("read %s of %s: %w", d, k, approval.ErrMissing)
+	}
+	return slices.Clone(f.bytes), nil
+}
+
+func (s *memoryStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if _, ok := s.files[name(d, k)]; ok && how != approval.Replace {
+		return fmt.Errorf("create %s of %s: %w", d, k, approval.ErrExists)
+	}
+	s.files[name(d, k)] = file{slices.Clone(b), time.Now()}
+	if how != approval.Volatile {
+		s.onDisk[name(d, k)] = s.files[name(d, k)]
+	}
+	for _, f := range alongside {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *memoryStore) Remove(ctx context.Context, d approval.Doc, k approval.Key) error {
+	return s.remove(ctx, name(d, k))
+}
+
+func (s *memoryStore) remove(ctx context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	delete(s.files, name)
+	return nil
+}
+
+func (s *memoryStore) Confirm(ctx context.Context, d approval.Doc, k approval.Key) error {
+	return s.Sync(ctx, d, k.Workspace)
+}
+
+func (s *memoryStore) Stage(ctx context.Context, k approval.Key, b []byte) (show func() (func() error, error), drop func(), err error) {
+	b = slices.Clone(b)
+	show = func() (func() error, error) {
+		s.put(name(approval.DocResponse, k), b, false)
+		return func() error { return s.Sync(context.Background(), approval.DocResponse, k.Workspace) }, nil
+	}
+	return show, func() {}, ctx.Err()
+}
+
+func (s *memoryStore) Workspaces(ctx context.Context) ([]string, error) {
+	return []string{storetest.Workspace}, ctx.Err()
+}
+
+func (s *memoryStore) List(ctx context.Context, d approval.Doc, ws string) (ids, strays []string, err error) {
+	err = s.visit(ctx, folder(ws, d), func(name string, _ file) {
+		id, ok := strings.CutSuffix(name, suffix(d))
+		switch {
+		case ok && approval.ValidID(id):
+			ids = append(ids, id)
+		case ok && d == approval.DocRequest:
+			strays = append(strays, name)
+		}
+	})
+	return ids, strays, err
+}
+
+// visit calls f for each file in a folder, in the order of the names.
+func (s *memoryStore) visit(ctx context.Context, folder string, f func(name string, f file)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.files)) {
+		if base, ok := strings.CutPrefix(name, folder); ok {
+			f(base, s.files[name])
+		}
+	}
+	return ctx.Err()
+}
+
+const refusals approval.Doc = "refusals"
+
+func (s *memoryStore) Refuse(ctx context.Context, ws, name, why string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.put(folder(ws, refusals)+name, []byte(why), false)
+	return nil
+}
+
+func (s *memoryStore) RemoveStray(ctx context.Context, ws, name string) error {
+	return s.remove(ctx, folder(ws, approval.DocRequest)+name)
+}
+
+func (s *memoryStore) OlderThan(ctx context.Context, d approval.Doc, ws string, before time.Time) (map[string]int64, error) {
+	sizes := map[string]int64{}
+	err := s.visit(ctx, folder(ws, d), func(name string, f file) {
+		if f.at.Before(before) {
+			sizes[strings.TrimSuffix(name, suffix(d))] = int64(len(f.bytes))
+		}
+	})
+	return sizes, err
+}
+
+func (s *memoryStore) RefusalsOlderThan(ctx context.Context, ws string, before time.Time, remove bool) (n int, size int64, err error) {
+	err = s.visit(ctx, folder(ws, refusals), func(name string, f file) {
+		if f.at.Before(before) {
+			n, size = n+1, size+int64(len(f.bytes))
+			if remove {
+				delete(s.files, folder(ws, refusals)+name)
+			}
+		}
+	})
+	return n, size, err
+}
+
+func (s *memoryStore) Sync(ctx context.Context, d approval.Doc, ws string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.sync(folder(ws, d))
+	return nil
+}
+
+// sync makes the names below a folder durable.
+func (m *memory) sync(folder string) {
+	maps.DeleteFunc(m.onDisk, func(name string, _ file) bool { return strings.HasPrefix(name, folder) })
+	for name, f := range m.files {
+		if strings.HasPrefix(name, folder) {
+			m.onDisk[name] = f
+		}
+	}
+}
+
+func (s *memoryStore) Probe(ctx context.Context) error { return ctx.Err() }
+
+func (s *memoryStore) Reserve(ctx context.Context, _ int64) (func(), error) {
+	return func() {}, ctx.Err()
+}
+
+func (s *memoryStore) Lease(ctx context.Context) (func() error, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case s.leased != nil:
+		return nil, fmt.Errorf("lease: %w", approval.ErrUnavailable)
+	}
+	s.leased = s
+	s.sync("")
+	return func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.leased = nil
+		return nil
+	}, nil
+}
