@@ -49,7 +49,9 @@ func CallerFrom(ctx context.Context) *Caller {
 type LocalServer struct {
 	API *Server
 	// Who identifies a UID. It is asked for every request: the configuration may change.
-	Who func(uid string) *Caller
+	// real is the UID of the user who started a program with another effective UID, as that
+	// program says: it may name who acts, but gives no rights.
+	Who func(uid, real string) *Caller
 	// Refused reports a connection of an unknown user.
 	Refused func(by approval.Person)
 	// PerUser is how many connections one UID may have; 0: 8.
@@ -67,6 +69,8 @@ const (
 	maxLocalBody = 256 << 10
 	// VersionHeader is in every response of a local socket.
 	VersionHeader = "Permesso-Version"
+	// RealUIDHeader is in requests of a program whose effective UID is not its user's.
+	RealUIDHeader = "Permesso-Real-UID"
 	// workspaceHeader names the workspace of a request that otherwise has that of its key.
 	workspaceHeader = "Permesso-Workspace"
 )
@@ -131,7 +135,11 @@ func (s *LocalServer) identify(next http.Handler) http.Handler {
 			panic("connection without a user")
 		}
 		s.setIdle(conn, false)
-		c := s.Who(conn.uid)
+		real := conn.uid
+		if said := r.Header.Get(RealUIDHeader); said != "" && strings.Trim(said, "0123456789") == "" {
+			real = said
+		}
+		c := s.Who(conn.uid, real)
 		w.Header().Set(VersionHeader, s.API.Version)
 		if !c.known() {
 			s.Refused(c.Person)
@@ -171,7 +179,7 @@ func (s *LocalServer) admit(c *net.UnixConn) *localConn {
 		return nil
 	}
 	id := strconv.FormatUint(uint64(uid), 10)
-	caller := s.Who(id)
+	caller := s.Who(id, id)
 	if err != nil || !caller.known() {
 		s.Refused(caller.Person)
 		s.refuse(c, problem(http.StatusForbidden, detailStranger()))

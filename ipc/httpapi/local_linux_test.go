@@ -89,7 +89,7 @@ func newLocalRig(t *testing.T, change ...func(*localRig)) (h *localRig, stop fun
 	}
 	h.server = &LocalServer{
 		API: api,
-		Who: func(uid string) *Caller {
+		Who: func(uid, _ string) *Caller {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			c := h.caller

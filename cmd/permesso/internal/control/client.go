@@ -13,6 +13,7 @@ import (
 	"os"
 	"reflect"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -282,6 +283,9 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte)
 		return nil, err
 	}
 	r.Close = true
+	if real := os.Getuid(); real != os.Geteuid() {
+		r.Header.Set(httpapi.RealUIDHeader, strconv.Itoa(real))
+	}
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/json")
 	}

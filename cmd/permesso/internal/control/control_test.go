@@ -69,7 +69,7 @@ func serve(t *testing.T, s *Service, caller httpapi.Caller, version string) {
 	require.NoError(t, err)
 	server := &httpapi.LocalServer{
 		API:     &httpapi.Server{Local: s.Operations(), Version: version, Log: zerolog.Nop()},
-		Who:     func(string) *httpapi.Caller { return &caller },
+		Who:     func(_, _ string) *httpapi.Caller { return &caller },
 		Refused: func(approval.Person) {},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
