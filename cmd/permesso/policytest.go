@@ -211,5 +211,5 @@ func (a *app) simulate(ctx context.Context, n int) error {
 	if !a.JSON {
 		fmt.Fprintf(a.Out, "%d of %d requests would be ruled differently\n", differ, judged)
 	}
-	return logErr
+	return console.VerifyFirst(logErr)
 }
