@@ -132,8 +132,6 @@ func (l Limits) WithDefaults() Limits {
 // Approver is a person who may decide, with every id they may use.
 type Approver struct {
 	Name     string
-	Telegram string // numeric
-	Email    string
-	Local    string // uid
+	IDs      map[string]string // by Person.Channel: "telegram", "email", "local"
 	Language string
 }

@@ -42,9 +42,8 @@ func (l Layout) Run() string { return l.path("run") }
 // Health is the daemon's health report while it runs.
 func (l Layout) Health() string { return l.path("run", "health.json") }
 
-// UISocket is the socket on which a user with access to HOME asks for a link to the web
-// UI.
-func (l Layout) UISocket() string { return l.path("run", "ui.sock") }
+// Socket is the socket on which the daemon answers its own user and root.
+func (l Layout) Socket() string { return l.path("run", "permesso.sock") }
 
 // IPC is the folder that holds the workspaces.
 func (l Layout) IPC() string { return l.path("ipc") }

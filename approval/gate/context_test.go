@@ -33,7 +33,7 @@ func TestCancelledStep(t *testing.T) {
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocRecord} {
 		for _, before := range []bool{true, false} {
 			ctx, cancel := context.WithCancel(context.Background())
-			h := newRig(t, options{inMemory: true, inline: true, store: func(s gate.Store) gate.Store {
+			h := newRig(t, options{inline: true, store: func(s gate.Store) gate.Store {
 				return cancellingStore{s, doc, before, cancel}
 			}})
 			h.writeRequest(key(1), request(key(1), "auto", ""))
@@ -60,7 +60,7 @@ func TestCancelledStep(t *testing.T) {
 // written is finished and acknowledged.
 func TestCancelledDecide(t *testing.T) {
 	for _, before := range []bool{true, false} {
-		h := newRig(t, options{inMemory: true, inline: true})
+		h := newRig(t, options{inline: true})
 		h.ask(key(1), request(key(1), "run", ""))
 		ctx, cancel := context.WithCancel(context.Background())
 		d := h.decider()

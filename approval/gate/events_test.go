@@ -82,7 +82,7 @@ func TestEventsAreHints(t *testing.T) {
 	t.Parallel()
 	limits := approval.Limits{PerMinute: 100_000, AskPerMinute: 100_000}
 	var h *rig
-	h = newRig(t, options{inMemory: true, limits: limits, store: func(s gate.Store) gate.Store {
+	h = newRig(t, options{limits: limits, store: func(s gate.Store) gate.Store {
 		return hookedStore{Store: s, method: "Remove", doc: approval.DocPending, after: func(approval.Key) { h.changed() }} // the end of a cleanup
 	}})
 	h.run(0)
@@ -137,7 +137,7 @@ func (h *rig) schedule(seed int) {
 func TestEventFlood(t *testing.T) {
 	t.Parallel()
 	const interval, junk = time.Second, 20_000
-	h := newRig(t, options{inMemory: true})
+	h := newRig(t, options{})
 	h.run(interval)
 	warm := key(0)
 	h.writeRequest(warm, request(warm, "auto", "")) // then the watcher works

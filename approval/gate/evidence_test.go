@@ -38,7 +38,7 @@ func TestEvidenceIsKept(t *testing.T) {
 	mail := []policy.Clause{{Domain: "mail", Op: "send", Kind: policy.Only, Arg: "recipient", Values: []string{"bob@example.com"}}}
 	boss := []policy.Clause{{Domain: "mail", Kind: policy.AtMost, Arg: "recipient", Values: []string{"ceo@example.com"}}}
 	h := newRig(t, options{
-		inMemory: true, frozenClock: true, inline: true,
+		frozenClock: true, inline: true,
 		tools: map[string]approval.Tool{"script": {
 			Name: "script", Program: "code", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/script"}},
 		}},
@@ -98,7 +98,7 @@ func TestEvidenceIsKept(t *testing.T) {
 
 // Without a configured prover no proof is verified.
 func TestProofWithoutProversIsUnverified(t *testing.T) {
-	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, tools: map[string]approval.Tool{"script": {Name: "script", Program: "code"}}})
+	h := newRig(t, options{frozenClock: true, inline: true, tools: map[string]approval.Tool{"script": {Name: "script", Program: "code"}}})
 	h.ask(key(1), requestWithProof(t, key(1), prover(), "bob@example.com"))
 	require.Equal(t, "proof_unknown_prover", h.pending(key(1)).Facts.Proof.Why.String())
 	h.ask(key(2), request(key(2), "script", `{"code":"x"}`, `"proof":{"anything":["you","like"]}`))

@@ -153,7 +153,7 @@ func grow(t *testing.T, path, _ string, _ approval.Key) {
 // another workspace is not delayed.
 func TestHostileFolder(t *testing.T) {
 	t.Parallel()
-	h := newRig(t, options{inMemory: true})                            // so that disk load does not affect the timing
+	h := newRig(t, options{})
 	outside := filepath.Join(gatetest.MemoryFolder(t), "outside.json") // on the same file system, for a hard link
 	require.NoError(t, os.WriteFile(outside, []byte(request(key(0xaaaa), "auto", `{"word":"`+outsideMarker+`"}`)), 0o644))
 	h.run(time.Second)

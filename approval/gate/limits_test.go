@@ -315,7 +315,7 @@ func TestNoWorkspaceStarvesAnother(t *testing.T) {
 	var steps, until atomic.Int64
 	single, woken := keyIn(other, 1), make(chan struct{})
 	var once sync.Once
-	h := newRig(t, options{inMemory: true, store: func(s gate.Store) gate.Store {
+	h := newRig(t, options{store: func(s gate.Store) gate.Store {
 		return before(s, "Read", approval.DocRecord, func(k approval.Key) { // at least once a step
 			if k == single {
 				once.Do(func() { until.Store(steps.Load()) })

@@ -35,7 +35,7 @@ func TestAskReadsDocumentsOnce(t *testing.T) {
 	} {
 		t.Run(why, func(t *testing.T) {
 			var loads atomic.Int32
-			h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, store: func(s gate.Store) gate.Store {
+			h := newRig(t, options{frozenClock: true, inline: true, store: func(s gate.Store) gate.Store {
 				return before(s, "Read", approval.DocRecord, func(approval.Key) { loads.Add(1) })
 			}})
 			tt.ask(h)
@@ -57,7 +57,7 @@ var freshOrigin = approval.Origin{ClientID: apiClient.ClientID, Fresh: true}
 func TestFreshIDUsedTwice(t *testing.T) {
 	for _, tool := range []string{"run", "auto", "never"} {
 		for _, other := range []string{"run", "auto", "never"} {
-			h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
+			h := newRig(t, options{frozenClock: true, inline: true})
 			_, err := h.submit(key(1), request(key(1), tool, ""), freshOrigin)
 			require.NoError(t, err)
 			before, ran := h.outcome(key(1)), len(h.executor.argsOf(key(1)))
@@ -74,7 +74,7 @@ func TestFreshIDUsedTwice(t *testing.T) {
 // TestFreshSubmissionWhilePaused: only the first load skips reading the documents.
 func TestFreshSubmissionWhilePaused(t *testing.T) {
 	var loads atomic.Int32
-	h := newRig(t, options{inMemory: true, frozenClock: true, store: func(s gate.Store) gate.Store {
+	h := newRig(t, options{frozenClock: true, store: func(s gate.Store) gate.Store {
 		return before(s, "Read", approval.DocRecord, func(approval.Key) { loads.Add(1) })
 	}})
 	h.gate.Pauses = alwaysPaused{}
@@ -111,7 +111,7 @@ func TestForeignEventsWakeTheKey(t *testing.T) {
 		}}},
 	} {
 		t.Run(why, func(t *testing.T) {
-			tt.plan.inMemory, tt.plan.frozenClock, tt.plan.inline = true, true, true
+			tt.plan.frozenClock, tt.plan.inline = true, true
 			h := newRig(t, tt.plan)
 			_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 			require.Equal(t, tt.plan.store != nil, err != nil)
@@ -128,7 +128,7 @@ func TestForeignEventsWakeTheKey(t *testing.T) {
 // TestAskWithOtherDocumentsPresent: other documents that exist at intake are still
 // handled.
 func TestAskWithOtherDocumentsPresent(t *testing.T) {
-	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
+	h := newRig(t, options{frozenClock: true, inline: true})
 	h.writeRequest(key(1), request(key(1), "run", ""))
 	h.cancel(key(1))
 	h.step(key(1))

@@ -40,7 +40,7 @@ func (h *rig) resume(name string) {
 func TestPauseStopsNewRuns(t *testing.T) {
 	for _, name := range []string{personal, ipc.AllWorkspaces} {
 		t.Run(name, func(t *testing.T) {
-			h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
+			h := newPausableRig(t, options{frozenClock: true, inline: true})
 			approved, denied, allowed, cancelled := key(1), key(2), key(3), key(4)
 			h.ask(approved, request(approved, "run", ""))
 			h.pause(name)
@@ -73,7 +73,7 @@ func TestPauseStopsNewRuns(t *testing.T) {
 }
 
 func TestPauseOfAnotherWorkspace(t *testing.T) {
-	h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
+	h := newPausableRig(t, options{frozenClock: true, inline: true})
 	h.pause(other)
 	k := key(1)
 	h.writeRequest(k, request(k, "auto", ""))
@@ -83,7 +83,7 @@ func TestPauseOfAnotherWorkspace(t *testing.T) {
 
 // An approval whose RunBefore passes during a pause expires by itself.
 func TestApprovalExpiresDuringPause(t *testing.T) {
-	h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
+	h := newPausableRig(t, options{frozenClock: true, inline: true})
 	k := key(1)
 	h.ask(k, request(k, "run", ""))
 	h.pause(personal)
@@ -100,7 +100,7 @@ func TestApprovalExpiresDuringPause(t *testing.T) {
 // The file's existence is the pause, whatever its content.
 func TestPauseWithoutContent(t *testing.T) {
 	for _, content := range []string{"", "{", `{"id":"../../etc"}`, `[]`} {
-		h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
+		h := newPausableRig(t, options{frozenClock: true, inline: true})
 		h.write(h.layout.Pauses()+"/"+personal+".json", content)
 		k := key(1)
 		h.writeRequest(k, request(k, "auto", ""))
@@ -114,7 +114,7 @@ func TestPauseWithoutContent(t *testing.T) {
 
 // If the pause state cannot be read, nothing runs.
 func TestPauseFailsClosed(t *testing.T) {
-	h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
+	h := newPausableRig(t, options{frozenClock: true, inline: true})
 	h.write(h.layout.Pauses()+"/broken", "")
 	h.gate.Pauses = &ipc.PauseGuard{Store: &ipc.Store{FS: ipc.OS(), Layout: ipc.Layout{Home: h.layout.Pauses() + "/broken"}}}
 	k := key(1)

@@ -268,7 +268,7 @@ func TestPrunedIDIsNotUsedBeforeSync(t *testing.T) {
 
 // Prune runs in a loop beside a busy gate: everything runs once.
 func TestPruneWhileGateRuns(t *testing.T) {
-	h := newRig(t, options{inMemory: true, limits: approval.Limits{PerMinute: 100_000, AskPerMinute: 100_000}})
+	h := newRig(t, options{limits: approval.Limits{PerMinute: 100_000, AskPerMinute: 100_000}})
 	h.gate.ResponseRetention, h.gate.RecordRetention = time.Millisecond, time.Millisecond
 	h.run(50 * time.Millisecond)
 	const n = 300

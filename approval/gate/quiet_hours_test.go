@@ -28,7 +28,7 @@ func TestQuietHoursExtendTimeout(t *testing.T) {
 		{"a shorter timeout by the agent", around, `"expires_in_sec":60`, time.Minute},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
-			h := newRig(t, options{frozenClock: true, inMemory: true, quietHours: tc.night})
+			h := newRig(t, options{frozenClock: true, quietHours: tc.night})
 			k := key(1)
 			body := request(k, "run", "")
 			if tc.more != "" {

@@ -103,7 +103,7 @@ func TestConfigurationChangesWithinStep(t *testing.T) {
 		return approval.Tool{Name: "x", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{argv0}}}
 	}
 	for changeAt := 1; changeAt <= 12; changeAt++ {
-		h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, tools: map[string]approval.Tool{"x": form("/bin/dangerous")}})
+		h := newRig(t, options{frozenClock: true, inline: true, tools: map[string]approval.Tool{"x": form("/bin/dangerous")}})
 		c := &changingConfig{rig: h}
 		h.gate.Settings, h.gate.Policy, h.gate.Snapshot = c, c, c.Snapshot
 
@@ -135,7 +135,7 @@ func (x *fakeExecutor) jobsDone() []approval.Job {
 
 // New limits apply at once; what is used up stays used up.
 func TestReconfigured(t *testing.T) {
-	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, limits: approval.Limits{AskPerMinute: 2, Pending: 100}})
+	h := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{AskPerMinute: 2, Pending: 100}})
 	for i := range 3 {
 		h.writeRequest(key(i), request(key(i), "run", ""))
 		h.step(key(i))
@@ -168,7 +168,7 @@ func TestAlive(t *testing.T) {
 			for _, ws := range tt.stuck {
 				stuck[ws] = true
 			}
-			h := newRig(t, options{inMemory: true, store: func(s gate.Store) gate.Store {
+			h := newRig(t, options{store: func(s gate.Store) gate.Store {
 				return before(s, "Read", "", func(k approval.Key) {
 					if stuck[k.Workspace] {
 						<-hang

@@ -58,7 +58,7 @@ func TestReserveCanRefuse(t *testing.T) {
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			b := &counters{}
-			h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, store: func(s gate.Store) gate.Store {
+			h := newRig(t, options{frozenClock: true, inline: true, store: func(s gate.Store) gate.Store {
 				return &countingHealthStore{s, b}
 			}})
 			h.gate.Pauses = b

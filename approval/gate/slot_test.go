@@ -169,7 +169,7 @@ func withJitter(rng *rand.Rand, people, gate time.Duration, contenders []contend
 
 func TestOneSlotManyGoroutines(t *testing.T) {
 	t.Parallel()
-	h := newRig(t, options{inMemory: true, timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
+	h := newRig(t, options{timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
 	h.run(0)
 	rng, won := rand.New(rand.NewPCG(1, 2)), map[string]int{}
 	for n := range 400 {

@@ -38,7 +38,7 @@ func TestSubmitIsIntake(t *testing.T) {
 		{"a denied request has a record", "never", "auto_rejected: Denied by policy: rule_deny rule=never words=no", approval.DocRecord},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
-			h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
+			h := newRig(t, options{frozenClock: true, inline: true})
 			repeated, err := h.submit(key(1), request(key(1), tt.tool, `{"n":1e400}`), apiClient)
 			require.NoError(t, err)
 			require.False(t, repeated)
@@ -56,7 +56,7 @@ func TestSubmitIsIntake(t *testing.T) {
 }
 
 func TestSubmitRecordsClient(t *testing.T) {
-	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
+	h := newRig(t, options{frozenClock: true, inline: true})
 	owned := approval.Origin{ClientID: "0123456789ab", Principal: "ann", AskOn: "email"}
 	_, err := h.submit(key(1), request(key(1), "run", ""), owned)
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestSubmitRecordsClient(t *testing.T) {
 func TestSubmitTakenID(t *testing.T) {
 	elsewhere := approval.Origin{ClientID: "ba9876543210"}
 	for _, tool := range []string{"run", "auto", "never"} {
-		h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
+		h := newRig(t, options{frozenClock: true, inline: true})
 		body := request(key(1), tool, "")
 		_, err := h.submit(key(1), body, apiClient)
 		require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestSubmitTakenID(t *testing.T) {
 			require.ErrorIs(t, err, approval.ErrIDTaken, "%s, %s", tool, why)
 		}
 	}
-	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
+	h := newRig(t, options{frozenClock: true, inline: true})
 	_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 	require.NoError(t, err)
 	_, err = h.submit(key(1), request(key(1), "run", ""), approval.Origin{ClientID: apiClient.ClientID, AskOn: "email"})
@@ -121,7 +121,7 @@ func TestSubmitTakenID(t *testing.T) {
 }
 
 func TestSubmitRejects(t *testing.T) {
-	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, limits: approval.Limits{Pending: 2, PerMinute: 6, RequestSize: 1000}})
+	h := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{Pending: 2, PerMinute: 6, RequestSize: 1000}})
 	refused := func(k approval.Key, body string, from approval.Origin, want error) {
 		t.Helper()
 		_, err := h.submit(k, body, from)
@@ -151,7 +151,7 @@ func TestSubmitRejects(t *testing.T) {
 }
 
 func TestSubmitWhilePaused(t *testing.T) {
-	h := newRig(t, options{inMemory: true})
+	h := newRig(t, options{})
 	h.gate.Pauses = alwaysPaused{}
 	h.run(0)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -180,7 +180,7 @@ func (alwaysPaused) Failure() error    { return nil }
 // TestConcurrentSubmit submits the same request many times at once: it runs once, and
 // the other callers get a repetition.
 func TestConcurrentSubmit(t *testing.T) {
-	h := newRig(t, options{inMemory: true})
+	h := newRig(t, options{})
 	h.run(0)
 	const callers = 16
 	for round := range 10 {
@@ -226,7 +226,7 @@ func (w watchedContext) Done() <-chan struct{} {
 // response and the end of that step. The frozen clock shows that the caller does not
 // wait for the cooldown.
 func TestSubmitWhileSettling(t *testing.T) {
-	h := newRig(t, options{inMemory: true, frozenClock: true})
+	h := newRig(t, options{frozenClock: true})
 	results := make(chan error, 1)
 	var once sync.Once
 	h.gate.Changed = func(k approval.Key) {
@@ -256,7 +256,7 @@ func TestSubmitWhileSettling(t *testing.T) {
 // TestSubmitWithFilesPresent: files that exist before the submission cause no new
 // event, so they are handled together with it.
 func TestSubmitWithFilesPresent(t *testing.T) {
-	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
+	h := newRig(t, options{frozenClock: true, inline: true})
 	h.cancel(key(1))
 	_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 	require.NoError(t, err)
@@ -271,7 +271,7 @@ func TestSubmitWithFilesPresent(t *testing.T) {
 
 func TestSubmitOnFailingDisk(t *testing.T) {
 	var disk error = syscall.EIO
-	h := newRig(t, options{inMemory: true, inline: true, store: func(s gate.Store) gate.Store {
+	h := newRig(t, options{inline: true, store: func(s gate.Store) gate.Store {
 		return hookedStore{Store: s, method: "Create", doc: approval.DocPending, before: func(approval.Key) error { return disk }}
 	}})
 	_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
@@ -285,7 +285,7 @@ func TestSubmitOnFailingDisk(t *testing.T) {
 }
 
 func TestClientCancels(t *testing.T) {
-	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
+	h := newRig(t, options{frozenClock: true, inline: true})
 	ctx := context.Background()
 	_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 	require.NoError(t, err)

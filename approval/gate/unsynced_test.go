@@ -44,7 +44,7 @@ func (a confirmReporter) Confirm(ctx context.Context, d approval.Doc, k approval
 // pending of an acknowledged decision.
 func TestDecideWaitsForDurablePending(t *testing.T) {
 	disk := &slowSyncFS{FS: ipc.OS(), begun: make(chan struct{}, 10), end: make(chan struct{})}
-	h := newRig(t, options{inMemory: true, fs: disk})
+	h := newRig(t, options{fs: disk})
 	disk.dir = h.layout.Pendings(personal)
 	goOn := sync.OnceFunc(func() { close(disk.end) })
 	defer goOn()

@@ -145,7 +145,7 @@ func TestRequestsTakeTheWay(t *testing.T) {
 					}
 				}
 			}
-			h := newRig(t, options{inMemory: true, store: func(s gate.Store) gate.Store { return stackStore{s, record} }})
+			h := newRig(t, options{store: func(s gate.Store) gate.Store { return stackStore{s, record} }})
 			h.executor.do = func(approval.Job) approval.Effect { record(); return approval.Effect{} }
 			h.run(0)
 			k := key(1)

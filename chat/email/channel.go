@@ -243,7 +243,7 @@ func (c *Channel) addCards(w approval.StoredPending) error {
 	}
 	before := len(n.Cards)
 	for _, p := range c.People(k.Workspace) {
-		to := canonical(p.Email)
+		to := canonical(p.IDs[channelName])
 		if to == "" || n.card(to) != nil || w.Pending.Principal != "" && w.Pending.Principal != p.Name {
 			continue
 		}

@@ -34,7 +34,7 @@ func TestAskedOnce(t *testing.T) {
 	w.restart()
 	require.Empty(t, w.runAndTakeSent(), "not again after a restart")
 
-	w.people["office"] = append(w.people["office"], approval.Approver{Name: "dora", Email: "dora@human.test"})
+	w.people["office"] = append(w.people["office"], approval.Approver{Name: "dora", IDs: map[string]string{"email": "dora@human.test"}})
 	require.Equal(t, "dora@human.test", w.onlyEmail(w.runAndTakeSent()).to, "a new approver is asked, too")
 }
 

@@ -120,7 +120,7 @@ func (r *reply) findApprover() (why string) {
 		return "no card with that id was sent"
 	}
 	for _, p := range r.People(r.key.Workspace) {
-		if p.Email != "" && canonical(p.Email) == r.sender {
+		if p.IDs[channelName] != "" && canonical(p.IDs[channelName]) == r.sender {
 			r.approver = p
 			return ""
 		}
@@ -206,7 +206,7 @@ func (r *reply) message(w *approval.StoredPending) chat.Message {
 // senderWorkspaces lists the workspaces whose approvers include the sender.
 func (r *reply) senderWorkspaces() (all []string) {
 	for _, ws := range r.Workspaces() {
-		if slices.ContainsFunc(r.People(ws), func(p approval.Approver) bool { return canonical(p.Email) == r.sender }) {
+		if slices.ContainsFunc(r.People(ws), func(p approval.Approver) bool { return canonical(p.IDs[channelName]) == r.sender }) {
 			all = append(all, ws)
 		}
 	}

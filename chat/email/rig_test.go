@@ -1,6 +1,7 @@
 package email
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -104,9 +105,9 @@ func newRig(t testing.TB) *rig {
 		t: t, outbox: &outbox{}, ceilings: map[string]approval.Reversibility{},
 		clock: &fakeClock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
 		people: map[string][]approval.Approver{
-			"home":   {{Name: "ann", Email: annMail}},
-			"office": {{Name: "ann", Email: annMail}, {Name: "bob", Email: bobMail, Language: "it"}, {Name: "carl"}},
-			"shop":   {{Name: "eva", Email: evaMail}},
+			"home":   {{Name: "ann", IDs: map[string]string{"email": annMail}}},
+			"office": {{Name: "ann", IDs: map[string]string{"email": annMail}}, {Name: "bob", IDs: map[string]string{"email": bobMail}, Language: "it"}, {Name: "carl"}},
+			"shop":   {{Name: "eva", IDs: map[string]string{"email": evaMail}}},
 		},
 	}
 	var o gatetest.Options
@@ -149,7 +150,7 @@ func (w *rig) restart() {
 
 func (w *rig) canDecide(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
 	for _, p := range w.people[ws] {
-		if by.Channel == "email" && p.Email == by.ID {
+		if by.Channel == "email" && p.IDs["email"] == by.ID {
 			return p.Name, true
 		}
 	}
@@ -336,3 +337,8 @@ func (w *rig) deliver(in mailbox.Incoming) (Taken, []sentMail) {
 const id1 = "a7f3b2c1d4e5f6a7"
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+// withCRLF is an email as it comes in.
+func withCRLF(raw []byte) []byte {
+	return bytes.ReplaceAll(bytes.ReplaceAll(raw, []byte("\r\n"), []byte("\n")), []byte("\n"), []byte("\r\n"))
+}

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -40,7 +41,7 @@ func (v *visit) audit() {
 	defer done()
 	if v.Backend.Audit != nil {
 		before, _ := strconv.ParseInt(q.Get("before"), 10, 64)
-		list, more, err := v.Backend.Audit.Entries(v.r.Context(), EntryQuery{
+		list, more, err := v.Backend.Audit.Entries(v.r.Context(), read.EntryQuery{
 			Workspaces: v.rights.See, All: v.rights.Operator, Text: p.Query, Before: max(before, 0), Limit: perPage,
 		})
 		if err != nil {

@@ -38,21 +38,12 @@ type history interface {
 	Requests(q read.Query) (list []*read.Request, more bool, err error)
 }
 
-// EntryQuery selects entries of the audit log.
-type EntryQuery struct {
-	Workspaces []string
-	All        bool // also entries without a workspace, or of a removed one
-	Text       string
-	Before     int64 // only entries with a lower number; 0: all
-	Limit      int
-}
-
 // ErrBusy reports that a verification is already running.
 var ErrBusy = errors.New("already running")
 
 // audit reads the audit log.
 type audit interface {
-	Entries(ctx context.Context, q EntryQuery) (list []approval.Entry, more bool, err error)
+	Entries(ctx context.Context, q read.EntryQuery) (list []approval.Entry, more bool, err error)
 	// Verify checks the complete log and returns a one-line summary. The error
 	// tells what is wrong with the log, or wraps ErrBusy.
 	Verify(ctx context.Context) (found string, err error)

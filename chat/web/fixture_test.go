@@ -315,7 +315,7 @@ func (w *fixture) Requests(q read.Query) ([]*read.Request, bool, error) {
 }
 
 // Entries implements web.audit.
-func (w *fixture) Entries(context.Context, web.EntryQuery) ([]approval.Entry, bool, error) {
+func (w *fixture) Entries(context.Context, read.EntryQuery) ([]approval.Entry, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.entries), false, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
@@ -57,21 +57,30 @@ func (a *app) auditTail(ctx context.Context, n int, follow bool) error {
 	if n < 0 {
 		return console.Fail(console.ExitUsage, "", "--lines %d: must not be negative", n)
 	}
-	h, err := home.Load(a.Console)
+	if !follow {
+		return a.ask(ctx, func(d *control.Client) error {
+			lines, err := d.Tail(ctx, n)
+			for _, l := range lines {
+				err = errors.Join(err, a.printEntry(l))
+			}
+			return err
+		})
+	}
+	h, err := home.Locate(a.Console)
 	if err != nil {
 		return err
 	}
 	t := &audit.Tail{FS: h.FS, Dir: h.Layout.Audit()}
 	lines, err := t.Last(n)
 	if err != nil {
-		return a.explainNoLog(h, err)
+		return control.ExplainNoLog(h, err)
 	}
 	for _, l := range lines {
 		if err := a.printEntry(l); err != nil {
 			return err
 		}
 	}
-	for follow && ctx.Err() == nil {
+	for ctx.Err() == nil {
 		path := t.Path()
 		err := watcher.Await(ctx, path, func() (bool, error) {
 			err := t.Next(a.printEntry)
@@ -82,14 +91,6 @@ func (a *app) auditTail(ctx context.Context, n int, follow bool) error {
 		}
 	}
 	return nil
-}
-
-// explainNoLog explains a missing log.
-func (a *app) explainNoLog(h *home.Home, err error) error {
-	if _, stat := os.Stat(h.Layout.Audit()); errors.Is(stat, os.ErrNotExist) {
-		return console.Fail(console.ExitError, "run permesso init, then permesso serve; or name another home: --home, or sudo -u permesso for the system's daemon", "no daemon for this user in %s", h.Layout.Home)
-	}
-	return err
 }
 
 func (a *app) printEntry(l audit.Line) error {
@@ -115,7 +116,7 @@ func (a *app) auditProveCmd() *cobra.Command {
 }
 
 func (a *app) auditProve(typed, event string) error {
-	h, err := home.Load(a.Console)
+	h, err := home.Locate(a.Console)
 	if err != nil {
 		return err
 	}
@@ -209,7 +210,7 @@ func (a *app) auditCheckpointCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "checkpoint", Short: "Print the newest signed checkpoint, to keep on another host", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := home.Load(a.Console)
+			h, err := home.Locate(a.Console)
 			if err != nil {
 				return err
 			}
@@ -235,7 +236,7 @@ func (a *app) auditKeysCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "keys", Short: "List the public keys that sign receipts and the log, newest first", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := home.Load(a.Console)
+			h, err := home.Locate(a.Console)
 			if err != nil {
 				return err
 			}

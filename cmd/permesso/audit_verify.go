@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
@@ -37,13 +38,13 @@ func (a *app) auditVerifyCmd() *cobra.Command {
 }
 
 func (a *app) auditVerify(w keptProofs) error {
-	h, err := home.Load(a.Console)
+	h, err := home.Locate(a.Console)
 	if err != nil {
 		return err
 	}
 	c := &audit.Check{FS: h.FS, Dir: h.Layout.Audit(), Progress: a.Percent("verifying")}
 	if c.Keys, err = h.TrustedKeys(w.key); err != nil {
-		return a.explainNoLog(h, err)
+		return control.ExplainNoLog(h, err)
 	}
 	if err := a.addKeptProofs(c, w); err != nil {
 		return err
@@ -52,7 +53,7 @@ func (a *app) auditVerify(w keptProofs) error {
 	report, err := c.Run()
 	if err != nil {
 		a.EndProgress()
-		return a.explainNoLog(h, refusedIfTampered(err))
+		return control.ExplainNoLog(h, refusedIfTampered(err))
 	}
 	if note != "" {
 		report.Notes = append(report.Notes, note)

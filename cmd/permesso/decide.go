@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/policy"
 )
@@ -133,67 +133,58 @@ func (a *app) readDecision() (*decisionInput, error) {
 
 // decide decides one request, with or without a running daemon.
 func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInput) error {
-	c, err := home.OpenApprover(ctx, a.Console)
-	if err != nil {
-		return err
+	return a.ask(ctx, func(c *control.Client) error {
+		w, err := findWaiting(ctx, c, typed, &ans)
+		if err != nil {
+			return err
+		}
+		d, err := c.Decide(ctx, ans)
+		if err != nil {
+			return err
+		}
+		text := confirmation(c, d, w)
+		if p := c.PauseOf(ans.Key.Workspace); d.Approved && p != nil {
+			text += "\nThe daemon is " + home.PauseLine(*p) + ". The request runs after permesso resume unless it has expired by then."
+		}
+		return a.Print(d, text)
+	})
+}
+
+// findWaiting sets what a decision is about: exactly the pending that was read.
+func findWaiting(ctx context.Context, c *control.Client, typed string, ans *approval.DecisionInput) (w *approval.StoredPending, err error) {
+	if ans.Key, err = find(ctx, c.Find, typed); err != nil {
+		return nil, err
 	}
-	if ans.Key, err = find(ctx, c, typed); err != nil {
-		return err
+	s, err := c.Story(ctx, ans.Key, false)
+	if s.Waiting != nil && ans.PendingSHA256 == "" {
+		ans.PendingSHA256 = s.Waiting.SHA256
 	}
-	w, err := c.Pending(ans.Key)
-	if err != nil {
-		return err
-	}
-	ans.By, ans.Via = home.Operator(), "cli"
-	d, err := c.Decide(ctx, ans)
-	if err != nil {
-		return err
-	}
-	served, err := c.Served()
-	if err != nil {
-		return err
-	}
-	text := confirmation(c, d, w, served)
-	if d.Approved && c.PausedIn(ans.Key.Workspace) != nil {
-		p, _ := c.Store.Paused(ans.Key.Workspace)
-		text += "\nThe daemon is " + home.PauseLine(p) + ". The request runs after permesso resume unless it has expired by then."
-	}
-	return a.Print(d, text)
+	return s.Waiting, err
 }
 
 // cancelWaiting cancels a request as the operator, with or without a running daemon.
 func (a *app) cancelWaiting(ctx context.Context, typed string) error {
-	c, err := home.OpenApprover(ctx, a.Console)
-	if err != nil {
-		return err
-	}
-	files, ok := c.Decider.(*gate.Decider)
-	if !ok {
-		return console.Fail(console.ExitRefused, "permesso deny "+typed, "only the operator of the daemon can cancel a pending request")
-	}
-	k, err := find(ctx, c, typed)
-	if err != nil {
-		return err
-	}
-	w, err := c.Pending(k)
-	if err != nil {
-		return err
-	}
-	d, err := files.Cancel(ctx, approval.DecisionInput{Key: k, By: home.Operator(), Via: "cli"})
-	if err != nil {
-		return err
-	}
-	served, err := c.Served()
-	if err != nil {
-		return err
-	}
-	return a.Print(d, confirmation(c, d, w, served))
+	return a.ask(ctx, func(c *control.Client) error {
+		if !c.Operator {
+			return console.Fail(console.ExitRefused, "permesso deny "+typed, "only the operator of the daemon can cancel a pending request")
+		}
+		var ans approval.DecisionInput
+		w, err := findWaiting(ctx, c, typed, &ans)
+		if err != nil {
+			return err
+		}
+		d, err := c.Cancel(ctx, ans.Key)
+		if err != nil {
+			return err
+		}
+		return a.Print(d, confirmation(c, d, w))
+	})
 }
 
-func confirmation(k *home.ApproverClient, d *approval.Decision, w *approval.StoredPending, served bool) string {
+func confirmation(c *control.Client, d *approval.Decision, w *approval.StoredPending) string {
 	what, undo := d.RequestID, ""
 	if w != nil {
-		what = k.Style().OneLine(w.Pending, strings.TrimSpace(w.Pending.ToolName+" "+w.Pending.Summary)) + " (" + w.Pending.ShortID + ")"
+		what = c.Style().OneLine(w.Pending, strings.TrimSpace(w.Pending.ToolName+" "+w.Pending.Summary)) + " (" + w.Pending.ShortID + ")"
 		if g := policy.GrantFrom(w.Pending, d); g != nil {
 			undo = "\nUndo: permesso revoke " + approval.ShortID(g.ID)
 		}
@@ -202,7 +193,7 @@ func confirmation(k *home.ApproverClient, d *approval.Decision, w *approval.Stor
 	if d.Approved {
 		text += ", must start before " + d.RunBefore.Local().Format(time.TimeOnly) + undo
 	}
-	if !served {
+	if !c.Served {
 		text += "\nThe daemon is not running: this takes effect when it starts (permesso serve)."
 	}
 	return text

@@ -244,6 +244,7 @@ func TestDemoWithoutColor(t *testing.T) {
 // However the demo is stopped, it stops its children, removes its files, and
 // returns an error.
 func TestDemoStopped(t *testing.T) {
+	t.Parallel()
 	t.Run("by Ctrl-C", func(t *testing.T) {
 		d := newDemo(t)
 		keys := d.startOnTerminal()

@@ -302,7 +302,7 @@ func TestDaemonStopsWhenItsHomeIsReplaced(t *testing.T) {
 		{"moved away", func(t *testing.T, h *rig) { require.NoError(t, os.Rename(h.layout.Home, h.layout.Home+".old")) }},
 		{"replaced by another", func(t *testing.T, h *rig) {
 			require.NoError(t, os.Rename(h.layout.Home, h.layout.Home+".old"))
-			require.NoError(t, os.Remove(filepath.Join(h.layout.Home+".old", "run", "ui.sock"))) // a socket cannot be copied
+			require.NoError(t, os.Remove(filepath.Join(h.layout.Home+".old", "run", "permesso.sock"))) // a socket cannot be copied
 			require.NoError(t, os.CopyFS(h.layout.Home, os.DirFS(h.layout.Home+".old")))
 		}},
 		{"only the lock removed", func(t *testing.T, h *rig) { require.NoError(t, os.Remove(h.layout.Lock())) }},
@@ -370,6 +370,7 @@ func TestHangupChangesNothing(t *testing.T) {
 // On SIGTERM the daemon waits for running handlers and starts no new ones. The
 // next daemon runs the rest.
 func TestTermLetsHandlersFinish(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, "default", "")
 	begun, finish := filepath.Join(h.dir, "begun"), filepath.Join(h.dir, "finish")
 	file := h.script("slow", ": > "+begun+"; read -r line < "+finish+"; echo done")

@@ -189,6 +189,7 @@ func TestExampleInBubblewrap(t *testing.T) {
 // The Compose Specification's own schema and loader check our compose file. They
 // have their own module file.
 func TestComposeFile(t *testing.T) {
+	t.Parallel()
 	check := func(file string) (out, errs []byte, err error) {
 		cmd := osexec.Command("go", "run", "-C", filepath.Join("..", "..", ".ci", "compose"), ".", file)
 		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly")

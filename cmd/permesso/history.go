@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -17,8 +18,8 @@ import (
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/security/audit"
 )
 
 // historyFlags select requests.
@@ -37,7 +38,7 @@ func (a *app) historyCmd() *cobra.Command {
 		Long: "List past and pending requests, newest first, from the audit log, which includes pruned requests.\n\n" +
 			"A" + timeHelp[1:] + ".\n" +
 			"STATUS is one of " + strings.Join(statuses()[:7], " ") + "\n" + strings.Join(statuses()[7:], " ") + ".",
-		RunE: func(*cobra.Command, []string) error { return a.history(f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.history(cmd.Context(), f) },
 	}
 	c.Flags().StringVar(&f.since, "since", "", "only requests made at this `time` or later")
 	c.Flags().StringVar(&f.until, "until", "", "only requests made before this `time`")
@@ -97,67 +98,49 @@ func statuses() []string {
 	}
 }
 
-func (a *app) history(f historyFlags) error {
-	w, err := f.query(time.Now())
+func (a *app) history(ctx context.Context, f historyFlags) error {
+	q, err := f.query(time.Now())
 	if err != nil {
 		return err
 	}
-	h, k, err := home.Open(a.Console)
-	if err != nil {
+	return a.ask(ctx, func(d *control.Client) error {
+		found, more, err := d.History(ctx, q)
+		if a.JSON {
+			err = errors.Join(err, a.printItems(found))
+		} else {
+			a.printHistory(found)
+		}
+		switch {
+		case err != nil:
+		case more && a.JSON:
+			fmt.Fprintf(a.Err, "permesso: showing the newest %d; --all shows the rest\n", len(found))
+		case more:
+			fmt.Fprintf(a.Out, "showing the newest %d; --all shows the rest\n", len(found))
+		}
 		return err
-	}
-	found, more, err := h.Requests(k, w)
-	if a.JSON {
-		err = errors.Join(err, a.printItems(found))
-	} else {
-		a.printHistory(found)
-	}
-	switch {
-	case err != nil:
-		return withAuditHint(err)
-	case more && a.JSON:
-		fmt.Fprintf(a.Err, "permesso: showing the newest %d; --all shows the rest\n", len(found))
-	case more:
-		fmt.Fprintf(a.Out, "showing the newest %d; --all shows the rest\n", len(found))
-	}
-	return nil
+	})
 }
 
-// withAuditHint adds a hint to an error of the log. The readable entries were shown.
-func withAuditHint(err error) error {
-	if errors.Is(err, audit.ErrDamaged) {
-		return console.Wrap(console.ExitError, err, "the shown entries are correct, older ones are unreadable; run permesso audit verify")
+func (f *historyFlags) query(now time.Time) (q control.HistoryQuery, err error) {
+	q = control.HistoryQuery{Workspace: f.workspace, Tool: f.tool, Status: f.status, By: f.by}
+	if q.Since, err = parseTime("since", f.since, now); err != nil {
+		return q, err
 	}
-	return err
-}
-
-func (f *historyFlags) query(now time.Time) (w read.Query, err error) {
-	if w.Since, err = parseTime("since", f.since, now); err != nil {
-		return w, err
-	}
-	if w.Until, err = parseTime("until", f.until, now); err != nil {
-		return w, err
+	if q.Until, err = parseTime("until", f.until, now); err != nil {
+		return q, err
 	}
 	switch {
 	case f.limit < 1:
-		return w, console.Fail(console.ExitUsage, "--all shows all requests", "--limit %d: must be at least 1", f.limit)
+		return q, console.Fail(console.ExitUsage, "--all shows all requests", "--limit %d: must be at least 1", f.limit)
 	case f.status != "" && !slices.Contains(statuses(), f.status):
-		return w, console.Fail(console.ExitUsage, "use one of "+strings.Join(statuses(), " "), "--status %q: unknown status", f.status)
-	case !w.Until.IsZero() && !w.Since.Before(w.Until):
-		return w, console.Fail(console.ExitUsage, "--since must be before --until", "--since %s is not before --until %s", f.since, f.until)
+		return q, console.Fail(console.ExitUsage, "use one of "+strings.Join(statuses(), " "), "--status %q: unknown status", f.status)
+	case !q.Until.IsZero() && !q.Since.Before(q.Until):
+		return q, console.Fail(console.ExitUsage, "--since must be before --until", "--since %s is not before --until %s", f.since, f.until)
 	}
 	if !f.all {
-		w.Limit = f.limit
+		q.Limit = f.limit
 	}
-	w.Match = f.match
-	return w, nil
-}
-
-func (f *historyFlags) match(r *read.Request) bool {
-	return (f.workspace == "" || r.Key.Workspace == f.workspace) &&
-		(f.tool == "" || r.Tool == f.tool || r.Tool == "" && r.ActionType == f.tool) &&
-		(f.status == "" || string(r.Status) == f.status) &&
-		(f.by == "" || r.By == f.by || r.ByID == f.by)
+	return q, nil
 }
 
 // parseTime parses a --since or --until time; "" is the zero time.

@@ -140,7 +140,7 @@ func TestHistoryOfADamagedLog(t *testing.T) {
 	require.NoError(t, os.WriteFile(log, fmt.Appendf(nil, line+line, 1, "broken", 2, `"auto_rejected","workspace":"w","tool":"\u001b[2Jx","request_id":"00000000000000cc"}`), 0o600))
 	var out bytes.Buffer
 	a := &app{&console.Console{Out: &out, Env: func(string) string { return "" }, HomeFlag: h.Layout.Home}}
-	err = a.history(historyFlags{limit: 50})
+	err = a.history(t.Context(), historyFlags{limit: 50})
 	require.ErrorIs(t, err, audit.ErrDamaged)
 	var e *console.Error
 	require.True(t, errors.As(err, &e) && e.Hint() != "")
@@ -149,6 +149,7 @@ func TestHistoryOfADamagedLog(t *testing.T) {
 }
 
 func TestLongListIsOneJSONArray(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{0, 1, 999, 1000, 1001, 2500, 5000} {
 		var found []*read.Request
 		for i := range n {

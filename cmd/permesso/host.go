@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
@@ -32,7 +31,7 @@ func (a *app) receiptCmd() *cobra.Command {
 	}
 	redeem := &cobra.Command{
 		Use: "redeem FILE", Short: "Verify a receipt and mark it as used, so that it works once", Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, pos []string) error { return a.redeem(pos[0], f) },
+		RunE: func(cmd *cobra.Command, pos []string) error { return a.redeem(cmd.Context(), pos[0], f) },
 	}
 	for _, sub := range []*cobra.Command{verify, redeem} {
 		sub.Flags().StringVar(&f.Tool, "tool", "", "require this `tool`")
@@ -46,24 +45,15 @@ func (a *app) receiptCmd() *cobra.Command {
 }
 
 // redeem marks a receipt as used: the marker is write-once.
-func (a *app) redeem(file string, f home.ReceiptCheck) error {
+func (a *app) redeem(ctx context.Context, file string, f home.ReceiptCheck) error {
 	facts, err := home.VerifyReceipt(a.Console, file, f)
 	if err != nil {
 		return err
 	}
-	h, k, err := home.Open(a.Console)
-	if err != nil {
-		return err
-	}
-	key := approval.Key{Workspace: facts.Workspace, ID: facts.RequestID}
-	err = h.MarkRedeemed(context.Background(), k, key, home.Operator().Name)
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		return console.Fail(console.ExitRefused, "request a new approval", "the receipt of %s is already redeemed", key)
-	case errors.Is(err, fs.ErrNotExist):
-		return console.Fail(console.ExitRefused, "redeem it after the response exists", "the record of %s is not written yet", key)
-	case err != nil:
-		return err
-	}
-	return a.Print(facts, "redeemed: "+home.DescribeReceipt(facts)[len("valid: "):])
+	return a.ask(ctx, func(d *control.Client) error {
+		if err := d.Redeem(ctx, approval.Key{Workspace: facts.Workspace, ID: facts.RequestID}); err != nil {
+			return err
+		}
+		return a.Print(facts, "redeemed: "+home.DescribeReceipt(facts)[len("valid: "):])
+	})
 }

@@ -65,6 +65,7 @@ func (i *initRun) requireUnlocked() {
 }
 
 func TestInitFourQuestionsAndARequest(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		why, typed string
 		status     approval.Status
@@ -115,6 +116,7 @@ func approver(t *testing.T) string {
 }
 
 func TestInitEnterAcceptsDefaults(t *testing.T) {
+	t.Parallel()
 	i := startInit(t)
 	for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] "} {
 		i.answer(prompt, "\n")
@@ -145,6 +147,7 @@ func TestInitEnterAcceptsDefaults(t *testing.T) {
 }
 
 func TestInitFlagsAskNothing(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"--yes"}, {"--workspace", "w"}, {"--sandbox", "none"}} {
 		i := startInit(t, args...)
 		i.awaitOutput("permesso request hello")
@@ -154,6 +157,7 @@ func TestInitFlagsAskNothing(t *testing.T) {
 
 // If init is stopped before the last answer, it writes nothing.
 func TestInitStopped(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct{ why, typed, says string }{
 		{"by Ctrl-C", "\x03", "permesso: interrupted; nothing was written"},
 		{"by Ctrl-D", "\x04", "permesso: end of input; nothing was written"},

@@ -15,6 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
@@ -100,7 +101,7 @@ func (a *app) keyCreate(workspace string, f keyFlags) error {
 	if err != nil {
 		return err
 	}
-	ws, err := a.chooseWorkspace(h, workspace)
+	ws, err := control.ChooseWorkspace(h, workspace)
 	if err != nil {
 		return err
 	}

@@ -49,6 +49,7 @@ func releasedBinary(t *testing.T) string {
 // The binary needs no library and no loader; otherwise it would not start in an
 // image from scratch.
 func TestReleasedBinaryIsStatic(t *testing.T) {
+	t.Parallel()
 	f, err := elf.Open(releasedBinary(t))
 	require.NoError(t, err)
 	defer f.Close()

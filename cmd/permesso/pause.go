@@ -4,19 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"slices"
 	"strings"
-	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/ipc"
 )
 
 func (a *app) pauseCmd() *cobra.Command {
@@ -28,12 +22,7 @@ func (a *app) pauseCmd() *cobra.Command {
 			"decide; an approved request that is not started in time expires. A pause survives a restart. The daemon may be\n" +
 			"stopped.",
 		ValidArgsFunction: a.completeWorkspaces,
-		RunE: func(_ *cobra.Command, pos []string) error {
-			if strings.ContainsFunc(reason, unicode.IsControl) || len(reason) > 300 {
-				return console.Fail(console.ExitUsage, "use one line of at most 300 bytes", "--reason of %d bytes is too long or has control characters", len(reason))
-			}
-			return a.pause(pos, reason)
-		},
+		RunE:              func(cmd *cobra.Command, pos []string) error { return a.pause(cmd.Context(), pos, reason) },
 	}
 	c.Flags().StringVar(&reason, "reason", "", "reason `text`, shown to approvers and in status")
 	return c
@@ -45,107 +34,58 @@ func (a *app) resumeCmd() *cobra.Command {
 		Long: "Resume paused executions. Paused requests run now unless they have expired.\n\n" +
 			"Without WORKSPACE it ends the pause of everything; workspaces that were paused by name stay paused.",
 		ValidArgsFunction: a.completeWorkspaces,
-		RunE:              func(_ *cobra.Command, pos []string) error { return a.resume(pos) },
+		RunE:              func(cmd *cobra.Command, pos []string) error { return a.resume(cmd.Context(), pos) },
 	}
 }
 
-// pauseTarget returns the home and the name to pause or resume. It reads neither
-// the configuration nor the keys: a pause must work when they are broken.
-func (a *app) pauseTarget(pos []string) (*home.Home, string, error) {
-	dir, err := config.LocateHome(a.HomeFlag, a.Env)
+// askBare is ask without the configuration and the keys of a home without a daemon: a
+// pause must work when they are broken.
+func (a *app) askBare(ctx context.Context, do func(*control.Client) error) error {
+	d, err := control.OpenBare(ctx, a.Console)
 	if err != nil {
-		return nil, "", err
+		return err
 	}
-	h := home.New(nil, dir)
-	if _, err := h.FS.Stat(h.Layout.IPC()); err != nil {
-		return nil, "", console.Fail(console.ExitError, "run permesso init, or name another --home", "no daemon for this user in %s", dir)
-	}
-	if err := h.Layout.PreparePauses(h.FS); err != nil || len(pos) == 0 {
-		return h, ipc.AllWorkspaces, err
-	}
-	names, err := h.Store.Workspaces(context.Background())
-	if err != nil {
-		return nil, "", err
-	}
-	if !slices.Contains(names, pos[0]) {
-		return nil, "", console.Fail(console.ExitError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", pos[0])
-	}
-	return h, pos[0], nil
+	return errors.Join(do(d), d.Close())
 }
 
-func (a *app) pause(pos []string, reason string) error {
-	h, name, err := a.pauseTarget(pos)
-	if err != nil {
-		return err
-	}
-	p := ipc.Pause{Workspace: name, By: home.Operator().Name, At: time.Now().UTC(), Reason: reason}
-	err = h.Store.Pause(p)
-	already := errors.Is(err, fs.ErrExist)
-	if err != nil && !already {
-		return err
-	}
-	if err := h.AwaitClaims(name); err != nil {
-		return err
-	}
-	running, err := countClaims(h, name)
-	if err != nil {
-		return err
-	}
-	if now, ok := h.Store.Paused(name); ok {
-		p = now
-	}
-	text := "paused: nothing runs until permesso " + strings.TrimSpace("resume "+strings.Join(pos, " "))
-	if already {
-		text = "already " + home.PauseLine(p)
-	}
-	if running > 0 {
-		text += fmt.Sprintf("\n%d already running or interrupted: see permesso status", running)
-	}
-	return a.Print(p, text)
-}
-
-// countClaims counts the claims of a workspace, or of all.
-func countClaims(h *home.Home, name string) (n int, err error) {
-	names := []string{name}
-	if name == ipc.AllWorkspaces {
-		if names, err = h.Store.Workspaces(context.Background()); err != nil {
-			return 0, err
-		}
-	}
-	for _, ws := range names {
-		ids, _, err := h.Store.List(context.Background(), approval.DocClaim, ws)
+func (a *app) pause(ctx context.Context, pos []string, reason string) error {
+	return a.askBare(ctx, func(d *control.Client) error {
+		p, err := d.Pause(ctx, strings.Join(pos, ""), reason)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		n += len(ids)
-	}
-	return n, nil
+		text := "paused: nothing runs until permesso " + strings.TrimSpace("resume "+strings.Join(pos, " "))
+		if p.Already {
+			text = "already " + home.PauseLine(p.Pause)
+		}
+		if p.Claims > 0 {
+			text += fmt.Sprintf("\n%d already running or interrupted: see permesso status", p.Claims)
+		}
+		return a.Print(p.Pause, text)
+	})
 }
 
-func (a *app) resume(pos []string) error {
-	h, name, err := a.pauseTarget(pos)
-	if err != nil {
-		return err
-	}
-	p, err := h.Store.Resume(name, home.Operator().Name, time.Now().UTC())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	still, held := h.Store.Paused(name)
-	switch {
-	case err != nil && held:
-		return console.Fail(console.ExitError, "permesso resume without a workspace ends the pause of everything", "%s is not paused by name: %s", name, home.PauseLine(still))
-	case err != nil:
-		return a.Print(struct{}{}, "not paused")
-	case held:
-		return a.Print(p, "resumed, but still "+home.PauseLine(still))
-	}
-	text := "resumed: paused requests run"
-	if left, err := h.Store.Pauses(); err == nil && name == ipc.AllWorkspaces && len(left) > 0 {
-		text = "resumed, except workspaces paused by name:"
-		for _, p := range left {
-			text += " " + p.Workspace
+func (a *app) resume(ctx context.Context, pos []string) error {
+	return a.askBare(ctx, func(d *control.Client) error {
+		name := strings.Join(pos, "")
+		r, err := d.Resume(ctx, name)
+		switch {
+		case err != nil:
+			return err
+		case !r.Paused && r.Still != nil:
+			return console.Fail(console.ExitError, "permesso resume without a workspace ends the pause of everything", "%s is not paused by name: %s", name, home.PauseLine(*r.Still))
+		case !r.Paused:
+			return a.Print(struct{}{}, "not paused")
+		case r.Still != nil:
+			return a.Print(r.Pause, "resumed, but still "+home.PauseLine(*r.Still))
 		}
-	}
-	return a.Print(p, text)
+		text := "resumed: paused requests run"
+		if name == "" && len(r.Left) > 0 {
+			text = "resumed, except workspaces paused by name:"
+			for _, p := range r.Left {
+				text += " " + p.Workspace
+			}
+		}
+		return a.Print(r.Pause, text)
+	})
 }

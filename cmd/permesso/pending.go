@@ -13,6 +13,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
@@ -23,19 +24,13 @@ func (a *app) pendingCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "pending", Short: "List pending requests", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := home.OpenApprover(cmd.Context(), a.Console)
-			if err != nil {
-				return err
-			}
-			var only []string
-			if workspace != "" {
-				only = []string{workspace}
-			}
-			list, err := d.Waiting(cmd.Context(), only)
-			if err != nil {
-				return err
-			}
-			return a.printPending(d.Home, list, all, limit)
+			return a.ask(cmd.Context(), func(d *control.Client) error {
+				list, err := d.Waiting(cmd.Context(), workspace)
+				if err != nil {
+					return err
+				}
+				return a.printPending(d, list, all, limit)
+			})
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "include expired requests that are not settled yet; no limit")
@@ -57,8 +52,8 @@ type waitingItem struct {
 	SHA256    string    `json:"pending_sha256"`
 }
 
-func (a *app) printPending(h *home.Home, list []approval.StoredPending, all bool, limit int) error {
-	now := time.Now()
+func (a *app) printPending(d *control.Client, list []approval.StoredPending, all bool, limit int) error {
+	now, style := time.Now(), d.Style()
 	if !all {
 		list = slices.DeleteFunc(list, func(w approval.StoredPending) bool { return !now.Before(w.Pending.ExpiresAt) })
 	}
@@ -70,16 +65,18 @@ func (a *app) printPending(h *home.Home, list []approval.StoredPending, all bool
 		items := make([]waitingItem, 0, len(list))
 		for _, w := range list {
 			p := w.Pending
-			items = append(items, waitingItem{p.RequestID, p.ShortID, p.SourceGroup, p.ToolName, h.Style().Redacted(p, p.Summary), p.Timestamp, p.ExpiresAt, w.SHA256})
+			items = append(items, waitingItem{p.RequestID, p.ShortID, p.SourceGroup, p.ToolName, style.Redacted(p, p.Summary), p.Timestamp, p.ExpiresAt, w.SHA256})
 		}
 		return a.Print(items, "")
 	}
 	if len(list) == 0 {
 		fmt.Fprintln(a.Out, "No pending approvals.")
 	}
-	a.printPauses(h)
+	for _, p := range d.Paused {
+		fmt.Fprintln(a.Out, "⏸ "+home.PauseLine(p))
+	}
 	for _, w := range list {
-		fmt.Fprintln(a.Out, h.Style().Line(w.Pending))
+		fmt.Fprintln(a.Out, style.Line(w.Pending))
 	}
 	if more > 0 {
 		fmt.Fprintf(a.Out, "showing %d of %d; --all shows the rest\n", limit, limit+more)
@@ -87,17 +84,13 @@ func (a *app) printPending(h *home.Home, list []approval.StoredPending, all bool
 	return nil
 }
 
-func (a *app) printPauses(h *home.Home) {
-	if h.Store == nil {
-		return // over a socket, each card shows the pause
-	}
-	list, err := h.Store.Pauses()
+// ask opens the daemon, or HOME without one, for one command.
+func (a *app) ask(ctx context.Context, do func(*control.Client) error) error {
+	d, err := control.Open(ctx, a.Console)
 	if err != nil {
-		return // status reports the error
+		return err
 	}
-	for _, p := range list {
-		fmt.Fprintln(a.Out, "⏸ "+home.PauseLine(p))
-	}
+	return errors.Join(do(d), d.Close())
 }
 
 func (a *app) showCmd() *cobra.Command {
@@ -106,36 +99,23 @@ func (a *app) showCmd() *cobra.Command {
 		Long:              "Show one request, pending or ended, and its history, also after its record was pruned.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			d, err := home.OpenApprover(cmd.Context(), a.Console)
-			if err != nil {
-				return err
-			}
-			key, err := find(cmd.Context(), d, pos[0])
-			if errors.Is(err, approval.ErrUnknown) && d.Remote == nil {
-				return a.showPruned(d.Home, pos[0], err)
-			}
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.Context(), d.Home, d.View, key)
+			return a.ask(cmd.Context(), func(d *control.Client) error { return a.show(cmd.Context(), d, pos[0]) })
 		},
 	}
 }
 
-// find returns the one request that a typed id matches.
-func find(ctx context.Context, v home.View, typed string) (approval.Key, error) {
+// find returns the one request that a typed id matches; list lists those of a workspace,
+// or of all, by the beginning of the id.
+func find(ctx context.Context, list func(ctx context.Context, ws, prefix string) ([]approval.Key, error), typed string) (approval.Key, error) {
 	typed = strings.ToLower(strings.TrimSpace(typed))
 	ws, id, qualified := strings.Cut(typed, "/")
-	var only []string
-	if qualified {
-		only = []string{ws}
-	} else {
-		id = typed
+	if !qualified {
+		ws, id = "", typed
 	}
 	if len(id) < 4 {
 		return approval.Key{}, console.Fail(console.ExitUsage, "permesso pending lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
-	keys, err := v.Find(ctx, only, id)
+	keys, err := list(ctx, ws, id)
 	switch {
 	case err != nil:
 		return approval.Key{}, err
@@ -148,18 +128,17 @@ func find(ctx context.Context, v home.View, typed string) (approval.Key, error) 
 }
 
 func (a *app) completeIDs(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	d, err := home.OpenApprover(context.Background(), a.Console)
-	if err != nil || len(pos) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	list, err := d.Waiting(context.Background(), nil)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
 	var ids []string
-	for _, w := range list {
-		ids = append(ids, w.Pending.ShortID+"\t"+chat.Escape(w.Pending.ToolName))
+	if len(pos) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	_ = a.ask(context.Background(), func(d *control.Client) error { // without an answer there are no suggestions
+		list, err := d.Waiting(context.Background(), "")
+		for _, w := range list {
+			ids = append(ids, w.Pending.ShortID+"\t"+chat.Escape(w.Pending.ToolName))
+		}
+		return err
+	})
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }
 
@@ -167,15 +146,13 @@ func (a *app) statusCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show daemon status", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := home.OpenApprover(cmd.Context(), a.Console)
-			if err != nil {
-				return err
-			}
-			st, err := d.State(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.Print(st, st.String())
+			return a.ask(cmd.Context(), func(d *control.Client) error {
+				st, err := d.Status(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return a.Print(st, st.String())
+			})
 		},
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/policy"
 )
@@ -218,7 +219,7 @@ func (a *app) explain(ctx context.Context, what, workspace string) error {
 		return err
 	}
 	if b, err := a.ReadFile(what); err == nil {
-		ws, err := a.chooseWorkspace(h, workspace)
+		ws, err := control.ChooseWorkspace(h, workspace)
 		if err != nil {
 			return err
 		}
@@ -231,16 +232,6 @@ func (a *app) explain(ctx context.Context, what, workspace string) error {
 		return err
 	}
 	return a.explainKnown(ctx, h, m, what)
-}
-
-func (a *app) chooseWorkspace(h *home.Home, name string) (string, error) {
-	if name == "" {
-		return home.WorkspaceNames(h.Config)[0], nil
-	}
-	if _, ok := h.Config.Workspaces[name]; !ok {
-		return "", console.Fail(console.ExitError, "workspaces: "+strings.Join(home.WorkspaceNames(h.Config), ", "), "no workspace '%s' in the configuration", name)
-	}
-	return name, nil
 }
 
 // factsOf returns a request's facts as the gate computes them.
@@ -257,7 +248,12 @@ func (a *app) explainKnown(ctx context.Context, h *home.Home, m *home.Memory, ty
 		return console.Fail(console.ExitError, "give a request file, or an id after permesso serve has run", "%s: no such file", typed)
 	}
 	v := h.Viewer(m.Keys)
-	k, err := find(ctx, v, typed)
+	k, err := find(ctx, func(ctx context.Context, ws, prefix string) ([]approval.Key, error) {
+		if ws == "" {
+			return v.Find(ctx, nil, prefix)
+		}
+		return v.Find(ctx, []string{ws}, prefix)
+	}, typed)
 	if err != nil {
 		return err
 	}

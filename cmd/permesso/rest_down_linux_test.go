@@ -45,6 +45,7 @@ func TestRestWhileTelegramIsDown(t *testing.T) {
 
 // TestRestWhileMailIsDown is the same with email.
 func TestRestWhileMailIsDown(t *testing.T) {
+	t.Parallel()
 	w := newMailRig(t, `log_level = "debug"`, "log_level = \"debug\"\nlisten = \"127.0.0.1:0\"")
 	w.daemon.awaitLog("HTTP API listening")
 	found := listenPattern.FindStringSubmatch(w.daemon.logged())

@@ -14,6 +14,7 @@ import (
 // TestRestInbox submits by HTTP, receives the card through real mail servers, and
 // posts the reply by HTTP.
 func TestRestInbox(t *testing.T) {
+	t.Parallel()
 	w := newMailRig(t, `log_level = "debug"`, "log_level = \"debug\"\nlisten = \"127.0.0.1:0\"")
 	w.daemon.awaitLog("HTTP API listening")
 	found := listenPattern.FindStringSubmatch(w.daemon.logged())

@@ -301,6 +301,7 @@ func TestSandboxHolds(t *testing.T) {
 // The same attempts with the whole workspace mounted for writing. They must succeed
 // and be detected, or the test above proves nothing.
 func TestSandboxAttemptsAreReal(t *testing.T) {
+	t.Parallel()
 	c, d := newSandboxRig(t)
 	d.stop()
 	for i, a := range attempts() {

@@ -51,6 +51,7 @@ func TestUnitsAreValid(t *testing.T) {
 
 // The settings that the unit's comment suggests are valid, and lift the restrictions.
 func TestUnitAdviceIsValid(t *testing.T) {
+	t.Parallel()
 	unit := unitOf(t, "--system")
 	text, err := os.ReadFile(unit)
 	require.NoError(t, err)
@@ -117,6 +118,7 @@ func TestUnitWords(t *testing.T) {
 // If systemd runs, service install calls it. A fake systemctl records each call and
 // whether the unit existed.
 func TestServiceInstallCallsSystemd(t *testing.T) {
+	t.Parallel()
 	etc, fake := t.TempDir(), t.TempDir()
 	calls := filepath.Join(etc, "calls")
 	for _, name := range []string{"systemctl", "systemd-sysusers"} {

@@ -6,15 +6,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/ipc/client"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 )
 
 func (a *app) sessionCmd() *cobra.Command {
@@ -27,7 +24,7 @@ func (a *app) sessionCmd() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List taints by workspace and session", Args: cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(*cobra.Command, []string) error { return a.sessionList() },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return a.sessionList(cmd.Context()) },
 	}
 	var reason string
 	clear := &cobra.Command{
@@ -37,12 +34,12 @@ func (a *app) sessionCmd() *cobra.Command {
 			"Without SESSION it clears the whole workspace, including its sessions. It is audited. If the daemon is stopped it\n" +
 			"takes effect at the next start. contains_secrets = true in the configuration stays in force.",
 		ValidArgsFunction: a.completeWorkspaces,
-		RunE: func(_ *cobra.Command, pos []string) error {
-			session := ""
+		RunE: func(cmd *cobra.Command, pos []string) error {
+			b := control.ClearBody{Workspace: pos[0], Reason: reason}
 			if len(pos) > 1 {
-				session = pos[1]
+				b.SessionID = pos[1]
 			}
-			return a.sessionClear(pos[0], session, reason)
+			return a.sessionClear(cmd.Context(), b)
 		},
 	}
 	clear.Flags().StringVar(&reason, "reason", "", "reason, as `text`")
@@ -58,69 +55,44 @@ type sessionLine struct {
 	Taints    []string `json:"taints"`
 }
 
-func (a *app) sessionList() error {
-	h, m, err := home.OpenMemory(a.Console)
-	if err != nil {
-		return err
-	}
-	for _, ws := range home.WorkspaceNames(h.Config) {
-		taints := m.Taints(ws)
-		sessions := slices.Sorted(maps.Keys(taints))
-		if !slices.Contains(sessions, "") {
-			sessions = slices.Insert(sessions, 0, "")
+func (a *app) sessionList(ctx context.Context) error {
+	return a.ask(ctx, func(d *control.Client) error {
+		list, err := d.Taints(ctx)
+		if err != nil {
+			return err
 		}
-		for _, s := range sessions {
-			l := sessionLine{ws, s, h.Config.Workspaces[ws].Autonomy, taints[s]}
-			name, says := ws, "no taint"
-			if s != "" {
-				name += " " + s
-			}
-			if len(l.Taints) > 0 {
-				says = strings.Join(l.Taints, ", ")
-			}
-			if err := a.Print(l, fmt.Sprintf("%s (%s): %s", chat.Escape(name), l.Autonomy, says)); err != nil {
-				return err
+		for _, t := range list {
+			for _, s := range slices.Sorted(maps.Keys(t.Sessions)) {
+				l := sessionLine{t.Workspace, s, t.Autonomy, t.Sessions[s]}
+				name, says := t.Workspace, "no taint"
+				if s != "" {
+					name += " " + s
+				}
+				if len(l.Taints) > 0 {
+					says = strings.Join(l.Taints, ", ")
+				}
+				if err := a.Print(l, fmt.Sprintf("%s (%s): %s", chat.Escape(name), l.Autonomy, says)); err != nil {
+					return err
+				}
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-func (a *app) sessionClear(ws, session, reason string) error {
-	h, m, err := home.OpenMemory(a.Console)
-	if err != nil {
-		return err
-	}
-	if _, err := a.chooseWorkspace(h, ws); err != nil {
-		return err
-	}
-	w := h.Config.Workspaces[ws]
-	switch {
-	case !w.LocalDecisions:
-		return console.Fail(console.ExitRefused, "an approver of this workspace must do it", "workspace '%s' has local_decisions = false", ws)
-	case session != "" && !w.BindsSessions:
-		return console.Fail(console.ExitRefused, "permesso session clear "+ws, "workspace '%s' has binds_sessions = false, so taints apply to all its sessions", ws)
-	}
-	had := m.Taints(ws)[session]
-	by := home.Operator()
-	c := &approval.Clearing{
-		Version: approval.Version, ID: client.NewID(), Workspace: ws, SessionID: session,
-		By: by.Name, ByID: by.ID, Via: "cli", Reason: reason, At: time.Now().UTC(),
-	}
-	body, err := c.Encode()
-	if err != nil {
-		return err
-	}
-	k := approval.GrantKey(c.ID)
-	if err := h.Store.Create(context.Background(), approval.DocClear, k, m.Keys.Seal.Seal(approval.DocClear, k, body), approval.Durable); err != nil {
-		return err
-	}
-	text := fmt.Sprintf("cleared: %s had %s", ws, strings.Join(had, ", "))
-	if len(had) == 0 {
-		text = "cleared: there were no taints"
-	}
-	if running, err := h.Served(); err == nil && !running {
-		text += "; this takes effect when the daemon starts"
-	}
-	return a.Print(map[string]any{"workspace": ws, "session_id": session, "cleared": had}, text)
+func (a *app) sessionClear(ctx context.Context, b control.ClearBody) error {
+	return a.ask(ctx, func(d *control.Client) error {
+		had, err := d.ClearTaints(ctx, b)
+		if err != nil {
+			return err
+		}
+		text := fmt.Sprintf("cleared: %s had %s", b.Workspace, strings.Join(had, ", "))
+		if len(had) == 0 {
+			text = "cleared: there were no taints"
+		}
+		if !d.Served {
+			text += "; this takes effect when the daemon starts"
+		}
+		return a.Print(map[string]any{"workspace": b.Workspace, "session_id": b.SessionID, "cleared": had}, text)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,43 +16,39 @@ import (
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 // show prints the card of a pending request or the record of an ended one, with
 // its audit entries.
-func (a *app) show(ctx context.Context, h *home.Home, v home.View, k approval.Key) error {
-	rec, err := v.Record(ctx, k)
+func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
+	k, err := find(ctx, d.Find, typed)
+	if errors.Is(err, approval.ErrUnknown) {
+		return a.showPruned(ctx, d, typed, err)
+	}
 	if err != nil {
 		return err
 	}
-	if rec != nil {
-		log, logErr := h.Timeline(k, rec.RequestedAt)
-		if !a.JSON {
-			a.showRecord(h, v, k, rec)
-			a.printTimeline(log)
-			return withAuditHint(logErr)
-		}
-		return errors.Join(a.printDocument(rec, log), withAuditHint(logErr))
+	s, err := d.Story(ctx, k, true)
+	switch {
+	case err != nil:
+		return err
+	case s.Record != nil && a.JSON:
+		return errors.Join(a.printDocument(s.Record, s.Timeline), s.Damaged)
+	case s.Record != nil:
+		a.showRecord(d.Style(), s)
+	case s.Waiting == nil:
+		return console.Wrap(console.ExitRefused, approval.ErrUnknown, "it is being settled now: try again")
+	case a.JSON:
+		return errors.Join(a.printDocument(s.Waiting.Pending, s.Timeline), s.Damaged)
+	default:
+		style := d.Style()
+		style.Foot = s.Foot
+		fmt.Fprintln(a.Out, style.Card(s.Waiting.Pending))
 	}
-	w, err := v.Pending(k)
-	if err != nil || w == nil {
-		return errors.Join(err, console.Wrap(console.ExitRefused, approval.ErrUnknown, "it is being settled now: try again"))
-	}
-	log, logErr := h.Timeline(k, w.Pending.Timestamp)
-	if !a.JSON {
-		style := h.Style()
-		if h.Layout.Home != "" {
-			style.Foot, style.WouldAllow = h.AuditFoot(), home.WouldAllow(a.Console)
-		}
-		if files, here := v.(*read.Viewer); here {
-			style.Earlier = home.Earlier(files)
-		}
-		fmt.Fprintln(a.Out, style.Card(w.Pending))
-		a.printTimeline(log)
-		return withAuditHint(logErr)
-	}
-	return errors.Join(a.printDocument(w.Pending, log), withAuditHint(logErr))
+	a.printTimeline(s.Timeline)
+	return s.Damaged
 }
 
 // printDocument prints a document with an additional member "timeline" at its end.
@@ -76,21 +73,19 @@ func nonNil(log []approval.Entry) []approval.Entry {
 }
 
 // showRecord prints a record as text.
-func (a *app) showRecord(h *home.Home, v home.View, k approval.Key, rec *approval.Record) {
+func (a *app) showRecord(style chat.Style, s control.Story) {
+	rec := s.Record
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", rec.Workspace, rec.RequestID, rec.Status)
 	about := home.RequestOf(rec)
-	plain := func(text string) string { return h.Style().OneLine(about, text) } // escaped, secrets redacted
-	files, here := v.(*read.Viewer)                                             // nil over a socket, which shows less
-	if here {
-		a.showAsked(files, k, rec, about, h.Style())
-	}
+	plain := func(text string) string { return style.OneLine(about, text) } // escaped, secrets redacted
+	a.showAsked(s, about, style)
 	if rec.Ruling != nil {
 		a.printFact("ruling", fmt.Sprintf("%s by %s", rec.Ruling.Outcome, chat.Escape(rec.Ruling.Rule)))
-		for _, r := range h.Style().Reasons(about, rec.Ruling.Reasons) {
+		for _, r := range style.Reasons(about, rec.Ruling.Reasons) {
 			a.printFact("", r)
 		}
 	}
-	if d := v.OpenDecision(k, rec.Decision); d != nil {
+	if d := s.Decision; d != nil {
 		fmt.Fprintf(a.Out, "decision: %s by %s via %s\n", d.Verdict, chat.Escape(d.DecidedBy), d.Via)
 		a.printFact("note", plain(d.Note))
 		a.printFact("override", plain(d.Override))
@@ -102,15 +97,13 @@ func (a *app) showRecord(h *home.Home, v home.View, k approval.Key, rec *approva
 			a.printFact("error", plain(*resp.Error))
 		}
 		if len(resp.Result) > 0 && string(resp.Result) != "null" {
-			a.printFact("result", h.Style().Value(about, resp.Result))
+			a.printFact("result", style.Value(about, resp.Result))
 		}
 	}
 	if rec.Receipt != "" {
 		a.printFact("receipt", "sha256 "+approval.Digest([]byte(rec.Receipt)))
 	}
-	if here {
-		a.showRedeemed(files, k)
-	}
+	a.showRedeemed(s.Redeemed)
 	for _, t := range []struct {
 		what string
 		at   time.Time
@@ -134,15 +127,15 @@ func (a *app) printFact(what, text string) {
 
 // showAsked prints the request: the host's facts, the exact arguments, then the
 // agent's text, labeled.
-func (a *app) showAsked(v *read.Viewer, k approval.Key, rec *approval.Record, about *approval.Pending, s chat.Style) {
+func (a *app) showAsked(story control.Story, about *approval.Pending, s chat.Style) {
 	plain := func(text string) string { return s.OneLine(about, text) }
-	if p := v.OpenPending(k, rec.Pending); p != nil {
+	if p := story.Asked; p != nil {
 		a.printFact("what", s.Redacted(about, toolAndTarget(&read.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target})))
 		a.printFact("args", s.Value(about, p.RequestData))
 		a.showProse(p.Agent, plain)
 		return
 	}
-	r, err := approval.ParseRequest(rec.Request, k.ID)
+	r, err := approval.ParseRequest(story.Record.Request, story.Record.RequestID)
 	if err != nil {
 		return // malformed: the error explains it
 	}
@@ -159,9 +152,8 @@ func (a *app) showProse(p approval.Prose, plain func(string) string) {
 	}
 }
 
-func (a *app) showRedeemed(v *read.Viewer, k approval.Key) {
-	b, err := v.Store.Read(context.Background(), approval.DocRedeemed, k)
-	if err != nil {
+func (a *app) showRedeemed(b []byte) {
+	if len(b) == 0 {
 		return
 	}
 	var mark struct {
@@ -224,37 +216,39 @@ type pruned struct {
 }
 
 // showPruned finds a request in the log whose documents are gone.
-func (a *app) showPruned(h *home.Home, typed string, unknown error) error {
+func (a *app) showPruned(ctx context.Context, d *control.Client, typed string, unknown error) error {
 	typed = strings.ToLower(strings.TrimSpace(typed))
 	ws, id, qualified := strings.Cut(typed, "/")
 	if !qualified {
 		ws, id = "", typed
 	}
-	keys := map[approval.Key]bool{}
-	found, _, err := read.Requests(h.ReadLog, read.Query{Match: func(r *read.Request) bool {
-		ok := strings.HasPrefix(r.Key.ID, id) && (ws == "" || r.Key.Workspace == ws)
-		if ok {
-			keys[r.Key] = true
-		}
-		return ok
-	}})
-	switch {
-	case len(found) == 0:
-		return errors.Join(unknown, withAuditHint(err))
-	case len(keys) > 1:
-		return console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
+	found, _, err := d.History(ctx, control.HistoryQuery{Workspace: ws, Prefix: id})
+	if len(found) == 0 {
+		return errors.Join(unknown, err)
 	}
 	r := found[0] // the newest, if an id was reused
-	log, err := h.Timeline(r.Key, time.Time{})
+	if slices.ContainsFunc(found, func(x *read.Request) bool { return x.Key != r.Key }) {
+		return console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, countKeys(found))
+	}
+	s, storyErr := d.Story(ctx, r.Key, true)
+	err = errors.Join(err, storyErr)
 	if a.JSON {
-		return errors.Join(a.Print(pruned{newHistoryItem(r), true, nonNil(log)}, ""), withAuditHint(err))
+		return errors.Join(a.Print(pruned{newHistoryItem(r), true, nonNil(s.Timeline)}, ""), err)
 	}
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", r.Key.Workspace, r.Key.ID, r.Status)
-	fmt.Fprintf(a.Out, "The record was pruned: records are kept for %s. From the log:\n", inDays(h.Config.Retention.Records))
+	fmt.Fprintf(a.Out, "The record was pruned: records are kept for %s. From the log:\n", inDays(s.Retention))
 	a.printFact("what", toolAndTarget(r))
 	a.printFact("by", strings.TrimPrefix(whoDecided(r), "–"))
-	a.printTimeline(log)
-	return withAuditHint(err)
+	a.printTimeline(s.Timeline)
+	return err
+}
+
+func countKeys(found []*read.Request) int {
+	keys := map[approval.Key]bool{}
+	for _, r := range found {
+		keys[r.Key] = true
+	}
+	return len(keys)
 }
 
 func inDays(d time.Duration) string {

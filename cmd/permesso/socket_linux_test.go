@@ -244,19 +244,26 @@ func TestSocketMalformedRequests(t *testing.T) {
 	v.startServing()
 	id := v.submitAndAwait("annes")
 	send := v.rawSender()
+	post := func(path, body string) string {
+		return fmt.Sprintf("POST /v1/local/%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+	}
+	decide := func(body string) string { return post("requests/annes/"+id+"/decision", body) }
 	for _, row := range []struct{ why, sent, says string }{
-		{"garbage", "\x00\xff\x01garbage\n", "not a request"},
-		{"an unknown key", `{"op":"status","root":true}` + "\n", "not a request"},
-		{"a doubled key", `{"op":"status","op":"decide"}` + "\n", "not a request"},
-		{"too deeply nested", strings.Repeat("[", 5000) + "\n", "not a request"},
-		{"an unknown op", `{"op":"shutdown"}` + "\n", "can be asked for"},
-		{"no op", "{}\n", "can be asked for"},
-		{"a workspace with a path", `{"op":"decide","workspace":"../annes","id":"` + id + `","verdict":"approved"}` + "\n", "nothing here for you"},
-		{"an id with a path", `{"op":"decide","workspace":"annes","id":"../../keys/mac","verdict":"approved"}` + "\n", "nothing here for you"},
-		{"no verdict", `{"op":"decide","workspace":"annes","id":"` + id + `"}` + "\n", "not possible here"},
-		{"a forged author", `{"op":"decide","workspace":"annes","id":"` + id + `","verdict":"approved","by":"bob"}` + "\n", "not a request"},
-		{"too long", `{"op":"` + strings.Repeat("x", 1<<20) + `"}` + "\n", "too long"},
-		{"half a line", `{"op":"status"}`, ""},
+		{"garbage", "\x00\xff\x01garbage\n", "400 Bad Request"},
+		{"an unknown key", decide(`{"verdict":"approved","root":true}`), "422 Unprocessable Entity"},
+		{"a doubled key", decide(`{"verdict":"denied","verdict":"approved"}`), "duplicate key"},
+		{"too deeply nested", decide(strings.Repeat("[", 5000)), "HTTP/1.1 4"},
+		{"an unknown operation", post("shutdown", "{}"), "unknown path"},
+		{"no operation", post("", "{}"), "unknown path"},
+		{"a workspace with a path", post("requests/..%2fannes/"+id+"/decision", `{"verdict":"approved"}`), "nothing here for you"},
+		{"an id with a path", post("requests/annes/..%2f..%2fkeys%2fmac/decision", `{"verdict":"approved"}`), "nothing here for you"},
+		{"no verdict", decide(`{}`), "not possible here"},
+		{"a forged author", decide(`{"verdict":"approved","by":"bob"}`), "422 Unprocessable Entity"},
+		{"a request", "POST /v1/approvals HTTP/1.1\r\nHost: x\r\nConnection: close\r\nPermesso-Workspace: annes\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", "only the operator"},
+		{"a cancellation", "DELETE /v1/local/requests/annes/" + id + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "nothing here for you"},
+		{"too long", decide(`{"note":"` + strings.Repeat("x", 1<<20) + `"}`), "too large"},
+		{"a long header", "GET /" + strings.Repeat("x", 1<<20) + " HTTP/1.1\r\n\r\n", "431"},
+		{"half a request", "GET /v1/local/status HTTP/1.1\r\nHost: x", ""},
 	} {
 		require.Contains(t, send(row.sent), row.says, row.why)
 	}
@@ -341,7 +348,7 @@ func TestSocketFileInTheWay(t *testing.T) {
 	require.NoError(t, os.WriteFile(v.socket, []byte("mine"), 0o644))
 	d := v.start()
 	require.Error(t, d.awaitExit())
-	require.Contains(t, d.logged(), "something else lies there")
+	require.Contains(t, d.logged(), "exists and is not a socket")
 	b, err := os.ReadFile(v.socket)
 	require.NoError(t, err)
 	require.Equal(t, "mine", string(b))
@@ -350,7 +357,7 @@ func TestSocketFileInTheWay(t *testing.T) {
 	require.NoError(t, os.Chmod(filepath.Dir(v.socket), 0o777))
 	d = v.start()
 	require.Error(t, d.awaitExit())
-	require.Contains(t, d.logged(), "others may write to")
+	require.Contains(t, d.logged(), "other users may write to")
 }
 
 // The daemon's user cannot be an approver: every tool runs as that user.

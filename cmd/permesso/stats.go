@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -10,7 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 )
 
 func (a *app) statsCmd() *cobra.Command {
@@ -20,7 +21,7 @@ func (a *app) statsCmd() *cobra.Command {
 		Long: "Show statistics of requests and decisions, from the audit log: outcomes, approvers and times to decide.\n\n" +
 			"An approver who approves nearly everything within seconds does not read the requests: shares and times show that.\n" +
 			"For --since " + timeHelp + ".",
-		RunE: func(*cobra.Command, []string) error { return a.stats(f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.stats(cmd.Context(), f) },
 	}
 	c.Flags().StringVar(&f.since, "since", "", "only requests made at this `time` or later")
 	c.Flags().StringVar(&f.until, "until", "", "only requests made before this `time`")
@@ -29,27 +30,23 @@ func (a *app) statsCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) stats(f historyFlags) error {
+func (a *app) stats(ctx context.Context, f historyFlags) error {
 	f.all, f.limit = true, 1
-	w, err := f.query(time.Now())
+	q, err := f.query(time.Now())
 	if err != nil {
 		return err
 	}
-	h, k, err := home.Open(a.Console)
-	if err != nil {
+	return a.ask(ctx, func(d *control.Client) error {
+		st, err := d.Stats(ctx, q)
+		switch {
+		case st == nil:
+		case a.JSON:
+			err = errors.Join(err, a.Print(st, ""))
+		default:
+			a.printStats(st)
+		}
 		return err
-	}
-	found, _, err := h.Requests(k, w)
-	st := read.NewStats(found)
-	if a.JSON {
-		err = errors.Join(err, a.Print(st, ""))
-	} else {
-		a.printStats(st)
-	}
-	if err != nil {
-		return withAuditHint(err)
-	}
-	return nil
+	})
 }
 
 func (a *app) printStats(st *read.Stats) {

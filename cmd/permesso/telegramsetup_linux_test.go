@@ -220,7 +220,7 @@ func TestTelegramSetup(t *testing.T) {
 	c, err = config.Parse("permesso.toml", []byte(r.config()))
 	require.NoError(t, err)
 	require.Equal(t, []string{"ann", "bob"}, c.Workspaces["default"].Approvers)
-	require.Equal(t, "1002", c.Approvers["bob"].Telegram)
+	require.Equal(t, "1002", c.Approvers["bob"].IDs["telegram"])
 	require.Equal(t, config.TelegramChat{ChatID: tgFamily}, c.TelegramChats["default"])
 
 	// Ann, a known approver, moves the chat into a topic.

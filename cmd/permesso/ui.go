@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"html"
-	"io/fs"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -14,9 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/chat/local"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
@@ -43,7 +41,15 @@ type uiLink struct {
 }
 
 func (a *app) ui(ctx context.Context, onlyPrint bool) error {
-	address, life, err := a.askForLink(ctx)
+	var address string
+	var life time.Duration
+	err := a.ask(ctx, func(d *control.Client) (err error) {
+		address, life, err = d.Link(ctx)
+		return err
+	})
+	if errors.Is(err, home.ErrNoDaemon) {
+		err = control.ErrNoUI(false)
+	}
 	if err != nil {
 		return err
 	}
@@ -57,47 +63,6 @@ func (a *app) ui(ctx context.Context, onlyPrint bool) error {
 		text = "opened in your browser; if nothing happens, open this link once within " + life.String() + ":\n" + address
 	}
 	return a.Print(l, text)
-}
-
-// askForLink requests a link over the home's private socket, or else over the
-// approver socket.
-func (a *app) askForLink(ctx context.Context) (address string, life time.Duration, err error) {
-	h, err := home.Load(a.Console)
-	if err == nil {
-		c := &local.Client{Path: h.Layout.UISocket()}
-		info, statErr := os.Stat(c.Path)
-		switch {
-		case statErr == nil && info.Mode()&fs.ModeSocket != 0:
-			if address, life, err = c.Link(ctx); err != nil {
-				return "", 0, home.NoAnswer(c.Path, err)
-			}
-			return address, life, nil
-		case errors.Is(statErr, fs.ErrPermission):
-			err = statErr
-		default:
-			err = a.explainNoUI(h)
-		}
-	}
-	path := home.SocketPath(a.Console)
-	if info, statErr := os.Stat(path); !home.IsForeignHome(a.Console, err) || statErr != nil || info.Mode()&fs.ModeSocket == 0 {
-		return "", 0, err
-	}
-	c := &local.Client{Path: path}
-	if address, life, err = c.Link(ctx); err != nil {
-		return "", 0, home.NoAnswer(path, err)
-	}
-	return address, life, nil
-}
-
-// explainNoUI returns an error that explains why the private socket is missing.
-func (a *app) explainNoUI(h *home.Home) error {
-	switch running, err := h.Served(); {
-	case err != nil:
-		return err
-	case !running:
-		return console.Fail(console.ExitError, "start the daemon: permesso serve", "the daemon is not running: no web UI")
-	}
-	return console.Fail(console.ExitError, "check ui in permesso.toml, and permesso status", "the daemon serves no web UI")
 }
 
 // desktop reports whether a browser can be opened.

@@ -16,6 +16,11 @@ import (
 // Handler is the API without its listeners.
 func (s *Server) Handler() http.Handler {
 	s.init()
+	s.built.Do(func() { s.handler = s.build() })
+	return s.handler
+}
+
+func (s *Server) build() http.Handler {
 	mux := http.NewServeMux()
 	s.api(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { notFound(mux, w, r) })
@@ -65,6 +70,9 @@ func (s *Server) api(mux *http.ServeMux) huma.API {
 	s.events(api)
 	s.inbox(api)
 	s.operations(api, mux)
+	for _, o := range s.Local {
+		o.register(api)
+	}
 	document := spec(api)
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
@@ -142,6 +150,10 @@ func op(id, method, path, summary, description string, need []string, errs ...in
 
 // checkScope refuses keys without the scope, before the body is validated.
 func (s *Server) checkScope(ctx huma.Context, next func(huma.Context)) {
+	if ctx.Operation().Metadata[localPath] == true {
+		checkLocal(ctx, next)
+		return
+	}
 	need, ok := ctx.Operation().Metadata[scopes].([]string)
 	k := keyFrom(ctx.Context())
 	if !ok || !slices.ContainsFunc(need, k.Can) {

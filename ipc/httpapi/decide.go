@@ -58,6 +58,9 @@ func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (
 	}
 	a.Key, a.Via = key, "rest"
 	a.By = approval.Person{Channel: "key", ID: k.ID, Name: k.Owner}
+	if c := CallerFrom(ctx); c != nil {
+		a.By, a.Via = c.Person, c.Via
+	}
 	d, err := s.Decider.Decide(ctx, a)
 	if err != nil {
 		return nil, s.decideProblem(ctx, key, err)

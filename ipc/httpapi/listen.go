@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,12 +18,27 @@ import (
 // ListenUnix binds a Unix socket that every user may open: access needs a key. It
 // replaces the socket of a killed daemon. The caller holds a lock for the path, so that
 // no running daemon uses it.
-func ListenUnix(path string) (*net.UnixListener, error) {
+func ListenUnix(path string) (*net.UnixListener, error) { return listenUnix(path, 0o666, true) }
+
+// ListenLocal is ListenUnix for a LocalServer, whose clients trust the socket: no other
+// user may write to its folder, not even a sticky one. A private socket is only for the
+// daemon's own user. The path may have any length.
+func ListenLocal(path string, private bool) (*net.UnixListener, error) {
+	if private {
+		return listenUnix(path, 0o600, false)
+	}
+	if !Supported {
+		return nil, errors.New("listen: this system does not identify users who connect")
+	}
+	return listenUnix(path, 0o666, false)
+}
+
+func listenUnix(path string, mode fs.FileMode, sticky bool) (*net.UnixListener, error) {
 	dir, err := os.Stat(filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("check folder of socket: %w", err)
 	}
-	if dir.Mode().Perm()&0o022 != 0 && dir.Mode()&fs.ModeSticky == 0 {
+	if dir.Mode().Perm()&0o022 != 0 && (!sticky || dir.Mode()&fs.ModeSticky == 0) {
 		return nil, approval.WithHint(fmt.Errorf("check folder of socket: other users may write to %s", filepath.Dir(path)),
 			"chmod go-w "+filepath.Dir(path)+", or use another folder")
 	}
@@ -38,14 +54,34 @@ func ListenUnix(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	name, done, err := shortName(path)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	if err := os.Chmod(path, 0o666); err != nil { // access needs a key
+	defer done()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	if name != path {
+		l.SetUnlinkOnClose(false) // the short name is gone then
+	}
+	// Before this the umask may have refused others, never admitted them: a caller needs
+	// a key or a known UID, and the folder of a private socket is private too.
+	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// DialUnix connects to a socket whose path may have any length.
+func DialUnix(ctx context.Context, path string) (net.Conn, error) {
+	name, done, err := shortName(path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return (&net.Dialer{}).DialContext(ctx, "unix", name)
 }
 
 // connLimiter limits the connections of all listeners together.

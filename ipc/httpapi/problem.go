@@ -20,6 +20,9 @@ type Problem struct {
 	Title  string `json:"title" doc:"The status in words." example:"Not Found"`
 	Status int    `json:"status" doc:"The HTTP status." example:"404"`
 	Detail string `json:"detail" doc:"One sentence on what is wrong." example:"approval not found"`
+	Hint   string `json:"hint,omitempty" doc:"What to do, only at a Unix socket of the daemon."`
+	// Refusal says why a decision of a local caller was refused.
+	Refusal *Refusal `json:"refusal,omitempty" doc:"Why a decision was refused, only at a Unix socket of the daemon."`
 
 	after time.Duration // Retry-After; 0: none
 }
@@ -44,6 +47,18 @@ func (p *Problem) GetHeaders() http.Header {
 	}
 	return h
 }
+
+// Refusal is an approval.Refusal in a Problem.
+type Refusal struct {
+	Reason  string    `json:"reason"`
+	By      string    `json:"by,omitempty"`
+	At      time.Time `json:"at,omitzero"`
+	Verdict string    `json:"verdict,omitempty"`
+	Hint    string    `json:"hint,omitempty"`
+}
+
+// NewProblem returns a problem for the result of a LocalOperation.
+func NewProblem(status int, detail string) *Problem { return problem(status, detail) }
 
 const problemType = "application/problem+json"
 

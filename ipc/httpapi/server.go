@@ -97,14 +97,15 @@ type Server struct {
 	*service.Service
 	Decider  Decider // nil: decisions are disabled
 	Keys     Keys
-	Feed     AuditFeed // nil: no events
-	Grants   Grants    // nil: no grants
-	Receipts Receipts  // nil: receipts are disabled
-	Inbox    Inbox     // nil: email is not configured
-	Ready    Check     // nil: never ready
-	Metrics  *Metrics  // nil: none
-	Hosts    []string  // allowed Host headers, with ports
-	Version  string    // program version
+	Feed     AuditFeed        // nil: no events
+	Grants   Grants           // nil: no grants
+	Receipts Receipts         // nil: receipts are disabled
+	Inbox    Inbox            // nil: email is not configured
+	Ready    Check            // nil: never ready
+	Metrics  *Metrics         // nil: none
+	Hosts    []string         // allowed Host headers, with ports
+	Local    []LocalOperation // for a LocalServer
+	Version  string           // program version
 	Log      zerolog.Logger
 	Now      func() time.Time // nil: time.Now
 
@@ -113,6 +114,9 @@ type Server struct {
 
 	once          sync.Once
 	quit          chan struct{} // closed at shutdown: waiting callers get an answer
+	quitting      sync.Once
+	built         sync.Once
+	handler       http.Handler
 	busy          busyKeys
 	readyCache    readyCache
 	errorLimiter  rateLimited
@@ -151,6 +155,12 @@ func (s *Server) init() {
 	})
 }
 
+// stop answers callers that wait.
+func (s *Server) stop() {
+	s.init()
+	s.quitting.Do(func() { close(s.quit) })
+}
+
 // Run serves the listeners until ctx ends. Then it accepts no new requests, answers
 // callers that wait, and closes the listeners.
 func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
@@ -175,7 +185,7 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 	case <-ctx.Done():
 	case err = <-errs:
 	}
-	close(s.quit)
+	s.stop()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.IOTimeout)
 	defer cancel()
 	if shutdownErr := web.Shutdown(last); shutdownErr != nil {

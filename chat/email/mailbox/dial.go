@@ -77,36 +77,51 @@ func (e endpoint) check() *Error {
 	return &Error{Stage: "connect", Err: fmt.Errorf("security %q is unknown", e.security), Help: "use starttls, tls, or none for localhost"}
 }
 
+// session is a connection to a server.
+type session struct {
+	conn    net.Conn
+	stop    func() bool
+	ctx     context.Context
+	timeout time.Duration
+	secrets []string // what must not be logged
+}
+
+// close ends the connection. The IMAP library's own Close would wait for its reader.
+func (s *session) close() {
+	s.stop()
+	s.conn.Close()
+}
+
 // dial connects, with the TLS handshake if TLS comes first. The end of ctx closes the
-// connection, until the caller calls stop.
-func (e endpoint) dial(ctx context.Context) (conn net.Conn, stop func() bool, f *Error) {
+// connection.
+func (e endpoint) dial(ctx context.Context) (*session, *Error) {
 	if f := e.check(); f != nil {
-		return nil, nil, f
+		return nil, f
 	}
 	config, f := e.tls()
 	if f != nil {
-		return nil, nil, f
+		return nil, f
 	}
 	limited, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	dialer := net.Dialer{KeepAlive: 30 * time.Second}
 	conn, err := dialer.DialContext(limited, "tcp", e.address)
 	if err != nil {
-		return nil, nil, &Error{Stage: "connect", Temporary: true, Err: err, Help: "check the address, and whether the server is up"}
+		return nil, &Error{Stage: "connect", Temporary: true, Err: err, Help: "check the address, and whether the server is up"}
 	}
 	if at, ok := conn.RemoteAddr().(*net.TCPAddr); e.security == NoTLS && (!ok || !at.IP.IsLoopback()) {
 		conn.Close()
-		return nil, nil, &Error{Stage: "connect", Err: fmt.Errorf("%s is another machine", e.address), Help: "set the security to starttls or tls"}
+		return nil, &Error{Stage: "connect", Err: fmt.Errorf("%s is another machine", e.address), Help: "set the security to starttls or tls"}
 	}
 	if e.security == TLS || e.security == "" {
 		secure := tls.Client(conn, config)
 		if err := secure.HandshakeContext(limited); err != nil {
 			conn.Close()
-			return nil, nil, e.tlsFault(err)
+			return nil, e.tlsFault(err)
 		}
 		conn = secure
 	}
-	return conn, context.AfterFunc(ctx, func() { conn.Close() }), nil
+	return &session{conn: conn, stop: context.AfterFunc(ctx, func() { conn.Close() }), ctx: ctx, timeout: e.timeout}, nil
 }
 
 func (e endpoint) tls() (*tls.Config, *Error) {

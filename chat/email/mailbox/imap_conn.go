@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"time"
 
@@ -22,12 +21,8 @@ import (
 
 // imapConn is a connection that has logged in.
 type imapConn struct {
+	*session
 	client       *imapclient.Client
-	conn         net.Conn
-	stop         func() bool
-	ctx          context.Context
-	timeout      time.Duration
-	secrets      []string
 	countChanged chan struct{} // signals that the number of emails changed; capacity 1
 }
 
@@ -39,11 +34,11 @@ type selected struct {
 // connect dials and logs in.
 func (b *IMAP) connect(ctx context.Context) (*imapConn, error) {
 	e := b.endpoint()
-	conn, stop, f := e.dial(ctx)
+	s, f := e.dial(ctx)
 	if f != nil {
 		return nil, f
 	}
-	c := &imapConn{conn: conn, stop: stop, ctx: ctx, timeout: b.Timeout, countChanged: make(chan struct{}, 1)}
+	c := &imapConn{session: s, countChanged: make(chan struct{}, 1)}
 	if err := c.greet(e); err != nil {
 		c.close()
 		return nil, err
@@ -417,9 +412,3 @@ type rewordedError struct {
 func (e *rewordedError) Error() string { return e.text }
 
 func (e *rewordedError) Unwrap() error { return e.err }
-
-// close ends the connection. The library's own Close would wait for its reader.
-func (c *imapConn) close() {
-	c.stop()
-	c.conn.Close()
-}

@@ -334,7 +334,7 @@ func (e *endless) Read(p []byte) (int, error) {
 func TestIMAPReadsNoEndlessMail(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
-	text, err := (&imapConn{conn: here}).literal(&endless{}, MaxMail+1)
+	text, err := (&imapConn{session: &session{conn: here}}).literal(&endless{}, MaxMail+1)
 	require.ErrorContains(t, err, "the server sends 1099511627776 bytes")
 	require.Empty(t, text)
 	_, err = here.Write([]byte("x"))

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -68,21 +67,17 @@ const smtpTimeout = 30 * time.Second
 // smtpConn is a connection that has logged in.
 type smtpConn struct {
 	*smtp.Client
-	conn    net.Conn
-	stop    func() bool
-	ctx     context.Context
-	timeout time.Duration
-	secrets []string
+	*session
 }
 
 // open connects, secures the connection and logs in.
 func (s *SMTP) open(ctx context.Context) (*smtpConn, error) {
 	e := endpoint{s.Address, s.Security, s.CAFile, cmp.Or(s.Timeout, smtpTimeout)}
-	conn, stop, f := e.dial(ctx)
+	open, f := e.dial(ctx)
 	if f != nil {
-		return nil, (&smtpConn{ctx: ctx}).failed("", f)
+		return nil, (&smtpConn{session: &session{ctx: ctx}}).failed("", f)
 	}
-	c := &smtpConn{conn: conn, stop: stop, ctx: ctx, timeout: e.timeout}
+	c := &smtpConn{session: open}
 	if f := c.secure(e); f != nil {
 		c.close()
 		return nil, c.failed("", f)
@@ -269,11 +264,6 @@ func (c *smtpConn) quit() {
 	c.CommandTimeout = min(c.CommandTimeout, 2*time.Second)
 	_ = c.Quit()
 	c.close()
-}
-
-func (c *smtpConn) close() {
-	c.stop()
-	c.conn.Close()
 }
 
 // envelope is an email in the form that SMTP needs.

@@ -27,18 +27,14 @@ func (c *Config) Approver(p approval.Person) string {
 	return ""
 }
 
-// matchesID compares ids of one kind. The caller has refused the empty id, so an
-// approver's empty field never matches.
+// matchesID compares the ids of one channel. The caller has refused the empty id, so an
+// id that the approver does not have never matches.
 func matchesID(a approval.Approver, p approval.Person) bool {
-	switch p.Channel {
-	case channelTelegram:
-		return a.Telegram == p.ID
-	case channelEmail:
-		return canonicalEmail(a.Email) == canonicalEmail(p.ID)
-	case approval.EntranceLocal, approval.EntranceSocket:
-		return a.Local == p.ID
+	channel := p.Channel
+	if channel == approval.EntranceSocket {
+		channel = approval.EntranceLocal
 	}
-	return false
+	return canonicalEmail(a.IDs[channel]) == canonicalEmail(p.ID)
 }
 
 // canonicalEmail lowers the domain. The part before the @ stays: its meaning is up

@@ -72,7 +72,7 @@ func CheckServerURL(address string) error {
 func (t NewTelegram) check(c *Config) error {
 	w, exists := c.Workspaces[t.Workspace]
 	id := strconv.FormatInt(t.ID, 10)
-	switch old := c.Approvers[t.Approver].Telegram; {
+	switch old := c.Approvers[t.Approver].IDs[channelTelegram]; {
 	case !exists:
 		return fmt.Errorf("there is no workspace %s", quote(t.Workspace))
 	case !namePattern().MatchString(t.Approver):
@@ -83,7 +83,7 @@ func (t NewTelegram) check(c *Config) error {
 		return fmt.Errorf("only the principal %s may decide in workspace %s", quote(w.Principal), quote(t.Workspace))
 	}
 	for name, a := range c.Approvers {
-		if a.Telegram == id && name != t.Approver {
+		if a.IDs[channelTelegram] == id && name != t.Approver {
 			return fmt.Errorf("the id %s already belongs to approver %s", id, quote(name))
 		}
 	}
@@ -115,9 +115,10 @@ func (c *Config) withTelegram(t NewTelegram) *Config {
 	o.Approvers = maps.Clone(c.Approvers)
 	a, known := o.Approvers[t.Approver]
 	if !known {
-		a = approval.Approver{Name: t.Approver, Language: c.Language}
+		a = approval.Approver{Name: t.Approver, IDs: map[string]string{}, Language: c.Language}
 	}
-	a.Telegram = strconv.FormatInt(t.ID, 10)
+	a.IDs = maps.Clone(a.IDs)
+	a.IDs[channelTelegram] = strconv.FormatInt(t.ID, 10)
 	o.Approvers[t.Approver] = a
 	o.Workspaces, o.TelegramChats = maps.Clone(c.Workspaces), maps.Clone(c.TelegramChats)
 	w := o.Workspaces[t.Workspace]
@@ -282,7 +283,7 @@ func (f *file) channel(c *Config, t NewTelegram) {
 
 func (f *file) approver(c *Config, t NewTelegram) {
 	a, exists := c.Approvers[t.Approver]
-	if a.Telegram == "" {
+	if a.IDs[channelTelegram] == "" {
 		f.add(exists, []entry{{channelTelegram, strconv.FormatInt(t.ID, 10)}}, "approvers", t.Approver)
 	}
 }

@@ -59,7 +59,7 @@ func TestAddTelegram(t *testing.T) {
 			require.Equal(t, row.after, string(after))
 			c, err := config.Parse("p.toml", after)
 			require.NoError(t, err)
-			require.Equal(t, "7", c.Approvers["ann"].Telegram)
+			require.Equal(t, "7", c.Approvers["ann"].IDs["telegram"])
 			require.Contains(t, c.Workspaces[row.t.Workspace].Approvers, "ann")
 			require.Equal(t, row.t.Chat, c.TelegramChats[row.t.Workspace])
 			require.Equal(t, []string{"telegram"}, c.Workspaces[row.t.Workspace].Channels)

@@ -125,7 +125,7 @@ func (s *section) warnUnreachableEmail() {
 		case s.cfg.Email == nil:
 			s.warnChannels(at, ws, "permesso email setup", "channel email is not configured: no approver is asked by email")
 		case !slices.ContainsFunc(w.Approvers, func(name string) bool {
-			return s.cfg.Approvers[name].Email != "" && (w.Principal == "" || w.Principal == name)
+			return s.cfg.Approvers[name].IDs[channelEmail] != "" && (w.Principal == "" || w.Principal == name)
 		}):
 			s.warnChannels(at, ws, "[approvers.NAME] email = \"…\"", "no approver of workspace %s has an email address", quote(ws))
 		}

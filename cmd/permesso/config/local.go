@@ -35,17 +35,12 @@ func systemUser(uid int64) bool {
 	return uid > 0 && uid < 1000 || uid >= 61184 && uid <= 65534
 }
 
-// localUID is the UID of an approver. Handlers run as the daemon's user: if that
-// were an approver, an approved action could approve the next request.
-func (s *section) localUID() string {
-	id, set := s.values["local"].(int64)
-	if !set {
-		return ""
-	}
-	if id == int64(s.servedBy) && systemUser(id) {
+// checkLocalUID checks the UID of an approver. Handlers run as the daemon's user: if
+// that were an approver, an approved action could approve the next request.
+func (s *section) checkLocalUID() {
+	if id, set := s.values["local"].(int64); set && id == int64(s.servedBy) && systemUser(id) {
 		s.fail(s.position("local"), "local", "use the person's own UID: "+uidHint, "local is the UID of the daemon and all tools, which cannot be an approver")
 	}
-	return strconv.FormatInt(id, 10)
 }
 
 // agentUIDs returns the UIDs of agents, of which none may decide.

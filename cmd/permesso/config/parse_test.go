@@ -99,8 +99,8 @@ workspace = "plain"
 		Language: "it", Limits: approval.Limits{}.WithDefaults(),
 	}, c.Workspaces["plain"], "an empty workspace gets the settings of the top of the file and the defaults")
 	require.Equal(t, map[string]approval.Approver{
-		"ann": {Name: "ann", Telegram: "123456789", Local: "0", Language: "it"},
-		"bob": {Name: "bob", Email: "Bob@example.org", Language: "en"},
+		"ann": {Name: "ann", IDs: map[string]string{"telegram": "123456789", "local": "0"}, Language: "it"},
+		"bob": {Name: "bob", IDs: map[string]string{"email": "Bob@example.org"}, Language: "en"},
 	}, c.Approvers)
 	require.Equal(t, approval.Tool{
 		Name: "x.post:v1", Capability: "channel:out", ActionType: "custom:post",

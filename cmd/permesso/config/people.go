@@ -55,25 +55,39 @@ func (s *section) approvers() {
 	owners := map[string]string{} // id, with its kind -> approver
 	s.each("approvers", func(name string, sub *section) {
 		sub.checkName("approver", name)
-		a := approval.Approver{Name: name, Email: canonicalEmail(sub.text("email")), Local: sub.localUID(), Language: sub.text("language")}
-		if id := sub.number("telegram"); id != 0 {
-			a.Telegram = strconv.FormatInt(id, 10)
+		a := approval.Approver{Name: name, IDs: map[string]string{}, Language: sub.text("language")}
+		written := false
+		for _, k := range sub.self.Keys {
+			if k.Name == "language" {
+				continue
+			}
+			written = written || sub.has(k.Name)
+			if id := approverID(sub.values[k.Name]); id != "" {
+				sub.uniqueID(owners, k.Name, strings.ToLower(id), name)
+				a.IDs[k.Name] = id
+			}
 		}
-		sub.uniqueID(owners, "telegram", a.Telegram, name)
-		sub.uniqueID(owners, "email", strings.ToLower(a.Email), name)
-		sub.uniqueID(owners, "local", a.Local, name)
-		if !sub.has("telegram") && !sub.has("email") && !sub.has("local") {
+		sub.checkLocalUID()
+		if !written {
 			sub.warn(sub.node.key, "", "add telegram, email or local", "approver %s has no id, so the gate cannot recognize this person", quote(name))
 		}
 		s.cfg.Approvers[name] = a
 	})
 }
 
+// approverID is an approver's id on one channel, "" if there is none.
+func approverID(value any) string {
+	switch v := value.(type) {
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case string:
+		return canonicalEmail(v)
+	}
+	return ""
+}
+
 // uniqueID reports an id that two approvers have.
 func (s *section) uniqueID(owners map[string]string, key, id, name string) {
-	if id == "" {
-		return
-	}
 	if other, taken := owners[key+" "+id]; taken {
 		s.fail(s.position(key), key, "each id belongs to one person", "approver %[2]s already has this %[1]s id", key, quote(other))
 		return

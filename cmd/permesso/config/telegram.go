@@ -117,17 +117,8 @@ func (s *section) warnUnreachableTelegram() {
 			s.warn(at, "", "permesso telegram setup", "workspace %s uses channel telegram, but there is no [channels.telegram]: no approver is asked there", quote(name))
 		case len(w.Approvers) == 0:
 			s.warn(at, "", "add approvers", "workspace %s uses channel telegram, but has no approvers", quote(name))
-		case w.ChatJID == "" && !s.anyTelegram(w.Approvers):
+		case w.ChatJID == "" && !slices.ContainsFunc(w.Approvers, func(name string) bool { return s.cfg.Approvers[name].IDs[channelTelegram] != "" }):
 			s.warn(at, "", "telegram = { chat_id = … } here, or telegram = … in [approvers.NAME]", "no Telegram chat is configured for workspace %s", quote(name))
 		}
 	}
-}
-
-func (s *section) anyTelegram(names []string) bool {
-	for _, name := range names {
-		if s.cfg.Approvers[name].Telegram != "" {
-			return true
-		}
-	}
-	return false
 }

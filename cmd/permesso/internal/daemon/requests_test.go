@@ -20,7 +20,7 @@ func TestHistoryUsesRecordsThatTheLogLost(t *testing.T) {
 	} {
 		require.NoError(t, p.server.audit.Append(e))
 	}
-	found, _, err := h.Requests(p.server.keys, read.Query{Match: func(*read.Request) bool { return true }})
+	found, _, err := h.Viewer(p.server.keys).Requests(read.Query{})
 	require.NoError(t, err)
 	require.Len(t, found, 2)
 	require.Equal(t, read.StatusPending, found[0].Status)

@@ -114,7 +114,7 @@ func (s *server) newAPI() (*httpapi.Server, error) {
 	}
 	v := s.Viewer(s.keys)
 	return &httpapi.Server{
-		Service: &service.Service{Gate: s.gate, Viewer: v, History: v, Settings: apiWorkspaces{s}},
+		Service: &service.Service{Gate: s.gate, Viewer: v, History: v, Settings: apiWorkspaces{s}}, Local: s.controlService().Operations(),
 		Decider: s.gateDecider(), Keys: s.CachedKeyring(s.keys), Feed: s.feed, Grants: s.memory, Receipts: apiReceipts{s, verifier},
 		Inbox: mailIntake{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.Version, Log: s.log,
 	}, nil
@@ -144,12 +144,15 @@ func (p apiWorkspaces) WorkspaceInfo(name string) (service.WorkspaceInfo, bool) 
 			at.Targets[channel] = append(at.Targets[channel], target)
 		}
 	}
-	if chat, ok := strings.CutPrefix(ws.ChatJID, "telegram:"); ok {
-		add("telegram", chat)
+	if channel, chat, ok := strings.Cut(ws.ChatJID, ":"); ok {
+		add(channel, chat)
 	}
 	for _, who := range peopleOf(cfg, name) {
-		add("telegram", who.Telegram)
-		add("email", who.Email)
+		for channel, id := range who.IDs {
+			if channel != approval.EntranceLocal {
+				add(channel, id)
+			}
+		}
 	}
 	return at, true
 }

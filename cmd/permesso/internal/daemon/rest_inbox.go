@@ -23,7 +23,7 @@ func (m mailIntake) Take(ctx context.Context, mail httpapi.InboxMail) (httpapi.I
 	if ch == nil {
 		return httpapi.InboxResult{}, httpapi.ErrInboxStarting
 	}
-	who := approval.Person{Channel: emailChannel, ID: cfg.Approvers[mail.Approver].Email, Name: mail.Approver}
+	who := approval.Person{Channel: emailChannel, ID: cfg.Approvers[mail.Approver].IDs[emailChannel], Name: mail.Approver}
 	var t email.Taken
 	var err error
 	if mail.Raw != nil {

@@ -3,7 +3,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -55,6 +54,7 @@ type server struct {
 	channels      *channels
 	grantsChanged chan struct{} // signals a change in grants/
 	mails         mailHints
+	localErrors   rateLimited
 	release       func() error
 	quit          context.CancelCauseFunc // ends run
 
@@ -242,40 +242,6 @@ func (s *server) changed(k approval.Key) {
 	}
 }
 
-// authorizer says who may decide: the script, too, if one decides.
-func (s *server) authorizer() *gate.Authorizer {
-	a := s.Home.Authorizer()
-	if s.script != nil {
-		a.Script = scriptedApprover(s.script)
-	}
-	return a
-}
-
-// gateDecider returns a decider that wakes this daemon.
-func (s *server) gateDecider() *gate.Decider {
-	d := s.Decider(s.keys)
-	d.May = s.authorizer().May
-	d.Decided = func(k approval.Key) {
-		s.gate.Wake(k)
-		s.ui.Changed(k) // the gate reports only the end, which may take long
-	}
-	d.ClearSlot = func(ctx context.Context, k approval.Key) error {
-		s.gate.Wake(k)
-		return home.Sleep(ctx, 20*time.Millisecond)
-	}
-	d.Refused = func(k approval.Key, by approval.Person, via string) {
-		local := by.Channel == approval.EntranceLocal || by.Channel == approval.EntranceSocket
-		if local && !s.refusals.allow(by.ID) {
-			return
-		}
-		s.audit.Note(approval.Entry{
-			Time: time.Now().UTC(), Event: approval.EventRefusedDecider, Workspace: k.Workspace, RequestID: k.ID,
-			By: by.StableID(), Via: via,
-		})
-	}
-	return d
-}
-
 func (s *server) logStart() {
 	s.warn(s.Config)
 	s.warnScripted()
@@ -310,11 +276,11 @@ func (s *server) run(ctx context.Context) error {
 	if err := s.watch(); err != nil {
 		return err
 	}
-	socket, err := s.listen()
+	sockets, err := s.listenLocal()
 	if err != nil {
 		return err
 	}
-	defer socket.close()
+	defer closeAll(sockets)
 	api, err := s.openAPI()
 	if err != nil {
 		return err
@@ -361,7 +327,7 @@ func (s *server) run(ctx context.Context) error {
 	case console.IsTerminal(s.app.In):
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
-	if socket != nil {
+	for _, socket := range sockets {
 		wg.Go(func() {
 			defer stop()
 			errs <- socket.run(inner)
@@ -439,21 +405,4 @@ func (s *server) local() (workspaces []string, style chat.Style) {
 		}
 	}
 	return workspaces, s.style("")
-}
-
-// style is the style of cards in a language; "" is the configured one.
-func (s *server) style(language string) chat.Style {
-	style := s.Style()
-	style.Language = cmp.Or(language, style.Language)
-	style.WouldAllow, style.Earlier = s.memory.WouldAllow, home.Earlier(s.Viewer(s.keys))
-	return style
-}
-
-// interceptor decides for the people of this daemon's channels.
-func (s *server) interceptor() *chat.Interceptor {
-	decider := s.gateDecider()
-	return &chat.Interceptor{
-		Decider: decider, Viewer: s.Viewer(s.keys), Zone: time.Local, Redact: home.NewRedaction(), Revoker: s.memory.Revoker(),
-		CanDecide: decider.CanDecide, Paused: s.PausedIn,
-	}
 }

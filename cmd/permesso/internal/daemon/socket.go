@@ -7,84 +7,123 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
+	"strconv"
 	"sync"
+	"time"
 
-	"github.com/go-json-experiment/json"
 	"golang.org/x/time/rate"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat/local"
+	"github.com/permesso-dev/permesso/chat/web"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
-// socket serves local users who cannot read the home.
-type socket struct {
-	server   *local.Server
+// localSocket is a Unix socket for users of this machine.
+type localSocket struct {
+	server   *httpapi.LocalServer
 	listener *net.UnixListener
-	lock     io.Closer
+	lock     io.Closer // nil: HOME/lock is enough
 }
 
-// listen opens the configured socket; nil without one.
-func (s *server) listen() (*socket, error) {
+// listenLocal opens the socket in HOME for the operator, and the configured one for
+// approvers.
+func (s *server) listenLocal() (sockets []*localSocket, err error) {
+	defer func() {
+		if err != nil {
+			closeAll(sockets)
+		}
+	}()
+	l, err := httpapi.ListenLocal(s.Layout.Socket(), true)
+	if err != nil {
+		return nil, err
+	}
+	sockets = append(sockets, &localSocket{server: s.localServer(viaOperator, s.operator), listener: l})
 	path := s.Config.Socket
 	if path == "" {
-		return nil, nil
+		return sockets, nil
 	}
 	// A lock besides HOME/lock, because two homes may configure the same socket.
 	lock, err := s.FS.TryLock(path + ".lock")
 	if errors.Is(err, ipc.ErrLocked) {
-		return nil, console.Fail(console.ExitLocked, "configure another socket for one of them", "another daemon listens on %s", path)
+		return sockets, console.Fail(console.ExitLocked, "configure another socket for one of them", "another daemon listens on %s", path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
+		return sockets, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	l, err := local.Listen(path)
+	l, err = httpapi.ListenLocal(path, false)
 	if err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return sockets, errors.Join(err, lock.Close())
 	}
-	if local.Hidden() {
+	if httpapi.Hidden() {
 		s.log.Warn().Msg("processes of other users are hidden (hidepid): a sandboxed agent under an approver's UID is treated as that approver")
 	}
 	s.log.Info().Str("path", path).Msg("approver socket listening")
-	return &socket{server: s.localServer(), listener: l, lock: lock}, nil
+	return append(sockets, &localSocket{s.localServer(viaApprover, s.approver), l, lock}), nil
 }
 
-func (k *socket) run(ctx context.Context) error { return k.server.Run(ctx, k.listener) }
+func (k *localSocket) run(ctx context.Context) error { return k.server.Run(ctx, k.listener) }
 
-// close keeps the lock file: a lock on a removed file excludes no process.
-func (k *socket) close() {
-	if k != nil {
+// closeAll keeps the lock files: a lock on a removed file excludes no process.
+func closeAll(sockets []*localSocket) {
+	for _, k := range sockets {
 		_ = k.listener.Close() // already closed if Run has run
-		_ = k.lock.Close()
+		if k.lock != nil {
+			_ = k.lock.Close()
+		}
 	}
 }
 
-func (s *server) localServer() *local.Server {
+// How decisions through the sockets are marked.
+const (
+	viaOperator = "cli"
+	viaApprover = "socket"
+)
+
+func (s *server) localServer(via string, who func(uid string) *httpapi.Caller) *httpapi.LocalServer {
 	d := s.gateDecider()
-	var errs rateLimited // clients that disconnect cause many errors
-	return &local.Server{
-		Decider: d, Viewer: s.Viewer(s.keys),
-		May: func(ws string, p *approval.Pending, by approval.Person) bool {
-			_, ok := d.May(ws, p, by)
-			return ok
+	return &httpapi.LocalServer{API: s.api, Who: who, Refused: func(by approval.Person) { d.Refused(approval.Key{}, by, via) }}
+}
+
+// operator is a user of HOME's socket: the daemon's own user, or root.
+func (s *server) operator(uid string) *httpapi.Caller {
+	return &httpapi.Caller{
+		Person: home.PersonOf(uid), Via: viaOperator, Operator: uid == "0" || uid == strconv.Itoa(os.Geteuid()), Language: s.Current().Language,
+	}
+}
+
+// approver is a user of the configured socket. There is no operator.
+func (s *server) approver(uid string) *httpapi.Caller {
+	c := &httpapi.Caller{Person: approval.Person{Channel: approval.EntranceSocket, ID: uid}, Via: viaApprover}
+	c.Language = s.languageOf(c.Person)
+	may := s.authorizer().May
+	c.Workspaces = slices.DeleteFunc(home.WorkspaceNames(s.Current()), func(ws string) bool {
+		_, ok := may(ws, nil, c.Person)
+		return !ok
+	})
+	return c
+}
+
+// controlService is what the sockets offer.
+func (s *server) controlService() *control.Service {
+	return &control.Service{
+		Home: s.Home, Keys: s.keys, Viewer: s.Viewer(s.keys), Running: true, Decider: s.gateDecider(),
+		Memory: func() (*home.Memory, error) { return s.memory, nil },
+		Link: func(c *httpapi.Caller) (string, time.Duration, error) {
+			return s.giveLink(web.User{Person: c.Person, Operator: c.Operator})
 		},
-		Who: func(uid string) (approval.Person, []string) {
-			p := approval.Person{Channel: approval.EntranceSocket, ID: uid}
-			return p, slices.DeleteFunc(home.WorkspaceNames(s.Current()), func(ws string) bool {
-				_, ok := d.May(ws, nil, p)
-				return !ok
-			})
+		PausesChanged: s.refreshPauses,
+		Redeemed: func(k approval.Key, by, via string) {
+			s.audit.Note(approval.Entry{Event: approval.EventRedeemed, Workspace: k.Workspace, RequestID: k.ID, By: by, Via: via})
 		},
-		Status:   s.statusFor,
-		Link:     s.linkFor,
-		Refused:  func(by approval.Person) { d.Refused(approval.Key{}, by, local.Via) },
-		Language: s.languageOf,
 		Log: func(err error) {
-			if errs.allow("") {
-				s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Str("via", local.Via).Msg("approver socket failed")
+			if s.localErrors.allow("") {
+				s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Str("via", viaApprover).Msg("approver socket failed")
 			}
 		},
 	}
@@ -93,15 +132,6 @@ func (s *server) localServer() *local.Server {
 func (s *server) languageOf(p approval.Person) string {
 	cfg := s.Current()
 	return cmp.Or(cfg.Approvers[cfg.Approver(p)].Language, cfg.Language)
-}
-
-// statusFor returns the status limited to the user's workspaces.
-func (s *server) statusFor(workspaces []string) ([]byte, error) {
-	st, err := s.State()
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(st.Only(workspaces), json.Deterministic(true))
 }
 
 // rateLimited limits the entries of one UID, so that refusals and errors cannot

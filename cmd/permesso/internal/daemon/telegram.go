@@ -3,9 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"io/fs"
-	"strconv"
-	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
@@ -14,7 +11,6 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/ipc"
 )
 
 func telegramKind() kind {
@@ -86,7 +82,7 @@ func TelegramPlaces(cfg *config.Config, ws string) []deliver.Place {
 	if at, ok := cfg.TelegramChats[ws]; ok {
 		place := deliver.Place{Address: deliver.Address{Chat: deliver.NumberID(at.ChatID), Thread: deliver.NumberID(int64(at.ThreadID))}}
 		for _, p := range people {
-			if p.Telegram == strconv.FormatInt(at.ChatID, 10) {
+			if p.IDs[telegram.Via] == string(place.Chat) {
 				place.Language, place.Person = p.Language, p.Name
 			}
 		}
@@ -94,8 +90,8 @@ func TelegramPlaces(cfg *config.Config, ws string) []deliver.Place {
 	}
 	var places []deliver.Place
 	for _, p := range people {
-		if p.Telegram != "" {
-			places = append(places, deliver.Place{Address: deliver.Address{Chat: deliver.ID(p.Telegram)}, Language: p.Language, Person: p.Name})
+		if id := p.IDs[telegram.Via]; id != "" {
+			places = append(places, deliver.Place{Address: deliver.Address{Chat: deliver.ID(id)}, Language: p.Language, Person: p.Name})
 		}
 	}
 	return places
@@ -122,30 +118,19 @@ func (d telegramEnv) Refused(k approval.Key, by approval.Person) {
 
 // Pause implements deliver.Channel.
 func (d telegramEnv) Pause(_ context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
-	name, _ := d.May(ws, nil, by)
-	err = d.s.Store.Pause(ipc.Pause{Workspace: ws, By: name, Via: telegram.Via, At: time.Now().UTC(), Reason: reason})
-	changed = err == nil
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return false, err
-	}
-	err = d.s.AwaitClaims(ws)
-	d.s.refreshPauses()
-	return changed, err
+	return d.s.pause(ws, by, telegram.Via, reason)
 }
 
 // Resume implements deliver.Channel.
 func (d telegramEnv) Resume(_ context.Context, ws string, by approval.Person) (changed bool, err error) {
-	name, _ := d.May(ws, nil, by)
-	_, err = d.s.Store.ResumeVia(ws, name, telegram.Via, time.Now().UTC())
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	d.s.refreshPauses()
-	return err == nil, err
+	return d.s.resume(ws, by, telegram.Via)
 }
 
 // Last implements deliver.Channel.
 func (d telegramEnv) Last(_ context.Context, workspaces []string, n int) ([]approval.Key, error) {
+	if len(workspaces) == 0 {
+		return nil, nil // an empty list would mean every workspace
+	}
 	found, _, err := d.viewer.Requests(read.Query{Workspaces: workspaces, Limit: n, Match: (*read.Request).Ended})
 	var keys []approval.Key
 	for _, r := range found {

@@ -1,11 +1,8 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -71,39 +68,10 @@ type uiAudit struct {
 	verifying sync.Mutex
 }
 
-var errEnoughEntries = errors.New("enough")
-
 // Entries implements web.Audit.
-func (u *uiAudit) Entries(ctx context.Context, q web.EntryQuery) (list []approval.Entry, more bool, err error) {
-	text := strings.ToLower(q.Text)
-	var keep func(line []byte) bool
-	if text != "" && plainASCII(text) { // lines are ASCII, so text can be found without decoding
-		keep = func(line []byte) bool { return bytes.Contains(bytes.ToLower(line), []byte(text)) }
-	}
-	err = audit.Backwards(u.FS, u.Layout.Audit(), keep, func(e approval.Entry) error {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		theirs := q.All || slices.Contains(q.Workspaces, e.Workspace)
-		if !theirs || q.Before > 0 && e.Seq >= q.Before || text != "" && !strings.Contains(strings.ToLower(home.EntryLine(e)), text) {
-			return nil
-		}
-		if len(list) == q.Limit {
-			more = true
-			return errEnoughEntries
-		}
-		list = append(list, e)
-		return nil
-	})
-	if errors.Is(err, errEnoughEntries) {
-		err = nil
-	}
-	return list, more, err
-}
-
-// plainASCII reports whether JSON encodes a text unchanged.
-func plainASCII(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"\<>&`, r) })
+func (u *uiAudit) Entries(ctx context.Context, q read.EntryQuery) (list []approval.Entry, more bool, err error) {
+	q.Line = home.EntryLine
+	return read.Entries(ctx, u.ReadLog, q)
 }
 
 // Verify implements web.Audit.
@@ -198,32 +166,14 @@ func pauseName(ws string) string {
 	return ws
 }
 
-// displayName is the name of the person who paused, as shown to others.
-func (u uiPauser) displayName(ws string, by approval.Person) string {
-	if name, ok := u.authorizer().May(ws, nil, by); ok {
-		return name
-	}
-	return by.Name
-}
-
 // Pause implements web.Pauser.
 func (u uiPauser) Pause(_ context.Context, ws string, by approval.Person, reason string) error {
-	name := pauseName(ws)
-	err := u.Store.Pause(ipc.Pause{Workspace: name, By: u.displayName(ws, by), Via: web.Via, At: time.Now().UTC(), Reason: reason})
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	err = u.AwaitClaims(name)
-	u.refreshPauses()
+	_, err := u.pause(pauseName(ws), by, web.Via, reason)
 	return err
 }
 
 // Resume implements web.Pauser.
 func (u uiPauser) Resume(_ context.Context, ws string, by approval.Person) error {
-	_, err := u.Store.ResumeVia(pauseName(ws), u.displayName(ws, by), web.Via, time.Now().UTC())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	u.refreshPauses()
-	return nil
+	_, err := u.resume(pauseName(ws), by, web.Via)
+	return err
 }

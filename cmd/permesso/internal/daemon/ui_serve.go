@@ -5,27 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/chat/local"
 	"github.com/permesso-dev/permesso/chat/web"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
-// webUI is the web UI with its listener, and the private socket that gives links
-// to users who can read the home.
+// webUI is the web UI with its listener.
 type webUI struct {
 	server   *web.Server
 	listener net.Listener
-	socket   *local.Server
-	private  *net.UnixListener
 }
 
 // newUI wires the web UI.
@@ -42,14 +36,9 @@ func (s *server) newUI() *web.Server {
 	}
 }
 
-// openWebUI listens on the configured address; nil without one, or if this system
-// cannot identify the user at a socket.
+// openWebUI listens on the configured address; nil without one.
 func (s *server) openWebUI() (*webUI, error) {
 	if s.Config.UI == "" || s.script != nil { // no people with a script
-		return nil, nil
-	}
-	if !local.Supported {
-		s.log.Warn().Msg("web UI disabled: this system cannot identify local users")
 		return nil, nil
 	}
 	l, err := listenUI(s.Config)
@@ -59,15 +48,11 @@ func (s *server) openWebUI() (*webUI, error) {
 	if at := l.Addr().String(); at != s.Config.UI && !s.Config.UISet {
 		s.log.Warn().Str("path", at).Msg("web UI uses another port: " + s.Config.UI + " is in use; set ui to a free address")
 	}
-	private, err := local.ListenPrivate(s.Layout.UISocket())
-	if err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
 	s.ui.Hosts = names(l.Addr(), s.Config.ListenHosts)
 	s.ui.BaseURL = "http://" + l.Addr().String()
 	s.health.SetUI(s.ui.BaseURL)
 	s.log.Info().Str("path", l.Addr().String()).Msg("web UI listening")
-	return &webUI{server: s.ui, listener: l, socket: s.privateServer(), private: private}, nil
+	return &webUI{s.ui, l}, nil
 }
 
 func listenUI(cfg *config.Config) (net.Listener, error) {
@@ -86,56 +71,19 @@ func listenUI(cfg *config.Config) (net.Listener, error) {
 }
 
 // run serves until ctx ends.
-func (p *webUI) run(ctx context.Context) error {
-	errs := make(chan error, 1)
-	go func() { errs <- p.socket.Run(ctx, p.private) }()
-	return errors.Join(p.server.Run(ctx, p.listener), <-errs)
-}
+func (p *webUI) run(ctx context.Context) error { return p.server.Run(ctx, p.listener) }
 
 func (p *webUI) close() {
 	if p != nil {
 		_ = p.listener.Close() // already closed if Run has run
-		_ = p.private.Close()
 	}
 }
 
-// privateServer gives links to the operator and root, and nothing else: they can
-// read the files.
-func (s *server) privateServer() *local.Server {
-	server := s.localServer()
-	server.Decider = refusingDecider{}
-	server.Who = func(uid string) (approval.Person, []string) {
-		p := home.PersonOf(uid)
-		if uid != "0" && uid != strconv.Itoa(os.Geteuid()) {
-			return p, nil
-		}
-		return p, home.WorkspaceNames(s.Current())
-	}
-	server.May = func(string, *approval.Pending, approval.Person) bool { return false }
-	server.Link = func(p approval.Person) (string, time.Duration, error) {
-		return s.giveLink(web.User{Person: p, Operator: true})
-	}
-	return server
-}
-
-// refusingDecider refuses every decision.
-type refusingDecider struct{}
-
-// Decide implements chat.Decider.
-func (refusingDecider) Decide(context.Context, approval.DecisionInput) (*approval.Decision, error) {
-	return nil, &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "use permesso decide"}
-}
-
-// linkFor gives a link to an approver at the approver socket.
-func (s *server) linkFor(p approval.Person) (string, time.Duration, error) {
-	if s.ui.BaseURL == "" {
-		return "", 0, errors.New("the daemon serves no web UI: check ui in permesso.toml")
-	}
-	return s.giveLink(web.User{Person: p})
-}
-
-// giveLink logs who gets a link, but never the link.
+// giveLink logs who gets a link, but never the link. It is "" without a web UI.
 func (s *server) giveLink(g web.User) (string, time.Duration, error) {
+	if s.ui.BaseURL == "" {
+		return "", 0, nil
+	}
 	address, life, err := s.ui.Link(g)
 	if err == nil {
 		s.log.Info().Str("by", g.Person.StableID()).Str("via", web.Via).Msg("web UI link issued")

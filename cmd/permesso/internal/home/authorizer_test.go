@@ -129,11 +129,11 @@ func TestMayDecideZeroValues(t *testing.T) {
 		{"a workspace with zero values", &config.Config{Workspaces: map[string]approval.Workspace{"w": {}}}},
 		{"an approver without a name, listed", &config.Config{
 			Workspaces: map[string]approval.Workspace{"w": {Approvers: []string{""}}},
-			Approvers:  map[string]approval.Approver{"": {Local: "0"}},
+			Approvers:  map[string]approval.Approver{"": {IDs: map[string]string{"local": "0"}}},
 		}},
 		{"a principal who is not listed", &config.Config{
 			Workspaces: map[string]approval.Workspace{"w": {Principal: "ann", LocalDecisions: true}},
-			Approvers:  map[string]approval.Approver{"ann": {Name: "ann", Local: "0"}},
+			Approvers:  map[string]approval.Approver{"ann": {Name: "ann", IDs: map[string]string{"local": "0"}}},
 		}},
 		{"a list with an undefined approver", &config.Config{
 			Workspaces: map[string]approval.Workspace{"w": {Approvers: []string{"ann"}}},
@@ -156,7 +156,7 @@ func TestMayDecideNamelessWorkspace(t *testing.T) {
 func TestMayDecideQuotedAddress(t *testing.T) {
 	c := &config.Config{
 		Workspaces: map[string]approval.Workspace{"w": {Approvers: []string{"ann"}}},
-		Approvers:  map[string]approval.Approver{"ann": {Name: "ann", Email: `"ann@Home"@example.org`}},
+		Approvers:  map[string]approval.Approver{"ann": {Name: "ann", IDs: map[string]string{"email": `"ann@Home"@example.org`}}},
 	}
 	_, ok := mayDecide(c, "w", approval.Person{Channel: "email", ID: `"ann@Home"@Example.org`})
 	require.True(t, ok, "the domain is after the last @")

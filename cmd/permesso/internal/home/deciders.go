@@ -51,8 +51,12 @@ func (h *Home) freeSlot(ctx context.Context, d *gate.Decider, k approval.Key) er
 	if err != nil {
 		return err
 	}
-	err = d.ClearInvalid(ctx, k, func() error {
+	return errors.Join(h.ClearSlot(ctx, d, k), release())
+}
+
+// ClearSlot removes an invalid decision from the slot. The caller holds the lock.
+func (h *Home) ClearSlot(ctx context.Context, d *gate.Decider, k approval.Key) error {
+	return d.ClearInvalid(ctx, k, func() error {
 		return h.Store.Refuse(ctx, k.Workspace, k.ID+".decision", "decision does not match the pending request")
 	})
-	return errors.Join(err, release())
 }

@@ -50,6 +50,20 @@ func Load(a *console.Console) (*Home, error) {
 	return New(cfg, home), nil
 }
 
+// Locate returns the home without its configuration.
+func Locate(a *console.Console) (*Home, error) {
+	dir, err := config.LocateHome(a.HomeFlag, a.Env)
+	return New(nil, dir), err
+}
+
+// ErrNoDaemon means that this user has no home.
+var ErrNoDaemon = errors.New("no daemon for this user")
+
+// NoDaemon is the ErrNoDaemon about a folder.
+func NoDaemon(dir string) error {
+	return console.Fail(console.ExitError, "run permesso init, then permesso serve; or name another home: --home, or sudo -u permesso for the system's daemon", "%w in %s", ErrNoDaemon, dir)
+}
+
 // New returns the home in a folder. cfg may be nil for what needs no configuration.
 func New(cfg *config.Config, dir string) *Home {
 	h := &Home{Config: cfg, Layout: ipc.Layout{Home: dir}, FS: ipc.OS()}
@@ -71,7 +85,7 @@ func Open(a *console.Console) (*Home, *Keys, error) {
 		return nil, nil, err
 	}
 	if _, err := os.Stat(h.Layout.Keys()); err != nil {
-		return nil, nil, console.Fail(console.ExitError, "run permesso init, then permesso serve; or name another home: --home, or sudo -u permesso for the system's daemon", "no daemon for this user in %s", h.Layout.Home)
+		return nil, nil, NoDaemon(h.Layout.Home)
 	}
 	if err := h.ActAsOwner(); err != nil {
 		return nil, nil, err

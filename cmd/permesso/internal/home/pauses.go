@@ -1,7 +1,9 @@
 package home
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -26,6 +28,16 @@ func (h *Home) AwaitClaims(name string) error {
 	})
 }
 
+// Pause pauses a workspace, and waits until no request from before is being started.
+// changed is false if it was paused already.
+func (h *Home) Pause(p ipc.Pause) (changed bool, err error) {
+	err = h.Store.Pause(p)
+	if changed = err == nil; !changed && !errors.Is(err, fs.ErrExist) {
+		return false, err
+	}
+	return changed, h.AwaitClaims(p.Workspace)
+}
+
 // PauseLine describes a pause in one line.
 func PauseLine(p ipc.Pause) string {
 	what := p.Workspace
@@ -41,12 +53,14 @@ func PauseLine(p ipc.Pause) string {
 
 // PausedIn returns the pause of a workspace for its cards, nil if it is not paused.
 func (h *Home) PausedIn(ws string) *chat.Pause {
-	if h.Store == nil {
-		return nil // another user's daemon: its status shows the pause
-	}
 	p, ok := h.Store.Paused(ws)
 	if !ok {
 		return nil
 	}
+	return CardPause(p)
+}
+
+// CardPause is a pause as cards show it.
+func CardPause(p ipc.Pause) *chat.Pause {
 	return &chat.Pause{By: strings.TrimPrefix(p.By, "operator:"), Since: p.At, Reason: p.Reason}
 }

@@ -85,17 +85,6 @@ func (m *Memory) WouldAllow(p *approval.Pending) (which []string, n, of int) {
 	return which, len(which), of
 }
 
-// WouldAllow is memory.wouldAllow for a command. It reads the log only when a card needs it.
-func WouldAllow(a *console.Console) func(p *approval.Pending) (which []string, n, of int) {
-	return func(p *approval.Pending) (which []string, n, of int) {
-		_, m, err := OpenMemory(a)
-		if err != nil {
-			return nil, 0, 0 // the card is shown without history
-		}
-		return m.WouldAllow(p)
-	}
-}
-
 // Revoker revokes grants for the channels.
 type Revoker struct {
 	*Memory

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,14 +29,9 @@ type State struct {
 	Health     *HealthReport  `json:"health"` // null if no daemon runs
 }
 
-// State reads the state from the files.
-func (h *Home) State() (*State, error) {
-	st := &State{Home: h.Layout.Home, Config: h.Config.File, Pending: map[string]int{}, Claims: map[string]int{}}
-	running, err := h.Served()
-	if err != nil {
-		return nil, err
-	}
-	st.Running = running
+// State reads the state from the files; running is in the daemon.
+func (h *Home) State(running bool) (st *State, err error) {
+	st = &State{Home: h.Layout.Home, Config: h.Current().File, Running: running, Pending: map[string]int{}, Claims: map[string]int{}}
 	if st.Script, err = h.Scripted(); err != nil {
 		return nil, err
 	}
@@ -102,4 +98,21 @@ func (h *Home) Scripted() (string, error) {
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
 	return cmp.Or(line, "a script"), err
+}
+
+// Only is the state as an approver of these workspaces may see it.
+func (s *State) Only(workspaces []string) *State {
+	st := *s
+	st.Workspaces = slices.DeleteFunc(slices.Clone(s.Workspaces), func(ws string) bool { return !slices.Contains(workspaces, ws) })
+	st.Paused = slices.DeleteFunc(slices.Clone(s.Paused), func(p ipc.Pause) bool {
+		return p.Workspace != ipc.AllWorkspaces && !slices.Contains(workspaces, p.Workspace)
+	})
+	if s.Health != nil {
+		st.Health = &HealthReport{Status: s.Health.Status, UI: s.Health.UI} // issues are shown to the operator only
+	}
+	st.Pending, st.Claims = map[string]int{}, map[string]int{}
+	for _, ws := range st.Workspaces {
+		st.Pending[ws], st.Claims[ws] = s.Pending[ws], s.Claims[ws]
+	}
+	return &st
 }

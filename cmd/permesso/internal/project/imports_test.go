@@ -26,6 +26,7 @@ const allParts = "*"
 const (
 	console  = "cmd/permesso/internal/console"
 	home     = "cmd/permesso/internal/home"
+	control  = "cmd/permesso/internal/control"
 	daemon   = "cmd/permesso/internal/daemon"
 	doctor   = "cmd/permesso/internal/doctor"
 	hometest = "cmd/permesso/internal/hometest"
@@ -59,7 +60,6 @@ var plan = []rule{
 
 	{"chat", []string{"approval"}}, // never the gate: it calls Decide through its own interface
 	{"chat/terminal", []string{"approval", "chat"}},
-	{"chat/local", []string{"approval", "chat"}},
 	{"chat/deliver", []string{"approval", "approval/read", "chat"}}, // what all channels with messages share
 	{"chat/telegram", []string{"approval", "chat", "chat/deliver"}},
 	{"chat/deliver/channeltest", []string{"approval", "approval/read", "chat", "chat/deliver"}}, // test support: what every adapter has to pass
@@ -76,10 +76,11 @@ var plan = []rule{
 	{"security/audit", []string{"approval"}},
 	{"security/seal", []string{"approval"}},
 
-	{"cmd/permesso", []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon, doctor, setup, demo}}, // the only one who knows all
+	{"cmd/permesso", []string{allParts, "cmd/permesso/config", console, home, control, sandbox, daemon, doctor, setup, demo}}, // the only one who knows all
 	{console, []string{allParts}},
 	{home, []string{allParts, "cmd/permesso/config", console}},
-	{daemon, []string{allParts, "cmd/permesso/config", console, home}},
+	{control, []string{allParts, "cmd/permesso/config", console, home}},
+	{daemon, []string{allParts, "cmd/permesso/config", console, home, control}},
 	{doctor, []string{allParts, "cmd/permesso/config", console, home, sandbox}},
 	{setup, []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon}},
 	{demo, []string{allParts, console, home, sandbox}},

@@ -117,12 +117,12 @@ func SendTestEmail(ctx context.Context, a *console.Console, pos []string, timeou
 	if err != nil {
 		return err
 	}
-	test := &email.TestMail{Inbox: inbox, Store: tests, Addressing: m.Addressing(), Sender: m.Sender(), To: who.Email}
+	test := &email.TestMail{Inbox: inbox, Store: tests, Addressing: m.Addressing(), Sender: m.Sender(), To: who.IDs["email"]}
 	defer func() { err = errors.Join(err, test.End()) }()
 	if err := test.Send(ctx); err != nil {
 		return console.Wrap(console.ExitError, fmt.Errorf("send test email: %w", err), approval.Hint(err))
 	}
-	fmt.Fprintf(a.Out, "sent    a test email to %s; reply to it (timeout %s)\n", who.Email, timeout)
+	fmt.Fprintf(a.Out, "sent    a test email to %s; reply to it (timeout %s)\n", who.IDs["email"], timeout)
 	raw, err := test.Await(ctx, box)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return console.Fail(console.ExitTimeout, "check the spam folder; with sub_addressing = true your server must deliver name+anything@domain", "timeout: no reply within %s", timeout)
@@ -159,7 +159,7 @@ func reportTest(a *console.Console, f email.Findings, who approval.Approver) err
 	write("DKIM, verified here: %s", yes(f.Signed))
 	write("")
 	if f.Sender == "" {
-		write("The sender is not authenticated: no reply from %s will be accepted.", who.Email)
+		write("The sender is not authenticated: no reply from %s will be accepted.", who.IDs["email"])
 		return errors.Join(a.Print(f, strings.TrimRight(b.String(), "\n")), console.Wrap(console.ExitError, errors.New("the reply does not authenticate its sender"), "the approver's provider must sign its emails (DKIM) and publish DMARC"))
 	}
 	write("Add these lines to [channels.email]:")
@@ -176,7 +176,7 @@ func reportTest(a *console.Console, f email.Findings, who approval.Approver) err
 func mailApprover(cfg *config.Config, pos []string) (approval.Approver, error) {
 	var all []string
 	for name, p := range cfg.Approvers {
-		if p.Email != "" {
+		if p.IDs["email"] != "" {
 			all = append(all, name)
 		}
 	}

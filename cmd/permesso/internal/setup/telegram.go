@@ -219,12 +219,12 @@ func (m *Telegram) guessApprover() string {
 	cfg, id := m.home.Config, strconv.FormatInt(m.seen.Person, 10)
 	var free []string
 	for name, a := range cfg.Approvers {
-		if a.Telegram == id {
+		if a.IDs[telegram.Via] == id {
 			return name
 		}
 	}
 	for _, name := range cfg.Workspaces[m.Workspace].Approvers {
-		if cfg.Approvers[name].Telegram == "" {
+		if cfg.Approvers[name].IDs[telegram.Via] == "" {
 			free = append(free, name)
 		}
 	}

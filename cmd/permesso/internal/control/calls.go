@@ -1,0 +1,223 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+// Status is the state of the daemon as the caller may see it.
+func (c *Client) Status(ctx context.Context) (*home.State, error) {
+	return call(ctx, c, opStatus(), none{})
+}
+
+// Waiting lists pending requests of a workspace ("": of all), oldest first.
+func (c *Client) Waiting(ctx context.Context, workspace string) ([]approval.StoredPending, error) {
+	docs, err := call(ctx, c, opWaiting(), waitingQuery{workspace})
+	list := make([]approval.StoredPending, 0, len(docs))
+	for _, d := range docs {
+		w, err := d.stored()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, *w)
+	}
+	return list, err
+}
+
+// Find lists the requests whose id begins with prefix, in a workspace ("": in all).
+func (c *Client) Find(ctx context.Context, workspace, prefix string) ([]approval.Key, error) {
+	return call(ctx, c, opFind(), findQuery{workspace, prefix})
+}
+
+// Story is what is kept of one request: what waits, or how it ended.
+type Story struct {
+	Waiting   *approval.StoredPending
+	Record    *approval.Record
+	Asked     *approval.Pending  // the record's
+	Decision  *approval.Decision // the record's
+	Redeemed  []byte             // the mark of a redeemed receipt
+	Timeline  []approval.Entry   // oldest first
+	Damaged   error              // why the timeline is incomplete
+	Foot      string             // last line of a card
+	Retention time.Duration      // how long records are kept
+}
+
+// Story returns what is kept of one request. It is empty if nothing is.
+func (c *Client) Story(ctx context.Context, k approval.Key, timeline bool) (s Story, err error) {
+	d, err := call(ctx, c, opStory(), storyQuery{OneQuery{k.Workspace, k.ID}, timeline})
+	if err != nil {
+		return s, err
+	}
+	if d.Waiting != nil {
+		s.Waiting, err = d.Waiting.stored()
+	}
+	if err == nil && len(d.Record) > 0 {
+		s.Record, err = approval.ParseRecord(d.Record, k)
+	}
+	if err == nil && len(d.Asked) > 0 {
+		s.Asked, err = approval.ParsePending(d.Asked, k)
+	}
+	if err == nil && len(d.Decision) > 0 {
+		s.Decision, err = approval.ParseDecision(d.Decision, k)
+	}
+	s.Redeemed, s.Timeline, s.Damaged, s.Foot = d.Redeemed, d.Timeline, damaged(d.Damaged), d.Foot
+	s.Retention, _ = time.ParseDuration(d.Retention)
+	return s, err
+}
+
+// damaged is the error of a log that could not be read completely.
+func damaged(text string) error {
+	if text == "" {
+		return nil
+	}
+	return console.Wrap(console.ExitError, damagedLog(text), "the shown entries are correct, older ones are unreadable; run permesso audit verify")
+}
+
+// damagedLog is an audit.ErrDamaged as the daemon described it.
+type damagedLog string
+
+// Error implements error.
+func (e damagedLog) Error() string { return string(e) }
+
+// Is implements errors.Is.
+func (damagedLog) Is(target error) bool { return target == audit.ErrDamaged }
+
+// Style is how cards look on this terminal.
+func (c *Client) Style() chat.Style {
+	return chat.Style{
+		Language: c.Language, Zone: time.Local, Redact: home.NewRedaction(),
+		Paused: func(ws string) *chat.Pause {
+			if p := c.PauseOf(ws); p != nil {
+				return home.CardPause(*p)
+			}
+			return nil
+		},
+		Earlier: c.earlier, WouldAllow: c.wouldAllow,
+	}
+}
+
+// earlier finds the request that another one resubmits.
+func (c *Client) earlier(p *approval.Pending) *chat.EarlierRequest {
+	if !approval.ValidID(p.Resubmits) {
+		return nil
+	}
+	d, err := call(context.Background(), c, opEarlier(), OneQuery{p.SourceGroup, p.RequestID})
+	if err != nil || d.Request == nil {
+		return nil
+	}
+	return &chat.EarlierRequest{Request: d.Request, Decision: d.Decision}
+}
+
+func (c *Client) wouldAllow(p *approval.Pending) (which []string, n, of int) {
+	d, err := call(context.Background(), c, opAlways(), OneQuery{p.SourceGroup, p.RequestID})
+	if err != nil {
+		return nil, 0, 0 // the card is shown without history
+	}
+	return d.Which, d.N, d.Of
+}
+
+// Decide decides a request as the caller.
+func (c *Client) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+	d, err := call(ctx, c, opDecide(), decideBody{OneQuery{a.Key.Workspace, a.Key.ID}, VerdictBody{
+		PendingSHA256: a.PendingSHA256, Verdict: string(a.Verdict), Code: a.Code, Scope: string(a.Scope),
+		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text,
+	}})
+	return decided(d, a.Key, err)
+}
+
+// Cancel cancels a pending request as the operator.
+func (c *Client) Cancel(ctx context.Context, k approval.Key) (*approval.Decision, error) {
+	d, err := call(ctx, c, opCancel(), OneQuery{k.Workspace, k.ID})
+	return decided(d, k, err)
+}
+
+func decided(doc []byte, k approval.Key, err error) (*approval.Decision, error) {
+	if err != nil {
+		return nil, err
+	}
+	x, err := approval.ParseDecision(doc, k)
+	if err != nil {
+		return nil, fmt.Errorf("the decision is not confirmed: %w", err)
+	}
+	return x, nil
+}
+
+// History lists requests from the log, newest first. With an error it also returns the
+// requests that could be read.
+func (c *Client) History(ctx context.Context, q HistoryQuery) (found []*read.Request, more bool, err error) {
+	p, err := call(ctx, c, opHistory(), q)
+	return p.Items, p.More, errors.Join(err, damaged(p.Damaged))
+}
+
+// Stats returns the statistics of requests, as far as the log can be read.
+func (c *Client) Stats(ctx context.Context, q HistoryQuery) (*read.Stats, error) {
+	d, err := call(ctx, c, opStats(), q)
+	return d.Stats, errors.Join(err, damaged(d.Damaged))
+}
+
+// Tail returns the newest entries of the audit log, oldest first.
+func (c *Client) Tail(ctx context.Context, lines int) ([]audit.Line, error) {
+	return call(ctx, c, opTail(), tailQuery{lines})
+}
+
+// Grants lists grants, newest first.
+func (c *Client) Grants(ctx context.Context) ([]approval.GrantUse, error) {
+	return call(ctx, c, opGrants(), none{})
+}
+
+// AddGrant creates a grant.
+func (c *Client) AddGrant(ctx context.Context, b GrantBody) (*approval.Grant, error) {
+	return call(ctx, c, opGrantAdd(), struct{ Body GrantBody }{b})
+}
+
+// Revoke revokes a grant by its id or the beginning of it: "revoked", or "no-op".
+func (c *Client) Revoke(ctx context.Context, id string) (result string, err error) {
+	return call(ctx, c, opRevoke(), grantQuery{id})
+}
+
+// Taints lists taints by workspace and session.
+func (c *Client) Taints(ctx context.Context) ([]Taints, error) {
+	return call(ctx, c, opTaints(), none{})
+}
+
+// ClearTaints clears the taints of a workspace or session, and returns them.
+func (c *Client) ClearTaints(ctx context.Context, b ClearBody) ([]string, error) {
+	return call(ctx, c, opClearTaints(), struct{ Body ClearBody }{b})
+}
+
+// Pause pauses executions in a workspace ("": in all).
+func (c *Client) Pause(ctx context.Context, workspace, reason string) (Paused, error) {
+	return call(ctx, c, opPause(), struct{ Body PauseBody }{PauseBody{workspace, reason}})
+}
+
+// Resume ends the pause of a workspace ("": of all).
+func (c *Client) Resume(ctx context.Context, workspace string) (Resumed, error) {
+	return call(ctx, c, opResume(), resumeQuery{workspace})
+}
+
+// Link returns a link that opens the web UI once, and how long it is valid.
+func (c *Client) Link(ctx context.Context) (address string, life time.Duration, err error) {
+	d, err := call(ctx, c, opLink(), struct{ Body none }{})
+	return d.URL, time.Duration(d.LifeSec) * time.Second, err
+}
+
+// Redeem marks the receipt of a request as used.
+func (c *Client) Redeem(ctx context.Context, k approval.Key) error {
+	_, err := call(ctx, c, opRedeem(), struct{ Body RedemptionBody }{RedemptionBody{k.Workspace, k.ID}})
+	return err
+}
+
+// PauseOf is the pause of a workspace, nil if it is not paused.
+func (c *Client) PauseOf(workspace string) *ipc.Pause {
+	return findPause(c.Paused, workspace)
+}

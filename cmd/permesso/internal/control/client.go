@@ -1,0 +1,330 @@
+package control
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"reflect"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/rs/zerolog"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
+)
+
+// Client asks the daemon, or does what the daemon would do on the files that it has
+// locked. Close it.
+type Client struct {
+	Hello
+	Served bool // a daemon answers
+
+	console *console.Console
+	path    string // of the daemon's socket
+	warned  bool   // of another version
+
+	service *Service // without a daemon
+	caller  *httpapi.Caller
+	release func() error
+}
+
+// answerTimeout is how long a running daemon may take to answer.
+const answerTimeout = 2 * time.Second
+
+// Open connects to the daemon of this home. If none runs, it locks the home. If the home
+// belongs to another user, it connects to the daemon at the approver socket.
+func Open(ctx context.Context, a *console.Console) (*Client, error) {
+	if dir, err := config.LocateHome(a.HomeFlag, a.Env); err == nil {
+		if c, err := connect(ctx, a, ipc.Layout{Home: dir}.Socket()); err == nil || !isAbsent(err) {
+			return c, err
+		}
+	}
+	h, k, err := home.Open(a)
+	if err == nil {
+		return openFiles(ctx, a, h, k)
+	}
+	if !isForeignHome(a, err) {
+		return nil, err
+	}
+	path := socketPath(a)
+	if info, statErr := os.Stat(path); statErr != nil || info.Mode()&fs.ModeSocket == 0 {
+		return nil, err
+	}
+	c, err := connect(ctx, a, path)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, console.Fail(console.ExitError, "start the daemon: permesso serve, or systemctl start permesso", "no daemon listens on %s", path)
+	case isSilent(err):
+		return nil, console.Fail(console.ExitError, "ask the operator to check the daemon", "the daemon at %s does not answer", path)
+	}
+	return c, err
+}
+
+// OpenBare is Open for operations that need neither the configuration nor keys.
+func OpenBare(ctx context.Context, a *console.Console) (*Client, error) {
+	dir, err := config.LocateHome(a.HomeFlag, a.Env)
+	if err != nil {
+		return nil, err
+	}
+	h := home.New(nil, dir)
+	switch _, statErr := os.Stat(h.Layout.IPC()); {
+	case statErr == nil:
+		if c, err := connect(ctx, a, h.Layout.Socket()); err == nil || !isAbsent(err) {
+			return c, err
+		}
+		return openFiles(ctx, a, h, nil)
+	case isForeignHome(a, statErr):
+		if c, err := Open(ctx, a); err == nil {
+			return c, nil
+		}
+	}
+	return nil, console.Fail(console.ExitError, "run permesso init, or name another --home", "no daemon for this user in %s", dir)
+}
+
+// isForeignHome reports whether err means that the home belongs to another user: it is
+// unreadable, or it does not exist and was not named explicitly.
+func isForeignHome(a *console.Console, err error) bool {
+	if errors.Is(err, fs.ErrPermission) {
+		return true
+	}
+	var bad *config.Error
+	named := a.HomeFlag != "" || a.Env("PERMESSO_HOME") != ""
+	dir, homeErr := config.LocateHome(a.HomeFlag, a.Env)
+	if homeErr != nil {
+		return !named
+	}
+	if errors.As(err, &bad) {
+		return false // the configuration is readable but invalid
+	}
+	_, err = os.Stat(ipc.Layout{Home: dir}.Keys())
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) && !named
+}
+
+// socketPath is the approver socket by environment, configuration or default.
+func socketPath(a *console.Console) string {
+	if path := a.Env("PERMESSO_SOCKET"); path != "" {
+		return path
+	}
+	if file, err := config.Locate(a.ConfigFlag, a.Env); err == nil {
+		if cfg, err := home.Reader(a).Load(file); err == nil && cfg.Socket != "" {
+			return cfg.Socket
+		}
+	}
+	return config.DefaultSocket
+}
+
+// isAbsent reports whether an error of connect means that the socket of HOME leads to no
+// daemon, or to one that does not answer: its lock will tell.
+func isAbsent(err error) bool {
+	return isSilent(err) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ECONNREFUSED) ||
+		errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+func isSilent(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// connect greets the daemon at a socket.
+func connect(ctx context.Context, a *console.Console, path string) (*Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	c := &Client{console: a, path: path, Served: true}
+	var err error
+	if c.Hello, err = call(ctx, c, opHello(), none{}); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// openFiles locks a home. If a daemon has locked it, the daemon is asked instead.
+func openFiles(ctx context.Context, a *console.Console, h *home.Home, k *home.Keys) (*Client, error) {
+	for end := time.Now().Add(answerTimeout); ; {
+		lock, err := h.FS.TryLock(h.Layout.Lock())
+		switch {
+		case err == nil:
+			return filesClient(a, h, k, lock.Close)
+		case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+			return filesClient(a, h, k, func() error { return nil }) // to read
+		case !errors.Is(err, ipc.ErrLocked):
+			return nil, err
+		}
+		if c, err := connect(ctx, a, h.Layout.Socket()); err == nil || !isAbsent(err) {
+			return c, err
+		}
+		if time.Now().After(end) {
+			return nil, silent(h)
+		}
+		if err := home.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// silent is the error about a process that has locked the home and does not answer.
+func silent(h *home.Home) error {
+	r := h.HealthAt(time.Now())
+	if r.PID == 0 {
+		return console.Fail(console.ExitError, "try again: a daemon may be starting or stopping; otherwise end the process that uses "+h.Layout.Lock(),
+			"a process has locked %s and does not answer", h.Layout.Home)
+	}
+	return console.Fail(console.ExitError, fmt.Sprintf("if it is not about to start or stop, check its log, then restart it: kill %d; nothing was changed", r.PID),
+		"the daemon with PID %d has locked %s and does not answer; its last sign of life was at %s", r.PID, h.Layout.Home, r.UpdatedAt.Local().Format(time.DateTime))
+}
+
+func filesClient(a *console.Console, h *home.Home, k *home.Keys, release func() error) (*Client, error) {
+	debug.SetGCPercent(400) // short process: garbage collection would take a third of its time
+	c := &Client{console: a, release: release, caller: &httpapi.Caller{Person: home.Operator(), Via: "cli", Operator: true}}
+	var memory *home.Memory
+	c.service = filesService(h, k, func() (*home.Memory, error) {
+		if memory != nil {
+			return memory, nil
+		}
+		m, err := h.NewMemory(k, zerolog.Nop())
+		memory = m
+		return m, err
+	})
+	if k == nil {
+		return c, nil // with neither configuration nor keys
+	}
+	c.caller.Language = h.Config.Language
+	var err error
+	if c.Hello, err = call(context.Background(), c, opHello(), none{}); err != nil {
+		return nil, errors.Join(err, release())
+	}
+	return c, nil
+}
+
+// Close releases the home.
+func (c *Client) Close() error {
+	if c.release == nil {
+		return nil
+	}
+	return c.release()
+}
+
+// call runs an operation in the daemon, or here without one.
+func call[I, O any](ctx context.Context, c *Client, o operation[I, O], in I) (out O, err error) {
+	if c.service != nil {
+		return o.run(ctx, c.service, c.caller, &in)
+	}
+	path, body, err := encodeInput(o.path, in)
+	if err != nil {
+		return out, err
+	}
+	b, err := c.exchange(ctx, o.method, path, body)
+	if err != nil {
+		return out, err
+	}
+	if err := json.Unmarshal(b, &out); err != nil {
+		return out, fmt.Errorf("parse the daemon's answer: %w", err)
+	}
+	return out, nil
+}
+
+// encodeInput writes an operation's input as the API reads it: by its tags.
+func encodeInput(path string, in any) (at string, body []byte, err error) {
+	query := url.Values{}
+	var fields func(v reflect.Value)
+	fields = func(v reflect.Value) {
+		for i := range v.NumField() {
+			f, x := v.Type().Field(i), v.Field(i)
+			switch {
+			case f.Anonymous:
+				fields(x)
+			case f.Name == "Body":
+				body, err = json.Marshal(x.Interface())
+			case f.Tag.Get("path") != "":
+				path = strings.Replace(path, "{"+f.Tag.Get("path")+"}", url.PathEscape(x.String()), 1)
+			case !x.IsZero():
+				text := fmt.Sprint(x.Interface())
+				if t, ok := x.Interface().(time.Time); ok {
+					text = t.UTC().Format(time.RFC3339Nano)
+				}
+				query.Set(f.Tag.Get("query"), text)
+			}
+		}
+	}
+	fields(reflect.ValueOf(in))
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return path, body, err
+}
+
+// exchange sends one request on a connection of its own.
+func (c *Client) exchange(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	conn, err := httpapi.DialUnix(ctx, c.path)
+	if err != nil {
+		return nil, fmt.Errorf("ask the daemon: %w", err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	r, err := http.NewRequestWithContext(ctx, method, "http://permesso/v1/local"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Close = true
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	sent := r.Write(conn) // fails if the daemon refuses this user, which it does without reading
+	resp, err := http.ReadResponse(bufio.NewReader(conn), r)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, fmt.Errorf("ask the daemon: %w", errors.Join(sent, err))
+	}
+	defer resp.Body.Close()
+	c.compareVersions(resp.Header.Get(httpapi.VersionHeader))
+	b, err := io.ReadAll(resp.Body)
+	if err != nil && resp.StatusCode == http.StatusOK {
+		return nil, fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, problemOf(resp.StatusCode, b)
+	}
+	return b, nil
+}
+
+// compareVersions tells once that the daemon has another version.
+func (c *Client) compareVersions(daemon string) {
+	if daemon != c.console.Version && !c.warned {
+		fmt.Fprintf(c.console.Err, "permesso: this command has version %s, the running daemon %s; restart the daemon to update it\n", c.console.Version, console.OneLine(daemon))
+		c.warned = true
+	}
+}
+
+// problemOf is the error that the daemon's operation returned.
+func problemOf(status int, body []byte) error {
+	var p httpapi.Problem
+	if err := json.Unmarshal(body, &p); err != nil || p.Detail == "" {
+		return fmt.Errorf("the daemon answered with HTTP status %d", status)
+	}
+	switch {
+	case p.Refusal != nil:
+		return refusalOf(p.Refusal)
+	case p.Detail == approval.ErrNotAuthorized.Error():
+		return &approval.Refusal{Reason: approval.ErrNotAuthorized}
+	}
+	code, ok := exitCodes()[status]
+	if !ok {
+		code = console.ExitError
+	}
+	return console.Fail(code, p.Hint, "%s", p.Detail)
+}

@@ -1,0 +1,245 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/hometest"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
+)
+
+const (
+	waiting = "a7f3b2c1d4e5f6a7"
+	settled = "00000000000000aa"
+)
+
+var about = approval.Key{Workspace: "default", ID: waiting}
+
+// newHome has a pending, a settled request, a grant and a log.
+func newHome(t *testing.T) (*home.Home, *home.Keys) {
+	t.Helper()
+	h := home.New(config.Default(), filepath.Join(t.TempDir(), "home"))
+	require.NoError(t, h.Prepare())
+	k, err := h.MakeKeys()
+	require.NoError(t, err)
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	body, err := (&approval.Pending{
+		Version: approval.Version, RequestID: waiting, ShortID: waiting[:8], ToolName: "x", SourceGroup: "default", Resubmits: settled,
+		RequestData: approval.Raw(`{"n": 9007199254740993,  "t":"\u0041"}`), Timestamp: at, ExpiresAt: time.Now().Add(time.Hour).UTC(),
+		Verb: map[string]string{}, Options: []string{}, Facts: approval.Evidence{Host: []approval.HostFact{}}, Ruling: approval.Ruling{Reasons: []approval.Reason{}}, Proof: approval.Raw("null"),
+	}).Encode()
+	require.NoError(t, err)
+	require.NoError(t, h.Store.Create(context.Background(), approval.DocPending, about, k.Seal.Seal(approval.DocPending, about, body), approval.Durable))
+	require.NoError(t, hometest.PlantSettled(h, approval.Key{Workspace: "default", ID: settled}, at))
+	log, err := h.OpenAudit(k)
+	require.NoError(t, err)
+	require.NoError(t, log.Append(approval.Entry{Time: at, Event: approval.EventRequested, Workspace: "default", RequestID: waiting, Tool: "x", Reason: "<é>"}))
+	require.NoError(t, log.Append(approval.Entry{Time: at, Event: approval.EventDenied, Workspace: "default", RequestID: settled, By: "ann", Via: "web"}))
+	require.NoError(t, log.Close())
+	return h, k
+}
+
+func newConsole(version string) (*console.Console, *bytes.Buffer) {
+	var errs bytes.Buffer
+	return &console.Console{Err: &errs, Out: &errs, Env: func(string) string { return "" }, Version: version}, &errs
+}
+
+// serve serves a home at its socket.
+func serve(t *testing.T, s *Service, caller httpapi.Caller, version string) {
+	t.Helper()
+	caller.Person = home.Operator()
+	l, err := httpapi.ListenLocal(s.Home.Layout.Socket(), true)
+	require.NoError(t, err)
+	server := &httpapi.LocalServer{
+		API:     &httpapi.Server{Local: s.Operations(), Version: version, Log: zerolog.Nop()},
+		Who:     func(string) *httpapi.Caller { return &caller },
+		Refused: func(approval.Person) {},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+// A command cannot tell whether the daemon answers or it works on the files itself.
+func TestBothWaysAnswerAlike(t *testing.T) {
+	h, k := newHome(t)
+	a, errs := newConsole("1")
+	files, err := filesClient(a, h, k, func() error { return nil })
+	require.NoError(t, err)
+	require.False(t, files.Served)
+	serve(t, files.service, httpapi.Caller{Via: "cli", Operator: true, Language: h.Config.Language}, "1")
+	remote, err := connect(t.Context(), a, h.Layout.Socket())
+	require.NoError(t, err)
+	require.True(t, remote.Served)
+	ctx := t.Context()
+	g, err := remote.AddGrant(ctx, GrantBody{Capability: "fs:write", Target: "/tmp/x/**", Life: "24h"})
+	require.NoError(t, err)
+
+	for what, ask := range map[string]func(c *Client) (any, error){
+		"hello":             func(c *Client) (any, error) { return c.Hello, nil },
+		"status":            func(c *Client) (any, error) { return c.Status(ctx) },
+		"waiting":           func(c *Client) (any, error) { return c.Waiting(ctx, "") },
+		"waiting elsewhere": func(c *Client) (any, error) { return c.Waiting(ctx, "none") },
+		"find":              func(c *Client) (any, error) { return c.Find(ctx, "default", waiting[:4]) },
+		"pending":           func(c *Client) (any, error) { return c.Story(ctx, about, true) },
+		"ended": func(c *Client) (any, error) {
+			return c.Story(ctx, approval.Key{Workspace: "default", ID: settled}, true)
+		},
+		"nothing": func(c *Client) (any, error) {
+			return c.Story(ctx, approval.Key{Workspace: "default", ID: "ffffffffffffffff"}, false)
+		},
+		"no workspace": func(c *Client) (any, error) { return c.Story(ctx, approval.Key{Workspace: "../x", ID: waiting}, false) },
+		"history": func(c *Client) (any, error) {
+			found, more, err := c.History(ctx, HistoryQuery{Limit: 1})
+			return fmt.Sprintf("%+v %v", *found[0], more), err
+		},
+		"since": func(c *Client) (any, error) {
+			found, _, err := c.History(ctx, HistoryQuery{Since: time.Date(2026, 11, 21, 12, 0, 0, 1, time.FixedZone("", 3600)), Status: "denied", Prefix: "00"})
+			return len(found), err
+		},
+		"stats":   func(c *Client) (any, error) { return c.Stats(ctx, HistoryQuery{}) },
+		"grants":  func(c *Client) (any, error) { return c.Grants(ctx) },
+		"taints":  func(c *Client) (any, error) { return c.Taints(ctx) },
+		"tail":    func(c *Client) (any, error) { return c.Tail(ctx, 1) },
+		"earlier": func(c *Client) (any, error) { w, err := c.Waiting(ctx, ""); return c.earlier(w[0].Pending), err },
+		"always": func(c *Client) (any, error) {
+			w, err := c.Waiting(ctx, "")
+			_, n, of := c.wouldAllow(w[0].Pending)
+			return [2]int{n, of}, err
+		},
+		"no workspace to clear": func(c *Client) (any, error) { return c.ClearTaints(ctx, ClearBody{Workspace: "none"}) },
+		"no link":               func(c *Client) (any, error) { address, _, err := c.Link(ctx); return address, err },
+		"too short":             func(c *Client) (any, error) { return c.Revoke(ctx, "abc") },
+		"no decision":           func(c *Client) (any, error) { return c.Decide(ctx, approval.DecisionInput{Key: about}) },
+		"not redeemed":          func(c *Client) (any, error) { return nil, c.Redeem(ctx, about) },
+	} {
+		want, wantErr := ask(files)
+		got, gotErr := ask(remote)
+		if wantErr == nil {
+			require.NoError(t, gotErr, what)
+			wantJSON, err := json.Marshal(want)
+			require.NoError(t, err, what)
+			gotJSON, err := json.Marshal(got)
+			require.NoError(t, err, what)
+			empty := strings.NewReplacer(":null", ":[]", `:""`, ":[]") // a command prints both alike
+			require.JSONEq(t, empty.Replace(string(wantJSON)), empty.Replace(string(gotJSON)), what)
+			continue
+		}
+		require.EqualError(t, gotErr, wantErr.Error(), what)
+		var a, b *console.Error
+		if errors.As(wantErr, &a) {
+			require.ErrorAs(t, gotErr, &b, what)
+			require.Equal(t, a.Code, b.Code, what)
+			require.Equal(t, a.Hint(), b.Hint(), what)
+		}
+	}
+	word, err := remote.Revoke(ctx, g.ID[:6])
+	require.NoError(t, err)
+	require.Equal(t, "revoked", word)
+	d, err := remote.Decide(ctx, approval.DecisionInput{Key: about, Verdict: approval.Approved, Code: "4", Scope: approval.Once, Note: "n\nn", By: approval.Person{ID: "0"}, Via: "forged"})
+	require.NoError(t, err)
+	require.Equal(t, "n\nn", d.Note)
+	require.Equal(t, strconv.Itoa(os.Getuid()), strings.TrimPrefix(d.DecidedByID, "local:"))
+	require.Equal(t, "cli", d.Via)
+	_, err = remote.Decide(ctx, approval.DecisionInput{Key: about, Verdict: approval.Denied, Code: "3"})
+	require.ErrorIs(t, err, approval.ErrDecided)
+	require.Empty(t, errs.String())
+}
+
+func TestRefusalsArriveAsTheyWere(t *testing.T) {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	var logged []error
+	s := &Service{Log: func(err error) { logged = append(logged, err) }}
+	arrives := func(c httpapi.Caller, err error) error {
+		p := s.problem(&c, err)
+		b, encodeErr := json.Marshal(p)
+		require.NoError(t, encodeErr)
+		return problemOf(p.Status, b)
+	}
+	for reason := range reasons() {
+		ref := &approval.Refusal{Reason: reason, By: "bob", At: at, Verdict: approval.Denied, Hint: "h"}
+		var got *approval.Refusal
+		require.ErrorAs(t, arrives(httpapi.Caller{}, ref), &got)
+		require.Equal(t, ref, got)
+	}
+	broken := errors.New("/secret/path: disk on fire")
+	require.EqualError(t, arrives(httpapi.Caller{}, broken), "the daemon failed to do that; its log says why")
+	require.Equal(t, []error{broken}, logged)
+	require.EqualError(t, arrives(httpapi.Caller{Operator: true}, broken), broken.Error(), "the operator can read the disk")
+	require.EqualError(t, problemOf(http.StatusBadGateway, []byte("<html>")), "the daemon answered with HTTP status 502")
+}
+
+// An operation for the operator refuses an approver.
+func TestOperatorOnly(t *testing.T) {
+	h, k := newHome(t)
+	a, _ := newConsole("1")
+	files, err := filesClient(a, h, k, func() error { return nil })
+	require.NoError(t, err)
+	serve(t, files.service, httpapi.Caller{Via: "socket", Workspaces: []string{"default"}}, "1")
+	c, err := connect(t.Context(), a, h.Layout.Socket())
+	require.NoError(t, err)
+	require.False(t, c.Operator)
+	ctx := t.Context()
+	_, err = c.Cancel(ctx, about)
+	require.ErrorIs(t, err, approval.ErrNotAuthorized)
+	_, err = c.AddGrant(ctx, GrantBody{Capability: "fs:write", Life: "1h"})
+	require.ErrorIs(t, err, approval.ErrNotAuthorized)
+	_, err = c.ClearTaints(ctx, ClearBody{Workspace: "default"})
+	require.ErrorIs(t, err, approval.ErrNotAuthorized)
+	_, err = c.Pause(ctx, "", "")
+	require.ErrorIs(t, err, approval.ErrNotAuthorized)
+	require.ErrorIs(t, c.Redeem(ctx, about), approval.ErrNotAuthorized)
+}
+
+func TestVersionsAreCompared(t *testing.T) {
+	h, k := newHome(t)
+	a, errs := newConsole("1")
+	files, err := filesClient(a, h, k, func() error { return nil })
+	require.NoError(t, err)
+	serve(t, files.service, httpapi.Caller{Operator: true}, "2\n")
+	c, err := connect(t.Context(), a, h.Layout.Socket())
+	require.NoError(t, err)
+	_, err = c.Waiting(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, "permesso: this command has version 1, the running daemon 2; restart the daemon to update it\n", errs.String(), "once")
+}
+
+// A home that a process has locked without answering is left alone.
+func TestLockedHomeWithoutAnAnswer(t *testing.T) {
+	h, k := newHome(t)
+	lock, err := h.FS.TryLock(h.Layout.Lock())
+	require.NoError(t, err)
+	a, _ := newConsole("1")
+	_, err = openFiles(t.Context(), a, h, k)
+	require.EqualError(t, err, "a process has locked "+h.Layout.Home+" and does not answer")
+	h.NewHealth("1").Refresh()
+	_, err = openFiles(t.Context(), a, h, k)
+	require.ErrorContains(t, err, fmt.Sprintf("the daemon with PID %d has locked", os.Getpid()))
+	require.NoError(t, lock.Close())
+	c, err := openFiles(t.Context(), a, h, k)
+	require.NoError(t, err)
+	_, err = h.FS.TryLock(h.Layout.Lock())
+	require.Error(t, err, "the command holds the lock")
+	require.NoError(t, c.Close())
+}

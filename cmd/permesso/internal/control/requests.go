@@ -1,0 +1,348 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
+)
+
+type none struct{}
+
+// Hello is what a client learns first.
+type Hello struct {
+	PID        int         `json:"pid"`
+	Home       string      `json:"home"`
+	Operator   bool        `json:"operator"`
+	Language   string      `json:"language"`
+	Workspaces []string    `json:"workspaces"` // where the caller sees requests
+	Paused     []ipc.Pause `json:"paused"`
+}
+
+func opHello() operation[none, Hello] {
+	return get("hello", "", "Who the caller is, and what is paused", (*Service).hello)
+}
+
+func (s *Service) hello(_ context.Context, c *httpapi.Caller, _ *none) (Hello, error) {
+	paused, err := s.Home.Store.Pauses()
+	h := Hello{PID: os.Getpid(), Home: s.Home.Layout.Home, Operator: c.Operator, Language: c.Language, Workspaces: home.WorkspaceNames(s.Home.Current())}
+	h.Workspaces = slices.DeleteFunc(h.Workspaces, func(ws string) bool { return !c.Sees(ws) })
+	h.Paused = slices.DeleteFunc(paused, func(p ipc.Pause) bool { return p.Workspace != ipc.AllWorkspaces && !c.Sees(p.Workspace) })
+	return h, err
+}
+
+func opStatus() operation[none, *home.State] {
+	return get("status", "/status", "Status of the daemon", (*Service).status)
+}
+
+func (s *Service) status(_ context.Context, c *httpapi.Caller, _ *none) (*home.State, error) {
+	st, err := s.Home.State(s.Running)
+	if err == nil && !c.Operator {
+		st = st.Only(c.Workspaces)
+	}
+	return st, err
+}
+
+// waitingDoc is a verified pending.
+type waitingDoc struct {
+	Workspace string `json:"workspace"`
+	ID        string `json:"request_id"`
+	Pending   []byte `json:"pending"`
+	SHA256    string `json:"pending_sha256"`
+}
+
+func docOf(w approval.StoredPending) (waitingDoc, error) {
+	body, err := w.Pending.Encode()
+	return waitingDoc{w.Pending.SourceGroup, w.Pending.RequestID, body, w.SHA256}, err
+}
+
+func (d waitingDoc) stored() (*approval.StoredPending, error) {
+	p, err := approval.ParsePending(d.Pending, approval.Key{Workspace: d.Workspace, ID: d.ID})
+	return &approval.StoredPending{Pending: p, SHA256: d.SHA256}, err
+}
+
+type waitingQuery struct {
+	Workspace string `query:"workspace" doc:"Only requests of this workspace."`
+}
+
+func opWaiting() operation[waitingQuery, []waitingDoc] {
+	return get("waiting", "/waiting", "Pending requests, oldest first", (*Service).waiting)
+}
+
+func (s *Service) waiting(ctx context.Context, c *httpapi.Caller, in *waitingQuery) ([]waitingDoc, error) {
+	list, err := s.Viewer.Waiting(ctx, workspaces(c, in.Workspace))
+	if err != nil {
+		return nil, err
+	}
+	docs := make([]waitingDoc, 0, len(list))
+	for _, w := range list {
+		if !s.may(c, w.Pending.SourceGroup, w.Pending) {
+			continue
+		}
+		d, err := docOf(w)
+		if err != nil {
+			return nil, err
+		}
+		docs = append(docs, d)
+	}
+	return docs, nil
+}
+
+type findQuery struct {
+	Workspace string `query:"workspace" doc:"Only requests of this workspace."`
+	Prefix    string `query:"prefix" doc:"The beginning of the id."`
+}
+
+func opFind() operation[findQuery, []approval.Key] {
+	return get("find", "/requests", "Find requests by the beginning of their id", (*Service).find)
+}
+
+func (s *Service) find(ctx context.Context, c *httpapi.Caller, in *findQuery) ([]approval.Key, error) {
+	keys, err := s.Viewer.Find(ctx, workspaces(c, in.Workspace), in.Prefix)
+	return slices.DeleteFunc(keys, func(k approval.Key) bool { return !s.visible(c, k) }), err
+}
+
+// visible reports whether the caller may see one request.
+func (s *Service) visible(c *httpapi.Caller, k approval.Key) bool {
+	if !approval.ValidID(k.ID) || !c.Sees(k.Workspace) || !ipc.ValidWorkspace(k.Workspace) {
+		return false
+	}
+	w, err := s.Viewer.Pending(k)
+	return c.Operator || err == nil && (w == nil || s.may(c, k.Workspace, w.Pending))
+}
+
+// OneQuery names one request. It is exported because the library reads only exported
+// embedded types.
+type OneQuery struct {
+	Workspace string `path:"workspace"`
+	ID        string `path:"id"`
+}
+
+func (q OneQuery) key() approval.Key { return approval.Key{Workspace: q.Workspace, ID: q.ID} }
+
+type storyQuery struct {
+	OneQuery
+	Timeline bool `query:"timeline" doc:"Include the entries of the audit log."`
+}
+
+// storyDoc is what is kept of one request. Documents are bytes, so that they stay as they
+// were signed.
+type storyDoc struct {
+	Waiting   *waitingDoc      `json:"waiting"`
+	Record    []byte           `json:"record"`
+	Asked     []byte           `json:"asked"`    // the pending in the record
+	Decision  []byte           `json:"decision"` // the record's
+	Redeemed  []byte           `json:"redeemed"`
+	Timeline  []approval.Entry `json:"timeline"`
+	Damaged   string           `json:"damaged"` // why the timeline is incomplete
+	Foot      string           `json:"foot"`
+	Retention string           `json:"retention"` // how long records are kept
+}
+
+func opStory() operation[storyQuery, storyDoc] {
+	return get("story", "/requests/{workspace}/{id}", "All that is kept of one request", (*Service).story)
+}
+
+func (s *Service) story(ctx context.Context, c *httpapi.Caller, in *storyQuery) (d storyDoc, err error) {
+	k := in.key()
+	if !s.visible(c, k) {
+		return d, nil
+	}
+	st, err := s.Viewer.Story(ctx, k)
+	if err != nil {
+		return d, err
+	}
+	d.Retention = s.Home.Current().Retention.Records.String()
+	var asked time.Time
+	switch {
+	case st.Record != nil:
+		asked = st.Record.RequestedAt
+		d.Record, err = st.Record.Encode()
+		if err == nil && st.Pending != nil {
+			d.Asked, err = st.Pending.Encode()
+		}
+		if err == nil && st.Decision != nil {
+			d.Decision, err = st.Decision.Encode()
+		}
+		d.Redeemed, _ = s.Home.Store.Read(ctx, approval.DocRedeemed, k) // mostly there is none
+	case st.Pending != nil:
+		d.Foot, asked = s.Home.AuditFoot(), st.Pending.Timestamp
+		var w waitingDoc
+		w, err = docOf(approval.StoredPending{Pending: st.Pending, SHA256: st.SHA256})
+		d.Waiting = &w
+	}
+	if in.Timeline {
+		var logErr error
+		if d.Timeline, logErr = s.Home.Timeline(k, asked); logErr != nil {
+			d.Damaged = logErr.Error()
+		}
+	}
+	return d, err
+}
+
+// earlierDoc is a request that another one resubmits, as much of it as is kept.
+type earlierDoc struct {
+	Request  *approval.Pending  `json:"request"`
+	Decision *approval.Decision `json:"decision"`
+}
+
+func opEarlier() operation[OneQuery, earlierDoc] {
+	return get("earlier", "/requests/{workspace}/{id}/earlier", "The request that a pending one resubmits", (*Service).earlier)
+}
+
+func (s *Service) earlier(_ context.Context, c *httpapi.Caller, in *OneQuery) (d earlierDoc, err error) {
+	w, err := s.pending(c, in.key())
+	if w == nil || err != nil {
+		return d, err
+	}
+	if e := home.Earlier(s.Viewer)(w.Pending); e != nil && c.Sees(e.Request.SourceGroup) {
+		d = earlierDoc{e.Request, e.Decision}
+	}
+	return d, nil
+}
+
+// pending is a pending that the caller may see, or nil.
+func (s *Service) pending(c *httpapi.Caller, k approval.Key) (*approval.StoredPending, error) {
+	if !s.visible(c, k) {
+		return nil, nil
+	}
+	return s.Viewer.Pending(k)
+}
+
+// alwaysDoc is what "always" for a pending would have allowed.
+type alwaysDoc struct {
+	Which []string `json:"which"`
+	N     int      `json:"n"`
+	Of    int      `json:"of"`
+}
+
+func opAlways() operation[OneQuery, alwaysDoc] {
+	return get("always", "/requests/{workspace}/{id}/always", "What code 6 for a pending would have allowed", (*Service).always)
+}
+
+func (s *Service) always(_ context.Context, c *httpapi.Caller, in *OneQuery) (d alwaysDoc, err error) {
+	w, err := s.pending(c, in.key())
+	if w == nil || err != nil {
+		return d, err
+	}
+	m, err := s.Memory()
+	if err == nil {
+		d.Which, d.N, d.Of = m.WouldAllow(w.Pending)
+	}
+	return d, err
+}
+
+// VerdictBody is a decision of a local caller.
+type VerdictBody struct {
+	PendingSHA256 string `json:"pending_sha256,omitempty"`
+	Verdict       string `json:"verdict,omitempty"`
+	Code          string `json:"code,omitempty"`
+	Scope         string `json:"scope,omitempty"`
+	Note          string `json:"note,omitempty"`
+	Override      string `json:"override,omitempty"`
+	Feedback      string `json:"feedback,omitempty"`
+	Answer        string `json:"answer,omitempty"`
+}
+
+type decideBody struct {
+	OneQuery
+	Body VerdictBody
+}
+
+func opDecide() operation[decideBody, []byte] {
+	return post("decide", "/requests/{workspace}/{id}/decision", "Decide a request", (*Service).decide)
+}
+
+func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody) ([]byte, error) {
+	b := in.Body
+	if k := in.key(); !approval.ValidID(k.ID) || !ipc.ValidWorkspace(k.Workspace) || !c.Sees(k.Workspace) {
+		// The same refusal wherever the caller may not decide.
+		if s.Decider.Refused != nil {
+			s.Decider.Refused(approval.Key{}, c.Person, c.Via)
+		}
+		return nil, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+	}
+	x, err := s.Decider.Decide(ctx, approval.DecisionInput{
+		Key: in.key(), PendingSHA256: b.PendingSHA256, Verdict: approval.Verdict(b.Verdict), Code: b.Code, Scope: approval.Scope(b.Scope),
+		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer, By: c.Person, Via: c.Via,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return x.Encode()
+}
+
+func opCancel() operation[OneQuery, []byte] {
+	return del("cancel", "/requests/{workspace}/{id}", "Cancel a pending request", (*Service).cancel).forOperator()
+}
+
+func (s *Service) cancel(ctx context.Context, c *httpapi.Caller, in *OneQuery) ([]byte, error) {
+	d, err := s.Decider.Cancel(ctx, approval.DecisionInput{Key: in.key(), By: c.Person, Via: c.Via})
+	if err != nil {
+		return nil, err
+	}
+	return d.Encode()
+}
+
+// linkDoc opens the web UI in a browser, once.
+type linkDoc struct {
+	URL     string `json:"url"`
+	LifeSec int    `json:"life_sec"`
+}
+
+func opLink() operation[struct{ Body none }, linkDoc] {
+	return post("link", "/link", "A link that opens the web UI once, as the caller", (*Service).link)
+}
+
+func (s *Service) link(_ context.Context, c *httpapi.Caller, _ *struct{ Body none }) (linkDoc, error) {
+	if s.Link == nil {
+		return linkDoc{}, ErrNoUI(s.Running)
+	}
+	address, life, err := s.Link(c)
+	if address == "" && err == nil {
+		err = ErrNoUI(true)
+	}
+	return linkDoc{address, int(life / time.Second)}, err
+}
+
+// RedemptionBody names the request of a receipt.
+type RedemptionBody struct {
+	Workspace string `json:"workspace"`
+	RequestID string `json:"request_id"`
+}
+
+func opRedeem() operation[struct{ Body RedemptionBody }, none] {
+	return post("redeem", "/redemptions", "Mark a receipt as used", (*Service).redeem).forOperator()
+}
+
+func (s *Service) redeem(ctx context.Context, c *httpapi.Caller, in *struct{ Body RedemptionBody }) (none, error) {
+	key := approval.Key{Workspace: in.Body.Workspace, ID: in.Body.RequestID}
+	err := s.Home.MarkRedeemed(ctx, s.Keys, key, c.Person.Name)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return none{}, console.Fail(console.ExitRefused, "request a new approval", "the receipt of %s is already redeemed", key)
+	case errors.Is(err, fs.ErrNotExist):
+		return none{}, console.Fail(console.ExitRefused, "redeem it after the response exists", "the record of %s is not written yet", key)
+	case err == nil && s.Redeemed != nil:
+		s.Redeemed(key, c.Person.Name, c.Via)
+	}
+	return none{}, err
+}
+
+// findPause is the pause of a workspace, nil if it is not paused.
+func findPause(paused []ipc.Pause, ws string) *ipc.Pause {
+	for _, name := range []string{ws, ipc.AllWorkspaces} {
+		if i := slices.IndexFunc(paused, func(p ipc.Pause) bool { return p.Workspace == name }); i >= 0 {
+			return &paused[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,307 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Caller is a user of this machine who is connected to a local socket. The UID that the
+// kernel reports identifies the user, instead of a key.
+type Caller struct {
+	Person     approval.Person
+	Via        string   // how decisions through this socket are marked
+	Operator   bool     // may do all that access to HOME allows
+	Workspaces []string // where an approver may decide
+	Language   string
+}
+
+// Sees reports whether the caller may see a workspace's requests.
+func (c *Caller) Sees(workspace string) bool {
+	return c.Operator || slices.Contains(c.Workspaces, workspace)
+}
+
+func (c *Caller) known() bool { return c.Operator || len(c.Workspaces) > 0 }
+
+type callerContext struct{}
+
+// CallerFrom is the caller of a request, nil if it did not come through a local socket.
+func CallerFrom(ctx context.Context) *Caller {
+	c, _ := ctx.Value(callerContext{}).(*Caller)
+	return c
+}
+
+// LocalServer serves the API on a Unix socket to known users of this machine. Others get
+// one neutral answer, unread, as soon as they connect.
+type LocalServer struct {
+	API *Server
+	// Who identifies a UID. It is asked for every request: the configuration may change.
+	Who func(uid string) *Caller
+	// Refused reports a connection of an unknown user.
+	Refused func(by approval.Person)
+	// IOTimeout is for clients that do not send or do not read; 0: 10 s.
+	IOTimeout time.Duration
+
+	mu   sync.Mutex
+	open map[string]int      // connections by UID
+	idle map[*localConn]bool // those without a request in progress
+}
+
+const (
+	maxPerUID    = 8
+	maxLocalBody = 256 << 10
+	// VersionHeader is in every response of a local socket.
+	VersionHeader = "Permesso-Version"
+	// workspaceHeader names the workspace of a request that otherwise has that of its key.
+	workspaceHeader = "Permesso-Workspace"
+)
+
+// detailStranger does not reveal to whom the socket answers.
+func detailStranger() string { return approval.ErrNotAuthorized.Error() }
+
+// Run serves l until ctx ends. Then it closes l, and requests in progress are answered.
+func (s *LocalServer) Run(ctx context.Context, l *net.UnixListener) error {
+	if s.IOTimeout == 0 {
+		s.IOTimeout = defaultIOTimeout
+	}
+	s.open, s.idle = map[string]int{}, map[*localConn]bool{}
+	web := &http.Server{
+		Handler:           s.identify(s.API.Handler()),
+		ReadHeaderTimeout: s.IOTimeout,
+		IdleTimeout:       s.IOTimeout,
+		MaxHeaderBytes:    16 << 10,
+		Protocols:         new(http.Protocols),
+		ErrorLog:          discardLog(),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connContext{}, c)
+		},
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if conn, ok := c.(*localConn); ok && state == http.StateIdle {
+				s.setIdle(conn, true)
+			}
+		},
+	}
+	web.Protocols.SetHTTP1(true)
+	done := make(chan error, 1)
+	go func() { done <- web.Serve(&localListener{l, s}) }()
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-done:
+	}
+	s.API.stop()
+	_ = l.Close()
+	s.closeIdle()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*s.IOTimeout)
+	defer cancel()
+	if shutdownErr := web.Shutdown(last); shutdownErr != nil {
+		_ = web.Close() // remaining clients exceeded the timeout
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+type connContext struct{}
+
+// identify finds the caller of each request.
+func (s *LocalServer) identify(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, ok := r.Context().Value(connContext{}).(*localConn)
+		if !ok {
+			panic("connection without a user")
+		}
+		s.setIdle(conn, false)
+		c := s.Who(conn.uid)
+		w.Header().Set(VersionHeader, s.API.Version)
+		if !c.known() {
+			s.Refused(c.Person)
+			w.Header().Set("Connection", "close")
+			problem(http.StatusForbidden, detailStranger()).write(w)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerContext{}, c)))
+	})
+}
+
+// localListener accepts only known users, and a limited number of connections of each.
+type localListener struct {
+	*net.UnixListener
+	server *LocalServer
+}
+
+// Accept implements net.Listener.
+func (l *localListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		if conn := l.server.admit(c); conn != nil {
+			return conn, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// admit refuses a connection without reading from it.
+func (s *LocalServer) admit(c *net.UnixConn) *localConn {
+	uid, err := peer(c)
+	if err != nil && !errors.Is(err, errNested) {
+		s.API.logError("identify user at socket failed", err)
+		return nil
+	}
+	id := strconv.FormatUint(uint64(uid), 10)
+	caller := s.Who(id)
+	if err != nil || !caller.known() {
+		s.Refused(caller.Person)
+		s.refuse(c, problem(http.StatusForbidden, detailStranger()))
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[id] >= maxPerUID {
+		s.refuse(c, problem(http.StatusTooManyRequests, "you have too many connections to the daemon: close some"))
+		return nil
+	}
+	s.open[id]++
+	conn := &localConn{Conn: c, uid: id, timeout: s.IOTimeout}
+	conn.release = sync.OnceFunc(func() { s.release(conn) })
+	s.idle[conn] = true
+	return conn
+}
+
+// refuse writes a complete response. It fits into the socket's buffer.
+func (s *LocalServer) refuse(c net.Conn, p *Problem) {
+	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+	body, _ := marshal(p)
+	_, _ = fmt.Fprintf(c, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%s: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		p.Status, p.Title, problemType, VersionHeader, s.API.Version, len(body), body)
+}
+
+func (s *LocalServer) release(c *localConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.idle, c)
+	if s.open[c.uid]--; s.open[c.uid] == 0 {
+		delete(s.open, c.uid)
+	}
+}
+
+// localConn is a connection of an identified user. Writing has a timeout: a response may
+// be long, and a client may stop reading.
+type localConn struct {
+	net.Conn
+	uid     string
+	timeout time.Duration
+	release func()
+}
+
+// Write implements net.Conn.
+func (c *localConn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
+}
+
+// Close implements net.Conn.
+func (c *localConn) Close() error {
+	c.release()
+	return c.Conn.Close()
+}
+
+// localPath is the beginning of the paths of operations for local callers.
+const localPath = "/v1/local"
+
+// byConnection is the creator of a key that stands for a connected user.
+const byConnection = "connection"
+
+// localKey stands for the API key that a local caller does not need. Approvers have the
+// operations for local callers; the others, submitting among them, are the operator's.
+func (s *Server) localKey(c *Caller, r *http.Request) (*approval.APIKey, *Problem) {
+	hash := approval.Digest([]byte("permesso local\x00" + c.Person.ID))
+	k := &approval.APIKey{ID: approval.APIKeyID(hash), Hash: hash, Owner: c.Person.Name, CreatedBy: byConnection}
+	if r.URL.Path == localPath || strings.HasPrefix(r.URL.Path, localPath+"/") {
+		return k, nil
+	}
+	if !c.Operator {
+		return nil, problem(http.StatusForbidden, "only the operator may use this at a socket: approvers use "+localPath)
+	}
+	k.Workspace = r.Header.Get(workspaceHeader)
+	if _, known := s.Settings.WorkspaceInfo(k.Workspace); !known && r.URL.Path != "/metrics" {
+		return nil, problem(http.StatusUnprocessableEntity, "name a configured workspace in the header "+workspaceHeader)
+	}
+	k.Scopes = []string{approval.MayRead, approval.MayDecide}
+	if r.Method == http.MethodPost && r.URL.Path == strings.TrimSuffix(onePath, "/") || r.Method == http.MethodDelete && strings.HasPrefix(r.URL.Path, onePath) {
+		k.Scopes, k.Owner = []string{approval.MayRequest}, "" // any approver may decide
+	}
+	return k, nil
+}
+
+// LocalOperation is an operation for local callers.
+type LocalOperation struct{ register func(api huma.API) }
+
+// Operation declares an operation for local callers. I is filled from path, query and body
+// by its tags; the result is the body of the response. do returns a *Problem if the caller
+// may know why it failed.
+func Operation[I, O any](id, method, path, summary string, do func(ctx context.Context, c *Caller, in *I) (O, error)) LocalOperation {
+	return LocalOperation{func(api huma.API) {
+		o := op(id, method, localPath+path, summary, "Only at a Unix socket of the daemon, without a key.", nil)
+		o.Description, _, _ = strings.Cut(o.Description, "\n\nScope")
+		o.Metadata, o.Security, o.DefaultStatus = map[string]any{localPath: true}, []map[string][]string{{}}, http.StatusOK
+		huma.Register(api, o, func(ctx context.Context, in *I) (*localOut, error) {
+			v, err := do(ctx, CallerFrom(ctx), in)
+			if err != nil {
+				return nil, err
+			}
+			b, err := marshal(v)
+			return &localOut{Anything{b}}, err
+		})
+	}}
+}
+
+type localOut struct{ Body Anything }
+
+// checkLocal refuses callers with a key at an operation for local callers.
+func checkLocal(ctx huma.Context, next func(huma.Context)) {
+	if CallerFrom(ctx.Context()) == nil {
+		_, w := humago.Unwrap(ctx)
+		problem(http.StatusForbidden, "only at a Unix socket of the daemon").write(w)
+		return
+	}
+	next(ctx)
+}
+
+// setIdle marks a connection without a request in progress.
+func (s *LocalServer) setIdle(c *localConn, idle bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if delete(s.idle, c); idle {
+		s.idle[c] = true
+	}
+}
+
+// closeIdle closes connections that may stay without a request as long as they like.
+func (s *LocalServer) closeIdle() {
+	s.mu.Lock()
+	idle := slices.Collect(maps.Keys(s.idle))
+	s.mu.Unlock()
+	for _, c := range idle {
+		_ = c.Close()
+	}
+}
