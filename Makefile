@@ -78,7 +78,7 @@ soak: deps-tools ## run all tests in their long form (more kills, schedules, sta
 oldest: deps-tools ## test the clients on Python 3.9 and Node 18
 	@.ci/oldest
 
-crash: ## explore a million disk states after crashes (about 6 minutes)
+crash: ## explore a million disk states after crashes (about 3 minutes on two idle cores)
 	go test -run '^TestCrash$$' -count=1 -timeout 60m -v ./cmd/permesso/internal/crashtest/ -states 1000000
 
 fuzz: ## run every fuzz target for 30 s (FUZZTIME=5m for longer)
