@@ -108,7 +108,8 @@ func (c *Config) differsOnly(next *Config, beginnings ...string) bool {
 // RestartNeeded returns the keys whose change from c to next takes effect only after
 // a restart.
 func (c *Config) RestartNeeded(next *Config) []string {
+	rows := Rows()
 	return slices.DeleteFunc(c.changes(next), func(key string) bool {
-		return !slices.ContainsFunc(Rows(), func(r Row) bool { return r.Restart && r.Path == key })
+		return !slices.ContainsFunc(rows, func(r Row) bool { return r.Restart && r.Path == key })
 	})
 }

@@ -88,11 +88,14 @@ func literal(toml string) *node {
 }
 
 // whereKeyBelongs tells in which table an unknown key is known.
-func whereKeyBelongs(key, path string) string {
+func (r *reader) whereKeyBelongs(key, path string) string {
 	if key == "home" && path == "" {
 		return "set the state folder with --home or PERMESSO_HOME"
 	}
-	for _, r := range Rows() {
+	if r.rows == nil {
+		r.rows = Rows()
+	}
+	for _, r := range r.rows {
 		before, last := cutLast(r.Path)
 		if last != key {
 			continue

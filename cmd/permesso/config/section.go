@@ -16,6 +16,7 @@ type reader struct {
 	servedBy int
 	issues   []Issue
 	top      *section
+	rows     []Row // of the table, once an unknown key needs them
 }
 
 // section has the decoded keys of one table. Values come only from the table of
@@ -233,7 +234,7 @@ func (s *section) unknown(n *node, key string) {
 			known = append(known, k.Name)
 		}
 	}
-	format, hint := "unknown key %s", whereKeyBelongs(key, s.path)
+	format, hint := "unknown key %s", s.whereKeyBelongs(key, s.path)
 	if s.self.unknown != "" {
 		format, hint = s.self.unknown, s.self.unknownHint
 	}

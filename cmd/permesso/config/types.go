@@ -67,7 +67,8 @@ func glob() valueType {
 
 // matching is a text of a pattern that JSON Schema has, too.
 func matching(name, expression, rule string) valueType {
-	t := must(name, func(v string) bool { return pattern(expression)().MatchString(v) }, "must be "+rule)
+	valid := pattern(expression)
+	t := must(name, func(v string) bool { return valid().MatchString(v) }, "must be "+rule)
 	t.schema = schema{"type": "string", "pattern": expression}
 	return t
 }
@@ -161,14 +162,14 @@ const sizeExpression = `^([0-9]{1,9})(B|KiB|MiB)$`
 // size is a number of bytes, with a unit or without.
 func size(least, most int64) valueType {
 	t := number(least, most)
-	plain := t.read
+	plain, withUnit := t.read, pattern(sizeExpression)
 	t.kinds, t.text, t.hint = []kind{text, integer}, "size, "+bytesText(least)+" to "+bytesText(most), `write it with its unit: "256KiB", "1MiB"`
 	t.schema = schema{"anyOf": []any{t.schema, schema{"type": "string", "pattern": sizeExpression}}}
 	t.read = func(s *section, k Key, n *node) any {
 		if n.kind == integer {
 			return plain(s, k, n)
 		}
-		m := pattern(sizeExpression)().FindStringSubmatch(n.text)
+		m := withUnit().FindStringSubmatch(n.text)
 		if m == nil {
 			s.fail(n.val, k.Name, k.hintText(), "%s is not a size", k.Name)
 			return nil
