@@ -2,10 +2,8 @@ package deliver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,15 +60,8 @@ func (s *session) loadDigests() error {
 		if !strings.HasPrefix(name, digestPrefix) {
 			continue
 		}
-		b, err := s.State.Get(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
 		d := &digest{}
-		if err == nil {
-			err = json.Unmarshal(b, d)
-		}
-		if err != nil || digestName(d.ID) != name {
+		if err := s.load(name, d); err != nil || digestName(d.ID) != name {
 			s.log(errors.Join(fmt.Errorf("unreadable digest %s removed, its requests get cards", name), err, s.State.Remove(name)))
 			continue
 		}
@@ -104,12 +95,8 @@ func (s *session) digestFor(ws string, to Place, id string) (string, error) {
 
 // saveDigest needs s.digests.mu.
 func (s *session) saveDigest(d *digest) error {
-	b, err := json.Marshal(d)
-	if err == nil {
-		err = s.State.Put(digestName(d.ID), b)
-	}
-	if err != nil {
-		return fmt.Errorf("write digest: %w", err)
+	if err := s.save(digestName(d.ID), d); err != nil {
+		return err
 	}
 	s.digests.all[d.ID] = d
 	return nil

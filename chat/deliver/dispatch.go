@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -194,23 +193,15 @@ func (s *session) giveUp(e Event) {
 func triesName(id string) string { return "tries-" + id }
 
 func (s *session) countTry(id string) int {
-	b, err := s.State.Get(triesName(id))
 	n := 0
-	if err == nil {
-		n, err = strconv.Atoi(string(b))
-	}
-	if err != nil {
+	if err := s.load(triesName(id), &n); err != nil {
 		n = 0
 	}
 	n++
-	if err := s.State.Put(triesName(id), []byte(strconv.Itoa(n))); err != nil {
-		s.log(fmt.Errorf("write try count of event %s: %w", id, err))
-	}
+	s.log(s.save(triesName(id), n))
 	return n
 }
 
 func (s *session) clearTries(id string) {
-	if err := s.State.Remove(triesName(id)); err != nil {
-		s.log(err)
-	}
+	s.log(s.State.Remove(triesName(id)))
 }

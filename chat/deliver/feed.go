@@ -2,10 +2,6 @@ package deliver
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -86,12 +82,8 @@ func (s *session) loadFeed(name string) *feed {
 		return f
 	}
 	f := &feed{}
-	b, err := s.State.Get(name)
-	if err == nil {
-		err = json.Unmarshal(b, f)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.log(fmt.Errorf("read %s: %w", name, err))
+	if err := s.load(name, f); err != nil {
+		s.log(err)
 		f = &feed{}
 	}
 	if s.feeds.open == nil {
@@ -116,17 +108,11 @@ func (s *session) deliverFeed(ctx context.Context, name, ws string, to Place) er
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(now)
-	if err != nil {
-		return err
-	}
 	s.feeds.Lock()
 	if f.Began.Equal(now.Began) {
 		f.Message = now.Message
 	}
 	s.feeds.Unlock()
-	if err := s.State.Put(name, b); err != nil {
-		s.log(fmt.Errorf("write feed: %w", err))
-	}
+	s.log(s.save(name, now))
 	return nil
 }

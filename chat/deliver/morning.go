@@ -2,10 +2,7 @@ package deliver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io/fs"
 	"slices"
 	"strconv"
 
@@ -34,7 +31,7 @@ func (s *session) noteQuietRequest(ws Workspace, k approval.Key) {
 	n, err := s.loadQuiet(ws.Name)
 	if err == nil && !slices.Contains(n.Asked, k.ID) && len(n.Asked) < maxAsked {
 		n.Asked, n.Notified = append(n.Asked, k.ID), nil
-		err = s.saveQuiet(ws.Name, n)
+		err = s.save(quietName(ws.Name), n)
 		s.quietKnown[ws.Name] = true
 	}
 	if err != nil {
@@ -43,28 +40,8 @@ func (s *session) noteQuietRequest(ws Workspace, k approval.Key) {
 }
 
 func (s *session) loadQuiet(ws string) (n quietPeriod, err error) {
-	b, err := s.State.Get(quietName(ws))
-	if errors.Is(err, fs.ErrNotExist) {
-		return n, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &n)
-	}
-	if err != nil {
-		return quietPeriod{}, fmt.Errorf("read quiet hours of %s: %w", ws, err)
-	}
-	return n, nil
-}
-
-func (s *session) saveQuiet(ws string, n quietPeriod) error {
-	b, err := json.Marshal(n)
-	if err == nil {
-		err = s.State.Put(quietName(ws), b)
-	}
-	if err != nil {
-		return fmt.Errorf("write quiet hours of %s: %w", ws, err)
-	}
-	return nil
+	err = s.load(quietName(ws), &n)
+	return n, err
 }
 
 // sendMorningMessages queues the morning messages after quiet hours.
@@ -137,7 +114,7 @@ func (s *session) sendMorning(ctx context.Context, name string, to Place) error 
 		return err
 	}
 	n.Notified = append(n.Notified, placeName(to))
-	return s.saveQuiet(name, n)
+	return s.save(quietName(name), n)
 }
 
 // sortAsked splits the recorded requests into pending and expired ones.

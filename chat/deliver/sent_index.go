@@ -3,6 +3,8 @@ package deliver
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"io/fs"
 	"slices"
 	"strings"
@@ -16,7 +18,7 @@ import (
 // never changed.
 type sentIndex struct {
 	store chat.SentStore
-	locks locks // one update of a record at a time
+	locks [64]sync.Mutex // by the hash of the key: one update of a record at a time
 
 	mu          sync.Mutex // guards the fields below
 	loaded      map[string]bool
@@ -129,9 +131,18 @@ func (b *sentIndex) updateSent(k approval.Key, change func(p *sentRecord) error)
 	return b.rewrite(k, change, true)
 }
 
+// lock serializes the updates of a record.
+func (b *sentIndex) lock(k approval.Key) *sync.Mutex {
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, k.String())
+	l := &b.locks[h.Sum32()%uint32(len(b.locks))]
+	l.Lock()
+	return l
+}
+
 // rewrite writes a changed record. If early is set, the change is visible before the write.
 func (b *sentIndex) rewrite(k approval.Key, change func(p *sentRecord) error, early bool) error {
-	defer b.locks.acquire(k)()
+	defer b.lock(k).Unlock()
 	next := b.record(k).clone()
 	if next == nil {
 		next = &sentRecord{Version: 1}
@@ -165,7 +176,7 @@ func (b *sentIndex) rewrite(k approval.Key, change func(p *sentRecord) error, ea
 
 // remove deletes a record. Its buttons stay known for a while.
 func (b *sentIndex) remove(k approval.Key) error {
-	defer b.locks.acquire(k)()
+	defer b.lock(k).Unlock()
 	if err := b.store.Remove(k); err != nil {
 		return err
 	}

@@ -1,0 +1,35 @@
+package deliver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// load reads a state into v, and leaves v as it is if there is none.
+func (s *session) load(name string, v any) error {
+	b, err := s.State.Get(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, v)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	return nil
+}
+
+// save writes a state durably.
+func (s *session) save(name string, v any) error {
+	b, err := json.Marshal(v)
+	if err == nil {
+		err = s.State.Put(name, b)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}

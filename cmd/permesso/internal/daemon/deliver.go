@@ -1,0 +1,81 @@
+package daemon
+
+import (
+	"context"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+)
+
+// deliver returns the channel of an adapter. places returns the chats of a workspace.
+func (r *channelEnv) deliver(
+	a deliver.Adapter, state chat.StateStore, changes <-chan approval.Key, places func(cfg *config.Config, ws string) []deliver.Place, feed func() bool,
+) channel {
+	d := deliverEnv{r}
+	c := &deliver.Channel{
+		Name: r.name, Adapter: a, State: state, Sent: r.sentStore,
+		Viewer: d, Interceptor: r.interceptor(), Guard: d, Pauser: d, History: d,
+		Workspaces: func() (all []deliver.Workspace) {
+			cfg := r.s.Current()
+			for _, name := range r.workspaces() {
+				w := cfg.Workspaces[name]
+				all = append(all, deliver.Workspace{Name: name, Language: w.Language, Quiet: w.QuietHours, Places: places(cfg, name)})
+			}
+			return all
+		},
+		Feed: feed, Style: r.style, Foot: r.foot, Changes: changes, Problem: r.reportIssue,
+		Log: func(err error) {
+			r.s.log.Error().Str("via", r.name).Err(err).EmbedObject(console.Advice{Err: err}).Msg(r.name + " channel failed")
+		},
+	}
+	return channel{run: c.Run, alert: c.Alert}
+}
+
+// deliverEnv is what a deliver.Channel reads and changes in the daemon.
+type deliverEnv struct{ *channelEnv }
+
+// Story implements deliver.Channel.
+func (d deliverEnv) Story(ctx context.Context, k approval.Key) (read.Story, error) {
+	st, err := d.viewer.Story(ctx, k)
+	if st.SHA256 != "" && !d.asks(st.Pending) {
+		return read.Story{}, err // not for this channel, even if a hint names it
+	}
+	return st, err
+}
+
+// May implements deliver.Channel.
+func (d deliverEnv) May(ws string, p *approval.Pending, by approval.Person) (string, bool) {
+	return d.s.gateDecider().May(ws, p, by)
+}
+
+// Refused implements deliver.Channel.
+func (d deliverEnv) Refused(k approval.Key, by approval.Person) {
+	d.decider.Refused(k, by, d.name)
+}
+
+// Pause implements deliver.Channel.
+func (d deliverEnv) Pause(_ context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
+	return d.s.pause(ws, by, d.name, reason)
+}
+
+// Resume implements deliver.Channel.
+func (d deliverEnv) Resume(_ context.Context, ws string, by approval.Person) (changed bool, err error) {
+	return d.s.resume(ws, by, d.name)
+}
+
+// Last implements deliver.Channel.
+func (d deliverEnv) Last(_ context.Context, workspaces []string, n int) ([]approval.Key, error) {
+	if len(workspaces) == 0 {
+		return nil, nil // an empty list would mean every workspace
+	}
+	found, _, err := d.viewer.Requests(read.Query{Workspaces: workspaces, Limit: n, Match: (*read.Request).Ended})
+	var keys []approval.Key
+	for _, r := range found {
+		keys = append(keys, r.Key)
+	}
+	return keys, err
+}
