@@ -17,7 +17,6 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 // show prints the card of a pending request or the record of an ended one, with
@@ -76,7 +75,10 @@ func nonNil(log []approval.Entry) []approval.Entry {
 func (a *app) showRecord(style chat.Style, s control.Story) {
 	rec := s.Record
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", rec.Workspace, rec.RequestID, rec.Status)
-	about := home.RequestOf(rec)
+	about := s.Asked
+	if about == nil { // policy decided
+		about = read.Requested(approval.Key{Workspace: rec.Workspace, ID: rec.RequestID}, rec)
+	}
 	plain := func(text string) string { return style.OneLine(about, text) } // escaped, secrets redacted
 	a.showAsked(s, about, style)
 	if rec.Ruling != nil {

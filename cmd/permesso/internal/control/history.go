@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
@@ -80,9 +79,9 @@ func opTail() operation[tailQuery, []audit.Line] {
 	return get("audit", "/audit", "The newest entries of the audit log", (*Service).tail)
 }
 
-func (s *Service) tail(_ context.Context, c *httpapi.Caller, in *tailQuery) ([]audit.Line, error) {
+func (s *Service) tail(ctx context.Context, c *httpapi.Caller, in *tailQuery) ([]audit.Line, error) {
 	if !c.Operator {
-		return s.tailOf(c, in.Lines)
+		return s.tailOf(ctx, c, in.Lines)
 	}
 	t := &audit.Tail{FS: s.Home.FS, Dir: s.Home.Layout.Audit()}
 	lines, err := t.Last(in.Lines)
@@ -97,24 +96,15 @@ func ExplainNoLog(h *home.Home, err error) error {
 	return err
 }
 
-var errEnough = errors.New("enough")
-
 // tailOf are the newest entries about the workspaces of an approver.
-func (s *Service) tailOf(c *httpapi.Caller, n int) (lines []audit.Line, err error) {
-	err = audit.Backwards(s.Home.FS, s.Home.Layout.Audit(), nil, func(e approval.Entry) error {
-		if len(lines) == n {
-			return errEnough
-		}
-		if !c.Sees(e.Workspace) {
-			return nil
-		}
+func (s *Service) tailOf(ctx context.Context, c *httpapi.Caller, n int) (lines []audit.Line, err error) {
+	list, _, err := read.Entries(ctx, s.Home.ReadLog, read.EntryQuery{Workspaces: c.Workspaces, Limit: n})
+	for _, e := range slices.Backward(list) {
 		b, err := json.Marshal(e)
+		if err != nil {
+			return nil, err
+		}
 		lines = append(lines, audit.Line{Entry: e, Raw: b})
-		return err
-	})
-	if errors.Is(err, errEnough) {
-		err = nil
 	}
-	slices.Reverse(lines)
 	return lines, err
 }

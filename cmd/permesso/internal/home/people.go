@@ -199,36 +199,3 @@ func (m *Memory) findUpcoming(typed string) (*approval.Grant, error) {
 	}
 	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d approvals", typed, len(all))
 }
-
-// RequestOf returns the parts of a settled request that its redaction needs.
-func RequestOf(rec *approval.Record) *approval.Pending {
-	p := &approval.Pending{}
-	for _, doc := range []approval.Raw{rec.Request, rec.Pending} {
-		fields, err := approval.Fields(doc)
-		if err != nil {
-			continue
-		}
-		addProse(p, fields)
-	}
-	return p
-}
-
-func addProse(p *approval.Pending, fields []approval.Field) {
-	for _, f := range fields {
-		text, _ := f.Text()
-		switch f.Name {
-		case "request_data":
-			p.RequestData = f.Value
-		case "title":
-			p.Agent.Title = text
-		case "preview":
-			p.Agent.Preview = text
-		case "rationale":
-			p.Agent.Rationale = text
-		case "agent":
-			if inner, err := approval.Fields(f.Value); err == nil {
-				addProse(p, inner)
-			}
-		}
-	}
-}
