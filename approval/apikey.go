@@ -59,7 +59,7 @@ func (k *APIKey) Encode() ([]byte, error) { return marshal(k) }
 // ParseAPIKey reads the body of a key whose seal was verified.
 func ParseAPIKey(body []byte, id string) (*APIKey, error) {
 	k := &APIKey{}
-	if err := unmarshal(body, k); err != nil {
+	if err := unmarshalOwn(body, k); err != nil {
 		return nil, fmt.Errorf("parse key: %w", err)
 	}
 	if k.ID != id {

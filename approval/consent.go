@@ -111,7 +111,7 @@ func (g *Grant) Encode() ([]byte, error) { return marshal(g) }
 // an error: an unreadable grant allows nothing.
 func ParseGrant(body []byte, id string) (*Grant, error) {
 	g := &Grant{}
-	if err := unmarshal(body, g); err != nil {
+	if err := unmarshalOwn(body, g); err != nil {
 		return nil, fmt.Errorf("parse grant: %w", err)
 	}
 	if g.ID != id {
@@ -225,7 +225,7 @@ func (c *Clearing) Encode() ([]byte, error) { return marshal(c) }
 // ParseClearing reads the body of a clearing whose seal was verified.
 func ParseClearing(body []byte, id string) (*Clearing, error) {
 	c := &Clearing{}
-	if err := unmarshal(body, c); err != nil {
+	if err := unmarshalOwn(body, c); err != nil {
 		return nil, fmt.Errorf("parse clearing: %w", err)
 	}
 	if c.ID != id || c.Version != Version || c.Workspace == "" || c.By == "" {

@@ -112,7 +112,7 @@ func (p *Pending) Encode() ([]byte, error) { return marshal(p) }
 // ParsePending reads the body of a P whose seal was verified.
 func ParsePending(body []byte, k Key) (*Pending, error) {
 	p := &Pending{}
-	if err := unmarshal(body, p); err != nil {
+	if err := unmarshalOwn(body, p); err != nil {
 		return nil, fmt.Errorf("parse pending: %w", err)
 	}
 	if p.RequestID != k.ID || p.SourceGroup != k.Workspace || p.Version != Version || p.Timestamp.IsZero() || p.ExpiresAt.IsZero() {
@@ -172,7 +172,7 @@ func (d *Decision) Encode() ([]byte, error) { return marshal(d) }
 // inconsistent one.
 func ParseDecision(body []byte, k Key) (*Decision, error) {
 	d := &Decision{}
-	if err := unmarshal(body, d); err != nil {
+	if err := unmarshalOwn(body, d); err != nil {
 		return nil, fmt.Errorf("parse decision: %w", err)
 	}
 	if err := d.Check(k); err != nil {

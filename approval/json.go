@@ -66,20 +66,26 @@ func Decode(b []byte, into any) error { return unmarshal(b, into) }
 // the choice to the reader: numbers of any size are accepted, because Raw keeps
 // their digits. Half a surrogate pair, a byte order mark and any encoding but
 // UTF-8 are refused, because two readers could decode them differently.
-func unmarshal(b []byte, into any) error { return unmarshalDepth(b, into, MaxDepth) }
+func unmarshal(b []byte, into any) error { return unmarshalDepth(b, into, MaxDepth, true) }
 
-// unmarshalOuter is unmarshal for the daemon's documents that hold others verbatim.
-func unmarshalOuter(b []byte, into any) error { return unmarshalDepth(b, into, MaxDepth+outerDepth) }
+// unmarshalOwn is unmarshal for the daemon's own documents. They may have members
+// that a later version of the program has added.
+func unmarshalOwn(b []byte, into any) error { return unmarshalDepth(b, into, MaxDepth, false) }
+
+// unmarshalOuter is unmarshalOwn for documents that hold others verbatim.
+func unmarshalOuter(b []byte, into any) error {
+	return unmarshalDepth(b, into, MaxDepth+outerDepth, false)
+}
 
 // outerDepth is the additional depth of a document that holds others: a record
 // holds a pending, which holds an agent's object.
 const outerDepth = 4
 
-func unmarshalDepth(b []byte, into any, depth int) error {
+func unmarshalDepth(b []byte, into any, depth int, rejectUnknown bool) error {
 	if err := checkDepth(b, depth); err != nil {
 		return err
 	}
-	if err := json.Unmarshal(b, into, json.RejectUnknownMembers(true)); err != nil {
+	if err := json.Unmarshal(b, into, json.RejectUnknownMembers(rejectUnknown)); err != nil {
 		return plainJSONError(err)
 	}
 	return nil

@@ -258,7 +258,7 @@ func TestHandlePending(t *testing.T) {
 	require.Len(t, strings.Split(handle(d, Message{Text: "pending"}).Text, "\n"), 3, "one line each")
 	for lang, want := range map[string]string{
 		"en": "The pending requests cannot be listed now: the daemon's log has the error.",
-		"it": "Ora non è possibile elencare le richieste in attesa: l'errore è nel log del daemon.",
+		"it": "Ora non è possibile elencare le richieste in attesa: l'errore è nel log del daemon.", //nolint:misspell // Italian
 	} {
 		r := handle(&fakeGate{broken: errors.New("disk")}, Message{Text: "pending", Language: lang})
 		require.Equal(t, want, r.Text, "no decision was made that could be unconfirmed")

@@ -271,10 +271,10 @@ func TestDecideWithdrawsLateDecision(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	d := h.decider()
-	d.Store = &racingStore{Store: d.Store.(gate.Store), before: func() {
+	d.Store = before(d.Store.(gate.Store), "Create", approval.DocDecision, func(approval.Key) {
 		h.cancel(k)
 		h.step(k)
-	}}
+	})
 	_, err := d.Decide(context.Background(), decision(k, approval.Approved))
 	var ref *approval.Refusal
 	require.ErrorAs(t, err, &ref)
@@ -300,11 +300,11 @@ func TestDecideIgnoresLateDecisionInSlot(t *testing.T) {
 	require.NoError(t, h.store.Remove(context.Background(), approval.DocDecision, k))
 
 	d := h.decider()
-	d.Store = &racingStore{Store: d.Store.(gate.Store), before: func() {
+	d.Store = before(d.Store.(gate.Store), "Create", approval.DocDecision, func(approval.Key) {
 		h.cancel(k)
 		h.step(k)
 		h.writeDoc(approval.DocDecision, k, string(lateDecision))
-	}}
+	})
 	_, err := d.Decide(context.Background(), decision(k, approval.Denied))
 	require.ErrorIs(t, err, approval.ErrDecided)
 	require.Regexp(t, "^already decided: cancelled by agent at ", err.Error())
@@ -318,56 +318,21 @@ func TestDecideIgnoresLateDecisionInSlot(t *testing.T) {
 	require.Zero(t, h.executor.count())
 }
 
-// racingStore calls before right before it writes a decision.
-type racingStore struct {
-	gate.Store
-	before func()
-}
-
-func (r *racingStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
-	if d == approval.DocDecision {
-		r.before()
-	}
-	return r.Store.Create(ctx, d, k, b, how, alongside...)
-}
-
 // A disk error is not a refusal. The decision is not acknowledged, and a retry works.
 func TestDecideOnFailingDisk(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	boom := errors.New("no space left")
 	d, healthy := h.decider(), h.decider()
-	d.Store = failingStore{Store: d.Store.(gate.Store), doc: approval.DocDecision, err: boom}
+	d.Store = failing(d.Store.(gate.Store), "Create", approval.DocDecision, boom)
 	_, err := d.Decide(context.Background(), decision(k, approval.Approved))
 	require.ErrorIs(t, err, boom)
-	d.Store = failingStore{Store: healthy.Store.(gate.Store), sync: boom}
+	d.Store = failing(healthy.Store.(gate.Store), "Confirm", approval.DocPending, boom)
 	_, err = d.Decide(context.Background(), decision(k, approval.Approved))
 	require.ErrorIs(t, err, boom, "a decider in another process syncs the pending first")
 	require.False(t, h.has(approval.DocDecision, k))
 	_, err = healthy.Decide(context.Background(), decision(k, approval.Approved))
 	require.NoError(t, err)
-}
-
-// failingStore fails to write one kind of document.
-type failingStore struct {
-	gate.Store
-	doc  approval.Doc
-	err  error
-	sync error
-}
-
-func (f failingStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
-	if d == f.doc {
-		return f.err
-	}
-	return f.Store.Create(ctx, d, k, b, how, alongside...)
-}
-
-func (f failingStore) Confirm(ctx context.Context, d approval.Doc, k approval.Key) error {
-	if f.sync != nil {
-		return f.sync
-	}
-	return f.Store.Confirm(ctx, d, k)
 }
 
 // The slot holds an invalid decision. Without ClearSlot the error says what to do; with

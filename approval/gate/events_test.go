@@ -83,7 +83,7 @@ func TestEventsAreHints(t *testing.T) {
 	limits := approval.Limits{PerMinute: 100_000, AskPerMinute: 100_000}
 	var h *rig
 	h = newRig(t, options{limits: limits, store: func(s gate.Store) gate.Store {
-		return countingStore{Store: s, removed: func(approval.Key) { h.changed() }}
+		return hookedStore{Store: s, method: "Remove", doc: approval.DocPending, after: func(approval.Key) { h.changed() }} // the end of a cleanup
 	}})
 	h.run(0)
 	for seed := range 1000 {

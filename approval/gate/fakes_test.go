@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
@@ -102,4 +103,60 @@ func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.String()
+}
+
+// hookedStore calls functions around one method of a store, for one kind of document.
+type hookedStore struct {
+	gate.Store
+	method string
+	doc    approval.Doc             // "": every kind
+	before func(approval.Key) error // its error is the method's; may be nil
+	after  func(approval.Key)       // may be nil
+}
+
+// before calls f right before a method.
+func before(s gate.Store, method string, d approval.Doc, f func(approval.Key)) hookedStore {
+	return hookedStore{Store: s, method: method, doc: d, before: func(k approval.Key) error { f(k); return nil }}
+}
+
+// failing fails a method.
+func failing(s gate.Store, method string, d approval.Doc, err error) hookedStore {
+	return hookedStore{Store: s, method: method, doc: d, before: func(approval.Key) error { return err }}
+}
+
+func (h hookedStore) call(method string, d approval.Doc, k approval.Key, do func() error) error {
+	if method != h.method || h.doc != "" && d != h.doc {
+		return do()
+	}
+	if h.before != nil {
+		if err := h.before(k); err != nil {
+			return err
+		}
+	}
+	err := do()
+	if h.after != nil {
+		h.after(k)
+	}
+	return err
+}
+
+func (h hookedStore) Read(ctx context.Context, d approval.Doc, k approval.Key) (b []byte, err error) {
+	err = h.call("Read", d, k, func() error { b, err = h.Store.Read(ctx, d, k); return err })
+	return b, err
+}
+
+func (h hookedStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
+	return h.call("Create", d, k, func() error { return h.Store.Create(ctx, d, k, b, how, alongside...) })
+}
+
+func (h hookedStore) Remove(ctx context.Context, d approval.Doc, k approval.Key) error {
+	return h.call("Remove", d, k, func() error { return h.Store.Remove(ctx, d, k) })
+}
+
+func (h hookedStore) Confirm(ctx context.Context, d approval.Doc, k approval.Key) error {
+	return h.call("Confirm", d, k, func() error { return h.Store.Confirm(ctx, d, k) })
+}
+
+func (h hookedStore) Sync(ctx context.Context, d approval.Doc, ws string) error {
+	return h.call("Sync", d, approval.Key{Workspace: ws}, func() error { return h.Store.Sync(ctx, d, ws) })
 }

@@ -114,7 +114,7 @@ func TestRequestIsReadOnce(t *testing.T) {
 			t.Run(name+" before "+string(when)+" is written", func(t *testing.T) {
 				var h *rig
 				p := options{inline: true, store: func(s gate.Store) gate.Store {
-					return hookedStore{s, when, func(k approval.Key) { change(h, k) }}
+					return before(s, "Create", when, func(k approval.Key) { change(h, k) })
 				}}
 				h = newRig(t, p)
 				asked, allowed := key(1), key(2)
@@ -133,20 +133,6 @@ func TestRequestIsReadOnce(t *testing.T) {
 			})
 		}
 	}
-}
-
-// hookedStore calls before right before it writes one kind of document.
-type hookedStore struct {
-	gate.Store
-	doc    approval.Doc
-	before func(approval.Key)
-}
-
-func (m hookedStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
-	if d == m.doc {
-		m.before(k)
-	}
-	return m.Store.Create(ctx, d, k, b, how, alongside...)
 }
 
 // People type the first eight digits, so they must identify one request.

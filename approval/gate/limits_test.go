@@ -138,7 +138,7 @@ func TestSizeLimit(t *testing.T) {
 func TestRefusalsAreLimited(t *testing.T) {
 	var writes atomic.Int64
 	h := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{PerMinute: 6}, store: func(s gate.Store) gate.Store {
-		return countingStore{Store: s, created: func(approval.Doc, approval.Key) { writes.Add(1) }}
+		return before(s, "Create", "", func(approval.Key) { writes.Add(1) })
 	}})
 	for name, body := range map[string]func(k approval.Key) string{
 		"malformed": func(approval.Key) string { return "{}" },
@@ -208,36 +208,6 @@ func TestRejectedRequestsAreLimited(t *testing.T) {
 	h.clock.move(time.Minute)
 	h.step(k)
 	require.True(t, h.isSettled(k))
-}
-
-// countingStore reports its calls.
-type countingStore struct {
-	gate.Store
-	created func(approval.Doc, approval.Key)
-	read    func(approval.Key) // at least once a step
-	removed func(approval.Key) // of a pending: the end of a cleanup
-}
-
-func (c countingStore) Remove(ctx context.Context, d approval.Doc, k approval.Key) error {
-	err := c.Store.Remove(ctx, d, k)
-	if c.removed != nil && d == approval.DocPending {
-		c.removed(k)
-	}
-	return err
-}
-
-func (c countingStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
-	if c.created != nil {
-		c.created(d, k)
-	}
-	return c.Store.Create(ctx, d, k, b, how, alongside...)
-}
-
-func (c countingStore) Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error) {
-	if c.read != nil && d == approval.DocRecord {
-		c.read(k)
-	}
-	return c.Store.Read(ctx, d, k)
 }
 
 // Descriptions of strays are limited, and every stray is described in the end.
@@ -346,14 +316,14 @@ func TestNoWorkspaceStarvesAnother(t *testing.T) {
 	single, woken := keyIn(other, 1), make(chan struct{})
 	var once sync.Once
 	h := newRig(t, options{store: func(s gate.Store) gate.Store {
-		return countingStore{Store: s, read: func(k approval.Key) {
+		return before(s, "Read", approval.DocRecord, func(k approval.Key) { // at least once a step
 			if k == single {
 				once.Do(func() { until.Store(steps.Load()) })
 				return
 			}
 			steps.Add(1)
 			<-woken
-		}}
+		})
 	}})
 	require.NoError(t, h.layout.Prepare(ipc.OS(), third))
 	one := filepath.Join(h.layout.Home, "one") // links are created faster than files

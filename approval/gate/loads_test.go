@@ -1,8 +1,7 @@
 package gate_test
 
 import (
-	"context"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,34 +11,8 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
-// readCounter counts the gate's reads of each kind of document.
-type readCounter struct {
-	gate.Store
-	mu    sync.Mutex
-	reads map[approval.Doc]int
-}
-
-func (c *readCounter) Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error) {
-	c.mu.Lock()
-	c.reads[d]++
-	c.mu.Unlock()
-	return c.Store.Read(ctx, d, k)
-}
-
-func (c *readCounter) counted() map[approval.Doc]int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	counted := c.reads
-	c.reads = map[approval.Doc]int{}
-	return counted
-}
-
-// loads is how often each document is read by n loads.
-func loads(n int) map[approval.Doc]int {
-	return map[approval.Doc]int{
-		approval.DocRecord: n, approval.DocClaim: n, approval.DocPending: n, approval.DocDecision: n,
-		approval.DocCancel: n, approval.DocRequest: n, approval.DocResponse: n,
-	}
+var loadedDocuments = []approval.Doc{
+	approval.DocRecord, approval.DocClaim, approval.DocPending, approval.DocDecision, approval.DocCancel, approval.DocRequest, approval.DocResponse,
 }
 
 // TestDocumentsAreLoadedOnceAMove follows a request from its file to its response, with
@@ -50,8 +23,14 @@ func TestDocumentsAreLoadedOnceAMove(t *testing.T) {
 		moves int // intake; after a decision also the claim
 	}{{"auto", 1}, {"never", 1}, {"run", 2}, {"receipt", 2}} {
 		t.Run(tt.tool, func(t *testing.T) {
-			c := &readCounter{reads: map[approval.Doc]int{}}
-			h := newRig(t, options{store: func(s gate.Store) gate.Store { c.Store = s; return c }})
+			reads := make([]atomic.Int32, len(loadedDocuments))
+			var all atomic.Int32
+			h := newRig(t, options{store: func(s gate.Store) gate.Store {
+				for i, d := range loadedDocuments {
+					s = before(s, "Read", d, func(approval.Key) { reads[i].Add(1) })
+				}
+				return before(s, "Read", "", func(approval.Key) { all.Add(1) })
+			}})
 			h.run(time.Hour)
 			h.waitFor(waitLimit, "first rescans", func() bool { return h.Rescans.Load() >= 2 })
 			k := key(1)
@@ -62,7 +41,10 @@ func TestDocumentsAreLoadedOnceAMove(t *testing.T) {
 			}
 			h.waitResponse(k, waitLimit)
 			h.waitFor(waitLimit, "idle", h.gate.Idle)
-			require.Equal(t, loads(tt.moves), c.counted())
+			for i, d := range loadedDocuments {
+				require.EqualValues(t, tt.moves, reads[i].Load(), d)
+			}
+			require.EqualValues(t, tt.moves*len(loadedDocuments), all.Load(), "nothing else is read")
 		})
 	}
 }

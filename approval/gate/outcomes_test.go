@@ -347,7 +347,7 @@ func TestIdempotentRerunCarriesItsKey(t *testing.T) {
 func TestNothingRunsWithoutClaim(t *testing.T) {
 	boom := errors.New("no space left on device")
 	for name, p := range map[string]options{
-		"the claim":       {store: func(s gate.Store) gate.Store { return failingStore{Store: s, doc: approval.DocClaim, err: boom} }},
+		"the claim":       {store: func(s gate.Store) gate.Store { return failing(s, "Create", approval.DocClaim, boom) }},
 		"the audit entry": {audit: func(a gate.Audit) gate.Audit { return failingAudit{a, boom} }},
 	} {
 		for _, inline := range []bool{true, false} {
@@ -376,7 +376,7 @@ func TestUnclaimedRerunIsInterrupted(t *testing.T) {
 	boom := errors.New("no space left on device")
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.crashAtClaim(k, "again")
-	h.options.store = func(s gate.Store) gate.Store { return failingStore{Store: s, doc: approval.DocAgain, err: boom} }
+	h.options.store = func(s gate.Store) gate.Store { return failing(s, "Create", approval.DocAgain, boom) }
 	h.reopen()
 	h.step(h.keys...)
 	require.Equal(t, approval.StatusInterrupted, h.response(k).Status)
@@ -398,7 +398,7 @@ func TestOutcomeWaitsForDisk(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.writeRequest(k, request(k, "auto", ""))
 	healthy := h.gate.Store
-	h.gate.Store = failingStore{Store: healthy, doc: approval.DocRecord, err: errors.New("no space left")}
+	h.gate.Store = failing(healthy, "Create", approval.DocRecord, errors.New("no space left"))
 	for range 3 {
 		_, err := h.gate.Step(context.Background(), k)
 		require.ErrorContains(t, err, "no space left")

@@ -13,19 +13,6 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
-// recordReads counts the loads of a key: each load reads for a record.
-type recordReads struct {
-	gate.Store
-	n atomic.Int32
-}
-
-func (l *recordReads) Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error) {
-	if d == approval.DocRecord {
-		l.n.Add(1)
-	}
-	return l.Store.Read(ctx, d, k)
-}
-
 // TestAskReadsDocumentsOnce: the gate does not read again what it has just written,
 // neither at once nor at the event of its own write.
 func TestAskReadsDocumentsOnce(t *testing.T) {
@@ -47,14 +34,13 @@ func TestAskReadsDocumentsOnce(t *testing.T) {
 		}},
 	} {
 		t.Run(why, func(t *testing.T) {
-			seen := &recordReads{}
+			var loads atomic.Int32
 			h := newRig(t, options{frozenClock: true, inline: true, store: func(s gate.Store) gate.Store {
-				seen.Store = s
-				return seen
+				return before(s, "Read", approval.DocRecord, func(approval.Key) { loads.Add(1) })
 			}})
 			tt.ask(h)
 			require.True(t, h.has(approval.DocPending, key(1)))
-			require.EqualValues(t, tt.reads, seen.n.Load())
+			require.EqualValues(t, tt.reads, loads.Load())
 			h.gate.Hint(key(1), approval.DocPending)
 			require.True(t, h.gate.Idle(), "the event of our own write")
 			h.gate.Hint(key(1), approval.DocPending)
@@ -87,10 +73,9 @@ func TestFreshIDUsedTwice(t *testing.T) {
 
 // TestFreshSubmissionWhilePaused: only the first load skips reading the documents.
 func TestFreshSubmissionWhilePaused(t *testing.T) {
-	seen := &recordReads{}
+	var loads atomic.Int32
 	h := newRig(t, options{frozenClock: true, store: func(s gate.Store) gate.Store {
-		seen.Store = s
-		return seen
+		return before(s, "Read", approval.DocRecord, func(approval.Key) { loads.Add(1) })
 	}})
 	h.gate.Pauses = alwaysPaused{}
 	h.run(0)
@@ -102,10 +87,10 @@ func TestFreshSubmissionWhilePaused(t *testing.T) {
 	}()
 	<-waits
 	h.waitFor(5*time.Second, "rest", h.gate.Idle)
-	require.Zero(t, seen.n.Load())
+	require.Zero(t, loads.Load())
 	h.gate.Wake(key(1))
 	h.waitFor(5*time.Second, "rest", h.gate.Idle)
-	require.NotZero(t, seen.n.Load())
+	require.NotZero(t, loads.Load())
 	cancel()
 	require.ErrorIs(t, <-remaining, approval.ErrPaused)
 }
@@ -122,7 +107,7 @@ func TestForeignEventsWakeTheKey(t *testing.T) {
 		"a response":   {doc: approval.DocResponse},
 		"a late event": {doc: approval.DocPending, do: func(h *rig) { h.clock.move(4 * time.Second) }},
 		"after a failed write": {doc: approval.DocPending, plan: options{store: func(s gate.Store) gate.Store {
-			return failingStore{Store: s, doc: approval.DocPending, err: syscall.EIO}
+			return failing(s, "Create", approval.DocPending, syscall.EIO)
 		}}},
 	} {
 		t.Run(why, func(t *testing.T) {

@@ -127,17 +127,6 @@ func (h *rig) write(path, content string) {
 	require.NoError(h.t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-// allReads counts the gate's reads.
-type allReads struct {
-	gate.Store
-	n *atomic.Int64
-}
-
-func (l allReads) Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error) {
-	l.n.Add(1)
-	return l.Store.Read(ctx, d, k)
-}
-
 // A pause while many approved requests start: no claim begins after pause returned,
 // and the rest runs after resume.
 func TestPauseDuringApprovals(t *testing.T) {
@@ -197,7 +186,7 @@ func (h *rig) claimed(n int) map[int]bool {
 // A paused key is not stepped until an event.
 func TestPausedKeysAreNotPolled(t *testing.T) {
 	var reads atomic.Int64
-	h := newRig(t, options{store: func(s gate.Store) gate.Store { return allReads{s, &reads} }})
+	h := newRig(t, options{store: func(s gate.Store) gate.Store { return before(s, "Read", "", func(approval.Key) { reads.Add(1) }) }})
 	h.gate.Pauses = &ipc.PauseGuard{Store: h.store}
 	h.pause(personal)
 	h.run(0)

@@ -191,22 +191,6 @@ func TestPruningIsAudited(t *testing.T) {
 	require.True(t, h.has(approval.DocRecord, key(1)))
 }
 
-// failingSyncStore fails the first sync of one folder.
-type failingSyncStore struct {
-	gate.Store
-	doc   approval.Doc
-	tries *int
-}
-
-func (s failingSyncStore) Sync(ctx context.Context, d approval.Doc, ws string) error {
-	if d == s.doc {
-		if *s.tries++; *s.tries == 1 {
-			return errors.New("input/output error")
-		}
-	}
-	return s.Store.Sync(ctx, d, ws)
-}
-
 // A retry of a failed sync proves nothing.
 func TestPruneAfterFailedSync(t *testing.T) {
 	for _, d := range []approval.Doc{
@@ -214,7 +198,12 @@ func TestPruneAfterFailedSync(t *testing.T) {
 	} {
 		tries := 0
 		h := newSettledRig(t, options{}, 91*day)
-		h.gate.Store = failingSyncStore{h.gate.Store, d, &tries}
+		h.gate.Store = hookedStore{Store: h.gate.Store, method: "Sync", doc: d, before: func(approval.Key) error {
+			if tries++; tries == 1 {
+				return errors.New("input/output error")
+			}
+			return nil
+		}}
 		for range 2 {
 			_, err := h.gate.Prune(context.Background(), nil)
 			require.ErrorContains(t, err, "input/output error", d)
@@ -240,44 +229,23 @@ func TestPruneAfterFailedSync(t *testing.T) {
 	}
 }
 
-// wakingStore submits the request again when its record is removed.
-type wakingStore struct {
-	gate.Store
-	then   func(approval.Key)
-	synced func()
-}
-
-func (s wakingStore) Remove(ctx context.Context, d approval.Doc, k approval.Key) error {
-	err := s.Store.Remove(ctx, d, k)
-	if d == approval.DocRecord {
-		s.then(k)
-	}
-	return err
-}
-
-func (s wakingStore) Sync(ctx context.Context, d approval.Doc, ws string) error {
-	if d == approval.DocRecord {
-		s.synced()
-	}
-	return s.Store.Sync(ctx, d, ws)
-}
-
 func TestPrunedIDIsNotUsedBeforeSync(t *testing.T) {
 	var h *rig
 	var ran atomic.Int32
 	pruning := false
 	h = newRig(t, options{store: func(s gate.Store) gate.Store {
-		return wakingStore{s, func(k approval.Key) {
+		s = hookedStore{Store: s, method: "Remove", doc: approval.DocRecord, after: func(k approval.Key) {
 			h.writeRequest(k, request(k, "auto", `{"again":1}`))
 			h.gate.Wake(k)
 			h.writeRequest(key(2), request(key(2), "auto", ""))
 			h.gate.Wake(key(2))
-		}, func() {
+		}}
+		return before(s, "Sync", approval.DocRecord, func(approval.Key) {
 			if pruning { // another request runs while key(1) is locked
 				h.waitResponse(key(2), waitLimit)
 				ran.Store(int32(len(h.executor.argsOf(key(1)))))
 			}
-		}}
+		})
 	}})
 	h.run(0)
 	h.writeRequest(key(1), request(key(1), "auto", ""))

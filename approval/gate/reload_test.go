@@ -152,20 +152,6 @@ func TestReconfigured(t *testing.T) {
 	require.True(t, h.has(approval.DocPending, key(4)))
 }
 
-// blockingStore hangs for some workspaces.
-type blockingStore struct {
-	gate.Store
-	ws   map[string]bool
-	hang chan struct{}
-}
-
-func (b blockingStore) Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error) {
-	if b.ws[k.Workspace] {
-		<-b.hang
-	}
-	return b.Store.Read(ctx, d, k)
-}
-
 // A probe gets through while one workspace hangs, and not when all workers hang.
 func TestAlive(t *testing.T) {
 	for _, tt := range []struct {
@@ -178,12 +164,18 @@ func TestAlive(t *testing.T) {
 		{"every worker hangs", []string{personal, other}, false},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
-			b := blockingStore{ws: map[string]bool{}, hang: make(chan struct{})}
+			stuck, hang := map[string]bool{}, make(chan struct{})
 			for _, ws := range tt.stuck {
-				b.ws[ws] = true
+				stuck[ws] = true
 			}
-			h := newRig(t, options{store: func(s gate.Store) gate.Store { b.Store = s; return b }})
-			release := sync.OnceFunc(func() { close(b.hang) })
+			h := newRig(t, options{store: func(s gate.Store) gate.Store {
+				return before(s, "Read", "", func(k approval.Key) {
+					if stuck[k.Workspace] {
+						<-hang
+					}
+				})
+			}})
+			release := sync.OnceFunc(func() { close(hang) })
 			t.Cleanup(release)
 			h.run(0)
 			for _, ws := range tt.stuck {

@@ -369,6 +369,3 @@ func field(t testing.TB, object []byte, name string) string {
 	require.NoError(t, json.Unmarshal(object, &m))
 	return string(m[name])
 }
-
-// harmlessTrust adds no taint. It states a write, so policy asks.
-var harmlessTrust = gatetest.Harmless()

@@ -98,12 +98,12 @@ func TestShutdown(t *testing.T) {
 func TestShutdownDuringClaim(t *testing.T) {
 	claiming, claim, inside, open := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
 	h := newRig(t, withProbeTool(options{store: func(s gate.Store) gate.Store {
-		return hookedStore{s, approval.DocClaim, func(k approval.Key) {
+		return before(s, "Create", approval.DocClaim, func(k approval.Key) {
 			if k == key(1) {
 				close(claiming)
 				<-claim
 			}
-		}}
+		})
 	}}))
 	h.executor.do = func(job approval.Job) approval.Effect {
 		if job.RequestID == key(1).ID {

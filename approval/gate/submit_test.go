@@ -270,14 +270,13 @@ func TestSubmitWithFilesPresent(t *testing.T) {
 }
 
 func TestSubmitOnFailingDisk(t *testing.T) {
-	broken := &failingStore{doc: approval.DocPending, err: syscall.EIO}
+	var disk error = syscall.EIO
 	h := newRig(t, options{inline: true, store: func(s gate.Store) gate.Store {
-		broken.Store = s
-		return broken
+		return hookedStore{Store: s, method: "Create", doc: approval.DocPending, before: func(approval.Key) error { return disk }}
 	}})
 	_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 	require.ErrorIs(t, err, syscall.EIO)
-	broken.doc = ""
+	disk = nil
 	h.step(key(1))
 	require.False(t, h.has(approval.DocPending, key(1)), "a rejected submission is not asked later")
 	repeated, err := h.submit(key(1), request(key(1), "run", ""), apiClient)

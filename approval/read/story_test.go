@@ -38,7 +38,9 @@ func (m *moving) Read(_ context.Context, d approval.Doc, _ approval.Key) ([]byte
 
 func (*moving) Workspaces(context.Context) ([]string, error) { return []string{"personal"}, nil }
 
-func (*moving) List(context.Context, approval.Doc, string) (ids, strays []string, err error) { return nil, nil, nil }
+func (*moving) List(context.Context, approval.Doc, string) (ids, strays []string, err error) {
+	return nil, nil, nil
+}
 
 // unsealed documents have no MAC.
 type unsealed struct{}

@@ -61,7 +61,7 @@ func TestCorporaDecideNothing(t *testing.T) {
 			if w.Verifier = (annVerifier{}); how == "as they are" {
 				w.Verifier = &authentic.Authenticator{TrustRelay: true}
 			}
-			in := mailbox.Incoming{Name: how + name, Raw: mailbox.WithCRLF(raw)}
+			in := mailbox.Incoming{Name: how + name, Raw: withCRLF(raw)}
 			in.TooLarge = len(raw) > mailbox.MaxMail
 			w.clock.advance(2 * time.Hour) // so that the limit of answers is not reached
 			w.state.sent.records[k].Cards[0].Unclear = 0

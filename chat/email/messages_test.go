@@ -61,7 +61,7 @@ func TestOwnEmailsDecideNothing(t *testing.T) {
 		w.Verifier = annVerifier{}
 		for i, m := range ours {
 			raw := asReplyFromAnn(ownMarks.ReplaceAll(m.raw, nil), card)
-			taken, _ := w.deliver(mailbox.Incoming{Name: string(rune('a' + i)), Raw: mailbox.WithCRLF(raw)})
+			taken, _ := w.deliver(mailbox.Incoming{Name: string(rune('a' + i)), Raw: withCRLF(raw)})
 			require.NotEqual(t, Decided, taken.Status, string(raw))
 			text := replyTo(card, annMail, parseEmail(t, m).text)
 			taken, _ = w.deliver(text)

@@ -1,6 +1,7 @@
 package email
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -336,3 +337,8 @@ func (w *rig) deliver(in mailbox.Incoming) (Taken, []sentMail) {
 const id1 = "a7f3b2c1d4e5f6a7"
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+// withCRLF is an email as it comes in.
+func withCRLF(raw []byte) []byte {
+	return bytes.ReplaceAll(bytes.ReplaceAll(raw, []byte("\r\n"), []byte("\n")), []byte("\n"), []byte("\r\n"))
+}

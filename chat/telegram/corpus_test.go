@@ -41,6 +41,7 @@ type updateCase struct {
 // Each update comes from the journal, as after a restart. So the kinds that the channel does not request are
 // tested as well.
 func TestUpdates(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("../../testdata/telegram/updates/*.json")
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(files), 30)

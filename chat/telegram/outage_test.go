@@ -156,6 +156,7 @@ func TestUnreachableChat(t *testing.T) {
 // Another program uses the token: the operator gets a report, and the two pollers do not interrupt each other
 // without end.
 func TestTwoPollersOnOneToken(t *testing.T) {
+	t.Parallel()
 	h := newRig(t)
 	h.api.ConflictPause = time.Millisecond
 	h.start(func(c *channel) { c.Retry = 20 * time.Millisecond })
@@ -232,6 +233,7 @@ func TestSlowChatBlocksNoOtherChat(t *testing.T) {
 
 // A slow decision: the tap is answered first, the outcome is sent later.
 func TestSlowDecision(t *testing.T) {
+	t.Parallel()
 	h := newRig(t)
 	h.start(func(c *channel) {
 		ic := *c.Interceptor

@@ -125,6 +125,7 @@ func TestNoFeedUnlessWanted(t *testing.T) {
 
 // In quiet hours cards are silent. In the morning one message lists what is pending and what expired.
 func TestQuietHours(t *testing.T) {
+	t.Parallel()
 	h := newRig(t)
 	var shift atomic.Int64
 	midnight := time.Date(2026, 11, 22, 0, 30, 0, 0, time.UTC)
@@ -165,6 +166,7 @@ func TestQuietHours(t *testing.T) {
 
 // The morning message is sent once, as soon as Telegram is reachable, in a later session too.
 func TestMorningMessageAfterOutage(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, deliver.Place{Address: at(ann, 0)}, deliver.Place{Address: at(bob, 0)})
 	var shift atomic.Int64
 	midnight := time.Date(2026, 11, 22, 0, 30, 0, 0, time.UTC)

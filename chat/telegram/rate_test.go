@@ -18,6 +18,7 @@ import (
 
 // With its own limiter the channel never exceeds Telegram's limits.
 func TestRateLimits(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, deliver.Place{Address: at(family, 0)})
 	h.api.Limits = botapi.Limits{Chat: true, Group: true, All: true}
 	c := h.channel()
@@ -35,6 +36,7 @@ func TestRateLimits(t *testing.T) {
 
 // Visible runes pass through Telegram unchanged: the strict fake refuses texts that Telegram would change.
 func TestEveryVisibleScalarThroughTelegram(t *testing.T) {
+	t.Parallel()
 	h := newRig(t)
 	h.start(func(c *channel) { c.Every = time.Hour })
 	var b strings.Builder

@@ -145,6 +145,7 @@ func visible(r rune) bool {
 
 // Every Unicode scalar value, many at a time, each between visible letters.
 func TestEveryScalarOnACard(t *testing.T) {
+	t.Parallel()
 	var b strings.Builder
 	n, chunks := 0, 0
 	flush := func() {

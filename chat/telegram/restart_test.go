@@ -243,6 +243,7 @@ func TestRecall(t *testing.T) {
 
 // Halfway to its deadline a request gets one reminder.
 func TestReminder(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, deliver.Place{Address: at(ann, 0), Language: "it"})
 	h.start()
 	k := keyIn(personal, 1)

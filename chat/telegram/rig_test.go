@@ -2,7 +2,6 @@ package telegram_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,20 +11,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 	"github.com/permesso-dev/permesso/ipc"
-	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
-	"github.com/permesso-dev/permesso/security/receipt"
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
@@ -48,11 +45,9 @@ type rig struct {
 	layout  ipc.Layout
 	store   *ipc.Store
 	seal    *seal.Key
-	log     *audit.Log
 	gate    *gate.Gate
 	handler *fakeHandler
 	revoker *fakeGrants
-	release func() error
 	changes chan approval.Key
 
 	mu         sync.Mutex
@@ -106,7 +101,7 @@ func newRig(t testing.TB, places ...deliver.Place) *rig {
 		places = []deliver.Place{{Address: at(ann, 0)}}
 	}
 	h := &rig{
-		t: t, api: &botapi.Server{}, layout: ipc.Layout{Home: folder(t)}, handler: &fakeHandler{}, revoker: &fakeGrants{},
+		t: t, api: &botapi.Server{}, handler: &fakeHandler{}, revoker: &fakeGrants{},
 		changes:   make(chan approval.Key, 256),
 		approvers: map[string][]string{personal: {"1001", "1002"}, other: {"1003"}},
 		workspaces: []deliver.Workspace{
@@ -126,61 +121,19 @@ func newRig(t testing.TB, places ...deliver.Place) *rig {
 	h.api.AddChat(botapi.Chat{ID: family, Type: botapi.Supergroup, Title: "Family"})
 	h.api.AddChat(botapi.Chat{ID: forum, Type: botapi.Supergroup, Title: "Forum", IsForum: true})
 	h.openGate()
-	t.Cleanup(func() {
-		h.stopChannel()
-		h.closeGate()
-	})
+	t.Cleanup(h.stopChannel)
 	return h
 }
 
-// folder is a temporary folder, in memory if possible.
-func folder(t testing.TB) string {
-	const shm = "/dev/shm"
-	if info, err := os.Stat(shm); err != nil || !info.IsDir() {
-		return t.TempDir()
-	}
-	dir, err := os.MkdirTemp(shm, "permesso-telegram-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
-}
-
 func (h *rig) openGate() {
-	t := h.t
-	require.NoError(t, h.layout.PrepareHome(ipc.OS()))
-	for _, ws := range []string{personal, other} {
-		require.NoError(t, h.layout.Prepare(ipc.OS(), ws))
-	}
-	h.store = &ipc.Store{FS: ipc.OS(), Layout: h.layout, RequestSize: func(string) int64 { return 4 << 20 }}
-	var err error
-	h.release, err = h.store.Lease(context.Background())
-	require.NoError(t, err)
-	h.seal, err = seal.LoadOrCreate(ipc.OS(), h.layout.Keys())
-	require.NoError(t, err)
-	signer, err := receipt.LoadOrCreate(ipc.OS(), h.layout.Keys(), "test")
-	require.NoError(t, err)
-	h.log, err = audit.Open(ipc.OS(), h.layout.Audit(), time.Now)
-	require.NoError(t, err)
-	rules := &policy.Engine{}
-	require.NoError(t, rules.Load(policy.Config{Rules: []policy.Rule{{Name: "auto", Tool: "auto", Outcome: approval.Allow}}}))
-	h.gate = &gate.Gate{
-		Store: h.store, Seal: h.seal, Receipts: signer, Policy: rules, Executor: h.handler, Audit: h.log,
-		Settings: h, Log: zerolog.Nop(), Changed: h.changed,
-	}
-	keys, err := h.gate.Start(context.Background())
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = h.gate.Run(ctx, keys) }()
-	h.stops = append(h.stops, func() { cancel(); <-done })
-}
-
-func (h *rig) closeGate() {
-	for _, f := range slices.Backward(h.stops) {
-		f()
-	}
-	h.stops = nil
-	require.NoError(h.t, errors.Join(h.log.Close(), h.release()))
+	limits := approval.Limits{RequestSize: 4 << 20}
+	g := gatetest.New(h.t, gatetest.Options{
+		Dir: gatetest.MemoryFolder(h.t), Workspaces: []approval.Workspace{{Name: personal, Limits: limits}, {Name: other, Limits: limits}},
+		Gate: func(g *gate.Gate) { g.Settings, g.Executor, g.Changed = h, h.handler, h.changed },
+	})
+	g.Open()
+	g.Run(0)
+	h.layout, h.store, h.seal, h.gate = g.Layout, g.Store, g.Seal, g.Gate
 }
 
 func (h *rig) changed(k approval.Key) {
@@ -319,7 +272,7 @@ func (h *rig) runChannel(c *channel) {
 
 // stopChannel stops the channel; the gate keeps running.
 func (h *rig) stopChannel() {
-	for len(h.stops) > 1 {
+	for len(h.stops) > 0 {
 		h.stops[len(h.stops)-1]()
 		h.stops = h.stops[:len(h.stops)-1]
 	}

@@ -142,6 +142,7 @@ func TestSetup(t *testing.T) {
 
 // Only a user who sees the terminal is accepted.
 func TestSetupAcceptsOnlyTheCode(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		why, hears string
 		says       func(a *setupRig)

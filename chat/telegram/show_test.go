@@ -87,6 +87,7 @@ func TestShowAllWaitsForItsDocument(t *testing.T) {
 
 // There is an approve button only if every byte was shown, for sizes from nothing to a mebibyte.
 func TestApproveOnlyWhatWasShown(t *testing.T) {
+	t.Parallel()
 	h := newRig(t)
 	h.start(func(c *channel) { c.Every = time.Hour }) // hints suffice
 	sizes := []int{0, 1, 2}

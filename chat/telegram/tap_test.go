@@ -162,6 +162,7 @@ func TestRepeatedTap(t *testing.T) {
 
 // A late tap is answered with the outcome.
 func TestLateTap(t *testing.T) {
+	t.Parallel()
 	h := newRig(t)
 	h.start()
 	k := keyIn(personal, 1)

@@ -57,9 +57,14 @@ func TestSocketNeedsNoConfiguration(t *testing.T) {
 	require.Contains(t, ok("status"), "daemon  running")
 	require.Contains(t, ok("audit", "tail", "-n", "100"), "granted")
 	require.Contains(t, ok("ui", "--print"), "/enter/")
+	code, secret, errs := h.run("", "key", "create", "default")
+	require.Zero(t, code, errs)
+	require.Regexp(t, `^permesso_.{43}\n$`, secret)
+	key := strings.Fields(ok("key", "list"))[0]
+	require.Equal(t, "revoked\n", ok("key", "revoke", key[:6]))
 	d.stop()
 
-	code, _, errs := h.run("", "pending")
+	code, _, errs = h.run("", "pending")
 	require.Equal(t, console.ExitError, code)
 	require.Contains(t, errs, "none.toml", "without a daemon the configuration is needed")
 	require.Contains(t, ok("pause"), "paused: nothing runs", "except for a pause")

@@ -2,11 +2,8 @@ package main
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/base64"
-	"errors"
+	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -33,18 +30,21 @@ func (a *app) keyCmd() *cobra.Command {
 		Long: "Revoke a key immediately: a running daemon checks the key on every request. ID is the id of the key or of its\n" +
 			"client, or the first 4 or more digits of either.",
 		ValidArgsFunction: a.completeKeys,
-		RunE:              func(_ *cobra.Command, pos []string) error { return a.keyRevoke(pos[0]) },
+		RunE: func(cmd *cobra.Command, pos []string) error {
+			return a.ask(cmd.Context(), func(d *control.Client) error {
+				r, err := d.RevokeKey(cmd.Context(), strings.ToLower(strings.TrimSpace(pos[0])))
+				if err != nil {
+					return err
+				}
+				return a.Print(r, r.Result)
+			})
+		},
 	})
 	return c
 }
 
-type keyFlags struct {
-	scopes      []string
-	owner, name string
-}
-
 func (a *app) keyCreateCmd() *cobra.Command {
-	var f keyFlags
+	var f control.KeyBody
 	c := &cobra.Command{
 		Use: "create WORKSPACE", Short: "Create a key and print it once", Args: cobra.ExactArgs(1),
 		Long: "Create a key and print it once on standard output. Only its hash is stored.\n\n" +
@@ -53,11 +53,14 @@ func (a *app) keyCreateCmd() *cobra.Command {
 			"workspace. No key has request together with decide or inbound: a requester must not decide.\n\n" +
 			"For a key with scope request, --owner is the person it works for: only that person decides its requests.",
 		ValidArgsFunction: a.completeWorkspaces,
-		RunE:              func(_ *cobra.Command, pos []string) error { return a.keyCreate(pos[0], f) },
+		RunE: func(cmd *cobra.Command, pos []string) error {
+			f.Workspace = pos[0]
+			return a.ask(cmd.Context(), func(d *control.Client) error { return a.keyCreate(cmd.Context(), d, f) })
+		},
 	}
-	c.Flags().StringSliceVar(&f.scopes, "scope", []string{approval.MayRequest, approval.MayRead}, "comma-separated `list` of scopes: "+strings.Join(approval.Scopes(), ", "))
-	c.Flags().StringVar(&f.owner, "owner", "", "`approver` who owns the key")
-	c.Flags().StringVar(&f.name, "name", "", "`label` of the key")
+	c.Flags().StringSliceVar(&f.Scopes, "scope", []string{approval.MayRequest, approval.MayRead}, "comma-separated `list` of scopes: "+strings.Join(approval.Scopes(), ", "))
+	c.Flags().StringVar(&f.Owner, "owner", "", "`approver` who owns the key")
+	c.Flags().StringVar(&f.Name, "name", "", "`label` of the key")
 	_ = c.RegisterFlagCompletionFunc("scope", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return approval.Scopes(), cobra.ShellCompDirectiveNoFileComp
 	})
@@ -93,56 +96,24 @@ func keyLineOf(k *approval.APIKey) keyLine {
 	}
 }
 
-// longestName is the maximum length of a key's name in bytes.
-const longestName = 60
-
-func (a *app) keyCreate(workspace string, f keyFlags) error {
-	h, ring, err := home.OpenKeyring(a.Console)
+func (a *app) keyCreate(ctx context.Context, d *control.Client, b control.KeyBody) error {
+	n, err := d.CreateKey(ctx, b)
 	if err != nil {
 		return err
 	}
-	ws, err := control.ChooseWorkspace(h, workspace)
-	if err != nil {
-		return err
-	}
-	w := h.Config.Workspaces[ws]
-	switch {
-	case f.owner != "" && !slices.Contains(w.Approvers, f.owner):
-		return console.Fail(console.ExitUsage, "approvers of the workspace: "+cmp.Or(strings.Join(w.Approvers, ", "), "none"), "%q is not an approver of workspace '%s'", f.owner, ws)
-	case f.owner != "" && w.Principal != "" && f.owner != w.Principal:
-		return console.Fail(console.ExitRefused, "--owner "+w.Principal+", or no --owner", "workspace '%s' has principal %s: only that person decides there", ws, w.Principal)
-	case len(f.name) > longestName || f.name != chat.Escape(f.name):
-		return console.Fail(console.ExitUsage, "", "--name must be one line of at most %d bytes without invisible characters", longestName)
-	}
-	secret := newSecret()
-	k := approval.NewAPIKey(secret)
-	k.Workspace, k.Scopes, k.Owner, k.Name, k.CreatedAt, k.CreatedBy = ws, f.scopes, f.owner, f.name, time.Now().UTC(), home.Operator().Name
-	if err := k.Check(); err != nil {
-		return console.Fail(console.ExitUsage, "permesso key create --help", "%w", err)
-	}
-	if err := errors.Join(h.Layout.PrepareAPIKeys(h.FS), ring.Save(k, approval.Durable)); err != nil {
-		return err
-	}
+	k := n.Key
 	l := keyLineOf(k)
-	l.Key = secret
-	if err := a.Print(l, secret); err != nil {
+	l.Key = n.Secret
+	if err := a.Print(l, n.Secret); err != nil {
 		return err
 	}
 	if !a.JSON {
-		fmt.Fprintf(a.Err, "created key %s of workspace '%s' with scopes %s. It is not shown again; permesso key revoke %s revokes it.\n", k.ID, ws, strings.Join(k.Scopes, ", "), k.ID)
+		fmt.Fprintf(a.Err, "created key %s of workspace '%s' with scopes %s. It is not shown again; permesso key revoke %s revokes it.\n", k.ID, k.Workspace, strings.Join(k.Scopes, ", "), k.ID)
 	}
-	if w.BindsSessions && k.Can(approval.MayRequest) {
-		fmt.Fprintf(a.Err, "note: workspace '%s' has binds_sessions: session ids sent with this key are trusted. Use it only in a program on the host.\n", ws)
+	if n.Trusts {
+		fmt.Fprintf(a.Err, "note: workspace '%s' has binds_sessions: session ids sent with this key are trusted. Use it only in a program on the host.\n", k.Workspace)
 	}
 	return nil
-}
-
-// newSecret returns a key: a prefix that secret scanners can find, and 256
-// random bits.
-func newSecret() string {
-	var b [32]byte
-	_, _ = rand.Read(b[:]) // never fails: see crypto/rand
-	return "permesso_" + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
 func (a *app) keyListCmd() *cobra.Command {
@@ -151,7 +122,9 @@ func (a *app) keyListCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Short: "List keys, oldest first", Args: cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(*cobra.Command, []string) error { return a.keyList(workspace, all) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.ask(cmd.Context(), func(d *control.Client) error { return a.keyList(cmd.Context(), d, workspace, all) })
+		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "include revoked keys")
 	c.Flags().StringVar(&workspace, "workspace", "", "only keys of this `workspace`")
@@ -159,17 +132,13 @@ func (a *app) keyListCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) keyList(workspace string, all bool) error {
-	_, ring, err := home.OpenKeyring(a.Console)
-	if err != nil {
-		return err
-	}
-	list, damaged, err := ring.All()
+func (a *app) keyList(ctx context.Context, d *control.Client, workspace string, all bool) error {
+	list, err := d.Keys(ctx)
 	if err != nil {
 		return err
 	}
 	shown := 0
-	for _, k := range list {
+	for _, k := range list.Keys {
 		if !all && !k.RevokedAt.IsZero() || workspace != "" && k.Workspace != workspace {
 			continue
 		}
@@ -178,8 +147,8 @@ func (a *app) keyList(workspace string, all bool) error {
 			return err
 		}
 	}
-	if damaged > 0 {
-		fmt.Fprintf(a.Err, "permesso: %d unreadable keys; they are not accepted\n", damaged)
+	if list.Damaged > 0 {
+		fmt.Fprintf(a.Err, "permesso: %d unreadable keys; they are not accepted\n", list.Damaged)
 	}
 	if shown == 0 && !a.JSON {
 		fmt.Fprintln(a.Out, "No keys.")
@@ -202,37 +171,19 @@ func keyText(k *approval.APIKey) string {
 	return text
 }
 
-func (a *app) keyRevoke(typed string) error {
-	_, ring, err := home.OpenKeyring(a.Console)
-	if err != nil {
-		return err
-	}
-	k, err := ring.Find(strings.ToLower(strings.TrimSpace(typed)))
-	if err != nil {
-		return err
-	}
-	word := "no-op"
-	if k.RevokedAt.IsZero() {
-		k.RevokedAt, k.RevokedBy = time.Now().UTC(), home.Operator().Name
-		if err := ring.Save(k, approval.Replace); err != nil {
-			return err
-		}
-		word = "revoked"
-	}
-	return a.Print(map[string]string{"id": k.ID, "result": word}, word)
-}
-
 func (a *app) completeKeys(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	_, ring, err := home.OpenKeyring(a.Console)
-	if err != nil || len(pos) > 0 {
+	var ids []string
+	if len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	list, _, _ := ring.All() // unreadable keys are left out
-	var ids []string
-	for _, k := range list {
-		if k.RevokedAt.IsZero() {
-			ids = append(ids, k.ID+"\t"+chat.Escape(cmp.Or(k.Name, k.Workspace+": "+strings.Join(k.Scopes, ","))))
+	_ = a.ask(context.Background(), func(d *control.Client) error { // without an answer there are no suggestions
+		list, err := d.Keys(context.Background())
+		for _, k := range list.Keys {
+			if k.RevokedAt.IsZero() {
+				ids = append(ids, k.ID+"\t"+chat.Escape(cmp.Or(k.Name, k.Workspace+": "+strings.Join(k.Scopes, ","))))
+			}
 		}
-	}
+		return err
+	})
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -185,13 +186,11 @@ func (a *app) simulate(ctx context.Context, n int) error {
 	if m.Keys == nil {
 		return console.Fail(console.ExitError, "run permesso serve and submit requests", "no records in %s: no daemon has run there", h.Layout.Home)
 	}
-	keys, err := h.LastRecords(n)
-	if err != nil {
-		return err
-	}
 	v := h.Viewer(m.Keys)
+	found, _, logErr := v.Requests(read.Query{Limit: n, Match: (*read.Request).Ended})
 	judged, differ := 0, 0
-	for _, k := range keys {
+	for _, x := range found {
+		k := x.Key
 		r, then, err := v.RequestAndRuling(ctx, k)
 		if err != nil || r == nil || then == nil || then.Rule == "gate" {
 			continue // malformed, or refused before the policy was evaluated
@@ -212,5 +211,5 @@ func (a *app) simulate(ctx context.Context, n int) error {
 	if !a.JSON {
 		fmt.Fprintf(a.Out, "%d of %d requests would be ruled differently\n", differ, judged)
 	}
-	return nil
+	return console.VerifyFirst(logErr)
 }

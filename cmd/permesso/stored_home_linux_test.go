@@ -155,16 +155,21 @@ func TestStoredHomeIsRead(t *testing.T) {
 	require.Equal(t, approval.StatusExpired, r.Status)
 	require.Contains(t, *r.Error, "approved in time")
 
-	// The request with a sent record is not asked again: the card of a later one comes first.
+	// The request with a sent record gets a reminder, but no second card: the card of a
+	// later request comes first.
 	h.agent.Requests, h.agent.Responses = h.layout.Requests("default"), h.layout.Responses("default")
 	later := h.ask(`{"tool_name":"say","request_data":{"text":"later"},"session_id":"other"}`)
 	b := &botRig{h, api}
 	b.card(later)
 	for _, m := range api.State().FromBot(ann) {
-		require.NotContains(t, m.Text, approval.ShortID(storedPending), "it was sent again")
+		again := strings.Contains(m.Text, approval.ShortID(storedPending)) && len(m.Buttons()) > 0
+		require.False(t, again, "it was sent again: %s", m.Text)
 	}
 	d.stop()
-	require.NotContains(t, d.logged(), `"level":"error"`)
+	for line := range strings.Lines(d.logged()) {
+		// This fake Telegram does not have the card of the stored one.
+		require.True(t, !strings.Contains(line, `"level":"error"`) || strings.Contains(line, "message to edit not found"), line)
+	}
 }
 
 // storeHome writes a new home of this kind.

@@ -238,7 +238,7 @@ func TestOneListingPerKey(t *testing.T) {
 // slowHistory reports when it is called, and returns when the test allows it.
 type slowHistory struct{ begun, end chan struct{} }
 
-// Requests implements httpapi.History.
+// Requests implements the history of a service.
 func (s *slowHistory) Requests(read.Query) ([]*read.Request, bool, error) {
 	s.begun <- struct{}{}
 	<-s.end

@@ -14,6 +14,17 @@
 // with the scope request sees only its own requests; others are not found. A key
 // without that scope sees its whole workspace.
 //
+// # Local callers
+//
+// A LocalServer serves the same API on a Unix socket to users of this machine. The UID
+// that the kernel reports (SO_PEERCRED) identifies the caller, instead of a key. A UID that
+// is not known is refused as soon as it connects, unread; so is a process in a nested user
+// or process namespace, as far as the kernel shows that, because a sandboxed agent has the
+// UID of the user who started it. The connections of one UID are limited.
+//
+// LocalOperations are only for local callers, at /v1/local. The other operations are the
+// operator's: with the header Permesso-Workspace instead of a key's workspace.
+//
 // # Browsers
 //
 // Browser requests are refused. A Host that is not configured is refused, against

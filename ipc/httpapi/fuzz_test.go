@@ -24,13 +24,13 @@ type fakeGate struct {
 	from approval.Origin
 }
 
-// Submit implements httpapi.Gate.
+// Submit implements the gate of a service.
 func (s *fakeGate) Submit(_ context.Context, k approval.Key, request []byte, from approval.Origin) (approval.SubmitResult, error) {
 	s.key, s.got, s.from = k, request, from
 	return approval.SubmitResult{}, nil
 }
 
-// Cancel implements httpapi.Gate.
+// Cancel implements the gate of a service.
 func (*fakeGate) Cancel(context.Context, approval.Key, approval.Origin) (*approval.Decision, error) {
 	return nil, &approval.Refusal{Reason: approval.ErrUnknown}
 }

@@ -49,9 +49,13 @@ func CallerFrom(ctx context.Context) *Caller {
 type LocalServer struct {
 	API *Server
 	// Who identifies a UID. It is asked for every request: the configuration may change.
-	Who func(uid string) *Caller
+	// real is the UID of the user who started a program with another effective UID, as that
+	// program says: it may name who acts, but gives no rights.
+	Who func(uid, real string) *Caller
 	// Refused reports a connection of an unknown user.
 	Refused func(by approval.Person)
+	// PerUser is how many connections one UID may have; 0: 8.
+	PerUser int
 	// IOTimeout is for clients that do not send or do not read; 0: 10 s.
 	IOTimeout time.Duration
 
@@ -61,10 +65,12 @@ type LocalServer struct {
 }
 
 const (
-	maxPerUID    = 8
+	maxPerUser   = 8
 	maxLocalBody = 256 << 10
 	// VersionHeader is in every response of a local socket.
 	VersionHeader = "Permesso-Version"
+	// RealUIDHeader is in requests of a program whose effective UID is not its user's.
+	RealUIDHeader = "Permesso-Real-UID"
 	// workspaceHeader names the workspace of a request that otherwise has that of its key.
 	workspaceHeader = "Permesso-Workspace"
 )
@@ -76,6 +82,9 @@ func detailStranger() string { return approval.ErrNotAuthorized.Error() }
 func (s *LocalServer) Run(ctx context.Context, l *net.UnixListener) error {
 	if s.IOTimeout == 0 {
 		s.IOTimeout = defaultIOTimeout
+	}
+	if s.PerUser == 0 {
+		s.PerUser = maxPerUser
 	}
 	s.open, s.idle = map[string]int{}, map[*localConn]bool{}
 	web := &http.Server{
@@ -126,7 +135,11 @@ func (s *LocalServer) identify(next http.Handler) http.Handler {
 			panic("connection without a user")
 		}
 		s.setIdle(conn, false)
-		c := s.Who(conn.uid)
+		real := conn.uid
+		if said := r.Header.Get(RealUIDHeader); said != "" && strings.Trim(said, "0123456789") == "" {
+			real = said
+		}
+		c := s.Who(conn.uid, real)
 		w.Header().Set(VersionHeader, s.API.Version)
 		if !c.known() {
 			s.Refused(c.Person)
@@ -166,7 +179,7 @@ func (s *LocalServer) admit(c *net.UnixConn) *localConn {
 		return nil
 	}
 	id := strconv.FormatUint(uint64(uid), 10)
-	caller := s.Who(id)
+	caller := s.Who(id, id)
 	if err != nil || !caller.known() {
 		s.Refused(caller.Person)
 		s.refuse(c, problem(http.StatusForbidden, detailStranger()))
@@ -174,7 +187,7 @@ func (s *LocalServer) admit(c *net.UnixConn) *localConn {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open[id] >= maxPerUID {
+	if s.open[id] >= s.PerUser {
 		s.refuse(c, problem(http.StatusTooManyRequests, "you have too many connections to the daemon: close some"))
 		return nil
 	}

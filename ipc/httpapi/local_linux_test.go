@@ -89,7 +89,7 @@ func newLocalRig(t *testing.T, change ...func(*localRig)) (h *localRig, stop fun
 	}
 	h.server = &LocalServer{
 		API: api,
-		Who: func(uid string) *Caller {
+		Who: func(uid, _ string) *Caller {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			c := h.caller
@@ -316,7 +316,7 @@ func TestLocalSlowClients(t *testing.T) {
 func TestLocalTooManyConnections(t *testing.T) {
 	h, _ := newLocalRig(t)
 	var held []net.Conn
-	for range maxPerUID {
+	for range maxPerUser {
 		conn := h.dial(post(hello, empty))
 		held = append(held, conn)
 		_, _, err := response(bufio.NewReader(conn))

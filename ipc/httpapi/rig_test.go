@@ -203,7 +203,7 @@ func (h *rig) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	return h.Policy.AddGrant(*g)
 }
 
-// Requests implements httpapi.History from the records.
+// Requests implements the history of a service from the records.
 func (h *rig) Requests(q read.Query) (list []*read.Request, more bool, err error) {
 	ws := q.Workspaces[0]
 	names, err := filepath.Glob(filepath.Join(h.Layout.Records(ws), "*.json"))

@@ -106,7 +106,7 @@ func MemoryFolder(t testing.TB) string {
 	if info, err := os.Stat(shm); err != nil || !info.IsDir() {
 		return t.TempDir()
 	}
-	dir, err := os.MkdirTemp(shm, "permesso-test-")
+	dir, err := os.MkdirTemp(shm, "permesso-test-") //nolint:usetesting // t.TempDir is on the disk
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir

@@ -66,6 +66,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Reason }
 
+// Hint is what the operator can do, or "".
 func (e *Error) Hint() string { return e.hint }
 
 func refuse(format string, args ...any) *Error {

@@ -42,7 +42,7 @@ func (d *InboxQueue) Put(name string, mail io.Reader) error {
 	}
 	raw = withoutEnvelope(raw)
 	if len(raw) > MaxMail {
-		name, raw = name+headerOnly, headerOf(WithCRLF(raw))
+		name, raw = name+headerOnly, headerOf(withCRLF(raw))
 	}
 	return d.Store.Put(name, raw)
 }
@@ -98,7 +98,7 @@ func (d *InboxQueue) takeOne(ctx context.Context, take func(context.Context, Inc
 	if err != nil {
 		return err
 	}
-	in := Incoming{Name: "drop " + name, Raw: WithCRLF(raw), TooLarge: strings.HasSuffix(name, headerOnly)}
+	in := Incoming{Name: "drop " + name, Raw: withCRLF(raw), TooLarge: strings.HasSuffix(name, headerOnly)}
 	if err := callTake(ctx, take, in); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// maxMail is the maximum size of an email that is read, in bytes: 512 KiB.
+// MaxMail is the maximum size of an email that is read, in bytes: 512 KiB.
 const MaxMail = 512 << 10
 
 // maxHeader is how much of the header is read of a larger email.
@@ -100,7 +100,7 @@ func (p *position[T]) save() {
 type Incoming struct {
 	Name     string // of this delivery: "imap UIDVALIDITY/UID of MAILBOX", "maildir FILENAME"
 	Raw      []byte // as received, with CRLF at the end of each line
-	TooLarge bool   // larger than maxMail: Raw is the header only, at most 64 KiB
+	TooLarge bool   // larger than MaxMail: Raw is the header only, at most 64 KiB
 }
 
 // callTake calls take. It turns a panic into an error: otherwise one email would end the
@@ -141,13 +141,13 @@ func (w *failedEmails) summary() error {
 	return fmt.Errorf("emails that failed and will be retried: %d; %w", w.n, w.err)
 }
 
-// retry is the time of the next attempt after n failures.
+// Retry is the time of the next attempt after n failures.
 type Retry struct {
 	N  int
 	At time.Time
 }
 
-// next is the retry after one more failure at now. The delay doubles from first to
+// Next is the retry after one more failure at now. The delay doubles from first to
 // most. It varies by a fifth, so that attempts spread.
 func (r Retry) Next(now time.Time, first, most time.Duration) Retry {
 	pause := most

@@ -322,7 +322,7 @@ func (m maildirMail) read() (*Incoming, error) {
 		return fail(err)
 	}
 	in.TooLarge = in.TooLarge || len(raw) > MaxMail
-	in.Raw = WithCRLF(raw)
+	in.Raw = withCRLF(raw)
 	if in.TooLarge {
 		in.Raw = headerOf(in.Raw)
 	}
@@ -330,7 +330,7 @@ func (m maildirMail) read() (*Incoming, error) {
 }
 
 // withCRLF ends every line with CRLF, as in the signed form. Files mostly have LF.
-func WithCRLF(raw []byte) []byte {
+func withCRLF(raw []byte) []byte {
 	raw = bytes.ReplaceAll(raw, []byte("\r\n"), []byte("\n"))
 	return bytes.ReplaceAll(raw, []byte("\n"), []byte("\r\n"))
 }

@@ -3,15 +3,11 @@ package config
 import (
 	"bytes"
 	"fmt"
-	"maps"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/pelletier/go-toml/v2/unstable"
-
-	"github.com/permesso-dev/permesso/approval"
 )
 
 // NewWorkspace is a workspace to add. Zero fields get the defaults.
@@ -24,25 +20,56 @@ type NewWorkspace struct {
 }
 
 func (w NewWorkspace) section() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "[workspaces.%s]\n", w.Name)
-	if w.Autonomy != "" {
-		fmt.Fprintf(&b, "autonomy = %s\n", strconv.QuoteToASCII(w.Autonomy))
-	}
-	if len(w.Approvers) > 0 {
-		quoted := make([]string, len(w.Approvers))
-		for i, name := range w.Approvers {
-			quoted[i] = strconv.QuoteToASCII(name)
+	return tableText("workspaces."+w.Name, []entry{
+		{"autonomy", quoted(w.Autonomy)}, {"approvers", quotedList(w.Approvers)}, {"approval_timeout", quoted(positive(w.Timeout))},
+		{"agent_uid", strings.ReplaceAll(strings.TrimPrefix(fmt.Sprint(w.AgentUIDs), "[]"), " ", ", ")},
+	})
+}
+
+// tableText formats a table. Entries without a value are left out.
+func tableText(name string, entries []entry) string {
+	text := "[" + name + "]\n"
+	for _, e := range entries {
+		if e.value != "" {
+			text += e.String()
 		}
-		fmt.Fprintf(&b, "approvers = [%s]\n", strings.Join(quoted, ", "))
 	}
-	if w.Timeout > 0 {
-		fmt.Fprintf(&b, "approval_timeout = %q\n", short(w.Timeout))
+	return text
+}
+
+// quoted formats a text as TOML, "" if it is empty.
+func quoted(v string) string {
+	if v == "" {
+		return ""
 	}
-	if len(w.AgentUIDs) > 0 {
-		fmt.Fprintf(&b, "agent_uid = %s\n", strings.ReplaceAll(fmt.Sprint(w.AgentUIDs), " ", ", "))
+	return strconv.QuoteToASCII(v)
+}
+
+func quotedList(all []string) string {
+	var items []string
+	for _, v := range all {
+		items = append(items, strconv.QuoteToASCII(v))
 	}
-	return b.String()
+	if items == nil {
+		return ""
+	}
+	return "[" + strings.Join(items, ", ") + "]"
+}
+
+func positive(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return short(d)
+}
+
+// appended returns data with a section at its end, after a blank line.
+func appended(data []byte, text string) []byte {
+	out := bytes.Clone(data)
+	if len(out) > 0 && out[len(out)-1] != '\n' {
+		out = append(out, '\n')
+	}
+	return append(append(out, '\n'), text...)
 }
 
 // AddWorkspace appends a section to data, the content of the file called name. It
@@ -54,20 +81,17 @@ func (rd Reader) AddWorkspace(name string, data []byte, w NewWorkspace) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	out := bytes.Clone(data)
-	if len(out) > 0 && out[len(out)-1] != '\n' {
-		out = append(out, '\n')
-	}
+	out := data
 	if root, issue := parseTree(data); issue == nil && root.children["workspaces"] == nil {
 		// It exists implicitly only while no workspace is configured.
-		out = append(out, "\n[workspaces."+DefaultWorkspace+"]\n"...)
+		out = appended(out, "[workspaces."+DefaultWorkspace+"]\n")
 	}
-	out = append(out, "\n"+w.section()...)
+	out = appended(out, w.section())
 	after, err := rd.Parse(name, out)
 	if err != nil {
 		return nil, err
 	}
-	if !before.equalWithout(after, w.Name) {
+	if !before.differsOnly(after, "workspaces."+w.Name+".") {
 		return nil, fmt.Errorf("add workspace %s: other settings would change, too", w.Name)
 	}
 	return out, nil
@@ -96,7 +120,7 @@ func (rd Reader) RemoveWorkspace(name string, data []byte, ws string) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	if len(where) == 0 || !after.equalWithout(before, ws) {
+	if _, still := after.Workspaces[ws]; len(where) == 0 || still || !before.differsOnly(after, "workspaces."+ws+".") {
 		return nil, &Error{File: name, Errors: []Issue{removeIssue(data, ws, where)}}
 	}
 	return out, nil
@@ -177,35 +201,4 @@ func trimTail(lines [][]byte, s lineRange) int {
 		to--
 	}
 	return to
-}
-
-// equalWithout reports whether c equals other without the workspace ws.
-func (c *Config) equalWithout(other *Config, ws string) bool {
-	if _, ok := other.Workspaces[ws]; !ok {
-		return false
-	}
-	o := *other
-	o.Workspaces = map[string]approval.Workspace{}
-	o.AgentUIDs = map[string][]string{}
-	o.Limits = maps.Clone(other.Limits)
-	o.EmailCeiling = maps.Clone(other.EmailCeiling)
-	delete(o.Limits, ws)
-	o.TelegramChats = maps.Clone(other.TelegramChats)
-	delete(o.TelegramChats, ws)
-	delete(o.EmailCeiling, ws)
-	for name, w := range other.Workspaces {
-		if name != ws {
-			o.Workspaces[name] = w
-		}
-	}
-	for name, uids := range other.AgentUIDs {
-		if name != ws {
-			o.AgentUIDs[name] = uids
-		}
-	}
-	a := *c
-	a.Warnings, o.Warnings = nil, nil // they have line numbers
-	a.Settings, o.Settings = nil, nil // they have line numbers
-	a.SHA256, o.SHA256 = "", ""
-	return reflect.DeepEqual(a, o)
 }

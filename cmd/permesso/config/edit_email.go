@@ -1,9 +1,7 @@
 package config
 
 import (
-	"bytes"
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -18,46 +16,30 @@ type NewEmail struct {
 
 // Section formats it as TOML.
 func (e NewEmail) Section() string {
-	var b strings.Builder
-	b.WriteString("[channels.email]\n")
-	line := func(key, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "%s = %s\n", key, strconv.QuoteToASCII(value))
-		}
-	}
-	line("from", e.From)
-	for _, s := range []struct {
-		key string
-		MailServer
-	}{{"smtp", e.SMTP}, {"imap", e.IMAP}} {
-		if s.Address != "" {
-			fmt.Fprintf(&b, "%s = { %s }\n", s.key, s.inline())
-		}
-	}
-	line("maildir", e.Maildir)
-	line("authserv_id", e.AuthservID)
+	sub := ""
 	if e.SubAddressing {
-		b.WriteString("sub_addressing = true\n")
+		sub = "true"
 	}
-	line("dns", e.DNS)
-	return b.String()
+	return tableText("channels.email", []entry{
+		{"from", quoted(e.From)}, {"smtp", e.SMTP.inline()}, {"imap", e.IMAP.inline()}, {"maildir", quoted(e.Maildir)},
+		{"authserv_id", quoted(e.AuthservID)}, {"sub_addressing", sub}, {"dns", quoted(e.DNS)},
+	})
 }
 
 func (m MailServer) inline() string {
+	if m.Address == "" {
+		return ""
+	}
 	var parts []string
-	for _, p := range []struct{ key, value string }{
-		{"address", m.Address},
-		{"security", m.Security},
-		{"username", m.Username},
-		{"password_file", m.PasswordFile},
-		{"ca_file", m.CAFile},
-		{"mailbox", m.Mailbox},
+	for _, e := range []entry{
+		{"address", m.Address}, {"security", m.Security}, {"username", m.Username},
+		{"password_file", m.PasswordFile}, {"ca_file", m.CAFile}, {"mailbox", m.Mailbox},
 	} {
-		if p.value != "" {
-			parts = append(parts, p.key+" = "+strconv.QuoteToASCII(p.value))
+		if e.value != "" {
+			parts = append(parts, e.key+" = "+quoted(e.value))
 		}
 	}
-	return strings.Join(parts, ", ")
+	return "{ " + strings.Join(parts, ", ") + " }"
 }
 
 // AddEmail appends the section to data, the content of the file called name. It
@@ -70,14 +52,10 @@ func (rd Reader) AddEmail(name string, data []byte, e NewEmail) ([]byte, error) 
 	if before.Email != nil {
 		return nil, fmt.Errorf("%s already has a section [channels.email]", name)
 	}
-	out := bytes.Clone(data)
-	if len(out) > 0 && out[len(out)-1] != '\n' {
-		out = append(out, '\n')
+	out := []byte(e.Section())
+	if len(data) > 0 {
+		out = appended(data, e.Section())
 	}
-	if len(out) > 0 {
-		out = append(out, '\n')
-	}
-	out = append(out, e.Section()...)
 	if _, err := rd.Parse(name, out); err != nil {
 		return nil, err
 	}

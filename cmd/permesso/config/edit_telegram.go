@@ -2,17 +2,14 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2/unstable"
-
-	"github.com/permesso-dev/permesso/approval"
 )
 
 // NewTelegram are settings to add, so that an approver is asked through Telegram.
@@ -50,7 +47,7 @@ func (rd Reader) AddTelegram(name string, data []byte, t NewTelegram) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	if !before.withTelegram(t).equalMeaning(after) {
+	if !t.addedTo(before, after) {
 		return nil, fmt.Errorf("edit %s: other settings would change, too", name)
 	}
 	return out, nil
@@ -98,37 +95,27 @@ func (t NewTelegram) check(c *Config) error {
 	return nil
 }
 
-// withTelegram returns the expected configuration after the edit.
-func (c *Config) withTelegram(t NewTelegram) *Config {
-	o := *c
-	now := Telegram{}
-	if c.Telegram != nil {
-		now = *c.Telegram
+// addedTo reports whether after is before with these settings, and no other change.
+func (t NewTelegram) addedTo(before, after *Config) bool {
+	ws, person := "workspaces."+t.Workspace+".", "approvers."+t.Approver+"."
+	if _, known := before.Approvers[t.Approver]; known {
+		person += channelTelegram
 	}
-	if t.TokenFile != "" {
-		now.TokenFile = t.TokenFile
+	w, was := after.Workspaces[t.Workspace], before.Workspaces[t.Workspace]
+	return before.differsOnly(after, "channels.telegram.", person, ws+"approvers", ws+"channels", ws+channelTelegram+".") &&
+		after.Telegram != nil && after.Telegram.TokenFile == cmp.Or(t.TokenFile, before.telegram().TokenFile) &&
+		after.Telegram.ServerURL == cmp.Or(t.ServerURL, before.telegram().ServerURL) && after.Telegram.Feed == before.telegram().Feed &&
+		after.Approvers[t.Approver].IDs[channelTelegram] == strconv.FormatInt(t.ID, 10) &&
+		slices.Equal(w.Approvers, withName(was.Approvers, t.Approver)) && slices.Equal(w.Channels, withName(was.Channels, channelTelegram)) &&
+		after.TelegramChats[t.Workspace] == cmp.Or(t.Chat, before.TelegramChats[t.Workspace])
+}
+
+// telegram returns [channels.telegram], zero without one.
+func (c *Config) telegram() Telegram {
+	if c.Telegram == nil {
+		return Telegram{}
 	}
-	if t.ServerURL != "" {
-		now.ServerURL = t.ServerURL
-	}
-	o.Telegram = &now
-	o.Approvers = maps.Clone(c.Approvers)
-	a, known := o.Approvers[t.Approver]
-	if !known {
-		a = approval.Approver{Name: t.Approver, IDs: map[string]string{}, Language: c.Language}
-	}
-	a.IDs = maps.Clone(a.IDs)
-	a.IDs[channelTelegram] = strconv.FormatInt(t.ID, 10)
-	o.Approvers[t.Approver] = a
-	o.Workspaces, o.TelegramChats = maps.Clone(c.Workspaces), maps.Clone(c.TelegramChats)
-	w := o.Workspaces[t.Workspace]
-	w.Approvers, w.Channels = withName(w.Approvers, t.Approver), withName(w.Channels, channelTelegram)
-	if t.Chat != (TelegramChat{}) {
-		w.ChatJID = channelTelegram + ":" + strconv.FormatInt(t.Chat.ChatID, 10)
-		o.TelegramChats[t.Workspace] = t.Chat
-	}
-	o.Workspaces[t.Workspace] = w
-	return &o
+	return *c.Telegram
 }
 
 func withName(all []string, name string) []string {
@@ -136,15 +123,6 @@ func withName(all []string, name string) []string {
 		return all
 	}
 	return append(slices.Clone(all), name)
-}
-
-// equalMeaning reports whether two files have the same settings.
-func (c *Config) equalMeaning(other *Config) bool {
-	a, b := *c, *other
-	for _, x := range []*Config{&a, &b} {
-		x.Warnings, x.Settings, x.SHA256 = nil, nil, "" // they depend on the text of the file
-	}
-	return reflect.DeepEqual(a, b)
 }
 
 // file is a document that is being edited, with its tables and their keys.
@@ -264,10 +242,7 @@ func (f *file) manualEdit(what string, entries []entry) {
 }
 
 func (f *file) channel(c *Config, t NewTelegram) {
-	var old Telegram
-	if c.Telegram != nil {
-		old = *c.Telegram
-	}
+	old := c.telegram()
 	var entries []entry
 	if old.TokenFile == "" && t.TokenFile != "" {
 		entries = append(entries, entry{"token_file", strconv.QuoteToASCII(t.TokenFile)})

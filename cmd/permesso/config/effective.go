@@ -83,20 +83,32 @@ func (n *node) value() any {
 	return n.text
 }
 
+// changes returns the keys whose values differ between c and next.
+func (c *Config) changes(next *Config) (keys []string) {
+	values := map[string]string{}
+	for _, s := range c.Settings {
+		values[s.Key] = s.Text()
+	}
+	for _, s := range next.Settings {
+		if old, known := values[s.Key]; !known || old != s.Text() {
+			keys = append(keys, s.Key)
+		}
+		delete(values, s.Key)
+	}
+	return append(keys, sortedKeys(values)...)
+}
+
+// differsOnly reports whether next differs only in keys with one of these beginnings.
+func (c *Config) differsOnly(next *Config, beginnings ...string) bool {
+	return !slices.ContainsFunc(c.changes(next), func(key string) bool {
+		return !slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(key, b) })
+	})
+}
+
 // RestartNeeded returns the keys whose change from c to next takes effect only after
 // a restart.
-func (c *Config) RestartNeeded(next *Config) (keys []string) {
-	value := func(c *Config, key string) string {
-		i := slices.IndexFunc(c.Settings, func(s Setting) bool { return s.Key == key })
-		if i < 0 {
-			return ""
-		}
-		return c.Settings[i].Text()
-	}
-	for _, r := range Rows() {
-		if r.Restart && value(c, r.Path) != value(next, r.Path) {
-			keys = append(keys, r.Path)
-		}
-	}
-	return keys
+func (c *Config) RestartNeeded(next *Config) []string {
+	return slices.DeleteFunc(c.changes(next), func(key string) bool {
+		return !slices.ContainsFunc(Rows(), func(r Row) bool { return r.Restart && r.Path == key })
+	})
 }

@@ -315,7 +315,7 @@ func benchmarkWake(b *testing.B) {
 	api := &httpapi.Server{Keys: oneKey{k}, Service: &service.Service{Settings: oneKey{k}, Viewer: &read.Viewer{Store: r.store, Seal: r.Seal}}}
 	r.changed = api.Changed
 	r.start()
-	api.Service.Gate = r.Gate
+	api.Gate = r.Gate
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(b, err)
 	api.Hosts = []string{l.Addr().String()}

@@ -54,7 +54,7 @@ func newRig(b *testing.B, change ...func(*gatetest.Options)) *rig {
 		Gate: func(g *gate.Gate) {
 			runner := &exec.Runner{Verifier: r.Verifier}
 			b.Cleanup(func() { require.NoError(b, runner.Close()) })
-			r.store.Store = r.Rig.Store
+			r.store.Store = r.Store
 			g.Store, g.Executor, g.Changed = r.store, runner, r.changed
 		},
 		FloodPerSecond: 1 << 30,
@@ -63,7 +63,7 @@ func newRig(b *testing.B, change ...func(*gatetest.Options)) *rig {
 		f(&o)
 	}
 	r.Rig = gatetest.New(b, o)
-	r.store = &timedStore{Store: r.Rig.Store, readAt: map[string]time.Time{}, visibleAt: map[string]time.Time{}}
+	r.store = &timedStore{Store: r.Store, readAt: map[string]time.Time{}, visibleAt: map[string]time.Time{}}
 	return r
 }
 

@@ -217,6 +217,21 @@ func (c *Client) Redeem(ctx context.Context, k approval.Key) error {
 	return err
 }
 
+// Keys lists the keys of the HTTP API, oldest first.
+func (c *Client) Keys(ctx context.Context) (KeyList, error) {
+	return call(ctx, c, opKeys(), none{})
+}
+
+// CreateKey creates a key of the HTTP API.
+func (c *Client) CreateKey(ctx context.Context, b KeyBody) (NewKey, error) {
+	return call(ctx, c, opKeyCreate(), struct{ Body KeyBody }{b})
+}
+
+// RevokeKey revokes a key by its id or the beginning of it.
+func (c *Client) RevokeKey(ctx context.Context, id string) (RevokedKey, error) {
+	return call(ctx, c, opKeyRevoke(), keyQuery{id})
+}
+
 // PauseOf is the pause of a workspace, nil if it is not paused.
 func (c *Client) PauseOf(workspace string) *ipc.Pause {
 	return findPause(c.Paused, workspace)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"reflect"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -43,8 +44,10 @@ type Client struct {
 	release func() error
 }
 
-// answerTimeout is how long a running daemon may take to answer.
-const answerTimeout = 2 * time.Second
+const (
+	answerTimeout = 2 * time.Second // for a running daemon to answer
+	lockTimeout   = 5 * time.Second // for another command, or a daemon that starts, to finish
+)
 
 // Open connects to the daemon of this home. If none runs, it locks the home. If the home
 // belongs to another user, it connects to the daemon at the approver socket.
@@ -153,7 +156,7 @@ func connect(ctx context.Context, a *console.Console, path string) (*Client, err
 
 // openFiles locks a home. If a daemon has locked it, the daemon is asked instead.
 func openFiles(ctx context.Context, a *console.Console, h *home.Home, k *home.Keys) (*Client, error) {
-	for end := time.Now().Add(answerTimeout); ; {
+	for began := time.Now(); ; {
 		lock, err := h.FS.TryLock(h.Layout.Lock())
 		switch {
 		case err == nil:
@@ -166,8 +169,10 @@ func openFiles(ctx context.Context, a *console.Console, h *home.Home, k *home.Ke
 		if c, err := connect(ctx, a, h.Layout.Socket()); err == nil || !isAbsent(err) {
 			return c, err
 		}
-		if time.Now().After(end) {
-			return nil, silent(h)
+		if waited := time.Since(began); waited > answerTimeout {
+			if r := h.HealthAt(time.Now()); r.PID != 0 || waited > lockTimeout {
+				return nil, silent(h, r)
+			}
 		}
 		if err := home.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return nil, err
@@ -176,8 +181,7 @@ func openFiles(ctx context.Context, a *console.Console, h *home.Home, k *home.Ke
 }
 
 // silent is the error about a process that has locked the home and does not answer.
-func silent(h *home.Home) error {
-	r := h.HealthAt(time.Now())
+func silent(h *home.Home, r home.HealthReport) error {
 	if r.PID == 0 {
 		return console.Fail(console.ExitError, "try again: a daemon may be starting or stopping; otherwise end the process that uses "+h.Layout.Lock(),
 			"a process has locked %s and does not answer", h.Layout.Home)
@@ -279,6 +283,9 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte)
 		return nil, err
 	}
 	r.Close = true
+	if real := os.Getuid(); real != os.Geteuid() {
+		r.Header.Set(httpapi.RealUIDHeader, strconv.Itoa(real))
+	}
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/json")
 	}

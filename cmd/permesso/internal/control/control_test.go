@@ -46,7 +46,7 @@ func newHome(t *testing.T) (*home.Home, *home.Keys) {
 		Verb: map[string]string{}, Options: []string{}, Facts: approval.Evidence{Host: []approval.HostFact{}}, Ruling: approval.Ruling{Reasons: []approval.Reason{}}, Proof: approval.Raw("null"),
 	}).Encode()
 	require.NoError(t, err)
-	require.NoError(t, h.Store.Create(context.Background(), approval.DocPending, about, k.Seal.Seal(approval.DocPending, about, body), approval.Durable))
+	require.NoError(t, h.Store.Create(t.Context(), approval.DocPending, about, k.Seal.Seal(approval.DocPending, about, body), approval.Durable))
 	require.NoError(t, hometest.PlantSettled(h, approval.Key{Workspace: "default", ID: settled}, at))
 	log, err := h.OpenAudit(k)
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func serve(t *testing.T, s *Service, caller httpapi.Caller, version string) {
 	require.NoError(t, err)
 	server := &httpapi.LocalServer{
 		API:     &httpapi.Server{Local: s.Operations(), Version: version, Log: zerolog.Nop()},
-		Who:     func(string) *httpapi.Caller { return &caller },
+		Who:     func(_, _ string) *httpapi.Caller { return &caller },
 		Refused: func(approval.Person) {},
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -41,6 +41,7 @@ func (s *Service) Operations() []httpapi.LocalOperation {
 		opHistory().serve(s), opStats().serve(s), opTail().serve(s),
 		opGrants().serve(s), opGrantAdd().serve(s), opRevoke().serve(s), opTaints().serve(s), opClearTaints().serve(s),
 		opPause().serve(s), opResume().serve(s), opLink().serve(s), opRedeem().serve(s),
+		opKeys().serve(s), opKeyCreate().serve(s), opKeyRevoke().serve(s),
 	}
 }
 

@@ -43,7 +43,9 @@ func (s *server) listenLocal() (sockets []*localSocket, err error) {
 	if err != nil {
 		return nil, err
 	}
-	sockets = append(sockets, &localSocket{server: s.localServer(viaOperator, s.operator), listener: l})
+	own := s.localServer(viaOperator, s.operator)
+	own.PerUser = 256 // scripts may run many commands at once
+	sockets = append(sockets, &localSocket{server: own, listener: l})
 	path := s.Config.Socket
 	if path == "" {
 		return sockets, nil
@@ -85,20 +87,20 @@ const (
 	viaApprover = "socket"
 )
 
-func (s *server) localServer(via string, who func(uid string) *httpapi.Caller) *httpapi.LocalServer {
+func (s *server) localServer(via string, who func(uid, real string) *httpapi.Caller) *httpapi.LocalServer {
 	d := s.gateDecider()
 	return &httpapi.LocalServer{API: s.api, Who: who, Refused: func(by approval.Person) { d.Refused(approval.Key{}, by, via) }}
 }
 
 // operator is a user of HOME's socket: the daemon's own user, or root.
-func (s *server) operator(uid string) *httpapi.Caller {
+func (s *server) operator(uid, real string) *httpapi.Caller {
 	return &httpapi.Caller{
-		Person: home.PersonOf(uid), Via: viaOperator, Operator: uid == "0" || uid == strconv.Itoa(os.Geteuid()), Language: s.Current().Language,
+		Person: home.PersonOf(real), Via: viaOperator, Operator: uid == "0" || uid == strconv.Itoa(os.Geteuid()), Language: s.Current().Language,
 	}
 }
 
 // approver is a user of the configured socket. There is no operator.
-func (s *server) approver(uid string) *httpapi.Caller {
+func (s *server) approver(uid, _ string) *httpapi.Caller {
 	c := &httpapi.Caller{Person: approval.Person{Channel: approval.EntranceSocket, ID: uid}, Via: viaApprover}
 	c.Language = s.languageOf(c.Person)
 	may := s.authorizer().May

@@ -17,7 +17,7 @@ func (m *Memory) auditKeyChanges(add func(approval.Entry) error) error {
 	if err != nil {
 		return fmt.Errorf("list keys: %w", err)
 	}
-	ring := Keyring{store: m.home.Store, seal: m.Keys.Seal}
+	ring := m.home.Keyring(m.Keys)
 	var errs []error
 	for _, id := range ids {
 		info, err := m.home.FS.Stat(filepath.Join(m.home.Layout.APIKeys(), id+".json"))

@@ -24,6 +24,9 @@ type Keyring struct {
 	known *knownKeys // nil: no cache
 }
 
+// Keyring is the keyring of this home.
+func (h *Home) Keyring(k *Keys) Keyring { return Keyring{store: h.Store, seal: k.Seal} }
+
 // CachedKeyring is a keyring for many requests.
 func (h *Home) CachedKeyring(k *Keys) Keyring {
 	return Keyring{h.Store, k.Seal, &knownKeys{}}
@@ -138,15 +141,6 @@ func (r Keyring) All() (list []*approval.APIKey, damaged int, err error) {
 	}
 	slices.SortFunc(list, func(a, b *approval.APIKey) int { return a.CreatedAt.Compare(b.CreatedAt) })
 	return list, damaged, nil
-}
-
-// OpenKeyring is the keyring of a home that has keys.
-func OpenKeyring(a *console.Console) (*Home, Keyring, error) {
-	h, k, err := Open(a)
-	if err != nil {
-		return nil, Keyring{}, err
-	}
-	return h, Keyring{store: h.Store, seal: k.Seal}, nil
 }
 
 // Find returns the one key whose id begins with typed. A client's id is the

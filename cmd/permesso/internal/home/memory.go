@@ -407,16 +407,6 @@ func (h *Home) EmptyMemory() (*Memory, error) {
 	return m, m.Load(h.Config.PolicyConfig())
 }
 
-// OpenMemory is the memory of a home that has keys.
-func OpenMemory(a *console.Console) (*Home, *Memory, error) {
-	h, k, err := Open(a)
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := h.NewMemory(k, zerolog.Nop())
-	return h, m, err
-}
-
 // Find returns the one grant whose id begins with typed, nil if none.
 func (m *Memory) Find(typed string) (*approval.Grant, error) {
 	if len(typed) < 4 {

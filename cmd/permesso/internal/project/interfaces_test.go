@@ -20,8 +20,6 @@ var optionalInterfaces = []struct{ file, name, why string }{
 	{"approval/hint.go", "interface", "errors of any package may have a hint"},
 	{"chat/terminal/input.go", "interface", "standard input may be a pipe, which has no deadline"},
 	{"ipc/httpapi/guard.go", "interface", "net/http hands out the address as any"},
-	{"chat/interceptor.go", "Finder", "to be merged with the viewer"},
-	{"cmd/permesso/internal/daemon/channels.go", "alerter", "to be merged with the channels' interface"},
 }
 
 // TestNoOptionalInterfaces: no interface is found by type assertion. A wrapper would lose
