@@ -21,7 +21,9 @@ type NewWorkspace struct {
 
 func (w NewWorkspace) section() string {
 	return tableText("workspaces."+w.Name, []entry{
-		{"autonomy", quoted(w.Autonomy)}, {"approvers", quotedList(w.Approvers)}, {"approval_timeout", quoted(positive(w.Timeout))},
+		{"autonomy", quoted(w.Autonomy)},
+		{"approvers", quotedList(w.Approvers)},
+		{"approval_timeout", quoted(positive(w.Timeout))},
 		{"agent_uid", strings.ReplaceAll(strings.TrimPrefix(fmt.Sprint(w.AgentUIDs), "[]"), " ", ", ")},
 	})
 }

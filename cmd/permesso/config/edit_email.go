@@ -21,8 +21,13 @@ func (e NewEmail) Section() string {
 		sub = "true"
 	}
 	return tableText("channels.email", []entry{
-		{"from", quoted(e.From)}, {"smtp", e.SMTP.inline()}, {"imap", e.IMAP.inline()}, {"maildir", quoted(e.Maildir)},
-		{"authserv_id", quoted(e.AuthservID)}, {"sub_addressing", sub}, {"dns", quoted(e.DNS)},
+		{"from", quoted(e.From)},
+		{"smtp", e.SMTP.inline()},
+		{"imap", e.IMAP.inline()},
+		{"maildir", quoted(e.Maildir)},
+		{"authserv_id", quoted(e.AuthservID)},
+		{"sub_addressing", sub},
+		{"dns", quoted(e.DNS)},
 	})
 }
 
@@ -32,8 +37,12 @@ func (m MailServer) inline() string {
 	}
 	var parts []string
 	for _, e := range []entry{
-		{"address", m.Address}, {"security", m.Security}, {"username", m.Username},
-		{"password_file", m.PasswordFile}, {"ca_file", m.CAFile}, {"mailbox", m.Mailbox},
+		{"address", m.Address},
+		{"security", m.Security},
+		{"username", m.Username},
+		{"password_file", m.PasswordFile},
+		{"ca_file", m.CAFile},
+		{"mailbox", m.Mailbox},
 	} {
 		if e.value != "" {
 			parts = append(parts, e.key+" = "+quoted(e.value))
