@@ -23,7 +23,7 @@ func TestRecordOfTheFirstVersion(t *testing.T) {
 	require.Empty(t, p.Copies[1].Message)
 	written, err := p.encode()
 	require.NoError(t, err)
-	require.Equal(t, firstRecord+"\n", string(written), "so that an earlier version reads it")
+	require.Equal(t, []byte(firstRecord+"\n"), written, "so that an earlier version reads it")
 }
 
 // Digests, feeds and quiet hours of the first version.

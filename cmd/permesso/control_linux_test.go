@@ -92,7 +92,7 @@ func TestSocketApproverRights(t *testing.T) {
 		code, out, errs := v.runAs(v.ann, args...)
 		require.Zero(t, code, "%v: %s", args, errs)
 		for ws, id := range ids {
-			require.Equal(t, false, ws != "annes" && strings.Contains(out, id[:8]), "%v shows %s: %s", args, ws, out)
+			require.False(t, ws != "annes" && strings.Contains(out, id[:8]), "%v shows %s: %s", args, ws, out)
 		}
 		return out
 	}

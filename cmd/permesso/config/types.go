@@ -185,7 +185,7 @@ func size(least, most int64) valueType {
 }
 
 func bytesText(n int64) string {
-	unit := min(bits.TrailingZeros64(uint64(n))/10, 2) //nolint:gosec // bounds are positive
+	unit := min(bits.TrailingZeros64(uint64(n))/10, 2)
 	return strconv.FormatInt(n>>(10*unit), 10) + []string{"B", "KiB", "MiB"}[unit]
 }
 

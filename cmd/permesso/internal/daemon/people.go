@@ -13,7 +13,7 @@ import (
 
 // authorizer says who may decide: the script, too, if one decides.
 func (s *server) authorizer() *gate.Authorizer {
-	a := s.Home.Authorizer()
+	a := s.Authorizer()
 	if s.script != nil {
 		a.Script = scriptedApprover(s.script)
 	}
