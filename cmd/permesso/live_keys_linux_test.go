@@ -63,9 +63,6 @@ type live struct {
 	text   string // the configuration
 }
 
-// knownRed are checks that fail today. One that passes must be removed from here.
-var knownRed = map[string]string{}
-
 // channelKeys are the keys of channels, which a channel takes when it is opened:
 // TestChannelsAreReopened in the daemon's package edits each of them.
 const channelKeys = "channels."
@@ -183,10 +180,6 @@ func (g *liveGroup) run(t *testing.T) {
 		for _, c := range g.checks {
 			name := c.key + " at " + c.entrance
 			seen := c.see(l)
-			if _, red := knownRed[name]; red && i == 1 {
-				require.NotContains(t, seen, c.want[i], "%s is obeyed now: remove it from knownRed", name)
-				continue
-			}
 			require.Contains(t, seen, c.want[i], "%s, version %d", name, i)
 		}
 	}

@@ -151,24 +151,24 @@ const (
 	empty = `{"note":"n"}`
 )
 
-func response(r *bufio.Reader) (*http.Response, string, error) {
+func response(r *bufio.Reader) (status int, header http.Header, body string, err error) {
 	resp, err := http.ReadResponse(r, nil)
 	if err != nil {
-		return nil, "", err
+		return 0, nil, "", err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	return resp, string(b), err
+	return resp.StatusCode, resp.Header, string(b), err
 }
 
 func (h *localRig) ask(request string) (status int, body string) {
 	h.t.Helper()
 	conn := h.dial(request)
 	defer conn.Close()
-	resp, body, err := response(bufio.NewReader(conn))
+	status, header, body, err := response(bufio.NewReader(conn))
 	require.NoError(h.t, err)
-	require.Equal(h.t, "7", resp.Header.Get(VersionHeader))
-	return resp.StatusCode, body
+	require.Equal(h.t, "7", header.Get(VersionHeader))
+	return status, body
 }
 
 func TestLocalCaller(t *testing.T) {
@@ -255,9 +255,9 @@ func TestLocalStrangers(t *testing.T) {
 	h.mu.Unlock()
 
 	// The answer comes unread: nothing was sent.
-	resp, body, err := response(bufio.NewReader(h.dial("")))
+	status, _, body, err := response(bufio.NewReader(h.dial("")))
 	require.NoError(t, err)
-	require.Equal(t, http.StatusForbidden, resp.StatusCode)
+	require.Equal(t, http.StatusForbidden, status)
 	require.Contains(t, body, "nothing here for you")
 }
 
@@ -268,9 +268,9 @@ func TestLocalStrangerFromNowOn(t *testing.T) {
 	r := bufio.NewReader(conn)
 	ask := func() int {
 		_, _ = io.WriteString(conn, post(hello, empty))
-		resp, _, err := response(r)
+		status, _, _, err := response(r)
 		require.NoError(t, err)
-		return resp.StatusCode
+		return status
 	}
 	require.Equal(t, http.StatusOK, ask())
 	h.set(func(c *Caller) { c.Workspaces = nil })
@@ -297,8 +297,8 @@ func TestLocalSlowClients(t *testing.T) {
 		}
 		defer conn.Close()
 		_, _ = io.WriteString(conn, post(hello, empty))
-		resp, _, err := response(bufio.NewReader(conn))
-		return err == nil && resp.StatusCode == http.StatusOK
+		status, _, _, err := response(bufio.NewReader(conn))
+		return err == nil && status == http.StatusOK
 	}, time.Minute, time.Millisecond)
 	require.Eventually(t, func() bool {
 		h.server.mu.Lock()
@@ -319,7 +319,7 @@ func TestLocalTooManyConnections(t *testing.T) {
 	for range maxPerUser {
 		conn := h.dial(post(hello, empty))
 		held = append(held, conn)
-		_, _, err := response(bufio.NewReader(conn))
+		_, _, _, err := response(bufio.NewReader(conn))
 		require.NoError(t, err) // so that it is admitted
 	}
 	status, body := h.ask(post(hello, empty))
@@ -338,7 +338,7 @@ func TestLocalStopAnswersRequestsInProgress(t *testing.T) {
 	answered := make(chan string, 1)
 	conn := h.dial(post(hello, empty))
 	go func() {
-		_, body, err := response(bufio.NewReader(conn))
+		_, _, body, err := response(bufio.NewReader(conn))
 		answered <- fmt.Sprint(body, err)
 	}()
 	<-h.entered
