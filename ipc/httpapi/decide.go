@@ -61,7 +61,8 @@ func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (
 	if c := CallerFrom(ctx); c != nil {
 		a.By, a.Via = c.Person, c.Via
 	}
-	d, err := s.Decider.Decide(ctx, a)
+	// A caller that sends no more still waits for the answer.
+	d, err := s.Decider.Decide(context.WithoutCancel(ctx), a)
 	if err != nil {
 		return nil, s.decideProblem(ctx, key, err)
 	}

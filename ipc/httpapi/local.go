@@ -271,14 +271,15 @@ type LocalOperation struct{ register func(api huma.API) }
 
 // Operation declares an operation for local callers. I is filled from path, query and body
 // by its tags; the result is the body of the response. do returns a *Problem if the caller
-// may know why it failed.
+// may know why it failed. It is finished even if the caller sends no more: that closes only
+// one direction of a connection.
 func Operation[I, O any](id, method, path, summary string, do func(ctx context.Context, c *Caller, in *I) (O, error)) LocalOperation {
 	return LocalOperation{func(api huma.API) {
 		o := op(id, method, localPath+path, summary, "Only at a Unix socket of the daemon, without a key.", nil)
 		o.Description, _, _ = strings.Cut(o.Description, "\n\nScope")
 		o.Metadata, o.Security, o.DefaultStatus = map[string]any{localPath: true}, []map[string][]string{{}}, http.StatusOK
 		huma.Register(api, o, func(ctx context.Context, in *I) (*localOut, error) {
-			v, err := do(ctx, CallerFrom(ctx), in)
+			v, err := do(context.WithoutCancel(ctx), CallerFrom(ctx), in)
 			if err != nil {
 				return nil, err
 			}

@@ -83,6 +83,9 @@ func newLocalRig(t *testing.T, change ...func(*localRig)) (h *localRig, stop fun
 			h.asked = append(h.asked, *c)
 			return in.Name + " " + in.Body.Note, h.broken
 		}),
+		Operation("cancelled", http.MethodGet, "/cancelled", "Whether the caller can cancel it", func(ctx context.Context, _ *Caller, _ *struct{}) (bool, error) {
+			return ctx.Done() != nil, nil
+		}),
 		Operation("big", http.MethodGet, "/big", "A long response", func(context.Context, *Caller, *struct{}) (string, error) {
 			return strings.Repeat("x", h.big), nil
 		}),
@@ -169,6 +172,17 @@ func (h *localRig) ask(request string) (status int, body string) {
 	require.NoError(h.t, err)
 	require.Equal(h.t, "7", header.Get(VersionHeader))
 	return status, body
+}
+
+// A caller that closes its direction of the connection after the request gets the answer.
+func TestLocalCallerSendsNoMore(t *testing.T) {
+	h, _ := newLocalRig(t)
+	conn := h.dial("GET /v1/local/cancelled HTTP/1.1\r\nHost: x\r\n\r\n")
+	require.NoError(t, conn.(*net.UnixConn).CloseWrite())
+	status, _, body, err := response(bufio.NewReader(conn))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, "false", body)
 }
 
 func TestLocalCaller(t *testing.T) {
