@@ -190,17 +190,17 @@ func NotGrantable(p *Pending, s Scope) Reason {
 	case s != Session && s != Always:
 		return Reason{}
 	case p.Type == TypeQuestion:
-		return Because(reasonAnswerOnce)
+		return Because("answer_once")
 	case s == Session && p.SessionID == "":
-		return Because(reasonNoSession)
+		return Because("no_session")
 	case has && c.Default == AskAlways:
-		return Because(reasonAlwaysAsks, "capability", c.Name)
+		return Because("always_asks", "capability", c.Name)
 	case p.ToolName != "" && p.ToolSHA256 == "":
-		return Because(reasonUnknownTool)
+		return Because("unknown_tool")
 	case p.ActionType == "":
-		return Because(reasonNoActionType)
+		return Because("no_action_type")
 	case p.ToolName == "" && p.ActionType == "exec_cmd" && p.Ruling.Exact == "":
-		return Because(reasonOpensPrograms)
+		return Because("opens_programs")
 	}
 	return Reason{}
 }

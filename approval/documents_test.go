@@ -46,8 +46,8 @@ func somePending() *approval.Pending {
 		Verb: map[string]string{"it": "pubblicare", "en": "post", "de": "posten", "fr": "publier"}, Summary: `"Meeting at 5" -> x.com/ricardo`,
 		Territory: "session", Principal: "ann",
 		Ruling: approval.Ruling{Outcome: approval.Ask, Rule: "default", Reasons: []approval.Reason{
-			approval.Because(approval.ReasonTableAsk, "level", "supervised", "capability", "channel:out"),
-			approval.Because(approval.ReasonRuleAsk, "rule", "default", "words", "<taint> & more"), approval.Because(approval.ReasonQuestion),
+			approval.Because("table_ask", "level", "supervised", "capability", "channel:out"),
+			approval.Because("rule_ask", "rule", "default", "words", "<taint> & more"), approval.Because("question"),
 		}},
 		ExpiresAt: noon().Add(5 * time.Minute), RecurrenceCount: 2,
 		Agent:   approval.Prose{Title: "Post to X", Preview: "line one\nline two", Rationale: "\u202e"},
@@ -152,12 +152,12 @@ func TestSentencesOfTheVersionBeforeAreRead(t *testing.T) {
 	p := read("pending")
 	want := somePending()
 	want.Ruling.Reasons = []approval.Reason{
-		approval.Because(approval.ReasonText, "text", "no rule allows it"), approval.Because(approval.ReasonText, "text", "<taint> & more"),
+		approval.Because("text", "text", "no rule allows it"), approval.Because("text", "text", "<taint> & more"),
 	}
 	require.Equal(t, want, p)
 	_, ok := p.Ruling.Reasons[0].Outcome()
 	require.False(t, ok, "a sentence argues for no outcome")
-	require.Equal(t, approval.Because(approval.ReasonText, "text", "nobody has signed it"), read("proof").Facts.Proof.Why)
+	require.Equal(t, approval.Because("text", "text", "nobody has signed it"), read("proof").Facts.Proof.Why)
 
 	var r approval.Ruling
 	require.NoError(t, approval.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":null,"proven":"by the arguments: x"}`), &r))

@@ -45,7 +45,7 @@ func proofOf(t Tool, r *Request, provers Provers) *Proof {
 	}
 	d, err := parseProof(r.Proof)
 	if err != nil {
-		return &Proof{Why: Because(reasonProofUnreadable, "error", err.Error())}
+		return &Proof{Why: Because("proof_unreadable", "error", err.Error())}
 	}
 	p := &Proof{
 		ProgramSHA256: d.ProgramSHA256, Program: d.Program, Trusted: d.Trusted, Contracts: d.Contracts,
@@ -165,31 +165,31 @@ func (d *proofDocument) whyUnverified(t Tool, data Raw, provers Provers) Reason 
 	key, known := provers[d.Prover]
 	switch {
 	case d.Signature == "":
-		return Because(reasonProofUnsigned)
+		return Because("proof_unsigned")
 	case d.Prover == "":
-		return Because(reasonProofNoProver)
+		return Because("proof_no_prover")
 	case !known || len(key) != ed25519.PublicKeySize:
-		return Because(reasonProofUnknownProver)
+		return Because("proof_unknown_prover")
 	}
 	signature, ok := decodeSignature(d.Signature)
 	if !ok || !ed25519.Verify(key, d.signed(), signature) {
-		return Because(reasonProofSignature)
+		return Because("proof_signature")
 	}
 	if d.Program != "" && Digest([]byte(d.Program)) != d.ProgramSHA256 {
-		return Because(reasonProofDigest)
+		return Because("proof_digest")
 	}
 	if t.Program == "" {
-		return Because(reasonProofUnbound)
+		return Because("proof_unbound")
 	}
 	fields, err := Fields(data)
 	if err != nil {
-		return Because(reasonProofNoProgram)
+		return Because("proof_no_program")
 	}
 	switch text, ok := programText(t, fields); {
 	case !ok:
-		return Because(reasonProofNoField, "field", t.Program)
+		return Because("proof_no_field", "field", t.Program)
 	case Digest([]byte(text)) != d.ProgramSHA256:
-		return Because(reasonProofOtherProgram)
+		return Because("proof_other_program")
 	}
 	return Reason{}
 }

@@ -32,150 +32,6 @@ func Because(code string, args ...string) Reason {
 	return r
 }
 
-// The codes of reasons. Args are optional if they stand in brackets. The values of
-// note, gap, source and why are codes themselves. They are named with the args of the
-// same reason.
-const (
-	// ReasonText is a sentence that an earlier version stored. Args: text.
-	ReasonText = "text"
-
-	// ReasonTableAllow, ReasonTableAsk and ReasonTableDeny are the table's ruling.
-	// Args: level, capability.
-	ReasonTableAllow = "table_allow"
-	ReasonTableAsk   = "table_ask"
-	ReasonTableDeny  = "table_deny"
-	// ReasonUnknownCapability denies what is not one of the 13. Args: capability.
-	ReasonUnknownCapability = "unknown_capability"
-
-	// ReasonRuleAllow is an allow rule that matches. Args: rule, [words] (the
-	// operator's), [note] (why it allows nothing).
-	ReasonRuleAllow = "rule_allow"
-	// ReasonRuleAsk and ReasonRuleDeny are an ask or a deny rule that applies. Args:
-	// rule, [words], [note], and of what is not proven [clause], [gap], [n], [why] and
-	// the args of why.
-	ReasonRuleAsk  = "rule_ask"
-	ReasonRuleDeny = "rule_deny"
-	// ReasonRuleUnevaluated is an allow rule with a condition that cannot be evaluated.
-	// Args: rule.
-	ReasonRuleUnevaluated = "rule_unevaluated"
-	// ReasonRuleUnproven is an allow rule with a clause that is not proven. Args: rule,
-	// clause, gap, [n], [why] and the args of why.
-	ReasonRuleUnproven = "rule_unproven"
-	// ReasonRuleUncovered is an allow rule whose clauses do not cover the proof. Args:
-	// rule, gap.
-	ReasonRuleUncovered = "rule_uncovered"
-	// ReasonRuleProven is a deny or ask rule that does not apply. Args: rule, clauses,
-	// source, [prover].
-	ReasonRuleProven = "rule_proven"
-	// ReasonProven is the evidence that an allow rule used. Args: clauses, source,
-	// [prover].
-	ReasonProven = "proven"
-
-	// Notes of a rule. No args but the rule's; NoteAlwaysAsks has capability.
-	NoteUnevaluated = "note_unevaluated"
-	NoteQuestion    = "note_question"
-	NoteUnknownTool = "note_unknown_tool"
-	NoteTableDeny   = "note_table_deny"
-	NoteOtherRule   = "note_other_rule"
-	NoteNoProof     = "note_no_proof"
-	NoteAlwaysAsks  = "note_always_asks"
-
-	// Sources of evidence. SourceProof has prover.
-	SourceArguments = "source_arguments"
-	SourceProof     = "source_proof"
-
-	// Gaps say why a clause is not proven. GapCount has n, GapClaim has why and its
-	// args.
-	GapUnknown   = "gap_unknown"
-	GapCount     = "gap_count"
-	GapMore      = "gap_more"
-	GapTimes     = "gap_times"
-	GapValue     = "gap_value"
-	GapNotPlain  = "gap_not_plain"
-	GapOther     = "gap_other"
-	GapOtherPath = "gap_other_path"
-	GapTwice     = "gap_twice"
-	GapNoProof   = "gap_no_proof"
-	GapClaim     = "gap_claim"
-	GapEffect    = "gap_effect"
-	GapContract  = "gap_contract"
-
-	// ReasonNotDangerous allows what has no capability and no dangerous writes. Args:
-	// tool.
-	ReasonNotDangerous = "not_dangerous"
-	// ReasonDangerousWrites and ReasonTrifecta are trust's asks. Args: tool.
-	ReasonDangerousWrites = "dangerous_writes"
-	ReasonTrifecta        = "trifecta"
-	// ReasonForbiddenRead and ReasonForbiddenWrite are trust's denies. Args: tool,
-	// property.
-	ReasonForbiddenRead  = "forbidden_read"
-	ReasonForbiddenWrite = "forbidden_write"
-	// ReasonSecret is a secret in the request. Args: where, kind, n (bytes).
-	ReasonSecret = "secret"
-	// ReasonRateAsk and ReasonRateDeny are exhausted rates. Args: n, per, capability.
-	ReasonRateAsk  = "rate_ask"
-	ReasonRateDeny = "rate_deny"
-	// ReasonRateAskBare and ReasonRateDenyBare are those of requests without a
-	// capability. Args: n, per.
-	ReasonRateAskBare  = "rate_ask_bare"
-	ReasonRateDenyBare = "rate_deny_bare"
-	// ReasonCost… are exhausted budgets. Args: n (the sum with this request), max.
-	ReasonCostSessionAsk  = "cost_session_ask"
-	ReasonCostSessionDeny = "cost_session_deny"
-	ReasonCostDayAsk      = "cost_day_ask"
-	ReasonCostDayDeny     = "cost_day_deny"
-	// ReasonQuestion asks, because only a person can answer. No args.
-	ReasonQuestion = "question"
-	// ReasonGrant is the grant that allows the request. Args: grant, kind, by, date.
-	ReasonGrant = "grant"
-	// ReasonGrantRevoked, ReasonGrantExpired and ReasonGrantUsedUp are why a grant does
-	// not. No args.
-	ReasonGrantRevoked = "grant_revoked"
-	ReasonGrantExpired = "grant_expired"
-	ReasonGrantUsedUp  = "grant_used_up"
-
-	// ReasonRaiseAutonomy and ReasonClearTaints would change the ruling. Args:
-	// capability, level; workspace.
-	ReasonRaiseAutonomy = "raise_autonomy"
-	ReasonClearTaints   = "clear_taints"
-
-	// The gate's own refusals, before or without policy. Args: workspace; detail;
-	// none; approver, principal; problem; none; none; n; n; n; short_id; short_id.
-	ReasonWorkspaceUnknown = "workspace_unknown"
-	ReasonMalformed        = "malformed"
-	ReasonExpired          = "expired"
-	ReasonOtherPrincipal   = "other_principal"
-	ReasonDegraded         = "degraded"
-	ReasonCancelledPaused  = "cancelled_paused"
-	ReasonNoRule           = "no_rule"
-	ReasonLimitPending     = "limit_pending"
-	ReasonLimitRequests    = "limit_requests"
-	ReasonLimitAsks        = "limit_asks"
-	ReasonShortIDPending   = "short_id_pending"
-	ReasonShortIDSettled   = "short_id_settled"
-
-	// Why an approval cannot be remembered. reasonAlwaysAsks has capability.
-	reasonAnswerOnce    = "answer_once"
-	reasonNoSession     = "no_session"
-	reasonAlwaysAsks    = "always_asks"
-	reasonUnknownTool   = "unknown_tool"
-	reasonNoActionType  = "no_action_type"
-	reasonOpensPrograms = "opens_programs"
-
-	// Why a proof is only a claim. reasonProofUnreadable has error,
-	// reasonProofNoField has field.
-	reasonProofUnreadable    = "proof_unreadable"
-	reasonProofUnsigned      = "proof_unsigned"
-	reasonProofNoProver      = "proof_no_prover"
-	reasonProofUnknownProver = "proof_unknown_prover"
-	reasonProofSignature     = "proof_signature"
-	reasonProofDigest        = "proof_digest"
-	reasonProofUnbound       = "proof_unbound"
-	reasonProofNoProgram     = "proof_no_program"
-	reasonProofNoField       = "proof_no_field"
-	reasonProofOtherProgram  = "proof_other_program"
-)
-
 // reasonInfo is what the core knows of a code.
 type reasonInfo struct {
 	code   string
@@ -201,92 +57,110 @@ const (
 
 const unprovenArgs = " n? why? error? field? text?"
 
-// reasonInfos is the closed list of codes.
+// reasonInfos is the closed list of codes. The values of the args note, gap, source and
+// why are codes, too: what they name are args of the same reason. A test of the whole
+// tree holds every use of a code against this list.
 var reasonInfos = [...]reasonInfo{
-	{code: ReasonText, args: "text"},
-	{code: ReasonTableAllow, args: "level capability", argues: forAllow},
-	{code: ReasonTableAsk, args: "level capability", argues: forAsk},
-	{code: ReasonTableDeny, args: "level capability", argues: forDeny},
-	{code: ReasonUnknownCapability, args: "capability", argues: forDeny},
-	{code: ReasonRuleAllow, args: "rule words? note? capability?", argues: forAllow},
-	{code: ReasonRuleAsk, args: "rule words? note? clause? gap?" + unprovenArgs, argues: forAsk, rank: askOfRule},
-	{code: ReasonRuleDeny, args: "rule words? note? clause? gap?" + unprovenArgs, argues: forDeny},
-	{code: ReasonRuleUnevaluated, args: "rule"},
-	{code: ReasonRuleUnproven, args: "rule clause gap" + unprovenArgs},
-	{code: ReasonRuleUncovered, args: "rule gap"},
-	{code: ReasonRuleProven, args: "rule clauses source prover?"},
-	{code: ReasonProven, args: "clauses source prover?"},
-	{code: NoteUnevaluated},
-	{code: NoteQuestion},
-	{code: NoteUnknownTool},
-	{code: NoteTableDeny},
-	{code: NoteOtherRule},
-	{code: NoteNoProof},
-	{code: NoteAlwaysAsks, args: "capability"},
-	{code: SourceArguments},
-	{code: SourceProof, args: "prover"},
-	{code: GapUnknown},
-	{code: GapCount, args: "n"},
-	{code: GapMore},
-	{code: GapTimes},
-	{code: GapValue},
-	{code: GapNotPlain},
-	{code: GapOther},
-	{code: GapOtherPath},
-	{code: GapTwice},
-	{code: GapNoProof},
-	{code: GapClaim, args: "why error? field? text?"},
-	{code: GapEffect},
-	{code: GapContract},
-	{code: ReasonNotDangerous, args: "tool", argues: forAllow},
-	{code: ReasonDangerousWrites, args: "tool", argues: forAsk},
-	{code: ReasonTrifecta, args: "tool", argues: forAsk, rank: askOfHost},
-	{code: ReasonForbiddenRead, args: "tool property", argues: forDeny},
-	{code: ReasonForbiddenWrite, args: "tool property", argues: forDeny},
-	{code: ReasonSecret, args: "where kind n", argues: forAsk, rank: askOfHost},
-	{code: ReasonRateAsk, args: "n per capability", argues: forAsk, rank: askOfHost},
-	{code: ReasonRateDeny, args: "n per capability", argues: forDeny},
-	{code: ReasonRateAskBare, args: "n per", argues: forAsk, rank: askOfHost},
-	{code: ReasonRateDenyBare, args: "n per", argues: forDeny},
-	{code: ReasonCostSessionAsk, args: "n max", argues: forAsk, rank: askOfHost},
-	{code: ReasonCostSessionDeny, args: "n max", argues: forDeny},
-	{code: ReasonCostDayAsk, args: "n max", argues: forAsk, rank: askOfHost},
-	{code: ReasonCostDayDeny, args: "n max", argues: forDeny},
-	{code: ReasonQuestion},
-	{code: ReasonGrant, args: "grant kind by date", argues: forAllow},
-	{code: ReasonGrantRevoked},
-	{code: ReasonGrantExpired},
-	{code: ReasonGrantUsedUp},
-	{code: ReasonRaiseAutonomy, args: "capability level"},
-	{code: ReasonClearTaints, args: "workspace"},
-	{code: ReasonWorkspaceUnknown, args: "workspace", argues: forDeny},
-	{code: ReasonMalformed, args: "detail", argues: forDeny},
-	{code: ReasonExpired, argues: forDeny},
-	{code: ReasonOtherPrincipal, args: "approver principal", argues: forDeny},
-	{code: ReasonDegraded, args: "problem", argues: forDeny},
-	{code: ReasonCancelledPaused, argues: forDeny},
-	{code: ReasonNoRule, argues: forDeny},
-	{code: ReasonLimitPending, args: "n", argues: forDeny},
-	{code: ReasonLimitRequests, args: "n", argues: forDeny},
-	{code: ReasonLimitAsks, args: "n", argues: forDeny},
-	{code: ReasonShortIDPending, args: "short_id", argues: forDeny},
-	{code: ReasonShortIDSettled, args: "short_id", argues: forDeny},
-	{code: reasonAnswerOnce},
-	{code: reasonNoSession},
-	{code: reasonAlwaysAsks, args: "capability"},
-	{code: reasonUnknownTool},
-	{code: reasonNoActionType},
-	{code: reasonOpensPrograms},
-	{code: reasonProofUnreadable, args: "error"},
-	{code: reasonProofUnsigned},
-	{code: reasonProofNoProver},
-	{code: reasonProofUnknownProver},
-	{code: reasonProofSignature},
-	{code: reasonProofDigest},
-	{code: reasonProofUnbound},
-	{code: reasonProofNoProgram},
-	{code: reasonProofNoField, args: "field"},
-	{code: reasonProofOtherProgram},
+	// A sentence that an earlier version stored.
+	{code: "text", args: "text"},
+	// Rulings of the table of capabilities. unknown_capability: it is not one of the 13.
+	{code: "table_allow", args: "level capability", argues: forAllow},
+	{code: "table_ask", args: "level capability", argues: forAsk},
+	{code: "table_deny", args: "level capability", argues: forDeny},
+	{code: "unknown_capability", args: "capability", argues: forDeny},
+	// Rules that match. words: the operator's. note: why an allow rule allows nothing. clause and gap:
+	// what is not proven.
+	{code: "rule_allow", args: "rule words? note? capability?", argues: forAllow},
+	{code: "rule_ask", args: "rule words? note? clause? gap?" + unprovenArgs, argues: forAsk, rank: askOfRule},
+	{code: "rule_deny", args: "rule words? note? clause? gap?" + unprovenArgs, argues: forDeny},
+	// Allow rules that do not apply, and what an applied one used. rule_proven: a deny or ask rule that
+	// does not apply.
+	{code: "rule_unevaluated", args: "rule"},
+	{code: "rule_unproven", args: "rule clause gap" + unprovenArgs},
+	{code: "rule_uncovered", args: "rule gap"},
+	{code: "rule_proven", args: "rule clauses source prover?"},
+	{code: "proven", args: "clauses source prover?"},
+	// Notes of a rule.
+	{code: "note_unevaluated"},
+	{code: "note_question"},
+	{code: "note_unknown_tool"},
+	{code: "note_table_deny"},
+	{code: "note_other_rule"},
+	{code: "note_no_proof"},
+	{code: "note_always_asks", args: "capability"},
+	// Sources of evidence.
+	{code: "source_arguments"},
+	{code: "source_proof", args: "prover"},
+	// Why a clause is not proven.
+	{code: "gap_unknown"},
+	{code: "gap_count", args: "n"},
+	{code: "gap_more"},
+	{code: "gap_times"},
+	{code: "gap_value"},
+	{code: "gap_not_plain"},
+	{code: "gap_other"},
+	{code: "gap_other_path"},
+	{code: "gap_twice"},
+	{code: "gap_no_proof"},
+	{code: "gap_claim", args: "why error? field? text?"},
+	{code: "gap_effect"},
+	{code: "gap_contract"},
+	// Trust. where and n of a secret: the field and its bytes.
+	{code: "not_dangerous", args: "tool", argues: forAllow},
+	{code: "dangerous_writes", args: "tool", argues: forAsk},
+	{code: "trifecta", args: "tool", argues: forAsk, rank: askOfHost},
+	{code: "forbidden_read", args: "tool property", argues: forDeny},
+	{code: "forbidden_write", args: "tool property", argues: forDeny},
+	{code: "secret", args: "where kind n", argues: forAsk, rank: askOfHost},
+	// Rates and budgets. n of a cost: the sum with this request.
+	{code: "rate_ask", args: "n per capability", argues: forAsk, rank: askOfHost},
+	{code: "rate_deny", args: "n per capability", argues: forDeny},
+	{code: "rate_ask_bare", args: "n per", argues: forAsk, rank: askOfHost},
+	{code: "rate_deny_bare", args: "n per", argues: forDeny},
+	{code: "cost_session_ask", args: "n max", argues: forAsk, rank: askOfHost},
+	{code: "cost_session_deny", args: "n max", argues: forDeny},
+	{code: "cost_day_ask", args: "n max", argues: forAsk, rank: askOfHost},
+	{code: "cost_day_deny", args: "n max", argues: forDeny},
+	{code: "question"},
+	// Grants: the one that allows, and why one does not.
+	{code: "grant", args: "grant kind by date", argues: forAllow},
+	{code: "grant_revoked"},
+	{code: "grant_expired"},
+	{code: "grant_used_up"},
+	// What would change the ruling.
+	{code: "raise_autonomy", args: "capability level"},
+	{code: "clear_taints", args: "workspace"},
+	// The gate's own refusals.
+	{code: "workspace_unknown", args: "workspace", argues: forDeny},
+	{code: "malformed", args: "detail", argues: forDeny},
+	{code: "expired", argues: forDeny},
+	{code: "other_principal", args: "approver principal", argues: forDeny},
+	{code: "degraded", args: "problem", argues: forDeny},
+	{code: "cancelled_paused", argues: forDeny},
+	{code: "no_rule", argues: forDeny},
+	{code: "limit_pending", args: "n", argues: forDeny},
+	{code: "limit_requests", args: "n", argues: forDeny},
+	{code: "limit_asks", args: "n", argues: forDeny},
+	{code: "short_id_pending", args: "short_id", argues: forDeny},
+	{code: "short_id_settled", args: "short_id", argues: forDeny},
+	// Why an approval cannot be remembered.
+	{code: "answer_once"},
+	{code: "no_session"},
+	{code: "always_asks", args: "capability"},
+	{code: "unknown_tool"},
+	{code: "no_action_type"},
+	{code: "opens_programs"},
+	// Why a proof is only a claim.
+	{code: "proof_unreadable", args: "error"},
+	{code: "proof_unsigned"},
+	{code: "proof_no_prover"},
+	{code: "proof_unknown_prover"},
+	{code: "proof_signature"},
+	{code: "proof_digest"},
+	{code: "proof_unbound"},
+	{code: "proof_no_program"},
+	{code: "proof_no_field", args: "field"},
+	{code: "proof_other_program"},
 }
 
 func (r Reason) info() reasonInfo {
@@ -350,7 +224,7 @@ type plainReason Reason
 func (r *Reason) UnmarshalJSON(b []byte) error {
 	var text string
 	if json.Unmarshal(b, &text) == nil {
-		*r = Because(ReasonText, ReasonText, text)
+		*r = Because("text", "text", text)
 		if text == "" {
 			*r = Reason{}
 		}

@@ -55,28 +55,28 @@ func TestReasonSentences(t *testing.T) {
 		inItaly  string
 		whatItIs string
 	}{
-		{approval.Because(approval.ReasonRuleAsk, "rule", "careful"), "rule careful asks", "la regola careful chiede un'approvazione", "the parts without values are left out"},
+		{approval.Because("rule_ask", "rule", "careful"), "rule careful asks", "la regola careful chiede un'approvazione", "the parts without values are left out"},
 		{
-			approval.Because(approval.ReasonRuleDeny, "rule", "never ever", "words", "no {rule} [[x]]", "clause", "mail: at most 1", "gap", approval.GapClaim, "why", "proof_no_field", "field", "code"),
+			approval.Because("rule_deny", "rule", "never ever", "words", "no {rule} [[x]]", "clause", "mail: at most 1", "gap", "gap_claim", "why", "proof_no_field", "field", "code"),
 			`rule "never ever" denies it: no {rule} [[x]] (not proven: mail: at most 1 (the proof is not verified: the request has no program in code))`,
 			`la regola "never ever" lo nega: no {rule} [[x]] (non dimostrato: mail: at most 1 (la prova non è verificata: la richiesta non ha un programma in code))`,
 			"codes nest, and values are not expanded again",
 		},
 		{
-			approval.Because(approval.ReasonRuleUnproven, "rule", "r", "clause", "c", "gap", approval.GapClaim, "why", approval.ReasonText, "text", "not mine"),
+			approval.Because("rule_unproven", "rule", "r", "clause", "c", "gap", "gap_claim", "why", "text", "text", "not mine"),
 			"rule r does not apply: not proven: c (the proof is not verified: not mine)",
 			"la regola r non si applica: non dimostrato: c (la prova non è verificata: not mine)", "a sentence of an earlier version",
 		},
-		{approval.Because(approval.ReasonText, "text", "ask: 'x' makes\nnoise"), `ask: 'x' makes\nnoise`, `ask: 'x' makes\nnoise`, "another one"},
+		{approval.Because("text", "text", "ask: 'x' makes\nnoise"), `ask: 'x' makes\nnoise`, `ask: 'x' makes\nnoise`, "another one"},
 		{approval.Because("new_code", "what", "a\u202eb"), `new_code what="a\\u202eb"`, `new_code what="a\\u202eb"`, "an unknown code in its technical form"},
-		{approval.Because(approval.GapClaim, "why", approval.GapClaim), "the proof is not verified: the proof is not verified: the proof is not verified: gap_claim why=gap_claim", "", "no loop"},
+		{approval.Because("gap_claim", "why", "gap_claim"), "the proof is not verified: the proof is not verified: the proof is not verified: gap_claim why=gap_claim", "", "no loop"},
 	} {
 		require.Equal(t, []string{tc.english}, Style{}.Reasons(&approval.Pending{}, []approval.Reason{tc.r}), tc.whatItIs)
 		if tc.inItaly != "" {
 			require.Equal(t, []string{tc.inItaly}, Style{Language: "it"}.Reasons(&approval.Pending{}, []approval.Reason{tc.r}), tc.whatItIs)
 		}
 	}
-	require.Equal(t, "no rule allows it; rule a asks", Words{}.Reasons([]approval.Reason{approval.Because(approval.ReasonNoRule), approval.Because(approval.ReasonRuleAsk, "rule", "a")}))
+	require.Equal(t, "no rule allows it; rule a asks", Words{}.Reasons([]approval.Reason{approval.Because("no_rule"), approval.Because("rule_ask", "rule", "a")}))
 }
 
 func TestReasonsOfTheOutcome(t *testing.T) {
@@ -85,18 +85,18 @@ func TestReasonsOfTheOutcome(t *testing.T) {
 		return strings.Join(Style{}.renderer(p).reasons(), "\n")
 	}
 	writes := func(tool string) approval.Reason {
-		return approval.Because(approval.ReasonDangerousWrites, "tool", tool)
+		return approval.Because("dangerous_writes", "tool", tool)
 	}
 	secret := func(where string) approval.Reason {
-		return approval.Because(approval.ReasonSecret, "where", where, "kind", "k", "n", "3")
+		return approval.Because("secret", "where", where, "kind", "k", "n", "3")
 	}
-	allows, asks := approval.Because(approval.ReasonRuleAllow, "rule", "a"), approval.Because(approval.ReasonRuleAsk, "rule", "b")
+	allows, asks := approval.Because("rule_allow", "rule", "a"), approval.Because("rule_ask", "rule", "b")
 	for _, tc := range []struct {
 		why, got, want string
 	}{
 		{"no reasons", why(approval.Ask), ""},
 		{"a reason to allow does not explain an ask", why(approval.Ask, allows, writes("x")), "why: x makes dangerous writes"},
-		{"a reason without an outcome comes last", why(approval.Ask, approval.Because(approval.ReasonGrantRevoked), writes("z")), "why: z makes dangerous writes; a grant for this was revoked"},
+		{"a reason without an outcome comes last", why(approval.Ask, approval.Because("grant_revoked"), writes("z")), "why: z makes dangerous writes; a grant for this was revoked"},
 		{"if there are only reasons to allow, those", why(approval.Ask, allows), "why: rule a allows it"},
 		{"three", why(approval.Ask, writes("1"), writes("2"), writes("3")), "why: 1 makes dangerous writes; 2 makes dangerous writes; 3 makes dangerous writes"},
 		{
@@ -138,7 +138,7 @@ func TestRulingTextCannotControlTheScreen(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		reason := func() approval.Reason {
 			if rapid.Bool().Draw(rt, "of an earlier version") {
-				return approval.Because(approval.ReasonText, "text", word.Draw(rt, "reason")+"x")
+				return approval.Because("text", "text", word.Draw(rt, "reason")+"x")
 			}
 			r := approval.Reason{Code: rapid.SampledFrom(slices.Sorted(maps.Keys(codes))).Draw(rt, "code"), Args: map[string]string{}}
 			for _, name := range codes[r.Code] {
@@ -182,6 +182,6 @@ func added(p *approval.Pending) (n int) {
 
 // A reason without text still has its line on the card.
 func TestEmptyReasonIsShown(t *testing.T) {
-	reasons := Style{}.Reasons(&approval.Pending{}, []approval.Reason{approval.Because(approval.ReasonText, "text", "")})
+	reasons := Style{}.Reasons(&approval.Pending{}, []approval.Reason{approval.Because("text", "text", "")})
 	require.Equal(t, []string{"text"}, reasons)
 }

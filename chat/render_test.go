@@ -78,30 +78,30 @@ func trifecta(p *approval.Pending) {
 	p.SessionID, p.ActionType = "", "custom:post"
 	p.Ruling = approval.Ruling{
 		Outcome: approval.Ask, Rule: "trifecta", Reasons: []approval.Reason{
-			approval.Because(approval.ReasonTableAsk, "level", "supervised", "capability", "channel:out"),
-			approval.Because(approval.ReasonRuleAllow, "rule", "mine", "words", "my own wall", "note", approval.NoteOtherRule),
-			approval.Because(approval.ReasonDangerousWrites, "tool", "x_post"),
-			approval.Because(approval.ReasonTrifecta, "tool", "x_post"),
-			approval.Because(approval.ReasonRateAsk, "n", "3", "capability", "channel:out", "per", "1m0s"),
-			approval.Because(approval.ReasonCostDayAsk, "n", "12", "max", "10"),
+			approval.Because("table_ask", "level", "supervised", "capability", "channel:out"),
+			approval.Because("rule_allow", "rule", "mine", "words", "my own wall", "note", "note_other_rule"),
+			approval.Because("dangerous_writes", "tool", "x_post"),
+			approval.Because("trifecta", "tool", "x_post"),
+			approval.Because("rate_ask", "n", "3", "capability", "channel:out", "per", "1m0s"),
+			approval.Because("cost_day_ask", "n", "12", "max", "10"),
 		}, Change: []approval.Reason{
-			approval.Because(approval.ReasonRaiseAutonomy, "capability", "channel:out", "level", "full"),
-			approval.Because(approval.ReasonClearTaints, "workspace", "personal"),
+			approval.Because("raise_autonomy", "capability", "channel:out", "level", "full"),
+			approval.Because("clear_taints", "workspace", "personal"),
 		},
 	}
 }
 
 func secretFound(p *approval.Pending) {
 	p.Ruling = approval.Ruling{Outcome: approval.Ask, Rule: "secrets", Reasons: []approval.Reason{
-		approval.Because(approval.ReasonRuleAsk, "rule", "careful", "words", `posts are "read" first`, "note", approval.NoteUnevaluated),
-		approval.Because(approval.ReasonSecret, "where", "request_data.text; ask: approved \u202e by ann", "kind", "aws-access-token", "n", "20"),
+		approval.Because("rule_ask", "rule", "careful", "words", `posts are "read" first`, "note", "note_unevaluated"),
+		approval.Because("secret", "where", "request_data.text; ask: approved \u202e by ann", "kind", "aws-access-token", "n", "20"),
 	}}
 }
 
 // texts are reasons that an earlier version stored as sentences.
 func texts(sentences ...string) (all []approval.Reason) {
 	for _, s := range sentences {
-		all = append(all, approval.Because(approval.ReasonText, "text", s))
+		all = append(all, approval.Because("text", "text", s))
 	}
 	return all
 }

@@ -83,9 +83,9 @@ func say(w Words, r approval.Reason) string {
 	switch {
 	case r.IsZero():
 		return ""
-	case r.Code == approval.ReasonExpired:
+	case r.Code == "expired":
 		return errExpired // the same for every way to expire
-	case r.Code == approval.ReasonMalformed:
+	case r.Code == "malformed":
 		return r.Args["detail"] // an error's own text
 	case w == nil:
 		return r.String()

@@ -46,7 +46,7 @@ func (x *index) reserve(k approval.Key, limit int) (full, taken approval.Reason)
 		return full, taken
 	}
 	if x.pendingCount[k.Workspace] >= limit {
-		return approval.Because(approval.ReasonLimitPending, "n", strconv.Itoa(limit)), taken
+		return approval.Because("limit_pending", "n", strconv.Itoa(limit)), taken
 	}
 	x.addPending(k)
 	return full, taken
@@ -86,10 +86,10 @@ func (x *index) hasShortID(k approval.Key) bool {
 func (x *index) shortIDConflict(k approval.Key) (why approval.Reason) {
 	short := approval.ShortID(k.ID)
 	if id, ok := x.shortIDs[k.Workspace][short]; ok && id != k.ID {
-		return approval.Because(approval.ReasonShortIDSettled, "short_id", short)
+		return approval.Because("short_id_settled", "short_id", short)
 	}
 	if other, ok := x.openShortIDs[short]; ok && other != k {
-		return approval.Because(approval.ReasonShortIDPending, "short_id", short)
+		return approval.Because("short_id_pending", "short_id", short)
 	}
 	return why
 }

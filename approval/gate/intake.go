@@ -17,18 +17,18 @@ func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
 	ws, known := settings.Workspace(s.key.Workspace)
 	if !known {
 		return g.refuseLimited(ctx, s, approval.StatusAutoRejected,
-			approval.ErrWorkspaceRefused, approval.Because(approval.ReasonWorkspaceUnknown, "workspace", s.key.Workspace))
+			approval.ErrWorkspaceRefused, approval.Because("workspace_unknown", "workspace", s.key.Workspace))
 	}
 	if s.parseErr != nil || s.request == nil {
-		return g.refuseLimited(ctx, s, approval.StatusMalformed, approval.ErrMalformed, approval.Because(approval.ReasonMalformed, "detail", malformedText(s)))
+		return g.refuseLimited(ctx, s, approval.StatusMalformed, approval.ErrMalformed, approval.Because("malformed", "detail", malformedText(s)))
 	}
 	r := s.request
 	if g.waitedTooLong(s, timeout(r, ws, s.now)) {
-		return g.refuseLimited(ctx, s, approval.StatusExpired, approval.ErrPaused, approval.Because(approval.ReasonExpired))
+		return g.refuseLimited(ctx, s, approval.StatusExpired, approval.ErrPaused, approval.Because("expired"))
 	}
 	if who := s.origin().Principal; who != "" && ws.Principal != "" && who != ws.Principal {
 		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrWorkspaceRefused,
-			approval.Because(approval.ReasonOtherPrincipal, "approver", who, "principal", ws.Principal))
+			approval.Because("other_principal", "approver", who, "principal", ws.Principal))
 	}
 	if g.degraded() {
 		return g.refuseDegraded(ctx, s)
@@ -76,7 +76,7 @@ func mainReason(r approval.Ruling) approval.Reason {
 	if len(r.Reasons) > 0 {
 		return r.Reasons[0]
 	}
-	return approval.Because(approval.ReasonNoRule)
+	return approval.Because("no_rule")
 }
 
 // allow claims and runs what policy allows. The short id is checked before a request
@@ -92,7 +92,7 @@ func (g *Gate) allow(ctx context.Context, s *state, ev evaluation) (waiting bool
 	if !g.beginClaim(ctx, s.key, tool) {
 		g.releaseReservation(s.key)
 		if s.Cancel && g.keyPaused(s.key) {
-			return g.refuseLimited(ctx, s, approval.StatusCancelled, approval.ErrPaused, approval.Because(approval.ReasonCancelledPaused))
+			return g.refuseLimited(ctx, s, approval.StatusCancelled, approval.ErrPaused, approval.Because("cancelled_paused"))
 		}
 		return true, nil
 	}

@@ -60,10 +60,10 @@ func (r *rates) stray(now time.Time) bool { return r.strays.AllowN(now, 1) }
 // over returns which limit a request would exceed; none if it exceeds none. It counts the request.
 func (r *rates) over(now time.Time, l approval.Limits, asks bool) (why approval.Reason) {
 	if !r.all.AllowN(now, 1) {
-		return approval.Because(approval.ReasonLimitRequests, "n", strconv.Itoa(l.PerMinute))
+		return approval.Because("limit_requests", "n", strconv.Itoa(l.PerMinute))
 	}
 	if asks && !r.ask.AllowN(now, 1) {
-		return approval.Because(approval.ReasonLimitAsks, "n", strconv.Itoa(l.AskPerMinute))
+		return approval.Because("limit_asks", "n", strconv.Itoa(l.AskPerMinute))
 	}
 	return why
 }

@@ -62,7 +62,7 @@ func TestReserveCanRefuse(t *testing.T) {
 				return &countingHealthStore{s, b}
 			}})
 			h.gate.Pauses = b
-			h.gate.Policy = &refusingPolicy{h.gate.Policy, approval.Ruling{Outcome: c.now, Rule: "limits", Reasons: []approval.Reason{approval.Because(approval.ReasonCostDayDeny, "n", "5", "max", "4")}}}
+			h.gate.Policy = &refusingPolicy{h.gate.Policy, approval.Ruling{Outcome: c.now, Rule: "limits", Reasons: []approval.Reason{approval.Because("cost_day_deny", "n", "5", "max", "4")}}}
 			for n := range 20 { // more than there are slots
 				k := key(n)
 				if c.approved {

@@ -37,7 +37,7 @@ func (g *Gate) refuseDegraded(ctx context.Context, s *state) (waiting bool, err 
 		return true, nil
 	}
 	defer release()
-	return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrDegraded, approval.Because(approval.ReasonDegraded, "problem", p.Reason))
+	return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrDegraded, approval.Because("degraded", "problem", p.Reason))
 }
 
 // spaceNeeded is the space for the claim, the record, the response and the audit

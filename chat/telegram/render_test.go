@@ -228,7 +228,7 @@ func TestAgentTextIsNotTappable(t *testing.T) {
 		p.ToolName, p.Target, p.Summary = "evil.example", bait, bait
 		p.RequestData = textData(t, bait)
 		p.Agent = approval.Prose{Title: bait, Preview: bait + "\n" + bait, Rationale: bait}
-		p.Ruling = approval.Ruling{Outcome: approval.Ask, Reasons: []approval.Reason{approval.Because(approval.ReasonRuleAsk, "rule", bait)}}
+		p.Ruling = approval.Ruling{Outcome: approval.Ask, Reasons: []approval.Reason{approval.Because("rule_ask", "rule", bait)}}
 	})
 	u := utf16.Encode([]rune(msg.text))
 	covered := make([]bool, len(u))

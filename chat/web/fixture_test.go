@@ -108,7 +108,7 @@ func (w *fixture) addRequest(n int, change func(p *approval.Pending)) approval.K
 		Version: 1, RequestID: id, ShortID: id[:8], Type: approval.TypeAction, ToolName: "x_post", ToolSHA256: "t",
 		SourceGroup: workspace, RequestData: approval.Raw(`{"text":"Meeting at 5"}`), Timestamp: w.clock().Add(time.Duration(n) * time.Millisecond),
 		ExpiresAt: w.clock().Add(time.Hour), ActionType: "send_message", SessionID: "s1", Reversibility: approval.Reversible,
-		Summary: "Meeting at 5", Ruling: approval.Ruling{Outcome: approval.Ask, Rule: "trust", Reasons: []approval.Reason{approval.Because(approval.ReasonText, "text", "ask: x")}},
+		Summary: "Meeting at 5", Ruling: approval.Ruling{Outcome: approval.Ask, Rule: "trust", Reasons: []approval.Reason{approval.Because("text", "text", "ask: x")}},
 	}
 	if change != nil {
 		change(p)

@@ -79,7 +79,7 @@ func fillFields(text string) func(p *approval.Pending) {
 		p.Agent = approval.Prose{Title: text, Preview: text, Rationale: text}
 		p.Verb = map[string]string{"en": text}
 		p.SessionID, p.ClientID, p.Capability, p.Territory, p.Resubmits = text, text, text, text, text
-		p.Ruling.Rule, p.Ruling.Reasons, p.Ruling.Change = text, []approval.Reason{approval.Because(approval.ReasonText, "text", text)}, []approval.Reason{approval.Because(approval.ReasonRuleAsk, "rule", text, "words", text)}
+		p.Ruling.Rule, p.Ruling.Reasons, p.Ruling.Change = text, []approval.Reason{approval.Because("text", "text", text)}, []approval.Reason{approval.Because("rule_ask", "rule", text, "words", text)}
 		p.Facts = approval.Evidence{
 			Host: []approval.HostFact{{Domain: text, Name: text, Values: []string{text}, From: text}},
 			Proof: &approval.Proof{

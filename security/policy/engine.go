@@ -202,7 +202,7 @@ func (v *evaluation) ruling() approval.Ruling {
 		r.Outcome, r.Rule = approval.Deny, v.deny
 	case v.f.Question:
 		r.Outcome, r.Rule = approval.Ask, byQuestion
-		v.addReason(approval.ReasonQuestion)
+		v.addReason("question")
 	case v.hardAsk != "" && r.Outcome != approval.Deny:
 		r.Outcome, r.Rule = approval.Ask, v.hardAsk
 	case v.softAsk != "" && r.Outcome == approval.Allow:
@@ -227,7 +227,7 @@ const (
 )
 
 var tableReasons = [...]string{
-	approval.Deny: approval.ReasonTableDeny, approval.Ask: approval.ReasonTableAsk, approval.Allow: approval.ReasonTableAllow,
+	approval.Deny: "table_deny", approval.Ask: "table_ask", approval.Allow: "table_allow",
 }
 
 // judgeBase applies the table, if there is a capability, then the operator's rules.
@@ -240,11 +240,11 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 		v.base, v.rule = Table(f.Autonomy, cp.Name), byTable
 		v.addReason(tableReasons[v.base], "level", f.Autonomy, "capability", cp.Name)
 		if level := nextMilderLevel(f.Autonomy, cp.Name); level != "" {
-			v.change = append(v.change, approval.Because(approval.ReasonRaiseAutonomy, "capability", cp.Name, "level", level))
+			v.change = append(v.change, approval.Because("raise_autonomy", "capability", cp.Name, "level", level))
 		}
 	case f.Capability != "":
 		v.base, v.rule = approval.Deny, byTable
-		v.addReason(approval.ReasonUnknownCapability, "capability", f.Capability)
+		v.addReason("unknown_capability", "capability", f.Capability)
 	default:
 		v.base, v.rule = approval.Allow, byTrust
 	}
@@ -261,7 +261,7 @@ func (e *Engine) applyRules(v *evaluation) (lifted bool) {
 			continue
 		}
 		if !r.applies(a) {
-			v.addReason(approval.ReasonRuleUnevaluated, "rule", r.label())
+			v.addReason("rule_unevaluated", "rule", r.label())
 			continue
 		}
 		missing, applies := v.proofOf(r, evidence)
@@ -289,7 +289,7 @@ func (e *Engine) applyRules(v *evaluation) (lifted bool) {
 func (v *evaluation) proofOf(r *Rule, evidence *evidenceIndex) (missing open, applies bool) {
 	if len(r.UnlessProven) > 0 {
 		if missing = evidence.missing(r.UnlessProven); missing.gap.IsZero() {
-			v.reasons = append(v.reasons, evidence.proven(approval.ReasonRuleProven, r.label(), r.UnlessProven))
+			v.reasons = append(v.reasons, evidence.proven("rule_proven", r.label(), r.UnlessProven))
 			return open{}, false
 		}
 		return missing, true
@@ -305,27 +305,27 @@ func (v *evaluation) proofOf(r *Rule, evidence *evidenceIndex) (missing open, ap
 // rule stay.
 func (e *Engine) lift(v *evaluation, r *Rule, args *arguments, evidence *evidenceIndex) bool {
 	but := func(note string, args ...string) bool {
-		v.addReason(approval.ReasonRuleAllow, append(args, "rule", r.label(), "words", r.Reason, "note", note)...)
+		v.addReason("rule_allow", append(args, "rule", r.label(), "words", r.Reason, "note", note)...)
 		return false
 	}
 	switch {
 	case v.f.Question:
-		return but(approval.NoteQuestion)
+		return but("note_question")
 	case !r.namesTool(v.f):
-		return but(approval.NoteUnknownTool)
+		return but("note_unknown_tool")
 	case v.base == approval.Deny:
-		return but(approval.NoteTableDeny)
+		return but("note_table_deny")
 	case v.base == approval.Ask && v.rule != byTable:
-		return but(approval.NoteOtherRule)
+		return but("note_other_rule")
 	case v.noGrant && len(r.WhenProven) > 0:
-		return but(approval.NoteNoProof)
+		return but("note_no_proof")
 	case v.noGrant && !r.coversArguments(v.f, args):
-		return but(approval.NoteAlwaysAsks, "capability", v.f.Capability)
+		return but("note_always_asks", "capability", v.f.Capability)
 	}
 	v.reasons = append(v.reasons, r.reason(yes))
 	v.base, v.rule, v.proven = approval.Allow, r.label(), approval.Reason{}
 	if len(r.WhenProven) > 0 {
-		v.proven = evidence.proven(approval.ReasonProven, "", r.WhenProven)
+		v.proven = evidence.proven("proven", "", r.WhenProven)
 		v.reasons = append(v.reasons, v.proven)
 	}
 	return true
@@ -343,16 +343,16 @@ func (e *Engine) judgeTrust(v *evaluation, t traits, lifted bool) {
 	}
 	dangerous, trifecta := t.asks(e.taintsOf(v.rs, v.f))
 	if v.f.Capability == "" && !dangerous && v.base == approval.Allow {
-		v.addReason(approval.ReasonNotDangerous, "tool", name)
+		v.addReason("not_dangerous", "tool", name)
 	}
 	if dangerous && !lifted {
 		v.softAsk = byTrust
-		v.addReason(approval.ReasonDangerousWrites, "tool", name)
+		v.addReason("dangerous_writes", "tool", name)
 	}
 	if trifecta {
 		v.setHardAsk(byTrifecta)
-		v.addReason(approval.ReasonTrifecta, "tool", name)
-		v.change = append(v.change, approval.Because(approval.ReasonClearTaints, "workspace", v.f.Workspace))
+		v.addReason("trifecta", "tool", name)
+		v.change = append(v.change, approval.Because("clear_taints", "workspace", v.f.Workspace))
 	}
 }
 
@@ -374,7 +374,7 @@ func (e *Engine) taintsOf(rs *ruleset, f *approval.Facts) map[string]bool {
 func judgeSecrets(v *evaluation, found []approval.Finding) {
 	for _, s := range found {
 		v.setHardAsk(bySecrets)
-		v.addReason(approval.ReasonSecret, "where", s.Where, "kind", s.Kind, "n", strconv.Itoa(s.Length))
+		v.addReason("secret", "where", s.Where, "kind", s.Kind, "n", strconv.Itoa(s.Length))
 	}
 }
 
@@ -391,7 +391,7 @@ func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling, exact string) {
 		return
 	}
 	r.Outcome, r.Rule, r.Grant, r.Change = approval.Allow, byGrant, h.ID, nil
-	r.Reasons = append(r.Reasons, approval.Because(approval.ReasonGrant,
+	r.Reasons = append(r.Reasons, approval.Because("grant",
 		"kind", string(h.Kind), "grant", h.ID, "by", h.By, "date", h.CreatedAt.UTC().Format(time.DateOnly)))
 }
 

@@ -464,8 +464,8 @@ func TestRulingExplainsItself(t *testing.T) {
 	r := engine(t, policy.Config{}).Judge(f)
 	require.Equal(t, approval.Deny, r.Outcome)
 	require.Equal(t, "table", r.Rule)
-	require.Equal(t, []approval.Reason{approval.Because(approval.ReasonTableDeny, "level", "readonly", "capability", "fs:write")}, r.Reasons)
-	require.Equal(t, []approval.Reason{approval.Because(approval.ReasonRaiseAutonomy, "capability", "fs:write", "level", "supervised")}, r.Change)
+	require.Equal(t, []approval.Reason{approval.Because("table_deny", "level", "readonly", "capability", "fs:write")}, r.Reasons)
+	require.Equal(t, []approval.Reason{approval.Because("raise_autonomy", "capability", "fs:write", "level", "supervised")}, r.Change)
 	f.Autonomy = approval.Full
 	require.Empty(t, engine(t, policy.Config{}).Judge(f).Change)
 }

@@ -151,11 +151,11 @@ func (c *grantIndex) covering(f *approval.Facts, exact string) (found *grantEntr
 	note := func(h *grantEntry) {
 		switch {
 		case !h.RevokedAt.IsZero():
-			why = approval.ReasonGrantRevoked
+			why = "grant_revoked"
 		case !f.Now.Before(h.ExpiresAt):
-			why = approval.ReasonGrantExpired
+			why = "grant_expired"
 		case h.MaxUses > 0 && h.uses+h.reserved >= h.MaxUses:
-			why = approval.ReasonGrantUsedUp
+			why = "grant_used_up"
 		case found == nil || h.CreatedAt.Before(found.CreatedAt) || h.CreatedAt.Equal(found.CreatedAt) && h.ID < found.ID:
 			found = h
 		}

@@ -81,14 +81,14 @@ func (e *Engine) judgeLimits(v *evaluation) {
 	}
 	if r, over := full(l.Deny, a.deny); over {
 		v.setDeny(byLimits)
-		v.addRate(r, approval.ReasonRateDeny, approval.ReasonRateDenyBare)
+		v.addRate(r, "rate_deny", "rate_deny_bare")
 	}
 	if r, over := full(l.Ask, a.ask); over {
 		v.setHardAsk(byLimits)
-		v.addRate(r, approval.ReasonRateAsk, approval.ReasonRateAskBare)
+		v.addRate(r, "rate_ask", "rate_ask_bare")
 	}
-	v.budget(l.Session, approval.ReasonCostSessionAsk, approval.ReasonCostSessionDeny, a.sessions[a.session(f.SessionID)]+session+f.Cost)
-	v.budget(l.Day, approval.ReasonCostDayAsk, approval.ReasonCostDayDeny, a.costToday(f.Now)+day+f.Cost)
+	v.budget(l.Session, "cost_session_ask", "cost_session_deny", a.sessions[a.session(f.SessionID)]+session+f.Cost)
+	v.budget(l.Day, "cost_day_ask", "cost_day_deny", a.costToday(f.Now)+day+f.Cost)
 }
 
 func (v *evaluation) budget(b Budget, ask, deny string, sum int64) {

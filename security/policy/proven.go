@@ -151,9 +151,9 @@ func (s *evidenceIndex) domain(name string) *approval.DomainEvidence {
 // proven is a reason that names proven clauses and where the evidence comes from.
 func (s *evidenceIndex) proven(code, rule string, clauses []Clause) approval.Reason {
 	if p := s.of.Verified(); p != nil && s.of.RunsProgram() {
-		return approval.Because(code, "rule", rule, "clauses", proofs(clauses), "source", approval.SourceProof, "prover", p.Prover)
+		return approval.Because(code, "rule", rule, "clauses", proofs(clauses), "source", "source_proof", "prover", p.Prover)
 	}
-	return approval.Because(code, "rule", rule, "clauses", proofs(clauses), "source", approval.SourceArguments)
+	return approval.Because(code, "rule", rule, "clauses", proofs(clauses), "source", "source_arguments")
 }
 
 // open is a clause that is not proven, and the gap: a code with its args.
@@ -197,22 +197,22 @@ func (s *evidenceIndex) missingFor(c *Clause) approval.Reason {
 			return s.whyUnverified()
 		}
 		if d == nil || !d.Known() {
-			return approval.Because(approval.GapUnknown)
+			return approval.Because("gap_unknown")
 		}
 		return c.checkEffects(d)
 	}
 	if d == nil {
-		return approval.Because(approval.GapUnknown)
+		return approval.Because("gap_unknown")
 	}
 	return c.checkFacts(d.Host)
 }
 
 func (s *evidenceIndex) whyUnverified() approval.Reason {
 	if s.of.Proof == nil {
-		return approval.Because(approval.GapNoProof)
+		return approval.Because("gap_no_proof")
 	}
 	why := s.of.Proof.Why
-	gap := approval.Because(approval.GapClaim, "why", why.Code)
+	gap := approval.Because("gap_claim", "why", why.Code)
 	maps.Copy(gap.Args, why.Args)
 	return gap
 }
@@ -229,12 +229,12 @@ func (c *Clause) checkEffects(d *approval.DomainEvidence) approval.Reason {
 		found = true
 		times, each, ok := effectCount(x)
 		if !ok {
-			return approval.Because(approval.GapTimes)
+			return approval.Because("gap_times")
 		}
 		if c.Arg != "" {
 			list, whole := x.ValuesOf(c.Arg)
 			if !whole {
-				return approval.Because(approval.GapValue)
+				return approval.Because("gap_value")
 			}
 			for range min(times, c.Max+2) {
 				values = append(values, list...)
@@ -243,7 +243,7 @@ func (c *Clause) checkEffects(d *approval.DomainEvidence) approval.Reason {
 		n += times * max(1, each)
 	}
 	if !found && !d.Covered {
-		return approval.Because(approval.GapUnknown)
+		return approval.Because("gap_unknown")
 	}
 	return c.check(values, n)
 }
@@ -290,13 +290,13 @@ func (c *Clause) checkFacts(facts []approval.HostFact) approval.Reason {
 			continue
 		}
 		if h.Omitted > 0 {
-			return approval.Because(approval.GapValue)
+			return approval.Because("gap_value")
 		}
 		found, n = true, max(n, len(h.Values))
 		values = append(values, h.Values...)
 	}
 	if !found {
-		return approval.Because(approval.GapUnknown)
+		return approval.Because("gap_unknown")
 	}
 	return c.check(values, n)
 }
@@ -309,7 +309,7 @@ func (c *Clause) appliesTo(op string) bool {
 func (c *Clause) check(values []string, n int) approval.Reason {
 	if c.Kind == AtMost && c.Arg == "" {
 		if n > c.Max {
-			return approval.Because(approval.GapCount, "n", strconv.Itoa(n))
+			return approval.Because("gap_count", "n", strconv.Itoa(n))
 		}
 		return approval.Reason{}
 	}
@@ -322,7 +322,7 @@ func (c *Clause) check(values []string, n int) approval.Reason {
 	for _, v := range values {
 		wide, ok := normalize(c.Arg, v, true)
 		if !ok && c.Kind != Under {
-			return approval.Because(approval.GapNotPlain)
+			return approval.Because("gap_not_plain")
 		}
 		seen[wide]++
 		if why := c.checkValue(v, seen[wide], permitted); !why.IsZero() {
@@ -331,7 +331,7 @@ func (c *Clause) check(values []string, n int) approval.Reason {
 	}
 	if c.Kind == AtMost {
 		if wide, _ := normalize(c.Arg, c.Values[0], true); seen[wide] > c.Max {
-			return approval.Because(approval.GapMore)
+			return approval.Because("gap_more")
 		}
 	}
 	return approval.Reason{}
@@ -342,15 +342,15 @@ func (c *Clause) checkValue(v string, times int, permitted map[string]bool) appr
 	switch c.Kind {
 	case Only:
 		if exact, ok := normalize(c.Arg, v, false); !ok || !permitted[exact] {
-			return approval.Because(approval.GapOther)
+			return approval.Because("gap_other")
 		}
 	case Under:
 		if !slices.ContainsFunc(c.Values, func(folder string) bool { return isUnder(folder, v) }) {
-			return approval.Because(approval.GapOtherPath)
+			return approval.Because("gap_other_path")
 		}
 	case Unique:
 		if times > 1 {
-			return approval.Because(approval.GapTwice)
+			return approval.Because("gap_twice")
 		}
 	}
 	return approval.Reason{}
@@ -444,12 +444,12 @@ func (s *evidenceIndex) notCovered(clauses []Clause) approval.Reason {
 		if !slices.ContainsFunc(clauses, func(c Clause) bool {
 			return approval.CanonicalDomain(c.Domain) == domain && (c.Op == "" || strings.EqualFold(c.Op, x.Op))
 		}) {
-			return approval.Because(approval.GapEffect)
+			return approval.Because("gap_effect")
 		}
 	}
 	for _, c := range p.Coverage {
 		if c.Status == approval.RequiredGap {
-			return approval.Because(approval.GapContract)
+			return approval.Because("gap_contract")
 		}
 	}
 	return approval.Reason{}
@@ -459,11 +459,11 @@ func (s *evidenceIndex) notCovered(clauses []Clause) approval.Reason {
 // there are no clauses.
 func (r *Rule) unproven(s *evidenceIndex) approval.Reason {
 	if missing := s.missing(r.WhenProven); !missing.gap.IsZero() {
-		return missing.of(approval.Because(approval.ReasonRuleUnproven, "rule", r.label()))
+		return missing.of(approval.Because("rule_unproven", "rule", r.label()))
 	}
 	if len(r.WhenProven) > 0 {
 		if gap := s.notCovered(r.WhenProven); !gap.IsZero() {
-			return approval.Because(approval.ReasonRuleUncovered, "rule", r.label(), "gap", gap.Code)
+			return approval.Because("rule_uncovered", "rule", r.label(), "gap", gap.Code)
 		}
 	}
 	return approval.Reason{}

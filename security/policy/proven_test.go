@@ -233,7 +233,7 @@ func TestAProofLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
 		require.Equal(t, approval.Allow, r.Outcome, r.Reasons)
 		require.Equal(t, "auto", r.Rule)
 		require.Equal(t, `proven clauses="mail send: every recipient is bob@example.com" prover=lab source=source_proof`, r.Proven.String())
-		require.Contains(t, r.Reasons, approval.Because(approval.ReasonRuleAllow, "rule", "auto"))
+		require.Contains(t, r.Reasons, approval.Because("rule_allow", "rule", "auto"))
 	}
 }
 

@@ -268,13 +268,13 @@ func (r *Rule) label() string {
 }
 
 var ruleReasons = [...]string{
-	approval.Deny: approval.ReasonRuleDeny, approval.Ask: approval.ReasonRuleAsk, approval.Allow: approval.ReasonRuleAllow,
+	approval.Deny: "rule_deny", approval.Ask: "rule_ask", approval.Allow: "rule_allow",
 }
 
 func (r *Rule) reason(a matchResult) approval.Reason {
 	note := ""
 	if a == unknown {
-		note = approval.NoteUnevaluated
+		note = "note_unevaluated"
 	}
 	return approval.Because(ruleReasons[r.Outcome], "rule", r.label(), "words", r.Reason, "note", note)
 }

@@ -63,13 +63,13 @@ func readsAndWrites(capability string) bool {
 func (t traits) forbids() (property, reason string) {
 	switch {
 	case t.reads && t.source == forbidden:
-		return "public_source", approval.ReasonForbiddenRead
+		return "public_source", "forbidden_read"
 	case t.reads && t.secret == forbidden:
-		return "secret_data", approval.ReasonForbiddenRead
+		return "secret_data", "forbidden_read"
 	case t.writes && t.sink == forbidden:
-		return "public_sink", approval.ReasonForbiddenWrite
+		return "public_sink", "forbidden_write"
 	case t.writes && t.dangerous == forbidden:
-		return "dangerous_writes", approval.ReasonForbiddenWrite
+		return "dangerous_writes", "forbidden_write"
 	}
 	return "", ""
 }

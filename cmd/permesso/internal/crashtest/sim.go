@@ -241,7 +241,7 @@ func (w *sim) Judge(f approval.Facts) approval.Ruling {
 	if !ok {
 		outcome = approval.Ask
 	}
-	return approval.Ruling{Outcome: outcome, Rule: "by tool", Reasons: []approval.Reason{approval.Because(approval.ReasonText, "text", "the tool says so")}}
+	return approval.Ruling{Outcome: outcome, Rule: "by tool", Reasons: []approval.Reason{approval.Because("text", "text", "the tool says so")}}
 }
 
 // Reserve reserves nothing: the promises do not cover consumption.

@@ -113,7 +113,7 @@ func TestSecretsAreRedactedEverywhere(t *testing.T) {
 			facts := approval.Facts{Args: p.RequestData, Agent: p.Agent, Question: p.Type == approval.TypeQuestion}
 			p.Ruling = approval.Ruling{Outcome: approval.Ask}
 			for _, f := range must(scanner()).Scan(&facts) {
-				p.Ruling.Reasons = append(p.Ruling.Reasons, approval.Because(approval.ReasonSecret, "where", f.Where, "kind", f.Kind, "n", "20"))
+				p.Ruling.Reasons = append(p.Ruling.Reasons, approval.Because("secret", "where", f.Where, "kind", f.Kind, "n", "20"))
 			}
 			for lang, seen := range map[string]string{
 				"card": style.Card(p).String(), "line": style.Line(p), "summary": style.OneLine(p, p.Summary+" "+p.Target),
