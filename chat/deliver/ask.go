@@ -224,15 +224,10 @@ func (s *session) sendCard(ctx context.Context, k approval.Key, x *sentCopy, st 
 	if err != nil {
 		return err
 	}
-	return s.sent.updateSent(k, func(p *sentRecord) error {
-		y := p.byNumber(x.Number)
-		if y == nil {
-			return errUnchanged
-		}
+	return s.sent.updateSent(k, changeCopy(x.Number, func(y *sentCopy) {
 		y.Message, y.SentAt, y.FullyShown, y.ShownHash = id, s.now().UTC(), msg.Complete, msg.hash()
 		y.Phase = phaseOf(y)
-		return nil
-	})
+	}))
 }
 
 func (s *session) replaceMaybeSent(k approval.Key, x *sentCopy, st status, why error) error {
@@ -266,18 +261,10 @@ func (s *session) sendDocument(ctx context.Context, k approval.Key, x *sentCopy,
 	short := approval.ShortID(k.ID)
 	msg := plain(chat.Format(p.DocumentCaption, "id", short)).follow(x.Message).silent(true)
 	msg.File = &File{short + ".txt", p.Card(st.Pending).String() + "\n"}
-	_, err := s.send(ctx, x.address(), msg)
-	if err != nil {
+	if _, err := s.send(ctx, x.address(), msg); err != nil {
 		return err
 	}
-	return s.sent.update(k, func(p *sentRecord) error {
-		y := p.byNumber(x.Number)
-		if y == nil {
-			return errUnchanged
-		}
-		y.FullyShown = true
-		return nil
-	})
+	return s.sent.update(k, changeCopy(x.Number, func(y *sentCopy) { y.FullyShown = true }))
 }
 
 // isQuiet reports whether cards of this workspace are silent now.

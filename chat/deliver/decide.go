@@ -71,6 +71,3 @@ func (a cardReply) sameDecision(d *approval.Decision, c chat.Command) bool {
 func (s *session) refusalText(language string) string {
 	return s.Interceptor.Handle(context.Background(), chat.Message{Text: "pending", Language: language}).Text
 }
-
-// unsureText is for an action that may or may not have been done.
-func (s *session) unsureText(language string) string { return catalogFor(language).Unsure }

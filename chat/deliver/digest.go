@@ -220,9 +220,7 @@ func (s *session) renderDigest(ctx context.Context, d *digest) (msg Message, ope
 	if title == "" {
 		title = chat.Format(t.DigestTitle, "n", strconv.Itoa(len(d.Requests)), "workspace", chat.Escape(d.Workspace))
 	}
-	msg = plain(append([]string{title}, shown...)...)
-	msg.Buttons = slices.Collect(slices.Chunk(buttons, 2))
-	return msg, open, nil
+	return list(append([]string{title}, shown...), buttons), open, nil
 }
 
 // remindOfDigest sends one reminder of a digest.

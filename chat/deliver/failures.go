@@ -1,16 +1,14 @@
 package deliver
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
 
 // retryUnit is the first retry delay. All other delays are multiples of it.
 func (s *session) retryUnit() time.Duration {
-	if s.Retry > 0 {
-		return s.Retry
-	}
-	return firstRetry
+	return cmp.Or(s.Retry, firstRetry)
 }
 
 // warnAfter is how long a transient failure lasts before the operator is warned.

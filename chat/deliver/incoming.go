@@ -146,7 +146,7 @@ func (w *incomingText) handleReply(ctx context.Context, at messageRef) {
 	switch {
 	case err != nil:
 		w.log(err)
-		w.replyText(w.unsureText(w.language))
+		w.replyText(catalogFor(w.language).Unsure)
 		return
 	case st.Pending == nil:
 		w.replyText(catalogFor(w.language).UnknownRequest)
@@ -205,9 +205,7 @@ func (w *incomingText) handleCommand(ctx context.Context) {
 	ic := *w.Interceptor
 	ic.Viewer = shown
 	r := ic.Handle(ctx, m)
-	if r.Err != nil {
-		w.log(r.Err)
-	}
+	w.log(r.Err)
 	if r.Acted {
 		w.touch(r.Key)
 	}
@@ -254,12 +252,7 @@ func (v chatViewer) shownCopy(w approval.StoredPending) *sentCopy {
 	if p == nil || p.SHA256 != w.SHA256 {
 		return nil
 	}
-	for _, x := range p.Copies {
-		if x.Chat == v.chat && x.Message != "" && x.StaleReason == "" {
-			return x
-		}
-	}
-	return nil
+	return p.find(func(x *sentCopy) bool { return x.Chat == v.chat && x.Message != "" && x.StaleReason == "" })
 }
 
 // partlyShown reports whether the short ID fits exactly one card here, and that card does not show everything.

@@ -93,8 +93,7 @@ func (s *session) pendingList(ctx context.Context, a listRequest, page int) Mess
 			buttons = append(buttons, Button{w.Pending.ShortID, verbOpen + ":" + n})
 		}
 	}
-	msg := plain(lines...)
-	msg.Buttons = slices.Collect(slices.Chunk(buttons, 2))
+	msg := list(lines, buttons)
 	var turn []Button
 	for to, arrow := range map[int]string{page - 1: "‹", page + 1: "›"} {
 		if to >= 0 && to < pages {
@@ -110,16 +109,11 @@ func (s *session) pendingList(ctx context.Context, a listRequest, page int) Mess
 
 // openNonce is the nonce that shows a request's card in a chat; "" if the chat has no copy.
 func (s *session) openNonce(k approval.Key, chatID ID) string {
-	p := s.sent.record(k)
-	if p == nil {
+	x := s.sent.record(k).find(func(x *sentCopy) bool { return x.Chat == chatID && x.StaleReason == "" })
+	if x == nil {
 		return ""
 	}
-	for _, x := range p.Copies {
-		if x.Chat == chatID && x.StaleReason == "" {
-			return x.Nonces[verbOpen]
-		}
-	}
-	return ""
+	return x.Nonces[verbOpen]
 }
 
 // grantList lists the active grants, with a button for each that revokes it.
@@ -136,19 +130,20 @@ func (s *session) grantList(ctx context.Context, a listRequest) Message {
 	if len(all) == 0 {
 		return plain(t.NoGrants)
 	}
-	more := len(all) - 2*perPage
-	if more > 0 {
-		all = all[:2*perPage]
-	}
 	var lines []string
 	var buttons []Button
-	for _, g := range all {
+	for _, g := range all[:min(len(all), 2*perPage)] {
 		lines = append(lines, Truncate(t.grantLine(g), t.maxText/(2*perPage)-20))
 		buttons = append(buttons, Button{"✖ " + approval.ShortID(g.ID), verbRevoke + ":" + s.listButtons.add(listButton{listRequest: a, revoke: g.ID})})
 	}
-	if more > 0 {
+	if more := len(all) - 2*perPage; more > 0 {
 		lines = append(lines, chat.Format(t.AndMore, "n", strconv.Itoa(more)))
 	}
+	return list(lines, buttons)
+}
+
+// list is a message of lines with two buttons a row.
+func list(lines []string, buttons []Button) Message {
 	msg := plain(lines...)
 	msg.Buttons = slices.Collect(slices.Chunk(buttons, 2))
 	return msg
@@ -184,9 +179,7 @@ func (t *incomingTap) handleListButton(ctx context.Context, verb string, c listB
 	case verb == verbRevoke && c.revoke != "":
 		m := chat.Message{From: t.person, Via: t.Name, Text: "undo " + c.revoke, Workspaces: a.workspaces, Language: a.language}
 		r := t.Interceptor.Handle(ctx, m)
-		if r.Err != nil {
-			t.log(r.Err)
-		}
+		t.log(r.Err)
 		for _, ws := range a.workspaces {
 			k := approval.Key{Workspace: ws, ID: c.revoke}
 			if t.sent.record(k) != nil && !t.grantActive(ctx, k) {
@@ -228,9 +221,7 @@ func (s *session) showCard(k approval.Key, a listRequest) {
 		}
 		return errUnchanged
 	})
-	if err != nil {
-		s.log(err)
-	}
+	s.log(err)
 	if there != "" {
 		s.reply(a.at, there, plain(chat.Format(catalogFor(a.language).CardAbove, "id", approval.ShortID(k.ID))))
 	}

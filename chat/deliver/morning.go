@@ -34,9 +34,7 @@ func (s *session) noteQuietRequest(ws Workspace, k approval.Key) {
 		err = s.save(quietName(ws.Name), n)
 		s.quietKnown[ws.Name] = true
 	}
-	if err != nil {
-		s.log(err)
-	}
+	s.log(err)
 }
 
 func (s *session) loadQuiet(ws string) (n quietPeriod, err error) {
@@ -47,11 +45,8 @@ func (s *session) loadQuiet(ws string) (n quietPeriod, err error) {
 // sendMorningMessages queues the morning messages after quiet hours.
 func (s *session) sendMorningMessages() {
 	for _, ws := range s.Workspaces() {
-		if ws.Quiet.Covers(s.now()) || !s.hasQuiet(ws.Name) {
-			continue
-		}
-		if err := s.queueMorning(ws); err != nil {
-			s.log(err)
+		if !ws.Quiet.Covers(s.now()) && s.hasQuiet(ws.Name) {
+			s.log(s.queueMorning(ws))
 		}
 	}
 }
@@ -159,7 +154,5 @@ func (s *session) morningMessage(ctx context.Context, ws Workspace, to Place, wa
 		}
 		shown = append(shown, mark+Truncate(t.Line(story.Pending), maxLineLength))
 	}
-	msg := plain(shown...)
-	msg.Buttons = slices.Collect(slices.Chunk(buttons, 2))
-	return msg
+	return list(shown, buttons)
 }

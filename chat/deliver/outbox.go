@@ -1,9 +1,11 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -79,13 +81,16 @@ func (o *outbox) put(chatID ID, j job, after time.Duration) {
 	t.put(j, time.Now().Add(after))
 }
 
+// signal makes work look at the queue again.
+func (t *queue) signal() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
 func (t *queue) put(j job, ready time.Time) {
-	defer func() {
-		select {
-		case t.wake <- struct{}{}:
-		default:
-		}
-	}()
+	defer t.signal()
 	for _, e := range t.jobs {
 		if j.name == "" || e.name != j.name {
 			continue
@@ -116,10 +121,7 @@ func (o *outbox) retryNow(chatID ID) {
 			e.readyAt, e.tries = time.Now(), 0
 		}
 	}
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	t.signal()
 }
 
 // work runs a chat's jobs until the queue is empty.
@@ -184,22 +186,14 @@ func (o *outbox) done(chatID ID, t *queue, e *queuedJob, err error) {
 	case e.rerun:
 		e.readyAt, e.tries = time.Now(), 0
 	default:
-		for i, other := range t.jobs {
-			if other == e {
-				t.jobs = append(t.jobs[:i:i], t.jobs[i+1:]...)
-				break
-			}
-		}
+		t.jobs = slices.DeleteFunc(t.jobs, func(other *queuedJob) bool { return other == e })
 	}
 }
 
 // retryDelay is the delay after a failure. It is randomized, so that jobs that failed together do not retry
 // together.
 func (o *outbox) retryDelay(tries int, err error) time.Duration {
-	wait := o.retryUnit
-	if wait <= 0 {
-		wait = firstRetry
-	}
+	wait := cmp.Or(o.retryUnit, firstRetry)
 	switch class := ClassOf(err); {
 	case class == Unreachable, never(err):
 		wait *= unreachableUnits

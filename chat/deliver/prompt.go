@@ -3,6 +3,7 @@ package deliver
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
@@ -20,14 +21,9 @@ func (t *incomingTap) sendPrompt(at buttonRef, x *sentCopy) {
 		if err != nil {
 			return err
 		}
-		err = s.sent.updateSent(at.key, func(p *sentRecord) error {
-			y := p.byNumber(x.Number)
-			if y == nil {
-				return errUnchanged
-			}
+		err = s.sent.updateSent(at.key, changeCopy(x.Number, func(y *sentCopy) {
 			y.Prompts = append(y.Prompts, prompt{id, at.verb})
-			return nil
-		})
+		}))
 		if err != nil {
 			s.log(fmt.Errorf("write prompt: %w", err))
 		}
@@ -57,12 +53,7 @@ func (s *session) grantActive(ctx context.Context, k approval.Key) bool {
 	if err != nil {
 		return true
 	}
-	for _, g := range all {
-		if g.ID == k.ID && g.RevokedAt.IsZero() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(g approval.Grant) bool { return g.ID == k.ID && g.RevokedAt.IsZero() })
 }
 
 func (s *session) markUndone(k approval.Key) {
@@ -73,8 +64,6 @@ func (s *session) markUndone(k approval.Key) {
 		p.Undone = true
 		return nil
 	})
-	if err != nil {
-		s.log(err)
-	}
+	s.log(err)
 	s.touch(k)
 }

@@ -3,6 +3,7 @@ package deliver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,13 +55,7 @@ func (s *session) remind(k approval.Key, p *sentRecord, st status) error {
 
 // sentCards are the copies that a user can reply to.
 func (p *sentRecord) sentCards() []*sentCopy {
-	var all []*sentCopy
-	for _, x := range p.Copies {
-		if x.Message != "" && x.StaleReason == "" {
-			all = append(all, x)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(p.Copies), func(x *sentCopy) bool { return x.Message == "" || x.StaleReason != "" })
 }
 
 func later(a, b time.Time) time.Time {
@@ -112,16 +107,9 @@ func (s *session) handleReach(r Reach) {
 
 // workspacesInChat lists the workspaces that are asked in a chat, in any topic.
 func (s *session) workspacesInChat(chatID ID) []Workspace {
-	var all []Workspace
-	for _, ws := range s.Workspaces() {
-		for _, p := range ws.Places {
-			if p.Chat == chatID {
-				all = append(all, ws)
-				break
-			}
-		}
-	}
-	return all
+	return slices.DeleteFunc(s.Workspaces(), func(ws Workspace) bool {
+		return !slices.ContainsFunc(ws.Places, func(p Place) bool { return p.Chat == chatID })
+	})
 }
 
 // clearChatWarnings clears the warnings of chats that are no longer configured.

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -206,17 +207,12 @@ func Truncate(s string, most int) string {
 }
 
 func (p renderer) timeOfDay(t time.Time) string {
-	zone, mark := p.Zone, ""
-	if zone == nil {
-		zone, mark = time.UTC, " UTC"
+	if p.Zone == nil {
+		return t.UTC().Format("15:04 UTC")
 	}
-	return t.In(zone).Format("15:04") + mark
+	return t.In(p.Zone).Format("15:04")
 }
 
 func (p renderer) dateTime(t time.Time) string {
-	zone := p.Zone
-	if zone == nil {
-		zone = time.UTC
-	}
-	return t.In(zone).Format("2006-01-02 15:04")
+	return t.In(cmp.Or(p.Zone, time.UTC)).Format("2006-01-02 15:04")
 }

@@ -119,6 +119,18 @@ func (b *sentIndex) keys(workspaces []string) []approval.Key {
 // errUnchanged is returned by an update function that leaves the record as it is.
 var errUnchanged = errors.New("record unchanged")
 
+// changeCopy is a change of one copy, if it is still there.
+func changeCopy(n int, change func(x *sentCopy)) func(p *sentRecord) error {
+	return func(p *sentRecord) error {
+		x := p.byNumber(n)
+		if x == nil {
+			return errUnchanged
+		}
+		change(x)
+		return nil
+	}
+}
+
 // update changes a record, or creates one, and makes it durable before it becomes visible.
 func (b *sentIndex) update(k approval.Key, change func(p *sentRecord) error) error {
 	return b.rewrite(k, change, false)
@@ -239,7 +251,8 @@ func (b *sentIndex) findButton(nonce string) (at buttonRef, p *sentRecord, live 
 	if !ok {
 		return at, nil, false
 	}
-	if p = b.records[at.key]; p.byNumber(at.number) != nil && p.byNumber(at.number).Nonces[at.verb] == nonce {
+	p = b.records[at.key]
+	if x := p.byNumber(at.number); x != nil && x.Nonces[at.verb] == nonce {
 		return at, p, true
 	}
 	return at, b.removed[at.key], false

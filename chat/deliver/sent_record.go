@@ -109,16 +109,21 @@ func (p *sentRecord) add(sessionID string, to Place, verbs []string) *sentCopy {
 	return x
 }
 
-func (p *sentRecord) byNumber(n int) *sentCopy {
+// find returns the first such copy, or nil; p may be nil.
+func (p *sentRecord) find(is func(x *sentCopy) bool) *sentCopy {
 	if p == nil {
 		return nil
 	}
 	for _, x := range p.Copies {
-		if x.Number == n {
+		if is(x) {
 			return x
 		}
 	}
 	return nil
+}
+
+func (p *sentRecord) byNumber(n int) *sentCopy {
+	return p.find(func(x *sentCopy) bool { return x.Number == n })
 }
 
 func (p *sentRecord) remove(n int) {
@@ -127,21 +132,14 @@ func (p *sentRecord) remove(n int) {
 
 // copyIn returns the current copy in a place, sent or queued, or nil.
 func (p *sentRecord) copyIn(to Place) *sentCopy {
-	for _, x := range p.Copies {
-		if x.isIn(to) && !x.MaybeSent && x.StaleReason == "" {
-			return x
-		}
-	}
-	return nil
+	return p.find(func(x *sentCopy) bool { return x.isIn(to) && !x.MaybeSent && x.StaleReason == "" })
 }
 
 // updateState derives the state from the copies.
 func (p *sentRecord) updateState() {
 	p.State = stateSending
-	for _, x := range p.Copies {
-		if x.Message != "" || !x.SentAt.IsZero() {
-			p.State = stateSent
-		}
+	if p.find(func(x *sentCopy) bool { return x.Message != "" || !x.SentAt.IsZero() }) != nil {
+		p.State = stateSent
 	}
 }
 

@@ -102,11 +102,7 @@ const defaultEvery = 5 * time.Second
 
 // watch reconciles at every hint, and every few seconds.
 func (s *session) watch(ctx context.Context) {
-	every := s.Every
-	if every <= 0 {
-		every = defaultEvery
-	}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(cmp.Or(s.Every, defaultEvery))
 	defer tick.Stop()
 	changes := s.Changes
 	s.reconcileAll(ctx)

@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -49,12 +50,7 @@ func (s *session) handleTap(ctx context.Context, q Tap) {
 }
 
 func (t *incomingTap) serves(ws string) bool {
-	for _, w := range t.chatWorkspaces {
-		if w.Name == ws {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.chatWorkspaces, func(w Workspace) bool { return w.Name == ws })
 }
 
 // answer answers the tap once, in the background.
@@ -114,7 +110,7 @@ func (t *incomingTap) handleButton(ctx context.Context, at buttonRef, p *sentRec
 	st, err := t.status(ctx, at.key)
 	if err != nil {
 		t.log(err)
-		t.notify(t.unsureText(t.language), true)
+		t.notify(catalogFor(t.language).Unsure, true)
 		return
 	}
 	if _, ok := t.Guard.May(at.key.Workspace, st.Pending, t.person); !ok {
@@ -147,11 +143,7 @@ func (t *incomingTap) handleButton(ctx context.Context, at buttonRef, p *sentRec
 // approves reports whether a button with this verb runs an action. Such a button is only sent with a card that
 // shows everything.
 func approves(verb string) bool {
-	switch verb {
-	case "1", "2", "4", "6":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"1", "2", "4", "6"}, verb)
 }
 
 // claimMessage records the ID of a message that was sent but not recorded, and whether it shows everything.
@@ -165,9 +157,7 @@ func (s *session) claimMessage(k approval.Key, n int, id ID, whole bool) {
 		y.Phase = phaseUnsent // its content is unknown: edit it again
 		return nil
 	})
-	if err != nil {
-		s.log(err)
-	}
+	s.log(err)
 	s.touch(k)
 }
 
@@ -182,7 +172,7 @@ func (t *incomingTap) requestDocument(at buttonRef, x *sentCopy) {
 	})
 	if err != nil {
 		t.log(err)
-		t.notify(t.unsureText(t.language), true)
+		t.notify(catalogFor(t.language).Unsure, true)
 		return
 	}
 	t.touch(at.key)

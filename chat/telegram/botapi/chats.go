@@ -1,10 +1,6 @@
 package botapi
 
-import (
-	"encoding/json"
-	"net/http"
-	"strconv"
-)
+import "strconv"
 
 // chatState is a chat with its messages. Message IDs count from 1 in each chat, so a bot that uses a message ID
 // without its chat soon hits the wrong message.
@@ -26,20 +22,14 @@ func (s *Server) AddUser(u User) {
 }
 
 func (s *Server) user(u User) {
-	if s.users == nil {
-		s.users = map[int64]User{}
-	}
-	s.users[u.ID] = u
+	setIn(&s.users, u.ID, u)
 }
 
 // AddChat adds a chat with the bot as a member. A private chat exists as soon as its user does.
 func (s *Server) AddChat(c Chat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.chats == nil {
-		s.chats = map[int64]*chatState{}
-	}
-	s.chats[c.ID] = &chatState{Chat: c, topics: map[int]string{}}
+	setIn(&s.chats, c.ID, &chatState{Chat: c, topics: map[int]string{}})
 }
 
 // AddTopic opens a forum topic and returns its message_thread_id.
@@ -121,12 +111,17 @@ func (s *Server) chat(id int64) *chatState {
 	if !ok {
 		return nil
 	}
-	if s.chats == nil {
-		s.chats = map[int64]*chatState{}
-	}
 	r := &chatState{Chat: Chat{ID: id, Type: Private, FirstName: u.FirstName, Username: u.Username}}
-	s.chats[id] = r
+	setIn(&s.chats, id, r)
 	return r
+}
+
+// setIn adds to a map, which may be nil.
+func setIn[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[k] = v
 }
 
 // find returns a message of the chat, or nil if there is none.
@@ -152,54 +147,47 @@ func replied(m *Message) *Message {
 }
 
 // chatFor returns the chat of a call, if the bot may write there.
-func (s *Server) chatFor(c *call) (*chatState, *refusal) {
-	text := c.params["chat_id"]
-	id, err := strconv.ParseInt(text, 10, 64)
-	if text == "" {
-		return nil, badRequest("chat_id is empty")
+func (s *Server) chatFor(c *call) *chatState {
+	if c.params["chat_id"] == "" {
+		panic(badRequest("chat_id is empty"))
 	}
-	r := s.chat(id)
-	if err != nil || r == nil {
-		return nil, badRequest("chat not found")
-	}
-	forbidden := func(why string) (*chatState, *refusal) {
-		return nil, &refusal{Code: http.StatusForbidden, Description: "Forbidden: " + why}
-	}
+	r := s.namedChat(c)
 	switch {
 	case r.upgraded != 0:
 		refused := badRequest("group chat was upgraded to a supergroup chat")
 		refused.Parameters = &parameters{MigrateTo: r.upgraded}
-		return nil, refused
+		panic(refused)
 	case r.kicked:
-		return forbidden("bot was kicked from the " + r.Type + " chat")
+		panic(forbidden("bot was kicked from the %s chat", r.Type))
 	case r.blocked:
-		return forbidden("bot was blocked by the user")
-	case r.Type == Private && s.users[id].IsBot:
-		return forbidden("bot can't send messages to bots")
+		panic(forbidden("bot was blocked by the user"))
+	case r.Type == Private && s.users[r.ID].IsBot:
+		panic(forbidden("bot can't send messages to bots"))
 	case r.Type == Private && !r.started:
-		return forbidden("bot can't initiate conversation with a user")
+		panic(forbidden("bot can't initiate conversation with a user"))
 	}
-	return r, nil
+	return r
 }
 
-// getChat returns little more than a chat's name.
-func (s *Server) getChat(c *call) (any, *refusal) {
+// namedChat returns the chat that a call names.
+func (s *Server) namedChat(c *call) *chatState {
 	id, err := strconv.ParseInt(c.params["chat_id"], 10, 64)
 	r := s.chat(id)
 	if err != nil || r == nil {
-		return nil, badRequest("chat not found")
+		panic(badRequest("chat not found"))
 	}
+	return r
+}
+
+// getChat returns little more than a chat's name.
+func (s *Server) getChat(c *call) any {
+	r := s.namedChat(c)
 	if r.kicked {
-		return nil, &refusal{Code: http.StatusForbidden, Description: "Forbidden: bot was kicked from the " + r.Type + " chat"}
+		panic(forbidden("bot was kicked from the %s chat", r.Type))
 	}
-	full, err := json.Marshal(r.Chat)
-	if err != nil {
-		return nil, badRequest("%s", err)
-	}
-	var object map[string]any
-	if err := json.Unmarshal(full, &object); err != nil {
-		return nil, badRequest("%s", err)
-	}
-	object["accent_color_id"], object["max_reaction_count"] = 1, 11
-	return object, nil
+	return struct {
+		Chat
+		AccentColor  int `json:"accent_color_id"`
+		MaxReactions int `json:"max_reaction_count"`
+	}{r.Chat, 1, 11}
 }

@@ -47,10 +47,7 @@ type Fault struct {
 func (s *Server) Fail(method string, f Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.faults == nil {
-		s.faults = map[string]*Fault{}
-	}
-	s.faults[strings.ToLower(method)] = &f
+	setIn(&s.faults, strings.ToLower(method), &f)
 }
 
 // ClearFaults removes all faults.
@@ -130,7 +127,7 @@ type limiter struct {
 const chatBurst = 5
 
 // allow counts a message to a chat, or refuses it. It needs s.mu.
-func (s *Server) allow(chat *Chat) *refusal {
+func (s *Server) allow(chat *Chat) {
 	now, l := s.now(), &s.limiter
 	if l.full == nil {
 		l.full, l.groups = map[int64]time.Time{}, map[int64][]time.Time{}
@@ -152,11 +149,10 @@ func (s *Server) allow(chat *Chat) *refusal {
 		wait = max(wait, waitTime(all, 30, now, time.Second))
 	}
 	if wait > 0 {
-		return tooMany(wait)
+		panic(tooMany(wait))
 	}
 	group, all = append(group, now), append(all, now)
 	l.full[chat.ID], l.groups[chat.ID], l.all = full.Add(time.Second), group, all
-	return nil
 }
 
 // inWindow returns the times within the last period of that length.

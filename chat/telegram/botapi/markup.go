@@ -8,12 +8,6 @@ const (
 	maxPlaceholder = 64 // characters
 )
 
-// markup is a message's reply_markup: buttons, a forced reply, or nothing.
-type markup struct {
-	keyboard   *Keyboard
-	forceReply bool
-}
-
 // wireMarkup is the union of the supported kinds of markup.
 type wireMarkup struct {
 	Inline      *[][]wireButton `json:"inline_keyboard"`
@@ -35,12 +29,11 @@ type wireButton struct {
 	} `json:"copy_text"`
 }
 
-// markup reads the parameter reply_markup.
-func (c *call) markup() (m markup, refused *refusal) {
+// markup reads the parameter reply_markup: buttons, a forced reply, or nothing.
+func (c *call) markup() (k *Keyboard, forceReply bool) {
 	var wire wireMarkup
-	there, refused := c.object("reply_markup", "reply keyboard markup", &wire)
-	if !there || refused != nil {
-		return m, refused
+	if !c.object("reply_markup", "reply keyboard markup", &wire) {
+		return nil, false
 	}
 	kinds := 0
 	for _, is := range []bool{wire.Inline != nil, wire.ForceReply, wire.Remove} {
@@ -50,80 +43,72 @@ func (c *call) markup() (m markup, refused *refusal) {
 	}
 	switch {
 	case kinds != 1:
-		return m, strict("reply_markup is none of inline_keyboard, force_reply and remove_keyboard, or more than one")
+		panic(strict("reply_markup is none of inline_keyboard, force_reply and remove_keyboard, or more than one"))
 	case utf8.RuneCountInString(wire.Placeholder) > maxPlaceholder:
-		return m, badRequest("input field placeholder is too long")
+		panic(badRequest("input field placeholder is too long"))
 	case wire.Placeholder != "" && !wire.ForceReply:
-		return m, strict("input_field_placeholder goes with force_reply")
+		panic(strict("input_field_placeholder goes with force_reply"))
+	case wire.Inline != nil:
+		k = keyboardOf(*wire.Inline)
 	}
-	m.forceReply = wire.ForceReply
-	if wire.Inline != nil {
-		m.keyboard, refused = keyboardOf(*wire.Inline)
-	}
-	return m, refused
+	return k, wire.ForceReply
 }
 
 // inline reads the markup of an edit, where Telegram accepts only buttons.
-func (c *call) inline() (*Keyboard, *refusal) {
-	m, refused := c.markup()
-	if refused == nil && m.forceReply {
-		refused = badRequest("inline keyboard expected")
+func (c *call) inline() *Keyboard {
+	k, forceReply := c.markup()
+	if forceReply {
+		panic(badRequest("inline keyboard expected"))
 	}
-	return m.keyboard, refused
+	return k
 }
 
 // keyboardOf reads buttons; it returns nil if there are none.
-func keyboardOf(rows [][]wireButton) (*Keyboard, *refusal) {
+func keyboardOf(rows [][]wireButton) *Keyboard {
 	k, n := &Keyboard{}, 0
 	for _, row := range rows {
 		if len(row) == 0 {
-			return nil, strict("Telegram drops a row without buttons")
+			panic(strict("Telegram drops a row without buttons"))
 		}
 		var buttons []Button
 		for _, wire := range row {
-			b, refused := buttonOf(wire)
-			if refused != nil {
-				return nil, refused
-			}
-			buttons = append(buttons, b)
-			n++
+			buttons = append(buttons, buttonOf(wire))
 		}
 		k.Rows = append(k.Rows, buttons)
+		n += len(row)
 	}
 	if n > maxButtons {
-		return nil, badRequest("reply markup is too long")
+		panic(badRequest("reply markup is too long"))
 	}
 	if n == 0 {
-		return nil, nil
+		return nil
 	}
-	return k, nil
+	return k
 }
 
-func buttonOf(wire wireButton) (Button, *refusal) {
+func buttonOf(wire wireButton) Button {
 	const unparsed = "can't parse inline keyboard button: "
 	switch {
 	case wire.Text == nil:
-		return Button{}, badRequest(unparsed + `Can't find field "text"`)
+		panic(badRequest(unparsed + `Can't find field "text"`))
 	case normalized(*wire.Text) == "":
-		return Button{}, strict("Telegram shows no button without a text")
+		panic(strict("Telegram shows no button without a text"))
 	case normalized(*wire.Text) != *wire.Text:
-		return Button{}, strict("Telegram would show the button %q instead of %q", normalized(*wire.Text), *wire.Text)
+		panic(strict("Telegram would show the button %q instead of %q", normalized(*wire.Text), *wire.Text))
 	case wire.CopyText != nil && wire.CopyText.Text != "":
-		return Button{}, strict("copy_text is not supported")
+		panic(strict("copy_text is not supported"))
 	case wire.Style != "" && wire.Style != "danger" && wire.Style != "success" && wire.Style != "primary":
-		return Button{}, strict("unknown button style %q", wire.Style)
+		panic(strict("unknown button style %q", wire.Style))
 	case wire.URL != "" && wire.Data != "":
-		return Button{}, strict("a button with both a url and callback_data: Telegram ignores the latter")
+		panic(strict("a button with both a url and callback_data: Telegram ignores the latter"))
 	case wire.URL == "" && wire.Data == "" && wire.CopyText != nil:
-		return Button{}, badRequest("BUTTON_COPY_TEXT_INVALID")
+		panic(badRequest("BUTTON_COPY_TEXT_INVALID"))
 	case wire.URL == "" && wire.Data == "":
-		return Button{}, badRequest(unparsed + "Text buttons are unallowed in the inline keyboard")
+		panic(badRequest(unparsed + "Text buttons are unallowed in the inline keyboard"))
 	case len(wire.Data) > maxButtonData || !utf8.ValidString(wire.Data):
-		return Button{}, badRequest("BUTTON_DATA_INVALID")
+		panic(badRequest("BUTTON_DATA_INVALID"))
 	case wire.URL != "":
-		if refused := checkURL(wire.URL, "inline keyboard button URL"); refused != nil {
-			return Button{}, refused
-		}
+		checkURL(wire.URL, "inline keyboard button URL")
 	}
-	return Button{Text: *wire.Text, CallbackData: wire.Data, URL: wire.URL, Style: wire.Style}, nil
+	return Button{Text: *wire.Text, CallbackData: wire.Data, URL: wire.URL, Style: wire.Style}
 }

@@ -10,44 +10,38 @@ import (
 // deletable is how long a bot can delete its messages.
 const deletable = 48 * time.Hour
 
-func (s *Server) getMe(*call) (any, *refusal) {
+func (s *Server) getMe(*call) any {
 	bot := s.bot()
 	return map[string]any{
 		"id": bot.ID, "is_bot": true, "first_name": bot.FirstName, "username": bot.Username,
 		"can_join_groups": true, "can_read_all_group_messages": !s.Privacy, "supports_inline_queries": false,
 		"can_connect_to_business": false, "has_main_web_app": false,
-	}, nil
+	}
 }
 
 // body reads a text with its entities and checks the limits.
-func (c *call) body(text, entities string, limit int, tooLong string) (string, []Entity, *refusal) {
+func (c *call) body(text, entities string, limit int, tooLong string) (string, []Entity) {
 	if c.params["parse_mode"] != "" {
 		if c.params[entities] != "" {
-			return "", nil, strict("Telegram ignores %s with parse_mode", entities)
+			panic(strict("Telegram ignores %s with parse_mode", entities))
 		}
-		return "", nil, strict("parse_mode is not supported: send %s", entities)
+		panic(strict("parse_mode is not supported: send %s", entities))
 	}
 	words := c.params[text]
 	var list []Entity
-	if _, refused := c.object(entities, "entities", &list); refused != nil {
-		return "", nil, refused
-	}
+	c.object(entities, "entities", &list)
 	if words == "" && text == "caption" {
-		return "", nil, nil
+		return "", nil
 	}
-	if refused := checkText(words, limit, tooLong); refused != nil {
-		return "", nil, refused
-	}
-	if refused := checkEntities(words, list); refused != nil {
-		return "", nil, refused
-	}
-	return words, withAutomatic(words, list), nil
+	checkText(words, limit, tooLong)
+	checkEntities(words, list)
+	return words, withAutomatic(words, list)
 }
 
 // messageText reads the parameters of a text message.
-func (c *call) messageText() (string, []Entity, *refusal) {
+func (c *call) messageText() (string, []Entity) {
 	if c.params["text"] == "" {
-		return "", nil, badRequest("message text is empty")
+		panic(badRequest("message text is empty"))
 	}
 	var preview struct {
 		IsDisabled bool   `json:"is_disabled"`
@@ -56,101 +50,64 @@ func (c *call) messageText() (string, []Entity, *refusal) {
 		Large      bool   `json:"prefer_large_media"`
 		Above      bool   `json:"show_above_text"`
 	}
-	if _, refused := c.object("link_preview_options", "link preview options", &preview); refused != nil {
-		return "", nil, refused
-	}
+	c.object("link_preview_options", "link preview options", &preview)
 	return c.body("text", "entities", maxText, "message is too long")
 }
 
-func (s *Server) sendMessage(c *call) (any, *refusal) {
-	text, entities, refused := c.messageText()
-	if refused != nil {
-		return nil, refused
-	}
+func (s *Server) sendMessage(c *call) any {
+	text, entities := c.messageText()
 	return s.send(c, Message{Text: text, Entities: entities})
 }
 
-func (s *Server) sendDocument(c *call) (any, *refusal) {
-	caption, entities, refused := c.body("caption", "caption_entities", maxCaption, "message caption is too long")
-	if refused != nil {
-		return nil, refused
-	}
-	if _, refused := c.boolean("disable_content_type_detection"); refused != nil {
-		return nil, refused
-	}
-	document, refused := s.document(c)
-	if refused != nil {
-		return nil, refused
-	}
-	return s.send(c, Message{Document: document, Caption: caption, CaptionEntities: entities})
+func (s *Server) sendDocument(c *call) any {
+	caption, entities := c.body("caption", "caption_entities", maxCaption, "message caption is too long")
+	c.boolean("disable_content_type_detection")
+	return s.send(c, Message{Document: s.document(c), Caption: caption, CaptionEntities: entities})
 }
 
 // document returns the file of a call: uploaded with it, or named by the ID of an earlier one.
-func (s *Server) document(c *call) (*Document, *refusal) {
+func (s *Server) document(c *call) *Document {
 	id, file := c.params["document"], c.files["document"]
 	switch {
 	case id != "" && s.files[id] == nil:
-		return nil, badRequest("wrong file identifier/HTTP URL specified")
+		panic(badRequest("wrong file identifier/HTTP URL specified"))
 	case id != "":
-		return s.files[id], nil
+		return s.files[id]
 	case file.name == "":
-		return nil, badRequest("there is no document in the request")
+		panic(badRequest("there is no document in the request"))
 	case len(file.content) == 0:
-		return nil, badRequest("file must be non-empty")
+		panic(badRequest("file must be non-empty"))
 	case int64(len(file.content)) > s.maxFile():
-		return nil, &refusal{Code: 413, Description: "Request Entity Too Large"}
-	}
-	if s.files == nil {
-		s.files = map[string]*Document{}
+		panic(&refusal{Code: 413, Description: "Request Entity Too Large"})
 	}
 	n := strconv.Itoa(len(s.files) + 1)
 	d := &Document{
 		FileID: "BQACAgIAAxkBAAM" + n, UniqueID: "AgAD" + n,
 		Name: file.name, Type: file.kind, Size: int64(len(file.content)), Content: file.content,
 	}
-	s.files[d.FileID] = d
-	return d, nil
+	setIn(&s.files, d.FileID, d)
+	return d
 }
 
 // send adds a message of the bot to a chat.
-func (s *Server) send(c *call, m Message) (any, *refusal) {
-	r, refused := s.chatFor(c)
-	if refused != nil {
-		return nil, refused
-	}
-	if refused := s.address(c, r, &m); refused != nil {
-		return nil, refused
-	}
-	buttons, refused := c.markup()
-	if refused != nil {
-		return nil, refused
-	}
-	if m.Silent, refused = c.boolean("disable_notification"); refused != nil {
-		return nil, refused
-	}
-	if m.Protected, refused = c.boolean("protect_content"); refused != nil {
-		return nil, refused
-	}
-	if refused := s.allow(&r.Chat); refused != nil {
-		return nil, refused
-	}
-	m.Keyboard, m.ForceReply = buttons.keyboard, buttons.forceReply
+func (s *Server) send(c *call, m Message) any {
+	r := s.chatFor(c)
+	s.address(c, r, &m)
+	m.Keyboard, m.ForceReply = c.markup()
+	m.Silent, m.Protected = c.boolean("disable_notification"), c.boolean("protect_content")
+	s.allow(&r.Chat)
 	bot := s.bot()
 	m.From = &bot
-	return *s.put(r, m), nil
+	return *s.put(r, m)
 }
 
 // address finds the topic of a new message and the message that it replies to.
-func (s *Server) address(c *call, r *chatState, m *Message) *refusal {
-	thread, refused := c.integer("message_thread_id")
-	if refused != nil {
-		return refused
-	}
-	if thread != 0 {
-		if _, ok := r.topics[int(thread)]; !ok {
-			return badRequest("message thread not found")
+func (s *Server) address(c *call, r *chatState, m *Message) {
+	if thread := int(c.integer("message_thread_id")); thread != 0 {
+		if _, ok := r.topics[thread]; !ok {
+			panic(badRequest("message thread not found"))
 		}
-		m.ThreadID, m.IsTopicMessage = int(thread), true
+		m.ThreadID, m.IsTopicMessage = thread, true
 		m.ReplyTo = replied(r.messages[thread-1])
 	}
 	var to struct {
@@ -158,91 +115,65 @@ func (s *Server) address(c *call, r *chatState, m *Message) *refusal {
 		Chat         *int64 `json:"chat_id"`
 		AllowMissing bool   `json:"allow_sending_without_reply"`
 	}
-	there, refused := c.object("reply_parameters", "reply parameters", &to)
-	switch {
-	case refused != nil || !there:
-		return refused
+	switch there := c.object("reply_parameters", "reply parameters", &to); {
+	case !there:
+		return
 	case to.Message == nil:
-		return badRequest(`can't find field "message_id"`)
+		panic(badRequest(`can't find field "message_id"`))
 	case to.Chat != nil && *to.Chat != r.ID:
-		return strict("replies to other chats are not supported")
+		panic(strict("replies to other chats are not supported"))
 	}
 	if target := r.find(*to.Message); target != nil {
 		m.ReplyTo = replied(target)
 	} else if !to.AllowMissing {
-		return badRequest("message to be replied not found")
+		panic(badRequest("message to be replied not found"))
 	}
-	return nil
 }
 
 // ownMessage returns the bot's message that a call names; what is the action, for errors.
-func (s *Server) ownMessage(c *call, what string) (*chatState, *Message, *refusal) {
-	r, refused := s.chatFor(c)
-	if refused != nil {
-		return nil, nil, refused
-	}
-	id, refused := c.integer("message_id")
-	if refused != nil {
-		return nil, nil, refused
-	}
-	m := r.find(int(id))
+func (s *Server) ownMessage(c *call, what string) (*chatState, *Message) {
+	r := s.chatFor(c)
+	m := r.find(int(c.integer("message_id")))
 	switch {
 	case m == nil:
-		return nil, nil, badRequest("message to %s not found", what)
+		panic(badRequest("message to %s not found", what))
 	case what == "edit" && (m.From == nil || m.From.ID != s.bot().ID):
-		return nil, nil, badRequest("message can't be edited")
+		panic(badRequest("message can't be edited"))
 	}
-	return r, m, nil
+	return r, m
 }
 
-func (s *Server) editMessageText(c *call) (any, *refusal) {
-	text, entities, refused := c.messageText()
-	if refused != nil {
-		return nil, refused
-	}
-	keyboard, refused := c.inline()
-	if refused != nil {
-		return nil, refused
-	}
-	r, m, refused := s.ownMessage(c, "edit")
-	if refused != nil {
-		return nil, refused
-	}
+func (s *Server) editMessageText(c *call) any {
+	text, entities := c.messageText()
+	keyboard := c.inline()
+	r, m := s.ownMessage(c, "edit")
 	if m.Document != nil {
-		return nil, badRequest("there is no text in the message to edit")
+		panic(badRequest("there is no text in the message to edit"))
 	}
 	changed := *m
 	changed.Text, changed.Entities, changed.Keyboard = text, entities, keyboard
 	return s.edit(r, m, changed)
 }
 
-func (s *Server) editMessageReplyMarkup(c *call) (any, *refusal) {
-	keyboard, refused := c.inline()
-	if refused != nil {
-		return nil, refused
-	}
-	r, m, refused := s.ownMessage(c, "edit")
-	if refused != nil {
-		return nil, refused
-	}
+func (s *Server) editMessageReplyMarkup(c *call) any {
+	keyboard := c.inline()
+	r, m := s.ownMessage(c, "edit")
 	changed := *m
 	changed.Keyboard = keyboard
 	return s.edit(r, m, changed)
 }
 
 // edit replaces a message with another one that differs.
-func (s *Server) edit(r *chatState, m *Message, changed Message) (any, *refusal) {
+func (s *Server) edit(r *chatState, m *Message, changed Message) any {
 	if m.Text == changed.Text && slices.EqualFunc(m.Entities, changed.Entities, sameEntity) && sameKeyboard(m.Keyboard, changed.Keyboard) {
-		return nil, badRequest("message is not modified: specified new message content and reply markup are exactly " +
-			"the same as a current content and reply markup of the message")
+		panic(badRequest("message is not modified: specified new message content and reply markup are exactly " +
+			"the same as a current content and reply markup of the message"))
 	}
-	if refused := s.allow(&r.Chat); refused != nil {
-		return nil, refused
-	}
+	s.allow(&r.Chat)
 	changed.EditDate = s.now().Unix()
 	changed.Edits++
 	*m = changed
-	return changed, nil
+	return changed
 }
 
 func sameEntity(a, b Entity) bool {
@@ -257,23 +188,20 @@ func sameKeyboard(a, b *Keyboard) bool {
 	return slices.EqualFunc(a.Rows, b.Rows, slices.Equal)
 }
 
-func (s *Server) deleteMessage(c *call) (any, *refusal) {
+func (s *Server) deleteMessage(c *call) any {
 	switch {
 	case c.params["chat_id"] == "":
-		return nil, badRequest("chat identifier is not specified")
+		panic(badRequest("chat identifier is not specified"))
 	case c.params["message_id"] == "":
-		return nil, badRequest("message identifier is not specified")
+		panic(badRequest("message identifier is not specified"))
 	}
-	r, m, refused := s.ownMessage(c, "delete")
-	if refused != nil {
-		return nil, refused
-	}
+	r, m := s.ownMessage(c, "delete")
 	old := s.now().Sub(time.Unix(m.Date, 0)) > deletable
 	if old || r.Type != Private && (m.From == nil || m.From.ID != s.bot().ID) {
-		return nil, badRequest("message can't be deleted")
+		panic(badRequest("message can't be deleted"))
 	}
 	m.Deleted = true
-	return true, nil
+	return true
 }
 
 var actions = []string{
@@ -281,50 +209,41 @@ var actions = []string{
 	"choose_sticker", "find_location", "record_video_note", "upload_video_note",
 }
 
-func (s *Server) sendChatAction(c *call) (any, *refusal) {
+func (s *Server) sendChatAction(c *call) any {
 	if !slices.Contains(actions, c.params["action"]) {
-		return nil, badRequest("wrong parameter action in request")
+		panic(badRequest("wrong parameter action in request"))
 	}
-	r, refused := s.chatFor(c)
-	if refused != nil {
-		return nil, refused
-	}
-	return true, s.address(c, r, new(Message))
+	s.address(c, s.chatFor(c), new(Message))
+	return true
 }
 
-var commandForm = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
+var (
+	commandForm  = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
+	languageForm = regexp.MustCompile(`^(?:[a-z]{2})?$`)
+)
 
-func (s *Server) setMyCommands(c *call) (any, *refusal) {
+func (s *Server) setMyCommands(c *call) any {
 	var list []BotCommand
-	there, refused := c.object("commands", "commands", &list)
-	if refused != nil {
-		return nil, refused
-	}
-	if !there || len(list) > 100 {
-		return nil, badRequest("BOT_COMMANDS_TOO_MUCH")
+	if !c.object("commands", "commands", &list) || len(list) > 100 {
+		panic(badRequest("BOT_COMMANDS_TOO_MUCH"))
 	}
 	for _, command := range list {
 		switch n := utf16Len(command.Description); {
 		case !commandForm.MatchString(command.Command):
-			return nil, badRequest("BOT_COMMAND_INVALID")
+			panic(badRequest("BOT_COMMAND_INVALID"))
 		case n < 1 || n > 256:
-			return nil, badRequest("BOT_COMMAND_DESCRIPTION_INVALID")
+			panic(badRequest("BOT_COMMAND_DESCRIPTION_INVALID"))
 		}
 	}
 	language := c.params["language_code"]
-	if language != "" && !regexp.MustCompile(`^[a-z]{2}$`).MatchString(language) {
-		return nil, badRequest("invalid language code specified")
+	if !languageForm.MatchString(language) {
+		panic(badRequest("invalid language code specified"))
 	}
 	var scope struct {
 		Type string `json:"type"`
 		Chat int64  `json:"chat_id"`
 	}
-	if _, refused := c.object("scope", "BotCommandScope", &scope); refused != nil {
-		return nil, refused
-	}
-	if s.commands == nil {
-		s.commands = map[string][]BotCommand{}
-	}
-	s.commands[language] = list
-	return true, nil
+	c.object("scope", "BotCommandScope", &scope)
+	setIn(&s.commands, language, list)
+	return true
 }

@@ -1,6 +1,7 @@
 package botapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -129,7 +130,7 @@ func (s *Server) Close() {
 // method is a supported method.
 type method struct {
 	params []string
-	do     func(s *Server, c *call) (result any, refused *refusal)
+	do     func(s *Server, c *call) (result any)
 }
 
 var methods = map[string]method{
@@ -165,13 +166,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.record(&call{method: name}, fault.Kind.code(), "fault: "+fault.Kind.String())
 		return
 	}
-	c, refused := readCall(name, r, s.maxFile())
-	var result any
-	if refused == nil {
-		result, refused = s.do(r.Context(), c)
-	} else {
-		s.record(&call{method: name}, refused.Code, refused.Description)
-	}
+	result, refused := s.do(name, r)
 	if fault != nil && fault.Kind == AnswerLost || refused != nil && refused.Code == 0 {
 		closeConnection(w)
 		return
@@ -187,35 +182,35 @@ func (s *Server) route(path string) (name string, refused *refusal) {
 	switch {
 	case !ok || !ok2 || !tokenForm.MatchString(token):
 		return "", notFound
-	case token != s.token():
+	case token != cmp.Or(s.Token, Token):
 		return "", &refusal{Code: http.StatusUnauthorized, Description: "Unauthorized"}
 	}
 	return name, nil
 }
 
-// do executes a call.
-func (s *Server) do(ctx context.Context, c *call) (result any, refused *refusal) {
+// do reads and executes a call. What refuses it, however deep, panics with the *refusal, and only do recovers.
+func (s *Server) do(name string, r *http.Request) (result any, refused *refusal) {
+	c := &call{method: name}
 	defer func() {
 		code, description := http.StatusOK, ""
-		if refused != nil {
+		if why := recover(); why != nil {
+			refused = why.(*refusal) // any other panic is a bug
 			code, description = refused.Code, refused.Description
 		}
 		s.record(c, code, description)
 	}()
-	name := strings.ToLower(c.method)
-	if name == "getupdates" {
-		return s.getUpdates(ctx, c)
+	c = readCall(name, r, s.maxFile())
+	if name = strings.ToLower(name); name == "getupdates" {
+		return s.getUpdates(r.Context(), c), nil
 	}
 	m, ok := methods[name]
 	if !ok {
-		return nil, &refusal{Code: http.StatusNotFound, Description: "Not Found: method not found"}
+		panic(&refusal{Code: http.StatusNotFound, Description: "Not Found: method not found"})
 	}
-	if refused := c.refuseUnknown(m.params); refused != nil {
-		return nil, refused
-	}
+	c.refuseUnknown(m.params)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return m.do(s, c)
+	return m.do(s, c), nil
 }
 
 // record records a call, and notifies waiters.
@@ -236,13 +231,6 @@ func reply(w http.ResponseWriter, result any, refused *refusal) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-func (s *Server) token() string {
-	if s.Token != "" {
-		return s.Token
-	}
-	return Token
-}
-
 func (s *Server) now() time.Time {
 	if s.Now != nil {
 		return s.Now()
@@ -250,12 +238,7 @@ func (s *Server) now() time.Time {
 	return time.Now()
 }
 
-func (s *Server) maxFile() int64 {
-	if s.MaxFile > 0 {
-		return s.MaxFile
-	}
-	return maxFile
-}
+func (s *Server) maxFile() int64 { return cmp.Or(s.MaxFile, maxFile) }
 
 // notify wakes the waiters for a change. It needs s.mu.
 func (s *Server) notify() {
@@ -275,16 +258,5 @@ func (s *Server) change() <-chan struct{} {
 
 // bot is the bot's user.
 func (s *Server) bot() User {
-	if s.Bot.ID != 0 {
-		return s.Bot
-	}
-	return User{ID: 110201543, IsBot: true, FirstName: "Permesso", Username: "permesso_bot"}
-}
-
-// defaultTo returns normal if d is 0.
-func defaultTo(d, normal time.Duration) time.Duration {
-	if d == 0 {
-		return normal
-	}
-	return d
+	return cmp.Or(s.Bot, User{ID: 110201543, IsBot: true, FirstName: "Permesso", Username: "permesso_bot"})
 }

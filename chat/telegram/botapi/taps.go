@@ -1,11 +1,11 @@
 package botapi
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"time"
 )
@@ -59,10 +59,8 @@ func (s *Server) TapData(user, chat int64, message int, data string) *Tap {
 }
 
 func (s *Server) tap(user, chat int64, message int, data string) *Tap {
-	var random [8]byte
-	_, _ = rand.Read(random[:])
 	t := &Tap{
-		ID:   strconv.FormatUint(binary.BigEndian.Uint64(random[:])>>1, 10),
+		ID:   strconv.FormatInt(rand.Int64(), 10), //nolint:gosec // no secret
 		User: user, Chat: chat, Message: message, Data: data, At: s.now(), server: s,
 	}
 	r := s.mustChat(chat)
@@ -72,10 +70,7 @@ func (s *Server) tap(user, chat int64, message int, data string) *Tap {
 	} else {
 		shown = map[string]any{"chat": r.Chat, "message_id": message, "date": 0}
 	}
-	if s.taps == nil {
-		s.taps = map[string]*Tap{}
-	}
-	s.taps[t.ID] = t
+	setIn(&s.taps, t.ID, t)
 	t.UpdateID = s.push("callback_query", map[string]any{
 		"id": t.ID, "from": s.users[user], "message": shown,
 		"chat_instance": strconv.FormatInt(-7_000_000_000_000_000_000+chat, 10), "data": data,
@@ -117,30 +112,24 @@ func (t *Tap) Answered() (Answer, bool) {
 	return *t.answer, true
 }
 
-func (s *Server) callbackTimeout() time.Duration { return defaultTo(s.CallbackTimeout, 15*time.Second) }
+func (s *Server) callbackTimeout() time.Duration { return cmp.Or(s.CallbackTimeout, 15*time.Second) }
 
 // answerCallbackQuery answers a tap, only once and in time.
-func (s *Server) answerCallbackQuery(c *call) (any, *refusal) {
-	text := c.params["text"]
-	alert, refused := c.boolean("show_alert")
-	if refused != nil {
-		return nil, refused
-	}
-	if _, refused := c.integer("cache_time"); refused != nil {
-		return nil, refused
-	}
+func (s *Server) answerCallbackQuery(c *call) any {
+	text, alert := c.params["text"], c.boolean("show_alert")
+	c.integer("cache_time")
 	t := s.taps[c.params["callback_query_id"]]
 	now := s.now()
 	switch {
 	case utf16Len(text) > maxAnswer:
-		return nil, badRequest("MESSAGE_TOO_LONG")
+		panic(badRequest("MESSAGE_TOO_LONG"))
 	case normalized(text) != text:
-		return nil, strict("Telegram would show %q instead of %q", normalized(text), text)
+		panic(strict("Telegram would show %q instead of %q", normalized(text), text))
 	case c.params["url"] != "":
-		return nil, badRequest("URL_INVALID")
+		panic(badRequest("URL_INVALID"))
 	case t == nil || t.answer != nil || now.Sub(t.At) > s.callbackTimeout():
-		return nil, badRequest("query is too old and response timeout expired or query ID is invalid")
+		panic(badRequest("query is too old and response timeout expired or query ID is invalid"))
 	}
 	t.answer = &Answer{Text: text, Alert: alert, At: now}
-	return true, nil
+	return true
 }

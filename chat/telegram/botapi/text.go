@@ -22,21 +22,20 @@ const (
 func utf16Len(s string) int { return len(utf16.Encode([]rune(s))) }
 
 // checkText refuses texts that Telegram refuses, or would change.
-func checkText(text string, limit int, tooLong string) *refusal {
+func checkText(text string, limit int, tooLong string) {
 	switch {
 	case len(text) > maxTextSize:
-		return badRequest("text is too long")
+		panic(badRequest("text is too long"))
 	case !utf8.ValidString(text):
-		return badRequest("strings must be encoded in UTF-8")
+		panic(badRequest("strings must be encoded in UTF-8"))
 	case strings.TrimLeft(text, " \n\t\r\u200b\u200c\u200d\u200e\u200f\ufeff\u00a0") == "":
-		return badRequest("text must be non-empty")
+		panic(badRequest("text must be non-empty"))
 	case utf16Len(text) > limit:
-		return badRequest("%s", tooLong)
+		panic(badRequest("%s", tooLong))
 	}
 	if kept := normalized(text); kept != text {
-		return strict("Telegram would show %q instead of %q", kept, text)
+		panic(strict("Telegram would show %q instead of %q", kept, text))
 	}
-	return nil
 }
 
 var (
@@ -70,76 +69,69 @@ var (
 
 // checkEntities refuses entities that Telegram refuses, with its texts, and those that it would silently drop
 // or change.
-func checkEntities(text string, entities []Entity) *refusal {
+func checkEntities(text string, entities []Entity) {
 	if len(entities) > 100 {
-		return strict("Telegram shows the first 100 entities only, got %d", len(entities))
+		panic(strict("Telegram shows the first 100 entities only, got %d", len(entities)))
 	}
 	for i := range entities {
-		if r := checkEntity(text, &entities[i]); r != nil {
-			return r
-		}
+		checkEntity(text, &entities[i])
 	}
 	for i, a := range entities {
 		for _, b := range entities[i+1:] {
 			if why := conflictOf(a, b); why != "" {
-				return strict("%s %d+%d and %s %d+%d: %s", a.Type, a.Offset, a.Length, b.Type, b.Offset, b.Length, why)
+				panic(strict("%s %d+%d and %s %d+%d: %s", a.Type, a.Offset, a.Length, b.Type, b.Offset, b.Length, why))
 			}
 		}
 	}
-	return nil
 }
 
-func checkEntity(text string, e *Entity) *refusal {
+func checkEntity(text string, e *Entity) {
 	known := slices.Concat(splittable, quotes, verbatim, linking, automatic)
 	switch {
 	case !slices.Contains(known, e.Type):
-		return badRequest("can't parse MessageEntity: Unsupported type specified")
+		panic(badRequest("can't parse MessageEntity: Unsupported type specified"))
 	case e.Offset < 0 || e.Offset > 1_000_000:
-		return badRequest("receive an entity with incorrect offset %d", e.Offset)
+		panic(badRequest("receive an entity with incorrect offset %d", e.Offset))
 	case e.Length < 0 || e.Length > 1_000_000:
-		return badRequest("receive an entity with incorrect length %d", e.Length)
+		panic(badRequest("receive an entity with incorrect length %d", e.Length))
 	case e.Length == 0:
-		return strict("Telegram drops an empty entity: %s at %d", e.Type, e.Offset)
+		panic(strict("Telegram drops an empty entity: %s at %d", e.Type, e.Offset))
 	}
-	if r := checkSpan(text, e); r != nil {
-		return r
-	}
+	checkSpan(text, e)
 	switch {
 	case slices.Contains(automatic, e.Type):
-		return strict("Telegram finds every %s by itself and ignores sent ones", e.Type)
+		panic(strict("Telegram finds every %s by itself and ignores sent ones", e.Type))
 	case e.Type == "custom_emoji" || e.Type == "text_mention":
-		return strict("%s is not supported", e.Type)
+		panic(strict("%s is not supported", e.Type))
 	case e.Type == "text_link":
-		return checkURL(e.URL, "entity URL")
+		checkURL(e.URL, "entity URL")
 	case e.URL != "":
-		return strict("a URL belongs to a text_link, not to %s", e.Type)
+		panic(strict("a URL belongs to a text_link, not to %s", e.Type))
 	case e.Language != "" && e.Type != "pre":
-		return strict("a language belongs to pre, not to %s", e.Type)
+		panic(strict("a language belongs to pre, not to %s", e.Type))
 	}
-	return nil
 }
 
 // checkSpan checks that the entity begins and ends in the text and not within a character.
-func checkSpan(text string, e *Entity) *refusal {
+func checkSpan(text string, e *Entity) {
 	at, begins, ends := 0, false, false
 	for pos, r := range text {
 		begins = begins || at == e.Offset
 		ends = ends || at == e.Offset+e.Length
 		at += utf16.RuneLen(r)
 		if !begins && at > e.Offset {
-			return badRequest("entity begins in a middle of a UTF-16 symbol at byte offset %d", pos)
+			panic(badRequest("entity begins in a middle of a UTF-16 symbol at byte offset %d", pos))
 		}
 		if !ends && at > e.Offset+e.Length {
-			return badRequest("entity beginning at UTF-16 offset %d ends in a middle of a UTF-16 symbol at byte offset %d", e.Offset, pos)
+			panic(badRequest("entity beginning at UTF-16 offset %d ends in a middle of a UTF-16 symbol at byte offset %d", e.Offset, pos))
 		}
 	}
 	switch {
 	case e.Offset >= at:
-		return badRequest("entity begins after the end of the text at UTF-16 offset %d", e.Offset)
+		panic(badRequest("entity begins after the end of the text at UTF-16 offset %d", e.Offset))
 	case e.Offset+e.Length > at:
-		return badRequest("entity beginning at UTF-16 offset %d ends after the end of the text at UTF-16 offset %d", e.Offset, e.Offset+e.Length)
+		panic(badRequest("entity beginning at UTF-16 offset %d ends after the end of the text at UTF-16 offset %d", e.Offset, e.Offset+e.Length))
 	}
-	return nil
 }
 
 // conflictOf returns why two entities cannot be combined, or "".
@@ -167,17 +159,16 @@ func conflictOf(a, b Entity) string {
 }
 
 // checkURL refuses a URL that is no web or Telegram link.
-func checkURL(link, what string) *refusal {
+func checkURL(link, what string) {
 	u, err := url.Parse(link)
 	switch {
 	case link == "":
-		return badRequest("%s '' is invalid: URL host is empty", what)
+		panic(badRequest("%s '' is invalid: URL host is empty", what))
 	case err != nil || u.Scheme == "" && !strings.Contains(link, "."):
-		return badRequest("%s '%s' is invalid: Wrong HTTP URL", what, link)
+		panic(badRequest("%s '%s' is invalid: Wrong HTTP URL", what, link))
 	case u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "tg":
-		return badRequest("%s '%s' is invalid: Unsupported URL protocol", what, link)
+		panic(badRequest("%s '%s' is invalid: Unsupported URL protocol", what, link))
 	}
-	return nil
 }
 
 // automaticPatterns find what Telegram makes tappable by itself. They match more than Telegram does: agent text
@@ -215,6 +206,11 @@ func withAutomatic(text string, entities []Entity) []Entity {
 	}
 	slices.SortStableFunc(all, func(a, b Entity) int { return a.Offset - b.Offset })
 	return all
+}
+
+// forbidden is a refusal because of the chat.
+func forbidden(format string, args ...any) *refusal {
+	return &refusal{Code: 403, Description: "Forbidden: " + fmt.Sprintf(format, args...)}
 }
 
 // badRequest is a refusal with Telegram's own text.

@@ -1,5 +1,7 @@
 package botapi
 
+import "slices"
+
 // The objects of the Bot API that the fake supports, with the fields of core.telegram.org/bots/api. Fields
 // without a JSON name are for tests.
 
@@ -112,28 +114,26 @@ type Message struct {
 	Deleted    bool `json:"-"`
 }
 
+func (m Message) keys() []Button {
+	if m.Keyboard == nil {
+		return nil
+	}
+	return slices.Concat(m.Keyboard.Rows...)
+}
+
 // Buttons lists the texts of a message's buttons, row after row.
-func (m Message) Buttons() []string {
-	var texts []string
-	if m.Keyboard != nil {
-		for _, row := range m.Keyboard.Rows {
-			for _, b := range row {
-				texts = append(texts, b.Text)
-			}
-		}
+func (m Message) Buttons() (texts []string) {
+	for _, b := range m.keys() {
+		texts = append(texts, b.Text)
 	}
 	return texts
 }
 
 // Button returns the button with that text.
 func (m Message) Button(text string) (Button, bool) {
-	if m.Keyboard != nil {
-		for _, row := range m.Keyboard.Rows {
-			for _, b := range row {
-				if b.Text == text {
-					return b, true
-				}
-			}
+	for _, b := range m.keys() {
+		if b.Text == text {
+			return b, true
 		}
 	}
 	return Button{}, false

@@ -1,6 +1,7 @@
 package botapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -84,53 +85,56 @@ func (s *Server) Unacknowledged() []int64 {
 	return ids
 }
 
+// poll is a getUpdates with its parameters.
+type poll struct {
+	offset  int64
+	limit   int
+	timeout time.Duration
+	ended   chan *refusal // gets the refusal if another call ends it
+}
+
 // getUpdates is a long poll. It drops the updates below the offset and returns the others, again and again. A
 // second poll ends the first one with 409.
-func (s *Server) getUpdates(ctx context.Context, c *call) (any, *refusal) {
-	if refused := c.refuseUnknown([]string{"offset", "limit", "timeout", "allowed_updates"}); refused != nil {
-		return nil, refused
+func (s *Server) getUpdates(ctx context.Context, c *call) any {
+	c.refuseUnknown([]string{"offset", "limit", "timeout", "allowed_updates"})
+	p := s.startPoll(c)
+	if p == nil {
+		s.conflict(ctx, conflict("can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first"))
 	}
+	return s.wait(ctx, p)
+}
+
+// startPoll ends the waiting poll and starts another one; nil: a webhook is set.
+func (s *Server) startPoll(c *call) *poll {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.hook.url != "" {
-		pause := s.conflict()
-		s.mu.Unlock()
-		sleep(ctx, pause)
-		return nil, conflict("can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first")
+		return nil
 	}
-	offset, limit, timeout, refused := s.pollParams(c)
-	if refused != nil {
-		s.mu.Unlock()
-		return nil, refused
-	}
+	p := s.readPoll(c)
 	s.endPoll("terminated by other getUpdates request; make sure that only one bot instance is running")
-	s.acknowledge(offset)
-	ended := make(chan *refusal, 1)
-	s.queue.poll = ended
+	s.acknowledge(p.offset)
+	s.queue.poll = p.ended
 	s.notify()
-	s.mu.Unlock()
-	return s.wait(ctx, offset, limit, timeout, ended)
+	return p
 }
 
 // wait answers a poll as soon as there is an update.
-func (s *Server) wait(ctx context.Context, offset int64, limit int, timeout time.Duration, ended chan *refusal) (any, *refusal) {
-	late := time.NewTimer(timeout)
+func (s *Server) wait(ctx context.Context, p *poll) any {
+	late := time.NewTimer(p.timeout)
 	defer late.Stop()
 	over := false
 	for {
 		s.mu.Lock()
-		found, changed, closing := s.deliverable(offset, limit), s.change(), s.closing
+		found, changed, closing := s.deliverable(p.offset, p.limit), s.change(), s.closing
 		s.mu.Unlock()
 		select {
-		case refused := <-ended:
-			s.mu.Lock()
-			pause := s.conflict()
-			s.mu.Unlock()
-			sleep(ctx, pause)
-			return nil, refused
+		case refused := <-p.ended:
+			s.conflict(ctx, refused)
 		default:
 		}
 		if len(found) > 0 || over {
-			return found, nil
+			return found
 		}
 		select {
 		case <-changed:
@@ -140,44 +144,33 @@ func (s *Server) wait(ctx context.Context, offset int64, limit int, timeout time
 			over = true
 		case <-closing:
 			over = true
-		case refused := <-ended:
-			ended <- refused
+		case refused := <-p.ended:
+			s.conflict(ctx, refused)
 		}
 	}
 }
 
-// pollParams reads the parameters of getUpdates, and delays polls that come too often.
-func (s *Server) pollParams(c *call) (offset int64, limit int, timeout time.Duration, refused *refusal) {
-	number := func(name string) int64 {
-		n, bad := c.integer(name)
-		if refused == nil {
-			refused = bad
-		}
-		return n
-	}
-	offset = number("offset")
-	limit = int(number("limit"))
-	timeout = time.Duration(number("timeout")) * time.Second
-	if refused == nil {
-		refused = s.allowKinds(c)
-	}
+// readPoll reads the parameters of getUpdates, and delays polls that come too often.
+func (s *Server) readPoll(c *call) *poll {
+	p := &poll{offset: c.integer("offset"), limit: int(c.integer("limit")), ended: make(chan *refusal, 1)}
+	p.timeout = min(max(time.Duration(c.integer("timeout"))*time.Second, 0), maxPoll)
+	s.allowKinds(c)
 	if c.params["limit"] == "" {
-		limit = 100
+		p.limit = 100
 	}
-	if refused == nil && (limit < 1 || limit > 100) {
-		refused = strict("limit is 1 to 100, not %d", limit)
+	if p.limit < 1 || p.limit > 100 {
+		panic(strict("limit is 1 to 100, not %d", p.limit))
 	}
-	timeout = min(max(timeout, 0), maxPoll)
 	now := s.now()
-	if s.SlowPolls && offset == s.queue.offset {
+	if s.SlowPolls && p.offset == s.queue.offset {
 		if since := now.Sub(s.queue.polled); since < 500*time.Millisecond {
-			timeout, limit = max(timeout, 3*time.Second), 1
+			p.timeout, p.limit = max(p.timeout, 3*time.Second), 1
 		} else if since < 3*time.Second {
-			timeout = max(timeout, 3*time.Second)
+			p.timeout = max(p.timeout, 3*time.Second)
 		}
 	}
-	s.queue.offset, s.queue.polled = offset, now
-	return offset, limit, timeout, refused
+	s.queue.offset, s.queue.polled = p.offset, now
+	return p
 }
 
 // acknowledge drops the updates below the offset. A negative offset keeps that many; one that is unrelated to
@@ -189,10 +182,9 @@ func (s *Server) acknowledge(offset int64) {
 		q.updates = slices.Clone(q.updates[max(0, len(q.updates)+int(offset)):])
 		return
 	}
-	if s.unrelated(offset) {
-		return
+	if !s.unrelated(offset) {
+		q.updates = slices.DeleteFunc(q.updates, func(u update) bool { return u.id < offset })
 	}
-	q.updates = slices.DeleteFunc(q.updates, func(u update) bool { return u.id < offset })
 }
 
 func (s *Server) unrelated(offset int64) bool {
@@ -221,14 +213,20 @@ func (s *Server) endPoll(why string) {
 	s.queue.poll = nil
 }
 
-// conflict returns the delay of the next 409: the first comes at once.
-func (s *Server) conflict() time.Duration {
-	pause := defaultTo(s.ConflictPause, 3*time.Second)
-	if now := s.now(); now.Sub(s.queue.refused) >= pause {
+// conflict refuses with a 409. The first one comes at once, the next ones after a delay.
+func (s *Server) conflict(ctx context.Context, refused *refusal) {
+	pause := cmp.Or(s.ConflictPause, 3*time.Second)
+	s.mu.Lock()
+	now := s.now()
+	first := now.Sub(s.queue.refused) >= pause
+	if first {
 		s.queue.refused = now
-		return 0
 	}
-	return pause
+	s.mu.Unlock()
+	if !first {
+		sleep(ctx, pause)
+	}
+	panic(refused)
 }
 
 func conflict(why string) *refusal {
@@ -236,22 +234,20 @@ func conflict(why string) *refusal {
 }
 
 // allowKinds reads allowed_updates, which stay in force until changed.
-func (s *Server) allowKinds(c *call) *refusal {
+func (s *Server) allowKinds(c *call) {
 	var wanted []string
-	there, refused := c.object("allowed_updates", "allowed_updates", &wanted)
-	if refused != nil || !there {
-		return refused
+	if !c.object("allowed_updates", "allowed_updates", &wanted) {
+		return
 	}
 	for _, kind := range wanted {
 		if !slices.Contains(kinds, kind) {
-			return strict("no updates of the kind %q", kind)
+			panic(strict("no updates of the kind %q", kind))
 		}
 	}
 	if len(wanted) == 0 {
 		wanted = nil
 	}
 	s.queue.allowed = wanted
-	return nil
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -2,6 +2,7 @@ package botapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -22,74 +23,54 @@ type webhook struct {
 
 var secretForm = regexp.MustCompile(`^[A-Za-z0-9_-]{0,256}$`)
 
-func (s *Server) setWebhook(c *call) (any, *refusal) {
-	drop, refused := c.boolean("drop_pending_updates")
-	if refused != nil {
-		return nil, refused
-	}
-	most, refused := c.integer("max_connections")
-	if refused != nil {
-		return nil, refused
-	}
-	link := c.params["url"]
+func (s *Server) setWebhook(c *call) any {
+	drop, most := c.boolean("drop_pending_updates"), c.integer("max_connections")
+	link, secret := c.params["url"], c.params["secret_token"]
 	if link == "" {
 		return s.deleteWebhook(c)
 	}
-	if refused := s.checkHook(link); refused != nil {
-		return nil, refused
-	}
-	switch secret := c.params["secret_token"]; {
+	s.checkHook(link)
+	switch {
 	case len(secret) > 256:
-		return nil, badRequest("secret token is too long")
+		panic(badRequest("secret token is too long"))
 	case !secretForm.MatchString(secret):
-		return nil, badRequest("secret token contains unallowed characters")
+		panic(badRequest("secret token contains unallowed characters"))
 	case most < 0 || most > 100:
-		return nil, strict("max_connections is 1 to 100, not %d", most)
+		panic(strict("max_connections is 1 to 100, not %d", most))
 	}
-	if refused := s.allowKinds(c); refused != nil {
-		return nil, refused
-	}
+	s.allowKinds(c)
 	if drop {
 		s.queue.updates = nil
 	}
-	if most == 0 {
-		most = 40
-	}
 	s.endPoll("terminated by setWebhook request")
-	s.hook = webhook{url: link, secret: c.params["secret_token"], max: int(most), generation: s.hook.generation + 1}
+	s.hook = webhook{url: link, secret: secret, max: int(cmp.Or(most, 40)), generation: s.hook.generation + 1}
 	s.startWebhook()
-	return true, nil
+	return true
 }
 
 // checkHook refuses URLs that Telegram refuses.
-func (s *Server) checkHook(link string) *refusal {
+func (s *Server) checkHook(link string) {
 	u, err := url.Parse(link)
 	switch {
 	case err != nil || u.Host == "":
-		return badRequest("invalid webhook URL specified")
+		panic(badRequest("invalid webhook URL specified"))
 	case s.Local:
-		return nil
 	case u.Scheme != "https":
-		return badRequest("bad webhook: An HTTPS URL must be provided for webhook")
+		panic(badRequest("bad webhook: An HTTPS URL must be provided for webhook"))
 	case !slices.Contains([]string{"", "80", "88", "443", "8443"}, u.Port()):
-		return badRequest("bad webhook: Webhook can be set up only on ports 80, 88, 443 or 8443")
+		panic(badRequest("bad webhook: Webhook can be set up only on ports 80, 88, 443 or 8443"))
 	}
-	return nil
 }
 
-func (s *Server) deleteWebhook(c *call) (any, *refusal) {
-	drop, refused := c.boolean("drop_pending_updates")
-	if refused != nil {
-		return nil, refused
-	}
-	if drop {
+func (s *Server) deleteWebhook(c *call) any {
+	if c.boolean("drop_pending_updates") {
 		s.queue.updates = nil
 	}
 	s.hook = webhook{generation: s.hook.generation + 1}
-	return true, nil
+	return true
 }
 
-func (s *Server) getWebhookInfo(*call) (any, *refusal) {
+func (s *Server) getWebhookInfo(*call) any {
 	info := map[string]any{
 		"url": s.hook.url, "has_custom_certificate": false, "pending_update_count": len(s.queue.updates),
 	}
@@ -102,7 +83,7 @@ func (s *Server) getWebhookInfo(*call) (any, *refusal) {
 	if s.queue.allowed != nil {
 		info["allowed_updates"] = s.queue.allowed
 	}
-	return info, nil
+	return info
 }
 
 // startWebhook delivers updates in the background while this webhook is set and the server listens. It needs
@@ -144,7 +125,7 @@ func (s *Server) deliver(ctx context.Context, hook webhook) {
 			}
 			s.notify()
 			s.mu.Unlock()
-			sleep(ctx, defaultTo(s.WebhookRetry, time.Second))
+			sleep(ctx, cmp.Or(s.WebhookRetry, time.Second))
 			continue
 		}
 		s.mu.Lock()

@@ -3,7 +3,6 @@ package crashtest
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -19,16 +18,6 @@ import (
 
 const tenYears = 10 * 365 * 24 * time.Hour
 
-// clockSearch explores every jump of every flow.
-type clockSearch struct {
-	Config *config
-	Every  int // only every nth jump; 0: all
-	Starts int // see faultSearch
-
-	mu     sync.Mutex
-	report faultReport
-}
-
 // jump is one clock change.
 type jump struct {
 	flow     *flow
@@ -37,47 +26,29 @@ type jump struct {
 	restored bool // with the next action
 }
 
-// Explore plays every jump.
-func (x *clockSearch) Explore(workers int) (*faultReport, error) {
-	x.report.report = report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
-	jumps := make(chan jump)
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			for j := range jumps {
-				x.play(j)
-			}
-		})
-	}
-	defer wg.Wait()
-	defer close(jumps)
-	given := 0
-	for n, f := range allFlows() {
-		kinds, started, err := (&faultSearch{Config: x.Config}).operations(f)
-		if err != nil {
-			return nil, fmt.Errorf("flow %s without a jump: %w", f.Name, err)
-		}
-		for i := range kinds {
-			if i < started && !inSample(i+n, x.Starts) {
-				continue
-			}
+func (j jump) String() string {
+	return fmt.Sprintf("flow %s: %v before operation %d, back %v", j.flow.Name, j.by, j.at, j.restored)
+}
+
+// Clocks plays every flow with every jump.
+func (x *trialSearch) Clocks(workers int) (*report, error) {
+	return explore(&x.search, workers, func(jumps chan<- jump) error {
+		return x.eachOperation(func(f *flow, at int, _ crashfs.Kind) {
 			for _, by := range []time.Duration{tenYears, -tenYears} {
 				for _, back := range []bool{false, true} {
-					if given++; inSample(given, x.Every) {
-						jumps <- jump{f, i + 1, by, back}
+					if x.sampled() {
+						jumps <- jump{f, at, by, back}
 					}
 				}
 			}
-		}
-	}
-	return &x.report, nil
+		})
+	}, x.playJump)
 }
 
-func (x *clockSearch) play(j jump) {
+func (x *trialSearch) playJump(j jump) error {
 	w, err := x.Config.newSim(j.flow)
 	if err != nil {
-		x.verdict(j, []string{"H " + err.Error()})
-		return
+		return err
 	}
 	w.gateWasDown = true // an approval may expire before it runs
 	ops, off := 0, time.Duration(0)
@@ -98,8 +69,7 @@ func (x *clockSearch) play(j jump) {
 		}
 	}
 	if err != nil {
-		x.verdict(j, []string{"H " + err.Error()})
-		return
+		return fmt.Errorf("%s: %w", j, err)
 	}
 	w.disk.Fail = nil
 	bad := w.checkExpiredStays(s)
@@ -107,13 +77,13 @@ func (x *clockSearch) play(j jump) {
 	w.now = w.now.Add(3 * tenYears)
 	for range 2 {
 		w.now = w.now.Add(approval.IncompleteGrace)
-		if err := s.daemon.settle(); err != nil {
-			bad = append(bad, "L settling fails: "+err.Error())
-		}
+		bad = append(bad, settleError(s.daemon.settle())...)
 		w.observe()
 	}
 	bad = append(bad, w.checkPromises()...)
-	x.verdict(j, append(bad, w.ranLate...))
+	x.verdict(w, append(bad, w.ranLate...), j.String())
+	x.count(j.flow)
+	return nil
 }
 
 // checkExpiredStays sets the clock back to before every deadline and tries to approve
@@ -133,9 +103,7 @@ func (w *sim) checkExpiredStays(s *env) (bad []string) {
 		if err := w.decide(w.disk.Process("ann"), k, approval.Approved, slotStaysBlocked); err == nil {
 			bad = append(bad, fmt.Sprintf("I4 approved though %s", st))
 		}
-		if err := s.daemon.settle(); err != nil {
-			bad = append(bad, "L settling fails: "+err.Error())
-		}
+		bad = append(bad, settleError(s.daemon.settle())...)
 		if rec, _ := w.record(k); rec == nil || rec.Status != st {
 			bad = append(bad, fmt.Sprintf("I5 the outcome changed with the clock: it was %s", st))
 		}
@@ -165,16 +133,5 @@ func (w *sim) checkRunTime(k approval.Key) {
 	d, err := approval.ParseDecision(body, k)
 	if err == nil && w.now.After(d.RunBefore.Add(5*time.Minute)) { // a receipt's lifetime
 		w.ranLate = append(w.ranLate, "I4 it ran after RunBefore")
-	}
-}
-
-func (x *clockSearch) verdict(j jump, bad []string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.report.Trials++
-	x.report.ByFlow[j.flow.Name]++
-	for _, b := range bad {
-		x.report.Violations[b]++
-		x.report.Example[b] = []string{fmt.Sprintf("flow %s: %v before operation %d, back %v", j.flow.Name, j.by, j.at, j.restored)}
 	}
 }

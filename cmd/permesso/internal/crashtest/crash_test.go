@@ -24,7 +24,7 @@ func TestCrash(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // millions of short-lived documents
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30))
 	began := time.Now()
-	x := &explorer{Config: config, Seed: 1, Seeds: seeds(), Budget: budget(), NoCache: fullRun()}
+	x := &explorer{search: search{Config: config, NoCache: fullRun()}, Seed: 1, Seeds: seeds(), Budget: budget()}
 	progress := time.NewTicker(10 * time.Second)
 	defer progress.Stop()
 	x.Progress = func(states int) {

@@ -1,14 +1,11 @@
 package crashtest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
-	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
@@ -16,42 +13,14 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
-
-// report is the result of an exploration.
-type report struct {
-	States     int            // different disk states from which the gate was started
-	Violations map[string]int // by message
-	Example    map[string][]string
-	ByFlow     map[string]int
-}
-
-func (r *report) String() string {
-	s := fmt.Sprintf("%d disk states, %d kinds of violation\n", r.States, len(r.Violations))
-	for _, v := range sortedKeys(r.Violations) {
-		s += fmt.Sprintf("  %s (%d)\n", v, r.Violations[v])
-		for _, line := range r.Example[v] {
-			s += "      " + line + "\n"
-		}
-	}
-	return s
-}
-
 // explorer tries crashes, and crashes during recoveries. Which states it reaches
 // depends on the seed and, a little, on the timing of its workers.
 type explorer struct {
-	Config    *config
+	search
 	Seed      uint64
-	Budget    int              // minimum of states, if there are that many
-	Seeds     int              // random power cuts at every crash, besides the fixed ones
-	StopEarly bool             // at the first violation
-	NoCache   bool             // run every state to its end, even if its verdict is known
-	Progress  func(states int) // called for every new state; nil: not
-
-	mu     sync.Mutex
-	seen   map[[3]uint64]bool
-	cache  verdictCache
-	report report
+	Budget    int  // minimum of states, if there are that many
+	Seeds     int  // random power cuts at every crash, besides the fixed ones
+	StopEarly bool // at the first violation
 }
 
 // newConfig creates the keys that all simulations of an exploration share.
@@ -85,26 +54,13 @@ const maxRuns = 50_000
 // Explore plays every script with a crash before every operation and again during the
 // recovery. Then it plays interleavings until the budget is used.
 func (x *explorer) Explore(workers int) (*report, error) {
-	x.seen = map[[3]uint64]bool{}
-	x.cache = verdictCache{verdicts: map[futureKey][]string{}, disabled: x.NoCache}
-	x.report = report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
-	jobs := make(chan job)
-	errs := make([]error, workers)
-	var wg sync.WaitGroup
-	for i := range workers {
-		wg.Go(func() {
-			for j := range jobs {
-				w := &worker{x, rand.New(rand.NewPCG(x.Seed, j.run))} //nolint:gosec // the seed makes runs repeatable
-				if err := w.play(j); err != nil {
-					errs[i] = errors.Join(errs[i], fmt.Errorf("flow %s, run %d: %w", j.flow.Name, j.run, err))
-				}
-			}
-		})
-	}
-	x.queueJobs(jobs)
-	close(jobs)
-	wg.Wait()
-	return &x.report, errors.Join(errs...)
+	return explore(&x.search, workers, x.queueJobs, func(j job) error {
+		w := &worker{x, rand.New(rand.NewPCG(x.Seed, j.run))} //nolint:gosec // the seed makes runs repeatable
+		if err := w.play(j); err != nil {
+			return fmt.Errorf("flow %s, run %d: %w", j.flow.Name, j.run, err)
+		}
+		return nil
+	})
 }
 
 // perScript is how many interleavings run after each script with StopEarly: some
@@ -112,7 +68,7 @@ func (x *explorer) Explore(workers int) (*report, error) {
 const perScript = 20
 
 // queueJobs queues the scripts, then interleavings until the budget is used.
-func (x *explorer) queueJobs(jobs chan<- job) {
+func (x *explorer) queueJobs(jobs chan<- job) error {
 	flows := allFlows()
 	run := uint64(0)
 	for _, f := range flows {
@@ -126,6 +82,7 @@ func (x *explorer) queueJobs(jobs chan<- job) {
 		}
 	}
 	x.queueInterleavings(jobs, flows, run, maxRuns)
+	return nil
 }
 
 func (x *explorer) queueInterleavings(jobs chan<- job, flows []*flow, from, to uint64) {
@@ -166,22 +123,6 @@ func (x *explorer) stopped() bool {
 	return x.StopEarly && len(x.report.Violations) > 0
 }
 
-// isNew reports and counts a state that was not reached before.
-func (x *explorer) isNew(w *sim, h [3]uint64) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.seen[h] {
-		return false
-	}
-	x.seen[h] = true
-	x.report.States++
-	x.report.ByFlow[w.flow.Name]++
-	if x.Progress != nil {
-		x.Progress(x.report.States)
-	}
-	return true
-}
-
 func (x *worker) play(j job) error {
 	w, err := x.Config.newSim(j.flow)
 	if err != nil {
@@ -197,7 +138,7 @@ func (x *worker) play(j job) error {
 	for _, p := range points {
 		x.crash(p, 1)
 	}
-	x.verdict(w, x.cache.run(w, 1))
+	x.verdict(w, x.cache.run(w, 1), "flow "+w.flow.Name)
 	return nil
 }
 
@@ -251,32 +192,20 @@ func (x *worker) start(from *sim, d *crashfs.Disk, how string, depth int) {
 	w := from.clone(d)
 	w.trace = append(w.trace, how)
 	h := w.hash()
-	if !x.isNew(w, h) {
+	if !x.isNew(h) {
 		return
 	}
+	x.count(w.flow)
 	var points []*sim
 	if depth > 0 {
 		again := w.clone(d.Snapshot())
 		again.disk.Before = func(op crashfs.Op) { points = append(points, again.snapshotBefore(op)) }
-		if err := again.restart(); err != nil {
-			x.verdict(again, []string{"L settling fails: " + err.Error()})
-		}
+		x.verdict(again, again.settleAgain(), "flow "+w.flow.Name)
 		again.disk.Before = nil
 	}
-	x.verdict(w, x.cache.run(w, h[0]^h[1])) // the lowest bit of h[0] alone is not random enough
+	x.verdict(w, x.cache.run(w, h[0]^h[1]), "flow "+w.flow.Name) // the lowest bit of h[0] alone is not random enough
 	for _, p := range points {
 		x.crash(p, depth-1)
-	}
-}
-
-func (x *explorer) verdict(w *sim, bad []string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, b := range bad {
-		x.report.Violations[b]++
-		if x.report.Example[b] == nil {
-			x.report.Example[b] = append([]string{"flow " + w.flow.Name}, w.trace...)
-		}
 	}
 }
 

@@ -8,9 +8,10 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/spf13/afero"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
@@ -116,70 +117,53 @@ func (t *trial) fail(op crashfs.Op) error {
 	return t.fault.err
 }
 
-// faultSearch explores every fault of every flow.
-type faultSearch struct {
-	Config  *config
-	Every   int  // only every nth trial; 0: all
-	Starts  int  // only every nth operation of the gate's start, which is the same in every flow; other ones in each flow; 0: all
-	NoCache bool // see explorer
+// trialSearch explores every fault of every flow, or every jump of the clock.
+type trialSearch struct {
+	search
+	Every  int // only every nth trial; 0: all
+	Starts int // only every nth operation of the gate's start, which is the same in every flow; other ones in each flow; 0: all
 
-	mu     sync.Mutex
-	seen   map[[3]uint64]bool // states from which the gate was restarted
-	cache  verdictCache
-	report faultReport
+	given int // trials, including those left out
 }
 
-// faultReport is the result of the exploration.
-type faultReport struct {
-	report
-	Trials   int
-	Restarts int // trials in which the gate reported that it needs a restart
-}
-
-// Explore plays every trial.
-func (x *faultSearch) Explore(workers int) (*faultReport, error) {
-	x.seen = map[[3]uint64]bool{}
-	x.cache = verdictCache{verdicts: map[futureKey][]string{}, disabled: x.NoCache}
-	x.report.report = report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
-	trials := make(chan *trial)
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			for t := range trials {
-				x.play(t)
+// Faults plays every flow with every fault.
+func (x *trialSearch) Faults(workers int) (*report, error) {
+	return explore(&x.search, workers, func(trials chan<- *trial) error {
+		return x.eachOperation(func(f *flow, at int, kind crashfs.Kind) {
+			for _, fault := range faults() {
+				if !slices.Contains(fault.kinds, kind) {
+					continue
+				}
+				for _, length := range []int{once, temporary, permanent} {
+					if x.sampled() {
+						trials <- &trial{flow: f, fault: fault, at: at, length: length}
+					}
+				}
 			}
 		})
-	}
-	err := x.queueTrials(trials)
-	close(trials)
-	wg.Wait()
-	return &x.report, err
+	}, x.playFault)
 }
 
-func (x *faultSearch) queueTrials(trials chan<- *trial) error {
-	given := 0
+// eachOperation calls each for the operations of every flow, numbered from 1.
+func (x *trialSearch) eachOperation(each func(f *flow, at int, kind crashfs.Kind)) error {
 	for n, f := range allFlows() {
 		kinds, started, err := x.operations(f)
 		if err != nil {
 			return fmt.Errorf("flow %s without a fault: %w", f.Name, err)
 		}
 		for i, kind := range kinds {
-			if i < started && !inSample(i+n, x.Starts) {
-				continue
-			}
-			for _, fault := range faults() {
-				if !slices.Contains(fault.kinds, kind) {
-					continue
-				}
-				for _, length := range []int{once, temporary, permanent} {
-					if given++; inSample(given, x.Every) {
-						trials <- &trial{flow: f, fault: fault, at: i + 1, length: length}
-					}
-				}
+			if i >= started || inSample(i+n, x.Starts) {
+				each(f, i+1, kind)
 			}
 		}
 	}
 	return nil
+}
+
+// sampled counts a trial, and reports whether it is in the sample.
+func (x *trialSearch) sampled() bool {
+	x.given++
+	return inSample(x.given, x.Every)
 }
 
 // inSample selects every nth number, and all if every is 0.
@@ -187,9 +171,9 @@ func inSample(i, every int) bool { return every < 2 || i%every == 0 }
 
 // operations plays a flow without a fault and lists its operations. The first ones
 // are the gate's start.
-func (x *faultSearch) operations(f *flow) (kinds []crashfs.Kind, started int, err error) {
+func (x *trialSearch) operations(f *flow) (kinds []crashfs.Kind, started int, err error) {
 	t := &trial{flow: f}
-	w, err := x.newSim(t)
+	w, err := x.newSim(f)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -214,8 +198,8 @@ func (x *faultSearch) operations(f *flow) (kinds []crashfs.Kind, started int, er
 	return kinds, started, nil
 }
 
-func (x *faultSearch) newSim(t *trial) (*sim, error) {
-	w, err := x.Config.newSim(t.flow)
+func (x *trialSearch) newSim(f *flow) (*sim, error) {
+	w, err := x.Config.newSim(f)
 	if err != nil {
 		return nil, err
 	}
@@ -247,12 +231,11 @@ func turnOrder(name string) int {
 	return map[string]int{"agent": 0, "gate": 1, "clock": 9}[name]
 }
 
-// play runs one trial.
-func (x *faultSearch) play(t *trial) {
-	w, err := x.newSim(t)
+// playFault runs one trial.
+func (x *trialSearch) playFault(t *trial) error {
+	w, err := x.newSim(t.flow)
 	if err != nil {
-		x.verdict(t, nil, []string{"H " + err.Error()})
-		return
+		return err
 	}
 	w.disk.Fail = t.fail
 	s := &env{w: w, clearSlot: slotStaysBlocked, retries: true}
@@ -267,23 +250,23 @@ func (x *faultSearch) play(t *trial) {
 		}
 		w.observe()
 		if len(t.failed) > 0 {
-			x.verdict(t, w, x.cut(w))
+			x.verdict(w, x.cut(w), "flow "+t.flow.Name, t.String())
 		}
 	}
 	w.disk.Fail = nil
 	bad, restarted := x.recover(s, t)
-	x.verdict(t, w, bad)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.report.Trials++
-	x.report.ByFlow[t.flow.Name]++
+	x.verdict(w, bad, "flow "+t.flow.Name, t.String())
+	x.count(t.flow)
 	if restarted {
+		x.mu.Lock()
+		defer x.mu.Unlock()
 		x.report.Restarts++
 	}
+	return nil
 }
 
 // recover repairs the disk and lets the gate continue.
-func (x *faultSearch) recover(s *env, t *trial) (bad []string, restarted bool) {
+func (x *trialSearch) recover(s *env, t *trial) (bad []string, restarted bool) {
 	w := s.w
 	w.now = w.now.Add(6 * time.Second)
 	if s.daemon == nil {
@@ -318,7 +301,7 @@ func (x *faultSearch) recover(s *env, t *trial) (bad []string, restarted bool) {
 }
 
 // cut is a kill or a power cut at this point, on a disk that works afterwards.
-func (x *faultSearch) cut(w *sim) (bad []string) {
+func (x *trialSearch) cut(w *sim) (bad []string) {
 	h := w.hash()
 	if !x.isNew(h) {
 		return nil
@@ -331,18 +314,6 @@ func (x *faultSearch) cut(w *sim) (bad []string) {
 		}
 	}
 	return bad
-}
-
-// isNew reports that no other trial has ended in the same state.
-func (x *faultSearch) isNew(h [3]uint64) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	isNew := !x.seen[h]
-	x.seen[h] = true
-	if isNew {
-		x.report.States++
-	}
-	return isNew
 }
 
 // start starts the gate again.
@@ -396,14 +367,8 @@ func (s *env) servesNewRequests() (bad []string) {
 }
 
 func (s *env) ask(ws, id string) error {
-	p := s.w.disk.Process("agent")
 	name := path.Join(layout.Requests(ws), id+".json")
-	f, err := p.Create(name)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(request(id, "auto", "after").text)
-	return errors.Join(err, f.Close())
+	return afero.WriteFile(s.w.disk.Process("agent"), name, []byte(request(id, "auto", "after").text), 0o666)
 }
 
 // runUntilSettled lets the same gate run until nothing is pending, and checks the
@@ -421,20 +386,4 @@ func (s *env) runUntilSettled() (bad []string) {
 		}
 	}
 	return bad
-}
-
-func (x *faultSearch) verdict(t *trial, w *sim, bad []string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, b := range bad {
-		b, detail := b[:min(len(b), 60)], b
-		x.report.Violations[b]++
-		if x.report.Example[b] != nil {
-			continue
-		}
-		x.report.Example[b] = []string{"flow " + t.flow.Name, t.String(), detail}
-		if w != nil {
-			x.report.Example[b] = append(x.report.Example[b], w.trace...)
-		}
-	}
 }

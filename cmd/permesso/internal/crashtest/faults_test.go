@@ -15,8 +15,8 @@ func TestFaults(t *testing.T) {
 	require.NoError(t, err)
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	began := time.Now()
-	x := &faultSearch{Config: config, Every: every(), Starts: starts(), NoCache: fullRun()}
-	r, err := x.Explore(runtime.NumCPU())
+	x := &trialSearch{search: search{Config: config, NoCache: fullRun()}, Every: every(), Starts: starts()}
+	r, err := x.Faults(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d trials, %d ends, %d restarts asked for, in %v: %v", r.Trials, r.States, r.Restarts, time.Since(began).Round(time.Millisecond), r.ByFlow)
 	require.Empty(t, r.Violations, "%s", r)
@@ -30,8 +30,8 @@ func TestFaults(t *testing.T) {
 func TestClocks(t *testing.T) {
 	config, err := newConfig("")
 	require.NoError(t, err)
-	x := &clockSearch{Config: config, Every: every(), Starts: starts()}
-	r, err := x.Explore(runtime.NumCPU())
+	x := &trialSearch{search: search{Config: config}, Every: every(), Starts: starts()}
+	r, err := x.Clocks(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d jumps: %v", r.Trials, r.ByFlow)
 	require.Empty(t, r.Violations, "%s", r)

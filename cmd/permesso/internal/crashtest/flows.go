@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/afero"
+
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/ipc"
@@ -165,14 +167,7 @@ func agent(r requestFile) action {
 		p := s.w.disk.Process("agent")
 		dir := layout.Requests(workspace)
 		temp := filepath.Join(dir, ".tmp-agent")
-		f, err := p.Create(temp)
-		if err != nil {
-			return err
-		}
-		if _, err := f.WriteString(r.text); err != nil {
-			return err
-		}
-		if err := f.Close(); err != nil {
+		if err := afero.WriteFile(p, temp, []byte(r.text), 0o666); err != nil {
 			return err
 		}
 		return p.Rename(temp, filepath.Join(dir, r.id+".json"))
@@ -260,16 +255,13 @@ func cancel(s *env) error {
 // forge puts an approval without a MAC into the slot.
 func forge(s *env) error {
 	p := s.w.disk.Process("forger")
-	f, err := p.Create(filepath.Join(layout.Decisions(workspace), "forged"))
-	if err != nil {
+	name := filepath.Join(layout.Decisions(workspace), "forged")
+	if err := afero.WriteFile(p, name, []byte(`{"request_id":"`+idA+`","approved":true}`), 0o666); err != nil {
 		return err
 	}
-	if _, err := f.WriteString(`{"request_id":"` + idA + `","approved":true}`); err != nil {
-		return err
-	}
-	err = p.RenameNoReplace(f.Name(), filepath.Join(layout.Decisions(workspace), idA+".json"))
+	err := p.RenameNoReplace(name, filepath.Join(layout.Decisions(workspace), idA+".json"))
 	if errors.Is(err, fs.ErrExist) {
-		return p.Remove(f.Name())
+		return p.Remove(name)
 	}
 	return err
 }

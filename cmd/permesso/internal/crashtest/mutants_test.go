@@ -22,7 +22,7 @@ func TestMutants(t *testing.T) {
 			require.NoError(t, err)
 			// Some mutants fail only in interleavings. Both kinds stop at the first
 			// violation. A mutant may also break the gate completely.
-			x := &explorer{Config: config, Seed: 1, Seeds: 6, Budget: mutantStates, StopEarly: true}
+			x := &explorer{search: search{Config: config}, Seed: 1, Seeds: 6, Budget: mutantStates, StopEarly: true}
 			r, err := x.Explore(runtime.NumCPU())
 			if err != nil {
 				t.Logf("the mutant fails without a crash: %v", err)

@@ -24,7 +24,7 @@ func (w *sim) runToEnd(choice uint64, isKnown func(checkpoint) bool) (bad []stri
 	case errors.Is(err, errKnownFuture):
 		return nil, true
 	case err != nil:
-		return []string{"L settling fails: " + err.Error()}, false
+		return settleError(err), false
 	case isKnown(firstSettled):
 		return nil, true
 	}
@@ -44,18 +44,14 @@ func (w *sim) continueRun(choice uint64) (bad []string) {
 		if err := unlessRefused(w.decide(w.disk.Process("ann"), k, approval.Approved, nil)); err != nil {
 			bad = append(bad, "L deciding after the crash: "+err.Error())
 		}
-		if err := w.restart(); err != nil {
-			bad = append(bad, "L settling fails: "+err.Error())
-		}
+		bad = append(bad, w.settleAgain()...)
 	}
 	if w.flow.pauses() {
 		bad = append(bad, w.endPause(choice%5 == 0)...)
 	}
 	if w.hasPending() {
 		w.now = w.now.Add(3 * time.Hour)
-		if err := w.restart(); err != nil {
-			bad = append(bad, "L settling fails: "+err.Error())
-		}
+		bad = append(bad, w.settleAgain()...)
 	}
 	return append(bad, w.checkPromises()...)
 }
@@ -88,6 +84,9 @@ func (w *sim) submitAgain() (bad []string) {
 	return append(bad, settleError(errors.Join(d.settle(), d.log.Close(), d.release()))...)
 }
 
+// settleAgain restarts the gate.
+func (w *sim) settleAgain() []string { return settleError(w.restart()) }
+
 func settleError(err error) []string {
 	if err == nil {
 		return nil
@@ -101,9 +100,7 @@ func (w *sim) endPause(late bool) (bad []string) {
 	store := w.store(w.disk.Process("operator"))
 	if late {
 		w.now = w.now.Add(3 * time.Hour)
-		if err := w.restart(); err != nil {
-			bad = append(bad, "L settling fails: "+err.Error())
-		}
+		bad = w.settleAgain()
 	}
 	_, paused := store.Paused(workspace)
 	if w.paused && !paused {
@@ -116,10 +113,7 @@ func (w *sim) endPause(late bool) (bad []string) {
 	if _, err := store.Resume(ipc.AllWorkspaces, "ann", w.now); err != nil {
 		bad = append(bad, "L resume: "+err.Error())
 	}
-	if err := w.restart(); err != nil {
-		bad = append(bad, "L settling fails: "+err.Error())
-	}
-	return bad
+	return append(bad, w.settleAgain()...)
 }
 
 // hasPending reports that a request is pending.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/afero"
@@ -41,19 +42,9 @@ func (p trustedRequests) Names(limit int) (names []string, more bool, err error)
 		return nil, false, err
 	}
 	defer f.Close()
-	all, err := f.Readdirnames(-1)
-	if err != nil {
-		return nil, false, err
-	}
-	for _, name := range all {
-		if len(names) == limit {
-			return names, true, nil
-		}
-		if !strings.HasPrefix(name, ".") {
-			names = append(names, name)
-		}
-	}
-	return names, false, nil
+	names, err = f.Readdirnames(-1)
+	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, ".") })
+	return names[:min(limit, len(names))], len(names) > limit, err
 }
 
 func (p trustedRequests) Remove(name string) error { return p.fsys.Remove(filepath.Join(p.dir, name)) }

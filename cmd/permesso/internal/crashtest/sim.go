@@ -17,6 +17,7 @@ package crashtest
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -202,14 +203,7 @@ func (w *sim) hashWith(d [16]byte) [3]uint64 {
 	}
 	h := fnv.New64a()
 	_, _ = h.Write(b) // never fails
-	return [3]uint64{h.Sum64(), bigEndian(d[:8]), bigEndian(d[8:])}
-}
-
-func bigEndian(b []byte) (v uint64) {
-	for _, c := range b {
-		v = v<<8 | uint64(c)
-	}
-	return v
+	return [3]uint64{h.Sum64(), binary.BigEndian.Uint64(d[:8]), binary.BigEndian.Uint64(d[8:])}
 }
 
 // Workspace implements gate.Settings.
