@@ -21,9 +21,7 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-func opGrants() operation[none, []approval.GrantUse] {
-	return get("grants", "/grants", "Grants, newest first", (*Service).grants)
-}
+var opGrants = get("grants", "/grants", "Grants, newest first", (*Service).grants)
 
 func (s *Service) grants(_ context.Context, c *httpapi.Caller, _ *none) ([]approval.GrantUse, error) {
 	m, err := s.Memory()
@@ -46,9 +44,7 @@ type GrantBody struct {
 	Sender     string `json:"sender,omitempty"`
 }
 
-func opGrantAdd() operation[struct{ Body GrantBody }, *approval.Grant] {
-	return post("grant-add", "/grants", "Allow a capability on a target without asking", (*Service).grantAdd).forOperator()
-}
+var opGrantAdd = post("grant-add", "/grants", "Allow a capability on a target without asking", (*Service).grantAdd).forOperator()
 
 func (s *Service) grantAdd(_ context.Context, c *httpapi.Caller, in *struct{ Body GrantBody }) (*approval.Grant, error) {
 	ws, err := ChooseWorkspace(s.Home, in.Body.Workspace)
@@ -118,9 +114,7 @@ type grantQuery struct {
 	ID string `path:"id" doc:"The grant's id, or its first 4 or more digits."`
 }
 
-func opRevoke() operation[grantQuery, string] {
-	return del("revoke", "/grants/{id}", "Revoke a grant", (*Service).revoke)
-}
+var opRevoke = del("revoke", "/grants/{id}", "Revoke a grant", (*Service).revoke)
 
 func (s *Service) revoke(_ context.Context, c *httpapi.Caller, in *grantQuery) (string, error) {
 	m, err := s.Memory()
@@ -142,9 +136,7 @@ type Taints struct {
 	Sessions  map[string][]string `json:"sessions"` // "": the whole workspace, any session
 }
 
-func opTaints() operation[none, []Taints] {
-	return get("taints", "/taints", "Taints by workspace and session", (*Service).taints)
-}
+var opTaints = get("taints", "/taints", "Taints by workspace and session", (*Service).taints)
 
 func (s *Service) taints(_ context.Context, c *httpapi.Caller, _ *none) (list []Taints, err error) {
 	m, err := s.Memory()
@@ -175,9 +167,7 @@ type ClearBody struct {
 	Reason    string `json:"reason,omitempty"`
 }
 
-func opClearTaints() operation[struct{ Body ClearBody }, []string] {
-	return post("taints-clear", "/taints/clear", "Clear the taints of a workspace or session", (*Service).clearTaints).forOperator()
-}
+var opClearTaints = post("taints-clear", "/taints/clear", "Clear the taints of a workspace or session", (*Service).clearTaints).forOperator()
 
 // clearTaints returns what it clears.
 func (s *Service) clearTaints(ctx context.Context, c *httpapi.Caller, in *struct{ Body ClearBody }) ([]string, error) {
@@ -223,9 +213,7 @@ type Paused struct {
 	Claims  int       `json:"claims"` // running or interrupted
 }
 
-func opPause() operation[struct{ Body PauseBody }, Paused] {
-	return post("pause", "/pauses", "Pause executions", (*Service).pause)
-}
+var opPause = post("pause", "/pauses", "Pause executions", (*Service).pause)
 
 type resumeQuery struct {
 	Workspace string `query:"workspace" doc:"Without one, the pause of all workspaces ends."`
@@ -239,9 +227,7 @@ type Resumed struct {
 	Left   []ipc.Pause `json:"left"`
 }
 
-func opResume() operation[resumeQuery, Resumed] {
-	return del("resume", "/pauses", "Resume paused executions", (*Service).resume)
-}
+var opResume = del("resume", "/pauses", "Resume paused executions", (*Service).resume)
 
 // pauseTarget is the name of a pause that the caller may make. It needs neither the
 // configuration nor keys: a pause must work when they are broken.
