@@ -245,24 +245,23 @@ func (s *Service) pauseTarget(ctx context.Context, c *httpapi.Caller, ws string)
 	return ws, err
 }
 
-// pauseVia is how the pause of a caller is marked: "" is the operator's command line.
-func pauseVia(c *httpapi.Caller) string {
-	if c.Operator {
-		return ""
+func (s *Service) pause(ctx context.Context, c *httpapi.Caller, in *struct{ Body PauseBody }) (Paused, error) {
+	reason := in.Body.Reason
+	if strings.ContainsFunc(reason, unicode.IsControl) || len(reason) > 300 {
+		return Paused{}, console.Fail(console.ExitUsage, "use one line of at most 300 bytes",
+			"--reason of %d bytes is too long or has control characters", len(reason))
 	}
-	return c.Via
+	return s.Pause(ctx, c, in.Body.Workspace, reason)
 }
 
-func (s *Service) pause(ctx context.Context, c *httpapi.Caller, in *struct{ Body PauseBody }) (out Paused, err error) {
-	ws, reason := in.Body.Workspace, in.Body.Reason
-	if strings.ContainsFunc(reason, unicode.IsControl) || len(reason) > 300 {
-		return out, console.Fail(console.ExitUsage, "use one line of at most 300 bytes", "--reason of %d bytes is too long or has control characters", len(reason))
-	}
+// Pause stops new executions in a workspace ("": in all), and waits for claims that have
+// begun.
+func (s *Service) Pause(ctx context.Context, c *httpapi.Caller, ws, reason string) (out Paused, err error) {
 	name, err := s.pauseTarget(ctx, c, ws)
 	if err != nil {
 		return out, err
 	}
-	out.Pause = ipc.Pause{Workspace: name, By: s.name(c, ws), Via: pauseVia(c), At: time.Now().UTC(), Reason: reason}
+	out.Pause = ipc.Pause{Workspace: name, By: s.name(c, ws), Via: c.Via, At: time.Now().UTC(), Reason: reason}
 	changed, err := s.Home.Pause(out.Pause)
 	s.pausesChanged()
 	if err != nil {
@@ -300,12 +299,17 @@ func (s *Service) countClaims(ctx context.Context, name string) (n int, err erro
 	return n, nil
 }
 
-func (s *Service) resume(ctx context.Context, c *httpapi.Caller, in *resumeQuery) (out Resumed, err error) {
-	name, err := s.pauseTarget(ctx, c, in.Workspace)
+func (s *Service) resume(ctx context.Context, c *httpapi.Caller, in *resumeQuery) (Resumed, error) {
+	return s.Resume(ctx, c, in.Workspace)
+}
+
+// Resume ends the pause of a workspace ("": of all).
+func (s *Service) Resume(ctx context.Context, c *httpapi.Caller, ws string) (out Resumed, err error) {
+	name, err := s.pauseTarget(ctx, c, ws)
 	if err != nil {
 		return out, err
 	}
-	out.Pause, err = s.Home.Store.ResumeVia(name, s.name(c, in.Workspace), pauseVia(c), time.Now().UTC())
+	out.Pause, err = s.Home.Store.ResumeVia(name, s.name(c, ws), c.Via, time.Now().UTC())
 	if out.Paused = err == nil; !out.Paused && !errors.Is(err, fs.ErrNotExist) {
 		return out, err
 	}
