@@ -16,6 +16,17 @@ const (
 	StatusRunning approval.Status = "running" // claimed, and no outcome is logged yet
 )
 
+// Statuses lists the statuses by which requests can be searched.
+func Statuses() []string {
+	return []string{
+		string(StatusPending), string(StatusRunning),
+		string(approval.StatusApproved), string(approval.StatusAutoApproved), string(approval.StatusDenied),
+		string(approval.StatusAutoRejected), string(approval.StatusExpired), string(approval.StatusCancelled),
+		string(approval.StatusRequestMore), string(approval.StatusOverridden), string(approval.StatusAnswered),
+		string(approval.StatusFailed), string(approval.StatusInterrupted), string(approval.StatusMalformed),
+	}
+}
+
 // Request is the log's information about one request. An id that was pruned and
 // used again is two requests.
 type Request struct {

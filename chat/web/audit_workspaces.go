@@ -39,21 +39,19 @@ func (v *visit) audit() {
 		return // the browser has disconnected
 	}
 	defer done()
-	if v.Backend.Audit != nil {
-		before, _ := strconv.ParseInt(q.Get("before"), 10, 64)
-		list, more, err := v.Backend.Audit.Entries(v.r.Context(), read.EntryQuery{
-			Workspaces: v.rights.See, All: v.rights.Operator, Text: p.Query, Before: max(before, 0), Limit: perPage,
-		})
-		if err != nil {
-			v.log(err)
-			p.Error = v.w.LogUnreadable
-		}
-		for _, e := range list {
-			p.List = append(p.List, v.entryLine(e))
-		}
-		if more && len(list) > 0 {
-			p.More = "audit?" + url.Values{"q": {p.Query}, "before": {itoa(list[len(list)-1].Seq)}}.Encode()
-		}
+	before, _ := strconv.ParseInt(q.Get("before"), 10, 64)
+	list, more, err := v.Backend.Audit.Entries(v.r.Context(), read.EntryQuery{
+		Workspaces: v.rights.See, All: v.rights.Operator, Text: p.Query, Before: max(before, 0), Limit: perPage,
+	})
+	if err != nil {
+		v.log(err)
+		p.Error = v.w.LogUnreadable
+	}
+	for _, e := range list {
+		p.List = append(p.List, v.entryLine(e))
+	}
+	if more && len(list) > 0 {
+		p.More = "audit?" + url.Values{"q": {p.Query}, "before": {itoa(list[len(list)-1].Seq)}}.Encode()
 	}
 	v.write(v.rw, http.StatusOK, "audit", p)
 }
@@ -78,7 +76,7 @@ func (v *visit) entryLine(e approval.Entry) entryLine {
 
 // verify checks the complete log. Only the operator may: it covers all workspaces.
 func (v *visit) verify() {
-	if v.Backend.Audit == nil || !v.rights.Operator {
+	if !v.rights.Operator {
 		v.fail(http.StatusForbidden, v.w.NotAllowed)
 		return
 	}
@@ -121,16 +119,13 @@ type workspacesPage struct {
 
 // workspaces is the page of the workspaces.
 func (v *visit) workspaces() {
-	p := workspacesPage{page: v.page("workspaces", v.w.WorkspacesTitle), MayPauseAll: v.rights.Operator && v.Backend.Pauser != nil}
+	p := workspacesPage{page: v.page("workspaces", v.w.WorkspacesTitle), MayPauseAll: v.rights.Operator}
 	done, err := v.acquireLogReader()
 	if err != nil {
 		return // the browser has disconnected
 	}
 	defer done()
 	for _, ws := range v.rights.See {
-		if v.Backend.WorkspaceInfo == nil {
-			break
-		}
 		place, err := v.Backend.WorkspaceInfo.Workspace(v.r.Context(), ws)
 		if err != nil || place == nil {
 			v.log(err)
@@ -139,7 +134,7 @@ func (v *visit) workspaces() {
 		l := v.workspaceLine(place)
 		l.PausedOwn, l.PausedAll = v.Backend.WorkspaceInfo.Paused(ws)
 		l.Pause = v.Style(v.lang).PauseLine(ws, v.Now())
-		l.MayPause = v.Backend.Pauser != nil && v.mayPause(ws)
+		l.MayPause = v.mayPause(ws)
 		p.AllPaused = p.AllPaused || l.PausedAll
 		p.Workspaces = append(p.Workspaces, l)
 	}
@@ -206,7 +201,7 @@ func (v *visit) setPaused(paused bool) {
 	ws, ok := formValue(v.r, "ws")
 	reason := v.r.PostForm.Get("reason")
 	switch {
-	case !ok || v.Backend.Pauser == nil || len(reason) > maxReasonLength || strings.ContainsFunc(reason, unicode.IsControl):
+	case !ok || len(reason) > maxReasonLength || strings.ContainsFunc(reason, unicode.IsControl):
 		v.fail(http.StatusBadRequest, v.w.BadForm)
 		return
 	case ws == "" && !v.rights.Operator, ws != "" && !v.mayPause(ws):

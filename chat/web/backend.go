@@ -9,8 +9,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/read"
 )
 
-// Backend gives the pages the data that does not belong to pending requests. If a
-// field is nil, its page is empty.
+// Backend gives the pages the data that does not belong to pending requests.
 type Backend struct {
 	Grants        grants
 	Rules         func(workspaces []string) []Rule

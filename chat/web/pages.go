@@ -55,9 +55,6 @@ type grantsPage struct {
 func (v *visit) grants() {
 	p := grantsPage{page: v.page("grants", v.w.GrantsTitle)}
 	for _, ws := range v.rights.See {
-		if v.Backend.Grants == nil {
-			break
-		}
 		for _, c := range v.Backend.Grants.GrantsIn(ws) {
 			p.Grants = append(p.Grants, v.grantLine(c))
 		}
@@ -90,14 +87,14 @@ func (v *visit) grantLine(c approval.GrantUse) grantLine {
 func (v *visit) revoke() {
 	id, ok := formValue(v.r, "id")
 	ws, ok2 := formValue(v.r, "ws")
-	if !ok || !ok2 || !slices.Contains(v.rights.Decide, ws) || v.Backend.Grants == nil {
+	if !ok || !ok2 || !slices.Contains(v.rights.Decide, ws) {
 		v.fail(http.StatusBadRequest, v.w.BadForm)
 		return
 	}
 	list := v.Backend.Grants.GrantsIn(ws)
 	i := slices.IndexFunc(list, func(c approval.GrantUse) bool { return c.ID == id })
 	ic := v.People.Interceptor(v.se.user)
-	if i < 0 || ic == nil || ic.Revoker == nil {
+	if i < 0 {
 		v.fail(http.StatusNotFound, v.w.GrantNotFound)
 		return
 	}
@@ -131,10 +128,10 @@ type rulesPage struct {
 // rules is the page of the operator's rules. It is read-only.
 func (v *visit) rules() {
 	p := rulesPage{page: v.page("rules", v.w.RulesTitle)}
-	if v.Backend.Rules != nil {
-		for _, r := range v.Backend.Rules(v.rights.See) {
-			p.Rules = append(p.Rules, ruleLine{chat.Escape(r.Name), chat.Escape(strings.Join(r.Match, " · ")), v.w.Outcomes[r.Outcome.String()], chat.Escape(r.Reason)})
-		}
+	for _, r := range v.Backend.Rules(v.rights.See) {
+		p.Rules = append(p.Rules, ruleLine{
+			chat.Escape(r.Name), chat.Escape(strings.Join(r.Match, " · ")), v.w.Outcomes[r.Outcome.String()], chat.Escape(r.Reason),
+		})
 	}
 	v.write(v.rw, http.StatusOK, "rules", p)
 }
@@ -162,7 +159,7 @@ func (v *visit) history() {
 	q := v.r.URL.Query()
 	p := historyPage{
 		page: v.page("history", v.w.HistoryTitle), Query: cleanQuery(q.Get("q")), Kind: cleanQuery(q.Get("kind")),
-		Status: q.Get("status"), Statuses: statuses(),
+		Status: q.Get("status"), Statuses: read.Statuses(),
 	}
 	p.KindText = v.oneLine(p.Kind)
 	if !slices.Contains(p.Statuses, p.Status) {
@@ -205,7 +202,7 @@ func (v *visit) acquireLogReader() (done func(), err error) {
 
 // findHistory leaves out pending requests that the user may not see.
 func (v *visit) findHistory(q read.Query) ([]*read.Request, bool, error) {
-	if v.Backend.History == nil || len(q.Workspaces) == 0 {
+	if len(q.Workspaces) == 0 {
 		return nil, false, nil
 	}
 	done, err := v.acquireLogReader()
@@ -246,16 +243,6 @@ func (v *visit) historyLine(x *read.Request) historyLine {
 }
 
 func (v *visit) status(s string) string { return cmp.Or(v.w.Statuses[s], chat.Escape(s)) }
-
-// statuses lists the statuses that the search offers.
-func statuses() []string {
-	return []string{
-		"pending", "running", string(approval.StatusApproved), string(approval.StatusAutoApproved), string(approval.StatusDenied),
-		string(approval.StatusAutoRejected), string(approval.StatusExpired), string(approval.StatusCancelled), string(approval.StatusRequestMore),
-		string(approval.StatusOverridden), string(approval.StatusAnswered), string(approval.StatusFailed), string(approval.StatusInterrupted),
-		string(approval.StatusMalformed),
-	}
-}
 
 // cleanQuery makes a search text one short line.
 func cleanQuery(q string) string {

@@ -154,7 +154,7 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 		SessionDisabled: !approval.NotGrantable(p, approval.Session).IsZero(), AlwaysDisabled: !approval.NotGrantable(p, approval.Always).IsZero(),
 		Rule: style.OneLine(p, p.Ruling.Rule),
 	}
-	if kind := cleanQuery(cmp.Or(p.ToolName, p.ActionType)); kind != "" && v.Backend.History != nil {
+	if kind := cleanQuery(cmp.Or(p.ToolName, p.ActionType)); kind != "" {
 		r.SimilarURL = "like?" + url.Values{"ws": {k.Workspace}, "kind": {kind}}.Encode()
 		r.AllSimilarURL = "history?" + url.Values{"kind": {kind}}.Encode()
 	}

@@ -139,7 +139,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 	web.Protocols.SetHTTP1(true)
 	errs := make(chan error, 1)
-	go func() { errs <- web.Serve(&limitedListener{Listener: l, limit: s.Connections}) }()
+	go func() { errs <- web.Serve(&limitedListener{l, make(chan struct{}, s.Connections)}) }()
 	var wg sync.WaitGroup
 	warming, stop := context.WithCancel(ctx)
 	wg.Go(func() { s.prerender(warming) })
@@ -175,10 +175,7 @@ func (s *Server) log(err error) {
 // it would delay all later ones too.
 type limitedListener struct {
 	net.Listener
-	limit int
-
-	mu sync.Mutex
-	n  int
+	slots chan struct{} // one for each connection
 }
 
 // Accept implements net.Listener.
@@ -188,21 +185,13 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l.add(1) {
-			return &countedConn{Conn: c, release: sync.OnceFunc(func() { l.add(-1) })}, nil
+		select {
+		case l.slots <- struct{}{}:
+			return &countedConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
+		default:
+			_ = c.Close()
 		}
-		_ = c.Close()
 	}
-}
-
-func (l *limitedListener) add(n int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n > 0 && l.n >= l.limit {
-		return false
-	}
-	l.n += n
-	return true
 }
 
 type countedConn struct {

@@ -20,25 +20,13 @@ import (
 )
 
 func (a *app) auditCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "audit", Short: "Show, verify and prove the audit log", Args: cobra.NoArgs,
+	return group(&cobra.Command{
+		Use: "audit", Short: "Show, verify and prove the audit log",
 		Long: "Show, verify and prove the audit log.\n\n" +
 			"Every entry is a leaf of a Merkle tree whose root the daemon signs. The last line of every message, \"log 1042 9f3c\",\n" +
 			"is the size and the start of the newest root. A kept message therefore proves later that no earlier entry changed.",
-		RunE: func(*cobra.Command, []string) error {
-			return console.Fail(console.ExitUsage, "permesso audit --help", "audit needs a subcommand: verify, tail, prove, verify-proof, checkpoint, keys or rotate-key")
-		},
-	}
-	for _, sub := range []*cobra.Command{
-		a.auditVerifyCmd(), a.auditTailCmd(), a.auditProveCmd(), a.auditVerifyProofCmd(), a.auditCheckpointCmd(),
-		a.auditKeysCmd(), a.auditRotateCmd(),
-	} {
-		if sub.ValidArgsFunction == nil {
-			sub.ValidArgsFunction = cobra.NoFileCompletions
-		}
-		c.AddCommand(sub)
-	}
-	return c
+	}, a.auditVerifyCmd(), a.auditTailCmd(), a.auditProveCmd(), a.auditVerifyProofCmd(), a.auditCheckpointCmd(),
+		a.auditKeysCmd(), a.auditRotateCmd())
 }
 
 func (a *app) auditTailCmd() *cobra.Command {

@@ -126,6 +126,27 @@ func explainUsage(c *cobra.Command, err error) error {
 	return console.Fail(console.ExitUsage, cmp.Or(idHints[name], help), "%s needs %s", name, article+strings.Join(needs, " and a "))
 }
 
+// group completes a command that only has subcommands: without one of them it is an error.
+func group(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
+	names := make([]string, 0, len(subs))
+	for _, sub := range subs {
+		names = append(names, sub.Name())
+		if sub.ValidArgsFunction == nil {
+			sub.ValidArgsFunction = cobra.NoFileCompletions
+		}
+	}
+	choice, last := strings.Join(names[:len(names)-1], ", "), names[len(names)-1]
+	if choice != "" {
+		last = " or " + last
+	}
+	c.Args = cobra.NoArgs
+	c.RunE = func(*cobra.Command, []string) error {
+		return console.Fail(console.ExitUsage, "permesso "+c.Name()+" --help", "%s needs a subcommand: %s", c.Name(), choice+last)
+	}
+	c.AddCommand(subs...)
+	return c
+}
+
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "permesso",

@@ -15,12 +15,6 @@ import (
 )
 
 func (a *app) configCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "config", Short: "Check, show or describe the configuration", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return console.Fail(console.ExitUsage, "permesso config --help", "config needs a subcommand: check, show or schema")
-		},
-	}
 	var effective bool
 	check := &cobra.Command{
 		Use: "check [FILE]", Short: "Check a configuration file", Args: cobra.MaximumNArgs(1),
@@ -34,15 +28,13 @@ func (a *app) configCmd() *cobra.Command {
 		Use: "show", Short: "Show the configuration, with --effective all defaults", Args: cobra.NoArgs,
 		Long: "Show the configuration, one key a line, and with --effective also the defaults of keys that it does not set.\n" +
 			"Secrets are never shown: they are in separate files, of which only the names are printed.",
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(*cobra.Command, []string) error { return a.showConfig(effective) },
+		RunE: func(*cobra.Command, []string) error { return a.showConfig(effective) },
 	}
 	show.Flags().BoolVar(&effective, "effective", false, "show every key, also those with default values")
 	schema := &cobra.Command{
 		Use: "schema", Short: "Print a JSON schema of the configuration file, for editors", Args: cobra.NoArgs,
 		Long: "Print a JSON schema of the configuration file. Editors with a TOML plugin, such as taplo, use it to complete and\n" +
 			"check keys: write it into a file, and name that in the first line of permesso.toml: #:schema ./permesso.schema.json",
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			s, err := config.Schema()
 			if err == nil {
@@ -51,8 +43,7 @@ func (a *app) configCmd() *cobra.Command {
 			return err
 		},
 	}
-	c.AddCommand(check, show, schema)
-	return c
+	return group(&cobra.Command{Use: "config", Short: "Check, show or describe the configuration"}, check, show, schema)
 }
 
 // configFinding is an error or a warning as config check --json prints it.

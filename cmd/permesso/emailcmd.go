@@ -21,14 +21,8 @@ import (
 )
 
 func (a *app) emailCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "email", Short: "Set up and test the email channel", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return console.Fail(console.ExitUsage, "permesso email --help", "email needs a subcommand: setup, test or deliver")
-		},
-	}
-	c.AddCommand(a.emailSetupCmd(), a.emailTestCmd(), a.emailDeliverCmd())
-	return c
+	return group(&cobra.Command{Use: "email", Short: "Set up and test the email channel"},
+		a.emailSetupCmd(), a.emailTestCmd(), a.emailDeliverCmd())
 }
 
 // Exit codes of sysexits.h, for mail servers.
@@ -117,7 +111,7 @@ func (a *app) emailTestCmd() *cobra.Command {
 		Use: "test [APPROVER]", Short: "Send a test email and check the reply", Args: cobra.MaximumNArgs(1),
 		Long: "Send a test email to an approver and wait for the reply. It decides nothing. It shows whether replies arrive, how\n" +
 			"your mail server authenticates the sender, and which lines of [channels.email] follow from that.",
-		ValidArgsFunction: a.completeApprovers,
+		ValidArgsFunction: a.completeConfig(approverNames),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()

@@ -12,7 +12,6 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 )
 
@@ -23,7 +22,6 @@ func (a *app) grantsCmd() *cobra.Command {
 		Use: "grants", Short: "List grants, newest first", Args: cobra.NoArgs,
 		Long: "List grants, newest first, including expired ones; --all adds revoked ones.\n" +
 			"Uses are counted from the audit log.",
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.ask(cmd.Context(), func(d *control.Client) error {
 				list, err := d.Grants(cmd.Context())
@@ -41,7 +39,7 @@ func (a *app) grantsCmd() *cobra.Command {
 	c.Flags().StringVar(&channel, "channel", "", "only grants of this `channel`")
 	c.Flags().StringVar(&sender, "sender", "", "only grants of this sender `id`")
 	c.Flags().StringVar(&workspace, "workspace", "", "only grants of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
 	return c
 }
 
@@ -73,19 +71,12 @@ type grantLine struct {
 }
 
 func lineOf(r approval.GrantUse, now time.Time) grantLine {
-	at := func(t time.Time) *time.Time {
-		if t.IsZero() {
-			return nil
-		}
-		return &t
-	}
-	l := grantLine{
+	return grantLine{
 		ID: r.ID, Kind: r.Kind, State: r.State(now), Workspace: r.Workspace, ClientID: r.ClientID, SessionID: r.SessionID,
 		ActionType: r.ActionType, Exact: r.Exact != "", Channel: r.Channel, Sender: r.Sender, Capability: r.Capability,
 		TargetKind: r.TargetKind, Target: r.Target, By: r.By, Via: r.Via, Reason: r.Reason, CreatedAt: r.CreatedAt,
-		ExpiresAt: r.ExpiresAt, Uses: r.Uses, MaxUses: r.MaxUses, LastUsed: at(r.LastUsed), RevokedAt: at(r.RevokedAt), RevokedBy: r.RevokedBy,
+		ExpiresAt: r.ExpiresAt, Uses: r.Uses, MaxUses: r.MaxUses, LastUsed: timeOrNil(r.LastUsed), RevokedAt: timeOrNil(r.RevokedAt), RevokedBy: r.RevokedBy,
 	}
-	return l
 }
 
 func (a *app) printGrants(list []approval.GrantUse) error {
@@ -124,12 +115,6 @@ func grantText(l grantLine) string {
 }
 
 func (a *app) grantCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "grant", Short: "Manage grants", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return console.Fail(console.ExitUsage, "permesso grant add --help", "grant needs a subcommand: add")
-		},
-	}
 	var f control.GrantBody
 	var life time.Duration
 	add := &cobra.Command{
@@ -138,7 +123,6 @@ func (a *app) grantCmd() *cobra.Command {
 			"A grant lifts an ask of the autonomy table or of dangerous_writes. It never lifts a deny, an ask of a capability\n" +
 			"that always asks (code:exec, mail:send), or an ask caused by secrets, limits or the trifecta.\n\n" +
 			"  permesso grant add --capability fs:write --target '/home/ann/invoices/**' --for 720h --reason 'sort the invoices'",
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.Life = life.String()
 			return a.ask(cmd.Context(), func(d *control.Client) error {
@@ -161,7 +145,7 @@ func (a *app) grantCmd() *cobra.Command {
 	fl.StringVar(&f.Channel, "channel", "", "bind the grant to this `channel` (default: the workspace's principal)")
 	fl.StringVar(&f.Sender, "sender", "", "bind the grant to this sender `id`")
 	_ = add.MarkFlagRequired("capability") // fails only for unknown flags
-	_ = add.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces)
+	_ = add.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames))
 	_ = add.RegisterFlagCompletionFunc("capability", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var names []string
 		for _, c := range approval.Capabilities() {
@@ -169,8 +153,7 @@ func (a *app) grantCmd() *cobra.Command {
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	})
-	c.AddCommand(add)
-	return c
+	return group(&cobra.Command{Use: "grant", Short: "Manage grants"}, add)
 }
 
 func (a *app) revokeCmd() *cobra.Command {

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -37,7 +40,7 @@ func (a *app) historyCmd() *cobra.Command {
 		Use: "history", Short: "List past and pending requests, newest first", Args: cobra.NoArgs,
 		Long: "List past and pending requests, newest first, from the audit log, which includes pruned requests.\n\n" +
 			"A" + timeHelp[1:] + ".\n" +
-			"STATUS is one of " + strings.Join(statuses()[:7], " ") + "\n" + strings.Join(statuses()[7:], " ") + ".",
+			"STATUS is one of " + strings.Join(read.Statuses()[:7], " ") + "\n" + strings.Join(read.Statuses()[7:], " ") + ".",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.history(cmd.Context(), f) },
 	}
 	c.Flags().StringVar(&f.since, "since", "", "only requests made at this `time` or later")
@@ -54,47 +57,17 @@ func (a *app) historyCmd() *cobra.Command {
 
 // completeHistory adds completion to those of the flags that c has.
 func (a *app) completeHistory(c *cobra.Command) {
-	for flag, list := range map[string]func(*home.Home) []string{
-		"workspace": func(h *home.Home) []string { return home.WorkspaceNames(h.Config) },
-		"status":    func(*home.Home) []string { return statuses() },
-		"tool": func(h *home.Home) []string {
-			names := make([]string, 0, len(h.Config.Tools))
-			for name := range h.Config.Tools {
-				names = append(names, name)
-			}
-			return names
-		},
-		"by": func(h *home.Home) []string {
-			names := []string{home.Operator().Name}
-			for name := range h.Config.Approvers {
-				names = append(names, name)
-			}
-			return names
+	for flag, list := range map[string]func(cfg *config.Config, pos []string) []string{
+		"workspace": workspaceNames,
+		"status":    func(*config.Config, []string) []string { return read.Statuses() },
+		"tool":      func(cfg *config.Config, _ []string) []string { return slices.Collect(maps.Keys(cfg.Tools)) },
+		"by": func(cfg *config.Config, pos []string) []string {
+			return append(approverNames(cfg, pos), home.Operator().Name)
 		},
 	} {
-		if c.Flags().Lookup(flag) == nil {
-			continue
+		if c.Flags().Lookup(flag) != nil {
+			_ = c.RegisterFlagCompletionFunc(flag, a.completeConfig(list)) // fails only for unknown flags
 		}
-		_ = c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			h, err := home.Load(a.Console)
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			names := list(h)
-			slices.Sort(names)
-			return names, cobra.ShellCompDirectiveNoFileComp
-		})
-	}
-}
-
-// statuses returns the values of --status.
-func statuses() []string {
-	return []string{
-		string(read.StatusPending), string(read.StatusRunning),
-		string(approval.StatusApproved), string(approval.StatusAutoApproved), string(approval.StatusDenied),
-		string(approval.StatusAutoRejected), string(approval.StatusExpired), string(approval.StatusCancelled),
-		string(approval.StatusRequestMore), string(approval.StatusOverridden), string(approval.StatusAnswered),
-		string(approval.StatusFailed), string(approval.StatusInterrupted), string(approval.StatusMalformed),
 	}
 }
 
@@ -132,8 +105,8 @@ func (f *historyFlags) query(now time.Time) (q control.HistoryQuery, err error) 
 	switch {
 	case f.limit < 1:
 		return q, console.Fail(console.ExitUsage, "--all shows all requests", "--limit %d: must be at least 1", f.limit)
-	case f.status != "" && !slices.Contains(statuses(), f.status):
-		return q, console.Fail(console.ExitUsage, "use one of "+strings.Join(statuses(), " "), "--status %q: unknown status", f.status)
+	case f.status != "" && !slices.Contains(read.Statuses(), f.status):
+		return q, console.Fail(console.ExitUsage, "use one of "+strings.Join(read.Statuses(), " "), "--status %q: unknown status", f.status)
 	case !q.Until.IsZero() && !q.Since.Before(q.Until):
 		return q, console.Fail(console.ExitUsage, "--since must be before --until", "--since %s is not before --until %s", f.since, f.until)
 	}
@@ -256,13 +229,7 @@ func (a *app) printHistory(found []*read.Request) {
 
 // toolAndTarget is the tool and its target, shortened.
 func toolAndTarget(r *read.Request) string {
-	name := r.Tool
-	if name == "" {
-		name = r.ActionType
-	}
-	if name == "" {
-		name = "–"
-	}
+	name := cmp.Or(r.Kind(), "–")
 	if r.Target == "" {
 		return truncate(chat.Escape(name))
 	}

@@ -6,18 +6,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 func (a *app) receiptCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "receipt", Short: "Verify or redeem the receipt of an approved request", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return console.Fail(console.ExitUsage, "permesso receipt --help", "receipt needs a subcommand: verify or redeem")
-		},
-	}
 	var f home.ReceiptCheck
 	verify := &cobra.Command{
 		Use: "verify FILE", Short: "Verify a receipt or the receipt in a response, offline (- is standard input)", Args: cobra.ExactArgs(1),
@@ -39,9 +32,8 @@ func (a *app) receiptCmd() *cobra.Command {
 		sub.Flags().StringVar(&f.Key, "key", "", "public key `file` (default: this home's keys/signing.pub)")
 		sub.Flags().BoolVar(&f.AllowExpired, "allow-expired", false, "accept a receipt older than five minutes")
 		sub.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
-		c.AddCommand(sub)
 	}
-	return c
+	return group(&cobra.Command{Use: "receipt", Short: "Verify or redeem the receipt of an approved request"}, verify, redeem)
 }
 
 // redeem marks a receipt as used: the marker is write-once.

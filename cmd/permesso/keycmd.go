@@ -11,21 +11,16 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 func (a *app) keyCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "key", Short: "Manage HTTP API keys", Args: cobra.NoArgs,
+	return group(&cobra.Command{
+		Use: "key", Short: "Manage HTTP API keys",
 		Long: "Manage HTTP API keys: for agents without a shared folder, for monitoring programs, and for programs through\n" +
 			"which an approver decides.",
-		RunE: func(*cobra.Command, []string) error {
-			return console.Fail(console.ExitUsage, "permesso key --help", "key needs a subcommand: create, list or revoke")
-		},
-	}
-	c.AddCommand(a.keyCreateCmd(), a.keyListCmd(), &cobra.Command{
+	}, a.keyCreateCmd(), a.keyListCmd(), &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a key immediately", Args: cobra.ExactArgs(1),
 		Long: "Revoke a key immediately: a running daemon checks the key on every request. ID is the id of the key or of its\n" +
 			"client, or the first 4 or more digits of either.",
@@ -40,7 +35,6 @@ func (a *app) keyCmd() *cobra.Command {
 			})
 		},
 	})
-	return c
 }
 
 func (a *app) keyCreateCmd() *cobra.Command {
@@ -52,7 +46,7 @@ func (a *app) keyCreateCmd() *cobra.Command {
 			"inbound (submit emails of --owner). A key with scope request sees only its own requests; other keys see the whole\n" +
 			"workspace. No key has request together with decide or inbound: a requester must not decide.\n\n" +
 			"For a key with scope request, --owner is the person it works for: only that person decides its requests.",
-		ValidArgsFunction: a.completeWorkspaces,
+		ValidArgsFunction: a.completeConfig(workspaceNames),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			f.Workspace = pos[0]
 			return a.ask(cmd.Context(), func(d *control.Client) error { return a.keyCreate(cmd.Context(), d, f) })
@@ -61,16 +55,10 @@ func (a *app) keyCreateCmd() *cobra.Command {
 	c.Flags().StringSliceVar(&f.Scopes, "scope", []string{approval.MayRequest, approval.MayRead}, "comma-separated `list` of scopes: "+strings.Join(approval.Scopes(), ", "))
 	c.Flags().StringVar(&f.Owner, "owner", "", "`approver` who owns the key")
 	c.Flags().StringVar(&f.Name, "name", "", "`label` of the key")
-	_ = c.RegisterFlagCompletionFunc("scope", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return approval.Scopes(), cobra.ShellCompDirectiveNoFileComp
-	})
-	_ = c.RegisterFlagCompletionFunc("owner", func(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-		h, err := home.Load(a.Console)
-		if err != nil || len(pos) == 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return h.Config.Workspaces[pos[0]].Approvers, cobra.ShellCompDirectiveNoFileComp
-	})
+	_ = c.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions(approval.Scopes(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("owner", a.completeConfig(func(cfg *config.Config, pos []string) []string {
+		return cfg.Workspaces[strings.Join(pos, "")].Approvers
+	}))
 	return c
 }
 
@@ -121,14 +109,13 @@ func (a *app) keyListCmd() *cobra.Command {
 	var workspace string
 	c := &cobra.Command{
 		Use: "list", Short: "List keys, oldest first", Args: cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.ask(cmd.Context(), func(d *control.Client) error { return a.keyList(cmd.Context(), d, workspace, all) })
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "include revoked keys")
 	c.Flags().StringVar(&workspace, "workspace", "", "only keys of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
 	return c
 }
 

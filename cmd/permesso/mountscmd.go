@@ -21,7 +21,7 @@ func (a *app) mountsCmd() *cobra.Command {
 		Example: "  permesso mounts default\n" +
 			"  eval \"docker run $(permesso mounts default --docker) my-agent\"\n" +
 			"  permesso mounts default --json",
-		ValidArgsFunction: a.completeWorkspaces,
+		ValidArgsFunction: a.completeConfig(workspaceNames),
 		RunE: func(_ *cobra.Command, pos []string) error {
 			h, err := home.Load(a.Console)
 			if err != nil {
@@ -49,12 +49,4 @@ func (a *app) mountsCmd() *cobra.Command {
 	}
 	c.MarkFlagsMutuallyExclusive("bwrap", "docker", "podman", "compose")
 	return c
-}
-
-func (a *app) completeWorkspaces(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	h, err := home.Load(a.Console)
-	if err != nil || len(pos) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return home.WorkspaceNames(h.Config), cobra.ShellCompDirectiveNoFileComp
 }

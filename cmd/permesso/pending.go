@@ -36,7 +36,7 @@ func (a *app) pendingCmd() *cobra.Command {
 	c.Flags().BoolVar(&all, "all", false, "include expired requests that are not settled yet; no limit")
 	c.Flags().IntVar(&limit, "limit", 50, "show at most `N` requests")
 	c.Flags().StringVar(&workspace, "workspace", "", "only requests of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
 	return c
 }
 

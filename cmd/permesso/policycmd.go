@@ -22,14 +22,8 @@ import (
 )
 
 func (a *app) policyCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "policy", Short: "Show, explain and test the policy", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return console.Fail(console.ExitUsage, "permesso policy --help", "policy needs a subcommand: registry, table, check, explain, test or simulate")
-		},
-	}
-	c.AddCommand(a.policyRegistryCmd(), a.policyTableCmd(), a.policyCheckCmd(), a.policyExplainCmd(), a.policyTestCmd(), a.policySimulateCmd())
-	return c
+	return group(&cobra.Command{Use: "policy", Short: "Show, explain and test the policy"},
+		a.policyRegistryCmd(), a.policyTableCmd(), a.policyCheckCmd(), a.policyExplainCmd(), a.policyTestCmd(), a.policySimulateCmd())
 }
 
 // longOutcome returns the outcome's name in the predecessor's format.
@@ -60,7 +54,6 @@ func (a *app) eachLine(head []string, rows [][]string, objects []any) error {
 func (a *app) policyRegistryCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "registry", Short: "List the 13 capabilities", Args: cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			var rows [][]string
 			var objects []any
@@ -85,7 +78,6 @@ func yesNo(b bool) string {
 func (a *app) policyTableCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "table", Short: "Show the outcome for each capability and autonomy level", Args: cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			var rows [][]string
 			var objects []any
@@ -197,10 +189,11 @@ func (a *app) policyExplainCmd() *cobra.Command {
 		Long: "Explain the ruling on a request: the outcome, the reasons, and what would change it.\n\n" +
 			"The argument is a request file (- is standard input), evaluated as if it arrived now, or the id of a pending or\n" +
 			"ended request, for which the original and the current ruling are shown.",
-		RunE: func(cmd *cobra.Command, pos []string) error { return a.explain(cmd.Context(), pos[0], workspace) },
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE:              func(cmd *cobra.Command, pos []string) error { return a.explain(cmd.Context(), pos[0], workspace) },
 	}
 	c.Flags().StringVar(&workspace, "workspace", "", "evaluate a request file in this `workspace` (default: the first)")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
 	return c
 }
 

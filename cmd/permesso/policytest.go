@@ -37,7 +37,8 @@ func (a *app) policyTestCmd() *cobra.Command {
 			`  {"name":"posting asks", "workspace":"personal", "request":{"tool_name":"x_post","request_data":{"text":"hi"}},` + "\n" +
 			`   "taints":["corruption"], "expect":"ask", "rule":"table"}` + "\n" +
 			"workspace, taints and rule are optional. Grants and the audit log are ignored: only the configuration is tested.",
-		RunE: func(_ *cobra.Command, pos []string) error { return a.policyTest(pos[0]) },
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE:              func(_ *cobra.Command, pos []string) error { return a.policyTest(pos[0]) },
 	}
 }
 
@@ -160,8 +161,7 @@ func (a *app) policySimulateCmd() *cobra.Command {
 		Long: "Evaluate recent requests with the current policy. Prints one line for each request that it would rule differently.\n\n" +
 			"It uses the current configuration, grants and taints on the requests in the records, without the state of the log\n" +
 			"at the time of each request.",
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return a.simulate(cmd.Context(), n) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.simulate(cmd.Context(), n) },
 	}
 	c.Flags().IntVarP(&n, "last", "n", 100, "evaluate the last `N` records")
 	return c

@@ -6,20 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 func (a *app) serviceCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "service", Short: "Manage the systemd service",
-		Long: "Manage the systemd service: for the whole system under its own user (--system, the default for root), or for\n" +
-			"one user (--user, the default for others).\n\n" +
-			"Handlers run inside the service's sandbox. For a handler that needs more, the unit says which line to relax.",
-		RunE: func(*cobra.Command, []string) error {
-			return console.Fail(console.ExitUsage, "permesso service --help", "service needs a subcommand: install, uninstall or show")
-		},
-	}
 	s := &setup.Service{Console: a.Console}
 	install := serviceSubcommand(s, "install", "Install the unit and its files", s.Install)
 	uninstall := serviceSubcommand(s, "uninstall", "Stop the service and remove its unit", s.Uninstall)
@@ -33,13 +23,17 @@ func (a *app) serviceCmd() *cobra.Command {
 		sub.Flags().StringVar(&s.Program, "program", "", "permesso `file` that the unit starts (default: this program)")
 		_ = sub.MarkFlagFilename("program")
 	}
-	c.AddCommand(install, uninstall, show)
-	return c
+	return group(&cobra.Command{
+		Use: "service", Short: "Manage the systemd service",
+		Long: "Manage the systemd service: for the whole system under its own user (--system, the default for root), or for\n" +
+			"one user (--user, the default for others).\n\n" +
+			"Handlers run inside the service's sandbox. For a handler that needs more, the unit says which line to relax.",
+	}, install, uninstall, show)
 }
 
 func serviceSubcommand(s *setup.Service, name, short string, run func(context.Context) error) *cobra.Command {
 	c := &cobra.Command{
-		Use: name, Short: short, Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Use: name, Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s.System = !s.User && (s.System || os.Getuid() == 0)
 			return run(cmd.Context())

@@ -10,21 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 )
 
 func (a *app) sessionCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "session", Short: "List and clear taints", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return console.Fail(console.ExitUsage, "permesso session --help", "session needs a subcommand: list or clear")
-		},
-	}
 	list := &cobra.Command{
 		Use: "list", Short: "List taints by workspace and session", Args: cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return a.sessionList(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.sessionList(cmd.Context()) },
 	}
 	var reason string
 	clear := &cobra.Command{
@@ -33,7 +25,7 @@ func (a *app) sessionCmd() *cobra.Command {
 			"restart of the agent.\n\n" +
 			"Without SESSION it clears the whole workspace, including its sessions. It is audited. If the daemon is stopped it\n" +
 			"takes effect at the next start. contains_secrets = true in the configuration stays in force.",
-		ValidArgsFunction: a.completeWorkspaces,
+		ValidArgsFunction: a.completeConfig(workspaceNames),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			b := control.ClearBody{Workspace: pos[0], Reason: reason}
 			if len(pos) > 1 {
@@ -43,8 +35,7 @@ func (a *app) sessionCmd() *cobra.Command {
 		},
 	}
 	clear.Flags().StringVar(&reason, "reason", "", "reason, as `text`")
-	c.AddCommand(list, clear)
-	return c
+	return group(&cobra.Command{Use: "session", Short: "List and clear taints"}, list, clear)
 }
 
 // sessionLine is an item of session list --json.

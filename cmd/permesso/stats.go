@@ -51,7 +51,7 @@ func (a *app) stats(ctx context.Context, f historyFlags) error {
 
 func (a *app) printStats(st *read.Stats) {
 	fmt.Fprintf(a.Out, "%d requests, %d of them needed an approver\n", st.Requests, st.Asked)
-	for _, s := range statuses() {
+	for _, s := range read.Statuses() {
 		if n := st.Statuses[approval.Status(s)]; n > 0 {
 			fmt.Fprintf(a.Out, "  %-13s %6d\n", s, n)
 		}

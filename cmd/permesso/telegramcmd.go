@@ -5,20 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 func (a *app) telegramCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "telegram", Short: "Set up and test the Telegram channel", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return console.Fail(console.ExitUsage, "permesso telegram --help", "telegram needs a subcommand: setup or test")
-		},
-	}
-	c.AddCommand(a.telegramSetupCmd(), a.telegramTestCmd())
-	return c
+	return group(&cobra.Command{Use: "telegram", Short: "Set up and test the Telegram channel"}, a.telegramSetupCmd(), a.telegramTestCmd())
 }
 
 func (a *app) telegramSetupCmd() *cobra.Command {
@@ -48,8 +40,8 @@ func (a *app) telegramSetupCmd() *cobra.Command {
 	f.StringVar(&o.Server, "server-url", "", "`address` of your own Bot API server (default: "+setup.TelegramServer+", or Telegram's)")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "stop waiting for /start, and for the tap, after this long")
 	f.BoolVarP(&o.Yes, "yes", "y", false, "ask no questions")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
-	_ = c.RegisterFlagCompletionFunc("approver", a.completeApprovers)
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
+	_ = c.RegisterFlagCompletionFunc("approver", a.completeConfig(approverNames))
 	return c
 }
 
@@ -64,6 +56,6 @@ func (a *app) telegramTestCmd() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&workspace, "workspace", "", "send only to the chats of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces)
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames))
 	return c
 }

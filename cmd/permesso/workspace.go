@@ -1,26 +1,20 @@
 package main
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 func (a *app) workspaceCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "workspace", Short: "Manage workspaces", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return console.Fail(console.ExitUsage, "permesso workspace --help", "workspace needs a subcommand: add, list or remove")
-		},
-	}
-	c.AddCommand(a.workspaceAddCmd(), a.workspaceListCmd(), a.workspaceRemoveCmd())
-	return c
+	return group(&cobra.Command{Use: "workspace", Short: "Manage workspaces"},
+		a.workspaceAddCmd(), a.workspaceListCmd(), a.workspaceRemoveCmd())
 }
 
 func (a *app) workspaceAddCmd() *cobra.Command {
@@ -29,8 +23,7 @@ func (a *app) workspaceAddCmd() *cobra.Command {
 		Use: "add NAME", Short: "Add a workspace to the configuration and create its folders", Args: cobra.ExactArgs(1),
 		Long: "Append a workspace section to the configuration, without other changes, and create the folders. Options without a\n" +
 			"flag get their defaults. Prints the two mounts of the agent's container.",
-		Example:           "  permesso workspace add research --autonomy readonly --approver ann --timeout 30m",
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  permesso workspace add research --autonomy readonly --approver ann --timeout 30m",
 		RunE: func(_ *cobra.Command, pos []string) error {
 			w.Name = pos[0]
 			return setup.AddWorkspace(a.Console, w)
@@ -41,21 +34,30 @@ func (a *app) workspaceAddCmd() *cobra.Command {
 	c.Flags().DurationVar(&w.Timeout, "timeout", 0, "expire pending requests after this long (default 5m)")
 	c.Flags().UintSliceVar(&w.AgentUIDs, "agent-uid", nil, "`UID` of an agent without a container; it may never decide")
 	_ = c.RegisterFlagCompletionFunc("autonomy", cobra.FixedCompletions([]string{"readonly", "supervised", "full"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("approver", a.completeApprovers)
+	_ = c.RegisterFlagCompletionFunc("approver", a.completeConfig(approverNames))
 	return c
 }
 
-func (a *app) completeApprovers(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	h, err := home.Load(a.Console)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+// completeConfig completes with what the configuration has, sorted.
+func (a *app) completeConfig(list func(cfg *config.Config, pos []string) []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
+		h, err := home.Load(a.Console)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return slices.Sorted(slices.Values(list(h.Config, pos))), cobra.ShellCompDirectiveNoFileComp
 	}
-	var names []string
-	for name := range h.Config.Approvers {
-		names = append(names, name)
+}
+
+func approverNames(cfg *config.Config, _ []string) []string {
+	return slices.Collect(maps.Keys(cfg.Approvers))
+}
+
+func workspaceNames(cfg *config.Config, pos []string) []string {
+	if len(pos) > 0 {
+		return nil
 	}
-	slices.Sort(names)
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return home.WorkspaceNames(cfg)
 }
 
 func (a *app) workspaceListCmd() *cobra.Command {
@@ -87,7 +89,7 @@ func (a *app) workspaceRemoveCmd() *cobra.Command {
 		Use: "remove NAME", Short: "Remove a workspace from the configuration", Args: cobra.ExactArgs(1),
 		Long: "Remove a workspace's section from the configuration; comments around it are kept. It is refused while the workspace\n" +
 			"has pending or running requests: decide them, or let them expire. Records and the audit log are kept.",
-		ValidArgsFunction: a.completeWorkspaces,
+		ValidArgsFunction: a.completeConfig(workspaceNames),
 		RunE:              func(_ *cobra.Command, pos []string) error { return setup.RemoveWorkspace(a.Console, pos[0], purge) },
 	}
 	c.Flags().BoolVar(&purge, "purge", false, "also remove the agent's folders, including its responses")

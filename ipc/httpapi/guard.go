@@ -115,7 +115,7 @@ func (s *Server) keyOf(r *http.Request) (*approval.APIKey, *Problem) {
 	k, err := s.Keys.Key(approval.Digest([]byte(header[0][len(bearer):])))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if s.badKeyLimiter.allow(s.Now()) {
+		if s.badKeyLimiter.AllowN(s.Now(), 1) {
 			s.Log.Warn().Str("via", "rest").Msg("unknown API key")
 		}
 		return nil, unauthorized

@@ -84,35 +84,11 @@ func DialUnix(ctx context.Context, path string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", name)
 }
 
-// connLimiter limits the connections of all listeners together.
-type connLimiter struct {
-	max int
-
-	mu sync.Mutex
-	n  int
-}
-
-func (c *connLimiter) acquire() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.n >= c.max {
-		return false
-	}
-	c.n++
-	return true
-}
-
-func (c *connLimiter) release() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.n--
-}
-
 // limitedListener closes connections beyond the limit at once: if they waited, all later
 // ones would wait too.
 type limitedListener struct {
 	net.Listener
-	limiter *connLimiter
+	slots chan struct{} // one for each connection of all listeners together
 }
 
 func (l *limitedListener) Accept() (net.Conn, error) {
@@ -121,10 +97,12 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l.limiter.acquire() {
-			return &countedConn{Conn: c, release: sync.OnceFunc(l.limiter.release)}, nil
+		select {
+		case l.slots <- struct{}{}:
+			return &countedConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
+		default:
+			_ = c.Close()
 		}
-		_ = c.Close()
 	}
 }
 

@@ -87,42 +87,19 @@ func (s *LocalServer) Run(ctx context.Context, l *net.UnixListener) error {
 		s.PerUser = maxPerUser
 	}
 	s.open, s.idle = map[string]int{}, map[*localConn]bool{}
-	web := &http.Server{
-		Handler:           s.identify(s.API.Handler()),
-		ReadHeaderTimeout: s.IOTimeout,
-		IdleTimeout:       s.IOTimeout,
-		MaxHeaderBytes:    16 << 10,
-		Protocols:         new(http.Protocols),
-		ErrorLog:          discardLog(),
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connContext{}, c)
-		},
-		ConnState: func(c net.Conn, state http.ConnState) {
-			if conn, ok := c.(*localConn); ok && state == http.StateIdle {
-				s.setIdle(conn, true)
-			}
-		},
+	web := s.API.newHTTP(s.identify(s.API.Handler()), s.IOTimeout)
+	web.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, connContext{}, c)
 	}
-	web.Protocols.SetHTTP1(true)
-	done := make(chan error, 1)
-	go func() { done <- web.Serve(&localListener{l, s}) }()
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-done:
+	web.ConnState = func(c net.Conn, state http.ConnState) {
+		if conn, ok := c.(*localConn); ok && state == http.StateIdle {
+			s.setIdle(conn, true)
+		}
 	}
-	s.API.stop()
-	_ = l.Close()
-	s.closeIdle()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*s.IOTimeout)
-	defer cancel()
-	if shutdownErr := web.Shutdown(last); shutdownErr != nil {
-		_ = web.Close() // remaining clients exceeded the timeout
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
+	return s.API.serve(ctx, web, 3*s.IOTimeout, func() {
+		_ = l.Close()
+		s.closeIdle()
+	}, &localListener{l, s})
 }
 
 type connContext struct{}

@@ -162,27 +162,7 @@ func (s *Server) internalError(what string, err error) *Problem {
 }
 
 func (s *Server) logError(what string, err error) {
-	if s.errorLimiter.allow(s.Now()) {
+	if s.errorLimiter.AllowN(s.Now(), 1) {
 		s.Log.Error().Str("via", "rest").Err(err).Msg(what)
 	}
-}
-
-// rateLimited limits log messages that clients can cause: ten at once, then one every ten
-// seconds.
-type rateLimited struct {
-	mu    sync.Mutex
-	level float64
-	last  time.Time
-}
-
-func (x *rateLimited) allow(now time.Time) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.level = max(0, x.level-now.Sub(x.last).Seconds()/10)
-	x.last = now
-	if x.level >= 10 {
-		return false
-	}
-	x.level++
-	return true
 }

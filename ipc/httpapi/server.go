@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/time/rate"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/ipc/service"
@@ -119,8 +120,8 @@ type Server struct {
 	handler       http.Handler
 	busy          busyKeys
 	readyCache    readyCache
-	errorLimiter  rateLimited
-	badKeyLimiter rateLimited
+	errorLimiter  *rate.Limiter // of log messages that clients can cause
+	badKeyLimiter *rate.Limiter
 }
 
 // Defaults of a Server.
@@ -134,6 +135,7 @@ const (
 func (s *Server) init() {
 	s.once.Do(func() {
 		s.quit = make(chan struct{})
+		s.errorLimiter, s.badKeyLimiter = rate.NewLimiter(rate.Every(10*time.Second), 10), rate.NewLimiter(rate.Every(10*time.Second), 10)
 		if s.Service == nil {
 			s.Service = &service.Service{}
 		}
@@ -165,20 +167,32 @@ func (s *Server) stop() {
 // callers that wait, and closes the listeners.
 func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 	s.init()
+	web := s.newHTTP(s.Handler(), s.IOTimeout)
+	web.WriteTimeout, web.IdleTimeout = longestWait+s.IOTimeout+s.SubmitTimeout, 2*time.Minute
+	slots := make(chan struct{}, s.Connections)
+	limited := make([]net.Listener, 0, len(listeners))
+	for _, l := range listeners {
+		limited = append(limited, &limitedListener{l, slots})
+	}
+	return s.serve(ctx, web, s.IOTimeout, func() {}, limited...)
+}
+
+// newHTTP returns a server with the settings that all listeners have.
+func (s *Server) newHTTP(h http.Handler, timeout time.Duration) *http.Server {
 	web := &http.Server{
-		Handler:           s.Handler(),
-		ReadHeaderTimeout: s.IOTimeout,
-		WriteTimeout:      longestWait + s.IOTimeout + s.SubmitTimeout,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		Protocols:         new(http.Protocols),
-		ErrorLog:          discardLog(),
+		Handler: h, ReadHeaderTimeout: timeout, IdleTimeout: timeout, MaxHeaderBytes: 16 << 10,
+		Protocols: new(http.Protocols), ErrorLog: discardLog(),
 	}
 	web.Protocols.SetHTTP1(true)
+	return web
+}
+
+// serve serves listeners until ctx ends. Then it answers callers that wait, calls end, and
+// gives requests in progress the time of last.
+func (s *Server) serve(ctx context.Context, web *http.Server, last time.Duration, end func(), listeners ...net.Listener) error {
 	errs := make(chan error, len(listeners))
-	shared := &connLimiter{max: s.Connections}
 	for _, l := range listeners {
-		go func() { errs <- web.Serve(&limitedListener{Listener: l, limiter: shared}) }()
+		go func() { errs <- web.Serve(l) }()
 	}
 	var err error
 	select {
@@ -186,9 +200,10 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 	case err = <-errs:
 	}
 	s.stop()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.IOTimeout)
+	end()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), last)
 	defer cancel()
-	if shutdownErr := web.Shutdown(last); shutdownErr != nil {
+	if shutdownErr := web.Shutdown(ctx); shutdownErr != nil {
 		_ = web.Close() // remaining clients exceeded the timeout
 	}
 	if errors.Is(err, http.ErrServerClosed) {

@@ -17,12 +17,12 @@ import (
 
 // Status is the state of the daemon as the caller may see it.
 func (c *Client) Status(ctx context.Context) (*home.State, error) {
-	return call(ctx, c, opStatus(), none{})
+	return call(ctx, c, opStatus, none{})
 }
 
 // Waiting lists pending requests of a workspace ("": of all), oldest first.
 func (c *Client) Waiting(ctx context.Context, workspace string) ([]approval.StoredPending, error) {
-	docs, err := call(ctx, c, opWaiting(), waitingQuery{workspace})
+	docs, err := call(ctx, c, opWaiting, waitingQuery{workspace})
 	list := make([]approval.StoredPending, 0, len(docs))
 	for _, d := range docs {
 		w, err := d.stored()
@@ -36,7 +36,7 @@ func (c *Client) Waiting(ctx context.Context, workspace string) ([]approval.Stor
 
 // Find lists the requests whose id begins with prefix, in a workspace ("": in all).
 func (c *Client) Find(ctx context.Context, workspace, prefix string) ([]approval.Key, error) {
-	return call(ctx, c, opFind(), findQuery{workspace, prefix})
+	return call(ctx, c, opFind, findQuery{workspace, prefix})
 }
 
 // Story is what is kept of one request: what waits, or how it ended.
@@ -54,7 +54,7 @@ type Story struct {
 
 // Story returns what is kept of one request. It is empty if nothing is.
 func (c *Client) Story(ctx context.Context, k approval.Key, timeline bool) (s Story, err error) {
-	d, err := call(ctx, c, opStory(), storyQuery{OneQuery{k.Workspace, k.ID}, timeline})
+	d, err := call(ctx, c, opStory, storyQuery{OneQuery{k.Workspace, k.ID}, timeline})
 	if err != nil {
 		return s, err
 	}
@@ -111,7 +111,7 @@ func (c *Client) earlier(p *approval.Pending) *chat.EarlierRequest {
 	if !approval.ValidID(p.Resubmits) {
 		return nil
 	}
-	d, err := call(context.Background(), c, opEarlier(), OneQuery{p.SourceGroup, p.RequestID})
+	d, err := call(context.Background(), c, opEarlier, OneQuery{p.SourceGroup, p.RequestID})
 	if err != nil || d.Request == nil {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (c *Client) earlier(p *approval.Pending) *chat.EarlierRequest {
 }
 
 func (c *Client) wouldAllow(p *approval.Pending) (which []string, n, of int) {
-	d, err := call(context.Background(), c, opAlways(), OneQuery{p.SourceGroup, p.RequestID})
+	d, err := call(context.Background(), c, opAlways, OneQuery{p.SourceGroup, p.RequestID})
 	if err != nil {
 		return nil, 0, 0 // the card is shown without history
 	}
@@ -128,7 +128,7 @@ func (c *Client) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 
 // Decide decides a request as the caller.
 func (c *Client) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
-	d, err := call(ctx, c, opDecide(), decideBody{OneQuery{a.Key.Workspace, a.Key.ID}, VerdictBody{
+	d, err := call(ctx, c, opDecide, decideBody{OneQuery{a.Key.Workspace, a.Key.ID}, VerdictBody{
 		PendingSHA256: a.PendingSHA256, Verdict: string(a.Verdict), Code: a.Code, Scope: string(a.Scope),
 		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text,
 	}})
@@ -137,7 +137,7 @@ func (c *Client) Decide(ctx context.Context, a approval.DecisionInput) (*approva
 
 // Cancel cancels a pending request as the operator.
 func (c *Client) Cancel(ctx context.Context, k approval.Key) (*approval.Decision, error) {
-	d, err := call(ctx, c, opCancel(), OneQuery{k.Workspace, k.ID})
+	d, err := call(ctx, c, opCancel, OneQuery{k.Workspace, k.ID})
 	return decided(d, k, err)
 }
 
@@ -155,81 +155,81 @@ func decided(doc []byte, k approval.Key, err error) (*approval.Decision, error) 
 // History lists requests from the log, newest first. With an error it also returns the
 // requests that could be read.
 func (c *Client) History(ctx context.Context, q HistoryQuery) (found []*read.Request, more bool, err error) {
-	p, err := call(ctx, c, opHistory(), q)
+	p, err := call(ctx, c, opHistory, q)
 	return p.Items, p.More, errors.Join(err, damaged(p.Damaged))
 }
 
 // Stats returns the statistics of requests, as far as the log can be read.
 func (c *Client) Stats(ctx context.Context, q HistoryQuery) (*read.Stats, error) {
-	d, err := call(ctx, c, opStats(), q)
+	d, err := call(ctx, c, opStats, q)
 	return d.Stats, errors.Join(err, damaged(d.Damaged))
 }
 
 // Tail returns the newest entries of the audit log, oldest first.
 func (c *Client) Tail(ctx context.Context, lines int) ([]audit.Line, error) {
-	return call(ctx, c, opTail(), tailQuery{lines})
+	return call(ctx, c, opTail, tailQuery{lines})
 }
 
 // Grants lists grants, newest first.
 func (c *Client) Grants(ctx context.Context) ([]approval.GrantUse, error) {
-	return call(ctx, c, opGrants(), none{})
+	return call(ctx, c, opGrants, none{})
 }
 
 // AddGrant creates a grant.
 func (c *Client) AddGrant(ctx context.Context, b GrantBody) (*approval.Grant, error) {
-	return call(ctx, c, opGrantAdd(), struct{ Body GrantBody }{b})
+	return call(ctx, c, opGrantAdd, struct{ Body GrantBody }{b})
 }
 
 // Revoke revokes a grant by its id or the beginning of it: "revoked", or "no-op".
 func (c *Client) Revoke(ctx context.Context, id string) (result string, err error) {
-	return call(ctx, c, opRevoke(), grantQuery{id})
+	return call(ctx, c, opRevoke, grantQuery{id})
 }
 
 // Taints lists taints by workspace and session.
 func (c *Client) Taints(ctx context.Context) ([]Taints, error) {
-	return call(ctx, c, opTaints(), none{})
+	return call(ctx, c, opTaints, none{})
 }
 
 // ClearTaints clears the taints of a workspace or session, and returns them.
 func (c *Client) ClearTaints(ctx context.Context, b ClearBody) ([]string, error) {
-	return call(ctx, c, opClearTaints(), struct{ Body ClearBody }{b})
+	return call(ctx, c, opClearTaints, struct{ Body ClearBody }{b})
 }
 
 // Pause pauses executions in a workspace ("": in all).
 func (c *Client) Pause(ctx context.Context, workspace, reason string) (Paused, error) {
-	return call(ctx, c, opPause(), struct{ Body PauseBody }{PauseBody{workspace, reason}})
+	return call(ctx, c, opPause, struct{ Body PauseBody }{PauseBody{workspace, reason}})
 }
 
 // Resume ends the pause of a workspace ("": of all).
 func (c *Client) Resume(ctx context.Context, workspace string) (Resumed, error) {
-	return call(ctx, c, opResume(), resumeQuery{workspace})
+	return call(ctx, c, opResume, resumeQuery{workspace})
 }
 
 // Link returns a link that opens the web UI once, and how long it is valid.
 func (c *Client) Link(ctx context.Context) (address string, life time.Duration, err error) {
-	d, err := call(ctx, c, opLink(), struct{ Body none }{})
+	d, err := call(ctx, c, opLink, struct{ Body none }{})
 	return d.URL, time.Duration(d.LifeSec) * time.Second, err
 }
 
 // Redeem marks the receipt of a request as used.
 func (c *Client) Redeem(ctx context.Context, k approval.Key) error {
-	_, err := call(ctx, c, opRedeem(), struct{ Body RedemptionBody }{RedemptionBody{k.Workspace, k.ID}})
+	_, err := call(ctx, c, opRedeem, struct{ Body RedemptionBody }{RedemptionBody{k.Workspace, k.ID}})
 	return err
 }
 
 // Keys lists the keys of the HTTP API, oldest first.
 func (c *Client) Keys(ctx context.Context) (KeyList, error) {
-	return call(ctx, c, opKeys(), none{})
+	return call(ctx, c, opKeys, none{})
 }
 
 // CreateKey creates a key of the HTTP API.
 func (c *Client) CreateKey(ctx context.Context, b KeyBody) (NewKey, error) {
-	return call(ctx, c, opKeyCreate(), struct{ Body KeyBody }{b})
+	return call(ctx, c, opKeyCreate, struct{ Body KeyBody }{b})
 }
 
 // RevokeKey revokes a key by its id or the beginning of it.
 func (c *Client) RevokeKey(ctx context.Context, id string) (RevokedKey, error) {
-	return call(ctx, c, opKeyRevoke(), keyQuery{id})
+	return call(ctx, c, opKeyRevoke, keyQuery{id})
 }
 
 // PauseOf is the pause of a workspace, nil if it is not paused.

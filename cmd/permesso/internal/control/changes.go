@@ -21,9 +21,7 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-func opGrants() operation[none, []approval.GrantUse] {
-	return get("grants", "/grants", "Grants, newest first", (*Service).grants)
-}
+var opGrants = get("grants", "/grants", "Grants, newest first", (*Service).grants)
 
 func (s *Service) grants(_ context.Context, c *httpapi.Caller, _ *none) ([]approval.GrantUse, error) {
 	m, err := s.Memory()
@@ -46,9 +44,7 @@ type GrantBody struct {
 	Sender     string `json:"sender,omitempty"`
 }
 
-func opGrantAdd() operation[struct{ Body GrantBody }, *approval.Grant] {
-	return post("grant-add", "/grants", "Allow a capability on a target without asking", (*Service).grantAdd).forOperator()
-}
+var opGrantAdd = post("grant-add", "/grants", "Allow a capability on a target without asking", (*Service).grantAdd).forOperator()
 
 func (s *Service) grantAdd(_ context.Context, c *httpapi.Caller, in *struct{ Body GrantBody }) (*approval.Grant, error) {
 	ws, err := ChooseWorkspace(s.Home, in.Body.Workspace)
@@ -118,9 +114,7 @@ type grantQuery struct {
 	ID string `path:"id" doc:"The grant's id, or its first 4 or more digits."`
 }
 
-func opRevoke() operation[grantQuery, string] {
-	return del("revoke", "/grants/{id}", "Revoke a grant", (*Service).revoke)
-}
+var opRevoke = del("revoke", "/grants/{id}", "Revoke a grant", (*Service).revoke)
 
 func (s *Service) revoke(_ context.Context, c *httpapi.Caller, in *grantQuery) (string, error) {
 	m, err := s.Memory()
@@ -142,9 +136,7 @@ type Taints struct {
 	Sessions  map[string][]string `json:"sessions"` // "": the whole workspace, any session
 }
 
-func opTaints() operation[none, []Taints] {
-	return get("taints", "/taints", "Taints by workspace and session", (*Service).taints)
-}
+var opTaints = get("taints", "/taints", "Taints by workspace and session", (*Service).taints)
 
 func (s *Service) taints(_ context.Context, c *httpapi.Caller, _ *none) (list []Taints, err error) {
 	m, err := s.Memory()
@@ -175,9 +167,7 @@ type ClearBody struct {
 	Reason    string `json:"reason,omitempty"`
 }
 
-func opClearTaints() operation[struct{ Body ClearBody }, []string] {
-	return post("taints-clear", "/taints/clear", "Clear the taints of a workspace or session", (*Service).clearTaints).forOperator()
-}
+var opClearTaints = post("taints-clear", "/taints/clear", "Clear the taints of a workspace or session", (*Service).clearTaints).forOperator()
 
 // clearTaints returns what it clears.
 func (s *Service) clearTaints(ctx context.Context, c *httpapi.Caller, in *struct{ Body ClearBody }) ([]string, error) {
@@ -223,9 +213,7 @@ type Paused struct {
 	Claims  int       `json:"claims"` // running or interrupted
 }
 
-func opPause() operation[struct{ Body PauseBody }, Paused] {
-	return post("pause", "/pauses", "Pause executions", (*Service).pause)
-}
+var opPause = post("pause", "/pauses", "Pause executions", (*Service).pause)
 
 type resumeQuery struct {
 	Workspace string `query:"workspace" doc:"Without one, the pause of all workspaces ends."`
@@ -239,9 +227,7 @@ type Resumed struct {
 	Left   []ipc.Pause `json:"left"`
 }
 
-func opResume() operation[resumeQuery, Resumed] {
-	return del("resume", "/pauses", "Resume paused executions", (*Service).resume)
-}
+var opResume = del("resume", "/pauses", "Resume paused executions", (*Service).resume)
 
 // pauseTarget is the name of a pause that the caller may make. It needs neither the
 // configuration nor keys: a pause must work when they are broken.
@@ -259,24 +245,23 @@ func (s *Service) pauseTarget(ctx context.Context, c *httpapi.Caller, ws string)
 	return ws, err
 }
 
-// pauseVia is how the pause of a caller is marked: "" is the operator's command line.
-func pauseVia(c *httpapi.Caller) string {
-	if c.Operator {
-		return ""
+func (s *Service) pause(ctx context.Context, c *httpapi.Caller, in *struct{ Body PauseBody }) (Paused, error) {
+	reason := in.Body.Reason
+	if strings.ContainsFunc(reason, unicode.IsControl) || len(reason) > 300 {
+		return Paused{}, console.Fail(console.ExitUsage, "use one line of at most 300 bytes",
+			"--reason of %d bytes is too long or has control characters", len(reason))
 	}
-	return c.Via
+	return s.Pause(ctx, c, in.Body.Workspace, reason)
 }
 
-func (s *Service) pause(ctx context.Context, c *httpapi.Caller, in *struct{ Body PauseBody }) (out Paused, err error) {
-	ws, reason := in.Body.Workspace, in.Body.Reason
-	if strings.ContainsFunc(reason, unicode.IsControl) || len(reason) > 300 {
-		return out, console.Fail(console.ExitUsage, "use one line of at most 300 bytes", "--reason of %d bytes is too long or has control characters", len(reason))
-	}
+// Pause stops new executions in a workspace ("": in all), and waits for claims that have
+// begun.
+func (s *Service) Pause(ctx context.Context, c *httpapi.Caller, ws, reason string) (out Paused, err error) {
 	name, err := s.pauseTarget(ctx, c, ws)
 	if err != nil {
 		return out, err
 	}
-	out.Pause = ipc.Pause{Workspace: name, By: s.name(c, ws), Via: pauseVia(c), At: time.Now().UTC(), Reason: reason}
+	out.Pause = ipc.Pause{Workspace: name, By: s.name(c, ws), Via: c.Via, At: time.Now().UTC(), Reason: reason}
 	changed, err := s.Home.Pause(out.Pause)
 	s.pausesChanged()
 	if err != nil {
@@ -314,12 +299,17 @@ func (s *Service) countClaims(ctx context.Context, name string) (n int, err erro
 	return n, nil
 }
 
-func (s *Service) resume(ctx context.Context, c *httpapi.Caller, in *resumeQuery) (out Resumed, err error) {
-	name, err := s.pauseTarget(ctx, c, in.Workspace)
+func (s *Service) resume(ctx context.Context, c *httpapi.Caller, in *resumeQuery) (Resumed, error) {
+	return s.Resume(ctx, c, in.Workspace)
+}
+
+// Resume ends the pause of a workspace ("": of all).
+func (s *Service) Resume(ctx context.Context, c *httpapi.Caller, ws string) (out Resumed, err error) {
+	name, err := s.pauseTarget(ctx, c, ws)
 	if err != nil {
 		return out, err
 	}
-	out.Pause, err = s.Home.Store.ResumeVia(name, s.name(c, in.Workspace), pauseVia(c), time.Now().UTC())
+	out.Pause, err = s.Home.Store.ResumeVia(name, s.name(c, ws), c.Via, time.Now().UTC())
 	if out.Paused = err == nil; !out.Paused && !errors.Is(err, fs.ErrNotExist) {
 		return out, err
 	}

@@ -148,7 +148,7 @@ func connect(ctx context.Context, a *console.Console, path string) (*Client, err
 	defer cancel()
 	c := &Client{console: a, path: path, Served: true}
 	var err error
-	if c.Hello, err = call(ctx, c, opHello(), none{}); err != nil {
+	if c.Hello, err = call(ctx, c, opHello, none{}); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -207,7 +207,7 @@ func filesClient(a *console.Console, h *home.Home, k *home.Keys, release func() 
 	}
 	c.caller.Language = h.Config.Language
 	var err error
-	if c.Hello, err = call(context.Background(), c, opHello(), none{}); err != nil {
+	if c.Hello, err = call(context.Background(), c, opHello, none{}); err != nil {
 		return nil, errors.Join(err, release())
 	}
 	return c, nil

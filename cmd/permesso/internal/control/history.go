@@ -52,9 +52,7 @@ func (s *Service) history(_ context.Context, c *httpapi.Caller, q *HistoryQuery)
 	return p, err
 }
 
-func opHistory() operation[HistoryQuery, HistoryPage] {
-	return get("history", "/history", "Requests from the audit log, newest first", (*Service).history)
-}
+var opHistory = get("history", "/history", "Requests from the audit log, newest first", (*Service).history)
 
 // statsDoc is statistics of requests.
 type statsDoc struct {
@@ -62,9 +60,7 @@ type statsDoc struct {
 	Damaged string      `json:"damaged"`
 }
 
-func opStats() operation[HistoryQuery, statsDoc] {
-	return get("stats", "/stats", "Statistics of requests and decisions", (*Service).stats)
-}
+var opStats = get("stats", "/stats", "Statistics of requests and decisions", (*Service).stats)
 
 func (s *Service) stats(ctx context.Context, c *httpapi.Caller, in *HistoryQuery) (statsDoc, error) {
 	p, err := s.history(ctx, c, in)
@@ -75,9 +71,7 @@ type tailQuery struct {
 	Lines int `query:"lines" minimum:"0" maximum:"100000" doc:"How many of the newest entries."`
 }
 
-func opTail() operation[tailQuery, []audit.Line] {
-	return get("audit", "/audit", "The newest entries of the audit log", (*Service).tail)
-}
+var opTail = get("audit", "/audit", "The newest entries of the audit log", (*Service).tail)
 
 func (s *Service) tail(ctx context.Context, c *httpapi.Caller, in *tailQuery) ([]audit.Line, error) {
 	if !c.Operator {

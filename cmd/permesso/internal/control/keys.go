@@ -22,9 +22,7 @@ type KeyList struct {
 	Damaged int                `json:"damaged"` // unreadable ones, which are not accepted
 }
 
-func opKeys() operation[none, KeyList] {
-	return get("keys", "/keys", "Keys of the HTTP API, oldest first", (*Service).keys).forOperator()
-}
+var opKeys = get("keys", "/keys", "Keys of the HTTP API, oldest first", (*Service).keys).forOperator()
 
 func (s *Service) keys(_ context.Context, _ *httpapi.Caller, _ *none) (l KeyList, err error) {
 	l.Keys, l.Damaged, err = s.Home.Keyring(s.Keys).All()
@@ -46,9 +44,7 @@ type NewKey struct {
 	Trusts bool             `json:"trusts"` // session ids that it sends are trusted
 }
 
-func opKeyCreate() operation[struct{ Body KeyBody }, NewKey] {
-	return post("key-create", "/keys", "Create a key of the HTTP API", (*Service).createKey).forOperator()
-}
+var opKeyCreate = post("key-create", "/keys", "Create a key of the HTTP API", (*Service).createKey).forOperator()
 
 // longestName is the maximum length of a key's name in bytes.
 const longestName = 60
@@ -96,9 +92,7 @@ type RevokedKey struct {
 	Result string `json:"result"`
 }
 
-func opKeyRevoke() operation[keyQuery, RevokedKey] {
-	return del("key-revoke", "/keys/{id}", "Revoke a key of the HTTP API", (*Service).revokeKey).forOperator()
-}
+var opKeyRevoke = del("key-revoke", "/keys/{id}", "Revoke a key of the HTTP API", (*Service).revokeKey).forOperator()
 
 func (s *Service) revokeKey(_ context.Context, c *httpapi.Caller, in *keyQuery) (RevokedKey, error) {
 	ring := s.Home.Keyring(s.Keys)

@@ -27,9 +27,7 @@ type Hello struct {
 	Paused     []ipc.Pause `json:"paused"`
 }
 
-func opHello() operation[none, Hello] {
-	return get("hello", "", "Who the caller is, and what is paused", (*Service).hello)
-}
+var opHello = get("hello", "", "Who the caller is, and what is paused", (*Service).hello)
 
 func (s *Service) hello(_ context.Context, c *httpapi.Caller, _ *none) (Hello, error) {
 	paused, err := s.Home.Store.Pauses()
@@ -39,9 +37,7 @@ func (s *Service) hello(_ context.Context, c *httpapi.Caller, _ *none) (Hello, e
 	return h, err
 }
 
-func opStatus() operation[none, *home.State] {
-	return get("status", "/status", "Status of the daemon", (*Service).status)
-}
+var opStatus = get("status", "/status", "Status of the daemon", (*Service).status)
 
 func (s *Service) status(_ context.Context, c *httpapi.Caller, _ *none) (*home.State, error) {
 	st, err := s.Home.State(s.Running)
@@ -73,9 +69,7 @@ type waitingQuery struct {
 	Workspace string `query:"workspace" doc:"Only requests of this workspace."`
 }
 
-func opWaiting() operation[waitingQuery, []waitingDoc] {
-	return get("waiting", "/waiting", "Pending requests, oldest first", (*Service).waiting)
-}
+var opWaiting = get("waiting", "/waiting", "Pending requests, oldest first", (*Service).waiting)
 
 func (s *Service) waiting(ctx context.Context, c *httpapi.Caller, in *waitingQuery) ([]waitingDoc, error) {
 	list, err := s.Viewer.Waiting(ctx, workspaces(c, in.Workspace))
@@ -101,9 +95,7 @@ type findQuery struct {
 	Prefix    string `query:"prefix" doc:"The beginning of the id."`
 }
 
-func opFind() operation[findQuery, []approval.Key] {
-	return get("find", "/requests", "Find requests by the beginning of their id", (*Service).find)
-}
+var opFind = get("find", "/requests", "Find requests by the beginning of their id", (*Service).find)
 
 func (s *Service) find(ctx context.Context, c *httpapi.Caller, in *findQuery) ([]approval.Key, error) {
 	keys, err := s.Viewer.Find(ctx, workspaces(c, in.Workspace), in.Prefix)
@@ -147,9 +139,7 @@ type storyDoc struct {
 	Retention string           `json:"retention"` // how long records are kept
 }
 
-func opStory() operation[storyQuery, storyDoc] {
-	return get("story", "/requests/{workspace}/{id}", "All that is kept of one request", (*Service).story)
-}
+var opStory = get("story", "/requests/{workspace}/{id}", "All that is kept of one request", (*Service).story)
 
 func (s *Service) story(ctx context.Context, c *httpapi.Caller, in *storyQuery) (d storyDoc, err error) {
 	k := in.key()
@@ -194,9 +184,7 @@ type earlierDoc struct {
 	Decision *approval.Decision `json:"decision"`
 }
 
-func opEarlier() operation[OneQuery, earlierDoc] {
-	return get("earlier", "/requests/{workspace}/{id}/earlier", "The request that a pending one resubmits", (*Service).earlier)
-}
+var opEarlier = get("earlier", "/requests/{workspace}/{id}/earlier", "The request that a pending one resubmits", (*Service).earlier)
 
 func (s *Service) earlier(_ context.Context, c *httpapi.Caller, in *OneQuery) (d earlierDoc, err error) {
 	w, err := s.pending(c, in.key())
@@ -224,9 +212,7 @@ type alwaysDoc struct {
 	Of    int      `json:"of"`
 }
 
-func opAlways() operation[OneQuery, alwaysDoc] {
-	return get("always", "/requests/{workspace}/{id}/always", "What code 6 for a pending would have allowed", (*Service).always)
-}
+var opAlways = get("always", "/requests/{workspace}/{id}/always", "What code 6 for a pending would have allowed", (*Service).always)
 
 func (s *Service) always(_ context.Context, c *httpapi.Caller, in *OneQuery) (d alwaysDoc, err error) {
 	w, err := s.pending(c, in.key())
@@ -257,9 +243,7 @@ type decideBody struct {
 	Body VerdictBody
 }
 
-func opDecide() operation[decideBody, []byte] {
-	return post("decide", "/requests/{workspace}/{id}/decision", "Decide a request", (*Service).decide)
-}
+var opDecide = post("decide", "/requests/{workspace}/{id}/decision", "Decide a request", (*Service).decide)
 
 func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody) ([]byte, error) {
 	b := in.Body
@@ -280,9 +264,7 @@ func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody)
 	return x.Encode()
 }
 
-func opCancel() operation[OneQuery, []byte] {
-	return del("cancel", "/requests/{workspace}/{id}", "Cancel a pending request", (*Service).cancel).forOperator()
-}
+var opCancel = del("cancel", "/requests/{workspace}/{id}", "Cancel a pending request", (*Service).cancel).forOperator()
 
 func (s *Service) cancel(ctx context.Context, c *httpapi.Caller, in *OneQuery) ([]byte, error) {
 	d, err := s.Decider.Cancel(ctx, approval.DecisionInput{Key: in.key(), By: c.Person, Via: c.Via})
@@ -298,9 +280,7 @@ type linkDoc struct {
 	LifeSec int    `json:"life_sec"`
 }
 
-func opLink() operation[struct{ Body none }, linkDoc] {
-	return post("link", "/link", "A link that opens the web UI once, as the caller", (*Service).link)
-}
+var opLink = post("link", "/link", "A link that opens the web UI once, as the caller", (*Service).link)
 
 func (s *Service) link(_ context.Context, c *httpapi.Caller, _ *struct{ Body none }) (linkDoc, error) {
 	if s.Link == nil {
@@ -319,9 +299,7 @@ type RedemptionBody struct {
 	RequestID string `json:"request_id"`
 }
 
-func opRedeem() operation[struct{ Body RedemptionBody }, none] {
-	return post("redeem", "/redemptions", "Mark a receipt as used", (*Service).redeem).forOperator()
-}
+var opRedeem = post("redeem", "/redemptions", "Mark a receipt as used", (*Service).redeem).forOperator()
 
 func (s *Service) redeem(ctx context.Context, c *httpapi.Caller, in *struct{ Body RedemptionBody }) (none, error) {
 	key := approval.Key{Workspace: in.Body.Workspace, ID: in.Body.RequestID}

@@ -36,12 +36,12 @@ type Service struct {
 // Operations are the operations as an API serves them.
 func (s *Service) Operations() []httpapi.LocalOperation {
 	return []httpapi.LocalOperation{
-		opHello().serve(s), opStatus().serve(s), opWaiting().serve(s), opFind().serve(s), opStory().serve(s),
-		opEarlier().serve(s), opAlways().serve(s), opDecide().serve(s), opCancel().serve(s),
-		opHistory().serve(s), opStats().serve(s), opTail().serve(s),
-		opGrants().serve(s), opGrantAdd().serve(s), opRevoke().serve(s), opTaints().serve(s), opClearTaints().serve(s),
-		opPause().serve(s), opResume().serve(s), opLink().serve(s), opRedeem().serve(s),
-		opKeys().serve(s), opKeyCreate().serve(s), opKeyRevoke().serve(s),
+		opHello.serve(s), opStatus.serve(s), opWaiting.serve(s), opFind.serve(s), opStory.serve(s),
+		opEarlier.serve(s), opAlways.serve(s), opDecide.serve(s), opCancel.serve(s),
+		opHistory.serve(s), opStats.serve(s), opTail.serve(s),
+		opGrants.serve(s), opGrantAdd.serve(s), opRevoke.serve(s), opTaints.serve(s), opClearTaints.serve(s),
+		opPause.serve(s), opResume.serve(s), opLink.serve(s), opRedeem.serve(s),
+		opKeys.serve(s), opKeyCreate.serve(s), opKeyRevoke.serve(s),
 	}
 }
 

@@ -224,14 +224,6 @@ func (c *channels) alert(from, ws, text string) {
 	}
 }
 
-// reconfigured makes Run compare the channels with the configuration.
-func (c *channels) reconfigured() {
-	select {
-	case c.configChanged <- struct{}{}:
-	default: // a signal is pending already
-	}
-}
-
 // channelEnv is what the daemon gives to a channel.
 type channelEnv struct {
 	name      string // the channel's
@@ -277,9 +269,6 @@ func (r *channelEnv) Find(ctx context.Context, workspaces []string, prefix strin
 	return r.viewer.Find(ctx, workspaces, prefix)
 }
 
-// style returns the style of messages in a language, the configured one if "".
-func (r *channelEnv) style(language string) chat.Style { return r.s.style(language) }
-
 // interceptor parses the messages of this channel and applies their decisions.
 func (r *channelEnv) interceptor() *chat.Interceptor {
 	ic := r.s.interceptor()
@@ -303,7 +292,7 @@ func (r *channelEnv) reportIssue(what, hint string) {
 func (r *channelEnv) alert(ws, text string) { r.s.channels.alert(r.name, ws, text) }
 
 // foot returns the last line of a message.
-func (r *channelEnv) foot() string { return home.AuditFoot(r.s.audit.Newest()) }
+func (s *server) foot() string { return home.AuditFoot(s.audit.Newest()) }
 
 // peopleOf returns the approvers who may decide in a workspace.
 func peopleOf(cfg *config.Config, ws string) []approval.Approver {

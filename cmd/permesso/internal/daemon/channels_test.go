@@ -99,13 +99,13 @@ func TestChannelsFollowTheConfiguration(t *testing.T) {
 		next := config.Default()
 		next.GateName = name
 		c.s.Live.Set(home.SettingsOf(next))
-		c.reconfigured()
+		hint(c.configChanged)
 		awaitClosed(t, "the old channel stops", ended)
 		if name != "" {
 			require.Equal(t, name, <-began)
 		}
 	}
-	c.reconfigured()
+	hint(c.configChanged)
 	require.Empty(t, began)
 }
 

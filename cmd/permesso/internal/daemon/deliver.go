@@ -27,7 +27,7 @@ func (r *channelEnv) deliver(
 			}
 			return all
 		},
-		Feed: feed, Style: r.style, Foot: r.foot, Changes: changes, Problem: r.reportIssue,
+		Feed: feed, Style: r.s.style, Foot: r.s.foot, Changes: changes, Problem: r.reportIssue,
 		Log: func(err error) {
 			r.s.log.Error().Str("via", r.name).Err(err).EmbedObject(console.Advice{Err: err}).Msg(r.name + " channel failed")
 		},
@@ -58,13 +58,15 @@ func (d deliverEnv) Refused(k approval.Key, by approval.Person) {
 }
 
 // Pause implements deliver.Channel.
-func (d deliverEnv) Pause(_ context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
-	return d.s.pause(ws, by, d.name, reason)
+func (d deliverEnv) Pause(ctx context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
+	p, err := d.s.control.Pause(ctx, pauser(ws, by, d.name), ws, reason)
+	return !p.Already, err
 }
 
 // Resume implements deliver.Channel.
-func (d deliverEnv) Resume(_ context.Context, ws string, by approval.Person) (changed bool, err error) {
-	return d.s.resume(ws, by, d.name)
+func (d deliverEnv) Resume(ctx context.Context, ws string, by approval.Person) (changed bool, err error) {
+	r, err := d.s.control.Resume(ctx, pauser(ws, by, d.name), ws)
+	return r.Paused, err
 }
 
 // Last implements deliver.Channel.

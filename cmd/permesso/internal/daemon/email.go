@@ -61,7 +61,7 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 		Addressing: post.Addressing(), FollowUp: cfg.FollowUp, Sender: post.Sender(), Verifier: post.authenticator(),
 		Viewer: r, Records: r.viewer, Interceptor: r.interceptor(), Sent: r.sentStore,
 		Taken: stores[storeTaken], Tests: stores[StoreTests],
-		Workspaces: r.workspaces, People: func(ws string) []approval.Approver { return peopleOf(s.Current(), ws) }, Style: r.style, Foot: r.foot,
+		Workspaces: r.workspaces, People: func(ws string) []approval.Approver { return peopleOf(s.Current(), ws) }, Style: s.style, Foot: s.foot,
 		Ceiling: func(ws string) approval.Reversibility { return s.Current().EmailCeiling[ws] },
 		Changes: changes, Problem: r.reportIssue, Approve: "permesso approve", Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
 	}
@@ -83,13 +83,6 @@ const (
 
 // mailHints signal new emails, by the watcher's kind of folder.
 type mailHints map[string]chan struct{}
-
-func (h mailHints) notify(kind string) {
-	select {
-	case h[kind] <- struct{}{}:
-	default: // a signal is pending already, or the kind is unknown
-	}
-}
 
 // watchMails adds the email folders to the watcher. A folder that cannot be
 // watched is still polled every 30 s.

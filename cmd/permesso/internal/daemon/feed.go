@@ -42,14 +42,7 @@ func (f *feed) add(e approval.Entry) {
 		f.last = append(f.last[:0], f.last[len(f.last)-maxBuffered:]...)
 	}
 	if f.followers > 0 {
-		f.touch()
-	}
-}
-
-func (f *feed) touch() {
-	select {
-	case f.dirty <- struct{}{}:
-	default: // a signal is pending already
+		hint(f.dirty)
 	}
 }
 
@@ -66,7 +59,7 @@ func (f *feed) run(ctx context.Context) {
 			if home.Sleep(ctx, time.Second) != nil {
 				return
 			}
-			f.touch()
+			hint(f.dirty)
 		}
 	}
 }
@@ -95,7 +88,7 @@ func (f *feed) Follow() (stop func()) {
 	f.followers++
 	f.mu.Unlock()
 	if f.sync() != nil {
-		f.touch()
+		hint(f.dirty)
 	}
 	return func() {
 		f.mu.Lock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -132,28 +133,8 @@ func (s *server) refreshPauses() {
 	s.changed(approval.Key{})
 }
 
-// pause stops new runs in a workspace, or in ipc.AllWorkspaces, and waits for claims that
-// have begun. changed is false if it was paused before.
-func (s *server) pause(ws string, by approval.Person, via, reason string) (changed bool, err error) {
-	changed, err = s.Pause(ipc.Pause{Workspace: ws, By: s.displayName(ws, by), Via: via, At: time.Now().UTC(), Reason: reason})
-	s.refreshPauses()
-	return changed, err
-}
-
-// resume ends a pause. changed is false if there was none.
-func (s *server) resume(ws string, by approval.Person, via string) (changed bool, err error) {
-	_, err = s.Store.ResumeVia(ws, s.displayName(ws, by), via, time.Now().UTC())
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	s.refreshPauses()
-	return err == nil, err
-}
-
-// displayName is the name of the person who paused, as shown to others.
-func (s *server) displayName(ws string, by approval.Person) string {
-	if name, ok := s.authorizer().May(ws, nil, by); ok {
-		return name
-	}
-	return by.Name
+// pauser is the caller of a pause that was checked before: by is a person who may pause
+// the workspace, or all of them ("").
+func pauser(ws string, by approval.Person, via string) *httpapi.Caller {
+	return &httpapi.Caller{Person: by, Via: via, Operator: ws == "", Workspaces: []string{ws}}
 }

@@ -177,7 +177,7 @@ func (s *server) applyConfig(file string, data []byte) error {
 		}
 	}
 	s.log.Info().Str("file", file).Str("sha256", next.SHA256).Int("workspaces", len(next.Workspaces)).Msg("configuration reloaded")
-	s.channels.reconfigured()
+	hint(s.channels.configChanged)
 	s.changed(approval.Key{})
 	return nil
 }

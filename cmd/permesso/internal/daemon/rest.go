@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"syscall"
@@ -13,63 +12,50 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/ipc/service"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-// apiListener is the HTTP API with its listeners.
-type apiListener struct {
-	server    *httpapi.Server
-	listeners []net.Listener
-	locks     []io.Closer
-}
-
 // openAPI listens on the configured addresses.
-func (s *server) openAPI() (d *apiListener, err error) {
-	d = &apiListener{server: s.api}
-	defer func() {
-		if err != nil {
-			d.close()
-		}
-	}()
+func (s *server) openAPI() ([]part, error) {
+	var api part
+	var listeners []net.Listener
 	for _, at := range s.Config.Listen {
-		l, err := d.listen(s.FS, at)
+		l, err := s.listenAPI(&api, at)
 		if errors.Is(err, syscall.EADDRINUSE) && !s.Config.ListenSet {
 			s.log.Warn().Msg("HTTP API disabled: address already in use: " + at.Address + "; set listen to another address, or to \"\" to turn it off")
 			continue
 		}
 		if err != nil {
-			return d, err
+			return []part{api}, err
 		}
-		d.listeners = append(d.listeners, l)
+		listeners, api.held = append(listeners, l), append(api.held, l)
 		s.api.Hosts = append(s.api.Hosts, names(l.Addr(), s.Config.ListenHosts)...)
 		s.log.Info().Str("path", l.Addr().String()).Msg("HTTP API listening")
 	}
-	return d, nil
+	if len(listeners) == 0 {
+		return nil, nil
+	}
+	api.run = func(ctx context.Context) error { return s.api.Run(ctx, listeners...) }
+	return []part{api}, nil
 }
 
-func (d *apiListener) listen(fsys ipc.FS, at config.Listen) (net.Listener, error) {
-	if at.Network != "unix" {
-		l, err := (&net.ListenConfig{}).Listen(context.Background(), at.Network, at.Address)
-		if err != nil && !errors.Is(err, syscall.EADDRINUSE) {
-			return nil, fmt.Errorf("listen on %s: %w", at.Address, err)
+func (s *server) listenAPI(api *part, at config.Listen) (net.Listener, error) {
+	if at.Network == "unix" {
+		if err := s.lockSocket(api, at.Address); err != nil {
+			return nil, err
 		}
-		if err != nil {
-			return nil, console.Wrap(console.ExitError, fmt.Errorf("listen on %s: %w", at.Address, err), "set listen to another address, or to \"\" to turn it off")
-		}
-		return l, nil
+		return httpapi.ListenUnix(at.Address)
 	}
-	lock, err := fsys.TryLock(at.Address + ".lock")
-	if errors.Is(err, ipc.ErrLocked) {
-		return nil, console.Fail(console.ExitLocked, "configure another socket for one of them", "another daemon listens on %s", at.Address)
-	}
-	if err != nil {
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), at.Network, at.Address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, console.Wrap(console.ExitError, fmt.Errorf("listen on %s: %w", at.Address, err), "set listen to another address, or to \"\" to turn it off")
+	case err != nil:
 		return nil, fmt.Errorf("listen on %s: %w", at.Address, err)
 	}
-	d.locks = append(d.locks, lock)
-	return httpapi.ListenUnix(at.Address)
+	return l, nil
 }
 
 // names are the host names by which a request may address a listener.
@@ -94,18 +80,6 @@ func names(at net.Addr, more []string) (list []string) {
 	return list
 }
 
-// run serves until ctx ends.
-func (d *apiListener) run(ctx context.Context) error { return d.server.Run(ctx, d.listeners...) }
-
-func (d *apiListener) close() {
-	for _, l := range d.listeners {
-		_ = l.Close() // already closed if Run has run
-	}
-	for _, l := range d.locks {
-		_ = l.Close()
-	}
-}
-
 // newAPI wires the HTTP API.
 func (s *server) newAPI() (*httpapi.Server, error) {
 	verifier, err := receipt.LoadVerifier(s.FS, s.Layout.Keys())
@@ -113,8 +87,9 @@ func (s *server) newAPI() (*httpapi.Server, error) {
 		return nil, err
 	}
 	v := s.Viewer(s.keys)
+	s.control = s.controlService()
 	return &httpapi.Server{
-		Service: &service.Service{Gate: s.gate, Viewer: v, History: v, Settings: apiWorkspaces{s}}, Local: s.controlService().Operations(),
+		Service: &service.Service{Gate: s.gate, Viewer: v, History: v, Settings: apiWorkspaces{s}}, Local: s.control.Operations(),
 		Decider: s.gateDecider(), Keys: s.CachedKeyring(s.keys), Feed: s.feed, Grants: s.memory, Receipts: apiReceipts{s, verifier},
 		Inbox: mailIntake{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.Version, Log: s.log,
 	}, nil

@@ -24,6 +24,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/web"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
@@ -44,6 +45,7 @@ type server struct {
 	feed          *feed
 	metrics       *requestMetrics
 	api           *httpapi.Server
+	control       *control.Service
 	ui            *web.Server
 	refusals      rateLimited    // of local people, in the audit log
 	script        *config.Script // decides instead of people; nil: people decide
@@ -59,7 +61,7 @@ type server struct {
 	quit          context.CancelCauseFunc // ends run
 
 	health                *home.Health
-	pauseHint, configHint chan struct{} // see notice
+	pauseHint, configHint chan struct{} // see runReloads
 	reloading             sync.Mutex
 	seenConfig            string   // content or error of the last check
 	configDirs            []string // watched folders
@@ -117,7 +119,7 @@ func (s *server) handleHangup() (stop func()) {
 				s.reloading.Lock()
 				s.seenConfig = "" // reload it even if unchanged
 				s.reloading.Unlock()
-				s.notice(configGroup)
+				hint(s.configHint)
 			case <-done:
 				return
 			}
@@ -276,48 +278,29 @@ func (s *server) run(ctx context.Context) error {
 	if err := s.watch(); err != nil {
 		return err
 	}
-	sockets, err := s.listenLocal()
+	parts, err := s.listen()
 	if err != nil {
 		return err
 	}
-	defer closeAll(sockets)
-	api, err := s.openAPI()
-	if err != nil {
-		return err
-	}
-	defer api.close()
-	ui, err := s.openWebUI()
-	if err != nil {
-		return err
-	}
-	defer ui.close()
+	defer closeAll(parts)
+	parts = append(parts, part{run: s.watcher.Run})
 	var wg sync.WaitGroup
-	errs := make(chan error, 6)
+	errs := make(chan error, len(parts)+1)
 	inner, quit := context.WithCancelCause(ctx)
 	s.quit = quit
 	stop := func() { quit(nil) }
 	defer stop()
-	wg.Go(func() {
-		defer stop()
-		errs <- s.watcher.Run(inner)
-	})
+	for _, p := range parts {
+		wg.Go(func() {
+			defer stop()
+			errs <- p.run(inner)
+		})
+	}
 	wg.Go(func() { s.runPruner(inner) })
 	wg.Go(func() { s.runReloads(inner) })
 	wg.Go(func() { s.runWatchdog(inner) })
 	wg.Go(func() { s.watchGrants(inner) })
 	wg.Go(func() { s.feed.run(inner) })
-	if len(api.listeners) > 0 {
-		wg.Go(func() {
-			defer stop()
-			errs <- api.run(inner)
-		})
-	}
-	if ui != nil {
-		wg.Go(func() {
-			defer stop()
-			errs <- ui.run(inner)
-		})
-	}
 	if s.script == nil { // never channels with a script, even if configured later
 		wg.Go(func() { s.channels.Run(inner) })
 	}
@@ -326,12 +309,6 @@ func (s *server) run(ctx context.Context) error {
 		wg.Go(func() { s.newAnswerer().run(inner) })
 	case console.IsTerminal(s.app.In):
 		wg.Go(func() { errs <- s.terminal(inner) })
-	}
-	for _, socket := range sockets {
-		wg.Go(func() {
-			defer stop()
-			errs <- socket.run(inner)
-		})
 	}
 	for _, note := range s.watcher.Notes() {
 		s.log.Warn().EmbedObject(console.Advice{Err: note}).Msg(note.Error())
@@ -387,7 +364,7 @@ func (s *server) terminal(ctx context.Context) error {
 		In: s.app.In, Out: s.app.Out, Viewer: s.Viewer(s.keys), Records: s.Viewer(s.keys), Interceptor: s.interceptor(),
 		Changes: s.changes, Person: home.Operator(), Workspaces: names,
 		Style: style, Refresh: s.local,
-		Foot:  func() string { return home.AuditFoot(s.audit.Newest()) },
+		Foot:  s.foot,
 		Color: console.IsTerminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
 		Log: func(err error) {
 			s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("terminal channel failed")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -24,61 +23,76 @@ import (
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
-// localSocket is a Unix socket for users of this machine.
-type localSocket struct {
-	server   *httpapi.LocalServer
-	listener *net.UnixListener
-	lock     io.Closer // nil: HOME/lock is enough
+// part is a part of the daemon that serves listeners.
+type part struct {
+	run  func(ctx context.Context) error
+	held []io.Closer // its listeners, and locks of their sockets
+}
+
+// listen opens the sockets, the HTTP API and the web UI.
+func (s *server) listen() (all []part, err error) {
+	for _, open := range []func() ([]part, error){s.listenLocal, s.openAPI, s.openWebUI} {
+		parts, err := open()
+		if all = append(all, parts...); err != nil {
+			closeAll(all)
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// closeAll keeps the lock files: a lock on a removed file excludes no process.
+func closeAll(parts []part) {
+	for _, p := range parts {
+		for _, c := range p.held {
+			_ = c.Close() // a listener is already closed if run has run
+		}
+	}
 }
 
 // listenLocal opens the socket in HOME for the operator, and the configured one for
 // approvers.
-func (s *server) listenLocal() (sockets []*localSocket, err error) {
-	defer func() {
-		if err != nil {
-			closeAll(sockets)
-		}
-	}()
+func (s *server) listenLocal() ([]part, error) {
 	l, err := httpapi.ListenLocal(s.Layout.Socket(), true)
 	if err != nil {
 		return nil, err
 	}
 	own := s.localServer(viaOperator, s.operator)
 	own.PerUser = 256 // scripts may run many commands at once
-	sockets = append(sockets, &localSocket{server: own, listener: l})
+	operators := part{func(ctx context.Context) error { return own.Run(ctx, l) }, []io.Closer{l}}
 	path := s.Config.Socket
 	if path == "" {
-		return sockets, nil
+		return []part{operators}, nil
 	}
-	// A lock besides HOME/lock, because two homes may configure the same socket.
-	lock, err := s.FS.TryLock(path + ".lock")
-	if errors.Is(err, ipc.ErrLocked) {
-		return sockets, console.Fail(console.ExitLocked, "configure another socket for one of them", "another daemon listens on %s", path)
+	approvers := part{}
+	if err := s.lockSocket(&approvers, path); err != nil {
+		return []part{operators}, err
 	}
+	at, err := httpapi.ListenLocal(path, false)
 	if err != nil {
-		return sockets, fmt.Errorf("listen on %s: %w", path, err)
-	}
-	l, err = httpapi.ListenLocal(path, false)
-	if err != nil {
-		return sockets, errors.Join(err, lock.Close())
+		return []part{operators, approvers}, err
 	}
 	if httpapi.Hidden() {
 		s.log.Warn().Msg("processes of other users are hidden (hidepid): a sandboxed agent under an approver's UID is treated as that approver")
 	}
 	s.log.Info().Str("path", path).Msg("approver socket listening")
-	return append(sockets, &localSocket{s.localServer(viaApprover, s.approver), l, lock}), nil
+	approvers.held = append(approvers.held, at)
+	approvers.run = func(ctx context.Context) error { return s.localServer(viaApprover, s.approver).Run(ctx, at) }
+	return []part{operators, approvers}, nil
 }
 
-func (k *localSocket) run(ctx context.Context) error { return k.server.Run(ctx, k.listener) }
-
-// closeAll keeps the lock files: a lock on a removed file excludes no process.
-func closeAll(sockets []*localSocket) {
-	for _, k := range sockets {
-		_ = k.listener.Close() // already closed if Run has run
-		if k.lock != nil {
-			_ = k.lock.Close()
-		}
+// lockSocket locks a configured socket for a part. HOME/lock is not enough, because two
+// homes may configure the same socket.
+func (s *server) lockSocket(p *part, path string) error {
+	lock, err := s.FS.TryLock(path + ".lock")
+	if errors.Is(err, ipc.ErrLocked) {
+		return console.Fail(console.ExitLocked, "configure another socket for one of them", "another daemon listens on %s", path)
 	}
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", path, err)
+	}
+	p.held = append(p.held, lock)
+	return nil
 }
 
 // How decisions through the sockets are marked.

@@ -159,21 +159,14 @@ func (u uiWorkspaces) Paused(ws string) (own, all bool) {
 
 type uiPauser struct{ *server }
 
-func pauseName(ws string) string {
-	if ws == "" {
-		return ipc.AllWorkspaces
-	}
-	return ws
-}
-
 // Pause implements web.Pauser.
-func (u uiPauser) Pause(_ context.Context, ws string, by approval.Person, reason string) error {
-	_, err := u.pause(pauseName(ws), by, web.Via, reason)
+func (u uiPauser) Pause(ctx context.Context, ws string, by approval.Person, reason string) error {
+	_, err := u.control.Pause(ctx, pauser(ws, by, web.Via), ws, reason)
 	return err
 }
 
 // Resume implements web.Pauser.
-func (u uiPauser) Resume(_ context.Context, ws string, by approval.Person) error {
-	_, err := u.resume(pauseName(ws), by, web.Via)
+func (u uiPauser) Resume(ctx context.Context, ws string, by approval.Person) error {
+	_, err := u.control.Resume(ctx, pauser(ws, by, web.Via), ws)
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"syscall"
 	"time"
@@ -15,12 +16,6 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
-
-// webUI is the web UI with its listener.
-type webUI struct {
-	server   *web.Server
-	listener net.Listener
-}
 
 // newUI wires the web UI.
 func (s *server) newUI() *web.Server {
@@ -37,7 +32,7 @@ func (s *server) newUI() *web.Server {
 }
 
 // openWebUI listens on the configured address; nil without one.
-func (s *server) openWebUI() (*webUI, error) {
+func (s *server) openWebUI() ([]part, error) {
 	if s.Config.UI == "" || s.script != nil { // no people with a script
 		return nil, nil
 	}
@@ -52,7 +47,7 @@ func (s *server) openWebUI() (*webUI, error) {
 	s.ui.BaseURL = "http://" + l.Addr().String()
 	s.health.SetUI(s.ui.BaseURL)
 	s.log.Info().Str("path", l.Addr().String()).Msg("web UI listening")
-	return &webUI{s.ui, l}, nil
+	return []part{{func(ctx context.Context) error { return s.ui.Run(ctx, l) }, []io.Closer{l}}}, nil
 }
 
 func listenUI(cfg *config.Config) (net.Listener, error) {
@@ -68,15 +63,6 @@ func listenUI(cfg *config.Config) (net.Listener, error) {
 		return nil, console.Wrap(console.ExitError, fmt.Errorf("web UI: listen on %s: %w", cfg.UI, err), "set ui to another address, or to false to turn it off")
 	}
 	return l, nil
-}
-
-// run serves until ctx ends.
-func (p *webUI) run(ctx context.Context) error { return p.server.Run(ctx, p.listener) }
-
-func (p *webUI) close() {
-	if p != nil {
-		_ = p.listener.Close() // already closed if Run has run
-	}
 }
 
 // giveLink logs who gets a link, but never the link. It is "" without a web UI.
@@ -121,6 +107,6 @@ func (u uiPeople) Interceptor(web.User) *chat.Interceptor { return u.interceptor
 // uiStyle is the style of the web UI; "" is the configured language.
 func (s *server) uiStyle(language string) chat.Style {
 	style := s.style(language)
-	style.Foot = home.AuditFoot(s.audit.Newest())
+	style.Foot = s.foot()
 	return style
 }

@@ -15,17 +15,10 @@ import (
 // of its responses with its records.
 const settledEvery = 12
 
-// pauseGroup is the watcher's group of the folder of pauses. No workspace can
-// have this name.
-const pauseGroup = ".pause"
-
 // watch adds all folders to the watcher, which turns files into keys.
 func (s *server) watch() error {
 	s.watcher = &watcher.Watcher{Wake: s.wake, Rescan: s.rescan, Log: s.log}
 	if err := s.watcher.Add(watcher.Folder{Path: s.Layout.IPC(), Kind: "ipc", Trusted: true}); err != nil {
-		return err
-	}
-	if err := s.watcher.Add(watcher.Folder{Path: s.Layout.Pauses(), Group: pauseGroup, Kind: "pause", Suffixes: []string{".json"}, Trusted: true}); err != nil {
 		return err
 	}
 	s.watchConfig()
@@ -72,18 +65,15 @@ func (s *server) watchWorkspace(ws string) error {
 // request ids are left to the next rescan.
 func (s *server) wake(ws, kind, name string) {
 	if kind == kindGrants {
-		select {
-		case s.grantsChanged <- struct{}{}:
-		default: // a signal is pending already
-		}
+		hint(s.grantsChanged)
 		return
 	}
 	switch ws {
-	case pauseGroup, configGroup:
-		s.notice(ws) // not here, in the watcher's loop
+	case configGroup:
+		hint(s.configHint) // not here, in the watcher's loop
 		return
 	case mailGroup:
-		s.mails.notify(kind)
+		hint(s.mails[kind])
 		return
 	case "":
 		return // a new workspace folder: the rescan that follows finds it
@@ -112,14 +102,15 @@ func (s *server) rescan(ws string) {
 		}
 		s.applyGrantChanges()
 		s.findWorkspaces()
+		hint(s.pauseHint)  // an operator may write or remove its files by hand
+		hint(s.configHint) // also if no folder of it can be watched
 		return
-	case pauseGroup, configGroup:
-		s.notice(pauseGroup)
-		s.notice(configGroup) // also if no folder of it can be watched
+	case configGroup:
+		hint(s.configHint)
 		return
 	case mailGroup:
-		s.mails.notify(StoreInbox)
-		s.mails.notify(kindMaildir)
+		hint(s.mails[StoreInbox])
+		hint(s.mails[kindMaildir])
 		return
 	}
 	s.mu.Lock()
@@ -154,15 +145,11 @@ func (s *server) watchGrants(ctx context.Context) {
 	}
 }
 
-// notice requests a check of the pauses or the configuration, once for many hints.
-func (s *server) notice(group string) {
-	wanted := s.pauseHint
-	if group == configGroup {
-		wanted = s.configHint
-	}
+// hint wakes the reader of a channel with room for one signal, once for many hints.
+func hint(to chan<- struct{}) {
 	select {
-	case wanted <- struct{}{}:
-	default:
+	case to <- struct{}{}:
+	default: // a signal is pending already, or to is nil
 	}
 }
 
