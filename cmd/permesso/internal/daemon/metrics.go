@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
@@ -53,7 +54,7 @@ func (c *requestMetrics) observe(e approval.Entry) {
 		c.begin(k, e.Time)
 		return
 	}
-	status := statusOf(&e)
+	status := read.EndedBy(&e)
 	at, waited := c.since[k.Workspace][k.ID]
 	if decided := e.Event == approval.EventApproved || status != ""; decided && waited {
 		if e.By != "" && e.Via != "gate" {
@@ -64,23 +65,6 @@ func (c *requestMetrics) observe(e approval.Entry) {
 	if status != "" {
 		c.metrics.GetOrCreateCounter(fmt.Sprintf("permesso_requests_total{workspace=%q,status=%q}", e.Workspace, status)).Inc()
 	}
-}
-
-// statusOf returns the status with which an entry ends a request, "" if it ends none.
-func statusOf(e *approval.Entry) approval.Status {
-	switch e.Event {
-	case approval.EventExecuted, approval.EventReleased:
-		if e.By == "" {
-			return approval.StatusAutoApproved
-		}
-		return approval.StatusApproved
-	case approval.EventDeniedByUser, approval.EventDenied:
-		return approval.StatusDenied
-	case approval.EventFailed, approval.EventInterrupted, approval.EventAnswered, approval.EventOverridden, approval.EventRequestMore,
-		approval.EventExpired, approval.EventCancelled, approval.EventAutoRejected, approval.EventMalformed:
-		return approval.Status(e.Event)
-	}
-	return ""
 }
 
 func (c *requestMetrics) count(ws string) float64 {
