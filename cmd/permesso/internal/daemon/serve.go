@@ -61,7 +61,7 @@ type server struct {
 
 	health                *home.Health
 	pauseHint, configHint chan struct{} // see runReloads
-	reloading             sync.Mutex
+	hangup                chan os.Signal
 	seenConfig            string   // content or error of the last check
 	configDirs            []string // watched folders
 
@@ -82,7 +82,7 @@ func Serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 	}
 	s := &server{
 		Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
-		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1),
+		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), hangup: make(chan os.Signal, 1),
 		mails: mailHints{StoreInbox: make(chan struct{}, 1), kindMaildir: make(chan struct{}, 1)},
 	}
 	s.channels = &channels{s: s, kinds: kinds(), configChanged: make(chan struct{}, 1)}
@@ -94,7 +94,10 @@ func Serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 	if err := s.open(); err != nil {
 		return err
 	}
-	defer s.handleHangup()()
+	// SIGHUP reloads the configuration. A closed terminal does not end the daemon. The
+	// signal is caught, not ignored, because handlers would inherit an ignored signal.
+	signal.Notify(s.hangup, syscall.SIGHUP)
+	defer signal.Stop(s.hangup)
 	s.logStart()
 	err = s.run(ctx)
 	if errors.Is(err, errHomeGone) {
@@ -103,28 +106,6 @@ func Serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 		return console.Wrap(console.ExitError, err, "put "+s.Layout.Home+" back, or start permesso serve again")
 	}
 	return errors.Join(err, s.close())
-}
-
-// handleHangup reloads the configuration on SIGHUP. A closed terminal does not end
-// the daemon. The signal is caught, not ignored, because handlers would inherit
-// an ignored signal.
-func (s *server) handleHangup() (stop func()) {
-	hangup, done := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(hangup, syscall.SIGHUP)
-	go func() {
-		for {
-			select {
-			case <-hangup:
-				s.reloading.Lock()
-				s.seenConfig = "" // reload it even if unchanged
-				s.reloading.Unlock()
-				hint(s.configHint)
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() { signal.Stop(hangup); close(done) }
 }
 
 // open takes the home's lock before it reads any document.

@@ -139,6 +139,9 @@ func (s *server) runReloads(ctx context.Context) {
 			s.refreshPauses()
 		case <-s.configHint:
 			s.reload()
+		case <-s.hangup:
+			s.seenConfig = "" // reload it even if unchanged
+			s.reload()
 		}
 	}
 }
