@@ -146,13 +146,7 @@ func (a *app) grantCmd() *cobra.Command {
 	fl.StringVar(&f.Sender, "sender", "", "bind the grant to this sender `id`")
 	_ = add.MarkFlagRequired("capability") // fails only for unknown flags
 	_ = add.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames))
-	_ = add.RegisterFlagCompletionFunc("capability", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		var names []string
-		for _, c := range approval.Capabilities() {
-			names = append(names, c.Name)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	})
+	_ = add.RegisterFlagCompletionFunc("capability", cobra.FixedCompletions(capabilityNames(), cobra.ShellCompDirectiveNoFileComp))
 	return group(&cobra.Command{Use: "grant", Short: "Manage grants"}, add)
 }
 
