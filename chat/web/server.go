@@ -40,6 +40,8 @@ type viewer interface {
 	Story(ctx context.Context, k approval.Key) (read.Story, error)
 	// Decided returns the valid decision in the slot of a pending, or nil.
 	Decided(ctx context.Context, w approval.StoredPending) (*approval.Decision, error)
+	// Requests finds requests, the newest first. more is true if older ones match too.
+	Requests(q read.Query) (list []*read.Request, more bool, err error)
 }
 
 // people gives the rights of users.
