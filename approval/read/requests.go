@@ -227,6 +227,18 @@ var kindOf = map[approval.Event]kind{
 	approval.EventMalformed:    {refused, approval.StatusMalformed},
 }
 
+// EndedBy is the status with which an entry ends its request, "" if it ends none.
+func EndedBy(e *approval.Entry) approval.Status {
+	k := kindOf[e.Event]
+	switch {
+	case k.stage != ended && k.stage != refused:
+		return ""
+	case k.status == approval.StatusApproved && e.By == "":
+		return approval.StatusAutoApproved
+	}
+	return k.status
+}
+
 // isEarlier says that an entry of that stage, older than all of r, belongs to an
 // earlier request of the same id.
 func (r *Request) isEarlier(s stage) bool {

@@ -13,7 +13,6 @@ import (
 type Backend struct {
 	Grants        grants
 	Rules         func(workspaces []string) []Rule
-	History       history
 	Audit         audit
 	WorkspaceInfo workspaceInfo
 	Pauser        pauser
@@ -30,11 +29,6 @@ type Rule struct {
 	Match   []string // its conditions, each "name value"
 	Outcome approval.Outcome
 	Reason  string
-}
-
-// history finds requests, the newest first. more is true if older ones match too.
-type history interface {
-	Requests(q read.Query) (list []*read.Request, more bool, err error)
 }
 
 // ErrBusy reports that a verification is already running.

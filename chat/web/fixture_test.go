@@ -58,7 +58,7 @@ func newFixture(t *testing.T, with ...func(w *fixture)) *fixture {
 	w.server = &web.Server{
 		People: w, Viewer: w, Workspaces: func() []string { return []string{workspace} }, Now: w.clock,
 		Backend: web.Backend{
-			Grants: w, History: w, Audit: w, WorkspaceInfo: w, Pauser: w,
+			Grants: w, Audit: w, WorkspaceInfo: w, Pauser: w,
 			Rules: func([]string) []web.Rule {
 				return []web.Rule{{Name: "first", Match: []string{"tool x_post"}, Outcome: approval.Ask, Reason: "see it once"}}
 			},

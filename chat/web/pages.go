@@ -210,7 +210,7 @@ func (v *visit) findHistory(q read.Query) ([]*read.Request, bool, error) {
 		return nil, false, err
 	}
 	defer done()
-	list, more, err := v.Backend.History.Requests(q)
+	list, more, err := v.Viewer.Requests(q)
 	if v.se.user.Operator {
 		return list, more, err
 	}

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -39,6 +40,8 @@ type viewer interface {
 	Story(ctx context.Context, k approval.Key) (read.Story, error)
 	// Decided returns the valid decision in the slot of a pending, or nil.
 	Decided(ctx context.Context, w approval.StoredPending) (*approval.Decision, error)
+	// Requests finds requests, the newest first. more is true if older ones match too.
+	Requests(q read.Query) (list []*read.Request, more bool, err error)
 }
 
 // people gives the rights of users.
@@ -94,11 +97,11 @@ const (
 func (s *Server) init() {
 	s.once.Do(func() {
 		s.quit = make(chan struct{})
-		setDefault(&s.Connections, defaultConnections)
-		setDefault(&s.IOTimeout, defaultIOTimeout)
-		setDefault(&s.LinkLife, defaultLinkLife)
-		setDefault(&s.Idle, defaultIdle)
-		setDefault(&s.SessionLife, defaultSessionLife)
+		s.Connections = cmp.Or(s.Connections, defaultConnections)
+		s.IOTimeout = cmp.Or(s.IOTimeout, defaultIOTimeout)
+		s.LinkLife = cmp.Or(s.LinkLife, defaultLinkLife)
+		s.Idle = cmp.Or(s.Idle, defaultIdle)
+		s.SessionLife = cmp.Or(s.SessionLife, defaultSessionLife)
 		if s.Now == nil {
 			s.Now = time.Now
 		}
@@ -108,13 +111,6 @@ func (s *Server) init() {
 		s.cache.init()
 		s.logReaders = make(chan struct{}, maxLogReaders)
 	})
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Changed makes open pages check a request again. The zero key stands for all

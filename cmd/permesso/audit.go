@@ -96,7 +96,7 @@ func (a *app) auditProveCmd() *cobra.Command {
 		Use: "prove ID", Short: "Print a proof that the log holds an entry",
 		Long: "Print a proof that the log holds an entry. The public key is enough to verify it.\n\n" +
 			"The entry is the request's entry with the receipt, or else its last one; --event selects another.\n" + idHelp,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeIDs,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete(waitingIDs),
 		RunE: func(_ *cobra.Command, pos []string) error { return a.auditProve(pos[0], event) },
 	}
 	c.Flags().StringVar(&event, "event", "", "`event` of the entry, such as executed")
@@ -112,10 +112,7 @@ func (a *app) auditProve(typed, event string) error {
 	if err != nil {
 		return err
 	}
-	ws, id, qualified := strings.Cut(strings.ToLower(strings.TrimSpace(typed)), "/")
-	if !qualified {
-		ws, id = "", ws
-	}
+	ws, id := splitID(typed)
 	if len(id) < 4 {
 		return console.Fail(console.ExitUsage, "permesso audit tail lists the entries", "ID %q is too short: give at least 4 digits", typed)
 	}
@@ -254,10 +251,7 @@ func (a *app) auditRotateCmd() *cobra.Command {
 		Long: "Replace the signing key. The old key signs the new key and is then deleted. What it signed stays valid.\n" +
 			"The daemon must be stopped.",
 		RunE: func(*cobra.Command, []string) error {
-			if _, _, err := home.Open(a.Console); err != nil {
-				return err
-			}
-			h, err := home.Load(a.Console)
+			h, _, err := home.Open(a.Console)
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -112,10 +113,7 @@ func (a *app) checkConfig(pos []string) error {
 	for _, p := range cfg.Warnings {
 		a.PrintIssue("warning: ", p.Format(file))
 	}
-	if file == "" {
-		file = "no file, defaults"
-	}
-	fmt.Fprintln(a.Out, "ok      "+file)
+	fmt.Fprintln(a.Out, "ok      "+cmp.Or(file, "no file, defaults"))
 	for _, name := range slices.Sorted(maps.Keys(cfg.Provers)) {
 		fmt.Fprintf(a.Out, "prover  %s %s\n", name, base64.StdEncoding.EncodeToString(cfg.Provers[name]))
 	}
@@ -140,11 +138,7 @@ func (a *app) showConfig(effective bool) error {
 			Settings []config.Setting `json:"settings"`
 		}{h.Config.File, h.Layout.Home, shown}, "")
 	}
-	file := h.Config.File
-	if file == "" {
-		file = "none"
-	}
-	fmt.Fprintf(a.Out, "# file %s\n# home %s\n", file, h.Layout.Home)
+	fmt.Fprintf(a.Out, "# file %s\n# home %s\n", cmp.Or(h.Config.File, "none"), h.Layout.Home)
 	for _, s := range shown {
 		fmt.Fprintln(a.Out, s)
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
-	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -54,13 +53,12 @@ func (a *app) emailDeliverCmd() *cobra.Command {
 // deliver does not read the configuration, so that an error there does not
 // bounce emails.
 func (a *app) deliver() error {
-	dir, err := config.LocateHome(a.HomeFlag, a.Env)
+	h, err := home.Locate(a.Console)
 	if err != nil {
 		return err
 	}
-	h := home.New(nil, dir)
 	if _, err := os.Stat(h.Layout.Keys()); err != nil {
-		return fmt.Errorf("no daemon for this user in %s", dir)
+		return fmt.Errorf("no daemon for this user in %s", h.Layout.Home)
 	}
 	if err := h.ActAsOwner(); err != nil {
 		return err

@@ -146,13 +146,7 @@ func (a *app) grantCmd() *cobra.Command {
 	fl.StringVar(&f.Sender, "sender", "", "bind the grant to this sender `id`")
 	_ = add.MarkFlagRequired("capability") // fails only for unknown flags
 	_ = add.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames))
-	_ = add.RegisterFlagCompletionFunc("capability", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		var names []string
-		for _, c := range approval.Capabilities() {
-			names = append(names, c.Name)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	})
+	_ = add.RegisterFlagCompletionFunc("capability", cobra.FixedCompletions(capabilityNames(), cobra.ShellCompDirectiveNoFileComp))
 	return group(&cobra.Command{Use: "grant", Short: "Manage grants"}, add)
 }
 
@@ -161,7 +155,7 @@ func (a *app) revokeCmd() *cobra.Command {
 		Use: "revoke ID", Short: "Revoke a grant", Args: cobra.ExactArgs(1),
 		Long: "Revoke a grant. After it prints \"revoked\" the grant allows nothing more.\n" +
 			"It prints \"no-op\" if there is no such active grant. ID is the grant's id or its first 4 or more digits.",
-		ValidArgsFunction: a.completeGrants,
+		ValidArgsFunction: a.complete(grantIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			return a.ask(cmd.Context(), func(d *control.Client) error {
 				word, err := d.Revoke(cmd.Context(), strings.ToLower(strings.TrimSpace(pos[0])))
@@ -174,19 +168,12 @@ func (a *app) revokeCmd() *cobra.Command {
 	}
 }
 
-func (a *app) completeGrants(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	var ids []string
-	if len(pos) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	_ = a.ask(context.Background(), func(d *control.Client) error { // without an answer there are no suggestions
-		list, err := d.Grants(context.Background())
-		for _, r := range list {
-			if r.RevokedAt.IsZero() {
-				ids = append(ids, r.ID+"\t"+chat.Escape(cmp.Or(r.ActionType, r.Capability+" "+r.Target)))
-			}
+func grantIDs(ctx context.Context, d *control.Client) (ids []string, err error) {
+	list, err := d.Grants(ctx)
+	for _, r := range list {
+		if r.RevokedAt.IsZero() {
+			ids = append(ids, r.ID+"\t"+chat.Escape(cmp.Or(r.ActionType, r.Capability+" "+r.Target)))
 		}
-		return err
-	})
-	return ids, cobra.ShellCompDirectiveNoFileComp
+	}
+	return ids, err
 }

@@ -24,7 +24,7 @@ func (a *app) keyCmd() *cobra.Command {
 		Use: "revoke ID", Short: "Revoke a key immediately", Args: cobra.ExactArgs(1),
 		Long: "Revoke a key immediately: a running daemon checks the key on every request. ID is the id of the key or of its\n" +
 			"client, or the first 4 or more digits of either.",
-		ValidArgsFunction: a.completeKeys,
+		ValidArgsFunction: a.complete(keyIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			return a.ask(cmd.Context(), func(d *control.Client) error {
 				r, err := d.RevokeKey(cmd.Context(), strings.ToLower(strings.TrimSpace(pos[0])))
@@ -158,19 +158,12 @@ func keyText(k *approval.APIKey) string {
 	return text
 }
 
-func (a *app) completeKeys(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	var ids []string
-	if len(pos) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	_ = a.ask(context.Background(), func(d *control.Client) error { // without an answer there are no suggestions
-		list, err := d.Keys(context.Background())
-		for _, k := range list.Keys {
-			if k.RevokedAt.IsZero() {
-				ids = append(ids, k.ID+"\t"+chat.Escape(cmp.Or(k.Name, k.Workspace+": "+strings.Join(k.Scopes, ","))))
-			}
+func keyIDs(ctx context.Context, d *control.Client) (ids []string, err error) {
+	list, err := d.Keys(ctx)
+	for _, k := range list.Keys {
+		if k.RevokedAt.IsZero() {
+			ids = append(ids, k.ID+"\t"+chat.Escape(cmp.Or(k.Name, k.Workspace+": "+strings.Join(k.Scopes, ","))))
 		}
-		return err
-	})
-	return ids, cobra.ShellCompDirectiveNoFileComp
+	}
+	return ids, err
 }

@@ -97,21 +97,26 @@ func (a *app) showCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show one request and its history", Args: cobra.ExactArgs(1),
 		Long:              "Show one request, pending or ended, and its history, also after its record was pruned.\n\n" + idHelp,
-		ValidArgsFunction: a.completeIDs,
+		ValidArgsFunction: a.complete(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			return a.ask(cmd.Context(), func(d *control.Client) error { return a.show(cmd.Context(), d, pos[0]) })
 		},
 	}
 }
 
+// splitID splits a typed id: WORKSPACE/ID, or ID alone.
+func splitID(typed string) (ws, id string) {
+	typed = strings.ToLower(strings.TrimSpace(typed))
+	if ws, id, ok := strings.Cut(typed, "/"); ok {
+		return ws, id
+	}
+	return "", typed
+}
+
 // find returns the one request that a typed id matches; list lists those of a workspace,
 // or of all, by the beginning of the id.
 func find(ctx context.Context, list func(ctx context.Context, ws, prefix string) ([]approval.Key, error), typed string) (approval.Key, error) {
-	typed = strings.ToLower(strings.TrimSpace(typed))
-	ws, id, qualified := strings.Cut(typed, "/")
-	if !qualified {
-		ws, id = "", typed
-	}
+	ws, id := splitID(typed)
 	if len(id) < 4 {
 		return approval.Key{}, console.Fail(console.ExitUsage, "permesso pending lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
@@ -127,19 +132,25 @@ func find(ctx context.Context, list func(ctx context.Context, ws, prefix string)
 	return keys[0], nil
 }
 
-func (a *app) completeIDs(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	var ids []string
-	if len(pos) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	_ = a.ask(context.Background(), func(d *control.Client) error { // without an answer there are no suggestions
-		list, err := d.Waiting(context.Background(), "")
-		for _, w := range list {
-			ids = append(ids, w.Pending.ShortID+"\t"+chat.Escape(w.Pending.ToolName))
+// complete completes the first argument with ids that the daemon lists.
+func (a *app) complete(list func(ctx context.Context, d *control.Client) ([]string, error)) cobra.CompletionFunc {
+	return func(_ *cobra.Command, pos []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
+		if len(pos) == 0 {
+			_ = a.ask(context.Background(), func(d *control.Client) (err error) { // without an answer there are no suggestions
+				ids, err = list(context.Background(), d)
+				return err
+			})
 		}
-		return err
-	})
-	return ids, cobra.ShellCompDirectiveNoFileComp
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func waitingIDs(ctx context.Context, d *control.Client) (ids []string, err error) {
+	list, err := d.Waiting(ctx, "")
+	for _, w := range list {
+		ids = append(ids, w.Pending.ShortID+"\t"+chat.Escape(w.Pending.ToolName))
+	}
+	return ids, err
 }
 
 func (a *app) statusCmd() *cobra.Command {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,16 +169,19 @@ func (a *app) checkRuling(f approval.Facts) (approval.Ruling, error) {
 	return e.Judge(f), nil
 }
 
+func capabilityNames() (names []string) {
+	for _, c := range approval.Capabilities() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
 func completeCheck(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch len(pos) {
 	case 0:
 		return approval.Levels(), cobra.ShellCompDirectiveNoFileComp
 	case 1:
-		var names []string
-		for _, c := range approval.Capabilities() {
-			names = append(names, c.Name)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return capabilityNames(), cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
@@ -263,11 +267,7 @@ func (a *app) explainKnown(ctx context.Context, h *home.Home, m *home.Memory, ty
 
 func (a *app) printExplained(x explanation) error {
 	var b strings.Builder
-	name := x.Tool
-	if name == "" {
-		name = "release-only"
-	}
-	fmt.Fprintf(&b, "%s in %s (%s)", chat.Escape(name), x.Workspace, x.Autonomy)
+	fmt.Fprintf(&b, "%s in %s (%s)", chat.Escape(cmp.Or(x.Tool, "release-only")), x.Workspace, x.Autonomy)
 	if x.Then != nil {
 		b.WriteString("\nthen: " + rulingText(*x.Then))
 		b.WriteString("\nnow:  " + rulingText(x.Now))

@@ -17,6 +17,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
@@ -116,12 +117,9 @@ func runCase(h *home.Home, c testCase) (testResult, error) {
 	if err := want.UnmarshalText([]byte(c.Expect)); err != nil {
 		return testResult{}, fmt.Errorf("expect: %w", err)
 	}
-	ws := c.Workspace
-	if ws == "" {
-		ws = home.WorkspaceNames(h.Config)[0]
-	}
-	if _, ok := h.Config.Workspaces[ws]; !ok {
-		return testResult{}, fmt.Errorf("no workspace '%s' in the configuration", ws)
+	ws, err := control.ChooseWorkspace(h, c.Workspace)
+	if err != nil {
+		return testResult{}, err
 	}
 	f, err := factsOf(h, ws, c.Request)
 	if err != nil {

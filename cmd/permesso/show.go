@@ -56,19 +56,12 @@ func (a *app) printDocument(doc interface{ Encode() ([]byte, error) }, log []app
 	if err != nil {
 		return err
 	}
-	line, err := json.Marshal(nonNil(log))
+	line, err := json.Marshal(log)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(a.Out, "%s,\"timeline\":%s}\n", bytes.TrimSuffix(b, []byte("}")), line)
 	return err
-}
-
-func nonNil(log []approval.Entry) []approval.Entry {
-	if log == nil {
-		return []approval.Entry{}
-	}
-	return log
 }
 
 // showRecord prints a record as text.
@@ -219,11 +212,7 @@ type pruned struct {
 
 // showPruned finds a request in the log whose documents are gone.
 func (a *app) showPruned(ctx context.Context, d *control.Client, typed string, unknown error) error {
-	typed = strings.ToLower(strings.TrimSpace(typed))
-	ws, id, qualified := strings.Cut(typed, "/")
-	if !qualified {
-		ws, id = "", typed
-	}
+	ws, id := splitID(typed)
 	found, _, err := d.History(ctx, control.HistoryQuery{Workspace: ws, Prefix: id})
 	if len(found) == 0 {
 		return errors.Join(unknown, err)
@@ -235,7 +224,7 @@ func (a *app) showPruned(ctx context.Context, d *control.Client, typed string, u
 	s, storyErr := d.Story(ctx, r.Key, true)
 	err = errors.Join(err, storyErr)
 	if a.JSON {
-		return errors.Join(a.Print(pruned{newHistoryItem(r), true, nonNil(s.Timeline)}, ""), err)
+		return errors.Join(a.Print(pruned{newHistoryItem(r), true, s.Timeline}, ""), err)
 	}
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", r.Key.Workspace, r.Key.ID, r.Status)
 	fmt.Fprintf(a.Out, "The record was pruned: records are kept for %s. From the log:\n", inDays(s.Retention))

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,12 +81,7 @@ func detailStranger() string { return approval.ErrNotAuthorized.Error() }
 
 // Run serves l until ctx ends. Then it closes l, and requests in progress are answered.
 func (s *LocalServer) Run(ctx context.Context, l *net.UnixListener) error {
-	if s.IOTimeout == 0 {
-		s.IOTimeout = defaultIOTimeout
-	}
-	if s.PerUser == 0 {
-		s.PerUser = maxPerUser
-	}
+	s.IOTimeout, s.PerUser = cmp.Or(s.IOTimeout, defaultIOTimeout), cmp.Or(s.PerUser, maxPerUser)
 	s.open, s.idle = map[string]int{}, map[*localConn]bool{}
 	web := s.API.newHTTP(s.identify(s.API.Handler()), s.IOTimeout)
 	web.ConnContext = func(ctx context.Context, c net.Conn) context.Context {

@@ -65,7 +65,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	s.Metrics.Write(w)
+	s.Metrics.WritePrometheus(w)
 }
 
 // readyCache caches the result of the check for a second: it needs no key, and frequent

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -139,15 +140,9 @@ func (s *Server) init() {
 		if s.Service == nil {
 			s.Service = &service.Service{}
 		}
-		if s.Connections == 0 {
-			s.Connections = defaultConnections
-		}
-		if s.IOTimeout == 0 {
-			s.IOTimeout = defaultIOTimeout
-		}
-		if s.SubmitTimeout == 0 {
-			s.SubmitTimeout = defaultSubmitTimeout
-		}
+		s.Connections = cmp.Or(s.Connections, defaultConnections)
+		s.IOTimeout = cmp.Or(s.IOTimeout, defaultIOTimeout)
+		s.SubmitTimeout = cmp.Or(s.SubmitTimeout, defaultSubmitTimeout)
 		if s.Now == nil {
 			s.Now = time.Now
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -234,5 +235,10 @@ func (c *Client) RevokeKey(ctx context.Context, id string) (RevokedKey, error) {
 
 // PauseOf is the pause of a workspace, nil if it is not paused.
 func (c *Client) PauseOf(workspace string) *ipc.Pause {
-	return findPause(c.Paused, workspace)
+	for _, name := range []string{workspace, ipc.AllWorkspaces} {
+		if i := slices.IndexFunc(c.Paused, func(p ipc.Pause) bool { return p.Workspace == name }); i >= 0 {
+			return &c.Paused[i]
+		}
+	}
+	return nil
 }

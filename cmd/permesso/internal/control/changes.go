@@ -197,7 +197,10 @@ func (s *Service) clearTaints(ctx context.Context, c *httpapi.Caller, in *struct
 		return nil, err
 	}
 	k := approval.GrantKey(x.ID)
-	return had, s.Home.Store.Create(ctx, approval.DocClear, k, s.Keys.Seal.Seal(approval.DocClear, k, body), approval.Durable)
+	if err := s.Home.Store.Create(ctx, approval.DocClear, k, s.Keys.Seal.Seal(approval.DocClear, k, body), approval.Durable); err != nil {
+		return nil, err
+	}
+	return had, m.ApplyChanges(time.Now())
 }
 
 // PauseBody is a new pause; without a workspace it is of all.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
@@ -171,7 +172,7 @@ func (s *Service) story(ctx context.Context, c *httpapi.Caller, in *storyQuery) 
 	}
 	if in.Timeline {
 		var logErr error
-		if d.Timeline, logErr = s.Home.Timeline(k, asked); logErr != nil {
+		if d.Timeline, logErr = read.Timeline(s.Home.ReadLog, k, asked); logErr != nil {
 			d.Damaged = logErr.Error()
 		}
 	}
@@ -313,14 +314,4 @@ func (s *Service) redeem(ctx context.Context, c *httpapi.Caller, in *struct{ Bod
 		s.Redeemed(key, c.Person.Name, c.Via)
 	}
 	return none{}, err
-}
-
-// findPause is the pause of a workspace, nil if it is not paused.
-func findPause(paused []ipc.Pause, ws string) *ipc.Pause {
-	for _, name := range []string{ws, ipc.AllWorkspaces} {
-		if i := slices.IndexFunc(paused, func(p ipc.Pause) bool { return p.Workspace == name }); i >= 0 {
-			return &paused[i]
-		}
-	}
-	return nil
 }

@@ -37,6 +37,14 @@ type kind struct {
 	open     func(s *server, changes <-chan approval.Key) (channel, error)
 }
 
+// settingsOf is the section of a channel, nil if it is not configured.
+func settingsOf[T any](section *T) any {
+	if section == nil {
+		return nil
+	}
+	return *section
+}
+
 func kinds() []kind {
 	return []kind{telegramKind(), emailKind()}
 }

@@ -15,10 +15,9 @@ import (
 func (r *channelEnv) deliver(
 	a deliver.Adapter, state chat.StateStore, changes <-chan approval.Key, places func(cfg *config.Config, ws string) []deliver.Place, feed func() bool,
 ) channel {
-	d := deliverEnv{r}
 	c := &deliver.Channel{
 		Name: r.name, Adapter: a, State: state, Sent: r.sentStore,
-		Viewer: d, Interceptor: r.interceptor(), Guard: d, Pauser: d, History: d,
+		Viewer: r, Interceptor: r.interceptor(), Guard: r, Pauser: r, History: r,
 		Workspaces: func() (all []deliver.Workspace) {
 			cfg := r.s.Current()
 			for _, name := range r.workspaces() {
@@ -35,49 +34,46 @@ func (r *channelEnv) deliver(
 	return channel{run: c.Run, alert: c.Alert}
 }
 
-// deliverEnv is what a deliver.Channel reads and changes in the daemon.
-type deliverEnv struct{ *channelEnv }
-
 // Story implements deliver.Channel.
-func (d deliverEnv) Story(ctx context.Context, k approval.Key) (read.Story, error) {
-	st, err := d.viewer.Story(ctx, k)
-	if st.SHA256 != "" && !d.asks(st.Pending) {
+func (r *channelEnv) Story(ctx context.Context, k approval.Key) (read.Story, error) {
+	st, err := r.viewer.Story(ctx, k)
+	if st.SHA256 != "" && !r.asks(st.Pending) {
 		return read.Story{}, err // not for this channel, even if a hint names it
 	}
 	return st, err
 }
 
 // May implements deliver.Channel.
-func (d deliverEnv) May(ws string, p *approval.Pending, by approval.Person) (string, bool) {
-	return d.s.gateDecider().May(ws, p, by)
+func (r *channelEnv) May(ws string, p *approval.Pending, by approval.Person) (string, bool) {
+	return r.decider.May(ws, p, by)
 }
 
 // Refused implements deliver.Channel.
-func (d deliverEnv) Refused(k approval.Key, by approval.Person) {
-	d.decider.Refused(k, by, d.name)
+func (r *channelEnv) Refused(k approval.Key, by approval.Person) {
+	r.decider.Refused(k, by, r.name)
 }
 
 // Pause implements deliver.Channel.
-func (d deliverEnv) Pause(ctx context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
-	p, err := d.s.control.Pause(ctx, pauser(ws, by, d.name), ws, reason)
+func (r *channelEnv) Pause(ctx context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
+	p, err := r.s.control.Pause(ctx, pauser(ws, by, r.name), ws, reason)
 	return !p.Already, err
 }
 
 // Resume implements deliver.Channel.
-func (d deliverEnv) Resume(ctx context.Context, ws string, by approval.Person) (changed bool, err error) {
-	r, err := d.s.control.Resume(ctx, pauser(ws, by, d.name), ws)
-	return r.Paused, err
+func (r *channelEnv) Resume(ctx context.Context, ws string, by approval.Person) (changed bool, err error) {
+	was, err := r.s.control.Resume(ctx, pauser(ws, by, r.name), ws)
+	return was.Paused, err
 }
 
 // Last implements deliver.Channel.
-func (d deliverEnv) Last(_ context.Context, workspaces []string, n int) ([]approval.Key, error) {
+func (r *channelEnv) Last(_ context.Context, workspaces []string, n int) ([]approval.Key, error) {
 	if len(workspaces) == 0 {
 		return nil, nil // an empty list would mean every workspace
 	}
-	found, _, err := d.viewer.Requests(read.Query{Workspaces: workspaces, Limit: n, Match: (*read.Request).Ended})
+	found, _, err := r.viewer.Requests(read.Query{Workspaces: workspaces, Limit: n, Match: (*read.Request).Ended})
 	var keys []approval.Key
-	for _, r := range found {
-		keys = append(keys, r.Key)
+	for _, x := range found {
+		keys = append(keys, x.Key)
 	}
 	return keys, err
 }

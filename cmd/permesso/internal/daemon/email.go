@@ -26,12 +26,7 @@ const emailChannel = "email"
 const EmailPassword = "PERMESSO_EMAIL_PASSWORD" //nolint:gosec // a variable's name
 
 func emailKind() kind {
-	return kind{emailChannel, func(cfg *config.Config) any {
-		if cfg.Email == nil {
-			return nil
-		}
-		return *cfg.Email
-	}, openEmail}
+	return kind{emailChannel, func(cfg *config.Config) any { return settingsOf(cfg.Email) }, openEmail}
 }
 
 // The state stores of the channel.

@@ -112,7 +112,7 @@ func TestRequestMetrics(t *testing.T) {
 	require.Zero(t, c.count("w"))
 	require.Zero(t, c.oldest("w"))
 	var b strings.Builder
-	c.metrics.Write(&b)
+	c.metrics.WritePrometheus(&b)
 	for _, line := range []string{
 		`permesso_requests_total{workspace="w",status="approved"} 1`, `permesso_requests_total{workspace="w",status="auto_approved"} 1`,
 		`permesso_requests_total{workspace="w",status="expired"} 1`, `permesso_decision_seconds_count{workspace="w"} 1`,

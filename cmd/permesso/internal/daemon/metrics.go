@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
@@ -34,8 +35,8 @@ func (c *requestMetrics) begin(k approval.Key, at time.Time) {
 	if ws == nil {
 		ws = map[string]time.Time{}
 		c.since[k.Workspace] = ws
-		c.metrics.Gauge(fmt.Sprintf("permesso_waiting{workspace=%q}", k.Workspace), func() float64 { return c.count(k.Workspace) })
-		c.metrics.Gauge(fmt.Sprintf("permesso_oldest_waiting_seconds{workspace=%q}", k.Workspace), func() float64 { return c.oldest(k.Workspace) })
+		c.metrics.NewGauge(fmt.Sprintf("permesso_waiting{workspace=%q}", k.Workspace), func() float64 { return c.count(k.Workspace) })
+		c.metrics.NewGauge(fmt.Sprintf("permesso_oldest_waiting_seconds{workspace=%q}", k.Workspace), func() float64 { return c.oldest(k.Workspace) })
 	}
 	ws[k.ID] = at
 }
@@ -45,7 +46,7 @@ func (c *requestMetrics) observe(e approval.Entry) {
 	if e.RequestID == "" || e.Workspace == "" {
 		return
 	}
-	c.metrics.Event(e.Workspace, string(e.Event))
+	c.metrics.GetOrCreateCounter(fmt.Sprintf("permesso_events_total{workspace=%q,event=%q}", e.Workspace, e.Event)).Inc()
 	k := approval.Key{Workspace: e.Workspace, ID: e.RequestID}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,34 +54,17 @@ func (c *requestMetrics) observe(e approval.Entry) {
 		c.begin(k, e.Time)
 		return
 	}
-	status := statusOf(&e)
+	status := read.EndedBy(&e)
 	at, waited := c.since[k.Workspace][k.ID]
 	if decided := e.Event == approval.EventApproved || status != ""; decided && waited {
 		if e.By != "" && e.Via != "gate" {
-			c.metrics.Decided(e.Workspace, e.Time.Sub(at))
+			c.metrics.GetOrCreateSummary(fmt.Sprintf("permesso_decision_seconds{workspace=%q}", e.Workspace)).Update(e.Time.Sub(at).Seconds())
 		}
 		delete(c.since[k.Workspace], k.ID)
 	}
 	if status != "" {
-		c.metrics.Ended(e.Workspace, string(status))
+		c.metrics.GetOrCreateCounter(fmt.Sprintf("permesso_requests_total{workspace=%q,status=%q}", e.Workspace, status)).Inc()
 	}
-}
-
-// statusOf returns the status with which an entry ends a request, "" if it ends none.
-func statusOf(e *approval.Entry) approval.Status {
-	switch e.Event {
-	case approval.EventExecuted, approval.EventReleased:
-		if e.By == "" {
-			return approval.StatusAutoApproved
-		}
-		return approval.StatusApproved
-	case approval.EventDeniedByUser, approval.EventDenied:
-		return approval.StatusDenied
-	case approval.EventFailed, approval.EventInterrupted, approval.EventAnswered, approval.EventOverridden, approval.EventRequestMore,
-		approval.EventExpired, approval.EventCancelled, approval.EventAutoRejected, approval.EventMalformed:
-		return approval.Status(e.Event)
-	}
-	return ""
 }
 
 func (c *requestMetrics) count(ws string) float64 {

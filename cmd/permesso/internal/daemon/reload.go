@@ -77,8 +77,6 @@ const settleTime = 100 * time.Millisecond
 // reload reads the configuration again if it changed, and applies all of it or
 // nothing. An error keeps the old configuration and is reported once.
 func (s *server) reload() {
-	s.reloading.Lock()
-	defer s.reloading.Unlock()
 	file, err := config.Locate(s.app.ConfigFlag, s.app.Env)
 	if err == nil && file == "" && s.Current().File != "" {
 		err = fmt.Errorf("%s: configuration file was removed", s.Current().File)

@@ -90,7 +90,7 @@ func (s *server) newAPI() (*httpapi.Server, error) {
 	s.control = s.controlService()
 	return &httpapi.Server{
 		Service: &service.Service{Gate: s.gate, Viewer: v, History: v, Settings: apiWorkspaces{s}}, Local: s.control.Operations(),
-		Decider: s.gateDecider(), Keys: s.CachedKeyring(s.keys), Feed: s.feed, Grants: s.memory, Receipts: apiReceipts{s, verifier},
+		Decider: s.gateDecider(), Keys: s.Keyring(s.keys), Feed: s.feed, Grants: s.memory, Receipts: apiReceipts{s, verifier},
 		Inbox: mailIntake{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.Version, Log: s.log,
 	}, nil
 }

@@ -35,34 +35,33 @@ import (
 // server is the daemon with all its parts.
 type server struct {
 	*home.Home
-	app           *console.Console
-	keys          *home.Keys
-	gate          *gate.Gate
-	audit         *audit.Log
-	memory        *home.Memory
-	runner        *exec.Runner
-	watcher       *watcher.Watcher
-	feed          *feed
-	metrics       *requestMetrics
-	api           *httpapi.Server
-	control       *control.Service
-	ui            *web.Server
-	refusals      rateLimited    // of local people, in the audit log
-	script        *config.Script // decides instead of people; nil: people decide
-	log           zerolog.Logger
-	logWriter     *LogWriter
-	pending       []approval.Key
-	changes       chan approval.Key
-	channels      *channels
-	grantsChanged chan struct{} // signals a change in grants/
-	mails         mailHints
-	localErrors   rateLimited
-	release       func() error
-	quit          context.CancelCauseFunc // ends run
+	app         *console.Console
+	keys        *home.Keys
+	gate        *gate.Gate
+	audit       *audit.Log
+	memory      *home.Memory
+	runner      *exec.Runner
+	watcher     *watcher.Watcher
+	feed        *feed
+	metrics     *requestMetrics
+	api         *httpapi.Server
+	control     *control.Service
+	ui          *web.Server
+	refusals    rateLimited    // of local people, in the audit log
+	script      *config.Script // decides instead of people; nil: people decide
+	log         zerolog.Logger
+	logWriter   *LogWriter
+	pending     []approval.Key
+	changes     chan approval.Key
+	channels    *channels
+	mails       mailHints
+	localErrors rateLimited
+	release     func() error
+	quit        context.CancelCauseFunc // ends run
 
 	health                *home.Health
 	pauseHint, configHint chan struct{} // see runReloads
-	reloading             sync.Mutex
+	hangup                chan os.Signal
 	seenConfig            string   // content or error of the last check
 	configDirs            []string // watched folders
 
@@ -83,7 +82,7 @@ func Serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 	}
 	s := &server{
 		Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
-		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), grantsChanged: make(chan struct{}, 1),
+		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), hangup: make(chan os.Signal, 1),
 		mails: mailHints{StoreInbox: make(chan struct{}, 1), kindMaildir: make(chan struct{}, 1)},
 	}
 	s.channels = &channels{s: s, kinds: kinds(), configChanged: make(chan struct{}, 1)}
@@ -95,7 +94,10 @@ func Serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 	if err := s.open(); err != nil {
 		return err
 	}
-	defer s.handleHangup()()
+	// SIGHUP reloads the configuration. A closed terminal does not end the daemon. The
+	// signal is caught, not ignored, because handlers would inherit an ignored signal.
+	signal.Notify(s.hangup, syscall.SIGHUP)
+	defer signal.Stop(s.hangup)
 	s.logStart()
 	err = s.run(ctx)
 	if errors.Is(err, errHomeGone) {
@@ -104,28 +106,6 @@ func Serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 		return console.Wrap(console.ExitError, err, "put "+s.Layout.Home+" back, or start permesso serve again")
 	}
 	return errors.Join(err, s.close())
-}
-
-// handleHangup reloads the configuration on SIGHUP. A closed terminal does not end
-// the daemon. The signal is caught, not ignored, because handlers would inherit
-// an ignored signal.
-func (s *server) handleHangup() (stop func()) {
-	hangup, done := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(hangup, syscall.SIGHUP)
-	go func() {
-		for {
-			select {
-			case <-hangup:
-				s.reloading.Lock()
-				s.seenConfig = "" // reload it even if unchanged
-				s.reloading.Unlock()
-				hint(s.configHint)
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() { signal.Stop(hangup); close(done) }
 }
 
 // open takes the home's lock before it reads any document.
@@ -179,7 +159,8 @@ func (s *server) open() (err error) {
 		s.metrics.observe(e)
 		s.feed.add(e)
 	}
-	if err := s.memory.ApplyChanges(time.Now(), s.audit.Append); err != nil {
+	s.memory.Audit = s.audit.Append
+	if err := s.memory.ApplyChanges(time.Now()); err != nil {
 		return err
 	}
 	verifier, err := s.keys.Signer.Verifier()
@@ -299,7 +280,6 @@ func (s *server) run(ctx context.Context) error {
 	wg.Go(func() { s.runPruner(inner) })
 	wg.Go(func() { s.runReloads(inner) })
 	wg.Go(func() { s.runWatchdog(inner) })
-	wg.Go(func() { s.watchGrants(inner) })
 	wg.Go(func() { s.feed.run(inner) })
 	if s.script == nil { // never channels with a script, even if configured later
 		wg.Go(func() { s.channels.Run(inner) })

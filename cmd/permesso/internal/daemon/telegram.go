@@ -11,12 +11,7 @@ import (
 )
 
 func telegramKind() kind {
-	return kind{telegram.Via, func(cfg *config.Config) any {
-		if cfg.Telegram == nil {
-			return nil
-		}
-		return *cfg.Telegram
-	}, openTelegram}
+	return kind{telegram.Via, func(cfg *config.Config) any { return settingsOf(cfg.Telegram) }, openTelegram}
 }
 
 // openTelegram creates the channel. It reads the token at every start of the

@@ -19,9 +19,8 @@ import (
 
 // uiBackend is the data of the web UI besides requests.
 func (s *server) uiBackend() web.Backend {
-	return web.Backend{
-		Grants: s.memory, Rules: s.uiRules, History: s.Viewer(s.keys), Audit: &uiAudit{server: s}, WorkspaceInfo: uiWorkspaces{s}, Pauser: uiPauser{s},
-	}
+	d := &uiData{server: s}
+	return web.Backend{Grants: s.memory, Rules: s.uiRules, Audit: d, WorkspaceInfo: d, Pauser: d}
 }
 
 // uiRules returns the configured rules that can match in these workspaces.
@@ -63,19 +62,20 @@ func matchOf(r policy.Rule) (parts []string) {
 	return parts
 }
 
-type uiAudit struct {
+// uiData is the daemon as the web UI reads and changes it.
+type uiData struct {
 	*server
 	verifying sync.Mutex
 }
 
 // Entries implements web.Audit.
-func (u *uiAudit) Entries(ctx context.Context, q read.EntryQuery) (list []approval.Entry, more bool, err error) {
+func (u *uiData) Entries(ctx context.Context, q read.EntryQuery) (list []approval.Entry, more bool, err error) {
 	q.Line = home.EntryLine
 	return read.Entries(ctx, u.ReadLog, q)
 }
 
 // Verify implements web.Audit.
-func (u *uiAudit) Verify(context.Context) (found string, err error) {
+func (u *uiData) Verify(context.Context) (found string, err error) {
 	if !u.verifying.TryLock() {
 		return "", web.ErrBusy
 	}
@@ -96,13 +96,11 @@ func (u *uiAudit) Verify(context.Context) (found string, err error) {
 	return found, nil
 }
 
-type uiWorkspaces struct{ *server }
-
 // statsPeriod is the period of the statistics of approvers.
 const statsPeriod = 30 * 24 * time.Hour
 
 // Workspace implements web.WorkspaceInfo.
-func (u uiWorkspaces) Workspace(ctx context.Context, name string) (*web.Workspace, error) {
+func (u *uiData) Workspace(ctx context.Context, name string) (*web.Workspace, error) {
 	cfg := u.Current()
 	ws, ok := cfg.Workspaces[name]
 	if !ok {
@@ -145,7 +143,7 @@ func rateLines(l policy.Limits) (lines []string) {
 }
 
 // Paused implements web.WorkspaceInfo.
-func (u uiWorkspaces) Paused(ws string) (own, all bool) {
+func (u *uiData) Paused(ws string) (own, all bool) {
 	list, err := u.Store.Pauses()
 	if err != nil {
 		return true, true // the gate pauses everything if it cannot read the pauses
@@ -157,16 +155,14 @@ func (u uiWorkspaces) Paused(ws string) (own, all bool) {
 	return own, all
 }
 
-type uiPauser struct{ *server }
-
 // Pause implements web.Pauser.
-func (u uiPauser) Pause(ctx context.Context, ws string, by approval.Person, reason string) error {
+func (u *uiData) Pause(ctx context.Context, ws string, by approval.Person, reason string) error {
 	_, err := u.control.Pause(ctx, pauser(ws, by, web.Via), ws, reason)
 	return err
 }
 
 // Resume implements web.Pauser.
-func (u uiPauser) Resume(ctx context.Context, ws string, by approval.Person) error {
+func (u *uiData) Resume(ctx context.Context, ws string, by approval.Person) error {
 	_, err := u.control.Resume(ctx, pauser(ws, by, web.Via), ws)
 	return err
 }

@@ -31,11 +31,8 @@ func (s *server) watch() error {
 			return err
 		}
 	}
-	return s.watcher.Add(watcher.Folder{Path: s.Layout.Grants(), Kind: kindGrants, Suffixes: []string{".json", ".clear"}, Trusted: true})
+	return nil
 }
-
-// kindGrants is the watcher's kind of the folder grants/.
-const kindGrants = "grants"
 
 func (s *server) watchWorkspace(ws string) error {
 	s.mu.Lock()
@@ -64,10 +61,6 @@ func (s *server) watchWorkspace(ws string) error {
 // wake runs in the watcher's loop and only forwards hints. Names that are not
 // request ids are left to the next rescan.
 func (s *server) wake(ws, kind, name string) {
-	if kind == kindGrants {
-		hint(s.grantsChanged)
-		return
-	}
 	switch ws {
 	case configGroup:
 		hint(s.configHint) // not here, in the watcher's loop
@@ -100,7 +93,9 @@ func (s *server) rescan(ws string) {
 		if err := s.audit.Checkpoint(); err != nil {
 			s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("sign audit log failed")
 		}
-		s.applyGrantChanges()
+		if err := s.memory.ApplyChanges(time.Now()); err != nil {
+			s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("apply grants failed")
+		}
 		s.findWorkspaces()
 		hint(s.pauseHint)  // an operator may write or remove its files by hand
 		hint(s.configHint) // also if no folder of it can be watched
@@ -126,25 +121,6 @@ func (s *server) rescan(ws string) {
 	}
 }
 
-// applyGrantChanges applies what other processes left in grants/.
-func (s *server) applyGrantChanges() {
-	if err := s.memory.ApplyChanges(time.Now(), s.audit.Append); err != nil {
-		s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("apply grants failed")
-	}
-}
-
-// watchGrants calls applyGrantChanges after every change in grants/.
-func (s *server) watchGrants(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.grantsChanged:
-			s.applyGrantChanges()
-		}
-	}
-}
-
 // hint wakes the reader of a channel with room for one signal, once for many hints.
 func hint(to chan<- struct{}) {
 	select {
@@ -162,6 +138,9 @@ func (s *server) runReloads(ctx context.Context) {
 		case <-s.pauseHint:
 			s.refreshPauses()
 		case <-s.configHint:
+			s.reload()
+		case <-s.hangup:
+			s.seenConfig = "" // reload it even if unchanged
 			s.reload()
 		}
 	}

@@ -140,7 +140,7 @@ func (h *Health) write() {
 	if err == nil {
 		b = append(b, '\n')
 		if err = h.replace(b); err != nil {
-			err = h.overwrite(b)
+			err = h.overwrite(h.file, 0, b) // there may be no space for a second file
 		}
 	}
 	if err != nil {
@@ -149,9 +149,9 @@ func (h *Health) write() {
 	}
 }
 
-// overwrite is used if there is no space for a second file.
-func (h *Health) overwrite(b []byte) error {
-	f, err := h.fs.OpenFile(h.file, os.O_WRONLY|os.O_TRUNC, 0o600)
+// overwrite writes a file; with os.O_CREATE it may be new.
+func (h *Health) overwrite(name string, create int, b []byte) error {
+	f, err := h.fs.OpenFile(name, os.O_WRONLY|os.O_TRUNC|create, 0o600)
 	if err != nil {
 		return err
 	}
@@ -161,12 +161,7 @@ func (h *Health) overwrite(b []byte) error {
 
 func (h *Health) replace(b []byte) error {
 	temp := h.file + ".new"
-	f, err := h.fs.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err := h.overwrite(temp, os.O_CREATE, b); err != nil {
 		return err
 	}
 	return h.fs.Rename(temp, h.file)

@@ -118,14 +118,6 @@ func (h *Home) ReadLog(keep func(line []byte) bool, each func(approval.Entry) er
 	return audit.Backwards(h.FS, h.Layout.Audit(), keep, each)
 }
 
-// Timeline is read.Timeline for this home, empty if the log belongs to another user.
-func (h *Home) Timeline(k approval.Key, asked time.Time) ([]approval.Entry, error) {
-	if h.Layout.Home == "" {
-		return nil, nil
-	}
-	return read.Timeline(h.ReadLog, k, asked)
-}
-
 // Viewer reads the documents of this home.
 func (h *Home) Viewer(k *Keys) *read.Viewer {
 	return &read.Viewer{Store: h.Store, Seal: k.Seal, Log: h.ReadLog}

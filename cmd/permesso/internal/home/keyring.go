@@ -21,16 +21,11 @@ import (
 type Keyring struct {
 	store *ipc.Store
 	seal  *seal.Key
-	known *knownKeys // nil: no cache
+	known *knownKeys
 }
 
 // Keyring is the keyring of this home.
-func (h *Home) Keyring(k *Keys) Keyring { return Keyring{store: h.Store, seal: k.Seal} }
-
-// CachedKeyring is a keyring for many requests.
-func (h *Home) CachedKeyring(k *Keys) Keyring {
-	return Keyring{h.Store, k.Seal, &knownKeys{}}
-}
+func (h *Home) Keyring(k *Keys) Keyring { return Keyring{h.Store, k.Seal, &knownKeys{}} }
 
 // knownKeys caches keys with the file that they were read from. Creating or
 // revoking a key writes a new file.
@@ -83,9 +78,6 @@ func (r Keyring) Key(hash string) (*approval.APIKey, error) {
 // current is byID with the cache. It calls Stat before it reads, so that a
 // change in between is seen by the next call.
 func (r Keyring) current(id string) (*approval.APIKey, error) {
-	if r.known == nil {
-		return r.byID(id)
-	}
 	file, err := r.store.Stat(approval.DocAPIKey, approval.APIKeyKey(id))
 	if err != nil {
 		return nil, err

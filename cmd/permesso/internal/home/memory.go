@@ -32,18 +32,15 @@ type Memory struct {
 	Keys    *Keys
 	log     zerolog.Logger
 
-	applying sync.Mutex // serializes applyChanges
-	mu       sync.Mutex
-	files    map[string]stamp // grant files as of the last read
-	keysAt   map[string]stamp // API key files as of the last read
-	audited  map[string]bool  // audited facts on grants and keys: "granted ID", "revoked ID", "taints_cleared ID", "key_created ID" …
-	damaged  map[string]bool
-}
+	// Audit makes an entry durable. It is nil in a command: the daemon audits its changes
+	// at the next start.
+	Audit func(approval.Entry) error
+	keys  Keyring
 
-// stamp identifies the state of a file.
-type stamp struct {
-	size int64
-	at   time.Time
+	applying sync.Mutex // serializes ApplyChanges
+	auditing sync.Mutex // serializes auditGrant
+	mu       sync.Mutex
+	audited  map[string]bool // audited facts on grants and keys: "granted ID", "revoked ID", "taints_cleared ID", "key_created ID" …
 }
 
 // bareMemory returns a memory without an engine.
@@ -52,7 +49,7 @@ func (h *Home) bareMemory(log zerolog.Logger) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Memory{scanner: scanner, home: h, log: log, files: map[string]stamp{}, keysAt: map[string]stamp{}, damaged: map[string]bool{}}, nil
+	return &Memory{scanner: scanner, home: h, log: log}, nil
 }
 
 // NewMemory reads the last snapshot, the log after it, and the grants.
@@ -61,7 +58,7 @@ func (h *Home) NewMemory(k *Keys, log zerolog.Logger) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Keys = k
+	m.Keys, m.keys = k, h.Keyring(k)
 	seq := m.restore()
 	last, err := m.readLog(seq)
 	if err == nil && last < seq {
@@ -73,7 +70,7 @@ func (h *Home) NewMemory(k *Keys, log zerolog.Logger) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m, m.readGrants(nil)
+	return m, m.readGrants()
 }
 
 // reset resets the engine.
@@ -126,7 +123,7 @@ func (m *Memory) Grant(id string) (*approval.Grant, error) {
 	return approval.ParseGrant(body, id)
 }
 
-// SaveGrant writes a grant; how permits replacing an older state.
+// SaveGrant writes a grant, and audits it; how permits replacing an older state.
 func (m *Memory) SaveGrant(g *approval.Grant, how approval.WriteMode) error {
 	if err := g.Check(); err != nil {
 		return err
@@ -139,7 +136,13 @@ func (m *Memory) SaveGrant(g *approval.Grant, how approval.WriteMode) error {
 	if err := m.home.Store.Create(context.Background(), approval.DocGrant, k, m.Keys.Seal.Seal(approval.DocGrant, k, body), how); err != nil {
 		return err
 	}
-	return m.AddGrant(*g)
+	if err := m.AddGrant(*g); err != nil {
+		return err
+	}
+	if err := m.auditGrant(g); err != nil { // ApplyChanges tries again
+		m.log.Error().Str("grant", g.ID).Err(err).Msg("audit grant failed")
+	}
+	return nil
 }
 
 // AddFromDecision implements the gate's Memory. An existing grant stays: it may
@@ -156,113 +159,65 @@ func (m *Memory) AddFromDecision(p *approval.Pending, d *approval.Decision) erro
 	return err
 }
 
-// ApplyChanges applies what other processes left in the home: it audits new and revoked
-// grants and keys, revokes unused grants and clears taints. Only the daemon
-// calls it; add makes an entry durable.
-func (m *Memory) ApplyChanges(now time.Time, add func(approval.Entry) error) error {
+// ApplyChanges applies what commands left in the home while no daemon ran, and what
+// could not be audited before: it audits new and revoked grants and keys, revokes unused
+// grants and clears taints. Without Audit it does nothing.
+func (m *Memory) ApplyChanges(now time.Time) error {
+	if m.Audit == nil {
+		return nil
+	}
 	m.applying.Lock()
 	defer m.applying.Unlock()
-	err := m.readGrants(func(g *approval.Grant) error { return m.auditGrant(g, add) })
-	return errors.Join(err, m.revokeStale(now, add), m.clearTaints(add), m.auditKeyChanges(add))
+	var errs []error
+	for _, r := range m.Grants() {
+		errs = append(errs, m.auditGrant(&r.Grant))
+		if r.RevokedAt.IsZero() && r.Stale(now) {
+			_, err := m.revoke(&r.Grant, "stale: unused for 90 days")
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, m.clearTaints(m.Audit), m.auditKeyChanges())...)
 }
 
-// readGrants reads every grant whose file is new or changed, and drops those
-// whose file is gone.
-func (m *Memory) readGrants(each func(*approval.Grant) error) error {
+// readGrants reads every grant. An unreadable one allows nothing.
+func (m *Memory) readGrants() error {
 	ids, _, err := m.home.Store.List(context.Background(), approval.DocGrant, approval.GrantKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list grants: %w", err)
 	}
-	there := make(map[string]bool, len(ids))
-	var errs []error
 	for _, id := range ids {
-		there[id] = true
-		info, err := m.home.FS.Stat(filepath.Join(m.home.Layout.Grants(), id+".json"))
+		g, err := m.Grant(id)
+		if err == nil {
+			err = m.AddGrant(*g)
+		}
 		if err != nil {
-			continue // removed since
-		}
-		now := stamp{info.Size(), info.ModTime()}
-		m.mu.Lock()
-		same := m.files[id] == now
-		m.mu.Unlock()
-		if same {
-			continue
-		}
-		errs = append(errs, m.readGrant(id, now, each))
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for id := range m.files {
-		if !there[id] {
-			delete(m.files, id)
-			m.RemoveGrant(id)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (m *Memory) readGrant(id string, now stamp, each func(*approval.Grant) error) error {
-	g, err := m.Grant(id)
-	if err == nil {
-		err = m.AddGrant(*g)
-	}
-	if err != nil {
-		m.RemoveGrant(id) // an unreadable grant allows nothing
-		m.mu.Lock()
-		known := m.damaged[id]
-		m.damaged[id] = true
-		m.mu.Unlock()
-		if !known {
 			m.log.Warn().Str("grant", id).Err(err).Msg("invalid grant ignored")
 		}
-		return nil
 	}
-	if each != nil {
-		if err := each(g); err != nil {
-			return err
-		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.files[id] = now
 	return nil
 }
 
 // auditGrant audits a grant and its revocation, each once.
-func (m *Memory) auditGrant(g *approval.Grant, add func(approval.Entry) error) error {
+func (m *Memory) auditGrant(g *approval.Grant) error {
+	if m.Audit == nil {
+		return nil
+	}
+	m.auditing.Lock()
+	defer m.auditing.Unlock()
 	write := func(e approval.Event, by, via string) error {
 		if m.knows(e, g.ID) {
 			return nil
 		}
-		x := approval.Entry{
+		return m.Audit(approval.Entry{
 			Event: e, Workspace: g.Workspace, Grant: g.ID, By: by, Via: via, Reason: g.Reason,
 			Capability: g.Capability, Target: g.Target, ActionType: g.ActionType, ClientID: g.ClientID, SessionID: g.SessionID,
 			Channel: g.Channel, Sender: g.Sender, Detail: string(g.Kind),
-		}
-		return add(x)
+		})
 	}
 	if err := write(approval.EventGranted, g.By, g.Via); err != nil || g.RevokedAt.IsZero() {
 		return err
 	}
 	return write(approval.EventRevoked, g.RevokedBy, "")
-}
-
-// revokeStale revokes grants that are unused for policy.StaleAfter.
-func (m *Memory) revokeStale(now time.Time, add func(approval.Entry) error) error {
-	var errs []error
-	for _, r := range m.Grants() {
-		if !r.RevokedAt.IsZero() || !r.Stale(now) {
-			continue
-		}
-		g := r.Grant
-		g.RevokedAt, g.RevokedBy = now.UTC(), "stale: unused for 90 days"
-		err := m.SaveGrant(&g, approval.Replace)
-		if err == nil {
-			err = m.auditGrant(&g, add)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
 }
 
 // clearTaints applies the requests of session clear.
@@ -418,11 +373,7 @@ func (m *Memory) Find(typed string) (*approval.Grant, error) {
 		if g != nil || err != nil {
 			return g, err
 		}
-		// A grant may have been written between the two lookups.
-		if err := m.readGrants(nil); err != nil {
-			return nil, err
-		}
-		fits = m.withPrefix(typed)
+		fits = m.withPrefix(typed) // it may have been written between the two lookups
 	}
 	switch len(fits) {
 	case 0:

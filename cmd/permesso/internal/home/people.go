@@ -1,6 +1,7 @@
 package home
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -73,10 +74,7 @@ func (m *Memory) WouldAllow(p *approval.Pending) (which []string, n, of int) {
 			of-- // p itself is not history
 			continue
 		}
-		what := f.Tool
-		if what == "" {
-			what = f.ActionType
-		}
+		what := cmp.Or(f.Tool, f.ActionType)
 		if f.Target != "" {
 			what += " -> " + f.Target
 		}

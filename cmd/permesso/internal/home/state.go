@@ -67,11 +67,7 @@ func (s *State) String() string {
 			up = "running, degraded"
 		}
 	}
-	cfg := s.Config
-	if cfg == "" {
-		cfg = "defaults"
-	}
-	fmt.Fprintf(&b, "daemon  %s\nhome    %s\nconfig  %s", up, s.Home, cfg)
+	fmt.Fprintf(&b, "daemon  %s\nhome    %s\nconfig  %s", up, s.Home, cmp.Or(s.Config, "defaults"))
 	if s.Script != "" {
 		fmt.Fprintf(&b, "\nscript  %s decides instead of people: for tests only", chat.Escape(s.Script))
 	}
