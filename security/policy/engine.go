@@ -401,7 +401,7 @@ func (e *Engine) Taints(ws string) map[string][]string {
 	defer e.mu.RUnlock()
 	all := map[string][]string{}
 	if a := e.accounts[ws]; a != nil {
-		for session, s := range a.taints {
+		for session, s := range a.Taints {
 			if len(s) > 0 {
 				all[session] = slices.Sorted(maps.Keys(s))
 			}
