@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,10 +77,7 @@ func (r *Runner) prepare(job approval.Job) (spec, error) {
 	if err != nil {
 		return spec{}, err
 	}
-	mark, err := newMark()
-	if err != nil {
-		return spec{}, err
-	}
+	mark := newMark()
 	env, err := environment(job, mark)
 	return spec{argv: argv, env: env, mark: mark, stdin: job.Args}, err
 }
@@ -166,19 +164,9 @@ func effectOf(why string, e exit, stdout *head, stderr *tail) approval.Effect {
 	return failed("%s", e.status)
 }
 
-func timeoutOf(h approval.Handler) time.Duration {
-	if h.Timeout == 0 {
-		return defaultTimeout
-	}
-	return h.Timeout
-}
+func timeoutOf(h approval.Handler) time.Duration { return cmp.Or(h.Timeout, defaultTimeout) }
 
-func limitOf(h approval.Handler) int {
-	if h.MaxOutput == 0 {
-		return defaultMaxOutput
-	}
-	return h.MaxOutput
-}
+func limitOf(h approval.Handler) int { return cmp.Or(h.MaxOutput, defaultMaxOutput) }
 
 // removeAll removes a working folder, even if the command made subfolders
 // inaccessible. No process of the command is running.

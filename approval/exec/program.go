@@ -21,10 +21,7 @@ type Program struct {
 // Run runs a program until it ends or ctx does. When it returns, no process of the
 // program is left. If this process is killed, the supervisor kills them.
 func (s *Supervisor) Run(ctx context.Context, g Program) error {
-	mark, err := newMark()
-	if err != nil {
-		return err
-	}
+	mark := newMark()
 	p, err := s.start(spec{path: g.Argv[0], argv: g.Argv, env: append([]string{envMark + "=" + mark}, g.Env...), mark: mark, dir: g.Dir})
 	if err != nil {
 		return err
