@@ -54,10 +54,10 @@ type condition struct {
 	mu           sync.Mutex
 	level        health
 	degradation  Degradation
-	failureCount int                     // failures so far; an examination ignores its result if a failure came after it began
-	next         time.Time               // examination
-	lastExamined time.Time               // when the last examination began
-	reservations map[approval.Key]func() // disk space of running requests
+	failureCount int            // failures so far; an examination ignores its result if a failure came after it began
+	next         time.Time      // examination
+	lastExamined time.Time      // when the last examination began
+	reservations keyMap[func()] // disk space of running requests
 }
 
 // Degraded returns why the gate takes no new work; ok is false if it takes work.
@@ -251,7 +251,7 @@ func (g *Gate) delay(m approval.Move, s *state) (waiting bool) {
 	case level == healthy:
 		return false
 	case m == approval.Intake:
-		if waiting = level >= writeFailing || g.isDelayed(s.key); waiting {
+		if waiting = level >= writeFailing || g.seen.has(s.key); waiting {
 			g.firstSeen(s.key, s.now)
 		}
 	case level == unsynced || starts:
@@ -261,13 +261,6 @@ func (g *Gate) delay(m approval.Move, s *state) (waiting bool) {
 		s.retryAt = g.retryAfterExamine(next)
 	}
 	return waiting
-}
-
-func (g *Gate) isDelayed(k approval.Key) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	_, ok := g.seen[k]
-	return ok
 }
 
 func (g *Gate) retryAfterExamine(next time.Time) time.Time {
@@ -286,8 +279,6 @@ func (g *Gate) degraded() bool {
 
 // waitedTooLong reports that a delayed request waited longer than its timeout.
 func (g *Gate) waitedTooLong(s *state, limit time.Duration) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	t, ok := g.seen[s.key]
+	t, ok := g.seen.get(s.key)
 	return ok && s.now.Sub(t) >= limit
 }

@@ -290,7 +290,9 @@ func (g *Gate) pruneKeys(ctx context.Context, p *Pruner, a *expiredFiles, keys [
 	if err := g.removeAll(ctx, approval.DocResponse, responses); err != nil {
 		return Pruned{}, err
 	}
-	g.index.responsesPruned(responses)
+	for _, k := range responses {
+		g.index.noResponse.set(k, true)
+	}
 	if len(records) == 0 {
 		return n, nil
 	}
@@ -395,22 +397,6 @@ func (q *scheduler) unlock(keys []approval.Key) {
 	}
 }
 
-// responsesPruned records that the responses were pruned, so that RescanSettled does
-// not wake their keys.
-func (x *index) responsesPruned(keys []approval.Key) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, k := range keys {
-		x.noResponse[k] = true
-	}
-}
-
-func (x *index) responsePruned(k approval.Key) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.noResponse[k]
-}
-
 // recordsPruned forgets keys: their ids are new.
 func (x *index) recordsPruned(keys []approval.Key) {
 	x.mu.Lock()
@@ -421,7 +407,7 @@ func (x *index) recordsPruned(keys []approval.Key) {
 		}
 		delete(x.dueAt, k)
 		delete(x.cooling, k)
-		delete(x.onlyPending, k)
-		delete(x.noResponse, k)
+		x.onlyPending.remove(k)
+		x.noResponse.remove(k)
 	}
 }

@@ -74,21 +74,12 @@ func (g *Gate) reserveRun(ctx context.Context, s *state, request int, t approval
 		s.retryAt = g.Now().Add(minExamineInterval)
 		return false
 	}
-	g.condition.mu.Lock()
-	defer g.condition.mu.Unlock()
-	if g.condition.reservations == nil {
-		g.condition.reservations = map[approval.Key]func(){}
-	}
-	g.condition.reservations[s.key] = release
+	g.condition.reservations.set(s.key, release)
 	return true
 }
 
 func (g *Gate) releaseReservation(k approval.Key) {
-	g.condition.mu.Lock()
-	release := g.condition.reservations[k]
-	delete(g.condition.reservations, k)
-	g.condition.mu.Unlock()
-	if release != nil {
+	if release, ok := g.condition.reservations.take(k); ok {
 		release()
 	}
 }
