@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -149,9 +150,7 @@ func (g *Gate) Start(ctx context.Context) (keys []approval.Key, err error) {
 	if g.Now == nil {
 		g.Now = time.Now
 	}
-	if g.ResponseRetention == 0 {
-		g.ResponseRetention = DefaultResponseRetention
-	}
+	g.ResponseRetention = cmp.Or(g.ResponseRetention, DefaultResponseRetention)
 	g.index = newIndex()
 	g.sched.init()
 	g.slots = map[string]int{}
