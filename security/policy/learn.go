@@ -22,18 +22,17 @@ type reservation struct {
 // On refusal the ruling says why. Otherwise Learn ends the reservation, or undo if
 // nothing was claimed.
 func (e *Engine) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
-	return e.reserveWith(nil, f, given, human)
+	return (&View{e: e}).Reserve(f, given, human)
 }
 
-func (e *Engine) reserveWith(rs *ruleset, f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+// Reserve is Engine.Reserve with this configuration.
+func (w *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+	e := w.e
 	f.Autonomy = approval.LowerLevel(f.Autonomy, approval.Full)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.init()
-	if rs == nil {
-		rs = e.current()
-	}
-	r := given
+	r, rs := given, w.rules()
 	if human {
 		v := &evaluation{f: &f, rs: rs, base: approval.Allow}
 		if e.judgeLimits(v); v.deny != "" {
