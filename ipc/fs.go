@@ -74,17 +74,13 @@ func (osFS) OpenFile(name string, flag int, perm os.FileMode) (afero.File, error
 // ReadFile implements FS. The error wraps errTooLarge for more than limit bytes.
 func (osFS) ReadFile(name string, limit int64) (b []byte, err error) {
 	failed := func(op string, err error) error { return &fs.PathError{Op: op, Path: name, Err: err} }
-	var fd int
-	err = retryEINTR(func() (err error) {
-		fd, err = unix.Open(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		return err
-	})
+	fd, err := openPath(name, unix.O_RDONLY|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, failed("open", err)
 	}
 	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := retryEINTR(func() error { return unix.Fstat(fd, &st) }); err != nil {
+	st, err := fstat(fd)
+	if err != nil {
 		return nil, failed("stat", err)
 	}
 	switch {
@@ -94,21 +90,11 @@ func (osFS) ReadFile(name string, limit int64) (b []byte, err error) {
 		return nil, failed("read", errTooLarge)
 	}
 	b = make([]byte, st.Size)
-	for n := 0; n < len(b); {
-		var got int
-		err := retryEINTR(func() (err error) {
-			got, err = unix.Read(fd, b[n:])
-			return err
-		})
-		switch {
-		case err != nil:
-			return nil, failed("read", err)
-		case got == 0:
-			return b[:n], nil // the file has shrunk
-		}
-		n += got
+	n, err := io.ReadFull(descriptor(fd), b)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) { // the file has shrunk
+		return nil, failed("read", err)
 	}
-	return b, nil
+	return b[:n], nil
 }
 
 // openNoFollow returns a bare nil with an error: a nil *os.File inside an
@@ -215,12 +201,34 @@ func (l fileLock) Close() error {
 	return err
 }
 
+// openPath opens a path without the runtime's poller.
+func openPath(name string, flags int) (fd int, err error) {
+	err = retryEINTR(func() error {
+		fd, err = unix.Open(name, flags|unix.O_CLOEXEC, 0)
+		return err
+	})
+	return fd, err
+}
+
 func retryEINTR(f func() error) error {
 	for {
 		if err := f(); !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
+}
+
+// namesIn lists a folder; a missing one is empty.
+func namesIn(fsys FS, dir string) ([]string, error) {
+	f, err := fsys.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Readdirnames(-1)
 }
 
 // lstat does not follow a link.

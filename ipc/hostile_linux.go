@@ -12,13 +12,7 @@ import (
 // resolveFlags keep a name inside the folder and its mount, and refuse every link.
 const resolveFlags = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
-func openFolder(dir string) (fd int, err error) {
-	err = retryEINTR(func() error {
-		fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		return err
-	})
-	return fd, err
-}
+const folderFlags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW
 
 // probe detects a missing openat2, because the kernel is old (ENOSYS) or a container's
 // seccomp profile strict (EPERM), and a missing /proc.
@@ -146,11 +140,8 @@ func (h *hostile) nameExists(fd int) (bool, error) {
 
 // reopen opens the file of pathFD for reading; by its name only without /proc.
 func (h *hostile) reopen(pathFD, dir int, name string) (fd int, err error) {
-	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
-	err = retryEINTR(func() error {
-		fd, err = unix.Open(h.proc+strconv.Itoa(pathFD), flags, 0)
-		return err
-	})
+	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY
+	fd, err = openPath(h.proc+strconv.Itoa(pathFD), flags)
 	if errors.Is(err, unix.ENOENT) {
 		return h.openat(dir, name, flags)
 	}

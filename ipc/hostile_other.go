@@ -4,13 +4,7 @@ package ipc
 
 import "golang.org/x/sys/unix"
 
-func openFolder(dir string) (fd int, err error) {
-	err = retryEINTR(func() error {
-		fd, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		return err
-	})
-	return fd, err
-}
+const folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW
 
 func (h *hostile) probe(int) error {
 	h.noOpenat2 = true

@@ -282,15 +282,7 @@ func shellQuote(path string) string {
 // Workspaces lists the folders in ipc/ that have a valid name, sorted; links
 // are not followed. Without an ipc/ there are none.
 func (l Layout) Workspaces(fsys FS) ([]string, error) {
-	dir, err := fsys.Open(l.IPC())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list workspaces: %w", err)
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
+	names, err := namesIn(fsys, l.IPC())
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces: %w", err)
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // AllWorkspaces is the name under which all workspaces are paused at once. No workspace
@@ -70,32 +72,10 @@ func (s *Store) Pause(p Pause) error {
 // createPause writes v durably. It never replaces a file.
 func (s *Store) createPause(name string, v any) error {
 	b, err := json.Marshal(v)
-	for attempt := 1; err == nil; attempt++ {
-		err = s.createFile(name, append(b, '\n'))
-		// As in Create: a starting daemon may have swept the temporary name.
-		if !errors.Is(err, fs.ErrNotExist) || attempt == createAttempts {
-			return err
-		}
-		err = nil
-	}
-	return fmt.Errorf("write %s: %w", filepath.Base(name), err)
-}
-
-func (s *Store) createFile(name string, b []byte) error {
-	dir := filepath.Dir(name)
-	f, temp, err := s.writeTemp(dir, b, 0o600)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
 	}
-	err = errors.Join(s.syncs.file(f, s.syncAll), f.Close())
-	if err == nil {
-		err = s.FS.RenameNoReplace(temp, name)
-	}
-	if err != nil {
-		_ = s.FS.Remove(temp)
-		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
-	}
-	return s.syncDir(dir)
+	return s.save(name, append(b, '\n'), approval.Durable)
 }
 
 // AwaitClaims returns when every claim that began before the pause is made. From then on
@@ -159,12 +139,7 @@ func (s *Store) paused(name string) (Pause, bool) {
 const maxPause = 64 << 10
 
 func (s *Store) readJSON(path string, v any) error {
-	f, err := s.FS.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxPause))
+	b, err := s.FS.ReadFile(path, maxPause)
 	if err != nil {
 		return err
 	}

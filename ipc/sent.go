@@ -3,7 +3,6 @@ package ipc
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -38,7 +37,7 @@ func (n *SentStore) Save(k approval.Key, b []byte) error {
 	if err := n.Store.Layout.PrepareSent(n.Store.FS, n.Channel, k.Workspace); err != nil {
 		return err
 	}
-	return n.Store.replace(name, b)
+	return n.Store.save(name, b, approval.Replace)
 }
 
 // Remove removes a sent record. A missing one is no error. The removal is not synced: a
@@ -115,7 +114,7 @@ func (d *StateStore) Put(name string, b []byte) error {
 	if !validStateName(name) {
 		return fmt.Errorf("put %q: not a valid name", name)
 	}
-	return d.store.replace(filepath.Join(d.dir, name), b)
+	return d.store.save(filepath.Join(d.dir, name), b, approval.Replace)
 }
 
 // Get reads a file; the error wraps fs.ErrNotExist if there is none.
@@ -155,50 +154,11 @@ func validStateName(name string) bool {
 	return name != "" && len(name) <= 100 && name[0] != '.' && strings.Trim(name, letters) == ""
 }
 
-// replace writes or replaces a file, durably.
-func (s *Store) replace(name string, b []byte) error {
-	dir := filepath.Dir(name)
-	var err error
-	for attempt := 1; attempt <= createAttempts; attempt++ {
-		// As in Create: a starting daemon may have swept the temporary name.
-		if err = s.replaceOnce(dir, name, b); !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
-	}
-	return s.syncDir(dir)
-}
-
-func (s *Store) replaceOnce(dir, name string, b []byte) error {
-	f, temp, err := s.writeTemp(dir, b, 0o600)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(s.syncs.file(f, s.syncAll), f.Close())
-	if err == nil {
-		err = s.FS.Rename(temp, name)
-	}
-	if err != nil {
-		s.discard(temp)
-	}
-	return err
-}
-
 // maxSentFile limits a file of a sent store, such as an update or a mail.
 const maxSentFile = 16 << 20
 
 func (s *Store) readSentFile(name string) ([]byte, error) {
-	f, err := s.FS.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", filepath.Base(name), err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxSentFile+1))
-	if err == nil && len(b) > maxSentFile {
-		err = errTooLarge
-	}
+	b, err := s.FS.ReadFile(name, maxSentFile)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", filepath.Base(name), err)
 	}

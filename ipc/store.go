@@ -319,17 +319,7 @@ func (s *Store) Sync(ctx context.Context, d approval.Doc, ws string) error {
 	return classify(s.syncDir(s.dir(d, ws)))
 }
 
-func (s *Store) names(dir string) ([]string, error) {
-	f, err := s.FS.Open(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return f.Readdirnames(-1)
-}
+func (s *Store) names(dir string) ([]string, error) { return namesIn(s.FS, dir) }
 
 // Workspaces implements gate.Store.
 func (s *Store) Workspaces(ctx context.Context) ([]string, error) {
@@ -443,4 +433,34 @@ func (s *Store) Refuse(ctx context.Context, ws, name, why string) (err error) {
 		s.discard(temp)
 	}
 	return err
+}
+
+// classified is an error of the file system with the class that callers test.
+type classified struct{ class, err error }
+
+func (e *classified) Error() string   { return e.err.Error() }
+func (e *classified) Unwrap() []error { return []error{e.class, e.err} }
+
+// classify adds the class of a file system's error. It keeps the error and its text.
+func classify(err error) error {
+	class := classOf(err)
+	if class == nil || errors.Is(err, class) {
+		return err
+	}
+	return &classified{class, err}
+}
+
+func classOf(err error) error {
+	var path *fs.PathError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return approval.ErrMissing
+	case errors.Is(err, fs.ErrExist):
+		return approval.ErrExists
+	case errors.Is(err, ErrLocked), errors.As(err, &path):
+		return approval.ErrUnavailable
+	}
+	return nil
 }

@@ -25,15 +25,25 @@ func (s *Store) Create(ctx context.Context, d approval.Doc, k approval.Key, b []
 	if !ValidWorkspace(k.Workspace) || !approval.ValidID(k.ID) {
 		return fmt.Errorf("create %s of %s: invalid key", d, k)
 	}
-	for attempt := 1; ; attempt++ {
-		wait := func() error { return nil }
-		err := s.create(d, k, b, mode, func() { wait = inParallel(alongside) })
-		// A starting daemon sweeps temporary names, and may remove that of another
-		// process: then write it again.
-		if !errors.Is(err, fs.ErrNotExist) || attempt == createAttempts || len(alongside) > 0 {
-			return errors.Join(classify(err), wait())
+	wait, attempts := inParallel(nil), createAttempts
+	if len(alongside) > 0 {
+		attempts = 1
+	}
+	err := retrySwept(attempts, func() error {
+		return s.create(d, k, b, mode, func() { wait = inParallel(alongside) })
+	})
+	return errors.Join(classify(err), wait())
+}
+
+// retrySwept repeats a write whose temporary file was removed: a starting daemon sweeps
+// temporary names, also those of other processes.
+func retrySwept(attempts int, write func() error) (err error) {
+	for range attempts {
+		if err = write(); !errors.Is(err, fs.ErrNotExist) {
+			break
 		}
 	}
+	return err
 }
 
 // inParallel starts functions. The returned function waits for all.
@@ -60,9 +70,27 @@ func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode approval.W
 	if mode == approval.Durable && d != approval.DocRecord && s.restartErr() != nil {
 		return fmt.Errorf("create %s: %w", d, approval.ErrRestart)
 	}
-	f, temp, err := s.writeTemp(dir, b, 0o600)
-	if err != nil {
+	if err := s.put(name, b, mode, written); err != nil {
 		return fmt.Errorf("create %s: %w", d, err)
+	}
+	if mode == approval.Volatile {
+		return nil
+	}
+	err := s.syncDir(dir)
+	if err != nil && d == approval.DocPending && mode == approval.Durable {
+		// A power cut could remove this pending, so it must not be decided. Its request
+		// still exists.
+		s.discard(name)
+	}
+	return err
+}
+
+// put writes a file under a temporary name, and renames it when its data is durable; the
+// data of a Volatile one need not be. It calls written before the rename.
+func (s *Store) put(name string, b []byte, mode approval.WriteMode, written func()) error {
+	f, temp, err := s.writeTemp(filepath.Dir(name), b, 0o600)
+	if err != nil {
+		return err
 	}
 	if mode != approval.Volatile {
 		err = s.syncs.file(f, s.syncAll)
@@ -70,26 +98,25 @@ func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode approval.W
 	err = errors.Join(err, f.Close())
 	if err == nil {
 		written()
-	}
-	if err == nil && mode == approval.Replace {
-		err = s.FS.Rename(temp, name)
-	} else if err == nil {
-		err = s.FS.RenameNoReplace(temp, name)
+		rename := s.FS.RenameNoReplace
+		if mode == approval.Replace {
+			rename = s.FS.Rename
+		}
+		err = rename(temp, name)
 	}
 	if err != nil {
 		s.discard(temp)
-		return fmt.Errorf("create %s: %w", d, err)
-	}
-	if mode == approval.Volatile {
-		return nil
-	}
-	err = s.syncDir(dir)
-	if err != nil && d == approval.DocPending && mode == approval.Durable {
-		// A power cut could remove this pending, so it must not be decided. Its request
-		// still exists.
-		s.discard(name)
 	}
 	return err
+}
+
+// save writes a file that is no document, durably.
+func (s *Store) save(name string, b []byte, mode approval.WriteMode) error {
+	err := retrySwept(createAttempts, func() error { return s.put(name, b, mode, func() {}) })
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
+	}
+	return s.syncDir(filepath.Dir(name))
 }
 
 // writeTemp writes b under an unguessable name.

@@ -1,6 +1,7 @@
 package watcher
 
 import (
+	"cmp"
 	"container/heap"
 	"io/fs"
 	"math/rand/v2"
@@ -226,29 +227,16 @@ func (l *loop) interval(asked bool) time.Duration {
 	return longest - rand.N(longest/5+1) //nolint:gosec // likewise
 }
 
-func (l *loop) base() time.Duration {
-	if l.Interval > 0 {
-		return l.Interval
-	}
-	return defaultInterval
-}
+func (l *loop) base() time.Duration { return cmp.Or(l.Interval, defaultInterval) }
 
 // slack is the allowed delay of a timer.
 func (l *loop) slack() time.Duration { return min(l.base()/50, l.pollPeriod()/10) }
 
 func (l *loop) pollPeriod() time.Duration {
-	if l.pollEvery > 0 {
-		return slower(l.pollEvery, l.polledGroups)
-	}
-	return slower(defaultPoll, l.polledGroups)
+	return slower(cmp.Or(l.pollEvery, defaultPoll), l.polledGroups)
 }
 
-func (l *loop) floodLimit() int {
-	if l.FloodPerSecond > 0 {
-		return l.FloodPerSecond
-	}
-	return defaultFlood
-}
+func (l *loop) floodLimit() int { return cmp.Or(l.FloodPerSecond, defaultFlood) }
 
 func slower(d time.Duration, groups int) time.Duration {
 	return d * time.Duration(max(groups, manyGroups)) / manyGroups

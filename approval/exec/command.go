@@ -1,10 +1,13 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -76,10 +79,7 @@ func (r *Runner) prepare(job approval.Job) (spec, error) {
 	if err != nil {
 		return spec{}, err
 	}
-	mark, err := newMark()
-	if err != nil {
-		return spec{}, err
-	}
+	mark := newMark()
 	env, err := environment(job, mark)
 	return spec{argv: argv, env: env, mark: mark, stdin: job.Args}, err
 }
@@ -166,19 +166,9 @@ func effectOf(why string, e exit, stdout *head, stderr *tail) approval.Effect {
 	return failed("%s", e.status)
 }
 
-func timeoutOf(h approval.Handler) time.Duration {
-	if h.Timeout == 0 {
-		return defaultTimeout
-	}
-	return h.Timeout
-}
+func timeoutOf(h approval.Handler) time.Duration { return cmp.Or(h.Timeout, defaultTimeout) }
 
-func limitOf(h approval.Handler) int {
-	if h.MaxOutput == 0 {
-		return defaultMaxOutput
-	}
-	return h.MaxOutput
-}
+func limitOf(h approval.Handler) int { return cmp.Or(h.MaxOutput, defaultMaxOutput) }
 
 // removeAll removes a working folder, even if the command made subfolders
 // inaccessible. No process of the command is running.
@@ -203,4 +193,38 @@ func (r *Runner) removeAll(dir string) {
 		}
 		r.Log.Warn().Str("path", dir).Err(err).Msg("remove working folder")
 	}
+}
+
+// Program is a program that the host itself runs: no request asks for it.
+type Program struct {
+	Argv   []string // Argv[0] is an absolute path
+	Env    []string // NAME=value
+	Dir    string   // absolute
+	Stdout io.Writer
+	Stderr io.Writer // written at the same time as Stdout
+}
+
+// Run runs a program until it ends or ctx does. When it returns, no process of the
+// program is left. If this process is killed, the supervisor kills them.
+func (s *Supervisor) Run(ctx context.Context, g Program) error {
+	mark := newMark()
+	p, err := s.start(spec{path: g.Argv[0], argv: g.Argv, env: append([]string{envMark + "=" + mark}, g.Env...), mark: mark, dir: g.Dir})
+	if err != nil {
+		return err
+	}
+	stdout, stderr := collect(p.stdout, g.Stdout), collect(p.stderr, g.Stderr)
+	_, e := wait(ctx, approval.Handler{Timeout: math.MaxInt64}, p, nil)
+	stdout.finish()
+	stderr.finish()
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case e.notStarted != "":
+		return errors.New(e.notStarted)
+	case e.lost:
+		return errors.New("interrupted")
+	case e.status != "":
+		return errors.New(e.status)
+	}
+	return nil
 }

@@ -101,8 +101,6 @@ package exec
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
@@ -184,8 +182,7 @@ func (r *Runner) verify(job approval.Job) error {
 	if r.Verifier == nil {
 		return errNoVerifier
 	}
-	sum := sha256.Sum256(job.Args)
-	err := r.Verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, hex.EncodeToString(sum[:]))
+	err := r.Verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, approval.Digest(job.Args))
 	if err != nil {
 		return fmt.Errorf("verify receipt: %w", err)
 	}

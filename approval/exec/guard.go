@@ -84,6 +84,18 @@ type guard struct {
 	allowed []allowance
 }
 
+func newGuard(host string, allowPrivate []string) (guard, error) {
+	g := guard{host: host}
+	for _, s := range allowPrivate {
+		a, err := parseAllowance(s)
+		if err != nil {
+			return g, err
+		}
+		g.allowed = append(g.allowed, a)
+	}
+	return g, nil
+}
+
 // privateError is a refused connection.
 type privateError struct{ addr netip.Addr }
 

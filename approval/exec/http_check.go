@@ -138,13 +138,9 @@ func checkPrivate(h approval.HTTP) error {
 	if err != nil {
 		return &keyError{"url", errHost}
 	}
-	g := guard{host: u.Hostname()}
-	for _, s := range h.AllowPrivate {
-		a, err := parseAllowance(s)
-		if err != nil {
-			return &keyError{"allow_private", err}
-		}
-		g.allowed = append(g.allowed, a)
+	g, err := newGuard(u.Hostname(), h.AllowPrivate)
+	if err != nil {
+		return &keyError{"allow_private", err}
 	}
 	if u.Scheme == "http" && len(h.SecretHeaders) > 0 && !g.names(u.Hostname()) {
 		return &keyError{"secret_headers", errors.New("secrets require https, unless allow_private names the host")}

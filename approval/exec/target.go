@@ -5,11 +5,18 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
 )
+
+// pattern compiles a regular expression on first use: most commands need none.
+func pattern(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
 
 var (
 	hostPattern   = pattern(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)

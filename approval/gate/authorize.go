@@ -39,43 +39,30 @@ type Authorizer struct {
 	Script approval.Person // decides in every workspace; zero: no script does
 }
 
-// entrance is how a way to the gate differs from a channel, which has verified an
-// approver's id by itself.
-type entrance struct {
-	local    bool // people are known by UID: local_decisions and agents' UIDs count
-	operator bool // a person without an approver entry is the operator
-}
-
-func entranceOf(channel string) entrance {
-	switch channel {
-	case approval.EntranceLocal:
-		return entrance{local: true, operator: true}
-	case approval.EntranceSocket:
-		return entrance{local: true}
-	}
-	return entrance{} // API keys, and the channels by their names
-}
-
 // May returns the person's name, as others see it, if the person may decide p. p is nil
 // if no such request is pending.
 func (a *Authorizer) May(ws string, p *approval.Pending, by approval.Person) (name string, ok bool) {
 	if a == nil || a.People == nil || ws == "" || by.ID == "" {
 		return "", false
 	}
-	people, at := a.People(), entranceOf(by.Channel)
+	// At an entrance people are known by UID: local_decisions and agents' UIDs count. API
+	// keys are no entrance, and a channel has verified an approver's id by itself.
+	atHome := by.Channel == approval.EntranceLocal // a person without an approver entry is the operator
+	local := atHome || by.Channel == approval.EntranceSocket
+	people := a.People()
 	if people == nil {
 		return "", false
 	}
 	w, known := people.Workspace(ws)
 	switch {
-	case !known, at.local && (!w.LocalDecisions || people.IsAgent(by.ID)):
+	case !known, local && (!w.LocalDecisions || people.IsAgent(by.ID)):
 		return "", false
 	case by == a.Script:
 		return by.Name, true
 	}
 	name = people.Approver(by)
 	switch {
-	case name == "" && at.operator:
+	case name == "" && atHome:
 		return operatorName(by), true
 	case name == "", !slices.Contains(w.Approvers, name),
 		w.Principal != "" && w.Principal != name,

@@ -158,7 +158,7 @@ func (g *Gate) execute(ctx context.Context, r run) error {
 	if r.rerun {
 		doc = approval.DocAgain
 	}
-	g.setRunning(r.key, true)
+	g.running.set(r.key, true)
 	file := g.Seal.Seal(doc, r.key, body)
 	history := func() error { return g.Audit.Append(r.entry(now, g.Words)) }
 	if !g.Inline {
@@ -192,7 +192,7 @@ func (g *Gate) canRetryClaim(ctx context.Context, r run, doc approval.Doc, cause
 	if _, there, err := g.readIfExists(ctx, doc, r.key); there || err != nil {
 		return false
 	}
-	g.setRunning(r.key, false)
+	g.running.remove(r.key)
 	g.abandon(r)
 	return true
 }
@@ -215,7 +215,7 @@ func (g *Gate) endUnclaimed(ctx context.Context, r run, cause error) error {
 	if r.rerun {
 		e.status, e.event, e.effect.Error = approval.StatusInterrupted, approval.EventInterrupted, errInterrupted
 	}
-	g.putOutcome(e)
+	g.outcomes.set(r.key, e)
 	g.releaseSlot(r.key, r.tool)
 	return g.writeOutcome(ctx, r.key)
 }
@@ -264,7 +264,7 @@ func (g *Gate) runHandler(r run) {
 		job.Key = r.key.ID
 	}
 	effect := g.Executor.Run(context.Background(), job)
-	g.putOutcome(r.outcome(effect))
+	g.outcomes.set(r.key, r.outcome(effect))
 	g.releaseSlot(r.key, r.tool)
 }
 
@@ -291,19 +291,11 @@ func (r *run) outcome(effect approval.Effect) outcome {
 	}
 }
 
-func (g *Gate) putOutcome(e outcome) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.outcomes[e.key] = e
-}
-
 // writeOutcome writes the record of a finished run. Until the write succeeds, the
 // outcome stays in memory, the key counts as running, and every Step retries with a
 // new file.
 func (g *Gate) writeOutcome(ctx context.Context, k approval.Key) error {
-	g.mu.Lock()
-	e, ok := g.outcomes[k]
-	g.mu.Unlock()
+	e, ok := g.outcomes.get(k)
 	if !ok {
 		return nil
 	}
@@ -320,26 +312,8 @@ func (g *Gate) writeOutcome(ctx context.Context, k approval.Key) error {
 
 func (g *Gate) forgetOutcome(k approval.Key) {
 	g.releaseReservation(k)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.outcomes, k)
-	delete(g.running, k)
-}
-
-func (g *Gate) isRunning(k approval.Key) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.running[k]
-}
-
-func (g *Gate) setRunning(k approval.Key, is bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if is {
-		g.running[k] = true
-	} else {
-		delete(g.running, k)
-	}
+	g.outcomes.remove(k)
+	g.running.remove(k)
 }
 
 // takeSlot takes one of the workspace's handler slots. If none is free, the key is
@@ -370,8 +344,8 @@ func (g *Gate) slotLimit(ws string) int {
 	return w.Limits.WithDefaults().Running
 }
 
-// releaseSlot frees the slot. Call it after putOutcome, so that a stopping gate finds
-// the outcome.
+// releaseSlot frees the slot. Call it when the outcome is set, so that a stopping gate
+// finds it.
 func (g *Gate) releaseSlot(k approval.Key, t approval.Tool) {
 	defer g.work.Done()
 	if !t.Runs() {

@@ -1,8 +1,10 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"sync"
 	"syscall"
@@ -54,10 +56,10 @@ type condition struct {
 	mu           sync.Mutex
 	level        health
 	degradation  Degradation
-	failureCount int                     // failures so far; an examination ignores its result if a failure came after it began
-	next         time.Time               // examination
-	lastExamined time.Time               // when the last examination began
-	reservations map[approval.Key]func() // disk space of running requests
+	failureCount int            // failures so far; an examination ignores its result if a failure came after it began
+	next         time.Time      // examination
+	lastExamined time.Time      // when the last examination began
+	reservations keyMap[func()] // disk space of running requests
 }
 
 // Degraded returns why the gate takes no new work; ok is false if it takes work.
@@ -251,7 +253,7 @@ func (g *Gate) delay(m approval.Move, s *state) (waiting bool) {
 	case level == healthy:
 		return false
 	case m == approval.Intake:
-		if waiting = level >= writeFailing || g.isDelayed(s.key); waiting {
+		if waiting = level >= writeFailing || g.seen.has(s.key); waiting {
 			g.firstSeen(s.key, s.now)
 		}
 	case level == unsynced || starts:
@@ -261,13 +263,6 @@ func (g *Gate) delay(m approval.Move, s *state) (waiting bool) {
 		s.retryAt = g.retryAfterExamine(next)
 	}
 	return waiting
-}
-
-func (g *Gate) isDelayed(k approval.Key) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	_, ok := g.seen[k]
-	return ok
 }
 
 func (g *Gate) retryAfterExamine(next time.Time) time.Time {
@@ -286,8 +281,78 @@ func (g *Gate) degraded() bool {
 
 // waitedTooLong reports that a delayed request waited longer than its timeout.
 func (g *Gate) waitedTooLong(s *state, limit time.Duration) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	t, ok := g.seen[s.key]
+	t, ok := g.seen.get(s.key)
 	return ok && s.now.Sub(t) >= limit
+}
+
+// Disk space of documents, in bytes.
+const (
+	defaultOutputSpace = 256 << 10 // of a handler without max_output
+	overheadSpace      = 64 << 10  // the other members, and the files' blocks
+	refusalSpace       = 16 << 10
+)
+
+// refuseDegraded refuses a request that the gate cannot take now, if there is space
+// for a refusal.
+func (g *Gate) refuseDegraded(ctx context.Context, s *state) (waiting bool, err error) {
+	p, degraded := g.Degraded()
+	if degraded && s.submission != nil {
+		g.reject(s.submission, fmt.Errorf("%w: %s", approval.ErrDegraded, p.Reason))
+		return true, nil
+	}
+	if !degraded {
+		p.Reason = "the free disk space is too small for this tool's max_output"
+	}
+	release, ok := g.reserve(ctx, int64(4*len(s.q)+refusalSpace))
+	if !ok && s.submission != nil {
+		g.reject(s.submission, fmt.Errorf("%w: %s", approval.ErrDegraded, p.Reason))
+		return true, nil
+	}
+	if !ok {
+		g.firstSeen(s.key, s.now)
+		s.retryAt = g.Now().Add(probeInterval)
+		return true, nil
+	}
+	defer release()
+	return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrDegraded, approval.Because("degraded", "problem", p.Reason))
+}
+
+// spaceNeeded is the space for the claim, the record, the response and the audit
+// entry of one run.
+func spaceNeeded(request int, t approval.Tool) int64 {
+	return 4*int64(request) + 3*int64(cmp.Or(t.Handler.MaxOutput, defaultOutputSpace)) + overheadSpace
+}
+
+func (g *Gate) reserve(ctx context.Context, bytes int64) (release func(), ok bool) {
+	release, err := g.Store.Reserve(ctx, bytes)
+	if err == nil {
+		return release, true
+	}
+	// A tool with a large max_output must not degrade the gate for the others.
+	if usual := 2 * spaceNeeded(0, approval.Tool{}); errors.Is(err, approval.ErrNoSpace) && bytes > usual {
+		if release, err := g.Store.Reserve(ctx, usual); err == nil {
+			release()
+			return nil, false
+		}
+	}
+	g.reportError(ctx, err)
+	return nil, false
+}
+
+// reserveRun reserves space for a run until its record is written. Without space
+// nothing starts.
+func (g *Gate) reserveRun(ctx context.Context, s *state, request int, t approval.Tool) bool {
+	release, ok := g.reserve(ctx, spaceNeeded(request, t))
+	if !ok {
+		s.retryAt = g.Now().Add(minExamineInterval)
+		return false
+	}
+	g.condition.reservations.set(s.key, release)
+	return true
+}
+
+func (g *Gate) releaseReservation(k approval.Key) {
+	if release, ok := g.condition.reservations.take(k); ok {
+		release()
+	}
 }

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -124,21 +125,22 @@ type Gate struct {
 	condition   condition
 	submissions submissions
 
-	mu                sync.Mutex
-	running           map[approval.Key]bool
-	outcomes          map[approval.Key]outcome   // of finished runs without a record
-	unsyncedResponses map[approval.Key]bool      // the sync failed: write them again
-	seen              map[approval.Key]time.Time // first seen: incomplete and delayed requests
-	late              map[approval.Key]time.Time // past the deadline and not ended; a clock set back must not revive them
-	slots             map[string]int             // running handlers by workspace
-	queued            map[string][]approval.Key  // waiting for a handler slot, oldest first
-	isQueued          map[approval.Key]bool
-	paused            map[string][]approval.Key // waiting for the end of a pause
-	isPaused          map[approval.Key]bool
-	rates             map[string]*rates
-	work              sync.WaitGroup // claims and runs under way
-	stopping          bool           // no new runs
-	pruneBlocked      error          // why pruning stopped until the next start
+	running           keyMap[bool]
+	outcomes          keyMap[outcome]   // of finished runs without a record
+	unsyncedResponses keyMap[bool]      // the sync failed: write them again
+	seen              keyMap[time.Time] // first seen: incomplete and delayed requests
+	late              keyMap[time.Time] // past the deadline and not ended; a clock set back must not revive them
+
+	mu           sync.Mutex
+	slots        map[string]int            // running handlers by workspace
+	queued       map[string][]approval.Key // waiting for a handler slot, oldest first
+	isQueued     map[approval.Key]bool
+	paused       map[string][]approval.Key // waiting for the end of a pause
+	isPaused     map[approval.Key]bool
+	rates        map[string]*rates
+	work         sync.WaitGroup // claims and runs under way
+	stopping     bool           // no new runs
+	pruneBlocked error          // why pruning stopped until the next start
 }
 
 // Start scans the folders and returns the keys that may need a move. The caller has
@@ -148,16 +150,9 @@ func (g *Gate) Start(ctx context.Context) (keys []approval.Key, err error) {
 	if g.Now == nil {
 		g.Now = time.Now
 	}
-	if g.ResponseRetention == 0 {
-		g.ResponseRetention = DefaultResponseRetention
-	}
+	g.ResponseRetention = cmp.Or(g.ResponseRetention, DefaultResponseRetention)
 	g.index = newIndex()
 	g.sched.init()
-	g.running = map[approval.Key]bool{}
-	g.outcomes = map[approval.Key]outcome{}
-	g.unsyncedResponses = map[approval.Key]bool{}
-	g.seen = map[approval.Key]time.Time{}
-	g.late = map[approval.Key]time.Time{}
 	g.slots = map[string]int{}
 	g.queued, g.isQueued = map[string][]approval.Key{}, map[approval.Key]bool{}
 	g.paused, g.isPaused = map[string][]approval.Key{}, map[approval.Key]bool{}

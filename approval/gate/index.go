@@ -16,25 +16,25 @@ import (
 // index caches the state of the folders. Start builds it, and every Step corrects it.
 // The files are authoritative.
 type index struct {
-	mu              sync.Mutex
-	pending         map[approval.Key]bool        // keys with a pending
-	pendingCount    map[string]int               // by workspace
-	shortIDs        map[string]map[string]string // workspace → short id → id, of pendings and records
-	openShortIDs    map[string]approval.Key      // short id → key, of pendings in all workspaces
-	dueAt           map[approval.Key]time.Time   // when to step without an event
-	cooling         map[approval.Key]bool        // settled a moment ago: one check is due, events are ignored
-	onlyPending     map[approval.Key]bool        // the scan at start found only a pending
-	deferredCleanup map[approval.Key]bool        // settled under load: leftovers not removed yet
-	noResponse      map[approval.Key]bool        // the response was pruned
-	ownEvents       map[approval.Key]time.Time   // until when an event about a pending may come from our own write
+	mu           sync.Mutex
+	pending      map[approval.Key]bool        // keys with a pending
+	pendingCount map[string]int               // by workspace
+	shortIDs     map[string]map[string]string // workspace → short id → id, of pendings and records
+	openShortIDs map[string]approval.Key      // short id → key, of pendings in all workspaces
+	dueAt        map[approval.Key]time.Time   // when to step without an event
+	cooling      map[approval.Key]bool        // settled a moment ago: one check is due, events are ignored
+
+	onlyPending     keyMap[bool]      // the scan at start found only a pending
+	deferredCleanup keyMap[bool]      // settled under load: leftovers not removed yet
+	noResponse      keyMap[bool]      // the response was pruned: RescanSettled does not wake the key
+	ownEvents       keyMap[time.Time] // until when an event about a pending may come from our own write
 }
 
 func newIndex() index {
 	return index{
 		pending: map[approval.Key]bool{}, pendingCount: map[string]int{},
 		shortIDs: map[string]map[string]string{}, openShortIDs: map[string]approval.Key{},
-		dueAt: map[approval.Key]time.Time{}, cooling: map[approval.Key]bool{}, onlyPending: map[approval.Key]bool{}, deferredCleanup: map[approval.Key]bool{},
-		noResponse: map[approval.Key]bool{}, ownEvents: map[approval.Key]time.Time{},
+		dueAt: map[approval.Key]time.Time{}, cooling: map[approval.Key]bool{},
 	}
 }
 
@@ -114,7 +114,7 @@ func (x *index) addShort(k approval.Key) {
 }
 
 func (x *index) dropPending(k approval.Key) {
-	delete(x.ownEvents, k)
+	x.ownEvents.remove(k)
 	if !x.pending[k] {
 		return
 	}
@@ -139,9 +139,9 @@ func (x *index) update(s *state, m approval.Move) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if m == approval.NoMove {
-		delete(x.deferredCleanup, s.key)
+		x.deferredCleanup.remove(s.key)
 		if s.Record && !s.Retained && s.Response == approval.Absent {
-			x.noResponse[s.key] = true
+			x.noResponse.set(s.key, true)
 		}
 	}
 	switch {
@@ -158,15 +158,6 @@ func (x *index) update(s *state, m approval.Move) {
 	}
 }
 
-// takeOnlyPending reports, once, that the scan at start found only a pending.
-func (x *index) takeOnlyPending(k approval.Key) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	only := x.onlyPending[k]
-	delete(x.onlyPending, k)
-	return only
-}
-
 // startCooldown records that this process settled a key, when to check it once more,
 // and whether its cleanup was deferred.
 func (x *index) startCooldown(k approval.Key, checkAt time.Time, deferredCleanup bool) {
@@ -175,17 +166,8 @@ func (x *index) startCooldown(k approval.Key, checkAt time.Time, deferredCleanup
 	x.cooling[k] = true
 	x.dueAt[k] = checkAt
 	if deferredCleanup {
-		x.deferredCleanup[k] = true
+		x.deferredCleanup.set(k, true)
 	}
-}
-
-// takeDeferredCleanup returns and forgets the keys with leftovers.
-func (x *index) takeDeferredCleanup() []approval.Key {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	keys := slices.Collect(maps.Keys(x.deferredCleanup))
-	clear(x.deferredCleanup)
-	return keys
 }
 
 // cooldown returns when the check of a key is due that was settled a moment ago.
@@ -198,20 +180,9 @@ func (x *index) cooldown(k approval.Key) time.Time {
 	return x.dueAt[k]
 }
 
-// expectEvent records that the gate is about to write a pending. An event before
-// until may come from that write.
-func (x *index) expectEvent(k approval.Key, until time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.ownEvents[k] = until
-}
-
 // isOwnEvent reports, once, that an event about a pending comes from our own write.
 func (x *index) isOwnEvent(k approval.Key, now time.Time) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	until, ok := x.ownEvents[k]
-	delete(x.ownEvents, k)
+	until, ok := x.ownEvents.take(k)
 	return ok && now.Before(until)
 }
 
@@ -220,7 +191,7 @@ func (x *index) touch(k approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.cooling, k)
-	delete(x.onlyPending, k)
+	x.onlyPending.remove(k)
 }
 
 // touchUnlessCooling is touch, unless the key was settled a moment ago. It reports
@@ -231,7 +202,7 @@ func (x *index) touchUnlessCooling(k approval.Key) bool {
 	if x.cooling[k] {
 		return false
 	}
-	delete(x.onlyPending, k)
+	x.onlyPending.remove(k)
 	return true
 }
 
@@ -323,7 +294,7 @@ func (g *Gate) scan(ctx context.Context, ws string) (urgent, later []approval.Ke
 		k := approval.Key{Workspace: ws, ID: id}
 		urgent = append(urgent, k)
 		if !more[id] {
-			g.index.onlyPending[k] = true
+			g.index.onlyPending.set(k, true)
 		}
 		delete(settled, id)
 	}
@@ -373,7 +344,7 @@ func (g *Gate) RescanSettled(ctx context.Context, ws string) error {
 		odd[id] = !odd[id]
 	}
 	for id, is := range odd {
-		if k := (approval.Key{Workspace: ws, ID: id}); is && !g.index.responsePruned(k) {
+		if k := (approval.Key{Workspace: ws, ID: id}); is && !g.index.noResponse.has(k) {
 			g.Wake(k)
 		}
 	}

@@ -148,7 +148,7 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 	if s.Pending == approval.Invalid {
 		how = approval.Replace
 	}
-	g.index.expectEvent(s.key, g.Now().Add(cooldownPeriod))
+	g.index.ownEvents.set(s.key, g.Now().Add(cooldownPeriod))
 	if err := g.Store.Create(ctx, approval.DocPending, s.key, g.Seal.Seal(approval.DocPending, s.key, body), how); err != nil {
 		g.index.release(s.key)
 		return false, fmt.Errorf("write pending: %w", err)

@@ -38,17 +38,15 @@ type state struct {
 // and the key stops: what happened is unknown.
 func (g *Gate) load(ctx context.Context, k approval.Key) (*state, error) {
 	s := &state{key: k, now: g.Now()}
-	g.mu.Lock()
-	s.Running = g.running[k]
-	if late, ok := g.late[k]; ok && s.now.Before(late) {
+	s.Running = g.running.has(k)
+	if late, ok := g.late.get(k); ok && s.now.Before(late) {
 		s.now = late
 	}
-	g.mu.Unlock()
 	if g.loadFreshSubmission(s) {
 		return s, nil
 	}
 	reads := []func(context.Context, *state) error{g.loadRecord, g.loadClaim, g.loadPending, g.loadDecision, g.loadRequest, g.loadResponse}
-	if g.index.takeOnlyPending(k) {
+	if _, only := g.index.onlyPending.take(k); only {
 		// The scan at start found nothing else. A later document causes an event, and
 		// the exclusive create protects the slot.
 		if err := g.loadPending(ctx, s); err != nil || s.Pending == approval.Valid {
@@ -172,7 +170,7 @@ func (g *Gate) loadRequest(ctx context.Context, s *state) error {
 		return err
 	}
 	if !ok {
-		g.forgetSeen(s.key)
+		g.seen.remove(s.key)
 		if s.Pending == approval.Invalid {
 			s.q = s.pBytes
 			s.request, s.parseErr = approval.ParseHostRequest(s.q, s.key.ID)
@@ -192,20 +190,12 @@ func (g *Gate) loadRequest(ctx context.Context, s *state) error {
 }
 
 func (g *Gate) firstSeen(k approval.Key, now time.Time) time.Time {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	t, ok := g.seen[k]
+	t, ok := g.seen.get(k)
 	if !ok || now.Before(t) {
 		t = now
-		g.seen[k] = now
+		g.seen.set(k, now)
 	}
 	return t
-}
-
-func (g *Gate) forgetSeen(k approval.Key) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.seen, k)
 }
 
 func (g *Gate) loadResponse(ctx context.Context, s *state) error {

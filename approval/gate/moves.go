@@ -53,7 +53,7 @@ func (g *Gate) settleKey(ctx context.Context, k approval.Key) (retryAt time.Time
 			if checkAt := g.index.cooldown(k); !checkAt.IsZero() {
 				return checkAt, nil
 			}
-			if g.isRunning(k) {
+			if g.running.has(k) {
 				return time.Time{}, nil // row 2: the end of the run wakes the key
 			}
 		}
@@ -88,13 +88,11 @@ func (g *Gate) settleKey(ctx context.Context, k approval.Key) (retryAt time.Time
 // rememberLate remembers that a key missed its deadline, so that a clock set back
 // cannot revive it.
 func (g *Gate) rememberLate(s *state, m approval.Move) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	switch {
 	case m == approval.EndLate || m == approval.DecideExpiry:
-		g.late[s.key] = s.now
+		g.late.set(s.key, s.now)
 	case s.Record || s.Pending != approval.Valid:
-		delete(g.late, s.key)
+		g.late.remove(s.key)
 	}
 }
 
@@ -148,7 +146,7 @@ func (g *Gate) apply(ctx context.Context, m approval.Move, s *state) (waiting bo
 
 // settle is row 1: C is the outcome. It restores the response and removes the rest.
 func (g *Gate) settle(ctx context.Context, s *state) (waiting bool, err error) {
-	if s.Retained && (s.Response != approval.Valid || g.responseUnsynced(s.key)) {
+	if s.Retained && (s.Response != approval.Valid || g.unsyncedResponses.has(s.key)) {
 		if !g.endUnfinished(s) {
 			g.noteRequestEvent(s, approval.EventResponseRestored, "")
 		}
@@ -200,21 +198,12 @@ func (g *Gate) showResponse(k approval.Key, show func() (func() error, error)) e
 		return fmt.Errorf("publish response: %w", err)
 	}
 	g.changed(k)
-	err = sync()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if err != nil {
-		g.unsyncedResponses[k] = true
+	if err := sync(); err != nil {
+		g.unsyncedResponses.set(k, true)
 		return fmt.Errorf("sync response: %w", err)
 	}
-	delete(g.unsyncedResponses, k)
+	g.unsyncedResponses.remove(k)
 	return nil
-}
-
-func (g *Gate) responseUnsynced(k approval.Key) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.unsyncedResponses[k]
 }
 
 // leftovers lists the documents to remove after the record is written, P last: while
@@ -296,7 +285,7 @@ func (g *Gate) dropRequest(ctx context.Context, s *state) error {
 	if err := g.Store.Remove(ctx, approval.DocRequest, s.key); err != nil {
 		return err
 	}
-	g.forgetSeen(s.key)
+	g.seen.remove(s.key)
 	s.q, s.Request, s.RequestMatches, s.current = nil, approval.Absent, false, true
 	return nil
 }

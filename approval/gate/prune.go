@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,17 +42,10 @@ func (p *Pruned) Add(o Pruned) {
 // IsZero reports that there is nothing to remove.
 func (p Pruned) IsZero() bool { return p.Records+p.Responses+p.Refusals+p.Markers == 0 }
 
-// pruneStore is what a Pruner needs of a Store.
-type pruneStore interface {
-	documents
-	folders
-	retention
-}
-
 // Pruner finds documents that are older than their retention. It changes nothing, and
 // works with or without a daemon.
 type Pruner struct {
-	Store     pruneStore
+	Store     Store
 	Seal      sealer
 	Responses time.Duration // since the request ended
 	Records   time.Duration
@@ -198,11 +192,8 @@ func (p *Pruner) isOrphan(ctx context.Context, k approval.Key) bool {
 
 // Pruner returns a Pruner with the gate's store and retention.
 func (g *Gate) Pruner() *Pruner {
-	records := g.RecordRetention
-	if records == 0 {
-		records = DefaultRecordRetention
-	}
-	return &Pruner{Store: g.Store, Seal: g.Seal, Responses: g.ResponseRetention, Records: max(records, g.ResponseRetention)}
+	records := max(cmp.Or(g.RecordRetention, DefaultRecordRetention), g.ResponseRetention)
+	return &Pruner{Store: g.Store, Seal: g.Seal, Responses: g.ResponseRetention, Records: records}
 }
 
 // Prune removes what is older than its retention, in small batches. It calls rest
@@ -290,7 +281,9 @@ func (g *Gate) pruneKeys(ctx context.Context, p *Pruner, a *expiredFiles, keys [
 	if err := g.removeAll(ctx, approval.DocResponse, responses); err != nil {
 		return Pruned{}, err
 	}
-	g.index.responsesPruned(responses)
+	for _, k := range responses {
+		g.index.noResponse.set(k, true)
+	}
 	if len(records) == 0 {
 		return n, nil
 	}
@@ -395,22 +388,6 @@ func (q *scheduler) unlock(keys []approval.Key) {
 	}
 }
 
-// responsesPruned records that the responses were pruned, so that RescanSettled does
-// not wake their keys.
-func (x *index) responsesPruned(keys []approval.Key) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, k := range keys {
-		x.noResponse[k] = true
-	}
-}
-
-func (x *index) responsePruned(k approval.Key) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.noResponse[k]
-}
-
 // recordsPruned forgets keys: their ids are new.
 func (x *index) recordsPruned(keys []approval.Key) {
 	x.mu.Lock()
@@ -421,7 +398,7 @@ func (x *index) recordsPruned(keys []approval.Key) {
 		}
 		delete(x.dueAt, k)
 		delete(x.cooling, k)
-		delete(x.onlyPending, k)
-		delete(x.noResponse, k)
+		x.onlyPending.remove(k)
+		x.noResponse.remove(k)
 	}
 }

@@ -189,7 +189,7 @@ func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 // the rest.
 func (g *Gate) runDeferredCleanup(ctx context.Context) {
 	deadline := time.Now().Add(2 * time.Second)
-	for _, k := range g.index.takeDeferredCleanup() {
+	for _, k := range g.index.deferredCleanup.keys() {
 		if time.Now().After(deadline) {
 			return
 		}
@@ -203,16 +203,12 @@ func (g *Gate) runDeferredCleanup(ctx context.Context) {
 func (g *Gate) drain() {
 	deadline := time.Now().Add(10 * time.Second)
 	for time.Now().Before(deadline) {
-		g.mu.Lock()
-		remaining := len(g.outcomes)
-		for k := range g.outcomes {
-			g.mu.Unlock()
-			g.Wake(k)
-			g.mu.Lock()
-		}
-		g.mu.Unlock()
-		if remaining == 0 {
+		remaining := g.outcomes.keys()
+		if len(remaining) == 0 {
 			return
+		}
+		for _, k := range remaining {
+			g.Wake(k)
 		}
 		time.Sleep(minTick)
 	}

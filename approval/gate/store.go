@@ -28,11 +28,25 @@ import (
 // nothing was written.
 type Store interface {
 	documents
-	responses
 	folders
 	retention
-	disk
-	leases
+
+	// Stage writes a response where no agent sees it. show makes it visible and
+	// replaces any other; the function that it returns makes it durable. drop removes
+	// it instead.
+	Stage(ctx context.Context, k approval.Key, b []byte) (show func() (sync func() error, err error), drop func(), err error)
+
+	// Probe does every operation that writing a document needs. If it returns nil,
+	// everything visible is durable. It wraps approval.ErrRestart if a retry is
+	// useless.
+	Probe(ctx context.Context) error
+	// Reserve reserves space for documents; it wraps approval.ErrNoSpace.
+	Reserve(ctx context.Context, bytes int64) (release func(), err error)
+
+	// Lease makes this process the only one that runs the keys of the store, until
+	// release. When it returns, every document that is visible is durable. The error
+	// wraps approval.ErrUnavailable while another process has the lease.
+	Lease(ctx context.Context) (release func() error, err error)
 }
 
 // documents are read and written one at a time.
@@ -51,14 +65,6 @@ type documents interface {
 	// Confirm returns when a document that is visible, and is being written durably by
 	// this process or another, is durable.
 	Confirm(ctx context.Context, d approval.Doc, k approval.Key) error
-}
-
-// responses are prepared while their record becomes durable.
-type responses interface {
-	// Stage writes a response where no agent sees it. show makes it visible and
-	// replaces any other; the function that it returns makes it durable. drop removes
-	// it instead.
-	Stage(ctx context.Context, k approval.Key, b []byte) (show func() (sync func() error, err error), drop func(), err error)
 }
 
 // folders are what the gate scans.
@@ -85,22 +91,4 @@ type retention interface {
 	// Sync makes all earlier changes of the documents of kind d durable, removals
 	// included.
 	Sync(ctx context.Context, d approval.Doc, workspace string) error
-}
-
-// disk is the health of the store.
-type disk interface {
-	// Probe does every operation that writing a document needs. If it returns nil,
-	// everything visible is durable. It wraps approval.ErrRestart if a retry is
-	// useless.
-	Probe(ctx context.Context) error
-	// Reserve reserves space for documents; it wraps approval.ErrNoSpace.
-	Reserve(ctx context.Context, bytes int64) (release func(), err error)
-}
-
-// leases say which process runs the keys.
-type leases interface {
-	// Lease makes this process the only one that runs the keys of the store, until
-	// release. When it returns, every document that is visible is durable. The error
-	// wraps approval.ErrUnavailable while another process has the lease.
-	Lease(ctx context.Context) (release func() error, err error)
 }

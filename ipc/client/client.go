@@ -33,6 +33,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -68,10 +69,17 @@ func NewID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Submit writes the bytes of the request with that id, unchanged.
-func (f Files) Submit(id string, request []byte) error {
+func checkID(id string) error {
 	if !approval.ValidID(id) {
 		return fmt.Errorf("request id %q: 16 to 64 lower-case hex digits", id)
+	}
+	return nil
+}
+
+// Submit writes the bytes of the request with that id, unchanged.
+func (f Files) Submit(id string, request []byte) error {
+	if err := checkID(id); err != nil {
+		return err
 	}
 	if err := f.put(id+".json", request); err != nil {
 		return fmt.Errorf("write request: %w", err)
@@ -81,8 +89,8 @@ func (f Files) Submit(id string, request []byte) error {
 
 // CancelByID asks the gate to cancel a pending request.
 func (f Files) CancelByID(id string) error {
-	if !approval.ValidID(id) {
-		return fmt.Errorf("request id %q: 16 to 64 lower-case hex digits", id)
+	if err := checkID(id); err != nil {
+		return err
 	}
 	if err := f.put(id+".cancel", nil); err != nil {
 		return fmt.Errorf("cancel: %w", err)
@@ -102,22 +110,20 @@ func (f Files) put(name string, b []byte) error {
 	if err == nil {
 		_, err = file.Write(b)
 	}
-	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
-		_ = os.Remove(temp)
-		return err
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = os.Rename(temp, filepath.Join(f.Requests, name))
 	}
-	if err := os.Rename(temp, filepath.Join(f.Requests, name)); err != nil {
+	if err != nil {
 		_ = os.Remove(temp)
-		return err
 	}
-	return nil
+	return err
 }
 
 // Wait returns the response to a request once it exists. With request set, a response to
 // other bytes is ErrIDConflict.
 func (f Files) Wait(ctx context.Context, id string, request []byte) (*approval.Response, []byte, error) {
-	if !approval.ValidID(id) {
-		return nil, nil, fmt.Errorf("request id %q: 16 to 64 lower-case hex digits", id)
+	if err := checkID(id); err != nil {
+		return nil, nil, err
 	}
 	path := filepath.Join(f.Responses, id+".json")
 	var resp *approval.Response
@@ -152,9 +158,7 @@ func (f Files) Wait(ctx context.Context, id string, request []byte) (*approval.R
 
 // Ask implements Client.
 func (f Files) Ask(_ context.Context, r approval.Request) (Submitted, error) {
-	if r.RequestID == "" {
-		r.RequestID = NewID()
-	}
+	r.RequestID = cmp.Or(r.RequestID, NewID())
 	b, err := r.Encode()
 	if err != nil {
 		return Submitted{}, fmt.Errorf("encode request: %w", err)

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,12 +142,8 @@ func FromEnv(env func(string) string) (Client, error) {
 		r := &REST{URL: url, Key: env("PERMESSO_KEY")}
 		return r, r.Check()
 	}
-	f := Files{Requests: DefaultRequests, Responses: DefaultResponses}
-	if dir := env("PERMESSO_REQUESTS"); dir != "" {
-		f.Requests = dir
-	}
-	if dir := env("PERMESSO_RESPONSES"); dir != "" {
-		f.Responses = dir
-	}
-	return f, nil
+	return Files{
+		Requests:  cmp.Or(env("PERMESSO_REQUESTS"), DefaultRequests),
+		Responses: cmp.Or(env("PERMESSO_RESPONSES"), DefaultResponses),
+	}, nil
 }

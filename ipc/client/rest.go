@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,18 +92,12 @@ const idPrefix = "appr_"
 // plainID returns an id without the prefix that it has by HTTP.
 func plainID(id string) (string, error) {
 	id = strings.TrimPrefix(id, idPrefix)
-	if !approval.ValidID(id) {
-		return "", fmt.Errorf("request id %q: 16 to 64 lower-case hex digits", id)
-	}
-	return id, nil
+	return id, checkID(id)
 }
 
 // Ask implements Client. RequestID is the Idempotency-Key; the gate chooses the id.
 func (r *REST) Ask(ctx context.Context, q approval.Request) (Submitted, error) {
-	key := q.RequestID
-	if key == "" {
-		key = NewID()
-	}
+	key := cmp.Or(q.RequestID, NewID())
 	body, err := requestBody(&q)
 	if err != nil {
 		return Submitted{}, err
@@ -212,10 +207,7 @@ func (r *REST) call(ctx context.Context, c call) (*view, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	timeout := r.Timeout
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
+	timeout := cmp.Or(r.Timeout, DefaultTimeout)
 	var failing time.Time // time of the first failure
 	for next := minRetryDelay; ; next = min(2*next, maxRetryDelay) {
 		v, err := r.send(ctx, c)

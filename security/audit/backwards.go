@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -247,53 +248,19 @@ func (c interner) set(e *approval.Entry, name, value []byte) bool {
 		first := e.Time.IsZero()
 		return first && e.Time.UnmarshalText(value) == nil
 	}
-	to := fieldOf(e, name)
-	if to == nil || *to != "" || len(value) == 0 { // encode writes no empty ones
+	i, ok := texts[string(name)]
+	if !ok || len(value) == 0 { // encode writes no empty ones
+		return false
+	}
+	to := reflect.ValueOf(e).Elem().Field(i)
+	if to.String() != "" {
 		return false
 	}
 	switch string(name) {
 	case "request_id", "receipt_sha256": // no two requests share them
-		*to = string(value)
+		to.SetString(string(value))
 	default:
-		*to = c.intern(value)
+		to.SetString(c.intern(value))
 	}
 	return true
-}
-
-func fieldOf(e *approval.Entry, name []byte) *string {
-	switch string(name) {
-	case "event":
-		return (*string)(&e.Event)
-	case "workspace":
-		return &e.Workspace
-	case "tool":
-		return &e.Tool
-	case "capability":
-		return &e.Capability
-	case "target":
-		return &e.Target
-	case "action_type":
-		return &e.ActionType
-	case "request_id":
-		return &e.RequestID
-	case "client_id":
-		return &e.ClientID
-	case "session_id":
-		return &e.SessionID
-	case "by":
-		return &e.By
-	case "by_id":
-		return &e.ByID
-	case "via":
-		return &e.Via
-	case "rule":
-		return &e.Rule
-	case "reason":
-		return &e.Reason
-	case "receipt_sha256":
-		return &e.ReceiptSHA256
-	case "detail":
-		return &e.Detail
-	}
-	return nil
 }

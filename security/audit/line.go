@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf16"
@@ -17,15 +18,24 @@ import (
 // value.
 const maxValue = 4096
 
+// texts are the indices of an entry's fields that are text, by their names in JSON.
+var texts = func() map[string]int {
+	byName := map[string]int{}
+	for f := range reflect.TypeFor[approval.Entry]().Fields() {
+		if f.Type.Kind() == reflect.String {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			byName[name] = f.Index[0]
+		}
+	}
+	return byName
+}()
+
 // encode encodes an entry as one line of ASCII.
 func encode(e approval.Entry) ([]byte, error) {
 	e.Time = e.Time.UTC()
-	for _, s := range []*string{
-		(*string)(&e.Event), &e.Workspace, &e.Tool, &e.Capability, &e.Target, &e.ActionType,
-		&e.RequestID, &e.ClientID, &e.SessionID, &e.By, &e.ByID, &e.Via, &e.Rule, &e.Reason,
-		&e.ReceiptSHA256, &e.Detail,
-	} {
-		*s = truncate(*s)
+	fields := reflect.ValueOf(&e).Elem()
+	for _, i := range texts {
+		fields.Field(i).SetString(truncate(fields.Field(i).String()))
 	}
 	e.Taints = slices.Clone(e.Taints)
 	for i := range e.Taints {
@@ -46,8 +56,8 @@ func truncate(s string) string {
 	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(s[:maxValue], "\ufffd"), len(s))
 }
 
-// ascii escapes characters that are not printable ASCII. In JSON they occur only in
-// strings, where \u is allowed.
+// ascii escapes characters that are not ASCII. In JSON they occur only in strings, where
+// \u is allowed.
 func ascii(b []byte) []byte {
 	line := make([]byte, 0, len(b)+1)
 	for len(b) > 0 {

@@ -35,25 +35,7 @@ func (p *Proof) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode proof: %w", err)
 	}
-	out := make([]byte, 0, len(b))
-	for i, line := range splitLines(b) { // ascii would escape line feeds
-		if i > 0 {
-			out = append(out, '\n')
-		}
-		out = append(out, ascii(line)...)
-	}
-	return out, nil
-}
-
-func splitLines(b []byte) [][]byte {
-	var lines [][]byte
-	begin := 0
-	for i, c := range b {
-		if c == '\n' {
-			lines, begin = append(lines, b[begin:i]), i+1
-		}
-	}
-	return append(lines, b[begin:])
+	return ascii(b), nil
 }
 
 // ParseProof reads a proof without verifying it.

@@ -24,12 +24,25 @@ var ErrDamaged = errors.New("the audit log is damaged")
 // error. The daemon may be writing. A folder without a log has no entries. The
 // error is each's, or wraps ErrDamaged after all entries before the damage.
 func Entries(fsys afero.Fs, dir string, each func(approval.Entry) error) error {
+	return EntriesAfter(fsys, dir, 0, each)
+}
+
+// EntriesAfter is Entries for the entries with numbers above seq. It does not read
+// segments that contain only older ones.
+func EntriesAfter(fsys afero.Fs, dir string, seq int64, each func(approval.Entry) error) error {
 	all, err := segments(fsys, dir)
 	if err != nil {
 		return fmt.Errorf("read audit log: %w", err)
 	}
 	w := &walk{fs: fsys, dir: dir}
-	return w.lines(all, place{segment: 1, seq: 1}, math.MaxInt64, func(_ []byte, e approval.Entry, _ place) error {
+	from, err := w.find(all, seq+1)
+	if err != nil {
+		return fmt.Errorf("read audit log: %w", err)
+	}
+	return w.lines(all, from, math.MaxInt64, func(_ []byte, e approval.Entry, _ place) error {
+		if e.Seq <= seq {
+			return nil
+		}
 		return each(e)
 	})
 }

@@ -30,65 +30,72 @@ type Limits struct {
 
 // bucket is the state of one Rate: tokens used, refilled since at.
 type bucket struct {
-	used float64
-	at   time.Time
+	Used float64   `json:"used"`
+	At   time.Time `json:"at"`
 }
 
 func (b bucket) level(r Rate, now time.Time) float64 {
-	if b.at.IsZero() || r.Per <= 0 {
-		return b.used
+	if b.At.IsZero() || r.Per <= 0 {
+		return b.Used
 	}
-	if gone := now.Sub(b.at); gone > 0 { // a clock set back refills nothing
-		return max(0, b.used-float64(r.Burst)*gone.Seconds()/r.Per.Seconds())
+	if gone := now.Sub(b.At); gone > 0 { // a clock set back refills nothing
+		return max(0, b.Used-float64(r.Burst)*gone.Seconds()/r.Per.Seconds())
 	}
-	return b.used
+	return b.Used
 }
 
 // take uses one token.
 func (b *bucket) take(r Rate, now time.Time) {
-	b.used = b.level(r, now) + 1
-	if now.After(b.at) {
-		b.at = now
+	b.Used = b.level(r, now) + 1
+	if now.After(b.At) {
+		b.At = now
 	}
 }
 
 // dayCost is the cost of one run, for sums over a day.
 type dayCost struct {
-	at   time.Time
-	cost int64
+	At   time.Time `json:"at"`
+	Cost int64     `json:"cost"`
 }
 
-// account is the memory of one workspace, from the log.
+// account is the memory of one workspace, from the log. A snapshot holds it as JSON.
 type account struct {
-	taints   map[string]map[string]bool // by session, "": all sessions
-	ask      map[string]bucket          // by capability
-	deny     map[string]bucket
-	day      []dayCost
-	sessions map[string]int64 // cost by session
-	asked    []askedRequest   // the last requests that asked a person, the newest last
+	Taints   map[string]map[string]bool `json:"taints"` // by session, "": all sessions
+	Ask      map[string]bucket          `json:"ask"`    // by capability
+	Deny     map[string]bucket          `json:"deny"`
+	Day      []dayCost                  `json:"day"`
+	Sessions map[string]int64           `json:"sessions"` // cost by session
+	Asked    []askedRequest             `json:"asked"`    // the last requests that asked a person, the newest last
 }
 
-// askedRequest holds the fields of a request that a grant is matched against.
+// askedRequest is a request that a grant is matched against.
 type askedRequest struct {
-	f     approval.Facts
-	exact string
+	Entry approval.Entry `json:"entry"`
+}
+
+func (r *askedRequest) facts() approval.Facts {
+	x := &r.Entry
+	return approval.Facts{
+		RequestID: x.RequestID, Workspace: x.Workspace, Tool: x.Tool, Capability: x.Capability, Target: x.Target,
+		ActionType: x.ActionType, ClientID: x.ClientID, SessionID: x.SessionID, Channel: x.Channel, Sender: x.Sender, Now: x.Time,
+	}
 }
 
 const (
-	maxAsked    = 20      // of account.asked
+	maxAsked    = 20      // of account.Asked
 	maxSessions = 100_000 // distinct sessions of an account; the rest share one
 )
 
 func newAccount() *account {
 	return &account{
-		taints: map[string]map[string]bool{}, ask: map[string]bucket{}, deny: map[string]bucket{}, sessions: map[string]int64{},
+		Taints: map[string]map[string]bool{}, Ask: map[string]bucket{}, Deny: map[string]bucket{}, Sessions: map[string]int64{},
 	}
 }
 
 // session is the account's key for a session. Agents choose session names, so the
 // number of keys is bounded.
 func (a *account) session(id string) string {
-	if _, known := a.sessions[id]; !known && len(a.sessions) >= maxSessions {
+	if _, known := a.Sessions[id]; !known && len(a.Sessions) >= maxSessions {
 		return "\x00others"
 	}
 	return id
@@ -97,27 +104,27 @@ func (a *account) session(id string) string {
 // addUse adds what one claim consumed.
 func (a *account) addUse(l Limits, capability, session string, cost int64, now time.Time) {
 	if r, ok := l.Ask[capability]; ok {
-		b := a.ask[capability]
+		b := a.Ask[capability]
 		b.take(r, now)
-		a.ask[capability] = b
+		a.Ask[capability] = b
 	}
 	if r, ok := l.Deny[capability]; ok {
-		b := a.deny[capability]
+		b := a.Deny[capability]
 		b.take(r, now)
-		a.deny[capability] = b
+		a.Deny[capability] = b
 	}
 	if cost == 0 {
 		return
 	}
-	a.sessions[a.session(session)] += cost
-	a.day = append(a.day, dayCost{now, cost})
-	a.day = slices.DeleteFunc(a.day, func(s dayCost) bool { return now.Sub(s.at) >= 24*time.Hour })
+	a.Sessions[a.session(session)] += cost
+	a.Day = append(a.Day, dayCost{now, cost})
+	a.Day = slices.DeleteFunc(a.Day, func(s dayCost) bool { return now.Sub(s.At) >= 24*time.Hour })
 }
 
 func (a *account) costToday(now time.Time) (sum int64) {
-	for _, s := range a.day {
-		if now.Sub(s.at) < 24*time.Hour {
-			sum += s.cost
+	for _, s := range a.Day {
+		if now.Sub(s.At) < 24*time.Hour {
+			sum += s.Cost
 		}
 	}
 	return sum
@@ -125,11 +132,11 @@ func (a *account) costToday(now time.Time) (sum int64) {
 
 func (a *account) taintSet(session string, bound bool) map[string]bool {
 	set := map[string]bool{}
-	for t := range a.taints[""] {
+	for t := range a.Taints[""] {
 		set[t] = true
 	}
 	if bound {
-		for t := range a.taints[session] {
+		for t := range a.Taints[session] {
 			set[t] = true
 		}
 	}

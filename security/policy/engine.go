@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -50,8 +51,10 @@ var noRules = &ruleset{}
 // is judged and run by the same configuration.
 type View struct {
 	e  *Engine
-	rs *ruleset
+	rs *ruleset // nil: the current one
 }
+
+func (w *View) rules() *ruleset { return cmp.Or(w.rs, w.e.current()) }
 
 // Load sets the configuration. It keeps the engine's memory.
 func (e *Engine) Load(c Config) error {
@@ -74,20 +77,7 @@ func (e *Engine) View(c Config) (*View, error) {
 	return &View{e, rs}, nil
 }
 
-// Judge is Engine.Judge with this configuration.
-func (v *View) Judge(f approval.Facts) approval.Ruling { return v.e.judgeWith(v.rs, f) }
-
-// Reserve is Engine.Reserve with this configuration.
-func (v *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
-	return v.e.reserveWith(v.rs, f, given, human)
-}
-
-func (e *Engine) current() *ruleset {
-	if e.now == nil {
-		return noRules
-	}
-	return e.now
-}
+func (e *Engine) current() *ruleset { return cmp.Or(e.now, noRules) }
 
 func set(names []string) map[string]bool {
 	m := make(map[string]bool, len(names))
@@ -144,24 +134,17 @@ func (v *evaluation) addReason(code string, args ...string) {
 	v.reasons = append(v.reasons, approval.Because(code, args...))
 }
 
-func (v *evaluation) setDeny(rule string) {
-	if v.deny == "" {
-		v.deny = rule
-	}
-}
+func (v *evaluation) setDeny(rule string) { v.deny = cmp.Or(v.deny, rule) }
 
-func (v *evaluation) setHardAsk(rule string) {
-	if v.hardAsk == "" {
-		v.hardAsk = rule
-	}
-}
+func (v *evaluation) setHardAsk(rule string) { v.hardAsk = cmp.Or(v.hardAsk, rule) }
 
 // Judge rules on a request. It writes nothing, and the ruling depends on which
 // rules there are, not on their order.
-func (e *Engine) Judge(f approval.Facts) approval.Ruling { return e.judgeWith(nil, f) }
+func (e *Engine) Judge(f approval.Facts) approval.Ruling { return (&View{e: e}).Judge(f) }
 
-// judgeWith judges by one configuration. nil is the current one.
-func (e *Engine) judgeWith(rs *ruleset, f approval.Facts) approval.Ruling {
+// Judge is Engine.Judge with this configuration.
+func (w *View) Judge(f approval.Facts) approval.Ruling {
+	e := w.e
 	f.Autonomy = approval.LowerLevel(f.Autonomy, approval.Full)
 	var found []approval.Finding
 	if e.Scan != nil {
@@ -169,10 +152,7 @@ func (e *Engine) judgeWith(rs *ruleset, f approval.Facts) approval.Ruling {
 	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	if rs == nil {
-		rs = e.current()
-	}
-	return e.judge(rs, f, found)
+	return e.judge(w.rules(), f, found)
 }
 
 func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding) approval.Ruling {
@@ -333,10 +313,7 @@ func (e *Engine) lift(v *evaluation, r *Rule, args *arguments, evidence *evidenc
 
 // judgeTrust answers the third question.
 func (e *Engine) judgeTrust(v *evaluation, t traits, lifted bool) {
-	name := v.f.Tool
-	if name == "" {
-		name = v.f.ActionType
-	}
+	name := cmp.Or(v.f.Tool, v.f.ActionType)
 	if property, reason := t.forbids(); property != "" {
 		v.setDeny(byTrust)
 		v.addReason(reason, "tool", name, "property", property)
@@ -401,7 +378,7 @@ func (e *Engine) Taints(ws string) map[string][]string {
 	defer e.mu.RUnlock()
 	all := map[string][]string{}
 	if a := e.accounts[ws]; a != nil {
-		for session, s := range a.taints {
+		for session, s := range a.Taints {
 			if len(s) > 0 {
 				all[session] = slices.Sorted(maps.Keys(s))
 			}

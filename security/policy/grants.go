@@ -27,8 +27,8 @@ func (e *Engine) AddGrant(g approval.Grant) error {
 	e.grants.put(g)
 	if u, ok := e.pendingUses[g.ID]; ok {
 		h := e.grants.byID[g.ID]
-		h.uses += u.n
-		h.lastUsed = u.last
+		h.uses += u.N
+		h.lastUsed = u.Last
 		delete(e.pendingUses, g.ID)
 	}
 	return nil
@@ -160,14 +160,15 @@ func (e *Engine) WouldHaveAllowed(g approval.Grant) (which []approval.Facts, of 
 	g.ExpiresAt = g.ExpiresAt.Add(permanentLife)
 	alone := newGrantIndex()
 	alone.put(g)
-	for _, p := range slices.Backward(a.asked) {
-		c, has := approval.CapabilityNamed(p.f.Capability)
+	for _, p := range slices.Backward(a.Asked) {
+		f := p.facts()
+		c, has := approval.CapabilityNamed(f.Capability)
 		if has && c.Default == approval.AskAlways {
 			continue
 		}
-		if h, _ := alone.covering(&p.f, exactFor(&p.f, p.exact)); h != nil {
-			which = append(which, p.f)
+		if h, _ := alone.covering(&f, exactFor(&f, p.Entry.Exact)); h != nil {
+			which = append(which, f)
 		}
 	}
-	return which, len(a.asked)
+	return which, len(a.Asked)
 }

@@ -22,18 +22,17 @@ type reservation struct {
 // On refusal the ruling says why. Otherwise Learn ends the reservation, or undo if
 // nothing was claimed.
 func (e *Engine) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
-	return e.reserveWith(nil, f, given, human)
+	return (&View{e: e}).Reserve(f, given, human)
 }
 
-func (e *Engine) reserveWith(rs *ruleset, f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+// Reserve is Engine.Reserve with this configuration.
+func (w *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+	e := w.e
 	f.Autonomy = approval.LowerLevel(f.Autonomy, approval.Full)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.init()
-	if rs == nil {
-		rs = e.current()
-	}
-	r := given
+	r, rs := given, w.rules()
 	if human {
 		v := &evaluation{f: &f, rs: rs, base: approval.Allow}
 		if e.judgeLimits(v); v.deny != "" {
@@ -79,15 +78,15 @@ func (e *Engine) judgeLimits(v *evaluation) {
 		r, ok := rates[f.Capability]
 		return r, ok && used[f.Capability].level(r, f.Now)+float64(under)+1 > float64(r.Burst)+1e-9
 	}
-	if r, over := full(l.Deny, a.deny); over {
+	if r, over := full(l.Deny, a.Deny); over {
 		v.setDeny(byLimits)
 		v.addRate(r, "rate_deny", "rate_deny_bare")
 	}
-	if r, over := full(l.Ask, a.ask); over {
+	if r, over := full(l.Ask, a.Ask); over {
 		v.setHardAsk(byLimits)
 		v.addRate(r, "rate_ask", "rate_ask_bare")
 	}
-	v.budget(l.Session, "cost_session_ask", "cost_session_deny", a.sessions[a.session(f.SessionID)]+session+f.Cost)
+	v.budget(l.Session, "cost_session_ask", "cost_session_deny", a.Sessions[a.session(f.SessionID)]+session+f.Cost)
 	v.budget(l.Day, "cost_day_ask", "cost_day_deny", a.costToday(f.Now)+day+f.Cost)
 }
 
@@ -152,9 +151,9 @@ func (e *Engine) Learn(x approval.Entry) {
 	case approval.EventTaintsCleared:
 		a := e.account(x.Workspace)
 		if x.SessionID == "" {
-			clear(a.taints)
+			clear(a.Taints)
 		} else {
-			delete(a.taints, x.SessionID)
+			delete(a.Taints, x.SessionID)
 		}
 	}
 }
@@ -172,10 +171,10 @@ func (e *Engine) learnClaim(x *approval.Entry) {
 		session = x.SessionID
 	}
 	for _, t := range x.Taints {
-		if a.taints[session] == nil {
-			a.taints[session] = map[string]bool{}
+		if a.Taints[session] == nil {
+			a.Taints[session] = map[string]bool{}
 		}
-		a.taints[session][t] = true
+		a.Taints[session][t] = true
 	}
 	if h := e.grants.byID[x.Grant]; h != nil {
 		h.uses++
@@ -194,27 +193,20 @@ func (e *Engine) addPendingUse(x *approval.Entry) {
 		e.pendingUses = map[string]grantUses{}
 	}
 	u := e.pendingUses[x.Grant]
-	e.pendingUses[x.Grant] = grantUses{u.n + 1, x.Time}
+	e.pendingUses[x.Grant] = grantUses{u.N + 1, x.Time}
 }
 
 type grantUses struct {
-	n    int
-	last time.Time
+	N    int       `json:"n"`
+	Last time.Time `json:"last"`
 }
 
 func (e *Engine) learnAsked(x *approval.Entry) {
 	a := e.account(x.Workspace)
-	a.asked = append(a.asked, askedRequestOf(x))
-	if len(a.asked) > maxAsked {
-		a.asked = append(a.asked[:0], a.asked[1:]...)
+	a.Asked = append(a.Asked, askedRequest{*x})
+	if len(a.Asked) > maxAsked {
+		a.Asked = append(a.Asked[:0], a.Asked[1:]...)
 	}
-}
-
-func askedRequestOf(x *approval.Entry) askedRequest {
-	return askedRequest{exact: x.Exact, f: approval.Facts{
-		RequestID: x.RequestID, Workspace: x.Workspace, Tool: x.Tool, Capability: x.Capability, Target: x.Target,
-		ActionType: x.ActionType, ClientID: x.ClientID, SessionID: x.SessionID, Channel: x.Channel, Sender: x.Sender, Now: x.Time,
-	}}
 }
 
 // Recurrence is how often people approved requests of the same workspace, capability

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/keyfile"
 )
 
 // # Rotation
@@ -53,8 +54,8 @@ func (r rotation) text() string {
 		rotationLine, r.Number, r.Old, r.New, r.Time.UTC().Format(time.RFC3339))
 }
 
-func rotationPath(dir string, n int) string {
-	return filepath.Join(dir, "rotated-"+strconv.Itoa(n)+".txt")
+func rotationFile(dir string, n int) keyfile.File {
+	return public(dir, "rotated-"+strconv.Itoa(n)+".txt")
 }
 
 // parseRotation accepts only what Rotate writes.
@@ -98,27 +99,25 @@ func parseRotation(text string) (rotation, error) {
 func rotations(fsys FS, dir string) ([]rotation, error) {
 	var all []rotation
 	for n := 1; ; n++ {
-		path := rotationPath(dir, n)
-		text, err := readFile(fsys, path, 0o022, maxRotation)
+		f := rotationFile(dir, n)
+		text, err := f.Read(fsys)
 		if errors.Is(err, fs.ErrNotExist) {
 			return all, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		r, err := parseRotation(text)
+		r, err := parseRotation(string(text))
 		if err == nil && (r.Number != n || n > 1 && all[n-2].New != r.Old) {
 			err = errors.New("rotation: does not continue the one before")
 		}
 		if err != nil {
-			return nil, approval.WithHint(fmt.Errorf("%s: %w", path, err), "restore it from a backup, or move it and all later ones away: "+
+			return nil, approval.WithHint(fmt.Errorf("%s: %w", f.Path, err), "restore it from a backup, or move it and all later ones away: "+
 				"signatures of the keys before it are then refused")
 		}
 		all = append(all, r)
 	}
 }
-
-const maxRotation = 4096
 
 // Rotate replaces the signing key in dir. The caller holds HOME/lock, so that no
 // other process uses the folder. Before the rotation is committed, announce is
@@ -147,7 +146,7 @@ func Rotate(fsys FS, dir string, now time.Time, announce func(old, next string) 
 	if err != nil {
 		return nil, fmt.Errorf("rotate signing key: %w", err)
 	}
-	if err = create(fsys, rotationPath(dir, r.Number), string(msg), 0o644); err == nil {
+	if err = rotationFile(dir, r.Number).Create(fsys, msg); err == nil {
 		err = fsys.SyncDir(dir)
 	}
 	if err != nil {
@@ -158,21 +157,21 @@ func Rotate(fsys FS, dir string, now time.Time, announce func(old, next string) 
 
 // prepareNext makes the new key durable under its own name.
 func prepareNext(fsys FS, dir, name string) (*Signer, error) {
-	path := filepath.Join(dir, nextFile)
-	if err := fsys.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	f := private(dir, nextFile)
+	if err := fsys.Remove(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err // of a rotation that was not committed
 	}
-	private, err := generate(name)
+	key, err := generate(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := create(fsys, path, private+"\n", 0o600); err != nil {
+	if err := f.Create(fsys, []byte(key+"\n")); err != nil {
 		return nil, err
 	}
 	if err := fsys.SyncDir(dir); err != nil {
 		return nil, err
 	}
-	return NewSigner(private)
+	return NewSigner(key)
 }
 
 // finishRotation replaces the old key if a crash prevented that after the
@@ -188,16 +187,17 @@ func finishRotation(fsys FS, dir string) error {
 		return err
 	}
 	if current.public == last.Old {
-		private, err := readKey(fsys, filepath.Join(dir, nextFile), 0o077)
+		f := private(dir, nextFile)
+		key, err := readLine(fsys, f)
 		if err != nil {
-			return noKey(err)
+			return err
 		}
-		next, err := NewSigner(private)
+		next, err := NewSigner(key)
 		if err != nil || next.public != last.New {
-			return approval.WithHint(fmt.Errorf("%s is not the new key of %s",
-				filepath.Join(dir, nextFile), rotationPath(dir, last.Number)), "restore it from a backup")
+			return approval.WithHint(fmt.Errorf("%s is not the new key of %s", f.Path, rotationFile(dir, last.Number).Path),
+				"restore it from a backup")
 		}
-		if err := fsys.Rename(filepath.Join(dir, nextFile), filepath.Join(dir, privateFile)); err != nil {
+		if err := fsys.Rename(f.Path, filepath.Join(dir, privateFile)); err != nil {
 			return err
 		}
 		current = next
@@ -210,27 +210,28 @@ func finishRotation(fsys FS, dir string) error {
 
 // notNewest refuses a key that does not follow from the last rotation.
 func notNewest(dir, file string, last rotation) error {
-	return approval.WithHint(fmt.Errorf("%s is not the new key of %s", filepath.Join(dir, file), rotationPath(dir, last.Number)),
+	return approval.WithHint(fmt.Errorf("%s is not the new key of %s", filepath.Join(dir, file), rotationFile(dir, last.Number).Path),
 		"restore the right one from a backup, or move all "+filepath.Join(dir, "rotated-*.txt")+" away: signatures of older keys are then refused")
 }
 
 // replacePublic replaces the old public key by the new one. ensurePublic refuses
 // any other.
 func replacePublic(fsys FS, dir string, last rotation) error {
-	path := filepath.Join(dir, publicFile)
-	public, err := readKey(fsys, path, 0o022)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && public != last.Old {
+	f := public(dir, publicFile)
+	key, err := readLine(fsys, f)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && key != last.Old {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	temp := filepath.Join(dir, "."+publicFile+"-"+randomHex())
-	if err := create(fsys, temp, last.New+"\n", 0o644); err != nil {
+	temp := f
+	temp.Path = f.Temp()
+	if err := temp.Create(fsys, []byte(last.New+"\n")); err != nil {
 		return err
 	}
-	if err := fsys.Rename(temp, path); err != nil {
-		fsys.Remove(temp)
+	if err := fsys.Rename(temp.Path, f.Path); err != nil {
+		fsys.Remove(temp.Path)
 		return err
 	}
 	return nil
@@ -246,19 +247,19 @@ type PublicKey struct {
 
 // PublicKeys lists the keys in dir, the current one first.
 func PublicKeys(fsys FS, dir string) ([]PublicKey, error) {
-	public, err := readKey(fsys, filepath.Join(dir, publicFile), 0o022)
+	newest, err := readLine(fsys, public(dir, publicFile))
 	if err != nil {
-		return nil, fmt.Errorf("load public key: %w", noKey(err))
+		return nil, fmt.Errorf("load public key: %w", err)
 	}
 	all, err := rotations(fsys, dir)
 	if err != nil {
 		return nil, fmt.Errorf("load public key: %w", err)
 	}
 	if len(all) == 0 {
-		return []PublicKey{{Key: public, Current: true}}, nil
+		return []PublicKey{{Key: newest, Current: true}}, nil
 	}
 	last := all[len(all)-1]
-	if public != last.New && public != last.Old { // the old one after a crash, until LoadOrCreate
+	if newest != last.New && newest != last.Old { // the old one after a crash, until LoadOrCreate
 		return nil, fmt.Errorf("load public key: %w", notNewest(dir, publicFile, last))
 	}
 	keys := []PublicKey{{Key: all[0].Old, Until: all[0].Time}}

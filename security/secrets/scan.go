@@ -184,6 +184,7 @@ func (s *Scanner) search(text string, found func(r *rule, start, end int)) {
 	})
 	for n, at := range hits {
 		r := s.rules[n]
+		slices.Sort(at)
 		r.find(text, at, func(start, end int) { found(r, start, end) })
 	}
 }

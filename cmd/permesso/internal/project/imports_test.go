@@ -72,9 +72,10 @@ var plan = []rule{
 
 	{"security/policy", []string{"approval"}},
 	{"security/secrets", []string{"approval"}},
-	{"security/receipt", []string{"approval"}},
+	{"security/receipt", []string{"approval", "security/keyfile"}},
 	{"security/audit", []string{"approval"}},
-	{"security/seal", []string{"approval"}},
+	{"security/seal", []string{"approval", "security/keyfile"}},
+	{"security/keyfile", []string{"approval"}}, // how both keep their keys: it knows neither
 
 	{"cmd/permesso", []string{allParts, "cmd/permesso/config", console, home, control, sandbox, daemon, doctor, setup, demo}}, // the only one who knows all
 	{console, []string{allParts}},
@@ -114,7 +115,7 @@ var homes = []struct {
 	// one that a power cut takes away makes every document unreadable.
 	{"github.com/spf13/afero", []string{
 		"ipc", "ipc/crashfs", "ipc/httpapi", "ipc/mcp", "ipc/hook", "ipc/client",
-		"security/audit", "security/seal", "security/receipt", "approval/gate", "cmd/permesso/internal/crashtest",
+		"security/audit", "security/keyfile", "approval/gate", "cmd/permesso/internal/crashtest",
 	}},
 	{"github.com/coreos/go-systemd", []string{daemon}},
 	// Policy matches paths and reads command lines; no other package matches patterns.
