@@ -3,6 +3,7 @@ package demo
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -65,47 +66,16 @@ func agentScript() string {
 	return b.String() + "exit 0\n"
 }
 
+//go:embed demo.toml
+var demoFile string
+
 // demoConfig has harmless tools: the board is a file in dir.
 func demoConfig(dir string) (string, error) {
 	board, err := jsontext.AppendQuote(nil, filepath.Join(dir, "board.txt")) // JSON's strings are TOML's
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf(`
-[workspaces.demo]
-approval_timeout = "4m"     # receipts are valid for five minutes: long enough for the check at the end
-
-[tools.greet]
-verb = "greet"
-summary = "{name}"
-reversibility = "reversible"
-trust = false
-handler = { kind = "command", argv = ["/bin/echo", "Hello, {name}!"] }
-
-[tools.post_note]
-verb = "post"
-summary = "{text} -> the notice board"
-capability = "channel:out"
-target = "board"
-reversibility = "reversible"
-handler = { kind = "command", argv = ["/bin/sh", "-c", 'printf "%%s\n" "$2" >>"$1" && echo posted', "sh", %[1]s, "{text}"] }
-
-[tools.wipe_board]
-verb = "wipe"
-summary = "the notice board"
-handler = { kind = "command", argv = ["/bin/rm", "-f", %[1]s] }
-
-[[rules]]
-name = "greetings-are-fine"
-match = { tool = "greet" }
-outcome = "allow"
-
-[[rules]]
-name = "the-board-stays"
-match = { tool = "wipe_board" }
-outcome = "deny"
-reason = "the board must not be wiped"
-`, board), nil
+	return strings.ReplaceAll(demoFile, "@BOARD@", string(board)), nil
 }
 
 // demoSession is a running demo.
