@@ -33,14 +33,13 @@ func (c Card) Fit(limit int) (fitting Card, all bool) {
 	if fits(c.join(c.Payload), limit) {
 		return c, true
 	}
-	if len(c.Prose) > 0 {
-		c.Prose = []string{Format(c.catalog().CutProse, "n", count(c.Prose))}
-		if fits(c.join(c.Payload), limit) {
-			return c, true
+	for _, part := range []struct {
+		lines  *[]string
+		remark string
+	}{{&c.Prose, c.catalog().CutProse}, {&c.Changes, c.catalog().CutChanges}} {
+		if n := runes(*part.lines); n > 0 {
+			*part.lines = []string{Format(part.remark, "n", strconv.Itoa(n))}
 		}
-	}
-	if len(c.Changes) > 0 {
-		c.Changes = []string{Format(c.catalog().CutChanges, "n", count(c.Changes))}
 		if fits(c.join(c.Payload), limit) {
 			return c, true
 		}
@@ -121,8 +120,6 @@ func (c *Card) shortenFacts() {
 		c.Evidence[i].Text = short(k.Text)
 	}
 }
-
-func count(lines []string) string { return strconv.Itoa(runes(lines)) }
 
 func runes(lines []string) int {
 	n := 0
