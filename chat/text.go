@@ -110,7 +110,7 @@ func (c *Card) shortenFacts() {
 			return f
 		}
 		kept := head(f, maxFact)
-		return kept + Format(c.catalog().CutValue, "n", strconv.Itoa(utf8.RuneCountInString(f)-utf8.RuneCountInString(kept)))
+		return kept + c.catalog().cutMark(f[len(kept):])
 	}
 	c.Facts, c.Evidence = slices.Clone(c.Facts), slices.Clone(c.Evidence)
 	for i, f := range c.Facts {
@@ -210,10 +210,7 @@ func (r renderer) shortValue(f approval.Field) string {
 	}
 	text := r.value(f.Value)
 	kept := clip(text, maxValue)
-	if kept == text {
-		return text
-	}
-	return kept + Format(r.CutValue, "n", strconv.Itoa(utf8.RuneCountInString(text[len(kept):])))
+	return kept + r.cutMark(text[len(kept):])
 }
 
 func (r renderer) clipped(s string, n int) string { return r.clippedIn(s, n, inLine) }
@@ -227,11 +224,15 @@ func (r renderer) clippedIn(s string, n int, m mode) string {
 			kept = s[:min(sp.End, len(s))]
 		}
 	}
-	text := strings.Join(r.maskSpans(kept, secrets, m), `\n`)
-	if kept == s {
-		return text
+	return strings.Join(r.maskSpans(kept, secrets, m), `\n`) + r.cutMark(s[len(kept):])
+}
+
+// cutMark says how much was cut off, "" if nothing was.
+func (w *messages) cutMark(rest string) string {
+	if rest == "" {
+		return ""
 	}
-	return text + Format(r.CutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
+	return Format(w.CutValue, "n", strconv.Itoa(utf8.RuneCountInString(rest)))
 }
 
 // Redacted redacts a text about p for a program. It does not escape.
