@@ -36,21 +36,8 @@ type topicWords struct {
 
 // topic is what the word names, noTopic if it names none.
 func (a *topicWords) topic(word string) topic {
-	switch {
-	case a.Mail[word]:
-		return aboutMail
-	case a.People[word]:
-		return aboutPeople
-	case a.Files[word]:
-		return aboutFiles
-	case a.Tables[word]:
-		return aboutTables
-	case a.Hosts[word]:
-		return aboutHosts
-	case a.Money[word]:
-		return aboutMoney
-	}
-	return noTopic
+	words := []wordSet{aboutMail: a.Mail, aboutPeople: a.People, aboutFiles: a.Files, aboutTables: a.Tables, aboutHosts: a.Hosts, aboutMoney: a.Money}
+	return topic(max(0, slices.IndexFunc(words, func(s wordSet) bool { return s[word] })))
 }
 
 // wordSet is written as words between spaces.
@@ -134,23 +121,14 @@ func splitQuestion(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) })
 }
 
-// domains lists the domains of facts about a topic.
-func (t topic) domains() []string {
-	switch t {
-	case aboutMail:
-		return []string{approval.DomainMail}
-	case aboutPeople:
-		return []string{approval.DomainMail, "channel"}
-	case aboutFiles:
-		return []string{approval.DomainFile}
-	case aboutTables:
-		return []string{approval.DomainDatabase}
-	case aboutHosts:
-		return []string{approval.DomainHost}
-	case aboutMoney:
-		return []string{approval.DomainMoney}
-	}
-	return nil
+// topicDomains lists the domains of facts about each topic.
+var topicDomains = map[topic][]string{
+	aboutMail:   {approval.DomainMail},
+	aboutPeople: {approval.DomainMail, "channel"},
+	aboutFiles:  {approval.DomainFile},
+	aboutTables: {approval.DomainDatabase},
+	aboutHosts:  {approval.DomainHost},
+	aboutMoney:  {approval.DomainMoney},
 }
 
 // factsAnswer answers the topics from facts. ok is false if the facts are not
@@ -161,7 +139,7 @@ func (r renderer) factsAnswer(about []topic) (text string, claimed, ok bool) {
 	for _, t := range about {
 		found := false
 		for _, d := range r.p.Facts.ByDomain() {
-			if !slices.Contains(t.domains(), d.Domain) {
+			if !slices.Contains(topicDomains[t], d.Domain) {
 				continue
 			}
 			claimed = claimed || len(d.Claimed)+len(d.ClaimedCoverage) > 0

@@ -139,10 +139,7 @@ const contextChars = 20
 // clipLine cuts a line that is already escaped.
 func (d diff) clipLine(s string) string {
 	kept := clip(s, maxChangeLine)
-	if kept == s {
-		return s
-	}
-	return kept + Format(d.after.CutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
+	return kept + d.after.cutMark(s[len(kept):])
 }
 
 // lineDiff compares two texts line by line.

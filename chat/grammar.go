@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -248,11 +249,7 @@ func parseAnswer(text string, c Context) Command {
 // startsWithCommand says whether text begins with a command word.
 func startsWithCommand(text string) bool {
 	word, _, _ := cutWhite(text)
-	switch LowerASCII(word) {
-	case "approve", "deny", "reject", "pending", "undo", "revoke", "help":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"approve", "deny", "reject", "pending", "undo", "revoke", "help"}, LowerASCII(word))
 }
 
 // cutMention removes a leading "@bot".
@@ -262,10 +259,8 @@ func cutMention(text string, bots []string) (rest string, called bool) {
 	if !ok {
 		return text, false
 	}
-	for _, b := range bots {
-		if b != "" && LowerASCII(b) == LowerASCII(name) {
-			return after, true
-		}
+	if slices.ContainsFunc(bots, func(b string) bool { return b != "" && LowerASCII(b) == LowerASCII(name) }) {
+		return after, true
 	}
 	return text, false
 }

@@ -33,14 +33,13 @@ func (c Card) Fit(limit int) (fitting Card, all bool) {
 	if fits(c.join(c.Payload), limit) {
 		return c, true
 	}
-	if len(c.Prose) > 0 {
-		c.Prose = []string{Format(c.catalog().CutProse, "n", count(c.Prose))}
-		if fits(c.join(c.Payload), limit) {
-			return c, true
+	for _, part := range []struct {
+		lines  *[]string
+		remark string
+	}{{&c.Prose, c.catalog().CutProse}, {&c.Changes, c.catalog().CutChanges}} {
+		if n := runes(*part.lines); n > 0 {
+			*part.lines = []string{Format(part.remark, "n", strconv.Itoa(n))}
 		}
-	}
-	if len(c.Changes) > 0 {
-		c.Changes = []string{Format(c.catalog().CutChanges, "n", count(c.Changes))}
 		if fits(c.join(c.Payload), limit) {
 			return c, true
 		}
@@ -111,7 +110,7 @@ func (c *Card) shortenFacts() {
 			return f
 		}
 		kept := head(f, maxFact)
-		return kept + Format(c.catalog().CutValue, "n", strconv.Itoa(utf8.RuneCountInString(f)-utf8.RuneCountInString(kept)))
+		return kept + c.catalog().cutMark(f[len(kept):])
 	}
 	c.Facts, c.Evidence = slices.Clone(c.Facts), slices.Clone(c.Evidence)
 	for i, f := range c.Facts {
@@ -121,8 +120,6 @@ func (c *Card) shortenFacts() {
 		c.Evidence[i].Text = short(k.Text)
 	}
 }
-
-func count(lines []string) string { return strconv.Itoa(runes(lines)) }
 
 func runes(lines []string) int {
 	n := 0
@@ -213,10 +210,7 @@ func (r renderer) shortValue(f approval.Field) string {
 	}
 	text := r.value(f.Value)
 	kept := clip(text, maxValue)
-	if kept == text {
-		return text
-	}
-	return kept + Format(r.CutValue, "n", strconv.Itoa(utf8.RuneCountInString(text[len(kept):])))
+	return kept + r.cutMark(text[len(kept):])
 }
 
 func (r renderer) clipped(s string, n int) string { return r.clippedIn(s, n, inLine) }
@@ -230,11 +224,15 @@ func (r renderer) clippedIn(s string, n int, m mode) string {
 			kept = s[:min(sp.End, len(s))]
 		}
 	}
-	text := strings.Join(r.maskSpans(kept, secrets, m), `\n`)
-	if kept == s {
-		return text
+	return strings.Join(r.maskSpans(kept, secrets, m), `\n`) + r.cutMark(s[len(kept):])
+}
+
+// cutMark says how much was cut off, "" if nothing was.
+func (w *messages) cutMark(rest string) string {
+	if rest == "" {
+		return ""
 	}
-	return text + Format(r.CutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
+	return Format(w.CutValue, "n", strconv.Itoa(utf8.RuneCountInString(rest)))
 }
 
 // Redacted redacts a text about p for a program. It does not escape.

@@ -34,18 +34,13 @@ type viewer interface {
 	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
 }
 
-// records returns the record of a settled request, nil if there is none yet.
-type records interface {
-	Record(ctx context.Context, k approval.Key) (*approval.Record, error)
-}
-
 // Channel is the terminal. Set its fields, then call Run.
 type Channel struct {
 	In          io.Reader
 	Out         io.Writer
 	Interceptor *chat.Interceptor
 	Viewer      viewer
-	Records     records             // nil: outcomes are not shown
+	Records     chat.Records        // nil: outcomes are not shown
 	Changes     <-chan approval.Key // hints that a request changed; may be nil
 	Person      approval.Person
 	Workspaces  []string // none: nothing is shown, nothing can be decided

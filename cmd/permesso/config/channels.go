@@ -1,5 +1,12 @@
 package config
 
+import (
+	"iter"
+	"slices"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
 // channelKinds lists the channels that a file may name: in [channels.NAME], and in
 // a workspace's list.
 func channelKinds() []string { return []string{channelTelegram, channelEmail} }
@@ -20,4 +27,15 @@ func (s *section) channels() {
 	})
 	s.warnUnreachableEmail()
 	s.warnUnreachableTelegram()
+}
+
+// users yields the workspaces that use a channel, by name.
+func (s *section) users(channel string) iter.Seq2[string, approval.Workspace] {
+	return func(yield func(string, approval.Workspace) bool) {
+		for _, name := range sortedKeys(s.cfg.Workspaces) {
+			if w := s.cfg.Workspaces[name]; slices.Contains(w.Channels, channel) && !yield(name, w) {
+				return
+			}
+		}
+	}
 }

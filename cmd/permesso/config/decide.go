@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // The channels that identify people.
@@ -45,10 +46,5 @@ func canonicalEmail(address string) string {
 	if i < 0 {
 		return address
 	}
-	return address[:i] + strings.Map(func(r rune) rune {
-		if 'A' <= r && r <= 'Z' {
-			return r + 'a' - 'A'
-		}
-		return r
-	}, address[i:])
+	return address[:i] + chat.LowerASCII(address[i:])
 }

@@ -2,12 +2,13 @@ package config
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/pelletier/go-toml/v2/unstable"
 )
 
 // NewWorkspace is a workspace to add. Zero fields get the defaults.
@@ -19,25 +20,230 @@ type NewWorkspace struct {
 	AgentUIDs []uint
 }
 
-func (w NewWorkspace) section() string {
-	return tableText("workspaces."+w.Name, []entry{
+func (w NewWorkspace) entries() []entry {
+	timeout := ""
+	if w.Timeout > 0 {
+		timeout = short(w.Timeout)
+	}
+	return []entry{
 		{"autonomy", quoted(w.Autonomy)},
 		{"approvers", quotedList(w.Approvers)},
-		{"approval_timeout", quoted(positive(w.Timeout))},
+		{"approval_timeout", quoted(timeout)},
 		{"agent_uid", strings.ReplaceAll(strings.TrimPrefix(fmt.Sprint(w.AgentUIDs), "[]"), " ", ", ")},
-	})
+	}
 }
 
-// tableText formats a table. Entries without a value are left out.
-func tableText(name string, entries []entry) string {
-	text := "[" + name + "]\n"
+// AddWorkspace appends a section to data, the content of the file called name. It
+// keeps every existing byte. The result is a configuration that differs only in
+// that workspace; otherwise it returns an error. An error about the result is an
+// *Error.
+func (rd Reader) AddWorkspace(name string, data []byte, w NewWorkspace) ([]byte, error) {
+	return rd.edit(name, data, func(f *file, _ *Config) error {
+		if f.root.children["workspaces"] == nil {
+			// It exists implicitly only while no workspace is configured.
+			f.addTable("workspaces."+DefaultWorkspace, nil)
+		}
+		f.addTable("workspaces."+w.Name, w.entries())
+		return nil
+	}, func(before, after *Config) bool { return before.differsOnly(after, "workspaces."+w.Name+".") })
+}
+
+// RemoveWorkspace removes a section from data: from the line of its header to that
+// of its last key. If a blank line follows, it also removes the one before. All
+// other bytes stay, also comments before and after. If the workspace is not such a
+// section, the error names the lines.
+func (rd Reader) RemoveWorkspace(name string, data []byte, ws string) ([]byte, error) {
+	var n *node
+	var where []string // the removed lines
+	out, err := rd.edit(name, data, func(f *file, _ *Config) error {
+		n = f.root.at("workspaces", ws)
+		for _, t := range n.sections() {
+			from, to := f.remove(t)
+			where = append(where, fmt.Sprintf("%d to %d", from, to))
+		}
+		return nil
+	}, func(before, after *Config) bool {
+		_, still := after.Workspaces[ws]
+		return len(where) > 0 && !still && before.differsOnly(after, "workspaces."+ws+".")
+	})
+	if errors.Is(err, errOtherSettings) {
+		return nil, &Error{File: name, Errors: []Issue{removeIssue(n, ws, where)}}
+	}
+	return out, err
+}
+
+// removeIssue tells the operator which lines to edit.
+func removeIssue(n *node, ws string, where []string) Issue {
+	p := Issue{Message: "workspace " + quote(ws) + " is not a separate section here", Hint: "remove it by hand"}
+	if n != nil {
+		p.Line, p.Col = n.key.line, n.key.col
+	}
+	if len(where) > 0 {
+		p.Hint = "remove it by hand: lines " + strings.Join(where, " and ") + ", and other lines"
+	}
+	return p
+}
+
+// sections returns the tables with a header, of n and below it, in the order of the file.
+func (n *node) sections() (all []*node) {
+	if n == nil {
+		return nil
+	}
+	if n.header > 0 {
+		all = append(all, n)
+	}
+	for _, below := range n.children {
+		all = append(all, below.sections()...)
+	}
+	slices.SortFunc(all, func(a, b *node) int { return cmp.Compare(a.header, b.header) })
+	return all
+}
+
+// file is a document that is being edited.
+type file struct {
+	data   []byte
+	lines  []int // where they start
+	root   *node
+	edits  []replacement
+	issues []Issue
+	tail   string // text to append
+}
+
+// replacement replaces the bytes of a range with text.
+type replacement struct {
+	from, to int
+	text     string
+}
+
+// entry is a key with its value in TOML; without a value it is left out.
+type entry struct{ key, value string }
+
+// errOtherSettings refuses an edit that does not have the expected result.
+var errOtherSettings = errors.New("other settings would change, too")
+
+// edit changes data, the content of the file called name. The result is a
+// configuration that passes check.
+func (rd Reader) edit(name string, data []byte, change func(*file, *Config) error, check func(before, after *Config) bool) ([]byte, error) {
+	before, err := rd.Parse(name, data)
+	if err != nil {
+		return nil, err
+	}
+	f := &file{data: data, lines: lineStarts(data)}
+	f.root, _ = parseTree(data) // Parse read it
+	if err := change(f, before); err != nil {
+		return nil, err
+	}
+	if len(f.issues) > 0 {
+		return nil, &Error{File: name, Errors: f.issues}
+	}
+	out := f.edited()
+	after, err := rd.Parse(name, out)
+	if err != nil {
+		return nil, err
+	}
+	if !check(before, after) {
+		return nil, fmt.Errorf("edit %s: %w", name, errOtherSettings)
+	}
+	return out, nil
+}
+
+// edited returns the data with all edits.
+func (f *file) edited() []byte {
+	slices.SortStableFunc(f.edits, func(a, b replacement) int { return a.from - b.from })
+	var out bytes.Buffer
+	at := 0
+	for _, e := range f.edits {
+		out.Write(f.data[at:e.from])
+		out.WriteString(e.text)
+		at = e.to
+	}
+	out.Write(f.data[at:])
+	if f.tail != "" && out.Len() > 0 && !bytes.HasSuffix(out.Bytes(), []byte("\n")) {
+		out.WriteByte('\n')
+	}
+	out.WriteString(f.tail)
+	return out.Bytes()
+}
+
+func (f *file) replace(from, to int, text string) {
+	f.edits = append(f.edits, replacement{from, to, text})
+}
+
+// addTable appends a table at the end, after a blank line.
+func (f *file) addTable(name string, entries []entry) { f.tail += "\n" + tableText(name, entries) }
+
+// add writes keys into a table. If it does not exist, add creates it.
+func (f *file) add(entries []entry, path ...string) {
+	name, added := strings.Join(path, "."), lines(entries)
+	switch n := f.root.at(path...); {
+	case n == nil:
+		f.addTable(name, entries)
+	case len(added) == 0:
+	case n.header == 0:
+		f.manualEdit("["+name+"] has no header of its own here", entries)
+	default:
+		at, text := f.start(n.end+1), strings.Join(added, "\n")+"\n"
+		if f.data[at-1] != '\n' {
+			text = "\n" + text
+		}
+		f.replace(at, at, text)
+	}
+}
+
+// appendTo adds a text to an array.
+func (f *file) appendTo(n *node, text string) {
+	if last := len(n.items) - 1; last >= 0 {
+		end := n.items[last].to
+		f.replace(end, end, ", "+quoted(text))
+		return
+	}
+	end := n.from + bytes.LastIndexByte(f.data[n.from:n.to], ']')
+	f.replace(end, end, quoted(text))
+}
+
+// remove removes the lines of a table. If a blank line or the end of the file follows,
+// it also removes a blank line before.
+func (f *file) remove(n *node) (from, to int) {
+	from, to = n.header, n.end
+	if from > 1 && f.blank(from-1) && f.blank(to+1) {
+		from--
+	}
+	f.replace(f.start(from), f.start(to+1), "")
+	return from, to
+}
+
+// start returns where a line starts, from 1; after the last line: the end of the file.
+func (f *file) start(line int) int {
+	if line > len(f.lines) {
+		return len(f.data)
+	}
+	return f.lines[line-1]
+}
+
+func (f *file) blank(line int) bool {
+	return len(bytes.TrimSpace(f.data[f.start(line):f.start(line+1)])) == 0
+}
+
+func (f *file) manualEdit(what string, entries []entry) {
+	f.issues = append(f.issues, Issue{Message: what, Hint: "add by hand: " + strings.Join(lines(entries), "; ")})
+}
+
+// lines formats entries as TOML.
+func lines(entries []entry) (all []string) {
 	for _, e := range entries {
 		if e.value != "" {
-			text += e.String()
+			all = append(all, e.key+" = "+e.value)
 		}
 	}
-	return text
+	return all
 }
+
+// tableText formats a table.
+func tableText(name string, entries []entry) string {
+	return strings.Join(append([]string{"[" + name + "]"}, lines(entries)...), "\n") + "\n"
+}
+
+func inlineTable(entries []entry) string { return "{ " + strings.Join(lines(entries), ", ") + " }" }
 
 // quoted formats a text as TOML, "" if it is empty.
 func quoted(v string) string {
@@ -56,151 +262,4 @@ func quotedList(all []string) string {
 		return ""
 	}
 	return "[" + strings.Join(items, ", ") + "]"
-}
-
-func positive(d time.Duration) string {
-	if d <= 0 {
-		return ""
-	}
-	return short(d)
-}
-
-// appended returns data with a section at its end, after a blank line.
-func appended(data []byte, text string) []byte {
-	out := bytes.Clone(data)
-	if len(out) > 0 && out[len(out)-1] != '\n' {
-		out = append(out, '\n')
-	}
-	return append(append(out, '\n'), text...)
-}
-
-// AddWorkspace appends a section to data, the content of the file called name. It
-// keeps every existing byte. The result is a configuration that differs only in
-// that workspace; otherwise it returns an error. An error about the result is an
-// *Error.
-func (rd Reader) AddWorkspace(name string, data []byte, w NewWorkspace) ([]byte, error) {
-	before, err := rd.Parse(name, data)
-	if err != nil {
-		return nil, err
-	}
-	out := data
-	if root, issue := parseTree(data); issue == nil && root.children["workspaces"] == nil {
-		// It exists implicitly only while no workspace is configured.
-		out = appended(out, "[workspaces."+DefaultWorkspace+"]\n")
-	}
-	out = appended(out, w.section())
-	after, err := rd.Parse(name, out)
-	if err != nil {
-		return nil, err
-	}
-	if !before.differsOnly(after, "workspaces."+w.Name+".") {
-		return nil, fmt.Errorf("add workspace %s: other settings would change, too", w.Name)
-	}
-	return out, nil
-}
-
-// RemoveWorkspace removes a section from data: from the line of its header to that
-// of its last key. If a blank line follows, it also removes the one before. All
-// other bytes stay, also comments before and after. If the workspace is not such a
-// section, the error names the lines.
-func (rd Reader) RemoveWorkspace(name string, data []byte, ws string) ([]byte, error) {
-	before, err := rd.Parse(name, data)
-	if err != nil {
-		return nil, err
-	}
-	lines := bytes.SplitAfter(data, []byte("\n"))
-	var out []byte
-	var where []string
-	at := 0
-	for _, s := range sections(data, ws, lines) {
-		out = append(out, bytes.Join(lines[at:s.from], nil)...)
-		at = s.to
-		where = append(where, fmt.Sprintf("%d to %d", s.from+1, s.to))
-	}
-	out = append(out, bytes.Join(lines[at:], nil)...)
-	after, err := rd.Parse(name, out)
-	if err != nil {
-		return nil, err
-	}
-	if _, still := after.Workspaces[ws]; len(where) == 0 || still || !before.differsOnly(after, "workspaces."+ws+".") {
-		return nil, &Error{File: name, Errors: []Issue{removeIssue(data, ws, where)}}
-	}
-	return out, nil
-}
-
-// removeIssue tells the operator which lines to edit.
-func removeIssue(data []byte, ws string, where []string) Issue {
-	p := Issue{Message: "workspace " + quote(ws) + " is not a separate section here", Hint: "remove it by hand"}
-	if root, issue := parseTree(data); issue == nil && root.children["workspaces"] != nil {
-		if n := root.children["workspaces"].children[ws]; n != nil {
-			p.Line, p.Col = n.key.line, n.key.col
-		}
-	}
-	if len(where) > 0 {
-		p.Hint = "remove it by hand: lines " + strings.Join(where, " and ") + ", and other lines"
-	}
-	return p
-}
-
-// lineRange is a range of lines, from 0, without line to.
-type lineRange struct{ from, to int }
-
-// sections returns the tables of one workspace in the file: its own and those
-// below it.
-func sections(data []byte, ws string, lines [][]byte) []lineRange {
-	b := &builder{lines: lineStarts(data)}
-	b.parser.Reset(data)
-	var found []lineRange
-	open := false
-	for b.parser.NextExpression() {
-		e := b.parser.Expression()
-		if e.Kind != unstable.Table && e.Kind != unstable.ArrayTable {
-			continue
-		}
-		key, line := b.header(e)
-		if open {
-			found[len(found)-1].to = line
-		}
-		if open = len(key) > 1 && key[0] == "workspaces" && key[1] == ws; open {
-			found = append(found, lineRange{line, len(lines)})
-		}
-	}
-	for i := range found {
-		found[i].to = trimTail(lines, found[i])
-		found[i].from = trimGap(lines, found[i])
-	}
-	return found
-}
-
-// trimGap extends a section by the blank line before it, if a blank line or the end
-// of the file follows.
-func trimGap(lines [][]byte, s lineRange) int {
-	blank := func(i int) bool { return len(bytes.TrimSpace(lines[i])) == 0 }
-	if s.from > 0 && blank(s.from-1) && (s.to == len(lines) || blank(s.to)) {
-		return s.from - 1
-	}
-	return s.from
-}
-
-// header returns the key of a table and its line, from 0.
-func (b *builder) header(e *unstable.Node) (key []string, line int) {
-	for it := e.Key(); it.Next(); {
-		key = append(key, string(it.Node().Data))
-		line = b.at(it.Node().Raw).line - 1
-	}
-	return key, line
-}
-
-// trimTail excludes blank lines and comments at the end of a section: they belong
-// to what follows.
-func trimTail(lines [][]byte, s lineRange) int {
-	to := s.to
-	for to > s.from+1 {
-		line := bytes.TrimSpace(lines[to-1])
-		if len(line) > 0 && line[0] != '#' {
-			break
-		}
-		to--
-	}
-	return to
 }

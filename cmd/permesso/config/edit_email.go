@@ -1,9 +1,6 @@
 package config
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // NewEmail is [channels.email] to add. Zero fields get the defaults.
 type NewEmail struct {
@@ -35,38 +32,24 @@ func (m MailServer) inline() string {
 	if m.Address == "" {
 		return ""
 	}
-	var parts []string
-	for _, e := range []entry{
-		{"address", m.Address},
-		{"security", m.Security},
-		{"username", m.Username},
-		{"password_file", m.PasswordFile},
-		{"ca_file", m.CAFile},
-		{"mailbox", m.Mailbox},
-	} {
-		if e.value != "" {
-			parts = append(parts, e.key+" = "+quoted(e.value))
-		}
-	}
-	return "{ " + strings.Join(parts, ", ") + " }"
+	return inlineTable([]entry{
+		{"address", quoted(m.Address)},
+		{"security", quoted(m.Security)},
+		{"username", quoted(m.Username)},
+		{"password_file", quoted(m.PasswordFile)},
+		{"ca_file", quoted(m.CAFile)},
+		{"mailbox", quoted(m.Mailbox)},
+	})
 }
 
 // AddEmail appends the section to data, the content of the file called name. It
 // keeps every existing byte. An error about the result is an *Error.
 func (rd Reader) AddEmail(name string, data []byte, e NewEmail) ([]byte, error) {
-	before, err := rd.Parse(name, data)
-	if err != nil {
-		return nil, err
-	}
-	if before.Email != nil {
-		return nil, fmt.Errorf("%s already has a section [channels.email]", name)
-	}
-	out := []byte(e.Section())
-	if len(data) > 0 {
-		out = appended(data, e.Section())
-	}
-	if _, err := rd.Parse(name, out); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return rd.edit(name, data, func(f *file, before *Config) error {
+		if before.Email != nil {
+			return fmt.Errorf("%s already has a section [channels.email]", name)
+		}
+		f.tail += "\n" + e.Section()
+		return nil
+	}, func(before, after *Config) bool { return before.differsOnly(after, "channels.email.") })
 }

@@ -115,23 +115,15 @@ func isLoopback(host string) bool {
 
 // warnUnreachableEmail warns of workspaces whose emails would reach no approver.
 func (s *section) warnUnreachableEmail() {
-	for _, ws := range sortedKeys(s.cfg.Workspaces) {
-		w := s.cfg.Workspaces[ws]
-		if !slices.Contains(w.Channels, channelEmail) {
-			continue
-		}
-		at := s.table("workspaces").tables[ws].position("channels")
+	for name, w := range s.users(channelEmail) {
+		at := s.node.at("workspaces", name, "channels").val
 		switch {
 		case s.cfg.Email == nil:
-			s.warnChannels(at, ws, "permesso email setup", "channel email is not configured: no approver is asked by email")
-		case !slices.ContainsFunc(w.Approvers, func(name string) bool {
-			return s.cfg.Approvers[name].IDs[channelEmail] != "" && (w.Principal == "" || w.Principal == name)
+			s.warn(at, "workspaces."+name+".channels", "permesso email setup", "channel email is not configured: no approver is asked by email")
+		case !slices.ContainsFunc(w.Approvers, func(who string) bool {
+			return s.cfg.Approvers[who].IDs[channelEmail] != "" && (w.Principal == "" || w.Principal == who)
 		}):
-			s.warnChannels(at, ws, "[approvers.NAME] email = \"…\"", "no approver of workspace %s has an email address", quote(ws))
+			s.warn(at, "workspaces."+name+".channels", "[approvers.NAME] email = \"…\"", "no approver of workspace %s has an email address", quote(name))
 		}
 	}
-}
-
-func (s *section) warnChannels(at pos, ws, hint, format string, args ...any) {
-	s.warn(at, "workspaces."+ws+".channels", hint, format, args...)
 }

@@ -2,12 +2,27 @@ package config
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+
+	"github.com/pelletier/go-toml/v2"
 
 	"github.com/permesso-dev/permesso/approval"
 )
+
+//go:embed prose.toml
+var proseFile []byte
+
+// prose returns the texts of prose.toml by name.
+var prose = sync.OnceValue(func() (texts map[string]string) {
+	if err := toml.Unmarshal(proseFile, &texts); err != nil {
+		panic(err) // they are part of the program
+	}
+	return texts
+})
 
 // ExampleOptions has settings for a first configuration. Zero fields get the defaults.
 type ExampleOptions struct {
@@ -24,7 +39,7 @@ func Example() string { return ExampleOptions{}.Example() }
 // Example returns the example with these settings. The names must be valid.
 func (s ExampleOptions) Example() string {
 	top := permessoKeys()
-	text := exampleProse
+	text := prose()["top"]
 	for _, k := range top.Keys {
 		if k.read != nil {
 			text += k.line()
@@ -63,7 +78,7 @@ func (k Key) sections(path string) (text string) {
 		if !below.shown {
 			header = "#" + header
 		}
-		text += "\n" + below.prose + fmt.Sprintf(header, at) + "\n"
+		text += "\n" + prose()[below.prose] + fmt.Sprintf(header, at) + "\n"
 		for _, inner := range below.Keys {
 			text += inner.line()
 		}
@@ -84,7 +99,7 @@ func (k Key) line() string {
 		text = "#" + text
 	}
 	if k.isTable() {
-		text = k.prose + text
+		text = prose()[k.prose] + text
 	}
 	if k.Help != "" {
 		text = fmt.Sprintf("%-32s # %s", text, k.Help)
@@ -120,70 +135,14 @@ func (k Key) example() string {
 	return "{ " + strings.Join(items, ", ") + " }"
 }
 
-const exampleProse = `# permesso.toml: which agents may send requests, who may decide, what may run.
-# Every key has a safe default. An unknown key is an error. All keys: man permesso.toml
-
-# Global settings, before the first [table].
-`
-
-const workspaceProse = `# Each agent has a workspace. Rename this one. The agent's two folders are
-# HOME/ipc/NAME/requests and HOME/ipc/NAME/responses; permesso mounts NAME
-# prints the mounts for a container.
-`
-
-const toolProse = `# A tool is an action that an agent may request. You describe it here, not the
-# agent; {fields} are replaced with values of the request.
-`
-
-const handlerProse = `# The program runs without a shell, in an empty folder, with only these
-# variables. It gets the request's data as JSON on standard input.
-`
-
 // toolExamples are more tools.
 func toolExamples() string {
-	text := `
-# A tool may also be one HTTP request. {fields} may stand in the path, in values of
-# the query, and for complete values of a JSON body; never in the host. Put secrets
-# into files (mode 600). Redirects to other hosts are not followed. Private
-# addresses must be in allow_private.
-#[tools.post]
-#capability = "channel:out"
-#verb = "post"
-#summary = "{text} -> {board}"
-#[tools.post.handler]            # the default of target is the URL's host
-`
+	text := prose()["tool_http"]
 	for _, k := range handlerKeys() {
 		k.instead = k.handler == approval.HandlerCommand
 		text += k.line()
 	}
-	return text + `
-# The meaning of arguments, for cards and rules. If an argument is a program, only a
-# prover can tell what it does.
-#[tools.newsletter]
-#facts = { recipient = ["to", "cc", "bcc"], path = "attachment" }
-#[tools.script]
-#program = "code"
-`
+	return text + prose()["tool_facts"]
 }
 
-func ruleExamples() string {
-	return `# A rule may depend on what a prover has proven or, without a program in the request,
-# on the arguments. Unknown facts are not proven. Claims of the agent never count.
-#[[rules]]
-#match = { tool = "script" }
-#outcome = "deny"                # unless_proven: for deny and ask; when_proven: for allow
-#unless_proven = [{ domain = "mail", op = "send", at_most = 0, of = { recipient = "boss@example.org" } }]
-#[[rules]]
-#match = { tool = "script" }
-#outcome = "allow"
-#when_proven = [{ domain = "mail", op = "send", only = { recipient = ["ann@example.org"] } }, { domain = "mail", unique = "recipient" }, { domain = "mail", at_most = 10 }, { domain = "file", under = { path = ["/srv/out"] } }]
-`
-}
-
-const emailProse = `# Approvers decide by replying to an email: permesso email setup finds the settings.
-# Put passwords into files (mode 600), or into PERMESSO_EMAIL_PASSWORD.
-`
-
-const telegramProse = `# Approvers decide in Telegram. @BotFather creates a bot and its token. The bot
-# answers /start with the user's numeric id.
-`
+func ruleExamples() string { return prose()["rule_proofs"] }

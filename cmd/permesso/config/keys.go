@@ -23,7 +23,7 @@ type Key struct {
 	Keys    []Key  // of a table, or of each table in a list
 	valueType
 
-	prose       string        // above it in the example
+	prose       string        // name of the text above it in the example
 	after       func() string // after it in the example
 	exampleName string        // what the example writes for a name
 	shown       bool          // the example sets it
@@ -150,10 +150,10 @@ func permessoKeys() Key {
 		{Name: "ui", Default: `"` + DefaultUI + `"`, Help: "web UI, only on this machine: permesso ui; false turns it off", Hint: uiHint, valueType: uiType(), Restart: true},
 		{Name: "socket", Example: `"` + DefaultSocket + `"`, Help: "for approvers, if the daemon runs as a system user", Hint: `for example "` + DefaultSocket + `"`, valueType: must("absolute path, at most 107 bytes", socketPath, "must be an absolute path of at most 107 bytes"), Restart: true},
 		{Name: "workspaces", Hint: "write [workspaces.NAME]", valueType: tables(""), implied: defaultWorkspace, Keys: []Key{
-			{Name: "NAME", exampleName: DefaultWorkspace, shown: true, valueType: tables(""), Keys: workspaceKeys(languages, languageHelp), prose: workspaceProse},
+			{Name: "NAME", exampleName: DefaultWorkspace, shown: true, valueType: tables(""), Keys: workspaceKeys(languages, languageHelp), prose: "workspace"},
 		}},
 		{Name: "approvers", Hint: "write [approvers.NAME]", valueType: tables(""), Keys: []Key{
-			{Name: "NAME", exampleName: "ann", valueType: tables(""), prose: "# Approvers are recognized by ids that they cannot choose.\n", Keys: []Key{
+			{Name: "NAME", exampleName: "ann", valueType: tables(""), prose: "approver", Keys: []Key{
 				{Name: "local", Example: "1000", Help: "the UID: what id -u prints", Hint: uidHint, valueType: number(0, highestUID)},
 				{Name: "telegram", Example: "123456789", Help: "the numeric id, never a username", Hint: "the numeric id, without quotes; never a @username, which can change its owner", valueType: number(1, 1<<52)},
 				{Name: "email", Example: `"ann@example.org"`, Help: "the bare address", Hint: `the bare address: "ann@example.org"`, valueType: must("email address", validEmail, "must be an email address")},
@@ -161,20 +161,20 @@ func permessoKeys() Key {
 			}},
 		}},
 		{Name: "tools", Hint: "write [tools.NAME]", valueType: tables(""), Keys: []Key{
-			{Name: "NAME", exampleName: "hello", shown: true, valueType: tables(""), Keys: toolKeys(), prose: toolProse, after: toolExamples},
+			{Name: "NAME", exampleName: "hello", shown: true, valueType: tables(""), Keys: toolKeys(), prose: "tool", after: toolExamples},
 		}},
 		{Name: "provers", Hint: "write [provers.NAME]", valueType: tables(""), Keys: []Key{
-			{Name: "NAME", exampleName: "lab", valueType: tables(""), prose: "# Keys of trusted provers. This one is an example: its private key does not exist. A\n# public_key_file is read together with this file.\n", Keys: []Key{
+			{Name: "NAME", exampleName: "lab", valueType: tables(""), prose: "prover", Keys: []Key{
 				{Name: "public_key", Example: `"Mu3GE0tOuZvktwmf+XVEj5xfDfTn8XYklvcc17KgkwU="`, Help: "an Ed25519 key in base64, or PEM", Hint: keyHint, valueType: anyText()},
 				{Name: "public_key_file", Example: `"/etc/permesso/prover.pub"`, Help: "instead of public_key", valueType: must("absolute path", absolutePath, "must be an absolute path"), instead: true},
 			}},
 		}},
-		{Name: "rules", Help: "what is allowed, asked and refused", Hint: "write [[rules]]", shown: true, valueType: tableList(), Keys: ruleKeys(), prose: "# Requests that match no rule need approval.\n", after: ruleExamples},
+		{Name: "rules", Help: "what is allowed, asked and refused", Hint: "write [[rules]]", shown: true, valueType: tableList(), Keys: ruleKeys(), prose: "rule", after: ruleExamples},
 		{Name: "channels", valueType: valueType{}, unknown: "unknown channel %s", unknownHint: "remove it; approvers decide at the daemon's terminal, or with permesso approve", Keys: []Key{
-			{Name: channelEmail, valueType: tables(""), Keys: emailKeys(), prose: emailProse},
-			{Name: channelTelegram, valueType: tables(""), Keys: telegramKeys(), prose: telegramProse},
+			{Name: channelEmail, valueType: tables(""), Keys: emailKeys(), prose: "email"},
+			{Name: channelTelegram, valueType: tables(""), Keys: telegramKeys(), prose: "telegram"},
 		}},
-		{Name: "retention", Hint: `[retention] with responses = "7d" and records = "90d"`, valueType: tables(""), implied: emptyTable, prose: "# How long documents of settled requests are kept. The audit log is never pruned.\n", Keys: []Key{
+		{Name: "retention", Hint: `[retention] with responses = "7d" and records = "90d"`, valueType: tables(""), implied: emptyTable, prose: "retention", Keys: []Key{
 			{Name: "responses", Default: `"7d"`, Help: "for agents that read them late", Hint: daysHint, valueType: duration(time.Hour, maxRetention), Restart: true},
 			{Name: "records", Default: `"90d"`, Help: "the complete history of each request, for permesso show", Hint: daysHint, valueType: duration(dayLong, maxRetention), Restart: true},
 		}},
@@ -242,7 +242,7 @@ func toolKeys() []Key {
 		{Name: "cost", Example: "1", Help: "of one request, in units of your own, for the budgets", Hint: "a whole number, in units of your own", valueType: number(0, 1<<53)},
 		{Name: "program", Example: `"code"`, Help: "the argument that is a program", Hint: `the name of an argument: program = "code"`, valueType: must("name of an argument", validArgument, "must name an argument of the tool"), instead: true},
 		{Name: "facts", Example: `{ recipient = "name" }`, Help: "the meaning of arguments: recipient, path, host, amount, table", Hint: factsHint, valueType: tables(""), Keys: []Key{{Name: "FACT", exampleName: "recipient", names: approval.FactNames(), valueType: oneOrMore(texts("list of arguments", nil, ""))}}},
-		{Name: "handler", Example: `{ kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", env = ["LANG"] }`, Hint: `handler = { kind = "command", argv = ["/usr/bin/true"] }`, valueType: tables(""), shown: true, Keys: handlerKeys(), prose: handlerProse},
+		{Name: "handler", Example: `{ kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", env = ["LANG"] }`, Hint: `handler = { kind = "command", argv = ["/usr/bin/true"] }`, valueType: tables(""), shown: true, Keys: handlerKeys(), prose: "handler"},
 	}
 	return keys
 }

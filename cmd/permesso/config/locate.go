@@ -25,11 +25,10 @@ func Locate(flag string, env func(string) string) (string, error) {
 		}
 		return named.path, nil
 	}
-	dir := xdg("XDG_CONFIG_HOME", ".config", env)
-	if dir == "" {
+	path := UserFile(env)
+	if path == "" {
 		return "", nil
 	}
-	path := filepath.Join(dir, "permesso", "permesso.toml")
 	// Lstat: a dangling link is an error, not a missing file.
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -37,6 +36,14 @@ func Locate(flag string, env func(string) string) (string, error) {
 		return "", missing(path, "", err)
 	}
 	return path, nil
+}
+
+// UserFile is the path of a user's own file, "" without a home.
+func UserFile(env func(string) string) string {
+	if dir := xdg("XDG_CONFIG_HOME", ".config", env); dir != "" {
+		return filepath.Join(dir, "permesso", "permesso.toml")
+	}
+	return ""
 }
 
 // LocateHome returns the absolute path of the state folder: the flag,

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -136,10 +137,5 @@ var lowOrderPoints = []string{
 func lowOrder(key ed25519.PublicKey) bool {
 	unsigned := bytes.Clone(key)
 	unsigned[len(unsigned)-1] &= 0x7f
-	for _, point := range lowOrderPoints {
-		if hex.EncodeToString(unsigned) == point {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(lowOrderPoints, hex.EncodeToString(unsigned))
 }

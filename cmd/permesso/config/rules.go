@@ -2,11 +2,12 @@ package config
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -105,13 +106,8 @@ func jsonOf(n *node) (approval.Raw, bool) {
 	if _, err := strconv.ParseInt(n.text, 0, 64); !valid || n.kind == integer && err != nil {
 		return nil, false
 	}
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if enc.Encode(n.value()) != nil {
-		return nil, false
-	}
-	return approval.Raw(strings.TrimSpace(b.String())), true
+	b, err := json.Marshal(n.value())
+	return b, err == nil
 }
 
 const (

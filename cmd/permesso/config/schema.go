@@ -62,7 +62,7 @@ func (k Key) tableSchema(other schema) schema {
 func Manual(date string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH PERMESSO.TOML 5 %s permesso\n.SH NAME\npermesso.toml \\- configuration of permesso\n", roff(date))
-	b.WriteString(manualProse)
+	b.WriteString(prose()["manual"])
 	b.WriteString(".SH KEYS\n")
 	for _, r := range Rows() {
 		text := strings.Trim(r.text+": "+r.Help, ": ")
@@ -84,18 +84,6 @@ func Manual(date string) string {
 	b.WriteString(".EE\n.SH SEE ALSO\n.BR permesso (1),\n.BR permesso\\-config (1)\n")
 	return b.String()
 }
-
-const manualProse = `.SH DESCRIPTION
-The file is TOML. Every key has a safe default; an unknown key is an error.
-.B permesso config check
-reports every error with its line,
-.B permesso config show \-\-effective
-prints all values, and
-.B permesso config schema
-prints a JSON schema for editors.
-.PP
-The daemon reads the file again when it changes, and applies all of it or nothing. Names in capitals stand for any name; [] is each table of a list.
-`
 
 // roff escapes text. A line must not begin with a control character.
 func roff(s string) string {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -156,23 +157,8 @@ func (r *ScriptRule) Matches(p *approval.Pending) bool {
 // matchGlob matches the complete text. * stands for any text; there are no other
 // special characters.
 func matchGlob(glob, text string) bool {
-	parts := strings.Split(glob, "*")
-	first, last := parts[0], parts[len(parts)-1]
-	if len(parts) == 1 {
-		return glob == text
-	}
-	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
-		return false
-	}
-	text = text[len(first) : len(text)-len(last)]
-	for _, part := range parts[1 : len(parts)-1] {
-		_, rest, found := strings.Cut(text, part)
-		if !found {
-			return false
-		}
-		text = rest
-	}
-	return true
+	expression := strings.ReplaceAll(regexp.QuoteMeta(glob), `\*`, ".*")
+	return regexp.MustCompile("(?s)^" + expression + "$").MatchString(text)
 }
 
 // Decision returns the rule's decision about a request; ok is false if the rule does

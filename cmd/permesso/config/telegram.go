@@ -106,12 +106,8 @@ func (s *section) quietHours() approval.QuietHours {
 
 // warnUnreachableTelegram warns of workspaces whose messages would reach no approver.
 func (s *section) warnUnreachableTelegram() {
-	for _, name := range sortedKeys(s.cfg.Workspaces) {
-		w := s.cfg.Workspaces[name]
-		if !slices.Contains(w.Channels, channelTelegram) {
-			continue
-		}
-		at := s.table("workspaces").tables[name].node.key
+	for name, w := range s.users(channelTelegram) {
+		at := s.node.at("workspaces", name).key
 		switch {
 		case s.cfg.Telegram == nil:
 			s.warn(at, "", "permesso telegram setup", "workspace %s uses channel telegram, but there is no [channels.telegram]: no approver is asked there", quote(name))

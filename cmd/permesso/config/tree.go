@@ -37,6 +37,9 @@ type node struct {
 	children map[string]*node
 	order    []string // keys of children, in the order of the file
 	items    []*node
+
+	from, to    int // bytes of a scalar; of a key with its value that stands on lines of its own
+	header, end int // lines of a table with a header: of the header, and of the last key
 }
 
 func newTable(at pos) *node {
@@ -48,6 +51,29 @@ func (n *node) set(key string, child *node) {
 		n.order = append(n.order, key)
 	}
 	n.children[key] = child
+}
+
+// at returns the node below a path of keys, nil if there is none.
+func (n *node) at(path ...string) *node {
+	for _, key := range path {
+		if n == nil {
+			return nil
+		}
+		n = n.children[key]
+	}
+	return n
+}
+
+// written returns a key that stands on lines of its own below the header of n, nil if
+// there is none.
+func (n *node) written(key string) *node {
+	if n == nil || n.header == 0 {
+		return nil
+	}
+	if below := n.children[key]; below != nil && below.to > 0 {
+		return below
+	}
+	return nil
 }
 
 // parseTree reads a TOML document. The library's decoder validates it, also for
@@ -78,16 +104,9 @@ func syntaxIssue(err error) *Issue {
 	if !errors.As(err, &de) {
 		return &Issue{Line: 1, Col: 1, Message: "not valid TOML"}
 	}
-	p := &Issue{Key: strings.Join(de.Key(), "."), Message: "not valid TOML: " + visible(plainSyntax(de.Error()))}
+	p := &Issue{Key: strings.Join(de.Key(), "."), Message: "not valid TOML: " + visible(strings.ReplaceAll(de.Error(), "toml: ", ""))}
 	p.Line, p.Col = de.Position()
 	return p
-}
-
-func plainSyntax(msg string) string {
-	for strings.HasPrefix(msg, "toml: ") {
-		msg = strings.TrimPrefix(msg, "toml: ")
-	}
-	return msg
 }
 
 func lineStarts(data []byte) []int {
@@ -123,6 +142,7 @@ func (b *builder) expression(e *unstable.Node) {
 		if len(b.open.order) == 0 {
 			b.open.key, b.open.val = at, at
 		}
+		b.open.header, b.open.end = at.line, at.line
 	case unstable.ArrayTable:
 		parent, name, at := b.descend(b.root, e.Key())
 		list := parent.children[name]
@@ -134,9 +154,13 @@ func (b *builder) expression(e *unstable.Node) {
 		b.open = newTable(at)
 		list.items = append(list.items, b.open)
 	case unstable.KeyValue:
-		b.keyValue(b.open, e)
+		n := b.keyValue(b.open, e)
+		n.setRange(e.Raw)
+		b.open.end = b.at(unstable.Range{Offset: uint32(n.to)}).line
 	}
 }
+
+func (n *node) setRange(r unstable.Range) { n.from, n.to = int(r.Offset), int(r.Offset+r.Length) }
 
 // descend returns the table that has the last part of a dotted key.
 func (b *builder) descend(from *node, key unstable.Iterator) (parent *node, name string, at pos) {
@@ -167,11 +191,12 @@ func (b *builder) childTable(parent *node, name string, at pos) *node {
 	return child
 }
 
-func (b *builder) keyValue(into *node, e *unstable.Node) {
+func (b *builder) keyValue(into *node, e *unstable.Node) *node {
 	parent, name, at := b.descend(into, e.Key())
 	v := b.value(e.Value(), at)
 	v.key = at
 	parent.set(name, v)
+	return v
 }
 
 func (b *builder) value(v *unstable.Node, at pos) *node {
@@ -179,6 +204,7 @@ func (b *builder) value(v *unstable.Node, at pos) *node {
 		at = b.at(v.Raw)
 	}
 	n := &node{key: at, val: at}
+	n.setRange(v.Raw)
 	switch v.Kind {
 	case unstable.InlineTable:
 		n = newTable(at)

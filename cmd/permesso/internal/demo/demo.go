@@ -3,6 +3,7 @@ package demo
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -65,47 +66,16 @@ func agentScript() string {
 	return b.String() + "exit 0\n"
 }
 
+//go:embed demo.toml
+var demoFile string
+
 // demoConfig has harmless tools: the board is a file in dir.
 func demoConfig(dir string) (string, error) {
 	board, err := jsontext.AppendQuote(nil, filepath.Join(dir, "board.txt")) // JSON's strings are TOML's
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf(`
-[workspaces.demo]
-approval_timeout = "4m"     # receipts are valid for five minutes: long enough for the check at the end
-
-[tools.greet]
-verb = "greet"
-summary = "{name}"
-reversibility = "reversible"
-trust = false
-handler = { kind = "command", argv = ["/bin/echo", "Hello, {name}!"] }
-
-[tools.post_note]
-verb = "post"
-summary = "{text} -> the notice board"
-capability = "channel:out"
-target = "board"
-reversibility = "reversible"
-handler = { kind = "command", argv = ["/bin/sh", "-c", 'printf "%%s\n" "$2" >>"$1" && echo posted', "sh", %[1]s, "{text}"] }
-
-[tools.wipe_board]
-verb = "wipe"
-summary = "the notice board"
-handler = { kind = "command", argv = ["/bin/rm", "-f", %[1]s] }
-
-[[rules]]
-name = "greetings-are-fine"
-match = { tool = "greet" }
-outcome = "allow"
-
-[[rules]]
-name = "the-board-stays"
-match = { tool = "wipe_board" }
-outcome = "deny"
-reason = "the board must not be wiped"
-`, board), nil
+	return strings.ReplaceAll(demoFile, "@BOARD@", string(board)), nil
 }
 
 // demoSession is a running demo.
@@ -283,15 +253,15 @@ func (s *demoSession) printIntro(box sandbox.Sandbox) {
 func (s *demoSession) answer(ctx context.Context, k *home.Keys) error {
 	r, w := io.Pipe()
 	defer r.Close()
-	in, transcript := io.Reader(r), &transcript{Writer: s.out}
+	in := io.Reader(r)
 	if file, ok := s.In.(*os.File); ok && !s.unattended {
-		in = &keyboard{File: file, fallback: r, atEnd: func() { go s.typeAnswer(ctx, k, w, transcript, "deny", "end of input") }}
+		in = &keyboard{File: file, fallback: r, atEnd: func() { go s.typeAnswer(ctx, k, w, "deny", "end of input") }}
 	} else {
-		go s.typeAnswer(ctx, k, w, transcript, "approve", "typed by the demo itself")
+		go s.typeAnswer(ctx, k, w, "approve", "typed by the demo itself")
 	}
 	decider := s.h.Decider(k)
 	c := &terminalchat.Channel{
-		In: in, Out: transcript, Viewer: s.h.Viewer(k),
+		In: in, Out: s.out, Viewer: s.h.Viewer(k),
 		Interceptor: &chat.Interceptor{
 			Decider: decider, Viewer: s.h.Viewer(k), Zone: time.Local, Redact: home.NewRedaction(), CanDecide: decider.CanDecide,
 		},
@@ -324,34 +294,14 @@ func (k *keyboard) Read(b []byte) (int, error) {
 	return k.fallback.Read(b)
 }
 
-// transcript records the channel's output.
-type transcript struct {
-	io.Writer
-	mu    sync.Mutex
-	shown strings.Builder
-}
-
-func (w *transcript) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.shown.Write(b)
-	return w.Writer.Write(b)
-}
-
-func (w *transcript) contains(text string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return strings.Contains(w.shown.String(), text)
-}
-
 // typeAnswer types the answer in place of a person, after the channel has shown the request.
-func (s *demoSession) typeAnswer(ctx context.Context, k *home.Keys, w *io.PipeWriter, transcript *transcript, verb, why string) {
+func (s *demoSession) typeAnswer(ctx context.Context, k *home.Keys, w *io.PipeWriter, verb, why string) {
 	for {
 		if err := home.Sleep(ctx, 300*time.Millisecond); err != nil {
 			return
 		}
 		list, err := s.h.Viewer(k).Waiting(ctx, []string{demoWorkspace})
-		if err != nil || len(list) == 0 || !transcript.contains("approve "+list[0].Pending.ShortID) {
+		if err != nil || len(list) == 0 || !s.out.contains("approve "+list[0].Pending.ShortID) {
 			continue
 		}
 		line := verb + " " + list[0].Pending.ShortID

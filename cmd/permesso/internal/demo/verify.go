@@ -153,17 +153,25 @@ type screen struct {
 	mu    sync.Mutex
 	to    io.Writer
 	color bool
+	shown strings.Builder
 	err   error // first error
 }
 
 func (s *screen) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.shown.Write(b)
 	n, err := s.to.Write(b)
 	if s.err == nil {
 		s.err = err
 	}
 	return n, err
+}
+
+func (s *screen) contains(text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Contains(s.shown.String(), text)
 }
 
 func (s *screen) line(style int, text string) {

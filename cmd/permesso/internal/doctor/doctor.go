@@ -48,6 +48,24 @@ type Finding struct {
 	Cure      string   `json:"cure"`
 }
 
+func failure(what, cure string) []Finding { return []Finding{{What: what, Cure: cure}} }
+
+func warning(what, cure string) []Finding {
+	return []Finding{{Severity: SeverityWarning, What: what, Cure: cure}}
+}
+
+func notice(what, cure string) []Finding {
+	return []Finding{{Severity: SeverityInfo, What: what, Cure: cure}}
+}
+
+// in sets the workspace of findings.
+func in(ws string, list []Finding) []Finding {
+	for i := range list {
+		list[i].Workspace = ws
+	}
+	return list
+}
+
 // findingOf makes a finding of an error and its hint.
 func findingOf(s Severity, ws string, err error) Finding {
 	return Finding{Severity: s, Workspace: ws, What: console.OneLine(err.Error()), Cure: console.OneLine(console.HintFor(err))}

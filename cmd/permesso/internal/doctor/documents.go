@@ -29,7 +29,7 @@ const (
 
 // eachDocument reads the documents of one kind in every checked workspace. A document
 // that is gone was settled meanwhile.
-func (d *Doctor) eachDocument(ctx context.Context, doc approval.Doc, check func(approval.Key, []byte) *Finding) (n int, list []Finding) {
+func (d *Doctor) eachDocument(ctx context.Context, doc approval.Doc, check func(approval.Key, []byte) []Finding) (n int, list []Finding) {
 	for _, ws := range d.withFolders() {
 		ids, _, err := d.Store.List(ctx, doc, ws)
 		if err != nil {
@@ -48,16 +48,12 @@ func (d *Doctor) eachDocument(ctx context.Context, doc approval.Doc, check func(
 				continue
 			}
 			n++
-			var f *Finding
 			if err != nil {
-				f = &Finding{What: fmt.Sprintf("%s of %s cannot be read: %s", doc, id, console.OneLine(err.Error())), Cure: "check dmesg and the file's permissions"}
-			} else {
-				f = check(k, b)
+				err = fmt.Errorf("%s of %s cannot be read: %w", doc, id, err)
+				list = append(list, in(ws, failure(console.OneLine(err.Error()), "check dmesg and the file's permissions"))...)
+				continue
 			}
-			if f != nil {
-				f.Workspace = ws
-				list = append(list, *f)
-			}
+			list = append(list, in(ws, check(k, b))...)
 		}
 	}
 	return n, list
@@ -76,37 +72,37 @@ func (d *Doctor) checkSeals(ctx context.Context) []Finding {
 	return orOK(list, "%d pending, %d decided, %d running: every seal is valid", p, q, r)
 }
 
-func (d *Doctor) sealedPending(k approval.Key, b []byte) *Finding {
-	body, err := d.keys.Seal.Open(approval.DocPending, k, b)
-	if err == nil {
-		_, err = approval.ParsePending(body, k)
-	} else if _, host := approval.ParseHostRequest(b, k.ID); host == nil {
-		return &Finding{Severity: SeverityInfo, What: "pending " + k.ID + " is a host program's request without a ruling yet"}
+// open opens a sealed document and parses it.
+func open[T any](d *Doctor, doc approval.Doc, k approval.Key, b []byte, parse func([]byte, approval.Key) (T, error)) (T, error) {
+	body, err := d.keys.Seal.Open(doc, k, b)
+	if err != nil {
+		return *new(T), err
 	}
-	if err == nil {
-		return nil
-	}
-	return &Finding{
-		What: "pending " + k.ID + " was not written by the daemon: " + console.OneLine(err.Error()),
-		Cure: "find what wrote to " + d.Layout.Pendings(k.Workspace) + "; the daemon refuses it, and the agent must submit it again",
-	}
+	return parse(body, k)
 }
 
-func (d *Doctor) sealedDecision(k approval.Key, b []byte) *Finding {
-	body, err := d.keys.Seal.Open(approval.DocDecision, k, b)
+func (d *Doctor) sealedPending(k approval.Key, b []byte) []Finding {
+	_, err := open(d, approval.DocPending, k, b, approval.ParsePending)
 	if err == nil {
-		var dec *approval.Decision
-		if dec, err = approval.ParseDecision(body, k); err == nil {
-			err = d.checkDigest(dec, k)
-		}
+		return nil
+	}
+	if _, host := approval.ParseHostRequest(b, k.ID); host == nil {
+		return notice("pending "+k.ID+" is a host program's request without a ruling yet", "")
+	}
+	return failure("pending "+k.ID+" was not written by the daemon: "+console.OneLine(err.Error()),
+		"find what wrote to "+d.Layout.Pendings(k.Workspace)+"; the daemon refuses it, and the agent must submit it again")
+}
+
+func (d *Doctor) sealedDecision(k approval.Key, b []byte) []Finding {
+	dec, err := open(d, approval.DocDecision, k, b, approval.ParseDecision)
+	if err == nil {
+		err = d.checkDigest(dec, k)
 	}
 	if err == nil {
 		return nil
 	}
-	return &Finding{
-		What: "decision of " + k.ID + " is invalid: " + console.OneLine(err.Error()),
-		Cure: "find what wrote to " + d.Layout.Decisions(k.Workspace) + "; the daemon ignores it. Programs must use permesso decide --stdin",
-	}
+	return failure("decision of "+k.ID+" is invalid: "+console.OneLine(err.Error()),
+		"find what wrote to "+d.Layout.Decisions(k.Workspace)+"; the daemon ignores it. Programs must use permesso decide --stdin")
 }
 
 // checkDigest compares a decision's digest with the pending request, if that exists.
@@ -118,18 +114,13 @@ func (d *Doctor) checkDigest(dec *approval.Decision, k approval.Key) error {
 	return nil
 }
 
-func (d *Doctor) sealedClaim(k approval.Key, b []byte) *Finding {
-	body, err := d.keys.Seal.Open(approval.DocClaim, k, b)
-	if err == nil {
-		_, err = approval.ParseClaim(body, k)
-	}
+func (d *Doctor) sealedClaim(k approval.Key, b []byte) []Finding {
+	_, err := open(d, approval.DocClaim, k, b, approval.ParseClaim)
 	if err == nil {
 		return nil
 	}
-	return &Finding{
-		What: "claim of " + k.ID + " was not written by the daemon: what it started is unknown (" + console.OneLine(err.Error()) + ")",
-		Cure: "find out what ran, then move " + filepath.Join(d.Layout.Receipts(k.Workspace), k.ID+".json") + " away: until then the daemon does not settle that request",
-	}
+	return failure("claim of "+k.ID+" was not written by the daemon: what it started is unknown ("+console.OneLine(err.Error())+")",
+		"find out what ran, then move "+filepath.Join(d.Layout.Receipts(k.Workspace), k.ID+".json")+" away: until then the daemon does not settle that request")
 }
 
 // checkRecords checks the newest records of each workspace.
@@ -149,10 +140,7 @@ func (d *Doctor) checkRecords(ctx context.Context) []Finding {
 				return list
 			}
 			n++
-			if f := d.checkRecord(ctx, v, approval.Key{Workspace: ws, ID: id}); f != nil {
-				f.Workspace = ws
-				list = append(list, *f)
-			}
+			list = append(list, in(ws, d.checkRecord(ctx, v, approval.Key{Workspace: ws, ID: id}))...)
 		}
 	}
 	return orOK(list, "newest %s: seals, receipts and responses are valid", console.Plural(n, "record"))
@@ -183,13 +171,11 @@ func newest(dir string, n int) []string {
 	return ids
 }
 
-func (d *Doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approval.Key) *Finding {
+func (d *Doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approval.Key) []Finding {
 	rec, err := d.Viewer(d.keys).Record(ctx, k)
 	if err != nil {
-		return &Finding{
-			What: "record of " + k.ID + " was not written by the daemon: " + console.OneLine(err.Error()),
-			Cure: "restore it from a backup; permesso audit prove " + k.ID + " shows the log's entry",
-		}
+		return failure("record of "+k.ID+" was not written by the daemon: "+console.OneLine(err.Error()),
+			"restore it from a backup; permesso audit prove "+k.ID+" shows the log's entry")
 	}
 	if rec == nil {
 		return nil // pruned meanwhile
@@ -200,10 +186,8 @@ func (d *Doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approva
 			err = receipt.ErrOther
 		}
 		if err != nil {
-			return &Finding{
-				What: "receipt in the record of " + k.ID + ": " + console.OneLine(err.Error()),
-				Cure: "if the signing key was replaced: keep the old keys/signing.pub for permesso receipt verify --key",
-			}
+			return failure("receipt in the record of "+k.ID+": "+console.OneLine(err.Error()),
+				"if the signing key was replaced: keep the old keys/signing.pub for permesso receipt verify --key")
 		}
 	}
 	return d.checkResponse(rec, k)
@@ -211,7 +195,7 @@ func (d *Doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approva
 
 // checkResponse compares the agent's response with the record. A response is
 // written shortly after its record.
-func (d *Doctor) checkResponse(rec *approval.Record, k approval.Key) *Finding {
+func (d *Doctor) checkResponse(rec *approval.Record, k approval.Key) []Finding {
 	age := d.Now.Sub(rec.EndedAt)
 	if age < pickupDelay || age > responseRetention-time.Hour {
 		return nil
@@ -219,14 +203,14 @@ func (d *Doctor) checkResponse(rec *approval.Record, k approval.Key) *Finding {
 	b, err := d.Store.Read(context.Background(), approval.DocResponse, k)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &Finding{Severity: SeverityWarning, What: "the response to " + k.ID + " is missing", Cure: "the daemon restores it within minutes, or when it starts"}
+		return warning("the response to "+k.ID+" is missing",
+			"the daemon restores it within minutes, or when it starts")
 	case err != nil:
-		return &Finding{What: "the response to " + k.ID + " cannot be read: " + console.OneLine(err.Error()), Cure: "check its permissions"}
+		return failure("the response to "+k.ID+" cannot be read: "+console.OneLine(err.Error()),
+			"check its permissions")
 	case string(b) != string(rec.Response):
-		return &Finding{
-			What: "the response to " + k.ID + " differs from the record: the agent may have read another outcome",
-			Cure: "find what can write to " + d.Layout.Responses(k.Workspace) + "; the daemon restores it within minutes, or when it starts",
-		}
+		return failure("the response to "+k.ID+" differs from the record: the agent may have read another outcome",
+			"find what can write to "+d.Layout.Responses(k.Workspace)+"; the daemon restores it within minutes, or when it starts")
 	}
 	return nil
 }
@@ -236,11 +220,9 @@ func (d *Doctor) checkAudit(context.Context) []Finding {
 	entries, err := audit.Last(d.FS, d.Layout.Audit(), 100)
 	switch {
 	case err != nil:
-		f := findingOf(SeverityError, "", err)
-		f.Cure = "first copy " + d.Layout.Audit() + "; then permesso audit verify shows where"
-		return []Finding{f}
+		return failure(console.OneLine(err.Error()), "first copy "+d.Layout.Audit()+"; then permesso audit verify shows where")
 	case len(entries) == 0:
-		return []Finding{{Severity: SeverityInfo, What: "the log is empty: no daemon has run yet"}}
+		return notice("the log is empty: no daemon has run yet", "")
 	}
 	last := entries[len(entries)-1]
 	return []Finding{okFinding("the end of the log is readable, up to entry %d; permesso audit verify checks all of it", last.Seq)}
@@ -281,34 +263,29 @@ func (d *Doctor) unreadRequests(ws string) []Finding {
 	case old == 0:
 		return nil
 	case !d.running:
-		return []Finding{{Severity: SeverityInfo, Workspace: ws, What: console.Plural(old, "request") + " not yet read: the daemon is not running", Cure: "permesso serve"}}
+		return in(ws, notice(console.Plural(old, "request")+" not yet read: the daemon is not running",
+			"permesso serve"))
 	}
-	return []Finding{{
-		Severity: SeverityWarning, Workspace: ws, What: console.Plural(old, "request") + " not read for more than " + pickupDelay.String() + " while the daemon runs",
-		Cure: "check its log for an exhausted limit ([workspaces." + ws + ".limits]) or an error",
-	}}
+	return in(ws, warning(console.Plural(old, "request")+" not read for more than "+pickupDelay.String()+" while the daemon runs",
+		"check its log for an exhausted limit ([workspaces."+ws+".limits]) or an error"))
 }
 
-func (d *Doctor) stuckPending(k approval.Key, b []byte) *Finding {
-	body, err := d.keys.Seal.Open(approval.DocPending, k, b)
+func (d *Doctor) stuckPending(k approval.Key, b []byte) []Finding {
+	p, err := open(d, approval.DocPending, k, b, approval.ParsePending)
 	if err != nil {
 		return nil //nolint:nilerr // checkSeals reports it
-	}
-	p, err := approval.ParsePending(body, k)
-	if err != nil {
-		return nil //nolint:nilerr // likewise
 	}
 	late := d.Now.Sub(p.ExpiresAt)
 	switch dec := d.decision(k); {
 	case dec != nil && dec.Approved && !d.running:
-		return &Finding{
-			Severity: SeverityWarning, What: k.ID + " is approved and has not run: the daemon is down",
-			Cure: "permesso serve, before " + dec.RunBefore.Local().Format(time.DateTime) + ", or it expires",
-		}
+		return warning(k.ID+" is approved and has not run: the daemon is down",
+			"permesso serve, before "+dec.RunBefore.Local().Format(time.DateTime)+", or it expires")
 	case late > pickupDelay && d.running:
-		return &Finding{Severity: SeverityWarning, What: k.ID + " expired " + late.Round(time.Second).String() + " ago and is not settled while the daemon runs", Cure: "check the daemon's log"}
+		return warning(k.ID+" expired "+late.Round(time.Second).String()+" ago and is not settled while the daemon runs",
+			"check the daemon's log")
 	case late > 0 && !d.running:
-		return &Finding{Severity: SeverityInfo, What: k.ID + " has expired and is not settled: the daemon is down", Cure: "permesso serve, or permesso sweep"}
+		return notice(k.ID+" has expired and is not settled: the daemon is down",
+			"permesso serve, or permesso sweep")
 	}
 	return nil
 }
@@ -321,14 +298,10 @@ func (d *Doctor) decision(k approval.Key) *approval.Decision {
 	return d.Viewer(d.keys).OpenDecision(k, b)
 }
 
-func (d *Doctor) stuckClaim(k approval.Key, b []byte) *Finding {
-	body, err := d.keys.Seal.Open(approval.DocClaim, k, b)
+func (d *Doctor) stuckClaim(k approval.Key, b []byte) []Finding {
+	c, err := open(d, approval.DocClaim, k, b, approval.ParseClaim)
 	if err != nil {
 		return nil //nolint:nilerr // checkSeals reports it
-	}
-	c, err := approval.ParseClaim(body, k)
-	if err != nil {
-		return nil //nolint:nilerr // likewise
 	}
 	if _, err := d.Store.Read(context.Background(), approval.DocRecord, k); err == nil {
 		return nil // ended, cleanup pending
@@ -341,15 +314,11 @@ func (d *Doctor) stuckClaim(k approval.Key, b []byte) *Finding {
 	over := d.Now.Sub(c.ClaimedAt) - limit
 	switch {
 	case !d.running:
-		return &Finding{
-			Severity: SeverityWarning, What: k.ID + " was interrupted while running: the daemon went down",
-			Cure: "check whether its effect happened; permesso serve or permesso sweep writes the response",
-		}
+		return warning(k.ID+" was interrupted while running: the daemon went down",
+			"check whether its effect happened; permesso serve or permesso sweep writes the response")
 	case over > time.Minute:
-		return &Finding{
-			Severity: SeverityWarning, What: k.ID + " runs " + over.Round(time.Second).String() + " longer than its tool's timeout",
-			Cure: "check the daemon's log and the tool's process; a restart ends it",
-		}
+		return warning(k.ID+" runs "+over.Round(time.Second).String()+" longer than its tool's timeout",
+			"check the daemon's log and the tool's process; a restart ends it")
 	}
 	return nil
 }
@@ -389,7 +358,8 @@ func (d *Doctor) checkUI() []Finding {
 	case !d.running || h.UI == "" && d.Config.UI == "":
 		return nil
 	case h.UI == "":
-		return []Finding{{Severity: SeverityInfo, What: "the web UI is not running", Cure: "check the daemon's log, or restart it if ui was configured after its start"}}
+		return notice("the web UI is not running",
+			"check the daemon's log, or restart it if ui was configured after its start")
 	}
 	return []Finding{okFinding("web UI at %s: permesso ui", console.OneLine(h.UI))}
 }
@@ -420,12 +390,10 @@ func (d *Doctor) unsentMessages(channel, ws string, waiting []approval.StoredPen
 	if n == 0 {
 		return nil
 	}
-	f := Finding{
-		Severity: SeverityWarning, Workspace: ws, What: fmt.Sprintf("%s pending for more than %s, and %s has sent no message", console.Plural(n, "request"), sendDelay, channel),
-		Cure: "check the daemon's log for " + channel + "; permesso pending lists them, permesso approve and deny decide",
+	cure := "permesso serve"
+	if d.running {
+		cure = "check the daemon's log for " + channel + "; permesso pending lists them, permesso approve and deny decide"
 	}
-	if !d.running {
-		f.Cure = "permesso serve"
-	}
-	return []Finding{f}
+	return in(ws, warning(fmt.Sprintf("%s pending for more than %s, and %s has sent no message",
+		console.Plural(n, "request"), sendDelay, channel), cure))
 }

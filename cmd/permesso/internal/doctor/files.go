@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,7 +39,7 @@ func (d *Doctor) checkConfig(context.Context) []Finding {
 		list = append(list, findingOf(SeverityWarning, "", w.Format(d.Config.File)))
 	}
 	if d.file == "" {
-		list = append(list, Finding{Severity: SeverityInfo, What: "no configuration: every request asks an approver", Cure: "permesso init writes one"})
+		list = append(list, notice("no configuration: every request asks an approver", "permesso init writes one")...)
 	} else {
 		list = append(list, d.checkSecrets()...)
 	}
@@ -69,15 +70,11 @@ func (d *Doctor) compareWorkspaces() (list []Finding) {
 		_, configured := d.Config.Workspaces[ws]
 		switch {
 		case !configured:
-			list = append(list, Finding{
-				Severity: SeverityWarning, Workspace: ws, What: "workspace has folders but is not configured: its requests are refused",
-				Cure: "add [workspaces." + ws + "], or move " + d.Layout.Workspace(ws) + " away",
-			})
+			list = append(list, in(ws, warning("workspace has folders but is not configured: its requests are refused",
+				"add [workspaces."+ws+"], or move "+d.Layout.Workspace(ws)+" away"))...)
 		case !slices.Contains(have, ws):
-			list = append(list, Finding{
-				Severity: SeverityInfo, Workspace: ws, What: "workspace has no folders yet",
-				Cure: "permesso serve creates them when it starts",
-			})
+			list = append(list, in(ws, notice("workspace has no folders yet",
+				"permesso serve creates them when it starts"))...)
 		}
 	}
 	return list
@@ -88,7 +85,8 @@ func (d *Doctor) compareWorkspaces() (list []Finding) {
 func (d *Doctor) checkSecrets() (list []Finding) {
 	for _, path := range secretFiles(d.configTree()) {
 		if err := ipc.CheckSecret(path); errors.Is(err, fs.ErrNotExist) {
-			list = append(list, Finding{What: "missing secret file " + console.OneLine(path) + ", named in the configuration", Cure: "create it, or change the configuration"})
+			list = append(list, failure("missing secret file "+console.OneLine(path)+", named in the configuration",
+				"create it, or change the configuration")...)
 		} else if err != nil {
 			list = append(list, findingOf(SeverityError, "", err))
 		}
@@ -149,20 +147,17 @@ func lastWords(table map[string]any) (paths []string) {
 // checkHome checks that the home exists and that this user can read it.
 func (d *Doctor) checkHome(context.Context) []Finding {
 	if !d.exists {
-		return []Finding{{What: "no daemon for this user in " + console.OneLine(d.Layout.Home), Cure: "run permesso init, then permesso serve; or name another --home"}}
+		return failure("no daemon for this user in "+console.OneLine(d.Layout.Home),
+			"run permesso init, then permesso serve; or name another --home")
 	}
 	switch uid := os.Getuid(); {
 	case uid != 0 && uid != d.UID:
 		d.exists = false // skip the checks of a home
-		return []Finding{{
-			What: fmt.Sprintf("%s belongs to UID %d and doctor runs as UID %d: most checks are skipped", console.OneLine(d.Layout.Home), d.UID, uid),
-			Cure: fmt.Sprintf("sudo -u '#%d' permesso doctor", d.UID),
-		}}
+		return failure(fmt.Sprintf("%s belongs to UID %d and doctor runs as UID %d: most checks are skipped", console.OneLine(d.Layout.Home), d.UID, uid),
+			fmt.Sprintf("sudo -u '#%d' permesso doctor", d.UID))
 	case d.UID == 0:
-		return []Finding{{
-			Severity: SeverityWarning, What: console.OneLine(d.Layout.Home) + " belongs to root: approved requests run as root",
-			Cure: "run the daemon as a dedicated user: useradd --system permesso",
-		}}
+		return warning(console.OneLine(d.Layout.Home)+" belongs to root: approved requests run as root",
+			"run the daemon as a dedicated user: useradd --system permesso")
 	}
 	return []Finding{okFinding("%s, owned by UID %d", console.OneLine(d.Layout.Home), d.UID)}
 }
@@ -195,7 +190,8 @@ func (d *Doctor) checkFolders(context.Context) []Finding {
 	}
 	for _, ws := range d.withFolders() {
 		if note := d.Store.RequestsWarning(ws); note != "" {
-			list = append(list, Finding{Severity: SeverityWarning, Workspace: ws, What: console.OneLine(note), Cure: "run the daemon on a kernel with openat2 and with /proc mounted"})
+			list = append(list, in(ws, warning(console.OneLine(note),
+				"run the daemon on a kernel with openat2 and with /proc mounted"))...)
 		}
 	}
 	return orOK(list, "%d folders, none accessible to other users", seen)
@@ -223,7 +219,7 @@ func (d *Doctor) checkPaths(context.Context) []Finding {
 func (d *Doctor) checkPrograms(context.Context) []Finding {
 	var list []Finding
 	programs := 0
-	for _, name := range sortedTools(d.Config) {
+	for _, name := range slices.Sorted(maps.Keys(d.Config.Tools)) {
 		argv := d.Config.Tools[name].Handler.Argv
 		if d.Config.Tools[name].Handler.Kind != approval.HandlerCommand || len(argv) == 0 {
 			continue
@@ -259,15 +255,6 @@ func (d *Doctor) checkScripts(argv []string) (wrong []error) {
 	return wrong
 }
 
-func sortedTools(c *config.Config) []string {
-	names := make([]string, 0, len(c.Tools))
-	for name := range c.Tools {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // checkKeys loads the keys as serve does, and keeps them for later checks.
 func (d *Doctor) checkKeys(context.Context) []Finding {
 	var list []Finding
@@ -287,10 +274,8 @@ func (d *Doctor) checkKeys(context.Context) []Finding {
 	for _, e := range entries {
 		info, err := e.Info()
 		if err == nil && ownerOf(info) != d.UID {
-			list = append(list, Finding{
-				What: fmt.Sprintf("%s belongs to UID %d, the home to UID %d", console.OneLine(filepath.Join(d.Layout.Keys(), e.Name())), ownerOf(info), d.UID),
-				Cure: fmt.Sprintf("chown -R %d %s", d.UID, sandbox.ShellWord(d.Layout.Keys())),
-			})
+			list = append(list, failure(fmt.Sprintf("%s belongs to UID %d, the home to UID %d", console.OneLine(filepath.Join(d.Layout.Keys(), e.Name())), ownerOf(info), d.UID),
+				fmt.Sprintf("chown -R %d %s", d.UID, sandbox.ShellWord(d.Layout.Keys())))...)
 		}
 	}
 	return orOK(list, "the MAC key and the signing key pair load and match")

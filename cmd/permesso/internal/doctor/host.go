@@ -26,14 +26,14 @@ import (
 func (d *Doctor) checkDaemon(context.Context) []Finding {
 	// Do not create the lock file: the daemon's user could not open ours.
 	if _, err := os.Lstat(d.Layout.Lock()); err != nil {
-		return []Finding{{Severity: SeverityInfo, What: "the daemon is not running and never ran here", Cure: "permesso serve"}}
+		return notice("the daemon is not running and never ran here", "permesso serve")
 	}
 	running, err := d.Served()
 	if err != nil {
 		return findingsOf(SeverityError, "", err)
 	}
 	if d.running = running; !running {
-		return []Finding{{Severity: SeverityInfo, What: "the daemon is not running: decisions take effect when it starts", Cure: "permesso serve"}}
+		return notice("the daemon is not running: decisions take effect when it starts", "permesso serve")
 	}
 	p, known := findDaemon(d.Layout.Lock())
 	list := append(d.reportedHealth(), d.staleConfig(p.started)...)
@@ -42,13 +42,12 @@ func (d *Doctor) checkDaemon(context.Context) []Finding {
 	}
 	d.Daemon = p.pid
 	if p.replaced {
-		list = append(list, Finding{Severity: SeverityWarning, What: fmt.Sprintf("process %d runs a program file that was replaced since", p.pid), Cure: "restart permesso serve"})
+		list = append(list, warning(fmt.Sprintf("process %d runs a program file that was replaced since", p.pid),
+			"restart permesso serve")...)
 	}
 	if p.ignoresFsync {
-		list = append(list, Finding{
-			Severity: SeverityWarning, What: fmt.Sprintf("process %d has libeatmydata loaded or in LD_PRELOAD: its fsyncs may be ignored", p.pid),
-			Cure: "start permesso serve without it",
-		})
+		list = append(list, warning(fmt.Sprintf("process %d has libeatmydata loaded or in LD_PRELOAD: its fsyncs may be ignored", p.pid),
+			"start permesso serve without it")...)
 	}
 	return orOK(list, "running, process %d since %s", p.pid, p.started.Local().Format(time.DateTime))
 }
@@ -76,10 +75,8 @@ func (d *Doctor) staleConfig(started time.Time) []Finding {
 	if read.IsZero() || info.ModTime().Before(read.Add(reloadDelay)) {
 		return nil
 	}
-	return []Finding{{
-		Severity: SeverityWarning, What: "the daemon has not reloaded the configuration since its change at " + info.ModTime().Local().Format(time.DateTime),
-		Cure: "check its log for a configuration error, which keeps the old configuration; or restart permesso serve",
-	}}
+	return warning("the daemon has not reloaded the configuration since its change at "+info.ModTime().Local().Format(time.DateTime),
+		"check its log for a configuration error, which keeps the old configuration; or restart permesso serve")
 }
 
 // reportedHealth reads the daemon's own report in run/health.json.
@@ -90,16 +87,16 @@ func (d *Doctor) reportedHealth() (list []Finding) {
 		return nil // no daemon runs
 	}
 	for _, p := range h.Issues {
-		list = append(list, Finding{Severity: SeverityWarning, What: "the daemon reports: " + console.OneLine(p.What), Cure: cmp.Or(console.OneLine(p.Hint), "see permesso status and the daemon's log")})
+		list = append(list, warning("the daemon reports: "+console.OneLine(p.What),
+			cmp.Or(console.OneLine(p.Hint), "see permesso status and the daemon's log"))...)
 	}
 	if h.Status == home.HealthPaused {
-		list = append(list, Finding{Severity: SeverityInfo, What: "the daemon is paused, at least for one workspace: nothing runs there", Cure: "permesso resume"})
+		list = append(list, notice("the daemon is paused, at least for one workspace: nothing runs there",
+			"permesso resume")...)
 	}
 	if h.Version != "" && h.Version != d.app.Version {
-		list = append(list, Finding{
-			Severity: SeverityWarning, What: "the daemon runs version " + console.OneLine(h.Version) + ", this program is " + d.app.Version,
-			Cure: "restart permesso serve",
-		})
+		list = append(list, warning("the daemon runs version "+console.OneLine(h.Version)+", this program is "+d.app.Version,
+			"restart permesso serve")...)
 	}
 	return list
 }
@@ -110,7 +107,8 @@ func (d *Doctor) scratch(use func(dir string) []Finding) (list []Finding) {
 	for range 2 {
 		dir, err := os.MkdirTemp(d.Layout.Run(), "doctor-")
 		if err != nil {
-			return []Finding{{What: "cannot write to the home: " + console.OneLine(err.Error()), Cure: "see the findings on folders and disk"}}
+			return failure("cannot write to the home: "+console.OneLine(err.Error()),
+				"see the findings on folders and disk")
 		}
 		list = use(dir)
 		_, gone := os.Lstat(dir)
@@ -147,18 +145,17 @@ func (d *Doctor) checkClock(context.Context) []Finding {
 	var list []Finding
 	now := d.Now
 	if now.Year() < 2026 || now.Year() > 2100 {
-		list = append(list, Finding{What: "the clock shows " + now.Format(time.DateOnly) + ": receipts and deadlines would be wrong", Cure: "set the clock; then timedatectl set-ntp true"})
+		list = append(list, failure("the clock shows "+now.Format(time.DateOnly)+": receipts and deadlines would be wrong",
+			"set the clock; then timedatectl set-ntp true")...)
 	}
 	if entries, err := audit.Last(d.FS, d.Layout.Audit(), 1); err == nil && len(entries) == 1 && entries[0].Time.Sub(now) > maxAhead {
-		list = append(list, Finding{
-			What: fmt.Sprintf("the clock was set back: the log's newest entry is of %s, now is %s",
-				entries[0].Time.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)),
-			Cure: "set the clock; expired requests stay expired, pending ones would expire too late",
-		})
+		list = append(list, failure(fmt.Sprintf("the clock was set back: the log's newest entry is of %s, now is %s", entries[0].Time.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)),
+			"set the clock; expired requests stay expired, pending ones would expire too late")...)
 	}
 	list = append(list, d.scratch(checkDrift)...)
 	if unsynchronized() {
-		list = append(list, Finding{Severity: SeverityInfo, What: "system clock is not synchronized (NTP)", Cure: "timedatectl set-ntp true, or install chrony"})
+		list = append(list, notice("system clock is not synchronized (NTP)",
+			"timedatectl set-ntp true, or install chrony")...)
 	}
 	return orOK(list, "%s, same as the file system's clock", now.Format(time.RFC3339))
 }
@@ -182,10 +179,8 @@ func compareClocks(ours, disks time.Time) []Finding {
 	if off <= maxDrift {
 		return nil
 	}
-	return []Finding{{
-		Severity: SeverityWarning, What: "the system clock and the home's file system differ by " + off.Round(time.Second).String(),
-		Cure: "move the home to a local disk, or synchronize both machines by NTP",
-	}}
+	return warning("the system clock and the home's file system differ by "+off.Round(time.Second).String(),
+		"move the home to a local disk, or synchronize both machines by NTP")
 }
 
 // checkDisk checks the free space of every file system that the home uses.
@@ -238,7 +233,7 @@ const syncRounds = 20
 func (d *Doctor) checkSync(context.Context) []Finding {
 	m, err := ipc.MountOf(d.Layout.Home)
 	if err != nil {
-		return []Finding{{Severity: SeverityInfo, What: "cannot read the mount options: " + console.OneLine(err.Error())}}
+		return notice("cannot read the mount options: "+console.OneLine(err.Error()), "")
 	}
 	list := slices.Concat(findingsOf(SeverityError, "", m.LosesData()), findingsOf(SeverityWarning, "", m.Warnings()))
 	measured := ""
@@ -259,17 +254,15 @@ func (d *Doctor) checkSync(context.Context) []Finding {
 func (d *Doctor) checkAgents(context.Context) []Finding {
 	agents, err := findAgents(d.UID)
 	if errors.Is(err, errors.ErrUnsupported) {
-		return []Finding{{Severity: SeverityInfo, What: "cannot list processes on this system", Cure: "run agents as another user, or in a container"}}
+		return notice("cannot list processes on this system", "run agents as another user, or in a container")
 	}
 	if err != nil {
 		return findingsOf(SeverityInfo, "", err)
 	}
 	var list []Finding
 	for _, p := range agents {
-		list = append(list, Finding{
-			Severity: SeverityWarning, What: fmt.Sprintf("%s (process %d) runs as %s outside a sandbox: it could approve its own requests", p.name, p.pid, p.as),
-			Cure: "run it in a container (permesso mounts), or run the daemon as a system user, or set local_decisions = false",
-		})
+		list = append(list, warning(fmt.Sprintf("%s (process %d) runs as %s outside a sandbox: it could approve its own requests", p.name, p.pid, p.as),
+			"run it in a container (permesso mounts), or run the daemon as a system user, or set local_decisions = false")...)
 	}
 	return orOK(list, "no known agent runs as the daemon's user outside a sandbox")
 }

@@ -29,16 +29,15 @@ const (
 func (d *Doctor) checkMounts(ctx context.Context) []Finding {
 	box := sandbox.Find(ctx, d.Bin, "", nil)
 	if box.Bwrap == "" {
-		return []Finding{{Severity: SeverityInfo, What: "sandbox not checked: " + console.OneLine(box.Why), Cure: "apt-get install bubblewrap, or check your containers against permesso mounts WORKSPACE"}}
+		return notice("sandbox not checked: "+console.OneLine(box.Why),
+			"apt-get install bubblewrap, or check your containers against permesso mounts WORKSPACE")
 	}
 	var list []Finding
 	workspaces := d.withFolders()
 	for i, ws := range workspaces {
 		if time.Since(d.began) > mountsTimeout {
-			list = append(list, Finding{
-				Severity: SeverityInfo, What: console.Plural(len(workspaces)-i, "workspace") + " not checked, starting with " + ws + ": time limit of one run",
-				Cure: "permesso doctor --workspace " + ws,
-			})
+			list = append(list, notice(console.Plural(len(workspaces)-i, "workspace")+" not checked, starting with "+ws+": time limit of one run",
+				"permesso doctor --workspace "+ws)...)
 			break
 		}
 		box.Mounts = d.MountsOf(ws)
@@ -71,16 +70,17 @@ func SandboxUsers() []SandboxUser {
 func (d *Doctor) tryMounts(ctx context.Context, box sandbox.Sandbox, ws string, user SandboxUser) []Finding {
 	breaches, err := d.Probe(ctx, box, ws, user)
 	if err != nil {
-		return []Finding{{Severity: SeverityWarning, Workspace: ws, What: "sandbox probe failed: " + console.OneLine(err.Error()), Cure: "permesso mounts " + ws + " --bwrap prints the mounts; start them by hand"}}
+		return in(ws, warning("sandbox probe failed: "+console.OneLine(err.Error()),
+			"permesso mounts "+ws+" --bwrap prints the mounts; start them by hand"))
 	}
 	var list []Finding
-	for _, b := range breaches {
-		f := Finding{Workspace: ws, What: "an agent as " + user.Who + " in bubblewrap " + console.OneLine(b), Cure: "check for links and other mounts: permesso mounts " + ws + "; findmnt -T " + sandbox.ShellWord(d.Layout.Home)}
-		if !slices.ContainsFunc(list, func(g Finding) bool { return g == f }) {
-			list = append(list, f)
+	for i, b := range breaches {
+		if !slices.Contains(breaches[:i], b) {
+			list = append(list, failure("an agent as "+user.Who+" in bubblewrap "+console.OneLine(b),
+				"check for links and other mounts: permesso mounts "+ws+"; findmnt -T "+sandbox.ShellWord(d.Layout.Home))...)
 		}
 	}
-	return list
+	return in(ws, list)
 }
 
 // Probe runs permesso doctor probe in a sandbox.

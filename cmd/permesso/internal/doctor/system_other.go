@@ -35,5 +35,5 @@ func findAgents(int) ([]agent, error) { return nil, errors.ErrUnsupported }
 func Probe(*console.Console) error { return errors.ErrUnsupported }
 
 func (d *Doctor) checkMounts(context.Context) []Finding {
-	return []Finding{{Severity: SeverityInfo, What: "sandboxes are checked on Linux only"}}
+	return notice("sandboxes are checked on Linux only", "")
 }

@@ -20,25 +20,25 @@ func (d *Doctor) checkTelegram(ctx context.Context) []Finding {
 		return []Finding{okFinding("Telegram is not configured")}
 	}
 	if cfg.TokenFile == "" && d.app.Env(home.TelegramToken) == "" {
-		return []Finding{{Severity: SeverityInfo, What: "the bot's token is in the daemon's environment, which doctor cannot read"}}
+		return notice("the bot's token is in the daemon's environment, which doctor cannot read", "")
 	}
 	token, err := home.BotToken(cfg, d.app.Env)
 	if err != nil {
-		return []Finding{{Severity: SeverityError, What: console.OneLine(err.Error()), Cure: "permesso telegram setup"}}
+		return failure(console.OneLine(err.Error()), "permesso telegram setup")
 	}
 	ctx, stop := context.WithTimeout(ctx, telegramTimeout)
 	defer stop()
 	bot, err := (&telegram.Setup{Token: token, ServerURL: cfg.ServerURL}).Me(ctx)
 	switch {
 	case errors.Is(err, telegram.ErrToken):
-		return []Finding{{Severity: SeverityError, What: err.Error(), Cure: "get a token from @BotFather with /token"}}
+		return failure(err.Error(), "get a token from @BotFather with /token")
 	case err != nil:
-		return []Finding{{Severity: SeverityWarning, What: console.OneLine(err.Error()), Cure: "check the network and server_url"}}
+		return warning(console.OneLine(err.Error()), "check the network and server_url")
 	}
 	list := []Finding{okFinding("Telegram accepts the bot @%s", chat.Escape(bot.Username))}
 	for _, ws := range d.names {
 		if d.Config.TelegramChats[ws].ChatID < 0 && !bot.ReadsAllMessages {
-			list = append(list, Finding{Severity: SeverityInfo, Workspace: ws, What: home.PrivacyHint(bot.Username)})
+			list = append(list, in(ws, notice(home.PrivacyHint(bot.Username), ""))...)
 		}
 	}
 	return list

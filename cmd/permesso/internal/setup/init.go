@@ -169,15 +169,11 @@ func writeFirst(a *console.Console, file string, b Options) (kept bool, err erro
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return false, err
 	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	err = createFile(file, text, ourselves())
 	if errors.Is(err, fs.ErrExist) {
 		return true, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	_, err = f.WriteString(text)
-	return false, errors.Join(err, f.Sync(), f.Close())
+	return false, err
 }
 
 func configToWrite(a *console.Console) (string, error) {
@@ -186,15 +182,10 @@ func configToWrite(a *console.Console) (string, error) {
 			return filepath.Abs(f)
 		}
 	}
-	dir := a.Env("XDG_CONFIG_HOME")
-	if dir == "" {
-		home := a.Env("HOME")
-		if home == "" {
-			return "", console.Fail(console.ExitUsage, "permesso init --config FILE", "HOME is not set")
-		}
-		dir = filepath.Join(home, ".config")
+	if file := config.UserFile(a.Env); file != "" {
+		return file, nil
 	}
-	return filepath.Join(dir, "permesso", "permesso.toml"), nil
+	return "", console.Fail(console.ExitUsage, "permesso init --config FILE", "HOME is not set")
 }
 
 func initHome(a *console.Console) (*home.Home, error) {

@@ -94,21 +94,13 @@ func (s *Service) write(path, text string) step {
 	}}
 }
 
-// replaceFile replaces the file by a rename: no process reads half a unit, and a
-// symbolic link there is not followed.
 func replaceFile(file, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".permesso-*")
+	temp, err := writeBeside(file, text, 0o644, ourselves())
 	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
 		return fmt.Errorf("write %s: %w", file, err)
+	}
+	if err := os.Rename(temp, file); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", file, err), os.Remove(temp))
 	}
 	return nil
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
-	"github.com/permesso-dev/permesso/ipc"
 )
 
 // readToken finds the token. Errors and output never contain it.
@@ -74,7 +73,7 @@ func (m *Telegram) readTokenFile(file string) (err error) {
 	if err != nil {
 		return err
 	}
-	if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != m.daemonUser().uid {
+	if owner, ok := ownerOf(info); ok && owner.uid != m.daemonUser().uid {
 		return console.Fail(console.ExitError, fmt.Sprintf("chown %d %s", m.daemonUser().uid, sandbox.ShellWord(file)), "%s: not readable by the daemon's user", file)
 	}
 	return nil
@@ -87,15 +86,24 @@ func (m *Telegram) checkToken(from string) error {
 	return console.Fail(console.ExitError, "@BotFather issues the token, it looks like 123456789:AA…", "%s: not a valid bot token", from)
 }
 
-// account is the user who runs the daemon.
+// account is a user with its group.
 type account struct{ uid, gid int }
+
+func ourselves() account { return account{os.Geteuid(), os.Getegid()} }
+
+func ownerOf(info fs.FileInfo) (account, bool) {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return account{int(st.Uid), int(st.Gid)}, true
+	}
+	return account{}, false
+}
 
 // daemonUser is the owner of the home; without a home the user permesso of a
 // package, or else the current user.
 func (m *Telegram) daemonUser() account {
 	if info, err := os.Stat(m.home.Layout.Home); err == nil {
-		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
-			return account{int(owner.Uid), int(owner.Gid)}
+		if owner, ok := ownerOf(info); ok {
+			return owner
 		}
 	}
 	if u, err := user.Lookup("permesso"); err == nil && m.home.Config.File == systemConfig && os.Geteuid() == 0 {
@@ -105,7 +113,7 @@ func (m *Telegram) daemonUser() account {
 			return account{uid, gid}
 		}
 	}
-	return account{os.Geteuid(), os.Getegid()}
+	return ourselves()
 }
 
 // askToken reads the token from the keyboard without echo.
@@ -128,7 +136,7 @@ func (m *Telegram) askToken(ctx context.Context) error {
 func (m *Telegram) typeToken(ctx context.Context, in io.Reader) error {
 	for range 3 {
 		fmt.Fprint(m.out, "Token (not shown): ")
-		line, err := readHiddenLine(ctx, in)
+		line, err := readLine(ctx, in, rawLine)
 		fmt.Fprint(m.out, "\r\n")
 		if err != nil {
 			return err
@@ -139,25 +147,6 @@ func (m *Telegram) typeToken(ctx context.Context, in io.Reader) error {
 		fmt.Fprint(m.out, "   Not a valid token. A token looks like 123456789:AA…\r\n")
 	}
 	return m.checkToken("typed text")
-}
-
-// readHiddenLine reads a line, or until ctx ends; then the read ends with the process.
-func readHiddenLine(ctx context.Context, in io.Reader) (string, error) {
-	type read struct {
-		line string
-		err  error
-	}
-	done := make(chan read, 1)
-	go func() {
-		line, err := rawLine(in)
-		done <- read{line, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case r := <-done:
-		return r.line, r.err
-	}
 }
 
 // rawLine reads a line from a terminal in raw mode.
@@ -189,28 +178,15 @@ func rawLine(in io.Reader) (string, error) {
 // writeToken writes a file that only its owner can read. It never overwrites a
 // file with other content; fresh is false if the content is the same.
 func writeToken(file, token string, owner account) (fresh bool, err error) {
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
-	if errors.Is(err, fs.ErrExist) {
+	err = createFile(file, token+"\n", owner)
+	switch {
+	case errors.Is(err, fs.ErrExist):
 		if had, err := home.SecretWord(file); err == nil && had == token {
 			return false, nil
 		}
 		return false, console.Fail(console.ExitError, "remove the file, or use --token-file FILE", "%s exists with other content", file)
-	}
-	if err != nil {
+	case err != nil:
 		return false, fmt.Errorf("write token: %w", err)
-	}
-	if owner.uid != os.Geteuid() {
-		err = f.Chown(owner.uid, owner.gid)
-	}
-	if err == nil {
-		_, err = f.WriteString(token + "\n")
-	}
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = ipc.OS().SyncDir(filepath.Dir(file))
-	}
-	if err != nil {
-		return false, errors.Join(fmt.Errorf("write token: %w", err), os.Remove(file))
 	}
 	return true, nil
 }

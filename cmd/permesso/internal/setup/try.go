@@ -83,25 +83,33 @@ func (p *prompter) question(ctx context.Context, text string, value *string, che
 // line reads exactly one line, byte by byte: the input after it belongs to the
 // next reader.
 func (p *prompter) line(ctx context.Context) (string, error) {
-	type read struct {
-		line string
-		err  error
+	line, err := readLine(ctx, p.in, readOne)
+	switch {
+	case err == nil:
+		return strings.TrimSpace(line), nil
+	case ctx.Err() != nil:
+		err = console.Fail(console.ExitError, "", "interrupted; nothing was written")
+	default:
+		err = console.Fail(console.ExitError, "permesso init --yes asks no questions", "end of input; nothing was written")
 	}
-	done := make(chan read, 1)
+	fmt.Fprintln(p.out)
+	return "", err
+}
+
+// readLine reads a line, or until ctx ends; then the read ends with the process.
+func readLine(ctx context.Context, in io.Reader, read func(io.Reader) (string, error)) (string, error) {
+	var line string
+	done := make(chan error, 1)
 	go func() {
-		line, err := readOne(p.in)
-		done <- read{line, err}
+		var err error
+		line, err = read(in)
+		done <- err
 	}()
 	select {
-	case <-ctx.Done(): // the read ends with the process
-		fmt.Fprintln(p.out)
-		return "", console.Fail(console.ExitError, "", "interrupted; nothing was written")
-	case r := <-done:
-		if r.err != nil {
-			fmt.Fprintln(p.out)
-			return "", console.Fail(console.ExitError, "permesso init --yes asks no questions", "end of input; nothing was written")
-		}
-		return strings.TrimSpace(r.line), nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case err := <-done:
+		return line, err
 	}
 }
 

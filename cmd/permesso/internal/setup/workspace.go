@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -85,8 +84,8 @@ func editable(a *console.Console) (*home.Home, error) {
 	return h, nil
 }
 
-// editFile replaces a file by an edited version, atomically. It refuses if
-// another process changed the file.
+// editFile replaces a file by an edited version, atomically, with its owner and
+// permissions. It refuses if another process changed the file.
 func editFile(name string, edit func([]byte) ([]byte, error)) error {
 	name, err := filepath.EvalSymlinks(name)
 	if err != nil {
@@ -100,7 +99,15 @@ func editFile(name string, edit func([]byte) ([]byte, error)) error {
 	if err != nil {
 		return err
 	}
-	temp, err := writeLike(name, edited)
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	owner, ok := ownerOf(info)
+	if !ok || os.Geteuid() != 0 {
+		owner = ourselves()
+	}
+	temp, err := writeBeside(name, string(edited), info.Mode().Perm(), owner)
 	if err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
@@ -111,35 +118,6 @@ func editFile(name string, edit func([]byte) ([]byte, error)) error {
 		return errors.Join(err, os.Remove(temp))
 	}
 	return ipc.OS().SyncDir(filepath.Dir(name))
-}
-
-// writeLike writes b durably beside name, with its owner and permissions.
-func writeLike(name string, b []byte) (temp string, err error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return "", err
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".permesso-*.toml")
-	if err != nil {
-		return "", err
-	}
-	defer func() {
-		if err = errors.Join(err, f.Close()); err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	if owner, ok := info.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
-		if err := f.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
-			return "", err
-		}
-	}
-	if err := f.Chmod(info.Mode().Perm()); err != nil {
-		return "", err
-	}
-	if _, err := f.Write(b); err != nil {
-		return "", err
-	}
-	return f.Name(), f.Sync()
 }
 
 // Workspace is an item of workspace list --json.
