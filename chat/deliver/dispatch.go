@@ -46,9 +46,6 @@ func (e Event) done(handled bool) {
 func (in *dispatcher) enqueue(name string, f func()) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.queues == nil {
-		in.queues = map[string][]func(){}
-	}
 	waiting, running := in.queues[name]
 	in.queues[name] = append(waiting, f)
 	if running {
