@@ -142,7 +142,7 @@ func (c *Channel) init() {
 				c.Problem(what, hint)
 			}
 		}
-		c.state.queue = queue{noun: channelName, mu: &c.state.mu, now: c.now, firstDelay: cmp.Or(c.retryDelay, firstSendDelay), problems: &c.problems, log: c.Log}
+		c.state.queue = queue{transmit: c.transmit, mu: &c.state.mu, now: c.now, firstDelay: cmp.Or(c.retryDelay, firstSendDelay), problems: &c.problems, log: c.Log}
 	})
 }
 
