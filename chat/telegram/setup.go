@@ -138,7 +138,10 @@ func (s *Setup) Start(ctx context.Context, code string) (Started, error) {
 				wrong++
 			}
 			s.explainStart(ctx, m)
-			return true, false, checkGuesses(wrong)
+			if wrong >= maxGuesses {
+				err = ErrTooManyGuesses
+			}
+			return true, false, err
 		}
 		found = Started{
 			Person: m.From.ID, Name: strings.TrimSpace(m.From.FirstName + " " + m.From.LastName), Username: m.From.Username,
@@ -147,13 +150,6 @@ func (s *Setup) Start(ctx context.Context, code string) (Started, error) {
 		return true, true, nil
 	})
 	return found, err
-}
-
-func checkGuesses(wrong int) error {
-	if wrong >= maxGuesses {
-		return ErrTooManyGuesses
-	}
-	return nil
 }
 
 // parseStart reads /start and the text after it.
