@@ -53,7 +53,8 @@ func (c *Channel) newSession(ctx context.Context) (*session, error) {
 		feeds:       feeds{open: map[string]*feed{}},
 	}
 	s.outbox.onDone = s.jobFinished
-	s.dispatcher = dispatcher{session: s, queues: map[string][]func(){}}
+	s.dispatcher.session, s.dispatcher.queues = s, map[string][]func(){}
+	s.dispatcher.idle = sync.NewCond(&s.dispatcher.mu)
 	if err := errors.Join(s.sent.load(s.workspaceNames()), s.loadDigests()); err != nil {
 		s.log(fmt.Errorf("read sent records: %w", err))
 	}
