@@ -195,7 +195,7 @@ func (in *Inbox) RetryDelay(tries int, err error) time.Duration {
 }
 
 // RetryUnit is the first retry delay.
-func (in *Inbox) RetryUnit() time.Duration { return in.s.retryUnit() }
+func (in *Inbox) RetryUnit() time.Duration { return in.s.outbox.retryUnit }
 
 // Log logs an error.
 func (in *Inbox) Log(err error) { in.s.log(err) }

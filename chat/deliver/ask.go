@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -90,9 +91,7 @@ func (s *session) updateCopies(p *sentRecord, ws Workspace, k approval.Key, st s
 		}
 	}
 	for _, to := range ws.Places {
-		if to.Language == "" {
-			to.Language = ws.Language
-		}
+		to.Language = cmp.Or(to.Language, ws.Language)
 		x := p.copyIn(to)
 		if x != nil && s.sendUnknown(x) {
 			x.MaybeSent = true

@@ -172,16 +172,13 @@ func (w *incomingText) handleShow(ctx context.Context, prefix string) {
 		w.replyText(t.Help)
 		return
 	}
-	all, err := w.Viewer.Waiting(ctx, w.workspaces)
+	all, err := w.decidable(ctx, w.listRequest())
 	if err != nil {
 		w.log(err)
 		w.replyText(t.Unsure)
 		return
 	}
-	all = slices.DeleteFunc(all, func(x approval.StoredPending) bool {
-		_, ok := w.Guard.May(x.Pending.SourceGroup, x.Pending, w.person)
-		return !ok || !strings.HasPrefix(x.Pending.RequestID, prefix)
-	})
+	all = slices.DeleteFunc(all, func(x approval.StoredPending) bool { return !strings.HasPrefix(x.Pending.RequestID, prefix) })
 	if len(all) != 1 {
 		w.replyText(chat.Format(t.NotFound, "id", prefix))
 		return

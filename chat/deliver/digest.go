@@ -110,11 +110,13 @@ func (s *session) digest(id string) *digest {
 
 // queueDigest queues a job that syncs a digest with its requests.
 func (s *session) queueDigest(id string) {
-	d := s.digest(id)
-	if d == nil {
-		return
+	if d := s.digest(id); d != nil {
+		s.putDigest(d)
 	}
-	s.outbox.put(d.Chat, job{name: digestName(id), rank: rankEdit, do: func(ctx context.Context) error { return s.deliverDigest(ctx, id) }}, 0)
+}
+
+func (s *session) putDigest(d *digest) {
+	s.outbox.put(d.Chat, job{name: digestName(d.ID), rank: rankEdit, do: func(ctx context.Context) error { return s.deliverDigest(ctx, d.ID) }}, 0)
 }
 
 func (s *session) deliverDigest(ctx context.Context, id string) error {
@@ -164,17 +166,14 @@ func (s *session) markDigestSent(id string, message ID, seen string) error {
 	}
 	s.digests.mu.Unlock()
 	for _, r := range next.Requests {
-		k := approval.Key{Workspace: next.Workspace, ID: r}
-		if p := s.sent.record(k); p == nil || !slices.ContainsFunc(p.Copies, func(x *sentCopy) bool { return x.Digest == id && x.SentAt.IsZero() }) {
-			continue
-		}
-		err = errors.Join(err, s.sent.updateSent(k, func(p *sentRecord) error {
+		err = errors.Join(err, s.sent.updateSent(approval.Key{Workspace: next.Workspace, ID: r}, func(p *sentRecord) error {
+			result := errUnchanged
 			for _, x := range p.Copies {
 				if x.Digest == id && x.SentAt.IsZero() {
-					x.SentAt = s.now().UTC()
+					x.SentAt, result = s.now().UTC(), nil
 				}
 			}
-			return nil
+			return result
 		}))
 	}
 	return err
@@ -251,14 +250,10 @@ func (s *session) remindOfDigest(id string) {
 // refreshDigests queues the digests that were not rendered or sent in this session.
 func (s *session) refreshDigests() {
 	s.digests.mu.Lock()
-	var ids []string
-	for id, d := range s.digests.all {
+	defer s.digests.mu.Unlock()
+	for _, d := range s.digests.all {
 		if d.rendered == "" {
-			ids = append(ids, id)
+			s.putDigest(d)
 		}
-	}
-	s.digests.mu.Unlock()
-	for _, id := range ids {
-		s.queueDigest(id)
 	}
 }

@@ -24,7 +24,7 @@ type dispatcher struct {
 
 	mu     sync.Mutex
 	queues map[string][]func() // waiting handlers, by queue name
-	idle   chan struct{}       // closed when all queues are empty; nil: they are
+	idle   *sync.Cond          // all queues are empty
 }
 
 // receive only queues the event.
@@ -46,18 +46,11 @@ func (e Event) done(handled bool) {
 func (in *dispatcher) enqueue(name string, f func()) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.queues == nil {
-		in.queues = map[string][]func(){}
-	}
 	waiting, running := in.queues[name]
 	in.queues[name] = append(waiting, f)
-	if running {
-		return
+	if !running {
+		go in.drain(name)
 	}
-	if in.idle == nil {
-		in.idle = make(chan struct{})
-	}
-	go in.drain(name)
 }
 
 // drain runs a queue until it is empty.
@@ -66,8 +59,7 @@ func (in *dispatcher) drain(name string) {
 		in.mu.Lock()
 		if len(in.queues[name]) == 0 {
 			if delete(in.queues, name); len(in.queues) == 0 {
-				close(in.idle)
-				in.idle = nil
+				in.idle.Broadcast()
 			}
 			in.mu.Unlock()
 			return
@@ -81,14 +73,10 @@ func (in *dispatcher) drain(name string) {
 
 // wait returns when no event is being handled.
 func (in *dispatcher) wait() {
-	for {
-		in.mu.Lock()
-		idle := in.idle
-		in.mu.Unlock()
-		if idle == nil {
-			return
-		}
-		<-idle
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for len(in.queues) > 0 {
+		in.idle.Wait()
 	}
 }
 

@@ -1,15 +1,9 @@
 package deliver
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 )
-
-// retryUnit is the first retry delay. All other delays are multiples of it.
-func (s *session) retryUnit() time.Duration {
-	return cmp.Or(s.Retry, firstRetry)
-}
 
 // warnAfter is how long a transient failure lasts before the operator is warned.
 const warnAfter = 20 * time.Second
@@ -45,7 +39,7 @@ func (s *session) reportFailure(name string, err error) {
 	if s.warnings.shouldLog(name, s.now()) {
 		s.log(fmt.Errorf("%s: %w", name, err))
 	}
-	if s.warnings.failingFor(name, s.now()) >= warnAfter/firstRetry*s.retryUnit() {
+	if s.warnings.failingFor(name, s.now()) >= warnAfter/firstRetry*s.outbox.retryUnit {
 		s.warnings.set(name, fmt.Sprintf("%s is unreachable: %v", s.traits.Service, err), fmt.Sprintf("check the network; pending cards are sent as soon as %s is reachable", s.traits.Service))
 	}
 }

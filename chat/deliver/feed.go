@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -40,14 +41,12 @@ func (s *session) feed(ws Workspace, k approval.Key, st status) {
 		return
 	}
 	for _, to := range ws.Places {
-		if to.Language == "" {
-			to.Language = ws.Language
-		}
+		to.Language = cmp.Or(to.Language, ws.Language)
 		if s.addFeedLine(ws.Name, to, k, st.Record) {
 			name := feedName(ws.Name, to)
 			s.outbox.put(to.Chat, job{name: name, rank: rankNotice, lossy: true, do: func(ctx context.Context) error {
 				return s.deliverFeed(ctx, name, ws.Name, to)
-			}}, feedDelay/firstRetry*s.retryUnit())
+			}}, feedDelay/firstRetry*s.outbox.retryUnit)
 		}
 	}
 }
@@ -85,9 +84,6 @@ func (s *session) loadFeed(name string) *feed {
 	if err := s.load(name, f); err != nil {
 		s.log(err)
 		f = &feed{}
-	}
-	if s.feeds.open == nil {
-		s.feeds.open = map[string]*feed{}
 	}
 	s.feeds.open[name] = f
 	return f

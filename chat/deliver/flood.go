@@ -24,9 +24,6 @@ type floodKey struct {
 
 // exceeded counts a card, and reports whether it is one too many.
 func (f *flood) exceeded(ws string, to Place, now time.Time) bool {
-	if f.cards == nil {
-		f.cards = map[floodKey][]time.Time{}
-	}
 	at := floodKey{ws, to.Address}
 	recent := slices.DeleteFunc(f.cards[at], func(t time.Time) bool { return now.Sub(t) >= floodWindow })
 	f.cards[at] = append(recent, now)

@@ -43,9 +43,6 @@ type listButtons struct {
 func (c *listButtons) add(what listButton) (nonceOf string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.buttons == nil {
-		c.buttons = map[string]listButton{}
-	}
 	n := nonce()
 	c.buttons[n], c.order = what, append(c.order, n)
 	if len(c.order) > maxListButtons {
@@ -71,15 +68,11 @@ const (
 // pendingList is one page of the pending requests, with a button for each card.
 func (s *session) pendingList(ctx context.Context, a listRequest, page int) Message {
 	t := s.renderer(a.language)
-	all, err := s.Viewer.Waiting(ctx, a.workspaces)
+	all, err := s.decidable(ctx, a)
 	if err != nil {
 		s.log(err)
 		return plain(t.Unsure)
 	}
-	all = slices.DeleteFunc(all, func(w approval.StoredPending) bool {
-		_, ok := s.Guard.May(w.Pending.SourceGroup, w.Pending, a.person)
-		return !ok
-	})
 	if len(all) == 0 {
 		return plain(t.NothingWaits)
 	}
@@ -105,6 +98,15 @@ func (s *session) pendingList(ctx context.Context, a listRequest, page int) Mess
 		msg.Buttons = append(msg.Buttons, turn)
 	}
 	return msg
+}
+
+// decidable lists the pending requests that the user may decide.
+func (s *session) decidable(ctx context.Context, a listRequest) ([]approval.StoredPending, error) {
+	all, err := s.Viewer.Waiting(ctx, a.workspaces)
+	return slices.DeleteFunc(all, func(w approval.StoredPending) bool {
+		_, ok := s.Guard.May(w.Pending.SourceGroup, w.Pending, a.person)
+		return !ok
+	}), err
 }
 
 // openNonce is the nonce that shows a request's card in a chat; "" if the chat has no copy.

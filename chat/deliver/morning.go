@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -131,10 +132,7 @@ func (s *session) sortAsked(ctx context.Context, ws string, n quietPeriod) (wait
 }
 
 func (s *session) morningMessage(ctx context.Context, ws Workspace, to Place, waiting, expired []approval.Key) Message {
-	if to.Language == "" {
-		to.Language = ws.Language
-	}
-	t := s.renderer(to.Language)
+	t := s.renderer(cmp.Or(to.Language, ws.Language))
 	shown := []string{chat.Format(t.MorningTitle, "workspace", ws.Name, "waiting", strconv.Itoa(len(waiting)), "expired", strconv.Itoa(len(expired)))}
 	var buttons []Button
 	for i, k := range append(slices.Clone(waiting), expired...) {

@@ -1,7 +1,6 @@
 package deliver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -37,7 +36,7 @@ const (
 // outbox runs the jobs of each chat in order, and those of different chats in parallel. Adding a job never
 // waits for the network.
 type outbox struct {
-	retryUnit time.Duration // the first retry delay; 0: a second
+	retryUnit time.Duration // the first retry delay
 	// onDone gets the result of each job.
 	onDone func(chatID ID, err error)
 
@@ -68,9 +67,6 @@ func (o *outbox) put(chatID ID, j job, after time.Duration) {
 	defer o.mu.Unlock()
 	if o.ctx.Err() != nil {
 		return
-	}
-	if o.queues == nil {
-		o.queues = map[ID]*queue{}
 	}
 	t := o.queues[chatID]
 	if t == nil {
@@ -173,9 +169,7 @@ func (o *outbox) done(chatID ID, t *queue, e *queuedJob, err error) {
 	if o.ctx.Err() != nil {
 		return
 	}
-	if o.onDone != nil {
-		o.onDone(chatID, err)
-	}
+	o.onDone(chatID, err)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	e.running = false
@@ -193,7 +187,7 @@ func (o *outbox) done(chatID ID, t *queue, e *queuedJob, err error) {
 // retryDelay is the delay after a failure. It is randomized, so that jobs that failed together do not retry
 // together.
 func (o *outbox) retryDelay(tries int, err error) time.Duration {
-	wait := cmp.Or(o.retryUnit, firstRetry)
+	wait := o.retryUnit
 	switch class := ClassOf(err); {
 	case class == Unreachable, never(err):
 		wait *= unreachableUnits

@@ -65,9 +65,6 @@ type refusals struct {
 func (x *refusals) count(id ID, now time.Time) (speak bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.at == nil {
-		x.at = map[ID][]time.Time{}
-	}
 	old := func(t time.Time) bool { return now.Sub(t) >= refusalWindow }
 	if len(x.at) >= maxRefused {
 		for i, times := range x.at {

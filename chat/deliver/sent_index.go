@@ -51,16 +51,18 @@ type messageRef struct {
 // maxRemoved is how many removed records stay in memory, to explain late taps.
 const maxRemoved = 500
 
+func newSentIndex(store chat.SentStore) *sentIndex {
+	return &sentIndex{
+		store: store, loaded: map[string]bool{}, records: map[approval.Key]*sentRecord{}, removed: map[approval.Key]*sentRecord{},
+		buttons: map[string]buttonRef{}, messages: map[messageKey]messageRef{},
+	}
+}
+
 // load reads the records of the workspaces, each workspace once. An unreadable record is removed, so that its
 // request is asked again.
 func (b *sentIndex) load(workspaces []string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.records == nil {
-		b.loaded = map[string]bool{}
-		b.records, b.buttons, b.messages = map[approval.Key]*sentRecord{}, map[string]buttonRef{}, map[messageKey]messageRef{}
-		b.removed = map[approval.Key]*sentRecord{}
-	}
 	var errs []error
 	for _, ws := range workspaces {
 		if b.loaded[ws] {

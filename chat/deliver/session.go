@@ -43,10 +43,18 @@ type session struct {
 
 func (c *Channel) newSession(ctx context.Context) (*session, error) {
 	s := &session{
-		Channel: c, id: nonce(), quietKnown: map[string]bool{}, sent: &sentIndex{store: c.Sent}, flood: flood{most: cmp.Or(c.MaxCards, maxCards)},
-		touched: make(chan approval.Key, 256), nameKnown: make(chan struct{}), opened: make(chan struct{}), ctx: ctx, firstPass: true, outbox: &outbox{ctx: ctx, retryUnit: c.Retry},
+		Channel: c, id: nonce(), ctx: ctx, firstPass: true, quietKnown: map[string]bool{}, sent: newSentIndex(c.Sent),
+		touched: make(chan approval.Key, 256), nameKnown: make(chan struct{}), opened: make(chan struct{}),
+		outbox:      &outbox{ctx: ctx, retryUnit: cmp.Or(c.Retry, firstRetry), queues: map[ID]*queue{}},
+		warnings:    warnings{report: c.Problem, current: map[string][2]string{}, since: map[string]time.Time{}, logged: map[string]time.Time{}},
+		flood:       flood{most: cmp.Or(c.MaxCards, maxCards), cards: map[floodKey][]time.Time{}},
+		refusals:    refusals{at: map[ID][]time.Time{}},
+		listButtons: listButtons{buttons: map[string]listButton{}},
+		feeds:       feeds{open: map[string]*feed{}},
 	}
-	s.warnings.report, s.outbox.onDone, s.dispatcher.session = c.Problem, s.jobFinished, s
+	s.outbox.onDone = s.jobFinished
+	s.dispatcher.session, s.dispatcher.queues = s, map[string][]func(){}
+	s.dispatcher.idle = sync.NewCond(&s.dispatcher.mu)
 	if err := errors.Join(s.sent.load(s.workspaceNames()), s.loadDigests()); err != nil {
 		s.log(fmt.Errorf("read sent records: %w", err))
 	}

@@ -26,9 +26,6 @@ const maxPublished = 3
 func (t *warnings) set(name, what, hint string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.current == nil {
-		t.current = map[string][2]string{}
-	}
 	if t.current[name] == [2]string{what, hint} {
 		return
 	}
@@ -65,9 +62,6 @@ func (t *warnings) names() []string {
 func (t *warnings) failingFor(name string, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.since == nil {
-		t.since = map[string]time.Time{}
-	}
 	if _, there := t.since[name]; !there {
 		t.since[name] = now
 	}
@@ -81,9 +75,6 @@ const logInterval = time.Minute
 func (t *warnings) shouldLog(name string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.logged == nil {
-		t.logged = map[string]time.Time{}
-	}
 	if last, ok := t.logged[name]; ok && now.Sub(last) < logInterval {
 		return false
 	}

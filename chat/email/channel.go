@@ -134,6 +134,8 @@ func (c *Channel) Run(ctx context.Context) error {
 func (c *Channel) init() {
 	c.state.once.Do(func() {
 		c.state.wakeup = make(chan struct{}, 1)
+		c.state.sent = sentRecords{map[approval.Key]*sentRecord{}, map[string]bool{}}
+		c.state.missingSince, c.state.unprovedSince = map[approval.Key]time.Time{}, map[string]time.Time{}
 		c.problems.report = func(what, hint string) {
 			if what != "" {
 				what = "email: " + what
@@ -142,7 +144,7 @@ func (c *Channel) init() {
 				c.Problem(what, hint)
 			}
 		}
-		c.state.queue = queue{noun: channelName, mu: &c.state.mu, now: c.now, firstDelay: cmp.Or(c.retryDelay, firstSendDelay), problems: &c.problems, log: c.Log}
+		c.state.queue = queue{transmit: c.transmit, mu: &c.state.mu, now: c.now, firstDelay: cmp.Or(c.retryDelay, firstSendDelay), problems: &c.problems, log: c.Log}
 	})
 }
 
@@ -299,28 +301,19 @@ func (c *Channel) wantsFollowUp(a *cardCopy, rec *approval.Record) bool {
 	if !c.FollowUp || a.State != stateSent && !a.MaybeSent {
 		return false
 	}
-	if !a.Used {
-		return true
-	}
-	switch rec.Status {
-	case approval.StatusFailed, approval.StatusInterrupted, approval.StatusExpired, approval.StatusCancelled:
-		return true
-	}
-	return false
+	failures := []approval.Status{approval.StatusFailed, approval.StatusInterrupted, approval.StatusExpired, approval.StatusCancelled}
+	return !a.Used || slices.Contains(failures, rec.Status)
 }
 
 // handleMissing handles a request that is neither pending nor recorded: the gate withdrew
 // it, or is about to write the record.
 func (c *Channel) handleMissing(k approval.Key) error {
 	since, known := c.state.missingSince[k]
-	if !known {
-		if c.state.missingSince == nil {
-			c.state.missingSince = map[approval.Key]time.Time{}
-		}
+	switch {
+	case !known:
 		c.state.missingSince[k] = c.now()
 		return nil
-	}
-	if c.now().Sub(since) < dropMissingAfter {
+	case c.now().Sub(since) < dropMissingAfter:
 		return nil
 	}
 	return c.removeRecord(k)

@@ -63,12 +63,7 @@ func (s style) noMargins(n *html.Node) bool {
 
 // hasTopBorder recognizes the line that Outlook draws above a quotation.
 func (s style) hasTopBorder() bool {
-	for _, k := range []string{"border-top", "border-top-style"} {
-		if strings.Contains(s[k], "solid") {
-			return true
-		}
-	}
-	return false
+	return strings.Contains(s["border-top"], "solid") || strings.Contains(s["border-top-style"], "solid")
 }
 
 // color is red, green and blue.

@@ -191,9 +191,6 @@ func (c *Channel) handleUnproved(name string, err error) (Taken, error) {
 	defer c.state.mu.Unlock()
 	since, known := c.state.unprovedSince[name]
 	if e.Undecided && (!known || c.now().Sub(since) < proofRetryTime) {
-		if c.state.unprovedSince == nil {
-			c.state.unprovedSince = map[string]time.Time{}
-		}
 		if !known {
 			c.state.unprovedSince[name] = c.now()
 		}

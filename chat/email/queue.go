@@ -37,18 +37,6 @@ type delivery struct {
 
 func (d *delivery) open() bool { return d.State == "" || d.State == stateSending }
 
-// transmission makes one attempt to send a message.
-type transmission func(ctx context.Context) *failure
-
-// failure is how an attempt failed.
-type failure struct {
-	error
-	Server    bool // every other message would fail, too
-	Settings  bool // until the operator fixes the settings
-	Temporary bool // a retry may succeed
-	MaybeSent bool
-}
-
 // errOutdated is the error of compose for a message that is too old to be sent.
 var errOutdated = errors.New("outdated")
 
@@ -58,18 +46,17 @@ type job struct {
 	to   string
 	what string // for the log
 	*delivery
-	compose   func() (transmission, error)     // nil, or without a transmission: not at the moment
+	compose   func() (*outgoing, error)        // nil, or without an email: not at the moment
 	save      func() error                     // saves the delivery
 	notSent   func()                           // called if the message certainly did not arrive; may be nil
 	failed    func(why error) (reports func()) // called after the final failure; may be nil
 	maybeSent bool                             // an attempt before this one may have arrived
 }
 
-// queue sends messages that are due, one at a time. It knows neither what they say nor how
-// they are sent.
+// queue sends messages that are due, one at a time. It does not know what they say.
 type queue struct {
-	noun       string      // for the log: "email"
-	mu         *sync.Mutex // not held while a message is sent
+	transmit   func(ctx context.Context, d *outgoing) *mailbox.Error // makes one attempt
+	mu         *sync.Mutex                                           // not held while a message is sent
 	now        func() time.Time
 	firstDelay time.Duration
 	problems   *problems
@@ -80,9 +67,9 @@ type queue struct {
 // send sends what is due of the jobs, the first ones first.
 func (q *queue) send(ctx context.Context, jobs iter.Seq[*job]) {
 	for ctx.Err() == nil {
-		j, send, err := q.prepare(jobs)
+		j, d, err := q.prepare(jobs)
 		if err != nil {
-			q.log.Error().Err(err).Msg("save sent record failed; " + q.noun + " not sent")
+			q.log.Error().Err(err).Msg("save sent record failed; email not sent")
 			q.problems.set("note", "cannot send: "+err.Error(), "check free disk space")
 			return
 		}
@@ -90,12 +77,12 @@ func (q *queue) send(ctx context.Context, jobs iter.Seq[*job]) {
 		if j == nil {
 			return
 		}
-		q.record(ctx, j, send(ctx))
+		q.record(ctx, j, q.transmit(ctx, d))
 	}
 }
 
 // prepare picks a job that is due and saves durably that an attempt begins.
-func (q *queue) prepare(jobs iter.Seq[*job]) (*job, transmission, error) {
+func (q *queue) prepare(jobs iter.Seq[*job]) (*job, *outgoing, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.now()
@@ -106,7 +93,7 @@ func (q *queue) prepare(jobs iter.Seq[*job]) (*job, transmission, error) {
 		if j.compose == nil || j.Next.After(now) {
 			continue
 		}
-		t, err := j.compose()
+		d, err := j.compose()
 		switch {
 		case errors.Is(err, errOutdated):
 			j.State = stateFailed
@@ -114,7 +101,7 @@ func (q *queue) prepare(jobs iter.Seq[*job]) (*job, transmission, error) {
 				return nil, nil, err
 			}
 			continue
-		case err != nil || t == nil:
+		case err != nil || d == nil:
 			return nil, nil, err
 		}
 		// Saved before the attempt: after a crash during it, the retry is delayed, too, and
@@ -122,13 +109,13 @@ func (q *queue) prepare(jobs iter.Seq[*job]) (*job, transmission, error) {
 		next := mailbox.Retry{N: j.Attempts}.Next(now, q.firstDelay, maxSendDelay)
 		j.maybeSent = j.MaybeSent
 		j.State, j.Attempts, j.Next, j.MaybeSent = stateSending, next.N, next.At.UTC(), true
-		return j, t, j.save()
+		return j, d, j.save()
 	}
 	return nil, nil, nil
 }
 
 // record saves the result of an attempt, and reports it.
-func (q *queue) record(ctx context.Context, j *job, f *failure) {
+func (q *queue) record(ctx context.Context, j *job, f *mailbox.Error) {
 	q.mu.Lock()
 	report := q.apply(ctx, j, f)
 	saved := j.save()
@@ -142,14 +129,14 @@ func (q *queue) record(ctx context.Context, j *job, f *failure) {
 
 // apply applies the result of an attempt to the delivery. It returns what must be reported
 // without the lock.
-func (q *queue) apply(ctx context.Context, j *job, f *failure) (reports func()) {
+func (q *queue) apply(ctx context.Context, j *job, f *mailbox.Error) (reports func()) {
 	if f == nil {
 		j.State, j.MaybeSent, j.Error, j.Next = stateSent, j.maybeSent, "", time.Time{}
 		q.pause = mailbox.Retry{}
 		return func() {
 			q.problems.clear("server")
 			q.problems.clear("to " + j.to)
-			q.log.Info().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Msg(q.noun + " sent")
+			q.log.Info().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Msg("email sent")
 		}
 	}
 	j.MaybeSent = j.maybeSent || f.MaybeSent
@@ -162,22 +149,22 @@ func (q *queue) apply(ctx context.Context, j *job, f *failure) (reports func()) 
 	}
 	more := func() {}
 	switch {
-	case f.Server:
+	case f.Account || f.Temporary && !f.MaybeSent && (f.Code == 0 || f.Code == 421):
 		longest := time.Minute
-		if f.Settings {
+		if f.Account {
 			longest = maxSendDelay
 		}
 		q.pause = q.pause.Next(q.now(), q.firstDelay, longest)
 		// The server failed, not this message: when the server is back, it is sent at once.
 		j.Attempts, j.Next = j.Attempts-1, q.pause.At.UTC()
-		more = func() { q.problems.set("server", "cannot send: "+f.Error(), approval.Hint(f.error)) }
+		more = func() { q.problems.set("server", "cannot send: "+f.Error(), approval.Hint(f)) }
 	case !f.Temporary:
 		if j.State = stateFailed; j.failed != nil {
-			more = j.failed(f.error)
+			more = j.failed(f)
 		}
 	}
 	return func() {
-		q.log.Warn().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Err(f.error).Bool("again", j.open()).Msg(q.noun + " not sent")
+		q.log.Warn().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Err(f).Bool("again", j.open()).Msg("email not sent")
 		more()
 	}
 }

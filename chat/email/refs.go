@@ -1,6 +1,7 @@
 package email
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/permesso-dev/permesso/chat"
@@ -124,10 +125,7 @@ func (m *inboundMail) Refs(sub Addressing) []cardRef {
 			}
 		}
 	}
-	for _, r := range tagsIn(m.Subject, inSubject) {
-		add(r)
-	}
-	for _, r := range tagsIn(m.Text, inBody) {
+	for _, r := range slices.Concat(tagsIn(m.Subject, inSubject), tagsIn(m.Text, inBody)) {
 		add(r)
 	}
 	return refs

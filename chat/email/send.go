@@ -55,21 +55,18 @@ func (c *Channel) jobs(ctx context.Context, waiting []approval.StoredPending) it
 	}
 }
 
-// transmit returns the function that sends an email.
-func (c *Channel) transmit(d *outgoing) transmission {
-	return func(ctx context.Context) *failure {
-		raw, err := d.bytes()
-		if err != nil {
-			return &failure{error: &mailbox.Error{Stage: "compose the mail", Err: err}}
-		}
-		if err = c.Sender.Send(ctx, d.From, []string{d.To}, raw); err == nil {
-			return nil
-		}
-		e := &mailbox.Error{Stage: "send the mail", Temporary: true, Err: err}
-		errors.As(err, &e)
-		server := e.Account || e.Temporary && !e.MaybeSent && (e.Code == 0 || e.Code == 421)
-		return &failure{e, server, e.Account, e.Temporary, e.MaybeSent}
+// transmit makes one attempt to send an email.
+func (c *Channel) transmit(ctx context.Context, d *outgoing) *mailbox.Error {
+	raw, err := d.bytes()
+	if err != nil {
+		return &mailbox.Error{Stage: "compose the mail", Err: err}
 	}
+	if err = c.Sender.Send(ctx, d.From, []string{d.To}, raw); err == nil {
+		return nil
+	}
+	e := &mailbox.Error{Stage: "send the mail", Temporary: true, Err: err}
+	errors.As(err, &e)
+	return e
 }
 
 // cardJob is a card for one approver. Each attempt has a new token: of an earlier one only the
@@ -80,11 +77,10 @@ func (c *Channel) cardJob(k approval.Key, n *sentRecord, a *cardCopy, w *approva
 		return j
 	}
 	var token string
-	j.compose = func() (transmission, error) {
+	j.compose = func() (d *outgoing, err error) {
 		token = a.addToken()
-		mail, complete, err := c.cardMail(*w, a, token)
-		a.Complete = complete
-		return c.transmit(mail), err
+		d, a.Complete, err = c.cardMail(*w, a, token)
+		return d, err
 	}
 	j.notSent = func() { a.removeToken(token) }
 	j.failed = func(why error) func() { return c.cardFailed(k, a, why) }
@@ -135,7 +131,7 @@ func (c *Channel) ceiling(ws string) approval.Reversibility {
 func (c *Channel) followUpJob(ctx context.Context, k approval.Key, n *sentRecord, a *cardCopy) *job {
 	return &job{
 		key: k, to: a.To, what: "outcome", delivery: a.FollowUp, save: func() error { return c.save(k, n) },
-		compose: func() (transmission, error) {
+		compose: func() (*outgoing, error) {
 			rec, err := c.Records.Record(ctx, k)
 			switch {
 			case err != nil || rec == nil:
@@ -143,7 +139,7 @@ func (c *Channel) followUpJob(ctx context.Context, k approval.Key, n *sentRecord
 			case c.now().Sub(rec.EndedAt) > maxFollowUpAge:
 				return nil, errOutdated
 			}
-			return c.transmit(c.followUp(k, a, rec)), nil
+			return c.followUp(k, a, rec), nil
 		},
 	}
 }
@@ -172,7 +168,7 @@ func (c *Channel) answerJob(t *handledEmail) *job {
 			card.removeToken(token)
 		}
 	}
-	j.compose = func() (transmission, error) {
+	j.compose = func() (*outgoing, error) {
 		if c.now().Sub(t.At) > maxAnswerAge {
 			return nil, errOutdated
 		}
@@ -184,7 +180,7 @@ func (c *Channel) answerJob(t *handledEmail) *job {
 				}
 			}
 		}
-		return c.transmit(c.answer(t, token)), nil
+		return c.answer(t, token), nil
 	}
 	return j
 }

@@ -97,9 +97,6 @@ func (c *Channel) load(ws string) error {
 	if p.loaded[ws] {
 		return nil
 	}
-	if p.records == nil {
-		p.records, p.loaded = map[approval.Key]*sentRecord{}, map[string]bool{}
-	}
 	ids, err := c.Sent.List(ws)
 	if err != nil {
 		return err

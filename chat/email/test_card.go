@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -103,15 +104,7 @@ func (r *TestMail) Await(ctx context.Context, box mailbox.Mailbox) ([]byte, erro
 
 func (r *TestMail) answers(raw []byte) bool {
 	m, err := readMail(raw)
-	if err != nil {
-		return false
-	}
-	for _, ref := range m.Refs(r.Addressing) {
-		if sameToken(ref.Token, r.token) {
-			return true
-		}
-	}
-	return false
+	return err == nil && slices.ContainsFunc(m.Refs(r.Addressing), func(ref cardRef) bool { return sameToken(ref.Token, r.token) })
 }
 
 // End removes the test from the store.

@@ -61,7 +61,7 @@ func ValidToken(token string) bool { return tokenForm.MatchString(token) }
 func (c *Adapter) Open(ctx context.Context, in *deliver.Inbox) (deliver.Traits, error) {
 	s := &session{Adapter: c, in: in}
 	s.ctx, s.stop = context.WithCancelCause(ctx)
-	s.journal = &Journal{Client: &pollMonitor{httpClient: c.client(), s: s}, Store: c.Updates, Token: c.Token}
+	s.journal = &Journal{Client: &pollMonitor{httpClient: clientOr(c.Client), s: s}, Store: c.Updates, Token: c.Token}
 	b, err := c.newBot(s.ctx, s.journal, s.dispatch, s.pollFailed)
 	if err != nil {
 		return deliver.Traits{}, err
@@ -124,9 +124,10 @@ func (s *session) fetchName() {
 	}
 }
 
-func (c *Adapter) client() httpClient {
-	if c.Client != nil {
-		return c.Client
+// clientOr returns the given client, or one with timeouts.
+func clientOr(given httpClient) httpClient {
+	if given != nil {
+		return given
 	}
 	return &http.Client{Timeout: requestTimeout}
 }

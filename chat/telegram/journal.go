@@ -2,6 +2,7 @@ package telegram
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,16 +49,6 @@ type store interface {
 	List() ([]string, error)
 	// Remove removes a file, durably or not. A missing file is no error.
 	Remove(name string) error
-}
-
-// unexpectedResponse is an HTTP response that did not come from the Bot API but from a proxy in front of it. A
-// retry helps.
-type unexpectedResponse struct {
-	Status int // HTTP status
-}
-
-func (e *unexpectedResponse) Error() string {
-	return fmt.Sprintf("HTTP status %d without a Bot API response", e.Status)
 }
 
 // Update is a journaled update.
@@ -108,10 +99,7 @@ type Journal struct {
 
 // Do implements httpClient.
 func (j *Journal) Do(req *http.Request) (*http.Response, error) {
-	token := j.Token
-	if token == "" {
-		token = tokenOf(req)
-	}
+	token := cmp.Or(j.Token, tokenOf(req))
 	var resp *http.Response
 	var err error
 	if strings.EqualFold(path.Base(req.URL.Path), "getUpdates") {
@@ -167,7 +155,8 @@ func (j *Journal) call(req *http.Request, token string) (*http.Response, []byte,
 		return nil, nil, fmt.Errorf("read Bot API response: %w", err)
 	}
 	if body = bytes.TrimSpace(body); !bytes.HasPrefix(body, []byte("{")) || !json.Valid(body) {
-		return nil, nil, &unexpectedResponse{Status: resp.StatusCode}
+		// From a proxy in front of the Bot API. A retry helps.
+		return nil, nil, fmt.Errorf("HTTP status %d without a Bot API response", resp.StatusCode)
 	}
 	body = []byte(mask(secretsOf(token), string(body)))
 	replaceBody(resp, body)
@@ -246,11 +235,7 @@ func (j *Journal) lookup(id int64) (known, full bool, err error) {
 		return false, false, err
 	}
 	_, known = j.unfinished[id]
-	limit := j.MaxUnfinished
-	if limit <= 0 {
-		limit = maxUnfinished
-	}
-	return known || j.done.has(id), len(j.unfinished) >= limit, nil
+	return known || j.done.has(id), len(j.unfinished) >= cmp.Or(j.MaxUnfinished, maxUnfinished), nil
 }
 
 // setAside marks an unreadable update as finished, keeps it for inspection, and returns an error that reports
@@ -350,10 +335,11 @@ func (j *Journal) finish(id int64) error {
 	change := j.changes
 	j.mu.Unlock()
 
-	if err := j.save(change); err != nil {
-		return fmt.Errorf("finish update %d: %w", id, err)
+	err := j.save(change)
+	if err == nil {
+		err = j.Store.Remove(updateName(id))
 	}
-	if err := j.Store.Remove(updateName(id)); err != nil {
+	if err != nil {
 		return fmt.Errorf("finish update %d: %w", id, err)
 	}
 	return nil

@@ -59,10 +59,7 @@ func (b bucket) ready(burst int, every time.Duration) time.Time {
 }
 
 func (b *bucket) spend(now time.Time, every time.Duration) {
-	if b.fullAt.Before(now) {
-		b.fullAt = now
-	}
-	b.fullAt = b.fullAt.Add(every)
+	b.fullAt = later(b.fullAt, now).Add(every)
 }
 
 // Wait returns nil when a message may be sent to the chat, and counts it. Its error is ctx's. It fails at once
@@ -74,7 +71,7 @@ func (l *Limiter) Wait(ctx context.Context, chatID int64, isGroup bool) error {
 		return err
 	}
 	defer chat.unlockTurn()
-	if err := l.waitUntil(ctx, func(now time.Time) time.Time { return chat.ready(now, isGroup) }); err != nil {
+	if err := l.waitUntil(ctx, func(time.Time) time.Time { return chat.ready(isGroup) }); err != nil {
 		return err
 	}
 	if err := l.all.lockTurn(ctx); err != nil {
@@ -82,10 +79,7 @@ func (l *Limiter) Wait(ctx context.Context, chatID int64, isGroup bool) error {
 	}
 	defer l.all.unlockTurn()
 	return l.waitUntil(ctx, func(now time.Time) time.Time {
-		at := chat.ready(now, isGroup)
-		if all := l.all.bucket.ready(allBurst, allInterval); all.After(at) {
-			at = all
-		}
+		at := later(chat.ready(isGroup), l.all.bucket.ready(allBurst, allInterval))
 		if !at.After(now) {
 			l.all.bucket.spend(now, allInterval)
 			chat.spend(now)
@@ -106,9 +100,7 @@ func (l *Limiter) NoteError(chatID int64, err error) time.Duration {
 	defer l.release(chat)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if until := l.now().Add(rest); until.After(chat.blockedUntil) {
-		chat.blockedUntil = until
-	}
+	chat.blockedUntil = later(chat.blockedUntil, l.now().Add(rest))
 	return rest
 }
 
@@ -203,24 +195,24 @@ func (c *chatState) lockTurn(ctx context.Context) error {
 func (c *chatState) unlockTurn() { <-c.turn }
 
 // ready returns the earliest time for a message to this chat.
-func (c *chatState) ready(now time.Time, isGroup bool) time.Time {
-	at := c.blockedUntil
-	if b := c.bucket.ready(chatBurst, chatInterval); b.After(at) {
-		at = b
-	}
+func (c *chatState) ready(isGroup bool) time.Time {
+	at := later(c.blockedUntil, c.bucket.ready(chatBurst, chatInterval))
 	if isGroup && len(c.recent) == groupMax {
-		if m := c.recent[0].Add(groupWindow); m.After(at) {
-			at = m
-		}
+		at = later(at, c.recent[0].Add(groupWindow))
 	}
 	return at
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // spend counts a message.
 func (c *chatState) spend(now time.Time) {
 	c.bucket.spend(now, chatInterval)
-	if len(c.recent) == groupMax {
-		c.recent = c.recent[1:]
-	}
 	c.recent = append(c.recent, now)
+	c.recent = c.recent[max(0, len(c.recent)-groupMax):]
 }

@@ -2,6 +2,7 @@ package telegram
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -54,15 +55,8 @@ func mask(secrets []string, text string) string {
 
 // holds reports whether a secret is in the text of err or of any error that it wraps.
 func holds(secrets []string, err error) bool {
-	if text := err.Error(); mask(secrets, text) != text {
-		return true
-	}
-	for _, cause := range causes(err) {
-		if holds(secrets, cause) {
-			return true
-		}
-	}
-	return false
+	text := err.Error()
+	return mask(secrets, text) != text || slices.ContainsFunc(causes(err), func(cause error) bool { return holds(secrets, cause) })
 }
 
 // cleanCauses returns the topmost errors below err that are free of secrets.

@@ -98,20 +98,13 @@ func (s *Setup) api() (*api, error) {
 	if s.calls != nil {
 		return s.calls, nil
 	}
-	options := []bot.Option{bot.WithHTTPClient(pollTimeout, s.client()), bot.WithSkipGetMe(), bot.WithServerURL(s.server())}
+	options := []bot.Option{bot.WithHTTPClient(pollTimeout, clientOr(s.Client)), bot.WithSkipGetMe(), bot.WithServerURL(s.server())}
 	b, err := bot.New(s.Token, options...)
 	if err != nil {
 		return nil, Redact(s.Token, err)
 	}
 	s.calls, s.seen = &api{bot: b, limiter: &Limiter{}, token: s.Token}, map[int64]bool{}
 	return s.calls, nil
-}
-
-func (s *Setup) client() httpClient {
-	if s.Client != nil {
-		return s.Client
-	}
-	return &http.Client{Timeout: requestTimeout}
 }
 
 func (s *Setup) server() string { return cmp.Or(s.ServerURL, "https://api.telegram.org") }
@@ -145,7 +138,10 @@ func (s *Setup) Start(ctx context.Context, code string) (Started, error) {
 				wrong++
 			}
 			s.explainStart(ctx, m)
-			return true, false, checkGuesses(wrong)
+			if wrong >= maxGuesses {
+				err = ErrTooManyGuesses
+			}
+			return true, false, err
 		}
 		found = Started{
 			Person: m.From.ID, Name: strings.TrimSpace(m.From.FirstName + " " + m.From.LastName), Username: m.From.Username,
@@ -154,13 +150,6 @@ func (s *Setup) Start(ctx context.Context, code string) (Started, error) {
 		return true, true, nil
 	})
 	return found, err
-}
-
-func checkGuesses(wrong int) error {
-	if wrong >= maxGuesses {
-		return ErrTooManyGuesses
-	}
-	return nil
 }
 
 // parseStart reads /start and the text after it.
@@ -327,7 +316,7 @@ func (s *Setup) getUpdates(ctx context.Context, wait time.Duration) ([]*models.U
 		return nil, Redact(s.Token, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := s.client().Do(req)
+	resp, err := clientOr(s.Client).Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

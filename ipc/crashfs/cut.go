@@ -1,6 +1,9 @@
 package crashfs
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Survive selects what of the unsynced state survives a power cut.
 type Survive uint64
@@ -143,11 +146,7 @@ func commonPrefix(a, b []byte) int {
 
 // torn returns the new data up to the tear and the old data after it.
 func torn(volatile, durable []byte, tear int) []byte {
-	left := append([]byte(nil), volatile[:tear]...)
-	if tear < len(durable) {
-		left = append(left, durable[tear:]...)
-	}
-	return left
+	return slices.Concat(volatile[:tear], durable[min(tear, len(durable)):])
 }
 
 // resized returns a copy of b with n bytes, zeros where b has none.

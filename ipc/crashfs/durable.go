@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"syscall"
 )
 
@@ -63,15 +64,7 @@ func (d *Disk) checkMove(from, to place, replace bool) error {
 
 // within reports whether folder is top or is below it.
 func (d *Disk) within(folder, top ino) bool {
-	if folder == top {
-		return true
-	}
-	for _, e := range d.nodes[top].entries {
-		if d.nodes[e.ino].dir && d.within(folder, e.ino) {
-			return true
-		}
-	}
-	return false
+	return folder == top || slices.ContainsFunc(d.nodes[top].entries, func(e entry) bool { return d.within(folder, e.ino) })
 }
 
 func (d *Disk) move(from, to place) {
@@ -110,12 +103,9 @@ func (p *Proc) SyncDir(name string) error {
 // notOpened reports whether the kernel returns this error when the file or folder to be
 // synced is opened.
 func notOpened(err error) bool {
-	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EACCES, syscall.EPERM, syscall.ENOENT, syscall.ENOMEM} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
+	var errno syscall.Errno
+	known := []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EACCES, syscall.EPERM, syscall.ENOENT, syscall.ENOMEM}
+	return errors.As(err, &errno) && slices.Contains(known, errno)
 }
 
 func (d *Disk) syncDir(i ino) {

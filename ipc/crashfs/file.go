@@ -282,19 +282,6 @@ func (f *file) Stat() (os.FileInfo, error) {
 // Readdir lists a folder by name, as it is at the first call.
 func (f *file) Readdir(count int) ([]os.FileInfo, error) {
 	var infos []os.FileInfo
-	err := f.readdir(count, func(d *Disk, e entry) {
-		infos = append(infos, d.nodes[e.ino].info(e.name))
-	})
-	return infos, err
-}
-
-func (f *file) Readdirnames(count int) ([]string, error) {
-	var names []string
-	err := f.readdir(count, func(_ *Disk, e entry) { names = append(names, e.name) })
-	return names, err
-}
-
-func (f *file) readdir(count int, each func(d *Disk, e entry)) error {
 	err := f.do(OpReadDir, func(d *Disk, n *node) error {
 		if !n.dir {
 			return syscall.ENOTDIR
@@ -310,12 +297,20 @@ func (f *file) readdir(count int, each func(d *Disk, e entry)) error {
 			}
 		}
 		for _, e := range next {
-			each(d, e)
+			infos = append(infos, d.nodes[e.ino].info(e.name))
 		}
 		f.list = f.list[len(next):]
 		return nil
 	})
-	return f.readError("readdirent", err)
+	return infos, f.readError("readdirent", err)
+}
+
+func (f *file) Readdirnames(count int) (names []string, err error) {
+	infos, err := f.Readdir(count)
+	for _, i := range infos {
+		names = append(names, i.Name())
+	}
+	return names, err
 }
 
 // info describes a node at the time of the call.

@@ -118,14 +118,14 @@ func (p *Proc) open(name string, flag int, perm fs.FileMode) (*file, error) {
 	for {
 		kind := OpOpen
 		if flag&(os.O_CREATE|os.O_TRUNC) != 0 { // otherwise it can only be an open
-			if err := p.locked(func(d *Disk) error { kind = d.openKind(name, flag); return nil }); err != nil {
+			if err := p.locked(func(d *Disk) error { _, kind, _ = d.openKind(name, flag); return nil }); err != nil {
 				return nil, err
 			}
 		}
 		var f *file
 		err := p.do(Op{Kind: kind, Path: name}, func(d *Disk) error {
-			at, err := d.resolve(name)
-			if d.kindAt(at, err, flag) != kind {
+			at, now, err := d.openKind(name, flag)
+			if now != kind {
 				return errChanged
 			}
 			if err == nil {
@@ -139,24 +139,19 @@ func (p *Proc) open(name string, flag int, perm fs.FileMode) (*file, error) {
 	}
 }
 
-// openKind returns what kind of operation an open would be. An exclusive create is a
-// create even if it must fail: it competes for the name.
-func (d *Disk) openKind(name string, flag int) Kind {
-	at, err := d.resolve(name)
-	return d.kindAt(at, err, flag)
-}
-
-func (d *Disk) kindAt(at place, err error, flag int) Kind {
+// openKind resolves a name and returns what kind of operation an open would be. An
+// exclusive create is a create even if it must fail: it competes for the name.
+func (d *Disk) openKind(name string, flag int) (at place, kind Kind, err error) {
+	at, err = d.resolve(name)
 	create, exclusive := flag&os.O_CREATE != 0, flag&os.O_EXCL != 0
 	switch {
 	case err != nil:
-		return OpOpen
 	case create && (exclusive || at.ino == 0):
-		return OpCreate
+		return at, OpCreate, nil
 	case at.ino != 0 && flag&os.O_TRUNC != 0 && !d.nodes[at.ino].dir:
-		return OpTruncate
+		return at, OpTruncate, nil
 	}
-	return OpOpen
+	return at, OpOpen, err
 }
 
 func (p *Proc) opened(at place, name string, flag int, perm fs.FileMode) (*file, error) {

@@ -2,6 +2,8 @@ package channeltest
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -106,12 +108,7 @@ func (s *spy) Send(ctx context.Context, to deliver.Address, m deliver.Message) (
 func (s *sentStore) has(text string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, b := range s.m {
-		if strings.Contains(string(b), text) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Values(s.m)), func(b []byte) bool { return strings.Contains(string(b), text) })
 }
 
 func (r *rig) start() {
@@ -157,13 +154,12 @@ func (r *rig) await(what string, ok func() bool) {
 func (r *rig) awaitMessage(what string, ok func(Shown) bool) (found Shown) {
 	r.Helper()
 	r.await(what, func() bool {
-		for _, m := range r.Shown() {
-			if ok(m) {
-				found = m
-				return true
-			}
+		all := r.Shown()
+		i := slices.IndexFunc(all, ok)
+		if i >= 0 {
+			found = all[i]
 		}
-		return false
+		return i >= 0
 	})
 	return found
 }
@@ -295,11 +291,7 @@ func (r *rig) digest() {
 	}
 	short := approval.ShortID(last.ID)
 	r.awaitMessage("the last line", func(m Shown) bool { return m.Buttons[short] != "" })
-	for _, s := range r.Shown() {
-		if s.ID == m.ID {
-			m = s
-		}
-	}
+	m = r.awaitMessage("the digest again", func(s Shown) bool { return s.ID == m.ID })
 	r.Tap(r.Approver, m.ID, m.Buttons[short])
 	card := r.awaitMessage("the card", func(m Shown) bool { return isCard(m, last) })
 	require.Contains(r, card.Buttons, "✅ Once")

@@ -33,7 +33,7 @@ type signature struct {
 // the complete text must be covered; signature and key must be in force. RSA keys have
 // at least 1024 bits, the minimum of RFC 8301: many senders still use such keys.
 func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *Error) {
-	lookups := &txtLookups{lookup: a.Lookup}
+	lookups := &txtLookups{lookup: a.Lookup, known: map[string]txtAnswer{}}
 	if a.Lookup == nil {
 		lookups.lookup = net.DefaultResolver.LookupTXT
 	}

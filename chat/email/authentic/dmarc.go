@@ -45,10 +45,7 @@ func canonicalDomain(domain string) (string, error) {
 // organization is the registered domain: one label below a public suffix. "" for a
 // public suffix.
 func organization(domain string) string {
-	org, err := publicsuffix.EffectiveTLDPlusOne(domain)
-	if err != nil {
-		return ""
-	}
+	org, _ := publicsuffix.EffectiveTLDPlusOne(domain) // "" with any error
 	return org
 }
 
@@ -136,9 +133,6 @@ func (l *txtLookups) txt(ctx context.Context, name string) ([]string, error) {
 	var none *net.DNSError
 	if errors.As(err, &none) && none.IsNotFound {
 		texts, err = nil, nil
-	}
-	if l.known == nil {
-		l.known = map[string]txtAnswer{}
 	}
 	l.known[name] = txtAnswer{texts, err}
 	return texts, err

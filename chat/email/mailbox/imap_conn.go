@@ -201,11 +201,7 @@ func (c *imapConn) newest(count uint32) ([]imapMail, error) {
 	if count == 0 {
 		return nil, nil
 	}
-	first := uint32(1)
-	if count > maxSeen {
-		first = count - maxSeen + 1
-	}
-	return c.describe(imap.SeqSet{imap.SeqRange{Start: first, Stop: count}})
+	return c.describe(imap.SeqSet{imap.SeqRange{Start: max(count, maxSeen) - maxSeen + 1, Stop: count}})
 }
 
 // idField requests what emailDigest needs.

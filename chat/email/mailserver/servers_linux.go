@@ -90,8 +90,9 @@ func Start(t testing.TB) *Servers {
 	v.smtpd = &process{name: "smtpd", dir: v.Dir}
 	v.dovecot = &process{name: "dovecot", dir: v.Dir}
 	v.dnsmasq = &process{name: "dnsmasq", dir: v.Dir}
+	all := []*process{v.smtpd, v.dovecot, v.dnsmasq}
 	t.Cleanup(func() {
-		for _, s := range []*process{v.smtpd, v.dovecot, v.dnsmasq} {
+		for _, s := range all {
 			s.stop()
 			if t.Failed() {
 				t.Logf("%s wrote:\n%s", s.name, s.log())
@@ -107,9 +108,9 @@ func Start(t testing.TB) *Servers {
 		if try == 5 {
 			require.NoError(t, err)
 		}
-		v.smtpd.stop()
-		v.dovecot.stop()
-		v.dnsmasq.stop()
+		for _, s := range all {
+			s.stop()
+		}
 	}
 }
 
@@ -126,12 +127,7 @@ func (v *Servers) open(t testing.TB) error {
 		wait.Go(func() { errs[i] = start() })
 	}
 	wait.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // StopDovecot kills Dovecot: no submission, no IMAP, no LMTP.
@@ -189,7 +185,11 @@ func (v *Servers) startDNS() error {
 	_, port, _ := net.SplitHostPort(v.DNS)
 	var records strings.Builder
 	for name, txt := range v.txt {
-		fmt.Fprintf(&records, "txt-record=%s,\"%s\"\n", name, strings.Join(split(txt, 200), "\",\""))
+		fmt.Fprintf(&records, "txt-record=%s", name)
+		for chunk := range slices.Chunk([]byte(txt), 200) { // a string of a record has at most 255 bytes
+			fmt.Fprintf(&records, ",\"%s\"", chunk)
+		}
+		fmt.Fprintln(&records)
 	}
 	file := filepath.Join(v.Dir, "dnsmasq.conf")
 	if err := os.WriteFile(file, []byte(records.String()), 0o644); err != nil {
@@ -198,15 +198,6 @@ func (v *Servers) startDNS() error {
 	return v.dnsmasq.start([]string{v.DNS}, nil, "dnsmasq", "-k", "--conf-file="+file,
 		"--no-resolv", "--no-hosts", "--port="+port, "--listen-address=127.0.0.1", "--bind-interfaces",
 		"--pid-file=", "--user=", "--log-facility=-", "--local=/#/")
-}
-
-// split cuts a text into strings that a TXT record can hold, at most 255 bytes each.
-func split(s string, size int) []string {
-	var all []string
-	for chunk := range slices.Chunk([]byte(s), size) {
-		all = append(all, string(chunk))
-	}
-	return all
 }
 
 // checkRequirements reports what is missing, with a hint.

@@ -30,10 +30,7 @@ type Files struct {
 // Put stores b under name.
 func (f *Files) Put(name string, b []byte) error {
 	return f.do("put", name, func() error {
-		if f.files == nil {
-			f.files = map[string][]byte{}
-		}
-		f.files[name] = slices.Clone(b)
+		setIn(&f.files, name, slices.Clone(b))
 		delete(f.removed, name)
 		return nil
 	})
@@ -65,10 +62,7 @@ func (f *Files) List() (names []string, err error) {
 func (f *Files) Remove(name string) error {
 	return f.do("remove", name, func() error {
 		if b, ok := f.files[name]; ok {
-			if f.removed == nil {
-				f.removed = map[string][]byte{}
-			}
-			f.removed[name] = b
+			setIn(&f.removed, name, b)
 		}
 		delete(f.files, name)
 		return nil
@@ -106,10 +100,9 @@ func (f *Files) Kill() *Files {
 // CutPower is Kill by the worst power cut: all removed files are back.
 func (f *Files) CutPower() *Files {
 	after := f.Kill()
-	if after.files == nil {
-		after.files = map[string][]byte{}
+	for name, b := range after.removed {
+		setIn(&after.files, name, b)
 	}
-	maps.Copy(after.files, after.removed)
 	after.removed = nil
 	return after
 }

@@ -3,6 +3,7 @@ package botapi
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -202,11 +203,7 @@ func (j *JSONClient) Do(req *http.Request) (*http.Response, error) {
 		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		out.Header.Set("Content-Type", "application/json")
 	}
-	client := j.Client
-	if client == nil {
-		client = http.DefaultClient
-	}
-	resp, err := client.Do(out) //nolint:gosec // G704: where to is what the test says
+	resp, err := cmp.Or(j.Client, http.DefaultClient).Do(out) //nolint:gosec // G704: where to is what the test says
 	if err == nil && strings.HasSuffix(req.URL.Path, "/getUpdates") && resp.ContentLength == int64(len(`{"ok":true,"result":[]}`)) {
 		sleep(req.Context(), idlePause)
 	}

@@ -81,25 +81,13 @@ func (s *Server) tap(user, chat int64, message int, data string) *Tap {
 // Answer waits for the bot's answer. The error is ErrNoAnswer after the server's CallbackTimeout.
 func (t *Tap) Answer(ctx context.Context) (Answer, error) {
 	s := t.server
-	s.mu.Lock()
-	timer := time.NewTimer(t.At.Add(s.callbackTimeout()).Sub(s.now()))
-	s.mu.Unlock()
-	defer timer.Stop()
-	for {
-		s.mu.Lock()
-		answer, changed := t.answer, s.change()
-		s.mu.Unlock()
-		if answer != nil {
-			return *answer, nil
-		}
-		select {
-		case <-changed:
-		case <-timer.C:
-			return Answer{}, ErrNoAnswer
-		case <-ctx.Done():
-			return Answer{}, ctx.Err()
-		}
+	ctx, stop := context.WithTimeoutCause(ctx, t.At.Add(s.callbackTimeout()).Sub(s.now()), ErrNoAnswer)
+	defer stop()
+	if err := s.await(ctx, func() bool { _, ok := t.Answered(); return ok }); err != nil {
+		return Answer{}, err
 	}
+	answer, _ := t.Answered()
+	return answer, nil
 }
 
 // Answered returns the answer, if there is one yet.

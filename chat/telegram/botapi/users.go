@@ -214,10 +214,6 @@ func (s State) Refused() []Call {
 func (s *Server) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.state()
-}
-
-func (s *Server) state() State {
 	st := State{chats: map[int64][]Message{}, Commands: maps.Clone(s.commands), Calls: slices.Clone(s.calls)}
 	for id, r := range s.chats {
 		for _, m := range r.messages {
@@ -232,17 +228,24 @@ func (s *Server) Messages(chat int64) []Message { return s.State().Chat(chat) }
 
 // Await waits until ok returns true; it is called at every change. The error is ctx's.
 func (s *Server) Await(ctx context.Context, ok func(State) bool) error {
+	if err := s.await(ctx, func() bool { return ok(s.State()) }); err != nil {
+		return fmt.Errorf("wait for Telegram's state: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) await(ctx context.Context, ok func() bool) error {
 	for {
 		s.mu.Lock()
-		state, changed := s.state(), s.change()
+		changed := s.change()
 		s.mu.Unlock()
-		if ok(state) {
+		if ok() {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("wait for Telegram's state: %w", ctx.Err())
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,16 +64,12 @@ func (w *sim) submitAgain() (bad []string) {
 	if err != nil {
 		return []string{"L the gate does not start: " + err.Error()}
 	}
-	tool := "run"
+	tool, text := "run", "hello"
 	switch w.flow.Name {
 	case "submit allowed", "submit twice":
 		tool = "auto"
 	case "submit denied":
-		tool = "never"
-	}
-	text := "hello"
-	if tool == "never" {
-		text = "x"
+		tool, text = "never", "x"
 	}
 	// After a disk fault it may be rejected once; the client retries.
 	for try := 0; err == nil && w.submitted[idA] == "" && try < 3; try++ {
@@ -278,16 +275,13 @@ func (w *sim) effectsOf(id string, violate func(string, ...any)) (list []effect)
 }
 
 func (w *sim) legitimate(e effect) bool {
-	for _, args := range w.approvedArgs[e.id] {
-		if args == e.args {
-			return true
-		}
-	}
-	if e.id == idAfter || e.id == idOther {
-		return true
-	}
-	_, allowed := map[string]bool{"allow": true, "duplicate intake": true, "agent repeats": true, "two requests": true, "prune": true, "prune and ask again": true, "pause": true, "pause between": true, "submit allowed": true, "submit twice": true}[w.flow.Name]
-	return allowed
+	return slices.Contains(w.approvedArgs[e.id], e.args) || e.id == idAfter || e.id == idOther || slices.Contains(allowingFlows, w.flow.Name)
+}
+
+// allowingFlows have requests that policy allows.
+var allowingFlows = []string{
+	"allow", "duplicate intake", "agent repeats", "two requests", "prune", "prune and ask again", "pause", "pause between",
+	"submit allowed", "submit twice",
 }
 
 func (w *sim) acknowledgedFor(id string) (list []approval.Verdict) {
@@ -328,12 +322,8 @@ func (w *sim) checkStatus(id string, rec *approval.Record, effects []effect, vio
 // statusMatches reports whether a status agrees with an acknowledged verdict. An
 // approval that could not start in time ends as expired, and everyone is told.
 func statusMatches(v approval.Verdict, st approval.Status) bool {
-	switch v {
-	case approval.Approved:
-		return st == approval.StatusApproved || st == approval.StatusFailed || st == approval.StatusInterrupted || st == approval.StatusExpired
-	default:
-		return string(v) == string(st)
-	}
+	late := []approval.Status{approval.StatusFailed, approval.StatusInterrupted, approval.StatusExpired}
+	return string(v) == string(st) || v == approval.Approved && slices.Contains(late, st)
 }
 
 // checkAudit is I7: the log verifies, and every effect has its entry.
