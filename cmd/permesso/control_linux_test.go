@@ -158,7 +158,7 @@ func TestSocketSilentDaemon(t *testing.T) {
 		require.Equal(t, console.ExitError, code)
 		require.Empty(t, out)
 		require.Regexp(t, `^permesso: the daemon with PID `+strconv.Itoa(d.cmd.Process.Pid)+` has locked `+h.layout.Home+` and does not answer; `+
-			`its last sign of life was at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\nhint: if it is not about to start or stop, check its log, then restart it: kill \d+; nothing was changed\n$`, errs)
+			`its last sign of life was at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\nhint: if it is not about to start or stop, check its log; if it was stopped, kill -CONT \d+; otherwise kill -9 \d+ and start it again; nothing was changed\n$`, errs)
 		require.Less(t, time.Since(began), 20*time.Second)
 	}
 	for _, dir := range []string{h.layout.Decisions("default"), h.layout.Grants()} {

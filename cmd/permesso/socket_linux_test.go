@@ -395,7 +395,7 @@ func TestSocketIsUsedWithoutFileAccess(t *testing.T) {
 	cmd = v.commandAs(v.ann, []string{"PERMESSO_SOCKET=" + filepath.Join(v.dir, "none")}, "pending")
 	b, err = cmd.CombinedOutput()
 	require.Error(t, err)
-	require.Contains(t, string(b), "no daemon for this user in")
+	require.Contains(t, string(b), "no daemon listens on "+filepath.Join(v.dir, "none"), "a named socket is not replaced by a home")
 }
 
 // An agent in a sandbox of its user has the user's UID. If it can reach the socket,

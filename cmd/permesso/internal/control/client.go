@@ -37,6 +37,7 @@ type Client struct {
 
 	console *console.Console
 	path    string // of the daemon's socket
+	greeted bool   // the daemon has answered
 	warned  bool   // of another version
 
 	service *Service // without a daemon
@@ -52,14 +53,19 @@ const (
 // Open connects to the daemon of this home. If none runs, it locks the home. If the home
 // belongs to another user, it connects to the daemon at the approver socket.
 func Open(ctx context.Context, a *console.Console) (*Client, error) {
+	var tried error // the home's socket
 	if dir, err := config.LocateHome(a.HomeFlag, a.Env); err == nil {
-		if c, err := connect(ctx, a, ipc.Layout{Home: dir}.Socket()); err == nil || !isAbsent(err) {
-			return c, err
+		var c *Client
+		if c, tried = connect(ctx, a, ipc.Layout{Home: dir}.Socket()); tried == nil || !isAbsent(tried) {
+			return c, tried
 		}
+	}
+	if namesSocket(a) {
+		return openSocket(ctx, a, socketPath(a))
 	}
 	h, k, err := home.Open(a)
 	if err == nil {
-		return openFiles(ctx, a, h, k)
+		return openFiles(ctx, a, h, k, isSilent(tried))
 	}
 	if !isForeignHome(a, err) {
 		return nil, err
@@ -68,9 +74,20 @@ func Open(ctx context.Context, a *console.Console) (*Client, error) {
 	if info, statErr := os.Stat(path); statErr != nil || info.Mode()&fs.ModeSocket == 0 {
 		return nil, err
 	}
+	return openSocket(ctx, a, path)
+}
+
+// namesSocket reports whether the user named a socket and no home: then no home of the
+// user's own is meant, unless a daemon runs there.
+func namesSocket(a *console.Console) bool {
+	return a.Env("PERMESSO_SOCKET") != "" && a.HomeFlag == "" && a.Env("PERMESSO_HOME") == ""
+}
+
+// openSocket connects to the daemon of another user.
+func openSocket(ctx context.Context, a *console.Console, path string) (*Client, error) {
 	c, err := connect(ctx, a, path)
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
 		return nil, console.Fail(console.ExitError, "start the daemon: permesso serve, or systemctl start permesso", "no daemon listens on %s", path)
 	case isSilent(err):
 		return nil, console.Fail(console.ExitError, "ask the operator to check the daemon", "the daemon at %s does not answer", path)
@@ -87,10 +104,14 @@ func OpenBare(ctx context.Context, a *console.Console) (*Client, error) {
 	h := home.New(nil, dir)
 	switch _, statErr := os.Stat(h.Layout.IPC()); {
 	case statErr == nil:
-		if c, err := connect(ctx, a, h.Layout.Socket()); err == nil || !isAbsent(err) {
+		c, err := connect(ctx, a, h.Layout.Socket())
+		if err == nil || !isAbsent(err) {
 			return c, err
 		}
-		return openFiles(ctx, a, h, nil)
+		if namesSocket(a) {
+			return openSocket(ctx, a, socketPath(a))
+		}
+		return openFiles(ctx, a, h, nil, isSilent(err))
 	case isForeignHome(a, statErr):
 		if c, err := Open(ctx, a); err == nil {
 			return c, nil
@@ -151,11 +172,13 @@ func connect(ctx context.Context, a *console.Console, path string) (*Client, err
 	if c.Hello, err = call(ctx, c, opHello, none{}); err != nil {
 		return nil, err
 	}
+	c.greeted = true
 	return c, nil
 }
 
-// openFiles locks a home. If a daemon has locked it, the daemon is asked instead.
-func openFiles(ctx context.Context, a *console.Console, h *home.Home, k *home.Keys) (*Client, error) {
+// openFiles locks a home. If a daemon has locked it, the daemon is asked instead. wasSilent
+// says that the home's socket took a connection and did not answer.
+func openFiles(ctx context.Context, a *console.Console, h *home.Home, k *home.Keys, wasSilent bool) (*Client, error) {
 	for began := time.Now(); ; {
 		lock, err := h.FS.TryLock(h.Layout.Lock())
 		switch {
@@ -166,9 +189,14 @@ func openFiles(ctx context.Context, a *console.Console, h *home.Home, k *home.Ke
 		case !errors.Is(err, ipc.ErrLocked):
 			return nil, err
 		}
-		if c, err := connect(ctx, a, h.Layout.Socket()); err == nil || !isAbsent(err) {
+		if wasSilent {
+			return nil, silent(h, h.HealthAt(time.Now()))
+		}
+		c, err := connect(ctx, a, h.Layout.Socket())
+		if err == nil || !isAbsent(err) {
 			return c, err
 		}
+		wasSilent = isSilent(err)
 		if waited := time.Since(began); waited > answerTimeout {
 			if r := h.HealthAt(time.Now()); r.PID != 0 || waited > lockTimeout {
 				return nil, silent(h, r)
@@ -186,7 +214,7 @@ func silent(h *home.Home, r home.HealthReport) error {
 		return console.Fail(console.ExitError, "try again: a daemon may be starting or stopping; otherwise end the process that uses "+h.Layout.Lock(),
 			"a process has locked %s and does not answer", h.Layout.Home)
 	}
-	return console.Fail(console.ExitError, fmt.Sprintf("if it is not about to start or stop, check its log, then restart it: kill %d; nothing was changed", r.PID),
+	return console.Fail(console.ExitError, fmt.Sprintf("if it is not about to start or stop, check its log; if it was stopped, kill -CONT %d; otherwise kill -9 %d and start it again; nothing was changed", r.PID, r.PID),
 		"the daemon with PID %d has locked %s and does not answer; its last sign of life was at %s", r.PID, h.Layout.Home, r.UpdatedAt.Local().Format(time.DateTime))
 }
 
@@ -230,7 +258,7 @@ func call[I, O any](ctx context.Context, c *Client, o operation[I, O], in I) (ou
 	if err != nil {
 		return out, err
 	}
-	b, err := c.exchange(ctx, o.method, path, body)
+	b, err := c.ask(ctx, o.method, path, body)
 	if err != nil {
 		return out, err
 	}
@@ -268,6 +296,32 @@ func encodeInput(path string, in any) (at string, body []byte, err error) {
 		path += "?" + query.Encode()
 	}
 	return path, body, err
+}
+
+// errUnanswered says that the daemon stopped or ended while an operation was in progress.
+var errUnanswered = errors.New("the daemon does not answer any more: whether it did that is unknown")
+
+// ask is exchange with a daemon that has answered before. While the answer takes its time,
+// the daemon is greeted again: one that is silent then ends the wait.
+func (c *Client) ask(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	if !c.greeted {
+		return c.exchange(ctx, method, path, body)
+	}
+	watched, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		for home.Sleep(watched, answerTimeout) == nil {
+			if _, err := connect(watched, c.console, c.path); isSilent(err) && watched.Err() == nil {
+				stop(errUnanswered)
+			}
+		}
+	}()
+	b, err := c.exchange(watched, method, path, body)
+	lost := errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	if err != nil && (lost || watched.Err() != nil) {
+		return nil, console.Wrap(console.ExitError, errUnanswered, "when it runs again, look: permesso show ID, or permesso status")
+	}
+	return b, err
 }
 
 // exchange sends one request on a connection of its own.

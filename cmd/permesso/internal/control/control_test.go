@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -231,15 +233,51 @@ func TestLockedHomeWithoutAnAnswer(t *testing.T) {
 	lock, err := h.FS.TryLock(h.Layout.Lock())
 	require.NoError(t, err)
 	a, _ := newConsole("1")
-	_, err = openFiles(t.Context(), a, h, k)
+	_, err = openFiles(t.Context(), a, h, k, false)
 	require.EqualError(t, err, "a process has locked "+h.Layout.Home+" and does not answer")
 	h.NewHealth("1").Refresh()
-	_, err = openFiles(t.Context(), a, h, k)
+	_, err = openFiles(t.Context(), a, h, k, false)
 	require.ErrorContains(t, err, fmt.Sprintf("the daemon with PID %d has locked", os.Getpid()))
 	require.NoError(t, lock.Close())
-	c, err := openFiles(t.Context(), a, h, k)
+	c, err := openFiles(t.Context(), a, h, k, false)
 	require.NoError(t, err)
 	_, err = h.FS.TryLock(h.Layout.Lock())
 	require.Error(t, err, "the command holds the lock")
 	require.NoError(t, c.Close())
+}
+
+// A daemon that stops or ends after it has taken a request: the command does not wait for
+// ever, and does not say that nothing happened.
+func TestDaemonThatAnswersNoMore(t *testing.T) {
+	for name, then := range map[string]func(net.Conn){
+		"stopped": func(net.Conn) {},
+		"ended":   func(c net.Conn) { c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "s")
+			l, err := httpapi.ListenLocal(path, false)
+			require.NoError(t, err)
+			t.Cleanup(func() { l.Close() })
+			go func() {
+				for first := true; ; first = false {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					if first {
+						_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nPermesso-Version: 1\r\n\r\n{}")
+						continue
+					}
+					t.Cleanup(func() { c.Close() })
+					then(c)
+				}
+			}()
+			a, _ := newConsole("1")
+			c, err := connect(t.Context(), a, path)
+			require.NoError(t, err)
+			_, err = c.Waiting(t.Context(), "")
+			require.ErrorIs(t, err, errUnanswered)
+		})
+	}
 }
