@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -219,6 +220,9 @@ func (d *Decider) checkApplicable(a approval.DecisionInput, p *approval.Pending)
 	if d.isCancel && a.Verdict == approval.Cancelled {
 		return nil
 	}
+	if why := contradiction(a); why != "" {
+		return no(why)
+	}
 	switch a.Verdict {
 	case approval.Approved:
 		if p.Type == approval.TypeQuestion {
@@ -249,6 +253,38 @@ func (d *Decider) checkApplicable(a approval.DecisionInput, p *approval.Pending)
 		}
 	}
 	return nil
+}
+
+// contradiction says which two parts of an input contradict each other, "" if none do. A
+// person meant one of them, and it is unknown which.
+func contradiction(a approval.DecisionInput) string {
+	codes := map[string]struct {
+		verdict approval.Verdict
+		scope   approval.Scope
+	}{
+		"": {a.Verdict, a.Scope}, "1": {approval.Approved, approval.Once}, "2": {approval.Approved, approval.Session},
+		"3": {verdict: approval.Denied}, "4": {approval.Approved, approval.Once}, "5": {verdict: approval.Overridden},
+		"6": {approval.Approved, approval.Always},
+	}
+	code, known := codes[a.Code]
+	approved := a.Verdict == approval.Approved
+	switch {
+	case !known:
+		return "the code must be 1 to 6"
+	case code.verdict != a.Verdict || a.Scope != "" && a.Scope != code.scope:
+		return "the code, the verdict and the scope contradict each other"
+	case a.Scope != "" && !approved, !slices.Contains([]approval.Scope{"", approval.Once, approval.Session, approval.Always}, a.Scope):
+		return "the scope must be once, session or always, of an approval"
+	case a.Note != "" && !approved:
+		return "only an approval has a note"
+	case a.Override != "" && a.Verdict != approval.Overridden:
+		return "only code 5 has a change"
+	case a.Text != "" && a.Verdict != approval.Answered:
+		return "only a question has an answer"
+	case a.Feedback != "" && a.Verdict != approval.Denied && a.Verdict != approval.RequestMore:
+		return "only a denial or a question to the agent has feedback"
+	}
+	return ""
 }
 
 // createDecision creates the decision file. The exclusive create decides who was

@@ -359,3 +359,30 @@ func TestDecideWithBlockedSlot(t *testing.T) {
 	h.step(k)
 	require.Equal(t, "denied: Denied by user", h.outcome(k))
 }
+
+// An input whose parts contradict each other decides nothing.
+func TestContradictionsDecideNothing(t *testing.T) {
+	for _, in := range []approval.DecisionInput{
+		{Verdict: approval.Approved, Code: "3"},
+		{Verdict: approval.Approved, Code: "5", Override: "do X"},
+		{Verdict: approval.Approved, Code: "7"},
+		{Verdict: approval.Approved, Code: "2", Scope: approval.Always},
+		{Verdict: approval.Approved, Code: "1", Scope: approval.Session},
+		{Verdict: approval.Approved, Scope: "galaxy"},
+		{Verdict: approval.Approved, Feedback: "no"},
+		{Verdict: approval.Approved, Text: "yes"},
+		{Verdict: approval.Denied, Code: "1"},
+		{Verdict: approval.Denied, Scope: approval.Once},
+		{Verdict: approval.Denied, Note: "fine"},
+		{Verdict: approval.Denied, Override: "do X"},
+		{Verdict: approval.Overridden, Code: "3", Override: "do X"},
+		{Verdict: approval.RequestMore, Feedback: "who?", Text: "ann"},
+	} {
+		h := newRig(t, options{frozenClock: true, inline: true})
+		h.ask(key(1), request(key(1), "run", ""))
+		in.Key, in.By, in.Via = key(1), decision(key(1), approval.Approved).By, "cli"
+		_, err := h.decider().Decide(t.Context(), in)
+		require.ErrorIs(t, err, approval.ErrNotApplicable, "%+v", in)
+		require.False(t, h.has(approval.DocDecision, key(1)))
+	}
+}
