@@ -71,7 +71,9 @@ func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.S
 }
 
 // read returns the bytes of a document. found is false if there is none, and with an error.
-func (v *Viewer) read(ctx context.Context, d approval.Doc, what string, k approval.Key) (b []byte, found bool, err error) {
+func (v *Viewer) read(
+	ctx context.Context, d approval.Doc, what string, k approval.Key,
+) (b []byte, found bool, err error) {
 	b, err = v.Store.Read(ctx, d, k)
 	switch {
 	case errors.Is(err, approval.ErrMissing):

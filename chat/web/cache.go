@@ -116,7 +116,8 @@ func (s *Server) waiting(ctx context.Context) ([]*item, int64, error) {
 		return nil, 0, err
 	}
 	list := slices.SortedFunc(maps.Values(f.items), func(a, b *item) int {
-		return cmp.Or(a.Pending.Timestamp.Compare(b.Pending.Timestamp), strings.Compare(a.Pending.RequestID, b.Pending.RequestID))
+		p, q := a.Pending, b.Pending
+		return cmp.Or(p.Timestamp.Compare(q.Timestamp), strings.Compare(p.RequestID, q.RequestID))
 	})
 	return list, f.rev, nil
 }
