@@ -3,8 +3,6 @@ package read
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -66,12 +64,9 @@ func (v *Viewer) Story(ctx context.Context, k approval.Key) (st Story, err error
 
 // Decided returns the valid decision in the slot of a pending, or nil.
 func (v *Viewer) Decided(ctx context.Context, w approval.StoredPending) (*approval.Decision, error) {
-	b, err := v.Store.Read(ctx, approval.DocDecision, w.Key())
-	if errors.Is(err, approval.ErrMissing) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read decision %s: %w", w.Key(), err)
+	b, found, err := v.read(ctx, approval.DocDecision, "decision", w.Key())
+	if !found {
+		return nil, err
 	}
 	if d := v.OpenDecision(w.Key(), b); d != nil && d.PendingSHA256 == w.SHA256 {
 		return d, nil

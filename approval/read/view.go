@@ -70,14 +70,25 @@ func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.S
 	return list, nil
 }
 
+// read returns the bytes of a document. found is false if there is none, and with an error.
+func (v *Viewer) read(
+	ctx context.Context, d approval.Doc, what string, k approval.Key,
+) (b []byte, found bool, err error) {
+	b, err = v.Store.Read(ctx, d, k)
+	switch {
+	case errors.Is(err, approval.ErrMissing):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("read %s %s: %w", what, k, err)
+	}
+	return b, true, nil
+}
+
 // Pending returns a verified pending, or nil.
 func (v *Viewer) Pending(k approval.Key) (*approval.StoredPending, error) {
-	b, err := v.Store.Read(context.Background(), approval.DocPending, k)
-	if errors.Is(err, approval.ErrMissing) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read pending %s: %w", k, err)
+	b, found, err := v.read(context.Background(), approval.DocPending, "pending", k)
+	if !found {
+		return nil, err
 	}
 	p, err := approval.OpenPending(v.Seal, k, b)
 	if err != nil {
@@ -89,24 +100,18 @@ func (v *Viewer) Pending(k approval.Key) (*approval.StoredPending, error) {
 // Claim returns the claim of a request that was started and has no record yet, or
 // nil.
 func (v *Viewer) Claim(k approval.Key) (*approval.Claim, error) {
-	b, err := v.Store.Read(context.Background(), approval.DocClaim, k)
-	if errors.Is(err, approval.ErrMissing) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read claim %s: %w", k, err)
+	b, found, err := v.read(context.Background(), approval.DocClaim, "claim", k)
+	if !found {
+		return nil, err
 	}
 	return approval.OpenClaim(v.Seal, k, b)
 }
 
 // Record returns the record of a settled request, or nil.
 func (v *Viewer) Record(ctx context.Context, k approval.Key) (*approval.Record, error) {
-	b, err := v.Store.Read(ctx, approval.DocRecord, k)
-	if errors.Is(err, approval.ErrMissing) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read record %s: %w", k, err)
+	b, found, err := v.read(ctx, approval.DocRecord, "record", k)
+	if !found {
+		return nil, err
 	}
 	return approval.OpenRecord(v.Seal, k, b)
 }

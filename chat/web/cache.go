@@ -1,7 +1,9 @@
 package web
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -113,15 +115,9 @@ func (s *Server) waiting(ctx context.Context) ([]*item, int64, error) {
 		f.reloadAll = true // it is unknown which keys were read
 		return nil, 0, err
 	}
-	list := make([]*item, 0, len(f.items))
-	for _, i := range f.items {
-		list = append(list, i)
-	}
-	slices.SortFunc(list, func(a, b *item) int {
-		if c := a.Pending.Timestamp.Compare(b.Pending.Timestamp); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Pending.RequestID, b.Pending.RequestID)
+	list := slices.SortedFunc(maps.Values(f.items), func(a, b *item) int {
+		p, q := a.Pending, b.Pending
+		return cmp.Or(p.Timestamp.Compare(q.Timestamp), strings.Compare(p.RequestID, q.RequestID))
 	})
 	return list, f.rev, nil
 }

@@ -130,7 +130,8 @@ func (v *visit) rules() {
 	p := rulesPage{page: v.page("rules", v.w.RulesTitle)}
 	for _, r := range v.Backend.Rules(v.rights.See) {
 		p.Rules = append(p.Rules, ruleLine{
-			chat.Escape(r.Name), chat.Escape(strings.Join(r.Match, " · ")), v.w.Outcomes[r.Outcome.String()], chat.Escape(r.Reason),
+			chat.Escape(r.Name), chat.Escape(strings.Join(r.Match, " · ")),
+			v.w.Outcomes[r.Outcome.String()], chat.Escape(r.Reason),
 		})
 	}
 	v.write(v.rw, http.StatusOK, "rules", p)

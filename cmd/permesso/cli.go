@@ -141,7 +141,8 @@ func group(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	}
 	c.Args = cobra.NoArgs
 	c.RunE = func(*cobra.Command, []string) error {
-		return console.Fail(console.ExitUsage, "permesso "+c.Name()+" --help", "%s needs a subcommand: %s", c.Name(), choice+last)
+		return console.Fail(console.ExitUsage, "permesso "+c.Name()+" --help",
+			"%s needs a subcommand: %s", c.Name(), choice+last)
 	}
 	c.AddCommand(subs...)
 	return c

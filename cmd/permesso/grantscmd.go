@@ -75,7 +75,8 @@ func lineOf(r approval.GrantUse, now time.Time) grantLine {
 		ID: r.ID, Kind: r.Kind, State: r.State(now), Workspace: r.Workspace, ClientID: r.ClientID, SessionID: r.SessionID,
 		ActionType: r.ActionType, Exact: r.Exact != "", Channel: r.Channel, Sender: r.Sender, Capability: r.Capability,
 		TargetKind: r.TargetKind, Target: r.Target, By: r.By, Via: r.Via, Reason: r.Reason, CreatedAt: r.CreatedAt,
-		ExpiresAt: r.ExpiresAt, Uses: r.Uses, MaxUses: r.MaxUses, LastUsed: timeOrNil(r.LastUsed), RevokedAt: timeOrNil(r.RevokedAt), RevokedBy: r.RevokedBy,
+		ExpiresAt: r.ExpiresAt, Uses: r.Uses, MaxUses: r.MaxUses,
+		LastUsed: timeOrNil(r.LastUsed), RevokedAt: timeOrNil(r.RevokedAt), RevokedBy: r.RevokedBy,
 	}
 }
 
@@ -146,7 +147,8 @@ func (a *app) grantCmd() *cobra.Command {
 	fl.StringVar(&f.Sender, "sender", "", "bind the grant to this sender `id`")
 	_ = add.MarkFlagRequired("capability") // fails only for unknown flags
 	_ = add.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames))
-	_ = add.RegisterFlagCompletionFunc("capability", cobra.FixedCompletions(capabilityNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = add.RegisterFlagCompletionFunc("capability",
+		cobra.FixedCompletions(capabilityNames(), cobra.ShellCompDirectiveNoFileComp))
 	return group(&cobra.Command{Use: "grant", Short: "Manage grants"}, add)
 }
 

@@ -106,7 +106,8 @@ func (f *historyFlags) query(now time.Time) (q control.HistoryQuery, err error) 
 	case f.limit < 1:
 		return q, console.Fail(console.ExitUsage, "--all shows all requests", "--limit %d: must be at least 1", f.limit)
 	case f.status != "" && !slices.Contains(read.Statuses(), f.status):
-		return q, console.Fail(console.ExitUsage, "use one of "+strings.Join(read.Statuses(), " "), "--status %q: unknown status", f.status)
+		return q, console.Fail(console.ExitUsage, "use one of "+strings.Join(read.Statuses(), " "),
+			"--status %q: unknown status", f.status)
 	case !q.Until.IsZero() && !q.Since.Before(q.Until):
 		return q, console.Fail(console.ExitUsage, "--since must be before --until", "--since %s is not before --until %s", f.since, f.until)
 	}

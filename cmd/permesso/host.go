@@ -33,7 +33,8 @@ func (a *app) receiptCmd() *cobra.Command {
 		sub.Flags().BoolVar(&f.AllowExpired, "allow-expired", false, "accept a receipt older than five minutes")
 		sub.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 	}
-	return group(&cobra.Command{Use: "receipt", Short: "Verify or redeem the receipt of an approved request"}, verify, redeem)
+	return group(&cobra.Command{Use: "receipt", Short: "Verify or redeem the receipt of an approved request"},
+		verify, redeem)
 }
 
 // redeem marks a receipt as used: the marker is write-once.

@@ -55,7 +55,8 @@ func (a *app) keyCreateCmd() *cobra.Command {
 	c.Flags().StringSliceVar(&f.Scopes, "scope", []string{approval.MayRequest, approval.MayRead}, "comma-separated `list` of scopes: "+strings.Join(approval.Scopes(), ", "))
 	c.Flags().StringVar(&f.Owner, "owner", "", "`approver` who owns the key")
 	c.Flags().StringVar(&f.Name, "name", "", "`label` of the key")
-	_ = c.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions(approval.Scopes(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("scope",
+		cobra.FixedCompletions(approval.Scopes(), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("owner", a.completeConfig(func(cfg *config.Config, pos []string) []string {
 		return cfg.Workspaces[strings.Join(pos, "")].Approvers
 	}))

@@ -24,7 +24,8 @@ import (
 
 func (a *app) policyCmd() *cobra.Command {
 	return group(&cobra.Command{Use: "policy", Short: "Show, explain and test the policy"},
-		a.policyRegistryCmd(), a.policyTableCmd(), a.policyCheckCmd(), a.policyExplainCmd(), a.policyTestCmd(), a.policySimulateCmd())
+		a.policyRegistryCmd(), a.policyTableCmd(), a.policyCheckCmd(),
+		a.policyExplainCmd(), a.policyTestCmd(), a.policySimulateCmd())
 }
 
 // longOutcome returns the outcome's name in the predecessor's format.

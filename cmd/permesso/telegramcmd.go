@@ -10,7 +10,8 @@ import (
 )
 
 func (a *app) telegramCmd() *cobra.Command {
-	return group(&cobra.Command{Use: "telegram", Short: "Set up and test the Telegram channel"}, a.telegramSetupCmd(), a.telegramTestCmd())
+	return group(&cobra.Command{Use: "telegram", Short: "Set up and test the Telegram channel"},
+		a.telegramSetupCmd(), a.telegramTestCmd())
 }
 
 func (a *app) telegramSetupCmd() *cobra.Command {

@@ -125,8 +125,8 @@ func (v *Verdict) input() (approval.DecisionInput, *Problem) {
 // decideProblem says why nothing was decided. Only a key that may see the request learns
 // that it has ended.
 func (s *Server) decideProblem(ctx context.Context, k approval.Key, err error) error {
-	var ref *approval.Refusal
-	if !errors.As(err, &ref) {
+	ref, refused := errors.AsType[*approval.Refusal](err)
+	if !refused {
 		return s.internalError("decide request failed: "+k.String(), err)
 	}
 	switch {

@@ -136,7 +136,8 @@ const (
 func (s *Server) init() {
 	s.once.Do(func() {
 		s.quit = make(chan struct{})
-		s.errorLimiter, s.badKeyLimiter = rate.NewLimiter(rate.Every(10*time.Second), 10), rate.NewLimiter(rate.Every(10*time.Second), 10)
+		s.errorLimiter = rate.NewLimiter(rate.Every(10*time.Second), 10)
+		s.badKeyLimiter = rate.NewLimiter(rate.Every(10*time.Second), 10)
 		if s.Service == nil {
 			s.Service = &service.Service{}
 		}
@@ -184,7 +185,9 @@ func (s *Server) newHTTP(h http.Handler, timeout time.Duration) *http.Server {
 
 // serve serves listeners until ctx ends. Then it answers callers that wait, calls end, and
 // gives requests in progress the time of last.
-func (s *Server) serve(ctx context.Context, web *http.Server, last time.Duration, end func(), listeners ...net.Listener) error {
+func (s *Server) serve(
+	ctx context.Context, web *http.Server, last time.Duration, end func(), listeners ...net.Listener,
+) error {
 	errs := make(chan error, len(listeners))
 	for _, l := range listeners {
 		go func() { errs <- web.Serve(l) }()

@@ -35,8 +35,7 @@ func commandHint(err error) string {
 
 // HintFor is what an operator can do about an error, or "".
 func HintFor(err error) string {
-	var e *Error
-	if errors.As(err, &e) && e.hint != "" {
+	if e, ok := errors.AsType[*Error](err); ok && e.hint != "" {
 		return e.hint
 	}
 	return Hints(approval.Hint(err), commandHint(err))

@@ -44,7 +44,8 @@ type GrantBody struct {
 	Sender     string `json:"sender,omitempty"`
 }
 
-var opGrantAdd = post("grant-add", "/grants", "Allow a capability on a target without asking", (*Service).grantAdd).forOperator()
+var opGrantAdd = post("grant-add", "/grants", "Allow a capability on a target without asking",
+	(*Service).grantAdd).forOperator()
 
 func (s *Service) grantAdd(_ context.Context, c *httpapi.Caller, in *struct{ Body GrantBody }) (*approval.Grant, error) {
 	ws, err := ChooseWorkspace(s.Home, in.Body.Workspace)
@@ -167,7 +168,8 @@ type ClearBody struct {
 	Reason    string `json:"reason,omitempty"`
 }
 
-var opClearTaints = post("taints-clear", "/taints/clear", "Clear the taints of a workspace or session", (*Service).clearTaints).forOperator()
+var opClearTaints = post("taints-clear", "/taints/clear", "Clear the taints of a workspace or session",
+	(*Service).clearTaints).forOperator()
 
 // clearTaints returns what it clears.
 func (s *Service) clearTaints(ctx context.Context, c *httpapi.Caller, in *struct{ Body ClearBody }) ([]string, error) {
@@ -197,7 +199,8 @@ func (s *Service) clearTaints(ctx context.Context, c *httpapi.Caller, in *struct
 		return nil, err
 	}
 	k := approval.GrantKey(x.ID)
-	if err := s.Home.Store.Create(ctx, approval.DocClear, k, s.Keys.Seal.Seal(approval.DocClear, k, body), approval.Durable); err != nil {
+	body = s.Keys.Seal.Seal(approval.DocClear, k, body)
+	if err := s.Home.Store.Create(ctx, approval.DocClear, k, body, approval.Durable); err != nil {
 		return nil, err
 	}
 	return had, m.ApplyChanges(time.Now())

@@ -126,13 +126,12 @@ func isForeignHome(a *console.Console, err error) bool {
 	if errors.Is(err, fs.ErrPermission) {
 		return true
 	}
-	var bad *config.Error
 	named := a.HomeFlag != "" || a.Env("PERMESSO_HOME") != ""
 	dir, homeErr := config.LocateHome(a.HomeFlag, a.Env)
 	if homeErr != nil {
 		return !named
 	}
-	if errors.As(err, &bad) {
+	if _, bad := errors.AsType[*config.Error](err); bad {
 		return false // the configuration is readable but invalid
 	}
 	_, err = os.Stat(ipc.Layout{Home: dir}.Keys())

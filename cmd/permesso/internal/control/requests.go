@@ -185,7 +185,8 @@ type earlierDoc struct {
 	Decision *approval.Decision `json:"decision"`
 }
 
-var opEarlier = get("earlier", "/requests/{workspace}/{id}/earlier", "The request that a pending one resubmits", (*Service).earlier)
+var opEarlier = get("earlier", "/requests/{workspace}/{id}/earlier", "The request that a pending one resubmits",
+	(*Service).earlier)
 
 func (s *Service) earlier(_ context.Context, c *httpapi.Caller, in *OneQuery) (d earlierDoc, err error) {
 	w, err := s.pending(c, in.key())
@@ -213,7 +214,8 @@ type alwaysDoc struct {
 	Of    int      `json:"of"`
 }
 
-var opAlways = get("always", "/requests/{workspace}/{id}/always", "What code 6 for a pending would have allowed", (*Service).always)
+var opAlways = get("always", "/requests/{workspace}/{id}/always", "What code 6 for a pending would have allowed",
+	(*Service).always)
 
 func (s *Service) always(_ context.Context, c *httpapi.Caller, in *OneQuery) (d alwaysDoc, err error) {
 	w, err := s.pending(c, in.key())

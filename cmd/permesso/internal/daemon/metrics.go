@@ -35,8 +35,10 @@ func (c *requestMetrics) begin(k approval.Key, at time.Time) {
 	if ws == nil {
 		ws = map[string]time.Time{}
 		c.since[k.Workspace] = ws
-		c.metrics.NewGauge(fmt.Sprintf("permesso_waiting{workspace=%q}", k.Workspace), func() float64 { return c.count(k.Workspace) })
-		c.metrics.NewGauge(fmt.Sprintf("permesso_oldest_waiting_seconds{workspace=%q}", k.Workspace), func() float64 { return c.oldest(k.Workspace) })
+		c.metrics.NewGauge(fmt.Sprintf("permesso_waiting{workspace=%q}", k.Workspace),
+			func() float64 { return c.count(k.Workspace) })
+		c.metrics.NewGauge(fmt.Sprintf("permesso_oldest_waiting_seconds{workspace=%q}", k.Workspace),
+			func() float64 { return c.oldest(k.Workspace) })
 	}
 	ws[k.ID] = at
 }
@@ -58,12 +60,14 @@ func (c *requestMetrics) observe(e approval.Entry) {
 	at, waited := c.since[k.Workspace][k.ID]
 	if decided := e.Event == approval.EventApproved || status != ""; decided && waited {
 		if e.By != "" && e.Via != "gate" {
-			c.metrics.GetOrCreateSummary(fmt.Sprintf("permesso_decision_seconds{workspace=%q}", e.Workspace)).Update(e.Time.Sub(at).Seconds())
+			name := fmt.Sprintf("permesso_decision_seconds{workspace=%q}", e.Workspace)
+			c.metrics.GetOrCreateSummary(name).Update(e.Time.Sub(at).Seconds())
 		}
 		delete(c.since[k.Workspace], k.ID)
 	}
 	if status != "" {
-		c.metrics.GetOrCreateCounter(fmt.Sprintf("permesso_requests_total{workspace=%q,status=%q}", e.Workspace, status)).Inc()
+		name := fmt.Sprintf("permesso_requests_total{workspace=%q,status=%q}", e.Workspace, status)
+		c.metrics.GetOrCreateCounter(name).Inc()
 	}
 }
 

@@ -51,7 +51,8 @@ func (s *server) listenAPI(api *part, at config.Listen) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), at.Network, at.Address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, console.Wrap(console.ExitError, fmt.Errorf("listen on %s: %w", at.Address, err), "set listen to another address, or to \"\" to turn it off")
+		return nil, console.Wrap(console.ExitError, fmt.Errorf("listen on %s: %w", at.Address, err),
+			"set listen to another address, or to \"\" to turn it off")
 	case err != nil:
 		return nil, fmt.Errorf("listen on %s: %w", at.Address, err)
 	}
@@ -89,7 +90,8 @@ func (s *server) newAPI() (*httpapi.Server, error) {
 	v := s.Viewer(s.keys)
 	s.control = s.controlService()
 	return &httpapi.Server{
-		Service: &service.Service{Gate: s.gate, Viewer: v, History: v, Settings: apiWorkspaces{s}}, Local: s.control.Operations(),
+		Service: &service.Service{Gate: s.gate, Viewer: v, History: v, Settings: apiWorkspaces{s}},
+		Local:   s.control.Operations(),
 		Decider: s.gateDecider(), Keys: s.Keyring(s.keys), Feed: s.feed, Grants: s.memory, Receipts: apiReceipts{s, verifier},
 		Inbox: mailIntake{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.Version, Log: s.log,
 	}, nil

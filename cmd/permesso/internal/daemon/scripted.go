@@ -171,18 +171,15 @@ func (x *answerer) run(ctx context.Context) {
 	defer tick.Stop()
 	x.checkAll(ctx)
 	for {
-		next := time.NewTimer(x.answerDue(ctx, time.Now()))
 		select {
 		case <-ctx.Done():
-			next.Stop()
 			return
 		case k := <-x.changes:
 			x.check(ctx, k)
 		case <-tick.C:
 			x.checkAll(ctx)
-		case <-next.C:
+		case <-time.After(x.answerDue(ctx, time.Now())):
 		}
-		next.Stop()
 	}
 }
 

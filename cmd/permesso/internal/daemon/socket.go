@@ -86,7 +86,8 @@ func (s *server) listenLocal() ([]part, error) {
 func (s *server) lockSocket(p *part, path string) error {
 	lock, err := s.FS.TryLock(path + ".lock")
 	if errors.Is(err, ipc.ErrLocked) {
-		return console.Fail(console.ExitLocked, "configure another socket for one of them", "another daemon listens on %s", path)
+		return console.Fail(console.ExitLocked, "configure another socket for one of them",
+			"another daemon listens on %s", path)
 	}
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", path, err)

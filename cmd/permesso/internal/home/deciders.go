@@ -2,13 +2,11 @@ package home
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/ipc"
 )
 
 // Authorizer says who may decide by the current configuration.
@@ -21,14 +19,12 @@ func (h *Home) Authorizer() *gate.Authorizer {
 	}}
 }
 
-// Decider returns a decider for this home outside of the daemon.
+// Decider returns a decider for this home. It does not clear slots.
 func (h *Home) Decider(k *Keys) *gate.Decider {
-	d := &gate.Decider{
+	return &gate.Decider{
 		Store: h.Store, Seal: k.Seal, Words: chat.Words{}, May: h.Authorizer().May,
 		RunBefore: func() time.Duration { return h.Current().RunBefore },
 	}
-	d.ClearSlot = func(ctx context.Context, k approval.Key) error { return h.freeSlot(ctx, d, k) }
-	return d
 }
 
 // Sleep waits, or returns the error of an ended context.
@@ -39,19 +35,6 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	}
-}
-
-// freeSlot removes an invalid decision from the slot while no daemon runs. Only the
-// holder of the lock may do it.
-func (h *Home) freeSlot(ctx context.Context, d *gate.Decider, k approval.Key) error {
-	release, err := h.Store.Lease(ctx)
-	if errors.Is(err, ipc.ErrLocked) {
-		return Sleep(ctx, 20*time.Millisecond) // the daemon removes it
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(h.ClearSlot(ctx, d, k), release())
 }
 
 // ClearSlot removes an invalid decision from the slot. The caller holds the lock.
