@@ -130,10 +130,7 @@ func (l Layout) PrepareHome(fsys FS) error {
 	if err := fsys.MkdirAll(filepath.Dir(l.Home), 0o700); err != nil {
 		return fmt.Errorf("prepare home: %w", err)
 	}
-	if err := makeFolders(fsys, l.homeFolders()); err != nil {
-		return fmt.Errorf("prepare home: %w", err)
-	}
-	return nil
+	return prepareFolders(fsys, "home", l.homeFolders()...)
 }
 
 // Prepare creates the folders of one workspace, durably, in a HOME that
@@ -142,29 +139,20 @@ func (l Layout) Prepare(fsys FS, ws string) error {
 	if err := checkWorkspace(ws); err != nil {
 		return err
 	}
-	if err := makeFolders(fsys, l.workspaceFolders(ws)); err != nil {
-		return fmt.Errorf("prepare workspace %s: %w", ws, err)
-	}
-	return nil
+	return prepareFolders(fsys, "workspace "+ws, l.workspaceFolders(ws)...)
 }
 
 // PreparePauses creates the folder of pauses, durably. A HOME of an earlier version does
 // not have it.
 func (l Layout) PreparePauses(fsys FS) error {
-	folders := []folder{{l.Pauses(), 0o700, othersWrite}, {l.EndedPauses(), 0o700, othersWrite}}
-	if err := makeFolders(fsys, folders); err != nil {
-		return fmt.Errorf("prepare pauses: %w", err)
-	}
-	return nil
+	return prepareFolders(fsys, "pauses",
+		folder{l.Pauses(), 0o700, othersWrite}, folder{l.EndedPauses(), 0o700, othersWrite})
 }
 
 // PrepareAPIKeys creates the folder of HTTP API keys, durably, before the first key is
 // written.
 func (l Layout) PrepareAPIKeys(fsys FS) error {
-	if err := makeFolders(fsys, []folder{{l.APIKeys(), 0o700, othersAccess}}); err != nil {
-		return fmt.Errorf("prepare keys: %w", err)
-	}
-	return nil
+	return prepareFolders(fsys, "keys", folder{l.APIKeys(), 0o700, othersAccess})
 }
 
 // PrepareSent creates a channel's sent store for one workspace, durably. The channel's
@@ -177,12 +165,13 @@ func (l Layout) PrepareSent(fsys FS, channel, ws string) error {
 		return err
 	}
 	dir := l.Sent(channel, ws)
-	folders := []folder{
-		{filepath.Dir(dir), 0o700, othersWrite},
-		{dir, 0o700, othersWrite},
-	}
+	return prepareFolders(fsys, "sent store of "+channel,
+		folder{filepath.Dir(dir), 0o700, othersWrite}, folder{dir, 0o700, othersWrite})
+}
+
+func prepareFolders(fsys FS, what string, folders ...folder) error {
 	if err := makeFolders(fsys, folders); err != nil {
-		return fmt.Errorf("prepare sent store of %s: %w", channel, err)
+		return fmt.Errorf("prepare %s: %w", what, err)
 	}
 	return nil
 }

@@ -75,14 +75,9 @@ func (n *SentStore) State(name string) (*StateStore, error) {
 		return nil, err
 	}
 	dir := n.Store.Layout.ChannelState(n.Channel, name)
-	err := makeFolders(n.Store.FS, []folder{
-		{filepath.Dir(dir), 0o700, othersWrite},
-		{dir, 0o700, othersWrite},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("prepare state of %s: %w", n.Channel, err)
-	}
-	return &StateStore{n.Store, dir}, nil
+	err := prepareFolders(n.Store.FS, "state of "+n.Channel,
+		folder{filepath.Dir(dir), 0o700, othersWrite}, folder{dir, 0o700, othersWrite})
+	return &StateStore{n.Store, dir}, err
 }
 
 func (n *SentStore) check() error {

@@ -1,7 +1,6 @@
 package watcher
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"os"
@@ -28,10 +27,9 @@ type loop struct {
 
 	groups        map[string]*group
 	folders       map[string]*folder // by path
-	schedule      schedule
-	logged        map[reason]bool // reasons for polling that were logged
-	localScans    int             // local scans in progress
-	polledGroups  int             // number of polled groups
+	logged        map[reason]bool    // reasons for polling that were logged
+	localScans    int                // local scans in progress
+	polledGroups  int                // number of polled groups
 	lastRescanAll time.Time
 }
 
@@ -182,7 +180,6 @@ func (l *loop) joinGroup(name string, now time.Time) *group {
 	if !ok {
 		g = &group{name: name, nextRescan: now, requested: true}
 		l.groups[name] = g
-		heap.Push(&l.schedule, g)
 	}
 	return g
 }
@@ -213,7 +210,6 @@ func (l *loop) removeFolder(f *folder) {
 	g.folders = slices.DeleteFunc(slices.Clone(g.folders), func(o *folder) bool { return o == f })
 	f.group = nil
 	if len(g.folders) == 0 && !g.busy { // otherwise finishScan deletes it
-		heap.Remove(&l.schedule, g.index)
 		l.deleteGroup(g)
 	}
 }

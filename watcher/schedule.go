@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"cmp"
-	"container/heap"
 	"io/fs"
 	"math/rand/v2"
 	"time"
@@ -26,9 +25,8 @@ type group struct {
 	nextRescan time.Time // when the next Rescan is due
 	nextPoll   time.Time // when the next poll is due; zero: it is not polled
 	requested  bool      // the next Rescan was requested, not periodic
-	busy       bool      // a scan is in progress; it is not in the schedule
+	busy       bool      // a scan is in progress
 	remote     bool
-	index      int // in the schedule
 }
 
 // A folder is a Folder and its state. Only a scan uses seen; the loop owns the other
@@ -48,41 +46,12 @@ func (g *group) due() time.Time {
 	return g.nextRescan
 }
 
-// schedule is a heap of groups, ordered by due time.
-type schedule []*group
-
-func (s schedule) Len() int           { return len(s) }
-func (s schedule) Less(i, j int) bool { return s[i].due().Before(s[j].due()) }
-func (s schedule) Swap(i, j int) {
-	s[i], s[j] = s[j], s[i]
-	s[i].index, s[j].index = i, j
-}
-
-// Push is for package heap.
-func (s *schedule) Push(x any) {
-	g := x.(*group) //nolint:forcetypeassert // only groups go in
-	g.index = len(*s)
-	*s = append(*s, g)
-}
-
-// Pop is for package heap.
-func (s *schedule) Pop() any {
-	old := *s
-	g := old[len(old)-1]
-	old[len(old)-1] = nil
-	*s = old[:len(old)-1]
-	return g
-}
-
 // rescanBy requests a Rescan of a group at that time or earlier.
 func (l *loop) rescanBy(g *group, at time.Time) {
 	if !at.Before(g.nextRescan) {
 		return
 	}
 	g.nextRescan, g.requested = at, true
-	if !g.busy {
-		heap.Fix(&l.schedule, g.index)
-	}
 }
 
 // rescanAll requests a Rescan of every group, at most once within a poll period: an
@@ -103,8 +72,7 @@ func (l *loop) rescanAll(now time.Time) {
 // dispatch starts the due scans, up to the limit, and sets the timer for the next.
 // Timers that are close together fire together.
 func (l *loop) dispatch(now time.Time) {
-	for len(l.schedule) > 0 {
-		g := l.schedule[0]
+	for g := l.earliest(); g != nil; g = l.earliest() {
 		if due := g.due(); due.After(now) {
 			l.setTimer(now, due)
 			return
@@ -112,9 +80,18 @@ func (l *loop) dispatch(now time.Time) {
 		if l.localScans >= maxScans && !g.remote {
 			return // finishScan leads here again
 		}
-		heap.Pop(&l.schedule)
 		l.startScan(g, now)
 	}
+}
+
+// earliest is the group that is due first, of those that are not being scanned.
+func (l *loop) earliest() (first *group) {
+	for _, g := range l.groups {
+		if !g.busy && (first == nil || g.due().Before(first.due())) {
+			first = g
+		}
+	}
+	return first
 }
 
 func (l *loop) setTimer(now, due time.Time) {
@@ -175,7 +152,6 @@ func (l *loop) finishScan(r report, now time.Time) {
 		l.deleteGroup(g)
 		return
 	}
-	heap.Push(&l.schedule, g)
 	if g.flood.ends(now, r.changes, l.floodLimit()) {
 		l.Log.Info().Str("ws", g.name).Msg("flood is over, watching again")
 	}
@@ -190,7 +166,6 @@ func (l *loop) finishScan(r report, now time.Time) {
 		g.nextRescan = rest
 	}
 	l.schedulePoll(g, rest)
-	heap.Fix(&l.schedule, g.index)
 }
 
 // schedulePoll sets when a group is polled next, if it is polled.

@@ -209,7 +209,7 @@ func parseBody(template string) []part {
 			continue
 		}
 		name, _, closed := strings.Cut(template[i+1:], "}")
-		if !closed || !isFieldName(name) {
+		if !closed || !fieldPattern().MatchString(name) {
 			continue
 		}
 		if i > text {

@@ -169,7 +169,7 @@ func parse(element string) ([]part, error) {
 			continue
 		}
 		name, after, closed := strings.Cut(rest, "}")
-		if !closed || !isFieldName(name) {
+		if !closed || !fieldPattern().MatchString(name) {
 			return nil, errBrace
 		}
 		if text.Len() > 0 {
@@ -187,14 +187,7 @@ func parse(element string) ([]part, error) {
 
 func isLiteral(parts []part) bool { return len(parts) == 1 && parts[0].field == "" }
 
-func isFieldName(s string) bool {
-	for _, r := range s {
-		if r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
-			return false
-		}
-	}
-	return s != ""
-}
+var fieldPattern = pattern(`^[A-Za-z0-9_]+$`)
 
 // expandArgv puts the request's arguments into argv. The number and order of
 // elements stay the same.

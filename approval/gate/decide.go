@@ -332,13 +332,11 @@ func (d *Decider) checkNotSettled(ctx context.Context, k approval.Key, file []by
 	if err == nil && string(rec.Decision) == string(file) {
 		return nil
 	}
-	if err := d.withdraw(ctx, k, file); err != nil {
-		return err
+	ref := d.settledRefusal(ctx, k)
+	if ref == nil {
+		ref = &approval.Refusal{Reason: approval.ErrTooLate}
 	}
-	if ref := d.settledRefusal(ctx, k); ref != nil {
-		return ref
-	}
-	return &approval.Refusal{Reason: approval.ErrTooLate}
+	return d.withdraw(ctx, k, file, ref)
 }
 
 // checkStillPending withdraws our decision if the gate removed the pending because
@@ -355,10 +353,9 @@ func (d *Decider) checkStillPending(ctx context.Context, k approval.Key, sha str
 	if _, err := d.Store.Read(ctx, approval.DocRecord, k); !errors.Is(err, approval.ErrMissing) {
 		return d.checkNotSettled(ctx, k, file)
 	}
-	if err := d.withdraw(ctx, k, file); err != nil {
-		return err
-	}
-	return &approval.Refusal{Reason: approval.ErrUnknown, Hint: "the disk failed and the request was removed; it will be asked again"}
+	return d.withdraw(ctx, k, file, &approval.Refusal{
+		Reason: approval.ErrUnknown, Hint: "the disk failed and the request was removed; it will be asked again",
+	})
 }
 
 // checkNotLate withdraws an approval that was written after its RunBefore, unless the
@@ -371,22 +368,21 @@ func (d *Decider) checkNotLate(ctx context.Context, k approval.Key, file []byte)
 			return fmt.Errorf("read claim: %w", err)
 		}
 	}
-	if err := d.withdraw(ctx, k, file); err != nil {
-		return err
-	}
-	return &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the approval expired before it was written; nothing runs"}
+	return d.withdraw(ctx, k, file, &approval.Refusal{
+		Reason: approval.ErrTooLate, Hint: "the approval expired before it was written; nothing runs",
+	})
 }
 
-// withdraw removes our own decision from the slot.
-func (d *Decider) withdraw(ctx context.Context, k approval.Key, file []byte) error {
+// withdraw removes our own decision from the slot and returns why.
+func (d *Decider) withdraw(ctx context.Context, k approval.Key, file []byte, why *approval.Refusal) error {
 	cur, err := d.Store.Read(ctx, approval.DocDecision, k)
 	if err != nil || string(cur) != string(file) {
-		return nil //nolint:nilerr // it is not there, or not ours
+		return why // it is not there, or not ours
 	}
 	if err := d.Store.Remove(ctx, approval.DocDecision, k); err != nil {
 		return fmt.Errorf("withdraw decision: %w", err)
 	}
-	return nil
+	return why
 }
 
 // ClearInvalid removes a decision from the slot that is not valid for the pending. It

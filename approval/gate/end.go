@@ -128,24 +128,14 @@ const cooldownPeriod = 3 * time.Second
 // logOutcome writes the log line and the audit entry of an outcome.
 func (g *Gate) logOutcome(e outcome) {
 	l := g.Log.Info().Str("ws", e.key.Workspace).Str("id", e.key.ID).Str("status", string(e.status))
-	entry := func(a *approval.Entry) {
-		e.info.fill(a, e.record.Ruling)
-		a.Reason = cmp.Or(e.reason, e.effect.Error)
-		if e.record.Ruling != nil {
-			a.Rule = e.record.Ruling.Rule
-		}
-		if e.decision != nil {
-			setDecider(a, e.decision)
-		}
-		if e.record.Receipt != "" {
-			a.ReceiptSHA256 = approval.Digest([]byte(e.record.Receipt))
-		}
-	}
 	if e.decision != nil {
 		l = l.Str("by", e.decision.DecidedBy).Str("via", e.decision.Via)
 	}
 	l.Msg("settled")
-	g.noteEvent(e.key, e.event, entry)
+	g.noteEvent(e.key, e.event, func(a *approval.Entry) {
+		e.info.fillEnd(a, &e.record, e.decision)
+		a.Reason = cmp.Or(e.reason, e.effect.Error)
+	})
 	g.index.addSettled(e.key)
 }
 

@@ -24,6 +24,20 @@ func (a requestInfo) fill(e *approval.Entry, r *approval.Ruling) {
 	e.ClientID, e.SessionID, e.ActionType = a.clientID, a.sessionID, a.actionType
 }
 
+// fillEnd writes what a record and its decision say into the entry of an outcome.
+func (a requestInfo) fillEnd(e *approval.Entry, rec *approval.Record, d *approval.Decision) {
+	a.fill(e, rec.Ruling)
+	if rec.Ruling != nil {
+		e.Rule = rec.Ruling.Rule
+	}
+	if d != nil {
+		setDecider(e, d)
+	}
+	if rec.Receipt != "" {
+		e.ReceiptSHA256 = approval.Digest([]byte(rec.Receipt))
+	}
+}
+
 func (g *Gate) infoFor(s *state) requestInfo {
 	switch {
 	case s.pending != nil:
@@ -112,25 +126,18 @@ func (h *History) RecordEntries(rec *approval.Record) []approval.Entry {
 	end := approval.Entry{
 		Time: rec.EndedAt, Event: eventOf[rec.Status], Workspace: k.Workspace, RequestID: k.ID, Detail: completed,
 	}
-	about.fill(&end, rec.Ruling)
+	about.fillEnd(&end, rec, d)
 	if t, ok := h.Tool(about.tool); end.Event == approval.EventExecuted && (!ok || !t.Runs()) {
 		end.Event = approval.EventReleased
 	}
 	if r, err := approval.ParseResponse(rec.Response); err == nil && r.Error != nil {
 		end.Reason = *r.Error
 	}
-	if rec.Ruling != nil {
-		end.Rule = rec.Ruling.Rule
-	}
-	if d != nil {
-		setDecider(&end, d)
-	}
 	if rec.Receipt != "" {
 		r := run{key: k, decision: d, info: about, claim: &approval.Claim{ToolName: about.tool, Receipt: rec.Receipt, Ruling: rec.Ruling}}
 		e := r.entry(rec.StartedAt, h.Words)
 		e.Detail = completed
 		all = append(all, e)
-		end.ReceiptSHA256 = e.ReceiptSHA256
 	}
 	return append(all, end)
 }

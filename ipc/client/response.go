@@ -108,23 +108,15 @@ func retryAfter(text string, now time.Time) time.Duration {
 // view is a request as the HTTP API returns it, with the members that a client needs. A
 // newer gate may send more.
 type view struct {
-	ApprovalID       string           `json:"approval_id"`
-	Outcome          *approval.Status `json:"outcome"` // null until the end
-	Auto             bool             `json:"auto"`
-	Decision         *choice          `json:"decision"`
-	Result           approval.Raw     `json:"result"`
-	Error            *string          `json:"error"`
-	Feedback         *string          `json:"feedback"`
-	RequiredResponse *string          `json:"required_response"`
-	Receipt          *string          `json:"receipt"`
-}
-
-type choice struct {
-	Code     *string `json:"code"`
-	Note     *string `json:"note"`
-	Override *string `json:"override"`
-	By       *string `json:"by"`
-	Via      *string `json:"via"`
+	ApprovalID       string                     `json:"approval_id"`
+	Outcome          *approval.Status           `json:"outcome"` // null until the end
+	Auto             bool                       `json:"auto"`
+	Decision         *approval.ResponseDecision `json:"decision"`
+	Result           approval.Raw               `json:"result"`
+	Error            *string                    `json:"error"`
+	Feedback         *string                    `json:"feedback"`
+	RequiredResponse *string                    `json:"required_response"`
+	Receipt          *string                    `json:"receipt"`
 }
 
 func readView(body []byte) (*view, error) {
@@ -182,11 +174,11 @@ func (v *view) response(id string) *approval.Response {
 	r := &approval.Response{
 		Version: approval.Version, RequestID: id, Status: *v.Outcome, Result: v.Result, Error: v.Error, Feedback: v.Feedback,
 		RequiredResponse: v.RequiredResponse, Receipt: v.Receipt, RespondedAt: time.Now().UTC(),
-		Decision: approval.ResponseDecision{Auto: v.Auto},
 	}
-	if c := v.Decision; c != nil {
-		r.Decision = approval.ResponseDecision{Code: c.Code, Note: c.Note, Override: c.Override, By: c.By, Via: c.Via, Auto: v.Auto}
+	if v.Decision != nil {
+		r.Decision = *v.Decision
 	}
+	r.Decision.Auto = v.Auto
 	if v.Receipt != nil {
 		r.RequestSHA256 = receiptLines(*v.Receipt)["request_sha256"]
 	}

@@ -52,7 +52,8 @@ func (f File) Read(fsys FS) ([]byte, error) {
 	}
 	switch mode := info.Mode(); {
 	case !mode.IsRegular():
-		return nil, approval.WithHint(fmt.Errorf("%s is not a regular file", f.Path), "replace it by the key itself, not a link")
+		return nil, approval.WithHint(fmt.Errorf("%s is not a regular file", f.Path),
+			"replace it by the key itself, not a link")
 	case mode.Perm()&f.Refuse != 0:
 		return nil, approval.WithHint(fmt.Errorf("%s is accessible to other users (mode %04o)", f.Path, mode.Perm()),
 			fmt.Sprintf("chmod %04o it; if another user may have read or changed it, move it away: %s are then refused",

@@ -98,28 +98,18 @@ func (r *Rule) match(f *approval.Facts, args *arguments) matchResult {
 		{r.Session, f.SessionID},
 		{r.Client, f.ClientID},
 	} {
-		a := matchName(p.pattern, p.name)
-		if a == no {
+		if worst = min(worst, matchName(p.pattern, p.name)); worst == no {
 			return no
 		}
-		worst = min(worst, a)
 	}
 	if r.Capability != "" && r.Capability != f.Capability || r.Approver != "" && r.Approver != f.Principal {
 		return no
 	}
 	if r.Target != "" {
-		a := matchGlob(r.Target, f.Target)
-		if a == no {
-			return no
-		}
-		worst = min(worst, a)
+		worst = min(worst, matchGlob(r.Target, f.Target))
 	}
-	for i := range r.Args {
-		a := r.Args[i].match(args)
-		if a == no {
-			return no
-		}
-		worst = min(worst, a)
+	for i := 0; i < len(r.Args) && worst != no; i++ {
+		worst = min(worst, r.Args[i].match(args))
 	}
 	return worst
 }

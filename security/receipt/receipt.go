@@ -163,15 +163,8 @@ func quote(s string) string {
 }
 
 func isPlain(s string) bool {
-	if s == "" || s[0] == '"' || s[0] == ' ' || s[len(s)-1] == ' ' {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
+	return s != "" && s[0] != '"' && strings.TrimSpace(s) == s &&
+		!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 // Signer issues receipts. The zero Signer issues none.

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -60,28 +59,21 @@ func rotationFile(dir string, n int) keyfile.File {
 
 // parseRotation accepts only what Rotate writes.
 func parseRotation(text string) (rotation, error) {
-	msg := []byte(text)
-	head, _, _ := strings.Cut(text, "\n\n")
-	lines := strings.Split(head, "\n")
 	var r rotation
-	if len(lines) != 5 {
-		return r, errors.New("rotation: must have five lines")
+	var at string
+	_, err := fmt.Sscanf(text, rotationLine+"\nnumber: %d\nold: %s\nnew: %s\ntime: %s\n", &r.Number, &r.Old, &r.New, &at)
+	if err == nil {
+		r.Time, err = time.Parse(time.RFC3339, at)
 	}
-	value := func(i int, name string) string { return strings.TrimPrefix(lines[i], name+": ") }
-	var err error
-	if r.Number, err = strconv.Atoi(value(1, "number")); err != nil {
-		return r, errors.New("rotation: number is missing")
-	}
-	r.Old, r.New = value(2, "old"), value(3, "new")
-	if r.Time, err = time.Parse(time.RFC3339, value(4, "time")); err != nil {
-		return r, errors.New("rotation: time is missing")
+	if err != nil {
+		return r, fmt.Errorf("rotation: %w", err)
 	}
 	for _, key := range []string{r.Old, r.New} {
 		v, err := note.NewVerifier(key)
 		if err != nil {
 			return r, err
 		}
-		n, err := note.Open(msg, note.VerifierList(v))
+		n, err := note.Open([]byte(text), note.VerifierList(v))
 		if err != nil {
 			return r, err
 		}

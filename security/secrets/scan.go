@@ -196,7 +196,7 @@ func leavesOf(args approval.Raw, prose approval.Prose) []leaf {
 		{"title", prose.Title}, {"preview", prose.Preview}, {"rationale", prose.Rationale},
 	} {
 		if p.text != "" {
-			leaves = append(leaves, leaf{where: p.name, text: clean(p.text), cleaned: clean(p.text) != p.text, shown: p.text})
+			leaves = append(leaves, newLeaf(p.name, "", p.text))
 		}
 	}
 	return leaves
@@ -244,6 +244,5 @@ func pointer(p jsontext.Pointer) string {
 }
 
 func newLeaf(where, name, text string) leaf {
-	c := clean(text)
-	return leaf{where: where, name: name, text: c, shown: text, cleaned: c != text}
+	return leaf{where: where, name: name, text: clean(text), shown: text}
 }

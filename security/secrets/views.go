@@ -14,15 +14,14 @@ import (
 
 // leaf is one string, number or name of a request.
 type leaf struct {
-	where   string // "request_data.body"
-	name    string // the last member, "" inside a list
-	key     bool   // it is a member's name
-	text    string // cleaned
-	shown   string // verbatim
-	cleaned bool   // text and shown differ
+	where string // "request_data.body"
+	name  string // the last member, "" inside a list
+	key   bool   // it is a member's name
+	text  string // cleaned
+	shown string // verbatim
 }
 
-func (l *leaf) wasCleaned() bool { return l.cleaned }
+func (l *leaf) wasCleaned() bool { return l.text != l.shown }
 
 // view is a text to search, with the leaves of its parts.
 type view struct {
