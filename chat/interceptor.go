@@ -3,6 +3,7 @@ package chat
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -167,36 +168,26 @@ func (t replier) findByID(ctx context.Context, prefix string) (*approval.StoredP
 	if err != nil {
 		return nil, approval.Key{}, &Reply{Text: t.Unconfirmed, Err: err}
 	}
-	var fit []approval.StoredPending
-	for _, w := range all {
-		if strings.HasPrefix(w.Pending.RequestID, prefix) {
-			fit = append(fit, w)
-		}
-	}
+	fit := slices.DeleteFunc(slices.Clone(all), func(w approval.StoredPending) bool { return !strings.HasPrefix(w.Pending.RequestID, prefix) })
 	if cardFits && len(fit) == 0 {
 		fit = append(fit, *t.Card)
 	}
-	switch len(fit) {
-	case 1:
+	if len(fit) == 1 {
 		return &fit[0], fit[0].Key(), nil
-	case 0:
-		return t.findSettled(ctx, prefix)
 	}
-	return nil, approval.Key{}, &Reply{Text: Format(t.Ambiguous, "id", prefix)}
-}
-
-func (t replier) findSettled(ctx context.Context, prefix string) (*approval.StoredPending, approval.Key, *Reply) {
-	unknown := &Reply{Text: Format(t.UnknownID, "id", prefix)}
-	keys, err := t.Viewer.Find(ctx, t.Workspaces, prefix)
+	var settled []approval.Key
+	if len(fit) == 0 {
+		settled, err = t.Viewer.Find(ctx, t.Workspaces, prefix)
+	}
 	switch {
 	case err != nil:
 		return nil, approval.Key{}, &Reply{Text: t.Unconfirmed, Err: err}
-	case len(keys) == 0:
-		return nil, approval.Key{}, unknown
-	case len(keys) > 1:
-		return nil, approval.Key{}, &Reply{Text: Format(t.Ambiguous, "id", prefix)}
+	case len(settled) == 1:
+		return nil, settled[0], nil
+	case len(fit)+len(settled) == 0:
+		return nil, approval.Key{}, &Reply{Text: Format(t.UnknownID, "id", prefix)}
 	}
-	return nil, keys[0], nil
+	return nil, approval.Key{}, &Reply{Text: Format(t.Ambiguous, "id", prefix)}
 }
 
 // replyToCard acts on a reply to a card.
@@ -217,7 +208,8 @@ func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 // decisionInput translates a code or an answer. An unknown one has no verdict, and
 // Decide refuses it.
 func (t replier) decisionInput(cmd Command) approval.DecisionInput {
-	a := approval.DecisionInput{Key: t.Card.Key(), Code: cmd.Code}
+	a := CodeDecision(cmd.Code, cmd.Text)
+	a.Key = t.Card.Key()
 	switch cmd.Kind {
 	case Question:
 		a.Verdict, a.Feedback = approval.RequestMore, cmd.Text
@@ -226,17 +218,24 @@ func (t replier) decisionInput(cmd Command) approval.DecisionInput {
 	case Free:
 		a.Verdict, a.Text = approval.Answered, cmd.Text
 	}
-	switch cmd.Code {
+	return a
+}
+
+// CodeDecision is the decision of a menu code with its text. An unknown code has no
+// verdict.
+func CodeDecision(code, text string) approval.DecisionInput {
+	a := approval.DecisionInput{Code: code}
+	switch code {
 	case "1":
 		a.Verdict, a.Scope = approval.Approved, approval.Once
 	case "2":
 		a.Verdict, a.Scope = approval.Approved, approval.Session
 	case "3":
-		a.Verdict, a.Feedback = approval.Denied, cmd.Text
+		a.Verdict, a.Feedback = approval.Denied, text
 	case "4":
-		a.Verdict, a.Scope, a.Note = approval.Approved, approval.Once, cmd.Text
+		a.Verdict, a.Scope, a.Note = approval.Approved, approval.Once, text
 	case "5":
-		a.Verdict, a.Override = approval.Overridden, cmd.Text
+		a.Verdict, a.Override = approval.Overridden, text
 	case "6":
 		a.Verdict, a.Scope = approval.Approved, approval.Always
 	}

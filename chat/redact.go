@@ -28,19 +28,33 @@ func (r renderer) maskSpans(s string, secrets []Span, m mode) []string {
 			lines[len(lines)-1] += escape(part, m)
 		}
 	}
-	at := 0
-	for _, sp := range secrets {
-		// Overlapping secrets are masked together.
-		start, end := max(sp.Start, at), min(sp.End, len(s))
-		if end <= start {
-			continue
+	for piece, secret := range pieces(s, secrets) {
+		if secret == nil {
+			put(piece)
+		} else {
+			lines[len(lines)-1] += r.maskText(secret.Kind, piece)
 		}
-		put(s[at:start])
-		lines[len(lines)-1] += r.maskText(sp.Kind, s[start:end])
-		at = end
 	}
-	put(s[at:])
 	return lines
+}
+
+// pieces yields s in pieces, each with the secret that it is, nil if it is none.
+// Overlapping secrets are masked together.
+func pieces(s string, secrets []Span) iter.Seq2[string, *Span] {
+	return func(yield func(string, *Span) bool) {
+		at := 0
+		for i, sp := range secrets {
+			start, end := max(sp.Start, at), min(sp.End, len(s))
+			if end <= start {
+				continue
+			}
+			if !yield(s[at:start], nil) || !yield(s[start:end], &secrets[i]) {
+				return
+			}
+			at = end
+		}
+		yield(s[at:], nil)
+	}
 }
 
 func (r renderer) secrets(s string) []Span {
@@ -55,16 +69,13 @@ func (r renderer) secrets(s string) []Span {
 // replaceSecrets replaces each secret in s.
 func (r renderer) replaceSecrets(s string, instead func(kind, secret string) string) string {
 	var b strings.Builder
-	at := 0
-	for _, sp := range r.secrets(s) {
-		start, end := max(sp.Start, at), min(sp.End, len(s))
-		if end <= start {
-			continue
+	for piece, sp := range pieces(s, r.secrets(s)) {
+		if sp != nil {
+			piece = instead(sp.Kind, piece)
 		}
-		b.WriteString(s[at:start] + instead(sp.Kind, s[start:end]))
-		at = end
+		b.WriteString(piece)
 	}
-	return b.String() + s[at:]
+	return b.String()
 }
 
 func (r renderer) maskText(kind, secret string) string {

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -137,11 +138,8 @@ func (r renderer) tool() string {
 // English, else the tool's name. The text may contain {fields}.
 func (r renderer) verb() (verb string, native bool) {
 	lang := Language(r.Language)
-	if v := r.p.Verb[lang]; v != "" {
-		return r.text(approval.Expand(v, r.p.RequestData)), true
-	}
-	if v := r.p.Verb["en"]; v != "" {
-		return r.text(approval.Expand(v, r.p.RequestData)), false
+	if v := cmp.Or(r.p.Verb[lang], r.p.Verb["en"]); v != "" {
+		return r.text(approval.Expand(v, r.p.RequestData)), r.p.Verb[lang] != ""
 	}
 	if r.p.ToolName == "" {
 		return Format(r.ReleaseOnly, "action", r.tool()), true
@@ -173,10 +171,8 @@ func (r renderer) object() string {
 }
 
 func (r renderer) summary() string {
-	for _, s := range []string{r.p.Summary, r.p.Target} {
-		if s != "" {
-			return r.text(s)
-		}
+	if s := cmp.Or(r.p.Summary, r.p.Target); s != "" {
+		return r.text(s)
 	}
 	if line := r.command(); line != "" {
 		return line

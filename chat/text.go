@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -167,10 +168,8 @@ func (r renderer) brief() string {
 	if p.Type == approval.TypeQuestion {
 		return `"` + r.clippedIn(p.Agent.Title, maxValue, inQuote) + `"`
 	}
-	for _, s := range []string{p.Summary, p.Target} {
-		if s != "" {
-			return r.short(s)
-		}
+	if s := cmp.Or(p.Summary, p.Target); s != "" {
+		return r.short(s)
 	}
 	fields, err := approval.Fields(p.RequestData)
 	if err != nil || len(fields) == 0 {

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -30,12 +31,7 @@ func (t replier) undo(ctx context.Context, prefix string) Reply {
 	if err != nil {
 		return Reply{Text: t.Unconfirmed, Err: err}
 	}
-	var fit []approval.Grant
-	for _, g := range all {
-		if strings.HasPrefix(g.ID, prefix) && g.RevokedAt.IsZero() {
-			fit = append(fit, g)
-		}
-	}
+	fit := slices.DeleteFunc(slices.Clone(all), func(g approval.Grant) bool { return !strings.HasPrefix(g.ID, prefix) || !g.RevokedAt.IsZero() })
 	switch {
 	case len(fit) == 0:
 		return nothing

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // Script decides requests instead of people, for tests of agents. The first rule
@@ -164,26 +165,17 @@ func matchGlob(glob, text string) bool {
 // Decision returns the rule's decision about a request; ok is false if the rule does
 // not decide. The caller sets By and Via.
 func (r *ScriptRule) Decision(k approval.Key) (a approval.DecisionInput, ok bool) {
-	a.Key = k
+	codes := map[string]string{doApprove: "1", doSession: "2", doDeny: "3", doNote: "4", doOverride: "5", doAlways: "6"}
 	switch r.Do {
-	case doApprove:
-		a.Verdict, a.Code, a.Scope = approval.Approved, "1", approval.Once
-	case doSession:
-		a.Verdict, a.Code, a.Scope = approval.Approved, "2", approval.Session
-	case doAlways:
-		a.Verdict, a.Code, a.Scope = approval.Approved, "6", approval.Always
-	case doNote:
-		a.Verdict, a.Code, a.Scope, a.Note = approval.Approved, "4", approval.Once, r.Text
-	case doOverride:
-		a.Verdict, a.Code, a.Override = approval.Overridden, "5", r.Text
+	case doNone:
+		return approval.DecisionInput{}, false
 	case doRequestMore:
 		a.Verdict, a.Feedback = approval.RequestMore, r.Text
 	case doAnswer:
 		a.Verdict, a.Text = approval.Answered, r.Text
-	case doNone:
-		return approval.DecisionInput{}, false
 	default:
-		a.Verdict, a.Code, a.Feedback = approval.Denied, "3", r.Text
+		a = chat.CodeDecision(cmp.Or(codes[r.Do], codes[doDeny]), r.Text)
 	}
+	a.Key = k
 	return a, true
 }

@@ -64,12 +64,10 @@ func (d *Doctor) checkSeals(ctx context.Context) []Finding {
 	if d.keys == nil {
 		return nil // checkKeys reports it
 	}
-	p, list := d.eachDocument(ctx, approval.DocPending, d.sealedPending)
-	q, more := d.eachDocument(ctx, approval.DocDecision, d.sealedDecision)
-	list = append(list, more...)
-	r, more := d.eachDocument(ctx, approval.DocClaim, d.sealedClaim)
-	list = append(list, more...)
-	return orOK(list, "%d pending, %d decided, %d running: every seal is valid", p, q, r)
+	p, pending := d.eachDocument(ctx, approval.DocPending, d.sealedPending)
+	q, decided := d.eachDocument(ctx, approval.DocDecision, d.sealedDecision)
+	r, running := d.eachDocument(ctx, approval.DocClaim, d.sealedClaim)
+	return orOK(slices.Concat(pending, decided, running), "%d pending, %d decided, %d running: every seal is valid", p, q, r)
 }
 
 // open opens a sealed document and parses it.
@@ -238,11 +236,9 @@ func (d *Doctor) checkStuck(ctx context.Context) []Finding {
 	if d.keys == nil {
 		return list // the other documents need the keys
 	}
-	_, more := d.eachDocument(ctx, approval.DocPending, d.stuckPending)
-	list = append(list, more...)
-	_, more = d.eachDocument(ctx, approval.DocClaim, d.stuckClaim)
-	list = append(list, more...)
-	return orOK(list, "nothing is stuck")
+	_, pending := d.eachDocument(ctx, approval.DocPending, d.stuckPending)
+	_, running := d.eachDocument(ctx, approval.DocClaim, d.stuckClaim)
+	return orOK(slices.Concat(list, pending, running), "nothing is stuck")
 }
 
 // unreadRequests counts old requests. It uses the inode's change time, because an

@@ -180,13 +180,11 @@ func (d *Doctor) checkFolders(context.Context) []Finding {
 	seen, wrong := d.Layout.CheckFolders(d.FS, d.withFolders()...)
 	var list []Finding
 	for _, err := range wrong {
-		if !errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) {
+			list = append(list, warning(console.OneLine(err.Error()), "permesso serve creates it when it starts")...)
+		} else {
 			list = append(list, findingOf(SeverityError, "", err))
-			continue
 		}
-		f := findingOf(SeverityWarning, "", err)
-		f.Cure = "permesso serve creates it when it starts"
-		list = append(list, f)
 	}
 	for _, ws := range d.withFolders() {
 		if note := d.Store.RequestsWarning(ws); note != "" {

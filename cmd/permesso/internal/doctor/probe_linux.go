@@ -44,15 +44,7 @@ const remountOnly = "PERMESSO_PROBE_REMOUNT"
 // breaches tries everything. The remounts come last because they last until
 // the sandbox ends.
 func (q probeInput) breaches() []string {
-	list := []string{}
-	list = append(list, q.ownFolders()...)
-	list = append(list, q.responses()...)
-	list = append(list, q.private()...)
-	list = append(list, q.process()...)
-	list = append(list, q.connect()...)
-	list = append(list, q.remountElsewhere()...)
-	list = append(list, q.remount()...)
-	return list
+	return slices.Concat(q.ownFolders(), q.responses(), q.private(), q.process(), q.connect(), q.remountElsewhere(), q.remount())
 }
 
 // ownFolders checks what an agent must be able to do.
@@ -203,8 +195,7 @@ func (q probeInput) connect() (list []string) {
 }
 
 // remount tries to make the responses writable, then to unmount them.
-func (q probeInput) remount() []string {
-	list := []string{}
+func (q probeInput) remount() (list []string) {
 	if unix.Mount("", q.Responses, "", unix.MS_REMOUNT|unix.MS_BIND, "") == nil {
 		list = append(list, "may remount its responses for writing")
 	}

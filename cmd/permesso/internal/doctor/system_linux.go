@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"io/fs"
@@ -82,13 +81,12 @@ func lockHolder(locks, name string) int {
 		return 0
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
-	f, err := os.Open(locks)
+	b, err := os.ReadFile(locks)
 	if err != nil || !ok {
 		return 0
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		w := strings.Fields(lines.Text())
+	for line := range strings.Lines(string(b)) {
+		w := strings.Fields(line)
 		if len(w) < 6 || w[1] != "FLOCK" || !strings.HasSuffix(w[5], fmt.Sprintf(":%d", st.Ino)) {
 			continue
 		}

@@ -3,7 +3,6 @@
 package setup
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,11 +89,10 @@ func Init(ctx context.Context, a *console.Console, b Options, ask bool) error {
 	if _, ok := h.Config.Workspaces[ws]; !ok {
 		ws = home.WorkspaceNames(h.Config)[0]
 	}
-	next := nextStepsOf(a, h, ws)
-	if err := printNext(a, h, ws, b.Sandbox, next); err != nil {
+	if err := printNext(a, h, ws, b.Sandbox); err != nil {
 		return err
 	}
-	if !ask || next.tool == "" {
+	if !ask || !hasFirstTool(h) {
 		return nil
 	}
 	return offerTrial(ctx, a, p, h, ws)
@@ -203,27 +201,13 @@ func initHome(a *console.Console) (*home.Home, error) {
 	return h, nil
 }
 
-// nextSteps are the commands of the first request.
-type nextSteps struct {
-	serve   string
-	tool    string // "" if the configuration has no tool hello
-	request string
-	mounts  string
-}
-
-func nextStepsOf(a *console.Console, h *home.Home, ws string) nextSteps {
-	given := requiredFlags(a, h)
-	n := nextSteps{serve: "permesso serve" + given, mounts: "permesso mounts " + ws + given}
-	if _, ok := h.Config.Tools[firstTool]; ok {
-		n.tool = firstTool + " --arg name=you"
-	}
-	n.request = fmt.Sprintf("permesso request %s --requests %s --responses %s --wait",
-		cmp.Or(n.tool, "TOOL"), sandbox.ShellWord(h.Layout.Requests(ws)), sandbox.ShellWord(h.Layout.Responses(ws)))
-	return n
-}
-
 // firstTool is the tool of the example configuration.
 const firstTool = "hello"
+
+func hasFirstTool(h *home.Home) bool {
+	_, ok := h.Config.Tools[firstTool]
+	return ok
+}
 
 // requiredFlags repeats the flags that the next command needs to find this home.
 func requiredFlags(a *console.Console, h *home.Home) string {
@@ -237,8 +221,10 @@ func requiredFlags(a *console.Console, h *home.Home) string {
 	return flags
 }
 
-func printNext(a *console.Console, h *home.Home, ws, kind string, n nextSteps) error {
+// printNext prints the mounts, and the commands of the first request.
+func printNext(a *console.Console, h *home.Home, ws, kind string) error {
 	var b strings.Builder
+	given := requiredFlags(a, h)
 	switch list := sandbox.Mounts(h.Layout, ws); kind {
 	case "none":
 		b.WriteString("\nWithout a sandbox, an agent that runs as your user can approve its own requests. Run it at least as another\n" +
@@ -249,9 +235,14 @@ func printNext(a *console.Console, h *home.Home, ws, kind string, n nextSteps) e
 			return err
 		}
 		b.WriteString("\nThe agent's sandbox (" + kind + ") gets these two folders and no other of the daemon's:\n  " +
-			strings.ReplaceAll(text, "\n", "\n  ") + "\nTo print them again: " + n.mounts + " --" + kind + "\n")
+			strings.ReplaceAll(text, "\n", "\n  ") + "\nTo print them again: permesso mounts " + ws + given + " --" + kind + "\n")
 	}
-	b.WriteString("\nNext:\n  " + n.serve + "\nIn another terminal, as the agent:\n  " + n.request + "\n")
+	tool := "TOOL"
+	if hasFirstTool(h) {
+		tool = firstTool + " --arg name=you"
+	}
+	fmt.Fprintf(&b, "\nNext:\n  permesso serve%s\nIn another terminal, as the agent:\n  permesso request %s --requests %s --responses %s --wait\n",
+		given, tool, sandbox.ShellWord(h.Layout.Requests(ws)), sandbox.ShellWord(h.Layout.Responses(ws)))
 	_, err := io.WriteString(a.Out, b.String())
 	return err
 }

@@ -142,26 +142,28 @@ func (s *Service) call(argv ...string) step {
 // do runs the steps, and prints the completed ones even if the next one fails.
 func (s *Service) do(ctx context.Context, steps []step, end string) error {
 	done := []step{}
-	var lines []string
 	for _, st := range steps {
 		if st.run == nil {
 			continue
 		}
 		if !s.DryRun {
 			if err := st.run(ctx); err != nil {
-				return errors.Join(s.printSteps(done, lines, ""), s.advise(err))
+				return errors.Join(s.printSteps(done, ""), s.advise(err))
 			}
 		}
-		done, lines = append(done, st), append(lines, st.Line)
+		done = append(done, st)
 	}
-	return s.printSteps(done, lines, end)
+	return s.printSteps(done, end)
 }
 
-func (s *Service) printSteps(done []step, lines []string, end string) error {
+func (s *Service) printSteps(done []step, end string) error {
+	would := ""
 	if s.DryRun {
-		for i := range lines {
-			lines[i] = "would " + lines[i]
-		}
+		would = "would "
+	}
+	var lines []string
+	for _, st := range done {
+		lines = append(lines, would+st.Line)
 	}
 	if end != "" {
 		lines = append(lines, end)
