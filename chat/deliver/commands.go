@@ -178,7 +178,9 @@ func (w *incomingText) handleShow(ctx context.Context, prefix string) {
 		w.replyText(t.Unsure)
 		return
 	}
-	all = slices.DeleteFunc(all, func(x approval.StoredPending) bool { return !strings.HasPrefix(x.Pending.RequestID, prefix) })
+	all = slices.DeleteFunc(all, func(x approval.StoredPending) bool {
+		return !strings.HasPrefix(x.Pending.RequestID, prefix)
+	})
 	if len(all) != 1 {
 		w.replyText(chat.Format(t.NotFound, "id", prefix))
 		return

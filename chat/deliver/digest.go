@@ -116,7 +116,8 @@ func (s *session) queueDigest(id string) {
 }
 
 func (s *session) putDigest(d *digest) {
-	s.outbox.put(d.Chat, job{name: digestName(d.ID), rank: rankEdit, do: func(ctx context.Context) error { return s.deliverDigest(ctx, d.ID) }}, 0)
+	deliver := func(ctx context.Context) error { return s.deliverDigest(ctx, d.ID) }
+	s.outbox.put(d.Chat, job{name: digestName(d.ID), rank: rankEdit, do: deliver}, 0)
 }
 
 func (s *session) deliverDigest(ctx context.Context, id string) error {
@@ -166,7 +167,8 @@ func (s *session) markDigestSent(id string, message ID, seen string) error {
 	}
 	s.digests.mu.Unlock()
 	for _, r := range next.Requests {
-		err = errors.Join(err, s.sent.updateSent(approval.Key{Workspace: next.Workspace, ID: r}, func(p *sentRecord) error {
+		k := approval.Key{Workspace: next.Workspace, ID: r}
+		err = errors.Join(err, s.sent.updateSent(k, func(p *sentRecord) error {
 			result := errUnchanged
 			for _, x := range p.Copies {
 				if x.Digest == id && x.SentAt.IsZero() {

@@ -36,10 +36,11 @@ func chatWarning(chatID ID) string { return chatWarningPrefix + string(chatID) }
 
 // reportFailure logs a transient failure, and warns the operator once it has lasted.
 func (s *session) reportFailure(name string, err error) {
-	if s.warnings.shouldLog(name, s.now()) {
+	lasts, log := s.warnings.failing(name, s.now())
+	if log {
 		s.log(fmt.Errorf("%s: %w", name, err))
 	}
-	if s.warnings.failingFor(name, s.now()) >= warnAfter/firstRetry*s.outbox.retryUnit {
+	if lasts >= warnAfter/firstRetry*s.outbox.retryUnit {
 		s.warnings.set(name, fmt.Sprintf("%s is unreachable: %v", s.traits.Service, err), fmt.Sprintf("check the network; pending cards are sent as soon as %s is reachable", s.traits.Service))
 	}
 }

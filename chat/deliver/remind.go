@@ -55,7 +55,8 @@ func (s *session) remind(k approval.Key, p *sentRecord, st status) error {
 
 // sentCards are the copies that a user can reply to.
 func (p *sentRecord) sentCards() []*sentCopy {
-	return slices.DeleteFunc(slices.Clone(p.Copies), func(x *sentCopy) bool { return x.Message == "" || x.StaleReason != "" })
+	unsent := func(x *sentCopy) bool { return x.Message == "" || x.StaleReason != "" }
+	return slices.DeleteFunc(slices.Clone(p.Copies), unsent)
 }
 
 func later(a, b time.Time) time.Time {

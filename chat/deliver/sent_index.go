@@ -53,8 +53,8 @@ const maxRemoved = 500
 
 func newSentIndex(store chat.SentStore) *sentIndex {
 	return &sentIndex{
-		store: store, loaded: map[string]bool{}, records: map[approval.Key]*sentRecord{}, removed: map[approval.Key]*sentRecord{},
-		buttons: map[string]buttonRef{}, messages: map[messageKey]messageRef{},
+		store: store, loaded: map[string]bool{}, buttons: map[string]buttonRef{}, messages: map[messageKey]messageRef{},
+		records: map[approval.Key]*sentRecord{}, removed: map[approval.Key]*sentRecord{},
 	}
 }
 

@@ -46,13 +46,14 @@ func (c *Channel) newSession(ctx context.Context) (*session, error) {
 		Channel: c, id: nonce(), ctx: ctx, firstPass: true, quietKnown: map[string]bool{}, sent: newSentIndex(c.Sent),
 		touched: make(chan approval.Key, 256), nameKnown: make(chan struct{}), opened: make(chan struct{}),
 		outbox:      &outbox{ctx: ctx, retryUnit: cmp.Or(c.Retry, firstRetry), queues: map[ID]*queue{}},
-		warnings:    warnings{report: c.Problem, current: map[string][2]string{}, since: map[string]time.Time{}, logged: map[string]time.Time{}},
+		warnings:    warnings{report: c.Problem, current: map[string][2]string{}},
 		flood:       flood{most: cmp.Or(c.MaxCards, maxCards), cards: map[floodKey][]time.Time{}},
 		refusals:    refusals{at: map[ID][]time.Time{}},
 		listButtons: listButtons{buttons: map[string]listButton{}},
 		feeds:       feeds{open: map[string]*feed{}},
 	}
 	s.outbox.onDone = s.jobFinished
+	s.warnings.since, s.warnings.logged = map[string]time.Time{}, map[string]time.Time{}
 	s.dispatcher.session, s.dispatcher.queues = s, map[string][]func(){}
 	s.dispatcher.idle = sync.NewCond(&s.dispatcher.mu)
 	if err := errors.Join(s.sent.load(s.workspaceNames()), s.loadDigests()); err != nil {

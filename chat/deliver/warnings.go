@@ -58,28 +58,21 @@ func (t *warnings) names() []string {
 	return slices.Sorted(maps.Keys(t.current))
 }
 
-// failingFor returns for how long a call has failed without a success.
-func (t *warnings) failingFor(name string, now time.Time) time.Duration {
+// logInterval is how often a repeated failure is logged.
+const logInterval = time.Minute
+
+// failing returns for how long a call has failed without a success, and whether to log it: the first time, then
+// once per logInterval.
+func (t *warnings) failing(name string, now time.Time) (lasts time.Duration, log bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, there := t.since[name]; !there {
 		t.since[name] = now
 	}
-	return now.Sub(t.since[name])
-}
-
-// logInterval is how often a repeated failure is logged.
-const logInterval = time.Minute
-
-// shouldLog reports whether to log a transient failure: the first time, then once per logInterval.
-func (t *warnings) shouldLog(name string, now time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if last, ok := t.logged[name]; ok && now.Sub(last) < logInterval {
-		return false
+	if last, ok := t.logged[name]; !ok || now.Sub(last) >= logInterval {
+		t.logged[name], log = now, true
 	}
-	t.logged[name] = now
-	return true
+	return now.Sub(t.since[name]), log
 }
 
 // publish needs t.mu.

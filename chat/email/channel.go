@@ -144,7 +144,10 @@ func (c *Channel) init() {
 				c.Problem(what, hint)
 			}
 		}
-		c.state.queue = queue{transmit: c.transmit, mu: &c.state.mu, now: c.now, firstDelay: cmp.Or(c.retryDelay, firstSendDelay), problems: &c.problems, log: c.Log}
+		c.state.queue = queue{
+			transmit: c.transmit, mu: &c.state.mu, now: c.now, problems: &c.problems, log: c.Log,
+			firstDelay: cmp.Or(c.retryDelay, firstSendDelay),
+		}
 	})
 }
 
@@ -301,7 +304,9 @@ func (c *Channel) wantsFollowUp(a *cardCopy, rec *approval.Record) bool {
 	if !c.FollowUp || a.State != stateSent && !a.MaybeSent {
 		return false
 	}
-	failures := []approval.Status{approval.StatusFailed, approval.StatusInterrupted, approval.StatusExpired, approval.StatusCancelled}
+	failures := []approval.Status{
+		approval.StatusFailed, approval.StatusInterrupted, approval.StatusExpired, approval.StatusCancelled,
+	}
 	return !a.Used || slices.Contains(failures, rec.Status)
 }
 

@@ -104,7 +104,8 @@ func (r *TestMail) Await(ctx context.Context, box mailbox.Mailbox) ([]byte, erro
 
 func (r *TestMail) answers(raw []byte) bool {
 	m, err := readMail(raw)
-	return err == nil && slices.ContainsFunc(m.Refs(r.Addressing), func(ref cardRef) bool { return sameToken(ref.Token, r.token) })
+	ours := func(ref cardRef) bool { return sameToken(ref.Token, r.token) }
+	return err == nil && slices.ContainsFunc(m.Refs(r.Addressing), ours)
 }
 
 // End removes the test from the store.

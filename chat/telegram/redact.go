@@ -56,7 +56,8 @@ func mask(secrets []string, text string) string {
 // holds reports whether a secret is in the text of err or of any error that it wraps.
 func holds(secrets []string, err error) bool {
 	text := err.Error()
-	return mask(secrets, text) != text || slices.ContainsFunc(causes(err), func(cause error) bool { return holds(secrets, cause) })
+	held := func(cause error) bool { return holds(secrets, cause) }
+	return mask(secrets, text) != text || slices.ContainsFunc(causes(err), held)
 }
 
 // cleanCauses returns the topmost errors below err that are free of secrets.

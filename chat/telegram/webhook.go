@@ -93,19 +93,16 @@ func (s *session) webhookHandler() http.Handler {
 	want := sha256.Sum256([]byte(s.Webhook.Secret))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got := sha256.Sum256([]byte(r.Header.Get("X-Telegram-Bot-Api-Secret-Token")))
-		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		switch {
+		case subtle.ConstantTimeCompare(got[:], want[:]) != 1:
 			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		if r.URL.Path != path {
+		case r.URL.Path != path:
 			w.WriteHeader(http.StatusNotFound)
-			return
-		}
-		if r.Method != http.MethodPost {
+		case r.Method != http.MethodPost:
 			w.WriteHeader(http.StatusMethodNotAllowed)
-			return
+		default:
+			w.WriteHeader(s.takeDelivery(http.MaxBytesReader(w, r.Body, maxUpdate)))
 		}
-		w.WriteHeader(s.takeDelivery(http.MaxBytesReader(w, r.Body, maxUpdate)))
 	})
 }
 

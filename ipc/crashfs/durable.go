@@ -64,7 +64,8 @@ func (d *Disk) checkMove(from, to place, replace bool) error {
 
 // within reports whether folder is top or is below it.
 func (d *Disk) within(folder, top ino) bool {
-	return folder == top || slices.ContainsFunc(d.nodes[top].entries, func(e entry) bool { return d.within(folder, e.ino) })
+	below := func(e entry) bool { return d.within(folder, e.ino) }
+	return folder == top || slices.ContainsFunc(d.nodes[top].entries, below)
 }
 
 func (d *Disk) move(from, to place) {

@@ -108,7 +108,8 @@ func (s *spy) Send(ctx context.Context, to deliver.Address, m deliver.Message) (
 func (s *sentStore) has(text string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(slices.Collect(maps.Values(s.m)), func(b []byte) bool { return strings.Contains(string(b), text) })
+	records := slices.Collect(maps.Values(s.m))
+	return slices.ContainsFunc(records, func(b []byte) bool { return strings.Contains(string(b), text) })
 }
 
 func (r *rig) start() {

@@ -1,6 +1,9 @@
 package botapi
 
-import "unicode/utf8"
+import (
+	"slices"
+	"unicode/utf8"
+)
 
 const (
 	maxButtons     = 100
@@ -20,10 +23,8 @@ type wireMarkup struct {
 // wireButton is a button as sent. go-telegram/bot adds an empty copy_text to each button; Telegram ignores it
 // if there is callback data.
 type wireButton struct {
+	Button
 	Text     *string `json:"text"`
-	Data     string  `json:"callback_data"`
-	URL      string  `json:"url"`
-	Style    string  `json:"style"`
 	CopyText *struct {
 		Text string `json:"text"`
 	} `json:"copy_text"`
@@ -97,18 +98,19 @@ func buttonOf(wire wireButton) Button {
 		panic(strict("Telegram would show the button %q instead of %q", normalized(*wire.Text), *wire.Text))
 	case wire.CopyText != nil && wire.CopyText.Text != "":
 		panic(strict("copy_text is not supported"))
-	case wire.Style != "" && wire.Style != "danger" && wire.Style != "success" && wire.Style != "primary":
+	case !slices.Contains([]string{"", "danger", "success", "primary"}, wire.Style):
 		panic(strict("unknown button style %q", wire.Style))
-	case wire.URL != "" && wire.Data != "":
+	case wire.URL != "" && wire.CallbackData != "":
 		panic(strict("a button with both a url and callback_data: Telegram ignores the latter"))
-	case wire.URL == "" && wire.Data == "" && wire.CopyText != nil:
+	case wire.URL == "" && wire.CallbackData == "" && wire.CopyText != nil:
 		panic(badRequest("BUTTON_COPY_TEXT_INVALID"))
-	case wire.URL == "" && wire.Data == "":
+	case wire.URL == "" && wire.CallbackData == "":
 		panic(badRequest(unparsed + "Text buttons are unallowed in the inline keyboard"))
-	case len(wire.Data) > maxButtonData || !utf8.ValidString(wire.Data):
+	case len(wire.CallbackData) > maxButtonData || !utf8.ValidString(wire.CallbackData):
 		panic(badRequest("BUTTON_DATA_INVALID"))
 	case wire.URL != "":
 		checkURL(wire.URL, "inline keyboard button URL")
 	}
-	return Button{Text: *wire.Text, CallbackData: wire.Data, URL: wire.URL, Style: wire.Style}
+	wire.Button.Text = *wire.Text
+	return wire.Button
 }

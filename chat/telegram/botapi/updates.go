@@ -99,7 +99,8 @@ func (s *Server) getUpdates(ctx context.Context, c *call) any {
 	c.refuseUnknown([]string{"offset", "limit", "timeout", "allowed_updates"})
 	p := s.startPoll(c)
 	if p == nil {
-		s.conflict(ctx, conflict("can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first"))
+		s.conflict(ctx, conflict("can't use getUpdates method while webhook is active; "+
+			"use deleteWebhook to delete the webhook first"))
 	}
 	return s.wait(ctx, p)
 }

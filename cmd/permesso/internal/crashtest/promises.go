@@ -275,7 +275,8 @@ func (w *sim) effectsOf(id string, violate func(string, ...any)) (list []effect)
 }
 
 func (w *sim) legitimate(e effect) bool {
-	return slices.Contains(w.approvedArgs[e.id], e.args) || e.id == idAfter || e.id == idOther || slices.Contains(allowingFlows, w.flow.Name)
+	return slices.Contains(w.approvedArgs[e.id], e.args) || e.id == idAfter || e.id == idOther ||
+		slices.Contains(allowingFlows, w.flow.Name)
 }
 
 // allowingFlows have requests that policy allows.
