@@ -23,7 +23,7 @@ func TestRecordOfTheFirstVersion(t *testing.T) {
 	require.Empty(t, p.Copies[1].Message)
 	written, err := p.encode()
 	require.NoError(t, err)
-	require.Equal(t, []byte(firstRecord+"\n"), written, "so that an earlier version reads it")
+	require.Equal(t, []byte(firstRecord+"\n"), written, "so that an earlier version reads it") //nolint:testifylint // byte for byte
 }
 
 // Digests, feeds and quiet hours of the first version.
