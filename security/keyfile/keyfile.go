@@ -56,7 +56,7 @@ func (f File) Read(fsys FS) ([]byte, error) {
 			"replace it by the key itself, not a link")
 	case mode.Perm()&f.Refuse != 0:
 		return nil, approval.WithHint(fmt.Errorf("%s is accessible to other users (mode %04o)", f.Path, mode.Perm()),
-			fmt.Sprintf("chmod %04o it; if another user may have read or changed it, move it away: %s are then refused",
+			fmt.Sprintf("chmod %o it; if another user may have read or changed it, move it away: %s are then refused",
 				mode.Perm()&^f.Refuse, f.Protects))
 	case info.Size() < f.Min || info.Size() > f.Max:
 		return nil, f.Bad(fmt.Errorf("it has %d bytes and is not a key", info.Size()))
