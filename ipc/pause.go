@@ -25,7 +25,7 @@ type Pause struct {
 	ID        string    `json:"id"` // tells two pauses of one workspace apart
 	Workspace string    `json:"workspace"`
 	By        string    `json:"by"`
-	Via       string    `json:"via,omitzero"` // "": the command line
+	Via       string    `json:"via,omitzero"` // "" or cli: the command line
 	At        time.Time `json:"at"`
 	Reason    string    `json:"reason,omitzero"`
 }
@@ -34,7 +34,7 @@ type Pause struct {
 type Resumed struct {
 	Pause Pause     `json:"pause"`
 	By    string    `json:"by"`
-	Via   string    `json:"via,omitzero"` // "": the command line
+	Via   string    `json:"via,omitzero"` // "" or cli: the command line
 	At    time.Time `json:"at"`
 }
 
