@@ -408,12 +408,13 @@ func (w *sim) decideOn(store *deciderStore, k approval.Key, v approval.Verdict, 
 	}
 	a := approval.DecisionInput{
 		Key: k, Verdict: v, By: approval.Person{Channel: "local", ID: "1", Name: "ann"}, Via: "cli",
-		Override: "do it otherwise", Text: "a",
 	}
-	if v != approval.Overridden {
-		a.Override = ""
-	}
-	if w.flow.Name == "always" {
+	switch {
+	case v == approval.Overridden:
+		a.Override = "do it otherwise"
+	case v == approval.Answered:
+		a.Text = "a"
+	case v == approval.Approved && w.flow.Name == "always":
 		a.Scope, a.Code = approval.Always, "6"
 	}
 	_, err := d.Decide(context.Background(), a)
