@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 func folder(b *testing.B) string {
 	b.Helper()
 	if _, err := os.Stat(bin); err != nil {
-		b.Skipf("%v; make build first", err)
+		b.Fatalf("%v; make build first", err)
 	}
 	beside, err := filepath.Abs(filepath.Dir(bin))
 	require.NoError(b, err)
