@@ -96,7 +96,7 @@ func (a *app) auditProveCmd() *cobra.Command {
 		Use: "prove ID", Short: "Print a proof that the log holds an entry",
 		Long: "Print a proof that the log holds an entry. The public key is enough to verify it.\n\n" +
 			"The entry is the request's entry with the receipt, or else its last one; --event selects another.\n" + idHelp,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete(waitingIDs),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(_ *cobra.Command, pos []string) error { return a.auditProve(pos[0], event) },
 	}
 	c.Flags().StringVar(&event, "event", "", "`event` of the entry, such as executed")
@@ -165,7 +165,6 @@ func (a *app) auditVerifyProofCmd() *cobra.Command {
 	var key string
 	c := &cobra.Command{
 		Use: "verify-proof FILE", Short: "Verify a proof with the public key alone (- is standard input)", Args: cobra.ExactArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(_ *cobra.Command, pos []string) error {
 			b, err := a.ReadFile(pos[0])
 			if err != nil {

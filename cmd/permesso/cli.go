@@ -6,12 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -131,9 +138,6 @@ func group(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	names := make([]string, 0, len(subs))
 	for _, sub := range subs {
 		names = append(names, sub.Name())
-		if sub.ValidArgsFunction == nil {
-			sub.ValidArgsFunction = cobra.NoFileCompletions
-		}
 	}
 	choice, last := strings.Join(names[:len(names)-1], ", "), names[len(names)-1]
 	if choice != "" {
@@ -216,11 +220,98 @@ func (a *app) root() *cobra.Command {
 	} {
 		for _, c := range commands {
 			c.GroupID = group
-			if c.ValidArgsFunction == nil {
-				c.ValidArgsFunction = cobra.NoFileCompletions
-			}
 			root.AddCommand(c)
 		}
 	}
+	addCompletions(root, a.completions())
 	return root
+}
+
+// completions are those of arguments by their word in the use line, and of flags.
+func (a *app) completions() map[string]cobra.CompletionFunc {
+	fixed := func(values []string) cobra.CompletionFunc {
+		return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+	}
+	workspaces, approvers := a.completeConfig(workspaceNames), a.completeConfig(approverNames)
+	return map[string]cobra.CompletionFunc{
+		"WORKSPACE": workspaces, "--workspace": workspaces,
+		"APPROVER": approvers, "--approver": approvers,
+		"FILE":         cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		"--autonomy":   fixed(setup.Levels()),
+		"--capability": fixed(capabilityNames()),
+		"--sandbox":    fixed(setup.Sandboxes()),
+		"--scope":      fixed(approval.Scopes()),
+		"--status":     fixed(slices.Sorted(slices.Values(read.Statuses()))),
+		"--tool": a.completeConfig(func(cfg *config.Config, _ []string) []string {
+			return slices.Collect(maps.Keys(cfg.Tools))
+		}),
+		"--by": a.completeConfig(func(cfg *config.Config, pos []string) []string {
+			return append(approverNames(cfg, pos), home.Operator().Name)
+		}),
+	}
+}
+
+// addCompletions adds completions to all commands below c. What a command has set itself stays.
+func addCompletions(c *cobra.Command, all map[string]cobra.CompletionFunc) {
+	for _, sub := range c.Commands() {
+		addCompletions(sub, all)
+		if first := strings.Fields(sub.Use + " -")[1]; sub.ValidArgsFunction == nil {
+			sub.ValidArgsFunction = cobra.NoFileCompletions
+			if list := all[strings.Trim(first, "[]")]; list != nil {
+				sub.ValidArgsFunction = list
+			}
+		}
+		for name, list := range all {
+			if flag, ok := strings.CutPrefix(name, "--"); ok && sub.Flags().Lookup(flag) != nil {
+				_ = sub.RegisterFlagCompletionFunc(flag, list) // fails only if the command has set it
+			}
+		}
+	}
+}
+
+// completeConfig completes with what the configuration has, sorted.
+func (a *app) completeConfig(list func(cfg *config.Config, pos []string) []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
+		h, err := home.Load(a.Console)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return slices.Sorted(slices.Values(list(h.Config, pos))), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func approverNames(cfg *config.Config, _ []string) []string {
+	return slices.Collect(maps.Keys(cfg.Approvers))
+}
+
+func workspaceNames(cfg *config.Config, pos []string) []string {
+	if len(pos) > 0 {
+		return nil
+	}
+	return home.WorkspaceNames(cfg)
+}
+
+func capabilityNames() (names []string) {
+	for _, c := range approval.Capabilities() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func completeLevelAndCapability(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
+	values := [][]string{approval.Levels(), capabilityNames(), nil}
+	return values[min(len(pos), 2)], cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeIDs completes the first argument with ids that the daemon lists.
+func (a *app) completeIDs(list func(ctx context.Context, d *control.Client) ([]string, error)) cobra.CompletionFunc {
+	return func(_ *cobra.Command, pos []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
+		if len(pos) == 0 {
+			_ = a.ask(context.Background(), func(d *control.Client) (err error) { // without an answer there are no suggestions
+				ids, err = list(context.Background(), d)
+				return err
+			})
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	}
 }

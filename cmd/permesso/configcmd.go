@@ -22,8 +22,7 @@ func (a *app) configCmd() *cobra.Command {
 		Long: "Check a configuration file, by default the one that permesso serve reads. Prints every error with its line and,\n" +
 			"if there is one, the nearest correct spelling. Exit code 1 means errors. The trusted keys of provers are listed,\n" +
 			"whichever file they come from.",
-		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
-		RunE:              func(_ *cobra.Command, pos []string) error { return a.checkConfig(pos) },
+		RunE: func(_ *cobra.Command, pos []string) error { return a.checkConfig(pos) },
 	}
 	show := &cobra.Command{
 		Use: "show", Short: "Show the configuration, with --effective all defaults", Args: cobra.NoArgs,

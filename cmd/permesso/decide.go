@@ -28,7 +28,7 @@ func (a *app) approveCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "approve ID", Short: "Approve a pending request", Args: cobra.ExactArgs(1),
 		Long:              "Approve a pending request. It runs exactly as permesso show ID shows it; without --session or --always only once.\n\n" + idHelp,
-		ValidArgsFunction: a.complete(waitingIDs),
+		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			ans := approval.DecisionInput{Verdict: approval.Approved, Code: "1", Scope: approval.Once, Note: note}
 			switch {
@@ -53,7 +53,7 @@ func (a *app) denyCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "deny ID [reason]", Short: "Deny a pending request", Args: cobra.MinimumNArgs(1),
 		Long:              "Deny a pending request. Nothing runs. The agent gets the reason, if you give one.\n\n" + idHelp,
-		ValidArgsFunction: a.complete(waitingIDs),
+		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			return a.decide(cmd.Context(), pos[0], approval.DecisionInput{
 				Verdict: approval.Denied, Code: "3", Feedback: strings.Join(pos[1:], " "),

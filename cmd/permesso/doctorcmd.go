@@ -32,7 +32,6 @@ func (a *app) doctorCmd() *cobra.Command {
 	}
 	c.Flags().StringVar(&workspace, "workspace", "", "check only this `workspace` and what is not specific to a workspace")
 	c.Flags().BoolVar(&quick, "quick", false, "skip the sandbox, measurements and old records")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
 	c.AddCommand(a.probeCmd())
 	return c
 }

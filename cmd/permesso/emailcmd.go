@@ -109,7 +109,6 @@ func (a *app) emailTestCmd() *cobra.Command {
 		Use: "test [APPROVER]", Short: "Send a test email and check the reply", Args: cobra.MaximumNArgs(1),
 		Long: "Send a test email to an approver and wait for the reply. It decides nothing. It shows whether replies arrive, how\n" +
 			"your mail server authenticates the sender, and which lines of [channels.email] follow from that.",
-		ValidArgsFunction: a.completeConfig(approverNames),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()

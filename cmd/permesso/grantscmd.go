@@ -39,7 +39,6 @@ func (a *app) grantsCmd() *cobra.Command {
 	c.Flags().StringVar(&channel, "channel", "", "only grants of this `channel`")
 	c.Flags().StringVar(&sender, "sender", "", "only grants of this sender `id`")
 	c.Flags().StringVar(&workspace, "workspace", "", "only grants of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
 	return c
 }
 
@@ -146,9 +145,6 @@ func (a *app) grantCmd() *cobra.Command {
 	fl.StringVar(&f.Channel, "channel", "", "bind the grant to this `channel` (default: the workspace's principal)")
 	fl.StringVar(&f.Sender, "sender", "", "bind the grant to this sender `id`")
 	_ = add.MarkFlagRequired("capability") // fails only for unknown flags
-	_ = add.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames))
-	_ = add.RegisterFlagCompletionFunc("capability",
-		cobra.FixedCompletions(capabilityNames(), cobra.ShellCompDirectiveNoFileComp))
 	return group(&cobra.Command{Use: "grant", Short: "Manage grants"}, add)
 }
 
@@ -157,7 +153,7 @@ func (a *app) revokeCmd() *cobra.Command {
 		Use: "revoke ID", Short: "Revoke a grant", Args: cobra.ExactArgs(1),
 		Long: "Revoke a grant. After it prints \"revoked\" the grant allows nothing more.\n" +
 			"It prints \"no-op\" if there is no such active grant. ID is the grant's id or its first 4 or more digits.",
-		ValidArgsFunction: a.complete(grantIDs),
+		ValidArgsFunction: a.completeIDs(grantIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			return a.ask(cmd.Context(), func(d *control.Client) error {
 				word, err := d.Revoke(cmd.Context(), strings.ToLower(strings.TrimSpace(pos[0])))

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,10 +18,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 // historyFlags select requests.
@@ -51,24 +48,7 @@ func (a *app) historyCmd() *cobra.Command {
 	c.Flags().StringVar(&f.by, "by", "", "only requests that this `person` decided")
 	c.Flags().IntVarP(&f.limit, "limit", "n", 50, "show at most `N` requests")
 	c.Flags().BoolVar(&f.all, "all", false, "show all requests")
-	a.completeHistory(c)
 	return c
-}
-
-// completeHistory adds completion to those of the flags that c has.
-func (a *app) completeHistory(c *cobra.Command) {
-	for flag, list := range map[string]func(cfg *config.Config, pos []string) []string{
-		"workspace": workspaceNames,
-		"status":    func(*config.Config, []string) []string { return read.Statuses() },
-		"tool":      func(cfg *config.Config, _ []string) []string { return slices.Collect(maps.Keys(cfg.Tools)) },
-		"by": func(cfg *config.Config, pos []string) []string {
-			return append(approverNames(cfg, pos), home.Operator().Name)
-		},
-	} {
-		if c.Flags().Lookup(flag) != nil {
-			_ = c.RegisterFlagCompletionFunc(flag, a.completeConfig(list)) // fails only for unknown flags
-		}
-	}
 }
 
 func (a *app) history(ctx context.Context, f historyFlags) error {

@@ -29,9 +29,6 @@ func (a *app) initCmd() *cobra.Command {
 	c.Flags().StringVar(&b.Autonomy, "autonomy", "supervised", "autonomy `level` of the agent: "+strings.Join(setup.Levels(), ", "))
 	c.Flags().StringVar(&b.Sandbox, "sandbox", "bwrap", "`kind` of the agent's sandbox: "+strings.Join(setup.Sandboxes(), ", "))
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "ask no questions")
-	for flag, values := range map[string][]string{"autonomy": setup.Levels(), "sandbox": setup.Sandboxes()} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
 	_ = c.RegisterFlagCompletionFunc("workspace", cobra.NoFileCompletions)
 	_ = c.RegisterFlagCompletionFunc("approver", cobra.NoFileCompletions)
 	return c

@@ -24,7 +24,7 @@ func (a *app) keyCmd() *cobra.Command {
 		Use: "revoke ID", Short: "Revoke a key immediately", Args: cobra.ExactArgs(1),
 		Long: "Revoke a key immediately: a running daemon checks the key on every request. ID is the id of the key or of its\n" +
 			"client, or the first 4 or more digits of either.",
-		ValidArgsFunction: a.complete(keyIDs),
+		ValidArgsFunction: a.completeIDs(keyIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			return a.ask(cmd.Context(), func(d *control.Client) error {
 				r, err := d.RevokeKey(cmd.Context(), strings.ToLower(strings.TrimSpace(pos[0])))
@@ -46,7 +46,6 @@ func (a *app) keyCreateCmd() *cobra.Command {
 			"inbound (submit emails of --owner). A key with scope request sees only its own requests; other keys see the whole\n" +
 			"workspace. No key has request together with decide or inbound: a requester must not decide.\n\n" +
 			"For a key with scope request, --owner is the person it works for: only that person decides its requests.",
-		ValidArgsFunction: a.completeConfig(workspaceNames),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			f.Workspace = pos[0]
 			return a.ask(cmd.Context(), func(d *control.Client) error { return a.keyCreate(cmd.Context(), d, f) })
@@ -55,8 +54,6 @@ func (a *app) keyCreateCmd() *cobra.Command {
 	c.Flags().StringSliceVar(&f.Scopes, "scope", []string{approval.MayRequest, approval.MayRead}, "comma-separated `list` of scopes: "+strings.Join(approval.Scopes(), ", "))
 	c.Flags().StringVar(&f.Owner, "owner", "", "`approver` who owns the key")
 	c.Flags().StringVar(&f.Name, "name", "", "`label` of the key")
-	_ = c.RegisterFlagCompletionFunc("scope",
-		cobra.FixedCompletions(approval.Scopes(), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("owner", a.completeConfig(func(cfg *config.Config, pos []string) []string {
 		return cfg.Workspaces[strings.Join(pos, "")].Approvers
 	}))
@@ -116,7 +113,6 @@ func (a *app) keyListCmd() *cobra.Command {
 	}
 	c.Flags().BoolVar(&all, "all", false, "include revoked keys")
 	c.Flags().StringVar(&workspace, "workspace", "", "only keys of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
 	return c
 }
 

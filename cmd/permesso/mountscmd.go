@@ -21,7 +21,6 @@ func (a *app) mountsCmd() *cobra.Command {
 		Example: "  permesso mounts default\n" +
 			"  eval \"docker run $(permesso mounts default --docker) my-agent\"\n" +
 			"  permesso mounts default --json",
-		ValidArgsFunction: a.completeConfig(workspaceNames),
 		RunE: func(_ *cobra.Command, pos []string) error {
 			h, err := home.Load(a.Console)
 			if err != nil {

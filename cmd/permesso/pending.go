@@ -36,7 +36,6 @@ func (a *app) pendingCmd() *cobra.Command {
 	c.Flags().BoolVar(&all, "all", false, "include expired requests that are not settled yet; no limit")
 	c.Flags().IntVar(&limit, "limit", 50, "show at most `N` requests")
 	c.Flags().StringVar(&workspace, "workspace", "", "only requests of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
 	return c
 }
 
@@ -97,7 +96,7 @@ func (a *app) showCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show one request and its history", Args: cobra.ExactArgs(1),
 		Long:              "Show one request, pending or ended, and its history, also after its record was pruned.\n\n" + idHelp,
-		ValidArgsFunction: a.complete(waitingIDs),
+		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			return a.ask(cmd.Context(), func(d *control.Client) error { return a.show(cmd.Context(), d, pos[0]) })
 		},
@@ -130,19 +129,6 @@ func find(ctx context.Context, list func(ctx context.Context, ws, prefix string)
 		return approval.Key{}, console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
 	}
 	return keys[0], nil
-}
-
-// complete completes the first argument with ids that the daemon lists.
-func (a *app) complete(list func(ctx context.Context, d *control.Client) ([]string, error)) cobra.CompletionFunc {
-	return func(_ *cobra.Command, pos []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
-		if len(pos) == 0 {
-			_ = a.ask(context.Background(), func(d *control.Client) (err error) { // without an answer there are no suggestions
-				ids, err = list(context.Background(), d)
-				return err
-			})
-		}
-		return ids, cobra.ShellCompDirectiveNoFileComp
-	}
 }
 
 func waitingIDs(ctx context.Context, d *control.Client) (ids []string, err error) {

@@ -115,7 +115,7 @@ func (a *app) policyCheckCmd() *cobra.Command {
 		Long: "Evaluate the table and the grants for a capability: allow, ask or deny.\n\n" +
 			"LEVEL is readonly, supervised or full, in any case. --channel and --sender select the person whose grants count,\n" +
 			"--target the target. Rules, trust and limits are not evaluated: use policy explain for them.",
-		ValidArgsFunction: completeCheck,
+		ValidArgsFunction: completeLevelAndCapability,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			level := strings.ToLower(pos[0])
 			if !slices.Contains(approval.Levels(), level) {
@@ -170,23 +170,6 @@ func (a *app) checkRuling(f approval.Facts) (approval.Ruling, error) {
 	return e.Judge(f), nil
 }
 
-func capabilityNames() (names []string) {
-	for _, c := range approval.Capabilities() {
-		names = append(names, c.Name)
-	}
-	return names
-}
-
-func completeCheck(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	switch len(pos) {
-	case 0:
-		return approval.Levels(), cobra.ShellCompDirectiveNoFileComp
-	case 1:
-		return capabilityNames(), cobra.ShellCompDirectiveNoFileComp
-	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
-}
-
 func (a *app) policyExplainCmd() *cobra.Command {
 	var workspace string
 	c := &cobra.Command{
@@ -198,7 +181,6 @@ func (a *app) policyExplainCmd() *cobra.Command {
 		RunE:              func(cmd *cobra.Command, pos []string) error { return a.explain(cmd.Context(), pos[0], workspace) },
 	}
 	c.Flags().StringVar(&workspace, "workspace", "", "evaluate a request file in this `workspace` (default: the first)")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
 	return c
 }
 

@@ -38,8 +38,7 @@ func (a *app) policyTestCmd() *cobra.Command {
 			`  {"name":"posting asks", "workspace":"personal", "request":{"tool_name":"x_post","request_data":{"text":"hi"}},` + "\n" +
 			`   "taints":["corruption"], "expect":"ask", "rule":"table"}` + "\n" +
 			"workspace, taints and rule are optional. Grants and the audit log are ignored: only the configuration is tested.",
-		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
-		RunE:              func(_ *cobra.Command, pos []string) error { return a.policyTest(pos[0]) },
+		RunE: func(_ *cobra.Command, pos []string) error { return a.policyTest(pos[0]) },
 	}
 }
 

@@ -26,7 +26,6 @@ func (a *app) statsCmd() *cobra.Command {
 	c.Flags().StringVar(&f.since, "since", "", "only requests made at this `time` or later")
 	c.Flags().StringVar(&f.until, "until", "", "only requests made before this `time`")
 	c.Flags().StringVar(&f.workspace, "workspace", "", "only requests of this `workspace`")
-	a.completeHistory(c)
 	return c
 }
 

@@ -41,8 +41,6 @@ func (a *app) telegramSetupCmd() *cobra.Command {
 	f.StringVar(&o.Server, "server-url", "", "`address` of your own Bot API server (default: "+setup.TelegramServer+", or Telegram's)")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "stop waiting for /start, and for the tap, after this long")
 	f.BoolVarP(&o.Yes, "yes", "y", false, "ask no questions")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
-	_ = c.RegisterFlagCompletionFunc("approver", a.completeConfig(approverNames))
 	return c
 }
 
@@ -57,6 +55,5 @@ func (a *app) telegramTestCmd() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&workspace, "workspace", "", "send only to the chats of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames))
 	return c
 }

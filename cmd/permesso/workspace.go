@@ -1,8 +1,6 @@
 package main
 
 import (
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,31 +31,7 @@ func (a *app) workspaceAddCmd() *cobra.Command {
 	c.Flags().StringArrayVar(&w.Approvers, "approver", nil, "`name` from [approvers]; may be repeated (default: only the local operator)")
 	c.Flags().DurationVar(&w.Timeout, "timeout", 0, "expire pending requests after this long (default 5m)")
 	c.Flags().UintSliceVar(&w.AgentUIDs, "agent-uid", nil, "`UID` of an agent without a container; it may never decide")
-	_ = c.RegisterFlagCompletionFunc("autonomy", cobra.FixedCompletions([]string{"readonly", "supervised", "full"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("approver", a.completeConfig(approverNames))
 	return c
-}
-
-// completeConfig completes with what the configuration has, sorted.
-func (a *app) completeConfig(list func(cfg *config.Config, pos []string) []string) cobra.CompletionFunc {
-	return func(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-		h, err := home.Load(a.Console)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return slices.Sorted(slices.Values(list(h.Config, pos))), cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-func approverNames(cfg *config.Config, _ []string) []string {
-	return slices.Collect(maps.Keys(cfg.Approvers))
-}
-
-func workspaceNames(cfg *config.Config, pos []string) []string {
-	if len(pos) > 0 {
-		return nil
-	}
-	return home.WorkspaceNames(cfg)
 }
 
 func (a *app) workspaceListCmd() *cobra.Command {
