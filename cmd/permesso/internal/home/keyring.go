@@ -157,3 +157,38 @@ func (r Keyring) Find(typed string) (*approval.APIKey, error) {
 	}
 	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d keys", typed, len(list))
 }
+
+// auditKeyChanges writes one audit entry for each new and each revoked API key.
+func (m *Memory) auditKeyChanges() error {
+	ids, _, err := m.home.Store.List(context.Background(), approval.DocAPIKey, approval.APIKeyKey("").Workspace)
+	if err != nil {
+		return fmt.Errorf("list keys: %w", err)
+	}
+	var errs []error
+	for _, id := range ids {
+		if k, err := m.keys.current(id); err == nil { // the others are not accepted; key list counts them
+			errs = append(errs, m.auditKey(k))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Memory) auditKey(k *approval.APIKey) error {
+	may := strings.Join(k.Scopes, ",")
+	if k.Owner != "" {
+		may += " for " + k.Owner
+	}
+	write := func(e approval.Event, by string) error {
+		if m.knows(e, k.ID) {
+			return nil
+		}
+		return m.Audit(approval.Entry{
+			Event: e, Workspace: k.Workspace, ClientID: k.ClientID(), Grant: k.ID, By: by, Via: "cli",
+			Reason: k.Name, Detail: may,
+		})
+	}
+	if err := write(approval.EventKeyCreated, k.CreatedBy); err != nil || k.RevokedAt.IsZero() {
+		return err
+	}
+	return write(approval.EventKeyRevoked, k.RevokedBy)
+}
