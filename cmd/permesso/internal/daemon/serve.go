@@ -3,8 +3,10 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -106,6 +108,25 @@ func Serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 		return console.Wrap(console.ExitError, err, "put "+s.Layout.Home+" back, or start permesso serve again")
 	}
 	return errors.Join(err, s.close())
+}
+
+// Background runs a daemon inside of another command, and calls ended when it ends. stop
+// ends it; its error holds the daemon's log.
+func Background(ctx context.Context, a *console.Console, ended func()) (stop func() error) {
+	ctx, quit := context.WithCancel(ctx)
+	var log bytes.Buffer
+	served := make(chan error, 1)
+	go func() {
+		served <- Serve(ctx, a, "", zerolog.SyncWriter(&log))
+		ended()
+	}()
+	return func() error {
+		quit()
+		if err := <-served; err != nil {
+			return fmt.Errorf("daemon: %w\n%s", err, chat.Escape(log.String()))
+		}
+		return nil
+	}
 }
 
 // open takes the home's lock before it reads any document.

@@ -84,7 +84,7 @@ var plan = []rule{
 	{daemon, []string{allParts, "cmd/permesso/config", console, home, control}},
 	{doctor, []string{allParts, "cmd/permesso/config", console, home, sandbox}},
 	{setup, []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon}},
-	{demo, []string{allParts, console, home, sandbox}},
+	{demo, []string{allParts, console, home, daemon, sandbox}},
 	{hometest, []string{"approval", home}}, // test support: fills a home
 	{"approval/gate/gatetest", []string{"approval", "approval/gate", "ipc", "security/audit", "security/policy", "security/receipt", "security/seal", "watcher"}}, // test support: a gate in a temporary folder
 	{sandbox, []string{"approval/exec", "ipc", "ipc/client", console}},

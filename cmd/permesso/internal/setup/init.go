@@ -3,7 +3,6 @@
 package setup
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,10 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
@@ -395,12 +391,7 @@ const trialTimeout = 3 * time.Minute
 func tryRequest(ctx context.Context, a *console.Console, h *home.Home, ws string) (*approval.Response, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var log bytes.Buffer
-	served := make(chan error, 1)
-	go func() {
-		served <- daemon.Serve(ctx, a, "", zerolog.SyncWriter(&log))
-		stop() // without a daemon there is no response
-	}()
+	stopDaemon := daemon.Background(ctx, a, stop) // without a daemon there is no response
 	files := client.Files{Requests: h.Layout.Requests(ws), Responses: h.Layout.Responses(ws)}
 	r := approval.Request{
 		RequestID: client.NewID(), ToolName: firstTool, RequestData: approval.Raw(`{"name":"you"}`),
@@ -411,9 +402,8 @@ func tryRequest(ctx context.Context, a *console.Console, h *home.Home, ws string
 	if err == nil {
 		resp, err = files.Await(ctx, asked)
 	}
-	stop()
-	if gateErr := <-served; gateErr != nil {
-		return nil, fmt.Errorf("daemon: %w\n%s", gateErr, chat.Escape(log.String()))
+	if err := stopDaemon(); err != nil {
+		return nil, err
 	}
 	if errors.Is(err, context.Canceled) {
 		return nil, console.Fail(console.ExitError, "it stays pending until its timeout, or until permesso serve runs", "interrupted before request %s had its response", approval.ShortID(r.RequestID))
