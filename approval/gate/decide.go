@@ -188,6 +188,9 @@ func (d *Decider) decidedRefusal(ctx context.Context, k approval.Key, sha string
 
 func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha string) (*approval.Decision, error) {
 	name, _ := d.May(a.Key.Workspace, p, a.By)
+	if a.Verdict == approval.Approved { // a program may name the code or the scope alone
+		a.Scope = cmp.Or(a.Scope, approval.CodeDecision(a.Code, "").Scope, approval.Once)
+	}
 	if err := d.checkApplicable(a, p); err != nil {
 		return nil, err
 	}
@@ -199,9 +202,6 @@ func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha str
 		DecidedBy: name, DecidedByID: a.By.StableID(), Via: a.Via, DecidedAt: now,
 	}
 	if dec.Approved {
-		if dec.Scope == "" {
-			dec.Scope = approval.Once
-		}
 		after := DefaultRunBefore
 		if d.RunBefore != nil {
 			after = cmp.Or(d.RunBefore(), after)
@@ -258,20 +258,12 @@ func (d *Decider) checkApplicable(a approval.DecisionInput, p *approval.Pending)
 // contradiction says which two parts of an input contradict each other, "" if none do. A
 // person meant one of them, and it is unknown which.
 func contradiction(a approval.DecisionInput) string {
-	codes := map[string]struct {
-		verdict approval.Verdict
-		scope   approval.Scope
-	}{
-		"": {a.Verdict, a.Scope}, "1": {approval.Approved, approval.Once}, "2": {approval.Approved, approval.Session},
-		"3": {verdict: approval.Denied}, "4": {approval.Approved, approval.Once}, "5": {verdict: approval.Overridden},
-		"6": {approval.Approved, approval.Always},
-	}
-	code, known := codes[a.Code]
+	code, coded := approval.CodeDecision(a.Code, ""), a.Code != ""
 	approved := a.Verdict == approval.Approved
 	switch {
-	case !known:
+	case coded && code.Verdict == "":
 		return "the code must be 1 to 6"
-	case code.verdict != a.Verdict || a.Scope != "" && a.Scope != code.scope:
+	case coded && (code.Verdict != a.Verdict || a.Scope != "" && a.Scope != code.Scope):
 		return "the code, the verdict and the scope contradict each other"
 	case a.Scope != "" && !approved, !slices.Contains([]approval.Scope{"", approval.Once, approval.Session, approval.Always}, a.Scope):
 		return "the scope must be once, session or always, of an approval"
