@@ -46,6 +46,30 @@ type DecisionInput struct {
 	Via           string // terminal, cli, telegram, email, web, rest
 }
 
+// codes is what each code decides. What is not here is no code.
+var codes = map[string]struct {
+	verdict Verdict
+	scope   Scope
+}{
+	"1": {Approved, Once}, "2": {Approved, Session}, "3": {verdict: Denied},
+	"4": {Approved, Once}, "5": {verdict: Overridden}, "6": {Approved, Always},
+}
+
+// CodeDecision is what code "1" to "6" decides, with its text: the reason of 3, the note
+// of 4, the change of 5. Any other code has no verdict, and Decide refuses it.
+func CodeDecision(code, text string) DecisionInput {
+	a := DecisionInput{Code: code, Verdict: codes[code].verdict, Scope: codes[code].scope}
+	switch code {
+	case "3":
+		a.Feedback = text
+	case "4":
+		a.Note = text
+	case "5":
+		a.Override = text
+	}
+	return a
+}
+
 // StoredPending is a verified pending as stored on disk.
 type StoredPending struct {
 	Pending *Pending

@@ -208,7 +208,7 @@ func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 // decisionInput translates a code or an answer. An unknown one has no verdict, and
 // Decide refuses it.
 func (t replier) decisionInput(cmd Command) approval.DecisionInput {
-	a := CodeDecision(cmd.Code, cmd.Text)
+	a := approval.CodeDecision(cmd.Code, cmd.Text)
 	a.Key = t.Card.Key()
 	switch cmd.Kind {
 	case Question:
@@ -217,27 +217,6 @@ func (t replier) decisionInput(cmd Command) approval.DecisionInput {
 		a.Verdict, a.Text = approval.Answered, t.Card.Pending.Options[cmd.Option-1]
 	case Free:
 		a.Verdict, a.Text = approval.Answered, cmd.Text
-	}
-	return a
-}
-
-// CodeDecision is the decision of a menu code with its text. An unknown code has no
-// verdict.
-func CodeDecision(code, text string) approval.DecisionInput {
-	a := approval.DecisionInput{Code: code}
-	switch code {
-	case "1":
-		a.Verdict, a.Scope = approval.Approved, approval.Once
-	case "2":
-		a.Verdict, a.Scope = approval.Approved, approval.Session
-	case "3":
-		a.Verdict, a.Feedback = approval.Denied, text
-	case "4":
-		a.Verdict, a.Scope, a.Note = approval.Approved, approval.Once, text
-	case "5":
-		a.Verdict, a.Override = approval.Overridden, text
-	case "6":
-		a.Verdict, a.Scope = approval.Approved, approval.Always
 	}
 	return a
 }

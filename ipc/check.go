@@ -15,6 +15,59 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
+// CheckPrivate refuses a HOME or workspace in which another user could decide or answer:
+// a folder that is missing, a link, not a folder, or open to other users. The error has
+// a hint.
+func (l Layout) CheckPrivate(fsys FS, ws string) error {
+	if err := checkWorkspace(ws); err != nil {
+		return err
+	}
+	for _, f := range slices.Concat(l.homeFolders(), l.workspaceFolders(ws)) {
+		if err := f.check(fsys); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f folder) check(fsys FS) error {
+	info, err := f.info(fsys)
+	if err != nil {
+		return err
+	}
+	open := info.Mode().Perm() & f.refuse
+	if open == 0 {
+		return nil
+	}
+	may := "read"
+	if open&othersWrite != 0 {
+		may = "write to"
+	}
+	return approval.WithHint(fmt.Errorf("check folder %s: other users may %s it (mode %04o)", f.path, may, info.Mode().Perm()),
+		fmt.Sprintf("look through it, then: chmod %04o %s", f.mode, shellQuote(f.path)))
+}
+
+// info returns the file info of a real folder.
+func (f folder) info(fsys FS) (fs.FileInfo, error) {
+	info, err := lstat(fsys, f.path)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("check folder: %w", err)
+	case info.Mode()&fs.ModeSymlink != 0:
+		return nil, approval.WithHint(fmt.Errorf("check folder %s: is a symbolic link", f.path),
+			fmt.Sprintf("remove the link and make a real folder: rm %[1]s && mkdir -m %04[2]o %[1]s", shellQuote(f.path), f.mode))
+	case !info.IsDir():
+		return nil, approval.WithHint(fmt.Errorf("check folder %s: is not a folder", f.path),
+			fmt.Sprintf("move it away, then: mkdir -m %04o %s", f.mode, shellQuote(f.path)))
+	}
+	return info, nil
+}
+
+// shellQuote quotes a path for the hints, which users paste into a shell.
+func shellQuote(path string) string {
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
+
 // CheckFolders is CheckPrivate for doctor: it continues after the first error, checks
 // owners too, and returns the number of folders. Each error has a hint.
 // A missing folder is fs.ErrNotExist; the next start creates it.

@@ -366,6 +366,9 @@ func TestContradictionsDecideNothing(t *testing.T) {
 		{Verdict: approval.Approved, Code: "3"},
 		{Verdict: approval.Approved, Code: "5", Override: "do X"},
 		{Verdict: approval.Approved, Code: "7"},
+		{Code: "7"},
+		{Code: "6"},
+		{Scope: approval.Always},
 		{Verdict: approval.Approved, Code: "2", Scope: approval.Always},
 		{Verdict: approval.Approved, Code: "1", Scope: approval.Session},
 		{Verdict: approval.Approved, Scope: "galaxy"},
@@ -384,5 +387,41 @@ func TestContradictionsDecideNothing(t *testing.T) {
 		_, err := h.decider().Decide(t.Context(), in)
 		require.ErrorIs(t, err, approval.ErrNotApplicable, "%+v", in)
 		require.False(t, h.has(approval.DocDecision, key(1)))
+	}
+}
+
+// A program may send a code without its scope, or a scope without a code. The code is its
+// scope, also where the scope is refused.
+func TestCodesMeanTheirScope(t *testing.T) {
+	inSession := []string{`"session_id":"s1"`}
+	for _, c := range []struct {
+		code    string
+		scope   approval.Scope
+		more    []string // members of the request
+		want    approval.Scope
+		refused bool
+	}{
+		{want: approval.Once},
+		{code: "1", want: approval.Once},
+		{code: "2", more: inSession, want: approval.Session},
+		{code: "2", refused: true}, // the request has no session
+		{code: "4", want: approval.Once},
+		{code: "6", want: approval.Always},
+		{scope: approval.Session, more: inSession, want: approval.Session},
+		{scope: approval.Session, refused: true},
+	} {
+		h, k := newRig(t, options{frozenClock: true, inline: true}), key(1)
+		h.ask(k, request(k, "run", "", c.more...))
+		a := decision(k, approval.Approved)
+		a.Code, a.Scope = c.code, c.scope
+		d, err := h.decider().Decide(t.Context(), a)
+		if c.refused {
+			require.ErrorIs(t, err, approval.ErrNotApplicable, "%+v", c)
+			require.False(t, h.has(approval.DocDecision, k))
+			continue
+		}
+		require.NoError(t, err, "%+v", c)
+		require.Equal(t, c.want, d.Scope, "%+v", c)
+		require.Equal(t, c.code, d.Code)
 	}
 }

@@ -135,22 +135,6 @@ func (g *Gate) loadDecision(ctx context.Context, s *state) error {
 	return nil
 }
 
-// currentTool reads the tool once, so that the tool that is compared is the tool that
-// runs, even if the configuration changes in between.
-func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, approval.ToolState) {
-	if p.ToolName == "" {
-		return approval.Tool{}, approval.ToolSame
-	}
-	tool, ok := g.Settings.Tool(p.ToolName)
-	switch {
-	case !ok:
-		return tool, approval.ToolGone
-	case tool.SHA256() != p.ToolSHA256:
-		return tool, approval.ToolChanged
-	}
-	return tool, approval.ToolSame
-}
-
 func (g *Gate) loadRequest(ctx context.Context, s *state) error {
 	_, cancel, err := g.readIfExists(ctx, approval.DocCancel, s.key)
 	if err != nil {

@@ -118,10 +118,8 @@ func (g *Gate) apply(ctx context.Context, m approval.Move, s *state) (waiting bo
 		return false, g.rejectDecision(ctx, s, approval.EventForged, "decision is not valid for the pending request; host programs must not write decisions: they hand them to the daemon")
 	case approval.RunClaim:
 		return g.claimDecided(ctx, s)
-	case approval.EndToolGone:
-		return false, g.endDecided(ctx, s, approval.StatusFailed, fmt.Sprintf("Approved but tool '%s' is no longer available", s.pending.ToolName))
-	case approval.EndToolChanged:
-		return false, g.endDecided(ctx, s, approval.StatusFailed, "the tool changed, ask again")
+	case approval.EndToolGone, approval.EndToolChanged:
+		return false, g.endTool(ctx, s, m)
 	case approval.EndLate:
 		return false, g.endDecided(ctx, s, approval.StatusExpired, "approved in time, not run: the gate was down")
 	case approval.EndVerdict:

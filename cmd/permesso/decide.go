@@ -30,16 +30,16 @@ func (a *app) approveCmd() *cobra.Command {
 		Long:              "Approve a pending request. It runs exactly as permesso show ID shows it; without --session or --always only once.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			ans := approval.DecisionInput{Verdict: approval.Approved, Code: "1", Scope: approval.Once, Note: note}
+			code := "1"
 			switch {
 			case note != "":
-				ans.Code = "4"
+				code = "4"
 			case session:
-				ans.Code, ans.Scope = "2", approval.Session
+				code = "2"
 			case always:
-				ans.Code, ans.Scope = "6", approval.Always
+				code = "6"
 			}
-			return a.decide(cmd.Context(), pos[0], ans)
+			return a.decide(cmd.Context(), pos[0], approval.CodeDecision(code, note))
 		},
 	}
 	c.Flags().StringVar(&note, "note", "", "`text` to send to the agent")
@@ -55,9 +55,7 @@ func (a *app) denyCmd() *cobra.Command {
 		Long:              "Deny a pending request. Nothing runs. The agent gets the reason, if you give one.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			return a.decide(cmd.Context(), pos[0], approval.DecisionInput{
-				Verdict: approval.Denied, Code: "3", Feedback: strings.Join(pos[1:], " "),
-			})
+			return a.decide(cmd.Context(), pos[0], approval.CodeDecision("3", strings.Join(pos[1:], " ")))
 		},
 	}
 }

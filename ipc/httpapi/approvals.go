@@ -31,7 +31,7 @@ type CreateRequest struct {
 	Rationale    string   `json:"rationale,omitempty" maxLength:"8192"`
 	RequestData  Object   `json:"request_data,omitzero" doc:"The arguments. They are kept, shown and run byte for byte."`
 	Options      []string `json:"options,omitempty" maxItems:"8" doc:"For a question."`
-	ExpiresInSec *int64   `json:"expires_in_sec,omitempty" minimum:"1" maximum:"31622400" doc:"How long the request waits for a decision. The default is 600; the workspace sets the maximum."`
+	ExpiresInSec *int64   `json:"expires_in_sec,omitempty" minimum:"1" maximum:"31622400" doc:"How long the request waits for a decision. The workspace has the default and the maximum."`
 	Channel      string   `json:"channel,omitempty" enum:"telegram,email" doc:"Ask only there. It must be one of the workspace's channels."`
 	Target       *Target  `json:"target,omitempty" doc:"Must be configured for the workspace: the client cannot choose other approvers."`
 	Proof        Object   `json:"proof,omitzero"`
@@ -140,14 +140,11 @@ func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (
 	return out, nil
 }
 
-// defaultExpiry is the expiry, in seconds, of a request without expires_in_sec.
-const defaultExpiry = 600
-
 // submission is the request that an agent would have written into the folder.
 func (w *CreateRequest) submission() (*service.Submission, *Problem) {
 	sub := &service.Submission{Channel: w.Channel, Request: approval.Request{
 		Type: w.Type, ToolName: w.ToolName, ActionType: w.ActionType, SessionID: w.SessionID,
-		Title: w.Title, Preview: w.Preview, Rationale: w.Rationale, Options: w.Options, ExpiresInSec: defaultExpiry,
+		Title: w.Title, Preview: w.Preview, Rationale: w.Rationale, Options: w.Options,
 		RequestData: w.RequestData.Value, Proof: w.Proof.Value, Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
 	}}
 	if w.ExpiresInSec != nil {

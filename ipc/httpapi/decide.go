@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -83,34 +84,24 @@ func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (
 // input is the verdict as the gate takes it. A verdict that is not exactly one of the
 // valid forms is refused.
 func (v *Verdict) input() (approval.DecisionInput, *Problem) {
-	a := approval.DecisionInput{PendingSHA256: v.PendingSHA256, Code: v.Code, Note: v.Note, Override: v.Override, Text: v.Answer}
 	given := 0
 	for _, text := range []string{v.Note, v.Override, v.Reason, v.Answer, v.Feedback} {
 		if text != "" {
 			given++
 		}
 	}
-	needs := func(text string) bool { return text != "" && given == 1 }
-	ok := false
-	switch v.Code {
-	case "1":
-		a.Verdict, a.Scope, ok = approval.Approved, approval.Once, given == 0
-	case "2":
-		a.Verdict, a.Scope, ok = approval.Approved, approval.Session, given == 0
-	case "3":
-		a.Verdict, a.Feedback, ok = approval.Denied, v.Reason, given == 0 || needs(v.Reason)
-	case "4":
-		a.Verdict, a.Scope, ok = approval.Approved, approval.Once, needs(v.Note)
-	case "5":
-		a.Verdict, ok = approval.Overridden, needs(v.Override)
-	case "6":
-		a.Verdict, a.Scope, ok = approval.Approved, approval.Always, given == 0
-	case "":
-		a.Verdict, ok = approval.Answered, needs(v.Answer)
-		if needs(v.Feedback) {
-			a.Verdict, a.Feedback, ok = approval.RequestMore, v.Feedback, true
-		}
+	a := approval.CodeDecision(v.Code, cmp.Or(v.Note, v.Override, v.Reason))
+	switch {
+	case v.Code != "":
+	case v.Answer != "":
+		a.Verdict, a.Text = approval.Answered, v.Answer
+	case v.Feedback != "":
+		a.Verdict, a.Feedback = approval.RequestMore, v.Feedback
 	}
+	a.PendingSHA256 = v.PendingSHA256
+	needsText := v.Code == "" || v.Code == "4" || v.Code == "5"
+	taken := a.Note == v.Note && a.Override == v.Override && a.Text == v.Answer && a.Feedback == cmp.Or(v.Reason, v.Feedback)
+	ok := a.Verdict != "" && taken && given <= 1 && (given == 1 || !needsText)
 	switch {
 	case ok:
 		return a, nil

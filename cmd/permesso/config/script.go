@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat"
 )
 
 // Script decides requests instead of people, for tests of agents. The first rule
@@ -174,7 +173,7 @@ func (r *ScriptRule) Decision(k approval.Key) (a approval.DecisionInput, ok bool
 	case doAnswer:
 		a.Verdict, a.Text = approval.Answered, r.Text
 	default:
-		a = chat.CodeDecision(cmp.Or(codes[r.Do], codes[doDeny]), r.Text)
+		a = approval.CodeDecision(cmp.Or(codes[r.Do], codes[doDeny]), r.Text)
 	}
 	a.Key = k
 	return a, true
