@@ -27,7 +27,7 @@ var templates = sync.OnceValue(func() *template.Template {
 		"inc":          func(i int) int { return i + 1 },
 		"languageName": func(language string) string { return catalog(language).LanguageName },
 	}
-	return template.Must(template.New("").Funcs(funcs).ParseFS(files, "templates/*.html"))
+	return template.Must(template.New("").Option("missingkey=error").Funcs(funcs).ParseFS(files, "templates/*.html"))
 })
 
 // withoutSign removes the sign at the start of a card's head: the pages have their own.
