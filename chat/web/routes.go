@@ -49,7 +49,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /{$}", s.noSessionPage)
 	mux.HandleFunc("GET /enter/{token}", s.loginPage)
 	mux.HandleFunc("POST /enter", s.login)
-	mux.Handle("GET /static/{file}", static())
+	mux.HandleFunc("GET /static/{file}", static)
 	for _, r := range sessionRoutes() {
 		method, path, _ := strings.Cut(r.pattern, " ")
 		mux.Handle(method+" /s/{key}"+path, s.requireSession(r.serve))
