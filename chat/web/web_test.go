@@ -1,8 +1,10 @@
 package web_test
 
 import (
+	"io/fs"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -402,7 +404,18 @@ func TestLanguageAndKeys(t *testing.T) {
 }
 
 func TestEveryMessageIsReadAndWritten(t *testing.T) {
-	messagestest.RequireKeys[web.Words](t, "../messages", "web")
+	var inTemplates []string
+	names, err := fs.Glob(web.Files, "templates/*.html")
+	require.NoError(t, err)
+	for _, name := range names {
+		text, err := fs.ReadFile(web.Files, name)
+		require.NoError(t, err)
+		for _, found := range regexp.MustCompile(`\bW\.(\w+)`).FindAllSubmatch(text, -1) {
+			inTemplates = append(inTemplates, string(found[1]))
+		}
+	}
+	require.NotEmpty(t, inTemplates)
+	messagestest.RequireKeys[web.Words](t, "../messages", "web", inTemplates...)
 }
 
 // The stream sends no removal of a request that the user may not see.
