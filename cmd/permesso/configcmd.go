@@ -39,28 +39,12 @@ func (a *app) configCmd() *cobra.Command {
 	return group(&cobra.Command{Use: "config", Short: "Check, show or describe the configuration"}, check, show, schema)
 }
 
-// configFinding is an error or a warning as config check --json prints it.
-type configFinding struct {
-	Line    int    `json:"line"`
-	Column  int    `json:"column"`
-	Key     string `json:"key"`
-	Message string `json:"message"`
-	Hint    string `json:"hint"`
-}
-
+// configCheck is what config check --json prints.
 type configCheck struct {
-	OK       bool            `json:"ok"`
-	File     string          `json:"file"` // "": no file, the defaults apply
-	Errors   []configFinding `json:"errors"`
-	Warnings []configFinding `json:"warnings"`
-}
-
-func findings(problems []config.Issue) []configFinding {
-	list := make([]configFinding, 0, len(problems))
-	for _, p := range problems {
-		list = append(list, configFinding{p.Line, p.Col, p.Key, p.Message, p.Hint})
-	}
-	return list
+	OK       bool           `json:"ok"`
+	File     string         `json:"file"` // "": no file, the defaults apply
+	Errors   []config.Issue `json:"errors"`
+	Warnings []config.Issue `json:"warnings"`
 }
 
 // namedConfig is FILE, or the file that serve would read.
@@ -87,7 +71,7 @@ func (a *app) checkConfig(pos []string) error {
 		cfg = &config.Config{}
 	}
 	if a.JSON {
-		if err := a.Print(configCheck{err == nil, wrong.File, findings(wrong.Errors), findings(cfg.Warnings)}, ""); err != nil {
+		if err := a.Print(configCheck{err == nil, wrong.File, wrong.Errors, cfg.Warnings}, ""); err != nil {
 			return err
 		}
 	}

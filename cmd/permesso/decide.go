@@ -56,17 +56,10 @@ func (a *app) denyCmd() *cobra.Command {
 
 // decisionInput is the JSON object that decide --stdin reads.
 type decisionInput struct {
-	RequestID     string           `json:"request_id"`
-	Workspace     string           `json:"workspace"`
-	PendingSHA256 string           `json:"pending_sha256"`
-	Verdict       approval.Verdict `json:"verdict"`
-	Approved      *bool            `json:"approved"`
-	Code          string           `json:"code"`
-	Scope         approval.Scope   `json:"scope"`
-	Note          string           `json:"note"`
-	Override      string           `json:"override"`
-	Feedback      string           `json:"feedback"`
-	Answer        string           `json:"answer"`
+	control.VerdictBody
+	RequestID string `json:"request_id"`
+	Workspace string `json:"workspace"`
+	Approved  *bool  `json:"approved"`
 }
 
 func (a *app) decideCmd() *cobra.Command {
@@ -85,10 +78,7 @@ func (a *app) decideCmd() *cobra.Command {
 			if w.Workspace != "" {
 				id = w.Workspace + "/" + id
 			}
-			return a.decide(cmd.Context(), id, approval.DecisionInput{
-				PendingSHA256: w.PendingSHA256, Verdict: w.Verdict, Code: w.Code, Scope: w.Scope,
-				Note: w.Note, Override: w.Override, Feedback: w.Feedback, Text: w.Answer,
-			})
+			return a.decide(cmd.Context(), id, w.Input(approval.Key{}))
 		},
 	}
 	c.Flags().BoolVar(&stdin, "stdin", false, "read the decision from standard input")
