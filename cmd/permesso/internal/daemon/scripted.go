@@ -162,29 +162,15 @@ func (x *answerer) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case k := <-x.changes:
-			x.check(ctx, k)
+		case <-x.changes:
+			for len(x.changes) > 0 {
+				<-x.changes // one check answers for all
+			}
+			x.checkAll(ctx)
 		case <-tick.C:
 			x.checkAll(ctx)
 		case <-time.After(x.answerDue(ctx, time.Now())):
 		}
-	}
-}
-
-// check plans the decision for the key; the zero key means all.
-func (x *answerer) check(ctx context.Context, k approval.Key) {
-	if k == (approval.Key{}) {
-		x.checkAll(ctx)
-		return
-	}
-	w, err := x.viewer.Pending(k)
-	switch {
-	case err != nil:
-		x.log.Error().Err(err).Str("via", scriptChannel).Msg("read pending request failed")
-	case w == nil:
-		delete(x.replies, k)
-	default:
-		x.plan(*w)
 	}
 }
 
