@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,12 +39,7 @@ func (w *endpoint) flags(a *app, c *cobra.Command) {
 		w.folders = cmd.Flags().Changed("requests") || cmd.Flags().Changed("responses")
 		return run(cmd, pos)
 	}
-	c.Long = cmp.Or(c.Long, c.Short+".") + "\n\n" + endpointHelp
 }
-
-// endpointHelp is part of the help of every command for agents.
-const endpointHelp = "These commands use the two folders. If PERMESSO_URL is set (http://127.0.0.1:8765 or unix:///PATH) and no folder\n" +
-	"flag is given, they use HTTP with the key in PERMESSO_KEY."
 
 // connect returns a client for the endpoint that the flags or the environment name.
 func (w *endpoint) connect(a *app) (client.Client, error) {
@@ -88,12 +82,7 @@ func (a *app) requestCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "request [TOOL]",
 		Short: "Submit a request for approval",
-		Long: "Submit a request for approval.\n\nWithout TOOL, --action-type requests a receipt only: nothing runs on the host.\n" +
-			"--question asks an approver a question.",
-		Example: "  permesso request x_post --arg text='Meeting at 5' --wait\n" +
-			"  permesso request pay --data @order.json --arg amount:=12.50\n" +
-			"  permesso request --question --title 'Which branch?' --option main --option next --wait",
-		Args: cobra.MaximumNArgs(1),
+		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			if len(pos) == 1 {
 				r.ToolName = pos[0]
@@ -261,9 +250,6 @@ func (a *app) cancelCmd() *cobra.Command {
 	var host bool
 	c := &cobra.Command{
 		Use: "cancel ID", Short: "Cancel a pending request", Args: cobra.ExactArgs(1),
-		Long: "Cancel a pending request: nothing runs, and its messages say so.\n" +
-			"An agent cancels its own requests. With --operator, the operator of the host cancels any pending request,\n" +
-			"also while the daemon is stopped; ID may then be a prefix of 4 or more digits.",
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			if host {
 				return a.cancelWaiting(cmd.Context(), pos[0])

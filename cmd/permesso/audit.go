@@ -22,9 +22,6 @@ import (
 func (a *app) auditCmd() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "audit", Short: "Show, verify and prove the audit log",
-		Long: "Show, verify and prove the audit log.\n\n" +
-			"Every entry is a leaf of a Merkle tree whose root the daemon signs. The last line of every message, \"log 1042 9f3c\",\n" +
-			"is the size and the start of the newest root. A kept message therefore proves later that no earlier entry changed.",
 	}, a.auditVerifyCmd(), a.auditTailCmd(), a.auditProveCmd(), a.auditVerifyProofCmd(), a.auditCheckpointCmd(),
 		a.auditKeysCmd(), a.auditRotateCmd())
 }
@@ -94,8 +91,6 @@ func (a *app) auditProveCmd() *cobra.Command {
 	var event string
 	c := &cobra.Command{
 		Use: "prove ID", Short: "Print a proof that the log holds an entry",
-		Long: "Print a proof that the log holds an entry. The public key is enough to verify it.\n\n" +
-			"The entry is the request's entry with the receipt, or else its last one; --event selects another.\n" + idHelp,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(_ *cobra.Command, pos []string) error { return a.auditProve(pos[0], event) },
 	}
@@ -247,8 +242,6 @@ func (a *app) auditKeysCmd() *cobra.Command {
 func (a *app) auditRotateCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "rotate-key", Short: "Replace the signing key", Args: cobra.NoArgs,
-		Long: "Replace the signing key. The old key signs the new key and is then deleted. What it signed stays valid.\n" +
-			"The daemon must be stopped.",
 		RunE: func(*cobra.Command, []string) error {
 			h, _, err := home.Open(a.Console)
 			if err != nil {
@@ -284,11 +277,6 @@ func (a *app) auditVerifyCmd() *cobra.Command {
 	var w keptProofs
 	c := &cobra.Command{
 		Use: "verify", Short: "Verify that the audit log is unchanged", Args: cobra.NoArgs,
-		Long: "Verify that no entry of the audit log was changed, added or removed.\n\n" +
-			"It reads every entry, recomputes the tree and compares it with every signed checkpoint and receipt in this home.\n" +
-			"A process that can write here can cut off the end of the log together with its checkpoints and records. Only\n" +
-			"a proof kept elsewhere shows that: a message's last line, a checkpoint, a receipt. The daemon may be running.\n" +
-			"The exit code is 6 if the log does not verify.",
 		RunE: func(*cobra.Command, []string) error { return a.auditVerify(w) },
 	}
 	c.Flags().StringArrayVar(&w.checkpoints, "checkpoint", nil, "compare with a kept checkpoint `file`; may be repeated")

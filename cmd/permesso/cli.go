@@ -3,13 +3,16 @@ package main
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
+	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -154,14 +157,8 @@ func group(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "permesso",
-		Short: "An approval gate for AI agents: may I?",
-		Long: "An approval gate for AI agents: may I?\n\n" +
-			"A sandboxed agent submits a request. A rule allows it, denies it, or asks an approver. The daemon runs exactly\n" +
-			"what was approved, on the host, and writes the response. permesso demo shows it.\n\n" +
-			"Exit codes: 0 done, or approved and run, or answered; 1 error; 2 invalid command line; 3 ended without running;\n" +
-			"4 started, and failed or was interrupted; 5 --timeout expired; 6 decision refused, or verification failed;\n" +
-			"7 another daemon serves this home; 8 doctor found warnings; 9 doctor found errors.",
+		Use:           "permesso",
+		Short:         "An approval gate for AI agents: may I?",
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -224,7 +221,33 @@ func (a *app) root() *cobra.Command {
 		}
 	}
 	addCompletions(root, a.completions())
+	show := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		addHelp(c)
+		show(c, args)
+	})
 	return root
+}
+
+//go:embed help.toml
+var helpFile []byte
+
+// helpTexts are the texts of help.toml, by the names of commands.
+var helpTexts = sync.OnceValue(func() (texts map[string]struct{ Long, Example string }) {
+	if err := toml.Unmarshal(helpFile, &texts); err != nil {
+		panic(err) // they are part of the program
+	}
+	return texts
+})
+
+// addHelp gives a command its texts. Most runs show none, so only help reads them.
+func addHelp(c *cobra.Command) {
+	all, statuses := helpTexts(), read.Statuses()
+	if text, ok := all[strings.TrimPrefix(c.CommandPath(), "permesso ")]; ok {
+		c.Example = text.Example
+		c.Long = strings.NewReplacer("@ID@", all["ID"].Long, "@ENDPOINT@", all["ENDPOINT"].Long, "@TIME@", timeHelp,
+			"@STATUSES@", strings.Join(statuses[:7], " ")+"\n"+strings.Join(statuses[7:], " ")).Replace(text.Long)
+	}
 }
 
 // completions are those of arguments by their word in the use line, and of flags.

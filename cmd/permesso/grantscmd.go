@@ -20,8 +20,6 @@ func (a *app) grantsCmd() *cobra.Command {
 	var channel, sender, workspace string
 	c := &cobra.Command{
 		Use: "grants", Short: "List grants, newest first", Args: cobra.NoArgs,
-		Long: "List grants, newest first, including expired ones; --all adds revoked ones.\n" +
-			"Uses are counted from the audit log.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.ask(cmd.Context(), func(d *control.Client) error {
 				list, err := d.Grants(cmd.Context())
@@ -119,10 +117,6 @@ func (a *app) grantCmd() *cobra.Command {
 	var life time.Duration
 	add := &cobra.Command{
 		Use: "add", Short: "Allow a capability on a target without asking", Args: cobra.NoArgs,
-		Long: "Allow a capability on a target without asking, until the grant expires or is revoked.\n\n" +
-			"A grant lifts an ask of the autonomy table or of dangerous_writes. It never lifts a deny, an ask of a capability\n" +
-			"that always asks (code:exec, mail:send), or an ask caused by secrets, limits or the trifecta.\n\n" +
-			"  permesso grant add --capability fs:write --target '/home/ann/invoices/**' --for 720h --reason 'sort the invoices'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.Life = life.String()
 			return a.ask(cmd.Context(), func(d *control.Client) error {
@@ -151,8 +145,6 @@ func (a *app) grantCmd() *cobra.Command {
 func (a *app) revokeCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a grant", Args: cobra.ExactArgs(1),
-		Long: "Revoke a grant. After it prints \"revoked\" the grant allows nothing more.\n" +
-			"It prints \"no-op\" if there is no such active grant. ID is the grant's id or its first 4 or more digits.",
 		ValidArgsFunction: a.completeIDs(grantIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			return a.ask(cmd.Context(), func(d *control.Client) error {

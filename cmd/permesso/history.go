@@ -29,15 +29,12 @@ type historyFlags struct {
 	all                                       bool
 }
 
-const timeHelp = "a TIME is a duration before now (30m, 2h, 7d), a date (2026-11-01), or a timestamp (2026-11-01T12:00:00Z)"
+const timeHelp = "TIME is a duration before now (30m, 2h, 7d), a date (2026-11-01), or a timestamp (2026-11-01T12:00:00Z)"
 
 func (a *app) historyCmd() *cobra.Command {
 	var f historyFlags
 	c := &cobra.Command{
 		Use: "history", Short: "List past and pending requests, newest first", Args: cobra.NoArgs,
-		Long: "List past and pending requests, newest first, from the audit log, which includes pruned requests.\n\n" +
-			"A" + timeHelp[1:] + ".\n" +
-			"STATUS is one of " + strings.Join(read.Statuses()[:7], " ") + "\n" + strings.Join(read.Statuses()[7:], " ") + ".",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.history(cmd.Context(), f) },
 	}
 	c.Flags().StringVar(&f.since, "since", "", "only requests made at this `time` or later")
@@ -112,7 +109,7 @@ func parseTime(flag, text string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, console.Fail(console.ExitUsage, timeHelp, "--%s %q: not a time", flag, text)
+		return t, console.Fail(console.ExitUsage, "a "+timeHelp, "--%s %q: not a time", flag, text)
 	}
 	return t, nil
 }

@@ -16,8 +16,6 @@ func (a *app) initCmd() *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
 		Use: "init", Short: "Create a first configuration and the state folder", Args: cobra.NoArgs,
-		Long: "Create a first configuration and the state folder. On a terminal it asks four questions with default answers; with\n" +
-			"--yes or any other flag it asks none. Existing files are kept.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := []string{"workspace", "approver", "autonomy", "sandbox", "yes"}
 			ask := console.IsTerminal(a.In) && !slices.ContainsFunc(flags, cmd.Flags().Changed)

@@ -18,12 +18,8 @@ import (
 func (a *app) keyCmd() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "key", Short: "Manage HTTP API keys",
-		Long: "Manage HTTP API keys: for agents without a shared folder, for monitoring programs, and for programs through\n" +
-			"which an approver decides.",
 	}, a.keyCreateCmd(), a.keyListCmd(), &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a key immediately", Args: cobra.ExactArgs(1),
-		Long: "Revoke a key immediately: a running daemon checks the key on every request. ID is the id of the key or of its\n" +
-			"client, or the first 4 or more digits of either.",
 		ValidArgsFunction: a.completeIDs(keyIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			return a.ask(cmd.Context(), func(d *control.Client) error {
@@ -41,11 +37,6 @@ func (a *app) keyCreateCmd() *cobra.Command {
 	var f control.KeyBody
 	c := &cobra.Command{
 		Use: "create WORKSPACE", Short: "Create a key and print it once", Args: cobra.ExactArgs(1),
-		Long: "Create a key and print it once on standard output. Only its hash is stored.\n\n" +
-			"Scopes: request (submit, wait, cancel), read (list requests and follow events), decide (decide as --owner),\n" +
-			"inbound (submit emails of --owner). A key with scope request sees only its own requests; other keys see the whole\n" +
-			"workspace. No key has request together with decide or inbound: a requester must not decide.\n\n" +
-			"For a key with scope request, --owner is the person it works for: only that person decides its requests.",
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			f.Workspace = pos[0]
 			return a.ask(cmd.Context(), func(d *control.Client) error { return a.keyCreate(cmd.Context(), d, f) })

@@ -95,7 +95,6 @@ func (a *app) ask(ctx context.Context, do func(*control.Client) error) error {
 func (a *app) showCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show one request and its history", Args: cobra.ExactArgs(1),
-		Long:              "Show one request, pending or ended, and its history, also after its record was pruned.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			return a.ask(cmd.Context(), func(d *control.Client) error { return a.show(cmd.Context(), d, pos[0]) })

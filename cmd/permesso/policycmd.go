@@ -112,9 +112,6 @@ func (a *app) policyCheckCmd() *cobra.Command {
 	var channel, sender, target, workspace string
 	c := &cobra.Command{
 		Use: "check LEVEL CAPABILITY", Short: "Evaluate the table and the grants for a capability", Args: cobra.ExactArgs(2),
-		Long: "Evaluate the table and the grants for a capability: allow, ask or deny.\n\n" +
-			"LEVEL is readonly, supervised or full, in any case. --channel and --sender select the person whose grants count,\n" +
-			"--target the target. Rules, trust and limits are not evaluated: use policy explain for them.",
 		ValidArgsFunction: completeLevelAndCapability,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			level := strings.ToLower(pos[0])
@@ -174,9 +171,6 @@ func (a *app) policyExplainCmd() *cobra.Command {
 	var workspace string
 	c := &cobra.Command{
 		Use: "explain REQUEST.json|ID", Short: "Explain the ruling on a request", Args: cobra.ExactArgs(1),
-		Long: "Explain the ruling on a request: the outcome, the reasons, and what would change it.\n\n" +
-			"The argument is a request file (- is standard input), evaluated as if it arrived now, or the id of a pending or\n" +
-			"ended request, for which the original and the current ruling are shown.",
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE:              func(cmd *cobra.Command, pos []string) error { return a.explain(cmd.Context(), pos[0], workspace) },
 	}

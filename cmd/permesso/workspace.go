@@ -19,9 +19,6 @@ func (a *app) workspaceAddCmd() *cobra.Command {
 	var w config.NewWorkspace
 	c := &cobra.Command{
 		Use: "add NAME", Short: "Add a workspace to the configuration and create its folders", Args: cobra.ExactArgs(1),
-		Long: "Append a workspace section to the configuration, without other changes, and create the folders. Options without a\n" +
-			"flag get their defaults. Prints the two mounts of the agent's container.",
-		Example: "  permesso workspace add research --autonomy readonly --approver ann --timeout 30m",
 		RunE: func(_ *cobra.Command, pos []string) error {
 			w.Name = pos[0]
 			return setup.AddWorkspace(a.Console, w)
@@ -61,8 +58,6 @@ func (a *app) workspaceRemoveCmd() *cobra.Command {
 	var purge bool
 	c := &cobra.Command{
 		Use: "remove NAME", Short: "Remove a workspace from the configuration", Args: cobra.ExactArgs(1),
-		Long: "Remove a workspace's section from the configuration; comments around it are kept. It is refused while the workspace\n" +
-			"has pending or running requests: decide them, or let them expire. Records and the audit log are kept.",
 		ValidArgsFunction: a.completeConfig(workspaceNames),
 		RunE:              func(_ *cobra.Command, pos []string) error { return setup.RemoveWorkspace(a.Console, pos[0], purge) },
 	}

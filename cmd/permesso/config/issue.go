@@ -19,10 +19,11 @@ const maxPrintedIssues = 20
 // Issue is one mistake in a file. It quotes only keys, names, and words that are
 // similar to known ones.
 type Issue struct {
-	Line, Col int    // from 1, in bytes; 0: the complete file
-	Key       string // as a dotted path; "": none
-	Message   string
-	Hint      string
+	Line    int    `json:"line"`   // from 1; 0: the complete file
+	Col     int    `json:"column"` // from 1, in bytes
+	Key     string `json:"key"`    // as a dotted path; "": none
+	Message string `json:"message"`
+	Hint    string `json:"hint"`
 }
 
 // Format is the issue as an error of one line, with its hint for [approval.Hint].

@@ -130,7 +130,7 @@ func (c *Client) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 // Decide decides a request as the caller.
 func (c *Client) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	d, err := call(ctx, c, opDecide, decideBody{OneQuery{a.Key.Workspace, a.Key.ID}, VerdictBody{
-		PendingSHA256: a.PendingSHA256, Verdict: string(a.Verdict), Code: a.Code, Scope: string(a.Scope),
+		PendingSHA256: a.PendingSHA256, Verdict: a.Verdict, Code: a.Code, Scope: a.Scope,
 		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text,
 	}})
 	return decided(d, a.Key, err)

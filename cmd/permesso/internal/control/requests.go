@@ -231,14 +231,22 @@ func (s *Service) always(_ context.Context, c *httpapi.Caller, in *OneQuery) (d 
 
 // VerdictBody is a decision of a local caller.
 type VerdictBody struct {
-	PendingSHA256 string `json:"pending_sha256,omitempty"`
-	Verdict       string `json:"verdict,omitempty"`
-	Code          string `json:"code,omitempty"`
-	Scope         string `json:"scope,omitempty"`
-	Note          string `json:"note,omitempty"`
-	Override      string `json:"override,omitempty"`
-	Feedback      string `json:"feedback,omitempty"`
-	Answer        string `json:"answer,omitempty"`
+	PendingSHA256 string           `json:"pending_sha256,omitempty"`
+	Verdict       approval.Verdict `json:"verdict,omitempty"`
+	Code          string           `json:"code,omitempty"`
+	Scope         approval.Scope   `json:"scope,omitempty"`
+	Note          string           `json:"note,omitempty"`
+	Override      string           `json:"override,omitempty"`
+	Feedback      string           `json:"feedback,omitempty"`
+	Answer        string           `json:"answer,omitempty"`
+}
+
+// Input is the decision as a decider takes it. The caller adds the person.
+func (b VerdictBody) Input(k approval.Key) approval.DecisionInput {
+	return approval.DecisionInput{
+		Key: k, PendingSHA256: b.PendingSHA256, Verdict: b.Verdict, Code: b.Code, Scope: b.Scope,
+		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer,
+	}
 }
 
 type decideBody struct {
@@ -249,7 +257,6 @@ type decideBody struct {
 var opDecide = post("decide", "/requests/{workspace}/{id}/decision", "Decide a request", (*Service).decide)
 
 func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody) ([]byte, error) {
-	b := in.Body
 	if k := in.key(); !approval.ValidID(k.ID) || !ipc.ValidWorkspace(k.Workspace) || !c.Sees(k.Workspace) {
 		// The same refusal wherever the caller may not decide.
 		if s.Decider.Refused != nil {
@@ -257,10 +264,9 @@ func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody)
 		}
 		return nil, &approval.Refusal{Reason: approval.ErrNotAuthorized}
 	}
-	x, err := s.Decider.Decide(ctx, approval.DecisionInput{
-		Key: in.key(), PendingSHA256: b.PendingSHA256, Verdict: approval.Verdict(b.Verdict), Code: b.Code, Scope: approval.Scope(b.Scope),
-		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer, By: c.Person, Via: c.Via,
-	})
+	a := in.Body.Input(in.key())
+	a.By, a.Via = c.Person, c.Via
+	x, err := s.Decider.Decide(ctx, a)
 	if err != nil {
 		return nil, err
 	}

@@ -71,29 +71,33 @@ type runningChannel struct {
 
 // Run starts and stops channels as configured, until ctx ends.
 func (c *channels) Run(ctx context.Context) {
-	defer c.stopAll()
 	for {
 		c.reconcile(ctx)
 		select {
 		case <-ctx.Done():
+			c.reconcile(ctx)
 			return
 		case <-c.configChanged:
 		}
 	}
 }
 
-// reconcile starts and stops channels so that they match the configuration.
+// reconcile starts and stops channels so that they match the configuration; after ctx
+// none runs.
 func (c *channels) reconcile(ctx context.Context) {
 	cfg := c.s.Current()
 	for _, k := range c.kinds {
 		want, now := k.settings(cfg), c.running(k.name)
+		if ctx.Err() != nil {
+			want = nil
+		}
 		if now != nil && reflect.DeepEqual(now.settings, want) {
 			continue
 		}
 		if now != nil {
 			c.end(k.name, now)
 		}
-		if want != nil && ctx.Err() == nil {
+		if want != nil {
 			c.begin(ctx, k, want)
 		}
 	}
@@ -127,14 +131,6 @@ func (c *channels) end(name string, w *runningChannel) {
 	delete(c.active, name)
 	c.mu.Unlock()
 	c.s.health.Clear(channelIssue(name))
-}
-
-func (c *channels) stopAll() {
-	for _, k := range c.kinds {
-		if w := c.running(k.name); w != nil {
-			c.end(k.name, w)
-		}
-	}
 }
 
 // The delays between two attempts to start a channel.

@@ -19,18 +19,6 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
-// ScriptHelp is part of the help of serve.
-const ScriptHelp = `With --script a file decides instead of approvers, to test agents. It needs a new --home, or one created with
---script, a --config given explicitly, and a configuration without channels and socket:
-
-  otherwise = "deny"          # or "none": a request that matches no rule stays pending until it expires
-  [[rules]]                   # the first match decides
-  match = { tool = "x_post", args = { text = "*standup*" } }   # also: action_type, workspace, title
-  do = "note"                 # approve, session, always, note, override, deny, request_more, answer, none
-  text = "be brief"           # for note, override, deny, request_more, answer
-  delay = "2s"
-  times = 1`
-
 // readScript reads the script of --script; nil without one. The home and the
 // configuration must be given explicitly, so that a script never decides in a
 // production home.
@@ -174,29 +162,15 @@ func (x *answerer) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case k := <-x.changes:
-			x.check(ctx, k)
+		case <-x.changes:
+			for len(x.changes) > 0 {
+				<-x.changes // one check answers for all
+			}
+			x.checkAll(ctx)
 		case <-tick.C:
 			x.checkAll(ctx)
 		case <-time.After(x.answerDue(ctx, time.Now())):
 		}
-	}
-}
-
-// check plans the decision for the key; the zero key means all.
-func (x *answerer) check(ctx context.Context, k approval.Key) {
-	if k == (approval.Key{}) {
-		x.checkAll(ctx)
-		return
-	}
-	w, err := x.viewer.Pending(k)
-	switch {
-	case err != nil:
-		x.log.Error().Err(err).Str("via", scriptChannel).Msg("read pending request failed")
-	case w == nil:
-		delete(x.replies, k)
-	default:
-		x.plan(*w)
 	}
 }
 

@@ -147,7 +147,6 @@ const (
 // Health maintains run/health.json. The zero value writes no file. It is safe
 // for concurrent use.
 type Health struct {
-	fs     ipc.FS
 	file   string      // "": no file
 	paused func() bool // may be nil
 
@@ -159,7 +158,7 @@ type Health struct {
 // NewHealth returns the health of this daemon.
 func (h *Home) NewHealth(version string) *Health {
 	return &Health{
-		fs: h.FS, file: h.Layout.Health(),
+		file:   h.Layout.Health(),
 		paused: func() bool { list, err := h.Store.Pauses(); return err != nil || len(list) > 0 },
 		report: HealthReport{PID: os.Getpid(), Version: version, StartedAt: time.Now().UTC(), ConfigSHA256: h.Config.SHA256},
 	}
@@ -242,32 +241,17 @@ func (h *Health) write() {
 	b, err := json.Marshal(r)
 	if err == nil {
 		b = append(b, '\n')
-		if err = h.replace(b); err != nil {
-			err = h.overwrite(h.file, 0, b) // there may be no space for a second file
+		if err = os.WriteFile(h.file+".new", b, 0o600); err == nil {
+			err = os.Rename(h.file+".new", h.file)
+		}
+		if err != nil {
+			err = os.WriteFile(h.file, b, 0o600) // there may be no space for a second file
 		}
 	}
 	if err != nil {
 		// A missing report is better than an old one that says ok.
-		_ = h.fs.Remove(h.file)
+		_ = os.Remove(h.file)
 	}
-}
-
-// overwrite writes a file; with os.O_CREATE it may be new.
-func (h *Health) overwrite(name string, create int, b []byte) error {
-	f, err := h.fs.OpenFile(name, os.O_WRONLY|os.O_TRUNC|create, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	return errors.Join(err, f.Close())
-}
-
-func (h *Health) replace(b []byte) error {
-	temp := h.file + ".new"
-	if err := h.overwrite(temp, os.O_CREATE, b); err != nil {
-		return err
-	}
-	return h.fs.Rename(temp, h.file)
 }
 
 // maxReportAge is the age at which a report means that the daemon hangs.

@@ -121,7 +121,7 @@ var homes = []struct {
 	// Policy matches paths and reads command lines; no other package matches patterns.
 	{"github.com/bmatcuk/doublestar", []string{"security/policy"}},
 	{"mvdan.cc/sh", []string{"security/policy"}},
-	{"github.com/pelletier/go-toml", []string{"chat", "chat/messagestest", doctor, "cmd/permesso/config", "security/secrets"}},
+	{"github.com/pelletier/go-toml", []string{"chat", "chat/messagestest", "cmd/permesso", "cmd/permesso/config", "security/secrets"}},
 	// Test libraries never reach the binary.
 	{"testing", testSupport},
 	{"github.com/stretchr/testify", testSupport},
