@@ -18,7 +18,7 @@ func Sweep(a *console.Console) error {
 	}
 	s := &server{Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
 	s.log, s.logWriter = NewLog(a.Err, h.Config.LogLevel, h.Config.LogFormat)
-	if err := s.open(); err != nil {
+	if err := s.open(context.Background()); err != nil {
 		return err
 	}
 	s.gate.Inline = true
