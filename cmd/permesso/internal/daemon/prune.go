@@ -115,7 +115,7 @@ func Prune(ctx context.Context, a *console.Console, trust bool) error {
 	}
 	s := &server{Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
 	s.log, s.logWriter = NewLog(a.Err, "warn", h.Config.LogFormat)
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	s.gate.Inline = true
@@ -217,7 +217,7 @@ func Sweep(a *console.Console) error {
 	}
 	s := &server{Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
 	s.log, s.logWriter = NewLog(a.Err, h.Config.LogLevel, h.Config.LogFormat)
-	if err := s.open(); err != nil {
+	if err := s.open(context.Background()); err != nil {
 		return err
 	}
 	s.gate.Inline = true

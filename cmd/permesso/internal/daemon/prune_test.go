@@ -40,7 +40,7 @@ func newPruneRig(t *testing.T) *pruneRig {
 	h.Store = &ipc.Store{FS: h.FS, Layout: h.Layout}
 	p := &pruneRig{clock: time.Now(), stop: 1000}
 	p.server = &server{Home: h, app: &console.Console{}, rounds: map[string]int{}, changes: make(chan approval.Key, 1), log: zerolog.New(&p.log)}
-	require.NoError(t, p.server.open())
+	require.NoError(t, p.server.open(t.Context()))
 	t.Cleanup(func() { require.NoError(t, p.server.close()) })
 	require.NoError(t, hometest.PlantSettled(h, settledKey, p.clock))
 	now := func() time.Time { return p.clock }

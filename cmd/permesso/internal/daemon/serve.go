@@ -93,7 +93,7 @@ func Serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 	}
 	s.seenConfig = h.Config.File + " " + h.Config.SHA256
 	s.log, s.logWriter = NewLog(to, h.Config.LogLevel, h.Config.LogFormat)
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	// SIGHUP reloads the configuration. A closed terminal does not end the daemon. The
@@ -130,11 +130,11 @@ func Background(ctx context.Context, a *console.Console, ended func()) (stop fun
 }
 
 // open takes the home's lock before it reads any document.
-func (s *server) open() (err error) {
+func (s *server) open(ctx context.Context) (err error) {
 	if err := s.Layout.PrepareHome(s.FS); err != nil {
 		return err
 	}
-	if s.release, err = home.Lock(s.Store); err != nil {
+	if s.release, err = s.Lock(ctx); err != nil {
 		return err
 	}
 	defer func() {

@@ -121,7 +121,7 @@ func EntryLine(e approval.Entry) string {
 // RotateKey writes the audit entry before the new key takes effect: an entry
 // without a rotation is possible, never the reverse.
 func (h *Home) RotateKey() (public string, err error) {
-	release, err := Lock(h.Store)
+	release, err := h.Lock(context.Background())
 	if err != nil {
 		return "", err
 	}

@@ -3,7 +3,6 @@
 package home
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/exec"
@@ -142,18 +140,6 @@ func PersonOf(uid string) approval.Person {
 // Served reports whether a daemon holds the home's lock.
 func (h *Home) Served() (bool, error) {
 	return h.Store.Leased()
-}
-
-// Lock takes the home's lock. It retries for a second, because other commands take the lock for a
-// moment.
-func Lock(store *ipc.Store) (release func() error, err error) {
-	for range 20 {
-		if release, err = store.Lease(context.Background()); !errors.Is(err, ipc.ErrLocked) {
-			return release, err
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	return nil, fmt.Errorf("another daemon serves this home: %w", err)
 }
 
 // Reader reads configurations for this process.

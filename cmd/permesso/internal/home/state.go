@@ -108,7 +108,12 @@ func (s *State) Only(workspaces []string) *State {
 		return p.Workspace != ipc.AllWorkspaces && !slices.Contains(workspaces, p.Workspace)
 	})
 	if s.Health != nil {
-		st.Health = &HealthReport{Status: s.Health.Status, UI: s.Health.UI} // issues are shown to the operator only
+		health := *s.Health
+		health.Issues, health.ConfigSHA256 = []healthIssue{}, "" // shown to the operator only
+		st.Health = &health
+		if st.Health.Status == HealthPaused && len(st.Paused) == 0 {
+			st.Health.Status = HealthOK // a workspace that the approver does not see is paused
+		}
 	}
 	st.Pending, st.Claims = map[string]int{}, map[string]int{}
 	for _, ws := range st.Workspaces {
