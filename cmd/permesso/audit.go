@@ -300,8 +300,8 @@ func (a *app) auditVerify(w keptProofs) error {
 	}
 	note := h.AddReceipts(c.Receipts)
 	report, err := c.Run()
+	a.Status("")
 	if err != nil {
-		a.EndProgress()
 		return control.ExplainNoLog(h, refusedIfTampered(err))
 	}
 	if note != "" {

@@ -20,18 +20,16 @@ func (a *app) grantsCmd() *cobra.Command {
 	var channel, sender, workspace string
 	c := &cobra.Command{
 		Use: "grants", Short: "List grants, newest first", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd.Context(), func(d *control.Client) error {
-				list, err := d.Grants(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return a.printGrants(slices.DeleteFunc(list, func(r approval.GrantUse) bool {
-					return !all && !r.RevokedAt.IsZero() || channel != "" && r.Channel != channel ||
-						sender != "" && r.Sender != sender || workspace != "" && r.Workspace != workspace
-				}))
-			})
-		},
+		RunE: a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
+			list, err := d.Grants(ctx)
+			if err != nil {
+				return err
+			}
+			return a.printGrants(slices.DeleteFunc(list, func(r approval.GrantUse) bool {
+				return !all && !r.RevokedAt.IsZero() || channel != "" && r.Channel != channel ||
+					sender != "" && r.Sender != sender || workspace != "" && r.Workspace != workspace
+			}))
+		}),
 	}
 	c.Flags().BoolVar(&all, "all", false, "include revoked grants")
 	c.Flags().StringVar(&channel, "channel", "", "only grants of this `channel`")
@@ -146,15 +144,13 @@ func (a *app) revokeCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a grant", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeIDs(grantIDs),
-		RunE: func(cmd *cobra.Command, pos []string) error {
-			return a.ask(cmd.Context(), func(d *control.Client) error {
-				word, err := d.Revoke(cmd.Context(), strings.ToLower(strings.TrimSpace(pos[0])))
-				if err != nil {
-					return err
-				}
-				return a.Print(map[string]string{"id": pos[0], "result": word}, word)
-			})
-		},
+		RunE: a.asking(func(ctx context.Context, d *control.Client, pos []string) error {
+			word, err := d.Revoke(ctx, strings.ToLower(strings.TrimSpace(pos[0])))
+			if err != nil {
+				return err
+			}
+			return a.Print(map[string]string{"id": pos[0], "result": word}, word)
+		}),
 	}
 }
 

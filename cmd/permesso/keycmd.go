@@ -21,15 +21,13 @@ func (a *app) keyCmd() *cobra.Command {
 	}, a.keyCreateCmd(), a.keyListCmd(), &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a key immediately", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeIDs(keyIDs),
-		RunE: func(cmd *cobra.Command, pos []string) error {
-			return a.ask(cmd.Context(), func(d *control.Client) error {
-				r, err := d.RevokeKey(cmd.Context(), strings.ToLower(strings.TrimSpace(pos[0])))
-				if err != nil {
-					return err
-				}
-				return a.Print(r, r.Result)
-			})
-		},
+		RunE: a.asking(func(ctx context.Context, d *control.Client, pos []string) error {
+			r, err := d.RevokeKey(ctx, strings.ToLower(strings.TrimSpace(pos[0])))
+			if err != nil {
+				return err
+			}
+			return a.Print(r, r.Result)
+		}),
 	})
 }
 
@@ -98,9 +96,9 @@ func (a *app) keyListCmd() *cobra.Command {
 	var workspace string
 	c := &cobra.Command{
 		Use: "list", Short: "List keys, oldest first", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd.Context(), func(d *control.Client) error { return a.keyList(cmd.Context(), d, workspace, all) })
-		},
+		RunE: a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
+			return a.keyList(ctx, d, workspace, all)
+		}),
 	}
 	c.Flags().BoolVar(&all, "all", false, "include revoked keys")
 	c.Flags().StringVar(&workspace, "workspace", "", "only keys of this `workspace`")

@@ -23,15 +23,13 @@ func (a *app) pendingCmd() *cobra.Command {
 	var workspace string
 	c := &cobra.Command{
 		Use: "pending", Short: "List pending requests", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd.Context(), func(d *control.Client) error {
-				list, err := d.Waiting(cmd.Context(), workspace)
-				if err != nil {
-					return err
-				}
-				return a.printPending(d, list, all, limit)
-			})
-		},
+		RunE: a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
+			list, err := d.Waiting(ctx, workspace)
+			if err != nil {
+				return err
+			}
+			return a.printPending(d, list, all, limit)
+		}),
 	}
 	c.Flags().BoolVar(&all, "all", false, "include expired requests that are not settled yet; no limit")
 	c.Flags().IntVar(&limit, "limit", 50, "show at most `N` requests")
@@ -83,6 +81,13 @@ func (a *app) printPending(d *control.Client, list []approval.StoredPending, all
 	return nil
 }
 
+// asking is the run of a command that asks the daemon, or HOME without one.
+func (a *app) asking(do func(ctx context.Context, d *control.Client, pos []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, pos []string) error {
+		return a.ask(cmd.Context(), func(d *control.Client) error { return do(cmd.Context(), d, pos) })
+	}
+}
+
 // ask opens the daemon, or HOME without one, for one command.
 func (a *app) ask(ctx context.Context, do func(*control.Client) error) error {
 	d, err := control.Open(ctx, a.Console)
@@ -96,9 +101,9 @@ func (a *app) showCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show one request and its history", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeIDs(waitingIDs),
-		RunE: func(cmd *cobra.Command, pos []string) error {
-			return a.ask(cmd.Context(), func(d *control.Client) error { return a.show(cmd.Context(), d, pos[0]) })
-		},
+		RunE: a.asking(func(ctx context.Context, d *control.Client, pos []string) error {
+			return a.show(ctx, d, pos[0])
+		}),
 	}
 }
 
@@ -141,14 +146,12 @@ func waitingIDs(ctx context.Context, d *control.Client) (ids []string, err error
 func (a *app) statusCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show daemon status", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd.Context(), func(d *control.Client) error {
-				st, err := d.Status(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return a.Print(st, st.String())
-			})
-		},
+		RunE: a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
+			st, err := d.Status(ctx)
+			if err != nil {
+				return err
+			}
+			return a.Print(st, st.String())
+		}),
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -120,7 +121,7 @@ func runCase(h *home.Home, c testCase) (testResult, error) {
 	if err != nil {
 		return testResult{}, err
 	}
-	m, err := h.EmptyMemory()
+	m, err := h.NewMemory(nil, zerolog.Nop())
 	if err != nil {
 		return testResult{}, err
 	}

@@ -16,7 +16,7 @@ import (
 func (a *app) sessionCmd() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List taints by workspace and session", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.sessionList(cmd.Context()) },
+		RunE: a.asking(a.sessionList),
 	}
 	var reason string
 	clear := &cobra.Command{
@@ -41,29 +41,27 @@ type sessionLine struct {
 	Taints    []string `json:"taints"`
 }
 
-func (a *app) sessionList(ctx context.Context) error {
-	return a.ask(ctx, func(d *control.Client) error {
-		list, err := d.Taints(ctx)
-		if err != nil {
-			return err
-		}
-		for _, t := range list {
-			for _, s := range slices.Sorted(maps.Keys(t.Sessions)) {
-				l := sessionLine{t.Workspace, s, t.Autonomy, t.Sessions[s]}
-				name, says := t.Workspace, "no taint"
-				if s != "" {
-					name += " " + s
-				}
-				if len(l.Taints) > 0 {
-					says = strings.Join(l.Taints, ", ")
-				}
-				if err := a.Print(l, fmt.Sprintf("%s (%s): %s", chat.Escape(name), l.Autonomy, says)); err != nil {
-					return err
-				}
+func (a *app) sessionList(ctx context.Context, d *control.Client, _ []string) error {
+	list, err := d.Taints(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range list {
+		for _, s := range slices.Sorted(maps.Keys(t.Sessions)) {
+			l := sessionLine{t.Workspace, s, t.Autonomy, t.Sessions[s]}
+			name, says := t.Workspace, "no taint"
+			if s != "" {
+				name += " " + s
+			}
+			if len(l.Taints) > 0 {
+				says = strings.Join(l.Taints, ", ")
+			}
+			if err := a.Print(l, fmt.Sprintf("%s (%s): %s", chat.Escape(name), l.Autonomy, says)); err != nil {
+				return err
 			}
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 func (a *app) sessionClear(ctx context.Context, b control.ClearBody) error {

@@ -122,21 +122,9 @@ func (r *REST) Ask(ctx context.Context, q approval.Request) (Submitted, error) {
 // requestBody is the body of a request. The arguments are inserted as bytes: an encoder
 // would remove their white space.
 func requestBody(q *approval.Request) ([]byte, error) {
-	b, err := json.Marshal(struct {
-		Type         string       `json:"type,omitzero"`
-		ToolName     string       `json:"tool_name,omitzero"`
-		ActionType   string       `json:"action_type,omitzero"`
-		SessionID    string       `json:"session_id,omitzero"`
-		Title        string       `json:"title,omitzero"`
-		Preview      string       `json:"preview,omitzero"`
-		Rationale    string       `json:"rationale,omitzero"`
-		ExpiresInSec int64        `json:"expires_in_sec,omitzero"`
-		Options      []string     `json:"options,omitzero"`
-		Proof        approval.Raw `json:"proof,omitzero"`
-		Resubmits    string       `json:"resubmits,omitzero"`
-	}{
-		q.Type, q.ToolName, q.ActionType, q.SessionID, q.Title, q.Preview, q.Rationale, q.ExpiresInSec, q.Options, q.Proof, q.Resubmits,
-	})
+	others := *q
+	others.RequestID, others.RequestData = "", nil
+	b, err := json.Marshal(others, json.OmitZeroStructFields(true))
 	if err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
 	}

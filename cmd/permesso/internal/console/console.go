@@ -88,20 +88,21 @@ func (a *Console) ReadFile(name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-// Progress returns a step function that counts on a terminal and ends with ctx,
-// and a function to call at the end.
-func (a *Console) Progress(ctx context.Context, what string) (step func() error, done func()) {
-	shown, steps := IsTerminal(a.Err), 0
-	step = func() error {
-		if steps++; shown {
-			fmt.Fprintf(a.Err, "\r%s … %d", what, steps)
-		}
-		return ctx.Err()
+// Status draws a line on a terminal over the last one; "" erases it.
+func (a *Console) Status(line string) {
+	if IsTerminal(a.Err) && !a.JSON {
+		fmt.Fprint(a.Err, "\r\x1b[K"+line)
 	}
-	return step, func() {
-		if shown && steps > 0 {
-			fmt.Fprint(a.Err, "\r\x1b[K")
-		}
+}
+
+// Progress returns a step function that counts on a terminal and ends with ctx.
+// The caller erases the line at the end.
+func (a *Console) Progress(ctx context.Context, what string) (step func() error) {
+	steps := 0
+	return func() error {
+		steps++
+		a.Status(fmt.Sprintf("%s … %d", what, steps))
+		return ctx.Err()
 	}
 }
 
@@ -112,21 +113,10 @@ func (a *Console) Percent(what string) func(done, total int64) {
 	}
 	var drawn time.Time
 	return func(done, total int64) {
-		if done >= total {
-			a.EndProgress()
-			return
-		}
-		if now := time.Now(); now.Sub(drawn) > 100*time.Millisecond {
+		if now := time.Now(); done < total && now.Sub(drawn) > 100*time.Millisecond {
 			drawn = now
-			fmt.Fprintf(a.Err, "\r%s %d %%", what, 100*done/total)
+			a.Status(fmt.Sprintf("%s %d %%", what, 100*done/total))
 		}
-	}
-}
-
-// EndProgress erases the line of a progress function.
-func (a *Console) EndProgress() {
-	if IsTerminal(a.Err) {
-		fmt.Fprint(a.Err, "\r\x1b[K")
 	}
 }
 

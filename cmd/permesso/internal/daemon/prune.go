@@ -48,9 +48,8 @@ func PruneDry(ctx context.Context, a *console.Console) error {
 		Store: h.Store, Seal: k.Seal,
 		Responses: h.Config.Retention.Responses, Records: h.Config.Retention.Records,
 	}
-	step, done := a.Progress(ctx, "counting")
-	res.Workspaces, err = p.Count(ctx, now, step)
-	done()
+	res.Workspaces, err = p.Count(ctx, now, a.Progress(ctx, "counting"))
+	a.Status("")
 	if err != nil {
 		return err
 	}
@@ -119,9 +118,8 @@ func Prune(ctx context.Context, a *console.Console, trust bool) error {
 		return err
 	}
 	s.gate.Inline = true
-	step, done := a.Progress(ctx, "pruning")
-	n, err := s.gate.Prune(ctx, step)
-	done()
+	n, err := s.gate.Prune(ctx, a.Progress(ctx, "pruning"))
+	a.Status("")
 	if err := errors.Join(err, s.close()); err != nil {
 		return err
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
-	"github.com/permesso-dev/permesso/security/policy"
 )
 
 // newUI wires the web UI.
@@ -126,41 +125,28 @@ func (s *server) uiBackend() web.Backend {
 
 // uiRules returns the configured rules that can match in these workspaces.
 func (s *server) uiRules(workspaces []string) (list []web.Rule) {
-	for _, r := range s.Current().Rules {
+	cfg := s.Current()
+	for i, r := range cfg.Rules {
 		begin, open := strings.CutSuffix(r.Workspace, "*")
 		theirs := slices.ContainsFunc(workspaces, func(ws string) bool {
 			return r.Workspace == "" || ws == r.Workspace || open && strings.HasPrefix(ws, begin)
 		})
 		if theirs {
-			list = append(list, web.Rule{Name: r.Name, Match: matchOf(r), Outcome: r.Outcome, Reason: r.Reason})
+			match := written(cfg, fmt.Sprintf("rules[%d].match.", i+1), "")
+			list = append(list, web.Rule{Name: r.Name, Match: match, Outcome: r.Outcome, Reason: r.Reason})
 		}
 	}
 	return list
 }
 
-// matchOf describes the conditions of a rule.
-func matchOf(r policy.Rule) (parts []string) {
-	for _, p := range []struct{ name, value string }{
-		{"tool", r.Tool},
-		{"capability", r.Capability},
-		{"target", r.Target},
-		{"workspace", r.Workspace},
-		{"approver", r.Approver},
-		{"session", r.Session},
-		{"client", r.Client},
-	} {
-		if p.value != "" {
-			parts = append(parts, p.name+" "+p.value)
+// written returns the keys below a table that begin so, as the configuration sets them.
+func written(cfg *config.Config, table, begin string) (lines []string) {
+	for _, s := range cfg.Settings {
+		if key, ok := strings.CutPrefix(s.Key, table); ok && strings.HasPrefix(key, begin) && s.Line > 0 {
+			lines = append(lines, key+" = "+s.Text())
 		}
 	}
-	for _, c := range r.Args {
-		if c.Glob != "" {
-			parts = append(parts, c.Field+" like "+c.Glob)
-		} else {
-			parts = append(parts, c.Field+" = "+string(c.Equals))
-		}
-	}
-	return parts
+	return lines
 }
 
 // uiData is the daemon as the web UI reads and changes it.
@@ -209,7 +195,10 @@ func (u *uiData) Workspace(ctx context.Context, name string) (*web.Workspace, er
 	}
 	p := &web.Workspace{
 		Name: name, Autonomy: ws.Autonomy, Principal: ws.Principal, Approvers: ws.Approvers, Channels: ws.Channels, Limits: ws.Limits,
-		Timeout: ws.Timeout, Rates: rateLines(cfg.Limits[name]), Taints: u.memory.Taints(name),
+		Timeout: ws.Timeout, Taints: u.memory.Taints(name),
+	}
+	for _, key := range []string{"ask_above.", "deny_above.", "budget_session.", "budget_day."} {
+		p.Rates = append(p.Rates, written(cfg, "workspaces."+name+".", key)...)
 	}
 	ids, _, err := u.Store.List(ctx, approval.DocPending, name)
 	if err != nil {
@@ -219,28 +208,6 @@ func (u *uiData) Workspace(ctx context.Context, name string) (*web.Workspace, er
 	found, _, err := u.Viewer(u.keys).Requests(read.Query{Workspaces: []string{name}, Since: time.Now().Add(-statsPeriod)})
 	p.Stats = read.NewStats(found)
 	return p, err
-}
-
-// rateLines formats the policy's limits as in the configuration.
-func rateLines(l policy.Limits) (lines []string) {
-	for what, rates := range map[string]map[string]policy.Rate{"ask_above": l.Ask, "deny_above": l.Deny} {
-		for capability, r := range rates {
-			if capability == "" {
-				capability = "other"
-			}
-			lines = append(lines, fmt.Sprintf("%s: %s %d per %s", what, capability, r.Burst, r.Per))
-		}
-	}
-	slices.Sort(lines)
-	for _, b := range []struct {
-		name string
-		b    policy.Budget
-	}{{"budget_session", l.Session}, {"budget_day", l.Day}} {
-		if b.b != (policy.Budget{}) {
-			lines = append(lines, fmt.Sprintf("%s: ask from %d, deny above %d", b.name, b.b.Soft, b.b.Hard))
-		}
-	}
-	return lines
 }
 
 // Paused implements web.WorkspaceInfo.

@@ -52,11 +52,16 @@ func (h *Home) bareMemory(log zerolog.Logger) (*Memory, error) {
 	return &Memory{scanner: scanner, home: h, log: log}, nil
 }
 
-// NewMemory reads the last snapshot, the log after it, and the grants.
+// NewMemory reads the last snapshot, the log after it, and the grants. Without keys there
+// are none.
 func (h *Home) NewMemory(k *Keys, log zerolog.Logger) (*Memory, error) {
 	m, err := h.bareMemory(log)
 	if err != nil {
 		return nil, err
+	}
+	if k == nil {
+		m.reset()
+		return m, m.Load(h.Config.PolicyConfig())
 	}
 	m.Keys, m.keys = k, h.Keyring(k)
 	seq := m.restore()
@@ -345,21 +350,9 @@ func ReadMemory(a *console.Console) (*Home, *Memory, error) {
 		if _, statErr := os.Stat(h.Layout.Keys()); !errors.Is(statErr, os.ErrNotExist) {
 			return nil, nil, err
 		}
-		m, err := h.EmptyMemory()
-		return h, m, err
 	}
 	m, err := h.NewMemory(k, zerolog.Nop())
 	return h, m, err
-}
-
-// EmptyMemory is a policy without grants and history.
-func (h *Home) EmptyMemory() (*Memory, error) {
-	m, err := h.bareMemory(zerolog.Nop())
-	if err != nil {
-		return nil, err
-	}
-	m.reset()
-	return m, m.Load(h.Config.PolicyConfig())
 }
 
 // Find returns the one grant whose id begins with typed, nil if none.
