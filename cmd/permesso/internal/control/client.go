@@ -293,7 +293,10 @@ func encodeInput(path string, in any) (at string, body []byte, err error) {
 }
 
 // errUnanswered says that the daemon stopped or ended while an operation was in progress.
-var errUnanswered = errors.New("the daemon does not answer any more: whether it did that is unknown")
+var errUnanswered = errors.New("does not answer any more: whether it did that is unknown")
+
+// patience is how long an operation may take before the daemon is greeted again.
+const patience = 200 * time.Millisecond
 
 // ask is exchange with a daemon that has answered before. While the answer takes its time,
 // the daemon is greeted again: one that is silent then ends the wait.
@@ -304,7 +307,7 @@ func (c *Client) ask(ctx context.Context, method, path string, body []byte) ([]b
 	watched, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() {
-		for home.Sleep(watched, home.AnswerTimeout) == nil {
+		for pause := patience; home.Sleep(watched, pause) == nil; pause = home.AnswerTimeout {
 			if _, err := connect(watched, c.console, c.path); isSilent(err) && watched.Err() == nil {
 				stop(errUnanswered)
 			}
@@ -313,7 +316,8 @@ func (c *Client) ask(ctx context.Context, method, path string, body []byte) ([]b
 	b, err := c.exchange(watched, method, path, body)
 	lost := errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 	if err != nil && (lost || watched.Err() != nil) {
-		return nil, console.Wrap(console.ExitError, errUnanswered, "when it runs again, look: permesso show ID, or permesso status")
+		return nil, console.Fail(console.ExitError, fmt.Sprintf("if it was stopped: kill -CONT %d; when it runs again: permesso show ID, or permesso status", c.PID),
+			"the daemon with PID %d %w", c.PID, errUnanswered)
 	}
 	return b, err
 }

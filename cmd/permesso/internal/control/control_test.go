@@ -266,7 +266,7 @@ func TestDaemonThatAnswersNoMore(t *testing.T) {
 						return
 					}
 					if first {
-						_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nPermesso-Version: 1\r\n\r\n{}")
+						_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nPermesso-Version: 1\r\n\r\n{\"pid\":7}")
 						continue
 					}
 					t.Cleanup(func() { c.Close() })
@@ -276,8 +276,11 @@ func TestDaemonThatAnswersNoMore(t *testing.T) {
 			a, _ := newConsole("1")
 			c, err := connect(t.Context(), a, path)
 			require.NoError(t, err)
+			began := time.Now()
 			_, err = c.Waiting(t.Context(), "")
 			require.ErrorIs(t, err, errUnanswered)
+			require.ErrorContains(t, err, "the daemon with PID 7 ")
+			require.Less(t, time.Since(began), home.AnswerTimeout+time.Second)
 		})
 	}
 }
