@@ -64,7 +64,7 @@ func (s *Store) Pause(p Pause) error {
 		return checkWorkspace(p.Workspace)
 	}
 	if p.ID == "" {
-		p.ID = randomHex()
+		p.ID = randomName()
 	}
 	return s.createPause(s.Layout.pause(p.Workspace), p)
 }

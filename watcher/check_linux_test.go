@@ -47,5 +47,5 @@ func TestTry(t *testing.T) {
 	require.ErrorContains(t, TryInotify(filepath.Join(dir, "none")), "try inotify: ")
 	require.ErrorContains(t, TryInotify("/proc/self"), "try inotify: ", "no file can be created there")
 	require.NoError(t, CheckFileSystem(dir))
-	require.NotEmpty(t, remoteType(unix.NFS_SUPER_MAGIC))
+	require.NotEmpty(t, remoteTypes[unix.NFS_SUPER_MAGIC])
 }

@@ -200,24 +200,18 @@ func fill(parts []part, with string) string {
 	return b.String()
 }
 
+var placeholder = pattern(`\{([A-Za-z0-9_]+)\}`)
+
 // parseBody parses a JSON template. Braces without a plain name belong to JSON.
 func parseBody(template string) []part {
 	var parts []part
 	text := 0 // start of the literal text
-	for i := 0; i < len(template); i++ {
-		if template[i] != '{' {
-			continue
+	for _, at := range placeholder().FindAllStringSubmatchIndex(template, -1) {
+		if at[0] > text {
+			parts = append(parts, part{text: template[text:at[0]]})
 		}
-		name, _, closed := strings.Cut(template[i+1:], "}")
-		if !closed || !fieldPattern().MatchString(name) {
-			continue
-		}
-		if i > text {
-			parts = append(parts, part{text: template[text:i]})
-		}
-		parts = append(parts, part{field: name})
-		i += len(name) + 1
-		text = i + 1
+		parts = append(parts, part{field: template[at[2]:at[3]]})
+		text = at[1]
 	}
 	if text < len(template) {
 		parts = append(parts, part{text: template[text:]})

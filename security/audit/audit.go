@@ -35,8 +35,10 @@
 package audit
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -105,15 +107,10 @@ type Log struct {
 	stopped     error          // ErrBroken or errClosed
 }
 
-// Open opens the log in dir, an existing folder, and makes its content durable. The
-// caller holds HOME/lock. A nil now is time.Now. Nothing is signed.
-func Open(fsys FS, dir string, now func() time.Time) (*Log, error) {
-	return OpenSigned(fsys, dir, now, Keys{})
-}
-
-// OpenSigned is Open for a log that is signed: by Checkpoint, by Close, and every
-// five seconds if there are 256 new entries. If the log is shorter than its newest
-// checkpoint, the error wraps ErrDamaged.
+// OpenSigned opens the log in dir, an existing folder, and makes its content durable. The
+// caller holds HOME/lock. A nil now is time.Now. The log is signed by Checkpoint, by Close,
+// and every five seconds if there are 256 new entries; with the zero Keys it is not. If the
+// log is shorter than its newest checkpoint, the error wraps ErrDamaged.
 func OpenSigned(fsys FS, dir string, now func() time.Time, keys Keys) (*Log, error) {
 	if now == nil {
 		now = time.Now
@@ -379,28 +376,33 @@ func (l *Log) syncName() error {
 	return l.stopped
 }
 
-// create makes the next segment. It appears atomically, with all of lines.
+// create makes the next segment, with all of lines.
 func (l *Log) create(lines []byte) (afero.File, error) {
-	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL | os.O_APPEND
-	f, err := l.fs.OpenFile(l.temp(), flags, 0o600)
-	if errors.Is(err, fs.ErrExist) { // left by an earlier attempt
-		if err = l.fs.Remove(l.temp()); err == nil {
-			f, err = l.fs.OpenFile(l.temp(), flags, 0o600)
-		}
+	return create(l.fs, l.temp(), bytes.NewReader(lines), func() error {
+		return l.fs.RenameNoReplace(l.temp(), segmentPath(l.dir, l.segment+1))
+	})
+}
+
+// create makes a file under a temporary name, syncs it, and calls rename: so it appears
+// atomically. It returns the file, open for appending.
+func create(fsys FS, temp string, content io.Reader, rename func() error) (afero.File, error) {
+	if err := fsys.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) { // of an earlier attempt
+		return nil, err
 	}
+	f, err := fsys.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	_, err = f.Write(lines)
+	_, err = io.Copy(f, content)
 	if err == nil {
 		err = f.Sync()
 	}
 	if err == nil {
-		err = l.fs.RenameNoReplace(l.temp(), segmentPath(l.dir, l.segment+1))
+		err = rename()
 	}
 	if err != nil {
 		f.Close()
-		l.fs.Remove(l.temp())
+		fsys.Remove(temp)
 		return nil, err
 	}
 	return f, nil

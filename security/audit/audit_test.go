@@ -42,7 +42,7 @@ func newDisk(t testing.TB) *crashfs.Disk {
 
 func open(t testing.TB, fsys audit.FS) *audit.Log {
 	t.Helper()
-	l, err := audit.Open(fsys, dir, clock)
+	l, err := audit.OpenSigned(fsys, dir, clock, audit.Keys{})
 	require.NoError(t, err)
 	return l
 }
@@ -74,7 +74,7 @@ func ids(all []approval.Entry) string {
 
 func TestFormat(t *testing.T) {
 	home := t.TempDir()
-	l, err := audit.Open(ipc.OS(), home, clock)
+	l, err := audit.OpenSigned(ipc.OS(), home, clock, audit.Keys{})
 	require.NoError(t, err)
 	full := approval.Entry{
 		Seq: 99, Time: clock().Add(time.Millisecond).In(time.FixedZone("CET", 3600)), Event: approval.EventApproved,
@@ -235,7 +235,7 @@ func TestCallersShareFsyncs(t *testing.T) {
 
 func TestConcurrentWriters(t *testing.T) {
 	home := t.TempDir()
-	l, err := audit.Open(ipc.OS(), home, nil)
+	l, err := audit.OpenSigned(ipc.OS(), home, nil, audit.Keys{})
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	for range 8 {
@@ -296,7 +296,7 @@ func TestNotesAreBounded(t *testing.T) {
 
 func TestLongSegmentIsRotated(t *testing.T) {
 	home := t.TempDir()
-	l, err := audit.Open(ipc.OS(), home, clock)
+	l, err := audit.OpenSigned(ipc.OS(), home, clock, audit.Keys{})
 	require.NoError(t, err)
 	e := entry(1)
 	e.Detail = strings.Repeat("x", 4000)
@@ -307,7 +307,7 @@ func TestLongSegmentIsRotated(t *testing.T) {
 	require.NoError(t, l.Append(entry(3)))
 	require.NoError(t, l.Close())
 
-	l, err = audit.Open(ipc.OS(), home, clock)
+	l, err = audit.OpenSigned(ipc.OS(), home, clock, audit.Keys{})
 	require.NoError(t, err)
 	require.NoError(t, l.Append(entry(4)))
 	n := 0

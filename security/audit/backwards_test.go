@@ -152,7 +152,7 @@ func TestBackwardsKeep(t *testing.T) {
 // More lines than a batch, over more than one segment.
 func TestBackwardsLongLog(t *testing.T) {
 	home := t.TempDir()
-	l, err := audit.Open(ipc.OS(), home, clock)
+	l, err := audit.OpenSigned(ipc.OS(), home, clock, audit.Keys{})
 	require.NoError(t, err)
 	e := entry(1)
 	e.Detail = strings.Repeat("x", 1500)

@@ -38,7 +38,8 @@ type Check struct {
 	Checkpoints []string
 	Receipts    map[string]string
 
-	// Progress is called with the verified and the total bytes; may be nil.
+	// Progress is called with the number of verified entries, and of all that are signed;
+	// may be nil.
 	Progress func(done, total int64)
 }
 
@@ -102,7 +103,6 @@ type verifier struct {
 	*Check
 	all       []int
 	witnesses []witness // by size
-	total     int64     // bytes
 
 	tree          tree
 	matched       int              // number of matched witnesses
@@ -137,17 +137,8 @@ func (c *Check) begin() (*verifier, error) {
 	a.report.Witnesses = len(c.Checkpoints) + len(c.Feet) + len(c.Receipts)
 	slices.SortStableFunc(a.witnesses, func(x, y witness) int { return int(min(max(x.size-y.size, -1), 1)) })
 	var err error
-	if a.all, err = segments(c.FS, c.Dir); err != nil {
-		return nil, err
-	}
-	if c.Progress != nil {
-		for _, n := range a.all {
-			if info, err := c.FS.Stat(segmentPath(c.Dir, n)); err == nil {
-				a.total += info.Size()
-			}
-		}
-	}
-	return a, nil
+	a.all, err = segments(c.FS, c.Dir)
+	return a, err
 }
 
 func (a *verifier) addWitness(size int64, digits, what string) {
@@ -223,7 +214,7 @@ func (a *verifier) run(from place) error {
 // progressEvery is the number of lines between two calls of Progress.
 const progressEvery = 1 << 14
 
-func (a *verifier) line(line []byte, e approval.Entry, next place) error {
+func (a *verifier) line(line []byte, e approval.Entry, _ place) error {
 	if err := checkASCII(line); err != nil {
 		return fmt.Errorf("%w: number %d: %w", ErrTampered, e.Seq, err)
 	}
@@ -240,7 +231,7 @@ func (a *verifier) line(line []byte, e approval.Entry, next place) error {
 		delete(a.missing, e.ReceiptSHA256)
 	}
 	if a.Progress != nil && e.Seq%progressEvery == 0 {
-		a.Progress(a.done(next), a.total)
+		a.Progress(min(e.Seq, a.report.Signed), a.report.Signed)
 	}
 	return a.matchWitnesses()
 }
@@ -263,18 +254,6 @@ func (a *verifier) matchWitnesses() error {
 		}
 	}
 	return nil
-}
-
-func (a *verifier) done(next place) int64 {
-	done := next.offset
-	for _, n := range a.all {
-		if n < next.segment {
-			if info, err := a.FS.Stat(segmentPath(a.Dir, n)); err == nil {
-				done += info.Size()
-			}
-		}
-	}
-	return done
 }
 
 // left handles content that does not count: bytes after a crash, and lines that
@@ -325,7 +304,7 @@ func (a *verifier) end() (*Report, error) {
 		a.note("no checkpoint covers numbers %d to %d yet", a.report.Signed+1, n)
 	}
 	if a.Progress != nil {
-		a.Progress(a.total, a.total)
+		a.Progress(n, n)
 	}
 	a.report.Entries = n
 	a.report.Root = a.tree.root().String()

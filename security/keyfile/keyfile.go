@@ -43,7 +43,7 @@ type File struct {
 // regular, or has one of the permissions in Refuse or another size, is refused with a
 // hint.
 func (f File) Read(fsys FS) ([]byte, error) {
-	info, err := lstat(fsys, f.Path)
+	info, _, err := fsys.LstatIfPossible(f.Path) // a link is not followed
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %w", ErrNoKey, err)
 	}
@@ -73,7 +73,7 @@ func (f File) Bad(err error) error {
 // Ensure creates the file if there is none. A file that another process creates is
 // accepted.
 func (f File) Ensure(fsys FS, newKey func() ([]byte, error)) error {
-	_, err := lstat(fsys, f.Path)
+	_, _, err := fsys.LstatIfPossible(f.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		var key []byte
 		if key, err = newKey(); err == nil {
@@ -112,10 +112,4 @@ func (f File) Create(fsys FS, content []byte) error {
 func (f File) Temp() string {
 	dir, name := filepath.Split(f.Path)
 	return filepath.Join(dir, "."+name+"-"+rand.Text())
-}
-
-// lstat does not follow links.
-func lstat(fsys FS, name string) (fs.FileInfo, error) {
-	info, _, err := fsys.LstatIfPossible(name)
-	return info, err
 }

@@ -58,16 +58,15 @@ func (a *account) session(id string) string {
 
 // addUse adds what one claim consumed.
 func (a *account) addUse(l Limits, capability, session string, cost int64, now time.Time) {
-	if r, ok := l.Ask[capability]; ok {
-		b := a.Ask[capability]
-		b.take(r, now)
-		a.Ask[capability] = b
+	use := func(rates map[string]Rate, used map[string]bucket) {
+		if r, ok := rates[capability]; ok {
+			b := used[capability]
+			b.take(r, now)
+			used[capability] = b
+		}
 	}
-	if r, ok := l.Deny[capability]; ok {
-		b := a.Deny[capability]
-		b.take(r, now)
-		a.Deny[capability] = b
-	}
+	use(l.Ask, a.Ask)
+	use(l.Deny, a.Deny)
 	if cost == 0 {
 		return
 	}

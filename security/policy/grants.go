@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -59,10 +60,7 @@ func (e *Engine) Grants() []approval.GrantUse {
 		all = append(all, approval.GrantUse{Grant: h.Grant, Uses: h.uses, LastUsed: h.lastUsed})
 	}
 	slices.SortFunc(all, func(a, b approval.GrantUse) int {
-		if c := b.CreatedAt.Compare(a.CreatedAt); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.ID, b.ID))
 	})
 	return all
 }

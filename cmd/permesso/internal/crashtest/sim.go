@@ -302,7 +302,7 @@ func (w *sim) boot() (d *daemon, err error) {
 	if w.onOpen != nil && w.onOpen() {
 		return nil, errKnownFuture
 	}
-	if d.log, err = audit.Open(d.proc, layout.Audit(), w.clock); err != nil {
+	if d.log, err = audit.OpenSigned(d.proc, layout.Audit(), w.clock, audit.Keys{}); err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
 	d.gate = &gate.Gate{

@@ -20,13 +20,13 @@ func newTestFeed(t *testing.T, n int) (*feed, *audit.Log) {
 	t.Helper()
 	h := &home.Home{Layout: ipc.Layout{Home: t.TempDir()}, FS: ipc.OS()}
 	require.NoError(t, h.Layout.PrepareHome(h.FS))
-	log, err := audit.Open(h.FS, h.Layout.Audit(), nil)
+	log, err := audit.OpenSigned(h.FS, h.Layout.Audit(), nil, audit.Keys{})
 	require.NoError(t, err)
 	for i := range n {
 		log.Note(approval.Entry{Event: approval.EventRequested, RequestID: fmt.Sprintf("%016x", i), Workspace: "w"})
 	}
 	require.NoError(t, log.Close())
-	log, err = audit.Open(h.FS, h.Layout.Audit(), nil)
+	log, err = audit.OpenSigned(h.FS, h.Layout.Audit(), nil, audit.Keys{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, log.Close()) })
 	f := newFeed(h, log)

@@ -49,7 +49,7 @@ func TestPausesAreAuditedOnce(t *testing.T) {
 			}
 		}
 		for n := range kills + 1 {
-			log, err := audit.Open(h.FS, h.Layout.Audit(), time.Now)
+			log, err := audit.OpenSigned(h.FS, h.Layout.Audit(), time.Now, audit.Keys{})
 			require.NoError(t, err)
 			m := pauseAudit{store: h.Store, log: &killedLog{log, n}}
 			if err = m.recordNew(); err != nil {
@@ -57,7 +57,7 @@ func TestPausesAreAuditedOnce(t *testing.T) {
 			}
 			require.NoError(t, log.Close())
 		}
-		log, err := audit.Open(h.FS, h.Layout.Audit(), time.Now)
+		log, err := audit.OpenSigned(h.FS, h.Layout.Audit(), time.Now, audit.Keys{})
 		require.NoError(t, err)
 		m := pauseAudit{store: h.Store, log: log}
 		require.NoError(t, m.recordNew())
