@@ -108,7 +108,7 @@ var homes = []struct {
 	allowed []string
 }{
 	{"github.com/fsnotify/fsnotify", []string{"watcher"}},
-	{"github.com/go-telegram/bot", []string{"chat/telegram"}},
+	{"github.com/go-telegram/bot", []string{"chat/telegram", "chat/telegram/botapi"}},
 	{"github.com/emersion/go-message", []string{"chat/email"}},
 	{"github.com/modelcontextprotocol/go-sdk", []string{"ipc/mcp", "approval/exec"}},
 	// The seam for the crash file system: ipc, and what must be crash-tested besides. That includes the keys:
