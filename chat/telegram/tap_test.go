@@ -101,7 +101,7 @@ func TestFirstAnswerWins(t *testing.T) {
 	h.waitForText(toAnn, "❌ Denied by bob at ")
 	h.waitForText(toBob, "❌ Negato da bob alle ")
 
-	data := toAnn.Keyboard.Rows[0][0].CallbackData
+	data := toAnn.Keyboard.InlineKeyboard[0][0].CallbackData
 	late := h.waitForAnswer(h.api.TapData(ann, ann, toAnn.ID, data))
 	require.Contains(t, late.Text, "Already denied by bob at ")
 	require.True(t, late.Alert)
@@ -169,7 +169,7 @@ func TestLateTap(t *testing.T) {
 	m := h.ask(k, ann, postRequest+`,"expires_in_sec":5`) // time enough to see the buttons
 	require.Equal(t, approval.StatusExpired, h.waitForResponse(k).Status)
 	h.waitForText(m, "⌛ Expired at ")
-	late := h.waitForAnswer(h.api.TapData(ann, ann, m.ID, m.Keyboard.Rows[0][0].CallbackData))
+	late := h.waitForAnswer(h.api.TapData(ann, ann, m.ID, m.Keyboard.InlineKeyboard[0][0].CallbackData))
 	require.Contains(t, late.Text, "Already expired")
 	require.Zero(t, h.handler.count(k))
 

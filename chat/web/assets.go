@@ -26,6 +26,12 @@ var templates = sync.OnceValue(func() *template.Template {
 		"sourceClass":  sourceClass,
 		"format":       chat.Format,
 		"itoa":         strconv.Itoa,
+		"escape":       chat.Escape,
+		"short":        approval.ShortID,
+		"duration":     formatDuration,
+		"seconds":      secondsOrDash,
+		"share":        share,
+		"kib":          func(bytes int) int { return bytes >> 10 },
 		"inc":          func(i int) int { return i + 1 },
 		"languageName": func(language string) string { return catalog(language).LanguageName },
 	}

@@ -347,6 +347,33 @@ func TestSlowClients(t *testing.T) {
 	require.Equal(t, 1, w.decisionCount())
 }
 
+// A connection beyond the limit is closed at once, and a closed one frees its slot.
+func TestTooManyConnections(t *testing.T) {
+	w := newFixture(t, func(w *fixture) { w.server.Connections = 2 })
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", strings.TrimPrefix(w.base, "http://"))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	served := func(c net.Conn) bool {
+		_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: gate.test\r\n\r\n")
+		if err != nil {
+			return false
+		}
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
+		n, _ := c.Read(make([]byte, 1))
+		return n == 1
+	}
+	first, second := dial(), dial()
+	require.True(t, served(first))
+	require.True(t, served(second))
+	require.False(t, served(dial()))
+	require.NoError(t, first.Close())
+	require.Eventually(t, func() bool { return served(dial()) }, time.Minute, time.Millisecond)
+	require.False(t, served(dial()))
+}
+
 // Streams and bodies are limited.
 func TestBounds(t *testing.T) {
 	w := newFixture(t)

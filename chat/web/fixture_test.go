@@ -35,6 +35,7 @@ type fixture struct {
 	decisions        []approval.DecisionInput
 	rights           web.Rights
 	grants           []approval.GrantUse
+	operatorText     string // in rules and workspaces
 	history          []*read.Request
 	entries          []approval.Entry
 	pausedWorkspaces []string
@@ -60,7 +61,9 @@ func newFixture(t *testing.T, with ...func(w *fixture)) *fixture {
 		Backend: web.Backend{
 			Grants: w, Audit: w, WorkspaceInfo: w, Pauser: w,
 			Rules: func([]string) []web.Rule {
-				return []web.Rule{{Name: "first", Match: []string{"tool x_post"}, Outcome: approval.Ask, Reason: "see it once"}}
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return []web.Rule{{Name: "first" + w.operatorText, Match: []string{"tool x_post" + w.operatorText}, Outcome: approval.Ask, Reason: "see it once" + w.operatorText}}
 			},
 		},
 		Log: func(err error) { t.Log(err) },
@@ -331,11 +334,14 @@ func (w *fixture) Verify(context.Context) (string, error) {
 
 // Workspace implements web.workspaceInfo.
 func (w *fixture) Workspace(_ context.Context, ws string) (*web.Workspace, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	median, share := 1.2, 1.0
+	more := w.operatorText
 	return &web.Workspace{
-		Name: ws, Autonomy: "supervised", Approvers: []string{"ann"}, Timeout: 5 * time.Minute,
-		Taints: map[string][]string{"ws:" + ws: {"secret"}}, Rates: []string{"ask_above: network:http 10 per 1m0s"},
-		Stats: &read.Stats{Requests: 40, Median: &median, Approvers: []read.Tally{{Name: "ann", Decided: 40, Approved: 40, Share: &share, Median: &median, Hasty: 39}}},
+		Name: ws, Autonomy: "supervised" + more, Approvers: []string{"ann" + more}, Principal: more, Channels: []string{"telegram" + more}, Timeout: 5 * time.Minute,
+		Taints: map[string][]string{"ws:" + ws + more: {"secret" + more}}, Rates: []string{"ask_above: network:http 10 per 1m0s" + more},
+		Stats: &read.Stats{Requests: 40, Median: &median, Approvers: []read.Tally{{Name: "ann" + more, Decided: 40, Approved: 40, Share: &share, Median: &median, Hasty: 39}}},
 	}, nil
 }
 

@@ -112,14 +112,17 @@ func TestDataIsNeverMarkup(t *testing.T) {
 		w.entries = []approval.Entry{{
 			Seq: 1, Time: now, Event: approval.Event(text), Workspace: workspace, RequestID: k.ID, Tool: text, Target: text, By: text, Via: text, Rule: text, Reason: text, Detail: text, Taints: []string{text},
 		}}
+		w.operatorText = text
 		w.mu.Unlock()
 		got := map[string][]string{}
 		for name, path := range map[string]string{
 			"list": "", "request": "r/personal/" + k.ID, "question": "r/personal/" + q.ID, "grants": "grants",
 			"history": "history?q=" + url.QueryEscape(text[:min(len(text), 1000)]), "audit": "audit?q=" + url.QueryEscape(text[:min(len(text), 1000)]),
+			"rules": "rules", "workspaces": "workspaces",
 		} {
 			p := b.page(path)
 			require.Equal(t, http.StatusOK, p.StatusCode, "%s %q", name, text)
+			require.NotContains(t, innerText(p.tree), "\u202e", "an invisible character on the page %s", name)
 			got[name] = shape(p.tree)
 		}
 		p := b.decide(irreversible, url.Values{"code": {"4"}, "text": {"x" + text}})

@@ -34,21 +34,16 @@ func (v *visit) displayTime(t time.Time) displayTime {
 	return newDisplayTime(t, v.Style(v.lang).Zone, v.Now())
 }
 
-type grantLine struct {
-	ID, Short, Path string
-	Workspace       string
-	What            string
-	By, Reason      string
-	Since, Until    displayTime
-	Uses            int
-	LastUsed        displayTime
-	State           string // active, expired, used, revoked
-	May             bool
+// grantView is a grant with its state, and whether the user may revoke it.
+type grantView struct {
+	approval.GrantUse
+	What, State string // State: active, expired, used, revoked
+	May         bool
 }
 
 type grantsPage struct {
 	page
-	Grants []grantLine
+	Grants []grantView
 }
 
 // grants is the page of the grants.
@@ -56,13 +51,13 @@ func (v *visit) grants() {
 	p := grantsPage{page: v.page("grants", v.w.GrantsTitle)}
 	for _, ws := range v.rights.See {
 		for _, c := range v.Backend.Grants.GrantsIn(ws) {
-			p.Grants = append(p.Grants, v.grantLine(c))
+			p.Grants = append(p.Grants, v.grantView(c))
 		}
 	}
 	v.write(v.rw, http.StatusOK, "grants", p)
 }
 
-func (v *visit) grantLine(c approval.GrantUse) grantLine {
+func (v *visit) grantView(c approval.GrantUse) grantView {
 	what := c.ActionType
 	if c.Kind == approval.GrantTarget {
 		what = strings.TrimSpace(c.Capability + " " + c.Target)
@@ -74,13 +69,8 @@ func (v *visit) grantLine(c approval.GrantUse) grantLine {
 	if c.SessionID != "" {
 		what += " · " + v.w.GrantSession + " " + v.oneLine(c.SessionID)
 	}
-	l := grantLine{
-		ID: c.ID, Short: chat.Escape(approval.ShortID(c.ID)), Workspace: c.Workspace, What: what,
-		By: chat.Escape(c.By), Reason: v.oneLine(c.Reason), Since: v.displayTime(c.CreatedAt), Until: v.displayTime(c.ExpiresAt),
-		Uses: c.Uses, LastUsed: v.displayTime(c.LastUsed), State: c.State(v.Now()),
-	}
-	l.May = l.State == "active" && slices.Contains(v.rights.Decide, c.Workspace)
-	return l
+	state := c.State(v.Now())
+	return grantView{c, what, state, state == "active" && slices.Contains(v.rights.Decide, c.Workspace)}
 }
 
 // revoke revokes a grant.
@@ -118,23 +108,14 @@ func (v *visit) redirectWithNote(path, text string, acted bool) {
 	v.redirect(path + "?said=" + strconv.Itoa(n))
 }
 
-type ruleLine struct{ Name, Match, Outcome, Reason string }
-
 type rulesPage struct {
 	page
-	Rules []ruleLine
+	Rules []Rule
 }
 
 // rules is the page of the operator's rules. It is read-only.
 func (v *visit) rules() {
-	p := rulesPage{page: v.page("rules", v.w.RulesTitle)}
-	for _, r := range v.Backend.Rules(v.rights.See) {
-		p.Rules = append(p.Rules, ruleLine{
-			chat.Escape(r.Name), chat.Escape(strings.Join(r.Match, " · ")),
-			v.w.Outcomes[r.Outcome.String()], chat.Escape(r.Reason),
-		})
-	}
-	v.write(v.rw, http.StatusOK, "rules", p)
+	v.write(v.rw, http.StatusOK, "rules", rulesPage{v.page("rules", v.w.RulesTitle), v.Backend.Rules(v.rights.See)})
 }
 
 type historyLine struct {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/permesso-dev/permesso/chat"
 )
@@ -205,12 +206,20 @@ type page struct {
 	Who     string
 	Note    *note
 	Langs   []string
+
+	visit *visit
 }
+
+// OneLine returns text of an agent or operator on one line, with secrets masked.
+func (p page) OneLine(text string) string { return p.visit.oneLine(text) }
+
+// Time returns a time as it is displayed.
+func (p page) Time(t time.Time) displayTime { return p.visit.displayTime(t) }
 
 func (v *visit) page(here, title string) page {
 	p := page{
 		W: textsIn(v.lang), Lang: v.lang, Title: title, Base: "/s/" + v.se.key + "/", Here: here, Keys: keysIn(v.r), Rights: v.rights,
-		Who: chat.Escape(cmp.Or(v.rights.Name, v.se.user.Person.Name, v.se.user.Person.ID)), Langs: chat.Languages(), Note: v.currentNote(),
+		Who: chat.Escape(cmp.Or(v.rights.Name, v.se.user.Person.Name, v.se.user.Person.ID)), Langs: chat.Languages(), Note: v.currentNote(), visit: v,
 	}
 	if items, _, err := v.visiblePending(); err == nil {
 		p.Waiting = len(items)

@@ -19,7 +19,6 @@ type words struct {
 	GrantNotFound   string
 	NotAllowed      string
 	RulesTitle      string
-	Outcomes        map[string]string
 	HistoryTitle    string
 	Statuses        map[string]string
 	LogUnreadable   string
@@ -28,11 +27,6 @@ type words struct {
 	VerifyBad       string
 	VerifyBusy      string
 	WorkspacesTitle string
-	LimitPending    string
-	LimitAsk        string
-	LimitAll        string
-	LimitRunning    string
-	LimitSize       string
 	PausedNow       string
 	ResumedNow      string
 	LanguageName    string

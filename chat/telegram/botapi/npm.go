@@ -215,7 +215,7 @@ func jsonOf(req *http.Request) ([]byte, error) {
 	in := req.Clone(req.Context())
 	in.Body = io.NopCloser(io.LimitReader(req.Body, maxFile))
 	//nolint:gosec // G120: the form is what a test sent, and no longer than maxFile
-	if err := in.ParseMultipartForm(maxForm); err != nil && !errors.Is(err, http.ErrNotMultipart) && !errors.Is(err, io.EOF) {
+	if err := in.ParseMultipartForm(maxBody); err != nil && !errors.Is(err, http.ErrNotMultipart) && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	object := map[string]any{}

@@ -28,21 +28,14 @@ type Server struct {
 	CallbackTimeout time.Duration
 	// ConflictPause is the delay of the second and later 409 within that time; 0: 3 seconds.
 	ConflictPause time.Duration
-	// SlowPolls delays a getUpdates that repeats an offset, as the real server does: within three seconds it
-	// takes three seconds, within half a second it also gets only one update.
-	SlowPolls bool
-	// Limits enables rate limits; they are off by default.
-	Limits Limits
+	// Limits enables Telegram's rate limits on messages and edits, from its FAQ for bots: one a second to a chat,
+	// five at once after a pause; 20 a minute to a group; 30 a second in total.
+	Limits bool
 	// Privacy is the privacy mode of a new bot: in groups it gets only commands, replies to it, and messages
 	// that mention it.
 	Privacy bool
 	// Local allows webhooks over plain HTTP at any port, like the real server's --local.
 	Local bool
-	// WebhookRetry is the delay after a failed delivery; 0: a second.
-	WebhookRetry time.Duration
-
-	// MaxFile is the size limit of a document in bytes; 0: 50 MiB.
-	MaxFile int64
 
 	// URL is set by Listen, for bot.WithServerURL.
 	URL string
@@ -56,7 +49,6 @@ type Server struct {
 	chats    map[int64]*chatState
 	taps     map[string]*Tap
 	commands map[string][]BotCommand // by language
-	files    map[string]*Document
 	queue    queue
 	hook     webhook
 	limiter  limiter
@@ -134,23 +126,18 @@ type method struct {
 }
 
 var methods = map[string]method{
-	"getme":                  {nil, (*Server).getMe},
-	"setwebhook":             {[]string{"url", "secret_token", "max_connections", "allowed_updates", "drop_pending_updates"}, (*Server).setWebhook},
-	"deletewebhook":          {[]string{"drop_pending_updates"}, (*Server).deleteWebhook},
-	"getwebhookinfo":         {nil, (*Server).getWebhookInfo},
-	"sendmessage":            {append([]string{"text", "entities", "link_preview_options", "parse_mode"}, sending...), (*Server).sendMessage},
-	"senddocument":           {append([]string{"document", "caption", "caption_entities", "disable_content_type_detection", "parse_mode"}, sending...), (*Server).sendDocument},
-	"editmessagetext":        {[]string{"chat_id", "message_id", "text", "entities", "link_preview_options", "reply_markup", "parse_mode"}, (*Server).editMessageText},
-	"editmessagereplymarkup": {[]string{"chat_id", "message_id", "reply_markup"}, (*Server).editMessageReplyMarkup},
-	"deletemessage":          {[]string{"chat_id", "message_id"}, (*Server).deleteMessage},
-	"answercallbackquery":    {[]string{"callback_query_id", "text", "show_alert", "url", "cache_time"}, (*Server).answerCallbackQuery},
-	"setmycommands":          {[]string{"commands", "scope", "language_code"}, (*Server).setMyCommands},
-	"getchat":                {[]string{"chat_id"}, (*Server).getChat},
-	"sendchataction":         {[]string{"chat_id", "message_thread_id", "action"}, (*Server).sendChatAction},
+	"getme":               {nil, (*Server).getMe},
+	"setwebhook":          {[]string{"url", "secret_token", "allowed_updates"}, (*Server).setWebhook},
+	"deletewebhook":       {nil, (*Server).deleteWebhook},
+	"sendmessage":         {append([]string{"text", "entities", "link_preview_options", "parse_mode"}, sending...), (*Server).sendMessage},
+	"senddocument":        {append([]string{"document", "caption", "caption_entities", "parse_mode"}, sending...), (*Server).sendDocument},
+	"editmessagetext":     {[]string{"chat_id", "message_id", "text", "entities", "link_preview_options", "reply_markup", "parse_mode"}, (*Server).editMessageText},
+	"answercallbackquery": {[]string{"callback_query_id", "text", "show_alert"}, (*Server).answerCallbackQuery},
+	"setmycommands":       {[]string{"commands", "language_code"}, (*Server).setMyCommands},
 }
 
 // sending are the parameters of all methods that send a message.
-var sending = []string{"chat_id", "message_thread_id", "disable_notification", "protect_content", "reply_parameters", "reply_markup"}
+var sending = []string{"chat_id", "message_thread_id", "disable_notification", "reply_parameters", "reply_markup"}
 
 var tokenForm = regexp.MustCompile(`^\d+:[\w-]{20,}$`)
 
@@ -199,7 +186,7 @@ func (s *Server) do(name string, r *http.Request) (result any, refused *refusal)
 		}
 		s.record(c, code, description)
 	}()
-	c = readCall(name, r, s.maxFile())
+	c = readCall(name, r)
 	if name = strings.ToLower(name); name == "getupdates" {
 		return s.getUpdates(r.Context(), c), nil
 	}
@@ -237,8 +224,6 @@ func (s *Server) now() time.Time {
 	}
 	return time.Now()
 }
-
-func (s *Server) maxFile() int64 { return cmp.Or(s.MaxFile, maxFile) }
 
 // notify wakes the waiters for a change. It needs s.mu.
 func (s *Server) notify() {
