@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,14 +27,8 @@ type endpoint struct {
 }
 
 func (w *endpoint) flags(a *app, c *cobra.Command) {
-	from := func(name, def string) string {
-		if v := a.Env(name); v != "" {
-			return v
-		}
-		return def
-	}
-	c.Flags().StringVar(&w.requests, "requests", from("PERMESSO_REQUESTS", client.DefaultRequests), "`folder` to write requests to")
-	c.Flags().StringVar(&w.responses, "responses", from("PERMESSO_RESPONSES", client.DefaultResponses), "`folder` to read responses from")
+	c.Flags().StringVar(&w.requests, "requests", cmp.Or(a.Env("PERMESSO_REQUESTS"), client.DefaultRequests), "`folder` to write requests to")
+	c.Flags().StringVar(&w.responses, "responses", cmp.Or(a.Env("PERMESSO_RESPONSES"), client.DefaultResponses), "`folder` to read responses from")
 	run := c.RunE
 	c.RunE = func(cmd *cobra.Command, pos []string) error {
 		w.folders = cmd.Flags().Changed("requests") || cmd.Flags().Changed("responses")
@@ -140,9 +135,7 @@ type submittedRequest struct {
 
 // compose completes a request and checks it as the daemon will.
 func (a *app) compose(r *approval.Request, args []string, data string) (err error) {
-	if r.RequestID == "" {
-		r.RequestID = client.NewID()
-	}
+	r.RequestID = cmp.Or(r.RequestID, client.NewID())
 	if r.RequestData, err = a.arguments(args, data); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,9 +98,7 @@ func readCases(b []byte) ([]testCase, error) {
 		if err := json.Unmarshal(v, &c, json.RejectUnknownMembers(true)); err != nil {
 			return nil, fmt.Errorf("case %d: %w", len(all)+1, err)
 		}
-		if c.Name == "" {
-			c.Name = fmt.Sprint("case ", len(all)+1)
-		}
+		c.Name = cmp.Or(c.Name, fmt.Sprint("case ", len(all)+1))
 		all = append(all, c)
 	}
 	if len(all) == 0 {

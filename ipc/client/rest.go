@@ -214,8 +214,7 @@ func (r *REST) call(ctx context.Context, c call) (*view, error) {
 			failing = time.Now()
 		}
 		wait := next/2 + rand.N(next) //nolint:gosec // jitter for many clients, not a secret
-		var refused *Refused
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*Refused](err); ok {
 			wait = max(wait, refused.After)
 		}
 		if time.Since(failing)+wait > timeout {
@@ -381,12 +380,7 @@ func receiptLines(receipt string) map[string]string {
 
 // quoted is the name of a tool as a receipt has it; without a tool it is a quoted empty
 // string.
-func quoted(tool string) string {
-	if tool == "" {
-		return `""`
-	}
-	return tool
-}
+func quoted(tool string) string { return cmp.Or(tool, `""`) }
 
 // response converts the end to a response document. The digest of the request comes from
 // the receipt; responded_at is the current time.

@@ -273,8 +273,7 @@ func missing(path, hint string, err error) *Error {
 
 func unreadable(path string, err error) *Error {
 	p := Issue{Message: err.Error()}
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		p.Message = pe.Err.Error() // Error.Error adds the path
 	}
 	switch {

@@ -37,9 +37,7 @@ func (s *section) tools() {
 			Reversibility: approval.Reversibility(sub.text("reversibility")), Territory: sub.text("territory"),
 			Trust: sub.trust(), Cost: sub.number("cost"), Program: sub.text("program"), Facts: sub.facts(), Handler: sub.handler(),
 		}
-		if tool.Target == "" {
-			tool.Target = hostOf(tool.Handler.HTTP.URL)
-		}
+		tool.Target = cmp.Or(tool.Target, hostOf(tool.Handler.HTTP.URL))
 		s.cfg.Tools[name] = tool
 	})
 }
@@ -220,11 +218,11 @@ func (s *section) checkHandler(h approval.Handler) {
 		return
 	}
 	key := "argv"
-	var at interface {
+	type keyed interface {
 		error
 		ConfigKey() string
 	}
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[keyed](err); ok {
 		key = at.ConfigKey()
 	}
 	s.fail(s.position(key), key, "", "%s", visible(err.Error()))

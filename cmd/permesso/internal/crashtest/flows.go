@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -354,10 +355,7 @@ func resumeAll(s *env) error {
 // unknown.
 func decide(id string, v approval.Verdict) action {
 	return func(s *env) error {
-		name := map[approval.Verdict]string{approval.Approved: "ann"}[v]
-		if name == "" {
-			name = "bob"
-		}
+		name := cmp.Or(map[approval.Verdict]string{approval.Approved: "ann"}[v], "bob")
 		p := s.w.disk.Process(name)
 		k := approval.Key{Workspace: workspace, ID: id}
 		for range 12 {
@@ -384,8 +382,7 @@ func decideTooLate(s *env) error {
 
 // unlessRefused drops refusals: they are valid results.
 func unlessRefused(err error) error {
-	var r *approval.Refusal
-	if errors.As(err, &r) {
+	if _, refused := errors.AsType[*approval.Refusal](err); refused {
 		return nil
 	}
 	return err

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,10 +145,7 @@ func channelIssue(name string) string { return "channel " + name }
 // supervise runs a channel and restarts it when it fails, so that a broken network
 // or a wrong setting does not end the daemon.
 func (c *channels) supervise(ctx context.Context, k kind, changes <-chan approval.Key) {
-	first := c.backoff
-	if first <= 0 {
-		first = firstRestart
-	}
+	first := cmp.Or(c.backoff, firstRestart)
 	wait := first
 	for ctx.Err() == nil {
 		began := time.Now()

@@ -106,11 +106,10 @@ func Prune(ctx context.Context, a *console.Console, trust bool) error {
 		return a.Print(pruneResult{Running: true}, "The daemon is running. It prunes every hour.")
 	}
 	if err := audit.CheckClock(h.FS, h.Layout.Audit(), time.Now()); err != nil && !trust {
-		var leap *audit.ClockJump
-		if !errors.As(err, &leap) {
+		if _, jumped := errors.AsType[*audit.ClockJump](err); !jumped {
 			return err
 		}
-		return console.Fail(console.ExitRefused, "if the clock is right, use permesso prune --trust-clock", "nothing was removed: %w", leap)
+		return console.Fail(console.ExitRefused, "if the clock is right, use permesso prune --trust-clock", "nothing was removed: %w", err)
 	}
 	s := &server{Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
 	s.log, s.logWriter = NewLog(a.Err, "warn", h.Config.LogFormat)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -210,10 +211,7 @@ func (m mailIntake) result(t email.Taken) (httpapi.InboxResult, error) {
 		}
 	case email.Ignored:
 	}
-	if t.Why == "" {
-		t.Why = "approval_id not found"
-	}
-	return r, fmt.Errorf("%w: %s", httpapi.ErrInbox, t.Why)
+	return r, fmt.Errorf("%w: %s", httpapi.ErrInbox, cmp.Or(t.Why, "approval_id not found"))
 }
 
 // decisionStatus is the decision on a request in the API's field status.

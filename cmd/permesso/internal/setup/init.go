@@ -3,6 +3,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,9 +68,7 @@ func Init(ctx context.Context, a *console.Console, b Options, ask bool) error {
 	kept := err == nil
 	p := &prompter{in: a.In, out: a.Out}
 	if !kept {
-		if b.TypedApprover == "" {
-			b.TypedApprover = ownName()
-		}
+		b.TypedApprover = cmp.Or(b.TypedApprover, ownName())
 		if ask {
 			if err := p.ask(ctx, &b); err != nil {
 				return err
@@ -297,11 +296,8 @@ func (p *prompter) question(ctx context.Context, text string, value *string, che
 		if err != nil {
 			return err
 		}
-		if line == "" {
-			line = *value
-		}
-		err = check(line)
-		if err == nil {
+		line = cmp.Or(line, *value)
+		if err = check(line); err == nil {
 			*value = line
 			return nil
 		}

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,8 +52,8 @@ func AddWorkspace(a *console.Console, w config.NewWorkspace) error {
 // withoutPosition drops the error's position in the file: the value came from the
 // command line, and the file is unchanged.
 func withoutPosition(err error) error {
-	var bad *config.Error
-	if !errors.As(err, &bad) || len(bad.Errors) == 0 {
+	bad, ok := errors.AsType[*config.Error](err)
+	if !ok || len(bad.Errors) == 0 {
 		return err
 	}
 	p := bad.Errors[0]
@@ -150,10 +151,7 @@ func DescribeWorkspace(h *home.Home, name string) (Workspace, error) {
 
 // String describes the workspace in three lines.
 func (l Workspace) String() string {
-	who := strings.Join(l.Approvers, ", ")
-	if who == "" {
-		who = "the local operator"
-	}
+	who := cmp.Or(strings.Join(l.Approvers, ", "), "the local operator")
 	return fmt.Sprintf("%s · %s · approvers: %s · %d pending\n  %s\n  %s", l.Name, l.Autonomy, who, l.Waiting, l.Requests, l.Responses)
 }
 
