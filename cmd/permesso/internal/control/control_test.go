@@ -219,12 +219,12 @@ func TestVersionsAreCompared(t *testing.T) {
 	a, errs := newConsole("1")
 	files, err := filesClient(a, h, k, func() error { return nil })
 	require.NoError(t, err)
-	serve(t, files.service, httpapi.Caller{Operator: true}, "2\n")
+	serve(t, files.service, httpapi.Caller{Operator: true}, "2\u202e")
 	c, err := connect(t.Context(), a, h.Layout.Socket())
 	require.NoError(t, err)
 	_, err = c.Waiting(t.Context(), "")
 	require.NoError(t, err)
-	require.Equal(t, "permesso: this command has version 1, the running daemon 2; restart the daemon to update it\n", errs.String(), "once")
+	require.Equal(t, "permesso: this command has version 1, the running daemon 2\\u{202E}; restart the daemon to update it\n", errs.String(), "once")
 }
 
 // A home that a process has locked without answering is left alone.
