@@ -249,7 +249,7 @@ func (s *Server) listEnded(ctx context.Context, k *approval.APIKey, in *listIn, 
 		page.Items = append(page.Items, a)
 	}
 	if more && len(items) > 0 {
-		page.Next = ptr(items[len(items)-1].Asked().UTC().Format(time.RFC3339Nano))
+		page.Next = new(items[len(items)-1].Asked().UTC().Format(time.RFC3339Nano))
 	}
 	return nil
 }

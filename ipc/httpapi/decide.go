@@ -69,11 +69,11 @@ func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (
 	}
 	out := &decideOut{Decided{
 		ApprovalID: idPrefix + key.ID, Status: denied,
-		Decision: Choice{nonEmpty(d.Code), nonEmpty(d.Note), nonEmpty(d.Override), nonEmpty(d.DecidedBy), nonEmpty(d.Via)},
+		Decision: choiceOf(d),
 	}}
 	switch d.Verdict {
 	case approval.Approved:
-		out.Body.Status, out.Body.RunBefore = approved, ptr(d.RunBefore.UTC())
+		out.Body.Status, out.Body.RunBefore = approved, new(d.RunBefore.UTC())
 	case approval.Overridden, approval.Answered:
 		out.Body.Status = approved
 	case approval.Denied, approval.RequestMore, approval.Cancelled, approval.Expired:

@@ -136,5 +136,5 @@ func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	return ptr(t.UTC())
+	return new(t.UTC())
 }

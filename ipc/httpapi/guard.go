@@ -208,8 +208,8 @@ func checkContentType(r *http.Request) *Problem {
 	return problem(http.StatusUnsupportedMediaType, "the body must be "+jsonType+" in UTF-8, declared in Content-Type")
 }
 
-// busyKeys counts the requests in progress per key, so that no client uses all
-// connections.
+// busyKeys counts the requests in progress per key, or the connections per UID, so that no
+// client uses all connections.
 type busyKeys struct {
 	mu sync.Mutex
 	n  map[string]int

@@ -61,7 +61,7 @@ type LocalServer struct {
 	IOTimeout time.Duration
 
 	mu   sync.Mutex
-	open map[string]int      // connections by UID
+	open busyKeys            // connections by UID
 	idle map[*localConn]bool // those without a request in progress
 }
 
@@ -82,7 +82,7 @@ func detailStranger() string { return approval.ErrNotAuthorized.Error() }
 // Run serves l until ctx ends. Then it closes l, and requests in progress are answered.
 func (s *LocalServer) Run(ctx context.Context, l *net.UnixListener) error {
 	s.IOTimeout, s.PerUser = cmp.Or(s.IOTimeout, defaultIOTimeout), cmp.Or(s.PerUser, maxPerUser)
-	s.open, s.idle = map[string]int{}, map[*localConn]bool{}
+	s.idle = map[*localConn]bool{}
 	web := s.API.newHTTP(s.identify(s.API.Handler()), s.IOTimeout)
 	web.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, connContext{}, c)
@@ -158,16 +158,13 @@ func (s *LocalServer) admit(c *net.UnixConn) *localConn {
 		s.refuse(c, problem(http.StatusForbidden, detailStranger()))
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open[id] >= s.PerUser {
+	if !s.open.acquire(id, s.PerUser) {
 		s.refuse(c, problem(http.StatusTooManyRequests, "you have too many connections to the daemon: close some"))
 		return nil
 	}
-	s.open[id]++
 	conn := &localConn{Conn: c, uid: id, timeout: s.IOTimeout}
 	conn.release = sync.OnceFunc(func() { s.release(conn) })
-	s.idle[conn] = true
+	s.setIdle(conn, true)
 	return conn
 }
 
@@ -180,12 +177,8 @@ func (s *LocalServer) refuse(c net.Conn, p *Problem) {
 }
 
 func (s *LocalServer) release(c *localConn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.idle, c)
-	if s.open[c.uid]--; s.open[c.uid] == 0 {
-		delete(s.open, c.uid)
-	}
+	s.setIdle(c, false)
+	s.open.release(c.uid)
 }
 
 // localConn is a connection of an identified user. Writing has a timeout: a response may

@@ -315,9 +315,9 @@ func TestLocalSlowClients(t *testing.T) {
 		return err == nil && status == http.StatusOK
 	}, time.Minute, time.Millisecond)
 	require.Eventually(t, func() bool {
-		h.server.mu.Lock()
-		defer h.server.mu.Unlock()
-		return len(h.server.open) == 0
+		h.server.open.mu.Lock()
+		defer h.server.open.mu.Unlock()
+		return len(h.server.open.n) == 0
 	}, 20*time.Second, time.Millisecond, "the server closes it in the end")
 	require.NoError(t, deaf.SetReadDeadline(time.Now().Add(20*time.Second)))
 	b, _ := io.ReadAll(deaf)

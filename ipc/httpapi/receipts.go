@@ -60,7 +60,7 @@ func (s *Server) verify(ctx context.Context, k *approval.APIKey, in *receiptIn) 
 	}
 	out := &factsOut{factsOf(f)}
 	if err := s.check(&in.Body); err != nil {
-		out.Body.Valid, out.Body.Why = false, ptr(err.Error())
+		out.Body.Valid, out.Body.Why = false, new(err.Error())
 	}
 	return out, nil
 }

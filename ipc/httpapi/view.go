@@ -97,7 +97,7 @@ func (s *Server) view(k approval.Key, st read.Story) (*Approval, error) {
 		c := st.Claim
 		a.setOrigin(k, st.Pending, c.Request, c.Ruling)
 		a.ActionType, a.ToolName = nonEmpty(c.ActionType), nonEmpty(c.ToolName)
-		a.Status, a.Execution, a.Receipt = approved, ptr(running), nonEmpty(c.Receipt)
+		a.Status, a.Execution, a.Receipt = approved, new(running), nonEmpty(c.Receipt)
 		a.setDecision(st.Decision)
 		s.setGrantCode(a, k.Workspace)
 	default:
@@ -118,7 +118,7 @@ func newApproval(k approval.Key) *Approval {
 }
 
 func (a *Approval) setPending(p *approval.Pending) {
-	a.ExpiresAt = ptr(p.ExpiresAt.Unix())
+	a.ExpiresAt = new(p.ExpiresAt.Unix())
 	a.SessionID, a.ActionType, a.ToolName = nonEmpty(p.SessionID), nonEmpty(p.ActionType), nonEmpty(p.ToolName)
 }
 
@@ -140,7 +140,7 @@ func (a *Approval) setOrigin(k approval.Key, p *approval.Pending, request approv
 // setEnd sets how a request ended.
 func (a *Approval) setEnd(st approval.Status) {
 	status, execution := outcome(st)
-	a.Status, a.Execution, a.Outcome = status, ptr(execution), ptr(string(st))
+	a.Status, a.Execution, a.Outcome = status, new(execution), new(string(st))
 }
 
 // setGrantCode sets the code of the decision that created the grant.
@@ -154,19 +154,22 @@ func (s *Server) setGrantCode(a *Approval, workspace string) {
 		}
 		switch c.Kind {
 		case approval.GrantRule:
-			a.Decision.Choice = &Choice{Code: ptr("6")}
+			a.Decision.Choice = &Choice{Code: new("6")}
 		case approval.GrantSession:
-			a.Decision.Choice = &Choice{Code: ptr("2")}
+			a.Decision.Choice = &Choice{Code: new("2")}
 		case approval.GrantTarget:
 		}
 	}
 }
 
 func (a *Approval) setDecision(d *approval.Decision) {
-	if d == nil {
-		return
+	if d != nil {
+		a.Decision.Choice = new(choiceOf(d))
 	}
-	a.Decision.Choice = &Choice{nonEmpty(d.Code), nonEmpty(d.Note), nonEmpty(d.Override), nonEmpty(d.DecidedBy), nonEmpty(d.Via)}
+}
+
+func choiceOf(d *approval.Decision) Choice {
+	return Choice{nonEmpty(d.Code), nonEmpty(d.Note), nonEmpty(d.Override), nonEmpty(d.DecidedBy), nonEmpty(d.Via)}
 }
 
 // outcome maps an exact status to the four statuses. An unknown status is denied.
@@ -194,8 +197,6 @@ func (s *Server) clientOf(k *approval.APIKey) *service.Client {
 		StillValid: func() bool { return s.stillValid(k) },
 	}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // nonEmpty is nil for the empty string.
 func nonEmpty(s string) *string {
