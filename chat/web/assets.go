@@ -24,6 +24,7 @@ var templates = sync.OnceValue(func() *template.Template {
 	funcs := template.FuncMap{
 		"withoutSign":  withoutSign,
 		"sourceClass":  sourceClass,
+		"changeClass":  changeClass,
 		"format":       chat.Format,
 		"itoa":         strconv.Itoa,
 		"escape":       chat.Escape,

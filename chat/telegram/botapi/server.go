@@ -83,12 +83,6 @@ func (s *Server) Listen() error {
 	if err != nil {
 		return err
 	}
-	s.Serve(l)
-	return nil
-}
-
-// Serve serves on a listener in the background.
-func (s *Server) Serve(l net.Listener) {
 	s.URL = "http://" + l.Addr().String()
 	server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
 	s.mu.Lock()
@@ -100,6 +94,7 @@ func (s *Server) Serve(l net.Listener) {
 			panic(err)
 		}
 	}()
+	return nil
 }
 
 // Close closes every connection. The state stays, and Listen continues with it.
