@@ -29,6 +29,7 @@ var templates = sync.OnceValue(func() *template.Template {
 		"itoa":         strconv.Itoa,
 		"escape":       chat.Escape,
 		"short":        approval.ShortID,
+		"path":         pathOf,
 		"duration":     formatDuration,
 		"seconds":      secondsOrDash,
 		"share":        share,
