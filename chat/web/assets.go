@@ -24,10 +24,12 @@ var templates = sync.OnceValue(func() *template.Template {
 	funcs := template.FuncMap{
 		"withoutSign":  withoutSign,
 		"sourceClass":  sourceClass,
+		"changeClass":  changeClass,
 		"format":       chat.Format,
 		"itoa":         strconv.Itoa,
 		"escape":       chat.Escape,
 		"short":        approval.ShortID,
+		"path":         pathOf,
 		"duration":     formatDuration,
 		"seconds":      secondsOrDash,
 		"share":        share,

@@ -15,17 +15,17 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-type entryLine struct {
-	Seq                                 int64
-	At                                  displayTime
-	Event, Workspace, Path, Short, What string
-	By, Text                            string
+// entryView is an entry with what is composed for its line.
+type entryView struct {
+	approval.Entry
+	Linked         bool // to its request
+	What, By, Text string
 }
 
 type auditPage struct {
 	page
 	Query string
-	List  []entryLine
+	List  []entryView
 	More  string
 	Error string
 }
@@ -48,7 +48,7 @@ func (v *visit) audit() {
 		p.Error = v.w.LogUnreadable
 	}
 	for _, e := range list {
-		p.List = append(p.List, v.entryLine(e))
+		p.List = append(p.List, v.entryView(e))
 	}
 	if more && len(list) > 0 {
 		p.More = "audit?" + url.Values{"q": {p.Query}, "before": {itoa(list[len(list)-1].Seq)}}.Encode()
@@ -56,11 +56,8 @@ func (v *visit) audit() {
 	v.write(v.rw, http.StatusOK, "audit", p)
 }
 
-func (v *visit) entryLine(e approval.Entry) entryLine {
-	l := entryLine{Seq: e.Seq, At: v.displayTime(e.Time), Event: chat.Escape(string(e.Event)), Workspace: chat.Escape(e.Workspace)}
-	if approval.ValidID(e.RequestID) && slices.Contains(v.rights.See, e.Workspace) {
-		l.Path, l.Short = pathOf(approval.Key{Workspace: e.Workspace, ID: e.RequestID}), approval.ShortID(e.RequestID)
-	}
+func (v *visit) entryView(e approval.Entry) entryView {
+	l := entryView{Entry: e, Linked: approval.ValidID(e.RequestID) && slices.Contains(v.rights.See, e.Workspace)}
 	what := []string{e.Tool, e.Target}
 	if e.Tool == "" {
 		what[0] = e.ActionType

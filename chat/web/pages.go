@@ -118,10 +118,10 @@ func (v *visit) rules() {
 	v.write(v.rw, http.StatusOK, "rules", rulesPage{v.page("rules", v.w.RulesTitle), v.Backend.Rules(v.rights.See)})
 }
 
-type historyLine struct {
-	Path, Short, Workspace, What, Status, By string
-	Asked                                    displayTime
-	Took                                     string
+// historyView is a request with what is composed for its line.
+type historyView struct {
+	*read.Request
+	What, By, Took string
 }
 
 type historyPage struct {
@@ -131,7 +131,7 @@ type historyPage struct {
 	Statuses []string
 	Kind     string
 	KindText string // Kind, escaped for display
-	List     []historyLine
+	List     []historyView
 	More     string // address of the next page; "": none
 	Error    string
 }
@@ -163,7 +163,7 @@ func (v *visit) history() {
 		p.Error = v.w.LogUnreadable
 	}
 	for _, x := range list {
-		p.List = append(p.List, v.historyLine(x))
+		p.List = append(p.List, v.historyView(x))
 	}
 	if more && len(list) > 0 {
 		next := url.Values{"q": {p.Query}, "status": {p.Status}, "kind": {p.Kind}, "before": {list[len(list)-1].Asked().UTC().Format(time.RFC3339Nano)}}
@@ -202,7 +202,7 @@ func (v *visit) findHistory(q read.Query) ([]*read.Request, bool, error) {
 	}), more, err
 }
 
-func (v *visit) historyLine(x *read.Request) historyLine {
+func (v *visit) historyView(x *read.Request) historyView {
 	what := x.Kind()
 	if x.Target != "" {
 		what += " → " + x.Target
@@ -214,17 +214,12 @@ func (v *visit) historyLine(x *read.Request) historyLine {
 	case x.Via != "":
 		by += " (" + chat.Escape(x.Via) + ")"
 	}
-	l := historyLine{
-		Path: pathOf(x.Key), Short: chat.Escape(approval.ShortID(x.Key.ID)), Workspace: x.Key.Workspace,
-		What: v.oneLine(cmp.Or(what, "–")), Status: v.status(string(x.Status)), By: by, Asked: v.displayTime(x.Asked()),
-	}
+	l := historyView{Request: x, What: v.oneLine(cmp.Or(what, "–")), By: by}
 	if asked := x.Asked(); !asked.IsZero() && !x.EndedAt.IsZero() && !x.EndedAt.Before(asked) {
 		l.Took = formatDuration(x.EndedAt.Sub(asked))
 	}
 	return l
 }
-
-func (v *visit) status(s string) string { return cmp.Or(v.w.Statuses[s], chat.Escape(s)) }
 
 // cleanQuery makes a search text one short line.
 func cleanQuery(q string) string {
@@ -262,7 +257,7 @@ func (v *visit) similar() {
 			p.Error = v.w.LogUnreadable
 		}
 		for _, x := range list {
-			p.List = append(p.List, v.historyLine(x))
+			p.List = append(p.List, v.historyView(x))
 		}
 	}
 	v.write(v.rw, http.StatusOK, "like", p)

@@ -20,7 +20,6 @@ type words struct {
 	NotAllowed      string
 	RulesTitle      string
 	HistoryTitle    string
-	Statuses        map[string]string
 	LogUnreadable   string
 	AuditTitle      string
 	VerifyGood      string

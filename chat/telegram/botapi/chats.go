@@ -57,7 +57,7 @@ func (s *Server) Block(user int64, blocked bool) {
 		was, is = is, was
 	}
 	member := func(status string) map[string]any {
-		return map[string]any{"user": s.bot(), "status": status, "until_date": 0}
+		return map[string]any{"user": thisBot, "status": status, "until_date": 0}
 	}
 	s.push("my_chat_member", map[string]any{
 		"chat": r.Chat, "from": s.users[user], "date": s.now().Unix(), "old_chat_member": member(was), "new_chat_member": member(is),

@@ -8,12 +8,9 @@ import (
 )
 
 func (s *Server) getMe(*call) any {
-	bot := s.bot()
-	return map[string]any{
-		"id": bot.ID, "is_bot": true, "first_name": bot.FirstName, "username": bot.Username,
-		"can_join_groups": true, "can_read_all_group_messages": !s.Privacy, "supports_inline_queries": false,
-		"can_connect_to_business": false, "has_main_web_app": false,
-	}
+	me := thisBot
+	me.CanJoinGroups, me.CanReadAllGroupMessages = true, !s.Privacy
+	return me
 }
 
 // body reads a text with its entities and checks the limits.
@@ -84,7 +81,7 @@ func (s *Server) send(c *call, m Message) any {
 	m.Keyboard, m.ForceReply = c.markup()
 	m.Silent = c.boolean("disable_notification")
 	s.allow(&r.Chat)
-	bot := s.bot()
+	bot := thisBot
 	m.From = &bot
 	return *s.put(r, m)
 }
@@ -120,7 +117,7 @@ func (s *Server) editMessageText(c *call) any {
 	switch {
 	case m == nil:
 		panic(badRequest("message to edit not found"))
-	case m.From == nil || m.From.ID != s.bot().ID:
+	case m.From == nil || m.From.ID != thisBot.ID:
 		panic(badRequest("message can't be edited"))
 	case m.Document != nil:
 		panic(badRequest("there is no text in the message to edit"))

@@ -1,7 +1,6 @@
 package botapi
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,15 +13,13 @@ import (
 	"time"
 )
 
-// Token is the default token of a Server.
+// Token is the token of every Server.
 const Token = "110201543:strict-fake-and-nobodys-token"
 
 // Server is a strict fake of the Bot API for one bot. It is an http.Handler that can also listen by itself. The
 // zero value is ready. Set the fields before the first request.
 type Server struct {
-	Token string           // "": Token
-	Bot   User             // default: permesso_bot
-	Now   func() time.Time // nil: time.Now
+	Now func() time.Time // nil: time.Now
 
 	// CallbackTimeout is how long a tap may stay unanswered; 0: 15 seconds.
 	CallbackTimeout time.Duration
@@ -86,12 +83,6 @@ func (s *Server) Listen() error {
 	if err != nil {
 		return err
 	}
-	s.Serve(l)
-	return nil
-}
-
-// Serve serves on a listener in the background.
-func (s *Server) Serve(l net.Listener) {
 	s.URL = "http://" + l.Addr().String()
 	server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
 	s.mu.Lock()
@@ -103,6 +94,7 @@ func (s *Server) Serve(l net.Listener) {
 			panic(err)
 		}
 	}()
+	return nil
 }
 
 // Close closes every connection. The state stays, and Listen continues with it.
@@ -143,7 +135,7 @@ var tokenForm = regexp.MustCompile(`^\d+:[\w-]{20,}$`)
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	name, refused := s.route(r.URL.Path)
+	name, refused := route(r.URL.Path)
 	if refused != nil {
 		reply(w, nil, refused)
 		return
@@ -162,14 +154,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // route reads /botTOKEN/METHOD.
-func (s *Server) route(path string) (name string, refused *refusal) {
+func route(path string) (name string, refused *refusal) {
 	notFound := &refusal{Code: http.StatusNotFound, Description: "Not Found"}
 	rest, ok := strings.CutPrefix(path, "/bot")
 	token, name, ok2 := strings.Cut(rest, "/")
 	switch {
 	case !ok || !ok2 || !tokenForm.MatchString(token):
 		return "", notFound
-	case token != cmp.Or(s.Token, Token):
+	case token != Token:
 		return "", &refusal{Code: http.StatusUnauthorized, Description: "Unauthorized"}
 	}
 	return name, nil
@@ -241,7 +233,5 @@ func (s *Server) change() <-chan struct{} {
 	return s.changed
 }
 
-// bot is the bot's user.
-func (s *Server) bot() User {
-	return cmp.Or(s.Bot, User{ID: 110201543, IsBot: true, FirstName: "Permesso", Username: "permesso_bot"})
-}
+// thisBot is the bot's user.
+var thisBot = User{ID: 110201543, IsBot: true, FirstName: "Permesso", Username: "permesso_bot"}

@@ -80,10 +80,9 @@ func (s *Server) deliverMessage(r *chatState, m Message) Message {
 
 // receives reports whether the bot gets a message of a group.
 func (s *Server) receives(r *chatState, m *Message) bool {
-	bot := s.bot()
 	return !s.Privacy || r.Type == Private || m.MigrateTo != 0 || m.MigrateFrom != 0 ||
-		strings.HasPrefix(m.Text, "/") || strings.Contains(m.Text, "@"+bot.Username) ||
-		m.ReplyTo != nil && m.ReplyTo.From != nil && m.ReplyTo.From.ID == bot.ID
+		strings.HasPrefix(m.Text, "/") || strings.Contains(m.Text, "@"+thisBot.Username) ||
+		m.ReplyTo != nil && m.ReplyTo.From != nil && m.ReplyTo.From.ID == thisBot.ID
 }
 
 // thread fills in the replied message. In a topic, a message without a reply seems to reply to the topic's
