@@ -18,9 +18,10 @@ import (
 type explorer struct {
 	search
 	Seed      uint64
-	Budget    int  // minimum of states, if there are that many
-	Seeds     int  // random power cuts at every crash, besides the fixed ones
-	StopEarly bool // at the first violation
+	Budget    int    // minimum of states, if there are that many
+	Seeds     int    // random power cuts at every crash, besides the fixed ones
+	StopEarly bool   // at the first violation
+	First     string // the flow to explore first, with StopEarly; empty: as allFlows lists them
 }
 
 // newConfig creates the keys that all simulations of an exploration share.
@@ -67,9 +68,13 @@ func (x *explorer) Explore(workers int) (*report, error) {
 // violations appear only in scripts, others only in interleavings.
 const perScript = 20
 
+// perFirst is how many interleavings of the first flow run before the other flows.
+const perFirst = 500
+
 // queueJobs queues the scripts, then interleavings until the budget is used.
 func (x *explorer) queueJobs(jobs chan<- job) error {
 	flows := allFlows()
+	x.queueFirst(jobs, flows)
 	run := uint64(0)
 	for _, f := range flows {
 		if f.Script == nil || x.stopped() {
@@ -83,6 +88,18 @@ func (x *explorer) queueJobs(jobs chan<- job) error {
 	}
 	x.queueInterleavings(jobs, flows, run, maxRuns)
 	return nil
+}
+
+func (x *explorer) queueFirst(jobs chan<- job, flows []*flow) {
+	i := slices.IndexFunc(flows, func(f *flow) bool { return f.Name == x.First })
+	if i < 0 {
+		return
+	}
+	if flows[i].Script != nil {
+		jobs <- job{flows[i], 0}
+		return
+	}
+	x.queueInterleavings(jobs, flows[i:i+1], maxRuns, maxRuns+perFirst) // seeds that no later run has
 }
 
 func (x *explorer) queueInterleavings(jobs chan<- job, flows []*flow, from, to uint64) {
