@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // receiptLife is how long a receipt is valid after it was issued.
@@ -213,7 +214,7 @@ func (g *Gate) endUnclaimed(ctx context.Context, r run, cause error) error {
 	e.record.Receipt = "" // nothing ran under it
 	e.reason = ""         // it describes a handler failure, and no handler ran
 	if r.rerun {
-		e.status, e.event, e.effect.Error = approval.StatusInterrupted, approval.EventInterrupted, errInterrupted
+		e.status, e.event, e.effect.Error = approval.StatusInterrupted, event.Interrupted, errInterrupted
 	}
 	g.outcomes.set(r.key, e)
 	g.releaseSlot(r.key, r.tool)
@@ -222,10 +223,10 @@ func (g *Gate) endUnclaimed(ctx context.Context, r run, cause error) error {
 
 // entry is the audit entry of the claim, with everything that policy needs to count
 // it.
-func (r *run) entry(now time.Time, words Words) approval.Entry {
+func (r *run) entry(now time.Time, words Words) event.Entry {
 	f := &r.facts
-	e := approval.Entry{
-		Time: now, Event: approval.EventAutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
+	e := event.Entry{
+		Time: now, Event: event.AutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
 		ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)), Channel: f.Channel, Sender: f.Sender,
 		Taints: r.ruling.Taints, Exact: r.ruling.Exact, Cost: r.ruling.Cost, Grant: r.ruling.Grant,
 	}
@@ -234,11 +235,11 @@ func (r *run) entry(now time.Time, words Words) approval.Entry {
 		e.Rule, e.Reason = r.claim.Ruling.Rule, say(words, r.claim.Ruling.Proven)
 	}
 	if d := r.decision; d != nil {
-		e.Event, e.Grant, e.Human = approval.EventApproved, "", !r.rerun
+		e.Event, e.Grant, e.Human = event.Approved, "", !r.rerun
 		setDecider(&e, d)
 	}
 	if r.rerun {
-		e.Detail = approval.DetailAgain
+		e.Detail = event.DetailAgain
 	}
 	return e
 }
@@ -277,16 +278,16 @@ func (r *run) outcome(effect approval.Effect) outcome {
 	case r.decision == nil:
 		st = approval.StatusAutoApproved
 	}
-	event := eventOf[st]
+	kind := eventOf[st]
 	if st != approval.StatusFailed && !r.tool.Runs() {
-		event = approval.EventReleased
+		kind = event.Released
 	}
 	reason := ""
 	if effect.Error != "" {
 		reason = "handler failed; see the record" // the handler's own text may contain the arguments
 	}
 	return outcome{
-		key: r.key, status: st, event: event, effect: effect, reason: reason,
+		key: r.key, status: st, event: kind, effect: effect, reason: reason,
 		record: recordFromClaim(r.claim), info: r.info, decision: r.decision, submission: r.submission, leftovers: append([]approval.Doc{approval.DocClaim}, r.leftovers...),
 	}
 }

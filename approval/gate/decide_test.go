@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
@@ -258,7 +259,7 @@ func TestOperatorCancels(t *testing.T) {
 	require.True(t, h.isSettled(k))
 	require.Zero(t, h.executor.count())
 	require.Equal(t, "cancelled: Cancelled before a decision", h.outcome(k))
-	require.Contains(t, h.history(k), approval.EventCancelled)
+	require.Contains(t, h.history(k), event.Cancelled)
 	_, err = d.Cancel(context.Background(), decision(k, ""))
 	require.ErrorIs(t, err, approval.ErrDecided)
 	_, err = d.Cancel(context.Background(), decision(key(2), ""))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // # Degraded mode
@@ -203,10 +204,10 @@ func (g *Gate) notifyHealth(was, level health, p Degradation, cause error) {
 			return
 		}
 		g.Log.Info().Msg("gate recovered")
-		g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventRecovered})
+		g.Audit.Note(event.Entry{Time: g.Now().UTC(), Event: event.Recovered})
 	} else {
 		g.Log.Error().Err(cause).Str("hint", p.Hint).Msg("gate degraded: " + p.Reason)
-		g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventDegraded, Reason: p.Reason})
+		g.Audit.Note(event.Entry{Time: g.Now().UTC(), Event: event.Degraded, Reason: p.Reason})
 	}
 	if g.Health != nil {
 		g.Health(p, level != healthy)

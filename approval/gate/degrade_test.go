@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/ipc"
 )
@@ -126,7 +127,7 @@ func TestDegradationIsLoggedOncePerChange(t *testing.T) {
 	require.Zero(t, h.executor.count())
 	require.Equal(t, 1, strings.Count(h.logs.String(), "gate degraded"))
 	require.Equal(t, 1, strings.Count(h.logs.String(), "gate recovered"))
-	require.Equal(t, []approval.Event{approval.EventDegraded, approval.EventRecovered}, h.history(approval.Key{}))
+	require.Equal(t, []event.Kind{event.Degraded, event.Recovered}, h.history(approval.Key{}))
 
 	h.writeRequest(key(30), request(key(30), "auto", ""))
 	h.step(key(30))

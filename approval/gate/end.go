@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // Agents compare these two strings.
@@ -23,7 +24,7 @@ const errInterrupted = "Interrupted: the tool was started and its outcome is unk
 type outcome struct {
 	key        approval.Key
 	status     approval.Status
-	event      approval.Event
+	event      event.Kind
 	effect     approval.Effect
 	record     approval.Record
 	info       requestInfo
@@ -132,7 +133,7 @@ func (g *Gate) logOutcome(e outcome) {
 		l = l.Str("by", e.decision.DecidedBy).Str("via", e.decision.Via)
 	}
 	l.Msg("settled")
-	g.noteEvent(e.key, e.event, func(a *approval.Entry) {
+	g.noteEvent(e.key, e.event, func(a *event.Entry) {
 		e.info.fillEnd(a, &e.record, e.decision)
 		a.Reason = cmp.Or(e.reason, e.effect.Error)
 	})
@@ -178,19 +179,19 @@ func (g *Gate) endDecided(ctx context.Context, s *state, st approval.Status, why
 	})
 }
 
-var eventOf = map[approval.Status]approval.Event{
-	approval.StatusApproved:     approval.EventExecuted,
-	approval.StatusAutoApproved: approval.EventExecuted,
-	approval.StatusDenied:       approval.EventDeniedByUser,
-	approval.StatusAutoRejected: approval.EventAutoRejected,
-	approval.StatusExpired:      approval.EventExpired,
-	approval.StatusCancelled:    approval.EventCancelled,
-	approval.StatusRequestMore:  approval.EventRequestMore,
-	approval.StatusOverridden:   approval.EventOverridden,
-	approval.StatusAnswered:     approval.EventAnswered,
-	approval.StatusFailed:       approval.EventFailed,
-	approval.StatusInterrupted:  approval.EventInterrupted,
-	approval.StatusMalformed:    approval.EventMalformed,
+var eventOf = map[approval.Status]event.Kind{
+	approval.StatusApproved:     event.Executed,
+	approval.StatusAutoApproved: event.Executed,
+	approval.StatusDenied:       event.DeniedByUser,
+	approval.StatusAutoRejected: event.AutoRejected,
+	approval.StatusExpired:      event.Expired,
+	approval.StatusCancelled:    event.Cancelled,
+	approval.StatusRequestMore:  event.RequestMore,
+	approval.StatusOverridden:   event.Overridden,
+	approval.StatusAnswered:     event.Answered,
+	approval.StatusFailed:       event.Failed,
+	approval.StatusInterrupted:  event.Interrupted,
+	approval.StatusMalformed:    event.Malformed,
 }
 
 // endVerdict is row 7: every verdict that runs nothing.
@@ -222,7 +223,7 @@ func (g *Gate) endVerdict(ctx context.Context, s *state) error {
 func (g *Gate) endInterrupted(ctx context.Context, s *state) error {
 	c := s.claim
 	return g.end(ctx, outcome{
-		key: s.key, status: approval.StatusInterrupted, event: approval.EventInterrupted,
+		key: s.key, status: approval.StatusInterrupted, event: event.Interrupted,
 		effect:    approval.Effect{Error: errInterrupted},
 		record:    recordFromClaim(c),
 		info:      g.infoFor(s),

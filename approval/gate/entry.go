@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // requestInfo is what every audit entry says about a request, so that the log is
@@ -16,7 +17,7 @@ type requestInfo struct {
 
 // fill writes the info into an entry. It leaves the target out if the request was not
 // scanned for secrets or a secret was found: the target may be that secret.
-func (a requestInfo) fill(e *approval.Entry, r *approval.Ruling) {
+func (a requestInfo) fill(e *event.Entry, r *approval.Ruling) {
 	e.Tool, e.Capability = a.tool, a.capability
 	if r != nil && r.Rule != notEvaluated && len(r.Secrets) == 0 {
 		e.Target = a.target
@@ -25,7 +26,7 @@ func (a requestInfo) fill(e *approval.Entry, r *approval.Ruling) {
 }
 
 // fillEnd writes what a record and its decision say into the entry of an outcome.
-func (a requestInfo) fillEnd(e *approval.Entry, rec *approval.Record, d *approval.Decision) {
+func (a requestInfo) fillEnd(e *event.Entry, rec *approval.Record, d *approval.Decision) {
 	a.fill(e, rec.Ruling)
 	if rec.Ruling != nil {
 		e.Rule = rec.Ruling.Rule
@@ -86,8 +87,8 @@ func infoFromDocuments(seal sealer, find toolLookup, k approval.Key, client stri
 }
 
 // noteRequestEvent writes an audit entry that is not the request's claim or outcome.
-func (g *Gate) noteRequestEvent(s *state, event approval.Event, reason string) {
-	g.noteEvent(s.key, event, func(e *approval.Entry) {
+func (g *Gate) noteRequestEvent(s *state, kind event.Kind, reason string) {
+	g.noteEvent(s.key, kind, func(e *event.Entry) {
 		var r *approval.Ruling
 		if s.pending != nil {
 			r = &s.pending.Ruling
@@ -98,7 +99,7 @@ func (g *Gate) noteRequestEvent(s *state, event approval.Event, reason string) {
 }
 
 // setDecider writes the decider into an entry: the name for readers, the id as proof.
-func setDecider(e *approval.Entry, d *approval.Decision) {
+func setDecider(e *event.Entry, d *approval.Decision) {
 	e.By, e.ByID, e.Via = d.DecidedBy, d.DecidedByID, d.Via
 	if e.ByID == e.By {
 		e.ByID = "" // the deadline or the agent
@@ -118,17 +119,17 @@ type History struct {
 
 // RecordEntries returns the audit entries of a record: of its claim, if there was
 // one, and of its outcome.
-func (h *History) RecordEntries(rec *approval.Record) []approval.Entry {
+func (h *History) RecordEntries(rec *approval.Record) []event.Entry {
 	k := approval.Key{Workspace: rec.Workspace, ID: rec.RequestID}
 	d, _ := approval.OpenDecision(h.Seal, k, rec.Decision)
 	about := infoFromDocuments(h.Seal, h.Tool, k, rec.ClientID, rec.Pending, rec.Request)
-	var all []approval.Entry
-	end := approval.Entry{
+	var all []event.Entry
+	end := event.Entry{
 		Time: rec.EndedAt, Event: eventOf[rec.Status], Workspace: k.Workspace, RequestID: k.ID, Detail: completed,
 	}
 	about.fillEnd(&end, rec, d)
-	if t, ok := h.Tool(about.tool); end.Event == approval.EventExecuted && (!ok || !t.Runs()) {
-		end.Event = approval.EventReleased
+	if t, ok := h.Tool(about.tool); end.Event == event.Executed && (!ok || !t.Runs()) {
+		end.Event = event.Released
 	}
 	if r, err := approval.ParseResponse(rec.Response); err == nil && r.Error != nil {
 		end.Reason = *r.Error
@@ -143,8 +144,8 @@ func (h *History) RecordEntries(rec *approval.Record) []approval.Entry {
 }
 
 // ClaimEntries returns the audit entries of claims without a record.
-func (h *History) ClaimEntries(k approval.Key) ([]approval.Entry, error) {
-	var all []approval.Entry
+func (h *History) ClaimEntries(k approval.Key) ([]event.Entry, error) {
+	var all []event.Entry
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocAgain} {
 		b, err := h.Store.Read(context.Background(), doc, k)
 		if errors.Is(err, approval.ErrMissing) {

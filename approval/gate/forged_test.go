@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
 )
@@ -74,7 +75,7 @@ func TestForgedDecisions(t *testing.T) {
 			require.Zero(t, h.executor.count())
 			require.Contains(t, h.refusals(personal), `"`+k.ID+`.decision": decision is not valid for the pending request`)
 			require.Contains(t, h.logs.String(), "they hand them to the daemon", "and names the correct way")
-			require.Equal(t, []approval.Event{approval.EventRequested, approval.EventForged}, h.history(k))
+			require.Equal(t, []event.Kind{event.Requested, event.Forged}, h.history(k))
 			h.decide(decision(k, approval.Approved))
 			h.step(k)
 			require.Equal(t, "approved", h.outcome(k))
@@ -97,7 +98,7 @@ func TestDecisionsWithoutPending(t *testing.T) {
 	h.writeDoc(approval.DocDecision, key(2), `{"approved":true}`)
 	h.step(key(2))
 	require.Contains(t, h.refusals(personal), `"`+key(2).ID+`.decision": decision for a settled request`)
-	require.Equal(t, []approval.Event{approval.EventAutoRejected, approval.EventRefusedDecider}, h.history(key(2)))
+	require.Equal(t, []event.Kind{event.AutoRejected, event.RefusedDecider}, h.history(key(2)))
 	require.True(t, h.isSettled(key(2)))
 	require.Zero(t, h.executor.count())
 }
@@ -168,7 +169,7 @@ func TestUnknownWorkspace(t *testing.T) {
 		h.step(k)
 		require.Equal(t, "auto_rejected: workspace_unknown workspace=unknown", h.outcome(k))
 		require.True(t, h.isSettled(k))
-		require.Equal(t, []approval.Event{approval.EventAutoRejected}, h.history(k))
+		require.Equal(t, []event.Kind{event.AutoRejected}, h.history(k))
 	}
 	k := keyIn("unknown", 10)
 	h.writeDoc(approval.DocPending, k, request(k, "run", ""))

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // sealer adds and verifies the MAC of a document. Open fails unless the MAC is
@@ -51,8 +52,8 @@ type executor interface {
 // Audit is the audit log. Append returns when the entry is durable. Note leaves that
 // to the next Append or Sync.
 type Audit interface {
-	Append(e approval.Entry) error
-	Note(e approval.Entry)
+	Append(e event.Entry) error
+	Note(e event.Entry)
 	Sync() error
 }
 
@@ -174,8 +175,8 @@ func (g *Gate) changed(k approval.Key) {
 	}
 }
 
-func (g *Gate) noteEvent(k approval.Key, event approval.Event, fill func(*approval.Entry)) {
-	e := approval.Entry{Time: g.Now().UTC(), Event: event, Workspace: k.Workspace, RequestID: k.ID}
+func (g *Gate) noteEvent(k approval.Key, kind event.Kind, fill func(*event.Entry)) {
+	e := event.Entry{Time: g.Now().UTC(), Event: kind, Workspace: k.Workspace, RequestID: k.ID}
 	if fill != nil {
 		fill(&e)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 )
 
@@ -212,7 +213,7 @@ func (h *rig) requireMalformed(t *testing.T, k approval.Key, want string) {
 		return os.IsNotExist(err)
 	})
 	require.Contains(t, h.refusals(personal), `"`+k.ID+`.request"`)
-	require.Contains(t, h.history(k), approval.EventMalformed)
+	require.Contains(t, h.history(k), event.Malformed)
 }
 
 // requireNotContained searches everything that the gate wrote.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // index caches the state of the folders. Start builds it, and every Step corrects it.
@@ -368,7 +369,7 @@ func (g *Gate) refuseStray(ctx context.Context, ws, name string) {
 		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("describe stray file failed")
 		return
 	}
-	g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventMalformed, Workspace: ws, Reason: why})
+	g.Audit.Note(event.Entry{Time: g.Now().UTC(), Event: event.Malformed, Workspace: ws, Reason: why})
 	if err := g.Store.RemoveStray(ctx, ws, name); err != nil {
 		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("remove stray file failed")
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // defaultTimeout is how long a request waits for a decision by default.
@@ -159,7 +160,7 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 		l = l.Str("tool", p.ToolName)
 	}
 	l.Msg("asked")
-	g.noteEvent(s.key, approval.EventRequested, func(e *approval.Entry) {
+	g.noteEvent(s.key, event.Requested, func(e *event.Entry) {
 		infoFromPending(p).fill(e, &ev.ruling)
 		e.Rule = ev.ruling.Rule
 		e.Exact, e.Channel, e.Sender = ev.ruling.Exact, p.Channel, p.Sender

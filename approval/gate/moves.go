@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // maxMoves is more than any key needs. Reaching it means that another process undoes
@@ -115,7 +116,7 @@ func (g *Gate) apply(ctx context.Context, m approval.Move, s *state) (waiting bo
 	case approval.RunAgain:
 		return g.runAgain(ctx, s)
 	case approval.RejectDecision:
-		return false, g.rejectDecision(ctx, s, approval.EventForged, "decision is not valid for the pending request; host programs must not write decisions: they hand them to the daemon")
+		return false, g.rejectDecision(ctx, s, event.Forged, "decision is not valid for the pending request; host programs must not write decisions: they hand them to the daemon")
 	case approval.RunClaim:
 		return g.claimDecided(ctx, s)
 	case approval.EndToolGone:
@@ -148,7 +149,7 @@ func (g *Gate) apply(ctx context.Context, m approval.Move, s *state) (waiting bo
 func (g *Gate) settle(ctx context.Context, s *state) (waiting bool, err error) {
 	if s.Retained && (s.Response != approval.Valid || g.unsyncedResponses.has(s.key)) {
 		if !g.endUnfinished(s) {
-			g.noteRequestEvent(s, approval.EventResponseRestored, "")
+			g.noteRequestEvent(s, event.ResponseRestored, "")
 		}
 		show := func() (func() error, error) { return g.publish(ctx, s.key, s.record.Response) }
 		if err := g.showResponse(s.key, show); err != nil {
@@ -241,7 +242,7 @@ func (g *Gate) cleanUp(ctx context.Context, k approval.Key, docs []approval.Doc)
 // record.
 func (g *Gate) rejectForeign(ctx context.Context, s *state) (waiting bool, err error) {
 	if s.dBytes != nil && string(s.dBytes) != string(s.record.Decision) {
-		if err := g.rejectDecision(ctx, s, approval.EventRefusedDecider, "decision for a settled request"); err != nil {
+		if err := g.rejectDecision(ctx, s, event.RefusedDecider, "decision for a settled request"); err != nil {
 			return false, err
 		}
 	}
@@ -251,12 +252,12 @@ func (g *Gate) rejectForeign(ctx context.Context, s *state) (waiting bool, err e
 	return false, nil
 }
 
-func (g *Gate) rejectDecision(ctx context.Context, s *state, event approval.Event, why string) error {
+func (g *Gate) rejectDecision(ctx context.Context, s *state, kind event.Kind, why string) error {
 	if err := g.Store.Refuse(ctx, s.key.Workspace, s.key.ID+".decision", why); err != nil {
 		return fmt.Errorf("describe decision: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
-	g.noteRequestEvent(s, event, why)
+	g.noteRequestEvent(s, kind, why)
 	if err := g.Store.Remove(ctx, approval.DocDecision, s.key); err != nil {
 		return err
 	}
@@ -275,7 +276,7 @@ func (g *Gate) rejectRequest(ctx context.Context, s *state) (waiting bool, err e
 		return false, fmt.Errorf("describe request: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
-	g.noteRequestEvent(s, approval.EventForged, why)
+	g.noteRequestEvent(s, event.Forged, why)
 	return false, g.dropRequest(ctx, s)
 }
 
@@ -295,7 +296,7 @@ func (g *Gate) dropForgedResponse(ctx context.Context, s *state) {
 	if s.Record || s.Response == approval.Absent {
 		return
 	}
-	g.noteRequestEvent(s, approval.EventForged, "response not written by the gate")
+	g.noteRequestEvent(s, event.Forged, "response not written by the gate")
 	if err := g.Store.Remove(ctx, approval.DocResponse, s.key); err != nil {
 		g.Log.Error().Str("ws", s.key.Workspace).Str("id", s.key.ID).Err(err).Msg("remove forged response failed")
 	}

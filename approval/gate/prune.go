@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // Default retention.
@@ -355,8 +356,8 @@ func (g *Gate) pruneOrphans(ctx context.Context, p *Pruner, ws string, markers m
 }
 
 func (g *Gate) logPruned(ws string, n Pruned) error {
-	return g.Audit.Append(approval.Entry{
-		Time: g.Now().UTC(), Event: approval.EventPruned, Workspace: ws,
+	return g.Audit.Append(event.Entry{
+		Time: g.Now().UTC(), Event: event.Pruned, Workspace: ws,
 		Detail: fmt.Sprintf("%d records, %d responses, %d markers, %d descriptions", n.Records, n.Responses, n.Markers, n.Refusals),
 	})
 }

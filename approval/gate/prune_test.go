@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -177,9 +178,9 @@ func TestPruningIsAudited(t *testing.T) {
 	h := newSettledRig(t, options{}, 91*day)
 	h.prune()
 	require.NoError(t, h.log.Sync())
-	var last approval.Entry
-	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error { last = e; return nil }))
-	require.Equal(t, approval.EventPruned, last.Event)
+	var last event.Entry
+	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e event.Entry) error { last = e; return nil }))
+	require.Equal(t, event.Pruned, last.Event)
 	require.Equal(t, personal, last.Workspace)
 	require.Equal(t, "1 records, 1 responses, 0 markers, 0 descriptions", last.Detail)
 

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/read"
@@ -306,10 +307,10 @@ func (h *rig) refusals(ws string) string {
 }
 
 // history lists the audit events of a request.
-func (h *rig) history(k approval.Key) []approval.Event {
-	var events []approval.Event
+func (h *rig) history(k approval.Key) []event.Kind {
+	var events []event.Kind
 	require.NoError(h.t, h.log.Sync())
-	require.NoError(h.t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {
+	require.NoError(h.t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e event.Entry) error {
 		if e.Workspace == k.Workspace && e.RequestID == k.ID {
 			events = append(events, e.Event)
 		}

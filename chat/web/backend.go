@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 )
 
@@ -36,7 +37,7 @@ var ErrBusy = errors.New("already running")
 
 // audit reads the audit log.
 type audit interface {
-	Entries(ctx context.Context, q read.EntryQuery) (list []approval.Entry, more bool, err error)
+	Entries(ctx context.Context, q read.EntryQuery) (list []event.Entry, more bool, err error)
 	// Verify checks the complete log and returns a one-line summary. The error
 	// tells what is wrong with the log, or wraps ErrBusy.
 	Verify(ctx context.Context) (found string, err error)

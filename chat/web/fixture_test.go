@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/web"
@@ -36,7 +37,7 @@ type fixture struct {
 	rights           web.Rights
 	grants           []approval.GrantUse
 	history          []*read.Request
-	entries          []approval.Entry
+	entries          []event.Entry
 	pausedWorkspaces []string
 	verified         int
 	reads            int
@@ -315,7 +316,7 @@ func (w *fixture) Requests(q read.Query) ([]*read.Request, bool, error) {
 }
 
 // Entries implements web.audit.
-func (w *fixture) Entries(context.Context, read.EntryQuery) ([]approval.Entry, bool, error) {
+func (w *fixture) Entries(context.Context, read.EntryQuery) ([]event.Entry, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.entries), false, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/messagestest"
@@ -152,7 +153,7 @@ func TestTwoTabs(t *testing.T) {
 	s := two.listen("ws=personal&id=" + k.ID + "&state=waiting")
 	s.next()
 	one.follow(one.decide(k, url.Values{"code": {"3"}}))
-	e := s.until(func(e event) bool { return e.HTML != "" })
+	e := s.until(func(e streamEvent) bool { return e.HTML != "" })
 	require.Contains(t, e.HTML, `data-state="decided:denied"`)
 	require.Contains(t, e.HTML, "Denied by ann via web")
 	require.NotContains(t, e.HTML, `id="code-1"`)
@@ -160,7 +161,7 @@ func TestTwoTabs(t *testing.T) {
 	require.Contains(t, innerText(p.find("note")), "Already denied by ann")
 	require.Equal(t, 1, w.decisionCount())
 	w.settle(k, approval.StatusDenied)
-	e = s.until(func(e event) bool { return strings.Contains(e.HTML, "settled:denied") })
+	e = s.until(func(e streamEvent) bool { return strings.Contains(e.HTML, "settled:denied") })
 	require.Contains(t, e.HTML, `id="result"`)
 	p = two.follow(two.decide(k, url.Values{"code": {"1"}, "sha": {sha}}))
 	require.Contains(t, innerText(p.find("note")), "denied by ann", "also after it has ended")
@@ -205,10 +206,10 @@ func TestExpiryWhileOpen(t *testing.T) {
 	s.next()
 	w.advance(2 * time.Minute)
 	w.server.Changed(k)
-	e := s.until(func(e event) bool { return e.HTML != "" })
+	e := s.until(func(e streamEvent) bool { return e.HTML != "" })
 	require.Contains(t, e.HTML, "has expired")
 	w.settle(k, approval.StatusExpired)
-	s.until(func(e event) bool { return strings.Contains(e.HTML, "settled:expired") })
+	s.until(func(e streamEvent) bool { return strings.Contains(e.HTML, "settled:expired") })
 }
 
 // The stream updates a list that was loaded before a change.
@@ -219,13 +220,13 @@ func TestListUpdates(t *testing.T) {
 	rev := attr(b.page("").find("waiting"), "data-rev")
 	second := w.addRequest(2, nil)
 	s := b.listen("rev=" + rev)
-	e := s.until(func(e event) bool { return e.Waiting == 2 })
+	e := s.until(func(e streamEvent) bool { return e.Waiting == 2 })
 	require.Contains(t, e.HTML, `id="q-personal-`+second.ID+`"`)
 	require.NotContains(t, e.HTML, first.ID, "rows that the page has are not sent again")
 	require.Equal(t, 1, e.New)
 	require.Equal(t, "r/personal/"+first.ID, e.First)
 	b.decide(first, url.Values{"code": {"3"}})
-	e = s.until(func(e event) bool { return e.Waiting == 1 })
+	e = s.until(func(e streamEvent) bool { return e.Waiting == 1 })
 	require.Contains(t, e.HTML, `<li id="q-personal-`+first.ID+`" hx-swap-oob="delete">`)
 	require.Contains(t, e.HTML, `data-n="1"`)
 	s = b.listen("rev=99999")
@@ -251,7 +252,7 @@ func TestPauseOnTheList(t *testing.T) {
 	for _, now := range []bool{true, false} {
 		held.Store(now)
 		w.server.Changed(approval.Key{})
-		e := s.until(func(e event) bool { return strings.Contains(e.HTML, `id="pauses"`) })
+		e := s.until(func(e streamEvent) bool { return strings.Contains(e.HTML, `id="pauses"`) })
 		require.Equal(t, now, strings.Contains(e.HTML, "lunch"))
 		require.NotContains(t, e.HTML, "<b>")
 		require.Equal(t, now, strings.Contains(b.page("").text, "lunch"))
@@ -348,7 +349,7 @@ func TestBackendPages(t *testing.T) {
 	for range 60 {
 		w.history = append(w.history, &read.Request{Key: k, Tool: "x_post", Target: "x.com", Status: approval.StatusApproved, By: "ann", Via: "web", AskedAt: now, EndedAt: now.Add(3 * time.Second)})
 	}
-	w.entries = []approval.Entry{{Seq: 7, Time: now, Event: approval.EventApproved, Workspace: workspace, RequestID: k.ID, Tool: "x_post", By: "ann", Via: "web"}}
+	w.entries = []event.Entry{{Seq: 7, Time: now, Event: event.Approved, Workspace: workspace, RequestID: k.ID, Tool: "x_post", By: "ann", Via: "web"}}
 
 	p := b.page("grants")
 	require.Contains(t, innerText(p.find("g-00000000000000aa")), "used 3×")
@@ -412,11 +413,11 @@ func TestHiddenRequestsStayHiddenWhenRemoved(t *testing.T) {
 	mine := w.addRequest(1, nil)
 	theirs := w.addRequest(2, func(p *approval.Pending) { p.Principal = "bob" })
 	s := w.login().listen("rev=0")
-	require.Contains(t, s.until(func(e event) bool { return e.Waiting == 1 }).HTML, mine.ID)
+	require.Contains(t, s.until(func(e streamEvent) bool { return e.Waiting == 1 }).HTML, mine.ID)
 	w.settle(theirs, approval.StatusDenied)
 	w.settle(mine, approval.StatusDenied)
 	all := ""
-	s.until(func(e event) bool {
+	s.until(func(e streamEvent) bool {
 		all += e.HTML
 		return e.Waiting == 0
 	})

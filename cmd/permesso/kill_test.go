@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -381,8 +382,8 @@ func (k *killRig) verifyFolders() {
 		require.Empty(k.t, names, "left in %s", dir)
 	}
 	claimed := map[string]bool{}
-	require.NoError(k.t, audit.Entries(ipc.OS(), l.Audit(), func(e approval.Entry) error {
-		if e.Event == approval.EventApproved || e.Event == approval.EventAutoApproved {
+	require.NoError(k.t, audit.Entries(ipc.OS(), l.Audit(), func(e event.Entry) error {
+		if e.Event == event.Approved || e.Event == event.AutoApproved {
 			claimed[e.RequestID] = true
 		}
 		return nil

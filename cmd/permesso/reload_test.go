@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -80,8 +81,8 @@ func TestReloadApplies(t *testing.T) {
 	b, err := os.ReadFile(h.config)
 	require.NoError(t, err)
 	var details []string
-	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {
-		if e.Event == approval.EventConfigured {
+	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e event.Entry) error {
+		if e.Event == event.Configured {
 			details = append(details, e.Detail)
 		}
 		return nil

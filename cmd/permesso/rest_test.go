@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -184,7 +185,7 @@ func TestRestEndToEnd(t *testing.T) {
 	d.stop()
 	require.NotContains(t, d.logged(), agent.key)
 	asked := 0
-	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {
+	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e event.Entry) error {
 		if e.ClientID == approval.NewAPIKey(agent.key).ClientID() && e.RequestID != "" {
 			asked++
 		}

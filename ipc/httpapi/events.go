@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // Event is an entry of the audit log, with the members that a client may see.
@@ -114,7 +115,7 @@ func (st *stream) run(ctx context.Context) error {
 
 // catchUp sends new entries. It checks the key again before each.
 func (st *stream) catchUp() error {
-	return st.Feed.Since(st.at, func(e approval.Entry) error {
+	return st.Feed.Since(st.at, func(e event.Entry) error {
 		st.at = e.Seq
 		if e.Workspace != st.key.Workspace || e.RequestID == "" || !st.clientOf(st.key).Sees(e.ClientID) {
 			return nil

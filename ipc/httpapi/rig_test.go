@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/read"
@@ -96,7 +97,7 @@ func newRig(t testing.TB, shape ...func(*rig)) *rig {
 
 // serve wires the server to the gate. shape may change the rig.
 func (h *rig) serve(g *gate.Gate, shape []func(*rig)) {
-	h.Log.OnEntry = func(x approval.Entry) {
+	h.Log.OnEntry = func(x event.Entry) {
 		h.Policy.Learn(x)
 		h.feed.add(x)
 	}
@@ -255,11 +256,11 @@ func (p rigReceipts) Redeem(ctx context.Context, f approval.ReceiptFacts, by str
 // feed is an audit feed in memory.
 type feed struct {
 	mu    sync.Mutex
-	all   []approval.Entry
+	all   []event.Entry
 	moved chan struct{}
 }
 
-func (f *feed) add(e approval.Entry) {
+func (f *feed) add(e event.Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all = append(f.all, e)
@@ -268,7 +269,7 @@ func (f *feed) add(e approval.Entry) {
 }
 
 // Since implements httpapi.AuditFeed.
-func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
+func (f *feed) Since(seq int64, each func(event.Entry) error) error {
 	f.mu.Lock()
 	all := slices.Clone(f.all)
 	f.mu.Unlock()

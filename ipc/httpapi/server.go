@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
 
@@ -32,7 +33,7 @@ type Keys interface {
 type AuditFeed interface {
 	// Since calls each for every durable entry after the one numbered seq, in
 	// order.
-	Since(seq int64, each func(approval.Entry) error) error
+	Since(seq int64, each func(event.Entry) error) error
 	// Moved returns the number of the newest durable entry, and a channel that is closed
 	// when there is a newer one.
 	Moved() (newest int64, moved <-chan struct{})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -102,8 +103,8 @@ func TestEntriesReportsDamage(t *testing.T) {
 		for name, content := range c.files {
 			put(t, disk, name, content)
 		}
-		var all []approval.Entry
-		err := audit.Entries(disk.Process("reader"), dir, func(e approval.Entry) error {
+		var all []event.Entry
+		err := audit.Entries(disk.Process("reader"), dir, func(e event.Entry) error {
 			all = append(all, e)
 			return nil
 		})
@@ -276,7 +277,7 @@ func workload(fsys audit.FS, acked, tried *int) {
 }
 
 // cutLast removes the last entry if it is the n-th.
-func cutLast(all []approval.Entry, n int) ([]approval.Entry, bool) {
+func cutLast(all []event.Entry, n int) ([]event.Entry, bool) {
 	if last := len(all) - 1; last >= 0 && all[last].RequestID == entry(n).RequestID {
 		return all[:last], true
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // openSigning finds the checkpoint to continue from.
@@ -43,7 +44,7 @@ func (l *Log) extendTree(end int64) error {
 	if err != nil {
 		return err
 	}
-	return w.lines(all, from, end, func(line []byte, e approval.Entry, _ place) error {
+	return w.lines(all, from, end, func(line []byte, e event.Entry, _ place) error {
 		l.addLeaf(e.Seq, line)
 		return nil
 	})

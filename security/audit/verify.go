@@ -20,6 +20,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // ErrTampered says that the log does not match a signature or a witness. ErrDamaged
@@ -223,7 +224,7 @@ func (a *verifier) run(from place) error {
 // progressEvery is the number of lines between two calls of Progress.
 const progressEvery = 1 << 14
 
-func (a *verifier) line(line []byte, e approval.Entry, next place) error {
+func (a *verifier) line(line []byte, e event.Entry, next place) error {
 	if err := checkASCII(line); err != nil {
 		return fmt.Errorf("%w: number %d: %w", ErrTampered, e.Seq, err)
 	}
@@ -236,7 +237,7 @@ func (a *verifier) line(line []byte, e approval.Entry, next place) error {
 		a.repeatedCount[r.path]++
 	}
 	a.tree.add(leaf)
-	if len(a.missing) > 0 && (e.Event == approval.EventApproved || e.Event == approval.EventAutoApproved) {
+	if len(a.missing) > 0 && (e.Event == event.Approved || e.Event == event.AutoApproved) {
 		delete(a.missing, e.ReceiptSHA256)
 	}
 	if a.Progress != nil && e.Seq%progressEvery == 0 {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // Rate is a token bucket: Burst tokens, refilled evenly over Per. The zero Rate is
@@ -70,7 +71,7 @@ type account struct {
 
 // askedRequest is a request that a grant is matched against.
 type askedRequest struct {
-	Entry approval.Entry `json:"entry"`
+	Entry event.Entry `json:"entry"`
 }
 
 func (r *askedRequest) facts() approval.Facts {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -92,7 +93,7 @@ func (c *trustCase) op(t *testing.T, e *policy.Engine, op string) approval.Rulin
 	}
 	r := e.Judge(f)
 	if r.Outcome != approval.Deny {
-		e.Learn(approval.Entry{Event: approval.EventApproved, Workspace: "w", Time: noon, Taints: r.Taints})
+		e.Learn(event.Entry{Event: event.Approved, Workspace: "w", Time: noon, Taints: r.Taints})
 	}
 	return r
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -169,8 +170,8 @@ func TestGrantLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
 // tainted is an engine whose client has both taints.
 func tainted(t testing.TB, c policy.Config) *policy.Engine {
 	e := engine(t, c)
-	e.Learn(approval.Entry{
-		Event: approval.EventAutoApproved, Workspace: "w", RequestID: "bbbbbbbbbbbbbbbb", SessionID: "s1", Time: noon,
+	e.Learn(event.Entry{
+		Event: event.AutoApproved, Workspace: "w", RequestID: "bbbbbbbbbbbbbbbb", SessionID: "s1", Time: noon,
 		Taints: []string{approval.TaintCorruption, approval.TaintSecret},
 	})
 	return e
@@ -236,12 +237,12 @@ func TestNewSessionKeepsTaints(t *testing.T) {
 
 func TestOnlyTaintsClearedRemovesTaints(t *testing.T) {
 	e := tainted(t, policy.Config{})
-	e.Learn(approval.Entry{Event: approval.EventStarted})
+	e.Learn(event.Entry{Event: event.Started})
 	require.Len(t, e.Taints("w")[""], 2)
-	e.Learn(approval.Entry{Event: approval.EventTaintsCleared, Workspace: "w", By: "ann"})
+	e.Learn(event.Entry{Event: event.TaintsCleared, Workspace: "w", By: "ann"})
 	require.Empty(t, e.Taints("w"))
 	e = tainted(t, policy.Config{Secrets: []string{"w"}})
-	e.Learn(approval.Entry{Event: approval.EventTaintsCleared, Workspace: "w", By: "ann"})
+	e.Learn(event.Entry{Event: event.TaintsCleared, Workspace: "w", By: "ann"})
 	require.Equal(t, []string{approval.TaintSecret}, e.Taints("w")[""], "a configured taint cannot be cleared")
 }
 
@@ -266,7 +267,7 @@ func TestGrantUsesAreCountedFromTheLog(t *testing.T) {
 	f := facts("fs:write")
 	g := grants(f)[1]
 	g.MaxUses = 2
-	use := approval.Entry{Event: approval.EventAutoApproved, Workspace: "w", Grant: g.ID, Time: noon}
+	use := event.Entry{Event: event.AutoApproved, Workspace: "w", Grant: g.ID, Time: noon}
 	e := engine(t, policy.Config{})
 	e.Learn(use) // the log is read before the grants
 	addGrants(t, e, g)
@@ -447,7 +448,7 @@ func TestRateRefills(t *testing.T) {
 	f.Autonomy = approval.Full
 	c := policy.Config{Limits: map[string]policy.Limits{"w": {Ask: map[string]policy.Rate{"fs:write": {Burst: 2, Per: time.Hour}}}}}
 	e := engine(t, c)
-	use := approval.Entry{Event: approval.EventAutoApproved, Workspace: "w", Capability: "fs:write", Time: noon}
+	use := event.Entry{Event: event.AutoApproved, Workspace: "w", Capability: "fs:write", Time: noon}
 	e.Learn(use)
 	require.Equal(t, approval.Allow, e.Judge(f).Outcome)
 	e.Learn(use)
@@ -473,8 +474,8 @@ func TestRulingExplainsItself(t *testing.T) {
 func TestWouldHaveAllowed(t *testing.T) {
 	e := engine(t, policy.Config{})
 	for i := range 30 {
-		x := approval.Entry{
-			Event: approval.EventRequested, Workspace: "w", RequestID: fmt.Sprintf("%016d", i), Tool: "t", ActionType: "custom:t",
+		x := event.Entry{
+			Event: event.Requested, Workspace: "w", RequestID: fmt.Sprintf("%016d", i), Tool: "t", ActionType: "custom:t",
 			ClientID: "ws:w", SessionID: "s1", Capability: "fs:write", Target: "/data/a.txt", Time: noon,
 		}
 		if i%2 == 0 {

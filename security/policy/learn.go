@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // reservation is what a claim in progress will consume when its entry is in the
@@ -131,7 +132,7 @@ func (e *Engine) reserved(f *approval.Facts) (n int, session, day int64) {
 
 // Learn takes one entry of the audit log. Entries come in the log's order. An entry
 // that was learned before is ignored.
-func (e *Engine) Learn(x approval.Entry) {
+func (e *Engine) Learn(x event.Entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.init()
@@ -142,13 +143,13 @@ func (e *Engine) Learn(x approval.Entry) {
 		e.seq = x.Seq
 	}
 	switch x.Event {
-	case approval.EventApproved, approval.EventAutoApproved:
-		if x.Detail != approval.DetailAgain {
+	case event.Approved, event.AutoApproved:
+		if x.Detail != event.DetailAgain {
 			e.learnClaim(&x)
 		}
-	case approval.EventRequested:
+	case event.Requested:
 		e.learnAsked(&x)
-	case approval.EventTaintsCleared:
+	case event.TaintsCleared:
 		a := e.account(x.Workspace)
 		if x.SessionID == "" {
 			clear(a.Taints)
@@ -158,7 +159,7 @@ func (e *Engine) Learn(x approval.Entry) {
 	}
 }
 
-func (e *Engine) learnClaim(x *approval.Entry) {
+func (e *Engine) learnClaim(x *event.Entry) {
 	k := approval.Key{Workspace: x.Workspace, ID: x.RequestID}
 	if b := e.reservations[k]; b != nil {
 		delete(e.reservations, k)
@@ -188,7 +189,7 @@ func (e *Engine) learnClaim(x *approval.Entry) {
 }
 
 // addPendingUse counts a use of a grant that is not loaded yet.
-func (e *Engine) addPendingUse(x *approval.Entry) {
+func (e *Engine) addPendingUse(x *event.Entry) {
 	if e.pendingUses == nil {
 		e.pendingUses = map[string]grantUses{}
 	}
@@ -201,7 +202,7 @@ type grantUses struct {
 	Last time.Time `json:"last"`
 }
 
-func (e *Engine) learnAsked(x *approval.Entry) {
+func (e *Engine) learnAsked(x *event.Entry) {
 	a := e.account(x.Workspace)
 	a.Asked = append(a.Asked, askedRequest{*x})
 	if len(a.Asked) > maxAsked {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -80,9 +81,9 @@ func drawConfig(rt *rapid.T) policy.Config {
 	return c
 }
 
-func drawClaim(rt *rapid.T) approval.Entry {
-	return approval.Entry{
-		Event: approval.EventAutoApproved, Workspace: pick(rt, "in", "w", "w", "v"), Time: noon, RequestID: "bbbbbbbbbbbbbbbb",
+func drawClaim(rt *rapid.T) event.Entry {
+	return event.Entry{
+		Event: event.AutoApproved, Workspace: pick(rt, "in", "w", "w", "v"), Time: noon, RequestID: "bbbbbbbbbbbbbbbb",
 		SessionID: pick(rt, "by session", "", "s1"), Cost: rapid.Int64Range(0, 3).Draw(rt, "cost"), Capability: "fs:write",
 		Taints: pick(rt, "taints", nil, []string{"corruption"}, []string{"secret"}, []string{"corruption", "secret"}),
 	}
@@ -102,7 +103,7 @@ func drawGrant(rt *rapid.T) approval.Grant {
 // setup holds what an engine is built from.
 type setup struct {
 	config  policy.Config
-	history []approval.Entry
+	history []event.Entry
 	grants  []approval.Grant
 	secrets []approval.Finding
 }
@@ -201,7 +202,7 @@ func TestTrifectaTable(t *testing.T) {
 			trust := approval.Trust{
 				PublicSource: values[i/27%3], SecretData: values[i/9%3], PublicSink: values[i/3%3], DangerousWrites: values[i%3],
 			}
-			w := setup{history: []approval.Entry{{Event: approval.EventApproved, Workspace: "w", Time: noon, Taints: have}}}
+			w := setup{history: []event.Entry{{Event: event.Approved, Workspace: "w", Time: noon, Taints: have}}}
 			fmt.Fprintf(&b, "%-18s %-9s %-9s %-9s %-9s:", strings.Join(have, "+"), trust.PublicSource, trust.SecretData, trust.PublicSink, trust.DangerousWrites)
 			for _, capability := range []string{"mail:read", "channel:out"} {
 				f := facts(capability)

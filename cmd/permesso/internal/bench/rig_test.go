@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
@@ -71,7 +72,7 @@ func newRig(b *testing.B, change ...func(*gatetest.Options)) *rig {
 func (r *rig) start() {
 	r.b.Helper()
 	r.Open()
-	r.Log.Note(approval.Entry{Event: approval.EventStarted}) // as serve does; this signs the log before the measurement
+	r.Log.Note(event.Entry{Event: event.Started}) // as serve does; this signs the log before the measurement
 	r.decider = &gate.Decider{
 		Store: r.store, Seal: r.Seal, Decided: r.Gate.Wake,
 		May: func(string, *approval.Pending, approval.Person) (string, bool) { return "bench", true },

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -47,7 +48,7 @@ type Story struct {
 	Asked     *approval.Pending  // the record's
 	Decision  *approval.Decision // the record's
 	Redeemed  []byte             // the mark of a redeemed receipt
-	Timeline  []approval.Entry   // oldest first
+	Timeline  []event.Entry      // oldest first
 	Damaged   error              // why the timeline is incomplete
 	Foot      string             // last line of a card
 	Retention time.Duration      // how long records are kept

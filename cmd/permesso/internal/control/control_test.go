@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -52,8 +53,8 @@ func newHome(t *testing.T) (*home.Home, *home.Keys) {
 	require.NoError(t, hometest.PlantSettled(h, approval.Key{Workspace: "default", ID: settled}, at))
 	log, err := h.OpenAudit(k)
 	require.NoError(t, err)
-	require.NoError(t, log.Append(approval.Entry{Time: at, Event: approval.EventRequested, Workspace: "default", RequestID: waiting, Tool: "x", Reason: "<é>"}))
-	require.NoError(t, log.Append(approval.Entry{Time: at, Event: approval.EventDenied, Workspace: "default", RequestID: settled, By: "ann", Via: "web"}))
+	require.NoError(t, log.Append(event.Entry{Time: at, Event: event.Requested, Workspace: "default", RequestID: waiting, Tool: "x", Reason: "<é>"}))
+	require.NoError(t, log.Append(event.Entry{Time: at, Event: event.Denied, Workspace: "default", RequestID: settled, By: "ann", Via: "web"}))
 	require.NoError(t, log.Close())
 	return h, k
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -129,15 +130,15 @@ type storyQuery struct {
 // storyDoc is what is kept of one request. Documents are bytes, so that they stay as they
 // were signed.
 type storyDoc struct {
-	Waiting   *waitingDoc      `json:"waiting"`
-	Record    []byte           `json:"record"`
-	Asked     []byte           `json:"asked"`    // the pending in the record
-	Decision  []byte           `json:"decision"` // the record's
-	Redeemed  []byte           `json:"redeemed"`
-	Timeline  []approval.Entry `json:"timeline"`
-	Damaged   string           `json:"damaged"` // why the timeline is incomplete
-	Foot      string           `json:"foot"`
-	Retention string           `json:"retention"` // how long records are kept
+	Waiting   *waitingDoc   `json:"waiting"`
+	Record    []byte        `json:"record"`
+	Asked     []byte        `json:"asked"`    // the pending in the record
+	Decision  []byte        `json:"decision"` // the record's
+	Redeemed  []byte        `json:"redeemed"`
+	Timeline  []event.Entry `json:"timeline"`
+	Damaged   string        `json:"damaged"` // why the timeline is incomplete
+	Foot      string        `json:"foot"`
+	Retention string        `json:"retention"` // how long records are kept
 }
 
 var opStory = get("story", "/requests/{workspace}/{id}", "All that is kept of one request", (*Service).story)

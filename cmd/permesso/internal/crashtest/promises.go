@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -331,16 +332,16 @@ func statusMatches(v approval.Verdict, st approval.Status) bool {
 func (w *sim) checkAudit() (bad []string) {
 	approved := map[string]bool{}
 	last, pruned := int64(0), false
-	err := audit.Entries(w.disk.Process("auditor"), layout.Audit(), func(e approval.Entry) error {
+	err := audit.Entries(w.disk.Process("auditor"), layout.Audit(), func(e event.Entry) error {
 		if e.Seq != last+1 {
 			bad = append(bad, fmt.Sprintf("I7 entry %d follows %d", e.Seq, last))
 		}
 		last = e.Seq
-		pruned = pruned || e.Event == approval.EventPruned
-		if pruned && e.Event == approval.EventForged && strings.Contains(e.Reason, "response") {
+		pruned = pruned || e.Event == event.Pruned
+		if pruned && e.Event == event.Forged && strings.Contains(e.Reason, "response") {
 			bad = append(bad, "L a response that pruning left was reported as forged")
 		}
-		if e.Event == approval.EventApproved || e.Event == approval.EventAutoApproved {
+		if e.Event == event.Approved || e.Event == event.AutoApproved {
 			approved[e.RequestID] = true
 		}
 		return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -167,7 +168,7 @@ func (s *server) applyConfig(file string, data []byte) error {
 	s.gate.Reconfigured()
 	s.findWorkspaces()
 	s.health.SetConfig(next.SHA256)
-	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventConfigured, Detail: "sha256 " + next.SHA256})
+	s.audit.Note(event.Entry{Time: time.Now().UTC(), Event: event.Configured, Detail: "sha256 " + next.SHA256})
 	s.warn(next)
 	for name := range before.Workspaces {
 		if _, ok := next.Workspaces[name]; !ok {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -153,7 +154,7 @@ func (p apiReceipts) Redeem(ctx context.Context, f approval.ReceiptFacts, by str
 	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
 	err := p.MarkRedeemed(ctx, p.keys, k, by)
 	if err == nil {
-		p.audit.Note(approval.Entry{Event: approval.EventRedeemed, Workspace: k.Workspace, RequestID: k.ID, Tool: f.Tool, By: by, Via: "rest"})
+		p.audit.Note(event.Entry{Event: event.Redeemed, Workspace: k.Workspace, RequestID: k.ID, Tool: f.Tool, By: by, Via: "rest"})
 	}
 	return err
 }

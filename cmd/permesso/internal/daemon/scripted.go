@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -121,7 +122,7 @@ func (s *server) warnScripted() {
 	fmt.Fprintf(s.app.Out, "%s\n!!  NO APPROVER: %s decides.\n!!  Use this daemon only to test agents.\n%[1]s\n", bar, name)
 	s.log.Warn().Str("by", name).Str("sha256", s.script.SHA256).Msg("NO APPROVER: a script decides; use this daemon only for tests")
 	s.health.Set("script", name+" decides instead of people", "for tests only; otherwise serve another home without --script")
-	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventConfigured, Detail: "script sha256 " + s.script.SHA256})
+	s.audit.Note(event.Entry{Time: time.Now().UTC(), Event: event.Configured, Detail: "script sha256 " + s.script.SHA256})
 }
 
 const scriptChannel = "script"

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat/web"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -69,7 +70,7 @@ type uiData struct {
 }
 
 // Entries implements web.Audit.
-func (u *uiData) Entries(ctx context.Context, q read.EntryQuery) (list []approval.Entry, more bool, err error) {
+func (u *uiData) Entries(ctx context.Context, q read.EntryQuery) (list []event.Entry, more bool, err error) {
 	q.Line = home.EntryLine
 	return read.Entries(ctx, u.ReadLog, q)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // auditKeyChanges writes one audit entry for each new and each revoked API key.
@@ -29,17 +30,17 @@ func (m *Memory) auditKey(k *approval.APIKey) error {
 	if k.Owner != "" {
 		may += " for " + k.Owner
 	}
-	write := func(e approval.Event, by string) error {
+	write := func(e event.Kind, by string) error {
 		if m.knows(e, k.ID) {
 			return nil
 		}
-		return m.Audit(approval.Entry{
+		return m.Audit(event.Entry{
 			Event: e, Workspace: k.Workspace, ClientID: k.ClientID(), Grant: k.ID, By: by, Via: "cli",
 			Reason: k.Name, Detail: may,
 		})
 	}
-	if err := write(approval.EventKeyCreated, k.CreatedBy); err != nil || k.RevokedAt.IsZero() {
+	if err := write(event.KeyCreated, k.CreatedBy); err != nil || k.RevokedAt.IsZero() {
 		return err
 	}
-	return write(approval.EventKeyRevoked, k.RevokedBy)
+	return write(event.KeyRevoked, k.RevokedBy)
 }

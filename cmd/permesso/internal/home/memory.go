@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -34,7 +35,7 @@ type Memory struct {
 
 	// Audit makes an entry durable. It is nil in a command: the daemon audits its changes
 	// at the next start.
-	Audit func(approval.Entry) error
+	Audit func(event.Entry) error
 	keys  Keyring
 
 	applying sync.Mutex // serializes ApplyChanges
@@ -84,7 +85,7 @@ func (m *Memory) readLog(after int64) (last int64, err error) {
 		return 0, err
 	}
 	// The snapshot's last entry is read as well: it must exist.
-	err = audit.EntriesAfter(m.home.FS, m.home.Layout.Audit(), after-1, func(x approval.Entry) error {
+	err = audit.EntriesAfter(m.home.FS, m.home.Layout.Audit(), after-1, func(x event.Entry) error {
 		last = x.Seq
 		m.Observe(x)
 		return nil
@@ -93,17 +94,17 @@ func (m *Memory) readLog(after int64) (last int64, err error) {
 }
 
 // Observe adds an audit entry, in the log's order.
-func (m *Memory) Observe(x approval.Entry) {
+func (m *Memory) Observe(x event.Entry) {
 	m.Learn(x)
 	switch x.Event {
-	case approval.EventGranted, approval.EventRevoked, approval.EventTaintsCleared, approval.EventKeyCreated, approval.EventKeyRevoked:
+	case event.Granted, event.Revoked, event.TaintsCleared, event.KeyCreated, event.KeyRevoked:
 		m.mu.Lock()
 		m.audited[string(x.Event)+" "+x.Grant] = true
 		m.mu.Unlock()
 	}
 }
 
-func (m *Memory) knows(e approval.Event, id string) bool {
+func (m *Memory) knows(e event.Kind, id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.audited[string(e)+" "+id]
@@ -204,24 +205,24 @@ func (m *Memory) auditGrant(g *approval.Grant) error {
 	}
 	m.auditing.Lock()
 	defer m.auditing.Unlock()
-	write := func(e approval.Event, by, via string) error {
+	write := func(e event.Kind, by, via string) error {
 		if m.knows(e, g.ID) {
 			return nil
 		}
-		return m.Audit(approval.Entry{
+		return m.Audit(event.Entry{
 			Event: e, Workspace: g.Workspace, Grant: g.ID, By: by, Via: via, Reason: g.Reason,
 			Capability: g.Capability, Target: g.Target, ActionType: g.ActionType, ClientID: g.ClientID, SessionID: g.SessionID,
 			Channel: g.Channel, Sender: g.Sender, Detail: string(g.Kind),
 		})
 	}
-	if err := write(approval.EventGranted, g.By, g.Via); err != nil || g.RevokedAt.IsZero() {
+	if err := write(event.Granted, g.By, g.Via); err != nil || g.RevokedAt.IsZero() {
 		return err
 	}
-	return write(approval.EventRevoked, g.RevokedBy, "")
+	return write(event.Revoked, g.RevokedBy, "")
 }
 
 // clearTaints applies the requests of session clear.
-func (m *Memory) clearTaints(add func(approval.Entry) error) error {
+func (m *Memory) clearTaints(add func(event.Entry) error) error {
 	ids, _, err := m.home.Store.List(context.Background(), approval.DocClear, approval.GrantKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list taint clearings: %w", err)
@@ -234,7 +235,7 @@ func (m *Memory) clearTaints(add func(approval.Entry) error) error {
 	return nil
 }
 
-func (m *Memory) clear(id string, add func(approval.Entry) error) error {
+func (m *Memory) clear(id string, add func(event.Entry) error) error {
 	k := approval.GrantKey(id)
 	b, err := m.home.Store.Read(context.Background(), approval.DocClear, k)
 	if err != nil {
@@ -251,9 +252,9 @@ func (m *Memory) clear(id string, add func(approval.Entry) error) error {
 	switch {
 	case err != nil:
 		m.log.Warn().Str("clearing", id).Err(err).Msg("invalid taint clearing ignored")
-	case !m.knows(approval.EventTaintsCleared, id):
-		if err := add(approval.Entry{
-			Event: approval.EventTaintsCleared, Workspace: c.Workspace, SessionID: c.SessionID, Grant: id,
+	case !m.knows(event.TaintsCleared, id):
+		if err := add(event.Entry{
+			Event: event.TaintsCleared, Workspace: c.Workspace, SessionID: c.SessionID, Grant: id,
 			By: c.By, ByID: c.ByID, Via: c.Via, Reason: c.Reason,
 		}); err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -212,8 +213,8 @@ func TestEveryReasonIsTranslated(t *testing.T) {
 		Secrets: []string{"w"},
 	}))
 	now := time.Now()
-	e.Learn(approval.Entry{Seq: 1, Event: approval.EventAutoApproved, Workspace: "w", RequestID: "1", Capability: "channel:out", Taints: []string{approval.TaintCorruption}, Time: now})
-	e.Learn(approval.Entry{Seq: 2, Event: approval.EventAutoApproved, Workspace: "w", RequestID: "2", Time: now})
+	e.Learn(event.Entry{Seq: 1, Event: event.AutoApproved, Workspace: "w", RequestID: "1", Capability: "channel:out", Taints: []string{approval.TaintCorruption}, Time: now})
+	e.Learn(event.Entry{Seq: 2, Event: event.AutoApproved, Workspace: "w", RequestID: "2", Time: now})
 	base := approval.Facts{
 		RequestID: "3", Workspace: "w", Autonomy: approval.Supervised, Tool: "x_post", KnownTool: true, Capability: "channel:out",
 		Args: approval.Raw(`{"text":"` + secretKey + `"}`), Cost: 5, Now: now, Target: "t", ActionType: "send_message",
