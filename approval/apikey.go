@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // Scopes of a key for the HTTP API.
@@ -54,12 +56,12 @@ func (k *APIKey) Can(scope string) bool {
 }
 
 // Encode returns the body to be sealed.
-func (k *APIKey) Encode() ([]byte, error) { return marshal(k) }
+func (k *APIKey) Encode() ([]byte, error) { return codec.Encode(k) }
 
 // ParseAPIKey reads the body of a key whose seal was verified.
 func ParseAPIKey(body []byte, id string) (*APIKey, error) {
 	k := &APIKey{}
-	if err := unmarshalOwn(body, k); err != nil {
+	if err := codec.DecodeOwn(body, k); err != nil {
 		return nil, fmt.Errorf("parse key: %w", err)
 	}
 	if k.ID != id {

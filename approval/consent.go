@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // The three levels of autonomy, from strict to permissive. Any other value counts
@@ -105,13 +107,13 @@ func (r *GrantUse) Stale(now time.Time) bool {
 }
 
 // Encode returns the body to be sealed.
-func (g *Grant) Encode() ([]byte, error) { return marshal(g) }
+func (g *Grant) Encode() ([]byte, error) { return codec.Encode(g) }
 
 // ParseGrant reads the body of a grant whose seal was verified. A malformed date is
 // an error: an unreadable grant allows nothing.
 func ParseGrant(body []byte, id string) (*Grant, error) {
 	g := &Grant{}
-	if err := unmarshalOwn(body, g); err != nil {
+	if err := codec.DecodeOwn(body, g); err != nil {
 		return nil, fmt.Errorf("parse grant: %w", err)
 	}
 	if g.ID != id {
@@ -220,12 +222,12 @@ type Clearing struct {
 }
 
 // Encode returns the body to be sealed.
-func (c *Clearing) Encode() ([]byte, error) { return marshal(c) }
+func (c *Clearing) Encode() ([]byte, error) { return codec.Encode(c) }
 
 // ParseClearing reads the body of a clearing whose seal was verified.
 func ParseClearing(body []byte, id string) (*Clearing, error) {
 	c := &Clearing{}
-	if err := unmarshalOwn(body, c); err != nil {
+	if err := codec.DecodeOwn(body, c); err != nil {
 		return nil, fmt.Errorf("parse clearing: %w", err)
 	}
 	if c.ID != id || c.Version != Version || c.Workspace == "" || c.By == "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden documents")
@@ -160,12 +161,12 @@ func TestSentencesOfTheVersionBeforeAreRead(t *testing.T) {
 	require.Equal(t, approval.Because("text", "text", "nobody has signed it"), read("proof").Facts.Proof.Why)
 
 	var r approval.Ruling
-	require.NoError(t, approval.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":null,"proven":"by the arguments: x"}`), &r))
+	require.NoError(t, codec.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":null,"proven":"by the arguments: x"}`), &r))
 	require.Equal(t, `text text="by the arguments: x"`, r.Proven.String())
-	require.NoError(t, approval.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[""],"proven":""}`), &r))
+	require.NoError(t, codec.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[""],"proven":""}`), &r))
 	require.True(t, r.Proven.IsZero())
-	require.Error(t, approval.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[{"code":"a","other":1}]}`), &r), "strict, as before")
-	require.Error(t, approval.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[1]}`), &r))
+	require.Error(t, codec.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[{"code":"a","other":1}]}`), &r), "strict, as before")
+	require.Error(t, codec.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[1]}`), &r))
 }
 
 // Digests need the same bytes for the same document. Maps have no order.
@@ -247,7 +248,7 @@ func TestRawIsKeptByteForByte(t *testing.T) {
 // An accepted request of the greatest depth must be settled, too.
 func TestDeepestRequestCanBeSettled(t *testing.T) {
 	k := someKey()
-	deep := strings.Repeat(`{"a":`, approval.MaxDepth-1) + "1" + strings.Repeat("}", approval.MaxDepth-1)
+	deep := strings.Repeat(`{"a":`, codec.MaxDepth-1) + "1" + strings.Repeat("}", codec.MaxDepth-1)
 	request := `{"request_id":"` + someID + `","tool_name":"x","request_data":` + deep + `}`
 	r, err := approval.ParseRequest([]byte(request), someID)
 	require.NoError(t, err)
@@ -261,7 +262,7 @@ func TestDeepestRequestCanBeSettled(t *testing.T) {
 
 	s := someResponse()
 	s.Result = approval.Raw(`{"a":` + deep + `}`) // a command's output may be that deep
-	require.NoError(t, approval.CheckDepth(s.Result))
+	require.NoError(t, codec.CheckDepth(s.Result, codec.MaxDepth))
 	sBody, err := s.Encode()
 	require.NoError(t, err)
 	_, err = approval.ParseResponse(sBody)
@@ -283,7 +284,7 @@ func TestDeepestRequestCanBeSettled(t *testing.T) {
 // with returns doc with one member of the outer object replaced; "" removes it.
 func with(t *testing.T, doc, key, value string) string {
 	t.Helper()
-	fields, err := approval.Fields(approval.Raw(doc))
+	fields, err := codec.Fields(approval.Raw(doc))
 	require.NoError(t, err)
 	var members []string
 	found := false

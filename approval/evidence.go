@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // Evidence is what is known of a request besides its arguments: what the gate
@@ -215,7 +217,7 @@ func CanonicalArg(name string) string {
 // flattened. complete is false if there is no such argument, or if part of it is
 // not a plain value: then more values may exist.
 func (x ProvenEffect) ValuesOf(arg string) (values []string, complete bool) {
-	fields, err := Fields(x.Args)
+	fields, err := codec.Fields(x.Args)
 	if err != nil {
 		return nil, false
 	}

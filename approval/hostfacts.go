@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // Limits on facts. Values beyond them are counted, and stay in request_data.
@@ -49,7 +51,7 @@ func domainOf(fact, capability string) string {
 }
 
 func hostFacts(t Tool, r *Request) []HostFact {
-	fields, err := Fields(r.RequestData)
+	fields, err := codec.Fields(r.RequestData)
 	if err != nil {
 		fields = nil
 	}
@@ -115,7 +117,7 @@ func handlerFact(t Tool, op string) (HostFact, bool) {
 
 // complete says whether data has every field of a template.
 func complete(template string, data Raw) bool {
-	fields, err := Fields(data)
+	fields, err := codec.Fields(data)
 	if err != nil {
 		return !strings.Contains(template, "{")
 	}
@@ -129,7 +131,7 @@ func complete(template string, data Raw) bool {
 			template = rest
 			continue
 		}
-		if !slices.ContainsFunc(fields, func(f Field) bool { return f.Name == name && f.Value.Kind() != 'n' }) {
+		if !slices.ContainsFunc(fields, func(f codec.Field) bool { return f.Name == name && f.Value.Kind() != 'n' }) {
 			return false
 		}
 		template = after
@@ -140,7 +142,7 @@ func complete(template string, data Raw) bool {
 // fact. If none is present, there is no fact. An undeclared field with an
 // equivalent name, or with another letter case, is counted as omitted: the handler
 // may read it.
-func declaredFact(name string, of []string, fields []Field) (HostFact, bool) {
+func declaredFact(name string, of []string, fields []codec.Field) (HostFact, bool) {
 	f, found := HostFact{Name: name, From: FromArgument}, false
 	for _, field := range fields {
 		switch {
@@ -209,7 +211,7 @@ func flatten(v Raw) (values []string, left int) {
 
 // programFacts is the digest of the request's program, from the argument that the
 // operator declared.
-func programFacts(t Tool, fields []Field) []HostFact {
+func programFacts(t Tool, fields []codec.Field) []HostFact {
 	if t.Program == "" {
 		return nil
 	}
@@ -224,7 +226,7 @@ func programFacts(t Tool, fields []Field) []HostFact {
 
 // programText returns the program. It returns false if another field differs only
 // by letter case.
-func programText(t Tool, fields []Field) (text string, ok bool) {
+func programText(t Tool, fields []codec.Field) (text string, ok bool) {
 	for _, f := range fields {
 		switch {
 		case f.Name == t.Program:
@@ -238,7 +240,7 @@ func programText(t Tool, fields []Field) (text string, ok bool) {
 
 // commandFacts reads a command line that is a list of words. A line for a shell,
 // and two competing lines, give no values.
-func commandFacts(fields []Field) []HostFact {
+func commandFacts(fields []codec.Field) []HostFact {
 	var words []string
 	lines, complete := 0, true
 	for _, f := range fields {

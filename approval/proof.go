@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // Provers are the keys of the provers that the operator trusts, by the operator's
@@ -79,7 +81,7 @@ func (p *Proof) normalize() {
 
 func parseProof(raw Raw) (*proofDocument, error) {
 	d := &proofDocument{}
-	if err := unmarshal(raw, d); err != nil {
+	if err := codec.Decode(raw, d); err != nil {
 		return nil, err
 	}
 	if err := d.check(); err != nil {
@@ -151,7 +153,7 @@ func (x *ProvenEffect) check() error {
 	default:
 		return errors.New("args of an effect must be an object")
 	}
-	if checkDepth(x.Args, proofDepth) != nil {
+	if codec.CheckDepth(x.Args, proofDepth) != nil {
 		return fmt.Errorf("args of an effect are nested deeper than %d levels", proofDepth)
 	}
 	if err := x.Args.Compact(); err != nil || len(x.Args) > maxProofArgs {
@@ -181,7 +183,7 @@ func (d *proofDocument) whyUnverified(t Tool, data Raw, provers Provers) Reason 
 	if t.Program == "" {
 		return Because("proof_unbound")
 	}
-	fields, err := Fields(data)
+	fields, err := codec.Fields(data)
 	if err != nil {
 		return Because("proof_no_program")
 	}

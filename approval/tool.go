@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // Raw is JSON kept byte for byte: numbers are never rounded, strings never
@@ -183,7 +185,7 @@ func expand(template string, data Raw, quote func(string) string) string {
 	if !strings.Contains(template, "{") {
 		return template
 	}
-	fields, err := Fields(data)
+	fields, err := codec.Fields(data)
 	if err != nil {
 		fields = nil
 	}
@@ -205,7 +207,7 @@ func expand(template string, data Raw, quote func(string) string) string {
 	}
 }
 
-func expandField(fields []Field, name string, quote func(string) string) string {
+func expandField(fields []codec.Field, name string, quote func(string) string) string {
 	for _, f := range fields {
 		if f.Name != name {
 			continue

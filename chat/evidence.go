@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // Source says where a line of evidence comes from.
@@ -188,7 +189,7 @@ func (r renderer) effect(domain string, e approval.ProvenEffect) string {
 	if e.Op != "" {
 		line += " " + r.localName(e.Op)
 	}
-	fields, err := approval.Fields(e.Args)
+	fields, err := codec.Fields(e.Args)
 	if err != nil || len(fields) == 0 {
 		return line
 	}
@@ -202,21 +203,21 @@ func (r renderer) effect(domain string, e approval.ProvenEffect) string {
 // arg renders a list of strings as a list, and any other value that is not a
 // string as JSON. A string that is valid JSON stands in quotation marks.
 func (r renderer) arg(v approval.Raw) string {
-	if s, ok := (approval.Field{Value: v}).Text(); ok {
+	if s, ok := (codec.Field{Value: v}).Text(); ok {
 		if json.Valid([]byte(s)) {
 			return r.quoteShort(s)
 		}
 		return r.plainOrQuoteShort(s)
 	}
-	items, err := approval.Items(v)
+	items, err := codec.Items(v)
 	texts := make([]string, 0, len(items))
 	for _, it := range items {
-		if s, ok := (approval.Field{Value: it}).Text(); ok && !json.Valid([]byte(s)) {
+		if s, ok := (codec.Field{Value: it}).Text(); ok && !json.Valid([]byte(s)) {
 			texts = append(texts, s)
 		}
 	}
 	if err != nil || len(texts) < len(items) || len(items) == 0 {
-		return r.shortValue(approval.Field{Value: v})
+		return r.shortValue(codec.Field{Value: v})
 	}
 	return "[" + r.values(texts, maxValues) + "]"
 }

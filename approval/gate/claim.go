@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/event"
 )
 
@@ -116,7 +117,7 @@ func claimedArgs(c *approval.Claim, k approval.Key) ([]byte, error) {
 		}
 		return r.RequestData, nil
 	}
-	fields, err := approval.Fields(c.Pending)
+	fields, err := codec.Fields(c.Pending)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
@@ -200,7 +203,7 @@ func (g *Gate) endVerdict(ctx context.Context, s *state) error {
 	e := outcome{key: s.key, record: s.recordBase(), info: g.infoFor(s), decision: d, leftovers: s.leftovers()}
 	switch d.Verdict {
 	case approval.Answered:
-		e.status, e.effect.Result = approval.StatusAnswered, approval.AnswerResult(d.Answer)
+		e.status, e.effect.Result = approval.StatusAnswered, answerResult(d.Answer)
 	case approval.Overridden:
 		e.status = approval.StatusOverridden
 		e.effect.Error = "Not run: the approver asks for a change, see decision.override"
@@ -264,4 +267,13 @@ func (g *Gate) refuse(ctx context.Context, s *state, st approval.Status, ruling 
 func (g *Gate) backoff(failures int) time.Time {
 	wait := 50 * time.Millisecond << min(failures, 7)
 	return g.Now().Add(min(wait, 5*time.Second))
+}
+
+// answerResult is the result {"answer": "text"}.
+func answerResult(text string) approval.Raw {
+	b, err := jsontext.AppendQuote([]byte(`{"answer":`), strings.ToValidUTF8(text, "\uFFFD"))
+	if err != nil {
+		return approval.Raw("{}")
+	}
+	return append(b, '}')
 }

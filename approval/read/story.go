@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // Story is what the documents tell of one request. What is missing is nil.
@@ -111,7 +112,7 @@ func Requested(k approval.Key, rec *approval.Record) *approval.Pending {
 	if rec.Ruling != nil {
 		p.Ruling = *rec.Ruling
 	}
-	fields, err := approval.Fields(rec.Request)
+	fields, err := codec.Fields(rec.Request)
 	if err != nil {
 		return p
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
@@ -181,7 +182,7 @@ func exactLines(style chat.Style, p *approval.Pending, c chat.Card) []string {
 	if len(c.Payload) > 0 {
 		return c.Payload
 	}
-	fields, err := approval.Fields(p.RequestData)
+	fields, err := codec.Fields(p.RequestData)
 	if err != nil {
 		return []string{style.OneLine(p, string(p.RequestData))}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 const inboxPath = "/v1/inbox/email-reply"
@@ -64,7 +65,7 @@ func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (
 			Subject *string `json:"subject"`
 			Body    *string `json:"body"`
 		}
-		err := approval.Decode(in.RawBody, &mail)
+		err := codec.Decode(in.RawBody, &mail)
 		switch {
 		case err != nil:
 			return nil, problem(http.StatusUnprocessableEntity, err.Error())

@@ -6,6 +6,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
@@ -51,7 +52,7 @@ func (choice) Schema(r huma.Registry) *huma.Schema {
 func (c choice) MarshalJSON() ([]byte, error) { return marshal(c.Choice) }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (c *choice) UnmarshalJSON(b []byte) error { return approval.Decode(b, &c.Choice) }
+func (c *choice) UnmarshalJSON(b []byte) error { return codec.Decode(b, &c.Choice) }
 
 // Approval is a request as a client sees it.
 type Approval struct {

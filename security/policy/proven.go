@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // # What is proven
@@ -254,7 +255,7 @@ const maxTimes = 1 << 20
 // effectCount says how often an effect happens, from its argument times, and with how
 // many recipients each time.
 func effectCount(x approval.ProvenEffect) (times, each int, ok bool) {
-	fields, err := approval.Fields(x.Args)
+	fields, err := codec.Fields(x.Args)
 	if err != nil {
 		return 1, 0, true // no arguments at all
 	}

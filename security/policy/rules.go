@@ -10,6 +10,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // Rule is one of the operator's rules. The zero Rule denies everything. An empty
@@ -172,7 +173,7 @@ type arguments struct {
 }
 
 type argument struct {
-	approval.Field
+	codec.Field
 	text   string
 	isText bool
 }
@@ -182,7 +183,7 @@ func (a *arguments) all() ([]argument, error) {
 		return a.fields, a.err
 	}
 	a.read = true
-	fields, err := approval.Fields(a.data)
+	fields, err := codec.Fields(a.data)
 	a.err = err
 	for _, f := range fields {
 		text, ok := f.Text()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -137,12 +138,12 @@ func (r *ScriptRule) Matches(p *approval.Pending) bool {
 	if len(r.Args) == 0 {
 		return true
 	}
-	fields, err := approval.Fields(p.RequestData)
+	fields, err := codec.Fields(p.RequestData)
 	if err != nil {
 		return false
 	}
 	for name, glob := range r.Args {
-		if !slices.ContainsFunc(fields, func(f approval.Field) bool {
+		if !slices.ContainsFunc(fields, func(f codec.Field) bool {
 			value, ok := f.Text()
 			if !ok {
 				value = string(f.Value)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/afero"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
@@ -466,7 +467,7 @@ func (s *deciderStore) Create(ctx context.Context, doc approval.Doc, k approval.
 }
 
 func argsOf(doc []byte) string {
-	fields, err := approval.Fields(doc)
+	fields, err := codec.Fields(doc)
 	if err != nil {
 		return "unreadable"
 	}

@@ -44,15 +44,16 @@ type rule struct {
 
 // leaves are the pure packages around approval. A package that may import approval may import them as well. What a leaf
 // itself may import is in the plan.
-var leaves = []string{"approval/event"}
+var leaves = []string{"approval/codec", "approval/event"}
 
 // plan holds every package, built or not yet: a package that is missing here is refused.
 var plan = []rule{
-	{"approval", nil},                       // pure: imported by all, imports none of ours
-	{"approval/event", nil},                 // the audit log's words
-	{"approval/gate", []string{"approval"}}, // knows stores, policies and executors only as its own interfaces
-	{"approval/read", []string{"approval"}}, // the read model
-	{"approval/exec", []string{"approval"}}, // takes a receipt verifier as an interface
+	{"approval", []string{"approval/codec"}}, // pure: imported by all
+	{"approval/codec", nil},                  // strict JSON
+	{"approval/event", nil},                  // the audit log's words
+	{"approval/gate", []string{"approval"}},  // knows stores, policies and executors only as its own interfaces
+	{"approval/read", []string{"approval"}},  // the read model
+	{"approval/exec", []string{"approval"}},  // takes a receipt verifier as an interface
 
 	{"ipc", []string{"approval"}},
 	{"ipc/service", []string{"approval", "approval/read"}},
