@@ -63,6 +63,13 @@ type Ruling struct {
 	Cost    int64     `json:"cost,omitzero"`
 }
 
+// Finding is a secret found in a payload. It never holds the secret's text.
+type Finding struct {
+	Kind   string `json:"kind"`   // "aws-access-token"
+	Where  string `json:"where"`  // "request_data.body", "rationale"
+	Length int    `json:"length"` // bytes
+}
+
 // Prose is what the agent says about its own request. It is shown quoted and
 // labelled, and carries no authority.
 type Prose struct {

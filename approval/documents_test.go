@@ -14,6 +14,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden documents")
@@ -444,13 +445,13 @@ func TestOutcomeDefaultsToDeny(t *testing.T) {
 func TestDocumentsOfLaterVersions(t *testing.T) {
 	key := approval.NewAPIKey("secret")
 	key.Workspace, key.Scopes, key.CreatedBy, key.CreatedAt = "personal", []string{approval.MayRequest}, "operator:root", noon()
-	grant := &approval.Grant{
-		Version: 1, ID: someID, Kind: approval.GrantRule, Workspace: "personal", ClientID: "ws:personal", ActionType: "send_message",
+	given := &grant.Grant{
+		Version: 1, ID: someID, Kind: grant.Rule, Workspace: "personal", ClientID: "ws:personal", ActionType: "send_message",
 		By: "ann", CreatedAt: noon(), ExpiresAt: noon().Add(time.Hour),
 	}
 	all := append(documents(),
 		document{"api key", key, func(b []byte) (any, error) { return approval.ParseAPIKey(b, key.ID) }},
-		document{"grant", grant, func(b []byte) (any, error) { return approval.ParseGrant(b, grant.ID) }},
+		document{"grant", given, func(b []byte) (any, error) { return grant.Parse(b, given.ID) }},
 	)
 	for _, doc := range all {
 		text := encoded(t, doc)

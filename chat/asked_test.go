@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 func TestTopicsOf(t *testing.T) {
@@ -84,7 +85,7 @@ func TestDecisionWordsAreNoQuestion(t *testing.T) {
 func withKnownFacts(p *approval.Pending) {
 	p.Facts.Host = []approval.HostFact{
 		recipients("bob@example.com"),
-		{Domain: approval.DomainFile, Op: "read", Name: "path", Values: []string{"/srv/a"}, From: approval.FromArgument},
+		{Domain: facts.File, Op: "read", Name: "path", Values: []string{"/srv/a"}, From: facts.FromArgument},
 	}
 	p.Ruling.Reasons = texts("always asks")
 }
@@ -93,7 +94,7 @@ func TestAnsweredFromFacts(t *testing.T) {
 	left := func(p *approval.Pending) { withKnownFacts(p); p.Facts.Host[0].Omitted = 1 }
 	program := func(p *approval.Pending) {
 		withKnownFacts(p)
-		p.Facts.Host = append(p.Facts.Host, approval.HostFact{Domain: approval.DomainCommand, Name: "program", Values: []string{"make"}, From: approval.FromCommand})
+		p.Facts.Host = append(p.Facts.Host, approval.HostFact{Domain: facts.Command, Name: "program", Values: []string{"make"}, From: facts.FromCommand})
 	}
 	claimed := func(p *approval.Pending) {
 		proven(p)

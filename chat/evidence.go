@@ -8,6 +8,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // Source says where a line of evidence comes from.
@@ -41,7 +42,7 @@ func (r renderer) evidence() []Known {
 	if r.p.Type == approval.TypeQuestion {
 		return nil
 	}
-	domains := r.p.Facts.ByDomain()
+	domains := facts.ByDomain(r.p.Facts)
 	short := r.p.RecurrenceCount >= shortFrom
 	var all []Known
 	add := func(from Source, line string) {
@@ -62,7 +63,7 @@ func (r renderer) evidence() []Known {
 
 // hostFacts leaves out the target if the meta line shows it, and digests, which
 // mean nothing to an approver.
-func (r renderer) hostFacts(domains []approval.DomainEvidence) string {
+func (r renderer) hostFacts(domains []facts.Domain) string {
 	var items []string
 	for _, d := range domains {
 		for _, h := range d.Host {
@@ -78,7 +79,7 @@ func (r renderer) hostFacts(domains []approval.DomainEvidence) string {
 }
 
 func (r renderer) onMetaLine(h approval.HostFact) bool {
-	return h.From == approval.FromTemplate && h.Omitted == 0 && len(h.Values) == 1 && h.Values[0] == r.p.Target
+	return h.From == facts.FromTemplate && h.Omitted == 0 && len(h.Values) == 1 && h.Values[0] == r.p.Target
 }
 
 // hostFact renders one fact: "mail send recipient: bob@example.com".
@@ -101,7 +102,7 @@ func (r renderer) hostFact(h approval.HostFact, most int) string {
 
 // verified renders a verified proof only. A contract's text is the prover's, so it
 // stands in quotation marks.
-func (r renderer) verified(domains []approval.DomainEvidence, contracts bool) string {
+func (r renderer) verified(domains []facts.Domain, contracts bool) string {
 	p := r.p.Facts.Verified()
 	if p == nil {
 		return ""
@@ -133,7 +134,7 @@ func (r renderer) verified(domains []approval.DomainEvidence, contracts bool) st
 // unknowns names what a proof could not prove, gaps in its contracts, and
 // everything that it does not mention. For a program without a proof it says that
 // its effects are unknown.
-func (r renderer) unknowns(domains []approval.DomainEvidence) string {
+func (r renderer) unknowns(domains []facts.Domain) string {
 	var parts []string
 	e := r.p.Facts
 	if open := r.openPoints(domains); len(open) > 0 {
@@ -148,7 +149,7 @@ func (r renderer) unknowns(domains []approval.DomainEvidence) string {
 			why = approval.Because("proof_unsigned")
 		}
 		parts = append(parts, Format(r.Evidence.OnlyClaimed, "why", r.reason(why)))
-	case e.RunsProgram() && r.p.RecurrenceCount < shortFrom:
+	case facts.RunsProgram(e) && r.p.RecurrenceCount < shortFrom:
 		parts = append(parts, r.Evidence.Program)
 	}
 	if len(parts) == 0 {
@@ -158,13 +159,13 @@ func (r renderer) unknowns(domains []approval.DomainEvidence) string {
 }
 
 // openPoints lists effects that are not proven, then gaps, the worst first.
-func (r renderer) openPoints(domains []approval.DomainEvidence) (open []string) {
+func (r renderer) openPoints(domains []facts.Domain) (open []string) {
 	for _, d := range domains {
 		for _, e := range d.Unknown {
 			open = append(open, r.effect(d.Domain, e))
 		}
 	}
-	for _, status := range []string{approval.RequiredGap, approval.SilentGap, approval.RecommendedGap} {
+	for _, status := range []string{facts.RequiredGap, facts.SilentGap, facts.RecommendedGap} {
 		for _, d := range domains {
 			for _, g := range d.Gaps {
 				if g.Status == status {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // Decider writes a decision into the slot, or refuses with an *approval.Refusal. It
@@ -29,14 +30,14 @@ type viewer interface {
 // revoker lists and revokes grants.
 type revoker interface {
 	// Given is the grant that a decision gives, nil if it gives none.
-	Given(p *approval.Pending, d *approval.Decision) *approval.Grant
+	Given(p *approval.Pending, d *approval.Decision) *grant.Grant
 	// Remembered lists the grants in the given workspaces, including those of
 	// decisions not yet settled.
-	Remembered(ctx context.Context, workspaces []string) ([]approval.Grant, error)
+	Remembered(ctx context.Context, workspaces []string) ([]grant.Grant, error)
 	// Revoke revokes a grant durably, or refuses with an *approval.Refusal. It
 	// checks whether the person may revoke. done is false if the grant was
 	// already revoked.
-	Revoke(ctx context.Context, g approval.Grant, by approval.Person) (done bool, err error)
+	Revoke(ctx context.Context, g grant.Grant, by approval.Person) (done bool, err error)
 }
 
 // Message is a text that a person wrote.
@@ -199,7 +200,7 @@ func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 		}
 	}
 	a := t.decisionInput(cmd)
-	if why := approval.NotGrantable(p, a.Scope); !why.IsZero() {
+	if why := grant.WhyNot(p, a.Scope); !why.IsZero() {
 		return Reply{Text: Format(t.CodeImpossible, "code", cmd.Code, "why", t.style.renderer(p).reason(why))}
 	}
 	return t.decide(ctx, a, t.Card)

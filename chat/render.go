@@ -13,6 +13,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // Span marks a secret: bytes Start to End of a text.
@@ -140,7 +141,7 @@ func (r renderer) tool() string {
 func (r renderer) verb() (verb string, native bool) {
 	lang := Language(r.Language)
 	if v := cmp.Or(r.p.Verb[lang], r.p.Verb["en"]); v != "" {
-		return r.text(approval.Expand(v, r.p.RequestData)), r.p.Verb[lang] != ""
+		return r.text(facts.Expand(v, r.p.RequestData)), r.p.Verb[lang] != ""
 	}
 	if r.p.ToolName == "" {
 		return Format(r.ReleaseOnly, "action", r.tool()), true

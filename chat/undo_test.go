@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // fakeGrants is a revoker with grants of two workspaces.
 type fakeGrants struct {
-	grants  []approval.Grant
+	grants  []grant.Grant
 	revoked []string
 	by      approval.Person
 	refuse  error
@@ -20,14 +21,14 @@ type fakeGrants struct {
 	broken  error
 }
 
-func (a *fakeGrants) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
+func (a *fakeGrants) Given(p *approval.Pending, d *approval.Decision) *grant.Grant {
 	if d.Verdict != approval.Approved || p.Territory != "permanent" {
 		return nil
 	}
-	return &approval.Grant{ID: p.RequestID}
+	return &grant.Grant{ID: p.RequestID}
 }
 
-func (a *fakeGrants) Remembered(_ context.Context, workspaces []string) (list []approval.Grant, err error) {
+func (a *fakeGrants) Remembered(_ context.Context, workspaces []string) (list []grant.Grant, err error) {
 	for _, g := range a.grants {
 		for _, ws := range workspaces {
 			if g.Workspace == ws {
@@ -38,7 +39,7 @@ func (a *fakeGrants) Remembered(_ context.Context, workspaces []string) (list []
 	return list, a.broken
 }
 
-func (a *fakeGrants) Revoke(_ context.Context, g approval.Grant, by approval.Person) (bool, error) {
+func (a *fakeGrants) Revoke(_ context.Context, g grant.Grant, by approval.Person) (bool, error) {
 	if a.refuse != nil {
 		return false, a.refuse
 	}
@@ -47,10 +48,10 @@ func (a *fakeGrants) Revoke(_ context.Context, g approval.Grant, by approval.Per
 }
 
 func newFakeGrants() *fakeGrants {
-	return &fakeGrants{grants: []approval.Grant{
-		{ID: cardID, Workspace: "personal", Kind: approval.GrantRule, ActionType: "send_message"},
-		{ID: "a7f3c0000000000a", Workspace: "personal", Kind: approval.GrantTarget, Capability: "fs:write", Target: "/tmp/\u202ex"},
-		{ID: "a7f3dddddddddddd", Workspace: "other", Kind: approval.GrantRule, ActionType: "send_message"},
+	return &fakeGrants{grants: []grant.Grant{
+		{ID: cardID, Workspace: "personal", Kind: grant.Rule, ActionType: "send_message"},
+		{ID: "a7f3c0000000000a", Workspace: "personal", Kind: grant.Target, Capability: "fs:write", Target: "/tmp/\u202ex"},
+		{ID: "a7f3dddddddddddd", Workspace: "other", Kind: grant.Rule, ActionType: "send_message"},
 	}}
 }
 

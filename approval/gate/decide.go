@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // DefaultRunBefore is how long after its approval a request may start.
@@ -248,7 +249,7 @@ func (d *Decider) checkApplicable(a approval.DecisionInput, p *approval.Pending)
 		return no("the verdict must be approved, denied, answered, overridden or request_more")
 	}
 	if a.Verdict == approval.Approved {
-		if why := approval.NotGrantable(p, a.Scope); !why.IsZero() {
+		if why := grant.WhyNot(p, a.Scope); !why.IsZero() {
 			return no(say(d.Words, why) + ": allow it once")
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // requestInfo is what every audit entry says about a request, so that the log is
@@ -69,7 +70,7 @@ func infoFromRequest(find toolLookup, k approval.Key, from approval.Origin, r *a
 		tool, _ = find(r.ToolName)
 	}
 	return requestInfo{
-		tool: r.ToolName, capability: tool.Capability, target: approval.Expand(tool.Target, r.RequestData),
+		tool: r.ToolName, capability: tool.Capability, target: facts.Expand(tool.Target, r.RequestData),
 		actionType: actionType(r, tool), clientID: from.Client(k.Workspace), sessionID: r.SessionID,
 	}
 }

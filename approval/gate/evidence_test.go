@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -25,7 +26,7 @@ func prover() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]
 func requestWithProof(t *testing.T, k approval.Key, by ed25519.PrivateKey, recipient string) string {
 	t.Helper()
 	proof := `{"prover":"lab","program_sha256":"` + approval.Digest([]byte(program)) + `","effects":[{"domain":"email","op":"send","args":{ "recipient": "` + recipient + `" },"status":"proven"}]}`
-	b, err := approval.ProofBytes(approval.Raw(proof))
+	b, err := facts.ProofBytes(approval.Raw(proof))
 	require.NoError(t, err)
 	proof = proof[:len(proof)-1] + `,"signature":"` + base64.StdEncoding.EncodeToString(ed25519.Sign(by, b)) + `"}`
 	args, err := json.Marshal(map[string]string{"code": program})
@@ -47,7 +48,7 @@ func TestEvidenceIsKept(t *testing.T) {
 			{Name: "friends", Tool: "script", Outcome: approval.Allow, WhenProven: mail},
 			{Name: "not the boss", Tool: "script", Outcome: approval.Deny, UnlessProven: boss},
 		},
-		provers: approval.Provers{"lab": prover().Public().(ed25519.PublicKey)},
+		provers: facts.Provers{"lab": prover().Public().(ed25519.PublicKey)},
 	})
 	allowed, asks, denied, claimed := key(1), key(2), key(3), key(4)
 	h.writeRequest(allowed, requestWithProof(t, allowed, prover(), "bob@example.com"))

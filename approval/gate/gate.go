@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // sealer adds and verifies the MAC of a document. Open fails unless the MAC is
@@ -71,7 +72,7 @@ type Settings interface {
 	Workspace(name string) (approval.Workspace, bool)
 	Tool(name string) (approval.Tool, bool)
 	// Provers verify proofs. Without any, no proof can be verified.
-	Provers() approval.Provers
+	Provers() facts.Provers
 }
 
 // Words renders reasons for agents, programs and the audit log.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // defaultTimeout is how long a request waits for a decision by default.
@@ -184,7 +186,7 @@ func (g *Gate) newPending(s *state, ev evaluation) *approval.Pending {
 		ToolName: r.ToolName, SourceGroup: ws.Name, ChatJID: ws.ChatJID, RequestData: r.RequestData,
 		Timestamp: s.now.UTC(), RequestSHA256: approval.Digest(s.q), SessionID: r.SessionID, ClientID: f.ClientID,
 		ActionType: f.ActionType, Capability: f.Capability, Target: f.Target,
-		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: approval.ExpandQuoted(tool.Summary, r.RequestData),
+		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: facts.ExpandQuoted(tool.Summary, r.RequestData),
 		Territory: tool.Territory, Principal: f.Principal, AskOn: s.origin().AskOn, Ruling: ev.ruling,
 		ExpiresAt:       s.now.Add(timeout(r, ws, s.now)).UTC(),
 		RecurrenceCount: g.Policy.Recurrence(ws.Name, f.Capability, f.Tool, f.Target),
@@ -294,11 +296,11 @@ func factsFrom(settings Settings, workspace string, from approval.Origin, r *app
 	return approval.Facts{
 		RequestID: r.RequestID, Workspace: workspace, Autonomy: autonomy(ws, r.SessionID),
 		Tool: r.ToolName, KnownTool: known, ActionType: actionType(r, tool),
-		Capability: tool.Capability, Target: approval.Expand(tool.Target, r.RequestData), Trust: tool.Trust,
+		Capability: tool.Capability, Target: facts.Expand(tool.Target, r.RequestData), Trust: tool.Trust,
 		SessionID: r.SessionID, ClientID: from.Client(workspace), Principal: ws.Principal, Channel: channel, Sender: sender,
 		Cost: tool.Cost, Args: r.RequestData,
 		Agent:    approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
-		Question: r.Type == approval.TypeQuestion, Evidence: approval.EvidenceOf(tool, r, settings.Provers()), Now: now,
+		Question: r.Type == approval.TypeQuestion, Evidence: facts.Of(tool, r, settings.Provers()), Now: now,
 	}
 }
 
@@ -314,7 +316,7 @@ func GrantHolder(ws approval.Workspace) (channel, sender string) {
 // autonomy is the workspace's level. A session may only lower it.
 func autonomy(ws approval.Workspace, session string) string {
 	if own, ok := ws.Sessions[session]; ok {
-		return approval.LowerLevel(own, ws.Autonomy)
+		return grant.LowerLevel(own, ws.Autonomy)
 	}
 	return ws.Autonomy
 }

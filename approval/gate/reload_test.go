@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
@@ -86,7 +87,7 @@ func (m *configSnapshot) Tool(name string) (approval.Tool, bool) {
 	return t, ok
 }
 
-func (m *configSnapshot) Provers() approval.Provers { return nil }
+func (m *configSnapshot) Provers() facts.Provers { return nil }
 
 // Judge allows the tool only in this configuration's harmless form.
 func (m *configSnapshot) Judge(f approval.Facts) approval.Ruling {

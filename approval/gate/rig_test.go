@@ -20,6 +20,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/read"
@@ -46,7 +47,7 @@ type options struct {
 	quietHours  approval.QuietHours
 	tools       map[string]approval.Tool
 	rules       []policy.Rule
-	provers     approval.Provers
+	provers     facts.Provers
 	store       func(gate.Store) gate.Store // wraps the real store
 	audit       func(gate.Audit) gate.Audit
 	fs          ipc.FS // nil: the real one
@@ -152,7 +153,7 @@ func (h *rig) Tool(name string) (approval.Tool, bool) {
 }
 
 // Provers implements gate.Settings.
-func (h *rig) Provers() approval.Provers { return h.options.provers }
+func (h *rig) Provers() facts.Provers { return h.options.provers }
 
 // setTool sets a tool; the zero Tool removes it.
 func (h *rig) setTool(name string, tool approval.Tool) {

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/messagestest"
 )
@@ -412,7 +413,7 @@ func TestCancelAndQuestion(t *testing.T) {
 	h := &fakeGate{}
 	s := start(t, h)
 	w := request(first)
-	w.Pending.Facts.Host = []approval.HostFact{{Domain: approval.DomainFile, Op: "write", Name: "path", Values: []string{"/srv/a"}, From: approval.FromArgument}}
+	w.Pending.Facts.Host = []approval.HostFact{{Domain: facts.File, Op: "write", Name: "path", Values: []string{"/srv/a"}, From: facts.FromArgument}}
 	s.addRequest(w)
 	s.advance(time.Minute)
 	s.typeLine("tell me what files will be written")

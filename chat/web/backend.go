@@ -7,6 +7,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 )
 
@@ -21,7 +22,7 @@ type Backend struct {
 
 // grants lists the grants of a workspace, the newest first.
 type grants interface {
-	GrantsIn(workspace string) []approval.GrantUse
+	GrantsIn(workspace string) []grant.Use
 }
 
 // Rule is one rule of the operator. Rules keep their order in the configuration.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/web"
@@ -35,7 +36,7 @@ type fixture struct {
 	asked            map[approval.Key]*approval.Pending
 	decisions        []approval.DecisionInput
 	rights           web.Rights
-	grants           []approval.GrantUse
+	grants           []grant.Use
 	history          []*read.Request
 	entries          []event.Entry
 	pausedWorkspaces []string
@@ -255,15 +256,15 @@ func (w *fixture) Interceptor(web.User) *chat.Interceptor {
 }
 
 // Given implements chat.revoker.
-func (w *fixture) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
+func (w *fixture) Given(p *approval.Pending, d *approval.Decision) *grant.Grant {
 	if d.Scope != approval.Always && d.Scope != approval.Session {
 		return nil
 	}
-	return &approval.Grant{ID: p.RequestID, Kind: approval.GrantRule, Workspace: p.SourceGroup, ActionType: p.ActionType}
+	return &grant.Grant{ID: p.RequestID, Kind: grant.Rule, Workspace: p.SourceGroup, ActionType: p.ActionType}
 }
 
 // Remembered implements chat.revoker.
-func (w *fixture) Remembered(_ context.Context, workspaces []string) (list []approval.Grant, err error) {
+func (w *fixture) Remembered(_ context.Context, workspaces []string) (list []grant.Grant, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.grants {
@@ -275,7 +276,7 @@ func (w *fixture) Remembered(_ context.Context, workspaces []string) (list []app
 }
 
 // Revoke implements chat.revoker.
-func (w *fixture) Revoke(_ context.Context, g approval.Grant, _ approval.Person) (bool, error) {
+func (w *fixture) Revoke(_ context.Context, g grant.Grant, _ approval.Person) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.grants {
@@ -288,7 +289,7 @@ func (w *fixture) Revoke(_ context.Context, g approval.Grant, _ approval.Person)
 }
 
 // GrantsIn implements web.grants.
-func (w *fixture) GrantsIn(ws string) (list []approval.GrantUse) {
+func (w *fixture) GrantsIn(ws string) (list []grant.Use) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.grants {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 )
 
@@ -106,8 +107,8 @@ func TestDataIsNeverMarkup(t *testing.T) {
 		irreversible := w.addRequest(3, func(p *approval.Pending) { fillFields(text)(p); p.Reversibility = "" })
 		now := w.clock()
 		w.mu.Lock()
-		w.grants = []approval.GrantUse{{Grant: approval.Grant{
-			ID: k.ID, Kind: approval.GrantTarget, Workspace: workspace, Capability: text, Target: text, SessionID: text, By: text, Reason: text, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
+		w.grants = []grant.Use{{Grant: grant.Grant{
+			ID: k.ID, Kind: grant.Target, Workspace: workspace, Capability: text, Target: text, SessionID: text, By: text, Reason: text, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}}}
 		w.history = []*read.Request{{Key: k, Tool: text, Target: text, Status: approval.Status(text), By: text, Via: text, Rule: text, AskedAt: now}}
 		w.entries = []event.Entry{{

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
@@ -62,9 +63,9 @@ func (v *visit) grants() {
 	v.write(v.rw, http.StatusOK, "grants", p)
 }
 
-func (v *visit) grantLine(c approval.GrantUse) grantLine {
+func (v *visit) grantLine(c grant.Use) grantLine {
 	what := c.ActionType
-	if c.Kind == approval.GrantTarget {
+	if c.Kind == grant.Target {
 		what = strings.TrimSpace(c.Capability + " " + c.Target)
 	}
 	what = v.oneLine(what)
@@ -92,7 +93,7 @@ func (v *visit) revoke() {
 		return
 	}
 	list := v.Backend.Grants.GrantsIn(ws)
-	i := slices.IndexFunc(list, func(c approval.GrantUse) bool { return c.ID == id })
+	i := slices.IndexFunc(list, func(c grant.Use) bool { return c.ID == id })
 	ic := v.People.Interceptor(v.se.user)
 	if i < 0 {
 		v.fail(http.StatusNotFound, v.w.GrantNotFound)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/messagestest"
@@ -174,7 +176,7 @@ func TestUndo(t *testing.T) {
 	k := w.addRequest(1, nil)
 	p := b.follow(b.decide(k, url.Values{"code": {"6"}}))
 	require.NotNil(t, p.find("undo"))
-	w.grants = []approval.GrantUse{{Grant: approval.Grant{ID: k.ID, Kind: approval.GrantRule, Workspace: workspace, ActionType: "send_message"}}}
+	w.grants = []grant.Use{{Grant: grant.Grant{ID: k.ID, Kind: grant.Rule, Workspace: workspace, ActionType: "send_message"}}}
 	p = b.follow(b.post(b.sessionPath+"r/personal/"+k.ID+"/undo", url.Values{"undo": {"yes"}}))
 	require.Contains(t, innerText(p.find("note")), "send_message")
 	require.False(t, w.grants[0].RevokedAt.IsZero())
@@ -278,7 +280,7 @@ func TestRequestPageShowsAllDetails(t *testing.T) {
 		p.Resubmits = "00000000000000aa"
 		p.Facts.Host = []approval.HostFact{{Domain: "mail", Name: "recipient", Values: []string{"bob@example.org"}, From: "template"}}
 		p.Facts.Proof = &approval.Proof{Verified: true, Prover: "ci", Program: "send(x)\n\u202eend", Effects: []approval.ProvenEffect{
-			{Domain: "mail", Op: "send", Args: approval.Raw(`{}`), Status: approval.EffectProven},
+			{Domain: "mail", Op: "send", Args: approval.Raw(`{}`), Status: facts.Proven},
 		}}
 	})
 	p := b.page("r/personal/" + k.ID)
@@ -342,9 +344,9 @@ func TestBackendPages(t *testing.T) {
 	b := w.login()
 	k := w.addRequest(1, nil)
 	now := w.clock()
-	w.grants = []approval.GrantUse{
-		{Grant: approval.Grant{ID: "00000000000000aa", Kind: approval.GrantRule, Workspace: workspace, ActionType: "send_message", By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, Uses: 3},
-		{Grant: approval.Grant{ID: "00000000000000bb", Kind: approval.GrantTarget, Workspace: workspace, Capability: "mail:send", Target: "bob@example.org", By: "ann", CreatedAt: now, ExpiresAt: now.Add(-time.Hour)}},
+	w.grants = []grant.Use{
+		{Grant: grant.Grant{ID: "00000000000000aa", Kind: grant.Rule, Workspace: workspace, ActionType: "send_message", By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, Uses: 3},
+		{Grant: grant.Grant{ID: "00000000000000bb", Kind: grant.Target, Workspace: workspace, Capability: "mail:send", Target: "bob@example.org", By: "ann", CreatedAt: now, ExpiresAt: now.Add(-time.Hour)}},
 	}
 	for range 60 {
 		w.history = append(w.history, &read.Request{Key: k, Tool: "x_post", Target: "x.com", Status: approval.StatusApproved, By: "ann", Via: "web", AskedAt: now, EndedAt: now.Add(3 * time.Second)})

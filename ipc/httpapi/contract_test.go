@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
@@ -170,14 +171,14 @@ func TestContract(t *testing.T) {
 	c.call("ann", "GET", all, "", "?limit=2", nil, 200)
 
 	now := time.Now()
-	for kind, base := range map[approval.GrantKind]string{approval.GrantRule: "allow-rules", approval.GrantSession: "session-allows", approval.GrantTarget: "grants"} {
-		g := approval.GrantUse{Uses: 1, LastUsed: now, Grant: approval.Grant{
+	for kind, base := range map[grant.Kind]string{grant.Rule: "allow-rules", grant.Session: "session-allows", grant.Target: "grants"} {
+		g := grant.Use{Uses: 1, LastUsed: now, Grant: grant.Grant{
 			ID: fmt.Sprintf("%016x", len(h.grants)+1), Kind: kind, Workspace: home, ClientID: h.client("agent"), ActionType: "write_file", By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}}
 		h.grants = append(h.grants, g)
 		item := "/v1/" + base + "/{id}"
 		key := "agent"
-		if kind == approval.GrantTarget {
+		if kind == grant.Target {
 			key = "ann"
 		}
 		require.Len(t, c.call(key, "GET", "/v1/"+base, "", "", nil, 200).json["items"], 1)

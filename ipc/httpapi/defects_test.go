@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
@@ -133,7 +134,7 @@ func (h *rig) revokeAll() {
 // TestRevokeRule lists a rule and revokes it: its client may, other clients may not.
 func TestRevokeRule(t *testing.T) {
 	h := newRig(t)
-	id := h.addGrant(approval.GrantRule, "")
+	id := h.addGrant(grant.Rule, "")
 	request := map[string]any{"action_type": "write_file"}
 	require.Empty(t, h.do("another", "GET", "/v1/allow-rules", nil).json["items"])
 	h.requireProblem(h.do("another", "GET", "/v1/allow-rules/"+id, nil), 404, "rule not found")
@@ -146,9 +147,9 @@ func TestRevokeRule(t *testing.T) {
 	require.Equal(t, 204, h.do("agent", "DELETE", "/v1/allow-rules/"+id, nil).StatusCode)
 	require.Equal(t, "revoked", h.do("agent", "GET", "/v1/allow-rules/"+id, nil).json["state"])
 	require.Equal(t, "pending", h.do("agent", "POST", "/v1/approvals", request).json["status"], "a revoked rule allows nothing")
-	grant := h.addGrant(approval.GrantTarget, "")
-	require.Equal(t, 403, h.do("agent", "DELETE", "/v1/grants/"+grant, nil).StatusCode, "a grant applies to other clients too")
-	require.Equal(t, 204, h.do("ann", "DELETE", "/v1/grants/"+grant, nil).StatusCode)
+	given := h.addGrant(grant.Target, "")
+	require.Equal(t, 403, h.do("agent", "DELETE", "/v1/grants/"+given, nil).StatusCode, "a grant applies to other clients too")
+	require.Equal(t, 204, h.do("ann", "DELETE", "/v1/grants/"+given, nil).StatusCode)
 }
 
 // TestChannelsDown creates a request while no channel is reachable: the gate accepts it,

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // Rule is a grant.
@@ -52,13 +53,13 @@ func (s *Server) grants(api huma.API) {
 	read := readScopes()
 	revoke := []string{approval.MayRequest, approval.MayDecide}
 	for _, x := range []struct {
-		kind           approval.GrantKind
+		kind           grant.Kind
 		path, id, what string
 		revoke         []string
 	}{
-		{approval.GrantRule, "allow-rules", "allow-rule", "allow rules: one action type of one client, always", revoke},
-		{approval.GrantSession, "session-allows", "session-allow", "session allows: one action type of one client, for a session", revoke},
-		{approval.GrantTarget, "grants", "grant", "grants: a capability on a target, for every client of the workspace", []string{approval.MayDecide}},
+		{grant.Rule, "allow-rules", "allow-rule", "allow rules: one action type of one client, always", revoke},
+		{grant.Session, "session-allows", "session-allow", "session allows: one action type of one client, for a session", revoke},
+		{grant.Target, "grants", "grant", "grants: a capability on a target, for every client of the workspace", []string{approval.MayDecide}},
 	} {
 		base := "/v1/" + x.path
 		register(api, op("list-"+x.path, http.MethodGet, base, "List "+x.what,
@@ -87,20 +88,20 @@ func (s *Server) grants(api huma.API) {
 	}
 }
 
-func (s *Server) grantsOf(k *approval.APIKey, kind approval.GrantKind) []approval.GrantUse {
+func (s *Server) grantsOf(k *approval.APIKey, kind grant.Kind) []grant.Use {
 	if s.Grants == nil {
 		return nil
 	}
-	var list []approval.GrantUse
+	var list []grant.Use
 	for _, c := range s.Grants.GrantsIn(k.Workspace) {
-		if c.Kind == kind && (kind == approval.GrantTarget || s.clientOf(k).Sees(c.ClientID)) {
+		if c.Kind == kind && (kind == grant.Target || s.clientOf(k).Sees(c.ClientID)) {
 			list = append(list, c)
 		}
 	}
 	return list
 }
 
-func (s *Server) findGrant(k *approval.APIKey, kind approval.GrantKind, id string) (*approval.GrantUse, error) {
+func (s *Server) findGrant(k *approval.APIKey, kind grant.Kind, id string) (*grant.Use, error) {
 	for _, c := range s.grantsOf(k, kind) {
 		if c.ID == id {
 			return &c, nil
@@ -109,7 +110,7 @@ func (s *Server) findGrant(k *approval.APIKey, kind approval.GrantKind, id strin
 	return nil, problem(http.StatusNotFound, detailNoRule)
 }
 
-func (s *Server) revoke(k *approval.APIKey, kind approval.GrantKind, id string) error {
+func (s *Server) revoke(k *approval.APIKey, kind grant.Kind, id string) error {
 	if _, err := s.findGrant(k, kind, id); err != nil {
 		return err
 	}
@@ -123,7 +124,7 @@ func (s *Server) revoke(k *approval.APIKey, kind approval.GrantKind, id string) 
 	return nil
 }
 
-func (s *Server) rule(c approval.GrantUse) Rule {
+func (s *Server) rule(c grant.Use) Rule {
 	return Rule{
 		ID: c.ID, Kind: string(c.Kind), State: c.State(s.Now()), ClientID: c.ClientID, SessionID: c.SessionID, ActionType: c.ActionType,
 		Capability: c.Capability, TargetKind: c.TargetKind, Target: c.Target, Exact: c.Exact != "", By: c.By, Via: c.Via,

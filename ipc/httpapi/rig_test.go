@@ -24,6 +24,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/ipc/service"
@@ -47,7 +48,7 @@ type rig struct {
 	mu      sync.Mutex
 	keys    map[string]*approval.APIKey // by hash
 	secrets map[string]string           // by name
-	grants  []approval.GrantUse
+	grants  []grant.Use
 	ws      map[string]approval.Workspace
 	logs    bytes.Buffer
 	feed    *feed
@@ -173,10 +174,10 @@ func (p rigSettings) WorkspaceInfo(name string) (service.WorkspaceInfo, bool) {
 }
 
 // GrantsIn implements httpapi.Grants.
-func (h *rig) GrantsIn(ws string) []approval.GrantUse {
+func (h *rig) GrantsIn(ws string) []grant.Use {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(h.grants), func(c approval.GrantUse) bool { return c.Workspace != ws })
+	return slices.DeleteFunc(slices.Clone(h.grants), func(c grant.Use) bool { return c.Workspace != ws })
 }
 
 // RevokeGrant implements httpapi.Grants.
@@ -200,7 +201,7 @@ func (h *rig) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.grants = append(h.grants, approval.GrantUse{Grant: *g})
+	h.grants = append(h.grants, grant.Use{Grant: *g})
 	return h.Policy.AddGrant(*g)
 }
 

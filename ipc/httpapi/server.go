@@ -14,6 +14,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
 
@@ -44,7 +45,7 @@ type AuditFeed interface {
 // Grants lists and revokes grants.
 type Grants interface {
 	// GrantsIn lists those of a workspace, the newest first.
-	GrantsIn(workspace string) []approval.GrantUse
+	GrantsIn(workspace string) []grant.Use
 	// RevokeGrant revokes one, durably. done is false if it was already revoked.
 	RevokeGrant(id, by string) (done bool, err error)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
@@ -154,11 +155,11 @@ func (s *Server) setGrantCode(a *Approval, workspace string) {
 			continue
 		}
 		switch c.Kind {
-		case approval.GrantRule:
+		case grant.Rule:
 			a.Decision.Choice = &Choice{Code: ptr("6")}
-		case approval.GrantSession:
+		case grant.Session:
 			a.Decision.Choice = &Choice{Code: ptr("2")}
-		case approval.GrantTarget:
+		case grant.Target:
 		}
 	}
 }

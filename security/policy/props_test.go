@@ -12,6 +12,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -19,7 +21,7 @@ func pick[T any](rt *rapid.T, what string, of ...T) T { return rapid.SampledFrom
 
 func capabilityNames() []string {
 	names := []string{""}
-	for _, c := range approval.Capabilities() {
+	for _, c := range facts.Capabilities() {
 		names = append(names, c.Name)
 	}
 	return names
@@ -30,7 +32,7 @@ func drawProperty(rt *rapid.T, name string) approval.Property {
 }
 
 func drawFacts(rt *rapid.T) approval.Facts {
-	f := facts(pick(rt, "capability", capabilityNames()...))
+	f := factsFor(pick(rt, "capability", capabilityNames()...))
 	f.Autonomy = pick(rt, "autonomy", "readonly", "supervised", "full", "")
 	f.Trust = approval.Trust{
 		PublicSource: drawProperty(rt, "source"), SecretData: drawProperty(rt, "secret"),
@@ -89,8 +91,8 @@ func drawClaim(rt *rapid.T) event.Entry {
 	}
 }
 
-func drawGrant(rt *rapid.T) approval.Grant {
-	f := facts(pick(rt, "of", capabilityNames()...))
+func drawGrant(rt *rapid.T) grant.Grant {
+	f := factsFor(pick(rt, "of", capabilityNames()...))
 	f.Target = pick(rt, "grant target", "/data/a.txt", "/data/**", "example.org")
 	f.ActionType = pick(rt, "grant action", "custom:t", "exec_cmd", "send_message")
 	f.SessionID = pick(rt, "grant session", "s1", "s2")
@@ -104,7 +106,7 @@ func drawGrant(rt *rapid.T) approval.Grant {
 type setup struct {
 	config  policy.Config
 	history []event.Entry
-	grants  []approval.Grant
+	grants  []grant.Grant
 	secrets []approval.Finding
 }
 
@@ -136,8 +138,8 @@ func TestPropAddingAGrantNeverLiftsADeny(t *testing.T) {
 		if before.Outcome == approval.Deny {
 			require.Equal(rt, approval.Deny, after.Outcome)
 		}
-		c, has := approval.CapabilityNamed(f.Capability)
-		if has && c.Default == approval.AskAlways {
+		c, has := facts.CapabilityNamed(f.Capability)
+		if has && c.Default == facts.AskAlways {
 			require.Equal(rt, before.Outcome, after.Outcome, "a grant lifts no capability with the default always")
 		}
 		require.GreaterOrEqual(rt, after.Outcome, before.Outcome, "a grant makes nothing stricter")
@@ -205,8 +207,8 @@ func TestTrifectaTable(t *testing.T) {
 			w := setup{history: []event.Entry{{Event: event.Approved, Workspace: "w", Time: noon, Taints: have}}}
 			fmt.Fprintf(&b, "%-18s %-9s %-9s %-9s %-9s:", strings.Join(have, "+"), trust.PublicSource, trust.SecretData, trust.PublicSink, trust.DangerousWrites)
 			for _, capability := range []string{"mail:read", "channel:out"} {
-				f := facts(capability)
-				f.Autonomy, f.Trust = approval.Full, trust
+				f := factsFor(capability)
+				f.Autonomy, f.Trust = grant.Full, trust
 				r := w.judge(t, f)
 				fmt.Fprintf(&b, " %-5s %-8s %-17s", r.Outcome, r.Rule, strings.Join(r.Taints, "+"))
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // Rule is one of the operator's rules. The zero Rule denies everything. An empty
@@ -59,7 +60,7 @@ func (r Rule) Check() error {
 		}
 	}
 	if r.Capability != "" {
-		if _, ok := approval.CapabilityNamed(r.Capability); !ok {
+		if _, ok := facts.CapabilityNamed(r.Capability); !ok {
 			return fmt.Errorf("check rule %q: %q is not one of the 13 capabilities", r.label(), r.Capability)
 		}
 	}

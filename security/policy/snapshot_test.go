@@ -50,7 +50,7 @@ func TestPropSnapshotIsTheSameAsTheLog(t *testing.T) {
 		for _, x := range log {
 			second.Learn(x) // entries in the snapshot are ignored
 		}
-		for _, g := range grants(facts("fs:write")) {
+		for _, g := range grants(factsFor("fs:write")) {
 			require.NoError(rt, whole.AddGrant(g))
 			require.NoError(rt, second.AddGrant(g))
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -173,12 +174,12 @@ func (c *Client) Tail(ctx context.Context, lines int) ([]audit.Line, error) {
 }
 
 // Grants lists grants, newest first.
-func (c *Client) Grants(ctx context.Context) ([]approval.GrantUse, error) {
+func (c *Client) Grants(ctx context.Context) ([]grant.Use, error) {
 	return call(ctx, c, opGrants, none{})
 }
 
 // AddGrant creates a grant.
-func (c *Client) AddGrant(ctx context.Context, b GrantBody) (*approval.Grant, error) {
+func (c *Client) AddGrant(ctx context.Context, b GrantBody) (*grant.Grant, error) {
 	return call(ctx, c, opGrantAdd, struct{ Body GrantBody }{b})
 }
 

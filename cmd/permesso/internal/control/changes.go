@@ -12,7 +12,9 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
@@ -23,12 +25,12 @@ import (
 
 var opGrants = get("grants", "/grants", "Grants, newest first", (*Service).grants)
 
-func (s *Service) grants(_ context.Context, c *httpapi.Caller, _ *none) ([]approval.GrantUse, error) {
+func (s *Service) grants(_ context.Context, c *httpapi.Caller, _ *none) ([]grant.Use, error) {
 	m, err := s.Memory()
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(m.Grants(), func(g approval.GrantUse) bool { return !c.Sees(g.Workspace) }), nil
+	return slices.DeleteFunc(m.Grants(), func(g grant.Use) bool { return !c.Sees(g.Workspace) }), nil
 }
 
 // GrantBody is a new grant.
@@ -47,7 +49,7 @@ type GrantBody struct {
 var opGrantAdd = post("grant-add", "/grants", "Allow a capability on a target without asking",
 	(*Service).grantAdd).forOperator()
 
-func (s *Service) grantAdd(_ context.Context, c *httpapi.Caller, in *struct{ Body GrantBody }) (*approval.Grant, error) {
+func (s *Service) grantAdd(_ context.Context, c *httpapi.Caller, in *struct{ Body GrantBody }) (*grant.Grant, error) {
 	ws, err := ChooseWorkspace(s.Home, in.Body.Workspace)
 	if err != nil {
 		return nil, err
@@ -83,13 +85,13 @@ func ChooseWorkspace(h *home.Home, name string) (string, error) {
 	return name, nil
 }
 
-func (b *GrantBody) grant(w approval.Workspace, c *httpapi.Caller, now time.Time) (*approval.Grant, error) {
-	capability, ok := approval.CapabilityNamed(b.Capability)
+func (b *GrantBody) grant(w approval.Workspace, c *httpapi.Caller, now time.Time) (*grant.Grant, error) {
+	capability, ok := facts.CapabilityNamed(b.Capability)
 	life, err := time.ParseDuration(b.Life)
 	switch {
 	case !ok:
 		return nil, console.Fail(console.ExitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", b.Capability)
-	case capability.Default == approval.AskAlways:
+	case capability.Default == facts.AskAlways:
 		return nil, console.Fail(console.ExitRefused, "a configured rule can allow it if it names the tool and every argument", "%s always asks: a grant cannot allow it", capability.Name)
 	case err != nil || life <= 0:
 		return nil, console.Fail(console.ExitUsage, "write for example --for 24h", "--for %s must be positive", b.Life)
@@ -103,8 +105,8 @@ func (b *GrantBody) grant(w approval.Workspace, c *httpapi.Caller, now time.Time
 		return nil, console.Fail(console.ExitUsage, "permesso policy registry shows the kind of target of each capability", "%w", err)
 	}
 	channel, sender := gate.GrantHolder(w)
-	return &approval.Grant{
-		Version: approval.Version, ID: client.NewID(), Kind: approval.GrantTarget, SessionID: b.Session,
+	return &grant.Grant{
+		Version: approval.Version, ID: client.NewID(), Kind: grant.Target, SessionID: b.Session,
 		Channel: cmp.Or(b.Channel, channel), Sender: cmp.Or(b.Sender, sender),
 		Capability: capability.Name, TargetKind: capability.TargetKind, Target: target,
 		By: c.Person.Name, ByID: c.Person.ID, Via: c.Via, Reason: b.Reason, CreatedAt: now.UTC(), ExpiresAt: now.Add(life).UTC(), MaxUses: b.Uses,
@@ -190,7 +192,7 @@ func (s *Service) clearTaints(ctx context.Context, c *httpapi.Caller, in *struct
 		return nil, err
 	}
 	had := slices.Clone(m.Taints(ws)[b.SessionID])
-	x := &approval.Clearing{
+	x := &grant.Clearing{
 		Version: approval.Version, ID: client.NewID(), Workspace: ws, SessionID: b.SessionID,
 		By: c.Person.Name, ByID: c.Person.ID, Via: c.Via, Reason: b.Reason, At: time.Now().UTC(),
 	}
@@ -198,7 +200,7 @@ func (s *Service) clearTaints(ctx context.Context, c *httpapi.Caller, in *struct
 	if err != nil {
 		return nil, err
 	}
-	k := approval.GrantKey(x.ID)
+	k := grant.Key(x.ID)
 	body = s.Keys.Seal.Seal(approval.DocClear, k, body)
 	if err := s.Home.Store.Create(ctx, approval.DocClear, k, body, approval.Durable); err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -234,7 +235,7 @@ func (w *sim) checkRequest(id string) (bad []string) {
 // checkGrant checks that an approved "always" has a grant, and that nothing else has.
 func (w *sim) checkGrant(k approval.Key, rec *approval.Record, violate func(string, ...any)) {
 	b, there := w.disk.File(layout.Grants() + "/" + k.ID + ".json")
-	_, err := w.config.key.Open(approval.DocGrant, approval.GrantKey(k.ID), b)
+	_, err := w.config.key.Open(approval.DocGrant, grant.Key(k.ID), b)
 	approved := rec.Status == approval.StatusApproved && w.flow.Name == "always"
 	switch {
 	case approved && (!there || err != nil):

@@ -31,7 +31,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -221,7 +223,7 @@ var tools = map[string]approval.Tool{
 }
 
 // Provers implements gate.Settings.
-func (*sim) Provers() approval.Provers { return nil }
+func (*sim) Provers() facts.Provers { return nil }
 
 // Tool implements gate.Settings.
 func (w *sim) Tool(name string) (approval.Tool, bool) {
@@ -262,7 +264,7 @@ func (m grantStore) AddFromDecision(p *approval.Pending, d *approval.Decision) e
 	if err != nil {
 		return err
 	}
-	k := approval.GrantKey(g.ID)
+	k := grant.Key(g.ID)
 	err = m.store.Create(context.Background(), approval.DocGrant, k, m.w.config.key.Seal(approval.DocGrant, k, body), approval.Durable)
 	if errors.Is(err, fs.ErrExist) {
 		return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
@@ -43,10 +44,10 @@ func TestTaintClearingSurvivesEveryCut(t *testing.T) {
 		p := disk.Process("operator")
 		require.NoError(t, p.MkdirAll(layout.Grants(), 0o700))
 		require.NoError(t, p.SyncFS("/"))
-		c := &approval.Clearing{Version: approval.Version, ID: "00000000000000aa", Workspace: "default", By: "ann", At: time.Unix(1, 0).UTC()}
+		c := &grant.Clearing{Version: approval.Version, ID: "00000000000000aa", Workspace: "default", By: "ann", At: time.Unix(1, 0).UTC()}
 		body, err := c.Encode()
 		require.NoError(t, err)
-		k := approval.GrantKey(c.ID)
+		k := grant.Key(c.ID)
 		store := &ipc.Store{FS: p, Layout: layout}
 		require.NoError(t, store.Create(context.Background(), approval.DocClear, k, key.Seal(approval.DocClear, k, body), approval.Durable))
 		return disk

@@ -18,6 +18,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -111,8 +112,8 @@ func (m *Memory) knows(e event.Kind, id string) bool {
 }
 
 // Grant reads one grant from its file.
-func (m *Memory) Grant(id string) (*approval.Grant, error) {
-	k := approval.GrantKey(id)
+func (m *Memory) Grant(id string) (*grant.Grant, error) {
+	k := grant.Key(id)
 	b, err := m.home.Store.Read(context.Background(), approval.DocGrant, k)
 	if err != nil {
 		return nil, err
@@ -121,11 +122,11 @@ func (m *Memory) Grant(id string) (*approval.Grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	return approval.ParseGrant(body, id)
+	return grant.Parse(body, id)
 }
 
 // SaveGrant writes a grant, and audits it; how permits replacing an older state.
-func (m *Memory) SaveGrant(g *approval.Grant, how approval.WriteMode) error {
+func (m *Memory) SaveGrant(g *grant.Grant, how approval.WriteMode) error {
 	if err := g.Check(); err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (m *Memory) SaveGrant(g *approval.Grant, how approval.WriteMode) error {
 	if err != nil {
 		return err
 	}
-	k := approval.GrantKey(g.ID)
+	k := grant.Key(g.ID)
 	if err := m.home.Store.Create(context.Background(), approval.DocGrant, k, m.Keys.Seal.Seal(approval.DocGrant, k, body), how); err != nil {
 		return err
 	}
@@ -182,7 +183,7 @@ func (m *Memory) ApplyChanges(now time.Time) error {
 
 // readGrants reads every grant. An unreadable one allows nothing.
 func (m *Memory) readGrants() error {
-	ids, _, err := m.home.Store.List(context.Background(), approval.DocGrant, approval.GrantKey("").Workspace)
+	ids, _, err := m.home.Store.List(context.Background(), approval.DocGrant, grant.Key("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list grants: %w", err)
 	}
@@ -199,7 +200,7 @@ func (m *Memory) readGrants() error {
 }
 
 // auditGrant audits a grant and its revocation, each once.
-func (m *Memory) auditGrant(g *approval.Grant) error {
+func (m *Memory) auditGrant(g *grant.Grant) error {
 	if m.Audit == nil {
 		return nil
 	}
@@ -223,7 +224,7 @@ func (m *Memory) auditGrant(g *approval.Grant) error {
 
 // clearTaints applies the requests of session clear.
 func (m *Memory) clearTaints(add func(event.Entry) error) error {
-	ids, _, err := m.home.Store.List(context.Background(), approval.DocClear, approval.GrantKey("").Workspace)
+	ids, _, err := m.home.Store.List(context.Background(), approval.DocClear, grant.Key("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list taint clearings: %w", err)
 	}
@@ -236,7 +237,7 @@ func (m *Memory) clearTaints(add func(event.Entry) error) error {
 }
 
 func (m *Memory) clear(id string, add func(event.Entry) error) error {
-	k := approval.GrantKey(id)
+	k := grant.Key(id)
 	b, err := m.home.Store.Read(context.Background(), approval.DocClear, k)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -244,10 +245,10 @@ func (m *Memory) clear(id string, add func(event.Entry) error) error {
 		}
 		return err
 	}
-	var c *approval.Clearing
+	var c *grant.Clearing
 	body, err := m.Keys.Seal.Open(approval.DocClear, k, b)
 	if err == nil {
-		c, err = approval.ParseClearing(body, id)
+		c, err = grant.ParseClearing(body, id)
 	}
 	switch {
 	case err != nil:
@@ -364,7 +365,7 @@ func (h *Home) EmptyMemory() (*Memory, error) {
 }
 
 // Find returns the one grant whose id begins with typed, nil if none.
-func (m *Memory) Find(typed string) (*approval.Grant, error) {
+func (m *Memory) Find(typed string) (*grant.Grant, error) {
 	if len(typed) < 4 {
 		return nil, console.Fail(console.ExitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -213,16 +214,16 @@ func TestEveryReasonIsTranslated(t *testing.T) {
 		Secrets: []string{"w"},
 	}))
 	now := time.Now()
-	e.Learn(event.Entry{Seq: 1, Event: event.AutoApproved, Workspace: "w", RequestID: "1", Capability: "channel:out", Taints: []string{approval.TaintCorruption}, Time: now})
+	e.Learn(event.Entry{Seq: 1, Event: event.AutoApproved, Workspace: "w", RequestID: "1", Capability: "channel:out", Taints: []string{grant.TaintCorruption}, Time: now})
 	e.Learn(event.Entry{Seq: 2, Event: event.AutoApproved, Workspace: "w", RequestID: "2", Time: now})
 	base := approval.Facts{
-		RequestID: "3", Workspace: "w", Autonomy: approval.Supervised, Tool: "x_post", KnownTool: true, Capability: "channel:out",
+		RequestID: "3", Workspace: "w", Autonomy: grant.Supervised, Tool: "x_post", KnownTool: true, Capability: "channel:out",
 		Args: approval.Raw(`{"text":"` + secretKey + `"}`), Cost: 5, Now: now, Target: "t", ActionType: "send_message",
 	}
 	bare, question, readonly := base, base, base
 	bare.Capability, bare.Tool = "", "other"
 	question.Question = true
-	readonly.Autonomy, readonly.Capability = approval.ReadOnly, "fs:read"
+	readonly.Autonomy, readonly.Capability = grant.ReadOnly, "fs:read"
 	for _, f := range []approval.Facts{base, bare, question, readonly} {
 		r := e.Judge(f)
 		require.Equal(t, approval.Ask, r.Outcome, r.Reasons)

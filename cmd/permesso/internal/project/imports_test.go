@@ -44,16 +44,18 @@ type rule struct {
 
 // leaves are the pure packages around approval. A package that may import approval may import them as well. What a leaf
 // itself may import is in the plan.
-var leaves = []string{"approval/codec", "approval/event"}
+var leaves = []string{"approval/codec", "approval/event", "approval/facts", "approval/grant"}
 
 // plan holds every package, built or not yet: a package that is missing here is refused.
 var plan = []rule{
-	{"approval", []string{"approval/codec"}}, // pure: imported by all
-	{"approval/codec", nil},                  // strict JSON
-	{"approval/event", nil},                  // the audit log's words
-	{"approval/gate", []string{"approval"}},  // knows stores, policies and executors only as its own interfaces
-	{"approval/read", []string{"approval"}},  // the read model
-	{"approval/exec", []string{"approval"}},  // takes a receipt verifier as an interface
+	{"approval", []string{"approval/codec"}},                                     // pure: imported by all
+	{"approval/codec", nil},                                                      // strict JSON
+	{"approval/event", nil},                                                      // the audit log's words
+	{"approval/facts", []string{"approval", "approval/codec"}},                   // what is known of a request
+	{"approval/grant", []string{"approval", "approval/codec", "approval/facts"}}, // autonomy, grants, taints
+	{"approval/gate", []string{"approval"}},                                      // knows stores, policies and executors only as its own interfaces
+	{"approval/read", []string{"approval"}},                                      // the read model
+	{"approval/exec", []string{"approval"}},                                      // takes a receipt verifier as an interface
 
 	{"ipc", []string{"approval"}},
 	{"ipc/service", []string{"approval", "approval/read"}},
