@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/grant"
 )
@@ -20,6 +21,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden documents")
 
 const someID = "a7f3b2c1d4e5f6a7"
+
+func noon() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
 func someKey() approval.Key { return approval.Key{Workspace: "personal", ID: someID} }
 
@@ -443,14 +446,14 @@ func TestOutcomeDefaultsToDeny(t *testing.T) {
 // The daemon's own documents may have members that a later version has added, and
 // are refused from a later major version. What agents write has no unknown members.
 func TestDocumentsOfLaterVersions(t *testing.T) {
-	key := approval.NewAPIKey("secret")
-	key.Workspace, key.Scopes, key.CreatedBy, key.CreatedAt = "personal", []string{approval.MayRequest}, "operator:root", noon()
+	key := apikey.New("secret")
+	key.Workspace, key.Scopes, key.CreatedBy, key.CreatedAt = "personal", []string{apikey.MayRequest}, "operator:root", noon()
 	given := &grant.Grant{
 		Version: 1, ID: someID, Kind: grant.Rule, Workspace: "personal", ClientID: "ws:personal", ActionType: "send_message",
 		By: "ann", CreatedAt: noon(), ExpiresAt: noon().Add(time.Hour),
 	}
 	all := append(documents(),
-		document{"api key", key, func(b []byte) (any, error) { return approval.ParseAPIKey(b, key.ID) }},
+		document{"api key", key, func(b []byte) (any, error) { return apikey.Parse(b, key.ID) }},
 		document{"grant", given, func(b []byte) (any, error) { return grant.Parse(b, given.ID) }},
 	)
 	for _, doc := range all {

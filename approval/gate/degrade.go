@@ -12,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/move"
 )
 
 // # Degraded mode
@@ -247,13 +248,13 @@ func diagnose(err error) Degradation {
 
 // delay reports whether a degraded gate must not make this move now. A request that
 // was delayed once waits until the gate is healthy or the request expires.
-func (g *Gate) delay(m approval.Move, s *state) (waiting bool) {
+func (g *Gate) delay(m move.Move, s *state) (waiting bool) {
 	level, next := g.health()
-	starts := m == approval.RunClaim || m == approval.RunAgain
+	starts := m == move.RunClaim || m == move.RunAgain
 	switch {
 	case level == healthy:
 		return false
-	case m == approval.Intake:
+	case m == move.Intake:
 		if waiting = level >= writeFailing || g.seen.has(s.key); waiting {
 			g.firstSeen(s.key, s.now)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
+	"github.com/permesso-dev/permesso/approval/move"
 )
 
 // outsideMarker is in a file outside the folder. The gate would run that file if it
@@ -192,7 +193,7 @@ func TestHostileFolder(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			h.waitResponse(key(n), 4*time.Second)
-			require.Greater(t, h.response(key(n)).RespondedAt.Sub(began[n]), approval.IncompleteGrace-100*time.Millisecond, "refused before the grace period ended")
+			require.Greater(t, h.response(key(n)).RespondedAt.Sub(began[n]), move.IncompleteGrace-100*time.Millisecond, "refused before the grace period ended")
 			h.requireMalformed(t, key(n), c.want)
 		})
 	}

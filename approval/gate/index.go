@@ -12,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/move"
 )
 
 // index caches the state of the folders. Start builds it, and every Step corrects it.
@@ -136,12 +137,12 @@ func (x *index) addSettled(k approval.Key) {
 }
 
 // update records what a load of the documents showed.
-func (x *index) update(s *state, m approval.Move) {
+func (x *index) update(s *state, m move.Move) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if m == approval.NoMove {
+	if m == move.None {
 		x.deferredCleanup.remove(s.key)
-		if s.Record && !s.Retained && s.Response == approval.Absent {
+		if s.Record && !s.Retained && s.Response == move.Absent {
 			x.noResponse.set(s.key, true)
 		}
 	}
@@ -150,10 +151,10 @@ func (x *index) update(s *state, m approval.Move) {
 		x.dropPending(s.key)
 		x.addShort(s.key)
 		delete(x.dueAt, s.key)
-	case s.Pending == approval.Valid:
+	case s.Pending == move.Valid:
 		x.addPending(s.key)
 		x.dueAt[s.key] = s.ExpiresAt
-	case m == approval.NoMove:
+	case m == move.None:
 		x.dropPending(s.key)
 		delete(x.dueAt, s.key)
 	}

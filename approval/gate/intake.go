@@ -10,6 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/move"
 )
 
 // defaultTimeout is how long a request waits for a decision by default.
@@ -149,7 +150,7 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 		return false, fmt.Errorf("encode pending: %w", err)
 	}
 	how := approval.Durable
-	if s.Pending == approval.Invalid {
+	if s.Pending == move.Invalid {
 		how = approval.Replace
 	}
 	g.index.ownEvents.set(s.key, g.Now().Add(cooldownPeriod))
@@ -174,7 +175,7 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 	}
 	s.retryAt = p.ExpiresAt
 	// No other document existed when this one was loaded. A later one wakes the key.
-	return !s.Cancel && !s.alsoAsFile && s.Decision == approval.Absent && s.Response == approval.Absent, nil
+	return !s.Cancel && !s.alsoAsFile && s.Decision == move.Absent && s.Response == move.Absent, nil
 }
 
 // newPending is the request as people see it. The agent's fields are data or prose.

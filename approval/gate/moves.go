@@ -8,6 +8,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/move"
 )
 
 // maxMoves is more than any key needs. Reaching it means that another process undoes
@@ -64,21 +65,21 @@ func (g *Gate) settleKey(ctx context.Context, k approval.Key) (retryAt time.Time
 			}
 		}
 		s.current = false
-		move, wake := approval.Next(s.Documents, s.now)
-		g.index.update(s, move)
-		g.rememberLate(s, move)
+		next, wake := move.Next(s.Documents, s.now)
+		g.index.update(s, next)
+		g.rememberLate(s, next)
 		if err := g.deliverResult(ctx, s); err != nil {
 			return time.Time{}, err
 		}
-		if waits(move) {
+		if waits(next) {
 			g.dropForgedResponse(ctx, s)
 			return wake, nil
 		}
-		if g.delay(move, s) {
+		if g.delay(next, s) {
 			g.rejectDegraded(s.submission)
 			return s.retryAt, nil
 		}
-		waiting, err := g.apply(ctx, move, s)
+		waiting, err := g.apply(ctx, next, s)
 		if err != nil || waiting {
 			return s.retryAt, err
 		}
@@ -88,18 +89,18 @@ func (g *Gate) settleKey(ctx context.Context, k approval.Key) (retryAt time.Time
 
 // rememberLate remembers that a key missed its deadline, so that a clock set back
 // cannot revive it.
-func (g *Gate) rememberLate(s *state, m approval.Move) {
+func (g *Gate) rememberLate(s *state, m move.Move) {
 	switch {
-	case m == approval.EndLate || m == approval.DecideExpiry:
+	case m == move.EndLate || m == move.DecideExpiry:
 		g.late.set(s.key, s.now)
-	case s.Record || s.Pending != approval.Valid:
+	case s.Record || s.Pending != move.Valid:
 		g.late.remove(s.key)
 	}
 }
 
-func waits(m approval.Move) bool {
+func waits(m move.Move) bool {
 	switch m {
-	case approval.NoMove, approval.WaitRunning, approval.WaitDecision, approval.WaitRequest:
+	case move.None, move.WaitRunning, move.WaitDecision, move.WaitRequest:
 		return true
 	}
 	return false
@@ -107,37 +108,37 @@ func waits(m approval.Move) bool {
 
 // apply makes one move. It reports waiting if the key has to wait, for example for a
 // handler slot.
-func (g *Gate) apply(ctx context.Context, m approval.Move, s *state) (waiting bool, err error) {
+func (g *Gate) apply(ctx context.Context, m move.Move, s *state) (waiting bool, err error) {
 	switch m {
-	case approval.Settle:
+	case move.Settle:
 		return g.settle(ctx, s)
-	case approval.EndInterrupted:
+	case move.EndInterrupted:
 		return false, g.endInterrupted(ctx, s)
-	case approval.RunAgain:
+	case move.RunAgain:
 		return g.runAgain(ctx, s)
-	case approval.RejectDecision:
+	case move.RejectDecision:
 		return false, g.rejectDecision(ctx, s, event.Forged, "decision is not valid for the pending request; host programs must not write decisions: they hand them to the daemon")
-	case approval.RunClaim:
+	case move.RunClaim:
 		return g.claimDecided(ctx, s)
-	case approval.EndToolGone:
+	case move.EndToolGone:
 		return false, g.endDecided(ctx, s, approval.StatusFailed, fmt.Sprintf("Approved but tool '%s' is no longer available", s.pending.ToolName))
-	case approval.EndToolChanged:
+	case move.EndToolChanged:
 		return false, g.endDecided(ctx, s, approval.StatusFailed, "the tool changed, ask again")
-	case approval.EndLate:
+	case move.EndLate:
 		return false, g.endDecided(ctx, s, approval.StatusExpired, "approved in time, not run: the gate was down")
-	case approval.EndVerdict:
+	case move.EndVerdict:
 		return false, g.endVerdict(ctx, s)
-	case approval.DropRequest:
+	case move.DropRequest:
 		return false, g.dropRequest(ctx, s)
-	case approval.RejectRequest:
+	case move.RejectRequest:
 		return g.rejectRequest(ctx, s)
-	case approval.DecideCancel:
+	case move.DecideCancel:
 		return false, g.decideWithoutPerson(ctx, s, approval.Cancelled)
-	case approval.DecideExpiry:
+	case move.DecideExpiry:
 		return false, g.decideWithoutPerson(ctx, s, approval.Expired)
-	case approval.Intake:
+	case move.Intake:
 		return g.intake(ctx, s)
-	case approval.DropCancel:
+	case move.DropCancel:
 		err := g.Store.Remove(ctx, approval.DocCancel, s.key)
 		s.Cancel, s.current = false, err == nil
 		return false, err
@@ -147,7 +148,7 @@ func (g *Gate) apply(ctx context.Context, m approval.Move, s *state) (waiting bo
 
 // settle is row 1: C is the outcome. It restores the response and removes the rest.
 func (g *Gate) settle(ctx context.Context, s *state) (waiting bool, err error) {
-	if s.Retained && (s.Response != approval.Valid || g.unsyncedResponses.has(s.key)) {
+	if s.Retained && (s.Response != move.Valid || g.unsyncedResponses.has(s.key)) {
 		if !g.endUnfinished(s) {
 			g.noteRequestEvent(s, event.ResponseRestored, "")
 		}
@@ -168,9 +169,9 @@ func (g *Gate) settle(ctx context.Context, s *state) (waiting bool, err error) {
 
 // settled records that the key has only its record and its response.
 func (s *state) settled() {
-	s.Request, s.Cancel, s.Pending, s.Decision, s.Claim = approval.Absent, false, approval.Absent, approval.Absent, false
+	s.Request, s.Cancel, s.Pending, s.Decision, s.Claim = move.Absent, false, move.Absent, move.Absent, false
 	if s.Retained {
-		s.Response = approval.Valid
+		s.Response = move.Valid
 	}
 	s.current = true
 }
@@ -178,7 +179,7 @@ func (s *state) settled() {
 // endUnfinished reports that other documents of the request still exist. A missing
 // response was then never written, not removed.
 func (g *Gate) endUnfinished(s *state) bool {
-	return s.Pending != approval.Absent || s.Decision != approval.Absent || s.Claim || s.Request != approval.Absent
+	return s.Pending != move.Absent || s.Decision != move.Absent || s.Claim || s.Request != move.Absent
 }
 
 // publish writes a response and makes it visible. The returned function makes it
@@ -215,12 +216,12 @@ func (s *state) leftovers() []approval.Doc {
 		there bool
 		doc   approval.Doc
 	}{
-		{s.Decision != approval.Absent, approval.DocDecision},
+		{s.Decision != move.Absent, approval.DocDecision},
 		{s.Claim, approval.DocAgain},
 		{s.Claim, approval.DocClaim},
-		{s.Request != approval.Absent && s.submission == nil, approval.DocRequest},
+		{s.Request != move.Absent && s.submission == nil, approval.DocRequest},
 		{s.Cancel, approval.DocCancel},
-		{s.Pending != approval.Absent, approval.DocPending},
+		{s.Pending != move.Absent, approval.DocPending},
 	} {
 		if x.there {
 			docs = append(docs, x.doc)
@@ -246,7 +247,7 @@ func (g *Gate) rejectForeign(ctx context.Context, s *state) (waiting bool, err e
 			return false, err
 		}
 	}
-	if s.q != nil && s.Request != approval.Absent && approval.Digest(s.q) != s.record.RequestSHA256 {
+	if s.q != nil && s.Request != move.Absent && approval.Digest(s.q) != s.record.RequestSHA256 {
 		return g.rejectRequest(ctx, s)
 	}
 	return false, nil
@@ -261,7 +262,7 @@ func (g *Gate) rejectDecision(ctx context.Context, s *state, kind event.Kind, wh
 	if err := g.Store.Remove(ctx, approval.DocDecision, s.key); err != nil {
 		return err
 	}
-	s.decision, s.dBytes, s.Decision, s.current = nil, nil, approval.Absent, true
+	s.decision, s.dBytes, s.Decision, s.current = nil, nil, move.Absent, true
 	return nil
 }
 
@@ -287,13 +288,13 @@ func (g *Gate) dropRequest(ctx context.Context, s *state) error {
 		return err
 	}
 	g.seen.remove(s.key)
-	s.q, s.Request, s.RequestMatches, s.current = nil, approval.Absent, false, true
+	s.q, s.Request, s.RequestMatches, s.current = nil, move.Absent, false, true
 	return nil
 }
 
 // dropForgedResponse removes a response without a record.
 func (g *Gate) dropForgedResponse(ctx context.Context, s *state) {
-	if s.Record || s.Response == approval.Absent {
+	if s.Record || s.Response == move.Absent {
 		return
 	}
 	g.noteRequestEvent(s, event.Forged, "response not written by the gate")
@@ -325,6 +326,6 @@ func (g *Gate) decideWithoutPerson(ctx context.Context, s *state, v approval.Ver
 	if err != nil {
 		return fmt.Errorf("write decision: %w", err)
 	}
-	s.decision, s.dBytes, s.Decision, s.Verdict = d, file, approval.Valid, v
+	s.decision, s.dBytes, s.Decision, s.Verdict = d, file, move.Valid, v
 	return g.endVerdict(ctx, s)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/move"
 )
 
 // # Submissions
@@ -175,7 +176,7 @@ func (g *Gate) rejectAll() {
 
 // loadSubmission uses the submission as the request, if no document has the key.
 func (g *Gate) loadSubmission(s *state) bool {
-	if s.Record || s.Claim || s.Pending != approval.Absent {
+	if s.Record || s.Claim || s.Pending != move.Absent {
 		return false
 	}
 	o := g.submissions.at(s.key)
@@ -207,7 +208,7 @@ func (g *Gate) loadFreshSubmission(s *state) bool {
 }
 
 func (s *state) useSubmission(o *submission) {
-	s.submission, s.q, s.Request = o, o.q, approval.Valid
+	s.submission, s.q, s.Request = o, o.q, move.Valid
 	s.request, s.parseErr = approval.ParseRequest(o.q, s.key.ID)
 }
 
@@ -236,7 +237,7 @@ func (g *Gate) deliverResult(ctx context.Context, s *state) error {
 			return err
 		}
 		p, client, sha = g.embeddedPending(s.key, c.Pending), c.ClientID, c.RequestSHA256
-	case s.Pending != approval.Valid:
+	case s.Pending != move.Valid:
 		return nil // the existing document is handled first
 	}
 	// Without a pending there is no other channel to compare.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/grant"
 )
 
@@ -131,7 +132,7 @@ func (h *rig) addGrant(kind grant.Kind, session string) string {
 	defer h.mu.Unlock()
 	g := grant.Grant{
 		Version: approval.Version, ID: fmt.Sprintf("%016x", len(h.grants)+1), Kind: kind, Workspace: home,
-		ClientID: approval.NewAPIKey(h.secrets["agent"]).ClientID(), SessionID: session, ActionType: "write_file",
+		ClientID: apikey.New(h.secrets["agent"]).ClientID(), SessionID: session, ActionType: "write_file",
 		By: "ann", CreatedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour),
 	}
 	if kind == grant.Target {

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
@@ -130,8 +131,8 @@ func TestContract(t *testing.T) {
 	inbox := &fakeInbox{}
 	h := newRig(t, func(h *rig) { h.server.Inbox = inbox })
 	c := newContract(t, h)
-	h.newKey("watch", home, "", approval.MayRead)
-	h.newKey("mail", home, "ann", approval.MayInbound)
+	h.newKey("watch", home, "", apikey.MayRead)
+	h.newKey("mail", home, "ann", apikey.MayInbound)
 	const one, all = "/v1/approvals/{id}", "/v1/approvals"
 	request := map[string]any{
 		"tool_name": "run", "session_id": "s1", "title": "t", "preview": "p", "rationale": "r", "request_data": map[string]any{"a": 1},

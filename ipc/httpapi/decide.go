@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 )
 
 // Verdict is an approver's decision as an API client sends it.
@@ -40,11 +41,11 @@ type decideOut struct{ Body Decided }
 func (s *Server) decisions(api huma.API) {
 	register(api, op("decide-approval", http.MethodPost, "/v1/approvals/{id}/decision", "Decide a request",
 		"The decision is that of the key's owner, who must be an approver of the workspace. It answers once the decision is durable. The first decision wins: later ones get 409, or 410 after expiry.",
-		[]string{approval.MayDecide}, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.decide)
+		[]string{apikey.MayDecide}, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.decide)
 }
 
-func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (*decideOut, error) {
-	if k.Can(approval.MayRequest) {
+func (s *Server) decide(ctx context.Context, k *apikey.Key, in *decideIn) (*decideOut, error) {
+	if k.Can(apikey.MayRequest) {
 		return nil, problem(http.StatusForbidden, "a key with the scope request cannot decide")
 	}
 	// Such a key may see its whole workspace, so Decide reports a missing request.

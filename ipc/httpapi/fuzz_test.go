@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/ipc/service"
@@ -46,9 +47,9 @@ func (b fakeViewer) Story(_ context.Context, k approval.Key) (read.Story, error)
 	return read.Story{Pending: &approval.Pending{SourceGroup: k.Workspace, RequestID: k.ID, ClientID: b.from.ClientID, ExpiresAt: time.Now()}}, nil
 }
 
-type oneKey struct{ k *approval.APIKey }
+type oneKey struct{ k *apikey.Key }
 
-func (s oneKey) Key(hash string) (*approval.APIKey, error) {
+func (s oneKey) Key(hash string) (*apikey.Key, error) {
 	if hash != s.k.Hash {
 		return nil, fs.ErrNotExist
 	}
@@ -60,9 +61,9 @@ func (oneKey) WorkspaceInfo(string) (service.WorkspaceInfo, bool) {
 }
 
 // newFakeServer is a server with a fakeGate and one key: "key".
-func newFakeServer() (*fakeGate, *approval.APIKey, http.Handler) {
-	k := approval.NewAPIKey("key")
-	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = home, []string{approval.MayRequest}, time.Now(), "test"
+func newFakeServer() (*fakeGate, *apikey.Key, http.Handler) {
+	k := apikey.New("key")
+	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = home, []string{apikey.MayRequest}, time.Now(), "test"
 	s := &fakeGate{}
 	return s, k, (&httpapi.Server{Service: &service.Service{Gate: s, Viewer: fakeViewer{s}, Settings: oneKey{k}}, Keys: oneKey{k}, Hosts: []string{"permesso"}}).Handler()
 }

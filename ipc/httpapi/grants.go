@@ -7,7 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/grant"
 )
 
@@ -51,7 +51,7 @@ type Rules struct {
 // and in what they are bound to.
 func (s *Server) grants(api huma.API) {
 	read := readScopes()
-	revoke := []string{approval.MayRequest, approval.MayDecide}
+	revoke := []string{apikey.MayRequest, apikey.MayDecide}
 	for _, x := range []struct {
 		kind           grant.Kind
 		path, id, what string
@@ -59,12 +59,12 @@ func (s *Server) grants(api huma.API) {
 	}{
 		{grant.Rule, "allow-rules", "allow-rule", "allow rules: one action type of one client, always", revoke},
 		{grant.Session, "session-allows", "session-allow", "session allows: one action type of one client, for a session", revoke},
-		{grant.Target, "grants", "grant", "grants: a capability on a target, for every client of the workspace", []string{approval.MayDecide}},
+		{grant.Target, "grants", "grant", "grants: a capability on a target, for every client of the workspace", []string{apikey.MayDecide}},
 	} {
 		base := "/v1/" + x.path
 		register(api, op("list-"+x.path, http.MethodGet, base, "List "+x.what,
 			"A key with the scope request sees only its own; of grants, all of its workspace.", read),
-			func(_ context.Context, k *approval.APIKey, _ *struct{}) (*rulesOut, error) {
+			func(_ context.Context, k *apikey.Key, _ *struct{}) (*rulesOut, error) {
 				out := &rulesOut{Rules{Items: []Rule{}}}
 				for _, c := range s.grantsOf(k, x.kind) {
 					out.Body.Items = append(out.Body.Items, s.rule(c))
@@ -72,7 +72,7 @@ func (s *Server) grants(api huma.API) {
 				return out, nil
 			})
 		register(api, op("get-"+x.id, http.MethodGet, base+"/{id}", "Get one of the "+x.what, "", read, http.StatusNotFound),
-			func(_ context.Context, k *approval.APIKey, in *ruleIn) (*ruleOut, error) {
+			func(_ context.Context, k *apikey.Key, in *ruleIn) (*ruleOut, error) {
 				c, err := s.findGrant(k, x.kind, in.ID)
 				if err != nil {
 					return nil, err
@@ -82,13 +82,13 @@ func (s *Server) grants(api huma.API) {
 		revokeOp := op("revoke-"+x.id, http.MethodDelete, base+"/{id}", "Revoke one of the "+x.what,
 			"After the response it allows nothing. 204 also if it was already revoked.", x.revoke, http.StatusNotFound)
 		revokeOp.DefaultStatus = http.StatusNoContent
-		register(api, revokeOp, func(_ context.Context, k *approval.APIKey, in *ruleIn) (*struct{}, error) {
+		register(api, revokeOp, func(_ context.Context, k *apikey.Key, in *ruleIn) (*struct{}, error) {
 			return nil, s.revoke(k, x.kind, in.ID)
 		})
 	}
 }
 
-func (s *Server) grantsOf(k *approval.APIKey, kind grant.Kind) []grant.Use {
+func (s *Server) grantsOf(k *apikey.Key, kind grant.Kind) []grant.Use {
 	if s.Grants == nil {
 		return nil
 	}
@@ -101,7 +101,7 @@ func (s *Server) grantsOf(k *approval.APIKey, kind grant.Kind) []grant.Use {
 	return list
 }
 
-func (s *Server) findGrant(k *approval.APIKey, kind grant.Kind, id string) (*grant.Use, error) {
+func (s *Server) findGrant(k *apikey.Key, kind grant.Kind, id string) (*grant.Use, error) {
 	for _, c := range s.grantsOf(k, kind) {
 		if c.ID == id {
 			return &c, nil
@@ -110,12 +110,12 @@ func (s *Server) findGrant(k *approval.APIKey, kind grant.Kind, id string) (*gra
 	return nil, problem(http.StatusNotFound, detailNoRule)
 }
 
-func (s *Server) revoke(k *approval.APIKey, kind grant.Kind, id string) error {
+func (s *Server) revoke(k *apikey.Key, kind grant.Kind, id string) error {
 	if _, err := s.findGrant(k, kind, id); err != nil {
 		return err
 	}
 	by := k.Owner
-	if k.Can(approval.MayRequest) {
+	if k.Can(apikey.MayRequest) {
 		by = "client " + k.ClientID()
 	}
 	if _, err := s.Grants.RevokeGrant(id, by); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
 
@@ -50,7 +51,7 @@ type sayIn struct {
 	}
 }
 
-func (h *localRig) Key(string) (*approval.APIKey, error) { return nil, fs.ErrNotExist }
+func (h *localRig) Key(string) (*apikey.Key, error) { return nil, fs.ErrNotExist }
 
 func (h *localRig) WorkspaceInfo(ws string) (service.WorkspaceInfo, bool) {
 	return service.WorkspaceInfo{MaxSize: 1 << 10}, ws == "annes"
@@ -236,7 +237,7 @@ func TestLocalOperationWithAKey(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, w.status)
 	require.Empty(t, h.asked)
 
-	k := &approval.APIKey{Scopes: approval.Scopes()}
+	k := &apikey.Key{Scopes: apikey.Scopes()}
 	r = r.WithContext(context.WithValue(t.Context(), keyContext{}, k))
 	mux := http.NewServeMux()
 	h.server.API.api(mux)

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
@@ -46,8 +47,8 @@ type rig struct {
 	web    *http.Client
 
 	mu      sync.Mutex
-	keys    map[string]*approval.APIKey // by hash
-	secrets map[string]string           // by name
+	keys    map[string]*apikey.Key // by hash
+	secrets map[string]string      // by name
 	grants  []grant.Use
 	ws      map[string]approval.Workspace
 	logs    bytes.Buffer
@@ -58,7 +59,7 @@ type rig struct {
 // newRig starts the server. shape may change the rig before.
 func newRig(t testing.TB, shape ...func(*rig)) *rig {
 	h := &rig{
-		t: t, keys: map[string]*approval.APIKey{}, secrets: map[string]string{},
+		t: t, keys: map[string]*apikey.Key{}, secrets: map[string]string{},
 		ws: map[string]approval.Workspace{}, feed: &feed{moved: make(chan struct{})},
 	}
 	for _, name := range []string{home, other} {
@@ -89,10 +90,10 @@ func newRig(t testing.TB, shape ...func(*rig)) *rig {
 		stop()
 		h.web.CloseIdleConnections()
 	})
-	h.newKey("agent", home, "", approval.MayRequest, approval.MayRead)
-	h.newKey("another", home, "", approval.MayRequest, approval.MayRead)
-	h.newKey("ann", home, "ann", approval.MayDecide, approval.MayRead)
-	h.newKey("bob", home, "bob", approval.MayDecide, approval.MayRead)
+	h.newKey("agent", home, "", apikey.MayRequest, apikey.MayRead)
+	h.newKey("another", home, "", apikey.MayRequest, apikey.MayRead)
+	h.newKey("ann", home, "ann", apikey.MayDecide, apikey.MayRead)
+	h.newKey("bob", home, "bob", apikey.MayDecide, apikey.MayRead)
 	return h
 }
 
@@ -117,7 +118,7 @@ func (h *rig) serve(g *gate.Gate, shape []func(*rig)) {
 
 func (h *rig) newKey(name, ws, owner string, scopes ...string) {
 	secret := "permesso_" + name + strings.Repeat("x", 40)
-	k := approval.NewAPIKey(secret)
+	k := apikey.New(secret)
 	k.Workspace, k.Owner, k.Scopes, k.Name, k.CreatedAt, k.CreatedBy = ws, owner, scopes, name, time.Now(), "test"
 	require.NoError(h.t, k.Check())
 	h.mu.Lock()
@@ -126,7 +127,7 @@ func (h *rig) newKey(name, ws, owner string, scopes ...string) {
 }
 
 // Key implements httpapi.Keys.
-func (h *rig) Key(hash string) (*approval.APIKey, error) {
+func (h *rig) Key(hash string) (*apikey.Key, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k, ok := h.keys[hash]
@@ -138,7 +139,7 @@ func (h *rig) Key(hash string) (*approval.APIKey, error) {
 }
 
 func (h *rig) client(name string) string {
-	return approval.NewAPIKey(h.secrets[name]).ClientID()
+	return apikey.New(h.secrets[name]).ClientID()
 }
 
 func (h *rig) revoke(name string) {

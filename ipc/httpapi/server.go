@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/ipc/service"
@@ -27,7 +28,7 @@ type Decider interface {
 // Keys finds an API key by its hash. The error wraps fs.ErrNotExist if there is none. It
 // may return a revoked key, which is refused.
 type Keys interface {
-	Key(hash string) (*approval.APIKey, error)
+	Key(hash string) (*apikey.Key, error)
 }
 
 // AuditFeed is the audit log as a client may follow it.

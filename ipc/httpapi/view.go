@@ -6,6 +6,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
@@ -190,9 +191,9 @@ func outcome(st approval.Status) (status, execution string) {
 }
 
 // clientOf is the client that holds a key.
-func (s *Server) clientOf(k *approval.APIKey) *service.Client {
+func (s *Server) clientOf(k *apikey.Key) *service.Client {
 	return &service.Client{
-		Workspace: k.Workspace, ID: k.ClientID(), Owner: k.Owner, Secret: k.Hash, All: !k.Can(approval.MayRequest),
+		Workspace: k.Workspace, ID: k.ClientID(), Owner: k.Owner, Secret: k.Hash, All: !k.Can(apikey.MayRequest),
 		StillValid: func() bool { return s.stillValid(k) },
 	}
 }

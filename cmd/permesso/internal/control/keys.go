@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
@@ -18,8 +19,8 @@ import (
 
 // KeyList is the keys of the HTTP API, oldest first.
 type KeyList struct {
-	Keys    []*approval.APIKey `json:"keys"`
-	Damaged int                `json:"damaged"` // unreadable ones, which are not accepted
+	Keys    []*apikey.Key `json:"keys"`
+	Damaged int           `json:"damaged"` // unreadable ones, which are not accepted
 }
 
 var opKeys = get("keys", "/keys", "Keys of the HTTP API, oldest first", (*Service).keys).forOperator()
@@ -39,9 +40,9 @@ type KeyBody struct {
 
 // NewKey is a created key. Only its hash is stored.
 type NewKey struct {
-	Key    *approval.APIKey `json:"key"`
-	Secret string           `json:"secret"`
-	Trusts bool             `json:"trusts"` // session ids that it sends are trusted
+	Key    *apikey.Key `json:"key"`
+	Secret string      `json:"secret"`
+	Trusts bool        `json:"trusts"` // session ids that it sends are trusted
 }
 
 var opKeyCreate = post("key-create", "/keys", "Create a key of the HTTP API", (*Service).createKey).forOperator()
@@ -65,12 +66,12 @@ func (s *Service) createKey(_ context.Context, c *httpapi.Caller, in *struct{ Bo
 		return out, console.Fail(console.ExitUsage, "", "--name must be one line of at most %d bytes without invisible characters", longestName)
 	}
 	out.Secret = newSecret()
-	k := approval.NewAPIKey(out.Secret)
+	k := apikey.New(out.Secret)
 	k.Workspace, k.Scopes, k.Owner, k.Name, k.CreatedAt, k.CreatedBy = ws, b.Scopes, b.Owner, b.Name, time.Now().UTC(), c.Person.Name
 	if err := k.Check(); err != nil {
 		return out, console.Fail(console.ExitUsage, "permesso key create --help", "%w", err)
 	}
-	out.Key, out.Trusts = k, w.BindsSessions && k.Can(approval.MayRequest)
+	out.Key, out.Trusts = k, w.BindsSessions && k.Can(apikey.MayRequest)
 	return out, errors.Join(s.Home.Layout.PrepareAPIKeys(s.Home.FS), s.Home.Keyring(s.Keys).Save(k, approval.Durable))
 }
 

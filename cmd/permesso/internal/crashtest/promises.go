@@ -12,6 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/move"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -131,7 +132,7 @@ func (w *sim) restart() error {
 	}
 	w.observe()
 	// A request torn by the crash is refused after the grace period.
-	w.now = w.now.Add(approval.IncompleteGrace)
+	w.now = w.now.Add(move.IncompleteGrace)
 	if err := d.settle(); err != nil {
 		return err
 	}

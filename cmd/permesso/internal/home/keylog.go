@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // auditKeyChanges writes one audit entry for each new and each revoked API key.
 func (m *Memory) auditKeyChanges() error {
-	ids, _, err := m.home.Store.List(context.Background(), approval.DocAPIKey, approval.APIKeyKey("").Workspace)
+	ids, _, err := m.home.Store.List(context.Background(), approval.DocAPIKey, apikey.DocKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list keys: %w", err)
 	}
@@ -25,7 +26,7 @@ func (m *Memory) auditKeyChanges() error {
 	return errors.Join(errs...)
 }
 
-func (m *Memory) auditKey(k *approval.APIKey) error {
+func (m *Memory) auditKey(k *apikey.Key) error {
 	may := strings.Join(k.Scopes, ",")
 	if k.Owner != "" {
 		may += " for " + k.Owner

@@ -44,7 +44,7 @@ type rule struct {
 
 // leaves are the pure packages around approval. A package that may import approval may import them as well. What a leaf
 // itself may import is in the plan.
-var leaves = []string{"approval/codec", "approval/event", "approval/facts", "approval/grant"}
+var leaves = []string{"approval/apikey", "approval/codec", "approval/event", "approval/facts", "approval/grant", "approval/move"}
 
 // plan holds every package, built or not yet: a package that is missing here is refused.
 var plan = []rule{
@@ -53,6 +53,8 @@ var plan = []rule{
 	{"approval/event", nil},                                                      // the audit log's words
 	{"approval/facts", []string{"approval", "approval/codec"}},                   // what is known of a request
 	{"approval/grant", []string{"approval", "approval/codec", "approval/facts"}}, // autonomy, grants, taints
+	{"approval/move", []string{"approval"}},                                      // chooses the next step
+	{"approval/apikey", []string{"approval", "approval/codec"}},                  // keys for the HTTP API
 	{"approval/gate", []string{"approval"}},                                      // knows stores, policies and executors only as its own interfaces
 	{"approval/read", []string{"approval"}},                                      // the read model
 	{"approval/exec", []string{"approval"}},                                      // takes a receipt verifier as an interface
