@@ -1,5 +1,6 @@
-// Package approval defines the documents of an approval, their digests, and what the
-// parts of the gate tell each other. It is pure: no files, no network, no clock, no chat.
+// Package approval defines the documents of an approval, their digests, and the tools,
+// workspaces and people that they name. It is pure: no files, no network, no clock, no
+// chat.
 //
 // The packages below it are pure, too:
 //
@@ -9,6 +10,9 @@
 //	grant   what an agent may do without a new approval
 //	apikey  keys for the HTTP API
 //	event   the entries of the audit log
+//	store   what the gate needs of the place where documents are kept
+//	submit  what a protocol says with a request
+//	decide  what an entrance says with a decision, and how the gate refuses
 //
 // # Documents
 //

@@ -1,7 +1,6 @@
 package approval_test
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -219,21 +218,4 @@ func TestLimitsWithDefaults(t *testing.T) {
 	require.Equal(t, approval.Limits{Pending: 32, AskPerMinute: 60, PerMinute: 600, RequestSize: 256 << 10, Running: 8}, approval.Limits{}.WithDefaults())
 	own := approval.Limits{Pending: 1, AskPerMinute: 2, PerMinute: 3, RequestSize: 4, Running: 5}
 	require.Equal(t, own, own.WithDefaults())
-}
-
-func TestRefusalNamesTheFirstDecider(t *testing.T) {
-	for _, c := range []struct {
-		refusal approval.Refusal
-		want    string
-	}{
-		{approval.Refusal{Reason: approval.ErrUnknown}, "no such request"},
-		{approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "a question has no code 6"}, "not possible here: a question has no code 6"},
-		{
-			approval.Refusal{Reason: approval.ErrDecided, By: "ann", At: noon().In(time.FixedZone("", 3600)), Verdict: approval.Denied, Hint: "x"},
-			"already decided: denied by ann at 2026-11-21T12:00:00Z",
-		},
-	} {
-		require.EqualError(t, &c.refusal, c.want)
-		require.ErrorIs(t, fmt.Errorf("decide: %w", &c.refusal), c.refusal.Reason)
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/grant"
 )
 
@@ -87,7 +88,7 @@ func TestUndoNothing(t *testing.T) {
 		{"another workspace's", "undo a7f3d", nothing, nil, nil},
 		{"two fit", "undo a7f3", "Several requests begin with a7f3: type more digits.", nil, nil},
 		{"unauthorized", "undo a7f3b2c1", "You are not an approver here.", []string{}, nil},
-		{"not an approver there", "undo a7f3b2c1", "You are not an approver here.", nil, func(a *fakeGrants) { a.refuse = &approval.Refusal{Reason: approval.ErrNotAuthorized} }},
+		{"not an approver there", "undo a7f3b2c1", "You are not an approver here.", nil, func(a *fakeGrants) { a.refuse = &decide.Refusal{Reason: decide.ErrNotAuthorized} }},
 		{"one word too many", "undo a7f3b2c1 now", "Not understood, nothing was decided.", nil, nil},
 		{"a disk error", "undo a7f3b2c1", "do not rely on it", nil, func(a *fakeGrants) { a.broken = errors.New("disk") }},
 	} {

@@ -9,6 +9,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // receiptLife is how long a receipt is valid after it was issued.
@@ -164,8 +165,8 @@ func (g *Gate) execute(ctx context.Context, r run) error {
 	file := g.Seal.Seal(doc, r.key, body)
 	history := func() error { return g.Audit.Append(r.entry(now, g.Words)) }
 	if !g.Inline {
-		err = g.Store.Create(ctx, doc, r.key, file, approval.Durable, history)
-	} else if err = g.Store.Create(ctx, doc, r.key, file, approval.Durable); err == nil {
+		err = g.Store.Create(ctx, doc, r.key, file, store.Durable, history)
+	} else if err = g.Store.Create(ctx, doc, r.key, file, store.Durable); err == nil {
 		err = history()
 	}
 	if err != nil && g.canRetryClaim(ctx, r, doc, err) {

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // DefaultRunBefore is how long after its approval a request may start.
@@ -22,7 +24,7 @@ const slotTimeout = 10 * time.Second
 // Decider writes decisions. Every channel, the command line and every other process
 // decides through it. It is the only place that checks whether a person may decide.
 type Decider struct {
-	Store documents
+	Store store.Documents
 	Seal  sealer
 	Now   func() time.Time
 	// May is an Authorizer's: it returns the person's name if that person may decide p,
@@ -45,9 +47,9 @@ type Decider struct {
 
 // Decide writes the decision if the person may decide and the request is pending, not
 // expired and not decided yet. It returns when the decision is durable. Every refusal
-// is an *approval.Refusal. After any other error the decision may be on disk; check
+// is an *decide.Refusal. After any other error the decision may be on disk; check
 // before retrying.
-func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (d *Decider) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	p, sha, err := d.lookUp(ctx, a)
 	if err != nil {
 		return nil, err
@@ -89,15 +91,15 @@ func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approv
 
 // Cancel cancels a pending request for the operator. It is neither an approval nor a
 // denial, and nothing runs.
-func (d *Decider) Cancel(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (d *Decider) Cancel(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	c := *d
 	c.isCancel, a.Verdict = true, approval.Cancelled
 	return c.Decide(ctx, a)
 }
 
 // CanDecide does the checks of Decide and writes nothing. It returns nil, or the
-// *approval.Refusal that Decide would return.
-func (d *Decider) CanDecide(ctx context.Context, a approval.DecisionInput) error {
+// *decide.Refusal that Decide would return.
+func (d *Decider) CanDecide(ctx context.Context, a decide.Input) error {
 	_, _, err := d.lookUp(ctx, a)
 	return err
 }
@@ -111,10 +113,10 @@ func (d *Decider) now() time.Time {
 
 // lookUp checks, in this order: the person is authorized, the request is known, not
 // decided, not expired.
-func (d *Decider) lookUp(ctx context.Context, a approval.DecisionInput) (p *approval.Pending, sha string, err error) {
+func (d *Decider) lookUp(ctx context.Context, a decide.Input) (p *approval.Pending, sha string, err error) {
 	k := a.Key
 	b, err := d.Store.Read(ctx, approval.DocPending, k)
-	if err != nil && !errors.Is(err, approval.ErrMissing) {
+	if err != nil && !errors.Is(err, store.ErrMissing) {
 		return nil, "", fmt.Errorf("read pending: %w", err)
 	}
 	if err == nil {
@@ -124,40 +126,40 @@ func (d *Decider) lookUp(ctx context.Context, a approval.DecisionInput) (p *appr
 		}
 	}
 	if d.May == nil {
-		return nil, "", &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return nil, "", &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	if _, ok := d.May(k.Workspace, p, a.By); !ok {
 		if d.Refused != nil {
 			d.Refused(k, a.By, a.Via)
 		}
-		return nil, "", &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return nil, "", &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	if ref := d.settledRefusal(ctx, k); ref != nil {
 		return nil, "", ref
 	}
 	if p == nil {
-		return nil, "", &approval.Refusal{Reason: approval.ErrUnknown, Hint: "no pending request has this ID"}
+		return nil, "", &decide.Refusal{Reason: decide.ErrUnknown, Hint: "no pending request has this ID"}
 	}
 	sha = approval.Digest(b)
 	if a.PendingSHA256 != "" && a.PendingSHA256 != sha {
-		return nil, "", &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the request is no longer the one that was shown; look again"}
+		return nil, "", &decide.Refusal{Reason: decide.ErrTooLate, Hint: "the request is no longer the one that was shown; look again"}
 	}
 	if taken := d.decidedRefusal(ctx, k, sha); taken != nil {
 		return nil, "", taken
 	}
 	if !d.now().Before(p.ExpiresAt) {
-		return nil, "", &approval.Refusal{Reason: approval.ErrTooLate, Hint: "it expired at " + p.ExpiresAt.UTC().Format(time.RFC3339)}
+		return nil, "", &decide.Refusal{Reason: decide.ErrTooLate, Hint: "it expired at " + p.ExpiresAt.UTC().Format(time.RFC3339)}
 	}
 	return p, sha, nil
 }
 
 // settledRefusal is the refusal for a request that has a record; nil if it has none.
-func (d *Decider) settledRefusal(ctx context.Context, k approval.Key) *approval.Refusal {
+func (d *Decider) settledRefusal(ctx context.Context, k approval.Key) *decide.Refusal {
 	b, err := d.Store.Read(ctx, approval.DocRecord, k)
 	if err != nil {
 		return nil
 	}
-	ref := &approval.Refusal{Reason: approval.ErrDecided}
+	ref := &decide.Refusal{Reason: decide.ErrDecided}
 	rec, err := approval.OpenRecord(d.Seal, k, b)
 	if err != nil {
 		return ref
@@ -172,7 +174,7 @@ func (d *Decider) settledRefusal(ctx context.Context, k approval.Key) *approval.
 // decidedRefusal is the refusal for a slot that holds a valid decision. A late
 // decision can be in the slot until it is withdrawn. The record then names the
 // decision that counts.
-func (d *Decider) decidedRefusal(ctx context.Context, k approval.Key, sha string) *approval.Refusal {
+func (d *Decider) decidedRefusal(ctx context.Context, k approval.Key, sha string) *decide.Refusal {
 	b, err := d.Store.Read(ctx, approval.DocDecision, k)
 	if err != nil {
 		return nil
@@ -184,10 +186,10 @@ func (d *Decider) decidedRefusal(ctx context.Context, k approval.Key, sha string
 	if settled := d.settledRefusal(ctx, k); settled != nil {
 		return settled
 	}
-	return &approval.Refusal{Reason: approval.ErrDecided, By: dec.DecidedBy, At: dec.DecidedAt, Verdict: dec.Verdict}
+	return &decide.Refusal{Reason: decide.ErrDecided, By: dec.DecidedBy, At: dec.DecidedAt, Verdict: dec.Verdict}
 }
 
-func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha string) (*approval.Decision, error) {
+func (d *Decider) compose(a decide.Input, p *approval.Pending, sha string) (*approval.Decision, error) {
 	name, _ := d.May(a.Key.Workspace, p, a.By)
 	if err := d.checkApplicable(a, p); err != nil {
 		return nil, err
@@ -216,8 +218,8 @@ func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha str
 }
 
 // checkApplicable refuses a verdict that does not fit this kind of request.
-func (d *Decider) checkApplicable(a approval.DecisionInput, p *approval.Pending) error {
-	no := func(hint string) error { return &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: hint} }
+func (d *Decider) checkApplicable(a decide.Input, p *approval.Pending) error {
+	no := func(hint string) error { return &decide.Refusal{Reason: decide.ErrNotApplicable, Hint: hint} }
 	if d.isCancel && a.Verdict == approval.Cancelled {
 		return nil
 	}
@@ -258,7 +260,7 @@ func (d *Decider) checkApplicable(a approval.DecisionInput, p *approval.Pending)
 
 // contradiction says which two parts of an input contradict each other, "" if none do. A
 // person meant one of them, and it is unknown which.
-func contradiction(a approval.DecisionInput) string {
+func contradiction(a decide.Input) string {
 	codes := map[string]struct {
 		verdict approval.Verdict
 		scope   approval.Scope
@@ -294,11 +296,11 @@ func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string
 	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
 	for {
-		err := d.Store.Create(ctx, approval.DocDecision, k, file, approval.Durable)
+		err := d.Store.Create(ctx, approval.DocDecision, k, file, store.Durable)
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, approval.ErrExists) {
+		if !errors.Is(err, store.ErrExists) {
 			return fmt.Errorf("write decision: %w", err)
 		}
 		if taken := d.decidedRefusal(ctx, k, sha); taken != nil {
@@ -323,7 +325,7 @@ func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string
 // decision was written. The refusal says how it ended.
 func (d *Decider) checkNotSettled(ctx context.Context, k approval.Key, file []byte) error {
 	b, err := d.Store.Read(ctx, approval.DocRecord, k)
-	if errors.Is(err, approval.ErrMissing) {
+	if errors.Is(err, store.ErrMissing) {
 		return nil
 	}
 	if err != nil {
@@ -335,7 +337,7 @@ func (d *Decider) checkNotSettled(ctx context.Context, k approval.Key, file []by
 	}
 	ref := d.settledRefusal(ctx, k)
 	if ref == nil {
-		ref = &approval.Refusal{Reason: approval.ErrTooLate}
+		ref = &decide.Refusal{Reason: decide.ErrTooLate}
 	}
 	return d.withdraw(ctx, k, file, ref)
 }
@@ -347,15 +349,15 @@ func (d *Decider) checkStillPending(ctx context.Context, k approval.Key, sha str
 	if err == nil && approval.Digest(b) == sha {
 		return nil
 	}
-	if err != nil && !errors.Is(err, approval.ErrMissing) {
+	if err != nil && !errors.Is(err, store.ErrMissing) {
 		return fmt.Errorf("read pending: %w", err)
 	}
 	// The request may have been settled since checkNotSettled, also by our decision.
-	if _, err := d.Store.Read(ctx, approval.DocRecord, k); !errors.Is(err, approval.ErrMissing) {
+	if _, err := d.Store.Read(ctx, approval.DocRecord, k); !errors.Is(err, store.ErrMissing) {
 		return d.checkNotSettled(ctx, k, file)
 	}
-	return d.withdraw(ctx, k, file, &approval.Refusal{
-		Reason: approval.ErrUnknown, Hint: "the disk failed and the request was removed; it will be asked again",
+	return d.withdraw(ctx, k, file, &decide.Refusal{
+		Reason: decide.ErrUnknown, Hint: "the disk failed and the request was removed; it will be asked again",
 	})
 }
 
@@ -365,17 +367,17 @@ func (d *Decider) checkNotLate(ctx context.Context, k approval.Key, file []byte)
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocRecord} {
 		if _, err := d.Store.Read(ctx, doc, k); err == nil {
 			return nil // claimed in time: the record has the result
-		} else if !errors.Is(err, approval.ErrMissing) {
+		} else if !errors.Is(err, store.ErrMissing) {
 			return fmt.Errorf("read claim: %w", err)
 		}
 	}
-	return d.withdraw(ctx, k, file, &approval.Refusal{
-		Reason: approval.ErrTooLate, Hint: "the approval expired before it was written; nothing runs",
+	return d.withdraw(ctx, k, file, &decide.Refusal{
+		Reason: decide.ErrTooLate, Hint: "the approval expired before it was written; nothing runs",
 	})
 }
 
 // withdraw removes our own decision from the slot and returns why.
-func (d *Decider) withdraw(ctx context.Context, k approval.Key, file []byte, why *approval.Refusal) error {
+func (d *Decider) withdraw(ctx context.Context, k approval.Key, file []byte, why *decide.Refusal) error {
 	cur, err := d.Store.Read(ctx, approval.DocDecision, k)
 	if err != nil || string(cur) != string(file) {
 		return why // it is not there, or not ours

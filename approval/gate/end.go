@@ -12,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // Agents compare these two strings.
@@ -63,14 +64,14 @@ func (g *Gate) end(ctx context.Context, e outcome) error {
 	stage := func() error { staged = g.stageResponse(ctx, e.key, resp); return nil }
 	if g.Inline {
 		_ = stage()
-		err = g.Store.Create(ctx, approval.DocRecord, e.key, file, approval.Durable)
+		err = g.Store.Create(ctx, approval.DocRecord, e.key, file, store.Durable)
 	} else {
-		err = g.Store.Create(ctx, approval.DocRecord, e.key, file, approval.Durable, stage)
+		err = g.Store.Create(ctx, approval.DocRecord, e.key, file, store.Durable, stage)
 	}
 	if err != nil {
 		staged.drop()
 	}
-	if errors.Is(err, approval.ErrExists) {
+	if errors.Is(err, store.ErrExists) {
 		return nil // settled already; the next load reads how
 	}
 	if err != nil {

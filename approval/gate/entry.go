@@ -7,6 +7,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // requestInfo is what every audit entry says about a request, so that the log is
@@ -64,7 +66,7 @@ func (g *Gate) infoFromDocuments(k approval.Key, client string, pending, request
 
 type toolLookup func(name string) (approval.Tool, bool)
 
-func infoFromRequest(find toolLookup, k approval.Key, from approval.Origin, r *approval.Request) requestInfo {
+func infoFromRequest(find toolLookup, k approval.Key, from submit.Origin, r *approval.Request) requestInfo {
 	var tool approval.Tool
 	if r.ToolName != "" {
 		tool, _ = find(r.ToolName)
@@ -82,7 +84,7 @@ func infoFromDocuments(seal sealer, find toolLookup, k approval.Key, client stri
 		return infoFromPending(p)
 	}
 	if r, err := approval.ParseRequest(request, k.ID); err == nil {
-		return infoFromRequest(find, k, approval.Origin{ClientID: client}, r)
+		return infoFromRequest(find, k, submit.Origin{ClientID: client}, r)
 	}
 	return requestInfo{}
 }
@@ -112,7 +114,7 @@ const completed = "completed from the record after a crash"
 
 // History derives the audit entries that the log must hold from the documents.
 type History struct {
-	Store Store
+	Store store.Store
 	Seal  sealer
 	Words Words                                   // nil: the technical form of reasons
 	Tool  func(name string) (approval.Tool, bool) // looks a tool up by name
@@ -149,7 +151,7 @@ func (h *History) ClaimEntries(k approval.Key) ([]event.Entry, error) {
 	var all []event.Entry
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocAgain} {
 		b, err := h.Store.Read(context.Background(), doc, k)
-		if errors.Is(err, approval.ErrMissing) {
+		if errors.Is(err, store.ErrMissing) {
 			continue
 		}
 		if err != nil {

@@ -11,14 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
 // writeDoc writes a file like a host program that does not have the MAC key.
 func (h *rig) writeDoc(d approval.Doc, k approval.Key, body string) {
-	require.NoError(h.t, h.store.Create(context.Background(), d, k, []byte(body), approval.Volatile))
+	require.NoError(h.t, h.store.Create(context.Background(), d, k, []byte(body), store.Volatile))
 }
 
 // Every file in the slot that is not a decision of this pending is described and
@@ -192,5 +194,5 @@ func TestChangedPending(t *testing.T) {
 	require.Zero(t, h.executor.count())
 	require.Equal(t, approval.StatusMalformed, h.response(k).Status, "a request has no such members")
 	_, err = h.decider().Decide(context.Background(), decision(k, approval.Approved))
-	require.ErrorIs(t, err, approval.ErrDecided)
+	require.ErrorIs(t, err, decide.ErrDecided)
 }

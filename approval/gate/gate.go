@@ -12,6 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // sealer adds and verifies the MAC of a document. Open fails unless the MAC is
@@ -99,7 +100,7 @@ func say(w Words, r approval.Reason) string {
 // Gate is the state machine of the daemon. Fill in the fields, call Start, then
 // either Run or Step.
 type Gate struct {
-	Store    Store
+	Store    store.Store
 	Seal     sealer
 	Receipts receiptIssuer
 	Policy   Policy
@@ -188,7 +189,7 @@ func (g *Gate) noteEvent(k approval.Key, kind event.Kind, fill func(*event.Entry
 func (g *Gate) readIfExists(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, bool, error) {
 	b, err := g.Store.Read(ctx, d, k)
 	switch {
-	case errors.Is(err, approval.ErrMissing):
+	case errors.Is(err, store.ErrMissing):
 		return nil, false, nil
 	case err != nil:
 		return nil, false, err

@@ -14,7 +14,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // Arguments are bytes: they are kept, shown, recorded and run exactly as written.
@@ -114,7 +114,7 @@ func TestRequestIsReadOnce(t *testing.T) {
 		for _, when := range []approval.Doc{approval.DocPending, approval.DocClaim, approval.DocRecord} {
 			t.Run(name+" before "+string(when)+" is written", func(t *testing.T) {
 				var h *rig
-				p := options{inline: true, store: func(s gate.Store) gate.Store {
+				p := options{inline: true, store: func(s store.Store) store.Store {
 					return before(s, "Create", when, func(k approval.Key) { change(h, k) })
 				}}
 				h = newRig(t, p)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/move"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // state is one key's documents, loaded and verified at one moment.
@@ -163,7 +164,7 @@ func (g *Gate) loadRequest(ctx context.Context, s *state) error {
 		s.alsoAsFile = ok || err != nil // the next load reads the file
 		return nil
 	}
-	if errors.Is(err, approval.ErrRefused) {
+	if errors.Is(err, store.ErrRefused) {
 		s.Request, s.parseErr = move.Valid, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
 		return nil
 	}

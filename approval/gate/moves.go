@@ -9,6 +9,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/move"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // maxMoves is more than any key needs. Reaching it means that another process undoes
@@ -319,8 +320,8 @@ func (g *Gate) decideWithoutPerson(ctx context.Context, s *state, v approval.Ver
 		return err
 	}
 	file := g.Seal.Seal(approval.DocDecision, s.key, body)
-	err = g.Store.Create(ctx, approval.DocDecision, s.key, file, approval.Volatile)
-	if errors.Is(err, approval.ErrExists) {
+	err = g.Store.Create(ctx, approval.DocDecision, s.key, file, store.Volatile)
+	if errors.Is(err, store.ErrExists) {
 		return nil // already decided; the next load reads by whom
 	}
 	if err != nil {

@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -21,11 +23,11 @@ import (
 // ran, what the audit log says.
 func TestOutcomes(t *testing.T) {
 	const question = `{"request_id":"0000000100000000abcdef01","type":"question","title":"Which?"}`
-	code := func(c string) func(*approval.DecisionInput) { return func(a *approval.DecisionInput) { a.Code = c } }
+	code := func(c string) func(*decide.Input) { return func(a *decide.Input) { a.Code = c } }
 	for name, c := range map[string]struct {
 		tool    string
 		verdict approval.Verdict
-		fill    func(*approval.DecisionInput)
+		fill    func(*decide.Input)
 		between func(*rig, approval.Key) // after the decision, before the gate sees it
 		want    string
 		ran     int
@@ -46,7 +48,7 @@ func TestOutcomes(t *testing.T) {
 		},
 		"approve with a note": {
 			tool: "run", verdict: approval.Approved, want: "approved", ran: 1,
-			fill:    func(a *approval.DecisionInput) { a.Code, a.Note = "4", "mind the\ntime zone" },
+			fill:    func(a *decide.Input) { a.Code, a.Note = "4", "mind the\ntime zone" },
 			history: []event.Kind{event.Approved, event.Executed},
 			check:   func(t *testing.T, r *approval.Response) { require.Equal(t, "mind the\ntime zone", *r.Decision.Note) },
 		},
@@ -61,7 +63,7 @@ func TestOutcomes(t *testing.T) {
 		},
 		"deny with a reason": {
 			tool: "run", verdict: approval.Denied, want: "denied: Denied by user",
-			fill:    func(a *approval.DecisionInput) { a.Code, a.Feedback = "3", "not on a Sunday" },
+			fill:    func(a *decide.Input) { a.Code, a.Feedback = "3", "not on a Sunday" },
 			history: []event.Kind{event.DeniedByUser},
 			check: func(t *testing.T, r *approval.Response) {
 				require.Equal(t, "not on a Sunday", *r.Feedback)
@@ -70,7 +72,7 @@ func TestOutcomes(t *testing.T) {
 		},
 		"override": {
 			tool: "run", verdict: approval.Overridden,
-			fill:    func(a *approval.DecisionInput) { a.Code, a.Override = "5", "at six, not at five" },
+			fill:    func(a *decide.Input) { a.Code, a.Override = "5", "at six, not at five" },
 			want:    "overridden: Not run: the approver asks for a change, see decision.override",
 			history: []event.Kind{event.Overridden},
 			check: func(t *testing.T, r *approval.Response) {
@@ -79,7 +81,7 @@ func TestOutcomes(t *testing.T) {
 		},
 		"request_more": {
 			tool: "run", verdict: approval.RequestMore,
-			fill:    func(a *approval.DecisionInput) { a.Feedback = "to whom?" },
+			fill:    func(a *decide.Input) { a.Feedback = "to whom?" },
 			want:    "request_more: Not run: the approver asks for more, see feedback",
 			history: []event.Kind{event.RequestMore},
 			check: func(t *testing.T, r *approval.Response) {
@@ -88,7 +90,7 @@ func TestOutcomes(t *testing.T) {
 			},
 		},
 		"a question is answered": {
-			verdict: approval.Answered, fill: func(a *approval.DecisionInput) { a.Text = "the \"second\"" }, want: "answered",
+			verdict: approval.Answered, fill: func(a *decide.Input) { a.Text = "the \"second\"" }, want: "answered",
 			history: []event.Kind{event.Answered},
 			check: func(t *testing.T, r *approval.Response) {
 				require.JSONEq(t, `{"answer":"the \"second\""}`, string(r.Result))
@@ -186,7 +188,7 @@ func TestDeadline(t *testing.T) {
 	require.Equal(t, "expired: Approval expired (no response within timeout)", h.outcome(k))
 	require.Equal(t, []event.Kind{event.Requested, event.Expired}, h.history(k))
 	_, err := h.decider().Decide(context.Background(), decision(k, approval.Approved))
-	require.ErrorIs(t, err, approval.ErrDecided)
+	require.ErrorIs(t, err, decide.ErrDecided)
 	h.step(k)
 	require.Zero(t, h.executor.count())
 }
@@ -242,7 +244,7 @@ func TestCrashSweep(t *testing.T) {
 	h.crashAtClaim(claimed, "run")
 	h.crashAtClaim(rerun, "again")
 	h.writeRequest(dropped, request(dropped, "auto", ""))
-	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, orphan, []byte(`{}`), approval.Volatile))
+	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, orphan, []byte(`{}`), store.Volatile))
 	temp := filepath.Join(h.layout.Decisions(personal), ".tmp-1234")
 	require.NoError(t, os.WriteFile(temp, []byte("half"), 0o600))
 
@@ -348,7 +350,7 @@ func TestIdempotentRerunCarriesItsKey(t *testing.T) {
 func TestNothingRunsWithoutClaim(t *testing.T) {
 	boom := errors.New("no space left on device")
 	for name, p := range map[string]options{
-		"the claim":       {store: func(s gate.Store) gate.Store { return failing(s, "Create", approval.DocClaim, boom) }},
+		"the claim":       {store: func(s store.Store) store.Store { return failing(s, "Create", approval.DocClaim, boom) }},
 		"the audit entry": {audit: func(a gate.Audit) gate.Audit { return failingAudit{a, boom} }},
 	} {
 		for _, inline := range []bool{true, false} {
@@ -377,7 +379,7 @@ func TestUnclaimedRerunIsInterrupted(t *testing.T) {
 	boom := errors.New("no space left on device")
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.crashAtClaim(k, "again")
-	h.options.store = func(s gate.Store) gate.Store { return failing(s, "Create", approval.DocAgain, boom) }
+	h.options.store = func(s store.Store) store.Store { return failing(s, "Create", approval.DocAgain, boom) }
 	h.reopen()
 	h.step(h.keys...)
 	require.Equal(t, approval.StatusInterrupted, h.response(k).Status)

@@ -16,6 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -148,7 +149,7 @@ func TestPruneRemovesMarkersAndDescriptions(t *testing.T) {
 	h := newSettledRig(t, options{}, 0)
 	orphan := key(2)
 	for _, k := range []approval.Key{key(1), orphan} {
-		require.NoError(t, h.store.Create(context.Background(), approval.DocRedeemed, k, []byte("{}"), approval.Durable))
+		require.NoError(t, h.store.Create(context.Background(), approval.DocRedeemed, k, []byte("{}"), store.Durable))
 	}
 	require.NoError(t, h.store.Refuse(context.Background(), personal, "evil.json", "no"))
 	h.clock.move(89 * day)
@@ -234,7 +235,7 @@ func TestPrunedIDIsNotUsedBeforeSync(t *testing.T) {
 	var h *rig
 	var ran atomic.Int32
 	pruning := false
-	h = newRig(t, options{store: func(s gate.Store) gate.Store {
+	h = newRig(t, options{store: func(s store.Store) store.Store {
 		s = hookedStore{Store: s, method: "Remove", doc: approval.DocRecord, after: func(k approval.Key) {
 			h.writeRequest(k, request(k, "auto", `{"again":1}`))
 			h.gate.Wake(k)

@@ -11,6 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // changingConfig changes after it was read n times.
@@ -169,7 +170,7 @@ func TestAlive(t *testing.T) {
 			for _, ws := range tt.stuck {
 				stuck[ws] = true
 			}
-			h := newRig(t, options{store: func(s gate.Store) gate.Store {
+			h := newRig(t, options{store: func(s store.Store) store.Store {
 				return before(s, "Read", "", func(k approval.Key) {
 					if stuck[k.Workspace] {
 						<-hang

@@ -19,11 +19,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -48,7 +50,7 @@ type options struct {
 	tools       map[string]approval.Tool
 	rules       []policy.Rule
 	provers     facts.Provers
-	store       func(gate.Store) gate.Store // wraps the real store
+	store       func(store.Store) store.Store // wraps the real store
 	audit       func(gate.Audit) gate.Audit
 	fs          ipc.FS // nil: the real one
 }
@@ -219,12 +221,12 @@ func person(name string) approval.Person {
 	return approval.Person{Channel: "local", ID: "1000", Name: name}
 }
 
-func decision(k approval.Key, v approval.Verdict) approval.DecisionInput {
-	return approval.DecisionInput{Key: k, Verdict: v, By: person("ann"), Via: "cli"}
+func decision(k approval.Key, v approval.Verdict) decide.Input {
+	return decide.Input{Key: k, Verdict: v, By: person("ann"), Via: "cli"}
 }
 
 // decide decides without an error.
-func (h *rig) decide(a approval.DecisionInput) {
+func (h *rig) decide(a decide.Input) {
 	_, err := h.decider().Decide(context.Background(), a)
 	require.NoError(h.t, err)
 }

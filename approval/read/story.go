@@ -6,6 +6,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // Story is what the documents tell of one request. What is missing is nil.
@@ -30,7 +31,7 @@ func (st *Story) Client(workspace string) (id string) {
 	case st.Claim != nil:
 		id = st.Claim.ClientID
 	}
-	return cmp.Or(id, approval.FolderClient(workspace))
+	return cmp.Or(id, submit.FolderClient(workspace))
 }
 
 // Story reads the documents of a request, in the order in which they are written: each is
@@ -107,7 +108,7 @@ func (v *Viewer) Resubmitted(ctx context.Context, p *approval.Pending) *Story {
 func Requested(k approval.Key, rec *approval.Record) *approval.Pending {
 	p := &approval.Pending{
 		RequestID: k.ID, ShortID: approval.ShortID(k.ID), SourceGroup: k.Workspace, Timestamp: rec.RequestedAt,
-		ClientID: cmp.Or(rec.ClientID, approval.FolderClient(k.Workspace)), Reversibility: approval.Reversible,
+		ClientID: cmp.Or(rec.ClientID, submit.FolderClient(k.Workspace)), Reversibility: approval.Reversible,
 	}
 	if rec.Ruling != nil {
 		p.Ruling = *rec.Ruling

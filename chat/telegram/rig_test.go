@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
@@ -442,7 +443,7 @@ func (h *rig) logs() string {
 // decideAsOperator decides outside of Telegram.
 func (h *rig) decideAsOperator(k approval.Key, v approval.Verdict) {
 	h.t.Helper()
-	_, err := h.decider().Decide(h.ctx, approval.DecisionInput{
+	_, err := h.decider().Decide(h.ctx, decide.Input{
 		Key: k, Verdict: v, By: approval.Person{Channel: "local", ID: "9", Name: "operator:root"}, Via: "cli",
 	})
 	require.NoError(h.t, err)
@@ -481,7 +482,7 @@ func (a *fakeGrants) Revoke(_ context.Context, g grant.Grant, by approval.Person
 // slowDecider is a Decider on a slow disk.
 type slowDecider struct{ h *rig }
 
-func (s slowDecider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (s slowDecider) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	time.Sleep(2200 * time.Millisecond)
 	return s.h.decider().Decide(ctx, a)
 }

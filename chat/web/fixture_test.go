@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
@@ -34,7 +35,7 @@ type fixture struct {
 	decided          map[approval.Key]*approval.Decision
 	records          map[approval.Key]*approval.Record
 	asked            map[approval.Key]*approval.Pending
-	decisions        []approval.DecisionInput
+	decisions        []decide.Input
 	rights           web.Rights
 	grants           []grant.Use
 	history          []*read.Request
@@ -158,7 +159,7 @@ func (w *fixture) decisionCount() int {
 }
 
 // Decide implements chat.Decider.
-func (w *fixture) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (w *fixture) Decide(_ context.Context, a decide.Input) (*approval.Decision, error) {
 	d, err := w.decide(a)
 	if err == nil {
 		w.server.Changed(a.Key) // as the daemon does
@@ -167,23 +168,23 @@ func (w *fixture) Decide(_ context.Context, a approval.DecisionInput) (*approval
 }
 
 // decide checks a decision in the same order as the gate.
-func (w *fixture) decide(a approval.DecisionInput) (*approval.Decision, error) {
+func (w *fixture) decide(a decide.Input) (*approval.Decision, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Contains(w.rights.Decide, a.Key.Workspace) {
-		return nil, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return nil, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	if d := w.decided[a.Key]; d != nil {
-		return nil, &approval.Refusal{Reason: approval.ErrDecided, By: d.DecidedBy, At: d.DecidedAt, Verdict: d.Verdict}
+		return nil, &decide.Refusal{Reason: decide.ErrDecided, By: d.DecidedBy, At: d.DecidedAt, Verdict: d.Verdict}
 	}
 	now, ok := w.waiting[a.Key]
 	switch {
 	case !ok:
-		return nil, &approval.Refusal{Reason: approval.ErrUnknown}
+		return nil, &decide.Refusal{Reason: decide.ErrUnknown}
 	case a.PendingSHA256 != now.SHA256:
-		return nil, &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the request is no longer the one that was shown; reload it"}
+		return nil, &decide.Refusal{Reason: decide.ErrTooLate, Hint: "the request is no longer the one that was shown; reload it"}
 	case !w.now.Before(now.Pending.ExpiresAt):
-		return nil, &approval.Refusal{Reason: approval.ErrTooLate, Hint: "it expired"}
+		return nil, &decide.Refusal{Reason: decide.ErrTooLate, Hint: "it expired"}
 	}
 	d := &approval.Decision{
 		Version: 1, RequestID: a.Key.ID, Approved: a.Verdict == approval.Approved, Verdict: a.Verdict, Code: a.Code, Scope: a.Scope,

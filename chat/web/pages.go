@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
@@ -100,7 +101,7 @@ func (v *visit) revoke() {
 		return
 	}
 	done, err := ic.Revoker.Revoke(v.r.Context(), list[i].Grant, v.se.user.Person)
-	var ref *approval.Refusal
+	var ref *decide.Refusal
 	switch {
 	case errors.As(err, &ref):
 		v.redirectWithNote("grants", v.w.NotAllowed, false)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/grant"
@@ -56,23 +57,23 @@ func TestDecisions(t *testing.T) {
 		why    string
 		change func(p *approval.Pending)
 		form   url.Values
-		want   approval.DecisionInput
+		want   decide.Input
 		note   string
 	}{
-		{"allow once", nil, url.Values{"code": {"1"}}, approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Once, Code: "1"}, "Approved"},
-		{"for the session", nil, url.Values{"code": {"2"}}, approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Session, Code: "2"}, "Approved"},
-		{"deny", nil, url.Values{"code": {"3"}, "text": {""}}, approval.DecisionInput{Verdict: approval.Denied, Code: "3"}, "Denied"},
-		{"deny with a reason of two lines", nil, url.Values{"code": {"3"}, "text": {"not now\r\nlater"}}, approval.DecisionInput{Verdict: approval.Denied, Code: "3", Feedback: "not now\nlater"}, "Denied"},
-		{"with a note", nil, url.Values{"code": {"4"}, "text": {"be quick"}}, approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Once, Code: "4", Note: "be quick"}, "Approved"},
-		{"a change", nil, url.Values{"code": {"5"}, "text": {"say less"}}, approval.DecisionInput{Verdict: approval.Overridden, Code: "5", Override: "say less"}, "say less"},
-		{"always", nil, url.Values{"code": {"6"}}, approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Always, Code: "6"}, "Approved"},
-		{"a question to the agent", nil, url.Values{"code": {"?"}, "text": {"which color has it?"}}, approval.DecisionInput{Verdict: approval.RequestMore, Feedback: "which color has it?"}, "which color"},
-		{"an option", question, url.Values{"code": {"option2"}}, approval.DecisionInput{Verdict: approval.Answered, Text: "next"}, "next"},
-		{"a free answer", question, url.Values{"code": {"answer"}, "text": {"neither"}}, approval.DecisionInput{Verdict: approval.Answered, Text: "neither"}, "neither"},
+		{"allow once", nil, url.Values{"code": {"1"}}, decide.Input{Verdict: approval.Approved, Scope: approval.Once, Code: "1"}, "Approved"},
+		{"for the session", nil, url.Values{"code": {"2"}}, decide.Input{Verdict: approval.Approved, Scope: approval.Session, Code: "2"}, "Approved"},
+		{"deny", nil, url.Values{"code": {"3"}, "text": {""}}, decide.Input{Verdict: approval.Denied, Code: "3"}, "Denied"},
+		{"deny with a reason of two lines", nil, url.Values{"code": {"3"}, "text": {"not now\r\nlater"}}, decide.Input{Verdict: approval.Denied, Code: "3", Feedback: "not now\nlater"}, "Denied"},
+		{"with a note", nil, url.Values{"code": {"4"}, "text": {"be quick"}}, decide.Input{Verdict: approval.Approved, Scope: approval.Once, Code: "4", Note: "be quick"}, "Approved"},
+		{"a change", nil, url.Values{"code": {"5"}, "text": {"say less"}}, decide.Input{Verdict: approval.Overridden, Code: "5", Override: "say less"}, "say less"},
+		{"always", nil, url.Values{"code": {"6"}}, decide.Input{Verdict: approval.Approved, Scope: approval.Always, Code: "6"}, "Approved"},
+		{"a question to the agent", nil, url.Values{"code": {"?"}, "text": {"which color has it?"}}, decide.Input{Verdict: approval.RequestMore, Feedback: "which color has it?"}, "which color"},
+		{"an option", question, url.Values{"code": {"option2"}}, decide.Input{Verdict: approval.Answered, Text: "next"}, "next"},
+		{"a free answer", question, url.Values{"code": {"answer"}, "text": {"neither"}}, decide.Input{Verdict: approval.Answered, Text: "neither"}, "neither"},
 		{
 			"irreversible, and confirmed", func(p *approval.Pending) { p.Reversibility = "" },
 			url.Values{"code": {"1"}, "sure": {"yes"}},
-			approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Once, Code: "1"},
+			decide.Input{Verdict: approval.Approved, Scope: approval.Once, Code: "1"},
 			"Approved",
 		},
 	} {
@@ -82,7 +83,7 @@ func TestDecisions(t *testing.T) {
 			k := w.addRequest(1, c.change)
 			c.want.Key, c.want.PendingSHA256, c.want.By, c.want.Via = k, w.sha(k), ann.Person, "web"
 			p := b.follow(b.decide(k, c.form))
-			require.Equal(t, []approval.DecisionInput{c.want}, w.decisions)
+			require.Equal(t, []decide.Input{c.want}, w.decisions)
 			require.Contains(t, innerText(p.find("note")), c.note)
 			require.True(t, strings.HasPrefix(attr(p.find("state"), "data-state"), "decided:"))
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 )
@@ -44,7 +45,7 @@ func (m Main) Run(ctx context.Context, args []string) int {
 func (a *app) report(err error) int {
 	code := console.ExitError
 	var e *console.Error
-	var ref *approval.Refusal
+	var ref *decide.Refusal
 	switch {
 	case errors.As(err, &e):
 		code = e.Code

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
@@ -30,7 +31,7 @@ func (a *app) approveCmd() *cobra.Command {
 		Long:              "Approve a pending request. It runs exactly as permesso show ID shows it; without --session or --always only once.\n\n" + idHelp,
 		ValidArgsFunction: a.complete(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			ans := approval.DecisionInput{Verdict: approval.Approved, Code: "1", Scope: approval.Once, Note: note}
+			ans := decide.Input{Verdict: approval.Approved, Code: "1", Scope: approval.Once, Note: note}
 			switch {
 			case note != "":
 				ans.Code = "4"
@@ -55,7 +56,7 @@ func (a *app) denyCmd() *cobra.Command {
 		Long:              "Deny a pending request. Nothing runs. The agent gets the reason, if you give one.\n\n" + idHelp,
 		ValidArgsFunction: a.complete(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			return a.decide(cmd.Context(), pos[0], approval.DecisionInput{
+			return a.decide(cmd.Context(), pos[0], decide.Input{
 				Verdict: approval.Denied, Code: "3", Feedback: strings.Join(pos[1:], " "),
 			})
 		},
@@ -97,7 +98,7 @@ func (a *app) decideCmd() *cobra.Command {
 			if w.Workspace != "" {
 				id = w.Workspace + "/" + id
 			}
-			return a.decide(cmd.Context(), id, approval.DecisionInput{
+			return a.decide(cmd.Context(), id, decide.Input{
 				PendingSHA256: w.PendingSHA256, Verdict: w.Verdict, Code: w.Code, Scope: w.Scope,
 				Note: w.Note, Override: w.Override, Feedback: w.Feedback, Text: w.Answer,
 			})
@@ -132,7 +133,7 @@ func (a *app) readDecision() (*decisionInput, error) {
 }
 
 // decide decides one request, with or without a running daemon.
-func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInput) error {
+func (a *app) decide(ctx context.Context, typed string, ans decide.Input) error {
 	return a.ask(ctx, func(c *control.Client) error {
 		w, err := findWaiting(ctx, c, typed, &ans)
 		if err != nil {
@@ -151,7 +152,7 @@ func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInp
 }
 
 // findWaiting sets what a decision is about: exactly the pending that was read.
-func findWaiting(ctx context.Context, c *control.Client, typed string, ans *approval.DecisionInput) (w *approval.StoredPending, err error) {
+func findWaiting(ctx context.Context, c *control.Client, typed string, ans *decide.Input) (w *approval.StoredPending, err error) {
 	if ans.Key, err = find(ctx, c.Find, typed); err != nil {
 		return nil, err
 	}
@@ -168,7 +169,7 @@ func (a *app) cancelWaiting(ctx context.Context, typed string) error {
 		if !c.Operator {
 			return console.Fail(console.ExitRefused, "permesso deny "+typed, "only the operator of the daemon can cancel a pending request")
 		}
-		var ans approval.DecisionInput
+		var ans decide.Input
 		w, err := findWaiting(ctx, c, typed, &ans)
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
@@ -24,7 +25,7 @@ import (
 // its audit entries.
 func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
 	k, err := find(ctx, d.Find, typed)
-	if errors.Is(err, approval.ErrUnknown) {
+	if errors.Is(err, decide.ErrUnknown) {
 		return a.showPruned(ctx, d, typed, err)
 	}
 	if err != nil {
@@ -39,7 +40,7 @@ func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
 	case s.Record != nil:
 		a.showRecord(d.Style(), s)
 	case s.Waiting == nil:
-		return console.Wrap(console.ExitRefused, approval.ErrUnknown, "it is being settled now: try again")
+		return console.Wrap(console.ExitRefused, decide.ErrUnknown, "it is being settled now: try again")
 	case a.JSON:
 		return errors.Join(a.printDocument(s.Waiting.Pending, s.Timeline), s.Damaged)
 	default:

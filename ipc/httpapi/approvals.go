@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
@@ -173,7 +174,7 @@ func (s *Server) reply(k *apikey.Key, id string, st read.Story, err error) (a *A
 		a, err = s.view(key, st)
 	}
 	switch {
-	case errors.Is(err, approval.ErrUnknown):
+	case errors.Is(err, decide.ErrUnknown):
 		return nil, problem(http.StatusNotFound, detailNotFound)
 	case err != nil:
 		return nil, s.internalError("read request failed: "+key.String(), err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
@@ -193,9 +194,9 @@ func TestContract(t *testing.T) {
 	require.Equal(t, []httpapi.InboxMail{
 		{Subject: "Re: [" + id + "]", Body: "1", Approver: "ann"}, {Raw: []byte("Subject: Re\r\n\r\n1"), Approver: "ann"},
 	}, inbox.received)
-	inbox.err = &approval.Refusal{Reason: approval.ErrDecided}
+	inbox.err = &decide.Refusal{Reason: decide.ErrDecided}
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 409)
-	inbox.err, inbox.key = &approval.Refusal{Reason: approval.ErrTooLate}, h.key(late)
+	inbox.err, inbox.key = &decide.Refusal{Reason: decide.ErrTooLate}, h.key(late)
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 410)
 	inbox.err = fmt.Errorf("%w: approval_id not found", httpapi.ErrInbox)
 	h.requireProblem(c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 422), 422, "approval_id not found")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
 )
 
 // Verdict is an approver's decision as an API client sends it.
@@ -83,8 +84,8 @@ func (s *Server) decide(ctx context.Context, k *apikey.Key, in *decideIn) (*deci
 
 // input is the verdict as the gate takes it. A verdict that is not exactly one of the
 // valid forms is refused.
-func (v *Verdict) input() (approval.DecisionInput, *Problem) {
-	a := approval.DecisionInput{PendingSHA256: v.PendingSHA256, Code: v.Code, Note: v.Note, Override: v.Override, Text: v.Answer}
+func (v *Verdict) input() (decide.Input, *Problem) {
+	a := decide.Input{PendingSHA256: v.PendingSHA256, Code: v.Code, Note: v.Note, Override: v.Override, Text: v.Answer}
 	given := 0
 	for _, text := range []string{v.Note, v.Override, v.Reason, v.Answer, v.Feedback} {
 		if text != "" {
@@ -116,24 +117,24 @@ func (v *Verdict) input() (approval.DecisionInput, *Problem) {
 	case ok:
 		return a, nil
 	case given == 0 && (v.Code == "4" || v.Code == "5"):
-		return approval.DecisionInput{}, problem(http.StatusUnprocessableEntity, "payload required: note for code 4, override for code 5")
+		return decide.Input{}, problem(http.StatusUnprocessableEntity, "payload required: note for code 4, override for code 5")
 	case given == 0:
-		return approval.DecisionInput{}, problem(http.StatusUnprocessableEntity, "empty reply: give a code, an answer or feedback")
+		return decide.Input{}, problem(http.StatusUnprocessableEntity, "empty reply: give a code, an answer or feedback")
 	}
-	return approval.DecisionInput{}, problem(http.StatusUnprocessableEntity, "invalid code: exactly one text, and only with the code that it belongs to")
+	return decide.Input{}, problem(http.StatusUnprocessableEntity, "invalid code: exactly one text, and only with the code that it belongs to")
 }
 
 // decideProblem says why nothing was decided. Only a key that may see the request learns
 // that it has ended.
 func (s *Server) decideProblem(ctx context.Context, k approval.Key, err error) error {
-	ref, refused := errors.AsType[*approval.Refusal](err)
+	ref, refused := errors.AsType[*decide.Refusal](err)
 	if !refused {
 		return s.internalError("decide request failed: "+k.String(), err)
 	}
 	switch {
-	case errors.Is(ref, approval.ErrNotAuthorized), errors.Is(ref, approval.ErrUnknown):
+	case errors.Is(ref, decide.ErrNotAuthorized), errors.Is(ref, decide.ErrUnknown):
 		return problem(http.StatusNotFound, detailNotFound)
-	case errors.Is(ref, approval.ErrNotApplicable):
+	case errors.Is(ref, decide.ErrNotApplicable):
 		return problem(http.StatusUnprocessableEntity, ref.Error())
 	}
 	st, err := s.Viewer.Story(ctx, k)

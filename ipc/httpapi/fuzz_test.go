@@ -13,7 +13,9 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/approval/submit"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
@@ -22,18 +24,18 @@ import (
 type fakeGate struct {
 	key  approval.Key
 	got  []byte
-	from approval.Origin
+	from submit.Origin
 }
 
 // Submit implements the gate of a service.
-func (s *fakeGate) Submit(_ context.Context, k approval.Key, request []byte, from approval.Origin) (approval.SubmitResult, error) {
+func (s *fakeGate) Submit(_ context.Context, k approval.Key, request []byte, from submit.Origin) (submit.Result, error) {
 	s.key, s.got, s.from = k, request, from
-	return approval.SubmitResult{}, nil
+	return submit.Result{}, nil
 }
 
 // Cancel implements the gate of a service.
-func (*fakeGate) Cancel(context.Context, approval.Key, approval.Origin) (*approval.Decision, error) {
-	return nil, &approval.Refusal{Reason: approval.ErrUnknown}
+func (*fakeGate) Cancel(context.Context, approval.Key, submit.Origin) (*approval.Decision, error) {
+	return nil, &decide.Refusal{Reason: decide.ErrUnknown}
 }
 
 // fakeViewer returns the last request as pending.
@@ -116,7 +118,7 @@ func FuzzCreate(f *testing.F) {
 		if s.got == nil {
 			return
 		}
-		require.Equal(t, approval.Origin{ClientID: k.ClientID(), AskOn: s.from.AskOn, Fresh: true}, s.from)
+		require.Equal(t, submit.Origin{ClientID: k.ClientID(), AskOn: s.from.AskOn, Fresh: true}, s.from)
 		require.Contains(t, []string{"", "email"}, s.from.AskOn)
 		require.Equal(t, home, s.key.Workspace)
 		q, err := approval.ParseRequest(s.got, s.key.ID)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
 )
 
 // Caller is a user of this machine who is connected to a local socket. The UID that the
@@ -78,7 +79,7 @@ const (
 )
 
 // detailStranger does not reveal to whom the socket answers.
-func detailStranger() string { return approval.ErrNotAuthorized.Error() }
+func detailStranger() string { return decide.ErrNotAuthorized.Error() }
 
 // Run serves l until ctx ends. Then it closes l, and requests in progress are answered.
 func (s *LocalServer) Run(ctx context.Context, l *net.UnixListener) error {

@@ -27,6 +27,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/ipc/service"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -252,7 +253,7 @@ func (p rigReceipts) Check(text, tool, argsSHA256 string, _ bool) error {
 
 // Redeem implements httpapi.Receipts.
 func (p rigReceipts) Redeem(ctx context.Context, f approval.ReceiptFacts, by string) error {
-	return p.Store.Create(ctx, approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
+	return p.Store.Create(ctx, approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), store.Durable)
 }
 
 // feed is an audit feed in memory.

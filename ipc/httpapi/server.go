@@ -14,15 +14,16 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
 
-// Decider writes a decision into the slot, or refuses with an *approval.Refusal. It
+// Decider writes a decision into the slot, or refuses with an *decide.Refusal. It
 // checks whether the person may decide.
 type Decider interface {
-	Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error)
+	Decide(ctx context.Context, a decide.Input) (*approval.Decision, error)
 }
 
 // Keys finds an API key by its hash. The error wraps fs.ErrNotExist if there is none. It
@@ -77,7 +78,7 @@ type InboxResult struct {
 	Status string // approved, denied, pending
 }
 
-// Inbox is the intake of the email channel. Take refuses with an *approval.Refusal, or
+// Inbox is the intake of the email channel. Take refuses with an *decide.Refusal, or
 // with an error that wraps ErrInbox.
 type Inbox interface {
 	Take(ctx context.Context, m InboxMail) (InboxResult, error)

@@ -48,8 +48,8 @@ import (
 	"github.com/spf13/afero"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // FS is the file system of the log.
@@ -64,7 +64,7 @@ type FS interface {
 // ErrBroken says that a new segment's name could not be made durable. That is not
 // retried: the log accepts no more entries until it is opened again. Any other
 // failure is retried, on a new file, by the next Append or Sync.
-var ErrBroken = fmt.Errorf("the audit log cannot be written: %w", approval.ErrRestart)
+var ErrBroken = fmt.Errorf("the audit log cannot be written: %w", store.ErrRestart)
 
 var errClosed = errors.New("the audit log is closed")
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -182,7 +183,7 @@ func TestLogStopsAfterFailedFolderSync(t *testing.T) {
 	}
 	err := l.Append(entry(1))
 	require.ErrorIs(t, err, audit.ErrBroken)
-	require.ErrorIs(t, err, approval.ErrRestart)
+	require.ErrorIs(t, err, store.ErrRestart)
 	require.ErrorIs(t, err, errDisk)
 	disk.Fail = nil
 	ops := disk.Ops()
@@ -215,7 +216,7 @@ func TestLogContinuesAfterTemporaryFailure(t *testing.T) {
 		for range 3 {
 			require.ErrorIs(t, l.Append(entry(2)), errDisk, kind)
 		}
-		require.NotErrorIs(t, l.Sync(), approval.ErrRestart, kind)
+		require.NotErrorIs(t, l.Sync(), store.ErrRestart, kind)
 		disk.Fail = nil
 		require.NoError(t, l.Append(entry(3)), kind)
 		for _, way := range crashfs.Ways() {

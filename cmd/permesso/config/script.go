@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -165,11 +166,11 @@ func matchGlob(glob, text string) bool {
 
 // Decision returns the rule's decision about a request; ok is false if the rule does
 // not decide. The caller sets By and Via.
-func (r *ScriptRule) Decision(k approval.Key) (a approval.DecisionInput, ok bool) {
+func (r *ScriptRule) Decision(k approval.Key) (a decide.Input, ok bool) {
 	codes := map[string]string{doApprove: "1", doSession: "2", doDeny: "3", doNote: "4", doOverride: "5", doAlways: "6"}
 	switch r.Do {
 	case doNone:
-		return approval.DecisionInput{}, false
+		return decide.Input{}, false
 	case doRequestMore:
 		a.Verdict, a.Feedback = approval.RequestMore, r.Text
 	case doAnswer:

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/approval/gate"
@@ -93,7 +94,7 @@ func (r *rig) request(n int, tool string) {
 }
 
 func (r *rig) approve(id string) error {
-	_, err := r.decider.Decide(context.Background(), approval.DecisionInput{
+	_, err := r.decider.Decide(context.Background(), decide.Input{
 		Key: approval.Key{Workspace: workspace, ID: id}, Verdict: approval.Approved, Code: "1", Via: "bench",
 		By: approval.Person{Channel: "local", ID: "0", Name: "bench"},
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
@@ -23,7 +24,7 @@ func commandHint(err error) string {
 	}{
 		{receipt.ErrNoKey, "run permesso init to create one"},
 		{seal.ErrNoKey, "run permesso init to create one"},
-		{approval.ErrUnsynced, "the decision may have been recorded; check with permesso show ID before retrying"},
+		{store.ErrUnsynced, "the decision may have been recorded; check with permesso show ID before retrying"},
 		{ipc.ErrLocked, "stop the other daemon, or use another --home"},
 	} {
 		if errors.Is(err, x.is) {

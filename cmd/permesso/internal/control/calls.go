@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
@@ -130,7 +131,7 @@ func (c *Client) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 }
 
 // Decide decides a request as the caller.
-func (c *Client) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (c *Client) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	d, err := call(ctx, c, opDecide, decideBody{OneQuery{a.Key.Workspace, a.Key.ID}, VerdictBody{
 		PendingSHA256: a.PendingSHA256, Verdict: string(a.Verdict), Code: a.Code, Scope: string(a.Scope),
 		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text,

@@ -12,9 +12,11 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
@@ -67,7 +69,7 @@ func (s *Service) grantAdd(_ context.Context, c *httpapi.Caller, in *struct{ Bod
 	if err != nil {
 		return nil, err
 	}
-	if err := m.SaveGrant(g, approval.Durable); err != nil {
+	if err := m.SaveGrant(g, store.Durable); err != nil {
 		return nil, console.Fail(console.ExitUsage, "permesso grant add --help", "%w", err)
 	}
 	return g, nil
@@ -129,7 +131,7 @@ func (s *Service) revoke(_ context.Context, c *httpapi.Caller, in *grantQuery) (
 		return "no-op", err
 	}
 	g.RevokedAt, g.RevokedBy = time.Now().UTC(), s.name(c, g.Workspace)
-	return "revoked", m.SaveGrant(g, approval.Replace)
+	return "revoked", m.SaveGrant(g, store.Replace)
 }
 
 // Taints are those of a workspace and of its sessions.
@@ -202,7 +204,7 @@ func (s *Service) clearTaints(ctx context.Context, c *httpapi.Caller, in *struct
 	}
 	k := grant.Key(x.ID)
 	body = s.Keys.Seal.Seal(approval.DocClear, k, body)
-	if err := s.Home.Store.Create(ctx, approval.DocClear, k, body, approval.Durable); err != nil {
+	if err := s.Home.Store.Create(ctx, approval.DocClear, k, body, store.Durable); err != nil {
 		return nil, err
 	}
 	return had, m.ApplyChanges(time.Now())
@@ -241,7 +243,7 @@ var opResume = del("resume", "/pauses", "Resume paused executions", (*Service).r
 // configuration nor keys: a pause must work when they are broken.
 func (s *Service) pauseTarget(ctx context.Context, c *httpapi.Caller, ws string) (string, error) {
 	if ws == "" && !c.Operator || ws != "" && !c.Sees(ws) {
-		return "", &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return "", &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	if err := s.Home.Layout.PreparePauses(s.Home.FS); err != nil || ws == "" {
 		return ipc.AllWorkspaces, err

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
@@ -72,7 +72,7 @@ func (s *Service) createKey(_ context.Context, c *httpapi.Caller, in *struct{ Bo
 		return out, console.Fail(console.ExitUsage, "permesso key create --help", "%w", err)
 	}
 	out.Key, out.Trusts = k, w.BindsSessions && k.Can(apikey.MayRequest)
-	return out, errors.Join(s.Home.Layout.PrepareAPIKeys(s.Home.FS), s.Home.Keyring(s.Keys).Save(k, approval.Durable))
+	return out, errors.Join(s.Home.Layout.PrepareAPIKeys(s.Home.FS), s.Home.Keyring(s.Keys).Save(k, store.Durable))
 }
 
 // newSecret returns a key: a prefix that secret scanners can find, and 256
@@ -105,5 +105,5 @@ func (s *Service) revokeKey(_ context.Context, c *httpapi.Caller, in *keyQuery) 
 		return RevokedKey{k.ID, "no-op"}, nil
 	}
 	k.RevokedAt, k.RevokedBy = time.Now().UTC(), c.Person.Name
-	return RevokedKey{k.ID, "revoked"}, ring.Save(k, approval.Replace)
+	return RevokedKey{k.ID, "revoked"}, ring.Save(k, store.Replace)
 }

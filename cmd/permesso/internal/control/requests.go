@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -256,9 +257,9 @@ func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody)
 		if s.Decider.Refused != nil {
 			s.Decider.Refused(approval.Key{}, c.Person, c.Via)
 		}
-		return nil, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return nil, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
-	x, err := s.Decider.Decide(ctx, approval.DecisionInput{
+	x, err := s.Decider.Decide(ctx, decide.Input{
 		Key: in.key(), PendingSHA256: b.PendingSHA256, Verdict: approval.Verdict(b.Verdict), Code: b.Code, Scope: approval.Scope(b.Scope),
 		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer, By: c.Person, Via: c.Via,
 	})
@@ -271,7 +272,7 @@ func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody)
 var opCancel = del("cancel", "/requests/{workspace}/{id}", "Cancel a pending request", (*Service).cancel).forOperator()
 
 func (s *Service) cancel(ctx context.Context, c *httpapi.Caller, in *OneQuery) ([]byte, error) {
-	d, err := s.Decider.Cancel(ctx, approval.DecisionInput{Key: in.key(), By: c.Person, Via: c.Via})
+	d, err := s.Decider.Cancel(ctx, decide.Input{Key: in.key(), By: c.Person, Via: c.Via})
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -265,7 +266,7 @@ func (m grantStore) AddFromDecision(p *approval.Pending, d *approval.Decision) e
 		return err
 	}
 	k := grant.Key(g.ID)
-	err = m.store.Create(context.Background(), approval.DocGrant, k, m.w.config.key.Seal(approval.DocGrant, k, body), approval.Durable)
+	err = m.store.Create(context.Background(), approval.DocGrant, k, m.w.config.key.Seal(approval.DocGrant, k, body), store.Durable)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
@@ -402,7 +403,7 @@ type gateStore struct {
 	slots map[approval.Key][]byte // for noExpirySlot
 }
 
-func (s *gateStore) Create(ctx context.Context, doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
+func (s *gateStore) Create(ctx context.Context, doc approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
 	switch {
 	case s.w.config.Mutant == noClaim && doc == approval.DocClaim:
 		return nil

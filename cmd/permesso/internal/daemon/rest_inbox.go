@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
@@ -53,10 +54,10 @@ func (m mailIntake) result(t email.Taken) (httpapi.InboxResult, error) {
 	case email.Unclear:
 		return r, fmt.Errorf("%w: invalid code", httpapi.ErrInbox)
 	case email.Late:
-		return r, &approval.Refusal{Reason: approval.ErrDecided}
+		return r, &decide.Refusal{Reason: decide.ErrDecided}
 	case email.Refused:
 		if found {
-			return r, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+			return r, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 		}
 	case email.Ignored:
 	}

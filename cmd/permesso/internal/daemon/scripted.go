@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
@@ -256,12 +257,12 @@ func (x *answerer) answer(ctx context.Context, k approval.Key, p *reply) (done b
 	}
 	a.PendingSHA256, a.By, a.Via = p.sha, scriptedApprover(x.script), scriptChannel
 	_, err := x.decider.Decide(ctx, a)
-	if errors.Is(err, approval.ErrNotApplicable) {
-		no := approval.DecisionInput{Key: k, PendingSHA256: p.sha, By: a.By, Via: a.Via, Verdict: approval.Denied, Code: "3"}
+	if errors.Is(err, decide.ErrNotApplicable) {
+		no := decide.Input{Key: k, PendingSHA256: p.sha, By: a.By, Via: a.Via, Verdict: approval.Denied, Code: "3"}
 		no.Feedback = fmt.Sprintf("%s of the script is not applicable: %s", p.name, err)
 		_, err = x.decider.Decide(ctx, no)
 	}
-	if _, refused := errors.AsType[*approval.Refusal](err); refused || err == nil {
+	if _, refused := errors.AsType[*decide.Refusal](err); refused || err == nil {
 		return true // already decided or expired
 	}
 	x.log.Error().Err(err).Str("ws", k.Workspace).Str("id", k.ID).Str("via", scriptChannel).Msg("decide by script failed")

@@ -14,6 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
@@ -48,8 +49,8 @@ func TestTaintClearingSurvivesEveryCut(t *testing.T) {
 		body, err := c.Encode()
 		require.NoError(t, err)
 		k := grant.Key(c.ID)
-		store := &ipc.Store{FS: p, Layout: layout}
-		require.NoError(t, store.Create(context.Background(), approval.DocClear, k, key.Seal(approval.DocClear, k, body), approval.Durable))
+		docs := &ipc.Store{FS: p, Layout: layout}
+		require.NoError(t, docs.Create(context.Background(), approval.DocClear, k, key.Seal(approval.DocClear, k, body), store.Durable))
 		return disk
 	}
 	complete := newDisk()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
@@ -106,7 +107,7 @@ func (r Keyring) byID(id string) (*apikey.Key, error) {
 }
 
 // Save writes a key to its file.
-func (r Keyring) Save(k *apikey.Key, how approval.WriteMode) error {
+func (r Keyring) Save(k *apikey.Key, how store.Mode) error {
 	if err := k.Check(); err != nil {
 		return err
 	}

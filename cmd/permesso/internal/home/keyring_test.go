@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
 )
@@ -41,7 +41,7 @@ func TestKeyring(t *testing.T) {
 	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = "default", []string{apikey.MayRequest, apikey.MayRead}, time.Now().UTC(), "test"
 	_, err = ring.Key(k.Hash)
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.NoError(t, ring.Save(k, approval.Durable))
+	require.NoError(t, ring.Save(k, store.Durable))
 
 	get := func() *apikey.Key {
 		got, err := ring.Key(k.Hash)
@@ -63,7 +63,7 @@ func TestKeyring(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist, "another key with the same id")
 	revoked := *k
 	revoked.RevokedAt, revoked.RevokedBy = time.Now().UTC(), "test"
-	require.NoError(t, ring.Save(&revoked, approval.Replace))
+	require.NoError(t, ring.Save(&revoked, store.Replace))
 	require.False(t, get().RevokedAt.IsZero(), "at once")
 
 	// A file that differs in inode, size or time is read again.

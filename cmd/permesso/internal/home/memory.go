@@ -19,6 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -126,7 +127,7 @@ func (m *Memory) Grant(id string) (*grant.Grant, error) {
 }
 
 // SaveGrant writes a grant, and audits it; how permits replacing an older state.
-func (m *Memory) SaveGrant(g *grant.Grant, how approval.WriteMode) error {
+func (m *Memory) SaveGrant(g *grant.Grant, how store.Mode) error {
 	if err := g.Check(); err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (m *Memory) AddFromDecision(p *approval.Pending, d *approval.Decision) erro
 	if g == nil {
 		return nil
 	}
-	err := m.SaveGrant(g, approval.Durable)
+	err := m.SaveGrant(g, store.Durable)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}

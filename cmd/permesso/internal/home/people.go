@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -120,7 +122,7 @@ func (r Revoker) Remembered(ctx context.Context, workspaces []string) ([]grant.G
 func (r Revoker) Revoke(_ context.Context, g grant.Grant, by approval.Person) (done bool, err error) {
 	name, ok := r.authorizer.May(g.Workspace, nil, by)
 	if !ok {
-		return false, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return false, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	now, err := r.Grant(g.ID)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +152,7 @@ func (m *Memory) revoke(g *grant.Grant, by string) (done bool, err error) {
 		return false, nil
 	}
 	g.RevokedAt, g.RevokedBy = time.Now().UTC(), by
-	return true, m.SaveGrant(g, approval.Replace)
+	return true, m.SaveGrant(g, store.Replace)
 }
 
 // GrantsIn lists the grants of a workspace, the newest first.

@@ -14,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -164,7 +166,7 @@ func confirmations(p *approval.Pending, s chat.Style) string {
 // approvingDecider accepts every decision.
 type approvingDecider struct{}
 
-func (approvingDecider) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (approvingDecider) Decide(_ context.Context, a decide.Input) (*approval.Decision, error) {
 	return &approval.Decision{Verdict: a.Verdict, DecidedAt: time.Now(), RunBefore: time.Now()}, nil
 }
 
@@ -273,8 +275,8 @@ func TestRevoker(t *testing.T) {
 	body, err := p.Encode()
 	require.NoError(t, err)
 	sealed := k.Seal.Seal(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, body)
-	require.NoError(t, h.Store.Create(ctx, approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, approval.Durable))
-	d, err := h.Decider(k).Decide(ctx, approval.DecisionInput{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: Operator(), Via: "terminal"})
+	require.NoError(t, h.Store.Create(ctx, approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, store.Durable))
+	d, err := h.Decider(k).Decide(ctx, decide.Input{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: Operator(), Via: "terminal"})
 	require.NoError(t, err)
 	require.Equal(t, soon, r.Given(p, d).ID)
 	require.NoError(t, m.AddFromDecision(pending(stored, "w"), always))
@@ -294,7 +296,7 @@ func TestRevoker(t *testing.T) {
 	for _, g := range all {
 		done, err := r.Revoke(ctx, g, Operator())
 		if g.ID == closed {
-			require.ErrorIs(t, err, approval.ErrNotAuthorized)
+			require.ErrorIs(t, err, decide.ErrNotAuthorized)
 			require.False(t, done)
 			continue
 		}

@@ -44,7 +44,10 @@ type rule struct {
 
 // leaves are the pure packages around approval. A package that may import approval may import them as well. What a leaf
 // itself may import is in the plan.
-var leaves = []string{"approval/apikey", "approval/codec", "approval/event", "approval/facts", "approval/grant", "approval/move"}
+var leaves = []string{
+	"approval/apikey", "approval/codec", "approval/decide", "approval/event", "approval/facts", "approval/grant", "approval/move",
+	"approval/store", "approval/submit",
+}
 
 // plan holds every package, built or not yet: a package that is missing here is refused.
 var plan = []rule{
@@ -55,6 +58,9 @@ var plan = []rule{
 	{"approval/grant", []string{"approval", "approval/codec", "approval/facts"}}, // autonomy, grants, taints
 	{"approval/move", []string{"approval"}},                                      // chooses the next step
 	{"approval/apikey", []string{"approval", "approval/codec"}},                  // keys for the HTTP API
+	{"approval/store", []string{"approval"}},                                     // the store's interface, modes and errors
+	{"approval/submit", []string{"approval"}},                                    // what comes with a request
+	{"approval/decide", []string{"approval"}},                                    // what comes with a decision
 	{"approval/gate", []string{"approval"}},                                      // knows stores, policies and executors only as its own interfaces
 	{"approval/read", []string{"approval"}},                                      // the read model
 	{"approval/exec", []string{"approval"}},                                      // takes a receipt verifier as an interface
@@ -102,9 +108,9 @@ var plan = []rule{
 	{"cmd/permesso/config", []string{"approval", "approval/exec", "chat", "security/policy"}},
 	{"cmd/permesso/internal/bench", nil}, // benchmarks only
 
-	{"ipc/storetest", []string{"approval", "approval/gate"}}, // test support: what a store must do
-	{"ipc/crashfs", nil},          // test support: simulates the disk
-	{"chat/telegram/botapi", nil}, // test support: simulates Telegram
+	{"ipc/storetest", []string{"approval"}},                                // test support: what a store must do
+	{"ipc/crashfs", nil},                                                   // test support: simulates the disk
+	{"chat/telegram/botapi", nil},                                          // test support: simulates Telegram
 	{"cmd/permesso/internal/crashtest", []string{allParts, "ipc/crashfs"}}, // test support: the real parts on a disk that crashes
 }
 
