@@ -10,6 +10,7 @@
 //	grant   what an agent may do without a new approval
 //	apikey  keys for the HTTP API
 //	event   the entries of the audit log
+//	hints   what an operator can do about an error
 //	store   what the gate needs of the place where documents are kept
 //	submit  what a protocol says with a request
 //	decide  what an entrance says with a decision, and how the gate refuses

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // CheckFolders is CheckPrivate for doctor: it continues after the first error, checks
@@ -52,7 +52,7 @@ func (f folder) checkOwner(owner int) error {
 	if err != nil || is == owner {
 		return err
 	}
-	return approval.WithHint(fmt.Errorf("check folder %s: owned by UID %d, but HOME by UID %d", f.path, is, owner),
+	return hints.Add(fmt.Errorf("check folder %s: owned by UID %d, but HOME by UID %d", f.path, is, owner),
 		fmt.Sprintf("look through it, then: chown %d %s", owner, shellQuote(f.path)))
 }
 
@@ -106,7 +106,7 @@ func checkPathElement(path string, uid int) error {
 		return fmt.Errorf("check path: %w", err)
 	}
 	if owner := uidOf(info); owner != 0 && owner != uid && !unmappedOwner(owner) {
-		return approval.WithHint(fmt.Errorf("%s is owned by UID %d, who may replace its content", path, owner),
+		return hints.Add(fmt.Errorf("%s is owned by UID %d, who may replace its content", path, owner),
 			fmt.Sprintf("chown %d %s, or use another path", uid, shellQuote(path)))
 	}
 	open := info.Mode().Perm() & othersWrite
@@ -123,7 +123,7 @@ func checkPathElement(path string, uid int) error {
 	case 0o022:
 		bits = "go-w"
 	}
-	return approval.WithHint(fmt.Errorf("%s may write to %s (mode %04o)", who, path, info.Mode().Perm()),
+	return hints.Add(fmt.Errorf("%s may write to %s (mode %04o)", who, path, info.Mode().Perm()),
 		fmt.Sprintf("chmod %s %s", bits, shellQuote(path)))
 }
 
@@ -161,7 +161,7 @@ func CheckSecret(path string) error {
 		return fmt.Errorf("check secret: %w", err)
 	}
 	if open := info.Mode().Perm() & othersAccess; open != 0 && (open&^0o070 != 0 || !hasPrivateGroup(info)) {
-		return approval.WithHint(fmt.Errorf("other users may read %s (mode %04o)", path, info.Mode().Perm()),
+		return hints.Add(fmt.Errorf("other users may read %s (mode %04o)", path, info.Mode().Perm()),
 			fmt.Sprintf("chmod 600 %s, and replace the secret if one of them may have read it", shellQuote(path)))
 	}
 	return nil
@@ -173,13 +173,13 @@ func CheckProgram(path string, uid int) []error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return []error{approval.WithHint(fmt.Errorf("%s does not exist", path), "install it, or configure another program")}
+		return []error{hints.Add(fmt.Errorf("%s does not exist", path), "install it, or configure another program")}
 	case err != nil:
 		return []error{fmt.Errorf("check program: %w", err)}
 	case !info.Mode().IsRegular():
-		return []error{approval.WithHint(fmt.Errorf("%s is not a program", path), "configure another program")}
+		return []error{hints.Add(fmt.Errorf("%s is not a program", path), "configure another program")}
 	case info.Mode().Perm()&0o111 == 0:
-		return []error{approval.WithHint(fmt.Errorf("%s is not executable", path), "chmod +x "+shellQuote(path))}
+		return []error{hints.Add(fmt.Errorf("%s is not executable", path), "chmod +x "+shellQuote(path))}
 	}
 	return CheckPath(path, uid)
 }

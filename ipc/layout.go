@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // Layout names the folders and files of one HOME. Workspace names given to its methods
@@ -243,7 +243,7 @@ func (f folder) check(fsys FS) error {
 	if open&othersWrite != 0 {
 		may = "write to"
 	}
-	return approval.WithHint(fmt.Errorf("check folder %s: other users may %s it (mode %04o)", f.path, may, info.Mode().Perm()),
+	return hints.Add(fmt.Errorf("check folder %s: other users may %s it (mode %04o)", f.path, may, info.Mode().Perm()),
 		fmt.Sprintf("look through it, then: chmod %04o %s", f.mode, shellQuote(f.path)))
 }
 
@@ -254,10 +254,10 @@ func (f folder) info(fsys FS) (fs.FileInfo, error) {
 	case err != nil:
 		return nil, fmt.Errorf("check folder: %w", err)
 	case info.Mode()&fs.ModeSymlink != 0:
-		return nil, approval.WithHint(fmt.Errorf("check folder %s: is a symbolic link", f.path),
+		return nil, hints.Add(fmt.Errorf("check folder %s: is a symbolic link", f.path),
 			fmt.Sprintf("remove the link and make a real folder: rm %[1]s && mkdir -m %04[2]o %[1]s", shellQuote(f.path), f.mode))
 	case !info.IsDir():
-		return nil, approval.WithHint(fmt.Errorf("check folder %s: is not a folder", f.path),
+		return nil, hints.Add(fmt.Errorf("check folder %s: is not a folder", f.path),
 			fmt.Sprintf("move it away, then: mkdir -m %04o %s", f.mode, shellQuote(f.path)))
 	}
 	return info, nil
@@ -305,7 +305,7 @@ func ValidWorkspace(name string) bool {
 
 func checkWorkspace(ws string) error {
 	if !ValidWorkspace(ws) {
-		return approval.WithHint(fmt.Errorf("workspace %.80q: not a valid name", ws),
+		return hints.Add(fmt.Errorf("workspace %.80q: not a valid name", ws),
 			"use a to z, 0 to 9, _ and -, at most 63, beginning with a letter or digit")
 	}
 	return nil

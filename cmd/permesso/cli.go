@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 )
@@ -60,10 +60,10 @@ func (a *app) report(err error) int {
 		if text, near, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
 			err, hint = errors.New(text), "did you mean "+strings.Join(strings.Fields(near), " or ")+"?"
 		}
-		err = approval.WithHint(err, hint)
+		err = hints.Add(err, hint)
 	}
 	begin := "permesso: "
-	for _, e := range approval.Errors(err) {
+	for _, e := range hints.Split(err) {
 		a.PrintIssue(begin, e)
 		if e.Error() != "" {
 			begin = ""

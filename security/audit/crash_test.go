@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/afero"
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -123,7 +123,7 @@ func TestOpenRefusesDamage(t *testing.T) {
 		put(t, disk, name, content)
 		_, err := audit.Open(disk.Process("daemon"), dir, clock)
 		require.ErrorIs(t, err, audit.ErrDamaged, name)
-		require.NotEmpty(t, approval.Hint(err))
+		require.NotEmpty(t, hints.Of(err))
 	}
 	_, err := audit.Open(crashfs.New().Process("daemon"), "/nowhere", clock)
 	require.Error(t, err, "no folder")

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/afero"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // ErrDamaged says that lines are missing or changed in a way that a crash does not
@@ -209,7 +209,7 @@ func firstSeq(fsys afero.Fs, path string) (int64, error) {
 	}
 	e, err := decode(line)
 	if err != nil || e.Seq < 1 {
-		return 0, approval.WithHint(fmt.Errorf("%w: %s does not begin with an entry", ErrDamaged, path),
+		return 0, hints.Add(fmt.Errorf("%w: %s does not begin with an entry", ErrDamaged, path),
 			"move the folder away: the daemon begins a new log")
 	}
 	return e.Seq, nil

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // openSigning finds the checkpoint to continue from.
@@ -60,7 +60,7 @@ func (l *Log) addLeaf(seq int64, line []byte) {
 // checkLength refuses a log that lacks signed entries.
 func (l *Log) checkLength() error {
 	if c := l.newest.Load(); c != nil && l.seq < c.Size {
-		return approval.WithHint(fmt.Errorf("%w: it ends with number %d, but its newest checkpoint covers %d", ErrDamaged, l.seq, c.Size),
+		return hints.Add(fmt.Errorf("%w: it ends with number %d, but its newest checkpoint covers %d", ErrDamaged, l.seq, c.Size),
 			"restore it from a backup, or move the folder "+l.dir+" away to begin a new log")
 	}
 	return nil

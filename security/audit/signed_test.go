@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -105,7 +105,7 @@ func TestUnsignedLogIsSignedCompletely(t *testing.T) {
 	put(t, disk, "log-3.jsonl", line(3)+line(4))
 	_, err := verify(t, disk)
 	require.ErrorIs(t, err, audit.ErrNotSigned)
-	require.NotEmpty(t, approval.Hint(err))
+	require.NotEmpty(t, hints.Of(err))
 	l := openSigned(t, disk.Process("daemon"))
 	require.NoError(t, l.Close())
 	require.Equal(t, int64(4), l.Newest().Size)
@@ -150,7 +150,7 @@ func TestCutLogIsRefused(t *testing.T) {
 		}
 		_, err := audit.OpenSigned(cut.Process("again"), dir, clock, testKeys(t))
 		require.ErrorIs(t, err, audit.ErrDamaged, what)
-		require.NotEmpty(t, approval.Hint(err), what)
+		require.NotEmpty(t, hints.Of(err), what)
 		_, err = verify(t, cut)
 		require.ErrorIs(t, err, audit.ErrTampered, what)
 	}
@@ -205,7 +205,7 @@ func TestDamagedCheckpointFile(t *testing.T) {
 	put(t, left, "checkpoints.jsonl", "hello\n")
 	_, err := audit.OpenSigned(left.Process("again"), dir, clock, testKeys(t))
 	require.ErrorIs(t, err, audit.ErrDamaged)
-	require.NotEmpty(t, approval.Hint(err))
+	require.NotEmpty(t, hints.Of(err))
 }
 
 func sizeOf(c *audit.Checkpoint) int64 {

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // ErrTampered says that the log does not match a signature or a witness. ErrDamaged
@@ -315,7 +315,7 @@ func (a *verifier) end() (*Report, error) {
 		return nil, fmt.Errorf("verify audit log: %w: the entry of %d receipts is missing, of %s for example",
 			ErrTampered, len(a.missing), name)
 	case n > 0 && len(a.witnesses) == 0:
-		return nil, approval.WithHint(fmt.Errorf("verify audit log: %w: no checkpoint covers any of the %d entries", ErrNotSigned, n),
+		return nil, hints.Add(fmt.Errorf("verify audit log: %w: no checkpoint covers any of the %d entries", ErrNotSigned, n),
 			"a running daemon signs its log within seconds and when it stops; if it did, "+checkpointFile+" was removed")
 	}
 	for _, path := range slices.Sorted(maps.Keys(a.repeatedCount)) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 const maxPrintedIssues = 20
@@ -23,7 +23,7 @@ type Issue struct {
 	Hint      string
 }
 
-// Format is the issue as an error of one line, with its hint for [approval.Hint].
+// Format is the issue as an error of one line, with its hint for [hints.Of].
 func (p Issue) Format(file string) error {
 	var b strings.Builder
 	b.WriteString(file)
@@ -31,7 +31,7 @@ func (p Issue) Format(file string) error {
 		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Col)
 	}
 	b.WriteString(": " + p.Message)
-	return approval.WithHint(errors.New(b.String()), p.Hint)
+	return hints.Add(errors.New(b.String()), p.Hint)
 }
 
 // Error has all issues of one file, in the order of its lines.

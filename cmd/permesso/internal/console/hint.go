@@ -7,7 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -39,7 +39,7 @@ func HintFor(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok && e.hint != "" {
 		return e.hint
 	}
-	return Hints(approval.Hint(err), commandHint(err))
+	return Hints(hints.Of(err), commandHint(err))
 }
 
 // Hints joins hints; empty ones are left out.
@@ -85,7 +85,7 @@ func Plural(n int, what string) string {
 func VerifyFirst(err error) error {
 	for _, bad := range []error{audit.ErrDamaged, audit.ErrTampered, audit.ErrNotProven} {
 		if errors.Is(err, bad) {
-			return approval.WithHint(err, Hints("run permesso audit verify for details", approval.Hint(err)))
+			return hints.Add(err, Hints("run permesso audit verify for details", hints.Of(err)))
 		}
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -194,7 +195,7 @@ func (s *server) prepareWorkspaces(cfg *config.Config) error {
 // refuseConfig reports every error of a refused configuration.
 func (s *server) refuseConfig(err error) {
 	const refused = "configuration change refused, the old one stays active: "
-	all := approval.Errors(err)
+	all := hints.Split(err)
 	if issues, ok := errors.AsType[*config.Error](err); ok {
 		all = nil
 		for _, p := range issues.Errors {

@@ -45,8 +45,8 @@ type rule struct {
 // leaves are the pure packages around approval. A package that may import approval may import them as well. What a leaf
 // itself may import is in the plan.
 var leaves = []string{
-	"approval/apikey", "approval/codec", "approval/decide", "approval/event", "approval/facts", "approval/grant", "approval/move",
-	"approval/store", "approval/submit",
+	"approval/apikey", "approval/codec", "approval/decide", "approval/event", "approval/facts", "approval/grant", "approval/hints",
+	"approval/move", "approval/store", "approval/submit",
 }
 
 // plan holds every package, built or not yet: a package that is missing here is refused.
@@ -56,6 +56,7 @@ var plan = []rule{
 	{"approval/event", nil},                                                      // the audit log's words
 	{"approval/facts", []string{"approval", "approval/codec"}},                   // what is known of a request
 	{"approval/grant", []string{"approval", "approval/codec", "approval/facts"}}, // autonomy, grants, taints
+	{"approval/hints", nil},                                                      // what an operator can do about an error
 	{"approval/move", []string{"approval"}},                                      // chooses the next step
 	{"approval/apikey", []string{"approval", "approval/codec"}},                  // keys for the HTTP API
 	{"approval/store", []string{"approval"}},                                     // the store's interface, modes and errors
@@ -91,7 +92,7 @@ var plan = []rule{
 	{"security/receipt", []string{"approval", "security/keyfile"}},
 	{"security/audit", []string{"approval"}},
 	{"security/seal", []string{"approval", "security/keyfile"}},
-	{"security/keyfile", []string{"approval"}}, // how both keep their keys: it knows neither
+	{"security/keyfile", []string{"approval/hints"}}, // how both keep their keys: it knows neither
 
 	{"cmd/permesso", []string{allParts, "cmd/permesso/config", console, home, control, sandbox, daemon, doctor, setup, demo}}, // the only one who knows all
 	{console, []string{allParts}},
