@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -116,7 +117,7 @@ func (h *Home) ActAsOwner() error {
 }
 
 // ReadLog is a read.Log of this home's audit log.
-func (h *Home) ReadLog(keep func(line []byte) bool, each func(approval.Entry) error) error {
+func (h *Home) ReadLog(keep func(line []byte) bool, each func(event.Entry) error) error {
 	return audit.Backwards(h.FS, h.Layout.Audit(), keep, each)
 }
 
