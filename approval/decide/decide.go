@@ -32,7 +32,8 @@ var codes = map[string]struct {
 	scope   approval.Scope
 }{
 	"1": {approval.Approved, approval.Once}, "2": {approval.Approved, approval.Session}, "3": {verdict: approval.Denied},
-	"4": {approval.Approved, approval.Once}, "5": {verdict: approval.Overridden}, "6": {approval.Approved, approval.Always},
+	"4": {approval.Approved, approval.Once}, "5": {verdict: approval.Overridden},
+	"6": {approval.Approved, approval.Always},
 }
 
 // ByCode is what code "1" to "6" decides, with its text: the reason of 3, the note

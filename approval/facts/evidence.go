@@ -59,7 +59,9 @@ func Of(t approval.Tool, r *approval.Request, provers Provers) approval.Evidence
 // that runs. It may do anything, so only a verified proof limits it: host facts do
 // not.
 func RunsProgram(e approval.Evidence) bool {
-	return slices.ContainsFunc(e.Host, func(h approval.HostFact) bool { return h.Domain == Program || h.Domain == Command })
+	return slices.ContainsFunc(e.Host, func(h approval.HostFact) bool {
+		return h.Domain == Program || h.Domain == Command
+	})
 }
 
 // Domain is what is known of one domain, sorted by how reliable it is.
