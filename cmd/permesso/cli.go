@@ -15,7 +15,11 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -54,7 +58,7 @@ func (m Main) Run(ctx context.Context, args []string) int {
 func (a *app) report(err error) int {
 	code := console.ExitError
 	var e *console.Error
-	var ref *approval.Refusal
+	var ref *decide.Refusal
 	switch {
 	case errors.As(err, &e):
 		code = e.Code
@@ -69,10 +73,10 @@ func (a *app) report(err error) int {
 		if text, near, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
 			err, hint = errors.New(text), "did you mean "+strings.Join(strings.Fields(near), " or ")+"?"
 		}
-		err = approval.WithHint(err, hint)
+		err = hints.Add(err, hint)
 	}
 	begin := "permesso: "
-	for _, e := range approval.Errors(err) {
+	for _, e := range hints.Split(err) {
 		a.PrintIssue(begin, e)
 		if e.Error() != "" {
 			begin = ""
@@ -263,7 +267,7 @@ func (a *app) completions() map[string]cobra.CompletionFunc {
 		"--autonomy":   fixed(setup.Levels()),
 		"--capability": fixed(capabilityNames()),
 		"--sandbox":    fixed(setup.Sandboxes()),
-		"--scope":      fixed(approval.Scopes()),
+		"--scope":      fixed(apikey.Scopes()),
 		"--status":     fixed(slices.Sorted(slices.Values(read.Statuses()))),
 		"--tool": a.completeConfig(func(cfg *config.Config, _ []string) []string {
 			return slices.Collect(maps.Keys(cfg.Tools))
@@ -315,14 +319,14 @@ func workspaceNames(cfg *config.Config, pos []string) []string {
 }
 
 func capabilityNames() (names []string) {
-	for _, c := range approval.Capabilities() {
+	for _, c := range facts.Capabilities() {
 		names = append(names, c.Name)
 	}
 	return names
 }
 
 func completeLevelAndCapability(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	values := [][]string{approval.Levels(), capabilityNames(), nil}
+	values := [][]string{grant.Levels(), capabilityNames(), nil}
 	return values[min(len(pos), 2)], cobra.ShellCompDirectiveNoFileComp
 }
 

@@ -14,7 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
@@ -59,7 +61,7 @@ func (a *app) policyRegistryCmd() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			var rows [][]string
 			var objects []any
-			for _, c := range approval.Capabilities() {
+			for _, c := range facts.Capabilities() {
 				rows = append(rows, []string{c.Name, yesNo(c.Critical), string(c.Default), c.TargetKind})
 				objects = append(objects, map[string]any{
 					"capability": c.Name, "critical": c.Critical, "default_approval": c.Default, "target_kind": c.TargetKind,
@@ -83,9 +85,9 @@ func (a *app) policyTableCmd() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			var rows [][]string
 			var objects []any
-			for _, c := range approval.Capabilities() {
+			for _, c := range facts.Capabilities() {
 				row := []string{c.Name}
-				for _, level := range approval.Levels() {
+				for _, level := range grant.Levels() {
 					o := policy.Table(level, c.Name)
 					row = append(row, o.String())
 					objects = append(objects, map[string]any{"level": level, "capability": c.Name, "outcome": longOutcome(o)})
@@ -115,10 +117,10 @@ func (a *app) policyCheckCmd() *cobra.Command {
 		ValidArgsFunction: completeLevelAndCapability,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			level := strings.ToLower(pos[0])
-			if !slices.Contains(approval.Levels(), level) {
+			if !slices.Contains(grant.Levels(), level) {
 				return console.Fail(console.ExitUsage, "use readonly, supervised or full", "%q is not an autonomy level", pos[0])
 			}
-			c, ok := approval.CapabilityNamed(pos[1])
+			c, ok := facts.CapabilityNamed(pos[1])
 			if !ok {
 				return console.Fail(console.ExitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", pos[1])
 			}

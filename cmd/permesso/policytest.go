@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
@@ -124,7 +125,7 @@ func runCase(h *home.Home, c testCase) (testResult, error) {
 	if err != nil {
 		return testResult{}, err
 	}
-	m.Learn(approval.Entry{Event: approval.EventAutoApproved, Workspace: ws, SessionID: f.SessionID, Time: f.Now, Taints: c.Taints})
+	m.Learn(event.Entry{Event: event.AutoApproved, Workspace: ws, SessionID: f.SessionID, Time: f.Now, Taints: c.Taints})
 	r := m.Judge(f)
 	return testResult{
 		Name: c.Name, OK: r.Outcome == want && (c.Rule == "" || c.Rule == r.Rule),

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -114,7 +115,7 @@ func (h *Home) ActAsOwner() error {
 }
 
 // ReadLog is a read.Log of this home's audit log.
-func (h *Home) ReadLog(keep func(line []byte) bool, each func(approval.Entry) error) error {
+func (h *Home) ReadLog(keep func(line []byte) bool, each func(event.Entry) error) error {
 	return audit.Backwards(h.FS, h.Layout.Audit(), keep, each)
 }
 
