@@ -40,9 +40,8 @@ type session struct {
 
 // note tells the user the result of an action.
 type note struct {
-	about approval.Key
 	text  string
-	acted bool
+	Acted bool // a decision was recorded
 }
 
 // sessions holds all sessions, and the links that can start more.
