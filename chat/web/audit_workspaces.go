@@ -11,13 +11,14 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
 // entryView is an entry with what is composed for its line.
 type entryView struct {
-	approval.Entry
+	event.Entry
 	Linked         bool // to its request
 	What, By, Text string
 }
@@ -56,7 +57,7 @@ func (v *visit) audit() {
 	v.write(v.rw, http.StatusOK, "audit", p)
 }
 
-func (v *visit) entryView(e approval.Entry) entryView {
+func (v *visit) entryView(e event.Entry) entryView {
 	l := entryView{Entry: e, Linked: approval.ValidID(e.RequestID) && slices.Contains(v.rights.See, e.Workspace)}
 	what := []string{e.Tool, e.Target}
 	if e.Tool == "" {
