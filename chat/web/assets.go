@@ -58,7 +58,9 @@ func sourceClass(s chat.Source) string {
 }
 
 // kinds are the types of static files, whatever the machine's own table says.
-var kinds = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+var kinds = map[string]string{
+	".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+}
 
 // static serves a file that needs no session.
 func static(w http.ResponseWriter, r *http.Request) {

@@ -158,7 +158,8 @@ func (v *visit) list() {
 		v.internalError(err)
 		return
 	}
-	p := listPage{page: v.page("list", v.w.ListTitle), Rev: rev, Count: count{textsIn(v.lang), len(items)}, PauseLines: v.pauseLines()}
+	p := listPage{page: v.page("list", v.w.ListTitle), Rev: rev, PauseLines: v.pauseLines()}
+	p.Count = count{p.W, len(items)}
 	p.Waiting = len(items)
 	p.Stream, p.Refresh = "events?rev="+itoa(rev), true
 	if p.Rows, err = v.renderRows(items, v.lang); err != nil {

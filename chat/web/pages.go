@@ -106,7 +106,7 @@ func (v *visit) revoke() {
 
 // redirectWithNote redirects to a page that shows the result of an action.
 func (v *visit) redirectWithNote(path, text string, acted bool) {
-	n := v.se.addNote(note{text: text, acted: acted})
+	n := v.se.addNote(note{text, acted})
 	v.redirect(path + "?said=" + strconv.Itoa(n))
 }
 
@@ -132,7 +132,6 @@ type historyPage struct {
 	Status   string
 	Statuses []string
 	Kind     string
-	KindText string // Kind, escaped for display
 	List     []historyView
 	More     string // address of the next page; "": none
 	Error    string
@@ -145,7 +144,6 @@ func (v *visit) history() {
 		page: v.page("history", v.w.HistoryTitle), Query: cleanQuery(q.Get("q")), Kind: cleanQuery(q.Get("kind")),
 		Status: q.Get("status"), Statuses: read.Statuses(),
 	}
-	p.KindText = v.oneLine(p.Kind)
 	if !slices.Contains(p.Statuses, p.Status) {
 		p.Status = ""
 	}

@@ -30,15 +30,13 @@ const (
 type requestPage struct {
 	page
 	Key             approval.Key
-	Path            string
 	State           string
 	SHA             string // of the shown pending
 	Card            chat.Card
 	Paused          string // line that tells that the workspace is paused
 	IsQuestion      bool   // a question
 	Options         []string
-	Until           displayTime
-	Reversibility   approval.Reversibility
+	Pending         *approval.Pending
 	MayDecide       bool
 	SessionDisabled bool // no grant for a session is possible
 	AlwaysDisabled  bool
@@ -52,8 +50,7 @@ type requestPage struct {
 	Result          string   // how it ended
 	Output          []string // of the handler
 	Undo            string   // id of the grant that can be revoked; "": none
-	Asked           displayTime
-	SimilarURL      string // history of similar requests; "": none
+	SimilarURL      string   // history of similar requests; "": none
 	AllSimilarURL   string
 }
 
@@ -140,10 +137,8 @@ func (v *visit) decidedLine(d *approval.Decision) string {
 func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage {
 	style := v.Style(v.lang)
 	r := &requestPage{
-		page: v.page("request", p.ShortID), Key: k, Path: pathOf(k),
+		page: v.page("request", p.ShortID), Key: k, Pending: p,
 		Card: style.Card(p), IsQuestion: p.Type == approval.TypeQuestion,
-		Until: newDisplayTime(p.ExpiresAt, style.Zone, v.Now()), Asked: newDisplayTime(p.Timestamp, style.Zone, v.Now()),
-		Reversibility:   p.Reversibility,
 		SessionDisabled: !grant.WhyNot(p, approval.Session).IsZero(), AlwaysDisabled: !grant.WhyNot(p, approval.Always).IsZero(),
 		Rule: style.OneLine(p, p.Ruling.Rule),
 	}

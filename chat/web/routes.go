@@ -144,34 +144,26 @@ const (
 	refusedLink    refusal = "link"
 )
 
-// publicPage is the data of a page that needs no session.
-type publicPage struct {
-	W     texts
-	Lang  string
-	Title string
-	Text  string
-	Token string
-}
-
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, code int, why refusal) {
 	if code == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", "GET, HEAD, POST")
 	}
 	w.Header().Set("Connection", "close") // do not read the rest of the body
-	p := newPublicPage(r)
+	p := publicPage(r)
 	p.Text = catalog(p.Lang).Refusals[why]
 	s.write(w, code, "refused", p)
 }
 
 func (s *Server) show(w http.ResponseWriter, r *http.Request, name, token string) {
-	p := newPublicPage(r)
+	p := publicPage(r)
 	p.Token = token
 	s.write(w, http.StatusOK, name, p)
 }
 
-func newPublicPage(r *http.Request) publicPage {
+// publicPage is a page that needs no session.
+func publicPage(r *http.Request) page {
 	lang := chat.Language(languageIn(r, r.Header.Get("Accept-Language")))
-	return publicPage{W: textsIn(lang), Lang: lang, Title: catalog(lang).Name}
+	return page{W: textsIn(lang), Lang: lang, Title: catalog(lang).Name}
 }
 
 // write renders the complete page before it sends any of it.
@@ -191,7 +183,7 @@ func (s *Server) render(to *bytes.Buffer, name string, data any) error {
 	return templates().ExecuteTemplate(to, name, data)
 }
 
-// page is the data that every page of a session has.
+// page is the data that every page has. Those without a session have little of it.
 type page struct {
 	W       texts
 	Lang    string
@@ -206,6 +198,8 @@ type page struct {
 	Who     string
 	Note    *note
 	Langs   []string
+	Text    string // why there is nothing else
+	Token   string // of a login link
 
 	visit *visit
 }
@@ -239,10 +233,8 @@ func (v *visit) visiblePending() ([]*item, int64, error) {
 
 // fail writes an error page.
 func (v *visit) fail(code int, text string) {
-	p := struct {
-		page
-		Text string
-	}{v.page("", v.w.Name), text}
+	p := v.page("", v.w.Name)
+	p.Text = text
 	v.write(v.rw, code, "fail", p)
 }
 

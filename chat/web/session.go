@@ -40,9 +40,8 @@ type session struct {
 
 // note tells the user the result of an action.
 type note struct {
-	about approval.Key
 	text  string
-	acted bool
+	Acted bool // a decision was recorded
 }
 
 // sessions holds all sessions, and the links that can start more.
@@ -108,7 +107,10 @@ func (s *Server) redeemLink(token string) *session {
 	if x.open == nil {
 		x.open = map[string]*session{}
 	}
-	se := &session{key: randomHex(16), secret: randomHex(32), user: l.user, startedAt: now, usedAt: now, notes: map[int]note{}, ended: make(chan struct{})}
+	se := &session{
+		key: randomHex(16), secret: randomHex(32), user: l.user, startedAt: now, usedAt: now,
+		notes: map[int]note{}, ended: make(chan struct{}),
+	}
 	x.open[se.key] = se
 	return se
 }

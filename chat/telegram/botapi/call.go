@@ -34,8 +34,9 @@ func readCall(method string, r *http.Request) *call {
 	// Read to the end: before that, net/http does not notice when the client disconnects.
 	defer func() { _, _ = io.Copy(io.Discard, body) }()
 	r.Body = body
-	// io.EOF: a form without parameters may have no parts.
-	if err := r.ParseMultipartForm(maxBody); err != nil && !errors.Is(err, http.ErrNotMultipart) && !errors.Is(err, io.EOF) {
+	switch err := r.ParseMultipartForm(maxBody); {
+	case err == nil, errors.Is(err, http.ErrNotMultipart), errors.Is(err, io.EOF): // a form may have no parts
+	default:
 		panic(unreadable(err))
 	}
 	for name, values := range r.Form {

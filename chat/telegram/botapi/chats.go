@@ -60,7 +60,8 @@ func (s *Server) Block(user int64, blocked bool) {
 		return map[string]any{"user": thisBot, "status": status, "until_date": 0}
 	}
 	s.push("my_chat_member", map[string]any{
-		"chat": r.Chat, "from": s.users[user], "date": s.now().Unix(), "old_chat_member": member(was), "new_chat_member": member(is),
+		"chat": r.Chat, "from": s.users[user], "date": s.now().Unix(),
+		"old_chat_member": member(was), "new_chat_member": member(is),
 	})
 }
 

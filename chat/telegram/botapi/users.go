@@ -27,9 +27,8 @@ func (s *Server) Reply(user, chat int64, to int, text string) Message {
 
 // Forward makes a user forward another user's message.
 func (s *Server) Forward(user, chat, author int64, text string) Message {
-	origin := &models.MessageOrigin{
-		Type: models.MessageOriginTypeUser, MessageOriginUser: &models.MessageOriginUser{SenderUser: User{ID: author, FirstName: "Author"}},
-	}
+	by := &models.MessageOriginUser{SenderUser: User{ID: author, FirstName: "Author"}}
+	origin := &models.MessageOrigin{Type: models.MessageOriginTypeUser, MessageOriginUser: by}
 	return s.Post(chat, Message{From: &User{ID: user}, Text: text, ForwardOrigin: origin})
 }
 
