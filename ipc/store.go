@@ -57,7 +57,7 @@ type Store struct {
 	syncs            sharedSyncs
 	mu               sync.Mutex
 	folders          map[string]Requests
-	unsyncedPendings map[approval.Key]bool // pendings that are visible, or about to be, and not yet durable
+	unsyncedPendings sync.Map // keys of pendings that are visible, or about to be, and not yet durable
 	refusals         map[string]int
 	lock             Lock // nil unless this process has the lease
 
@@ -98,27 +98,12 @@ func (s *Store) Stat(d approval.Doc, k approval.Key) (fs.FileInfo, error) {
 // After that, only a pending that this process is writing can be visible and not durable.
 func (s *Store) Confirm(ctx context.Context, d approval.Doc, k approval.Key) error {
 	s.mu.Lock()
-	durable := s.lock != nil && (d != approval.DocPending || !s.unsyncedPendings[k])
+	leased := s.lock != nil
 	s.mu.Unlock()
-	if durable {
+	if _, unsynced := s.unsyncedPendings.Load(k); leased && (d != approval.DocPending || !unsynced) {
 		return nil
 	}
 	return s.Sync(ctx, d, k.Workspace)
-}
-
-// trackUnsynced marks a pending as unsynced until done is called.
-func (s *Store) trackUnsynced(k approval.Key) (done func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.unsyncedPendings == nil {
-		s.unsyncedPendings = map[approval.Key]bool{}
-	}
-	s.unsyncedPendings[k] = true
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.unsyncedPendings, k)
-	}
 }
 
 func (s *Store) readRequest(k approval.Key) ([]byte, error) {

@@ -63,7 +63,8 @@ func inParallel(functions []func() error) (wait func() error) {
 func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode approval.WriteMode, written func()) error {
 	dir, name := s.dir(d, k.Workspace), s.path(d, k)
 	if d == approval.DocPending {
-		defer s.trackUnsynced(k)()
+		s.unsyncedPendings.Store(k, true)
+		defer s.unsyncedPendings.Delete(k)
 	}
 	// After a failed sync nothing new begins. A record is written all the same: the
 	// restart that must follow may find it.
