@@ -64,7 +64,7 @@ func (s *Store) Pause(p Pause) error {
 		return checkWorkspace(p.Workspace)
 	}
 	if p.ID == "" {
-		p.ID = randomName()
+		p.ID = randomHex()
 	}
 	return s.createPause(s.Layout.pause(p.Workspace), p)
 }

@@ -3,12 +3,12 @@ package ipc
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/spf13/afero"
@@ -122,7 +122,7 @@ func (s *Store) save(name string, b []byte, mode approval.WriteMode) error {
 
 // writeTemp writes b under an unguessable name.
 func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, string, error) {
-	temp := filepath.Join(dir, tempPrefix+randomName())
+	temp := filepath.Join(dir, tempPrefix+randomHex())
 	f, err := s.FS.OpenFile(temp, writeNew, mode)
 	if err != nil {
 		return nil, "", err
@@ -142,5 +142,8 @@ func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, s
 	return f, temp, nil
 }
 
-// randomName has lower-case letters and digits.
-func randomName() string { return strings.ToLower(rand.Text()) }
+func randomHex() string {
+	var random [12]byte
+	_, _ = rand.Read(random[:]) // never fails: see crypto/rand
+	return hex.EncodeToString(random[:])
+}
