@@ -199,45 +199,28 @@ func (s *Store) path(d approval.Doc, k approval.Key) string {
 	return filepath.Join(s.dir(d, k.Workspace), k.ID+suffix)
 }
 
-// staged is a response that is written and not yet visible.
-type staged struct {
-	store *Store
-	key   approval.Key
-	bytes []byte
-	file  afero.File
-	temp  string
-}
-
 // Stage implements gate.Store. Until publish the file is among the records, which no agent
 // can read.
 func (s *Store) Stage(ctx context.Context, k approval.Key, b []byte) (publish func() (sync func() error, err error), discard func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	f, temp, err := s.writeTemp(s.dir(approval.DocRecord, k.Workspace), b, 0o644)
+	staged, temp, err := s.writeTemp(s.dir(approval.DocRecord, k.Workspace), b, 0o644)
 	if err != nil {
 		return nil, nil, classify(err)
 	}
-	st := &staged{s, k, b, f, temp}
-	return st.publish, st.discard, nil
-}
-
-func (st *staged) publish() (sync func() error, err error) {
-	sync, err = st.store.publishTemp(st.key, st.file, st.temp)
-	if err == nil {
-		return sync, nil
+	publish = func() (sync func() error, err error) {
+		if sync, err = s.publishTemp(k, staged, temp); err == nil {
+			return sync, nil
+		}
+		// The responses may be on another file system.
+		f, temp, err := s.writeTemp(s.dir(approval.DocResponse, k.Workspace), b, 0o644)
+		if err != nil {
+			return nil, classify(err)
+		}
+		return s.publishTemp(k, f, temp)
 	}
-	// The responses may be on another file system.
-	f, temp, err := st.store.writeTemp(st.store.dir(approval.DocResponse, st.key.Workspace), st.bytes, 0o644)
-	if err != nil {
-		return nil, classify(err)
-	}
-	return st.store.publishTemp(st.key, f, temp)
-}
-
-func (st *staged) discard() {
-	_ = st.file.Close()
-	st.store.discard(st.temp)
+	return publish, func() { _ = staged.Close(); s.discard(temp) }, nil
 }
 
 // publishTemp renames a written response to its name, and returns the function that makes
