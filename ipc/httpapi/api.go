@@ -11,7 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/go-json-experiment/json"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 )
 
 // Handler is the API without its listeners.
@@ -166,7 +166,7 @@ func (s *Server) checkScope(ctx huma.Context, next func(huma.Context)) {
 }
 
 // register is huma.Register with the key as an argument.
-func register[I, O any](api huma.API, o huma.Operation, do func(ctx context.Context, k *approval.APIKey, in *I) (*O, error)) {
+func register[I, O any](api huma.API, o huma.Operation, do func(ctx context.Context, k *apikey.Key, in *I) (*O, error)) {
 	huma.Register(api, o, func(ctx context.Context, in *I) (*O, error) {
 		return do(ctx, keyFrom(ctx), in)
 	})

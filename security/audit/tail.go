@@ -7,12 +7,12 @@ import (
 
 	"github.com/spf13/afero"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // Line is an entry and the bytes it was written with, without the line feed.
 type Line struct {
-	approval.Entry
+	event.Entry
 	Raw []byte
 }
 
@@ -41,7 +41,7 @@ func (t *Tail) Last(n int) ([]Line, error) {
 			return nil, fmt.Errorf("read audit log: %w", err)
 		}
 		var here []Line
-		_, err = w.segment(place{segment: all[i], seq: first}, stop, math.MaxInt64, func(line []byte, e approval.Entry, next place) error {
+		_, err = w.segment(place{segment: all[i], seq: first}, stop, math.MaxInt64, func(line []byte, e event.Entry, next place) error {
 			if here = append(here, Line{e, bytes.Clone(line)}); len(here) > 2*n+64 {
 				here = append(here[:0], here[len(here)-n:]...)
 			}
@@ -75,7 +75,7 @@ func (t *Tail) Next(each func(Line) error) error {
 	if from.segment <= t.at.segment {
 		from = t.at // skip what a new segment repeats
 	}
-	return w.lines(all, from, math.MaxInt64, func(line []byte, e approval.Entry, next place) error {
+	return w.lines(all, from, math.MaxInt64, func(line []byte, e event.Entry, next place) error {
 		if e.Seq < t.at.seq {
 			return nil
 		}
@@ -90,9 +90,9 @@ func (t *Tail) Path() string { return segmentPath(t.Dir, max(t.at.segment, 1)) }
 // Last returns the last n entries of the log in dir, oldest first. The daemon may be
 // writing. If an entry cannot be read, the error wraps ErrDamaged. Earlier segments are
 // checked only as far as they are needed.
-func Last(fsys afero.Fs, dir string, n int) ([]approval.Entry, error) {
+func Last(fsys afero.Fs, dir string, n int) ([]event.Entry, error) {
 	lines, err := (&Tail{FS: fsys, Dir: dir}).Last(n)
-	entries := make([]approval.Entry, len(lines))
+	entries := make([]event.Entry, len(lines))
 	for i, l := range lines {
 		entries[i] = l.Entry
 	}

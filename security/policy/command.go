@@ -14,6 +14,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // actionExec is the release-only action whose grant is for one command line.
@@ -53,12 +54,12 @@ var (
 // ExactCommand digests all of request_data: every word of the command, the working
 // directory and any other member. It fails if no grant may cover the command.
 func ExactCommand(args approval.Raw) (digest string, err error) {
-	fields, err := approval.Fields(args)
+	fields, err := codec.Fields(args)
 	if err != nil {
 		return "", err
 	}
 	var words []string
-	var rest []approval.Field
+	var rest []codec.Field
 	for _, f := range fields {
 		switch f.Name {
 		case "argv", "command", "cmd":
@@ -81,14 +82,14 @@ func ExactCommand(args approval.Raw) (digest string, err error) {
 	return digestWords(words, rest), nil
 }
 
-func digestWords(words []string, rest []approval.Field) string {
+func digestWords(words []string, rest []codec.Field) string {
 	h := sha256.New()
 	put := func(s string) { h.Write([]byte(strconv.Itoa(len(s)) + ":" + s)) }
 	put(strconv.Itoa(len(words)))
 	for _, w := range words {
 		put(w)
 	}
-	slices.SortFunc(rest, func(a, b approval.Field) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(rest, func(a, b codec.Field) int { return strings.Compare(a.Name, b.Name) })
 	for _, f := range rest {
 		put(f.Name)
 		put(string(compact(f.Value)))
@@ -96,17 +97,17 @@ func digestWords(words []string, rest []approval.Field) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-func wordsOf(f approval.Field) ([]string, error) {
+func wordsOf(f codec.Field) ([]string, error) {
 	if line, ok := f.Text(); ok {
 		return splitLine(line)
 	}
-	items, err := approval.Items(f.Value)
+	items, err := codec.Items(f.Value)
 	if err != nil {
 		return nil, errNoCommand
 	}
 	words := make([]string, 0, len(items))
 	for _, it := range items {
-		w, ok := approval.Field{Value: it}.Text()
+		w, ok := codec.Field{Value: it}.Text()
 		if !ok {
 			return nil, errNoCommand
 		}

@@ -8,11 +8,13 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // grantEntry is one grant with its uses from the log.
 type grantEntry struct {
-	approval.Grant
+	grant.Grant
 	uses     int
 	reserved int
 	lastUsed time.Time
@@ -27,7 +29,7 @@ type grantIndex struct {
 
 // indexKey is the key of grants that are looked up together.
 type indexKey struct {
-	kind         approval.GrantKind
+	kind         grant.Kind
 	parts        string // what the grant is bound to
 	folder, last string // only of a glob
 }
@@ -38,17 +40,17 @@ func newGrantIndex() *grantIndex {
 
 const sep = "\x00"
 
-func key(kind approval.GrantKind, parts ...string) indexKey {
+func key(kind grant.Kind, parts ...string) indexKey {
 	return indexKey{kind: kind, parts: strings.Join(parts, sep)}
 }
 
 // keyOf is the index key of a grant.
-func keyOf(g *approval.Grant) indexKey {
+func keyOf(g *grant.Grant) indexKey {
 	scope := scopeKey(g.Workspace, g.Channel, g.Sender, g.SessionID, g.Capability)
 	switch {
-	case g.Kind == approval.GrantSession:
+	case g.Kind == grant.Session:
 		return key(g.Kind, g.Workspace, g.ClientID, g.ActionType, g.Exact, g.SessionID)
-	case g.Kind == approval.GrantRule:
+	case g.Kind == grant.Rule:
 		return key(g.Kind, g.Workspace, g.ClientID, g.ActionType, g.Exact)
 	case g.TargetKind == "path_glob":
 		return indexKey{g.Kind, scope, literalFolder(g.Target), lastLiteral(g.Target)}
@@ -62,7 +64,7 @@ func scopeKey(ws, channel, sender, session, capability string) string {
 	return strings.Join([]string{ws, channel, sender, session, capability}, sep)
 }
 
-func (c *grantIndex) put(g approval.Grant) {
+func (c *grantIndex) put(g grant.Grant) {
 	h := &grantEntry{Grant: g}
 	if old := c.byID[g.ID]; old != nil {
 		h.uses, h.reserved, h.lastUsed = old.uses, old.reserved, old.lastUsed
@@ -116,11 +118,11 @@ func (c *grantIndex) covering(f *approval.Facts, exact string) (found *grantEntr
 	}
 	if f.ActionType != "" {
 		if f.SessionID != "" {
-			c.each(key(approval.GrantSession, f.Workspace, f.ClientID, f.ActionType, exact, f.SessionID), note)
+			c.each(key(grant.Session, f.Workspace, f.ClientID, f.ActionType, exact, f.SessionID), note)
 		}
-		c.each(key(approval.GrantRule, f.Workspace, f.ClientID, f.ActionType, exact), note)
+		c.each(key(grant.Rule, f.Workspace, f.ClientID, f.ActionType, exact), note)
 	}
-	if cp, ok := approval.CapabilityNamed(f.Capability); ok && f.Channel != "" && f.Sender != "" {
+	if cp, ok := facts.CapabilityNamed(f.Capability); ok && f.Channel != "" && f.Sender != "" {
 		for _, session := range sessionsOf(f.SessionID) {
 			c.target(f, cp.TargetKind, scopeKey(f.Workspace, f.Channel, f.Sender, session, f.Capability), note)
 		}
@@ -144,14 +146,14 @@ func (c *grantIndex) each(k indexKey, f func(*grantEntry)) {
 func (c *grantIndex) target(f *approval.Facts, kind, scope string, note func(*grantEntry)) {
 	switch kind {
 	case "none":
-		c.each(key(approval.GrantTarget, scope, ""), note)
+		c.each(key(grant.Target, scope, ""), note)
 	case "exact":
 		if f.Target != "" {
-			c.each(key(approval.GrantTarget, scope, f.Target), note)
+			c.each(key(grant.Target, scope, f.Target), note)
 		}
 	case "host":
 		if h := host(f.Target); h != "" {
-			c.each(key(approval.GrantTarget, scope, h), note)
+			c.each(key(grant.Target, scope, h), note)
 		}
 	case "path_glob":
 		if clean(f.Target) && f.Target != "" {
@@ -170,9 +172,9 @@ func (c *grantIndex) globs(target, scope string, note func(*grantEntry)) {
 	last := target[strings.LastIndexByte(target, '/')+1:]
 	for folder := target; ; folder = folder[:len(folder)-1] {
 		folder = folder[:strings.LastIndexByte(folder, '/')+1]
-		c.each(indexKey{approval.GrantTarget, scope, folder, last}, try)
+		c.each(indexKey{grant.Target, scope, folder, last}, try)
 		if last != "" {
-			c.each(indexKey{approval.GrantTarget, scope, folder, ""}, try)
+			c.each(indexKey{grant.Target, scope, folder, ""}, try)
 		}
 		if folder == "" {
 			return
