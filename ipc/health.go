@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -17,9 +16,9 @@ import (
 // health holds the write failures of a Store.
 type health struct {
 	mu           sync.Mutex
-	restartErr   error           // a sync failed: until the restart
-	unsyncedDirs map[string]bool // folders that could not be opened for their sync
-	leftovers    map[string]bool // files that could not be removed
+	restartErr   error    // a sync failed: until the restart
+	unsyncedDirs sync.Map // folders that could not be opened for their sync
+	leftovers    sync.Map // files that could not be removed
 }
 
 // syncDir makes the names in a folder durable, or returns store.ErrUnsynced. A sync
@@ -33,12 +32,7 @@ func (s *Store) syncDir(dir string) error {
 	if err == nil || errors.Is(err, store.ErrUnsynced) {
 		return err
 	}
-	s.health.mu.Lock()
-	defer s.health.mu.Unlock()
-	if s.health.unsyncedDirs == nil {
-		s.health.unsyncedDirs = map[string]bool{}
-	}
-	s.health.unsyncedDirs[dir] = true
+	s.health.unsyncedDirs.Store(dir, true)
 	return fmt.Errorf("%w: %w", store.ErrUnsynced, err)
 }
 
@@ -79,17 +73,11 @@ func notOpened(err error) bool {
 
 // discard removes a file. If that fails, Probe tries again.
 func (s *Store) discard(name string) {
-	err := s.FS.Remove(name)
-	s.health.mu.Lock()
-	defer s.health.mu.Unlock()
-	switch {
-	case err == nil || errors.Is(err, fs.ErrNotExist):
-		delete(s.health.leftovers, name)
-	case s.health.leftovers == nil:
-		s.health.leftovers = map[string]bool{name: true}
-	default:
-		s.health.leftovers[name] = true
+	if err := s.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.health.leftovers.Store(name, true)
+		return
 	}
+	s.health.leftovers.Delete(name)
 }
 
 // Probe writes, renames and syncs a test file, and repeats removals and syncs that could
@@ -100,7 +88,7 @@ func (s *Store) Probe(ctx context.Context) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	for _, name := range s.sorted(&s.health.leftovers) {
+	for _, name := range sortedNames(&s.health.leftovers) {
 		s.discard(name)
 	}
 	if err := s.restartErr(); err != nil {
@@ -109,21 +97,21 @@ func (s *Store) Probe(ctx context.Context) (err error) {
 	if err := s.probeDisk(); err != nil {
 		return fmt.Errorf("probe disk: %w", err)
 	}
-	for _, dir := range s.sorted(&s.health.unsyncedDirs) {
+	for _, dir := range sortedNames(&s.health.unsyncedDirs) {
 		if err := s.noteSyncError(s.FS.SyncDir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("sync %s: %w", dir, err)
 		}
-		s.health.mu.Lock()
-		delete(s.health.unsyncedDirs, dir)
-		s.health.mu.Unlock()
+		s.health.unsyncedDirs.Delete(dir)
 	}
 	return nil
 }
 
-func (s *Store) sorted(set *map[string]bool) []string {
-	s.health.mu.Lock()
-	defer s.health.mu.Unlock()
-	return slices.Sorted(maps.Keys(*set))
+func sortedNames(set *sync.Map) (names []string) {
+	for name := range set.Range {
+		names = append(names, name.(string))
+	}
+	slices.Sort(names)
+	return names
 }
 
 // probeDisk writes and removes one file in run/.

@@ -64,7 +64,7 @@ func (s *Store) Pause(p Pause) error {
 		return checkWorkspace(p.Workspace)
 	}
 	if p.ID == "" {
-		p.ID = randomName()
+		p.ID = randomHex()
 	}
 	return s.createPause(s.Layout.pause(p.Workspace), p)
 }
@@ -170,13 +170,8 @@ func (s *Store) Pauses() ([]Pause, error) {
 }
 
 // Resume ends a pause, durably: it first writes who resumed, then removes the pause. The
-// error wraps fs.ErrNotExist if name is not paused.
-func (s *Store) Resume(name, by string, at time.Time) (Pause, error) {
-	return s.ResumeVia(name, by, "", at)
-}
-
-// ResumeVia is Resume by a person who does not use the command line.
-func (s *Store) ResumeVia(name, by, via string, at time.Time) (Pause, error) {
+// error wraps fs.ErrNotExist if name is not paused. via is "" for the command line.
+func (s *Store) Resume(name, by, via string, at time.Time) (Pause, error) {
 	if !validPause(name) {
 		return Pause{}, checkWorkspace(name)
 	}

@@ -58,7 +58,7 @@ type Store struct {
 	syncs            sharedSyncs
 	mu               sync.Mutex
 	folders          map[string]Requests
-	unsyncedPendings map[approval.Key]bool // pendings that are visible, or about to be, and not yet durable
+	unsyncedPendings sync.Map // keys of pendings that are visible, or about to be, and not yet durable
 	refusals         map[string]int
 	lock             Lock // nil unless this process has the lease
 
@@ -99,27 +99,12 @@ func (s *Store) Stat(d approval.Doc, k approval.Key) (fs.FileInfo, error) {
 // After that, only a pending that this process is writing can be visible and not durable.
 func (s *Store) Confirm(ctx context.Context, d approval.Doc, k approval.Key) error {
 	s.mu.Lock()
-	durable := s.lock != nil && (d != approval.DocPending || !s.unsyncedPendings[k])
+	leased := s.lock != nil
 	s.mu.Unlock()
-	if durable {
+	if _, unsynced := s.unsyncedPendings.Load(k); leased && (d != approval.DocPending || !unsynced) {
 		return nil
 	}
 	return s.Sync(ctx, d, k.Workspace)
-}
-
-// trackUnsynced marks a pending as unsynced until done is called.
-func (s *Store) trackUnsynced(k approval.Key) (done func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.unsyncedPendings == nil {
-		s.unsyncedPendings = map[approval.Key]bool{}
-	}
-	s.unsyncedPendings[k] = true
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.unsyncedPendings, k)
-	}
 }
 
 func (s *Store) readRequest(k approval.Key) ([]byte, error) {
@@ -215,45 +200,28 @@ func (s *Store) path(d approval.Doc, k approval.Key) string {
 	return filepath.Join(s.dir(d, k.Workspace), k.ID+suffix)
 }
 
-// staged is a response that is written and not yet visible.
-type staged struct {
-	store *Store
-	key   approval.Key
-	bytes []byte
-	file  afero.File
-	temp  string
-}
-
 // Stage implements store.Store. Until publish the file is among the records, which no agent
 // can read.
 func (s *Store) Stage(ctx context.Context, k approval.Key, b []byte) (publish func() (sync func() error, err error), discard func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	f, temp, err := s.writeTemp(s.dir(approval.DocRecord, k.Workspace), b, 0o644)
+	staged, temp, err := s.writeTemp(s.dir(approval.DocRecord, k.Workspace), b, 0o644)
 	if err != nil {
 		return nil, nil, classify(err)
 	}
-	st := &staged{s, k, b, f, temp}
-	return st.publish, st.discard, nil
-}
-
-func (st *staged) publish() (sync func() error, err error) {
-	sync, err = st.store.publishTemp(st.key, st.file, st.temp)
-	if err == nil {
-		return sync, nil
+	publish = func() (sync func() error, err error) {
+		if sync, err = s.publishTemp(k, staged, temp); err == nil {
+			return sync, nil
+		}
+		// The responses may be on another file system.
+		f, temp, err := s.writeTemp(s.dir(approval.DocResponse, k.Workspace), b, 0o644)
+		if err != nil {
+			return nil, classify(err)
+		}
+		return s.publishTemp(k, f, temp)
 	}
-	// The responses may be on another file system.
-	f, temp, err := st.store.writeTemp(st.store.dir(approval.DocResponse, st.key.Workspace), st.bytes, 0o644)
-	if err != nil {
-		return nil, classify(err)
-	}
-	return st.store.publishTemp(st.key, f, temp)
-}
-
-func (st *staged) discard() {
-	_ = st.file.Close()
-	st.store.discard(st.temp)
+	return publish, func() { _ = staged.Close(); s.discard(temp) }, nil
 }
 
 // publishTemp renames a written response to its name, and returns the function that makes

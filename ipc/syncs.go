@@ -21,8 +21,7 @@ const syncFSThreshold = 4
 type sharedSyncs struct {
 	running atomic.Int32
 	all     coalescer
-	mu      sync.Mutex
-	dirs    map[string]*coalescer
+	dirs    sync.Map // *coalescer by folder
 }
 
 // file makes f's data durable. With many concurrent syncs one syncfs serves all.
@@ -42,17 +41,8 @@ func (s *sharedSyncs) dir(name string, sync, syncAll func() error) error {
 	if n >= syncFSThreshold {
 		return s.all.do(syncAll)
 	}
-	s.mu.Lock()
-	if s.dirs == nil {
-		s.dirs = map[string]*coalescer{}
-	}
-	d := s.dirs[name]
-	if d == nil {
-		d = &coalescer{}
-		s.dirs[name] = d
-	}
-	s.mu.Unlock()
-	return d.do(sync)
+	d, _ := s.dirs.LoadOrStore(name, &coalescer{})
+	return d.(*coalescer).do(sync)
 }
 
 // coalescer runs a function, one at a time, for all callers that called before it began.

@@ -3,12 +3,12 @@ package ipc
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/spf13/afero"
@@ -64,7 +64,8 @@ func inParallel(functions []func() error) (wait func() error) {
 func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode store.Mode, written func()) error {
 	dir, name := s.dir(d, k.Workspace), s.path(d, k)
 	if d == approval.DocPending {
-		defer s.trackUnsynced(k)()
+		s.unsyncedPendings.Store(k, true)
+		defer s.unsyncedPendings.Delete(k)
 	}
 	// After a failed sync nothing new begins. A record is written all the same: the
 	// restart that must follow may find it.
@@ -122,7 +123,7 @@ func (s *Store) save(name string, b []byte, mode store.Mode) error {
 
 // writeTemp writes b under an unguessable name.
 func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, string, error) {
-	temp := filepath.Join(dir, tempPrefix+randomName())
+	temp := filepath.Join(dir, tempPrefix+randomHex())
 	f, err := s.FS.OpenFile(temp, writeNew, mode)
 	if err != nil {
 		return nil, "", err
@@ -142,5 +143,8 @@ func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, s
 	return f, temp, nil
 }
 
-// randomName has lower-case letters and digits.
-func randomName() string { return strings.ToLower(rand.Text()) }
+func randomHex() string {
+	var random [12]byte
+	_, _ = rand.Read(random[:]) // never fails: see crypto/rand
+	return hex.EncodeToString(random[:])
+}

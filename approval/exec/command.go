@@ -69,7 +69,7 @@ func (r *Runner) command(ctx context.Context, job approval.Job) approval.Effect 
 	if s.temp {
 		defer r.removeAll(s.dir)
 	}
-	p, err := r.supervisor().start(s)
+	p, err := r.Supervisor.start(s)
 	if err != nil {
 		return failed("%v", err)
 	}

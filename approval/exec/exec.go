@@ -127,16 +127,12 @@ type verifier interface {
 // verifier. It is safe for concurrent use.
 type Runner struct {
 	Verifier verifier
-	// Supervisor is the parent of all commands. If nil, the Runner starts its own
-	// on first use, and Close ends it.
-	Supervisor *Supervisor
+	// Supervisor is the parent of all commands. Close ends it.
+	Supervisor Supervisor
 	// TempDir is where new working folders are made; "" is the system's. On a
 	// tmpfs a run takes about 0.3 ms less than on a disk.
 	TempDir string
 	Log     zerolog.Logger
-
-	once sync.Once
-	own  *Supervisor
 
 	lifetimeOnce   sync.Once
 	lifetimeCtx    context.Context //nolint:containedctx // it ends with the Runner, not with a call
@@ -167,15 +163,11 @@ func (r *Runner) Run(ctx context.Context, job approval.Job) approval.Effect {
 	return r.command(ctx, job)
 }
 
-// Close ends the Runner's own supervisor and all running commands, and cancels
-// running requests.
+// Close ends the supervisor and all running commands, and cancels running requests.
 func (r *Runner) Close() error {
 	r.lifetime()
 	r.cancelLifetime()
-	if s := r.Supervisor; s != nil {
-		return nil // its owner closes it
-	}
-	return r.supervisor().Close()
+	return r.Supervisor.Close()
 }
 
 func (r *Runner) verify(job approval.Job) error {
@@ -187,14 +179,6 @@ func (r *Runner) verify(job approval.Job) error {
 		return fmt.Errorf("verify receipt: %w", err)
 	}
 	return nil
-}
-
-func (r *Runner) supervisor() *Supervisor {
-	if r.Supervisor != nil {
-		return r.Supervisor
-	}
-	r.once.Do(func() { r.own = &Supervisor{Log: r.Log} })
-	return r.own
 }
 
 // lifetime returns a context that ends when the Runner is closed.

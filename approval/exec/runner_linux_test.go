@@ -150,19 +150,9 @@ func TestNothingRunsAfterClose(t *testing.T) {
 	require.Equal(t, approval.Effect{Error: "Execution failed: the supervisor is closed"}, run(t, r, command("/bin/true"), `{}`))
 }
 
-func TestCloseKeepsAGivenSupervisor(t *testing.T) {
-	s := &Supervisor{}
-	require.NoError(t, s.Start())
-	r := &Runner{Verifier: acceptAll{}, Supervisor: s, TempDir: t.TempDir()}
-	require.NoError(t, r.Close())
-	require.Empty(t, run(t, r, command("/bin/true"), `{}`).Error)
-	require.NoError(t, s.Close())
-	require.NotEmpty(t, run(t, r, command("/bin/true"), `{}`).Error)
-}
-
 func BenchmarkTrue(b *testing.B) {
 	r := newRunner(b)
-	require.NoError(b, r.supervisor().Start())
+	require.NoError(b, r.Supervisor.Start())
 	job := jobOf(command("/bin/true"), `{"text":"Meeting at 5"}`)
 	b.ResetTimer()
 	for b.Loop() {
@@ -174,7 +164,7 @@ func BenchmarkTrue(b *testing.B) {
 
 func BenchmarkTrueParallel(b *testing.B) {
 	r := newRunner(b)
-	require.NoError(b, r.supervisor().Start())
+	require.NoError(b, r.Supervisor.Start())
 	job := jobOf(command("/bin/true"), `{"text":"Meeting at 5"}`)
 	b.SetParallelism(32 / runtime.GOMAXPROCS(0))
 	b.RunParallel(func(pb *testing.PB) {

@@ -59,8 +59,7 @@ func readSecret(value string) (header, secret string, err error) {
 func readSmall(file string, limit int64, private bool) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
+		if pe, ok := errors.AsType[*fs.PathError](err); ok {
 			err = pe.Err
 		}
 		return nil, fmt.Errorf("%s: %w", file, err)

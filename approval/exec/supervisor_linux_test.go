@@ -161,7 +161,7 @@ func TestCommandsInheritNoSignalMask(t *testing.T) {
 // supervisorOf starts r's supervisor.
 func supervisorOf(t *testing.T, r *Runner) *os.Process {
 	t.Helper()
-	l, err := r.supervisor().connect(nil)
+	l, err := r.Supervisor.connect(nil)
 	require.NoError(t, err)
 	return l.proc
 }
@@ -184,7 +184,7 @@ func TestSupervisorLeaksNothing(t *testing.T) {
 	for _, p := range processes() {
 		require.NotEqual(t, supervisor.Pid, p.parent, "a child was left unreaped")
 	}
-	require.Empty(t, r.own.link.runs)
+	require.Empty(t, r.Supervisor.link.runs)
 }
 
 func TestSupervisorHasEmptyEnvironment(t *testing.T) {

@@ -32,7 +32,7 @@ func (h *rig) pause(name string) {
 }
 
 func (h *rig) resume(name string) {
-	_, err := (&ipc.Store{FS: ipc.OS(), Layout: h.layout}).Resume(name, "ann", h.clock.now())
+	_, err := (&ipc.Store{FS: ipc.OS(), Layout: h.layout}).Resume(name, "ann", "", h.clock.now())
 	require.NoError(h.t, err)
 	h.gate.Resumed()
 }

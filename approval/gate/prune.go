@@ -96,13 +96,8 @@ func (p *Pruner) count(ctx context.Context, ws string, now time.Time, step func(
 		}
 		n.Add(a.total(k, record, response))
 	}
-	for id, size := range a.markers {
-		if p.isOrphan(ctx, approval.Key{Workspace: ws, ID: id}) {
-			n.Add(Pruned{Markers: 1, Bytes: size})
-		}
-	}
-	refusals, size, err := p.Store.RefusalsOlderThan(ctx, ws, now.Add(-p.Records), false)
-	n.Add(Pruned{Refusals: refusals, Bytes: size})
+	more, err := p.orphans(ctx, ws, a.markers, now, false)
+	n.Add(more)
 	return n, err
 }
 
@@ -186,10 +181,27 @@ func (p *Pruner) exists(ctx context.Context, d approval.Doc, k approval.Key) (bo
 	return err == nil, err
 }
 
-// isOrphan reports a marker without a record. A crash during a prune leaves one.
-func (p *Pruner) isOrphan(ctx context.Context, k approval.Key) bool {
-	there, err := p.exists(ctx, approval.DocRecord, k)
-	return err == nil && !there
+// orphans counts old descriptions and markers without a record, and removes them if remove
+// is true. A crash during a prune leaves such a marker.
+func (p *Pruner) orphans(ctx context.Context, ws string, markers map[string]int64, now time.Time, remove bool) (n Pruned, err error) {
+	for _, id := range slices.Sorted(maps.Keys(markers)) {
+		k := approval.Key{Workspace: ws, ID: id}
+		if there, err := p.exists(ctx, approval.DocRecord, k); err != nil || there {
+			continue
+		}
+		if remove {
+			if err := p.Store.Remove(ctx, approval.DocRedeemed, k); err != nil {
+				return n, fmt.Errorf("remove marker of %s: %w", k, err)
+			}
+		}
+		n.Add(Pruned{Markers: 1, Bytes: markers[id]})
+	}
+	refusals, size, err := p.Store.RefusalsOlderThan(ctx, ws, now.Add(-p.Records), remove)
+	n.Add(Pruned{Refusals: refusals, Bytes: size})
+	if err != nil {
+		return n, fmt.Errorf("list or remove old descriptions: %w", err)
+	}
+	return n, nil
 }
 
 // Pruner returns a Pruner with the gate's store and retention.
@@ -248,8 +260,11 @@ func (g *Gate) pruneWorkspace(ctx context.Context, p *Pruner, ws string, rest fu
 			return all, err
 		}
 	}
-	n, err := g.pruneOrphans(ctx, p, ws, a.markers)
+	n, err := p.orphans(ctx, ws, a.markers, g.Now(), true)
 	all.Add(n)
+	if err == nil && !n.IsZero() {
+		err = g.logPruned(ws, n)
+	}
 	return all, err
 }
 
@@ -331,29 +346,6 @@ func (g *Gate) removeAll(ctx context.Context, d approval.Doc, keys []approval.Ke
 		}
 	}
 	return nil
-}
-
-// pruneOrphans removes markers without a record, and old descriptions.
-func (g *Gate) pruneOrphans(ctx context.Context, p *Pruner, ws string, markers map[string]int64) (n Pruned, err error) {
-	for _, id := range slices.Sorted(maps.Keys(markers)) {
-		k := approval.Key{Workspace: ws, ID: id}
-		if !p.isOrphan(ctx, k) {
-			continue
-		}
-		if err := g.Store.Remove(ctx, approval.DocRedeemed, k); err != nil {
-			return n, fmt.Errorf("remove marker of %s: %w", k, err)
-		}
-		n.Add(Pruned{Markers: 1, Bytes: markers[id]})
-	}
-	refusals, size, err := p.Store.RefusalsOlderThan(ctx, ws, g.Now().Add(-p.Records), true)
-	n.Add(Pruned{Refusals: refusals, Bytes: size})
-	if err != nil {
-		return n, fmt.Errorf("remove old descriptions: %w", err)
-	}
-	if n.IsZero() {
-		return n, nil
-	}
-	return n, g.logPruned(ws, n)
 }
 
 func (g *Gate) logPruned(ws string, n Pruned) error {

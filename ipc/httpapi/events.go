@@ -52,9 +52,6 @@ const eventsPath = "/v1/events"
 const heartbeat = 15 * time.Second
 
 func (s *Server) follow(_ context.Context, k *apikey.Key, in *eventsIn) (*eventsOut, error) {
-	if s.Feed == nil {
-		return nil, problem(http.StatusNotFound, "events are not available")
-	}
 	return &eventsOut{func(ctx huma.Context) {
 		r, w := humago.Unwrap(ctx)
 		defer s.Metrics.countListening()()

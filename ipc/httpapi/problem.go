@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -79,9 +80,7 @@ func (p *Problem) write(w http.ResponseWriter) {
 	if err != nil {
 		b = []byte("{}")
 	}
-	for name, values := range p.GetHeaders() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), p.GetHeaders())
 	w.Header().Set("Content-Type", problemType)
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(b)

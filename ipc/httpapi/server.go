@@ -101,12 +101,12 @@ type Check func(ctx context.Context) error
 // refuses everything.
 type Server struct {
 	*service.Service
-	Decider  Decider // nil: decisions are disabled
+	Decider  Decider
 	Keys     Keys
-	Feed     AuditFeed        // nil: no events
-	Grants   Grants           // nil: no grants
-	Receipts Receipts         // nil: receipts are disabled
-	Inbox    Inbox            // nil: email is not configured
+	Feed     AuditFeed
+	Grants   Grants // nil: no grants
+	Receipts Receipts
+	Inbox    Inbox
 	Ready    Check            // nil: never ready
 	Metrics  *Metrics         // nil: none
 	Hosts    []string         // allowed Host headers, with ports

@@ -93,13 +93,11 @@ func textOf(f *approval.ReceiptFacts) string {
 	var b strings.Builder
 	b.WriteString(firstLine + "\n")
 	for _, line := range fieldsOf(f) {
-		value := ""
 		if line.time != nil {
-			value = line.time.UTC().Format(time.RFC3339Nano)
+			b.WriteString(line.name + ": " + line.time.UTC().Format(time.RFC3339Nano) + "\n")
 		} else {
-			value = quote(*line.text)
+			b.WriteString(line.name + ": " + quote(*line.text) + "\n")
 		}
-		b.WriteString(line.name + ": " + value + "\n")
 	}
 	return b.String()
 }

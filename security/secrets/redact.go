@@ -1,6 +1,7 @@
 package secrets
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -39,9 +40,7 @@ func (s *Scanner) Redactor(args approval.Raw, prose approval.Prose, options ...s
 		r.hiddenTexts[leaves[i].shown] = kind
 	}
 	// A secret found by its field's name is not recognized without that name.
-	for text, kind := range plain {
-		r.hiddenTexts[text] = kind
-	}
+	maps.Copy(r.hiddenTexts, plain)
 	return r
 }
 

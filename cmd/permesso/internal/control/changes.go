@@ -323,7 +323,7 @@ func (s *Service) Resume(ctx context.Context, c *httpapi.Caller, ws string) (out
 	if err != nil {
 		return out, err
 	}
-	out.Pause, err = s.Home.Store.ResumeVia(name, s.name(c, ws), c.Via, time.Now().UTC())
+	out.Pause, err = s.Home.Store.Resume(name, s.name(c, ws), c.Via, time.Now().UTC())
 	if out.Paused = err == nil; !out.Paused && !errors.Is(err, fs.ErrNotExist) {
 		return out, err
 	}

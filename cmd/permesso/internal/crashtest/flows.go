@@ -351,7 +351,7 @@ func pauseAll(s *env) error {
 
 func resumeAll(s *env) error {
 	s.w.paused = false
-	_, err := s.w.store(s.w.disk.Process("operator")).Resume(ipc.AllWorkspaces, "ann", s.w.now)
+	_, err := s.w.store(s.w.disk.Process("operator")).Resume(ipc.AllWorkspaces, "ann", "", s.w.now)
 	return err
 }
 

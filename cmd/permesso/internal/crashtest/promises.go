@@ -110,7 +110,7 @@ func (w *sim) endPause(late bool) (bad []string) {
 	if !paused {
 		return bad
 	}
-	if _, err := store.Resume(ipc.AllWorkspaces, "ann", w.now); err != nil {
+	if _, err := store.Resume(ipc.AllWorkspaces, "ann", "", w.now); err != nil {
 		bad = append(bad, "L resume: "+err.Error())
 	}
 	return append(bad, w.settleAgain()...)

@@ -44,7 +44,7 @@ func TestPausesAreAuditedOnce(t *testing.T) {
 		for i, ws := range []string{"a", ipc.AllWorkspaces, "a"} {
 			require.NoError(t, h.Store.Pause(ipc.Pause{Workspace: ws, By: fmt.Sprint("ann", i), At: at, Reason: "r"}))
 			if i < 2 {
-				_, err := h.Store.Resume(ws, fmt.Sprint("bob", i), at)
+				_, err := h.Store.Resume(ws, fmt.Sprint("bob", i), "", at)
 				require.NoError(t, err)
 			}
 		}
@@ -87,7 +87,7 @@ func TestKilledResumeCanBeRepeated(t *testing.T) {
 	file := filepath.Join(h.Layout.Pauses(), "a.json")
 	b, err := os.ReadFile(file)
 	require.NoError(t, err)
-	_, err = h.Store.Resume("a", "bob", time.Now().UTC())
+	_, err = h.Store.Resume("a", "bob", "", time.Now().UTC())
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, b, 0o600)) // as before the second step
 	ended, err := h.Store.Ended()
@@ -95,7 +95,7 @@ func TestKilledResumeCanBeRepeated(t *testing.T) {
 	require.Empty(t, ended)
 	_, paused := h.Store.Paused("a")
 	require.True(t, paused)
-	_, err = h.Store.Resume("a", "eve", time.Now().UTC())
+	_, err = h.Store.Resume("a", "eve", "", time.Now().UTC())
 	require.NoError(t, err)
 	ended, err = h.Store.Ended()
 	require.NoError(t, err)

@@ -189,7 +189,7 @@ func (s *server) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.Layout.Run(), Log: s.log, Supervisor: &exec.Supervisor{Log: s.log}}
+	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.Layout.Run(), Log: s.log, Supervisor: exec.Supervisor{Log: s.log}}
 	s.pauseAudit = pauseAudit{store: s.Store, log: s.audit}
 	now, err := s.memory.Settings(s.Config)
 	if err != nil {
@@ -352,9 +352,6 @@ func (s *server) close() error {
 		s.log.Warn().Err(e).Msg("write policy snapshot failed, the next start reads the whole log")
 	}
 	err = errors.Join(err, s.runner.Close(), s.audit.Close())
-	if s.runner.Supervisor != nil {
-		err = errors.Join(err, s.runner.Supervisor.Close())
-	}
 	s.log.Info().Msg("stopped")
 	return errors.Join(err, s.release())
 }
