@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // Layout names the folders and files of one HOME. Workspace names given to its methods
@@ -251,7 +251,7 @@ func ValidWorkspace(name string) bool {
 
 func checkWorkspace(ws string) error {
 	if !ValidWorkspace(ws) {
-		return approval.WithHint(fmt.Errorf("workspace %.80q: not a valid name", ws),
+		return hints.Add(fmt.Errorf("workspace %.80q: not a valid name", ws),
 			"use a to z, 0 to 9, _ and -, at most 63, beginning with a letter or digit")
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // DefaultRunBefore is how long after its approval a request may start.
@@ -20,7 +22,7 @@ const slotTimeout = 10 * time.Second
 // Decider writes decisions. Every channel, the command line and every other process
 // decides through it. It is the only place that checks whether a person may decide.
 type Decider struct {
-	Store documents
+	Store store.Documents
 	Seal  sealer
 	Now   func() time.Time
 	// May is an Authorizer's: it returns the person's name if that person may decide p,
@@ -43,9 +45,9 @@ type Decider struct {
 
 // Decide writes the decision if the person may decide and the request is pending, not
 // expired and not decided yet. It returns when the decision is durable. Every refusal
-// is an *approval.Refusal. After any other error the decision may be on disk; check
+// is an *decide.Refusal. After any other error the decision may be on disk; check
 // before retrying.
-func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (d *Decider) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	p, sha, err := d.lookUp(ctx, a)
 	if err != nil {
 		return nil, err
@@ -87,15 +89,15 @@ func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approv
 
 // Cancel cancels a pending request for the operator. It is neither an approval nor a
 // denial, and nothing runs.
-func (d *Decider) Cancel(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (d *Decider) Cancel(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	c := *d
 	c.isCancel, a.Verdict = true, approval.Cancelled
 	return c.Decide(ctx, a)
 }
 
 // CanDecide does the checks of Decide and writes nothing. It returns nil, or the
-// *approval.Refusal that Decide would return.
-func (d *Decider) CanDecide(ctx context.Context, a approval.DecisionInput) error {
+// *decide.Refusal that Decide would return.
+func (d *Decider) CanDecide(ctx context.Context, a decide.Input) error {
 	_, _, err := d.lookUp(ctx, a)
 	return err
 }
@@ -107,10 +109,10 @@ func (d *Decider) now() time.Time {
 	return d.Now().UTC()
 }
 
-func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha string) (*approval.Decision, error) {
+func (d *Decider) compose(a decide.Input, p *approval.Pending, sha string) (*approval.Decision, error) {
 	name, _ := d.May(a.Key.Workspace, p, a.By)
 	if a.Verdict == approval.Approved { // a program may name the code or the scope alone
-		a.Scope = cmp.Or(a.Scope, approval.CodeDecision(a.Code, "").Scope, approval.Once)
+		a.Scope = cmp.Or(a.Scope, decide.ByCode(a.Code, "").Scope, approval.Once)
 	}
 	if err := d.checkApplicable(a, p); err != nil {
 		return nil, err
@@ -141,11 +143,11 @@ func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string
 	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
 	for {
-		err := d.Store.Create(ctx, approval.DocDecision, k, file, approval.Durable)
+		err := d.Store.Create(ctx, approval.DocDecision, k, file, store.Durable)
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, approval.ErrExists) {
+		if !errors.Is(err, store.ErrExists) {
 			return fmt.Errorf("write decision: %w", err)
 		}
 		if taken := d.decidedRefusal(ctx, k, sha); taken != nil {
@@ -170,7 +172,7 @@ func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string
 // decision was written. The refusal says how it ended.
 func (d *Decider) checkNotSettled(ctx context.Context, k approval.Key, file []byte) error {
 	b, err := d.Store.Read(ctx, approval.DocRecord, k)
-	if errors.Is(err, approval.ErrMissing) {
+	if errors.Is(err, store.ErrMissing) {
 		return nil
 	}
 	if err != nil {
@@ -182,7 +184,7 @@ func (d *Decider) checkNotSettled(ctx context.Context, k approval.Key, file []by
 	}
 	ref := d.settledRefusal(ctx, k)
 	if ref == nil {
-		ref = &approval.Refusal{Reason: approval.ErrTooLate}
+		ref = &decide.Refusal{Reason: decide.ErrTooLate}
 	}
 	return d.withdraw(ctx, k, file, ref)
 }
@@ -194,15 +196,15 @@ func (d *Decider) checkStillPending(ctx context.Context, k approval.Key, sha str
 	if err == nil && approval.Digest(b) == sha {
 		return nil
 	}
-	if err != nil && !errors.Is(err, approval.ErrMissing) {
+	if err != nil && !errors.Is(err, store.ErrMissing) {
 		return fmt.Errorf("read pending: %w", err)
 	}
 	// The request may have been settled since checkNotSettled, also by our decision.
-	if _, err := d.Store.Read(ctx, approval.DocRecord, k); !errors.Is(err, approval.ErrMissing) {
+	if _, err := d.Store.Read(ctx, approval.DocRecord, k); !errors.Is(err, store.ErrMissing) {
 		return d.checkNotSettled(ctx, k, file)
 	}
-	return d.withdraw(ctx, k, file, &approval.Refusal{
-		Reason: approval.ErrUnknown, Hint: "the disk failed and the request was removed; it will be asked again",
+	return d.withdraw(ctx, k, file, &decide.Refusal{
+		Reason: decide.ErrUnknown, Hint: "the disk failed and the request was removed; it will be asked again",
 	})
 }
 
@@ -212,17 +214,17 @@ func (d *Decider) checkNotLate(ctx context.Context, k approval.Key, file []byte)
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocRecord} {
 		if _, err := d.Store.Read(ctx, doc, k); err == nil {
 			return nil // claimed in time: the record has the result
-		} else if !errors.Is(err, approval.ErrMissing) {
+		} else if !errors.Is(err, store.ErrMissing) {
 			return fmt.Errorf("read claim: %w", err)
 		}
 	}
-	return d.withdraw(ctx, k, file, &approval.Refusal{
-		Reason: approval.ErrTooLate, Hint: "the approval expired before it was written; nothing runs",
+	return d.withdraw(ctx, k, file, &decide.Refusal{
+		Reason: decide.ErrTooLate, Hint: "the approval expired before it was written; nothing runs",
 	})
 }
 
 // withdraw removes our own decision from the slot and returns why.
-func (d *Decider) withdraw(ctx context.Context, k approval.Key, file []byte, why *approval.Refusal) error {
+func (d *Decider) withdraw(ctx context.Context, k approval.Key, file []byte, why *decide.Refusal) error {
 	cur, err := d.Store.Read(ctx, approval.DocDecision, k)
 	if err != nil || string(cur) != string(file) {
 		return why // it is not there, or not ours

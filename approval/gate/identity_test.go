@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // Arguments are bytes: they are kept, shown, recorded and run exactly as written.
@@ -65,7 +66,7 @@ func TestOtherRequestUnderTakenID(t *testing.T) {
 	require.Equal(t, pending, h.read(approval.DocPending, k))
 	require.False(t, h.has(approval.DocRequest, k))
 	require.Contains(t, h.refusals(personal), want)
-	require.Equal(t, []approval.Event{approval.EventRequested, approval.EventForged}, h.history(k))
+	require.Equal(t, []event.Kind{event.Requested, event.Forged}, h.history(k))
 
 	h.writeRequest(k, first) // the same bytes again are no forgery
 	h.step(k)
@@ -88,7 +89,7 @@ func TestOtherRequestUnderTakenID(t *testing.T) {
 		require.Len(t, h.executor.argsOf(k), 1)
 		require.Equal(t, before || body != first, h.refusalsOf(k))
 	}
-	require.Contains(t, h.history(k)[2:], approval.EventForged, "also after it was settled")
+	require.Contains(t, h.history(k)[2:], event.Forged, "also after it was settled")
 }
 
 func (h *rig) refusalsOf(k approval.Key) bool {
@@ -111,7 +112,7 @@ func TestRequestIsReadOnce(t *testing.T) {
 		for _, when := range []approval.Doc{approval.DocPending, approval.DocClaim, approval.DocRecord} {
 			t.Run(name+" before "+string(when)+" is written", func(t *testing.T) {
 				var h *rig
-				p := options{inline: true, store: func(s gate.Store) gate.Store {
+				p := options{inline: true, store: func(s store.Store) store.Store {
 					return before(s, "Create", when, func(k approval.Key) { change(h, k) })
 				}}
 				h = newRig(t, p)

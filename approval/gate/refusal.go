@@ -8,14 +8,17 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // lookUp checks, in this order: the person is authorized, the request is known, not
 // decided, not expired.
-func (d *Decider) lookUp(ctx context.Context, a approval.DecisionInput) (p *approval.Pending, sha string, err error) {
+func (d *Decider) lookUp(ctx context.Context, a decide.Input) (p *approval.Pending, sha string, err error) {
 	k := a.Key
 	b, err := d.Store.Read(ctx, approval.DocPending, k)
-	if err != nil && !errors.Is(err, approval.ErrMissing) {
+	if err != nil && !errors.Is(err, store.ErrMissing) {
 		return nil, "", fmt.Errorf("read pending: %w", err)
 	}
 	if err == nil {
@@ -25,40 +28,40 @@ func (d *Decider) lookUp(ctx context.Context, a approval.DecisionInput) (p *appr
 		}
 	}
 	if d.May == nil {
-		return nil, "", &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return nil, "", &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	if _, ok := d.May(k.Workspace, p, a.By); !ok {
 		if d.Refused != nil {
 			d.Refused(k, a.By, a.Via)
 		}
-		return nil, "", &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return nil, "", &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	if ref := d.settledRefusal(ctx, k); ref != nil {
 		return nil, "", ref
 	}
 	if p == nil {
-		return nil, "", &approval.Refusal{Reason: approval.ErrUnknown, Hint: "no pending request has this ID"}
+		return nil, "", &decide.Refusal{Reason: decide.ErrUnknown, Hint: "no pending request has this ID"}
 	}
 	sha = approval.Digest(b)
 	if a.PendingSHA256 != "" && a.PendingSHA256 != sha {
-		return nil, "", &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the request is no longer the one that was shown; look again"}
+		return nil, "", &decide.Refusal{Reason: decide.ErrTooLate, Hint: "the request is no longer the one that was shown; look again"}
 	}
 	if taken := d.decidedRefusal(ctx, k, sha); taken != nil {
 		return nil, "", taken
 	}
 	if !d.now().Before(p.ExpiresAt) {
-		return nil, "", &approval.Refusal{Reason: approval.ErrTooLate, Hint: "it expired at " + p.ExpiresAt.UTC().Format(time.RFC3339)}
+		return nil, "", &decide.Refusal{Reason: decide.ErrTooLate, Hint: "it expired at " + p.ExpiresAt.UTC().Format(time.RFC3339)}
 	}
 	return p, sha, nil
 }
 
 // settledRefusal is the refusal for a request that has a record; nil if it has none.
-func (d *Decider) settledRefusal(ctx context.Context, k approval.Key) *approval.Refusal {
+func (d *Decider) settledRefusal(ctx context.Context, k approval.Key) *decide.Refusal {
 	b, err := d.Store.Read(ctx, approval.DocRecord, k)
 	if err != nil {
 		return nil
 	}
-	ref := &approval.Refusal{Reason: approval.ErrDecided}
+	ref := &decide.Refusal{Reason: decide.ErrDecided}
 	rec, err := approval.OpenRecord(d.Seal, k, b)
 	if err != nil {
 		return ref
@@ -73,7 +76,7 @@ func (d *Decider) settledRefusal(ctx context.Context, k approval.Key) *approval.
 // decidedRefusal is the refusal for a slot that holds a valid decision. A late
 // decision can be in the slot until it is withdrawn. The record then names the
 // decision that counts.
-func (d *Decider) decidedRefusal(ctx context.Context, k approval.Key, sha string) *approval.Refusal {
+func (d *Decider) decidedRefusal(ctx context.Context, k approval.Key, sha string) *decide.Refusal {
 	b, err := d.Store.Read(ctx, approval.DocDecision, k)
 	if err != nil {
 		return nil
@@ -85,12 +88,12 @@ func (d *Decider) decidedRefusal(ctx context.Context, k approval.Key, sha string
 	if settled := d.settledRefusal(ctx, k); settled != nil {
 		return settled
 	}
-	return &approval.Refusal{Reason: approval.ErrDecided, By: dec.DecidedBy, At: dec.DecidedAt, Verdict: dec.Verdict}
+	return &decide.Refusal{Reason: decide.ErrDecided, By: dec.DecidedBy, At: dec.DecidedAt, Verdict: dec.Verdict}
 }
 
 // checkApplicable refuses a verdict that does not fit this kind of request.
-func (d *Decider) checkApplicable(a approval.DecisionInput, p *approval.Pending) error {
-	no := func(hint string) error { return &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: hint} }
+func (d *Decider) checkApplicable(a decide.Input, p *approval.Pending) error {
+	no := func(hint string) error { return &decide.Refusal{Reason: decide.ErrNotApplicable, Hint: hint} }
 	if d.isCancel && a.Verdict == approval.Cancelled {
 		return nil
 	}
@@ -122,7 +125,7 @@ func (d *Decider) checkApplicable(a approval.DecisionInput, p *approval.Pending)
 		return no("the verdict must be approved, denied, answered, overridden or request_more")
 	}
 	if a.Verdict == approval.Approved {
-		if why := approval.NotGrantable(p, a.Scope); !why.IsZero() {
+		if why := grant.WhyNot(p, a.Scope); !why.IsZero() {
 			return no(say(d.Words, why) + ": allow it once")
 		}
 	}
@@ -131,8 +134,8 @@ func (d *Decider) checkApplicable(a approval.DecisionInput, p *approval.Pending)
 
 // contradiction says which two parts of an input contradict each other, "" if none do. A
 // person meant one of them, and it is unknown which.
-func contradiction(a approval.DecisionInput) string {
-	code, coded := approval.CodeDecision(a.Code, ""), a.Code != ""
+func contradiction(a decide.Input) string {
+	code, coded := decide.ByCode(a.Code, ""), a.Code != ""
 	approved := a.Verdict == approval.Approved
 	switch {
 	case coded && code.Verdict == "":

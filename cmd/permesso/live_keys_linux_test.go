@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -311,9 +312,9 @@ func document(ws, body string) func(*live) string {
 func (l *live) key(ws, owner string) *restClient {
 	l.t.Helper()
 	if l.keys[ws+" "+owner] == nil {
-		scopes := []string{approval.MayRequest}
+		scopes := []string{apikey.MayRequest}
 		if owner != "" {
-			scopes = []string{approval.MayDecide, approval.MayRead}
+			scopes = []string{apikey.MayDecide, apikey.MayRead}
 		}
 		body, err := json.Marshal(map[string]any{"workspace": ws, "scopes": scopes, "owner": owner})
 		require.NoError(l.t, err)

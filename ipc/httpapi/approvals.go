@@ -10,6 +10,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
@@ -79,12 +81,12 @@ type listOut struct{ Body Page }
 // readScopes are the scopes of which each lets a key read the requests that are visible
 // to it.
 func readScopes() []string {
-	return []string{approval.MayRead, approval.MayRequest, approval.MayDecide}
+	return []string{apikey.MayRead, apikey.MayRequest, apikey.MayDecide}
 }
 
 // approvals declares the operations on requests.
 func (s *Server) approvals(api huma.API) {
-	request := []string{approval.MayRequest}
+	request := []string{apikey.MayRequest}
 	read := readScopes()
 	create := op("create-approval", http.MethodPost, "/v1/approvals", "Create a request",
 		"201 as soon as the request is durable, even if no channel is reachable; 200 if it was accepted before, with the same Idempotency-Key.",
@@ -106,7 +108,7 @@ func (s *Server) approvals(api huma.API) {
 	s.decisions(api)
 }
 
-func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (*createOut, error) {
+func (s *Server) create(ctx context.Context, k *apikey.Key, in *createIn) (*createOut, error) {
 	if strings.ContainsFunc(in.IdempotencyKey, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
 		return nil, problem(http.StatusUnprocessableEntity, "Idempotency-Key must be visible ASCII, without spaces")
 	}
@@ -163,13 +165,13 @@ func (w *CreateRequest) submission() (*service.Submission, *Problem) {
 }
 
 // reply is a request, or why it is not shown.
-func (s *Server) reply(k *approval.APIKey, id string, st read.Story, err error) (a *Approval, _ error) {
+func (s *Server) reply(k *apikey.Key, id string, st read.Story, err error) (a *Approval, _ error) {
 	key := approval.Key{Workspace: k.Workspace, ID: bareID(id)}
 	if err == nil {
 		a, err = s.view(key, st)
 	}
 	switch {
-	case errors.Is(err, approval.ErrUnknown):
+	case errors.Is(err, decide.ErrUnknown):
 		return nil, problem(http.StatusNotFound, detailNotFound)
 	case err != nil:
 		return nil, s.internalError("read request failed: "+key.String(), err)
@@ -180,13 +182,13 @@ func (s *Server) reply(k *approval.APIKey, id string, st read.Story, err error) 
 func bareID(id string) string { return strings.TrimPrefix(id, idPrefix) }
 
 // get answers at once. Requests that wait are handled in wait.go.
-func (s *Server) get(ctx context.Context, k *approval.APIKey, in *getIn) (*approvalOut, error) {
+func (s *Server) get(ctx context.Context, k *apikey.Key, in *getIn) (*approvalOut, error) {
 	st, err := s.Find(ctx, s.clientOf(k), bareID(in.ID))
 	a, err := s.reply(k, in.ID, st, err)
 	return &approvalOut{a}, err
 }
 
-func (s *Server) cancel(ctx context.Context, k *approval.APIKey, in *OneIn) (*approvalOut, error) {
+func (s *Server) cancel(ctx context.Context, k *apikey.Key, in *OneIn) (*approvalOut, error) {
 	st, err := s.Cancel(ctx, s.clientOf(k), bareID(in.ID))
 	if err != nil && st.Exists() {
 		return nil, s.decideProblem(ctx, approval.Key{Workspace: k.Workspace, ID: bareID(in.ID)}, err)
@@ -201,7 +203,7 @@ func (s *Server) cancel(ctx context.Context, k *approval.APIKey, in *OneIn) (*ap
 }
 
 // list returns pending requests, then ended ones.
-func (s *Server) list(ctx context.Context, k *approval.APIKey, in *listIn) (*listOut, error) {
+func (s *Server) list(ctx context.Context, k *apikey.Key, in *listIn) (*listOut, error) {
 	out := &listOut{}
 	if in.Before.IsZero() && (in.Status == "" || in.Status == pending) {
 		all, err := s.Waiting(ctx, s.clientOf(k))
@@ -219,7 +221,7 @@ func (s *Server) list(ctx context.Context, k *approval.APIKey, in *listIn) (*lis
 }
 
 // listEnded adds a page of ended requests.
-func (s *Server) listEnded(ctx context.Context, k *approval.APIKey, in *listIn, page *Page) error {
+func (s *Server) listEnded(ctx context.Context, k *apikey.Key, in *listIn, page *Page) error {
 	// Listing ended requests may read the whole log, so each key may do it once at a
 	// time.
 	listing := k.ID + " list ended"

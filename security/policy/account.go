@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // dayCost is the cost of one run, for sums over a day.
@@ -25,7 +26,7 @@ type account struct {
 
 // askedRequest is a request that a grant is matched against.
 type askedRequest struct {
-	Entry approval.Entry `json:"entry"`
+	Entry event.Entry `json:"entry"`
 }
 
 func (r *askedRequest) facts() approval.Facts {

@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // Learn takes one entry of the audit log. Entries come in the log's order. An entry
 // that was learned before is ignored.
-func (e *Engine) Learn(x approval.Entry) {
+func (e *Engine) Learn(x event.Entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.init()
@@ -20,13 +21,13 @@ func (e *Engine) Learn(x approval.Entry) {
 		e.seq = x.Seq
 	}
 	switch x.Event {
-	case approval.EventApproved, approval.EventAutoApproved:
-		if x.Detail != approval.DetailAgain {
+	case event.Approved, event.AutoApproved:
+		if x.Detail != event.DetailAgain {
 			e.learnClaim(&x)
 		}
-	case approval.EventRequested:
+	case event.Requested:
 		e.learnAsked(&x)
-	case approval.EventTaintsCleared:
+	case event.TaintsCleared:
 		a := e.account(x.Workspace)
 		if x.SessionID == "" {
 			clear(a.Taints)
@@ -36,7 +37,7 @@ func (e *Engine) Learn(x approval.Entry) {
 	}
 }
 
-func (e *Engine) learnClaim(x *approval.Entry) {
+func (e *Engine) learnClaim(x *event.Entry) {
 	k := approval.Key{Workspace: x.Workspace, ID: x.RequestID}
 	if b := e.reservations[k]; b != nil {
 		delete(e.reservations, k)
@@ -66,7 +67,7 @@ func (e *Engine) learnClaim(x *approval.Entry) {
 }
 
 // addPendingUse counts a use of a grant that is not loaded yet.
-func (e *Engine) addPendingUse(x *approval.Entry) {
+func (e *Engine) addPendingUse(x *event.Entry) {
 	if e.pendingUses == nil {
 		e.pendingUses = map[string]grantUses{}
 	}
@@ -79,7 +80,7 @@ type grantUses struct {
 	Last time.Time `json:"last"`
 }
 
-func (e *Engine) learnAsked(x *approval.Entry) {
+func (e *Engine) learnAsked(x *event.Entry) {
 	a := e.account(x.Workspace)
 	a.Asked = append(a.Asked, askedRequest{*x})
 	if len(a.Asked) > maxAsked {

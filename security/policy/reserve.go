@@ -2,6 +2,7 @@ package policy
 
 import (
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // reservation is what a claim in progress will consume when its entry is in the
@@ -24,7 +25,7 @@ func (e *Engine) Reserve(f approval.Facts, given approval.Ruling, human bool) (u
 // Reserve is Engine.Reserve with this configuration.
 func (w *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
 	e := w.e
-	f.Autonomy = approval.LowerLevel(f.Autonomy, approval.Full)
+	f.Autonomy = grant.LowerLevel(f.Autonomy, grant.Full)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.init()
