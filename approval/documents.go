@@ -3,6 +3,7 @@ package approval
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval/codec"
@@ -117,6 +118,13 @@ type Pending struct {
 
 // Encode returns the body to be sealed.
 func (p *Pending) Encode() ([]byte, error) { return codec.Encode(p) }
+
+// IsNamed reports whether a person who types digits means p: the beginning of its short
+// id, or of its id, unless that could be the short id of another request.
+func (p *Pending) IsNamed(typed string) bool {
+	return strings.HasPrefix(p.ShortID, typed) ||
+		strings.HasPrefix(p.RequestID, typed) && (strings.HasPrefix(typed, p.ShortID) || len(typed) >= 16)
+}
 
 // ParsePending reads the body of a P whose seal was verified.
 func ParsePending(body []byte, k Key) (*Pending, error) {

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode"
@@ -46,6 +47,7 @@ type Context struct {
 	Reply    bool     // the text replies to a card
 	Implicit bool     // the card is the one shown last, in a terminal
 	ID       string   // the card's request id
+	ShortID  string   // "": the first digits of ID
 	Type     string   // the card's type
 	Options  int      // how many options the question offers
 	Bots     []string // the bot's names, without @
@@ -208,10 +210,15 @@ func parseReply(text string, c Context) Command {
 	return Command{Kind: Menu, Code: code, Text: rest}
 }
 
+func (c Context) isNamed(typed string) bool {
+	p := approval.Pending{RequestID: c.ID, ShortID: cmp.Or(c.ShortID, approval.ShortID(c.ID))}
+	return p.IsNamed(typed)
+}
+
 // requireSameCard refuses a command that names another request than the card it
 // replies to.
 func requireSameCard(cmd Command, c Context) Command {
-	if cmd.ID != "" && !c.Implicit && !strings.HasPrefix(c.ID, cmd.ID) {
+	if cmd.ID != "" && !c.Implicit && !c.isNamed(cmd.ID) {
 		return Command{Kind: Unclear, Problem: otherCard}
 	}
 	return cmd
@@ -221,7 +228,7 @@ func requireSameCard(cmd Command, c Context) Command {
 // The exceptions are the forms that the card offers.
 func parseAnswer(text string, c Context) Command {
 	cmd := parseCommand(text, false)
-	named := cmd.ID != "" && strings.HasPrefix(c.ID, cmd.ID)
+	named := cmd.ID != "" && c.isNamed(cmd.ID)
 	if named || c.Implicit && (cmd.Kind != NotAddressed || startsWithCommand(text)) {
 		if cmd.Kind == NotAddressed {
 			return Command{Kind: Unclear}

@@ -57,7 +57,8 @@ type Message struct {
 func (m Message) Command() Command {
 	c := Context{Reply: m.Card != nil, Implicit: m.Implicit, Bots: m.Bots}
 	if m.Card != nil {
-		c.ID, c.Type, c.Options = m.Card.Pending.RequestID, m.Card.Pending.Type, len(m.Card.Pending.Options)
+		p := m.Card.Pending
+		c.ID, c.ShortID, c.Type, c.Options = p.RequestID, p.ShortID, p.Type, len(p.Options)
 	}
 	return Parse(m.Text, c)
 }
@@ -162,7 +163,7 @@ func (t replier) decideByID(ctx context.Context, cmd Command) Reply {
 // findByID searches the pending requests, then the settled ones. For a settled one
 // Decide returns what happened to it.
 func (t replier) findByID(ctx context.Context, prefix string) (*approval.StoredPending, approval.Key, *Reply) {
-	cardFits := t.Card != nil && strings.HasPrefix(t.Card.Pending.RequestID, prefix)
+	cardFits := t.Card != nil && t.Card.Pending.IsNamed(prefix)
 	if cardFits && !t.Implicit {
 		return t.Card, t.Card.Key(), nil
 	}
@@ -170,7 +171,7 @@ func (t replier) findByID(ctx context.Context, prefix string) (*approval.StoredP
 	if err != nil {
 		return nil, approval.Key{}, &Reply{Text: t.Unconfirmed, Err: err}
 	}
-	fit := slices.DeleteFunc(slices.Clone(all), func(w approval.StoredPending) bool { return !strings.HasPrefix(w.Pending.RequestID, prefix) })
+	fit := slices.DeleteFunc(slices.Clone(all), func(w approval.StoredPending) bool { return !w.Pending.IsNamed(prefix) })
 	if cardFits && len(fit) == 0 {
 		fit = append(fit, *t.Card)
 	}

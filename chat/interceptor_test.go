@@ -282,3 +282,30 @@ func TestConfirmRepeatsTheFirstReply(t *testing.T) {
 		require.Equal(t, first.Text, (&Interceptor{}).Confirm(m, dec), text)
 	}
 }
+
+// A short id that an earlier card showed never decides another request whose id begins
+// with it.
+func TestShortIDOfAnotherCard(t *testing.T) {
+	second := waiting(requestID("aaaaaaaa00000002"), func(p *approval.Pending) { p.ShortID = "00000002" })
+	first := approval.Key{Workspace: "personal", ID: "aaaaaaaa00000001"}
+	d := &fakeGate{waiting: []approval.StoredPending{second}, settled: []approval.Key{first}}
+	for _, c := range []struct {
+		text string
+		card *approval.StoredPending
+		want []approval.Key
+	}{
+		{"approve aaaaaaaa", nil, []approval.Key{first}}, // Decide says how it ended
+		{"approve aaaaaaaa", &second, nil},               // names another card
+		{"approve 00000002", nil, []approval.Key{second.Key()}},
+		{"approve 00000002", &second, []approval.Key{second.Key()}},
+		{"approve aaaaaaaa00000002", nil, []approval.Key{second.Key()}},
+	} {
+		d.asked = nil
+		handle(d, Message{Text: c.text, Card: c.card})
+		var asked []approval.Key
+		for _, a := range d.asked {
+			asked = append(asked, a.Key)
+		}
+		require.Equal(t, c.want, asked, c.text)
+	}
+}

@@ -19,12 +19,11 @@ import (
 // The files are authoritative.
 type index struct {
 	mu           sync.Mutex
-	pending      map[approval.Key]bool        // keys with a pending
-	pendingCount map[string]int               // by workspace
-	shortIDs     map[string]map[string]string // workspace → short id → id, of pendings and records
-	openShortIDs map[string]approval.Key      // short id → key, of pendings in all workspaces
-	dueAt        map[approval.Key]time.Time   // when to step without an event
-	cooling      map[approval.Key]bool        // settled a moment ago: one check is due, events are ignored
+	pending      map[approval.Key]bool      // keys with a pending
+	pendingCount map[string]int             // by workspace
+	shortIDs     map[string]approval.Key    // of pendings and records in all workspaces, see short_id.go
+	dueAt        map[approval.Key]time.Time // when to step without an event
+	cooling      map[approval.Key]bool      // settled a moment ago: one check is due, events are ignored
 
 	onlyPending     keyMap[bool]      // the scan at start found only a pending
 	deferredCleanup keyMap[bool]      // settled under load: leftovers not removed yet
@@ -35,65 +34,28 @@ type index struct {
 func newIndex() index {
 	return index{
 		pending: map[approval.Key]bool{}, pendingCount: map[string]int{},
-		shortIDs: map[string]map[string]string{}, openShortIDs: map[string]approval.Key{},
-		dueAt: map[approval.Key]time.Time{}, cooling: map[approval.Key]bool{},
+		shortIDs: map[string]approval.Key{},
+		dueAt:    map[approval.Key]time.Time{}, cooling: map[approval.Key]bool{},
 	}
 }
 
-// reserve counts a pending for k, or returns why it cannot.
-func (x *index) reserve(k approval.Key, limit int) (full, taken approval.Reason) {
+// reserve counts a pending for k and returns its short id, or why it cannot.
+func (x *index) reserve(k approval.Key, limit int) (short string, full approval.Reason) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if taken = x.shortIDConflict(k); !taken.IsZero() || x.pending[k] {
-		return full, taken
+	if !x.pending[k] && x.pendingCount[k.Workspace] >= limit {
+		return "", approval.Because("limit_pending", "n", strconv.Itoa(limit))
 	}
-	if x.pendingCount[k.Workspace] >= limit {
-		return approval.Because("limit_pending", "n", strconv.Itoa(limit)), taken
-	}
+	short = x.assignShortID(k)
 	x.addPending(k)
-	return full, taken
+	return short, full
 }
 
 func (x *index) release(k approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.dropPending(k)
-	if x.shortIDs[k.Workspace][approval.ShortID(k.ID)] == k.ID {
-		delete(x.shortIDs[k.Workspace], approval.ShortID(k.ID))
-	}
-}
-
-// reserveShortID is reserve for a request that no person is asked about. It takes
-// only the short id, and only if keep is true.
-func (x *index) reserveShortID(k approval.Key, keep bool) (why approval.Reason) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	why = x.shortIDConflict(k)
-	if why.IsZero() && keep {
-		x.addShort(k)
-	}
-	return why
-}
-
-// hasShortID reports whether a pending, a claim or a record has, or had, k's short
-// id.
-func (x *index) hasShortID(k approval.Key) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	_, ok := x.shortIDs[k.Workspace][approval.ShortID(k.ID)]
-	return ok
-}
-
-// shortIDConflict returns why k cannot use its short id; none if it can.
-func (x *index) shortIDConflict(k approval.Key) (why approval.Reason) {
-	short := approval.ShortID(k.ID)
-	if id, ok := x.shortIDs[k.Workspace][short]; ok && id != k.ID {
-		return approval.Because("short_id_settled", "short_id", short)
-	}
-	if other, ok := x.openShortIDs[short]; ok && other != k {
-		return approval.Because("short_id_pending", "short_id", short)
-	}
-	return why
+	x.forgetShortIDs(k)
 }
 
 func (x *index) addPending(k approval.Key) {
@@ -102,17 +64,7 @@ func (x *index) addPending(k approval.Key) {
 	}
 	x.pending[k] = true
 	x.pendingCount[k.Workspace]++
-	x.openShortIDs[approval.ShortID(k.ID)] = k
-	x.addShort(k)
-}
-
-func (x *index) addShort(k approval.Key) {
-	if x.shortIDs[k.Workspace] == nil {
-		x.shortIDs[k.Workspace] = map[string]string{}
-	}
-	if _, ok := x.shortIDs[k.Workspace][approval.ShortID(k.ID)]; !ok {
-		x.shortIDs[k.Workspace][approval.ShortID(k.ID)] = k.ID
-	}
+	x.knowID(k)
 }
 
 func (x *index) dropPending(k approval.Key) {
@@ -122,9 +74,6 @@ func (x *index) dropPending(k approval.Key) {
 	}
 	delete(x.pending, k)
 	x.pendingCount[k.Workspace]--
-	if x.openShortIDs[approval.ShortID(k.ID)] == k {
-		delete(x.openShortIDs, approval.ShortID(k.ID))
-	}
 }
 
 // addSettled moves a key from the pendings to the records.
@@ -132,7 +81,7 @@ func (x *index) addSettled(k approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.dropPending(k)
-	x.addShort(k)
+	x.knowID(k)
 	delete(x.dueAt, k)
 }
 
@@ -149,10 +98,11 @@ func (x *index) update(s *state, m move.Move) {
 	switch {
 	case s.Record:
 		x.dropPending(s.key)
-		x.addShort(s.key)
+		x.knowID(s.key)
 		delete(x.dueAt, s.key)
 	case s.Pending == move.Valid:
 		x.addPending(s.key)
+		x.takeShortID(s.pending.ShortID, s.key)
 		x.dueAt[s.key] = s.ExpiresAt
 	case m == move.None:
 		x.dropPending(s.key)

@@ -86,13 +86,9 @@ func mainReason(r approval.Ruling) approval.Reason {
 	return approval.Because("no_rule")
 }
 
-// allow claims and runs what policy allows. The short id is checked before a request
-// waits for a slot, and taken when it has one.
+// allow claims and runs what policy allows.
 func (g *Gate) allow(ctx context.Context, s *state, ev evaluation) (waiting bool, err error) {
 	tool := ev.tool
-	if why := g.index.reserveShortID(s.key, false); !why.IsZero() {
-		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, submit.ErrShortIDTaken, why)
-	}
 	if !g.reserveRun(ctx, s, len(s.q), tool) {
 		return g.refuseDegraded(ctx, s)
 	}
@@ -103,14 +99,10 @@ func (g *Gate) allow(ctx context.Context, s *state, ev evaluation) (waiting bool
 		}
 		return true, nil
 	}
-	why, reason := g.index.reserveShortID(s.key, true), submit.ErrShortIDTaken
-	if why.IsZero() {
-		reason = submit.ErrLimitReached
-		why = g.limits(ev.ws.Name).over(s.now, ev.ws.Limits.WithDefaults(), false)
-	}
-	if !why.IsZero() {
+	g.index.addClaimed(s.key)
+	if why := g.limits(ev.ws.Name).over(s.now, ev.ws.Limits.WithDefaults(), false); !why.IsZero() {
 		g.releaseClaim(s.key, tool)
-		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, reason, why)
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, submit.ErrLimitReached, why)
 	}
 	undo, refused := ev.policy.Reserve(ev.facts, ev.ruling, false)
 	if refused == nil {
@@ -134,10 +126,7 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 	}
 	defer release()
 	limits := ev.ws.Limits.WithDefaults()
-	full, taken := g.index.reserve(s.key, limits.Pending)
-	if !taken.IsZero() {
-		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, submit.ErrShortIDTaken, taken)
-	}
+	short, full := g.index.reserve(s.key, limits.Pending)
 	if !full.IsZero() {
 		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, submit.ErrLimitReached, full)
 	}
@@ -145,7 +134,7 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 		g.index.release(s.key)
 		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, submit.ErrLimitReached, why)
 	}
-	p := g.newPending(s, ev)
+	p := g.newPending(s, ev, short)
 	body, err := p.Encode()
 	if err != nil {
 		g.index.release(s.key)
@@ -182,10 +171,10 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 
 // newPending is the request as people see it. The agent's fields are data or prose.
 // Everything that carries authority comes from the configuration.
-func (g *Gate) newPending(s *state, ev evaluation) *approval.Pending {
+func (g *Gate) newPending(s *state, ev evaluation, short string) *approval.Pending {
 	r, ws, tool, f := s.request, ev.ws, ev.tool, ev.facts
 	p := &approval.Pending{
-		Version: approval.Version, RequestID: r.RequestID, ShortID: approval.ShortID(r.RequestID), Type: r.Type,
+		Version: approval.Version, RequestID: r.RequestID, ShortID: short, Type: r.Type,
 		ToolName: r.ToolName, SourceGroup: ws.Name, ChatJID: ws.ChatJID, RequestData: r.RequestData,
 		Timestamp: s.now.UTC(), RequestSHA256: approval.Digest(s.q), SessionID: r.SessionID, ClientID: f.ClientID,
 		ActionType: f.ActionType, Capability: f.Capability, Target: f.Target,

@@ -387,9 +387,7 @@ func (x *index) recordsPruned(keys []approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, k := range keys {
-		if short := approval.ShortID(k.ID); x.shortIDs[k.Workspace][short] == k.ID {
-			delete(x.shortIDs[k.Workspace], short)
-		}
+		x.forgetShortIDs(k)
 		delete(x.dueAt, k)
 		delete(x.cooling, k)
 		x.onlyPending.remove(k)

@@ -127,15 +127,13 @@ func TestPruneNeedsVerifiedRecord(t *testing.T) {
 func TestPrunedIDCanBeReused(t *testing.T) {
 	h := newSettledRig(t, options{}, 100*day)
 	sibling := approval.Key{Workspace: personal, ID: key(1).ID[:8] + "99999999"}
-	h.writeRequest(sibling, request(sibling, "auto", ""))
-	h.step(sibling)
-	require.Contains(t, h.outcome(sibling), "short_id_settled")
+	h.ask(sibling, request(sibling, "run", ""))
+	require.Equal(t, "99999999", h.pending(sibling).ShortID)
 	require.Equal(t, 1, h.prune().Records)
 
 	third := approval.Key{Workspace: personal, ID: key(1).ID[:8] + "77777777"}
-	h.writeRequest(third, request(third, "auto", ""))
-	h.step(third)
-	require.Equal(t, "auto_approved", h.outcome(third), "the short id is free")
+	h.ask(third, request(third, "run", ""))
+	require.Equal(t, key(1).ID[:8], h.pending(third).ShortID, "the short id is free")
 
 	h = newSettledRig(t, options{}, 100*day)
 	require.Equal(t, 1, h.prune().Records)

@@ -193,7 +193,7 @@ func (g *Gate) loadSubmission(s *state) bool {
 // loadFreshSubmission skips reading, once, if the id was just generated and the index
 // does not know its first digits: there can be no documents.
 func (g *Gate) loadFreshSubmission(s *state) bool {
-	if g.index.hasShortID(s.key) {
+	if g.index.isKnown(s.key) {
 		return false
 	}
 	x := &g.submissions

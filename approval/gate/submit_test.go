@@ -139,8 +139,6 @@ func TestSubmitRejects(t *testing.T) {
 		_, err := h.submit(key(10+n), request(key(10+n), "run", ""), apiClient)
 		require.NoError(t, err)
 	}
-	clash := approval.Key{Workspace: personal, ID: key(10).ID[:8] + "ffffffff"}
-	refused(clash, request(clash, "auto", ""), apiClient, submit.ErrShortIDTaken)
 	refused(key(12), request(key(12), "run", ""), apiClient, submit.ErrLimitReached)
 	for range 6 {
 		_, err := h.submit(key(1), "no", apiClient)

@@ -147,11 +147,33 @@ func (v *Viewer) Find(ctx context.Context, workspaces []string, prefix string) (
 			}
 			for _, id := range ids {
 				k := approval.Key{Workspace: ws, ID: id}
-				if strings.HasPrefix(id, prefix) && !slices.Contains(keys, k) {
+				if mayBeNamed(id, prefix) && !slices.Contains(keys, k) {
 					keys = append(keys, k)
 				}
 			}
 		}
 	}
-	return keys, nil
+	return v.namedExactly(ctx, keys, prefix), nil
+}
+
+// mayBeNamed reports whether typed may be the beginning of the id or of the short id of a
+// request.
+func mayBeNamed(id, typed string) bool {
+	short := len(approval.ShortID(id))
+	return strings.HasPrefix(id, typed) || len(typed) >= short && strings.HasSuffix(id, typed)
+}
+
+// namedExactly is the one of several keys whose short id was typed, else all of them.
+func (v *Viewer) namedExactly(ctx context.Context, keys []approval.Key, typed string) []approval.Key {
+	if len(keys) < 2 {
+		return keys
+	}
+	exact := slices.DeleteFunc(slices.Clone(keys), func(k approval.Key) bool {
+		st, err := v.Story(ctx, k)
+		return err != nil || st.Pending == nil || st.Pending.ShortID != typed
+	})
+	if len(exact) == 1 {
+		return exact
+	}
+	return keys
 }

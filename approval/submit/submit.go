@@ -49,8 +49,6 @@ var (
 	ErrPaused = errors.New("the gate is paused, or all handler slots are in use")
 	// ErrIDTaken says that the id belongs to other bytes or another client.
 	ErrIDTaken = errors.New("request id already in use by another request")
-	// ErrShortIDTaken says that another request's id begins with the same digits.
-	ErrShortIDTaken = errors.New("short id already in use: retry with another request id")
 	// ErrWorkspaceRefused says that the workspace does not accept this origin.
 	ErrWorkspaceRefused = errors.New("not possible in this workspace")
 )

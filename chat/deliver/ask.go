@@ -257,7 +257,7 @@ func (s *session) replaceMaybeSent(k approval.Key, x *sentCopy, st status, why e
 // durable.
 func (s *session) sendDocument(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
 	p := s.renderer(x.Language)
-	short := approval.ShortID(k.ID)
+	short := st.Pending.ShortID
 	msg := plain(chat.Format(p.DocumentCaption, "id", short)).follow(x.Message).silent(true)
 	msg.File = &File{short + ".txt", p.Card(st.Pending).String() + "\n"}
 	if _, err := s.send(ctx, x.address(), msg); err != nil {

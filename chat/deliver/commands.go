@@ -179,7 +179,7 @@ func (w *incomingText) handleShow(ctx context.Context, prefix string) {
 		return
 	}
 	all = slices.DeleteFunc(all, func(x approval.StoredPending) bool {
-		return !strings.HasPrefix(x.Pending.RequestID, prefix)
+		return !x.Pending.IsNamed(prefix)
 	})
 	if len(all) != 1 {
 		w.replyText(chat.Format(t.NotFound, "id", prefix))

@@ -261,7 +261,7 @@ func (v chatViewer) partlyShown(ctx context.Context, workspaces []string, prefix
 	if err != nil {
 		return k, false
 	}
-	all = slices.DeleteFunc(all, func(w approval.StoredPending) bool { return !strings.HasPrefix(w.Pending.RequestID, prefix) })
+	all = slices.DeleteFunc(all, func(w approval.StoredPending) bool { return !w.Pending.IsNamed(prefix) })
 	if len(all) != 1 {
 		return k, false
 	}

@@ -204,7 +204,7 @@ func (c *Channel) cardFailed(k approval.Key, a *cardCopy, why error) (reports fu
 	to, what := a.To, fmt.Sprintf("card %s to %s was refused: %v", approval.ShortID(k.ID), chat.Escape(a.To), why)
 	hint := "correct the approver's email address, or decide on another channel"
 	if c.Approve != "" {
-		hint += ": " + c.Approve + " " + approval.ShortID(k.ID)
+		hint += ": " + c.Approve + " " + k.ID
 	}
 	return func() {
 		c.problems.set("to "+to, what, hint)

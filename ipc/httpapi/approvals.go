@@ -90,7 +90,7 @@ func (s *Server) approvals(api huma.API) {
 	read := readScopes()
 	create := op("create-approval", http.MethodPost, "/v1/approvals", "Create a request",
 		"201 as soon as the request is durable, even if no channel is reachable; 200 if it was accepted before, with the same Idempotency-Key.",
-		request, http.StatusConflict, http.StatusServiceUnavailable)
+		request, http.StatusServiceUnavailable)
 	create.DefaultStatus = http.StatusCreated
 	create.Responses = map[string]*huma.Response{"200": {
 		Description: "Accepted before",

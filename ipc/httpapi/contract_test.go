@@ -386,8 +386,7 @@ func (c *contract) complete() {
 // unreachable are statuses that the document has for a group of operations and that this
 // one cannot return.
 var unreachable = map[string]bool{
-	"GET /v1/events 404":     true, // only without an audit log
-	"POST /v1/approvals 409": true, // two ids with the same first 8 digits
+	"GET /v1/events 404": true, // only without an audit log
 }
 
 // streamEvent is one event of a stream.

@@ -147,8 +147,6 @@ func (s *Server) submitProblem(err error) *Problem {
 		return problem(http.StatusServiceUnavailable, err.Error()+": retry with the same Idempotency-Key").retry(5 * time.Second)
 	case is(submit.ErrIDTaken):
 		return problem(http.StatusUnprocessableEntity, "this Idempotency-Key was used with another body")
-	case is(submit.ErrShortIDTaken):
-		return problem(http.StatusConflict, "the short id of this request is taken: use another Idempotency-Key")
 	case is(submit.ErrWorkspaceRefused):
 		return problem(http.StatusForbidden, err.Error())
 	}

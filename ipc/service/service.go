@@ -99,18 +99,14 @@ func (s *Service) Submit(ctx context.Context, c *Client, w *Submission) (k appro
 		ctx, cancel = context.WithTimeout(ctx, s.SubmitTimeout)
 		defer cancel()
 	}
-	for try := 1; ; try++ {
-		k = c.key(newID(c, w.IdempotencyKey))
-		w.Request.RequestID = k.ID
-		b, err := w.Request.Encode()
-		if err != nil {
-			return k, t, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
-		}
-		t, err = s.Gate.Submit(ctx, k, b, from)
-		if !errors.Is(err, submit.ErrShortIDTaken) || !from.Fresh || try == 3 {
-			return k, t, err
-		}
+	k = c.key(newID(c, w.IdempotencyKey))
+	w.Request.RequestID = k.ID
+	b, err := w.Request.Encode()
+	if err != nil {
+		return k, t, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
 	}
+	t, err = s.Gate.Submit(ctx, k, b, from)
+	return k, t, err
 }
 
 // askOn is the channel on which a submission is asked; "": all of the workspace's.

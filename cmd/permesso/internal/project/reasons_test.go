@@ -40,8 +40,9 @@ func TestReasonCodes(t *testing.T) {
 		return nil
 	}))
 	require.NotEmpty(t, u.literals)
+	earlier := []string{"text", "short_id_pending", "short_id_settled"} // only earlier versions stored them
 	for code := range u.known {
-		if code != "text" && !u.literals[code] { // text: only earlier versions stored it
+		if !slices.Contains(earlier, code) && !u.literals[code] {
 			u.findings = append(u.findings, "no code creates "+code)
 		}
 	}
