@@ -260,7 +260,7 @@ func (a *app) completions() map[string]cobra.CompletionFunc {
 		"WORKSPACE": workspaces, "--workspace": workspaces,
 		"APPROVER": approvers, "--approver": approvers,
 		"FILE":         cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
-		"--autonomy":   fixed(setup.Levels()),
+		"--autonomy":   fixed(approval.Levels()),
 		"--capability": fixed(capabilityNames()),
 		"--sandbox":    fixed(setup.Sandboxes()),
 		"--scope":      fixed(approval.Scopes()),

@@ -336,14 +336,16 @@ func PauseLine(p ipc.Pause) string {
 
 // PausedIn returns the pause of a workspace for its cards, nil if it is not paused.
 func (h *Home) PausedIn(ws string) *chat.Pause {
-	p, ok := h.Store.Paused(ws)
-	if !ok {
-		return nil
+	if p, ok := h.Store.Paused(ws); ok {
+		return CardPause(&p)
 	}
-	return CardPause(p)
+	return nil
 }
 
-// CardPause is a pause as cards show it.
-func CardPause(p ipc.Pause) *chat.Pause {
+// CardPause is a pause as cards show it, nil if there is none.
+func CardPause(p *ipc.Pause) *chat.Pause {
+	if p == nil {
+		return nil
+	}
 	return &chat.Pause{By: strings.TrimPrefix(p.By, "operator:"), Since: p.At, Reason: p.Reason}
 }

@@ -41,7 +41,7 @@ func (s *Service) Install(ctx context.Context) error {
 		}
 		const users = "/etc/sysusers.d/permesso.conf"
 		steps = append(steps, s.write(users, systemUser))
-		if s.Console.ConfigFlag == "" && !s.exists(systemConfig) {
+		if s.Console.ConfigFlag == "" && !exists(filepath.Join(s.Root, systemConfig)) {
 			steps = append(steps, s.write(systemConfig, config.Example()))
 		}
 		steps = append(steps, s.write(s.unitFile(), unit), s.call("systemd-sysusers", users))
@@ -77,11 +77,6 @@ func (s *Service) Uninstall(ctx context.Context) error {
 		kept = "kept: " + systemConfig + ", " + systemHome + ", the user permesso"
 	}
 	return s.do(ctx, append(steps, s.call(s.systemctl("daemon-reload")...)), kept)
-}
-
-func (s *Service) exists(path string) bool {
-	_, err := os.Lstat(filepath.Join(s.Root, path))
-	return err == nil
 }
 
 func (s *Service) write(path, text string) step {
