@@ -261,7 +261,7 @@ func (a *app) completions() map[string]cobra.CompletionFunc {
 		"APPROVER": approvers, "--approver": approvers,
 		"FILE":         cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		"--autonomy":   fixed(approval.Levels()),
-		"--capability": fixed(capabilityNames()),
+		"--capability": fixed(config.Capabilities()),
 		"--sandbox":    fixed(setup.Sandboxes()),
 		"--scope":      fixed(approval.Scopes()),
 		"--status":     fixed(slices.Sorted(slices.Values(read.Statuses()))),
@@ -314,15 +314,8 @@ func workspaceNames(cfg *config.Config, pos []string) []string {
 	return home.WorkspaceNames(cfg)
 }
 
-func capabilityNames() (names []string) {
-	for _, c := range approval.Capabilities() {
-		names = append(names, c.Name)
-	}
-	return names
-}
-
 func completeLevelAndCapability(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	values := [][]string{approval.Levels(), capabilityNames(), nil}
+	values := [][]string{approval.Levels(), config.Capabilities(), nil}
 	return values[min(len(pos), 2)], cobra.ShellCompDirectiveNoFileComp
 }
 
