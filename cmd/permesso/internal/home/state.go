@@ -192,25 +192,13 @@ func (h *Health) Clear(name string) {
 }
 
 // Refresh updates the time of the report: the daemon is alive.
-func (h *Health) Refresh() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.write()
-}
+func (h *Health) Refresh() { h.Update(func(*HealthReport) {}) }
 
-// SetConfig sets the digest of the active configuration.
-func (h *Health) SetConfig(sha256 string) {
+// Update changes the report, and updates its time.
+func (h *Health) Update(change func(r *HealthReport)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.report.ConfigSHA256 = sha256
-	h.write()
-}
-
-// SetUI sets the address of the web UI.
-func (h *Health) SetUI(at string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.report.UI = at
+	change(&h.report)
 	h.write()
 }
 
