@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -208,8 +207,8 @@ func (a *app) showPruned(ctx context.Context, d *control.Client, typed string, u
 		return errors.Join(unknown, err)
 	}
 	r := found[0] // the newest, if an id was reused
-	if slices.ContainsFunc(found, func(x *read.Request) bool { return x.Key != r.Key }) {
-		return console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, countKeys(found))
+	if n := countKeys(found); n > 1 {
+		return console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, n)
 	}
 	s, storyErr := d.Story(ctx, r.Key, true)
 	err = errors.Join(err, storyErr)

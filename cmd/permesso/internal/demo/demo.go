@@ -356,16 +356,9 @@ func (s *demoSession) checkOutcome(e demoRequest, rec *approval.Record) error {
 	if _, err = home.VerifyReceipt(s.Console, file, home.ReceiptCheck{Tool: e.tool, Args: e.other, Key: public}); err == nil {
 		return fmt.Errorf("receipt verifies for the wrong arguments %s", e.other)
 	}
-	s.out.line(good, fmt.Sprintf("  ✓ %s: receipt valid for %s, %s", e.tool, e.args, decidedBy(facts)))
+	s.out.line(good, fmt.Sprintf("  ✓ %s: receipt valid for %s, %s", e.tool, e.args, home.DecidedBy(facts)))
 	s.out.line(good, fmt.Sprintf("    for %s it is refused: %v", e.other, err))
 	return nil
-}
-
-func decidedBy(f *approval.ReceiptFacts) string {
-	if f.By != "" {
-		return f.DecisionType + " by " + f.By + " via " + f.Via
-	}
-	return f.DecisionType + " by rule " + f.Rule
 }
 
 // checkBoard checks the one file that the demo changes.

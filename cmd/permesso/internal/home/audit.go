@@ -293,11 +293,15 @@ func ReceiptVerifier(a *console.Console, key string) (*receipt.Verifier, error) 
 
 // DescribeReceipt describes a valid receipt in one line.
 func DescribeReceipt(f *approval.ReceiptFacts) string {
-	who := "rule " + f.Rule
+	return fmt.Sprintf("valid: %s %s in %s, %s at %s", f.RequestID, f.Tool, f.Workspace, DecidedBy(f), f.Issued.Format(time.RFC3339))
+}
+
+// DecidedBy is who decided what a receipt is about: approved by ann via cli.
+func DecidedBy(f *approval.ReceiptFacts) string {
 	if f.By != "" {
-		who = f.By + " via " + f.Via
+		return f.DecisionType + " by " + f.By + " via " + f.Via
 	}
-	return fmt.Sprintf("valid: %s %s in %s, %s by %s at %s", f.RequestID, f.Tool, f.Workspace, f.DecisionType, who, f.Issued.Format(time.RFC3339))
+	return f.DecisionType + " by rule " + f.Rule
 }
 
 // MarkRedeemed marks the receipt of a request as used. The error wraps fs.ErrExist if
