@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
@@ -166,7 +167,7 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 	if len(object) == 0 {
 		object = []byte("{}")
 	}
-	fields, err := approval.Fields(object)
+	fields, err := codec.Fields(object)
 	if err != nil {
 		return nil, console.Fail(console.ExitUsage, `write --data '{"text":"hello"}'`, "--data: %w", err)
 	}
@@ -175,7 +176,7 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(fields, func(have approval.Field) bool { return have.Name == f.Name }) {
+		if slices.ContainsFunc(fields, func(have codec.Field) bool { return have.Name == f.Name }) {
 			return nil, console.Fail(console.ExitUsage, "give it once, in --data or with --arg", "--arg %s: argument given twice", f.Name)
 		}
 		fields = append(fields, f)
@@ -194,23 +195,23 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 	return approval.Raw("{" + strings.Join(members, ",") + "}"), nil
 }
 
-func argument(arg string) (approval.Field, error) {
+func argument(arg string) (codec.Field, error) {
 	name, value, ok := strings.Cut(arg, "=")
 	if !ok || name == "" || name == ":" {
-		return approval.Field{}, console.Fail(console.ExitUsage, "write --arg name=text, or --arg name:=JSON", "--arg %q: not name=value", arg)
+		return codec.Field{}, console.Fail(console.ExitUsage, "write --arg name=text, or --arg name:=JSON", "--arg %q: not name=value", arg)
 	}
 	if raw, ok := strings.CutSuffix(name, ":"); ok {
 		v := jsontext.Value(value)
 		if !v.IsValid() {
-			return approval.Field{}, console.Fail(console.ExitUsage, ":= needs JSON; for text write "+raw+"=…", "--arg %s: not valid JSON", raw)
+			return codec.Field{}, console.Fail(console.ExitUsage, ":= needs JSON; for text write "+raw+"=…", "--arg %s: not valid JSON", raw)
 		}
-		return approval.Field{Name: raw, Value: v}, nil
+		return codec.Field{Name: raw, Value: v}, nil
 	}
 	q, err := jsontext.AppendQuote(nil, value)
 	if err != nil {
-		return approval.Field{}, console.Fail(console.ExitUsage, "the text must be UTF-8", "--arg %s: %w", name, err)
+		return codec.Field{}, console.Fail(console.ExitUsage, "the text must be UTF-8", "--arg %s: %w", name, err)
 	}
-	return approval.Field{Name: name, Value: q}, nil
+	return codec.Field{Name: name, Value: q}, nil
 }
 
 func (a *app) waitCmd() *cobra.Command {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -98,7 +99,7 @@ func (a *app) auditProveCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) auditProve(typed, event string) error {
+func (a *app) auditProve(typed, kind string) error {
 	h, err := home.Locate(a.Console)
 	if err != nil {
 		return err
@@ -112,8 +113,8 @@ func (a *app) auditProve(typed, event string) error {
 		return console.Fail(console.ExitUsage, "permesso audit tail lists the entries", "ID %q is too short: give at least 4 digits", typed)
 	}
 	requests := map[approval.Key]bool{}
-	proofs, err := audit.Prove(h.FS, h.Layout.Audit(), known, func(e approval.Entry) bool {
-		if !strings.HasPrefix(e.RequestID, id) || ws != "" && e.Workspace != ws || event != "" && string(e.Event) != event {
+	proofs, err := audit.Prove(h.FS, h.Layout.Audit(), known, func(e event.Entry) bool {
+		if !strings.HasPrefix(e.RequestID, id) || ws != "" && e.Workspace != ws || kind != "" && string(e.Event) != kind {
 			return false
 		}
 		requests[approval.Key{Workspace: e.Workspace, ID: e.RequestID}] = true
@@ -139,8 +140,8 @@ func (a *app) auditProve(typed, event string) error {
 // pickProof prefers the entry that was written before the execution.
 func pickProof(proofs []*audit.Proof) *audit.Proof {
 	for _, p := range slices.Backward(proofs) {
-		for _, event := range []approval.Event{approval.EventApproved, approval.EventAutoApproved} {
-			if strings.Contains(p.Entry, `,"event":"`+string(event)+`",`) {
+		for _, kind := range []event.Kind{event.Approved, event.AutoApproved} {
+			if strings.Contains(p.Entry, `,"event":"`+string(kind)+`",`) {
 				return p
 			}
 		}
@@ -150,10 +151,10 @@ func pickProof(proofs []*audit.Proof) *audit.Proof {
 
 // proofResult is what verify-proof --json prints.
 type proofResult struct {
-	Entry  approval.Entry `json:"entry"`
-	Origin string         `json:"origin"`
-	Size   int64          `json:"size"`
-	Root   string         `json:"root"`
+	Entry  event.Entry `json:"entry"`
+	Origin string      `json:"origin"`
+	Size   int64       `json:"size"`
+	Root   string      `json:"root"`
 }
 
 func (a *app) auditVerifyProofCmd() *cobra.Command {

@@ -15,7 +15,10 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -54,7 +57,7 @@ func (m Main) Run(ctx context.Context, args []string) int {
 func (a *app) report(err error) int {
 	code := console.ExitError
 	var e *console.Error
-	var ref *approval.Refusal
+	var ref *decide.Refusal
 	switch {
 	case errors.As(err, &e):
 		code = e.Code
@@ -69,10 +72,10 @@ func (a *app) report(err error) int {
 		if text, near, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
 			err, hint = errors.New(text), "did you mean "+strings.Join(strings.Fields(near), " or ")+"?"
 		}
-		err = approval.WithHint(err, hint)
+		err = hints.Add(err, hint)
 	}
 	begin := "permesso: "
-	for _, e := range approval.Errors(err) {
+	for _, e := range hints.Split(err) {
 		a.PrintIssue(begin, e)
 		if e.Error() != "" {
 			begin = ""
@@ -260,10 +263,10 @@ func (a *app) completions() map[string]cobra.CompletionFunc {
 		"WORKSPACE": workspaces, "--workspace": workspaces,
 		"APPROVER": approvers, "--approver": approvers,
 		"FILE":         cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
-		"--autonomy":   fixed(approval.Levels()),
+		"--autonomy":   fixed(grant.Levels()),
 		"--capability": fixed(config.Capabilities()),
 		"--sandbox":    fixed(setup.Sandboxes()),
-		"--scope":      fixed(approval.Scopes()),
+		"--scope":      fixed(apikey.Scopes()),
 		"--status":     fixed(slices.Sorted(slices.Values(read.Statuses()))),
 		"--tool": a.completeConfig(func(cfg *config.Config, _ []string) []string {
 			return slices.Collect(maps.Keys(cfg.Tools))
@@ -315,7 +318,7 @@ func workspaceNames(cfg *config.Config, pos []string) []string {
 }
 
 func completeLevelAndCapability(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	values := [][]string{approval.Levels(), config.Capabilities(), nil}
+	values := [][]string{grant.Levels(), config.Capabilities(), nil}
 	return values[min(len(pos), 2)], cobra.ShellCompDirectiveNoFileComp
 }
 

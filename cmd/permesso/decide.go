@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -23,16 +24,16 @@ func (a *app) approveCmd() *cobra.Command {
 		Use: "approve ID", Short: "Approve a pending request", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			ans := approval.DecisionInput{Verdict: approval.Approved, Code: "1", Scope: approval.Once, Note: note}
+			code := "1"
 			switch {
 			case note != "":
-				ans.Code = "4"
+				code = "4"
 			case session:
-				ans.Code, ans.Scope = "2", approval.Session
+				code = "2"
 			case always:
-				ans.Code, ans.Scope = "6", approval.Always
+				code = "6"
 			}
-			return a.decide(cmd.Context(), pos[0], ans)
+			return a.decide(cmd.Context(), pos[0], decide.ByCode(code, note))
 		},
 	}
 	c.Flags().StringVar(&note, "note", "", "`text` to send to the agent")
@@ -47,9 +48,7 @@ func (a *app) denyCmd() *cobra.Command {
 		Use: "deny ID [reason]", Short: "Deny a pending request", Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			return a.decide(cmd.Context(), pos[0], approval.DecisionInput{
-				Verdict: approval.Denied, Code: "3", Feedback: strings.Join(pos[1:], " "),
-			})
+			return a.decide(cmd.Context(), pos[0], decide.ByCode("3", strings.Join(pos[1:], " ")))
 		},
 	}
 }
@@ -110,7 +109,7 @@ func (a *app) readDecision() (*decisionInput, error) {
 }
 
 // decide decides one request, with or without a running daemon.
-func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInput) error {
+func (a *app) decide(ctx context.Context, typed string, ans decide.Input) error {
 	return a.ask(ctx, func(c *control.Client) error {
 		w, err := findWaiting(ctx, c, typed, &ans)
 		if err != nil {
@@ -129,7 +128,7 @@ func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInp
 }
 
 // findWaiting sets what a decision is about: exactly the pending that was read.
-func findWaiting(ctx context.Context, c *control.Client, typed string, ans *approval.DecisionInput) (w *approval.StoredPending, err error) {
+func findWaiting(ctx context.Context, c *control.Client, typed string, ans *decide.Input) (w *approval.StoredPending, err error) {
 	if ans.Key, err = find(ctx, c.Find, typed); err != nil {
 		return nil, err
 	}
@@ -146,7 +145,7 @@ func (a *app) cancelWaiting(ctx context.Context, typed string) error {
 		if !c.Operator {
 			return console.Fail(console.ExitRefused, "permesso deny "+typed, "only the operator of the daemon can cancel a pending request")
 		}
-		var ans approval.DecisionInput
+		var ans decide.Input
 		w, err := findWaiting(ctx, c, typed, &ans)
 		if err != nil {
 			return err

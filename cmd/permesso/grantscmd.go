@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 )
@@ -25,7 +25,7 @@ func (a *app) grantsCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printGrants(slices.DeleteFunc(list, func(r approval.GrantUse) bool {
+			return a.printGrants(slices.DeleteFunc(list, func(r grant.Use) bool {
 				return !all && !r.RevokedAt.IsZero() || channel != "" && r.Channel != channel ||
 					sender != "" && r.Sender != sender || workspace != "" && r.Workspace != workspace
 			}))
@@ -40,32 +40,32 @@ func (a *app) grantsCmd() *cobra.Command {
 
 // grantLine is a grant as grants --json prints it.
 type grantLine struct {
-	ID         string             `json:"id"`
-	Kind       approval.GrantKind `json:"kind"`
-	State      string             `json:"state"` // active, expired, used up, revoked
-	Workspace  string             `json:"workspace"`
-	ClientID   string             `json:"client_id"`
-	SessionID  string             `json:"session_id"`
-	ActionType string             `json:"action_type"`
-	Exact      bool               `json:"exact"` // one complete command line
-	Channel    string             `json:"channel"`
-	Sender     string             `json:"sender"`
-	Capability string             `json:"capability"`
-	TargetKind string             `json:"target_kind"`
-	Target     string             `json:"target"`
-	By         string             `json:"by"`
-	Via        string             `json:"via"`
-	Reason     string             `json:"reason"`
-	CreatedAt  time.Time          `json:"created_at"`
-	ExpiresAt  time.Time          `json:"expires_at"`
-	Uses       int                `json:"uses"`
-	MaxUses    int                `json:"max_uses"`
-	LastUsed   *time.Time         `json:"last_used"`
-	RevokedAt  *time.Time         `json:"revoked_at"`
-	RevokedBy  string             `json:"revoked_by"`
+	ID         string     `json:"id"`
+	Kind       grant.Kind `json:"kind"`
+	State      string     `json:"state"` // active, expired, used up, revoked
+	Workspace  string     `json:"workspace"`
+	ClientID   string     `json:"client_id"`
+	SessionID  string     `json:"session_id"`
+	ActionType string     `json:"action_type"`
+	Exact      bool       `json:"exact"` // one complete command line
+	Channel    string     `json:"channel"`
+	Sender     string     `json:"sender"`
+	Capability string     `json:"capability"`
+	TargetKind string     `json:"target_kind"`
+	Target     string     `json:"target"`
+	By         string     `json:"by"`
+	Via        string     `json:"via"`
+	Reason     string     `json:"reason"`
+	CreatedAt  time.Time  `json:"created_at"`
+	ExpiresAt  time.Time  `json:"expires_at"`
+	Uses       int        `json:"uses"`
+	MaxUses    int        `json:"max_uses"`
+	LastUsed   *time.Time `json:"last_used"`
+	RevokedAt  *time.Time `json:"revoked_at"`
+	RevokedBy  string     `json:"revoked_by"`
 }
 
-func lineOf(r approval.GrantUse, now time.Time) grantLine {
+func lineOf(r grant.Use, now time.Time) grantLine {
 	return grantLine{
 		ID: r.ID, Kind: r.Kind, State: r.State(now), Workspace: r.Workspace, ClientID: r.ClientID, SessionID: r.SessionID,
 		ActionType: r.ActionType, Exact: r.Exact != "", Channel: r.Channel, Sender: r.Sender, Capability: r.Capability,
@@ -75,7 +75,7 @@ func lineOf(r approval.GrantUse, now time.Time) grantLine {
 	}
 }
 
-func (a *app) printGrants(list []approval.GrantUse) error {
+func (a *app) printGrants(list []grant.Use) error {
 	now := time.Now()
 	if !a.JSON && len(list) == 0 {
 		fmt.Fprintln(a.Out, "No grants.")
@@ -93,7 +93,7 @@ func (a *app) printGrants(list []approval.GrantUse) error {
 func grantText(l grantLine) string {
 	what := l.ActionType
 	switch {
-	case l.Kind == approval.GrantTarget:
+	case l.Kind == grant.Target:
 		what = strings.TrimSpace(l.Capability + " " + l.Target)
 	case l.Exact:
 		what += ", one command line"
@@ -122,7 +122,7 @@ func (a *app) grantCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.Print(lineOf(approval.GrantUse{Grant: *g}, time.Now()), "granted "+g.ID)
+				return a.Print(lineOf(grant.Use{Grant: *g}, time.Now()), "granted "+g.ID)
 			})
 		},
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
@@ -40,7 +40,7 @@ func (a *app) keyCreateCmd() *cobra.Command {
 			return a.ask(cmd.Context(), func(d *control.Client) error { return a.keyCreate(cmd.Context(), d, f) })
 		},
 	}
-	c.Flags().StringSliceVar(&f.Scopes, "scope", []string{approval.MayRequest, approval.MayRead}, "comma-separated `list` of scopes: "+strings.Join(approval.Scopes(), ", "))
+	c.Flags().StringSliceVar(&f.Scopes, "scope", []string{apikey.MayRequest, apikey.MayRead}, "comma-separated `list` of scopes: "+strings.Join(apikey.Scopes(), ", "))
 	c.Flags().StringVar(&f.Owner, "owner", "", "`approver` who owns the key")
 	c.Flags().StringVar(&f.Name, "name", "", "`label` of the key")
 	_ = c.RegisterFlagCompletionFunc("owner", a.completeConfig(func(cfg *config.Config, pos []string) []string {
@@ -64,7 +64,7 @@ type keyLine struct {
 	RevokedBy string     `json:"revoked_by"`
 }
 
-func keyLineOf(k *approval.APIKey) keyLine {
+func keyLineOf(k *apikey.Key) keyLine {
 	return keyLine{
 		ID: k.ID, ClientID: k.ClientID(), Workspace: k.Workspace, Scopes: k.Scopes, Owner: k.Owner, Name: k.Name,
 		CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, RevokedAt: timeOrNil(k.RevokedAt), RevokedBy: k.RevokedBy,
@@ -129,7 +129,7 @@ func (a *app) keyList(ctx context.Context, d *control.Client, workspace string, 
 	return nil
 }
 
-func keyText(k *approval.APIKey) string {
+func keyText(k *apikey.Key) string {
 	text := fmt.Sprintf("%s  %s: %s", k.ID, k.Workspace, strings.Join(k.Scopes, ","))
 	if k.Owner != "" {
 		text += " · " + k.Owner

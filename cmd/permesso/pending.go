@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
@@ -128,7 +129,7 @@ func find(ctx context.Context, list func(ctx context.Context, ws, prefix string)
 	case err != nil:
 		return approval.Key{}, err
 	case len(keys) == 0:
-		return approval.Key{}, console.Wrap(console.ExitRefused, fmt.Errorf("%s: %w", typed, approval.ErrUnknown), "permesso pending lists the pending requests")
+		return approval.Key{}, console.Wrap(console.ExitRefused, fmt.Errorf("%s: %w", typed, decide.ErrUnknown), "permesso pending lists the pending requests")
 	case len(keys) > 1:
 		return approval.Key{}, console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
 	}

@@ -17,7 +17,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -63,7 +66,7 @@ func (a *app) policyRegistryCmd() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			var rows [][]string
 			var objects []any
-			for _, c := range approval.Capabilities() {
+			for _, c := range facts.Capabilities() {
 				rows = append(rows, []string{c.Name, yesNo(c.Critical), string(c.Default), c.TargetKind})
 				objects = append(objects, map[string]any{
 					"capability": c.Name, "critical": c.Critical, "default_approval": c.Default, "target_kind": c.TargetKind,
@@ -87,9 +90,9 @@ func (a *app) policyTableCmd() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			var rows [][]string
 			var objects []any
-			for _, c := range approval.Capabilities() {
+			for _, c := range facts.Capabilities() {
 				row := []string{c.Name}
-				for _, level := range approval.Levels() {
+				for _, level := range grant.Levels() {
 					o := policy.Table(level, c.Name)
 					row = append(row, o.String())
 					objects = append(objects, map[string]any{"level": level, "capability": c.Name, "outcome": longOutcome(o)})
@@ -119,10 +122,10 @@ func (a *app) policyCheckCmd() *cobra.Command {
 		ValidArgsFunction: completeLevelAndCapability,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			level := strings.ToLower(pos[0])
-			if !slices.Contains(approval.Levels(), level) {
+			if !slices.Contains(grant.Levels(), level) {
 				return console.Fail(console.ExitUsage, "use readonly, supervised or full", "%q is not an autonomy level", pos[0])
 			}
-			c, ok := approval.CapabilityNamed(pos[1])
+			c, ok := facts.CapabilityNamed(pos[1])
 			if !ok {
 				return console.Fail(console.ExitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", pos[1])
 			}
@@ -376,7 +379,7 @@ func runCase(h *home.Home, c testCase) (testResult, error) {
 	if err != nil {
 		return testResult{}, err
 	}
-	m.Learn(approval.Entry{Event: approval.EventAutoApproved, Workspace: ws, SessionID: f.SessionID, Time: f.Now, Taints: c.Taints})
+	m.Learn(event.Entry{Event: event.AutoApproved, Workspace: ws, SessionID: f.SessionID, Time: f.Now, Taints: c.Taints})
 	r := m.Judge(f)
 	return testResult{
 		Name: c.Name, OK: r.Outcome == want && (c.Rule == "" || c.Rule == r.Rule),

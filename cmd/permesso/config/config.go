@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -46,7 +47,7 @@ type Config struct {
 	Workspaces     map[string]approval.Workspace
 	Approvers      map[string]approval.Approver
 	Tools          map[string]approval.Tool
-	Provers        approval.Provers
+	Provers        facts.Provers
 	Rules          []policy.Rule
 	Limits         map[string]policy.Limits // by workspace
 	Retention      Retention
@@ -77,7 +78,7 @@ func emptyConfig() *Config {
 		Workspaces:    map[string]approval.Workspace{},
 		Approvers:     map[string]approval.Approver{},
 		Tools:         map[string]approval.Tool{},
-		Provers:       approval.Provers{},
+		Provers:       facts.Provers{},
 		Limits:        map[string]policy.Limits{},
 		AgentUIDs:     map[string][]string{},
 		TelegramChats: map[string]TelegramChat{},

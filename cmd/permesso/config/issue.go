@@ -11,7 +11,7 @@ import (
 
 	"github.com/agext/levenshtein"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 const maxPrintedIssues = 20
@@ -26,7 +26,7 @@ type Issue struct {
 	Hint    string `json:"hint"`
 }
 
-// Format is the issue as an error of one line, with its hint for [approval.Hint].
+// Format is the issue as an error of one line, with its hint for [hints.Of].
 func (p Issue) Format(file string) error {
 	var b strings.Builder
 	b.WriteString(file)
@@ -34,7 +34,7 @@ func (p Issue) Format(file string) error {
 		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Col)
 	}
 	b.WriteString(": " + p.Message)
-	return approval.WithHint(errors.New(b.String()), p.Hint)
+	return hints.Add(errors.New(b.String()), p.Hint)
 }
 
 // Error has all issues of one file, in the order of its lines.

@@ -7,6 +7,8 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/security/policy"
 )
@@ -123,7 +125,7 @@ func cutLast(path string) (before, last string) {
 // Capabilities are the names of the capabilities.
 func Capabilities() []string {
 	var names []string
-	for _, c := range approval.Capabilities() {
+	for _, c := range facts.Capabilities() {
 		names = append(names, c.Name)
 	}
 	return names
@@ -188,7 +190,7 @@ func workspaceKeys(languages valueType, languageHelp string) []Key {
 	}
 	rates := []Key{{Name: "CAPABILITY", exampleName: `"mail:send"`, Example: `"10/1h"`, Help: "number per duration", names: append(Capabilities(), "none"), valueType: rateType()}}
 	return []Key{
-		{Name: "autonomy", Default: `"supervised"`, Help: "readonly, supervised, full", valueType: word(approval.Levels()...), shown: true},
+		{Name: "autonomy", Default: `"supervised"`, Help: "readonly, supervised, full", valueType: word(grant.Levels()...), shown: true},
 		{Name: "approvers", Help: "names from [approvers]; empty: only the local operator", Hint: `a list of names: approvers = ["ann"]`, valueType: texts("list of names", nil, ""), shown: true},
 		{Name: "agent_uid", Example: "1001", Help: "or [1001, 1002]: the agent's UID, if it is not in a container; it may not decide", Hint: uidHint, valueType: numbers("UID, or list of UIDs", 1, highestUID, "whole numbers from 1 to 4294967294", false)},
 		{Name: "channels", Example: `["telegram", "email"]`, Help: "also ask approvers there", Hint: `a list of names: channels = ["telegram"]`, valueType: texts("list of names of channels", nil, "")},
@@ -207,7 +209,7 @@ func workspaceKeys(languages valueType, languageHelp string) []Key {
 		{Name: "contains_secrets", Default: "false", Help: "true: what its agent reads counts as secret", valueType: flag()},
 		{Name: "admin", Default: "false", Help: "true: no tool may read public sources there", valueType: flag()},
 		{Name: "binds_sessions", Default: "false", Help: "true: the agent cannot choose its session_id", valueType: flag()},
-		{Name: "sessions", Help: "autonomy of single sessions", Hint: `sessions = { "sess_1" = "readonly" }`, valueType: tables(""), Keys: []Key{{Name: "SESSION", exampleName: "sess_1", Example: `"readonly"`, Help: "readonly, supervised, full", valueType: word(approval.Levels()...)}}},
+		{Name: "sessions", Help: "autonomy of single sessions", Hint: `sessions = { "sess_1" = "readonly" }`, valueType: tables(""), Keys: []Key{{Name: "SESSION", exampleName: "sess_1", Example: `"readonly"`, Help: "readonly, supervised, full", valueType: word(grant.Levels()...)}}},
 		{Name: "ask_above", Help: "more requests need approval; by capability, none: without one", Hint: rateHint, valueType: tables(""), Keys: rates, unknown: "%s is not a capability"},
 		{Name: "deny_above", Help: "more requests are refused", Hint: rateHint, valueType: tables(""), Keys: rates, unknown: "%s is not a capability"},
 		{Name: "budget_session", Help: "cost of a session, in the units of a tool's cost", Hint: budgetHint, valueType: tables(""), Keys: budget},
@@ -240,7 +242,7 @@ func toolKeys() []Key {
 		{Name: "dangerous_writes", Example: "false", Help: "it can do damage", Hint: propertyHint, valueType: property, instead: true},
 		{Name: "cost", Example: "1", Help: "of one request, in units of your own, for the budgets", Hint: "a whole number, in units of your own", valueType: number(0, 1<<53)},
 		{Name: "program", Example: `"code"`, Help: "the argument that is a program", Hint: `the name of an argument: program = "code"`, valueType: must("name of an argument", validArgument, "must name an argument of the tool"), instead: true},
-		{Name: "facts", Example: `{ recipient = "name" }`, Help: "the meaning of arguments: recipient, path, host, amount, table", Hint: factsHint, valueType: tables(""), Keys: []Key{{Name: "FACT", exampleName: "recipient", names: approval.FactNames(), valueType: oneOrMore(texts("list of arguments", nil, ""))}}},
+		{Name: "facts", Example: `{ recipient = "name" }`, Help: "the meaning of arguments: recipient, path, host, amount, table", Hint: factsHint, valueType: tables(""), Keys: []Key{{Name: "FACT", exampleName: "recipient", names: facts.Names(), valueType: oneOrMore(texts("list of arguments", nil, ""))}}},
 		{Name: "handler", Example: `{ kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", env = ["LANG"] }`, Hint: `handler = { kind = "command", argv = ["/usr/bin/true"] }`, valueType: tables(""), shown: true, Keys: handlerKeys(), prose: "handler"},
 	}
 	return keys

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -310,18 +311,18 @@ func (s *section) facts() map[string][]string {
 	if sub == nil {
 		return nil
 	}
-	facts := map[string][]string{}
+	declared := map[string][]string{}
 	for _, name := range sub.node.order {
 		if _, known := sub.row(name); !known {
 			continue
 		}
-		facts[name] = sub.texts(name)
-		if len(facts[name]) == 0 || slices.ContainsFunc(facts[name], func(f string) bool { return f == "" || len(f) > 200 }) {
+		declared[name] = sub.texts(name)
+		if len(declared[name]) == 0 || slices.ContainsFunc(declared[name], func(f string) bool { return f == "" || len(f) > 200 }) {
 			sub.fail(sub.position(name), name, factsHint, "%s must name arguments of the tool", name)
 		}
 	}
 	if len(sub.node.order) == 0 {
-		sub.fail(sub.node.key, "", factsHint, "facts is empty: it must name %s", list(approval.FactNames()))
+		sub.fail(sub.node.key, "", factsHint, "facts is empty: it must name %s", list(facts.Names()))
 	}
-	return facts
+	return declared
 }

@@ -17,7 +17,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -166,7 +168,7 @@ func commandHint(err error) string {
 	}{
 		{receipt.ErrNoKey, "run permesso init to create one"},
 		{seal.ErrNoKey, "run permesso init to create one"},
-		{approval.ErrUnsynced, "the decision may have been recorded; check with permesso show ID before retrying"},
+		{store.ErrUnsynced, "the decision may have been recorded; check with permesso show ID before retrying"},
 		{ipc.ErrLocked, "stop the other daemon, or use another --home"},
 	} {
 		if errors.Is(err, x.is) {
@@ -181,7 +183,7 @@ func HintFor(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok && e.hint != "" {
 		return e.hint
 	}
-	return Hints(approval.Hint(err), commandHint(err))
+	return Hints(hints.Of(err), commandHint(err))
 }
 
 // Hints joins hints; empty ones are left out.
@@ -227,7 +229,7 @@ func Plural(n int, what string) string {
 func VerifyFirst(err error) error {
 	for _, bad := range []error{audit.ErrDamaged, audit.ErrTampered, audit.ErrNotProven} {
 		if errors.Is(err, bad) {
-			return approval.WithHint(err, Hints("run permesso audit verify for details", approval.Hint(err)))
+			return hints.Add(err, Hints("run permesso audit verify for details", hints.Of(err)))
 		}
 	}
 	return err

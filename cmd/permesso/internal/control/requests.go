@@ -12,6 +12,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -133,15 +135,15 @@ type storyQuery struct {
 // storyDoc is what is kept of one request. Documents are bytes, so that they stay as they
 // were signed.
 type storyDoc struct {
-	Waiting   *waitingDoc      `json:"waiting"`
-	Record    []byte           `json:"record"`
-	Asked     []byte           `json:"asked"`    // the pending in the record
-	Decision  []byte           `json:"decision"` // the record's
-	Redeemed  []byte           `json:"redeemed"`
-	Timeline  []approval.Entry `json:"timeline"`
-	Damaged   string           `json:"damaged"` // why the timeline is incomplete
-	Foot      string           `json:"foot"`
-	Retention string           `json:"retention"` // how long records are kept
+	Waiting   *waitingDoc   `json:"waiting"`
+	Record    []byte        `json:"record"`
+	Asked     []byte        `json:"asked"`    // the pending in the record
+	Decision  []byte        `json:"decision"` // the record's
+	Redeemed  []byte        `json:"redeemed"`
+	Timeline  []event.Entry `json:"timeline"`
+	Damaged   string        `json:"damaged"` // why the timeline is incomplete
+	Foot      string        `json:"foot"`
+	Retention string        `json:"retention"` // how long records are kept
 }
 
 var opStory = get("story", "/requests/{workspace}/{id}", "All that is kept of one request", (*Service).story)
@@ -246,8 +248,8 @@ type VerdictBody struct {
 }
 
 // Input is the decision as a decider takes it. The caller adds the person.
-func (b VerdictBody) Input(k approval.Key) approval.DecisionInput {
-	return approval.DecisionInput{
+func (b VerdictBody) Input(k approval.Key) decide.Input {
+	return decide.Input{
 		Key: k, PendingSHA256: b.PendingSHA256, Verdict: b.Verdict, Code: b.Code, Scope: b.Scope,
 		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer,
 	}
@@ -266,7 +268,7 @@ func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody)
 		if s.Decider.Refused != nil {
 			s.Decider.Refused(approval.Key{}, c.Person, c.Via)
 		}
-		return nil, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return nil, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	a := in.Body.Input(in.key())
 	a.By, a.Via = c.Person, c.Via
@@ -280,7 +282,7 @@ func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody)
 var opCancel = del("cancel", "/requests/{workspace}/{id}", "Cancel a pending request", (*Service).cancel).forOperator()
 
 func (s *Service) cancel(ctx context.Context, c *httpapi.Caller, in *OneQuery) ([]byte, error) {
-	d, err := s.Decider.Cancel(ctx, approval.DecisionInput{Key: in.key(), By: c.Person, Via: c.Via})
+	d, err := s.Decider.Cancel(ctx, decide.Input{Key: in.key(), By: c.Person, Via: c.Via})
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -222,7 +225,7 @@ var tools = map[string]approval.Tool{
 }
 
 // Provers implements gate.Settings.
-func (*sim) Provers() approval.Provers { return nil }
+func (*sim) Provers() facts.Provers { return nil }
 
 // Tool implements gate.Settings.
 func (w *sim) Tool(name string) (approval.Tool, bool) {
@@ -263,8 +266,8 @@ func (m grantStore) AddFromDecision(p *approval.Pending, d *approval.Decision) e
 	if err != nil {
 		return err
 	}
-	k := approval.GrantKey(g.ID)
-	err = m.store.Create(context.Background(), approval.DocGrant, k, m.w.config.key.Seal(approval.DocGrant, k, body), approval.Durable)
+	k := grant.Key(g.ID)
+	err = m.store.Create(context.Background(), approval.DocGrant, k, m.w.config.key.Seal(approval.DocGrant, k, body), store.Durable)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
@@ -401,7 +404,7 @@ type gateStore struct {
 	slots map[approval.Key][]byte // for noExpirySlot
 }
 
-func (s *gateStore) Create(ctx context.Context, doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
+func (s *gateStore) Create(ctx context.Context, doc approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
 	switch {
 	case s.w.config.Mutant == noClaim && doc == approval.DocClaim:
 		return nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -25,7 +26,7 @@ const completeSlack = 24 * time.Hour
 // records and receipts. After a clean stop there are none.
 func (s *server) completeAudit() error {
 	last := s.audit.FoundAtOpen()
-	if last.Event == approval.EventStopped {
+	if last.Event == event.Stopped {
 		return nil
 	}
 	var since time.Time
@@ -45,13 +46,13 @@ func (s *server) completeAudit() error {
 
 // auditable returns the entries that the log must hold for all claims and for
 // the records changed since then.
-func (s *server) auditable(since time.Time) ([]approval.Entry, error) {
+func (s *server) auditable(since time.Time) ([]event.Entry, error) {
 	names, err := s.Store.Workspaces(context.Background())
 	if err != nil {
 		return nil, err
 	}
 	h := &gate.History{Store: s.Store, Seal: s.keys.Seal, Words: chat.Words{}, Tool: home.SettingsOf(s.Config).Tool}
-	var want []approval.Entry
+	var want []event.Entry
 	for _, ws := range names {
 		recs, err := s.recordEntries(h, ws, since)
 		if err != nil {
@@ -66,8 +67,8 @@ func (s *server) auditable(since time.Time) ([]approval.Entry, error) {
 	return want, nil
 }
 
-func (s *server) recordEntries(h *gate.History, ws string, since time.Time) ([]approval.Entry, error) {
-	var want []approval.Entry
+func (s *server) recordEntries(h *gate.History, ws string, since time.Time) ([]event.Entry, error) {
+	var want []event.Entry
 	err := s.EachRecord(s.Viewer(s.keys), ws, since, func(rec *approval.Record) {
 		want = append(want, h.RecordEntries(rec)...)
 	}, func(k approval.Key, err error) {
@@ -76,12 +77,12 @@ func (s *server) recordEntries(h *gate.History, ws string, since time.Time) ([]a
 	return want, err
 }
 
-func (s *server) claimEntries(h *gate.History, ws string) ([]approval.Entry, error) {
+func (s *server) claimEntries(h *gate.History, ws string) ([]event.Entry, error) {
 	ids, _, err := s.Store.List(context.Background(), approval.DocClaim, ws)
 	if err != nil {
 		return nil, fmt.Errorf("list claims of %s: %w", ws, err)
 	}
-	var want []approval.Entry
+	var want []event.Entry
 	for _, id := range ids {
 		entries, err := h.ClaimEntries(approval.Key{Workspace: ws, ID: id})
 		if err != nil { // recovery will fail on it too, and log it
@@ -102,23 +103,23 @@ type pauseAudit struct {
 	known map[string]bool // facts in the log; nil: not read yet
 }
 
-type auditAppender interface{ Append(approval.Entry) error }
+type auditAppender interface{ Append(event.Entry) error }
 
-func pausedFact(p ipc.Pause) approval.Entry {
+func pausedFact(p ipc.Pause) event.Entry {
 	ws := p.Workspace
 	if ws == ipc.AllWorkspaces {
 		ws = ""
 	}
-	return approval.Entry{Event: approval.EventPaused, Workspace: ws, By: p.By, Via: cmp.Or(p.Via, "cli"), Reason: p.Reason, Detail: "pause " + p.ID}
+	return event.Entry{Event: event.Paused, Workspace: ws, By: p.By, Via: cmp.Or(p.Via, "cli"), Reason: p.Reason, Detail: "pause " + p.ID}
 }
 
-func resumedFact(r ipc.Resumed) approval.Entry {
+func resumedFact(r ipc.Resumed) event.Entry {
 	e := pausedFact(r.Pause)
-	e.Event, e.By, e.Via, e.Reason = approval.EventResumed, r.By, cmp.Or(r.Via, "cli"), ""
+	e.Event, e.By, e.Via, e.Reason = event.Resumed, r.By, cmp.Or(r.Via, "cli"), ""
 	return e
 }
 
-func factName(e approval.Entry) string { return string(e.Event) + " " + e.Detail }
+func factName(e event.Entry) string { return string(e.Event) + " " + e.Detail }
 
 // recordNew audits what is not in the log yet.
 func (m *pauseAudit) recordNew() error {
@@ -149,7 +150,7 @@ func (m *pauseAudit) recordNew() error {
 	return nil
 }
 
-func (m *pauseAudit) recordOnce(e approval.Entry) error {
+func (m *pauseAudit) recordOnce(e event.Entry) error {
 	if m.known[factName(e)] {
 		return nil
 	}
@@ -167,8 +168,8 @@ func (m *pauseAudit) learn() error {
 		return nil
 	}
 	known := map[string]bool{}
-	err := audit.Entries(m.store.FS, m.store.Layout.Audit(), func(e approval.Entry) error {
-		if e.Event == approval.EventPaused || e.Event == approval.EventResumed {
+	err := audit.Entries(m.store.FS, m.store.Layout.Audit(), func(e event.Entry) error {
+		if e.Event == event.Paused || e.Event == event.Resumed {
 			known[factName(e)] = true
 		}
 		return nil

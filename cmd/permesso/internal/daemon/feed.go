@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
@@ -21,9 +22,9 @@ type feed struct {
 	dirty chan struct{}
 
 	mu        sync.Mutex
-	last      []approval.Entry // newest entries, in order
-	newest    int64            // sequence number of the newest entry
-	durable   int64            // sequence number of the newest durable entry
+	last      []event.Entry // newest entries, in order
+	newest    int64         // sequence number of the newest entry
+	durable   int64         // sequence number of the newest durable entry
 	changed   chan struct{}
 	followers int
 }
@@ -37,7 +38,7 @@ func newFeed(h *home.Home, log *audit.Log) *feed {
 }
 
 // add adds an entry. The audit log calls it under its own lock.
-func (f *feed) add(e approval.Entry) {
+func (f *feed) add(e event.Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.newest = e.Seq
@@ -108,10 +109,10 @@ func (f *feed) Moved() (newest int64, moved <-chan struct{}) {
 }
 
 // Since implements httpapi.Log.
-func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
+func (f *feed) Since(seq int64, each func(event.Entry) error) error {
 	f.mu.Lock()
 	durable := f.durable
-	var list []approval.Entry
+	var list []event.Entry
 	here := len(f.last) > 0 && f.last[0].Seq <= seq+1
 	for _, e := range f.last {
 		if here && e.Seq > seq && e.Seq <= durable {
@@ -120,7 +121,7 @@ func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
 	}
 	f.mu.Unlock()
 	if !here {
-		return audit.EntriesAfter(f.home.FS, f.home.Layout.Audit(), seq, func(e approval.Entry) error {
+		return audit.EntriesAfter(f.home.FS, f.home.Layout.Audit(), seq, func(e event.Entry) error {
 			if e.Seq > durable {
 				return nil
 			}
@@ -168,7 +169,7 @@ func (c *requestMetrics) begin(k approval.Key, at time.Time) {
 }
 
 // observe counts an audit entry.
-func (c *requestMetrics) observe(e approval.Entry) {
+func (c *requestMetrics) observe(e event.Entry) {
 	if e.RequestID == "" || e.Workspace == "" {
 		return
 	}
@@ -176,13 +177,13 @@ func (c *requestMetrics) observe(e approval.Entry) {
 	k := approval.Key{Workspace: e.Workspace, ID: e.RequestID}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e.Event == approval.EventRequested {
+	if e.Event == event.Requested {
 		c.begin(k, e.Time)
 		return
 	}
 	status := read.EndedBy(&e)
 	at, waited := c.since[k.Workspace][k.ID]
-	if decided := e.Event == approval.EventApproved || status != ""; decided && waited {
+	if decided := e.Event == event.Approved || status != ""; decided && waited {
 		if e.By != "" && e.Via != "gate" {
 			name := fmt.Sprintf("permesso_decision_seconds{workspace=%q}", e.Workspace)
 			c.metrics.GetOrCreateSummary(name).Update(e.Time.Sub(at).Seconds())

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -139,7 +140,7 @@ func openInline(h *home.Home, a *console.Console, level string) (*server, error)
 type pruner struct {
 	gate   *gate.Gate
 	steady func(now time.Time) error // an error if the clock is not trusted
-	note   func(approval.Entry)
+	note   func(event.Entry)
 	now    func() time.Time
 	wait   func(context.Context, time.Duration) error
 	log    zerolog.Logger
@@ -210,8 +211,8 @@ func (p *pruner) reportHold(leap *audit.ClockJump, rest func() error) {
 	p.heldSince = &leap.From
 	p.log.Warn().Err(leap).Int("records", all.Records).Int("responses", all.Responses).
 		Msg("prune on hold: gap in the audit log, the clock may be wrong; pruning continues after a day")
-	p.note(approval.Entry{
-		Time: p.now().UTC(), Event: approval.EventPruned, Reason: leap.Error(), Detail: "on hold: the clock is not trusted for a day",
+	p.note(event.Entry{
+		Time: p.now().UTC(), Event: event.Pruned, Reason: leap.Error(), Detail: "on hold: the clock is not trusted for a day",
 	})
 }
 

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -156,7 +158,7 @@ func (p apiReceipts) Redeem(ctx context.Context, f approval.ReceiptFacts, by str
 	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
 	err := p.MarkRedeemed(ctx, p.keys, k, by)
 	if err == nil {
-		p.audit.Note(approval.Entry{Event: approval.EventRedeemed, Workspace: k.Workspace, RequestID: k.ID, Tool: f.Tool, By: by, Via: "rest"})
+		p.audit.Note(event.Entry{Event: event.Redeemed, Workspace: k.Workspace, RequestID: k.ID, Tool: f.Tool, By: by, Via: "rest"})
 	}
 	return err
 }
@@ -204,10 +206,10 @@ func (m mailIntake) result(t email.Taken) (httpapi.InboxResult, error) {
 	case email.Unclear:
 		return r, fmt.Errorf("%w: invalid code", httpapi.ErrInbox)
 	case email.Late:
-		return r, &approval.Refusal{Reason: approval.ErrDecided}
+		return r, &decide.Refusal{Reason: decide.ErrDecided}
 	case email.Refused:
 		if found {
-			return r, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+			return r, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 		}
 	case email.Ignored:
 	}

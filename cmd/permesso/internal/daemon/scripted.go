@@ -12,6 +12,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -109,7 +111,7 @@ func (s *server) warnScripted() {
 	fmt.Fprintf(s.app.Out, "%s\n!!  NO APPROVER: %s decides.\n!!  Use this daemon only to test agents.\n%[1]s\n", bar, name)
 	s.log.Warn().Str("by", name).Str("sha256", s.script.SHA256).Msg("NO APPROVER: a script decides; use this daemon only for tests")
 	s.health.Set("script", name+" decides instead of people", "for tests only; otherwise serve another home without --script")
-	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventConfigured, Detail: "script sha256 " + s.script.SHA256})
+	s.audit.Note(event.Entry{Time: time.Now().UTC(), Event: event.Configured, Detail: "script sha256 " + s.script.SHA256})
 }
 
 const scriptChannel = "script"
@@ -229,12 +231,12 @@ func (x *answerer) answer(ctx context.Context, k approval.Key, p *reply) (done b
 	}
 	a.PendingSHA256, a.By, a.Via = p.sha, scriptedApprover(x.script), scriptChannel
 	_, err := x.decider.Decide(ctx, a)
-	if errors.Is(err, approval.ErrNotApplicable) {
-		no := approval.DecisionInput{Key: k, PendingSHA256: p.sha, By: a.By, Via: a.Via, Verdict: approval.Denied, Code: "3"}
+	if errors.Is(err, decide.ErrNotApplicable) {
+		no := decide.Input{Key: k, PendingSHA256: p.sha, By: a.By, Via: a.Via, Verdict: approval.Denied, Code: "3"}
 		no.Feedback = fmt.Sprintf("%s of the script is not applicable: %s", p.name, err)
 		_, err = x.decider.Decide(ctx, no)
 	}
-	if _, refused := errors.AsType[*approval.Refusal](err); refused || err == nil {
+	if _, refused := errors.AsType[*decide.Refusal](err); refused || err == nil {
 		return true // already decided or expired
 	}
 	x.log.Error().Err(err).Str("ws", k.Workspace).Str("id", k.ID).Str("via", scriptChannel).Msg("decide by script failed")

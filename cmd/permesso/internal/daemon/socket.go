@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/web"
@@ -138,7 +139,7 @@ func (s *server) controlService() *control.Service {
 		},
 		PausesChanged: s.refreshPauses,
 		Redeemed: func(k approval.Key, by, via string) {
-			s.audit.Note(approval.Entry{Event: approval.EventRedeemed, Workspace: k.Workspace, RequestID: k.ID, By: by, Via: via})
+			s.audit.Note(event.Entry{Event: event.Redeemed, Workspace: k.Workspace, RequestID: k.ID, By: by, Via: via})
 		},
 		Log: func(err error) {
 			if s.localErrors.allow("") {
@@ -204,8 +205,8 @@ func (s *server) gateDecider() *gate.Decider {
 		if local && !s.refusals.allow(by.ID) {
 			return
 		}
-		s.audit.Note(approval.Entry{
-			Time: time.Now().UTC(), Event: approval.EventRefusedDecider, Workspace: k.Workspace, RequestID: k.ID,
+		s.audit.Note(event.Entry{
+			Time: time.Now().UTC(), Event: event.RefusedDecider, Workspace: k.Workspace, RequestID: k.ID,
 			By: by.StableID(), Via: via,
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/web"
@@ -156,7 +157,7 @@ type uiData struct {
 }
 
 // Entries implements web.Audit.
-func (u *uiData) Entries(ctx context.Context, q read.EntryQuery) (list []approval.Entry, more bool, err error) {
+func (u *uiData) Entries(ctx context.Context, q read.EntryQuery) (list []event.Entry, more bool, err error) {
 	q.Line = home.EntryLine
 	return read.Entries(ctx, u.ReadLog, q)
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -77,7 +77,7 @@ func TestDoctorLimitsSimilarFindings(t *testing.T) {
 
 // A folder's name can hold any bytes; it must not look like another finding.
 func TestFindingsAreOneLine(t *testing.T) {
-	f := findingOf(SeverityError, "", approval.WithHint(errors.New("x\n✓ keys      well"), "do\nthis \x1b[2K"))
+	f := findingOf(SeverityError, "", hints.Add(errors.New("x\n✓ keys      well"), "do\nthis \x1b[2K"))
 	require.NotContains(t, f.What+f.Cure, "\n")
 	require.NotContains(t, f.What+f.Cure, "\x1b")
 	require.Contains(t, f.Cure, "do; this")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -70,7 +70,7 @@ func (d *Doctor) staleConfig(started time.Time) []Finding {
 		entries = nil // checkAudit reports it
 	}
 	for _, e := range entries {
-		if e.Event == approval.EventStarted || e.Event == approval.EventConfigured {
+		if e.Event == event.Started || e.Event == event.Configured {
 			read = e.Time
 		}
 	}

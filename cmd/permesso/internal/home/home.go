@@ -17,7 +17,9 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/exec"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -119,7 +121,7 @@ func (h *Home) ActAsOwner() error {
 }
 
 // ReadLog is a read.Log of this home's audit log.
-func (h *Home) ReadLog(keep func(line []byte) bool, each func(approval.Entry) error) error {
+func (h *Home) ReadLog(keep func(line []byte) bool, each func(event.Entry) error) error {
 	return audit.Backwards(h.FS, h.Layout.Audit(), keep, each)
 }
 
@@ -267,7 +269,7 @@ func (s *Settings) Approver(by approval.Person) string { return s.cfg.Approver(b
 func (s *Settings) IsAgent(uid string) bool { return s.cfg.IsAgent(uid) }
 
 // Provers implements gate.Settings.
-func (s *Settings) Provers() approval.Provers { return s.cfg.Provers }
+func (s *Settings) Provers() facts.Provers { return s.cfg.Provers }
 
 // Live is the current settings: the one pointer that a reload swaps.
 type Live struct{ now atomic.Pointer[Settings] }
@@ -282,7 +284,7 @@ func (l *Live) Workspace(name string) (approval.Workspace, bool) { return l.now.
 func (l *Live) Tool(name string) (approval.Tool, bool) { return l.now.Load().Tool(name) }
 
 // Provers implements gate.Settings.
-func (l *Live) Provers() approval.Provers { return l.now.Load().Provers() }
+func (l *Live) Provers() facts.Provers { return l.now.Load().Provers() }
 
 // Judge implements gate.Policy with the current settings, as Reserve and Recurrence do.
 func (l *Live) Judge(f approval.Facts) approval.Ruling { return l.now.Load().policy.Judge(f) }

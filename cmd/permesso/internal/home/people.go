@@ -11,8 +11,11 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -94,12 +97,12 @@ type Revoker struct {
 func (m *Memory) Revoker() Revoker { return Revoker{m, m.home.Authorizer()} }
 
 // Given implements the revoker of chat.Interceptor.
-func (r Revoker) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
+func (r Revoker) Given(p *approval.Pending, d *approval.Decision) *grant.Grant {
 	return policy.GrantFrom(p, d)
 }
 
 // Remembered implements the revoker of chat.Interceptor.
-func (r Revoker) Remembered(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
+func (r Revoker) Remembered(ctx context.Context, workspaces []string) ([]grant.Grant, error) {
 	// Read the future grants first: a request that ends between the two reads
 	// is then seen twice, not missed.
 	all, err := r.upcoming(ctx, workspaces)
@@ -117,10 +120,10 @@ func (r Revoker) Remembered(ctx context.Context, workspaces []string) ([]approva
 }
 
 // Revoke implements the revoker of chat.Interceptor.
-func (r Revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person) (done bool, err error) {
+func (r Revoker) Revoke(_ context.Context, g grant.Grant, by approval.Person) (done bool, err error) {
 	name, ok := r.authorizer.May(g.Workspace, nil, by)
 	if !ok {
-		return false, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return false, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	now, err := r.Grant(g.ID)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -145,28 +148,28 @@ func (m *Memory) RevokeGrant(id, by string) (done bool, err error) {
 	return m.revoke(g, by)
 }
 
-func (m *Memory) revoke(g *approval.Grant, by string) (done bool, err error) {
+func (m *Memory) revoke(g *grant.Grant, by string) (done bool, err error) {
 	if !g.RevokedAt.IsZero() {
 		return false, nil
 	}
 	g.RevokedAt, g.RevokedBy = time.Now().UTC(), by
-	return true, m.SaveGrant(g, approval.Replace)
+	return true, m.SaveGrant(g, store.Replace)
 }
 
 // GrantsIn lists the grants of a workspace, the newest first.
-func (m *Memory) GrantsIn(ws string) []approval.GrantUse {
-	return slices.DeleteFunc(m.Grants(), func(g approval.GrantUse) bool { return g.Workspace != ws })
+func (m *Memory) GrantsIn(ws string) []grant.Use {
+	return slices.DeleteFunc(m.Grants(), func(g grant.Use) bool { return g.Workspace != ws })
 }
 
 // upcoming returns the grants of decided requests that still run. Their files are
 // written with the outcome, but they can be revoked now.
-func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
+func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]grant.Grant, error) {
 	viewer := m.home.Viewer(m.Keys)
 	waiting, err := viewer.Waiting(ctx, workspaces)
 	if err != nil {
 		return nil, err
 	}
-	var all []approval.Grant
+	var all []grant.Grant
 	for _, w := range waiting {
 		d, err := viewer.Decided(ctx, w)
 		if d == nil || err != nil {
@@ -184,12 +187,12 @@ func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]approval.
 }
 
 // findUpcoming is find among the grants of soon.
-func (m *Memory) findUpcoming(typed string) (*approval.Grant, error) {
+func (m *Memory) findUpcoming(typed string) (*grant.Grant, error) {
 	all, err := m.upcoming(context.Background(), nil)
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(g approval.Grant) bool { return !strings.HasPrefix(g.ID, typed) })
+	all = slices.DeleteFunc(all, func(g grant.Grant) bool { return !strings.HasPrefix(g.ID, typed) })
 	switch len(all) {
 	case 0:
 		return nil, nil

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
@@ -99,7 +100,7 @@ func (b *Options) complete() error {
 	if err := checkName(b.Workspace); err != nil {
 		return err
 	}
-	if err := oneOf(b.Autonomy, approval.Levels()); err != nil {
+	if err := oneOf(b.Autonomy, grant.Levels()); err != nil {
 		return err
 	}
 	if err := oneOf(b.Sandbox, Sandboxes()); err != nil {
@@ -251,7 +252,7 @@ func (p *prompter) ask(ctx context.Context, b *Options) error {
 	}{
 		{"\n1. Name of the first workspace? A workspace is for one agent.", &b.Workspace, checkName},
 		{"\n2. Who approves? A login name of this machine, or NAME:UID.", &b.TypedApprover, func(s string) error { _, _, err := approverUID(s); return err }},
-		{autonomyQuestion, &b.Autonomy, func(s string) error { return oneOf(s, approval.Levels()) }},
+		{autonomyQuestion, &b.Autonomy, func(s string) error { return oneOf(s, grant.Levels()) }},
 		{
 			"\n4. How does the agent run? In a sandbox: " + strings.Join(Sandboxes()[:4], ", ") + "; or none.",
 			&b.Sandbox, func(s string) error { return oneOf(s, Sandboxes()) },

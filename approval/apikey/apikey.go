@@ -1,10 +1,14 @@
-package approval
+// Package apikey is the document of a key for the HTTP API: who may use it, and for what.
+package apikey
 
 import (
 	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // Scopes of a key for the HTTP API.
@@ -18,8 +22,8 @@ const (
 // Scopes lists all scopes of a key.
 func Scopes() []string { return []string{MayRequest, MayRead, MayDecide, MayInbound} }
 
-// APIKey is the stored document of a key. It does not contain the key itself.
-type APIKey struct {
+// Key is the stored document of a key. It does not contain the key itself.
+type Key struct {
 	Version   int       `json:"version"`
 	ID        string    `json:"id"`   // the first 16 digits of Hash
 	Hash      string    `json:"hash"` // SHA-256 of the key, in hex
@@ -33,33 +37,33 @@ type APIKey struct {
 	RevokedBy string    `json:"revoked_by,omitzero"`
 }
 
-// NewAPIKey starts the document for the key secret. The caller fills in the rest.
-func NewAPIKey(secret string) *APIKey {
-	hash := Digest([]byte(secret))
-	return &APIKey{Version: Version, ID: APIKeyID(hash), Hash: hash}
+// New starts the document for the key secret. The caller fills in the rest.
+func New(secret string) *Key {
+	hash := approval.Digest([]byte(secret))
+	return &Key{Version: approval.Version, ID: ID(hash), Hash: hash}
 }
 
-// APIKeyID is the id of the key with this hash.
-func APIKeyID(hash string) string { return hash[:16] }
+// ID is the id of the key with this hash.
+func ID(hash string) string { return hash[:16] }
 
-// APIKeyKey names an APIKey's document. It is no request's key.
-func APIKeyKey(id string) Key { return Key{Workspace: "keys", ID: id} }
+// DocKey names the document of the key with this id. It is no request's key.
+func DocKey(id string) approval.Key { return approval.Key{Workspace: "keys", ID: id} }
 
 // ClientID identifies the requests made with this key.
-func (k *APIKey) ClientID() string { return k.Hash[:12] }
+func (k *Key) ClientID() string { return k.Hash[:12] }
 
 // Can says whether the key has a scope. A nil key and a revoked key have none.
-func (k *APIKey) Can(scope string) bool {
+func (k *Key) Can(scope string) bool {
 	return k != nil && k.RevokedAt.IsZero() && slices.Contains(k.Scopes, scope)
 }
 
 // Encode returns the body to be sealed.
-func (k *APIKey) Encode() ([]byte, error) { return marshal(k) }
+func (k *Key) Encode() ([]byte, error) { return codec.Encode(k) }
 
-// ParseAPIKey reads the body of a key whose seal was verified.
-func ParseAPIKey(body []byte, id string) (*APIKey, error) {
-	k := &APIKey{}
-	if err := unmarshalOwn(body, k); err != nil {
+// Parse reads the body of a key whose seal was verified.
+func Parse(body []byte, id string) (*Key, error) {
+	k := &Key{}
+	if err := codec.DecodeOwn(body, k); err != nil {
 		return nil, fmt.Errorf("parse key: %w", err)
 	}
 	if k.ID != id {
@@ -73,9 +77,9 @@ func ParseAPIKey(body []byte, id string) (*APIKey, error) {
 
 // Check refuses an incomplete key, and a key with which an agent could decide its
 // own requests.
-func (k *APIKey) Check() error {
+func (k *Key) Check() error {
 	switch {
-	case k.Version != Version || len(k.Hash) != 64 || !isHex(k.Hash) || k.ID != APIKeyID(k.Hash):
+	case k.Version != approval.Version || len(k.Hash) != 64 || !approval.ValidID(k.Hash) || k.ID != ID(k.Hash):
 		return errors.New("version, id or hash is missing")
 	case k.Workspace == "" || k.CreatedBy == "" || k.CreatedAt.IsZero():
 		return errors.New("workspace, created_by or created_at is missing")

@@ -1,4 +1,5 @@
-package approval
+// Package hints adds to an error what the operator can do about it.
+package hints
 
 import (
 	"slices"
@@ -16,33 +17,33 @@ func (h *hinted) Error() string { return h.err.Error() }
 func (h *hinted) Unwrap() error { return h.err }
 func (h *hinted) Hint() string  { return h.hint }
 
-// WithHint adds advice to an error: what the operator can do. The text of the error
-// stays the same; [Hint] returns the advice.
-func WithHint(err error, hint string) error {
+// Add adds advice to an error: what the operator can do. The text of the error
+// stays the same; [Of] returns the advice.
+func Add(err error, hint string) error {
 	if err == nil || hint == "" {
 		return err
 	}
 	return &hinted{err, hint}
 }
 
-// Hint returns the advice of an error, by its method Hint or that of the errors that it
+// Of returns the advice of an error, by its method Hint or that of the errors that it
 // wraps. The outermost advice counts; that of joined errors is separated by "; ".
-func Hint(err error) string {
+func Of(err error) string {
 	if h, ok := err.(interface{ Hint() string }); ok && h.Hint() != "" {
 		return h.Hint()
 	}
 	var all []string
 	for _, e := range unwrap(err) {
-		if hint := Hint(e); hint != "" && !slices.Contains(all, hint) {
+		if hint := Of(e); hint != "" && !slices.Contains(all, hint) {
 			all = append(all, hint)
 		}
 	}
 	return strings.Join(all, "; ")
 }
 
-// Errors splits an error as [errors.Join] returns it, also below wrappers that add no
+// Split splits an error as [errors.Join] returns it, also below wrappers that add no
 // text. An error that is not joined, or that has advice for the whole, is the only one.
-func Errors(err error) []error {
+func Split(err error) []error {
 	if err == nil {
 		return nil
 	}
@@ -54,7 +55,7 @@ func Errors(err error) []error {
 	var all []error
 	for _, e := range inner {
 		texts = append(texts, e.Error())
-		all = append(all, Errors(e)...)
+		all = append(all, Split(e)...)
 	}
 	if len(all) == 1 || strings.Join(texts, "\n") != err.Error() {
 		return []error{err}

@@ -1,6 +1,10 @@
-package approval
+package move
 
-import "time"
+import (
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
 
 // IncompleteGrace is how long a request may stay unparsable, counted from when the
 // daemon first saw it.
@@ -30,20 +34,20 @@ const (
 
 // Documents describes the verified documents of one key.
 type Documents struct {
-	Request        Presence  // Q
-	RequestMatches bool      // P was made from Q's bytes
-	FirstSeen      time.Time // when an incomplete Q was first seen
-	Cancel         bool      // X
-	Pending        Presence  // P; Invalid: a host program's request
-	ExpiresAt      time.Time // of P
-	Decision       Presence  // D
-	Verdict        Verdict   // of D
-	RunBefore      time.Time // of D
-	Claim          bool      // R
-	Again          bool      // the second claim of an idempotent tool
-	Record         bool      // C
-	Response       Presence  // S
-	Retained       bool      // the response is within its retention
+	Request        Presence         // Q
+	RequestMatches bool             // P was made from Q's bytes
+	FirstSeen      time.Time        // when an incomplete Q was first seen
+	Cancel         bool             // X
+	Pending        Presence         // P; Invalid: a host program's request
+	ExpiresAt      time.Time        // of P
+	Decision       Presence         // D
+	Verdict        approval.Verdict // of D
+	RunBefore      time.Time        // of D
+	Claim          bool             // R
+	Again          bool             // the second claim of an idempotent tool
+	Record         bool             // C
+	Response       Presence         // S
+	Retained       bool             // the response is within its retention
 	Tool           ToolState
 	Running        bool // this process is executing this key
 	Idempotent     bool // the claimed tool permits one more run
@@ -54,7 +58,7 @@ type Move uint8
 
 // The moves, in the order of the state table.
 const (
-	NoMove         Move = iota // row 16
+	None           Move = iota // row 16
 	Settle                     // row 1
 	WaitRunning                // row 2
 	EndInterrupted             // row 3
@@ -96,7 +100,7 @@ func Next(d Documents, now time.Time) (Move, time.Time) {
 	case d.Cancel:
 		return DropCancel, time.Time{}
 	}
-	return NoMove, time.Time{}
+	return None, time.Time{}
 }
 
 func nextSettled(d Documents) Move {
@@ -104,7 +108,7 @@ func nextSettled(d Documents) Move {
 	if left || d.Retained && d.Response != Valid {
 		return Settle
 	}
-	return NoMove
+	return None
 }
 
 func nextClaimed(d Documents) Move {
@@ -121,7 +125,7 @@ func nextDecided(d Documents, now time.Time) Move {
 	switch {
 	case d.Decision == Invalid:
 		return RejectDecision
-	case d.Verdict != Approved:
+	case d.Verdict != approval.Approved:
 		return EndVerdict
 	case now.After(d.RunBefore):
 		return EndLate

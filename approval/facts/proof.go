@@ -1,4 +1,4 @@
-package approval
+package facts
 
 import (
 	"crypto/ed25519"
@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // Provers are the keys of the provers that the operator trusts, by the operator's
@@ -19,6 +22,7 @@ const MaxProvers = 64
 // Size limits of a proof. A larger proof counts as an unreadable claim.
 const (
 	maxProgram   = 128 << 10 // bytes
+	maxProver    = 64        // bytes of a prover's name
 	maxProofList = 200       // trusted functions, contracts, effects, domains of coverage
 	maxProofLine = 2000      // bytes of a contract, a name, a missing contract
 	maxProofArgs = 8 << 10   // bytes of one effect's arguments
@@ -27,45 +31,45 @@ const (
 
 // proofDocument is a request's proof as written.
 type proofDocument struct {
-	Program       string          `json:"program"`
-	ProgramSHA256 string          `json:"program_sha256"`
-	Trusted       []string        `json:"trusted"`
-	Contracts     []string        `json:"contracts"`
-	Effects       []ProvenEffect  `json:"effects"`
-	Coverage      []ProofCoverage `json:"coverage"`
-	Prover        string          `json:"prover"`
-	Signature     string          `json:"signature"` // base64, with or without padding
+	Program       string                   `json:"program"`
+	ProgramSHA256 string                   `json:"program_sha256"`
+	Trusted       []string                 `json:"trusted"`
+	Contracts     []string                 `json:"contracts"`
+	Effects       []approval.ProvenEffect  `json:"effects"`
+	Coverage      []approval.ProofCoverage `json:"coverage"`
+	Prover        string                   `json:"prover"`
+	Signature     string                   `json:"signature"` // base64, with or without padding
 }
 
 // proofOf reads and checks a request's proof. An unreadable proof becomes a claim
 // whose Why says so; the pending keeps its bytes.
-func proofOf(t Tool, r *Request, provers Provers) *Proof {
+func proofOf(t approval.Tool, r *approval.Request, provers Provers) *approval.Proof {
 	if k := r.Proof.Kind(); k == 0 || k == 'n' {
 		return nil
 	}
 	d, err := parseProof(r.Proof)
 	if err != nil {
-		return &Proof{Why: Because("proof_unreadable", "error", err.Error())}
+		return &approval.Proof{Why: approval.Because("proof_unreadable", "error", err.Error())}
 	}
-	p := &Proof{
+	p := &approval.Proof{
 		ProgramSHA256: d.ProgramSHA256, Program: d.Program, Trusted: d.Trusted, Contracts: d.Contracts,
 		Effects: d.Effects, Coverage: d.Coverage,
 	}
 	if p.Why = d.whyUnverified(t, r.RequestData, provers); p.Why.IsZero() {
 		p.Verified, p.Prover = true, d.Prover
 	}
-	p.normalize()
+	normalize(p)
 	return p
 }
 
 // normalize replaces unknown words by the most careful known one, after the
 // signature over them was checked.
-func (p *Proof) normalize() {
+func normalize(p *approval.Proof) {
 	for i := range p.Effects {
 		switch p.Effects[i].Status {
-		case EffectProven, EffectNotProven:
+		case Proven, NotProven:
 		default:
-			p.Effects[i].Status = EffectUnknown
+			p.Effects[i].Status = Unknown
 		}
 	}
 	for i := range p.Coverage {
@@ -77,9 +81,9 @@ func (p *Proof) normalize() {
 	}
 }
 
-func parseProof(raw Raw) (*proofDocument, error) {
+func parseProof(raw approval.Raw) (*proofDocument, error) {
 	d := &proofDocument{}
-	if err := unmarshal(raw, d); err != nil {
+	if err := codec.Decode(raw, d); err != nil {
 		return nil, err
 	}
 	if err := d.check(); err != nil {
@@ -92,9 +96,9 @@ func (d *proofDocument) check() error {
 	switch {
 	case len(d.Program) > maxProgram:
 		return fmt.Errorf("program is longer than %d bytes", maxProgram)
-	case len(d.ProgramSHA256) != 64 || !isHex(d.ProgramSHA256):
+	case len(d.ProgramSHA256) != 64 || !approval.ValidID(d.ProgramSHA256):
 		return errors.New("program_sha256 must be 64 lower-case hex digits")
-	case len(d.Prover) > maxToolName || len(d.Signature) > 2*ed25519.SignatureSize:
+	case len(d.Prover) > maxProver || len(d.Signature) > 2*ed25519.SignatureSize:
 		return errors.New("prover or signature is too long")
 	}
 	if err := checkLines("trusted", d.Trusted); err != nil {
@@ -107,7 +111,7 @@ func (d *proofDocument) check() error {
 		return fmt.Errorf("effects and coverage may have %d entries each", maxProofList)
 	}
 	for i := range d.Effects {
-		if err := d.Effects[i].check(); err != nil {
+		if err := checkEffect(&d.Effects[i]); err != nil {
 			return err
 		}
 	}
@@ -134,9 +138,9 @@ func checkLines(what string, lines []string) error {
 	return nil
 }
 
-// check also removes white space from the arguments, because an intermediary may
+// checkEffect also removes white space from the arguments, because an intermediary may
 // have reformatted the proof.
-func (x *ProvenEffect) check() error {
+func checkEffect(x *approval.ProvenEffect) error {
 	if err := checkLines("effects", []string{x.Domain, x.Op, x.Status}); err != nil {
 		return err
 	}
@@ -145,13 +149,13 @@ func (x *ProvenEffect) check() error {
 	}
 	switch x.Args.Kind() {
 	case 0, 'n':
-		x.Args = Raw("null")
+		x.Args = approval.Raw("null")
 		return nil
 	case '{':
 	default:
 		return errors.New("args of an effect must be an object")
 	}
-	if checkDepth(x.Args, proofDepth) != nil {
+	if codec.CheckDepth(x.Args, proofDepth) != nil {
 		return fmt.Errorf("args of an effect are nested deeper than %d levels", proofDepth)
 	}
 	if err := x.Args.Compact(); err != nil || len(x.Args) > maxProofArgs {
@@ -161,37 +165,37 @@ func (x *ProvenEffect) check() error {
 }
 
 // whyUnverified says why a proof is only a claim; none if it is verified.
-func (d *proofDocument) whyUnverified(t Tool, data Raw, provers Provers) Reason {
+func (d *proofDocument) whyUnverified(t approval.Tool, data approval.Raw, provers Provers) approval.Reason {
 	key, known := provers[d.Prover]
 	switch {
 	case d.Signature == "":
-		return Because("proof_unsigned")
+		return approval.Because("proof_unsigned")
 	case d.Prover == "":
-		return Because("proof_no_prover")
+		return approval.Because("proof_no_prover")
 	case !known || len(key) != ed25519.PublicKeySize:
-		return Because("proof_unknown_prover")
+		return approval.Because("proof_unknown_prover")
 	}
 	signature, ok := decodeSignature(d.Signature)
 	if !ok || !ed25519.Verify(key, d.signed(), signature) {
-		return Because("proof_signature")
+		return approval.Because("proof_signature")
 	}
-	if d.Program != "" && Digest([]byte(d.Program)) != d.ProgramSHA256 {
-		return Because("proof_digest")
+	if d.Program != "" && approval.Digest([]byte(d.Program)) != d.ProgramSHA256 {
+		return approval.Because("proof_digest")
 	}
 	if t.Program == "" {
-		return Because("proof_unbound")
+		return approval.Because("proof_unbound")
 	}
-	fields, err := Fields(data)
+	fields, err := codec.Fields(data)
 	if err != nil {
-		return Because("proof_no_program")
+		return approval.Because("proof_no_program")
 	}
 	switch text, ok := programText(t, fields); {
 	case !ok:
-		return Because("proof_no_field", "field", t.Program)
-	case Digest([]byte(text)) != d.ProgramSHA256:
-		return Because("proof_other_program")
+		return approval.Because("proof_no_field", "field", t.Program)
+	case approval.Digest([]byte(text)) != d.ProgramSHA256:
+		return approval.Because("proof_other_program")
 	}
-	return Reason{}
+	return approval.Reason{}
 }
 
 func decodeSignature(s string) ([]byte, bool) {
@@ -253,7 +257,7 @@ func (d *proofDocument) signed() []byte {
 
 // ProofBytes is what a prover signs for this proof, a JSON object without its
 // signature. See the comment at signed.
-func ProofBytes(proof Raw) ([]byte, error) {
+func ProofBytes(proof approval.Raw) ([]byte, error) {
 	d, err := parseProof(proof)
 	if err != nil {
 		return nil, fmt.Errorf("parse proof: %w", err)

@@ -1,10 +1,16 @@
-package approval
+// Package grant says what an agent may do without a new approval: its level of autonomy,
+// the grants that a person gave it, and the taints that take it away again. It is pure.
+package grant
 
 import (
 	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // The three levels of autonomy, from strict to permissive. Any other value counts
@@ -31,21 +37,14 @@ const (
 	TaintSecret     = "secret"     // it read content that strangers must not see
 )
 
-// Finding is a secret found in a payload. It never holds the secret's text.
-type Finding struct {
-	Kind   string `json:"kind"`   // "aws-access-token"
-	Where  string `json:"where"`  // "request_data.body", "rationale"
-	Length int    `json:"length"` // bytes
-}
-
-// GrantKind says what a grant is bound to.
-type GrantKind string
+// Kind says what a grant is bound to.
+type Kind string
 
 // The three kinds of grant.
 const (
-	GrantSession GrantKind = "session_allow" // client, session and action type
-	GrantRule    GrantKind = "allow_rule"    // client and action type
-	GrantTarget  GrantKind = "grant"         // channel, sender, capability and target
+	Session Kind = "session_allow" // client, session and action type
+	Rule    Kind = "allow_rule"    // client and action type
+	Target  Kind = "grant"         // channel, sender, capability and target
 )
 
 // Grant is remembered consent, a document of its own. It holds no use count: uses
@@ -53,7 +52,7 @@ const (
 type Grant struct {
 	Version    int       `json:"version"`
 	ID         string    `json:"id"` // the request it was given for, or random digits
-	Kind       GrantKind `json:"kind"`
+	Kind       Kind      `json:"kind"`
 	Workspace  string    `json:"workspace"`
 	ClientID   string    `json:"client_id"`
 	SessionID  string    `json:"session_id"` // "": any
@@ -75,15 +74,15 @@ type Grant struct {
 	RevokedBy  string    `json:"revoked_by,omitzero"`
 }
 
-// GrantUse is a grant with its uses from the log.
-type GrantUse struct {
+// Use is a grant with its uses from the log.
+type Use struct {
 	Grant
 	Uses     int       `json:"uses"`
 	LastUsed time.Time `json:"last_used,omitzero"`
 }
 
 // State is active, revoked, expired or "used up".
-func (r *GrantUse) State(now time.Time) string {
+func (r *Use) State(now time.Time) string {
 	switch {
 	case !r.RevokedAt.IsZero():
 		return "revoked"
@@ -96,7 +95,7 @@ func (r *GrantUse) State(now time.Time) string {
 }
 
 // Stale says whether the grant was not used for 90 days.
-func (r *GrantUse) Stale(now time.Time) bool {
+func (r *Use) Stale(now time.Time) bool {
 	last := r.CreatedAt
 	if r.LastUsed.After(last) {
 		last = r.LastUsed
@@ -105,13 +104,13 @@ func (r *GrantUse) Stale(now time.Time) bool {
 }
 
 // Encode returns the body to be sealed.
-func (g *Grant) Encode() ([]byte, error) { return marshal(g) }
+func (g *Grant) Encode() ([]byte, error) { return codec.Encode(g) }
 
-// ParseGrant reads the body of a grant whose seal was verified. A malformed date is
+// Parse reads the body of a grant whose seal was verified. A malformed date is
 // an error: an unreadable grant allows nothing.
-func ParseGrant(body []byte, id string) (*Grant, error) {
+func Parse(body []byte, id string) (*Grant, error) {
 	g := &Grant{}
-	if err := unmarshalOwn(body, g); err != nil {
+	if err := codec.DecodeOwn(body, g); err != nil {
 		return nil, fmt.Errorf("parse grant: %w", err)
 	}
 	if g.ID != id {
@@ -127,7 +126,7 @@ func ParseGrant(body []byte, id string) (*Grant, error) {
 // person allowed.
 func (g *Grant) Check() error {
 	switch {
-	case g.Version != Version || !ValidID(g.ID) || g.Workspace == "":
+	case g.Version != approval.Version || !approval.ValidID(g.ID) || g.Workspace == "":
 		return errors.New("version, id or workspace is missing")
 	case g.By == "" || g.CreatedAt.IsZero():
 		return errors.New("by or created_at is missing")
@@ -137,22 +136,22 @@ func (g *Grant) Check() error {
 		return errors.New("max_uses is negative")
 	}
 	switch g.Kind {
-	case GrantSession, GrantRule:
+	case Session, Rule:
 		if g.ClientID == "" || g.ActionType == "" {
 			return errors.New("client_id or action_type is missing")
 		}
-		if g.Kind == GrantSession && g.SessionID == "" {
+		if g.Kind == Session && g.SessionID == "" {
 			return errors.New("session_id is missing")
 		}
 		return nil
-	case GrantTarget:
+	case Target:
 		return g.checkTarget()
 	}
 	return fmt.Errorf("unknown kind %q", g.Kind)
 }
 
 func (g *Grant) checkTarget() error {
-	c, ok := CapabilityNamed(g.Capability)
+	c, ok := facts.CapabilityNamed(g.Capability)
 	switch {
 	case !ok:
 		return fmt.Errorf("unknown capability %q", g.Capability)
@@ -172,37 +171,27 @@ func (g *Grant) Live(now time.Time) bool {
 	return g.RevokedAt.IsZero() && now.Before(g.ExpiresAt)
 }
 
-// CapabilityNamed returns the capability of this name.
-func CapabilityNamed(name string) (Capability, bool) {
-	for i := range capabilities {
-		if capabilities[i].Name == name {
-			return capabilities[i], true
-		}
-	}
-	return Capability{}, false
-}
-
-// NotGrantable says why an approval of this request cannot be remembered. It
+// WhyNot says why an approval of this request cannot be remembered. It
 // returns the zero Reason if it can.
-func NotGrantable(p *Pending, s Scope) Reason {
-	c, has := CapabilityNamed(p.Capability)
+func WhyNot(p *approval.Pending, s approval.Scope) approval.Reason {
+	c, has := facts.CapabilityNamed(p.Capability)
 	switch {
-	case s != Session && s != Always:
-		return Reason{}
-	case p.Type == TypeQuestion:
-		return Because("answer_once")
-	case s == Session && p.SessionID == "":
-		return Because("no_session")
-	case has && c.Default == AskAlways:
-		return Because("always_asks", "capability", c.Name)
+	case s != approval.Session && s != approval.Always:
+		return approval.Reason{}
+	case p.Type == approval.TypeQuestion:
+		return approval.Because("answer_once")
+	case s == approval.Session && p.SessionID == "":
+		return approval.Because("no_session")
+	case has && c.Default == facts.AskAlways:
+		return approval.Because("always_asks", "capability", c.Name)
 	case p.ToolName != "" && p.ToolSHA256 == "":
-		return Because("unknown_tool")
+		return approval.Because("unknown_tool")
 	case p.ActionType == "":
-		return Because("no_action_type")
+		return approval.Because("no_action_type")
 	case p.ToolName == "" && p.ActionType == "exec_cmd" && p.Ruling.Exact == "":
-		return Because("opens_programs")
+		return approval.Because("opens_programs")
 	}
-	return Reason{}
+	return approval.Reason{}
 }
 
 // Clearing is a person's order to clear the taints of a workspace, or of one
@@ -220,16 +209,19 @@ type Clearing struct {
 }
 
 // Encode returns the body to be sealed.
-func (c *Clearing) Encode() ([]byte, error) { return marshal(c) }
+func (c *Clearing) Encode() ([]byte, error) { return codec.Encode(c) }
 
 // ParseClearing reads the body of a clearing whose seal was verified.
 func ParseClearing(body []byte, id string) (*Clearing, error) {
 	c := &Clearing{}
-	if err := unmarshalOwn(body, c); err != nil {
+	if err := codec.DecodeOwn(body, c); err != nil {
 		return nil, fmt.Errorf("parse clearing: %w", err)
 	}
-	if c.ID != id || c.Version != Version || c.Workspace == "" || c.By == "" {
+	if c.ID != id || c.Version != approval.Version || c.Workspace == "" || c.By == "" {
 		return nil, errors.New("parse clearing: id, version, workspace or by is missing")
 	}
 	return c, nil
 }
+
+// Key is the key of a grant or a clearing. Both are stored in one folder.
+func Key(id string) approval.Key { return approval.Key{Workspace: "grants", ID: id} }

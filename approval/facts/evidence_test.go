@@ -1,4 +1,4 @@
-package approval_test
+package facts_test
 
 import (
 	"bytes"
@@ -13,13 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // prover is the configured prover's key.
 func prover() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, 32)) }
 
-func provers() approval.Provers {
-	return approval.Provers{"lab": prover().Public().(ed25519.PublicKey)}
+func provers() facts.Provers {
+	return facts.Provers{"lab": prover().Public().(ed25519.PublicKey)}
 }
 
 const code = "send('bob@example.com')\n"
@@ -50,7 +51,7 @@ func raw(t testing.TB, v any) approval.Raw {
 
 func signWith(t testing.TB, key ed25519.PrivateKey, p map[string]any) approval.Raw {
 	t.Helper()
-	b, err := approval.ProofBytes(raw(t, p))
+	b, err := facts.ProofBytes(raw(t, p))
 	require.NoError(t, err)
 	p["signature"] = base64.StdEncoding.EncodeToString(ed25519.Sign(key, b))
 	return raw(t, p)
@@ -74,7 +75,7 @@ func TestProofVerified(t *testing.T) {
 		"statuses of another kind are signed": func(p map[string]any) { p["effects"].([]any)[0].(map[string]any)["status"] = "maybe" },
 	} {
 		proof := signWith(t, prover(), someProof(change))
-		e := approval.EvidenceOf(script(), requestWith(t, proof), provers())
+		e := facts.Of(script(), requestWith(t, proof), provers())
 		require.True(t, e.Proof.Verified, "%s: %s", why, e.Proof.Why)
 		require.Equal(t, "lab", e.Proof.Prover, why)
 		require.Empty(t, e.Proof.Why, why)
@@ -84,7 +85,7 @@ func TestProofVerified(t *testing.T) {
 	proof = bytes.ReplaceAll(proof, []byte(`,`), []byte(" ,\n\t"))
 	proof = bytes.ReplaceAll(proof, []byte(`:`), []byte(" : "))
 	before := bytes.Clone(proof)
-	e := approval.EvidenceOf(script(), requestWith(t, proof), provers())
+	e := facts.Of(script(), requestWith(t, proof), provers())
 	require.True(t, e.Proof.Verified, "an intermediary may change white space: %s", e.Proof.Why)
 	require.Equal(t, string(before), string(proof), "the request's bytes are unchanged")
 	require.Equal(t, approval.Raw(`{"recipient":"bob@example.com"}`), e.Proof.Effects[0].Args)
@@ -140,20 +141,20 @@ func TestProofUnverified(t *testing.T) {
 		if c.data != "" {
 			r.RequestData = approval.Raw(c.data)
 		}
-		e := approval.EvidenceOf(c.tool, r, provers())
+		e := facts.Of(c.tool, r, provers())
 		require.False(t, e.Proof.Verified, c.why)
 		require.Equal(t, c.want, e.Proof.Why.String(), c.why)
 		require.Empty(t, e.Proof.Prover, c.why)
 		require.Nil(t, e.Verified(), c.why)
-		for _, d := range e.ByDomain() {
+		for _, d := range facts.ByDomain(e) {
 			require.Empty(t, d.Verified, c.why)
 			require.False(t, d.Known(), c.why)
 		}
 	}
-	none := approval.EvidenceOf(script(), requestWith(t, signed(nil)), nil)
+	none := facts.Of(script(), requestWith(t, signed(nil)), nil)
 	require.Equal(t, "proof_unknown_prover", none.Proof.Why.String(), "no prover is trusted by default")
-	weak := approval.Provers{"lab": ed25519.PublicKey("short")}
-	require.False(t, approval.EvidenceOf(script(), requestWith(t, signed(nil)), weak).Proof.Verified, "a key of another size does not panic")
+	weak := facts.Provers{"lab": ed25519.PublicKey("short")}
+	require.False(t, facts.Of(script(), requestWith(t, signed(nil)), weak).Proof.Verified, "a key of another size does not panic")
 }
 
 // An unreadable proof is a claim. It does not invalidate the request, and its
@@ -180,7 +181,7 @@ func TestProofUnreadable(t *testing.T) {
 		{"a long program", `{` + sha + `,"program":"` + strings.Repeat("x", 128<<10+1) + `"}`, "program is longer than 131072 bytes"},
 		{"a long name", `{` + sha + `,"prover":"` + strings.Repeat("x", 65) + `"}`, "prover or signature is too long"},
 	} {
-		e := approval.EvidenceOf(script(), requestWith(t, approval.Raw(c.proof)), provers())
+		e := facts.Of(script(), requestWith(t, approval.Raw(c.proof)), provers())
 		require.NotNil(t, e.Proof, c.why)
 		require.Equal(t, &approval.Proof{Why: approval.Because("proof_unreadable", "error", c.want)}, e.Proof, c.why)
 	}
@@ -189,14 +190,14 @@ func TestProofUnreadable(t *testing.T) {
 	require.ErrorIs(t, err, approval.ErrMalformed)
 	_, err = approval.ParseRequest([]byte(request(`"proof":{"any":{"other":["format"]}}`)), someID)
 	require.NoError(t, err)
-	require.Nil(t, approval.EvidenceOf(script(), requestWith(t, nil), provers()).Proof, "without a proof there is no claim")
+	require.Nil(t, facts.Of(script(), requestWith(t, nil), provers()).Proof, "without a proof there is no claim")
 }
 
 // Different proofs have different bytes to sign, encoded as the comment at signed
 // says.
 func TestProofBytes(t *testing.T) {
 	sha := approval.Digest([]byte(code))
-	b, err := approval.ProofBytes(raw(t, someProof(nil)))
+	b, err := facts.ProofBytes(raw(t, someProof(nil)))
 	require.NoError(t, err)
 	require.Equal(t, "permesso proof v1\n3:lab64:"+sha+"1:14:send1:116:at most one mail"+
 		`1:15:email4:send31:{"recipient":"bob@example.com"}6:proven1:15:email7:covered1:0`, string(b))
@@ -211,7 +212,7 @@ func TestProofBytes(t *testing.T) {
 		list(`"effects":[{"domain":"a"},{"domain":"b"}]`), list(`"effects":[{"domain":"b"},{"domain":"a"}]`), list(`"coverage":[{"domain":"a"}]`),
 		list(`"coverage":[{"domain":"a","missing":["b"]}]`), list(`"coverage":[{"domain":"a","status":"b"}]`),
 	} {
-		b, err := approval.ProofBytes(approval.Raw(proof))
+		b, err := facts.ProofBytes(approval.Raw(proof))
 		require.NoError(t, err)
 		if proof != list(`"trusted":[]`) {
 			require.Empty(t, seen[string(b)], proof)
@@ -235,7 +236,7 @@ func TestByDomain(t *testing.T) {
 		},
 	}
 	var words []string
-	for _, d := range e.ByDomain() {
+	for _, d := range facts.ByDomain(e) {
 		words = append(words, fmt.Sprintf("%s v%d h%d u%d g%d %t c%d p%d known=%t", d.Domain, len(d.Verified), len(d.Host), len(d.Unknown), len(d.Gaps), d.Covered, len(d.Claimed), len(d.ClaimedCoverage), d.Known()))
 	}
 	require.Equal(t, []string{
@@ -246,11 +247,11 @@ func TestByDomain(t *testing.T) {
 		"own v1 h0 u0 g1 false c0 p0 known=false",
 	}, words)
 	e.Proof.Verified = false
-	for _, d := range e.ByDomain() {
+	for _, d := range facts.ByDomain(e) {
 		require.False(t, d.Known() || d.Covered || len(d.Verified)+len(d.Unknown)+len(d.Gaps) > 0, d.Domain)
 		require.Positive(t, len(d.Claimed)+len(d.ClaimedCoverage), d.Domain)
 	}
-	require.Empty(t, approval.Evidence{}.ByDomain(), "no evidence, no domains")
+	require.Empty(t, facts.ByDomain(approval.Evidence{}), "no evidence, no domains")
 }
 
 func TestUnknownProofWordsBecomeCareful(t *testing.T) {
@@ -258,10 +259,10 @@ func TestUnknownProofWordsBecomeCareful(t *testing.T) {
 		p["effects"].([]any)[0].(map[string]any)["status"] = "PROVEN"
 		p["coverage"].([]any)[0].(map[string]any)["status"] = "perfect"
 	})
-	e := approval.EvidenceOf(script(), requestWith(t, signWith(t, prover(), p)), provers())
+	e := facts.Of(script(), requestWith(t, signWith(t, prover(), p)), provers())
 	require.True(t, e.Proof.Verified)
-	require.Equal(t, approval.EffectUnknown, e.Proof.Effects[0].Status)
-	require.Equal(t, approval.RequiredGap, e.Proof.Coverage[0].Status)
+	require.Equal(t, facts.Unknown, e.Proof.Effects[0].Status)
+	require.Equal(t, facts.RequiredGap, e.Proof.Coverage[0].Status)
 }
 
 func TestValuesOf(t *testing.T) {
@@ -279,7 +280,7 @@ func TestValuesOf(t *testing.T) {
 		{"an object among the values", `{"to":["a",{"row":"email"}]}`, "to", []string{"a"}, false},
 		{"null", `{"to":null}`, "to", nil, false},
 	} {
-		values, complete := approval.ProvenEffect{Args: approval.Raw(c.args)}.ValuesOf(c.arg)
+		values, complete := facts.ValuesOf(approval.ProvenEffect{Args: approval.Raw(c.args)}, c.arg)
 		require.Equal(t, c.values, values, c.why)
 		require.Equal(t, c.complete, complete, c.why)
 	}
@@ -290,7 +291,7 @@ func TestEvidenceIsLinear(t *testing.T) {
 	tool := script()
 	tool.Capability, tool.Target = "fs:write", "/x/{to}"
 	tool.Facts = map[string][]string{}
-	for _, name := range approval.FactNames() {
+	for _, name := range facts.Names() {
 		tool.Facts[name] = []string{"to"}
 	}
 	ones := strings.TrimSuffix(strings.Repeat("1,", 120_000), ",")
@@ -303,7 +304,7 @@ func TestEvidenceIsLinear(t *testing.T) {
 		r := requestWith(t, approval.Raw(`{}`))
 		r.RequestData = approval.Raw(data)
 		began := time.Now()
-		approval.EvidenceOf(tool, r, provers())
+		facts.Of(tool, r, provers())
 		require.Less(t, time.Since(began), hostileLimit, why)
 	}
 }
@@ -319,7 +320,7 @@ func FuzzProof(f *testing.F) {
 		tool := script()
 		tool.Capability, tool.Target = "network:http", "{url}"
 		tool.Facts = map[string][]string{"recipient": {"to"}, "host": {"url"}, "path": {"code"}}
-		e := approval.EvidenceOf(tool, r, provers())
+		e := facts.Of(tool, r, provers())
 		require.Equal(t, string(proof), string(r.Proof), "the request's bytes are unchanged")
 		p := &approval.Pending{Version: 1, RequestID: someID, SourceGroup: "w", Timestamp: noon(), ExpiresAt: noon(), Facts: e}
 		b, err := p.Encode()

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Lease implements gate.Store: it takes the lock of HOME, removes temporary files and syncs
+// Lease implements store.Store: it takes the lock of HOME, removes temporary files and syncs
 // the file system. The error wraps ErrLocked while another process has the lock.
 func (s *Store) Lease(ctx context.Context) (release func() error, err error) {
 	if err := ctx.Err(); err != nil {

@@ -1,4 +1,6 @@
-package approval
+// Package codec reads and writes JSON as the documents of an approval need it: strictly,
+// and byte for byte where an agent wrote it. It is pure: it imports nothing of ours.
+package codec
 
 import (
 	"bytes"
@@ -17,17 +19,12 @@ import (
 // MaxDepth is how deeply a document may nest objects and arrays.
 const MaxDepth = 32
 
-var (
-	errDepth = fmt.Errorf("nested deeper than %d levels", MaxDepth)
-	// errEndsEarly means that the bytes are a valid prefix: more bytes could fix it.
-	errEndsEarly = errors.New("not valid JSON: the document ends too early")
-)
+// ErrEndsEarly means that the bytes are a valid prefix: more bytes could fix it.
+var ErrEndsEarly = errors.New("not valid JSON: the document ends too early")
 
 // CheckDepth counts nesting without parsing, so that no parser reads a document
-// nested deeper than MaxDepth.
-func CheckDepth(b []byte) error { return checkDepth(b, MaxDepth) }
-
-func checkDepth(b []byte, limit int) error {
+// nested deeper than limit.
+func CheckDepth(b []byte, limit int) error {
 	if bytes.Count(b, []byte{'{'})+bytes.Count(b, []byte{'['}) <= limit {
 		return nil // fast path for almost every document
 	}
@@ -48,7 +45,7 @@ func checkDepth(b []byte, limit int) error {
 			inString = true
 		case '{', '[':
 			if depth++; depth > limit {
-				return errDepth
+				return fmt.Errorf("nested deeper than %d levels", limit)
 			}
 		case '}', ']':
 			depth--
@@ -59,30 +56,29 @@ func checkDepth(b []byte, limit int) error {
 
 // Decode reads one JSON value by the rules of every document. Its errors quote
 // nothing of the value except keys that resemble known ones.
-func Decode(b []byte, into any) error { return unmarshal(b, into) }
-
-// unmarshal is strict: UTF-8, no duplicate or unknown names, exact letter
+//
+// It is strict: UTF-8, no duplicate or unknown names, exact letter
 // case, nothing after the value, depth at most MaxDepth. Where RFC 8259 leaves
-// the choice to the reader: numbers of any size are accepted, because Raw keeps
+// the choice to the reader: numbers of any size are accepted, because their readers keep
 // their digits. Half a surrogate pair, a byte order mark and any encoding but
 // UTF-8 are refused, because two readers could decode them differently.
-func unmarshal(b []byte, into any) error { return unmarshalDepth(b, into, MaxDepth, true) }
+func Decode(b []byte, into any) error { return decode(b, into, MaxDepth, true) }
 
-// unmarshalOwn is unmarshal for the daemon's own documents. They may have members
+// DecodeOwn is Decode for the daemon's own documents. They may have members
 // that a later version of the program has added.
-func unmarshalOwn(b []byte, into any) error { return unmarshalDepth(b, into, MaxDepth, false) }
+func DecodeOwn(b []byte, into any) error { return decode(b, into, MaxDepth, false) }
 
-// unmarshalOuter is unmarshalOwn for documents that hold others verbatim.
-func unmarshalOuter(b []byte, into any) error {
-	return unmarshalDepth(b, into, MaxDepth+outerDepth, false)
+// DecodeOuter is DecodeOwn for documents that hold others verbatim.
+func DecodeOuter(b []byte, into any) error {
+	return decode(b, into, MaxDepth+outerDepth, false)
 }
 
 // outerDepth is the additional depth of a document that holds others: a record
 // holds a pending, which holds an agent's object.
 const outerDepth = 4
 
-func unmarshalDepth(b []byte, into any, depth int, rejectUnknown bool) error {
-	if err := checkDepth(b, depth); err != nil {
+func decode(b []byte, into any, depth int, rejectUnknown bool) error {
+	if err := CheckDepth(b, depth); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(b, into, json.RejectUnknownMembers(rejectUnknown)); err != nil {
@@ -107,7 +103,7 @@ func plainJSONError(err error) error {
 			return fmt.Errorf("duplicate key %s", quoteKey(syn.JSONPointer.LastToken()))
 		}
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return errEndsEarly
+			return ErrEndsEarly
 		}
 		return fmt.Errorf("not valid JSON at byte %d: %s", syn.ByteOffset, truncate(syntaxReason(syn), 80))
 	}
@@ -152,7 +148,7 @@ func describeType(t reflect.Type) (string, jsontext.Kind) {
 		return "something else", 0
 	case t == reflect.TypeFor[time.Time]():
 		return "a time as in RFC 3339", '"'
-	case t == reflect.TypeFor[Outcome]():
+	case t.Kind() == reflect.Uint8: // approval.Outcome
 		return "deny, ask or allow", '"'
 	}
 	switch t.Kind() {
@@ -205,7 +201,7 @@ func truncate(s string, n int) string {
 // Field is one member of an object, its value verbatim.
 type Field struct {
 	Name  string
-	Value Raw
+	Value jsontext.Value
 }
 
 // Text returns the field's value if it is a string.
@@ -218,7 +214,7 @@ func (f Field) Text() (string, bool) {
 }
 
 // Fields lists an object's members in the order they were written.
-func Fields(object Raw) ([]Field, error) {
+func Fields(object jsontext.Value) ([]Field, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(object))
 	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
 		return nil, errors.New("not a JSON object")
@@ -234,13 +230,13 @@ func Fields(object Raw) ([]Field, error) {
 		if err != nil {
 			return nil, plainJSONError(err)
 		}
-		fields = append(fields, Field{name, Raw(bytes.Clone(val))})
+		fields = append(fields, Field{name, jsontext.Value(bytes.Clone(val))})
 	}
 	return fields, nil
 }
 
 // Items returns the elements of a JSON array, verbatim.
-func Items(array Raw) ([]Raw, error) {
+func Items(array jsontext.Value) ([]jsontext.Value, error) {
 	if array.Kind() != '[' {
 		return nil, errors.New("not an array")
 	}
@@ -248,25 +244,25 @@ func Items(array Raw) ([]Raw, error) {
 	if _, err := d.ReadToken(); err != nil {
 		return nil, err
 	}
-	var items []Raw
+	var items []jsontext.Value
 	for d.PeekKind() != ']' {
 		v, err := d.ReadValue()
 		if err != nil {
 			return nil, err
 		}
-		items = append(items, Raw(bytes.Clone(v)))
+		items = append(items, jsontext.Value(bytes.Clone(v)))
 	}
 	return items, nil
 }
 
 var (
-	rawType    = reflect.TypeFor[Raw]()
+	rawType    = reflect.TypeFor[jsontext.Value]()
 	stringType = reflect.TypeFor[string]()
 )
 
-// marshal writes doc, a struct, without white space of its own. It copies Raw
+// Encode writes doc, a struct, without white space of its own. It copies jsontext.Value
 // members verbatim; the library would reformat them.
-func marshal(doc any) ([]byte, error) {
+func Encode(doc any) ([]byte, error) {
 	v := reflect.ValueOf(doc)
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
@@ -305,13 +301,4 @@ func appendValue(buf []byte, f reflect.Value) ([]byte, error) {
 	// Deterministic sorts map keys: the same value gives the same bytes.
 	b, err := json.Marshal(f.Interface(), json.FormatNilSliceAsNull(false), json.Deterministic(true))
 	return append(buf, b...), err
-}
-
-// AnswerResult is the result {"answer": "text"}.
-func AnswerResult(text string) Raw {
-	b, err := jsontext.AppendQuote([]byte(`{"answer":`), strings.ToValidUTF8(text, "\uFFFD"))
-	if err != nil {
-		return Raw("{}")
-	}
-	return append(b, '}')
 }

@@ -1,4 +1,4 @@
-package approval
+package facts
 
 import (
 	"bytes"
@@ -9,6 +9,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // Limits on facts. Values beyond them are counted, and stay in request_data.
@@ -26,42 +29,42 @@ const (
 	factTable     = "table"
 )
 
-// FactNames lists the facts that a tool can declare for its arguments.
-func FactNames() []string { return []string{factRecipient, factPath, factHost, factAmount, factTable} }
+// Names lists the facts that a tool can declare for its arguments.
+func Names() []string { return []string{factRecipient, factPath, factHost, factAmount, factTable} }
 
 // domainOf is the domain of a declared fact. A recipient belongs to mail unless the
 // tool's capability is another channel.
 func domainOf(fact, capability string) string {
 	switch fact {
 	case factPath:
-		return DomainFile
+		return File
 	case factHost:
-		return DomainHost
+		return Host
 	case factAmount:
-		return DomainMoney
+		return Money
 	case factTable:
-		return DomainDatabase
+		return Database
 	}
 	if family, _, ok := strings.Cut(capability, ":"); ok && family == "channel" {
 		return family
 	}
-	return DomainMail
+	return Mail
 }
 
-func hostFacts(t Tool, r *Request) []HostFact {
-	fields, err := Fields(r.RequestData)
+func hostFacts(t approval.Tool, r *approval.Request) []approval.HostFact {
+	fields, err := codec.Fields(r.RequestData)
 	if err != nil {
 		fields = nil
 	}
 	_, op, _ := strings.Cut(t.Capability, ":")
-	var facts []HostFact
+	var facts []approval.HostFact
 	if f, ok := targetFact(t, op, r.RequestData); ok {
 		facts = append(facts, f)
 	}
-	if f, ok := handlerFact(t, op); ok && !slices.ContainsFunc(facts, func(h HostFact) bool { return h.Name == f.Name && slices.Equal(h.Values, f.Values) }) {
+	if f, ok := handlerFact(t, op); ok && !slices.ContainsFunc(facts, func(h approval.HostFact) bool { return h.Name == f.Name && slices.Equal(h.Values, f.Values) }) {
 		facts = append(facts, f)
 	}
-	for _, name := range FactNames() {
+	for _, name := range Names() {
 		if f, ok := declaredFact(name, t.Facts[name], fields); ok {
 			f.Domain, f.Op = domainOf(name, t.Capability), op
 			facts = append(facts, f)
@@ -71,25 +74,25 @@ func hostFacts(t Tool, r *Request) []HostFact {
 	if t.Capability == "code:exec" || t.Name == "" && r.ToolName == "" && r.ActionType == "exec_cmd" {
 		facts = append(facts, commandFacts(fields)...)
 	}
-	if r.Type == TypeQuestion {
+	if r.Type == approval.TypeQuestion {
 		return facts
 	}
-	return append(facts, HostFact{Domain: DomainDigest, Name: "args_sha256", Values: []string{Digest(r.RequestData)}, From: FromDigest})
+	return append(facts, approval.HostFact{Domain: Digest, Name: "args_sha256", Values: []string{approval.Digest(r.RequestData)}, From: FromDigest})
 }
 
 // targetFact is the target that the tool's template gives.
-func targetFact(t Tool, op string, data Raw) (HostFact, bool) {
+func targetFact(t approval.Tool, op string, data approval.Raw) (approval.HostFact, bool) {
 	c, has := CapabilityNamed(t.Capability)
 	if t.Target == "" || has && c.TargetKind == "none" {
-		return HostFact{}, false
+		return approval.HostFact{}, false
 	}
-	f := HostFact{Op: op, Name: "target", From: FromTemplate}
+	f := approval.HostFact{Op: op, Name: "target", From: FromTemplate}
 	f.Domain, _, _ = strings.Cut(t.Capability, ":")
 	switch {
 	case c.TargetKind == "path_glob":
-		f.Domain, f.Name = DomainFile, factPath
+		f.Domain, f.Name = File, factPath
 	case c.TargetKind == "host":
-		f.Domain, f.Name = DomainHost, factHost
+		f.Domain, f.Name = Host, factHost
 	case !has:
 		f.Domain = "target"
 	case f.Domain == "code":
@@ -99,23 +102,23 @@ func targetFact(t Tool, op string, data Raw) (HostFact, bool) {
 		f.Omitted = 1
 		return f, true
 	}
-	f.add([]string{Expand(t.Target, data)}, 0)
+	add(&f, []string{Expand(t.Target, data)}, 0)
 	return f, true
 }
 
 // handlerFact is the only host that a tool of kind http calls. Arguments cannot
 // change it, and redirects are not followed.
-func handlerFact(t Tool, op string) (HostFact, bool) {
+func handlerFact(t approval.Tool, op string) (approval.HostFact, bool) {
 	host, ok := HostIn(t.Handler.HTTP.URL)
-	if t.Handler.Kind != HandlerHTTP || !ok {
-		return HostFact{}, false
+	if t.Handler.Kind != approval.HandlerHTTP || !ok {
+		return approval.HostFact{}, false
 	}
-	return HostFact{Domain: DomainHost, Op: op, Name: factHost, Values: []string{host}, From: FromTemplate}, true
+	return approval.HostFact{Domain: Host, Op: op, Name: factHost, Values: []string{host}, From: FromTemplate}, true
 }
 
 // complete says whether data has every field of a template.
-func complete(template string, data Raw) bool {
-	fields, err := Fields(data)
+func complete(template string, data approval.Raw) bool {
+	fields, err := codec.Fields(data)
 	if err != nil {
 		return !strings.Contains(template, "{")
 	}
@@ -129,7 +132,7 @@ func complete(template string, data Raw) bool {
 			template = rest
 			continue
 		}
-		if !slices.ContainsFunc(fields, func(f Field) bool { return f.Name == name && f.Value.Kind() != 'n' }) {
+		if !slices.ContainsFunc(fields, func(f codec.Field) bool { return f.Name == name && f.Value.Kind() != 'n' }) {
 			return false
 		}
 		template = after
@@ -140,14 +143,15 @@ func complete(template string, data Raw) bool {
 // fact. If none is present, there is no fact. An undeclared field with an
 // equivalent name, or with another letter case, is counted as omitted: the handler
 // may read it.
-func declaredFact(name string, of []string, fields []Field) (HostFact, bool) {
-	f, found := HostFact{Name: name, From: FromArgument}, false
+func declaredFact(name string, of []string, fields []codec.Field) (approval.HostFact, bool) {
+	f, found := approval.HostFact{Name: name, From: FromArgument}, false
 	for _, field := range fields {
 		switch {
 		case len(of) == 0 || field.Value.Kind() == 'n':
 		case slices.Contains(of, field.Name):
 			found = true
-			f.add(flatten(field.Value))
+			values, left := flatten(field.Value)
+			add(&f, values, left)
 		case CanonicalArg(field.Name) == name || slices.ContainsFunc(of, func(s string) bool { return strings.EqualFold(s, field.Name) }):
 			found = true
 			f.Omitted++
@@ -156,7 +160,7 @@ func declaredFact(name string, of []string, fields []Field) (HostFact, bool) {
 	return f, found
 }
 
-func (f *HostFact) add(values []string, left int) {
+func add(f *approval.HostFact, values []string, left int) {
 	f.Omitted += left
 	for _, v := range values {
 		ok := true
@@ -174,7 +178,7 @@ func (f *HostFact) add(values []string, left int) {
 // flatten lists the values in v: strings, numbers and booleans as written, and the
 // elements of lists. Objects and nulls are only counted. It reads v once at any
 // depth, because an agent chooses its size.
-func flatten(v Raw) (values []string, left int) {
+func flatten(v approval.Raw) (values []string, left int) {
 	d := jsontext.NewDecoder(bytes.NewReader(v))
 	for {
 		switch d.PeekKind() {
@@ -209,22 +213,22 @@ func flatten(v Raw) (values []string, left int) {
 
 // programFacts is the digest of the request's program, from the argument that the
 // operator declared.
-func programFacts(t Tool, fields []Field) []HostFact {
+func programFacts(t approval.Tool, fields []codec.Field) []approval.HostFact {
 	if t.Program == "" {
 		return nil
 	}
-	f := HostFact{Domain: DomainProgram, Name: "program_sha256", From: FromArgument}
+	f := approval.HostFact{Domain: Program, Name: "program_sha256", From: FromArgument}
 	if text, ok := programText(t, fields); ok {
-		f.Values = []string{Digest([]byte(text))}
+		f.Values = []string{approval.Digest([]byte(text))}
 	} else {
 		f.Omitted = 1
 	}
-	return []HostFact{f}
+	return []approval.HostFact{f}
 }
 
 // programText returns the program. It returns false if another field differs only
 // by letter case.
-func programText(t Tool, fields []Field) (text string, ok bool) {
+func programText(t approval.Tool, fields []codec.Field) (text string, ok bool) {
 	for _, f := range fields {
 		switch {
 		case f.Name == t.Program:
@@ -238,7 +242,7 @@ func programText(t Tool, fields []Field) (text string, ok bool) {
 
 // commandFacts reads a command line that is a list of words. A line for a shell,
 // and two competing lines, give no values.
-func commandFacts(fields []Field) []HostFact {
+func commandFacts(fields []codec.Field) []approval.HostFact {
 	var words []string
 	lines, complete := 0, true
 	for _, f := range fields {
@@ -250,18 +254,18 @@ func commandFacts(fields []Field) []HostFact {
 			words = list
 		}
 	}
-	program := HostFact{Domain: DomainCommand, Name: "program", From: FromCommand}
+	program := approval.HostFact{Domain: Command, Name: "program", From: FromCommand}
 	if lines != 1 || !complete {
 		program.Omitted = 1
-		return []HostFact{program}
+		return []approval.HostFact{program}
 	}
-	program.add(words[:1], 0)
-	paths := HostFact{Domain: DomainCommand, Name: factPath, From: FromCommand}
-	paths.add(pathsAmong(words[1:]), 0)
+	add(&program, words[:1], 0)
+	paths := approval.HostFact{Domain: Command, Name: factPath, From: FromCommand}
+	add(&paths, pathsAmong(words[1:]), 0)
 	if len(paths.Values) == 0 && paths.Omitted == 0 {
-		return []HostFact{program}
+		return []approval.HostFact{program}
 	}
-	return []HostFact{program, paths}
+	return []approval.HostFact{program, paths}
 }
 
 // pathsAmong returns the words that look like a path, or that have one after a =

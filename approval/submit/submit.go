@@ -1,6 +1,12 @@
-package approval
+// Package submit is what a protocol tells the gate with a request, and what the gate
+// answers at once.
+package submit
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/permesso-dev/permesso/approval"
+)
 
 // Origin is where a request came from, as stated by the API handler that received
 // it. No agent writes any of it. The zero Origin is the workspace's requests
@@ -24,13 +30,14 @@ func (o Origin) Client(workspace string) string {
 	return o.ClientID
 }
 
-// SubmitResult is the result of a request submitted inside the daemon.
-type SubmitResult struct {
-	Repeated bool     // it was accepted before, with the same bytes and origin
-	Pending  *Pending // newly asked; nil: read the existing documents
+// Result is the result of a request submitted inside the daemon.
+type Result struct {
+	Repeated bool              // it was accepted before, with the same bytes and origin
+	Pending  *approval.Pending // newly asked; nil: read the existing documents
 }
 
-// Why the gate did not accept a submission. Others are ErrMalformed, ErrRefused
+// Why the gate did not accept a submission. Others are approval.ErrMalformed,
+// store.ErrRefused
 // (too large) and disk errors. Nothing of the request is kept, except possibly
 // after ErrPaused and disk errors: then submit it again under the same id.
 var (

@@ -1,4 +1,6 @@
-package gate
+// Package store is what the gate needs of the place where documents are kept: the
+// interface, the ways to write, and the classes of errors.
+package store
 
 import (
 	"context"
@@ -23,11 +25,11 @@ import (
 //
 // # Errors
 //
-// The errors are those of package approval: ErrMissing, ErrExists, ErrRefused,
+// The errors are those of this package: ErrMissing, ErrExists, ErrRefused,
 // ErrNoSpace, ErrUnavailable, ErrUnsynced and ErrRestart. After any other error
 // nothing was written.
 type Store interface {
-	documents
+	Documents
 	folders
 	retention
 
@@ -37,29 +39,29 @@ type Store interface {
 	Stage(ctx context.Context, k approval.Key, b []byte) (show func() (sync func() error, err error), drop func(), err error)
 
 	// Probe does every operation that writing a document needs. If it returns nil,
-	// everything visible is durable. It wraps approval.ErrRestart if a retry is
+	// everything visible is durable. It wraps ErrRestart if a retry is
 	// useless.
 	Probe(ctx context.Context) error
-	// Reserve reserves space for documents; it wraps approval.ErrNoSpace.
+	// Reserve reserves space for documents; it wraps ErrNoSpace.
 	Reserve(ctx context.Context, bytes int64) (release func(), err error)
 
 	// Lease makes this process the only one that runs the keys of the store, until
 	// release. When it returns, every document that is visible is durable. The error
-	// wraps approval.ErrUnavailable while another process has the lease.
+	// wraps ErrUnavailable while another process has the lease.
 	Lease(ctx context.Context) (release func() error, err error)
 }
 
-// documents are read and written one at a time.
-type documents interface {
-	// Read returns a document's bytes. The error wraps approval.ErrMissing if there is
-	// none, and approval.ErrRefused if a request is not a regular file within its
+// Documents are read and written one at a time.
+type Documents interface {
+	// Read returns a document's bytes. The error wraps ErrMissing if there is
+	// none, and ErrRefused if a request is not a regular file within its
 	// limits.
 	Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error)
-	// Create writes a new document; it wraps approval.ErrExists if there is one. While
+	// Create writes a new document; it wraps ErrExists if there is one. While
 	// it makes the document durable, it runs the functions in alongside, and returns
 	// when they have ended; their errors are joined to its own. If the document cannot
 	// be written, it need not run them.
-	Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error
+	Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how Mode, alongside ...func() error) error
 	// Remove removes a document; a missing one is no error.
 	Remove(ctx context.Context, d approval.Doc, k approval.Key) error
 	// Confirm returns when a document that is visible, and is being written durably by

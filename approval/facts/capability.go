@@ -1,4 +1,4 @@
-package approval
+package facts
 
 import "slices"
 
@@ -37,4 +37,14 @@ var capabilities = [...]Capability{
 	{"time:read", false, AskNone, "none"},
 	{"parse:local", false, AskNone, "none"},
 	{"calendar:read", false, AskPerTarget, "exact"},
+}
+
+// CapabilityNamed returns the capability of this name.
+func CapabilityNamed(name string) (Capability, bool) {
+	for i := range capabilities {
+		if capabilities[i].Name == name {
+			return capabilities[i], true
+		}
+	}
+	return Capability{}, false
 }

@@ -1,15 +1,15 @@
-package approval
+package store
 
 import "errors"
 
-// WriteMode says how a document is written. The zero value is the safe one.
-type WriteMode uint8
+// Mode says how a document is written. The zero value is the safe one.
+type Mode uint8
 
 // The three write modes.
 const (
-	Durable  WriteMode = iota // survives a kill and a power cut
-	Volatile                  // visible, not synced; may be lost
-	Replace                   // durable, replaces an existing file
+	Durable  Mode = iota // survives a kill and a power cut
+	Volatile             // visible, not synced; may be lost
+	Replace              // durable, replaces an existing file
 )
 
 // The classes of a store's errors. After an error of no class the operation did not

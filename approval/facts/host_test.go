@@ -1,4 +1,4 @@
-package approval_test
+package facts_test
 
 import (
 	"fmt"
@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // factLines lists the host facts of a request, one line each.
 func factLines(tool approval.Tool, r *approval.Request) string {
 	var b strings.Builder
-	for _, h := range approval.EvidenceOf(tool, r, nil).Host {
-		if h.Domain == approval.DomainDigest {
+	for _, h := range facts.Of(tool, r, nil).Host {
+		if h.Domain == facts.Digest {
 			continue
 		}
 		fmt.Fprintf(&b, "%s %s %s %q", h.Domain, strings.TrimSpace(h.Op+" "+h.Name), h.From, h.Values)
@@ -81,13 +82,13 @@ command path command ["/srv/x" "../y" "a/b" ".."]`},
 	} {
 		exec := &approval.Request{Type: approval.TypeAction, ActionType: "exec_cmd", RequestData: approval.Raw(c.data)}
 		require.Equal(t, c.want, factLines(approval.Tool{}, exec), c.why)
-		require.True(t, approval.EvidenceOf(approval.Tool{}, exec, nil).RunsProgram(), c.why)
+		require.True(t, facts.RunsProgram(facts.Of(approval.Tool{}, exec, nil)), c.why)
 		tool := approval.Tool{Name: "exec", Capability: "code:exec"}
 		require.Equal(t, c.want, factLines(tool, &approval.Request{ToolName: "exec", RequestData: approval.Raw(c.data)}), c.why)
 	}
 	other := &approval.Request{Type: approval.TypeAction, ActionType: "write_file", RequestData: approval.Raw(`{"argv":["rm"]}`)}
 	require.Empty(t, factLines(approval.Tool{}, other), "only exec_cmd has a command line")
-	require.False(t, approval.EvidenceOf(approval.Tool{}, other, nil).RunsProgram())
+	require.False(t, facts.RunsProgram(facts.Of(approval.Tool{}, other, nil)))
 }
 
 // Values beyond the limits are counted.
@@ -95,10 +96,10 @@ func TestHostFactsAreCapped(t *testing.T) {
 	tool := approval.Tool{Name: "mail", Facts: map[string][]string{"recipient": {"to", "cc"}}}
 	many := strings.TrimSuffix(strings.Repeat(`"a",`, 150), ",")
 	r := &approval.Request{ToolName: "mail", RequestData: approval.Raw(`{"to":[` + many + `],"cc":["` + strings.Repeat("x", 501) + `","b"]}`)}
-	f := approval.EvidenceOf(tool, r, nil).Host[0]
+	f := facts.Of(tool, r, nil).Host[0]
 	require.Len(t, f.Values, 100)
 	require.Equal(t, 52, f.Omitted, "50 too many, one too long, one more")
-	digest := approval.EvidenceOf(tool, r, nil).Host[1]
+	digest := facts.Of(tool, r, nil).Host[1]
 	require.Equal(t, []string{approval.Digest(r.RequestData)}, digest.Values)
 }
 
@@ -112,7 +113,7 @@ func TestHostIn(t *testing.T) {
 		"https://[::1": "", "https://[::1]x": "", "https://[evil.org]": "", "h:port": "", "h:123456": "", "1 2://x": "", "a:b:c": "", "javascript:alert(1)": "",
 		"https://.": "",
 	} {
-		host, ok := approval.HostIn(in)
+		host, ok := facts.HostIn(in)
 		require.Equal(t, want, host, "%q", in)
 		require.Equal(t, want != "", ok, "%q", in)
 	}
