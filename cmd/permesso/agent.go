@@ -184,22 +184,15 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 	if len(args) == 0 {
 		return object, nil // verbatim: the receipt covers these bytes
 	}
-	var b bytes.Buffer
-	b.WriteByte('{')
-	for i, f := range fields {
-		if i > 0 {
-			b.WriteByte(',')
-		}
+	members := make([]string, 0, len(fields))
+	for _, f := range fields {
 		name, err := jsontext.AppendQuote(nil, f.Name)
 		if err != nil {
 			return nil, err
 		}
-		b.Write(name)
-		b.WriteByte(':')
-		b.Write(f.Value)
+		members = append(members, string(name)+":"+string(f.Value))
 	}
-	b.WriteByte('}')
-	return b.Bytes(), nil
+	return approval.Raw("{" + strings.Join(members, ",") + "}"), nil
 }
 
 func argument(arg string) (codec.Field, error) {

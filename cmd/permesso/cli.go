@@ -17,7 +17,6 @@ import (
 
 	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/decide"
-	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/approval/read"
@@ -264,8 +263,8 @@ func (a *app) completions() map[string]cobra.CompletionFunc {
 		"WORKSPACE": workspaces, "--workspace": workspaces,
 		"APPROVER": approvers, "--approver": approvers,
 		"FILE":         cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
-		"--autonomy":   fixed(setup.Levels()),
-		"--capability": fixed(capabilityNames()),
+		"--autonomy":   fixed(grant.Levels()),
+		"--capability": fixed(config.Capabilities()),
 		"--sandbox":    fixed(setup.Sandboxes()),
 		"--scope":      fixed(apikey.Scopes()),
 		"--status":     fixed(slices.Sorted(slices.Values(read.Statuses()))),
@@ -318,15 +317,8 @@ func workspaceNames(cfg *config.Config, pos []string) []string {
 	return home.WorkspaceNames(cfg)
 }
 
-func capabilityNames() (names []string) {
-	for _, c := range facts.Capabilities() {
-		names = append(names, c.Name)
-	}
-	return names
-}
-
 func completeLevelAndCapability(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	values := [][]string{grant.Levels(), capabilityNames(), nil}
+	values := [][]string{grant.Levels(), config.Capabilities(), nil}
 	return values[min(len(pos), 2)], cobra.ShellCompDirectiveNoFileComp
 }
 

@@ -267,7 +267,7 @@ func (h *rig) response(id string) *approval.Response {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), testTimeout)
 	defer cancel()
-	r, _, err := h.agent.Wait(ctx, id, nil)
+	r, err := h.agent.Await(ctx, client.Submitted{ID: id})
 	require.NoError(h.t, err)
 	return r
 }

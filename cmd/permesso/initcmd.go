@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
@@ -24,7 +25,7 @@ func (a *app) initCmd() *cobra.Command {
 	}
 	c.Flags().StringVar(&b.Workspace, "workspace", config.DefaultWorkspace, "`name` of the first workspace, for one agent")
 	c.Flags().StringVar(&b.TypedApprover, "approver", "", "approver: a login `name`, or NAME:UID (default: you)")
-	c.Flags().StringVar(&b.Autonomy, "autonomy", "supervised", "autonomy `level` of the agent: "+strings.Join(setup.Levels(), ", "))
+	c.Flags().StringVar(&b.Autonomy, "autonomy", "supervised", "autonomy `level` of the agent: "+strings.Join(grant.Levels(), ", "))
 	c.Flags().StringVar(&b.Sandbox, "sandbox", "bwrap", "`kind` of the agent's sandbox: "+strings.Join(setup.Sandboxes(), ", "))
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "ask no questions")
 	_ = c.RegisterFlagCompletionFunc("workspace", cobra.NoFileCompletions)

@@ -324,7 +324,7 @@ func (k *killRig) verify() {
 		require.NotNil(k.t, r, "%s has no response", id)
 		k.verifyRuns(id, p, r)
 		k.verifyDecision(id, p, r)
-		now, _, err := k.agent.Wait(k.t.Context(), id, nil)
+		now, err := k.agent.Await(k.t.Context(), client.Submitted{ID: id})
 		require.NoError(k.t, err)
 		require.Equal(k.t, r.Status, now.Status, "%s changed its outcome", id)
 		require.Equal(k.t, r.RespondedAt, now.RespondedAt, "%s changed its outcome", id)

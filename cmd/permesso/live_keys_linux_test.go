@@ -246,7 +246,7 @@ func (l *live) ruled(ws, body string) (id, status string) {
 	defer cancel()
 	found := make(chan string, 2)
 	go func() {
-		if r, _, err := l.files(ws).Wait(ctx, id, nil); err == nil {
+		if r, err := l.files(ws).Await(ctx, client.Submitted{ID: id}); err == nil {
 			found <- string(r.Status)
 		}
 	}()
@@ -273,7 +273,7 @@ func (l *live) ruled(ws, body string) (id, status string) {
 func (l *live) responseIn(ws, id string) *approval.Response {
 	ctx, cancel := context.WithTimeout(l.t.Context(), testTimeout)
 	defer cancel()
-	r, _, err := l.files(ws).Wait(ctx, id, nil)
+	r, err := l.files(ws).Await(ctx, client.Submitted{ID: id})
 	require.NoError(l.t, err)
 	return r
 }

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 )
@@ -19,9 +17,9 @@ func (a *app) mountsCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ws := pos[0]
-			if _, ok := h.Config.Workspaces[ws]; !ok {
-				return console.Fail(console.ExitError, "workspaces: "+strings.Join(home.WorkspaceNames(h.Config), ", "), "no workspace '%s' in the configuration", ws)
+			ws, err := control.ChooseWorkspace(h, pos[0])
+			if err != nil {
+				return err
 			}
 			list := sandbox.Mounts(h.Layout, ws)
 			text, err := list.Form(form)

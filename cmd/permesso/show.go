@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -125,26 +124,16 @@ func (a *app) printFact(what, text string) {
 // showAsked prints the request: the host's facts, the exact arguments, then the
 // agent's text, labeled.
 func (a *app) showAsked(story control.Story, about *approval.Pending, s chat.Style) {
-	plain := func(text string) string { return s.OneLine(about, text) }
-	if p := story.Asked; p != nil {
-		a.printFact("what", s.Redacted(about, toolAndTarget(&read.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target})))
-		a.printFact("args", s.Value(about, p.RequestData))
-		a.showProse(p.Agent, plain)
-		return
+	if story.Asked == nil {
+		if _, err := approval.ParseRequest(story.Record.Request, story.Record.RequestID); err != nil {
+			return // malformed: the error explains it
+		}
 	}
-	r, err := approval.ParseRequest(story.Record.Request, story.Record.RequestID)
-	if err != nil {
-		return // malformed: the error explains it
-	}
-	a.printFact("what", toolAndTarget(&read.Request{Tool: r.ToolName, ActionType: r.ActionType}))
-	a.printFact("args", s.Value(about, r.RequestData))
-	a.showProse(approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale}, plain)
-}
-
-func (a *app) showProse(p approval.Prose, plain func(string) string) {
-	for _, text := range []string{p.Title, p.Preview, p.Rationale} {
+	a.printFact("what", s.Redacted(about, toolAndTarget(&read.Request{Tool: about.ToolName, ActionType: about.ActionType, Target: about.Target})))
+	a.printFact("args", s.Value(about, about.RequestData))
+	for _, text := range []string{about.Agent.Title, about.Agent.Preview, about.Agent.Rationale} {
 		if text != "" {
-			fmt.Fprintf(a.Out, "agent says: %s\n", plain(text))
+			fmt.Fprintf(a.Out, "agent says: %s\n", s.OneLine(about, text))
 		}
 	}
 }
@@ -220,8 +209,8 @@ func (a *app) showPruned(ctx context.Context, d *control.Client, typed string, u
 		return errors.Join(unknown, err)
 	}
 	r := found[0] // the newest, if an id was reused
-	if slices.ContainsFunc(found, func(x *read.Request) bool { return x.Key != r.Key }) {
-		return console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, countKeys(found))
+	if n := countKeys(found); n > 1 {
+		return console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, n)
 	}
 	s, storyErr := d.Story(ctx, r.Key, true)
 	err = errors.Join(err, storyErr)

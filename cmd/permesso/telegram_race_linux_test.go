@@ -36,7 +36,7 @@ func (w *telegramRig) awaitDecided(ws, id string) *approval.Response {
 	files := client.Files{Requests: w.layout.Requests(ws), Responses: w.layout.Responses(ws)}
 	ctx, stop := context.WithTimeout(w.t.Context(), testTimeout)
 	defer stop()
-	r, _, err := files.Wait(ctx, id, nil)
+	r, err := files.Await(ctx, client.Submitted{ID: id})
 	require.NoError(w.t, err)
 	return r
 }

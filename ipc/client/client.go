@@ -119,43 +119,6 @@ func (f Files) put(name string, b []byte) error {
 	return err
 }
 
-// Wait returns the response to a request once it exists. With request set, a response to
-// other bytes is ErrIDConflict.
-func (f Files) Wait(ctx context.Context, id string, request []byte) (*approval.Response, []byte, error) {
-	if err := checkID(id); err != nil {
-		return nil, nil, err
-	}
-	path := filepath.Join(f.Responses, id+".json")
-	var resp *approval.Response
-	var raw []byte
-	err := watcher.Await(ctx, path, func() (bool, error) {
-		b, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		if len(b) > maxResponse {
-			return false, errors.New("the response is too large")
-		}
-		// A response that does not parse was torn by a power cut. The gate is about to
-		// restore it.
-		if resp, err = approval.ParseResponse(b); err != nil {
-			return false, nil //nolint:nilerr // not there yet
-		}
-		raw = b
-		return true, nil
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("wait for %s: %w", id, err)
-	}
-	if request != nil && resp.RequestSHA256 != approval.Digest(request) {
-		return resp, raw, ErrIDConflict
-	}
-	return resp, raw, nil
-}
-
 // Ask implements Client.
 func (f Files) Ask(_ context.Context, r approval.Request) (Submitted, error) {
 	r.RequestID = cmp.Or(r.RequestID, NewID())
@@ -183,9 +146,29 @@ func arguments(r *approval.Request) approval.Raw {
 
 // Await implements Client.
 func (f Files) Await(ctx context.Context, a Submitted) (*approval.Response, error) {
-	resp, _, err := f.Wait(ctx, a.ID, nil)
-	if err != nil {
+	if err := checkID(a.ID); err != nil {
 		return nil, err
+	}
+	path := filepath.Join(f.Responses, a.ID+".json")
+	var resp *approval.Response
+	err := watcher.Await(ctx, path, func() (bool, error) {
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if len(b) > maxResponse {
+			return false, errors.New("the response is too large")
+		}
+		// A response that does not parse was torn by a power cut. The gate is about to
+		// restore it.
+		resp, err = approval.ParseResponse(b)
+		return err == nil, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("wait for %s: %w", a.ID, err)
 	}
 	if a.RequestSHA256 != "" && resp.RequestSHA256 != a.RequestSHA256 {
 		return resp, ErrIDConflict

@@ -8,6 +8,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/security/policy"
 )
@@ -121,9 +122,8 @@ func cutLast(path string) (before, last string) {
 	return path[:max(i, 0)], path[i+1:]
 }
 
-func autonomies() []string { return []string{"readonly", "supervised", "full"} }
-
-func capabilities() []string {
+// Capabilities are the names of the capabilities.
+func Capabilities() []string {
 	var names []string
 	for _, c := range facts.Capabilities() {
 		names = append(names, c.Name)
@@ -188,9 +188,9 @@ func workspaceKeys(languages valueType, languageHelp string) []Key {
 		{Name: "soft", Example: "100", Help: "above it, approval is needed", Hint: budgetHint, valueType: number(1, 1<<53)},
 		{Name: "hard", Example: "1000", Help: "above it, nothing runs", Hint: budgetHint, valueType: number(1, 1<<53)},
 	}
-	rates := []Key{{Name: "CAPABILITY", exampleName: `"mail:send"`, Example: `"10/1h"`, Help: "number per duration", names: append(capabilities(), "none"), valueType: rateType()}}
+	rates := []Key{{Name: "CAPABILITY", exampleName: `"mail:send"`, Example: `"10/1h"`, Help: "number per duration", names: append(Capabilities(), "none"), valueType: rateType()}}
 	return []Key{
-		{Name: "autonomy", Default: `"supervised"`, Help: "readonly, supervised, full", valueType: word(autonomies()...), shown: true},
+		{Name: "autonomy", Default: `"supervised"`, Help: "readonly, supervised, full", valueType: word(grant.Levels()...), shown: true},
 		{Name: "approvers", Help: "names from [approvers]; empty: only the local operator", Hint: `a list of names: approvers = ["ann"]`, valueType: texts("list of names", nil, ""), shown: true},
 		{Name: "agent_uid", Example: "1001", Help: "or [1001, 1002]: the agent's UID, if it is not in a container; it may not decide", Hint: uidHint, valueType: numbers("UID, or list of UIDs", 1, highestUID, "whole numbers from 1 to 4294967294", false)},
 		{Name: "channels", Example: `["telegram", "email"]`, Help: "also ask approvers there", Hint: `a list of names: channels = ["telegram"]`, valueType: texts("list of names of channels", nil, "")},
@@ -209,7 +209,7 @@ func workspaceKeys(languages valueType, languageHelp string) []Key {
 		{Name: "contains_secrets", Default: "false", Help: "true: what its agent reads counts as secret", valueType: flag()},
 		{Name: "admin", Default: "false", Help: "true: no tool may read public sources there", valueType: flag()},
 		{Name: "binds_sessions", Default: "false", Help: "true: the agent cannot choose its session_id", valueType: flag()},
-		{Name: "sessions", Help: "autonomy of single sessions", Hint: `sessions = { "sess_1" = "readonly" }`, valueType: tables(""), Keys: []Key{{Name: "SESSION", exampleName: "sess_1", Example: `"readonly"`, Help: "readonly, supervised, full", valueType: word(autonomies()...)}}},
+		{Name: "sessions", Help: "autonomy of single sessions", Hint: `sessions = { "sess_1" = "readonly" }`, valueType: tables(""), Keys: []Key{{Name: "SESSION", exampleName: "sess_1", Example: `"readonly"`, Help: "readonly, supervised, full", valueType: word(grant.Levels()...)}}},
 		{Name: "ask_above", Help: "more requests need approval; by capability, none: without one", Hint: rateHint, valueType: tables(""), Keys: rates, unknown: "%s is not a capability"},
 		{Name: "deny_above", Help: "more requests are refused", Hint: rateHint, valueType: tables(""), Keys: rates, unknown: "%s is not a capability"},
 		{Name: "budget_session", Help: "cost of a session, in the units of a tool's cost", Hint: budgetHint, valueType: tables(""), Keys: budget},
@@ -228,7 +228,7 @@ func toolKeys() []Key {
 	const propertyHint = `true, false or "forbidden"`
 	property := propertyType()
 	keys := []Key{
-		{Name: "capability", Example: `"code:exec"`, Help: "what it does; without one, only trust and the rules count", valueType: word(capabilities()...)},
+		{Name: "capability", Example: `"code:exec"`, Help: "what it does; without one, only trust and the rules count", valueType: word(Capabilities()...)},
 		{Name: "action_type", Example: `"custom:hello"`, Help: strings.Join(approval.ActionTypes(), ", ") + ", custom:NAME", valueType: actionTypeType(), shown: true},
 		{Name: "verb", Example: `{ en = "say hello", it = "saluti" }`, Help: "for the question on the card; or one text for every language", valueType: verbType(), shown: true, Keys: []Key{{Name: "LANGUAGE", names: chat.Languages(), valueType: line(200), exampleName: "en"}}},
 		{Name: "summary", Example: `"hello to {name}"`, Help: "what the card says; {fields} of the request", valueType: line(1000), shown: true},
@@ -278,7 +278,7 @@ func ruleKeys() []Key {
 			{Name: "tool", Example: `"post"`, Hint: "write one name, or remove it to match every tool", Help: "the tool", valueType: must("name", approval.ValidToolName, "is not a name")},
 			{Name: "workspace", Example: `"default"`, Hint: "write one name, or remove it to match every workspace", Help: "the workspace", valueType: must("name", validName, "is not a name")},
 			{Name: "approver", instead: true, Example: `"ann"`, Hint: "write one name, or remove it to match every approver", Help: "the principal of the workspace", valueType: must("name", validName, "is not a name")},
-			{Name: "capability", instead: true, Example: `"channel:out"`, Help: "the tool's capability", valueType: word(capabilities()...)},
+			{Name: "capability", instead: true, Example: `"channel:out"`, Help: "the tool's capability", valueType: word(Capabilities()...)},
 			{Name: "target", instead: true, Example: `"api.example.org"`, Help: "the target that the card shows", valueType: line(1000)},
 			{Name: "session", instead: true, Example: `"sess_1"`, Help: "the session", valueType: line(128)},
 			{Name: "client", instead: true, Example: `"ws:default"`, Help: "the client: ws:WORKSPACE, or of an API key", valueType: line(128)},

@@ -100,12 +100,7 @@ func (damagedLog) Is(target error) bool { return target == audit.ErrDamaged }
 func (c *Client) Style() chat.Style {
 	return chat.Style{
 		Language: c.Language, Zone: time.Local, Redact: home.NewRedaction(),
-		Paused: func(ws string) *chat.Pause {
-			if p := c.PauseOf(ws); p != nil {
-				return home.CardPause(*p)
-			}
-			return nil
-		},
+		Paused:  func(ws string) *chat.Pause { return home.CardPause(c.PauseOf(ws)) },
 		Earlier: c.earlier, WouldAllow: c.wouldAllow,
 	}
 }

@@ -48,6 +48,25 @@ type Client struct {
 // Open connects to the daemon of this home. If none runs, it locks the home. If the home
 // belongs to another user, it connects to the daemon at the approver socket.
 func Open(ctx context.Context, a *console.Console) (*Client, error) {
+	return open(ctx, a, func() (*home.Home, *home.Keys, error) { return home.Open(a) })
+}
+
+// OpenBare is Open for operations that need neither the configuration nor keys.
+func OpenBare(ctx context.Context, a *console.Console) (*Client, error) {
+	return open(ctx, a, func() (*home.Home, *home.Keys, error) {
+		h, err := home.Locate(a)
+		if err != nil {
+			return nil, nil, err
+		}
+		if _, err := os.Stat(h.Layout.IPC()); err != nil {
+			return nil, nil, home.NoDaemon(h.Layout.Home)
+		}
+		return h, nil, nil
+	})
+}
+
+// open reads the home only if no daemon answers at its socket.
+func open(ctx context.Context, a *console.Console, load func() (*home.Home, *home.Keys, error)) (*Client, error) {
 	var tried error // the home's socket
 	if dir, err := config.LocateHome(a.HomeFlag, a.Env); err == nil {
 		var c *Client
@@ -58,7 +77,7 @@ func Open(ctx context.Context, a *console.Console) (*Client, error) {
 	if namesSocket(a) {
 		return openSocket(ctx, a, socketPath(a))
 	}
-	h, k, err := home.Open(a)
+	h, k, err := load()
 	if err == nil {
 		return openFiles(ctx, a, h, k, isSilent(tried))
 	}
@@ -88,31 +107,6 @@ func openSocket(ctx context.Context, a *console.Console, path string) (*Client, 
 		return nil, console.Fail(console.ExitError, "ask the operator to check the daemon", "the daemon at %s does not answer", path)
 	}
 	return c, err
-}
-
-// OpenBare is Open for operations that need neither the configuration nor keys.
-func OpenBare(ctx context.Context, a *console.Console) (*Client, error) {
-	dir, err := config.LocateHome(a.HomeFlag, a.Env)
-	if err != nil {
-		return nil, err
-	}
-	h := home.New(nil, dir)
-	switch _, statErr := os.Stat(h.Layout.IPC()); {
-	case statErr == nil:
-		c, err := connect(ctx, a, h.Layout.Socket())
-		if err == nil || !isAbsent(err) {
-			return c, err
-		}
-		if namesSocket(a) {
-			return openSocket(ctx, a, socketPath(a))
-		}
-		return openFiles(ctx, a, h, nil, isSilent(err))
-	case isForeignHome(a, statErr):
-		if c, err := Open(ctx, a); err == nil {
-			return c, nil
-		}
-	}
-	return nil, console.Fail(console.ExitError, "run permesso init, or name another --home", "no daemon for this user in %s", dir)
 }
 
 // isForeignHome reports whether err means that the home belongs to another user: it is

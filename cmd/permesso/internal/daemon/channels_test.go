@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -107,6 +108,30 @@ func TestChannelsFollowTheConfiguration(t *testing.T) {
 	}
 	hint(c.configChanged)
 	require.Empty(t, began)
+}
+
+// Run returns only after its channels have ended: they use the daemon's parts.
+func TestChannelsEndBeforeRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release, done := make(chan struct{}), make(chan struct{})
+		c := &channels{s: &server{Home: &home.Home{Config: config.Default()}, health: &home.Health{}}, kinds: []kind{
+			{"slow", alwaysEnabled, func(*server, <-chan approval.Key) (channel, error) {
+				return channelFunc(func(ctx context.Context) error { <-ctx.Done(); <-release; return nil }), nil
+			}},
+		}}
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { defer close(done); c.Run(ctx) }()
+		synctest.Wait()
+		stop()
+		synctest.Wait()
+		select {
+		case <-done:
+			require.Fail(t, "a channel is still running")
+		default:
+		}
+		close(release)
+		<-done
+	})
 }
 
 func TestChannelsReceiveChanges(t *testing.T) {

@@ -112,12 +112,10 @@ func Prune(ctx context.Context, a *console.Console, trust bool) error {
 		}
 		return console.Fail(console.ExitRefused, "if the clock is right, use permesso prune --trust-clock", "nothing was removed: %w", err)
 	}
-	s := &server{Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
-	s.log, s.logWriter = NewLog(a.Err, "warn", h.Config.LogFormat)
-	if err := s.open(ctx); err != nil {
+	s, err := openInline(ctx, h, a, "warn")
+	if err != nil {
 		return err
 	}
-	s.gate.Inline = true
 	n, err := s.gate.Prune(ctx, a.Progress(ctx, "pruning"))
 	a.Status("")
 	if err := errors.Join(err, s.close()); err != nil {
@@ -125,6 +123,17 @@ func Prune(ctx context.Context, a *console.Console, trust bool) error {
 	}
 	return a.Print(pruneResult{Total: n}, fmt.Sprintf("removed %d records, %d responses, %d markers and %d descriptions: %s",
 		n.Records, n.Responses, n.Markers, n.Refusals, sizeOf(n.Bytes)))
+}
+
+// openInline locks and opens a home for work that is done once, without a running daemon.
+func openInline(ctx context.Context, h *home.Home, a *console.Console, level string) (*server, error) {
+	s := &server{Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
+	s.log, s.logWriter = NewLog(a.Err, level, h.Config.LogFormat)
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	s.gate.Inline = true
+	return s, nil
 }
 
 // pruner prunes while the daemon runs.
@@ -213,12 +222,10 @@ func Sweep(a *console.Console) error {
 	if err != nil {
 		return err
 	}
-	s := &server{Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
-	s.log, s.logWriter = NewLog(a.Err, h.Config.LogLevel, h.Config.LogFormat)
-	if err := s.open(context.Background()); err != nil {
+	s, err := openInline(context.Background(), h, a, h.Config.LogLevel)
+	if err != nil {
 		return err
 	}
-	s.gate.Inline = true
 	moved := 0
 	var stepErr error
 	for _, k := range s.pending {

@@ -52,7 +52,7 @@ func (s *server) openWebUI() ([]part, error) {
 	}
 	s.ui.Hosts = names(l.Addr(), s.Config.ListenHosts)
 	s.ui.BaseURL = "http://" + l.Addr().String()
-	s.health.SetUI(s.ui.BaseURL)
+	s.health.Update(func(r *home.HealthReport) { r.UI = s.ui.BaseURL })
 	s.log.Info().Str("path", l.Addr().String()).Msg("web UI listening")
 	return []part{{func(ctx context.Context) error { return s.ui.Run(ctx, l) }, []io.Closer{l}}}, nil
 }

@@ -197,25 +197,13 @@ func (h *Health) Clear(name string) {
 }
 
 // Refresh updates the time of the report: the daemon is alive.
-func (h *Health) Refresh() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.write()
-}
+func (h *Health) Refresh() { h.Update(func(*HealthReport) {}) }
 
-// SetConfig sets the digest of the active configuration.
-func (h *Health) SetConfig(sha256 string) {
+// Update changes the report, and updates its time.
+func (h *Health) Update(change func(r *HealthReport)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.report.ConfigSHA256 = sha256
-	h.write()
-}
-
-// SetUI sets the address of the web UI.
-func (h *Health) SetUI(at string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.report.UI = at
+	change(&h.report)
 	h.write()
 }
 
@@ -341,14 +329,16 @@ func PauseLine(p ipc.Pause) string {
 
 // PausedIn returns the pause of a workspace for its cards, nil if it is not paused.
 func (h *Home) PausedIn(ws string) *chat.Pause {
-	p, ok := h.Store.Paused(ws)
-	if !ok {
-		return nil
+	if p, ok := h.Store.Paused(ws); ok {
+		return CardPause(&p)
 	}
-	return CardPause(p)
+	return nil
 }
 
-// CardPause is a pause as cards show it.
-func CardPause(p ipc.Pause) *chat.Pause {
+// CardPause is a pause as cards show it, nil if there is none.
+func CardPause(p *ipc.Pause) *chat.Pause {
+	if p == nil {
+		return nil
+	}
 	return &chat.Pause{By: strings.TrimPrefix(p.By, "operator:"), Since: p.At, Reason: p.Reason}
 }

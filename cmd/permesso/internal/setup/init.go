@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
@@ -34,26 +35,11 @@ type Options struct {
 	Sandbox       string // how the agent runs
 }
 
-// choice is one possible answer and its explanation.
-type choice struct{ word, means string }
-
-// Levels are the levels of autonomy.
-func Levels() []string {
-	cs := autonomies()
-	list := make([]string, len(cs))
-	for i, c := range cs {
-		list[i] = c.word
-	}
-	return list
-}
-
-func autonomies() []choice {
-	return []choice{
-		{"readonly", "reading asks you; everything else is denied"},
-		{"supervised", "every access to the outside asks you first"},
-		{"full", "only running code and sending email ask you"},
-	}
-}
+const autonomyQuestion = `
+3. How much may the agent do without asking?
+     readonly    reading asks you; everything else is denied
+     supervised  every access to the outside asks you first
+     full        only running code and sending email ask you`
 
 // Sandboxes are the kinds of sandboxes that init knows.
 func Sandboxes() []string { return []string{"bwrap", "docker", "podman", "compose", "none"} }
@@ -114,7 +100,7 @@ func (b *Options) complete() error {
 	if err := checkName(b.Workspace); err != nil {
 		return err
 	}
-	if err := oneOf(b.Autonomy, Levels()); err != nil {
+	if err := oneOf(b.Autonomy, grant.Levels()); err != nil {
 		return err
 	}
 	if err := oneOf(b.Sandbox, Sandboxes()); err != nil {
@@ -266,7 +252,7 @@ func (p *prompter) ask(ctx context.Context, b *Options) error {
 	}{
 		{"\n1. Name of the first workspace? A workspace is for one agent.", &b.Workspace, checkName},
 		{"\n2. Who approves? A login name of this machine, or NAME:UID.", &b.TypedApprover, func(s string) error { _, _, err := approverUID(s); return err }},
-		{"\n3. How much may the agent do without asking?" + explain(autonomies()), &b.Autonomy, func(s string) error { return oneOf(s, Levels()) }},
+		{autonomyQuestion, &b.Autonomy, func(s string) error { return oneOf(s, grant.Levels()) }},
 		{
 			"\n4. How does the agent run? In a sandbox: " + strings.Join(Sandboxes()[:4], ", ") + "; or none.",
 			&b.Sandbox, func(s string) error { return oneOf(s, Sandboxes()) },
@@ -278,14 +264,6 @@ func (p *prompter) ask(ctx context.Context, b *Options) error {
 	}
 	fmt.Fprintln(p.out)
 	return nil
-}
-
-func explain(cs []choice) string {
-	var b strings.Builder
-	for _, c := range cs {
-		fmt.Fprintf(&b, "\n     %-11s %s", c.word, c.means)
-	}
-	return b.String()
 }
 
 func (p *prompter) question(ctx context.Context, text string, value *string, check func(string) error) error {

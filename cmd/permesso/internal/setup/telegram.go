@@ -367,7 +367,6 @@ type progressLine struct {
 
 	stop func()
 	done chan struct{}
-	text chan string
 }
 
 // begin shows the line until end is called.
@@ -377,7 +376,7 @@ func (w *progressLine) begin(ctx context.Context, text string) (end func()) {
 		return func() {}
 	}
 	ctx, stop := context.WithCancel(ctx)
-	w.stop, w.done, w.text = stop, make(chan struct{}), make(chan string)
+	w.stop, w.done = stop, make(chan struct{})
 	deadline, _ := ctx.Deadline()
 	go func() {
 		defer close(w.done)
@@ -389,8 +388,6 @@ func (w *progressLine) begin(ctx context.Context, text string) (end func()) {
 			case <-ctx.Done():
 				fmt.Fprint(w.out, "\r\x1b[K")
 				return
-			case note := <-w.text:
-				fmt.Fprintf(w.out, "\r\x1b[K        %s\n", note)
 			case <-tick.C:
 			}
 		}
@@ -407,15 +404,12 @@ func (w *progressLine) end() {
 	}
 }
 
-// note prints text above the line.
+// note prints text in place of the line, which is drawn again below it.
 func (w *progressLine) note(text string) {
-	text = console.OneLine(text)
-	if w.stop == nil {
-		fmt.Fprintln(w.out, "        "+text)
-		return
+	if w.live {
+		text = "\r\x1b[K        " + console.OneLine(text)
+	} else {
+		text = "        " + console.OneLine(text)
 	}
-	select {
-	case w.text <- text:
-	case <-w.done:
-	}
+	fmt.Fprintln(w.out, text)
 }
