@@ -25,7 +25,7 @@ import (
 type channel struct {
 	run   func(ctx context.Context) error
 	alert func(workspace, text string) // sends a sentence to a workspace's approvers; nil: it cannot
-	mails *email.Channel               // takes emails from the HTTP API; nil: it does not
+	mails *email.Adapter               // takes emails from the HTTP API; nil: it does not
 }
 
 // kind is one kind of channel. A change of settings restarts the channel; nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/chat/email/authentic"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
@@ -52,13 +53,11 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 		stores[name] = d
 	}
 	post := MailSettings{cfg, s.app.Env}
-	c := &email.Channel{
+	c := &email.Adapter{
 		Addressing: post.Addressing(), FollowUp: cfg.FollowUp, Sender: post.Sender(), Verifier: post.authenticator(),
-		Viewer: r, Records: r.viewer, Interceptor: r.interceptor(), Sent: r.sentStore,
 		Taken: stores[storeTaken], Tests: stores[StoreTests],
-		Workspaces: r.workspaces, People: func(ws string) []approval.Approver { return peopleOf(s.Current(), ws) }, Style: s.style, Foot: s.foot,
 		Ceiling: func(ws string) approval.Reversibility { return s.Current().EmailCeiling[ws] },
-		Changes: changes, Problem: r.reportIssue, Approve: "permesso approve", Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
+		Log:     s.log.With().Str("via", emailChannel).Logger(),
 	}
 	position := func(name string) mailbox.State { return mailbox.MailboxState{Store: stores[storeState], Name: name} }
 	if box := post.Box(position, c.Reports, s.mails[kindMaildir]); box != nil {
@@ -66,7 +65,19 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 	}
 	c.Mailboxes = append(c.Mailboxes, &mailbox.InboxQueue{Store: stores[StoreInbox], Report: c.Reports("delivery"), Changes: s.mails[StoreInbox]})
 	s.watchMails(cfg)
-	return channel{run: c.Run, mails: c}, nil
+	ch := r.deliver(c, stores[storeState], changes, emailPlaces, nil)
+	ch.Retry = email.FirstRetry
+	return channel{run: ch.Run, mails: c}, nil
+}
+
+// emailPlaces returns the addresses of a workspace's approvers.
+func emailPlaces(cfg *config.Config, ws string) (places []deliver.Place) {
+	for _, p := range peopleOf(cfg, ws) {
+		if to, ok := email.Place(p, emailChannel); ok {
+			places = append(places, to)
+		}
+	}
+	return places
 }
 
 // mailGroup is the watcher's group of the email folders. No workspace can have
