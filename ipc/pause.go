@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // AllWorkspaces is the name under which all workspaces are paused at once. No workspace
@@ -75,7 +75,7 @@ func (s *Store) createPause(name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
 	}
-	return s.save(name, append(b, '\n'), approval.Durable)
+	return s.save(name, append(b, '\n'), store.Durable)
 }
 
 // AwaitClaims returns when every claim that began before the pause is made. From then on

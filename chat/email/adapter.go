@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
@@ -140,7 +141,7 @@ func (c *Adapter) Send(ctx context.Context, to deliver.Address, m deliver.Messag
 func failure(err error) *deliver.Error {
 	f := &mailbox.Error{Stage: "send the mail", Temporary: true, Err: err}
 	errors.As(err, &f)
-	e := &deliver.Error{Class: deliver.Temporary, Hint: approval.Hint(f), Err: f}
+	e := &deliver.Error{Class: deliver.Temporary, Hint: hints.Of(f), Err: f}
 	switch {
 	case f.Account:
 		e.Class, e.Service = deliver.BadCredentials, true
@@ -168,7 +169,7 @@ func (c *Adapter) Reports(name string) func(error) {
 		case err == nil:
 			in.Clear("from " + name)
 		default:
-			in.Warn("from "+name, in.Channel().Name+": cannot receive replies from "+name+": "+err.Error(), approval.Hint(err))
+			in.Warn("from "+name, in.Channel().Name+": cannot receive replies from "+name+": "+err.Error(), hints.Of(err))
 		}
 	}
 }

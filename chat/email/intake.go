@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/email/authentic"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
@@ -114,7 +115,7 @@ func (c *Adapter) logged(name string, t Taken, err error) (Taken, error) {
 	}
 	if err != nil {
 		event = c.Log.Warn().Err(err)
-		if hint := approval.Hint(err); hint != "" {
+		if hint := hints.Of(err); hint != "" {
 			event = event.Str("hint", hint)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
@@ -188,7 +189,7 @@ func TestUndo(t *testing.T) {
 	m := h.ask(k, family, postRequest)
 	h.tap(ann, m, "✅ Always")
 	h.waitForResponse(k)
-	h.revoker.grants = append(h.revoker.grants, approval.Grant{ID: k.ID, Workspace: personal, Kind: approval.GrantRule, ActionType: "send_message", By: "ann"})
+	h.revoker.grants = append(h.revoker.grants, grant.Grant{ID: k.ID, Workspace: personal, Kind: grant.Rule, ActionType: "send_message", By: "ann"})
 	m = h.waitForEdit(m, "an undo button", func(m botapi.Message) bool { return strings.Contains(strings.Join(m.Buttons(), ""), "↩ Undo") })
 	require.Equal(t, []string{"↩ Undo"}, m.Buttons())
 

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
@@ -56,7 +57,7 @@ func (v *visit) audit() {
 	v.write(v.rw, http.StatusOK, "audit", p)
 }
 
-func (v *visit) entryLine(e approval.Entry) entryLine {
+func (v *visit) entryLine(e event.Entry) entryLine {
 	l := entryLine{Seq: e.Seq, At: v.displayTime(e.Time), Event: chat.Escape(string(e.Event)), Workspace: chat.Escape(e.Workspace)}
 	if approval.ValidID(e.RequestID) && slices.Contains(v.rights.See, e.Workspace) {
 		l.Path, l.Short = pathOf(approval.Key{Workspace: e.Workspace, ID: e.RequestID}), approval.ShortID(e.RequestID)

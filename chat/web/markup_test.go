@@ -16,6 +16,8 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 )
 
@@ -105,12 +107,12 @@ func TestDataIsNeverMarkup(t *testing.T) {
 		irreversible := w.addRequest(3, func(p *approval.Pending) { fillFields(text)(p); p.Reversibility = "" })
 		now := w.clock()
 		w.mu.Lock()
-		w.grants = []approval.GrantUse{{Grant: approval.Grant{
-			ID: k.ID, Kind: approval.GrantTarget, Workspace: workspace, Capability: text, Target: text, SessionID: text, By: text, Reason: text, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
+		w.grants = []grant.Use{{Grant: grant.Grant{
+			ID: k.ID, Kind: grant.Target, Workspace: workspace, Capability: text, Target: text, SessionID: text, By: text, Reason: text, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}}}
 		w.history = []*read.Request{{Key: k, Tool: text, Target: text, Status: approval.Status(text), By: text, Via: text, Rule: text, AskedAt: now}}
-		w.entries = []approval.Entry{{
-			Seq: 1, Time: now, Event: approval.Event(text), Workspace: workspace, RequestID: k.ID, Tool: text, Target: text, By: text, Via: text, Rule: text, Reason: text, Detail: text, Taints: []string{text},
+		w.entries = []event.Entry{{
+			Seq: 1, Time: now, Event: event.Kind(text), Workspace: workspace, RequestID: k.ID, Tool: text, Target: text, By: text, Via: text, Rule: text, Reason: text, Detail: text, Taints: []string{text},
 		}}
 		w.mu.Unlock()
 		got := map[string][]string{}
@@ -175,7 +177,7 @@ func TestStreamDataIsNeverMarkup(t *testing.T) {
 	s.next()
 	send := func(text string) []string {
 		w.addRequest(1, fillFields(text))
-		e := s.until(func(e event) bool { return e.New > 0 })
+		e := s.until(func(e streamEvent) bool { return e.New > 0 })
 		require.Equal(t, "change", e.name)
 		require.Equal(t, 1, e.Waiting)
 		return shape(parseFragment(t, e.HTML))

@@ -12,6 +12,8 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
@@ -62,9 +64,9 @@ func (v *visit) grants() {
 	v.write(v.rw, http.StatusOK, "grants", p)
 }
 
-func (v *visit) grantLine(c approval.GrantUse) grantLine {
+func (v *visit) grantLine(c grant.Use) grantLine {
 	what := c.ActionType
-	if c.Kind == approval.GrantTarget {
+	if c.Kind == grant.Target {
 		what = strings.TrimSpace(c.Capability + " " + c.Target)
 	}
 	what = v.oneLine(what)
@@ -92,14 +94,14 @@ func (v *visit) revoke() {
 		return
 	}
 	list := v.Backend.Grants.GrantsIn(ws)
-	i := slices.IndexFunc(list, func(c approval.GrantUse) bool { return c.ID == id })
+	i := slices.IndexFunc(list, func(c grant.Use) bool { return c.ID == id })
 	ic := v.People.Interceptor(v.se.user)
 	if i < 0 {
 		v.fail(http.StatusNotFound, v.w.GrantNotFound)
 		return
 	}
 	done, err := ic.Revoker.Revoke(v.r.Context(), list[i].Grant, v.se.user.Person)
-	var ref *approval.Refusal
+	var ref *decide.Refusal
 	switch {
 	case errors.As(err, &ref):
 		v.redirectWithNote("grants", v.w.NotAllowed, false)

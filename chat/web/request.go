@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
@@ -151,7 +153,7 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 		Card: style.Card(p), IsQuestion: p.Type == approval.TypeQuestion,
 		Until: newDisplayTime(p.ExpiresAt, style.Zone, v.Now()), Asked: newDisplayTime(p.Timestamp, style.Zone, v.Now()),
 		Reversibility:   p.Reversibility,
-		SessionDisabled: !approval.NotGrantable(p, approval.Session).IsZero(), AlwaysDisabled: !approval.NotGrantable(p, approval.Always).IsZero(),
+		SessionDisabled: !grant.WhyNot(p, approval.Session).IsZero(), AlwaysDisabled: !grant.WhyNot(p, approval.Always).IsZero(),
 		Rule: style.OneLine(p, p.Ruling.Rule),
 	}
 	if kind := cleanQuery(cmp.Or(p.ToolName, p.ActionType)); kind != "" {
@@ -181,7 +183,7 @@ func exactLines(style chat.Style, p *approval.Pending, c chat.Card) []string {
 	if len(c.Payload) > 0 {
 		return c.Payload
 	}
-	fields, err := approval.Fields(p.RequestData)
+	fields, err := codec.Fields(p.RequestData)
 	if err != nil {
 		return []string{style.OneLine(p, string(p.RequestData))}
 	}

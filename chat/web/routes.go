@@ -49,7 +49,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /{$}", s.noSessionPage)
 	mux.HandleFunc("GET /enter/{token}", s.loginPage)
 	mux.HandleFunc("POST /enter", s.login)
-	mux.Handle("GET /static/{file}", static())
+	mux.HandleFunc("GET /static/{file}", static)
 	for _, r := range sessionRoutes() {
 		method, path, _ := strings.Cut(r.pattern, " ")
 		mux.Handle(method+" /s/{key}"+path, s.requireSession(r.serve))
@@ -145,7 +145,7 @@ const (
 
 // publicPage is the data of a page that needs no session.
 type publicPage struct {
-	W     *words
+	W     texts
 	Lang  string
 	Title string
 	Text  string
@@ -158,7 +158,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, code int, why re
 	}
 	w.Header().Set("Connection", "close") // do not read the rest of the body
 	p := newPublicPage(r)
-	p.Text = p.W.Refusals[why]
+	p.Text = catalog(p.Lang).Refusals[why]
 	s.write(w, code, "refused", p)
 }
 
@@ -170,8 +170,7 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, name, token string
 
 func newPublicPage(r *http.Request) publicPage {
 	lang := chat.Language(languageIn(r, r.Header.Get("Accept-Language")))
-	w := catalog(lang)
-	return publicPage{W: w, Lang: lang, Title: w.Name}
+	return publicPage{W: textsIn(lang), Lang: lang, Title: catalog(lang).Name}
 }
 
 // write renders the complete page before it sends any of it.
@@ -193,7 +192,7 @@ func (s *Server) render(to *bytes.Buffer, name string, data any) error {
 
 // page is the data that every page of a session has.
 type page struct {
-	W       *words
+	W       texts
 	Lang    string
 	Title   string
 	Base    string // path prefix of the session
@@ -210,7 +209,7 @@ type page struct {
 
 func (v *visit) page(here, title string) page {
 	p := page{
-		W: v.w, Lang: v.lang, Title: title, Base: "/s/" + v.se.key + "/", Here: here, Keys: keysIn(v.r), Rights: v.rights,
+		W: textsIn(v.lang), Lang: v.lang, Title: title, Base: "/s/" + v.se.key + "/", Here: here, Keys: keysIn(v.r), Rights: v.rights,
 		Who: chat.Escape(cmp.Or(v.rights.Name, v.se.user.Person.Name, v.se.user.Person.ID)), Langs: chat.Languages(), Note: v.currentNote(),
 	}
 	if items, _, err := v.visiblePending(); err == nil {

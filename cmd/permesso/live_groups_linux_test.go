@@ -178,6 +178,8 @@ approval_timeout_max = «"24h"¦"1h"»
 		{"workspaces.NAME.quiet_hours", "Telegram", telegramCard("quiet", -1007), [2]string{"silent true", "silent false"}},
 		{"workspaces.NAME.night_timeout", "a request file", waits("night", sayRequest), [2]string{"waits 2h0m0s", "waits 3h0m0s"}},
 		{"workspaces.NAME.approval_timeout", "a request file", waits("times", sayRequest), [2]string{"waits 7m0s", "waits 8m0s"}},
+		{"workspaces.NAME.night_timeout", "the HTTP API", waitsByHTTP("night"), [2]string{"waits 2h0m0s", "waits 3h0m0s"}},
+		{"workspaces.NAME.approval_timeout", "the HTTP API", waitsByHTTP("times"), [2]string{"waits 7m0s", "waits 8m0s"}},
 		{"workspaces.NAME.approval_timeout_max", "a request file", waits("longest", `{"tool_name":"say","expires_in_sec":72000}`), [2]string{"waits 20h0m0s", "waits 1h0m0s"}},
 		{"workspaces.NAME.approval_timeout_max", "the HTTP API", waitsByHTTP("longest", `"expires_in_sec":72000`), [2]string{"waits 20h0m0s", "waits 1h0m0s"}},
 	}}

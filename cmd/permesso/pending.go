@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
@@ -36,7 +37,6 @@ func (a *app) pendingCmd() *cobra.Command {
 	c.Flags().BoolVar(&all, "all", false, "include expired requests that are not settled yet; no limit")
 	c.Flags().IntVar(&limit, "limit", 50, "show at most `N` requests")
 	c.Flags().StringVar(&workspace, "workspace", "", "only requests of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
 	return c
 }
 
@@ -96,8 +96,7 @@ func (a *app) ask(ctx context.Context, do func(*control.Client) error) error {
 func (a *app) showCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show one request and its history", Args: cobra.ExactArgs(1),
-		Long:              "Show one request, pending or ended, and its history, also after its record was pruned.\n\n" + idHelp,
-		ValidArgsFunction: a.complete(waitingIDs),
+		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			return a.ask(cmd.Context(), func(d *control.Client) error { return a.show(cmd.Context(), d, pos[0]) })
 		},
@@ -125,24 +124,11 @@ func find(ctx context.Context, list func(ctx context.Context, ws, prefix string)
 	case err != nil:
 		return approval.Key{}, err
 	case len(keys) == 0:
-		return approval.Key{}, console.Wrap(console.ExitRefused, fmt.Errorf("%s: %w", typed, approval.ErrUnknown), "permesso pending lists the pending requests")
+		return approval.Key{}, console.Wrap(console.ExitRefused, fmt.Errorf("%s: %w", typed, decide.ErrUnknown), "permesso pending lists the pending requests")
 	case len(keys) > 1:
 		return approval.Key{}, console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
 	}
 	return keys[0], nil
-}
-
-// complete completes the first argument with ids that the daemon lists.
-func (a *app) complete(list func(ctx context.Context, d *control.Client) ([]string, error)) cobra.CompletionFunc {
-	return func(_ *cobra.Command, pos []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
-		if len(pos) == 0 {
-			_ = a.ask(context.Background(), func(d *control.Client) (err error) { // without an answer there are no suggestions
-				ids, err = list(context.Background(), d)
-				return err
-			})
-		}
-		return ids, cobra.ShellCompDirectiveNoFileComp
-	}
 }
 
 func waitingIDs(ctx context.Context, d *control.Client) (ids []string, err error) {

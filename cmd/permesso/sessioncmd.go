@@ -21,11 +21,6 @@ func (a *app) sessionCmd() *cobra.Command {
 	var reason string
 	clear := &cobra.Command{
 		Use: "clear WORKSPACE [SESSION]", Short: "Clear the taints of a workspace or session", Args: cobra.RangeArgs(1, 2),
-		Long: "Clear the taints of a workspace or session, because what the agent read can no longer do harm, for example after a\n" +
-			"restart of the agent.\n\n" +
-			"Without SESSION it clears the whole workspace, including its sessions. It is audited. If the daemon is stopped it\n" +
-			"takes effect at the next start. contains_secrets = true in the configuration stays in force.",
-		ValidArgsFunction: a.completeConfig(workspaceNames),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			b := control.ClearBody{Workspace: pos[0], Reason: reason}
 			if len(pos) > 1 {

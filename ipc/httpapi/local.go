@@ -18,6 +18,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
 )
 
 // Caller is a user of this machine who is connected to a local socket. The UID that the
@@ -77,7 +79,7 @@ const (
 )
 
 // detailStranger does not reveal to whom the socket answers.
-func detailStranger() string { return approval.ErrNotAuthorized.Error() }
+func detailStranger() string { return decide.ErrNotAuthorized.Error() }
 
 // Run serves l until ctx ends. Then it closes l, and requests in progress are answered.
 func (s *LocalServer) Run(ctx context.Context, l *net.UnixListener) error {
@@ -219,9 +221,9 @@ const byConnection = "connection"
 
 // localKey stands for the API key that a local caller does not need. Approvers have the
 // operations for local callers; the others, submitting among them, are the operator's.
-func (s *Server) localKey(c *Caller, r *http.Request) (*approval.APIKey, *Problem) {
+func (s *Server) localKey(c *Caller, r *http.Request) (*apikey.Key, *Problem) {
 	hash := approval.Digest([]byte("permesso local\x00" + c.Person.ID))
-	k := &approval.APIKey{ID: approval.APIKeyID(hash), Hash: hash, Owner: c.Person.Name, CreatedBy: byConnection}
+	k := &apikey.Key{ID: apikey.ID(hash), Hash: hash, Owner: c.Person.Name, CreatedBy: byConnection}
 	if r.URL.Path == localPath || strings.HasPrefix(r.URL.Path, localPath+"/") {
 		return k, nil
 	}
@@ -232,9 +234,9 @@ func (s *Server) localKey(c *Caller, r *http.Request) (*approval.APIKey, *Proble
 	if _, known := s.Settings.WorkspaceInfo(k.Workspace); !known && r.URL.Path != "/metrics" {
 		return nil, problem(http.StatusUnprocessableEntity, "name a configured workspace in the header "+workspaceHeader)
 	}
-	k.Scopes = []string{approval.MayRead, approval.MayDecide}
+	k.Scopes = []string{apikey.MayRead, apikey.MayDecide}
 	if r.Method == http.MethodPost && r.URL.Path == strings.TrimSuffix(onePath, "/") || r.Method == http.MethodDelete && strings.HasPrefix(r.URL.Path, onePath) {
-		k.Scopes, k.Owner = []string{approval.MayRequest}, "" // any approver may decide
+		k.Scopes, k.Owner = []string{apikey.MayRequest}, "" // any approver may decide
 	}
 	return k, nil
 }

@@ -6,6 +6,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
@@ -51,7 +54,7 @@ func (choice) Schema(r huma.Registry) *huma.Schema {
 func (c choice) MarshalJSON() ([]byte, error) { return marshal(c.Choice) }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (c *choice) UnmarshalJSON(b []byte) error { return approval.Decode(b, &c.Choice) }
+func (c *choice) UnmarshalJSON(b []byte) error { return codec.Decode(b, &c.Choice) }
 
 // Approval is a request as a client sees it.
 type Approval struct {
@@ -153,11 +156,11 @@ func (s *Server) setGrantCode(a *Approval, workspace string) {
 			continue
 		}
 		switch c.Kind {
-		case approval.GrantRule:
+		case grant.Rule:
 			a.Decision.Choice = &Choice{Code: ptr("6")}
-		case approval.GrantSession:
+		case grant.Session:
 			a.Decision.Choice = &Choice{Code: ptr("2")}
-		case approval.GrantTarget:
+		case grant.Target:
 		}
 	}
 }
@@ -188,9 +191,9 @@ func outcome(st approval.Status) (status, execution string) {
 }
 
 // clientOf is the client that holds a key.
-func (s *Server) clientOf(k *approval.APIKey) *service.Client {
+func (s *Server) clientOf(k *apikey.Key) *service.Client {
 	return &service.Client{
-		Workspace: k.Workspace, ID: k.ClientID(), Owner: k.Owner, Secret: k.Hash, All: !k.Can(approval.MayRequest),
+		Workspace: k.Workspace, ID: k.ClientID(), Owner: k.Owner, Secret: k.Hash, All: !k.Can(apikey.MayRequest),
 		StillValid: func() bool { return s.stillValid(k) },
 	}
 }

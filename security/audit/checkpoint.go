@@ -18,7 +18,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // Keys sign and verify checkpoints. The zero Keys sign none.
@@ -185,7 +185,7 @@ func readEnd(fsys afero.Fs, path string, known note.Verifiers) (fileEnd, error) 
 		why, b = err, b[:begin]
 	}
 	if why != nil {
-		return fileEnd{}, approval.WithHint(fmt.Errorf("%w: %s: %w", ErrDamaged, path, why),
+		return fileEnd{}, hints.Add(fmt.Errorf("%w: %s: %w", ErrDamaged, path, why),
 			"if the key was replaced on purpose, move that file away: the log is signed again")
 	}
 	return end, nil

@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/afero"
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -102,8 +104,8 @@ func TestEntriesReportsDamage(t *testing.T) {
 		for name, content := range c.files {
 			put(t, disk, name, content)
 		}
-		var all []approval.Entry
-		err := audit.Entries(disk.Process("reader"), dir, func(e approval.Entry) error {
+		var all []event.Entry
+		err := audit.Entries(disk.Process("reader"), dir, func(e event.Entry) error {
 			all = append(all, e)
 			return nil
 		})
@@ -121,7 +123,7 @@ func TestOpenRefusesDamage(t *testing.T) {
 		put(t, disk, name, content)
 		_, err := audit.Open(disk.Process("daemon"), dir, clock)
 		require.ErrorIs(t, err, audit.ErrDamaged, name)
-		require.NotEmpty(t, approval.Hint(err))
+		require.NotEmpty(t, hints.Of(err))
 	}
 	_, err := audit.Open(crashfs.New().Process("daemon"), "/nowhere", clock)
 	require.Error(t, err, "no folder")
@@ -181,7 +183,7 @@ func TestLogStopsAfterFailedFolderSync(t *testing.T) {
 	}
 	err := l.Append(entry(1))
 	require.ErrorIs(t, err, audit.ErrBroken)
-	require.ErrorIs(t, err, approval.ErrRestart)
+	require.ErrorIs(t, err, store.ErrRestart)
 	require.ErrorIs(t, err, errDisk)
 	disk.Fail = nil
 	ops := disk.Ops()
@@ -214,7 +216,7 @@ func TestLogContinuesAfterTemporaryFailure(t *testing.T) {
 		for range 3 {
 			require.ErrorIs(t, l.Append(entry(2)), errDisk, kind)
 		}
-		require.NotErrorIs(t, l.Sync(), approval.ErrRestart, kind)
+		require.NotErrorIs(t, l.Sync(), store.ErrRestart, kind)
 		disk.Fail = nil
 		require.NoError(t, l.Append(entry(3)), kind)
 		for _, way := range crashfs.Ways() {
@@ -276,7 +278,7 @@ func workload(fsys audit.FS, acked, tried *int) {
 }
 
 // cutLast removes the last entry if it is the n-th.
-func cutLast(all []approval.Entry, n int) ([]approval.Entry, bool) {
+func cutLast(all []event.Entry, n int) ([]event.Entry, bool) {
 	if last := len(all) - 1; last >= 0 && all[last].RequestID == entry(n).RequestID {
 		return all[:last], true
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/spf13/afero"
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 func writeLog(t *testing.T, file string, from, to int64, more string) {
 	t.Helper()
 	var b []byte
 	for seq := from; seq <= to; seq++ {
-		line, err := encode(approval.Entry{Seq: seq, Time: time.Unix(seq, 0), Event: approval.EventStarted, Detail: strings.Repeat("x", 1000)})
+		line, err := encode(event.Entry{Seq: seq, Time: time.Unix(seq, 0), Event: event.Started, Detail: strings.Repeat("x", 1000)})
 		require.NoError(t, err)
 		b = append(b, line...)
 	}

@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/afero"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // Line is an entry and the bytes it was written with, without the line feed.
 type Line struct {
-	approval.Entry
+	event.Entry
 	Raw []byte
 }
 
@@ -42,7 +42,7 @@ func (t *Tail) Last(n int) ([]Line, error) {
 			return nil, fmt.Errorf("read audit log: %w", err)
 		}
 		var here []Line
-		_, err = w.segment(place{segment: all[i], seq: first}, stop, math.MaxInt64, func(line []byte, e approval.Entry, next place) error {
+		_, err = w.segment(place{segment: all[i], seq: first}, stop, math.MaxInt64, func(line []byte, e event.Entry, next place) error {
 			if here = append(here, Line{e, bytes.Clone(line)}); len(here) > 2*n+64 {
 				here = append(here[:0], here[len(here)-n:]...)
 			}
@@ -76,7 +76,7 @@ func (t *Tail) Next(each func(Line) error) error {
 	if from.segment <= t.at.segment {
 		from = t.at // skip what a new segment repeats
 	}
-	return w.lines(all, from, math.MaxInt64, func(line []byte, e approval.Entry, next place) error {
+	return w.lines(all, from, math.MaxInt64, func(line []byte, e event.Entry, next place) error {
 		if e.Seq < t.at.seq {
 			return nil
 		}
@@ -95,7 +95,7 @@ const tailSize = 512 << 10
 // and fewer if a new segment has just begun. The daemon may be writing: bytes after
 // the last line feed are ignored. If an entry cannot be read, the error wraps
 // ErrDamaged. Earlier entries are not checked.
-func Last(fsys afero.Fs, dir string, n int) ([]approval.Entry, error) {
+func Last(fsys afero.Fs, dir string, n int) ([]event.Entry, error) {
 	all, err := segments(fsys, dir)
 	if err != nil {
 		return nil, fmt.Errorf("read audit log: %w", err)
@@ -109,7 +109,7 @@ func Last(fsys afero.Fs, dir string, n int) ([]approval.Entry, error) {
 		return nil, fmt.Errorf("read audit log: %w", err)
 	}
 	lines = lines[max(0, len(lines)-n):]
-	entries := make([]approval.Entry, 0, len(lines))
+	entries := make([]event.Entry, 0, len(lines))
 	for i, line := range lines {
 		e, err := decode(line)
 		if err != nil {

@@ -19,7 +19,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // ErrTampered says that the log does not match a signature or a witness. ErrDamaged
@@ -223,7 +224,7 @@ func (a *verifier) run(from place) error {
 // progressEvery is the number of lines between two calls of Progress.
 const progressEvery = 1 << 14
 
-func (a *verifier) line(line []byte, e approval.Entry, next place) error {
+func (a *verifier) line(line []byte, e event.Entry, next place) error {
 	if err := checkASCII(line); err != nil {
 		return fmt.Errorf("%w: number %d: %w", ErrTampered, e.Seq, err)
 	}
@@ -236,7 +237,7 @@ func (a *verifier) line(line []byte, e approval.Entry, next place) error {
 		a.repeatedCount[r.path]++
 	}
 	a.tree.add(leaf)
-	if len(a.missing) > 0 && (e.Event == approval.EventApproved || e.Event == approval.EventAutoApproved) {
+	if len(a.missing) > 0 && (e.Event == event.Approved || e.Event == event.AutoApproved) {
 		delete(a.missing, e.ReceiptSHA256)
 	}
 	if a.Progress != nil && e.Seq%progressEvery == 0 {
@@ -314,7 +315,7 @@ func (a *verifier) end() (*Report, error) {
 		return nil, fmt.Errorf("verify audit log: %w: the entry of %d receipts is missing, of %s for example",
 			ErrTampered, len(a.missing), name)
 	case n > 0 && len(a.witnesses) == 0:
-		return nil, approval.WithHint(fmt.Errorf("verify audit log: %w: no checkpoint covers any of the %d entries", ErrNotSigned, n),
+		return nil, hints.Add(fmt.Errorf("verify audit log: %w: no checkpoint covers any of the %d entries", ErrNotSigned, n),
 			"a running daemon signs its log within seconds and when it stops; if it did, "+checkpointFile+" was removed")
 	}
 	for _, path := range slices.Sorted(maps.Keys(a.repeatedCount)) {

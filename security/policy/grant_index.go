@@ -8,11 +8,13 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // grantEntry is one grant with its uses from the log.
 type grantEntry struct {
-	approval.Grant
+	grant.Grant
 	uses     int
 	reserved int
 	lastUsed time.Time
@@ -39,16 +41,16 @@ func newGrantIndex() *grantIndex {
 
 const sep = "\x00"
 
-func key(kind approval.GrantKind, parts ...string) string {
+func key(kind grant.Kind, parts ...string) string {
 	return string(kind) + sep + strings.Join(parts, sep)
 }
 
 // keyOf is the index key of a grant without a glob.
-func keyOf(g *approval.Grant) string {
+func keyOf(g *grant.Grant) string {
 	switch g.Kind {
-	case approval.GrantSession:
+	case grant.Session:
 		return key(g.Kind, g.Workspace, g.ClientID, g.ActionType, g.Exact, g.SessionID)
-	case approval.GrantRule:
+	case grant.Rule:
 		return key(g.Kind, g.Workspace, g.ClientID, g.ActionType, g.Exact)
 	}
 	target := g.Target
@@ -62,14 +64,14 @@ func scopeKey(ws, channel, sender, session, capability string) string {
 	return strings.Join([]string{ws, channel, sender, session, capability}, sep)
 }
 
-func (c *grantIndex) put(g approval.Grant) {
+func (c *grantIndex) put(g grant.Grant) {
 	h := &grantEntry{Grant: g}
 	if old := c.byID[g.ID]; old != nil {
 		h.uses, h.reserved, h.lastUsed = old.uses, old.reserved, old.lastUsed
 		c.remove(old)
 	}
 	c.byID[g.ID] = h
-	if g.Kind == approval.GrantTarget && g.TargetKind == "path_glob" {
+	if g.Kind == grant.Target && g.TargetKind == "path_glob" {
 		s := c.node(&g, true)
 		last := lastLiteral(g.Target)
 		s.globs[last] = append(s.globs[last], h)
@@ -81,7 +83,7 @@ func (c *grantIndex) put(g approval.Grant) {
 
 func (c *grantIndex) remove(h *grantEntry) {
 	same := func(x *grantEntry) bool { return x == h }
-	if h.Kind == approval.GrantTarget && h.TargetKind == "path_glob" {
+	if h.Kind == grant.Target && h.TargetKind == "path_glob" {
 		if s := c.node(&h.Grant, false); s != nil {
 			last := lastLiteral(h.Target)
 			s.globs[last] = slices.DeleteFunc(s.globs[last], same)
@@ -92,7 +94,7 @@ func (c *grantIndex) remove(h *grantEntry) {
 	c.byKey[k] = slices.DeleteFunc(c.byKey[k], same)
 }
 
-func (c *grantIndex) node(g *approval.Grant, create bool) *globNode {
+func (c *grantIndex) node(g *grant.Grant, create bool) *globNode {
 	b := scopeKey(g.Workspace, g.Channel, g.Sender, g.SessionID, g.Capability)
 	s := c.globs[b]
 	if s == nil {
@@ -162,11 +164,11 @@ func (c *grantIndex) covering(f *approval.Facts, exact string) (found *grantEntr
 	}
 	if f.ActionType != "" {
 		if f.SessionID != "" {
-			c.each(key(approval.GrantSession, f.Workspace, f.ClientID, f.ActionType, exact, f.SessionID), note)
+			c.each(key(grant.Session, f.Workspace, f.ClientID, f.ActionType, exact, f.SessionID), note)
 		}
-		c.each(key(approval.GrantRule, f.Workspace, f.ClientID, f.ActionType, exact), note)
+		c.each(key(grant.Rule, f.Workspace, f.ClientID, f.ActionType, exact), note)
 	}
-	if cp, ok := approval.CapabilityNamed(f.Capability); ok && f.Channel != "" && f.Sender != "" {
+	if cp, ok := facts.CapabilityNamed(f.Capability); ok && f.Channel != "" && f.Sender != "" {
 		for _, session := range sessionsOf(f.SessionID) {
 			c.target(f, cp.TargetKind, scopeKey(f.Workspace, f.Channel, f.Sender, session, f.Capability), note)
 		}
@@ -190,14 +192,14 @@ func (c *grantIndex) each(k string, f func(*grantEntry)) {
 func (c *grantIndex) target(f *approval.Facts, kind, scope string, note func(*grantEntry)) {
 	switch kind {
 	case "none":
-		c.each(key(approval.GrantTarget, scope, ""), note)
+		c.each(key(grant.Target, scope, ""), note)
 	case "exact":
 		if f.Target != "" {
-			c.each(key(approval.GrantTarget, scope, f.Target), note)
+			c.each(key(grant.Target, scope, f.Target), note)
 		}
 	case "host":
 		if h := host(f.Target); h != "" {
-			c.each(key(approval.GrantTarget, scope, h), note)
+			c.each(key(grant.Target, scope, h), note)
 		}
 	case "path_glob":
 		if s := c.globs[scope]; s != nil && clean(f.Target) && f.Target != "" {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat/deliver"
 )
@@ -77,17 +78,17 @@ func (g *gate) Find(_ context.Context, _ []string, prefix string) ([]approval.Ke
 }
 
 // Decide implements chat.Decider. A decided request is settled at once.
-func (g *gate) Decide(_ context.Context, in approval.DecisionInput) (*approval.Decision, error) {
+func (g *gate) Decide(_ context.Context, in decide.Input) (*approval.Decision, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s, known := g.stories[in.Key]
 	switch {
 	case in.By.Channel != g.approver.Channel || in.By.ID != g.approver.ID:
-		return nil, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return nil, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	case !known || in.PendingSHA256 != "" && in.PendingSHA256 != "sha of "+in.Key.ID:
-		return nil, &approval.Refusal{Reason: approval.ErrUnknown}
+		return nil, &decide.Refusal{Reason: decide.ErrUnknown}
 	case s.Decision != nil:
-		return nil, &approval.Refusal{Reason: approval.ErrDecided, By: s.Decision.DecidedBy, At: s.Decision.DecidedAt, Verdict: s.Decision.Verdict}
+		return nil, &decide.Refusal{Reason: decide.ErrDecided, By: s.Decision.DecidedBy, At: s.Decision.DecidedAt, Verdict: s.Decision.Verdict}
 	}
 	now := time.Now().UTC()
 	s.Decision = &approval.Decision{

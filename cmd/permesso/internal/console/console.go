@@ -4,17 +4,27 @@ package console
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
+	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
+	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/receipt"
+	"github.com/permesso-dev/permesso/security/seal"
 )
 
 // Exit codes, see the comment of package main.
@@ -157,4 +167,152 @@ func (a *Console) Print(v any, text string) error {
 	}
 	_, err = fmt.Fprintf(a.Out, "%s\n", b)
 	return err
+}
+
+// commandHint is the advice that only this program can give: it names a command. Other
+// packages return the class of the error.
+func commandHint(err error) string {
+	for _, x := range []struct {
+		is   error
+		hint string
+	}{
+		{receipt.ErrNoKey, "run permesso init to create one"},
+		{seal.ErrNoKey, "run permesso init to create one"},
+		{store.ErrUnsynced, "the decision may have been recorded; check with permesso show ID before retrying"},
+		{ipc.ErrLocked, "stop the other daemon, or use another --home"},
+	} {
+		if errors.Is(err, x.is) {
+			return x.hint
+		}
+	}
+	return ""
+}
+
+// HintFor is what an operator can do about an error, or "".
+func HintFor(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok && e.hint != "" {
+		return e.hint
+	}
+	return Hints(hints.Of(err), commandHint(err))
+}
+
+// Hints joins hints; empty ones are left out.
+func Hints(all ...string) string {
+	var some []string
+	for _, hint := range all {
+		if hint != "" {
+			some = append(some, hint)
+		}
+	}
+	return strings.Join(some, "; ")
+}
+
+// Advice is the field hint of a log line about an error.
+type Advice struct{ Err error }
+
+// MarshalZerologObject implements zerolog.LogObjectMarshaler, for EmbedObject.
+func (a Advice) MarshalZerologObject(e *zerolog.Event) {
+	if hint := HintFor(a.Err); hint != "" {
+		e.Str("hint", hint)
+	}
+}
+
+// PrintIssue prints an error and its hint. An error without a text has only its hint printed.
+func (a *Console) PrintIssue(before string, err error) {
+	if err.Error() != "" {
+		fmt.Fprintf(a.Err, "%s%v\n", before, err)
+	}
+	if hint := HintFor(err); hint != "" {
+		fmt.Fprintf(a.Err, "hint: %s\n", hint)
+	}
+}
+
+// Plural gives "1 issue" and "2 issues".
+func Plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// VerifyFirst adds to an error of a changed audit log the command that shows where.
+func VerifyFirst(err error) error {
+	for _, bad := range []error{audit.ErrDamaged, audit.ErrTampered, audit.ErrNotProven} {
+		if errors.Is(err, bad) {
+			return hints.Add(err, Hints("run permesso audit verify for details", hints.Of(err)))
+		}
+	}
+	return err
+}
+
+// Table prints rows in columns. On a terminal the headers are faint and statuses
+// are colored.
+type Table struct {
+	app   *Console
+	color bool
+	rows  [][]string
+}
+
+// Table returns a table with these headers.
+func (a *Console) Table(heads ...string) *Table {
+	return &Table{app: a, color: IsTerminal(a.Out) && a.Env("NO_COLOR") == "", rows: [][]string{heads}}
+}
+
+// Row adds a row.
+func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
+
+// Print writes the table to standard output.
+func (t *Table) Print() {
+	widths := make([]int, len(t.rows[0]))
+	for _, row := range t.rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for n, row := range t.rows {
+		var line strings.Builder
+		for i, cell := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i == len(row)-1 {
+				pad = ""
+			}
+			line.WriteString(t.paint(n, cell) + pad)
+			if i < len(row)-1 {
+				line.WriteString("  ")
+			}
+		}
+		fmt.Fprintln(t.app.Out, strings.TrimRight(line.String(), " "))
+	}
+}
+
+const (
+	faint  = "\x1b[2m"
+	red    = "\x1b[31m"
+	green  = "\x1b[32m"
+	yellow = "\x1b[33m"
+	reset  = "\x1b[0m"
+)
+
+// colors are the colors of statuses.
+var colors = map[string]string{
+	string(approval.StatusApproved):     green,
+	string(approval.StatusAutoApproved): green,
+	string(approval.StatusDenied):       red,
+	string(approval.StatusAutoRejected): red,
+	string(approval.StatusFailed):       red,
+	string(approval.StatusInterrupted):  red,
+	string(approval.StatusExpired):      yellow,
+	string(read.StatusPending):          yellow,
+	string(read.StatusRunning):          yellow,
+}
+
+func (t *Table) paint(row int, cell string) string {
+	color := colors[cell]
+	if row == 0 {
+		color = faint
+	}
+	if !t.color || color == "" {
+		return cell
+	}
+	return color + cell + reset
 }

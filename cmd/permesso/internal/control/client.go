@@ -21,7 +21,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/rs/zerolog"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -379,8 +379,8 @@ func problemOf(status int, body []byte) error {
 	switch {
 	case p.Refusal != nil:
 		return refusalOf(p.Refusal)
-	case p.Detail == approval.ErrNotAuthorized.Error():
-		return &approval.Refusal{Reason: approval.ErrNotAuthorized}
+	case p.Detail == decide.ErrNotAuthorized.Error():
+		return &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	code, ok := exitCodes()[status]
 	if !ok {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -129,15 +131,15 @@ type storyQuery struct {
 // storyDoc is what is kept of one request. Documents are bytes, so that they stay as they
 // were signed.
 type storyDoc struct {
-	Waiting   *waitingDoc      `json:"waiting"`
-	Record    []byte           `json:"record"`
-	Asked     []byte           `json:"asked"`    // the pending in the record
-	Decision  []byte           `json:"decision"` // the record's
-	Redeemed  []byte           `json:"redeemed"`
-	Timeline  []approval.Entry `json:"timeline"`
-	Damaged   string           `json:"damaged"` // why the timeline is incomplete
-	Foot      string           `json:"foot"`
-	Retention string           `json:"retention"` // how long records are kept
+	Waiting   *waitingDoc   `json:"waiting"`
+	Record    []byte        `json:"record"`
+	Asked     []byte        `json:"asked"`    // the pending in the record
+	Decision  []byte        `json:"decision"` // the record's
+	Redeemed  []byte        `json:"redeemed"`
+	Timeline  []event.Entry `json:"timeline"`
+	Damaged   string        `json:"damaged"` // why the timeline is incomplete
+	Foot      string        `json:"foot"`
+	Retention string        `json:"retention"` // how long records are kept
 }
 
 var opStory = get("story", "/requests/{workspace}/{id}", "All that is kept of one request", (*Service).story)
@@ -231,14 +233,22 @@ func (s *Service) always(_ context.Context, c *httpapi.Caller, in *OneQuery) (d 
 
 // VerdictBody is a decision of a local caller.
 type VerdictBody struct {
-	PendingSHA256 string `json:"pending_sha256,omitempty"`
-	Verdict       string `json:"verdict,omitempty"`
-	Code          string `json:"code,omitempty"`
-	Scope         string `json:"scope,omitempty"`
-	Note          string `json:"note,omitempty"`
-	Override      string `json:"override,omitempty"`
-	Feedback      string `json:"feedback,omitempty"`
-	Answer        string `json:"answer,omitempty"`
+	PendingSHA256 string           `json:"pending_sha256,omitempty"`
+	Verdict       approval.Verdict `json:"verdict,omitempty"`
+	Code          string           `json:"code,omitempty"`
+	Scope         approval.Scope   `json:"scope,omitempty"`
+	Note          string           `json:"note,omitempty"`
+	Override      string           `json:"override,omitempty"`
+	Feedback      string           `json:"feedback,omitempty"`
+	Answer        string           `json:"answer,omitempty"`
+}
+
+// Input is the decision as a decider takes it. The caller adds the person.
+func (b VerdictBody) Input(k approval.Key) decide.Input {
+	return decide.Input{
+		Key: k, PendingSHA256: b.PendingSHA256, Verdict: b.Verdict, Code: b.Code, Scope: b.Scope,
+		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer,
+	}
 }
 
 type decideBody struct {
@@ -249,18 +259,16 @@ type decideBody struct {
 var opDecide = post("decide", "/requests/{workspace}/{id}/decision", "Decide a request", (*Service).decide)
 
 func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody) ([]byte, error) {
-	b := in.Body
 	if k := in.key(); !approval.ValidID(k.ID) || !ipc.ValidWorkspace(k.Workspace) || !c.Sees(k.Workspace) {
 		// The same refusal wherever the caller may not decide.
 		if s.Decider.Refused != nil {
 			s.Decider.Refused(approval.Key{}, c.Person, c.Via)
 		}
-		return nil, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return nil, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
-	x, err := s.Decider.Decide(ctx, approval.DecisionInput{
-		Key: in.key(), PendingSHA256: b.PendingSHA256, Verdict: approval.Verdict(b.Verdict), Code: b.Code, Scope: approval.Scope(b.Scope),
-		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer, By: c.Person, Via: c.Via,
-	})
+	a := in.Body.Input(in.key())
+	a.By, a.Via = c.Person, c.Via
+	x, err := s.Decider.Decide(ctx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +278,7 @@ func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody)
 var opCancel = del("cancel", "/requests/{workspace}/{id}", "Cancel a pending request", (*Service).cancel).forOperator()
 
 func (s *Service) cancel(ctx context.Context, c *httpapi.Caller, in *OneQuery) ([]byte, error) {
-	d, err := s.Decider.Cancel(ctx, approval.DecisionInput{Key: in.key(), By: c.Person, Via: c.Via})
+	d, err := s.Decider.Cancel(ctx, decide.Input{Key: in.key(), By: c.Person, Via: c.Via})
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -37,8 +38,8 @@ func (s *server) gateDecider() *gate.Decider {
 		if local && !s.refusals.allow(by.ID) {
 			return
 		}
-		s.audit.Note(approval.Entry{
-			Time: time.Now().UTC(), Event: approval.EventRefusedDecider, Workspace: k.Workspace, RequestID: k.ID,
+		s.audit.Note(event.Entry{
+			Time: time.Now().UTC(), Event: event.RefusedDecider, Workspace: k.Workspace, RequestID: k.ID,
 			By: by.StableID(), Via: via,
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/chat/web"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
@@ -136,7 +137,7 @@ func (s *server) controlService() *control.Service {
 		},
 		PausesChanged: s.refreshPauses,
 		Redeemed: func(k approval.Key, by, via string) {
-			s.audit.Note(approval.Entry{Event: approval.EventRedeemed, Workspace: k.Workspace, RequestID: k.ID, By: by, Via: via})
+			s.audit.Note(event.Entry{Event: event.Redeemed, Workspace: k.Workspace, RequestID: k.ID, By: by, Via: via})
 		},
 		Log: func(err error) {
 			if s.localErrors.allow("") {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -72,7 +72,7 @@ func findingOf(s Severity, ws string, err error) Finding {
 }
 
 func findingsOf(s Severity, ws string, errs ...error) (list []Finding) {
-	for _, err := range approval.Errors(errors.Join(errs...)) {
+	for _, err := range hints.Split(errors.Join(errs...)) {
 		list = append(list, findingOf(s, ws, err))
 	}
 	return list

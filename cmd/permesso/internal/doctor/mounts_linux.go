@@ -161,8 +161,7 @@ func (d *Doctor) probeInput(ws string) probeInput {
 			}
 		}
 	}
-	socket, _ := d.configTree()["socket"].(string)
-	q.Sockets = sockets(l.Home, "/run/permesso", socket, "/var/run/docker.sock", "/run/podman/podman.sock")
+	q.Sockets = sockets(l.Home, "/run/permesso", d.Config.Socket, "/var/run/docker.sock", "/run/podman/podman.sock")
 	return q
 }
 
