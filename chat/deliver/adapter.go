@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -33,6 +34,22 @@ type Traits struct {
 	Buttons bool   // messages can have buttons
 	Edits   bool   // messages can be edited
 	Named   bool   // texts may begin with "@" and the bot's name, which the adapter passes to Inbox.SetName
+	// Letters composes the messages if they are letters; nil: they are not. See the package's section about them.
+	Letters  Composer
+	Outcomes bool // letters only: an approver who was asked and did not decide here gets the outcome
+}
+
+// Composer composes letters.
+type Composer interface {
+	// NewID returns the ID of a new letter about a request. The letter is sent under this ID: more than once if it
+	// is unknown whether it arrived.
+	NewID(requestID string) ID
+	// NewSecret returns what a reply to a letter must carry, and its digest. Only the digest is stored.
+	NewSecret() (secret, digest string)
+	// Title returns a request in one line. It names the letters about it.
+	Title(p *approval.Pending, style chat.Style) string
+	// Card returns the card of a request.
+	Card(p *approval.Pending, style chat.Style, secret string) (Message, error)
 }
 
 // Address is where a message goes.
@@ -52,6 +69,14 @@ type Message struct {
 	Silent   bool       // no notification sound
 	Prompt   string     // it opens a reply, with this in the empty field; "": it does not
 	Complete bool       // it shows everything that would run
+
+	// For letters only.
+	Key        approval.Key // of the request
+	ID         ID           // the letter's; "": the adapter derives it from ReplyTo
+	Title      string
+	Secret     string   // what a reply must carry; "": it takes no reply
+	Page       string   // Lines as HTML; "": there is no such part
+	References []string // the IDs of the thread, for an answer
 }
 
 // Button is a button: its text, and the data of a tap on it, at most 64 bytes of ASCII.
@@ -91,7 +116,9 @@ type Error struct {
 	Class      Class
 	RetryAfter time.Duration // the service asks for this delay; 0: none
 	Hint       string        // what the operator can do
-	Err        error
+	// Service says that the service failed, and not this message: no other one is tried until the next attempt.
+	Service bool
+	Err     error
 }
 
 // Error implements error.
@@ -112,6 +139,12 @@ func ClassOf(err error) Class {
 // never reports whether a retry cannot help.
 func never(err error) bool {
 	return err != nil && (ClassOf(err) == Rejected || ClassOf(err) == Gone)
+}
+
+// serviceFailed reports whether the service failed, and not the message.
+func serviceFailed(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Service
 }
 
 func gone(err error) bool { return err != nil && ClassOf(err) == Gone }
@@ -170,6 +203,9 @@ type Reach struct {
 
 // Inbox is what an adapter gets for one run.
 type Inbox struct{ s *session }
+
+// Channel returns the channel that runs.
+func (in *Inbox) Channel() *Channel { return in.s.Channel }
 
 // Receive handles an event, in the background: in order with others about the same request.
 func (in *Inbox) Receive(e Event) { in.s.dispatcher.receive(e) }

@@ -18,6 +18,9 @@ const maxMaybeSent = 5
 // ask makes sure that every place of the workspace has a card of a pending request. The record that names the
 // buttons is durable before anything is sent.
 func (s *session) ask(ws Workspace, k approval.Key, st status) error {
+	if s.tooLate(st) {
+		return nil
+	}
 	ws.Places = placesFor(ws.Places, st.Pending)
 	if p := s.sent.record(k); p == nil || !s.recordComplete(p, ws, st) {
 		err := s.sent.update(k, func(p *sentRecord) error { return s.updateCopies(p, ws, k, st) })
@@ -28,11 +31,12 @@ func (s *session) ask(ws Workspace, k approval.Key, st status) error {
 	p := s.sent.record(k)
 	for _, x := range p.Copies {
 		if needsWork(p, x, st) {
-			s.queueCopy(k, x, 0)
+			s.queueCopy(k, x, s.untilRetry(x))
 		}
 		if x.Digest != "" && x.SentAt.IsZero() {
 			s.queueDigest(x.Digest)
 		}
+		s.warnUndeliverable(k, x)
 	}
 	return s.remind(k, p, st)
 }
@@ -55,7 +59,7 @@ func (s *session) recordComplete(p *sentRecord, ws Workspace, st status) bool {
 		}
 	}
 	for _, x := range p.Copies {
-		if x.StaleReason == "" && !slices.ContainsFunc(ws.Places, x.isIn) {
+		if x.StaleReason == "" && x.Letter == "" && !slices.ContainsFunc(ws.Places, x.isIn) {
 			return false
 		}
 	}
@@ -68,7 +72,8 @@ func (x *sentCopy) address() Address { return Address{x.Chat, x.Thread} }
 
 // sendUnknown reports whether an earlier session may have sent this copy without recording it.
 func (s *session) sendUnknown(x *sentCopy) bool {
-	return x.Message == "" && x.SentAt.IsZero() && x.SessionID != s.id && (x.Digest == "" || x.CardWanted)
+	unsent := x.Letter == "" && x.Message == "" && x.SentAt.IsZero()
+	return unsent && x.SessionID != s.id && (x.Digest == "" || x.CardWanted)
 }
 
 // digestLost reports whether this copy was a line of a digest that is gone. Then it becomes a card.
@@ -79,6 +84,10 @@ func (s *session) digestLost(x *sentCopy) bool {
 // updateCopies matches a record's copies to the places of its workspace. During a flood, a new copy becomes a
 // line of a digest.
 func (s *session) updateCopies(p *sentRecord, ws Workspace, k approval.Key, st status) error {
+	if s.traits.Letters != nil {
+		s.updateLetters(p, ws, st)
+		return nil
+	}
 	if p.SHA256 != st.SHA256 {
 		for _, x := range p.Copies {
 			x.StaleReason = staleReplaced
@@ -131,6 +140,8 @@ func (s *session) addCopy(p *sentRecord, to Place, st status) *sentCopy {
 // needsWork reports whether a copy has to be sent or edited. It is cheap: it renders nothing.
 func needsWork(p *sentRecord, x *sentCopy, st status) bool {
 	switch {
+	case x.Letter != "":
+		return x.isDue(st)
 	case x.StaleReason != "":
 		return true
 	case !isPending(st.Story):
@@ -146,13 +157,16 @@ func needsWork(p *sentRecord, x *sentCopy, st status) bool {
 
 // queueCopy queues a job that syncs one copy.
 func (s *session) queueCopy(k approval.Key, x *sentCopy, after time.Duration) {
-	rank, n := rankEdit, x.Number
+	rank, n, sync := rankEdit, x.Number, s.syncCopy
 	if x.Message == "" || x.ShowAll {
 		rank = rankCard
 	}
-	s.outbox.put(x.Chat, job{
+	if x.Letter != "" {
+		sync = s.syncLetter
+	}
+	s.outbox.put(s.queueOf(x.Chat), job{
 		name: k.String() + " " + strconv.Itoa(n), rank: rank,
-		do: func(ctx context.Context) error { return s.syncCopy(ctx, k, n) },
+		do: func(ctx context.Context) error { return sync(ctx, k, n) },
 	}, after)
 }
 

@@ -32,6 +32,8 @@ type Channel struct {
 	Foot       func() string                    // last line of a card; nil: none
 	Changes    <-chan approval.Key              // hints that a request changed; nil: polling only
 	Problem    func(what, hint string)          // reports a problem to the operator; "" clears it; nil: no reports
+	Elsewhere  func(workspace, text string)     // sends a text to the approvers by the other channels; nil: it cannot
+	Approve    string                           // the command that approves a request, without its ID, for hints; "": none
 	Log        func(error)                      // errors that no user in a chat can fix; nil: dropped
 	Every      time.Duration                    // poll interval without a hint; 0: 5 s
 	Retry      time.Duration                    // delay after a first failure; 0: 1 s

@@ -45,7 +45,7 @@ func (a cardReply) submit(ctx context.Context, text string) (reply string, acted
 
 // sameDecision reports whether this user already made exactly this decision.
 func (a cardReply) sameDecision(d *approval.Decision, c chat.Command) bool {
-	if d == nil || d.DecidedByID != a.person.Channel+":"+a.person.ID {
+	if !a.DecidedBy(d, ID(a.person.ID)) {
 		return false
 	}
 	text := d.Note + d.Override + d.Feedback + d.Answer

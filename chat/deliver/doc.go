@@ -17,6 +17,15 @@
 // A card that does not show everything that would run has no approve button, and a typed approval is refused
 // too, until "Show all" has sent the complete text as a document.
 //
+// # Letters
+//
+// Where messages are letters, as in email, each place is one approver. A letter's ID is recorded before the letter
+// is sent. If it is unknown whether it arrived, it is sent again under this ID. Each attempt carries a new secret,
+// which a reply must carry, and of which only the digest is stored. All letters are in one queue, which pauses
+// while the service fails. Letters cannot be edited, and there are no digests and no reminders: an approver who was
+// asked and did not decide here gets the outcome as another letter. Then the record is kept for 30 days, so that a
+// late reply is recognized.
+//
 // # Decisions
 //
 // A button's data is a verb and a nonce. The sent record must have both. The tap must come from the message

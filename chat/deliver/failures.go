@@ -14,6 +14,8 @@ func (s *session) jobFinished(chatID ID, err error) {
 	case err == nil:
 		s.warnings.clear(chatWarning(chatID))
 		s.warnings.clear("sending")
+	case serviceFailed(err):
+		s.warnings.set("sending", s.Name+": cannot send: "+err.Error(), hintFor(err))
 	case class == Unreachable:
 		s.warnUnreachable(chatID, err)
 	case class == BadCredentials:

@@ -30,8 +30,12 @@ const (
 	maxLossyTries    = 5
 	firstRetry       = time.Second
 	maxRetryUnits    = 60  // a minute, if the first delay is a second
+	maxPauseUnits    = 12  // while the service fails
 	unreachableUnits = 300 // five minutes, for errors that a user must fix
 )
+
+// errIdle is returned by a job that had nothing to send: this does not show that the service works.
+var errIdle = errors.New("nothing to send")
 
 // outbox runs the jobs of each chat in order, and those of different chats in parallel. Adding a job never
 // waits for the network.
@@ -48,8 +52,10 @@ type outbox struct {
 
 // queue holds the jobs of one chat.
 type queue struct {
-	jobs []*queuedJob
-	wake chan struct{}
+	jobs        []*queuedJob
+	wake        chan struct{}
+	pausedUntil time.Time // the service failed
+	failures    int       // … so many times in a row
 }
 
 // queuedJob is a job in its queue.
@@ -149,6 +155,9 @@ func (o *outbox) next(chatID ID, t *queue) (e *queuedJob, do func(context.Contex
 		return nil, nil, -1
 	}
 	now := time.Now()
+	if wait = t.pausedUntil.Sub(now); wait > 0 {
+		return nil, nil, wait
+	}
 	wait = time.Hour
 	for _, x := range t.jobs {
 		switch {
@@ -169,11 +178,22 @@ func (o *outbox) done(chatID ID, t *queue, e *queuedJob, err error) {
 	if o.ctx.Err() != nil {
 		return
 	}
-	o.onDone(chatID, err)
+	idle := errors.Is(err, errIdle)
+	if idle {
+		err = nil
+	} else {
+		o.onDone(chatID, err)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	e.running = false
+	if err == nil && !idle {
+		t.failures = 0
+	}
 	switch {
+	case serviceFailed(err): // no attempt of this message
+		t.pausedUntil = time.Now().Add(o.retryDelay(t.failures, err))
+		t.failures++
 	case err != nil && (!e.lossy || e.tries < maxLossyTries && !never(err)):
 		e.readyAt = time.Now().Add(o.retryDelay(e.tries, err))
 		e.tries++
@@ -189,6 +209,12 @@ func (o *outbox) done(chatID ID, t *queue, e *queuedJob, err error) {
 func (o *outbox) retryDelay(tries int, err error) time.Duration {
 	wait := o.retryUnit
 	switch class := ClassOf(err); {
+	case serviceFailed(err):
+		longest := maxPauseUnits
+		if class == BadCredentials {
+			longest = maxRetryUnits
+		}
+		wait *= time.Duration(min(1<<min(tries, 10), longest))
 	case class == Unreachable, never(err):
 		wait *= unreachableUnits
 	case class == BadCredentials:

@@ -20,6 +20,9 @@ const (
 
 // remind sends a reminder of a pending request: after a restart, and once halfway to its deadline.
 func (s *session) remind(k approval.Key, p *sentRecord, st status) error {
+	if s.traits.Letters != nil {
+		return nil
+	}
 	cards, now, w := p.sentCards(), s.now(), st.Pending
 	recall := len(cards) > 0 && s.firstPass && cards[0].SessionID != s.id && now.Sub(later(p.RecalledAt, cards[len(cards)-1].SentAt)) >= recallInterval
 	remind := !p.Reminded && !now.Before(w.Timestamp.Add(w.ExpiresAt.Sub(w.Timestamp)/2))
@@ -82,7 +85,7 @@ func (s *session) warnUnasked(waiting []approval.StoredPending) {
 	n := 0
 	for _, w := range waiting {
 		p := s.sent.record(w.Key())
-		if s.now().Sub(w.Pending.Timestamp) > askTimeout && (p == nil || p.State != stateSent) {
+		if s.traits.Letters == nil && s.now().Sub(w.Pending.Timestamp) > askTimeout && (p == nil || p.State != stateSent) {
 			n++
 		}
 	}

@@ -29,6 +29,8 @@ type sentRecord struct {
 	Undone     bool        `json:"undone,omitzero"` // the grant of its approval was revoked
 	LastNumber int         `json:"last"`            // of the newest copy
 	Copies     []*sentCopy `json:"posts"`           // oldest first
+	ClosedAt   time.Time   `json:"closed,omitzero"` // of letters: when the last outcome was sent
+	First      []oldLetter `json:"cards,omitempty"` // the copies, as the first version of the email channel wrote them
 }
 
 // sentCopy is one card message: sent, about to be sent, or possibly sent.
@@ -50,6 +52,13 @@ type sentCopy struct {
 	CardWanted  bool              `json:"opened,omitzero"`   // … and a user asked for the card as well
 	SessionID   string            `json:"life"`              // the session that created it
 	Prompts     []prompt          `json:"prompts,omitzero"`
+
+	Letter      ID        `json:"letter,omitzero"` // the ID of a letter, sent or not; "": it is none
+	Title       string    `json:"title,omitzero"`
+	Secrets     []string  `json:"secrets,omitzero"`  // digests; any of them is valid
+	Unconfirmed bool      `json:"maybe,omitzero"`    // it may have arrived
+	RetryAt     time.Time `json:"retry_at,omitzero"` // no attempt before this time
+	Failure     string    `json:"failure,omitzero"`  // why it will never be sent
 }
 
 // prompt is a message that opens a reply. The user's reply to it counts as a reply to the card, with the verb
@@ -160,6 +169,7 @@ func parseRecord(b []byte) (*sentRecord, error) {
 	if p.Version != 1 {
 		return nil, fmt.Errorf("parse sent record: unknown version %d", p.Version)
 	}
+	p.takeFirst()
 	for _, x := range p.Copies {
 		if x == nil || x.Number < 1 || x.Chat == "" {
 			return nil, fmt.Errorf("parse sent record: copy without chat_id")
@@ -177,7 +187,7 @@ func (p *sentRecord) clone() *sentRecord {
 	q.Copies = make([]*sentCopy, len(p.Copies))
 	for i, x := range p.Copies {
 		y := *x
-		y.Nonces, y.Prompts = maps.Clone(x.Nonces), slices.Clone(x.Prompts)
+		y.Nonces, y.Prompts, y.Secrets = maps.Clone(x.Nonces), slices.Clone(x.Prompts), slices.Clone(x.Secrets)
 		q.Copies[i] = &y
 	}
 	return &q

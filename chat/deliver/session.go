@@ -39,6 +39,10 @@ type session struct {
 	flood      flood
 	quietKnown map[string]bool // whether a workspace may need a morning message
 	quietMu    sync.Mutex      // serializes updates of quietPeriod
+	// missingSince is since when a request is neither pending nor recorded; reported, which refused letters the
+	// operator knows of.
+	missingSince map[approval.Key]time.Time
+	reported     map[ID]bool
 }
 
 func (c *Channel) newSession(ctx context.Context) (*session, error) {
@@ -51,6 +55,8 @@ func (c *Channel) newSession(ctx context.Context) (*session, error) {
 		refusals:    refusals{at: map[ID][]time.Time{}},
 		listButtons: listButtons{buttons: map[string]listButton{}},
 		feeds:       feeds{open: map[string]*feed{}},
+
+		missingSince: map[approval.Key]time.Time{}, reported: map[ID]bool{},
 	}
 	s.outbox.onDone = s.jobFinished
 	s.warnings.since, s.warnings.logged = map[string]time.Time{}, map[string]time.Time{}
@@ -67,6 +73,9 @@ func (c *Channel) newSession(ctx context.Context) (*session, error) {
 		return nil, fmt.Errorf("open %s: %w", c.Name, err)
 	}
 	close(s.opened)
+	if s.traits.Letters != nil {
+		s.warnings.publishAgain() // others wait until the service is reachable
+	}
 	return s, nil
 }
 
@@ -186,7 +195,7 @@ func (s *session) reconcileAll(ctx context.Context) {
 	late := map[approval.Key]time.Time{}
 	for _, k := range s.sent.keys(names) {
 		switch p := s.sent.record(k); {
-		case asked[k] || p == nil:
+		case asked[k] || p == nil || s.keptLetters(p):
 		case s.keptForLateTap(p):
 			late[k] = p.CreatedAt
 		default:

@@ -59,6 +59,9 @@ func (st status) targetPhase(p *sentRecord, x *sentCopy) phase {
 
 // settle updates the cards of a request that is no longer pending.
 func (s *session) settle(k approval.Key, p *sentRecord, st status) error {
+	if s.traits.Letters != nil {
+		return s.settleLetters(k, p, st)
+	}
 	var after time.Duration
 	if st.targetPhase(p, &sentCopy{}) == phaseDecided {
 		after = outcomeDelay

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,7 +22,7 @@ func (w *rig) stateStore(name string) chat.StateStore {
 }
 
 // waitFor polls for a condition that has no event.
-func waitFor(t *testing.T, what string, ready func() bool) {
+func waitFor(t testing.TB, what string, ready func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ready(); time.Sleep(2 * time.Millisecond) {
 		require.True(t, time.Now().Before(end), "timeout waiting for %s", what)
@@ -29,9 +30,12 @@ func waitFor(t *testing.T, what string, ready func() bool) {
 }
 
 // The complete channel: it asks, takes a delivered email, and answers.
-func TestRun(t *testing.T) {
+func TestRun(t *testing.T) { synctest.Test(t, testRun) }
+
+func testRun(t *testing.T) {
 	w := newRig(t)
 	inbox := w.stateStore("inbox")
+	w.stop()
 	hints, changes := make(chan struct{}, 1), make(chan approval.Key, 10)
 	w.Mailboxes = []mailbox.Mailbox{&mailbox.InboxQueue{Store: inbox, Changes: hints, Report: w.Reports("delivery")}}
 	w.Changes, w.Every = changes, time.Hour
@@ -61,14 +65,19 @@ func (brokenMailbox) Run(context.Context, func(context.Context, mailbox.Incoming
 }
 
 // A mailbox with unusable settings ends Run with its error.
-func TestRunEndsWithMailbox(t *testing.T) {
+func TestRunEndsWithMailbox(t *testing.T) { synctest.Test(t, testRunEndsWithMailbox) }
+
+func testRunEndsWithMailbox(t *testing.T) {
 	w := newRig(t)
+	w.stop()
 	w.Mailboxes = []mailbox.Mailbox{&mailbox.InboxQueue{Store: w.stateStore("inbox")}, brokenMailbox{}}
 	require.EqualError(t, w.Run(t.Context()), "unusable settings")
 }
 
 // A reply to a test card is saved, is not answered, and decides nothing.
-func TestTestMail(t *testing.T) {
+func TestTestMail(t *testing.T) { synctest.Test(t, testTestMail) }
+
+func testTestMail(t *testing.T) {
 	w := newRig(t)
 	for _, separator := range []string{"+", ""} {
 		w.Addressing.Separator = separator

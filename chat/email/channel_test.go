@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,7 +17,9 @@ import (
 )
 
 // A card is recorded before it is sent, and sent once.
-func TestAskedOnce(t *testing.T) {
+func TestAskedOnce(t *testing.T) { synctest.Test(t, testAskedOnce) }
+
+func testAskedOnce(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("office", id1)
 	w.outbox.before = func(to string, raw []byte) error {
@@ -24,7 +27,7 @@ func TestAskedOnce(t *testing.T) {
 		require.NoError(t, err, "the record is saved before the email is sent")
 		card := parseEmail(t, sentMail{to, raw})
 		require.Contains(t, string(page), tokenDigest(card.token))
-		require.Contains(t, string(page), card.header.Get("Message-Id"))
+		require.Contains(t, string(page), strings.Trim(card.header.Get("Message-Id"), "<>"))
 		require.NotContains(t, string(page), card.token, "only the digest is saved")
 		return nil
 	}
@@ -39,13 +42,17 @@ func TestAskedOnce(t *testing.T) {
 	require.Equal(t, "dora@human.test", w.onlyEmail(w.runAndTakeSent()).to, "a new approver is asked, too")
 }
 
-func TestOnlyThePrincipalIsAsked(t *testing.T) {
+func TestOnlyThePrincipalIsAsked(t *testing.T) { synctest.Test(t, testOnlyThePrincipalIsAsked) }
+
+func testOnlyThePrincipalIsAsked(t *testing.T) {
 	w := newRig(t)
 	w.addPending("office", id1, func(p *approval.Pending) { p.Principal = "bob" })
 	require.Equal(t, bobMail, w.onlyEmail(w.runAndTakeSent()).to)
 }
 
-func TestExpiredRequestIsNotSent(t *testing.T) {
+func TestExpiredRequestIsNotSent(t *testing.T) { synctest.Test(t, testExpiredRequestIsNotSent) }
+
+func testExpiredRequestIsNotSent(t *testing.T) {
 	w := newRig(t)
 	w.addPending("home", id1)
 	w.clock.advance(5 * time.Minute)
@@ -54,7 +61,9 @@ func TestExpiredRequestIsNotSent(t *testing.T) {
 
 // A card that may have been sent before a crash is sent again, as the same email, and
 // a reply to either copy counts.
-func TestSentAgainAfterACrash(t *testing.T) {
+func TestSentAgainAfterACrash(t *testing.T) { synctest.Test(t, testSentAgainAfterACrash) }
+
+func testSentAgainAfterACrash(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	var first parsedEmail
@@ -64,8 +73,8 @@ func TestSentAgainAfterACrash(t *testing.T) {
 		crash()
 		return context.Canceled
 	}
-	w.init()
-	w.runOnce(ctx)
+	w.stop()
+	require.NoError(t, w.Run(ctx))
 	w.outbox.before = nil
 	w.restart()
 	require.Empty(t, w.runAndTakeSent(), "not at once: an email that crashes the daemon would be sent forever")
@@ -80,7 +89,9 @@ func TestSentAgainAfterACrash(t *testing.T) {
 
 // If the server is down, attempts get rarer and the operator is told. When it is back,
 // cards are sent at once.
-func TestServerDown(t *testing.T) {
+func TestServerDown(t *testing.T) { synctest.Test(t, testServerDown) }
+
+func testServerDown(t *testing.T) {
 	w := newRig(t)
 	tries := 0
 	w.outbox.before = func(string, []byte) error {
@@ -107,7 +118,9 @@ func TestServerDown(t *testing.T) {
 }
 
 // A refused login delays every card and drops none.
-func TestServerRefusesLogin(t *testing.T) {
+func TestServerRefusesLogin(t *testing.T) { synctest.Test(t, testServerRefusesLogin) }
+
+func testServerRefusesLogin(t *testing.T) {
 	w := newRig(t)
 	w.outbox.before = func(string, []byte) error {
 		return &mailbox.Error{Stage: "log in", Account: true, Code: 535, Err: errors.New("535 no")}
@@ -123,7 +136,9 @@ func TestServerRefusesLogin(t *testing.T) {
 
 // A permanently refused address is not tried again. The operator and the other channels
 // are told, and the other approvers are asked.
-func TestAddressRefused(t *testing.T) {
+func TestAddressRefused(t *testing.T) { synctest.Test(t, testAddressRefused) }
+
+func testAddressRefused(t *testing.T) {
 	w := newRig(t)
 	tries := 0
 	w.outbox.before = func(to string, _ []byte) error {
@@ -149,7 +164,9 @@ func TestAddressRefused(t *testing.T) {
 }
 
 // A temporary refusal delays only the email that was refused.
-func TestGreylisting(t *testing.T) {
+func TestGreylisting(t *testing.T) { synctest.Test(t, testGreylisting) }
+
+func testGreylisting(t *testing.T) {
 	w := newRig(t)
 	left := 3
 	w.outbox.before = func(to string, _ []byte) error {
@@ -170,11 +187,14 @@ func TestGreylisting(t *testing.T) {
 	}
 	require.Equal(t, annMail, w.onlyEmail(got).to)
 	require.Empty(t, w.problem)
-	require.Len(t, w.state.sent.records[k].card(annMail).Tokens, 1, "the token of an email that certainly did not arrive is removed")
+	stored, _ := w.storedCard(k, annMail)
+	require.Len(t, stored.Secrets, 1, "the token of an email that certainly did not arrive is removed")
 }
 
 // The outcome is sent in the thread of the card.
-func TestFollowUp(t *testing.T) {
+func TestFollowUp(t *testing.T) { synctest.Test(t, testFollowUp) }
+
+func testFollowUp(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("office", id1)
 	cards := w.runAndTakeSent()
@@ -197,9 +217,13 @@ func TestFollowUp(t *testing.T) {
 	require.Empty(t, w.runAndTakeSent())
 }
 
-func TestFollowUpSwitchedOff(t *testing.T) {
+func TestFollowUpSwitchedOff(t *testing.T) { synctest.Test(t, testFollowUpSwitchedOff) }
+
+func testFollowUpSwitchedOff(t *testing.T) {
 	w := newRig(t)
+	w.stop()
 	w.FollowUp = false
+	w.start()
 	k := w.addPending("home", id1)
 	card := w.onlyEmail(w.runAndTakeSent())
 	w.writeRecord(k, approval.StatusDenied)
@@ -210,7 +234,9 @@ func TestFollowUpSwitchedOff(t *testing.T) {
 }
 
 // The approver who decided by email gets the outcome only after a failure.
-func TestDeciderGetsOneAnswer(t *testing.T) {
+func TestDeciderGetsOneAnswer(t *testing.T) { synctest.Test(t, testDeciderGetsOneAnswer) }
+
+func testDeciderGetsOneAnswer(t *testing.T) {
 	for status, more := range map[approval.Status]int{approval.StatusApproved: 0, approval.StatusFailed: 1, approval.StatusInterrupted: 1, approval.StatusExpired: 1} {
 		w := newRig(t)
 		k := w.addPending("office", id1)
@@ -219,12 +245,17 @@ func TestDeciderGetsOneAnswer(t *testing.T) {
 		require.Contains(t, w.onlyEmail(answers).text, "Approved: post ")
 		w.writeRecord(k, status)
 		mails := w.runAndTakeSent()
+		require.Len(t, mails, 1, "the answer comes before the outcome")
+		w.clock.advance(time.Second)
+		mails = append(mails, w.runAndTakeSent()...)
 		require.Len(t, mails, 1+more, status)
 	}
 }
 
 // A card that was never sent has no follow-up.
-func TestSettledBeforeItWasSent(t *testing.T) {
+func TestSettledBeforeItWasSent(t *testing.T) { synctest.Test(t, testSettledBeforeItWasSent) }
+
+func testSettledBeforeItWasSent(t *testing.T) {
 	w := newRig(t)
 	w.outbox.before = func(string, []byte) error {
 		return &mailbox.Error{Stage: "connect", Temporary: true, Err: errors.New("refused")}
@@ -238,7 +269,9 @@ func TestSettledBeforeItWasSent(t *testing.T) {
 }
 
 // Sent records are kept as long as a late reply may come.
-func TestSentRecordsArePruned(t *testing.T) {
+func TestSentRecordsArePruned(t *testing.T) { synctest.Test(t, testSentRecordsArePruned) }
+
+func testSentRecordsArePruned(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	card := w.onlyEmail(w.runAndTakeSent())
@@ -260,23 +293,29 @@ func TestSentRecordsArePruned(t *testing.T) {
 
 // A workspace that is missing in the configuration for a while gets no card twice.
 func TestWorkspaceRemovedAndAddedAgain(t *testing.T) {
+	synctest.Test(t, testWorkspaceRemovedAndAddedAgain)
+}
+
+func testWorkspaceRemovedAndAddedAgain(t *testing.T) {
 	w := newRig(t)
 	w.addPending("home", id1)
 	card := w.onlyEmail(w.runAndTakeSent())
-	all := w.Workspaces
-	w.Workspaces = func() []string { return []string{"shop"} }
+	all := w.names
+	w.names = []string{"shop"}
 	for range 3 {
 		w.clock.advance(time.Minute)
 		require.Empty(t, w.runAndTakeSent())
 	}
-	w.Workspaces = all
+	w.names = all
 	require.Empty(t, w.runAndTakeSent())
 	taken, _ := w.deliver(replyTo(card, annMail, "1"))
 	require.Equal(t, Decided, taken.Status)
 }
 
 // A request that the gate withdrew without a record is dropped.
-func TestWithdrawnRequest(t *testing.T) {
+func TestWithdrawnRequest(t *testing.T) { synctest.Test(t, testWithdrawnRequest) }
+
+func testWithdrawnRequest(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	w.runAndTakeSent()
@@ -291,7 +330,9 @@ func TestWithdrawnRequest(t *testing.T) {
 }
 
 // A request that the gate withdrew and asks again gets a new card.
-func TestAskedAgain(t *testing.T) {
+func TestAskedAgain(t *testing.T) { synctest.Test(t, testAskedAgain) }
+
+func testAskedAgain(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	old := w.onlyEmail(w.runAndTakeSent())
@@ -314,7 +355,9 @@ func TestAskedAgain(t *testing.T) {
 	require.Equal(t, Decided, taken.Status)
 }
 
-func TestCardMail(t *testing.T) {
+func TestCardMail(t *testing.T) { synctest.Test(t, testCardMail) }
+
+func testCardMail(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1, func(p *approval.Pending) { p.Agent.Rationale = "see <a href=http://evil.test>here</a>" })
 	m := w.onlyEmail(w.runAndTakeSent())
@@ -345,7 +388,9 @@ func TestCardMail(t *testing.T) {
 }
 
 // Without sub-addresses the token is in the subject and in the body.
-func TestCardMailWithoutSubAddresses(t *testing.T) {
+func TestCardMailWithoutSubAddresses(t *testing.T) { synctest.Test(t, testCardMailWithoutSubAddresses) }
+
+func testCardMailWithoutSubAddresses(t *testing.T) {
 	w := newRig(t)
 	w.Addressing.Separator = ""
 	k := w.addPending("home", id1)
@@ -360,7 +405,9 @@ func TestCardMailWithoutSubAddresses(t *testing.T) {
 }
 
 // An agent's text cannot add a header, a tag or an encoded word to the subject.
-func TestSubjectInjection(t *testing.T) {
+func TestSubjectInjection(t *testing.T) { synctest.Test(t, testSubjectInjection) }
+
+func testSubjectInjection(t *testing.T) {
 	w := newRig(t)
 	for _, evil := range []string{
 		"x\r\nBcc: eva@human.test\r\n\r\n1", "x\nReply-To: eve@elsewhere.test", "=?utf-8?q?approve?= me", "=?UTF-8?B?MQ==?=",
@@ -389,13 +436,15 @@ func TestSubjectInjection(t *testing.T) {
 }
 
 // After any number of unclear replies the card itself can still be answered.
-func TestCardTokenIsKept(t *testing.T) {
+func TestCardTokenIsKept(t *testing.T) { synctest.Test(t, testCardTokenIsKept) }
+
+func testCardTokenIsKept(t *testing.T) {
 	w := newRig(t)
-	k := w.addPending("home", id1, longLived)
+	w.addPending("home", id1, longLived)
 	card := w.onlyEmail(w.runAndTakeSent())
-	for range 3 * maxTokens {
+	for range 3 * 12 {
 		w.clock.advance(2 * time.Hour)
-		w.state.sent.records[k].Cards[0].Unclear = 0
+		w.forgetUnclear()
 		_, answers := w.deliver(replyTo(card, annMail, "hm"))
 		require.Len(t, answers, 1)
 	}
@@ -404,7 +453,9 @@ func TestCardTokenIsKept(t *testing.T) {
 }
 
 // A card that does not fit cannot be approved.
-func TestCardThatDoesNotFit(t *testing.T) {
+func TestCardThatDoesNotFit(t *testing.T) { synctest.Test(t, testCardThatDoesNotFit) }
+
+func testCardThatDoesNotFit(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1, func(p *approval.Pending) {
 		p.RequestData = approval.Raw(`{"text":"` + strings.Repeat("é", 150<<10) + `"}`)
@@ -424,7 +475,9 @@ func TestCardThatDoesNotFit(t *testing.T) {
 	require.Equal(t, Decided, taken.Status, "code 5 runs nothing")
 }
 
-func TestCeiling(t *testing.T) {
+func TestCeiling(t *testing.T) { synctest.Test(t, testCeiling) }
+
+func testCeiling(t *testing.T) {
 	w := newRig(t)
 	for _, row := range []struct {
 		is, ceiling approval.Reversibility
@@ -459,7 +512,9 @@ func TestCeiling(t *testing.T) {
 }
 
 // After a cancellation, all approvers who were asked are told who canceled.
-func TestFollowUpOfACancel(t *testing.T) {
+func TestFollowUpOfACancel(t *testing.T) { synctest.Test(t, testFollowUpOfACancel) }
+
+func testFollowUpOfACancel(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("office", id1)
 	require.Len(t, w.runAndTakeSent(), 2)
@@ -473,7 +528,9 @@ func TestFollowUpOfACancel(t *testing.T) {
 // A question by email is answered from facts if they suffice, with or without the
 // question mark in front, and the request stays pending. Otherwise the sender is told
 // what happened.
-func TestQuestionsAboutFactsByMail(t *testing.T) {
+func TestQuestionsAboutFactsByMail(t *testing.T) { synctest.Test(t, testQuestionsAboutFactsByMail) }
+
+func testQuestionsAboutFactsByMail(t *testing.T) {
 	w := newRig(t)
 	known := func(p *approval.Pending) {
 		p.Facts.Host = []approval.HostFact{{Domain: facts.Mail, Op: "send", Name: "recipient", Values: []string{"bob@example.com"}, From: facts.FromArgument}}
@@ -493,4 +550,21 @@ func TestQuestionsAboutFactsByMail(t *testing.T) {
 	w.writeRecord(k, approval.StatusRequestMore)
 	_, answers = w.deliver(replyTo(card, annMail, "who will be emailed?"))
 	require.Contains(t, w.onlyEmail(answers).text, "Too late, nothing was changed. a7f3b2c1 · sent back")
+}
+
+// A request that is settled while the server is down says nothing about the server.
+func TestServerIsStillDown(t *testing.T) { synctest.Test(t, testServerIsStillDown) }
+
+func testServerIsStillDown(t *testing.T) {
+	w := newRig(t)
+	w.outbox.before = func(string, []byte) error {
+		return &mailbox.Error{Stage: "connect", Temporary: true, Err: errors.New("connection refused")}
+	}
+	k := w.addPending("home", id1)
+	w.runAndTakeSent()
+	w.writeRecord(k, approval.StatusDenied)
+	w.runAndTakeSent()
+	w.clock.advance(time.Hour)
+	require.Empty(t, w.runAndTakeSent())
+	require.Equal(t, "email: cannot send: connect: connection refused", w.problem)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 )
 
 // maxText is how much of a card an email shows, in bytes. A card that does not fit
@@ -159,17 +160,17 @@ func (m *cardMail) notes(size int, complete bool) (notes []string) {
 	return notes
 }
 
-// render returns the two parts of the email. whole is false if they do not show
-// everything that would run.
-func (m *cardMail) render() (text, page string, complete bool, err error) {
+// render returns the two parts of the email.
+func (m *cardMail) render() (deliver.Message, error) {
 	card := m.style.Card(m.pending)
 	if m.pending.Type == approval.TypeQuestion && len(card.Menu) > 0 {
 		card.Menu = card.Menu[:len(card.Menu)-1] // the last line does not apply to email
 	}
-	text, complete = fitCard(card)
+	text, complete := fitCard(card)
 	notes := m.notes(len(text), complete)
-	page, err = cardHTML(card, text, notes, complete, m)
-	return text + "\n\n" + strings.Join(notes, "\n\n") + "\n", page, complete, err
+	page, err := cardHTML(card, text, notes, complete, m)
+	lines := strings.Split(text+"\n\n"+strings.Join(notes, "\n\n"), "\n")
+	return deliver.Message{Lines: lines, Page: page, Complete: complete}, err
 }
 
 func fitCard(card chat.Card) (text string, complete bool) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -39,7 +40,9 @@ func longLived(p *approval.Pending) { p.ExpiresAt = p.Timestamp.Add(365 * 24 * t
 
 // No collected email decides anything: neither unchanged, nor in ann's name with a valid
 // token. An automatic one is not answered either.
-func TestCorporaDecideNothing(t *testing.T) {
+func TestCorporaDecideNothing(t *testing.T) { synctest.Test(t, testCorporaDecideNothing) }
+
+func testCorporaDecideNothing(t *testing.T) {
 	all := autoCorpus(t, "bounces")
 	machines := slices.Collect(maps.Keys(all))
 	machines = slices.DeleteFunc(machines, func(name string) bool { return written.MatchString(name) })
@@ -64,7 +67,7 @@ func TestCorporaDecideNothing(t *testing.T) {
 			in := mailbox.Incoming{Name: how + name, Raw: withCRLF(raw)}
 			in.TooLarge = len(raw) > mailbox.MaxMail
 			w.clock.advance(2 * time.Hour) // so that the limit of answers is not reached
-			w.state.sent.records[k].Cards[0].Unclear = 0
+			w.forgetUnclear()
 			taken, answers := w.deliver(in)
 			count[how][taken.Status]++
 			require.Nil(t, w.decision(k), "%s %s", name, how)
@@ -87,7 +90,9 @@ var mailCasesThatDiffer = map[string]string{
 	"email.send/mail is delivered to the sink": "the subject consists of the operator's words, not of the agent's title; the tag is the same",
 }
 
-func TestCasesOfMails(t *testing.T) {
+func TestCasesOfMails(t *testing.T) { synctest.Test(t, testCasesOfMails) }
+
+func testCasesOfMails(t *testing.T) {
 	for key, c := range mailCases(t) {
 		differs, known := mailCasesThatDiffer[key]
 		switch c.Suite {
@@ -132,7 +137,9 @@ func TestCasesOfMails(t *testing.T) {
 }
 
 // The replies of the end-to-end cases, as emails.
-func TestCasesOfRepliesByMail(t *testing.T) {
+func TestCasesOfRepliesByMail(t *testing.T) { synctest.Test(t, testCasesOfRepliesByMail) }
+
+func testCasesOfRepliesByMail(t *testing.T) {
 	w := newRig(t)
 	for key, c := range mailCases(t) {
 		if c.Suite != "integration" && c.Suite != "e2e" {
@@ -181,12 +188,21 @@ func mailCases(t *testing.T) map[string]mailCase {
 // FuzzTake: any bytes may come in by email, in ann's name and with her token. Only an
 // exact answer at the beginning of the text decides, and nothing panics.
 func FuzzTake(f *testing.F) {
-	w := newRig(f)
+	w := newRigOutside(f, func() {})
 	k := w.addPending("home", id1, longLived)
-	card := w.onlyEmail(w.runAndTakeSent())
-	w.Verifier = annVerifier{}
+	w.hints <- k
+	var cards []sentMail
+	waitFor(f, "the card", func() bool { cards = append(cards, w.outbox.take()...); return len(cards) > 0 })
+	card := w.onlyEmail(cards)
 	// The same token in every fuzzing process.
-	w.state.sent.records[k].Cards[0].Tokens = []string{tokenDigest(replyToken)}
+	w.stop()
+	stored, _ := w.storedCard(k, annMail)
+	b, err := w.sentStore.Load(k)
+	require.NoError(f, err)
+	require.NoError(f, w.sentStore.Save(k, bytes.ReplaceAll(b, []byte(stored.Secrets[0]), []byte(tokenDigest(replyToken)))))
+	w.restart()
+	w.stop() // no answer is sent
+	w.Verifier = annVerifier{}
 	card.header["Reply-To"] = []string{w.Addressing.Address(replyToken)}
 	for _, mail := range autoMails(f) {
 		f.Add(mail)
@@ -196,8 +212,9 @@ func FuzzTake(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		w.t = t
-		w.state.handled = handledEmails{map[string]*handledEmail{}, map[string]bool{}}
-		w.state.sent.records[k].Cards[0].Unclear = 0
+		w.mu.Lock()
+		w.handled = handledEmails{map[string]*handledEmail{}, map[string]bool{}}
+		w.mu.Unlock()
 		in := mailbox.Incoming{Name: "fuzz", Raw: raw}
 		taken, err := w.Take(context.Background(), in)
 		require.NoError(t, err)

@@ -1,5 +1,6 @@
 // Package email is the approval channel over email: it sends a card, and one reply
-// to the card decides.
+// to the card decides. It is an adapter of chat/deliver, which says who is asked and what
+// is recorded; see its section about letters.
 //
 // # How a card is sent and answered
 //

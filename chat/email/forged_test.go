@@ -32,9 +32,10 @@ func TestForgedEvidence(t *testing.T) {
 		p, err := approval.ParsePending(b, approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"})
 		require.NoError(t, err, name)
 		m := &cardMail{pending: p, style: chat.Style{}, texts: textsFor("en")}
-		text, page, complete, err := m.render()
+		letter, err := m.render()
 		require.NoError(t, err)
-		require.True(t, complete)
+		require.True(t, letter.Complete)
+		text, page := letter.Text()+"\n", letter.Page
 		got := headline(m.style, p) + "\n\n" + text + "\n" + page
 		file := filepath.Join("..", "..", "testdata", "forged", name+".email.txt")
 		if *update {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,7 +15,9 @@ import (
 
 // An email from a forwarding service needs the token, and counts as written by the
 // approver of the service's key.
-func TestForwarded(t *testing.T) {
+func TestForwarded(t *testing.T) { synctest.Test(t, testForwarded) }
+
+func testForwarded(t *testing.T) {
 	w := newRig(t)
 	w.Addressing.Separator = ""
 	k := w.addPending("office", id1)
@@ -44,7 +47,9 @@ func TestForwarded(t *testing.T) {
 
 // A complete email from an API caller must be written by the approver of the caller's
 // key.
-func TestRawEmailByCaller(t *testing.T) {
+func TestRawEmailByCaller(t *testing.T) { synctest.Test(t, testRawEmailByCaller) }
+
+func testRawEmailByCaller(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	in := replyTo(w.onlyEmail(w.runAndTakeSent()), annMail, "1")
@@ -64,12 +69,13 @@ func TestRawEmailByCaller(t *testing.T) {
 }
 
 // If the result cannot be saved, the retry finds the decision.
-func TestFullDisk(t *testing.T) {
+func TestFullDisk(t *testing.T) { synctest.Test(t, testFullDisk) }
+
+func testFullDisk(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	in := replyTo(w.onlyEmail(w.runAndTakeSent()), annMail, "1")
 	complete := w.Taken
-	w.Taken = brokenStore{}
 	w.restartWith(brokenStore{})
 	_, err := w.Take(t.Context(), in)
 	require.Error(t, err, "so that the caller retries")
@@ -108,7 +114,9 @@ func (brokenDecider) Decide(context.Context, decide.Input) (*approval.Decision, 
 }
 
 // A decision that could not be written is retried, as if the email had not come.
-func TestDecisionThatCannotBeWritten(t *testing.T) {
+func TestDecisionThatCannotBeWritten(t *testing.T) { synctest.Test(t, testDecisionThatCannotBeWritten) }
+
+func testDecisionThatCannotBeWritten(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	in := replyTo(w.onlyEmail(w.runAndTakeSent()), annMail, "1")

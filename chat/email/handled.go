@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/deliver"
 )
 
 // handledEmail is an email that had an effect: a decision, or an answer of ours. One file
@@ -38,8 +39,14 @@ type answerTo struct {
 	MessageID  string   `json:"message_id"`
 	Text       string   `json:"text,omitempty"` // removed when it is sent
 	Open       bool     `json:"open,omitempty"` // it can be replied to
-	delivery
+	State      string   `json:"state,omitempty"`
 }
+
+// The states of an answer that needs no further attempt.
+const (
+	stateSent   = "sent"
+	stateFailed = "failed"
+)
 
 // handledEmails holds all of them, by file name.
 type handledEmails struct {
@@ -48,6 +55,8 @@ type handledEmails struct {
 }
 
 const (
+	keepHandled       = 30 * 24 * time.Hour // how long a late reply is recognized
+	pruneEvery        = time.Hour
 	maxHandled        = 2000
 	maxAnswersPerHour = 10 // to one sender
 )
@@ -65,12 +74,8 @@ func replyDigest(sender, about, messageID, text string) string {
 
 func (t *handledEmail) key() approval.Key { return approval.Key{Workspace: t.Workspace, ID: t.ID} }
 
-// loadHandled reads the store once. The caller holds the lock, here and below.
-func (c *Channel) loadHandled() error {
-	l := &c.state.handled
-	if l.byFile != nil {
-		return nil
-	}
+// loadHandled reads the store. The caller holds the lock, here and below.
+func (c *Adapter) loadHandled() error {
 	names, err := c.Taken.List()
 	if err != nil {
 		return err
@@ -88,12 +93,12 @@ func (c *Channel) loadHandled() error {
 		}
 		byFile[name], digests[t.Digest] = t, true
 	}
-	l.byFile, l.digests = byFile, digests
+	c.handled = handledEmails{byFile, digests}
 	return nil
 }
 
 // saveHandled makes t durable.
-func (c *Channel) saveHandled(t *handledEmail) error {
+func (c *Adapter) saveHandled(t *handledEmail) error {
 	b, err := json.Marshal(t)
 	if err != nil {
 		return err
@@ -102,8 +107,31 @@ func (c *Channel) saveHandled(t *handledEmail) error {
 	if err := c.Taken.Put(name, b); err != nil {
 		return fmt.Errorf("save record of a handled email: %w", err)
 	}
-	c.state.handled.byFile[name], c.state.handled.digests[t.Digest] = t, true
+	c.handled.byFile[name], c.handled.digests[t.Digest] = t, true
 	return nil
+}
+
+// sendAnswer sends our answer to an email, if there is one to be sent. The lock marks our
+// text if a reply quotes it: without it "4 needs text behind it" would be an answer.
+func (c *Adapter) sendAnswer(t *handledEmail, after time.Duration) {
+	a := t.Answer
+	if a == nil || a.State == stateSent || a.State == stateFailed {
+		return
+	}
+	m := deliver.Message{
+		Key: t.key(), ID: deliver.ID(a.MessageID), ReplyTo: deliver.ID(a.InReplyTo), References: a.References,
+		Title: "Re: " + a.Subject, Lines: []string{lock + " " + a.Text},
+	}
+	c.in.Answer(deliver.ID(t.Sender), m, t.At, a.Open, after, func(sent bool) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if a.Text, a.State = "", stateFailed; sent {
+			a.State = stateSent
+		}
+		if err := c.saveHandled(t); err != nil { // after a restart it is sent again, under the same identifier
+			c.Log.Error().Err(err).Msg("save state of an answer failed")
+		}
+	})
 }
 
 // known says whether an email was handled before, in this delivery or another.
@@ -121,21 +149,34 @@ func (l *handledEmails) answersSince(sender string, since time.Time) (n int) {
 	return n
 }
 
+// count counts the replies of a card's approver with a result.
+func (l *handledEmails) count(card deliver.Letter, status Status) (n int) {
+	for _, t := range l.byFile {
+		if t.key() == card.Key && t.Sender == string(card.To) && t.SHA256 == card.SHA256 && t.Status == status {
+			n++
+		}
+	}
+	return n
+}
+
 // pruneHandled removes the oldest.
-func (c *Channel) pruneHandled(now time.Time) error {
-	l := &c.state.handled
+func (c *Adapter) pruneHandled() {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := &c.handled
 	files := slices.SortedFunc(maps.Keys(l.byFile), func(a, b string) int {
 		return cmp.Or(l.byFile[a].At.Compare(l.byFile[b].At), strings.Compare(a, b))
 	})
 	for i, f := range files {
-		if now.Sub(l.byFile[f].At) < keepRecords && len(files)-i <= maxHandled {
+		if now.Sub(l.byFile[f].At) < keepHandled && len(files)-i <= maxHandled {
 			break
 		}
 		if err := c.Taken.Remove(f); err != nil {
-			return err
+			c.Log.Error().Err(err).Msg("remove record of a handled email failed")
+			return
 		}
 		delete(l.digests, l.byFile[f].Digest)
 		delete(l.byFile, f)
 	}
-	return nil
 }

@@ -3,10 +3,12 @@ package email
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/hints"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/email/authentic"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
@@ -42,17 +44,17 @@ const maxUnclear = 3
 // Take handles an email: the reply decides, or Taken says why not. After an error the
 // caller must pass the same email again later. Until then nothing was decided, or the
 // repeat finds the decision. A repeat never decides twice.
-func (c *Channel) Take(ctx context.Context, in mailbox.Incoming) (Taken, error) {
+func (c *Adapter) Take(ctx context.Context, in mailbox.Incoming) (Taken, error) {
 	t, err := c.take(ctx, in, "")
 	return c.logged(in.Name, t, err)
 }
 
 // TakeRaw is Take for a caller that represents one approver. An email from another
 // sender is refused.
-func (c *Channel) TakeRaw(ctx context.Context, in mailbox.Incoming, approver approval.Person) (Taken, error) {
-	only := canonical(approver.ID)
-	if approver.Channel != channelName || only == "" {
-		return Taken{Status: Refused, Why: "the caller's key has no email address"}, nil
+func (c *Adapter) TakeRaw(ctx context.Context, in mailbox.Incoming, approver approval.Person) (Taken, error) {
+	only, err := c.addressOf(ctx, approver)
+	if only == "" || err != nil {
+		return Taken{Status: Refused, Why: noAddress}, err
 	}
 	t, err := c.take(ctx, in, only)
 	return c.logged(in.Name, t, err)
@@ -60,14 +62,14 @@ func (c *Channel) TakeRaw(ctx context.Context, in mailbox.Incoming, approver app
 
 // TakeForwarded is Take for an email of which only subject and text are left. Its
 // sender cannot be proved: the caller vouches that approver wrote it, and subject or
-// text must contain the token of that approver's card. approver's Channel is "email",
+// text must contain the token of that approver's card. approver's Channel is this one,
 // and its ID is the address.
-func (c *Channel) TakeForwarded(ctx context.Context, subject, body string, approver approval.Person) (Taken, error) {
-	sender := canonical(approver.ID)
+func (c *Adapter) TakeForwarded(ctx context.Context, subject, body string, approver approval.Person) (Taken, error) {
+	sender, err := c.addressOf(ctx, approver)
 	name := "forwarded " + replyDigest(sender, "", subject, body)
 	switch {
-	case approver.Channel != channelName || sender == "":
-		return c.logged(name, Taken{Status: Refused, Why: "the caller's key has no email address"}, nil)
+	case sender == "" || err != nil:
+		return c.logged(name, Taken{Status: Refused, Why: noAddress}, err)
 	case len(subject)+len(body) > mailbox.MaxMail:
 		return c.logged(name, Taken{Status: Ignored, Why: "too large"}, nil)
 	}
@@ -75,15 +77,38 @@ func (c *Channel) TakeForwarded(ctx context.Context, subject, body string, appro
 	return c.logged(name, t, err)
 }
 
-const channelName = "email"
+const noAddress = "the caller's key has no email address"
 
-func (c *Channel) receive(ctx context.Context, in mailbox.Incoming) error {
+// addressOf is the address of an approver of this channel, "" if the person is none. It
+// waits until the channel is open.
+func (c *Adapter) addressOf(ctx context.Context, p approval.Person) (string, error) {
+	if err := c.await(ctx); err != nil || p.Channel != c.channel().Name {
+		return "", err
+	}
+	return canonical(p.ID), nil
+}
+
+// await waits until the channel is open.
+func (c *Adapter) await(ctx context.Context) error {
+	c.init()
+	select {
+	case <-c.opened:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// channel is the running channel.
+func (c *Adapter) channel() *deliver.Channel { return c.inbox().Channel() }
+
+func (c *Adapter) receive(ctx context.Context, in mailbox.Incoming) error {
 	_, err := c.Take(ctx, in)
 	return err
 }
 
 // logged logs a result and returns it.
-func (c *Channel) logged(name string, t Taken, err error) (Taken, error) {
+func (c *Adapter) logged(name string, t Taken, err error) (Taken, error) {
 	event := c.Log.Info()
 	if t.Status == Ignored || t.Status == Duplicate {
 		event = c.Log.Debug()
@@ -100,14 +125,14 @@ func (c *Channel) logged(name string, t Taken, err error) (Taken, error) {
 
 // take runs the cheap checks first: size, duplicate, automatic sender, card withID.
 // The proof of the sender, which needs DNS, comes last.
-func (c *Channel) take(ctx context.Context, in mailbox.Incoming, only string) (Taken, error) {
-	c.init()
+func (c *Adapter) take(ctx context.Context, in mailbox.Incoming, only string) (Taken, error) {
+	if err := c.await(ctx); err != nil {
+		return Taken{}, err
+	}
 	if in.TooLarge || len(in.Raw) > mailbox.MaxMail {
 		return Taken{Status: Ignored, Why: "too large"}, nil
 	}
-	if t, err := c.handledBefore(in.Name); err != nil {
-		return Taken{}, err
-	} else if t != nil {
+	if t := c.handledBefore(in.Name); t != nil {
 		return Taken{Status: Duplicate, Key: t.key()}, nil
 	}
 	if why := automaticReason(in.Raw); why != "" {
@@ -130,9 +155,9 @@ func (c *Channel) take(ctx context.Context, in mailbox.Incoming, only string) (T
 	if err != nil {
 		return c.handleUnproved(in.Name, err)
 	}
-	c.state.mu.Lock()
-	delete(c.state.unprovedSince, in.Name)
-	c.state.mu.Unlock()
+	c.mu.Lock()
+	delete(c.unprovedSince, in.Name)
+	c.mu.Unlock()
 	if sender = canonical(sender); only != "" && sender != only {
 		return Taken{Status: Refused, Why: "sender is not the approver of the caller's key"}, nil
 	}
@@ -144,59 +169,38 @@ func (c *Channel) take(ctx context.Context, in mailbox.Incoming, only string) (T
 }
 
 // handledBefore returns the record of an earlier run with the same delivery, or nil.
-func (c *Channel) handledBefore(name string) (*handledEmail, error) {
-	c.state.mu.Lock()
-	defer c.state.mu.Unlock()
-	if err := c.loadHandled(); err != nil {
-		return nil, err
-	}
-	return c.state.handled.byFile[fileName(name)], nil
+func (c *Adapter) handledBefore(name string) *handledEmail {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.handled.byFile[fileName(name)]
 }
 
 // namesCard says whether an email names a card that was sent. Without one, no DNS
 // lookup is made for it.
-func (c *Channel) namesCard(m *inboundMail) (bool, error) {
-	c.state.mu.Lock()
-	defer c.state.mu.Unlock()
-	if err := c.loadAll(); err != nil {
-		return false, err
-	}
-	for _, ref := range m.Refs(c.Addressing) {
-		if len(c.state.sent.withID(c.idOf(ref))) > 0 {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// loadAll loads the sent records and the taken replies of every workspace.
-func (c *Channel) loadAll() error {
-	if err := c.loadHandled(); err != nil {
-		return err
-	}
-	for _, ws := range c.Workspaces() {
-		if err := c.load(ws); err != nil {
-			return err
-		}
-	}
-	return nil
+func (c *Adapter) namesCard(m *inboundMail) (bool, error) {
+	all, err := c.inbox().Letters()
+	return slices.ContainsFunc(m.Refs(c.Addressing), func(ref cardRef) bool {
+		id := idOf(ref, all)
+		return slices.ContainsFunc(all, func(l deliver.Letter) bool { return l.Key.ID == id })
+	}), err
 }
 
 // handleUnproved refuses the email, or asks for a retry if the proof could not be looked up.
-func (c *Channel) handleUnproved(name string, err error) (Taken, error) {
+func (c *Adapter) handleUnproved(name string, err error) (Taken, error) {
 	var e *authentic.Error
 	if !errors.As(err, &e) {
 		return Taken{}, err
 	}
-	c.state.mu.Lock()
-	defer c.state.mu.Unlock()
-	since, known := c.state.unprovedSince[name]
-	if e.Undecided && (!known || c.now().Sub(since) < proofRetryTime) {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	since, known := c.unprovedSince[name]
+	if e.Undecided && (!known || now.Sub(since) < proofRetryTime) {
 		if !known {
-			c.state.unprovedSince[name] = c.now()
+			c.unprovedSince[name] = now
 		}
 		return Taken{}, err
 	}
-	delete(c.state.unprovedSince, name)
+	delete(c.unprovedSince, name)
 	return Taken{Status: Refused, Why: e.Reason}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,7 +16,9 @@ import (
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
-func TestRepliesDecide(t *testing.T) {
+func TestRepliesDecide(t *testing.T) { synctest.Test(t, testRepliesDecide) }
+
+func testRepliesDecide(t *testing.T) {
 	w := newRig(t)
 	for _, row := range []struct {
 		text    string
@@ -69,7 +72,9 @@ func TestRepliesDecide(t *testing.T) {
 	}
 }
 
-func TestRepliesThatDecideNothing(t *testing.T) {
+func TestRepliesThatDecideNothing(t *testing.T) { synctest.Test(t, testRepliesThatDecideNothing) }
+
+func testRepliesThatDecideNothing(t *testing.T) {
 	w := newRig(t)
 	for _, text := range []string{
 		"", "ok", "yes", "1 please", "1.", "1)", "one", "2 and 3", "4", "5", "6 ok", "7", "0", "approve it", "approve? no", "please approve",
@@ -91,7 +96,9 @@ func TestRepliesThatDecideNothing(t *testing.T) {
 	}
 }
 
-func TestQuestionsByMail(t *testing.T) {
+func TestQuestionsByMail(t *testing.T) { synctest.Test(t, testQuestionsByMail) }
+
+func testQuestionsByMail(t *testing.T) {
 	ask := func(p *approval.Pending) {
 		p.Type, p.ToolName, p.ToolSHA256, p.ActionType, p.Capability, p.Target, p.Summary, p.Verb = approval.TypeQuestion, "", "", "", "", "", "", nil
 		p.RequestData, p.Options, p.Agent = approval.Raw(`{}`), []string{"main", "next"}, approval.Prose{Title: "Which branch?"}
@@ -135,7 +142,9 @@ func TestQuestionsByMail(t *testing.T) {
 
 // An email without permission decides nothing. It is answered only if the sender is an
 // approver of the workspace.
-func TestRefusedEmails(t *testing.T) {
+func TestRefusedEmails(t *testing.T) { synctest.Test(t, testRefusedEmails) }
+
+func testRefusedEmails(t *testing.T) {
 	w := newRig(t)
 	other := w.addPending("shop", "00000000000000aa", longLived)
 	for _, row := range []struct {
@@ -199,8 +208,7 @@ func TestRefusedEmails(t *testing.T) {
 			return replyTo(c, annMail, "1", withHeader("Content-Transfer-Encoding", "x-uuencode"))
 		}, Unclear, true},
 	} {
-		t.Run(row.why, func(t *testing.T) {
-			w.t = t
+		func() {
 			k := w.addNextPending("office")
 			var card parsedEmail
 			for _, m := range w.runAndTakeSent() {
@@ -209,20 +217,22 @@ func TestRefusedEmails(t *testing.T) {
 				}
 			}
 			taken, answers := w.deliver(row.mail(card))
-			require.Equal(t, row.status, taken.Status, taken.Why)
-			require.Nil(t, w.decision(k))
+			require.Equal(t, row.status, taken.Status, "%s: %s", row.why, taken.Why)
+			require.Nil(t, w.decision(k), row.why)
 			require.Nil(t, w.decision(other))
 			if !row.answered {
-				require.Empty(t, answers)
+				require.Empty(t, answers, row.why)
 				return
 			}
-			require.Regexp(t, "(?i)nothing was decided|nulla è stato deciso", w.onlyEmail(answers).text)
-		})
+			require.Regexp(t, "(?i)nothing was decided|nulla è stato deciso", w.onlyEmail(answers).text, row.why)
+		}()
 	}
 }
 
 // An agent may choose the id of another workspace's request: the token decides.
-func TestOneIDInTwoWorkspaces(t *testing.T) {
+func TestOneIDInTwoWorkspaces(t *testing.T) { synctest.Test(t, testOneIDInTwoWorkspaces) }
+
+func testOneIDInTwoWorkspaces(t *testing.T) {
 	w := newRig(t)
 	home, shop := w.addPending("home", id1), w.addPending("shop", id1)
 	var card parsedEmail
@@ -238,7 +248,9 @@ func TestOneIDInTwoWorkspaces(t *testing.T) {
 }
 
 // The reply address has priority over the thread, and the thread over the subject.
-func TestWhichRequest(t *testing.T) {
+func TestWhichRequest(t *testing.T) { synctest.Test(t, testWhichRequest) }
+
+func testWhichRequest(t *testing.T) {
 	w := newRig(t)
 	a, b := w.addPending("home", id1), w.addPending("home", "00000000000000bb")
 	mails := w.runAndTakeSent()
@@ -260,7 +272,9 @@ func TestWhichRequest(t *testing.T) {
 }
 
 // The answer "too late" is sent once, whatever the sender writes next.
-func TestLate(t *testing.T) {
+func TestLate(t *testing.T) { synctest.Test(t, testLate) }
+
+func testLate(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	card := w.onlyEmail(w.runAndTakeSent())
@@ -280,7 +294,9 @@ func TestLate(t *testing.T) {
 }
 
 // A reply to the outcome is answered once with "too late".
-func TestReplyToOutcome(t *testing.T) {
+func TestReplyToOutcome(t *testing.T) { synctest.Test(t, testReplyToOutcome) }
+
+func testReplyToOutcome(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	w.runAndTakeSent()
@@ -296,7 +312,9 @@ func TestReplyToOutcome(t *testing.T) {
 }
 
 // The first answer wins. The second sender is told who was first.
-func TestSecondAnswer(t *testing.T) {
+func TestSecondAnswer(t *testing.T) { synctest.Test(t, testSecondAnswer) }
+
+func testSecondAnswer(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("office", id1)
 	mails := w.runAndTakeSent()
@@ -309,7 +327,9 @@ func TestSecondAnswer(t *testing.T) {
 	require.False(t, w.decision(k).Approved)
 }
 
-func TestExpiredByMail(t *testing.T) {
+func TestExpiredByMail(t *testing.T) { synctest.Test(t, testExpiredByMail) }
+
+func testExpiredByMail(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	card := w.onlyEmail(w.runAndTakeSent())
@@ -321,7 +341,9 @@ func TestExpiredByMail(t *testing.T) {
 }
 
 // Our answers are limited, so that a loop ends.
-func TestAnswersAreLimited(t *testing.T) {
+func TestAnswersAreLimited(t *testing.T) { synctest.Test(t, testAnswersAreLimited) }
+
+func testAnswersAreLimited(t *testing.T) {
 	w := newRig(t)
 	w.addPending("home", id1)
 	card := w.onlyEmail(w.runAndTakeSent())
@@ -348,7 +370,9 @@ func TestAnswersAreLimited(t *testing.T) {
 }
 
 // An email that comes from several mailboxes at once decides and is answered once.
-func TestSameEmailInParallel(t *testing.T) {
+func TestSameEmailInParallel(t *testing.T) { synctest.Test(t, testSameEmailInParallel) }
+
+func testSameEmailInParallel(t *testing.T) {
 	w := newRig(t)
 	w.addPending("home", id1)
 	in := replyTo(w.onlyEmail(w.runAndTakeSent()), annMail, "1")
@@ -373,7 +397,9 @@ func TestSameEmailInParallel(t *testing.T) {
 }
 
 // A proof that cannot be looked up is retried for a limited time.
-func TestProofIsRetried(t *testing.T) {
+func TestProofIsRetried(t *testing.T) { synctest.Test(t, testProofIsRetried) }
+
+func testProofIsRetried(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	in := replyTo(w.onlyEmail(w.runAndTakeSent()), annMail, "1")
@@ -400,7 +426,9 @@ func (undecidedVerifier) Sender(context.Context, []byte) (string, string, error)
 	return "", "", &authentic.Error{Reason: "no resolver answers", Undecided: true}
 }
 
-func TestNoVerifierNoDecision(t *testing.T) {
+func TestNoVerifierNoDecision(t *testing.T) { synctest.Test(t, testNoVerifierNoDecision) }
+
+func testNoVerifierNoDecision(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	card := w.onlyEmail(w.runAndTakeSent())
@@ -414,7 +442,9 @@ func TestNoVerifierNoDecision(t *testing.T) {
 }
 
 // A reply can undo a grant, also after the request is settled.
-func TestUndoByMail(t *testing.T) {
+func TestUndoByMail(t *testing.T) { synctest.Test(t, testUndoByMail) }
+
+func testUndoByMail(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	card := w.onlyEmail(w.runAndTakeSent())

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,7 +38,9 @@ var ownMarks = regexp.MustCompile(`(?im)^(auto-submitted|x-auto-response-suppres
 
 // Our own emails decide nothing if they come back from an approver, with a valid token
 // and without the fields that mark them as automatic.
-func TestOwnEmailsDecideNothing(t *testing.T) {
+func TestOwnEmailsDecideNothing(t *testing.T) { synctest.Test(t, testOwnEmailsDecideNothing) }
+
+func testOwnEmailsDecideNothing(t *testing.T) {
 	for _, language := range []string{"en", "it"} {
 		w := newRig(t)
 		w.people["home"][0].Language = language

@@ -1,6 +1,7 @@
 package email
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -10,21 +11,20 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 )
 
 // reply is an email whose sender is proved.
 type reply struct {
-	*Channel
+	*Adapter
+	run          *deliver.Channel
 	name         string
 	mail         *inboundMail
 	sender       string
 	key          approval.Key
-	record       *sentRecord
-	card         *cardCopy // the sender's card; nil: none was sent
-	before       cardCopy  // the sender's card when the email came
-	tokenMatched bool      // the email has a token of the card
-	closed       bool      // every approver got the outcome
-	approver     approval.Approver
+	card         deliver.Letter // the sender's card; zero: none was sent
+	tokenMatched bool           // the email has a token of the card
+	approver     deliver.Place
 	text         string
 	clear        bool
 	texts        *catalog
@@ -32,29 +32,27 @@ type reply struct {
 }
 
 // handleReply handles an email whose sender is proved.
-func (c *Channel) handleReply(ctx context.Context, name string, m *inboundMail, sender string) (Taken, error) {
-	c.init()
+func (c *Adapter) handleReply(ctx context.Context, name string, m *inboundMail, sender string) (Taken, error) {
 	c.replyMu.Lock() // two deliveries of one email at once: the second sees the first
 	defer c.replyMu.Unlock()
-	r := &reply{Channel: c, name: name, mail: m, sender: sender}
+	r := &reply{Adapter: c, run: c.channel(), name: name, mail: m, sender: sender}
 	if why, err := r.identify(); why != "" || err != nil {
 		return Taken{Status: Refused, Key: r.key, Why: why}, err
 	}
-	defer r.finish()
-	r.texts = textsFor(c.Style(r.approver.Language).Language)
+	r.texts = textsFor(r.style().Language)
 	r.text, r.clear = m.Answer()
-	c.state.mu.Lock()
-	duplicate := c.state.handled.known(name, r.digest())
-	c.state.mu.Unlock()
+	c.mu.Lock()
+	duplicate := c.handled.known(name, r.digest())
+	c.mu.Unlock()
 	switch {
 	case duplicate:
 		return Taken{Status: Duplicate, Key: r.key}, nil
-	case !r.tokenMatched && r.closed:
+	case !r.tokenMatched && r.card.Closed:
 		return r.handleSettled(ctx) // for example "thank you", in reply to the outcome
 	case !r.tokenMatched:
 		return r.saveResult(Refused, "no token of the sender's card", r.texts.WrongToken)
 	}
-	waiting, err := c.Viewer.Waiting(ctx, []string{r.key.Workspace})
+	waiting, err := r.run.Viewer.Waiting(ctx, []string{r.key.Workspace})
 	if err != nil {
 		return Taken{}, err
 	}
@@ -73,46 +71,31 @@ func (r *reply) digest() string {
 // thread, the subject or the body; the first of these counts. The token must belong
 // to that card.
 func (r *reply) identify() (why string, err error) {
-	r.state.mu.Lock()
-	defer r.state.mu.Unlock()
-	if err := r.loadAll(); err != nil {
+	all, err := r.inbox().Letters()
+	if err != nil {
 		return "", err
 	}
 	refs := r.mail.Refs(r.Addressing)
-	id, why := r.requestID(refs)
+	id, why := requestID(refs, all)
 	if why != "" {
 		return why, nil
 	}
-	keys := r.state.sent.withID(id)
-	for _, k := range keys {
-		n := r.state.sent.records[k]
-		card := n.card(r.sender)
-		if card == nil {
+	for _, card := range all {
+		if card.Key.ID != id {
 			continue
 		}
-		r.key, r.record, r.card = k, n, card
-		if r.tokenMatched = slices.ContainsFunc(refs, func(ref cardRef) bool { return ref.Token != "" && card.hasToken(tokenDigest(ref.Token)) }); r.tokenMatched {
-			break
+		if r.key.ID == "" {
+			r.key = card.Key
 		}
+		if string(card.To) != r.sender || r.tokenMatched {
+			continue
+		}
+		r.key, r.card = card.Key, card
+		r.tokenMatched = slices.ContainsFunc(refs, func(ref cardRef) bool {
+			return ref.Token != "" && card.Carries(tokenDigest(ref.Token))
+		})
 	}
-	switch {
-	case r.card != nil:
-		r.before, r.closed = *r.card, !r.record.Closed.IsZero()
-	case len(keys) > 0:
-		r.key = keys[0]
-	}
-	if why = r.findApprover(); why == "" {
-		r.state.replyKey = r.key
-	}
-	return why, nil
-}
-
-// finish releases the key that identify set, and wakes Run.
-func (r *reply) finish() {
-	r.state.mu.Lock()
-	defer r.state.mu.Unlock()
-	r.state.replyKey = approval.Key{}
-	r.wake()
+	return r.findApprover(), nil
 }
 
 // findApprover finds the approver. Decide checks the permission again.
@@ -120,22 +103,27 @@ func (r *reply) findApprover() (why string) {
 	if r.key.ID == "" {
 		return "no card with that id was sent"
 	}
-	for _, p := range r.People(r.key.Workspace) {
-		if p.IDs[channelName] != "" && canonical(p.IDs[channelName]) == r.sender {
-			r.approver = p
+	for _, ws := range r.run.Workspaces() {
+		if i := slices.IndexFunc(ws.Places, r.isSenders); ws.Name == r.key.Workspace && i >= 0 {
+			r.approver = ws.Places[i]
+			r.approver.Language = cmp.Or(r.approver.Language, ws.Language)
 			return ""
 		}
 	}
 	return "the sender is not an approver of the workspace"
 }
 
+func (r *reply) isSenders(p deliver.Place) bool { return string(p.Chat) == r.sender }
+
+func (r *reply) style() chat.Style { return r.run.Style(r.approver.Language) }
+
 // requestID returns the id of the request that the refs name, from the best place. In a
 // thread the message replied to counts, not older ones. In any other place two
 // different ids are an error.
-func (r *reply) requestID(refs []cardRef) (found, why string) {
+func requestID(refs []cardRef, cards []deliver.Letter) (found, why string) {
 	where := ""
 	for _, ref := range refs {
-		id := r.idOf(ref)
+		id := idOf(ref, cards)
 		switch {
 		case id == "":
 		case where == "":
@@ -153,12 +141,17 @@ func (r *reply) requestID(refs []cardRef) (found, why string) {
 }
 
 // idOf returns the request of a ref; "" if only an unknown token is given.
-func (c *Channel) idOf(ref cardRef) string {
+func idOf(ref cardRef, cards []deliver.Letter) string {
 	if ref.ID != "" {
 		return ref.ID
 	}
-	k, _ := c.state.sent.byToken(ref.Token)
-	return k.ID
+	digest := tokenDigest(ref.Token)
+	for _, card := range cards {
+		if card.Carries(digest) {
+			return card.Key.ID
+		}
+	}
+	return ""
 }
 
 // decide applies the answer in the email.
@@ -169,7 +162,7 @@ func (r *reply) decide(ctx context.Context, w *approval.StoredPending) (Taken, e
 		r.instructions = r.texts.HowToAnswer
 	}
 	switch {
-	case r.record.SHA256 != w.SHA256:
+	case r.card.SHA256 != w.SHA256:
 		return r.saveResult(Refused, "the request changed since the card", r.texts.OtherRequest)
 	case r.mail.Doubt != "":
 		return r.answerUnclear(r.mail.doubtText(textsFor("")), chat.Format(r.texts.Doubt, "why", r.mail.doubtText(r.texts)))
@@ -183,7 +176,7 @@ func (r *reply) decide(ctx context.Context, w *approval.StoredPending) (Taken, e
 	}
 	if approves(cmd) {
 		switch ceiling := r.ceiling(r.key.Workspace); {
-		case !r.before.Complete:
+		case !r.card.Complete:
 			return r.saveResult(Refused, "the card did not show the complete request", chat.Format(r.texts.Incomplete, "id", p.ShortID))
 		case exceeds(p.Reversibility, ceiling):
 			return r.saveResult(Refused, "above the ceiling", r.texts.aboveCeiling(p, ceiling))
@@ -195,8 +188,8 @@ func (r *reply) decide(ctx context.Context, w *approval.StoredPending) (Taken, e
 // message is the input for the interceptor.
 func (r *reply) message(w *approval.StoredPending) chat.Message {
 	m := chat.Message{
-		From: approval.Person{Channel: channelName, ID: r.sender, Name: r.approver.Name}, Via: channelName,
-		Text: r.text, Workspaces: r.senderWorkspaces(), Card: w, Language: r.Style(r.approver.Language).Language,
+		From: approval.Person{Channel: r.run.Name, ID: r.sender, Name: r.approver.Person}, Via: r.run.Name,
+		Text: r.text, Workspaces: r.senderWorkspaces(), Card: w, Language: r.style().Language,
 	}
 	if w != nil {
 		m.Text = fullForm(r.text, w.Pending)
@@ -206,9 +199,9 @@ func (r *reply) message(w *approval.StoredPending) chat.Message {
 
 // senderWorkspaces lists the workspaces whose approvers include the sender.
 func (r *reply) senderWorkspaces() (all []string) {
-	for _, ws := range r.Workspaces() {
-		if slices.ContainsFunc(r.People(ws), func(p approval.Approver) bool { return canonical(p.IDs[channelName]) == r.sender }) {
-			all = append(all, ws)
+	for _, ws := range r.run.Workspaces() {
+		if slices.ContainsFunc(ws.Places, r.isSenders) {
+			all = append(all, ws.Name)
 		}
 	}
 	return all
@@ -216,7 +209,7 @@ func (r *reply) senderWorkspaces() (all []string) {
 
 // handle executes the command and answers the sender.
 func (r *reply) handle(ctx context.Context, m chat.Message, cmd chat.Command) (Taken, error) {
-	ic := *r.Interceptor
+	ic := *r.run.Interceptor
 	w := &errorKeeper{Decider: ic.Decider}
 	ic.Decider = w
 	result := ic.Handle(ctx, m)
@@ -254,40 +247,38 @@ func (w *errorKeeper) Decide(ctx context.Context, a decide.Input) (d *approval.D
 // still undo a grant.
 func (r *reply) handleSettled(ctx context.Context) (Taken, error) {
 	if cmd := chat.Parse(r.text, chat.Context{}); r.tokenMatched && r.clear && cmd.Kind == chat.Undo && strings.HasPrefix(r.key.ID, cmd.ID) {
-		result := r.Interceptor.Handle(ctx, r.message(nil))
+		result := r.run.Interceptor.Handle(ctx, r.message(nil))
 		if result.Err != nil {
 			return Taken{Key: r.key}, result.Err
 		}
 		return r.saveResult(Answered, "undo", result.Text)
 	}
-	rec, err := r.Records.Record(ctx, r.key)
+	story, err := r.run.Viewer.Story(ctx, r.key)
 	if err != nil {
 		return Taken{Key: r.key}, err
 	}
-	if rec == nil {
+	if story.Record == nil {
 		return r.answerLate(r.texts.Gone)
 	}
-	outcome := r.Style(r.approver.Language).Outcome(rec)
-	if r.tokenMatched && r.decisionUnrecorded(rec) {
+	outcome := r.style().Outcome(story.Record)
+	if r.tokenMatched && r.run.DecidedBy(story.Decision, r.card.To) && r.count(Decided)+r.count(Late) == 0 {
+		// The sender decided by email and we have no record of the reply. Then it was this
+		// reply, because an unrecorded one is retried first.
 		return r.saveResult(Decided, "decided before a restart", outcome)
 	}
 	return r.answerLate(chat.Format(r.texts.Late, "outcome", outcome))
 }
 
-// decisionUnrecorded says whether the sender decided by email and we have no record of the
-// reply. Then it was this reply, because an unrecorded one is retried first.
-func (r *reply) decisionUnrecorded(rec *approval.Record) bool {
-	resp, err := approval.ParseResponse(rec.Response)
-	if err != nil || r.before.Used || r.before.Late {
-		return false
-	}
-	by, via := resp.Decision.By, resp.Decision.Via
-	return by != nil && via != nil && *by == r.approver.Name && *via == channelName
+// count counts the earlier replies to the card with a result.
+func (r *reply) count(s Status) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.handled.count(r.card, s)
 }
 
 // answerLate answers "too late", once for each card.
 func (r *reply) answerLate(text string) (Taken, error) {
-	if r.before.Late {
+	if r.count(Late) > 0 {
 		text = ""
 	}
 	return r.saveResult(Late, "", text)
@@ -295,62 +286,36 @@ func (r *reply) answerLate(text string) (Taken, error) {
 
 // answerUnclear answers with the menu, up to maxUnclear times for each card.
 func (r *reply) answerUnclear(why, text string) (Taken, error) {
-	if r.before.Unclear >= maxUnclear {
+	if r.count(Unclear) >= maxUnclear {
 		return r.saveResult(Unclear, why, "")
 	}
 	return r.saveResult(Unclear, why, text+"\n\n"+r.instructions)
 }
 
-// saveResult saves the result and the answer durably. An empty text means no answer.
+// saveResult saves the result and the answer durably, and then sends the answer. An empty
+// text means no answer.
 func (r *reply) saveResult(s Status, why, text string) (Taken, error) {
-	r.state.mu.Lock()
-	defer r.state.mu.Unlock()
-	now := r.now()
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	t := &handledEmail{
 		Version: 1, Name: r.name, Digest: r.digest(), Sender: r.sender, At: now.UTC(), Status: s,
-		Workspace: r.key.Workspace, ID: r.key.ID,
+		Workspace: r.key.Workspace, ID: r.key.ID, SHA256: r.card.SHA256,
 	}
-	if r.record != nil {
-		t.SHA256 = r.record.SHA256
-	}
-	if text != "" && r.state.handled.answersSince(r.sender, now.Add(-time.Hour)) < maxAnswersPerHour {
+	if text != "" && r.handled.answersSince(r.sender, now.Add(-time.Hour)) < maxAnswersPerHour {
 		t.Answer = r.newAnswer(text)
 	}
-	// The reply first: a card that records an answer which was never saved would
-	// leave the sender without one. applyHandled updates the card at the next start.
 	if err := r.saveHandled(t); err != nil {
 		return Taken{Key: r.key}, err
 	}
-	if err := r.updateCard(s); err != nil {
-		r.Log.Error().Err(err).Msg("save sent record failed")
-	}
-	r.wake()
+	r.sendAnswer(t, 0)
 	return Taken{Status: s, Key: r.key, Why: why}, nil
 }
 
-// updateCard records on the card what its approver did and was told.
-func (r *reply) updateCard(s Status) error {
-	if r.card == nil || r.state.sent.records[r.key] != r.record {
-		return nil // no card, or the request was asked again meanwhile
-	}
-	was := *r.card
-	r.card.Used = was.Used || s == Decided
-	r.card.Late = was.Late || s == Late
-	if s == Unclear {
-		r.card.Unclear++
-	}
-	if was.Used == r.card.Used && was.Late == r.card.Late && was.Unclear == r.card.Unclear {
-		return nil
-	}
-	return r.save(r.key, r.record)
-}
-
 func (r *reply) newAnswer(text string) *answerTo {
-	a := &answerTo{Text: text, MessageID: r.messageID(r.key.ID), InReplyTo: fitIDs([]string{r.mail.MessageID}), Open: r.tokenMatched}
+	a := &answerTo{Text: text, MessageID: string(r.NewID(r.key.ID)), Open: r.tokenMatched, Subject: r.card.Title}
+	a.InReplyTo = fitIDs([]string{r.mail.MessageID})
 	a.References = strings.Fields(fitIDs(append(slices.Clone(r.mail.References), r.mail.MessageID)))
-	if r.card != nil {
-		a.Subject = r.card.Subject
-	}
 	return a
 }
 

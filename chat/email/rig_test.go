@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/mail"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/emersion/go-message"
@@ -20,6 +23,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/email/authentic"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/ipc"
@@ -27,43 +31,51 @@ import (
 )
 
 // rig is a channel over the real store and the real Decide. It keeps the emails
-// that it sends, and it trusts every From: the proof of a sender has its own tests.
+// that it sends, and it trusts every From: the proof of a sender has its own tests. It runs
+// in a bubble of synctest, whose clock moves only when a test advances it.
 type rig struct {
-	*Channel
+	*Adapter
+	*deliver.Channel
 	t         testing.TB
 	store     *ipc.Store
 	seal      *seal.Key
 	sentStore *ipc.SentStore
+	names     []string                       // of the configured workspaces
 	people    map[string][]approval.Approver // by workspace
+	hints     chan approval.Key
+	limit     *writeLimit // nil: the stores work
+	wait      func()      // until the channel is idle
+	stop      func()      // the run
 	ceilings  map[string]approval.Reversibility
 	outbox    *outbox
-	clock     *fakeClock
+	clock     *bubbleClock
 	problem   string
 	alerts    []string
 	next      int
 	last      approval.Key
 }
 
-// fakeClock moves only when a test advances it.
-type fakeClock struct {
-	mu sync.Mutex
-	at time.Time
+// bubbleClock is the bubble's clock.
+type bubbleClock struct{ mu sync.Mutex }
+
+func (c *bubbleClock) now() time.Time { return time.Now() }
+
+func (c *bubbleClock) advance(d time.Duration) {
+	c.sync()
+	time.Sleep(d)
+	synctest.Wait()
 }
 
-func (c *fakeClock) now() time.Time {
+// sync makes what the test changed before it advanced the clock visible to the channel, which
+// calls it too.
+func (c *bubbleClock) sync() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *fakeClock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(d)
+	c.mu.Unlock() //nolint:staticcheck // nothing is guarded
 }
 
 // outbox is a mailSender that keeps the emails.
 type outbox struct {
+	clock  *bubbleClock
 	mu     sync.Mutex
 	mails  []sentMail
 	before func(to string, raw []byte) error // may refuse
@@ -75,6 +87,7 @@ type sentMail struct {
 }
 
 func (o *outbox) Send(_ context.Context, _ string, to []string, msg []byte) error {
+	o.clock.sync()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.before != nil {
@@ -102,9 +115,17 @@ const (
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
+	time.Sleep(time.Until(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)))
+	return newRigOutside(t, synctest.Wait)
+}
+
+// newRigOutside is a rig that needs no bubble if wait needs none.
+func newRigOutside(t testing.TB, wait func()) *rig {
+	t.Helper()
+	clock := &bubbleClock{}
 	w := &rig{
-		t: t, outbox: &outbox{}, ceilings: map[string]approval.Reversibility{},
-		clock: &fakeClock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
+		t: t, clock: clock, outbox: &outbox{clock: clock}, ceilings: map[string]approval.Reversibility{}, wait: wait, stop: func() {},
+		names: []string{"home", "office", "shop"},
 		people: map[string][]approval.Approver{
 			"home":   {{Name: "ann", IDs: map[string]string{"email": annMail}}},
 			"office": {{Name: "ann", IDs: map[string]string{"email": annMail}}, {Name: "bob", IDs: map[string]string{"email": bobMail}, Language: "it"}, {Name: "carl"}},
@@ -119,12 +140,14 @@ func newRig(t testing.TB) *rig {
 	w.store, w.seal = home.Store, home.Seal
 	w.sentStore = &ipc.SentStore{Store: w.store, Channel: "email"}
 	w.restart()
+	t.Cleanup(func() { w.stop() })
 	return w
 }
 
 // restart simulates a new process over the same files.
 func (w *rig) restart() {
 	w.t.Helper()
+	w.stop()
 	decider := &gate.Decider{Store: w.store, Seal: w.seal, Now: w.clock.now, May: w.canDecide}
 	viewer := &read.Viewer{Store: w.store, Seal: w.seal}
 	drawer := func(name string) chat.StateStore {
@@ -132,20 +155,96 @@ func (w *rig) restart() {
 		require.NoError(w.t, err)
 		return d
 	}
-	w.problem = ""
-	w.Channel = &Channel{
+	w.problem, w.limit, w.hints = "", nil, make(chan approval.Key, 10)
+	w.Adapter = &Adapter{
 		Addressing: Addressing{Local: "permesso", Separator: "+", Domain: "gate.test"}, FollowUp: true,
 		Sender: w.outbox, Verifier: &authentic.Authenticator{TrustRelay: true},
-		Viewer: viewer, Records: viewer, Interceptor: &chat.Interceptor{Decider: decider, Viewer: viewer, CanDecide: decider.CanDecide},
-		Sent: w.sentStore, Taken: drawer("taken"), Tests: drawer("tests"),
-		Workspaces: func() []string { return []string{"home", "office", "shop"} },
-		People:     func(ws string) []approval.Approver { return w.people[ws] },
-		Ceiling:    func(ws string) approval.Reversibility { return w.ceilings[ws] },
+		Taken: limitedStateStore{drawer("taken"), w}, Tests: drawer("tests"),
+		Ceiling: func(ws string) approval.Reversibility { return w.ceilings[ws] },
+	}
+	w.Channel = &deliver.Channel{
+		Name: "email", Adapter: w.Adapter, State: drawer("state"), Sent: limitedSentStore{w.sentStore, w},
+		Viewer: viewer, Interceptor: &chat.Interceptor{Decider: decider, Viewer: viewer, CanDecide: decider.CanDecide},
+		Workspaces: w.workspaces,
 		Style:      func(language string) chat.Style { return chat.Style{Language: language} },
 		Foot:       func() string { return "log 1042 9f3c" },
 		Problem:    func(what, _ string) { w.problem = what },
-		Alert:      func(_, text string) { w.alerts = append(w.alerts, text) },
-		Now:        w.clock.now,
+		Elsewhere:  func(_, text string) { w.alerts = append(w.alerts, text) },
+		Changes:    w.hints, Every: 10000 * time.Hour, Retry: FirstRetry,
+		Log: func(err error) { w.t.Log(err) },
+	}
+	w.start()
+}
+
+func (w *rig) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	stopped := false
+	w.stop = func() {
+		if cancel(); !stopped {
+			require.NoError(w.t, <-done)
+		}
+		stopped = true
+	}
+	w.wait()
+}
+
+func (w *rig) workspaces() (all []deliver.Workspace) {
+	w.clock.sync()
+	for _, name := range w.names {
+		ws := deliver.Workspace{Name: name}
+		for _, p := range w.people[name] {
+			if to, ok := Place(p, "email"); ok {
+				ws.Places = append(ws.Places, to)
+			}
+		}
+		all = append(all, ws)
+	}
+	return all
+}
+
+// storedCard is what the sent record of a request says of the card to one approver.
+type storedCard struct {
+	Chat    string   `json:"chat_id"`
+	Secrets []string `json:"secrets"`
+	Phase   string   `json:"phase"`
+}
+
+func (w *rig) storedCard(k approval.Key, to string) (card storedCard, closed bool) {
+	w.t.Helper()
+	b, err := w.sentStore.Load(k)
+	require.NoError(w.t, err)
+	var rec struct {
+		Posts  []storedCard
+		Closed time.Time
+	}
+	require.NoError(w.t, json.Unmarshal(b, &rec))
+	i := slices.IndexFunc(rec.Posts, func(c storedCard) bool { return c.Chat == to })
+	require.GreaterOrEqual(w.t, i, 0)
+	return rec.Posts[i], !rec.Closed.IsZero()
+}
+
+// count counts the replies of ann about a request that had a result.
+func (w *rig) count(k approval.Key, status Status) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.handled.byFile {
+		if t.key() == k && t.Sender == annMail && t.Status == status {
+			n++
+		}
+	}
+	return n
+}
+
+// forgetUnclear makes room for more unclear replies to a card.
+func (w *rig) forgetUnclear() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.handled.byFile {
+		if t.Status == Unclear {
+			t.Status = Ignored
+		}
 	}
 }
 
@@ -225,8 +324,8 @@ func (w *rig) decision(k approval.Key) *approval.Decision {
 // runAndTakeSent does one pass of Run and returns the emails that it sent.
 func (w *rig) runAndTakeSent() []sentMail {
 	w.t.Helper()
-	w.init()
-	w.runOnce(w.t.Context())
+	w.hints <- approval.Key{}
+	w.wait()
 	return w.outbox.take()
 }
 

@@ -10,7 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/email/authentic"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
@@ -40,13 +42,14 @@ func (r *TestMail) Send(ctx context.Context) error {
 	if err := r.Store.Put(tokenDigest(r.token), []byte("waits\n")); err != nil {
 		return err
 	}
-	c := &Channel{Addressing: r.Addressing}
-	d := c.newEmail(r.To, c.messageID(testRequestID), "🔐 permesso email test", testRequestID, r.token)
+	c := &Adapter{Addressing: r.Addressing}
+	d := c.outgoing(deliver.Address{Chat: deliver.ID(r.To)}, deliver.Message{
+		Key: approval.Key{ID: testRequestID}, ID: c.NewID(testRequestID), Title: "🔐 permesso email test", Secret: r.token,
+		Lines: []string{
+			"This is a test. Nothing runs, whatever you reply.", "", "Reply to this email. Write this as the first line:", "", "    1",
+		},
+	})
 	d.Auto = "auto-generated"
-	d.Text = "This is a test. Nothing runs, whatever you reply.\n\nReply to this email. Write this as the first line:\n\n    1\n"
-	if d.ReplyTo == "" {
-		d.Text += "\n" + SubjectTag(testRequestID, r.token) + "\n"
-	}
 	raw, err := d.bytes()
 	if err != nil {
 		return err
@@ -117,7 +120,7 @@ func (r *TestMail) End() error {
 }
 
 // saveTestReply saves a reply to a test card, and says whether the email is one.
-func (c *Channel) saveTestReply(m *inboundMail, raw []byte) (bool, error) {
+func (c *Adapter) saveTestReply(m *inboundMail, raw []byte) (bool, error) {
 	if c.Tests == nil {
 		return false, nil
 	}

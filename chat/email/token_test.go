@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 )
 
@@ -55,14 +54,4 @@ func TestTokenDigest(t *testing.T) {
 	require.Equal(t, tokenDigest(token), tokenDigest(strings.ToUpper(token)))
 	require.NotContains(t, tokenDigest(token), token)
 	require.Equal(t, "c8838f9ec3307cf3753941ea6be1cf7f246ad9ac38b668cd1eab642aa6d2dc20", tokenDigest("aaaaaaaaaaaaaaaaaaaaaaaaaa"), "stored digests must stay valid")
-}
-
-// Records of an earlier version have members that we no longer write.
-func TestRecordsOfAnEarlierVersion(t *testing.T) {
-	var sent sentRecord
-	require.NoError(t, json.Unmarshal([]byte(`{"version":1,"pending_sha256":"x","cards":[{"to":"ann@example.org","approver":"ann","message_id":"m","tokens":["d"],"whole":true,"state":"sent"}]}`), &sent))
-	require.True(t, sent.Cards[0].hasToken("d"))
-	var handled handledEmail
-	require.NoError(t, json.Unmarshal([]byte(`{"version":1,"name":"maildir x","answer":{"language":"it","message_id":"m","text":"t","state":"sending"}}`), &handled))
-	require.Equal(t, "t", handled.Answer.Text)
 }

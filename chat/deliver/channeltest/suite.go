@@ -1,6 +1,7 @@
 package channeltest
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ type Fixture struct {
 	Shown              func() []Shown                                  // the bot's messages in the chat as they are now, oldest first
 	Tap                func(by, id deliver.ID, data string) string     // taps a button and returns the answer
 	Say                func(by deliver.ID, text string, to deliver.ID) // writes a text, as a reply if to is set
+	TooLong            int                                             // characters that a card does not show; 0: Traits.MaxText
 	Fail               func()                                          // some calls fail, and then certainly nothing was sent
 }
 
@@ -90,8 +92,11 @@ func (s *spy) Open(ctx context.Context, in *deliver.Inbox) (deliver.Traits, erro
 	return traits, err
 }
 
-// Send implements deliver.Adapter. A button is recorded before it is sent.
+// Send implements deliver.Adapter. A button, and the ID of a card that is a letter, is recorded before it is sent.
 func (s *spy) Send(ctx context.Context, to deliver.Address, m deliver.Message) (deliver.ID, error) {
+	if m.Complete && !s.rig.sent.has(strings.Trim(string(m.ID), "<>")) {
+		s.rig.Errorf("letter %s is sent before its record is durable", m.ID)
+	}
 	for _, row := range m.Buttons {
 		for _, b := range row {
 			_, nonce, _ := strings.Cut(b.Data, ":")
@@ -137,6 +142,12 @@ func (r *rig) traits() deliver.Traits {
 	return r.spy.traits
 }
 
+// letters reports whether messages are letters.
+func (r *rig) letters() bool {
+	r.await("the adapter", func() bool { return r.traits().Service != "" })
+	return r.traits().Letters != nil
+}
+
 func (r *rig) await(what string, ok func() bool) {
 	r.Helper()
 	require.Eventually(r, ok, testTimeout, time.Millisecond, what)
@@ -179,9 +190,15 @@ func (r *rig) cards(k approval.Key) (n int) {
 }
 
 // awaitOutcome waits until a card's outcome is shown: on the card without its buttons or, where messages cannot
-// be edited, as a message of its own.
+// be edited, as a message of its own. By letter only those are told who did not decide.
 func (r *rig) awaitOutcome(card Shown, text string) {
 	r.Helper()
+	if r.letters() {
+		r.await("the end of the record", func() bool { return r.sent.has(`"closed"`) })
+		isCard := func(m Shown) bool { return strings.HasPrefix(m.Text, "🔐") }
+		r.await("one answer", func() bool { return len(slices.DeleteFunc(r.Shown(), isCard)) == 1 })
+		return
+	}
 	r.awaitMessage("the outcome "+text, func(m Shown) bool {
 		return strings.Contains(m.Text, text) && (m.ID == card.ID) == r.traits().Edits && len(m.Buttons) == 0
 	})
@@ -206,7 +223,7 @@ func (r *rig) decideByReply() {
 	r.awaitMessage("the confirmation", func(m Shown) bool { return strings.HasPrefix(m.Text, "Denied") })
 	require.Equal(r, "not today", r.gate.decision(k).Feedback)
 	r.awaitOutcome(m, "❌ Denied by ann")
-	r.await("the end of the record", func() bool { return !r.sent.has(`"state"`) })
+	r.await("the end of the record", func() bool { return r.letters() || !r.sent.has(`"state"`) })
 }
 
 func (r *rig) refuseStranger() {
@@ -219,6 +236,13 @@ func (r *rig) refuseStranger() {
 	}
 	before := len(r.Shown())
 	r.Say(r.Stranger, "1", m.ID)
+	if r.letters() { // a letter to a stranger could be answered forever
+		r.Say(r.Approver, "3", m.ID)
+		r.awaitMessage("the confirmation", func(m Shown) bool { return strings.HasPrefix(m.Text, "Denied") })
+		require.Equal(r, approval.Denied, r.gate.decision(k).Verdict)
+		require.Len(r, r.Shown(), before+1)
+		return
+	}
 	r.await("the refusal", func() bool { return len(r.Shown()) > before })
 	require.Nil(r, r.gate.decision(k))
 	r.gate.mu.Lock()
@@ -251,10 +275,8 @@ func (r *rig) retry() {
 }
 
 func (r *rig) longCard() {
-	if r.traits().MaxText == 0 {
-		r.await("the adapter", func() bool { return r.traits().Service != "" })
-	}
-	limit := r.traits().MaxText
+	r.await("the adapter", func() bool { return r.traits().Service != "" })
+	limit := cmp.Or(r.TooLong, r.traits().MaxText)
 	if limit == 0 {
 		r.Skip("no card is too long")
 	}
@@ -262,7 +284,10 @@ func (r *rig) longCard() {
 	m := r.card(k)
 	require.NotContains(r, m.Buttons, "✅ Once")
 	r.Say(r.Approver, "1", m.ID)
-	r.awaitMessage("the refusal", func(m Shown) bool { return strings.HasPrefix(m.Text, "Not all of ") })
+	r.awaitMessage("the refusal", func(m Shown) bool {
+		letter := strings.Contains(m.Text, "does not show the complete request") && !isCard(m, k)
+		return letter || strings.HasPrefix(m.Text, "Not all of ")
+	})
 	require.Nil(r, r.gate.decision(k))
 	if r.traits().Buttons {
 		r.Tap(r.Approver, m.ID, m.Buttons["📄 Show all"])
@@ -278,6 +303,10 @@ func (r *rig) digest() {
 	for n := range 6 {
 		last = r.gate.ask(n, "hello")
 	}
+	if r.letters() {
+		r.await("a card for each", func() bool { return len(r.Shown()) == 6 })
+		return
+	}
 	m := r.awaitMessage("the digest", func(m Shown) bool { return strings.HasPrefix(m.Text, "📋") })
 	if !r.traits().Edits || !r.traits().Buttons {
 		return
@@ -292,6 +321,9 @@ func (r *rig) digest() {
 
 func (r *rig) commands() {
 	r.card(r.gate.ask(1, "hello"))
+	if r.letters() {
+		return // there are none
+	}
 	r.Say(r.Approver, "/pending", "")
 	r.awaitMessage("the list", func(m Shown) bool { return strings.HasPrefix(m.Text, "Pending: 1") })
 	r.run.Alert(workspace, "forged: see http://evil.example")

@@ -54,13 +54,11 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 		stores[name] = d
 	}
 	post := MailSettings{cfg, s.app.Env}
-	c := &email.Channel{
+	c := &email.Adapter{
 		Addressing: post.Addressing(), FollowUp: cfg.FollowUp, Sender: post.Sender(), Verifier: post.authenticator(),
-		Viewer: r, Records: r.viewer, Interceptor: r.interceptor(), Sent: r.sentStore,
 		Taken: stores[storeTaken], Tests: stores[StoreTests],
-		Workspaces: r.workspaces, People: func(ws string) []approval.Approver { return peopleOf(s.Current(), ws) }, Style: s.style, Foot: s.foot,
 		Ceiling: func(ws string) approval.Reversibility { return s.Current().EmailCeiling[ws] },
-		Changes: changes, Problem: r.reportIssue, Approve: "permesso approve", Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
+		Log:     s.log.With().Str("via", emailChannel).Logger(),
 	}
 	position := func(name string) mailbox.State { return mailbox.MailboxState{Store: stores[storeState], Name: name} }
 	if box := post.Box(position, c.Reports, s.mails[kindMaildir]); box != nil {
@@ -68,7 +66,19 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 	}
 	c.Mailboxes = append(c.Mailboxes, &mailbox.InboxQueue{Store: stores[StoreInbox], Report: c.Reports("delivery"), Changes: s.mails[StoreInbox]})
 	s.watchMails(cfg)
-	return channel{run: c.Run, mails: c}, nil
+	ch := r.deliver(c, stores[storeState], changes, emailPlaces, nil)
+	ch.Retry = email.FirstRetry
+	return channel{run: ch.Run, mails: c}, nil
+}
+
+// emailPlaces returns the addresses of a workspace's approvers.
+func emailPlaces(cfg *config.Config, ws string) (places []deliver.Place) {
+	for _, p := range peopleOf(cfg, ws) {
+		if to, ok := email.Place(p, emailChannel); ok {
+			places = append(places, to)
+		}
+	}
+	return places
 }
 
 // mailGroup is the watcher's group of the email folders. No workspace can have
@@ -214,7 +224,8 @@ func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 		}
 		a.Webhook = &telegram.Webhook{Listen: w.Listen, URL: w.URL, Secret: secret}
 	}
-	return r.deliver(a, notes, changes, TelegramPlaces, func() bool { return cfg.Feed }), nil
+	c := r.deliver(a, notes, changes, TelegramPlaces, func() bool { return cfg.Feed })
+	return channel{run: c.Run, alert: c.Alert}, nil
 }
 
 // TelegramPlaces returns the chats of a workspace: the configured chat, or the private chats of its approvers.

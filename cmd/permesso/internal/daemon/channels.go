@@ -27,7 +27,7 @@ import (
 type channel struct {
 	run   func(ctx context.Context) error
 	alert func(workspace, text string) // sends a sentence to a workspace's approvers; nil: it cannot
-	mails *email.Channel               // takes emails from the HTTP API; nil: it does not
+	mails *email.Adapter               // takes emails from the HTTP API; nil: it does not
 }
 
 // kind is one kind of channel. A change of settings restarts the channel; nil
@@ -316,8 +316,8 @@ var (
 // deliver returns the channel of an adapter. places returns the chats of a workspace.
 func (r *channelEnv) deliver(
 	a deliver.Adapter, state chat.StateStore, changes <-chan approval.Key, places func(cfg *config.Config, ws string) []deliver.Place, feed func() bool,
-) channel {
-	c := &deliver.Channel{
+) *deliver.Channel {
+	return &deliver.Channel{
 		Name: r.name, Adapter: a, State: state, Sent: r.sentStore,
 		Viewer: r, Interceptor: r.interceptor(), Guard: r, Pauser: r, History: r,
 		Workspaces: func() (all []deliver.Workspace) {
@@ -328,12 +328,12 @@ func (r *channelEnv) deliver(
 			}
 			return all
 		},
-		Feed: feed, Style: r.s.style, Foot: r.s.foot, Changes: changes, Problem: r.reportIssue,
+		Feed: feed, Style: r.s.style, Foot: r.s.foot, Changes: changes,
+		Problem: r.reportIssue, Elsewhere: r.alert, Approve: "permesso approve",
 		Log: func(err error) {
 			r.s.log.Error().Str("via", r.name).Err(err).EmbedObject(console.Advice{Err: err}).Msg(r.name + " channel failed")
 		},
 	}
-	return channel{run: c.Run, alert: c.Alert}
 }
 
 // Story implements deliver.Channel.
