@@ -69,6 +69,7 @@ const channelKeys = "channels."
 
 // TestLiveKeys edits every live key of the configuration while a daemon serves.
 func TestLiveKeys(t *testing.T) {
+	t.Parallel()
 	groups := liveGroups()
 	edited := map[string]bool{}
 	for _, g := range groups {
