@@ -11,9 +11,9 @@ DIST    ?= dist
 EPOCH   := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 PREFIX  ?= /usr/local
 
-# Packages tested at once. Several tests kill processes and measure time, so more packages than cores
-# do not help. The longest package comes first and runs beside all others.
-TEST_P   ?= 2
+# Packages tested at once. Most packages wait half of their time, for disks, processes and timeouts: one more
+# than two cores keeps the cores busy. The longest package comes first and runs beside all others.
+TEST_P   ?= 3
 FUZZTIME ?= 30s
 BENCH    ?= .
 
