@@ -60,7 +60,7 @@ deps-demo:
 # packages come from the cache. A test of cmd/permesso/internal/project compares both lists with the tests.
 UNRACED  := ^(TestRealKills|TestRealKillsDuringReplies|TestRealKillsOfTheCommandLine|TestRealKillsTelegram|TestCrash|TestMutants|TestFaults|TestClocks|TestCrashes|TestCrashesOfASignedLog|TestCrashesOfTheCompletion|TestEveryChangeIsDetected|TestEveryCutBelowAWitnessIsDetected|TestAVerifierFromTheFormatAgrees|TestEveryVisibleScalarThroughTelegram|TestApproveOnlyWhatWasShown|TestEveryScalarOnACard|TestEveryScalarRoundTripsVisibly|TestRepliesOfTheCorpus|TestCorporaDecideNothing|TestPeopleOfTheCorpora|TestAttributions|TestHeaders|TestCardWords|TestRecallOfTheRules|TestHostileSizes|TestFalsePositives|TestHostileDocumentsAreRefusedQuickly|TestNextAgreesWithTheTableOnEveryCombination|TestNextRunsOnlyApprovedActions|TestWords|TestHints|TestNoOptionalInterfaces|TestReasonCodes)$$
 UNRACED_IN := ./cmd/permesso ./cmd/permesso/internal/crashtest ./security/audit ./chat/telegram ./chat/email \
-	./approval ./chat ./security/secrets ./cmd/permesso/internal/project
+	./approval ./approval/move ./chat ./security/secrets ./cmd/permesso/internal/project
 
 # -timeout applies to each package; it is long, so that a busy machine fails no test. The race detector needs CGO_ENABLED.
 # -parallel is above the number of processors because most of these tests wait. make check runs vet. Without

@@ -1,8 +1,6 @@
 package approval
 
 import (
-	"errors"
-	"fmt"
 	"time"
 )
 
@@ -30,22 +28,6 @@ func (p Person) StableID() string {
 	return p.Channel + ":" + p.ID
 }
 
-// DecisionInput is what a person decides about one pending. Only Decide turns it
-// into a decision.
-type DecisionInput struct {
-	Key           Key
-	PendingSHA256 string // digest of the pending that was shown; "": the one on disk
-	Verdict       Verdict
-	Code          string // "1" to "6", "" where no code was used
-	Scope         Scope
-	Note          string // code 4
-	Override      string // code 5
-	Feedback      string // a reason, or what request_more asks for
-	Text          string // the answer to a question
-	By            Person
-	Via           string // terminal, cli, telegram, email, web, rest
-}
-
 // StoredPending is a verified pending as stored on disk.
 type StoredPending struct {
 	Pending *Pending
@@ -54,36 +36,6 @@ type StoredPending struct {
 
 // Key names the pending's request.
 func (w StoredPending) Key() Key { return Key{w.Pending.SourceGroup, w.Pending.RequestID} }
-
-// The reasons for which Decide refuses. A *Refusal adds the details.
-var (
-	ErrNotAuthorized = errors.New("nothing here for you")
-	ErrUnknown       = errors.New("no such request")
-	ErrDecided       = errors.New("already decided")
-	ErrTooLate       = errors.New("too late")
-	ErrNotApplicable = errors.New("not possible here")
-)
-
-// Refusal is returned by a Decide that wrote nothing, or withdrew what it wrote.
-type Refusal struct {
-	Reason  error     // one of the errors above
-	By      string    // the person who decided first, if known
-	At      time.Time // when By decided
-	Verdict Verdict   // what By decided
-	Hint    string
-}
-
-func (r *Refusal) Error() string {
-	switch {
-	case r.By != "" && r.Verdict != "":
-		return fmt.Sprintf("%v: %s by %s at %s", r.Reason, r.Verdict, r.By, r.At.UTC().Format(time.RFC3339))
-	case r.Hint != "":
-		return fmt.Sprintf("%v: %s", r.Reason, r.Hint)
-	}
-	return r.Reason.Error()
-}
-
-func (r *Refusal) Unwrap() error { return r.Reason }
 
 // Workspace is the operator's configuration of one agent's workspace.
 type Workspace struct {

@@ -1,6 +1,19 @@
-// Package approval defines the documents of an approval, their strict codec,
-// their digests, and Next, which chooses the next step. It is pure: no files, no
-// network, no clock, no chat.
+// Package approval defines the documents of an approval, their digests, and the tools,
+// workspaces and people that they name. It is pure: no files, no network, no clock, no
+// chat.
+//
+// The packages below it are pure, too:
+//
+//	codec   strict JSON, which the documents are written in
+//	move    chooses the next step from the documents that exist
+//	facts   what is known of a request besides the agent's words
+//	grant   what an agent may do without a new approval
+//	apikey  keys for the HTTP API
+//	event   the entries of the audit log
+//	hints   what an operator can do about an error
+//	store   what the gate needs of the place where documents are kept
+//	submit  what a protocol says with a request
+//	decide  what an entrance says with a decision, and how the gate refuses
 //
 // # Documents
 //
@@ -22,35 +35,6 @@
 // P holds facts: what the gate itself derives from the request's bytes, and what
 // the request's proof says. A proof is verified if a prover that the operator named
 // has signed it for the program that would run; otherwise it is the agent's claim.
-// EvidenceOf collects the facts and ByDomain sorts them. Cards and rules both use
+// facts.Of collects the facts and facts.ByDomain sorts them. Cards and rules both use
 // that result. What no fact covers is unknown, never safe.
-//
-// # States
-//
-// Next looks at the documents of one key and names the first row that fits.
-// Documents that a row does not name may be present or not.
-//
-//	row  files  when                                        move
-//	1    C      P D R Q X left, or S missing or torn        settle
-//	            (once its retention is over, S may be gone)
-//	2    R      running here                                wait
-//	3    R      not running here                            end interrupted; an idempotent tool
-//	                                                        without a second claim: run once more
-//	4    P D    D not valid, or another P's                 reject D, the slot is free again
-//	5    P D    approved, now <= run_before, tool unchanged claim, run, end
-//	            tool gone or changed                        end failed
-//	6    P D    approved, later than run_before             end expired
-//	7    P D    any other verdict                           end with it
-//	8    P Q    same bytes                                  drop Q
-//	            other bytes                                 reject Q
-//	9    P X                                                decide cancelled
-//	10   P      now >= expires_at                           decide expired
-//	11   P                                                  wait for expires_at
-//	12   Q      incomplete, first seen less than 2 s ago    wait
-//	13   Q      (or a P without a seal, from a host program) intake
-//	14   D                                                  reject D
-//	15   X                                                  drop X
-//	16   nothing, or settled                                rest
-//
-// Recovery after a crash is the same: Next is called with the documents that exist.
 package approval

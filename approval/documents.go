@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // Version is the version of every document that the daemon writes.
@@ -61,6 +63,13 @@ type Ruling struct {
 	Cost    int64     `json:"cost,omitzero"`
 }
 
+// Finding is a secret found in a payload. It never holds the secret's text.
+type Finding struct {
+	Kind   string `json:"kind"`   // "aws-access-token"
+	Where  string `json:"where"`  // "request_data.body", "rationale"
+	Length int    `json:"length"` // bytes
+}
+
 // Prose is what the agent says about its own request. It is shown quoted and
 // labelled, and carries no authority.
 type Prose struct {
@@ -107,12 +116,12 @@ type Pending struct {
 }
 
 // Encode returns the body to be sealed.
-func (p *Pending) Encode() ([]byte, error) { return marshal(p) }
+func (p *Pending) Encode() ([]byte, error) { return codec.Encode(p) }
 
 // ParsePending reads the body of a P whose seal was verified.
 func ParsePending(body []byte, k Key) (*Pending, error) {
 	p := &Pending{}
-	if err := unmarshalOwn(body, p); err != nil {
+	if err := codec.DecodeOwn(body, p); err != nil {
 		return nil, fmt.Errorf("parse pending: %w", err)
 	}
 	if p.RequestID != k.ID || p.SourceGroup != k.Workspace || p.Version != Version || p.Timestamp.IsZero() || p.ExpiresAt.IsZero() {
@@ -166,13 +175,13 @@ type Decision struct {
 }
 
 // Encode returns the body to be sealed.
-func (d *Decision) Encode() ([]byte, error) { return marshal(d) }
+func (d *Decision) Encode() ([]byte, error) { return codec.Encode(d) }
 
 // ParseDecision reads the body of a D whose seal was verified, and refuses an
 // inconsistent one.
 func ParseDecision(body []byte, k Key) (*Decision, error) {
 	d := &Decision{}
-	if err := unmarshalOwn(body, d); err != nil {
+	if err := codec.DecodeOwn(body, d); err != nil {
 		return nil, fmt.Errorf("parse decision: %w", err)
 	}
 	if err := d.Check(k); err != nil {
@@ -225,12 +234,12 @@ type Claim struct {
 }
 
 // Encode returns the body to be sealed.
-func (c *Claim) Encode() ([]byte, error) { return marshal(c) }
+func (c *Claim) Encode() ([]byte, error) { return codec.Encode(c) }
 
 // ParseClaim reads the body of an R whose seal was verified.
 func ParseClaim(body []byte, k Key) (*Claim, error) {
 	c := &Claim{}
-	if err := unmarshalOuter(body, c); err != nil {
+	if err := codec.DecodeOuter(body, c); err != nil {
 		return nil, fmt.Errorf("parse receipt: %w", err)
 	}
 	if c.RequestID != k.ID || c.Workspace != k.Workspace || c.Version != Version || c.ClaimedAt.IsZero() {
@@ -281,12 +290,12 @@ type Record struct {
 }
 
 // Encode returns the body to be sealed.
-func (r *Record) Encode() ([]byte, error) { return marshal(r) }
+func (r *Record) Encode() ([]byte, error) { return codec.Encode(r) }
 
 // ParseRecord reads the body of a C whose seal was verified.
 func ParseRecord(body []byte, k Key) (*Record, error) {
 	r := &Record{}
-	if err := unmarshalOuter(body, r); err != nil {
+	if err := codec.DecodeOuter(body, r); err != nil {
 		return nil, fmt.Errorf("parse record: %w", err)
 	}
 	if r.RequestID != k.ID || r.Workspace != k.Workspace || r.Version != Version || r.EndedAt.IsZero() || r.Response.Kind() != '{' {
@@ -321,12 +330,12 @@ type Response struct {
 }
 
 // Encode is S: the exact bytes that the record keeps and the agent reads.
-func (r *Response) Encode() ([]byte, error) { return marshal(r) }
+func (r *Response) Encode() ([]byte, error) { return codec.Encode(r) }
 
 // ParseResponse reads a response.
 func ParseResponse(b []byte) (*Response, error) {
 	r := &Response{}
-	if err := unmarshalOuter(b, r); err != nil {
+	if err := codec.DecodeOuter(b, r); err != nil {
 		return nil, fmt.Errorf("parse response: %w", err)
 	}
 	if !ValidID(r.RequestID) || r.Status == "" || r.Version != Version {

@@ -13,11 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden documents")
 
 const someID = "a7f3b2c1d4e5f6a7"
+
+func noon() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
 func someKey() approval.Key { return approval.Key{Workspace: "personal", ID: someID} }
 
@@ -160,12 +165,12 @@ func TestSentencesOfTheVersionBeforeAreRead(t *testing.T) {
 	require.Equal(t, approval.Because("text", "text", "nobody has signed it"), read("proof").Facts.Proof.Why)
 
 	var r approval.Ruling
-	require.NoError(t, approval.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":null,"proven":"by the arguments: x"}`), &r))
+	require.NoError(t, codec.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":null,"proven":"by the arguments: x"}`), &r))
 	require.Equal(t, `text text="by the arguments: x"`, r.Proven.String())
-	require.NoError(t, approval.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[""],"proven":""}`), &r))
+	require.NoError(t, codec.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[""],"proven":""}`), &r))
 	require.True(t, r.Proven.IsZero())
-	require.Error(t, approval.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[{"code":"a","other":1}]}`), &r), "strict, as before")
-	require.Error(t, approval.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[1]}`), &r))
+	require.Error(t, codec.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[{"code":"a","other":1}]}`), &r), "strict, as before")
+	require.Error(t, codec.Decode([]byte(`{"outcome":"allow","rule":"r","reasons":[1]}`), &r))
 }
 
 // Digests need the same bytes for the same document. Maps have no order.
@@ -247,7 +252,7 @@ func TestRawIsKeptByteForByte(t *testing.T) {
 // An accepted request of the greatest depth must be settled, too.
 func TestDeepestRequestCanBeSettled(t *testing.T) {
 	k := someKey()
-	deep := strings.Repeat(`{"a":`, approval.MaxDepth-1) + "1" + strings.Repeat("}", approval.MaxDepth-1)
+	deep := strings.Repeat(`{"a":`, codec.MaxDepth-1) + "1" + strings.Repeat("}", codec.MaxDepth-1)
 	request := `{"request_id":"` + someID + `","tool_name":"x","request_data":` + deep + `}`
 	r, err := approval.ParseRequest([]byte(request), someID)
 	require.NoError(t, err)
@@ -261,7 +266,7 @@ func TestDeepestRequestCanBeSettled(t *testing.T) {
 
 	s := someResponse()
 	s.Result = approval.Raw(`{"a":` + deep + `}`) // a command's output may be that deep
-	require.NoError(t, approval.CheckDepth(s.Result))
+	require.NoError(t, codec.CheckDepth(s.Result, codec.MaxDepth))
 	sBody, err := s.Encode()
 	require.NoError(t, err)
 	_, err = approval.ParseResponse(sBody)
@@ -283,7 +288,7 @@ func TestDeepestRequestCanBeSettled(t *testing.T) {
 // with returns doc with one member of the outer object replaced; "" removes it.
 func with(t *testing.T, doc, key, value string) string {
 	t.Helper()
-	fields, err := approval.Fields(approval.Raw(doc))
+	fields, err := codec.Fields(approval.Raw(doc))
 	require.NoError(t, err)
 	var members []string
 	found := false
@@ -441,15 +446,15 @@ func TestOutcomeDefaultsToDeny(t *testing.T) {
 // The daemon's own documents may have members that a later version has added, and
 // are refused from a later major version. What agents write has no unknown members.
 func TestDocumentsOfLaterVersions(t *testing.T) {
-	key := approval.NewAPIKey("secret")
-	key.Workspace, key.Scopes, key.CreatedBy, key.CreatedAt = "personal", []string{approval.MayRequest}, "operator:root", noon()
-	grant := &approval.Grant{
-		Version: 1, ID: someID, Kind: approval.GrantRule, Workspace: "personal", ClientID: "ws:personal", ActionType: "send_message",
+	key := apikey.New("secret")
+	key.Workspace, key.Scopes, key.CreatedBy, key.CreatedAt = "personal", []string{apikey.MayRequest}, "operator:root", noon()
+	given := &grant.Grant{
+		Version: 1, ID: someID, Kind: grant.Rule, Workspace: "personal", ClientID: "ws:personal", ActionType: "send_message",
 		By: "ann", CreatedAt: noon(), ExpiresAt: noon().Add(time.Hour),
 	}
 	all := append(documents(),
-		document{"api key", key, func(b []byte) (any, error) { return approval.ParseAPIKey(b, key.ID) }},
-		document{"grant", grant, func(b []byte) (any, error) { return approval.ParseGrant(b, grant.ID) }},
+		document{"api key", key, func(b []byte) (any, error) { return apikey.Parse(b, key.ID) }},
+		document{"grant", given, func(b []byte) (any, error) { return grant.Parse(b, given.ID) }},
 	)
 	for _, doc := range all {
 		text := encoded(t, doc)

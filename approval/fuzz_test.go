@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // maxError bounds errors about untrusted bytes.
@@ -54,10 +55,10 @@ func FuzzRequest(f *testing.F) {
 		}
 		require.NoError(t, r.Validate(someID), "an accepted request is valid")
 		require.Equal(t, someID, r.RequestID)
-		require.NoError(t, approval.CheckDepth(b))
+		require.NoError(t, codec.CheckDepth(b, codec.MaxDepth))
 		require.True(t, jsontext.Value(b).IsValid(), "strictly valid JSON")
 		requireVerbatim(t, b, "request_data", r.RequestData)
-		_, err = approval.Fields(r.RequestData)
+		_, err = codec.Fields(r.RequestData)
 		require.NoError(t, err, "an object")
 
 		once, err := r.Encode()

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // samples reads a folder of JSON samples: y_ must be accepted, n_ must not, and
@@ -141,7 +142,7 @@ func checkSamples(t *testing.T, found map[string][]byte) {
 			continue
 		}
 		require.Equal(t, data, string(r.RequestData), name)
-		fields, err := approval.Fields(r.RequestData)
+		fields, err := codec.Fields(r.RequestData)
 		require.NoError(t, err, name)
 		require.Equal(t, string(bytes.Trim(b, " \t\r\n")), string(fields[0].Value), name)
 	}
@@ -164,7 +165,7 @@ func TestDepth(t *testing.T) {
 		{"an escaped backslash before a quotation mark", `["\\",` + strings.Repeat("[", 32) + strings.Repeat("]", 32) + "]", false},
 		{"brackets in a key", `{"` + strings.Repeat("[", 100) + `":1}`, true},
 	} {
-		require.Equal(t, c.fine, approval.CheckDepth([]byte(c.text)) == nil, c.why)
+		require.Equal(t, c.fine, codec.CheckDepth([]byte(c.text), codec.MaxDepth) == nil, c.why)
 		require.Equal(t, c.fine, approval.Strict([]byte(c.text)) == nil, c.why)
 	}
 	require.Error(t, approval.Strict([]byte(strings.Repeat("]", 50)+strings.Repeat("[", 80))), "closing brackets first do not lower the depth")
@@ -223,56 +224,4 @@ func cpuTime(t *testing.T) time.Duration {
 	var use syscall.Rusage
 	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &use))
 	return time.Duration(use.Utime.Nano())
-}
-
-func TestFields(t *testing.T) {
-	fields, err := approval.Fields(approval.Raw(" { \"b\" : 1e400 , \"\\u0061\":\"x\\ny\", \"c\":{ \"d\" : [ ] },\"\":null } "))
-	require.NoError(t, err)
-	require.Equal(t, []approval.Field{
-		{Name: "b", Value: approval.Raw("1e400")},
-		{Name: "a", Value: approval.Raw(`"x\ny"`)},
-		{Name: "c", Value: approval.Raw(`{ "d" : [ ] }`)},
-		{Name: "", Value: approval.Raw("null")},
-	}, fields, "in the order written, values verbatim, names unescaped")
-
-	text, ok := fields[1].Text()
-	require.True(t, ok)
-	require.Equal(t, "x\ny", text)
-	for _, i := range []int{0, 2, 3} {
-		_, ok := fields[i].Text()
-		require.False(t, ok, "%s is not text", fields[i].Value)
-	}
-	_, ok = approval.Field{Value: approval.Raw(`"half`)}.Text()
-	require.False(t, ok, "an unfinished string is not text")
-
-	none, err := approval.Fields(approval.Raw("{}"))
-	require.NoError(t, err)
-	require.Empty(t, none)
-	for _, bad := range []string{"", "null", "[]", `"x"`, "1", "{", `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,"a":2}`, `{"a" 1}`, "{1:2}", "{\"a\":\"\xff\"}"} {
-		_, err := approval.Fields(approval.Raw(bad))
-		require.Error(t, err, bad)
-	}
-}
-
-func TestFieldsAreCopies(t *testing.T) {
-	object := []byte(`{"a":"ann"}`)
-	fields, err := approval.Fields(object)
-	require.NoError(t, err)
-	copy(object, `{"a":"eve"}`)
-	require.Equal(t, `"ann"`, string(fields[0].Value), "fields are copies")
-}
-
-func TestAnswerResult(t *testing.T) {
-	for _, c := range []struct{ text, want string }{
-		{"", `{"answer":""}`},
-		{"five\n", `{"answer":"five\n"}`},
-		{`"},"status":"approved`, `{"answer":"\"},\"status\":\"approved"}`},
-		{"<a href=\"x\">&</a>", `{"answer":"<a href=\"x\">&</a>"}`},
-		{"caff\xe8", `{"answer":"caff` + "\ufffd" + `"}`},
-		{"\x00\x1b[2J", `{"answer":"\u0000\u001b[2J"}`},
-	} {
-		got := approval.AnswerResult(c.text)
-		require.Equal(t, c.want, string(got))
-		require.NoError(t, approval.Strict(got))
-	}
 }

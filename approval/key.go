@@ -32,9 +32,6 @@ const (
 	DocAPIKey   Doc = "api_key"  // an HTTP API key, without the secret
 )
 
-// GrantKey is the key of a grant or a clearing. Both are stored in one folder.
-func GrantKey(id string) Key { return Key{Workspace: "grants", ID: id} }
-
 // ValidID reports whether id is exactly [0-9a-f]{16,64}.
 func ValidID(id string) bool {
 	return len(id) >= 16 && len(id) <= 64 && isHex(id)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // The two types of request.
@@ -56,7 +58,7 @@ var (
 // ErrMalformed and quote at most a key of the document.
 func ParseRequest(b []byte, id string) (*Request, error) {
 	r := &Request{}
-	if err := unmarshal(b, r); errors.Is(err, errEndsEarly) {
+	if err := codec.Decode(b, r); errors.Is(err, codec.ErrEndsEarly) {
 		return nil, ErrIncomplete
 	} else if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
@@ -69,7 +71,7 @@ func ParseRequest(b []byte, id string) (*Request, error) {
 
 // Encode is the request as an agent would write it, for APIs that receive it in
 // another form.
-func (r *Request) Encode() ([]byte, error) { return marshal(r) }
+func (r *Request) Encode() ([]byte, error) { return codec.Encode(r) }
 
 func (r *Request) validate(id string) error {
 	switch {
@@ -182,7 +184,7 @@ type hostRequest struct {
 // ParseHostRequest reads a request that a host program wrote as a pending.
 func ParseHostRequest(b []byte, id string) (*Request, error) {
 	h := &hostRequest{}
-	if err := unmarshal(b, h); err != nil {
+	if err := codec.Decode(b, h); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	if err := h.validate(id); err != nil {
@@ -195,7 +197,7 @@ func ParseHostRequest(b []byte, id string) (*Request, error) {
 // a placeholder.
 func ParseDraft(b []byte) (*Request, error) {
 	h := &hostRequest{}
-	if err := unmarshal(b, h); err != nil {
+	if err := codec.Decode(b, h); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	if h.RequestID == "" {

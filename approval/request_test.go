@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // request is a small valid request with more members appended.
@@ -158,7 +159,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"UTF-16", "\xff\xfe{\x00", `not valid JSON at byte 0: invalid character '\xff' at start of value`},
 		{"a key without quotation marks", `{request_id:1}`, `not valid JSON at byte 1: invalid character 'r' at start of value`},
 		{"an extra comma", `{"title":"",}`, `not valid JSON at byte 11: invalid character ',' at start of value`},
-		{"nested too deeply", request(`"request_data":` + nested(approval.MaxDepth)), "nested deeper than 32 levels"},
+		{"nested too deeply", request(`"request_data":` + nested(codec.MaxDepth)), "nested deeper than 32 levels"},
 	} {
 		_, err := approval.ParseRequest([]byte(c.text), someID)
 		require.EqualError(t, err, "malformed request: "+c.err, c.why)
@@ -203,7 +204,7 @@ func TestEveryPrefixIsIncomplete(t *testing.T) {
 func TestMalformedPrefixIsNotIncomplete(t *testing.T) {
 	for _, c := range []struct{ why, text string }{
 		{"a duplicate key", `{"title":"a","title":`},
-		{"deeper than MaxDepth", strings.Repeat(`{"a":`, approval.MaxDepth+1)},
+		{"deeper than MaxDepth", strings.Repeat(`{"a":`, codec.MaxDepth+1)},
 		{"brackets that do not match", `{"proof":[}`},
 		{"an unknown key", `{"tool_nane":`},
 		{"a wrong type", `{"title":[],"`},
@@ -249,7 +250,7 @@ func TestErrorsNeverQuoteAValue(t *testing.T) {
 		{"after the request", request() + secret},
 		{"before the request", secret + request()},
 		{"unfinished", strings.TrimSuffix(request(`"title":"`+secret+`"`), `"}`)},
-		{"too deep", request(`"request_data":{"` + secret + `":` + nested(approval.MaxDepth) + `}`)},
+		{"too deep", request(`"request_data":{"` + secret + `":` + nested(codec.MaxDepth) + `}`)},
 	} {
 		for _, parse := range []func([]byte, string) (*approval.Request, error){approval.ParseRequest, approval.ParseHostRequest} {
 			_, err := parse([]byte(c.text), someID)
@@ -283,7 +284,7 @@ func TestParseHostRequest(t *testing.T) {
 		{"a duplicate", request(`"short_id":"a"`, `"short_id":"b"`), `duplicate key "short_id"`},
 		{"another id", strings.Replace(request(), someID, "ffffffffffffffff", 1), "request_id differs from the file's name"},
 		{"unfinished", `{"request_id":`, "not valid JSON: the document ends too early"},
-		{"too deep", request(`"request_data":` + nested(approval.MaxDepth)), "nested deeper than 32 levels"},
+		{"too deep", request(`"request_data":` + nested(codec.MaxDepth)), "nested deeper than 32 levels"},
 	} {
 		_, err := approval.ParseHostRequest([]byte(c.text), someID)
 		require.EqualError(t, err, "malformed request: "+c.err, c.why)

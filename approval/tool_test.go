@@ -1,7 +1,6 @@
 package approval_test
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -151,42 +150,6 @@ func TestToolRuns(t *testing.T) {
 	require.True(t, handled(approval.Handler{Kind: approval.HandlerCommand}).Runs())
 }
 
-func TestExpand(t *testing.T) {
-	data := approval.Raw(`{"to":"ann","n":1e400,"big":9007199254740993,"on":true,"no":null,"list":[ 1, "a" ],"obj":{"to":"eve"},` +
-		`"tpl":"{to} {n}","quote":"a\" -> \"b","back":"a\\","empty":"","line":"a\nb","Cc_2":"c","a b":"d"}`)
-	for _, c := range []struct{ why, template, plain, quoted string }{
-		{"no template", "", "", ""},
-		{"no field", "post it", "post it", "post it"},
-		{"a text", "to {to}!", "to ann!", `to "ann"!`},
-		{"twice, and side by side", "{to}{to}", "annann", `"ann""ann"`},
-		{"numbers keep their digits", "{n} {big}", "1e400 9007199254740993", "1e400 9007199254740993"},
-		{"true and null", "{on} {no}", "true null", "true null"},
-		{"lists and objects as written", "{list} {obj}", `[ 1, "a" ] {"to":"eve"}`, `[ 1, "a" ] {"to":"eve"}`},
-		{"a missing field", "{cc}", "(no cc)", "(no cc)"},
-		{"letter case counts", "{To}", "(no To)", "(no To)"},
-		{"an empty text", "<{empty}>", "<>", `<"">`},
-		{"a template in a value is not expanded", "{tpl}", "{to} {n}", `"{to} {n}"`},
-		{"quotation marks in a value are escaped", "{quote} -> x", `a" -> "b -> x`, `"a\" -> \"b" -> x`},
-		{"and backslashes", "{back}", `a\`, `"a\\"`},
-		{"line feeds stay", "{line}", "a\nb", "\"a\nb\""},
-		{"digits and capitals", "{Cc_2}", "c", `"c"`},
-		{"braces without a name", "{} { } {a b} {-}", "{} { } {a b} {-}", "{} { } {a b} {-}"},
-		{"no path into objects", "{obj.to}", "{obj.to}", "{obj.to}"},
-		{"an open brace", "a {to", "a {to", "a {to"},
-		{"an open brace at the end", "a {", "a {", "a {"},
-		{"a closing brace", "a } b", "a } b", "a } b"},
-		{"doubled braces", "{{to}}", "{ann}", `{"ann"}`},
-		{"an open brace before a field", "{a{to}", "{aann", `{a"ann"`},
-		{"letters of other scripts are not names", "{\u0442o}", "{\u0442o}", "{\u0442o}"},
-	} {
-		require.Equal(t, c.plain, approval.Expand(c.template, data), c.why)
-		require.Equal(t, c.quoted, approval.ExpandQuoted(c.template, data), c.why)
-	}
-	for _, data := range []string{"", "null", "[]", `{"to":`, `{"to":1,"to":2}`} {
-		require.Equal(t, "to (no to)", approval.Expand("to {to}", approval.Raw(data)), "%q has no fields", data)
-	}
-}
-
 func TestValidID(t *testing.T) {
 	for id, valid := range map[string]bool{
 		"0123456789abcdef":                 true,
@@ -251,41 +214,8 @@ func TestDigest(t *testing.T) {
 	require.Equal(t, approval.Digest(nil), approval.Digest([]byte{}))
 }
 
-func TestCapabilitiesAreTheClosedSet(t *testing.T) {
-	names, critical := []string{}, []string{}
-	for _, c := range approval.Capabilities() {
-		names = append(names, c.Name)
-		if c.Critical {
-			critical = append(critical, c.Name)
-		}
-		require.Contains(t, []approval.AskMode{approval.AskNone, approval.AskPerTarget, approval.AskAlways}, c.Default)
-		require.Contains(t, []string{"exact", "host", "path_glob", "none"}, c.TargetKind)
-	}
-	require.Len(t, names, 13)
-	require.Equal(t, []string{"fs:write", "code:exec", "mail:send"}, critical)
-	approval.Capabilities()[0].Name = "changed"
-	require.Equal(t, "fs:read", approval.Capabilities()[0].Name, "callers get a copy")
-}
-
 func TestLimitsWithDefaults(t *testing.T) {
 	require.Equal(t, approval.Limits{Pending: 32, AskPerMinute: 60, PerMinute: 600, RequestSize: 256 << 10, Running: 8}, approval.Limits{}.WithDefaults())
 	own := approval.Limits{Pending: 1, AskPerMinute: 2, PerMinute: 3, RequestSize: 4, Running: 5}
 	require.Equal(t, own, own.WithDefaults())
-}
-
-func TestRefusalNamesTheFirstDecider(t *testing.T) {
-	for _, c := range []struct {
-		refusal approval.Refusal
-		want    string
-	}{
-		{approval.Refusal{Reason: approval.ErrUnknown}, "no such request"},
-		{approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "a question has no code 6"}, "not possible here: a question has no code 6"},
-		{
-			approval.Refusal{Reason: approval.ErrDecided, By: "ann", At: noon().In(time.FixedZone("", 3600)), Verdict: approval.Denied, Hint: "x"},
-			"already decided: denied by ann at 2026-11-21T12:00:00Z",
-		},
-	} {
-		require.EqualError(t, &c.refusal, c.want)
-		require.ErrorIs(t, fmt.Errorf("decide: %w", &c.refusal), c.refusal.Reason)
-	}
 }

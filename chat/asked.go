@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // topic is what a question is about. Facts can answer these topics only.
@@ -123,22 +124,22 @@ func splitQuestion(text string) []string {
 
 // topicDomains lists the domains of facts about each topic.
 var topicDomains = map[topic][]string{
-	aboutMail:   {approval.DomainMail},
-	aboutPeople: {approval.DomainMail, "channel"},
-	aboutFiles:  {approval.DomainFile},
-	aboutTables: {approval.DomainDatabase},
-	aboutHosts:  {approval.DomainHost},
-	aboutMoney:  {approval.DomainMoney},
+	aboutMail:   {facts.Mail},
+	aboutPeople: {facts.Mail, "channel"},
+	aboutFiles:  {facts.File},
+	aboutTables: {facts.Database},
+	aboutHosts:  {facts.Host},
+	aboutMoney:  {facts.Money},
 }
 
 // factsAnswer answers the topics from facts. ok is false if the facts are not
 // complete. Then claimed says that an unverified proof mentions a topic.
 func (r renderer) factsAnswer(about []topic) (text string, claimed, ok bool) {
-	var of []approval.DomainEvidence
+	var of []facts.Domain
 	ok = len(about) > 0
 	for _, t := range about {
 		found := false
-		for _, d := range r.p.Facts.ByDomain() {
+		for _, d := range facts.ByDomain(r.p.Facts) {
 			if !slices.Contains(topicDomains[t], d.Domain) {
 				continue
 			}
@@ -161,21 +162,21 @@ func (r renderer) factsAnswer(about []topic) (text string, claimed, ok bool) {
 // complete says whether all facts of a domain are known: either a verified proof
 // says so, or the request runs no program and the gate could read every argument
 // that the operator assigned to the domain.
-func (r renderer) complete(d *approval.DomainEvidence) bool {
-	silent := slices.ContainsFunc(d.Gaps, func(g approval.ProofCoverage) bool { return g.Status == approval.SilentGap })
+func (r renderer) complete(d *facts.Domain) bool {
+	silent := slices.ContainsFunc(d.Gaps, func(g approval.ProofCoverage) bool { return g.Status == facts.SilentGap })
 	if d.Known() && !silent {
 		return true
 	}
-	if r.p.Facts.RunsProgram() || len(d.Host) == 0 || len(d.Unknown)+len(d.Gaps) > 0 {
+	if facts.RunsProgram(r.p.Facts) || len(d.Host) == 0 || len(d.Unknown)+len(d.Gaps) > 0 {
 		return false
 	}
 	return !slices.ContainsFunc(d.Host, func(h approval.HostFact) bool {
-		return h.Omitted > 0 || h.From != approval.FromTemplate && h.From != approval.FromArgument
+		return h.Omitted > 0 || h.From != facts.FromTemplate && h.From != facts.FromArgument
 	})
 }
 
 // linesFor returns the lines of these domains alone.
-func (r renderer) linesFor(domains []approval.DomainEvidence) []string {
+func (r renderer) linesFor(domains []facts.Domain) []string {
 	var lines, host []string
 	for _, d := range domains {
 		for _, h := range d.Host {

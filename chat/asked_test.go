@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 func TestTopicsOf(t *testing.T) {
@@ -84,7 +86,7 @@ func TestDecisionWordsAreNoQuestion(t *testing.T) {
 func withKnownFacts(p *approval.Pending) {
 	p.Facts.Host = []approval.HostFact{
 		recipients("bob@example.com"),
-		{Domain: approval.DomainFile, Op: "read", Name: "path", Values: []string{"/srv/a"}, From: approval.FromArgument},
+		{Domain: facts.File, Op: "read", Name: "path", Values: []string{"/srv/a"}, From: facts.FromArgument},
 	}
 	p.Ruling.Reasons = texts("always asks")
 }
@@ -93,7 +95,7 @@ func TestAnsweredFromFacts(t *testing.T) {
 	left := func(p *approval.Pending) { withKnownFacts(p); p.Facts.Host[0].Omitted = 1 }
 	program := func(p *approval.Pending) {
 		withKnownFacts(p)
-		p.Facts.Host = append(p.Facts.Host, approval.HostFact{Domain: approval.DomainCommand, Name: "program", Values: []string{"make"}, From: approval.FromCommand})
+		p.Facts.Host = append(p.Facts.Host, approval.HostFact{Domain: facts.Command, Name: "program", Values: []string{"make"}, From: facts.FromCommand})
 	}
 	claimed := func(p *approval.Pending) {
 		proven(p)
@@ -145,7 +147,7 @@ func TestAnsweredFromFacts(t *testing.T) {
 func TestQuestionsAboutSettledRequests(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC)
 	pause := &Pause{By: "ann", Since: at}
-	decided := approval.Refusal{Reason: approval.ErrDecided, By: "bob", At: at, Verdict: approval.Approved}
+	decided := decide.Refusal{Reason: decide.ErrDecided, By: "bob", At: at, Verdict: approval.Approved}
 	ended := decided
 	ended.Hint = "it ended as approved"
 	for _, tc := range []struct {
@@ -158,15 +160,15 @@ func TestQuestionsAboutSettledRequests(t *testing.T) {
 		{why: "pending", want: "From the request: mail send recipient: bob@example.com\na7f3b2c1 is still pending.", pending: true},
 		{why: "decided, in a paused workspace", err: &decided, want: "Already approved by bob at 12:01 UTC.\n⏸ paused since 12:01 UTC by ann: nothing runs until resume"},
 		{why: "run", err: &ended, want: "Already approved by bob at 12:01 UTC.", isnt: "⏸"},
-		{why: "expired", err: &approval.Refusal{Reason: approval.ErrTooLate, Hint: "it expired"}, want: "Too late: the request has expired or is settled. (it expired)"},
-		{why: "gone", err: &approval.Refusal{Reason: approval.ErrUnknown}, want: "No such request"},
-		{why: "unauthorized", err: &approval.Refusal{Reason: approval.ErrNotAuthorized}, want: "You are not an approver here."},
+		{why: "expired", err: &decide.Refusal{Reason: decide.ErrTooLate, Hint: "it expired"}, want: "Too late: the request has expired or is settled. (it expired)"},
+		{why: "gone", err: &decide.Refusal{Reason: decide.ErrUnknown}, want: "No such request"},
+		{why: "unauthorized", err: &decide.Refusal{Reason: decide.ErrNotAuthorized}, want: "You are not an approver here."},
 	} {
 		for _, text := range []string{"who will be emailed?", "?who will be emailed", "? why am I asked"} {
 			w := waiting(withKnownFacts)
 			d := &fakeGate{waiting: []approval.StoredPending{w}, refuse: tc.err}
-			ic := &Interceptor{Decider: d, Viewer: d, Paused: func(string) *Pause { return pause }, CanDecide: func(_ context.Context, a approval.DecisionInput) error {
-				require.Equal(t, approval.DecisionInput{Key: w.Key(), PendingSHA256: w.SHA256, By: ann, Via: "telegram"}, a)
+			ic := &Interceptor{Decider: d, Viewer: d, Paused: func(string) *Pause { return pause }, CanDecide: func(_ context.Context, a decide.Input) error {
+				require.Equal(t, decide.Input{Key: w.Key(), PendingSHA256: w.SHA256, By: ann, Via: "telegram"}, a)
 				return tc.err
 			}}
 			r := ic.Handle(context.Background(), Message{From: ann, Via: "telegram", Text: text, Card: &w, Workspaces: []string{"personal"}})

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // differences lists the cases of earlier public gates, about cards and grammar, in
@@ -243,11 +244,11 @@ func TestCasesOfTheProofService(t *testing.T) {
 		"service.ui_coverage_order": func() {
 			p := example(func(p *approval.Pending) {
 				p.Facts.Proof = &approval.Proof{Verified: true, Prover: "ci", Coverage: []approval.ProofCoverage{
-					{Domain: "email", Status: approval.RecommendedGap}, {Domain: "db", Status: approval.SilentGap},
+					{Domain: "email", Status: facts.RecommendedGap}, {Domain: "db", Status: facts.SilentGap},
 				}}
 			})
 			require.Contains(t, Style{}.Card(p).String(), "Unknown: database; mail; ", "the silent gap first")
-			p.Facts.Proof.Coverage[0].Status, p.Facts.Proof.Coverage[1].Status = approval.SilentGap, approval.RecommendedGap
+			p.Facts.Proof.Coverage[0].Status, p.Facts.Proof.Coverage[1].Status = facts.SilentGap, facts.RecommendedGap
 			require.Contains(t, Style{}.Card(p).String(), "Unknown: mail; database; ")
 		},
 	}

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // EarlierRequest is a request that another one resubmits, and its decision.
@@ -71,14 +72,14 @@ func (d diff) compare() (lines []string) {
 	if a, b := d.before.p, d.after.p; a.ToolName != b.ToolName || a.ActionType != b.ActionType {
 		lines = append(lines, Format(d.after.OtherTool, "tool", d.before.tool()))
 	}
-	old, errOld := approval.Fields(d.before.p.RequestData)
-	now, errNow := approval.Fields(d.after.p.RequestData)
+	old, errOld := codec.Fields(d.before.p.RequestData)
+	now, errNow := codec.Fields(d.after.p.RequestData)
 	if errOld != nil || errNow != nil {
 		return append(lines, d.after.NotCompared)
 	}
 	same := 0
 	for _, f := range now {
-		i := slices.IndexFunc(old, func(o approval.Field) bool { return o.Name == f.Name })
+		i := slices.IndexFunc(old, func(o codec.Field) bool { return o.Name == f.Name })
 		switch {
 		case i < 0:
 			lines = append(lines, prefixLines("+ ", d.after.field(f))...)
@@ -89,7 +90,7 @@ func (d diff) compare() (lines []string) {
 		}
 	}
 	for _, o := range old {
-		if !slices.ContainsFunc(now, func(f approval.Field) bool { return f.Name == o.Name }) {
+		if !slices.ContainsFunc(now, func(f codec.Field) bool { return f.Name == o.Name }) {
 			lines = append(lines, prefixLines("- ", d.before.field(o))...)
 		}
 	}
@@ -99,7 +100,7 @@ func (d diff) compare() (lines []string) {
 	return lines
 }
 
-func sameValue(a, b approval.Field) bool {
+func sameValue(a, b codec.Field) bool {
 	s, ok := a.Text()
 	t, also := b.Text()
 	if ok || also {
@@ -109,7 +110,7 @@ func sameValue(a, b approval.Field) bool {
 }
 
 // changed renders a field that both requests have with different values.
-func (d diff) changed(old, now approval.Field) []string {
+func (d diff) changed(old, now codec.Field) []string {
 	a, b := d.before.field(old), d.after.field(now)
 	if len(a) < 2 || len(b) < 2 || slices.Equal(a, b) {
 		if len(a) == 1 && len(b) == 1 {

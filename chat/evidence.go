@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // Source says where a line of evidence comes from.
@@ -40,7 +42,7 @@ func (r renderer) evidence() []Known {
 	if r.p.Type == approval.TypeQuestion {
 		return nil
 	}
-	domains := r.p.Facts.ByDomain()
+	domains := facts.ByDomain(r.p.Facts)
 	short := r.p.RecurrenceCount >= shortFrom
 	var all []Known
 	add := func(from Source, line string) {
@@ -61,7 +63,7 @@ func (r renderer) evidence() []Known {
 
 // hostFacts leaves out the target if the meta line shows it, and digests, which
 // mean nothing to an approver.
-func (r renderer) hostFacts(domains []approval.DomainEvidence) string {
+func (r renderer) hostFacts(domains []facts.Domain) string {
 	var items []string
 	for _, d := range domains {
 		for _, h := range d.Host {
@@ -77,7 +79,7 @@ func (r renderer) hostFacts(domains []approval.DomainEvidence) string {
 }
 
 func (r renderer) onMetaLine(h approval.HostFact) bool {
-	return h.From == approval.FromTemplate && h.Omitted == 0 && len(h.Values) == 1 && h.Values[0] == r.p.Target
+	return h.From == facts.FromTemplate && h.Omitted == 0 && len(h.Values) == 1 && h.Values[0] == r.p.Target
 }
 
 // hostFact renders one fact: "mail send recipient: bob@example.com".
@@ -100,7 +102,7 @@ func (r renderer) hostFact(h approval.HostFact, most int) string {
 
 // verified renders a verified proof only. A contract's text is the prover's, so it
 // stands in quotation marks.
-func (r renderer) verified(domains []approval.DomainEvidence, contracts bool) string {
+func (r renderer) verified(domains []facts.Domain, contracts bool) string {
 	p := r.p.Facts.Verified()
 	if p == nil {
 		return ""
@@ -132,7 +134,7 @@ func (r renderer) verified(domains []approval.DomainEvidence, contracts bool) st
 // unknowns names what a proof could not prove, gaps in its contracts, and
 // everything that it does not mention. For a program without a proof it says that
 // its effects are unknown.
-func (r renderer) unknowns(domains []approval.DomainEvidence) string {
+func (r renderer) unknowns(domains []facts.Domain) string {
 	var parts []string
 	e := r.p.Facts
 	if open := r.openPoints(domains); len(open) > 0 {
@@ -147,7 +149,7 @@ func (r renderer) unknowns(domains []approval.DomainEvidence) string {
 			why = approval.Because("proof_unsigned")
 		}
 		parts = append(parts, Format(r.Evidence.OnlyClaimed, "why", r.reason(why)))
-	case e.RunsProgram() && r.p.RecurrenceCount < shortFrom:
+	case facts.RunsProgram(e) && r.p.RecurrenceCount < shortFrom:
 		parts = append(parts, r.Evidence.Program)
 	}
 	if len(parts) == 0 {
@@ -157,13 +159,13 @@ func (r renderer) unknowns(domains []approval.DomainEvidence) string {
 }
 
 // openPoints lists effects that are not proven, then gaps, the worst first.
-func (r renderer) openPoints(domains []approval.DomainEvidence) (open []string) {
+func (r renderer) openPoints(domains []facts.Domain) (open []string) {
 	for _, d := range domains {
 		for _, e := range d.Unknown {
 			open = append(open, r.effect(d.Domain, e))
 		}
 	}
-	for _, status := range []string{approval.RequiredGap, approval.SilentGap, approval.RecommendedGap} {
+	for _, status := range []string{facts.RequiredGap, facts.SilentGap, facts.RecommendedGap} {
 		for _, d := range domains {
 			for _, g := range d.Gaps {
 				if g.Status == status {
@@ -188,7 +190,7 @@ func (r renderer) effect(domain string, e approval.ProvenEffect) string {
 	if e.Op != "" {
 		line += " " + r.localName(e.Op)
 	}
-	fields, err := approval.Fields(e.Args)
+	fields, err := codec.Fields(e.Args)
 	if err != nil || len(fields) == 0 {
 		return line
 	}
@@ -202,21 +204,21 @@ func (r renderer) effect(domain string, e approval.ProvenEffect) string {
 // arg renders a list of strings as a list, and any other value that is not a
 // string as JSON. A string that is valid JSON stands in quotation marks.
 func (r renderer) arg(v approval.Raw) string {
-	if s, ok := (approval.Field{Value: v}).Text(); ok {
+	if s, ok := (codec.Field{Value: v}).Text(); ok {
 		if json.Valid([]byte(s)) {
 			return r.quoteShort(s)
 		}
 		return r.plainOrQuoteShort(s)
 	}
-	items, err := approval.Items(v)
+	items, err := codec.Items(v)
 	texts := make([]string, 0, len(items))
 	for _, it := range items {
-		if s, ok := (approval.Field{Value: it}).Text(); ok && !json.Valid([]byte(s)) {
+		if s, ok := (codec.Field{Value: it}).Text(); ok && !json.Valid([]byte(s)) {
 			texts = append(texts, s)
 		}
 	}
 	if err != nil || len(texts) < len(items) || len(items) == 0 {
-		return r.shortValue(approval.Field{Value: v})
+		return r.shortValue(codec.Field{Value: v})
 	}
 	return "[" + r.values(texts, maxValues) + "]"
 }

@@ -10,28 +10,29 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 func recipients(values ...string) approval.HostFact {
-	return approval.HostFact{Domain: approval.DomainMail, Op: "send", Name: "recipient", Values: values, From: approval.FromArgument}
+	return approval.HostFact{Domain: facts.Mail, Op: "send", Name: "recipient", Values: values, From: facts.FromArgument}
 }
 
 // proven adds a proof signed by a trusted prover.
 func proven(p *approval.Pending) {
 	p.Facts.Host = []approval.HostFact{
-		{Domain: approval.DomainProgram, Name: "program_sha256", Values: []string{"5e"}, From: approval.FromArgument},
-		{Domain: approval.DomainDigest, Name: "args_sha256", Values: []string{"5e"}, From: approval.FromDigest},
+		{Domain: facts.Program, Name: "program_sha256", Values: []string{"5e"}, From: facts.FromArgument},
+		{Domain: facts.Digest, Name: "args_sha256", Values: []string{"5e"}, From: facts.FromDigest},
 	}
 	p.Facts.Proof = &approval.Proof{
 		Verified: true, Prover: "ci", Trusted: []string{"smtp.send"}, Contracts: []string{"every recipient is in [bob@example.com]"},
 		Effects: []approval.ProvenEffect{
-			{Domain: "email", Op: "send", Args: approval.Raw(`{"recipients":["bob@example.com"],"count":1}`), Status: approval.EffectProven},
-			{Domain: "db", Op: "read", Args: approval.Raw(`{"table":"people"}`), Status: approval.EffectNotProven},
+			{Domain: "email", Op: "send", Args: approval.Raw(`{"recipients":["bob@example.com"],"count":1}`), Status: facts.Proven},
+			{Domain: "db", Op: "read", Args: approval.Raw(`{"table":"people"}`), Status: facts.NotProven},
 		},
 		Coverage: []approval.ProofCoverage{
-			{Domain: "mail", Status: approval.RecommendedGap, Missing: []string{"bodies"}},
-			{Domain: "file", Status: approval.Covered},
-			{Domain: "money", Status: approval.SilentGap},
+			{Domain: "mail", Status: facts.RecommendedGap, Missing: []string{"bodies"}},
+			{Domain: "file", Status: facts.Covered},
+			{Domain: "money", Status: facts.SilentGap},
 		},
 	}
 }
@@ -45,8 +46,8 @@ func knownLines(c Card) []string {
 }
 
 func TestEvidence(t *testing.T) {
-	host := func(facts ...approval.HostFact) func(*approval.Pending) {
-		return func(p *approval.Pending) { p.Facts.Host = facts }
+	host := func(known ...approval.HostFact) func(*approval.Pending) {
+		return func(p *approval.Pending) { p.Facts.Host = known }
 	}
 	const rest = "everything not named here"
 	for _, tc := range []struct {
@@ -66,14 +67,14 @@ func TestEvidence(t *testing.T) {
 			p.Facts.Host = []approval.HostFact{f}
 		}}, []string{"From the request: mail send recipient: bob@example.com, 3 that cannot be listed"}},
 		{"the meta line's target and digests are left out", "", []func(*approval.Pending){host(
-			approval.HostFact{Domain: "channel", Op: "out", Name: "target", Values: []string{"x.com/ricardo"}, From: approval.FromTemplate},
-			approval.HostFact{Domain: approval.DomainDigest, Name: "args_sha256", Values: []string{"5e"}, From: approval.FromDigest},
+			approval.HostFact{Domain: "channel", Op: "out", Name: "target", Values: []string{"x.com/ricardo"}, From: facts.FromTemplate},
+			approval.HostFact{Domain: facts.Digest, Name: "args_sha256", Values: []string{"5e"}, From: facts.FromDigest},
 		)}, nil},
 		{"a target that is not on the meta line", "", []func(*approval.Pending){host(
-			approval.HostFact{Domain: approval.DomainFile, Op: "write", Name: "path", Values: []string{"/srv/a b"}, From: approval.FromTemplate},
+			approval.HostFact{Domain: facts.File, Op: "write", Name: "path", Values: []string{"/srv/a b"}, From: facts.FromTemplate},
 		)}, []string{`From the request: file write path: "/srv/a b"`}},
 		{"the effects of a command are unknown", "", []func(*approval.Pending){host(
-			approval.HostFact{Domain: approval.DomainCommand, Name: "program", Values: []string{"make"}, From: approval.FromCommand},
+			approval.HostFact{Domain: facts.Command, Name: "program", Values: []string{"make"}, From: facts.FromCommand},
 		)}, []string{"From the request: command program: make", "Unknown: what the program does"}},
 		{"a proof", "", []func(*approval.Pending){proven}, []string{
 			`Verified by ci: file is covered by contracts; mail send (recipients: [bob@example.com]; count: 1); "every recipient is in [bob@example.com]" (trusted without proof: smtp.send)`,
@@ -150,7 +151,7 @@ func TestEvidenceLinesCannotBeForged(t *testing.T) {
 		require.NoError(rt, err)
 		p := example(func(p *approval.Pending) {
 			p.RecurrenceCount = rapid.SampledFrom([]int{0, 3, 8}).Draw(rt, "times")
-			p.Facts.Host = []approval.HostFact{{Domain: word.Draw(rt, "domain"), Op: word.Draw(rt, "op"), Name: word.Draw(rt, "name"), Values: words.Draw(rt, "found"), From: approval.FromArgument}}
+			p.Facts.Host = []approval.HostFact{{Domain: word.Draw(rt, "domain"), Op: word.Draw(rt, "op"), Name: word.Draw(rt, "name"), Values: words.Draw(rt, "found"), From: facts.FromArgument}}
 			p.Facts.Proof = &approval.Proof{
 				Verified: rapid.Bool().Draw(rt, "verified"), Prover: word.Draw(rt, "prover"), Why: approval.Because("proof_unreadable", "error", word.Draw(rt, "why")),
 				Trusted: words.Draw(rt, "trusted"), Contracts: words.Draw(rt, "contracts"),

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
-// Decider writes a decision into the slot, or refuses with an *approval.Refusal. It
+// Decider writes a decision into the slot, or refuses with an *decide.Refusal. It
 // checks whether the person may decide.
 type Decider interface {
-	Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error)
+	Decide(ctx context.Context, a decide.Input) (*approval.Decision, error)
 }
 
 // viewer finds requests in the given workspaces. The list is never empty, which some
@@ -29,14 +31,14 @@ type viewer interface {
 // revoker lists and revokes grants.
 type revoker interface {
 	// Given is the grant that a decision gives, nil if it gives none.
-	Given(p *approval.Pending, d *approval.Decision) *approval.Grant
+	Given(p *approval.Pending, d *approval.Decision) *grant.Grant
 	// Remembered lists the grants in the given workspaces, including those of
 	// decisions not yet settled.
-	Remembered(ctx context.Context, workspaces []string) ([]approval.Grant, error)
-	// Revoke revokes a grant durably, or refuses with an *approval.Refusal. It
+	Remembered(ctx context.Context, workspaces []string) ([]grant.Grant, error)
+	// Revoke revokes a grant durably, or refuses with an *decide.Refusal. It
 	// checks whether the person may revoke. done is false if the grant was
 	// already revoked.
-	Revoke(ctx context.Context, g approval.Grant, by approval.Person) (done bool, err error)
+	Revoke(ctx context.Context, g grant.Grant, by approval.Person) (done bool, err error)
 }
 
 // Message is a text that a person wrote.
@@ -77,9 +79,9 @@ type Interceptor struct {
 	Redact  Redactor
 	Revoker revoker // nil: no grant can be revoked here
 	// CanDecide checks whether the person may decide and the request is still
-	// pending. It returns the *approval.Refusal that Decide would. nil: no check
+	// pending. It returns the *decide.Refusal that Decide would. nil: no check
 	// before a question is answered.
-	CanDecide func(ctx context.Context, a approval.DecisionInput) error
+	CanDecide func(ctx context.Context, a decide.Input) error
 	Paused    func(workspace string) *Pause // see Style
 }
 
@@ -110,7 +112,7 @@ func (ic *Interceptor) Handle(ctx context.Context, m Message) Reply {
 // Confirm returns the confirmation of decision d again, for a message that was
 // delivered twice.
 func (ic *Interceptor) Confirm(m Message, d *approval.Decision) string {
-	a := approval.DecisionInput{Key: m.Card.Key(), Override: d.Override, Feedback: d.Feedback, Text: d.Answer}
+	a := decide.Input{Key: m.Card.Key(), Override: d.Override, Feedback: d.Feedback, Text: d.Answer}
 	return ic.newReplier(m).confirm(a, d, m.Card)
 }
 
@@ -147,7 +149,7 @@ func (t replier) decideByID(ctx context.Context, cmd Command) Reply {
 	if reply != nil {
 		return *reply
 	}
-	a := approval.DecisionInput{Key: key, Verdict: approval.Approved, Scope: approval.Once}
+	a := decide.Input{Key: key, Verdict: approval.Approved, Scope: approval.Once}
 	if cmd.Kind == Deny {
 		a.Verdict, a.Scope, a.Feedback = approval.Denied, "", cmd.Text
 	}
@@ -199,7 +201,7 @@ func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 		}
 	}
 	a := t.decisionInput(cmd)
-	if why := approval.NotGrantable(p, a.Scope); !why.IsZero() {
+	if why := grant.WhyNot(p, a.Scope); !why.IsZero() {
 		return Reply{Text: Format(t.CodeImpossible, "code", cmd.Code, "why", t.style.renderer(p).reason(why))}
 	}
 	return t.decide(ctx, a, t.Card)
@@ -207,8 +209,8 @@ func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 
 // decisionInput translates a code or an answer. An unknown one has no verdict, and
 // Decide refuses it.
-func (t replier) decisionInput(cmd Command) approval.DecisionInput {
-	a := CodeDecision(cmd.Code, cmd.Text)
+func (t replier) decisionInput(cmd Command) decide.Input {
+	a := decide.ByCode(cmd.Code, cmd.Text)
 	a.Key = t.Card.Key()
 	switch cmd.Kind {
 	case Question:
@@ -217,27 +219,6 @@ func (t replier) decisionInput(cmd Command) approval.DecisionInput {
 		a.Verdict, a.Text = approval.Answered, t.Card.Pending.Options[cmd.Option-1]
 	case Free:
 		a.Verdict, a.Text = approval.Answered, cmd.Text
-	}
-	return a
-}
-
-// CodeDecision is the decision of a menu code with its text. An unknown code has no
-// verdict.
-func CodeDecision(code, text string) approval.DecisionInput {
-	a := approval.DecisionInput{Code: code}
-	switch code {
-	case "1":
-		a.Verdict, a.Scope = approval.Approved, approval.Once
-	case "2":
-		a.Verdict, a.Scope = approval.Approved, approval.Session
-	case "3":
-		a.Verdict, a.Feedback = approval.Denied, text
-	case "4":
-		a.Verdict, a.Scope, a.Note = approval.Approved, approval.Once, text
-	case "5":
-		a.Verdict, a.Override = approval.Overridden, text
-	case "6":
-		a.Verdict, a.Scope = approval.Approved, approval.Always
 	}
 	return a
 }
@@ -270,7 +251,7 @@ func (t replier) ifUndecided(ctx context.Context, text string) (Reply, bool) {
 	if t.CanDecide == nil {
 		return Reply{Text: text}, true
 	}
-	a := approval.DecisionInput{Key: t.Card.Key(), PendingSHA256: t.Card.SHA256, By: t.From, Via: t.Via}
+	a := decide.Input{Key: t.Card.Key(), PendingSHA256: t.Card.SHA256, By: t.From, Via: t.Via}
 	if err := t.CanDecide(ctx, a); err != nil {
 		return t.refusalReply(err, a.Key.Workspace), true
 	}
@@ -297,7 +278,7 @@ func (r renderer) whySentBack(question string) string {
 	return r.FactsInsufficient
 }
 
-func (t replier) decide(ctx context.Context, a approval.DecisionInput, w *approval.StoredPending) Reply {
+func (t replier) decide(ctx context.Context, a decide.Input, w *approval.StoredPending) Reply {
 	a.By, a.Via = t.From, t.Via
 	if w != nil {
 		a.PendingSHA256 = w.SHA256
@@ -312,7 +293,7 @@ func (t replier) decide(ctx context.Context, a approval.DecisionInput, w *approv
 	return Reply{Text: t.confirm(a, d, w), Acted: true, Key: a.Key}
 }
 
-func (t replier) confirm(a approval.DecisionInput, d *approval.Decision, w *approval.StoredPending) string {
+func (t replier) confirm(a decide.Input, d *approval.Decision, w *approval.StoredPending) string {
 	what, r := Escape(approval.ShortID(a.Key.ID)), t.style.renderer(&approval.Pending{})
 	if w != nil {
 		r = t.style.renderer(w.Pending)
@@ -334,16 +315,16 @@ func (t replier) confirm(a approval.DecisionInput, d *approval.Decision, w *appr
 // refusalReply turns a refusal into one sentence. An unauthorized person gets the
 // same sentence in every case, without a name.
 func (t replier) refusalReply(err error, workspace string) Reply {
-	var r *approval.Refusal
+	var r *decide.Refusal
 	if !errors.As(err, &r) {
-		r = &approval.Refusal{Reason: err}
+		r = &decide.Refusal{Reason: err}
 	}
 	switch {
-	case errors.Is(r.Reason, approval.ErrNotAuthorized):
+	case errors.Is(r.Reason, decide.ErrNotAuthorized):
 		return Reply{Text: t.NotAuthorized}
-	case errors.Is(r.Reason, approval.ErrUnknown):
+	case errors.Is(r.Reason, decide.ErrUnknown):
 		return Reply{Text: t.UnknownRequest}
-	case errors.Is(r.Reason, approval.ErrDecided):
+	case errors.Is(r.Reason, decide.ErrDecided):
 		if r.By == "" || r.Verdict == "" {
 			return Reply{Text: withHint(t.Decided, r.Hint)}
 		}
@@ -352,9 +333,9 @@ func (t replier) refusalReply(err error, workspace string) Reply {
 			text += "\n" + pauseLine // a hint says how the request was settled
 		}
 		return Reply{Text: text}
-	case errors.Is(r.Reason, approval.ErrTooLate):
+	case errors.Is(r.Reason, decide.ErrTooLate):
 		return Reply{Text: withHint(t.TooLate, r.Hint)}
-	case errors.Is(r.Reason, approval.ErrNotApplicable):
+	case errors.Is(r.Reason, decide.ErrNotApplicable):
 		return Reply{Text: withHint(t.NotPossible, r.Hint)}
 	}
 	return Reply{Text: t.Unconfirmed, Err: err}

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 )
 
 // fakeGate lists pending requests and records the decisions.
 type fakeGate struct {
 	waiting []approval.StoredPending
 	settled []approval.Key
-	asked   []approval.DecisionInput
+	asked   []decide.Input
 	refuse  error
 	broken  error
 	empty   bool // returns no decision and no error
@@ -34,7 +35,7 @@ func (d *fakeGate) Waiting(_ context.Context, workspaces []string) ([]approval.S
 	return list, d.broken
 }
 
-func (d *fakeGate) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (d *fakeGate) Decide(_ context.Context, a decide.Input) (*approval.Decision, error) {
 	d.asked = append(d.asked, a)
 	if d.refuse != nil || d.empty {
 		return nil, d.refuse
@@ -76,8 +77,8 @@ func TestHandleDecides(t *testing.T) {
 	card := waiting()
 	ask := waiting(question)
 	key := card.Key()
-	base := approval.DecisionInput{Key: key, PendingSHA256: card.SHA256, By: ann, Via: "telegram"}
-	with := func(change func(*approval.DecisionInput)) approval.DecisionInput {
+	base := decide.Input{Key: key, PendingSHA256: card.SHA256, By: ann, Via: "telegram"}
+	with := func(change func(*decide.Input)) decide.Input {
 		a := base
 		change(&a)
 		return a
@@ -86,30 +87,30 @@ func TestHandleDecides(t *testing.T) {
 	for _, tc := range []struct {
 		text string
 		card *approval.StoredPending
-		want approval.DecisionInput
+		want decide.Input
 		says string
 	}{
-		{"approve a7f3b2c1", nil, with(func(a *approval.DecisionInput) { a.Verdict, a.Scope = approval.Approved, approval.Once }), "Approved: " + what + " · will not start after 12:11 UTC"},
-		{"approve A7F3", nil, with(func(a *approval.DecisionInput) { a.Verdict, a.Scope = approval.Approved, approval.Once }), "Approved: " + what},
-		{"deny a7f3b2c1 not now", nil, with(func(a *approval.DecisionInput) { a.Verdict, a.Feedback = approval.Denied, "not now" }), "Denied: " + what},
-		{"1", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Once, "1" }), "Approved: " + what},
-		{"2", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Session, "2" }), "Approved: " + what},
-		{"3", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Code = approval.Denied, "3" }), "Denied: " + what},
-		{"3 no", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Code, a.Feedback = approval.Denied, "3", "no" }), "Denied: " + what},
-		{"4 add\nlogs", &card, with(func(a *approval.DecisionInput) {
+		{"approve a7f3b2c1", nil, with(func(a *decide.Input) { a.Verdict, a.Scope = approval.Approved, approval.Once }), "Approved: " + what + " · will not start after 12:11 UTC"},
+		{"approve A7F3", nil, with(func(a *decide.Input) { a.Verdict, a.Scope = approval.Approved, approval.Once }), "Approved: " + what},
+		{"deny a7f3b2c1 not now", nil, with(func(a *decide.Input) { a.Verdict, a.Feedback = approval.Denied, "not now" }), "Denied: " + what},
+		{"1", &card, with(func(a *decide.Input) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Once, "1" }), "Approved: " + what},
+		{"2", &card, with(func(a *decide.Input) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Session, "2" }), "Approved: " + what},
+		{"3", &card, with(func(a *decide.Input) { a.Verdict, a.Code = approval.Denied, "3" }), "Denied: " + what},
+		{"3 no", &card, with(func(a *decide.Input) { a.Verdict, a.Code, a.Feedback = approval.Denied, "3", "no" }), "Denied: " + what},
+		{"4 add\nlogs", &card, with(func(a *decide.Input) {
 			a.Verdict, a.Scope, a.Code, a.Note = approval.Approved, approval.Once, "4", "add\nlogs"
 		}), "Approved: " + what},
-		{"5 npm test", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Code, a.Override = approval.Overridden, "5", "npm test" }), "Not run: " + what + ` · your change goes to the agent: "npm test"`},
-		{"6", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Always, "6" }), "Approved: " + what},
-		{"? which team", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Feedback = approval.RequestMore, "which team" }), `Sent back to the agent: "which team"`},
-		{"2", &ask, with(func(a *approval.DecisionInput) { a.Verdict, a.Text = approval.Answered, "dev" }), `Answered: "dev"`},
-		{"neither\nof them", &ask, with(func(a *approval.DecisionInput) { a.Verdict, a.Text = approval.Answered, "neither\nof them" }), `Answered: "neither\nof them"`},
-		{"deny a7f3b2c1", &ask, with(func(a *approval.DecisionInput) { a.Verdict = approval.Denied }), `Denied: "Which branch shall I build?"`},
+		{"5 npm test", &card, with(func(a *decide.Input) { a.Verdict, a.Code, a.Override = approval.Overridden, "5", "npm test" }), "Not run: " + what + ` · your change goes to the agent: "npm test"`},
+		{"6", &card, with(func(a *decide.Input) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Always, "6" }), "Approved: " + what},
+		{"? which team", &card, with(func(a *decide.Input) { a.Verdict, a.Feedback = approval.RequestMore, "which team" }), `Sent back to the agent: "which team"`},
+		{"2", &ask, with(func(a *decide.Input) { a.Verdict, a.Text = approval.Answered, "dev" }), `Answered: "dev"`},
+		{"neither\nof them", &ask, with(func(a *decide.Input) { a.Verdict, a.Text = approval.Answered, "neither\nof them" }), `Answered: "neither\nof them"`},
+		{"deny a7f3b2c1", &ask, with(func(a *decide.Input) { a.Verdict = approval.Denied }), `Denied: "Which branch shall I build?"`},
 	} {
 		d := &fakeGate{waiting: []approval.StoredPending{card}}
 		r := handle(d, Message{Text: tc.text, Card: tc.card})
 		require.NoError(t, r.Err, tc.text)
-		require.Equal(t, []approval.DecisionInput{tc.want}, d.asked, tc.text)
+		require.Equal(t, []decide.Input{tc.want}, d.asked, tc.text)
 		require.True(t, r.Acted && !r.Ignore && r.Key == key, tc.text)
 		require.Contains(t, r.Text, tc.says, tc.text)
 	}
@@ -178,7 +179,7 @@ func TestHandleSettled(t *testing.T) {
 	at := time.Date(2026, 11, 21, 11, 59, 0, 0, time.UTC)
 	d := &fakeGate{
 		settled: []approval.Key{{Workspace: "personal", ID: cardID}, {Workspace: "personal", ID: "beef000000000000"}, {Workspace: "personal", ID: "beef111111111111"}},
-		refuse:  &approval.Refusal{Reason: approval.ErrDecided, By: "bob", At: at, Verdict: approval.Denied},
+		refuse:  &decide.Refusal{Reason: decide.ErrDecided, By: "bob", At: at, Verdict: approval.Denied},
 	}
 	ic := &Interceptor{Decider: d, Viewer: d}
 	say := func(text string) Reply {
@@ -205,15 +206,15 @@ func TestHandleRefusals(t *testing.T) {
 		en, it   string
 		loggable bool
 	}{
-		{&approval.Refusal{Reason: approval.ErrNotAuthorized, By: "bob", Hint: "ask bob"}, "You are not an approver here.", "Qui non sei tra gli approvatori.", false},
-		{&approval.Refusal{Reason: approval.ErrUnknown}, "No such request: unknown id, or settled and removed.", "Richiesta inesistente: identificativo sconosciuto, oppure richiesta conclusa e rimossa.", false}, //nolint:misspell // Italian text
-		{&approval.Refusal{Reason: approval.ErrDecided, By: "b\u202eob", At: at, Verdict: approval.Approved}, `Already approved by b\u{202E}ob at 11:59 UTC.`, `Già approvato da b\u{202E}ob (11:59 UTC).`, false},
-		{&approval.Refusal{Reason: approval.ErrDecided}, "Already decided.", "Già deciso.", false},
-		{&approval.Refusal{Reason: approval.ErrTooLate}, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},
-		{&approval.Refusal{Reason: approval.ErrTooLate, Hint: "look again"}, "Too late: the request has expired or is settled. (look again)", "Troppo tardi: la richiesta è scaduta o conclusa. (look again)", false},
-		{&approval.Refusal{Reason: approval.ErrDecided, Hint: "it ended as\nx"}, `Already decided. (it ended as\nx)`, `Già deciso. (it ended as\nx)`, false},
-		{&approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "no session"}, "Not possible here. (no session)", catalog("it").NotPossible + " (no session)", false},
-		{approval.ErrTooLate, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},
+		{&decide.Refusal{Reason: decide.ErrNotAuthorized, By: "bob", Hint: "ask bob"}, "You are not an approver here.", "Qui non sei tra gli approvatori.", false},
+		{&decide.Refusal{Reason: decide.ErrUnknown}, "No such request: unknown id, or settled and removed.", "Richiesta inesistente: identificativo sconosciuto, oppure richiesta conclusa e rimossa.", false}, //nolint:misspell // Italian text
+		{&decide.Refusal{Reason: decide.ErrDecided, By: "b\u202eob", At: at, Verdict: approval.Approved}, `Already approved by b\u{202E}ob at 11:59 UTC.`, `Già approvato da b\u{202E}ob (11:59 UTC).`, false},
+		{&decide.Refusal{Reason: decide.ErrDecided}, "Already decided.", "Già deciso.", false},
+		{&decide.Refusal{Reason: decide.ErrTooLate}, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},
+		{&decide.Refusal{Reason: decide.ErrTooLate, Hint: "look again"}, "Too late: the request has expired or is settled. (look again)", "Troppo tardi: la richiesta è scaduta o conclusa. (look again)", false},
+		{&decide.Refusal{Reason: decide.ErrDecided, Hint: "it ended as\nx"}, `Already decided. (it ended as\nx)`, `Già deciso. (it ended as\nx)`, false},
+		{&decide.Refusal{Reason: decide.ErrNotApplicable, Hint: "no session"}, "Not possible here. (no session)", catalog("it").NotPossible + " (no session)", false},
+		{decide.ErrTooLate, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},
 		{errors.New("sync /srv/secret/path: no space"), "Not confirmed: do not rely on it. The daemon's log has the error.", "Nessuna conferma: non farci affidamento. L'errore è nel log del daemon.", true},
 	} {
 		for lang, want := range map[string]string{"en": tc.en, "it": tc.it} {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // maxReasons is how many reasons a card shows. The rest is counted.
@@ -157,7 +158,7 @@ func (s Style) Why(p *approval.Pending) (reasons, change []string) {
 // impossibleCodes says why 2 and 6 are not possible for this request. The menu
 // itself never changes.
 func (r renderer) impossibleCodes() []string {
-	two, six := approval.NotGrantable(r.p, approval.Session), approval.NotGrantable(r.p, approval.Always)
+	two, six := grant.WhyNot(r.p, approval.Session), grant.WhyNot(r.p, approval.Always)
 	switch {
 	case two.IsZero() && six.IsZero():
 		return nil
@@ -183,7 +184,7 @@ const (
 
 // history says which earlier requests "always" would have allowed.
 func (r renderer) history() []string {
-	if r.WouldAllow == nil || r.p.Type == approval.TypeQuestion || !approval.NotGrantable(r.p, approval.Always).IsZero() {
+	if r.WouldAllow == nil || r.p.Type == approval.TypeQuestion || !grant.WhyNot(r.p, approval.Always).IsZero() {
 		return nil
 	}
 	which, n, of := r.WouldAllow(r.p)

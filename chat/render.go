@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // Span marks a secret: bytes Start to End of a text.
@@ -139,7 +141,7 @@ func (r renderer) tool() string {
 func (r renderer) verb() (verb string, native bool) {
 	lang := Language(r.Language)
 	if v := cmp.Or(r.p.Verb[lang], r.p.Verb["en"]); v != "" {
-		return r.text(approval.Expand(v, r.p.RequestData)), r.p.Verb[lang] != ""
+		return r.text(facts.Expand(v, r.p.RequestData)), r.p.Verb[lang] != ""
 	}
 	if r.p.ToolName == "" {
 		return Format(r.ReleaseOnly, "action", r.tool()), true
@@ -185,7 +187,7 @@ func (r renderer) command() string {
 	if r.p.ToolName != "" || r.p.ActionType != "exec_cmd" {
 		return ""
 	}
-	fields, err := approval.Fields(r.p.RequestData)
+	fields, err := codec.Fields(r.p.RequestData)
 	if err != nil {
 		return ""
 	}
@@ -207,13 +209,13 @@ func (r renderer) command() string {
 }
 
 func (r renderer) argv(v approval.Raw) string {
-	items, err := approval.Items(v)
+	items, err := codec.Items(v)
 	if err != nil {
 		return r.value(v)
 	}
 	words := make([]string, len(items))
 	for i, it := range items {
-		s, ok := approval.Field{Value: it}.Text()
+		s, ok := codec.Field{Value: it}.Text()
 		if !ok {
 			return r.value(v)
 		}
@@ -223,7 +225,7 @@ func (r renderer) argv(v approval.Raw) string {
 }
 
 func (r renderer) size() int {
-	fields, err := approval.Fields(r.p.RequestData)
+	fields, err := codec.Fields(r.p.RequestData)
 	if err != nil {
 		return len(r.p.RequestData)
 	}
@@ -304,7 +306,7 @@ func (r renderer) flags() []string {
 // the object line is exactly the one value. If the line merely contains the value,
 // the payload stays.
 func (r renderer) payload() []string {
-	fields, err := approval.Fields(r.p.RequestData)
+	fields, err := codec.Fields(r.p.RequestData)
 	if err != nil {
 		return []string{Format(r.Unreadable, "raw", r.text(string(r.p.RequestData)))}
 	}
@@ -329,7 +331,7 @@ func (r renderer) payload() []string {
 // field renders "name: value". A name that is not a plain word is quoted, so that
 // it cannot contain a colon or look like a line of the gate. A string that is valid
 // JSON is quoted too: "5" is not 5.
-func (r renderer) field(f approval.Field) []string {
+func (r renderer) field(f codec.Field) []string {
 	name := r.name(f.Name) + ":"
 	s, ok := f.Text()
 	switch {

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 const (
@@ -171,7 +172,7 @@ func (r renderer) brief() string {
 	if s := cmp.Or(p.Summary, p.Target); s != "" {
 		return r.short(s)
 	}
-	fields, err := approval.Fields(p.RequestData)
+	fields, err := codec.Fields(p.RequestData)
 	if err != nil || len(fields) == 0 {
 		return r.NoDetails
 	}
@@ -203,7 +204,7 @@ func (r renderer) shortName(s string) string {
 	return r.name(clip(s, maxWord))
 }
 
-func (r renderer) shortValue(f approval.Field) string {
+func (r renderer) shortValue(f codec.Field) string {
 	if s, ok := f.Text(); ok {
 		return r.short(s)
 	}

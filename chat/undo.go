@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // undoHint says how to revoke the grant that an approval gave.
@@ -31,7 +32,7 @@ func (t replier) undo(ctx context.Context, prefix string) Reply {
 	if err != nil {
 		return Reply{Text: t.Unconfirmed, Err: err}
 	}
-	fit := slices.DeleteFunc(slices.Clone(all), func(g approval.Grant) bool { return !strings.HasPrefix(g.ID, prefix) || !g.RevokedAt.IsZero() })
+	fit := slices.DeleteFunc(slices.Clone(all), func(g grant.Grant) bool { return !strings.HasPrefix(g.ID, prefix) || !g.RevokedAt.IsZero() })
 	switch {
 	case len(fit) == 0:
 		return nothing
@@ -49,10 +50,10 @@ func (t replier) undo(ctx context.Context, prefix string) Reply {
 }
 
 // grantText names a grant.
-func (t replier) grantText(g approval.Grant) string {
+func (t replier) grantText(g grant.Grant) string {
 	r := t.style.renderer(&approval.Pending{})
 	what := g.ActionType
-	if g.Kind == approval.GrantTarget {
+	if g.Kind == grant.Target {
 		what = strings.TrimSpace(g.Capability + " " + g.Target)
 	}
 	return Escape(approval.ShortID(g.ID)) + " (" + r.short(what) + ")"

@@ -8,11 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // fakeGrants is a revoker with grants of two workspaces.
 type fakeGrants struct {
-	grants  []approval.Grant
+	grants  []grant.Grant
 	revoked []string
 	by      approval.Person
 	refuse  error
@@ -20,14 +22,14 @@ type fakeGrants struct {
 	broken  error
 }
 
-func (a *fakeGrants) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
+func (a *fakeGrants) Given(p *approval.Pending, d *approval.Decision) *grant.Grant {
 	if d.Verdict != approval.Approved || p.Territory != "permanent" {
 		return nil
 	}
-	return &approval.Grant{ID: p.RequestID}
+	return &grant.Grant{ID: p.RequestID}
 }
 
-func (a *fakeGrants) Remembered(_ context.Context, workspaces []string) (list []approval.Grant, err error) {
+func (a *fakeGrants) Remembered(_ context.Context, workspaces []string) (list []grant.Grant, err error) {
 	for _, g := range a.grants {
 		for _, ws := range workspaces {
 			if g.Workspace == ws {
@@ -38,7 +40,7 @@ func (a *fakeGrants) Remembered(_ context.Context, workspaces []string) (list []
 	return list, a.broken
 }
 
-func (a *fakeGrants) Revoke(_ context.Context, g approval.Grant, by approval.Person) (bool, error) {
+func (a *fakeGrants) Revoke(_ context.Context, g grant.Grant, by approval.Person) (bool, error) {
 	if a.refuse != nil {
 		return false, a.refuse
 	}
@@ -47,10 +49,10 @@ func (a *fakeGrants) Revoke(_ context.Context, g approval.Grant, by approval.Per
 }
 
 func newFakeGrants() *fakeGrants {
-	return &fakeGrants{grants: []approval.Grant{
-		{ID: cardID, Workspace: "personal", Kind: approval.GrantRule, ActionType: "send_message"},
-		{ID: "a7f3c0000000000a", Workspace: "personal", Kind: approval.GrantTarget, Capability: "fs:write", Target: "/tmp/\u202ex"},
-		{ID: "a7f3dddddddddddd", Workspace: "other", Kind: approval.GrantRule, ActionType: "send_message"},
+	return &fakeGrants{grants: []grant.Grant{
+		{ID: cardID, Workspace: "personal", Kind: grant.Rule, ActionType: "send_message"},
+		{ID: "a7f3c0000000000a", Workspace: "personal", Kind: grant.Target, Capability: "fs:write", Target: "/tmp/\u202ex"},
+		{ID: "a7f3dddddddddddd", Workspace: "other", Kind: grant.Rule, ActionType: "send_message"},
 	}}
 }
 
@@ -86,7 +88,7 @@ func TestUndoNothing(t *testing.T) {
 		{"another workspace's", "undo a7f3d", nothing, nil, nil},
 		{"two fit", "undo a7f3", "Several requests begin with a7f3: type more digits.", nil, nil},
 		{"unauthorized", "undo a7f3b2c1", "You are not an approver here.", []string{}, nil},
-		{"not an approver there", "undo a7f3b2c1", "You are not an approver here.", nil, func(a *fakeGrants) { a.refuse = &approval.Refusal{Reason: approval.ErrNotAuthorized} }},
+		{"not an approver there", "undo a7f3b2c1", "You are not an approver here.", nil, func(a *fakeGrants) { a.refuse = &decide.Refusal{Reason: decide.ErrNotAuthorized} }},
 		{"one word too many", "undo a7f3b2c1 now", "Not understood, nothing was decided.", nil, nil},
 		{"a disk error", "undo a7f3b2c1", "do not rely on it", nil, func(a *fakeGrants) { a.broken = errors.New("disk") }},
 	} {

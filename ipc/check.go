@@ -12,8 +12,61 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
+
+// CheckPrivate refuses a HOME or workspace in which another user could decide or answer:
+// a folder that is missing, a link, not a folder, or open to other users. The error has
+// a hint.
+func (l Layout) CheckPrivate(fsys FS, ws string) error {
+	if err := checkWorkspace(ws); err != nil {
+		return err
+	}
+	for _, f := range slices.Concat(l.homeFolders(), l.workspaceFolders(ws)) {
+		if err := f.check(fsys); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f folder) check(fsys FS) error {
+	info, err := f.info(fsys)
+	if err != nil {
+		return err
+	}
+	open := info.Mode().Perm() & f.refuse
+	if open == 0 {
+		return nil
+	}
+	may := "read"
+	if open&othersWrite != 0 {
+		may = "write to"
+	}
+	return hints.Add(fmt.Errorf("check folder %s: other users may %s it (mode %04o)", f.path, may, info.Mode().Perm()),
+		fmt.Sprintf("look through it, then: chmod %04o %s", f.mode, shellQuote(f.path)))
+}
+
+// info returns the file info of a real folder.
+func (f folder) info(fsys FS) (fs.FileInfo, error) {
+	info, err := lstat(fsys, f.path)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("check folder: %w", err)
+	case info.Mode()&fs.ModeSymlink != 0:
+		return nil, hints.Add(fmt.Errorf("check folder %s: is a symbolic link", f.path),
+			fmt.Sprintf("remove the link and make a real folder: rm %[1]s && mkdir -m %04[2]o %[1]s", shellQuote(f.path), f.mode))
+	case !info.IsDir():
+		return nil, hints.Add(fmt.Errorf("check folder %s: is not a folder", f.path),
+			fmt.Sprintf("move it away, then: mkdir -m %04o %s", f.mode, shellQuote(f.path)))
+	}
+	return info, nil
+}
+
+// shellQuote quotes a path for the hints, which users paste into a shell.
+func shellQuote(path string) string {
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
 
 // CheckFolders is CheckPrivate for doctor: it continues after the first error, checks
 // owners too, and returns the number of folders. Each error has a hint.
@@ -52,7 +105,7 @@ func (f folder) checkOwner(owner int) error {
 	if err != nil || is == owner {
 		return err
 	}
-	return approval.WithHint(fmt.Errorf("check folder %s: owned by UID %d, but HOME by UID %d", f.path, is, owner),
+	return hints.Add(fmt.Errorf("check folder %s: owned by UID %d, but HOME by UID %d", f.path, is, owner),
 		fmt.Sprintf("look through it, then: chown %d %s", owner, shellQuote(f.path)))
 }
 
@@ -106,7 +159,7 @@ func checkPathElement(path string, uid int) error {
 		return fmt.Errorf("check path: %w", err)
 	}
 	if owner := uidOf(info); owner != 0 && owner != uid && !unmappedOwner(owner) {
-		return approval.WithHint(fmt.Errorf("%s is owned by UID %d, who may replace its content", path, owner),
+		return hints.Add(fmt.Errorf("%s is owned by UID %d, who may replace its content", path, owner),
 			fmt.Sprintf("chown %d %s, or use another path", uid, shellQuote(path)))
 	}
 	open := info.Mode().Perm() & othersWrite
@@ -123,7 +176,7 @@ func checkPathElement(path string, uid int) error {
 	case 0o022:
 		bits = "go-w"
 	}
-	return approval.WithHint(fmt.Errorf("%s may write to %s (mode %04o)", who, path, info.Mode().Perm()),
+	return hints.Add(fmt.Errorf("%s may write to %s (mode %04o)", who, path, info.Mode().Perm()),
 		fmt.Sprintf("chmod %s %s", bits, shellQuote(path)))
 }
 
@@ -161,7 +214,7 @@ func CheckSecret(path string) error {
 		return fmt.Errorf("check secret: %w", err)
 	}
 	if open := info.Mode().Perm() & othersAccess; open != 0 && (open&^0o070 != 0 || !hasPrivateGroup(info)) {
-		return approval.WithHint(fmt.Errorf("other users may read %s (mode %04o)", path, info.Mode().Perm()),
+		return hints.Add(fmt.Errorf("other users may read %s (mode %04o)", path, info.Mode().Perm()),
 			fmt.Sprintf("chmod 600 %s, and replace the secret if one of them may have read it", shellQuote(path)))
 	}
 	return nil
@@ -173,13 +226,13 @@ func CheckProgram(path string, uid int) []error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return []error{approval.WithHint(fmt.Errorf("%s does not exist", path), "install it, or configure another program")}
+		return []error{hints.Add(fmt.Errorf("%s does not exist", path), "install it, or configure another program")}
 	case err != nil:
 		return []error{fmt.Errorf("check program: %w", err)}
 	case !info.Mode().IsRegular():
-		return []error{approval.WithHint(fmt.Errorf("%s is not a program", path), "configure another program")}
+		return []error{hints.Add(fmt.Errorf("%s is not a program", path), "configure another program")}
 	case info.Mode().Perm()&0o111 == 0:
-		return []error{approval.WithHint(fmt.Errorf("%s is not executable", path), "chmod +x "+shellQuote(path))}
+		return []error{hints.Add(fmt.Errorf("%s is not executable", path), "chmod +x "+shellQuote(path))}
 	}
 	return CheckPath(path, uid)
 }

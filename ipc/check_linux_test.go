@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // Lines as in proc_pid_mountinfo(5).
@@ -63,7 +63,7 @@ func requireError(t *testing.T, want string, err error) {
 		return
 	}
 	require.ErrorContains(t, err, want)
-	require.NotEmpty(t, approval.Hint(err))
+	require.NotEmpty(t, hints.Of(err))
 }
 
 func TestFreeSpace(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/storetest"
 )
@@ -18,7 +18,7 @@ func TestFileStore(t *testing.T) {
 		require.NoError(t, layout.PrepareHome(ipc.OS()))
 		require.NoError(t, layout.Prepare(ipc.OS(), storetest.Workspace))
 		return &storetest.Backend{
-			Open: func() gate.Store { return &ipc.Store{FS: ipc.OS(), Layout: layout} },
+			Open: func() store.Store { return &ipc.Store{FS: ipc.OS(), Layout: layout} },
 			Agent: func(name string, b []byte) {
 				require.NoError(t, os.WriteFile(filepath.Join(layout.Requests(storetest.Workspace), name), b, 0o600))
 			},

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // Mount describes the mount that holds a path.
@@ -83,14 +83,14 @@ func unescapeMount(s string) string {
 func (m Mount) LosesData() error {
 	switch {
 	case slices.Contains([]string{"tmpfs", "ramfs", "rootfs"}, m.Type):
-		return approval.WithHint(fmt.Errorf("%s is a %s: a reboot deletes its files, with all decisions and records",
+		return hints.Add(fmt.Errorf("%s is a %s: a reboot deletes its files, with all decisions and records",
 			m.Point, m.Type), "move HOME to a disk")
 	case m.Type == "overlay" && m.has("volatile"):
-		return approval.WithHint(fmt.Errorf("%s is a volatile overlay, which skips every fsync", m.Point), "put HOME on its own volume")
+		return hints.Add(fmt.Errorf("%s is a volatile overlay, which skips every fsync", m.Point), "put HOME on its own volume")
 	}
 	for _, o := range []string{"nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier"} {
 		if m.has(o) {
-			return approval.WithHint(fmt.Errorf("%s is mounted with %s: a power cut may lose synced data", m.Point, o),
+			return hints.Add(fmt.Errorf("%s is mounted with %s: a power cut may lose synced data", m.Point, o),
 				fmt.Sprintf("mount -o remount,barrier %s, and remove %s from /etc/fstab", shellQuote(m.Point), o))
 		}
 	}
@@ -101,10 +101,10 @@ func (m Mount) LosesData() error {
 func (m Mount) Warnings() error {
 	switch {
 	case m.Type == "overlay":
-		return approval.WithHint(fmt.Errorf("%s is an overlay, the file system of a container: its files are deleted with the container",
+		return hints.Add(fmt.Errorf("%s is an overlay, the file system of a container: its files are deleted with the container",
 			m.Point), "put HOME on a volume")
 	case m.has("data=writeback"):
-		return approval.WithHint(fmt.Errorf("%s is mounted with data=writeback: after a crash new files may hold old data", m.Point),
+		return hints.Add(fmt.Errorf("%s is mounted with data=writeback: after a crash new files may hold old data", m.Point),
 			"remove data=writeback from /etc/fstab")
 	}
 	return nil
@@ -152,13 +152,13 @@ const (
 func (r FreeSpace) Critical() error {
 	switch {
 	case r.ReadOnly:
-		return approval.WithHint(fmt.Errorf("%s is mounted read-only", r.Device),
+		return hints.Add(fmt.Errorf("%s is mounted read-only", r.Device),
 			"after a disk error check dmesg first, then: mount -o remount,rw "+shellQuote(r.Device))
 	case r.Bytes < minBytes:
-		return approval.WithHint(fmt.Errorf("%s has %d KiB left", r.Device, r.Bytes>>10),
+		return hints.Add(fmt.Errorf("%s has %d KiB left", r.Device, r.Bytes>>10),
 			"free some space: the gate refuses work that it cannot record")
 	case r.Counted && r.Files < minFiles:
-		return approval.WithHint(fmt.Errorf("%s has %d inodes left", r.Device, r.Files),
+		return hints.Add(fmt.Errorf("%s has %d inodes left", r.Device, r.Files),
 			"remove files there (df -i): the gate refuses work that it cannot record")
 	}
 	return nil
@@ -168,9 +168,9 @@ func (r FreeSpace) Critical() error {
 func (r FreeSpace) Low() error {
 	switch {
 	case r.Bytes < lowBytes:
-		return approval.WithHint(fmt.Errorf("%s has %d MiB left", r.Device, r.Bytes>>20), "free some space")
+		return hints.Add(fmt.Errorf("%s has %d MiB left", r.Device, r.Bytes>>20), "free some space")
 	case r.Counted && r.Files < lowFiles:
-		return approval.WithHint(fmt.Errorf("%s has %d inodes left", r.Device, r.Files), "remove files there (df -i)")
+		return hints.Add(fmt.Errorf("%s has %d inodes left", r.Device, r.Files), "remove files there (df -i)")
 	}
 	return nil
 }
@@ -190,7 +190,7 @@ func (l Layout) CheckOneDisk(workspaces ...string) []error {
 	for _, f := range folders {
 		d, err := deviceOf(f.path)
 		if err == nil && d != home && f.refuse != 0 {
-			wrong = append(wrong, approval.WithHint(fmt.Errorf("%s is on another file system than HOME: after a kill, files written there "+
+			wrong = append(wrong, hints.Add(fmt.Errorf("%s is on another file system than HOME: after a kill, files written there "+
 				"may not be durable", f.path), "unmount it, and move its files into HOME"))
 		}
 	}
@@ -237,6 +237,6 @@ func (m Mount) TooFast(median time.Duration) error {
 	if m.inMemory() || median >= minSyncTime {
 		return nil
 	}
-	return approval.WithHint(fmt.Errorf("an fsync takes %s, faster than any disk: a layer above the disk skips it", median),
+	return hints.Add(fmt.Errorf("an fsync takes %s, faster than any disk: a layer above the disk skips it", median),
 		"check the cache mode of the virtual disk (unsafe?), ZFS sync=disabled, and the mount options")
 }

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // health holds the write failures of a Store.
@@ -22,7 +22,7 @@ type health struct {
 	leftovers    map[string]bool // files that could not be removed
 }
 
-// syncDir makes the names in a folder durable, or returns approval.ErrUnsynced. A sync
+// syncDir makes the names in a folder durable, or returns store.ErrUnsynced. A sync
 // that failed in the kernel is never retried: the next one would succeed without writing
 // anything.
 func (s *Store) syncDir(dir string) error {
@@ -30,7 +30,7 @@ func (s *Store) syncDir(dir string) error {
 		return err
 	}
 	err := s.syncs.dir(dir, func() error { return s.noteSyncError(s.FS.SyncDir(dir)) }, s.syncAll)
-	if err == nil || errors.Is(err, approval.ErrUnsynced) {
+	if err == nil || errors.Is(err, store.ErrUnsynced) {
 		return err
 	}
 	s.health.mu.Lock()
@@ -39,7 +39,7 @@ func (s *Store) syncDir(dir string) error {
 		s.health.unsyncedDirs = map[string]bool{}
 	}
 	s.health.unsyncedDirs[dir] = true
-	return fmt.Errorf("%w: %w", approval.ErrUnsynced, err)
+	return fmt.Errorf("%w: %w", store.ErrUnsynced, err)
 }
 
 // syncAll is one sync for all waiting writes.
@@ -57,7 +57,7 @@ func (s *Store) noteSyncError(err error) error {
 	}
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	s.health.restartErr = fmt.Errorf("%w: %w: %w", approval.ErrUnsynced, approval.ErrRestart, err)
+	s.health.restartErr = fmt.Errorf("%w: %w: %w", store.ErrUnsynced, store.ErrRestart, err)
 	return s.health.restartErr
 }
 
@@ -94,7 +94,7 @@ func (s *Store) discard(name string) {
 
 // Probe writes, renames and syncs a test file, and repeats removals and syncs that could
 // not be done before. After nil, every visible document is durable. The error is
-// approval.ErrRestart if a retry is useless.
+// store.ErrRestart if a retry is useless.
 func (s *Store) Probe(ctx context.Context) (err error) {
 	defer func() { err = classify(err) }()
 	if err := ctx.Err(); err != nil {
@@ -157,7 +157,7 @@ type reservation struct {
 }
 
 // Reserve reserves disk space. Other programs can still use it up. The error is
-// approval.ErrNoSpace when free space minus reserved space is less than bytes.
+// store.ErrNoSpace when free space minus reserved space is less than bytes.
 func (s *Store) Reserve(ctx context.Context, bytes int64) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -171,9 +171,9 @@ func (s *Store) Reserve(ctx context.Context, bytes int64) (release func(), err e
 	case err != nil:
 		return nil, fmt.Errorf("check free space: %w", classify(err))
 	case free < r.bytes+want:
-		return nil, fmt.Errorf("%w: %d KiB free, %d needed", approval.ErrNoSpace, free>>10, (r.bytes+want)>>10)
+		return nil, fmt.Errorf("%w: %d KiB free, %d needed", store.ErrNoSpace, free>>10, (r.bytes+want)>>10)
 	case inodes < (r.runs+1)*inodesPerRun:
-		return nil, fmt.Errorf("%w: %d inodes free, %d needed", approval.ErrNoSpace, inodes, (r.runs+1)*inodesPerRun)
+		return nil, fmt.Errorf("%w: %d inodes free, %d needed", store.ErrNoSpace, inodes, (r.runs+1)*inodesPerRun)
 	}
 	r.bytes += want
 	r.runs++

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // failingFS is the real file system, with syncs and removals that fail as configured.
@@ -57,20 +58,20 @@ func failingStore(t *testing.T) (*Store, *failingFS, approval.Key) {
 func TestFailedFolderSyncIsNotRetried(t *testing.T) {
 	s, fsys, k := failingStore(t)
 	fsys.dirErr = syscall.EIO
-	err := s.Create(context.Background(), approval.DocRecord, k, []byte("{}"), approval.Durable)
-	require.ErrorIs(t, err, approval.ErrUnsynced)
-	require.ErrorIs(t, err, approval.ErrRestart)
+	err := s.Create(context.Background(), approval.DocRecord, k, []byte("{}"), store.Durable)
+	require.ErrorIs(t, err, store.ErrUnsynced)
+	require.ErrorIs(t, err, store.ErrRestart)
 	fsys.dirErr, fsys.syncs = nil, 0
-	require.ErrorIs(t, s.Sync(context.Background(), approval.DocRecord, "w"), approval.ErrRestart)
-	require.ErrorIs(t, s.Sync(context.Background(), approval.DocPending, "w"), approval.ErrRestart)
-	require.ErrorIs(t, s.Probe(context.Background()), approval.ErrRestart)
+	require.ErrorIs(t, s.Sync(context.Background(), approval.DocRecord, "w"), store.ErrRestart)
+	require.ErrorIs(t, s.Sync(context.Background(), approval.DocPending, "w"), store.ErrRestart)
+	require.ErrorIs(t, s.Probe(context.Background()), store.ErrRestart)
 	require.Zero(t, fsys.syncs)
 
 	other := approval.Key{Workspace: "w", ID: "bbbbbbbb00000002"}
-	require.ErrorIs(t, s.Create(context.Background(), approval.DocDecision, other, []byte("{}"), approval.Durable), approval.ErrRestart)
+	require.ErrorIs(t, s.Create(context.Background(), approval.DocDecision, other, []byte("{}"), store.Durable), store.ErrRestart)
 	_, err = s.Read(context.Background(), approval.DocDecision, other)
 	require.ErrorIs(t, err, fs.ErrNotExist, "nothing new begins after a failed sync")
-	require.ErrorIs(t, s.Create(context.Background(), approval.DocRecord, other, []byte("{}"), approval.Durable), approval.ErrUnsynced)
+	require.ErrorIs(t, s.Create(context.Background(), approval.DocRecord, other, []byte("{}"), store.Durable), store.ErrUnsynced)
 	_, err = s.Read(context.Background(), approval.DocRecord, other)
 	require.NoError(t, err, "a record is written for the next start")
 }
@@ -80,9 +81,9 @@ func TestFailedFolderSyncIsNotRetried(t *testing.T) {
 func TestFolderSyncThatCouldNotOpenIsRetried(t *testing.T) {
 	s, fsys, k := failingStore(t)
 	fsys.dirErr = &fs.PathError{Op: "open", Path: "records", Err: syscall.EMFILE}
-	err := s.Create(context.Background(), approval.DocRecord, k, []byte("{}"), approval.Durable)
-	require.ErrorIs(t, err, approval.ErrUnsynced)
-	require.NotErrorIs(t, err, approval.ErrRestart)
+	err := s.Create(context.Background(), approval.DocRecord, k, []byte("{}"), store.Durable)
+	require.ErrorIs(t, err, store.ErrUnsynced)
+	require.NotErrorIs(t, err, store.ErrRestart)
 	require.ErrorIs(t, s.Probe(context.Background()), syscall.EMFILE)
 	fsys.dirErr, fsys.syncs = nil, 0
 	require.NoError(t, s.Probe(context.Background()))
@@ -95,20 +96,20 @@ func TestFolderSyncThatCouldNotOpenIsRetried(t *testing.T) {
 func TestUnsyncedPendingIsRemoved(t *testing.T) {
 	s, fsys, k := failingStore(t)
 	fsys.dirErr, fsys.removeErr = syscall.EIO, syscall.EIO
-	require.ErrorIs(t, s.Create(context.Background(), approval.DocPending, k, []byte("{}"), approval.Durable), approval.ErrUnsynced)
+	require.ErrorIs(t, s.Create(context.Background(), approval.DocPending, k, []byte("{}"), store.Durable), store.ErrUnsynced)
 	_, err := s.Read(context.Background(), approval.DocPending, k)
 	require.NoError(t, err, "it could not be removed")
 	fsys.removeErr = nil
-	require.ErrorIs(t, s.Probe(context.Background()), approval.ErrRestart)
+	require.ErrorIs(t, s.Probe(context.Background()), store.ErrRestart)
 	_, err = s.Read(context.Background(), approval.DocPending, k)
 	require.ErrorIs(t, err, fs.ErrNotExist, "removed by the next Probe")
 }
 
 func TestLeftoverTempFilesAreRemovedLater(t *testing.T) {
 	s, fsys, k := failingStore(t)
-	require.NoError(t, s.Create(context.Background(), approval.DocRecord, k, []byte("{}"), approval.Durable))
+	require.NoError(t, s.Create(context.Background(), approval.DocRecord, k, []byte("{}"), store.Durable))
 	fsys.removeErr = syscall.EROFS
-	require.ErrorIs(t, s.Create(context.Background(), approval.DocRecord, k, []byte("{}"), approval.Durable), fs.ErrExist)
+	require.ErrorIs(t, s.Create(context.Background(), approval.DocRecord, k, []byte("{}"), store.Durable), fs.ErrExist)
 	names, err := s.names(s.Layout.Records("w"))
 	require.NoError(t, err)
 	require.Len(t, names, 2)
@@ -128,21 +129,21 @@ func TestReserve(t *testing.T) {
 	one, err := s.Reserve(context.Background(), 600)
 	require.NoError(t, err)
 	_, err = s.Reserve(context.Background(), 401)
-	require.ErrorIs(t, err, approval.ErrNoSpace)
+	require.ErrorIs(t, err, store.ErrNoSpace)
 	two, err := s.Reserve(context.Background(), 400)
 	require.NoError(t, err)
 	one()
 	one() // the second call has no effect
 	_, err = s.Reserve(context.Background(), 601)
-	require.ErrorIs(t, err, approval.ErrNoSpace)
+	require.ErrorIs(t, err, store.ErrNoSpace)
 	three, err := s.Reserve(context.Background(), 1)
 	require.NoError(t, err)
 	_, err = s.Reserve(context.Background(), 1)
-	require.ErrorIs(t, err, approval.ErrNoSpace, "no inodes")
+	require.ErrorIs(t, err, store.ErrNoSpace, "no inodes")
 	two()
 	three()
 	_, err = s.Reserve(context.Background(), 1000)
 	require.NoError(t, err)
 	_, err = s.Reserve(context.Background(), math.MaxInt64)
-	require.ErrorIs(t, err, approval.ErrNoSpace)
+	require.ErrorIs(t, err, store.ErrNoSpace)
 }

@@ -228,7 +228,7 @@ func (h *hostile) Remove(name string) error {
 // is not read as a request.
 func (h *hostile) SetAside(name string) error {
 	err := h.withName(name, func(dir int) error {
-		return retryEINTR(func() error { return unix.Renameat(dir, name, dir, asidePrefix+randomHex()) })
+		return retryEINTR(func() error { return unix.Renameat(dir, name, dir, asidePrefix+randomName()) })
 	})
 	if err != nil {
 		return fmt.Errorf("set %q aside: %w", shorten(name), err)

@@ -6,9 +6,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // Layout names the folders and files of one HOME. Workspace names given to its methods
@@ -215,59 +214,6 @@ func (f folder) make(fsys FS) (made bool, err error) {
 	return false, fsys.Chmod(f.path, info.Mode().Perm()|f.mode|special)
 }
 
-// CheckPrivate refuses a HOME or workspace in which another user could decide or answer:
-// a folder that is missing, a link, not a folder, or open to other users. The error has
-// a hint.
-func (l Layout) CheckPrivate(fsys FS, ws string) error {
-	if err := checkWorkspace(ws); err != nil {
-		return err
-	}
-	for _, f := range slices.Concat(l.homeFolders(), l.workspaceFolders(ws)) {
-		if err := f.check(fsys); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (f folder) check(fsys FS) error {
-	info, err := f.info(fsys)
-	if err != nil {
-		return err
-	}
-	open := info.Mode().Perm() & f.refuse
-	if open == 0 {
-		return nil
-	}
-	may := "read"
-	if open&othersWrite != 0 {
-		may = "write to"
-	}
-	return approval.WithHint(fmt.Errorf("check folder %s: other users may %s it (mode %04o)", f.path, may, info.Mode().Perm()),
-		fmt.Sprintf("look through it, then: chmod %04o %s", f.mode, shellQuote(f.path)))
-}
-
-// info returns the file info of a real folder.
-func (f folder) info(fsys FS) (fs.FileInfo, error) {
-	info, err := lstat(fsys, f.path)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("check folder: %w", err)
-	case info.Mode()&fs.ModeSymlink != 0:
-		return nil, approval.WithHint(fmt.Errorf("check folder %s: is a symbolic link", f.path),
-			fmt.Sprintf("remove the link and make a real folder: rm %[1]s && mkdir -m %04[2]o %[1]s", shellQuote(f.path), f.mode))
-	case !info.IsDir():
-		return nil, approval.WithHint(fmt.Errorf("check folder %s: is not a folder", f.path),
-			fmt.Sprintf("move it away, then: mkdir -m %04o %s", f.mode, shellQuote(f.path)))
-	}
-	return info, nil
-}
-
-// shellQuote quotes a path for the hints, which users paste into a shell.
-func shellQuote(path string) string {
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
-}
-
 // Workspaces lists the folders in ipc/ that have a valid name, sorted; links
 // are not followed. Without an ipc/ there are none.
 func (l Layout) Workspaces(fsys FS) ([]string, error) {
@@ -305,7 +251,7 @@ func ValidWorkspace(name string) bool {
 
 func checkWorkspace(ws string) error {
 	if !ValidWorkspace(ws) {
-		return approval.WithHint(fmt.Errorf("workspace %.80q: not a valid name", ws),
+		return hints.Add(fmt.Errorf("workspace %.80q: not a valid name", ws),
 			"use a to z, 0 to 9, _ and -, at most 63, beginning with a letter or digit")
 	}
 	return nil

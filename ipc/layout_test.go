@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // modes is the contract: every folder below HOME and its mode.
@@ -242,7 +242,7 @@ func TestCheckPrivateRefuses(t *testing.T) {
 				defer func() { _ = os.Chmod(dir, mode) }()
 				s.spoil(t, dir)
 				err := l.CheckPrivate(OS(), "work")
-				require.Contains(t, err.Error()+"; "+approval.Hint(err), s.want)
+				require.Contains(t, err.Error()+"; "+hints.Of(err), s.want)
 				require.ErrorContains(t, err, dir)
 			})
 		}

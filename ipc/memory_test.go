@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc/storetest"
 )
 
@@ -35,7 +35,7 @@ type memoryStore struct{ *memory }
 func newMemory() *storetest.Backend {
 	m := &memory{files: map[string]file{}, onDisk: map[string]file{}}
 	return &storetest.Backend{
-		Open: func() gate.Store { return &memoryStore{m} },
+		Open: func() store.Store { return &memoryStore{m} },
 		Agent: func(name string, b []byte) {
 			m.put(path.Join(storetest.Workspace, string(approval.DocRequest), name), b, false)
 		},
@@ -77,22 +77,22 @@ func (s *memoryStore) Read(ctx context.Context, d approval.Doc, k approval.Key) 
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case !ok:
-		return nil, fmt.Errorf("read %s of %s: %w", d, k, approval.ErrMissing)
+		return nil, fmt.Errorf("read %s of %s: %w", d, k, store.ErrMissing)
 	}
 	return slices.Clone(f.bytes), nil
 }
 
-func (s *memoryStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
+func (s *memoryStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if _, ok := s.files[name(d, k)]; ok && how != approval.Replace {
-		return fmt.Errorf("create %s of %s: %w", d, k, approval.ErrExists)
+	if _, ok := s.files[name(d, k)]; ok && how != store.Replace {
+		return fmt.Errorf("create %s of %s: %w", d, k, store.ErrExists)
 	}
 	s.files[name(d, k)] = file{slices.Clone(b), time.Now()}
-	if how != approval.Volatile {
+	if how != store.Volatile {
 		s.onDisk[name(d, k)] = s.files[name(d, k)]
 	}
 	for _, f := range alongside {
@@ -228,7 +228,7 @@ func (s *memoryStore) Lease(ctx context.Context) (func() error, error) {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case s.leased != nil:
-		return nil, fmt.Errorf("lease: %w", approval.ErrUnavailable)
+		return nil, fmt.Errorf("lease: %w", store.ErrUnavailable)
 	}
 	s.leased = s
 	s.sync("")

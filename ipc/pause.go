@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // AllWorkspaces is the name under which all workspaces are paused at once. No workspace
@@ -64,7 +64,7 @@ func (s *Store) Pause(p Pause) error {
 		return checkWorkspace(p.Workspace)
 	}
 	if p.ID == "" {
-		p.ID = randomHex()
+		p.ID = randomName()
 	}
 	return s.createPause(s.Layout.pause(p.Workspace), p)
 }
@@ -75,7 +75,7 @@ func (s *Store) createPause(name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
 	}
-	return s.save(name, append(b, '\n'), approval.Durable)
+	return s.save(name, append(b, '\n'), store.Durable)
 }
 
 // AwaitClaims returns when every claim that began before the pause is made. From then on

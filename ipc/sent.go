@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // SentStore is what one channel remembers across restarts: a sent record for each
@@ -37,7 +38,7 @@ func (n *SentStore) Save(k approval.Key, b []byte) error {
 	if err := n.Store.Layout.PrepareSent(n.Store.FS, n.Channel, k.Workspace); err != nil {
 		return err
 	}
-	return n.Store.save(name, b, approval.Replace)
+	return n.Store.save(name, b, store.Replace)
 }
 
 // Remove removes a sent record. A missing one is no error. The removal is not synced: a
@@ -109,7 +110,7 @@ func (d *StateStore) Put(name string, b []byte) error {
 	if !validStateName(name) {
 		return fmt.Errorf("put %q: not a valid name", name)
 	}
-	return d.store.save(filepath.Join(d.dir, name), b, approval.Replace)
+	return d.store.save(filepath.Join(d.dir, name), b, store.Replace)
 }
 
 // Get reads a file; the error wraps fs.ErrNotExist if there is none.

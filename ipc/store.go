@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/afero"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 const (
@@ -65,7 +66,7 @@ type Store struct {
 	reserved reservation
 }
 
-// Read implements gate.Store.
+// Read implements store.Store.
 func (s *Store) Read(ctx context.Context, d approval.Doc, k approval.Key) (b []byte, err error) {
 	defer func() { err = classify(err) }()
 	if err := ctx.Err(); err != nil {
@@ -94,7 +95,7 @@ func (s *Store) Stat(d approval.Doc, k approval.Key) (fs.FileInfo, error) {
 	return lstat(s.FS, s.path(d, k))
 }
 
-// Confirm implements gate.Store. The lease synced every document that was visible then.
+// Confirm implements store.Store. The lease synced every document that was visible then.
 // After that, only a pending that this process is writing can be visible and not durable.
 func (s *Store) Confirm(ctx context.Context, d approval.Doc, k approval.Key) error {
 	s.mu.Lock()
@@ -132,11 +133,11 @@ func (s *Store) readRequest(k approval.Key) ([]byte, error) {
 	}
 	b, err := r.Read(k.ID+docSuffix, limit)
 	if errors.Is(err, errTooLarge) {
-		return nil, fmt.Errorf("%w: %w: a request may have %d bytes here", approval.ErrRefused, errTooLarge, limit)
+		return nil, fmt.Errorf("%w: %w: a request may have %d bytes here", store.ErrRefused, errTooLarge, limit)
 	}
 	for _, refused := range []error{errNotRegular, errLinked, errSymlink, fs.ErrPermission} {
 		if errors.Is(err, refused) {
-			return nil, fmt.Errorf("%w: %w", approval.ErrRefused, refused)
+			return nil, fmt.Errorf("%w: %w", store.ErrRefused, refused)
 		}
 	}
 	if errors.Is(err, errBusy) {
@@ -223,7 +224,7 @@ type staged struct {
 	temp  string
 }
 
-// Stage implements gate.Store. Until publish the file is among the records, which no agent
+// Stage implements store.Store. Until publish the file is among the records, which no agent
 // can read.
 func (s *Store) Stage(ctx context.Context, k approval.Key, b []byte) (publish func() (sync func() error, err error), discard func(), err error) {
 	if err := ctx.Err(); err != nil {
@@ -273,7 +274,7 @@ func (s *Store) publishTemp(k approval.Key, f afero.File, temp string) (sync fun
 	}, nil
 }
 
-// Remove implements gate.Store. Removals are not synced: the record makes every leftover
+// Remove implements store.Store. Removals are not synced: the record makes every leftover
 // harmless.
 func (s *Store) Remove(ctx context.Context, d approval.Doc, k approval.Key) error {
 	err := ctx.Err()
@@ -292,7 +293,7 @@ func (s *Store) Remove(ctx context.Context, d approval.Doc, k approval.Key) erro
 	return classify(err)
 }
 
-// RemoveStray implements gate.Store.
+// RemoveStray implements store.Store.
 func (s *Store) RemoveStray(ctx context.Context, ws, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -311,7 +312,7 @@ func (s *Store) RemoveStray(ctx context.Context, ws, name string) error {
 	return nil
 }
 
-// Sync implements gate.Store.
+// Sync implements store.Store.
 func (s *Store) Sync(ctx context.Context, d approval.Doc, ws string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -321,7 +322,7 @@ func (s *Store) Sync(ctx context.Context, d approval.Doc, ws string) error {
 
 func (s *Store) names(dir string) ([]string, error) { return namesIn(s.FS, dir) }
 
-// Workspaces implements gate.Store.
+// Workspaces implements store.Store.
 func (s *Store) Workspaces(ctx context.Context) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -330,7 +331,7 @@ func (s *Store) Workspaces(ctx context.Context) ([]string, error) {
 	return names, classify(err)
 }
 
-// List implements gate.Store.
+// List implements store.Store.
 func (s *Store) List(ctx context.Context, d approval.Doc, ws string) (ids, strays []string, err error) {
 	defer func() { err = classify(err) }()
 	if err := ctx.Err(); err != nil {
@@ -395,7 +396,7 @@ func stray(name string) bool {
 // maxRefused is how many descriptions one workspace's errors/ may hold.
 const maxRefused = 1000
 
-// Refuse implements gate.Store: it stores one line of description. Of the refused file it
+// Refuse implements store.Store: it stores one line of description. Of the refused file it
 // stores only the shortened name.
 func (s *Store) Refuse(ctx context.Context, ws, name, why string) (err error) {
 	defer func() { err = classify(err) }()
@@ -456,11 +457,11 @@ func classOf(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return approval.ErrMissing
+		return store.ErrMissing
 	case errors.Is(err, fs.ErrExist):
-		return approval.ErrExists
+		return store.ErrExists
 	case errors.Is(err, ErrLocked), errors.As(err, &path):
-		return approval.ErrUnavailable
+		return store.ErrUnavailable
 	}
 	return nil
 }

@@ -57,9 +57,9 @@ func (s *sharedSyncs) dir(name string, sync, syncAll func() error) error {
 
 // coalescer runs a function, one at a time, for all callers that called before it began.
 type coalescer struct {
-	mu   sync.Mutex
-	next *batch // callers of a run that has not begun
-	busy bool
+	mu     sync.Mutex
+	next   *batch // callers of a run that has not begun
+	newest *batch // the last that was made
 }
 
 type batch struct {
@@ -67,40 +67,26 @@ type batch struct {
 	err  error
 }
 
-// do runs f, or waits for a run by another caller that begins after do was called.
+// do runs f, or waits for a run by another caller that begins after do was called. The
+// first caller of a run runs it, once the one before has ended.
 func (s *coalescer) do(f func() error) error {
 	s.mu.Lock()
-	if s.busy {
-		if s.next == nil {
-			s.next = &batch{done: make(chan struct{})}
-		}
-		t := s.next
+	t, before := s.next, s.newest
+	if t != nil {
 		s.mu.Unlock()
 		<-t.done
 		return t.err
 	}
-	s.busy = true
+	t = &batch{done: make(chan struct{})}
+	s.next, s.newest = t, t
 	s.mu.Unlock()
-	err := f()
-	if t := s.nextBatch(); t != nil {
-		go s.serve(t, f)
+	if before != nil {
+		<-before.done
 	}
-	return err
-}
-
-// serve runs the function for one batch after the other while callers wait.
-func (s *coalescer) serve(t *batch, f func() error) {
-	for ; t != nil; t = s.nextBatch() {
-		t.err = f()
-		close(t.done)
-	}
-}
-
-// nextBatch takes the next batch; nil if no caller waits.
-func (s *coalescer) nextBatch() *batch {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.next
-	s.next, s.busy = nil, t != nil
-	return t
+	s.next = nil // a later caller needs another run
+	s.mu.Unlock()
+	t.err = f()
+	close(t.done)
+	return t.err
 }

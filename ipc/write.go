@@ -3,22 +3,23 @@ package ipc
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/spf13/afero"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
-// Create implements gate.Store. The functions in alongside run as soon as the file's data is
+// Create implements store.Store. The functions in alongside run as soon as the file's data is
 // durable: files that they write share the sync of the folder.
-func (s *Store) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, mode approval.WriteMode, alongside ...func() error) error {
+func (s *Store) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, mode store.Mode, alongside ...func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -60,24 +61,24 @@ func inParallel(functions []func() error) (wait func() error) {
 }
 
 // create calls written when the file's data is durable.
-func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode approval.WriteMode, written func()) error {
+func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode store.Mode, written func()) error {
 	dir, name := s.dir(d, k.Workspace), s.path(d, k)
 	if d == approval.DocPending {
 		defer s.trackUnsynced(k)()
 	}
 	// After a failed sync nothing new begins. A record is written all the same: the
 	// restart that must follow may find it.
-	if mode == approval.Durable && d != approval.DocRecord && s.restartErr() != nil {
-		return fmt.Errorf("create %s: %w", d, approval.ErrRestart)
+	if mode == store.Durable && d != approval.DocRecord && s.restartErr() != nil {
+		return fmt.Errorf("create %s: %w", d, store.ErrRestart)
 	}
 	if err := s.put(name, b, mode, written); err != nil {
 		return fmt.Errorf("create %s: %w", d, err)
 	}
-	if mode == approval.Volatile {
+	if mode == store.Volatile {
 		return nil
 	}
 	err := s.syncDir(dir)
-	if err != nil && d == approval.DocPending && mode == approval.Durable {
+	if err != nil && d == approval.DocPending && mode == store.Durable {
 		// A power cut could remove this pending, so it must not be decided. Its request
 		// still exists.
 		s.discard(name)
@@ -87,19 +88,19 @@ func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode approval.W
 
 // put writes a file under a temporary name, and renames it when its data is durable; the
 // data of a Volatile one need not be. It calls written before the rename.
-func (s *Store) put(name string, b []byte, mode approval.WriteMode, written func()) error {
+func (s *Store) put(name string, b []byte, mode store.Mode, written func()) error {
 	f, temp, err := s.writeTemp(filepath.Dir(name), b, 0o600)
 	if err != nil {
 		return err
 	}
-	if mode != approval.Volatile {
+	if mode != store.Volatile {
 		err = s.syncs.file(f, s.syncAll)
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
 		written()
 		rename := s.FS.RenameNoReplace
-		if mode == approval.Replace {
+		if mode == store.Replace {
 			rename = s.FS.Rename
 		}
 		err = rename(temp, name)
@@ -111,7 +112,7 @@ func (s *Store) put(name string, b []byte, mode approval.WriteMode, written func
 }
 
 // save writes a file that is no document, durably.
-func (s *Store) save(name string, b []byte, mode approval.WriteMode) error {
+func (s *Store) save(name string, b []byte, mode store.Mode) error {
 	err := retrySwept(createAttempts, func() error { return s.put(name, b, mode, func() {}) })
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
@@ -121,7 +122,7 @@ func (s *Store) save(name string, b []byte, mode approval.WriteMode) error {
 
 // writeTemp writes b under an unguessable name.
 func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, string, error) {
-	temp := filepath.Join(dir, tempPrefix+randomHex())
+	temp := filepath.Join(dir, tempPrefix+randomName())
 	f, err := s.FS.OpenFile(temp, writeNew, mode)
 	if err != nil {
 		return nil, "", err
@@ -141,8 +142,5 @@ func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, s
 	return f, temp, nil
 }
 
-func randomHex() string {
-	var random [12]byte
-	_, _ = rand.Read(random[:]) // never fails: see crypto/rand
-	return hex.EncodeToString(random[:])
-}
+// randomName has lower-case letters and digits.
+func randomName() string { return strings.ToLower(rand.Text()) }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 func TestCheckLimits(t *testing.T) {
@@ -32,8 +32,8 @@ func TestCheckLimits(t *testing.T) {
 				return
 			}
 			require.Len(t, wrong, 1)
-			require.Contains(t, wrong[0].Error()+"; "+approval.Hint(wrong[0]), row.says)
-			require.NotEmpty(t, approval.Hint(wrong[0]))
+			require.Contains(t, wrong[0].Error()+"; "+hints.Of(wrong[0]), row.says)
+			require.NotEmpty(t, hints.Of(wrong[0]))
 		})
 	}
 }
@@ -47,5 +47,5 @@ func TestTry(t *testing.T) {
 	require.ErrorContains(t, TryInotify(filepath.Join(dir, "none")), "try inotify: ")
 	require.ErrorContains(t, TryInotify("/proc/self"), "try inotify: ", "no file can be created there")
 	require.NoError(t, CheckFileSystem(dir))
-	require.NotEmpty(t, remoteType(unix.NFS_SUPER_MAGIC))
+	require.NotEmpty(t, remoteTypes[unix.NFS_SUPER_MAGIC])
 }

@@ -10,38 +10,25 @@ func remoteFileSystem(path string) string {
 	if err := unix.Statfs(path, &st); err != nil {
 		return "" // placing the watch will report the error
 	}
-	return remoteType(uint32(st.Type)) // magic numbers have 32 bits; the width of the field varies
+	return remoteTypes[uint32(st.Type)] // magic numbers have 32 bits; the width of the field varies
 }
 
-// remoteType uses the magic numbers of statfs(2) and linux/magic.h.
-func remoteType(magic uint32) string {
-	switch magic {
-	case 0x6969:
-		return "NFS"
-	case 0x01021997:
-		return "9p"
-	case 0x65735546:
-		return "FUSE or virtiofs"
-	case 0x517b, 0xff534d42, 0xfe534d42:
-		return "SMB"
-	case 0x00c36400:
-		return "Ceph"
-	case 0x5346414f, 0x6b414653:
-		return "AFS"
-	case 0x73757245:
-		return "Coda"
-	case 0x7461636f:
-		return "OCFS2"
-	case 0x01161970:
-		return "GFS2"
-	case 0x0bd00bd0:
-		return "Lustre"
-	case 0x47504653:
-		return "GPFS"
-	case 0x786f4256:
-		return "a VirtualBox shared folder"
-	case 0xbacbacbc:
-		return "a VMware shared folder"
-	}
-	return ""
+// remoteTypes are by the magic numbers of statfs(2) and linux/magic.h.
+var remoteTypes = map[uint32]string{
+	0x6969:     "NFS",
+	0x01021997: "9p",
+	0x65735546: "FUSE or virtiofs",
+	0x517b:     "SMB",
+	0xff534d42: "SMB",
+	0xfe534d42: "SMB",
+	0x00c36400: "Ceph",
+	0x5346414f: "AFS",
+	0x6b414653: "AFS",
+	0x73757245: "Coda",
+	0x7461636f: "OCFS2",
+	0x01161970: "GFS2",
+	0x0bd00bd0: "Lustre",
+	0x47504653: "GPFS",
+	0x786f4256: "a VirtualBox shared folder",
+	0xbacbacbc: "a VMware shared folder",
 }

@@ -27,7 +27,7 @@ func TestRemoteType(t *testing.T) {
 		unix.XFS_SUPER_MAGIC:       "",
 		unix.OVERLAYFS_SUPER_MAGIC: "",
 	} {
-		require.Equal(t, want, remoteType(magic), "%#x", magic)
+		require.Equal(t, want, remoteTypes[magic], "%#x", magic)
 	}
 	require.Empty(t, remoteFileSystem("/proc"), "proc supports inotify")
 	require.Empty(t, remoteFileSystem("/no/such/path"))

@@ -178,20 +178,16 @@ func (w *Watcher) Notes() []error {
 	for path, why := range w.notes {
 		paths[why] = append(paths[why], path)
 	}
-	var lines []reason
+	notes := []error{}
 	for why, p := range paths {
 		slices.Sort(p)
 		where := p[0]
 		if len(p) > 1 {
 			where = fmt.Sprintf("%s and %d more", where, len(p)-1)
 		}
-		lines = append(lines, notice(where, why))
+		notes = append(notes, notice(where, why))
 	}
-	slices.SortFunc(lines, func(a, b reason) int { return strings.Compare(a.what, b.what) })
-	notes := make([]error, len(lines))
-	for i, l := range lines {
-		notes[i] = l
-	}
+	slices.SortFunc(notes, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return notes
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 func TestWake(t *testing.T) {
@@ -385,7 +385,7 @@ func TestInotifyLimits(t *testing.T) {
 		run(t, w)
 		e.untilRescanned(t, "a", 1)
 		require.Equal(t, []string{"polling " + dir + ": no inotify watches left"}, notes(w))
-		require.Equal(t, "raise sysctl fs.inotify.max_user_watches", approval.Hint(w.Notes()[0]))
+		require.Equal(t, "raise sysctl fs.inotify.max_user_watches", hints.Of(w.Notes()[0]))
 		untilPolled(t, e, dir, "a/k/")
 
 		f.refuses(nil)
@@ -400,7 +400,7 @@ func TestInotifyLimits(t *testing.T) {
 		run(t, w)
 		e.untilRescanned(t, "a", 1)
 		require.Len(t, notes(w), 1)
-		require.Contains(t, approval.Hint(w.Notes()[0]), "max_user_instances")
+		require.Contains(t, hints.Of(w.Notes()[0]), "max_user_instances")
 		require.Contains(t, log.String(), "max_user_instances")
 		untilPolled(t, e, dir, "a/k/")
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 func TestCommandResults(t *testing.T) {
@@ -94,7 +95,7 @@ func TestEnvironmentIsOnlyListedVariables(t *testing.T) {
 	environ := func(job approval.Job) map[string]string {
 		e := r.Run(t.Context(), job)
 		require.Empty(t, e.Error)
-		fields, err := approval.Fields(e.Result)
+		fields, err := codec.Fields(e.Result)
 		require.NoError(t, err)
 		text, _ := fields[0].Text()
 		vars := map[string]string{}

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // tailSize is how much of stderr an error quotes.
@@ -147,5 +148,5 @@ func result(stdout []byte) approval.Raw {
 
 // isObject is strict: one object, valid UTF-8, no duplicate names, limited depth.
 func isObject(b []byte) bool {
-	return len(b) > 0 && b[0] == '{' && approval.CheckDepth(b) == nil && approval.Raw(b).IsValid()
+	return len(b) > 0 && b[0] == '{' && codec.CheckDepth(b, codec.MaxDepth) == nil && approval.Raw(b).IsValid()
 }

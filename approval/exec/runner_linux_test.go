@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 func TestMain(m *testing.M) {
@@ -68,7 +69,7 @@ func output(t testing.TB, r *Runner, h approval.Handler, args string) string {
 	t.Helper()
 	e := run(t, r, h, args)
 	require.Empty(t, e.Error)
-	fields, err := approval.Fields(e.Result)
+	fields, err := codec.Fields(e.Result)
 	require.NoError(t, err)
 	require.Len(t, fields, 1)
 	require.Equal(t, "output", fields[0].Name)

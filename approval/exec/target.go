@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // pattern compiles a regular expression on first use: most commands need none.
@@ -130,7 +131,7 @@ func isDots(segment string) bool {
 // value except letters, digits and -._~ is percent-encoded, so that a value stays
 // in its place. In the path separators are refused, because some servers decode
 // before they split.
-func expandTarget(template string, fields map[string]approval.Field) (*url.URL, error) {
+func expandTarget(template string, fields map[string]codec.Field) (*url.URL, error) {
 	parts, err := parse(template)
 	if err != nil {
 		return nil, err
@@ -200,24 +201,18 @@ func fill(parts []part, with string) string {
 	return b.String()
 }
 
+var placeholder = pattern(`\{([A-Za-z0-9_]+)\}`)
+
 // parseBody parses a JSON template. Braces without a plain name belong to JSON.
 func parseBody(template string) []part {
 	var parts []part
 	text := 0 // start of the literal text
-	for i := 0; i < len(template); i++ {
-		if template[i] != '{' {
-			continue
+	for _, at := range placeholder().FindAllStringSubmatchIndex(template, -1) {
+		if at[0] > text {
+			parts = append(parts, part{text: template[text:at[0]]})
 		}
-		name, _, closed := strings.Cut(template[i+1:], "}")
-		if !closed || !fieldPattern().MatchString(name) {
-			continue
-		}
-		if i > text {
-			parts = append(parts, part{text: template[text:i]})
-		}
-		parts = append(parts, part{field: name})
-		i += len(name) + 1
-		text = i + 1
+		parts = append(parts, part{field: template[at[2]:at[3]]})
+		text = at[1]
 	}
 	if text < len(template) {
 		parts = append(parts, part{text: template[text:]})
@@ -238,11 +233,13 @@ func checkBody(template string) error {
 	return nil
 }
 
-func isJSON(b []byte) bool { return approval.CheckDepth(b) == nil && approval.Raw(b).IsValid() }
+func isJSON(b []byte) bool {
+	return codec.CheckDepth(b, codec.MaxDepth) == nil && approval.Raw(b).IsValid()
+}
 
 // expandBody puts each argument's JSON into the template, byte for byte: no number
 // is rounded, no string rewritten.
-func expandBody(template string, fields map[string]approval.Field) ([]byte, error) {
+func expandBody(template string, fields map[string]codec.Field) ([]byte, error) {
 	var b []byte
 	for _, p := range parseBody(template) {
 		if p.field == "" {

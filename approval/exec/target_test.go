@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 func httpHandler(change func(*approval.HTTP)) approval.Handler {
@@ -194,7 +195,7 @@ func TestCheckHTTPCombinations(t *testing.T) {
 	}
 }
 
-func fieldsIn(t require.TestingT, args string) map[string]approval.Field {
+func fieldsIn(t require.TestingT, args string) map[string]codec.Field {
 	fields, err := fieldsOf([]byte(args))
 	require.NoError(t, err)
 	return fields
@@ -311,9 +312,9 @@ func FuzzTarget(f *testing.F) {
 		filled, err := url.Parse(fill(mustParse(template), "x"))
 		require.NoError(t, err)
 		// Every field of the template has the same value.
-		fields := map[string]approval.Field{}
+		fields := map[string]codec.Field{}
 		for _, p := range mustParse(template) {
-			fields[p.field] = approval.Field{Name: p.field, Value: approval.Raw(quoted)}
+			fields[p.field] = codec.Field{Name: p.field, Value: approval.Raw(quoted)}
 		}
 		u, err := expandTarget(template, fields)
 		if err != nil {
@@ -348,9 +349,9 @@ func FuzzBody(f *testing.F) {
 		if checkBody(template) != nil || !isJSON([]byte(value)) {
 			return
 		}
-		fields := map[string]approval.Field{}
+		fields := map[string]codec.Field{}
 		for _, p := range parseBody(template) {
-			fields[p.field] = approval.Field{Name: p.field, Value: approval.Raw(strings.TrimSpace(value))}
+			fields[p.field] = codec.Field{Name: p.field, Value: approval.Raw(strings.TrimSpace(value))}
 		}
 		b, err := expandBody(template, fields)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // Check refuses a handler that could not run, or not safely, so that the
@@ -192,7 +193,7 @@ var fieldPattern = pattern(`^[A-Za-z0-9_]+$`)
 // expandArgv puts the request's arguments into argv. The number and order of
 // elements stay the same.
 func expandArgv(argv []string, args []byte) ([]string, error) {
-	var fields map[string]approval.Field
+	var fields map[string]codec.Field
 	out := make([]string, 0, len(argv))
 	afterDashes := false
 	for _, element := range argv {
@@ -215,22 +216,22 @@ func expandArgv(argv []string, args []byte) ([]string, error) {
 	return out, nil
 }
 
-func fieldsOf(args []byte) (map[string]approval.Field, error) {
+func fieldsOf(args []byte) (map[string]codec.Field, error) {
 	if !isObject(bytes.TrimSpace(args)) {
 		return nil, errors.New("the arguments are not a JSON object")
 	}
-	list, err := approval.Fields(args)
+	list, err := codec.Fields(args)
 	if err != nil {
 		return nil, fmt.Errorf("read arguments: %w", err)
 	}
-	fields := make(map[string]approval.Field, len(list))
+	fields := make(map[string]codec.Field, len(list))
 	for _, f := range list {
 		fields[f.Name] = f
 	}
 	return fields, nil
 }
 
-func expand(parts []part, fields map[string]approval.Field, afterDashes bool) (string, error) {
+func expand(parts []part, fields map[string]codec.Field, afterDashes bool) (string, error) {
 	var b strings.Builder
 	safe := afterDashes // whether a leading dash is harmless here
 	for _, p := range parts {
@@ -256,7 +257,7 @@ func expand(parts []part, fields map[string]approval.Field, afterDashes bool) (s
 }
 
 // value is the text of one argument.
-func value(name string, fields map[string]approval.Field) (string, error) {
+func value(name string, fields map[string]codec.Field) (string, error) {
 	f, ok := fields[name]
 	if !ok {
 		return "", fmt.Errorf("argument %q is missing", name)

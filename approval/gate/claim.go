@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // receiptLife is how long a receipt is valid after it was issued.
@@ -115,7 +118,7 @@ func claimedArgs(c *approval.Claim, k approval.Key) ([]byte, error) {
 		}
 		return r.RequestData, nil
 	}
-	fields, err := approval.Fields(c.Pending)
+	fields, err := codec.Fields(c.Pending)
 	if err != nil {
 		return nil, err
 	}
@@ -162,8 +165,8 @@ func (g *Gate) execute(ctx context.Context, r run) error {
 	file := g.Seal.Seal(doc, r.key, body)
 	history := func() error { return g.Audit.Append(r.entry(now, g.Words)) }
 	if !g.Inline {
-		err = g.Store.Create(ctx, doc, r.key, file, approval.Durable, history)
-	} else if err = g.Store.Create(ctx, doc, r.key, file, approval.Durable); err == nil {
+		err = g.Store.Create(ctx, doc, r.key, file, store.Durable, history)
+	} else if err = g.Store.Create(ctx, doc, r.key, file, store.Durable); err == nil {
 		err = history()
 	}
 	if err != nil && g.canRetryClaim(ctx, r, doc, err) {
@@ -213,7 +216,7 @@ func (g *Gate) endUnclaimed(ctx context.Context, r run, cause error) error {
 	e.record.Receipt = "" // nothing ran under it
 	e.reason = ""         // it describes a handler failure, and no handler ran
 	if r.rerun {
-		e.status, e.event, e.effect.Error = approval.StatusInterrupted, approval.EventInterrupted, errInterrupted
+		e.status, e.event, e.effect.Error = approval.StatusInterrupted, event.Interrupted, errInterrupted
 	}
 	g.outcomes.set(r.key, e)
 	g.releaseSlot(r.key, r.tool)
@@ -222,10 +225,10 @@ func (g *Gate) endUnclaimed(ctx context.Context, r run, cause error) error {
 
 // entry is the audit entry of the claim, with everything that policy needs to count
 // it.
-func (r *run) entry(now time.Time, words Words) approval.Entry {
+func (r *run) entry(now time.Time, words Words) event.Entry {
 	f := &r.facts
-	e := approval.Entry{
-		Time: now, Event: approval.EventAutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
+	e := event.Entry{
+		Time: now, Event: event.AutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
 		ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)), Channel: f.Channel, Sender: f.Sender,
 		Taints: r.ruling.Taints, Exact: r.ruling.Exact, Cost: r.ruling.Cost, Grant: r.ruling.Grant,
 	}
@@ -234,11 +237,11 @@ func (r *run) entry(now time.Time, words Words) approval.Entry {
 		e.Rule, e.Reason = r.claim.Ruling.Rule, say(words, r.claim.Ruling.Proven)
 	}
 	if d := r.decision; d != nil {
-		e.Event, e.Grant, e.Human = approval.EventApproved, "", !r.rerun
+		e.Event, e.Grant, e.Human = event.Approved, "", !r.rerun
 		setDecider(&e, d)
 	}
 	if r.rerun {
-		e.Detail = approval.DetailAgain
+		e.Detail = event.DetailAgain
 	}
 	return e
 }
@@ -277,16 +280,16 @@ func (r *run) outcome(effect approval.Effect) outcome {
 	case r.decision == nil:
 		st = approval.StatusAutoApproved
 	}
-	event := eventOf[st]
+	kind := eventOf[st]
 	if st != approval.StatusFailed && !r.tool.Runs() {
-		event = approval.EventReleased
+		kind = event.Released
 	}
 	reason := ""
 	if effect.Error != "" {
 		reason = "handler failed; see the record" // the handler's own text may contain the arguments
 	}
 	return outcome{
-		key: r.key, status: st, event: event, effect: effect, reason: reason,
+		key: r.key, status: st, event: kind, effect: effect, reason: reason,
 		record: recordFromClaim(r.claim), info: r.info, decision: r.decision, submission: r.submission, leftovers: append([]approval.Doc{approval.DocClaim}, r.leftovers...),
 	}
 }

@@ -7,19 +7,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // cancellingStore ends a context when one kind of document is created: right before, or
 // while it becomes durable.
 type cancellingStore struct {
-	gate.Store
+	store.Store
 	doc    approval.Doc
 	before bool
 	cancel func()
 }
 
-func (c cancellingStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
+func (c cancellingStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
 	if d == c.doc && c.before {
 		c.cancel()
 	} else if d == c.doc {
@@ -33,7 +33,7 @@ func TestCancelledStep(t *testing.T) {
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocRecord} {
 		for _, before := range []bool{true, false} {
 			ctx, cancel := context.WithCancel(context.Background())
-			h := newRig(t, options{inline: true, store: func(s gate.Store) gate.Store {
+			h := newRig(t, options{inline: true, store: func(s store.Store) store.Store {
 				return cancellingStore{s, doc, before, cancel}
 			}})
 			h.writeRequest(key(1), request(key(1), "auto", ""))
@@ -64,7 +64,7 @@ func TestCancelledDecide(t *testing.T) {
 		h.ask(key(1), request(key(1), "run", ""))
 		ctx, cancel := context.WithCancel(context.Background())
 		d := h.decider()
-		d.Store = cancellingStore{d.Store.(gate.Store), approval.DocDecision, before, cancel}
+		d.Store = cancellingStore{d.Store.(store.Store), approval.DocDecision, before, cancel}
 		_, err := d.Decide(ctx, decision(key(1), approval.Approved))
 		if before {
 			require.ErrorIs(t, err, context.Canceled)

@@ -5,10 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // DefaultRunBefore is how long after its approval a request may start.
@@ -21,7 +22,7 @@ const slotTimeout = 10 * time.Second
 // Decider writes decisions. Every channel, the command line and every other process
 // decides through it. It is the only place that checks whether a person may decide.
 type Decider struct {
-	Store documents
+	Store store.Documents
 	Seal  sealer
 	Now   func() time.Time
 	// May is an Authorizer's: it returns the person's name if that person may decide p,
@@ -44,9 +45,9 @@ type Decider struct {
 
 // Decide writes the decision if the person may decide and the request is pending, not
 // expired and not decided yet. It returns when the decision is durable. Every refusal
-// is an *approval.Refusal. After any other error the decision may be on disk; check
+// is an *decide.Refusal. After any other error the decision may be on disk; check
 // before retrying.
-func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (d *Decider) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	p, sha, err := d.lookUp(ctx, a)
 	if err != nil {
 		return nil, err
@@ -88,15 +89,15 @@ func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approv
 
 // Cancel cancels a pending request for the operator. It is neither an approval nor a
 // denial, and nothing runs.
-func (d *Decider) Cancel(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (d *Decider) Cancel(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	c := *d
 	c.isCancel, a.Verdict = true, approval.Cancelled
 	return c.Decide(ctx, a)
 }
 
 // CanDecide does the checks of Decide and writes nothing. It returns nil, or the
-// *approval.Refusal that Decide would return.
-func (d *Decider) CanDecide(ctx context.Context, a approval.DecisionInput) error {
+// *decide.Refusal that Decide would return.
+func (d *Decider) CanDecide(ctx context.Context, a decide.Input) error {
 	_, _, err := d.lookUp(ctx, a)
 	return err
 }
@@ -108,86 +109,11 @@ func (d *Decider) now() time.Time {
 	return d.Now().UTC()
 }
 
-// lookUp checks, in this order: the person is authorized, the request is known, not
-// decided, not expired.
-func (d *Decider) lookUp(ctx context.Context, a approval.DecisionInput) (p *approval.Pending, sha string, err error) {
-	k := a.Key
-	b, err := d.Store.Read(ctx, approval.DocPending, k)
-	if err != nil && !errors.Is(err, approval.ErrMissing) {
-		return nil, "", fmt.Errorf("read pending: %w", err)
-	}
-	if err == nil {
-		p, err = approval.OpenPending(d.Seal, k, b)
-		if err != nil {
-			p = nil // a request from a host program that policy has not evaluated
-		}
-	}
-	if d.May == nil {
-		return nil, "", &approval.Refusal{Reason: approval.ErrNotAuthorized}
-	}
-	if _, ok := d.May(k.Workspace, p, a.By); !ok {
-		if d.Refused != nil {
-			d.Refused(k, a.By, a.Via)
-		}
-		return nil, "", &approval.Refusal{Reason: approval.ErrNotAuthorized}
-	}
-	if ref := d.settledRefusal(ctx, k); ref != nil {
-		return nil, "", ref
-	}
-	if p == nil {
-		return nil, "", &approval.Refusal{Reason: approval.ErrUnknown, Hint: "no pending request has this ID"}
-	}
-	sha = approval.Digest(b)
-	if a.PendingSHA256 != "" && a.PendingSHA256 != sha {
-		return nil, "", &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the request is no longer the one that was shown; look again"}
-	}
-	if taken := d.decidedRefusal(ctx, k, sha); taken != nil {
-		return nil, "", taken
-	}
-	if !d.now().Before(p.ExpiresAt) {
-		return nil, "", &approval.Refusal{Reason: approval.ErrTooLate, Hint: "it expired at " + p.ExpiresAt.UTC().Format(time.RFC3339)}
-	}
-	return p, sha, nil
-}
-
-// settledRefusal is the refusal for a request that has a record; nil if it has none.
-func (d *Decider) settledRefusal(ctx context.Context, k approval.Key) *approval.Refusal {
-	b, err := d.Store.Read(ctx, approval.DocRecord, k)
-	if err != nil {
-		return nil
-	}
-	ref := &approval.Refusal{Reason: approval.ErrDecided}
-	rec, err := approval.OpenRecord(d.Seal, k, b)
-	if err != nil {
-		return ref
-	}
-	ref.Hint = "it ended as " + string(rec.Status)
-	if dec, err := approval.OpenDecision(d.Seal, k, rec.Decision); err == nil {
-		ref.By, ref.At, ref.Verdict = dec.DecidedBy, dec.DecidedAt, dec.Verdict
-	}
-	return ref
-}
-
-// decidedRefusal is the refusal for a slot that holds a valid decision. A late
-// decision can be in the slot until it is withdrawn. The record then names the
-// decision that counts.
-func (d *Decider) decidedRefusal(ctx context.Context, k approval.Key, sha string) *approval.Refusal {
-	b, err := d.Store.Read(ctx, approval.DocDecision, k)
-	if err != nil {
-		return nil
-	}
-	dec, err := approval.OpenDecision(d.Seal, k, b)
-	if err != nil || dec.PendingSHA256 != sha {
-		return nil
-	}
-	if settled := d.settledRefusal(ctx, k); settled != nil {
-		return settled
-	}
-	return &approval.Refusal{Reason: approval.ErrDecided, By: dec.DecidedBy, At: dec.DecidedAt, Verdict: dec.Verdict}
-}
-
-func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha string) (*approval.Decision, error) {
+func (d *Decider) compose(a decide.Input, p *approval.Pending, sha string) (*approval.Decision, error) {
 	name, _ := d.May(a.Key.Workspace, p, a.By)
+	if a.Verdict == approval.Approved { // a program may name the code or the scope alone
+		a.Scope = cmp.Or(a.Scope, decide.ByCode(a.Code, "").Scope, approval.Once)
+	}
 	if err := d.checkApplicable(a, p); err != nil {
 		return nil, err
 	}
@@ -199,9 +125,6 @@ func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha str
 		DecidedBy: name, DecidedByID: a.By.StableID(), Via: a.Via, DecidedAt: now,
 	}
 	if dec.Approved {
-		if dec.Scope == "" {
-			dec.Scope = approval.Once
-		}
 		after := DefaultRunBefore
 		if d.RunBefore != nil {
 			after = cmp.Or(d.RunBefore(), after)
@@ -214,90 +137,17 @@ func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha str
 	return dec, nil
 }
 
-// checkApplicable refuses a verdict that does not fit this kind of request.
-func (d *Decider) checkApplicable(a approval.DecisionInput, p *approval.Pending) error {
-	no := func(hint string) error { return &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: hint} }
-	if d.isCancel && a.Verdict == approval.Cancelled {
-		return nil
-	}
-	if why := contradiction(a); why != "" {
-		return no(why)
-	}
-	switch a.Verdict {
-	case approval.Approved:
-		if p.Type == approval.TypeQuestion {
-			return no("it is a question: answer it")
-		}
-	case approval.Answered:
-		if p.Type != approval.TypeQuestion {
-			return no("it is not a question: approve or deny it")
-		}
-		if a.Text == "" {
-			return no("the answer is empty")
-		}
-	case approval.Overridden:
-		if a.Override == "" {
-			return no("the override is empty: write the change")
-		}
-	case approval.RequestMore:
-		if a.Feedback == "" {
-			return no("the feedback is empty: write your question")
-		}
-	case approval.Denied:
-	default:
-		return no("the verdict must be approved, denied, answered, overridden or request_more")
-	}
-	if a.Verdict == approval.Approved {
-		if why := approval.NotGrantable(p, a.Scope); !why.IsZero() {
-			return no(say(d.Words, why) + ": allow it once")
-		}
-	}
-	return nil
-}
-
-// contradiction says which two parts of an input contradict each other, "" if none do. A
-// person meant one of them, and it is unknown which.
-func contradiction(a approval.DecisionInput) string {
-	codes := map[string]struct {
-		verdict approval.Verdict
-		scope   approval.Scope
-	}{
-		"": {a.Verdict, a.Scope}, "1": {approval.Approved, approval.Once}, "2": {approval.Approved, approval.Session},
-		"3": {verdict: approval.Denied}, "4": {approval.Approved, approval.Once}, "5": {verdict: approval.Overridden},
-		"6": {approval.Approved, approval.Always},
-	}
-	code, known := codes[a.Code]
-	approved := a.Verdict == approval.Approved
-	switch {
-	case !known:
-		return "the code must be 1 to 6"
-	case code.verdict != a.Verdict || a.Scope != "" && a.Scope != code.scope:
-		return "the code, the verdict and the scope contradict each other"
-	case a.Scope != "" && !approved, !slices.Contains([]approval.Scope{"", approval.Once, approval.Session, approval.Always}, a.Scope):
-		return "the scope must be once, session or always, of an approval"
-	case a.Note != "" && !approved:
-		return "only an approval has a note"
-	case a.Override != "" && a.Verdict != approval.Overridden:
-		return "only code 5 has a change"
-	case a.Text != "" && a.Verdict != approval.Answered:
-		return "only a question has an answer"
-	case a.Feedback != "" && a.Verdict != approval.Denied && a.Verdict != approval.RequestMore:
-		return "only a denial or a question to the agent has feedback"
-	}
-	return ""
-}
-
 // createDecision creates the decision file. The exclusive create decides who was
 // first.
 func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string, file []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
 	for {
-		err := d.Store.Create(ctx, approval.DocDecision, k, file, approval.Durable)
+		err := d.Store.Create(ctx, approval.DocDecision, k, file, store.Durable)
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, approval.ErrExists) {
+		if !errors.Is(err, store.ErrExists) {
 			return fmt.Errorf("write decision: %w", err)
 		}
 		if taken := d.decidedRefusal(ctx, k, sha); taken != nil {
@@ -322,7 +172,7 @@ func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string
 // decision was written. The refusal says how it ended.
 func (d *Decider) checkNotSettled(ctx context.Context, k approval.Key, file []byte) error {
 	b, err := d.Store.Read(ctx, approval.DocRecord, k)
-	if errors.Is(err, approval.ErrMissing) {
+	if errors.Is(err, store.ErrMissing) {
 		return nil
 	}
 	if err != nil {
@@ -334,7 +184,7 @@ func (d *Decider) checkNotSettled(ctx context.Context, k approval.Key, file []by
 	}
 	ref := d.settledRefusal(ctx, k)
 	if ref == nil {
-		ref = &approval.Refusal{Reason: approval.ErrTooLate}
+		ref = &decide.Refusal{Reason: decide.ErrTooLate}
 	}
 	return d.withdraw(ctx, k, file, ref)
 }
@@ -346,15 +196,15 @@ func (d *Decider) checkStillPending(ctx context.Context, k approval.Key, sha str
 	if err == nil && approval.Digest(b) == sha {
 		return nil
 	}
-	if err != nil && !errors.Is(err, approval.ErrMissing) {
+	if err != nil && !errors.Is(err, store.ErrMissing) {
 		return fmt.Errorf("read pending: %w", err)
 	}
 	// The request may have been settled since checkNotSettled, also by our decision.
-	if _, err := d.Store.Read(ctx, approval.DocRecord, k); !errors.Is(err, approval.ErrMissing) {
+	if _, err := d.Store.Read(ctx, approval.DocRecord, k); !errors.Is(err, store.ErrMissing) {
 		return d.checkNotSettled(ctx, k, file)
 	}
-	return d.withdraw(ctx, k, file, &approval.Refusal{
-		Reason: approval.ErrUnknown, Hint: "the disk failed and the request was removed; it will be asked again",
+	return d.withdraw(ctx, k, file, &decide.Refusal{
+		Reason: decide.ErrUnknown, Hint: "the disk failed and the request was removed; it will be asked again",
 	})
 }
 
@@ -364,17 +214,17 @@ func (d *Decider) checkNotLate(ctx context.Context, k approval.Key, file []byte)
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocRecord} {
 		if _, err := d.Store.Read(ctx, doc, k); err == nil {
 			return nil // claimed in time: the record has the result
-		} else if !errors.Is(err, approval.ErrMissing) {
+		} else if !errors.Is(err, store.ErrMissing) {
 			return fmt.Errorf("read claim: %w", err)
 		}
 	}
-	return d.withdraw(ctx, k, file, &approval.Refusal{
-		Reason: approval.ErrTooLate, Hint: "the approval expired before it was written; nothing runs",
+	return d.withdraw(ctx, k, file, &decide.Refusal{
+		Reason: decide.ErrTooLate, Hint: "the approval expired before it was written; nothing runs",
 	})
 }
 
 // withdraw removes our own decision from the slot and returns why.
-func (d *Decider) withdraw(ctx context.Context, k approval.Key, file []byte, why *approval.Refusal) error {
+func (d *Decider) withdraw(ctx context.Context, k approval.Key, file []byte, why *decide.Refusal) error {
 	cur, err := d.Store.Read(ctx, approval.DocDecision, k)
 	if err != nil || string(cur) != string(file) {
 		return why // it is not there, or not ours

@@ -10,13 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // A refusal writes nothing: the request stays pending, and an approver can still
 // decide it.
 func TestDecideRefuses(t *testing.T) {
-	yes := func(k approval.Key) approval.DecisionInput { return decision(k, approval.Approved) }
+	yes := func(k approval.Key) decide.Input { return decision(k, approval.Approved) }
 	question := func(k approval.Key) string {
 		return `{"request_id":"` + k.ID + `","type":"question","title":"Which?","options":["a","b"]}`
 	}
@@ -24,103 +27,103 @@ func TestDecideRefuses(t *testing.T) {
 		body   func(approval.Key) string // nil: an action that asks
 		change func(*gate.Decider)
 		late   time.Duration
-		answer func(approval.Key) approval.DecisionInput
+		answer func(approval.Key) decide.Input
 		reason error
 		want   string
 	}{
 		"an unknown person": {
-			answer: func(k approval.Key) approval.DecisionInput {
+			answer: func(k approval.Key) decide.Input {
 				a := yes(k)
 				a.By = approval.Person{Channel: "telegram", ID: "666", Name: "ann"} // a name proves nothing
 				return a
 			},
-			reason: approval.ErrNotAuthorized, want: "nothing here for you",
+			reason: decide.ErrNotAuthorized, want: "nothing here for you",
 		},
 		"May is not set": {
 			change: func(d *gate.Decider) { d.May = nil },
-			answer: yes, reason: approval.ErrNotAuthorized, want: "nothing here for you",
+			answer: yes, reason: decide.ErrNotAuthorized, want: "nothing here for you",
 		},
 		"the pending differs from the one shown": {
-			answer: func(k approval.Key) approval.DecisionInput {
+			answer: func(k approval.Key) decide.Input {
 				a := yes(k)
 				a.PendingSHA256 = approval.Digest([]byte("what was shown"))
 				return a
 			},
-			reason: approval.ErrTooLate, want: "too late: the request is no longer the one that was shown; look again",
+			reason: decide.ErrTooLate, want: "too late: the request is no longer the one that was shown; look again",
 		},
 		"at the deadline": {
-			late: time.Hour, answer: yes, reason: approval.ErrTooLate, want: "too late: it expired at 2026-01-02T04:04:05Z",
+			late: time.Hour, answer: yes, reason: decide.ErrTooLate, want: "too late: it expired at 2026-01-02T04:04:05Z",
 		},
 		"after the deadline": {
-			late: 2 * time.Hour, answer: yes, reason: approval.ErrTooLate, want: "too late: it expired at 2026-01-02T04:04:05Z",
+			late: 2 * time.Hour, answer: yes, reason: decide.ErrTooLate, want: "too late: it expired at 2026-01-02T04:04:05Z",
 		},
 		"a question is not approved": {
-			body: question, answer: yes, reason: approval.ErrNotApplicable, want: "not possible here: it is a question: answer it",
+			body: question, answer: yes, reason: decide.ErrNotApplicable, want: "not possible here: it is a question: answer it",
 		},
 		"an action is not answered": {
-			answer: func(k approval.Key) approval.DecisionInput {
+			answer: func(k approval.Key) decide.Input {
 				a := decision(k, approval.Answered)
 				a.Text = "b"
 				return a
 			},
-			reason: approval.ErrNotApplicable, want: "not possible here: it is not a question: approve or deny it",
+			reason: decide.ErrNotApplicable, want: "not possible here: it is not a question: approve or deny it",
 		},
 		"an empty answer": {
 			body:   question,
-			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.Answered) },
-			reason: approval.ErrNotApplicable, want: "not possible here: the answer is empty",
+			answer: func(k approval.Key) decide.Input { return decision(k, approval.Answered) },
+			reason: decide.ErrNotApplicable, want: "not possible here: the answer is empty",
 		},
 		"an empty override": {
-			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.Overridden) },
-			reason: approval.ErrNotApplicable, want: "not possible here: the override is empty: write the change",
+			answer: func(k approval.Key) decide.Input { return decision(k, approval.Overridden) },
+			reason: decide.ErrNotApplicable, want: "not possible here: the override is empty: write the change",
 		},
 		"a request for more without a question": {
-			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.RequestMore) },
-			reason: approval.ErrNotApplicable, want: "not possible here: the feedback is empty: write your question",
+			answer: func(k approval.Key) decide.Input { return decision(k, approval.RequestMore) },
+			reason: decide.ErrNotApplicable, want: "not possible here: the feedback is empty: write your question",
 		},
 		"a session scope without a session": {
-			answer: func(k approval.Key) approval.DecisionInput {
+			answer: func(k approval.Key) decide.Input {
 				a := yes(k)
 				a.Scope = approval.Session
 				return a
 			},
-			reason: approval.ErrNotApplicable, want: "not possible here: no_session: allow it once",
+			reason: decide.ErrNotApplicable, want: "not possible here: no_session: allow it once",
 		},
 		"always, for an unknown tool": {
 			body: func(k approval.Key) string { return request(k, "nosuch", "") },
-			answer: func(k approval.Key) approval.DecisionInput {
+			answer: func(k approval.Key) decide.Input {
 				a := yes(k)
 				a.Scope, a.Code = approval.Always, "6"
 				return a
 			},
-			reason: approval.ErrNotApplicable, want: "not possible here: unknown_tool: allow it once",
+			reason: decide.ErrNotApplicable, want: "not possible here: unknown_tool: allow it once",
 		},
 		"always, for a command that opens a shell": {
 			body: func(k approval.Key) string {
 				return `{"request_id":"` + k.ID + `","action_type":"exec_cmd","request_data":{"argv":["sh"]}}`
 			},
-			answer: func(k approval.Key) approval.DecisionInput {
+			answer: func(k approval.Key) decide.Input {
 				a := yes(k)
 				a.Scope = approval.Always
 				return a
 			},
-			reason: approval.ErrNotApplicable, want: "not possible here: opens_programs: allow it once",
+			reason: decide.ErrNotApplicable, want: "not possible here: opens_programs: allow it once",
 		},
 		"only the agent cancels": {
-			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.Cancelled) },
-			reason: approval.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
+			answer: func(k approval.Key) decide.Input { return decision(k, approval.Cancelled) },
+			reason: decide.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
 		},
 		"only the deadline expires": {
-			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.Expired) },
-			reason: approval.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
+			answer: func(k approval.Key) decide.Input { return decision(k, approval.Expired) },
+			reason: decide.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
 		},
 		"no verdict": {
-			answer: func(k approval.Key) approval.DecisionInput { return decision(k, "") },
-			reason: approval.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
+			answer: func(k approval.Key) decide.Input { return decision(k, "") },
+			reason: decide.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
 		},
 		"an unknown verdict": {
-			answer: func(k approval.Key) approval.DecisionInput { return decision(k, "perhaps") },
-			reason: approval.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
+			answer: func(k approval.Key) decide.Input { return decision(k, "perhaps") },
+			reason: decide.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +152,7 @@ func TestDecideRefuses(t *testing.T) {
 
 func requireRefusal(t testing.TB, err, reason error, want string) {
 	t.Helper()
-	var ref *approval.Refusal
+	var ref *decide.Refusal
 	require.ErrorAs(t, err, &ref)
 	require.ErrorIs(t, err, reason)
 	require.Equal(t, want, err.Error())
@@ -158,18 +161,18 @@ func requireRefusal(t testing.TB, err, reason error, want string) {
 func TestDecideRefusesUnknownRequest(t *testing.T) {
 	h := newRig(t, options{frozenClock: true, inline: true})
 	_, err := h.decider().Decide(context.Background(), decision(key(404), approval.Approved))
-	requireRefusal(t, err, approval.ErrUnknown, "no such request: no pending request has this ID")
+	requireRefusal(t, err, decide.ErrUnknown, "no such request: no pending request has this ID")
 
 	d := h.decider()
 	d.May = nil
 	_, err = d.Decide(context.Background(), decision(key(404), approval.Approved))
-	requireRefusal(t, err, approval.ErrNotAuthorized, "nothing here for you")
+	requireRefusal(t, err, decide.ErrNotAuthorized, "nothing here for you")
 
 	// A host program's document is not a pending before the gate has evaluated it.
 	k := key(1)
-	require.NoError(t, h.store.Create(context.Background(), approval.DocPending, k, []byte(request(k, "run", "")), approval.Volatile))
+	require.NoError(t, h.store.Create(context.Background(), approval.DocPending, k, []byte(request(k, "run", "")), store.Volatile))
 	_, err = h.decider().Decide(context.Background(), decision(k, approval.Approved))
-	requireRefusal(t, err, approval.ErrUnknown, "no such request: no pending request has this ID")
+	requireRefusal(t, err, decide.ErrUnknown, "no such request: no pending request has this ID")
 	require.False(t, h.has(approval.DocDecision, k))
 }
 
@@ -184,26 +187,26 @@ func TestDecideReportsFirstDecision(t *testing.T) {
 	second.By = person("bob")
 	const first = "already decided: approved by ann at 2026-01-02T03:04:05Z"
 	_, err := h.decider().Decide(context.Background(), second)
-	requireRefusal(t, err, approval.ErrDecided, first)
+	requireRefusal(t, err, decide.ErrDecided, first)
 
 	h.clock.move(2 * time.Hour) // also after the deadline
 	_, err = h.decider().Decide(context.Background(), second)
-	requireRefusal(t, err, approval.ErrDecided, first)
+	requireRefusal(t, err, decide.ErrDecided, first)
 	h.clock.move(-2 * time.Hour)
 
 	h.step(k)
 	require.Equal(t, "approved", h.outcome(k))
 	_, err = h.decider().Decide(context.Background(), second)
-	requireRefusal(t, err, approval.ErrDecided, first)
+	requireRefusal(t, err, decide.ErrDecided, first)
 	_, err = h.decider().Decide(context.Background(), decision(k, approval.Approved)) // the same person, twice
-	requireRefusal(t, err, approval.ErrDecided, first)
+	requireRefusal(t, err, decide.ErrDecided, first)
 	require.Len(t, h.executor.argsOf(k), 1)
 
 	// Without a decision, the refusal names the status.
 	h.writeRequest(key(2), request(key(2), "auto", ""))
 	h.step(key(2))
 	_, err = h.decider().Decide(context.Background(), decision(key(2), approval.Denied))
-	requireRefusal(t, err, approval.ErrDecided, "already decided: it ended as auto_approved")
+	requireRefusal(t, err, decide.ErrDecided, "already decided: it ended as auto_approved")
 }
 
 func TestRefusedDeciderIsReported(t *testing.T) {
@@ -217,7 +220,7 @@ func TestRefusedDeciderIsReported(t *testing.T) {
 	a := decision(k, approval.Approved)
 	a.By, a.Via = approval.Person{Channel: "telegram", ID: "666"}, "telegram"
 	_, err := d.Decide(context.Background(), a)
-	require.ErrorIs(t, err, approval.ErrNotAuthorized)
+	require.ErrorIs(t, err, decide.ErrNotAuthorized)
 	require.Equal(t, []string{k.ID + " telegram:666 telegram"}, tried)
 }
 
@@ -230,13 +233,13 @@ func TestCanDecideWritesNothing(t *testing.T) {
 	unauthorized, unknown, shown := a, decision(key(2), ""), a
 	unauthorized.By = approval.Person{Channel: "telegram", ID: "666"}
 	shown.PendingSHA256 = strings.Repeat("0", 64)
-	require.ErrorIs(t, d.CanDecide(context.Background(), unauthorized), approval.ErrNotAuthorized)
-	require.ErrorIs(t, d.CanDecide(context.Background(), unknown), approval.ErrUnknown)
-	require.ErrorIs(t, d.CanDecide(context.Background(), shown), approval.ErrTooLate)
+	require.ErrorIs(t, d.CanDecide(context.Background(), unauthorized), decide.ErrNotAuthorized)
+	require.ErrorIs(t, d.CanDecide(context.Background(), unknown), decide.ErrUnknown)
+	require.ErrorIs(t, d.CanDecide(context.Background(), shown), decide.ErrTooLate)
 	h.decide(decision(k, approval.Denied))
-	require.ErrorIs(t, d.CanDecide(context.Background(), a), approval.ErrDecided, "decided, not yet settled")
+	require.ErrorIs(t, d.CanDecide(context.Background(), a), decide.ErrDecided, "decided, not yet settled")
 	h.step(k)
-	require.ErrorIs(t, d.CanDecide(context.Background(), a), approval.ErrDecided)
+	require.ErrorIs(t, d.CanDecide(context.Background(), a), decide.ErrDecided)
 }
 
 // A cancel by the operator competes for the slot like every other decision.
@@ -247,22 +250,22 @@ func TestOperatorCancels(t *testing.T) {
 	unauthorized := decision(k, "")
 	unauthorized.By = approval.Person{Channel: "telegram", ID: "666"}
 	_, err := d.Cancel(context.Background(), unauthorized)
-	require.ErrorIs(t, err, approval.ErrNotAuthorized)
+	require.ErrorIs(t, err, decide.ErrNotAuthorized)
 	dec, err := d.Cancel(context.Background(), decision(k, approval.Approved))
 	require.NoError(t, err)
 	require.Equal(t, approval.Cancelled, dec.Verdict, "whatever verdict was passed")
 	require.False(t, dec.Approved)
 	_, err = d.Decide(context.Background(), decision(k, approval.Approved))
-	require.ErrorIs(t, err, approval.ErrDecided)
+	require.ErrorIs(t, err, decide.ErrDecided)
 	h.step(k)
 	require.True(t, h.isSettled(k))
 	require.Zero(t, h.executor.count())
 	require.Equal(t, "cancelled: Cancelled before a decision", h.outcome(k))
-	require.Contains(t, h.history(k), approval.EventCancelled)
+	require.Contains(t, h.history(k), event.Cancelled)
 	_, err = d.Cancel(context.Background(), decision(k, ""))
-	require.ErrorIs(t, err, approval.ErrDecided)
+	require.ErrorIs(t, err, decide.ErrDecided)
 	_, err = d.Cancel(context.Background(), decision(key(2), ""))
-	require.ErrorIs(t, err, approval.ErrUnknown)
+	require.ErrorIs(t, err, decide.ErrUnknown)
 }
 
 // The request is settled between the slot check and the write. The late decision is
@@ -271,14 +274,14 @@ func TestDecideWithdrawsLateDecision(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	d := h.decider()
-	d.Store = before(d.Store.(gate.Store), "Create", approval.DocDecision, func(approval.Key) {
+	d.Store = before(d.Store.(store.Store), "Create", approval.DocDecision, func(approval.Key) {
 		h.cancel(k)
 		h.step(k)
 	})
 	_, err := d.Decide(context.Background(), decision(k, approval.Approved))
-	var ref *approval.Refusal
+	var ref *decide.Refusal
 	require.ErrorAs(t, err, &ref)
-	require.ErrorIs(t, err, approval.ErrDecided, "the loser hears how it ended")
+	require.ErrorIs(t, err, decide.ErrDecided, "the loser hears how it ended")
 	require.Equal(t, "agent", ref.By)
 	require.Equal(t, approval.Cancelled, ref.Verdict)
 	h.step(k)
@@ -300,13 +303,13 @@ func TestDecideIgnoresLateDecisionInSlot(t *testing.T) {
 	require.NoError(t, h.store.Remove(context.Background(), approval.DocDecision, k))
 
 	d := h.decider()
-	d.Store = before(d.Store.(gate.Store), "Create", approval.DocDecision, func(approval.Key) {
+	d.Store = before(d.Store.(store.Store), "Create", approval.DocDecision, func(approval.Key) {
 		h.cancel(k)
 		h.step(k)
 		h.writeDoc(approval.DocDecision, k, string(lateDecision))
 	})
 	_, err := d.Decide(context.Background(), decision(k, approval.Denied))
-	require.ErrorIs(t, err, approval.ErrDecided)
+	require.ErrorIs(t, err, decide.ErrDecided)
 	require.Regexp(t, "^already decided: cancelled by agent at ", err.Error())
 
 	// The same if the second decider read the pending before the settlement.
@@ -324,10 +327,10 @@ func TestDecideOnFailingDisk(t *testing.T) {
 	h.ask(k, request(k, "run", ""))
 	boom := errors.New("no space left")
 	d, healthy := h.decider(), h.decider()
-	d.Store = failing(d.Store.(gate.Store), "Create", approval.DocDecision, boom)
+	d.Store = failing(d.Store.(store.Store), "Create", approval.DocDecision, boom)
 	_, err := d.Decide(context.Background(), decision(k, approval.Approved))
 	require.ErrorIs(t, err, boom)
-	d.Store = failing(healthy.Store.(gate.Store), "Confirm", approval.DocPending, boom)
+	d.Store = failing(healthy.Store.(store.Store), "Confirm", approval.DocPending, boom)
 	_, err = d.Decide(context.Background(), decision(k, approval.Approved))
 	require.ErrorIs(t, err, boom, "a decider in another process syncs the pending first")
 	require.False(t, h.has(approval.DocDecision, k))
@@ -341,7 +344,7 @@ func TestDecideWithBlockedSlot(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	junk := []byte(`{"request_id":"` + k.ID + `","approved":true,"decided_by":"mallory"}`)
-	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, k, junk, approval.Volatile))
+	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, k, junk, store.Volatile))
 	_, err := h.decider().Decide(context.Background(), decision(k, approval.Denied))
 	require.ErrorContains(t, err, "the slot holds an invalid decision: start the daemon")
 
@@ -362,10 +365,13 @@ func TestDecideWithBlockedSlot(t *testing.T) {
 
 // An input whose parts contradict each other decides nothing.
 func TestContradictionsDecideNothing(t *testing.T) {
-	for _, in := range []approval.DecisionInput{
+	for _, in := range []decide.Input{
 		{Verdict: approval.Approved, Code: "3"},
 		{Verdict: approval.Approved, Code: "5", Override: "do X"},
 		{Verdict: approval.Approved, Code: "7"},
+		{Code: "7"},
+		{Code: "6"},
+		{Scope: approval.Always},
 		{Verdict: approval.Approved, Code: "2", Scope: approval.Always},
 		{Verdict: approval.Approved, Code: "1", Scope: approval.Session},
 		{Verdict: approval.Approved, Scope: "galaxy"},
@@ -382,7 +388,46 @@ func TestContradictionsDecideNothing(t *testing.T) {
 		h.ask(key(1), request(key(1), "run", ""))
 		in.Key, in.By, in.Via = key(1), decision(key(1), approval.Approved).By, "cli"
 		_, err := h.decider().Decide(t.Context(), in)
-		require.ErrorIs(t, err, approval.ErrNotApplicable, "%+v", in)
+		require.ErrorIs(t, err, decide.ErrNotApplicable, "%+v", in)
+		if in.Code == "7" {
+			require.ErrorContains(t, err, "the code must be 1 to 6")
+		}
 		require.False(t, h.has(approval.DocDecision, key(1)))
+	}
+}
+
+// A program may send a code without its scope, or a scope without a code. The code is its
+// scope, also where the scope is refused.
+func TestCodesMeanTheirScope(t *testing.T) {
+	inSession := []string{`"session_id":"s1"`}
+	for _, c := range []struct {
+		code    string
+		scope   approval.Scope
+		more    []string // members of the request
+		want    approval.Scope
+		refused bool
+	}{
+		{want: approval.Once},
+		{code: "1", want: approval.Once},
+		{code: "2", more: inSession, want: approval.Session},
+		{code: "2", refused: true}, // the request has no session
+		{code: "4", want: approval.Once},
+		{code: "6", want: approval.Always},
+		{scope: approval.Session, more: inSession, want: approval.Session},
+		{scope: approval.Session, refused: true},
+	} {
+		h, k := newRig(t, options{frozenClock: true, inline: true}), key(1)
+		h.ask(k, request(k, "run", "", c.more...))
+		a := decision(k, approval.Approved)
+		a.Code, a.Scope = c.code, c.scope
+		d, err := h.decider().Decide(t.Context(), a)
+		if c.refused {
+			require.ErrorIs(t, err, decide.ErrNotApplicable, "%+v", c)
+			require.False(t, h.has(approval.DocDecision, k))
+			continue
+		}
+		require.NoError(t, err, "%+v", c)
+		require.Equal(t, c.want, d.Scope, "%+v", c)
+		require.Equal(t, c.code, d.Code)
 	}
 }

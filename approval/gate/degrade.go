@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/move"
+	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // # Degraded mode
@@ -81,10 +85,10 @@ func (g *Gate) health() (level health, next time.Time) {
 // has failed or only the files of one request.
 func (g *Gate) reportError(ctx context.Context, err error) {
 	switch {
-	case errors.Is(err, approval.ErrUnsynced), errors.Is(err, approval.ErrRestart):
+	case errors.Is(err, store.ErrUnsynced), errors.Is(err, store.ErrRestart):
 		g.setHealth(unsynced, err, -1)
 		g.Examine(ctx)
-	case errors.Is(err, approval.ErrNoSpace):
+	case errors.Is(err, store.ErrNoSpace):
 		g.setHealth(noSpace, err, -1)
 	case diagnose(err).Reason != "" && g.mayExamine():
 		g.Examine(ctx)
@@ -147,7 +151,7 @@ func (g *Gate) Examine(ctx context.Context) {
 
 func (g *Gate) examine(ctx context.Context) (health, error) {
 	if err := g.Store.Probe(ctx); err != nil {
-		if level, _ := g.health(); level == unsynced || errors.Is(err, approval.ErrUnsynced) {
+		if level, _ := g.health(); level == unsynced || errors.Is(err, store.ErrUnsynced) {
 			return unsynced, err
 		}
 		return writeFailing, err
@@ -158,7 +162,7 @@ func (g *Gate) examine(ctx context.Context) (health, error) {
 	// Twice the space of one run, so that the gate does not switch back and forth.
 	release, err := g.Store.Reserve(ctx, 2*spaceNeeded(0, approval.Tool{}))
 	switch {
-	case errors.Is(err, approval.ErrNoSpace):
+	case errors.Is(err, store.ErrNoSpace):
 		return noSpace, err
 	case err != nil:
 		return writeFailing, err
@@ -175,7 +179,7 @@ func (g *Gate) setHealth(level health, cause error, failureCount int) {
 	p := Degradation{}
 	if level != healthy {
 		p = diagnose(cause)
-		p.Since, p.Restart = now, errors.Is(cause, approval.ErrRestart)
+		p.Since, p.Restart = now, errors.Is(cause, store.ErrRestart)
 	}
 	c.mu.Lock()
 	was, old := c.level, c.degradation
@@ -203,10 +207,10 @@ func (g *Gate) notifyHealth(was, level health, p Degradation, cause error) {
 			return
 		}
 		g.Log.Info().Msg("gate recovered")
-		g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventRecovered})
+		g.Audit.Note(event.Entry{Time: g.Now().UTC(), Event: event.Recovered})
 	} else {
 		g.Log.Error().Err(cause).Str("hint", p.Hint).Msg("gate degraded: " + p.Reason)
-		g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventDegraded, Reason: p.Reason})
+		g.Audit.Note(event.Entry{Time: g.Now().UTC(), Event: event.Degraded, Reason: p.Reason})
 	}
 	if g.Health != nil {
 		g.Health(p, level != healthy)
@@ -215,21 +219,21 @@ func (g *Gate) notifyHealth(was, level health, p Degradation, cause error) {
 
 // diagnose explains a disk error. Reason is empty if err is not a disk error.
 func diagnose(err error) Degradation {
-	if errors.Is(err, approval.ErrRestart) {
+	if errors.Is(err, store.ErrRestart) {
 		return Degradation{Reason: "a sync failed and must not be retried", Hint: "repair the disk, then restart the daemon"}
 	}
 	for _, x := range []struct {
 		is         []error
 		what, hint string
 	}{
-		{[]error{approval.ErrNoSpace}, "the disk is almost full", "free space or inodes on the file system of HOME"},
+		{[]error{store.ErrNoSpace}, "the disk is almost full", "free space or inodes on the file system of HOME"},
 		{[]error{syscall.ENOSPC}, "the disk is full", "free space or inodes on the file system of HOME"},
 		{[]error{syscall.EDQUOT}, "the disk quota is used up", "free space, or raise the quota of the daemon's user"},
 		{[]error{syscall.EROFS}, "the disk is read-only", "check the kernel log (dmesg), then remount it read-write"},
 		{[]error{syscall.EMFILE, syscall.ENFILE}, "too many files are open", "raise the limit of open files (LimitNOFILE)"},
 		{[]error{syscall.EIO}, "the disk reports errors", "check the kernel log (dmesg)"},
 		{[]error{fs.ErrPermission}, "HOME is not writable", "fix owner and mode of the folders in HOME"},
-		{[]error{approval.ErrUnsynced}, "the disk does not confirm writes", "check the kernel log (dmesg)"},
+		{[]error{store.ErrUnsynced}, "the disk does not confirm writes", "check the kernel log (dmesg)"},
 	} {
 		for _, target := range x.is {
 			if errors.Is(err, target) {
@@ -238,7 +242,7 @@ func diagnose(err error) Degradation {
 		}
 	}
 	var path *fs.PathError // of the audit log
-	if errors.Is(err, approval.ErrUnavailable) || errors.As(err, &path) && !errors.Is(err, syscall.ENOENT) {
+	if errors.Is(err, store.ErrUnavailable) || errors.As(err, &path) && !errors.Is(err, syscall.ENOENT) {
 		return Degradation{Reason: "documents cannot be written", Hint: "check the daemon's log"}
 	}
 	return Degradation{}
@@ -246,13 +250,13 @@ func diagnose(err error) Degradation {
 
 // delay reports whether a degraded gate must not make this move now. A request that
 // was delayed once waits until the gate is healthy or the request expires.
-func (g *Gate) delay(m approval.Move, s *state) (waiting bool) {
+func (g *Gate) delay(m move.Move, s *state) (waiting bool) {
 	level, next := g.health()
-	starts := m == approval.RunClaim || m == approval.RunAgain
+	starts := m == move.RunClaim || m == move.RunAgain
 	switch {
 	case level == healthy:
 		return false
-	case m == approval.Intake:
+	case m == move.Intake:
 		if waiting = level >= writeFailing || g.seen.has(s.key); waiting {
 			g.firstSeen(s.key, s.now)
 		}
@@ -297,7 +301,7 @@ const (
 func (g *Gate) refuseDegraded(ctx context.Context, s *state) (waiting bool, err error) {
 	p, degraded := g.Degraded()
 	if degraded && s.submission != nil {
-		g.reject(s.submission, fmt.Errorf("%w: %s", approval.ErrDegraded, p.Reason))
+		g.reject(s.submission, fmt.Errorf("%w: %s", submit.ErrDegraded, p.Reason))
 		return true, nil
 	}
 	if !degraded {
@@ -305,7 +309,7 @@ func (g *Gate) refuseDegraded(ctx context.Context, s *state) (waiting bool, err 
 	}
 	release, ok := g.reserve(ctx, int64(4*len(s.q)+refusalSpace))
 	if !ok && s.submission != nil {
-		g.reject(s.submission, fmt.Errorf("%w: %s", approval.ErrDegraded, p.Reason))
+		g.reject(s.submission, fmt.Errorf("%w: %s", submit.ErrDegraded, p.Reason))
 		return true, nil
 	}
 	if !ok {
@@ -314,7 +318,7 @@ func (g *Gate) refuseDegraded(ctx context.Context, s *state) (waiting bool, err 
 		return true, nil
 	}
 	defer release()
-	return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrDegraded, approval.Because("degraded", "problem", p.Reason))
+	return g.refuseLimited(ctx, s, approval.StatusAutoRejected, submit.ErrDegraded, approval.Because("degraded", "problem", p.Reason))
 }
 
 // spaceNeeded is the space for the claim, the record, the response and the audit
@@ -329,7 +333,7 @@ func (g *Gate) reserve(ctx context.Context, bytes int64) (release func(), ok boo
 		return release, true
 	}
 	// A tool with a large max_output must not degrade the gate for the others.
-	if usual := 2 * spaceNeeded(0, approval.Tool{}); errors.Is(err, approval.ErrNoSpace) && bytes > usual {
+	if usual := 2 * spaceNeeded(0, approval.Tool{}); errors.Is(err, store.ErrNoSpace) && bytes > usual {
 		if release, err := g.Store.Reserve(ctx, usual); err == nil {
 			release()
 			return nil, false

@@ -18,7 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -126,7 +129,7 @@ func TestDegradationIsLoggedOncePerChange(t *testing.T) {
 	require.Zero(t, h.executor.count())
 	require.Equal(t, 1, strings.Count(h.logs.String(), "gate degraded"))
 	require.Equal(t, 1, strings.Count(h.logs.String(), "gate recovered"))
-	require.Equal(t, []approval.Event{approval.EventDegraded, approval.EventRecovered}, h.history(approval.Key{}))
+	require.Equal(t, []event.Kind{event.Degraded, event.Recovered}, h.history(approval.Key{}))
 
 	h.writeRequest(key(30), request(key(30), "auto", ""))
 	h.step(key(30))
@@ -355,16 +358,16 @@ func TestUnsyncedPendingCannotBeDecided(t *testing.T) {
 	d := h.decider()
 	d.Store = &ipc.Store{FS: disk, Layout: h.layout}
 	_, err := d.Decide(context.Background(), decision(key(1), approval.Approved))
-	require.ErrorIs(t, err, approval.ErrUnsynced)
+	require.ErrorIs(t, err, store.ErrUnsynced)
 
 	fail("pending_approvals", syscall.EIO)
 	h.writeRequest(key(2), request(key(2), "run", ""))
 	_, err = h.gate.Step(context.Background(), key(2))
-	require.ErrorIs(t, err, approval.ErrRestart)
+	require.ErrorIs(t, err, store.ErrRestart)
 	require.False(t, h.has(approval.DocPending, key(2)))
 	require.True(t, h.has(approval.DocRequest, key(2)))
 	_, err = h.decider().Decide(context.Background(), decision(key(2), approval.Approved))
-	require.ErrorIs(t, err, approval.ErrUnknown)
+	require.ErrorIs(t, err, decide.ErrUnknown)
 	fail("nothing", nil)
 	h.gate.Examine(context.Background())
 	p, _ := h.gate.Degraded()
@@ -380,7 +383,7 @@ func TestUnsyncedPendingCannotBeDecided(t *testing.T) {
 // disk failed.
 type pendingRemover struct{ *ipc.Store }
 
-func (s pendingRemover) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
+func (s pendingRemover) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
 	err := s.Store.Create(ctx, d, k, b, how, alongside...)
 	return errors.Join(err, s.Remove(ctx, approval.DocPending, k))
 }
@@ -391,7 +394,7 @@ func TestDecisionOnRemovedPendingIsWithdrawn(t *testing.T) {
 	d := h.decider()
 	d.Store = pendingRemover{&ipc.Store{FS: ipc.OS(), Layout: h.layout}}
 	_, err := d.Decide(context.Background(), decision(key(1), approval.Approved))
-	require.ErrorIs(t, err, approval.ErrUnknown)
+	require.ErrorIs(t, err, decide.ErrUnknown)
 	require.ErrorContains(t, err, "it will be asked again")
 	require.False(t, h.has(approval.DocDecision, key(1)))
 	h.step(key(1))
@@ -404,7 +407,7 @@ type slowStore struct {
 	delay func()
 }
 
-func (s slowStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
+func (s slowStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
 	s.delay()
 	return s.Store.Create(ctx, d, k, b, how, alongside...)
 }
@@ -415,7 +418,7 @@ func TestLateWrittenApprovalIsNotAcknowledged(t *testing.T) {
 	d := h.decider()
 	d.Store = slowStore{&ipc.Store{FS: ipc.OS(), Layout: h.layout}, func() { h.clock.move(gate.DefaultRunBefore + time.Minute) }}
 	_, err := d.Decide(context.Background(), decision(key(1), approval.Approved))
-	require.ErrorIs(t, err, approval.ErrTooLate)
+	require.ErrorIs(t, err, decide.ErrTooLate)
 	require.False(t, h.has(approval.DocDecision, key(1)))
 	h.step(key(1))
 	require.Zero(t, h.executor.count())

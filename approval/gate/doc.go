@@ -1,5 +1,5 @@
 // Package gate takes requests in, has them decided, runs what was approved, and
-// writes the outcome. It wakes a key, loads its documents, asks approval.Next for the
+// writes the outcome. It wakes a key, loads its documents, asks move.Next for the
 // next move, and makes that move. It repeats this until the key is settled or has to
 // wait.
 //
@@ -11,7 +11,7 @@
 //
 //  1. Gate.worker: takes a key from the queue, when the watcher, a timer, a decision or
 //     the end of a run has woken it.
-//  2. Gate.settleKey: loads the documents and asks approval.Next, until the key waits.
+//  2. Gate.settleKey: loads the documents and asks move.Next, until the key waits.
 //  3. Gate.intake: evaluates the request with one configuration.
 //  4. Gate.allow: reserves space, a handler slot and what policy counts.
 //  5. Gate.ask (from 3): writes the pending (P). Channels show it.

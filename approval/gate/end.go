@@ -5,9 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // Agents compare these two strings.
@@ -23,7 +28,7 @@ const errInterrupted = "Interrupted: the tool was started and its outcome is unk
 type outcome struct {
 	key        approval.Key
 	status     approval.Status
-	event      approval.Event
+	event      event.Kind
 	effect     approval.Effect
 	record     approval.Record
 	info       requestInfo
@@ -59,14 +64,14 @@ func (g *Gate) end(ctx context.Context, e outcome) error {
 	stage := func() error { staged = g.stageResponse(ctx, e.key, resp); return nil }
 	if g.Inline {
 		_ = stage()
-		err = g.Store.Create(ctx, approval.DocRecord, e.key, file, approval.Durable)
+		err = g.Store.Create(ctx, approval.DocRecord, e.key, file, store.Durable)
 	} else {
-		err = g.Store.Create(ctx, approval.DocRecord, e.key, file, approval.Durable, stage)
+		err = g.Store.Create(ctx, approval.DocRecord, e.key, file, store.Durable, stage)
 	}
 	if err != nil {
 		staged.drop()
 	}
-	if errors.Is(err, approval.ErrExists) {
+	if errors.Is(err, store.ErrExists) {
 		return nil // settled already; the next load reads how
 	}
 	if err != nil {
@@ -132,7 +137,7 @@ func (g *Gate) logOutcome(e outcome) {
 		l = l.Str("by", e.decision.DecidedBy).Str("via", e.decision.Via)
 	}
 	l.Msg("settled")
-	g.noteEvent(e.key, e.event, func(a *approval.Entry) {
+	g.noteEvent(e.key, e.event, func(a *event.Entry) {
 		e.info.fillEnd(a, &e.record, e.decision)
 		a.Reason = cmp.Or(e.reason, e.effect.Error)
 	})
@@ -178,19 +183,19 @@ func (g *Gate) endDecided(ctx context.Context, s *state, st approval.Status, why
 	})
 }
 
-var eventOf = map[approval.Status]approval.Event{
-	approval.StatusApproved:     approval.EventExecuted,
-	approval.StatusAutoApproved: approval.EventExecuted,
-	approval.StatusDenied:       approval.EventDeniedByUser,
-	approval.StatusAutoRejected: approval.EventAutoRejected,
-	approval.StatusExpired:      approval.EventExpired,
-	approval.StatusCancelled:    approval.EventCancelled,
-	approval.StatusRequestMore:  approval.EventRequestMore,
-	approval.StatusOverridden:   approval.EventOverridden,
-	approval.StatusAnswered:     approval.EventAnswered,
-	approval.StatusFailed:       approval.EventFailed,
-	approval.StatusInterrupted:  approval.EventInterrupted,
-	approval.StatusMalformed:    approval.EventMalformed,
+var eventOf = map[approval.Status]event.Kind{
+	approval.StatusApproved:     event.Executed,
+	approval.StatusAutoApproved: event.Executed,
+	approval.StatusDenied:       event.DeniedByUser,
+	approval.StatusAutoRejected: event.AutoRejected,
+	approval.StatusExpired:      event.Expired,
+	approval.StatusCancelled:    event.Cancelled,
+	approval.StatusRequestMore:  event.RequestMore,
+	approval.StatusOverridden:   event.Overridden,
+	approval.StatusAnswered:     event.Answered,
+	approval.StatusFailed:       event.Failed,
+	approval.StatusInterrupted:  event.Interrupted,
+	approval.StatusMalformed:    event.Malformed,
 }
 
 // endVerdict is row 7: every verdict that runs nothing.
@@ -199,7 +204,7 @@ func (g *Gate) endVerdict(ctx context.Context, s *state) error {
 	e := outcome{key: s.key, record: s.recordBase(), info: g.infoFor(s), decision: d, leftovers: s.leftovers()}
 	switch d.Verdict {
 	case approval.Answered:
-		e.status, e.effect.Result = approval.StatusAnswered, approval.AnswerResult(d.Answer)
+		e.status, e.effect.Result = approval.StatusAnswered, answerResult(d.Answer)
 	case approval.Overridden:
 		e.status = approval.StatusOverridden
 		e.effect.Error = "Not run: the approver asks for a change, see decision.override"
@@ -222,7 +227,7 @@ func (g *Gate) endVerdict(ctx context.Context, s *state) error {
 func (g *Gate) endInterrupted(ctx context.Context, s *state) error {
 	c := s.claim
 	return g.end(ctx, outcome{
-		key: s.key, status: approval.StatusInterrupted, event: approval.EventInterrupted,
+		key: s.key, status: approval.StatusInterrupted, event: event.Interrupted,
 		effect:    approval.Effect{Error: errInterrupted},
 		record:    recordFromClaim(c),
 		info:      g.infoFor(s),
@@ -263,4 +268,13 @@ func (g *Gate) refuse(ctx context.Context, s *state, st approval.Status, ruling 
 func (g *Gate) backoff(failures int) time.Time {
 	wait := 50 * time.Millisecond << min(failures, 7)
 	return g.Now().Add(min(wait, 5*time.Second))
+}
+
+// answerResult is the result {"answer": "text"}.
+func answerResult(text string) approval.Raw {
+	b, err := jsontext.AppendQuote([]byte(`{"answer":`), strings.ToValidUTF8(text, "\uFFFD"))
+	if err != nil {
+		return approval.Raw("{}")
+	}
+	return append(b, '}')
 }

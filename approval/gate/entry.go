@@ -5,6 +5,10 @@ import (
 	"errors"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // requestInfo is what every audit entry says about a request, so that the log is
@@ -16,7 +20,7 @@ type requestInfo struct {
 
 // fill writes the info into an entry. It leaves the target out if the request was not
 // scanned for secrets or a secret was found: the target may be that secret.
-func (a requestInfo) fill(e *approval.Entry, r *approval.Ruling) {
+func (a requestInfo) fill(e *event.Entry, r *approval.Ruling) {
 	e.Tool, e.Capability = a.tool, a.capability
 	if r != nil && r.Rule != notEvaluated && len(r.Secrets) == 0 {
 		e.Target = a.target
@@ -25,7 +29,7 @@ func (a requestInfo) fill(e *approval.Entry, r *approval.Ruling) {
 }
 
 // fillEnd writes what a record and its decision say into the entry of an outcome.
-func (a requestInfo) fillEnd(e *approval.Entry, rec *approval.Record, d *approval.Decision) {
+func (a requestInfo) fillEnd(e *event.Entry, rec *approval.Record, d *approval.Decision) {
 	a.fill(e, rec.Ruling)
 	if rec.Ruling != nil {
 		e.Rule = rec.Ruling.Rule
@@ -62,13 +66,13 @@ func (g *Gate) infoFromDocuments(k approval.Key, client string, pending, request
 
 type toolLookup func(name string) (approval.Tool, bool)
 
-func infoFromRequest(find toolLookup, k approval.Key, from approval.Origin, r *approval.Request) requestInfo {
+func infoFromRequest(find toolLookup, k approval.Key, from submit.Origin, r *approval.Request) requestInfo {
 	var tool approval.Tool
 	if r.ToolName != "" {
 		tool, _ = find(r.ToolName)
 	}
 	return requestInfo{
-		tool: r.ToolName, capability: tool.Capability, target: approval.Expand(tool.Target, r.RequestData),
+		tool: r.ToolName, capability: tool.Capability, target: facts.Expand(tool.Target, r.RequestData),
 		actionType: actionType(r, tool), clientID: from.Client(k.Workspace), sessionID: r.SessionID,
 	}
 }
@@ -80,14 +84,14 @@ func infoFromDocuments(seal sealer, find toolLookup, k approval.Key, client stri
 		return infoFromPending(p)
 	}
 	if r, err := approval.ParseRequest(request, k.ID); err == nil {
-		return infoFromRequest(find, k, approval.Origin{ClientID: client}, r)
+		return infoFromRequest(find, k, submit.Origin{ClientID: client}, r)
 	}
 	return requestInfo{}
 }
 
 // noteRequestEvent writes an audit entry that is not the request's claim or outcome.
-func (g *Gate) noteRequestEvent(s *state, event approval.Event, reason string) {
-	g.noteEvent(s.key, event, func(e *approval.Entry) {
+func (g *Gate) noteRequestEvent(s *state, kind event.Kind, reason string) {
+	g.noteEvent(s.key, kind, func(e *event.Entry) {
 		var r *approval.Ruling
 		if s.pending != nil {
 			r = &s.pending.Ruling
@@ -98,7 +102,7 @@ func (g *Gate) noteRequestEvent(s *state, event approval.Event, reason string) {
 }
 
 // setDecider writes the decider into an entry: the name for readers, the id as proof.
-func setDecider(e *approval.Entry, d *approval.Decision) {
+func setDecider(e *event.Entry, d *approval.Decision) {
 	e.By, e.ByID, e.Via = d.DecidedBy, d.DecidedByID, d.Via
 	if e.ByID == e.By {
 		e.ByID = "" // the deadline or the agent
@@ -110,7 +114,7 @@ const completed = "completed from the record after a crash"
 
 // History derives the audit entries that the log must hold from the documents.
 type History struct {
-	Store Store
+	Store store.Store
 	Seal  sealer
 	Words Words                                   // nil: the technical form of reasons
 	Tool  func(name string) (approval.Tool, bool) // looks a tool up by name
@@ -118,17 +122,17 @@ type History struct {
 
 // RecordEntries returns the audit entries of a record: of its claim, if there was
 // one, and of its outcome.
-func (h *History) RecordEntries(rec *approval.Record) []approval.Entry {
+func (h *History) RecordEntries(rec *approval.Record) []event.Entry {
 	k := approval.Key{Workspace: rec.Workspace, ID: rec.RequestID}
 	d, _ := approval.OpenDecision(h.Seal, k, rec.Decision)
 	about := infoFromDocuments(h.Seal, h.Tool, k, rec.ClientID, rec.Pending, rec.Request)
-	var all []approval.Entry
-	end := approval.Entry{
+	var all []event.Entry
+	end := event.Entry{
 		Time: rec.EndedAt, Event: eventOf[rec.Status], Workspace: k.Workspace, RequestID: k.ID, Detail: completed,
 	}
 	about.fillEnd(&end, rec, d)
-	if t, ok := h.Tool(about.tool); end.Event == approval.EventExecuted && (!ok || !t.Runs()) {
-		end.Event = approval.EventReleased
+	if t, ok := h.Tool(about.tool); end.Event == event.Executed && (!ok || !t.Runs()) {
+		end.Event = event.Released
 	}
 	if r, err := approval.ParseResponse(rec.Response); err == nil && r.Error != nil {
 		end.Reason = *r.Error
@@ -143,11 +147,11 @@ func (h *History) RecordEntries(rec *approval.Record) []approval.Entry {
 }
 
 // ClaimEntries returns the audit entries of claims without a record.
-func (h *History) ClaimEntries(k approval.Key) ([]approval.Entry, error) {
-	var all []approval.Entry
+func (h *History) ClaimEntries(k approval.Key) ([]event.Entry, error) {
+	var all []event.Entry
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocAgain} {
 		b, err := h.Store.Read(context.Background(), doc, k)
-		if errors.Is(err, approval.ErrMissing) {
+		if errors.Is(err, store.ErrMissing) {
 			continue
 		}
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // unreliableWatcher drops, doubles, delays and reorders hints.
@@ -82,7 +82,7 @@ func TestEventsAreHints(t *testing.T) {
 	t.Parallel()
 	limits := approval.Limits{PerMinute: 100_000, AskPerMinute: 100_000}
 	var h *rig
-	h = newRig(t, options{limits: limits, store: func(s gate.Store) gate.Store {
+	h = newRig(t, options{limits: limits, store: func(s store.Store) store.Store {
 		return hookedStore{Store: s, method: "Remove", doc: approval.DocPending, after: func(approval.Key) { h.changed() }} // the end of a cleanup
 	}})
 	h.run(0)

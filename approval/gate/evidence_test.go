@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -24,7 +26,7 @@ func prover() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]
 func requestWithProof(t *testing.T, k approval.Key, by ed25519.PrivateKey, recipient string) string {
 	t.Helper()
 	proof := `{"prover":"lab","program_sha256":"` + approval.Digest([]byte(program)) + `","effects":[{"domain":"email","op":"send","args":{ "recipient": "` + recipient + `" },"status":"proven"}]}`
-	b, err := approval.ProofBytes(approval.Raw(proof))
+	b, err := facts.ProofBytes(approval.Raw(proof))
 	require.NoError(t, err)
 	proof = proof[:len(proof)-1] + `,"signature":"` + base64.StdEncoding.EncodeToString(ed25519.Sign(by, b)) + `"}`
 	args, err := json.Marshal(map[string]string{"code": program})
@@ -46,7 +48,7 @@ func TestEvidenceIsKept(t *testing.T) {
 			{Name: "friends", Tool: "script", Outcome: approval.Allow, WhenProven: mail},
 			{Name: "not the boss", Tool: "script", Outcome: approval.Deny, UnlessProven: boss},
 		},
-		provers: approval.Provers{"lab": prover().Public().(ed25519.PublicKey)},
+		provers: facts.Provers{"lab": prover().Public().(ed25519.PublicKey)},
 	})
 	allowed, asks, denied, claimed := key(1), key(2), key(3), key(4)
 	h.writeRequest(allowed, requestWithProof(t, allowed, prover(), "bob@example.com"))
@@ -66,7 +68,7 @@ func TestEvidenceIsKept(t *testing.T) {
 	require.True(t, rec.Facts.Proof.Verified)
 	require.Equal(t, "lab", rec.Facts.Proof.Prover)
 	require.Equal(t, approval.Raw(`{"recipient":"bob@example.com"}`), rec.Facts.Proof.Effects[0].Args)
-	entry := h.entry(allowed, approval.EventAutoApproved)
+	entry := h.entry(allowed, event.AutoApproved)
 	require.Equal(t, "friends", entry.Rule)
 	require.Equal(t, word, entry.Reason)
 	require.Equal(t, approval.Digest([]byte(rec.Receipt)), entry.ReceiptSHA256)
@@ -93,7 +95,7 @@ func TestEvidenceIsKept(t *testing.T) {
 	h.decide(decision(asks, approval.Approved))
 	h.step(asks)
 	require.Equal(t, "approved", h.outcome(asks), "a person may approve despite the proof")
-	require.Empty(t, h.entry(asks, approval.EventApproved).Reason)
+	require.Empty(t, h.entry(asks, event.Approved).Reason)
 }
 
 // Without a configured prover no proof is verified.
@@ -107,14 +109,14 @@ func TestProofWithoutProversIsUnverified(t *testing.T) {
 }
 
 // entry returns the audit entry of one event of a request.
-func (h *rig) entry(k approval.Key, event approval.Event) (found approval.Entry) {
+func (h *rig) entry(k approval.Key, kind event.Kind) (found event.Entry) {
 	require.NoError(h.t, h.log.Sync())
-	require.NoError(h.t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {
-		if e.Workspace == k.Workspace && e.RequestID == k.ID && e.Event == event {
+	require.NoError(h.t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e event.Entry) error {
+		if e.Workspace == k.Workspace && e.RequestID == k.ID && e.Event == kind {
 			found = e
 		}
 		return nil
 	}))
-	require.Equal(h.t, event, found.Event)
+	require.Equal(h.t, kind, found.Event)
 	return found
 }

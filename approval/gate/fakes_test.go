@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
@@ -107,7 +107,7 @@ func (l *logBuffer) String() string {
 
 // hookedStore calls functions around one method of a store, for one kind of document.
 type hookedStore struct {
-	gate.Store
+	store.Store
 	method string
 	doc    approval.Doc             // "": every kind
 	before func(approval.Key) error // its error is the method's; may be nil
@@ -115,12 +115,12 @@ type hookedStore struct {
 }
 
 // before calls f right before a method.
-func before(s gate.Store, method string, d approval.Doc, f func(approval.Key)) hookedStore {
+func before(s store.Store, method string, d approval.Doc, f func(approval.Key)) hookedStore {
 	return hookedStore{Store: s, method: method, doc: d, before: func(k approval.Key) error { f(k); return nil }}
 }
 
 // failing fails a method.
-func failing(s gate.Store, method string, d approval.Doc, err error) hookedStore {
+func failing(s store.Store, method string, d approval.Doc, err error) hookedStore {
 	return hookedStore{Store: s, method: method, doc: d, before: func(approval.Key) error { return err }}
 }
 
@@ -145,7 +145,7 @@ func (h hookedStore) Read(ctx context.Context, d approval.Doc, k approval.Key) (
 	return b, err
 }
 
-func (h hookedStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
+func (h hookedStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
 	return h.call("Create", d, k, func() error { return h.Store.Create(ctx, d, k, b, how, alongside...) })
 }
 

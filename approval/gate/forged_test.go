@@ -11,13 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
 // writeDoc writes a file like a host program that does not have the MAC key.
 func (h *rig) writeDoc(d approval.Doc, k approval.Key, body string) {
-	require.NoError(h.t, h.store.Create(context.Background(), d, k, []byte(body), approval.Volatile))
+	require.NoError(h.t, h.store.Create(context.Background(), d, k, []byte(body), store.Volatile))
 }
 
 // Every file in the slot that is not a decision of this pending is described and
@@ -74,7 +77,7 @@ func TestForgedDecisions(t *testing.T) {
 			require.Zero(t, h.executor.count())
 			require.Contains(t, h.refusals(personal), `"`+k.ID+`.decision": decision is not valid for the pending request`)
 			require.Contains(t, h.logs.String(), "they hand them to the daemon", "and names the correct way")
-			require.Equal(t, []approval.Event{approval.EventRequested, approval.EventForged}, h.history(k))
+			require.Equal(t, []event.Kind{event.Requested, event.Forged}, h.history(k))
 			h.decide(decision(k, approval.Approved))
 			h.step(k)
 			require.Equal(t, "approved", h.outcome(k))
@@ -97,7 +100,7 @@ func TestDecisionsWithoutPending(t *testing.T) {
 	h.writeDoc(approval.DocDecision, key(2), `{"approved":true}`)
 	h.step(key(2))
 	require.Contains(t, h.refusals(personal), `"`+key(2).ID+`.decision": decision for a settled request`)
-	require.Equal(t, []approval.Event{approval.EventAutoRejected, approval.EventRefusedDecider}, h.history(key(2)))
+	require.Equal(t, []event.Kind{event.AutoRejected, event.RefusedDecider}, h.history(key(2)))
 	require.True(t, h.isSettled(key(2)))
 	require.Zero(t, h.executor.count())
 }
@@ -168,7 +171,7 @@ func TestUnknownWorkspace(t *testing.T) {
 		h.step(k)
 		require.Equal(t, "auto_rejected: workspace_unknown workspace=unknown", h.outcome(k))
 		require.True(t, h.isSettled(k))
-		require.Equal(t, []approval.Event{approval.EventAutoRejected}, h.history(k))
+		require.Equal(t, []event.Kind{event.AutoRejected}, h.history(k))
 	}
 	k := keyIn("unknown", 10)
 	h.writeDoc(approval.DocPending, k, request(k, "run", ""))
@@ -191,5 +194,5 @@ func TestChangedPending(t *testing.T) {
 	require.Zero(t, h.executor.count())
 	require.Equal(t, approval.StatusMalformed, h.response(k).Status, "a request has no such members")
 	_, err = h.decider().Decide(context.Background(), decision(k, approval.Approved))
-	require.ErrorIs(t, err, approval.ErrDecided)
+	require.ErrorIs(t, err, decide.ErrDecided)
 }

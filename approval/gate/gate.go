@@ -10,6 +10,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // sealer adds and verifies the MAC of a document. Open fails unless the MAC is
@@ -51,8 +54,8 @@ type executor interface {
 // Audit is the audit log. Append returns when the entry is durable. Note leaves that
 // to the next Append or Sync.
 type Audit interface {
-	Append(e approval.Entry) error
-	Note(e approval.Entry)
+	Append(e event.Entry) error
+	Note(e event.Entry)
 	Sync() error
 }
 
@@ -70,7 +73,7 @@ type Settings interface {
 	Workspace(name string) (approval.Workspace, bool)
 	Tool(name string) (approval.Tool, bool)
 	// Provers verify proofs. Without any, no proof can be verified.
-	Provers() approval.Provers
+	Provers() facts.Provers
 }
 
 // Words renders reasons for agents, programs and the audit log.
@@ -97,7 +100,7 @@ func say(w Words, r approval.Reason) string {
 // Gate is the state machine of the daemon. Fill in the fields, call Start, then
 // either Run or Step.
 type Gate struct {
-	Store    Store
+	Store    store.Store
 	Seal     sealer
 	Receipts receiptIssuer
 	Policy   Policy
@@ -174,8 +177,8 @@ func (g *Gate) changed(k approval.Key) {
 	}
 }
 
-func (g *Gate) noteEvent(k approval.Key, event approval.Event, fill func(*approval.Entry)) {
-	e := approval.Entry{Time: g.Now().UTC(), Event: event, Workspace: k.Workspace, RequestID: k.ID}
+func (g *Gate) noteEvent(k approval.Key, kind event.Kind, fill func(*event.Entry)) {
+	e := event.Entry{Time: g.Now().UTC(), Event: kind, Workspace: k.Workspace, RequestID: k.ID}
 	if fill != nil {
 		fill(&e)
 	}
@@ -186,7 +189,7 @@ func (g *Gate) noteEvent(k approval.Key, event approval.Event, fill func(*approv
 func (g *Gate) readIfExists(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, bool, error) {
 	b, err := g.Store.Read(ctx, d, k)
 	switch {
-	case errors.Is(err, approval.ErrMissing):
+	case errors.Is(err, store.ErrMissing):
 		return nil, false, nil
 	case err != nil:
 		return nil, false, err

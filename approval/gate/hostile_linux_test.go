@@ -14,7 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
+	"github.com/permesso-dev/permesso/approval/move"
 )
 
 // outsideMarker is in a file outside the folder. The gate would run that file if it
@@ -191,7 +193,7 @@ func TestHostileFolder(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			h.waitResponse(key(n), 4*time.Second)
-			require.Greater(t, h.response(key(n)).RespondedAt.Sub(began[n]), approval.IncompleteGrace-100*time.Millisecond, "refused before the grace period ended")
+			require.Greater(t, h.response(key(n)).RespondedAt.Sub(began[n]), move.IncompleteGrace-100*time.Millisecond, "refused before the grace period ended")
 			h.requireMalformed(t, key(n), c.want)
 		})
 	}
@@ -212,7 +214,7 @@ func (h *rig) requireMalformed(t *testing.T, k approval.Key, want string) {
 		return os.IsNotExist(err)
 	})
 	require.Contains(t, h.refusals(personal), `"`+k.ID+`.request"`)
-	require.Contains(t, h.history(k), approval.EventMalformed)
+	require.Contains(t, h.history(k), event.Malformed)
 }
 
 // requireNotContained searches everything that the gate wrote.

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // Arguments are bytes: they are kept, shown, recorded and run exactly as written.
@@ -67,7 +68,7 @@ func TestOtherRequestUnderTakenID(t *testing.T) {
 	require.Equal(t, pending, h.read(approval.DocPending, k))
 	require.False(t, h.has(approval.DocRequest, k))
 	require.Contains(t, h.refusals(personal), want)
-	require.Equal(t, []approval.Event{approval.EventRequested, approval.EventForged}, h.history(k))
+	require.Equal(t, []event.Kind{event.Requested, event.Forged}, h.history(k))
 
 	h.writeRequest(k, first) // the same bytes again are no forgery
 	h.step(k)
@@ -90,7 +91,7 @@ func TestOtherRequestUnderTakenID(t *testing.T) {
 		require.Len(t, h.executor.argsOf(k), 1)
 		require.Equal(t, before || body != first, h.refusalsOf(k))
 	}
-	require.Contains(t, h.history(k)[2:], approval.EventForged, "also after it was settled")
+	require.Contains(t, h.history(k)[2:], event.Forged, "also after it was settled")
 }
 
 func (h *rig) refusalsOf(k approval.Key) bool {
@@ -113,7 +114,7 @@ func TestRequestIsReadOnce(t *testing.T) {
 		for _, when := range []approval.Doc{approval.DocPending, approval.DocClaim, approval.DocRecord} {
 			t.Run(name+" before "+string(when)+" is written", func(t *testing.T) {
 				var h *rig
-				p := options{inline: true, store: func(s gate.Store) gate.Store {
+				p := options{inline: true, store: func(s store.Store) store.Store {
 					return before(s, "Create", when, func(k approval.Key) { change(h, k) })
 				}}
 				h = newRig(t, p)
@@ -228,7 +229,7 @@ func TestResponsesAreRestored(t *testing.T) {
 			})
 			h.waitFor(time.Second, "history", func() bool {
 				events := h.history(k)
-				return events[len(events)-1] == approval.EventResponseRestored
+				return events[len(events)-1] == event.ResponseRestored
 			})
 			info, err := os.Stat(filepath.Join(h.layout.Responses(personal), k.ID+".json"))
 			require.NoError(t, err)
@@ -254,7 +255,7 @@ func TestResponsesAreComparedWithRecords(t *testing.T) {
 	require.NoError(t, h.gate.RescanSettled(context.Background(), personal))
 	h.waitFor(5*time.Second, "response restored", func() bool { return h.has(approval.DocResponse, keys[0]) })
 	h.waitFor(5*time.Second, "forged response removed", func() bool { return !h.has(approval.DocResponse, forged) })
-	require.Equal(t, []approval.Event{approval.EventForged}, h.history(forged))
+	require.Equal(t, []event.Kind{event.Forged}, h.history(forged))
 	h.close()
 
 	require.NoError(t, os.WriteFile(path(keys[1]), []byte("{}"), 0o644))
@@ -271,7 +272,7 @@ func TestForgedResponseBeforeOutcome(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(`{"status":"approved"}`), 0o644))
 	h.step(k)
 	require.NoFileExists(t, path)
-	require.Equal(t, []approval.Event{approval.EventRequested, approval.EventForged}, h.history(k))
+	require.Equal(t, []event.Kind{event.Requested, event.Forged}, h.history(k))
 	h.decide(decision(k, approval.Denied))
 	h.step(k)
 	require.Equal(t, "denied: Denied by user", h.outcome(k))

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/move"
 )
 
 // index caches the state of the folders. Start builds it, and every Step corrects it.
@@ -135,12 +137,12 @@ func (x *index) addSettled(k approval.Key) {
 }
 
 // update records what a load of the documents showed.
-func (x *index) update(s *state, m approval.Move) {
+func (x *index) update(s *state, m move.Move) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if m == approval.NoMove {
+	if m == move.None {
 		x.deferredCleanup.remove(s.key)
-		if s.Record && !s.Retained && s.Response == approval.Absent {
+		if s.Record && !s.Retained && s.Response == move.Absent {
 			x.noResponse.set(s.key, true)
 		}
 	}
@@ -149,10 +151,10 @@ func (x *index) update(s *state, m approval.Move) {
 		x.dropPending(s.key)
 		x.addShort(s.key)
 		delete(x.dueAt, s.key)
-	case s.Pending == approval.Valid:
+	case s.Pending == move.Valid:
 		x.addPending(s.key)
 		x.dueAt[s.key] = s.ExpiresAt
-	case m == approval.NoMove:
+	case m == move.None:
 		x.dropPending(s.key)
 		delete(x.dueAt, s.key)
 	}
@@ -368,7 +370,7 @@ func (g *Gate) refuseStray(ctx context.Context, ws, name string) {
 		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("describe stray file failed")
 		return
 	}
-	g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventMalformed, Workspace: ws, Reason: why})
+	g.Audit.Note(event.Entry{Time: g.Now().UTC(), Event: event.Malformed, Workspace: ws, Reason: why})
 	if err := g.Store.RemoveStray(ctx, ws, name); err != nil {
 		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("remove stray file failed")
 	}

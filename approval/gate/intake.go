@@ -7,6 +7,12 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/move"
+	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // defaultTimeout is how long a request waits for a decision by default.
@@ -18,17 +24,17 @@ func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
 	ws, known := settings.Workspace(s.key.Workspace)
 	if !known {
 		return g.refuseLimited(ctx, s, approval.StatusAutoRejected,
-			approval.ErrWorkspaceRefused, approval.Because("workspace_unknown", "workspace", s.key.Workspace))
+			submit.ErrWorkspaceRefused, approval.Because("workspace_unknown", "workspace", s.key.Workspace))
 	}
 	if s.parseErr != nil || s.request == nil {
 		return g.refuseLimited(ctx, s, approval.StatusMalformed, approval.ErrMalformed, approval.Because("malformed", "detail", malformedText(s)))
 	}
 	r := s.request
 	if g.waitedTooLong(s, timeout(r, ws, s.now)) {
-		return g.refuseLimited(ctx, s, approval.StatusExpired, approval.ErrPaused, approval.Because("expired"))
+		return g.refuseLimited(ctx, s, approval.StatusExpired, submit.ErrPaused, approval.Because("expired"))
 	}
 	if who := s.origin().Principal; who != "" && ws.Principal != "" && who != ws.Principal {
-		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrWorkspaceRefused,
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, submit.ErrWorkspaceRefused,
 			approval.Because("other_principal", "approver", who, "principal", ws.Principal))
 	}
 	if g.degraded() {
@@ -85,7 +91,7 @@ func mainReason(r approval.Ruling) approval.Reason {
 func (g *Gate) allow(ctx context.Context, s *state, ev evaluation) (waiting bool, err error) {
 	tool := ev.tool
 	if why := g.index.reserveShortID(s.key, false); !why.IsZero() {
-		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrShortIDTaken, why)
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, submit.ErrShortIDTaken, why)
 	}
 	if !g.reserveRun(ctx, s, len(s.q), tool) {
 		return g.refuseDegraded(ctx, s)
@@ -93,13 +99,13 @@ func (g *Gate) allow(ctx context.Context, s *state, ev evaluation) (waiting bool
 	if !g.beginClaim(ctx, s.key, tool) {
 		g.releaseReservation(s.key)
 		if s.Cancel && g.keyPaused(s.key) {
-			return g.refuseLimited(ctx, s, approval.StatusCancelled, approval.ErrPaused, approval.Because("cancelled_paused"))
+			return g.refuseLimited(ctx, s, approval.StatusCancelled, submit.ErrPaused, approval.Because("cancelled_paused"))
 		}
 		return true, nil
 	}
-	why, reason := g.index.reserveShortID(s.key, true), approval.ErrShortIDTaken
+	why, reason := g.index.reserveShortID(s.key, true), submit.ErrShortIDTaken
 	if why.IsZero() {
-		reason = approval.ErrLimitReached
+		reason = submit.ErrLimitReached
 		why = g.limits(ev.ws.Name).over(s.now, ev.ws.Limits.WithDefaults(), false)
 	}
 	if !why.IsZero() {
@@ -130,14 +136,14 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 	limits := ev.ws.Limits.WithDefaults()
 	full, taken := g.index.reserve(s.key, limits.Pending)
 	if !taken.IsZero() {
-		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrShortIDTaken, taken)
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, submit.ErrShortIDTaken, taken)
 	}
 	if !full.IsZero() {
-		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrLimitReached, full)
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, submit.ErrLimitReached, full)
 	}
 	if why := g.limits(ev.ws.Name).over(s.now, limits, true); !why.IsZero() {
 		g.index.release(s.key)
-		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, approval.ErrLimitReached, why)
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, submit.ErrLimitReached, why)
 	}
 	p := g.newPending(s, ev)
 	body, err := p.Encode()
@@ -145,9 +151,9 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 		g.index.release(s.key)
 		return false, fmt.Errorf("encode pending: %w", err)
 	}
-	how := approval.Durable
-	if s.Pending == approval.Invalid {
-		how = approval.Replace
+	how := store.Durable
+	if s.Pending == move.Invalid {
+		how = store.Replace
 	}
 	g.index.ownEvents.set(s.key, g.Now().Add(cooldownPeriod))
 	if err := g.Store.Create(ctx, approval.DocPending, s.key, g.Seal.Seal(approval.DocPending, s.key, body), how); err != nil {
@@ -159,7 +165,7 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 		l = l.Str("tool", p.ToolName)
 	}
 	l.Msg("asked")
-	g.noteEvent(s.key, approval.EventRequested, func(e *approval.Entry) {
+	g.noteEvent(s.key, event.Requested, func(e *event.Entry) {
 		infoFromPending(p).fill(e, &ev.ruling)
 		e.Rule = ev.ruling.Rule
 		e.Exact, e.Channel, e.Sender = ev.ruling.Exact, p.Channel, p.Sender
@@ -171,7 +177,7 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 	}
 	s.retryAt = p.ExpiresAt
 	// No other document existed when this one was loaded. A later one wakes the key.
-	return !s.Cancel && !s.alsoAsFile && s.Decision == approval.Absent && s.Response == approval.Absent, nil
+	return !s.Cancel && !s.alsoAsFile && s.Decision == move.Absent && s.Response == move.Absent, nil
 }
 
 // newPending is the request as people see it. The agent's fields are data or prose.
@@ -183,7 +189,7 @@ func (g *Gate) newPending(s *state, ev evaluation) *approval.Pending {
 		ToolName: r.ToolName, SourceGroup: ws.Name, ChatJID: ws.ChatJID, RequestData: r.RequestData,
 		Timestamp: s.now.UTC(), RequestSHA256: approval.Digest(s.q), SessionID: r.SessionID, ClientID: f.ClientID,
 		ActionType: f.ActionType, Capability: f.Capability, Target: f.Target,
-		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: approval.ExpandQuoted(tool.Summary, r.RequestData),
+		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: facts.ExpandQuoted(tool.Summary, r.RequestData),
 		Territory: tool.Territory, Principal: f.Principal, AskOn: s.origin().AskOn, Ruling: ev.ruling,
 		ExpiresAt:       s.now.Add(timeout(r, ws, s.now)).UTC(),
 		RecurrenceCount: g.Policy.Recurrence(ws.Name, f.Capability, f.Tool, f.Target),
@@ -266,7 +272,7 @@ func (g *Gate) refuseLimited(ctx context.Context, s *state, st approval.Status, 
 // refusals.
 func (g *Gate) delayRefusal(s *state) (waiting bool, err error) {
 	if s.submission != nil {
-		g.reject(s.submission, fmt.Errorf("%w: too many refused requests from this workspace", approval.ErrLimitReached))
+		g.reject(s.submission, fmt.Errorf("%w: too many refused requests from this workspace", submit.ErrLimitReached))
 		return true, nil
 	}
 	s.retryAt = s.now.Add(time.Second)
@@ -279,10 +285,10 @@ const notEvaluated = "gate"
 // FactsOf returns a request as policy sees it. Everything that carries authority
 // comes from the settings.
 func FactsOf(settings Settings, workspace string, r *approval.Request, now time.Time) approval.Facts {
-	return factsFrom(settings, workspace, approval.Origin{}, r, now)
+	return factsFrom(settings, workspace, submit.Origin{}, r, now)
 }
 
-func factsFrom(settings Settings, workspace string, from approval.Origin, r *approval.Request, now time.Time) approval.Facts {
+func factsFrom(settings Settings, workspace string, from submit.Origin, r *approval.Request, now time.Time) approval.Facts {
 	ws, _ := settings.Workspace(workspace)
 	ws.Principal = cmp.Or(ws.Principal, from.Principal)
 	tool, known := approval.Tool{}, false
@@ -293,11 +299,11 @@ func factsFrom(settings Settings, workspace string, from approval.Origin, r *app
 	return approval.Facts{
 		RequestID: r.RequestID, Workspace: workspace, Autonomy: autonomy(ws, r.SessionID),
 		Tool: r.ToolName, KnownTool: known, ActionType: actionType(r, tool),
-		Capability: tool.Capability, Target: approval.Expand(tool.Target, r.RequestData), Trust: tool.Trust,
+		Capability: tool.Capability, Target: facts.Expand(tool.Target, r.RequestData), Trust: tool.Trust,
 		SessionID: r.SessionID, ClientID: from.Client(workspace), Principal: ws.Principal, Channel: channel, Sender: sender,
 		Cost: tool.Cost, Args: r.RequestData,
 		Agent:    approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
-		Question: r.Type == approval.TypeQuestion, Evidence: approval.EvidenceOf(tool, r, settings.Provers()), Now: now,
+		Question: r.Type == approval.TypeQuestion, Evidence: facts.Of(tool, r, settings.Provers()), Now: now,
 	}
 }
 
@@ -313,7 +319,7 @@ func GrantHolder(ws approval.Workspace) (channel, sender string) {
 // autonomy is the workspace's level. A session may only lower it.
 func autonomy(ws approval.Workspace, session string) string {
 	if own, ok := ws.Sessions[session]; ok {
-		return approval.LowerLevel(own, ws.Autonomy)
+		return grant.LowerLevel(own, ws.Autonomy)
 	}
 	return ws.Autonomy
 }

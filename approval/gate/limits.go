@@ -1,6 +1,8 @@
 package gate
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -45,10 +47,7 @@ func (g *Gate) Reconfigured() {
 			limiter.SetBurstAt(now, n)
 		}
 	}
-	var waiting []string
-	for ws := range g.queued {
-		waiting = append(waiting, ws)
-	}
+	waiting := slices.Collect(maps.Keys(g.queued))
 	g.mu.Unlock()
 	for _, ws := range waiting {
 		g.wakeQueued(ws)

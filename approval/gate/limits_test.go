@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -137,7 +137,7 @@ func TestSizeLimit(t *testing.T) {
 // refused later.
 func TestRefusalsAreLimited(t *testing.T) {
 	var writes atomic.Int64
-	h := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{PerMinute: 6}, store: func(s gate.Store) gate.Store {
+	h := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{PerMinute: 6}, store: func(s store.Store) store.Store {
 		return before(s, "Create", "", func(approval.Key) { writes.Add(1) })
 	}})
 	for name, body := range map[string]func(k approval.Key) string{
@@ -315,7 +315,7 @@ func TestNoWorkspaceStarvesAnother(t *testing.T) {
 	var steps, until atomic.Int64
 	single, woken := keyIn(other, 1), make(chan struct{})
 	var once sync.Once
-	h := newRig(t, options{store: func(s gate.Store) gate.Store {
+	h := newRig(t, options{store: func(s store.Store) store.Store {
 		return before(s, "Read", approval.DocRecord, func(k approval.Key) { // at least once a step
 			if k == single {
 				once.Do(func() { until.Store(steps.Load()) })

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/move"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // state is one key's documents, loaded and verified at one moment.
 type state struct {
-	approval.Documents
+	move.Documents
 	key approval.Key
 	now time.Time
 
@@ -49,7 +51,7 @@ func (g *Gate) load(ctx context.Context, k approval.Key) (*state, error) {
 	if _, only := g.index.onlyPending.take(k); only {
 		// The scan at start found nothing else. A later document causes an event, and
 		// the exclusive create protects the slot.
-		if err := g.loadPending(ctx, s); err != nil || s.Pending == approval.Valid {
+		if err := g.loadPending(ctx, s); err != nil || s.Pending == move.Valid {
 			return s, err
 		}
 		s = &state{key: k, now: s.now}
@@ -104,7 +106,7 @@ func (g *Gate) loadPending(ctx context.Context, s *state) error {
 	if err != nil || !ok {
 		return err
 	}
-	s.Pending, s.pBytes = approval.Invalid, b
+	s.Pending, s.pBytes = move.Invalid, b
 	body, err := g.Seal.Open(approval.DocPending, s.key, b)
 	if err != nil {
 		return nil //nolint:nilerr // without a seal it is a host program's request
@@ -112,7 +114,7 @@ func (g *Gate) loadPending(ctx context.Context, s *state) error {
 	if s.pending, err = approval.ParsePending(body, s.key); err != nil {
 		return err
 	}
-	s.Pending = approval.Valid
+	s.Pending = move.Valid
 	s.ExpiresAt = s.pending.ExpiresAt
 	return nil
 }
@@ -122,33 +124,17 @@ func (g *Gate) loadDecision(ctx context.Context, s *state) error {
 	if err != nil || !ok {
 		return err
 	}
-	s.Decision, s.dBytes = approval.Invalid, b
+	s.Decision, s.dBytes = move.Invalid, b
 	d, err := approval.OpenDecision(g.Seal, s.key, b)
 	if err != nil || s.pending == nil || d.PendingSHA256 != approval.Digest(s.pBytes) {
 		return nil //nolint:nilerr // unsound, as already stated
 	}
-	s.decision, s.Decision = d, approval.Valid
+	s.decision, s.Decision = d, move.Valid
 	s.Verdict, s.RunBefore = d.Verdict, d.RunBefore
 	if d.Approved {
 		s.tool, s.Tool = g.currentTool(s.pending)
 	}
 	return nil
-}
-
-// currentTool reads the tool once, so that the tool that is compared is the tool that
-// runs, even if the configuration changes in between.
-func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, approval.ToolState) {
-	if p.ToolName == "" {
-		return approval.Tool{}, approval.ToolSame
-	}
-	tool, ok := g.Settings.Tool(p.ToolName)
-	switch {
-	case !ok:
-		return tool, approval.ToolGone
-	case tool.SHA256() != p.ToolSHA256:
-		return tool, approval.ToolChanged
-	}
-	return tool, approval.ToolSame
 }
 
 func (g *Gate) loadRequest(ctx context.Context, s *state) error {
@@ -162,8 +148,8 @@ func (g *Gate) loadRequest(ctx context.Context, s *state) error {
 		s.alsoAsFile = ok || err != nil // the next load reads the file
 		return nil
 	}
-	if errors.Is(err, approval.ErrRefused) {
-		s.Request, s.parseErr = approval.Valid, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
+	if errors.Is(err, store.ErrRefused) {
+		s.Request, s.parseErr = move.Valid, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
 		return nil
 	}
 	if err != nil {
@@ -171,20 +157,20 @@ func (g *Gate) loadRequest(ctx context.Context, s *state) error {
 	}
 	if !ok {
 		g.seen.remove(s.key)
-		if s.Pending == approval.Invalid {
+		if s.Pending == move.Invalid {
 			s.q = s.pBytes
 			s.request, s.parseErr = approval.ParseHostRequest(s.q, s.key.ID)
 		}
 		return nil
 	}
-	s.q, s.Request = b, approval.Valid
-	if s.Record || s.Pending == approval.Valid {
+	s.q, s.Request = b, move.Valid
+	if s.Record || s.Pending == move.Valid {
 		s.RequestMatches = s.pending != nil && s.pending.RequestSHA256 == approval.Digest(b)
 		return nil
 	}
 	s.request, s.parseErr = approval.ParseRequest(b, s.key.ID)
 	if errors.Is(s.parseErr, approval.ErrIncomplete) {
-		s.Request, s.FirstSeen = approval.Invalid, g.firstSeen(s.key, s.now)
+		s.Request, s.FirstSeen = move.Invalid, g.firstSeen(s.key, s.now)
 	}
 	return nil
 }
@@ -203,9 +189,9 @@ func (g *Gate) loadResponse(ctx context.Context, s *state) error {
 	if err != nil || !ok {
 		return err
 	}
-	s.Response = approval.Invalid
+	s.Response = move.Invalid
 	if s.record != nil && string(b) == string(s.record.Response) {
-		s.Response = approval.Valid
+		s.Response = move.Valid
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 var loadedDocuments = []approval.Doc{
@@ -25,7 +25,7 @@ func TestDocumentsAreLoadedOnceAMove(t *testing.T) {
 		t.Run(tt.tool, func(t *testing.T) {
 			reads := make([]atomic.Int32, len(loadedDocuments))
 			var all atomic.Int32
-			h := newRig(t, options{store: func(s gate.Store) gate.Store {
+			h := newRig(t, options{store: func(s store.Store) store.Store {
 				for i, d := range loadedDocuments {
 					s = before(s, "Read", d, func(approval.Key) { reads[i].Add(1) })
 				}

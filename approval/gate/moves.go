@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/move"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // maxMoves is more than any key needs. Reaching it means that another process undoes
@@ -63,21 +66,21 @@ func (g *Gate) settleKey(ctx context.Context, k approval.Key) (retryAt time.Time
 			}
 		}
 		s.current = false
-		move, wake := approval.Next(s.Documents, s.now)
-		g.index.update(s, move)
-		g.rememberLate(s, move)
+		next, wake := move.Next(s.Documents, s.now)
+		g.index.update(s, next)
+		g.rememberLate(s, next)
 		if err := g.deliverResult(ctx, s); err != nil {
 			return time.Time{}, err
 		}
-		if waits(move) {
+		if waits(next) {
 			g.dropForgedResponse(ctx, s)
 			return wake, nil
 		}
-		if g.delay(move, s) {
+		if g.delay(next, s) {
 			g.rejectDegraded(s.submission)
 			return s.retryAt, nil
 		}
-		waiting, err := g.apply(ctx, move, s)
+		waiting, err := g.apply(ctx, next, s)
 		if err != nil || waiting {
 			return s.retryAt, err
 		}
@@ -87,18 +90,18 @@ func (g *Gate) settleKey(ctx context.Context, k approval.Key) (retryAt time.Time
 
 // rememberLate remembers that a key missed its deadline, so that a clock set back
 // cannot revive it.
-func (g *Gate) rememberLate(s *state, m approval.Move) {
+func (g *Gate) rememberLate(s *state, m move.Move) {
 	switch {
-	case m == approval.EndLate || m == approval.DecideExpiry:
+	case m == move.EndLate || m == move.DecideExpiry:
 		g.late.set(s.key, s.now)
-	case s.Record || s.Pending != approval.Valid:
+	case s.Record || s.Pending != move.Valid:
 		g.late.remove(s.key)
 	}
 }
 
-func waits(m approval.Move) bool {
+func waits(m move.Move) bool {
 	switch m {
-	case approval.NoMove, approval.WaitRunning, approval.WaitDecision, approval.WaitRequest:
+	case move.None, move.WaitRunning, move.WaitDecision, move.WaitRequest:
 		return true
 	}
 	return false
@@ -106,37 +109,35 @@ func waits(m approval.Move) bool {
 
 // apply makes one move. It reports waiting if the key has to wait, for example for a
 // handler slot.
-func (g *Gate) apply(ctx context.Context, m approval.Move, s *state) (waiting bool, err error) {
+func (g *Gate) apply(ctx context.Context, m move.Move, s *state) (waiting bool, err error) {
 	switch m {
-	case approval.Settle:
+	case move.Settle:
 		return g.settle(ctx, s)
-	case approval.EndInterrupted:
+	case move.EndInterrupted:
 		return false, g.endInterrupted(ctx, s)
-	case approval.RunAgain:
+	case move.RunAgain:
 		return g.runAgain(ctx, s)
-	case approval.RejectDecision:
-		return false, g.rejectDecision(ctx, s, approval.EventForged, "decision is not valid for the pending request; host programs must not write decisions: they hand them to the daemon")
-	case approval.RunClaim:
+	case move.RejectDecision:
+		return false, g.rejectDecision(ctx, s, event.Forged, "decision is not valid for the pending request; host programs must not write decisions: they hand them to the daemon")
+	case move.RunClaim:
 		return g.claimDecided(ctx, s)
-	case approval.EndToolGone:
-		return false, g.endDecided(ctx, s, approval.StatusFailed, fmt.Sprintf("Approved but tool '%s' is no longer available", s.pending.ToolName))
-	case approval.EndToolChanged:
-		return false, g.endDecided(ctx, s, approval.StatusFailed, "the tool changed, ask again")
-	case approval.EndLate:
+	case move.EndToolGone, move.EndToolChanged:
+		return false, g.endTool(ctx, s, m)
+	case move.EndLate:
 		return false, g.endDecided(ctx, s, approval.StatusExpired, "approved in time, not run: the gate was down")
-	case approval.EndVerdict:
+	case move.EndVerdict:
 		return false, g.endVerdict(ctx, s)
-	case approval.DropRequest:
+	case move.DropRequest:
 		return false, g.dropRequest(ctx, s)
-	case approval.RejectRequest:
+	case move.RejectRequest:
 		return g.rejectRequest(ctx, s)
-	case approval.DecideCancel:
+	case move.DecideCancel:
 		return false, g.decideWithoutPerson(ctx, s, approval.Cancelled)
-	case approval.DecideExpiry:
+	case move.DecideExpiry:
 		return false, g.decideWithoutPerson(ctx, s, approval.Expired)
-	case approval.Intake:
+	case move.Intake:
 		return g.intake(ctx, s)
-	case approval.DropCancel:
+	case move.DropCancel:
 		err := g.Store.Remove(ctx, approval.DocCancel, s.key)
 		s.Cancel, s.current = false, err == nil
 		return false, err
@@ -146,9 +147,9 @@ func (g *Gate) apply(ctx context.Context, m approval.Move, s *state) (waiting bo
 
 // settle is row 1: C is the outcome. It restores the response and removes the rest.
 func (g *Gate) settle(ctx context.Context, s *state) (waiting bool, err error) {
-	if s.Retained && (s.Response != approval.Valid || g.unsyncedResponses.has(s.key)) {
+	if s.Retained && (s.Response != move.Valid || g.unsyncedResponses.has(s.key)) {
 		if !g.endUnfinished(s) {
-			g.noteRequestEvent(s, approval.EventResponseRestored, "")
+			g.noteRequestEvent(s, event.ResponseRestored, "")
 		}
 		show := func() (func() error, error) { return g.publish(ctx, s.key, s.record.Response) }
 		if err := g.showResponse(s.key, show); err != nil {
@@ -167,9 +168,9 @@ func (g *Gate) settle(ctx context.Context, s *state) (waiting bool, err error) {
 
 // settled records that the key has only its record and its response.
 func (s *state) settled() {
-	s.Request, s.Cancel, s.Pending, s.Decision, s.Claim = approval.Absent, false, approval.Absent, approval.Absent, false
+	s.Request, s.Cancel, s.Pending, s.Decision, s.Claim = move.Absent, false, move.Absent, move.Absent, false
 	if s.Retained {
-		s.Response = approval.Valid
+		s.Response = move.Valid
 	}
 	s.current = true
 }
@@ -177,7 +178,7 @@ func (s *state) settled() {
 // endUnfinished reports that other documents of the request still exist. A missing
 // response was then never written, not removed.
 func (g *Gate) endUnfinished(s *state) bool {
-	return s.Pending != approval.Absent || s.Decision != approval.Absent || s.Claim || s.Request != approval.Absent
+	return s.Pending != move.Absent || s.Decision != move.Absent || s.Claim || s.Request != move.Absent
 }
 
 // publish writes a response and makes it visible. The returned function makes it
@@ -214,12 +215,12 @@ func (s *state) leftovers() []approval.Doc {
 		there bool
 		doc   approval.Doc
 	}{
-		{s.Decision != approval.Absent, approval.DocDecision},
+		{s.Decision != move.Absent, approval.DocDecision},
 		{s.Claim, approval.DocAgain},
 		{s.Claim, approval.DocClaim},
-		{s.Request != approval.Absent && s.submission == nil, approval.DocRequest},
+		{s.Request != move.Absent && s.submission == nil, approval.DocRequest},
 		{s.Cancel, approval.DocCancel},
-		{s.Pending != approval.Absent, approval.DocPending},
+		{s.Pending != move.Absent, approval.DocPending},
 	} {
 		if x.there {
 			docs = append(docs, x.doc)
@@ -241,26 +242,26 @@ func (g *Gate) cleanUp(ctx context.Context, k approval.Key, docs []approval.Doc)
 // record.
 func (g *Gate) rejectForeign(ctx context.Context, s *state) (waiting bool, err error) {
 	if s.dBytes != nil && string(s.dBytes) != string(s.record.Decision) {
-		if err := g.rejectDecision(ctx, s, approval.EventRefusedDecider, "decision for a settled request"); err != nil {
+		if err := g.rejectDecision(ctx, s, event.RefusedDecider, "decision for a settled request"); err != nil {
 			return false, err
 		}
 	}
-	if s.q != nil && s.Request != approval.Absent && approval.Digest(s.q) != s.record.RequestSHA256 {
+	if s.q != nil && s.Request != move.Absent && approval.Digest(s.q) != s.record.RequestSHA256 {
 		return g.rejectRequest(ctx, s)
 	}
 	return false, nil
 }
 
-func (g *Gate) rejectDecision(ctx context.Context, s *state, event approval.Event, why string) error {
+func (g *Gate) rejectDecision(ctx context.Context, s *state, kind event.Kind, why string) error {
 	if err := g.Store.Refuse(ctx, s.key.Workspace, s.key.ID+".decision", why); err != nil {
 		return fmt.Errorf("describe decision: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
-	g.noteRequestEvent(s, event, why)
+	g.noteRequestEvent(s, kind, why)
 	if err := g.Store.Remove(ctx, approval.DocDecision, s.key); err != nil {
 		return err
 	}
-	s.decision, s.dBytes, s.Decision, s.current = nil, nil, approval.Absent, true
+	s.decision, s.dBytes, s.Decision, s.current = nil, nil, move.Absent, true
 	return nil
 }
 
@@ -275,7 +276,7 @@ func (g *Gate) rejectRequest(ctx context.Context, s *state) (waiting bool, err e
 		return false, fmt.Errorf("describe request: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
-	g.noteRequestEvent(s, approval.EventForged, why)
+	g.noteRequestEvent(s, event.Forged, why)
 	return false, g.dropRequest(ctx, s)
 }
 
@@ -286,16 +287,16 @@ func (g *Gate) dropRequest(ctx context.Context, s *state) error {
 		return err
 	}
 	g.seen.remove(s.key)
-	s.q, s.Request, s.RequestMatches, s.current = nil, approval.Absent, false, true
+	s.q, s.Request, s.RequestMatches, s.current = nil, move.Absent, false, true
 	return nil
 }
 
 // dropForgedResponse removes a response without a record.
 func (g *Gate) dropForgedResponse(ctx context.Context, s *state) {
-	if s.Record || s.Response == approval.Absent {
+	if s.Record || s.Response == move.Absent {
 		return
 	}
-	g.noteRequestEvent(s, approval.EventForged, "response not written by the gate")
+	g.noteRequestEvent(s, event.Forged, "response not written by the gate")
 	if err := g.Store.Remove(ctx, approval.DocResponse, s.key); err != nil {
 		g.Log.Error().Str("ws", s.key.Workspace).Str("id", s.key.ID).Err(err).Msg("remove forged response failed")
 	}
@@ -317,13 +318,13 @@ func (g *Gate) decideWithoutPerson(ctx context.Context, s *state, v approval.Ver
 		return err
 	}
 	file := g.Seal.Seal(approval.DocDecision, s.key, body)
-	err = g.Store.Create(ctx, approval.DocDecision, s.key, file, approval.Volatile)
-	if errors.Is(err, approval.ErrExists) {
+	err = g.Store.Create(ctx, approval.DocDecision, s.key, file, store.Volatile)
+	if errors.Is(err, store.ErrExists) {
 		return nil // already decided; the next load reads by whom
 	}
 	if err != nil {
 		return fmt.Errorf("write decision: %w", err)
 	}
-	s.decision, s.dBytes, s.Decision, s.Verdict = d, file, approval.Valid, v
+	s.decision, s.dBytes, s.Decision, s.Verdict = d, file, move.Valid, v
 	return g.endVerdict(ctx, s)
 }

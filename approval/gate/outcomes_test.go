@@ -12,7 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -20,20 +23,20 @@ import (
 // ran, what the audit log says.
 func TestOutcomes(t *testing.T) {
 	const question = `{"request_id":"0000000100000000abcdef01","type":"question","title":"Which?"}`
-	code := func(c string) func(*approval.DecisionInput) { return func(a *approval.DecisionInput) { a.Code = c } }
+	code := func(c string) func(*decide.Input) { return func(a *decide.Input) { a.Code = c } }
 	for name, c := range map[string]struct {
 		tool    string
 		verdict approval.Verdict
-		fill    func(*approval.DecisionInput)
+		fill    func(*decide.Input)
 		between func(*rig, approval.Key) // after the decision, before the gate sees it
 		want    string
 		ran     int
-		history []approval.Event // after approval_requested
+		history []event.Kind // after approval_requested
 		check   func(*testing.T, *approval.Response)
 	}{
 		"approve": {
 			tool: "run", verdict: approval.Approved, fill: code("1"), want: "approved", ran: 1,
-			history: []approval.Event{approval.EventApproved, approval.EventExecuted},
+			history: []event.Kind{event.Approved, event.Executed},
 			check: func(t *testing.T, r *approval.Response) {
 				require.JSONEq(t, `{"done":true}`, string(r.Result))
 				require.Equal(t, "1", *r.Decision.Code)
@@ -45,23 +48,23 @@ func TestOutcomes(t *testing.T) {
 		},
 		"approve with a note": {
 			tool: "run", verdict: approval.Approved, want: "approved", ran: 1,
-			fill:    func(a *approval.DecisionInput) { a.Code, a.Note = "4", "mind the\ntime zone" },
-			history: []approval.Event{approval.EventApproved, approval.EventExecuted},
+			fill:    func(a *decide.Input) { a.Code, a.Note = "4", "mind the\ntime zone" },
+			history: []event.Kind{event.Approved, event.Executed},
 			check:   func(t *testing.T, r *approval.Response) { require.Equal(t, "mind the\ntime zone", *r.Decision.Note) },
 		},
 		"approve without a handler": {
 			tool: "receipt", verdict: approval.Approved, want: "approved", ran: 1,
-			history: []approval.Event{approval.EventApproved, approval.EventReleased},
+			history: []event.Kind{event.Approved, event.Released},
 			check:   func(t *testing.T, r *approval.Response) { require.NotNil(t, r.Receipt) },
 		},
 		"the handler fails": {
 			tool: "fails", verdict: approval.Approved, want: "failed: Execution failed: boom", ran: 1,
-			history: []approval.Event{approval.EventApproved, approval.EventFailed},
+			history: []event.Kind{event.Approved, event.Failed},
 		},
 		"deny with a reason": {
 			tool: "run", verdict: approval.Denied, want: "denied: Denied by user",
-			fill:    func(a *approval.DecisionInput) { a.Code, a.Feedback = "3", "not on a Sunday" },
-			history: []approval.Event{approval.EventDeniedByUser},
+			fill:    func(a *decide.Input) { a.Code, a.Feedback = "3", "not on a Sunday" },
+			history: []event.Kind{event.DeniedByUser},
 			check: func(t *testing.T, r *approval.Response) {
 				require.Equal(t, "not on a Sunday", *r.Feedback)
 				require.Nil(t, r.Receipt)
@@ -69,26 +72,26 @@ func TestOutcomes(t *testing.T) {
 		},
 		"override": {
 			tool: "run", verdict: approval.Overridden,
-			fill:    func(a *approval.DecisionInput) { a.Code, a.Override = "5", "at six, not at five" },
+			fill:    func(a *decide.Input) { a.Code, a.Override = "5", "at six, not at five" },
 			want:    "overridden: Not run: the approver asks for a change, see decision.override",
-			history: []approval.Event{approval.EventOverridden},
+			history: []event.Kind{event.Overridden},
 			check: func(t *testing.T, r *approval.Response) {
 				require.Equal(t, "at six, not at five", *r.Decision.Override)
 			},
 		},
 		"request_more": {
 			tool: "run", verdict: approval.RequestMore,
-			fill:    func(a *approval.DecisionInput) { a.Feedback = "to whom?" },
+			fill:    func(a *decide.Input) { a.Feedback = "to whom?" },
 			want:    "request_more: Not run: the approver asks for more, see feedback",
-			history: []approval.Event{approval.EventRequestMore},
+			history: []event.Kind{event.RequestMore},
 			check: func(t *testing.T, r *approval.Response) {
 				require.Equal(t, "to whom?", *r.Feedback)
 				require.Equal(t, "answer_from_facts_or_resubmit", *r.RequiredResponse)
 			},
 		},
 		"a question is answered": {
-			verdict: approval.Answered, fill: func(a *approval.DecisionInput) { a.Text = "the \"second\"" }, want: "answered",
-			history: []approval.Event{approval.EventAnswered},
+			verdict: approval.Answered, fill: func(a *decide.Input) { a.Text = "the \"second\"" }, want: "answered",
+			history: []event.Kind{event.Answered},
 			check: func(t *testing.T, r *approval.Response) {
 				require.JSONEq(t, `{"answer":"the \"second\""}`, string(r.Result))
 			},
@@ -96,29 +99,29 @@ func TestOutcomes(t *testing.T) {
 		"the tool is gone": {
 			tool: "run", verdict: approval.Approved, want: "failed: Approved but tool 'run' is no longer available",
 			between: func(h *rig, _ approval.Key) { h.setTool("run", approval.Tool{}) },
-			history: []approval.Event{approval.EventFailed},
+			history: []event.Kind{event.Failed},
 		},
 		"the tool changed": {
 			tool: "run", verdict: approval.Approved, want: "failed: the tool changed, ask again",
 			between: func(h *rig, _ approval.Key) {
 				h.setTool("run", approval.Tool{Name: "run", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/other"}}})
 			},
-			history: []approval.Event{approval.EventFailed},
+			history: []event.Kind{event.Failed},
 		},
 		"an unknown tool": {
 			tool: "unknown_tool", verdict: approval.Approved,
 			want:    "failed: Approved but tool 'unknown_tool' is no longer available",
-			history: []approval.Event{approval.EventFailed},
+			history: []event.Kind{event.Failed},
 		},
 		"at run_before": {
 			tool: "run", verdict: approval.Approved, want: "approved", ran: 1,
 			between: func(h *rig, _ approval.Key) { h.clock.move(gate.DefaultRunBefore) },
-			history: []approval.Event{approval.EventApproved, approval.EventExecuted},
+			history: []event.Kind{event.Approved, event.Executed},
 		},
 		"run_before has passed": {
 			tool: "run", verdict: approval.Approved, want: "expired: approved in time, not run: the gate was down",
 			between: func(h *rig, _ approval.Key) { h.clock.move(gate.DefaultRunBefore + time.Nanosecond) },
-			history: []approval.Event{approval.EventExpired},
+			history: []event.Kind{event.Expired},
 		},
 		"approved after the client gave up": {
 			// The client's timeout does not affect the gate: the response is there
@@ -130,17 +133,17 @@ func TestOutcomes(t *testing.T) {
 				<-ctx.Done()
 				require.False(h.t, h.has(approval.DocResponse, k), "not yet")
 			},
-			history: []approval.Event{approval.EventApproved, approval.EventExecuted},
+			history: []event.Kind{event.Approved, event.Executed},
 		},
 		"cancelled too late": {
 			tool: "run", verdict: approval.Approved, want: "approved", ran: 1,
 			between: func(h *rig, k approval.Key) { h.cancel(k) },
-			history: []approval.Event{approval.EventApproved, approval.EventExecuted},
+			history: []event.Kind{event.Approved, event.Executed},
 		},
 		"approved in time, seen after the deadline": {
 			tool: "run", verdict: approval.Approved, want: "approved", ran: 1,
 			between: func(h *rig, _ approval.Key) { h.clock.move(9 * time.Minute) }, // the request's timeout is 5 minutes
-			history: []approval.Event{approval.EventApproved, approval.EventExecuted},
+			history: []event.Kind{event.Approved, event.Executed},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +166,7 @@ func TestOutcomes(t *testing.T) {
 			require.Equal(t, c.want, h.outcome(k))
 			require.Len(t, h.executor.argsOf(k), c.ran)
 			require.True(t, h.isSettled(k))
-			require.Equal(t, append([]approval.Event{approval.EventRequested}, c.history...), h.history(k))
+			require.Equal(t, append([]event.Kind{event.Requested}, c.history...), h.history(k))
 			rec := h.record(k)
 			require.Equal(t, string(h.read(approval.DocResponse, k)), string(rec.Response), "the record holds the response's bytes")
 			require.NotEmpty(t, rec.Decision)
@@ -183,9 +186,9 @@ func TestDeadline(t *testing.T) {
 	h.clock.move(time.Nanosecond)
 	h.step(k)
 	require.Equal(t, "expired: Approval expired (no response within timeout)", h.outcome(k))
-	require.Equal(t, []approval.Event{approval.EventRequested, approval.EventExpired}, h.history(k))
+	require.Equal(t, []event.Kind{event.Requested, event.Expired}, h.history(k))
 	_, err := h.decider().Decide(context.Background(), decision(k, approval.Approved))
-	require.ErrorIs(t, err, approval.ErrDecided)
+	require.ErrorIs(t, err, decide.ErrDecided)
 	h.step(k)
 	require.Zero(t, h.executor.count())
 }
@@ -219,7 +222,7 @@ func TestCancel(t *testing.T) {
 	h.cancel(key(1))
 	h.step(key(1))
 	require.Equal(t, "cancelled: Cancelled before a decision", h.outcome(key(1)))
-	require.Equal(t, []approval.Event{approval.EventRequested, approval.EventCancelled}, h.history(key(1)))
+	require.Equal(t, []event.Kind{event.Requested, event.Cancelled}, h.history(key(1)))
 
 	h.cancel(key(2)) // there is no such request
 	h.step(key(2))
@@ -241,7 +244,7 @@ func TestCrashSweep(t *testing.T) {
 	h.crashAtClaim(claimed, "run")
 	h.crashAtClaim(rerun, "again")
 	h.writeRequest(dropped, request(dropped, "auto", ""))
-	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, orphan, []byte(`{}`), approval.Volatile))
+	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, orphan, []byte(`{}`), store.Volatile))
 	temp := filepath.Join(h.layout.Decisions(personal), ".tmp-1234")
 	require.NoError(t, os.WriteFile(temp, []byte("half"), 0o600))
 
@@ -347,7 +350,7 @@ func TestIdempotentRerunCarriesItsKey(t *testing.T) {
 func TestNothingRunsWithoutClaim(t *testing.T) {
 	boom := errors.New("no space left on device")
 	for name, p := range map[string]options{
-		"the claim":       {store: func(s gate.Store) gate.Store { return failing(s, "Create", approval.DocClaim, boom) }},
+		"the claim":       {store: func(s store.Store) store.Store { return failing(s, "Create", approval.DocClaim, boom) }},
 		"the audit entry": {audit: func(a gate.Audit) gate.Audit { return failingAudit{a, boom} }},
 	} {
 		for _, inline := range []bool{true, false} {
@@ -376,7 +379,7 @@ func TestUnclaimedRerunIsInterrupted(t *testing.T) {
 	boom := errors.New("no space left on device")
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.crashAtClaim(k, "again")
-	h.options.store = func(s gate.Store) gate.Store { return failing(s, "Create", approval.DocAgain, boom) }
+	h.options.store = func(s store.Store) store.Store { return failing(s, "Create", approval.DocAgain, boom) }
 	h.reopen()
 	h.step(h.keys...)
 	require.Equal(t, approval.StatusInterrupted, h.response(k).Status)
@@ -390,7 +393,7 @@ type failingAudit struct {
 	err error
 }
 
-func (s failingAudit) Append(approval.Entry) error { return s.err }
+func (s failingAudit) Append(event.Entry) error { return s.err }
 
 // An outcome that cannot be written stays in memory, and is written later without a
 // second run.
@@ -422,6 +425,6 @@ func TestRulings(t *testing.T) {
 	require.True(t, h.has(approval.DocPending, key(2)), "an allow for an unknown tool asks")
 	require.Equal(t, "auto_approved", h.outcome(key(3)))
 	require.True(t, h.response(key(3)).Decision.Auto)
-	require.Equal(t, []approval.Event{approval.EventAutoApproved, approval.EventExecuted}, h.history(key(3)))
-	require.Equal(t, []approval.Event{approval.EventAutoRejected}, h.history(key(1)))
+	require.Equal(t, []event.Kind{event.AutoApproved, event.Executed}, h.history(key(3)))
+	require.Equal(t, []event.Kind{event.AutoRejected}, h.history(key(1)))
 }

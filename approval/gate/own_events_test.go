@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // TestAskReadsDocumentsOnce: the gate does not read again what it has just written,
@@ -35,7 +36,7 @@ func TestAskReadsDocumentsOnce(t *testing.T) {
 	} {
 		t.Run(why, func(t *testing.T) {
 			var loads atomic.Int32
-			h := newRig(t, options{frozenClock: true, inline: true, store: func(s gate.Store) gate.Store {
+			h := newRig(t, options{frozenClock: true, inline: true, store: func(s store.Store) store.Store {
 				return before(s, "Read", approval.DocRecord, func(approval.Key) { loads.Add(1) })
 			}})
 			tt.ask(h)
@@ -50,7 +51,7 @@ func TestAskReadsDocumentsOnce(t *testing.T) {
 }
 
 // freshOrigin is apiClient with an id that was just generated.
-var freshOrigin = approval.Origin{ClientID: apiClient.ClientID, Fresh: true}
+var freshOrigin = submit.Origin{ClientID: apiClient.ClientID, Fresh: true}
 
 // TestFreshIDUsedTwice: if an id is wrongly marked as fresh, nothing is overwritten
 // and nothing runs twice.
@@ -74,7 +75,7 @@ func TestFreshIDUsedTwice(t *testing.T) {
 // TestFreshSubmissionWhilePaused: only the first load skips reading the documents.
 func TestFreshSubmissionWhilePaused(t *testing.T) {
 	var loads atomic.Int32
-	h := newRig(t, options{frozenClock: true, store: func(s gate.Store) gate.Store {
+	h := newRig(t, options{frozenClock: true, store: func(s store.Store) store.Store {
 		return before(s, "Read", approval.DocRecord, func(approval.Key) { loads.Add(1) })
 	}})
 	h.gate.Pauses = alwaysPaused{}
@@ -92,7 +93,7 @@ func TestFreshSubmissionWhilePaused(t *testing.T) {
 	h.waitFor(5*time.Second, "rest", h.gate.Idle)
 	require.NotZero(t, loads.Load())
 	cancel()
-	require.ErrorIs(t, <-remaining, approval.ErrPaused)
+	require.ErrorIs(t, <-remaining, submit.ErrPaused)
 }
 
 // TestForeignEventsWakeTheKey: an event that our own write did not cause wakes its
@@ -106,7 +107,7 @@ func TestForeignEventsWakeTheKey(t *testing.T) {
 		"a decision":   {doc: approval.DocDecision},
 		"a response":   {doc: approval.DocResponse},
 		"a late event": {doc: approval.DocPending, do: func(h *rig) { h.clock.move(4 * time.Second) }},
-		"after a failed write": {doc: approval.DocPending, plan: options{store: func(s gate.Store) gate.Store {
+		"after a failed write": {doc: approval.DocPending, plan: options{store: func(s store.Store) store.Store {
 			return failing(s, "Create", approval.DocPending, syscall.EIO)
 		}}},
 	} {
@@ -141,7 +142,7 @@ func TestAskWithOtherDocumentsPresent(t *testing.T) {
 	h.ask(key(2), request(key(2), "run", ""))
 	require.False(t, h.has(approval.DocResponse, key(2)), "it was not approved")
 
-	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, key(3), []byte(`{"approved":true}`), approval.Volatile))
+	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, key(3), []byte(`{"approved":true}`), store.Volatile))
 	h.ask(key(3), request(key(3), "run", ""))
 	require.False(t, h.has(approval.DocDecision, key(3)), "it existed before the ask")
 	require.Contains(t, h.refusals(personal), "decision is not valid")

@@ -2,6 +2,8 @@ package gate
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -66,10 +68,7 @@ func (g *Gate) Resumed() {
 		return
 	}
 	g.mu.Lock()
-	var names []string
-	for ws := range g.paused {
-		names = append(names, ws)
-	}
+	names := slices.Collect(maps.Keys(g.paused))
 	g.mu.Unlock()
 	for _, ws := range names {
 		if g.Pauses.Enter(ws) {

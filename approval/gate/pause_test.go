@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -186,7 +186,7 @@ func (h *rig) claimed(n int) map[int]bool {
 // A paused key is not stepped until an event.
 func TestPausedKeysAreNotPolled(t *testing.T) {
 	var reads atomic.Int64
-	h := newRig(t, options{store: func(s gate.Store) gate.Store { return before(s, "Read", "", func(approval.Key) { reads.Add(1) }) }})
+	h := newRig(t, options{store: func(s store.Store) store.Store { return before(s, "Read", "", func(approval.Key) { reads.Add(1) }) }})
 	h.gate.Pauses = &ipc.PauseGuard{Store: h.store}
 	h.pause(personal)
 	h.run(0)

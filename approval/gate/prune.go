@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // Default retention.
@@ -45,7 +47,7 @@ func (p Pruned) IsZero() bool { return p.Records+p.Responses+p.Refusals+p.Marker
 // Pruner finds documents that are older than their retention. It changes nothing, and
 // works with or without a daemon.
 type Pruner struct {
-	Store     Store
+	Store     store.Store
 	Seal      sealer
 	Responses time.Duration // since the request ended
 	Records   time.Duration
@@ -145,7 +147,7 @@ func (a *expiredFiles) total(k approval.Key, record, response bool) (n Pruned) {
 // harmless.
 func (p *Pruner) expired(ctx context.Context, k approval.Key, now time.Time) (record, response bool, err error) {
 	b, err := p.Store.Read(ctx, approval.DocRecord, k)
-	if errors.Is(err, approval.ErrMissing) {
+	if errors.Is(err, store.ErrMissing) {
 		return false, false, nil // a response without a record: the gate removes it
 	}
 	if err != nil {
@@ -176,9 +178,9 @@ var unfinished = []approval.Doc{
 func (p *Pruner) exists(ctx context.Context, d approval.Doc, k approval.Key) (bool, error) {
 	_, err := p.Store.Read(ctx, d, k)
 	switch {
-	case errors.Is(err, approval.ErrMissing):
+	case errors.Is(err, store.ErrMissing):
 		return false, nil
-	case errors.Is(err, approval.ErrRefused):
+	case errors.Is(err, store.ErrRefused):
 		return true, nil
 	}
 	return err == nil, err
@@ -355,8 +357,8 @@ func (g *Gate) pruneOrphans(ctx context.Context, p *Pruner, ws string, markers m
 }
 
 func (g *Gate) logPruned(ws string, n Pruned) error {
-	return g.Audit.Append(approval.Entry{
-		Time: g.Now().UTC(), Event: approval.EventPruned, Workspace: ws,
+	return g.Audit.Append(event.Entry{
+		Time: g.Now().UTC(), Event: event.Pruned, Workspace: ws,
 		Detail: fmt.Sprintf("%d records, %d responses, %d markers, %d descriptions", n.Records, n.Responses, n.Markers, n.Refusals),
 	})
 }

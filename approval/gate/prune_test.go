@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -147,7 +149,7 @@ func TestPruneRemovesMarkersAndDescriptions(t *testing.T) {
 	h := newSettledRig(t, options{}, 0)
 	orphan := key(2)
 	for _, k := range []approval.Key{key(1), orphan} {
-		require.NoError(t, h.store.Create(context.Background(), approval.DocRedeemed, k, []byte("{}"), approval.Durable))
+		require.NoError(t, h.store.Create(context.Background(), approval.DocRedeemed, k, []byte("{}"), store.Durable))
 	}
 	require.NoError(t, h.store.Refuse(context.Background(), personal, "evil.json", "no"))
 	h.clock.move(89 * day)
@@ -177,9 +179,9 @@ func TestPruningIsAudited(t *testing.T) {
 	h := newSettledRig(t, options{}, 91*day)
 	h.prune()
 	require.NoError(t, h.log.Sync())
-	var last approval.Entry
-	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error { last = e; return nil }))
-	require.Equal(t, approval.EventPruned, last.Event)
+	var last event.Entry
+	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e event.Entry) error { last = e; return nil }))
+	require.Equal(t, event.Pruned, last.Event)
 	require.Equal(t, personal, last.Workspace)
 	require.Equal(t, "1 records, 1 responses, 0 markers, 0 descriptions", last.Detail)
 
@@ -233,7 +235,7 @@ func TestPrunedIDIsNotUsedBeforeSync(t *testing.T) {
 	var h *rig
 	var ran atomic.Int32
 	pruning := false
-	h = newRig(t, options{store: func(s gate.Store) gate.Store {
+	h = newRig(t, options{store: func(s store.Store) store.Store {
 		s = hookedStore{Store: s, method: "Remove", doc: approval.DocRecord, after: func(k approval.Key) {
 			h.writeRequest(k, request(k, "auto", `{"again":1}`))
 			h.gate.Wake(k)

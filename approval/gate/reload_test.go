@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // changingConfig changes after it was read n times.
@@ -86,7 +88,7 @@ func (m *configSnapshot) Tool(name string) (approval.Tool, bool) {
 	return t, ok
 }
 
-func (m *configSnapshot) Provers() approval.Provers { return nil }
+func (m *configSnapshot) Provers() facts.Provers { return nil }
 
 // Judge allows the tool only in this configuration's harmless form.
 func (m *configSnapshot) Judge(f approval.Facts) approval.Ruling {
@@ -168,7 +170,7 @@ func TestAlive(t *testing.T) {
 			for _, ws := range tt.stuck {
 				stuck[ws] = true
 			}
-			h := newRig(t, options{store: func(s gate.Store) gate.Store {
+			h := newRig(t, options{store: func(s store.Store) store.Store {
 				return before(s, "Read", "", func(k approval.Key) {
 					if stuck[k.Workspace] {
 						<-hang

@@ -9,6 +9,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // refusingPolicy refuses in Reserve.
@@ -30,7 +31,7 @@ func (*counters) Failure() error      { return nil }
 
 // countingHealthStore counts the space reservations.
 type countingHealthStore struct {
-	gate.Store
+	store.Store
 	counters *counters
 }
 
@@ -58,7 +59,7 @@ func TestReserveCanRefuse(t *testing.T) {
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			b := &counters{}
-			h := newRig(t, options{frozenClock: true, inline: true, store: func(s gate.Store) gate.Store {
+			h := newRig(t, options{frozenClock: true, inline: true, store: func(s store.Store) store.Store {
 				return &countingHealthStore{s, b}
 			}})
 			h.gate.Pauses = b

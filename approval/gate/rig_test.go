@@ -19,9 +19,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -45,8 +49,8 @@ type options struct {
 	quietHours  approval.QuietHours
 	tools       map[string]approval.Tool
 	rules       []policy.Rule
-	provers     approval.Provers
-	store       func(gate.Store) gate.Store // wraps the real store
+	provers     facts.Provers
+	store       func(store.Store) store.Store // wraps the real store
 	audit       func(gate.Audit) gate.Audit
 	fs          ipc.FS // nil: the real one
 }
@@ -151,7 +155,7 @@ func (h *rig) Tool(name string) (approval.Tool, bool) {
 }
 
 // Provers implements gate.Settings.
-func (h *rig) Provers() approval.Provers { return h.options.provers }
+func (h *rig) Provers() facts.Provers { return h.options.provers }
 
 // setTool sets a tool; the zero Tool removes it.
 func (h *rig) setTool(name string, tool approval.Tool) {
@@ -217,12 +221,12 @@ func person(name string) approval.Person {
 	return approval.Person{Channel: "local", ID: "1000", Name: name}
 }
 
-func decision(k approval.Key, v approval.Verdict) approval.DecisionInput {
-	return approval.DecisionInput{Key: k, Verdict: v, By: person("ann"), Via: "cli"}
+func decision(k approval.Key, v approval.Verdict) decide.Input {
+	return decide.Input{Key: k, Verdict: v, By: person("ann"), Via: "cli"}
 }
 
 // decide decides without an error.
-func (h *rig) decide(a approval.DecisionInput) {
+func (h *rig) decide(a decide.Input) {
 	_, err := h.decider().Decide(context.Background(), a)
 	require.NoError(h.t, err)
 }
@@ -306,10 +310,10 @@ func (h *rig) refusals(ws string) string {
 }
 
 // history lists the audit events of a request.
-func (h *rig) history(k approval.Key) []approval.Event {
-	var events []approval.Event
+func (h *rig) history(k approval.Key) []event.Kind {
+	var events []event.Kind
 	require.NoError(h.t, h.log.Sync())
-	require.NoError(h.t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {
+	require.NoError(h.t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e event.Entry) error {
 		if e.Workspace == k.Workspace && e.RequestID == k.ID {
 			events = append(events, e.Event)
 		}

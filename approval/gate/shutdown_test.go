@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -97,7 +97,7 @@ func TestShutdown(t *testing.T) {
 // its outcome.
 func TestShutdownDuringClaim(t *testing.T) {
 	claiming, claim, inside, open := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
-	h := newRig(t, withProbeTool(options{store: func(s gate.Store) gate.Store {
+	h := newRig(t, withProbeTool(options{store: func(s store.Store) store.Store {
 		return before(s, "Create", approval.DocClaim, func(k approval.Key) {
 			if k == key(1) {
 				close(claiming)

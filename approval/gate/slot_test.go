@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
@@ -59,13 +60,13 @@ func decideFor(dir string, in io.Reader, out io.Writer) error {
 // describeResult is the result of a decider: "won", the first decision, or an
 // unexpected error.
 func describeResult(err error) string {
-	var ref *approval.Refusal
+	var ref *decide.Refusal
 	switch {
 	case err == nil:
 		return "won"
 	case !errors.As(err, &ref):
 		return "error " + err.Error()
-	case ref.By == "" || ref.Verdict == "" || !errors.Is(err, approval.ErrDecided) && !errors.Is(err, approval.ErrTooLate):
+	case ref.By == "" || ref.Verdict == "" || !errors.Is(err, decide.ErrDecided) && !errors.Is(err, decide.ErrTooLate):
 		return "refusal without details: " + ref.Error()
 	}
 	return ref.By + " " + string(ref.Verdict)

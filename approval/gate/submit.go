@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/move"
+	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // # Submissions
@@ -26,12 +30,12 @@ import (
 type submission struct {
 	key  approval.Key
 	q    []byte
-	from approval.Origin
+	from submit.Origin
 	done chan struct{} // closed when resolved
 
 	waiting     int  // callers of Submit
 	loadedFresh bool // it was loaded once without reading documents
-	result      approval.SubmitResult
+	result      submit.Result
 	err         error
 	resolved    bool
 }
@@ -48,17 +52,17 @@ type submissions struct {
 // request is already being submitted, Submit waits for that one.
 //
 // Its errors are listed at approval.ErrBusy. If ctx ends first, the error wraps
-// approval.ErrPaused: the request may have been accepted. Submitting it again under
+// submit.ErrPaused: the request may have been accepted. Submitting it again under
 // the same key finds out.
-func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from approval.Origin) (t approval.SubmitResult, err error) {
+func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from submit.Origin) (t submit.Result, err error) {
 	ws, known := g.Settings.Workspace(k.Workspace)
 	switch limit := ws.Limits.WithDefaults().RequestSize; {
 	case !approval.ValidID(k.ID):
 		return t, fmt.Errorf("submit %s: invalid request ID", k)
 	case !known:
-		return t, fmt.Errorf("%w: workspace '%s' is not configured", approval.ErrWorkspaceRefused, k.Workspace)
+		return t, fmt.Errorf("%w: workspace '%s' is not configured", submit.ErrWorkspaceRefused, k.Workspace)
 	case len(request) > limit:
-		return t, fmt.Errorf("%w: the limit is %d bytes", approval.ErrRefused, limit)
+		return t, fmt.Errorf("%w: the limit is %d bytes", store.ErrRefused, limit)
 	}
 	o, err := g.submissions.join(k, request, from)
 	if err != nil {
@@ -74,22 +78,22 @@ func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from 
 	case <-ctx.Done():
 	}
 	t, err = g.submissions.leave(o)
-	if errors.Is(err, approval.ErrPaused) {
+	if errors.Is(err, submit.ErrPaused) {
 		g.Wake(k) // to forget its first-seen time
 	}
 	return t, err
 }
 
 // join adds a caller to the submission of a key, or creates one.
-func (x *submissions) join(k approval.Key, q []byte, from approval.Origin) (*submission, error) {
+func (x *submissions) join(k approval.Key, q []byte, from submit.Origin) (*submission, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.closed {
-		return nil, fmt.Errorf("%w: the gate is stopping", approval.ErrDegraded)
+		return nil, fmt.Errorf("%w: the gate is stopping", submit.ErrDegraded)
 	}
 	if o := x.byKey[k]; o != nil {
 		if !bytes.Equal(o.q, q) || o.from != from {
-			return nil, approval.ErrIDTaken
+			return nil, submit.ErrIDTaken
 		}
 		o.waiting++
 		return o, nil
@@ -104,7 +108,7 @@ func (x *submissions) join(k approval.Key, q []byte, from approval.Origin) (*sub
 
 // leave returns the result of a submission. If there is none and no caller is left,
 // the submission is removed.
-func (x *submissions) leave(o *submission) (t approval.SubmitResult, err error) {
+func (x *submissions) leave(o *submission) (t submit.Result, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	o.waiting--
@@ -114,7 +118,7 @@ func (x *submissions) leave(o *submission) (t approval.SubmitResult, err error) 
 	if o.waiting == 0 {
 		delete(x.byKey, o.key)
 	}
-	return t, approval.ErrPaused
+	return t, submit.ErrPaused
 }
 
 // at returns the submission of a key, nil if there is none.
@@ -125,7 +129,7 @@ func (x *submissions) at(k approval.Key) *submission {
 }
 
 // resolve sets the result of a submission; the first result counts. o may be nil.
-func (x *submissions) resolve(o *submission, t approval.SubmitResult, err error) {
+func (x *submissions) resolve(o *submission, t submit.Result, err error) {
 	if o == nil {
 		return
 	}
@@ -146,12 +150,12 @@ func (g *Gate) accept(o *submission, p *approval.Pending) {
 	if o != nil && g.Accepted != nil {
 		g.Accepted(o.key)
 	}
-	g.submissions.resolve(o, approval.SubmitResult{Pending: p}, nil)
+	g.submissions.resolve(o, submit.Result{Pending: p}, nil)
 }
 
 // reject resolves a submission with an error.
 func (g *Gate) reject(o *submission, why error) {
-	g.submissions.resolve(o, approval.SubmitResult{}, why)
+	g.submissions.resolve(o, submit.Result{}, why)
 }
 
 func (g *Gate) rejectDegraded(o *submission) {
@@ -159,7 +163,7 @@ func (g *Gate) rejectDegraded(o *submission) {
 		return
 	}
 	p, _ := g.Degraded()
-	g.reject(o, fmt.Errorf("%w: %s", approval.ErrDegraded, p.Reason))
+	g.reject(o, fmt.Errorf("%w: %s", submit.ErrDegraded, p.Reason))
 }
 
 // rejectAll rejects what is left when all workers have stopped.
@@ -169,13 +173,13 @@ func (g *Gate) rejectAll() {
 	remaining := slices.Collect(maps.Values(g.submissions.byKey))
 	g.submissions.mu.Unlock()
 	for _, o := range remaining {
-		g.reject(o, fmt.Errorf("%w: the gate is stopping", approval.ErrDegraded))
+		g.reject(o, fmt.Errorf("%w: the gate is stopping", submit.ErrDegraded))
 	}
 }
 
 // loadSubmission uses the submission as the request, if no document has the key.
 func (g *Gate) loadSubmission(s *state) bool {
-	if s.Record || s.Claim || s.Pending != approval.Absent {
+	if s.Record || s.Claim || s.Pending != move.Absent {
 		return false
 	}
 	o := g.submissions.at(s.key)
@@ -207,14 +211,14 @@ func (g *Gate) loadFreshSubmission(s *state) bool {
 }
 
 func (s *state) useSubmission(o *submission) {
-	s.submission, s.q, s.Request = o, o.q, approval.Valid
+	s.submission, s.q, s.Request = o, o.q, move.Valid
 	s.request, s.parseErr = approval.ParseRequest(o.q, s.key.ID)
 }
 
 // origin is where the request came from.
-func (s *state) origin() approval.Origin {
+func (s *state) origin() submit.Origin {
 	if s.submission == nil {
-		return approval.Origin{}
+		return submit.Origin{}
 	}
 	return s.submission.from
 }
@@ -236,18 +240,18 @@ func (g *Gate) deliverResult(ctx context.Context, s *state) error {
 			return err
 		}
 		p, client, sha = g.embeddedPending(s.key, c.Pending), c.ClientID, c.RequestSHA256
-	case s.Pending != approval.Valid:
+	case s.Pending != move.Valid:
 		return nil // the existing document is handled first
 	}
 	// Without a pending there is no other channel to compare.
-	here, askOn := approval.Origin{ClientID: client}, o.from.AskOn
+	here, askOn := submit.Origin{ClientID: client}, o.from.AskOn
 	if p != nil {
 		here.ClientID, sha, askOn = p.ClientID, p.RequestSHA256, p.AskOn
 	}
 	if sha != approval.Digest(o.q) || here.Client(s.key.Workspace) != o.from.Client(s.key.Workspace) || askOn != o.from.AskOn {
-		g.reject(o, approval.ErrIDTaken)
+		g.reject(o, submit.ErrIDTaken)
 	} else {
-		g.submissions.resolve(o, approval.SubmitResult{Repeated: true}, nil)
+		g.submissions.resolve(o, submit.Result{Repeated: true}, nil)
 	}
 	return nil
 }
@@ -280,8 +284,8 @@ func (g *Gate) removeRequest(ctx context.Context, k approval.Key, o *submission)
 
 // Cancel cancels a request for the client that submitted it. It competes for the slot
 // like a person's decision, and returns when that is durable. A refusal is an
-// *approval.Refusal. For any other client the request does not exist.
-func (g *Gate) Cancel(ctx context.Context, k approval.Key, from approval.Origin) (*approval.Decision, error) {
+// *decide.Refusal. For any other client the request does not exist.
+func (g *Gate) Cancel(ctx context.Context, k approval.Key, from submit.Origin) (*approval.Decision, error) {
 	d := &Decider{
 		Store: g.Store, Seal: g.Seal, Now: g.Now, Decided: g.Wake, isCancel: true,
 		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
@@ -297,7 +301,7 @@ func (g *Gate) Cancel(ctx context.Context, k approval.Key, from approval.Origin)
 			}
 		},
 	}
-	return d.Decide(ctx, approval.DecisionInput{
+	return d.Decide(ctx, decide.Input{
 		Key: k, Verdict: approval.Cancelled, Via: "rest",
 		By: approval.Person{Channel: "client", ID: from.Client(k.Workspace), Name: "agent"},
 	})

@@ -14,14 +14,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // apiClient is the origin of a client with an API key.
-var apiClient = approval.Origin{ClientID: "0123456789ab"}
+var apiClient = submit.Origin{ClientID: "0123456789ab"}
 
 // submit submits a request.
-func (h *rig) submit(k approval.Key, body string, from approval.Origin) (repeated bool, err error) {
+func (h *rig) submit(k approval.Key, body string, from submit.Origin) (repeated bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	taken, err := h.gate.Submit(ctx, k, []byte(body), from)
@@ -57,7 +59,7 @@ func TestSubmitIsIntake(t *testing.T) {
 
 func TestSubmitRecordsClient(t *testing.T) {
 	h := newRig(t, options{frozenClock: true, inline: true})
-	owned := approval.Origin{ClientID: "0123456789ab", Principal: "ann", AskOn: "email"}
+	owned := submit.Origin{ClientID: "0123456789ab", Principal: "ann", AskOn: "email"}
 	_, err := h.submit(key(1), request(key(1), "run", ""), owned)
 	require.NoError(t, err)
 	p := h.pending(key(1))
@@ -80,7 +82,7 @@ func TestSubmitRecordsClient(t *testing.T) {
 
 // TestSubmitTakenID submits other requests under a used id.
 func TestSubmitTakenID(t *testing.T) {
-	elsewhere := approval.Origin{ClientID: "ba9876543210"}
+	elsewhere := submit.Origin{ClientID: "ba9876543210"}
 	for _, tool := range []string{"run", "auto", "never"} {
 		h := newRig(t, options{frozenClock: true, inline: true})
 		body := request(key(1), tool, "")
@@ -88,21 +90,21 @@ func TestSubmitTakenID(t *testing.T) {
 		require.NoError(t, err)
 		for why, other := range map[string]struct {
 			body string
-			from approval.Origin
+			from submit.Origin
 		}{
 			"other bytes":             {request(key(1), tool, `{"x":1}`), apiClient},
 			"another client":          {body, elsewhere},
-			"a request file's client": {body, approval.Origin{}},
+			"a request file's client": {body, submit.Origin{}},
 		} {
 			_, err := h.submit(key(1), other.body, other.from)
-			require.ErrorIs(t, err, approval.ErrIDTaken, "%s, %s", tool, why)
+			require.ErrorIs(t, err, submit.ErrIDTaken, "%s, %s", tool, why)
 		}
 	}
 	h := newRig(t, options{frozenClock: true, inline: true})
 	_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 	require.NoError(t, err)
-	_, err = h.submit(key(1), request(key(1), "run", ""), approval.Origin{ClientID: apiClient.ClientID, AskOn: "email"})
-	require.ErrorIs(t, err, approval.ErrIDTaken, "asked on another channel")
+	_, err = h.submit(key(1), request(key(1), "run", ""), submit.Origin{ClientID: apiClient.ClientID, AskOn: "email"})
+	require.ErrorIs(t, err, submit.ErrIDTaken, "asked on another channel")
 
 	h.writeRequest(key(2), request(key(2), "run", `{"text":"squatting"}`))
 	_, err = h.submit(key(2), request(key(2), "run", ""), apiClient)
@@ -111,7 +113,7 @@ func TestSubmitTakenID(t *testing.T) {
 	require.Contains(t, h.refusals(personal), "another request under a used ID")
 	h.ask(key(3), request(key(3), "run", ""))
 	_, err = h.submit(key(3), request(key(3), "run", ""), apiClient)
-	require.ErrorIs(t, err, approval.ErrIDTaken, "unless the file was read before")
+	require.ErrorIs(t, err, submit.ErrIDTaken, "unless the file was read before")
 	require.Equal(t, "ws:personal", h.pending(key(3)).ClientID)
 
 	h.writeRequest(key(1), request(key(1), "run", `{"text":"evil"}`))
@@ -122,7 +124,7 @@ func TestSubmitTakenID(t *testing.T) {
 
 func TestSubmitRejects(t *testing.T) {
 	h := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{Pending: 2, PerMinute: 6, RequestSize: 1000}})
-	refused := func(k approval.Key, body string, from approval.Origin, want error) {
+	refused := func(k approval.Key, body string, from submit.Origin, want error) {
 		t.Helper()
 		_, err := h.submit(k, body, from)
 		require.ErrorIs(t, err, want)
@@ -131,18 +133,18 @@ func TestSubmitRejects(t *testing.T) {
 	}
 	refused(key(1), `{"request_id":`, apiClient, approval.ErrMalformed)
 	refused(key(1), request(key(2), "run", ""), apiClient, approval.ErrMalformed)
-	refused(key(1), request(key(1), "run", `{"t":"`+strings.Repeat("x", 1000)+`"}`), apiClient, approval.ErrRefused)
-	refused(keyIn("nowhere", 1), request(key(1), "run", ""), apiClient, approval.ErrWorkspaceRefused)
+	refused(key(1), request(key(1), "run", `{"t":"`+strings.Repeat("x", 1000)+`"}`), apiClient, store.ErrRefused)
+	refused(keyIn("nowhere", 1), request(key(1), "run", ""), apiClient, submit.ErrWorkspaceRefused)
 	for n := range 2 {
 		_, err := h.submit(key(10+n), request(key(10+n), "run", ""), apiClient)
 		require.NoError(t, err)
 	}
 	clash := approval.Key{Workspace: personal, ID: key(10).ID[:8] + "ffffffff"}
-	refused(clash, request(clash, "auto", ""), apiClient, approval.ErrShortIDTaken)
-	refused(key(12), request(key(12), "run", ""), apiClient, approval.ErrLimitReached)
+	refused(clash, request(clash, "auto", ""), apiClient, submit.ErrShortIDTaken)
+	refused(key(12), request(key(12), "run", ""), apiClient, submit.ErrLimitReached)
 	for range 6 {
 		_, err := h.submit(key(1), "no", apiClient)
-		if errors.Is(err, approval.ErrLimitReached) {
+		if errors.Is(err, submit.ErrLimitReached) {
 			return
 		}
 		require.ErrorIs(t, err, approval.ErrMalformed)
@@ -157,7 +159,7 @@ func TestSubmitWhilePaused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	_, err := h.gate.Submit(ctx, key(1), []byte(request(key(1), "auto", "")), apiClient)
-	require.ErrorIs(t, err, approval.ErrPaused, "a pause delays requests that would run")
+	require.ErrorIs(t, err, submit.ErrPaused, "a pause delays requests that would run")
 	require.False(t, h.has(approval.DocClaim, key(1)))
 	h.gate.Pauses = nil
 	h.gate.Wake(key(1))
@@ -167,7 +169,7 @@ func TestSubmitWhilePaused(t *testing.T) {
 	require.NoError(t, err, "asking continues")
 	h.Stop()
 	_, err = h.submit(key(3), request(key(3), "run", ""), apiClient)
-	require.ErrorIs(t, err, approval.ErrDegraded, "a stopped gate rejects at once")
+	require.ErrorIs(t, err, submit.ErrDegraded, "a stopped gate rejects at once")
 }
 
 // alwaysPaused is a pause without an end.
@@ -205,7 +207,7 @@ func TestConcurrentSubmit(t *testing.T) {
 		}
 		wg.Wait()
 		require.Less(t, odd, callers, "one is accepted: %v", errs)
-		require.Equal(t, map[string]int{approval.ErrIDTaken.Error(): odd}, errs, "the others get ErrIDTaken")
+		require.Equal(t, map[string]int{submit.ErrIDTaken.Error(): odd}, errs, "the others get ErrIDTaken")
 		h.waitResponse(k, 10*time.Second)
 		require.Len(t, h.executor.argsOf(k), 1)
 	}
@@ -249,7 +251,7 @@ func TestSubmitWhileSettling(t *testing.T) {
 	h.run(0)
 	_, err := h.submit(key(1), request(key(1), "auto", ""), apiClient)
 	require.NoError(t, err)
-	require.ErrorIs(t, <-results, approval.ErrIDTaken)
+	require.ErrorIs(t, <-results, submit.ErrIDTaken)
 	require.Len(t, h.executor.argsOf(key(1)), 1)
 }
 
@@ -271,7 +273,7 @@ func TestSubmitWithFilesPresent(t *testing.T) {
 
 func TestSubmitOnFailingDisk(t *testing.T) {
 	var disk error = syscall.EIO
-	h := newRig(t, options{inline: true, store: func(s gate.Store) gate.Store {
+	h := newRig(t, options{inline: true, store: func(s store.Store) store.Store {
 		return hookedStore{Store: s, method: "Create", doc: approval.DocPending, before: func(approval.Key) error { return disk }}
 	}})
 	_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
@@ -289,25 +291,25 @@ func TestClientCancels(t *testing.T) {
 	ctx := context.Background()
 	_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 	require.NoError(t, err)
-	_, err = h.gate.Cancel(ctx, key(1), approval.Origin{ClientID: "ba9876543210"})
-	require.ErrorIs(t, err, approval.ErrNotAuthorized)
-	_, err = h.gate.Cancel(ctx, key(1), approval.Origin{})
-	require.ErrorIs(t, err, approval.ErrNotAuthorized, "a request file has another client")
+	_, err = h.gate.Cancel(ctx, key(1), submit.Origin{ClientID: "ba9876543210"})
+	require.ErrorIs(t, err, decide.ErrNotAuthorized)
+	_, err = h.gate.Cancel(ctx, key(1), submit.Origin{})
+	require.ErrorIs(t, err, decide.ErrNotAuthorized, "a request file has another client")
 	d, err := h.gate.Cancel(ctx, key(1), apiClient)
 	require.NoError(t, err)
 	require.Equal(t, approval.Cancelled, d.Verdict)
 	_, err = h.decider().Decide(ctx, decision(key(1), approval.Approved))
-	require.ErrorIs(t, err, approval.ErrDecided, "the first decision wins")
+	require.ErrorIs(t, err, decide.ErrDecided, "the first decision wins")
 	h.step(key(1))
 	require.Equal(t, "cancelled: Cancelled before a decision", h.outcome(key(1)))
 	_, err = h.gate.Cancel(ctx, key(1), apiClient)
-	require.ErrorIs(t, err, approval.ErrDecided)
+	require.ErrorIs(t, err, decide.ErrDecided)
 
 	_, err = h.submit(key(2), request(key(2), "run", ""), apiClient)
 	require.NoError(t, err)
 	h.decide(decision(key(2), approval.Approved))
 	_, err = h.gate.Cancel(ctx, key(2), apiClient)
-	require.ErrorIs(t, err, approval.ErrDecided, "an approval cannot be cancelled")
+	require.ErrorIs(t, err, decide.ErrDecided, "an approval cannot be cancelled")
 	h.step(key(2))
 	require.Len(t, h.executor.argsOf(key(2)), 1)
 }

@@ -33,7 +33,7 @@ type confirmReporter struct {
 	asked chan struct{}
 }
 
-// Confirm implements gate.Store.
+// Confirm implements store.Store.
 func (a confirmReporter) Confirm(ctx context.Context, d approval.Doc, k approval.Key) error {
 	a.asked <- struct{}{}
 	return a.Store.Confirm(ctx, d, k)

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // hop is one line of the way in doc.go.
@@ -114,11 +114,11 @@ func TestWay(t *testing.T) {
 // stackStore records the functions of the gate that are on the stack when a document
 // is written.
 type stackStore struct {
-	gate.Store
+	store.Store
 	record func()
 }
 
-func (s stackStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
+func (s stackStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
 	s.record()
 	return s.Store.Create(ctx, d, k, b, how, alongside...)
 }
@@ -149,7 +149,7 @@ func TestRequestsTakeTheWay(t *testing.T) {
 					}
 				}
 			}
-			h := newRig(t, options{store: func(s gate.Store) gate.Store { return stackStore{s, record} }})
+			h := newRig(t, options{store: func(s store.Store) store.Store { return stackStore{s, record} }})
 			h.executor.do = func(approval.Job) approval.Effect { record(); return approval.Effect{} }
 			h.run(0)
 			k := key(1)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // EntryQuery selects entries of the audit log.
@@ -17,17 +17,17 @@ type EntryQuery struct {
 	Text       string
 	Before     int64 // only entries with a lower number; 0: all
 	Limit      int
-	Line       func(approval.Entry) string // an entry as the text in which Text is searched
+	Line       func(event.Entry) string // an entry as the text in which Text is searched
 }
 
 // Entries lists entries of a log, newest first. more is true if older ones match too.
-func Entries(ctx context.Context, log Log, q EntryQuery) (list []approval.Entry, more bool, err error) {
+func Entries(ctx context.Context, log Log, q EntryQuery) (list []event.Entry, more bool, err error) {
 	text := strings.ToLower(q.Text)
 	var keep func(line []byte) bool
 	if text != "" && plainASCII(text) { // lines are ASCII, so text can be found without decoding
 		keep = func(line []byte) bool { return bytes.Contains(bytes.ToLower(line), []byte(text)) }
 	}
-	err = log(keep, func(e approval.Entry) error {
+	err = log(keep, func(e event.Entry) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

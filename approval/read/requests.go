@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // The two statuses of a request that has not ended.
@@ -124,7 +125,7 @@ type collector struct {
 	hits   int        // number of wanted ones among those
 }
 
-func (j *collector) add(e approval.Entry) error {
+func (j *collector) add(e event.Entry) error {
 	if e.Time.Before(j.stop) {
 		return errStop
 	}
@@ -208,27 +209,27 @@ type kind struct {
 	status approval.Status
 }
 
-var kindOf = map[approval.Event]kind{
-	approval.EventRequested:    {asked, StatusPending},
-	approval.EventApproved:     {claimed, StatusRunning},
-	approval.EventAutoApproved: {claimed, StatusRunning},
-	approval.EventExecuted:     {ended, approval.StatusApproved},
-	approval.EventReleased:     {ended, approval.StatusApproved},
-	approval.EventFailed:       {ended, approval.StatusFailed},
-	approval.EventInterrupted:  {ended, approval.StatusInterrupted},
-	approval.EventDenied:       {ended, approval.StatusDenied},
-	approval.EventDeniedByUser: {ended, approval.StatusDenied},
-	approval.EventAnswered:     {ended, approval.StatusAnswered},
-	approval.EventOverridden:   {ended, approval.StatusOverridden},
-	approval.EventRequestMore:  {ended, approval.StatusRequestMore},
-	approval.EventExpired:      {ended, approval.StatusExpired},
-	approval.EventCancelled:    {ended, approval.StatusCancelled},
-	approval.EventAutoRejected: {refused, approval.StatusAutoRejected},
-	approval.EventMalformed:    {refused, approval.StatusMalformed},
+var kindOf = map[event.Kind]kind{
+	event.Requested:    {asked, StatusPending},
+	event.Approved:     {claimed, StatusRunning},
+	event.AutoApproved: {claimed, StatusRunning},
+	event.Executed:     {ended, approval.StatusApproved},
+	event.Released:     {ended, approval.StatusApproved},
+	event.Failed:       {ended, approval.StatusFailed},
+	event.Interrupted:  {ended, approval.StatusInterrupted},
+	event.Denied:       {ended, approval.StatusDenied},
+	event.DeniedByUser: {ended, approval.StatusDenied},
+	event.Answered:     {ended, approval.StatusAnswered},
+	event.Overridden:   {ended, approval.StatusOverridden},
+	event.RequestMore:  {ended, approval.StatusRequestMore},
+	event.Expired:      {ended, approval.StatusExpired},
+	event.Cancelled:    {ended, approval.StatusCancelled},
+	event.AutoRejected: {refused, approval.StatusAutoRejected},
+	event.Malformed:    {refused, approval.StatusMalformed},
 }
 
 // EndedBy is the status with which an entry ends its request, "" if it ends none.
-func EndedBy(e *approval.Entry) approval.Status {
+func EndedBy(e *event.Entry) approval.Status {
 	k := kindOf[e.Event]
 	switch {
 	case k.stage != ended && k.stage != refused:
@@ -251,7 +252,7 @@ func (r *Request) isEarlier(s stage) bool {
 	return true // an outcome is the last entry of its request
 }
 
-func (r *Request) apply(e *approval.Entry, k kind) {
+func (r *Request) apply(e *event.Entry, k kind) {
 	if r.Status == "" {
 		r.Status = k.status
 	}
@@ -260,7 +261,7 @@ func (r *Request) apply(e *approval.Entry, k kind) {
 		r.AskedAt, r.Person, r.complete = e.Time, true, true
 	case claimed:
 		r.DecidedAt = e.Time
-		if e.Event == approval.EventAutoApproved {
+		if e.Event == event.AutoApproved {
 			r.AskedAt, r.complete = e.Time, true
 		}
 	case ended:
@@ -287,9 +288,9 @@ func (r *Request) apply(e *approval.Entry, k kind) {
 }
 
 // decides says that an outcome is also the decision, so that there is no claim.
-func decides(e approval.Event) bool {
+func decides(e event.Kind) bool {
 	switch e {
-	case approval.EventExecuted, approval.EventReleased, approval.EventFailed, approval.EventInterrupted:
+	case event.Executed, event.Released, event.Failed, event.Interrupted:
 		return false
 	}
 	return true

@@ -5,6 +5,8 @@ import (
 	"context"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // Story is what the documents tell of one request. What is missing is nil.
@@ -29,7 +31,7 @@ func (st *Story) Client(workspace string) (id string) {
 	case st.Claim != nil:
 		id = st.Claim.ClientID
 	}
-	return cmp.Or(id, approval.FolderClient(workspace))
+	return cmp.Or(id, submit.FolderClient(workspace))
 }
 
 // Story reads the documents of a request, in the order in which they are written: each is
@@ -106,12 +108,12 @@ func (v *Viewer) Resubmitted(ctx context.Context, p *approval.Pending) *Story {
 func Requested(k approval.Key, rec *approval.Record) *approval.Pending {
 	p := &approval.Pending{
 		RequestID: k.ID, ShortID: approval.ShortID(k.ID), SourceGroup: k.Workspace, Timestamp: rec.RequestedAt,
-		ClientID: cmp.Or(rec.ClientID, approval.FolderClient(k.Workspace)), Reversibility: approval.Reversible,
+		ClientID: cmp.Or(rec.ClientID, submit.FolderClient(k.Workspace)), Reversibility: approval.Reversible,
 	}
 	if rec.Ruling != nil {
 		p.Ruling = *rec.Ruling
 	}
-	fields, err := approval.Fields(rec.Request)
+	fields, err := codec.Fields(rec.Request)
 	if err != nil {
 		return p
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // moving is a store in which a request reaches the next of its states after some reads.
@@ -33,7 +34,7 @@ func (m *moving) Read(_ context.Context, d approval.Doc, _ approval.Key) ([]byte
 			return m.docs[d], nil
 		}
 	}
-	return nil, approval.ErrMissing
+	return nil, store.ErrMissing
 }
 
 func (*moving) Workspaces(context.Context) ([]string, error) { return []string{"personal"}, nil }
@@ -87,8 +88,8 @@ func TestStoryMissesNoState(t *testing.T) {
 		for from := range states {
 			for reads := range 5 {
 				for jump := 1; from+jump < len(states); jump++ {
-					store := &moving{docs: docs, states: [][]approval.Doc{states[from], states[from+jump]}, after: []int{reads}}
-					st, err := (&read.Viewer{Store: store, Seal: unsealed{}}).Story(context.Background(), k)
+					documents := &moving{docs: docs, states: [][]approval.Doc{states[from], states[from+jump]}, after: []int{reads}}
+					st, err := (&read.Viewer{Store: documents, Seal: unsealed{}}).Story(context.Background(), k)
 					why := fmt.Sprintf("%s: from %v to %v after %d reads", name, states[from], states[from+jump], reads)
 					require.NoError(t, err, why)
 					require.True(t, st.Exists(), why)

@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // Log calls each for the entries of the audit log, newest first, until it returns an
 // error, which Log returns. If keep is not nil, only the raw lines for which it returns
 // true are decoded; several goroutines call keep at once.
-type Log func(keep func(line []byte) bool, each func(approval.Entry) error) error
+type Log func(keep func(line []byte) bool, each func(event.Entry) error) error
 
 // Timeline returns the audit entries of a request that was made at the time asked
 // (zero: any time), oldest first.
-func Timeline(log Log, k approval.Key, asked time.Time) (found []approval.Entry, err error) {
+func Timeline(log Log, k approval.Key, asked time.Time) (found []event.Entry, err error) {
 	mark := fmt.Appendf(nil, `"request_id":%q`, k.ID)
 	var from, stop time.Time
 	if !asked.IsZero() {
@@ -26,7 +27,7 @@ func Timeline(log Log, k approval.Key, asked time.Time) (found []approval.Entry,
 	}
 	old := errors.New("older")
 	about := func(line []byte) bool { return bytes.Contains(line, mark) || writtenBefore(line, stop) }
-	err = log(about, func(e approval.Entry) error {
+	err = log(about, func(e event.Entry) error {
 		switch {
 		case e.Time.Before(stop):
 			return old

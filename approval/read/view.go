@@ -11,11 +11,12 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // store holds the documents.
-type store interface {
-	// Read returns a document's bytes. The error wraps approval.ErrMissing if there is none.
+type documents interface {
+	// Read returns a document's bytes. The error wraps store.ErrMissing if there is none.
 	Read(ctx context.Context, d approval.Doc, k approval.Key) ([]byte, error)
 	// Workspaces lists the workspaces that have folders.
 	Workspaces(ctx context.Context) ([]string, error)
@@ -26,7 +27,7 @@ type store interface {
 // Viewer reads the documents for people. It changes nothing, and works with or
 // without a daemon.
 type Viewer struct {
-	Store store
+	Store documents
 	Seal  approval.Opener
 	Log   Log // for Requests and Timeline
 }
@@ -76,7 +77,7 @@ func (v *Viewer) read(
 ) (b []byte, found bool, err error) {
 	b, err = v.Store.Read(ctx, d, k)
 	switch {
-	case errors.Is(err, approval.ErrMissing):
+	case errors.Is(err, store.ErrMissing):
 		return nil, false, nil
 	case err != nil:
 		return nil, false, fmt.Errorf("read %s %s: %w", what, k, err)

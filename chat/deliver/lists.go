@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -152,9 +153,9 @@ func list(lines []string, buttons []Button) Message {
 }
 
 // grantLine is a grant in one line.
-func (p renderer) grantLine(g approval.Grant) string {
+func (p renderer) grantLine(g grant.Grant) string {
 	what := g.ActionType
-	if g.Kind == approval.GrantTarget {
+	if g.Kind == grant.Target {
 		what = strings.TrimSpace(g.Capability + " " + g.Target)
 	}
 	line := chat.Escape(approval.ShortID(g.ID)) + " · " + chat.Escape(g.Workspace) + " · " + p.OneLine(&approval.Pending{}, Truncate(what, maxExcerpt))

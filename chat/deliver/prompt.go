@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -53,7 +54,7 @@ func (s *session) grantActive(ctx context.Context, k approval.Key) bool {
 	if err != nil {
 		return true
 	}
-	return slices.ContainsFunc(all, func(g approval.Grant) bool { return g.ID == k.ID && g.RevokedAt.IsZero() })
+	return slices.ContainsFunc(all, func(g grant.Grant) bool { return g.ID == k.ID && g.RevokedAt.IsZero() })
 }
 
 func (s *session) markUndone(k approval.Key) {

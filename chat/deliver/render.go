@@ -12,6 +12,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
@@ -112,10 +113,10 @@ func verbs(w *approval.Pending) []string {
 		return append(all, verbSay)
 	}
 	all = append(all, "1", "4", "5", verbUndo)
-	if approval.NotGrantable(w, approval.Session).IsZero() {
+	if grant.WhyNot(w, approval.Session).IsZero() {
 		all = append(all, "2")
 	}
-	if approval.NotGrantable(w, approval.Always).IsZero() {
+	if grant.WhyNot(w, approval.Always).IsZero() {
 		all = append(all, "6")
 	}
 	return all

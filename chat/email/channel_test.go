@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
@@ -475,7 +476,7 @@ func TestFollowUpOfACancel(t *testing.T) {
 func TestQuestionsAboutFactsByMail(t *testing.T) {
 	w := newRig(t)
 	known := func(p *approval.Pending) {
-		p.Facts.Host = []approval.HostFact{{Domain: approval.DomainMail, Op: "send", Name: "recipient", Values: []string{"bob@example.com"}, From: approval.FromArgument}}
+		p.Facts.Host = []approval.HostFact{{Domain: facts.Mail, Op: "send", Name: "recipient", Values: []string{"bob@example.com"}, From: facts.FromArgument}}
 	}
 	k := w.addPending("home", id1, known)
 	card := w.onlyEmail(w.runAndTakeSent())

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 )
 
 // An email from a forwarding service needs the token, and counts as written by the
@@ -102,7 +103,7 @@ func (brokenStore) Remove(name string) error   { return errFull }
 // brokenDecider cannot write. Whether it left a decision is unknown.
 type brokenDecider struct{}
 
-func (brokenDecider) Decide(context.Context, approval.DecisionInput) (*approval.Decision, error) {
+func (brokenDecider) Decide(context.Context, decide.Input) (*approval.Decision, error) {
 	return nil, errFull
 }
 

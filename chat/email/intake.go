@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/chat/email/authentic"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
@@ -89,7 +90,7 @@ func (c *Channel) logged(name string, t Taken, err error) (Taken, error) {
 	}
 	if err != nil {
 		event = c.Log.Warn().Err(err)
-		if hint := approval.Hint(err); hint != "" {
+		if hint := hints.Of(err); hint != "" {
 			event = event.Str("hint", hint)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // problems are the problems that the operator must fix, reported as one.
@@ -59,6 +59,6 @@ func (c *Channel) Reports(name string) func(error) {
 			c.problems.clear("from " + name)
 			return
 		}
-		c.problems.set("from "+name, "cannot receive replies from "+name+": "+err.Error(), approval.Hint(err))
+		c.problems.set("from "+name, "cannot receive replies from "+name+": "+err.Error(), hints.Of(err))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
@@ -157,7 +158,7 @@ func (q *queue) apply(ctx context.Context, j *job, f *mailbox.Error) (reports fu
 		q.pause = q.pause.Next(q.now(), q.firstDelay, longest)
 		// The server failed, not this message: when the server is back, it is sent at once.
 		j.Attempts, j.Next = j.Attempts-1, q.pause.At.UTC()
-		more = func() { q.problems.set("server", "cannot send: "+f.Error(), approval.Hint(f)) }
+		more = func() { q.problems.set("server", "cannot send: "+f.Error(), hints.Of(f)) }
 	case !f.Temporary:
 		if j.State = stateFailed; j.failed != nil {
 			more = j.failed(f)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -219,7 +220,7 @@ func (r *reply) handle(ctx context.Context, m chat.Message, cmd chat.Command) (T
 	w := &errorKeeper{Decider: ic.Decider}
 	ic.Decider = w
 	result := ic.Handle(ctx, m)
-	var refusal *approval.Refusal
+	var refusal *decide.Refusal
 	errors.As(w.err, &refusal)
 	switch {
 	case result.Acted:
@@ -228,7 +229,7 @@ func (r *reply) handle(ctx context.Context, m chat.Message, cmd chat.Command) (T
 		return Taken{Key: r.key}, result.Err // a disk error: the retry decides, or finds the decision
 	case result.Ignore || cmd.Kind == chat.Unclear:
 		return r.answerUnclear("unclear", result.Text)
-	case refusal != nil && (errors.Is(refusal, approval.ErrDecided) || errors.Is(refusal, approval.ErrTooLate) || errors.Is(refusal, approval.ErrUnknown)):
+	case refusal != nil && (errors.Is(refusal, decide.ErrDecided) || errors.Is(refusal, decide.ErrTooLate) || errors.Is(refusal, decide.ErrUnknown)):
 		return r.answerLate(result.Text)
 	case w.err != nil || cmd.Kind == chat.Menu:
 		return r.saveResult(Refused, "not possible", result.Text)
@@ -243,7 +244,7 @@ type errorKeeper struct {
 }
 
 // Decide implements chat.Decider.
-func (w *errorKeeper) Decide(ctx context.Context, a approval.DecisionInput) (d *approval.Decision, err error) {
+func (w *errorKeeper) Decide(ctx context.Context, a decide.Input) (d *approval.Decision, err error) {
 	d, err = w.Decider.Decide(ctx, a)
 	w.err = err
 	return d, err

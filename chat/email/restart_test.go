@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
@@ -196,7 +197,7 @@ type settlingDecider struct {
 	settles func()
 }
 
-func (f settlingDecider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (f settlingDecider) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	d, err := f.Decider.Decide(ctx, a)
 	f.settles()
 	return d, err

@@ -18,6 +18,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/email/authentic"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
@@ -173,7 +174,7 @@ func (w *rig) addPending(ws, id string, change ...func(*approval.Pending)) appro
 	}
 	body, err := p.Encode()
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.store.Create(context.Background(), approval.DocPending, k, w.seal.Seal(approval.DocPending, k, body), approval.Durable))
+	require.NoError(w.t, w.store.Create(context.Background(), approval.DocPending, k, w.seal.Seal(approval.DocPending, k, body), store.Durable))
 	return k
 }
 
@@ -207,7 +208,7 @@ func (w *rig) writeRecordBy(k approval.Key, status approval.Status, by, via stri
 	rec := approval.Record{Version: 1, RequestID: k.ID, Workspace: k.Workspace, Status: status, Decision: d, RequestedAt: w.clock.now(), EndedAt: w.clock.now(), Response: b}
 	body, err := rec.Encode()
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.store.Create(context.Background(), approval.DocRecord, k, w.seal.Seal(approval.DocRecord, k, body), approval.Durable))
+	require.NoError(w.t, w.store.Create(context.Background(), approval.DocRecord, k, w.seal.Seal(approval.DocRecord, k, body), store.Durable))
 	require.NoError(w.t, w.store.Remove(context.Background(), approval.DocPending, k))
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 )
 
 // After a cancel, the card shows who canceled and has no buttons.
@@ -25,7 +26,7 @@ func TestCancelled(t *testing.T) {
 			h.gate.Wake(k)
 		}, "⊘ Cancelled by the agent at "},
 		{"the operator", func(k approval.Key) {
-			_, err := h.decider().Cancel(h.ctx, approval.DecisionInput{Key: k, By: approval.Person{Channel: "local", ID: "9", Name: "operator:root"}, Via: "cli"})
+			_, err := h.decider().Cancel(h.ctx, decide.Input{Key: k, By: approval.Person{Channel: "local", ID: "9", Name: "operator:root"}, Via: "cli"})
 			require.NoError(t, err)
 		}, "⊘ Cancelled by operator:root at "},
 	} {

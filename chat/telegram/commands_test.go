@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
@@ -100,10 +101,10 @@ func TestGrants(t *testing.T) {
 	h.start()
 	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "grants")).Text, "No active grants")
 	until := time.Now().Add(time.Hour)
-	h.revoker.grants = []approval.Grant{
-		{ID: "a7f3b2c1d4e5f6a7", Workspace: personal, Kind: approval.GrantRule, ActionType: "send_message", By: "ann", ExpiresAt: until},
-		{ID: "b7f3b2c1d4e5f6a7", Workspace: personal, Kind: approval.GrantTarget, Capability: "fs:write", Target: "/tmp/\u202ex http://evil.example", By: "ann", ExpiresAt: until},
-		{ID: "c7f3b2c1d4e5f6a7", Workspace: other, Kind: approval.GrantRule, ActionType: "send_message", By: "carl", ExpiresAt: until},
+	h.revoker.grants = []grant.Grant{
+		{ID: "a7f3b2c1d4e5f6a7", Workspace: personal, Kind: grant.Rule, ActionType: "send_message", By: "ann", ExpiresAt: until},
+		{ID: "b7f3b2c1d4e5f6a7", Workspace: personal, Kind: grant.Target, Capability: "fs:write", Target: "/tmp/\u202ex http://evil.example", By: "ann", ExpiresAt: until},
+		{ID: "c7f3b2c1d4e5f6a7", Workspace: other, Kind: grant.Rule, ActionType: "send_message", By: "carl", ExpiresAt: until},
 	}
 	list := h.waitForReply(h.api.Say(ann, ann, "grants"))
 	require.Contains(t, list.Text, `fs:write /tmp/\u{202E}x`)

@@ -102,7 +102,7 @@ func (h *rig) deliver(c updateCase, k approval.Key, card botapi.Message) (query 
 	h.nextUpdate++
 	query = strconv.FormatInt(4_000_000_000_000_000_000+h.nextUpdate, 10)
 	pairs := []string{"\"@CARD@\"", strconv.Itoa(card.ID), "@ID@", k.ID, "@SHORT@", approval.ShortID(k.ID), "@QUERY@", query}
-	for _, row := range card.Keyboard.Rows {
+	for _, row := range card.Keyboard.InlineKeyboard {
 		for _, b := range row {
 			verb, nonce, _ := strings.Cut(b.CallbackData, ":")
 			pairs = append(pairs, "@"+verb+"@", b.CallbackData, "@NONCE"+verb+"@", nonce)

@@ -79,7 +79,7 @@ type Update struct {
 type Journal struct {
 	Client httpClient
 	Store  store
-	Token  string // of the bot; "": taken from the URLs
+	Token  string // of the bot
 
 	// MaxUnfinished is how many updates may wait for their handlers; 0: 1,000. Above it, Do and Take return
 	// ErrJournalFull.
@@ -99,26 +99,25 @@ type Journal struct {
 
 // Do implements httpClient.
 func (j *Journal) Do(req *http.Request) (*http.Response, error) {
-	token := cmp.Or(j.Token, tokenOf(req))
 	var resp *http.Response
 	var err error
 	if strings.EqualFold(path.Base(req.URL.Path), "getUpdates") {
-		resp, err = j.poll(req, token)
+		resp, err = j.poll(req)
 	} else {
-		resp, _, err = j.call(req, token)
+		resp, _, err = j.call(req)
 	}
-	return resp, Redact(token, err)
+	return resp, Redact(j.Token, err)
 }
 
 // poll polls until there are new updates, or none. A response of old updates only must not reach the library:
 // it would keep its offset and ask for the same ones again, without end.
-func (j *Journal) poll(req *http.Request, token string) (*http.Response, error) {
+func (j *Journal) poll(req *http.Request) (*http.Response, error) {
 	form, err := formOf(req)
 	if err != nil {
 		return nil, fmt.Errorf("read getUpdates parameters: %w", err)
 	}
 	for {
-		resp, body, err := j.call(withForm(req, form), token)
+		resp, body, err := j.call(withForm(req, form))
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +143,7 @@ func (j *Journal) poll(req *http.Request, token string) (*http.Response, error) 
 }
 
 // call sends a request and reads the response, which is JSON without the token.
-func (j *Journal) call(req *http.Request, token string) (*http.Response, []byte, error) {
+func (j *Journal) call(req *http.Request) (*http.Response, []byte, error) {
 	resp, err := j.Client.Do(req)
 	if err != nil {
 		return nil, nil, err
@@ -158,7 +157,7 @@ func (j *Journal) call(req *http.Request, token string) (*http.Response, []byte,
 		// From a proxy in front of the Bot API. A retry helps.
 		return nil, nil, fmt.Errorf("HTTP status %d without a Bot API response", resp.StatusCode)
 	}
-	body = []byte(mask(secretsOf(token), string(body)))
+	body = []byte(mask(secretsOf(j.Token), string(body)))
 	replaceBody(resp, body)
 	return resp, body, nil
 }

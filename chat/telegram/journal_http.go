@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 )
 
 // formOf reads the parameters of the library's request.
@@ -47,14 +46,4 @@ func replaceBody(resp *http.Response, body []byte) {
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	resp.ContentLength = int64(len(body))
 	resp.Header.Del("Content-Length")
-}
-
-// tokenOf returns the token in a Bot API URL.
-func tokenOf(req *http.Request) string {
-	for segment := range strings.SplitSeq(req.URL.Path, "/") {
-		if token, ok := strings.CutPrefix(segment, "bot"); ok && strings.Contains(token, ":") {
-			return token
-		}
-	}
-	return ""
 }

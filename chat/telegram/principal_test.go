@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/submit"
 	"github.com/permesso-dev/permesso/chat/deliver"
 )
 
@@ -16,7 +17,7 @@ func TestOnlyThePrincipalIsAsked(t *testing.T) {
 	h.start()
 	one, two := keyIn(personal, 1), keyIn(personal, 2)
 	body := `{"request_id":"` + one.ID + `",` + postRequest + `}`
-	_, err := h.gate.Submit(h.ctx, one, []byte(body), approval.Origin{ClientID: "0123456789ab", Principal: "ann"})
+	_, err := h.gate.Submit(h.ctx, one, []byte(body), submit.Origin{ClientID: "0123456789ab", Principal: "ann"})
 	require.NoError(t, err)
 	h.waitForCard(one, ann)
 	h.waitForCard(one, family)

@@ -20,7 +20,7 @@ import (
 func TestRateLimits(t *testing.T) {
 	t.Parallel()
 	h := newRig(t, deliver.Place{Address: at(family, 0)})
-	h.api.Limits = botapi.Limits{Chat: true, Group: true, All: true}
+	h.api.Limits = true
 	c := h.channel()
 	h.runChannel(c)
 	var cards []botapi.Message

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
@@ -202,7 +203,7 @@ func TestUndoAfterRestart(t *testing.T) {
 	m = h.waitForEdit(m, "an undo button", func(m botapi.Message) bool { return len(m.Buttons()) == 1 })
 	h.stopChannel()
 	h.start(clock)
-	h.revoker.grants = append(h.revoker.grants, approval.Grant{ID: k.ID, Workspace: personal, By: "ann"})
+	h.revoker.grants = append(h.revoker.grants, grant.Grant{ID: k.ID, Workspace: personal, By: "ann"})
 	ahead.Store(int64(25 * time.Hour))
 	m = h.waitForEdit(m, "no buttons", func(m botapi.Message) bool { return len(m.Buttons()) == 0 })
 	require.Contains(t, m.Text, "✅ Approved for this session by ann")

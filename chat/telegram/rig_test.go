@@ -14,8 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/deliver"
@@ -151,13 +154,13 @@ func (h *rig) Workspace(name string) (approval.Workspace, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return approval.Workspace{
-		Name: name, Autonomy: approval.Supervised, Timeout: time.Hour, MaxTimeout: 24 * time.Hour, QuietHours: h.quiet,
+		Name: name, Autonomy: grant.Supervised, Timeout: time.Hour, MaxTimeout: 24 * time.Hour, QuietHours: h.quiet,
 		Limits: approval.Limits{Pending: 1000, AskPerMinute: 10000, PerMinute: 100000, RequestSize: 4 << 20},
 	}, true
 }
 
 // Provers implements gate.Settings.
-func (*rig) Provers() approval.Provers { return nil }
+func (*rig) Provers() facts.Provers { return nil }
 
 // Tool implements gate.Settings.
 func (h *rig) Tool(name string) (approval.Tool, bool) {
@@ -440,7 +443,7 @@ func (h *rig) logs() string {
 // decideAsOperator decides outside of Telegram.
 func (h *rig) decideAsOperator(k approval.Key, v approval.Verdict) {
 	h.t.Helper()
-	_, err := h.decider().Decide(h.ctx, approval.DecisionInput{
+	_, err := h.decider().Decide(h.ctx, decide.Input{
 		Key: k, Verdict: v, By: approval.Person{Channel: "local", ID: "9", Name: "operator:root"}, Via: "cli",
 	})
 	require.NoError(h.t, err)
@@ -449,22 +452,22 @@ func (h *rig) decideAsOperator(k approval.Key, v approval.Verdict) {
 // fakeGrants is a chat.revoker in memory.
 type fakeGrants struct {
 	mu     sync.Mutex
-	grants []approval.Grant
+	grants []grant.Grant
 }
 
-func (a *fakeGrants) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
+func (a *fakeGrants) Given(p *approval.Pending, d *approval.Decision) *grant.Grant {
 	return policy.GrantFrom(p, d)
 }
 
-func (a *fakeGrants) Remembered(_ context.Context, workspaces []string) ([]approval.Grant, error) {
+func (a *fakeGrants) Remembered(_ context.Context, workspaces []string) ([]grant.Grant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(a.grants), func(g approval.Grant) bool {
+	return slices.DeleteFunc(slices.Clone(a.grants), func(g grant.Grant) bool {
 		return !slices.Contains(workspaces, g.Workspace) || !g.RevokedAt.IsZero()
 	}), nil
 }
 
-func (a *fakeGrants) Revoke(_ context.Context, g approval.Grant, by approval.Person) (bool, error) {
+func (a *fakeGrants) Revoke(_ context.Context, g grant.Grant, by approval.Person) (bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range a.grants {
@@ -482,7 +485,7 @@ type slowDecider struct {
 	release chan struct{}
 }
 
-func (s slowDecider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (s slowDecider) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	select {
 	case <-s.release:
 	case <-ctx.Done():

@@ -33,7 +33,7 @@ func newSetupRig(t *testing.T) *setupRig {
 	a := &setupRig{t: t, api: botapi.Start(t)}
 	a.ctx = t.Context()
 	for id, name := range map[int64]string{ann: "Ann", eve: "Ann"} { // names are not unique
-		a.api.AddUser(botapi.User{ID: id, FirstName: name, LastName: "B.", Username: fmt.Sprintf("ann_%d", id), Language: "it"})
+		a.api.AddUser(botapi.User{ID: id, FirstName: name, LastName: "B.", Username: fmt.Sprintf("ann_%d", id), LanguageCode: "it"})
 	}
 	a.api.AddChat(botapi.Chat{ID: family, Type: botapi.Supergroup, Title: "Family"})
 	a.api.AddChat(botapi.Chat{ID: forum, Type: botapi.Supergroup, Title: "Forum", IsForum: true})

@@ -46,7 +46,7 @@ func TestShowAll(t *testing.T) {
 
 	require.Equal(t, "Sending the complete text.", h.tap(ann, m, "📄 Show all").Text)
 	doc := h.waitForMessage(ann, "the document", func(m botapi.Message) bool { return m.Document != nil })
-	require.Equal(t, "a7000001.txt", doc.Document.Name)
+	require.Equal(t, "a7000001.txt", doc.Document.FileName)
 	require.Equal(t, m.ID, doc.ReplyTo.ID)
 	shown := chat.Escape(text)
 	require.Contains(t, string(doc.Document.Content), shown)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
@@ -101,7 +102,7 @@ func TestFirstAnswerWins(t *testing.T) {
 	h.waitForText(toAnn, "❌ Denied by bob at ")
 	h.waitForText(toBob, "❌ Negato da bob alle ")
 
-	data := toAnn.Keyboard.Rows[0][0].CallbackData
+	data := toAnn.Keyboard.InlineKeyboard[0][0].CallbackData
 	late := h.waitForAnswer(h.api.TapData(ann, ann, toAnn.ID, data))
 	require.Contains(t, late.Text, "Already denied by bob at ")
 	require.True(t, late.Alert)
@@ -169,7 +170,7 @@ func TestLateTap(t *testing.T) {
 	m := h.ask(k, ann, postRequest+`,"expires_in_sec":5`) // time enough to see the buttons
 	require.Equal(t, approval.StatusExpired, h.waitForResponse(k).Status)
 	h.waitForText(m, "⌛ Expired at ")
-	late := h.waitForAnswer(h.api.TapData(ann, ann, m.ID, m.Keyboard.Rows[0][0].CallbackData))
+	late := h.waitForAnswer(h.api.TapData(ann, ann, m.ID, m.Keyboard.InlineKeyboard[0][0].CallbackData))
 	require.Contains(t, late.Text, "Already expired")
 	require.Zero(t, h.handler.count(k))
 
@@ -188,7 +189,7 @@ func TestUndo(t *testing.T) {
 	m := h.ask(k, family, postRequest)
 	h.tap(ann, m, "✅ Always")
 	h.waitForResponse(k)
-	h.revoker.grants = append(h.revoker.grants, approval.Grant{ID: k.ID, Workspace: personal, Kind: approval.GrantRule, ActionType: "send_message", By: "ann"})
+	h.revoker.grants = append(h.revoker.grants, grant.Grant{ID: k.ID, Workspace: personal, Kind: grant.Rule, ActionType: "send_message", By: "ann"})
 	m = h.waitForEdit(m, "an undo button", func(m botapi.Message) bool { return strings.Contains(strings.Join(m.Buttons(), ""), "↩ Undo") })
 	require.Equal(t, []string{"↩ Undo"}, m.Buttons())
 

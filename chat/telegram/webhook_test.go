@@ -28,7 +28,7 @@ func freePort(t *testing.T) string {
 
 func TestWebhook(t *testing.T) {
 	h := newRig(t)
-	h.api.Local, h.api.WebhookRetry = true, 10*time.Millisecond
+	h.api.Local = true
 	address := freePort(t)
 	hook := func(c *channel) {
 		c.Webhook = &telegram.Webhook{Listen: address, URL: "http://" + address + "/telegram", Secret: hookSecret}
@@ -68,7 +68,7 @@ func TestWebhookRefuses(t *testing.T) {
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
 	update := `{"update_id":77,"callback_query":{"id":"1","from":{"id":1001,"is_bot":false,"first_name":"Ann"},"chat_instance":"1",` +
-		`"message":{"message_id":` + "2" + `,"date":1,"chat":{"id":1001,"type":"private"}},"data":"` + m.Keyboard.Rows[0][0].CallbackData + `"}}`
+		`"message":{"message_id":` + "2" + `,"date":1,"chat":{"id":1001,"type":"private"}},"data":"` + m.Keyboard.InlineKeyboard[0][0].CallbackData + `"}}`
 	send := func(method, path, secret, body string) int {
 		req, err := http.NewRequest(method, "http://"+address+path, strings.NewReader(body))
 		require.NoError(t, err)

@@ -16,6 +16,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/messagestest"
 )
@@ -27,7 +29,7 @@ type fakeGate struct {
 	mu      sync.Mutex
 	waiting []approval.StoredPending
 	records map[approval.Key]*approval.Record
-	asked   []approval.DecisionInput
+	asked   []decide.Input
 	broken  error
 	keep    bool // a decided request stays in the list
 }
@@ -46,7 +48,7 @@ func (h *fakeGate) Record(_ context.Context, k approval.Key) (*approval.Record, 
 	return h.records[k], nil
 }
 
-func (h *fakeGate) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (h *fakeGate) Decide(_ context.Context, a decide.Input) (*approval.Decision, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asked = append(h.asked, a)
@@ -208,7 +210,7 @@ func TestReplyToTheLastCard(t *testing.T) {
 	s.typeLine("4 and log it")
 	s.waitFor(`Approved: post say hello · will not start after 12:11 UTC`)
 	s.do(func() {
-		require.Equal(t, []approval.DecisionInput{{
+		require.Equal(t, []decide.Input{{
 			Key: approval.Key{Workspace: "personal", ID: first}, PendingSHA256: "sha of " + first, Verdict: approval.Approved,
 			Code: "4", Scope: approval.Once, Note: "and log it", Via: "terminal",
 			By: approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"},
@@ -412,7 +414,7 @@ func TestCancelAndQuestion(t *testing.T) {
 	h := &fakeGate{}
 	s := start(t, h)
 	w := request(first)
-	w.Pending.Facts.Host = []approval.HostFact{{Domain: approval.DomainFile, Op: "write", Name: "path", Values: []string{"/srv/a"}, From: approval.FromArgument}}
+	w.Pending.Facts.Host = []approval.HostFact{{Domain: facts.File, Op: "write", Name: "path", Values: []string{"/srv/a"}, From: facts.FromArgument}}
 	s.addRequest(w)
 	s.advance(time.Minute)
 	s.typeLine("tell me what files will be written")

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"embed"
 	"html/template"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -22,12 +24,20 @@ var templates = sync.OnceValue(func() *template.Template {
 	funcs := template.FuncMap{
 		"withoutSign":  withoutSign,
 		"sourceClass":  sourceClass,
+		"changeClass":  changeClass,
 		"format":       chat.Format,
 		"itoa":         strconv.Itoa,
+		"escape":       chat.Escape,
+		"short":        approval.ShortID,
+		"path":         pathOf,
+		"duration":     formatDuration,
+		"seconds":      secondsOrDash,
+		"share":        share,
+		"kib":          func(bytes int) int { return bytes >> 10 },
 		"inc":          func(i int) int { return i + 1 },
 		"languageName": func(language string) string { return catalog(language).LanguageName },
 	}
-	return template.Must(template.New("").Funcs(funcs).ParseFS(files, "templates/*.html"))
+	return template.Must(template.New("").Option("missingkey=error").Funcs(funcs).ParseFS(files, "templates/*.html"))
 })
 
 // withoutSign removes the sign at the start of a card's head: the pages have their own.
@@ -47,43 +57,22 @@ func sourceClass(s chat.Source) string {
 	}
 }
 
-// asset is a static file.
-type asset struct {
-	body, kind, tag string
+// kinds are the types of static files, whatever the machine's own table says.
+var kinds = map[string]string{
+	".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-var assets = sync.OnceValue(func() map[string]asset {
-	kinds := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
-	all := map[string]asset{}
-	list, err := files.ReadDir("static")
-	if err != nil {
-		return all
+// static serves a file that needs no session.
+func static(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("file")
+	b, err := files.ReadFile("static/" + name)
+	if kinds[path.Ext(name)] == "" || err != nil {
+		http.NotFound(w, r)
+		return
 	}
-	for _, f := range list {
-		b, err := files.ReadFile("static/" + f.Name())
-		if kind := kinds[path.Ext(f.Name())]; err == nil && kind != "" {
-			all[f.Name()] = asset{string(b), kind, `"` + approval.Digest(b)[:16] + `"`}
-		}
-	}
-	return all
-})
-
-// static serves files that need no session.
-func static() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a, ok := assets()[r.PathValue("file")]
-		if !ok {
-			http.NotFound(w, r)
-			return
-		}
-		h := w.Header()
-		h.Set("Cache-Control", "private, no-cache")
-		h.Set("ETag", a.tag)
-		h.Set("Content-Type", a.kind)
-		if r.Header.Get("If-None-Match") == a.tag {
-			w.WriteHeader(http.StatusNotModified)
-			return
-		}
-		_, _ = w.Write([]byte(a.body))
-	})
+	h := w.Header()
+	h.Set("Cache-Control", "private, no-cache")
+	h.Set("ETag", `"`+approval.Digest(b)[:16]+`"`)
+	h.Set("Content-Type", kinds[path.Ext(name)])
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(b))
 }

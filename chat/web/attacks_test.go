@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat/web"
 )
 
@@ -203,7 +204,7 @@ func TestSessionsEnd(t *testing.T) {
 	b := w.login()
 	s := b.listen("rev=0")
 	require.Equal(t, http.StatusSeeOther, b.post(b.sessionPath+"leave", nil).StatusCode)
-	s.until(func(e event) bool { return e.name == "over" })
+	s.until(func(e streamEvent) bool { return e.name == "over" })
 	is(b, 403, "logged out")
 
 	b = w.login()
@@ -229,7 +230,7 @@ func TestSessionsEnd(t *testing.T) {
 	is(b, 200, "an open page counts as use")
 	w.allow(func(r *web.Rights) { r.See, r.Decide = nil, nil })
 	w.server.Changed(approval.Key{})
-	s.until(func(e event) bool { return e.name == "over" })
+	s.until(func(e streamEvent) bool { return e.name == "over" })
 	is(b, 403, "no longer an approver")
 	w.allow(func(r *web.Rights) { r.See, r.Decide = []string{workspace}, []string{workspace} })
 	is(b, 403, "the session stays ended")
@@ -255,7 +256,7 @@ func TestEveryRouteNeedsASession(t *testing.T) {
 	w := newFixture(t)
 	b := w.login()
 	k := w.addRequest(1, nil)
-	w.grants = []approval.GrantUse{{Grant: approval.Grant{ID: k.ID, Workspace: workspace, ExpiresAt: w.clock().Add(time.Hour)}}}
+	w.grants = []grant.Use{{Grant: grant.Grant{ID: k.ID, Workspace: workspace, ExpiresAt: w.clock().Add(time.Hour)}}}
 	form := url.Values{
 		"sha": {w.sha(k)}, "code": {"1"}, "sure": {"yes"}, "ws": {workspace}, "id": {k.ID}, "undo": {"yes"}, "lang": {"it"}, "keys": {"on"}, "verify": {"yes"},
 	}
@@ -342,9 +343,36 @@ func TestSlowClients(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.page("").StatusCode)
 	p := b.follow(b.decide(k, url.Values{"code": {"3"}}))
 	require.Contains(t, innerText(p.find("note")), "Denied")
-	s.until(func(e event) bool { return e.Waiting == 0 })
+	s.until(func(e streamEvent) bool { return e.Waiting == 0 })
 	require.Less(t, time.Since(began), timeout, "the slow clients are still connected")
 	require.Equal(t, 1, w.decisionCount())
+}
+
+// A connection beyond the limit is closed at once, and a closed one frees its slot.
+func TestTooManyConnections(t *testing.T) {
+	w := newFixture(t, func(w *fixture) { w.server.Connections = 2 })
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", strings.TrimPrefix(w.base, "http://"))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	served := func(c net.Conn) bool {
+		_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: gate.test\r\n\r\n")
+		if err != nil {
+			return false
+		}
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
+		n, _ := c.Read(make([]byte, 1))
+		return n == 1
+	}
+	first, second := dial(), dial()
+	require.True(t, served(first))
+	require.True(t, served(second))
+	require.False(t, served(dial()))
+	require.NoError(t, first.Close())
+	require.Eventually(t, func() bool { return served(dial()) }, time.Minute, time.Millisecond)
+	require.False(t, served(dial()))
 }
 
 // Streams and bodies are limited.

@@ -11,21 +11,22 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
-type entryLine struct {
-	Seq                                 int64
-	At                                  displayTime
-	Event, Workspace, Path, Short, What string
-	By, Text                            string
+// entryView is an entry with what is composed for its line.
+type entryView struct {
+	event.Entry
+	Linked         bool // to its request
+	What, By, Text string
 }
 
 type auditPage struct {
 	page
 	Query string
-	List  []entryLine
+	List  []entryView
 	More  string
 	Error string
 }
@@ -48,7 +49,7 @@ func (v *visit) audit() {
 		p.Error = v.w.LogUnreadable
 	}
 	for _, e := range list {
-		p.List = append(p.List, v.entryLine(e))
+		p.List = append(p.List, v.entryView(e))
 	}
 	if more && len(list) > 0 {
 		p.More = "audit?" + url.Values{"q": {p.Query}, "before": {itoa(list[len(list)-1].Seq)}}.Encode()
@@ -56,11 +57,8 @@ func (v *visit) audit() {
 	v.write(v.rw, http.StatusOK, "audit", p)
 }
 
-func (v *visit) entryLine(e approval.Entry) entryLine {
-	l := entryLine{Seq: e.Seq, At: v.displayTime(e.Time), Event: chat.Escape(string(e.Event)), Workspace: chat.Escape(e.Workspace)}
-	if approval.ValidID(e.RequestID) && slices.Contains(v.rights.See, e.Workspace) {
-		l.Path, l.Short = pathOf(approval.Key{Workspace: e.Workspace, ID: e.RequestID}), approval.ShortID(e.RequestID)
-	}
+func (v *visit) entryView(e event.Entry) entryView {
+	l := entryView{Entry: e, Linked: approval.ValidID(e.RequestID) && slices.Contains(v.rights.See, e.Workspace)}
 	what := []string{e.Tool, e.Target}
 	if e.Tool == "" {
 		what[0] = e.ActionType
@@ -91,28 +89,16 @@ func (v *visit) verify() {
 	}
 }
 
-type approverLine struct {
-	Name, Share, Median string
-	Decided, Fast       int
-	RubberStamping      bool
-}
-
-type workspaceLine struct {
-	Name, Autonomy, Principal      string
-	Approvers, Channels            string
-	Limits                         []string
-	Rates                          []string
-	Taints                         []string
-	Waiting, Requests              int
-	Timeout, Median                string
-	People                         []approverLine
-	Pause                          string
-	PausedOwn, PausedAll, MayPause bool
+// workspaceView is a workspace with what the user may do there.
+type workspaceView struct {
+	*Workspace
+	Pause               string
+	PausedOwn, MayPause bool
 }
 
 type workspacesPage struct {
 	page
-	Workspaces  []workspaceLine
+	Workspaces  []workspaceView
 	AllPaused   bool
 	MayPauseAll bool
 }
@@ -131,12 +117,9 @@ func (v *visit) workspaces() {
 			v.log(err)
 			continue
 		}
-		l := v.workspaceLine(place)
-		l.PausedOwn, l.PausedAll = v.Backend.WorkspaceInfo.Paused(ws)
-		l.Pause = v.Style(v.lang).PauseLine(ws, v.Now())
-		l.MayPause = v.mayPause(ws)
-		p.AllPaused = p.AllPaused || l.PausedAll
-		p.Workspaces = append(p.Workspaces, l)
+		own, all := v.Backend.WorkspaceInfo.Paused(ws)
+		p.AllPaused = p.AllPaused || all
+		p.Workspaces = append(p.Workspaces, workspaceView{place, v.Style(v.lang).PauseLine(ws, v.Now()), own, v.mayPause(ws)})
 	}
 	v.write(v.rw, http.StatusOK, "workspaces", p)
 }
@@ -147,41 +130,12 @@ func (v *visit) mayPause(ws string) bool {
 	return v.rights.Operator && slices.Contains(v.rights.See, ws) || slices.Contains(v.rights.Decide, ws)
 }
 
-func (v *visit) workspaceLine(p *Workspace) workspaceLine {
-	escaped := func(list []string) string {
-		out := make([]string, len(list))
-		for i, s := range list {
-			out[i] = chat.Escape(s)
-		}
-		return strings.Join(out, ", ")
+// share is how many percent of the decisions of an approver allowed something.
+func share(t read.Tally) string {
+	if t.Decided == 0 {
+		return "–"
 	}
-	limits := p.Limits.WithDefaults()
-	l := workspaceLine{
-		Name: p.Name, Autonomy: chat.Escape(p.Autonomy), Principal: chat.Escape(p.Principal), Approvers: escaped(p.Approvers),
-		Channels: escaped(p.Channels), Waiting: p.Waiting, Requests: p.Stats.Requests, Timeout: formatDuration(p.Timeout), Median: secondsOrDash(p.Stats.Median),
-		Limits: []string{
-			chat.Format(v.w.LimitPending, "n", strconv.Itoa(limits.Pending)), chat.Format(v.w.LimitAsk, "n", strconv.Itoa(limits.AskPerMinute)),
-			chat.Format(v.w.LimitAll, "n", strconv.Itoa(limits.PerMinute)), chat.Format(v.w.LimitRunning, "n", strconv.Itoa(limits.Running)),
-			chat.Format(v.w.LimitSize, "n", strconv.Itoa(limits.RequestSize>>10)),
-		},
-	}
-	for _, r := range p.Rates {
-		l.Rates = append(l.Rates, chat.Escape(r))
-	}
-	for client, taints := range p.Taints {
-		for _, t := range taints {
-			l.Taints = append(l.Taints, v.oneLine(client)+": "+chat.Escape(t))
-		}
-	}
-	slices.Sort(l.Taints)
-	for _, t := range p.Stats.Approvers {
-		line := approverLine{Name: chat.Escape(t.Name), Decided: t.Decided, Fast: t.Hasty, Median: secondsOrDash(t.Median), RubberStamping: t.RubberStamps(), Share: "–"}
-		if t.Decided > 0 {
-			line.Share = strconv.Itoa(100*t.Approved/t.Decided) + " %"
-		}
-		l.People = append(l.People, line)
-	}
-	return l
+	return strconv.Itoa(100*t.Approved/t.Decided) + " %"
 }
 
 func secondsOrDash(s *float64) string {

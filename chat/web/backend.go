@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 )
 
@@ -20,7 +22,7 @@ type Backend struct {
 
 // grants lists the grants of a workspace, the newest first.
 type grants interface {
-	GrantsIn(workspace string) []approval.GrantUse
+	GrantsIn(workspace string) []grant.Use
 }
 
 // Rule is one rule of the operator. Rules keep their order in the configuration.
@@ -36,7 +38,7 @@ var ErrBusy = errors.New("already running")
 
 // audit reads the audit log.
 type audit interface {
-	Entries(ctx context.Context, q read.EntryQuery) (list []approval.Entry, more bool, err error)
+	Entries(ctx context.Context, q read.EntryQuery) (list []event.Entry, more bool, err error)
 	// Verify checks the complete log and returns a one-line summary. The error
 	// tells what is wrong with the log, or wraps ErrBusy.
 	Verify(ctx context.Context) (found string, err error)

@@ -150,10 +150,10 @@ type change struct {
 type stream struct {
 	t      *testing.T
 	body   io.ReadCloser
-	events chan event
+	events chan streamEvent
 }
 
-type event struct {
+type streamEvent struct {
 	name string
 	change
 }
@@ -165,7 +165,7 @@ func (b *browser) listen(query string) *stream {
 	resp, err := client.Do(r) //nolint:bodyclose // close does
 	require.NoError(b.t, err)
 	require.Equal(b.t, http.StatusOK, resp.StatusCode)
-	s := &stream{b.t, resp.Body, make(chan event, 1000)}
+	s := &stream{b.t, resp.Body, make(chan streamEvent, 1000)}
 	b.t.Cleanup(s.close)
 	go s.read()
 	return s
@@ -177,7 +177,7 @@ func (s *stream) read() {
 	defer close(s.events)
 	in := bufio.NewScanner(s.body)
 	in.Buffer(nil, 64<<20)
-	var e event
+	var e streamEvent
 	for in.Scan() {
 		name, value, _ := strings.Cut(in.Text(), ": ")
 		switch name {
@@ -191,13 +191,13 @@ func (s *stream) read() {
 			if e.name != "" {
 				s.events <- e
 			}
-			e = event{}
+			e = streamEvent{}
 		}
 	}
 }
 
 // next returns the next event. It fails after a minute without one.
-func (s *stream) next() event {
+func (s *stream) next() streamEvent {
 	s.t.Helper()
 	select {
 	case e, ok := <-s.events:
@@ -205,12 +205,12 @@ func (s *stream) next() event {
 		return e
 	case <-time.After(time.Minute):
 		s.t.Fatal("no event within a minute")
-		return event{}
+		return streamEvent{}
 	}
 }
 
 // until returns the first event that matches.
-func (s *stream) until(matches func(event) bool) event {
+func (s *stream) until(matches func(streamEvent) bool) streamEvent {
 	s.t.Helper()
 	for {
 		if e := s.next(); matches(e) {

@@ -25,7 +25,7 @@ type pendingCache struct {
 	reloadSoon   bool // the same, but not within reloadDelay
 	loadedAt     time.Time
 	rev          int64         // of the newest change
-	removed      []removedItem // the newest last
+	removed      []item        // the newest last; their pendings have only the fields that tell who may see them
 	forgottenRev int64         // removed has nothing up to this revision
 	changed      chan struct{} // closed when something may have changed
 }
@@ -33,14 +33,8 @@ type pendingCache struct {
 // item is one pending request. It is never changed, only replaced.
 type item struct {
 	approval.StoredPending
-	since int64 // the revision that added it
-}
-
-// removedItem is a request that is not pending any more. Its Pending has only the
-// fields that tell who may see it.
-type removedItem struct {
-	item
-	rev int64
+	since   int64 // the revision that added it
+	removed int64 // the revision that removed it; 0: pending
 }
 
 const (
@@ -165,7 +159,7 @@ func (f *pendingCache) put(w approval.StoredPending) {
 		return
 	}
 	f.rev++
-	f.items[w.Key()] = &item{w, f.rev}
+	f.items[w.Key()] = &item{w, f.rev, 0}
 }
 
 func (f *pendingCache) drop(k approval.Key) {
@@ -193,9 +187,9 @@ func (f *pendingCache) remove(k approval.Key) {
 	delete(f.items, k)
 	f.rev++
 	p := &approval.Pending{RequestID: k.ID, SourceGroup: k.Workspace, Principal: i.Pending.Principal}
-	f.removed = append(f.removed, removedItem{item{approval.StoredPending{Pending: p, SHA256: i.SHA256}, i.since}, f.rev})
+	f.removed = append(f.removed, item{approval.StoredPending{Pending: p, SHA256: i.SHA256}, i.since, f.rev})
 	if len(f.removed) > maxRemoved {
-		f.forgottenRev = f.removed[0].rev
+		f.forgottenRev = f.removed[0].removed
 		f.removed = f.removed[1:]
 	}
 }
@@ -213,9 +207,9 @@ func (f *pendingCache) clear() {
 func (f *pendingCache) removedSince(rev int64) (list []*item, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := range f.removed {
-		if d := &f.removed[i]; d.rev > rev && d.since <= rev {
-			list = append(list, &item{d.StoredPending, d.since})
+	for _, i := range f.removed {
+		if i.removed > rev && i.since <= rev {
+			list = append(list, &i)
 		}
 	}
 	return list, rev >= f.forgottenRev

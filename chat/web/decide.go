@@ -142,7 +142,7 @@ func (v *visit) showReply(k approval.Key, r chat.Reply) {
 	if r.Ignore || text == "" {
 		text = v.w.NotUnderstood
 	}
-	n := v.se.addNote(note{k, text, r.Acted})
+	n := v.se.addNote(note{text, r.Acted})
 	v.redirect(pathOf(k) + "?said=" + strconv.Itoa(n))
 }
 
@@ -157,9 +157,6 @@ func (v *visit) currentNote() *note {
 
 // Lines returns the lines of the note.
 func (n *note) Lines() []string { return strings.Split(n.text, "\n") }
-
-// Acted reports whether a decision was recorded.
-func (n *note) Acted() bool { return n.acted }
 
 type confirmPage struct {
 	*requestPage

@@ -13,6 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/web"
@@ -32,11 +35,12 @@ type fixture struct {
 	decided          map[approval.Key]*approval.Decision
 	records          map[approval.Key]*approval.Record
 	asked            map[approval.Key]*approval.Pending
-	decisions        []approval.DecisionInput
+	decisions        []decide.Input
 	rights           web.Rights
-	grants           []approval.GrantUse
+	grants           []grant.Use
+	operatorText     string // in rules and workspaces
 	history          []*read.Request
-	entries          []approval.Entry
+	entries          []event.Entry
 	pausedWorkspaces []string
 	verified         int
 	reads            int
@@ -60,7 +64,9 @@ func newFixture(t *testing.T, with ...func(w *fixture)) *fixture {
 		Backend: web.Backend{
 			Grants: w, Audit: w, WorkspaceInfo: w, Pauser: w,
 			Rules: func([]string) []web.Rule {
-				return []web.Rule{{Name: "first", Match: []string{"tool x_post"}, Outcome: approval.Ask, Reason: "see it once"}}
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return []web.Rule{{Name: "first" + w.operatorText, Match: []string{"tool x_post" + w.operatorText}, Outcome: approval.Ask, Reason: "see it once" + w.operatorText}}
 			},
 		},
 		Log: func(err error) { t.Log(err) },
@@ -156,7 +162,7 @@ func (w *fixture) decisionCount() int {
 }
 
 // Decide implements chat.Decider.
-func (w *fixture) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (w *fixture) Decide(_ context.Context, a decide.Input) (*approval.Decision, error) {
 	d, err := w.decide(a)
 	if err == nil {
 		w.server.Changed(a.Key) // as the daemon does
@@ -165,23 +171,23 @@ func (w *fixture) Decide(_ context.Context, a approval.DecisionInput) (*approval
 }
 
 // decide checks a decision in the same order as the gate.
-func (w *fixture) decide(a approval.DecisionInput) (*approval.Decision, error) {
+func (w *fixture) decide(a decide.Input) (*approval.Decision, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Contains(w.rights.Decide, a.Key.Workspace) {
-		return nil, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return nil, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	if d := w.decided[a.Key]; d != nil {
-		return nil, &approval.Refusal{Reason: approval.ErrDecided, By: d.DecidedBy, At: d.DecidedAt, Verdict: d.Verdict}
+		return nil, &decide.Refusal{Reason: decide.ErrDecided, By: d.DecidedBy, At: d.DecidedAt, Verdict: d.Verdict}
 	}
 	now, ok := w.waiting[a.Key]
 	switch {
 	case !ok:
-		return nil, &approval.Refusal{Reason: approval.ErrUnknown}
+		return nil, &decide.Refusal{Reason: decide.ErrUnknown}
 	case a.PendingSHA256 != now.SHA256:
-		return nil, &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the request is no longer the one that was shown; reload it"}
+		return nil, &decide.Refusal{Reason: decide.ErrTooLate, Hint: "the request is no longer the one that was shown; reload it"}
 	case !w.now.Before(now.Pending.ExpiresAt):
-		return nil, &approval.Refusal{Reason: approval.ErrTooLate, Hint: "it expired"}
+		return nil, &decide.Refusal{Reason: decide.ErrTooLate, Hint: "it expired"}
 	}
 	d := &approval.Decision{
 		Version: 1, RequestID: a.Key.ID, Approved: a.Verdict == approval.Approved, Verdict: a.Verdict, Code: a.Code, Scope: a.Scope,
@@ -254,15 +260,15 @@ func (w *fixture) Interceptor(web.User) *chat.Interceptor {
 }
 
 // Given implements chat.revoker.
-func (w *fixture) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
+func (w *fixture) Given(p *approval.Pending, d *approval.Decision) *grant.Grant {
 	if d.Scope != approval.Always && d.Scope != approval.Session {
 		return nil
 	}
-	return &approval.Grant{ID: p.RequestID, Kind: approval.GrantRule, Workspace: p.SourceGroup, ActionType: p.ActionType}
+	return &grant.Grant{ID: p.RequestID, Kind: grant.Rule, Workspace: p.SourceGroup, ActionType: p.ActionType}
 }
 
 // Remembered implements chat.revoker.
-func (w *fixture) Remembered(_ context.Context, workspaces []string) (list []approval.Grant, err error) {
+func (w *fixture) Remembered(_ context.Context, workspaces []string) (list []grant.Grant, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.grants {
@@ -274,7 +280,7 @@ func (w *fixture) Remembered(_ context.Context, workspaces []string) (list []app
 }
 
 // Revoke implements chat.revoker.
-func (w *fixture) Revoke(_ context.Context, g approval.Grant, _ approval.Person) (bool, error) {
+func (w *fixture) Revoke(_ context.Context, g grant.Grant, _ approval.Person) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.grants {
@@ -287,7 +293,7 @@ func (w *fixture) Revoke(_ context.Context, g approval.Grant, _ approval.Person)
 }
 
 // GrantsIn implements web.grants.
-func (w *fixture) GrantsIn(ws string) (list []approval.GrantUse) {
+func (w *fixture) GrantsIn(ws string) (list []grant.Use) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.grants {
@@ -315,7 +321,7 @@ func (w *fixture) Requests(q read.Query) ([]*read.Request, bool, error) {
 }
 
 // Entries implements web.audit.
-func (w *fixture) Entries(context.Context, read.EntryQuery) ([]approval.Entry, bool, error) {
+func (w *fixture) Entries(context.Context, read.EntryQuery) ([]event.Entry, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.entries), false, nil
@@ -331,11 +337,14 @@ func (w *fixture) Verify(context.Context) (string, error) {
 
 // Workspace implements web.workspaceInfo.
 func (w *fixture) Workspace(_ context.Context, ws string) (*web.Workspace, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	median, share := 1.2, 1.0
+	more := w.operatorText
 	return &web.Workspace{
-		Name: ws, Autonomy: "supervised", Approvers: []string{"ann"}, Timeout: 5 * time.Minute,
-		Taints: map[string][]string{"ws:" + ws: {"secret"}}, Rates: []string{"ask_above: network:http 10 per 1m0s"},
-		Stats: &read.Stats{Requests: 40, Median: &median, Approvers: []read.Tally{{Name: "ann", Decided: 40, Approved: 40, Share: &share, Median: &median, Hasty: 39}}},
+		Name: ws, Autonomy: "supervised" + more, Approvers: []string{"ann" + more}, Principal: more, Channels: []string{"telegram" + more}, Timeout: 5 * time.Minute,
+		Taints: map[string][]string{"ws:" + ws + more: {"secret" + more}}, Rates: []string{"ask_above: network:http 10 per 1m0s" + more},
+		Stats: &read.Stats{Requests: 40, Median: &median, Approvers: []read.Tally{{Name: "ann" + more, Decided: 40, Approved: 40, Share: &share, Median: &median, Hasty: 39}}},
 	}, nil
 }
 

@@ -34,7 +34,7 @@ func rowID(k approval.Key) string { return "q-" + k.Workspace + "-" + k.ID }
 func pathOf(k approval.Key) string { return "r/" + k.Workspace + "/" + k.ID }
 
 type row struct {
-	W             *words
+	W             texts
 	ID, Path      string
 	Workspace     string
 	Tool          string // "" for a question
@@ -83,7 +83,7 @@ func (s *Server) renderRow(i *item, lang string) (template.HTML, error) {
 	style, p := s.Style(lang), i.Pending
 	var b bytes.Buffer
 	err := s.render(&b, "row", row{
-		W: catalog(lang), ID: rowID(i.Key()), Path: pathOf(i.Key()), Workspace: chat.Escape(p.SourceGroup), Brief: style.Brief(p), Short: chat.Escape(p.ShortID), Tool: style.OneLine(p, cmp.Or(p.ToolName, p.ActionType)),
+		W: textsIn(lang), ID: rowID(i.Key()), Path: pathOf(i.Key()), Workspace: chat.Escape(p.SourceGroup), Brief: style.Brief(p), Short: chat.Escape(p.ShortID), Tool: style.OneLine(p, cmp.Or(p.ToolName, p.ActionType)),
 		// With a date, if it is not the day of the request.
 		Asked: newDisplayTime(p.Timestamp, style.Zone, p.Timestamp), Until: newDisplayTime(p.ExpiresAt, style.Zone, p.Timestamp),
 		Reversibility: p.Reversibility, Question: p.Type == approval.TypeQuestion,
@@ -136,11 +136,11 @@ func (s *Server) addLanguage(lang string) {
 
 // count is the data of the line with the number of pending requests.
 type count struct {
-	W *words
+	W texts
 	N int
 }
 
-func (st *stream) countOf(n int) count { return count{st.w, n} }
+func (st *stream) countOf(n int) count { return count{textsIn(st.lang), n} }
 
 type listPage struct {
 	page
@@ -158,7 +158,8 @@ func (v *visit) list() {
 		v.internalError(err)
 		return
 	}
-	p := listPage{page: v.page("list", v.w.ListTitle), Rev: rev, Count: count{v.w, len(items)}, PauseLines: v.pauseLines()}
+	p := listPage{page: v.page("list", v.w.ListTitle), Rev: rev, PauseLines: v.pauseLines()}
+	p.Count = count{p.W, len(items)}
 	p.Waiting = len(items)
 	p.Stream, p.Refresh = "events?rev="+itoa(rev), true
 	if p.Rows, err = v.renderRows(items, v.lang); err != nil {

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 )
 
@@ -105,21 +107,24 @@ func TestDataIsNeverMarkup(t *testing.T) {
 		irreversible := w.addRequest(3, func(p *approval.Pending) { fillFields(text)(p); p.Reversibility = "" })
 		now := w.clock()
 		w.mu.Lock()
-		w.grants = []approval.GrantUse{{Grant: approval.Grant{
-			ID: k.ID, Kind: approval.GrantTarget, Workspace: workspace, Capability: text, Target: text, SessionID: text, By: text, Reason: text, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
+		w.grants = []grant.Use{{Grant: grant.Grant{
+			ID: k.ID, Kind: grant.Target, Workspace: workspace, Capability: text, Target: text, SessionID: text, By: text, Reason: text, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}}}
 		w.history = []*read.Request{{Key: k, Tool: text, Target: text, Status: approval.Status(text), By: text, Via: text, Rule: text, AskedAt: now}}
-		w.entries = []approval.Entry{{
-			Seq: 1, Time: now, Event: approval.Event(text), Workspace: workspace, RequestID: k.ID, Tool: text, Target: text, By: text, Via: text, Rule: text, Reason: text, Detail: text, Taints: []string{text},
+		w.entries = []event.Entry{{
+			Seq: 1, Time: now, Event: event.Kind(text), Workspace: workspace, RequestID: k.ID, Tool: text, Target: text, By: text, Via: text, Rule: text, Reason: text, Detail: text, Taints: []string{text},
 		}}
+		w.operatorText = text
 		w.mu.Unlock()
 		got := map[string][]string{}
 		for name, path := range map[string]string{
 			"list": "", "request": "r/personal/" + k.ID, "question": "r/personal/" + q.ID, "grants": "grants",
 			"history": "history?q=" + url.QueryEscape(text[:min(len(text), 1000)]), "audit": "audit?q=" + url.QueryEscape(text[:min(len(text), 1000)]),
+			"rules": "rules", "workspaces": "workspaces",
 		} {
 			p := b.page(path)
 			require.Equal(t, http.StatusOK, p.StatusCode, "%s %q", name, text)
+			require.NotContains(t, innerText(p.tree), "\u202e", "an invisible character on the page %s", name)
 			got[name] = shape(p.tree)
 		}
 		p := b.decide(irreversible, url.Values{"code": {"4"}, "text": {"x" + text}})
@@ -175,7 +180,7 @@ func TestStreamDataIsNeverMarkup(t *testing.T) {
 	s.next()
 	send := func(text string) []string {
 		w.addRequest(1, fillFields(text))
-		e := s.until(func(e event) bool { return e.New > 0 })
+		e := s.until(func(e streamEvent) bool { return e.New > 0 })
 		require.Equal(t, "change", e.name)
 		require.Equal(t, 1, e.Waiting)
 		return shape(parseFragment(t, e.HTML))

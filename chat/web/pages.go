@@ -12,6 +12,8 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
@@ -34,21 +36,16 @@ func (v *visit) displayTime(t time.Time) displayTime {
 	return newDisplayTime(t, v.Style(v.lang).Zone, v.Now())
 }
 
-type grantLine struct {
-	ID, Short, Path string
-	Workspace       string
-	What            string
-	By, Reason      string
-	Since, Until    displayTime
-	Uses            int
-	LastUsed        displayTime
-	State           string // active, expired, used, revoked
-	May             bool
+// grantView is a grant with its state, and whether the user may revoke it.
+type grantView struct {
+	grant.Use
+	What, State string // State: active, expired, used, revoked
+	May         bool
 }
 
 type grantsPage struct {
 	page
-	Grants []grantLine
+	Grants []grantView
 }
 
 // grants is the page of the grants.
@@ -56,15 +53,15 @@ func (v *visit) grants() {
 	p := grantsPage{page: v.page("grants", v.w.GrantsTitle)}
 	for _, ws := range v.rights.See {
 		for _, c := range v.Backend.Grants.GrantsIn(ws) {
-			p.Grants = append(p.Grants, v.grantLine(c))
+			p.Grants = append(p.Grants, v.grantView(c))
 		}
 	}
 	v.write(v.rw, http.StatusOK, "grants", p)
 }
 
-func (v *visit) grantLine(c approval.GrantUse) grantLine {
+func (v *visit) grantView(c grant.Use) grantView {
 	what := c.ActionType
-	if c.Kind == approval.GrantTarget {
+	if c.Kind == grant.Target {
 		what = strings.TrimSpace(c.Capability + " " + c.Target)
 	}
 	what = v.oneLine(what)
@@ -74,13 +71,8 @@ func (v *visit) grantLine(c approval.GrantUse) grantLine {
 	if c.SessionID != "" {
 		what += " · " + v.w.GrantSession + " " + v.oneLine(c.SessionID)
 	}
-	l := grantLine{
-		ID: c.ID, Short: chat.Escape(approval.ShortID(c.ID)), Workspace: c.Workspace, What: what,
-		By: chat.Escape(c.By), Reason: v.oneLine(c.Reason), Since: v.displayTime(c.CreatedAt), Until: v.displayTime(c.ExpiresAt),
-		Uses: c.Uses, LastUsed: v.displayTime(c.LastUsed), State: c.State(v.Now()),
-	}
-	l.May = l.State == "active" && slices.Contains(v.rights.Decide, c.Workspace)
-	return l
+	state := c.State(v.Now())
+	return grantView{c, what, state, state == "active" && slices.Contains(v.rights.Decide, c.Workspace)}
 }
 
 // revoke revokes a grant.
@@ -92,14 +84,14 @@ func (v *visit) revoke() {
 		return
 	}
 	list := v.Backend.Grants.GrantsIn(ws)
-	i := slices.IndexFunc(list, func(c approval.GrantUse) bool { return c.ID == id })
+	i := slices.IndexFunc(list, func(c grant.Use) bool { return c.ID == id })
 	ic := v.People.Interceptor(v.se.user)
 	if i < 0 {
 		v.fail(http.StatusNotFound, v.w.GrantNotFound)
 		return
 	}
 	done, err := ic.Revoker.Revoke(v.r.Context(), list[i].Grant, v.se.user.Person)
-	var ref *approval.Refusal
+	var ref *decide.Refusal
 	switch {
 	case errors.As(err, &ref):
 		v.redirectWithNote("grants", v.w.NotAllowed, false)
@@ -114,33 +106,24 @@ func (v *visit) revoke() {
 
 // redirectWithNote redirects to a page that shows the result of an action.
 func (v *visit) redirectWithNote(path, text string, acted bool) {
-	n := v.se.addNote(note{text: text, acted: acted})
+	n := v.se.addNote(note{text, acted})
 	v.redirect(path + "?said=" + strconv.Itoa(n))
 }
 
-type ruleLine struct{ Name, Match, Outcome, Reason string }
-
 type rulesPage struct {
 	page
-	Rules []ruleLine
+	Rules []Rule
 }
 
 // rules is the page of the operator's rules. It is read-only.
 func (v *visit) rules() {
-	p := rulesPage{page: v.page("rules", v.w.RulesTitle)}
-	for _, r := range v.Backend.Rules(v.rights.See) {
-		p.Rules = append(p.Rules, ruleLine{
-			chat.Escape(r.Name), chat.Escape(strings.Join(r.Match, " · ")),
-			v.w.Outcomes[r.Outcome.String()], chat.Escape(r.Reason),
-		})
-	}
-	v.write(v.rw, http.StatusOK, "rules", p)
+	v.write(v.rw, http.StatusOK, "rules", rulesPage{v.page("rules", v.w.RulesTitle), v.Backend.Rules(v.rights.See)})
 }
 
-type historyLine struct {
-	Path, Short, Workspace, What, Status, By string
-	Asked                                    displayTime
-	Took                                     string
+// historyView is a request with what is composed for its line.
+type historyView struct {
+	*read.Request
+	What, By, Took string
 }
 
 type historyPage struct {
@@ -149,8 +132,7 @@ type historyPage struct {
 	Status   string
 	Statuses []string
 	Kind     string
-	KindText string // Kind, escaped for display
-	List     []historyLine
+	List     []historyView
 	More     string // address of the next page; "": none
 	Error    string
 }
@@ -162,7 +144,6 @@ func (v *visit) history() {
 		page: v.page("history", v.w.HistoryTitle), Query: cleanQuery(q.Get("q")), Kind: cleanQuery(q.Get("kind")),
 		Status: q.Get("status"), Statuses: read.Statuses(),
 	}
-	p.KindText = v.oneLine(p.Kind)
 	if !slices.Contains(p.Statuses, p.Status) {
 		p.Status = ""
 	}
@@ -182,7 +163,7 @@ func (v *visit) history() {
 		p.Error = v.w.LogUnreadable
 	}
 	for _, x := range list {
-		p.List = append(p.List, v.historyLine(x))
+		p.List = append(p.List, v.historyView(x))
 	}
 	if more && len(list) > 0 {
 		next := url.Values{"q": {p.Query}, "status": {p.Status}, "kind": {p.Kind}, "before": {list[len(list)-1].Asked().UTC().Format(time.RFC3339Nano)}}
@@ -221,7 +202,7 @@ func (v *visit) findHistory(q read.Query) ([]*read.Request, bool, error) {
 	}), more, err
 }
 
-func (v *visit) historyLine(x *read.Request) historyLine {
+func (v *visit) historyView(x *read.Request) historyView {
 	what := x.Kind()
 	if x.Target != "" {
 		what += " → " + x.Target
@@ -233,17 +214,12 @@ func (v *visit) historyLine(x *read.Request) historyLine {
 	case x.Via != "":
 		by += " (" + chat.Escape(x.Via) + ")"
 	}
-	l := historyLine{
-		Path: pathOf(x.Key), Short: chat.Escape(approval.ShortID(x.Key.ID)), Workspace: x.Key.Workspace,
-		What: v.oneLine(cmp.Or(what, "–")), Status: v.status(string(x.Status)), By: by, Asked: v.displayTime(x.Asked()),
-	}
+	l := historyView{Request: x, What: v.oneLine(cmp.Or(what, "–")), By: by}
 	if asked := x.Asked(); !asked.IsZero() && !x.EndedAt.IsZero() && !x.EndedAt.Before(asked) {
 		l.Took = formatDuration(x.EndedAt.Sub(asked))
 	}
 	return l
 }
-
-func (v *visit) status(s string) string { return cmp.Or(v.w.Statuses[s], chat.Escape(s)) }
 
 // cleanQuery makes a search text one short line.
 func cleanQuery(q string) string {
@@ -281,7 +257,7 @@ func (v *visit) similar() {
 			p.Error = v.w.LogUnreadable
 		}
 		for _, x := range list {
-			p.List = append(p.List, v.historyLine(x))
+			p.List = append(p.List, v.historyView(x))
 		}
 	}
 	v.write(v.rw, http.StatusOK, "like", p)

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
@@ -28,53 +30,41 @@ const (
 type requestPage struct {
 	page
 	Key             approval.Key
-	Path            string
 	State           string
 	SHA             string // of the shown pending
 	Card            chat.Card
 	Paused          string // line that tells that the workspace is paused
 	IsQuestion      bool   // a question
 	Options         []string
-	Until           displayTime
-	Reversibility   approval.Reversibility
+	Pending         *approval.Pending
 	MayDecide       bool
 	SessionDisabled bool // no grant for a session is possible
 	AlwaysDisabled  bool
 	Notes           []string // reasons, and what "always" would allow
-	Prose           []string
 	Exact           []string // the arguments
 	Why             []string
 	RulingHints     []string
 	Rule            string
-	Diff            []styledLine // differences from the request that it resubmits
-	Source          []string     // lines of the program
-	Verified        bool         // Source is the program that a prover has signed
-	Result          string       // how it ended
-	Output          []string     // of the handler
-	Undo            string       // id of the grant that can be revoked; "": none
-	Asked           displayTime
-	Short           string
-	SimilarURL      string // history of similar requests; "": none
+	Source          []string // lines of the program
+	Verified        bool     // Source is the program that a prover has signed
+	Result          string   // how it ended
+	Output          []string // of the handler
+	Undo            string   // id of the grant that can be revoked; "": none
+	SimilarURL      string   // history of similar requests; "": none
 	AllSimilarURL   string
 }
 
-// styledLine is a line with its CSS class.
-type styledLine struct{ Class, Text string }
-
-func diffLines(c chat.Card) (lines []styledLine) {
-	for _, l := range c.Changes {
-		class := "remark"
-		switch {
-		case strings.HasPrefix(l, "- "):
-			class = "less"
-		case strings.HasPrefix(l, "+ "):
-			class = "more"
-		case strings.HasPrefix(l, "  "):
-			class = "same"
-		}
-		lines = append(lines, styledLine{class, l})
+// changeClass is the CSS class of a line of changes.
+func changeClass(line string) string {
+	switch {
+	case strings.HasPrefix(line, "- "):
+		return "less"
+	case strings.HasPrefix(line, "+ "):
+		return "more"
+	case strings.HasPrefix(line, "  "):
+		return "same"
 	}
-	return lines
+	return "remark"
 }
 
 // request is the page of one request.
@@ -147,11 +137,9 @@ func (v *visit) decidedLine(d *approval.Decision) string {
 func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage {
 	style := v.Style(v.lang)
 	r := &requestPage{
-		page: v.page("request", p.ShortID), Key: k, Path: pathOf(k), Short: chat.Escape(p.ShortID),
+		page: v.page("request", p.ShortID), Key: k, Pending: p,
 		Card: style.Card(p), IsQuestion: p.Type == approval.TypeQuestion,
-		Until: newDisplayTime(p.ExpiresAt, style.Zone, v.Now()), Asked: newDisplayTime(p.Timestamp, style.Zone, v.Now()),
-		Reversibility:   p.Reversibility,
-		SessionDisabled: !approval.NotGrantable(p, approval.Session).IsZero(), AlwaysDisabled: !approval.NotGrantable(p, approval.Always).IsZero(),
+		SessionDisabled: !grant.WhyNot(p, approval.Session).IsZero(), AlwaysDisabled: !grant.WhyNot(p, approval.Always).IsZero(),
 		Rule: style.OneLine(p, p.Ruling.Rule),
 	}
 	if kind := cleanQuery(cmp.Or(p.ToolName, p.ActionType)); kind != "" {
@@ -167,7 +155,7 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 	for _, o := range p.Options {
 		r.Options = append(r.Options, style.OneLine(p, o))
 	}
-	r.Exact, r.Diff = exactLines(style, p, r.Card), diffLines(r.Card)
+	r.Exact = exactLines(style, p, r.Card)
 	r.Why, r.RulingHints = style.Why(p)
 	if p.Facts.Proof != nil && p.Facts.Proof.Program != "" {
 		r.Source, r.Verified = chat.Block(style.Redacted(p, p.Facts.Proof.Program)), p.Facts.Proof.Verified
@@ -181,7 +169,7 @@ func exactLines(style chat.Style, p *approval.Pending, c chat.Card) []string {
 	if len(c.Payload) > 0 {
 		return c.Payload
 	}
-	fields, err := approval.Fields(p.RequestData)
+	fields, err := codec.Fields(p.RequestData)
 	if err != nil {
 		return []string{style.OneLine(p, string(p.RequestData))}
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/permesso-dev/permesso/chat"
 )
@@ -49,7 +50,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /{$}", s.noSessionPage)
 	mux.HandleFunc("GET /enter/{token}", s.loginPage)
 	mux.HandleFunc("POST /enter", s.login)
-	mux.Handle("GET /static/{file}", static())
+	mux.HandleFunc("GET /static/{file}", static)
 	for _, r := range sessionRoutes() {
 		method, path, _ := strings.Cut(r.pattern, " ")
 		mux.Handle(method+" /s/{key}"+path, s.requireSession(r.serve))
@@ -143,35 +144,26 @@ const (
 	refusedLink    refusal = "link"
 )
 
-// publicPage is the data of a page that needs no session.
-type publicPage struct {
-	W     *words
-	Lang  string
-	Title string
-	Text  string
-	Token string
-}
-
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, code int, why refusal) {
 	if code == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", "GET, HEAD, POST")
 	}
 	w.Header().Set("Connection", "close") // do not read the rest of the body
-	p := newPublicPage(r)
-	p.Text = p.W.Refusals[why]
+	p := publicPage(r)
+	p.Text = catalog(p.Lang).Refusals[why]
 	s.write(w, code, "refused", p)
 }
 
 func (s *Server) show(w http.ResponseWriter, r *http.Request, name, token string) {
-	p := newPublicPage(r)
+	p := publicPage(r)
 	p.Token = token
 	s.write(w, http.StatusOK, name, p)
 }
 
-func newPublicPage(r *http.Request) publicPage {
+// publicPage is a page that needs no session.
+func publicPage(r *http.Request) page {
 	lang := chat.Language(languageIn(r, r.Header.Get("Accept-Language")))
-	w := catalog(lang)
-	return publicPage{W: w, Lang: lang, Title: w.Name}
+	return page{W: textsIn(lang), Lang: lang, Title: catalog(lang).Name}
 }
 
 // write renders the complete page before it sends any of it.
@@ -191,9 +183,9 @@ func (s *Server) render(to *bytes.Buffer, name string, data any) error {
 	return templates().ExecuteTemplate(to, name, data)
 }
 
-// page is the data that every page of a session has.
+// page is the data that every page has. Those without a session have little of it.
 type page struct {
-	W       *words
+	W       texts
 	Lang    string
 	Title   string
 	Base    string // path prefix of the session
@@ -206,12 +198,22 @@ type page struct {
 	Who     string
 	Note    *note
 	Langs   []string
+	Text    string // why there is nothing else
+	Token   string // of a login link
+
+	visit *visit
 }
+
+// OneLine returns text of an agent or operator on one line, with secrets masked.
+func (p page) OneLine(text string) string { return p.visit.oneLine(text) }
+
+// Time returns a time as it is displayed.
+func (p page) Time(t time.Time) displayTime { return p.visit.displayTime(t) }
 
 func (v *visit) page(here, title string) page {
 	p := page{
-		W: v.w, Lang: v.lang, Title: title, Base: "/s/" + v.se.key + "/", Here: here, Keys: keysIn(v.r), Rights: v.rights,
-		Who: chat.Escape(cmp.Or(v.rights.Name, v.se.user.Person.Name, v.se.user.Person.ID)), Langs: chat.Languages(), Note: v.currentNote(),
+		W: textsIn(v.lang), Lang: v.lang, Title: title, Base: "/s/" + v.se.key + "/", Here: here, Keys: keysIn(v.r), Rights: v.rights,
+		Who: chat.Escape(cmp.Or(v.rights.Name, v.se.user.Person.Name, v.se.user.Person.ID)), Langs: chat.Languages(), Note: v.currentNote(), visit: v,
 	}
 	if items, _, err := v.visiblePending(); err == nil {
 		p.Waiting = len(items)
@@ -231,10 +233,8 @@ func (v *visit) visiblePending() ([]*item, int64, error) {
 
 // fail writes an error page.
 func (v *visit) fail(code int, text string) {
-	p := struct {
-		page
-		Text string
-	}{v.page("", v.w.Name), text}
+	p := v.page("", v.w.Name)
+	p.Text = text
 	v.write(v.rw, code, "fail", p)
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -73,12 +74,13 @@ type Server struct {
 	Idle        time.Duration // after which a session without an open page ends; 0: defaultIdle
 	SessionLife time.Duration // after which every session ends; 0: defaultSessionLife
 
-	once       sync.Once
-	quit       chan struct{} // closed when Run ends
-	sessions   sessions
-	cache      pendingCache
-	rowCache   rowCache
-	logReaders chan struct{} // slots for reading the audit log
+	once        sync.Once
+	quit        chan struct{} // closed when Run ends
+	connections atomic.Int64
+	sessions    sessions
+	cache       pendingCache
+	rowCache    rowCache
+	logReaders  chan struct{} // slots for reading the audit log
 }
 
 // maxLogReaders limits the pages that read the audit log at the same time, so that
@@ -130,12 +132,13 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		WriteTimeout:      6 * s.IOTimeout, // an event stream sets its own deadline for each write
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
+		ConnState:         s.limitConnections,
 		Protocols:         new(http.Protocols),
 		ErrorLog:          log.New(io.Discard, "", 0), // it would log bytes of unknown clients
 	}
 	web.Protocols.SetHTTP1(true)
 	errs := make(chan error, 1)
-	go func() { errs <- web.Serve(&limitedListener{l, make(chan struct{}, s.Connections)}) }()
+	go func() { errs <- web.Serve(l) }()
 	var wg sync.WaitGroup
 	warming, stop := context.WithCancel(ctx)
 	wg.Go(func() { s.prerender(warming) })
@@ -167,36 +170,15 @@ func (s *Server) log(err error) {
 	}
 }
 
-// limitedListener closes connections beyond its limit at once: if it delayed one,
-// it would delay all later ones too.
-type limitedListener struct {
-	net.Listener
-	slots chan struct{} // one for each connection
-}
-
-// Accept implements net.Listener.
-func (l *limitedListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case l.slots <- struct{}{}:
-			return &countedConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
-		default:
+// limitConnections closes connections beyond the limit at once: if the listener delayed one, it would delay all
+// later ones too.
+func (s *Server) limitConnections(c net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		if s.connections.Add(1) > int64(s.Connections) {
 			_ = c.Close()
 		}
+	case http.StateClosed:
+		s.connections.Add(-1)
 	}
-}
-
-type countedConn struct {
-	net.Conn
-	release func()
-}
-
-// Close implements net.Conn.
-func (c *countedConn) Close() error {
-	c.release()
-	return c.Conn.Close()
 }

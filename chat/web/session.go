@@ -33,16 +33,15 @@ type session struct {
 	mu        sync.Mutex
 	usedAt    time.Time
 	streams   int
-	notes     []note // shown after an action, the newest last
-	noteCount int    // all notes so far
+	notes     map[int]note // shown after an action, by number: the newest maxNotes
+	noteCount int          // all notes so far
 	ended     chan struct{}
 }
 
 // note tells the user the result of an action.
 type note struct {
-	about approval.Key
 	text  string
-	acted bool
+	Acted bool // a decision was recorded
 }
 
 // sessions holds all sessions, and the links that can start more.
@@ -108,7 +107,10 @@ func (s *Server) redeemLink(token string) *session {
 	if x.open == nil {
 		x.open = map[string]*session{}
 	}
-	se := &session{key: randomHex(16), secret: randomHex(32), user: l.user, startedAt: now, usedAt: now, ended: make(chan struct{})}
+	se := &session{
+		key: randomHex(16), secret: randomHex(32), user: l.user, startedAt: now, usedAt: now,
+		notes: map[int]note{}, ended: make(chan struct{}),
+	}
 	x.open[se.key] = se
 	return se
 }
@@ -238,11 +240,9 @@ func sessionCookie(se *session) *http.Cookie {
 func (se *session) addNote(n note) int {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	se.notes = append(se.notes, n)
 	se.noteCount++
-	if len(se.notes) > maxNotes {
-		se.notes = se.notes[1:]
-	}
+	se.notes[se.noteCount] = n
+	delete(se.notes, se.noteCount-maxNotes)
 	return se.noteCount
 }
 
@@ -250,10 +250,8 @@ func (se *session) addNote(n note) int {
 func (se *session) noteAt(number int) *note {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	i := number - 1 - (se.noteCount - len(se.notes))
-	if i < 0 || i >= len(se.notes) {
-		return nil
+	if n, ok := se.notes[number]; ok {
+		return &n
 	}
-	n := se.notes[i]
-	return &n
+	return nil
 }

@@ -1,8 +1,10 @@
 package web_test
 
 import (
+	"io/fs"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/messagestest"
@@ -53,23 +59,23 @@ func TestDecisions(t *testing.T) {
 		why    string
 		change func(p *approval.Pending)
 		form   url.Values
-		want   approval.DecisionInput
+		want   decide.Input
 		note   string
 	}{
-		{"allow once", nil, url.Values{"code": {"1"}}, approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Once, Code: "1"}, "Approved"},
-		{"for the session", nil, url.Values{"code": {"2"}}, approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Session, Code: "2"}, "Approved"},
-		{"deny", nil, url.Values{"code": {"3"}, "text": {""}}, approval.DecisionInput{Verdict: approval.Denied, Code: "3"}, "Denied"},
-		{"deny with a reason of two lines", nil, url.Values{"code": {"3"}, "text": {"not now\r\nlater"}}, approval.DecisionInput{Verdict: approval.Denied, Code: "3", Feedback: "not now\nlater"}, "Denied"},
-		{"with a note", nil, url.Values{"code": {"4"}, "text": {"be quick"}}, approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Once, Code: "4", Note: "be quick"}, "Approved"},
-		{"a change", nil, url.Values{"code": {"5"}, "text": {"say less"}}, approval.DecisionInput{Verdict: approval.Overridden, Code: "5", Override: "say less"}, "say less"},
-		{"always", nil, url.Values{"code": {"6"}}, approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Always, Code: "6"}, "Approved"},
-		{"a question to the agent", nil, url.Values{"code": {"?"}, "text": {"which color has it?"}}, approval.DecisionInput{Verdict: approval.RequestMore, Feedback: "which color has it?"}, "which color"},
-		{"an option", question, url.Values{"code": {"option2"}}, approval.DecisionInput{Verdict: approval.Answered, Text: "next"}, "next"},
-		{"a free answer", question, url.Values{"code": {"answer"}, "text": {"neither"}}, approval.DecisionInput{Verdict: approval.Answered, Text: "neither"}, "neither"},
+		{"allow once", nil, url.Values{"code": {"1"}}, decide.Input{Verdict: approval.Approved, Scope: approval.Once, Code: "1"}, "Approved"},
+		{"for the session", nil, url.Values{"code": {"2"}}, decide.Input{Verdict: approval.Approved, Scope: approval.Session, Code: "2"}, "Approved"},
+		{"deny", nil, url.Values{"code": {"3"}, "text": {""}}, decide.Input{Verdict: approval.Denied, Code: "3"}, "Denied"},
+		{"deny with a reason of two lines", nil, url.Values{"code": {"3"}, "text": {"not now\r\nlater"}}, decide.Input{Verdict: approval.Denied, Code: "3", Feedback: "not now\nlater"}, "Denied"},
+		{"with a note", nil, url.Values{"code": {"4"}, "text": {"be quick"}}, decide.Input{Verdict: approval.Approved, Scope: approval.Once, Code: "4", Note: "be quick"}, "Approved"},
+		{"a change", nil, url.Values{"code": {"5"}, "text": {"say less"}}, decide.Input{Verdict: approval.Overridden, Code: "5", Override: "say less"}, "say less"},
+		{"always", nil, url.Values{"code": {"6"}}, decide.Input{Verdict: approval.Approved, Scope: approval.Always, Code: "6"}, "Approved"},
+		{"a question to the agent", nil, url.Values{"code": {"?"}, "text": {"which color has it?"}}, decide.Input{Verdict: approval.RequestMore, Feedback: "which color has it?"}, "which color"},
+		{"an option", question, url.Values{"code": {"option2"}}, decide.Input{Verdict: approval.Answered, Text: "next"}, "next"},
+		{"a free answer", question, url.Values{"code": {"answer"}, "text": {"neither"}}, decide.Input{Verdict: approval.Answered, Text: "neither"}, "neither"},
 		{
 			"irreversible, and confirmed", func(p *approval.Pending) { p.Reversibility = "" },
 			url.Values{"code": {"1"}, "sure": {"yes"}},
-			approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Once, Code: "1"},
+			decide.Input{Verdict: approval.Approved, Scope: approval.Once, Code: "1"},
 			"Approved",
 		},
 	} {
@@ -79,7 +85,7 @@ func TestDecisions(t *testing.T) {
 			k := w.addRequest(1, c.change)
 			c.want.Key, c.want.PendingSHA256, c.want.By, c.want.Via = k, w.sha(k), ann.Person, "web"
 			p := b.follow(b.decide(k, c.form))
-			require.Equal(t, []approval.DecisionInput{c.want}, w.decisions)
+			require.Equal(t, []decide.Input{c.want}, w.decisions)
 			require.Contains(t, innerText(p.find("note")), c.note)
 			require.True(t, strings.HasPrefix(attr(p.find("state"), "data-state"), "decided:"))
 		})
@@ -152,7 +158,7 @@ func TestTwoTabs(t *testing.T) {
 	s := two.listen("ws=personal&id=" + k.ID + "&state=waiting")
 	s.next()
 	one.follow(one.decide(k, url.Values{"code": {"3"}}))
-	e := s.until(func(e event) bool { return e.HTML != "" })
+	e := s.until(func(e streamEvent) bool { return e.HTML != "" })
 	require.Contains(t, e.HTML, `data-state="decided:denied"`)
 	require.Contains(t, e.HTML, "Denied by ann via web")
 	require.NotContains(t, e.HTML, `id="code-1"`)
@@ -160,7 +166,7 @@ func TestTwoTabs(t *testing.T) {
 	require.Contains(t, innerText(p.find("note")), "Already denied by ann")
 	require.Equal(t, 1, w.decisionCount())
 	w.settle(k, approval.StatusDenied)
-	e = s.until(func(e event) bool { return strings.Contains(e.HTML, "settled:denied") })
+	e = s.until(func(e streamEvent) bool { return strings.Contains(e.HTML, "settled:denied") })
 	require.Contains(t, e.HTML, `id="result"`)
 	p = two.follow(two.decide(k, url.Values{"code": {"1"}, "sha": {sha}}))
 	require.Contains(t, innerText(p.find("note")), "denied by ann", "also after it has ended")
@@ -173,7 +179,7 @@ func TestUndo(t *testing.T) {
 	k := w.addRequest(1, nil)
 	p := b.follow(b.decide(k, url.Values{"code": {"6"}}))
 	require.NotNil(t, p.find("undo"))
-	w.grants = []approval.GrantUse{{Grant: approval.Grant{ID: k.ID, Kind: approval.GrantRule, Workspace: workspace, ActionType: "send_message"}}}
+	w.grants = []grant.Use{{Grant: grant.Grant{ID: k.ID, Kind: grant.Rule, Workspace: workspace, ActionType: "send_message"}}}
 	p = b.follow(b.post(b.sessionPath+"r/personal/"+k.ID+"/undo", url.Values{"undo": {"yes"}}))
 	require.Contains(t, innerText(p.find("note")), "send_message")
 	require.False(t, w.grants[0].RevokedAt.IsZero())
@@ -205,10 +211,10 @@ func TestExpiryWhileOpen(t *testing.T) {
 	s.next()
 	w.advance(2 * time.Minute)
 	w.server.Changed(k)
-	e := s.until(func(e event) bool { return e.HTML != "" })
+	e := s.until(func(e streamEvent) bool { return e.HTML != "" })
 	require.Contains(t, e.HTML, "has expired")
 	w.settle(k, approval.StatusExpired)
-	s.until(func(e event) bool { return strings.Contains(e.HTML, "settled:expired") })
+	s.until(func(e streamEvent) bool { return strings.Contains(e.HTML, "settled:expired") })
 }
 
 // The stream updates a list that was loaded before a change.
@@ -219,13 +225,13 @@ func TestListUpdates(t *testing.T) {
 	rev := attr(b.page("").find("waiting"), "data-rev")
 	second := w.addRequest(2, nil)
 	s := b.listen("rev=" + rev)
-	e := s.until(func(e event) bool { return e.Waiting == 2 })
+	e := s.until(func(e streamEvent) bool { return e.Waiting == 2 })
 	require.Contains(t, e.HTML, `id="q-personal-`+second.ID+`"`)
 	require.NotContains(t, e.HTML, first.ID, "rows that the page has are not sent again")
 	require.Equal(t, 1, e.New)
 	require.Equal(t, "r/personal/"+first.ID, e.First)
 	b.decide(first, url.Values{"code": {"3"}})
-	e = s.until(func(e event) bool { return e.Waiting == 1 })
+	e = s.until(func(e streamEvent) bool { return e.Waiting == 1 })
 	require.Contains(t, e.HTML, `<li id="q-personal-`+first.ID+`" hx-swap-oob="delete">`)
 	require.Contains(t, e.HTML, `data-n="1"`)
 	s = b.listen("rev=99999")
@@ -251,7 +257,7 @@ func TestPauseOnTheList(t *testing.T) {
 	for _, now := range []bool{true, false} {
 		held.Store(now)
 		w.server.Changed(approval.Key{})
-		e := s.until(func(e event) bool { return strings.Contains(e.HTML, `id="pauses"`) })
+		e := s.until(func(e streamEvent) bool { return strings.Contains(e.HTML, `id="pauses"`) })
 		require.Equal(t, now, strings.Contains(e.HTML, "lunch"))
 		require.NotContains(t, e.HTML, "<b>")
 		require.Equal(t, now, strings.Contains(b.page("").text, "lunch"))
@@ -277,7 +283,7 @@ func TestRequestPageShowsAllDetails(t *testing.T) {
 		p.Resubmits = "00000000000000aa"
 		p.Facts.Host = []approval.HostFact{{Domain: "mail", Name: "recipient", Values: []string{"bob@example.org"}, From: "template"}}
 		p.Facts.Proof = &approval.Proof{Verified: true, Prover: "ci", Program: "send(x)\n\u202eend", Effects: []approval.ProvenEffect{
-			{Domain: "mail", Op: "send", Args: approval.Raw(`{}`), Status: approval.EffectProven},
+			{Domain: "mail", Op: "send", Args: approval.Raw(`{}`), Status: facts.Proven},
 		}}
 	})
 	p := b.page("r/personal/" + k.ID)
@@ -341,14 +347,14 @@ func TestBackendPages(t *testing.T) {
 	b := w.login()
 	k := w.addRequest(1, nil)
 	now := w.clock()
-	w.grants = []approval.GrantUse{
-		{Grant: approval.Grant{ID: "00000000000000aa", Kind: approval.GrantRule, Workspace: workspace, ActionType: "send_message", By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, Uses: 3},
-		{Grant: approval.Grant{ID: "00000000000000bb", Kind: approval.GrantTarget, Workspace: workspace, Capability: "mail:send", Target: "bob@example.org", By: "ann", CreatedAt: now, ExpiresAt: now.Add(-time.Hour)}},
+	w.grants = []grant.Use{
+		{Grant: grant.Grant{ID: "00000000000000aa", Kind: grant.Rule, Workspace: workspace, ActionType: "send_message", By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, Uses: 3},
+		{Grant: grant.Grant{ID: "00000000000000bb", Kind: grant.Target, Workspace: workspace, Capability: "mail:send", Target: "bob@example.org", By: "ann", CreatedAt: now, ExpiresAt: now.Add(-time.Hour)}},
 	}
 	for range 60 {
 		w.history = append(w.history, &read.Request{Key: k, Tool: "x_post", Target: "x.com", Status: approval.StatusApproved, By: "ann", Via: "web", AskedAt: now, EndedAt: now.Add(3 * time.Second)})
 	}
-	w.entries = []approval.Entry{{Seq: 7, Time: now, Event: approval.EventApproved, Workspace: workspace, RequestID: k.ID, Tool: "x_post", By: "ann", Via: "web"}}
+	w.entries = []event.Entry{{Seq: 7, Time: now, Event: event.Approved, Workspace: workspace, RequestID: k.ID, Tool: "x_post", By: "ann", Via: "web"}}
 
 	p := b.page("grants")
 	require.Contains(t, innerText(p.find("g-00000000000000aa")), "used 3×")
@@ -402,7 +408,18 @@ func TestLanguageAndKeys(t *testing.T) {
 }
 
 func TestEveryMessageIsReadAndWritten(t *testing.T) {
-	messagestest.RequireKeys[web.Words](t, "../messages", "web")
+	var inTemplates []string
+	names, err := fs.Glob(web.Files, "templates/*.html")
+	require.NoError(t, err)
+	for _, name := range names {
+		text, err := fs.ReadFile(web.Files, name)
+		require.NoError(t, err)
+		for _, found := range regexp.MustCompile(`\bW\.(\w+)`).FindAllSubmatch(text, -1) {
+			inTemplates = append(inTemplates, string(found[1]))
+		}
+	}
+	require.NotEmpty(t, inTemplates)
+	messagestest.RequireKeys[web.Words](t, "../messages", "web", inTemplates...)
 }
 
 // The stream sends no removal of a request that the user may not see.
@@ -412,14 +429,38 @@ func TestHiddenRequestsStayHiddenWhenRemoved(t *testing.T) {
 	mine := w.addRequest(1, nil)
 	theirs := w.addRequest(2, func(p *approval.Pending) { p.Principal = "bob" })
 	s := w.login().listen("rev=0")
-	require.Contains(t, s.until(func(e event) bool { return e.Waiting == 1 }).HTML, mine.ID)
+	require.Contains(t, s.until(func(e streamEvent) bool { return e.Waiting == 1 }).HTML, mine.ID)
 	w.settle(theirs, approval.StatusDenied)
 	w.settle(mine, approval.StatusDenied)
 	all := ""
-	s.until(func(e event) bool {
+	s.until(func(e streamEvent) bool {
 		all += e.HTML
 		return e.Waiting == 0
 	})
 	require.Contains(t, all, mine.ID)
 	require.NotContains(t, all, theirs.ID)
+}
+
+// A browser keeps a static file and asks whether it changed.
+func TestStaticFiles(t *testing.T) {
+	w := newFixture(t)
+	get := func(name, tag string) *http.Response {
+		r, err := http.NewRequest(http.MethodGet, w.base+"/static/"+name, nil)
+		require.NoError(t, err)
+		r.Header.Set("If-None-Match", tag)
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp
+	}
+	for name, kind := range map[string]string{"app.js": "text/javascript; charset=utf-8", "style.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"} {
+		first := get(name, "")
+		require.Equal(t, http.StatusOK, first.StatusCode)
+		require.Equal(t, kind, first.Header.Get("Content-Type"))
+		require.Equal(t, "private, no-cache", first.Header.Get("Cache-Control"))
+		require.Equal(t, http.StatusNotModified, get(name, first.Header.Get("ETag")).StatusCode)
+		require.Equal(t, http.StatusOK, get(name, `"another"`).StatusCode)
+	}
+	require.Equal(t, http.StatusNotFound, get("htmx.LICENSE", "").StatusCode)
+	require.Equal(t, http.StatusNotFound, get("none.js", "").StatusCode)
 }

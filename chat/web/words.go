@@ -2,174 +2,33 @@ package web
 
 import "github.com/permesso-dev/permesso/chat"
 
-// words are the texts of the pages in one language. Comments about them are in
-// chat/messages/en.toml.
+// words are the texts that the code chooses. Comments about them are in chat/messages/en.toml.
 type words struct {
-	Name       string
-	Skip       string
-	Menu       string
-	ListTitle  string
-	Help       string
-	HelpShort  string
-	LogOut     string
-	LoggedInAs string
-
-	LoginTitle    string
-	LoginText     string
-	LoginButton   string
-	NoSessionText string
-	Refusals      map[refusal]string
-
-	NoPending       string
-	CountOne        string
-	CountMany       string
-	Asked           string
-	Until           string
-	Question        string
-	Reversibilities map[string]string
-	Left            string
-	TimeOver        string
-	NewRequest      string
-	ConnectionLost  string
+	Name            string
+	ListTitle       string
+	Help            string
+	Refusals        map[refusal]string
+	Codes           map[string]string
 	TooManyPages    string
-	Reload          string
-
-	Facts        string
-	Evidence     string
-	ChangesTitle string
-	Exact        string
-	ExactHint    string
-	AgentSays    string
-	AgentHint    string
-	WhyAsked     string
-	RuleIs       string
-	RulingHints  string
-	NoReason     string
-	Source       string
-	SourceClaim  string
-	Decide       string
-	Codes        map[string]string
-	DenyReason   string
-	NoteLabel    string
-	ChangeLabel  string
-	AskLabel     string
-	AskButton    string
-	MoreChoices  string
-	AnswerLabel  string
-	AnswerButton string
-	ReadOnly     string
-	ExpiredText  string
-	DecidedLine  string
-	Running      string
-	Outcome      string
-	Output       string
-	UndoText     string
-	UndoButton   string
-	Next         string
-	Back         string
-	ConfirmTitle string
-	ConfirmText  string
-	ConfirmYes   string
-	ConfirmNo    string
-	Verdicts     map[string]string
-	StateChanged string
-
-	GrantsTitle       string
-	GrantsText        string
-	GrantsNone        string
-	GrantExact        string
-	GrantSession      string
-	GrantStates       map[string]string
-	GrantUsed         string
-	Since             string
-	GivenBy           string
-	Revoke            string
-	Revoked           string
-	GrantNotFound     string
-	NotAllowed        string
-	RulesTitle        string
-	RulesText         string
-	RulesNone         string
-	Outcomes          map[string]string
-	HistoryTitle      string
-	HistoryNone       string
-	Similar           string
-	AllSimilar        string
-	Search            string
-	SearchButton      string
-	StatusLabel       string
-	AnyStatus         string
-	Statuses          map[string]string
-	Older             string
-	LogUnreadable     string
-	ColAsked          string
-	ColWhat           string
-	ColStatus         string
-	ColBy             string
-	ColTook           string
-	ColEvent          string
-	ColWhen           string
-	ColMore           string
-	ColNumber         string
-	AuditTitle        string
-	AuditNone         string
-	VerifyText        string
-	VerifyButton      string
-	VerifyGood        string
-	VerifyBad         string
-	VerifyBusy        string
-	WorkspacesTitle   string
-	Autonomy          string
-	Approvers         string
-	NoApprovers       string
-	OnlyDecider       string
-	Channels          string
-	Timeout           string
-	Limits            string
-	LimitPending      string
-	LimitAsk          string
-	LimitAll          string
-	LimitRunning      string
-	LimitSize         string
-	Rates             string
-	Taints            string
-	WaitingNow        string
-	RequestsLastMonth string
-	MedianIs          string
-	PeopleTitle       string
-	ColPerson         string
-	ColDecided        string
-	ColShare          string
-	ColMedian         string
-	ColFast           string
-	RubberStamping    string
-	PauseTitle        string
-	PauseReason       string
-	PauseButton       string
-	PauseAll          string
-	ResumeButton      string
-	ResumeAll         string
-	PausedNow         string
-	ResumedNow        string
-
-	KeysTitle    string
-	KeyApprove   string
-	KeyDeny      string
-	KeyNext      string
-	KeyHelp      string
-	KeysNote     string
-	Settings     string
-	Language     string
-	LanguageName string
-	KeysSetting  string
-	On           string
-	Off          string
-	Save         string
-	Notify       string
-	NotifyOn     string
-	NotifyOff    string
-	NotifyNo     string
-
+	DecidedLine     string
+	Verdicts        map[string]string
+	GrantsTitle     string
+	GrantExact      string
+	GrantSession    string
+	Revoked         string
+	GrantNotFound   string
+	NotAllowed      string
+	RulesTitle      string
+	HistoryTitle    string
+	LogUnreadable   string
+	AuditTitle      string
+	VerifyGood      string
+	VerifyBad       string
+	VerifyBusy      string
+	WorkspacesTitle string
+	PausedNow       string
+	ResumedNow      string
+	LanguageName    string
 	InternalError   string
 	RequestNotFound string
 	BadForm         string
@@ -177,3 +36,9 @@ type words struct {
 }
 
 func catalog(language string) *words { return chat.Messages[words](language, "web") }
+
+// texts holds all texts of the pages by their keys, for the templates. A text that only a template shows needs
+// no field in words.
+type texts map[string]any
+
+func textsIn(language string) texts { return *chat.Messages[texts](language, "web") }

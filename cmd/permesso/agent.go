@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
@@ -27,25 +28,14 @@ type endpoint struct {
 }
 
 func (w *endpoint) flags(a *app, c *cobra.Command) {
-	from := func(name, def string) string {
-		if v := a.Env(name); v != "" {
-			return v
-		}
-		return def
-	}
-	c.Flags().StringVar(&w.requests, "requests", from("PERMESSO_REQUESTS", client.DefaultRequests), "`folder` to write requests to")
-	c.Flags().StringVar(&w.responses, "responses", from("PERMESSO_RESPONSES", client.DefaultResponses), "`folder` to read responses from")
+	c.Flags().StringVar(&w.requests, "requests", cmp.Or(a.Env("PERMESSO_REQUESTS"), client.DefaultRequests), "`folder` to write requests to")
+	c.Flags().StringVar(&w.responses, "responses", cmp.Or(a.Env("PERMESSO_RESPONSES"), client.DefaultResponses), "`folder` to read responses from")
 	run := c.RunE
 	c.RunE = func(cmd *cobra.Command, pos []string) error {
 		w.folders = cmd.Flags().Changed("requests") || cmd.Flags().Changed("responses")
 		return run(cmd, pos)
 	}
-	c.Long = cmp.Or(c.Long, c.Short+".") + "\n\n" + endpointHelp
 }
-
-// endpointHelp is part of the help of every command for agents.
-const endpointHelp = "These commands use the two folders. If PERMESSO_URL is set (http://127.0.0.1:8765 or unix:///PATH) and no folder\n" +
-	"flag is given, they use HTTP with the key in PERMESSO_KEY."
 
 // connect returns a client for the endpoint that the flags or the environment name.
 func (w *endpoint) connect(a *app) (client.Client, error) {
@@ -88,12 +78,7 @@ func (a *app) requestCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "request [TOOL]",
 		Short: "Submit a request for approval",
-		Long: "Submit a request for approval.\n\nWithout TOOL, --action-type requests a receipt only: nothing runs on the host.\n" +
-			"--question asks an approver a question.",
-		Example: "  permesso request x_post --arg text='Meeting at 5' --wait\n" +
-			"  permesso request pay --data @order.json --arg amount:=12.50\n" +
-			"  permesso request --question --title 'Which branch?' --option main --option next --wait",
-		Args: cobra.MaximumNArgs(1),
+		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			if len(pos) == 1 {
 				r.ToolName = pos[0]
@@ -151,9 +136,7 @@ type submittedRequest struct {
 
 // compose completes a request and checks it as the daemon will.
 func (a *app) compose(r *approval.Request, args []string, data string) (err error) {
-	if r.RequestID == "" {
-		r.RequestID = client.NewID()
-	}
+	r.RequestID = cmp.Or(r.RequestID, client.NewID())
 	if r.RequestData, err = a.arguments(args, data); err != nil {
 		return err
 	}
@@ -184,7 +167,7 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 	if len(object) == 0 {
 		object = []byte("{}")
 	}
-	fields, err := approval.Fields(object)
+	fields, err := codec.Fields(object)
 	if err != nil {
 		return nil, console.Fail(console.ExitUsage, `write --data '{"text":"hello"}'`, "--data: %w", err)
 	}
@@ -193,7 +176,7 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(fields, func(have approval.Field) bool { return have.Name == f.Name }) {
+		if slices.ContainsFunc(fields, func(have codec.Field) bool { return have.Name == f.Name }) {
 			return nil, console.Fail(console.ExitUsage, "give it once, in --data or with --arg", "--arg %s: argument given twice", f.Name)
 		}
 		fields = append(fields, f)
@@ -219,23 +202,23 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 	return b.Bytes(), nil
 }
 
-func argument(arg string) (approval.Field, error) {
+func argument(arg string) (codec.Field, error) {
 	name, value, ok := strings.Cut(arg, "=")
 	if !ok || name == "" || name == ":" {
-		return approval.Field{}, console.Fail(console.ExitUsage, "write --arg name=text, or --arg name:=JSON", "--arg %q: not name=value", arg)
+		return codec.Field{}, console.Fail(console.ExitUsage, "write --arg name=text, or --arg name:=JSON", "--arg %q: not name=value", arg)
 	}
 	if raw, ok := strings.CutSuffix(name, ":"); ok {
 		v := jsontext.Value(value)
 		if !v.IsValid() {
-			return approval.Field{}, console.Fail(console.ExitUsage, ":= needs JSON; for text write "+raw+"=…", "--arg %s: not valid JSON", raw)
+			return codec.Field{}, console.Fail(console.ExitUsage, ":= needs JSON; for text write "+raw+"=…", "--arg %s: not valid JSON", raw)
 		}
-		return approval.Field{Name: raw, Value: v}, nil
+		return codec.Field{Name: raw, Value: v}, nil
 	}
 	q, err := jsontext.AppendQuote(nil, value)
 	if err != nil {
-		return approval.Field{}, console.Fail(console.ExitUsage, "the text must be UTF-8", "--arg %s: %w", name, err)
+		return codec.Field{}, console.Fail(console.ExitUsage, "the text must be UTF-8", "--arg %s: %w", name, err)
 	}
-	return approval.Field{Name: name, Value: q}, nil
+	return codec.Field{Name: name, Value: q}, nil
 }
 
 func (a *app) waitCmd() *cobra.Command {
@@ -261,9 +244,6 @@ func (a *app) cancelCmd() *cobra.Command {
 	var host bool
 	c := &cobra.Command{
 		Use: "cancel ID", Short: "Cancel a pending request", Args: cobra.ExactArgs(1),
-		Long: "Cancel a pending request: nothing runs, and its messages say so.\n" +
-			"An agent cancels its own requests. With --operator, the operator of the host cancels any pending request,\n" +
-			"also while the daemon is stopped; ID may then be a prefix of 4 or more digits.",
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			if host {
 				return a.cancelWaiting(cmd.Context(), pos[0])

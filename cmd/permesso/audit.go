@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -22,9 +23,6 @@ import (
 func (a *app) auditCmd() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "audit", Short: "Show, verify and prove the audit log",
-		Long: "Show, verify and prove the audit log.\n\n" +
-			"Every entry is a leaf of a Merkle tree whose root the daemon signs. The last line of every message, \"log 1042 9f3c\",\n" +
-			"is the size and the start of the newest root. A kept message therefore proves later that no earlier entry changed.",
 	}, a.auditVerifyCmd(), a.auditTailCmd(), a.auditProveCmd(), a.auditVerifyProofCmd(), a.auditCheckpointCmd(),
 		a.auditKeysCmd(), a.auditRotateCmd())
 }
@@ -94,16 +92,14 @@ func (a *app) auditProveCmd() *cobra.Command {
 	var event string
 	c := &cobra.Command{
 		Use: "prove ID", Short: "Print a proof that the log holds an entry",
-		Long: "Print a proof that the log holds an entry. The public key is enough to verify it.\n\n" +
-			"The entry is the request's entry with the receipt, or else its last one; --event selects another.\n" + idHelp,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete(waitingIDs),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(_ *cobra.Command, pos []string) error { return a.auditProve(pos[0], event) },
 	}
 	c.Flags().StringVar(&event, "event", "", "`event` of the entry, such as executed")
 	return c
 }
 
-func (a *app) auditProve(typed, event string) error {
+func (a *app) auditProve(typed, kind string) error {
 	h, err := home.Locate(a.Console)
 	if err != nil {
 		return err
@@ -117,8 +113,8 @@ func (a *app) auditProve(typed, event string) error {
 		return console.Fail(console.ExitUsage, "permesso audit tail lists the entries", "ID %q is too short: give at least 4 digits", typed)
 	}
 	requests := map[approval.Key]bool{}
-	proofs, err := audit.Prove(h.FS, h.Layout.Audit(), known, func(e approval.Entry) bool {
-		if !strings.HasPrefix(e.RequestID, id) || ws != "" && e.Workspace != ws || event != "" && string(e.Event) != event {
+	proofs, err := audit.Prove(h.FS, h.Layout.Audit(), known, func(e event.Entry) bool {
+		if !strings.HasPrefix(e.RequestID, id) || ws != "" && e.Workspace != ws || kind != "" && string(e.Event) != kind {
 			return false
 		}
 		requests[approval.Key{Workspace: e.Workspace, ID: e.RequestID}] = true
@@ -144,8 +140,8 @@ func (a *app) auditProve(typed, event string) error {
 // pickProof prefers the entry that was written before the execution.
 func pickProof(proofs []*audit.Proof) *audit.Proof {
 	for _, p := range slices.Backward(proofs) {
-		for _, event := range []approval.Event{approval.EventApproved, approval.EventAutoApproved} {
-			if strings.Contains(p.Entry, `,"event":"`+string(event)+`",`) {
+		for _, kind := range []event.Kind{event.Approved, event.AutoApproved} {
+			if strings.Contains(p.Entry, `,"event":"`+string(kind)+`",`) {
 				return p
 			}
 		}
@@ -155,17 +151,16 @@ func pickProof(proofs []*audit.Proof) *audit.Proof {
 
 // proofResult is what verify-proof --json prints.
 type proofResult struct {
-	Entry  approval.Entry `json:"entry"`
-	Origin string         `json:"origin"`
-	Size   int64          `json:"size"`
-	Root   string         `json:"root"`
+	Entry  event.Entry `json:"entry"`
+	Origin string      `json:"origin"`
+	Size   int64       `json:"size"`
+	Root   string      `json:"root"`
 }
 
 func (a *app) auditVerifyProofCmd() *cobra.Command {
 	var key string
 	c := &cobra.Command{
 		Use: "verify-proof FILE", Short: "Verify a proof with the public key alone (- is standard input)", Args: cobra.ExactArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(_ *cobra.Command, pos []string) error {
 			b, err := a.ReadFile(pos[0])
 			if err != nil {
@@ -248,8 +243,6 @@ func (a *app) auditKeysCmd() *cobra.Command {
 func (a *app) auditRotateCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "rotate-key", Short: "Replace the signing key", Args: cobra.NoArgs,
-		Long: "Replace the signing key. The old key signs the new key and is then deleted. What it signed stays valid.\n" +
-			"The daemon must be stopped.",
 		RunE: func(*cobra.Command, []string) error {
 			h, _, err := home.Open(a.Console)
 			if err != nil {
@@ -273,4 +266,82 @@ func refusedIfTampered(err error) error {
 		}
 	}
 	return err
+}
+
+// keptProofs are proofs that were kept outside this home.
+type keptProofs struct {
+	checkpoints, feet, receipts []string
+	key                         string
+}
+
+func (a *app) auditVerifyCmd() *cobra.Command {
+	var w keptProofs
+	c := &cobra.Command{
+		Use: "verify", Short: "Verify that the audit log is unchanged", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return a.auditVerify(w) },
+	}
+	c.Flags().StringArrayVar(&w.checkpoints, "checkpoint", nil, "compare with a kept checkpoint `file`; may be repeated")
+	c.Flags().StringArrayVar(&w.feet, "foot", nil, "compare with the `foot` of a message, \"1042 9f3c\"; may be repeated")
+	c.Flags().StringArrayVar(&w.receipts, "receipt", nil, "compare with a kept receipt or response `file`; may be repeated")
+	c.Flags().StringVar(&w.key, "key", "", "trust this public key `file` and its successors (default: the keys of this home)")
+	return c
+}
+
+func (a *app) auditVerify(w keptProofs) error {
+	h, err := home.Locate(a.Console)
+	if err != nil {
+		return err
+	}
+	c := &audit.Check{FS: h.FS, Dir: h.Layout.Audit(), Progress: a.Percent("verifying")}
+	if c.Keys, err = h.TrustedKeys(w.key); err != nil {
+		return control.ExplainNoLog(h, err)
+	}
+	if err := a.addKeptProofs(c, w); err != nil {
+		return err
+	}
+	note := h.AddReceipts(c.Receipts)
+	report, err := c.Run()
+	a.Status("")
+	if err != nil {
+		return control.ExplainNoLog(h, refusedIfTampered(err))
+	}
+	if note != "" {
+		report.Notes = append(report.Notes, note)
+	}
+	return a.Print(report, describeReport(report))
+}
+
+func describeReport(r *audit.Report) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "OK: %d entries unchanged, %d signed, %d checkpoints, %d other proofs", r.Entries, r.Signed, r.Checkpoints, r.Witnesses)
+	for _, n := range r.Notes {
+		b.WriteString("\nnote: " + n)
+	}
+	return b.String()
+}
+
+func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
+	for _, text := range w.feet {
+		f, err := audit.ParseFoot(text)
+		if err != nil {
+			return &console.Error{Code: console.ExitUsage, Err: err}
+		}
+		c.Feet = append(c.Feet, f)
+	}
+	for _, name := range w.checkpoints {
+		b, err := a.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		c.Checkpoints = append(c.Checkpoints, string(b))
+	}
+	c.Receipts = map[string]string{}
+	for _, name := range w.receipts {
+		text, err := home.ReadReceipt(a.Console, name)
+		if err != nil {
+			return err
+		}
+		c.Receipts[receipt.Hash(text)] = name
+	}
+	return nil
 }

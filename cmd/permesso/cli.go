@@ -3,15 +3,29 @@ package main
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
 
+	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/hints"
+	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -44,7 +58,7 @@ func (m Main) Run(ctx context.Context, args []string) int {
 func (a *app) report(err error) int {
 	code := console.ExitError
 	var e *console.Error
-	var ref *approval.Refusal
+	var ref *decide.Refusal
 	switch {
 	case errors.As(err, &e):
 		code = e.Code
@@ -59,10 +73,10 @@ func (a *app) report(err error) int {
 		if text, near, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
 			err, hint = errors.New(text), "did you mean "+strings.Join(strings.Fields(near), " or ")+"?"
 		}
-		err = approval.WithHint(err, hint)
+		err = hints.Add(err, hint)
 	}
 	begin := "permesso: "
-	for _, e := range approval.Errors(err) {
+	for _, e := range hints.Split(err) {
 		a.PrintIssue(begin, e)
 		if e.Error() != "" {
 			begin = ""
@@ -131,9 +145,6 @@ func group(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	names := make([]string, 0, len(subs))
 	for _, sub := range subs {
 		names = append(names, sub.Name())
-		if sub.ValidArgsFunction == nil {
-			sub.ValidArgsFunction = cobra.NoFileCompletions
-		}
 	}
 	choice, last := strings.Join(names[:len(names)-1], ", "), names[len(names)-1]
 	if choice != "" {
@@ -150,14 +161,8 @@ func group(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "permesso",
-		Short: "An approval gate for AI agents: may I?",
-		Long: "An approval gate for AI agents: may I?\n\n" +
-			"A sandboxed agent submits a request. A rule allows it, denies it, or asks an approver. The daemon runs exactly\n" +
-			"what was approved, on the host, and writes the response. permesso demo shows it.\n\n" +
-			"Exit codes: 0 done, or approved and run, or answered; 1 error; 2 invalid command line; 3 ended without running;\n" +
-			"4 started, and failed or was interrupted; 5 --timeout expired; 6 decision refused, or verification failed;\n" +
-			"7 another daemon serves this home; 8 doctor found warnings; 9 doctor found errors.",
+		Use:           "permesso",
+		Short:         "An approval gate for AI agents: may I?",
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -216,11 +221,124 @@ func (a *app) root() *cobra.Command {
 	} {
 		for _, c := range commands {
 			c.GroupID = group
-			if c.ValidArgsFunction == nil {
-				c.ValidArgsFunction = cobra.NoFileCompletions
-			}
 			root.AddCommand(c)
 		}
 	}
+	addCompletions(root, a.completions())
+	show := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		addHelp(c)
+		show(c, args)
+	})
 	return root
+}
+
+//go:embed help.toml
+var helpFile []byte
+
+// helpTexts are the texts of help.toml, by the names of commands.
+var helpTexts = sync.OnceValue(func() (texts map[string]struct{ Long, Example string }) {
+	if err := toml.Unmarshal(helpFile, &texts); err != nil {
+		panic(err) // they are part of the program
+	}
+	return texts
+})
+
+// addHelp gives a command its texts. Most runs show none, so only help reads them.
+func addHelp(c *cobra.Command) {
+	all, statuses := helpTexts(), read.Statuses()
+	if text, ok := all[strings.TrimPrefix(c.CommandPath(), "permesso ")]; ok {
+		c.Example = text.Example
+		c.Long = strings.NewReplacer("@ID@", all["ID"].Long, "@ENDPOINT@", all["ENDPOINT"].Long, "@TIME@", timeHelp,
+			"@STATUSES@", strings.Join(statuses[:7], " ")+"\n"+strings.Join(statuses[7:], " ")).Replace(text.Long)
+	}
+}
+
+// completions are those of arguments by their word in the use line, and of flags.
+func (a *app) completions() map[string]cobra.CompletionFunc {
+	fixed := func(values []string) cobra.CompletionFunc {
+		return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+	}
+	workspaces, approvers := a.completeConfig(workspaceNames), a.completeConfig(approverNames)
+	return map[string]cobra.CompletionFunc{
+		"WORKSPACE": workspaces, "--workspace": workspaces,
+		"APPROVER": approvers, "--approver": approvers,
+		"FILE":         cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		"--autonomy":   fixed(setup.Levels()),
+		"--capability": fixed(capabilityNames()),
+		"--sandbox":    fixed(setup.Sandboxes()),
+		"--scope":      fixed(apikey.Scopes()),
+		"--status":     fixed(slices.Sorted(slices.Values(read.Statuses()))),
+		"--tool": a.completeConfig(func(cfg *config.Config, _ []string) []string {
+			return slices.Collect(maps.Keys(cfg.Tools))
+		}),
+		"--by": a.completeConfig(func(cfg *config.Config, pos []string) []string {
+			return append(approverNames(cfg, pos), home.Operator().Name)
+		}),
+	}
+}
+
+// addCompletions adds completions to all commands below c. What a command has set itself stays.
+func addCompletions(c *cobra.Command, all map[string]cobra.CompletionFunc) {
+	for _, sub := range c.Commands() {
+		addCompletions(sub, all)
+		if first := strings.Fields(sub.Use + " -")[1]; sub.ValidArgsFunction == nil {
+			sub.ValidArgsFunction = cobra.NoFileCompletions
+			if list := all[strings.Trim(first, "[]")]; list != nil {
+				sub.ValidArgsFunction = list
+			}
+		}
+		for name, list := range all {
+			if flag, ok := strings.CutPrefix(name, "--"); ok && sub.Flags().Lookup(flag) != nil {
+				_ = sub.RegisterFlagCompletionFunc(flag, list) // fails only if the command has set it
+			}
+		}
+	}
+}
+
+// completeConfig completes with what the configuration has, sorted.
+func (a *app) completeConfig(list func(cfg *config.Config, pos []string) []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
+		h, err := home.Load(a.Console)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return slices.Sorted(slices.Values(list(h.Config, pos))), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func approverNames(cfg *config.Config, _ []string) []string {
+	return slices.Collect(maps.Keys(cfg.Approvers))
+}
+
+func workspaceNames(cfg *config.Config, pos []string) []string {
+	if len(pos) > 0 {
+		return nil
+	}
+	return home.WorkspaceNames(cfg)
+}
+
+func capabilityNames() (names []string) {
+	for _, c := range facts.Capabilities() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func completeLevelAndCapability(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
+	values := [][]string{grant.Levels(), capabilityNames(), nil}
+	return values[min(len(pos), 2)], cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeIDs completes the first argument with ids that the daemon lists.
+func (a *app) completeIDs(list func(ctx context.Context, d *control.Client) ([]string, error)) cobra.CompletionFunc {
+	return func(_ *cobra.Command, pos []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
+		if len(pos) == 0 {
+			_ = a.ask(context.Background(), func(d *control.Client) (err error) { // without an answer there are no suggestions
+				ids, err = list(context.Background(), d)
+				return err
+			})
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	}
 }

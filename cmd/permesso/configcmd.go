@@ -19,23 +19,15 @@ func (a *app) configCmd() *cobra.Command {
 	var effective bool
 	check := &cobra.Command{
 		Use: "check [FILE]", Short: "Check a configuration file", Args: cobra.MaximumNArgs(1),
-		Long: "Check a configuration file, by default the one that permesso serve reads. Prints every error with its line and,\n" +
-			"if there is one, the nearest correct spelling. Exit code 1 means errors. The trusted keys of provers are listed,\n" +
-			"whichever file they come from.",
-		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
-		RunE:              func(_ *cobra.Command, pos []string) error { return a.checkConfig(pos) },
+		RunE: func(_ *cobra.Command, pos []string) error { return a.checkConfig(pos) },
 	}
 	show := &cobra.Command{
 		Use: "show", Short: "Show the configuration, with --effective all defaults", Args: cobra.NoArgs,
-		Long: "Show the configuration, one key a line, and with --effective also the defaults of keys that it does not set.\n" +
-			"Secrets are never shown: they are in separate files, of which only the names are printed.",
 		RunE: func(*cobra.Command, []string) error { return a.showConfig(effective) },
 	}
 	show.Flags().BoolVar(&effective, "effective", false, "show every key, also those with default values")
 	schema := &cobra.Command{
 		Use: "schema", Short: "Print a JSON schema of the configuration file, for editors", Args: cobra.NoArgs,
-		Long: "Print a JSON schema of the configuration file. Editors with a TOML plugin, such as taplo, use it to complete and\n" +
-			"check keys: write it into a file, and name that in the first line of permesso.toml: #:schema ./permesso.schema.json",
 		RunE: func(*cobra.Command, []string) error {
 			s, err := config.Schema()
 			if err == nil {
@@ -47,28 +39,12 @@ func (a *app) configCmd() *cobra.Command {
 	return group(&cobra.Command{Use: "config", Short: "Check, show or describe the configuration"}, check, show, schema)
 }
 
-// configFinding is an error or a warning as config check --json prints it.
-type configFinding struct {
-	Line    int    `json:"line"`
-	Column  int    `json:"column"`
-	Key     string `json:"key"`
-	Message string `json:"message"`
-	Hint    string `json:"hint"`
-}
-
+// configCheck is what config check --json prints.
 type configCheck struct {
-	OK       bool            `json:"ok"`
-	File     string          `json:"file"` // "": no file, the defaults apply
-	Errors   []configFinding `json:"errors"`
-	Warnings []configFinding `json:"warnings"`
-}
-
-func findings(problems []config.Issue) []configFinding {
-	list := make([]configFinding, 0, len(problems))
-	for _, p := range problems {
-		list = append(list, configFinding{p.Line, p.Col, p.Key, p.Message, p.Hint})
-	}
-	return list
+	OK       bool           `json:"ok"`
+	File     string         `json:"file"` // "": no file, the defaults apply
+	Errors   []config.Issue `json:"errors"`
+	Warnings []config.Issue `json:"warnings"`
 }
 
 // namedConfig is FILE, or the file that serve would read.
@@ -95,7 +71,7 @@ func (a *app) checkConfig(pos []string) error {
 		cfg = &config.Config{}
 	}
 	if a.JSON {
-		if err := a.Print(configCheck{err == nil, wrong.File, findings(wrong.Errors), findings(cfg.Warnings)}, ""); err != nil {
+		if err := a.Print(configCheck{err == nil, wrong.File, wrong.Errors, cfg.Warnings}, ""); err != nil {
 			return err
 		}
 	}

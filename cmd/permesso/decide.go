@@ -10,36 +10,30 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// idHelp is part of the help of every command that takes an ID.
-const idHelp = "ID is the request's id or its first 4 or more digits, alone or as WORKSPACE/ID.\n" +
-	"The daemon may be stopped. If you cannot read the daemon's files, its socket is used: PERMESSO_SOCKET,\n" +
-	"the configured one, or " + config.DefaultSocket + "."
-
 func (a *app) approveCmd() *cobra.Command {
 	var note string
 	var session, always bool
 	c := &cobra.Command{
 		Use: "approve ID", Short: "Approve a pending request", Args: cobra.ExactArgs(1),
-		Long:              "Approve a pending request. It runs exactly as permesso show ID shows it; without --session or --always only once.\n\n" + idHelp,
-		ValidArgsFunction: a.complete(waitingIDs),
+		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			ans := approval.DecisionInput{Verdict: approval.Approved, Code: "1", Scope: approval.Once, Note: note}
+			code := "1"
 			switch {
 			case note != "":
-				ans.Code = "4"
+				code = "4"
 			case session:
-				ans.Code, ans.Scope = "2", approval.Session
+				code = "2"
 			case always:
-				ans.Code, ans.Scope = "6", approval.Always
+				code = "6"
 			}
-			return a.decide(cmd.Context(), pos[0], ans)
+			return a.decide(cmd.Context(), pos[0], decide.ByCode(code, note))
 		},
 	}
 	c.Flags().StringVar(&note, "note", "", "`text` to send to the agent")
@@ -52,39 +46,25 @@ func (a *app) approveCmd() *cobra.Command {
 func (a *app) denyCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "deny ID [reason]", Short: "Deny a pending request", Args: cobra.MinimumNArgs(1),
-		Long:              "Deny a pending request. Nothing runs. The agent gets the reason, if you give one.\n\n" + idHelp,
-		ValidArgsFunction: a.complete(waitingIDs),
+		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			return a.decide(cmd.Context(), pos[0], approval.DecisionInput{
-				Verdict: approval.Denied, Code: "3", Feedback: strings.Join(pos[1:], " "),
-			})
+			return a.decide(cmd.Context(), pos[0], decide.ByCode("3", strings.Join(pos[1:], " ")))
 		},
 	}
 }
 
 // decisionInput is the JSON object that decide --stdin reads.
 type decisionInput struct {
-	RequestID     string           `json:"request_id"`
-	Workspace     string           `json:"workspace"`
-	PendingSHA256 string           `json:"pending_sha256"`
-	Verdict       approval.Verdict `json:"verdict"`
-	Approved      *bool            `json:"approved"`
-	Code          string           `json:"code"`
-	Scope         approval.Scope   `json:"scope"`
-	Note          string           `json:"note"`
-	Override      string           `json:"override"`
-	Feedback      string           `json:"feedback"`
-	Answer        string           `json:"answer"`
+	control.VerdictBody
+	RequestID string `json:"request_id"`
+	Workspace string `json:"workspace"`
+	Approved  *bool  `json:"approved"`
 }
 
 func (a *app) decideCmd() *cobra.Command {
 	var stdin bool
 	c := &cobra.Command{
 		Use: "decide --stdin", Short: "Decide from a program, as JSON on standard input", Args: cobra.NoArgs,
-		Long: "Decide from a program. Standard input holds one JSON object:\n" +
-			`  {"request_id":"…","verdict":"approved|denied|answered|overridden|request_more",` + "\n" +
-			`   "pending_sha256":"…", "code":"", "scope":"once|session|always", "note":"", "override":"", "feedback":"", "answer":""}` + "\n" +
-			"With pending_sha256 (from permesso pending --json) the decision is refused if the pending request has changed.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !stdin {
 				return console.Fail(console.ExitUsage, "permesso decide --stdin < decision.json", "decide needs --stdin: it reads the decision from standard input")
@@ -97,10 +77,7 @@ func (a *app) decideCmd() *cobra.Command {
 			if w.Workspace != "" {
 				id = w.Workspace + "/" + id
 			}
-			return a.decide(cmd.Context(), id, approval.DecisionInput{
-				PendingSHA256: w.PendingSHA256, Verdict: w.Verdict, Code: w.Code, Scope: w.Scope,
-				Note: w.Note, Override: w.Override, Feedback: w.Feedback, Text: w.Answer,
-			})
+			return a.decide(cmd.Context(), id, w.Input(approval.Key{}))
 		},
 	}
 	c.Flags().BoolVar(&stdin, "stdin", false, "read the decision from standard input")
@@ -132,7 +109,7 @@ func (a *app) readDecision() (*decisionInput, error) {
 }
 
 // decide decides one request, with or without a running daemon.
-func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInput) error {
+func (a *app) decide(ctx context.Context, typed string, ans decide.Input) error {
 	return a.ask(ctx, func(c *control.Client) error {
 		w, err := findWaiting(ctx, c, typed, &ans)
 		if err != nil {
@@ -151,7 +128,7 @@ func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInp
 }
 
 // findWaiting sets what a decision is about: exactly the pending that was read.
-func findWaiting(ctx context.Context, c *control.Client, typed string, ans *approval.DecisionInput) (w *approval.StoredPending, err error) {
+func findWaiting(ctx context.Context, c *control.Client, typed string, ans *decide.Input) (w *approval.StoredPending, err error) {
 	if ans.Key, err = find(ctx, c.Find, typed); err != nil {
 		return nil, err
 	}
@@ -168,7 +145,7 @@ func (a *app) cancelWaiting(ctx context.Context, typed string) error {
 		if !c.Operator {
 			return console.Fail(console.ExitRefused, "permesso deny "+typed, "only the operator of the daemon can cancel a pending request")
 		}
-		var ans approval.DecisionInput
+		var ans decide.Input
 		w, err := findWaiting(ctx, c, typed, &ans)
 		if err != nil {
 			return err

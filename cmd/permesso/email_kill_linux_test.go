@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/chat/email/mailserver"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -185,8 +186,8 @@ func (w *mailRig) allLogs() string {
 func (w *mailRig) verifyLog(asked map[string]string) {
 	w.t.Helper()
 	approved := map[string]int{}
-	require.NoError(w.t, audit.Entries(ipc.OS(), w.layout.Audit(), func(e approval.Entry) error {
-		if e.Event == approval.EventApproved {
+	require.NoError(w.t, audit.Entries(ipc.OS(), w.layout.Audit(), func(e event.Entry) error {
+		if e.Event == event.Approved {
 			approved[e.RequestID]++
 		}
 		return nil

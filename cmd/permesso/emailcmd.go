@@ -33,10 +33,6 @@ const (
 func (a *app) emailDeliverCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "deliver", Short: "Accept an email on standard input from a mail server", Args: cobra.ArbitraryArgs,
-		Long: "Accept an email on standard input, for a mail server that delivers to a program. The daemon may be stopped: it\n" +
-			"processes the email after its start. Arguments are ignored. Run it as the daemon's user.\n\n" +
-			"Exit codes are those of sysexits.h: 0 stored; 65 no email on standard input; 75 temporary failure, try again.",
-		Example: "  |\"/usr/local/bin/permesso email deliver --home /var/lib/permesso\"   in /etc/aliases, or a .forward file",
 		RunE: func(*cobra.Command, []string) error {
 			err := a.deliver()
 			switch {
@@ -75,11 +71,6 @@ func (a *app) emailSetupCmd() *cobra.Command {
 	var s setup.EmailSection
 	c := &cobra.Command{
 		Use: "setup", Short: "Check the mail servers and write the configuration", Args: cobra.NoArgs,
-		Long: "Log in to the servers for outgoing and incoming email and report errors. Without flags it checks the configured\n" +
-			"[channels.email]. With flags it checks their values and prints the lines for the configuration, or writes them with\n" +
-			"--write. The password is in a file or in " + daemon.EmailPassword + ".",
-		Example: "  permesso email setup --from permesso@example.org --smtp mail.example.org:587 --imap mail.example.org:993 \\\n" +
-			"    --username permesso --password-file /etc/permesso/mail.password --write",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			given := slices.ContainsFunc([]string{"from", "smtp", "imap", "maildir"}, cmd.Flags().Changed)
 			return setup.SetUpEmail(cmd.Context(), a.Console, &s, given)
@@ -107,9 +98,6 @@ func (a *app) emailTestCmd() *cobra.Command {
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use: "test [APPROVER]", Short: "Send a test email and check the reply", Args: cobra.MaximumNArgs(1),
-		Long: "Send a test email to an approver and wait for the reply. It decides nothing. It shows whether replies arrive, how\n" +
-			"your mail server authenticates the sender, and which lines of [channels.email] follow from that.",
-		ValidArgsFunction: a.completeConfig(approverNames),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 )
@@ -20,57 +20,52 @@ func (a *app) grantsCmd() *cobra.Command {
 	var channel, sender, workspace string
 	c := &cobra.Command{
 		Use: "grants", Short: "List grants, newest first", Args: cobra.NoArgs,
-		Long: "List grants, newest first, including expired ones; --all adds revoked ones.\n" +
-			"Uses are counted from the audit log.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd.Context(), func(d *control.Client) error {
-				list, err := d.Grants(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return a.printGrants(slices.DeleteFunc(list, func(r approval.GrantUse) bool {
-					return !all && !r.RevokedAt.IsZero() || channel != "" && r.Channel != channel ||
-						sender != "" && r.Sender != sender || workspace != "" && r.Workspace != workspace
-				}))
-			})
-		},
+		RunE: a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
+			list, err := d.Grants(ctx)
+			if err != nil {
+				return err
+			}
+			return a.printGrants(slices.DeleteFunc(list, func(r grant.Use) bool {
+				return !all && !r.RevokedAt.IsZero() || channel != "" && r.Channel != channel ||
+					sender != "" && r.Sender != sender || workspace != "" && r.Workspace != workspace
+			}))
+		}),
 	}
 	c.Flags().BoolVar(&all, "all", false, "include revoked grants")
 	c.Flags().StringVar(&channel, "channel", "", "only grants of this `channel`")
 	c.Flags().StringVar(&sender, "sender", "", "only grants of this sender `id`")
 	c.Flags().StringVar(&workspace, "workspace", "", "only grants of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
 	return c
 }
 
 // grantLine is a grant as grants --json prints it.
 type grantLine struct {
-	ID         string             `json:"id"`
-	Kind       approval.GrantKind `json:"kind"`
-	State      string             `json:"state"` // active, expired, used up, revoked
-	Workspace  string             `json:"workspace"`
-	ClientID   string             `json:"client_id"`
-	SessionID  string             `json:"session_id"`
-	ActionType string             `json:"action_type"`
-	Exact      bool               `json:"exact"` // one complete command line
-	Channel    string             `json:"channel"`
-	Sender     string             `json:"sender"`
-	Capability string             `json:"capability"`
-	TargetKind string             `json:"target_kind"`
-	Target     string             `json:"target"`
-	By         string             `json:"by"`
-	Via        string             `json:"via"`
-	Reason     string             `json:"reason"`
-	CreatedAt  time.Time          `json:"created_at"`
-	ExpiresAt  time.Time          `json:"expires_at"`
-	Uses       int                `json:"uses"`
-	MaxUses    int                `json:"max_uses"`
-	LastUsed   *time.Time         `json:"last_used"`
-	RevokedAt  *time.Time         `json:"revoked_at"`
-	RevokedBy  string             `json:"revoked_by"`
+	ID         string     `json:"id"`
+	Kind       grant.Kind `json:"kind"`
+	State      string     `json:"state"` // active, expired, used up, revoked
+	Workspace  string     `json:"workspace"`
+	ClientID   string     `json:"client_id"`
+	SessionID  string     `json:"session_id"`
+	ActionType string     `json:"action_type"`
+	Exact      bool       `json:"exact"` // one complete command line
+	Channel    string     `json:"channel"`
+	Sender     string     `json:"sender"`
+	Capability string     `json:"capability"`
+	TargetKind string     `json:"target_kind"`
+	Target     string     `json:"target"`
+	By         string     `json:"by"`
+	Via        string     `json:"via"`
+	Reason     string     `json:"reason"`
+	CreatedAt  time.Time  `json:"created_at"`
+	ExpiresAt  time.Time  `json:"expires_at"`
+	Uses       int        `json:"uses"`
+	MaxUses    int        `json:"max_uses"`
+	LastUsed   *time.Time `json:"last_used"`
+	RevokedAt  *time.Time `json:"revoked_at"`
+	RevokedBy  string     `json:"revoked_by"`
 }
 
-func lineOf(r approval.GrantUse, now time.Time) grantLine {
+func lineOf(r grant.Use, now time.Time) grantLine {
 	return grantLine{
 		ID: r.ID, Kind: r.Kind, State: r.State(now), Workspace: r.Workspace, ClientID: r.ClientID, SessionID: r.SessionID,
 		ActionType: r.ActionType, Exact: r.Exact != "", Channel: r.Channel, Sender: r.Sender, Capability: r.Capability,
@@ -80,7 +75,7 @@ func lineOf(r approval.GrantUse, now time.Time) grantLine {
 	}
 }
 
-func (a *app) printGrants(list []approval.GrantUse) error {
+func (a *app) printGrants(list []grant.Use) error {
 	now := time.Now()
 	if !a.JSON && len(list) == 0 {
 		fmt.Fprintln(a.Out, "No grants.")
@@ -98,7 +93,7 @@ func (a *app) printGrants(list []approval.GrantUse) error {
 func grantText(l grantLine) string {
 	what := l.ActionType
 	switch {
-	case l.Kind == approval.GrantTarget:
+	case l.Kind == grant.Target:
 		what = strings.TrimSpace(l.Capability + " " + l.Target)
 	case l.Exact:
 		what += ", one command line"
@@ -120,10 +115,6 @@ func (a *app) grantCmd() *cobra.Command {
 	var life time.Duration
 	add := &cobra.Command{
 		Use: "add", Short: "Allow a capability on a target without asking", Args: cobra.NoArgs,
-		Long: "Allow a capability on a target without asking, until the grant expires or is revoked.\n\n" +
-			"A grant lifts an ask of the autonomy table or of dangerous_writes. It never lifts a deny, an ask of a capability\n" +
-			"that always asks (code:exec, mail:send), or an ask caused by secrets, limits or the trifecta.\n\n" +
-			"  permesso grant add --capability fs:write --target '/home/ann/invoices/**' --for 720h --reason 'sort the invoices'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.Life = life.String()
 			return a.ask(cmd.Context(), func(d *control.Client) error {
@@ -131,7 +122,7 @@ func (a *app) grantCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.Print(lineOf(approval.GrantUse{Grant: *g}, time.Now()), "granted "+g.ID)
+				return a.Print(lineOf(grant.Use{Grant: *g}, time.Now()), "granted "+g.ID)
 			})
 		},
 	}
@@ -146,27 +137,20 @@ func (a *app) grantCmd() *cobra.Command {
 	fl.StringVar(&f.Channel, "channel", "", "bind the grant to this `channel` (default: the workspace's principal)")
 	fl.StringVar(&f.Sender, "sender", "", "bind the grant to this sender `id`")
 	_ = add.MarkFlagRequired("capability") // fails only for unknown flags
-	_ = add.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames))
-	_ = add.RegisterFlagCompletionFunc("capability",
-		cobra.FixedCompletions(capabilityNames(), cobra.ShellCompDirectiveNoFileComp))
 	return group(&cobra.Command{Use: "grant", Short: "Manage grants"}, add)
 }
 
 func (a *app) revokeCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a grant", Args: cobra.ExactArgs(1),
-		Long: "Revoke a grant. After it prints \"revoked\" the grant allows nothing more.\n" +
-			"It prints \"no-op\" if there is no such active grant. ID is the grant's id or its first 4 or more digits.",
-		ValidArgsFunction: a.complete(grantIDs),
-		RunE: func(cmd *cobra.Command, pos []string) error {
-			return a.ask(cmd.Context(), func(d *control.Client) error {
-				word, err := d.Revoke(cmd.Context(), strings.ToLower(strings.TrimSpace(pos[0])))
-				if err != nil {
-					return err
-				}
-				return a.Print(map[string]string{"id": pos[0], "result": word}, word)
-			})
-		},
+		ValidArgsFunction: a.completeIDs(grantIDs),
+		RunE: a.asking(func(ctx context.Context, d *control.Client, pos []string) error {
+			word, err := d.Revoke(ctx, strings.ToLower(strings.TrimSpace(pos[0])))
+			if err != nil {
+				return err
+			}
+			return a.Print(map[string]string{"id": pos[0], "result": word}, word)
+		}),
 	}
 }
 

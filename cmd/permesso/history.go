@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,10 +18,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
 // historyFlags select requests.
@@ -32,15 +29,12 @@ type historyFlags struct {
 	all                                       bool
 }
 
-const timeHelp = "a TIME is a duration before now (30m, 2h, 7d), a date (2026-11-01), or a timestamp (2026-11-01T12:00:00Z)"
+const timeHelp = "TIME is a duration before now (30m, 2h, 7d), a date (2026-11-01), or a timestamp (2026-11-01T12:00:00Z)"
 
 func (a *app) historyCmd() *cobra.Command {
 	var f historyFlags
 	c := &cobra.Command{
 		Use: "history", Short: "List past and pending requests, newest first", Args: cobra.NoArgs,
-		Long: "List past and pending requests, newest first, from the audit log, which includes pruned requests.\n\n" +
-			"A" + timeHelp[1:] + ".\n" +
-			"STATUS is one of " + strings.Join(read.Statuses()[:7], " ") + "\n" + strings.Join(read.Statuses()[7:], " ") + ".",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.history(cmd.Context(), f) },
 	}
 	c.Flags().StringVar(&f.since, "since", "", "only requests made at this `time` or later")
@@ -51,24 +45,7 @@ func (a *app) historyCmd() *cobra.Command {
 	c.Flags().StringVar(&f.by, "by", "", "only requests that this `person` decided")
 	c.Flags().IntVarP(&f.limit, "limit", "n", 50, "show at most `N` requests")
 	c.Flags().BoolVar(&f.all, "all", false, "show all requests")
-	a.completeHistory(c)
 	return c
-}
-
-// completeHistory adds completion to those of the flags that c has.
-func (a *app) completeHistory(c *cobra.Command) {
-	for flag, list := range map[string]func(cfg *config.Config, pos []string) []string{
-		"workspace": workspaceNames,
-		"status":    func(*config.Config, []string) []string { return read.Statuses() },
-		"tool":      func(cfg *config.Config, _ []string) []string { return slices.Collect(maps.Keys(cfg.Tools)) },
-		"by": func(cfg *config.Config, pos []string) []string {
-			return append(approverNames(cfg, pos), home.Operator().Name)
-		},
-	} {
-		if c.Flags().Lookup(flag) != nil {
-			_ = c.RegisterFlagCompletionFunc(flag, a.completeConfig(list)) // fails only for unknown flags
-		}
-	}
 }
 
 func (a *app) history(ctx context.Context, f historyFlags) error {
@@ -132,7 +109,7 @@ func parseTime(flag, text string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, console.Fail(console.ExitUsage, timeHelp, "--%s %q: not a time", flag, text)
+		return t, console.Fail(console.ExitUsage, "a "+timeHelp, "--%s %q: not a time", flag, text)
 	}
 	return t, nil
 }

@@ -31,7 +31,6 @@ func (a *app) receiptCmd() *cobra.Command {
 		sub.Flags().StringVar(&f.Args, "args", "", "require these arguments, `JSON` or @FILE, byte for byte")
 		sub.Flags().StringVar(&f.Key, "key", "", "public key `file` (default: this home's keys/signing.pub)")
 		sub.Flags().BoolVar(&f.AllowExpired, "allow-expired", false, "accept a receipt older than five minutes")
-		sub.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 	}
 	return group(&cobra.Command{Use: "receipt", Short: "Verify or redeem the receipt of an approved request"},
 		verify, redeem)

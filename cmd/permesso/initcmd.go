@@ -16,8 +16,6 @@ func (a *app) initCmd() *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
 		Use: "init", Short: "Create a first configuration and the state folder", Args: cobra.NoArgs,
-		Long: "Create a first configuration and the state folder. On a terminal it asks four questions with default answers; with\n" +
-			"--yes or any other flag it asks none. Existing files are kept.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := []string{"workspace", "approver", "autonomy", "sandbox", "yes"}
 			ask := console.IsTerminal(a.In) && !slices.ContainsFunc(flags, cmd.Flags().Changed)
@@ -29,9 +27,6 @@ func (a *app) initCmd() *cobra.Command {
 	c.Flags().StringVar(&b.Autonomy, "autonomy", "supervised", "autonomy `level` of the agent: "+strings.Join(setup.Levels(), ", "))
 	c.Flags().StringVar(&b.Sandbox, "sandbox", "bwrap", "`kind` of the agent's sandbox: "+strings.Join(setup.Sandboxes(), ", "))
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "ask no questions")
-	for flag, values := range map[string][]string{"autonomy": setup.Levels(), "sandbox": setup.Sandboxes()} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
 	_ = c.RegisterFlagCompletionFunc("workspace", cobra.NoFileCompletions)
 	_ = c.RegisterFlagCompletionFunc("approver", cobra.NoFileCompletions)
 	return c

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
@@ -18,22 +18,16 @@ import (
 func (a *app) keyCmd() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "key", Short: "Manage HTTP API keys",
-		Long: "Manage HTTP API keys: for agents without a shared folder, for monitoring programs, and for programs through\n" +
-			"which an approver decides.",
 	}, a.keyCreateCmd(), a.keyListCmd(), &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a key immediately", Args: cobra.ExactArgs(1),
-		Long: "Revoke a key immediately: a running daemon checks the key on every request. ID is the id of the key or of its\n" +
-			"client, or the first 4 or more digits of either.",
-		ValidArgsFunction: a.complete(keyIDs),
-		RunE: func(cmd *cobra.Command, pos []string) error {
-			return a.ask(cmd.Context(), func(d *control.Client) error {
-				r, err := d.RevokeKey(cmd.Context(), strings.ToLower(strings.TrimSpace(pos[0])))
-				if err != nil {
-					return err
-				}
-				return a.Print(r, r.Result)
-			})
-		},
+		ValidArgsFunction: a.completeIDs(keyIDs),
+		RunE: a.asking(func(ctx context.Context, d *control.Client, pos []string) error {
+			r, err := d.RevokeKey(ctx, strings.ToLower(strings.TrimSpace(pos[0])))
+			if err != nil {
+				return err
+			}
+			return a.Print(r, r.Result)
+		}),
 	})
 }
 
@@ -41,22 +35,14 @@ func (a *app) keyCreateCmd() *cobra.Command {
 	var f control.KeyBody
 	c := &cobra.Command{
 		Use: "create WORKSPACE", Short: "Create a key and print it once", Args: cobra.ExactArgs(1),
-		Long: "Create a key and print it once on standard output. Only its hash is stored.\n\n" +
-			"Scopes: request (submit, wait, cancel), read (list requests and follow events), decide (decide as --owner),\n" +
-			"inbound (submit emails of --owner). A key with scope request sees only its own requests; other keys see the whole\n" +
-			"workspace. No key has request together with decide or inbound: a requester must not decide.\n\n" +
-			"For a key with scope request, --owner is the person it works for: only that person decides its requests.",
-		ValidArgsFunction: a.completeConfig(workspaceNames),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			f.Workspace = pos[0]
 			return a.ask(cmd.Context(), func(d *control.Client) error { return a.keyCreate(cmd.Context(), d, f) })
 		},
 	}
-	c.Flags().StringSliceVar(&f.Scopes, "scope", []string{approval.MayRequest, approval.MayRead}, "comma-separated `list` of scopes: "+strings.Join(approval.Scopes(), ", "))
+	c.Flags().StringSliceVar(&f.Scopes, "scope", []string{apikey.MayRequest, apikey.MayRead}, "comma-separated `list` of scopes: "+strings.Join(apikey.Scopes(), ", "))
 	c.Flags().StringVar(&f.Owner, "owner", "", "`approver` who owns the key")
 	c.Flags().StringVar(&f.Name, "name", "", "`label` of the key")
-	_ = c.RegisterFlagCompletionFunc("scope",
-		cobra.FixedCompletions(approval.Scopes(), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("owner", a.completeConfig(func(cfg *config.Config, pos []string) []string {
 		return cfg.Workspaces[strings.Join(pos, "")].Approvers
 	}))
@@ -78,7 +64,7 @@ type keyLine struct {
 	RevokedBy string     `json:"revoked_by"`
 }
 
-func keyLineOf(k *approval.APIKey) keyLine {
+func keyLineOf(k *apikey.Key) keyLine {
 	return keyLine{
 		ID: k.ID, ClientID: k.ClientID(), Workspace: k.Workspace, Scopes: k.Scopes, Owner: k.Owner, Name: k.Name,
 		CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, RevokedAt: timeOrNil(k.RevokedAt), RevokedBy: k.RevokedBy,
@@ -110,13 +96,12 @@ func (a *app) keyListCmd() *cobra.Command {
 	var workspace string
 	c := &cobra.Command{
 		Use: "list", Short: "List keys, oldest first", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd.Context(), func(d *control.Client) error { return a.keyList(cmd.Context(), d, workspace, all) })
-		},
+		RunE: a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
+			return a.keyList(ctx, d, workspace, all)
+		}),
 	}
 	c.Flags().BoolVar(&all, "all", false, "include revoked keys")
 	c.Flags().StringVar(&workspace, "workspace", "", "only keys of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
 	return c
 }
 
@@ -144,7 +129,7 @@ func (a *app) keyList(ctx context.Context, d *control.Client, workspace string, 
 	return nil
 }
 
-func keyText(k *approval.APIKey) string {
+func keyText(k *apikey.Key) string {
 	text := fmt.Sprintf("%s  %s: %s", k.ID, k.Workspace, strings.Join(k.Scopes, ","))
 	if k.Owner != "" {
 		text += " · " + k.Owner

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -60,7 +62,7 @@ type killRig struct {
 	mu    sync.Mutex
 	asked map[string]plan                 // by request id
 	acked map[string]approval.Verdict     // decisions that Decide has acknowledged
-	lost  map[string]*approval.Refusal    // decisions that Decide has refused
+	lost  map[string]*decide.Refusal      // decisions that Decide has refused
 	seen  map[string]*approval.Response   // the first copy of each response
 	errs  []error                         // errors other than refusals
 	stats map[approval.Status]map[int]int // status → runs → how often
@@ -80,7 +82,7 @@ func newKillRig(t testing.TB) *killRig {
 	p.plain = true
 	k := &killRig{
 		rig: p, t: t, counters: filepath.Join(p.dir, "counters"), asked: map[string]plan{}, acked: map[string]approval.Verdict{},
-		lost: map[string]*approval.Refusal{}, seen: map[string]*approval.Response{}, stats: map[approval.Status]map[int]int{},
+		lost: map[string]*decide.Refusal{}, seen: map[string]*approval.Response{}, stats: map[approval.Status]map[int]int{},
 	}
 	require.NoError(t, os.Mkdir(k.counters, 0o700))
 	count := "dd if=/dev/zero of=" + k.counters + "/$PERMESSO_REQUEST_ID bs=1 count=1 oflag=append conv=notrunc,fsync status=none"
@@ -220,10 +222,10 @@ func (k *killRig) decideOne(ctx context.Context, id string) {
 		return
 	}
 	code := map[approval.Verdict]string{approval.Approved: "1", approval.Denied: "3"}[p.verdict]
-	_, err := k.decider.Decide(ctx, approval.DecisionInput{
+	_, err := k.decider.Decide(ctx, decide.Input{
 		Key: approval.Key{Workspace: killWorkspace, ID: id}, Verdict: p.verdict, Code: code, By: home.Operator(), Via: "cli",
 	})
-	var refused *approval.Refusal
+	var refused *decide.Refusal
 	if errors.As(err, &refused) {
 		err = nil
 	}
@@ -381,8 +383,8 @@ func (k *killRig) verifyFolders() {
 		require.Empty(k.t, names, "left in %s", dir)
 	}
 	claimed := map[string]bool{}
-	require.NoError(k.t, audit.Entries(ipc.OS(), l.Audit(), func(e approval.Entry) error {
-		if e.Event == approval.EventApproved || e.Event == approval.EventAutoApproved {
+	require.NoError(k.t, audit.Entries(ipc.OS(), l.Audit(), func(e event.Entry) error {
+		if e.Event == event.Approved || e.Event == event.AutoApproved {
 			claimed[e.RequestID] = true
 		}
 		return nil

@@ -29,12 +29,22 @@ const (
 const noTrust = "public_source = false\nsecret_data = false\npublic_sink = false\ndangerous_writes = false\n"
 
 func liveGroups() []liveGroup {
-	return append(logGroups(), decidingGroup(), peopleGroup(), agentGroup(), messagesGroup(), policyGroup(), toolsGroup(), proverGroup(), handlersGroup(), rulesGroup(), clausesGroup())
+	return append(logGroups(), decidingGroup(), peopleGroup(), agentGroup(), messagesGroup(), policyGroup(), toolsGroup(), proverGroup(), handlersGroup(), rulesGroup(), clausesGroup(), listedGroup(), emailGroup(), telegramGroup(), tokenGroup(), webhookGroup())
 }
 
 // say has the tool of sayRequest, which needs approval.
 const say = "[tools.say]\nverb = \"say\"\nreversibility = \"reversible\"\n" + noTrust +
 	"handler = { kind = \"command\", argv = [\"/bin/echo\", \"said\"] }\n[[rules]]\nmatch = { tool = \"say\" }\noutcome = \"ask\"\n"
+
+// mails is the configuration of email: mails are sent to the test and read from DIR/inbox.
+const mails = `[channels.email]
+from = "gate@example.org"
+smtp = { address = "SMTP", security = "none" }
+dns = "127.0.0.1:1"
+dkim = false
+trust_relay = true
+maildir = "DIR/inbox"
+`
 
 const bot = "[channels.telegram]\nserver_url = \"SERVER\"\ntoken_file = \"DIR/token\"\n"
 
@@ -44,25 +54,141 @@ func decidingGroup() liveGroup {
 [approvers.ann]
 local = MYSELF
 telegram = 1001
+email = "ann@example.org"
 [workspaces.default]
 approvers = ["ann"]
 [workspaces.chat]
 approvers = ["ann"]
 channels = ["telegram"]
-` + say + bot}
+[workspaces.mails]
+approvers = ["ann"]
+channels = ["email"]
+` + say + bot + mails}
 	add := func(entrance string, see func(*live) string) {
 		g.checks = append(g.checks, liveCheck{"run_before", entrance, see, [2]string{"approved for 24h10m0s", "approved for 24h1m0s"}})
 	}
-	add("the command line", approveIn("default"))
-	add("the socket", meBySocket("default"))
-	add("the HTTP API", annByHTTP("default"))
-	add("Telegram", annByTelegram("chat"))
+	add(atCLI, approveIn("default"))
+	add(atSocket, meBySocket("default"))
+	add(atHTTP, annByHTTP("default"))
+	add(atBrowser, browserOf("operator", "default"))
+	add(atTelegram, annByTelegram("chat"))
+	add(atEmail, annByEmail("mails"))
 	return g
+}
+
+// listedGroup has who is on a list, and who is the only one to decide: ann before the
+// edit, cid after it.
+func listedGroup() liveGroup {
+	g := liveGroup{name: "listed", text: `[approvers.ann]
+local = MYSELF
+telegram = 1001
+email = "ann@example.org"
+[approvers.cid]
+email = "cid@example.org"
+[workspaces.default]
+` + say + bot + mails}
+	for i, row := range [][2]string{
+		{"approvers", `approvers = «["ann", "cid"]¦["cid"]»`},
+		{"principal", "approvers = [\"ann\", \"cid\"]\nprincipal = «\"ann\"¦\"cid\"»"},
+	} {
+		key, chat := row[0], int64(-1008-i)
+		g.text += fmt.Sprintf("[workspaces.%[1]s]\n%[2]s\n[workspaces.%[1]s-chat]\n%[2]s\nchannels = [\"telegram\"]\ntelegram = { chat_id = %[3]d }\n"+
+			"[workspaces.%[1]s-mail]\n%[2]s\nchannels = [\"email\"]\n", key, row[1], chat)
+		for _, c := range []struct {
+			entrance, refused string
+			see               func(*live) string
+		}{
+			{atSocket, "nothing here for you", meBySocket(key)},
+			{atHTTP, "404", annByHTTP(key)},
+			{atBrowser, "refused", browserOf("approver", key)},
+			{atTelegram, "You are not an approver", annInGroup(key+"-chat", chat)},
+			{atEmail, "refused", annByEmail(key + "-mail")},
+		} {
+			g.checks = append(g.checks, liveCheck{"workspaces.NAME." + key, c.entrance, c.see, [2]string{"approved for", c.refused}})
+		}
+	}
+	return g
+}
+
+// emailGroup has keys of [channels.email].
+func emailGroup() liveGroup {
+	g := liveGroup{name: "email", text: `[approvers.ann]
+email = "ann@example.org"
+[workspaces.default]
+approvers = ["ann"]
+channels = ["email"]
+[channels.email]
+from = «"gate@example.org"¦"door@example.org"»
+smtp = { address = "«SMTP¦SMTQ»", security = "none" }
+sub_addressing = «false¦true»
+dns = "127.0.0.1:1"
+dkim = false
+trust_relay = «true¦false»
+authserv_id = «"mx.one"¦"mx.two"»
+maildir = "DIR/«inbox¦inbox2»"
+` + say}
+	const passed = "Authentication-Results: mx.two; dmarc=pass header.from=example.org"
+	add := func(key string, see func(*live) string, before, after string) {
+		g.checks = append(g.checks, liveCheck{"channels.email." + key, atEmail, see, [2]string{before, after}})
+	}
+	card := mailOf("default", sayRequest)
+	add("from", card, "gate@example.org", "door@example.org")
+	add("smtp.address", card, "to <", "second to <")
+	add("sub_addressing", replyAddress(card), "gate@example.org", "door+")
+	add("maildir", reply(passed), "inbox decided", "inbox2 decided")
+	add("trust_relay", reply(), "decided", "refused")
+	// A failure that the own server states counts even with trust_relay.
+	add("authserv_id", reply(strings.Replace(passed, "pass", "fail", 1)), "decided", "refused")
+	return g
+}
+
+// telegramGroup has keys of [channels.telegram].
+func telegramGroup() liveGroup {
+	return liveGroup{name: "telegram", text: askAnnByTelegram + `[tools.free]
+` + noTrust + `[channels.telegram]
+server_url = "«SERVER¦OTHERAPI»"
+token_file = "DIR/token"
+feed = «false¦true»
+` + say, checks: []liveCheck{
+		{"channels.telegram.server_url", atTelegram, cardServer, [2]string{"the first server", "the other server"}},
+		{"channels.telegram.feed", atTelegram, feedBefore, [2]string{"no feed", "a feed"}},
+	}}
+}
+
+const askAnnByTelegram = `[approvers.ann]
+telegram = 1001
+[workspaces.default]
+approvers = ["ann"]
+channels = ["telegram"]
+`
+
+// tokenGroup has the bot's token.
+func tokenGroup() liveGroup {
+	return liveGroup{name: "token", text: askAnnByTelegram + `[channels.telegram]
+server_url = "SERVER"
+token_file = "DIR/«token¦token2»"
+` + say, checks: []liveCheck{{"channels.telegram.token_file", atTelegram, botToken, [2]string{"accepted", "refused"}}}}
+}
+
+// hookSecret is sent by Telegram with every update.
+const hookSecret = "0123456789-0123456789-0123456789"
+
+// webhookGroup has how Telegram delivers.
+func webhookGroup() liveGroup {
+	return liveGroup{name: "webhook", text: askAnnByTelegram + `[channels.telegram]
+server_url = "SERVER"
+token_file = "DIR/token"
+webhook = { listen = "«HOOKA¦HOOKB»", url = "https://example.org/«one¦two»", secret_file = "DIR/«hook¦hook2»" }
+` + say, checks: []liveCheck{
+		{"channels.telegram.webhook.url", atTelegram, lastHook, [2]string{"https://example.org/one", "https://example.org/two"}},
+		{"channels.telegram.webhook.secret_file", atTelegram, lastHook, [2]string{" " + hookSecret, " other-" + hookSecret}},
+		{"channels.telegram.webhook.listen", atTelegram, hookListens, [2]string{"true false", "false true"}},
+	}}
 }
 
 // peopleGroup has who may decide. Ann is the user of this test.
 func peopleGroup() liveGroup {
-	const ok, unknown = "approved for", "404"
+	const ok = "approved for"
 	g := liveGroup{name: "people", text: `local_decisions = «true¦false»
 [approvers.ann]
 telegram = 1001
@@ -79,13 +205,6 @@ approvers = ["ann", "bob"]
 [workspaces.own]
 approvers = ["ann", "bob"]
 local_decisions = «true¦false»
-[workspaces.list]
-local_decisions = true
-approvers = «["ann", "cid"]¦["cid"]»
-[workspaces.principal]
-local_decisions = true
-approvers = ["ann", "cid"]
-principal = «"ann"¦"cid"»
 [workspaces.bobs]
 local_decisions = true
 approvers = ["bob"]
@@ -108,15 +227,19 @@ dns = "127.0.0.1:1"
 	add := func(keys, entrance string, see func(*live) string, before, after string) {
 		g.checks = append(g.checks, liveCheck{keys, entrance, see, [2]string{before, after}})
 	}
-	add("local_decisions", "the command line", approveIn("default"), ok, "nothing here for you")
-	add("workspaces.NAME.local_decisions", "the command line", approveIn("own"), ok, "nothing here for you")
-	add("workspaces.NAME.approvers", "the HTTP API", annByHTTP("list"), ok, unknown)
-	add("workspaces.NAME.principal", "the HTTP API", annByHTTP("principal"), ok, unknown)
-	add("approvers.NAME.local", "the socket", meBySocket("bobs"), ok, "nothing here for you")
-	add("approvers.NAME.telegram", "Telegram", tapIn("bobs", 1002, 1003), "from 1002: Approved", "from 1003: Appr")
-	add("approvers.NAME.language", "Telegram", privateCard("bobs", 1002, 1003), "Approval required", "Serve un'approvazione")
-	add("approvers.NAME.email", "email", mailOf("mails", sayRequest), "bob@example.org", "robert@example.org")
-	add("workspaces.NAME.email_ceiling", "email", mayApprove(mailOf("ceiling", `{"tool_name":"firm"}`)), "may approve", "limited")
+	const no = "nothing here for you"
+	add("local_decisions", atCLI, approveIn("default"), ok, no)
+	add("local_decisions", atSocket, meBySocket("default"), ok, no)
+	add("local_decisions", atBrowser, browserOf("operator", "default"), ok, "refused")
+	add("workspaces.NAME.local_decisions", atCLI, approveIn("own"), ok, no)
+	add("workspaces.NAME.local_decisions", atSocket, meBySocket("own"), ok, no)
+	add("workspaces.NAME.local_decisions", atBrowser, browserOf("operator", "own"), ok, "refused")
+	add("approvers.NAME.local", atSocket, meBySocket("bobs"), ok, no)
+	add("approvers.NAME.local", atBrowser, browserOf("approver", "bobs"), ok, "refused")
+	add("approvers.NAME.telegram", atTelegram, tapIn("bobs", 1002, 1003), "from 1002: Approved", "from 1003: Appr")
+	add("approvers.NAME.language", atTelegram, privateCard("bobs", 1002, 1003), "Approval required", "Serve un'approvazione")
+	add("approvers.NAME.email", atEmail, mailOf("mails", sayRequest), "bob@example.org", "robert@example.org")
+	add("workspaces.NAME.email_ceiling", atEmail, mayApprove(mailOf("ceiling", `{"tool_name":"firm"}`)), "may approve", "limited")
 	return g
 }
 
@@ -127,7 +250,8 @@ telegram = 1001
 [workspaces.default]
 agent_uid = «4998¦AGENT»
 ` + say, checks: []liveCheck{
-		{"workspaces.NAME.agent_uid", "the command line", approveAsAgent, [2]string{"approved for", "nothing here for you"}},
+		{"workspaces.NAME.agent_uid", atCLI, approveAsAgent, [2]string{"approved for", "nothing here for you"}},
+		{"workspaces.NAME.agent_uid", atBrowser, browserOf("agent", "default"), [2]string{"approved for", "refused"}},
 	}}
 }
 
@@ -170,16 +294,18 @@ approval_timeout = «"7m"¦"8m"»
 [workspaces.longest]
 approval_timeout_max = «"24h"¦"1h"»
 ` + say + bot, checks: []liveCheck{
-		{"language", "Telegram", telegramCard("top", -1004), [2]string{"Approval required", "Serve un'approvazione"}},
-		{"workspaces.NAME.language", "Telegram", telegramCard("own", -1005), [2]string{"Serve un'approvazione", "Approval required"}},
-		{"workspaces.NAME.channels", "Telegram", cardOrNone("default", -1003, "top", -1004), [2]string{"none", "a card"}},
-		{"workspaces.NAME.telegram.chat_id", "Telegram", cardIn("chat", -1001, -1002), [2]string{"in -1001", "in -1002"}},
-		{"workspaces.NAME.telegram.thread_id", "Telegram", telegramCard("topic", -1006), [2]string{"thread 1 ", "thread 2 "}},
-		{"workspaces.NAME.quiet_hours", "Telegram", telegramCard("quiet", -1007), [2]string{"silent true", "silent false"}},
-		{"workspaces.NAME.night_timeout", "a request file", waits("night", sayRequest), [2]string{"waits 2h0m0s", "waits 3h0m0s"}},
-		{"workspaces.NAME.approval_timeout", "a request file", waits("times", sayRequest), [2]string{"waits 7m0s", "waits 8m0s"}},
-		{"workspaces.NAME.approval_timeout_max", "a request file", waits("longest", `{"tool_name":"say","expires_in_sec":72000}`), [2]string{"waits 20h0m0s", "waits 1h0m0s"}},
-		{"workspaces.NAME.approval_timeout_max", "the HTTP API", waitsByHTTP("longest", `"expires_in_sec":72000`), [2]string{"waits 20h0m0s", "waits 1h0m0s"}},
+		{"language", atTelegram, telegramCard("top", -1004), [2]string{"Approval required", "Serve un'approvazione"}},
+		{"workspaces.NAME.language", atTelegram, telegramCard("own", -1005), [2]string{"Serve un'approvazione", "Approval required"}},
+		{"workspaces.NAME.channels", atTelegram, cardOrNone("default", -1003, "top", -1004), [2]string{"none", "a card"}},
+		{"workspaces.NAME.telegram.chat_id", atTelegram, cardIn("chat", -1001, -1002), [2]string{"in -1001", "in -1002"}},
+		{"workspaces.NAME.telegram.thread_id", atTelegram, telegramCard("topic", -1006), [2]string{"thread 1 ", "thread 2 "}},
+		{"workspaces.NAME.quiet_hours", atTelegram, telegramCard("quiet", -1007), [2]string{"silent true", "silent false"}},
+		{"workspaces.NAME.night_timeout", atFolder, waits("night", sayRequest), [2]string{"waits 2h0m0s", "waits 3h0m0s"}},
+		{"workspaces.NAME.approval_timeout", atFolder, waits("times", sayRequest), [2]string{"waits 7m0s", "waits 8m0s"}},
+		{"workspaces.NAME.night_timeout", atHTTP, waitsByHTTP("night"), [2]string{"waits 2h0m0s", "waits 3h0m0s"}},
+		{"workspaces.NAME.approval_timeout", atHTTP, waitsByHTTP("times"), [2]string{"waits 7m0s", "waits 8m0s"}},
+		{"workspaces.NAME.approval_timeout_max", atFolder, waits("longest", `{"tool_name":"say","expires_in_sec":72000}`), [2]string{"waits 20h0m0s", "waits 1h0m0s"}},
+		{"workspaces.NAME.approval_timeout_max", atHTTP, waitsByHTTP("longest", `"expires_in_sec":72000`), [2]string{"waits 20h0m0s", "waits 1h0m0s"}},
 	}}
 }
 
@@ -249,24 +375,24 @@ dangerous_writes = false
 match = { tool = "browse", workspace = "root" }
 outcome = "deny"
 ` + say, checks: []liveCheck{
-		{"workspaces.NAME.autonomy", "a request file", ruling("level", write), [2]string{refused, allowed}},
-		{"workspaces.NAME.autonomy", "the HTTP API", rulingByHTTP("level", write), [2]string{refused, allowed}},
-		{"workspaces.NAME.sessions.SESSION", "a request file", ruling("session", `{"tool_name":"write","session_id":"s1"}`), [2]string{allowed, refused}},
-		{"workspaces.NAME.contains_secrets", "a request file", afterRuling("vault", []string{browse}, post), [2]string{allowed, asked}},
-		{"workspaces.NAME.binds_sessions", "a request file", afterRuling("binds", []string{`{"tool_name":"browse","session_id":"a"}`}, `{"tool_name":"post","session_id":"b"}`), [2]string{allowed, asked}},
-		{"workspaces.NAME.admin", "the next edit", acceptsAPublicSource, [2]string{"accepted", "refused"}},
-		{"workspaces.NAME.ask_above.CAPABILITY", "a request file", ruling("asks", write), [2]string{allowed, asked}},
-		{"workspaces.NAME.deny_above.CAPABILITY", "a request file", ruling("denies", write), [2]string{allowed, refused}},
-		{"workspaces.NAME.budget_session.soft", "a request file", ruling("ss", free), [2]string{allowed, asked}},
-		{"workspaces.NAME.budget_session.hard", "a request file", ruling("sh", free), [2]string{allowed, refused}},
-		{"workspaces.NAME.budget_day.soft", "a request file", ruling("ds", free), [2]string{allowed, asked}},
-		{"workspaces.NAME.budget_day.hard", "a request file", ruling("dh", free), [2]string{allowed, refused}},
-		{"workspaces.NAME.limits.pending", "a request file", afterRuling("pending", []string{sayRequest}, sayRequest), [2]string{asked, refused}},
-		{"workspaces.NAME.limits.ask_per_minute", "a request file", afterRuling("asking", []string{sayRequest}, sayRequest), [2]string{asked, refused}},
-		{"workspaces.NAME.limits.per_minute", "a request file", afterRuling("minute", []string{free}, free), [2]string{allowed, refused}},
-		{"workspaces.NAME.limits.request_size", "a request file", ruling("size", big), [2]string{allowed, "malformed"}},
-		{"workspaces.NAME.limits.request_size", "the HTTP API", rulingByHTTP("size", big), [2]string{allowed, "413"}},
-		{"workspaces.NAME.limits.running", "a request file", twoAtOnce, [2]string{"begin begin end end", "begin end begin end"}},
+		{"workspaces.NAME.autonomy", atFolder, ruling("level", write), [2]string{refused, allowed}},
+		{"workspaces.NAME.autonomy", atHTTP, rulingByHTTP("level", write), [2]string{refused, allowed}},
+		{"workspaces.NAME.sessions.SESSION", atFolder, ruling("session", `{"tool_name":"write","session_id":"s1"}`), [2]string{allowed, refused}},
+		{"workspaces.NAME.contains_secrets", atFolder, afterRuling("vault", []string{browse}, post), [2]string{allowed, asked}},
+		{"workspaces.NAME.binds_sessions", atFolder, afterRuling("binds", []string{`{"tool_name":"browse","session_id":"a"}`}, `{"tool_name":"post","session_id":"b"}`), [2]string{allowed, asked}},
+		{"workspaces.NAME.admin", atEdit, acceptsAPublicSource, [2]string{"accepted", "refused"}},
+		{"workspaces.NAME.ask_above.CAPABILITY", atFolder, ruling("asks", write), [2]string{allowed, asked}},
+		{"workspaces.NAME.deny_above.CAPABILITY", atFolder, ruling("denies", write), [2]string{allowed, refused}},
+		{"workspaces.NAME.budget_session.soft", atFolder, ruling("ss", free), [2]string{allowed, asked}},
+		{"workspaces.NAME.budget_session.hard", atFolder, ruling("sh", free), [2]string{allowed, refused}},
+		{"workspaces.NAME.budget_day.soft", atFolder, ruling("ds", free), [2]string{allowed, asked}},
+		{"workspaces.NAME.budget_day.hard", atFolder, ruling("dh", free), [2]string{allowed, refused}},
+		{"workspaces.NAME.limits.pending", atFolder, afterRuling("pending", []string{sayRequest}, sayRequest), [2]string{asked, refused}},
+		{"workspaces.NAME.limits.ask_per_minute", atFolder, afterRuling("asking", []string{sayRequest}, sayRequest), [2]string{asked, refused}},
+		{"workspaces.NAME.limits.per_minute", atFolder, afterRuling("minute", []string{free}, free), [2]string{allowed, refused}},
+		{"workspaces.NAME.limits.request_size", atFolder, ruling("size", big), [2]string{allowed, "malformed"}},
+		{"workspaces.NAME.limits.request_size", atHTTP, rulingByHTTP("size", big), [2]string{allowed, "413"}},
+		{"workspaces.NAME.limits.running", atFolder, twoAtOnce, [2]string{"begin begin end end", "begin end begin end"}},
 	}}
 }
 
@@ -362,24 +488,24 @@ when_proven = [{ domain = "channel", only = { recipient = "bob@example.com" } }]
 	add := func(key, entrance string, see func(*live) string, before, after string) {
 		g.checks = append(g.checks, liveCheck{"tools.NAME." + key, entrance, see, [2]string{before, after}})
 	}
-	add("capability", "a request file", doc, `"capability":"channel:out"`, `"capability":"fs:write"`)
-	add("action_type", "a request file", doc, `"action_type":"send_message"`, `"action_type":"write_file"`)
-	add("action_type", "the HTTP API", rulingByHTTP("default", told), `"action_type":"send_message"`, `"action_type":"write_file"`)
-	add("verb", "a request file", doc, `"tell"`, `"shout"`)
-	add("summary", "a request file", doc, `one \"Ann\"`, `two \"Ann\"`)
-	add("target", "a request file", doc, `"target":"here"`, `"target":"there"`)
-	add("reversibility", "a request file", doc, `"reversibility":"reversible"`, `"reversibility":"irreversible"`)
-	add("territory", "a request file", doc, `"territory_concession":"session"`, `"territory_concession":"permanent"`)
-	add("verb.LANGUAGE", "a request file", document("default", `{"tool_name":"spoken"}`), `"speak"`, `"sing"`)
-	add("trust", "a request file", ruling("full", `{"tool_name":"clear"}`), allowed, refused)
-	add("public_source", "a request file", afterRuling("reads", []string{`{"tool_name":"source"}`}, post), allowed, asked)
-	add("secret_data", "a request file", afterRuling("secret", []string{browse, inbox}, post), allowed, asked)
-	add("public_sink", "a request file", afterRuling("sinks", []string{browse}, `{"tool_name":"sink"}`), allowed, asked)
-	add("dangerous_writes", "a request file", ruling("full", `{"tool_name":"danger"}`), allowed, asked)
-	add("cost", "a request file", ruling("spends", `{"tool_name":"costly"}`), allowed, asked)
-	add("program", "a request file", ruling("codes", strings.Replace(proven, `"script"`, `"program"`, 1)), allowed, asked)
-	add("facts.FACT", "a request file", ruling("facts", `{"tool_name":"mail","request_data":{"to":"bob@example.com"}}`), allowed, asked)
-	g.checks = append(g.checks, liveCheck{"provers.NAME.public_key", "a request file", ruling("codes", proven), [2]string{allowed, asked}})
+	add("capability", atFolder, doc, `"capability":"channel:out"`, `"capability":"fs:write"`)
+	add("action_type", atFolder, doc, `"action_type":"send_message"`, `"action_type":"write_file"`)
+	add("action_type", atHTTP, rulingByHTTP("default", told), `"action_type":"send_message"`, `"action_type":"write_file"`)
+	add("verb", atFolder, doc, `"tell"`, `"shout"`)
+	add("summary", atFolder, doc, `one \"Ann\"`, `two \"Ann\"`)
+	add("target", atFolder, doc, `"target":"here"`, `"target":"there"`)
+	add("reversibility", atFolder, doc, `"reversibility":"reversible"`, `"reversibility":"irreversible"`)
+	add("territory", atFolder, doc, `"territory_concession":"session"`, `"territory_concession":"permanent"`)
+	add("verb.LANGUAGE", atFolder, document("default", `{"tool_name":"spoken"}`), `"speak"`, `"sing"`)
+	add("trust", atFolder, ruling("full", `{"tool_name":"clear"}`), allowed, refused)
+	add("public_source", atFolder, afterRuling("reads", []string{`{"tool_name":"source"}`}, post), allowed, asked)
+	add("secret_data", atFolder, afterRuling("secret", []string{browse, inbox}, post), allowed, asked)
+	add("public_sink", atFolder, afterRuling("sinks", []string{browse}, `{"tool_name":"sink"}`), allowed, asked)
+	add("dangerous_writes", atFolder, ruling("full", `{"tool_name":"danger"}`), allowed, asked)
+	add("cost", atFolder, ruling("spends", `{"tool_name":"costly"}`), allowed, asked)
+	add("program", atFolder, ruling("codes", strings.Replace(proven, `"script"`, `"program"`, 1)), allowed, asked)
+	add("facts.FACT", atFolder, ruling("facts", `{"tool_name":"mail","request_data":{"to":"bob@example.com"}}`), allowed, asked)
+	g.checks = append(g.checks, liveCheck{"provers.NAME.public_key", atFolder, ruling("codes", proven), [2]string{allowed, asked}})
 	return g
 }
 
@@ -391,7 +517,7 @@ autonomy = "full"
 	tool := func(key, handler, before, after string) {
 		name := strings.ReplaceAll(key, ".", "_")
 		g.text += "[tools." + name + "]\n" + noTrust + "handler = { " + handler + " }\n"
-		g.checks = append(g.checks, liveCheck{"tools.NAME.handler." + key, "a request file", result("default", `{"tool_name":"`+name+`","request_data":{"x":"y"}}`), [2]string{before, after}})
+		g.checks = append(g.checks, liveCheck{"tools.NAME.handler." + key, atFolder, result("default", `{"tool_name":"`+name+`","request_data":{"x":"y"}}`), [2]string{before, after}})
 	}
 	tool("kind", `«kind = "command", argv = ["/bin/echo", "ran"]¦kind = "none"»`, `ran`, "auto_approved {}")
 	tool("argv", `kind = "command", argv = ["/bin/echo", «"one"¦"two"»]`, "one", "two")
@@ -432,7 +558,7 @@ binds_sessions = true
 		name := strings.ReplaceAll(key, ".", "_")
 		g.text += "[tools." + name + "]\n" + tool + "\n"
 		rules += "[[rules]]\n" + strings.ReplaceAll(text, "TOOL", name) + "\n"
-		g.checks = append(g.checks, liveCheck{"rules[]." + key, "a request file", see(workspace, strings.Replace(body, "TOOL", name, 1)), [2]string{before, after}})
+		g.checks = append(g.checks, liveCheck{"rules[]." + key, atFolder, see(workspace, strings.Replace(body, "TOOL", name, 1)), [2]string{before, after}})
 	}
 	const request, reads = `{"tool_name":"TOOL","session_id":"s1","request_data":{"p":"/a/x"}}`, "capability = \"fs:read\"\ntarget = \"t1\""
 	rule("outcome", reads, "default", request, "match = { tool = \"TOOL\" }\noutcome = «\"allow\"¦\"deny\"»", allowed, refused, ruling)
@@ -450,7 +576,7 @@ binds_sessions = true
 	match("client", "default", `client = «"ws:default"¦"ws:other"»`)
 	match("args.ARGUMENT", "default", `args = { p = «"/a/*"¦"/b/*"» }`)
 	g.text += rules
-	g.checks = append(g.checks, liveCheck{"rules", "a request file", g.checks[0].see, g.checks[0].want})
+	g.checks = append(g.checks, liveCheck{"rules", atFolder, g.checks[0].see, g.checks[0].want})
 	return g
 }
 
@@ -468,7 +594,7 @@ func clausesGroup() liveGroup {
 			ws = strings.ReplaceAll(ws, ".", "-")
 			g.text += "[workspaces." + ws + "]\nautonomy = \"" + level + "\"\n"
 			rules += fmt.Sprintf("[[rules]]\nmatch = { tool = %q, workspace = %q }\noutcome = %q\n%s = [%s]\n", tool, ws, outcome, list, clause)
-			g.checks = append(g.checks, liveCheck{strings.TrimSuffix("rules[]."+list+"[]."+key, "[]."), "a request file", ruling(ws, body), [2]string{allowed, without}})
+			g.checks = append(g.checks, liveCheck{strings.TrimSuffix("rules[]."+list+"[]."+key, "[]."), atFolder, ruling(ws, body), [2]string{allowed, without}})
 		}
 		const save = `{"tool_name":"save","request_data":{"path":"/srv/out/a.txt"}}`
 		add("domain", "script", proven, `{ domain = «"email"¦"file"», only = { recipient = "bob@example.com" } }`)
@@ -478,7 +604,7 @@ func clausesGroup() liveGroup {
 		add("unique", "script", proven, `{ domain = "email", unique = «"recipient"¦"subject"» }`)
 		add("at_most", "script", proven, `{ domain = "email", at_most = «1¦0» }`)
 		add("of.ARGUMENT", "script", proven, `{ domain = "email", at_most = 0, of = { recipient = «"ceo@example.com"¦"bob@example.com"» } }`)
-		g.checks = append(g.checks, liveCheck{"rules[]." + list, "a request file", g.checks[len(g.checks)-1].see, g.checks[len(g.checks)-1].want})
+		g.checks = append(g.checks, liveCheck{"rules[]." + list, atFolder, g.checks[len(g.checks)-1].see, g.checks[len(g.checks)-1].want})
 	}
 	tools += "[tools.script]\ncapability = \"channel:out\"\ndangerous_writes = false\nprogram = \"code\"\n[tools.save]\ncapability = \"fs:write\"\ndangerous_writes = false\ntarget = \"{path}\"\n"
 	g.text += tools + rules
@@ -488,8 +614,8 @@ func clausesGroup() liveGroup {
 // logGroups have what the daemon prints.
 func logGroups() []liveGroup {
 	return []liveGroup{
-		{name: "log level", text: "log_level = «\"info\"¦\"error\"»\nlog_format = \"json\"\n[workspaces.default]\n", checks: []liveCheck{{"log_level", "the log", changedLog, [2]string{logReloaded, "logged: "}}}},
-		{name: "log format", text: "log_format = «\"json\"¦\"console\"»\n[workspaces.default]\n", checks: []liveCheck{{"log_format", "the log", changedLog, [2]string{`logged: {"level":"info"`, " INF "}}}},
+		{name: "log level", text: "log_level = «\"info\"¦\"error\"»\nlog_format = \"json\"\n[workspaces.default]\n", checks: []liveCheck{{"log_level", atLog, changedLog, [2]string{logReloaded, "logged: "}}}},
+		{name: "log format", text: "log_format = «\"json\"¦\"console\"»\n[workspaces.default]\n", checks: []liveCheck{{"log_format", atLog, changedLog, [2]string{`logged: {"level":"info"`, " INF "}}}},
 	}
 }
 
@@ -505,7 +631,7 @@ program = "code"
 match = { tool = "script" }
 outcome = "allow"
 when_proven = [{ domain = "email", only = { recipient = "bob@example.com" } }]
-`, checks: []liveCheck{{"provers.NAME.public_key_file", "a request file", ruling("default", proven), [2]string{allowed, asked}}}}
+`, checks: []liveCheck{{"provers.NAME.public_key_file", atFolder, ruling("default", proven), [2]string{allowed, asked}}}}
 }
 
 // Keys that need a restart say so when they are edited while a daemon serves.

@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -39,6 +40,9 @@ type liveGroup struct {
 	name, text string
 	checks     []liveCheck
 	smtp       string // address of the mail server
+	smtp2      string // of another
+	api2       string // URL of another Telegram
+	hooks      [2]string
 	web        string // URL of a web server
 	webTLS     string
 }
@@ -56,34 +60,31 @@ type live struct {
 	*rig
 	d      *daemonProcess
 	api    *botapi.Server
+	other  *botapi.Server // of the operator's own
 	socket string
 	rest   string // URL of the HTTP API
 	keys   map[string]*restClient
 	mails  *mailSink
 	text   string // the configuration
+
+	group    *testing.T
+	hooks    [2]string              // addresses for updates
+	version  int                    // of the configuration: 0 or 1
+	byHTTP   bool                   // requests are submitted with a key
+	kept     map[string]string      // requests that wait for the edit, by workspace
+	browsers map[string]*pageClient // by socket and user
+	replies  int
 }
 
-// channelKeys are the keys of channels, which a channel takes when it is opened:
-// TestChannelsAreReopened in the daemon's package edits each of them.
-const channelKeys = "channels."
-
-// TestLiveKeys edits every live key of the configuration while a daemon serves.
+// TestLiveKeys edits every live key of the configuration while a daemon serves, and sees
+// the edit at every entrance where the key counts.
 func TestLiveKeys(t *testing.T) {
 	t.Parallel()
 	groups := liveGroups()
-	edited := map[string]bool{}
 	for _, g := range groups {
-		for _, path := range g.changed(t) {
-			edited[path] = true
-		}
+		g.requireEdits(t)
 	}
-	for _, r := range config.Rows() {
-		if !r.Restart && !strings.HasPrefix(r.Path, channelKeys) {
-			if !edited[r.Path] {
-				t.Errorf("no group edits %s", r.Path)
-			}
-		}
-	}
+	require.Empty(t, missingChecks(groups))
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
 			t.Parallel()
@@ -99,14 +100,13 @@ func (g *liveGroup) version(i int) string {
 	return alternatives.ReplaceAllString(g.text, fmt.Sprintf("${%d}", i+1))
 }
 
-// changed returns the rows that the group edits. Each has a check, and each check
-// is of such rows.
-func (g *liveGroup) changed(t *testing.T) []string {
+// requireEdits requires that the group edits each key that it checks.
+func (g *liveGroup) requireEdits(t *testing.T) {
 	t.Helper()
 	var values [2]map[string]string
 	for i := range values {
 		dir := t.TempDir() // for files that the configuration names
-		g.smtp = "127.0.0.1:1"
+		g.smtp, g.smtp2, g.api2, g.hooks = "127.0.0.1:1", "127.0.0.1:2", "http://127.0.0.1:2", [2]string{"127.0.0.1:3", "127.0.0.1:4"}
 		c, err := config.Reader{CheckHandler: exec.Check}.Parse(g.name, []byte(g.fill(g.version(i), "http://127.0.0.1:1", dir)))
 		require.NoError(t, err, g.name)
 		values[i] = map[string]string{}
@@ -128,35 +128,40 @@ func (g *liveGroup) changed(t *testing.T) []string {
 			rows = append(rows, r.Path)
 		}
 	}
-	var checked []string
 	for _, c := range g.checks {
-		checked = append(checked, c.key)
+		require.Contains(t, rows, c.key, "%s does not edit it", g.name)
 	}
-	for _, path := range checked {
-		require.Contains(t, rows, path, "%s does not edit it", g.name)
-	}
-	return checked
 }
 
 // fill sets the places of a group's text.
 func (g *liveGroup) fill(text, server, dir string) string {
 	// Both versions of a key may name these files.
-	for name, key := range map[string]string{"lab.pub": labKey, "other.pub": otherKey} {
+	for name, key := range map[string]string{"lab.pub": labKey, "other.pub": otherKey, "token2": "1:other", "hook": hookSecret, "hook2": "other-" + hookSecret} {
 		_ = os.WriteFile(filepath.Join(dir, name), []byte(key+"\n"), 0o600)
 	}
-	return strings.NewReplacer("MYSELF", fmt.Sprint(os.Getuid()), "AGENT", fmt.Sprint(agentUID()), "DIR", dir, "SERVER", server, "SMTP", g.smtp, "WEBS", cmp.Or(g.webTLS, "https://127.0.0.1:1"), "WEB", cmp.Or(g.web, "http://127.0.0.1:1")).Replace(text)
+	return strings.NewReplacer("MYSELF", fmt.Sprint(os.Getuid()), "AGENT", fmt.Sprint(agentUID()), "DIR", dir, "SERVER", server, "SMTP", g.smtp, "SMTQ", g.smtp2, "OTHERAPI", g.api2, "HOOKA", g.hooks[0], "HOOKB", g.hooks[1], "WEBS", cmp.Or(g.webTLS, "https://127.0.0.1:1"), "WEB", cmp.Or(g.web, "http://127.0.0.1:1")).Replace(text)
 }
 
 func (g *liveGroup) run(t *testing.T) {
-	l := &live{rig: newRig(t, "default", ""), api: botapi.Start(t), mails: newMailSink(t), keys: map[string]*restClient{}}
-	g.smtp = l.mails.address
+	l := &live{rig: newRig(t, "default", ""), api: botapi.Start(t), mails: newMailSink(t), keys: map[string]*restClient{}, group: t, kept: map[string]string{}, browsers: map[string]*pageClient{}}
+	g.smtp, g.smtp2 = l.mails.address, l.mails.listen(t, "second ")
+	l.other = botapi.Start(t)
+	l.hooks = [2]string{freeAddress(t), freeAddress(t)}
+	g.api2, g.hooks = l.other.URL, l.hooks
 	dir, err := os.MkdirTemp("", "permesso-live-") // short: the path of a socket is limited
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	l.socket = filepath.Join(dir, "p.sock")
 	for _, user := range []int64{1001, 1002, 1003} {
-		l.api.AddUser(botapi.User{ID: user, FirstName: "A"})
-		l.api.Say(user, user, "/start")
+		for _, api := range []*botapi.Server{l.api, l.other} {
+			api.AddUser(botapi.User{ID: user, FirstName: "A"})
+			api.Say(user, user, "/start")
+		}
+	}
+	for _, folder := range []string{"inbox", "inbox2"} {
+		for _, part := range []string{"new", "cur", "tmp"} {
+			require.NoError(t, os.MkdirAll(filepath.Join(l.dir, folder, part), 0o700))
+		}
 	}
 	for chat := int64(-1001); chat > -1010; chat-- {
 		l.api.AddChat(botapi.Chat{ID: chat, Type: botapi.Supergroup, Title: "Family", IsForum: true})
@@ -165,20 +170,21 @@ func (g *liveGroup) run(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(l.dir, "token"), []byte(botapi.Token+"\n"), 0o600))
 	g.web, g.webTLS = newWeb(t, l.dir)
-	head := fmt.Sprintf("listen = \"127.0.0.1:0\"\nui = false\nsocket = %q\n", l.socket)
+	head := fmt.Sprintf("listen = \"127.0.0.1:0\"\nui = \"127.0.0.1:0\"\nsocket = %q\n", l.socket)
 	for i := range 2 {
 		text := head + g.fill(g.version(i), l.api.URL, l.dir)
-		l.text = text
+		l.text, l.version = text, i
 		if i == 0 {
 			require.NoError(t, os.WriteFile(l.config, []byte(text), 0o600))
 			l.d = l.serve("TZ=UTC", "LIVE=1")
 			l.d.awaitLog(`"serving"`)
 			l.d.awaitLog("HTTP API listening")
+			l.d.awaitLog("web UI listening")
 			l.rest = "http://" + listenPattern.FindStringSubmatch(l.d.logged())[1]
 		} else {
 			l.edit(text)
 		}
-		for _, c := range g.checks {
+		for _, c := range g.withEntrances() {
 			name := c.key + " at " + c.entrance
 			seen := c.see(l)
 			require.Contains(t, seen, c.want[i], "%s, version %d", name, i)
@@ -206,19 +212,37 @@ func (l *live) files(ws string) client.Files {
 	return client.Files{Requests: l.layout.Requests(ws), Responses: l.layout.Responses(ws)}
 }
 
-// submit writes a request file of a workspace.
-func (l *live) submit(ws, body string) (id string) {
+// submit writes a request file of a workspace, or submits with a key. refused is what
+// the HTTP API answers to what is refused in a response to a file.
+func (l *live) submit(ws, body string) (id, refused string) {
 	l.t.Helper()
+	if l.byHTTP {
+		return l.submitByHTTP(ws, body)
+	}
 	id = client.NewID()
 	awaitFile(l.t, l.layout.Requests(ws))
 	require.NoError(l.t, l.files(ws).Submit(id, []byte(strings.Replace(body, "{", `{"request_id":"`+id+`",`, 1))))
-	return id
+	return id, ""
+}
+
+func (l *live) submitByHTTP(ws, body string) (id, refused string) {
+	status, a := l.key(ws, "").do("POST", "/v1/approvals", body)
+	switch status {
+	case http.StatusCreated:
+		return strings.TrimPrefix(a["approval_id"].(string), "appr_"), ""
+	case http.StatusTooManyRequests:
+		return "", "auto_rejected"
+	}
+	return "", fmt.Sprintf("status %d %v", status, a)
 }
 
 // ruled submits a request and returns the status of its response, or "pending".
 func (l *live) ruled(ws, body string) (id, status string) {
 	l.t.Helper()
-	id = l.submit(ws, body)
+	id, status = l.submit(ws, body)
+	if status != "" {
+		return id, status
+	}
 	ctx, cancel := context.WithTimeout(l.t.Context(), testTimeout)
 	defer cancel()
 	found := make(chan string, 2)
@@ -271,29 +295,37 @@ func afterRuling(ws string, before []string, body string) func(*live) string {
 	}
 }
 
-// document sees the document of a request as the operator, at the socket, and by HTTP.
+// document sees the pending or the record of a request.
 func document(ws, body string) func(*live) string {
 	return func(l *live) string {
-		id, _ := l.ruled(ws, body)
-		code, out, errs := l.run("", "show", id, "--json")
-		require.Zero(l.t, code, errs)
-		return out
+		id, status := l.ruled(ws, body)
+		dir := l.layout.Records(ws)
+		if status == "pending" {
+			dir = l.layout.Pendings(ws)
+		}
+		b, err := os.ReadFile(filepath.Join(dir, id+".json"))
+		require.NoError(l.t, err, status)
+		return string(b)
 	}
 }
 
-func (l *live) key(ws string, args ...string) *restClient {
-	name := strings.Join(append(args, ws), " ")
-	if l.keys[name] == nil {
-		l.keys[name] = l.newKey(ws, args)
+// key is a key of an agent, or of an approver who decides.
+func (l *live) key(ws, owner string) *restClient {
+	l.t.Helper()
+	if l.keys[ws+" "+owner] == nil {
+		scopes := []string{apikey.MayRequest}
+		if owner != "" {
+			scopes = []string{apikey.MayDecide, apikey.MayRead}
+		}
+		body, err := json.Marshal(map[string]any{"workspace": ws, "scopes": scopes, "owner": owner})
+		require.NoError(l.t, err)
+		status, b := l.atUnix(l.layout.Socket(), "POST", "/keys", string(body))
+		require.Equal(l.t, http.StatusOK, status, "%s", b)
+		var k struct{ Secret string }
+		require.NoError(l.t, json.Unmarshal(b, &k))
+		l.keys[ws+" "+owner] = &restClient{l.rig, l.rest, k.Secret}
 	}
-	return l.keys[name]
-}
-
-// newKey creates a key. The command refuses some that the daemon must refuse, too.
-func (l *live) newKey(ws string, args []string) *restClient {
-	code, out, errs := l.run("", append([]string{"key", "create", ws}, args...)...)
-	require.Zero(l.t, code, errs)
-	return &restClient{l.rig, l.rest, strings.TrimSpace(out)}
+	return l.keys[ws+" "+owner]
 }
 
 // bySocket runs a command of a user who cannot read the home.
@@ -364,7 +396,7 @@ func meBySocket(ws string) func(*live) string {
 func annByHTTP(ws string) func(*live) string {
 	return func(l *live) string {
 		id, _ := l.ruled(ws, sayRequest)
-		ann := l.key(ws, "--scope", "decide,read", "--owner", "ann")
+		ann := l.key(ws, "ann")
 		status, a := ann.do("POST", "/v1/approvals/appr_"+id+"/decision", `{"code":"1"}`)
 		if status != 200 {
 			return fmt.Sprintf("%d %v", status, a)
@@ -380,25 +412,17 @@ func annByTelegram(ws string) func(*live) string {
 	return func(l *live) string {
 		id, _ := l.ruled(ws, sayRequest)
 		l.tap(1001, id)
-		l.responseIn(ws, id)
-		code, out, errs := l.run("", "show", ws+"/"+id, "--json")
-		require.Zero(l.t, code, errs)
-		moment := func(member string) time.Time {
-			found := regexp.MustCompile(`"` + member + `":"([^"]+)"`).FindStringSubmatch(out)
-			require.NotNil(l.t, found, out)
-			at, err := time.Parse(time.RFC3339, found[1])
-			require.NoError(l.t, err)
-			return at
-		}
-		return "approved for " + (moment("run_before").Sub(moment("decided_at")) + 24*time.Hour).Round(time.Minute).String()
+		return l.approvedFor(ws, id)
 	}
 }
 
 // tap approves a request in a user's private chat.
-func (l *live) tap(user int64, id string) string {
+func (l *live) tap(user int64, id string) string { return l.tapAs(user, user, id) }
+
+func (l *live) tapAs(user, chat int64, id string) string {
 	l.t.Helper()
-	m := l.card(user, id)
-	tap, err := l.api.Tap(user, user, m.ID, m.Buttons()[0])
+	m := l.card(chat, id)
+	tap, err := l.api.Tap(user, chat, m.ID, m.Buttons()[0])
 	require.NoError(l.t, err)
 	ctx, cancel := context.WithTimeout(l.t.Context(), testTimeout)
 	defer cancel()
@@ -455,7 +479,8 @@ func waiting(t testing.TB, pending []byte) string {
 // result sees what a request's handler did.
 func result(ws, body string) func(*live) string {
 	return func(l *live) string {
-		id := l.submit(ws, body)
+		id, refused := l.submit(ws, body)
+		require.Empty(l.t, refused)
 		r := l.responseIn(ws, id)
 		if r.Error != nil {
 			return string(r.Status) + " " + *r.Error
@@ -522,7 +547,7 @@ func cardOrNone(ws string, chat int64, other string, otherChat int64) func(*live
 // rulingByHTTP sees how a request by HTTP is ruled.
 func rulingByHTTP(ws, body string) func(*live) string {
 	return func(l *live) string {
-		agent := l.key(ws)
+		agent := l.key(ws, "")
 		status, a := agent.do("POST", "/v1/approvals", body)
 		if status == 201 && a["status"] != "pending" {
 			_, a = agent.do("GET", "/v1/approvals/"+a["approval_id"].(string)+"?wait=30", "")
@@ -535,7 +560,7 @@ func rulingByHTTP(ws, body string) func(*live) string {
 
 func waitsByHTTP(ws string, members ...string) func(*live) string {
 	return func(l *live) string {
-		_, a := l.key(ws).do("POST", "/v1/approvals", "{"+strings.Join(append(members, `"tool_name":"say"`), ",")+"}")
+		_, a := l.key(ws, "").do("POST", "/v1/approvals", "{"+strings.Join(append(members, `"tool_name":"say"`), ",")+"}")
 		id, ok := a["approval_id"].(string)
 		require.True(l.t, ok, "%v", a)
 		b, err := os.ReadFile(filepath.Join(l.layout.Pendings(ws), strings.TrimPrefix(id, "appr_")+".json"))
@@ -571,7 +596,8 @@ func twoAtOnce(l *live) string {
 		_ = os.Remove(file) // of the other version
 	}
 	lines := func() string { b, _ := os.ReadFile(slow); return strings.Join(strings.Fields(string(b)), " ") }
-	first, second := l.submit("running", `{"tool_name":"slow"}`), l.submit("running", `{"tool_name":"slow"}`)
+	first, _ := l.submit("running", `{"tool_name":"slow"}`)
+	second, _ := l.submit("running", `{"tool_name":"slow"}`)
 	begun := "begin"
 	if strings.Contains(l.text, "limits = { running = 2 }") {
 		begun = "begin begin"
@@ -625,18 +651,32 @@ type mailSink struct {
 
 func newMailSink(t *testing.T) *mailSink {
 	m := &mailSink{arrived: make(chan struct{}, 1000)}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	m.address = l.Addr().String()
-	s := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return &mailSession{sink: m}, nil }))
-	go func() { _ = s.Serve(l) }() // ends with Close
-	t.Cleanup(func() { _ = s.Close() })
+	m.address = m.listen(t, "")
 	return m
 }
 
+// listen starts a server. The mails that it takes begin with its name.
+func (m *mailSink) listen(t *testing.T, name string) (address string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return &mailSession{sink: m, server: name}, nil }))
+	go func() { _ = s.Serve(l) }() // ends with Close
+	t.Cleanup(func() { _ = s.Close() })
+	return l.Addr().String()
+}
+
+// freeAddress is a loopback address at which nothing listens.
+func freeAddress(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
 type mailSession struct {
-	sink *mailSink
-	to   string
+	sink   *mailSink
+	server string
+	to     string
 }
 
 func (s *mailSession) Mail(string, *smtp.MailOptions) error { return nil }
@@ -649,7 +689,7 @@ func (s *mailSession) Logout() error { return nil }
 func (s *mailSession) Data(r io.Reader) error {
 	b, err := io.ReadAll(r)
 	s.sink.mu.Lock()
-	s.sink.got = append(s.sink.got, "to"+s.to+"\n"+string(b))
+	s.sink.got = append(s.sink.got, s.server+"to"+s.to+"\n"+string(b))
 	s.sink.mu.Unlock()
 	s.sink.arrived <- struct{}{}
 	return err
@@ -659,20 +699,28 @@ func (s *mailSession) Data(r io.Reader) error {
 func mailOf(ws, body string) func(*live) string {
 	return func(l *live) string {
 		id, _ := l.ruled(ws, body)
-		for {
-			l.mails.mu.Lock()
-			for _, m := range l.mails.got {
-				if strings.Contains(m, "[appr_"+id) {
-					l.mails.mu.Unlock()
-					return strings.ReplaceAll(m, "=\r\n", "")
-				}
-			}
-			l.mails.mu.Unlock()
-			select {
-			case <-l.mails.arrived:
-			case <-time.After(testTimeout):
-				require.Fail(l.t, "no mail", l.d.logged())
-			}
+		return strings.ReplaceAll(l.awaitMail(id), "=\r\n", "")
+	}
+}
+
+// awaitMail waits for the mail about a request.
+func (l *live) awaitMail(id string) string {
+	l.t.Helper()
+	for {
+		l.mails.mu.Lock()
+		at := slices.IndexFunc(l.mails.got, func(m string) bool { return strings.Contains(subjectOf(m), "[appr_"+id) })
+		m := ""
+		if at >= 0 {
+			m = l.mails.got[at]
+		}
+		l.mails.mu.Unlock()
+		if at >= 0 {
+			return m
+		}
+		select {
+		case <-l.mails.arrived:
+		case <-time.After(testTimeout):
+			require.Fail(l.t, "no mail", l.d.logged())
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -39,5 +40,13 @@ func writeMan(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "permesso.toml.5"), []byte(page), 0o644); err != nil { //nolint:gosec // for every user
 		return err
 	}
+	addAllHelp(root)
 	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Date: &date, Source: "permesso", Manual: "permesso"}, dir)
+}
+
+func addAllHelp(c *cobra.Command) {
+	addHelp(c)
+	for _, sub := range c.Commands() {
+		addAllHelp(sub)
+	}
 }

@@ -14,14 +14,6 @@ func (a *app) mountsCmd() *cobra.Command {
 	var form string
 	c := &cobra.Command{
 		Use: "mounts WORKSPACE", Short: "Print the mounts of an agent's container", Args: cobra.ExactArgs(1),
-		Long: "Print the two mounts of an agent's container: its requests, read-write, and its responses, read-only. Mount\n" +
-			"nothing else of the daemon's: an agent that sees more could approve its own requests.\n\n" +
-			"A read-only mount protects only against an agent that cannot mount: never give its container --privileged or\n" +
-			"CAP_SYS_ADMIN. Bubblewrap started by root grants all capabilities, so the arguments for it drop them.",
-		Example: "  permesso mounts default\n" +
-			"  eval \"docker run $(permesso mounts default --docker) my-agent\"\n" +
-			"  permesso mounts default --json",
-		ValidArgsFunction: a.completeConfig(workspaceNames),
 		RunE: func(_ *cobra.Command, pos []string) error {
 			h, err := home.Load(a.Console)
 			if err != nil {

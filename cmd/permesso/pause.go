@@ -17,12 +17,7 @@ func (a *app) pauseCmd() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
 		Use: "pause [WORKSPACE]", Short: "Pause all executions until resume", Args: cobra.MaximumNArgs(1),
-		Long: "Pause all executions in one workspace or in all, until permesso resume, whether a rule or a person approved them.\n\n" +
-			"When the command returns, nothing more is started; what is running continues. Approvers still get requests and may\n" +
-			"decide; an approved request that is not started in time expires. A pause survives a restart. The daemon may be\n" +
-			"stopped.",
-		ValidArgsFunction: a.completeConfig(workspaceNames),
-		RunE:              func(cmd *cobra.Command, pos []string) error { return a.pause(cmd.Context(), pos, reason) },
+		RunE: func(cmd *cobra.Command, pos []string) error { return a.pause(cmd.Context(), pos, reason) },
 	}
 	c.Flags().StringVar(&reason, "reason", "", "reason `text`, shown to approvers and in status")
 	return c
@@ -31,10 +26,7 @@ func (a *app) pauseCmd() *cobra.Command {
 func (a *app) resumeCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "resume [WORKSPACE]", Short: "Resume paused executions", Args: cobra.MaximumNArgs(1),
-		Long: "Resume paused executions. Paused requests run now unless they have expired.\n\n" +
-			"Without WORKSPACE it ends the pause of everything; workspaces that were paused by name stay paused.",
-		ValidArgsFunction: a.completeConfig(workspaceNames),
-		RunE:              func(cmd *cobra.Command, pos []string) error { return a.resume(cmd.Context(), pos) },
+		RunE: func(cmd *cobra.Command, pos []string) error { return a.resume(cmd.Context(), pos) },
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
@@ -23,20 +24,17 @@ func (a *app) pendingCmd() *cobra.Command {
 	var workspace string
 	c := &cobra.Command{
 		Use: "pending", Short: "List pending requests", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd.Context(), func(d *control.Client) error {
-				list, err := d.Waiting(cmd.Context(), workspace)
-				if err != nil {
-					return err
-				}
-				return a.printPending(d, list, all, limit)
-			})
-		},
+		RunE: a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
+			list, err := d.Waiting(ctx, workspace)
+			if err != nil {
+				return err
+			}
+			return a.printPending(d, list, all, limit)
+		}),
 	}
 	c.Flags().BoolVar(&all, "all", false, "include expired requests that are not settled yet; no limit")
 	c.Flags().IntVar(&limit, "limit", 50, "show at most `N` requests")
 	c.Flags().StringVar(&workspace, "workspace", "", "only requests of this `workspace`")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
 	return c
 }
 
@@ -84,6 +82,13 @@ func (a *app) printPending(d *control.Client, list []approval.StoredPending, all
 	return nil
 }
 
+// asking is the run of a command that asks the daemon, or HOME without one.
+func (a *app) asking(do func(ctx context.Context, d *control.Client, pos []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, pos []string) error {
+		return a.ask(cmd.Context(), func(d *control.Client) error { return do(cmd.Context(), d, pos) })
+	}
+}
+
 // ask opens the daemon, or HOME without one, for one command.
 func (a *app) ask(ctx context.Context, do func(*control.Client) error) error {
 	d, err := control.Open(ctx, a.Console)
@@ -96,11 +101,10 @@ func (a *app) ask(ctx context.Context, do func(*control.Client) error) error {
 func (a *app) showCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show one request and its history", Args: cobra.ExactArgs(1),
-		Long:              "Show one request, pending or ended, and its history, also after its record was pruned.\n\n" + idHelp,
-		ValidArgsFunction: a.complete(waitingIDs),
-		RunE: func(cmd *cobra.Command, pos []string) error {
-			return a.ask(cmd.Context(), func(d *control.Client) error { return a.show(cmd.Context(), d, pos[0]) })
-		},
+		ValidArgsFunction: a.completeIDs(waitingIDs),
+		RunE: a.asking(func(ctx context.Context, d *control.Client, pos []string) error {
+			return a.show(ctx, d, pos[0])
+		}),
 	}
 }
 
@@ -125,24 +129,11 @@ func find(ctx context.Context, list func(ctx context.Context, ws, prefix string)
 	case err != nil:
 		return approval.Key{}, err
 	case len(keys) == 0:
-		return approval.Key{}, console.Wrap(console.ExitRefused, fmt.Errorf("%s: %w", typed, approval.ErrUnknown), "permesso pending lists the pending requests")
+		return approval.Key{}, console.Wrap(console.ExitRefused, fmt.Errorf("%s: %w", typed, decide.ErrUnknown), "permesso pending lists the pending requests")
 	case len(keys) > 1:
 		return approval.Key{}, console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
 	}
 	return keys[0], nil
-}
-
-// complete completes the first argument with ids that the daemon lists.
-func (a *app) complete(list func(ctx context.Context, d *control.Client) ([]string, error)) cobra.CompletionFunc {
-	return func(_ *cobra.Command, pos []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
-		if len(pos) == 0 {
-			_ = a.ask(context.Background(), func(d *control.Client) (err error) { // without an answer there are no suggestions
-				ids, err = list(context.Background(), d)
-				return err
-			})
-		}
-		return ids, cobra.ShellCompDirectiveNoFileComp
-	}
 }
 
 func waitingIDs(ctx context.Context, d *control.Client) (ids []string, err error) {
@@ -156,14 +147,12 @@ func waitingIDs(ctx context.Context, d *control.Client) (ids []string, err error
 func (a *app) statusCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show daemon status", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd.Context(), func(d *control.Client) error {
-				st, err := d.Status(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return a.Print(st, st.String())
-			})
-		},
+		RunE: a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
+			st, err := d.Status(ctx)
+			if err != nil {
+				return err
+			}
+			return a.Print(st, st.String())
+		}),
 	}
 }

@@ -14,7 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
@@ -59,7 +61,7 @@ func (a *app) policyRegistryCmd() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			var rows [][]string
 			var objects []any
-			for _, c := range approval.Capabilities() {
+			for _, c := range facts.Capabilities() {
 				rows = append(rows, []string{c.Name, yesNo(c.Critical), string(c.Default), c.TargetKind})
 				objects = append(objects, map[string]any{
 					"capability": c.Name, "critical": c.Critical, "default_approval": c.Default, "target_kind": c.TargetKind,
@@ -83,9 +85,9 @@ func (a *app) policyTableCmd() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			var rows [][]string
 			var objects []any
-			for _, c := range approval.Capabilities() {
+			for _, c := range facts.Capabilities() {
 				row := []string{c.Name}
-				for _, level := range approval.Levels() {
+				for _, level := range grant.Levels() {
 					o := policy.Table(level, c.Name)
 					row = append(row, o.String())
 					objects = append(objects, map[string]any{"level": level, "capability": c.Name, "outcome": longOutcome(o)})
@@ -112,16 +114,13 @@ func (a *app) policyCheckCmd() *cobra.Command {
 	var channel, sender, target, workspace string
 	c := &cobra.Command{
 		Use: "check LEVEL CAPABILITY", Short: "Evaluate the table and the grants for a capability", Args: cobra.ExactArgs(2),
-		Long: "Evaluate the table and the grants for a capability: allow, ask or deny.\n\n" +
-			"LEVEL is readonly, supervised or full, in any case. --channel and --sender select the person whose grants count,\n" +
-			"--target the target. Rules, trust and limits are not evaluated: use policy explain for them.",
-		ValidArgsFunction: completeCheck,
+		ValidArgsFunction: completeLevelAndCapability,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			level := strings.ToLower(pos[0])
-			if !slices.Contains(approval.Levels(), level) {
+			if !slices.Contains(grant.Levels(), level) {
 				return console.Fail(console.ExitUsage, "use readonly, supervised or full", "%q is not an autonomy level", pos[0])
 			}
-			c, ok := approval.CapabilityNamed(pos[1])
+			c, ok := facts.CapabilityNamed(pos[1])
 			if !ok {
 				return console.Fail(console.ExitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", pos[1])
 			}
@@ -170,35 +169,14 @@ func (a *app) checkRuling(f approval.Facts) (approval.Ruling, error) {
 	return e.Judge(f), nil
 }
 
-func capabilityNames() (names []string) {
-	for _, c := range approval.Capabilities() {
-		names = append(names, c.Name)
-	}
-	return names
-}
-
-func completeCheck(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	switch len(pos) {
-	case 0:
-		return approval.Levels(), cobra.ShellCompDirectiveNoFileComp
-	case 1:
-		return capabilityNames(), cobra.ShellCompDirectiveNoFileComp
-	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
-}
-
 func (a *app) policyExplainCmd() *cobra.Command {
 	var workspace string
 	c := &cobra.Command{
 		Use: "explain REQUEST.json|ID", Short: "Explain the ruling on a request", Args: cobra.ExactArgs(1),
-		Long: "Explain the ruling on a request: the outcome, the reasons, and what would change it.\n\n" +
-			"The argument is a request file (- is standard input), evaluated as if it arrived now, or the id of a pending or\n" +
-			"ended request, for which the original and the current ruling are shown.",
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE:              func(cmd *cobra.Command, pos []string) error { return a.explain(cmd.Context(), pos[0], workspace) },
 	}
 	c.Flags().StringVar(&workspace, "workspace", "", "evaluate a request file in this `workspace` (default: the first)")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeConfig(workspaceNames)) // fails only for unknown flags
 	return c
 }
 

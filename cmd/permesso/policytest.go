@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,9 +11,11 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
@@ -34,12 +37,7 @@ type testCase struct {
 func (a *app) policyTestCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "test FILE", Short: "Test the policy with requests and expected outcomes", Args: cobra.ExactArgs(1),
-		Long: "Test the policy with requests and expected outcomes. Exit code 1 means a difference.\nFILE (- is standard input) holds a sequence of JSON objects:\n" +
-			`  {"name":"posting asks", "workspace":"personal", "request":{"tool_name":"x_post","request_data":{"text":"hi"}},` + "\n" +
-			`   "taints":["corruption"], "expect":"ask", "rule":"table"}` + "\n" +
-			"workspace, taints and rule are optional. Grants and the audit log are ignored: only the configuration is tested.",
-		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
-		RunE:              func(_ *cobra.Command, pos []string) error { return a.policyTest(pos[0]) },
+		RunE: func(_ *cobra.Command, pos []string) error { return a.policyTest(pos[0]) },
 	}
 }
 
@@ -101,9 +99,7 @@ func readCases(b []byte) ([]testCase, error) {
 		if err := json.Unmarshal(v, &c, json.RejectUnknownMembers(true)); err != nil {
 			return nil, fmt.Errorf("case %d: %w", len(all)+1, err)
 		}
-		if c.Name == "" {
-			c.Name = fmt.Sprint("case ", len(all)+1)
-		}
+		c.Name = cmp.Or(c.Name, fmt.Sprint("case ", len(all)+1))
 		all = append(all, c)
 	}
 	if len(all) == 0 {
@@ -125,11 +121,11 @@ func runCase(h *home.Home, c testCase) (testResult, error) {
 	if err != nil {
 		return testResult{}, err
 	}
-	m, err := h.EmptyMemory()
+	m, err := h.NewMemory(nil, zerolog.Nop())
 	if err != nil {
 		return testResult{}, err
 	}
-	m.Learn(approval.Entry{Event: approval.EventAutoApproved, Workspace: ws, SessionID: f.SessionID, Time: f.Now, Taints: c.Taints})
+	m.Learn(event.Entry{Event: event.AutoApproved, Workspace: ws, SessionID: f.SessionID, Time: f.Now, Taints: c.Taints})
 	r := m.Judge(f)
 	return testResult{
 		Name: c.Name, OK: r.Outcome == want && (c.Rule == "" || c.Rule == r.Rule),
@@ -156,9 +152,6 @@ func (a *app) policySimulateCmd() *cobra.Command {
 	var n int
 	c := &cobra.Command{
 		Use: "simulate", Short: "Evaluate recent requests with the current policy", Args: cobra.NoArgs,
-		Long: "Evaluate recent requests with the current policy. Prints one line for each request that it would rule differently.\n\n" +
-			"It uses the current configuration, grants and taints on the requests in the records, without the state of the log\n" +
-			"at the time of each request.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.simulate(cmd.Context(), n) },
 	}
 	c.Flags().IntVarP(&n, "last", "n", 100, "evaluate the last `N` records")

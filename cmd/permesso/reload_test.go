@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -81,8 +83,8 @@ func TestReloadApplies(t *testing.T) {
 	b, err := os.ReadFile(h.config)
 	require.NoError(t, err)
 	var details []string
-	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {
-		if e.Event == approval.EventConfigured {
+	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e event.Entry) error {
+		if e.Event == event.Configured {
 			details = append(details, e.Detail)
 		}
 		return nil
@@ -211,13 +213,13 @@ func TestReloadAppliesToDeciders(t *testing.T) {
 	decider := opened.Decider(keys)
 	next, err := config.Parse("next", []byte(strings.Replace(with, `["ann"]`, `[]`, 1)))
 	require.NoError(t, err)
-	ann := approval.DecisionInput{
+	ann := decide.Input{
 		Key: approval.Key{Workspace: "default", ID: id}, Verdict: approval.Approved, Via: "telegram",
 		By: approval.Person{Channel: "telegram", ID: "7", Name: "ann"},
 	}
 	opened.Live.Set(home.SettingsOf(next))
 	_, err = decider.Decide(t.Context(), ann)
-	require.ErrorIs(t, err, approval.ErrNotAuthorized)
+	require.ErrorIs(t, err, decide.ErrNotAuthorized)
 	opened.Live.Set(home.SettingsOf(opened.Config))
 	_, err = decider.Decide(t.Context(), ann)
 	require.NoError(t, err)

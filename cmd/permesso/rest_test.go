@@ -18,7 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -174,7 +175,7 @@ func TestRestEndToEnd(t *testing.T) {
 	require.Equal(t, id, a["items"].([]any)[0].(map[string]any)["approval_id"])
 
 	// A key that another process revoked is refused at once.
-	code, out, errs := h.run("", "key", "revoke", approval.NewAPIKey(agent.key).ID)
+	code, out, errs := h.run("", "key", "revoke", apikey.New(agent.key).ID)
 	require.Zero(t, code, "%s", errs)
 	require.Equal(t, "revoked\n", out)
 	status, a = agent.do("GET", "/v1/approvals/"+id, "")
@@ -185,8 +186,8 @@ func TestRestEndToEnd(t *testing.T) {
 	d.stop()
 	require.NotContains(t, d.logged(), agent.key)
 	asked := 0
-	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {
-		if e.ClientID == approval.NewAPIKey(agent.key).ClientID() && e.RequestID != "" {
+	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e event.Entry) error {
+		if e.ClientID == apikey.New(agent.key).ClientID() && e.RequestID != "" {
 			asked++
 		}
 		return nil

@@ -6,13 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/pelletier/go-toml/v2"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -57,13 +58,19 @@ type plantedSecret struct {
 	body, outcome string
 }
 
+// secretRule is one kind of secret.
+type secretRule struct{ ID, Regex string }
+
 // plantSecrets makes 50 requests, each with a secret of another kind. They rotate
 // through the disguises, the fields and the outcomes.
 func plantSecrets(t *testing.T) []plantedSecret {
 	t.Helper()
-	rnd := rand.New(rand.NewPCG(4, 2))
 	scan, err := secrets.New()
 	require.NoError(t, err)
+	file, err := os.ReadFile("../../security/secrets/rules.toml")
+	require.NoError(t, err)
+	var set struct{ Rules []secretRule }
+	require.NoError(t, toml.Unmarshal(file, &set))
 	outcomes := []string{"approve", "deny", "expire", "malformed", "free", "never", "breaks"}
 	quote := func(s string) string {
 		b, err := json.Marshal(s)
@@ -71,10 +78,10 @@ func plantSecrets(t *testing.T) []plantedSecret {
 		return string(b)
 	}
 	var all []plantedSecret
-	for _, r := range secrets.Rules() {
+	for _, r := range set.Rules {
 		p, ok := plantedSecret{}, false
 		for try := 0; try < 50 && !ok && len(all) < 50; try++ {
-			p, ok = disguise(scan, r, rnd, len(all))
+			p, ok = disguise(scan, r, try, len(all))
 		}
 		if !ok {
 			continue
@@ -101,10 +108,15 @@ func plantSecrets(t *testing.T) []plantedSecret {
 // disguise makes a secret of one line, long enough to be unique, in the i-th form.
 // ok is false if the scanner does not find it in that form: the tests of recall
 // measure that.
-func disguise(scan *secrets.Scanner, r secrets.Rule, rnd *rand.Rand, i int) (p plantedSecret, ok bool) {
-	text, ok := r.Sample(rnd)
-	text = strings.TrimSpace(text)
-	if !ok || len(text) < 20 || len(text) > 200 || strings.ContainsAny(text, "\n\r\\\"'`") {
+func disguise(scan *secrets.Scanner, r secretRule, try, i int) (p plantedSecret, ok bool) {
+	defer func() {
+		if recover() != nil { // no text was found that matches the rule
+			ok = false
+		}
+	}()
+	text := strings.TrimSpace(rapid.StringMatching(r.Regex).Example(try))
+	notPlain := func(c rune) bool { return c < ' ' || c > '~' || strings.ContainsRune("\\\"'`", c) }
+	if len(text) < 20 || len(text) > 200 || strings.ContainsFunc(text, notPlain) || len(scan.Spans(text)) == 0 {
 		return p, false
 	}
 	p = plantedSecret{kind: r.ID, text: text, grep: []string{text}, a: "nothing", title: "a title", why: "a reason"}

@@ -25,9 +25,6 @@ func (a *app) serviceCmd() *cobra.Command {
 	}
 	return group(&cobra.Command{
 		Use: "service", Short: "Manage the systemd service",
-		Long: "Manage the systemd service: for the whole system under its own user (--system, the default for root), or for\n" +
-			"one user (--user, the default for others).\n\n" +
-			"Handlers run inside the service's sandbox. For a handler that needs more, the unit says which line to relax.",
 	}, install, uninstall, show)
 }
 

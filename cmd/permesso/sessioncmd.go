@@ -16,16 +16,11 @@ import (
 func (a *app) sessionCmd() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List taints by workspace and session", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.sessionList(cmd.Context()) },
+		RunE: a.asking(a.sessionList),
 	}
 	var reason string
 	clear := &cobra.Command{
 		Use: "clear WORKSPACE [SESSION]", Short: "Clear the taints of a workspace or session", Args: cobra.RangeArgs(1, 2),
-		Long: "Clear the taints of a workspace or session, because what the agent read can no longer do harm, for example after a\n" +
-			"restart of the agent.\n\n" +
-			"Without SESSION it clears the whole workspace, including its sessions. It is audited. If the daemon is stopped it\n" +
-			"takes effect at the next start. contains_secrets = true in the configuration stays in force.",
-		ValidArgsFunction: a.completeConfig(workspaceNames),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			b := control.ClearBody{Workspace: pos[0], Reason: reason}
 			if len(pos) > 1 {
@@ -46,29 +41,27 @@ type sessionLine struct {
 	Taints    []string `json:"taints"`
 }
 
-func (a *app) sessionList(ctx context.Context) error {
-	return a.ask(ctx, func(d *control.Client) error {
-		list, err := d.Taints(ctx)
-		if err != nil {
-			return err
-		}
-		for _, t := range list {
-			for _, s := range slices.Sorted(maps.Keys(t.Sessions)) {
-				l := sessionLine{t.Workspace, s, t.Autonomy, t.Sessions[s]}
-				name, says := t.Workspace, "no taint"
-				if s != "" {
-					name += " " + s
-				}
-				if len(l.Taints) > 0 {
-					says = strings.Join(l.Taints, ", ")
-				}
-				if err := a.Print(l, fmt.Sprintf("%s (%s): %s", chat.Escape(name), l.Autonomy, says)); err != nil {
-					return err
-				}
+func (a *app) sessionList(ctx context.Context, d *control.Client, _ []string) error {
+	list, err := d.Taints(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range list {
+		for _, s := range slices.Sorted(maps.Keys(t.Sessions)) {
+			l := sessionLine{t.Workspace, s, t.Autonomy, t.Sessions[s]}
+			name, says := t.Workspace, "no taint"
+			if s != "" {
+				name += " " + s
+			}
+			if len(l.Taints) > 0 {
+				says = strings.Join(l.Taints, ", ")
+			}
+			if err := a.Print(l, fmt.Sprintf("%s (%s): %s", chat.Escape(name), l.Autonomy, says)); err != nil {
+				return err
 			}
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 func (a *app) sessionClear(ctx context.Context, b control.ClearBody) error {

@@ -13,6 +13,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -23,7 +25,7 @@ import (
 // its audit entries.
 func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
 	k, err := find(ctx, d.Find, typed)
-	if errors.Is(err, approval.ErrUnknown) {
+	if errors.Is(err, decide.ErrUnknown) {
 		return a.showPruned(ctx, d, typed, err)
 	}
 	if err != nil {
@@ -38,7 +40,7 @@ func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
 	case s.Record != nil:
 		a.showRecord(d.Style(), s)
 	case s.Waiting == nil:
-		return console.Wrap(console.ExitRefused, approval.ErrUnknown, "it is being settled now: try again")
+		return console.Wrap(console.ExitRefused, decide.ErrUnknown, "it is being settled now: try again")
 	case a.JSON:
 		return errors.Join(a.printDocument(s.Waiting.Pending, s.Timeline), s.Damaged)
 	default:
@@ -51,7 +53,7 @@ func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
 }
 
 // printDocument prints a document with an additional member "timeline" at its end.
-func (a *app) printDocument(doc interface{ Encode() ([]byte, error) }, log []approval.Entry) error {
+func (a *app) printDocument(doc interface{ Encode() ([]byte, error) }, log []event.Entry) error {
 	b, err := doc.Encode()
 	if err != nil {
 		return err
@@ -163,7 +165,7 @@ func (a *app) showRedeemed(b []byte) {
 }
 
 // printTimeline prints entries, each with the time since the one before.
-func (a *app) printTimeline(log []approval.Entry) {
+func (a *app) printTimeline(log []event.Entry) {
 	if len(log) == 0 {
 		return
 	}
@@ -180,7 +182,7 @@ func (a *app) printTimeline(log []approval.Entry) {
 }
 
 // entryInWords formats an entry as one line. Values may come from an agent, so they are escaped.
-func entryInWords(e *approval.Entry) string {
+func entryInWords(e *event.Entry) string {
 	var b strings.Builder
 	b.WriteString(strings.ReplaceAll(chat.Escape(string(e.Event)), "_", " "))
 	if who := cmp.Or(e.By, e.ByID); who != "" {
@@ -206,8 +208,8 @@ func entryInWords(e *approval.Entry) string {
 // pruned is what show --json prints for a request without a record.
 type pruned struct {
 	historyItem
-	Pruned   bool             `json:"pruned"`
-	Timeline []approval.Entry `json:"timeline"`
+	Pruned   bool          `json:"pruned"`
+	Timeline []event.Entry `json:"timeline"`
 }
 
 // showPruned finds a request in the log whose documents are gone.

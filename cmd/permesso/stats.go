@@ -18,15 +18,11 @@ func (a *app) statsCmd() *cobra.Command {
 	var f historyFlags
 	c := &cobra.Command{
 		Use: "stats", Short: "Show statistics of requests and decisions", Args: cobra.NoArgs,
-		Long: "Show statistics of requests and decisions, from the audit log: outcomes, approvers and times to decide.\n\n" +
-			"An approver who approves nearly everything within seconds does not read the requests: shares and times show that.\n" +
-			"For --since " + timeHelp + ".",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.stats(cmd.Context(), f) },
 	}
 	c.Flags().StringVar(&f.since, "since", "", "only requests made at this `time` or later")
 	c.Flags().StringVar(&f.until, "until", "", "only requests made before this `time`")
 	c.Flags().StringVar(&f.workspace, "workspace", "", "only requests of this `workspace`")
-	a.completeHistory(c)
 	return c
 }
 

@@ -299,7 +299,7 @@ func TestTelegramFromASandbox(t *testing.T) {
 		},
 		"expiry": func(s *chatRig) {
 			m := s.submitAndWait(ask5 + " --expires 10s") // enough time to see the buttons
-			late := m.Keyboard.Rows[0][0].CallbackData
+			late := m.Keyboard.InlineKeyboard[0][0].CallbackData
 			require.Equal(s.t, "Approval expired (no response within timeout)", *s.requireOutcome(approval.StatusExpired, 0).Error)
 			require.Empty(s.t, s.awaitText(m, "⌛ Expired at ").Buttons())
 			tap := s.api.TapData(tgAnn, s.chat, m.ID, late)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -95,10 +96,10 @@ func (r *race) tap(user int64, who, button string) error {
 
 func (r *race) decideLocally(v approval.Verdict) error {
 	code := map[approval.Verdict]string{approval.Approved: "1", approval.Denied: "3"}[v]
-	_, err := r.local.Decide(r.t.Context(), approval.DecisionInput{
+	_, err := r.local.Decide(r.t.Context(), decide.Input{
 		Key: approval.Key{Workspace: r.ws, ID: r.id}, Verdict: v, Code: code, By: home.Operator(), Via: "cli",
 	})
-	var refused *approval.Refusal
+	var refused *decide.Refusal
 	switch {
 	case errors.As(err, &refused):
 		r.addAnswer(home.Operator().Name, refused.Error())

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
@@ -22,11 +21,6 @@ func (a *app) uiCmd() *cobra.Command {
 	var onlyPrint bool
 	c := &cobra.Command{
 		Use: "ui", Short: "Open the web UI in a browser", Args: cobra.NoArgs,
-		Long: "Open the web UI in a browser: request a link from the running daemon and open it.\n\n" +
-			"The link works once, for one minute, on this machine, and logs in as you. The session ends when you log out, after\n" +
-			"12 hours, or with the daemon. Without a desktop the link is printed. From another machine, use\n" +
-			"ssh -L 8766:127.0.0.1:8766. If you cannot read the daemon's files, its socket is used: PERMESSO_SOCKET, the\n" +
-			"configured one, or " + config.DefaultSocket + ".",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.ui(cmd.Context(), onlyPrint) },
 	}
 	c.Flags().BoolVar(&onlyPrint, "print", false, "print the link, do not open it")

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,9 +19,6 @@ func (a *app) workspaceAddCmd() *cobra.Command {
 	var w config.NewWorkspace
 	c := &cobra.Command{
 		Use: "add NAME", Short: "Add a workspace to the configuration and create its folders", Args: cobra.ExactArgs(1),
-		Long: "Append a workspace section to the configuration, without other changes, and create the folders. Options without a\n" +
-			"flag get their defaults. Prints the two mounts of the agent's container.",
-		Example: "  permesso workspace add research --autonomy readonly --approver ann --timeout 30m",
 		RunE: func(_ *cobra.Command, pos []string) error {
 			w.Name = pos[0]
 			return setup.AddWorkspace(a.Console, w)
@@ -33,31 +28,7 @@ func (a *app) workspaceAddCmd() *cobra.Command {
 	c.Flags().StringArrayVar(&w.Approvers, "approver", nil, "`name` from [approvers]; may be repeated (default: only the local operator)")
 	c.Flags().DurationVar(&w.Timeout, "timeout", 0, "expire pending requests after this long (default 5m)")
 	c.Flags().UintSliceVar(&w.AgentUIDs, "agent-uid", nil, "`UID` of an agent without a container; it may never decide")
-	_ = c.RegisterFlagCompletionFunc("autonomy", cobra.FixedCompletions([]string{"readonly", "supervised", "full"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("approver", a.completeConfig(approverNames))
 	return c
-}
-
-// completeConfig completes with what the configuration has, sorted.
-func (a *app) completeConfig(list func(cfg *config.Config, pos []string) []string) cobra.CompletionFunc {
-	return func(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-		h, err := home.Load(a.Console)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return slices.Sorted(slices.Values(list(h.Config, pos))), cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-func approverNames(cfg *config.Config, _ []string) []string {
-	return slices.Collect(maps.Keys(cfg.Approvers))
-}
-
-func workspaceNames(cfg *config.Config, pos []string) []string {
-	if len(pos) > 0 {
-		return nil
-	}
-	return home.WorkspaceNames(cfg)
 }
 
 func (a *app) workspaceListCmd() *cobra.Command {
@@ -87,8 +58,6 @@ func (a *app) workspaceRemoveCmd() *cobra.Command {
 	var purge bool
 	c := &cobra.Command{
 		Use: "remove NAME", Short: "Remove a workspace from the configuration", Args: cobra.ExactArgs(1),
-		Long: "Remove a workspace's section from the configuration; comments around it are kept. It is refused while the workspace\n" +
-			"has pending or running requests: decide them, or let them expire. Records and the audit log are kept.",
 		ValidArgsFunction: a.completeConfig(workspaceNames),
 		RunE:              func(_ *cobra.Command, pos []string) error { return setup.RemoveWorkspace(a.Console, pos[0], purge) },
 	}

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	_ "embed"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,7 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/go-json-experiment/json"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 )
 
 // Handler is the API without its listeners.
@@ -52,7 +53,7 @@ func (s *Server) api(mux *http.ServeMux) huma.API {
 	api := humago.New(mux, huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
-			Info:    &huma.Info{Title: "permesso", Version: s.Version, Description: about},
+			Info:    &huma.Info{Title: "permesso", Version: s.Version, Description: strings.TrimSpace(about)},
 			Components: &huma.Components{
 				Schemas:         huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
 				SecuritySchemes: map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer"}},
@@ -165,43 +166,11 @@ func (s *Server) checkScope(ctx huma.Context, next func(huma.Context)) {
 }
 
 // register is huma.Register with the key as an argument.
-func register[I, O any](api huma.API, o huma.Operation, do func(ctx context.Context, k *approval.APIKey, in *I) (*O, error)) {
+func register[I, O any](api huma.API, o huma.Operation, do func(ctx context.Context, k *apikey.Key, in *I) (*O, error)) {
 	huma.Register(api, o, func(ctx context.Context, in *I) (*O, error) {
 		return do(ctx, keyFrom(ctx), in)
 	})
 }
 
-const about = `An approval gate for AI agents: policy allows or refuses a request, or a person decides.
-
-**Statuses.** An approval has one of four: ` + "`pending`, `approved`, `denied`, `expired`" + `. The exact end
-is in ` + "`outcome`" + `, the result of the action in ` + "`execution`" + `:
-
-| outcome | status | execution | what it means |
-|---|---|---|---|
-| null | pending | null | a person is being asked, or the approved action waits to be started |
-| null | approved | running | approved and started |
-| approved | approved | done | a person approved it, and it ran; a release-only request got its receipt |
-| auto_approved | approved | done | the same, approved by policy or a grant; ` + "`auto`" + ` is true |
-| failed | approved | failed | approved; it failed or could not be started: see ` + "`error`" + ` |
-| interrupted | approved | interrupted | approved and started; its effect is unknown. It is not run again automatically |
-| overridden | approved | none | code 5: nothing ran. Do what ` + "`decision.override`" + ` says, with a new request |
-| answered | approved | none | a question was answered: see ` + "`result`" + ` |
-| denied | denied | none | a person denied it; ` + "`feedback`" + ` may say why |
-| auto_rejected | denied | none | policy or a limit denied it: see ` + "`error`" + `; ` + "`auto`" + ` is true |
-| request_more | denied | none | the person needs more information: see ` + "`feedback`" + `, and request again |
-| cancelled | denied | none | its client cancelled it |
-| malformed | denied | none | only for requests that came as files |
-| expired | expired | none | no decision in time, or approved but not started in time |
-
-A client that only knows the four statuses must still check the code: **5 means that nothing ran**.
-
-**Codes.** 1 allow once, 2 allow for this session, 3 deny, 4 allow once with a note, 5 override: do something else,
-6 always allow this type of action.
-
-**Visibility.** A key with the scope ` + "`request`" + ` sees only its own requests; others are not found. A key without it sees
-its whole workspace. ` + "`request`" + ` cannot be combined with ` + "`decide`" + ` or ` + "`inbound`" + `.
-
-**Retries.** With an ` + "`Idempotency-Key`" + ` a request can be sent again until a response comes: the same key and the same body are
-the same approval. Without a response it is unknown whether a request was accepted.
-
-**Numbers** in ` + "`request_data`" + ` keep all digits, however large they are.`
+//go:embed about.md
+var about string

@@ -10,6 +10,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
@@ -31,7 +33,7 @@ type CreateRequest struct {
 	Rationale    string   `json:"rationale,omitempty" maxLength:"8192"`
 	RequestData  Object   `json:"request_data,omitzero" doc:"The arguments. They are kept, shown and run byte for byte."`
 	Options      []string `json:"options,omitempty" maxItems:"8" doc:"For a question."`
-	ExpiresInSec *int64   `json:"expires_in_sec,omitempty" minimum:"1" maximum:"31622400" doc:"How long the request waits for a decision. The default is 600; the workspace sets the maximum."`
+	ExpiresInSec *int64   `json:"expires_in_sec,omitempty" minimum:"1" maximum:"31622400" doc:"How long the request waits for a decision. The workspace has the default and the maximum."`
 	Channel      string   `json:"channel,omitempty" enum:"telegram,email" doc:"Ask only there. It must be one of the workspace's channels."`
 	Target       *Target  `json:"target,omitempty" doc:"Must be configured for the workspace: the client cannot choose other approvers."`
 	Proof        Object   `json:"proof,omitzero"`
@@ -79,12 +81,12 @@ type listOut struct{ Body Page }
 // readScopes are the scopes of which each lets a key read the requests that are visible
 // to it.
 func readScopes() []string {
-	return []string{approval.MayRead, approval.MayRequest, approval.MayDecide}
+	return []string{apikey.MayRead, apikey.MayRequest, apikey.MayDecide}
 }
 
 // approvals declares the operations on requests.
 func (s *Server) approvals(api huma.API) {
-	request := []string{approval.MayRequest}
+	request := []string{apikey.MayRequest}
 	read := readScopes()
 	create := op("create-approval", http.MethodPost, "/v1/approvals", "Create a request",
 		"201 as soon as the request is durable, even if no channel is reachable; 200 if it was accepted before, with the same Idempotency-Key.",
@@ -106,7 +108,7 @@ func (s *Server) approvals(api huma.API) {
 	s.decisions(api)
 }
 
-func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (*createOut, error) {
+func (s *Server) create(ctx context.Context, k *apikey.Key, in *createIn) (*createOut, error) {
 	if strings.ContainsFunc(in.IdempotencyKey, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
 		return nil, problem(http.StatusUnprocessableEntity, "Idempotency-Key must be visible ASCII, without spaces")
 	}
@@ -140,14 +142,11 @@ func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (
 	return out, nil
 }
 
-// defaultExpiry is the expiry, in seconds, of a request without expires_in_sec.
-const defaultExpiry = 600
-
 // submission is the request that an agent would have written into the folder.
 func (w *CreateRequest) submission() (*service.Submission, *Problem) {
 	sub := &service.Submission{Channel: w.Channel, Request: approval.Request{
 		Type: w.Type, ToolName: w.ToolName, ActionType: w.ActionType, SessionID: w.SessionID,
-		Title: w.Title, Preview: w.Preview, Rationale: w.Rationale, Options: w.Options, ExpiresInSec: defaultExpiry,
+		Title: w.Title, Preview: w.Preview, Rationale: w.Rationale, Options: w.Options,
 		RequestData: w.RequestData.Value, Proof: w.Proof.Value, Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
 	}}
 	if w.ExpiresInSec != nil {
@@ -166,13 +165,13 @@ func (w *CreateRequest) submission() (*service.Submission, *Problem) {
 }
 
 // reply is a request, or why it is not shown.
-func (s *Server) reply(k *approval.APIKey, id string, st read.Story, err error) (a *Approval, _ error) {
+func (s *Server) reply(k *apikey.Key, id string, st read.Story, err error) (a *Approval, _ error) {
 	key := approval.Key{Workspace: k.Workspace, ID: bareID(id)}
 	if err == nil {
 		a, err = s.view(key, st)
 	}
 	switch {
-	case errors.Is(err, approval.ErrUnknown):
+	case errors.Is(err, decide.ErrUnknown):
 		return nil, problem(http.StatusNotFound, detailNotFound)
 	case err != nil:
 		return nil, s.internalError("read request failed: "+key.String(), err)
@@ -183,13 +182,13 @@ func (s *Server) reply(k *approval.APIKey, id string, st read.Story, err error) 
 func bareID(id string) string { return strings.TrimPrefix(id, idPrefix) }
 
 // get answers at once. Requests that wait are handled in wait.go.
-func (s *Server) get(ctx context.Context, k *approval.APIKey, in *getIn) (*approvalOut, error) {
+func (s *Server) get(ctx context.Context, k *apikey.Key, in *getIn) (*approvalOut, error) {
 	st, err := s.Find(ctx, s.clientOf(k), bareID(in.ID))
 	a, err := s.reply(k, in.ID, st, err)
 	return &approvalOut{a}, err
 }
 
-func (s *Server) cancel(ctx context.Context, k *approval.APIKey, in *OneIn) (*approvalOut, error) {
+func (s *Server) cancel(ctx context.Context, k *apikey.Key, in *OneIn) (*approvalOut, error) {
 	st, err := s.Cancel(ctx, s.clientOf(k), bareID(in.ID))
 	if err != nil && st.Exists() {
 		return nil, s.decideProblem(ctx, approval.Key{Workspace: k.Workspace, ID: bareID(in.ID)}, err)
@@ -204,7 +203,7 @@ func (s *Server) cancel(ctx context.Context, k *approval.APIKey, in *OneIn) (*ap
 }
 
 // list returns pending requests, then ended ones.
-func (s *Server) list(ctx context.Context, k *approval.APIKey, in *listIn) (*listOut, error) {
+func (s *Server) list(ctx context.Context, k *apikey.Key, in *listIn) (*listOut, error) {
 	out := &listOut{}
 	if in.Before.IsZero() && (in.Status == "" || in.Status == pending) {
 		all, err := s.Waiting(ctx, s.clientOf(k))
@@ -222,7 +221,7 @@ func (s *Server) list(ctx context.Context, k *approval.APIKey, in *listIn) (*lis
 }
 
 // listEnded adds a page of ended requests.
-func (s *Server) listEnded(ctx context.Context, k *approval.APIKey, in *listIn, page *Page) error {
+func (s *Server) listEnded(ctx context.Context, k *apikey.Key, in *listIn, page *Page) error {
 	// Listing ended requests may read the whole log, so each key may do it once at a
 	// time.
 	listing := k.ID + " list ended"
@@ -252,7 +251,7 @@ func (s *Server) listEnded(ctx context.Context, k *approval.APIKey, in *listIn, 
 		page.Items = append(page.Items, a)
 	}
 	if more && len(items) > 0 {
-		page.Next = ptr(items[len(items)-1].Asked().UTC().Format(time.RFC3339Nano))
+		page.Next = new(items[len(items)-1].Asked().UTC().Format(time.RFC3339Nano))
 	}
 	return nil
 }

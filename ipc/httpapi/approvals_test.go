@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -56,4 +57,28 @@ func TestKeysAndScopes(t *testing.T) {
 	h.revoke("agent")
 	h.requireProblem(h.do("agent", "GET", path(id), nil), http.StatusUnauthorized, "Invalid API key")
 	require.Zero(t, h.runs())
+}
+
+// A request waits as long as one from the agent's folder: expires_in_sec may change the
+// workspace's timeout, and the workspace's maximum limits it.
+func TestTimeoutIsTheWorkspaces(t *testing.T) {
+	h := newRig(t)
+	for _, c := range []struct {
+		asked any
+		want  time.Duration
+	}{
+		{nil, time.Hour},
+		{60, time.Minute},
+		{48 * 3600, time.Hour},
+	} {
+		before := time.Now()
+		id := h.ask(func(w map[string]any) {
+			if c.asked != nil {
+				w["expires_in_sec"] = c.asked
+			}
+		})
+		a := h.do("agent", "GET", path(id), nil)
+		until := time.Unix(int64(a.json["expires_at"].(float64)), 0)
+		require.WithinDuration(t, before.Add(c.want), until, 20*time.Second, "%v", c.asked)
+	}
 }

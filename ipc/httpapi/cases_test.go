@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // Cases of an earlier public gate that concern this API. A case passes, or its reason is
@@ -45,7 +47,7 @@ var cases = map[string]func(h *rig, t *testing.T) bool{
 		return a.StatusCode == 200 && got.json["session_id"] == nil
 	},
 	"api/allow rule auto approves": func(h *rig, t *testing.T) bool {
-		h.addGrant(approval.GrantRule, "")
+		h.addGrant(grant.Rule, "")
 		a := h.do("agent", "POST", "/v1/approvals", map[string]any{"action_type": "write_file", "session_id": "s2"})
 		d, _ := a.json["decision"].(map[string]any)
 		require.NotEmpty(t, a.json["allow_rule_applied"], "%s", a.body)
@@ -62,13 +64,13 @@ var cases = map[string]func(h *rig, t *testing.T) bool{
 		return got.json["status"] == "approved" && d["code"] == "5" && d["override"] == "npm test -- --runInBand" && h.runs() == 0
 	},
 	"rules/permanent match by client_id+action_type": func(h *rig, _ *testing.T) bool {
-		h.addGrant(approval.GrantRule, "")
+		h.addGrant(grant.Rule, "")
 		other := h.do("another", "POST", "/v1/approvals", map[string]any{"action_type": "write_file"})
 		same := h.do("agent", "POST", "/v1/approvals", map[string]any{"action_type": "write_file", "session_id": "any"})
 		return same.json["status"] == "approved" && other.json["status"] == "pending"
 	},
 	"rules/session match by client_id+session_id+action_type": func(h *rig, _ *testing.T) bool {
-		h.addGrant(approval.GrantSession, "s1")
+		h.addGrant(grant.Session, "s1")
 		return h.do("agent", "POST", "/v1/approvals", map[string]any{"action_type": "write_file", "session_id": "s1"}).json["status"] == "approved"
 	},
 	"api/code 2 then other session": func(h *rig, _ *testing.T) bool {
@@ -124,20 +126,20 @@ func (h *rig) statusWith(name string, value any) int {
 }
 
 // addGrant adds a grant for the agent: for writing files, always or in a session.
-func (h *rig) addGrant(kind approval.GrantKind, session string) string {
+func (h *rig) addGrant(kind grant.Kind, session string) string {
 	h.t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	g := approval.Grant{
+	g := grant.Grant{
 		Version: approval.Version, ID: fmt.Sprintf("%016x", len(h.grants)+1), Kind: kind, Workspace: home,
-		ClientID: approval.NewAPIKey(h.secrets["agent"]).ClientID(), SessionID: session, ActionType: "write_file",
+		ClientID: apikey.New(h.secrets["agent"]).ClientID(), SessionID: session, ActionType: "write_file",
 		By: "ann", CreatedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour),
 	}
-	if kind == approval.GrantTarget {
+	if kind == grant.Target {
 		g.Channel, g.Sender, g.Capability, g.TargetKind, g.Target = "workspace", home, "fs:write", "path_glob", "/data/**"
 	}
 	require.NoError(h.t, h.Policy.AddGrant(g))
-	h.grants = append(h.grants, approval.GrantUse{Grant: g})
+	h.grants = append(h.grants, grant.Use{Grant: g})
 	return g.ID
 }
 

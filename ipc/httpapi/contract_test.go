@@ -17,6 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
@@ -129,8 +132,8 @@ func TestContract(t *testing.T) {
 	inbox := &fakeInbox{}
 	h := newRig(t, func(h *rig) { h.server.Inbox = inbox })
 	c := newContract(t, h)
-	h.newKey("watch", home, "", approval.MayRead)
-	h.newKey("mail", home, "ann", approval.MayInbound)
+	h.newKey("watch", home, "", apikey.MayRead)
+	h.newKey("mail", home, "ann", apikey.MayInbound)
 	const one, all = "/v1/approvals/{id}", "/v1/approvals"
 	request := map[string]any{
 		"tool_name": "run", "session_id": "s1", "title": "t", "preview": "p", "rationale": "r", "request_data": map[string]any{"a": 1},
@@ -170,14 +173,14 @@ func TestContract(t *testing.T) {
 	c.call("ann", "GET", all, "", "?limit=2", nil, 200)
 
 	now := time.Now()
-	for kind, base := range map[approval.GrantKind]string{approval.GrantRule: "allow-rules", approval.GrantSession: "session-allows", approval.GrantTarget: "grants"} {
-		g := approval.GrantUse{Uses: 1, LastUsed: now, Grant: approval.Grant{
+	for kind, base := range map[grant.Kind]string{grant.Rule: "allow-rules", grant.Session: "session-allows", grant.Target: "grants"} {
+		g := grant.Use{Uses: 1, LastUsed: now, Grant: grant.Grant{
 			ID: fmt.Sprintf("%016x", len(h.grants)+1), Kind: kind, Workspace: home, ClientID: h.client("agent"), ActionType: "write_file", By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}}
 		h.grants = append(h.grants, g)
 		item := "/v1/" + base + "/{id}"
 		key := "agent"
-		if kind == approval.GrantTarget {
+		if kind == grant.Target {
 			key = "ann"
 		}
 		require.Len(t, c.call(key, "GET", "/v1/"+base, "", "", nil, 200).json["items"], 1)
@@ -191,9 +194,9 @@ func TestContract(t *testing.T) {
 	require.Equal(t, []httpapi.InboxMail{
 		{Subject: "Re: [" + id + "]", Body: "1", Approver: "ann"}, {Raw: []byte("Subject: Re\r\n\r\n1"), Approver: "ann"},
 	}, inbox.received)
-	inbox.err = &approval.Refusal{Reason: approval.ErrDecided}
+	inbox.err = &decide.Refusal{Reason: decide.ErrDecided}
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 409)
-	inbox.err, inbox.key = &approval.Refusal{Reason: approval.ErrTooLate}, h.key(late)
+	inbox.err, inbox.key = &decide.Refusal{Reason: decide.ErrTooLate}, h.key(late)
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 410)
 	inbox.err = fmt.Errorf("%w: approval_id not found", httpapi.ErrInbox)
 	h.requireProblem(c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 422), 422, "approval_id not found")

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
 )
 
 // Verdict is an approver's decision as an API client sends it.
@@ -40,11 +43,11 @@ type decideOut struct{ Body Decided }
 func (s *Server) decisions(api huma.API) {
 	register(api, op("decide-approval", http.MethodPost, "/v1/approvals/{id}/decision", "Decide a request",
 		"The decision is that of the key's owner, who must be an approver of the workspace. It answers once the decision is durable. The first decision wins: later ones get 409, or 410 after expiry.",
-		[]string{approval.MayDecide}, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.decide)
+		[]string{apikey.MayDecide}, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.decide)
 }
 
-func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (*decideOut, error) {
-	if k.Can(approval.MayRequest) {
+func (s *Server) decide(ctx context.Context, k *apikey.Key, in *decideIn) (*decideOut, error) {
+	if k.Can(apikey.MayRequest) {
 		return nil, problem(http.StatusForbidden, "a key with the scope request cannot decide")
 	}
 	// Such a key may see its whole workspace, so Decide reports a missing request.
@@ -68,11 +71,11 @@ func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (
 	}
 	out := &decideOut{Decided{
 		ApprovalID: idPrefix + key.ID, Status: denied,
-		Decision: Choice{nonEmpty(d.Code), nonEmpty(d.Note), nonEmpty(d.Override), nonEmpty(d.DecidedBy), nonEmpty(d.Via)},
+		Decision: choiceOf(d),
 	}}
 	switch d.Verdict {
 	case approval.Approved:
-		out.Body.Status, out.Body.RunBefore = approved, ptr(d.RunBefore.UTC())
+		out.Body.Status, out.Body.RunBefore = approved, new(d.RunBefore.UTC())
 	case approval.Overridden, approval.Answered:
 		out.Body.Status = approved
 	case approval.Denied, approval.RequestMore, approval.Cancelled, approval.Expired:
@@ -82,57 +85,47 @@ func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (
 
 // input is the verdict as the gate takes it. A verdict that is not exactly one of the
 // valid forms is refused.
-func (v *Verdict) input() (approval.DecisionInput, *Problem) {
-	a := approval.DecisionInput{PendingSHA256: v.PendingSHA256, Code: v.Code, Note: v.Note, Override: v.Override, Text: v.Answer}
+func (v *Verdict) input() (decide.Input, *Problem) {
 	given := 0
 	for _, text := range []string{v.Note, v.Override, v.Reason, v.Answer, v.Feedback} {
 		if text != "" {
 			given++
 		}
 	}
-	needs := func(text string) bool { return text != "" && given == 1 }
-	ok := false
-	switch v.Code {
-	case "1":
-		a.Verdict, a.Scope, ok = approval.Approved, approval.Once, given == 0
-	case "2":
-		a.Verdict, a.Scope, ok = approval.Approved, approval.Session, given == 0
-	case "3":
-		a.Verdict, a.Feedback, ok = approval.Denied, v.Reason, given == 0 || needs(v.Reason)
-	case "4":
-		a.Verdict, a.Scope, ok = approval.Approved, approval.Once, needs(v.Note)
-	case "5":
-		a.Verdict, ok = approval.Overridden, needs(v.Override)
-	case "6":
-		a.Verdict, a.Scope, ok = approval.Approved, approval.Always, given == 0
-	case "":
-		a.Verdict, ok = approval.Answered, needs(v.Answer)
-		if needs(v.Feedback) {
-			a.Verdict, a.Feedback, ok = approval.RequestMore, v.Feedback, true
-		}
+	a := decide.ByCode(v.Code, cmp.Or(v.Note, v.Override, v.Reason))
+	switch {
+	case v.Code != "":
+	case v.Answer != "":
+		a.Verdict, a.Text = approval.Answered, v.Answer
+	case v.Feedback != "":
+		a.Verdict, a.Feedback = approval.RequestMore, v.Feedback
 	}
+	a.PendingSHA256 = v.PendingSHA256
+	needsText := v.Code == "" || v.Code == "4" || v.Code == "5"
+	taken := a.Note == v.Note && a.Override == v.Override && a.Text == v.Answer && a.Feedback == cmp.Or(v.Reason, v.Feedback)
+	ok := a.Verdict != "" && taken && given <= 1 && (given == 1 || !needsText)
 	switch {
 	case ok:
 		return a, nil
 	case given == 0 && (v.Code == "4" || v.Code == "5"):
-		return approval.DecisionInput{}, problem(http.StatusUnprocessableEntity, "payload required: note for code 4, override for code 5")
+		return decide.Input{}, problem(http.StatusUnprocessableEntity, "payload required: note for code 4, override for code 5")
 	case given == 0:
-		return approval.DecisionInput{}, problem(http.StatusUnprocessableEntity, "empty reply: give a code, an answer or feedback")
+		return decide.Input{}, problem(http.StatusUnprocessableEntity, "empty reply: give a code, an answer or feedback")
 	}
-	return approval.DecisionInput{}, problem(http.StatusUnprocessableEntity, "invalid code: exactly one text, and only with the code that it belongs to")
+	return decide.Input{}, problem(http.StatusUnprocessableEntity, "invalid code: exactly one text, and only with the code that it belongs to")
 }
 
 // decideProblem says why nothing was decided. Only a key that may see the request learns
 // that it has ended.
 func (s *Server) decideProblem(ctx context.Context, k approval.Key, err error) error {
-	ref, refused := errors.AsType[*approval.Refusal](err)
+	ref, refused := errors.AsType[*decide.Refusal](err)
 	if !refused {
 		return s.internalError("decide request failed: "+k.String(), err)
 	}
 	switch {
-	case errors.Is(ref, approval.ErrNotAuthorized), errors.Is(ref, approval.ErrUnknown):
+	case errors.Is(ref, decide.ErrNotAuthorized), errors.Is(ref, decide.ErrUnknown):
 		return problem(http.StatusNotFound, detailNotFound)
-	case errors.Is(ref, approval.ErrNotApplicable):
+	case errors.Is(ref, decide.ErrNotApplicable):
 		return problem(http.StatusUnprocessableEntity, ref.Error())
 	}
 	st, err := s.Viewer.Story(ctx, k)

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
@@ -30,16 +32,16 @@ func TestRequestKeysCannotDecide(t *testing.T) {
 		require.Equal(t, 403, h.do(k, "POST", "/v1/inbox/email-reply", map[string]any{"subject": id, "body": "1"}).StatusCode)
 	}
 	require.Empty(t, inbox.received)
-	for _, more := range []string{approval.MayDecide, approval.MayInbound} {
-		k := approval.NewAPIKey("x")
-		k.Workspace, k.Owner, k.Scopes, k.CreatedAt, k.CreatedBy = home, "ann", []string{approval.MayRequest, more}, time.Now(), "test"
+	for _, more := range []string{apikey.MayDecide, apikey.MayInbound} {
+		k := apikey.New("x")
+		k.Workspace, k.Owner, k.Scopes, k.CreatedAt, k.CreatedBy = home, "ann", []string{apikey.MayRequest, more}, time.Now(), "test"
 		require.ErrorContains(t, k.Check(), "an agent must not decide its own requests")
 		body, err := k.Encode()
 		require.NoError(t, err)
-		_, err = approval.ParseAPIKey(body, k.ID)
+		_, err = apikey.Parse(body, k.ID)
 		require.Error(t, err, "a key file cannot combine these scopes either")
 	}
-	h.newKey("mallory", home, "mallory", approval.MayDecide)
+	h.newKey("mallory", home, "mallory", apikey.MayDecide)
 	h.requireProblem(h.do("mallory", "POST", path(id, "/decision"), code("1")), 404, "approval not found")
 	require.Equal(t, "pending", h.do("agent", "GET", path(id), nil).json["status"])
 	require.Zero(t, h.runs())
@@ -133,7 +135,7 @@ func (h *rig) revokeAll() {
 // TestRevokeRule lists a rule and revokes it: its client may, other clients may not.
 func TestRevokeRule(t *testing.T) {
 	h := newRig(t)
-	id := h.addGrant(approval.GrantRule, "")
+	id := h.addGrant(grant.Rule, "")
 	request := map[string]any{"action_type": "write_file"}
 	require.Empty(t, h.do("another", "GET", "/v1/allow-rules", nil).json["items"])
 	h.requireProblem(h.do("another", "GET", "/v1/allow-rules/"+id, nil), 404, "rule not found")
@@ -141,14 +143,14 @@ func TestRevokeRule(t *testing.T) {
 	h.requireProblem(h.do("agent", "DELETE", "/v1/session-allows/"+id, nil), 404, "rule not found")
 	require.Len(t, h.do("agent", "GET", "/v1/allow-rules", nil).json["items"], 1)
 	require.Len(t, h.do("ann", "GET", "/v1/allow-rules", nil).json["items"], 1, "a key that decides sees the rules")
-	h.newKey("watch", home, "", approval.MayRead)
+	h.newKey("watch", home, "", apikey.MayRead)
 	require.Equal(t, 403, h.do("watch", "DELETE", "/v1/allow-rules/"+id, nil).StatusCode)
 	require.Equal(t, 204, h.do("agent", "DELETE", "/v1/allow-rules/"+id, nil).StatusCode)
 	require.Equal(t, "revoked", h.do("agent", "GET", "/v1/allow-rules/"+id, nil).json["state"])
 	require.Equal(t, "pending", h.do("agent", "POST", "/v1/approvals", request).json["status"], "a revoked rule allows nothing")
-	grant := h.addGrant(approval.GrantTarget, "")
-	require.Equal(t, 403, h.do("agent", "DELETE", "/v1/grants/"+grant, nil).StatusCode, "a grant applies to other clients too")
-	require.Equal(t, 204, h.do("ann", "DELETE", "/v1/grants/"+grant, nil).StatusCode)
+	given := h.addGrant(grant.Target, "")
+	require.Equal(t, 403, h.do("agent", "DELETE", "/v1/grants/"+given, nil).StatusCode, "a grant applies to other clients too")
+	require.Equal(t, 204, h.do("ann", "DELETE", "/v1/grants/"+given, nil).StatusCode)
 }
 
 // TestChannelsDown creates a request while no channel is reachable: the gate accepts it,
@@ -169,7 +171,7 @@ func TestClientsCanOnlyNarrowChannels(t *testing.T) {
 		ws.Channels = []string{"email"}
 		h.ws[other] = ws
 	})
-	h.newKey("outsider", other, "", approval.MayRequest)
+	h.newKey("outsider", other, "", apikey.MayRequest)
 	for _, tt := range []struct {
 		key, channel string
 		target       map[string]any
@@ -210,7 +212,7 @@ func TestClientsCanOnlyNarrowChannels(t *testing.T) {
 // TestOnlyKeyOwnerDecides creates a request with a key that has an owner.
 func TestOnlyKeyOwnerDecides(t *testing.T) {
 	h := newRig(t)
-	h.newKey("anns", home, "ann", approval.MayRequest)
+	h.newKey("anns", home, "ann", apikey.MayRequest)
 	id := h.askAs("anns")
 	h.requireProblem(h.do("bob", "POST", path(id, "/decision"), code("1")), 404, "approval not found")
 	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)

@@ -11,7 +11,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // Event is an entry of the audit log, with the members that a client may see.
@@ -37,7 +38,7 @@ type eventsOut struct{ Body func(huma.Context) }
 func (s *Server) events(api huma.API) {
 	o := op("follow-events", http.MethodGet, eventsPath, "Follow events",
 		"Server-sent events, one for each entry of the audit log about requests that are visible to the key, once the entry is durable. Its sequence number is the id, its name the event, and the data an Event in JSON. A comment every 15 seconds keeps the connection open.",
-		[]string{approval.MayRead, approval.MayDecide}, http.StatusNotFound)
+		[]string{apikey.MayRead, apikey.MayDecide}, http.StatusNotFound)
 	schema := api.OpenAPI().Components.Schemas.Schema(typeOf[Event](), true, "Event")
 	o.Responses = map[string]*huma.Response{"200": {
 		Description: "The events; the data of each is an Event, #/components/schemas/" + schema.Ref[len("#/components/schemas/"):],
@@ -50,7 +51,7 @@ const eventsPath = "/v1/events"
 
 const heartbeat = 15 * time.Second
 
-func (s *Server) follow(_ context.Context, k *approval.APIKey, in *eventsIn) (*eventsOut, error) {
+func (s *Server) follow(_ context.Context, k *apikey.Key, in *eventsIn) (*eventsOut, error) {
 	if s.Feed == nil {
 		return nil, problem(http.StatusNotFound, "events are not available")
 	}
@@ -73,7 +74,7 @@ func (s *Server) follow(_ context.Context, k *approval.APIKey, in *eventsIn) (*e
 // stream is one client that follows events.
 type stream struct {
 	*Server
-	key *approval.APIKey
+	key *apikey.Key
 	w   http.ResponseWriter
 	out *http.ResponseController
 	at  int64 // the last entry that was checked
@@ -114,7 +115,7 @@ func (st *stream) run(ctx context.Context) error {
 
 // catchUp sends new entries. It checks the key again before each.
 func (st *stream) catchUp() error {
-	return st.Feed.Since(st.at, func(e approval.Entry) error {
+	return st.Feed.Since(st.at, func(e event.Entry) error {
 		st.at = e.Seq
 		if e.Workspace != st.key.Workspace || e.RequestID == "" || !st.clientOf(st.key).Sees(e.ClientID) {
 			return nil

@@ -6,7 +6,7 @@ import "net/http"
 var Outcome = outcome
 
 // About is the document's description.
-const About = about
+var About = about
 
 // Document is the OpenAPI document, without a server.
 func Document(version string) []byte {

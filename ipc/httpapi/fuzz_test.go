@@ -12,7 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/approval/submit"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
@@ -21,18 +24,18 @@ import (
 type fakeGate struct {
 	key  approval.Key
 	got  []byte
-	from approval.Origin
+	from submit.Origin
 }
 
 // Submit implements the gate of a service.
-func (s *fakeGate) Submit(_ context.Context, k approval.Key, request []byte, from approval.Origin) (approval.SubmitResult, error) {
+func (s *fakeGate) Submit(_ context.Context, k approval.Key, request []byte, from submit.Origin) (submit.Result, error) {
 	s.key, s.got, s.from = k, request, from
-	return approval.SubmitResult{}, nil
+	return submit.Result{}, nil
 }
 
 // Cancel implements the gate of a service.
-func (*fakeGate) Cancel(context.Context, approval.Key, approval.Origin) (*approval.Decision, error) {
-	return nil, &approval.Refusal{Reason: approval.ErrUnknown}
+func (*fakeGate) Cancel(context.Context, approval.Key, submit.Origin) (*approval.Decision, error) {
+	return nil, &decide.Refusal{Reason: decide.ErrUnknown}
 }
 
 // fakeViewer returns the last request as pending.
@@ -46,9 +49,9 @@ func (b fakeViewer) Story(_ context.Context, k approval.Key) (read.Story, error)
 	return read.Story{Pending: &approval.Pending{SourceGroup: k.Workspace, RequestID: k.ID, ClientID: b.from.ClientID, ExpiresAt: time.Now()}}, nil
 }
 
-type oneKey struct{ k *approval.APIKey }
+type oneKey struct{ k *apikey.Key }
 
-func (s oneKey) Key(hash string) (*approval.APIKey, error) {
+func (s oneKey) Key(hash string) (*apikey.Key, error) {
 	if hash != s.k.Hash {
 		return nil, fs.ErrNotExist
 	}
@@ -60,9 +63,9 @@ func (oneKey) WorkspaceInfo(string) (service.WorkspaceInfo, bool) {
 }
 
 // newFakeServer is a server with a fakeGate and one key: "key".
-func newFakeServer() (*fakeGate, *approval.APIKey, http.Handler) {
-	k := approval.NewAPIKey("key")
-	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = home, []string{approval.MayRequest}, time.Now(), "test"
+func newFakeServer() (*fakeGate, *apikey.Key, http.Handler) {
+	k := apikey.New("key")
+	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = home, []string{apikey.MayRequest}, time.Now(), "test"
 	s := &fakeGate{}
 	return s, k, (&httpapi.Server{Service: &service.Service{Gate: s, Viewer: fakeViewer{s}, Settings: oneKey{k}}, Keys: oneKey{k}, Hosts: []string{"permesso"}}).Handler()
 }
@@ -115,7 +118,7 @@ func FuzzCreate(f *testing.F) {
 		if s.got == nil {
 			return
 		}
-		require.Equal(t, approval.Origin{ClientID: k.ClientID(), AskOn: s.from.AskOn, Fresh: true}, s.from)
+		require.Equal(t, submit.Origin{ClientID: k.ClientID(), AskOn: s.from.AskOn, Fresh: true}, s.from)
 		require.Contains(t, []string{"", "email"}, s.from.AskOn)
 		require.Equal(t, home, s.key.Workspace)
 		q, err := approval.ParseRequest(s.got, s.key.ID)

@@ -7,7 +7,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // Rule is a grant.
@@ -50,20 +51,20 @@ type Rules struct {
 // and in what they are bound to.
 func (s *Server) grants(api huma.API) {
 	read := readScopes()
-	revoke := []string{approval.MayRequest, approval.MayDecide}
+	revoke := []string{apikey.MayRequest, apikey.MayDecide}
 	for _, x := range []struct {
-		kind           approval.GrantKind
+		kind           grant.Kind
 		path, id, what string
 		revoke         []string
 	}{
-		{approval.GrantRule, "allow-rules", "allow-rule", "allow rules: one action type of one client, always", revoke},
-		{approval.GrantSession, "session-allows", "session-allow", "session allows: one action type of one client, for a session", revoke},
-		{approval.GrantTarget, "grants", "grant", "grants: a capability on a target, for every client of the workspace", []string{approval.MayDecide}},
+		{grant.Rule, "allow-rules", "allow-rule", "allow rules: one action type of one client, always", revoke},
+		{grant.Session, "session-allows", "session-allow", "session allows: one action type of one client, for a session", revoke},
+		{grant.Target, "grants", "grant", "grants: a capability on a target, for every client of the workspace", []string{apikey.MayDecide}},
 	} {
 		base := "/v1/" + x.path
 		register(api, op("list-"+x.path, http.MethodGet, base, "List "+x.what,
 			"A key with the scope request sees only its own; of grants, all of its workspace.", read),
-			func(_ context.Context, k *approval.APIKey, _ *struct{}) (*rulesOut, error) {
+			func(_ context.Context, k *apikey.Key, _ *struct{}) (*rulesOut, error) {
 				out := &rulesOut{Rules{Items: []Rule{}}}
 				for _, c := range s.grantsOf(k, x.kind) {
 					out.Body.Items = append(out.Body.Items, s.rule(c))
@@ -71,7 +72,7 @@ func (s *Server) grants(api huma.API) {
 				return out, nil
 			})
 		register(api, op("get-"+x.id, http.MethodGet, base+"/{id}", "Get one of the "+x.what, "", read, http.StatusNotFound),
-			func(_ context.Context, k *approval.APIKey, in *ruleIn) (*ruleOut, error) {
+			func(_ context.Context, k *apikey.Key, in *ruleIn) (*ruleOut, error) {
 				c, err := s.findGrant(k, x.kind, in.ID)
 				if err != nil {
 					return nil, err
@@ -81,26 +82,26 @@ func (s *Server) grants(api huma.API) {
 		revokeOp := op("revoke-"+x.id, http.MethodDelete, base+"/{id}", "Revoke one of the "+x.what,
 			"After the response it allows nothing. 204 also if it was already revoked.", x.revoke, http.StatusNotFound)
 		revokeOp.DefaultStatus = http.StatusNoContent
-		register(api, revokeOp, func(_ context.Context, k *approval.APIKey, in *ruleIn) (*struct{}, error) {
+		register(api, revokeOp, func(_ context.Context, k *apikey.Key, in *ruleIn) (*struct{}, error) {
 			return nil, s.revoke(k, x.kind, in.ID)
 		})
 	}
 }
 
-func (s *Server) grantsOf(k *approval.APIKey, kind approval.GrantKind) []approval.GrantUse {
+func (s *Server) grantsOf(k *apikey.Key, kind grant.Kind) []grant.Use {
 	if s.Grants == nil {
 		return nil
 	}
-	var list []approval.GrantUse
+	var list []grant.Use
 	for _, c := range s.Grants.GrantsIn(k.Workspace) {
-		if c.Kind == kind && (kind == approval.GrantTarget || s.clientOf(k).Sees(c.ClientID)) {
+		if c.Kind == kind && (kind == grant.Target || s.clientOf(k).Sees(c.ClientID)) {
 			list = append(list, c)
 		}
 	}
 	return list
 }
 
-func (s *Server) findGrant(k *approval.APIKey, kind approval.GrantKind, id string) (*approval.GrantUse, error) {
+func (s *Server) findGrant(k *apikey.Key, kind grant.Kind, id string) (*grant.Use, error) {
 	for _, c := range s.grantsOf(k, kind) {
 		if c.ID == id {
 			return &c, nil
@@ -109,12 +110,12 @@ func (s *Server) findGrant(k *approval.APIKey, kind approval.GrantKind, id strin
 	return nil, problem(http.StatusNotFound, detailNoRule)
 }
 
-func (s *Server) revoke(k *approval.APIKey, kind approval.GrantKind, id string) error {
+func (s *Server) revoke(k *apikey.Key, kind grant.Kind, id string) error {
 	if _, err := s.findGrant(k, kind, id); err != nil {
 		return err
 	}
 	by := k.Owner
-	if k.Can(approval.MayRequest) {
+	if k.Can(apikey.MayRequest) {
 		by = "client " + k.ClientID()
 	}
 	if _, err := s.Grants.RevokeGrant(id, by); err != nil {
@@ -123,7 +124,7 @@ func (s *Server) revoke(k *approval.APIKey, kind approval.GrantKind, id string) 
 	return nil
 }
 
-func (s *Server) rule(c approval.GrantUse) Rule {
+func (s *Server) rule(c grant.Use) Rule {
 	return Rule{
 		ID: c.ID, Kind: string(c.Kind), State: c.State(s.Now()), ClientID: c.ClientID, SessionID: c.SessionID, ActionType: c.ActionType,
 		Capability: c.Capability, TargetKind: c.TargetKind, Target: c.Target, Exact: c.Exact != "", By: c.By, Via: c.Via,
@@ -136,5 +137,5 @@ func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	return ptr(t.UTC())
+	return new(t.UTC())
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 )
 
 // guard checks every request first. The request must have a known host, must not come
@@ -37,7 +38,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		}
 		identify := s.keyOf
 		if c := CallerFrom(r.Context()); c != nil {
-			identify = func(r *http.Request) (*approval.APIKey, *Problem) { return s.localKey(c, r) }
+			identify = func(r *http.Request) (*apikey.Key, *Problem) { return s.localKey(c, r) }
 		}
 		k, p := identify(r)
 		if p != nil {
@@ -94,8 +95,8 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 // keyContext is the key's place in a request's context.
 type keyContext struct{}
 
-func keyFrom(ctx context.Context) *approval.APIKey {
-	k, _ := ctx.Value(keyContext{}).(*approval.APIKey)
+func keyFrom(ctx context.Context) *apikey.Key {
+	k, _ := ctx.Value(keyContext{}).(*apikey.Key)
 	return k
 }
 
@@ -106,7 +107,7 @@ const (
 
 // keyOf finds the key of a request by its hash, so that no comparison reveals how much of
 // it was right.
-func (s *Server) keyOf(r *http.Request) (*approval.APIKey, *Problem) {
+func (s *Server) keyOf(r *http.Request) (*apikey.Key, *Problem) {
 	unauthorized := problem(http.StatusUnauthorized, detailBadKey)
 	header := r.Header["Authorization"]
 	if len(header) != 1 || len(header[0]) <= len(bearer) || len(header[0]) > longestKey || !strings.EqualFold(header[0][:len(bearer)], bearer) {
@@ -132,7 +133,7 @@ func (s *Server) keyOf(r *http.Request) (*approval.APIKey, *Problem) {
 }
 
 // stillValid reports whether a key that was valid when the request came still is.
-func (s *Server) stillValid(k *approval.APIKey) bool {
+func (s *Server) stillValid(k *apikey.Key) bool {
 	if k.CreatedBy == byConnection {
 		return true
 	}
@@ -145,7 +146,7 @@ const bodyOverhead = 16 << 10
 
 // readBody reads the complete body, with a timeout and a size limit, so that no later
 // code waits for a slow client.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request, k *approval.APIKey) *Problem {
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, k *apikey.Key) *Problem {
 	if r.Method != http.MethodPost {
 		if r.ContentLength != 0 {
 			return problem(http.StatusBadRequest, r.Method+" must not have a body")
@@ -208,8 +209,8 @@ func checkContentType(r *http.Request) *Problem {
 	return problem(http.StatusUnsupportedMediaType, "the body must be "+jsonType+" in UTF-8, declared in Content-Type")
 }
 
-// busyKeys counts the requests in progress per key, so that no client uses all
-// connections.
+// busyKeys counts the requests in progress per key, or the connections per UID, so that no
+// client uses all connections.
 type busyKeys struct {
 	mu sync.Mutex
 	n  map[string]int

@@ -10,7 +10,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 const inboxPath = "/v1/inbox/email-reply"
@@ -43,7 +44,7 @@ type mailOut struct{ Body Taken }
 func (s *Server) inbox(api huma.API) {
 	o := op("email-reply", http.MethodPost, inboxPath, "Submit an approver's email reply",
 		"A complete message as message/rfc822, or its subject and body as JSON. The key acts for its owner, in every workspace: submit only mail of that approver. The address of a complete message names the card that it answers. For a JSON body, the subject or the body must contain the tag of the card's subject, [appr_…].",
-		[]string{approval.MayInbound}, http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusServiceUnavailable)
+		[]string{apikey.MayInbound}, http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusServiceUnavailable)
 	o.SkipValidateBody = true // takeMail decodes it by its type
 	register(api, o, s.takeMail)
 	schema := api.OpenAPI().Components.Schemas.Schema(typeOf[Mail](), true, "Mail")
@@ -52,7 +53,7 @@ func (s *Server) inbox(api huma.API) {
 	}}
 }
 
-func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (*mailOut, error) {
+func (s *Server) takeMail(ctx context.Context, k *apikey.Key, in *mailIn) (*mailOut, error) {
 	if s.Inbox == nil {
 		return nil, problem(http.StatusNotFound, ErrNoInbox.Error())
 	}
@@ -64,7 +65,7 @@ func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (
 			Subject *string `json:"subject"`
 			Body    *string `json:"body"`
 		}
-		err := approval.Decode(in.RawBody, &mail)
+		err := codec.Decode(in.RawBody, &mail)
 		switch {
 		case err != nil:
 			return nil, problem(http.StatusUnprocessableEntity, err.Error())

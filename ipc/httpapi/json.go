@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // strict reads and writes JSON as package approval does.
@@ -23,7 +24,7 @@ func strict() huma.Format {
 			if into, ok := v.(*any); ok {
 				return decodeLoosely(b, into)
 			}
-			return approval.Decode(b, v)
+			return codec.Decode(b, v)
 		},
 	}
 }
@@ -32,7 +33,7 @@ func strict() huma.Format {
 // the largest float; the document itself keeps every digit.
 func decodeLoosely(b []byte, into *any) error {
 	var raw approval.Raw
-	if err := approval.Decode(b, &raw); err != nil {
+	if err := codec.Decode(b, &raw); err != nil {
 		return err
 	}
 	numbers := json.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {

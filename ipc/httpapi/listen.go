@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // ListenUnix binds a Unix socket that every user may open: access needs a key. It
@@ -39,7 +39,7 @@ func listenUnix(path string, mode fs.FileMode, sticky bool) (*net.UnixListener, 
 		return nil, fmt.Errorf("check folder of socket: %w", err)
 	}
 	if dir.Mode().Perm()&0o022 != 0 && (!sticky || dir.Mode()&fs.ModeSticky == 0) {
-		return nil, approval.WithHint(fmt.Errorf("check folder of socket: other users may write to %s", filepath.Dir(path)),
+		return nil, hints.Add(fmt.Errorf("check folder of socket: other users may write to %s", filepath.Dir(path)),
 			"chmod go-w "+filepath.Dir(path)+", or use another folder")
 	}
 	info, err := os.Lstat(path)

@@ -18,6 +18,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
 )
 
 // Caller is a user of this machine who is connected to a local socket. The UID that the
@@ -61,7 +63,7 @@ type LocalServer struct {
 	IOTimeout time.Duration
 
 	mu   sync.Mutex
-	open map[string]int      // connections by UID
+	open busyKeys            // connections by UID
 	idle map[*localConn]bool // those without a request in progress
 }
 
@@ -77,12 +79,12 @@ const (
 )
 
 // detailStranger does not reveal to whom the socket answers.
-func detailStranger() string { return approval.ErrNotAuthorized.Error() }
+func detailStranger() string { return decide.ErrNotAuthorized.Error() }
 
 // Run serves l until ctx ends. Then it closes l, and requests in progress are answered.
 func (s *LocalServer) Run(ctx context.Context, l *net.UnixListener) error {
 	s.IOTimeout, s.PerUser = cmp.Or(s.IOTimeout, defaultIOTimeout), cmp.Or(s.PerUser, maxPerUser)
-	s.open, s.idle = map[string]int{}, map[*localConn]bool{}
+	s.idle = map[*localConn]bool{}
 	web := s.API.newHTTP(s.identify(s.API.Handler()), s.IOTimeout)
 	web.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, connContext{}, c)
@@ -158,16 +160,13 @@ func (s *LocalServer) admit(c *net.UnixConn) *localConn {
 		s.refuse(c, problem(http.StatusForbidden, detailStranger()))
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open[id] >= s.PerUser {
+	if !s.open.acquire(id, s.PerUser) {
 		s.refuse(c, problem(http.StatusTooManyRequests, "you have too many connections to the daemon: close some"))
 		return nil
 	}
-	s.open[id]++
 	conn := &localConn{Conn: c, uid: id, timeout: s.IOTimeout}
 	conn.release = sync.OnceFunc(func() { s.release(conn) })
-	s.idle[conn] = true
+	s.setIdle(conn, true)
 	return conn
 }
 
@@ -180,12 +179,8 @@ func (s *LocalServer) refuse(c net.Conn, p *Problem) {
 }
 
 func (s *LocalServer) release(c *localConn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.idle, c)
-	if s.open[c.uid]--; s.open[c.uid] == 0 {
-		delete(s.open, c.uid)
-	}
+	s.setIdle(c, false)
+	s.open.release(c.uid)
 }
 
 // localConn is a connection of an identified user. Writing has a timeout: a response may
@@ -219,9 +214,9 @@ const byConnection = "connection"
 
 // localKey stands for the API key that a local caller does not need. Approvers have the
 // operations for local callers; the others, submitting among them, are the operator's.
-func (s *Server) localKey(c *Caller, r *http.Request) (*approval.APIKey, *Problem) {
+func (s *Server) localKey(c *Caller, r *http.Request) (*apikey.Key, *Problem) {
 	hash := approval.Digest([]byte("permesso local\x00" + c.Person.ID))
-	k := &approval.APIKey{ID: approval.APIKeyID(hash), Hash: hash, Owner: c.Person.Name, CreatedBy: byConnection}
+	k := &apikey.Key{ID: apikey.ID(hash), Hash: hash, Owner: c.Person.Name, CreatedBy: byConnection}
 	if r.URL.Path == localPath || strings.HasPrefix(r.URL.Path, localPath+"/") {
 		return k, nil
 	}
@@ -232,9 +227,9 @@ func (s *Server) localKey(c *Caller, r *http.Request) (*approval.APIKey, *Proble
 	if _, known := s.Settings.WorkspaceInfo(k.Workspace); !known && r.URL.Path != "/metrics" {
 		return nil, problem(http.StatusUnprocessableEntity, "name a configured workspace in the header "+workspaceHeader)
 	}
-	k.Scopes = []string{approval.MayRead, approval.MayDecide}
+	k.Scopes = []string{apikey.MayRead, apikey.MayDecide}
 	if r.Method == http.MethodPost && r.URL.Path == strings.TrimSuffix(onePath, "/") || r.Method == http.MethodDelete && strings.HasPrefix(r.URL.Path, onePath) {
-		k.Scopes, k.Owner = []string{approval.MayRequest}, "" // any approver may decide
+		k.Scopes, k.Owner = []string{apikey.MayRequest}, "" // any approver may decide
 	}
 	return k, nil
 }

@@ -22,6 +22,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/submit"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
 
@@ -50,21 +53,21 @@ type sayIn struct {
 	}
 }
 
-func (h *localRig) Key(string) (*approval.APIKey, error) { return nil, fs.ErrNotExist }
+func (h *localRig) Key(string) (*apikey.Key, error) { return nil, fs.ErrNotExist }
 
 func (h *localRig) WorkspaceInfo(ws string) (service.WorkspaceInfo, bool) {
 	return service.WorkspaceInfo{MaxSize: 1 << 10}, ws == "annes"
 }
 
-func (h *localRig) Submit(_ context.Context, k approval.Key, _ []byte, from approval.Origin) (approval.SubmitResult, error) {
+func (h *localRig) Submit(_ context.Context, k approval.Key, _ []byte, from submit.Origin) (submit.Result, error) {
 	if k.Workspace != "annes" || from.Principal != "" {
-		return approval.SubmitResult{}, errors.New("wrong origin")
+		return submit.Result{}, errors.New("wrong origin")
 	}
-	return approval.SubmitResult{Pending: &approval.Pending{RequestID: k.ID, SourceGroup: k.Workspace, ExpiresAt: time.Now().Add(time.Hour)}}, nil
+	return submit.Result{Pending: &approval.Pending{RequestID: k.ID, SourceGroup: k.Workspace, ExpiresAt: time.Now().Add(time.Hour)}}, nil
 }
 
-func (h *localRig) Cancel(context.Context, approval.Key, approval.Origin) (*approval.Decision, error) {
-	return nil, &approval.Refusal{Reason: approval.ErrUnknown}
+func (h *localRig) Cancel(context.Context, approval.Key, submit.Origin) (*approval.Decision, error) {
+	return nil, &decide.Refusal{Reason: decide.ErrUnknown}
 }
 
 func newLocalRig(t *testing.T, change ...func(*localRig)) (h *localRig, stop func()) {
@@ -236,7 +239,7 @@ func TestLocalOperationWithAKey(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, w.status)
 	require.Empty(t, h.asked)
 
-	k := &approval.APIKey{Scopes: approval.Scopes()}
+	k := &apikey.Key{Scopes: apikey.Scopes()}
 	r = r.WithContext(context.WithValue(t.Context(), keyContext{}, k))
 	mux := http.NewServeMux()
 	h.server.API.api(mux)
@@ -315,9 +318,9 @@ func TestLocalSlowClients(t *testing.T) {
 		return err == nil && status == http.StatusOK
 	}, time.Minute, time.Millisecond)
 	require.Eventually(t, func() bool {
-		h.server.mu.Lock()
-		defer h.server.mu.Unlock()
-		return len(h.server.open) == 0
+		h.server.open.mu.Lock()
+		defer h.server.open.mu.Unlock()
+		return len(h.server.open.n) == 0
 	}, 20*time.Second, time.Millisecond, "the server closes it in the end")
 	require.NoError(t, deaf.SetReadDeadline(time.Now().Add(20*time.Second)))
 	b, _ := io.ReadAll(deaf)

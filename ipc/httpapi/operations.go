@@ -10,7 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-json-experiment/json"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 )
 
 // operations declares health, readiness and metrics.
@@ -60,7 +60,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
-	if k := keyFrom(r.Context()); !k.Can(approval.MayRead) || k.Can(approval.MayRequest) {
+	if k := keyFrom(r.Context()); !k.Can(apikey.MayRead) || k.Can(apikey.MayRequest) {
 		problem(http.StatusForbidden, "this key needs the scope read, without request").write(w)
 		return
 	}

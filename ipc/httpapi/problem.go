@@ -12,6 +12,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // Problem is an error as clients get it: problem details, RFC 9457.
@@ -48,7 +50,7 @@ func (p *Problem) GetHeaders() http.Header {
 	return h
 }
 
-// Refusal is an approval.Refusal in a Problem.
+// Refusal is an decide.Refusal in a Problem.
 type Refusal struct {
 	Reason  string    `json:"reason"`
 	By      string    `json:"by,omitempty"`
@@ -136,19 +138,19 @@ func (s *Server) submitProblem(err error) *Problem {
 	switch {
 	case is(approval.ErrMalformed):
 		return problem(http.StatusUnprocessableEntity, strings.TrimPrefix(err.Error(), approval.ErrMalformed.Error()+": "))
-	case is(approval.ErrRefused):
+	case is(store.ErrRefused):
 		return problem(http.StatusRequestEntityTooLarge, err.Error())
-	case is(approval.ErrLimitReached):
+	case is(submit.ErrLimitReached):
 		return problem(http.StatusTooManyRequests, err.Error()).retry(5 * time.Second)
-	case is(approval.ErrDegraded):
+	case is(submit.ErrDegraded):
 		return problem(http.StatusServiceUnavailable, err.Error()).retry(5 * time.Second)
-	case is(approval.ErrPaused):
+	case is(submit.ErrPaused):
 		return problem(http.StatusServiceUnavailable, err.Error()+": retry with the same Idempotency-Key").retry(5 * time.Second)
-	case is(approval.ErrIDTaken):
+	case is(submit.ErrIDTaken):
 		return problem(http.StatusUnprocessableEntity, "this Idempotency-Key was used with another body")
-	case is(approval.ErrShortIDTaken):
+	case is(submit.ErrShortIDTaken):
 		return problem(http.StatusConflict, "the short id of this request is taken: use another Idempotency-Key")
-	case is(approval.ErrWorkspaceRefused):
+	case is(submit.ErrWorkspaceRefused):
 		return problem(http.StatusForbidden, err.Error())
 	}
 	s.logError("submit request failed", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 )
 
 // ReceiptBody is a receipt, and what it must be valid for.
@@ -44,7 +45,7 @@ type (
 )
 
 func (s *Server) receipts(api huma.API) {
-	read := []string{approval.MayRead, approval.MayRequest}
+	read := []string{apikey.MayRead, apikey.MayRequest}
 	register(api, op("verify-receipt", http.MethodPost, "/v1/receipts/verify", "Verify a receipt",
 		"A receipt of this gate that does not meet the requirements is valid: false, with the reason. A receipt that this gate has not signed is 422; one of another workspace or client is 404.",
 		read, http.StatusNotFound), s.verify)
@@ -53,19 +54,19 @@ func (s *Server) receipts(api huma.API) {
 		read, http.StatusNotFound, http.StatusConflict), s.redeem)
 }
 
-func (s *Server) verify(ctx context.Context, k *approval.APIKey, in *receiptIn) (*factsOut, error) {
+func (s *Server) verify(ctx context.Context, k *apikey.Key, in *receiptIn) (*factsOut, error) {
 	f, err := s.parseReceipt(ctx, k, &in.Body)
 	if err != nil {
 		return nil, err
 	}
 	out := &factsOut{factsOf(f)}
 	if err := s.check(&in.Body); err != nil {
-		out.Body.Valid, out.Body.Why = false, ptr(err.Error())
+		out.Body.Valid, out.Body.Why = false, new(err.Error())
 	}
 	return out, nil
 }
 
-func (s *Server) redeem(ctx context.Context, k *approval.APIKey, in *receiptIn) (*factsOut, error) {
+func (s *Server) redeem(ctx context.Context, k *apikey.Key, in *receiptIn) (*factsOut, error) {
 	in.Body.AllowExpired = false
 	f, err := s.parseReceipt(ctx, k, &in.Body)
 	if err != nil {
@@ -90,7 +91,7 @@ func (s *Server) check(p *ReceiptBody) error {
 }
 
 // parseReceipt reads a receipt of this gate, for a request that is visible to the key.
-func (s *Server) parseReceipt(ctx context.Context, k *approval.APIKey, p *ReceiptBody) (f approval.ReceiptFacts, err error) {
+func (s *Server) parseReceipt(ctx context.Context, k *apikey.Key, p *ReceiptBody) (f approval.ReceiptFacts, err error) {
 	if s.Receipts == nil {
 		return f, problem(http.StatusNotFound, "receipts are not available")
 	}

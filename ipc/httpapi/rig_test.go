@@ -21,9 +21,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/ipc/service"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -44,9 +48,9 @@ type rig struct {
 	web    *http.Client
 
 	mu      sync.Mutex
-	keys    map[string]*approval.APIKey // by hash
-	secrets map[string]string           // by name
-	grants  []approval.GrantUse
+	keys    map[string]*apikey.Key // by hash
+	secrets map[string]string      // by name
+	grants  []grant.Use
 	ws      map[string]approval.Workspace
 	logs    bytes.Buffer
 	feed    *feed
@@ -56,7 +60,7 @@ type rig struct {
 // newRig starts the server. shape may change the rig before.
 func newRig(t testing.TB, shape ...func(*rig)) *rig {
 	h := &rig{
-		t: t, keys: map[string]*approval.APIKey{}, secrets: map[string]string{},
+		t: t, keys: map[string]*apikey.Key{}, secrets: map[string]string{},
 		ws: map[string]approval.Workspace{}, feed: &feed{moved: make(chan struct{})},
 	}
 	for _, name := range []string{home, other} {
@@ -87,16 +91,16 @@ func newRig(t testing.TB, shape ...func(*rig)) *rig {
 		stop()
 		h.web.CloseIdleConnections()
 	})
-	h.newKey("agent", home, "", approval.MayRequest, approval.MayRead)
-	h.newKey("another", home, "", approval.MayRequest, approval.MayRead)
-	h.newKey("ann", home, "ann", approval.MayDecide, approval.MayRead)
-	h.newKey("bob", home, "bob", approval.MayDecide, approval.MayRead)
+	h.newKey("agent", home, "", apikey.MayRequest, apikey.MayRead)
+	h.newKey("another", home, "", apikey.MayRequest, apikey.MayRead)
+	h.newKey("ann", home, "ann", apikey.MayDecide, apikey.MayRead)
+	h.newKey("bob", home, "bob", apikey.MayDecide, apikey.MayRead)
 	return h
 }
 
 // serve wires the server to the gate. shape may change the rig.
 func (h *rig) serve(g *gate.Gate, shape []func(*rig)) {
-	h.Log.OnEntry = func(x approval.Entry) {
+	h.Log.OnEntry = func(x event.Entry) {
 		h.Policy.Learn(x)
 		h.feed.add(x)
 	}
@@ -115,7 +119,7 @@ func (h *rig) serve(g *gate.Gate, shape []func(*rig)) {
 
 func (h *rig) newKey(name, ws, owner string, scopes ...string) {
 	secret := "permesso_" + name + strings.Repeat("x", 40)
-	k := approval.NewAPIKey(secret)
+	k := apikey.New(secret)
 	k.Workspace, k.Owner, k.Scopes, k.Name, k.CreatedAt, k.CreatedBy = ws, owner, scopes, name, time.Now(), "test"
 	require.NoError(h.t, k.Check())
 	h.mu.Lock()
@@ -124,7 +128,7 @@ func (h *rig) newKey(name, ws, owner string, scopes ...string) {
 }
 
 // Key implements httpapi.Keys.
-func (h *rig) Key(hash string) (*approval.APIKey, error) {
+func (h *rig) Key(hash string) (*apikey.Key, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k, ok := h.keys[hash]
@@ -136,7 +140,7 @@ func (h *rig) Key(hash string) (*approval.APIKey, error) {
 }
 
 func (h *rig) client(name string) string {
-	return approval.NewAPIKey(h.secrets[name]).ClientID()
+	return apikey.New(h.secrets[name]).ClientID()
 }
 
 func (h *rig) revoke(name string) {
@@ -172,10 +176,10 @@ func (p rigSettings) WorkspaceInfo(name string) (service.WorkspaceInfo, bool) {
 }
 
 // GrantsIn implements httpapi.Grants.
-func (h *rig) GrantsIn(ws string) []approval.GrantUse {
+func (h *rig) GrantsIn(ws string) []grant.Use {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(h.grants), func(c approval.GrantUse) bool { return c.Workspace != ws })
+	return slices.DeleteFunc(slices.Clone(h.grants), func(c grant.Use) bool { return c.Workspace != ws })
 }
 
 // RevokeGrant implements httpapi.Grants.
@@ -199,7 +203,7 @@ func (h *rig) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.grants = append(h.grants, approval.GrantUse{Grant: *g})
+	h.grants = append(h.grants, grant.Use{Grant: *g})
 	return h.Policy.AddGrant(*g)
 }
 
@@ -249,17 +253,17 @@ func (p rigReceipts) Check(text, tool, argsSHA256 string, _ bool) error {
 
 // Redeem implements httpapi.Receipts.
 func (p rigReceipts) Redeem(ctx context.Context, f approval.ReceiptFacts, by string) error {
-	return p.Store.Create(ctx, approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
+	return p.Store.Create(ctx, approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), store.Durable)
 }
 
 // feed is an audit feed in memory.
 type feed struct {
 	mu    sync.Mutex
-	all   []approval.Entry
+	all   []event.Entry
 	moved chan struct{}
 }
 
-func (f *feed) add(e approval.Entry) {
+func (f *feed) add(e event.Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all = append(f.all, e)
@@ -268,7 +272,7 @@ func (f *feed) add(e approval.Entry) {
 }
 
 // Since implements httpapi.AuditFeed.
-func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
+func (f *feed) Since(seq int64, each func(event.Entry) error) error {
 	f.mu.Lock()
 	all := slices.Clone(f.all)
 	f.mu.Unlock()

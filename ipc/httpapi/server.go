@@ -13,26 +13,30 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
 
-// Decider writes a decision into the slot, or refuses with an *approval.Refusal. It
+// Decider writes a decision into the slot, or refuses with an *decide.Refusal. It
 // checks whether the person may decide.
 type Decider interface {
-	Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error)
+	Decide(ctx context.Context, a decide.Input) (*approval.Decision, error)
 }
 
 // Keys finds an API key by its hash. The error wraps fs.ErrNotExist if there is none. It
 // may return a revoked key, which is refused.
 type Keys interface {
-	Key(hash string) (*approval.APIKey, error)
+	Key(hash string) (*apikey.Key, error)
 }
 
 // AuditFeed is the audit log as a client may follow it.
 type AuditFeed interface {
 	// Since calls each for every durable entry after the one numbered seq, in
 	// order.
-	Since(seq int64, each func(approval.Entry) error) error
+	Since(seq int64, each func(event.Entry) error) error
 	// Moved returns the number of the newest durable entry, and a channel that is closed
 	// when there is a newer one.
 	Moved() (newest int64, moved <-chan struct{})
@@ -43,7 +47,7 @@ type AuditFeed interface {
 // Grants lists and revokes grants.
 type Grants interface {
 	// GrantsIn lists those of a workspace, the newest first.
-	GrantsIn(workspace string) []approval.GrantUse
+	GrantsIn(workspace string) []grant.Use
 	// RevokeGrant revokes one, durably. done is false if it was already revoked.
 	RevokeGrant(id, by string) (done bool, err error)
 }
@@ -74,7 +78,7 @@ type InboxResult struct {
 	Status string // approved, denied, pending
 }
 
-// Inbox is the intake of the email channel. Take refuses with an *approval.Refusal, or
+// Inbox is the intake of the email channel. Take refuses with an *decide.Refusal, or
 // with an error that wraps ErrInbox.
 type Inbox interface {
 	Take(ctx context.Context, m InboxMail) (InboxResult, error)

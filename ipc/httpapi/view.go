@@ -6,6 +6,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
@@ -51,7 +54,7 @@ func (choice) Schema(r huma.Registry) *huma.Schema {
 func (c choice) MarshalJSON() ([]byte, error) { return marshal(c.Choice) }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (c *choice) UnmarshalJSON(b []byte) error { return approval.Decode(b, &c.Choice) }
+func (c *choice) UnmarshalJSON(b []byte) error { return codec.Decode(b, &c.Choice) }
 
 // Approval is a request as a client sees it.
 type Approval struct {
@@ -97,7 +100,7 @@ func (s *Server) view(k approval.Key, st read.Story) (*Approval, error) {
 		c := st.Claim
 		a.setOrigin(k, st.Pending, c.Request, c.Ruling)
 		a.ActionType, a.ToolName = nonEmpty(c.ActionType), nonEmpty(c.ToolName)
-		a.Status, a.Execution, a.Receipt = approved, ptr(running), nonEmpty(c.Receipt)
+		a.Status, a.Execution, a.Receipt = approved, new(running), nonEmpty(c.Receipt)
 		a.setDecision(st.Decision)
 		s.setGrantCode(a, k.Workspace)
 	default:
@@ -118,7 +121,7 @@ func newApproval(k approval.Key) *Approval {
 }
 
 func (a *Approval) setPending(p *approval.Pending) {
-	a.ExpiresAt = ptr(p.ExpiresAt.Unix())
+	a.ExpiresAt = new(p.ExpiresAt.Unix())
 	a.SessionID, a.ActionType, a.ToolName = nonEmpty(p.SessionID), nonEmpty(p.ActionType), nonEmpty(p.ToolName)
 }
 
@@ -140,7 +143,7 @@ func (a *Approval) setOrigin(k approval.Key, p *approval.Pending, request approv
 // setEnd sets how a request ended.
 func (a *Approval) setEnd(st approval.Status) {
 	status, execution := outcome(st)
-	a.Status, a.Execution, a.Outcome = status, ptr(execution), ptr(string(st))
+	a.Status, a.Execution, a.Outcome = status, new(execution), new(string(st))
 }
 
 // setGrantCode sets the code of the decision that created the grant.
@@ -153,20 +156,23 @@ func (s *Server) setGrantCode(a *Approval, workspace string) {
 			continue
 		}
 		switch c.Kind {
-		case approval.GrantRule:
-			a.Decision.Choice = &Choice{Code: ptr("6")}
-		case approval.GrantSession:
-			a.Decision.Choice = &Choice{Code: ptr("2")}
-		case approval.GrantTarget:
+		case grant.Rule:
+			a.Decision.Choice = &Choice{Code: new("6")}
+		case grant.Session:
+			a.Decision.Choice = &Choice{Code: new("2")}
+		case grant.Target:
 		}
 	}
 }
 
 func (a *Approval) setDecision(d *approval.Decision) {
-	if d == nil {
-		return
+	if d != nil {
+		a.Decision.Choice = new(choiceOf(d))
 	}
-	a.Decision.Choice = &Choice{nonEmpty(d.Code), nonEmpty(d.Note), nonEmpty(d.Override), nonEmpty(d.DecidedBy), nonEmpty(d.Via)}
+}
+
+func choiceOf(d *approval.Decision) Choice {
+	return Choice{nonEmpty(d.Code), nonEmpty(d.Note), nonEmpty(d.Override), nonEmpty(d.DecidedBy), nonEmpty(d.Via)}
 }
 
 // outcome maps an exact status to the four statuses. An unknown status is denied.
@@ -188,14 +194,12 @@ func outcome(st approval.Status) (status, execution string) {
 }
 
 // clientOf is the client that holds a key.
-func (s *Server) clientOf(k *approval.APIKey) *service.Client {
+func (s *Server) clientOf(k *apikey.Key) *service.Client {
 	return &service.Client{
-		Workspace: k.Workspace, ID: k.ClientID(), Owner: k.Owner, Secret: k.Hash, All: !k.Can(approval.MayRequest),
+		Workspace: k.Workspace, ID: k.ClientID(), Owner: k.Owner, Secret: k.Hash, All: !k.Can(apikey.MayRequest),
 		StillValid: func() bool { return s.stillValid(k) },
 	}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // nonEmpty is nil for the empty string.
 func nonEmpty(s string) *string {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
 
@@ -19,7 +20,7 @@ import (
 const onePath = "/v1/approvals/"
 
 // parseWait reports whether a request waits for an end, and how long.
-func parseWait(r *http.Request, k *approval.APIKey) (id string, wait time.Duration, ok bool) {
+func parseWait(r *http.Request, k *apikey.Key) (id string, wait time.Duration, ok bool) {
 	id, ok = strings.CutPrefix(r.URL.Path, onePath)
 	bare, named := strings.CutPrefix(id, idPrefix)
 	if r.Method != http.MethodGet || !ok || !named || !approval.ValidID(bare) || !slices.ContainsFunc(readScopes(), k.Can) {
@@ -34,7 +35,7 @@ func parseWait(r *http.Request, k *approval.APIKey) (id string, wait time.Durati
 }
 
 // waitFor answers once the request has ended, or wait is over.
-func (s *Server) waitFor(w http.ResponseWriter, r *http.Request, k *approval.APIKey, id string, wait time.Duration) {
+func (s *Server) waitFor(w http.ResponseWriter, r *http.Request, k *apikey.Key, id string, wait time.Duration) {
 	stop := s.Metrics.countWaiting()
 	st, err := s.Wait(r.Context(), s.clientOf(k), bareID(id), wait, s.quit)
 	stop()

@@ -12,13 +12,15 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // gate submits requests, and cancels them for their own client.
 type gate interface {
-	Submit(ctx context.Context, k approval.Key, request []byte, from approval.Origin) (approval.SubmitResult, error)
-	Cancel(ctx context.Context, k approval.Key, from approval.Origin) (*approval.Decision, error)
+	Submit(ctx context.Context, k approval.Key, request []byte, from submit.Origin) (submit.Result, error)
+	Cancel(ctx context.Context, k approval.Key, from submit.Origin) (*approval.Decision, error)
 }
 
 // viewer reads verified documents.
@@ -87,8 +89,8 @@ type Submission struct {
 // Submit gives a request an id and submits it to the gate. If the short form of a random
 // id is taken, it draws another. The errors are those of the gate; ErrMalformed also for a
 // channel or target that the operator has not configured.
-func (s *Service) Submit(ctx context.Context, c *Client, w *Submission) (k approval.Key, t approval.SubmitResult, err error) {
-	from := approval.Origin{ClientID: c.ID, Principal: c.Owner, Fresh: w.IdempotencyKey == ""}
+func (s *Service) Submit(ctx context.Context, c *Client, w *Submission) (k approval.Key, t submit.Result, err error) {
+	from := submit.Origin{ClientID: c.ID, Principal: c.Owner, Fresh: w.IdempotencyKey == ""}
 	if from.AskOn, err = s.askOn(c, w); err != nil {
 		return k, t, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
 	}
@@ -105,7 +107,7 @@ func (s *Service) Submit(ctx context.Context, c *Client, w *Submission) (k appro
 			return k, t, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
 		}
 		t, err = s.Gate.Submit(ctx, k, b, from)
-		if !errors.Is(err, approval.ErrShortIDTaken) || !from.Fresh || try == 3 {
+		if !errors.Is(err, submit.ErrShortIDTaken) || !from.Fresh || try == 3 {
 			return k, t, err
 		}
 	}
@@ -145,7 +147,7 @@ func (s *Service) Find(ctx context.Context, c *Client, id string) (read.Story, e
 	case err != nil:
 		return read.Story{}, err
 	case !st.Exists() || !c.Sees(st.Client(c.Workspace)):
-		return read.Story{}, approval.ErrUnknown
+		return read.Story{}, decide.ErrUnknown
 	}
 	return st, nil
 }
@@ -184,7 +186,7 @@ func (s *Service) Changed(k approval.Key) { s.hub.wake(k) }
 // Cancel cancels a request of the client that is still pending, and returns what it was.
 func (s *Service) Cancel(ctx context.Context, c *Client, id string) (st read.Story, err error) {
 	if st, err = s.Find(ctx, c, id); err == nil {
-		st.Decision, err = s.Gate.Cancel(ctx, c.key(id), approval.Origin{ClientID: c.ID})
+		st.Decision, err = s.Gate.Cancel(ctx, c.key(id), submit.Origin{ClientID: c.ID})
 	}
 	return st, err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
@@ -47,9 +48,9 @@ func TestWait(t *testing.T) {
 
 		for _, c := range []*service.Client{{Workspace: "w", ID: "b"}, {Workspace: "other", ID: "a", All: true}} {
 			_, err := s.Wait(ctx, c, k.ID, time.Minute, nil)
-			require.ErrorIs(t, err, approval.ErrUnknown)
+			require.ErrorIs(t, err, decide.ErrUnknown)
 			_, err = s.Cancel(ctx, c, k.ID)
-			require.ErrorIs(t, err, approval.ErrUnknown)
+			require.ErrorIs(t, err, decide.ErrUnknown)
 		}
 		all, err := s.Waiting(ctx, &service.Client{Workspace: "w", ID: "b"})
 		require.NoError(t, err)

@@ -1,6 +1,6 @@
 // Package storetest checks that a store keeps what package gate expects of it. It is
 // test support. A store may keep a file for each document, append to a journal, or use
-// another machine: the suite sees only the methods of gate.Store.
+// another machine: the suite sees only the methods of store.Store.
 package storetest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // Workspace is the workspace of every document in the suite.
@@ -23,7 +23,7 @@ const Workspace = "w"
 // Backend is the data that several stores share, as several processes do.
 type Backend struct {
 	// Open opens one more store on the same data.
-	Open func() gate.Store
+	Open func() store.Store
 	// Agent writes a file into the requests folder.
 	Agent func(name string, b []byte)
 	// Crash loses everything that is not durable, and every lease. Stores that were
@@ -57,11 +57,11 @@ func TestStore(t *testing.T, open func(t *testing.T) *Backend) {
 	}
 }
 
-func requireRead(t *testing.T, s gate.Store, d approval.Doc, k approval.Key, want []byte) {
+func requireRead(t *testing.T, s store.Store, d approval.Doc, k approval.Key, want []byte) {
 	t.Helper()
 	b, err := s.Read(context.Background(), d, k)
 	if want == nil {
-		require.ErrorIs(t, err, approval.ErrMissing, d)
+		require.ErrorIs(t, err, store.ErrMissing, d)
 		return
 	}
 	require.NoError(t, err, d)
@@ -72,14 +72,14 @@ func testDocuments(t *testing.T, b *Backend) {
 	ctx, s := context.Background(), b.Open()
 	for _, d := range documents {
 		requireRead(t, s, d, first, nil)
-		require.NoError(t, s.Create(ctx, d, first, text, approval.Durable))
+		require.NoError(t, s.Create(ctx, d, first, text, store.Durable))
 		requireRead(t, s, d, first, text)
 		requireRead(t, b.Open(), d, first, text)
-		for _, how := range []approval.WriteMode{approval.Durable, approval.Volatile} {
-			require.ErrorIs(t, s.Create(ctx, d, first, other, how), approval.ErrExists, d)
+		for _, how := range []store.Mode{store.Durable, store.Volatile} {
+			require.ErrorIs(t, s.Create(ctx, d, first, other, how), store.ErrExists, d)
 		}
 		requireRead(t, s, d, first, text)
-		require.NoError(t, s.Create(ctx, d, first, other, approval.Replace))
+		require.NoError(t, s.Create(ctx, d, first, other, store.Replace))
 		requireRead(t, s, d, first, other)
 		require.NoError(t, s.Confirm(ctx, d, first))
 		requireRead(t, s, d, second, nil)
@@ -88,7 +88,7 @@ func testDocuments(t *testing.T, b *Backend) {
 		require.NoError(t, s.Remove(ctx, d, first))
 		requireRead(t, s, d, first, nil)
 		require.NoError(t, s.Remove(ctx, d, first), "a missing document is no error")
-		require.NoError(t, s.Create(ctx, d, first, other, approval.Volatile), "a removed name is free")
+		require.NoError(t, s.Create(ctx, d, first, other, store.Volatile), "a removed name is free")
 	}
 	require.NoError(t, s.Probe(ctx))
 	release, err := s.Reserve(ctx, 1<<10)
@@ -98,13 +98,13 @@ func testDocuments(t *testing.T, b *Backend) {
 
 // testExclusive lets several processes create one document. One of them succeeds.
 func testExclusive(t *testing.T, b *Backend) {
-	stores := []gate.Store{b.Open(), b.Open(), b.Open()}
+	stores := []store.Store{b.Open(), b.Open(), b.Open()}
 	for _, d := range documents {
 		errs := make([]error, 9)
 		var wg sync.WaitGroup
 		for i := range errs {
 			wg.Go(func() {
-				errs[i] = stores[i%len(stores)].Create(context.Background(), d, first, []byte{byte('0' + i)}, approval.Durable)
+				errs[i] = stores[i%len(stores)].Create(context.Background(), d, first, []byte{byte('0' + i)}, store.Durable)
 			})
 		}
 		wg.Wait()
@@ -112,7 +112,7 @@ func testExclusive(t *testing.T, b *Backend) {
 		require.GreaterOrEqual(t, winner, 0, "%v", errs)
 		for i, err := range errs {
 			if i != winner {
-				require.ErrorIs(t, err, approval.ErrExists)
+				require.ErrorIs(t, err, store.ErrExists)
 			}
 		}
 		requireRead(t, stores[0], d, first, []byte{byte('0' + winner)})
@@ -122,19 +122,19 @@ func testExclusive(t *testing.T, b *Backend) {
 func testAlongside(t *testing.T, b *Backend) {
 	ctx, s := context.Background(), b.Open()
 	runs := 0
-	require.NoError(t, s.Create(ctx, approval.DocClaim, first, text, approval.Durable, func() error { runs++; return nil }))
+	require.NoError(t, s.Create(ctx, approval.DocClaim, first, text, store.Durable, func() error { runs++; return nil }))
 	require.Equal(t, 1, runs)
 	boom := errors.New("boom")
-	require.ErrorIs(t, s.Create(ctx, approval.DocClaim, second, text, approval.Durable, func() error { return boom }), boom)
+	require.ErrorIs(t, s.Create(ctx, approval.DocClaim, second, text, store.Durable, func() error { return boom }), boom)
 }
 
 // testCancellation checks that an ended context stops a write before it begins, and not
 // in its middle.
 func testCancellation(t *testing.T, b *Backend) {
 	s := b.Open()
-	require.NoError(t, s.Create(context.Background(), approval.DocRecord, second, text, approval.Durable))
+	require.NoError(t, s.Create(context.Background(), approval.DocRecord, second, text, store.Durable))
 	ctx, cancel := context.WithCancel(context.Background())
-	require.NoError(t, s.Create(ctx, approval.DocClaim, first, text, approval.Durable, func() error { cancel(); return nil }))
+	require.NoError(t, s.Create(ctx, approval.DocClaim, first, text, store.Durable, func() error { cancel(); return nil }))
 	requireRead(t, s, approval.DocClaim, first, text)
 
 	_, _, stageErr := s.Stage(ctx, first, text)
@@ -146,7 +146,7 @@ func testCancellation(t *testing.T, b *Backend) {
 	_, oldErr := s.OlderThan(ctx, approval.DocRecord, Workspace, time.Now())
 	_, _, refusalsErr := s.RefusalsOlderThan(ctx, Workspace, time.Now(), true)
 	for what, err := range map[string]error{
-		"Create": s.Create(ctx, approval.DocPending, first, text, approval.Durable),
+		"Create": s.Create(ctx, approval.DocPending, first, text, store.Durable),
 		"Remove": s.Remove(ctx, approval.DocRecord, second),
 		"Sync":   s.Sync(ctx, approval.DocRecord, Workspace), "Refuse": s.Refuse(ctx, Workspace, "x", "why"),
 		"RemoveStray": s.RemoveStray(ctx, Workspace, "x"), "Probe": s.Probe(ctx),
@@ -205,7 +205,7 @@ func testFolders(t *testing.T, b *Backend) {
 		require.Empty(t, append(ids, strays...))
 	}
 	for _, d := range documents {
-		require.NoError(t, s.Create(ctx, d, first, text, approval.Durable))
+		require.NoError(t, s.Create(ctx, d, first, text, store.Durable))
 	}
 	for _, d := range []approval.Doc{approval.DocPending, approval.DocDecision, approval.DocRecord} {
 		ids, _, err = s.List(ctx, d, Workspace)
@@ -220,7 +220,7 @@ func testFolders(t *testing.T, b *Backend) {
 func testRetention(t *testing.T, b *Backend) {
 	ctx, s := context.Background(), b.Open()
 	old, young := time.Now().Add(-100*365*24*time.Hour), time.Now().Add(time.Hour)
-	require.NoError(t, s.Create(ctx, approval.DocRecord, first, text, approval.Durable))
+	require.NoError(t, s.Create(ctx, approval.DocRecord, first, text, store.Durable))
 	require.NoError(t, s.Refuse(ctx, Workspace, "name", "why"))
 	sizes, err := s.OlderThan(ctx, approval.DocRecord, Workspace, young)
 	require.NoError(t, err)
@@ -243,11 +243,11 @@ func testLease(t *testing.T, b *Backend) {
 	ctx, one, two := context.Background(), b.Open(), b.Open()
 	release, err := one.Lease(ctx)
 	require.NoError(t, err)
-	for _, s := range []gate.Store{one, two} {
+	for _, s := range []store.Store{one, two} {
 		_, err = s.Lease(ctx)
-		require.ErrorIs(t, err, approval.ErrUnavailable)
+		require.ErrorIs(t, err, store.ErrUnavailable)
 	}
-	require.NoError(t, two.Create(ctx, approval.DocDecision, first, text, approval.Durable), "a decision needs no lease")
+	require.NoError(t, two.Create(ctx, approval.DocDecision, first, text, store.Durable), "a decision needs no lease")
 	require.NoError(t, release())
 	release, err = two.Lease(ctx)
 	require.NoError(t, err)
@@ -260,8 +260,8 @@ func testCrash(t *testing.T, b *Backend) {
 	_, err := s.Lease(ctx)
 	require.NoError(t, err)
 	for _, d := range documents {
-		require.NoError(t, s.Create(ctx, d, first, text, approval.Durable))
-		require.NoError(t, s.Create(ctx, d, second, text, approval.Durable))
+		require.NoError(t, s.Create(ctx, d, first, text, store.Durable))
+		require.NoError(t, s.Create(ctx, d, second, text, store.Durable))
 	}
 	show, _, err := s.Stage(ctx, first, text)
 	require.NoError(t, err)
@@ -284,7 +284,7 @@ func testCrash(t *testing.T, b *Backend) {
 
 	// What the lease found visible stays.
 	require.NoError(t, release())
-	require.NoError(t, s.Create(ctx, approval.DocDecision, second, text, approval.Volatile))
+	require.NoError(t, s.Create(ctx, approval.DocDecision, second, text, store.Volatile))
 	_, err = b.Open().Lease(ctx)
 	require.NoError(t, err)
 	b.Crash()

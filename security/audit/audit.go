@@ -35,8 +35,10 @@
 package audit
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -48,7 +50,8 @@ import (
 	"github.com/spf13/afero"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // FS is the file system of the log.
@@ -63,7 +66,7 @@ type FS interface {
 // ErrBroken says that a new segment's name could not be made durable. That is not
 // retried: the log accepts no more entries until it is opened again. Any other
 // failure is retried, on a new file, by the next Append or Sync.
-var ErrBroken = fmt.Errorf("the audit log cannot be written: %w", approval.ErrRestart)
+var ErrBroken = fmt.Errorf("the audit log cannot be written: %w", store.ErrRestart)
 
 var errClosed = errors.New("the audit log is closed")
 
@@ -78,7 +81,7 @@ const (
 type Log struct {
 	// OnEntry is called for every entry, in the log's order and before the entry is
 	// durable. It must not call the log. Set it before the first entry.
-	OnEntry func(approval.Entry)
+	OnEntry func(event.Entry)
 
 	fs  FS
 	dir string
@@ -99,21 +102,16 @@ type Log struct {
 	unsynced    []byte     // the lines after it, for a new segment
 	lastTried   int64      // size of the last checkpoint tried
 	lastTriedAt time.Time
-	tree        tree           // over the durable lines; only if the log is signed
-	leaves      []tlog.Hash    // of the lines after them
-	foundAtOpen approval.Entry // the last entry at Open
-	stopped     error          // ErrBroken or errClosed
+	tree        tree        // over the durable lines; only if the log is signed
+	leaves      []tlog.Hash // of the lines after them
+	foundAtOpen event.Entry // the last entry at Open
+	stopped     error       // ErrBroken or errClosed
 }
 
-// Open opens the log in dir, an existing folder, and makes its content durable. The
-// caller holds HOME/lock. A nil now is time.Now. Nothing is signed.
-func Open(fsys FS, dir string, now func() time.Time) (*Log, error) {
-	return OpenSigned(fsys, dir, now, Keys{})
-}
-
-// OpenSigned is Open for a log that is signed: by Checkpoint, by Close, and every
-// five seconds if there are 256 new entries. If the log is shorter than its newest
-// checkpoint, the error wraps ErrDamaged.
+// OpenSigned opens the log in dir, an existing folder, and makes its content durable. The
+// caller holds HOME/lock. A nil now is time.Now. The log is signed by Checkpoint, by Close,
+// and every five seconds if there are 256 new entries; with the zero Keys it is not. If the
+// log is shorter than its newest checkpoint, the error wraps ErrDamaged.
 func OpenSigned(fsys FS, dir string, now func() time.Time, keys Keys) (*Log, error) {
 	if now == nil {
 		now = time.Now
@@ -189,7 +187,7 @@ func (l *Log) recover(f afero.File) (complete bool, err error) {
 
 // Append writes e and returns when it is durable. After an error the entry may or
 // may not be in the log, and the caller must not run the action.
-func (l *Log) Append(e approval.Entry) error {
+func (l *Log) Append(e event.Entry) error {
 	seq, err := l.write(e)
 	if err == nil {
 		err = l.sync(seq)
@@ -202,7 +200,7 @@ func (l *Log) Append(e approval.Entry) error {
 
 // Note writes e without waiting for the disk. The next Append, Sync or Close makes
 // it durable, and returns the error if it could not be written.
-func (l *Log) Note(e approval.Entry) {
+func (l *Log) Note(e event.Entry) {
 	if seq, err := l.write(e); err == nil && l.full() {
 		_ = l.sync(seq) // the next Append returns the error
 	}
@@ -226,7 +224,7 @@ func (l *Log) Sync() error {
 }
 
 // FoundAtOpen returns the newest entry at Open. Its Seq is 0 if there was none.
-func (l *Log) FoundAtOpen() approval.Entry { return l.foundAtOpen }
+func (l *Log) FoundAtOpen() event.Entry { return l.foundAtOpen }
 
 // Close makes all noted entries durable, signs the log and closes it.
 func (l *Log) Close() error {
@@ -249,7 +247,7 @@ func (l *Log) Close() error {
 
 // write numbers the entry and writes its line, if there is an open segment. After a
 // failed write the next sync begins a new segment with the line.
-func (l *Log) write(e approval.Entry) (seq int64, err error) {
+func (l *Log) write(e event.Entry) (seq int64, err error) {
 	if e.Time.IsZero() {
 		e.Time = l.now()
 	}
@@ -379,28 +377,33 @@ func (l *Log) syncName() error {
 	return l.stopped
 }
 
-// create makes the next segment. It appears atomically, with all of lines.
+// create makes the next segment, with all of lines.
 func (l *Log) create(lines []byte) (afero.File, error) {
-	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL | os.O_APPEND
-	f, err := l.fs.OpenFile(l.temp(), flags, 0o600)
-	if errors.Is(err, fs.ErrExist) { // left by an earlier attempt
-		if err = l.fs.Remove(l.temp()); err == nil {
-			f, err = l.fs.OpenFile(l.temp(), flags, 0o600)
-		}
+	return create(l.fs, l.temp(), bytes.NewReader(lines), func() error {
+		return l.fs.RenameNoReplace(l.temp(), segmentPath(l.dir, l.segment+1))
+	})
+}
+
+// create makes a file under a temporary name, syncs it, and calls rename: so it appears
+// atomically. It returns the file, open for appending.
+func create(fsys FS, temp string, content io.Reader, rename func() error) (afero.File, error) {
+	if err := fsys.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) { // of an earlier attempt
+		return nil, err
 	}
+	f, err := fsys.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	_, err = f.Write(lines)
+	_, err = io.Copy(f, content)
 	if err == nil {
 		err = f.Sync()
 	}
 	if err == nil {
-		err = l.fs.RenameNoReplace(l.temp(), segmentPath(l.dir, l.segment+1))
+		err = rename()
 	}
 	if err != nil {
 		f.Close()
-		l.fs.Remove(l.temp())
+		fsys.Remove(temp)
 		return nil, err
 	}
 	return f, nil

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -42,19 +42,19 @@ func newDisk(t testing.TB) *crashfs.Disk {
 
 func open(t testing.TB, fsys audit.FS) *audit.Log {
 	t.Helper()
-	l, err := audit.Open(fsys, dir, clock)
+	l, err := audit.OpenSigned(fsys, dir, clock, audit.Keys{})
 	require.NoError(t, err)
 	return l
 }
 
-func entry(n int) approval.Entry {
-	return approval.Entry{Event: approval.EventExecuted, RequestID: fmt.Sprintf("%016x", n)}
+func entry(n int) event.Entry {
+	return event.Entry{Event: event.Executed, RequestID: fmt.Sprintf("%016x", n)}
 }
 
-func entries(t testing.TB, fsys afero.Fs) []approval.Entry {
+func entries(t testing.TB, fsys afero.Fs) []event.Entry {
 	t.Helper()
-	var all []approval.Entry
-	require.NoError(t, audit.Entries(fsys, dir, func(e approval.Entry) error {
+	var all []event.Entry
+	require.NoError(t, audit.Entries(fsys, dir, func(e event.Entry) error {
 		all = append(all, e)
 		return nil
 	}))
@@ -64,7 +64,7 @@ func entries(t testing.TB, fsys afero.Fs) []approval.Entry {
 	return all
 }
 
-func ids(all []approval.Entry) string {
+func ids(all []event.Entry) string {
 	var b strings.Builder
 	for _, e := range all {
 		b.WriteString(strings.TrimLeft(e.RequestID, "0") + " ")
@@ -74,15 +74,15 @@ func ids(all []approval.Entry) string {
 
 func TestFormat(t *testing.T) {
 	home := t.TempDir()
-	l, err := audit.Open(ipc.OS(), home, clock)
+	l, err := audit.OpenSigned(ipc.OS(), home, clock, audit.Keys{})
 	require.NoError(t, err)
-	full := approval.Entry{
-		Seq: 99, Time: clock().Add(time.Millisecond).In(time.FixedZone("CET", 3600)), Event: approval.EventApproved,
+	full := event.Entry{
+		Seq: 99, Time: clock().Add(time.Millisecond).In(time.FixedZone("CET", 3600)), Event: event.Approved,
 		Workspace: "personal", Tool: "x_post", RequestID: "a7f3b2c1d4e5f6a7", By: "ricardo", ByID: "123456789",
 		Via: "telegram", Rule: "r", Reason: "perché no", ReceiptSHA256: "ab", Detail: "d", Taints: []string{"secret"},
 	}
 	require.NoError(t, l.Append(full))
-	require.NoError(t, l.Append(approval.Entry{Event: approval.EventStopped}))
+	require.NoError(t, l.Append(event.Entry{Event: event.Stopped}))
 	require.NoError(t, l.Close())
 
 	b, err := os.ReadFile(filepath.Join(home, "log.jsonl"))
@@ -96,9 +96,9 @@ func TestFormat(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fs.FileMode(0o600), info.Mode())
 
-	var first approval.Entry
+	var first event.Entry
 	stop := errors.New("enough")
-	err = audit.Entries(ipc.OS(), home, func(e approval.Entry) error { first = e; return stop })
+	err = audit.Entries(ipc.OS(), home, func(e event.Entry) error { first = e; return stop })
 	require.ErrorIs(t, err, stop, "the caller may stop")
 	full.Seq, full.Time = 1, full.Time.UTC()
 	require.Equal(t, full, first, "and the log assigns the number")
@@ -113,8 +113,8 @@ func TestTextCannotForgeLines(t *testing.T) {
 		"\x1b[2J", "\u009b2J", "\x00", "\u202e", "\u200b", "\U0001f600", "\ufeff", "\x7f", strings.Repeat("\n", 5000),
 	}
 	for _, s := range evil {
-		require.NoError(t, l.Append(approval.Entry{
-			Event: approval.EventMalformed, Workspace: s, Tool: s, Reason: s, Detail: s, Taints: []string{s},
+		require.NoError(t, l.Append(event.Entry{
+			Event: event.Malformed, Workspace: s, Tool: s, Reason: s, Detail: s, Taints: []string{s},
 		}))
 	}
 	file := disk.Files()[dir+"/log.jsonl"]
@@ -123,7 +123,7 @@ func TestTextCannotForgeLines(t *testing.T) {
 		require.True(t, c == '\n' || c >= ' ' && c <= '~', "only printable ASCII: %#x", c)
 	}
 	for i, e := range entries(t, p) {
-		require.Equal(t, approval.EventMalformed, e.Event)
+		require.Equal(t, event.Malformed, e.Event)
 		require.Empty(t, e.By)
 		if len(evil[i]) <= 4096 {
 			require.Equal(t, evil[i], e.Reason)
@@ -136,8 +136,8 @@ func TestInvalidAndLongValues(t *testing.T) {
 	p := newDisk(t).Process("daemon")
 	l := open(t, p)
 	taints := []string{strings.Repeat("t", 5000)}
-	require.NoError(t, l.Append(approval.Entry{
-		Event: approval.EventMalformed, Reason: "a\xff\xfeb", Detail: strings.Repeat("é", 4000), Taints: taints,
+	require.NoError(t, l.Append(event.Entry{
+		Event: event.Malformed, Reason: "a\xff\xfeb", Detail: strings.Repeat("é", 4000), Taints: taints,
 	}))
 	e := entries(t, p)[0]
 	require.Equal(t, "a\ufffd\ufffdb", e.Reason)
@@ -151,8 +151,8 @@ func TestEntriesRoundTrip(t *testing.T) {
 	l := open(t, p)
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		want := approval.Entry{
-			Time: time.Unix(rapid.Int64Range(0, 1<<34).Draw(rt, "sec"), 12345).UTC(), Event: approval.EventDenied,
+		want := event.Entry{
+			Time: time.Unix(rapid.Int64Range(0, 1<<34).Draw(rt, "sec"), 12345).UTC(), Event: event.Denied,
 			Reason: rapid.String().Draw(rt, "reason"), By: rapid.String().Draw(rt, "by"),
 			Taints: rapid.SliceOfN(rapid.String(), 1, 3).Draw(rt, "taints"),
 		}
@@ -235,7 +235,7 @@ func TestCallersShareFsyncs(t *testing.T) {
 
 func TestConcurrentWriters(t *testing.T) {
 	home := t.TempDir()
-	l, err := audit.Open(ipc.OS(), home, nil)
+	l, err := audit.OpenSigned(ipc.OS(), home, nil, audit.Keys{})
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	for range 8 {
@@ -251,7 +251,7 @@ func TestConcurrentWriters(t *testing.T) {
 	wg.Wait()
 	require.NoError(t, l.Close())
 	seq := int64(0)
-	require.NoError(t, audit.Entries(ipc.OS(), home, func(e approval.Entry) error {
+	require.NoError(t, audit.Entries(ipc.OS(), home, func(e event.Entry) error {
 		seq++
 		require.Equal(t, seq, e.Seq)
 		require.WithinDuration(t, time.Now(), e.Time, time.Minute, "nil means time.Now")
@@ -296,7 +296,7 @@ func TestNotesAreBounded(t *testing.T) {
 
 func TestLongSegmentIsRotated(t *testing.T) {
 	home := t.TempDir()
-	l, err := audit.Open(ipc.OS(), home, clock)
+	l, err := audit.OpenSigned(ipc.OS(), home, clock, audit.Keys{})
 	require.NoError(t, err)
 	e := entry(1)
 	e.Detail = strings.Repeat("x", 4000)
@@ -307,11 +307,11 @@ func TestLongSegmentIsRotated(t *testing.T) {
 	require.NoError(t, l.Append(entry(3)))
 	require.NoError(t, l.Close())
 
-	l, err = audit.Open(ipc.OS(), home, clock)
+	l, err = audit.OpenSigned(ipc.OS(), home, clock, audit.Keys{})
 	require.NoError(t, err)
 	require.NoError(t, l.Append(entry(4)))
 	n := 0
-	require.NoError(t, audit.Entries(ipc.OS(), home, func(approval.Entry) error { n++; return nil }))
+	require.NoError(t, audit.Entries(ipc.OS(), home, func(event.Entry) error { n++; return nil }))
 	require.Equal(t, 4203, n)
 	info, err := os.Stat(filepath.Join(home, "log.jsonl"))
 	require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/afero"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // Backwards calls each for the entries in dir, newest first, until it returns an
@@ -24,7 +24,7 @@ import (
 // Backwards checks only the lines that it decodes; Entries and Check check all. It
 // reads one segment at a time into memory. An error that wraps ErrDamaged comes
 // after all entries that follow the damage.
-func Backwards(fsys afero.Fs, dir string, keep func(line []byte) bool, each func(approval.Entry) error) error {
+func Backwards(fsys afero.Fs, dir string, keep func(line []byte) bool, each func(event.Entry) error) error {
 	all, err := segments(fsys, dir)
 	if err != nil {
 		return fmt.Errorf("read audit log: %w", err)
@@ -57,7 +57,7 @@ func Backwards(fsys afero.Fs, dir string, keep func(line []byte) bool, each func
 // newest, but enough to use all processors.
 const batch = 4096
 
-func (l *lines) each(buf []byte, starts []int, keep func([]byte) bool, each func(approval.Entry) error) error {
+func (l *lines) each(buf []byte, starts []int, keep func([]byte) bool, each func(event.Entry) error) error {
 	for to := len(starts) - 1; to > 0; {
 		from := max(to-batch, 0)
 		list := l.decode(buf, starts[from:to+1], keep)
@@ -78,7 +78,7 @@ func (l *lines) each(buf []byte, starts []int, keep func([]byte) bool, each func
 
 // decoded is the result of decoding one line.
 type decoded struct {
-	entry approval.Entry
+	entry event.Entry
 	kept  bool
 	err   error
 }
@@ -202,7 +202,7 @@ func (c interner) intern(b []byte) string {
 
 // fastDecode decodes a line without escapes in encode's form, which nearly every
 // line has, much faster than decode. It returns false for other lines.
-func (c interner) fastDecode(line []byte, e *approval.Entry) bool {
+func (c interner) fastDecode(line []byte, e *event.Entry) bool {
 	seq, ok := seqOf(line)
 	if !ok || bytes.IndexByte(line, '\\') >= 0 {
 		return false
@@ -243,7 +243,7 @@ func member(s []byte) (name, value, rest []byte, ok bool) {
 
 // set sets a field. It returns false for duplicate names and values that are not
 // strings: decode handles those.
-func (c interner) set(e *approval.Entry, name, value []byte) bool {
+func (c interner) set(e *event.Entry, name, value []byte) bool {
 	if string(name) == "time" {
 		first := e.Time.IsZero()
 		return first && e.Time.UnmarshalText(value) == nil

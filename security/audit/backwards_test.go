@@ -12,15 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
 // backwards returns the entries of Backwards, oldest first.
-func backwards(t testing.TB, fsys afero.Fs, dir string) (all []approval.Entry, err error) {
+func backwards(t testing.TB, fsys afero.Fs, dir string) (all []event.Entry, err error) {
 	t.Helper()
-	err = audit.Backwards(fsys, dir, nil, func(e approval.Entry) error {
+	err = audit.Backwards(fsys, dir, nil, func(e event.Entry) error {
 		all = append(all, e)
 		return nil
 	})
@@ -38,9 +38,9 @@ func TestBackwardsEqualsEntries(t *testing.T) {
 		p := disk.Process("daemon")
 		l := open(t, p)
 		for range rapid.IntRange(1, 5).Draw(rt, "n") {
-			e := approval.Entry{
+			e := event.Entry{
 				Time:  time.Unix(rapid.Int64Range(0, 1<<34).Draw(rt, "sec"), rapid.Int64Range(0, 999_999_999).Draw(rt, "nsec")).UTC(),
-				Event: approval.EventDenied,
+				Event: event.Denied,
 			}
 			fields := []*string{
 				&e.Workspace, &e.Tool, &e.Capability, &e.Target, &e.ActionType, &e.RequestID, &e.ClientID, &e.SessionID, &e.By, &e.ByID,
@@ -139,7 +139,7 @@ func TestBackwardsKeep(t *testing.T) {
 	seen := 0
 	err := audit.Backwards(disk.Process("reader"), dir,
 		func(l []byte) bool { return !strings.Contains(string(l), "not decoded") },
-		func(approval.Entry) error {
+		func(event.Entry) error {
 			if seen++; seen == 2 {
 				return stop
 			}
@@ -152,7 +152,7 @@ func TestBackwardsKeep(t *testing.T) {
 // More lines than a batch, over more than one segment.
 func TestBackwardsLongLog(t *testing.T) {
 	home := t.TempDir()
-	l, err := audit.Open(ipc.OS(), home, clock)
+	l, err := audit.OpenSigned(ipc.OS(), home, clock, audit.Keys{})
 	require.NoError(t, err)
 	e := entry(1)
 	e.Detail = strings.Repeat("x", 1500)

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // Keys sign and verify checkpoints. The zero Keys sign none.
@@ -185,7 +185,7 @@ func readEnd(fsys afero.Fs, path string, known note.Verifiers) (fileEnd, error) 
 		why, b = err, b[:begin]
 	}
 	if why != nil {
-		return fileEnd{}, approval.WithHint(fmt.Errorf("%w: %s: %w", ErrDamaged, path, why),
+		return fileEnd{}, hints.Add(fmt.Errorf("%w: %s: %w", ErrDamaged, path, why),
 			"if the key was replaced on purpose, move that file away: the log is signed again")
 	}
 	return end, nil
@@ -245,7 +245,7 @@ func (s *checkpointWriter) open() (afero.File, error) {
 	path := filepath.Join(s.dir, checkpointFile)
 	info, err := s.fs.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s.create(path, nil)
+		return s.create(path, strings.NewReader(""))
 	}
 	if err != nil {
 		return nil, err
@@ -261,35 +261,15 @@ func (s *checkpointWriter) open() (afero.File, error) {
 	return s.create(path, io.LimitReader(old, s.good))
 }
 
-// create makes the file, replacing an existing one. It appears atomically and is
-// durable.
+// create makes the file durable, replacing an existing one.
 func (s *checkpointWriter) create(path string, content io.Reader) (afero.File, error) {
 	temp := filepath.Join(s.dir, ".checkpoints.new")
-	if err := s.fs.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	f, err := s.fs.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if content != nil {
-		_, err = io.Copy(f, content)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err == nil {
-		err = s.fs.Rename(temp, path)
-	}
-	if err == nil {
-		err = s.fs.SyncDir(s.dir)
-	}
-	if err != nil {
-		f.Close()
-		s.fs.Remove(temp)
-		return nil, err
-	}
-	return f, nil
+	return create(s.fs, temp, content, func() error {
+		if err := s.fs.Rename(temp, path); err != nil {
+			return err
+		}
+		return s.fs.SyncDir(s.dir)
+	})
 }
 
 func (s *checkpointWriter) close() {

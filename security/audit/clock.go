@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/afero"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 var errStop = errors.New("enough")
@@ -38,7 +38,7 @@ func (l *ClockJump) Error() string {
 // notice the error. The error is a *ClockJump, or of reading.
 func CheckClock(fsys afero.Fs, dir string, now time.Time) error {
 	after, leap := now, &ClockJump{To: now}
-	err := Backwards(fsys, dir, nil, func(e approval.Entry) error {
+	err := Backwards(fsys, dir, nil, func(e event.Entry) error {
 		if after.Sub(e.Time) > maxPause {
 			leap = &ClockJump{From: e.Time, To: after}
 			return errStop

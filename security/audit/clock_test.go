@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -33,7 +33,7 @@ func TestSteady(t *testing.T) {
 		p := newDisk(t).Process("daemon")
 		l := open(t, p)
 		for _, after := range c.entries {
-			l.Note(approval.Entry{Event: approval.EventStarted, Time: clock().Add(after)})
+			l.Note(event.Entry{Event: event.Started, Time: clock().Add(after)})
 		}
 		require.NoError(t, l.Close())
 		err := audit.CheckClock(p, dir, clock().Add(c.now))

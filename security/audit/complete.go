@@ -5,13 +5,13 @@ import (
 	"math"
 	"strings"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // Complete adds the entries of want that the log lacks, in their order, and returns
 // their number: a crash may lose noted entries. It searches the complete log, so no
 // entry is added twice. Call it before anything is written.
-func (l *Log) Complete(want []approval.Entry) (added int, err error) {
+func (l *Log) Complete(want []event.Entry) (added int, err error) {
 	missing := map[string]bool{}
 	for _, e := range want {
 		missing[factKey(e)] = true
@@ -50,7 +50,7 @@ func (l *Log) removeLogged(missing map[string]bool) error {
 		if i == len(all)-1 {
 			end = l.seq + 1 // torn lines after it do not count
 		}
-		_, err = w.segment(place{segment: all[i], seq: first}, stop, end, func(_ []byte, e approval.Entry, _ place) error {
+		_, err = w.segment(place{segment: all[i], seq: first}, stop, end, func(_ []byte, e event.Entry, _ place) error {
 			delete(missing, factKey(e))
 			return nil
 		})
@@ -64,15 +64,15 @@ func (l *Log) removeLogged(missing map[string]bool) error {
 
 // factKey is equal for two entries about the same fact: a request has one end, and
 // one claim for each receipt.
-func factKey(e approval.Entry) string {
+func factKey(e event.Entry) string {
 	kind, more := "end", ""
 	switch e.Event {
-	case approval.EventApproved, approval.EventAutoApproved:
+	case event.Approved, event.AutoApproved:
 		kind, more = "claim", e.ReceiptSHA256
-	case approval.EventExecuted, approval.EventReleased, approval.EventFailed, approval.EventInterrupted,
-		approval.EventDenied, approval.EventDeniedByUser, approval.EventAutoRejected, approval.EventExpired,
-		approval.EventCancelled, approval.EventRequestMore, approval.EventOverridden, approval.EventAnswered,
-		approval.EventMalformed:
+	case event.Executed, event.Released, event.Failed, event.Interrupted,
+		event.Denied, event.DeniedByUser, event.AutoRejected, event.Expired,
+		event.Cancelled, event.RequestMore, event.Overridden, event.Answered,
+		event.Malformed:
 	default:
 		kind, more = string(e.Event), e.Detail
 	}

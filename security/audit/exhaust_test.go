@@ -17,6 +17,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -59,9 +60,9 @@ func makeGoodLog(t testing.TB) *goodLog {
 	l, err := audit.OpenSigned(disk.Process("daemon"), dir, clock, g.keys)
 	require.NoError(t, err)
 	for n := 1; n <= goodEntries; n++ {
-		e := approval.Entry{Event: approval.EventExecuted, RequestID: fmt.Sprintf("%08x", n), By: "é\"\\"}
+		e := event.Entry{Event: event.Executed, RequestID: fmt.Sprintf("%08x", n), By: "é\"\\"}
 		if n%receiptEach == 0 {
-			e.Event, e.ReceiptSHA256 = approval.EventApproved, approval.Digest([]byte(strconv.Itoa(n)))
+			e.Event, e.ReceiptSHA256 = event.Approved, approval.Digest([]byte(strconv.Itoa(n)))
 			g.receipts[e.ReceiptSHA256] = int64(n)
 		}
 		l.Note(e)

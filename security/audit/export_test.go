@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/afero"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // Snapshots are the states of one verification before each line. A change is not
@@ -30,7 +30,7 @@ func TakeSnapshots(c *Check) (*Snapshots, error) {
 	}
 	keep(place{segment: 1, seq: 1})
 	w := &walk{fs: a.FS, dir: a.Dir, left: a.left}
-	err = w.lines(a.all, s.places[0], math.MaxInt64, func(line []byte, e approval.Entry, next place) error {
+	err = w.lines(a.all, s.places[0], math.MaxInt64, func(line []byte, e event.Entry, next place) error {
 		err := a.line(line, e, next)
 		keep(next)
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // maxValue is how many bytes of one value are logged. The record has the complete
@@ -21,7 +21,7 @@ const maxValue = 4096
 // texts are the indices of an entry's fields that are text, by their names in JSON.
 var texts = func() map[string]int {
 	byName := map[string]int{}
-	for f := range reflect.TypeFor[approval.Entry]().Fields() {
+	for f := range reflect.TypeFor[event.Entry]().Fields() {
 		if f.Type.Kind() == reflect.String {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			byName[name] = f.Index[0]
@@ -31,7 +31,7 @@ var texts = func() map[string]int {
 }()
 
 // encode encodes an entry as one line of ASCII.
-func encode(e approval.Entry) ([]byte, error) {
+func encode(e event.Entry) ([]byte, error) {
 	e.Time = e.Time.UTC()
 	fields := reflect.ValueOf(&e).Elem()
 	for _, i := range texts {
@@ -77,10 +77,10 @@ func ascii(b []byte) []byte {
 }
 
 // decode reads one line without its line feed.
-func decode(line []byte) (approval.Entry, error) {
-	var e approval.Entry
+func decode(line []byte) (event.Entry, error) {
+	var e event.Entry
 	if err := json.Unmarshal(line, &e, json.RejectUnknownMembers(true)); err != nil {
-		return approval.Entry{}, fmt.Errorf("decode entry: %w", err)
+		return event.Entry{}, fmt.Errorf("decode entry: %w", err)
 	}
 	return e, nil
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // Proof proves to a verifier with the public key that an entry is in a log. It holds
@@ -51,24 +51,24 @@ func ParseProof(b []byte) (*Proof, error) {
 }
 
 // Verify checks the signature and the path from the entry to the root.
-func (p *Proof) Verify(known note.Verifiers) (approval.Entry, *Checkpoint, error) {
+func (p *Proof) Verify(known note.Verifiers) (event.Entry, *Checkpoint, error) {
 	c, err := ParseCheckpoint(p.Checkpoint, known)
 	if err != nil {
-		return approval.Entry{}, nil, fmt.Errorf("%w: %w", ErrNotProven, err)
+		return event.Entry{}, nil, fmt.Errorf("%w: %w", ErrNotProven, err)
 	}
 	if err := tlog.CheckRecord(p.Hashes, c.Size, c.Root, p.Index, leafHash([]byte(p.Entry))); err != nil {
-		return approval.Entry{}, nil, fmt.Errorf("%w: %w", ErrNotProven, err)
+		return event.Entry{}, nil, fmt.Errorf("%w: %w", ErrNotProven, err)
 	}
 	e, err := decode([]byte(p.Entry))
 	if err != nil || e.Seq != p.Index+1 {
-		return approval.Entry{}, nil, fmt.Errorf("%w: its line is not entry %d", ErrNotProven, p.Index+1)
+		return event.Entry{}, nil, fmt.Errorf("%w: its line is not entry %d", ErrNotProven, p.Index+1)
 	}
 	return e, c, nil
 }
 
 // Prove makes the proofs of the matching entries, oldest first, under the newest
 // checkpoint. Entries that no checkpoint covers yet are left out.
-func Prove(fsys afero.Fs, dir string, known note.Verifiers, match func(approval.Entry) bool) ([]*Proof, error) {
+func Prove(fsys afero.Fs, dir string, known note.Verifiers, match func(event.Entry) bool) ([]*Proof, error) {
 	c, err := Newest(fsys, dir, known)
 	if err != nil {
 		return nil, fmt.Errorf("prove: %w", err)
@@ -90,7 +90,7 @@ func Prove(fsys afero.Fs, dir string, known note.Verifiers, match func(approval.
 		return nil, fmt.Errorf("prove: %w", err)
 	}
 	w := &walk{fs: fsys, dir: dir}
-	err = w.lines(all, place{segment: 1, seq: 1}, min(c.Size, math.MaxInt64-1)+1, func(line []byte, e approval.Entry, _ place) error {
+	err = w.lines(all, place{segment: 1, seq: 1}, min(c.Size, math.MaxInt64-1)+1, func(line []byte, e event.Entry, _ place) error {
 		more, err := tlog.StoredHashesForRecordHash(e.Seq-1, leafHash(line), reader)
 		stored = append(stored, more...)
 		if err == nil && match(e) {

@@ -13,7 +13,8 @@ import (
 
 	"github.com/spf13/afero"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // ErrDamaged says that lines are missing or changed in a way that a crash does not
@@ -23,13 +24,13 @@ var ErrDamaged = errors.New("the audit log is damaged")
 // Entries calls each for every entry in dir, oldest first, until it returns an
 // error. The daemon may be writing. A folder without a log has no entries. The
 // error is each's, or wraps ErrDamaged after all entries before the damage.
-func Entries(fsys afero.Fs, dir string, each func(approval.Entry) error) error {
+func Entries(fsys afero.Fs, dir string, each func(event.Entry) error) error {
 	return EntriesAfter(fsys, dir, 0, each)
 }
 
 // EntriesAfter is Entries for the entries with numbers above seq. It does not read
 // segments that contain only older ones.
-func EntriesAfter(fsys afero.Fs, dir string, seq int64, each func(approval.Entry) error) error {
+func EntriesAfter(fsys afero.Fs, dir string, seq int64, each func(event.Entry) error) error {
 	all, err := segments(fsys, dir)
 	if err != nil {
 		return fmt.Errorf("read audit log: %w", err)
@@ -39,7 +40,7 @@ func EntriesAfter(fsys afero.Fs, dir string, seq int64, each func(approval.Entry
 	if err != nil {
 		return fmt.Errorf("read audit log: %w", err)
 	}
-	return w.lines(all, from, math.MaxInt64, func(_ []byte, e approval.Entry, _ place) error {
+	return w.lines(all, from, math.MaxInt64, func(_ []byte, e event.Entry, _ place) error {
 		if e.Seq <= seq {
 			return nil
 		}
@@ -67,7 +68,7 @@ type walk struct {
 
 // lines calls each for every line from a place to before number end, with the place
 // after it. all are the segments.
-func (w *walk) lines(all []int, from place, end int64, each func(line []byte, e approval.Entry, next place) error) error {
+func (w *walk) lines(all []int, from place, end int64, each func(line []byte, e event.Entry, next place) error) error {
 	for i, n := range all {
 		if n < from.segment {
 			continue
@@ -93,7 +94,7 @@ func (w *walk) lines(all []int, from place, end int64, each func(line []byte, e 
 
 // segment calls each for the lines of one segment, to before number stop, where the
 // next one begins, or end. It returns the next number.
-func (w *walk) segment(from place, stop, end int64, each func([]byte, approval.Entry, place) error) (int64, error) {
+func (w *walk) segment(from place, stop, end int64, each func([]byte, event.Entry, place) error) (int64, error) {
 	path := segmentPath(w.dir, from.segment)
 	f, err := w.fs.Open(path)
 	if err != nil {
@@ -162,7 +163,7 @@ type scanner struct {
 	r    *bufio.Reader
 	want int64
 
-	entry approval.Entry
+	entry event.Entry
 	line  []byte // without its line feed
 	good  int64  // bytes in complete lines
 	torn  bool   // there are bytes after them
@@ -208,7 +209,7 @@ func firstSeq(fsys afero.Fs, path string) (int64, error) {
 	}
 	e, err := decode(line)
 	if err != nil || e.Seq < 1 {
-		return 0, approval.WithHint(fmt.Errorf("%w: %s does not begin with an entry", ErrDamaged, path),
+		return 0, hints.Add(fmt.Errorf("%w: %s does not begin with an entry", ErrDamaged, path),
 			"move the folder away: the daemon begins a new log")
 	}
 	return e.Seq, nil

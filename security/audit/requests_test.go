@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/afero"
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -25,8 +25,8 @@ func logOf(t *testing.T, story string) afero.Fs {
 		var sec int
 		_, err := fmt.Sscan(f[0], &sec)
 		require.NoError(t, err)
-		e := approval.Entry{
-			Time: clock().Add(time.Duration(sec) * time.Second), Event: approval.Event(f[2]),
+		e := event.Entry{
+			Time: clock().Add(time.Duration(sec) * time.Second), Event: event.Kind(f[2]),
 			Workspace: "w", RequestID: f[1], Tool: "tool-" + f[1], By: f[3], Via: f[4],
 		}
 		if f[1] == "-" {
@@ -40,7 +40,7 @@ func logOf(t *testing.T, story string) afero.Fs {
 
 // logIn reads the log of a disk.
 func logIn(fsys afero.Fs) read.Log {
-	return func(keep func([]byte) bool, each func(approval.Entry) error) error {
+	return func(keep func([]byte) bool, each func(event.Entry) error) error {
 		return audit.Backwards(fsys, dir, keep, each)
 	}
 }

@@ -10,7 +10,8 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // openSigning finds the checkpoint to continue from.
@@ -43,7 +44,7 @@ func (l *Log) extendTree(end int64) error {
 	if err != nil {
 		return err
 	}
-	return w.lines(all, from, end, func(line []byte, e approval.Entry, _ place) error {
+	return w.lines(all, from, end, func(line []byte, e event.Entry, _ place) error {
 		l.addLeaf(e.Seq, line)
 		return nil
 	})
@@ -59,7 +60,7 @@ func (l *Log) addLeaf(seq int64, line []byte) {
 // checkLength refuses a log that lacks signed entries.
 func (l *Log) checkLength() error {
 	if c := l.newest.Load(); c != nil && l.seq < c.Size {
-		return approval.WithHint(fmt.Errorf("%w: it ends with number %d, but its newest checkpoint covers %d", ErrDamaged, l.seq, c.Size),
+		return hints.Add(fmt.Errorf("%w: it ends with number %d, but its newest checkpoint covers %d", ErrDamaged, l.seq, c.Size),
 			"restore it from a backup, or move the folder "+l.dir+" away to begin a new log")
 	}
 	return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -104,7 +105,7 @@ func TestUnsignedLogIsSignedCompletely(t *testing.T) {
 	put(t, disk, "log-3.jsonl", line(3)+line(4))
 	_, err := verify(t, disk)
 	require.ErrorIs(t, err, audit.ErrNotSigned)
-	require.NotEmpty(t, approval.Hint(err))
+	require.NotEmpty(t, hints.Of(err))
 	l := openSigned(t, disk.Process("daemon"))
 	require.NoError(t, l.Close())
 	require.Equal(t, int64(4), l.Newest().Size)
@@ -149,7 +150,7 @@ func TestCutLogIsRefused(t *testing.T) {
 		}
 		_, err := audit.OpenSigned(cut.Process("again"), dir, clock, testKeys(t))
 		require.ErrorIs(t, err, audit.ErrDamaged, what)
-		require.NotEmpty(t, approval.Hint(err), what)
+		require.NotEmpty(t, hints.Of(err), what)
 		_, err = verify(t, cut)
 		require.ErrorIs(t, err, audit.ErrTampered, what)
 	}
@@ -204,7 +205,7 @@ func TestDamagedCheckpointFile(t *testing.T) {
 	put(t, left, "checkpoints.jsonl", "hello\n")
 	_, err := audit.OpenSigned(left.Process("again"), dir, clock, testKeys(t))
 	require.ErrorIs(t, err, audit.ErrDamaged)
-	require.NotEmpty(t, approval.Hint(err))
+	require.NotEmpty(t, hints.Of(err))
 }
 
 func sizeOf(c *audit.Checkpoint) int64 {
@@ -383,26 +384,26 @@ func TestKeyRotation(t *testing.T) {
 func TestCompleteAddsMissingEntriesOnce(t *testing.T) {
 	disk := newDisk(t)
 	l := openSigned(t, disk.Process("daemon"))
-	claim := func(id, receipt string) approval.Entry {
-		return approval.Entry{Event: approval.EventApproved, Workspace: "w", RequestID: id, ReceiptSHA256: receipt}
+	claim := func(id, receipt string) event.Entry {
+		return event.Entry{Event: event.Approved, Workspace: "w", RequestID: id, ReceiptSHA256: receipt}
 	}
-	end := func(id string, event approval.Event) approval.Entry {
-		return approval.Entry{Event: event, Workspace: "w", RequestID: id, Detail: "completed"}
+	end := func(id string, kind event.Kind) event.Entry {
+		return event.Entry{Event: kind, Workspace: "w", RequestID: id, Detail: "completed"}
 	}
 	require.NoError(t, l.Append(claim("a", "1")))
-	require.NoError(t, l.Append(end("a", approval.EventReleased)))
+	require.NoError(t, l.Append(end("a", event.Released)))
 	require.NoError(t, l.Append(claim("b", "2")))
 	require.NoError(t, l.Close())
 	put(t, disk, "log-2.jsonl", line(4)+"torn\n{")
 
-	want := []approval.Entry{
+	want := []event.Entry{
 		claim("a", "1"),
-		end("a", approval.EventExecuted), // logged as released: the same end
+		end("a", event.Executed), // logged as released: the same end
 		claim("b", "2"),
 		claim("b", "3"), // the second claim of an idempotent tool
-		end("b", approval.EventFailed),
-		end("b", approval.EventInterrupted), // a request has one end
-		end("c", approval.EventDeniedByUser),
+		end("b", event.Failed),
+		end("b", event.Interrupted), // a request has one end
+		end("c", event.DeniedByUser),
 	}
 	for round, added := range []int{3, 0, 0} {
 		l = openSigned(t, disk.Process("again"))
@@ -415,17 +416,17 @@ func TestCompleteAddsMissingEntriesOnce(t *testing.T) {
 	all := entries(t, disk.Process("reader"))
 	require.Len(t, all, 7)
 	require.Equal(t, "3", all[4].ReceiptSHA256)
-	require.Equal(t, approval.EventFailed, all[5].Event)
+	require.Equal(t, event.Failed, all[5].Event)
 	require.Equal(t, "completed", all[5].Detail)
-	require.Equal(t, approval.EventDeniedByUser, all[6].Event)
+	require.Equal(t, event.DeniedByUser, all[6].Event)
 }
 
 // After a crash at any operation of Complete, the next call finishes it, without
 // duplicates.
 func TestCrashesOfTheCompletion(t *testing.T) {
-	var want []approval.Entry
+	var want []event.Entry
 	for n := range 5 {
-		want = append(want, approval.Entry{Event: approval.EventExecuted, Workspace: "w", RequestID: fmt.Sprint(n)})
+		want = append(want, event.Entry{Event: event.Executed, Workspace: "w", RequestID: fmt.Sprint(n)})
 	}
 	disk := newDisk(t)
 	l := openSigned(t, disk.Process("daemon"))

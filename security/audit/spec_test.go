@@ -20,7 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -557,7 +557,7 @@ func specPath(leaf []byte, index, n int, hashes []string) (root []byte, rest []s
 func TestProofs(t *testing.T) {
 	g := makeGoodLog(t)
 	fsys := newMemFS(g.files(g.lines, g.checkpoints))
-	proofs, err := audit.Prove(fsys, dir, g.keys.Known, func(e approval.Entry) bool { return e.Seq%83 == 1 || e.Seq >= 999 })
+	proofs, err := audit.Prove(fsys, dir, g.keys.Known, func(e event.Entry) bool { return e.Seq%83 == 1 || e.Seq >= 999 })
 	require.NoError(t, err)
 	require.Len(t, proofs, 15)
 	other, err := specParseKey(testPublic)
@@ -607,6 +607,6 @@ func TestProofs(t *testing.T) {
 		require.ErrorIs(t, err, audit.ErrNotProven, c.why)
 	}
 	fsys.files["log.jsonl"] = bytes.Replace(fsys.files["log.jsonl"], []byte("executed"), []byte("released"), 1)
-	_, err = audit.Prove(fsys, dir, g.keys.Known, func(e approval.Entry) bool { return e.Seq == 900 })
+	_, err = audit.Prove(fsys, dir, g.keys.Known, func(e event.Entry) bool { return e.Seq == 900 })
 	require.ErrorIs(t, err, audit.ErrNotProven, "Prove returns no invalid proof")
 }

@@ -3,17 +3,16 @@ package audit
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"math"
 
 	"github.com/spf13/afero"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // Line is an entry and the bytes it was written with, without the line feed.
 type Line struct {
-	approval.Entry
+	event.Entry
 	Raw []byte
 }
 
@@ -42,7 +41,7 @@ func (t *Tail) Last(n int) ([]Line, error) {
 			return nil, fmt.Errorf("read audit log: %w", err)
 		}
 		var here []Line
-		_, err = w.segment(place{segment: all[i], seq: first}, stop, math.MaxInt64, func(line []byte, e approval.Entry, next place) error {
+		_, err = w.segment(place{segment: all[i], seq: first}, stop, math.MaxInt64, func(line []byte, e event.Entry, next place) error {
 			if here = append(here, Line{e, bytes.Clone(line)}); len(here) > 2*n+64 {
 				here = append(here[:0], here[len(here)-n:]...)
 			}
@@ -76,7 +75,7 @@ func (t *Tail) Next(each func(Line) error) error {
 	if from.segment <= t.at.segment {
 		from = t.at // skip what a new segment repeats
 	}
-	return w.lines(all, from, math.MaxInt64, func(line []byte, e approval.Entry, next place) error {
+	return w.lines(all, from, math.MaxInt64, func(line []byte, e event.Entry, next place) error {
 		if e.Seq < t.at.seq {
 			return nil
 		}
@@ -88,63 +87,14 @@ func (t *Tail) Next(each func(Line) error) error {
 // Path is the current segment.
 func (t *Tail) Path() string { return segmentPath(t.Dir, max(t.at.segment, 1)) }
 
-// tailSize is more than the longest possible line.
-const tailSize = 512 << 10
-
-// Last returns the last complete entries of the log in dir, at most n, oldest first,
-// and fewer if a new segment has just begun. The daemon may be writing: bytes after
-// the last line feed are ignored. If an entry cannot be read, the error wraps
-// ErrDamaged. Earlier entries are not checked.
-func Last(fsys afero.Fs, dir string, n int) ([]approval.Entry, error) {
-	all, err := segments(fsys, dir)
-	if err != nil {
-		return nil, fmt.Errorf("read audit log: %w", err)
+// Last returns the last n entries of the log in dir, oldest first. The daemon may be
+// writing. If an entry cannot be read, the error wraps ErrDamaged. Earlier segments are
+// checked only as far as they are needed.
+func Last(fsys afero.Fs, dir string, n int) ([]event.Entry, error) {
+	lines, err := (&Tail{FS: fsys, Dir: dir}).Last(n)
+	entries := make([]event.Entry, len(lines))
+	for i, l := range lines {
+		entries[i] = l.Entry
 	}
-	if len(all) == 0 {
-		return nil, nil
-	}
-	path := segmentPath(dir, all[len(all)-1])
-	lines, err := tail(fsys, path)
-	if err != nil {
-		return nil, fmt.Errorf("read audit log: %w", err)
-	}
-	lines = lines[max(0, len(lines)-n):]
-	entries := make([]approval.Entry, 0, len(lines))
-	for i, line := range lines {
-		e, err := decode(line)
-		if err != nil {
-			return entries, fmt.Errorf("read audit log: %w: a line at the end of %s is not an entry", ErrDamaged, path)
-		}
-		if i > 0 && e.Seq != entries[i-1].Seq+1 {
-			return entries, fmt.Errorf("read audit log: %w: %s lacks number %d", ErrDamaged, path, entries[i-1].Seq+1)
-		}
-		entries = append(entries, e)
-	}
-	return entries, nil
-}
-
-// tail returns the complete lines among the last bytes of a file.
-func tail(fsys afero.Fs, path string) ([][]byte, error) {
-	f, err := fsys.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	from := max(0, info.Size()-tailSize)
-	b, err := io.ReadAll(io.NewSectionReader(f, from, info.Size()-from))
-	if err != nil {
-		return nil, err
-	}
-	if from > 0 { // it may begin inside a line
-		_, b, _ = bytes.Cut(b, []byte{'\n'})
-	}
-	end := bytes.LastIndexByte(b, '\n')
-	if end < 0 {
-		return nil, nil
-	}
-	return bytes.Split(b[:end], []byte{'\n'}), nil
+	return entries, err
 }

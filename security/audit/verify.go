@@ -19,7 +19,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // ErrTampered says that the log does not match a signature or a witness. ErrDamaged
@@ -38,7 +39,8 @@ type Check struct {
 	Checkpoints []string
 	Receipts    map[string]string
 
-	// Progress is called with the verified and the total bytes; may be nil.
+	// Progress is called with the number of verified entries, and of all that are signed;
+	// may be nil.
 	Progress func(done, total int64)
 }
 
@@ -102,7 +104,6 @@ type verifier struct {
 	*Check
 	all       []int
 	witnesses []witness // by size
-	total     int64     // bytes
 
 	tree          tree
 	matched       int              // number of matched witnesses
@@ -137,17 +138,8 @@ func (c *Check) begin() (*verifier, error) {
 	a.report.Witnesses = len(c.Checkpoints) + len(c.Feet) + len(c.Receipts)
 	slices.SortStableFunc(a.witnesses, func(x, y witness) int { return int(min(max(x.size-y.size, -1), 1)) })
 	var err error
-	if a.all, err = segments(c.FS, c.Dir); err != nil {
-		return nil, err
-	}
-	if c.Progress != nil {
-		for _, n := range a.all {
-			if info, err := c.FS.Stat(segmentPath(c.Dir, n)); err == nil {
-				a.total += info.Size()
-			}
-		}
-	}
-	return a, nil
+	a.all, err = segments(c.FS, c.Dir)
+	return a, err
 }
 
 func (a *verifier) addWitness(size int64, digits, what string) {
@@ -223,7 +215,7 @@ func (a *verifier) run(from place) error {
 // progressEvery is the number of lines between two calls of Progress.
 const progressEvery = 1 << 14
 
-func (a *verifier) line(line []byte, e approval.Entry, next place) error {
+func (a *verifier) line(line []byte, e event.Entry, _ place) error {
 	if err := checkASCII(line); err != nil {
 		return fmt.Errorf("%w: number %d: %w", ErrTampered, e.Seq, err)
 	}
@@ -236,11 +228,11 @@ func (a *verifier) line(line []byte, e approval.Entry, next place) error {
 		a.repeatedCount[r.path]++
 	}
 	a.tree.add(leaf)
-	if len(a.missing) > 0 && (e.Event == approval.EventApproved || e.Event == approval.EventAutoApproved) {
+	if len(a.missing) > 0 && (e.Event == event.Approved || e.Event == event.AutoApproved) {
 		delete(a.missing, e.ReceiptSHA256)
 	}
 	if a.Progress != nil && e.Seq%progressEvery == 0 {
-		a.Progress(a.done(next), a.total)
+		a.Progress(min(e.Seq, a.report.Signed), a.report.Signed)
 	}
 	return a.matchWitnesses()
 }
@@ -263,18 +255,6 @@ func (a *verifier) matchWitnesses() error {
 		}
 	}
 	return nil
-}
-
-func (a *verifier) done(next place) int64 {
-	done := next.offset
-	for _, n := range a.all {
-		if n < next.segment {
-			if info, err := a.FS.Stat(segmentPath(a.Dir, n)); err == nil {
-				done += info.Size()
-			}
-		}
-	}
-	return done
 }
 
 // left handles content that does not count: bytes after a crash, and lines that
@@ -314,7 +294,7 @@ func (a *verifier) end() (*Report, error) {
 		return nil, fmt.Errorf("verify audit log: %w: the entry of %d receipts is missing, of %s for example",
 			ErrTampered, len(a.missing), name)
 	case n > 0 && len(a.witnesses) == 0:
-		return nil, approval.WithHint(fmt.Errorf("verify audit log: %w: no checkpoint covers any of the %d entries", ErrNotSigned, n),
+		return nil, hints.Add(fmt.Errorf("verify audit log: %w: no checkpoint covers any of the %d entries", ErrNotSigned, n),
 			"a running daemon signs its log within seconds and when it stops; if it did, "+checkpointFile+" was removed")
 	}
 	for _, path := range slices.Sorted(maps.Keys(a.repeatedCount)) {
@@ -325,7 +305,7 @@ func (a *verifier) end() (*Report, error) {
 		a.note("no checkpoint covers numbers %d to %d yet", a.report.Signed+1, n)
 	}
 	if a.Progress != nil {
-		a.Progress(a.total, a.total)
+		a.Progress(n, n)
 	}
 	a.report.Entries = n
 	a.report.Root = a.tree.root().String()

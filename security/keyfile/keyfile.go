@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/afero"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // FS is the file system of the keys.
@@ -43,7 +43,7 @@ type File struct {
 // regular, or has one of the permissions in Refuse or another size, is refused with a
 // hint.
 func (f File) Read(fsys FS) ([]byte, error) {
-	info, err := lstat(fsys, f.Path)
+	info, _, err := fsys.LstatIfPossible(f.Path) // a link is not followed
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %w", ErrNoKey, err)
 	}
@@ -52,10 +52,10 @@ func (f File) Read(fsys FS) ([]byte, error) {
 	}
 	switch mode := info.Mode(); {
 	case !mode.IsRegular():
-		return nil, approval.WithHint(fmt.Errorf("%s is not a regular file", f.Path),
+		return nil, hints.Add(fmt.Errorf("%s is not a regular file", f.Path),
 			"replace it by the key itself, not a link")
 	case mode.Perm()&f.Refuse != 0:
-		return nil, approval.WithHint(fmt.Errorf("%s is accessible to other users (mode %04o)", f.Path, mode.Perm()),
+		return nil, hints.Add(fmt.Errorf("%s is accessible to other users (mode %04o)", f.Path, mode.Perm()),
 			fmt.Sprintf("chmod %o it; if another user may have read or changed it, move it away: %s are then refused",
 				mode.Perm()&^f.Refuse, f.Protects))
 	case info.Size() < f.Min || info.Size() > f.Max:
@@ -66,14 +66,14 @@ func (f File) Read(fsys FS) ([]byte, error) {
 
 // Bad is the error of a file with a wrong content, with a hint.
 func (f File) Bad(err error) error {
-	return approval.WithHint(fmt.Errorf("%s: %w", f.Path, err),
+	return hints.Add(fmt.Errorf("%s: %w", f.Path, err),
 		"restore it from a backup, or move it away: "+f.Protects+" are then refused")
 }
 
 // Ensure creates the file if there is none. A file that another process creates is
 // accepted.
 func (f File) Ensure(fsys FS, newKey func() ([]byte, error)) error {
-	_, err := lstat(fsys, f.Path)
+	_, _, err := fsys.LstatIfPossible(f.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		var key []byte
 		if key, err = newKey(); err == nil {
@@ -112,10 +112,4 @@ func (f File) Create(fsys FS, content []byte) error {
 func (f File) Temp() string {
 	dir, name := filepath.Split(f.Path)
 	return filepath.Join(dir, "."+name+"-"+rand.Text())
-}
-
-// lstat does not follow links.
-func lstat(fsys FS, name string) (fs.FileInfo, error) {
-	info, _, err := fsys.LstatIfPossible(name)
-	return info, err
 }

@@ -5,52 +5,8 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 )
-
-// Rate is a token bucket: Burst tokens, refilled evenly over Per. The zero Rate is
-// no limit.
-type Rate struct {
-	Burst int
-	Per   time.Duration
-}
-
-// Budget bounds costs: above Soft a person is asked, above Hard nothing runs. Zero
-// is no bound.
-type Budget struct {
-	Soft, Hard int64
-}
-
-// Limits are the limits of one workspace.
-type Limits struct {
-	Ask     map[string]Rate // by capability, "" for tools without one: above it a person is asked
-	Deny    map[string]Rate // above it nothing runs
-	Session Budget
-	Day     Budget // the last 24 hours
-}
-
-// bucket is the state of one Rate: tokens used, refilled since at.
-type bucket struct {
-	Used float64   `json:"used"`
-	At   time.Time `json:"at"`
-}
-
-func (b bucket) level(r Rate, now time.Time) float64 {
-	if b.At.IsZero() || r.Per <= 0 {
-		return b.Used
-	}
-	if gone := now.Sub(b.At); gone > 0 { // a clock set back refills nothing
-		return max(0, b.Used-float64(r.Burst)*gone.Seconds()/r.Per.Seconds())
-	}
-	return b.Used
-}
-
-// take uses one token.
-func (b *bucket) take(r Rate, now time.Time) {
-	b.Used = b.level(r, now) + 1
-	if now.After(b.At) {
-		b.At = now
-	}
-}
 
 // dayCost is the cost of one run, for sums over a day.
 type dayCost struct {
@@ -70,7 +26,7 @@ type account struct {
 
 // askedRequest is a request that a grant is matched against.
 type askedRequest struct {
-	Entry approval.Entry `json:"entry"`
+	Entry event.Entry `json:"entry"`
 }
 
 func (r *askedRequest) facts() approval.Facts {
@@ -103,16 +59,15 @@ func (a *account) session(id string) string {
 
 // addUse adds what one claim consumed.
 func (a *account) addUse(l Limits, capability, session string, cost int64, now time.Time) {
-	if r, ok := l.Ask[capability]; ok {
-		b := a.Ask[capability]
-		b.take(r, now)
-		a.Ask[capability] = b
+	use := func(rates map[string]Rate, used map[string]bucket) {
+		if r, ok := rates[capability]; ok {
+			b := used[capability]
+			b.take(r, now)
+			used[capability] = b
+		}
 	}
-	if r, ok := l.Deny[capability]; ok {
-		b := a.Deny[capability]
-		b.take(r, now)
-		a.Deny[capability] = b
-	}
+	use(l.Ask, a.Ask)
+	use(l.Deny, a.Deny)
 	if cost == 0 {
 		return
 	}

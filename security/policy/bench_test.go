@@ -23,7 +23,7 @@ func benchEngine(b *testing.B, n int) *policy.Engine {
 	}
 	e := engine(b, policy.Config{Rules: rules})
 	for i := range n {
-		g := grants(facts("fs:write"))[i%3]
+		g := grants(factsFor("fs:write"))[i%3]
 		g.ID = fmt.Sprintf("%016x", i)
 		switch i % 6 {
 		case 0, 3:
@@ -46,7 +46,7 @@ func BenchmarkJudge(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("decision, 100 rules and %d grants", n), func(b *testing.B) {
 			e := benchEngine(b, n)
-			f := facts("fs:write")
+			f := factsFor("fs:write")
 			f.Args = approval.Raw(`{"text":"Meeting at 5","path":"/data/7/a.txt"}`)
 			f.Target = "/data/8/b.txt"
 			b.ReportAllocs()

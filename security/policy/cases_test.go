@@ -12,6 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -83,8 +86,8 @@ func (c *trustCase) op(t *testing.T, e *policy.Engine, op string) approval.Rulin
 		return approval.Ruling{}
 	}
 	service, payload, _ := strings.Cut(rest, " ")
-	f := facts(map[string]string{"read": "mail:read", "write": "channel:out"}[verb])
-	f.Autonomy, f.Tool, f.Trust = approval.Full, service, c.trust(service)
+	f := factsFor(map[string]string{"read": "mail:read", "write": "channel:out"}[verb])
+	f.Autonomy, f.Tool, f.Trust = grant.Full, service, c.trust(service)
 	if strings.Contains(payload, "AKIA") {
 		e.Scan = func(*approval.Facts) []approval.Finding {
 			return []approval.Finding{{Kind: "aws-access-token", Where: "body", Length: 20}}
@@ -92,7 +95,7 @@ func (c *trustCase) op(t *testing.T, e *policy.Engine, op string) approval.Rulin
 	}
 	r := e.Judge(f)
 	if r.Outcome != approval.Deny {
-		e.Learn(approval.Entry{Event: approval.EventApproved, Workspace: "w", Time: noon, Taints: r.Taints})
+		e.Learn(event.Entry{Event: event.Approved, Workspace: "w", Time: noon, Taints: r.Taints})
 	}
 	return r
 }
@@ -136,10 +139,10 @@ func TestPredecessorTrustCases(t *testing.T) {
 			}
 			taints := e.Taints("w")[""]
 			if want.Corruption != nil {
-				require.Equal(t, *want.Corruption, slices.Contains(taints, approval.TaintCorruption))
+				require.Equal(t, *want.Corruption, slices.Contains(taints, grant.TaintCorruption))
 			}
 			if want.Secret != nil {
-				require.Equal(t, *want.Secret, slices.Contains(taints, approval.TaintSecret))
+				require.Equal(t, *want.Secret, slices.Contains(taints, grant.TaintSecret))
 			}
 		})
 	}
@@ -164,14 +167,14 @@ func texts(reasons []approval.Reason) (all []string) {
 // cards, dialogs and callbacks.
 func TestPredecessorGrantCases(t *testing.T) {
 	played := map[string]func(t *testing.T){
-		"policy.registry_size": func(t *testing.T) { require.Len(t, approval.Capabilities(), 13) },
+		"policy.registry_size": func(t *testing.T) { require.Len(t, facts.Capabilities(), 13) },
 		"grant.unknown_capability": func(t *testing.T) {
-			g := grants(facts("fs:write"))[2]
+			g := grants(factsFor("fs:write"))[2]
 			g.Capability = "fs:delete"
 			require.Error(t, engine(t, policy.Config{}).AddGrant(g))
 		},
 		"grant.revoke": func(t *testing.T) {
-			f := facts("fs:write")
+			f := factsFor("fs:write")
 			g := grants(f)[2]
 			e := engine(t, policy.Config{})
 			addGrants(t, e, g)
@@ -181,7 +184,7 @@ func TestPredecessorGrantCases(t *testing.T) {
 			require.Len(t, e.Grants(), 1, "a revoked grant stays in the list")
 		},
 		"grant.lifts": func(t *testing.T) {
-			f := facts("fs:write")
+			f := factsFor("fs:write")
 			e := engine(t, policy.Config{})
 			addGrants(t, e, grants(f)[2])
 			require.Equal(t, approval.Allow, e.Judge(f).Outcome)
@@ -234,7 +237,7 @@ func TestPredecessorProofCases(t *testing.T) {
 	)
 	blocked.Name, internal.Name = "deny-blocked-recipients", "auto-pass-internal"
 	judge := func(e approval.Evidence) approval.Ruling {
-		f := facts("channel:out")
+		f := factsFor("channel:out")
 		f.Evidence = e
 		return engine(t, policy.Config{Rules: []policy.Rule{blocked, internal}}).Judge(f)
 	}
@@ -249,12 +252,12 @@ func TestPredecessorProofCases(t *testing.T) {
 			require.ErrorContains(t, (&policy.Engine{}).Load(policy.Config{Rules: []policy.Rule{r}}), why)
 		}
 	}
-	gap := func(statuses ...string) *approval.DomainEvidence {
+	gap := func(statuses ...string) *facts.Domain {
 		e := runs(mailTo("bob@example.com"))
 		for _, s := range statuses {
 			e.Proof.Coverage = append(e.Proof.Coverage, approval.ProofCoverage{Domain: "email", Status: s, Missing: []string{"unique_recipients"}})
 		}
-		for _, d := range e.ByDomain() {
+		for _, d := range facts.ByDomain(e) {
 			if d.Domain == "mail" {
 				return &d
 			}
@@ -269,7 +272,7 @@ func TestPredecessorProofCases(t *testing.T) {
 		"policy.wrong_clause_key":             bad(policy.Rule{Outcome: approval.Deny, WhenProven: []policy.Clause{only("a@x")}}, "when_proven belongs to an allow"),
 		"policy.bad_clause_syntax":            bad(allowWhen(only()), "only needs a value"),
 		"policy.load_file": func(t *testing.T) {
-			r := engine(t, policy.Config{Rules: []policy.Rule{internal, blocked}}).Judge(facts("channel:out"))
+			r := engine(t, policy.Config{Rules: []policy.Rule{internal, blocked}}).Judge(factsFor("channel:out"))
 			require.Equal(t, "deny-blocked-recipients", r.Rule, "a deny wins in any order")
 		},
 		"policy.bad_decision": func(t *testing.T) {
@@ -283,7 +286,7 @@ func TestPredecessorProofCases(t *testing.T) {
 		"coverage.silent_gap":          func(t *testing.T) { require.True(t, gap("silent_gap").Known(), "its effects are still proven") },
 		"coverage.required_precedence": func(t *testing.T) { require.False(t, gap("recommended_gap", "required_gap").Known()) },
 		"coverage.unused": func(t *testing.T) {
-			for _, d := range runs(mailTo("bob@example.com")).ByDomain() {
+			for _, d := range facts.ByDomain(runs(mailTo("bob@example.com"))) {
 				require.Contains(t, []string{"mail", "program"}, d.Domain, "a domain that is not mentioned is unknown")
 			}
 		},

@@ -2,8 +2,10 @@ package policy
 
 import (
 	"crypto/sha256"
+	_ "embed"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -12,6 +14,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // actionExec is the release-only action whose grant is for one command line.
@@ -51,12 +54,12 @@ var (
 // ExactCommand digests all of request_data: every word of the command, the working
 // directory and any other member. It fails if no grant may cover the command.
 func ExactCommand(args approval.Raw) (digest string, err error) {
-	fields, err := approval.Fields(args)
+	fields, err := codec.Fields(args)
 	if err != nil {
 		return "", err
 	}
 	var words []string
-	var rest []approval.Field
+	var rest []codec.Field
 	for _, f := range fields {
 		switch f.Name {
 		case "argv", "command", "cmd":
@@ -79,14 +82,14 @@ func ExactCommand(args approval.Raw) (digest string, err error) {
 	return digestWords(words, rest), nil
 }
 
-func digestWords(words []string, rest []approval.Field) string {
+func digestWords(words []string, rest []codec.Field) string {
 	h := sha256.New()
 	put := func(s string) { h.Write([]byte(strconv.Itoa(len(s)) + ":" + s)) }
 	put(strconv.Itoa(len(words)))
 	for _, w := range words {
 		put(w)
 	}
-	slices.SortFunc(rest, func(a, b approval.Field) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(rest, func(a, b codec.Field) int { return strings.Compare(a.Name, b.Name) })
 	for _, f := range rest {
 		put(f.Name)
 		put(string(compact(f.Value)))
@@ -94,17 +97,17 @@ func digestWords(words []string, rest []approval.Field) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-func wordsOf(f approval.Field) ([]string, error) {
+func wordsOf(f codec.Field) ([]string, error) {
 	if line, ok := f.Text(); ok {
 		return splitLine(line)
 	}
-	items, err := approval.Items(f.Value)
+	items, err := codec.Items(f.Value)
 	if err != nil {
 		return nil, errNoCommand
 	}
 	words := make([]string, 0, len(items))
 	for _, it := range items {
-		w, ok := approval.Field{Value: it}.Text()
+		w, ok := codec.Field{Value: it}.Text()
 		if !ok {
 			return nil, errNoCommand
 		}
@@ -184,11 +187,14 @@ func opensProgram(words []string) bool {
 	})
 }
 
+// names are the words of the lists, without the lines that begin with #.
 func names(lists ...string) map[string]bool {
 	m := map[string]bool{}
 	for _, l := range lists {
-		for _, n := range strings.Fields(l) {
-			m[n] = true
+		for line := range strings.Lines(l) {
+			if !strings.HasPrefix(line, "#") {
+				maps.Copy(m, set(strings.Fields(line)))
+			}
 		}
 	}
 	return m
@@ -204,37 +210,7 @@ var shells = names(shellNames)
 // a pager. A version suffix (python3.11) is cut before the lookup. If a name is
 // missing, a grant can cover one exact command line that an approver approved. If a
 // name is superfluous, an approver is asked once more.
-var openers = names(
-	shellNames,
-	// run their arguments
-	`env nice nohup setsid setarch linux32 linux64 i386 x86_64 uname26 taskset timeout time stdbuf unbuffer xargs parallel watch
-	sudo sudoedit doas su run0 pkexec runuser setpriv gosu su-exec sg newgrp chroot nsenter unshare bwrap firejail proot
-	capsh chpst softlimit setuidgid setlock daemonize start-stop-daemon systemd-run machinectl systemd-nspawn lxc lxc-attach
-	docker podman nerdctl docker-compose kubectl vagrant flock ionice chrt numactl cgexec choom cpulimit prlimit faketime fakeroot
-	dbus-run-session xvfb-run torsocks torify sshpass rlwrap find fd fdfind entr at batch crontab run-parts
-	eval exec source command builtin coproc trap . strace ltrace perf rr gdb lldb valgrind trace-cmd bpftrace
-	ssh scp sftp rsync rsh rlogin mosh telnet ftp lftp socat nc ncat netcat openssl openvpn expect script screen tmux tmate dtach
-	xterm rxvt urxvt kitty alacritty konsole gnome-terminal foot wezterm x-terminal-emulator`,
-	// interpreters
-	`python pypy ipython bpython perl ruby irb pry node nodejs deno bun tsx ts-node php lua luajit R Rscript julia octave
-	awk gawk mawk nawk original-awk sed ed ex m4 dc bc guile racket sbcl clisp ecl emacs emacsclient gforth swipl yap erl erlc
-	elixir iex mix ghc ghci runghc runhaskell ocaml ocamlrun scala groovy kotlin clojure lein jrunscript java javac julia nim
-	crystal fennel hy janet tcl rexx regina gnuplot sqlite3 mysql psql mongo mongosh redis-cli gp maxima sage pike pdb jupyter
-	scilab wolframscript dotnet go cargo rustc swift zig nix nix-shell osascript`,
-	// build and package tools: they run what files say
-	`make gmake cmake ninja meson scons bazel buck just rake gradle mvn ant sbt npm npx pnpm yarn corepack pip pipx pipenv poetry
-	uv uvx conda gem bundle bundler composer easy_install cpan apt apt-get aptitude dnf yum zypper rpm dpkg apk pacman pkg brew snap
-	opkg opam stack cabal raco rebar tox nox pytest autoconf automake autoreconf aclocal libtool gcc g++ cc c++ clang c89 c99
-	ansible ansible-playbook ansible-console puppet salt terraform packer helm direnv asdf mise tex latex pdftex pdflatex lualatex
-	luatex xetex xelatex latexmk pandoc`,
-	// editors and pagers
-	`vi vim vimdiff nvim gvim mvim view rview rvim rvi vipw vigr visudo nano pico micro hx helix kak joe jed mcedit mc ne editor
-	sensible-editor edit red code codium subl atom gedit kate mousepad pluma nedit zed less more most pg man info bat batcat
-	w3m lynx links elinks mutt mail mailx ranger nnn vifm fzf git gh svn hg fossil tig gitk`,
-	// agents and dialogs
-	`codex claude aider opencode gemini goose cursor-agent zenity yad kdialog dialog whiptail xdg-open open xdotool`,
-	// known to open a shell by an option or a key
-	`zip tar cpio rpmquery rpmdb tcpdump wireshark tshark nmap byebug gtester tic dmsetup loginctl systemctl journalctl service
-	busctl timedatectl ip aria2c wget borg restic rclone 7z nroff troff mount logrotate wall crash asterisk aspell ispell aa-exec
-	as ld ldconfig setfacl split sshfs multitime ginsh genie`,
-)
+var openers = names(shellNames, openersFile)
+
+//go:embed openers.txt
+var openersFile string

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // Engine judges requests and keeps policy's memory. Set its fields and call Load.
@@ -145,7 +147,7 @@ func (e *Engine) Judge(f approval.Facts) approval.Ruling { return (&View{e: e}).
 // Judge is Engine.Judge with this configuration.
 func (w *View) Judge(f approval.Facts) approval.Ruling {
 	e := w.e
-	f.Autonomy = approval.LowerLevel(f.Autonomy, approval.Full)
+	f.Autonomy = grant.LowerLevel(f.Autonomy, grant.Full)
 	var found []approval.Finding
 	if e.Scan != nil {
 		found = e.Scan(&f) // outside the lock, because it is slow
@@ -214,7 +216,7 @@ var tableReasons = [...]string{
 // It reports whether an allow rule lifted the asks that rules can lift.
 func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 	f := v.f
-	cp, has := approval.CapabilityNamed(f.Capability)
+	cp, has := facts.CapabilityNamed(f.Capability)
 	switch {
 	case has:
 		v.base, v.rule = Table(f.Autonomy, cp.Name), byTable
@@ -228,7 +230,7 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 	default:
 		v.base, v.rule = approval.Allow, byTrust
 	}
-	v.noGrant = has && cp.Default == approval.AskAlways || f.Tool != "" && !f.KnownTool
+	v.noGrant = has && cp.Default == facts.AskAlways || f.Tool != "" && !f.KnownTool
 	return e.applyRules(v)
 }
 
@@ -336,7 +338,7 @@ func (e *Engine) judgeTrust(v *evaluation, t traits, lifted bool) {
 func (e *Engine) taintsOf(rs *ruleset, f *approval.Facts) map[string]bool {
 	s := e.accountView(f.Workspace).taintSet(f.SessionID, rs.bound[f.Workspace])
 	if rs.secrets[f.Workspace] {
-		s[approval.TaintSecret] = true
+		s[grant.TaintSecret] = true
 	}
 	for k, b := range e.reservations { // reads in progress
 		if k.Workspace == f.Workspace && k.ID != f.RequestID && (!rs.bound[k.Workspace] || b.session == f.SessionID) {
@@ -384,8 +386,8 @@ func (e *Engine) Taints(ws string) map[string][]string {
 			}
 		}
 	}
-	if e.current().secrets[ws] && !slices.Contains(all[""], approval.TaintSecret) {
-		all[""] = append(all[""], approval.TaintSecret)
+	if e.current().secrets[ws] && !slices.Contains(all[""], grant.TaintSecret) {
+		all[""] = append(all[""], grant.TaintSecret)
 	}
 	return all
 }

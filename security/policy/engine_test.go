@@ -9,6 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -17,9 +20,9 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 // harmless gives no reason to ask.
 var harmless = approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"}
 
-func facts(capability string) approval.Facts {
+func factsFor(capability string) approval.Facts {
 	return approval.Facts{
-		RequestID: "aaaaaaaaaaaaaaaa", Workspace: "w", Autonomy: approval.Supervised, Tool: "t", KnownTool: true,
+		RequestID: "aaaaaaaaaaaaaaaa", Workspace: "w", Autonomy: grant.Supervised, Tool: "t", KnownTool: true,
 		ActionType: "custom:t", Capability: capability, Target: "/data/a.txt", SessionID: "s1", ClientID: "ws:w",
 		Channel: "telegram", Sender: "7", Trust: harmless, Args: approval.Raw(`{}`), Now: noon,
 	}
@@ -35,18 +38,18 @@ func engine(t testing.TB, c policy.Config) *policy.Engine {
 func rule(o approval.Outcome) policy.Rule { return policy.Rule{Name: "r", Tool: "t", Outcome: o} }
 
 // grants returns a grant of each kind that covers f.
-func grants(f approval.Facts) []approval.Grant {
-	base := approval.Grant{
+func grants(f approval.Facts) []grant.Grant {
+	base := grant.Grant{
 		Version: 1, Workspace: f.Workspace, By: "ann", CreatedAt: noon.Add(-time.Hour), ExpiresAt: noon.Add(time.Hour),
 		ClientID: f.ClientID, ActionType: f.ActionType,
 	}
 	session, always := base, base
-	session.ID, session.Kind, session.SessionID = "0000000000000001", approval.GrantSession, f.SessionID
-	always.ID, always.Kind = "0000000000000002", approval.GrantRule
-	all := []approval.Grant{session, always}
-	if c, ok := approval.CapabilityNamed(f.Capability); ok {
+	session.ID, session.Kind, session.SessionID = "0000000000000001", grant.Session, f.SessionID
+	always.ID, always.Kind = "0000000000000002", grant.Rule
+	all := []grant.Grant{session, always}
+	if c, ok := facts.CapabilityNamed(f.Capability); ok {
 		target := base
-		target.ID, target.Kind = "0000000000000003", approval.GrantTarget
+		target.ID, target.Kind = "0000000000000003", grant.Target
 		target.Channel, target.Sender, target.Capability, target.TargetKind = f.Channel, f.Sender, c.Name, c.TargetKind
 		if c.TargetKind != "none" {
 			target.Target = f.Target
@@ -56,7 +59,7 @@ func grants(f approval.Facts) []approval.Grant {
 	return all
 }
 
-func addGrants(t testing.TB, e *policy.Engine, gs ...approval.Grant) {
+func addGrants(t testing.TB, e *policy.Engine, gs ...grant.Grant) {
 	t.Helper()
 	for _, g := range gs {
 		require.NoError(t, e.AddGrant(g))
@@ -80,26 +83,26 @@ func TestTableOf39(t *testing.T) {
 		"parse:local":   {y, y, y},
 		"calendar:read": {a, a, y},
 	}
-	require.Len(t, approval.Capabilities(), 13)
-	for _, c := range approval.Capabilities() {
-		for i, level := range []string{approval.ReadOnly, approval.Supervised, approval.Full} {
+	require.Len(t, facts.Capabilities(), 13)
+	for _, c := range facts.Capabilities() {
+		for i, level := range []string{grant.ReadOnly, grant.Supervised, grant.Full} {
 			require.Equal(t, want[c.Name][i], policy.Table(level, c.Name), "%s %s", level, c.Name)
-			f := facts(c.Name)
+			f := factsFor(c.Name)
 			f.Autonomy = level
 			require.Equal(t, want[c.Name][i], engine(t, policy.Config{}).Judge(f).Outcome, "%s %s through the engine", level, c.Name)
 		}
 	}
 	require.Equal(t, d, policy.Table("", "time:read"), "an invalid level")
-	require.Equal(t, d, policy.Table(approval.Full, "fs:delete"), "a closed set")
-	f := facts("fs:delete")
-	f.Autonomy = approval.Full
+	require.Equal(t, d, policy.Table(grant.Full, "fs:delete"), "a closed set")
+	f := factsFor("fs:delete")
+	f.Autonomy = grant.Full
 	require.Equal(t, d, engine(t, policy.Config{Rules: []policy.Rule{rule(y)}}).Judge(f).Outcome)
 }
 
 func TestReadonlyBlocksWriteExecAndSend(t *testing.T) {
 	for _, c := range []string{"fs:write", "code:exec", "mail:send", "channel:out", "network:http"} {
-		for _, level := range []string{approval.ReadOnly, "", "ReadOnly", "root"} {
-			f := facts(c)
+		for _, level := range []string{grant.ReadOnly, "", "ReadOnly", "root"} {
+			f := factsFor(c)
 			f.Autonomy = level
 			e := engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
 			addGrants(t, e, grants(f)...)
@@ -110,8 +113,8 @@ func TestReadonlyBlocksWriteExecAndSend(t *testing.T) {
 
 func TestFullStillAsksForExecAndSend(t *testing.T) {
 	for _, c := range []string{"code:exec", "mail:send"} {
-		f := facts(c)
-		f.Autonomy = approval.Full
+		f := factsFor(c)
+		f.Autonomy = grant.Full
 		e := engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
 		require.Equal(t, approval.Ask, e.Judge(f).Outcome, c)
 	}
@@ -122,7 +125,7 @@ func TestGrantNeverLiftsADeny(t *testing.T) {
 	forbidden.PublicSink = "forbidden"
 	for why, change := range map[string]func(*approval.Facts, *policy.Config){
 		"a deny rule":          func(_ *approval.Facts, c *policy.Config) { c.Rules = []policy.Rule{rule(approval.Deny)} },
-		"the table":            func(f *approval.Facts, _ *policy.Config) { f.Autonomy = approval.ReadOnly },
+		"the table":            func(f *approval.Facts, _ *policy.Config) { f.Autonomy = grant.ReadOnly },
 		"a forbidden property": func(f *approval.Facts, _ *policy.Config) { f.Trust = forbidden },
 		"a hard budget": func(f *approval.Facts, c *policy.Config) {
 			f.Cost, c.Limits = 5, map[string]policy.Limits{"w": {Day: policy.Budget{Hard: 4}}}
@@ -131,7 +134,7 @@ func TestGrantNeverLiftsADeny(t *testing.T) {
 			c.Limits = map[string]policy.Limits{"w": {Deny: map[string]policy.Rate{"fs:write": {Burst: 0, Per: time.Hour}}}}
 		},
 	} {
-		f, c := facts("fs:write"), policy.Config{}
+		f, c := factsFor("fs:write"), policy.Config{}
 		change(&f, &c)
 		e := engine(t, c)
 		addGrants(t, e, grants(f)...)
@@ -141,8 +144,8 @@ func TestGrantNeverLiftsADeny(t *testing.T) {
 
 func TestGrantNeverLiftsAlways(t *testing.T) {
 	for _, c := range []string{"code:exec", "mail:send"} {
-		for _, level := range approval.Levels()[1:] {
-			f := facts(c)
+		for _, level := range grant.Levels()[1:] {
+			f := factsFor(c)
 			f.Autonomy = level
 			e := engine(t, policy.Config{})
 			addGrants(t, e, grants(f)...)
@@ -153,8 +156,8 @@ func TestGrantNeverLiftsAlways(t *testing.T) {
 
 func TestGrantLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
 	for _, dangerous := range []approval.Property{"false", "true"} {
-		for i, g := range grants(facts("fs:write")) {
-			f := facts("fs:write")
+		for i, g := range grants(factsFor("fs:write")) {
+			f := factsFor("fs:write")
 			f.Trust.DangerousWrites = dangerous
 			e := engine(t, policy.Config{})
 			require.Equal(t, approval.Ask, e.Judge(f).Outcome)
@@ -169,9 +172,9 @@ func TestGrantLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
 // tainted is an engine whose client has both taints.
 func tainted(t testing.TB, c policy.Config) *policy.Engine {
 	e := engine(t, c)
-	e.Learn(approval.Entry{
-		Event: approval.EventAutoApproved, Workspace: "w", RequestID: "bbbbbbbbbbbbbbbb", SessionID: "s1", Time: noon,
-		Taints: []string{approval.TaintCorruption, approval.TaintSecret},
+	e.Learn(event.Entry{
+		Event: event.AutoApproved, Workspace: "w", RequestID: "bbbbbbbbbbbbbbbb", SessionID: "s1", Time: noon,
+		Taints: []string{grant.TaintCorruption, grant.TaintSecret},
 	})
 	return e
 }
@@ -204,7 +207,7 @@ func TestGrantNeverLiftsSecretsTheTrifectaOrALimit(t *testing.T) {
 			})
 		},
 	} {
-		f := facts("fs:write")
+		f := factsFor("fs:write")
 		e := set(&f)
 		addGrants(t, e, grants(f)...)
 		r := e.Judge(f)
@@ -216,8 +219,8 @@ func TestGrantNeverLiftsSecretsTheTrifectaOrALimit(t *testing.T) {
 func TestNewSessionKeepsTaints(t *testing.T) {
 	sink := harmless
 	sink.PublicSink = "true"
-	f := facts("fs:write")
-	f.Trust, f.Autonomy = sink, approval.Full
+	f := factsFor("fs:write")
+	f.Trust, f.Autonomy = sink, grant.Full
 	e := tainted(t, policy.Config{})
 	for _, session := range []string{"s1", "s2", ""} {
 		f.SessionID = session
@@ -227,8 +230,8 @@ func TestNewSessionKeepsTaints(t *testing.T) {
 	require.Equal(t, approval.Allow, e.Judge(f).Outcome, "another client has read nothing")
 
 	bound := tainted(t, policy.Config{Bound: []string{"w"}})
-	f = facts("fs:write")
-	f.Trust, f.Autonomy = sink, approval.Full
+	f = factsFor("fs:write")
+	f.Trust, f.Autonomy = sink, grant.Full
 	require.Equal(t, "trifecta", bound.Judge(f).Rule)
 	f.SessionID = "s2"
 	require.Equal(t, approval.Allow, bound.Judge(f).Outcome, "the host assigned this session, so it has no taint")
@@ -236,22 +239,22 @@ func TestNewSessionKeepsTaints(t *testing.T) {
 
 func TestOnlyTaintsClearedRemovesTaints(t *testing.T) {
 	e := tainted(t, policy.Config{})
-	e.Learn(approval.Entry{Event: approval.EventStarted})
+	e.Learn(event.Entry{Event: event.Started})
 	require.Len(t, e.Taints("w")[""], 2)
-	e.Learn(approval.Entry{Event: approval.EventTaintsCleared, Workspace: "w", By: "ann"})
+	e.Learn(event.Entry{Event: event.TaintsCleared, Workspace: "w", By: "ann"})
 	require.Empty(t, e.Taints("w"))
 	e = tainted(t, policy.Config{Secrets: []string{"w"}})
-	e.Learn(approval.Entry{Event: approval.EventTaintsCleared, Workspace: "w", By: "ann"})
-	require.Equal(t, []string{approval.TaintSecret}, e.Taints("w")[""], "a configured taint cannot be cleared")
+	e.Learn(event.Entry{Event: event.TaintsCleared, Workspace: "w", By: "ann"})
+	require.Equal(t, []string{grant.TaintSecret}, e.Taints("w")[""], "a configured taint cannot be cleared")
 }
 
 func TestGrantEnds(t *testing.T) {
-	f := facts("fs:write")
-	for why, change := range map[string]func(*approval.Grant){
-		"expired":           func(g *approval.Grant) { g.ExpiresAt = noon },
-		"revoked":           func(g *approval.Grant) { g.RevokedAt = noon.Add(-time.Minute) },
-		"another workspace": func(g *approval.Grant) { g.Workspace = "v" },
-		"another client":    func(g *approval.Grant) { g.ClientID = "ws:v"; g.Channel = "email" },
+	f := factsFor("fs:write")
+	for why, change := range map[string]func(*grant.Grant){
+		"expired":           func(g *grant.Grant) { g.ExpiresAt = noon },
+		"revoked":           func(g *grant.Grant) { g.RevokedAt = noon.Add(-time.Minute) },
+		"another workspace": func(g *grant.Grant) { g.Workspace = "v" },
+		"another client":    func(g *grant.Grant) { g.ClientID = "ws:v"; g.Channel = "email" },
 	} {
 		for _, g := range grants(f) {
 			e := engine(t, policy.Config{})
@@ -263,10 +266,10 @@ func TestGrantEnds(t *testing.T) {
 }
 
 func TestGrantUsesAreCountedFromTheLog(t *testing.T) {
-	f := facts("fs:write")
+	f := factsFor("fs:write")
 	g := grants(f)[1]
 	g.MaxUses = 2
-	use := approval.Entry{Event: approval.EventAutoApproved, Workspace: "w", Grant: g.ID, Time: noon}
+	use := event.Entry{Event: event.AutoApproved, Workspace: "w", Grant: g.ID, Time: noon}
 	e := engine(t, policy.Config{})
 	e.Learn(use) // the log is read before the grants
 	addGrants(t, e, g)
@@ -288,14 +291,14 @@ func TestGrantUsesAreCountedFromTheLog(t *testing.T) {
 }
 
 func TestIncompleteGrantsAreRefused(t *testing.T) {
-	f := facts("fs:write")
-	for why, change := range map[string]func(*approval.Grant){
-		"no date":                  func(g *approval.Grant) { g.ExpiresAt = time.Time{} },
-		"ends before it begins":    func(g *approval.Grant) { g.ExpiresAt = g.CreatedAt },
-		"no giver":                 func(g *approval.Grant) { g.By = "" },
-		"no kind":                  func(g *approval.Grant) { g.Kind = "" },
-		"no client, no capability": func(g *approval.Grant) { g.ClientID, g.Capability = "", "" },
-		"no id":                    func(g *approval.Grant) { g.ID = "x" },
+	f := factsFor("fs:write")
+	for why, change := range map[string]func(*grant.Grant){
+		"no date":                  func(g *grant.Grant) { g.ExpiresAt = time.Time{} },
+		"ends before it begins":    func(g *grant.Grant) { g.ExpiresAt = g.CreatedAt },
+		"no giver":                 func(g *grant.Grant) { g.By = "" },
+		"no kind":                  func(g *grant.Grant) { g.Kind = "" },
+		"no client, no capability": func(g *grant.Grant) { g.ClientID, g.Capability = "", "" },
+		"no id":                    func(g *grant.Grant) { g.ID = "x" },
 	} {
 		for _, g := range grants(f) {
 			change(&g)
@@ -305,20 +308,20 @@ func TestIncompleteGrantsAreRefused(t *testing.T) {
 }
 
 func TestUnparsableDateIsExpiredNotEternal(t *testing.T) {
-	g := grants(facts("fs:write"))[1]
+	g := grants(factsFor("fs:write"))[1]
 	body, err := g.Encode()
 	require.NoError(t, err)
-	_, err = approval.ParseGrant(body, g.ID)
+	_, err = grant.Parse(body, g.ID)
 	require.NoError(t, err)
 	for _, date := range []string{`"never"`, `"2099"`, `""`, `null`, `0`, `"2099-13-01T00:00:00Z"`} {
 		bad := []byte(replaceOnce(t, string(body), `"expires_at":"2026-11-21T13:00:00Z"`, `"expires_at":`+date))
-		_, err := approval.ParseGrant(bad, g.ID)
+		_, err := grant.Parse(bad, g.ID)
 		require.Error(t, err, date)
 	}
 }
 
 func TestPathGrantCoversFilesBelow(t *testing.T) {
-	g := grants(facts("fs:write"))[2]
+	g := grants(factsFor("fs:write"))[2]
 	g.Target = "/docs/invoices-2026/**"
 	for target, want := range map[string]approval.Outcome{
 		"/docs/invoices-2026/04-Acme.pdf":    approval.Allow,
@@ -332,14 +335,14 @@ func TestPathGrantCoversFilesBelow(t *testing.T) {
 	} {
 		e := engine(t, policy.Config{})
 		addGrants(t, e, g)
-		f := facts("fs:write")
+		f := factsFor("fs:write")
 		f.Target = target
 		require.Equal(t, want, e.Judge(f).Outcome, "%q", target)
 	}
 	g.Target = "/docs/*/x.txt"
 	e := engine(t, policy.Config{})
 	addGrants(t, e, g)
-	f := facts("fs:write")
+	f := factsFor("fs:write")
 	f.Target = "/docs/a/x.txt"
 	require.Equal(t, approval.Allow, e.Judge(f).Outcome)
 	f.Target = "/docs/a/b/x.txt"
@@ -347,7 +350,7 @@ func TestPathGrantCoversFilesBelow(t *testing.T) {
 }
 
 func TestHostGrantIsForOneHost(t *testing.T) {
-	f := facts("network:http")
+	f := factsFor("network:http")
 	f.Target = "api.example.org"
 	g := grants(f)[2]
 	for target, want := range map[string]approval.Outcome{
@@ -374,14 +377,14 @@ func TestConditionThatCannotBeEvaluatedIsNeverMilder(t *testing.T) {
 		"no string":       {Field: "n", Glob: "*"},
 		"a path with ..":  {Field: "path", Glob: "/data/**"},
 	} {
-		f := facts("fs:write")
+		f := factsFor("fs:write")
 		f.Args = approval.Raw(`{"n":1,"path":"/data/../etc/passwd"}`)
 		allow, deny := rule(approval.Allow), rule(approval.Deny)
 		allow.Args, deny.Args = []policy.Condition{c}, []policy.Condition{c}
 		require.Equal(t, approval.Ask, engine(t, policy.Config{Rules: []policy.Rule{allow}}).Judge(f).Outcome, why)
 		require.Equal(t, approval.Deny, engine(t, policy.Config{Rules: []policy.Rule{deny}}).Judge(f).Outcome, why)
 	}
-	f := facts("fs:write")
+	f := factsFor("fs:write")
 	f.Args = approval.Raw(`[1]`)
 	deny := rule(approval.Deny)
 	deny.Args = []policy.Condition{{Field: "a", Glob: "*"}}
@@ -389,7 +392,7 @@ func TestConditionThatCannotBeEvaluatedIsNeverMilder(t *testing.T) {
 }
 
 func TestRuleLiftsAlwaysOnlyWithEachArgument(t *testing.T) {
-	f := facts("code:exec")
+	f := factsFor("code:exec")
 	f.Args = approval.Raw(`{"argv":["git","status"],"dir":"/src/x"}`)
 	argv := policy.Condition{Field: "argv", Equals: approval.Raw(`["git", "status"]`)}
 	dir := policy.Condition{Field: "dir", Glob: "/src/*"}
@@ -412,8 +415,8 @@ func TestRuleLiftsAlwaysOnlyWithEachArgument(t *testing.T) {
 }
 
 func TestBudgetIsEnforcedAtOnce(t *testing.T) {
-	f := facts("fs:write")
-	f.Autonomy, f.Cost = approval.Full, 3
+	f := factsFor("fs:write")
+	f.Autonomy, f.Cost = grant.Full, 3
 	e := engine(t, policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Soft: 6, Hard: 9}}}})
 	var undo []func()
 	for i := range 4 {
@@ -443,11 +446,11 @@ func TestBudgetIsEnforcedAtOnce(t *testing.T) {
 }
 
 func TestRateRefills(t *testing.T) {
-	f := facts("fs:write")
-	f.Autonomy = approval.Full
+	f := factsFor("fs:write")
+	f.Autonomy = grant.Full
 	c := policy.Config{Limits: map[string]policy.Limits{"w": {Ask: map[string]policy.Rate{"fs:write": {Burst: 2, Per: time.Hour}}}}}
 	e := engine(t, c)
-	use := approval.Entry{Event: approval.EventAutoApproved, Workspace: "w", Capability: "fs:write", Time: noon}
+	use := event.Entry{Event: event.AutoApproved, Workspace: "w", Capability: "fs:write", Time: noon}
 	e.Learn(use)
 	require.Equal(t, approval.Allow, e.Judge(f).Outcome)
 	e.Learn(use)
@@ -459,22 +462,22 @@ func TestRateRefills(t *testing.T) {
 }
 
 func TestRulingExplainsItself(t *testing.T) {
-	f := facts("fs:write")
-	f.Autonomy = approval.ReadOnly
+	f := factsFor("fs:write")
+	f.Autonomy = grant.ReadOnly
 	r := engine(t, policy.Config{}).Judge(f)
 	require.Equal(t, approval.Deny, r.Outcome)
 	require.Equal(t, "table", r.Rule)
 	require.Equal(t, []approval.Reason{approval.Because("table_deny", "level", "readonly", "capability", "fs:write")}, r.Reasons)
 	require.Equal(t, []approval.Reason{approval.Because("raise_autonomy", "capability", "fs:write", "level", "supervised")}, r.Change)
-	f.Autonomy = approval.Full
+	f.Autonomy = grant.Full
 	require.Empty(t, engine(t, policy.Config{}).Judge(f).Change)
 }
 
 func TestWouldHaveAllowed(t *testing.T) {
 	e := engine(t, policy.Config{})
 	for i := range 30 {
-		x := approval.Entry{
-			Event: approval.EventRequested, Workspace: "w", RequestID: fmt.Sprintf("%016d", i), Tool: "t", ActionType: "custom:t",
+		x := event.Entry{
+			Event: event.Requested, Workspace: "w", RequestID: fmt.Sprintf("%016d", i), Tool: "t", ActionType: "custom:t",
 			ClientID: "ws:w", SessionID: "s1", Capability: "fs:write", Target: "/data/a.txt", Time: noon,
 		}
 		if i%2 == 0 {
@@ -485,7 +488,7 @@ func TestWouldHaveAllowed(t *testing.T) {
 		}
 		e.Learn(x)
 	}
-	which, of := e.WouldHaveAllowed(grants(facts("fs:write"))[1])
+	which, of := e.WouldHaveAllowed(grants(factsFor("fs:write"))[1])
 	require.Equal(t, 20, of)
 	require.Len(t, which, 9, "every second request, without the capability that always asks")
 	require.Equal(t, "0000000000000027", which[0].RequestID, "newest first")
@@ -503,16 +506,16 @@ func TestGrantFrom(t *testing.T) {
 	require.NoError(t, g.Check())
 	e := engine(t, policy.Config{})
 	addGrants(t, e, *g)
-	f := facts("fs:write")
+	f := factsFor("fs:write")
 	f.Target = "/data/[a].txt"
 	require.Equal(t, approval.Allow, e.Judge(f).Outcome, "the literal target")
 	f.Target = "/data/a.txt"
 	require.Equal(t, approval.Ask, e.Judge(f).Outcome, "not as a pattern")
 
 	d.Scope, d.Code = approval.Session, "2"
-	require.Equal(t, approval.GrantSession, policy.GrantFrom(p, d).Kind)
+	require.Equal(t, grant.Session, policy.GrantFrom(p, d).Kind)
 	d.Scope, d.Code = approval.Always, "6"
-	require.Equal(t, approval.GrantRule, policy.GrantFrom(p, d).Kind)
+	require.Equal(t, grant.Rule, policy.GrantFrom(p, d).Kind)
 	p.Capability = "mail:send"
 	require.Nil(t, policy.GrantFrom(p, d), "asked every time")
 	d.Scope = approval.Once

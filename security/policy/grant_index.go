@@ -8,131 +8,87 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // grantEntry is one grant with its uses from the log.
 type grantEntry struct {
-	approval.Grant
+	grant.Grant
 	uses     int
 	reserved int
 	lastUsed time.Time
 }
 
-// grantIndex finds the grants that may cover a request. Grants without a glob are
-// found by an exact key, globs by their literal first components and their literal
-// last component.
+// grantIndex finds the grants that may cover a request, by a key. A glob's key has its
+// literal first components and its literal last component.
 type grantIndex struct {
 	byID  map[string]*grantEntry
-	byKey map[string][]*grantEntry
-	globs map[string]*globNode // by scopeKey
+	byKey map[indexKey][]*grantEntry
 }
 
-// globNode is a node of a trie over the literal first components.
-type globNode struct {
-	children map[string]*globNode
-	globs    map[string][]*grantEntry // by last component, "" where that is no literal
+// indexKey is the key of grants that are looked up together.
+type indexKey struct {
+	kind         grant.Kind
+	parts        string // what the grant is bound to
+	folder, last string // only of a glob
 }
 
 func newGrantIndex() *grantIndex {
-	return &grantIndex{byID: map[string]*grantEntry{}, byKey: map[string][]*grantEntry{}, globs: map[string]*globNode{}}
+	return &grantIndex{byID: map[string]*grantEntry{}, byKey: map[indexKey][]*grantEntry{}}
 }
 
 const sep = "\x00"
 
-func key(kind approval.GrantKind, parts ...string) string {
-	return string(kind) + sep + strings.Join(parts, sep)
+func key(kind grant.Kind, parts ...string) indexKey {
+	return indexKey{kind: kind, parts: strings.Join(parts, sep)}
 }
 
-// keyOf is the index key of a grant without a glob.
-func keyOf(g *approval.Grant) string {
-	switch g.Kind {
-	case approval.GrantSession:
+// keyOf is the index key of a grant.
+func keyOf(g *grant.Grant) indexKey {
+	scope := scopeKey(g.Workspace, g.Channel, g.Sender, g.SessionID, g.Capability)
+	switch {
+	case g.Kind == grant.Session:
 		return key(g.Kind, g.Workspace, g.ClientID, g.ActionType, g.Exact, g.SessionID)
-	case approval.GrantRule:
+	case g.Kind == grant.Rule:
 		return key(g.Kind, g.Workspace, g.ClientID, g.ActionType, g.Exact)
+	case g.TargetKind == "path_glob":
+		return indexKey{g.Kind, scope, literalFolder(g.Target), lastLiteral(g.Target)}
+	case g.TargetKind == "host":
+		return key(g.Kind, scope, host(g.Target))
 	}
-	target := g.Target
-	if g.TargetKind == "host" {
-		target = host(target)
-	}
-	return key(g.Kind, scopeKey(g.Workspace, g.Channel, g.Sender, g.SessionID, g.Capability), target)
+	return key(g.Kind, scope, g.Target)
 }
 
 func scopeKey(ws, channel, sender, session, capability string) string {
 	return strings.Join([]string{ws, channel, sender, session, capability}, sep)
 }
 
-func (c *grantIndex) put(g approval.Grant) {
+func (c *grantIndex) put(g grant.Grant) {
 	h := &grantEntry{Grant: g}
 	if old := c.byID[g.ID]; old != nil {
 		h.uses, h.reserved, h.lastUsed = old.uses, old.reserved, old.lastUsed
 		c.remove(old)
 	}
 	c.byID[g.ID] = h
-	if g.Kind == approval.GrantTarget && g.TargetKind == "path_glob" {
-		s := c.node(&g, true)
-		last := lastLiteral(g.Target)
-		s.globs[last] = append(s.globs[last], h)
-		return
-	}
 	k := keyOf(&g)
 	c.byKey[k] = append(c.byKey[k], h)
 }
 
 func (c *grantIndex) remove(h *grantEntry) {
-	same := func(x *grantEntry) bool { return x == h }
-	if h.Kind == approval.GrantTarget && h.TargetKind == "path_glob" {
-		if s := c.node(&h.Grant, false); s != nil {
-			last := lastLiteral(h.Target)
-			s.globs[last] = slices.DeleteFunc(s.globs[last], same)
-		}
-		return
-	}
 	k := keyOf(&h.Grant)
-	c.byKey[k] = slices.DeleteFunc(c.byKey[k], same)
-}
-
-func (c *grantIndex) node(g *approval.Grant, create bool) *globNode {
-	b := scopeKey(g.Workspace, g.Channel, g.Sender, g.SessionID, g.Capability)
-	s := c.globs[b]
-	if s == nil {
-		if !create {
-			return nil
-		}
-		s = newGlobNode()
-		c.globs[b] = s
-	}
-	for _, part := range literalParts(g.Target) {
-		next := s.children[part]
-		if next == nil {
-			if !create {
-				return nil
-			}
-			next = newGlobNode()
-			s.children[part] = next
-		}
-		s = next
-	}
-	return s
-}
-
-func newGlobNode() *globNode {
-	return &globNode{children: map[string]*globNode{}, globs: map[string][]*grantEntry{}}
+	c.byKey[k] = slices.DeleteFunc(c.byKey[k], func(x *grantEntry) bool { return x == h })
 }
 
 const meta = `*?[]{}\`
 
-// literalParts returns the components before the first with a pattern, without the
-// last component.
-func literalParts(glob string) []string {
-	parts := strings.Split(glob, "/")
-	parts = parts[:len(parts)-1]
-	for i, p := range parts {
-		if strings.ContainsAny(p, meta) {
-			return parts[:i]
-		}
+// literalFolder is the components before the first with a pattern, without the last
+// component. Each ends with a slash.
+func literalFolder(glob string) string {
+	if i := strings.IndexAny(glob, meta); i >= 0 {
+		glob = glob[:i]
 	}
-	return parts
+	return glob[:strings.LastIndexByte(glob, '/')+1]
 }
 
 // lastLiteral is the last component if it is literal and no brace before it can
@@ -162,11 +118,11 @@ func (c *grantIndex) covering(f *approval.Facts, exact string) (found *grantEntr
 	}
 	if f.ActionType != "" {
 		if f.SessionID != "" {
-			c.each(key(approval.GrantSession, f.Workspace, f.ClientID, f.ActionType, exact, f.SessionID), note)
+			c.each(key(grant.Session, f.Workspace, f.ClientID, f.ActionType, exact, f.SessionID), note)
 		}
-		c.each(key(approval.GrantRule, f.Workspace, f.ClientID, f.ActionType, exact), note)
+		c.each(key(grant.Rule, f.Workspace, f.ClientID, f.ActionType, exact), note)
 	}
-	if cp, ok := approval.CapabilityNamed(f.Capability); ok && f.Channel != "" && f.Sender != "" {
+	if cp, ok := facts.CapabilityNamed(f.Capability); ok && f.Channel != "" && f.Sender != "" {
 		for _, session := range sessionsOf(f.SessionID) {
 			c.target(f, cp.TargetKind, scopeKey(f.Workspace, f.Channel, f.Sender, session, f.Capability), note)
 		}
@@ -181,7 +137,7 @@ func sessionsOf(id string) []string {
 	return []string{"", id}
 }
 
-func (c *grantIndex) each(k string, f func(*grantEntry)) {
+func (c *grantIndex) each(k indexKey, f func(*grantEntry)) {
 	for _, h := range c.byKey[k] {
 		f(h)
 	}
@@ -190,43 +146,38 @@ func (c *grantIndex) each(k string, f func(*grantEntry)) {
 func (c *grantIndex) target(f *approval.Facts, kind, scope string, note func(*grantEntry)) {
 	switch kind {
 	case "none":
-		c.each(key(approval.GrantTarget, scope, ""), note)
+		c.each(key(grant.Target, scope, ""), note)
 	case "exact":
 		if f.Target != "" {
-			c.each(key(approval.GrantTarget, scope, f.Target), note)
+			c.each(key(grant.Target, scope, f.Target), note)
 		}
 	case "host":
 		if h := host(f.Target); h != "" {
-			c.each(key(approval.GrantTarget, scope, h), note)
+			c.each(key(grant.Target, scope, h), note)
 		}
 	case "path_glob":
-		if s := c.globs[scope]; s != nil && clean(f.Target) && f.Target != "" {
-			s.match(f.Target, note)
+		if clean(f.Target) && f.Target != "" {
+			c.globs(f.Target, scope, note)
 		}
 	}
 }
 
-// match walks down the components of a path and tries the globs that may
-// match.
-func (s *globNode) match(target string, note func(*grantEntry)) {
-	last := target[strings.LastIndexByte(target, '/')+1:]
-	try := func(list []*grantEntry) {
-		for _, h := range list {
-			if ok, err := doublestar.Match(h.Target, target); err == nil && ok {
-				note(h)
-			}
+// globs tries the globs whose literal first components begin a path.
+func (c *grantIndex) globs(target, scope string, note func(*grantEntry)) {
+	try := func(h *grantEntry) {
+		if ok, err := doublestar.Match(h.Target, target); err == nil && ok {
+			note(h)
 		}
 	}
-	rest := target
-	for s != nil {
-		try(s.globs[last])
+	last := target[strings.LastIndexByte(target, '/')+1:]
+	for folder := target; ; folder = folder[:len(folder)-1] {
+		folder = folder[:strings.LastIndexByte(folder, '/')+1]
+		c.each(indexKey{grant.Target, scope, folder, last}, try)
 		if last != "" {
-			try(s.globs[""])
+			c.each(indexKey{grant.Target, scope, folder, ""}, try)
 		}
-		part, after, more := strings.Cut(rest, "/")
-		if !more {
+		if folder == "" {
 			return
 		}
-		s, rest = s.children[part], after
 	}
 }

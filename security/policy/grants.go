@@ -1,11 +1,14 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // How long a grant is valid, and how long if it is not used.
@@ -17,7 +20,7 @@ const (
 
 // AddGrant adds a grant, or replaces its earlier state. It refuses an incomplete
 // grant.
-func (e *Engine) AddGrant(g approval.Grant) error {
+func (e *Engine) AddGrant(g grant.Grant) error {
 	if err := g.Check(); err != nil {
 		return err
 	}
@@ -48,32 +51,29 @@ func (e *Engine) RemoveGrant(id string) {
 }
 
 // Grants lists the grants, the newest first.
-func (e *Engine) Grants() []approval.GrantUse {
+func (e *Engine) Grants() []grant.Use {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if e.grants == nil {
 		return nil
 	}
-	all := make([]approval.GrantUse, 0, len(e.grants.byID))
+	all := make([]grant.Use, 0, len(e.grants.byID))
 	for _, h := range e.grants.byID {
-		all = append(all, approval.GrantUse{Grant: h.Grant, Uses: h.uses, LastUsed: h.lastUsed})
+		all = append(all, grant.Use{Grant: h.Grant, Uses: h.uses, LastUsed: h.lastUsed})
 	}
-	slices.SortFunc(all, func(a, b approval.GrantUse) int {
-		if c := b.CreatedAt.Compare(a.CreatedAt); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
+	slices.SortFunc(all, func(a, b grant.Use) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.ID, b.ID))
 	})
 	return all
 }
 
 // GrantFrom is the grant that an approval gives: code 2 a session allow, code 6 an
 // allow rule, otherwise by the tool's territory. nil means none.
-func GrantFrom(p *approval.Pending, d *approval.Decision) *approval.Grant {
+func GrantFrom(p *approval.Pending, d *approval.Decision) *grant.Grant {
 	if d.Verdict != approval.Approved {
 		return nil
 	}
-	g := &approval.Grant{
+	g := &grant.Grant{
 		Version: approval.Version, ID: p.RequestID, Workspace: p.SourceGroup, ClientID: p.ClientID, ActionType: p.ActionType,
 		By: d.DecidedBy, ByID: d.DecidedByID, Via: d.Via, CreatedAt: d.DecidedAt,
 		Reason: "code " + d.Code + " on " + p.ShortID,
@@ -82,12 +82,12 @@ func GrantFrom(p *approval.Pending, d *approval.Decision) *approval.Grant {
 		g.Reason = "approval of " + p.ShortID
 	}
 	switch {
-	case d.Scope == approval.Session && approval.NotGrantable(p, d.Scope).IsZero():
-		g.Kind, g.SessionID, g.Exact = approval.GrantSession, p.SessionID, p.Ruling.Exact
+	case d.Scope == approval.Session && grant.WhyNot(p, d.Scope).IsZero():
+		g.Kind, g.SessionID, g.Exact = grant.Session, p.SessionID, p.Ruling.Exact
 		g.ExpiresAt = g.CreatedAt.Add(sessionLife)
 		return g
-	case d.Scope == approval.Always && approval.NotGrantable(p, d.Scope).IsZero():
-		g.Kind, g.Exact = approval.GrantRule, p.Ruling.Exact
+	case d.Scope == approval.Always && grant.WhyNot(p, d.Scope).IsZero():
+		g.Kind, g.Exact = grant.Rule, p.Ruling.Exact
 		g.ExpiresAt = g.CreatedAt.Add(ruleLife)
 		return g
 	case d.Scope == approval.Session || d.Scope == approval.Always:
@@ -97,12 +97,12 @@ func GrantFrom(p *approval.Pending, d *approval.Decision) *approval.Grant {
 }
 
 // territory completes the grant of a tool with a territory, nil if it has none.
-func territory(p *approval.Pending, g *approval.Grant) *approval.Grant {
-	c, ok := approval.CapabilityNamed(p.Capability)
+func territory(p *approval.Pending, g *grant.Grant) *grant.Grant {
+	c, ok := facts.CapabilityNamed(p.Capability)
 	if len(p.Ruling.Secrets) > 0 {
 		return nil // its target may be a secret
 	}
-	if !ok || c.Default == approval.AskAlways || p.Channel == "" || p.Sender == "" {
+	if !ok || c.Default == facts.AskAlways || p.Channel == "" || p.Sender == "" {
 		return nil
 	}
 	switch p.Territory {
@@ -116,7 +116,7 @@ func territory(p *approval.Pending, g *approval.Grant) *approval.Grant {
 	default:
 		return nil
 	}
-	g.Kind, g.Channel, g.Sender = approval.GrantTarget, p.Channel, p.Sender
+	g.Kind, g.Channel, g.Sender = grant.Target, p.Channel, p.Sender
 	g.Capability, g.TargetKind, g.Target = c.Name, c.TargetKind, p.Target
 	switch c.TargetKind {
 	case "none":
@@ -149,7 +149,7 @@ func escapeGlob(path string) string {
 
 // WouldHaveAllowed lists which of the last requests that asked a person in its
 // workspace a grant would have allowed, the newest first.
-func (e *Engine) WouldHaveAllowed(g approval.Grant) (which []approval.Facts, of int) {
+func (e *Engine) WouldHaveAllowed(g grant.Grant) (which []approval.Facts, of int) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	a := e.accounts[g.Workspace]
@@ -162,8 +162,8 @@ func (e *Engine) WouldHaveAllowed(g approval.Grant) (which []approval.Facts, of 
 	alone.put(g)
 	for _, p := range slices.Backward(a.Asked) {
 		f := p.facts()
-		c, has := approval.CapabilityNamed(f.Capability)
-		if has && c.Default == approval.AskAlways {
+		c, has := facts.CapabilityNamed(f.Capability)
+		if has && c.Default == facts.AskAlways {
 			continue
 		}
 		if h, _ := alone.covering(&f, exactFor(&f, p.Entry.Exact)); h != nil {

@@ -11,6 +11,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -18,7 +21,7 @@ func pick[T any](rt *rapid.T, what string, of ...T) T { return rapid.SampledFrom
 
 func capabilityNames() []string {
 	names := []string{""}
-	for _, c := range approval.Capabilities() {
+	for _, c := range facts.Capabilities() {
 		names = append(names, c.Name)
 	}
 	return names
@@ -29,7 +32,7 @@ func drawProperty(rt *rapid.T, name string) approval.Property {
 }
 
 func drawFacts(rt *rapid.T) approval.Facts {
-	f := facts(pick(rt, "capability", capabilityNames()...))
+	f := factsFor(pick(rt, "capability", capabilityNames()...))
 	f.Autonomy = pick(rt, "autonomy", "readonly", "supervised", "full", "")
 	f.Trust = approval.Trust{
 		PublicSource: drawProperty(rt, "source"), SecretData: drawProperty(rt, "secret"),
@@ -80,16 +83,16 @@ func drawConfig(rt *rapid.T) policy.Config {
 	return c
 }
 
-func drawClaim(rt *rapid.T) approval.Entry {
-	return approval.Entry{
-		Event: approval.EventAutoApproved, Workspace: pick(rt, "in", "w", "w", "v"), Time: noon, RequestID: "bbbbbbbbbbbbbbbb",
+func drawClaim(rt *rapid.T) event.Entry {
+	return event.Entry{
+		Event: event.AutoApproved, Workspace: pick(rt, "in", "w", "w", "v"), Time: noon, RequestID: "bbbbbbbbbbbbbbbb",
 		SessionID: pick(rt, "by session", "", "s1"), Cost: rapid.Int64Range(0, 3).Draw(rt, "cost"), Capability: "fs:write",
 		Taints: pick(rt, "taints", nil, []string{"corruption"}, []string{"secret"}, []string{"corruption", "secret"}),
 	}
 }
 
-func drawGrant(rt *rapid.T) approval.Grant {
-	f := facts(pick(rt, "of", capabilityNames()...))
+func drawGrant(rt *rapid.T) grant.Grant {
+	f := factsFor(pick(rt, "of", capabilityNames()...))
 	f.Target = pick(rt, "grant target", "/data/a.txt", "/data/**", "example.org")
 	f.ActionType = pick(rt, "grant action", "custom:t", "exec_cmd", "send_message")
 	f.SessionID = pick(rt, "grant session", "s1", "s2")
@@ -102,8 +105,8 @@ func drawGrant(rt *rapid.T) approval.Grant {
 // setup holds what an engine is built from.
 type setup struct {
 	config  policy.Config
-	history []approval.Entry
-	grants  []approval.Grant
+	history []event.Entry
+	grants  []grant.Grant
 	secrets []approval.Finding
 }
 
@@ -135,8 +138,8 @@ func TestPropAddingAGrantNeverLiftsADeny(t *testing.T) {
 		if before.Outcome == approval.Deny {
 			require.Equal(rt, approval.Deny, after.Outcome)
 		}
-		c, has := approval.CapabilityNamed(f.Capability)
-		if has && c.Default == approval.AskAlways {
+		c, has := facts.CapabilityNamed(f.Capability)
+		if has && c.Default == facts.AskAlways {
 			require.Equal(rt, before.Outcome, after.Outcome, "a grant lifts no capability with the default always")
 		}
 		require.GreaterOrEqual(rt, after.Outcome, before.Outcome, "a grant makes nothing stricter")
@@ -201,11 +204,11 @@ func TestTrifectaTable(t *testing.T) {
 			trust := approval.Trust{
 				PublicSource: values[i/27%3], SecretData: values[i/9%3], PublicSink: values[i/3%3], DangerousWrites: values[i%3],
 			}
-			w := setup{history: []approval.Entry{{Event: approval.EventApproved, Workspace: "w", Time: noon, Taints: have}}}
+			w := setup{history: []event.Entry{{Event: event.Approved, Workspace: "w", Time: noon, Taints: have}}}
 			fmt.Fprintf(&b, "%-18s %-9s %-9s %-9s %-9s:", strings.Join(have, "+"), trust.PublicSource, trust.SecretData, trust.PublicSink, trust.DangerousWrites)
 			for _, capability := range []string{"mail:read", "channel:out"} {
-				f := facts(capability)
-				f.Autonomy, f.Trust = approval.Full, trust
+				f := factsFor(capability)
+				f.Autonomy, f.Trust = grant.Full, trust
 				r := w.judge(t, f)
 				fmt.Fprintf(&b, " %-5s %-8s %-17s", r.Outcome, r.Rule, strings.Join(r.Taints, "+"))
 			}

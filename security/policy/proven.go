@@ -12,6 +12,8 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // # What is proven
@@ -51,11 +53,11 @@ const maxValues = 1000 // of one clause
 
 // Check refuses an invalid clause.
 func (c Clause) Check() error {
-	domain := approval.CanonicalDomain(c.Domain)
+	domain := facts.CanonicalDomain(c.Domain)
 	switch {
 	case domain == "":
 		return errors.New("a clause names no domain")
-	case domain == approval.DomainCommand || domain == approval.DomainProgram || domain == approval.DomainDigest:
+	case domain == facts.Command || domain == facts.Program || domain == facts.Digest:
 		return fmt.Errorf("nothing can be proven of the domain %q: name what it touches, such as file or mail", c.Domain)
 	case !slices.Contains(ClauseKinds(), c.Kind):
 		return fmt.Errorf("%q is not a clause: use only, under, unique or at_most", string(c.Kind))
@@ -107,11 +109,11 @@ func (c *Clause) words() string {
 	}
 	switch c.Kind {
 	case Only:
-		return fmt.Sprintf("%s: every %s is %s", where, approval.CanonicalArg(c.Arg), oneOf(c.Values))
+		return fmt.Sprintf("%s: every %s is %s", where, facts.CanonicalArg(c.Arg), oneOf(c.Values))
 	case Under:
-		return fmt.Sprintf("%s: every %s is under %s", where, approval.CanonicalArg(c.Arg), oneOf(c.Values))
+		return fmt.Sprintf("%s: every %s is under %s", where, facts.CanonicalArg(c.Arg), oneOf(c.Values))
 	case Unique:
-		return fmt.Sprintf("%s: no %s twice", where, approval.CanonicalArg(c.Arg))
+		return fmt.Sprintf("%s: no %s twice", where, facts.CanonicalArg(c.Arg))
 	}
 	if c.Arg == "" {
 		return fmt.Sprintf("%s: at most %d", where, c.Max)
@@ -135,22 +137,22 @@ func oneOf(values []string) string {
 type evidenceIndex struct {
 	of      *approval.Evidence
 	read    bool
-	domains map[string]*approval.DomainEvidence
+	domains map[string]*facts.Domain
 }
 
-func (s *evidenceIndex) domain(name string) *approval.DomainEvidence {
+func (s *evidenceIndex) domain(name string) *facts.Domain {
 	if !s.read {
-		s.read, s.domains = true, map[string]*approval.DomainEvidence{}
-		for _, d := range s.of.ByDomain() {
+		s.read, s.domains = true, map[string]*facts.Domain{}
+		for _, d := range facts.ByDomain(*s.of) {
 			s.domains[d.Domain] = &d
 		}
 	}
-	return s.domains[approval.CanonicalDomain(name)]
+	return s.domains[facts.CanonicalDomain(name)]
 }
 
 // proven is a reason that names proven clauses and where the evidence comes from.
 func (s *evidenceIndex) proven(code, rule string, clauses []Clause) approval.Reason {
-	if p := s.of.Verified(); p != nil && s.of.RunsProgram() {
+	if p := s.of.Verified(); p != nil && facts.RunsProgram(*s.of) {
 		return approval.Because(code, "rule", rule, "clauses", proofs(clauses), "source", "source_proof", "prover", p.Prover)
 	}
 	return approval.Because(code, "rule", rule, "clauses", proofs(clauses), "source", "source_arguments")
@@ -192,7 +194,7 @@ func (s *evidenceIndex) missing(clauses []Clause) open {
 // missingFor says why a clause is not proven; none if it is.
 func (s *evidenceIndex) missingFor(c *Clause) approval.Reason {
 	d := s.domain(c.Domain)
-	if s.of.RunsProgram() {
+	if facts.RunsProgram(*s.of) {
 		if s.of.Verified() == nil {
 			return s.whyUnverified()
 		}
@@ -219,7 +221,7 @@ func (s *evidenceIndex) whyUnverified() approval.Reason {
 
 // checkEffects checks the clause against a verified proof. An effect without an op
 // may be any op.
-func (c *Clause) checkEffects(d *approval.DomainEvidence) approval.Reason {
+func (c *Clause) checkEffects(d *facts.Domain) approval.Reason {
 	var values []string
 	n, found := 0, false
 	for _, x := range d.Verified {
@@ -232,7 +234,7 @@ func (c *Clause) checkEffects(d *approval.DomainEvidence) approval.Reason {
 			return approval.Because("gap_times")
 		}
 		if c.Arg != "" {
-			list, whole := x.ValuesOf(c.Arg)
+			list, whole := facts.ValuesOf(x, c.Arg)
 			if !whole {
 				return approval.Because("gap_value")
 			}
@@ -254,7 +256,7 @@ const maxTimes = 1 << 20
 // effectCount says how often an effect happens, from its argument times, and with how
 // many recipients each time.
 func effectCount(x approval.ProvenEffect) (times, each int, ok bool) {
-	fields, err := approval.Fields(x.Args)
+	fields, err := codec.Fields(x.Args)
 	if err != nil {
 		return 1, 0, true // no arguments at all
 	}
@@ -267,8 +269,8 @@ func effectCount(x approval.ProvenEffect) (times, each int, ok bool) {
 			}
 			times = max(times, v)
 		}
-		if approval.CanonicalArg(f.Name) == "recipient" {
-			list, whole := x.ValuesOf(f.Name)
+		if facts.CanonicalArg(f.Name) == "recipient" {
+			list, whole := facts.ValuesOf(x, f.Name)
 			if !whole {
 				return 0, 0, false
 			}
@@ -279,14 +281,14 @@ func effectCount(x approval.ProvenEffect) (times, each int, ok bool) {
 }
 
 // checkFacts checks the clause against the arguments that the gate read.
-func (c *Clause) checkFacts(facts []approval.HostFact) approval.Reason {
+func (c *Clause) checkFacts(known []approval.HostFact) approval.Reason {
 	var values []string
 	n, found := 0, false
-	for _, h := range facts {
-		if h.From != approval.FromTemplate && h.From != approval.FromArgument || !c.appliesTo(h.Op) {
+	for _, h := range known {
+		if h.From != facts.FromTemplate && h.From != facts.FromArgument || !c.appliesTo(h.Op) {
 			continue
 		}
-		if c.Arg != "" && approval.CanonicalArg(h.Name) != approval.CanonicalArg(c.Arg) {
+		if c.Arg != "" && facts.CanonicalArg(h.Name) != facts.CanonicalArg(c.Arg) {
 			continue
 		}
 		if h.Omitted > 0 {
@@ -363,11 +365,11 @@ func normalize(arg, v string, wide bool) (string, bool) {
 	if v == "" || strings.ContainsFunc(v, func(r rune) bool { return r > unicode.MaxASCII || r < ' ' || r == 0x7f }) {
 		return "", false
 	}
-	switch approval.CanonicalArg(arg) {
+	switch facts.CanonicalArg(arg) {
 	case "recipient":
 		return recipient(v, wide)
 	case "host":
-		return approval.HostIn(v)
+		return facts.HostIn(v)
 	case "path":
 		parts, ok := components(v)
 		return strings.Join(parts, "/"), ok
@@ -436,19 +438,19 @@ func isUnder(folder, p string) bool {
 // clause about it.
 func (s *evidenceIndex) notCovered(clauses []Clause) approval.Reason {
 	p := s.of.Verified()
-	if p == nil || !s.of.RunsProgram() {
+	if p == nil || !facts.RunsProgram(*s.of) {
 		return approval.Reason{}
 	}
 	for _, x := range p.Effects {
-		domain := approval.CanonicalDomain(x.Domain)
+		domain := facts.CanonicalDomain(x.Domain)
 		if !slices.ContainsFunc(clauses, func(c Clause) bool {
-			return approval.CanonicalDomain(c.Domain) == domain && (c.Op == "" || strings.EqualFold(c.Op, x.Op))
+			return facts.CanonicalDomain(c.Domain) == domain && (c.Op == "" || strings.EqualFold(c.Op, x.Op))
 		}) {
 			return approval.Because("gap_effect")
 		}
 	}
 	for _, c := range p.Coverage {
-		if c.Status == approval.RequiredGap {
+		if c.Status == facts.RequiredGap {
 			return approval.Because("gap_contract")
 		}
 	}

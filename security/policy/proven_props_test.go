@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -18,7 +19,7 @@ func drawEffect(rt *rapid.T) approval.ProvenEffect {
 	return approval.ProvenEffect{
 		Domain: pick(rt, "domain", "mail", "email", "file", "own"), Op: pick(rt, "op", "send", "send", "write", ""),
 		Args:   approval.Raw(pick(rt, "args", `{"to":"a@x"}`, `{"to":"b@x"}`, `{"to":["a@x","b@x"]}`, `{"path":"/srv/a"}`, `{"path":"/etc"}`, `{"to":{}}`, `null`)),
-		Status: pick(rt, "status", approval.EffectProven, approval.EffectProven, approval.EffectProven, approval.EffectUnknown),
+		Status: pick(rt, "status", facts.Proven, facts.Proven, facts.Proven, facts.Unknown),
 	}
 }
 
@@ -87,19 +88,19 @@ func withLessEvidence(rt *rapid.T, e approval.Evidence) approval.Evidence {
 		}
 	case 2:
 		if less.Proof != nil && len(less.Proof.Effects) > 0 {
-			less.Proof.Effects[0].Status = pick(rt, "now", approval.EffectUnknown, approval.EffectNotProven)
+			less.Proof.Effects[0].Status = pick(rt, "now", facts.Unknown, facts.NotProven)
 		}
 	case 3:
 		// A gap stays: a signed proof cannot lose one.
 		if less.Proof != nil {
-			less.Proof.Coverage = slices.DeleteFunc(less.Proof.Coverage, func(c approval.ProofCoverage) bool { return c.Status == approval.Covered })
+			less.Proof.Coverage = slices.DeleteFunc(less.Proof.Coverage, func(c approval.ProofCoverage) bool { return c.Status == facts.Covered })
 		}
 	case 4:
-		if len(less.Host) > 0 && less.Host[len(less.Host)-1].Domain != approval.DomainProgram {
+		if len(less.Host) > 0 && less.Host[len(less.Host)-1].Domain != facts.Program {
 			less.Host[len(less.Host)-1].Omitted++
 		}
 	default:
-		less.Host = append(less.Host, approval.HostFact{Domain: approval.DomainCommand, Name: "program", Omitted: 1, From: approval.FromCommand})
+		less.Host = append(less.Host, approval.HostFact{Domain: facts.Command, Name: "program", Omitted: 1, From: facts.FromCommand})
 		less.Proof = nil
 	}
 	return less
@@ -148,8 +149,8 @@ func TestPropProofsLiftNoMoreThanTheyMay(t *testing.T) {
 		}
 		require.Equal(rt, approval.Ask, before.Outcome, "a deny stays a deny")
 		require.Contains(rt, []string{"table", "trust"}, before.Rule, "any other ask stays too: %v", before.Reasons)
-		c, has := approval.CapabilityNamed(f.Capability)
-		require.False(rt, has && c.Default == approval.AskAlways)
+		c, has := facts.CapabilityNamed(f.Capability)
+		require.False(rt, has && c.Default == facts.AskAlways)
 		require.True(rt, f.KnownTool)
 		require.NotEmpty(rt, after.Proven)
 	})

@@ -12,13 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
 const program = "send('bob@example.com')\n"
 
 func effect(domain, op, args string) approval.ProvenEffect {
-	return approval.ProvenEffect{Domain: domain, Op: op, Args: approval.Raw(args), Status: approval.EffectProven}
+	return approval.ProvenEffect{Domain: domain, Op: op, Args: approval.Raw(args), Status: facts.Proven}
 }
 
 func mailTo(to string) approval.ProvenEffect {
@@ -26,7 +28,7 @@ func mailTo(to string) approval.ProvenEffect {
 }
 
 // programFact is the host fact of a request with a program.
-var programFact = approval.HostFact{Domain: approval.DomainProgram, Name: "program_sha256", Values: []string{approval.Digest([]byte(program))}, From: approval.FromArgument}
+var programFact = approval.HostFact{Domain: facts.Program, Name: "program_sha256", Values: []string{approval.Digest([]byte(program))}, From: facts.FromArgument}
 
 // runs is the evidence of a program with these proven effects.
 func runs(effects ...approval.ProvenEffect) approval.Evidence {
@@ -42,14 +44,16 @@ func coverage(e approval.Evidence, domain, status string) approval.Evidence {
 }
 
 // arguments is the evidence of a tool whose arguments the operator has declared.
-func arguments(facts ...approval.HostFact) approval.Evidence { return approval.Evidence{Host: facts} }
+func arguments(factsFor ...approval.HostFact) approval.Evidence {
+	return approval.Evidence{Host: factsFor}
+}
 
 func to(values ...string) approval.HostFact {
-	return approval.HostFact{Domain: "mail", Op: "send", Name: "recipient", Values: values, From: approval.FromArgument}
+	return approval.HostFact{Domain: "mail", Op: "send", Name: "recipient", Values: values, From: facts.FromArgument}
 }
 
 func file(values ...string) approval.HostFact {
-	return approval.HostFact{Domain: "file", Op: "write", Name: "path", Values: values, From: approval.FromTemplate}
+	return approval.HostFact{Domain: "file", Op: "write", Name: "path", Values: values, From: facts.FromTemplate}
 }
 
 func allowWhen(c ...policy.Clause) policy.Rule {
@@ -79,7 +83,7 @@ func proven(t require.TestingT, e approval.Evidence, c policy.Clause) bool {
 		require.NoError(t, r.Check())
 		engine := &policy.Engine{}
 		require.NoError(t, engine.Load(policy.Config{Rules: []policy.Rule{r}}))
-		f := facts("fs:write")
+		f := factsFor("fs:write")
 		f.Evidence = e
 		return engine.Judge(f)
 	}
@@ -199,7 +203,7 @@ func TestClauses(t *testing.T) {
 func TestAllowMustCoverEveryEffect(t *testing.T) {
 	bob := mailTo("bob@example.com")
 	unproven := effect("file", "write", `{"path":"/srv/out/x"}`)
-	unproven.Status = approval.EffectUnknown
+	unproven.Status = facts.Unknown
 	narrow := allowWhen(only("bob@example.com"))
 	wide := allowWhen(only("bob@example.com"), under("/srv/out"), policy.Clause{Domain: "mail", Kind: policy.AtMost, Max: 9})
 	for _, c := range []struct {
@@ -218,7 +222,7 @@ func TestAllowMustCoverEveryEffect(t *testing.T) {
 		{"a required contract missing elsewhere", coverage(runs(bob), "own", "required_gap"), narrow, approval.Ask},
 		{"a recommended contract missing", coverage(runs(bob), "own", "recommended_gap"), narrow, approval.Allow},
 	} {
-		f := facts("fs:write")
+		f := factsFor("fs:write")
 		f.Evidence = c.e
 		r := engine(t, policy.Config{Rules: []policy.Rule{c.rule}}).Judge(f)
 		require.Equal(t, c.wants, r.Outcome, "%s: %v", c.why, r.Reasons)
@@ -227,7 +231,7 @@ func TestAllowMustCoverEveryEffect(t *testing.T) {
 
 func TestAProofLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
 	for _, dangerous := range []approval.Property{"false", "true", ""} {
-		f := facts("channel:out")
+		f := factsFor("channel:out")
 		f.Trust.DangerousWrites, f.Evidence = dangerous, runs(mailTo("bob@example.com"))
 		r := engine(t, policy.Config{Rules: []policy.Rule{allowWhen(only("bob@example.com"))}}).Judge(f)
 		require.Equal(t, approval.Allow, r.Outcome, r.Reasons)
@@ -240,7 +244,7 @@ func TestAProofLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
 // A ruling names a proof only if it depends on it.
 func TestRulingNamesTheProofItUses(t *testing.T) {
 	proved := allowWhen(only("bob@example.com"))
-	f := facts("channel:out")
+	f := factsFor("channel:out")
 	f.Evidence = runs(mailTo("bob@example.com"))
 	for name, rests := range map[string]bool{"a": true, "z": false} { // the ruling names the last rule that allows
 		plain := rule(approval.Allow)
@@ -271,7 +275,7 @@ func TestAProofLiftsNothingElse(t *testing.T) {
 	}{
 		"code:exec":            {approval.Ask, func(f *approval.Facts) *policy.Engine { f.Capability = "code:exec"; return engine(t, auto) }},
 		"mail:send":            {approval.Ask, func(f *approval.Facts) *policy.Engine { f.Capability = "mail:send"; return engine(t, auto) }},
-		"the table's deny":     {approval.Deny, func(f *approval.Facts) *policy.Engine { f.Autonomy = approval.ReadOnly; return engine(t, auto) }},
+		"the table's deny":     {approval.Deny, func(f *approval.Facts) *policy.Engine { f.Autonomy = grant.ReadOnly; return engine(t, auto) }},
 		"a deny rule":          {approval.Deny, func(*approval.Facts) *policy.Engine { return engine(t, with(auto, rule(approval.Deny))) }},
 		"an ask rule":          {approval.Ask, func(*approval.Facts) *policy.Engine { return engine(t, with(auto, rule(approval.Ask))) }},
 		"a forbidden property": {approval.Deny, func(f *approval.Facts) *policy.Engine { f.Trust = noSink; return engine(t, auto) }},
@@ -299,7 +303,7 @@ func TestAProofLiftsNothingElse(t *testing.T) {
 			return engine(t, policy.Config{Rules: []policy.Rule{c}})
 		}},
 	} {
-		f := facts("channel:out")
+		f := factsFor("channel:out")
 		f.Evidence = runs(mailTo("bob@example.com"))
 		e := c.set(&f)
 		r := e.Judge(f)
@@ -315,9 +319,9 @@ func TestAProofLiftsNothingElse(t *testing.T) {
 func TestForgedEvidence(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, 32))
 	stranger := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, 32))
-	provers := approval.Provers{"lab": key.Public().(ed25519.PublicKey)}
+	provers := facts.Provers{"lab": key.Public().(ed25519.PublicKey)}
 	signed := func(by ed25519.PrivateKey, proof string) approval.Raw {
-		b, err := approval.ProofBytes(approval.Raw(proof))
+		b, err := facts.ProofBytes(approval.Raw(proof))
 		require.NoError(t, err)
 		return approval.Raw(strings.TrimSuffix(proof, "}") + `,"signature":"` + base64.StdEncoding.EncodeToString(ed25519.Sign(by, b)) + `"}`)
 	}
@@ -346,8 +350,8 @@ func TestForgedEvidence(t *testing.T) {
 		{"forged members in the proof", approval.Raw(`{"verified":true,"prover":"lab","why":""}`), approval.Prose{}, approval.Deny},
 	} {
 		r := &approval.Request{ToolName: "t", RequestData: args, Proof: c.proof, Title: c.agent.Title, Preview: c.agent.Preview, Rationale: c.agent.Rationale}
-		f := facts("channel:out")
-		f.Args, f.Agent, f.Evidence = args, c.agent, approval.EvidenceOf(tool, r, provers)
+		f := factsFor("channel:out")
+		f.Args, f.Agent, f.Evidence = args, c.agent, facts.Of(tool, r, provers)
 		e := engine(t, policy.Config{Rules: []policy.Rule{allowWhen(only("bob@example.com", "ann@example.com")), denyUnless(neverTo("ceo@example.com"))}})
 		require.Equal(t, c.want, e.Judge(f).Outcome, "%s: %v", c.why, e.Judge(f).Reasons)
 		if c.want == approval.Allow {

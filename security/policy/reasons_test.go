@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -34,15 +35,15 @@ func TestReasonsOfTheFiveQuestions(t *testing.T) {
 		{"1 a forbidden read", policy.Config{}, func(f *approval.Facts) { f.Trust, f.Capability = noSource, "fs:read" }, approval.Deny, []string{"table_ask capability=fs:read level=supervised", "forbidden_read property=public_source tool=t"}, nil},
 		{"1 a hard rate", limits(policy.Limits{Deny: map[string]policy.Rate{"fs:write": none}}), nil, approval.Deny, []string{ask, "rate_deny capability=fs:write n=0 per=1h0m0s"}, nil},
 		{"1 a hard budget", limits(policy.Limits{Day: policy.Budget{Hard: 4}}), func(f *approval.Facts) { f.Cost = 5 }, approval.Deny, []string{ask, "cost_day_deny max=4 n=5"}, nil},
-		{"2 the table allows", policy.Config{}, func(f *approval.Facts) { f.Autonomy = approval.Full }, approval.Allow, []string{"table_allow capability=fs:write level=full"}, nil},
+		{"2 the table allows", policy.Config{}, func(f *approval.Facts) { f.Autonomy = grant.Full }, approval.Allow, []string{"table_allow capability=fs:write level=full"}, nil},
 		{"2 the table asks", policy.Config{}, nil, approval.Ask, []string{ask}, []string{"raise_autonomy capability=fs:write level=full"}},
-		{"2 the table denies", policy.Config{}, func(f *approval.Facts) { f.Autonomy = approval.ReadOnly }, approval.Deny, []string{"table_deny capability=fs:write level=readonly"}, []string{"raise_autonomy capability=fs:write level=supervised"}},
+		{"2 the table denies", policy.Config{}, func(f *approval.Facts) { f.Autonomy = grant.ReadOnly }, approval.Deny, []string{"table_deny capability=fs:write level=readonly"}, []string{"raise_autonomy capability=fs:write level=supervised"}},
 		{"2 no capability of ours", policy.Config{}, func(f *approval.Facts) { f.Capability = "fs:delete" }, approval.Deny, []string{"unknown_capability capability=fs:delete"}, nil},
 		{"2 an ask rule", rules(policy.Rule{Name: "careful", Outcome: approval.Ask}), nil, approval.Ask, []string{ask, "rule_ask rule=careful"}, nil},
 		{"2 an allow rule", rules(policy.Rule{Name: "mine", Outcome: approval.Allow, Reason: "my wall"}), nil, approval.Allow, []string{ask, `rule_allow rule=mine words="my wall"`}, nil},
 		{"2 an allow rule that cannot be evaluated", rules(policy.Rule{Name: "mine", Outcome: approval.Allow, Args: gone}), nil, approval.Ask, []string{ask, "rule_unevaluated rule=mine"}, nil},
 		{"2 another rule asks", rules(policy.Rule{Name: "a", Outcome: approval.Ask}, policy.Rule{Name: "b", Outcome: approval.Allow}), nil, approval.Ask, []string{ask, "rule_ask rule=a", "rule_allow note=note_other_rule rule=b"}, nil},
-		{"2 no rule lifts the table's deny", rules(rule(approval.Allow)), func(f *approval.Facts) { f.Autonomy = approval.ReadOnly }, approval.Deny, []string{"table_deny capability=fs:write level=readonly", "rule_allow note=note_table_deny rule=r"}, nil},
+		{"2 no rule lifts the table's deny", rules(rule(approval.Allow)), func(f *approval.Facts) { f.Autonomy = grant.ReadOnly }, approval.Deny, []string{"table_deny capability=fs:write level=readonly", "rule_allow note=note_table_deny rule=r"}, nil},
 		{"2 no rule answers a question", rules(rule(approval.Allow)), func(f *approval.Facts) { f.Question = true }, approval.Ask, []string{ask, "rule_allow note=note_question rule=r", "question"}, nil},
 		{"2 an unknown tool must be named", rules(policy.Rule{Name: "b", Outcome: approval.Allow}), func(f *approval.Facts) { f.KnownTool = false }, approval.Ask, []string{"rule_allow note=note_unknown_tool rule=b", "dangerous_writes tool=t"}, nil},
 		{"2 what is always asked", rules(rule(approval.Allow)), func(f *approval.Facts) { f.Capability = "mail:send" }, approval.Ask, []string{"table_ask capability=mail:send level=supervised", "rule_allow capability=mail:send note=note_always_asks rule=r"}, nil},
@@ -54,12 +55,12 @@ func TestReasonsOfTheFiveQuestions(t *testing.T) {
 			f.Evidence.Proof.Verified, f.Evidence.Proof.Why = false, approval.Because("proof_no_field", "field", "code")
 		}, approval.Deny, []string{ask, `rule_deny clause="mail send: every recipient is a@example.com" field=code gap=gap_claim rule=blocked why=proof_no_field`}, nil},
 		{"2 an avoidance is proven", rules(denyUnless(only("a@example.com"))), func(f *approval.Facts) { f.Evidence = runs(mailTo("a@example.com")) }, approval.Ask, []string{ask, `rule_proven clauses="mail send: every recipient is a@example.com" prover=lab rule=blocked source=source_proof`}, nil},
-		{"3 dangerous writes", policy.Config{}, func(f *approval.Facts) { f.Trust, f.Autonomy = dangerous, approval.Full }, approval.Ask, []string{"table_allow capability=fs:write level=full", "dangerous_writes tool=t"}, nil},
+		{"3 dangerous writes", policy.Config{}, func(f *approval.Facts) { f.Trust, f.Autonomy = dangerous, grant.Full }, approval.Ask, []string{"table_allow capability=fs:write level=full", "dangerous_writes tool=t"}, nil},
 		{"3 nothing is dangerous", policy.Config{}, func(f *approval.Facts) { f.Capability = "" }, approval.Allow, []string{"not_dangerous tool=t"}, nil},
 		{"4 a soft rate", limits(policy.Limits{Ask: map[string]policy.Rate{"": none}}), func(f *approval.Facts) { f.Capability = "" }, approval.Ask, []string{"not_dangerous tool=t", "rate_ask_bare n=0 per=1h0m0s"}, nil},
 		{"4 a soft budget", limits(policy.Limits{Session: policy.Budget{Soft: 4}}), func(f *approval.Facts) { f.Cost = 5 }, approval.Ask, []string{ask, "cost_session_ask max=4 n=5"}, nil},
 	} {
-		f := facts("fs:write")
+		f := factsFor("fs:write")
 		if tc.change != nil {
 			tc.change(&f)
 		}
@@ -72,8 +73,8 @@ func TestReasonsOfTheFiveQuestions(t *testing.T) {
 		requireKnown(t, r)
 	}
 
-	f := facts("fs:write")
-	f.Trust, f.Autonomy = sink, approval.Full
+	f := factsFor("fs:write")
+	f.Trust, f.Autonomy = sink, grant.Full
 	r := tainted(t, policy.Config{}).Judge(f)
 	require.Equal(t, []string{"table_allow capability=fs:write level=full", "trifecta tool=t"}, forms(r.Reasons), "3 the trifecta")
 	require.Equal(t, []string{"clear_taints workspace=w"}, forms(r.Change))
@@ -82,21 +83,21 @@ func TestReasonsOfTheFiveQuestions(t *testing.T) {
 	e.Scan = func(*approval.Facts) []approval.Finding {
 		return []approval.Finding{{Kind: "k", Where: "request_data.a", Length: 9}}
 	}
-	require.Equal(t, []string{ask, "secret kind=k n=9 where=request_data.a"}, forms(e.Judge(facts("fs:write")).Reasons), "4 a secret")
+	require.Equal(t, []string{ask, "secret kind=k n=9 where=request_data.a"}, forms(e.Judge(factsFor("fs:write")).Reasons), "4 a secret")
 
-	g := grants(facts("fs:write"))[1]
+	g := grants(factsFor("fs:write"))[1]
 	for why, tc := range map[string]struct {
-		change func(*approval.Grant)
+		change func(*grant.Grant)
 		want   string
 	}{
-		"5 a grant": {func(*approval.Grant) {}, "grant by=ann date=2026-11-21 grant=0000000000000002 kind=allow_rule"},
-		"5 expired": {func(g *approval.Grant) { g.ExpiresAt = noon }, "grant_expired"},
-		"5 revoked": {func(g *approval.Grant) { g.RevokedAt = noon }, "grant_revoked"},
+		"5 a grant": {func(*grant.Grant) {}, "grant by=ann date=2026-11-21 grant=0000000000000002 kind=allow_rule"},
+		"5 expired": {func(g *grant.Grant) { g.ExpiresAt = noon }, "grant_expired"},
+		"5 revoked": {func(g *grant.Grant) { g.RevokedAt = noon }, "grant_revoked"},
 	} {
 		e, g := engine(t, policy.Config{}), g
 		tc.change(&g)
 		addGrants(t, e, g)
-		require.Equal(t, []string{ask, tc.want}, forms(e.Judge(facts("fs:write")).Reasons), why)
+		require.Equal(t, []string{ask, tc.want}, forms(e.Judge(factsFor("fs:write")).Reasons), why)
 	}
 }
 

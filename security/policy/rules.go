@@ -10,6 +10,8 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // Rule is one of the operator's rules. The zero Rule denies everything. An empty
@@ -58,7 +60,7 @@ func (r Rule) Check() error {
 		}
 	}
 	if r.Capability != "" {
-		if _, ok := approval.CapabilityNamed(r.Capability); !ok {
+		if _, ok := facts.CapabilityNamed(r.Capability); !ok {
 			return fmt.Errorf("check rule %q: %q is not one of the 13 capabilities", r.label(), r.Capability)
 		}
 	}
@@ -172,7 +174,7 @@ type arguments struct {
 }
 
 type argument struct {
-	approval.Field
+	codec.Field
 	text   string
 	isText bool
 }
@@ -182,7 +184,7 @@ func (a *arguments) all() ([]argument, error) {
 		return a.fields, a.err
 	}
 	a.read = true
-	fields, err := approval.Fields(a.data)
+	fields, err := codec.Fields(a.data)
 	a.err = err
 	for _, f := range fields {
 		text, ok := f.Text()

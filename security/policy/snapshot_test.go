@@ -8,15 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-func drawEntry(rt *rapid.T, seq int) approval.Entry {
+func drawEntry(rt *rapid.T, seq int) event.Entry {
 	x := drawClaim(rt)
 	x.Seq, x.RequestID = int64(seq), fmt.Sprintf("%016x", seq)
 	x.Time = noon.Add(time.Duration(seq) * time.Minute)
-	x.Event = pick(rt, "event", approval.EventApproved, approval.EventAutoApproved, approval.EventRequested, approval.EventTaintsCleared)
+	x.Event = pick(rt, "event", event.Approved, event.AutoApproved, event.Requested, event.TaintsCleared)
 	x.Human = rapid.Bool().Draw(rt, "human")
 	x.Grant = pick(rt, "consent", "", "0000000000000002")
 	x.Target, x.ActionType, x.ClientID, x.Tool = "/data/a.txt", "custom:t", "ws:w", "t"
@@ -33,7 +33,7 @@ func TestPropSnapshotIsTheSameAsTheLog(t *testing.T) {
 		for _, e := range []*policy.Engine{whole, first, second} {
 			require.NoError(rt, e.Load(cfg))
 		}
-		var log []approval.Entry
+		var log []event.Entry
 		for i := range n {
 			x := drawEntry(rt, i+1)
 			log = append(log, x)
@@ -50,7 +50,7 @@ func TestPropSnapshotIsTheSameAsTheLog(t *testing.T) {
 		for _, x := range log {
 			second.Learn(x) // entries in the snapshot are ignored
 		}
-		for _, g := range grants(facts("fs:write")) {
+		for _, g := range grants(factsFor("fs:write")) {
 			require.NoError(rt, whole.AddGrant(g))
 			require.NoError(rt, second.AddGrant(g))
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // clean says whether a target is unambiguous: a path without ".", ".." or empty
@@ -56,7 +56,7 @@ func host(target string) string {
 
 // CheckTarget normalizes a grant's target for its capability, or says what is wrong
 // with it.
-func CheckTarget(c approval.Capability, target string) (string, error) {
+func CheckTarget(c facts.Capability, target string) (string, error) {
 	switch c.TargetKind {
 	case "none":
 		if target != "" {

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // traits are the four trust properties of one request, with defaults applied.
@@ -25,8 +27,8 @@ func traitsOf(f *approval.Facts) traits {
 		source: f.Trust.PublicSource, secret: f.Trust.SecretData,
 		sink: f.Trust.PublicSink, dangerous: f.Trust.DangerousWrites,
 	}
-	c, ok := approval.CapabilityNamed(f.Capability)
-	none := ok && c.Default == approval.AskNone
+	c, ok := facts.CapabilityNamed(f.Capability)
+	none := ok && c.Default == facts.AskNone
 	read := ok && isRead(c.Name)
 	unstated := func(p *approval.Property, implied bool) {
 		switch *p {
@@ -78,10 +80,10 @@ func (t traits) forbids() (property, reason string) {
 func (t traits) taints() []string {
 	var add []string
 	if t.reads && t.source == isTrue {
-		add = append(add, approval.TaintCorruption)
+		add = append(add, grant.TaintCorruption)
 	}
 	if t.reads && t.secret == isTrue {
-		add = append(add, approval.TaintSecret)
+		add = append(add, grant.TaintSecret)
 	}
 	return add
 }
@@ -91,7 +93,7 @@ func (t traits) asks(tainted map[string]bool) (dangerous, trifecta bool) {
 	if !t.writes {
 		return false, false
 	}
-	trifecta = tainted[approval.TaintCorruption] && tainted[approval.TaintSecret] && t.sink == isTrue
+	trifecta = tainted[grant.TaintCorruption] && tainted[grant.TaintSecret] && t.sink == isTrue
 	return t.dangerous == isTrue, trifecta
 }
 
@@ -108,24 +110,24 @@ func ReadsPublicSource(t approval.Tool) bool {
 //	supervised  none: allow · else ask
 //	full        always: ask · else allow
 func Table(autonomy, capability string) approval.Outcome {
-	c, ok := approval.CapabilityNamed(capability)
+	c, ok := facts.CapabilityNamed(capability)
 	if !ok {
 		return approval.Deny
 	}
 	switch autonomy {
-	case approval.Full:
-		if c.Default == approval.AskAlways {
+	case grant.Full:
+		if c.Default == facts.AskAlways {
 			return approval.Ask
 		}
 		return approval.Allow
-	case approval.Supervised:
-		if c.Default == approval.AskNone {
+	case grant.Supervised:
+		if c.Default == facts.AskNone {
 			return approval.Allow
 		}
 		return approval.Ask
-	case approval.ReadOnly:
+	case grant.ReadOnly:
 		switch {
-		case c.Default == approval.AskNone:
+		case c.Default == facts.AskNone:
 			return approval.Allow
 		case isPersonalRead(c.Name):
 			return approval.Ask
@@ -142,8 +144,8 @@ func isPersonalRead(capability string) bool {
 // "" if there is none.
 func nextMilderLevel(autonomy, capability string) string {
 	have := Table(autonomy, capability)
-	for _, level := range approval.Levels() {
-		if approval.LowerLevel(level, autonomy) == autonomy && level != autonomy && Table(level, capability) > have {
+	for _, level := range grant.Levels() {
+		if grant.LowerLevel(level, autonomy) == autonomy && level != autonomy && Table(level, capability) > have {
 			return level
 		}
 	}

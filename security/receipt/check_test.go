@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, row.says)
-			require.True(t, approval.Hint(err) != "" || errors.Is(err, receipt.ErrNoKey))
+			require.True(t, hints.Of(err) != "" || errors.Is(err, receipt.ErrNoKey))
 			after, err := os.ReadDir(dir)
 			require.NoError(t, err)
 			require.Equal(t, before, after)

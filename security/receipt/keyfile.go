@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/security/keyfile"
 )
 
@@ -103,7 +103,7 @@ func (s *Signer) checkPublic(fsys FS, dir string) error {
 	f := public(dir, publicFile)
 	key, err := readLine(fsys, f)
 	if err == nil && key != s.public {
-		err = approval.WithHint(fmt.Errorf("%s is not the public key of %s", f.Path, privateFile),
+		err = hints.Add(fmt.Errorf("%s is not the public key of %s", f.Path, privateFile),
 			"if the private key is correct, remove the public one: the next start creates it again")
 	}
 	if err != nil {

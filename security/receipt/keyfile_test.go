@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/receipt"
@@ -102,7 +102,7 @@ func TestLoadRefuses(t *testing.T) {
 				require.NoError(t, os.Symlink(path+".real", path))
 			}
 			s, err := receipt.LoadOrCreate(ipc.OS(), dir, "home")
-			require.NotEmpty(t, approval.Hint(err))
+			require.NotEmpty(t, hints.Of(err))
 			require.Nil(t, s)
 		})
 	}

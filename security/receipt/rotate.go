@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/security/keyfile"
 )
 
@@ -104,7 +104,7 @@ func rotations(fsys FS, dir string) ([]rotation, error) {
 			err = errors.New("rotation: does not continue the one before")
 		}
 		if err != nil {
-			return nil, approval.WithHint(fmt.Errorf("%s: %w", f.Path, err), "restore it from a backup, or move it and all later ones away: "+
+			return nil, hints.Add(fmt.Errorf("%s: %w", f.Path, err), "restore it from a backup, or move it and all later ones away: "+
 				"signatures of the keys before it are then refused")
 		}
 		all = append(all, r)
@@ -186,7 +186,7 @@ func finishRotation(fsys FS, dir string) error {
 		}
 		next, err := NewSigner(key)
 		if err != nil || next.public != last.New {
-			return approval.WithHint(fmt.Errorf("%s is not the new key of %s", f.Path, rotationFile(dir, last.Number).Path),
+			return hints.Add(fmt.Errorf("%s is not the new key of %s", f.Path, rotationFile(dir, last.Number).Path),
 				"restore it from a backup")
 		}
 		if err := fsys.Rename(f.Path, filepath.Join(dir, privateFile)); err != nil {
@@ -202,7 +202,7 @@ func finishRotation(fsys FS, dir string) error {
 
 // notNewest refuses a key that does not follow from the last rotation.
 func notNewest(dir, file string, last rotation) error {
-	return approval.WithHint(fmt.Errorf("%s is not the new key of %s", filepath.Join(dir, file), rotationFile(dir, last.Number).Path),
+	return hints.Add(fmt.Errorf("%s is not the new key of %s", filepath.Join(dir, file), rotationFile(dir, last.Number).Path),
 		"restore the right one from a backup, or move all "+filepath.Join(dir, "rotated-*.txt")+" away: signatures of older keys are then refused")
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/receipt"
@@ -146,10 +146,10 @@ func TestInvalidRotations(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, first, 0o600))
 		}
 		_, err = receipt.LoadOrCreate(ipc.OS(), dir, testName)
-		require.NotEmpty(t, approval.Hint(err), c.why)
+		require.NotEmpty(t, hints.Of(err), c.why)
 		if c.name != "signing.key" {
 			_, err = receipt.LoadVerifier(ipc.OS(), dir)
-			require.NotEmpty(t, approval.Hint(err), c.why)
+			require.NotEmpty(t, hints.Of(err), c.why)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/seal"
@@ -79,7 +80,7 @@ func TestLoadRefuses(t *testing.T) {
 			require.NoError(t, c.make(filepath.Join(dir, "mac.key")))
 			for _, load := range []func(seal.FS, string) (*seal.Key, error){seal.Load, seal.LoadOrCreate} {
 				key, err := load(ipc.OS(), dir)
-				require.NotEmpty(t, approval.Hint(err))
+				require.NotEmpty(t, hints.Of(err))
 				require.Nil(t, key)
 			}
 		})

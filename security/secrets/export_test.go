@@ -3,6 +3,9 @@ package secrets
 import (
 	"fmt"
 	"regexp"
+	"strings"
+
+	"pgregory.net/rapid"
 )
 
 // CheckRules compiles all expressions and returns the first error.
@@ -22,4 +25,38 @@ func CheckRules() error {
 		}
 	}
 	return nil
+}
+
+// Samples returns at most n texts of printable ASCII for each rule, by its ID. Each
+// matches the rule's expression and its entropy.
+func Samples(n int) map[string][]string {
+	set, err := loadRules()
+	if err != nil {
+		return nil
+	}
+	all := map[string][]string{}
+	for _, r := range set.Rules {
+		for try := 0; try < 400 && len(all[r.ID]) < n; try++ {
+			if text, ok := r.sample(try); ok {
+				all[r.ID] = append(all[r.ID], text)
+			}
+		}
+	}
+	return all
+}
+
+// sample makes the same text for the same number. ok is false if this attempt failed.
+func (r *rule) sample(number int) (text string, ok bool) {
+	defer func() {
+		if recover() != nil { // it found no text that matches
+			ok = false
+		}
+	}()
+	text = rapid.StringMatching(r.Regex).Example(number)
+	if strings.ContainsFunc(text, func(c rune) bool { return c > '~' || c < ' ' && !strings.ContainsRune("\t\r\n", c) }) {
+		return text, false
+	}
+	r.prepare()
+	r.within(text, 0, len(text), func(int, int) { ok = true })
+	return text, ok
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -176,20 +175,6 @@ func TestHostileSizes(t *testing.T) {
 	find(s, strings.Repeat("[", 10_000))
 }
 
-// samples are texts that match each rule's expression.
-func samples(t testing.TB, s *secrets.Scanner, each int) map[string][]string {
-	rnd := rand.New(rand.NewPCG(1, 2))
-	all := map[string][]string{}
-	for _, r := range secrets.Rules() {
-		for try := 0; try < 400 && len(all[r.ID]) < each; try++ {
-			if x, ok := r.Sample(rnd); ok {
-				all[r.ID] = append(all[r.ID], x)
-			}
-		}
-	}
-	return all
-}
-
 // recall counts the samples with a finding, and all samples, by form.
 func recall(t testing.TB, s *secrets.Scanner, each int) map[string][2]int {
 	forms := map[string]func(string) string{
@@ -201,7 +186,7 @@ func recall(t testing.TB, s *secrets.Scanner, each int) map[string][2]int {
 	}
 	got := map[string][2]int{}
 	missed := map[string][]string{}
-	for id, xs := range samples(t, s, each) {
+	for id, xs := range secrets.Samples(each) {
 		for _, x := range xs {
 			for form, f := range forms {
 				n := got[form]

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -217,7 +218,7 @@ func (r *Rig) Workspace(name string) (approval.Workspace, bool) {
 }
 
 // Provers implements gate.Settings.
-func (r *Rig) Provers() approval.Provers { return nil }
+func (r *Rig) Provers() facts.Provers { return nil }
 
 // Tool implements gate.Settings.
 func (r *Rig) Tool(name string) (approval.Tool, bool) {

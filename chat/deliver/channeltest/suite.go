@@ -2,7 +2,6 @@ package channeltest
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -48,8 +47,9 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		"what was said while it was down": (*rig).saidWhileDown,
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &rig{T: t, Fixture: open(t), sent: &sentStore{}, state: &files{}}
-			r.gate = newGate("test", r.Approver)
+			r := &rig{T: t, Fixture: open(t)}
+			r.gate = newGate(t, "test", string(r.Approver))
+			r.sent = r.gate.sent
 			r.start()
 			t.Cleanup(func() { r.stop() })
 			test(r)
@@ -64,9 +64,8 @@ const testTimeout = 20 * time.Second
 type rig struct {
 	*testing.T
 	Fixture
-	gate   *gate
+	gate   *gateRig
 	sent   *sentStore
-	state  *files
 	spy    *spy
 	run    *deliver.Channel
 	cancel context.CancelFunc
@@ -104,19 +103,11 @@ func (s *spy) Send(ctx context.Context, to deliver.Address, m deliver.Message) (
 	return s.Adapter.Send(ctx, to, m)
 }
 
-// has reports whether a record holds a text.
-func (s *sentStore) has(text string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	records := slices.Collect(maps.Values(s.m))
-	return slices.ContainsFunc(records, func(b []byte) bool { return strings.Contains(string(b), text) })
-}
-
 func (r *rig) start() {
 	r.spy = &spy{Adapter: r.Adapter, rig: r}
 	r.run = &deliver.Channel{
-		Name: "test", Adapter: r.spy, State: r.state, Sent: r.sent, Viewer: r.gate, Guard: r.gate,
-		Interceptor: &chat.Interceptor{Decider: r.gate, Viewer: r.gate},
+		Name: "test", Adapter: r.spy, State: r.gate.state, Sent: r.sent, Viewer: r.gate, Guard: r.gate,
+		Interceptor: &chat.Interceptor{Decider: r.gate.decider, Viewer: r.gate},
 		Workspaces: func() []deliver.Workspace {
 			return []deliver.Workspace{{Name: workspace, Language: "en", Places: []deliver.Place{{Address: r.At}}}}
 		},
@@ -276,6 +267,7 @@ func (r *rig) longCard() {
 	if r.traits().Buttons {
 		r.Tap(r.Approver, m.ID, m.Buttons["📄 Show all"])
 		r.awaitMessage("the document", func(m Shown) bool { return strings.Contains(m.Text, ": complete text") })
+		r.await("the record of the document", func() bool { return r.sent.has(`"whole":true`) })
 		r.Say(r.Approver, "1", m.ID)
 		r.await("the decision", func() bool { return r.gate.decision(k) != nil })
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 func TestSpoofs(t *testing.T) {
@@ -94,7 +94,7 @@ func TestRefusals(t *testing.T) {
 	}
 	proof := &Error{Reason: "a", hint: "b"}
 	require.EqualError(t, proof, "a")
-	require.Equal(t, "b", approval.Hint(proof))
+	require.Equal(t, "b", hints.Of(proof))
 }
 
 func TestLookupsPerEmail(t *testing.T) {

@@ -269,10 +269,8 @@ func TestSMTPNeverInPlainText(t *testing.T) {
 
 // TestSMTPOldTLS: TLS 1.1 is refused.
 func TestSMTPOldTLS(t *testing.T) {
-	v := struct{ cert, key, ca string }{}
-	dir := t.TempDir()
-	v.cert, v.key, v.ca = mailserver.Certificates(t, dir)
-	pair, err := tls.LoadX509KeyPair(v.cert, v.key)
+	cert, key := mailserver.Certificate(t, t.TempDir())
+	pair, err := tls.LoadX509KeyPair(cert, key)
 	require.NoError(t, err)
 	for _, tt := range []struct {
 		most uint16
@@ -293,7 +291,7 @@ func TestSMTPOldTLS(t *testing.T) {
 				fmt.Fprint(conn, "250 ok\r\n")
 			}
 		}()
-		err = (&SMTP{Address: l.Addr().String(), CAFile: v.ca, Timeout: testTimeout}).Check(t.Context())
+		err = (&SMTP{Address: l.Addr().String(), CAFile: cert, Timeout: testTimeout}).Check(t.Context())
 		if tt.fits {
 			require.NoError(t, err)
 		} else {

@@ -77,37 +77,27 @@ var signed = []string{
 	"Reply-To", "MIME-Version", "Content-Type", "Content-Transfer-Encoding",
 }
 
-// Certificates makes a certificate authority and a certificate for 127.0.0.1 and
-// localhost. It returns the PEM files in dir.
-func Certificates(t testing.TB, dir string) (cert, private, authority string) {
+// Certificate makes a certificate for 127.0.0.1 and localhost that is its own authority.
+// It returns the PEM files in dir.
+func Certificate(t testing.TB, dir string) (cert, private string) {
 	t.Helper()
 	now := time.Now()
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
+	own := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
-	require.NoError(t, err)
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "localhost"},
-		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
+	der, err := x509.CreateCertificate(rand.Reader, own, own, &key.PublicKey, key)
 	require.NoError(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
-	cert, private, authority = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")
+	cert, private = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	writePEM(t, cert, "CERTIFICATE", der, 0o644)
 	writePEM(t, private, "PRIVATE KEY", pkcs8, 0o600)
-	writePEM(t, authority, "CERTIFICATE", caDER, 0o644)
-	return cert, private, authority
+	return cert, private
 }
 
 func writePEM(t testing.TB, name, kind string, der []byte, mode os.FileMode) {

@@ -62,7 +62,7 @@ type Servers struct {
 	LMTP  string
 	DNS   string // UDP
 
-	CAFile string // PEM: the authority of the servers' certificates, for 127.0.0.1 and localhost
+	CAFile string // PEM: the servers' certificate, for 127.0.0.1 and localhost
 	Dir    string // all files, including the servers' logs
 
 	keys    keys
@@ -78,9 +78,9 @@ func Start(t testing.TB) *Servers {
 	t.Helper()
 	checkRequirements(t)
 	v := &Servers{Dir: makeDir(t)}
-	_, key, ca := Certificates(t, v.Dir)
+	var key string
+	v.CAFile, key = Certificate(t, v.Dir)
 	chownToServerUser(t, key)
-	v.CAFile = ca
 	v.keys = newKeys(t)
 	v.txt = map[string]string{
 		selector + "._domainkey.human.test":    v.keys.ed25519Record(),

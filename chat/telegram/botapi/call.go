@@ -7,59 +7,52 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 )
 
 const (
-	maxFile         = 50 << 20            // bytes of a document
-	maxFormOverhead = 64 << 10            // bytes of the form around it
-	maxForm         = maxTextSize + 1<<20 // bytes of all other parameters together
+	maxFile = 50 << 20         // bytes of a document
+	maxBody = maxFile + 64<<10 // bytes of a request
 )
+
+// tooLarge refuses a document or a request.
+var tooLarge = &refusal{Code: http.StatusRequestEntityTooLarge, Description: "Request Entity Too Large"}
 
 // call is a method call with its parameters as text; objects are JSON.
 type call struct {
 	method string
 	params map[string]string
-	files  map[string]upload
+	files  map[string][]*multipart.FileHeader
 }
 
-type upload struct {
-	name, kind string
-	content    []byte
-}
-
-// readCall reads the parameters as the Bot API does: from the query, and from a body of one of three types. A
-// file may have limit bytes.
-func readCall(method string, r *http.Request, limit int64) *call {
-	c := &call{method: method, params: map[string]string{}, files: map[string]upload{}}
-	if r.Method != http.MethodGet && r.Method != http.MethodPost {
-		panic(&refusal{Code: http.StatusNotFound, Description: "Not Found"})
-	}
-	c.addForm(r.URL.Query())
-	body := http.MaxBytesReader(nil, r.Body, limit+maxFormOverhead)
+// readCall reads the parameters as the Bot API does: from the query, and from a body of one of three types.
+func readCall(method string, r *http.Request) *call {
+	c := &call{method: method, params: map[string]string{}}
+	body := http.MaxBytesReader(nil, r.Body, maxBody)
 	// Read to the end: before that, net/http does not notice when the client disconnects.
 	defer func() { _, _ = io.Copy(io.Discard, body) }()
-	kind, options, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	switch kind {
-	case "multipart/form-data":
-		c.readMultipart(multipart.NewReader(body, options["boundary"]))
-	case "application/x-www-form-urlencoded":
-		form, err := url.ParseQuery(string(readAll(io.LimitReader(body, maxForm))))
-		if err != nil {
-			panic(unreadable(err))
-		}
-		c.addForm(form)
-	case "application/json":
-		c.readJSON(body)
+	r.Body = body
+	switch err := r.ParseMultipartForm(maxBody); {
+	case err == nil, errors.Is(err, http.ErrNotMultipart), errors.Is(err, io.EOF): // a form may have no parts
 	default:
-		if len(readAll(io.LimitReader(body, 1))) > 0 {
-			panic(strict("Telegram ignores a body of type %q", kind))
+		panic(unreadable(err))
+	}
+	for name, values := range r.Form {
+		for _, value := range values {
+			c.add(name, value)
 		}
 	}
-	readAll(body)
+	if r.MultipartForm != nil {
+		c.files = r.MultipartForm.File
+	}
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if kind == "application/json" {
+		c.readJSON(body)
+	} else if len(readAll(body)) > 0 {
+		panic(strict("Telegram ignores a body of type %q", kind))
+	}
 	return c
 }
 
@@ -78,17 +71,9 @@ func (c *call) add(name, value string) {
 	c.params[name] = value
 }
 
-func (c *call) addForm(form url.Values) {
-	for name, values := range form {
-		for _, value := range values {
-			c.add(name, value)
-		}
-	}
-}
-
 // readJSON takes the members of an object; a member that is no string keeps its JSON.
 func (c *call) readJSON(body io.Reader) {
-	dec := json.NewDecoder(io.LimitReader(body, maxForm))
+	dec := json.NewDecoder(body)
 	var object map[string]json.RawMessage
 	if err := dec.Decode(&object); err != nil && !errors.Is(err, io.EOF) {
 		panic(badRequest("can't parse request body JSON object"))
@@ -106,30 +91,11 @@ func (c *call) readJSON(body io.Reader) {
 	}
 }
 
-// readMultipart reads the parts of a form. A request without parameters may have no parts.
-func (c *call) readMultipart(parts *multipart.Reader) {
-	for {
-		part, err := parts.NextPart()
-		if errors.Is(err, io.EOF) || err != nil && strings.Contains(err.Error(), "EOF") && len(c.params) == 0 {
-			return
-		}
-		if err != nil {
-			panic(unreadable(err))
-		}
-		b := readAll(part)
-		if part.FileName() != "" {
-			c.files[part.FormName()] = upload{part.FileName(), part.Header.Get("Content-Type"), b}
-			continue
-		}
-		c.add(part.FormName(), string(b))
-	}
-}
-
 func unreadable(err error) *refusal {
-	var tooLarge *http.MaxBytesError
+	var limit *http.MaxBytesError
 	switch {
-	case errors.As(err, &tooLarge):
-		return &refusal{Code: http.StatusRequestEntityTooLarge, Description: "Request Entity Too Large"}
+	case errors.As(err, &limit):
+		return tooLarge
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return &refusal{Description: "the client disconnected during its request"}
 	}

@@ -1,6 +1,10 @@
 package botapi
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/go-telegram/bot/models"
+)
 
 // chatState is a chat with its messages. Message IDs count from 1 in each chat, so a bot that uses a message ID
 // without its chat soon hits the wrong message.
@@ -10,7 +14,6 @@ type chatState struct {
 	messages []*Message
 	started  bool  // of a private chat: the user has written to the bot
 	blocked  bool  // … and has blocked it
-	kicked   bool  // the bot was removed from the group
 	upgraded int64 // of a group: the supergroup that replaced it
 }
 
@@ -37,7 +40,7 @@ func (s *Server) AddTopic(chat int64, name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.mustChat(chat)
-	m := s.put(r, Message{TopicCreated: &Topic{Name: name, IconColor: 7322096}, IsTopicMessage: true})
+	m := s.put(r, Message{TopicCreated: &models.ForumTopicCreated{Name: name, IconColor: 7322096}, IsTopicMessage: true})
 	m.ThreadID = m.ID
 	r.topics[m.ID] = name
 	return m.ID
@@ -47,33 +50,17 @@ func (s *Server) AddTopic(chat int64, name string) int {
 func (s *Server) Block(user int64, blocked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mustChat(user).blocked = blocked
-	s.memberUpdate(user, user, blocked)
-}
-
-// Kick removes the bot from a group, or adds it again; by is the user who does it.
-func (s *Server) Kick(by, chat int64, kicked bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mustChat(chat).kicked = kicked
-	s.memberUpdate(by, chat, kicked)
-}
-
-// memberUpdate tells the bot that it was removed or added.
-func (s *Server) memberUpdate(by, chat int64, out bool) {
+	r := s.mustChat(user)
+	r.blocked = blocked
 	was, is := "kicked", "member"
-	if out {
+	if blocked {
 		was, is = is, was
 	}
 	member := func(status string) map[string]any {
-		m := map[string]any{"user": s.bot(), "status": status}
-		if status == "kicked" {
-			m["until_date"] = 0
-		}
-		return m
+		return map[string]any{"user": thisBot, "status": status, "until_date": 0}
 	}
 	s.push("my_chat_member", map[string]any{
-		"chat": s.mustChat(chat).Chat, "from": s.users[by], "date": s.now().Unix(),
+		"chat": r.Chat, "from": s.users[user], "date": s.now().Unix(),
 		"old_chat_member": member(was), "new_chat_member": member(is),
 	})
 }
@@ -126,7 +113,7 @@ func setIn[K comparable, V any](m *map[K]V, k K, v V) {
 
 // find returns a message of the chat, or nil if there is none.
 func (r *chatState) find(id int) *Message {
-	if id < 1 || id > len(r.messages) || r.messages[id-1].Deleted {
+	if id < 1 || id > len(r.messages) {
 		return nil
 	}
 	return r.messages[id-1]
@@ -151,14 +138,15 @@ func (s *Server) chatFor(c *call) *chatState {
 	if c.params["chat_id"] == "" {
 		panic(badRequest("chat_id is empty"))
 	}
-	r := s.namedChat(c)
+	id, err := strconv.ParseInt(c.params["chat_id"], 10, 64)
+	r := s.chat(id)
 	switch {
+	case err != nil || r == nil:
+		panic(badRequest("chat not found"))
 	case r.upgraded != 0:
 		refused := badRequest("group chat was upgraded to a supergroup chat")
 		refused.Parameters = &parameters{MigrateTo: r.upgraded}
 		panic(refused)
-	case r.kicked:
-		panic(forbidden("bot was kicked from the %s chat", r.Type))
 	case r.blocked:
 		panic(forbidden("bot was blocked by the user"))
 	case r.Type == Private && s.users[r.ID].IsBot:
@@ -167,27 +155,4 @@ func (s *Server) chatFor(c *call) *chatState {
 		panic(forbidden("bot can't initiate conversation with a user"))
 	}
 	return r
-}
-
-// namedChat returns the chat that a call names.
-func (s *Server) namedChat(c *call) *chatState {
-	id, err := strconv.ParseInt(c.params["chat_id"], 10, 64)
-	r := s.chat(id)
-	if err != nil || r == nil {
-		panic(badRequest("chat not found"))
-	}
-	return r
-}
-
-// getChat returns little more than a chat's name.
-func (s *Server) getChat(c *call) any {
-	r := s.namedChat(c)
-	if r.kicked {
-		panic(forbidden("bot was kicked from the %s chat", r.Type))
-	}
-	return struct {
-		Chat
-		AccentColor  int `json:"accent_color_id"`
-		MaxReactions int `json:"max_reaction_count"`
-	}{r.Chat, 1, 11}
 }

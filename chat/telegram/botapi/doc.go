@@ -14,13 +14,14 @@
 // The update queue is that of the real server: getUpdates drops the updates below its offset, and returns all
 // others again, for a day. A second poll ends the first with 409, and so does a webhook.
 //
-// The fake does not have: parse_mode, inline mode, business accounts, media other than documents, reply
-// keyboards, replies across chats, reactions, parallel webhook deliveries. Its patterns for automatic links
-// match more than Telegram's.
+// The fake has the methods that the channel calls, and refuses all others. It does not have: parse_mode, links,
+// inline mode, business accounts, channels, media other than documents, reply keyboards, buttons without
+// callback data, replies across chats, reactions, edits by users, parallel webhook deliveries. Its patterns for
+// automatic links match more than Telegram's.
 //
 // # Users
 //
-// Server.Say, Reply, Forward, Edit and similar methods write as users do; Post adds any message to a chat.
+// Server.Say, Reply, Forward and similar methods write as users do; Post adds any message to a chat.
 // Server.Tap taps a button of a message and returns a Tap whose Answer is what the user sees. Server.TapData
 // sends any data, as a modified client could. Server.Await waits for a State. Server.Fail makes methods fail,
 // Limits enables the rate limits, and Close followed by Listen is an outage.

@@ -110,13 +110,6 @@ func closeConnection(w http.ResponseWriter) {
 	_ = conn.Close()
 }
 
-// Limits are Telegram's rate limits on messages and edits, from its FAQ for bots.
-type Limits struct {
-	Chat  bool // one a second to a chat, five at once after a pause
-	Group bool // 20 a minute to a group
-	All   bool // 30 a second in total
-}
-
 type limiter struct {
 	full   map[int64]time.Time   // when a chat may get five at once again
 	groups map[int64][]time.Time // send times of the last minute
@@ -128,6 +121,9 @@ const chatBurst = 5
 
 // allow counts a message to a chat, or refuses it. It needs s.mu.
 func (s *Server) allow(chat *Chat) {
+	if !s.Limits {
+		return
+	}
 	now, l := s.now(), &s.limiter
 	if l.full == nil {
 		l.full, l.groups = map[int64]time.Time{}, map[int64][]time.Time{}
@@ -138,15 +134,9 @@ func (s *Server) allow(chat *Chat) {
 	}
 	group := inWindow(l.groups[chat.ID], now, time.Minute)
 	all := inWindow(l.all, now, time.Second)
-	var wait time.Duration
-	if s.Limits.Chat {
-		wait = max(wait, full.Sub(now)-(chatBurst-1)*time.Second)
-	}
-	if s.Limits.Group && chat.Type != Private {
+	wait := max(full.Sub(now)-(chatBurst-1)*time.Second, waitTime(all, 30, now, time.Second))
+	if chat.Type != Private {
 		wait = max(wait, waitTime(group, 20, now, time.Minute))
-	}
-	if s.Limits.All {
-		wait = max(wait, waitTime(all, 30, now, time.Second))
 	}
 	if wait > 0 {
 		panic(tooMany(wait))

@@ -70,21 +70,29 @@ func TestLimits(t *testing.T) {
 		return send(chat)
 	}
 
-	s.Limits = botapi.Limits{Chat: true}
+	s.Limits = true
 	require.Equal(t, 1, count(ricardo, 5).Parameters.RetryAfter, "five at once, then one a second")
 	now = now.Add(time.Second)
 	require.Equal(t, "Too Many Requests: retry after 1", count(ricardo, 1).Description)
 	require.True(t, send(group).OK, "the limit is per chat")
 
 	now = now.Add(time.Hour)
-	s.Limits = botapi.Limits{Group: true}
-	require.Equal(t, 60, count(group, 20).Parameters.RetryAfter)
-	require.Equal(t, http.StatusTooManyRequests, send(group).Status)
-	now = now.Add(61 * time.Second)
+	for range 20 {
+		require.True(t, send(group).OK)
+		now = now.Add(time.Second)
+	}
+	require.Equal(t, 40, send(group).Parameters.RetryAfter, "twenty a minute to a group")
+	require.True(t, send(ricardo).OK)
+	now = now.Add(40 * time.Second)
 	require.True(t, send(group).OK)
 
 	now = now.Add(time.Hour)
-	s.Limits = botapi.Limits{All: true}
-	require.Equal(t, 1, count(ricardo, 30).Parameters.RetryAfter)
-	require.Equal(t, 429, send(group).Code, "in total")
+	for chat := range int64(6) {
+		s.AddChat(botapi.Chat{ID: -5001 - chat, Type: botapi.Group})
+		for range 5 {
+			require.True(t, send(-5001-chat).OK)
+		}
+	}
+	require.Equal(t, 1, send(ricardo).Parameters.RetryAfter, "30 a second in total")
+	require.Equal(t, http.StatusTooManyRequests, send(group).Status)
 }

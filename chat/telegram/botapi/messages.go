@@ -3,20 +3,14 @@ package botapi
 import (
 	"regexp"
 	"slices"
-	"strconv"
-	"time"
+
+	"github.com/go-telegram/bot/models"
 )
 
-// deletable is how long a bot can delete its messages.
-const deletable = 48 * time.Hour
-
 func (s *Server) getMe(*call) any {
-	bot := s.bot()
-	return map[string]any{
-		"id": bot.ID, "is_bot": true, "first_name": bot.FirstName, "username": bot.Username,
-		"can_join_groups": true, "can_read_all_group_messages": !s.Privacy, "supports_inline_queries": false,
-		"can_connect_to_business": false, "has_main_web_app": false,
-	}
+	me := thisBot
+	me.CanJoinGroups, me.CanReadAllGroupMessages = true, !s.Privacy
+	return me
 }
 
 // body reads a text with its entities and checks the limits.
@@ -43,14 +37,7 @@ func (c *call) messageText() (string, []Entity) {
 	if c.params["text"] == "" {
 		panic(badRequest("message text is empty"))
 	}
-	var preview struct {
-		IsDisabled bool   `json:"is_disabled"`
-		URL        string `json:"url"`
-		Small      bool   `json:"prefer_small_media"`
-		Large      bool   `json:"prefer_large_media"`
-		Above      bool   `json:"show_above_text"`
-	}
-	c.object("link_preview_options", "link preview options", &preview)
+	c.object("link_preview_options", "link preview options", new(models.LinkPreviewOptions))
 	return c.body("text", "entities", maxText, "message is too long")
 }
 
@@ -61,32 +48,30 @@ func (s *Server) sendMessage(c *call) any {
 
 func (s *Server) sendDocument(c *call) any {
 	caption, entities := c.body("caption", "caption_entities", maxCaption, "message caption is too long")
-	c.boolean("disable_content_type_detection")
-	return s.send(c, Message{Document: s.document(c), Caption: caption, CaptionEntities: entities})
+	return s.send(c, Message{Document: c.document(), Caption: caption, CaptionEntities: entities})
 }
 
-// document returns the file of a call: uploaded with it, or named by the ID of an earlier one.
-func (s *Server) document(c *call) *Document {
-	id, file := c.params["document"], c.files["document"]
+// document returns the file that is uploaded with a call.
+func (c *call) document() *Document {
+	files := c.files["document"]
 	switch {
-	case id != "" && s.files[id] == nil:
-		panic(badRequest("wrong file identifier/HTTP URL specified"))
-	case id != "":
-		return s.files[id]
-	case file.name == "":
+	case len(files) != 1:
 		panic(badRequest("there is no document in the request"))
-	case len(file.content) == 0:
+	case files[0].Size == 0:
 		panic(badRequest("file must be non-empty"))
-	case int64(len(file.content)) > s.maxFile():
-		panic(&refusal{Code: 413, Description: "Request Entity Too Large"})
+	case files[0].Size > maxFile:
+		panic(tooLarge)
 	}
-	n := strconv.Itoa(len(s.files) + 1)
-	d := &Document{
-		FileID: "BQACAgIAAxkBAAM" + n, UniqueID: "AgAD" + n,
-		Name: file.name, Type: file.kind, Size: int64(len(file.content)), Content: file.content,
+	file, err := files[0].Open()
+	if err != nil {
+		panic(unreadable(err))
 	}
-	setIn(&s.files, d.FileID, d)
-	return d
+	defer file.Close()
+	about := models.Document{
+		FileID: "BQACAgIAAxkBAAM", FileUniqueID: "AgAD",
+		FileName: files[0].Filename, MimeType: files[0].Header.Get("Content-Type"), FileSize: files[0].Size,
+	}
+	return &Document{about, readAll(file)}
 }
 
 // send adds a message of the bot to a chat.
@@ -94,9 +79,9 @@ func (s *Server) send(c *call, m Message) any {
 	r := s.chatFor(c)
 	s.address(c, r, &m)
 	m.Keyboard, m.ForceReply = c.markup()
-	m.Silent, m.Protected = c.boolean("disable_notification"), c.boolean("protect_content")
+	m.Silent = c.boolean("disable_notification")
 	s.allow(&r.Chat)
-	bot := s.bot()
+	bot := thisBot
 	m.From = &bot
 	return *s.put(r, m)
 }
@@ -110,62 +95,36 @@ func (s *Server) address(c *call, r *chatState, m *Message) {
 		m.ThreadID, m.IsTopicMessage = thread, true
 		m.ReplyTo = replied(r.messages[thread-1])
 	}
-	var to struct {
-		Message      *int   `json:"message_id"`
-		Chat         *int64 `json:"chat_id"`
-		AllowMissing bool   `json:"allow_sending_without_reply"`
-	}
+	var to models.ReplyParameters
 	switch there := c.object("reply_parameters", "reply parameters", &to); {
 	case !there:
-		return
-	case to.Message == nil:
+	case to.MessageID == 0:
 		panic(badRequest(`can't find field "message_id"`))
-	case to.Chat != nil && *to.Chat != r.ID:
+	case to.ChatID != nil:
 		panic(strict("replies to other chats are not supported"))
-	}
-	if target := r.find(*to.Message); target != nil {
-		m.ReplyTo = replied(target)
-	} else if !to.AllowMissing {
+	case r.find(to.MessageID) != nil:
+		m.ReplyTo = replied(r.find(to.MessageID))
+	case !to.AllowSendingWithoutReply:
 		panic(badRequest("message to be replied not found"))
 	}
-}
-
-// ownMessage returns the bot's message that a call names; what is the action, for errors.
-func (s *Server) ownMessage(c *call, what string) (*chatState, *Message) {
-	r := s.chatFor(c)
-	m := r.find(int(c.integer("message_id")))
-	switch {
-	case m == nil:
-		panic(badRequest("message to %s not found", what))
-	case what == "edit" && (m.From == nil || m.From.ID != s.bot().ID):
-		panic(badRequest("message can't be edited"))
-	}
-	return r, m
 }
 
 func (s *Server) editMessageText(c *call) any {
 	text, entities := c.messageText()
 	keyboard := c.inline()
-	r, m := s.ownMessage(c, "edit")
-	if m.Document != nil {
+	r := s.chatFor(c)
+	m := r.find(int(c.integer("message_id")))
+	switch {
+	case m == nil:
+		panic(badRequest("message to edit not found"))
+	case m.From == nil || m.From.ID != thisBot.ID:
+		panic(badRequest("message can't be edited"))
+	case m.Document != nil:
 		panic(badRequest("there is no text in the message to edit"))
 	}
 	changed := *m
 	changed.Text, changed.Entities, changed.Keyboard = text, entities, keyboard
-	return s.edit(r, m, changed)
-}
-
-func (s *Server) editMessageReplyMarkup(c *call) any {
-	keyboard := c.inline()
-	r, m := s.ownMessage(c, "edit")
-	changed := *m
-	changed.Keyboard = keyboard
-	return s.edit(r, m, changed)
-}
-
-// edit replaces a message with another one that differs.
-func (s *Server) edit(r *chatState, m *Message, changed Message) any {
-	if m.Text == changed.Text && slices.EqualFunc(m.Entities, changed.Entities, sameEntity) && sameKeyboard(m.Keyboard, changed.Keyboard) {
+	if m.Text == changed.Text && slices.Equal(m.Entities, changed.Entities) && sameKeyboard(m.Keyboard, changed.Keyboard) {
 		panic(badRequest("message is not modified: specified new message content and reply markup are exactly " +
 			"the same as a current content and reply markup of the message"))
 	}
@@ -176,45 +135,11 @@ func (s *Server) edit(r *chatState, m *Message, changed Message) any {
 	return changed
 }
 
-func sameEntity(a, b Entity) bool {
-	a.User, b.User = nil, nil
-	return a == b
-}
-
 func sameKeyboard(a, b *Keyboard) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return slices.EqualFunc(a.Rows, b.Rows, slices.Equal)
-}
-
-func (s *Server) deleteMessage(c *call) any {
-	switch {
-	case c.params["chat_id"] == "":
-		panic(badRequest("chat identifier is not specified"))
-	case c.params["message_id"] == "":
-		panic(badRequest("message identifier is not specified"))
-	}
-	r, m := s.ownMessage(c, "delete")
-	old := s.now().Sub(time.Unix(m.Date, 0)) > deletable
-	if old || r.Type != Private && (m.From == nil || m.From.ID != s.bot().ID) {
-		panic(badRequest("message can't be deleted"))
-	}
-	m.Deleted = true
-	return true
-}
-
-var actions = []string{
-	"typing", "upload_photo", "record_video", "upload_video", "record_voice", "upload_voice", "upload_document",
-	"choose_sticker", "find_location", "record_video_note", "upload_video_note",
-}
-
-func (s *Server) sendChatAction(c *call) any {
-	if !slices.Contains(actions, c.params["action"]) {
-		panic(badRequest("wrong parameter action in request"))
-	}
-	s.address(c, s.chatFor(c), new(Message))
-	return true
+	return slices.EqualFunc(a.InlineKeyboard, b.InlineKeyboard, slices.Equal)
 }
 
 var (
@@ -239,11 +164,6 @@ func (s *Server) setMyCommands(c *call) any {
 	if !languageForm.MatchString(language) {
 		panic(badRequest("invalid language code specified"))
 	}
-	var scope struct {
-		Type string `json:"type"`
-		Chat int64  `json:"chat_id"`
-	}
-	c.object("scope", "BotCommandScope", &scope)
 	setIn(&s.commands, language, list)
 	return true
 }

@@ -3,7 +3,6 @@ package botapi
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -184,15 +183,13 @@ func (f *ThirdParty) callTestAPI(ctx context.Context, path string, body, result 
 
 // JSONClient is the HTTP client that go-telegram/bot needs for telegram-test-api: it turns forms into JSON, and
 // delays after an empty getUpdates, which that server answers at once.
-type JSONClient struct {
-	Client *http.Client // nil: http.DefaultClient
-}
+type JSONClient struct{}
 
 // verbatimParams are sent as strings, even if they look like JSON.
 var verbatimParams = " text caption callback_query_id url secret_token language_code parse_mode "
 
 // Do implements bot.HttpClient.
-func (j *JSONClient) Do(req *http.Request) (*http.Response, error) {
+func (*JSONClient) Do(req *http.Request) (*http.Response, error) {
 	out := req.Clone(req.Context())
 	if req.Body != nil {
 		defer req.Body.Close()
@@ -203,7 +200,7 @@ func (j *JSONClient) Do(req *http.Request) (*http.Response, error) {
 		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		out.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := cmp.Or(j.Client, http.DefaultClient).Do(out) //nolint:gosec // G704: where to is what the test says
+	resp, err := http.DefaultClient.Do(out) //nolint:gosec // G704: where to is what the test says
 	if err == nil && strings.HasSuffix(req.URL.Path, "/getUpdates") && resp.ContentLength == int64(len(`{"ok":true,"result":[]}`)) {
 		sleep(req.Context(), idlePause)
 	}
@@ -215,7 +212,7 @@ func jsonOf(req *http.Request) ([]byte, error) {
 	in := req.Clone(req.Context())
 	in.Body = io.NopCloser(io.LimitReader(req.Body, maxFile))
 	//nolint:gosec // G120: the form is what a test sent, and no longer than maxFile
-	if err := in.ParseMultipartForm(maxForm); err != nil && !errors.Is(err, http.ErrNotMultipart) && !errors.Is(err, io.EOF) {
+	if err := in.ParseMultipartForm(maxBody); err != nil && !errors.Is(err, http.ErrNotMultipart) && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	object := map[string]any{}

@@ -1,7 +1,6 @@
 package botapi
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,35 +13,26 @@ import (
 	"time"
 )
 
-// Token is the default token of a Server.
+// Token is the token of every Server.
 const Token = "110201543:strict-fake-and-nobodys-token"
 
 // Server is a strict fake of the Bot API for one bot. It is an http.Handler that can also listen by itself. The
 // zero value is ready. Set the fields before the first request.
 type Server struct {
-	Token string           // "": Token
-	Bot   User             // default: permesso_bot
-	Now   func() time.Time // nil: time.Now
+	Now func() time.Time // nil: time.Now
 
 	// CallbackTimeout is how long a tap may stay unanswered; 0: 15 seconds.
 	CallbackTimeout time.Duration
 	// ConflictPause is the delay of the second and later 409 within that time; 0: 3 seconds.
 	ConflictPause time.Duration
-	// SlowPolls delays a getUpdates that repeats an offset, as the real server does: within three seconds it
-	// takes three seconds, within half a second it also gets only one update.
-	SlowPolls bool
-	// Limits enables rate limits; they are off by default.
-	Limits Limits
+	// Limits enables Telegram's rate limits on messages and edits, from its FAQ for bots: one a second to a chat,
+	// five at once after a pause; 20 a minute to a group; 30 a second in total.
+	Limits bool
 	// Privacy is the privacy mode of a new bot: in groups it gets only commands, replies to it, and messages
 	// that mention it.
 	Privacy bool
 	// Local allows webhooks over plain HTTP at any port, like the real server's --local.
 	Local bool
-	// WebhookRetry is the delay after a failed delivery; 0: a second.
-	WebhookRetry time.Duration
-
-	// MaxFile is the size limit of a document in bytes; 0: 50 MiB.
-	MaxFile int64
 
 	// URL is set by Listen, for bot.WithServerURL.
 	URL string
@@ -56,7 +46,6 @@ type Server struct {
 	chats    map[int64]*chatState
 	taps     map[string]*Tap
 	commands map[string][]BotCommand // by language
-	files    map[string]*Document
 	queue    queue
 	hook     webhook
 	limiter  limiter
@@ -94,12 +83,6 @@ func (s *Server) Listen() error {
 	if err != nil {
 		return err
 	}
-	s.Serve(l)
-	return nil
-}
-
-// Serve serves on a listener in the background.
-func (s *Server) Serve(l net.Listener) {
 	s.URL = "http://" + l.Addr().String()
 	server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
 	s.mu.Lock()
@@ -111,6 +94,7 @@ func (s *Server) Serve(l net.Listener) {
 			panic(err)
 		}
 	}()
+	return nil
 }
 
 // Close closes every connection. The state stays, and Listen continues with it.
@@ -134,29 +118,24 @@ type method struct {
 }
 
 var methods = map[string]method{
-	"getme":                  {nil, (*Server).getMe},
-	"setwebhook":             {[]string{"url", "secret_token", "max_connections", "allowed_updates", "drop_pending_updates"}, (*Server).setWebhook},
-	"deletewebhook":          {[]string{"drop_pending_updates"}, (*Server).deleteWebhook},
-	"getwebhookinfo":         {nil, (*Server).getWebhookInfo},
-	"sendmessage":            {append([]string{"text", "entities", "link_preview_options", "parse_mode"}, sending...), (*Server).sendMessage},
-	"senddocument":           {append([]string{"document", "caption", "caption_entities", "disable_content_type_detection", "parse_mode"}, sending...), (*Server).sendDocument},
-	"editmessagetext":        {[]string{"chat_id", "message_id", "text", "entities", "link_preview_options", "reply_markup", "parse_mode"}, (*Server).editMessageText},
-	"editmessagereplymarkup": {[]string{"chat_id", "message_id", "reply_markup"}, (*Server).editMessageReplyMarkup},
-	"deletemessage":          {[]string{"chat_id", "message_id"}, (*Server).deleteMessage},
-	"answercallbackquery":    {[]string{"callback_query_id", "text", "show_alert", "url", "cache_time"}, (*Server).answerCallbackQuery},
-	"setmycommands":          {[]string{"commands", "scope", "language_code"}, (*Server).setMyCommands},
-	"getchat":                {[]string{"chat_id"}, (*Server).getChat},
-	"sendchataction":         {[]string{"chat_id", "message_thread_id", "action"}, (*Server).sendChatAction},
+	"getme":               {nil, (*Server).getMe},
+	"setwebhook":          {[]string{"url", "secret_token", "allowed_updates"}, (*Server).setWebhook},
+	"deletewebhook":       {nil, (*Server).deleteWebhook},
+	"sendmessage":         {append([]string{"text", "entities", "link_preview_options", "parse_mode"}, sending...), (*Server).sendMessage},
+	"senddocument":        {append([]string{"document", "caption", "caption_entities", "parse_mode"}, sending...), (*Server).sendDocument},
+	"editmessagetext":     {[]string{"chat_id", "message_id", "text", "entities", "link_preview_options", "reply_markup", "parse_mode"}, (*Server).editMessageText},
+	"answercallbackquery": {[]string{"callback_query_id", "text", "show_alert"}, (*Server).answerCallbackQuery},
+	"setmycommands":       {[]string{"commands", "language_code"}, (*Server).setMyCommands},
 }
 
 // sending are the parameters of all methods that send a message.
-var sending = []string{"chat_id", "message_thread_id", "disable_notification", "protect_content", "reply_parameters", "reply_markup"}
+var sending = []string{"chat_id", "message_thread_id", "disable_notification", "reply_parameters", "reply_markup"}
 
 var tokenForm = regexp.MustCompile(`^\d+:[\w-]{20,}$`)
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	name, refused := s.route(r.URL.Path)
+	name, refused := route(r.URL.Path)
 	if refused != nil {
 		reply(w, nil, refused)
 		return
@@ -175,14 +154,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // route reads /botTOKEN/METHOD.
-func (s *Server) route(path string) (name string, refused *refusal) {
+func route(path string) (name string, refused *refusal) {
 	notFound := &refusal{Code: http.StatusNotFound, Description: "Not Found"}
 	rest, ok := strings.CutPrefix(path, "/bot")
 	token, name, ok2 := strings.Cut(rest, "/")
 	switch {
 	case !ok || !ok2 || !tokenForm.MatchString(token):
 		return "", notFound
-	case token != cmp.Or(s.Token, Token):
+	case token != Token:
 		return "", &refusal{Code: http.StatusUnauthorized, Description: "Unauthorized"}
 	}
 	return name, nil
@@ -199,7 +178,7 @@ func (s *Server) do(name string, r *http.Request) (result any, refused *refusal)
 		}
 		s.record(c, code, description)
 	}()
-	c = readCall(name, r, s.maxFile())
+	c = readCall(name, r)
 	if name = strings.ToLower(name); name == "getupdates" {
 		return s.getUpdates(r.Context(), c), nil
 	}
@@ -238,8 +217,6 @@ func (s *Server) now() time.Time {
 	return time.Now()
 }
 
-func (s *Server) maxFile() int64 { return cmp.Or(s.MaxFile, maxFile) }
-
 // notify wakes the waiters for a change. It needs s.mu.
 func (s *Server) notify() {
 	if s.changed != nil {
@@ -256,7 +233,5 @@ func (s *Server) change() <-chan struct{} {
 	return s.changed
 }
 
-// bot is the bot's user.
-func (s *Server) bot() User {
-	return cmp.Or(s.Bot, User{ID: 110201543, IsBot: true, FirstName: "Permesso", Username: "permesso_bot"})
-}
+// thisBot is the bot's user.
+var thisBot = User{ID: 110201543, IsBot: true, FirstName: "Permesso", Username: "permesso_bot"}

@@ -105,7 +105,6 @@ func (s *Server) callbackTimeout() time.Duration { return cmp.Or(s.CallbackTimeo
 // answerCallbackQuery answers a tap, only once and in time.
 func (s *Server) answerCallbackQuery(c *call) any {
 	text, alert := c.params["text"], c.boolean("show_alert")
-	c.integer("cache_time")
 	t := s.taps[c.params["callback_query_id"]]
 	now := s.now()
 	switch {
@@ -113,8 +112,6 @@ func (s *Server) answerCallbackQuery(c *call) any {
 		panic(badRequest("MESSAGE_TOO_LONG"))
 	case normalized(text) != text:
 		panic(strict("Telegram would show %q instead of %q", normalized(text), text))
-	case c.params["url"] != "":
-		panic(badRequest("URL_INVALID"))
 	case t == nil || t.answer != nil || now.Sub(t.At) > s.callbackTimeout():
 		panic(badRequest("query is too old and response timeout expired or query ID is invalid"))
 	}

@@ -2,12 +2,13 @@ package botapi
 
 import (
 	"fmt"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/go-telegram/bot/models"
 )
 
 // Telegram's limits on messages.
@@ -61,7 +62,6 @@ var (
 	splittable = []string{"bold", "italic", "underline", "strikethrough", "spoiler"}
 	quotes     = []string{"blockquote", "expandable_blockquote"}
 	verbatim   = []string{"code", "pre"}
-	linking    = []string{"text_link", "text_mention", "custom_emoji"}
 	automatic  = []string{
 		"mention", "hashtag", "cashtag", "bot_command", "url", "email", "phone_number", "bank_card_number",
 	}
@@ -86,9 +86,9 @@ func checkEntities(text string, entities []Entity) {
 }
 
 func checkEntity(text string, e *Entity) {
-	known := slices.Concat(splittable, quotes, verbatim, linking, automatic)
+	known := slices.Concat(splittable, quotes, verbatim, automatic)
 	switch {
-	case !slices.Contains(known, e.Type):
+	case !slices.Contains(known, string(e.Type)):
 		panic(badRequest("can't parse MessageEntity: Unsupported type specified"))
 	case e.Offset < 0 || e.Offset > 1_000_000:
 		panic(badRequest("receive an entity with incorrect offset %d", e.Offset))
@@ -99,16 +99,10 @@ func checkEntity(text string, e *Entity) {
 	}
 	checkSpan(text, e)
 	switch {
-	case slices.Contains(automatic, e.Type):
+	case slices.Contains(automatic, string(e.Type)):
 		panic(strict("Telegram finds every %s by itself and ignores sent ones", e.Type))
-	case e.Type == "custom_emoji" || e.Type == "text_mention":
-		panic(strict("%s is not supported", e.Type))
-	case e.Type == "text_link":
-		checkURL(e.URL, "entity URL")
-	case e.URL != "":
-		panic(strict("a URL belongs to a text_link, not to %s", e.Type))
-	case e.Language != "" && e.Type != "pre":
-		panic(strict("a language belongs to pre, not to %s", e.Type))
+	case *e != Entity{Type: e.Type, Offset: e.Offset, Length: e.Length}:
+		panic(strict("%s has more than an offset and a length", e.Type))
 	}
 }
 
@@ -140,7 +134,7 @@ func conflictOf(a, b Entity) string {
 		a, b = b, a
 	}
 	aEnd, bEnd := a.Offset+a.Length, b.Offset+b.Length
-	is := func(e Entity, kinds []string) bool { return slices.Contains(kinds, e.Type) }
+	is := func(e Entity, kinds []string) bool { return slices.Contains(kinds, string(e.Type)) }
 	switch {
 	case aEnd <= b.Offset:
 		return ""
@@ -152,29 +146,14 @@ func conflictOf(a, b Entity) string {
 		return "quotations cannot be nested"
 	case a.Offset == b.Offset && a.Length == b.Length && a.Type == b.Type:
 		return "duplicate entity"
-	case is(a, linking) && is(b, linking):
-		return "links cannot be nested"
 	}
 	return ""
-}
-
-// checkURL refuses a URL that is no web or Telegram link.
-func checkURL(link, what string) {
-	u, err := url.Parse(link)
-	switch {
-	case link == "":
-		panic(badRequest("%s '' is invalid: URL host is empty", what))
-	case err != nil || u.Scheme == "" && !strings.Contains(link, "."):
-		panic(badRequest("%s '%s' is invalid: Wrong HTTP URL", what, link))
-	case u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "tg":
-		panic(badRequest("%s '%s' is invalid: Unsupported URL protocol", what, link))
-	}
 }
 
 // automaticPatterns find what Telegram makes tappable by itself. They match more than Telegram does: agent text
 // on a card must not match at all.
 var automaticPatterns = []struct {
-	kind    string
+	kind    models.MessageEntityType
 	pattern *regexp.Regexp
 }{
 	{"email", regexp.MustCompile(`[\w.+-]+@[\w-]+(?:\.[\w-]+)+`)},
@@ -187,11 +166,11 @@ var automaticPatterns = []struct {
 	{"bank_card_number", regexp.MustCompile(`\b\d{4}(?:[ -]?\d{4}){3}\b`)},
 }
 
-// withAutomatic adds the entities that Telegram finds by itself, outside of code and links.
+// withAutomatic adds the entities that Telegram finds by itself, outside of code.
 func withAutomatic(text string, entities []Entity) []Entity {
 	all := slices.Clone(entities)
 	taken := slices.DeleteFunc(slices.Clone(entities), func(e Entity) bool {
-		return !slices.Contains(verbatim, e.Type) && !slices.Contains(linking, e.Type)
+		return !slices.Contains(verbatim, string(e.Type))
 	})
 	for _, f := range automaticPatterns {
 		for _, at := range f.pattern.FindAllStringSubmatchIndex(text, -1) {

@@ -10,11 +10,9 @@ import (
 )
 
 const (
-	maxPoll         = 50 * time.Second
-	updateTTL       = 24 * time.Hour // how long an unacknowledged update is kept
-	firstUpdateID   = 731_904_112
-	maxOffsetAhead  = 10      // an offset higher by this much is unrelated to the current IDs
-	maxOffsetBehind = 200_000 // … and so is one lower by this much
+	maxPoll       = 50 * time.Second
+	updateTTL     = 24 * time.Hour // how long an unacknowledged update is kept
+	firstUpdateID = 731_904_112
 )
 
 // kinds are the kinds of updates. The last three must be requested explicitly.
@@ -32,8 +30,6 @@ type queue struct {
 	next    int64           // the id of the next one; 0: firstUpdateID
 	allowed []string        // nil: the default kinds
 	poll    chan<- *refusal // ends the waiting long poll
-	offset  int64           // of the last poll
-	polled  time.Time       // time of the last poll
 	refused time.Time       // time of the last 409
 }
 
@@ -65,13 +61,6 @@ func (s *Server) push(kind string, payload any) int64 {
 	q.updates = append(q.updates, update{id, s.now(), body})
 	s.notify()
 	return id
-}
-
-// JumpIDs sets the next update ID, as Telegram does at random after a week without updates.
-func (s *Server) JumpIDs(next int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queue.next, s.queue.updates = next, nil
 }
 
 // Unacknowledged returns the IDs of the updates that the bot has not acknowledged.
@@ -151,7 +140,7 @@ func (s *Server) wait(ctx context.Context, p *poll) any {
 	}
 }
 
-// readPoll reads the parameters of getUpdates, and delays polls that come too often.
+// readPoll reads the parameters of getUpdates.
 func (s *Server) readPoll(c *call) *poll {
 	p := &poll{offset: c.integer("offset"), limit: int(c.integer("limit")), ended: make(chan *refusal, 1)}
 	p.timeout = min(max(time.Duration(c.integer("timeout"))*time.Second, 0), maxPoll)
@@ -162,20 +151,10 @@ func (s *Server) readPoll(c *call) *poll {
 	if p.limit < 1 || p.limit > 100 {
 		panic(strict("limit is 1 to 100, not %d", p.limit))
 	}
-	now := s.now()
-	if s.SlowPolls && p.offset == s.queue.offset {
-		if since := now.Sub(s.queue.polled); since < 500*time.Millisecond {
-			p.timeout, p.limit = max(p.timeout, 3*time.Second), 1
-		} else if since < 3*time.Second {
-			p.timeout = max(p.timeout, 3*time.Second)
-		}
-	}
-	s.queue.offset, s.queue.polled = p.offset, now
 	return p
 }
 
-// acknowledge drops the updates below the offset. A negative offset keeps that many; one that is unrelated to
-// the current IDs drops nothing.
+// acknowledge drops the updates below the offset. A negative offset keeps that many.
 func (s *Server) acknowledge(offset int64) {
 	q := &s.queue
 	q.updates = slices.DeleteFunc(q.updates, func(u update) bool { return s.now().Sub(u.at) > updateTTL })
@@ -183,20 +162,14 @@ func (s *Server) acknowledge(offset int64) {
 		q.updates = slices.Clone(q.updates[max(0, len(q.updates)+int(offset)):])
 		return
 	}
-	if !s.unrelated(offset) {
-		q.updates = slices.DeleteFunc(q.updates, func(u update) bool { return u.id < offset })
-	}
-}
-
-func (s *Server) unrelated(offset int64) bool {
-	return offset > s.queue.next+maxOffsetAhead || offset < s.queue.next-maxOffsetBehind
+	q.updates = slices.DeleteFunc(q.updates, func(u update) bool { return u.id < offset })
 }
 
 // deliverable returns the updates for a poll.
 func (s *Server) deliverable(offset int64, limit int) []json.RawMessage {
 	found := []json.RawMessage{}
 	for _, u := range s.queue.updates {
-		if (u.id >= offset || s.unrelated(offset)) && len(found) < limit {
+		if u.id >= offset && len(found) < limit {
 			found = append(found, u.body)
 		}
 	}

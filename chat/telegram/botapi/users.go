@@ -7,13 +7,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/go-telegram/bot/models"
 )
 
-// The users that Telegram names for senders that are no users.
-var (
-	anonymousAdmin = User{ID: 1087968824, IsBot: true, FirstName: "Group", Username: "GroupAnonymousBot"}
-	channelBot     = User{ID: 136817688, IsBot: true, FirstName: "Channel", Username: "Channel_Bot"}
-)
+// anonymousAdmin is the sender that Telegram names for an anonymous administrator.
+var anonymousAdmin = User{ID: 1087968824, IsBot: true, FirstName: "Group", Username: "GroupAnonymousBot"}
 
 // Say makes a user write to a chat. Writing to the bot's private chat starts it: before that the bot may not
 // write to the user.
@@ -28,13 +27,9 @@ func (s *Server) Reply(user, chat int64, to int, text string) Message {
 
 // Forward makes a user forward another user's message.
 func (s *Server) Forward(user, chat, author int64, text string) Message {
-	origin := &Origin{Type: "user", Date: s.clock(), SenderUser: &User{ID: author, FirstName: "Author"}}
+	by := &models.MessageOriginUser{SenderUser: User{ID: author, FirstName: "Author"}}
+	origin := &models.MessageOrigin{Type: models.MessageOriginTypeUser, MessageOriginUser: by}
 	return s.Post(chat, Message{From: &User{ID: user}, Text: text, ForwardOrigin: origin})
-}
-
-// ChannelPost posts in a channel.
-func (s *Server) ChannelPost(channel int64, text string) Message {
-	return s.Post(channel, Message{Text: text})
 }
 
 // SayAnonymously makes an anonymous administrator write.
@@ -42,13 +37,8 @@ func (s *Server) SayAnonymously(chat int64, text string) Message {
 	return s.Post(chat, Message{From: &anonymousAdmin, SenderChat: &Chat{ID: chat}, Text: text})
 }
 
-// SayAsChannel makes a user write to a group in the name of a channel.
-func (s *Server) SayAsChannel(channel, chat int64, text string) Message {
-	return s.Post(chat, Message{From: &channelBot, SenderChat: &Chat{ID: channel}, Text: text})
-}
-
 // Post adds any message to a chat. IDs and times are added, and what is known of the sender, the sender's chat
-// and the replied message. Without From the chat itself is the sender.
+// and the replied message.
 func (s *Server) Post(chat int64, m Message) Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,9 +51,6 @@ func (s *Server) Post(chat int64, m Message) Message {
 	}
 	if m.SenderChat != nil && s.chats[m.SenderChat.ID] != nil {
 		m.SenderChat = &s.chats[m.SenderChat.ID].Chat
-	}
-	if r.Type == Channel {
-		m.SenderChat = &r.Chat
 	}
 	return s.deliverMessage(r, m)
 }
@@ -83,12 +70,8 @@ func (s *Server) deliverMessage(r *chatState, m Message) Message {
 		m.Entities = withAutomatic(m.Text, nil)
 	}
 	put := s.put(r, m)
-	kind := "message"
-	if r.Type == Channel {
-		kind = "channel_post"
-	}
 	if s.receives(r, put) {
-		s.push(kind, *put)
+		s.push("message", *put)
 	}
 	s.notify()
 	return *put
@@ -96,10 +79,9 @@ func (s *Server) deliverMessage(r *chatState, m Message) Message {
 
 // receives reports whether the bot gets a message of a group.
 func (s *Server) receives(r *chatState, m *Message) bool {
-	bot := s.bot()
-	return !s.Privacy || r.Type == Private || r.Type == Channel || m.MigrateTo != 0 || m.MigrateFrom != 0 ||
-		strings.HasPrefix(m.Text, "/") || strings.Contains(m.Text, "@"+bot.Username) ||
-		m.ReplyTo != nil && m.ReplyTo.From != nil && m.ReplyTo.From.ID == bot.ID
+	return !s.Privacy || r.Type == Private || m.MigrateTo != 0 || m.MigrateFrom != 0 ||
+		strings.HasPrefix(m.Text, "/") || strings.Contains(m.Text, "@"+thisBot.Username) ||
+		m.ReplyTo != nil && m.ReplyTo.From != nil && m.ReplyTo.From.ID == thisBot.ID
 }
 
 // thread fills in the replied message. In a topic, a message without a reply seems to reply to the topic's
@@ -126,46 +108,12 @@ func (s *Server) thread(r *chatState, m *Message) {
 	}
 }
 
-// Edit makes a user edit a message.
-func (s *Server) Edit(chat int64, message int, text string) Message {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.mustChat(chat)
-	m := r.find(message)
-	if m == nil {
-		panic(fmt.Sprintf("botapi: no message %d in chat %d to edit", message, chat))
-	}
-	m.Text, m.Entities, m.EditDate = text, withAutomatic(text, nil), s.now().Unix()
-	kind := "edited_message"
-	if r.Type == Channel {
-		kind = "edited_channel_post"
-	}
-	s.push(kind, *m)
-	return *m
-}
-
-// Erase makes a user delete a message for all. The bot is not told.
-func (s *Server) Erase(chat int64, message int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if m := s.mustChat(chat).find(message); m != nil {
-		m.Deleted = true
-	}
-	s.notify()
-}
-
 // Inject queues any update: payload is the JSON under the name of its kind. It returns the update's ID, or 0 if
 // the bot did not request that kind.
 func (s *Server) Inject(kind string, payload json.RawMessage) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.push(kind, payload)
-}
-
-func (s *Server) clock() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.now().Unix()
 }
 
 // State is a snapshot of the server.
@@ -175,17 +123,15 @@ type State struct {
 	Calls    []Call                  // the bot's calls, getUpdates included, in the order of the answers
 }
 
-// Chat returns the messages of a chat, oldest first, without deleted ones.
-func (s State) Chat(id int64) []Message {
-	return slices.DeleteFunc(slices.Clone(s.chats[id]), func(m Message) bool { return m.Deleted })
-}
+// Chat returns the messages of a chat, oldest first.
+func (s State) Chat(id int64) []Message { return slices.Clone(s.chats[id]) }
 
 // FromBot returns the bot's messages in a chat.
 func (s State) FromBot(id int64) []Message {
 	return slices.DeleteFunc(s.Chat(id), func(m Message) bool { return m.From == nil || !m.From.IsBot || m.TopicCreated != nil })
 }
 
-// Message returns a message of a chat, even a deleted one.
+// Message returns a message of a chat.
 func (s State) Message(chat int64, id int) (Message, bool) {
 	if all := s.chats[chat]; id >= 1 && id <= len(all) {
 		return all[id-1], true

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/agext/levenshtein"
+
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 const maxPrintedIssues = 20
@@ -17,13 +19,14 @@ const maxPrintedIssues = 20
 // Issue is one mistake in a file. It quotes only keys, names, and words that are
 // similar to known ones.
 type Issue struct {
-	Line, Col int    // from 1, in bytes; 0: the complete file
-	Key       string // as a dotted path; "": none
-	Message   string
-	Hint      string
+	Line    int    `json:"line"`   // from 1; 0: the complete file
+	Col     int    `json:"column"` // from 1, in bytes
+	Key     string `json:"key"`    // as a dotted path; "": none
+	Message string `json:"message"`
+	Hint    string `json:"hint"`
 }
 
-// Format is the issue as an error of one line, with its hint for [approval.Hint].
+// Format is the issue as an error of one line, with its hint for [hints.Of].
 func (p Issue) Format(file string) error {
 	var b strings.Builder
 	b.WriteString(file)
@@ -31,7 +34,7 @@ func (p Issue) Format(file string) error {
 		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Col)
 	}
 	b.WriteString(": " + p.Message)
-	return approval.WithHint(errors.New(b.String()), p.Hint)
+	return hints.Add(errors.New(b.String()), p.Hint)
 }
 
 // Error has all issues of one file, in the order of its lines.
@@ -101,4 +104,40 @@ func list(words []string) string {
 	}
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// nearest returns the known word that is most similar to s, or "". A third of the
+// word may differ, or two letters of a short one. A part of a word also matches:
+// timeout for approval_timeout, warning for warn.
+func nearest(s string, known []string) string {
+	const maxLen = 64
+	if len(s) > maxLen {
+		return ""
+	}
+	s = strings.ToLower(s)
+	best, least := "", max(2, len(s)/3)+1
+	for _, k := range known {
+		d := levenshtein.Distance(s, strings.ToLower(k), nil)
+		if d < least && d < len(k) && d < len(s) {
+			best, least = k, d
+		}
+	}
+	for _, k := range known {
+		if best == "" && (partOf(s, k) || partOf(k, s)) {
+			best = k
+		}
+	}
+	return best
+}
+
+func partOf(part, word string) bool {
+	return len(part) > 2 && (strings.HasPrefix(word, part) || strings.HasSuffix(word, "_"+part))
+}
+
+// didYouMean returns a hint for s, or the fallback.
+func didYouMean(s string, known []string, fallback string) string {
+	if n := nearest(s, known); n != "" {
+		return "did you mean " + quote(n) + "?"
+	}
+	return fallback
 }

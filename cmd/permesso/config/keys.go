@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/security/policy"
 )
@@ -124,7 +125,7 @@ func autonomies() []string { return []string{"readonly", "supervised", "full"} }
 
 func capabilities() []string {
 	var names []string
-	for _, c := range approval.Capabilities() {
+	for _, c := range facts.Capabilities() {
 		names = append(names, c.Name)
 	}
 	return names
@@ -241,7 +242,7 @@ func toolKeys() []Key {
 		{Name: "dangerous_writes", Example: "false", Help: "it can do damage", Hint: propertyHint, valueType: property, instead: true},
 		{Name: "cost", Example: "1", Help: "of one request, in units of your own, for the budgets", Hint: "a whole number, in units of your own", valueType: number(0, 1<<53)},
 		{Name: "program", Example: `"code"`, Help: "the argument that is a program", Hint: `the name of an argument: program = "code"`, valueType: must("name of an argument", validArgument, "must name an argument of the tool"), instead: true},
-		{Name: "facts", Example: `{ recipient = "name" }`, Help: "the meaning of arguments: recipient, path, host, amount, table", Hint: factsHint, valueType: tables(""), Keys: []Key{{Name: "FACT", exampleName: "recipient", names: approval.FactNames(), valueType: oneOrMore(texts("list of arguments", nil, ""))}}},
+		{Name: "facts", Example: `{ recipient = "name" }`, Help: "the meaning of arguments: recipient, path, host, amount, table", Hint: factsHint, valueType: tables(""), Keys: []Key{{Name: "FACT", exampleName: "recipient", names: facts.Names(), valueType: oneOrMore(texts("list of arguments", nil, ""))}}},
 		{Name: "handler", Example: `{ kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", env = ["LANG"] }`, Hint: `handler = { kind = "command", argv = ["/usr/bin/true"] }`, valueType: tables(""), shown: true, Keys: handlerKeys(), prose: "handler"},
 	}
 	return keys

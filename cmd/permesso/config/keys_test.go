@@ -201,6 +201,7 @@ func TestSchema(t *testing.T) {
 	for _, bad := range []string{
 		"gat = 1", "gate = 1", "gate = \"My Gate\"", "run_before = \"5\"", "local_decisions = \"false\"", "workspaces = 3",
 		"[workspaces.w]\nautonomy = \"supervisd\"", "[workspaces.w]\napprovers = \"ann\"", "[workspaces.w]\nlimits = { pending = 0 }",
+		"[workspaces.w]\nlimits = { pending = 10001 }", "[workspaces.w]\napprovers = [1]",
 		"[workspaces.w]\nlimits = { per_hour = 3 }", "[workspaces.w]\nask_above = { \"mail:snd\" = \"1/1h\" }",
 		"[approvers.ann]\ntelegram = \"@ann\"", "[tools.t]\nhandler = { kind = \"mcp\" }", "[tools.t]\npublic_sink = \"true\"",
 		"[tools.t]\nverb = { fr = \"x\" }", "[[rules]]\nmatch = { tol = \"t\" }", "rules = [1]", "[channels.irc]", "[channels.telegram]\ntoken = \"x\"",

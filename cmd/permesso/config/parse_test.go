@@ -14,6 +14,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/exec"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/security/policy"
 )
@@ -868,9 +869,9 @@ func sharedRequired(t *testing.T) bool {
 // printed is an error as the command line prints it: each line with its hint below.
 func printed(err error) string {
 	var lines []string
-	for _, e := range approval.Errors(err) {
+	for _, e := range hints.Split(err) {
 		lines = append(lines, e.Error())
-		if hint := approval.Hint(e); hint != "" {
+		if hint := hints.Of(e); hint != "" {
 			lines = append(lines, "hint: "+hint)
 		}
 	}

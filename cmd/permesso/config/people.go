@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 const dayLong = 24 * time.Hour
@@ -218,4 +219,99 @@ func (s *section) limits() approval.Limits {
 		Pending: int(l.number("pending")), AskPerMinute: int(l.number("ask_per_minute")), PerMinute: int(l.number("per_minute")),
 		RequestSize: int(l.number("request_size")), Running: int(l.number("running")),
 	}
+}
+
+// DefaultSocket is the socket of a daemon that runs as a system user.
+const DefaultSocket = "/run/permesso/permesso.sock"
+
+// maxSocket is the longest path of a Unix socket in bytes.
+const maxSocket = 107
+
+const (
+	highestUID = 1<<32 - 2
+	uidHint    = "the number that `id -u NAME` prints, without quotes"
+)
+
+// IsAgent reports whether an agent of any workspace runs as uid: an agent may not
+// decide requests of other agents either.
+func (c *Config) IsAgent(uid string) bool {
+	for _, uids := range c.AgentUIDs {
+		if slices.Contains(uids, uid) {
+			return true
+		}
+	}
+	return false
+}
+
+// systemUser reports whether uid is one of a service: below 1000, systemd's dynamic
+// users, and 65534 (the overflow user).
+func systemUser(uid int64) bool {
+	return uid > 0 && uid < 1000 || uid >= 61184 && uid <= 65534
+}
+
+// checkLocalUID checks the UID of an approver. Handlers run as the daemon's user: if
+// that were an approver, an approved action could approve the next request.
+func (s *section) checkLocalUID() {
+	if id, set := s.values["local"].(int64); set && id == int64(s.servedBy) && systemUser(id) {
+		s.fail(s.position("local"), "local", "use the person's own UID: "+uidHint, "local is the UID of the daemon and all tools, which cannot be an approver")
+	}
+}
+
+// agentUIDs returns the UIDs of agents, of which none may decide.
+func (s *section) agentUIDs() (uids []string) {
+	const hint = "run the agent under its own UID or in a container"
+	for _, n := range s.items("agent_uid") {
+		id, _ := strconv.ParseInt(n.text, 0, 64) // in range
+		uid := strconv.FormatInt(id, 10)
+		if name := s.cfg.Approver(approval.Person{Channel: approval.EntranceLocal, ID: uid}); name != "" {
+			s.fail(n.val, "agent_uid", hint, "agent_uid belongs to approver %s: the agent could approve itself", quote(name))
+		}
+		if uid == strconv.Itoa(s.servedBy) {
+			s.fail(n.val, "agent_uid", hint, "agent_uid is the UID of the daemon: the agent could bypass the gate")
+		}
+		uids = append(uids, uid)
+	}
+	return uids
+}
+
+// The channels that identify people.
+const (
+	channelTelegram = "telegram"
+	channelEmail    = "email"
+)
+
+// Approver returns the approver with the person's id, or "". An API key names its
+// approver by itself. Parse allows one approver per id; the order makes the result the
+// same each time even without that check.
+func (c *Config) Approver(p approval.Person) string {
+	if p.ID == "" {
+		return ""
+	}
+	for _, name := range sortedKeys(c.Approvers) {
+		if p.Channel == approval.EntranceKey && name == p.Name || matchesID(c.Approvers[name], p) {
+			return name
+		}
+	}
+	return ""
+}
+
+// matchesID compares the ids of one channel. The caller has refused the empty id, so an
+// id that the approver does not have never matches.
+func matchesID(a approval.Approver, p approval.Person) bool {
+	channel := p.Channel
+	if channel == approval.EntranceSocket {
+		channel = approval.EntranceLocal
+	}
+	return canonicalEmail(a.IDs[channel]) == canonicalEmail(p.ID)
+}
+
+// canonicalEmail lowers the domain. The part before the @ stays: its meaning is up
+// to the receiving server. Only ASCII letters are lowered: Unicode would turn the
+// Kelvin sign into a k.
+func canonicalEmail(address string) string {
+	i := strings.LastIndexByte(address, '@')
+	if i < 0 {
+		return address
+	}
+	return address[:i] + chat.LowerASCII(address[i:])
 }

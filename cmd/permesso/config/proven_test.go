@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/security/policy"
 )
@@ -45,7 +46,7 @@ when_proven = [
 	require.NoError(t, err)
 	key, err := base64.StdEncoding.DecodeString(labKey)
 	require.NoError(t, err)
-	require.Equal(t, approval.Provers{"lab": ed25519.PublicKey(key)}, c.Provers)
+	require.Equal(t, facts.Provers{"lab": ed25519.PublicKey(key)}, c.Provers)
 	require.Equal(t, "code", c.Tools["script"].Program)
 	require.Equal(t, map[string][]string{"recipient": {"to", "cc"}, "path": {"file"}}, c.Tools["script"].Facts)
 	require.Equal(t, []policy.Rule{

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 const keyHint = `the 32 bytes of an Ed25519 key in base64, or a file made by: openssl pkey -in prover.key -pubout`
@@ -32,8 +32,8 @@ func (s *section) provers() {
 		if key != nil {
 			s.cfg.Provers[name] = key
 		}
-		if len(s.cfg.Provers) == approval.MaxProvers+1 {
-			sub.fail(sub.node.key, "", "", "more than %d provers", approval.MaxProvers)
+		if len(s.cfg.Provers) == facts.MaxProvers+1 {
+			sub.fail(sub.node.key, "", "", "more than %d provers", facts.MaxProvers)
 		}
 	})
 }

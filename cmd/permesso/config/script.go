@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/decide"
 )
 
 // Script decides requests instead of people, for tests of agents. The first rule
@@ -137,12 +138,12 @@ func (r *ScriptRule) Matches(p *approval.Pending) bool {
 	if len(r.Args) == 0 {
 		return true
 	}
-	fields, err := approval.Fields(p.RequestData)
+	fields, err := codec.Fields(p.RequestData)
 	if err != nil {
 		return false
 	}
 	for name, glob := range r.Args {
-		if !slices.ContainsFunc(fields, func(f approval.Field) bool {
+		if !slices.ContainsFunc(fields, func(f codec.Field) bool {
 			value, ok := f.Text()
 			if !ok {
 				value = string(f.Value)
@@ -164,17 +165,17 @@ func matchGlob(glob, text string) bool {
 
 // Decision returns the rule's decision about a request; ok is false if the rule does
 // not decide. The caller sets By and Via.
-func (r *ScriptRule) Decision(k approval.Key) (a approval.DecisionInput, ok bool) {
+func (r *ScriptRule) Decision(k approval.Key) (a decide.Input, ok bool) {
 	codes := map[string]string{doApprove: "1", doSession: "2", doDeny: "3", doNote: "4", doOverride: "5", doAlways: "6"}
 	switch r.Do {
 	case doNone:
-		return approval.DecisionInput{}, false
+		return decide.Input{}, false
 	case doRequestMore:
 		a.Verdict, a.Feedback = approval.RequestMore, r.Text
 	case doAnswer:
 		a.Verdict, a.Text = approval.Answered, r.Text
 	default:
-		a = chat.CodeDecision(cmp.Or(codes[r.Do], codes[doDeny]), r.Text)
+		a = decide.ByCode(cmp.Or(codes[r.Do], codes[doDeny]), r.Text)
 	}
 	a.Key = k
 	return a, true

@@ -100,8 +100,8 @@ func parseTree(data []byte) (*node, *Issue) {
 // syntaxIssue takes the position and the one-line message. It does not use the
 // error's String, which quotes the lines around it.
 func syntaxIssue(err error) *Issue {
-	var de *toml.DecodeError
-	if !errors.As(err, &de) {
+	de, ok := errors.AsType[*toml.DecodeError](err)
+	if !ok {
 		return &Issue{Line: 1, Col: 1, Message: "not valid TOML"}
 	}
 	p := &Issue{Key: strings.Join(de.Key(), "."), Message: "not valid TOML: " + visible(strings.ReplaceAll(de.Error(), "toml: ", ""))}

@@ -3,9 +3,11 @@ package config
 import (
 	"fmt"
 	"math/bits"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 )
@@ -262,4 +264,9 @@ func (s *section) checkAllowed(n *node, key string, allowed []string) bool {
 	}
 	s.fail(n.val, key, didYouMean(n.text, allowed, ""), "%s must be %s", key, list(allowed))
 	return false
+}
+
+// pattern compiles a regular expression on first use: most commands need none.
+func pattern(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

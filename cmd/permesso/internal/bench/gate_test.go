@@ -12,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // BenchmarkLatency submits and approves requests one by one. It measures the times
@@ -124,7 +125,7 @@ func (r *rig) writePendings(n int, left time.Duration, tool string) {
 		}
 		body, err := p.Encode()
 		require.NoError(r.b, err)
-		require.NoError(r.b, r.store.Create(context.Background(), approval.DocPending, key(i), r.Seal.Seal(approval.DocPending, key(i), body), approval.Volatile))
+		require.NoError(r.b, r.store.Create(context.Background(), approval.DocPending, key(i), r.Seal.Seal(approval.DocPending, key(i), body), store.Volatile))
 	}
 	require.NoError(r.b, r.fs.SyncFS(r.Layout.Home))
 }

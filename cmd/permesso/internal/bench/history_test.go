@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -56,26 +57,26 @@ func (r *rig) writeHistory(n int) {
 	require.NoError(r.b, log.Close())
 }
 
-func historyEntries(i int, at time.Time) []approval.Entry {
-	e := approval.Entry{
+func historyEntries(i int, at time.Time) []event.Entry {
+	e := event.Entry{
 		Time: at, Workspace: workspace, RequestID: id(i), Tool: "x_post", Capability: "channel:out",
 		Target: fmt.Sprintf("x.com/user-%d", i%500), ClientID: "ws:" + workspace, SessionID: "sess_123", Rule: "rule 1",
 	}
-	with := func(event approval.Event, after time.Duration) approval.Entry {
+	with := func(kind event.Kind, after time.Duration) event.Entry {
 		e := e
-		e.Event, e.Time = event, at.Add(after)
+		e.Event, e.Time = kind, at.Add(after)
 		return e
 	}
 	receipt := approval.Digest([]byte(e.RequestID))
 	if i%4 == 0 {
 		e.ReceiptSHA256, e.Tool = receipt, "read_calendar"
-		return []approval.Entry{with(approval.EventAutoApproved, 0), with(approval.EventExecuted, time.Second)}
+		return []event.Entry{with(event.AutoApproved, 0), with(event.Executed, time.Second)}
 	}
-	asked := with(approval.EventRequested, 0)
+	asked := with(event.Requested, 0)
 	e.By, e.ByID, e.Via = "ann", "telegram:123456789", "telegram"
 	if i%10 == 1 {
-		return []approval.Entry{asked, with(approval.EventDeniedByUser, 20*time.Second)}
+		return []event.Entry{asked, with(event.DeniedByUser, 20*time.Second)}
 	}
 	e.ReceiptSHA256 = receipt
-	return []approval.Entry{asked, with(approval.EventApproved, 10*time.Second), with(approval.EventExecuted, 12*time.Second)}
+	return []event.Entry{asked, with(event.Approved, 10*time.Second), with(event.Executed, 12*time.Second)}
 }

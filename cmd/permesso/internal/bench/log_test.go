@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -73,17 +74,17 @@ func BenchmarkAudit(b *testing.B) {
 	})
 }
 
-func historyEntry(i int) approval.Entry {
-	e := approval.Entry{Workspace: workspace, RequestID: id(i / 4), Tool: "none", Rule: "default"}
+func historyEntry(i int) event.Entry {
+	e := event.Entry{Workspace: workspace, RequestID: id(i / 4), Tool: "none", Rule: "default"}
 	switch i % 4 {
 	case 0:
-		e.Event, e.Target, e.ActionType = approval.EventRequested, "x.com/ricardo", "send_message"
+		e.Event, e.Target, e.ActionType = event.Requested, "x.com/ricardo", "send_message"
 	case 1:
-		e.Event, e.By, e.Via, e.ReceiptSHA256 = approval.EventApproved, "telegram:123456789", "telegram", approval.Digest([]byte(id(i)))
+		e.Event, e.By, e.Via, e.ReceiptSHA256 = event.Approved, "telegram:123456789", "telegram", approval.Digest([]byte(id(i)))
 	case 2:
-		e.Event, e.By, e.Via, e.ReceiptSHA256 = approval.EventExecuted, "telegram:123456789", "telegram", approval.Digest([]byte(id(i-1)))
+		e.Event, e.By, e.Via, e.ReceiptSHA256 = event.Executed, "telegram:123456789", "telegram", approval.Digest([]byte(id(i-1)))
 	default:
-		e.Event, e.Reason = approval.EventDeniedByUser, "Denied by user: perché no"
+		e.Event, e.Reason = event.DeniedByUser, "Denied by user: perché no"
 	}
 	return e
 }

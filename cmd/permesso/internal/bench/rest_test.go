@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/ipc/service"
@@ -291,10 +292,10 @@ func benchmarkLongPolls(b *testing.B) {
 
 // The HTTP API in this process, to measure times inside.
 
-type oneKey struct{ key *approval.APIKey }
+type oneKey struct{ key *apikey.Key }
 
 // Key implements httpapi.Keys.
-func (o oneKey) Key(hash string) (*approval.APIKey, error) {
+func (o oneKey) Key(hash string) (*apikey.Key, error) {
 	if hash != o.key.Hash {
 		return nil, fs.ErrNotExist
 	}
@@ -310,8 +311,8 @@ func (oneKey) WorkspaceInfo(string) (service.WorkspaceInfo, bool) {
 // response.
 func benchmarkWake(b *testing.B) {
 	r := newRig(b)
-	k := approval.NewAPIKey("bench")
-	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = workspace, []string{approval.MayRequest, approval.MayRead}, time.Now(), "bench"
+	k := apikey.New("bench")
+	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = workspace, []string{apikey.MayRequest, apikey.MayRead}, time.Now(), "bench"
 	api := &httpapi.Server{Keys: oneKey{k}, Service: &service.Service{Settings: oneKey{k}, Viewer: &read.Viewer{Store: r.store, Seal: r.Seal}}}
 	r.changed = api.Changed
 	r.start()

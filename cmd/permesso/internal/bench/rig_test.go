@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
@@ -71,7 +73,7 @@ func newRig(b *testing.B, change ...func(*gatetest.Options)) *rig {
 func (r *rig) start() {
 	r.b.Helper()
 	r.Open()
-	r.Log.Note(approval.Entry{Event: approval.EventStarted}) // as serve does; this signs the log before the measurement
+	r.Log.Note(event.Entry{Event: event.Started}) // as serve does; this signs the log before the measurement
 	r.decider = &gate.Decider{
 		Store: r.store, Seal: r.Seal, Decided: r.Gate.Wake,
 		May: func(string, *approval.Pending, approval.Person) (string, bool) { return "bench", true },
@@ -92,7 +94,7 @@ func (r *rig) request(n int, tool string) {
 }
 
 func (r *rig) approve(id string) error {
-	_, err := r.decider.Decide(context.Background(), approval.DecisionInput{
+	_, err := r.decider.Decide(context.Background(), decide.Input{
 		Key: approval.Key{Workspace: workspace, ID: id}, Verdict: approval.Approved, Code: "1", Via: "bench",
 		By: approval.Person{Channel: "local", ID: "0", Name: "bench"},
 	})

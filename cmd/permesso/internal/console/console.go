@@ -4,17 +4,27 @@ package console
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
+	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
+	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/receipt"
+	"github.com/permesso-dev/permesso/security/seal"
 )
 
 // Exit codes, see the comment of package main.
@@ -80,20 +90,21 @@ func (a *Console) ReadFile(name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-// Progress returns a step function that counts on a terminal and ends with ctx,
-// and a function to call at the end.
-func (a *Console) Progress(ctx context.Context, what string) (step func() error, done func()) {
-	shown, steps := IsTerminal(a.Err), 0
-	step = func() error {
-		if steps++; shown {
-			fmt.Fprintf(a.Err, "\r%s … %d", what, steps)
-		}
-		return ctx.Err()
+// Status draws a line on a terminal over the last one; "" erases it.
+func (a *Console) Status(line string) {
+	if IsTerminal(a.Err) && !a.JSON {
+		fmt.Fprint(a.Err, "\r\x1b[K"+line)
 	}
-	return step, func() {
-		if shown && steps > 0 {
-			fmt.Fprint(a.Err, "\r\x1b[K")
-		}
+}
+
+// Progress returns a step function that counts on a terminal and ends with ctx.
+// The caller erases the line at the end.
+func (a *Console) Progress(ctx context.Context, what string) (step func() error) {
+	steps := 0
+	return func() error {
+		steps++
+		a.Status(fmt.Sprintf("%s … %d", what, steps))
+		return ctx.Err()
 	}
 }
 
@@ -104,21 +115,10 @@ func (a *Console) Percent(what string) func(done, total int64) {
 	}
 	var drawn time.Time
 	return func(done, total int64) {
-		if done >= total {
-			a.EndProgress()
-			return
-		}
-		if now := time.Now(); now.Sub(drawn) > 100*time.Millisecond {
+		if now := time.Now(); done < total && now.Sub(drawn) > 100*time.Millisecond {
 			drawn = now
-			fmt.Fprintf(a.Err, "\r%s %d %%", what, 100*done/total)
+			a.Status(fmt.Sprintf("%s %d %%", what, 100*done/total))
 		}
-	}
-}
-
-// EndProgress erases the line of a progress function.
-func (a *Console) EndProgress() {
-	if IsTerminal(a.Err) {
-		fmt.Fprint(a.Err, "\r\x1b[K")
 	}
 }
 
@@ -157,4 +157,152 @@ func (a *Console) Print(v any, text string) error {
 	}
 	_, err = fmt.Fprintf(a.Out, "%s\n", b)
 	return err
+}
+
+// commandHint is the advice that only this program can give: it names a command. Other
+// packages return the class of the error.
+func commandHint(err error) string {
+	for _, x := range []struct {
+		is   error
+		hint string
+	}{
+		{receipt.ErrNoKey, "run permesso init to create one"},
+		{seal.ErrNoKey, "run permesso init to create one"},
+		{store.ErrUnsynced, "the decision may have been recorded; check with permesso show ID before retrying"},
+		{ipc.ErrLocked, "stop the other daemon, or use another --home"},
+	} {
+		if errors.Is(err, x.is) {
+			return x.hint
+		}
+	}
+	return ""
+}
+
+// HintFor is what an operator can do about an error, or "".
+func HintFor(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok && e.hint != "" {
+		return e.hint
+	}
+	return Hints(hints.Of(err), commandHint(err))
+}
+
+// Hints joins hints; empty ones are left out.
+func Hints(all ...string) string {
+	var some []string
+	for _, hint := range all {
+		if hint != "" {
+			some = append(some, hint)
+		}
+	}
+	return strings.Join(some, "; ")
+}
+
+// Advice is the field hint of a log line about an error.
+type Advice struct{ Err error }
+
+// MarshalZerologObject implements zerolog.LogObjectMarshaler, for EmbedObject.
+func (a Advice) MarshalZerologObject(e *zerolog.Event) {
+	if hint := HintFor(a.Err); hint != "" {
+		e.Str("hint", hint)
+	}
+}
+
+// PrintIssue prints an error and its hint. An error without a text has only its hint printed.
+func (a *Console) PrintIssue(before string, err error) {
+	if err.Error() != "" {
+		fmt.Fprintf(a.Err, "%s%v\n", before, err)
+	}
+	if hint := HintFor(err); hint != "" {
+		fmt.Fprintf(a.Err, "hint: %s\n", hint)
+	}
+}
+
+// Plural gives "1 issue" and "2 issues".
+func Plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// VerifyFirst adds to an error of a changed audit log the command that shows where.
+func VerifyFirst(err error) error {
+	for _, bad := range []error{audit.ErrDamaged, audit.ErrTampered, audit.ErrNotProven} {
+		if errors.Is(err, bad) {
+			return hints.Add(err, Hints("run permesso audit verify for details", hints.Of(err)))
+		}
+	}
+	return err
+}
+
+// Table prints rows in columns. On a terminal the headers are faint and statuses
+// are colored.
+type Table struct {
+	app   *Console
+	color bool
+	rows  [][]string
+}
+
+// Table returns a table with these headers.
+func (a *Console) Table(heads ...string) *Table {
+	return &Table{app: a, color: IsTerminal(a.Out) && a.Env("NO_COLOR") == "", rows: [][]string{heads}}
+}
+
+// Row adds a row.
+func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
+
+// Print writes the table to standard output.
+func (t *Table) Print() {
+	widths := make([]int, len(t.rows[0]))
+	for _, row := range t.rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for n, row := range t.rows {
+		var line strings.Builder
+		for i, cell := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i == len(row)-1 {
+				pad = ""
+			}
+			line.WriteString(t.paint(n, cell) + pad)
+			if i < len(row)-1 {
+				line.WriteString("  ")
+			}
+		}
+		fmt.Fprintln(t.app.Out, strings.TrimRight(line.String(), " "))
+	}
+}
+
+const (
+	faint  = "\x1b[2m"
+	red    = "\x1b[31m"
+	green  = "\x1b[32m"
+	yellow = "\x1b[33m"
+	reset  = "\x1b[0m"
+)
+
+// colors are the colors of statuses.
+var colors = map[string]string{
+	string(approval.StatusApproved):     green,
+	string(approval.StatusAutoApproved): green,
+	string(approval.StatusDenied):       red,
+	string(approval.StatusAutoRejected): red,
+	string(approval.StatusFailed):       red,
+	string(approval.StatusInterrupted):  red,
+	string(approval.StatusExpired):      yellow,
+	string(read.StatusPending):          yellow,
+	string(read.StatusRunning):          yellow,
+}
+
+func (t *Table) paint(row int, cell string) string {
+	color := colors[cell]
+	if row == 0 {
+		color = faint
+	}
+	if !t.color || color == "" {
+		return cell
+	}
+	return color + cell + reset
 }

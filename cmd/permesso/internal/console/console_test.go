@@ -9,9 +9,8 @@ import (
 
 func TestProgressEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	step, done := (&Console{}).Progress(ctx, "pruning")
+	step := (&Console{}).Progress(ctx, "pruning")
 	require.NoError(t, step())
 	cancel()
 	require.ErrorIs(t, step(), context.Canceled)
-	done()
 }

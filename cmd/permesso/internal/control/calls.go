@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -47,7 +50,7 @@ type Story struct {
 	Asked     *approval.Pending  // the record's
 	Decision  *approval.Decision // the record's
 	Redeemed  []byte             // the mark of a redeemed receipt
-	Timeline  []approval.Entry   // oldest first
+	Timeline  []event.Entry      // oldest first
 	Damaged   error              // why the timeline is incomplete
 	Foot      string             // last line of a card
 	Retention time.Duration      // how long records are kept
@@ -128,9 +131,9 @@ func (c *Client) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 }
 
 // Decide decides a request as the caller.
-func (c *Client) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (c *Client) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	d, err := call(ctx, c, opDecide, decideBody{OneQuery{a.Key.Workspace, a.Key.ID}, VerdictBody{
-		PendingSHA256: a.PendingSHA256, Verdict: string(a.Verdict), Code: a.Code, Scope: string(a.Scope),
+		PendingSHA256: a.PendingSHA256, Verdict: a.Verdict, Code: a.Code, Scope: a.Scope,
 		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text,
 	}})
 	return decided(d, a.Key, err)
@@ -172,12 +175,12 @@ func (c *Client) Tail(ctx context.Context, lines int) ([]audit.Line, error) {
 }
 
 // Grants lists grants, newest first.
-func (c *Client) Grants(ctx context.Context) ([]approval.GrantUse, error) {
+func (c *Client) Grants(ctx context.Context) ([]grant.Use, error) {
 	return call(ctx, c, opGrants, none{})
 }
 
 // AddGrant creates a grant.
-func (c *Client) AddGrant(ctx context.Context, b GrantBody) (*approval.Grant, error) {
+func (c *Client) AddGrant(ctx context.Context, b GrantBody) (*grant.Grant, error) {
 	return call(ctx, c, opGrantAdd, struct{ Body GrantBody }{b})
 }
 

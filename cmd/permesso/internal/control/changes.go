@@ -3,6 +3,8 @@ package control
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"io/fs"
 	"maps"
@@ -12,7 +14,13 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
@@ -23,12 +31,12 @@ import (
 
 var opGrants = get("grants", "/grants", "Grants, newest first", (*Service).grants)
 
-func (s *Service) grants(_ context.Context, c *httpapi.Caller, _ *none) ([]approval.GrantUse, error) {
+func (s *Service) grants(_ context.Context, c *httpapi.Caller, _ *none) ([]grant.Use, error) {
 	m, err := s.Memory()
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(m.Grants(), func(g approval.GrantUse) bool { return !c.Sees(g.Workspace) }), nil
+	return slices.DeleteFunc(m.Grants(), func(g grant.Use) bool { return !c.Sees(g.Workspace) }), nil
 }
 
 // GrantBody is a new grant.
@@ -47,7 +55,7 @@ type GrantBody struct {
 var opGrantAdd = post("grant-add", "/grants", "Allow a capability on a target without asking",
 	(*Service).grantAdd).forOperator()
 
-func (s *Service) grantAdd(_ context.Context, c *httpapi.Caller, in *struct{ Body GrantBody }) (*approval.Grant, error) {
+func (s *Service) grantAdd(_ context.Context, c *httpapi.Caller, in *struct{ Body GrantBody }) (*grant.Grant, error) {
 	ws, err := ChooseWorkspace(s.Home, in.Body.Workspace)
 	if err != nil {
 		return nil, err
@@ -65,7 +73,7 @@ func (s *Service) grantAdd(_ context.Context, c *httpapi.Caller, in *struct{ Bod
 	if err != nil {
 		return nil, err
 	}
-	if err := m.SaveGrant(g, approval.Durable); err != nil {
+	if err := m.SaveGrant(g, store.Durable); err != nil {
 		return nil, console.Fail(console.ExitUsage, "permesso grant add --help", "%w", err)
 	}
 	return g, nil
@@ -83,13 +91,13 @@ func ChooseWorkspace(h *home.Home, name string) (string, error) {
 	return name, nil
 }
 
-func (b *GrantBody) grant(w approval.Workspace, c *httpapi.Caller, now time.Time) (*approval.Grant, error) {
-	capability, ok := approval.CapabilityNamed(b.Capability)
+func (b *GrantBody) grant(w approval.Workspace, c *httpapi.Caller, now time.Time) (*grant.Grant, error) {
+	capability, ok := facts.CapabilityNamed(b.Capability)
 	life, err := time.ParseDuration(b.Life)
 	switch {
 	case !ok:
 		return nil, console.Fail(console.ExitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", b.Capability)
-	case capability.Default == approval.AskAlways:
+	case capability.Default == facts.AskAlways:
 		return nil, console.Fail(console.ExitRefused, "a configured rule can allow it if it names the tool and every argument", "%s always asks: a grant cannot allow it", capability.Name)
 	case err != nil || life <= 0:
 		return nil, console.Fail(console.ExitUsage, "write for example --for 24h", "--for %s must be positive", b.Life)
@@ -103,8 +111,8 @@ func (b *GrantBody) grant(w approval.Workspace, c *httpapi.Caller, now time.Time
 		return nil, console.Fail(console.ExitUsage, "permesso policy registry shows the kind of target of each capability", "%w", err)
 	}
 	channel, sender := gate.GrantHolder(w)
-	return &approval.Grant{
-		Version: approval.Version, ID: client.NewID(), Kind: approval.GrantTarget, SessionID: b.Session,
+	return &grant.Grant{
+		Version: approval.Version, ID: client.NewID(), Kind: grant.Target, SessionID: b.Session,
 		Channel: cmp.Or(b.Channel, channel), Sender: cmp.Or(b.Sender, sender),
 		Capability: capability.Name, TargetKind: capability.TargetKind, Target: target,
 		By: c.Person.Name, ByID: c.Person.ID, Via: c.Via, Reason: b.Reason, CreatedAt: now.UTC(), ExpiresAt: now.Add(life).UTC(), MaxUses: b.Uses,
@@ -127,7 +135,7 @@ func (s *Service) revoke(_ context.Context, c *httpapi.Caller, in *grantQuery) (
 		return "no-op", err
 	}
 	g.RevokedAt, g.RevokedBy = time.Now().UTC(), s.name(c, g.Workspace)
-	return "revoked", m.SaveGrant(g, approval.Replace)
+	return "revoked", m.SaveGrant(g, store.Replace)
 }
 
 // Taints are those of a workspace and of its sessions.
@@ -190,7 +198,7 @@ func (s *Service) clearTaints(ctx context.Context, c *httpapi.Caller, in *struct
 		return nil, err
 	}
 	had := slices.Clone(m.Taints(ws)[b.SessionID])
-	x := &approval.Clearing{
+	x := &grant.Clearing{
 		Version: approval.Version, ID: client.NewID(), Workspace: ws, SessionID: b.SessionID,
 		By: c.Person.Name, ByID: c.Person.ID, Via: c.Via, Reason: b.Reason, At: time.Now().UTC(),
 	}
@@ -198,9 +206,9 @@ func (s *Service) clearTaints(ctx context.Context, c *httpapi.Caller, in *struct
 	if err != nil {
 		return nil, err
 	}
-	k := approval.GrantKey(x.ID)
+	k := grant.Key(x.ID)
 	body = s.Keys.Seal.Seal(approval.DocClear, k, body)
-	if err := s.Home.Store.Create(ctx, approval.DocClear, k, body, approval.Durable); err != nil {
+	if err := s.Home.Store.Create(ctx, approval.DocClear, k, body, store.Durable); err != nil {
 		return nil, err
 	}
 	return had, m.ApplyChanges(time.Now())
@@ -239,7 +247,7 @@ var opResume = del("resume", "/pauses", "Resume paused executions", (*Service).r
 // configuration nor keys: a pause must work when they are broken.
 func (s *Service) pauseTarget(ctx context.Context, c *httpapi.Caller, ws string) (string, error) {
 	if ws == "" && !c.Operator || ws != "" && !c.Sees(ws) {
-		return "", &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return "", &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	if err := s.Home.Layout.PreparePauses(s.Home.FS); err != nil || ws == "" {
 		return ipc.AllWorkspaces, err
@@ -325,4 +333,95 @@ func (s *Service) Resume(ctx context.Context, c *httpapi.Caller, ws string) (out
 	}
 	out.Left, err = s.Home.Store.Pauses()
 	return out, err
+}
+
+// KeyList is the keys of the HTTP API, oldest first.
+type KeyList struct {
+	Keys    []*apikey.Key `json:"keys"`
+	Damaged int           `json:"damaged"` // unreadable ones, which are not accepted
+}
+
+var opKeys = get("keys", "/keys", "Keys of the HTTP API, oldest first", (*Service).keys).forOperator()
+
+func (s *Service) keys(_ context.Context, _ *httpapi.Caller, _ *none) (l KeyList, err error) {
+	l.Keys, l.Damaged, err = s.Home.Keyring(s.Keys).All()
+	return l, err
+}
+
+// KeyBody is a new key.
+type KeyBody struct {
+	Workspace string   `json:"workspace"`
+	Scopes    []string `json:"scopes"`
+	Owner     string   `json:"owner,omitempty"`
+	Name      string   `json:"name,omitempty"`
+}
+
+// NewKey is a created key. Only its hash is stored.
+type NewKey struct {
+	Key    *apikey.Key `json:"key"`
+	Secret string      `json:"secret"`
+	Trusts bool        `json:"trusts"` // session ids that it sends are trusted
+}
+
+var opKeyCreate = post("key-create", "/keys", "Create a key of the HTTP API", (*Service).createKey).forOperator()
+
+// longestName is the maximum length of a key's name in bytes.
+const longestName = 60
+
+func (s *Service) createKey(_ context.Context, c *httpapi.Caller, in *struct{ Body KeyBody }) (out NewKey, err error) {
+	b := in.Body
+	ws, err := ChooseWorkspace(s.Home, b.Workspace)
+	if err != nil {
+		return out, err
+	}
+	w := s.Home.Current().Workspaces[ws]
+	switch {
+	case b.Owner != "" && !slices.Contains(w.Approvers, b.Owner):
+		return out, console.Fail(console.ExitUsage, "approvers of the workspace: "+cmp.Or(strings.Join(w.Approvers, ", "), "none"), "%q is not an approver of workspace '%s'", b.Owner, ws)
+	case b.Owner != "" && w.Principal != "" && b.Owner != w.Principal:
+		return out, console.Fail(console.ExitRefused, "--owner "+w.Principal+", or no --owner", "workspace '%s' has principal %s: only that person decides there", ws, w.Principal)
+	case len(b.Name) > longestName || b.Name != chat.Escape(b.Name):
+		return out, console.Fail(console.ExitUsage, "", "--name must be one line of at most %d bytes without invisible characters", longestName)
+	}
+	out.Secret = newSecret()
+	k := apikey.New(out.Secret)
+	k.Workspace, k.Scopes, k.Owner, k.Name, k.CreatedAt, k.CreatedBy = ws, b.Scopes, b.Owner, b.Name, time.Now().UTC(), c.Person.Name
+	if err := k.Check(); err != nil {
+		return out, console.Fail(console.ExitUsage, "permesso key create --help", "%w", err)
+	}
+	out.Key, out.Trusts = k, w.BindsSessions && k.Can(apikey.MayRequest)
+	return out, errors.Join(s.Home.Layout.PrepareAPIKeys(s.Home.FS), s.Home.Keyring(s.Keys).Save(k, store.Durable))
+}
+
+// newSecret returns a key: a prefix that secret scanners can find, and 256
+// random bits.
+func newSecret() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails: see crypto/rand
+	return "permesso_" + base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+type keyQuery struct {
+	ID string `path:"id" doc:"The id of the key or of its client, or its first 4 or more digits."`
+}
+
+// RevokedKey is the result of revoking a key: revoked, or no-op.
+type RevokedKey struct {
+	ID     string `json:"id"`
+	Result string `json:"result"`
+}
+
+var opKeyRevoke = del("key-revoke", "/keys/{id}", "Revoke a key of the HTTP API", (*Service).revokeKey).forOperator()
+
+func (s *Service) revokeKey(_ context.Context, c *httpapi.Caller, in *keyQuery) (RevokedKey, error) {
+	ring := s.Home.Keyring(s.Keys)
+	k, err := ring.Find(in.ID)
+	if err != nil {
+		return RevokedKey{}, err
+	}
+	if !k.RevokedAt.IsZero() {
+		return RevokedKey{k.ID, "no-op"}, nil
+	}
+	k.RevokedAt, k.RevokedBy = time.Now().UTC(), c.Person.Name
+	return RevokedKey{k.ID, "revoked"}, ring.Save(k, store.Replace)
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/rs/zerolog"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -44,11 +44,6 @@ type Client struct {
 	caller  *httpapi.Caller
 	release func() error
 }
-
-const (
-	answerTimeout = 2 * time.Second // for a running daemon to answer
-	lockTimeout   = 5 * time.Second // for another command, or a daemon that starts, to finish
-)
 
 // Open connects to the daemon of this home. If none runs, it locks the home. If the home
 // belongs to another user, it connects to the daemon at the approver socket.
@@ -164,7 +159,7 @@ func isSilent(err error) bool {
 
 // connect greets the daemon at a socket.
 func connect(ctx context.Context, a *console.Console, path string) (*Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, home.AnswerTimeout)
 	defer cancel()
 	c := &Client{console: a, path: path, Served: true}
 	var err error
@@ -178,33 +173,33 @@ func connect(ctx context.Context, a *console.Console, path string) (*Client, err
 // openFiles locks a home. If a daemon has locked it, the daemon is asked instead. wasSilent
 // says that the home's socket took a connection and did not answer.
 func openFiles(ctx context.Context, a *console.Console, h *home.Home, k *home.Keys, wasSilent bool) (*Client, error) {
-	for began := time.Now(); ; {
+	var c *Client
+	err := h.WaitForLock(ctx, func() error {
 		lock, err := h.FS.TryLock(h.Layout.Lock())
 		switch {
 		case err == nil:
-			return filesClient(a, h, k, lock.Close)
+			c, err = filesClient(a, h, k, lock.Close)
+			return err
 		case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-			return filesClient(a, h, k, func() error { return nil }) // to read
+			c, err = filesClient(a, h, k, func() error { return nil }) // to read
+			return err
 		case !errors.Is(err, ipc.ErrLocked):
-			return nil, err
+			return err
+		case wasSilent:
+			return silent(h, h.HealthAt(time.Now()))
 		}
-		if wasSilent {
-			return nil, silent(h, h.HealthAt(time.Now()))
+		served, absent := connect(ctx, a, h.Layout.Socket())
+		if absent == nil || !isAbsent(absent) {
+			c = served
+			return absent
 		}
-		c, err := connect(ctx, a, h.Layout.Socket())
-		if err == nil || !isAbsent(err) {
-			return c, err
-		}
-		wasSilent = isSilent(err)
-		if waited := time.Since(began); waited > answerTimeout {
-			if r := h.HealthAt(time.Now()); r.PID != 0 || waited > lockTimeout {
-				return nil, silent(h, r)
-			}
-		}
-		if err := home.Sleep(ctx, 20*time.Millisecond); err != nil {
-			return nil, err
-		}
+		wasSilent = isSilent(absent)
+		return err
+	})
+	if errors.Is(err, ipc.ErrLocked) {
+		err = silent(h, h.HealthAt(time.Now()))
 	}
+	return c, err
 }
 
 // silent is the error about a process that has locked the home and does not answer.
@@ -298,7 +293,10 @@ func encodeInput(path string, in any) (at string, body []byte, err error) {
 }
 
 // errUnanswered says that the daemon stopped or ended while an operation was in progress.
-var errUnanswered = errors.New("the daemon does not answer any more: whether it did that is unknown")
+var errUnanswered = errors.New("does not answer any more: whether it did that is unknown")
+
+// patience is how long an operation may take before the daemon is greeted again.
+const patience = 200 * time.Millisecond
 
 // ask is exchange with a daemon that has answered before. While the answer takes its time,
 // the daemon is greeted again: one that is silent then ends the wait.
@@ -309,7 +307,7 @@ func (c *Client) ask(ctx context.Context, method, path string, body []byte) ([]b
 	watched, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() {
-		for home.Sleep(watched, answerTimeout) == nil {
+		for pause := patience; home.Sleep(watched, pause) == nil; pause = home.AnswerTimeout {
 			if _, err := connect(watched, c.console, c.path); isSilent(err) && watched.Err() == nil {
 				stop(errUnanswered)
 			}
@@ -318,7 +316,8 @@ func (c *Client) ask(ctx context.Context, method, path string, body []byte) ([]b
 	b, err := c.exchange(watched, method, path, body)
 	lost := errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 	if err != nil && (lost || watched.Err() != nil) {
-		return nil, console.Wrap(console.ExitError, errUnanswered, "when it runs again, look: permesso show ID, or permesso status")
+		return nil, console.Fail(console.ExitError, fmt.Sprintf("if it was stopped: kill -CONT %d; when it runs again: permesso show ID, or permesso status", c.PID),
+			"the daemon with PID %d %w", c.PID, errUnanswered)
 	}
 	return b, err
 }
@@ -379,8 +378,8 @@ func problemOf(status int, body []byte) error {
 	switch {
 	case p.Refusal != nil:
 		return refusalOf(p.Refusal)
-	case p.Detail == approval.ErrNotAuthorized.Error():
-		return &approval.Refusal{Reason: approval.ErrNotAuthorized}
+	case p.Detail == decide.ErrNotAuthorized.Error():
+		return &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	code, ok := exitCodes()[status]
 	if !ok {

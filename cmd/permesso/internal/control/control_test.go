@@ -20,6 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -48,12 +51,12 @@ func newHome(t *testing.T) (*home.Home, *home.Keys) {
 		Verb: map[string]string{}, Options: []string{}, Facts: approval.Evidence{Host: []approval.HostFact{}}, Ruling: approval.Ruling{Reasons: []approval.Reason{}}, Proof: approval.Raw("null"),
 	}).Encode()
 	require.NoError(t, err)
-	require.NoError(t, h.Store.Create(t.Context(), approval.DocPending, about, k.Seal.Seal(approval.DocPending, about, body), approval.Durable))
+	require.NoError(t, h.Store.Create(t.Context(), approval.DocPending, about, k.Seal.Seal(approval.DocPending, about, body), store.Durable))
 	require.NoError(t, hometest.PlantSettled(h, approval.Key{Workspace: "default", ID: settled}, at))
 	log, err := h.OpenAudit(k)
 	require.NoError(t, err)
-	require.NoError(t, log.Append(approval.Entry{Time: at, Event: approval.EventRequested, Workspace: "default", RequestID: waiting, Tool: "x", Reason: "<é>"}))
-	require.NoError(t, log.Append(approval.Entry{Time: at, Event: approval.EventDenied, Workspace: "default", RequestID: settled, By: "ann", Via: "web"}))
+	require.NoError(t, log.Append(event.Entry{Time: at, Event: event.Requested, Workspace: "default", RequestID: waiting, Tool: "x", Reason: "<é>"}))
+	require.NoError(t, log.Append(event.Entry{Time: at, Event: event.Denied, Workspace: "default", RequestID: settled, By: "ann", Via: "web"}))
 	require.NoError(t, log.Close())
 	return h, k
 }
@@ -133,7 +136,7 @@ func TestBothWaysAnswerAlike(t *testing.T) {
 		"no workspace to clear": func(c *Client) (any, error) { return c.ClearTaints(ctx, ClearBody{Workspace: "none"}) },
 		"no link":               func(c *Client) (any, error) { address, _, err := c.Link(ctx); return address, err },
 		"too short":             func(c *Client) (any, error) { return c.Revoke(ctx, "abc") },
-		"no decision":           func(c *Client) (any, error) { return c.Decide(ctx, approval.DecisionInput{Key: about}) },
+		"no decision":           func(c *Client) (any, error) { return c.Decide(ctx, decide.Input{Key: about}) },
 		"not redeemed":          func(c *Client) (any, error) { return nil, c.Redeem(ctx, about) },
 	} {
 		want, wantErr := ask(files)
@@ -159,13 +162,13 @@ func TestBothWaysAnswerAlike(t *testing.T) {
 	word, err := remote.Revoke(ctx, g.ID[:6])
 	require.NoError(t, err)
 	require.Equal(t, "revoked", word)
-	d, err := remote.Decide(ctx, approval.DecisionInput{Key: about, Verdict: approval.Approved, Code: "4", Scope: approval.Once, Note: "n\nn", By: approval.Person{ID: "0"}, Via: "forged"})
+	d, err := remote.Decide(ctx, decide.Input{Key: about, Verdict: approval.Approved, Code: "4", Scope: approval.Once, Note: "n\nn", By: approval.Person{ID: "0"}, Via: "forged"})
 	require.NoError(t, err)
 	require.Equal(t, "n\nn", d.Note)
 	require.Equal(t, strconv.Itoa(os.Getuid()), strings.TrimPrefix(d.DecidedByID, "local:"))
 	require.Equal(t, "cli", d.Via)
-	_, err = remote.Decide(ctx, approval.DecisionInput{Key: about, Verdict: approval.Denied, Code: "3"})
-	require.ErrorIs(t, err, approval.ErrDecided)
+	_, err = remote.Decide(ctx, decide.Input{Key: about, Verdict: approval.Denied, Code: "3"})
+	require.ErrorIs(t, err, decide.ErrDecided)
 	require.Empty(t, errs.String())
 }
 
@@ -180,8 +183,8 @@ func TestRefusalsArriveAsTheyWere(t *testing.T) {
 		return problemOf(p.Status, b)
 	}
 	for reason := range reasons() {
-		ref := &approval.Refusal{Reason: reason, By: "bob", At: at, Verdict: approval.Denied, Hint: "h"}
-		var got *approval.Refusal
+		ref := &decide.Refusal{Reason: reason, By: "bob", At: at, Verdict: approval.Denied, Hint: "h"}
+		var got *decide.Refusal
 		require.ErrorAs(t, arrives(httpapi.Caller{}, ref), &got)
 		require.Equal(t, ref, got)
 	}
@@ -204,14 +207,14 @@ func TestOperatorOnly(t *testing.T) {
 	require.False(t, c.Operator)
 	ctx := t.Context()
 	_, err = c.Cancel(ctx, about)
-	require.ErrorIs(t, err, approval.ErrNotAuthorized)
+	require.ErrorIs(t, err, decide.ErrNotAuthorized)
 	_, err = c.AddGrant(ctx, GrantBody{Capability: "fs:write", Life: "1h"})
-	require.ErrorIs(t, err, approval.ErrNotAuthorized)
+	require.ErrorIs(t, err, decide.ErrNotAuthorized)
 	_, err = c.ClearTaints(ctx, ClearBody{Workspace: "default"})
-	require.ErrorIs(t, err, approval.ErrNotAuthorized)
+	require.ErrorIs(t, err, decide.ErrNotAuthorized)
 	_, err = c.Pause(ctx, "", "")
-	require.ErrorIs(t, err, approval.ErrNotAuthorized)
-	require.ErrorIs(t, c.Redeem(ctx, about), approval.ErrNotAuthorized)
+	require.ErrorIs(t, err, decide.ErrNotAuthorized)
+	require.ErrorIs(t, c.Redeem(ctx, about), decide.ErrNotAuthorized)
 }
 
 func TestVersionsAreCompared(t *testing.T) {
@@ -219,12 +222,12 @@ func TestVersionsAreCompared(t *testing.T) {
 	a, errs := newConsole("1")
 	files, err := filesClient(a, h, k, func() error { return nil })
 	require.NoError(t, err)
-	serve(t, files.service, httpapi.Caller{Operator: true}, "2\n")
+	serve(t, files.service, httpapi.Caller{Operator: true}, "2\u202e")
 	c, err := connect(t.Context(), a, h.Layout.Socket())
 	require.NoError(t, err)
 	_, err = c.Waiting(t.Context(), "")
 	require.NoError(t, err)
-	require.Equal(t, "permesso: this command has version 1, the running daemon 2; restart the daemon to update it\n", errs.String(), "once")
+	require.Equal(t, "permesso: this command has version 1, the running daemon 2\\u{202E}; restart the daemon to update it\n", errs.String(), "once")
 }
 
 // A home that a process has locked without answering is left alone.
@@ -266,7 +269,7 @@ func TestDaemonThatAnswersNoMore(t *testing.T) {
 						return
 					}
 					if first {
-						_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nPermesso-Version: 1\r\n\r\n{}")
+						_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nPermesso-Version: 1\r\n\r\n{\"pid\":7}")
 						continue
 					}
 					t.Cleanup(func() { c.Close() })
@@ -276,8 +279,11 @@ func TestDaemonThatAnswersNoMore(t *testing.T) {
 			a, _ := newConsole("1")
 			c, err := connect(t.Context(), a, path)
 			require.NoError(t, err)
+			began := time.Now()
 			_, err = c.Waiting(t.Context(), "")
 			require.ErrorIs(t, err, errUnanswered)
+			require.ErrorContains(t, err, "the daemon with PID 7 ")
+			require.Less(t, time.Since(began), home.AnswerTimeout+time.Second)
 		})
 	}
 }

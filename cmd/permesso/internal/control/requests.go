@@ -6,14 +6,20 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
+	"github.com/permesso-dev/permesso/security/audit"
 )
 
 type none struct{}
@@ -129,15 +135,15 @@ type storyQuery struct {
 // storyDoc is what is kept of one request. Documents are bytes, so that they stay as they
 // were signed.
 type storyDoc struct {
-	Waiting   *waitingDoc      `json:"waiting"`
-	Record    []byte           `json:"record"`
-	Asked     []byte           `json:"asked"`    // the pending in the record
-	Decision  []byte           `json:"decision"` // the record's
-	Redeemed  []byte           `json:"redeemed"`
-	Timeline  []approval.Entry `json:"timeline"`
-	Damaged   string           `json:"damaged"` // why the timeline is incomplete
-	Foot      string           `json:"foot"`
-	Retention string           `json:"retention"` // how long records are kept
+	Waiting   *waitingDoc   `json:"waiting"`
+	Record    []byte        `json:"record"`
+	Asked     []byte        `json:"asked"`    // the pending in the record
+	Decision  []byte        `json:"decision"` // the record's
+	Redeemed  []byte        `json:"redeemed"`
+	Timeline  []event.Entry `json:"timeline"`
+	Damaged   string        `json:"damaged"` // why the timeline is incomplete
+	Foot      string        `json:"foot"`
+	Retention string        `json:"retention"` // how long records are kept
 }
 
 var opStory = get("story", "/requests/{workspace}/{id}", "All that is kept of one request", (*Service).story)
@@ -231,14 +237,22 @@ func (s *Service) always(_ context.Context, c *httpapi.Caller, in *OneQuery) (d 
 
 // VerdictBody is a decision of a local caller.
 type VerdictBody struct {
-	PendingSHA256 string `json:"pending_sha256,omitempty"`
-	Verdict       string `json:"verdict,omitempty"`
-	Code          string `json:"code,omitempty"`
-	Scope         string `json:"scope,omitempty"`
-	Note          string `json:"note,omitempty"`
-	Override      string `json:"override,omitempty"`
-	Feedback      string `json:"feedback,omitempty"`
-	Answer        string `json:"answer,omitempty"`
+	PendingSHA256 string           `json:"pending_sha256,omitempty"`
+	Verdict       approval.Verdict `json:"verdict,omitempty"`
+	Code          string           `json:"code,omitempty"`
+	Scope         approval.Scope   `json:"scope,omitempty"`
+	Note          string           `json:"note,omitempty"`
+	Override      string           `json:"override,omitempty"`
+	Feedback      string           `json:"feedback,omitempty"`
+	Answer        string           `json:"answer,omitempty"`
+}
+
+// Input is the decision as a decider takes it. The caller adds the person.
+func (b VerdictBody) Input(k approval.Key) decide.Input {
+	return decide.Input{
+		Key: k, PendingSHA256: b.PendingSHA256, Verdict: b.Verdict, Code: b.Code, Scope: b.Scope,
+		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer,
+	}
 }
 
 type decideBody struct {
@@ -249,18 +263,16 @@ type decideBody struct {
 var opDecide = post("decide", "/requests/{workspace}/{id}/decision", "Decide a request", (*Service).decide)
 
 func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody) ([]byte, error) {
-	b := in.Body
 	if k := in.key(); !approval.ValidID(k.ID) || !ipc.ValidWorkspace(k.Workspace) || !c.Sees(k.Workspace) {
 		// The same refusal wherever the caller may not decide.
 		if s.Decider.Refused != nil {
 			s.Decider.Refused(approval.Key{}, c.Person, c.Via)
 		}
-		return nil, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return nil, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
-	x, err := s.Decider.Decide(ctx, approval.DecisionInput{
-		Key: in.key(), PendingSHA256: b.PendingSHA256, Verdict: approval.Verdict(b.Verdict), Code: b.Code, Scope: approval.Scope(b.Scope),
-		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer, By: c.Person, Via: c.Via,
-	})
+	a := in.Body.Input(in.key())
+	a.By, a.Via = c.Person, c.Via
+	x, err := s.Decider.Decide(ctx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +282,7 @@ func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody)
 var opCancel = del("cancel", "/requests/{workspace}/{id}", "Cancel a pending request", (*Service).cancel).forOperator()
 
 func (s *Service) cancel(ctx context.Context, c *httpapi.Caller, in *OneQuery) ([]byte, error) {
-	d, err := s.Decider.Cancel(ctx, approval.DecisionInput{Key: in.key(), By: c.Person, Via: c.Via})
+	d, err := s.Decider.Cancel(ctx, decide.Input{Key: in.key(), By: c.Person, Via: c.Via})
 	if err != nil {
 		return nil, err
 	}
@@ -316,4 +328,91 @@ func (s *Service) redeem(ctx context.Context, c *httpapi.Caller, in *struct{ Bod
 		s.Redeemed(key, c.Person.Name, c.Via)
 	}
 	return none{}, err
+}
+
+// HistoryQuery selects requests. The zero HistoryQuery selects all.
+type HistoryQuery struct {
+	Since     time.Time `query:"since" doc:"Requested at this time or later."`
+	Until     time.Time `query:"until" doc:"Requested before."`
+	Workspace string    `query:"workspace"`
+	Tool      string    `query:"tool" doc:"The tool, or without a tool the action type."`
+	Status    string    `query:"status"`
+	By        string    `query:"by" doc:"The person who decided."`
+	Prefix    string    `query:"prefix" doc:"The beginning of the id."`
+	Limit     int       `query:"limit" minimum:"0" doc:"0 is no limit."`
+}
+
+func (q *HistoryQuery) match(r *read.Request) bool {
+	return (q.Tool == "" || r.Tool == q.Tool || r.Tool == "" && r.ActionType == q.Tool) &&
+		(q.Status == "" || string(r.Status) == q.Status) &&
+		(q.By == "" || r.By == q.By || r.ByID == q.By) &&
+		strings.HasPrefix(r.Key.ID, q.Prefix)
+}
+
+// HistoryPage is what the log has of requests, newest first.
+type HistoryPage struct {
+	Items   []*read.Request `json:"items"`
+	More    bool            `json:"more"`
+	Damaged string          `json:"damaged"` // why older requests are missing
+}
+
+func (s *Service) history(_ context.Context, c *httpapi.Caller, q *HistoryQuery) (p HistoryPage, err error) {
+	p.Items, p.More, err = s.Viewer.Requests(read.Query{
+		Workspaces: workspaces(c, q.Workspace), Since: q.Since, Until: q.Until, Limit: q.Limit, Match: q.match,
+	})
+	if errors.Is(err, audit.ErrDamaged) {
+		p.Damaged, err = err.Error(), nil
+	}
+	return p, err
+}
+
+var opHistory = get("history", "/history", "Requests from the audit log, newest first", (*Service).history)
+
+// statsDoc is statistics of requests.
+type statsDoc struct {
+	Stats   *read.Stats `json:"stats"`
+	Damaged string      `json:"damaged"`
+}
+
+var opStats = get("stats", "/stats", "Statistics of requests and decisions", (*Service).stats)
+
+func (s *Service) stats(ctx context.Context, c *httpapi.Caller, in *HistoryQuery) (statsDoc, error) {
+	p, err := s.history(ctx, c, in)
+	return statsDoc{read.NewStats(p.Items), p.Damaged}, err
+}
+
+type tailQuery struct {
+	Lines int `query:"lines" minimum:"0" maximum:"100000" doc:"How many of the newest entries."`
+}
+
+var opTail = get("audit", "/audit", "The newest entries of the audit log", (*Service).tail)
+
+func (s *Service) tail(ctx context.Context, c *httpapi.Caller, in *tailQuery) ([]audit.Line, error) {
+	if !c.Operator {
+		return s.tailOf(ctx, c, in.Lines)
+	}
+	t := &audit.Tail{FS: s.Home.FS, Dir: s.Home.Layout.Audit()}
+	lines, err := t.Last(in.Lines)
+	return lines, ExplainNoLog(s.Home, err)
+}
+
+// ExplainNoLog explains a missing log.
+func ExplainNoLog(h *home.Home, err error) error {
+	if _, stat := os.Stat(h.Layout.Audit()); err != nil && errors.Is(stat, os.ErrNotExist) {
+		return home.NoDaemon(h.Layout.Home)
+	}
+	return err
+}
+
+// tailOf are the newest entries about the workspaces of an approver.
+func (s *Service) tailOf(ctx context.Context, c *httpapi.Caller, n int) (lines []audit.Line, err error) {
+	list, _, err := read.Entries(ctx, s.Home.ReadLog, read.EntryQuery{Workspaces: c.Workspaces, Limit: n})
+	for _, e := range slices.Backward(list) {
+		b, err := json.Marshal(e)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, audit.Line{Entry: e, Raw: b})
+	}
+	return lines, err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -81,7 +82,7 @@ func (o operation[I, O]) serve(s *Service) httpapi.LocalOperation {
 
 func (o operation[I, O]) run(ctx context.Context, s *Service, c *httpapi.Caller, in *I) (out O, err error) {
 	if o.operator && !c.Operator {
-		return out, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return out, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	return o.do(s, ctx, c, in)
 }
@@ -89,15 +90,15 @@ func (o operation[I, O]) run(ctx context.Context, s *Service, c *httpapi.Caller,
 // reasons are the refusals that both sides know, with their HTTP status.
 func reasons() map[error]int {
 	return map[error]int{
-		approval.ErrNotAuthorized: http.StatusForbidden, approval.ErrUnknown: http.StatusNotFound, approval.ErrDecided: http.StatusConflict,
-		approval.ErrTooLate: http.StatusGone, approval.ErrNotApplicable: http.StatusConflict,
+		decide.ErrNotAuthorized: http.StatusForbidden, decide.ErrUnknown: http.StatusNotFound, decide.ErrDecided: http.StatusConflict,
+		decide.ErrTooLate: http.StatusGone, decide.ErrNotApplicable: http.StatusConflict,
 	}
 }
 
 // problem is an error as a client gets it. The details of a fault on the daemon's disk are
 // for the operator.
 func (s *Service) problem(c *httpapi.Caller, err error) *httpapi.Problem {
-	var ref *approval.Refusal
+	var ref *decide.Refusal
 	var e *console.Error
 	switch {
 	case errors.As(err, &ref):
@@ -135,8 +136,8 @@ func exitCodes() map[int]int {
 }
 
 // refusalOf is the refusal in a problem as Decide returned it.
-func refusalOf(w *httpapi.Refusal) *approval.Refusal {
-	r := &approval.Refusal{Reason: errors.New(w.Reason), By: w.By, At: w.At, Verdict: approval.Verdict(w.Verdict), Hint: w.Hint}
+func refusalOf(w *httpapi.Refusal) *decide.Refusal {
+	r := &decide.Refusal{Reason: errors.New(w.Reason), By: w.By, At: w.At, Verdict: approval.Verdict(w.Verdict), Hint: w.Hint}
 	for reason := range reasons() {
 		if w.Reason == reason.Error() {
 			r.Reason = reason

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/move"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 )
 
@@ -76,7 +77,7 @@ func (x *trialSearch) playJump(j jump) error {
 	// However wrong the clock was, every request must end.
 	w.now = w.now.Add(3 * tenYears)
 	for range 2 {
-		w.now = w.now.Add(approval.IncompleteGrace)
+		w.now = w.now.Add(move.IncompleteGrace)
 		bad = append(bad, settleError(s.daemon.settle())...)
 		w.observe()
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/afero"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/move"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 )
 
@@ -325,7 +326,7 @@ func (s *env) start() (err error) {
 // settleAll steps the gate until all keys are settled, without any error.
 func (s *env) settleAll() []string {
 	for range 3 { // failed steps are retried later, and incomplete files have a grace period
-		s.w.now = s.w.now.Add(approval.IncompleteGrace)
+		s.w.now = s.w.now.Add(move.IncompleteGrace)
 		if err := s.daemon.settle(); err != nil {
 			return []string{"F settling fails after the fault: " + err.Error()}
 		}

@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,11 @@ import (
 	"github.com/spf13/afero"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/approval/submit"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 )
@@ -71,20 +76,20 @@ func allFlows() []*flow {
 	return []*flow{
 		{Name: "slow decider", Script: []action{agent(ask), step, decideTooLate}},
 		{Name: "allow", Script: []action{agent(auto), step}},
-		{Name: "approve", Script: []action{agent(ask), step, decide(idA, approval.Approved), step}},
-		{Name: "always", Script: []action{agent(ask), step, decide(idA, approval.Approved), step}},
-		{Name: "deny", Script: []action{agent(ask), step, decide(idA, approval.Denied), step}},
+		{Name: "approve", Script: []action{agent(ask), step, decision(idA, approval.Approved), step}},
+		{Name: "always", Script: []action{agent(ask), step, decision(idA, approval.Approved), step}},
+		{Name: "deny", Script: []action{agent(ask), step, decision(idA, approval.Denied), step}},
 		{Name: "expire", Script: []action{agent(ask), step, wait(2 * time.Hour), step}},
 		{Name: "cancel", Script: []action{agent(ask), step, cancel, step}},
-		{Name: "question", Script: []action{agent(question(idA)), step, decide(idA, approval.Answered), step}},
-		{Name: "override", Script: []action{agent(ask), step, decide(idA, approval.Overridden), step}},
+		{Name: "question", Script: []action{agent(question(idA)), step, decision(idA, approval.Answered), step}},
+		{Name: "override", Script: []action{agent(ask), step, decision(idA, approval.Overridden), step}},
 		{Name: "policy denies", Script: []action{agent(request(idA, "never", "x")), step}},
 		{Name: "malformed", Script: []action{agent(requestFile{idA, `{"request_id":"` + idA + `","surprise":1}`}), step}},
-		{Name: "handler fails", Script: []action{agent(request(idA, "fails", "hello")), step, decide(idA, approval.Approved), step}},
-		{Name: "idempotent", Script: []action{agent(request(idA, "again", "hello")), step, decide(idA, approval.Approved), step}},
-		{Name: "late", Script: []action{agent(ask), step, decide(idA, approval.Approved), wait(30 * time.Minute), step}},
+		{Name: "handler fails", Script: []action{agent(request(idA, "fails", "hello")), step, decision(idA, approval.Approved), step}},
+		{Name: "idempotent", Script: []action{agent(request(idA, "again", "hello")), step, decision(idA, approval.Approved), step}},
+		{Name: "late", Script: []action{agent(ask), step, decision(idA, approval.Approved), wait(30 * time.Minute), step}},
 		{Name: "prune", Script: []action{agent(auto), step, wait(8 * day), prune, wait(90 * day), prune}},
-		{Name: "prune asked", Script: []action{agent(ask), step, decide(idA, approval.Approved), step, wait(100 * day), prune}},
+		{Name: "prune asked", Script: []action{agent(ask), step, decision(idA, approval.Approved), step, wait(100 * day), prune}},
 		{
 			Name:   "prune and ask again",
 			Script: []action{agent(request(idA, "never", "x")), step, wait(100 * day), prune, agent(auto), step, agent(auto), step},
@@ -93,26 +98,26 @@ func allFlows() []*flow {
 			Name:   "duplicate intake",
 			Script: []action{agent(auto), step, agent(auto), step, agent(request(idA, "auto", "other")), step, agent(auto), step},
 		},
-		{Name: "submit and approve", Script: []action{submit(ask), decide(idA, approval.Approved), step}},
-		{Name: "submit allowed", Script: []action{submit(auto), step}},
-		{Name: "submit denied", Script: []action{submit(request(idA, "never", "x")), step}},
-		{Name: "submit and withdraw", Script: []action{submit(ask), clientCancel, step}},
-		{Name: "submit twice", Script: []action{submit(auto), submit(auto), submit(request(idA, "auto", "other"))}},
+		{Name: "submit and approve", Script: []action{submission(ask), decision(idA, approval.Approved), step}},
+		{Name: "submit allowed", Script: []action{submission(auto), step}},
+		{Name: "submit denied", Script: []action{submission(request(idA, "never", "x")), step}},
+		{Name: "submit and withdraw", Script: []action{submission(ask), clientCancel, step}},
+		{Name: "submit twice", Script: []action{submission(auto), submission(auto), submission(request(idA, "auto", "other"))}},
 		{
 			Name: "submit and write the file",
 			Actors: map[string][]action{
-				"gate":  {submit(ask), step, submit(ask), clientCancel, step},
-				"agent": {agent(request(idA, "run", "evil")), remove, agent(ask)}, "ann": {decide(idA, approval.Approved)},
+				"gate":  {submission(ask), step, submission(ask), clientCancel, step},
+				"agent": {agent(request(idA, "run", "evil")), remove, agent(ask)}, "ann": {decision(idA, approval.Approved)},
 			},
 		},
 		{
 			Name: "two requests", IDs: []string{idA, idB},
-			Script: []action{agent(ask), agent(request(idB, "auto", "b")), step, decide(idA, approval.Approved), step},
+			Script: []action{agent(ask), agent(request(idB, "auto", "b")), step, decision(idA, approval.Approved), step},
 		},
 		{
 			Name: "pause", IDs: []string{idA, idB},
 			Script: []action{
-				agent(ask), step, decide(idA, approval.Approved), pauseAll, agent(request(idB, "auto", "b")), step,
+				agent(ask), step, decision(idA, approval.Approved), pauseAll, agent(request(idB, "auto", "b")), step,
 				resumeAll, step,
 			},
 		},
@@ -120,28 +125,28 @@ func allFlows() []*flow {
 			Name: "pause between", IDs: []string{idA, idB},
 			Actors: map[string][]action{
 				"gate": {step, step, step, step}, "agent": {agent(ask), agent(request(idB, "auto", "b"))},
-				"ann": {decide(idA, approval.Approved)}, "operator": {pauseAll, resumeAll, pauseAll, resumeAll, pauseAll, resumeAll, pauseAll},
+				"ann": {decision(idA, approval.Approved)}, "operator": {pauseAll, resumeAll, pauseAll, resumeAll, pauseAll, resumeAll, pauseAll},
 			},
 		},
 		{
 			Name:   "two deciders",
-			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask)}, "ann": {decide(idA, approval.Approved)}, "bob": {decide(idA, approval.Denied)}},
+			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask)}, "ann": {decision(idA, approval.Approved)}, "bob": {decision(idA, approval.Denied)}},
 		},
 		{
 			Name:   "deadline",
-			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask)}, "ann": {decide(idA, approval.Approved)}, "clock": {wait(2 * time.Hour)}},
+			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask)}, "ann": {decision(idA, approval.Approved)}, "clock": {wait(2 * time.Hour)}},
 		},
 		{
 			Name:   "forged decision",
-			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask)}, "forger": {forge}, "ann": {decide(idA, approval.Approved)}},
+			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask)}, "forger": {forge}, "ann": {decision(idA, approval.Approved)}},
 		},
 		{
 			Name:   "agent cancels",
-			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask), cancel}, "ann": {decide(idA, approval.Approved)}},
+			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask), cancel}, "ann": {decision(idA, approval.Approved)}},
 		},
 		{
 			Name:   "agent deletes and changes",
-			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask), remove, agent(request(idA, "run", "evil"))}, "ann": {decide(idA, approval.Approved)}},
+			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask), remove, agent(request(idA, "run", "evil"))}, "ann": {decision(idA, approval.Approved)}},
 		},
 		{
 			Name:   "agent repeats",
@@ -176,10 +181,10 @@ func agent(r requestFile) action {
 
 // client is the origin of submissions. It marks every id as fresh, also a used one:
 // the gate must not rely on that.
-var client = approval.Origin{ClientID: "0123456789ab", Fresh: true}
+var client = submit.Origin{ClientID: "0123456789ab", Fresh: true}
 
 // submit submits a request to the daemon and records that it was accepted.
-func submit(r requestFile) action {
+func submission(r requestFile) action {
 	return func(s *env) error {
 		s.yieldAs("gate")
 		if err := s.ensureRunning(); err != nil {
@@ -207,7 +212,7 @@ func (w *sim) submit(g *gate.Gate, r requestFile) error {
 	switch {
 	case errors.Is(err, crashfs.ErrKilled):
 		return err
-	case errors.Is(err, approval.ErrIDTaken) && w.submitted[r.id] == r.text:
+	case errors.Is(err, submit.ErrIDTaken) && w.submitted[r.id] == r.text:
 		w.brokenPromises = append(w.brokenPromises, "I5 a client got ErrIDTaken for its own request")
 	case err != nil:
 	case w.submitted[r.id] != "" && w.submitted[r.id] != r.text:
@@ -352,18 +357,15 @@ func resumeAll(s *env) error {
 
 // decide lets a person in another process decide, and retries while the request is
 // unknown.
-func decide(id string, v approval.Verdict) action {
+func decision(id string, v approval.Verdict) action {
 	return func(s *env) error {
-		name := map[approval.Verdict]string{approval.Approved: "ann"}[v]
-		if name == "" {
-			name = "bob"
-		}
+		name := cmp.Or(map[approval.Verdict]string{approval.Approved: "ann"}[v], "bob")
 		p := s.w.disk.Process(name)
 		k := approval.Key{Workspace: workspace, ID: id}
 		for range 12 {
 			s.yieldAs(name)
 			err := s.w.decide(p, k, v, s.clearSlot)
-			if !errors.Is(err, approval.ErrUnknown) {
+			if !errors.Is(err, decide.ErrUnknown) {
 				return unlessRefused(err)
 			}
 		}
@@ -384,8 +386,7 @@ func decideTooLate(s *env) error {
 
 // unlessRefused drops refusals: they are valid results.
 func unlessRefused(err error) error {
-	var r *approval.Refusal
-	if errors.As(err, &r) {
+	if _, refused := errors.AsType[*decide.Refusal](err); refused {
 		return nil
 	}
 	return err
@@ -406,7 +407,7 @@ func (w *sim) decideOn(store *deciderStore, k approval.Key, v approval.Verdict, 
 	if w.config.Mutant == noRecheck {
 		d.RunBefore = func() time.Duration { return 24 * time.Hour } // otherwise RunBefore would detect the late decision, too
 	}
-	a := approval.DecisionInput{
+	a := decide.Input{
 		Key: k, Verdict: v, By: approval.Person{Channel: "local", ID: "1", Name: "ann"}, Via: "cli",
 	}
 	switch {
@@ -434,7 +435,7 @@ type deciderStore struct {
 
 func (s *deciderStore) Read(ctx context.Context, doc approval.Doc, k approval.Key) ([]byte, error) {
 	if s.w.config.Mutant == noRecheck && doc == approval.DocRecord {
-		return nil, approval.ErrMissing
+		return nil, store.ErrMissing
 	}
 	if s.w.config.Mutant != noRecheck || doc != approval.DocPending {
 		return s.Store.Read(ctx, doc, k)
@@ -451,7 +452,7 @@ func (s *deciderStore) Read(ctx context.Context, doc approval.Doc, k approval.Ke
 
 // Create records the approved arguments before it writes an approval: from then on
 // the effect is legitimate, acknowledged or not.
-func (s *deciderStore) Create(ctx context.Context, doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
+func (s *deciderStore) Create(ctx context.Context, doc approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
 	if s.delay != nil {
 		if err := s.delay(); err != nil {
 			return err
@@ -466,7 +467,7 @@ func (s *deciderStore) Create(ctx context.Context, doc approval.Doc, k approval.
 }
 
 func argsOf(doc []byte) string {
-	fields, err := approval.Fields(doc)
+	fields, err := codec.Fields(doc)
 	if err != nil {
 		return "unreadable"
 	}

@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/move"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -129,7 +132,7 @@ func (w *sim) restart() error {
 	}
 	w.observe()
 	// A request torn by the crash is refused after the grace period.
-	w.now = w.now.Add(approval.IncompleteGrace)
+	w.now = w.now.Add(move.IncompleteGrace)
 	if err := d.settle(); err != nil {
 		return err
 	}
@@ -233,7 +236,7 @@ func (w *sim) checkRequest(id string) (bad []string) {
 // checkGrant checks that an approved "always" has a grant, and that nothing else has.
 func (w *sim) checkGrant(k approval.Key, rec *approval.Record, violate func(string, ...any)) {
 	b, there := w.disk.File(layout.Grants() + "/" + k.ID + ".json")
-	_, err := w.config.key.Open(approval.DocGrant, approval.GrantKey(k.ID), b)
+	_, err := w.config.key.Open(approval.DocGrant, grant.Key(k.ID), b)
 	approved := rec.Status == approval.StatusApproved && w.flow.Name == "always"
 	switch {
 	case approved && (!there || err != nil):
@@ -331,16 +334,16 @@ func statusMatches(v approval.Verdict, st approval.Status) bool {
 func (w *sim) checkAudit() (bad []string) {
 	approved := map[string]bool{}
 	last, pruned := int64(0), false
-	err := audit.Entries(w.disk.Process("auditor"), layout.Audit(), func(e approval.Entry) error {
+	err := audit.Entries(w.disk.Process("auditor"), layout.Audit(), func(e event.Entry) error {
 		if e.Seq != last+1 {
 			bad = append(bad, fmt.Sprintf("I7 entry %d follows %d", e.Seq, last))
 		}
 		last = e.Seq
-		pruned = pruned || e.Event == approval.EventPruned
-		if pruned && e.Event == approval.EventForged && strings.Contains(e.Reason, "response") {
+		pruned = pruned || e.Event == event.Pruned
+		if pruned && e.Event == event.Forged && strings.Contains(e.Reason, "response") {
 			bad = append(bad, "L a response that pruning left was reported as forged")
 		}
-		if e.Event == approval.EventApproved || e.Event == approval.EventAutoApproved {
+		if e.Event == event.Approved || e.Event == event.AutoApproved {
 			approved[e.RequestID] = true
 		}
 		return nil

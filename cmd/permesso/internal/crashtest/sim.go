@@ -24,6 +24,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -31,7 +32,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -221,7 +225,7 @@ var tools = map[string]approval.Tool{
 }
 
 // Provers implements gate.Settings.
-func (*sim) Provers() approval.Provers { return nil }
+func (*sim) Provers() facts.Provers { return nil }
 
 // Tool implements gate.Settings.
 func (w *sim) Tool(name string) (approval.Tool, bool) {
@@ -262,8 +266,8 @@ func (m grantStore) AddFromDecision(p *approval.Pending, d *approval.Decision) e
 	if err != nil {
 		return err
 	}
-	k := approval.GrantKey(g.ID)
-	err = m.store.Create(context.Background(), approval.DocGrant, k, m.w.config.key.Seal(approval.DocGrant, k, body), approval.Durable)
+	k := grant.Key(g.ID)
+	err = m.store.Create(context.Background(), approval.DocGrant, k, m.w.config.key.Seal(approval.DocGrant, k, body), store.Durable)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
@@ -301,7 +305,7 @@ func (w *sim) boot() (d *daemon, err error) {
 	if w.onOpen != nil && w.onOpen() {
 		return nil, errKnownFuture
 	}
-	if d.log, err = audit.Open(d.proc, layout.Audit(), w.clock); err != nil {
+	if d.log, err = audit.OpenSigned(d.proc, layout.Audit(), w.clock, audit.Keys{}); err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
 	d.gate = &gate.Gate{
@@ -400,7 +404,7 @@ type gateStore struct {
 	slots map[approval.Key][]byte // for noExpirySlot
 }
 
-func (s *gateStore) Create(ctx context.Context, doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode, alongside ...func() error) error {
+func (s *gateStore) Create(ctx context.Context, doc approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
 	switch {
 	case s.w.config.Mutant == noClaim && doc == approval.DocClaim:
 		return nil
@@ -447,3 +451,40 @@ func (s *gateStore) settlesOwn(k approval.Key) bool {
 	_, err := s.Store.Read(context.Background(), approval.DocRequest, k)
 	return err != nil
 }
+
+// trustedRequests reads a folder of requests through an FS and trusts it: a simulated
+// file system has no openat2 and no untrusted agent.
+type trustedRequests struct {
+	fsys ipc.FS
+	dir  string
+}
+
+func (p trustedRequests) Read(name string, limit int64) ([]byte, error) {
+	return p.fsys.ReadFile(filepath.Join(p.dir, name), limit)
+}
+
+func (p trustedRequests) Stat(name string) (exists bool, err error) {
+	_, err = p.fsys.Stat(filepath.Join(p.dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (p trustedRequests) Names(limit int) (names []string, more bool, err error) {
+	f, err := p.fsys.Open(p.dir)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	names, err = f.Readdirnames(-1)
+	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, ".") })
+	return names[:min(limit, len(names))], len(names) > limit, err
+}
+
+func (p trustedRequests) Remove(name string) error { return p.fsys.Remove(filepath.Join(p.dir, name)) }
+
+func (p trustedRequests) SetAside(name string) error { return p.Remove(name) }
+func (p trustedRequests) Stale() bool                { return false }
+func (p trustedRequests) Warning() string            { return "" }
+func (p trustedRequests) Close() error               { return nil }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/ipc/storetest"
 )
@@ -23,7 +23,7 @@ func TestCrashStore(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, workspace, storetest.Workspace)
 				return &storetest.Backend{
-					Open: func() gate.Store { return w.store(w.disk.Process("store")) },
+					Open: func() store.Store { return w.store(w.disk.Process("store")) },
 					Agent: func(name string, b []byte) {
 						f, err := w.disk.Process("agent").Create(filepath.Join(layout.Requests(workspace), name))
 						require.NoError(t, err)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -70,29 +72,33 @@ type runningChannel struct {
 
 // Run starts and stops channels as configured, until ctx ends.
 func (c *channels) Run(ctx context.Context) {
-	defer c.stopAll()
 	for {
 		c.reconcile(ctx)
 		select {
 		case <-ctx.Done():
+			c.reconcile(ctx)
 			return
 		case <-c.configChanged:
 		}
 	}
 }
 
-// reconcile starts and stops channels so that they match the configuration.
+// reconcile starts and stops channels so that they match the configuration; after ctx
+// none runs.
 func (c *channels) reconcile(ctx context.Context) {
 	cfg := c.s.Current()
 	for _, k := range c.kinds {
 		want, now := k.settings(cfg), c.running(k.name)
+		if ctx.Err() != nil {
+			want = nil
+		}
 		if now != nil && reflect.DeepEqual(now.settings, want) {
 			continue
 		}
 		if now != nil {
 			c.end(k.name, now)
 		}
-		if want != nil && ctx.Err() == nil {
+		if want != nil {
 			c.begin(ctx, k, want)
 		}
 	}
@@ -128,14 +134,6 @@ func (c *channels) end(name string, w *runningChannel) {
 	c.s.health.Clear(channelIssue(name))
 }
 
-func (c *channels) stopAll() {
-	for _, k := range c.kinds {
-		if w := c.running(k.name); w != nil {
-			c.end(k.name, w)
-		}
-	}
-}
-
 // The delays between two attempts to start a channel.
 const (
 	firstRestart   = time.Second
@@ -147,10 +145,7 @@ func channelIssue(name string) string { return "channel " + name }
 // supervise runs a channel and restarts it when it fails, so that a broken network
 // or a wrong setting does not end the daemon.
 func (c *channels) supervise(ctx context.Context, k kind, changes <-chan approval.Key) {
-	first := c.backoff
-	if first <= 0 {
-		first = firstRestart
-	}
+	first := cmp.Or(c.backoff, firstRestart)
 	wait := first
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -317,3 +312,70 @@ var (
 	_ chat.SentStore  = (*ipc.SentStore)(nil)
 	_ chat.StateStore = (*ipc.StateStore)(nil)
 )
+
+// deliver returns the channel of an adapter. places returns the chats of a workspace.
+func (r *channelEnv) deliver(
+	a deliver.Adapter, state chat.StateStore, changes <-chan approval.Key, places func(cfg *config.Config, ws string) []deliver.Place, feed func() bool,
+) channel {
+	c := &deliver.Channel{
+		Name: r.name, Adapter: a, State: state, Sent: r.sentStore,
+		Viewer: r, Interceptor: r.interceptor(), Guard: r, Pauser: r, History: r,
+		Workspaces: func() (all []deliver.Workspace) {
+			cfg := r.s.Current()
+			for _, name := range r.workspaces() {
+				w := cfg.Workspaces[name]
+				all = append(all, deliver.Workspace{Name: name, Language: w.Language, Quiet: w.QuietHours, Places: places(cfg, name)})
+			}
+			return all
+		},
+		Feed: feed, Style: r.s.style, Foot: r.s.foot, Changes: changes, Problem: r.reportIssue,
+		Log: func(err error) {
+			r.s.log.Error().Str("via", r.name).Err(err).EmbedObject(console.Advice{Err: err}).Msg(r.name + " channel failed")
+		},
+	}
+	return channel{run: c.Run, alert: c.Alert}
+}
+
+// Story implements deliver.Channel.
+func (r *channelEnv) Story(ctx context.Context, k approval.Key) (read.Story, error) {
+	st, err := r.viewer.Story(ctx, k)
+	if st.SHA256 != "" && !r.asks(st.Pending) {
+		return read.Story{}, err // not for this channel, even if a hint names it
+	}
+	return st, err
+}
+
+// May implements deliver.Channel.
+func (r *channelEnv) May(ws string, p *approval.Pending, by approval.Person) (string, bool) {
+	return r.decider.May(ws, p, by)
+}
+
+// Refused implements deliver.Channel.
+func (r *channelEnv) Refused(k approval.Key, by approval.Person) {
+	r.decider.Refused(k, by, r.name)
+}
+
+// Pause implements deliver.Channel.
+func (r *channelEnv) Pause(ctx context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
+	p, err := r.s.control.Pause(ctx, pauser(ws, by, r.name), ws, reason)
+	return !p.Already, err
+}
+
+// Resume implements deliver.Channel.
+func (r *channelEnv) Resume(ctx context.Context, ws string, by approval.Person) (changed bool, err error) {
+	was, err := r.s.control.Resume(ctx, pauser(ws, by, r.name), ws)
+	return was.Paused, err
+}
+
+// Last implements deliver.Channel.
+func (r *channelEnv) Last(_ context.Context, workspaces []string, n int) ([]approval.Key, error) {
+	if len(workspaces) == 0 {
+		return nil, nil // an empty list would mean every workspace
+	}
+	found, _, err := r.viewer.Requests(read.Query{Workspaces: workspaces, Limit: n, Match: (*read.Request).Ended})
+	var keys []approval.Key
+	for _, x := range found {
+		keys = append(keys, x.Key)
+	}
+	return keys, err
+}

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/security/audit"
 )
@@ -18,9 +18,9 @@ type feed struct {
 	dirty chan struct{}
 
 	mu        sync.Mutex
-	last      []approval.Entry // newest entries, in order
-	newest    int64            // sequence number of the newest entry
-	durable   int64            // sequence number of the newest durable entry
+	last      []event.Entry // newest entries, in order
+	newest    int64         // sequence number of the newest entry
+	durable   int64         // sequence number of the newest durable entry
 	changed   chan struct{}
 	followers int
 }
@@ -34,7 +34,7 @@ func newFeed(h *home.Home, log *audit.Log) *feed {
 }
 
 // add adds an entry. The audit log calls it under its own lock.
-func (f *feed) add(e approval.Entry) {
+func (f *feed) add(e event.Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.newest = e.Seq
@@ -105,10 +105,10 @@ func (f *feed) Moved() (newest int64, moved <-chan struct{}) {
 }
 
 // Since implements httpapi.Log.
-func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
+func (f *feed) Since(seq int64, each func(event.Entry) error) error {
 	f.mu.Lock()
 	durable := f.durable
-	var list []approval.Entry
+	var list []event.Entry
 	here := len(f.last) > 0 && f.last[0].Seq <= seq+1
 	for _, e := range f.last {
 		if here && e.Seq > seq && e.Seq <= durable {
@@ -117,7 +117,7 @@ func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
 	}
 	f.mu.Unlock()
 	if !here {
-		return audit.EntriesAfter(f.home.FS, f.home.Layout.Audit(), seq, func(e approval.Entry) error {
+		return audit.EntriesAfter(f.home.FS, f.home.Layout.Audit(), seq, func(e event.Entry) error {
 			if e.Seq > durable {
 				return nil
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -20,13 +21,13 @@ func newTestFeed(t *testing.T, n int) (*feed, *audit.Log) {
 	t.Helper()
 	h := &home.Home{Layout: ipc.Layout{Home: t.TempDir()}, FS: ipc.OS()}
 	require.NoError(t, h.Layout.PrepareHome(h.FS))
-	log, err := audit.Open(h.FS, h.Layout.Audit(), nil)
+	log, err := audit.OpenSigned(h.FS, h.Layout.Audit(), nil, audit.Keys{})
 	require.NoError(t, err)
 	for i := range n {
-		log.Note(approval.Entry{Event: approval.EventRequested, RequestID: fmt.Sprintf("%016x", i), Workspace: "w"})
+		log.Note(event.Entry{Event: event.Requested, RequestID: fmt.Sprintf("%016x", i), Workspace: "w"})
 	}
 	require.NoError(t, log.Close())
-	log, err = audit.Open(h.FS, h.Layout.Audit(), nil)
+	log, err = audit.OpenSigned(h.FS, h.Layout.Audit(), nil, audit.Keys{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, log.Close()) })
 	f := newFeed(h, log)
@@ -36,7 +37,7 @@ func newTestFeed(t *testing.T, n int) (*feed, *audit.Log) {
 
 func (f *feed) since(t *testing.T, seq int64) (list []int64) {
 	t.Helper()
-	require.NoError(t, f.Since(seq, func(e approval.Entry) error {
+	require.NoError(t, f.Since(seq, func(e event.Entry) error {
 		list = append(list, e.Seq)
 		return nil
 	}))
@@ -49,7 +50,7 @@ func TestFeed(t *testing.T) {
 	newest, _ := f.Moved()
 	require.EqualValues(t, 5, newest)
 	require.Equal(t, []int64{3, 4, 5}, f.since(t, 2), "from the disk")
-	log.Note(approval.Entry{Event: approval.EventExecuted})
+	log.Note(event.Entry{Event: event.Executed})
 	newest, moved := f.Moved()
 	require.EqualValues(t, 5, newest, "without a follower the feed does not sync")
 	require.Empty(t, f.since(t, 5), "an entry that is not durable is not returned")
@@ -65,7 +66,7 @@ func TestFeed(t *testing.T) {
 		f.run(ctx)
 	}()
 	_, moved = f.Moved()
-	log.Note(approval.Entry{Event: approval.EventExecuted})
+	log.Note(event.Entry{Event: event.Executed})
 	select {
 	case <-moved:
 	case <-time.After(awaitTimeout):
@@ -82,7 +83,7 @@ func TestFeed(t *testing.T) {
 func TestFeedMemoryIsBounded(t *testing.T) {
 	f, log := newTestFeed(t, 0)
 	for range 3 * maxBuffered {
-		log.Note(approval.Entry{Event: approval.EventExecuted})
+		log.Note(event.Entry{Event: event.Executed})
 	}
 	require.Less(t, len(f.last), 2*maxBuffered)
 	defer f.Follow()()
@@ -94,21 +95,21 @@ func TestRequestMetrics(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	c := newRequestMetrics([]approval.StoredPending{{Pending: &approval.Pending{SourceGroup: "w", RequestID: "old", Timestamp: began}}})
 	c.now = func() time.Time { return began.Add(time.Minute) }
-	observe := func(event approval.Event, id, by, via string, after time.Duration) {
-		c.observe(approval.Entry{Event: event, Workspace: "w", RequestID: id, By: by, Via: via, Time: began.Add(after)})
+	observe := func(kind event.Kind, id, by, via string, after time.Duration) {
+		c.observe(event.Entry{Event: kind, Workspace: "w", RequestID: id, By: by, Via: via, Time: began.Add(after)})
 	}
-	observe(approval.EventRequested, "new", "", "", 30*time.Second)
+	observe(event.Requested, "new", "", "", 30*time.Second)
 	require.InDelta(t, 2, c.count("w"), 0)
 	require.InDelta(t, 60, c.oldest("w"), 0)
-	observe(approval.EventApproved, "old", "ann", "rest", 40*time.Second)
+	observe(event.Approved, "old", "ann", "rest", 40*time.Second)
 	require.InDelta(t, 1, c.count("w"), 0)
 	require.InDelta(t, 30, c.oldest("w"), 0)
-	observe(approval.EventExecuted, "old", "ann", "rest", 41*time.Second)
-	observe(approval.EventExpired, "new", "deadline", "gate", 50*time.Second)
-	observe(approval.EventAutoApproved, "auto", "", "", 51*time.Second)
-	observe(approval.EventExecuted, "auto", "", "", 51*time.Second)
-	observe(approval.EventRefusedDecider, "new", "", "", 51*time.Second)
-	c.observe(approval.Entry{Event: approval.EventPaused, Workspace: "w"})
+	observe(event.Executed, "old", "ann", "rest", 41*time.Second)
+	observe(event.Expired, "new", "deadline", "gate", 50*time.Second)
+	observe(event.AutoApproved, "auto", "", "", 51*time.Second)
+	observe(event.Executed, "auto", "", "", 51*time.Second)
+	observe(event.RefusedDecider, "new", "", "", 51*time.Second)
+	c.observe(event.Entry{Event: event.Paused, Workspace: "w"})
 	require.Zero(t, c.count("w"))
 	require.Zero(t, c.oldest("w"))
 	var b strings.Builder

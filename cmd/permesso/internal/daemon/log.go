@@ -2,9 +2,8 @@ package daemon
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
-	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,8 +19,7 @@ import (
 // and format while loggers write.
 //
 // zerolog writes each line as JSON, so text cannot add fields. It leaves
-// invisible and control characters as they are; LogWriter escapes them. It also
-// writes the console format, because zerolog's prints some values raw.
+// invisible and control characters as they are; LogWriter escapes them.
 type LogWriter struct {
 	out     io.Writer
 	level   atomic.Int32 // a zerolog.Level
@@ -54,17 +52,16 @@ func (w *LogWriter) WriteLevel(l zerolog.Level, line []byte) (int, error) {
 	if int32(l) < w.level.Load() {
 		return len(line), nil
 	}
-	safe := plainJSON(line)
+	text := line
 	if w.console.Load() {
-		safe = consoleLine(safe)
+		text = consoleLine(line)
 	}
-	_, err := w.out.Write(safe)
+	_, err := w.out.Write(escape(text))
 	return len(line), err
 }
 
-// plainJSON replaces deceptive characters by \u escapes. Outside of strings a
-// line of JSON has none.
-func plainJSON(line []byte) []byte {
+// escape replaces deceptive characters by \u escapes. Outside of strings a line has none.
+func escape(line []byte) []byte {
 	line = bytes.TrimRight(line, "\n")
 	out := make([]byte, 0, len(line)+1)
 	for i := 0; i < len(line); {
@@ -90,76 +87,24 @@ func appendEscaped(out []byte, r rune) []byte {
 }
 
 // consoleLine formats a line as "15:04:05 WRN message ws=personal id=…". A value
-// that is not one plain word is quoted as in JSON.
+// that is not one plain word is quoted. Keys that identify the line's subject come first.
 func consoleLine(line []byte) []byte {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(line, &fields); err != nil {
+	var b bytes.Buffer
+	w := zerolog.ConsoleWriter{
+		Out: &b, NoColor: true, TimeFormat: time.TimeOnly, FormatMessage: sentence,
+		FieldsOrder: []string{"ws", "id", "tool", "status", "by", "via"},
+	}
+	if _, err := w.Write(line); err != nil {
 		return line
 	}
-	var b bytes.Buffer
-	at, err := time.Parse(time.RFC3339, word(fields[zerolog.TimestampFieldName]))
-	if err == nil {
-		b.WriteString(at.Local().Format(time.TimeOnly))
-	}
-	b.WriteString(" " + levelWord(word(fields[zerolog.LevelFieldName])))
-	if m := fields[zerolog.MessageFieldName]; m != nil {
-		b.WriteString(" " + sentence(m))
-	}
-	for _, k := range keyOrder(fields) {
-		b.WriteString(" " + k + "=" + value(fields[k]))
-	}
-	b.WriteByte('\n')
 	return b.Bytes()
 }
 
-func levelWord(level string) string {
-	if l, ok := map[string]string{"debug": "DBG", "info": "INF", "warn": "WRN", "error": "ERR"}[level]; ok {
-		return l
-	}
-	return "???"
-}
-
-// keyOrder puts the keys that identify the line's subject first.
-func keyOrder(fields map[string]json.RawMessage) []string {
-	first := []string{"ws", "id", "tool", "status", "by", "via"}
-	var keys, rest []string
-	for _, k := range first {
-		if fields[k] != nil {
-			keys = append(keys, k)
-		}
-	}
-	for k := range fields {
-		if !slices.Contains(first, k) && !slices.Contains([]string{zerolog.TimestampFieldName, zerolog.LevelFieldName, zerolog.MessageFieldName}, k) {
-			rest = append(rest, k)
-		}
-	}
-	slices.Sort(rest)
-	return append(keys, rest...)
-}
-
-// word returns the text of a JSON string, "" for other values.
-func word(v json.RawMessage) string {
-	var s string
-	_ = json.Unmarshal(v, &s) // not a string
-	return s
-}
-
-// value formats a value: a plain word without quotes.
-func value(v json.RawMessage) string {
-	s := word(v)
-	plain := func(r rune) bool { return r > ' ' && r < 0x7f && !strings.ContainsRune(`"'=\`, r) }
-	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
-		return string(v)
-	}
-	return s
-}
-
-// sentence formats a message: quoted if it has what looks like a field or had
-// to be escaped.
-func sentence(v json.RawMessage) string {
-	s := word(v)
-	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) || strings.ContainsAny(s, `=\\`) {
-		return string(v)
+// sentence formats a message: quoted if it has what looks like a field or must be escaped.
+func sentence(message any) string {
+	s, _ := message.(string)
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) || strings.ContainsAny(s, `=\`) {
+		return strconv.Quote(s)
 	}
 	return s
 }

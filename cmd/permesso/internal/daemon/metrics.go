@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
@@ -44,7 +45,7 @@ func (c *requestMetrics) begin(k approval.Key, at time.Time) {
 }
 
 // observe counts an audit entry.
-func (c *requestMetrics) observe(e approval.Entry) {
+func (c *requestMetrics) observe(e event.Entry) {
 	if e.RequestID == "" || e.Workspace == "" {
 		return
 	}
@@ -52,13 +53,13 @@ func (c *requestMetrics) observe(e approval.Entry) {
 	k := approval.Key{Workspace: e.Workspace, ID: e.RequestID}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e.Event == approval.EventRequested {
+	if e.Event == event.Requested {
 		c.begin(k, e.Time)
 		return
 	}
 	status := read.EndedBy(&e)
 	at, waited := c.since[k.Workspace][k.ID]
-	if decided := e.Event == approval.EventApproved || status != ""; decided && waited {
+	if decided := e.Event == event.Approved || status != ""; decided && waited {
 		if e.By != "" && e.Via != "gate" {
 			name := fmt.Sprintf("permesso_decision_seconds{workspace=%q}", e.Workspace)
 			c.metrics.GetOrCreateSummary(name).Update(e.Time.Sub(at).Seconds())

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -25,7 +25,7 @@ type killedLog struct {
 
 var errKilled = errors.New("killed")
 
-func (f *killedLog) Append(e approval.Entry) error {
+func (f *killedLog) Append(e event.Entry) error {
 	err := f.Log.Append(e)
 	if f.left--; f.left < 0 {
 		return errors.Join(err, errKilled)
@@ -49,7 +49,7 @@ func TestPausesAreAuditedOnce(t *testing.T) {
 			}
 		}
 		for n := range kills + 1 {
-			log, err := audit.Open(h.FS, h.Layout.Audit(), time.Now)
+			log, err := audit.OpenSigned(h.FS, h.Layout.Audit(), time.Now, audit.Keys{})
 			require.NoError(t, err)
 			m := pauseAudit{store: h.Store, log: &killedLog{log, n}}
 			if err = m.recordNew(); err != nil {
@@ -57,14 +57,14 @@ func TestPausesAreAuditedOnce(t *testing.T) {
 			}
 			require.NoError(t, log.Close())
 		}
-		log, err := audit.Open(h.FS, h.Layout.Audit(), time.Now)
+		log, err := audit.OpenSigned(h.FS, h.Layout.Audit(), time.Now, audit.Keys{})
 		require.NoError(t, err)
 		m := pauseAudit{store: h.Store, log: log}
 		require.NoError(t, m.recordNew())
 		require.NoError(t, m.recordNew())
 		require.NoError(t, log.Close())
 		count := map[string]int{}
-		require.NoError(t, audit.Entries(h.FS, h.Layout.Audit(), func(e approval.Entry) error {
+		require.NoError(t, audit.Entries(h.FS, h.Layout.Audit(), func(e event.Entry) error {
 			count[fmt.Sprintf("%s %s %s %s", e.Event, e.Workspace, e.By, e.Reason)]++
 			return nil
 		}))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -22,23 +23,23 @@ type pauseAudit struct {
 	known map[string]bool // facts in the log; nil: not read yet
 }
 
-type auditAppender interface{ Append(approval.Entry) error }
+type auditAppender interface{ Append(event.Entry) error }
 
-func pausedFact(p ipc.Pause) approval.Entry {
+func pausedFact(p ipc.Pause) event.Entry {
 	ws := p.Workspace
 	if ws == ipc.AllWorkspaces {
 		ws = ""
 	}
-	return approval.Entry{Event: approval.EventPaused, Workspace: ws, By: p.By, Via: cmp.Or(p.Via, "cli"), Reason: p.Reason, Detail: "pause " + p.ID}
+	return event.Entry{Event: event.Paused, Workspace: ws, By: p.By, Via: cmp.Or(p.Via, "cli"), Reason: p.Reason, Detail: "pause " + p.ID}
 }
 
-func resumedFact(r ipc.Resumed) approval.Entry {
+func resumedFact(r ipc.Resumed) event.Entry {
 	e := pausedFact(r.Pause)
-	e.Event, e.By, e.Via, e.Reason = approval.EventResumed, r.By, cmp.Or(r.Via, "cli"), ""
+	e.Event, e.By, e.Via, e.Reason = event.Resumed, r.By, cmp.Or(r.Via, "cli"), ""
 	return e
 }
 
-func factName(e approval.Entry) string { return string(e.Event) + " " + e.Detail }
+func factName(e event.Entry) string { return string(e.Event) + " " + e.Detail }
 
 // recordNew audits what is not in the log yet.
 func (m *pauseAudit) recordNew() error {
@@ -69,7 +70,7 @@ func (m *pauseAudit) recordNew() error {
 	return nil
 }
 
-func (m *pauseAudit) recordOnce(e approval.Entry) error {
+func (m *pauseAudit) recordOnce(e event.Entry) error {
 	if m.known[factName(e)] {
 		return nil
 	}
@@ -87,8 +88,8 @@ func (m *pauseAudit) learn() error {
 		return nil
 	}
 	known := map[string]bool{}
-	err := audit.Entries(m.store.FS, m.store.Layout.Audit(), func(e approval.Entry) error {
-		if e.Event == approval.EventPaused || e.Event == approval.EventResumed {
+	err := audit.Entries(m.store.FS, m.store.Layout.Audit(), func(e event.Entry) error {
+		if e.Event == event.Paused || e.Event == event.Resumed {
 			known[factName(e)] = true
 		}
 		return nil

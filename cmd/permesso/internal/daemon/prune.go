@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -48,9 +49,8 @@ func PruneDry(ctx context.Context, a *console.Console) error {
 		Store: h.Store, Seal: k.Seal,
 		Responses: h.Config.Retention.Responses, Records: h.Config.Retention.Records,
 	}
-	step, done := a.Progress(ctx, "counting")
-	res.Workspaces, err = p.Count(ctx, now, step)
-	done()
+	res.Workspaces, err = p.Count(ctx, now, a.Progress(ctx, "counting"))
+	a.Status("")
 	if err != nil {
 		return err
 	}
@@ -107,21 +107,19 @@ func Prune(ctx context.Context, a *console.Console, trust bool) error {
 		return a.Print(pruneResult{Running: true}, "The daemon is running. It prunes every hour.")
 	}
 	if err := audit.CheckClock(h.FS, h.Layout.Audit(), time.Now()); err != nil && !trust {
-		var leap *audit.ClockJump
-		if !errors.As(err, &leap) {
+		if _, jumped := errors.AsType[*audit.ClockJump](err); !jumped {
 			return err
 		}
-		return console.Fail(console.ExitRefused, "if the clock is right, use permesso prune --trust-clock", "nothing was removed: %w", leap)
+		return console.Fail(console.ExitRefused, "if the clock is right, use permesso prune --trust-clock", "nothing was removed: %w", err)
 	}
 	s := &server{Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
 	s.log, s.logWriter = NewLog(a.Err, "warn", h.Config.LogFormat)
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	s.gate.Inline = true
-	step, done := a.Progress(ctx, "pruning")
-	n, err := s.gate.Prune(ctx, step)
-	done()
+	n, err := s.gate.Prune(ctx, a.Progress(ctx, "pruning"))
+	a.Status("")
 	if err := errors.Join(err, s.close()); err != nil {
 		return err
 	}
@@ -133,7 +131,7 @@ func Prune(ctx context.Context, a *console.Console, trust bool) error {
 type pruner struct {
 	gate   *gate.Gate
 	steady func(now time.Time) error // an error if the clock is not trusted
-	note   func(approval.Entry)
+	note   func(event.Entry)
 	now    func() time.Time
 	wait   func(context.Context, time.Duration) error
 	log    zerolog.Logger
@@ -204,7 +202,38 @@ func (p *pruner) reportHold(leap *audit.ClockJump, rest func() error) {
 	p.heldSince = &leap.From
 	p.log.Warn().Err(leap).Int("records", all.Records).Int("responses", all.Responses).
 		Msg("prune on hold: gap in the audit log, the clock may be wrong; pruning continues after a day")
-	p.note(approval.Entry{
-		Time: p.now().UTC(), Event: approval.EventPruned, Reason: leap.Error(), Detail: "on hold: the clock is not trusted for a day",
+	p.note(event.Entry{
+		Time: p.now().UTC(), Event: event.Pruned, Reason: leap.Error(), Detail: "on hold: the clock is not trusted for a day",
 	})
+}
+
+// Sweep processes due work once. The daemon must be stopped.
+func Sweep(a *console.Console) error {
+	h, err := home.Load(a)
+	if err != nil {
+		return err
+	}
+	s := &server{Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
+	s.log, s.logWriter = NewLog(a.Err, h.Config.LogLevel, h.Config.LogFormat)
+	if err := s.open(context.Background()); err != nil {
+		return err
+	}
+	s.gate.Inline = true
+	moved := 0
+	var stepErr error
+	for _, k := range s.pending {
+		if _, err := s.gate.Step(context.Background(), k); err != nil {
+			stepErr = errors.Join(stepErr, fmt.Errorf("%s: %w", k, err))
+			continue
+		}
+		moved++
+	}
+	problem, degraded := s.gate.Degraded()
+	if err := errors.Join(stepErr, s.close()); err != nil {
+		return err
+	}
+	if degraded {
+		return console.Fail(console.ExitError, problem.Hint, "some requests are not settled: %s", problem.Reason)
+	}
+	return a.Print(map[string]int{"looked_at": moved}, fmt.Sprintf("processed %d requests", moved))
 }

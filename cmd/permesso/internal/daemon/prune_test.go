@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -40,7 +41,7 @@ func newPruneRig(t *testing.T) *pruneRig {
 	h.Store = &ipc.Store{FS: h.FS, Layout: h.Layout}
 	p := &pruneRig{clock: time.Now(), stop: 1000}
 	p.server = &server{Home: h, app: &console.Console{}, rounds: map[string]int{}, changes: make(chan approval.Key, 1), log: zerolog.New(&p.log)}
-	require.NoError(t, p.server.open())
+	require.NoError(t, p.server.open(t.Context()))
 	t.Cleanup(func() { require.NoError(t, p.server.close()) })
 	require.NoError(t, hometest.PlantSettled(h, settledKey, p.clock))
 	now := func() time.Time { return p.clock }
@@ -72,7 +73,7 @@ func (p *pruneRig) passDays(days int) {
 }
 
 func (p *pruneRig) logStart() {
-	_ = p.server.audit.Append(approval.Entry{Time: p.clock.UTC(), Event: approval.EventStarted})
+	_ = p.server.audit.Append(event.Entry{Time: p.clock.UTC(), Event: event.Started})
 }
 
 func (p *pruneRig) files() string {
@@ -128,8 +129,8 @@ func TestPruningWaitsADayAfterAClockJump(t *testing.T) {
 	require.Equal(t, 1, strings.Count(p.log.String(), "the clock may be wrong"), "logged once")
 	require.NoError(t, p.server.audit.Sync())
 	entries := 0
-	require.NoError(t, audit.Entries(p.server.FS, p.server.Layout.Audit(), func(e approval.Entry) error {
-		if e.Event == approval.EventPruned {
+	require.NoError(t, audit.Entries(p.server.FS, p.server.Layout.Audit(), func(e event.Entry) error {
+		if e.Event == event.Pruned {
 			entries++
 			require.Contains(t, e.Reason, "the clock jumped from ")
 			require.Contains(t, e.Detail, "on hold")

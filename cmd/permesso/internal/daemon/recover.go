@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -19,7 +20,7 @@ const completeSlack = 24 * time.Hour
 // records and receipts. After a clean stop there are none.
 func (s *server) completeAudit() error {
 	last := s.audit.FoundAtOpen()
-	if last.Event == approval.EventStopped {
+	if last.Event == event.Stopped {
 		return nil
 	}
 	var since time.Time
@@ -39,13 +40,13 @@ func (s *server) completeAudit() error {
 
 // auditable returns the entries that the log must hold for all claims and for
 // the records changed since then.
-func (s *server) auditable(since time.Time) ([]approval.Entry, error) {
+func (s *server) auditable(since time.Time) ([]event.Entry, error) {
 	names, err := s.Store.Workspaces(context.Background())
 	if err != nil {
 		return nil, err
 	}
 	h := &gate.History{Store: s.Store, Seal: s.keys.Seal, Words: chat.Words{}, Tool: home.SettingsOf(s.Config).Tool}
-	var want []approval.Entry
+	var want []event.Entry
 	for _, ws := range names {
 		recs, err := s.recordEntries(h, ws, since)
 		if err != nil {
@@ -60,8 +61,8 @@ func (s *server) auditable(since time.Time) ([]approval.Entry, error) {
 	return want, nil
 }
 
-func (s *server) recordEntries(h *gate.History, ws string, since time.Time) ([]approval.Entry, error) {
-	var want []approval.Entry
+func (s *server) recordEntries(h *gate.History, ws string, since time.Time) ([]event.Entry, error) {
+	var want []event.Entry
 	err := s.EachRecord(s.Viewer(s.keys), ws, since, func(rec *approval.Record) {
 		want = append(want, h.RecordEntries(rec)...)
 	}, func(k approval.Key, err error) {
@@ -70,12 +71,12 @@ func (s *server) recordEntries(h *gate.History, ws string, since time.Time) ([]a
 	return want, err
 }
 
-func (s *server) claimEntries(h *gate.History, ws string) ([]approval.Entry, error) {
+func (s *server) claimEntries(h *gate.History, ws string) ([]event.Entry, error) {
 	ids, _, err := s.Store.List(context.Background(), approval.DocClaim, ws)
 	if err != nil {
 		return nil, fmt.Errorf("list claims of %s: %w", ws, err)
 	}
-	var want []approval.Entry
+	var want []event.Entry
 	for _, id := range ids {
 		entries, err := h.ClaimEntries(approval.Key{Workspace: ws, ID: id})
 		if err != nil { // recovery will fail on it too, and log it

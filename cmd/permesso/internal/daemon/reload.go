@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -167,7 +169,7 @@ func (s *server) applyConfig(file string, data []byte) error {
 	s.gate.Reconfigured()
 	s.findWorkspaces()
 	s.health.SetConfig(next.SHA256)
-	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventConfigured, Detail: "sha256 " + next.SHA256})
+	s.audit.Note(event.Entry{Time: time.Now().UTC(), Event: event.Configured, Detail: "sha256 " + next.SHA256})
 	s.warn(next)
 	for name := range before.Workspaces {
 		if _, ok := next.Workspaces[name]; !ok {
@@ -193,7 +195,7 @@ func (s *server) prepareWorkspaces(cfg *config.Config) error {
 // refuseConfig reports every error of a refused configuration.
 func (s *server) refuseConfig(err error) {
 	const refused = "configuration change refused, the old one stays active: "
-	all := approval.Errors(err)
+	all := hints.Split(err)
 	if issues, ok := errors.AsType[*config.Error](err); ok {
 		all = nil
 		for _, p := range issues.Errors {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 )
 
@@ -14,9 +15,9 @@ import (
 func TestHistoryUsesRecordsThatTheLogLost(t *testing.T) {
 	p := newPruneRig(t)
 	h := p.server.Home
-	for _, e := range []approval.Entry{
-		{Event: approval.EventRequested, Workspace: "default", RequestID: settledKey.ID, Time: p.clock.Add(-time.Minute).UTC()},
-		{Event: approval.EventRequested, Workspace: "default", RequestID: "00000000000000bb", Time: p.clock.UTC()},
+	for _, e := range []event.Entry{
+		{Event: event.Requested, Workspace: "default", RequestID: settledKey.ID, Time: p.clock.Add(-time.Minute).UTC()},
+		{Event: event.Requested, Workspace: "default", RequestID: "00000000000000bb", Time: p.clock.UTC()},
 	} {
 		require.NoError(t, p.server.audit.Append(e))
 	}

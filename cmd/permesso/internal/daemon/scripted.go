@@ -12,24 +12,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
-
-// ScriptHelp is part of the help of serve.
-const ScriptHelp = `With --script a file decides instead of approvers, to test agents. It needs a new --home, or one created with
---script, a --config given explicitly, and a configuration without channels and socket:
-
-  otherwise = "deny"          # or "none": a request that matches no rule stays pending until it expires
-  [[rules]]                   # the first match decides
-  match = { tool = "x_post", args = { text = "*standup*" } }   # also: action_type, workspace, title
-  do = "note"                 # approve, session, always, note, override, deny, request_more, answer, none
-  text = "be brief"           # for note, override, deny, request_more, answer
-  delay = "2s"
-  times = 1`
 
 // readScript reads the script of --script; nil without one. The home and the
 // configuration must be given explicitly, so that a script never decides in a
@@ -121,7 +111,7 @@ func (s *server) warnScripted() {
 	fmt.Fprintf(s.app.Out, "%s\n!!  NO APPROVER: %s decides.\n!!  Use this daemon only to test agents.\n%[1]s\n", bar, name)
 	s.log.Warn().Str("by", name).Str("sha256", s.script.SHA256).Msg("NO APPROVER: a script decides; use this daemon only for tests")
 	s.health.Set("script", name+" decides instead of people", "for tests only; otherwise serve another home without --script")
-	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventConfigured, Detail: "script sha256 " + s.script.SHA256})
+	s.audit.Note(event.Entry{Time: time.Now().UTC(), Event: event.Configured, Detail: "script sha256 " + s.script.SHA256})
 }
 
 const scriptChannel = "script"
@@ -174,29 +164,15 @@ func (x *answerer) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case k := <-x.changes:
-			x.check(ctx, k)
+		case <-x.changes:
+			for len(x.changes) > 0 {
+				<-x.changes // one check answers for all
+			}
+			x.checkAll(ctx)
 		case <-tick.C:
 			x.checkAll(ctx)
 		case <-time.After(x.answerDue(ctx, time.Now())):
 		}
-	}
-}
-
-// check plans the decision for the key; the zero key means all.
-func (x *answerer) check(ctx context.Context, k approval.Key) {
-	if k == (approval.Key{}) {
-		x.checkAll(ctx)
-		return
-	}
-	w, err := x.viewer.Pending(k)
-	switch {
-	case err != nil:
-		x.log.Error().Err(err).Str("via", scriptChannel).Msg("read pending request failed")
-	case w == nil:
-		delete(x.replies, k)
-	default:
-		x.plan(*w)
 	}
 }
 
@@ -255,12 +231,12 @@ func (x *answerer) answer(ctx context.Context, k approval.Key, p *reply) (done b
 	}
 	a.PendingSHA256, a.By, a.Via = p.sha, scriptedApprover(x.script), scriptChannel
 	_, err := x.decider.Decide(ctx, a)
-	if errors.Is(err, approval.ErrNotApplicable) {
-		no := approval.DecisionInput{Key: k, PendingSHA256: p.sha, By: a.By, Via: a.Via, Verdict: approval.Denied, Code: "3"}
+	if errors.Is(err, decide.ErrNotApplicable) {
+		no := decide.Input{Key: k, PendingSHA256: p.sha, By: a.By, Via: a.Via, Verdict: approval.Denied, Code: "3"}
 		no.Feedback = fmt.Sprintf("%s of the script is not applicable: %s", p.name, err)
 		_, err = x.decider.Decide(ctx, no)
 	}
-	if _, refused := errors.AsType[*approval.Refusal](err); refused || err == nil {
+	if _, refused := errors.AsType[*decide.Refusal](err); refused || err == nil {
 		return true // already decided or expired
 	}
 	x.log.Error().Err(err).Str("ws", k.Workspace).Str("id", k.ID).Str("via", scriptChannel).Msg("decide by script failed")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -54,10 +55,10 @@ func TestDeciderAcceptsOnlyItsScript(t *testing.T) {
 // failingDecider fails once, then succeeds.
 type failingDecider struct {
 	err    error
-	inputs []approval.DecisionInput
+	inputs []decide.Input
 }
 
-func (f *failingDecider) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (f *failingDecider) Decide(_ context.Context, a decide.Input) (*approval.Decision, error) {
 	f.inputs = append(f.inputs, a)
 	err := f.err
 	f.err = nil
@@ -77,9 +78,9 @@ func TestAnswererRetriesOnlyTransientErrors(t *testing.T) {
 		want []approval.Verdict
 	}{
 		{"done", nil, []approval.Verdict{approval.Approved}},
-		{"already decided", &approval.Refusal{Reason: approval.ErrDecided}, []approval.Verdict{approval.Approved}},
+		{"already decided", &decide.Refusal{Reason: decide.ErrDecided}, []approval.Verdict{approval.Approved}},
 		{"the disk failed", errors.New("no space"), []approval.Verdict{approval.Approved, approval.Approved}},
-		{"not applicable: deny", &approval.Refusal{Reason: approval.ErrNotApplicable}, []approval.Verdict{approval.Approved, approval.Denied}},
+		{"not applicable: deny", &decide.Refusal{Reason: decide.ErrNotApplicable}, []approval.Verdict{approval.Approved, approval.Denied}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			d := &failingDecider{err: row.err}

@@ -3,8 +3,10 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -17,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
@@ -91,7 +94,7 @@ func Serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 	}
 	s.seenConfig = h.Config.File + " " + h.Config.SHA256
 	s.log, s.logWriter = NewLog(to, h.Config.LogLevel, h.Config.LogFormat)
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
 	// SIGHUP reloads the configuration. A closed terminal does not end the daemon. The
@@ -108,12 +111,31 @@ func Serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 	return errors.Join(err, s.close())
 }
 
+// Background runs a daemon inside of another command, and calls ended when it ends. stop
+// ends it; its error holds the daemon's log.
+func Background(ctx context.Context, a *console.Console, ended func()) (stop func() error) {
+	ctx, quit := context.WithCancel(ctx)
+	var log bytes.Buffer
+	served := make(chan error, 1)
+	go func() {
+		served <- Serve(ctx, a, "", zerolog.SyncWriter(&log))
+		ended()
+	}()
+	return func() error {
+		quit()
+		if err := <-served; err != nil {
+			return fmt.Errorf("daemon: %w\n%s", err, chat.Escape(log.String()))
+		}
+		return nil
+	}
+}
+
 // open takes the home's lock before it reads any document.
-func (s *server) open() (err error) {
+func (s *server) open(ctx context.Context) (err error) {
 	if err := s.Layout.PrepareHome(s.FS); err != nil {
 		return err
 	}
-	if s.release, err = home.Lock(s.Store); err != nil {
+	if s.release, err = s.Lock(ctx); err != nil {
 		return err
 	}
 	defer func() {
@@ -154,7 +176,7 @@ func (s *server) open() (err error) {
 	if s.metrics, err = s.newRequestMetrics(); err != nil {
 		return err
 	}
-	s.audit.OnEntry = func(e approval.Entry) {
+	s.audit.OnEntry = func(e event.Entry) {
 		s.memory.Observe(e)
 		s.metrics.observe(e)
 		s.feed.add(e)
@@ -237,9 +259,9 @@ func (s *server) logStart() {
 			s.log.Warn().Str("ws", name).Msg(note)
 		}
 	}
-	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStarted, Detail: s.app.Version})
+	s.audit.Note(event.Entry{Time: time.Now().UTC(), Event: event.Started, Detail: s.app.Version})
 	if s.Config.SHA256 != "" {
-		s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventConfigured, Detail: "sha256 " + s.Config.SHA256})
+		s.audit.Note(event.Entry{Time: time.Now().UTC(), Event: event.Configured, Detail: "sha256 " + s.Config.SHA256})
 	}
 	if err := s.audit.Sync(); err != nil { // creates the log for readers
 		s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("sync audit log failed")
@@ -325,7 +347,7 @@ func (s *server) close() error {
 	s.pausing.Lock()
 	err := s.pauseAudit.recordNew()
 	s.pausing.Unlock()
-	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStopped})
+	s.audit.Note(event.Entry{Time: time.Now().UTC(), Event: event.Stopped})
 	if e := s.memory.SaveSnapshot(); e != nil {
 		s.log.Warn().Err(e).Msg("write policy snapshot failed, the next start reads the whole log")
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 	terminalchat "github.com/permesso-dev/permesso/chat/terminal"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 )
@@ -146,47 +146,12 @@ func prepareDemo(a *console.Console, dir string) (*demoSession, error) {
 	return &demoSession{Console: inner, h: h, out: out, dir: dir, bin: bin, unattended: !console.IsTerminal(a.In)}, nil
 }
 
-// startGate starts a daemon process and waits until it is ready. If the daemon
+// startGate starts a daemon without a terminal and waits until it is ready. If the daemon
 // ends early, the demo is cancelled.
 func (s *demoSession) startGate(ctx context.Context, cancel context.CancelCauseFunc) (stop func() error, err error) {
-	logFile := filepath.Join(s.dir, "serve.log")
-	log, err := os.Create(logFile)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	cmd := exec.Command(s.bin, "serve", "--home", s.HomeFlag, "--config", s.ConfigFlag)
-	cmd.Stdout, cmd.Stderr = log, log
-	sandbox.EndWithParent(cmd)
-	started, ended := make(chan error, 1), make(chan error, 1)
-	go func() {
-		ended <- sandbox.OnOneThread(func() error {
-			err := cmd.Start()
-			started <- err
-			if err == nil {
-				err = cmd.Wait()
-				cancel(errors.New("the daemon has stopped"))
-			}
-			return err
-		})
-	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	stop = func() error {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case err = <-ended:
-		case <-time.After(20 * time.Second):
-			_ = cmd.Process.Kill()
-			err = errors.Join(errors.New("no exit within 20 s after SIGTERM"), <-ended)
-		}
-		if err == nil {
-			return nil
-		}
-		b, _ := os.ReadFile(logFile)
-		return fmt.Errorf("daemon: %w\n%s", err, chat.Escape(string(b)))
-	}
+	quiet := *s.Console
+	quiet.In = nil
+	stop = daemon.Background(context.WithoutCancel(ctx), &quiet, func() { cancel(errors.New("the daemon has stopped")) })
 	for {
 		served, err := s.h.Served()
 		if err == nil && !served {
@@ -248,8 +213,8 @@ func (s *demoSession) printIntro(box sandbox.Sandbox) {
 	s.out.line(plain, "")
 }
 
-// answer runs the terminal channel of serve. The demo decides from another
-// process than the daemon, as permesso approve does.
+// answer runs the terminal channel of serve. The demo decides by the daemon's files, as
+// permesso approve does.
 func (s *demoSession) answer(ctx context.Context, k *home.Keys) error {
 	r, w := io.Pipe()
 	defer r.Close()

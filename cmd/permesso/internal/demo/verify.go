@@ -11,9 +11,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
@@ -51,35 +50,21 @@ func (s *demoSession) records(ctx context.Context, k *home.Keys) (map[string]*ap
 	}
 	records := map[string]*approval.Record{}
 	for _, id := range ids {
-		rec, err := s.h.Viewer(k).Record(ctx, approval.Key{Workspace: demoWorkspace, ID: id})
+		key := approval.Key{Workspace: demoWorkspace, ID: id}
+		st, err := s.h.Viewer(k).Story(ctx, key)
 		if err != nil {
 			return nil, err
 		}
-		tool, err := toolOf(rec)
-		if err != nil {
-			return nil, err
+		if st.Pending == nil { // a rule decided
+			st.Pending = read.Requested(key, st.Record)
 		}
+		tool := st.Pending.ToolName
 		if records[tool] != nil {
 			return nil, fmt.Errorf("two records of %s", tool)
 		}
-		records[tool] = rec
+		records[tool] = st.Record
 	}
 	return records, nil
-}
-
-// toolOf reads the tool's name from the request or the pending document.
-func toolOf(rec *approval.Record) (string, error) {
-	asked := rec.Request
-	if asked.Kind() != '{' {
-		asked = rec.Pending
-	}
-	var named struct {
-		ToolName string `json:"tool_name"`
-	}
-	if err := json.Unmarshal(asked, &named); err != nil {
-		return "", fmt.Errorf("record of %s: %w", rec.RequestID, err)
-	}
-	return named.ToolName, nil
 }
 
 // checkOutcome compares one record with the expected status, and its receipt with

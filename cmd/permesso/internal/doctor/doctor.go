@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -72,7 +72,7 @@ func findingOf(s Severity, ws string, err error) Finding {
 }
 
 func findingsOf(s Severity, ws string, errs ...error) (list []Finding) {
-	for _, err := range approval.Errors(errors.Join(errs...)) {
+	for _, err := range hints.Split(errors.Join(errs...)) {
 		list = append(list, findingOf(s, ws, err))
 	}
 	return list
@@ -200,13 +200,13 @@ func (d *Doctor) Run(ctx context.Context) []Finding {
 		if c.home && !d.exists || c.slow && d.Quick {
 			continue
 		}
-		d.progress("checking " + c.name + " …")
+		d.app.Status("checking " + c.name + " …")
 		for _, f := range limitFindings(c.run(d, ctx)) {
 			f.Check = c.name
 			all = append(all, f)
 		}
 	}
-	d.progress("")
+	d.app.Status("")
 	return all
 }
 
@@ -232,13 +232,6 @@ func limitFindings(list []Finding) (kept []Finding) {
 		list = list[n:]
 	}
 	return kept
-}
-
-// progress draws a status line on a terminal.
-func (d *Doctor) progress(line string) {
-	if console.IsTerminal(d.app.Err) && !d.app.JSON {
-		fmt.Fprintf(d.app.Err, "\r\x1b[K%s", line)
-	}
 }
 
 // Report prints the findings. The most severe one gives the exit code.

@@ -12,7 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
@@ -22,15 +23,18 @@ func TestDoctorChecksSecretFiles(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "open"), []byte("token"), 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "shut"), []byte("token"), 0o600))
-	file := filepath.Join(dir, "c.toml")
-	text := fmt.Sprintf("[channels.telegram]\ntoken_file = %q\n[[x]]\npassword_file = %q\nca_file = %q\n"+
-		"[y]\nz = { key_file = %q, other = \"file\" }\nsecret_headers = { A = %q, B = %q, C = \"none\" }\n",
-		dir+"/open", dir+"/shut", dir+"/ca", dir+"/none", "Bearer "+dir+"/header", dir+"/bare")
+	cfg, err := config.Parse("c.toml", fmt.Appendf(nil, "[channels.telegram]\ntoken_file = %q\n"+
+		"webhook = { listen = \"127.0.0.1:8443\", url = \"https://gate.example.org/telegram\", secret_file = %q }\n"+
+		"[channels.email]\nfrom = \"permesso@example.org\"\n"+
+		"smtp = { address = \"mail.example.org:587\", username = \"permesso\", password_file = %q, ca_file = %q }\n"+
+		"[tools.post.handler]\nkind = \"http\"\nmethod = \"POST\"\nurl = \"https://api.example.org/\"\n"+
+		"secret_headers = { Token = %q, B = %q, C = \"none\" }\n",
+		dir+"/open", dir+"/none", dir+"/shut", dir+"/ca", "Bearer "+dir+"/header", dir+"/bare"))
+	require.NoError(t, err)
 	for _, name := range []string{"ca", "header", "bare"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(""), 0o644))
 	}
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	found := (&Doctor{file: file}).checkSecrets()
+	found := (&Doctor{Home: &home.Home{Config: cfg}}).checkSecrets()
 	require.Len(t, found, 4, "%+v", found)
 	for i, says := range []string{"other users may read " + dir + "/bare (mode 0644)", "other users may read " + dir + "/header", "missing secret file " + dir + "/none", "other users may read " + dir + "/open"} {
 		require.Contains(t, found[i].What, says)
@@ -73,7 +77,7 @@ func TestDoctorLimitsSimilarFindings(t *testing.T) {
 
 // A folder's name can hold any bytes; it must not look like another finding.
 func TestFindingsAreOneLine(t *testing.T) {
-	f := findingOf(SeverityError, "", approval.WithHint(errors.New("x\n✓ keys      well"), "do\nthis \x1b[2K"))
+	f := findingOf(SeverityError, "", hints.Add(errors.New("x\n✓ keys      well"), "do\nthis \x1b[2K"))
 	require.NotContains(t, f.What+f.Cure, "\n")
 	require.NotContains(t, f.What+f.Cure, "\x1b")
 	require.Contains(t, f.Cure, "do; this")

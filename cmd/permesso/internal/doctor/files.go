@@ -12,8 +12,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/pelletier/go-toml/v2"
-
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -83,7 +81,7 @@ func (d *Doctor) compareWorkspaces() (list []Finding) {
 // checkSecrets checks the secret files of the configuration. It finds them by
 // the names of the keys.
 func (d *Doctor) checkSecrets() (list []Finding) {
-	for _, path := range secretFiles(d.configTree()) {
+	for _, path := range secretFiles(d.Config) {
 		if err := ipc.CheckSecret(path); errors.Is(err, fs.ErrNotExist) {
 			list = append(list, failure("missing secret file "+console.OneLine(path)+", named in the configuration",
 				"create it, or change the configuration")...)
@@ -94,54 +92,26 @@ func (d *Doctor) checkSecrets() (list []Finding) {
 	return list
 }
 
-// configTree is the configuration file as a plain tree, for keys without a
-// field in Config. It is nil if the file is unreadable; checkConfig reports that.
-func (d *Doctor) configTree() map[string]any {
-	b, err := os.ReadFile(d.file)
-	var tree map[string]any
-	if err != nil || toml.Unmarshal(b, &tree) != nil {
-		return nil
-	}
-	return tree
-}
-
 // public are keys of files that are not secret.
 var public = []string{"ca_file", "cert_file", "public_key_file"}
 
 // secretFiles returns the values of keys such as token_file, and the last word
-// of each value in a table such as secret_headers: "Bearer /path/of/the/token".
-func secretFiles(tree map[string]any) (paths []string) {
-	for key, value := range tree {
-		switch v := value.(type) {
-		case string:
-			if strings.HasSuffix(key, "_file") && !slices.Contains(public, key) && filepath.IsAbs(v) {
-				paths = append(paths, v)
-			}
-		case map[string]any:
-			if strings.HasPrefix(key, "secret_") {
-				paths = append(paths, lastWords(v)...)
-			}
-			paths = append(paths, secretFiles(v)...)
-		case []any:
-			for _, item := range v {
-				if table, ok := item.(map[string]any); ok {
-					paths = append(paths, secretFiles(table)...)
-				}
-			}
+// of each secret header: "Bearer /path/of/the/token".
+func secretFiles(c *config.Config) (paths []string) {
+	for _, s := range c.Settings {
+		key := s.Key[strings.LastIndexByte(s.Key, '.')+1:]
+		if path, ok := s.Value.(string); ok && strings.HasSuffix(key, "_file") && !slices.Contains(public, key) {
+			paths = append(paths, path)
 		}
 	}
+	for _, tool := range c.Tools {
+		for _, value := range tool.Handler.HTTP.SecretHeaders {
+			paths = append(paths, value[strings.LastIndexByte(value, ' ')+1:])
+		}
+	}
+	paths = slices.DeleteFunc(paths, func(path string) bool { return !filepath.IsAbs(path) })
 	slices.Sort(paths)
 	return slices.Compact(paths)
-}
-
-func lastWords(table map[string]any) (paths []string) {
-	for _, value := range table {
-		text, _ := value.(string)
-		if at := strings.LastIndexByte(text, ' '); filepath.IsAbs(text[at+1:]) {
-			paths = append(paths, text[at+1:])
-		}
-	}
-	return paths
 }
 
 // checkHome checks that the home exists and that this user can read it.

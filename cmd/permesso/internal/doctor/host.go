@@ -13,7 +13,9 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
@@ -68,7 +70,7 @@ func (d *Doctor) staleConfig(started time.Time) []Finding {
 		entries = nil // checkAudit reports it
 	}
 	for _, e := range entries {
-		if e.Event == approval.EventStarted || e.Event == approval.EventConfigured {
+		if e.Event == event.Started || e.Event == event.Configured {
 			read = e.Time
 		}
 	}
@@ -265,4 +267,37 @@ func (d *Doctor) checkAgents(context.Context) []Finding {
 			"run it in a container (permesso mounts), or run the daemon as a system user, or set local_decisions = false")...)
 	}
 	return orOK(list, "no known agent runs as the daemon's user outside a sandbox")
+}
+
+const telegramTimeout = 10 * time.Second
+
+// checkTelegram checks the bot's token and its group privacy setting.
+func (d *Doctor) checkTelegram(ctx context.Context) []Finding {
+	cfg := d.Config.Telegram
+	if cfg == nil {
+		return []Finding{okFinding("Telegram is not configured")}
+	}
+	if cfg.TokenFile == "" && d.app.Env(home.TelegramToken) == "" {
+		return notice("the bot's token is in the daemon's environment, which doctor cannot read", "")
+	}
+	token, err := home.BotToken(cfg, d.app.Env)
+	if err != nil {
+		return failure(console.OneLine(err.Error()), "permesso telegram setup")
+	}
+	ctx, stop := context.WithTimeout(ctx, telegramTimeout)
+	defer stop()
+	bot, err := (&telegram.Setup{Token: token, ServerURL: cfg.ServerURL}).Me(ctx)
+	switch {
+	case errors.Is(err, telegram.ErrToken):
+		return failure(err.Error(), "get a token from @BotFather with /token")
+	case err != nil:
+		return warning(console.OneLine(err.Error()), "check the network and server_url")
+	}
+	list := []Finding{okFinding("Telegram accepts the bot @%s", chat.Escape(bot.Username))}
+	for _, ws := range d.names {
+		if d.Config.TelegramChats[ws].ChatID < 0 && !bot.ReadsAllMessages {
+			list = append(list, in(ws, notice(home.PrivacyHint(bot.Username), ""))...)
+		}
+	}
+	return list
 }

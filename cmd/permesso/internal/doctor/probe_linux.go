@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
+	"github.com/permesso-dev/permesso/ipc/client"
 )
 
 // Probe is what doctor runs in a sandbox. It reads a probeInput and writes what
@@ -231,4 +234,199 @@ func (q probeInput) remountElsewhere() []string {
 		list[i] += ", as root of its own namespace"
 	}
 	return list
+}
+
+const (
+	probeTimeout  = 5 * time.Second // for one sandbox
+	mountsTimeout = 6 * time.Second // after that no other is begun
+)
+
+// checkMounts starts the sandbox of permesso mounts --bwrap for each workspace,
+// and in it a probe that tries what an agent must not do.
+func (d *Doctor) checkMounts(ctx context.Context) []Finding {
+	box := sandbox.Find(ctx, d.Bin, "", nil)
+	if box.Bwrap == "" {
+		return notice("sandbox not checked: "+console.OneLine(box.Why),
+			"apt-get install bubblewrap, or check your containers against permesso mounts WORKSPACE")
+	}
+	var list []Finding
+	workspaces := d.withFolders()
+	for i, ws := range workspaces {
+		if time.Since(d.began) > mountsTimeout {
+			list = append(list, notice(console.Plural(len(workspaces)-i, "workspace")+" not checked, starting with "+ws+": time limit of one run",
+				"permesso doctor --workspace "+ws)...)
+			break
+		}
+		box.Mounts = d.MountsOf(ws)
+		for _, user := range SandboxUsers() {
+			list = append(list, d.tryMounts(ctx, box, ws, user)...)
+		}
+	}
+	return orOK(list, "an agent in bubblewrap reaches only its two folders (%s)", console.Plural(len(workspaces), "workspace"))
+}
+
+// SandboxUser is a user of the sandbox, and the bwrap arguments for it.
+type SandboxUser struct {
+	Who    string
+	System []string
+}
+
+// SandboxUsers are the users that an agent can be. Only root can start an agent that is
+// root on the host too.
+func SandboxUsers() []SandboxUser {
+	system := sandbox.BwrapSystem()
+	users := []SandboxUser{{"a user", system}, {"root", append(slices.Clone(system), "--uid", "0", "--gid", "0")}}
+	if i := slices.Index(system, "--unshare-all"); os.Getuid() == 0 && i >= 0 {
+		own := []string{"--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"}
+		users = append(users, SandboxUser{"root of the host", slices.Replace(slices.Clone(system), i, i+len([]string{"--unshare-all", "--uid", "1000", "--gid", "1000"}), own...)})
+	}
+	return users
+}
+
+// tryMounts returns what the probe could do as findings.
+func (d *Doctor) tryMounts(ctx context.Context, box sandbox.Sandbox, ws string, user SandboxUser) []Finding {
+	breaches, err := d.Probe(ctx, box, ws, user)
+	if err != nil {
+		return in(ws, warning("sandbox probe failed: "+console.OneLine(err.Error()),
+			"permesso mounts "+ws+" --bwrap prints the mounts; start them by hand"))
+	}
+	var list []Finding
+	for i, b := range breaches {
+		if !slices.Contains(breaches[:i], b) {
+			list = append(list, failure("an agent as "+user.Who+" in bubblewrap "+console.OneLine(b),
+				"check for links and other mounts: permesso mounts "+ws+"; findmnt -T "+sandbox.ShellWord(d.Layout.Home))...)
+		}
+	}
+	return in(ws, list)
+}
+
+// Probe runs permesso doctor probe in a sandbox.
+func (d *Doctor) Probe(ctx context.Context, box sandbox.Sandbox, ws string, user SandboxUser) (breaches []string, err error) {
+	q, err := json.Marshal(d.probeInput(ws))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	args := append(slices.Clone(user.System), box.Mounts.Bwrap()...)
+	args = append(args, "--ro-bind", box.Bin, sandbox.AgentBin+"/permesso", sandbox.AgentBin+"/permesso", "doctor", "probe")
+	cmd := exec.CommandContext(ctx, box.Bwrap, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = bytes.NewReader(q), &out, &errs, time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	if err := sandbox.OnOneThread(cmd.Run); err != nil {
+		first, _, _ := strings.Cut(strings.TrimSpace(errs.String()), "\n")
+		return nil, fmt.Errorf("probe: %w: %s", err, first)
+	}
+	if err := json.Unmarshal(out.Bytes(), &breaches); err != nil {
+		return nil, fmt.Errorf("parse the probe's output: %w", err)
+	}
+	return breaches, nil
+}
+
+// probeInput is the probe's input. It holds no secrets: an attacker may know it.
+type probeInput struct {
+	Requests  string          `json:"requests"`
+	Responses string          `json:"responses"`
+	Own       protectedFile   `json:"own"` // the requests folder
+	Private   []protectedFile `json:"private"`
+	Sockets   []string        `json:"sockets"`
+	Gate      int             `json:"gate"`  // PID of a process on the host
+	Since     string          `json:"since"` // its start time: the sandbox may reuse the PID
+}
+
+// protectedFile is a private file or folder of the daemon.
+type protectedFile struct {
+	Name   string `json:"name"`
+	Path   string `json:"path"`
+	Dev    uint64 `json:"dev"`
+	Ino    uint64 `json:"ino"`
+	Folder bool   `json:"folder"`
+}
+
+func (d *Doctor) probeInput(ws string) probeInput {
+	l := d.Layout
+	q := probeInput{Requests: client.DefaultRequests, Responses: client.DefaultResponses, Gate: d.Daemon}
+	if q.Gate == 0 {
+		q.Gate = os.Getpid() // any process of the host will do
+	}
+	q.Since = startOf(q.Gate)
+	q.Own, _ = statProtected("its requests", l.Requests(ws))
+	for _, t := range []struct{ name, path string }{
+		{"the daemon's home", l.Home},
+		{"the keys", l.Keys()},
+		{"the MAC key", filepath.Join(l.Keys(), "mac.key")},
+		{"the signing key", filepath.Join(l.Keys(), "signing.key")},
+		{"the pending requests", l.Pendings(ws)},
+		{"the decisions", l.Decisions(ws)},
+		{"the receipts", l.Receipts(ws)},
+		{"the records", l.Records(ws)},
+		{"the audit log", l.Audit()},
+		{"all workspaces", l.IPC()},
+		{"its workspace folder", l.Workspace(ws)},
+		{"the configuration", d.file},
+	} {
+		if thing, err := statProtected(t.name, t.path); err == nil {
+			q.Private = append(q.Private, thing)
+		}
+	}
+	for _, other := range d.withFolders() {
+		if other != ws {
+			if t, err := statProtected("workspace "+other, l.Workspace(other)); err == nil {
+				q.Private = append(q.Private, t)
+			}
+		}
+	}
+	q.Sockets = sockets(l.Home, "/run/permesso", d.Config.Socket, "/var/run/docker.sock", "/run/podman/podman.sock")
+	return q
+}
+
+func statProtected(name, path string) (protectedFile, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return protectedFile{}, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return protectedFile{}, err
+	}
+	t := protectedFile{Name: name, Path: path, Folder: info.IsDir()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		t.Dev, t.Ino = uint64(st.Dev), st.Ino
+	}
+	return t, nil
+}
+
+// sockets returns the sockets at these paths or directly in these folders.
+func sockets(places ...string) (found []string) {
+	for _, place := range places {
+		if place == "" {
+			continue
+		}
+		inside, err := filepath.Glob(filepath.Join(place, "*")) // fails only for invalid patterns
+		if err != nil {
+			inside = nil
+		}
+		for _, path := range append(inside, place) {
+			if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
+				found = append(found, path)
+			}
+		}
+	}
+	return found
+}
+
+// startOf returns a process's start time in ticks since boot: field 22 of
+// proc_pid_stat(5). "" if there is no such process.
+func startOf(pid int) string {
+	b, err := os.ReadFile(procFile(pid, "stat"))
+	if err != nil {
+		return ""
+	}
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // from field 3
+	if len(fields) < 20 {
+		return ""
+	}
+	return fields[19]
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -87,7 +88,7 @@ func (h *Home) EachRecord(v *read.Viewer, ws string, since time.Time, each func(
 }
 
 // EntryLine formats an entry as one line. Values may come from an agent, so they are escaped.
-func EntryLine(e approval.Entry) string {
+func EntryLine(e event.Entry) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s %s", e.Seq, e.Time.Local().Format(time.DateTime), chat.Escape(string(e.Event)))
 	for _, v := range []struct{ name, text string }{
@@ -121,7 +122,7 @@ func EntryLine(e approval.Entry) string {
 // RotateKey writes the audit entry before the new key takes effect: an entry
 // without a rotation is possible, never the reverse.
 func (h *Home) RotateKey() (public string, err error) {
-	release, err := Lock(h.Store)
+	release, err := h.Lock(context.Background())
 	if err != nil {
 		return "", err
 	}
@@ -136,8 +137,8 @@ func (h *Home) RotateKey() (public string, err error) {
 	}
 	k.Signer, err = receipt.Rotate(h.FS, h.Layout.Keys(), time.Now(), func(old, next string) error {
 		by := Operator()
-		err := log.Append(approval.Entry{
-			Event: approval.EventKeyRotated, By: by.Name, ByID: by.StableID(), Via: "cli",
+		err := log.Append(event.Entry{
+			Event: event.KeyRotated, By: by.Name, ByID: by.StableID(), Via: "cli",
 			Detail: fmt.Sprintf("from %s to %s", old, next),
 		})
 		return errors.Join(err, log.Checkpoint())

@@ -12,6 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
@@ -25,7 +28,7 @@ func TestTaintClearingSurvivesEveryCut(t *testing.T) {
 	key, err := seal.NewKey(bytes.Repeat([]byte{7}, 32))
 	require.NoError(t, err)
 	layout := ipc.Layout{Home: "/home"}
-	memoryOn := func(disk *crashfs.Disk, log []approval.Entry) *Memory {
+	memoryOn := func(disk *crashfs.Disk, log []event.Entry) *Memory {
 		proc := disk.Process("daemon")
 		h := &Home{Config: config.Default(), Layout: layout, FS: proc, Store: &ipc.Store{FS: proc, Layout: layout}}
 		m, err := h.bareMemory(zerolog.Nop())
@@ -42,18 +45,18 @@ func TestTaintClearingSurvivesEveryCut(t *testing.T) {
 		p := disk.Process("operator")
 		require.NoError(t, p.MkdirAll(layout.Grants(), 0o700))
 		require.NoError(t, p.SyncFS("/"))
-		c := &approval.Clearing{Version: approval.Version, ID: "00000000000000aa", Workspace: "default", By: "ann", At: time.Unix(1, 0).UTC()}
+		c := &grant.Clearing{Version: approval.Version, ID: "00000000000000aa", Workspace: "default", By: "ann", At: time.Unix(1, 0).UTC()}
 		body, err := c.Encode()
 		require.NoError(t, err)
-		k := approval.GrantKey(c.ID)
-		store := &ipc.Store{FS: p, Layout: layout}
-		require.NoError(t, store.Create(context.Background(), approval.DocClear, k, key.Seal(approval.DocClear, k, body), approval.Durable))
+		k := grant.Key(c.ID)
+		docs := &ipc.Store{FS: p, Layout: layout}
+		require.NoError(t, docs.Create(context.Background(), approval.DocClear, k, key.Seal(approval.DocClear, k, body), store.Durable))
 		return disk
 	}
 	complete := newDisk()
 	steps := 0
 	complete.Fail = func(crashfs.Op) error { steps++; return nil }
-	require.NoError(t, memoryOn(complete, nil).clearTaints(func(approval.Entry) error { return nil }))
+	require.NoError(t, memoryOn(complete, nil).clearTaints(func(event.Entry) error { return nil }))
 	require.Greater(t, steps, 1)
 	for n := range steps + 2 { // the last two: only the entry fails, before or after it is durable
 		for _, way := range []crashfs.Survive{crashfs.OnlySynced, crashfs.Everything, crashfs.NamesNotData, crashfs.Torn} {
@@ -64,8 +67,8 @@ func TestTaintClearingSurvivesEveryCut(t *testing.T) {
 				}
 				return nil
 			}
-			var log []approval.Entry
-			_ = memoryOn(disk, nil).clearTaints(func(x approval.Entry) error {
+			var log []event.Entry
+			_ = memoryOn(disk, nil).clearTaints(func(x event.Entry) error {
 				if n == steps+1 {
 					return errors.New("cut off before the entry was durable")
 				}
@@ -75,10 +78,10 @@ func TestTaintClearingSurvivesEveryCut(t *testing.T) {
 			disk.Fail = nil
 			after := disk.Cut(way)
 			for range 2 { // a second start changes nothing
-				require.NoError(t, memoryOn(after, log).clearTaints(func(x approval.Entry) error { log = append(log, x); return nil }))
+				require.NoError(t, memoryOn(after, log).clearTaints(func(x event.Entry) error { log = append(log, x); return nil }))
 			}
 			require.Len(t, log, 1, "cut at operation %d, %v", n, way)
-			require.Equal(t, approval.EventTaintsCleared, log[0].Event)
+			require.Equal(t, event.TaintsCleared, log[0].Event)
 			require.Empty(t, after.Files(), "nothing is left that could be applied twice")
 		}
 	}

@@ -16,7 +16,7 @@ func TestHealth(t *testing.T) {
 	paused := false
 	home := &Home{FS: ipc.OS(), Layout: ipc.Layout{Home: t.TempDir()}}
 	require.NoError(t, home.Layout.PrepareHome(home.FS))
-	h := &Health{fs: home.FS, file: home.Layout.Health(), paused: func() bool { return paused }, report: HealthReport{PID: os.Getpid(), Version: "v"}}
+	h := &Health{file: home.Layout.Health(), paused: func() bool { return paused }, report: HealthReport{PID: os.Getpid(), Version: "v"}}
 	now := func() HealthReport { return home.HealthAt(time.Now()) }
 	require.Equal(t, HealthDegraded, now().Status, "no report counts as degraded")
 	h.Refresh()
@@ -70,13 +70,13 @@ func TestUntrustedHealthReports(t *testing.T) {
 	write(good)
 	require.NoError(t, os.Mkdir(home.Layout.Health()+".new", 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(home.Layout.Health()+".new", "x"), nil, 0o600))
-	(&Health{fs: home.FS, file: home.Layout.Health()}).Set("disk", "no space left", "")
+	(&Health{file: home.Layout.Health()}).Set("disk", "no space left", "")
 	b, err := os.ReadFile(home.Layout.Health())
 	require.NoError(t, err)
 	require.Contains(t, string(b), "no space left")
 	// If it cannot be written at all, it is removed.
 	require.NoError(t, os.Remove(home.Layout.Health()))
 	require.NoError(t, os.Mkdir(home.Layout.Health(), 0o700))
-	(&Health{fs: home.FS, file: home.Layout.Health()}).Set("disk", "no space left", "")
+	(&Health{file: home.Layout.Health()}).Set("disk", "no space left", "")
 	require.NoFileExists(t, home.Layout.Health())
 }

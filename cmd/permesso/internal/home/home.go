@@ -3,7 +3,6 @@
 package home
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,15 +12,17 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/receipt"
+	"github.com/permesso-dev/permesso/security/seal"
 )
 
 // Home is one HOME with its configuration.
@@ -114,7 +115,7 @@ func (h *Home) ActAsOwner() error {
 }
 
 // ReadLog is a read.Log of this home's audit log.
-func (h *Home) ReadLog(keep func(line []byte) bool, each func(approval.Entry) error) error {
+func (h *Home) ReadLog(keep func(line []byte) bool, each func(event.Entry) error) error {
 	return audit.Backwards(h.FS, h.Layout.Audit(), keep, each)
 }
 
@@ -142,18 +143,6 @@ func (h *Home) Served() (bool, error) {
 	return h.Store.Leased()
 }
 
-// Lock takes the home's lock. It retries for a second, because other commands take the lock for a
-// moment.
-func Lock(store *ipc.Store) (release func() error, err error) {
-	for range 20 {
-		if release, err = store.Lease(context.Background()); !errors.Is(err, ipc.ErrLocked) {
-			return release, err
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	return nil, fmt.Errorf("another daemon serves this home: %w", err)
-}
-
 // Reader reads configurations for this process.
 func Reader(a *console.Console) config.Reader {
 	r := config.Reader{CheckHandler: exec.Check}
@@ -178,3 +167,31 @@ func (h *Home) Prepare() error {
 
 // WorkspaceNames returns the configured workspaces, sorted.
 func WorkspaceNames(c *config.Config) []string { return slices.Sorted(maps.Keys(c.Workspaces)) }
+
+// Keys are the secret keys of one home.
+type Keys struct {
+	Seal   *seal.Key
+	Signer *receipt.Signer
+}
+
+// LoadKeys reads the key of the seals.
+func (h *Home) LoadKeys() (*Keys, error) {
+	s, err := seal.Load(h.FS, h.Layout.Keys())
+	if err != nil {
+		return nil, err
+	}
+	return &Keys{Seal: s}, nil
+}
+
+// MakeKeys creates missing keys; only the daemon and init call it.
+func (h *Home) MakeKeys() (*Keys, error) {
+	s, err := seal.LoadOrCreate(h.FS, h.Layout.Keys())
+	if err != nil {
+		return nil, err
+	}
+	signer, err := receipt.LoadOrCreate(h.FS, h.Layout.Keys(), h.Config.GateName)
+	if err != nil {
+		return nil, err
+	}
+	return &Keys{Seal: s, Signer: signer}, nil
+}

@@ -11,6 +11,9 @@ import (
 	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
@@ -36,14 +39,14 @@ type knownKeys struct {
 
 type knownKey struct {
 	file fs.FileInfo
-	key  approval.APIKey
+	key  apikey.Key
 }
 
 // maxKnown limits the cache; there are rarely more keys than this.
 const maxKnown = 1000
 
 // find returns the cached key, if its file is still the same.
-func (c *knownKeys) find(id string, now fs.FileInfo) *approval.APIKey {
+func (c *knownKeys) find(id string, now fs.FileInfo) *apikey.Key {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, ok := c.byID[id]
@@ -55,7 +58,7 @@ func (c *knownKeys) find(id string, now fs.FileInfo) *approval.APIKey {
 	return &k
 }
 
-func (c *knownKeys) keep(id string, file fs.FileInfo, k *approval.APIKey) {
+func (c *knownKeys) keep(id string, file fs.FileInfo, k *apikey.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.byID == nil || len(c.byID) >= maxKnown {
@@ -67,8 +70,8 @@ func (c *knownKeys) keep(id string, file fs.FileInfo, k *approval.APIKey) {
 }
 
 // Key implements httpapi.Keys.
-func (r Keyring) Key(hash string) (*approval.APIKey, error) {
-	k, err := r.current(approval.APIKeyID(hash))
+func (r Keyring) Key(hash string) (*apikey.Key, error) {
+	k, err := r.current(apikey.ID(hash))
 	if err == nil && k.Hash != hash {
 		return nil, fmt.Errorf("find key: %w", fs.ErrNotExist)
 	}
@@ -77,8 +80,8 @@ func (r Keyring) Key(hash string) (*approval.APIKey, error) {
 
 // current is byID with the cache. It calls Stat before it reads, so that a
 // change in between is seen by the next call.
-func (r Keyring) current(id string) (*approval.APIKey, error) {
-	file, err := r.store.Stat(approval.DocAPIKey, approval.APIKeyKey(id))
+func (r Keyring) current(id string) (*apikey.Key, error) {
+	file, err := r.store.Stat(approval.DocAPIKey, apikey.DocKey(id))
 	if err != nil {
 		return nil, err
 	}
@@ -92,20 +95,20 @@ func (r Keyring) current(id string) (*approval.APIKey, error) {
 	return k, err
 }
 
-func (r Keyring) byID(id string) (*approval.APIKey, error) {
-	b, err := r.store.Read(context.Background(), approval.DocAPIKey, approval.APIKeyKey(id))
+func (r Keyring) byID(id string) (*apikey.Key, error) {
+	b, err := r.store.Read(context.Background(), approval.DocAPIKey, apikey.DocKey(id))
 	if err != nil {
 		return nil, err
 	}
-	body, err := r.seal.Open(approval.DocAPIKey, approval.APIKeyKey(id), b)
+	body, err := r.seal.Open(approval.DocAPIKey, apikey.DocKey(id), b)
 	if err != nil {
 		return nil, fmt.Errorf("open key %s: %w", id, err)
 	}
-	return approval.ParseAPIKey(body, id)
+	return apikey.Parse(body, id)
 }
 
 // Save writes a key to its file.
-func (r Keyring) Save(k *approval.APIKey, how approval.WriteMode) error {
+func (r Keyring) Save(k *apikey.Key, how store.Mode) error {
 	if err := k.Check(); err != nil {
 		return err
 	}
@@ -113,13 +116,13 @@ func (r Keyring) Save(k *approval.APIKey, how approval.WriteMode) error {
 	if err != nil {
 		return err
 	}
-	at := approval.APIKeyKey(k.ID)
+	at := apikey.DocKey(k.ID)
 	return r.store.Create(context.Background(), approval.DocAPIKey, at, r.seal.Seal(approval.DocAPIKey, at, body), how)
 }
 
 // All returns the readable keys and counts the unreadable ones.
-func (r Keyring) All() (list []*approval.APIKey, damaged int, err error) {
-	ids, _, err := r.store.List(context.Background(), approval.DocAPIKey, approval.APIKeyKey("").Workspace)
+func (r Keyring) All() (list []*apikey.Key, damaged int, err error) {
+	ids, _, err := r.store.List(context.Background(), approval.DocAPIKey, apikey.DocKey("").Workspace)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list keys: %w", err)
 	}
@@ -131,13 +134,13 @@ func (r Keyring) All() (list []*approval.APIKey, damaged int, err error) {
 		}
 		list = append(list, k)
 	}
-	slices.SortFunc(list, func(a, b *approval.APIKey) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	slices.SortFunc(list, func(a, b *apikey.Key) int { return a.CreatedAt.Compare(b.CreatedAt) })
 	return list, damaged, nil
 }
 
 // Find returns the one key whose id begins with typed. A client's id is the
 // beginning of its key's id.
-func (r Keyring) Find(typed string) (*approval.APIKey, error) {
+func (r Keyring) Find(typed string) (*apikey.Key, error) {
 	if strings.HasPrefix(typed, "permesso_") {
 		return nil, console.Fail(console.ExitUsage, "permesso key list shows the ids", "expected the id of a key, got the key itself: never put a key on a command line")
 	}
@@ -148,7 +151,7 @@ func (r Keyring) Find(typed string) (*approval.APIKey, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	list = slices.DeleteFunc(list, func(k *approval.APIKey) bool { return !strings.HasPrefix(k.ID, typed) })
+	list = slices.DeleteFunc(list, func(k *apikey.Key) bool { return !strings.HasPrefix(k.ID, typed) })
 	switch len(list) {
 	case 0:
 		return nil, console.Fail(console.ExitRefused, "permesso key list --all lists the keys", "no key %q", typed)
@@ -156,4 +159,39 @@ func (r Keyring) Find(typed string) (*approval.APIKey, error) {
 		return list[0], nil
 	}
 	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d keys", typed, len(list))
+}
+
+// auditKeyChanges writes one audit entry for each new and each revoked API key.
+func (m *Memory) auditKeyChanges() error {
+	ids, _, err := m.home.Store.List(context.Background(), approval.DocAPIKey, apikey.DocKey("").Workspace)
+	if err != nil {
+		return fmt.Errorf("list keys: %w", err)
+	}
+	var errs []error
+	for _, id := range ids {
+		if k, err := m.keys.current(id); err == nil { // the others are not accepted; key list counts them
+			errs = append(errs, m.auditKey(k))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Memory) auditKey(k *apikey.Key) error {
+	may := strings.Join(k.Scopes, ",")
+	if k.Owner != "" {
+		may += " for " + k.Owner
+	}
+	write := func(e event.Kind, by string) error {
+		if m.knows(e, k.ID) {
+			return nil
+		}
+		return m.Audit(event.Entry{
+			Event: e, Workspace: k.Workspace, ClientID: k.ClientID(), Grant: k.ID, By: by, Via: "cli",
+			Reason: k.Name, Detail: may,
+		})
+	}
+	if err := write(event.KeyCreated, k.CreatedBy); err != nil || k.RevokedAt.IsZero() {
+		return err
+	}
+	return write(event.KeyRevoked, k.RevokedBy)
 }

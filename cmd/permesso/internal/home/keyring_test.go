@@ -9,7 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
 )
@@ -36,13 +37,13 @@ func TestKeyring(t *testing.T) {
 	sealer, err := seal.LoadOrCreate(ipc.OS(), layout.Keys())
 	require.NoError(t, err)
 	ring := Keyring{&ipc.Store{FS: disk, Layout: layout}, sealer, &knownKeys{}}
-	k := approval.NewAPIKey("secret")
-	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = "default", []string{approval.MayRequest, approval.MayRead}, time.Now().UTC(), "test"
+	k := apikey.New("secret")
+	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = "default", []string{apikey.MayRequest, apikey.MayRead}, time.Now().UTC(), "test"
 	_, err = ring.Key(k.Hash)
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.NoError(t, ring.Save(k, approval.Durable))
+	require.NoError(t, ring.Save(k, store.Durable))
 
-	get := func() *approval.APIKey {
+	get := func() *apikey.Key {
 		got, err := ring.Key(k.Hash)
 		require.NoError(t, err)
 		return got
@@ -50,19 +51,19 @@ func TestKeyring(t *testing.T) {
 	disk.n = 0
 	first := get()
 	require.Equal(t, k.Scopes, first.Scopes)
-	first.Scopes[0], first.Workspace = approval.MayDecide, "other"
+	first.Scopes[0], first.Workspace = apikey.MayDecide, "other"
 	second := get()
-	require.Equal(t, []string{approval.MayRequest, approval.MayRead}, second.Scopes, "a caller cannot change the cached key")
+	require.Equal(t, []string{apikey.MayRequest, apikey.MayRead}, second.Scopes, "a caller cannot change the cached key")
 	require.Equal(t, "default", second.Workspace)
-	second.Scopes[0] = approval.MayDecide
-	require.True(t, get().Can(approval.MayRequest))
+	second.Scopes[0] = apikey.MayDecide
+	require.True(t, get().Can(apikey.MayRequest))
 	require.Equal(t, 1, disk.n)
 
 	_, err = ring.Key(k.Hash[:60] + "0000")
 	require.ErrorIs(t, err, fs.ErrNotExist, "another key with the same id")
 	revoked := *k
 	revoked.RevokedAt, revoked.RevokedBy = time.Now().UTC(), "test"
-	require.NoError(t, ring.Save(&revoked, approval.Replace))
+	require.NoError(t, ring.Save(&revoked, store.Replace))
 	require.False(t, get().RevokedAt.IsZero(), "at once")
 
 	// A file that differs in inode, size or time is read again.
@@ -100,7 +101,7 @@ func writeAt(t *testing.T, name string, b []byte, at time.Time) {
 func TestKeyringIsBounded(t *testing.T) {
 	c := &knownKeys{}
 	for i := range 3 * maxKnown {
-		c.keep(string(rune(i)), nil, &approval.APIKey{})
+		c.keep(string(rune(i)), nil, &apikey.Key{})
 		require.LessOrEqual(t, len(c.byID), maxKnown)
 	}
 }

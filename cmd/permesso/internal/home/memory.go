@@ -17,6 +17,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -34,7 +37,7 @@ type Memory struct {
 
 	// Audit makes an entry durable. It is nil in a command: the daemon audits its changes
 	// at the next start.
-	Audit func(approval.Entry) error
+	Audit func(event.Entry) error
 	keys  Keyring
 
 	applying sync.Mutex // serializes ApplyChanges
@@ -52,11 +55,16 @@ func (h *Home) bareMemory(log zerolog.Logger) (*Memory, error) {
 	return &Memory{scanner: scanner, home: h, log: log}, nil
 }
 
-// NewMemory reads the last snapshot, the log after it, and the grants.
+// NewMemory reads the last snapshot, the log after it, and the grants. Without keys there
+// are none.
 func (h *Home) NewMemory(k *Keys, log zerolog.Logger) (*Memory, error) {
 	m, err := h.bareMemory(log)
 	if err != nil {
 		return nil, err
+	}
+	if k == nil {
+		m.reset()
+		return m, m.Load(h.Config.PolicyConfig())
 	}
 	m.Keys, m.keys = k, h.Keyring(k)
 	seq := m.restore()
@@ -84,7 +92,7 @@ func (m *Memory) readLog(after int64) (last int64, err error) {
 		return 0, err
 	}
 	// The snapshot's last entry is read as well: it must exist.
-	err = audit.EntriesAfter(m.home.FS, m.home.Layout.Audit(), after-1, func(x approval.Entry) error {
+	err = audit.EntriesAfter(m.home.FS, m.home.Layout.Audit(), after-1, func(x event.Entry) error {
 		last = x.Seq
 		m.Observe(x)
 		return nil
@@ -93,25 +101,25 @@ func (m *Memory) readLog(after int64) (last int64, err error) {
 }
 
 // Observe adds an audit entry, in the log's order.
-func (m *Memory) Observe(x approval.Entry) {
+func (m *Memory) Observe(x event.Entry) {
 	m.Learn(x)
 	switch x.Event {
-	case approval.EventGranted, approval.EventRevoked, approval.EventTaintsCleared, approval.EventKeyCreated, approval.EventKeyRevoked:
+	case event.Granted, event.Revoked, event.TaintsCleared, event.KeyCreated, event.KeyRevoked:
 		m.mu.Lock()
 		m.audited[string(x.Event)+" "+x.Grant] = true
 		m.mu.Unlock()
 	}
 }
 
-func (m *Memory) knows(e approval.Event, id string) bool {
+func (m *Memory) knows(e event.Kind, id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.audited[string(e)+" "+id]
 }
 
 // Grant reads one grant from its file.
-func (m *Memory) Grant(id string) (*approval.Grant, error) {
-	k := approval.GrantKey(id)
+func (m *Memory) Grant(id string) (*grant.Grant, error) {
+	k := grant.Key(id)
 	b, err := m.home.Store.Read(context.Background(), approval.DocGrant, k)
 	if err != nil {
 		return nil, err
@@ -120,11 +128,11 @@ func (m *Memory) Grant(id string) (*approval.Grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	return approval.ParseGrant(body, id)
+	return grant.Parse(body, id)
 }
 
 // SaveGrant writes a grant, and audits it; how permits replacing an older state.
-func (m *Memory) SaveGrant(g *approval.Grant, how approval.WriteMode) error {
+func (m *Memory) SaveGrant(g *grant.Grant, how store.Mode) error {
 	if err := g.Check(); err != nil {
 		return err
 	}
@@ -132,7 +140,7 @@ func (m *Memory) SaveGrant(g *approval.Grant, how approval.WriteMode) error {
 	if err != nil {
 		return err
 	}
-	k := approval.GrantKey(g.ID)
+	k := grant.Key(g.ID)
 	if err := m.home.Store.Create(context.Background(), approval.DocGrant, k, m.Keys.Seal.Seal(approval.DocGrant, k, body), how); err != nil {
 		return err
 	}
@@ -152,7 +160,7 @@ func (m *Memory) AddFromDecision(p *approval.Pending, d *approval.Decision) erro
 	if g == nil {
 		return nil
 	}
-	err := m.SaveGrant(g, approval.Durable)
+	err := m.SaveGrant(g, store.Durable)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
@@ -181,7 +189,7 @@ func (m *Memory) ApplyChanges(now time.Time) error {
 
 // readGrants reads every grant. An unreadable one allows nothing.
 func (m *Memory) readGrants() error {
-	ids, _, err := m.home.Store.List(context.Background(), approval.DocGrant, approval.GrantKey("").Workspace)
+	ids, _, err := m.home.Store.List(context.Background(), approval.DocGrant, grant.Key("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list grants: %w", err)
 	}
@@ -198,31 +206,31 @@ func (m *Memory) readGrants() error {
 }
 
 // auditGrant audits a grant and its revocation, each once.
-func (m *Memory) auditGrant(g *approval.Grant) error {
+func (m *Memory) auditGrant(g *grant.Grant) error {
 	if m.Audit == nil {
 		return nil
 	}
 	m.auditing.Lock()
 	defer m.auditing.Unlock()
-	write := func(e approval.Event, by, via string) error {
+	write := func(e event.Kind, by, via string) error {
 		if m.knows(e, g.ID) {
 			return nil
 		}
-		return m.Audit(approval.Entry{
+		return m.Audit(event.Entry{
 			Event: e, Workspace: g.Workspace, Grant: g.ID, By: by, Via: via, Reason: g.Reason,
 			Capability: g.Capability, Target: g.Target, ActionType: g.ActionType, ClientID: g.ClientID, SessionID: g.SessionID,
 			Channel: g.Channel, Sender: g.Sender, Detail: string(g.Kind),
 		})
 	}
-	if err := write(approval.EventGranted, g.By, g.Via); err != nil || g.RevokedAt.IsZero() {
+	if err := write(event.Granted, g.By, g.Via); err != nil || g.RevokedAt.IsZero() {
 		return err
 	}
-	return write(approval.EventRevoked, g.RevokedBy, "")
+	return write(event.Revoked, g.RevokedBy, "")
 }
 
 // clearTaints applies the requests of session clear.
-func (m *Memory) clearTaints(add func(approval.Entry) error) error {
-	ids, _, err := m.home.Store.List(context.Background(), approval.DocClear, approval.GrantKey("").Workspace)
+func (m *Memory) clearTaints(add func(event.Entry) error) error {
+	ids, _, err := m.home.Store.List(context.Background(), approval.DocClear, grant.Key("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list taint clearings: %w", err)
 	}
@@ -234,8 +242,8 @@ func (m *Memory) clearTaints(add func(approval.Entry) error) error {
 	return nil
 }
 
-func (m *Memory) clear(id string, add func(approval.Entry) error) error {
-	k := approval.GrantKey(id)
+func (m *Memory) clear(id string, add func(event.Entry) error) error {
+	k := grant.Key(id)
 	b, err := m.home.Store.Read(context.Background(), approval.DocClear, k)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -243,17 +251,17 @@ func (m *Memory) clear(id string, add func(approval.Entry) error) error {
 		}
 		return err
 	}
-	var c *approval.Clearing
+	var c *grant.Clearing
 	body, err := m.Keys.Seal.Open(approval.DocClear, k, b)
 	if err == nil {
-		c, err = approval.ParseClearing(body, id)
+		c, err = grant.ParseClearing(body, id)
 	}
 	switch {
 	case err != nil:
 		m.log.Warn().Str("clearing", id).Err(err).Msg("invalid taint clearing ignored")
-	case !m.knows(approval.EventTaintsCleared, id):
-		if err := add(approval.Entry{
-			Event: approval.EventTaintsCleared, Workspace: c.Workspace, SessionID: c.SessionID, Grant: id,
+	case !m.knows(event.TaintsCleared, id):
+		if err := add(event.Entry{
+			Event: event.TaintsCleared, Workspace: c.Workspace, SessionID: c.SessionID, Grant: id,
 			By: c.By, ByID: c.ByID, Via: c.Via, Reason: c.Reason,
 		}); err != nil {
 			return err
@@ -345,25 +353,13 @@ func ReadMemory(a *console.Console) (*Home, *Memory, error) {
 		if _, statErr := os.Stat(h.Layout.Keys()); !errors.Is(statErr, os.ErrNotExist) {
 			return nil, nil, err
 		}
-		m, err := h.EmptyMemory()
-		return h, m, err
 	}
 	m, err := h.NewMemory(k, zerolog.Nop())
 	return h, m, err
 }
 
-// EmptyMemory is a policy without grants and history.
-func (h *Home) EmptyMemory() (*Memory, error) {
-	m, err := h.bareMemory(zerolog.Nop())
-	if err != nil {
-		return nil, err
-	}
-	m.reset()
-	return m, m.Load(h.Config.PolicyConfig())
-}
-
 // Find returns the one grant whose id begins with typed, nil if none.
-func (m *Memory) Find(typed string) (*approval.Grant, error) {
+func (m *Memory) Find(typed string) (*grant.Grant, error) {
 	if len(typed) < 4 {
 		return nil, console.Fail(console.ExitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}

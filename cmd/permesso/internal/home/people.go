@@ -11,7 +11,11 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -93,12 +97,12 @@ type Revoker struct {
 func (m *Memory) Revoker() Revoker { return Revoker{m, m.home.Authorizer()} }
 
 // Given implements the revoker of chat.Interceptor.
-func (r Revoker) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
+func (r Revoker) Given(p *approval.Pending, d *approval.Decision) *grant.Grant {
 	return policy.GrantFrom(p, d)
 }
 
 // Remembered implements the revoker of chat.Interceptor.
-func (r Revoker) Remembered(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
+func (r Revoker) Remembered(ctx context.Context, workspaces []string) ([]grant.Grant, error) {
 	// Read the future grants first: a request that ends between the two reads
 	// is then seen twice, not missed.
 	all, err := r.upcoming(ctx, workspaces)
@@ -116,10 +120,10 @@ func (r Revoker) Remembered(ctx context.Context, workspaces []string) ([]approva
 }
 
 // Revoke implements the revoker of chat.Interceptor.
-func (r Revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person) (done bool, err error) {
+func (r Revoker) Revoke(_ context.Context, g grant.Grant, by approval.Person) (done bool, err error) {
 	name, ok := r.authorizer.May(g.Workspace, nil, by)
 	if !ok {
-		return false, &approval.Refusal{Reason: approval.ErrNotAuthorized}
+		return false, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
 	now, err := r.Grant(g.ID)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,28 +148,28 @@ func (m *Memory) RevokeGrant(id, by string) (done bool, err error) {
 	return m.revoke(g, by)
 }
 
-func (m *Memory) revoke(g *approval.Grant, by string) (done bool, err error) {
+func (m *Memory) revoke(g *grant.Grant, by string) (done bool, err error) {
 	if !g.RevokedAt.IsZero() {
 		return false, nil
 	}
 	g.RevokedAt, g.RevokedBy = time.Now().UTC(), by
-	return true, m.SaveGrant(g, approval.Replace)
+	return true, m.SaveGrant(g, store.Replace)
 }
 
 // GrantsIn lists the grants of a workspace, the newest first.
-func (m *Memory) GrantsIn(ws string) []approval.GrantUse {
-	return slices.DeleteFunc(m.Grants(), func(g approval.GrantUse) bool { return g.Workspace != ws })
+func (m *Memory) GrantsIn(ws string) []grant.Use {
+	return slices.DeleteFunc(m.Grants(), func(g grant.Use) bool { return g.Workspace != ws })
 }
 
 // upcoming returns the grants of decided requests that still run. Their files are
 // written with the outcome, but they can be revoked now.
-func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
+func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]grant.Grant, error) {
 	viewer := m.home.Viewer(m.Keys)
 	waiting, err := viewer.Waiting(ctx, workspaces)
 	if err != nil {
 		return nil, err
 	}
-	var all []approval.Grant
+	var all []grant.Grant
 	for _, w := range waiting {
 		d, err := viewer.Decided(ctx, w)
 		if d == nil || err != nil {
@@ -183,12 +187,12 @@ func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]approval.
 }
 
 // findUpcoming is find among the grants of soon.
-func (m *Memory) findUpcoming(typed string) (*approval.Grant, error) {
+func (m *Memory) findUpcoming(typed string) (*grant.Grant, error) {
 	all, err := m.upcoming(context.Background(), nil)
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(g approval.Grant) bool { return !strings.HasPrefix(g.ID, typed) })
+	all = slices.DeleteFunc(all, func(g grant.Grant) bool { return !strings.HasPrefix(g.ID, typed) })
 	switch len(all) {
 	case 0:
 		return nil, nil
@@ -196,4 +200,50 @@ func (m *Memory) findUpcoming(typed string) (*approval.Grant, error) {
 		return &all[0], nil
 	}
 	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d approvals", typed, len(all))
+}
+
+// Authorizer says who may decide by the current configuration.
+func (h *Home) Authorizer() *gate.Authorizer {
+	return &gate.Authorizer{People: func() gate.People {
+		if cfg := h.Current(); cfg != nil {
+			return SettingsOf(cfg)
+		}
+		return nil
+	}}
+}
+
+// Decider returns a decider for this home. It does not clear slots.
+func (h *Home) Decider(k *Keys) *gate.Decider {
+	return &gate.Decider{
+		Store: h.Store, Seal: k.Seal, Words: chat.Words{}, May: h.Authorizer().May,
+		RunBefore: func() time.Duration { return h.Current().RunBefore },
+	}
+}
+
+// Sleep waits, or returns the error of an ended context.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// ClearSlot removes an invalid decision from the slot. The caller holds the lock.
+func (h *Home) ClearSlot(ctx context.Context, d *gate.Decider, k approval.Key) error {
+	return d.ClearInvalid(ctx, k, func() error {
+		return h.Store.Refuse(ctx, k.Workspace, k.ID+".decision", "decision does not match the pending request")
+	})
+}
+
+// Earlier finds the request that another one resubmits.
+func Earlier(v *read.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
+	return func(p *approval.Pending) *chat.EarlierRequest {
+		st := v.Resubmitted(context.Background(), p)
+		if st == nil {
+			return nil
+		}
+		return &chat.EarlierRequest{Request: st.Pending, Decision: st.Decision}
+	}
 }

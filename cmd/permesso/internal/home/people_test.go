@@ -14,6 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -162,7 +166,7 @@ func confirmations(p *approval.Pending, s chat.Style) string {
 // approvingDecider accepts every decision.
 type approvingDecider struct{}
 
-func (approvingDecider) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (approvingDecider) Decide(_ context.Context, a decide.Input) (*approval.Decision, error) {
 	return &approval.Decision{Verdict: a.Verdict, DecidedAt: time.Now(), RunBefore: time.Now()}, nil
 }
 
@@ -212,16 +216,16 @@ func TestEveryReasonIsTranslated(t *testing.T) {
 		Secrets: []string{"w"},
 	}))
 	now := time.Now()
-	e.Learn(approval.Entry{Seq: 1, Event: approval.EventAutoApproved, Workspace: "w", RequestID: "1", Capability: "channel:out", Taints: []string{approval.TaintCorruption}, Time: now})
-	e.Learn(approval.Entry{Seq: 2, Event: approval.EventAutoApproved, Workspace: "w", RequestID: "2", Time: now})
+	e.Learn(event.Entry{Seq: 1, Event: event.AutoApproved, Workspace: "w", RequestID: "1", Capability: "channel:out", Taints: []string{grant.TaintCorruption}, Time: now})
+	e.Learn(event.Entry{Seq: 2, Event: event.AutoApproved, Workspace: "w", RequestID: "2", Time: now})
 	base := approval.Facts{
-		RequestID: "3", Workspace: "w", Autonomy: approval.Supervised, Tool: "x_post", KnownTool: true, Capability: "channel:out",
+		RequestID: "3", Workspace: "w", Autonomy: grant.Supervised, Tool: "x_post", KnownTool: true, Capability: "channel:out",
 		Args: approval.Raw(`{"text":"` + secretKey + `"}`), Cost: 5, Now: now, Target: "t", ActionType: "send_message",
 	}
 	bare, question, readonly := base, base, base
 	bare.Capability, bare.Tool = "", "other"
 	question.Question = true
-	readonly.Autonomy, readonly.Capability = approval.ReadOnly, "fs:read"
+	readonly.Autonomy, readonly.Capability = grant.ReadOnly, "fs:read"
 	for _, f := range []approval.Facts{base, bare, question, readonly} {
 		r := e.Judge(f)
 		require.Equal(t, approval.Ask, r.Outcome, r.Reasons)
@@ -271,8 +275,8 @@ func TestRevoker(t *testing.T) {
 	body, err := p.Encode()
 	require.NoError(t, err)
 	sealed := k.Seal.Seal(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, body)
-	require.NoError(t, h.Store.Create(ctx, approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, approval.Durable))
-	d, err := h.Decider(k).Decide(ctx, approval.DecisionInput{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: Operator(), Via: "terminal"})
+	require.NoError(t, h.Store.Create(ctx, approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, store.Durable))
+	d, err := h.Decider(k).Decide(ctx, decide.Input{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: Operator(), Via: "terminal"})
 	require.NoError(t, err)
 	require.Equal(t, soon, r.Given(p, d).ID)
 	require.NoError(t, m.AddFromDecision(pending(stored, "w"), always))
@@ -292,7 +296,7 @@ func TestRevoker(t *testing.T) {
 	for _, g := range all {
 		done, err := r.Revoke(ctx, g, Operator())
 		if g.ID == closed {
-			require.ErrorIs(t, err, approval.ErrNotAuthorized)
+			require.ErrorIs(t, err, decide.ErrNotAuthorized)
 			require.False(t, done)
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
@@ -116,5 +117,5 @@ func (h *Home) MarkRedeemed(ctx context.Context, k *Keys, key approval.Key, by s
 		return fmt.Errorf("read record of %s: %w", key, fs.ErrNotExist)
 	}
 	mark := fmt.Appendf(nil, `{"redeemed_at":%q,"by":%q}`, time.Now().UTC().Format(time.RFC3339Nano), by)
-	return h.Store.Create(ctx, approval.DocRedeemed, key, mark, approval.Durable)
+	return h.Store.Create(ctx, approval.DocRedeemed, key, mark, store.Durable)
 }

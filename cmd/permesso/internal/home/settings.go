@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/security/policy"
@@ -64,7 +65,7 @@ func (s *Settings) Approver(by approval.Person) string { return s.cfg.Approver(b
 func (s *Settings) IsAgent(uid string) bool { return s.cfg.IsAgent(uid) }
 
 // Provers implements gate.Settings.
-func (s *Settings) Provers() approval.Provers { return s.cfg.Provers }
+func (s *Settings) Provers() facts.Provers { return s.cfg.Provers }
 
 // Live is the current settings: the one pointer that a reload swaps.
 type Live struct{ now atomic.Pointer[Settings] }
@@ -79,7 +80,7 @@ func (l *Live) Workspace(name string) (approval.Workspace, bool) { return l.now.
 func (l *Live) Tool(name string) (approval.Tool, bool) { return l.now.Load().Tool(name) }
 
 // Provers implements gate.Settings.
-func (l *Live) Provers() approval.Provers { return l.now.Load().Provers() }
+func (l *Live) Provers() facts.Provers { return l.now.Load().Provers() }
 
 // Judge implements gate.Policy with the current settings, as Reserve and Recurrence do.
 func (l *Live) Judge(f approval.Facts) approval.Ruling { return l.now.Load().policy.Judge(f) }

@@ -3,16 +3,21 @@ package home
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -104,11 +109,246 @@ func (s *State) Only(workspaces []string) *State {
 		return p.Workspace != ipc.AllWorkspaces && !slices.Contains(workspaces, p.Workspace)
 	})
 	if s.Health != nil {
-		st.Health = &HealthReport{Status: s.Health.Status, UI: s.Health.UI} // issues are shown to the operator only
+		health := *s.Health
+		health.Issues, health.ConfigSHA256 = []healthIssue{}, "" // shown to the operator only
+		st.Health = &health
+		if st.Health.Status == HealthPaused && len(st.Paused) == 0 {
+			st.Health.Status = HealthOK // a workspace that the approver does not see is paused
+		}
 	}
 	st.Pending, st.Claims = map[string]int{}, map[string]int{}
 	for _, ws := range st.Workspaces {
 		st.Pending[ws], st.Claims[ws] = s.Pending[ws], s.Claims[ws]
 	}
 	return &st
+}
+
+// healthIssue is a condition that an operator must handle.
+type healthIssue struct {
+	What  string    `json:"what"`
+	Since time.Time `json:"since"`
+	Hint  string    `json:"hint,omitempty"`
+}
+
+// HealthReport is run/health.json: the daemon's health, for status and for
+// monitoring.
+type HealthReport struct {
+	Status       string        `json:"status"` // ok, degraded, paused
+	Issues       []healthIssue `json:"problems"`
+	PID          int           `json:"pid"`
+	Version      string        `json:"version"`
+	StartedAt    time.Time     `json:"started_at"`
+	UpdatedAt    time.Time     `json:"updated_at"`
+	ConfigSHA256 string        `json:"config_sha256"`
+	UI           string        `json:"ui,omitzero"` // address of the web UI
+}
+
+// Values of healthReport.Status, the worst last.
+const (
+	HealthOK       = "ok"
+	HealthPaused   = "paused"
+	HealthDegraded = "degraded"
+)
+
+// Health maintains run/health.json. The zero value writes no file. It is safe
+// for concurrent use.
+type Health struct {
+	file   string      // "": no file
+	paused func() bool // may be nil
+
+	mu     sync.Mutex
+	report HealthReport
+	issues map[string]healthIssue
+}
+
+// NewHealth returns the health of this daemon.
+func (h *Home) NewHealth(version string) *Health {
+	return &Health{
+		file:   h.Layout.Health(),
+		paused: func() bool { list, err := h.Store.Pauses(); return err != nil || len(list) > 0 },
+		report: HealthReport{PID: os.Getpid(), Version: version, StartedAt: time.Now().UTC(), ConfigSHA256: h.Config.SHA256},
+	}
+}
+
+// Set adds an issue under a name such as "config" or "disk". Setting it again
+// keeps the time since when it exists.
+func (h *Health) Set(name, what, hint string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	since := time.Now().UTC()
+	if old, ok := h.issues[name]; ok {
+		since = old.Since
+	}
+	if h.issues == nil {
+		h.issues = map[string]healthIssue{}
+	}
+	h.issues[name] = healthIssue{what, since, hint}
+	h.write()
+}
+
+// Clear removes an issue, if it is set.
+func (h *Health) Clear(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, ok := h.issues[name]; ok {
+		delete(h.issues, name)
+		h.write()
+	}
+}
+
+// Refresh updates the time of the report: the daemon is alive.
+func (h *Health) Refresh() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.write()
+}
+
+// SetConfig sets the digest of the active configuration.
+func (h *Health) SetConfig(sha256 string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.report.ConfigSHA256 = sha256
+	h.write()
+}
+
+// SetUI sets the address of the web UI.
+func (h *Health) SetUI(at string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.report.UI = at
+	h.write()
+}
+
+// Current returns the report as it was written last.
+func (h *Health) Current() HealthReport {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.report
+}
+
+// write replaces the file without a sync: it describes the current state, and
+// run/ is emptied at every start.
+func (h *Health) write() {
+	r := &h.report
+	r.Status, r.Issues = HealthOK, []healthIssue{}
+	for _, name := range slices.Sorted(maps.Keys(h.issues)) {
+		r.Issues = append(r.Issues, h.issues[name])
+	}
+	switch {
+	case len(r.Issues) > 0:
+		r.Status = HealthDegraded
+	case h.paused != nil && h.paused():
+		r.Status = HealthPaused
+	}
+	r.UpdatedAt = time.Now().UTC()
+	if h.file == "" {
+		return
+	}
+	b, err := json.Marshal(r)
+	if err == nil {
+		b = append(b, '\n')
+		if err = os.WriteFile(h.file+".new", b, 0o600); err == nil {
+			err = os.Rename(h.file+".new", h.file)
+		}
+		if err != nil {
+			err = os.WriteFile(h.file, b, 0o600) // there may be no space for a second file
+		}
+	}
+	if err != nil {
+		// A missing report is better than an old one that says ok.
+		_ = os.Remove(h.file)
+	}
+}
+
+// maxReportAge is the age at which a report means that the daemon hangs.
+const maxReportAge = time.Minute
+
+// HealthAt reads the health of a running daemon. A report that is missing, old
+// or of another process counts as degraded.
+func (h *Home) HealthAt(now time.Time) HealthReport {
+	var r HealthReport
+	b, err := os.ReadFile(h.Layout.Health())
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	unknown := func(what string) HealthReport {
+		r.Status = HealthDegraded
+		r.Issues = append(r.Issues, healthIssue{What: what, Since: r.UpdatedAt, Hint: "check the daemon's log and the free disk space"})
+		return r
+	}
+	switch {
+	case err != nil:
+		r = HealthReport{}
+		return unknown("no health report from the daemon")
+	case errors.Is(syscall.Kill(r.PID, 0), syscall.ESRCH):
+		r = HealthReport{}
+		return unknown("the health report is left over from another process")
+	case now.Sub(r.UpdatedAt) > maxReportAge:
+		return unknown("no health report from the daemon since " + r.UpdatedAt.Local().Format(time.DateTime))
+	}
+	return r
+}
+
+func (r *HealthReport) lines() string {
+	var b strings.Builder
+	for _, p := range r.Issues {
+		b.WriteString("\n⚠ " + p.What)
+		if p.Hint != "" {
+			b.WriteString("\n  hint: " + p.Hint)
+		}
+	}
+	return b.String()
+}
+
+// claimTimeout is how long pause waits for claims in progress.
+const claimTimeout = 10 * time.Second
+
+// AwaitClaims waits until every claim that did not see the pause is written.
+func (h *Home) AwaitClaims(name string) error {
+	deadline := time.Now().Add(claimTimeout)
+	return h.Store.AwaitClaims(name, func() error {
+		if time.Now().After(deadline) {
+			return console.Fail(console.ExitError, "nothing new is started; see permesso status",
+				"paused, but a request from before the pause is still being started")
+		}
+		time.Sleep(time.Millisecond)
+		return nil
+	})
+}
+
+// Pause pauses a workspace, and waits until no request from before is being started.
+// changed is false if it was paused already.
+func (h *Home) Pause(p ipc.Pause) (changed bool, err error) {
+	err = h.Store.Pause(p)
+	if changed = err == nil; !changed && !errors.Is(err, fs.ErrExist) {
+		return false, err
+	}
+	return changed, h.AwaitClaims(p.Workspace)
+}
+
+// PauseLine describes a pause in one line.
+func PauseLine(p ipc.Pause) string {
+	what := p.Workspace
+	if what == ipc.AllWorkspaces {
+		what = "everything"
+	}
+	text := fmt.Sprintf("paused: %s, since %s by %s", what, p.At.Local().Format(time.DateTime), chat.Escape(p.By))
+	if p.Reason != "" {
+		text += ": " + chat.Escape(p.Reason)
+	}
+	return text
+}
+
+// PausedIn returns the pause of a workspace for its cards, nil if it is not paused.
+func (h *Home) PausedIn(ws string) *chat.Pause {
+	p, ok := h.Store.Paused(ws)
+	if !ok {
+		return nil
+	}
+	return CardPause(p)
+}
+
+// CardPause is a pause as cards show it.
+func CardPause(p ipc.Pause) *chat.Pause {
+	return &chat.Pause{By: strings.TrimPrefix(p.By, "operator:"), Since: p.At, Reason: p.Reason}
 }

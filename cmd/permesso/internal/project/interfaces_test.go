@@ -17,7 +17,7 @@ import (
 // optionalInterfaces are type assertions to an interface of ours that are allowed: the
 // file, the interface, the reason.
 var optionalInterfaces = []struct{ file, name, why string }{
-	{"approval/hint.go", "interface", "errors of any package may have a hint"},
+	{"approval/hints/hints.go", "interface", "errors of any package may have a hint"},
 	{"chat/terminal/input.go", "interface", "standard input may be a pipe, which has no deadline"},
 	{"ipc/httpapi/guard.go", "interface", "net/http hands out the address as any"},
 }

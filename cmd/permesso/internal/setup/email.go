@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -75,7 +76,7 @@ func checkEmail(ctx context.Context, a *console.Console, cfg *config.Email) erro
 		}
 		failed++
 		fmt.Fprintf(a.Out, "failed  %s: %v\n", what, err)
-		if hint := approval.Hint(err); hint != "" {
+		if hint := hints.Of(err); hint != "" {
 			fmt.Fprintf(a.Out, "  hint: %s\n", hint)
 		}
 	}
@@ -120,7 +121,7 @@ func SendTestEmail(ctx context.Context, a *console.Console, pos []string, timeou
 	test := &email.TestMail{Inbox: inbox, Store: tests, Addressing: m.Addressing(), Sender: m.Sender(), To: who.IDs["email"]}
 	defer func() { err = errors.Join(err, test.End()) }()
 	if err := test.Send(ctx); err != nil {
-		return console.Wrap(console.ExitError, fmt.Errorf("send test email: %w", err), approval.Hint(err))
+		return console.Wrap(console.ExitError, fmt.Errorf("send test email: %w", err), hints.Of(err))
 	}
 	fmt.Fprintf(a.Out, "sent    a test email to %s; reply to it (timeout %s)\n", who.IDs["email"], timeout)
 	raw, err := test.Await(ctx, box)
@@ -128,7 +129,7 @@ func SendTestEmail(ctx context.Context, a *console.Console, pos []string, timeou
 		return console.Fail(console.ExitTimeout, "check the spam folder; with sub_addressing = true your server must deliver name+anything@domain", "timeout: no reply within %s", timeout)
 	}
 	if err != nil {
-		return console.Wrap(console.ExitError, err, approval.Hint(err))
+		return console.Wrap(console.ExitError, err, hints.Of(err))
 	}
 	return reportTest(a, email.Examine(context.WithoutCancel(ctx), raw, m.Lookup()), who)
 }

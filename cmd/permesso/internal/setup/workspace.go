@@ -2,6 +2,7 @@ package setup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -50,8 +52,8 @@ func AddWorkspace(a *console.Console, w config.NewWorkspace) error {
 // withoutPosition drops the error's position in the file: the value came from the
 // command line, and the file is unchanged.
 func withoutPosition(err error) error {
-	var bad *config.Error
-	if !errors.As(err, &bad) || len(bad.Errors) == 0 {
+	bad, ok := errors.AsType[*config.Error](err)
+	if !ok || len(bad.Errors) == 0 {
 		return err
 	}
 	p := bad.Errors[0]
@@ -149,10 +151,7 @@ func DescribeWorkspace(h *home.Home, name string) (Workspace, error) {
 
 // String describes the workspace in three lines.
 func (l Workspace) String() string {
-	who := strings.Join(l.Approvers, ", ")
-	if who == "" {
-		who = "the local operator"
-	}
+	who := cmp.Or(strings.Join(l.Approvers, ", "), "the local operator")
 	return fmt.Sprintf("%s · %s · approvers: %s · %d pending\n  %s\n  %s", l.Name, l.Autonomy, who, l.Waiting, l.Requests, l.Responses)
 }
 
@@ -219,6 +218,46 @@ func checkIdle(h *home.Home, ws string) error {
 		if len(ids) > 0 {
 			return console.Fail(console.ExitError, "permesso pending --workspace "+ws+" lists pending requests; decide them, or let them expire", "%d requests of '%s' %s", len(ids), ws, what.says)
 		}
+	}
+	return nil
+}
+
+// createFile creates a file that only its owner can read, durably. If it exists, the
+// error wraps fs.ErrExist.
+func createFile(name, text string, owner account) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := fill(f, text, 0o600, owner); err != nil {
+		return err
+	}
+	if err := ipc.OS().SyncDir(filepath.Dir(name)); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
+}
+
+// writeBeside writes a file beside name, which it may replace by a rename: no process
+// reads half of it, and a symbolic link is not followed.
+func writeBeside(name, text string, mode fs.FileMode, owner account) (temp string, err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), ".permesso-*")
+	if err != nil {
+		return "", err
+	}
+	return f.Name(), fill(f, text, mode, owner)
+}
+
+// fill writes a new file durably. If that fails, it removes the file.
+func fill(f *os.File, text string, mode fs.FileMode, owner account) (err error) {
+	if owner != ourselves() {
+		err = f.Chown(owner.uid, owner.gid)
+	}
+	if err == nil {
+		_, err = f.WriteString(text)
+	}
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
 }

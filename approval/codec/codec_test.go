@@ -1,0 +1,70 @@
+package codec
+
+import (
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// Encode's own path for strings must give the library's output.
+func TestStringEncodingMatchesLibrary(t *testing.T) {
+	type doc struct {
+		Text string `json:"text"`
+	}
+	for _, text := range []string{"", "a", "\"\\/\b\f\n\r\t", "\x00\x1f\x7f\u0080\u2028\u2029<>&", "\ufffd\U0010ffff", "\xff", "a\xc3", "\xed\xa0\x80"} {
+		requireSameEncoding(t, text, doc{text})
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) + rapid.String().Draw(t, "text")
+		requireSameEncoding(t, text, doc{text})
+	})
+}
+
+func requireSameEncoding(t require.TestingT, text string, v any) {
+	got, err := Encode(v)
+	want, otherErr := json.Marshal(v)
+	require.Equal(t, otherErr != nil, err != nil, "%q: %v, %v", text, err, otherErr)
+	if err == nil {
+		require.Equal(t, string(want), string(got), "%q", text)
+	}
+}
+
+func TestFields(t *testing.T) {
+	fields, err := Fields(jsontext.Value(" { \"b\" : 1e400 , \"\\u0061\":\"x\\ny\", \"c\":{ \"d\" : [ ] },\"\":null } "))
+	require.NoError(t, err)
+	require.Equal(t, []Field{
+		{Name: "b", Value: jsontext.Value("1e400")},
+		{Name: "a", Value: jsontext.Value(`"x\ny"`)},
+		{Name: "c", Value: jsontext.Value(`{ "d" : [ ] }`)},
+		{Name: "", Value: jsontext.Value("null")},
+	}, fields, "in the order written, values verbatim, names unescaped")
+
+	text, ok := fields[1].Text()
+	require.True(t, ok)
+	require.Equal(t, "x\ny", text)
+	for _, i := range []int{0, 2, 3} {
+		_, ok := fields[i].Text()
+		require.False(t, ok, "%s is not text", fields[i].Value)
+	}
+	_, ok = Field{Value: jsontext.Value(`"half`)}.Text()
+	require.False(t, ok, "an unfinished string is not text")
+
+	none, err := Fields(jsontext.Value("{}"))
+	require.NoError(t, err)
+	require.Empty(t, none)
+	for _, bad := range []string{"", "null", "[]", `"x"`, "1", "{", `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,"a":2}`, `{"a" 1}`, "{1:2}", "{\"a\":\"\xff\"}"} {
+		_, err := Fields(jsontext.Value(bad))
+		require.Error(t, err, bad)
+	}
+}
+
+func TestFieldsAreCopies(t *testing.T) {
+	object := []byte(`{"a":"ann"}`)
+	fields, err := Fields(object)
+	require.NoError(t, err)
+	copy(object, `{"a":"eve"}`)
+	require.Equal(t, `"ann"`, string(fields[0].Value), "fields are copies")
+}

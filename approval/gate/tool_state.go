@@ -1,0 +1,34 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/move"
+)
+
+// currentTool reads the tool once, so that the tool that is compared is the tool that
+// runs, even if the configuration changes in between.
+func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, move.ToolState) {
+	if p.ToolName == "" {
+		return approval.Tool{}, move.ToolSame
+	}
+	tool, ok := g.Settings.Tool(p.ToolName)
+	switch {
+	case !ok:
+		return tool, move.ToolGone
+	case tool.SHA256() != p.ToolSHA256:
+		return tool, move.ToolChanged
+	}
+	return tool, move.ToolSame
+}
+
+// endTool ends an approved request whose tool is gone, or not the one that was
+// approved.
+func (g *Gate) endTool(ctx context.Context, s *state, m move.Move) error {
+	if m == move.EndToolGone {
+		return g.endDecided(ctx, s, approval.StatusFailed, fmt.Sprintf("Approved but tool '%s' is no longer available", s.pending.ToolName))
+	}
+	return g.endDecided(ctx, s, approval.StatusFailed, "the tool changed, ask again")
+}

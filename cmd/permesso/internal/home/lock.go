@@ -1,0 +1,50 @@
+package home
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// AnswerTimeout is how long a command or a daemon waits for a running daemon.
+const AnswerTimeout = 2 * time.Second
+
+const (
+	lockTimeout  = 5 * time.Second // for a command, or a daemon that has no health report yet
+	lockInterval = 20 * time.Millisecond
+)
+
+// WaitForLock calls take until its error is not ipc.ErrLocked, and returns that error.
+// Other commands take the lock for a moment, and a daemon may be starting or stopping: the
+// wait ends with ipc.ErrLocked after AnswerTimeout if a daemon has the lock, after 5
+// seconds if another process has it.
+func (h *Home) WaitForLock(ctx context.Context, take func() error) error {
+	for began := time.Now(); ; {
+		err := take()
+		if !errors.Is(err, ipc.ErrLocked) {
+			return err
+		}
+		waited := time.Since(began)
+		if waited > lockTimeout || waited > AnswerTimeout && h.HealthAt(time.Now()).PID != 0 {
+			return err
+		}
+		if err := Sleep(ctx, lockInterval); err != nil {
+			return err
+		}
+	}
+}
+
+// Lock takes the home's lock, as WaitForLock does.
+func (h *Home) Lock(ctx context.Context) (release func() error, err error) {
+	err = h.WaitForLock(ctx, func() (err error) {
+		release, err = h.Store.Lease(ctx)
+		return err
+	})
+	if errors.Is(err, ipc.ErrLocked) {
+		err = fmt.Errorf("another daemon serves this home: %w", err)
+	}
+	return release, err
+}

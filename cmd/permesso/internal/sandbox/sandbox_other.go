@@ -1,8 +1,0 @@
-//go:build !linux
-
-package sandbox
-
-import "os/exec"
-
-// EndWithParent works on Linux only: elsewhere the child outlives a killed parent.
-func EndWithParent(*exec.Cmd) {}

@@ -1,0 +1,80 @@
+package policy
+
+import (
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
+)
+
+// reservation is what a claim in progress will consume when its entry is in the
+// log.
+type reservation struct {
+	capability, session, grant string
+	cost                       int64
+	taints                     []string
+}
+
+// Reserve reserves what running a request consumes, right before its claim. It
+// judges again under one lock, so a limit, revocation or taint since the ruling
+// counts, even with concurrent claims. For a human approval only hard limits count.
+// On refusal the ruling says why. Otherwise Learn ends the reservation, or undo if
+// nothing was claimed.
+func (e *Engine) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+	return (&View{e: e}).Reserve(f, given, human)
+}
+
+// Reserve is Engine.Reserve with this configuration.
+func (w *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+	e := w.e
+	f.Autonomy = grant.LowerLevel(f.Autonomy, grant.Full)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.init()
+	r, rs := given, w.rules()
+	if human {
+		v := &evaluation{f: &f, rs: rs, base: approval.Allow}
+		if e.judgeLimits(v); v.deny != "" {
+			now := v.ruling()
+			return nil, &now
+		}
+	} else if r = e.judge(rs, f, given.Secrets); r.Outcome != approval.Allow {
+		return nil, &r
+	}
+	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
+	b := &reservation{capability: f.Capability, session: f.SessionID, cost: f.Cost, taints: r.Taints, grant: r.Grant}
+	if human {
+		b.grant = ""
+	}
+	e.reservations[k] = b
+	e.reserve(b, 1)
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.reservations[k] == b {
+			delete(e.reservations, k)
+			e.reserve(b, -1)
+		}
+	}, nil
+}
+
+func (e *Engine) reserve(b *reservation, n int) {
+	if h := e.grants.byID[b.grant]; h != nil {
+		h.reserved += n
+	}
+}
+
+// reserved sums the reservations of other requests.
+func (e *Engine) reserved(f *approval.Facts) (n int, session, day int64) {
+	for k, b := range e.reservations {
+		if k.Workspace != f.Workspace || k.ID == f.RequestID {
+			continue
+		}
+		if b.capability == f.Capability {
+			n++
+		}
+		if b.session == f.SessionID {
+			session += b.cost
+		}
+		day += b.cost
+	}
+	return n, session, day
+}
