@@ -86,7 +86,12 @@ func TestEventsAreHints(t *testing.T) {
 		return hookedStore{Store: s, method: "Remove", doc: approval.DocPending, after: func(approval.Key) { h.changed() }} // the end of a cleanup
 	}})
 	h.run(0)
-	for seed := range 1000 {
+	first, step := 0, 1
+	if os.Getenv("PERMESSO_SOAK") == "" {
+		step = 5
+		first = rand.IntN(step) // each run takes other schedules; a failure names its seed
+	}
+	for seed := first; seed < 1000; seed += step {
 		h.schedule(seed)
 	}
 }

@@ -309,10 +309,10 @@ func judgeReply(raw []byte, code string) (text string, outcome string) {
 	return text, "wrong"
 }
 
-// TestReplies measures the recognition rate over the corpus, with our own card quoted in
+// TestRepliesOfTheCorpus measures the recognition rate over the corpus, with our own card quoted in
 // each client's style: no decision without a code, and with a code at least 98 % right
 // and none wrong.
-func TestReplies(t *testing.T) {
+func TestRepliesOfTheCorpus(t *testing.T) {
 	cards := replyCards(t)
 	files := replyCorpus(t, "replies")
 	var with, above, below tally

@@ -234,16 +234,17 @@ func TestSlowChatBlocksNoOtherChat(t *testing.T) {
 // A slow decision: the tap is answered first, the outcome is sent later.
 func TestSlowDecision(t *testing.T) {
 	t.Parallel()
-	h := newRig(t)
+	h, release := newRig(t), make(chan struct{})
 	h.start(func(c *channel) {
 		ic := *c.Interceptor
-		ic.Decider = slowDecider{h}
+		ic.Decider = slowDecider{h, release}
 		c.Interceptor = &ic
 	})
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
 	a := h.tap(ann, m, "✅ Once")
 	require.Contains(t, a.Text, "One moment")
+	close(release)
 	h.waitForMessage(ann, "the confirmation", func(x botapi.Message) bool { return strings.HasPrefix(x.Text, "Approved: ") })
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
 }

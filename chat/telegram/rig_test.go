@@ -479,10 +479,17 @@ func (a *fakeGrants) Revoke(_ context.Context, g grant.Grant, by approval.Person
 	return false, nil
 }
 
-// slowDecider is a Decider on a slow disk.
-type slowDecider struct{ h *rig }
+// slowDecider is a Decider on a disk that is stuck until release is closed.
+type slowDecider struct {
+	h       *rig
+	release chan struct{}
+}
 
 func (s slowDecider) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
-	time.Sleep(2200 * time.Millisecond)
+	select {
+	case <-s.release:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	return s.h.decider().Decide(ctx, a)
 }

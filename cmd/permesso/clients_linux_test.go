@@ -79,6 +79,7 @@ type clientRig struct {
 // The four clients run the same scenarios, through a faulty proxy and through the
 // folders, with the same outcomes.
 func TestFourClients(t *testing.T) {
+	t.Parallel()
 	all := scenarios(t)
 	for name, drive := range map[string]driver{"go": driveGo, "shell": driveShell, "python": drivePython, "javascript": driveNode} {
 		t.Run(name, func(t *testing.T) {

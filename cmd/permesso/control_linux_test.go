@@ -18,6 +18,7 @@ import (
 
 // While a daemon runs, its operator's commands need no configuration file.
 func TestSocketNeedsNoConfiguration(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, "default", askAll)
 	d := h.serve()
 	d.awaitLog(`"message":"serving"`)
@@ -74,6 +75,7 @@ func TestSocketNeedsNoConfiguration(t *testing.T) {
 // An approver at the socket may do what the web UI allows: nothing in other workspaces, and
 // nothing that only the operator may.
 func TestSocketApproverRights(t *testing.T) {
+	t.Parallel()
 	v := newMultiUserRig(t)
 	v.configure(strings.Replace(fmt.Sprintf(multiUserConfig, v.socket, v.ann), `language = "it"`, "", 1))
 	v.startServing()
@@ -142,6 +144,7 @@ func TestSocketApproverRights(t *testing.T) {
 
 // A daemon that does not answer is named; nothing is written beside it.
 func TestSocketSilentDaemon(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, "default", askAll)
 	d := h.serve()
 	d.awaitLog(`"message":"serving"`)
@@ -179,6 +182,7 @@ func TestSocketSilentDaemon(t *testing.T) {
 
 // Command and daemon of different versions work together, and the command says so.
 func TestSocketVersions(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, "default", askAll)
 	d := h.serve()
 	d.awaitLog(`"message":"serving"`)
@@ -197,6 +201,7 @@ func TestSocketVersions(t *testing.T) {
 
 // A home may lie so deep that its socket's path does not fit into an address.
 func TestSocketInADeepHome(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, "default", askAll)
 	h.layout.Home = filepath.Join(h.dir, strings.Repeat("deep/", 30), "home")
 	h.agent.Requests, h.agent.Responses = h.layout.Requests("default"), h.layout.Responses("default")

@@ -344,6 +344,7 @@ func TestDoctorFindings(t *testing.T) {
 // In a healthy home the doctor, with the sandbox probe, finds no problem and
 // changes nothing, whether or not the daemon runs.
 func TestDoctorOfAHealthyHome(t *testing.T) {
+	t.Parallel()
 	w := newDoctorRig(t)
 	before := tree(t, w.layout.Home)
 	code, out, errs := w.run("", "doctor", "--json")
@@ -373,6 +374,7 @@ func TestDoctorOfAHealthyHome(t *testing.T) {
 
 // The doctor ignores world-writable files that are arguments but not programs.
 func TestDoctorIgnoresDataFiles(t *testing.T) {
+	t.Parallel()
 	w := newDoctorRig(t)
 	writeFile(t, filepath.Join(w.dir, "data"), "", 0o666)
 	w.configure(t, fmt.Sprintf("[tools.extra]\nhandler = { kind = \"command\", argv = [\"/bin/sh\", \"-c\", \"cat $1\", \"sh\", %[1]q] }\n"+
@@ -382,6 +384,7 @@ func TestDoctorIgnoresDataFiles(t *testing.T) {
 
 // The configuration changed, and the daemon has not reloaded it.
 func TestDoctorReportsAStaleConfiguration(t *testing.T) {
+	t.Parallel()
 	w := newDoctorRig(t)
 	w.serve().awaitLog("serving")
 	await(t, w.layout.Audit(), func() bool { up, err := w.doctor(t).Served(); return err == nil && up })
@@ -395,6 +398,7 @@ func TestDoctorReportsAStaleConfiguration(t *testing.T) {
 
 // A daemon that is alive but stopped: requests stay unread.
 func TestDoctorFindsStuckRequests(t *testing.T) {
+	t.Parallel()
 	w := newDoctorRig(t)
 	d := w.serve()
 	await(t, w.layout.Lock(), func() bool { up, err := w.doctor(t).Served(); return err == nil && up })
@@ -435,6 +439,7 @@ outcome = "allow"
 `
 
 func TestDoctorFindsInterruptedRuns(t *testing.T) {
+	t.Parallel()
 	w := &doctorRig{newRig(t, "work", slowConfig)}
 	w.plain = true // the test kills it
 	d := w.serve()
@@ -456,6 +461,7 @@ func TestDoctorFindsInterruptedRuns(t *testing.T) {
 }
 
 func TestDoctorFindsUnsentCards(t *testing.T) {
+	t.Parallel()
 	w := newDoctorRig(t)
 	id := strings.TrimSuffix(filepath.Base(w.onlyFile(t, w.layout.Pendings("work"))), ".json")
 	require.NoError(t, w.layout.PrepareSent(ipc.OS(), "telegram", "work"))
@@ -478,6 +484,7 @@ func TestDoctorFindsUnsentCards(t *testing.T) {
 }
 
 func TestDoctorReadsTheHealthReport(t *testing.T) {
+	t.Parallel()
 	w := newDoctorRig(t)
 	w.serve().awaitLog("serving")
 	health := w.layout.Health()

@@ -294,6 +294,7 @@ outcome = "ask"
 // If the home is moved or replaced, two daemons could hold its lock, or one
 // daemon could write into a foreign folder. So the daemon stops.
 func TestDaemonStopsWhenItsHomeIsReplaced(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		why string
 		act func(t *testing.T, h *rig)
@@ -353,6 +354,7 @@ func TestHandlersAreKilledWhenTheHomeIsMoved(t *testing.T) {
 }
 
 func TestHangupChangesNothing(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, "default", askAll)
 	d := h.serve()
 	d.awaitLog(`"serving"`)
@@ -438,6 +440,7 @@ func (h *rig) submitPlanted() (ids []string) {
 }
 
 func TestLogHoldsNoArgumentAndNoForgedLine(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, "default", "")
 	breaks := h.script("breaks", "cat; cat >&2 <<'EOF'\n"+planted+forged+"EOF\nexit 1")
 	require.NoError(t, os.WriteFile(h.config, []byte(`log_level = "debug"`+askAll+fmt.Sprintf(`
@@ -497,6 +500,7 @@ outcome = "deny"
 // A decision made while the daemon is down is stored, and the next daemon applies
 // it.
 func TestDecisionsMadeWhileTheDaemonIsDown(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, "default", askAll)
 	d := h.serve()
 	yes, no, open := h.ask(`{"tool_name":"say"}`), h.ask(`{"tool_name":"say"}`), h.ask(`{"tool_name":"say"}`)

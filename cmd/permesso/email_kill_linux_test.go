@@ -23,8 +23,8 @@ import (
 const batchSize = 5
 
 func replyRounds() int {
-	if raceDetector() && os.Getenv("PERMESSO_SOAK") == "" {
-		return 10
+	if os.Getenv("PERMESSO_SOAK") == "" {
+		return 15
 	}
 	return 50
 }

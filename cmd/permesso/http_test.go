@@ -87,6 +87,7 @@ func TestHTTPToolEndToEnd(t *testing.T) {
 // request is interrupted and not sent again. An idempotent request is sent once
 // more with the same key.
 func TestKilledHTTPRequestIsInterrupted(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		why, extra string
 		sent       int32

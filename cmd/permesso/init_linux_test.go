@@ -197,6 +197,7 @@ func TestInitStopped(t *testing.T) {
 
 // While a daemon runs, init offers no trial.
 func TestInitWhileADaemonRuns(t *testing.T) {
+	t.Parallel()
 	i := startInit(t, "--yes")
 	i.awaitOutput("permesso request hello")
 	i.awaitExit(0)

@@ -267,7 +267,7 @@ func (k *killRig) awaitNoHandlers() {
 }
 
 func killRounds() int {
-	if raceDetector() && os.Getenv("PERMESSO_SOAK") == "" {
+	if os.Getenv("PERMESSO_SOAK") == "" {
 		return 60
 	}
 	return 200

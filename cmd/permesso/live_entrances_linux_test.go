@@ -231,7 +231,7 @@ func earlier(ws string, shown func(l *live, id string), approve func(l *live, ws
 	}
 }
 
-// annInGroup approves in a group. The card is there even if ann may not decide.
+// annInGroup approves in a group. The card is there, even if ann may not decide.
 func annInGroup(ws string, chat int64) func(*live) string {
 	return func(l *live) string {
 		id, _ := l.ruled(ws, sayRequest)

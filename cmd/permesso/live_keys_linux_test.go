@@ -79,6 +79,7 @@ type live struct {
 // TestLiveKeys edits every live key of the configuration while a daemon serves, and sees
 // the edit at every entrance where the key counts.
 func TestLiveKeys(t *testing.T) {
+	t.Parallel()
 	groups := liveGroups()
 	for _, g := range groups {
 		g.requireEdits(t)

@@ -34,6 +34,7 @@ func printMounts(t *testing.T, home string, args ...string) string {
 }
 
 func TestMounts(t *testing.T) {
+	t.Parallel()
 	for _, path := range []struct{ name, home string }{{"plain", "/var/lib/permesso"}, {"hard", hardPath}} {
 		for _, form := range []string{"text", "bwrap", "docker", "podman", "compose", "json"} {
 			t.Run(path.name+"/"+form, func(t *testing.T) {

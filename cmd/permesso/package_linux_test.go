@@ -62,6 +62,7 @@ func TestReleasedBinaryIsStatic(t *testing.T) {
 }
 
 func TestDebianVersions(t *testing.T) {
+	t.Parallel()
 	const noon = "1795262400"                       // of 2026-11-21
 	order := []struct{ described, version string }{ // oldest first
 		{"", "0~20261121.unknown"},

@@ -60,6 +60,7 @@ func (h *rig) status() *home.State {
 
 // A reload adds the first tool of a daemon: the supervisor starts.
 func TestReloadApplies(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, "default", "# nothing yet\n")
 	d := h.serve()
 	d.awaitLog(`"serving"`)
@@ -160,6 +161,7 @@ func TestReloadThroughLinks(t *testing.T) {
 
 // A reload adds and removes workspaces.
 func TestReloadOfWorkspaces(t *testing.T) {
+	t.Parallel()
 	tool := fmt.Sprintf(allowConfig, "x")
 	h := newRig(t, "first", "[workspaces.first]\n"+tool)
 	d := h.serve()
@@ -179,6 +181,7 @@ func TestReloadOfWorkspaces(t *testing.T) {
 // A tool that changes between the card and the decision does not run: the approver
 // was shown the old one.
 func TestReloadChangesATool(t *testing.T) {
+	t.Parallel()
 	asking := strings.ReplaceAll(allowConfig, "allow", "ask")
 	h := newRig(t, "default", fmt.Sprintf(asking, "shown"))
 	d := h.serve()
@@ -197,6 +200,7 @@ func TestReloadChangesATool(t *testing.T) {
 // A decider uses the current configuration: a person who is no longer an approver
 // cannot decide.
 func TestReloadAppliesToDeciders(t *testing.T) {
+	t.Parallel()
 	with := "[approvers.ann]\ntelegram = 7\n[workspaces.default]\napprovers = [\"ann\"]\n"
 	h := newRig(t, "default", with+fmt.Sprintf(strings.ReplaceAll(allowConfig, "allow", "ask"), "x"))
 	d := h.serve()

@@ -109,6 +109,7 @@ func (c *restClient) do(method, path, body string, headers ...string) (status in
 
 // TestRestEndToEnd submits and decides through the HTTP API of the real program.
 func TestRestEndToEnd(t *testing.T) {
+	t.Parallel()
 	h := newRestRig(t)
 	d := h.serve()
 	base := d.apiURL()
@@ -258,6 +259,7 @@ func TestRestAfterAKill(t *testing.T) {
 
 // TestRestSocket uses the Unix socket, also after a kill.
 func TestRestSocket(t *testing.T) {
+	t.Parallel()
 	h := newRestRig(t)
 	d := h.serve()
 	d.apiURL()
@@ -285,6 +287,7 @@ func TestRestSocket(t *testing.T) {
 // names the address, the daemon exits with an error. With the default address it
 // runs without the HTTP API.
 func TestRestAddressInUse(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()

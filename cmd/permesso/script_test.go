@@ -38,6 +38,7 @@ import (
 //	expired FILE          writes an expired receipt of this home
 //	settled ID AGE        writes the files of a request that settled AGE ago: 100d, 3h
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	bin := scriptBin(t)
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("..", "..", "testdata", "script"),

@@ -97,6 +97,7 @@ func TestSocketSameAsFiles(t *testing.T) {
 
 // An edit of run_before counts from the next approval over the socket.
 func TestSocketObeysLiveRunBefore(t *testing.T) {
+	t.Parallel()
 	v := newMultiUserRig(t)
 	text := fmt.Sprintf(multiUserConfig, v.socket, v.ann)
 	v.configure(`run_before = "10m"` + text)
@@ -115,6 +116,7 @@ func TestSocketObeysLiveRunBefore(t *testing.T) {
 }
 
 func TestSocketUsesTheApproversLanguage(t *testing.T) {
+	t.Parallel()
 	v := newMultiUserRig(t)
 	v.startServing()
 	code, out, errs := v.runAs(v.ann, "show", v.submitAndAwait("annes"))
@@ -123,6 +125,7 @@ func TestSocketUsesTheApproversLanguage(t *testing.T) {
 }
 
 func TestSocketUsers(t *testing.T) {
+	t.Parallel()
 	v := newMultiUserRig(t)
 	d := v.startServing()
 	annes, bobs, operators := v.submitAndAwait("annes"), v.submitAndAwait("bobs"), v.submitAndAwait("operators")
@@ -170,6 +173,7 @@ func TestSocketUsers(t *testing.T) {
 // The UID that runs the test is refused for each reason in the
 // configuration.
 func TestSocketRefusedByConfiguration(t *testing.T) {
+	t.Parallel()
 	me := os.Getuid()
 	for _, row := range []struct{ why, people string }{
 		{"no approver defined", "[workspaces.w]\n"},
@@ -191,6 +195,7 @@ func TestSocketRefusedByConfiguration(t *testing.T) {
 
 // Six commands decide at once, half through the socket and half through the files.
 func TestSocketFirstAnswerWins(t *testing.T) {
+	t.Parallel()
 	v := newMultiUserRig(t)
 	v.startServing()
 	for range 5 {
@@ -240,6 +245,7 @@ func onlyKey(m map[string]int) string {
 
 // A malformed or incomplete request gets an error, and later requests work.
 func TestSocketMalformedRequests(t *testing.T) {
+	t.Parallel()
 	v := newMultiUserRig(t)
 	v.startServing()
 	id := v.submitAndAwait("annes")
@@ -276,6 +282,7 @@ func TestSocketMalformedRequests(t *testing.T) {
 
 // A user who opens as many connections as possible does not block other users.
 func TestSocketConnectionLimit(t *testing.T) {
+	t.Parallel()
 	v := newMultiUserRig(t)
 	v.startServing()
 	if !v.root {
@@ -310,6 +317,7 @@ func TestSocketConnectionLimit(t *testing.T) {
 }
 
 func TestSocketRestart(t *testing.T) {
+	t.Parallel()
 	v := newMultiUserRig(t)
 	first := v.startServing()
 	id := v.submitAndAwait("annes")
@@ -344,6 +352,7 @@ func TestSocketRestart(t *testing.T) {
 }
 
 func TestSocketFileInTheWay(t *testing.T) {
+	t.Parallel()
 	v := newMultiUserRig(t)
 	require.NoError(t, os.WriteFile(v.socket, []byte("mine"), 0o644))
 	d := v.start()
@@ -374,6 +383,7 @@ func TestSocketGateCannotApprove(t *testing.T) {
 }
 
 func TestSocketIsUsedWithoutFileAccess(t *testing.T) {
+	t.Parallel()
 	v := newMultiUserRig(t)
 	v.startServing()
 	id := v.submitAndAwait("annes")
@@ -401,6 +411,7 @@ func TestSocketIsUsedWithoutFileAccess(t *testing.T) {
 // An agent in a sandbox of its user has the user's UID. If it can reach the socket,
 // the daemon must not accept it as that user.
 func TestSocketFromWithinASandbox(t *testing.T) {
+	t.Parallel()
 	v := newMultiUserRig(t)
 	v.configure(strings.Replace(fmt.Sprintf(multiUserConfig, v.socket, v.ann), `language = "it"`, "", 1))
 	d := v.startServing()
@@ -432,6 +443,7 @@ func TestSocketFromWithinASandbox(t *testing.T) {
 
 // The daemon must be able to read what root writes in its home.
 func TestRootActsAsTheOwnerOfTheHome(t *testing.T) {
+	t.Parallel()
 	v := newMultiUserRig(t)
 	d := v.startServing()
 	if !v.root {

@@ -130,6 +130,7 @@ func TestTelegramFromEndToEnd(t *testing.T) {
 
 // An unknown user is in the audit log; a chat that is not writable is in the status.
 func TestTelegramReportsProblems(t *testing.T) {
+	t.Parallel()
 	b := newBotRig(t, annDecides)
 	b.api.AddUser(botapi.User{ID: 6666, FirstName: "Eve"})
 	d := b.serve()

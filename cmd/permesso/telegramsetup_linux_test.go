@@ -324,6 +324,7 @@ func TestTelegramSetupStopped(t *testing.T) {
 }
 
 func TestTelegramSetupRefuses(t *testing.T) {
+	t.Parallel()
 	starts := func(r *setupRun) { r.api.Say(tgAnn, tgAnn, "/start "+r.number()) }
 	inFamily := func(r *setupRun) { r.api.Say(tgAnn, tgFamily, "/start@permesso_bot "+r.number()) }
 	served := func(r *setupRun) {
@@ -512,6 +513,7 @@ func readFiles(t *testing.T, dir string) map[string]string {
 
 // A running daemon without a bot applies what setup writes.
 func TestTelegramSetupWhileADaemonRuns(t *testing.T) {
+	t.Parallel()
 	p := newRig(t, "default", setupConfig)
 	d := p.serve()
 	d.awaitLog(`"serving"`)

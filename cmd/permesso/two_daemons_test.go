@@ -59,6 +59,7 @@ func TestStoresRaceForOneHome(t *testing.T) {
 // TestTwoDaemonsRace starts two daemons for one home at a time. One serves; the
 // other exits, or takes over if the first is killed. Each request runs once.
 func TestTwoDaemonsRace(t *testing.T) {
+	t.Parallel()
 	const races, lanes = 50, 5
 	for lane := range lanes {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) {

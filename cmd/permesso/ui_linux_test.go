@@ -123,6 +123,7 @@ func (h *rig) submitHello() string {
 
 // A login link is opened, a request is approved and run, and the agent gets the response.
 func TestUI(t *testing.T) {
+	t.Parallel()
 	h, d := newUIRig(t, uiConfig)
 	code, out, errs := h.run("", "ui", "--print")
 	require.Zero(t, code, errs)
@@ -203,6 +204,7 @@ func (h *rig) awaitResponse(id string) *approval.Response {
 
 // An "always" approval is revoked with one tap; the next request is asked again.
 func TestUIUndo(t *testing.T) {
+	t.Parallel()
 	h, _ := newUIRig(t, uiConfig)
 	_, link, _ := h.run("", "ui", "--print")
 	b := openLink(t, link)
@@ -222,6 +224,7 @@ func TestUIUndo(t *testing.T) {
 }
 
 func TestUIReadOnlyAndOff(t *testing.T) {
+	t.Parallel()
 	h, d := newUIRig(t, "local_decisions = false\n"+uiConfig)
 	_, link, errs := h.run("", "ui", "--print")
 	require.Empty(t, errs)
@@ -250,6 +253,7 @@ func TestUIReadOnlyAndOff(t *testing.T) {
 
 // If the default port is in use, the daemon takes another one. If the configuration names it, the daemon exits.
 func TestUIPortTaken(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, "default", "")
 	var d *daemonProcess
 	for {
@@ -283,6 +287,7 @@ func TestUIPortTaken(t *testing.T) {
 // A login link through the socket is for the approver with the peer's UID, who sees
 // only their workspaces. The operator sees all.
 func TestUIUsers(t *testing.T) {
+	t.Parallel()
 	v := newMultiUserRig(t)
 	v.configure("ui = \"127.0.0.1:0\"\n" + fmt.Sprintf(multiUserConfig, v.socket, v.ann))
 	d := v.startServing()
@@ -329,6 +334,7 @@ func TestUIUsers(t *testing.T) {
 
 // A token must not be in an argument list, so the browser opens a file.
 func TestUIOpensAFile(t *testing.T) {
+	t.Parallel()
 	h, _ := newUIRig(t, uiConfig)
 	bin, run := t.TempDir(), t.TempDir()
 	require.NoError(t, os.Chmod(run, 0o700))
@@ -363,6 +369,7 @@ func TestUIOpensAFile(t *testing.T) {
 // A request that was decided elsewhere leaves an open list at once, not after its
 // run.
 func TestUIShowsDecisionsMadeElsewhere(t *testing.T) {
+	t.Parallel()
 	h, d := newUIRig(t, strings.Replace(uiConfig, `argv = ["/bin/echo", "hello"]`, `argv = ["/bin/sleep", "600"], timeout = "10m"`, 1))
 	_, link, _ := h.run("", "ui", "--print")
 	b := openLink(t, link)
@@ -385,6 +392,7 @@ func TestUIShowsDecisionsMadeElsewhere(t *testing.T) {
 
 // With a scripted approver there are no pages.
 func TestUIOffWithAScript(t *testing.T) {
+	t.Parallel()
 	h := newRig(t, "personal", uiConfig)
 	script := filepath.Join(h.dir, "script.toml")
 	require.NoError(t, os.WriteFile(script, []byte("[[rules]]\ndo = \"deny\""), 0o600))

@@ -208,7 +208,7 @@ func recall(t testing.TB, s *secrets.Scanner, each int) map[string][2]int {
 	return got
 }
 
-func TestRecall(t *testing.T) {
+func TestRecallOfTheRules(t *testing.T) {
 	for form, n := range recall(t, scanner(t), 3) {
 		share := float64(n[0]) / float64(n[1])
 		t.Logf("%-9s %d of %d, %.1f %%", form, n[0], n[1], 100*share)

@@ -202,6 +202,7 @@ func TestIMAPOddServers(t *testing.T) {
 
 // TestIMAPKeepsItsPassword: no password is sent before the connection is encrypted.
 func TestIMAPKeepsItsPassword(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		why, greeting string
 		rules         []step
@@ -263,6 +264,7 @@ func TestIMAPPauses(t *testing.T) {
 
 // TestIMAPTooManyFailures: if every email fails, the list of open ones stays short.
 func TestIMAPTooManyFailures(t *testing.T) {
+	t.Parallel()
 	var uids strings.Builder
 	rules := []step{}
 	for uid := 4; uid < 4+2*maxOpen; uid++ {

@@ -38,6 +38,7 @@ func mailOf(subject string) []byte {
 
 // TestIMAPAgainstDovecot tests a mailbox with a real server.
 func TestIMAPAgainstDovecot(t *testing.T) {
+	t.Parallel()
 	v := mailserver.Start(t)
 
 	t.Run("each email once", func(t *testing.T) {
@@ -170,6 +171,7 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 
 // TestIMAPServerRestarts: killed, restarted, and with new numbers for all emails.
 func TestIMAPServerRestarts(t *testing.T) {
+	t.Parallel()
 	v := mailserver.Start(t)
 	state := &memoryState{}
 	v.Drop(t, mailserver.Gate, mailOf("before the first start"))
@@ -222,6 +224,7 @@ func TestIMAPServerRestarts(t *testing.T) {
 // TestIMAPAnswerBeforeTheFirstConnection: the server is down at the first start. A reply
 // that arrives meanwhile counts, also after a restart.
 func TestIMAPAnswerBeforeTheFirstConnection(t *testing.T) {
+	t.Parallel()
 	v := mailserver.Start(t)
 	v.StopDovecot()
 	v.Drop(t, mailserver.Gate, mailOf("before the first start"))

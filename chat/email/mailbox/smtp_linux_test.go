@@ -41,6 +41,7 @@ func sendError(t *testing.T, err error) *Error {
 
 // TestSMTPAgainstRealServers sends through real servers, with and without success.
 func TestSMTPAgainstRealServers(t *testing.T) {
+	t.Parallel()
 	v := mailserver.Start(t)
 	ann := v.Inbox(t, mailserver.Ann)
 
@@ -182,6 +183,7 @@ func then(steps []step, more ...step) []step { return append(steps[:len(steps):l
 
 // TestSMTPFaults: rare faults of real servers.
 func TestSMTPFaults(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		why                           string
 		steps                         []step

@@ -10,7 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-func TestFaults(t *testing.T) {
+func TestServerFaults(t *testing.T) {
 	tests := []struct {
 		kind botapi.FaultKind
 		want string // of the error, or of the description
