@@ -11,7 +11,7 @@ const warnAfter = 20 * time.Second
 // jobFinished gets the result of every outbox job.
 func (s *session) jobFinished(chatID ID, err error) {
 	switch class := ClassOf(err); {
-	case err == nil:
+	case err == nil, class == Gone: // people delete messages, too
 		s.warnings.clear(chatWarning(chatID))
 		s.warnings.clear("sending")
 	case serviceFailed(err):

@@ -3,6 +3,7 @@ package channeltest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -43,6 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		"a stranger decides nothing":      (*rig).refuseStranger,
 		"a restart asks nothing twice":    (*rig).restart,
 		"a failure loses nothing":         (*rig).retry,
+		"a deleted card is no problem":    (*rig).deletedCard,
 		"a long card":                     (*rig).longCard,
 		"many requests become a digest":   (*rig).digest,
 		"commands and alerts":             (*rig).commands,
@@ -79,8 +81,10 @@ type spy struct {
 	deliver.Adapter
 	rig *rig
 
-	mu     sync.Mutex
-	traits deliver.Traits
+	mu       sync.Mutex
+	traits   deliver.Traits
+	deleted  bool     // edits find no message
+	problems []string // as told to the operator
 }
 
 // Open implements deliver.Adapter.
@@ -108,6 +112,26 @@ func (s *spy) Send(ctx context.Context, to deliver.Address, m deliver.Message) (
 	return s.Adapter.Send(ctx, to, m)
 }
 
+// Edit implements deliver.Adapter.
+func (s *spy) Edit(ctx context.Context, to deliver.Address, id deliver.ID, m deliver.Message) error {
+	s.mu.Lock()
+	deleted := s.deleted
+	s.mu.Unlock()
+	if deleted {
+		return &deliver.Error{Class: deliver.Gone, Err: errors.New("message not found")}
+	}
+	return s.Adapter.Edit(ctx, to, id, m)
+}
+
+// problem implements deliver.Channel.
+func (s *spy) problem(what, _ string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if what != "" {
+		s.problems = append(s.problems, what)
+	}
+}
+
 func (r *rig) start() {
 	r.spy = &spy{Adapter: r.Adapter, rig: r}
 	r.run = &deliver.Channel{
@@ -118,7 +142,7 @@ func (r *rig) start() {
 		},
 		Style:   func(language string) chat.Style { return chat.Style{Language: language} },
 		Changes: r.gate.changes, Every: 20 * time.Millisecond, Retry: 5 * time.Millisecond, MaxCards: 3,
-		Log: func(err error) { r.Log(err) },
+		Log: func(err error) { r.Log(err) }, Problem: r.spy.problem,
 	}
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(context.Background())
@@ -272,6 +296,23 @@ func (r *rig) retry() {
 	k := r.gate.ask(1, "hello")
 	r.card(k)
 	require.Equal(r, 1, r.cards(k))
+}
+
+// deletedCard: people clear their chats. A card that is gone needs no outcome, and the operator nothing to do.
+func (r *rig) deletedCard() {
+	k := r.gate.ask(1, "hello")
+	m := r.card(k)
+	if !r.traits().Edits {
+		return
+	}
+	r.spy.mu.Lock()
+	r.spy.deleted = true
+	r.spy.mu.Unlock()
+	r.Say(r.Approver, "1", m.ID)
+	r.await("the end of the record", func() bool { return r.gate.decision(k) != nil && !r.sent.has(`"state"`) })
+	r.spy.mu.Lock()
+	defer r.spy.mu.Unlock()
+	require.Empty(r, r.spy.problems)
 }
 
 func (r *rig) longCard() {
