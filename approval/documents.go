@@ -126,6 +126,24 @@ func (p *Pending) IsNamed(typed string) bool {
 		strings.HasPrefix(p.RequestID, typed) && (strings.HasPrefix(typed, p.ShortID) || len(typed) >= 16)
 }
 
+// Named returns those of all that a person who types digits may mean: the one whose id or
+// short id this is, else all that IsNamed fits.
+func Named(all []StoredPending, typed string) (fit []StoredPending) {
+	var exact []StoredPending
+	for _, w := range all {
+		switch {
+		case typed == w.Pending.RequestID, typed == w.Pending.ShortID:
+			exact = append(exact, w)
+		case w.Pending.IsNamed(typed):
+			fit = append(fit, w)
+		}
+	}
+	if len(exact) > 0 {
+		return exact
+	}
+	return fit
+}
+
 // ParsePending reads the body of a P whose seal was verified.
 func ParsePending(body []byte, k Key) (*Pending, error) {
 	p := &Pending{}
@@ -299,6 +317,17 @@ type Record struct {
 
 // Encode returns the body to be sealed.
 func (r *Record) Encode() ([]byte, error) { return codec.Encode(r) }
+
+// ShortID is the short id under which an approver was asked, else the beginning of the id.
+func (r *Record) ShortID() string {
+	var p struct {
+		ShortID string `json:"short_id"`
+	}
+	if r.Pending != nil && codec.DecodeOwn(r.Pending, &p) == nil && p.ShortID != "" {
+		return p.ShortID
+	}
+	return ShortID(r.RequestID)
+}
 
 // ParseRecord reads the body of a C whose seal was verified.
 func ParseRecord(body []byte, k Key) (*Record, error) {

@@ -3,7 +3,6 @@ package chat
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -171,7 +170,7 @@ func (t replier) findByID(ctx context.Context, prefix string) (*approval.StoredP
 	if err != nil {
 		return nil, approval.Key{}, &Reply{Text: t.Unconfirmed, Err: err}
 	}
-	fit := slices.DeleteFunc(slices.Clone(all), func(w approval.StoredPending) bool { return !w.Pending.IsNamed(prefix) })
+	fit := approval.Named(all, prefix)
 	if cardFits && len(fit) == 0 {
 		fit = append(fit, *t.Card)
 	}

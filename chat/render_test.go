@@ -504,5 +504,8 @@ func TestOutcome(t *testing.T) {
 	} {
 		require.Equal(t, want, Style{}.Outcome(rec))
 	}
+	asked := record(approval.StatusDenied, nil, nil)
+	asked.Pending = approval.Raw(`{"version":1,"short_id":"d4e5f6a7","mac":"00"}`)
+	require.Equal(t, "d4e5f6a7 · denied", Style{}.Outcome(asked), "as on its card")
 	require.Equal(t, "a7f3b2c1 · scaduto", Style{Language: "it"}.Outcome(record(approval.StatusExpired, nil, nil)))
 }

@@ -250,7 +250,7 @@ func (s Style) OneLine(p *approval.Pending, text string) string { return s.rende
 // Outcome says in one line how a request was settled, and by whom.
 func (s Style) Outcome(rec *approval.Record) string {
 	w := catalog(s.Language)
-	line := Format(w.SettledAs, "id", Escape(approval.ShortID(rec.RequestID)), "status", w.status(string(rec.Status)))
+	line := Format(w.SettledAs, "id", Escape(rec.ShortID()), "status", w.status(string(rec.Status)))
 	resp, err := approval.ParseResponse(rec.Response)
 	if err != nil {
 		return line

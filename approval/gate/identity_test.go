@@ -167,7 +167,21 @@ func TestShortIDs(t *testing.T) {
 	}
 	require.Equal(t, []approval.Key{first}, find("aaaaaaaa"))
 	require.Equal(t, []approval.Key{second}, find("00000002"))
-	require.Greater(t, len(find("aaaa")), 1)
+	require.Equal(t, []approval.Key{first}, find("aaaa"), "no other short id begins so")
+	require.Len(t, find("0000"), 3)
+
+	// An agent chooses its ids: one that begins with a short id on a card is not what that card's reader types.
+	asked(personal, "eeee000011111111", "eeee0000")
+	read := asked(personal, "eeee00007a7a6666", "7a7a6666")
+	hidden := asked(personal, "7a7a666612345678", "12345678")
+	require.Equal(t, []approval.Key{read}, find("7a7a"))
+	require.Equal(t, []approval.Key{read}, find("7a7a6666"))
+	require.Equal(t, []approval.Key{hidden}, find("1234"))
+	require.Equal(t, []approval.Key{hidden}, find(hidden.ID))
+	long := asked(personal, hidden.ID+"99999999", "99999999")
+	require.Equal(t, []approval.Key{hidden}, find(hidden.ID), "a complete id is one request")
+	require.Equal(t, []approval.Key{long}, find(long.ID))
+	require.Empty(t, find("a6666"), "the middle of an id")
 
 	auto := approval.Key{Workspace: personal, ID: "aaaaaaaa00000008"}
 	h.writeRequest(auto, request(auto, "auto", ""))

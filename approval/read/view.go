@@ -129,9 +129,9 @@ func (v *Viewer) OpenPending(k approval.Key, raw approval.Raw) *approval.Pending
 	return p
 }
 
-// Find lists the keys whose id begins with prefix, among the pendings and records of
-// the given workspaces (nil: all).
-func (v *Viewer) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
+// Find lists the keys that a person who types digits may mean, among the pendings and
+// records of the given workspaces (nil: all).
+func (v *Viewer) Find(ctx context.Context, workspaces []string, typed string) ([]approval.Key, error) {
 	if workspaces == nil {
 		var err error
 		if workspaces, err = v.Store.Workspaces(ctx); err != nil {
@@ -147,33 +147,28 @@ func (v *Viewer) Find(ctx context.Context, workspaces []string, prefix string) (
 			}
 			for _, id := range ids {
 				k := approval.Key{Workspace: ws, ID: id}
-				if mayBeNamed(id, prefix) && !slices.Contains(keys, k) {
+				if strings.Contains(id, typed) && !slices.Contains(keys, k) {
 					keys = append(keys, k)
 				}
 			}
 		}
 	}
-	return v.namedExactly(ctx, keys, prefix), nil
+	return v.named(ctx, keys, typed), nil
 }
 
-// mayBeNamed reports whether typed may be the beginning of the id or of the short id of a
-// request.
-func mayBeNamed(id, typed string) bool {
-	short := len(approval.ShortID(id))
-	return strings.HasPrefix(id, typed) || len(typed) >= short && strings.HasSuffix(id, typed)
-}
-
-// namedExactly is the one of several keys whose short id was typed, else all of them.
-func (v *Viewer) namedExactly(ctx context.Context, keys []approval.Key, typed string) []approval.Key {
-	if len(keys) < 2 {
-		return keys
+// named lists the keys that a person who types digits may mean, of those whose id has them.
+func (v *Viewer) named(ctx context.Context, keys []approval.Key, typed string) []approval.Key {
+	var all []approval.StoredPending
+	for _, k := range keys {
+		p := &approval.Pending{RequestID: k.ID, ShortID: approval.ShortID(k.ID), SourceGroup: k.Workspace}
+		if st, err := v.Story(ctx, k); err == nil && st.Pending != nil {
+			p = st.Pending
+		}
+		all = append(all, approval.StoredPending{Pending: p})
 	}
-	exact := slices.DeleteFunc(slices.Clone(keys), func(k approval.Key) bool {
-		st, err := v.Story(ctx, k)
-		return err != nil || st.Pending == nil || st.Pending.ShortID != typed
-	})
-	if len(exact) == 1 {
-		return exact
+	keys = nil
+	for _, w := range approval.Named(all, typed) {
+		keys = append(keys, w.Key())
 	}
 	return keys
 }

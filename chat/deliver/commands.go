@@ -178,9 +178,7 @@ func (w *incomingText) handleShow(ctx context.Context, prefix string) {
 		w.replyText(t.Unsure)
 		return
 	}
-	all = slices.DeleteFunc(all, func(x approval.StoredPending) bool {
-		return !x.Pending.IsNamed(prefix)
-	})
+	all = approval.Named(all, prefix)
 	if len(all) != 1 {
 		w.replyText(chat.Format(t.NotFound, "id", prefix))
 		return

@@ -206,7 +206,7 @@ func (s *session) renderDigest(ctx context.Context, d *digest) (msg Message, ope
 		if isPending(st.Story) {
 			open++
 			if n := s.openNonce(k, d.Chat); n != "" {
-				buttons = append(buttons, Button{approval.ShortID(id), verbOpen + ":" + n})
+				buttons = append(buttons, Button{st.Pending.ShortID, verbOpen + ":" + n})
 			}
 			shown = append(shown, "⏳ "+Truncate(line, maxLineLength))
 			continue

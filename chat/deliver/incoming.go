@@ -162,7 +162,7 @@ func (w *incomingText) handleReply(ctx context.Context, at messageRef) {
 		text = at.verb + " " + text
 	}
 	if !x.FullyShown && isPending(st.Story) && textApproves(text, st.Pending) {
-		w.replyText(chat.Format(catalogFor(w.language).NotShown, "id", approval.ShortID(at.key.ID)))
+		w.replyText(chat.Format(catalogFor(w.language).NotShown, "id", st.Pending.ShortID))
 		return
 	}
 	a := cardReply{
@@ -261,7 +261,7 @@ func (v chatViewer) partlyShown(ctx context.Context, workspaces []string, prefix
 	if err != nil {
 		return k, false
 	}
-	all = slices.DeleteFunc(all, func(w approval.StoredPending) bool { return !w.Pending.IsNamed(prefix) })
+	all = approval.Named(all, prefix)
 	if len(all) != 1 {
 		return k, false
 	}

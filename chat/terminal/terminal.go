@@ -175,9 +175,11 @@ func (v *view) pauses() {
 // settled reports the outcomes of requests that are no longer pending.
 func (v *view) settled(ctx context.Context, waiting map[approval.Key]bool) {
 	var gone []approval.Key
-	for k := range v.shown {
+	shortIDs := map[approval.Key]string{}
+	for k, w := range v.shown {
 		if !waiting[k] {
 			gone = append(gone, k)
+			shortIDs[k] = w.Pending.ShortID
 			delete(v.shown, k)
 		}
 	}
@@ -187,7 +189,7 @@ func (v *view) settled(ctx context.Context, waiting map[approval.Key]bool) {
 		if !v.outcome(ctx, k) {
 			pendingOutcomes = append(pendingOutcomes, k)
 			if fresh := i >= len(v.pendingOutcomes); fresh && !v.decidedHere[k] {
-				v.print(dim, chat.Format(v.messages.OutcomeFollows, "id", approval.ShortID(k.ID)))
+				v.print(dim, chat.Format(v.messages.OutcomeFollows, "id", shortIDs[k]))
 			}
 			continue
 		}

@@ -196,9 +196,17 @@ func (a *app) printHistory(found []*read.Request) {
 		return
 	}
 	t := a.Table("ASKED", "ID", "WORKSPACE", "WHAT", "STATUS", "BY", "TOOK")
+	beginnings := map[string]int{}
 	for _, r := range found {
+		beginnings[approval.ShortID(r.Key.ID)]++
+	}
+	for _, r := range found {
+		id := approval.ShortID(r.Key.ID)
+		if beginnings[id] > 1 {
+			id = r.Key.ID
+		}
 		t.Row(
-			r.Asked().Local().Format(time.DateTime), approval.ShortID(r.Key.ID), r.Key.Workspace,
+			r.Asked().Local().Format(time.DateTime), id, r.Key.Workspace,
 			toolAndTarget(r), string(r.Status), whoDecided(r), durations(r),
 		)
 	}
