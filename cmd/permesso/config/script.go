@@ -123,7 +123,7 @@ func (s *section) scriptRule() ScriptRule {
 	}
 	if m := s.table("match"); m != nil {
 		r.Tool, r.ActionType, r.Workspace, r.Title = m.text("tool"), m.text("action_type"), m.text("workspace"), m.text("title")
-		r.Args = m.textMap("args")
+		r.Args = values[string](m, "args")
 	}
 	return r
 }
