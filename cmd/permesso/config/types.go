@@ -234,7 +234,8 @@ func oneOrMoreTexts() valueType {
 // oneOrMore takes a value of the type one, or a list as of several.
 func oneOrMore(name string, one, several valueType) valueType {
 	return valueType{
-		kinds: slices.Concat(one.kinds, several.kinds), text: name, schema: schema{"anyOf": []any{one.schema, several.schema}},
+		kinds: slices.Concat(one.kinds, several.kinds), text: name,
+		schema: schema{"anyOf": []any{one.schema, several.schema}},
 		read: func(s *section, k Key, n *node) any {
 			switch {
 			case n.kind == array:

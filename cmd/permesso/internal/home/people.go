@@ -103,7 +103,9 @@ func (r Revoker) Given(p *approval.Pending, d *approval.Decision) *grant.Grant {
 func (r Revoker) Remembered(ctx context.Context, workspaces []string) ([]grant.Grant, error) {
 	all, err := r.withUpcoming(ctx, workspaces)
 	now := time.Now()
-	return slices.DeleteFunc(all, func(g grant.Grant) bool { return !slices.Contains(workspaces, g.Workspace) || !g.Live(now) }), err
+	return slices.DeleteFunc(all, func(g grant.Grant) bool {
+		return !slices.Contains(workspaces, g.Workspace) || !g.Live(now)
+	}), err
 }
 
 // Revoke implements the revoker of chat.Interceptor.

@@ -25,7 +25,9 @@ func TestEditFileRefusesAChangedFile(t *testing.T) {
 	}
 	require.NoError(t, editFile(file, func([]byte) ([]byte, error) { return []byte("new"), nil }))
 	holds("new")
-	err := editFile(file, func([]byte) ([]byte, error) { return []byte("ours"), os.WriteFile(file, []byte("theirs"), 0o640) })
+	err := editFile(file, func([]byte) ([]byte, error) {
+		return []byte("ours"), os.WriteFile(file, []byte("theirs"), 0o640)
+	})
 	require.ErrorContains(t, err, "was changed by another process")
 	holds("theirs")
 }
