@@ -145,25 +145,34 @@ func readFile(path string) (data []byte, warnings []Issue, err error) {
 // Parse reads data, the content of the file called name. The error is an *Error
 // with all issues.
 func (rd Reader) Parse(name string, data []byte) (*Config, error) {
+	r := &reader{cfg: emptyConfig(), check: rd.CheckHandler, servedBy: rd.DaemonUID}
+	r.cfg.File, r.cfg.SHA256 = name, approval.Digest(data)
+	if err := r.parse(name, data, r.file); err != nil {
+		return nil, err
+	}
+	sortIssues(r.cfg.Warnings)
+	return r.cfg, nil
+}
+
+// parse gives the tree of a file to a function that reads it. The error is an *Error
+// with the issues of both.
+func (r *reader) parse(name string, data []byte, read func(root *node)) error {
 	if len(data) > maxFile {
-		return nil, &Error{File: name, Errors: []Issue{{
+		return &Error{File: name, Errors: []Issue{{
 			Message: fmt.Sprintf("longer than %d bytes", maxFile),
 			Hint:    "is this the right file?",
 		}}}
 	}
 	root, issue := parseTree(data)
 	if issue != nil {
-		return nil, &Error{File: name, Errors: []Issue{*issue}}
+		return &Error{File: name, Errors: []Issue{*issue}}
 	}
-	r := &reader{cfg: emptyConfig(), check: rd.CheckHandler, servedBy: rd.DaemonUID}
-	r.cfg.File, r.cfg.SHA256 = name, approval.Digest(data)
-	r.file(root)
+	read(root)
 	sortIssues(r.issues)
-	sortIssues(r.cfg.Warnings)
 	if len(r.issues) > 0 {
-		return nil, &Error{File: name, Errors: r.issues}
+		return &Error{File: name, Errors: r.issues}
 	}
-	return r.cfg, nil
+	return nil
 }
 
 // Retention is how long documents are kept after their request has ended.

@@ -146,8 +146,8 @@ func permessoKeys() Key {
 		{Name: "log_format", Default: `"auto"`, Help: "json, console; auto: console on a terminal, json elsewhere", valueType: word("auto", "json", "console")},
 		{Name: "language", Default: `"` + chat.Languages()[0] + `"`, Help: languageHelp, valueType: languages},
 		{Name: "local_decisions", Default: "true", Help: "false: no decisions by terminal, CLI or browser", valueType: flag()},
-		{Name: "listen", Default: `"` + DefaultListen + `"`, Help: `HTTP API for agents with a key: permesso key create; "" turns it off`, Hint: listenHint, valueType: oneOrMore(texts("address and port, or unix: and a path", nil, "")), Restart: true},
-		{Name: "listen_hosts", Example: `["host.docker.internal:8765"]`, Help: "host names of the API and the web UI besides their address", Hint: `a list of names as clients write them: listen_hosts = ["host.docker.internal:8765"]`, valueType: texts("list of host names", validHostName, "host names in lower case, with a port or without"), Restart: true},
+		{Name: "listen", Default: `"` + DefaultListen + `"`, Help: `HTTP API for agents with a key: permesso key create; "" turns it off`, Hint: listenHint, valueType: oneOrMoreTexts(), Restart: true},
+		{Name: "listen_hosts", Example: `["host.docker.internal:8765"]`, Help: "host names of the API and the web UI besides their address", Hint: `a list of names as clients write them: listen_hosts = ["host.docker.internal:8765"]`, valueType: listOf("list of host names", anyText(), validText(validHostName), "host names in lower case, with a port or without"), Restart: true},
 		{Name: "ui", Default: `"` + DefaultUI + `"`, Help: "web UI, only on this machine: permesso ui; false turns it off", Hint: uiHint, valueType: uiType(), Restart: true},
 		{Name: "socket", Example: `"` + DefaultSocket + `"`, Help: "for approvers, if the daemon runs as a system user", Hint: `for example "` + DefaultSocket + `"`, valueType: must("absolute path, at most 107 bytes", socketPath, "must be an absolute path of at most 107 bytes"), Restart: true},
 		{Name: "workspaces", Hint: "write [workspaces.NAME]", valueType: tables(""), implied: defaultWorkspace, Keys: []Key{
@@ -191,9 +191,9 @@ func workspaceKeys(languages valueType, languageHelp string) []Key {
 	rates := []Key{{Name: "CAPABILITY", exampleName: `"mail:send"`, Example: `"10/1h"`, Help: "number per duration", names: append(Capabilities(), "none"), valueType: rateType()}}
 	return []Key{
 		{Name: "autonomy", Default: `"supervised"`, Help: "readonly, supervised, full", valueType: word(grant.Levels()...), shown: true},
-		{Name: "approvers", Help: "names from [approvers]; empty: only the local operator", Hint: `a list of names: approvers = ["ann"]`, valueType: texts("list of names", nil, ""), shown: true},
-		{Name: "agent_uid", Example: "1001", Help: "or [1001, 1002]: the agent's UID, if it is not in a container; it may not decide", Hint: uidHint, valueType: numbers("UID, or list of UIDs", 1, highestUID, "whole numbers from 1 to 4294967294", false)},
-		{Name: "channels", Example: `["telegram", "email"]`, Help: "also ask approvers there", Hint: `a list of names: channels = ["telegram"]`, valueType: texts("list of names of channels", nil, "")},
+		{Name: "approvers", Help: "names from [approvers]; empty: only the local operator", Hint: `a list of names: approvers = ["ann"]`, valueType: listOf("list of names", anyText(), anyItem, ""), shown: true},
+		{Name: "agent_uid", Example: "1001", Help: "or [1001, 1002]: the agent's UID, if it is not in a container; it may not decide", Hint: uidHint, valueType: oneOrMore("UID, or list of UIDs", number(1, highestUID), numbers("", 1, highestUID, "whole numbers from 1 to 4294967294"))},
+		{Name: "channels", Example: `["telegram", "email"]`, Help: "also ask approvers there", Hint: `a list of names: channels = ["telegram"]`, valueType: listOf("list of names of channels", anyText(), anyItem, "")},
 		{Name: "telegram", Help: "a group, or one topic of it; default: each approver's private chat", Hint: "telegram = { chat_id = 123456789 }", valueType: tables(""), Keys: []Key{
 			{Name: "chat_id", Example: "-1001234567890", Help: "the numeric id of the chat", Hint: "the numeric id of the chat, without quotes", valueType: number(-1<<52, 1<<52)},
 			{Name: "thread_id", Example: "7", Help: "the number of the forum's topic", Hint: "the number of the forum's topic", valueType: number(1, 1<<31-1)},
@@ -242,7 +242,7 @@ func toolKeys() []Key {
 		{Name: "dangerous_writes", Example: "false", Help: "it can do damage", Hint: propertyHint, valueType: property, instead: true},
 		{Name: "cost", Example: "1", Help: "of one request, in units of your own, for the budgets", Hint: "a whole number, in units of your own", valueType: number(0, 1<<53)},
 		{Name: "program", Example: `"code"`, Help: "the argument that is a program", Hint: `the name of an argument: program = "code"`, valueType: must("name of an argument", validArgument, "must name an argument of the tool"), instead: true},
-		{Name: "facts", Example: `{ recipient = "name" }`, Help: "the meaning of arguments: recipient, path, host, amount, table", Hint: factsHint, valueType: tables(""), Keys: []Key{{Name: "FACT", exampleName: "recipient", names: facts.Names(), valueType: oneOrMore(texts("list of arguments", nil, ""))}}},
+		{Name: "facts", Example: `{ recipient = "name" }`, Help: "the meaning of arguments: recipient, path, host, amount, table", Hint: factsHint, valueType: tables(""), Keys: []Key{{Name: "FACT", exampleName: "recipient", names: facts.Names(), valueType: oneOrMoreTexts()}}},
 		{Name: "handler", Example: `{ kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", env = ["LANG"] }`, Hint: `handler = { kind = "command", argv = ["/usr/bin/true"] }`, valueType: tables(""), shown: true, Keys: handlerKeys(), prose: "handler"},
 	}
 	return keys
@@ -253,9 +253,9 @@ func handlerKeys() []Key {
 	absolute := must("absolute path", absoluteDir, "must be an absolute path")
 	return []Key{
 		{Name: "kind", Example: `"http"`, Help: "command, http, none", valueType: handlerKindType()},
-		{Name: "argv", Example: `["/bin/echo", "{name}"]`, Help: "the program with its arguments", Hint: argvHint, valueType: texts("list of strings", nil, ""), handler: approval.HandlerCommand},
+		{Name: "argv", Example: `["/bin/echo", "{name}"]`, Help: "the program with its arguments", Hint: argvHint, valueType: listOf("list of strings", anyText(), anyItem, ""), handler: approval.HandlerCommand},
 		{Name: "dir", Example: `"/srv/work"`, Help: "where it runs; default: a new empty folder", Hint: "remove it to run in a new empty folder each time", valueType: absolute, handler: approval.HandlerCommand},
-		{Name: "env", Example: `["LANG"]`, Help: "names of variables of the daemon's environment that it gets", Hint: `names only: env = ["LANG"]; the values come from the daemon's environment`, valueType: texts("list of names", validEnv, "names of variables"), handler: approval.HandlerCommand},
+		{Name: "env", Example: `["LANG"]`, Help: "names of variables of the daemon's environment that it gets", Hint: `names only: env = ["LANG"]; the values come from the daemon's environment`, valueType: listOf("list of names", anyText(), validText(validEnv), "names of variables"), handler: approval.HandlerCommand},
 		{Name: "method", Example: `"POST"`, Help: "GET, HEAD, POST, PUT, PATCH, DELETE", Hint: `method = "POST"`, valueType: anyText(), handler: approval.HandlerHTTP},
 		{Name: "url", Example: `"https://api.example.org/v1/boards/{board}/posts"`, Help: "{fields} in the path and the query", Hint: `url = "https://api.example.org/v1/posts/{id}"`, valueType: anyText(), handler: approval.HandlerHTTP},
 		{Name: "body", Example: `'{"text":{text}}'`, Help: "JSON with {fields} for complete values", Hint: `JSON with {field} instead of values: body = '{"text":{text}}'`, valueType: anyText(), handler: approval.HandlerHTTP},
@@ -264,8 +264,8 @@ func handlerKeys() []Key {
 		{Name: "secret_headers", Example: `{ Authorization = "Bearer /etc/permesso/api.token" }`, Help: "read from files (mode 600)", Hint: `secret_headers = { Authorization = "Bearer /path/of/the/token" }`, valueType: tables(""), Keys: named(anyText()), handler: approval.HandlerHTTP},
 		{Name: "timeout", Example: `"30s"`, Help: "of one run", valueType: duration(time.Millisecond, dayLong)},
 		{Name: "max_output", Example: `"256KiB"`, Help: "of the output or response; the rest is cut off and marked", valueType: size(1<<10, 64<<20)},
-		{Name: "status", Example: "[200, 201]", Help: "success; default: 200 to 299", Hint: "a list of numbers: status = [200, 201]", valueType: numbers("list of status codes", 200, 599, "codes from 200 to 599", true), handler: approval.HandlerHTTP},
-		{Name: "allow_private", Example: `["10.1.2.3:8080", "api.internal"]`, Help: "private addresses that it may reach", Hint: `allow_private = ["10.1.2.3", "internal.example"]`, valueType: texts("list of hosts", nil, ""), handler: approval.HandlerHTTP},
+		{Name: "status", Example: "[200, 201]", Help: "success; default: 200 to 299", Hint: "a list of numbers: status = [200, 201]", valueType: numbers("list of status codes", 200, 599, "codes from 200 to 599"), handler: approval.HandlerHTTP},
+		{Name: "allow_private", Example: `["10.1.2.3:8080", "api.internal"]`, Help: "private addresses that it may reach", Hint: `allow_private = ["10.1.2.3", "internal.example"]`, valueType: listOf("list of hosts", anyText(), anyItem, ""), handler: approval.HandlerHTTP},
 		{Name: "ca_file", Example: `"/etc/permesso/ca.pem"`, Help: "instead of the system's authorities", valueType: anyText(), handler: approval.HandlerHTTP},
 		{Name: "idempotent", Default: "false", Help: "true: repeat it once after a crash, with the same Idempotency-Key", valueType: flag()},
 	}
@@ -293,7 +293,7 @@ func ruleKeys() []Key {
 
 func clauseKeys() []Key {
 	argument := func(kind policy.ClauseKind, help string) Key {
-		return Key{Name: string(kind), Help: help, Hint: string(kind) + ` = { recipient = ["ann@example.org"] }`, valueType: tables(""), Keys: []Key{{Name: "ARGUMENT", valueType: oneOrMore(texts("list of values", nil, ""))}}}
+		return Key{Name: string(kind), Help: help, Hint: string(kind) + ` = { recipient = ["ann@example.org"] }`, valueType: tables(""), Keys: []Key{{Name: "ARGUMENT", valueType: oneOrMoreTexts()}}}
 	}
 	of := argument("of", "counted are only actions of this argument")
 	of.Hint = atMostHint

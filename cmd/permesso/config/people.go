@@ -133,7 +133,8 @@ func (s *section) workspace(name string) approval.Workspace {
 		Name: name, Autonomy: s.text("autonomy"), Approvers: s.approverNames(), Channels: s.channelNames(),
 		LocalDecisions: s.flag("local_decisions"), Language: s.text("language"),
 		ChatJID: s.chat(name), QuietHours: s.quietHours(), Limits: s.limits(),
-		Secrets: s.flag("contains_secrets"), Admin: s.flag("admin"), BindsSessions: s.flag("binds_sessions"), Sessions: s.textMap("sessions"),
+		Secrets: s.flag("contains_secrets"), Admin: s.flag("admin"), BindsSessions: s.flag("binds_sessions"),
+		Sessions: values[string](s, "sessions"),
 	}
 	w.Principal = s.principal(w.Approvers)
 	s.timeouts(&w)

@@ -129,15 +129,10 @@ func (s *section) policyLimits(ws string) {
 
 // rates reads token buckets by capability: "10/1h".
 func (s *section) rates(key string) map[string]policy.Rate {
-	sub := s.table(key)
-	if sub == nil {
-		return nil
-	}
-	rates := map[string]policy.Rate{}
-	for name, v := range sub.values {
-		if rate, ok := v.(policy.Rate); ok {
-			rates[strings.TrimPrefix(name, "none")] = rate
-		}
+	rates := values[policy.Rate](s, key)
+	if without, ok := rates["none"]; ok {
+		delete(rates, "none")
+		rates[""] = without
 	}
 	return rates
 }

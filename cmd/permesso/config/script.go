@@ -55,9 +55,6 @@ func ScriptActions() []string {
 // LoadScript reads the script at path. The error is an *Error.
 func LoadScript(path string) (*Script, error) {
 	data, _, err := readFile(path)
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("longer than %d bytes", maxFile)
-	}
 	if err != nil {
 		e := unreadable(path, err)
 		e.Errors[0].Hint = "permesso serve --help has an example"
@@ -69,20 +66,17 @@ func LoadScript(path string) (*Script, error) {
 // ParseScript reads data, the content of the file called name, as strictly as a
 // configuration. The error is an *Error with all issues.
 func ParseScript(name string, data []byte) (*Script, error) {
-	root, issue := parseTree(data)
-	if issue != nil {
-		return nil, &Error{File: name, Errors: []Issue{*issue}}
-	}
 	r := &reader{cfg: emptyConfig()}
-	s := r.section(root, "", scriptKeys())
 	sc := &Script{Name: visible(filepath.Base(name)), SHA256: approval.Digest(data)}
-	sc.Default = ScriptRule{Do: s.text("otherwise"), Text: "no rule of the script matches"}
-	for _, rule := range s.list("rules") {
-		sc.Rules = append(sc.Rules, rule.scriptRule())
-	}
-	sortIssues(r.issues)
-	if len(r.issues) > 0 {
-		return nil, &Error{File: name, Errors: r.issues}
+	err := r.parse(name, data, func(root *node) {
+		s := r.section(root, "", scriptKeys())
+		sc.Default = ScriptRule{Do: s.text("otherwise"), Text: "no rule of the script matches"}
+		for _, rule := range s.list("rules") {
+			sc.Rules = append(sc.Rules, rule.scriptRule())
+		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	return sc, nil
 }
@@ -123,7 +117,7 @@ func (s *section) scriptRule() ScriptRule {
 	}
 	if m := s.table("match"); m != nil {
 		r.Tool, r.ActionType, r.Workspace, r.Title = m.text("tool"), m.text("action_type"), m.text("workspace"), m.text("title")
-		r.Args = m.textMap("args")
+		r.Args = values[string](m, "args")
 	}
 	return r
 }

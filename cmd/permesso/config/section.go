@@ -183,15 +183,15 @@ func (s *section) texts(key string) (all []string) {
 	return all
 }
 
-// textMap returns the strings of a table by name, nil without a table.
-func (s *section) textMap(key string) map[string]string {
+// values returns the values of a table by name, nil if it has none.
+func values[T any](s *section, key string) map[string]T {
 	sub := s.table(key)
 	if sub == nil || len(sub.node.order) == 0 {
 		return nil
 	}
-	all := map[string]string{}
-	for _, name := range sub.node.order {
-		if v, ok := sub.values[name].(string); ok {
+	all := map[string]T{}
+	for name := range sub.values {
+		if v, ok := sub.values[name].(T); ok {
 			all[name] = v
 		}
 	}

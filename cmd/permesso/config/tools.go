@@ -74,7 +74,7 @@ func (s *section) verb() map[string]string {
 	if !sub.has("en") {
 		sub.fail(sub.node.key, "", `verb = { en = "post", it = "pubblichi" }`, "verb has no English form, which is the fallback")
 	}
-	return s.textMap("verb")
+	return values[string](s, "verb")
 }
 
 // propertyType is a property of a tool for trust.
@@ -175,7 +175,7 @@ func (s *section) http(kind string) approval.HTTP {
 	}
 	h := approval.HTTP{
 		Method: s.text("method"), URL: s.text("url"), Body: s.text("body"), BodyArgs: s.flag("body_args"),
-		Headers: s.textMap("headers"), SecretHeaders: s.textMap("secret_headers"),
+		Headers: values[string](s, "headers"), SecretHeaders: values[string](s, "secret_headers"),
 		AllowPrivate: s.texts("allow_private"), CAFile: s.text("ca_file"),
 	}
 	for _, n := range s.items("status") {

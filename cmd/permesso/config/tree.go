@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"sort"
 	"strings"
@@ -217,21 +218,12 @@ func (b *builder) value(v *unstable.Node, at pos) *node {
 			n.items = append(n.items, b.value(it.Node(), at))
 		}
 	default:
-		n.kind, n.text = scalarKind(v.Kind), string(v.Data)
+		n.kind, n.text = cmp.Or(scalarKinds[v.Kind], dateTime), string(v.Data)
 	}
 	return n
 }
 
-func scalarKind(k unstable.Kind) kind {
-	switch k {
-	case unstable.String:
-		return text
-	case unstable.Integer:
-		return integer
-	case unstable.Float:
-		return float
-	case unstable.Bool:
-		return boolean
-	}
-	return dateTime
+// scalarKinds are the kinds of single values; the others are dates and times.
+var scalarKinds = map[unstable.Kind]kind{
+	unstable.String: text, unstable.Integer: integer, unstable.Float: float, unstable.Bool: boolean,
 }

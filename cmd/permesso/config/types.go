@@ -191,22 +191,22 @@ func bytesText(n int64) string {
 	return strconv.FormatInt(n>>(10*unit), 10) + []string{"B", "KiB", "MiB"}[unit]
 }
 
-// texts is a list of strings, each valid; rule is what it must hold. Its value is
-// their nodes, because later checks report positions.
-func texts(name string, valid func(string) bool, rule string) valueType {
+// listOf is a list of valid values, which rule describes. Its value is their nodes,
+// because later checks report positions.
+func listOf(name string, item valueType, valid func(*node) bool, rule string) valueType {
 	return valueType{
-		kinds: []kind{array}, text: name, schema: schema{"type": "array", "items": schema{"type": "string"}},
+		kinds: []kind{array}, text: name, schema: schema{"type": "array", "items": item.schema},
 		read: func(s *section, k Key, n *node) any {
 			items := make([]*node, 0, len(n.items))
-			for _, item := range n.items {
+			for _, at := range n.items {
 				switch {
-				case item.kind != text:
-					s.fail(item.val, k.Name, k.hintText(), "%s must hold strings, not %s", k.Name, item.kind)
+				case item.kinds[0] == text && at.kind != text:
+					s.fail(at.val, k.Name, k.hintText(), "%s must hold strings, not %s", k.Name, at.kind)
 					return nil
-				case valid != nil && !valid(item.text):
-					s.fail(item.val, k.Name, k.hintText(), "%s must hold %s", k.Name, rule)
+				case !valid(at):
+					s.fail(at.val, k.Name, k.hintText(), "%s must hold %s", k.Name, rule)
 				default:
-					items = append(items, item)
+					items = append(items, at)
 				}
 			}
 			return items
@@ -214,46 +214,38 @@ func texts(name string, valid func(string) bool, rule string) valueType {
 	}
 }
 
-// oneOrMore takes a string, or a list as of t.
-func oneOrMore(t valueType) valueType {
-	several := t.read
-	t.kinds, t.text = append([]kind{text}, t.kinds...), "string, or a list of them"
-	t.schema = schema{"anyOf": []any{schema{"type": "string"}, t.schema}}
-	t.read = func(s *section, k Key, n *node) any {
-		if n.kind == text {
-			n = &node{kind: array, key: n.key, val: n.val, items: []*node{n}}
-		}
-		return several(s, k, n)
-	}
-	return t
+func anyItem(*node) bool { return true }
+
+func validText(valid func(string) bool) func(*node) bool {
+	return func(n *node) bool { return valid(n.text) }
 }
 
-// numbers is a list of whole numbers, or one of them unless it is only a list.
-func numbers(name string, least, most int64, rule string, onlyList bool) valueType {
-	one := number(least, most)
-	items := schema{"type": "array", "items": one.schema}
-	t := valueType{kinds: []kind{integer, array}, text: name, schema: schema{"anyOf": []any{one.schema, items}}}
-	if onlyList {
-		t.kinds, t.schema = []kind{array}, items
-	}
-	t.read = func(s *section, k Key, n *node) any {
-		if n.kind == integer {
-			if one.read(s, k, n) == nil {
+func numbers(name string, least, most int64, rule string) valueType {
+	return listOf(name, number(least, most), func(n *node) bool {
+		_, ok := inRange(n, least, most)
+		return ok
+	}, rule)
+}
+
+func oneOrMoreTexts() valueType {
+	return oneOrMore("string, or a list of them", anyText(), listOf("", anyText(), anyItem, ""))
+}
+
+// oneOrMore takes a value of the type one, or a list as of several.
+func oneOrMore(name string, one, several valueType) valueType {
+	return valueType{
+		kinds: slices.Concat(one.kinds, several.kinds), text: name,
+		schema: schema{"anyOf": []any{one.schema, several.schema}},
+		read: func(s *section, k Key, n *node) any {
+			switch {
+			case n.kind == array:
+				return several.read(s, k, n)
+			case one.read(s, k, n) == nil:
 				return nil
 			}
 			return []*node{n}
-		}
-		items := make([]*node, 0, len(n.items))
-		for _, item := range n.items {
-			if _, ok := inRange(item, least, most); !ok {
-				s.fail(item.val, k.Name, k.hintText(), "%s must hold %s", k.Name, rule)
-				continue
-			}
-			items = append(items, item)
-		}
-		return items
+		},
 	}
-	return t
 }
 
 // checkAllowed reports a value that is not allowed. It does not quote the value,

@@ -93,20 +93,21 @@ func orOK(list []Finding, format string, a ...any) []Finding {
 // Doctor is one run of the checks.
 type Doctor struct {
 	*home.Home
-	app       *console.Console
-	configErr error      // error of reading the configuration
-	file      string     // its path; "" for the defaults
-	names     []string   // the workspaces to check
-	keys      *home.Keys // nil if they cannot be loaded
-	UID       int        // the home's owner: the daemon's user
-	exists    bool       // the home has keys
-	running   bool
-	Daemon    int // its PID, 0 if unknown
-	Quick     bool
-	Now       time.Time // compared with the documents' times
-	began     time.Time
-	Bin       string                            // our own program, for sandboxes
-	MountsOf  func(ws string) sandbox.MountList // the agent's mounts
+	app         *console.Console
+	configErr   error      // error of reading the configuration
+	file        string     // its path; "" for the defaults
+	names       []string   // the workspaces to check
+	withFolders []string   // those of them that have folders
+	keys        *home.Keys // nil if they cannot be loaded
+	UID         int        // the home's owner: the daemon's user
+	exists      bool       // the home has keys
+	running     bool
+	Daemon      int // its PID, 0 if unknown
+	Quick       bool
+	Now         time.Time // compared with the documents' times
+	began       time.Time
+	Bin         string                            // our own program, for sandboxes
+	MountsOf    func(ws string) sandbox.MountList // the agent's mounts
 }
 
 // New locates the home. An unreadable configuration is a finding, not an error.
@@ -131,30 +132,28 @@ func New(a *console.Console, workspace string) (*Doctor, error) {
 	if info, err := os.Stat(d.Layout.Keys()); err == nil {
 		d.exists, d.UID = true, ownerOf(info)
 	}
-	if d.names, err = d.workspaces(workspace); err != nil {
-		return nil, err
-	}
-	return d, nil
+	return d, d.findWorkspaces(workspace)
 }
 
-// workspaces returns the configured workspaces and those that have folders.
-func (d *Doctor) workspaces(only string) ([]string, error) {
-	names, err := d.Store.Workspaces(context.Background())
+// findWorkspaces sets the workspaces to check: those in the configuration and those that
+// have folders, or only one of them.
+func (d *Doctor) findWorkspaces(only string) error {
+	have, err := d.Store.Workspaces(context.Background())
 	if err != nil {
-		names = nil // checkFolders reports it
+		have = nil // checkFolders reports it
 	}
+	d.names = slices.Clone(have)
 	if d.configErr == nil {
-		names = append(names, home.WorkspaceNames(d.Config)...)
+		d.names = append(d.names, home.WorkspaceNames(d.Config)...)
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	if only == "" {
-		return names, nil
+	slices.Sort(d.names)
+	d.names = slices.Compact(d.names)
+	if only != "" && !slices.Contains(d.names, only) {
+		return console.Fail(console.ExitError, "workspaces: "+strings.Join(d.names, ", "), "no workspace %q", only)
 	}
-	if !slices.Contains(names, only) {
-		return nil, console.Fail(console.ExitError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", only)
-	}
-	return []string{only}, nil
+	other := func(ws string) bool { return only != "" && ws != only }
+	d.names, d.withFolders = slices.DeleteFunc(d.names, other), slices.DeleteFunc(have, other)
+	return nil
 }
 
 // check is one check of doctor.

@@ -30,7 +30,7 @@ const (
 // eachDocument reads the documents of one kind in every checked workspace. A document
 // that is gone was settled meanwhile.
 func (d *Doctor) eachDocument(ctx context.Context, doc approval.Doc, check func(approval.Key, []byte) []Finding) (n int, list []Finding) {
-	for _, ws := range d.withFolders() {
+	for _, ws := range d.withFolders {
 		ids, _, err := d.Store.List(ctx, doc, ws)
 		if err != nil {
 			list = append(list, findingOf(SeverityError, ws, err))
@@ -132,7 +132,7 @@ func (d *Doctor) checkRecords(ctx context.Context) []Finding {
 	}
 	var list []Finding
 	n := 0
-	for _, ws := range d.withFolders() {
+	for _, ws := range d.withFolders {
 		for _, id := range newest(d.Layout.Records(ws), sample) {
 			if ctx.Err() != nil {
 				return list
@@ -230,7 +230,7 @@ func (d *Doctor) checkAudit(context.Context) []Finding {
 // and for those that wait for a daemon.
 func (d *Doctor) checkStuck(ctx context.Context) []Finding {
 	var list []Finding
-	for _, ws := range d.withFolders() {
+	for _, ws := range d.withFolders {
 		list = append(list, d.unreadRequests(ws)...)
 	}
 	if d.keys == nil {
@@ -327,7 +327,7 @@ func (d *Doctor) checkChannels(ctx context.Context) []Finding {
 	}
 	var list []Finding
 	channels := 0
-	for _, ws := range d.withFolders() {
+	for _, ws := range d.withFolders {
 		channels += len(d.Config.Workspaces[ws].Channels)
 		if len(d.Config.Workspaces[ws].Channels) == 0 {
 			continue

@@ -60,17 +60,13 @@ func configProblems(err error) (list []Finding) {
 
 // compareWorkspaces compares the configuration with the folders.
 func (d *Doctor) compareWorkspaces() (list []Finding) {
-	have, err := d.Store.Workspaces(context.Background())
-	if err != nil {
-		return nil // checkFolders reports it
-	}
 	for _, ws := range d.names {
 		_, configured := d.Config.Workspaces[ws]
 		switch {
 		case !configured:
 			list = append(list, in(ws, warning("workspace has folders but is not configured: its requests are refused",
 				"add [workspaces."+ws+"], or move "+d.Layout.Workspace(ws)+" away"))...)
-		case !slices.Contains(have, ws):
+		case !slices.Contains(d.withFolders, ws):
 			list = append(list, in(ws, notice("workspace has no folders yet",
 				"permesso serve creates them when it starts"))...)
 		}
@@ -132,22 +128,8 @@ func (d *Doctor) checkHome(context.Context) []Finding {
 	return []Finding{okFinding("%s, owned by UID %d", console.OneLine(d.Layout.Home), d.UID)}
 }
 
-// withFolders returns the workspaces that have folders.
-func (d *Doctor) withFolders() (names []string) {
-	have, err := d.Store.Workspaces(context.Background())
-	if err != nil {
-		return nil
-	}
-	for _, ws := range d.names {
-		if slices.Contains(have, ws) {
-			names = append(names, ws)
-		}
-	}
-	return names
-}
-
 func (d *Doctor) checkFolders(context.Context) []Finding {
-	seen, wrong := d.Layout.CheckFolders(d.FS, d.withFolders()...)
+	seen, wrong := d.Layout.CheckFolders(d.FS, d.withFolders...)
 	var list []Finding
 	for _, err := range wrong {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -156,7 +138,7 @@ func (d *Doctor) checkFolders(context.Context) []Finding {
 			list = append(list, findingOf(SeverityError, "", err))
 		}
 	}
-	for _, ws := range d.withFolders() {
+	for _, ws := range d.withFolders {
 		if note := d.Store.RequestsWarning(ws); note != "" {
 			list = append(list, in(ws, warning(console.OneLine(note),
 				"run the daemon on a kernel with openat2 and with /proc mounted"))...)

@@ -129,7 +129,7 @@ func (d *Doctor) folderCount() int { return 1 + 4*len(d.names) }
 
 func (d *Doctor) checkInotify(context.Context) []Finding {
 	list := findingsOf(SeverityWarning, "", watcher.CheckLimits(d.folderCount())...)
-	for _, ws := range d.withFolders() {
+	for _, ws := range d.withFolders {
 		list = append(list, findingsOf(SeverityWarning, ws, watcher.CheckFileSystem(d.Layout.Requests(ws)))...)
 	}
 	list = append(list, d.scratch(func(dir string) []Finding { return findingsOf(SeverityWarning, "", watcher.TryInotify(dir)) })...)
@@ -190,7 +190,7 @@ func (d *Doctor) checkDisk(context.Context) []Finding {
 	var list []Finding
 	var seen []string
 	dirs := []string{d.Layout.Home}
-	for _, ws := range d.withFolders() {
+	for _, ws := range d.withFolders {
 		dirs = append(dirs, d.Layout.Requests(ws), d.Layout.Responses(ws), d.Layout.Pendings(ws), d.Layout.Decisions(ws),
 			d.Layout.Receipts(ws), d.Layout.Records(ws))
 	}
@@ -212,7 +212,7 @@ func (d *Doctor) checkDisk(context.Context) []Finding {
 		}
 		list = append(list, d.lowSpace(dir, free)...)
 	}
-	list = append(list, findingsOf(SeverityWarning, "", d.Layout.CheckOneDisk(d.withFolders()...)...)...)
+	list = append(list, findingsOf(SeverityWarning, "", d.Layout.CheckOneDisk(d.withFolders...)...)...)
 	return orOK(list, "%s, on %s", left, console.OneLine(strings.Join(seen, ", ")))
 }
 

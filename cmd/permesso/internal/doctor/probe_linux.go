@@ -250,7 +250,7 @@ func (d *Doctor) checkMounts(ctx context.Context) []Finding {
 			"apt-get install bubblewrap, or check your containers against permesso mounts WORKSPACE")
 	}
 	var list []Finding
-	workspaces := d.withFolders()
+	workspaces := d.withFolders
 	for i, ws := range workspaces {
 		if time.Since(d.began) > mountsTimeout {
 			list = append(list, notice(console.Plural(len(workspaces)-i, "workspace")+" not checked, starting with "+ws+": time limit of one run",
@@ -371,7 +371,7 @@ func (d *Doctor) probeInput(ws string) probeInput {
 			q.Private = append(q.Private, thing)
 		}
 	}
-	for _, other := range d.withFolders() {
+	for _, other := range d.withFolders {
 		if other != ws {
 			if t, err := statProtected("workspace "+other, l.Workspace(other)); err == nil {
 				q.Private = append(q.Private, t)

@@ -358,38 +358,19 @@ func ReadMemory(a *console.Console) (*Home, *Memory, error) {
 	return h, m, err
 }
 
-// Find returns the one grant whose id begins with typed, nil if none.
+// Find returns the one grant whose id begins with typed, nil if none. A grant of a
+// decided request that still runs counts.
 func (m *Memory) Find(typed string) (*grant.Grant, error) {
 	if len(typed) < 4 {
 		return nil, console.Fail(console.ExitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
-	fits := m.withPrefix(typed)
-	if len(fits) == 0 {
-		g, err := m.findUpcoming(typed)
-		if g != nil || err != nil {
-			return g, err
-		}
-		fits = m.withPrefix(typed) // it may have been written between the two lookups
-	}
-	switch len(fits) {
+	all, err := m.withUpcoming(context.Background(), nil)
+	all = slices.DeleteFunc(all, func(g grant.Grant) bool { return !strings.HasPrefix(g.ID, typed) })
+	switch len(all) {
 	case 0:
-		return nil, nil
+		return nil, err
 	case 1:
-		g, err := m.Grant(fits[0])
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-		return g, err
+		return m.reread(&all[0])
 	}
-	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d grants", typed, len(fits))
-}
-
-// withPrefix returns the grants whose ids begin with typed.
-func (m *Memory) withPrefix(typed string) (ids []string) {
-	for _, r := range m.Grants() {
-		if strings.HasPrefix(r.ID, typed) {
-			ids = append(ids, r.ID)
-		}
-	}
-	return ids
+	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d grants", typed, len(all))
 }

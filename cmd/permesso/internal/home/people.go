@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/policy"
 	"github.com/permesso-dev/permesso/security/secrets"
 )
@@ -103,20 +101,11 @@ func (r Revoker) Given(p *approval.Pending, d *approval.Decision) *grant.Grant {
 
 // Remembered implements the revoker of chat.Interceptor.
 func (r Revoker) Remembered(ctx context.Context, workspaces []string) ([]grant.Grant, error) {
-	// Read the future grants first: a request that ends between the two reads
-	// is then seen twice, not missed.
-	all, err := r.upcoming(ctx, workspaces)
-	seen := map[string]bool{}
-	for _, g := range all {
-		seen[g.ID] = true
-	}
+	all, err := r.withUpcoming(ctx, workspaces)
 	now := time.Now()
-	for _, g := range r.Grants() {
-		if slices.Contains(workspaces, g.Workspace) && g.Live(now) && !seen[g.ID] {
-			all = append(all, g.Grant)
-		}
-	}
-	return all, err
+	return slices.DeleteFunc(all, func(g grant.Grant) bool {
+		return !slices.Contains(workspaces, g.Workspace) || !g.Live(now)
+	}), err
 }
 
 // Revoke implements the revoker of chat.Interceptor.
@@ -125,14 +114,21 @@ func (r Revoker) Revoke(_ context.Context, g grant.Grant, by approval.Person) (d
 	if !ok {
 		return false, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
-	now, err := r.Grant(g.ID)
-	if errors.Is(err, fs.ErrNotExist) {
-		now, err = &g, nil // the daemon will find it revoked
-	}
+	now, err := r.reread(&g)
 	if err != nil {
 		return false, err
 	}
 	return r.revoke(now, name)
+}
+
+// reread returns a grant as its file has it. An upcoming grant has no file yet: if it is
+// revoked now, the daemon will find it revoked.
+func (m *Memory) reread(g *grant.Grant) (*grant.Grant, error) {
+	now, err := m.Grant(g.ID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return g, nil
+	}
+	return now, err
 }
 
 // RevokeGrant revokes a grant, durably. done is false if there is none, or it was revoked
@@ -161,6 +157,20 @@ func (m *Memory) GrantsIn(ws string) []grant.Use {
 	return slices.DeleteFunc(m.Grants(), func(g grant.Use) bool { return g.Workspace != ws })
 }
 
+// withUpcoming returns all grants, and the upcoming ones of these workspaces, nil for
+// every one. It reads the upcoming ones first: a request that ends between the two reads
+// is then seen twice, not missed.
+func (m *Memory) withUpcoming(ctx context.Context, workspaces []string) ([]grant.Grant, error) {
+	soon, err := m.upcoming(ctx, workspaces)
+	all := soon
+	for _, stored := range m.Grants() {
+		if !slices.ContainsFunc(soon, func(g grant.Grant) bool { return g.ID == stored.ID }) {
+			all = append(all, stored.Grant)
+		}
+	}
+	return all, err
+}
+
 // upcoming returns the grants of decided requests that still run. Their files are
 // written with the outcome, but they can be revoked now.
 func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]grant.Grant, error) {
@@ -184,22 +194,6 @@ func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]grant.Gra
 		}
 	}
 	return all, nil
-}
-
-// findUpcoming is find among the grants of soon.
-func (m *Memory) findUpcoming(typed string) (*grant.Grant, error) {
-	all, err := m.upcoming(context.Background(), nil)
-	if err != nil {
-		return nil, err
-	}
-	all = slices.DeleteFunc(all, func(g grant.Grant) bool { return !strings.HasPrefix(g.ID, typed) })
-	switch len(all) {
-	case 0:
-		return nil, nil
-	case 1:
-		return &all[0], nil
-	}
-	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d approvals", typed, len(all))
 }
 
 // Authorizer says who may decide by the current configuration.

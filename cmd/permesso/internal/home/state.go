@@ -291,19 +291,6 @@ func (r *HealthReport) lines() string {
 // claimTimeout is how long pause waits for claims in progress.
 const claimTimeout = 10 * time.Second
 
-// AwaitClaims waits until every claim that did not see the pause is written.
-func (h *Home) AwaitClaims(name string) error {
-	deadline := time.Now().Add(claimTimeout)
-	return h.Store.AwaitClaims(name, func() error {
-		if time.Now().After(deadline) {
-			return console.Fail(console.ExitError, "nothing new is started; see permesso status",
-				"paused, but a request from before the pause is still being started")
-		}
-		time.Sleep(time.Millisecond)
-		return nil
-	})
-}
-
 // Pause pauses a workspace, and waits until no request from before is being started.
 // changed is false if it was paused already.
 func (h *Home) Pause(p ipc.Pause) (changed bool, err error) {
@@ -311,7 +298,15 @@ func (h *Home) Pause(p ipc.Pause) (changed bool, err error) {
 	if changed = err == nil; !changed && !errors.Is(err, fs.ErrExist) {
 		return false, err
 	}
-	return changed, h.AwaitClaims(p.Workspace)
+	deadline := time.Now().Add(claimTimeout)
+	return changed, h.Store.AwaitClaims(p.Workspace, func() error {
+		if time.Now().After(deadline) {
+			return console.Fail(console.ExitError, "nothing new is started; see permesso status",
+				"paused, but a request from before the pause is still being started")
+		}
+		time.Sleep(time.Millisecond)
+		return nil
+	})
 }
 
 // PauseLine describes a pause in one line.

@@ -252,19 +252,8 @@ func (s *Service) write(path, text string) step {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
-		return replaceFile(file, text)
+		return replaceFile(file, text, 0o644, ourselves(), func() error { return nil })
 	}}
-}
-
-func replaceFile(file, text string) error {
-	temp, err := writeBeside(file, text, 0o644, ourselves())
-	if err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
-	}
-	if err := os.Rename(temp, file); err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", file, err), os.Remove(temp))
-	}
-	return nil
 }
 
 func (s *Service) remove(path string) step {

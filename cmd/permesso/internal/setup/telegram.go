@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/permesso-dev/permesso/chat"
@@ -149,11 +150,12 @@ func (m *Telegram) start(ctx context.Context) (err error) {
 	}
 	ctx, stop := context.WithTimeout(ctx, m.Timeout)
 	defer stop()
-	defer m.wait.begin(ctx, "waiting for /start")()
+	end := m.wait.begin(ctx, "waiting for /start")
+	defer end()
 	if m.seen, err = m.setup.Start(ctx, code); err != nil {
 		return err
 	}
-	m.wait.end()
+	end()
 	who := chat.Escape(m.seen.Name)
 	if m.seen.Username != "" {
 		who += " (@" + chat.Escape(m.seen.Username) + ")"
@@ -266,12 +268,13 @@ func (m *Telegram) sendTestCard(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, m.Timeout)
 	defer stop()
 	fmt.Fprintf(m.out, "\nA test card was sent. Tap its button within %v.\n", m.Timeout)
-	defer m.wait.begin(ctx, "waiting for the tap")()
+	end := m.wait.begin(ctx, "waiting for the tap")
+	defer end()
 	language := cmp.Or(m.home.Config.Approvers[m.Approver].Language, m.home.Config.Workspaces[m.Workspace].Language)
 	if err := m.setup.Card(ctx, m.seen, m.Workspace, language); err != nil {
 		return err
 	}
-	m.wait.end()
+	end()
 	fmt.Fprintf(m.out, "tapped  by %d\n", m.seen.Person)
 	if err := m.setup.Close(ctx); err != nil {
 		m.wait.note("confirm updates to Telegram failed: " + err.Error())
@@ -337,9 +340,6 @@ func (m *Telegram) hints() []string {
 
 // withHint adds a hint to an error.
 func (m *Telegram) withHint(ctx context.Context, err error) error {
-	if m.wait != nil {
-		m.wait.end()
-	}
 	var known *console.Error
 	switch {
 	case errors.As(err, &known):
@@ -364,52 +364,41 @@ func (m *Telegram) withHint(ctx context.Context, err error) error {
 type progressLine struct {
 	out  io.Writer
 	live bool // out is a terminal, the line can be redrawn
-
-	stop func()
-	done chan struct{}
 }
 
-// begin shows the line until end is called.
+// begin shows the line until end is called, which may be called twice.
 func (w *progressLine) begin(ctx context.Context, text string) (end func()) {
 	if !w.live {
 		fmt.Fprintln(w.out, text+" …")
 		return func() {}
 	}
 	ctx, stop := context.WithCancel(ctx)
-	w.stop, w.done = stop, make(chan struct{})
 	deadline, _ := ctx.Deadline()
-	go func() {
-		defer close(w.done)
+	var drawing sync.WaitGroup
+	drawing.Go(func() {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
-		for {
-			fmt.Fprintf(w.out, "\r\x1b[K%s … %v left", text, time.Until(deadline).Round(time.Second))
+		defer fmt.Fprint(w.out, eraseLine)
+		for ctx.Err() == nil {
+			fmt.Fprintf(w.out, "%s%s … %v left", eraseLine, text, time.Until(deadline).Round(time.Second))
 			select {
 			case <-ctx.Done():
-				fmt.Fprint(w.out, "\r\x1b[K")
-				return
 			case <-tick.C:
 			}
 		}
-	}()
-	return w.end
-}
-
-// end removes the line. It may be called twice.
-func (w *progressLine) end() {
-	if w.stop != nil {
-		w.stop()
-		<-w.done
-		w.stop = nil
+	})
+	return func() {
+		stop()
+		drawing.Wait()
 	}
 }
+
+const eraseLine = "\r\x1b[K"
 
 // note prints text in place of the line, which is drawn again below it.
 func (w *progressLine) note(text string) {
 	if w.live {
-		text = "\r\x1b[K        " + console.OneLine(text)
-	} else {
-		text = "        " + console.OneLine(text)
+		fmt.Fprint(w.out, eraseLine)
 	}
-	fmt.Fprintln(w.out, text)
+	fmt.Fprintln(w.out, "        "+console.OneLine(text))
 }

@@ -109,17 +109,12 @@ func editFile(name string, edit func([]byte) ([]byte, error)) error {
 	if !ok || os.Geteuid() != 0 {
 		owner = ourselves()
 	}
-	temp, err := writeBeside(name, string(edited), info.Mode().Perm(), owner)
-	if err != nil {
-		return fmt.Errorf("write configuration: %w", err)
-	}
-	if now, err := os.ReadFile(name); err != nil || !bytes.Equal(now, old) {
-		return errors.Join(console.Fail(console.ExitError, "try again", "%s was changed by another process", name), err, os.Remove(temp))
-	}
-	if err := os.Rename(temp, name); err != nil {
-		return errors.Join(err, os.Remove(temp))
-	}
-	return ipc.OS().SyncDir(filepath.Dir(name))
+	return replaceFile(name, string(edited), info.Mode().Perm(), owner, func() error {
+		if now, err := os.ReadFile(name); err != nil || !bytes.Equal(now, old) {
+			return errors.Join(console.Fail(console.ExitError, "try again", "%s was changed by another process", name), err)
+		}
+		return nil
+	})
 }
 
 // Workspace is an item of workspace list --json.
@@ -238,14 +233,23 @@ func createFile(name, text string, owner account) error {
 	return nil
 }
 
-// writeBeside writes a file beside name, which it may replace by a rename: no process
+// replaceFile replaces a file durably by a rename, if allowed returns no error: no process
 // reads half of it, and a symbolic link is not followed.
-func writeBeside(name, text string, mode fs.FileMode, owner account) (temp string, err error) {
+func replaceFile(name, text string, mode fs.FileMode, owner account, allowed func() error) error {
 	f, err := os.CreateTemp(filepath.Dir(name), ".permesso-*")
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = fill(f, text, mode, owner)
 	}
-	return f.Name(), fill(f, text, mode, owner)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if err = allowed(); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return ipc.OS().SyncDir(filepath.Dir(name))
 }
 
 // fill writes a new file durably. If that fails, it removes the file.
