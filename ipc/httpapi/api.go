@@ -16,7 +16,6 @@ import (
 // Handler is the API without its listeners.
 func (s *Server) Handler() http.Handler {
 	s.init()
-	s.built.Do(func() { s.handler = s.build() })
 	return s.handler
 }
 
