@@ -11,8 +11,8 @@ import (
 
 // EarlierRequest is a request that another one resubmits, and its decision.
 type EarlierRequest struct {
-	Request  *approval.Pending  // as much of it as is kept
-	Decision *approval.Decision // nil: not decided
+	Request  *approval.Pending  `json:"request"`  // as much of it as is kept
+	Decision *approval.Decision `json:"decision"` // nil: not decided
 }
 
 // How much a card shows of what changed. The rest is counted. The payload is

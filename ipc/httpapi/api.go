@@ -9,7 +9,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
-	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval/apikey"
 )
@@ -17,7 +16,6 @@ import (
 // Handler is the API without its listeners.
 func (s *Server) Handler() http.Handler {
 	s.init()
-	s.built.Do(func() { s.handler = s.build() })
 	return s.handler
 }
 
@@ -82,54 +80,30 @@ func (s *Server) api(mux *http.ServeMux) huma.API {
 	return api
 }
 
-// spec is the OpenAPI document.
+// spec is the OpenAPI document. Every optional member of what clients send may be null: the
+// library accepts null but does not document it. An enumeration lists all allowed values,
+// so null is added there too.
 func spec(api huma.API) []byte {
+	schemas := api.OpenAPI().Components.Schemas.Map()
+	for name, schema := range schemas {
+		sent := slices.Contains([]string{"CreateRequest", "Target", "Verdict", "ReceiptBody"}, name)
+		for key, p := range schema.Properties {
+			p.Nullable = p.Nullable || sent && p.Ref == "" && !slices.Contains(schema.Required, key)
+			if p.Nullable && p.Enum != nil && !slices.Contains(p.Enum, nil) {
+				p.Enum = append(p.Enum, nil)
+			}
+		}
+	}
+	// The library reads requests by the same schemas. With this one it could not say what
+	// is wrong in a target.
+	members := schemas["CreateRequest"].Properties
+	defer func(target *huma.Schema) { members["target"] = target }(members["target"])
+	members["target"] = &huma.Schema{OneOf: []*huma.Schema{members["target"], {Type: "null"}}}
 	b, err := api.OpenAPI().MarshalJSON()
-	doc := map[string]any{}
-	if err == nil {
-		err = json.Unmarshal(b, &doc)
-	}
-	if err == nil {
-		allowNulls(doc)
-		b, err = json.Marshal(doc, json.Deterministic(true))
-	}
 	if err != nil {
 		panic("encode OpenAPI document: " + err.Error()) // it is a constant
 	}
 	return b
-}
-
-// allowNulls adds null to the type of every optional member: the library accepts null but
-// does not document it. An enumeration lists all allowed values, so null is added there
-// too.
-func allowNulls(doc map[string]any) {
-	components, _ := doc["components"].(map[string]any)
-	schemas, _ := components["schemas"].(map[string]any)
-	for name, raw := range schemas {
-		schema, _ := raw.(map[string]any)
-		required, _ := schema["required"].([]any)
-		properties, _ := schema["properties"].(map[string]any)
-		sent := slices.Contains([]string{"CreateRequest", "Target", "Verdict", "ReceiptBody"}, name)
-		for key, raw := range properties {
-			p, _ := raw.(map[string]any)
-			if sent && !slices.Contains(required, any(key)) {
-				properties[key] = orNull(p)
-			}
-			if types, ok := p["type"].([]any); ok && p["enum"] != nil && slices.Contains(types, any("null")) {
-				p["enum"] = append(p["enum"].([]any), nil)
-			}
-		}
-	}
-}
-
-func orNull(p map[string]any) map[string]any {
-	if ref, ok := p["$ref"]; ok {
-		return map[string]any{"oneOf": []any{map[string]any{"$ref": ref}, map[string]any{"type": "null"}}}
-	}
-	if kind, ok := p["type"].(string); ok {
-		p["type"] = []any{kind, "null"}
-	}
-	return p
 }
 
 const scopes = "scopes"
@@ -165,10 +139,11 @@ func (s *Server) checkScope(ctx huma.Context, next func(huma.Context)) {
 	next(ctx)
 }
 
-// register is huma.Register with the key as an argument.
+// register is huma.Register for an operation that gets the key and returns a body.
 func register[I, O any](api huma.API, o huma.Operation, do func(ctx context.Context, k *apikey.Key, in *I) (*O, error)) {
-	huma.Register(api, o, func(ctx context.Context, in *I) (*O, error) {
-		return do(ctx, keyFrom(ctx), in)
+	huma.Register(api, o, func(ctx context.Context, in *I) (*struct{ Body *O }, error) {
+		body, err := do(ctx, keyFrom(ctx), in)
+		return &struct{ Body *O }{body}, err
 	})
 }
 

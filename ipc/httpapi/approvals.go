@@ -62,8 +62,6 @@ type getIn struct {
 	Wait int `query:"wait" minimum:"0" maximum:"60" doc:"Answer when the request has ended, or after so many seconds."`
 }
 
-type approvalOut struct{ Body *Approval }
-
 type listIn struct {
 	Status string    `query:"status" enum:"pending,approved,denied,expired"`
 	Limit  int       `query:"limit" minimum:"1" maximum:"200" default:"50"`
@@ -75,8 +73,6 @@ type Page struct {
 	Items []*Approval `json:"items" nullable:"false"`
 	Next  *string     `json:"next" doc:"Pass it as before to get older items; null if there are none."`
 }
-
-type listOut struct{ Body Page }
 
 // readScopes are the scopes of which each lets a key read the requests that are visible
 // to it.
@@ -96,7 +92,7 @@ func (s *Server) approvals(api huma.API) {
 		Description: "Accepted before",
 		Content:     map[string]*huma.MediaType{jsonType: {Schema: &huma.Schema{Ref: "#/components/schemas/Approval"}}},
 	}}
-	register(api, create, s.create)
+	huma.Register(api, create, s.create)
 	register(api, op("get-approval", http.MethodGet, "/v1/approvals/{id}", "Get a request, or wait for its end",
 		"With wait it answers when the request has ended, at once if it already has.", read, http.StatusNotFound), s.get)
 	register(api, op("list-approvals", http.MethodGet, "/v1/approvals", "List requests",
@@ -108,7 +104,7 @@ func (s *Server) approvals(api huma.API) {
 	s.decisions(api)
 }
 
-func (s *Server) create(ctx context.Context, k *apikey.Key, in *createIn) (*createOut, error) {
+func (s *Server) create(ctx context.Context, in *createIn) (*createOut, error) {
 	if strings.ContainsFunc(in.IdempotencyKey, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
 		return nil, problem(http.StatusUnprocessableEntity, "Idempotency-Key must be visible ASCII, without spaces")
 	}
@@ -117,7 +113,7 @@ func (s *Server) create(ctx context.Context, k *apikey.Key, in *createIn) (*crea
 		return nil, p
 	}
 	w.IdempotencyKey = in.IdempotencyKey
-	client := s.clientOf(k)
+	client := s.clientOf(keyFrom(ctx))
 	key, result, err := s.Submit(ctx, client, w)
 	if err != nil {
 		return nil, s.submitProblem(err)
@@ -182,13 +178,12 @@ func (s *Server) reply(k *apikey.Key, id string, st read.Story, err error) (a *A
 func bareID(id string) string { return strings.TrimPrefix(id, idPrefix) }
 
 // get answers at once. Requests that wait are handled in wait.go.
-func (s *Server) get(ctx context.Context, k *apikey.Key, in *getIn) (*approvalOut, error) {
+func (s *Server) get(ctx context.Context, k *apikey.Key, in *getIn) (*Approval, error) {
 	st, err := s.Find(ctx, s.clientOf(k), bareID(in.ID))
-	a, err := s.reply(k, in.ID, st, err)
-	return &approvalOut{a}, err
+	return s.reply(k, in.ID, st, err)
 }
 
-func (s *Server) cancel(ctx context.Context, k *apikey.Key, in *OneIn) (*approvalOut, error) {
+func (s *Server) cancel(ctx context.Context, k *apikey.Key, in *OneIn) (*Approval, error) {
 	st, err := s.Cancel(ctx, s.clientOf(k), bareID(in.ID))
 	if err != nil && st.Exists() {
 		return nil, s.decideProblem(ctx, approval.Key{Workspace: k.Workspace, ID: bareID(in.ID)}, err)
@@ -199,25 +194,25 @@ func (s *Server) cancel(ctx context.Context, k *apikey.Key, in *OneIn) (*approva
 	}
 	a.setEnd(approval.StatusCancelled)
 	a.setDecision(st.Decision)
-	return &approvalOut{a}, nil
+	return a, nil
 }
 
 // list returns pending requests, then ended ones.
-func (s *Server) list(ctx context.Context, k *apikey.Key, in *listIn) (*listOut, error) {
-	out := &listOut{}
+func (s *Server) list(ctx context.Context, k *apikey.Key, in *listIn) (*Page, error) {
+	page := &Page{}
 	if in.Before.IsZero() && (in.Status == "" || in.Status == pending) {
 		all, err := s.Waiting(ctx, s.clientOf(k))
 		if err != nil {
 			return nil, s.internalError("list pending requests failed", err)
 		}
 		for _, w := range all {
-			out.Body.Items = append(out.Body.Items, fromPending(w.Pending))
+			page.Items = append(page.Items, fromPending(w.Pending))
 		}
 	}
 	if in.Status == pending || s.History == nil {
-		return out, nil
+		return page, nil
 	}
-	return out, s.listEnded(ctx, k, in, &out.Body)
+	return page, s.listEnded(ctx, k, in, page)
 }
 
 // listEnded adds a page of ended requests.

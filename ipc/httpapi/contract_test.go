@@ -391,3 +391,21 @@ var unreachable = map[string]bool{
 
 // streamEvent is one event of a stream.
 type streamEvent struct{ id, event, data string }
+
+// The library accepts null for every optional member, so the document must say so.
+func TestDocumentAllowsNull(t *testing.T) {
+	t.Parallel()
+	compiler := newContract(t, newRig(t)).compiler
+	for name, text := range map[string]string{
+		"CreateRequest": `{"tool_name":"run","title":null,"type":null,"channel":null,"target":null,"request_data":null,"options":null,"expires_in_sec":null}`,
+		"Target":        `{"tg_chat_id":"1","email_to":null}`,
+		"Verdict":       `{"code":null,"answer":"a"}`,
+		"ReceiptBody":   `{"receipt":"r","tool_name":null,"request_data":null}`,
+	} {
+		schema, err := compiler.Compile(docURL + "#/components/schemas/" + name)
+		require.NoError(t, err)
+		body, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+		require.NoError(t, err)
+		require.NoError(t, schema.Validate(body), name)
+	}
+}

@@ -38,15 +38,13 @@ type Decided struct {
 	RunBefore  *time.Time `json:"run_before" doc:"An approval not started by then expires."`
 }
 
-type decideOut struct{ Body Decided }
-
 func (s *Server) decisions(api huma.API) {
 	register(api, op("decide-approval", http.MethodPost, "/v1/approvals/{id}/decision", "Decide a request",
 		"The decision is that of the key's owner, who must be an approver of the workspace. It answers once the decision is durable. The first decision wins: later ones get 409, or 410 after expiry.",
 		[]string{apikey.MayDecide}, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.decide)
 }
 
-func (s *Server) decide(ctx context.Context, k *apikey.Key, in *decideIn) (*decideOut, error) {
+func (s *Server) decide(ctx context.Context, k *apikey.Key, in *decideIn) (*Decided, error) {
 	if k.Can(apikey.MayRequest) {
 		return nil, problem(http.StatusForbidden, "a key with the scope request cannot decide")
 	}
@@ -66,15 +64,12 @@ func (s *Server) decide(ctx context.Context, k *apikey.Key, in *decideIn) (*deci
 	if err != nil {
 		return nil, s.decideProblem(ctx, key, err)
 	}
-	out := &decideOut{Decided{
-		ApprovalID: idPrefix + key.ID, Status: denied,
-		Decision: choiceOf(d),
-	}}
+	out := &Decided{ApprovalID: idPrefix + key.ID, Status: denied, Decision: choiceOf(d)}
 	switch d.Verdict {
 	case approval.Approved:
-		out.Body.Status, out.Body.RunBefore = approved, new(d.RunBefore.UTC())
+		out.Status, out.RunBefore = approved, new(d.RunBefore.UTC())
 	case approval.Overridden, approval.Answered:
-		out.Body.Status = approved
+		out.Status = approved
 	case approval.Denied, approval.RequestMore, approval.Cancelled, approval.Expired:
 	}
 	return out, nil

@@ -44,14 +44,15 @@ func (s *Server) events(api huma.API) {
 		Description: "The events; the data of each is an Event, #/components/schemas/" + schema.Ref[len("#/components/schemas/"):],
 		Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}},
 	}}
-	register(api, o, s.follow)
+	huma.Register(api, o, s.follow)
 }
 
 const eventsPath = "/v1/events"
 
 const heartbeat = 15 * time.Second
 
-func (s *Server) follow(_ context.Context, k *apikey.Key, in *eventsIn) (*eventsOut, error) {
+func (s *Server) follow(ctx context.Context, in *eventsIn) (*eventsOut, error) {
+	k := keyFrom(ctx)
 	return &eventsOut{func(ctx huma.Context) {
 		r, w := humago.Unwrap(ctx)
 		defer s.Metrics.countListening()()

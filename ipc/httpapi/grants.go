@@ -37,11 +37,6 @@ type ruleIn struct {
 	ID string `path:"id" pattern:"^[0-9a-f]{16,64}$"`
 }
 
-type (
-	ruleOut  struct{ Body Rule }
-	rulesOut struct{ Body Rules }
-)
-
 // Rules is a list of grants, the newest first.
 type Rules struct {
 	Items []Rule `json:"items" nullable:"false"`
@@ -64,26 +59,26 @@ func (s *Server) grants(api huma.API) {
 		base := "/v1/" + x.path
 		register(api, op("list-"+x.path, http.MethodGet, base, "List "+x.what,
 			"A key with the scope request sees only its own; of grants, all of its workspace.", read),
-			func(_ context.Context, k *apikey.Key, _ *struct{}) (*rulesOut, error) {
-				out := &rulesOut{Rules{Items: []Rule{}}}
+			func(_ context.Context, k *apikey.Key, _ *struct{}) (*Rules, error) {
+				list := &Rules{Items: []Rule{}}
 				for _, c := range s.grantsOf(k, x.kind) {
-					out.Body.Items = append(out.Body.Items, s.rule(c))
+					list.Items = append(list.Items, s.rule(c))
 				}
-				return out, nil
+				return list, nil
 			})
 		register(api, op("get-"+x.id, http.MethodGet, base+"/{id}", "Get one of the "+x.what, "", read, http.StatusNotFound),
-			func(_ context.Context, k *apikey.Key, in *ruleIn) (*ruleOut, error) {
+			func(_ context.Context, k *apikey.Key, in *ruleIn) (*Rule, error) {
 				c, err := s.findGrant(k, x.kind, in.ID)
 				if err != nil {
 					return nil, err
 				}
-				return &ruleOut{s.rule(*c)}, nil
+				return new(s.rule(*c)), nil
 			})
 		revokeOp := op("revoke-"+x.id, http.MethodDelete, base+"/{id}", "Revoke one of the "+x.what,
 			"After the response it allows nothing. 204 also if it was already revoked.", x.revoke, http.StatusNotFound)
 		revokeOp.DefaultStatus = http.StatusNoContent
-		register(api, revokeOp, func(_ context.Context, k *apikey.Key, in *ruleIn) (*struct{}, error) {
-			return nil, s.revoke(k, x.kind, in.ID)
+		huma.Register(api, revokeOp, func(ctx context.Context, in *ruleIn) (*struct{}, error) {
+			return nil, s.revoke(keyFrom(ctx), x.kind, in.ID)
 		})
 	}
 }
@@ -129,13 +124,6 @@ func (s *Server) rule(c grant.Use) Rule {
 		ID: c.ID, Kind: string(c.Kind), State: c.State(s.Now()), ClientID: c.ClientID, SessionID: c.SessionID, ActionType: c.ActionType,
 		Capability: c.Capability, TargetKind: c.TargetKind, Target: c.Target, Exact: c.Exact != "", By: c.By, Via: c.Via,
 		CreatedAt: c.CreatedAt.UTC(), ExpiresAt: c.ExpiresAt.UTC(), Uses: c.Uses, MaxUses: c.MaxUses,
-		LastUsed: timeOrNil(c.LastUsed), RevokedAt: timeOrNil(c.RevokedAt),
+		LastUsed: nonEmpty(c.LastUsed.UTC()), RevokedAt: nonEmpty(c.RevokedAt.UTC()),
 	}
-}
-
-func timeOrNil(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return new(t.UTC())
 }

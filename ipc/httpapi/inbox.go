@@ -5,6 +5,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -39,8 +40,6 @@ type Taken struct {
 	ApprovalID string `json:"approval_id"`
 }
 
-type mailOut struct{ Body Taken }
-
 func (s *Server) inbox(api huma.API) {
 	o := op("email-reply", http.MethodPost, inboxPath, "Submit an approver's email reply",
 		"A complete message as message/rfc822, or its subject and body as JSON. The key acts for its owner, in every workspace: submit only mail of that approver. The address of a complete message names the card that it answers. For a JSON body, the subject or the body must contain the tag of the card's subject, [appr_…].",
@@ -53,7 +52,7 @@ func (s *Server) inbox(api huma.API) {
 	}}
 }
 
-func (s *Server) takeMail(ctx context.Context, k *apikey.Key, in *mailIn) (*mailOut, error) {
+func (s *Server) takeMail(ctx context.Context, k *apikey.Key, in *mailIn) (*Taken, error) {
 	m := InboxMail{Approver: k.Owner}
 	if kind, _, _ := mime.ParseMediaType(in.ContentType); kind == mailType {
 		m.Raw = append(m.Raw, in.RawBody...) // copied: huma reuses the buffer
@@ -80,18 +79,9 @@ func (s *Server) takeMail(ctx context.Context, k *apikey.Key, in *mailIn) (*mail
 	case errors.Is(err, ErrInboxStarting):
 		return nil, problem(http.StatusServiceUnavailable, ErrInboxStarting.Error()).retry(5 * time.Second)
 	case errors.Is(err, ErrInbox):
-		return nil, problem(http.StatusUnprocessableEntity, withoutInboxPrefix(err))
+		return nil, problem(http.StatusUnprocessableEntity, strings.TrimPrefix(err.Error(), ErrInbox.Error()+": "))
 	case err != nil:
 		return nil, s.decideProblem(ctx, r.Key, err)
 	}
-	return &mailOut{Taken{r.Status, idPrefix + r.Key.ID}}, nil
-}
-
-// withoutInboxPrefix is an error's text without the prefix of ErrInbox.
-func withoutInboxPrefix(err error) string {
-	text, mark := err.Error(), ErrInbox.Error()+": "
-	if len(text) > len(mark) && text[:len(mark)] == mark {
-		return text[len(mark):]
-	}
-	return text
+	return &Taken{r.Status, idPrefix + r.Key.ID}, nil
 }

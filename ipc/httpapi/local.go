@@ -164,7 +164,7 @@ func (s *LocalServer) admit(c *net.UnixConn) *localConn {
 		s.refuse(c, problem(http.StatusTooManyRequests, "you have too many connections to the daemon: close some"))
 		return nil
 	}
-	conn := &localConn{Conn: c, uid: id, timeout: s.IOTimeout}
+	conn := &localConn{countedConn: countedConn{Conn: c}, uid: id, timeout: s.IOTimeout}
 	conn.release = sync.OnceFunc(func() { s.release(conn) })
 	s.setIdle(conn, true)
 	return conn
@@ -186,10 +186,9 @@ func (s *LocalServer) release(c *localConn) {
 // localConn is a connection of an identified user. Writing has a timeout: a response may
 // be long, and a client may stop reading.
 type localConn struct {
-	net.Conn
+	countedConn
 	uid     string
 	timeout time.Duration
-	release func()
 }
 
 // Write implements net.Conn.
@@ -198,12 +197,6 @@ func (c *localConn) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	return c.Conn.Write(b)
-}
-
-// Close implements net.Conn.
-func (c *localConn) Close() error {
-	c.release()
-	return c.Conn.Close()
 }
 
 // localPath is the beginning of the paths of operations for local callers.

@@ -39,10 +39,7 @@ type Facts struct {
 	Expires      time.Time `json:"expires"`
 }
 
-type (
-	receiptIn struct{ Body ReceiptBody }
-	factsOut  struct{ Body Facts }
-)
+type receiptIn struct{ Body ReceiptBody }
 
 func (s *Server) receipts(api huma.API) {
 	read := []string{apikey.MayRead, apikey.MayRequest}
@@ -54,19 +51,19 @@ func (s *Server) receipts(api huma.API) {
 		read, http.StatusNotFound, http.StatusConflict), s.redeem)
 }
 
-func (s *Server) verify(ctx context.Context, k *apikey.Key, in *receiptIn) (*factsOut, error) {
+func (s *Server) verify(ctx context.Context, k *apikey.Key, in *receiptIn) (*Facts, error) {
 	f, err := s.parseReceipt(ctx, k, &in.Body)
 	if err != nil {
 		return nil, err
 	}
-	out := &factsOut{factsOf(f)}
+	facts := factsOf(f)
 	if err := s.check(&in.Body); err != nil {
-		out.Body.Valid, out.Body.Why = false, new(err.Error())
+		facts.Valid, facts.Why = false, new(err.Error())
 	}
-	return out, nil
+	return facts, nil
 }
 
-func (s *Server) redeem(ctx context.Context, k *apikey.Key, in *receiptIn) (*factsOut, error) {
+func (s *Server) redeem(ctx context.Context, k *apikey.Key, in *receiptIn) (*Facts, error) {
 	in.Body.AllowExpired = false
 	f, err := s.parseReceipt(ctx, k, &in.Body)
 	if err != nil {
@@ -83,7 +80,7 @@ func (s *Server) redeem(ctx context.Context, k *apikey.Key, in *receiptIn) (*fac
 	case err != nil:
 		return nil, s.internalError("redeem receipt failed", err)
 	}
-	return &factsOut{factsOf(f)}, nil
+	return factsOf(f), nil
 }
 
 func (s *Server) check(p *ReceiptBody) error {
@@ -110,8 +107,8 @@ func (s *Server) parseReceipt(ctx context.Context, k *apikey.Key, p *ReceiptBody
 	return f, err
 }
 
-func factsOf(f approval.ReceiptFacts) Facts {
-	return Facts{
+func factsOf(f approval.ReceiptFacts) *Facts {
+	return &Facts{
 		Valid: true, ApprovalID: idPrefix + strings.TrimSpace(f.RequestID), ToolName: f.Tool, ActionType: f.ActionType, ArgsSHA256: f.ArgsSHA256,
 		DecisionType: f.DecisionType, By: f.By, Via: f.Via, Rule: f.Rule, Issued: f.Issued.UTC(), Expires: f.Expires.UTC(),
 	}

@@ -121,7 +121,6 @@ type Server struct {
 	once          sync.Once
 	quit          chan struct{} // closed at shutdown: waiting callers get an answer
 	quitting      sync.Once
-	built         sync.Once
 	handler       http.Handler
 	busy          busyKeys
 	readyCache    readyCache
@@ -154,6 +153,7 @@ func (s *Server) init() {
 		if s.Metrics == nil {
 			s.Metrics = NewMetrics()
 		}
+		s.handler = s.build()
 	})
 }
 

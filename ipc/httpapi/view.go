@@ -201,10 +201,10 @@ func (s *Server) clientOf(k *apikey.Key) *service.Client {
 	}
 }
 
-// nonEmpty is nil for the empty string.
-func nonEmpty(s string) *string {
-	if s == "" {
+// nonEmpty is nil for the zero value.
+func nonEmpty[T comparable](v T) *T {
+	if v == *new(T) {
 		return nil
 	}
-	return &s
+	return &v
 }

@@ -277,7 +277,7 @@ func (s *Service) Pause(ctx context.Context, c *httpapi.Caller, ws, reason strin
 	}
 	out.Pause = ipc.Pause{Workspace: name, By: s.name(c, ws), Via: c.Via, At: time.Now().UTC(), Reason: reason}
 	changed, err := s.Home.Pause(out.Pause)
-	s.pausesChanged()
+	s.PausesChanged()
 	if err != nil {
 		return out, err
 	}
@@ -287,12 +287,6 @@ func (s *Service) Pause(ctx context.Context, c *httpapi.Caller, ws, reason strin
 	}
 	out.Claims, err = s.countClaims(ctx, name)
 	return out, err
-}
-
-func (s *Service) pausesChanged() {
-	if s.PausesChanged != nil {
-		s.PausesChanged()
-	}
 }
 
 // countClaims counts the claims of a workspace, or of all.
@@ -327,7 +321,7 @@ func (s *Service) Resume(ctx context.Context, c *httpapi.Caller, ws string) (out
 	if out.Paused = err == nil; !out.Paused && !errors.Is(err, fs.ErrNotExist) {
 		return out, err
 	}
-	s.pausesChanged()
+	s.PausesChanged()
 	if still, ok := s.Home.Store.Paused(name); ok {
 		out.Still = &still
 	}

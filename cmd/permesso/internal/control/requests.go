@@ -15,6 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
@@ -185,24 +186,19 @@ func (s *Service) story(ctx context.Context, c *httpapi.Caller, in *storyQuery) 
 	return d, err
 }
 
-// earlierDoc is a request that another one resubmits, as much of it as is kept.
-type earlierDoc struct {
-	Request  *approval.Pending  `json:"request"`
-	Decision *approval.Decision `json:"decision"`
-}
-
 var opEarlier = get("earlier", "/requests/{workspace}/{id}/earlier", "The request that a pending one resubmits",
 	(*Service).earlier)
 
-func (s *Service) earlier(_ context.Context, c *httpapi.Caller, in *OneQuery) (d earlierDoc, err error) {
+func (s *Service) earlier(_ context.Context, c *httpapi.Caller, in *OneQuery) (*chat.EarlierRequest, error) {
 	w, err := s.pending(c, in.key())
 	if w == nil || err != nil {
-		return d, err
+		return nil, err
 	}
-	if e := home.Earlier(s.Viewer)(w.Pending); e != nil && c.Sees(e.Request.SourceGroup) {
-		d = earlierDoc{e.Request, e.Decision}
+	e := home.Earlier(s.Viewer)(w.Pending)
+	if e == nil || !c.Sees(e.Request.SourceGroup) {
+		return nil, nil
 	}
-	return d, nil
+	return e, nil
 }
 
 // pending is a pending that the caller may see, or nil.
@@ -324,7 +320,7 @@ func (s *Service) redeem(ctx context.Context, c *httpapi.Caller, in *struct{ Bod
 		return none{}, console.Fail(console.ExitRefused, "request a new approval", "the receipt of %s is already redeemed", key)
 	case errors.Is(err, fs.ErrNotExist):
 		return none{}, console.Fail(console.ExitRefused, "redeem it after the response exists", "the record of %s is not written yet", key)
-	case err == nil && s.Redeemed != nil:
+	case err == nil:
 		s.Redeemed(key, c.Person.Name, c.Via)
 	}
 	return none{}, err

@@ -28,7 +28,7 @@ type Service struct {
 	Running bool // in the daemon
 	// Link gives a link to the web UI, "" without one, and how long it is valid.
 	Link func(c *httpapi.Caller) (address string, life time.Duration, err error)
-	// PausesChanged and Redeemed report changes. They may be nil.
+	// PausesChanged and Redeemed report changes.
 	PausesChanged func()
 	Redeemed      func(k approval.Key, by, via string)
 	Log           func(error) // errors that an approver may not see
@@ -182,7 +182,7 @@ func workspaces(c *httpapi.Caller, only string) []string {
 // filesService is the service of a home that the command has locked. Without keys only
 // pauses work.
 func filesService(h *home.Home, k *home.Keys, memory func() (*home.Memory, error)) *Service {
-	s := &Service{Home: h, Keys: k, Memory: memory}
+	s := &Service{Home: h, Keys: k, Memory: memory, PausesChanged: func() {}, Redeemed: func(approval.Key, string, string) {}}
 	if k == nil {
 		return s
 	}

@@ -3,6 +3,7 @@ package crashtest
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -46,113 +47,93 @@ type flow struct {
 	Name   string
 	Script []action            // in this order, one process at a time
 	Actors map[string][]action // concurrent, interleaved at every operation
-	IDs    []string
+
+	actions string // as flows.txt has them
 }
 
 // passesRunBefore reports that RunBefore may pass in this flow.
 func (f *flow) passesRunBefore() bool {
-	return f.Name == "late" || f.Name == "deadline" || f.pauses() || f.prunes()
+	return f.Name == "late" || f.Name == "deadline" || f.pauses() || f.has("prune")
 }
-
-// prunes reports that months pass and old requests are removed.
-func (f *flow) prunes() bool { return strings.HasPrefix(f.Name, "prune") }
 
 // submits reports that requests come through Submit.
-func (f *flow) submits() bool { return strings.HasPrefix(f.Name, "submit") }
+func (f *flow) submits() bool { return f.has("submit ") }
 
 // pauses reports that the gate has a pause guard, and that it is used.
-func (f *flow) pauses() bool { return f.Name == "pause" || f.Name == "pause between" }
+func (f *flow) pauses() bool { return f.has("pause") }
+
+// has reports that a flow has an action that contains this text.
+func (f *flow) has(text string) bool { return strings.Contains(f.actions, text) }
 
 func (f *flow) ids() []string {
-	if f.IDs == nil {
-		return []string{idA}
+	if f.has("ask-b ") {
+		return []string{idA, idB}
 	}
-	return f.IDs
+	return []string{idA}
 }
 
-// allFlows lists every flow of the design.
-func allFlows() []*flow {
-	ask, auto := request(idA, "run", "hello"), request(idA, "auto", "hello")
-	return []*flow{
-		{Name: "slow decider", Script: []action{agent(ask), step, decideTooLate}},
-		{Name: "allow", Script: []action{agent(auto), step}},
-		{Name: "approve", Script: []action{agent(ask), step, decision(idA, approval.Approved), step}},
-		{Name: "always", Script: []action{agent(ask), step, decision(idA, approval.Approved), step}},
-		{Name: "deny", Script: []action{agent(ask), step, decision(idA, approval.Denied), step}},
-		{Name: "expire", Script: []action{agent(ask), step, wait(2 * time.Hour), step}},
-		{Name: "cancel", Script: []action{agent(ask), step, cancel, step}},
-		{Name: "question", Script: []action{agent(question(idA)), step, decision(idA, approval.Answered), step}},
-		{Name: "override", Script: []action{agent(ask), step, decision(idA, approval.Overridden), step}},
-		{Name: "policy denies", Script: []action{agent(request(idA, "never", "x")), step}},
-		{Name: "malformed", Script: []action{agent(requestFile{idA, `{"request_id":"` + idA + `","surprise":1}`}), step}},
-		{Name: "handler fails", Script: []action{agent(request(idA, "fails", "hello")), step, decision(idA, approval.Approved), step}},
-		{Name: "idempotent", Script: []action{agent(request(idA, "again", "hello")), step, decision(idA, approval.Approved), step}},
-		{Name: "late", Script: []action{agent(ask), step, decision(idA, approval.Approved), wait(30 * time.Minute), step}},
-		{Name: "prune", Script: []action{agent(auto), step, wait(8 * day), prune, wait(90 * day), prune}},
-		{Name: "prune asked", Script: []action{agent(ask), step, decision(idA, approval.Approved), step, wait(100 * day), prune}},
-		{
-			Name:   "prune and ask again",
-			Script: []action{agent(request(idA, "never", "x")), step, wait(100 * day), prune, agent(auto), step, agent(auto), step},
-		},
-		{
-			Name:   "duplicate intake",
-			Script: []action{agent(auto), step, agent(auto), step, agent(request(idA, "auto", "other")), step, agent(auto), step},
-		},
-		{Name: "submit and approve", Script: []action{submission(ask), decision(idA, approval.Approved), step}},
-		{Name: "submit allowed", Script: []action{submission(auto), step}},
-		{Name: "submit denied", Script: []action{submission(request(idA, "never", "x")), step}},
-		{Name: "submit and withdraw", Script: []action{submission(ask), clientCancel, step}},
-		{Name: "submit twice", Script: []action{submission(auto), submission(auto), submission(request(idA, "auto", "other"))}},
-		{
-			Name: "submit and write the file",
-			Actors: map[string][]action{
-				"gate":  {submission(ask), step, submission(ask), clientCancel, step},
-				"agent": {agent(request(idA, "run", "evil")), remove, agent(ask)}, "ann": {decision(idA, approval.Approved)},
-			},
-		},
-		{
-			Name: "two requests", IDs: []string{idA, idB},
-			Script: []action{agent(ask), agent(request(idB, "auto", "b")), step, decision(idA, approval.Approved), step},
-		},
-		{
-			Name: "pause", IDs: []string{idA, idB},
-			Script: []action{
-				agent(ask), step, decision(idA, approval.Approved), pauseAll, agent(request(idB, "auto", "b")), step,
-				resumeAll, step,
-			},
-		},
-		{
-			Name: "pause between", IDs: []string{idA, idB},
-			Actors: map[string][]action{
-				"gate": {step, step, step, step}, "agent": {agent(ask), agent(request(idB, "auto", "b"))},
-				"ann": {decision(idA, approval.Approved)}, "operator": {pauseAll, resumeAll, pauseAll, resumeAll, pauseAll, resumeAll, pauseAll},
-			},
-		},
-		{
-			Name:   "two deciders",
-			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask)}, "ann": {decision(idA, approval.Approved)}, "bob": {decision(idA, approval.Denied)}},
-		},
-		{
-			Name:   "deadline",
-			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask)}, "ann": {decision(idA, approval.Approved)}, "clock": {wait(2 * time.Hour)}},
-		},
-		{
-			Name:   "forged decision",
-			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask)}, "forger": {forge}, "ann": {decision(idA, approval.Approved)}},
-		},
-		{
-			Name:   "agent cancels",
-			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask), cancel}, "ann": {decision(idA, approval.Approved)}},
-		},
-		{
-			Name:   "agent deletes and changes",
-			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask), remove, agent(request(idA, "run", "evil"))}, "ann": {decision(idA, approval.Approved)}},
-		},
-		{
-			Name:   "agent repeats",
-			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(auto), agent(auto), agent(request(idA, "auto", "evil"))}},
-		},
+//go:embed flows.txt
+var flowLines string
+
+// allFlows lists every flow of the design, in the order of flows.txt.
+func allFlows() (flows []*flow) {
+	for line := range strings.Lines(flowLines) {
+		name, actions, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if strings.HasPrefix(line, "#") || !ok {
+			continue
+		}
+		f := &flow{Name: name, actions: actions}
+		for part := range strings.SplitSeq(actions, " | ") {
+			actor, theirs, concurrent := strings.Cut(part, " = ")
+			if !concurrent {
+				f.Script = parseActions(part)
+				continue
+			}
+			if f.Actors == nil {
+				f.Actors = map[string][]action{}
+			}
+			f.Actors[actor] = parseActions(theirs)
+		}
+		flows = append(flows, f)
 	}
+	return flows
+}
+
+func parseActions(text string) (actions []action) {
+	for one := range strings.SplitSeq(text, "; ") {
+		actions = append(actions, parseAction(one))
+	}
+	return actions
+}
+
+func parseAction(text string) action {
+	verb, what, _ := strings.Cut(text, " ")
+	switch tool, words, _ := strings.Cut(what, " "); verb {
+	case "ask":
+		return agent(request(idA, tool, words))
+	case "ask-b":
+		return agent(request(idB, tool, words))
+	case "submit":
+		return submission(request(idA, tool, words))
+	case "wait":
+		d, err := time.ParseDuration(what)
+		if err != nil {
+			panic(err)
+		}
+		return wait(d)
+	}
+	do := map[string]action{
+		"question": agent(question(idA)), "malformed": agent(requestFile{idA, `{"request_id":"` + idA + `","surprise":1}`}),
+		"decide approved": decision(idA, approval.Approved), "decide denied": decision(idA, approval.Denied),
+		"decide answered": decision(idA, approval.Answered), "decide overridden": decision(idA, approval.Overridden),
+		"decide too late": decideTooLate, "forge": forge,
+		"cancel": cancel, "remove": remove, "withdraw": clientCancel,
+		"step": step, "prune": prune, "pause": pauseAll, "resume": resumeAll,
+	}[text]
+	if do == nil {
+		panic("flows.txt: unknown action: " + text)
+	}
+	return do
 }
 
 type requestFile struct{ id, text string }
@@ -278,8 +259,6 @@ func wait(d time.Duration) action {
 		return nil
 	}
 }
-
-const day = 24 * time.Hour
 
 // prune removes old documents. After that the id is new.
 func prune(s *env) error {

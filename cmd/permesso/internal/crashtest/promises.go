@@ -67,13 +67,9 @@ func (w *sim) submitAgain() (bad []string) {
 	if err != nil {
 		return []string{"L the gate does not start: " + err.Error()}
 	}
-	tool, text := "run", "hello"
-	switch w.flow.Name {
-	case "submit allowed", "submit twice":
-		tool = "auto"
-	case "submit denied":
-		tool, text = "never", "x"
-	}
+	_, first, _ := strings.Cut(w.flow.actions, "submit ")
+	first, _, _ = strings.Cut(first, ";")
+	tool, text, _ := strings.Cut(first, " ")
 	// After a disk fault it may be rejected once; the client retries.
 	for try := 0; err == nil && w.submitted[idA] == "" && try < 3; try++ {
 		err = w.submit(d.gate, request(idA, tool, text))
@@ -279,13 +275,7 @@ func (w *sim) effectsOf(id string, violate func(string, ...any)) (list []effect)
 
 func (w *sim) legitimate(e effect) bool {
 	return slices.Contains(w.approvedArgs[e.id], e.args) || e.id == idAfter || e.id == idOther ||
-		slices.Contains(allowingFlows, w.flow.Name)
-}
-
-// allowingFlows have requests that policy allows.
-var allowingFlows = []string{
-	"allow", "duplicate intake", "agent repeats", "two requests", "prune", "prune and ask again", "pause", "pause between",
-	"submit allowed", "submit twice",
+		w.flow.has(" auto ") // policy allows it
 }
 
 func (w *sim) acknowledgedFor(id string) (list []approval.Verdict) {

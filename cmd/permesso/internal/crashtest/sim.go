@@ -215,22 +215,13 @@ func (w *sim) Workspace(name string) (approval.Workspace, bool) {
 	return approval.Workspace{Name: name, Timeout: time.Hour}, name == workspace || name == otherWorkspace
 }
 
-// tools exist in every simulation.
-var tools = map[string]approval.Tool{
-	"run":   {Name: "run", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/run"}}},
-	"fails": {Name: "fails", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/fails"}}},
-	"again": {Name: "again", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/again"}, Idempotent: true}},
-	"auto":  {Name: "auto", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/auto"}}},
-	"never": {Name: "never", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/never"}}},
-}
-
 // Provers implements gate.Settings.
 func (*sim) Provers() facts.Provers { return nil }
 
 // Tool implements gate.Settings.
 func (w *sim) Tool(name string) (approval.Tool, bool) {
-	t, ok := tools[name]
-	return t, ok
+	handler := approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}, Idempotent: name == "again"}
+	return approval.Tool{Name: name, Handler: handler}, slices.Contains([]string{"run", "fails", "again", "auto", "never"}, name)
 }
 
 // Judge implements gate.Policy.

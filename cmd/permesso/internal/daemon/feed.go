@@ -211,11 +211,3 @@ func (c *requestMetrics) oldest(ws string) float64 {
 	}
 	return age.Seconds()
 }
-
-func (s *server) newRequestMetrics() (*requestMetrics, error) {
-	waiting, err := s.Viewer(s.keys).Waiting(context.Background(), nil)
-	if err != nil {
-		return nil, err
-	}
-	return newRequestMetrics(waiting), nil
-}

@@ -156,7 +156,10 @@ func (s *server) applyConfig(file string, data []byte) error {
 		s.log.Warn().Msg(key + ": change takes effect after a restart")
 	}
 	next.GateName = before.GateName // it signs receipts and checkpoints
-	if err := s.prepareWorkspaces(next); err != nil {
+	if err = s.prepare(home.WorkspaceNames(next)); err == nil {
+		err = s.startSupervisor(next)
+	}
+	if err != nil {
 		return err
 	}
 	now, err := s.memory.Settings(next)
@@ -182,14 +185,14 @@ func (s *server) applyConfig(file string, data []byte) error {
 	return nil
 }
 
-// prepareWorkspaces creates what a configuration needs before it is applied.
-func (s *server) prepareWorkspaces(cfg *config.Config) error {
-	for _, name := range home.WorkspaceNames(cfg) {
+// prepare creates the folders of workspaces, and checks that they are private.
+func (s *server) prepare(names []string) error {
+	for _, name := range names {
 		if err := errors.Join(s.Layout.Prepare(s.FS, name), s.Layout.CheckPrivate(s.FS, name)); err != nil {
 			return err
 		}
 	}
-	return s.startSupervisor(cfg)
+	return nil
 }
 
 // refuseConfig reports every error of a refused configuration.

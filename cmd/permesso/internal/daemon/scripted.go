@@ -153,14 +153,12 @@ type reply struct {
 	done bool
 }
 
-// checkInterval is the interval of a check of all pending requests.
+// checkInterval is the longest interval between two checks of all pending requests.
 const checkInterval = time.Second
 
 func (x *answerer) run(ctx context.Context) {
-	tick := time.NewTicker(checkInterval)
-	defer tick.Stop()
-	x.checkAll(ctx)
 	for {
+		x.checkAll(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -168,9 +166,6 @@ func (x *answerer) run(ctx context.Context) {
 			for len(x.changes) > 0 {
 				<-x.changes // one check answers for all
 			}
-			x.checkAll(ctx)
-		case <-tick.C:
-			x.checkAll(ctx)
 		case <-time.After(x.answerDue(ctx, time.Now())):
 		}
 	}

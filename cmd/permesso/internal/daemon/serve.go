@@ -146,19 +146,15 @@ func (s *server) open(ctx context.Context) (err error) {
 	if err := s.markScripted(); err != nil {
 		return err
 	}
-	for name := range s.Config.Workspaces {
-		if err := s.Layout.Prepare(s.FS, name); err != nil {
-			return err
-		}
-	}
-	names, err := s.Store.Workspaces(context.Background())
-	if err != nil {
+	if err := s.prepare(home.WorkspaceNames(s.Config)); err != nil {
 		return err
 	}
-	for _, name := range names {
-		if err := errors.Join(s.Layout.Prepare(s.FS, name), s.Layout.CheckPrivate(s.FS, name)); err != nil {
-			return err
-		}
+	names, err := s.Store.Workspaces(context.Background())
+	if err == nil {
+		err = s.prepare(names)
+	}
+	if err != nil {
+		return err
 	}
 	if s.keys, err = s.MakeKeys(); err != nil {
 		return err
@@ -173,9 +169,11 @@ func (s *server) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.feed = newFeed(s.Home, s.audit)
-	if s.metrics, err = s.newRequestMetrics(); err != nil {
+	waiting, err := s.Viewer(s.keys).Waiting(ctx, nil)
+	if err != nil {
 		return err
 	}
+	s.metrics = newRequestMetrics(waiting)
 	s.audit.OnEntry = func(e event.Entry) {
 		s.memory.Observe(e)
 		s.metrics.observe(e)
