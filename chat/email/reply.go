@@ -302,7 +302,12 @@ func (r *reply) saveResult(s Status, why, text string) (Taken, error) {
 		Version: 1, Name: r.name, Digest: r.digest(), Sender: r.sender, At: now.UTC(), Status: s,
 		Workspace: r.key.Workspace, ID: r.key.ID, SHA256: r.card.SHA256,
 	}
-	if text != "" && r.handled.answersSince(r.sender, now.Add(-time.Hour)) < maxAnswersPerHour {
+	switch {
+	case text == "":
+	case s != Decided && r.handled.answersSince(r.sender, now.Add(-time.Hour)) >= maxAnswersPerHour:
+		r.Log.Warn().Str("from", chat.Escape(r.sender)).Str("id", r.key.ID).Str("status", string(s)).Int("limit", maxAnswersPerHour).
+			Msg("email not answered: too many answers to this address in an hour")
+	default:
 		t.Answer = r.newAnswer(text)
 	}
 	if err := r.saveHandled(t); err != nil {

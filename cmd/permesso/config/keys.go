@@ -158,7 +158,7 @@ func permessoKeys() Key {
 				{Name: "local", Example: "1000", Help: "the UID: what id -u prints", Hint: uidHint, valueType: number(0, highestUID)},
 				{Name: "telegram", Example: "123456789", Help: "the numeric id, never a username", Hint: "the numeric id, without quotes; never a @username, which can change its owner", valueType: number(1, 1<<52)},
 				{Name: "email", Example: `"ann@example.org"`, Help: "the bare address", Hint: `the bare address: "ann@example.org"`, valueType: must("email address", validEmail, "must be an email address")},
-				{Name: "language", Default: fromTop, Example: `"it"`, Help: languageHelp, valueType: languages},
+				{Name: "language", Example: `"it"`, Help: languageHelp + "; default: that of the workspace, else of the top", valueType: languages},
 			}},
 		}},
 		{Name: "tools", Hint: "write [tools.NAME]", valueType: tables(""), Keys: []Key{

@@ -100,7 +100,7 @@ workspace = "plain"
 		Language: "it", Limits: approval.Limits{}.WithDefaults(),
 	}, c.Workspaces["plain"], "an empty workspace gets the settings of the top of the file and the defaults")
 	require.Equal(t, map[string]approval.Approver{
-		"ann": {Name: "ann", IDs: map[string]string{"telegram": "123456789", "local": "0"}, Language: "it"},
+		"ann": {Name: "ann", IDs: map[string]string{"telegram": "123456789", "local": "0"}, Language: ""},
 		"bob": {Name: "bob", IDs: map[string]string{"email": "Bob@example.org"}, Language: "en"},
 	}, c.Approvers)
 	require.Equal(t, approval.Tool{
