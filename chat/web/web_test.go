@@ -444,23 +444,28 @@ func TestHiddenRequestsStayHiddenWhenRemoved(t *testing.T) {
 // A browser keeps a static file and asks whether it changed.
 func TestStaticFiles(t *testing.T) {
 	w := newFixture(t)
-	get := func(name, tag string) *http.Response {
+	get := func(name, tag string) (status int, header http.Header) {
 		r, err := http.NewRequest(http.MethodGet, w.base+"/static/"+name, nil)
 		require.NoError(t, err)
 		r.Header.Set("If-None-Match", tag)
 		resp, err := http.DefaultClient.Do(r)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
-		return resp
+		return resp.StatusCode, resp.Header
+	}
+	is := func(want int, name, tag string) {
+		t.Helper()
+		got, _ := get(name, tag)
+		require.Equal(t, want, got)
 	}
 	for name, kind := range map[string]string{"app.js": "text/javascript; charset=utf-8", "style.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"} {
-		first := get(name, "")
-		require.Equal(t, http.StatusOK, first.StatusCode)
-		require.Equal(t, kind, first.Header.Get("Content-Type"))
-		require.Equal(t, "private, no-cache", first.Header.Get("Cache-Control"))
-		require.Equal(t, http.StatusNotModified, get(name, first.Header.Get("ETag")).StatusCode)
-		require.Equal(t, http.StatusOK, get(name, `"another"`).StatusCode)
+		status, header := get(name, "")
+		require.Equal(t, http.StatusOK, status)
+		require.Equal(t, kind, header.Get("Content-Type"))
+		require.Equal(t, "private, no-cache", header.Get("Cache-Control"))
+		is(http.StatusNotModified, name, header.Get("ETag"))
+		is(http.StatusOK, name, `"another"`)
 	}
-	require.Equal(t, http.StatusNotFound, get("htmx.LICENSE", "").StatusCode)
-	require.Equal(t, http.StatusNotFound, get("none.js", "").StatusCode)
+	is(http.StatusNotFound, "htmx.LICENSE", "")
+	is(http.StatusNotFound, "none.js", "")
 }

@@ -34,7 +34,7 @@ func readCall(method string, r *http.Request) *call {
 	// Read to the end: before that, net/http does not notice when the client disconnects.
 	defer func() { _, _ = io.Copy(io.Discard, body) }()
 	r.Body = body
-	switch err := r.ParseMultipartForm(maxBody); {
+	switch err := r.ParseMultipartForm(maxBody); { //nolint:gosec // body is limited
 	case err == nil, errors.Is(err, http.ErrNotMultipart), errors.Is(err, io.EOF): // a form may have no parts
 	default:
 		panic(unreadable(err))
