@@ -181,8 +181,8 @@ func TestSocketSilentDaemon(t *testing.T) {
 }
 
 // Command and daemon of different versions work together, and the command says so.
+// It is not parallel: it changes the version that all commands have.
 func TestSocketVersions(t *testing.T) {
-	t.Parallel()
 	h := newRig(t, "default", askAll)
 	d := h.serve()
 	d.awaitLog(`"message":"serving"`)

@@ -214,7 +214,7 @@ func (l *live) approvedFor(ws, id string) string {
 		at[string(found[1])], err = time.Parse(time.RFC3339, string(found[2]))
 		require.NoError(l.t, err)
 	}
-	return "approved for " + (at["run_before"].Sub(at["decided_at"]) + 24*time.Hour).Round(time.Minute).String()
+	return "approved for " + at["run_before"].Sub(at["decided_at"]).Round(time.Minute).String()
 }
 
 // earlier is a request of the first version that waits for an approval after the edit.

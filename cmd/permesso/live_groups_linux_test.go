@@ -65,7 +65,7 @@ approvers = ["ann"]
 channels = ["email"]
 ` + say + bot + mails}
 	add := func(entrance string, see func(*live) string) {
-		g.checks = append(g.checks, liveCheck{"run_before", entrance, see, [2]string{"approved for 24h10m0s", "approved for 24h1m0s"}})
+		g.checks = append(g.checks, liveCheck{"run_before", entrance, see, [2]string{"approved for 10m0s", "approved for 1m0s"}})
 	}
 	add(atCLI, approveIn("default"))
 	add(atSocket, meBySocket("default"))

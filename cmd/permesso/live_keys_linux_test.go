@@ -351,7 +351,8 @@ func (l *live) margin(text string) string {
 	at, err := time.Parse(time.TimeOnly, found[1])
 	require.NoError(l.t, err)
 	now, _ := time.Parse(time.TimeOnly, time.Now().UTC().Format(time.TimeOnly))
-	return "approved for " + (at.Sub(now) + 24*time.Hour).Round(time.Minute).String()
+	left := (at.Sub(now) + 24*time.Hour) % (24 * time.Hour) // it may be tomorrow
+	return "approved for " + left.Round(time.Minute).String()
 }
 
 // approveIn approves as the operator.
@@ -403,7 +404,7 @@ func annByHTTP(ws string) func(*live) string {
 		}
 		until, err := time.Parse(time.RFC3339, a["run_before"].(string))
 		require.NoError(l.t, err)
-		return "approved for " + (time.Until(until) + 24*time.Hour).Round(time.Minute).String()
+		return "approved for " + time.Until(until).Round(time.Minute).String()
 	}
 }
 
