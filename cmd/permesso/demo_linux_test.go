@@ -148,7 +148,7 @@ func TestDemoWithoutTerminal(t *testing.T) {
 	t.Parallel()
 	broken := func(script string) string {
 		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "bwrap"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+		require.NoError(t, writeProgram(filepath.Join(dir, "bwrap"), "#!/bin/sh\n"+script+"\n", 0o755))
 		return "PATH=" + dir + ":/usr/bin:/bin"
 	}
 	for _, row := range []struct {

@@ -47,7 +47,7 @@ func newDoctorRig(t *testing.T) *doctorRig {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
 	bin := filepath.Join(dir, "bin", "danger")
-	require.NoError(t, os.WriteFile(bin, []byte("#!/bin/sh\necho danger\n"), 0o700))
+	require.NoError(t, writeProgram(bin, "#!/bin/sh\necho danger\n", 0o700))
 	w := &doctorRig{newRig(t, "work", strings.ReplaceAll(doctorRigConfig, "PROGRAM", bin))}
 	d := w.serve()
 	done := w.ask(`{"tool_name":"count","request_data":{}}`)

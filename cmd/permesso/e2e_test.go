@@ -120,7 +120,7 @@ func scriptBin(t testing.TB) string {
 	bin := t.TempDir()
 	text := fmt.Sprintf("#!/bin/sh\nfor a; do case $a in %s) exec %s \"$@\" ;; esac; done\nexec %s \"$@\"\n",
 		strings.Join(concurrent, "|"), program(t, false), plain)
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "permesso"), []byte(text), 0o755))
+	require.NoError(t, writeProgram(filepath.Join(bin, "permesso"), text, 0o755))
 	return bin
 }
 
@@ -276,7 +276,7 @@ func (h *rig) response(id string) *approval.Response {
 func (h *rig) script(name, text string) string {
 	h.t.Helper()
 	file := filepath.Join(h.dir, name)
-	require.NoError(h.t, os.WriteFile(file, []byte("#!/bin/sh\n"+text+"\n"), 0o700))
+	require.NoError(h.t, writeProgram(file, "#!/bin/sh\n"+text+"\n", 0o700))
 	return file
 }
 
@@ -524,4 +524,12 @@ func TestDecisionsMadeWhileTheDaemonIsDown(t *testing.T) {
 	require.Equal(t, "not today", *denied.Feedback)
 	require.FileExists(t, filepath.Join(h.layout.Pendings("default"), open+".json"))
 	d.stop()
+}
+
+// writeProgram writes a program that a test will run. Meanwhile no test starts a process: its child would have the file
+// open for a moment, and what is open for writing cannot be executed.
+func writeProgram(name, text string, mode os.FileMode) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(name, []byte(text), mode)
 }

@@ -82,7 +82,7 @@ func (im *image) copy(from, to string) {
 	}
 	b, err := os.ReadFile(from)
 	require.NoError(im.t, err)
-	require.NoError(im.t, os.WriteFile(file, b, 0o755))
+	require.NoError(im.t, writeProgram(file, string(b), 0o755))
 }
 
 // run does what an engine does: only this root, no network, no capabilities, the

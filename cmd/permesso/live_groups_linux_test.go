@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -284,10 +285,10 @@ telegram = { chat_id = -1006, thread_id = «1¦2» }
 [workspaces.quiet]
 approvers = ["ann"]
 channels = ["telegram"]
-quiet_hours = «"00:00-23:59"¦"00:00-00:01"»
+quiet_hours = «"` + hours(-1) + `"¦"` + hours(2) + `"»
 telegram = { chat_id = -1007 }
 [workspaces.night]
-quiet_hours = "00:00-23:59"
+quiet_hours = "` + hours(-1) + `"
 night_timeout = «"2h"¦"3h"»
 [workspaces.times]
 approval_timeout = «"7m"¦"8m"»
@@ -673,4 +674,10 @@ func TestKeysThatNeedARestart(t *testing.T) {
 	}
 	require.Empty(t, values, "rows that are live")
 	d.stop()
+}
+
+// hours are two hours of the day, which begin some hours after now.
+func hours(after int) string {
+	from := time.Now().UTC().Add(time.Duration(after) * time.Hour)
+	return from.Format("15:04") + "-" + from.Add(2*time.Hour).Format("15:04")
 }

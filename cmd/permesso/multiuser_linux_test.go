@@ -71,7 +71,7 @@ func newMultiUserRig(t *testing.T) *multiUserRig {
 	}
 	b, err := os.ReadFile(program(t, false))
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(v.bin, b, 0o755))
+	require.NoError(t, writeProgram(v.bin, string(b), 0o755))
 	v.rig = &rig{t: t, dir: dir, config: filepath.Join(dir, "permesso.toml"), layout: ipc.Layout{Home: filepath.Join(dir, "var", "home")}}
 	for _, sub := range []string{"run", "var"} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
@@ -211,7 +211,7 @@ func (v *multiUserRig) selfCommand(uid int, what string) *osexec.Cmd {
 	if _, err := os.Stat(mine); err != nil {
 		b, err := os.ReadFile(exe)
 		require.NoError(v.t, err)
-		require.NoError(v.t, os.WriteFile(mine, b, 0o755))
+		require.NoError(v.t, writeProgram(mine, string(b), 0o755))
 	}
 	cmd := v.commandAs(uid, []string{"PERMESSO_SOCKET_HELPER=" + what, "PERMESSO_SOCKET=" + v.socket})
 	cmd.Path, cmd.Args = mine, []string{mine}

@@ -32,7 +32,7 @@ func TestReadmeToYourPhone(t *testing.T) {
 	home := strings.TrimPrefix(r.env[0], "HOME=")
 	bin := filepath.Join(t.TempDir(), "bin")
 	require.NoError(t, os.Mkdir(bin, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "systemctl"), []byte(fakeSystemctl), 0o755))
+	require.NoError(t, writeProgram(filepath.Join(bin, "systemctl"), fakeSystemctl, 0o755))
 	r.env = append(r.env, "PATH="+filepath.Join(home, ".local/bin")+":"+bin+":"+os.Getenv("PATH"), setup.TelegramServer+"="+api.URL)
 	blocks := readmeBlocks(t, "chat/telegram/README.md", "To your phone in ten minutes")
 	require.Len(t, blocks, 4)

@@ -89,7 +89,7 @@ func cloneTree(t *testing.T, from, to string) {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(to, rel), b, 0o755)
+		return writeProgram(filepath.Join(to, rel), string(b), 0o755)
 	}))
 }
 

@@ -124,7 +124,7 @@ func TestServiceInstallCallsSystemd(t *testing.T) {
 	for _, name := range []string{"systemctl", "systemd-sysusers"} {
 		script := "#!/bin/sh\n[ -e /etc/systemd/system/permesso.service ] && unit=there || unit=gone\n" +
 			"echo \"${0##*/} $* $unit\" >>/etc/calls\n[ ! -e /etc/fail ] || { echo 'no bus' >&2; exit 1; }\n"
-		require.NoError(t, os.WriteFile(filepath.Join(fake, name), []byte(script), 0o700))
+		require.NoError(t, writeProgram(filepath.Join(fake, name), script, 0o700))
 	}
 	run := func(args ...string) (string, error) {
 		box := []string{

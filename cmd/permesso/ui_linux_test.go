@@ -340,7 +340,7 @@ func TestUIOpensAFile(t *testing.T) {
 	require.NoError(t, os.Chmod(run, 0o700))
 	seen := filepath.Join(bin, "seen")
 	script := "#!/bin/sh\nprintf '%s\\n' \"$*\" >" + seen + ".new\nmv " + seen + ".new " + seen + "\n"
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "xdg-open"), []byte(script), 0o755))
+	require.NoError(t, writeProgram(filepath.Join(bin, "xdg-open"), script, 0o755))
 	cmd := h.command("ui")
 	cmd.Env = append(cmd.Env, "DISPLAY=:9", "XDG_RUNTIME_DIR="+run, "PATH="+bin+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
