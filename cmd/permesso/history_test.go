@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,4 +165,18 @@ func TestLongListIsOneJSONArray(t *testing.T) {
 			require.Equal(t, fmt.Sprint(i), item.RequestID)
 		}
 	}
+}
+
+// Requests whose ids begin with the same digits are told apart: an agent chooses them.
+func TestHistoryTellsIDsApart(t *testing.T) {
+	ids := []string{"abcd12340000000a", "abcd12340000000b", "beef12340000000c"}
+	var found []*read.Request
+	for _, id := range ids {
+		found = append(found, &read.Request{Key: approval.Key{Workspace: "w", ID: id}, Status: approval.StatusDenied, AskedAt: time.Now()})
+	}
+	var out strings.Builder
+	(&app{Console: &console.Console{Out: &out}}).printHistory(found)
+	require.Contains(t, out.String(), ids[0])
+	require.Contains(t, out.String(), ids[1])
+	require.Contains(t, out.String(), "  beef1234  ")
 }
