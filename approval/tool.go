@@ -53,7 +53,17 @@ type Tool struct {
 	Cost          int64               // of one run, in the operator's unit
 	Program       string              // field of request_data with the text of the program that runs; "": none
 	Facts         map[string][]string // by fact name: the fields of request_data that hold it
+	Args          map[string]Argument // all that request_data may hold, by name
+	Size          string              // argument whose bytes are the size on a card: a path's file, else the value; "": all arguments
 	Handler       Handler
+}
+
+// Argument is what a tool declares of one member of request_data.
+type Argument struct {
+	Type     string `json:"type"`     // one of facts.ArgTypes; "" is text
+	Currency string `json:"currency"` // of an amount: the argument that names it, or a code such as EUR; "": none
+	Writes   string `json:"writes"`   // of a text: the path argument that names the file whose complete content it becomes; "": none
+	Optional bool   `json:"optional"`
 }
 
 // Handler says how an approved action is run.
