@@ -67,7 +67,6 @@ func withBar(escaped string) string {
 func escape(s string, m mode) string { return escapePart(s, m, true, true) }
 
 // escapePart escapes a part of a line: its first, its last, both, or another one.
-// Only a block makes the difference.
 func escapePart(s string, m mode, first, last bool) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -78,7 +77,7 @@ func escapePart(s string, m mode, first, last bool) string {
 			if m == inBlock {
 				b.WriteString(blockBlanks(s[i:i+n], first && start, last && end))
 			} else {
-				b.WriteString(blanks(n, m == inLine && (start || end)))
+				b.WriteString(blanks(n, m == inLine && (first && start || last && end)))
 			}
 			i, letter = i+n, ""
 			continue

@@ -121,12 +121,12 @@ func (t typedValue) maskedLine(s string) string {
 	if s == "" || s[0] == '"' {
 		return t.quoted(s)
 	}
-	return strings.Join(t.maskSpans(s, t.tokens(s), inLine), `\n`)
+	return t.oneLine(s, t.tokens(s))
 }
 
 // quoted is a text in quotation marks.
 func (r renderer) quoted(s string) string {
-	return `"` + strings.Join(r.maskSpans(s, r.tokens(s), inQuote), "") + `"`
+	return `"` + r.masked(s, r.tokens(s), inQuote)[0] + `"`
 }
 
 // tokens are the secrets in a value that may be masked: those without any character
@@ -141,7 +141,13 @@ func (r renderer) tokens(s string) []Span {
 }
 
 // blockLines are the lines of s as in Block, without the bars, and with masks.
-func (r renderer) blockLines(s string, secrets []Span) []string {
+func (r renderer) blockLines(s string, secrets []Span) []string { return r.masked(s, secrets, inBlock) }
+
+// oneLine is s as in Escape, with masks.
+func (r renderer) oneLine(s string, secrets []Span) string { return r.masked(s, secrets, inLine)[0] }
+
+// masked escapes s with masks. A block is split at its line breaks.
+func (r renderer) masked(s string, secrets []Span, m mode) []string {
 	var lines []string
 	at, line := 0, ""
 	for piece, secret := range pieces(s, secrets) {
@@ -151,10 +157,13 @@ func (r renderer) blockLines(s string, secrets []Span) []string {
 			continue
 		}
 		for {
-			part, rest, more := strings.Cut(piece, "\n")
-			first := at == 0 || s[at-1] == '\n'
+			part, rest, more := piece, "", false
+			if m == inBlock {
+				part, rest, more = strings.Cut(piece, "\n")
+			}
+			first := at == 0 || m == inBlock && s[at-1] == '\n'
 			at += len(part)
-			line += escapePart(part, inBlock, first, at == len(s) || s[at] == '\n')
+			line += escapePart(part, m, first, at == len(s) || m == inBlock && s[at] == '\n')
 			if !more {
 				break
 			}
@@ -164,7 +173,7 @@ func (r renderer) blockLines(s string, secrets []Span) []string {
 	return append(lines, line)
 }
 
-// strings are the texts of a text or of a list of texts.
+// textsOf are the texts of a text or of a list of texts.
 func textsOf(v approval.Raw) (all []string, list, ok bool) {
 	if s, isText := (codec.Field{Value: v}).Text(); isText {
 		return []string{s}, false, true

@@ -26,7 +26,7 @@ func (t typedValue) command(v approval.Raw) ([]Line, bool) {
 	}
 	parts := t.shell(s)
 	if len(s.Commands) == 1 && len(parts) == 0 && !strings.ContainsAny(texts[0], "\n\t") && texts[0] != "" {
-		return t.inline(LineCode, strings.Join(t.maskSpans(texts[0], t.argumentTokens(s, texts[0]), inLine), `\n`)), true
+		return t.inline(LineCode, t.oneLine(texts[0], t.argumentTokens(s, texts[0]))), true
 	}
 	return slices.Concat([]Line{t.head()}, parts, t.commandLine(texts[0], t.argumentTokens(s, texts[0]))), true
 }
@@ -57,7 +57,7 @@ func (t typedValue) argv(words []string) []Line {
 // element displays one word of an argv, which may have lines.
 func (t typedValue) element(w string, secrets []Span) (lines []Line) {
 	if w == "" || w[0] == '"' {
-		return []Line{{LineCode, withBar(`"` + strings.Join(t.maskSpans(w, secrets, inQuote), "") + `"`)}}
+		return []Line{{LineCode, withBar(`"` + t.masked(w, secrets, inQuote)[0] + `"`)}}
 	}
 	for i, l := range t.blockLines(w, secrets) {
 		if l = withBar(l); i > 0 {
