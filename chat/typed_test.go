@@ -103,6 +103,7 @@ func TestTyped(t *testing.T) {
 		{"nested JSON", approval.Argument{Type: "json"}, approval.Raw(`{"a":[1,"x\ny \"q\"",{}],"\u202e":{"b":1e400}}`), "l v:\nc │ {\nc │   \"a\": [\nc │     1,\nc │     \"x\\ny \\\"q\\\"\",\nc │     {}\nc │   ],\nc │   \"\\u{202E}\": {\nc │     \"b\": 1e400\nc │   }\nc │ }\n"},
 		{"plain JSON", approval.Argument{Type: "json"}, nil, "c v: null\n"},
 		{"not JSON", approval.Argument{Type: "json"}, json.RawMessage(nil), "c v: null\n"},
+		{"lines of a hunk that look like its head", approval.Argument{Type: "diff"}, "@@ -1,2 +1 @@\n--- a\n-b\n+++ c\n+++ d\n-e", "l v: +1 -3\nl │ @@ -1,2 +1 @@\n- │ --- a\n- │ -b\n+ │ +++ c\nl │ +++ d\n- │ -e\n"},
 	} {
 		got := marked(typedOf(Style{}, tc.arg, raw(t, tc.v), func(p *approval.Pending) {
 			p.RequestData = approval.Raw(`{"currency":"CHF"}`)
@@ -382,7 +383,9 @@ func hostileText(rt *rapid.T, name string) string {
 }
 
 func hostileValue(rt *rapid.T, depth int) any {
-	switch n := rapid.IntRange(0, 9).Draw(rt, "kind"); {
+	switch n := rapid.IntRange(0, 10).Draw(rt, "kind"); {
+	case n == 10:
+		return rapid.SampledFrom([]string{"0", "5", "5.0", "-1", "1e5", "true", "12 people", "a@b.example", "a@b.example, c@d.example"}).Draw(rt, "near")
 	case n < 4:
 		return hostileText(rt, "text")
 	case n < 6:
@@ -434,7 +437,7 @@ func requireTypedForm(t require.TestingT, lines []Line) {
 }
 
 func TestTypedIsLinear(t *testing.T) {
-	const n = 1 << 15
+	const n = 1 << 14
 	deep := strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000)
 	for _, text := range []string{
 		strings.Repeat("a@b.example, ", n/16), strings.Repeat("$(a) ", n/8), strings.Repeat("a|", n/2) + "b", strings.Repeat("env ", n/4),
@@ -443,7 +446,7 @@ func TestTypedIsLinear(t *testing.T) {
 		strings.Repeat("! ", n/4), strings.Repeat("a;", n/4), strings.Repeat("{ ", n/16), strings.Repeat("a@", n/4), strings.Repeat("f(){ ", 9000),
 	} {
 		for _, a := range typedArgs {
-			for _, v := range []any{text, []string{text, text}, approval.Raw(deep), strings.Fields(text)} {
+			for _, v := range []any{text, approval.Raw(deep), strings.Fields(text)} {
 				start := time.Now()
 				typedOf(Style{}, a, raw(t, v), func(p *approval.Pending) { p.Before = &approval.FileBefore{Arg: "v", Exists: true, Text: "a\nb\n"} })
 				require.Less(t, time.Since(start), 10*time.Second, "%s %.20q", a.Type, text)

@@ -175,6 +175,11 @@ func TestArgumentsAreNotPrograms(t *testing.T) {
 		all = append(all, line[w.Start:w.End])
 	}
 	require.Equal(t, []string{"a1", "A=1", "-c", "a2", `"a3"`, "a4\n", "a5"}, all)
+
+	line = "sh -c 'x 's"
+	s, err = facts.ParseCommand(line)
+	require.NoError(t, err)
+	require.Equal(t, line[6:], line[s.Arguments()[1].Start:s.Arguments()[1].End], "a script that does not stand there as it is")
 }
 
 func TestHostileCommandsAreFast(t *testing.T) {
