@@ -38,23 +38,41 @@ func (s *Scanner) Independent() *Redactor {
 	}
 }
 
-// Redactor makes the Redactor of one request. It masks what may be masked and searches
-// what is left: what it finds then is a secret that no mask may hide.
+// Redactor makes the Redactor of one request. It searches it, masks what may be masked
+// and searches what is left: what it finds then is a secret that no mask may hide.
 func (s *Scanner) Redactor(p *approval.Pending) *Redactor {
 	r := s.Independent()
 	leaves := cardLeaves(p)
-	fixed := fixedTexts(leaves)
+	found := map[int]bool{}
+	s.scan(leaves, func(m match) {
+		for _, l := range m.leaves {
+			found[l] = true
+		}
+	})
+	fixed := ""
+	if len(found) > 0 {
+		fixed = fixedTexts(leaves)
+	}
 	for i := range leaves {
-		r.mask(&leaves[i], fixed)
+		if found[i] {
+			r.mask(&leaves[i], fixed)
+		}
 		r.values[leaves[i].shown] = r.values[leaves[i].shown] || leaves[i].path != ""
 	}
+	if len(found) > 0 {
+		r.holdRest(leaves)
+	}
+	return r
+}
+
+// holdRest withholds the values with a secret that is left after masking.
+func (r *Redactor) holdRest(leaves []leaf) {
 	r.holdRepeated(leaves)
-	s.scan(leaves, func(m match) {
+	r.scanner.scan(leaves, func(m match) {
 		for _, l := range m.leaves {
 			r.hold(&leaves[l], m)
 		}
 	})
-	return r
 }
 
 // holdRepeated withholds the values that show a token which is masked elsewhere.
