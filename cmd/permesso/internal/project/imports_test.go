@@ -88,7 +88,7 @@ var plan = []rule{
 	{"chat/web", []string{"approval", "approval/read", "chat"}},
 
 	{"security/policy", []string{"approval"}},
-	{"security/secrets", []string{"approval"}},
+	{"security/secrets", []string{"approval", "approval/facts"}},
 	{"security/receipt", []string{"approval", "security/keyfile"}},
 	{"security/audit", []string{"approval"}},
 	{"security/seal", []string{"approval", "security/keyfile"}},
@@ -137,7 +137,7 @@ var homes = []struct {
 	{"github.com/coreos/go-systemd", []string{daemon}},
 	// Policy matches paths and reads command lines; no other package matches patterns.
 	{"github.com/bmatcuk/doublestar", []string{"security/policy"}},
-	{"mvdan.cc/sh", []string{"security/policy"}},
+	{"mvdan.cc/sh", []string{"security/policy", "security/secrets"}},
 	{"github.com/pelletier/go-toml", []string{"chat", "chat/messagestest", "cmd/permesso", "cmd/permesso/config", "security/secrets"}},
 	// Test libraries never reach the binary.
 	{"testing", testSupport},
