@@ -218,6 +218,7 @@ func TestDemoAtATerminal(t *testing.T) {
 			d.awaitOutput(" · until ")
 			id := regexp.MustCompile(`→ approve ([0-9a-f]{8})`).FindStringSubmatch(d.output())
 			require.NotNil(t, id, d.output())
+			d.awaitOutput(id[1] + "> ") // the prompt: from now on keys count
 			_, err := io.WriteString(keys, strings.ReplaceAll(row.typed, "ID", id[1]))
 			require.NoError(t, err)
 			d.awaitOutput("everything is removed")
@@ -235,10 +236,12 @@ func TestDemoWithoutColor(t *testing.T) {
 	d := newDemo(t, "NO_COLOR=1")
 	keys := d.startOnTerminal()
 	d.awaitOutput(" · until ")
+	id := regexp.MustCompile(`→ approve ([0-9a-f]{8})`).FindStringSubmatch(d.output())
+	d.awaitOutput(id[1] + "> ")
 	_, err := io.WriteString(keys, "1\n")
 	require.NoError(t, err)
 	d.awaitOutput("everything is removed")
-	require.NotContains(t, d.awaitExit(0), "\x1b")
+	require.NotRegexp(t, `\x1b\[[0-9;]*m`, d.awaitExit(0))
 }
 
 // However the demo is stopped, it stops its children, removes its files, and
