@@ -111,22 +111,29 @@ func (d *demoRun) start() {
 	d.t.Cleanup(func() { _ = d.cmd.Process.Kill() })
 }
 
-// startOnTerminal starts the demo on a pseudo-terminal and returns the master.
-func (d *demoRun) startOnTerminal() *os.File {
-	d.t.Helper()
+// openPTY opens a pseudo-terminal.
+func openPTY(t testing.TB) (master, tty *os.File) {
+	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(d.t, err)
+	require.NoError(t, err)
 	raw, err := master.SyscallConn() // Fd would make it blocking: Close would wait for a read
-	require.NoError(d.t, err)
+	require.NoError(t, err)
 	var n int
-	require.NoError(d.t, raw.Control(func(fd uintptr) {
+	require.NoError(t, raw.Control(func(fd uintptr) {
 		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err == nil {
 			n, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
 		}
 	}))
-	require.NoError(d.t, err)
-	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(d.t, err)
+	require.NoError(t, err)
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	return master, tty
+}
+
+// startOnTerminal starts the demo on a pseudo-terminal and returns the master.
+func (d *demoRun) startOnTerminal() *os.File {
+	d.t.Helper()
+	master, tty := openPTY(d.t)
 	d.cmd.Stdin, d.cmd.Stdout, d.cmd.Stderr = tty, tty, tty
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	d.start()
