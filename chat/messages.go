@@ -204,6 +204,7 @@ type messages struct {
 	TooLate             string
 	NotPossible         string
 	Ambiguous           string
+	FitsSettled         string
 	ShortID             string
 	IsQuestion          string
 	OtherCard           string
