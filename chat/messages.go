@@ -199,6 +199,7 @@ type messages struct {
 	Decided             string
 	DecidedBy           string
 	TooLate             string
+	Changed             string
 	NotPossible         string
 	Ambiguous           string
 	ShortID             string

@@ -185,7 +185,7 @@ func (w *fixture) decide(a decide.Input) (*approval.Decision, error) {
 	case !ok:
 		return nil, &decide.Refusal{Reason: decide.ErrUnknown}
 	case a.PendingSHA256 != now.SHA256:
-		return nil, &decide.Refusal{Reason: decide.ErrTooLate, Hint: "the request is no longer the one that was shown; reload it"}
+		return nil, &decide.Refusal{Reason: decide.ErrChanged, Hint: "look at it again"}
 	case !w.now.Before(now.Pending.ExpiresAt):
 		return nil, &decide.Refusal{Reason: decide.ErrTooLate, Hint: "it expired"}
 	}
