@@ -132,9 +132,9 @@ func (c *Client) Decide(ctx context.Context, a decide.Input) (*approval.Decision
 }
 
 // Cancel cancels a pending request as the operator.
-func (c *Client) Cancel(ctx context.Context, k approval.Key) (*approval.Decision, error) {
-	d, err := call(ctx, c, opCancel, OneQuery{k.Workspace, k.ID})
-	return decided(d, k, err)
+func (c *Client) Cancel(ctx context.Context, a decide.Input) (*approval.Decision, error) {
+	d, err := call(ctx, c, opCancel, cancelQuery{OneQuery{a.Key.Workspace, a.Key.ID}, a.PendingSHA256})
+	return decided(d, a.Key, err)
 }
 
 func decided(doc []byte, k approval.Key, err error) (*approval.Decision, error) {

@@ -91,7 +91,7 @@ func (o operation[I, O]) run(ctx context.Context, s *Service, c *httpapi.Caller,
 func reasons() map[error]int {
 	return map[error]int{
 		decide.ErrNotAuthorized: http.StatusForbidden, decide.ErrUnknown: http.StatusNotFound, decide.ErrDecided: http.StatusConflict,
-		decide.ErrTooLate: http.StatusGone, decide.ErrNotApplicable: http.StatusConflict,
+		decide.ErrTooLate: http.StatusGone, decide.ErrNotApplicable: http.StatusConflict, decide.ErrChanged: http.StatusConflict,
 	}
 }
 
