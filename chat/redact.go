@@ -58,7 +58,7 @@ func pieces(s string, secrets []Span) iter.Seq2[string, *Span] {
 }
 
 func (r renderer) secrets(s string) []Span {
-	if r.Redact == nil {
+	if r.Redact == nil || r.Reveal {
 		return nil
 	}
 	spans := slices.Clone(r.Redact.Secrets(s))

@@ -36,6 +36,7 @@ type Style struct {
 	Zone     *time.Location // nil: UTC, and each time says so
 	Foot     string         // end of the last line of a card: "log 1042 9f3c"
 	Redact   Redactor       // nil: nothing is secret
+	Reveal   bool           // shows masked secrets, too: only locally, and audited before
 	// Paused returns the pause of a workspace, nil if it is not paused. A nil
 	// func means that no workspace is paused.
 	Paused func(workspace string) *Pause

@@ -198,3 +198,75 @@ func TestApproveDoesNotAskAboutAQuestion(t *testing.T) {
 	require.Contains(t, errs, "it is a question: answer it")
 	require.Empty(t, x.String())
 }
+
+// A revealed card is on the alternate screen, and the log has the entry before.
+func TestShowReveal(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", askAll)
+	d := h.serve()
+	d.awaitLog(`"message":"serving"`)
+	token := "ghp_" + strings.Repeat("aB3dE6gH9", 4)
+	id := h.ask(`{"tool_name":"say","rationale":"push with ` + token + `"}`)
+	h.awaitPending("default", id)
+	code, out, errs := h.run("", "show", id)
+	require.Zero(t, code, errs)
+	require.NotContains(t, out, token)
+
+	code, out, errs = h.run("", "show", id, "--reveal")
+	require.Equal(t, console.ExitUsage, code)
+	require.Empty(t, out)
+	require.Equal(t, "permesso: show --reveal needs a terminal, or --json\nhint: with --json it prints the request with its secrets\n", errs)
+	requireReveals := func(n int) {
+		t.Helper()
+		code, out, errs := h.run("", "audit", "tail", "-n", "100")
+		require.Zero(t, code, errs)
+		require.Equal(t, n, strings.Count(out, " revealed "), out)
+		require.NotContains(t, out, token)
+	}
+	requireReveals(0)
+
+	for i, leave := range []string{"\r", "x", "q", "\x03"} {
+		x := newTerminal(t)
+		exit := x.run(t.Context(), h, "show", id, "--reveal")
+		x.awaitText("any key")
+		requireReveals(i + 1)
+		x.press(leave)
+		code, errs := exit()
+		require.Zero(t, code, errs)
+		x.awaitText("\x1b[?1049l")
+		before, shown, ok := strings.Cut(x.String(), "\x1b[?1049h")
+		require.True(t, ok)
+		require.Empty(t, before)
+		shown, after, _ := strings.Cut(shown, "\x1b[?1049l")
+		require.Contains(t, shown, token)
+		require.Empty(t, after, "nothing stays on the screen")
+	}
+
+	x := newTerminal(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	exit := x.run(ctx, h, "show", id, "--reveal")
+	x.awaitText("any key")
+	interrupt()
+	code, _ = exit()
+	require.Equal(t, console.ExitError, code)
+	x.awaitText("\x1b[?1049l")
+
+	code, out, errs = h.run("", "show", id, "--reveal", "--json")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, token)
+	requireReveals(6)
+	d.stop()
+	code, out, errs = h.run("", "show", id, "--reveal", "--json")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, token)
+	requireReveals(7)
+	code, _, errs = h.run("", "audit", "verify")
+	require.Zero(t, code, errs)
+
+	h.serve().awaitLog(`"message":"serving"`)
+	plain := h.ask(`{"tool_name":"say"}`)
+	h.awaitPending("default", plain)
+	code, _, errs = h.run("", "show", plain, "--reveal", "--json")
+	require.Equal(t, console.ExitRefused, code)
+	require.Contains(t, errs, "nothing is masked")
+}

@@ -54,6 +54,38 @@ func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
 	return s.Damaged
 }
 
+// reveal shows the card of a request with the secrets that it otherwise masks: for as long
+// as the person looks at it, or as JSON for a program.
+func (a *app) reveal(ctx context.Context, typed string) error {
+	in, out, terminal := a.Terminal()
+	if !terminal && !a.JSON {
+		return console.Fail(console.ExitUsage, "with --json it prints the request with its secrets", "show --reveal needs a terminal, or --json")
+	}
+	card := ""
+	err := a.ask(ctx, func(d *control.Client) error { // closed before the person reads: it may lock HOME
+		k, err := find(ctx, d.Find, typed)
+		if err != nil {
+			return err
+		}
+		w, err := d.Reveal(ctx, k)
+		if err != nil {
+			return err
+		}
+		if a.JSON {
+			s, err := d.Story(ctx, k, true)
+			return errors.Join(a.printDocument(w.Pending, s.Waiting, s.Timeline), err, s.Damaged)
+		}
+		style := d.Style()
+		style.Reveal = true
+		card = style.Card(w.Pending).String()
+		return nil
+	})
+	if err != nil || a.JSON {
+		return err
+	}
+	return console.ShowOnce(ctx, in, out, card)
+}
+
 // printDocument prints a document with additional members at its end: "pending_sha256" of
 // a pending, and "timeline".
 func (a *app) printDocument(doc interface{ Encode() ([]byte, error) }, w *approval.StoredPending, log []event.Entry) error {

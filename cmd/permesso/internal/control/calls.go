@@ -122,6 +122,15 @@ func (c *Client) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 	return d.Which, d.N, d.Of
 }
 
+// Reveal returns a request to show what its card masks; the audit log then says so.
+func (c *Client) Reveal(ctx context.Context, k approval.Key) (*approval.StoredPending, error) {
+	d, err := call(ctx, c, opReveal, revealBody{OneQuery: OneQuery{k.Workspace, k.ID}})
+	if err != nil {
+		return nil, err
+	}
+	return d.stored()
+}
+
 // Decide decides a request as the caller.
 func (c *Client) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	d, err := call(ctx, c, opDecide, decideBody{OneQuery{a.Key.Workspace, a.Key.ID}, VerdictBody{
