@@ -43,6 +43,8 @@ type fixture struct {
 	entries          []event.Entry
 	pausedWorkspaces []string
 	verified         int
+	reveals          []approval.Key // audited
+	revealErr        error
 	reads            int
 	blockHistory     chan struct{} // history blocks until it is closed; nil: it does not
 	historyReaders   atomic.Int32
@@ -62,7 +64,7 @@ func newFixture(t *testing.T, with ...func(w *fixture)) *fixture {
 	w.server = &web.Server{
 		People: w, Viewer: w, Workspaces: func() []string { return []string{workspace} }, Now: w.clock,
 		Backend: web.Backend{
-			Grants: w, Audit: w, WorkspaceInfo: w, Pauser: w,
+			Grants: w, Audit: w, WorkspaceInfo: w, Pauser: w, Reveal: w.reveal,
 			Rules: func([]string) []web.Rule {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -159,6 +161,16 @@ func (w *fixture) decisionCount() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.decisions)
+}
+
+func (w *fixture) reveal(_ context.Context, u web.User, k approval.Key) (*approval.StoredPending, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.revealErr != nil {
+		return nil, w.revealErr
+	}
+	w.reveals = append(w.reveals, k)
+	return new(w.waiting[k]), nil
 }
 
 // Decide implements chat.Decider.

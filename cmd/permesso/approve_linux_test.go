@@ -144,7 +144,7 @@ func TestApproveShowsAndAsks(t *testing.T) {
 }
 
 // What was on the screen is approved, or nothing.
-func TestApproveOnlyWhatWasShown(t *testing.T) {
+func TestApproveNothingElse(t *testing.T) {
 	t.Parallel()
 	h := newRig(t, "default", askAll)
 	d := h.serve()
