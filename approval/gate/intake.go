@@ -160,7 +160,8 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 		e.Rule = ev.ruling.Rule
 		e.Exact, e.Channel, e.Sender = ev.ruling.Exact, p.Channel, p.Sender
 	})
-	g.accept(s.submission, submit.Result{Pending: p, SHA256: approval.Digest(file)}) // after the log line, so that the caller finds it
+	// After the log line, so that the caller finds it.
+	g.accept(s.submission, submit.Result{Pending: p, SHA256: approval.Digest(file)})
 	g.changed(s.key)
 	if err := g.removeRequest(ctx, s.key, s.submission); err != nil {
 		return false, err

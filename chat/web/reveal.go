@@ -37,5 +37,6 @@ func (v *visit) revealsNow(k approval.Key) bool {
 
 // mayReveal reports whether the page offers to show what the card masks.
 func (v *visit) mayReveal(p *approval.Pending) bool {
-	return v.Backend.Reveal != nil && slices.Contains(v.rights.Decide, p.SourceGroup) && v.People.May(v.se.user, p.SourceGroup, p)
+	return v.Backend.Reveal != nil && slices.Contains(v.rights.Decide, p.SourceGroup) &&
+		v.People.May(v.se.user, p.SourceGroup, p)
 }

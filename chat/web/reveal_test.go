@@ -34,7 +34,9 @@ func maskWord(w *fixture) {
 	w.server.Style = func(language string) chat.Style { return chat.Style{Language: language, Redact: oneSecret{}} }
 }
 
-func withSecret(p *approval.Pending) { p.RequestData = approval.Raw(`{"text":"open ` + secretWord + `"}`) }
+func withSecret(p *approval.Pending) {
+	p.RequestData = approval.Raw(`{"text":"open ` + secretWord + `"}`)
+}
 
 func TestReveal(t *testing.T) {
 	w := newFixture(t, maskWord)
@@ -98,4 +100,6 @@ func TestRevealRefused(t *testing.T) {
 	require.Nil(t, b.get(b.pathOf(k)).find("reveal"), "who may not decide may not see it")
 }
 
-func (b *browser) pathOf(k approval.Key) string { return b.sessionPath + "r/" + k.Workspace + "/" + k.ID }
+func (b *browser) pathOf(k approval.Key) string {
+	return b.sessionPath + "r/" + k.Workspace + "/" + k.ID
+}

@@ -260,6 +260,10 @@ func TestShowReveal(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Contains(t, out, token)
 	requireReveals(7)
+	code, out, errs = h.run("", "show", id)
+	require.Zero(t, code, errs)
+	require.Regexp(t, `revealed by operator:.* via cli: 1 mask: github`, out)
+	require.NotContains(t, out, token)
 	code, _, errs = h.run("", "audit", "verify")
 	require.Zero(t, code, errs)
 

@@ -107,7 +107,8 @@ func (a *app) readDecision() (*decisionInput, error) {
 		return nil, console.Fail(console.ExitUsage, "set only verdict", "approved (%t) and verdict (%s) contradict each other", *w.Approved, w.Verdict)
 	}
 	if w.PendingSHA256 != "" && len(w.PendingSHA256) != sha256Digits {
-		return nil, console.Fail(console.ExitUsage, "permesso pending --json prints it", "pending_sha256 %q is not 64 hex digits", w.PendingSHA256)
+		return nil, console.Fail(console.ExitUsage, "permesso pending --json prints it",
+			"pending_sha256 %q is not 64 hex digits", w.PendingSHA256)
 	}
 	if !approval.ValidID(w.RequestID) {
 		return nil, console.Fail(console.ExitUsage, "give the full id", "request_id %q is not 16 to 64 lower-case hex digits", w.RequestID)
@@ -122,16 +123,17 @@ const minSeen, sha256Digits = 16, 64
 // approve approves the request that the person has seen: the one with the digest seen, or
 // the one that it shows on the terminal now.
 func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input) error {
+	hint := "permesso show " + typed + " prints the digest"
 	seen = strings.ToLower(seen)
 	_, _, terminal := a.Terminal()
 	switch {
 	case seen != "" && (len(seen) < minSeen || len(seen) > sha256Digits || strings.Trim(seen, "0123456789abcdef") != ""):
-		return console.Fail(console.ExitUsage, "permesso show "+typed+" prints the digest", "--seen: %q is not a digest, or less than %d digits of it", seen, minSeen)
+		return console.Fail(console.ExitUsage, hint, "--seen: %q is not a digest, or less than %d digits of it", seen, minSeen)
 	case seen != "":
 		ans.PendingSHA256 = seen
 		return a.decide(ctx, typed, ans)
 	case !terminal || a.JSON:
-		return console.Fail(console.ExitUsage, "permesso show "+typed+" prints the digest",
+		return console.Fail(console.ExitUsage, hint,
 			"approve needs a terminal to show the request and to ask; without one, or with --json, it needs --seen DIGEST")
 	}
 	yes, err := a.showAndAsk(ctx, typed, &ans)
@@ -139,7 +141,8 @@ func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input)
 		return err
 	}
 	if !yes {
-		return console.Fail(console.ExitRefused, "permesso deny "+typed+" denies the request", "not approved, nothing was decided")
+		return console.Fail(console.ExitRefused, "permesso deny "+typed+" denies the request",
+			"not approved, nothing was decided")
 	}
 	return a.decide(ctx, ans.Key.String(), ans)
 }
@@ -150,12 +153,13 @@ func (a *app) showAndAsk(ctx context.Context, typed string, ans *decide.Input) (
 	card := ""
 	err = a.ask(ctx, func(c *control.Client) error { // closed before the person reads: it may lock HOME
 		s, err := findStory(ctx, c, typed, ans)
-		if err == nil && s.Waiting != nil && s.Waiting.Pending.Type != approval.TypeQuestion && grant.WhyNot(s.Waiting.Pending, ans.Scope).IsZero() {
-			style := c.Style()
-			style.Foot = s.Foot
-			card = style.Card(s.Waiting.Pending).String()
+		if err != nil || s.Waiting == nil || !approvable(s.Waiting.Pending, ans.Scope) {
+			return err
 		}
-		return err
+		style := c.Style()
+		style.Foot = s.Foot
+		card = style.Card(s.Waiting.Pending).String()
+		return nil
 	})
 	if err != nil || card == "" {
 		return true, err
@@ -164,6 +168,11 @@ func (a *app) showAndAsk(ctx context.Context, typed string, ans *decide.Input) (
 		approval.Once: "Approve?", approval.Session: "Approve for this session?", approval.Always: "Approve always?",
 	}[ans.Scope]
 	return a.Confirm(ctx, card, question)
+}
+
+// approvable reports whether a request can be approved with that scope.
+func approvable(p *approval.Pending, scope approval.Scope) bool {
+	return p.Type != approval.TypeQuestion && grant.WhyNot(p, scope).IsZero()
 }
 
 // decide decides one request, with or without a running daemon. A digest in ans may be
@@ -176,7 +185,8 @@ func (a *app) decide(ctx context.Context, typed string, ans decide.Input) error 
 		}
 		d, err := c.Decide(ctx, ans)
 		if errors.Is(err, decide.ErrChanged) {
-			return console.Fail(console.ExitRefused, "permesso show "+typed+" shows it as it is now", "%s changed since it was shown", typed)
+			return console.Fail(console.ExitRefused, "permesso show "+typed+" shows it as it is now",
+				"%s changed since it was shown", typed)
 		}
 		if err != nil {
 			return err

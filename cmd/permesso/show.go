@@ -59,7 +59,8 @@ func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
 func (a *app) reveal(ctx context.Context, typed string) error {
 	in, out, terminal := a.Terminal()
 	if !terminal && !a.JSON {
-		return console.Fail(console.ExitUsage, "with --json it prints the request with its secrets", "show --reveal needs a terminal, or --json")
+		return console.Fail(console.ExitUsage, "with --json it prints the request with its secrets",
+			"show --reveal needs a terminal, or --json")
 	}
 	card := ""
 	err := a.ask(ctx, func(d *control.Client) error { // closed before the person reads: it may lock HOME

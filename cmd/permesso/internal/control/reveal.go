@@ -45,7 +45,8 @@ func (s *Service) Reveal(ctx context.Context, c *httpapi.Caller, k approval.Key)
 		return nil, &decide.Refusal{Reason: decide.ErrNotApplicable, Hint: "nothing is masked"}
 	}
 	entry := event.Entry{
-		Event: event.Revealed, Workspace: k.Workspace, RequestID: k.ID, By: name, ByID: c.Person.StableID(), Via: c.Via, Detail: maskDetail(kinds),
+		Event: event.Revealed, Workspace: k.Workspace, RequestID: k.ID, Tool: p.ToolName,
+		By: name, ByID: c.Person.StableID(), Via: c.Via, Reason: countMasks(kinds),
 	}
 	if err := s.Audit(entry); err != nil {
 		return nil, fmt.Errorf("nothing is revealed: %w", err)
@@ -55,7 +56,9 @@ func (s *Service) Reveal(ctx context.Context, c *httpapi.Caller, k approval.Key)
 
 // mayReveal returns the request and the person's name, or the refusal that Decide would
 // return to a person who may not decide it.
-func (s *Service) mayReveal(ctx context.Context, c *httpapi.Caller, k approval.Key) (p *approval.Pending, sha, name string, err error) {
+func (s *Service) mayReveal(
+	ctx context.Context, c *httpapi.Caller, k approval.Key,
+) (p *approval.Pending, sha, name string, err error) {
 	if !approval.ValidID(k.ID) || !ipc.ValidWorkspace(k.Workspace) || !c.Sees(k.Workspace) {
 		return nil, "", "", s.refuseReveal(c, approval.Key{})
 	}
@@ -80,8 +83,8 @@ func (s *Service) refuseReveal(c *httpapi.Caller, k approval.Key) error {
 	return &decide.Refusal{Reason: decide.ErrNotAuthorized}
 }
 
-// maskDetail is "3 masks: aws key, github token".
-func maskDetail(kinds []string) string {
+// countMasks is "3 masks: aws key, github token".
+func countMasks(kinds []string) string {
 	n := fmt.Sprintf("%d masks: ", len(kinds))
 	if len(kinds) == 1 {
 		n = "1 mask: "

@@ -83,7 +83,7 @@ func TestRevealIsAudited(t *testing.T) {
 		e := list[i]
 		require.Equal(t, []string{"default", secretKey.ID, home.Operator().Name, home.Operator().StableID(), "cli"},
 			[]string{e.Workspace, e.RequestID, e.By, e.ByID, e.Via})
-		require.Regexp(t, `^2 masks: .*github.*$`, e.Detail)
+		require.Regexp(t, `^2 masks: .*github.*$`, e.Reason)
 	}
 }
 

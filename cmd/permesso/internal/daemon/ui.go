@@ -127,7 +127,8 @@ func (s *server) uiBackend() web.Backend {
 
 // uiReveal returns a request to show what its card masks.
 func (s *server) uiReveal(ctx context.Context, u web.User, k approval.Key) (*approval.StoredPending, error) {
-	return s.control.Reveal(ctx, &httpapi.Caller{Person: u.Person, Via: web.Via, Operator: u.Operator, Workspaces: uiPeople{s}.Rights(u).See}, k)
+	c := &httpapi.Caller{Person: u.Person, Via: web.Via, Operator: u.Operator, Workspaces: uiPeople{s}.Rights(u).See}
+	return s.control.Reveal(ctx, c, k)
 }
 
 // uiRules returns the configured rules that can match in these workspaces.
