@@ -8,14 +8,15 @@ import (
 )
 
 const (
-	runSign        = '␠' // precedes the length of a run of spaces
-	minRun         = 3   // a run of this many spaces is counted
-	maxIndent      = 64  // columns of blanks before the text of a line of a block
-	maxGap         = 16  // columns of blanks inside it
-	tabColumns     = 8
-	maxMarks       = 4             // combining marks on one letter
-	bar            = "│"           // before every line of a block
-	redactedPrefix = "[redacted: " // only the gate's own redactions begin like this
+	runSign    = '␠' // precedes the length of a run of spaces
+	minRun     = 3   // a run of this many spaces is counted
+	maxIndent  = 64  // columns of blanks before the text of a line of a block
+	maxGap     = 16  // columns of blanks inside it
+	tabColumns = 8
+	maxMarks   = 4   // combining marks on one letter
+	bar        = "│" // before every line of a block
+	maskBegin  = '‹' // the gate's masks and references stand between these
+	maskEnd    = '›'
 )
 
 // mode says where the escaped text is used.
@@ -97,7 +98,7 @@ func escapePart(s string, m mode, first, last bool) string {
 			}
 		default:
 			letter, marks = scriptOf(r), 0
-			writeRune(&b, r, s[i:], m)
+			writeRune(&b, r, m)
 		}
 		i += size
 	}
@@ -143,8 +144,8 @@ func blanks(n int, edge bool) string {
 	return strings.Repeat(" ", n)
 }
 
-// writeRune writes r, which is neither a mark nor a space. rest begins with r.
-func writeRune(b *strings.Builder, r rune, rest string, m mode) {
+// writeRune writes r, which is neither a mark nor a space.
+func writeRune(b *strings.Builder, r rune, m mode) {
 	switch {
 	case m == inJSON && (r == '\\' || r == '"'):
 		b.WriteRune(r)
@@ -158,8 +159,6 @@ func writeRune(b *strings.Builder, r rune, rest string, m mode) {
 		b.WriteString(`\t`)
 	case m == inQuote && r == '"':
 		b.WriteString(`\"`)
-	case r == '[' && strings.HasPrefix(rest, redactedPrefix):
-		writeCode(b, r)
 	case visible(r):
 		b.WriteRune(r)
 	default:
@@ -181,7 +180,7 @@ func visible(r rune) bool {
 		0x13441, 0x13442, // Egyptian blanks
 		0x16FE4, // Khitan filler
 		0x1D159, // musical null note head
-		runSign:
+		runSign, maskBegin, maskEnd:
 		return false
 	}
 	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)

@@ -161,6 +161,8 @@ type messages struct {
 	Title            string
 	Preview          string
 	RedactedPart     string
+	WithheldPart     string
+	SecretKinds      map[string]string // by the rule's ID
 	CutValue         string
 	CutFields        string
 	CutPayload       string
@@ -200,8 +202,10 @@ type messages struct {
 	Decided             string
 	DecidedBy           string
 	TooLate             string
+	Changed             string
 	NotPossible         string
 	Ambiguous           string
+	FitsSettled         string
 	ShortID             string
 	IsQuestion          string
 	OtherCard           string

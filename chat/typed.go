@@ -29,6 +29,9 @@ type typedValue struct {
 //	⚠ …               before the label: a value of another type, as JSON
 func (r renderer) typed(name string, a approval.Argument, v approval.Raw) []Line {
 	t := typedValue{renderer: r, arg: a, name: name, label: r.name(name)}
+	if kind := t.withheldIn(v); kind != "" {
+		return t.inline(LineText, t.maskText(&hidden{Span{Kind: kind}, true}, ""))
+	}
 	if lines, ok := t.byType(v); ok {
 		return lines
 	}
@@ -37,6 +40,19 @@ func (r renderer) typed(name string, a approval.Argument, v approval.Raw) []Line
 		return append(t.remark(Format(r.Values.Unreadable, "name", t.label)), t.block(LineCode, string(v))...)
 	}
 	return append(t.remark(Format(r.Values.Mismatch, "name", t.label, "type", Escape(a.Type))), lines...)
+}
+
+// withheldIn is the kind of the secret because of which v must not leave this host, ""
+// if there is none. In other JSON than a text or a list of texts each text is withheld
+// by itself.
+func (t typedValue) withheldIn(v approval.Raw) string {
+	texts, _, _ := textsOf(v)
+	for _, s := range texts {
+		if kind := t.withheld(s); kind != "" {
+			return kind
+		}
+	}
+	return ""
 }
 
 // byType says false if the value is not of the argument's type.
@@ -102,14 +118,17 @@ func (t typedValue) text(kind LineKind, s string) []Line {
 // block is a text with its lines.
 func (t typedValue) block(kind LineKind, s string) []Line {
 	lines := []Line{t.head()}
-	for _, l := range t.blockLines(s, t.tokens(s)) {
+	for _, l := range t.blockLines(s, t.secrets(s)) {
 		lines = append(lines, Line{kind, withBar(l)})
 	}
 	return lines
 }
 
-// whole is a text in one line, never masked.
+// whole is a text in one line, never masked. It may be withheld.
 func (t typedValue) whole(s string) string {
+	if kind := t.withheld(s); kind != "" {
+		return t.maskText(&hidden{Span{Kind: kind}, true}, s)
+	}
 	if s == "" || s[0] == '"' {
 		return Quote(s)
 	}
@@ -121,38 +140,29 @@ func (t typedValue) maskedLine(s string) string {
 	if s == "" || s[0] == '"' {
 		return t.quoted(s)
 	}
-	return t.oneLine(s, t.tokens(s))
+	return t.oneLine(s, t.secrets(s))
 }
 
 // quoted is a text in quotation marks.
 func (r renderer) quoted(s string) string {
-	return `"` + r.masked(s, r.tokens(s), inQuote)[0] + `"`
-}
-
-// tokens are the secrets in a value that may be masked: those without any character
-// that could end a word.
-func (r renderer) tokens(s string) []Span {
-	return slices.DeleteFunc(r.secrets(s), func(sp Span) bool {
-		part := s[max(0, sp.Start):min(sp.End, len(s))]
-		return strings.ContainsFunc(part, func(c rune) bool {
-			return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !strings.ContainsRune("_+/=.~-", c)
-		})
-	})
+	return `"` + r.masked(s, r.secrets(s), inQuote)[0] + `"`
 }
 
 // blockLines are the lines of s as in Block, without the bars, and with masks.
-func (r renderer) blockLines(s string, secrets []Span) []string { return r.masked(s, secrets, inBlock) }
+func (r renderer) blockLines(s string, secrets []hidden) []string {
+	return r.masked(s, secrets, inBlock)
+}
 
 // oneLine is s as in Escape, with masks.
-func (r renderer) oneLine(s string, secrets []Span) string { return r.masked(s, secrets, inLine)[0] }
+func (r renderer) oneLine(s string, secrets []hidden) string { return r.masked(s, secrets, inLine)[0] }
 
 // masked escapes s with masks. A block is split at its line breaks.
-func (r renderer) masked(s string, secrets []Span, m mode) []string {
+func (r renderer) masked(s string, secrets []hidden, m mode) []string {
 	var lines []string
 	at, line := 0, ""
 	for piece, secret := range pieces(s, secrets) {
 		if secret != nil {
-			line += r.maskText(secret.Kind, piece)
+			line += r.maskText(secret, piece)
 			at += len(piece)
 			continue
 		}

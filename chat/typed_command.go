@@ -31,7 +31,7 @@ func (t typedValue) command(v approval.Raw) ([]Line, bool) {
 	return slices.Concat([]Line{t.head()}, parts, t.commandLine(texts[0], t.argumentTokens(s, texts[0]))), true
 }
 
-func (t typedValue) commandLine(s string, secrets []Span) (lines []Line) {
+func (t typedValue) commandLine(s string, secrets []hidden) (lines []Line) {
 	for _, l := range t.blockLines(s, secrets) {
 		lines = append(lines, Line{LineCode, withBar(l)})
 	}
@@ -45,9 +45,9 @@ func (t typedValue) argv(words []string) []Line {
 	lines = append(lines, t.shell(s)...)
 	programs := s.Commands[0].Programs()
 	for _, w := range words {
-		var secrets []Span
+		var secrets []hidden
 		if !slices.ContainsFunc(programs, func(p facts.Word) bool { return p.Text == w }) {
-			secrets = t.tokens(w)
+			secrets = t.secrets(w)
 		}
 		lines = append(lines, t.element(w, secrets)...)
 	}
@@ -55,7 +55,7 @@ func (t typedValue) argv(words []string) []Line {
 }
 
 // element displays one word of an argv, which may have lines.
-func (t typedValue) element(w string, secrets []Span) (lines []Line) {
+func (t typedValue) element(w string, secrets []hidden) (lines []Line) {
 	if w == "" || w[0] == '"' {
 		return []Line{{LineCode, withBar(`"` + t.masked(w, secrets, inQuote)[0] + `"`)}}
 	}
@@ -180,12 +180,13 @@ func (t typedValue) effects(c facts.SimpleCommand) (about []string) {
 
 // argumentTokens finds the secrets in what a line gives to programs as arguments and
 // input. Names of programs, operators and anything that is run are never masked.
-func (t typedValue) argumentTokens(s facts.Shell, line string) (secrets []Span) {
+func (t typedValue) argumentTokens(s facts.Shell, line string) (secrets []hidden) {
 	for _, w := range s.Arguments() {
-		for _, sp := range t.tokens(line[w.Start:w.End]) {
-			secrets = append(secrets, Span{sp.Start + w.Start, sp.End + w.Start, sp.Kind})
+		for _, sp := range t.secrets(line[w.Start:w.End]) {
+			sp.Start, sp.End = sp.Start+w.Start, sp.End+w.Start
+			secrets = append(secrets, sp)
 		}
 	}
-	slices.SortFunc(secrets, func(a, b Span) int { return a.Start - b.Start })
+	slices.SortFunc(secrets, func(a, b hidden) int { return a.Start - b.Start })
 	return secrets
 }

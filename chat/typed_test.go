@@ -135,14 +135,13 @@ func TestTypedRecipientsWithoutOwnDomains(t *testing.T) {
 func TestTypedMasks(t *testing.T) {
 	s := Style{Redact: secretWords{"hunter2", "rm", "x y"}}
 	for _, tc := range []struct{ why, typ, v, want string }{
-		{"an argument", "command", "login --key=hunter2 'hunter2'", "c v: login --key=[redacted: token, 7 chars] '[redacted: token, 7 chars]'\n"},
+		{"an argument", "command", "login --key=hunter2 'hunter2'", "c v: login --key=‹token, 7 characters› '‹token, 7 characters›'\n"},
 		{"a program", "command", "hunter2 a", "c v: hunter2 a\n"},
 		{"a program behind another", "command", "env hunter2 a", "c v: env hunter2 a\n"},
-		{"a program in a script", "command", "sh -c 'hunter2 hunter2'", "l v:\nt · sh\nt · hunter2: a script for sh\nc │ sh -c 'hunter2 [redacted: token, 7 chars]'\n"},
+		{"a program in a script", "command", "sh -c 'hunter2 hunter2'", "l v:\nt · sh\nt · hunter2: a script for sh\nc │ sh -c 'hunter2 ‹token, 7 characters›'\n"},
 		{"what does not parse", "command", "echo hunter2; if", "l v:\n! ⚠ not a valid shell line: what it runs cannot be told\nc │ echo hunter2; if\n"},
 		{"a comment", "command", "ls # hunter2", "c v: ls # hunter2\n"},
-		{"a text", "text", "it is hunter2 ok", "t v: it is [redacted: token, 7 chars] ok\n"},
-		{"more than a token", "text", "it is x y ok", "t v: it is x y ok\n"},
+		{"a text", "text", "it is hunter2 ok", "t v: it is ‹token, 7 characters› ok\n"},
 		{"a path", "path", "/hunter2", "s v: /hunter2\n"},
 		{"a host", "host", "hunter2", "s v: hunter2\n"},
 		{"a recipient", "recipients", "hunter2@example.org", "s v: hunter2@example.org\n"},
@@ -150,8 +149,8 @@ func TestTypedMasks(t *testing.T) {
 		require.Equal(t, tc.want, marked(typedOf(s, approval.Argument{Type: tc.typ}, raw(t, tc.v))), tc.why)
 	}
 	argv := raw(t, []string{"hunter2", "--key", "hunter3hunter2"})
-	require.Equal(t, "l v (3):\nc │ hunter2\nc │ --key\nc │ hunter3[redacted: token, 7 chars]\n", marked(typedOf(s, approval.Argument{Type: "command"}, argv)))
-	require.Equal(t, "c v: \"[redacted: token, 7 chars]\"\n", marked(typedOf(s, approval.Argument{Type: "json"}, approval.Raw(`"\u0068unter2"`))), "decoded before the search")
+	require.Equal(t, "l v (3):\nc │ hunter2\nc │ --key\nc │ hunter3‹token, 7 characters›\n", marked(typedOf(s, approval.Argument{Type: "command"}, argv)))
+	require.Equal(t, "c v: \"‹token, 7 characters›\"\n", marked(typedOf(s, approval.Argument{Type: "json"}, approval.Raw(`"\u0068unter2"`))), "decoded before the search")
 }
 
 // canonical is a JSON value without white space, each string in one form.
@@ -453,4 +452,33 @@ func TestTypedIsLinear(t *testing.T) {
 			}
 		}
 	}
+}
+
+// withholding withholds every text with one of the words in it.
+type withholding struct{ secretWords }
+
+func (w withholding) For(*approval.Pending) Redactor { return w }
+
+func (withholding) Tokens(string) []Span { return nil }
+
+func (w withholding) Withheld(text string) string {
+	for _, word := range w.secretWords {
+		if strings.Contains(text, word) {
+			return "private-key"
+		}
+	}
+	return ""
+}
+
+// A file's earlier text may hold a secret that no mask can hide. The new text is shown.
+func TestTypedWithholdsTheEarlierText(t *testing.T) {
+	s := Style{Redact: withholding{secretWords{"BEGIN"}}}
+	before := func(p *approval.Pending) {
+		p.Before = &approval.FileBefore{Arg: "v", Exists: true, Text: "a\nBEGIN\nb\n"}
+	}
+	a := approval.Argument{Type: "text", Writes: "path"}
+	require.Equal(t, "l v: +2 -3\n- - │ ‹withheld: private key›\n+ + │ a\n+ + │ c\n", marked(typedOf(s, a, raw(t, "a\nc\n"), before)))
+	require.Equal(t, "t v: ‹withheld: private key›\n", marked(typedOf(s, a, raw(t, "BEGIN"), before)))
+	s.Local = true
+	require.Equal(t, "l v: +1 -2\n=   │ a\n- - │ BEGIN\n- - │ b\n+ + │ c\n", marked(typedOf(s, a, raw(t, "a\nc\n"), before)))
 }

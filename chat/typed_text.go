@@ -22,9 +22,14 @@ func (t typedValue) written(s string) []Line {
 
 // fileDiff shows all lines of the new text. The signs of a diff precede the bar.
 func (t typedValue) fileDiff(exists bool, before, after string) []Line {
-	a, b := fileLines(before), fileLines(after)
-	old, now := t.fileBlock(before, len(a)), t.fileBlock(after, len(b))
 	lines, added, removed := []Line{{}}, 0, 0
+	a, b := fileLines(before), fileLines(after)
+	if kind := t.withheld(before); kind != "" {
+		removed = len(a)
+		lines = append(lines, Line{LineRemoved, "- " + withBar(t.maskText(&hidden{Span{Kind: kind}, true}, ""))})
+		a, before = nil, ""
+	}
+	old, now := t.fileBlock(before, len(a)), t.fileBlock(after, len(b))
 	for _, e := range facts.Edits(a, b) {
 		switch e.Sign {
 		case '-':
@@ -56,7 +61,7 @@ func fileLines(s string) []string {
 	return strings.Split(strings.TrimSuffix(s, "\n"), "\n")
 }
 
-func (t typedValue) fileBlock(s string, n int) []string { return t.blockLines(s, t.tokens(s))[:n] }
+func (t typedValue) fileBlock(s string, n int) []string { return t.blockLines(s, t.secrets(s))[:n] }
 
 // patch shows a diff: each line as it is, its sign included.
 func (t typedValue) patch(s string) []Line {
