@@ -103,7 +103,7 @@ func (a *app) readDecision() (*decisionInput, error) {
 		return nil, console.Fail(console.ExitUsage, "set only verdict", "approved (%t) and verdict (%s) contradict each other", *w.Approved, w.Verdict)
 	}
 	if !approval.ValidID(w.RequestID) {
-		return nil, console.Fail(console.ExitUsage, "give the full id", "request_id %q is not 16 to 64 lower-case hex digits", w.RequestID)
+		return nil, console.Fail(console.ExitUsage, "give the full id", "request_id %q is not "+approval.IDForm, w.RequestID)
 	}
 	return w, nil
 }
