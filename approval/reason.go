@@ -141,6 +141,7 @@ var reasonInfos = [...]reasonInfo{
 	{code: "limit_pending", args: "n", argues: forDeny},
 	{code: "limit_requests", args: "n", argues: forDeny},
 	{code: "limit_asks", args: "n", argues: forDeny},
+	{code: "cannot_run", args: "problem", argues: forDeny},
 	// In records of earlier versions.
 	{code: "short_id_pending", args: "short_id", argues: forDeny},
 	{code: "short_id_settled", args: "short_id", argues: forDeny},
