@@ -539,7 +539,7 @@ autonomy = "full"
 	tool("secret_headers.NAME", post+`secret_headers = { X-Secret = "DIR/«lab¦other».pub" }`, "the secret of lab", "the secret of other")
 	tool("status", post+`status = [«200¦201»]`, "auto_approved", "failed")
 	tool("allow_private", `kind = "http", method = "POST", url = "WEB/x", allow_private = [«"127.0.0.1"¦"127.0.0.2"»]`, "auto_approved", "failed")
-	tool("ca_file", `kind = "http", method = "POST", url = "WEBS/x", allow_private = ["127.0.0.1"], ca_file = "DIR/«ca¦other».pem"`, "auto_approved", "failed")
+	tool("ca_file", `kind = "http", method = "POST", url = "WEBS/x", allow_private = ["127.0.0.1"], ca_file = "DIR/«ca¦other».pem"`, "auto_approved", "auto_rejected")
 	return g
 }
 
