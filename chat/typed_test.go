@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 func raw(t require.TestingT, v any) approval.Raw {
@@ -419,6 +420,15 @@ func TestTypedCanBeReadBack(t *testing.T) {
 		got := (&reader{rt, strings.Split(textOf(lines), "\n")}).value(a)
 		require.Equal(rt, canonical(rt, v), canonical(rt, approval.Raw(got)), "%s\n%s", a.Type, textOf(lines))
 	})
+}
+
+// Each type that a tool can declare has a display of its own.
+func TestTypedKnowsEveryType(t *testing.T) {
+	for _, name := range facts.ArgTypes() {
+		require.Contains(t, typedArgs, approval.Argument{Type: name, Currency: map[string]string{"amount": "EUR"}[name]})
+		other := marked(typedOf(Style{}, approval.Argument{Type: name}, approval.Raw(`[[]]`)))
+		require.Equal(t, name != facts.TypeJSON, strings.HasPrefix(other, "! ⚠ v is not of the type "+name), other)
+	}
 }
 
 // requireTypedForm checks that no line looks like another part of the card.

@@ -171,7 +171,7 @@ func scriptsOf(c SimpleCommand) (all []Word) {
 	switch n := len(c.Words); {
 	case n < 2:
 	case c.Program() == "eval":
-		return joined(c.Words[1:])
+		return joinedWords(c.Words[1:])
 	case c.Program() == "trap":
 		return c.Words[1:2]
 	}
@@ -193,8 +193,8 @@ func scriptsOf(c SimpleCommand) (all []Word) {
 	return all
 }
 
-// joined is one word that eval makes of several.
-func joined(words []Word) []Word {
+// joinedWords is one word that eval makes of several.
+func joinedWords(words []Word) []Word {
 	if len(words) == 1 {
 		return words
 	}
