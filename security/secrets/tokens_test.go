@@ -68,7 +68,7 @@ func TestNothingHides(t *testing.T) {
 		"its own encoding":      {[]string{"see " + b64(pat) + " ok", "ls", hex.EncodeToString([]byte(pat))}, []string{"see " + hash(b64(pat)) + " ok", "ls", strings.Repeat("#", 2*len(pat))}, ""},
 		"encoded with a host":   {[]string{b64("evil.example " + pat), "ls", "x"}, nil, "github-pat"},
 		"encoded behind a host": {[]string{b64("evil.example/" + pat), "ls", "x"}, nil, "github-pat"},
-		"a host named a key":    {[]string{"api_key: evil.example.zX8vq2Lk9TfWm4RbJ7Yc", "ls", "x"}, nil, "generic-api-key"},
+		"a host named a key":    {[]string{"api_key: zX8v.q2Lk9TfWm4Rb.J7Ycw", "ls", "x"}, nil, "generic-api-key"},
 		"a program named a key": {[]string{"x", "sudo -u api_key: zX8vq2Lk9TfWm4RbJ7Yc", "x"}, nil, "generic-api-key"},
 		"two halves":            {[]string{pat[:20], "ls", pat[20:]}, nil, "github-pat"},
 	} {
@@ -116,6 +116,9 @@ func TestWhereAMaskMayBe(t *testing.T) {
 	} {
 		require.NotEmpty(t, scanner(t).Redactor(p).Unmaskable(), why)
 	}
+	release := approval.Raw(`{"to":"` + pat + `","text":"` + pat + `"}`)
+	require.NotEmpty(t, scanner(t).Redactor(&approval.Pending{RequestData: release, ActionType: "send_message"}).Unmaskable(), "a recipient")
+	require.Empty(t, scanner(t).Redactor(&approval.Pending{RequestData: release, ActionType: "other"}).Unmaskable())
 	argv := &approval.Pending{RequestData: approval.Raw(`{"argv":["curl","` + pat + `"]}`)}
 	require.Empty(t, scanner(t).Redactor(argv).Unmaskable())
 }

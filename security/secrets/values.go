@@ -1,20 +1,26 @@
 package secrets
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // cardLeaves are the texts of a request that a card shows.
 func cardLeaves(p *approval.Pending) []leaf {
 	leaves := walk("request_data", p.RequestData)
+	release := map[string]approval.Argument{}
+	if p.ToolName == "" {
+		release = facts.ReleaseArgs(p.ActionType)
+	}
 	for i := range leaves {
 		l := &leaves[i]
-		l.mask = modeOf(l, argType(p, l.top))
+		l.mask = modeOf(l, argType(p, release, l.top))
 	}
 	add := func(name, text string, mask maskMode, prose bool) {
 		if text != "" {
@@ -60,19 +66,20 @@ func modeIf(maskable bool) maskMode {
 	return maskNever
 }
 
-// argType is the declared type of a member of request_data.
-func argType(p *approval.Pending, name string) string {
-	if a, declared := p.Runs.Args[name]; declared {
-		if a.Type == "" {
-			return "text"
-		}
-		return a.Type
+// argType is the type of a member of request_data, as declared or as requests without
+// a tool usually have it. Any other that has the name of a command is one.
+func argType(p *approval.Pending, release map[string]approval.Argument, name string) string {
+	a, known := p.Runs.Args[name]
+	if !known {
+		a, known = release[name]
 	}
-	switch name {
-	case "command", "cmd", "argv":
-		return "command"
+	switch {
+	case known:
+		return cmp.Or(a.Type, facts.TypeText)
+	case name == "command" || name == "cmd" || name == "argv":
+		return facts.TypeCommand
 	}
-	return "json"
+	return facts.TypeJSON
 }
 
 func modeOf(l *leaf, argType string) maskMode {
@@ -80,9 +87,9 @@ func modeOf(l *leaf, argType string) maskMode {
 		return maskNever
 	}
 	switch argType {
-	case "text", "json", "list", "table", "diff", "program":
+	case facts.TypeText, facts.TypeJSON, facts.TypeList, facts.TypeTable, facts.TypeDiff, facts.TypeProgram:
 		return maskText
-	case "command":
+	case facts.TypeCommand:
 		return commandMode(l)
 	}
 	return maskNever
