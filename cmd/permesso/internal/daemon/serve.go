@@ -367,6 +367,10 @@ func (s *server) terminal(ctx context.Context) error {
 			s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("terminal channel failed")
 		},
 	}
+	if console.IsTerminal(s.logWriter.out) && console.IsTerminal(s.app.Out) {
+		s.logWriter.above.Store(c)
+		defer s.logWriter.above.Store(nil)
+	}
 	return c.Run(ctx)
 }
 
