@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"mvdan.cc/sh/v3/syntax"
-
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
 )
@@ -130,7 +128,7 @@ func allowed(l *leaf, all []token) []token {
 		words = [][2]int{{0, len(l.shown)}}
 	}
 	return slices.DeleteFunc(all, func(t token) bool {
-		return t.named || !slices.ContainsFunc(words, func(w [2]int) bool {
+		return !slices.ContainsFunc(words, func(w [2]int) bool {
 			return w[0] <= t.Start && t.End <= w[1]
 		})
 	})
@@ -140,24 +138,27 @@ func allowed(l *leaf, all []token) []token {
 const operators = ";|&<>()$`\\{}!*?[]#\n"
 
 // arguments are the words of the simple commands in a line that are neither a program
-// nor an assignment, and in which nothing has a meaning for a shell.
+// nor an assignment nor a script, and in which nothing has a meaning for a shell.
 func arguments(line string) (words [][2]int) {
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(line), "")
-	if err != nil {
+	shell, err := facts.ParseCommand(line)
+	if err != nil || shell.Unread {
 		return nil
 	}
-	syntax.Walk(file, func(n syntax.Node) bool {
-		call, ok := n.(*syntax.CallExpr)
-		if !ok || len(call.Args) == 0 {
-			return true
+	scripts := map[int]bool{} // commands with a word that is a script
+	for _, c := range shell.Commands {
+		if c.How == facts.Script {
+			scripts[c.In] = true
 		}
-		for _, w := range call.Args[1:] {
-			from, to := int(w.Pos().Offset()), int(w.End().Offset())
-			if !strings.ContainsAny(line[from:to], operators) {
-				words = append(words, [2]int{from, to})
+	}
+	for i, c := range shell.Commands {
+		if scripts[i] || len(c.Words) == 0 {
+			continue
+		}
+		for _, w := range c.Words[1:] {
+			if w.Fixed && w.End > w.Start && !strings.ContainsAny(line[w.Start:w.End], operators) {
+				words = append(words, [2]int{w.Start, w.End})
 			}
 		}
-		return true
-	})
+	}
 	return words
 }
