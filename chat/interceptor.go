@@ -343,6 +343,8 @@ func (t replier) refusalReply(err error, workspace string) Reply {
 			text += "\n" + pauseLine // a hint says how the request was settled
 		}
 		return Reply{Text: text}
+	case errors.Is(r.Reason, decide.ErrChanged):
+		return Reply{Text: t.Changed}
 	case errors.Is(r.Reason, decide.ErrTooLate):
 		return Reply{Text: withHint(t.TooLate, r.Hint)}
 	case errors.Is(r.Reason, decide.ErrNotApplicable):

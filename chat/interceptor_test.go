@@ -212,6 +212,7 @@ func TestHandleRefusals(t *testing.T) {
 		{&decide.Refusal{Reason: decide.ErrDecided}, "Already decided.", "Già deciso.", false},
 		{&decide.Refusal{Reason: decide.ErrTooLate}, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},
 		{&decide.Refusal{Reason: decide.ErrTooLate, Hint: "look again"}, "Too late: the request has expired or is settled. (look again)", "Troppo tardi: la richiesta è scaduta o conclusa. (look again)", false},
+		{&decide.Refusal{Reason: decide.ErrChanged, Hint: "look"}, catalog("en").Changed, catalog("it").Changed, false},
 		{&decide.Refusal{Reason: decide.ErrDecided, Hint: "it ended as\nx"}, `Already decided. (it ended as\nx)`, `Già deciso. (it ended as\nx)`, false},
 		{&decide.Refusal{Reason: decide.ErrNotApplicable, Hint: "no session"}, "Not possible here. (no session)", catalog("it").NotPossible + " (no session)", false},
 		{decide.ErrTooLate, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},

@@ -202,6 +202,7 @@ type messages struct {
 	Decided             string
 	DecidedBy           string
 	TooLate             string
+	Changed             string
 	NotPossible         string
 	Ambiguous           string
 	FitsSettled         string

@@ -48,6 +48,7 @@ type Style struct {
 	Foot     string         // end of the last line of a card: "log 1042 9f3c"
 	Redact   Redactor       // nil: nothing is secret
 	Local    bool           // the card stays on this host: it shows what no mask may hide
+	Reveal   bool           // with Local: shows masked secrets, too; audited before
 	// Paused returns the pause of a workspace, nil if it is not paused. A nil
 	// func means that no workspace is paused.
 	Paused func(workspace string) *Pause

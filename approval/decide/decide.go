@@ -57,6 +57,7 @@ var (
 	ErrUnknown       = errors.New("no such request")
 	ErrDecided       = errors.New("already decided")
 	ErrTooLate       = errors.New("too late")
+	ErrChanged       = errors.New("the request changed since it was shown")
 	ErrNotApplicable = errors.New("not possible here")
 )
 

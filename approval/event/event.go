@@ -28,6 +28,7 @@ const (
 	Granted          Kind = "granted"           // a grant was given
 	Revoked          Kind = "revoked"           // a grant was revoked
 	TaintsCleared    Kind = "taints_cleared"    // a person cleared taints
+	Revealed         Kind = "revealed"          // a person was shown the masked secrets of a request
 	RefusedDecider   Kind = "refused_decider"   // a person without authority tried to decide
 	Forged           Kind = "forged"            // a document without a valid seal
 	KeyCreated       Kind = "key_created"       // an HTTP API key was created

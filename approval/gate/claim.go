@@ -10,6 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // receiptLife is how long a receipt is valid after it was issued.
@@ -175,7 +176,7 @@ func (g *Gate) execute(ctx context.Context, r run) error {
 	if err != nil {
 		return g.endUnclaimed(ctx, r, err)
 	}
-	g.accept(r.submission, nil)
+	g.accept(r.submission, submit.Result{})
 	if r.decision == nil && !r.rerun {
 		if err := g.removeRequest(ctx, r.key, r.submission); err != nil {
 			g.Log.Warn().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(err).Msg("remove claimed request failed")

@@ -49,7 +49,7 @@ func TestDecideRefuses(t *testing.T) {
 				a.PendingSHA256 = approval.Digest([]byte("what was shown"))
 				return a
 			},
-			reason: decide.ErrTooLate, want: "too late: the request is no longer the one that was shown; look again",
+			reason: decide.ErrChanged, want: "the request changed since it was shown: look at it again",
 		},
 		"at the deadline": {
 			late: time.Hour, answer: yes, reason: decide.ErrTooLate, want: "too late: it expired at 2026-01-02T04:04:05Z",
@@ -226,7 +226,7 @@ func TestCanDecideWritesNothing(t *testing.T) {
 	shown.PendingSHA256 = strings.Repeat("0", 64)
 	require.ErrorIs(t, d.CanDecide(context.Background(), unauthorized), decide.ErrNotAuthorized)
 	require.ErrorIs(t, d.CanDecide(context.Background(), unknown), decide.ErrUnknown)
-	require.ErrorIs(t, d.CanDecide(context.Background(), shown), decide.ErrTooLate)
+	require.ErrorIs(t, d.CanDecide(context.Background(), shown), decide.ErrChanged)
 	h.decide(decision(k, approval.Denied))
 	require.ErrorIs(t, d.CanDecide(context.Background(), a), decide.ErrDecided, "decided, not yet settled")
 	h.step(k)

@@ -13,6 +13,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // Agents compare these two strings.
@@ -77,7 +78,7 @@ func (g *Gate) end(ctx context.Context, e outcome) error {
 	if err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
-	g.accept(e.submission, nil)
+	g.accept(e.submission, submit.Result{})
 	if err := g.showResponse(e.key, staged.show); err != nil {
 		g.logOutcome(e)
 		return err

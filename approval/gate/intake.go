@@ -163,7 +163,8 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 		how = store.Replace
 	}
 	g.index.ownEvents.set(s.key, g.Now().Add(cooldownPeriod))
-	if err := g.Store.Create(ctx, approval.DocPending, s.key, g.Seal.Seal(approval.DocPending, s.key, body), how); err != nil {
+	file := g.Seal.Seal(approval.DocPending, s.key, body)
+	if err := g.Store.Create(ctx, approval.DocPending, s.key, file, how); err != nil {
 		g.index.release(s.key)
 		return false, fmt.Errorf("write pending: %w", err)
 	}
@@ -177,7 +178,8 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 		e.Rule = ev.ruling.Rule
 		e.Exact, e.Channel, e.Sender = ev.ruling.Exact, p.Channel, p.Sender
 	})
-	g.accept(s.submission, p) // after the log line, so that the caller finds it
+	// After the log line, so that the caller finds it.
+	g.accept(s.submission, submit.Result{Pending: p, SHA256: approval.Digest(file)})
 	g.changed(s.key)
 	if err := g.removeRequest(ctx, s.key, s.submission); err != nil {
 		return false, err

@@ -44,7 +44,7 @@ func (d *Decider) lookUp(ctx context.Context, a decide.Input) (p *approval.Pendi
 	}
 	sha = approval.Digest(b)
 	if a.PendingSHA256 != "" && a.PendingSHA256 != sha {
-		return nil, "", &decide.Refusal{Reason: decide.ErrTooLate, Hint: "the request is no longer the one that was shown; look again"}
+		return nil, "", &decide.Refusal{Reason: decide.ErrChanged, Hint: "look at it again"}
 	}
 	if taken := d.decidedRefusal(ctx, k, sha); taken != nil {
 		return nil, "", taken

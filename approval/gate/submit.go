@@ -145,12 +145,12 @@ func (x *submissions) resolve(o *submission, t submit.Result, err error) {
 	}
 }
 
-// accept resolves a submission that is durable. p is nil if no person is asked.
-func (g *Gate) accept(o *submission, p *approval.Pending) {
+// accept resolves a submission that is durable. The result is empty if no person is asked.
+func (g *Gate) accept(o *submission, r submit.Result) {
 	if o != nil && g.Accepted != nil {
 		g.Accepted(o.key)
 	}
-	g.submissions.resolve(o, submit.Result{Pending: p}, nil)
+	g.submissions.resolve(o, r, nil)
 }
 
 // reject resolves a submission with an error.

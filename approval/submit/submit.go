@@ -34,6 +34,7 @@ func (o Origin) Client(workspace string) string {
 type Result struct {
 	Repeated bool              // it was accepted before, with the same bytes and origin
 	Pending  *approval.Pending // newly asked; nil: read the existing documents
+	SHA256   string            // of Pending as stored
 }
 
 // Why the gate did not accept a submission. Others are approval.ErrMalformed,

@@ -222,12 +222,17 @@ func (r *reply) handle(ctx context.Context, m chat.Message, cmd chat.Command) (T
 		return Taken{Key: r.key}, result.Err // a disk error: the retry decides, or finds the decision
 	case result.Ignore || cmd.Kind == chat.Unclear:
 		return r.answerUnclear("unclear", result.Text)
-	case refusal != nil && (errors.Is(refusal, decide.ErrDecided) || errors.Is(refusal, decide.ErrTooLate) || errors.Is(refusal, decide.ErrUnknown)):
+	case refusal != nil && isLate(refusal.Reason):
 		return r.answerLate(result.Text)
 	case w.err != nil || cmd.Kind == chat.Menu:
 		return r.saveResult(Refused, "not possible", result.Text)
 	}
 	return r.saveResult(Answered, "", result.Text)
+}
+
+// isLate reports whether the request is not the one, or not as it was, when the mail was sent.
+func isLate(reason error) bool {
+	return slices.Contains([]error{decide.ErrDecided, decide.ErrTooLate, decide.ErrUnknown, decide.ErrChanged}, reason)
 }
 
 // errorKeeper keeps the error of Decide.

@@ -18,6 +18,9 @@ type Backend struct {
 	Audit         audit
 	WorkspaceInfo workspaceInfo
 	Pauser        pauser
+	// Reveal returns a request for a user who wants to see what its card masks, or a
+	// *decide.Refusal. The audit log has it before Reveal returns.
+	Reveal func(ctx context.Context, u User, k approval.Key) (*approval.StoredPending, error)
 }
 
 // grants lists the grants of a workspace, the newest first.

@@ -43,6 +43,8 @@ type fixture struct {
 	entries          []event.Entry
 	pausedWorkspaces []string
 	verified         int
+	reveals          []approval.Key // audited
+	revealErr        error
 	reads            int
 	blockHistory     chan struct{} // history blocks until it is closed; nil: it does not
 	historyReaders   atomic.Int32
@@ -62,7 +64,7 @@ func newFixture(t *testing.T, with ...func(w *fixture)) *fixture {
 	w.server = &web.Server{
 		People: w, Viewer: w, Workspaces: func() []string { return []string{workspace} }, Now: w.clock,
 		Backend: web.Backend{
-			Grants: w, Audit: w, WorkspaceInfo: w, Pauser: w,
+			Grants: w, Audit: w, WorkspaceInfo: w, Pauser: w, Reveal: w.reveal,
 			Rules: func([]string) []web.Rule {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -161,6 +163,16 @@ func (w *fixture) decisionCount() int {
 	return len(w.decisions)
 }
 
+func (w *fixture) reveal(_ context.Context, u web.User, k approval.Key) (*approval.StoredPending, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.revealErr != nil {
+		return nil, w.revealErr
+	}
+	w.reveals = append(w.reveals, k)
+	return new(w.waiting[k]), nil
+}
+
 // Decide implements chat.Decider.
 func (w *fixture) Decide(_ context.Context, a decide.Input) (*approval.Decision, error) {
 	d, err := w.decide(a)
@@ -185,7 +197,7 @@ func (w *fixture) decide(a decide.Input) (*approval.Decision, error) {
 	case !ok:
 		return nil, &decide.Refusal{Reason: decide.ErrUnknown}
 	case a.PendingSHA256 != now.SHA256:
-		return nil, &decide.Refusal{Reason: decide.ErrTooLate, Hint: "the request is no longer the one that was shown; reload it"}
+		return nil, &decide.Refusal{Reason: decide.ErrChanged, Hint: "look at it again"}
 	case !w.now.Before(now.Pending.ExpiresAt):
 		return nil, &decide.Refusal{Reason: decide.ErrTooLate, Hint: "it expired"}
 	}

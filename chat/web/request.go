@@ -38,6 +38,8 @@ type requestPage struct {
 	Options         []string
 	Pending         *approval.Pending
 	MayDecide       bool
+	MayReveal       bool // it masks something, and this user may see it
+	Revealed        bool // it masks nothing
 	SessionDisabled bool // no grant for a session is possible
 	AlwaysDisabled  bool
 	Notes           []string // reasons, and what "always" would allow
@@ -70,6 +72,7 @@ func changeClass(line string) string {
 // request is the page of one request.
 func (v *visit) request() {
 	k := approval.Key{Workspace: v.r.PathValue("ws"), ID: v.r.PathValue("id")}
+	v.open = v.revealsNow(k)
 	p, err := v.loadRequest(k)
 	switch {
 	case err != nil:
@@ -136,12 +139,15 @@ func (v *visit) decidedLine(d *approval.Decision) string {
 // newRequestPage returns the parts of the page that do not depend on the state.
 func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage {
 	style := v.Style(v.lang)
+	mayReveal := v.mayReveal(p)
+	style.Reveal = v.open && mayReveal
 	r := &requestPage{
 		page: v.page("request", p.ShortID), Key: k, Pending: p,
 		Card: style.Card(p), IsQuestion: p.Type == approval.TypeQuestion,
 		SessionDisabled: !grant.WhyNot(p, approval.Session).IsZero(), AlwaysDisabled: !grant.WhyNot(p, approval.Always).IsZero(),
-		Rule: style.OneLine(p, p.Ruling.Rule),
+		Rule: style.OneLine(p, p.Ruling.Rule), Revealed: style.Reveal,
 	}
+	r.MayReveal = mayReveal && !style.Reveal && len(style.Masked(p)) > 0
 	if kind := cleanQuery(cmp.Or(p.ToolName, p.ActionType)); kind != "" {
 		r.SimilarURL = "like?" + url.Values{"ws": {k.Workspace}, "kind": {kind}}.Encode()
 		r.AllSimilarURL = "history?" + url.Values{"kind": {kind}}.Encode()
@@ -187,6 +193,7 @@ func (v *visit) settledPage(k approval.Key, st read.Story) *requestPage {
 		p = read.Requested(k, rec)
 	}
 	r := v.newRequestPage(k, p)
+	r.MayReveal = r.MayReveal && st.Pending != nil // otherwise no approver was asked
 	r.SHA, r.State, r.Result, r.Notes, r.Paused = rec.PendingSHA256, stateSettled+string(rec.Status), style.Outcome(rec), nil, ""
 	if st.Decision != nil {
 		r.Undo = undoID(k, st.Decision)

@@ -26,6 +26,7 @@ func sessionRoutes() []route {
 		{"GET /r/{ws}/{id}", (*visit).request},
 		{"POST /r/{ws}/{id}/decide", (*visit).decide},
 		{"POST /r/{ws}/{id}/undo", (*visit).undo},
+		{"POST /r/{ws}/{id}/reveal", (*visit).reveal},
 		{"GET /next", (*visit).next},
 		{"GET /like", (*visit).similar},
 		{"GET /grants", (*visit).grants},
@@ -67,6 +68,7 @@ type visit struct {
 	rights Rights
 	lang   string
 	w      *words
+	open   bool // this page shows what cards mask
 }
 
 // requireSession refuses HTTP requests without a session, and those of users who

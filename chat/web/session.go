@@ -35,7 +35,33 @@ type session struct {
 	streams   int
 	notes     map[int]note // shown after an action, by number: the newest maxNotes
 	noteCount int          // all notes so far
+	revealed  reveal       // the last one that no page has used
 	ended     chan struct{}
+}
+
+// reveal lets one page show what the card of a request masks.
+type reveal struct {
+	token string // "": none
+	key   approval.Key
+}
+
+// allowReveal returns the token of a page that may show what the card of a request masks.
+func (se *session) allowReveal(k approval.Key) (token string) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	se.revealed = reveal{randomHex(16), k}
+	return se.revealed.token
+}
+
+// useReveal reports whether a page has the token, and makes it void.
+func (se *session) useReveal(k approval.Key, token string) bool {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	ok := token != "" && se.revealed == reveal{token, k}
+	if ok {
+		se.revealed = reveal{}
+	}
+	return ok
 }
 
 // note tells the user the result of an action.

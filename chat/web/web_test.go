@@ -128,7 +128,7 @@ func TestInvalidFormsDecideNothing(t *testing.T) {
 	}
 	other := strings.Repeat("0", 64)
 	p := b.follow(b.decide(k, url.Values{"code": {"1"}, "sha": {other}}))
-	require.Contains(t, innerText(p.find("note")), "no longer the one that was shown")
+	require.Contains(t, innerText(p.find("note")), "The request changed since it was shown")
 	require.Zero(t, w.decisionCount())
 }
 

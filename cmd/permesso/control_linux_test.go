@@ -193,7 +193,7 @@ func TestSocketVersions(t *testing.T) {
 	defer func() { version = old }()
 	version = "0.0.1-other"
 	m := Main{In: strings.NewReader(""), Out: &out, Err: &errs, Env: func(string) string { return "" }}
-	require.Zero(t, m.Run(t.Context(), []string{"--home", h.layout.Home, "approve", id}), errs.String())
+	require.Zero(t, m.Run(t.Context(), []string{"--home", h.layout.Home, "approve", id, "--seen", digestOf(h.layout, id)}), errs.String())
 	require.Equal(t, "permesso: this command has version 0.0.1-other, the running daemon "+old+"; restart the daemon to update it\n", errs.String(), "once")
 	require.Contains(t, out.String(), "Approved")
 	h.response(id)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -18,7 +20,7 @@ import (
 )
 
 func (a *app) approveCmd() *cobra.Command {
-	var note string
+	var note, seen string
 	var session, always bool
 	c := &cobra.Command{
 		Use: "approve ID", Short: "Approve a pending request", Args: cobra.ExactArgs(1),
@@ -33,9 +35,11 @@ func (a *app) approveCmd() *cobra.Command {
 			case always:
 				code = "6"
 			}
-			return a.decide(cmd.Context(), pos[0], decide.ByCode(code, note))
+			return a.approve(cmd.Context(), pos[0], seen, decide.ByCode(code, note))
 		},
 	}
+	c.Flags().StringVar(&seen, "seen", "", "approve without asking only the request with this `digest`, from show ID")
+	_ = c.RegisterFlagCompletionFunc("seen", cobra.NoFileCompletions) // fails only for unknown flags
 	c.Flags().StringVar(&note, "note", "", "`text` to send to the agent")
 	c.Flags().BoolVar(&session, "session", false, "allow for the rest of the request's session")
 	c.Flags().BoolVar(&always, "always", false, "allow this type of action always")
@@ -102,13 +106,77 @@ func (a *app) readDecision() (*decisionInput, error) {
 	if w.Approved != nil && *w.Approved != (w.Verdict == approval.Approved) {
 		return nil, console.Fail(console.ExitUsage, "set only verdict", "approved (%t) and verdict (%s) contradict each other", *w.Approved, w.Verdict)
 	}
+	if w.PendingSHA256 != "" && len(w.PendingSHA256) != sha256Digits {
+		return nil, console.Fail(console.ExitUsage, "permesso pending --json prints it",
+			"pending_sha256 %q is not 64 hex digits", w.PendingSHA256)
+	}
 	if !approval.ValidID(w.RequestID) {
 		return nil, console.Fail(console.ExitUsage, "give the full id", "request_id %q is not 16 to 64 lower-case hex digits", w.RequestID)
 	}
 	return w, nil
 }
 
-// decide decides one request, with or without a running daemon.
+// minSeen is how many digits of a digest --seen needs. An agent cannot choose a digest: it
+// depends on the daemon's MAC.
+const minSeen, sha256Digits = 16, 64
+
+// approve approves the request that the person has seen: the one with the digest seen, or
+// the one that it shows on the terminal now.
+func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input) error {
+	hint := "permesso show " + typed + " prints the digest"
+	seen = strings.ToLower(seen)
+	_, _, terminal := a.Terminal()
+	switch {
+	case seen != "" && (len(seen) < minSeen || len(seen) > sha256Digits || strings.Trim(seen, "0123456789abcdef") != ""):
+		return console.Fail(console.ExitUsage, hint, "--seen: %q is not a digest, or less than %d digits of it", seen, minSeen)
+	case seen != "":
+		ans.PendingSHA256 = seen
+		return a.decide(ctx, typed, ans)
+	case !terminal || a.JSON:
+		return console.Fail(console.ExitUsage, hint,
+			"approve needs a terminal to show the request and to ask; without one, or with --json, it needs --seen DIGEST")
+	}
+	yes, err := a.showAndAsk(ctx, typed, &ans)
+	if err != nil {
+		return err
+	}
+	if !yes {
+		return console.Fail(console.ExitRefused, "permesso deny "+typed+" denies the request",
+			"not approved, nothing was decided")
+	}
+	return a.decide(ctx, ans.Key.String(), ans)
+}
+
+// showAndAsk prints the card and asks whether to approve it. It sets the key and the digest
+// of what it printed. A decision that is not possible is not asked for: Decide says why.
+func (a *app) showAndAsk(ctx context.Context, typed string, ans *decide.Input) (yes bool, err error) {
+	card := ""
+	err = a.ask(ctx, func(c *control.Client) error { // closed before the person reads: it may lock HOME
+		s, err := findStory(ctx, c, typed, ans)
+		if err != nil || s.Waiting == nil || !approvable(s.Waiting.Pending, ans.Scope) {
+			return err
+		}
+		style := c.Style()
+		style.Foot = s.Foot
+		card = style.Card(s.Waiting.Pending).String()
+		return nil
+	})
+	if err != nil || card == "" {
+		return true, err
+	}
+	question := map[approval.Scope]string{
+		approval.Once: "Approve?", approval.Session: "Approve for this session?", approval.Always: "Approve always?",
+	}[ans.Scope]
+	return a.Confirm(ctx, card, question)
+}
+
+// approvable reports whether a request can be approved with that scope.
+func approvable(p *approval.Pending, scope approval.Scope) bool {
+	return p.Type != approval.TypeQuestion && grant.WhyNot(p, scope).IsZero()
+}
+
+// decide decides one request, with or without a running daemon. A digest in ans may be
+// the beginning of one.
 func (a *app) decide(ctx context.Context, typed string, ans decide.Input) error {
 	return a.ask(ctx, func(c *control.Client) error {
 		w, err := findWaiting(ctx, c, typed, &ans)
@@ -116,6 +184,10 @@ func (a *app) decide(ctx context.Context, typed string, ans decide.Input) error 
 			return err
 		}
 		d, err := c.Decide(ctx, ans)
+		if errors.Is(err, decide.ErrChanged) {
+			return console.Fail(console.ExitRefused, "permesso show "+typed+" shows it as it is now",
+				"%s changed since it was shown", typed)
+		}
 		if err != nil {
 			return err
 		}
@@ -127,16 +199,25 @@ func (a *app) decide(ctx context.Context, typed string, ans decide.Input) error 
 	})
 }
 
-// findWaiting sets what a decision is about: exactly the pending that was read.
-func findWaiting(ctx context.Context, c *control.Client, typed string, ans *decide.Input) (w *approval.StoredPending, err error) {
+// findWaiting returns the pending that a decision is about, nil if there is none, and sets
+// the decision's key and digest.
+func findWaiting(ctx context.Context, c *control.Client, typed string, ans *decide.Input) (*approval.StoredPending, error) {
+	s, err := findStory(ctx, c, typed, ans)
+	return s.Waiting, err
+}
+
+// findStory also returns what the daemon keeps besides the pending. Without a digest the
+// decision is about exactly the pending that was read; the beginning of its digest becomes
+// the digest.
+func findStory(ctx context.Context, c *control.Client, typed string, ans *decide.Input) (s control.Story, err error) {
 	if ans.Key, err = find(ctx, c.Find, typed); err != nil {
-		return nil, err
+		return s, err
 	}
-	s, err := c.Story(ctx, ans.Key, false)
-	if s.Waiting != nil && ans.PendingSHA256 == "" {
+	s, err = c.Story(ctx, ans.Key, false)
+	if s.Waiting != nil && strings.HasPrefix(s.Waiting.SHA256, ans.PendingSHA256) {
 		ans.PendingSHA256 = s.Waiting.SHA256
 	}
-	return s.Waiting, err
+	return s, err
 }
 
 // cancelWaiting cancels a request as the operator, with or without a running daemon.
@@ -150,7 +231,7 @@ func (a *app) cancelWaiting(ctx context.Context, typed string) error {
 		if err != nil {
 			return err
 		}
-		d, err := c.Cancel(ctx, ans.Key)
+		d, err := c.Cancel(ctx, ans)
 		if err != nil {
 			return err
 		}

@@ -144,9 +144,34 @@ func newRig(t testing.TB, ws, config string) *rig {
 }
 
 func (h *rig) command(args ...string) *osexec.Cmd {
+	args = withSeen(h.layout, args)
 	cmd := osexec.Command(program(h.t, h.plain || isSequential(args)), append([]string{"--config", h.config, "--home", h.layout.Home}, args...)...)
 	cmd.Dir, cmd.Env = h.dir, append(os.Environ(), raceExitsFast)
 	return cmd
+}
+
+// withSeen adds to approve the digest of the request as it is now, as a program that has
+// read it would. If none is pending, the digest is that of no request.
+func withSeen(layout ipc.Layout, args []string) []string {
+	if len(args) < 2 || args[0] != "approve" || slices.Contains(args, "--seen") {
+		return args
+	}
+	return append(slices.Clone(args), "--seen", digestOf(layout, args[1]))
+}
+
+// digestOf is the digest of the pending request whose id begins so: ID, or WORKSPACE/ID.
+func digestOf(layout ipc.Layout, typed string) string {
+	ws, id, ok := strings.Cut(typed, "/")
+	if !ok {
+		ws, id = "*", typed
+	}
+	files, _ := filepath.Glob(filepath.Join(layout.Pendings(ws), id+"*.json")) // the pattern is valid
+	for _, file := range files {
+		if b, err := os.ReadFile(file); err == nil {
+			return approval.Digest(b)
+		}
+	}
+	return strings.Repeat("0", 64)
 }
 
 // run runs one command and waits for it.

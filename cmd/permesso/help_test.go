@@ -101,6 +101,7 @@ func TestCompletion(t *testing.T) {
 		{"only one workspace", []string{"mounts", "work", ""}, ":4\n"},
 		{"also as a flag", []string{"pending", "--workspace", ""}, "personal\nwork\n:4\n"},
 		{"ids, without a daemon", []string{"approve", ""}, ":4\n"},
+		{"a digest, which is not known", []string{"approve", "a7f3", "--seen", ""}, ":4\n"},
 		{"a tool, no files", []string{"request", ""}, ":4\n"},
 		{"a receipt file", []string{"receipt", "verify", ""}, ":0\n"},
 		{"a TOML script", []string{"serve", "--script", ""}, "toml\n:8\n"},

@@ -153,7 +153,7 @@ func TestImageServes(t *testing.T) {
 	tokyo, err := im.run(append(volume, "--setenv", "TZ", "Asia/Tokyo"), "show", id[:8]).CombinedOutput()
 	require.NoError(t, err, "%s", tokyo)
 	require.NotEqual(t, string(utc), string(tokyo), "the card shows the time in the zone of TZ")
-	out, err = im.run(volume, "approve", id[:8]).CombinedOutput()
+	out, err = im.run(volume, withSeen(layout, []string{"approve", id[:8]})...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.NoError(t, asking.Wait(), "%s", &answer)
 	require.Contains(t, answer.String(), string(approval.StatusApproved))

@@ -330,7 +330,7 @@ func (l *live) key(ws, owner string) *restClient {
 
 // bySocket runs a command of a user who cannot read the home.
 func (l *live) bySocket(args ...string) string {
-	cmd := osexec.Command(program(l.t, true), args...)
+	cmd := osexec.Command(program(l.t, true), withSeen(l.layout, args)...)
 	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin:/bin", "TZ=UTC", "HOME=" + filepath.Join(l.dir, "nowhere"), "PERMESSO_SOCKET=" + l.socket}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

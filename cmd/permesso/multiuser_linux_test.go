@@ -128,7 +128,7 @@ func (v *multiUserRig) startServing() *daemonProcess {
 // runAs runs a user's command line through the socket.
 func (v *multiUserRig) runAs(uid int, args ...string) (code int, stdout, stderr string) {
 	v.t.Helper()
-	cmd := v.commandAs(uid, []string{"PERMESSO_SOCKET=" + v.socket}, args...)
+	cmd := v.commandAs(uid, []string{"PERMESSO_SOCKET=" + v.socket}, withSeen(v.layout, args)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()

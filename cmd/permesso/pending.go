@@ -99,13 +99,20 @@ func (a *app) ask(ctx context.Context, do func(*control.Client) error) error {
 }
 
 func (a *app) showCmd() *cobra.Command {
-	return &cobra.Command{
+	var reveal bool
+	c := &cobra.Command{
 		Use: "show ID", Short: "Show one request and its history", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeIDs(waitingIDs),
-		RunE: a.asking(func(ctx context.Context, d *control.Client, pos []string) error {
-			return a.show(ctx, d, pos[0])
-		}),
+		RunE: func(cmd *cobra.Command, pos []string) error {
+			ctx := cmd.Context()
+			if reveal {
+				return a.reveal(ctx, pos[0])
+			}
+			return a.ask(ctx, func(d *control.Client) error { return a.show(ctx, d, pos[0]) })
+		},
 	}
+	c.Flags().BoolVar(&reveal, "reveal", false, "show masked secrets, too; the audit log says who did")
+	return c
 }
 
 // splitID splits a typed id: WORKSPACE/ID, or ID alone.

@@ -34,6 +34,7 @@ import (
 //	field NAME PATH [FILE] sets a variable to a field of JSON (default: stdout)
 //	save FILE             writes stdout to a file
 //	expand FILE           expands variables in a file
+//	approve CODE ID …     runs permesso approve with the digest of ID, or of no request
 //	decide CODE JSON      runs permesso decide --stdin and requires this exit code
 //	expired FILE          writes an expired receipt of this home
 //	settled ID AGE        writes the files of a request that settled AGE ago: 100d, 3h
@@ -60,7 +61,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exitsCmd, "newid": newIDCmd, "await": awaitCmd, "gone": goneCmd, "field": fieldCmd, "save": saveCmd,
-			"expand": expandCmd, "decide": decideCmd, "expired": expiredCmd,
+			"expand": expandCmd, "approve": approveCmd, "decide": decideCmd, "expired": expiredCmd,
 			"settled": settledCmd,
 		},
 		RequireExplicitExec: true,
@@ -153,6 +154,14 @@ func saveCmd(ts *testscript.TestScript, _ bool, args []string) {
 func expandCmd(ts *testscript.TestScript, _ bool, args []string) {
 	text := os.Expand(ts.ReadFile(args[0]), ts.Getenv)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+}
+
+func approveCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: approve CODE ID …")
+	}
+	line := withSeen(ipc.Layout{Home: ts.Getenv("PH")}, append([]string{"approve"}, args[1:]...))
+	exitsCmd(ts, neg, append([]string{args[0], "permesso"}, line...))
 }
 
 func decideCmd(ts *testscript.TestScript, neg bool, args []string) {

@@ -35,24 +35,61 @@ func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
 	case err != nil:
 		return err
 	case s.Record != nil && a.JSON:
-		return errors.Join(a.printDocument(s.Record, s.Timeline), s.Damaged)
+		return errors.Join(a.printDocument(s.Record, nil, s.Timeline), s.Damaged)
 	case s.Record != nil:
 		a.showRecord(d.Style(), s)
 	case s.Waiting == nil:
 		return console.Wrap(console.ExitRefused, decide.ErrUnknown, "it is being settled now: try again")
 	case a.JSON:
-		return errors.Join(a.printDocument(s.Waiting.Pending, s.Timeline), s.Damaged)
+		return errors.Join(a.printDocument(s.Waiting.Pending, s.Waiting, s.Timeline), s.Damaged)
 	default:
 		style := d.Style()
 		style.Foot = s.Foot
 		fmt.Fprintln(a.Out, style.Card(s.Waiting.Pending))
 	}
 	a.printTimeline(s.Timeline)
+	if s.Waiting != nil {
+		fmt.Fprintln(a.Out, "seen: "+s.Waiting.SHA256)
+	}
 	return s.Damaged
 }
 
-// printDocument prints a document with an additional member "timeline" at its end.
-func (a *app) printDocument(doc interface{ Encode() ([]byte, error) }, log []event.Entry) error {
+// reveal shows the card of a request with the secrets that it otherwise masks: for as long
+// as the person looks at it, or as JSON for a program.
+func (a *app) reveal(ctx context.Context, typed string) error {
+	in, out, terminal := a.Terminal()
+	if !terminal && !a.JSON {
+		return console.Fail(console.ExitUsage, "with --json it prints the request with its secrets",
+			"show --reveal needs a terminal, or --json")
+	}
+	card := ""
+	err := a.ask(ctx, func(d *control.Client) error { // closed before the person reads: it may lock HOME
+		k, err := find(ctx, d.Find, typed)
+		if err != nil {
+			return err
+		}
+		w, err := d.Reveal(ctx, k)
+		if err != nil {
+			return err
+		}
+		if a.JSON {
+			s, err := d.Story(ctx, k, true)
+			return errors.Join(a.printDocument(w.Pending, s.Waiting, s.Timeline), err, s.Damaged)
+		}
+		style := d.Style()
+		style.Reveal = true
+		card = style.Card(w.Pending).String()
+		return nil
+	})
+	if err != nil || a.JSON {
+		return err
+	}
+	return console.ShowOnce(ctx, in, out, card)
+}
+
+// printDocument prints a document with additional members at its end: "pending_sha256" of
+// a pending, and "timeline".
+func (a *app) printDocument(doc interface{ Encode() ([]byte, error) }, w *approval.StoredPending, log []event.Entry) error {
 	b, err := doc.Encode()
 	if err != nil {
 		return err
@@ -61,7 +98,11 @@ func (a *app) printDocument(doc interface{ Encode() ([]byte, error) }, log []eve
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.Out, "%s,\"timeline\":%s}\n", bytes.TrimSuffix(b, []byte("}")), line)
+	b = bytes.TrimSuffix(b, []byte("}"))
+	if w != nil {
+		b = fmt.Appendf(b, `,"pending_sha256":%q`, w.SHA256)
+	}
+	_, err = fmt.Fprintf(a.Out, "%s,\"timeline\":%s}\n", b, line)
 	return err
 }
 

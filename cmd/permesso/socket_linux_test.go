@@ -430,7 +430,7 @@ func TestSocketFromWithinASandbox(t *testing.T) {
 				path, err := osexec.LookPath(row.wrap[0])
 				require.NoError(t, err)
 				cmd.Path = path
-				cmd.Args = append(append(row.wrap, v.bin), args...)
+				cmd.Args = append(append(row.wrap, v.bin), withSeen(v.layout, args)...)
 				b, err := cmd.CombinedOutput()
 				require.Error(t, err)
 				require.Equal(t, "permesso: nothing here for you\n", string(b))

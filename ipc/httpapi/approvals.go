@@ -120,7 +120,7 @@ func (s *Server) create(ctx context.Context, in *createIn) (*createOut, error) {
 	}
 	var a *Approval
 	if result.Pending != nil {
-		a = fromPending(result.Pending)
+		a = fromPending(approval.StoredPending{Pending: result.Pending, SHA256: result.SHA256})
 	} else {
 		st, err := s.Find(ctx, client, key.ID)
 		if err == nil {
@@ -206,7 +206,7 @@ func (s *Server) list(ctx context.Context, k *apikey.Key, in *listIn) (*Page, er
 			return nil, s.internalError("list pending requests failed", err)
 		}
 		for _, w := range all {
-			page.Items = append(page.Items, fromPending(w.Pending))
+			page.Items = append(page.Items, fromPending(w))
 		}
 	}
 	if in.Status == pending || s.History == nil {

@@ -22,7 +22,7 @@ type Verdict struct {
 	Reason        string `json:"reason,omitempty" maxLength:"8192" doc:"Reason of a denial: code 3."`
 	Answer        string `json:"answer,omitempty" maxLength:"8192" doc:"To a question, without a code."`
 	Feedback      string `json:"feedback,omitempty" maxLength:"8192" doc:"What the approver needs to know, without a code. This ends the request."`
-	PendingSHA256 string `json:"pending_sha256,omitempty" pattern:"^[0-9a-f]{64}$" doc:"Digest of the pending that the approver was shown: the decision is refused for any other."`
+	PendingSHA256 string `json:"pending_sha256,omitempty" pattern:"^[0-9a-f]{64}$" doc:"Digest of the pending that the approver was shown: the decision is refused for any other. Without it the decision is about the pending as it is now."`
 }
 
 type decideIn struct {
@@ -40,7 +40,7 @@ type Decided struct {
 
 func (s *Server) decisions(api huma.API) {
 	register(api, op("decide-approval", http.MethodPost, "/v1/approvals/{id}/decision", "Decide a request",
-		"The decision is that of the key's owner, who must be an approver of the workspace. It answers once the decision is durable. The first decision wins: later ones get 409, or 410 after expiry.",
+		"The decision is that of the key's owner, who must be an approver of the workspace. It answers once the decision is durable. The first decision wins: later ones get 409, or 410 after expiry. 409 also says that the pending changed since it was shown.",
 		[]string{apikey.MayDecide}, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.decide)
 }
 
@@ -119,6 +119,8 @@ func (s *Server) decideProblem(ctx context.Context, k approval.Key, err error) e
 		return problem(http.StatusNotFound, detailNotFound)
 	case errors.Is(ref, decide.ErrNotApplicable):
 		return problem(http.StatusUnprocessableEntity, ref.Error())
+	case errors.Is(ref, decide.ErrChanged):
+		return problem(http.StatusConflict, detailChanged)
 	}
 	st, err := s.Viewer.Story(ctx, k)
 	if err == nil && (st.Record != nil && st.Record.Status == approval.StatusExpired ||

@@ -111,8 +111,14 @@ func TestUnclearDecisionIsRefused(t *testing.T) {
 	}
 	require.Equal(t, "pending", h.do("agent", "GET", path(id), nil).json["status"])
 	require.Equal(t, 422, h.do("ann", "POST", path(id, "/decision"), map[string]any{"code": "1", "pending_sha256": "x"}).StatusCode)
-	h.requireProblem(h.do("ann", "POST", path(id, "/decision"), map[string]any{"code": "1", "pending_sha256": strings.Repeat("0", 64)}), 409, "approval not pending")
+	h.requireProblem(h.do("ann", "POST", path(id, "/decision"), map[string]any{"code": "1", "pending_sha256": strings.Repeat("0", 64)}), 409, "the approval changed since it was shown: get it again")
 	require.Zero(t, h.runs())
+	shown := h.do("ann", "GET", path(id), nil).json["pending_sha256"]
+	require.Len(t, shown, 64, "an approver learns what a decision has to name")
+	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), map[string]any{"code": "3", "pending_sha256": shown}).StatusCode)
+	ended := h.do("agent", "GET", path(id)+"?wait=60", nil).json
+	require.Equal(t, "denied", ended["status"])
+	require.Nil(t, ended["pending_sha256"])
 	for verdict, want := range map[string]string{
 		`{"code":"1"}`: "approved", `{"code":"2"}`: "approved", `{"code":"3"}`: "denied", `{"code":"3","reason":"no, deny this"}`: "denied",
 		`{"code":"4","note":"n"}`: "approved", `{"code":"5","override":"o"}`: "overridden", `{"code":"6"}`: "approved", `{"feedback":"why?"}`: "request_more",

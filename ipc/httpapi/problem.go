@@ -128,6 +128,7 @@ const (
 	detailNotFound   = "approval not found"
 	detailNotPending = "approval not pending"
 	detailExpired    = "approval expired"
+	detailChanged    = "the approval changed since it was shown: get it again"
 	detailNoRule     = "rule not found"
 )
 

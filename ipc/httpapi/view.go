@@ -68,6 +68,7 @@ type Approval struct {
 	SessionID        *string  `json:"session_id"`
 	ActionType       *string  `json:"action_type"`
 	ToolName         *string  `json:"tool_name"`
+	PendingSHA256    *string  `json:"pending_sha256" doc:"Digest of the pending, to send with a decision: it then counts only for exactly this pending. Null once it is started or ended."`
 	Result           Anything `json:"result"`
 	Error            *string  `json:"error"`
 	Feedback         *string  `json:"feedback" doc:"The approver's reason for a denial, or question."`
@@ -105,14 +106,16 @@ func (s *Server) view(k approval.Key, st read.Story) (*Approval, error) {
 		s.setGrantCode(a, k.Workspace)
 	default:
 		a.setPending(st.Pending)
+		a.PendingSHA256 = nonEmpty(st.SHA256)
 	}
 	return a, nil
 }
 
 // fromPending is a request that waits for a decision.
-func fromPending(p *approval.Pending) *Approval {
-	a := newApproval(approval.Key{Workspace: p.SourceGroup, ID: p.RequestID})
-	a.setPending(p)
+func fromPending(w approval.StoredPending) *Approval {
+	a := newApproval(w.Key())
+	a.setPending(w.Pending)
+	a.PendingSHA256 = nonEmpty(w.SHA256)
 	return a
 }
 

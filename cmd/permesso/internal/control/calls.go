@@ -99,7 +99,7 @@ func (damagedLog) Is(target error) bool { return target == audit.ErrDamaged }
 // Style is how cards look on this terminal.
 func (c *Client) Style() chat.Style {
 	return chat.Style{
-		Language: c.Language, Zone: time.Local, Redact: home.NewRedaction(),
+		Language: c.Language, Zone: time.Local, Redact: home.NewRedaction(), Local: true,
 		Paused:  func(ws string) *chat.Pause { return home.CardPause(c.PauseOf(ws)) },
 		Earlier: c.earlier, WouldAllow: c.wouldAllow,
 	}
@@ -122,6 +122,15 @@ func (c *Client) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 	return d.Which, d.N, d.Of
 }
 
+// Reveal returns a request to show what its card masks; the audit log then says so.
+func (c *Client) Reveal(ctx context.Context, k approval.Key) (*approval.StoredPending, error) {
+	d, err := call(ctx, c, opReveal, revealBody{OneQuery: OneQuery{k.Workspace, k.ID}})
+	if err != nil {
+		return nil, err
+	}
+	return d.stored()
+}
+
 // Decide decides a request as the caller.
 func (c *Client) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	d, err := call(ctx, c, opDecide, decideBody{OneQuery{a.Key.Workspace, a.Key.ID}, VerdictBody{
@@ -132,9 +141,9 @@ func (c *Client) Decide(ctx context.Context, a decide.Input) (*approval.Decision
 }
 
 // Cancel cancels a pending request as the operator.
-func (c *Client) Cancel(ctx context.Context, k approval.Key) (*approval.Decision, error) {
-	d, err := call(ctx, c, opCancel, OneQuery{k.Workspace, k.ID})
-	return decided(d, k, err)
+func (c *Client) Cancel(ctx context.Context, a decide.Input) (*approval.Decision, error) {
+	d, err := call(ctx, c, opCancel, cancelQuery{OneQuery{a.Key.Workspace, a.Key.ID}, a.PendingSHA256})
+	return decided(d, a.Key, err)
 }
 
 func decided(doc []byte, k approval.Key, err error) (*approval.Decision, error) {

@@ -206,7 +206,7 @@ func TestOperatorOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, c.Operator)
 	ctx := t.Context()
-	_, err = c.Cancel(ctx, about)
+	_, err = c.Cancel(ctx, decide.Input{Key: about})
 	require.ErrorIs(t, err, decide.ErrNotAuthorized)
 	_, err = c.AddGrant(ctx, GrantBody{Capability: "fs:write", Life: "1h"})
 	require.ErrorIs(t, err, decide.ErrNotAuthorized)

@@ -277,8 +277,13 @@ func (s *Service) decide(ctx context.Context, c *httpapi.Caller, in *decideBody)
 
 var opCancel = del("cancel", "/requests/{workspace}/{id}", "Cancel a pending request", (*Service).cancel).forOperator()
 
-func (s *Service) cancel(ctx context.Context, c *httpapi.Caller, in *OneQuery) ([]byte, error) {
-	d, err := s.Decider.Cancel(ctx, decide.Input{Key: in.key(), By: c.Person, Via: c.Via})
+type cancelQuery struct {
+	OneQuery
+	PendingSHA256 string `query:"pending_sha256" doc:"Cancel only the pending with this digest."`
+}
+
+func (s *Service) cancel(ctx context.Context, c *httpapi.Caller, in *cancelQuery) ([]byte, error) {
+	d, err := s.Decider.Cancel(ctx, decide.Input{Key: in.key(), PendingSHA256: in.PendingSHA256, By: c.Person, Via: c.Via})
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -31,14 +32,15 @@ type Service struct {
 	// PausesChanged and Redeemed report changes.
 	PausesChanged func()
 	Redeemed      func(k approval.Key, by, via string)
-	Log           func(error) // errors that an approver may not see
+	Audit         func(event.Entry) error // returns when the entry is durable
+	Log           func(error)             // errors that an approver may not see
 }
 
 // Operations are the operations as an API serves them.
 func (s *Service) Operations() []httpapi.LocalOperation {
 	return []httpapi.LocalOperation{
 		opHello.serve(s), opStatus.serve(s), opWaiting.serve(s), opFind.serve(s), opStory.serve(s),
-		opEarlier.serve(s), opAlways.serve(s), opDecide.serve(s), opCancel.serve(s),
+		opEarlier.serve(s), opAlways.serve(s), opReveal.serve(s), opDecide.serve(s), opCancel.serve(s),
 		opHistory.serve(s), opStats.serve(s), opTail.serve(s),
 		opGrants.serve(s), opGrantAdd.serve(s), opRevoke.serve(s), opTaints.serve(s), opClearTaints.serve(s),
 		opPause.serve(s), opResume.serve(s), opLink.serve(s), opRedeem.serve(s),
@@ -91,7 +93,7 @@ func (o operation[I, O]) run(ctx context.Context, s *Service, c *httpapi.Caller,
 func reasons() map[error]int {
 	return map[error]int{
 		decide.ErrNotAuthorized: http.StatusForbidden, decide.ErrUnknown: http.StatusNotFound, decide.ErrDecided: http.StatusConflict,
-		decide.ErrTooLate: http.StatusGone, decide.ErrNotApplicable: http.StatusConflict,
+		decide.ErrTooLate: http.StatusGone, decide.ErrNotApplicable: http.StatusConflict, decide.ErrChanged: http.StatusConflict,
 	}
 }
 
@@ -188,6 +190,7 @@ func filesService(h *home.Home, k *home.Keys, memory func() (*home.Memory, error
 	}
 	s.Viewer = h.Viewer(k)
 	s.Decider = h.Decider(k)
+	s.Audit = h.AppendAudit
 	s.Decider.ClearSlot = func(ctx context.Context, key approval.Key) error { return h.ClearSlot(ctx, s.Decider, key) }
 	return s
 }

@@ -141,6 +141,7 @@ func (s *server) controlService() *control.Service {
 		Redeemed: func(k approval.Key, by, via string) {
 			s.audit.Note(event.Entry{Event: event.Redeemed, Workspace: k.Workspace, RequestID: k.ID, By: by, Via: via})
 		},
+		Audit: func(e event.Entry) error { return s.audit.Append(e) },
 		Log: func(err error) {
 			if s.localErrors.allow("") {
 				s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Str("via", viaApprover).Msg("approver socket failed")

@@ -21,6 +21,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -114,14 +115,20 @@ func (u uiPeople) Interceptor(web.User) *chat.Interceptor { return u.interceptor
 // uiStyle is the style of the web UI; "" is the configured language.
 func (s *server) uiStyle(language string) chat.Style {
 	style := s.style(language)
-	style.Foot = s.foot()
+	style.Foot, style.Local = s.foot(), true
 	return style
 }
 
 // uiBackend is the data of the web UI besides requests.
 func (s *server) uiBackend() web.Backend {
 	d := &uiData{server: s}
-	return web.Backend{Grants: s.memory, Rules: s.uiRules, Audit: d, WorkspaceInfo: d, Pauser: d}
+	return web.Backend{Grants: s.memory, Rules: s.uiRules, Audit: d, WorkspaceInfo: d, Pauser: d, Reveal: s.uiReveal}
+}
+
+// uiReveal returns a request to show what its card masks.
+func (s *server) uiReveal(ctx context.Context, u web.User, k approval.Key) (*approval.StoredPending, error) {
+	c := &httpapi.Caller{Person: u.Person, Via: web.Via, Operator: u.Operator, Workspaces: uiPeople{s}.Rights(u).See}
+	return s.control.Reveal(ctx, c, k)
 }
 
 // uiRules returns the configured rules that can match in these workspaces.

@@ -35,6 +35,20 @@ func (h *Home) OpenAudit(k *Keys) (*audit.Log, error) {
 	return log, console.VerifyFirst(err)
 }
 
+// AppendAudit adds one entry to the log of a home that the caller has locked. When it
+// returns, the entry is durable.
+func (h *Home) AppendAudit(e event.Entry) error {
+	k, err := h.MakeKeys() // to sign, too
+	if err != nil {
+		return err
+	}
+	log, err := h.OpenAudit(k)
+	if err != nil {
+		return err
+	}
+	return errors.Join(log.Append(e), log.Close())
+}
+
 // AuditKeys returns the keys that may have signed the log.
 func (h *Home) AuditKeys() (note.Verifiers, error) {
 	v, err := receipt.LoadVerifier(h.FS, h.Layout.Keys())

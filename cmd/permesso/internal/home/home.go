@@ -187,7 +187,7 @@ func (h *Home) LoadKeys() (*Keys, error) {
 	return &Keys{Seal: s}, nil
 }
 
-// MakeKeys creates missing keys; only the daemon and init call it.
+// MakeKeys creates missing keys, and can sign. The caller holds the lock, or is init.
 func (h *Home) MakeKeys() (*Keys, error) {
 	s, err := seal.LoadOrCreate(h.FS, h.Layout.Keys())
 	if err != nil {
