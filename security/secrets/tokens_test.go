@@ -71,6 +71,7 @@ func TestNothingHides(t *testing.T) {
 		"encoded behind a host": {[]string{b64("evil.example/" + pat), "ls", "x"}, nil, "github-pat"},
 		"a host named a key":    {[]string{"api_key: zX8v.q2Lk9TfWm4Rb.J7Ycw", "ls", "x"}, nil, "generic-api-key"},
 		"a program named a key": {[]string{"x", "sudo -u api_key: zX8vq2Lk9TfWm4RbJ7Yc", "x"}, nil, "generic-api-key"},
+		"an address":            {[]string{"hooks.slack.com/services/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", "ls", "x"}, nil, "slack-webhook-url"},
 		"two halves":            {[]string{pat[:20], "ls", pat[20:]}, nil, "github-pat"},
 	} {
 		b, err := json.Marshal(map[string]string{"a": c.values[0], "command": c.values[1], "z": c.values[2]})
@@ -119,6 +120,7 @@ func TestWhereAMaskMayBe(t *testing.T) {
 		require.NotEmpty(t, r.Unmaskable(), why)
 		require.Empty(t, r.Tokens("zX8vq2Lk9TfWm4RbJ7Yc"), why)
 	}
+	require.Empty(t, scanner(t).Redactor(&approval.Pending{RequestData: approval.Raw(`{"` + pat + `":1}`)}).Tokens(pat), "a name")
 	release := approval.Raw(`{"to":"` + pat + `","text":"` + pat + `"}`)
 	require.NotEmpty(t, scanner(t).Redactor(&approval.Pending{RequestData: release, ActionType: "send_message"}).Unmaskable(), "a recipient")
 	require.Empty(t, scanner(t).Redactor(&approval.Pending{RequestData: release, ActionType: "other"}).Unmaskable())
