@@ -92,12 +92,11 @@ func TestHostFacts(t *testing.T) {
 		"a secret":                          {edit("{path}"), `{"path":"/secret","content":"x"}`, size(9), nil},
 		"64 KiB":                            {edit("{path}"), `{"path":"/64k","content":"x"}`, size(64 << 10), before(large)},
 		"one byte more":                     {edit("{path}"), `{"path":"/64k+1","content":"x"}`, size(64<<10 + 1), nil},
-		"an empty path":                     {edit("{path}"), `{"path":"","content":"x"}`, nil, nil},
 		"a list of paths":                   {edit(), `{"path":["/etc/motd"],"content":"x"}`, nil, nil},
 		"no path":                           {edit(), `{"content":"x"}`, nil, nil},
 		"nothing to write":                  {edit("{path}"), `{"path":"/etc/motd"}`, size(6), nil},
 		"no folder":                         {change(func(t *approval.Tool) { t.Handler.Dir = "" }), `{"path":"note","content":"x"}`, nil, nil},
-		"an HTTP handler":                   {change(func(t *approval.Tool) { t.Handler = approval.Handler{Kind: "http"} }), `{"path":"/etc/motd","content":"x"}`, nil, nil},
+		"an HTTP handler":                   {change(func(t *approval.Tool) { t.Handler = posts }), `{"path":"/etc/motd","content":"x"}`, nil, nil},
 		"the size of a text":                {sized("content"), `{"path":"/none","content":"\u00e9x"}`, size(3), &approval.FileBefore{Arg: "content"}},
 		"the size of another value":         {sized("n"), `{"path":"/none","content":"","n":12.50}`, size(5), &approval.FileBefore{Arg: "content"}},
 		"the size of what is not given":     {sized("n"), `{"path":"/none","content":""}`, nil, &approval.FileBefore{Arg: "content"}},
@@ -120,6 +119,11 @@ func TestHostFacts(t *testing.T) {
 			require.Equal(t, []string{"example.org"}, p.OwnDomains)
 		})
 	}
+}
+
+// posts is a handler without files.
+var posts = approval.Handler{
+	Kind: approval.HandlerHTTP, HTTP: approval.HTTP{Method: "POST", URL: "https://api.example.org/", BodyArgs: true},
 }
 
 // Without a host, or without a search for secrets, no file is known.

@@ -137,7 +137,7 @@ var homes = []struct {
 	{"github.com/coreos/go-systemd", []string{daemon}},
 	// Policy matches paths; no other package matches patterns.
 	{"github.com/bmatcuk/doublestar", []string{"security/policy"}},
-	{"mvdan.cc/sh", []string{"approval/facts", "security/secrets"}},
+	{"mvdan.cc/sh", []string{"approval/facts"}},
 	{"github.com/pelletier/go-toml", []string{"chat", "chat/messagestest", "cmd/permesso", "cmd/permesso/config", "security/secrets"}},
 	// Test libraries never reach the binary.
 	{"testing", testSupport},
