@@ -42,7 +42,7 @@ func (t typedValue) fileDiff(exists bool, before, after string) []Line {
 			lines = append(lines, Line{LineSame, "  " + withBar(now[e.At])})
 		}
 	}
-	what := Format(t.Values.FileChanges, "added", strconv.Itoa(added), "removed", strconv.Itoa(removed))
+	what := t.changeCount(added, removed)
 	if !exists {
 		what = t.Values.NewFile + ", " + what
 	}
@@ -51,6 +51,10 @@ func (t typedValue) fileDiff(exists bool, before, after string) []Line {
 		lines = append(lines, Line{LineText, t.Values.NoFinalBreak})
 	}
 	return lines
+}
+
+func (t typedValue) changeCount(added, removed int) string {
+	return Format(t.Values.FileChanges, "added", strconv.Itoa(added), "removed", strconv.Itoa(removed))
 }
 
 // fileLines are the lines of a file, whose last one ends with a line break too.
@@ -74,7 +78,7 @@ func (t typedValue) patch(s string) []Line {
 		}
 		lines = append(lines, Line{kind, withBar(sign + escape(l[len(sign):], inBlock))})
 	}
-	what := Format(t.Values.FileChanges, "added", strconv.Itoa(count[LineAdded]), "removed", strconv.Itoa(count[LineRemoved]))
+	what := t.changeCount(count[LineAdded], count[LineRemoved])
 	lines[0] = Line{LineLabel, t.label + ": " + what}
 	return lines
 }

@@ -158,7 +158,8 @@ func (c SimpleCommand) Connects() string {
 // Interprets is the shell or interpreter that runs what another command writes, or a
 // text of the line, "" if there is none.
 func (c SimpleCommand) Interprets() string {
-	reads := c.From >= 0 || slices.ContainsFunc(c.Redirects, func(r Redirect) bool { return strings.HasPrefix(r.Op, "<") }) ||
+	input := func(r Redirect) bool { return strings.HasPrefix(r.Op, "<") }
+	reads := c.From >= 0 || slices.ContainsFunc(c.Redirects, input) ||
 		slices.ContainsFunc(c.Words, func(w Word) bool { return strings.HasPrefix(w.Text, "<(") })
 	if !reads {
 		return ""
@@ -175,7 +176,9 @@ func scriptsOf(c SimpleCommand) (all []Word) {
 	case c.Program() == "trap":
 		return c.Words[1:2]
 	}
-	i := slices.IndexFunc(c.Words, func(w Word) bool { return IsShell(w.Text) || w.program() == "su" || w.program() == "runuser" })
+	i := slices.IndexFunc(c.Words, func(w Word) bool {
+		return IsShell(w.Text) || w.program() == "su" || w.program() == "runuser"
+	})
 	if i < 0 {
 		return nil
 	}
@@ -347,7 +350,8 @@ func (c SimpleCommand) Sets() (names []string) {
 // libraries others load.
 func (c SimpleCommand) SetsSearch() bool {
 	return slices.ContainsFunc(c.Sets(), func(name string) bool {
-		return searched[name] || strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "DYLD_") || strings.HasPrefix(name, "GIT_")
+		family, _, _ := strings.Cut(name, "_")
+		return searched[name] || slices.Contains([]string{"LD", "DYLD", "GIT"}, family)
 	})
 }
 
