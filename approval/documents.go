@@ -80,7 +80,8 @@ type Prose struct {
 }
 
 // Pending is a request that waits for a person: the facts derived by the host, and
-// exactly what would run.
+// exactly what would run. The members after facts are absent in documents of the first
+// version.
 type Pending struct {
 	Version         int               `json:"version"`
 	RequestID       string            `json:"request_id"`
@@ -114,37 +115,37 @@ type Pending struct {
 	Resubmits       string            `json:"resubmits"`
 	Proof           Raw               `json:"proof"`
 	Facts           Evidence          `json:"facts"`
-	Runs            Runs              `json:"runs"`
-	OwnDomains      []string          `json:"own_domains"` // a recipient elsewhere is an outsider; empty: unknown
-	ObjectSize      *int64            `json:"object_size"` // bytes, by the tool's Size; nil: not declared, or not readable
-	Before          *FileBefore       `json:"before"`      // nil: no argument writes a file, or it could not be read
+	Runs            Runs              `json:"runs,omitzero"`
+	OwnDomains      []string          `json:"own_domains,omitzero"` // recipients elsewhere are outsiders; empty: unknown
+	ObjectSize      *int64            `json:"object_size,omitzero"` // bytes of the tool's Size; nil: unknown
+	Before          *FileBefore       `json:"before,omitzero"`      // nil: nothing is written, or it could not be read
 }
 
 // Runs is the finished invocation: exactly what an approval of the request starts. The
 // zero Runs says that nothing runs on this host.
 type Runs struct {
-	Kind     string              `json:"kind"`      // the handler's
-	Argv     [][]Part            `json:"argv"`      // of a command: its elements
-	Dir      string              `json:"dir"`       // of a command; "": a new empty folder
-	Method   string              `json:"method"`    // of an HTTP request, as are those below
-	URL      []Part              `json:"url"`       // values are percent-encoded
-	Headers  []Header            `json:"headers"`   // sorted by name
-	Body     []Part              `json:"body"`      // JSON; values are JSON; empty: none, or request_data
-	WithArgs bool                `json:"with_args"` // request_data, byte for byte, is the standard input or the body
-	Args     map[string]Argument `json:"args"`      // the declared types
+	Kind     string              `json:"kind"`             // the handler's
+	Argv     [][]Part            `json:"argv,omitzero"`    // of a command: its elements
+	Dir      string              `json:"dir,omitzero"`     // of a command; "": a new empty folder
+	Method   string              `json:"method,omitzero"`  // of an HTTP request, as are those below
+	URL      []Part              `json:"url,omitzero"`     // values are percent-encoded
+	Headers  []Header            `json:"headers,omitzero"` // sorted by name
+	Body     []Part              `json:"body,omitzero"`    // JSON; values are JSON; empty: none, or request_data
+	WithArgs bool                `json:"with_args"`        // request_data, byte for byte, is the standard input or the body
+	Args     map[string]Argument `json:"args,omitzero"`    // the declared types
 }
 
 // Part is a piece of an invocation: the operator's text, or the value of an argument.
 type Part struct {
 	Text string `json:"text"`
-	Arg  string `json:"arg"` // the argument's name; "": the operator's text
+	Arg  string `json:"arg,omitzero"` // the argument's name; "": the operator's text
 }
 
 // Header is one header of an HTTP request. A secret is named by its file.
 type Header struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	File  string `json:"file"` // "": Value is all of it; else the content of this file follows
+	File  string `json:"file,omitzero"` // "": Value is all of it; else the content of this file follows
 }
 
 // FileBefore is the text of a file that an approval would replace, when the request came.

@@ -58,6 +58,13 @@ func somePending() *approval.Pending {
 		Agent:   approval.Prose{Title: "Post to X", Preview: "line one\nline two", Rationale: "\u202e"},
 		Options: []string{}, Resubmits: "", Proof: approval.Raw(`{ "quote": "at 5" }`),
 		Facts: approval.Evidence{Host: []approval.HostFact{{Domain: "host", Name: "host", Values: []string{"x.com"}, From: "template"}}},
+		Runs: approval.Runs{
+			Kind: "http", Method: "POST", URL: []approval.Part{{Text: "https://x.com/"}, {Text: "a%20b", Arg: "name"}},
+			Headers: []approval.Header{{Name: "Accept", Value: "text/plain"}, {Name: "Authorization", Value: "Bearer ", File: "/etc/token"}},
+			Body:    []approval.Part{{Text: `{"text":`}, {Text: `"\u0041"`, Arg: "text"}, {Text: "}"}},
+			Args:    map[string]approval.Argument{"name": {Type: "text"}, "text": {Type: "text", Writes: "file"}, "sum": {Type: "amount", Currency: "EUR", Optional: true}},
+		},
+		OwnDomains: []string{"example.org"}, ObjectSize: new(int64(12)), Before: &approval.FileBefore{Arg: "text", Exists: true, Text: "old"},
 	}
 }
 
@@ -156,6 +163,7 @@ func TestSentencesOfTheVersionBeforeAreRead(t *testing.T) {
 	}
 	p := read("pending")
 	want := somePending()
+	want.Runs, want.OwnDomains, want.ObjectSize, want.Before = approval.Runs{}, nil, nil, nil // not in the first version
 	want.Ruling.Reasons = []approval.Reason{
 		approval.Because("text", "text", "no rule allows it"), approval.Because("text", "text", "<taint> & more"),
 	}
@@ -183,9 +191,13 @@ func TestEncodeIsDeterministic(t *testing.T) {
 }
 
 // Every key is written, so that readers need not distinguish "absent" from "null".
-// Times of events that did not happen are the exception.
+// The exceptions are times of events that did not happen, and what documents of the first
+// version lack.
 func TestDocumentsWriteEveryKey(t *testing.T) {
-	mayBeMissing := map[string]bool{"run_before": true, "decided_at": true, "started_at": true}
+	mayBeMissing := map[string]bool{
+		"run_before": true, "decided_at": true, "started_at": true,
+		"runs": true, "own_domains": true, "object_size": true, "before": true,
+	}
 	for _, doc := range documents() {
 		zero := reflect.New(reflect.TypeOf(doc.value).Elem())
 		b, err := zero.Interface().(interface{ Encode() ([]byte, error) }).Encode()

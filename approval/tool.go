@@ -51,19 +51,17 @@ type Tool struct {
 	Territory     string // none, session, permanent
 	Trust         Trust
 	Cost          int64               // of one run, in the operator's unit
-	Program       string              // field of request_data with the text of the program that runs; "": none
-	Facts         map[string][]string // by fact name: the fields of request_data that hold it
-	Args          map[string]Argument // all that request_data may hold, by name
+	Args          map[string]Argument // all that request_data may hold, by name; nil: facts.Arguments
 	Size          string              // argument whose bytes are the size on a card: a path's file, else the value; "": all arguments
 	Handler       Handler
 }
 
 // Argument is what a tool declares of one member of request_data.
 type Argument struct {
-	Type     string `json:"type"`     // one of facts.ArgTypes; "" is text
-	Currency string `json:"currency"` // of an amount: the argument that names it, or a code such as EUR; "": none
-	Writes   string `json:"writes"`   // of a text: the path argument that names the file whose complete content it becomes; "": none
-	Optional bool   `json:"optional"`
+	Type     string `json:"type"`              // one of facts.ArgTypes; "" is text
+	Currency string `json:"currency,omitzero"` // of an amount: an argument, or a code such as EUR; "": none
+	Writes   string `json:"writes,omitzero"`   // of a text: the path argument of the file that it replaces; "": none
+	Optional bool   `json:"optional,omitzero"`
 }
 
 // Handler says how an approved action is run.
@@ -143,13 +141,7 @@ func (t Tool) SHA256() string {
 	if t.Cost != 0 {
 		put("cost", strconv.FormatInt(t.Cost, 10))
 	}
-	if t.Program != "" || len(t.Facts) > 0 {
-		put("program", t.Program, strconv.Itoa(len(t.Facts)))
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.Facts)) {
-		put(name, strconv.Itoa(len(t.Facts[name])))
-		put(t.Facts[name]...)
-	}
+	put(t.argParts()...)
 	a := t.Handler
 	put(a.Kind, strconv.Itoa(len(a.Argv)))
 	put(a.Argv...)
@@ -161,6 +153,20 @@ func (t Tool) SHA256() string {
 		put(parts...)
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// argParts lists what is declared of arguments. It is empty if nothing is, so that existing
+// digests stay the same.
+func (t Tool) argParts() []string {
+	if t.Args == nil && t.Size == "" {
+		return nil
+	}
+	ss := []string{"args", t.Size, strconv.FormatBool(t.Args != nil), strconv.Itoa(len(t.Args))}
+	for _, name := range slices.Sorted(maps.Keys(t.Args)) {
+		a := t.Args[name]
+		ss = append(ss, name, a.Type, a.Currency, a.Writes, strconv.FormatBool(a.Optional))
+	}
+	return ss
 }
 
 // Runs says whether the tool has an effect on the host.

@@ -1,6 +1,8 @@
 package approval_test
 
 import (
+	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -15,8 +17,8 @@ func someTool() approval.Tool {
 	return approval.Tool{
 		Name: "x_post", Capability: "channel:out", ActionType: "custom:post", Verb: map[string]string{"en": "post", "it": "pubblicare"},
 		Summary: "{text}", Target: "x.com/{account}", Reversibility: approval.Irreversible, Territory: "session",
-		Trust:   approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "true", DangerousWrites: "true"},
-		Program: "code", Facts: map[string][]string{"recipient": {"to", "cc"}, "path": {"files"}},
+		Trust: approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "true", DangerousWrites: "true"},
+		Args:  map[string]approval.Argument{"a": {Type: "text", Writes: "b"}, "b": {Type: "path", Optional: true}, "c": {Type: "amount", Currency: "EUR"}}, Size: "b",
 		Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/post", "{text}"}, Dir: "/srv", Env: []string{"TOKEN"}, Timeout: time.Second, MaxOutput: 1024, HTTP: approval.HTTP{
 			Method: "POST", URL: "https://x.com/{id}", Body: "{text}", Headers: map[string]string{"A": "b"}, SecretHeaders: map[string]string{"B": "/c"},
 			AllowPrivate: []string{"10.0.0.1"}, CAFile: "/ca.pem", Status: []int{200},
@@ -56,14 +58,8 @@ func changes(t *testing.T, v reflect.Value, name string) map[string]func() {
 			v.Set(reflect.ValueOf(append([]string{v.Index(0).String() + "x"}, v.Slice(1, v.Len()).Interface().([]string)...)))
 		}
 	case reflect.Map:
-		if v.Type().Elem().Kind() == reflect.Slice {
-			found[name+" more"] = func() {
-				v.Set(reflect.ValueOf(map[string][]string{"recipient": {"to", "cc"}, "path": {"files"}, "host": nil}))
-			}
-			found[name+" other"] = func() { v.Set(reflect.ValueOf(map[string][]string{"recipient": {"to", "cc"}, "path": {"file"}})) }
-			found[name+" exchanged"] = func() { v.Set(reflect.ValueOf(map[string][]string{"path": {"to", "cc"}, "recipient": {"files"}})) }
-			found[name+" moved"] = func() { v.Set(reflect.ValueOf(map[string][]string{"recipient": {"to"}, "path": {"cc", "files"}})) }
-			found[name+" gone"] = func() { v.SetZero() }
+		if v.Type().Elem() == reflect.TypeFor[approval.Argument]() {
+			maps.Copy(found, argumentChanges(v, name))
 			break
 		}
 		found[name+" more"] = func() { v.Set(reflect.ValueOf(map[string]string{"en": "post", "it": "pubblicare", "fr": ""})) }
@@ -73,6 +69,32 @@ func changes(t *testing.T, v reflect.Value, name string) map[string]func() {
 	default:
 		require.Fail(t, "unknown kind of field", "%s is a %s", name, v.Kind())
 	}
+	return found
+}
+
+// argumentChanges are the changes of declared arguments.
+func argumentChanges(v reflect.Value, name string) map[string]func() {
+	found := map[string]func(){}
+	for i, change := range []func(args map[string]approval.Argument){
+		func(args map[string]approval.Argument) { args["d"] = approval.Argument{} },
+		func(args map[string]approval.Argument) { delete(args, "b") },
+		func(args map[string]approval.Argument) { args["a"], args["b"] = args["b"], args["a"] },
+		func(args map[string]approval.Argument) { args["a"] = approval.Argument{Type: "diff", Writes: "b"} },
+		func(args map[string]approval.Argument) { args["a"] = approval.Argument{Type: "text"} },
+		func(args map[string]approval.Argument) { args["a"] = approval.Argument{Type: "text", Currency: "b"} },
+		func(args map[string]approval.Argument) { args["b"] = approval.Argument{Type: "path"} },
+		func(args map[string]approval.Argument) {
+			args["c"] = approval.Argument{Type: "amount", Currency: "USD"}
+		},
+		func(args map[string]approval.Argument) { clear(args) },
+	} {
+		found[fmt.Sprintf("%s %d", name, i)] = func() {
+			args := maps.Clone(v.Interface().(map[string]approval.Argument))
+			change(args)
+			v.Set(reflect.ValueOf(args))
+		}
+	}
+	found[name+" gone"] = func() { v.SetZero() }
 	return found
 }
 
@@ -98,7 +120,7 @@ func TestToolDigestNoticesEveryField(t *testing.T) {
 // An upgrade must not change the digest of a tool that a pending shows.
 func TestToolDigestIsStableAcrossVersions(t *testing.T) {
 	tool := someTool()
-	tool.Handler.HTTP, tool.Program, tool.Facts = approval.HTTP{}, "", nil
+	tool.Handler.HTTP, tool.Args, tool.Size = approval.HTTP{}, nil, ""
 	require.Equal(t, "3ea849a2093c8ed2020e506952be45c8bf175a32eef72accc72fc94196b76464", tool.SHA256())
 }
 

@@ -116,7 +116,7 @@ func TestChangesAreRedacted(t *testing.T) {
 	s.Redact = secretWords{"hunter2", "hunter3"}
 	c := s.Card(p)
 	require.NotContains(t, c.String(), "hunter")
-	require.Equal(t, []string{"- key: [redacted: token, 7 chars]", "+ key: [redacted: token, 7 chars]", "unchanged fields: 1"}, c.Changes[1:], "different secrets are different values")
+	require.Equal(t, []string{"- key: ‹token, 7 characters›", "+ key: ‹token, 7 characters›", "unchanged fields: 1"}, c.Changes[1:], "different secrets are different values")
 }
 
 func TestEditsTransformBeforeIntoAfter(t *testing.T) {

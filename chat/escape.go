@@ -8,11 +8,12 @@ import (
 )
 
 const (
-	runSign        = '␠'           // precedes the length of a run of spaces
-	minRun         = 3             // a run of this many spaces is counted
-	maxMarks       = 4             // combining marks on one letter
-	bar            = "│"           // before every line of a block
-	redactedPrefix = "[redacted: " // only the gate's own redactions begin like this
+	runSign   = '␠' // precedes the length of a run of spaces
+	minRun    = 3   // a run of this many spaces is counted
+	maxMarks  = 4   // combining marks on one letter
+	bar       = "│" // before every line of a block
+	maskBegin = '‹' // the gate's masks and references stand between these
+	maskEnd   = '›'
 )
 
 // mode says where the escaped text is used.
@@ -84,7 +85,7 @@ func escape(s string, m mode) string {
 			}
 		default:
 			letter, marks = scriptOf(r), 0
-			writeRune(&b, r, s[i:], m)
+			writeRune(&b, r, m)
 		}
 		i += size
 	}
@@ -98,8 +99,8 @@ func blanks(n int, edge bool) string {
 	return strings.Repeat(" ", n)
 }
 
-// writeRune writes r, which is neither a mark nor a space. rest begins with r.
-func writeRune(b *strings.Builder, r rune, rest string, m mode) {
+// writeRune writes r, which is neither a mark nor a space.
+func writeRune(b *strings.Builder, r rune, m mode) {
 	switch {
 	case m == inJSON && (r == '\\' || r == '"'):
 		b.WriteRune(r)
@@ -113,8 +114,6 @@ func writeRune(b *strings.Builder, r rune, rest string, m mode) {
 		b.WriteString(`\t`)
 	case m == inQuote && r == '"':
 		b.WriteString(`\"`)
-	case r == '[' && strings.HasPrefix(rest, redactedPrefix):
-		writeCode(b, r)
 	case visible(r):
 		b.WriteRune(r)
 	default:
@@ -136,7 +135,7 @@ func visible(r rune) bool {
 		0x13441, 0x13442, // Egyptian blanks
 		0x16FE4, // Khitan filler
 		0x1D159, // musical null note head
-		runSign:
+		runSign, maskBegin, maskEnd:
 		return false
 	}
 	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)

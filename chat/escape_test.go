@@ -105,7 +105,7 @@ func TestEscape(t *testing.T) {
 		{"rm -rf /tmp/x" + strings.Repeat(" ", 400) + "/home", "rm -rf /tmp/x␠{400}/home", "a long run cannot push text out of view"},
 		{" a ", "␠{1}a␠{1}", "spaces at an end would get lost"},
 		{"a␠{3}b", `a\u{2420}{3}b`, "the run sign cannot be forged"},
-		{"[redacted: key, 9 chars]", `\u{005B}redacted: key, 9 chars]`, "a redaction cannot be forged"},
+		{"‹key, 9 characters›", `\u{2039}key, 9 characters\u{203A}`, "a mask or a reference cannot be forged"},
 		{"", "", "empty"},
 	} {
 		require.Equal(t, tc.want, Escape(tc.in), tc.why)
@@ -228,7 +228,7 @@ func TestEscapeIsLinear(t *testing.T) {
 }
 
 func FuzzEscape(f *testing.F) {
-	for _, s := range []string{"", " a ", "a\u202e", `\u{41}`, "␠{3}", "\xff", "[redacted: x]", "e\u0301"} {
+	for _, s := range []string{"", " a ", "a\u202e", `\u{41}`, "␠{3}", "\xff", "‹x›", "e\u0301"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

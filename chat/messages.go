@@ -160,6 +160,8 @@ type messages struct {
 	Title            string
 	Preview          string
 	RedactedPart     string
+	WithheldPart     string
+	SecretKinds      map[string]string // by the rule's ID
 	CutValue         string
 	CutFields        string
 	CutPayload       string

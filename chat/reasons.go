@@ -85,6 +85,10 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 		return r.reasonIn(approval.Reason{Code: s, Args: x.Args}, nested-1)
 	case "words", "clause", "clauses", "problem", "detail", "text": // the operator's, or the gate's own
 		return r.text(s)
+	case "kind":
+		if x.Code == "secret" {
+			return r.secretKind(s)
+		}
 	case "error": // it may contain a key that the agent chose
 		return r.plainOrQuoteShort(s)
 	}

@@ -8,13 +8,20 @@ import (
 	"unicode/utf8"
 )
 
-// redact escapes s and replaces its secrets by their kind and length. In mode
-// inLine it splits s at its line breaks. Otherwise there is one line.
+// hidden is a part of a text that a card does not show. A withheld one is the complete
+// text, with a secret that no mask may hide.
+type hidden struct {
+	Span
+	withheld bool
+}
+
+// redact escapes s and masks the tokens in it that are secrets. In mode inLine it splits
+// s at its line breaks. Otherwise there is one line.
 func (r renderer) redact(s string, m mode) []string {
 	return r.maskSpans(s, r.secrets(s), m)
 }
 
-func (r renderer) maskSpans(s string, secrets []Span, m mode) []string {
+func (r renderer) maskSpans(s string, secrets []hidden, m mode) []string {
 	lines := []string{""}
 	put := func(text string) {
 		parts := []string{text}
@@ -32,7 +39,7 @@ func (r renderer) maskSpans(s string, secrets []Span, m mode) []string {
 		if secret == nil {
 			put(piece)
 		} else {
-			lines[len(lines)-1] += r.maskText(secret.Kind, piece)
+			lines[len(lines)-1] += r.maskText(secret, piece)
 		}
 	}
 	return lines
@@ -40,8 +47,8 @@ func (r renderer) maskSpans(s string, secrets []Span, m mode) []string {
 
 // pieces yields s in pieces, each with the secret that it is, nil if it is none.
 // Overlapping secrets are masked together.
-func pieces(s string, secrets []Span) iter.Seq2[string, *Span] {
-	return func(yield func(string, *Span) bool) {
+func pieces(s string, secrets []hidden) iter.Seq2[string, *hidden] {
+	return func(yield func(string, *hidden) bool) {
 		at := 0
 		for i, sp := range secrets {
 			start, end := max(sp.Start, at), min(sp.End, len(s))
@@ -57,29 +64,58 @@ func pieces(s string, secrets []Span) iter.Seq2[string, *Span] {
 	}
 }
 
-func (r renderer) secrets(s string) []Span {
+// secrets are the parts of s that are not shown, sorted. If anySecret is set, no
+// person consents to s: all secrets are masked. Otherwise only a token is masked, or s is withheld.
+func (r renderer) secrets(s string) (all []hidden) {
 	if r.Redact == nil || r.Reveal {
 		return nil
 	}
-	spans := slices.Clone(r.Redact.Secrets(s))
-	slices.SortFunc(spans, func(a, b Span) int { return a.Start - b.Start })
-	return spans
+	find := r.Redact.Tokens
+	if r.anySecret {
+		find = r.Redact.Secrets
+	} else if kind := r.withheld(s); kind != "" {
+		return []hidden{{Span{0, len(s), kind}, true}}
+	}
+	for _, sp := range find(s) {
+		all = append(all, hidden{Span: sp})
+	}
+	slices.SortFunc(all, func(a, b hidden) int { return a.Start - b.Start })
+	return all
+}
+
+// withheld is the kind of the secret because of which s must not leave this host.
+func (r renderer) withheld(s string) string {
+	if r.Redact == nil || r.Local || s == "" {
+		return ""
+	}
+	return r.Redact.Withheld(s)
 }
 
 // replaceSecrets replaces each secret in s.
-func (r renderer) replaceSecrets(s string, instead func(kind, secret string) string) string {
+func (r renderer) replaceSecrets(s string, instead func(h *hidden, secret string) string) string {
 	var b strings.Builder
-	for piece, sp := range pieces(s, r.secrets(s)) {
-		if sp != nil {
-			piece = instead(sp.Kind, piece)
+	for piece, h := range pieces(s, r.secrets(s)) {
+		if h != nil {
+			piece = instead(h, piece)
 		}
 		b.WriteString(piece)
 	}
 	return b.String()
 }
 
-func (r renderer) maskText(kind, secret string) string {
-	return Format(r.RedactedPart, "kind", Escape(kind), "n", strconv.Itoa(utf8.RuneCountInString(secret)))
+func (r renderer) maskText(h *hidden, secret string) string {
+	if h.withheld {
+		return Format(r.WithheldPart, "kind", r.secretKind(h.Kind))
+	}
+	return Format(r.RedactedPart, "kind", r.secretKind(h.Kind), "n", strconv.Itoa(utf8.RuneCountInString(secret)))
+}
+
+// secretKind says a rule's ID in words.
+func (w *messages) secretKind(id string) string {
+	if words, known := w.SecretKinds[id]; known {
+		return words
+	}
+	return Escape(strings.ReplaceAll(id, "-", " "))
 }
 
 // jsonStrings yields the positions of the strings in a JSON text, including

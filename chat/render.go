@@ -19,14 +19,25 @@ import (
 // Span marks a secret: bytes Start to End of a text.
 type Span struct {
 	Start, End int
-	Kind       string
+	Kind       string // "github-pat"
 }
 
-// Redactor finds the secrets of a text.
+// Redactor finds the secrets of a request.
 type Redactor interface {
-	Secrets(text string) []Span
-	// For returns a Redactor that also finds secrets split over several fields of p.
+	// For returns the Redactor of p, which knows its values and what spans them.
 	For(p *approval.Pending) Redactor
+	// Secrets finds all of them in a text that no person consents to: an outcome, a
+	// result, a line of the log.
+	Secrets(text string) []Span
+	// Tokens finds those in a value that a mask may hide: each is one token of
+	// [A-Za-z0-9_+/=.~-] between other characters. They are sorted and do not overlap.
+	// It is never called for a name, a program, a path, a host or a recipient.
+	Tokens(value string) []Span
+	// Withheld is the kind of a secret in a value, or of which it holds a part, that no
+	// mask may hide. "": there is none. Such a value does not leave the host.
+	Withheld(value string) string
+	// Unmaskable lists the kinds of such secrets in what would run.
+	Unmaskable() []string
 }
 
 // Style says how to render. The zero Style renders English, times in UTC, and
@@ -37,6 +48,7 @@ type Style struct {
 	Foot     string         // end of the last line of a card: "log 1042 9f3c"
 	Redact   Redactor       // nil: nothing is secret
 	Reveal   bool           // shows masked secrets, too: only locally, and audited before
+	Local    bool           // the card stays on this host: it shows what no mask may hide
 	// Paused returns the pause of a workspace, nil if it is not paused. A nil
 	// func means that no workspace is paused.
 	Paused func(workspace string) *Pause
@@ -72,14 +84,15 @@ const (
 type renderer struct {
 	Style
 	*messages
-	p *approval.Pending
+	p         *approval.Pending
+	anySecret bool // the text is nothing that a person consents to: see Redactor.Secrets
 }
 
 func (s Style) renderer(p *approval.Pending) renderer {
 	if s.Redact != nil {
 		s.Redact = s.Redact.For(p)
 	}
-	return renderer{s, catalog(s.Language), p}
+	return renderer{s, catalog(s.Language), p, false}
 }
 
 // Card renders p in full. Card.Text cuts it.
@@ -282,7 +295,7 @@ func (r renderer) flags() []string {
 	for _, v := range p.Verb {
 		texts = append(texts, v)
 	}
-	newline := func(string, string) string { return "\n" }
+	newline := func(*hidden, string) string { return "\n" }
 	for i, t := range texts {
 		texts[i] = r.replaceSecrets(t, newline)
 	}

@@ -59,7 +59,7 @@ func hostile(p *approval.Pending) {
 	data, err := json.Marshal(map[string]any{
 		"text": fake, "to\n→ approve a7f3b2c1": "x", "why": "policy allows it", "n": "5", "m": 5, "empty": "",
 		"path": "user\u202e \u2066// admin\u2069", "host": "p\u0430yp\u0430l.com", "pad": "ok" + strings.Repeat(" ", 300) + "&& rm -rf ~",
-		"nested": map[string]any{"a": []any{1, "two\u202e", "\\n\n"}}, "secret": "[redacted: token, 40 chars]", "rtl": "שלום 12",
+		"nested": map[string]any{"a": []any{1, "two\u202e", "\\n\n"}}, "secret": "‹token, 40 characters›", "rtl": "שלום 12",
 	})
 	if err != nil {
 		panic(err)
@@ -341,7 +341,7 @@ func TestPayloadIsInjective(t *testing.T) {
 	word := rapid.OneOf(
 		rapid.String(),
 		rapid.StringOf(rapid.SampledFrom([]rune("a\" \n\r\\:{}[]│␠50→\u202e\u00a0\u0301ntrue"))),
-		rapid.SampledFrom([]string{"", "5", "true", "null", `"5"`, `""5""`, "{}", " 5", "why", "a: b", `x": "y`, "\n", "a\n", "[redacted: x]", `\u{202E}`, `"`}),
+		rapid.SampledFrom([]string{"", "5", "true", "null", `"5"`, `""5""`, "{}", " 5", "why", "a: b", `x": "y`, "\n", "a\n", "‹x›", `\u{202E}`, `"`}),
 	)
 	rapid.Check(t, func(rt *rapid.T) {
 		want, data := map[string]string{}, []byte("{")
@@ -393,6 +393,10 @@ type secretWords []string
 
 func (s secretWords) For(*approval.Pending) Redactor { return s }
 
+func (s secretWords) Tokens(text string) []Span { return s.Secrets(text) }
+func (secretWords) Withheld(string) string      { return "" }
+func (secretWords) Unmaskable() []string        { return nil }
+
 func (s secretWords) Secrets(text string) (spans []Span) {
 	for _, w := range s {
 		if i := strings.Index(text, w); i >= 0 {
@@ -412,9 +416,9 @@ func TestRedaction(t *testing.T) {
 	require.NotContains(t, text, "hunter2")
 	require.NotContains(t, text, "BEGIN")
 	require.Equal(t, []string{
-		"key: [redacted: token, 7 chars]", `list: ["[redacted: token, 7 chars]"]`,
-		"pem:", "│ a", "│ [redacted: token, 9 chars]", "│ b",
-		"x: [redacted: token, 4 chars][redacted: token, 2 chars]",
+		"key: ‹token, 7 characters›", `list: ["‹token, 7 characters›"]`,
+		"pem:", "│ a", "│ ‹token, 9 characters›", "│ b",
+		"x: ‹token, 4 characters›‹token, 2 characters›",
 	}, c.Payload, "overlapping secrets are both masked")
 	_, all := c.Text(0)
 	require.True(t, all, "redacted counts as shown")
@@ -430,7 +434,11 @@ type badRedactor struct{}
 
 func (b badRedactor) For(*approval.Pending) Redactor { return b }
 
-func (badRedactor) Secrets(string) []Span {
+func (b badRedactor) Secrets(text string) []Span { return b.Tokens(text) }
+func (badRedactor) Withheld(string) string       { return "" }
+func (badRedactor) Unmaskable() []string         { return nil }
+
+func (badRedactor) Tokens(string) []Span {
 	return []Span{{-5, 2, "a"}, {3, 1, "b"}, {4, 1 << 30, "\u202e"}}
 }
 

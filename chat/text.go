@@ -238,14 +238,27 @@ func (w *messages) cutMark(rest string) string {
 // Redacted redacts a text about p for a program. It does not escape.
 func (s Style) Redacted(p *approval.Pending, text string) string {
 	r := s.renderer(p)
+	r.anySecret = true
 	return r.replaceSecrets(text, r.maskText)
 }
 
 // Value renders a JSON value of p on one line, escaped and redacted.
 func (s Style) Value(p *approval.Pending, v approval.Raw) string { return s.renderer(p).value(v) }
 
-// OneLine renders a text about p on one line, escaped and redacted.
-func (s Style) OneLine(p *approval.Pending, text string) string { return s.renderer(p).text(text) }
+// Result renders the result of p, a JSON value, on one line, escaped and without any
+// secret.
+func (s Style) Result(p *approval.Pending, v approval.Raw) string {
+	r := s.renderer(p)
+	r.anySecret = true
+	return r.value(v)
+}
+
+// OneLine renders a text about p on one line, escaped and without any secret.
+func (s Style) OneLine(p *approval.Pending, text string) string {
+	r := s.renderer(p)
+	r.anySecret = true
+	return r.text(text)
+}
 
 // Outcome says in one line how a request was settled, and by whom.
 func (s Style) Outcome(rec *approval.Record) string {

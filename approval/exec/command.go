@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 const (
@@ -76,15 +77,28 @@ func (r *Runner) command(ctx context.Context, job approval.Job) approval.Effect 
 	return r.collectEffect(ctx, job, p)
 }
 
-// prepare expands the arguments and the environment.
+// prepare fills in the arguments and the environment.
 func (r *Runner) prepare(job approval.Job) (spec, error) {
-	argv, err := expandArgv(job.Tool.Handler.Argv, job.Args)
+	runs, err := fill(job)
 	if err != nil {
 		return spec{}, err
+	}
+	argv := make([]string, len(runs.Argv))
+	for i, parts := range runs.Argv {
+		argv[i] = facts.Join(parts)
 	}
 	mark := newMark()
 	env, err := environment(job, mark)
 	return spec{argv: argv, env: env, mark: mark, stdin: job.Args}, err
+}
+
+// fill is what the approver was shown: the gate uses the same function.
+func fill(job approval.Job) (approval.Runs, error) {
+	runs, why := facts.Fill(job.Tool, job.Args)
+	if !why.IsZero() {
+		return runs, errors.New(why.String())
+	}
+	return runs, nil
 }
 
 // workDir returns the folder the command starts in, and whether to remove it

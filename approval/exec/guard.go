@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // special are the non-public addresses of IANA's special-purpose registries (RFC
@@ -66,7 +68,7 @@ func parseAllowance(s string) (allowance, error) {
 	} else {
 		var hasPort bool
 		a.host, a.port, hasPort = strings.Cut(s, ":")
-		if hasPort && !validPort(a.port) || !hostPattern().MatchString(a.host) || numberPattern().MatchString(a.host) {
+		if hasPort && !facts.ValidPort(a.port) || !facts.PlainHost(a.host) {
 			return allowance{}, errAllowance
 		}
 		return a, nil

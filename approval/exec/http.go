@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"net"
 	"net/http"
@@ -22,6 +21,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 const (
@@ -33,6 +34,7 @@ const (
 type call struct {
 	handler   approval.Handler
 	request   *http.Request
+	headers   []approval.Header
 	transport *http.Transport
 	redactor  redactor
 	sent      atomic.Bool // a connection was made, so data may have been sent
@@ -61,27 +63,24 @@ func (r *Runner) http(ctx context.Context, job approval.Job) approval.Effect {
 	return c.effectOf(a)
 }
 
-// prepare expands the arguments into the request.
+// prepare fills the arguments into the request.
 func (c *call) prepare(job approval.Job) error {
-	h := c.handler.HTTP
-	fields, err := fieldsOf(job.Args)
+	runs, err := fill(job)
 	if err != nil {
 		return err
 	}
-	u, err := expandTarget(h.URL, fields)
+	u, err := url.Parse(facts.Join(runs.URL))
 	if err != nil {
-		return err
+		return errors.New("the arguments do not fit into the URL")
 	}
 	var body []byte
 	switch {
-	case h.BodyArgs:
+	case runs.WithArgs:
 		body = job.Args
-	case h.Body != "":
-		if body, err = expandBody(h.Body, fields); err != nil {
-			return err
-		}
+	case runs.Body != nil:
+		body = []byte(facts.Join(runs.Body))
 	}
-	c.request = newRequest(h, u, body)
+	c.request, c.headers = newRequest(runs, u, body), runs.Headers
 	if job.Key != "" {
 		c.request.Header.Set("Idempotency-Key", job.Key)
 	}
@@ -89,17 +88,17 @@ func (c *call) prepare(job approval.Job) error {
 }
 
 // newRequest leaves GetBody unset, so that net/http cannot send a body twice.
-func newRequest(h approval.HTTP, u *url.URL, body []byte) *http.Request {
+func newRequest(runs approval.Runs, u *url.URL, body []byte) *http.Request {
 	req := &http.Request{
-		Method: h.Method, URL: u, Host: u.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Method: runs.Method, URL: u, Host: u.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{"User-Agent": {"permesso"}, "Accept-Encoding": {"identity"}},
 	}
 	if body != nil {
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		req.Header.Set("Content-Type", "application/json")
 	}
-	for name, value := range h.Headers {
-		req.Header.Set(name, value)
+	for _, h := range runs.Headers {
+		req.Header.Set(h.Name, h.Value) // loadSecrets completes secrets
 	}
 	return req
 }
@@ -107,12 +106,15 @@ func newRequest(h approval.HTTP, u *url.URL, body []byte) *http.Request {
 // secure reads secrets and certificates from the host's files.
 func (c *call) loadSecrets(ctx context.Context) error {
 	h := c.handler.HTTP
-	for _, name := range slices.Sorted(maps.Keys(h.SecretHeaders)) {
-		value, secret, err := readSecret(h.SecretHeaders[name])
-		if err != nil {
-			return fmt.Errorf("secret header %s: %w", name, err)
+	for _, header := range c.headers {
+		if header.File == "" {
+			continue
 		}
-		c.request.Header.Set(name, value)
+		value, secret, err := readSecret(header.Value + header.File)
+		if err != nil {
+			return fmt.Errorf("secret header %s: %w", header.Name, err)
+		}
+		c.request.Header.Set(header.Name, value)
 		c.redactor.add(strings.TrimSuffix(value, " "+secret), secret)
 	}
 	roots, err := rootsOf(h.CAFile)
@@ -295,6 +297,10 @@ func (c *call) effectOf(a response) approval.Effect {
 		message += ": " + body
 	}
 	return failed("%s", message)
+}
+
+func isJSON(b []byte) bool {
+	return codec.CheckDepth(b, codec.MaxDepth) == nil && approval.Raw(b).IsValid()
 }
 
 func (c *call) isSuccess(code int) bool {

@@ -6,11 +6,19 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
+
+// pattern compiles a regular expression on first use: most commands need none.
+func pattern(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
 
 // keyError is an error of Check about one setting of a handler. It never quotes
 // values: the operator may have written a secret there.
@@ -35,7 +43,7 @@ func checkHTTP(h approval.HTTP) error {
 	if !slices.Contains(methods(), h.Method) {
 		return bad("method", fmt.Errorf("must be one of %s", strings.Join(methods(), ", ")))
 	}
-	if err := checkTarget(h.URL); err != nil {
+	if err := facts.CheckURL(h.URL); err != nil {
 		return bad("url", err)
 	}
 	hasBody := h.Body != "" || h.BodyArgs
@@ -46,7 +54,7 @@ func checkHTTP(h approval.HTTP) error {
 		return bad("method", fmt.Errorf("%s has no body", h.Method))
 	}
 	if h.Body != "" {
-		if err := checkBody(h.Body); err != nil {
+		if err := facts.CheckBody(h.Body); err != nil {
 			return bad("body", err)
 		}
 	}
@@ -75,7 +83,7 @@ func checkHeaders(h approval.HTTP) error {
 			return &keyError{"headers." + name, errors.New(`put the secret into a file: secret_headers = { ` + name + ` = "/path" }`)}
 		case !validValue(value):
 			return &keyError{"headers." + name, errors.New("must be printable ASCII without blanks at its ends")}
-		case slices.ContainsFunc(parseBody(value), func(p part) bool { return p.field != "" }):
+		case len(facts.NamesIn(value)) > 0:
 			return &keyError{"headers." + name, errors.New("a placeholder is not allowed in a header")}
 		}
 	}
@@ -134,9 +142,9 @@ func cleanPath(p string) bool {
 // checkPrivate also refuses secrets over plain http, unless allow_private names
 // the host.
 func checkPrivate(h approval.HTTP) error {
-	u, err := url.Parse(fill(mustParse(h.URL), "x"))
+	u, err := url.Parse(facts.BaseURL(h.URL))
 	if err != nil {
-		return &keyError{"url", errHost}
+		return &keyError{"url", err}
 	}
 	g, err := newGuard(u.Hostname(), h.AllowPrivate)
 	if err != nil {
@@ -146,10 +154,4 @@ func checkPrivate(h approval.HTTP) error {
 		return &keyError{"secret_headers", errors.New("secrets require https, unless allow_private names the host")}
 	}
 	return nil
-}
-
-// mustParse parses a template that was checked before.
-func mustParse(template string) []part {
-	parts, _ := parse(template)
-	return parts
 }

@@ -454,9 +454,10 @@ func TestNoRequestWithoutReceipt(t *testing.T) {
 	require.Equal(t, approval.Effect{Error: "Execution refused: verify receipt: not valid"}, run(t, r, request("POST", srv.URL+"/"), `{}`))
 	r.Verifier = acceptAll{}
 	for args, want := range map[string]string{
-		`{"id":".."}`: `"." or ".."`,
-		`{}`:          `"id" is missing`,
-		`[]`:          "not a JSON object",
+		`{"id":".."}`:      "argument_unfillable name=id value=.. why=fit_dots",
+		`{"id":"Roma/.."}`: "argument_unfillable name=id value=Roma/.. why=fit_segment",
+		`{}`:               "argument_missing detail=\"id (json)\" name=id why=is_json",
+		`[]`:               "argument_none",
 	} {
 		e := run(t, r, request("POST", srv.URL+"/{id}"), args)
 		require.Contains(t, e.Error, "Execution refused: ")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 func TestMain(m *testing.M) {
@@ -50,8 +51,22 @@ func script(text string, args ...string) approval.Handler {
 func jobOf(h approval.Handler, args string) approval.Job {
 	return approval.Job{
 		Workspace: "personal", RequestID: "a7f3b2c1d4e5f6a7", Args: []byte(args), Receipt: "note",
-		Tool: approval.Tool{Name: "tool", Handler: h},
+		Tool: approval.Tool{Name: "tool", Handler: h, Args: anything(h, args)},
 	}
+}
+
+// anything declares the arguments of a handler's templates, and those that are given, as
+// JSON of any kind.
+func anything(h approval.Handler, given string) map[string]approval.Argument {
+	args := facts.Arguments(approval.Tool{Handler: h})
+	fields, _ := codec.Fields(approval.Raw(given))
+	for _, f := range fields {
+		args[f.Name] = approval.Argument{}
+	}
+	for name := range args {
+		args[name] = approval.Argument{Type: facts.TypeJSON}
+	}
+	return args
 }
 
 func run(t testing.TB, r *Runner, h approval.Handler, args string) approval.Effect {

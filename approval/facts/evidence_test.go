@@ -26,7 +26,9 @@ func provers() facts.Provers {
 const code = "send('bob@example.com')\n"
 
 // script is a tool whose argument is a program.
-func script() approval.Tool { return approval.Tool{Name: "script", Program: "code"} }
+func script() approval.Tool {
+	return approval.Tool{Name: "script", Args: argTypes("code", facts.TypeProgram)}
+}
 
 // someProof is a proof of code without its signature.
 func someProof(change func(p map[string]any)) map[string]any {
@@ -290,10 +292,6 @@ func TestValuesOf(t *testing.T) {
 func TestEvidenceIsLinear(t *testing.T) {
 	tool := script()
 	tool.Capability, tool.Target = "fs:write", "/x/{to}"
-	tool.Facts = map[string][]string{}
-	for _, name := range facts.Names() {
-		tool.Facts[name] = []string{"to"}
-	}
 	ones := strings.TrimSuffix(strings.Repeat("1,", 120_000), ",")
 	for why, data := range map[string]string{
 		"a long list":   `{"to":[` + ones + `]}`,
@@ -303,9 +301,13 @@ func TestEvidenceIsLinear(t *testing.T) {
 	} {
 		r := requestWith(t, approval.Raw(`{}`))
 		r.RequestData = approval.Raw(data)
-		began := time.Now()
-		facts.Of(tool, r, provers())
-		require.Less(t, time.Since(began), hostileLimit, why)
+		for _, declared := range facts.ArgTypes() {
+			tool.Args = argTypes("to", declared)
+			began := time.Now()
+			facts.Of(tool, r, provers())
+			facts.Fill(tool, r.RequestData)
+			require.Less(t, time.Since(began), hostileLimit, why, declared)
+		}
 	}
 }
 
@@ -319,7 +321,7 @@ func FuzzProof(f *testing.F) {
 		r.RequestData = approval.Raw(data)
 		tool := script()
 		tool.Capability, tool.Target = "network:http", "{url}"
-		tool.Facts = map[string][]string{"recipient": {"to"}, "host": {"url"}, "path": {"code"}}
+		tool.Args = argTypes("to", "recipients", "url", "url", "code", "program", "file", "path")
 		e := facts.Of(tool, r, provers())
 		require.Equal(t, string(proof), string(r.Proof), "the request's bytes are unchanged")
 		p := &approval.Pending{Version: 1, RequestID: someID, SourceGroup: "w", Timestamp: noon(), ExpiresAt: noon(), Facts: e}

@@ -26,26 +26,14 @@ func expand(template string, data approval.Raw, quote func(string) string) strin
 	if !strings.Contains(template, "{") {
 		return template
 	}
-	fields, err := codec.Fields(data)
-	if err != nil {
-		fields = nil
-	}
-	var b strings.Builder
-	for {
-		before, rest, found := strings.Cut(template, "{")
-		b.WriteString(before)
-		if !found {
-			return b.String()
+	fields, _ := codec.Fields(data) // on an error there are none
+	parts := parseText(template)
+	for i, p := range parts {
+		if p.Arg != "" {
+			parts[i].Text = expandField(fields, p.Arg, quote)
 		}
-		name, after, closed := strings.Cut(rest, "}")
-		if !closed || !plainName(name) {
-			b.WriteByte('{')
-			template = rest
-			continue
-		}
-		b.WriteString(expandField(fields, name, quote))
-		template = after
 	}
+	return Join(parts)
 }
 
 func expandField(fields []codec.Field, name string, quote func(string) string) string {
@@ -59,13 +47,4 @@ func expandField(fields []codec.Field, name string, quote func(string) string) s
 		return string(f.Value)
 	}
 	return "(no " + name + ")"
-}
-
-func plainName(s string) bool {
-	for _, r := range s {
-		if r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
-			return false
-		}
-	}
-	return s != ""
 }

@@ -3,6 +3,8 @@ package facts_test
 import (
 	"strings"
 	"time"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 const (
@@ -20,4 +22,13 @@ func nested(n int) string { return strings.Repeat(`{"a":`, n-1) + "{}" + strings
 func request(more ...string) string {
 	members := append([]string{`"request_id":"` + someID + `"`, `"tool_name":"x_post"`}, more...)
 	return "{" + strings.Join(members, ",") + "}"
+}
+
+// argTypes declares arguments: names, each followed by its type.
+func argTypes(pairs ...string) map[string]approval.Argument {
+	args := map[string]approval.Argument{}
+	for i := 0; i < len(pairs); i += 2 {
+		args[pairs[i]] = approval.Argument{Type: pairs[i+1]}
+	}
+	return args
 }

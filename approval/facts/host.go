@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -20,7 +21,7 @@ const (
 	maxFactValue  = 500 // bytes
 )
 
-// The facts that an argument of a tool can be declared as.
+// The facts that an argument can give.
 const (
 	factRecipient = "recipient"
 	factPath      = "path"
@@ -29,8 +30,17 @@ const (
 	factTable     = "table"
 )
 
-// Names lists the facts that a tool can declare for its arguments.
-func Names() []string { return []string{factRecipient, factPath, factHost, factAmount, factTable} }
+// factTypes are the facts that arguments give, each with their types.
+var factTypes = [...]struct {
+	name  string
+	types []string
+}{
+	{factRecipient, []string{TypeRecipients}},
+	{factPath, []string{TypePath}},
+	{factHost, []string{TypeHost, TypeURL}},
+	{factAmount, []string{TypeAmount}},
+	{factTable, []string{TypeTable}},
+}
 
 // domainOf is the domain of a declared fact. A recipient belongs to mail unless the
 // tool's capability is another channel.
@@ -64,15 +74,15 @@ func hostFacts(t approval.Tool, r *approval.Request) []approval.HostFact {
 	if f, ok := handlerFact(t, op); ok && !slices.ContainsFunc(facts, func(h approval.HostFact) bool { return h.Name == f.Name && slices.Equal(h.Values, f.Values) }) {
 		facts = append(facts, f)
 	}
-	for _, name := range Names() {
-		if f, ok := declaredFact(name, t.Facts[name], fields); ok {
-			f.Domain, f.Op = domainOf(name, t.Capability), op
+	for _, fact := range factTypes {
+		if f, ok := declaredFact(fact.name, argsOf(t, fact.types...), fields); ok {
+			f.Domain, f.Op = domainOf(fact.name, t.Capability), op
 			facts = append(facts, f)
 		}
 	}
 	facts = append(facts, programFacts(t, fields)...)
-	if t.Capability == "code:exec" || t.Name == "" && r.ToolName == "" && r.ActionType == "exec_cmd" {
-		facts = append(facts, commandFacts(fields)...)
+	if lines := commandArgs(t, r); len(lines) > 0 {
+		facts = append(facts, commandFacts(lines, fields)...)
 	}
 	if r.Type == approval.TypeQuestion {
 		return facts
@@ -118,25 +128,10 @@ func handlerFact(t approval.Tool, op string) (approval.HostFact, bool) {
 
 // complete says whether data has every field of a template.
 func complete(template string, data approval.Raw) bool {
-	fields, err := codec.Fields(data)
-	if err != nil {
-		return !strings.Contains(template, "{")
-	}
-	for {
-		_, rest, found := strings.Cut(template, "{")
-		if !found {
-			return true
-		}
-		name, after, closed := strings.Cut(rest, "}")
-		if !closed || !plainName(name) {
-			template = rest
-			continue
-		}
-		if !slices.ContainsFunc(fields, func(f codec.Field) bool { return f.Name == name && f.Value.Kind() != 'n' }) {
-			return false
-		}
-		template = after
-	}
+	fields, _ := codec.Fields(data) // on an error there are none
+	return !slices.ContainsFunc(NamesIn(template), func(name string) bool {
+		return !slices.ContainsFunc(fields, func(f codec.Field) bool { return f.Name == name && f.Value.Kind() != 'n' })
+	})
 }
 
 // declaredFact collects the values of the fields that the operator declared as this
@@ -211,10 +206,19 @@ func flatten(v approval.Raw) (values []string, left int) {
 	}
 }
 
-// programFacts is the digest of the request's program, from the argument that the
-// operator declared.
+// argsOf lists the arguments of a tool that have one of these types, sorted.
+func argsOf(t approval.Tool, types ...string) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(t.Args)) {
+		if slices.Contains(types, t.Args[name].Type) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// programFacts is the digest of the request's program.
 func programFacts(t approval.Tool, fields []codec.Field) []approval.HostFact {
-	if t.Program == "" {
+	if len(argsOf(t, TypeProgram)) == 0 {
 		return nil
 	}
 	f := approval.HostFact{Domain: Program, Name: "program_sha256", From: FromArgument}
@@ -226,33 +230,50 @@ func programFacts(t approval.Tool, fields []codec.Field) []approval.HostFact {
 	return []approval.HostFact{f}
 }
 
-// programText returns the program. It returns false if another field differs only
-// by letter case.
+// programText returns the program. It returns false if there are several, or if another
+// field differs only by letter case.
 func programText(t approval.Tool, fields []codec.Field) (text string, ok bool) {
+	names := argsOf(t, TypeProgram)
+	if len(names) != 1 {
+		return "", false
+	}
 	for _, f := range fields {
 		switch {
-		case f.Name == t.Program:
+		case f.Name == names[0]:
 			text, ok = f.Text()
-		case strings.EqualFold(f.Name, t.Program):
+		case strings.EqualFold(f.Name, names[0]):
 			return "", false
 		}
 	}
 	return text, ok
 }
 
+// commandArgs lists the arguments that hold a command line: those declared as such. A
+// tool that runs code without declaring any, and a release-only exec_cmd, have those
+// with a usual name.
+func commandArgs(t approval.Tool, r *approval.Request) []string {
+	if names := argsOf(t, TypeCommand); len(names) > 0 {
+		return names
+	}
+	if t.Capability == "code:exec" || t.Name == "" && r.ToolName == "" && r.ActionType == actionExec {
+		return []string{"argv", "command", "cmd"}
+	}
+	return nil
+}
+
 // commandFacts reads a command line that is a list of words. A line for a shell,
 // and two competing lines, give no values.
-func commandFacts(fields []codec.Field) []approval.HostFact {
+func commandFacts(names []string, fields []codec.Field) []approval.HostFact {
 	var words []string
 	lines, complete := 0, true
 	for _, f := range fields {
-		switch f.Name {
-		case "argv", "command", "cmd":
-			lines++
-			list, left := flatten(f.Value)
-			complete = complete && left == 0 && f.Value.Kind() == '[' && len(list) > 0
-			words = list
+		if !slices.Contains(names, f.Name) {
+			continue
 		}
+		lines++
+		list, left := flatten(f.Value)
+		complete = complete && left == 0 && f.Value.Kind() == '[' && len(list) > 0
+		words = list
 	}
 	program := approval.HostFact{Domain: Command, Name: "program", From: FromCommand}
 	if lines != 1 || !complete {

@@ -28,9 +28,9 @@ func factLines(tool approval.Tool, r *approval.Request) string {
 }
 
 func TestHostFacts(t *testing.T) {
-	mail := approval.Tool{Name: "mail", Capability: "mail:send", Target: "{to}", Facts: map[string][]string{"recipient": {"to", "cc"}, "path": {"files"}}}
-	get := approval.Tool{Name: "get", Capability: "network:http", Target: "{url}", Facts: map[string][]string{"host": {"url", "then"}}}
-	pay := approval.Tool{Name: "pay", Facts: map[string][]string{"amount": {"sum"}}}
+	mail := approval.Tool{Name: "mail", Capability: "mail:send", Target: "{to}", Args: argTypes("to", "recipients", "cc", "recipients", "files", "path")}
+	get := approval.Tool{Name: "get", Capability: "network:http", Target: "{url}", Args: argTypes("url", "url", "then", "host")}
+	pay := approval.Tool{Name: "pay", Args: argTypes("sum", "amount")}
 	post := approval.Tool{Name: "post", Capability: "channel:out", Target: "api.example.org", Handler: approval.Handler{
 		Kind: approval.HandlerHTTP, HTTP: approval.HTTP{URL: "https://api.example.org/v1/{board}/posts"},
 	}}
@@ -93,7 +93,7 @@ command path command ["/srv/x" "../y" "a/b" ".."]`},
 
 // Values beyond the limits are counted.
 func TestHostFactsAreCapped(t *testing.T) {
-	tool := approval.Tool{Name: "mail", Facts: map[string][]string{"recipient": {"to", "cc"}}}
+	tool := approval.Tool{Name: "mail", Args: argTypes("to", "recipients", "cc", "recipients")}
 	many := strings.TrimSuffix(strings.Repeat(`"a",`, 150), ",")
 	r := &approval.Request{ToolName: "mail", RequestData: approval.Raw(`{"to":[` + many + `],"cc":["` + strings.Repeat("x", 501) + `","b"]}`)}
 	f := facts.Of(tool, r, nil).Host[0]

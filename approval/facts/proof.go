@@ -182,7 +182,8 @@ func (d *proofDocument) whyUnverified(t approval.Tool, data approval.Raw, prover
 	if d.Program != "" && approval.Digest([]byte(d.Program)) != d.ProgramSHA256 {
 		return approval.Because("proof_digest")
 	}
-	if t.Program == "" {
+	programs := argsOf(t, TypeProgram)
+	if len(programs) == 0 {
 		return approval.Because("proof_unbound")
 	}
 	fields, err := codec.Fields(data)
@@ -191,7 +192,7 @@ func (d *proofDocument) whyUnverified(t approval.Tool, data approval.Raw, prover
 	}
 	switch text, ok := programText(t, fields); {
 	case !ok:
-		return approval.Because("proof_no_field", "field", t.Program)
+		return approval.Because("proof_no_field", "field", programs[0])
 	case approval.Digest([]byte(text)) != d.ProgramSHA256:
 		return approval.Because("proof_other_program")
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc"
 )
@@ -196,7 +198,11 @@ func listsNothing(t *testing.T, h *rig, _ sharedCase) (want, got any) {
 }
 
 func createsPending(t *testing.T, h *rig, c sharedCase) (want, got any) {
-	h.ask(sharedKey(), request(sharedKey(), c.input(t, "tool_name"), field(t, c.Input, "request_data")))
+	name := c.input(t, "tool_name")
+	args := gatetest.Args()
+	args["type"] = approval.Argument{Type: facts.TypeText}
+	h.setTool(name, approval.Tool{Name: name, Trust: gatetest.Harmless(), Args: args})
+	h.ask(sharedKey(), request(sharedKey(), name, field(t, c.Input, "request_data")))
 	path := filepath.Join(h.layout.Pendings(personal), sharedID+".json")
 	require.Equal(t, filepath.Join(h.layout.Home, filepath.FromSlash(c.expected(t, "file"))), path)
 	b, err := os.ReadFile(path)
@@ -286,7 +292,14 @@ func writesDecision(v approval.Verdict) check {
 // ends asks, decides, and compares the error that the agent reads.
 func ends(tool string, v approval.Verdict) check {
 	return func(t *testing.T, h *rig, c sharedCase) (want, got any) {
+		_, known := h.Tool(tool)
+		if !known { // it is gone when the decision comes
+			h.setTool(tool, approval.Tool{Name: tool, Trust: gatetest.Harmless()})
+		}
 		h.ask(sharedKey(), request(sharedKey(), tool, ""))
+		if !known {
+			h.setTool(tool, approval.Tool{})
+		}
 		h.decide(decision(sharedKey(), v))
 		h.step(sharedKey())
 		require.True(t, h.isSettled(sharedKey()), "pending and decision removed")

@@ -89,15 +89,6 @@ func TestDecideRefuses(t *testing.T) {
 			},
 			reason: decide.ErrNotApplicable, want: "not possible here: no_session: allow it once",
 		},
-		"always, for an unknown tool": {
-			body: func(k approval.Key) string { return request(k, "nosuch", "") },
-			answer: func(k approval.Key) decide.Input {
-				a := yes(k)
-				a.Scope, a.Code = approval.Always, "6"
-				return a
-			},
-			reason: decide.ErrNotApplicable, want: "not possible here: unknown_tool: allow it once",
-		},
 		"always, for a command that opens a shell": {
 			body: func(k approval.Key) string {
 				return `{"request_id":"` + k.ID + `","action_type":"exec_cmd","request_data":{"argv":["sh"]}}`

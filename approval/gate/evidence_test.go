@@ -42,7 +42,7 @@ func TestEvidenceIsKept(t *testing.T) {
 	h := newRig(t, options{
 		frozenClock: true, inline: true,
 		tools: map[string]approval.Tool{"script": {
-			Name: "script", Program: "code", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/script"}},
+			Name: "script", Args: map[string]approval.Argument{"code": {Type: facts.TypeProgram}}, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/script"}},
 		}},
 		rules: []policy.Rule{
 			{Name: "friends", Tool: "script", Outcome: approval.Allow, WhenProven: mail},
@@ -100,7 +100,7 @@ func TestEvidenceIsKept(t *testing.T) {
 
 // Without a configured prover no proof is verified.
 func TestProofWithoutProversIsUnverified(t *testing.T) {
-	h := newRig(t, options{frozenClock: true, inline: true, tools: map[string]approval.Tool{"script": {Name: "script", Program: "code"}}})
+	h := newRig(t, options{frozenClock: true, inline: true, tools: map[string]approval.Tool{"script": {Name: "script", Args: map[string]approval.Argument{"code": {Type: facts.TypeProgram}}}}})
 	h.ask(key(1), requestWithProof(t, key(1), prover(), "bob@example.com"))
 	require.Equal(t, "proof_unknown_prover", h.pending(key(1)).Facts.Proof.Why.String())
 	h.ask(key(2), request(key(2), "script", `{"code":"x"}`, `"proof":{"anything":["you","like"]}`))

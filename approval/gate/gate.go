@@ -72,6 +72,7 @@ type pauseGuard interface {
 type Settings interface {
 	Workspace(name string) (approval.Workspace, bool)
 	Tool(name string) (approval.Tool, bool)
+	ToolNames() []string // sorted
 	// Provers verify proofs. Without any, no proof can be verified.
 	Provers() facts.Provers
 }

@@ -41,16 +41,15 @@ func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
 		return g.refuseDegraded(ctx, s)
 	}
 	ev := evaluation{ws: ws, facts: factsFrom(settings, ws.Name, s.origin(), r, s.now), policy: policy}
-	if r.ToolName != "" {
-		ev.tool, ev.known = settings.Tool(r.ToolName)
+	if why := ev.fill(settings, r); !why.IsZero() {
+		return g.refuseUnfit(ctx, s, why)
 	}
 	s.evidence, ev.ruling = &ev.facts.Evidence, policy.Judge(ev.facts)
 	switch {
-	case ev.ruling.Outcome == approval.Allow && (ev.known || r.ToolName == "") && !ev.facts.Question:
+	case ev.ruling.Outcome == approval.Allow && !ev.facts.Question:
 		return g.allow(ctx, s, ev)
 	case ev.ruling.Outcome == approval.Ask || ev.ruling.Outcome == approval.Allow:
-		// Without a configured tool nothing can run, so an allow becomes an ask.
-		return g.ask(ctx, s, ev)
+		return g.ask(ctx, s, ev) // an allowed question is still a person's to answer
 	}
 	return g.refuseRuled(ctx, s, ev.ruling)
 }
@@ -60,9 +59,28 @@ type evaluation struct {
 	ws     approval.Workspace
 	tool   approval.Tool
 	known  bool // the tool is configured
+	runs   approval.Runs
 	facts  approval.Facts
 	ruling approval.Ruling
 	policy Policy
+}
+
+// fill finds the tool and what would run. A Reason says why nothing could: then no approver
+// is asked.
+func (ev *evaluation) fill(settings Settings, r *approval.Request) (why approval.Reason) {
+	if r.ToolName != "" {
+		ev.tool, ev.known = settings.Tool(r.ToolName)
+	}
+	switch {
+	case r.Type == approval.TypeQuestion: // nothing runs
+	case r.ToolName == "":
+		ev.runs.Args = facts.ReleaseArgs(r.ActionType)
+	case !ev.known:
+		return facts.UnknownTool(r.ToolName, settings.ToolNames())
+	default:
+		ev.runs, why = facts.Fill(ev.tool, r.RequestData)
+	}
+	return why
 }
 
 func malformedText(s *state) string {
@@ -151,7 +169,7 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 		return false, fmt.Errorf("write pending: %w", err)
 	}
 	l := g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID)
-	if ev.known { // an unknown name is the agent's text
+	if ev.known { // a question may name any tool
 		l = l.Str("tool", p.ToolName)
 	}
 	l.Msg("asked")
@@ -187,6 +205,7 @@ func (g *Gate) newPending(s *state, ev evaluation, short string) *approval.Pendi
 		Channel:         f.Channel, Sender: f.Sender,
 		Agent:   approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
 		Options: r.Options, Resubmits: r.Resubmits, Proof: r.Proof, Facts: f.Evidence,
+		Runs: ev.runs,
 	}
 	if ev.known {
 		p.ToolSHA256 = tool.SHA256()
@@ -232,12 +251,23 @@ func actionType(r *approval.Request, t approval.Tool) string {
 	return r.ActionType
 }
 
-// refuseRuled ends a request that policy denies. It counts against the rate limits.
+// refuseUnfit ends a request that could not run. Its text says what is wrong.
+func (g *Gate) refuseUnfit(ctx context.Context, s *state, why approval.Reason) (waiting bool, err error) {
+	ruling := approval.Ruling{Outcome: approval.Deny, Rule: notEvaluated, Reasons: []approval.Reason{why}}
+	return g.refuseWith(ctx, s, ruling, say(g.Words, why))
+}
+
+// refuseRuled ends a request that policy denies.
 func (g *Gate) refuseRuled(ctx context.Context, s *state, ruling approval.Ruling) (waiting bool, err error) {
+	return g.refuseWith(ctx, s, ruling, "Denied by policy: "+say(g.Words, mainReason(ruling)))
+}
+
+// refuseWith ends a request with this text. It counts against the rate limits.
+func (g *Gate) refuseWith(ctx context.Context, s *state, ruling approval.Ruling, text string) (waiting bool, err error) {
 	if !g.limits(s.key.Workspace).all.AllowN(s.now, 1) && !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
 		return g.delayRefusal(s)
 	}
-	return false, g.refuse(ctx, s, approval.StatusAutoRejected, ruling, "Denied by policy: "+say(g.Words, mainReason(ruling)))
+	return false, g.refuse(ctx, s, approval.StatusAutoRejected, ruling, text)
 }
 
 // refuseLimited ends a request without asking policy. A submission is rejected with

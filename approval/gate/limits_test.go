@@ -143,11 +143,12 @@ func TestRefusalsAreLimited(t *testing.T) {
 	for name, body := range map[string]func(k approval.Key) string{
 		"malformed": func(approval.Key) string { return "{}" },
 		"denied":    func(k approval.Key) string { return request(k, "never", "") },
+		"unknown":   func(k approval.Key) string { return request(k, "nosuch", "") },
 		"too many":  func(k approval.Key) string { return request(k, "auto", "") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h.reopen() // with unused limits
-			base := map[string]int{"malformed": 100, "denied": 200, "too many": 300}[name]
+			base := map[string]int{"malformed": 100, "denied": 200, "too many": 300, "unknown": 400}[name]
 			for n := range 30 {
 				h.writeRequest(key(base+n), body(key(base+n)))
 				h.step(key(base + n))

@@ -108,11 +108,6 @@ func TestOutcomes(t *testing.T) {
 			},
 			history: []event.Kind{event.Failed},
 		},
-		"an unknown tool": {
-			tool: "unknown_tool", verdict: approval.Approved,
-			want:    "failed: Approved but tool 'unknown_tool' is no longer available",
-			history: []event.Kind{event.Failed},
-		},
 		"at run_before": {
 			tool: "run", verdict: approval.Approved, want: "approved", ran: 1,
 			between: func(h *rig, _ approval.Key) { h.clock.move(gate.DefaultRunBefore) },
@@ -422,7 +417,7 @@ func TestRulings(t *testing.T) {
 	h.writeRequest(key(3), request(key(3), "auto", ""))
 	h.step(key(1), key(2), key(3))
 	require.Equal(t, `auto_rejected: Denied by policy: rule_deny rule=never words=no`, h.outcome(key(1)))
-	require.True(t, h.has(approval.DocPending, key(2)), "an allow for an unknown tool asks")
+	require.Equal(t, "auto_rejected: tool_unknown tool=ghost", h.outcome(key(2)), "a rule's allow configures no tool")
 	require.Equal(t, "auto_approved", h.outcome(key(3)))
 	require.True(t, h.response(key(3)).Decision.Auto)
 	require.Equal(t, []event.Kind{event.AutoApproved, event.Executed}, h.history(key(3)))

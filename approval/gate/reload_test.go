@@ -2,6 +2,8 @@ package gate_test
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -82,6 +84,8 @@ type configSnapshot struct {
 func (m *configSnapshot) Workspace(name string) (approval.Workspace, bool) {
 	return m.ws.Workspace(name)
 }
+
+func (m *configSnapshot) ToolNames() []string { return slices.Sorted(maps.Keys(m.tools)) }
 
 func (m *configSnapshot) Tool(name string) (approval.Tool, bool) {
 	t, ok := m.tools[name]

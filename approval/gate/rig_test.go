@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -144,6 +145,13 @@ func (h *rig) Workspace(name string) (approval.Workspace, bool) {
 	return approval.Workspace{
 		Name: name, Timeout: cmp.Or(h.options.timeout, time.Hour), QuietHours: h.options.quietHours, Approvers: []string{"ann"}, LocalDecisions: true, Limits: h.options.limits,
 	}, true
+}
+
+// ToolNames implements gate.Settings.
+func (h *rig) ToolNames() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(maps.Keys(h.tools))
 }
 
 // Tool implements gate.Settings.

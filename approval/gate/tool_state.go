@@ -3,8 +3,10 @@ package gate
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/move"
 )
 
@@ -20,6 +22,12 @@ func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, move.ToolState) 
 		return tool, move.ToolGone
 	case tool.SHA256() != p.ToolSHA256:
 		return tool, move.ToolChanged
+	}
+	if p.Runs.Kind == "" { // nothing runs, or an earlier version asked
+		return tool, move.ToolSame
+	}
+	if runs, why := facts.Fill(tool, p.RequestData); !why.IsZero() || !reflect.DeepEqual(runs, p.Runs) {
+		return tool, move.ToolChanged // this version would run something else than was shown
 	}
 	return tool, move.ToolSame
 }

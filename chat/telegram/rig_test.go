@@ -162,6 +162,9 @@ func (h *rig) Workspace(name string) (approval.Workspace, bool) {
 // Provers implements gate.Settings.
 func (*rig) Provers() facts.Provers { return nil }
 
+// ToolNames implements gate.Settings.
+func (*rig) ToolNames() []string { return []string{"auto", "x_post"} }
+
 // Tool implements gate.Settings.
 func (h *rig) Tool(name string) (approval.Tool, bool) {
 	if name != "x_post" && name != "auto" {

@@ -177,11 +177,11 @@ func exactLines(style chat.Style, p *approval.Pending, c chat.Card) []string {
 	}
 	fields, err := codec.Fields(p.RequestData)
 	if err != nil {
-		return []string{style.OneLine(p, string(p.RequestData))}
+		return []string{chat.Escape(string(p.RequestData))}
 	}
 	var lines []string
 	for _, f := range fields {
-		lines = append(lines, style.OneLine(p, f.Name)+": "+style.Value(p, f.Value))
+		lines = append(lines, chat.Escape(f.Name)+": "+style.Value(p, f.Value))
 	}
 	return lines
 }
@@ -203,7 +203,7 @@ func (v *visit) settledPage(k approval.Key, st read.Story) *requestPage {
 			r.Output = append(r.Output, style.OneLine(p, *a.Error))
 		}
 		if kind := a.Result.Kind(); kind != 'n' && kind != 0 {
-			r.Output = append(r.Output, style.Value(p, a.Result))
+			r.Output = append(r.Output, style.Result(p, a.Result))
 		}
 	}
 	r.Stream = streamURL(r)

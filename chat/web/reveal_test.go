@@ -27,6 +27,15 @@ func (oneSecret) Secrets(text string) (list []chat.Span) {
 	return list
 }
 
+// Tokens implements chat.Redactor.
+func (s oneSecret) Tokens(value string) []chat.Span { return s.Secrets(value) }
+
+// Withheld implements chat.Redactor.
+func (oneSecret) Withheld(string) string { return "" }
+
+// Unmaskable implements chat.Redactor.
+func (oneSecret) Unmaskable() []string { return nil }
+
 // For implements chat.Redactor.
 func (s oneSecret) For(*approval.Pending) chat.Redactor { return s }
 

@@ -116,7 +116,7 @@ func disguise(scan *secrets.Scanner, r secretRule, try, i int) (p plantedSecret,
 	}()
 	text := strings.TrimSpace(rapid.StringMatching(r.Regex).Example(try))
 	notPlain := func(c rune) bool { return c < ' ' || c > '~' || strings.ContainsRune("\\\"'`", c) }
-	if len(text) < 20 || len(text) > 200 || strings.ContainsFunc(text, notPlain) || len(scan.Spans(text)) == 0 {
+	if len(text) < 20 || len(text) > 200 || strings.ContainsFunc(text, notPlain) || len(scan.Independent().Spans(text)) == 0 {
 		return p, false
 	}
 	p = plantedSecret{kind: r.ID, text: text, grep: []string{text}, a: "nothing", title: "a title", why: "a reason"}
@@ -130,7 +130,7 @@ func disguise(scan *secrets.Scanner, r secretRule, try, i int) (p plantedSecret,
 	case 2:
 		p.a, p.b = text[:half], text[half:]
 		// A rule may match more than the secret: a name before it.
-		at := scan.Spans(text)
+		at := scan.Independent().Spans(text)
 		if len(at) == 0 || at[0].Start > half-8 || at[0].End < half+8 {
 			return p, false
 		}

@@ -134,7 +134,7 @@ func (a *app) showRecord(style chat.Style, s control.Story) {
 			a.printFact("error", plain(*resp.Error))
 		}
 		if len(resp.Result) > 0 && string(resp.Result) != "null" {
-			a.printFact("result", style.Value(about, resp.Result))
+			a.printFact("result", style.Result(about, resp.Result))
 		}
 	}
 	if rec.Receipt != "" {

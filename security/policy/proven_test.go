@@ -330,7 +330,7 @@ func TestForgedEvidence(t *testing.T) {
 	}
 	sha, other := approval.Digest([]byte(program)), approval.Digest([]byte("rm()"))
 	good := signed(key, body(sha, "bob@example.com"))
-	tool := approval.Tool{Name: "t", Program: "code", Capability: "channel:out"}
+	tool := approval.Tool{Name: "t", Args: map[string]approval.Argument{"code": {Type: facts.TypeProgram}}, Capability: "channel:out"}
 	args, err := json.Marshal(map[string]string{"code": program})
 	require.NoError(t, err)
 	for _, c := range []struct {

@@ -57,6 +57,6 @@ func (r *rule) sample(number int) (text string, ok bool) {
 		return text, false
 	}
 	r.prepare()
-	r.within(text, 0, len(text), func(int, int) { ok = true })
+	r.within(text, 0, len(text), func(place) { ok = true })
 	return text, ok
 }

@@ -73,9 +73,15 @@ const (
 	after  = 640
 )
 
+// place is where a secret stands in a text.
+type place struct {
+	start, end int
+	from       int // where the rule's match begins, with the name before the secret
+}
+
 // find calls found with the place of each secret of this kind in text. hits are the
 // ends of the rule's keywords, in order.
-func (r *rule) find(text string, hits []int, found func(start, end int)) {
+func (r *rule) find(text string, hits []int, found func(place)) {
 	r.prepare()
 	if r.unbounded {
 		r.within(text, 0, len(text), found)
@@ -98,7 +104,7 @@ func (r *rule) find(text string, hits []int, found func(start, end int)) {
 
 // within searches a part of text. It returns false if a match touches the part's
 // end and may therefore be longer.
-func (r *rule) within(text string, from, to int, found func(start, end int)) bool {
+func (r *rule) within(text string, from, to int, found func(place)) bool {
 	all := r.regex.FindAllStringSubmatchIndex(text[from:to], -1)
 	if n := len(all); n > 0 && to < len(text) && all[n-1][1] == to-from {
 		return false
@@ -109,7 +115,7 @@ func (r *rule) within(text string, from, to int, found func(start, end int)) boo
 		if r.Entropy > 0 && entropy(secret) < r.Entropy || r.allowed(secret, text[from+m[0]:from+m[1]]) {
 			continue
 		}
-		found(from+start, from+end)
+		found(place{from + start, from + end, from + m[0]})
 	}
 	return true
 }

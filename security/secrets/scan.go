@@ -50,8 +50,7 @@ func New() (*Scanner, error) {
 // Scan finds the secrets in a request: in its arguments, their names, the agent's
 // prose and the proof. Each kind is reported once for each place.
 func (s *Scanner) Scan(f *approval.Facts) []approval.Finding {
-	found, _, _ := s.scan(append(leavesOf(f.Args, f.Agent), proofLeaves(f.Evidence.Proof)...))
-	return found
+	return s.scan(append(leavesOf(f.Args, f.Agent), proofLeaves(f.Evidence.Proof)...), nil)
 }
 
 // proofLeaves are a proof's texts, which cards show.
@@ -78,10 +77,9 @@ func proofLeaves(p *approval.Proof) []leaf {
 	return leaves
 }
 
-// scan returns the findings, the leaves with a disguised or split secret (hidden),
-// and the texts that are secrets verbatim (plain).
-func (s *Scanner) scan(leaves []leaf) (found []approval.Finding, hidden map[int]string, plain map[string]string) {
-	hidden, plain = map[int]string{}, map[string]string{}
+// scan returns the findings and calls each, if it is not nil, with every match in every
+// view: the leaves that hold it, and in which view.
+func (s *Scanner) scan(leaves []leaf, each func(m match)) (found []approval.Finding) {
 	names := map[string]bool{} // names of members that contain a secret or a part of one
 	seen := map[approval.Finding]bool{}
 	size := 0
@@ -90,25 +88,21 @@ func (s *Scanner) scan(leaves []leaf) (found []approval.Finding, hidden map[int]
 			found = append(found, approval.Finding{Kind: "too-long-to-search", Where: "request_data", Length: size})
 			break
 		}
-		s.search(v.text, func(r *rule, start, end int) {
-			in := v.leavesIn(start, end)
-			where := joinPlaces(leaves, in)
-			f := approval.Finding{Kind: r.ID, Where: where, Length: end - start}
-			key := approval.Finding{Kind: r.ID, Where: where}
-			if !seen[key] {
-				seen[key] = true
-				found = append(found, f)
-			}
+		s.search(v.text, func(r *rule, p place) {
+			in := v.leavesIn(p.start, p.end)
 			for _, l := range in {
 				if leaves[l].key {
 					names[leaves[l].shown] = true
 				}
-				if n == 0 && strings.Contains(leaves[l].text, v.text[start:end]) && !leaves[l].wasCleaned() {
-					plain[v.text[start:end]] = r.ID
-				}
-				if n > 0 || !strings.Contains(leaves[l].text, v.text[start:end]) || leaves[l].wasCleaned() {
-					hidden[l] = r.ID
-				}
+			}
+			where := joinPlaces(leaves, in)
+			key := approval.Finding{Kind: r.ID, Where: where}
+			if !seen[key] {
+				seen[key] = true
+				found = append(found, approval.Finding{Kind: r.ID, Where: where, Length: p.end - p.start})
+			}
+			if each != nil {
+				each(match{r.ID, v.text[p.start:p.end], in, n == 0})
 			}
 		})
 	}
@@ -118,10 +112,18 @@ func (s *Scanner) scan(leaves []leaf) (found []approval.Finding, hidden map[int]
 	slices.SortFunc(found, func(a, b approval.Finding) int {
 		return cmp.Or(cmp.Compare(a.Where, b.Where), cmp.Compare(a.Kind, b.Kind))
 	})
-	return specific(found), hidden, plain
+	return specific(found)
 }
 
-// unnamed removes names that are secrets from a place, because places appear on
+// match is a secret in a view.
+type match struct {
+	kind   string
+	text   string
+	leaves []int
+	plain  bool // in the view that neither joins nor decodes
+}
+
+// redactNames removes names that are secrets from a place, because places appear on
 // cards and in the log.
 func redactNames(where string, names map[string]bool) string {
 	byLength := slices.SortedFunc(maps.Keys(names), func(a, b string) int {
@@ -172,7 +174,7 @@ func joinPlaces(leaves []leaf, in []int) string {
 }
 
 // search tries the rules whose keywords occur in text.
-func (s *Scanner) search(text string, found func(r *rule, start, end int)) {
+func (s *Scanner) search(text string, found func(r *rule, p place)) {
 	var hits map[int][]int // by rule
 	s.words.in(text, func(w, end int) {
 		if hits == nil {
@@ -185,7 +187,7 @@ func (s *Scanner) search(text string, found func(r *rule, start, end int)) {
 	for n, at := range hits {
 		r := s.rules[n]
 		slices.Sort(at)
-		r.find(text, at, func(start, end int) { found(r, start, end) })
+		r.find(text, at, func(p place) { found(r, p) })
 	}
 }
 
@@ -228,11 +230,19 @@ func walk(where string, args approval.Raw) []leaf {
 			if isName || kind == '[' {
 				last = ""
 			}
-			l := newLeaf(where+pointer(d.StackPointer()), clean(last), text)
-			l.key = isName
+			at := d.StackPointer()
+			l := newLeaf(where+pointer(at), clean(last), text)
+			l.key, l.number, l.path, l.top = isName, tok.Kind() == '0', string(at), firstName(at)
 			leaves = append(leaves, l)
 		}
 	}
+}
+
+func firstName(p jsontext.Pointer) string {
+	for name := range p.Tokens() {
+		return name
+	}
+	return ""
 }
 
 func pointer(p jsontext.Pointer) string {

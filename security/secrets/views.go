@@ -14,14 +14,17 @@ import (
 
 // leaf is one string, number or name of a request.
 type leaf struct {
-	where string // "request_data.body"
-	name  string // the last member, "" inside a list
-	key   bool   // it is a member's name
-	text  string // cleaned
-	shown string // verbatim
+	where  string // "request_data.body"
+	path   string // in request_data, as a JSON pointer
+	top    string // the member of request_data that holds it
+	name   string // the last member, "" inside a list
+	key    bool   // it is a member's name
+	number bool
+	text   string   // cleaned
+	shown  string   // verbatim
+	mask   maskMode // where it may be masked
+	prose  bool     // it does not run
 }
-
-func (l *leaf) wasCleaned() bool { return l.text != l.shown }
 
 // view is a text to search, with the leaves of its parts.
 type view struct {

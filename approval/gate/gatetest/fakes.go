@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -17,11 +18,20 @@ func Harmless() approval.Trust {
 // Tools are the tools of a rig: policy asks about run, fails and note, allows auto and
 // denies never. note has no handler.
 func Tools() map[string]approval.Tool {
-	tools := map[string]approval.Tool{"note": {Name: "note", Trust: Harmless(), Handler: approval.Handler{Kind: approval.HandlerNone}}}
+	tools := map[string]approval.Tool{"note": {Name: "note", Args: Args(), Trust: Harmless(), Handler: approval.Handler{Kind: approval.HandlerNone}}}
 	for _, name := range []string{"run", "fails", "auto", "never"} {
-		tools[name] = approval.Tool{Name: name, Trust: Harmless(), Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
+		tools[name] = approval.Tool{Name: name, Args: Args(), Trust: Harmless(), Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
 	}
 	return tools
+}
+
+// Args are the arguments of all tools: each may be left out, and be anything.
+func Args() map[string]approval.Argument {
+	args := map[string]approval.Argument{}
+	for _, name := range []string{"", "a", "again", "b", "c", "m", "n", "s", "text", "to", "x", "z"} {
+		args[name] = approval.Argument{Type: facts.TypeJSON, Optional: true}
+	}
+	return args
 }
 
 func rules() []policy.Rule {

@@ -6,8 +6,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -219,6 +221,9 @@ func (r *Rig) Workspace(name string) (approval.Workspace, bool) {
 
 // Provers implements gate.Settings.
 func (r *Rig) Provers() facts.Provers { return nil }
+
+// ToolNames implements gate.Settings.
+func (r *Rig) ToolNames() []string { return slices.Sorted(maps.Keys(r.options.Tools)) }
 
 // Tool implements gate.Settings.
 func (r *Rig) Tool(name string) (approval.Tool, bool) {

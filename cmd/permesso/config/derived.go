@@ -145,7 +145,7 @@ func toolExamples() string {
 		k.instead = k.handler == approval.HandlerCommand
 		text += k.line()
 	}
-	return text + prose()["tool_facts"]
+	return text + prose()["tool_args"]
 }
 
 func ruleExamples() string { return prose()["rule_proofs"] }

@@ -241,8 +241,8 @@ func toolKeys() []Key {
 		{Name: "public_sink", Example: "false", Help: "strangers can read what it writes", Hint: propertyHint, valueType: property, instead: true},
 		{Name: "dangerous_writes", Example: "false", Help: "it can do damage", Hint: propertyHint, valueType: property, instead: true},
 		{Name: "cost", Example: "1", Help: "of one request, in units of your own, for the budgets", Hint: "a whole number, in units of your own", valueType: number(0, 1<<53)},
-		{Name: "program", Example: `"code"`, Help: "the argument that is a program", Hint: `the name of an argument: program = "code"`, valueType: must("name of an argument", validArgument, "must name an argument of the tool"), instead: true},
-		{Name: "facts", Example: `{ recipient = "name" }`, Help: "the meaning of arguments: recipient, path, host, amount, table", Hint: factsHint, valueType: tables(""), Keys: []Key{{Name: "FACT", exampleName: "recipient", names: facts.Names(), valueType: oneOrMoreTexts()}}},
+		{Name: "args", Example: `{ name = "text" }`, Help: "every argument, with its type; default: the {fields}, as text", Hint: argsKeyHint, valueType: tables(""), shown: true, Keys: []Key{{Name: "ARGUMENT", exampleName: "name", valueType: argumentType(), Keys: argumentKeys()}}},
+		{Name: "size", Example: `"name"`, Help: "the argument whose size the card shows; default: all of them", Hint: `the name of an argument: size = "path"`, valueType: must("name of an argument", validArgument, "must name an argument of the tool"), instead: true},
 		{Name: "handler", Example: `{ kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", env = ["LANG"] }`, Hint: `handler = { kind = "command", argv = ["/usr/bin/true"] }`, valueType: tables(""), shown: true, Keys: handlerKeys(), prose: "handler"},
 	}
 	return keys

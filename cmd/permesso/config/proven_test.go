@@ -25,8 +25,7 @@ func TestParseProofs(t *testing.T) {
 [provers.lab]
 public_key = "`+labKey+`"
 [tools.script]
-program = "code"
-facts = { recipient = ["to", "cc"], path = "file" }
+args = { code = "program", to = "recipients", cc = "recipients", file = "path" }
 [[rules]]
 name = "deny-blocked-recipients"
 match = { tool = "script" }
@@ -47,8 +46,9 @@ when_proven = [
 	key, err := base64.StdEncoding.DecodeString(labKey)
 	require.NoError(t, err)
 	require.Equal(t, facts.Provers{"lab": ed25519.PublicKey(key)}, c.Provers)
-	require.Equal(t, "code", c.Tools["script"].Program)
-	require.Equal(t, map[string][]string{"recipient": {"to", "cc"}, "path": {"file"}}, c.Tools["script"].Facts)
+	require.Equal(t, map[string]approval.Argument{
+		"code": {Type: "program"}, "to": {Type: "recipients"}, "cc": {Type: "recipients"}, "file": {Type: "path"},
+	}, c.Tools["script"].Args)
 	require.Equal(t, []policy.Rule{
 		{
 			Name: "deny-blocked-recipients", Tool: "script", Outcome: approval.Deny,
@@ -66,7 +66,7 @@ when_proven = [
 	}, c.Rules)
 	shown := settings(c)
 	require.Equal(t, `provers.lab.public_key = "`+labKey+`"`, shown["provers.lab.public_key"].String())
-	require.Equal(t, `["to", "cc"]`, shown["tools.script.facts.recipient"].Text())
+	require.Equal(t, `"recipients"`, shown["tools.script.args.to"].Text())
 	require.Equal(t, "unique = recipients", fmt.Sprint("unique = ", shown["rules[2].when_proven[2].unique"].Value))
 }
 
@@ -88,11 +88,6 @@ func TestProofIssues(t *testing.T) {
 		{"an invalid address", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", only = { to = \"Bob <b@x>\" } }]", `p.toml:5:16: "Bob <b@x>" is not a valid value of to`},
 		{"a path out of the folder", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"file\", under = { path = \"../x\" } }]", `p.toml:5:16: "../x" is not a valid folder: it must not leave itself with .., or have a pattern, a backslash or invisible characters`},
 		{"a negative number", tool + "outcome = \"deny\"\nunless_proven = [{ domain = \"mail\", at_most = -1 }]", "p.toml:5:47: at_most must be 0 to 1000000" + atMost},
-
-		{"an unknown fact", "[tools.t]\nfacts = { recipients = \"to\" }", "p.toml:2:11: unknown key \"recipients\"\nhint: did you mean \"recipient\"?"},
-		{"no argument", "[tools.t]\nfacts = { path = [] }", "p.toml:2:11: path must name arguments of the tool\nhint: facts = { recipient = [\"to\", \"cc\"], path = \"file\" }"},
-		{"no fact", "[tools.t]\nfacts = {}", "p.toml:2:1: facts is empty: it must name recipient, path, host, amount or table\nhint: facts = { recipient = [\"to\", \"cc\"], path = \"file\" }"},
-		{"no program", "[tools.t]\nprogram = \"\"", "p.toml:2:11: program must name an argument of the tool\nhint: the name of an argument: program = \"code\""},
 
 		{"no key", "[provers.lab]", "p.toml:1:10: prover \"lab\" has no key\nhint: " + keyHint},
 		{"two keys", "[provers.lab]\npublic_key = \"x\"\npublic_key_file = \"/x\"", "p.toml:3:1: public_key and public_key_file must not both be set\nhint: remove one of them"},

@@ -10,7 +10,6 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -296,28 +295,4 @@ func (s *section) argument(key string) (name string, values []string) {
 	name = sub.node.order[0]
 	s.failed = s.failed || sub.failed
 	return name, sub.texts(name)
-}
-
-const factsHint = `facts = { recipient = ["to", "cc"], path = "file" }`
-
-// facts reads which arguments of a tool have a known meaning.
-func (s *section) facts() map[string][]string {
-	sub := s.table("facts")
-	if sub == nil {
-		return nil
-	}
-	declared := map[string][]string{}
-	for _, name := range sub.node.order {
-		if _, known := sub.row(name); !known {
-			continue
-		}
-		declared[name] = sub.texts(name)
-		if len(declared[name]) == 0 || slices.ContainsFunc(declared[name], func(f string) bool { return f == "" || len(f) > 200 }) {
-			sub.fail(sub.position(name), name, factsHint, "%s must name arguments of the tool", name)
-		}
-	}
-	if len(sub.node.order) == 0 {
-		sub.fail(sub.node.key, "", factsHint, "facts is empty: it must name %s", list(facts.Names()))
-	}
-	return declared
 }

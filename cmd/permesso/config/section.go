@@ -226,6 +226,9 @@ func (s *section) unknown(n *node, key string) {
 		s.inlineSecret(n, key)
 		return
 	}
+	if s.isGone(n, key) {
+		return
+	}
 	var known []string
 	for _, k := range s.self.Keys {
 		if k.isName() {

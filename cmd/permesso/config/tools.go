@@ -35,9 +35,10 @@ func (s *section) tools() {
 			Name: name, Capability: sub.text("capability"), ActionType: sub.text("action_type"), Verb: sub.verb(),
 			Summary: sub.text("summary"), Target: sub.text("target"),
 			Reversibility: approval.Reversibility(sub.text("reversibility")), Territory: sub.text("territory"),
-			Trust: sub.trust(), Cost: sub.number("cost"), Program: sub.text("program"), Facts: sub.facts(), Handler: sub.handler(),
+			Trust: sub.trust(), Cost: sub.number("cost"), Args: sub.args(), Size: sub.text("size"), Handler: sub.handler(),
 		}
 		tool.Target = cmp.Or(tool.Target, hostOf(tool.Handler.HTTP.URL))
+		sub.checkArgs(tool)
 		s.cfg.Tools[name] = tool
 	})
 }

@@ -99,7 +99,7 @@ func (damagedLog) Is(target error) bool { return target == audit.ErrDamaged }
 // Style is how cards look on this terminal.
 func (c *Client) Style() chat.Style {
 	return chat.Style{
-		Language: c.Language, Zone: time.Local, Redact: home.NewRedaction(),
+		Language: c.Language, Zone: time.Local, Redact: home.NewRedaction(), Local: true,
 		Paused:  func(ws string) *chat.Pause { return home.CardPause(c.PauseOf(ws)) },
 		Earlier: c.earlier, WouldAllow: c.wouldAllow,
 	}

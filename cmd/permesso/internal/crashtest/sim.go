@@ -218,10 +218,13 @@ func (w *sim) Workspace(name string) (approval.Workspace, bool) {
 // Provers implements gate.Settings.
 func (*sim) Provers() facts.Provers { return nil }
 
+// ToolNames implements gate.Settings.
+func (*sim) ToolNames() []string { return []string{"again", "auto", "fails", "never", "run"} }
+
 // Tool implements gate.Settings.
 func (w *sim) Tool(name string) (approval.Tool, bool) {
 	handler := approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}, Idempotent: name == "again"}
-	return approval.Tool{Name: name, Handler: handler}, slices.Contains([]string{"run", "fails", "again", "auto", "never"}, name)
+	return approval.Tool{Name: name, Handler: handler}, slices.Contains(w.ToolNames(), name)
 }
 
 // Judge implements gate.Policy.

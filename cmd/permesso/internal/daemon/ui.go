@@ -115,7 +115,7 @@ func (u uiPeople) Interceptor(web.User) *chat.Interceptor { return u.interceptor
 // uiStyle is the style of the web UI; "" is the configured language.
 func (s *server) uiStyle(language string) chat.Style {
 	style := s.style(language)
-	style.Foot = s.foot()
+	style.Foot, style.Local = s.foot(), true
 	return style
 }
 

@@ -248,6 +248,9 @@ func (s *Settings) Tool(name string) (approval.Tool, bool) {
 	return t, ok
 }
 
+// ToolNames implements gate.Settings.
+func (s *Settings) ToolNames() []string { return slices.Sorted(maps.Keys(s.cfg.Tools)) }
+
 // Approver implements gate.People.
 func (s *Settings) Approver(by approval.Person) string { return s.cfg.Approver(by) }
 
@@ -268,6 +271,9 @@ func (l *Live) Workspace(name string) (approval.Workspace, bool) { return l.now.
 
 // Tool implements gate.Settings.
 func (l *Live) Tool(name string) (approval.Tool, bool) { return l.now.Load().Tool(name) }
+
+// ToolNames implements gate.Settings.
+func (l *Live) ToolNames() []string { return l.now.Load().ToolNames() }
 
 // Provers implements gate.Settings.
 func (l *Live) Provers() facts.Provers { return l.now.Load().Provers() }

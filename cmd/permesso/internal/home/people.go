@@ -20,40 +20,65 @@ import (
 	"github.com/permesso-dev/permesso/security/secrets"
 )
 
-// secretFinder finds secrets in text.
-type secretFinder interface {
-	Spans(text string) []secrets.Span
-}
-
-// Redaction masks secrets. Without a finder it masks everything.
-type Redaction struct{ finder secretFinder }
+// Redaction finds the secrets of requests. Without a finder every text is one.
+type Redaction struct{ finder *secrets.Redactor }
 
 var scanner = sync.OnceValues(secrets.New)
 
-// NewRedaction masks secrets independent of a request.
+// NewRedaction finds secrets independent of a request.
 func NewRedaction() Redaction {
 	if s, err := scanner(); err == nil {
-		return Redaction{s}
+		return Redaction{s.Independent()}
 	}
 	return Redaction{}
 }
 
-// For also masks secrets that are split over the fields of p.
+// For knows the values of p, and so the secrets that are split over them.
 func (x Redaction) For(p *approval.Pending) chat.Redactor {
 	if s, err := scanner(); err == nil {
-		return Redaction{s.Redactor(p.RequestData, p.Agent, p.Options...)}
+		return Redaction{s.Redactor(p)}
 	}
 	return Redaction{}
 }
+
+// notSearched is the kind of every text without a working scanner.
+const notSearched = "not searched"
 
 // Secrets implements chat.Redactor.
 func (x Redaction) Secrets(text string) []chat.Span {
 	if x.finder == nil {
-		return []chat.Span{{Start: 0, End: len(text), Kind: "not searched"}}
+		return []chat.Span{{Start: 0, End: len(text), Kind: notSearched}}
 	}
-	var spans []chat.Span
-	for _, s := range x.finder.Spans(text) {
-		spans = append(spans, chat.Span{Start: s.Start, End: s.End, Kind: s.Kind})
+	return spansOf(x.finder.Spans(text))
+}
+
+// Tokens implements chat.Redactor.
+func (x Redaction) Tokens(text string) []chat.Span {
+	if x.finder == nil {
+		return nil
+	}
+	return spansOf(x.finder.Tokens(text))
+}
+
+// Withheld implements chat.Redactor.
+func (x Redaction) Withheld(value string) string {
+	if x.finder == nil {
+		return notSearched
+	}
+	return x.finder.Withheld(value)
+}
+
+// Unmaskable implements chat.Redactor.
+func (x Redaction) Unmaskable() []string {
+	if x.finder == nil {
+		return []string{notSearched}
+	}
+	return x.finder.Unmaskable()
+}
+
+func spansOf(found []secrets.Span) (spans []chat.Span) {
+	for _, s := range found {
+		spans = append(spans, chat.Span(s))
 	}
 	return spans
 }

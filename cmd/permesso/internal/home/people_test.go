@@ -126,7 +126,7 @@ func TestSecretsAreRedactedEverywhere(t *testing.T) {
 			} {
 				requireHidden(t, seen, form+", "+place+", "+lang, x, y, secretKey)
 			}
-			require.Contains(t, style.Card(p).String(), "[redacted: ", "%s in %s is hidden visibly", form, place)
+			require.Contains(t, style.Card(p).String(), "‹", "%s in %s is hidden visibly", form, place)
 		}
 	}
 }
@@ -201,6 +201,9 @@ type onlySecrets struct{ r Redaction }
 func (o onlySecrets) For(*approval.Pending) chat.Redactor { return o }
 
 func (o onlySecrets) Secrets(s string) []chat.Span { return o.r.Secrets(s) }
+func (o onlySecrets) Tokens(s string) []chat.Span  { return o.r.Tokens(s) }
+func (o onlySecrets) Withheld(s string) string     { return o.r.Withheld(s) }
+func (o onlySecrets) Unmaskable() []string         { return o.r.Unmaskable() }
 
 // The catalogs translate every reason that policy writes.
 func TestEveryReasonIsTranslated(t *testing.T) {

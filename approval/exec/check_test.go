@@ -6,7 +6,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -77,83 +76,4 @@ func TestCheck(t *testing.T) {
 			require.ErrorContains(t, err, tc.want)
 		})
 	}
-}
-
-func TestExpand(t *testing.T) {
-	const args = ` { "s":"a b","e":"","d":"-x","n":-1.50,"big":9007199254740993,"exp":1e400,"t":true,"z":null,"l":[1],"o":{},"nul":"a\u0000b","u":"\u00e9" } `
-	for _, tc := range []struct {
-		why  string
-		argv []string
-		want []string // nil when refused
-		err  string
-	}{
-		{"no placeholder", []string{"x", "", "-a"}, []string{"x", "", "-a"}, ""},
-		{"a string is one element", []string{"x", "{s}"}, []string{"x", "a b"}, ""},
-		{"an empty string stays an element", []string{"x", "{e}", "y"}, []string{"x", "", "y"}, ""},
-		{"escapes are decoded", []string{"x", "{u}"}, []string{"x", "é"}, ""},
-		{"numbers are never rounded", []string{"x", "{big}", "{exp}"}, []string{"x", "9007199254740993", "1e400"}, ""},
-		{"a boolean", []string{"x", "{t}"}, []string{"x", "true"}, ""},
-		{"embedded", []string{"x", "--a={s}", "<{s}|{t}>"}, []string{"x", "--a=a b", "<a b|true>"}, ""},
-		{"braces", []string{"x", "{{s}", "{{{s}}"}, []string{"x", "{s}", "{a b}"}, ""},
-		{"values are not templates", []string{"x", "{s}{{e}"}, []string{"x", "a b{e}"}, ""},
-		{"a dash could be an option", []string{"x", "{d}"}, nil, `"d" starts with "-"`},
-		{"a negative number too", []string{"x", "{n}"}, nil, `"n" starts with "-"`},
-		{"after an empty value", []string{"x", "{e}{d}"}, nil, `"d" starts with "-"`},
-		{"after text without =", []string{"x", "a{d}"}, nil, `"d" starts with "-"`},
-		{"an empty value makes a literal dash come first", []string{"x", "{e}-{s}"}, nil, `"e" leaves an element`},
-		{"after --", []string{"x", "--", "{d}", "{n}"}, []string{"x", "--", "-x", "-1.50"}, ""},
-		{"-- after it does not help", []string{"x", "{d}", "--"}, nil, `"d" starts with "-"`},
-		{"after =", []string{"x", "--a={d}", "{e}={d}"}, []string{"x", "--a=-x", "=-x"}, ""},
-		{"missing", []string{"x", "{S}"}, nil, `"S" is missing`},
-		{"null", []string{"x", "{z}"}, nil, "is not text, a number or a boolean"},
-		{"an array", []string{"x", "{l}"}, nil, "is not text, a number or a boolean"},
-		{"an object", []string{"x", "--a={o}"}, nil, "is not text, a number or a boolean"},
-		{"NUL", []string{"x", "--", "{nul}"}, nil, "NUL"},
-	} {
-		t.Run(tc.why, func(t *testing.T) {
-			got, err := expandArgv(tc.argv, []byte(args))
-			require.Equal(t, tc.want, got)
-			if tc.err != "" {
-				require.ErrorContains(t, err, tc.err)
-				return
-			}
-			require.NoError(t, err)
-		})
-	}
-}
-
-func TestExpandNeedsAnObject(t *testing.T) {
-	for _, args := range []string{``, `null`, `[]`, `"a"`, `{"a":1,"a":2}`, `{"a":1}{}`, `{"a":`} {
-		_, err := expandArgv([]string{"x", "{a}"}, []byte(args))
-		require.ErrorContains(t, err, "not a JSON object", args)
-		_, err = expandArgv([]string{"x"}, []byte(args))
-		require.NoError(t, err, "without placeholders the arguments are not read")
-	}
-}
-
-// For all values, a checked template keeps its number of elements, and no element
-// gets a leading dash.
-func TestValuesNeverBecomeOptions(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		element := rapid.StringMatching(`[-=x{]{0,2}(\{[ab]\})?[-=x]{0,2}(\{[ab]\})?`)
-		argv := append([]string{"x"}, rapid.SliceOfN(element, 1, 4).Draw(t, "argv")...)
-		if checkArgv(argv) != nil {
-			return
-		}
-		a, _ := jsonQuote(rapid.StringMatching(`-{0,2}[a=]{0,2}`).Draw(t, "a"))
-		b, _ := jsonQuote(rapid.StringMatching(`-{0,2}[b={}]{0,2}`).Draw(t, "b"))
-		got, err := expandArgv(argv, []byte(`{"a":`+a+`,"b":`+b+`}`))
-		if err != nil {
-			return
-		}
-		require.Len(t, got, len(argv))
-		for i, s := range got {
-			if argv[i] == "--" {
-				break
-			}
-			if argv[i] != "" && argv[i][0] != '-' {
-				require.False(t, s != "" && s[0] == '-', "%q became %q", argv[i], s)
-			}
-		}
-	})
 }

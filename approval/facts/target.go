@@ -1,40 +1,28 @@
-package exec
+package facts
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
 )
 
-// pattern compiles a regular expression on first use: most commands need none.
-func pattern(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
-}
-
-var (
-	hostPattern   = pattern(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
-	numberPattern = pattern(`^[0-9.]+$`)
-)
-
 var errHost = errors.New("write https://HOST/PATH or http://HOST/PATH with literal scheme, host and port; a {field} is allowed only in the path and in values of the query")
 
-// checkTarget refuses a URL template whose scheme, host, path segments or query
+// CheckURL refuses a URL template whose scheme, host, path segments or query
 // names could depend on the request, or that would be sent in another form than
 // written.
-func checkTarget(template string) error {
+func CheckURL(template string) error {
 	parts, err := parse(template)
 	if err != nil {
 		return errors.New("a placeholder must be {field}, with letters, digits and _ only")
 	}
-	base, rest, err := cutBase(parts[0].text)
+	base, rest, err := cutBase(parts[0].Text)
 	if err != nil {
 		return err
 	}
@@ -42,11 +30,11 @@ func checkTarget(template string) error {
 		return err
 	}
 	for _, p := range parts {
-		if strings.ContainsAny(p.text, "{}#") {
+		if strings.ContainsAny(p.Text, "{}#") {
 			return errors.New("braces and # must be percent-encoded, as %7B, %7D and %23")
 		}
 	}
-	sample := base + fill(append([]part{{text: rest}}, parts[1:]...), "x")
+	sample := base + fillWith(append([]approval.Part{{Text: rest}}, parts[1:]...), "x")
 	if u, err := url.Parse(sample); err != nil || base+u.RequestURI() != sample {
 		return errors.New("not a URL in its final form: percent-encode what is not plain ASCII")
 	}
@@ -71,7 +59,7 @@ func checkBase(base string) error {
 		return errors.New("a URL must not contain a user or password; use a secret header")
 	case err != nil || u.Host == "" || u.Scheme+"://"+u.Host != base:
 		return errors.New("host and port are not valid")
-	case strings.HasSuffix(u.Host, ":"), u.Port() != "" && !validPort(u.Port()):
+	case strings.HasSuffix(u.Host, ":"), u.Port() != "" && !ValidPort(u.Port()):
 		return errors.New("the port is not valid")
 	}
 	if a, err := netip.ParseAddr(u.Hostname()); err == nil {
@@ -80,15 +68,34 @@ func checkBase(base string) error {
 		}
 		return nil
 	}
-	if !hostPattern().MatchString(u.Hostname()) || numberPattern().MatchString(u.Hostname()) {
+	if !PlainHost(u.Hostname()) {
 		return errors.New("host must be a name in lower-case ASCII (xn-- for others), or an address")
 	}
 	return nil
 }
 
-func validPort(s string) bool {
+// PlainHost says whether s is a host name in lower-case ASCII that no resolver reads as
+// an address.
+func PlainHost(s string) bool {
+	outside := func(more string) func(r rune) bool {
+		return func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune(more, r)
+		}
+	}
+	return s != "" && len(s) <= 253 && !strings.ContainsFunc(s, outside(".-")) && strings.Trim(s, ".-") == s &&
+		strings.Trim(s, "0123456789.") != ""
+}
+
+// ValidPort says whether s is a port from 1 to 65535, without leading zeros.
+func ValidPort(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return err == nil && n > 0 && strconv.FormatUint(n, 10) == s
+}
+
+// BaseURL is the scheme, host and port of a URL template that CheckURL accepts.
+func BaseURL(template string) string {
+	base, _, _ := cutBase(template)
+	return base
 }
 
 // checkPlaces checks each segment of the path and each pair of the query. More than
@@ -127,58 +134,64 @@ func isDots(segment string) bool {
 	return err != nil || s == "." || s == ".."
 }
 
-// expandTarget puts the request's arguments into a URL template. Every byte of a
-// value except letters, digits and -._~ is percent-encoded, so that a value stays
-// in its place. In the path separators are refused, because some servers decode
-// before they split.
-func expandTarget(template string, fields map[string]codec.Field) (*url.URL, error) {
+// url fills a URL. Every byte of a value except letters, digits and -._~ is
+// percent-encoded, so that a value stays in its place. In the path separators are
+// refused, because some servers decode before they split.
+func (f filler) url(template string) ([]approval.Part, approval.Reason) {
 	parts, err := parse(template)
 	if err != nil {
-		return nil, err
+		return nil, badTemplate(err)
 	}
-	var b strings.Builder
 	inQuery := false
-	for _, p := range parts {
-		if p.field == "" {
-			inQuery = inQuery || strings.Contains(p.text, "?")
-			b.WriteString(p.text)
+	for i, p := range parts {
+		if p.Arg == "" {
+			inQuery = inQuery || strings.Contains(p.Text, "?")
 			continue
 		}
-		v, err := value(p.field, fields)
-		if err != nil {
-			return nil, err
+		v, why := f.value(p.Arg)
+		if !why.IsZero() {
+			return nil, why
 		}
 		if !inQuery && (v == "" || strings.ContainsFunc(v, leavesSegment)) {
-			return nil, fmt.Errorf(`argument %q is used in the path: it must not be empty or contain "/", "\" or control characters`, p.field)
+			return nil, f.unfit(p.Arg, "fit_segment")
 		}
-		escapeTo(&b, v)
+		parts[i].Text = percentEncoded(v)
 	}
-	return parseTarget(template, b.String())
+	return parts, f.checkURL(template, parts)
 }
 
 func leavesSegment(r rune) bool { return r == '/' || r == '\\' || r < ' ' || r >= 0x7f && r < 0xa0 }
 
-// parseTarget parses an expanded URL and checks that it is sent exactly as
-// expanded.
-func parseTarget(template, expanded string) (*url.URL, error) {
+// checkURL checks that a filled URL is sent exactly as filled.
+func (f filler) checkURL(template string, parts []approval.Part) approval.Reason {
 	base, _, err := cutBase(template)
 	if err != nil {
-		return nil, err
+		return badTemplate(err)
 	}
-	u, err := url.Parse(expanded)
-	if err != nil || base+u.RequestURI() != expanded || u.Scheme+"://"+u.Host != base {
-		return nil, errors.New("the arguments do not fit into the URL")
+	filled, suspect := Join(parts), append(namesOf(parts), "")[0]
+	u, err := url.Parse(filled)
+	if err != nil || base+u.RequestURI() != filled || u.Scheme+"://"+u.Host != base {
+		return f.unfit(suspect, "fit_url")
 	}
-	for s := range strings.SplitSeq(u.EscapedPath(), "/") {
-		if isDots(s) {
-			return nil, errors.New(`an argument would make a path segment "." or ".."`)
-		}
+	if slices.ContainsFunc(strings.Split(u.EscapedPath(), "/"), isDots) {
+		return f.unfit(f.dotted(parts), "fit_dots")
 	}
-	return u, nil
+	return approval.Reason{}
 }
 
-func escapeTo(b *strings.Builder, v string) {
+// dotted is the argument that makes a path segment "." or "..".
+func (f filler) dotted(parts []approval.Part) (name string) {
+	for _, p := range parts {
+		if p.Arg != "" && strings.Trim(p.Text, ".") == "" {
+			return p.Arg
+		}
+	}
+	return name
+}
+
+func percentEncoded(v string) string {
 	const hex = "0123456789ABCDEF"
+	var b strings.Builder
 	for _, c := range []byte(v) {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._~", c) >= 0 {
 			b.WriteByte(c)
@@ -186,48 +199,30 @@ func escapeTo(b *strings.Builder, v string) {
 		}
 		b.Write([]byte{'%', hex[c>>4], hex[c&15]})
 	}
+	return b.String()
 }
 
-// fill puts the same text into every placeholder.
-func fill(parts []part, with string) string {
+// fillWith puts the same text into every placeholder.
+func fillWith(parts []approval.Part, with string) string {
 	var b strings.Builder
 	for _, p := range parts {
-		if p.field != "" {
+		if p.Arg != "" {
 			b.WriteString(with)
 			continue
 		}
-		b.WriteString(p.text)
+		b.WriteString(p.Text)
 	}
 	return b.String()
 }
 
-var placeholder = pattern(`\{([A-Za-z0-9_]+)\}`)
-
-// parseBody parses a JSON template. Braces without a plain name belong to JSON.
-func parseBody(template string) []part {
-	var parts []part
-	text := 0 // start of the literal text
-	for _, at := range placeholder().FindAllStringSubmatchIndex(template, -1) {
-		if at[0] > text {
-			parts = append(parts, part{text: template[text:at[0]]})
-		}
-		parts = append(parts, part{field: template[at[2]:at[3]]})
-		text = at[1]
-	}
-	if text < len(template) {
-		parts = append(parts, part{text: template[text:]})
-	}
-	return parts
-}
-
-// checkBody requires a template that is JSON for all values. Replacing placeholders
+// CheckBody requires a template that is JSON for all values. Replacing placeholders
 // by a string detects one inside quotation marks; by a number, one used as a name.
-func checkBody(template string) error {
-	parts := parseBody(template)
-	if !isJSON([]byte(fill(parts, "null"))) {
+func CheckBody(template string) error {
+	parts := parseText(template)
+	if !isJSON([]byte(fillWith(parts, "null"))) {
 		return errors.New(`not JSON with {field} as complete values, as in {"text":{text}}`)
 	}
-	if !isJSON([]byte(fill(parts, `""`))) || !isJSON([]byte(fill(parts, "0"))) {
+	if !isJSON([]byte(fillWith(parts, `""`))) || !isJSON([]byte(fillWith(parts, "0"))) {
 		return errors.New(`a {field} must be a complete JSON value: write it without quotation marks, and not as a name`)
 	}
 	return nil
@@ -237,23 +232,22 @@ func isJSON(b []byte) bool {
 	return codec.CheckDepth(b, codec.MaxDepth) == nil && approval.Raw(b).IsValid()
 }
 
-// expandBody puts each argument's JSON into the template, byte for byte: no number
-// is rounded, no string rewritten.
-func expandBody(template string, fields map[string]codec.Field) ([]byte, error) {
-	var b []byte
-	for _, p := range parseBody(template) {
-		if p.field == "" {
-			b = append(b, p.text...)
+// body fills a JSON template with each argument's JSON, byte for byte: no number is
+// rounded, no string rewritten.
+func (f filler) body(template string) ([]approval.Part, approval.Reason) {
+	parts := parseText(template)
+	for i, p := range parts {
+		if p.Arg == "" {
 			continue
 		}
-		f, ok := fields[p.field]
+		field, ok := f.fields[p.Arg]
 		if !ok {
-			return nil, fmt.Errorf("argument %q is missing", p.field)
+			return nil, f.unfit(p.Arg, "fit_missing")
 		}
-		b = append(b, f.Value...)
+		parts[i].Text = string(field.Value)
 	}
-	if !isJSON(b) {
-		return nil, errors.New("the arguments do not fit into the body: nested too deeply")
+	if !isJSON([]byte(Join(parts))) {
+		return nil, f.unfit(append(namesOf(parts), "")[0], "fit_deep")
 	}
-	return b, nil
+	return parts, approval.Reason{}
 }

@@ -1,0 +1,171 @@
+package secrets
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/hex"
+	"slices"
+	"strings"
+)
+
+// A mask covers exactly one token: a run of these characters, between others or the
+// ends of its value.
+const (
+	maxToken = 4096 // bytes
+	maxNamed = 256  // bytes of a token that is a secret by the name before it
+	minRun   = 14   // bytes of an encoded token
+)
+
+// maskMode says where a value may be masked.
+type maskMode uint8
+
+const (
+	maskNever maskMode = iota
+	maskText           // anywhere
+	maskLine           // in the arguments of simple commands
+	maskArg            // as maskText, but not between characters of a shell
+)
+
+// token is a secret that may be masked.
+type token struct {
+	Span
+	named bool // a secret by the name before it, not by its own form
+}
+
+func isToken(c byte) bool { return isNamed(c) || c == '/' || c == '.' || c == '~' }
+
+// isNamed are the characters of a token that is known only by a name before it: without
+// those that separate the parts of a host or a path.
+func isNamed(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '+' || c == '=' || c == '-'
+}
+
+// tokensOf finds the tokens of a value that may be masked, in its verbatim text.
+func (s *Scanner) tokensOf(l *leaf) []token {
+	if l.mask == maskNever {
+		return nil
+	}
+	before, after := `"`, `"`
+	if l.name != "" {
+		before = l.name + `: "`
+	}
+	view := before + l.shown + after
+	var all []token
+	s.search(view, func(r *rule, p place) {
+		t := token{Span{p.start - len(before), p.end - len(before), r.ID}, isLetterIn(view[p.from:p.start])}
+		if t.Start >= 0 && t.bounded(l.shown) {
+			all = append(all, t)
+		}
+	})
+	for start, end := range runs(l.shown) {
+		if kind := s.encoded(l.shown[start:end], maxDepth); kind != "" {
+			all = append(all, token{Span{start, end, kind}, false})
+		}
+	}
+	return distinct(allowed(l, all))
+}
+
+// isLetterIn says whether the part of a match before the secret is more than a boundary.
+func isLetterIn(s string) bool {
+	return strings.IndexFunc(s, func(c rune) bool { return c < 0x80 && isNamed(byte(c)) && c != '=' && c != '-' }) >= 0
+}
+
+// bounded says whether t is exactly one token of the text.
+func (t token) bounded(text string) bool {
+	is, longest := isToken, maxToken
+	if t.named || t.Kind == generic {
+		is, longest = isNamed, maxNamed
+	}
+	if t.End <= t.Start || t.End > len(text) || t.End-t.Start > longest || strings.HasSuffix(t.Kind, "-url") {
+		return false
+	}
+	if t.Start > 0 && isToken(text[t.Start-1]) || t.End < len(text) && isToken(text[t.End]) {
+		return false
+	}
+	for i := t.Start; i < t.End; i++ {
+		if !is(text[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// runs yields the tokens of a text that may be encoded secrets.
+func runs(text string) func(yield func(start, end int) bool) {
+	return func(yield func(start, end int) bool) {
+		for at := 0; at < len(text); at++ {
+			start := at
+			for at < len(text) && isToken(text[at]) {
+				at++
+			}
+			if n := at - start; n >= minRun && n <= maxToken && !yield(start, at) {
+				return
+			}
+		}
+	}
+}
+
+// encoded is the kind of the secret that a token decodes to, "" unless it is that alone.
+func (s *Scanner) encoded(text string, depth int) (kind string) {
+	for _, decode := range []func(string) string{exactBase64, exactHex} {
+		inner := decode(text)
+		if !(token{Span: Span{0, len(inner), ""}}).bounded(inner) {
+			continue
+		}
+		s.search(inner, func(r *rule, p place) {
+			t := token{Span{p.start, p.end, r.ID}, false}
+			if p.from == 0 && p.start == 0 && p.end == len(inner) && r.ID != generic && t.bounded(inner) {
+				kind = min(cmp.Or(kind, r.ID), r.ID)
+			}
+		})
+		if kind == "" && depth > 1 && len(inner) >= minRun {
+			kind = s.encoded(inner, depth-1)
+		}
+		if kind != "" {
+			return kind
+		}
+	}
+	return ""
+}
+
+// exactBase64 decodes text if it encodes a secret and nothing else, else "".
+func exactBase64(text string) string {
+	bare := strings.TrimRight(text, "=")
+	if len(text)-len(bare) > 2 || strings.ContainsAny(bare, ".~=") {
+		return ""
+	}
+	for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		if b, err := e.Strict().DecodeString(bare); err == nil {
+			return string(b)
+		}
+	}
+	return ""
+}
+
+func exactHex(text string) string {
+	b, err := hex.DecodeString(text)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// distinct sorts tokens. Of those that overlap, it keeps the one that begins first, and
+// of these the longest; a provider's rule goes before the generic one.
+func distinct(all []token) (out []token) {
+	order := func(t token) int {
+		if t.named {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(all, func(a, b token) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End), cmp.Compare(order(a), order(b)), cmp.Compare(a.Kind, b.Kind))
+	})
+	for _, t := range all {
+		if len(out) == 0 || t.Start >= out[len(out)-1].End {
+			out = append(out, t)
+		}
+	}
+	return out
+}
