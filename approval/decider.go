@@ -43,6 +43,7 @@ type Workspace struct {
 	Autonomy       string
 	Approvers      []string // names; empty: no approver may decide
 	Principal      string   // if set, only this approver decides
+	OwnDomains     []string // in lower case; a recipient elsewhere is an outsider; empty: unknown
 	Channels       []string
 	LocalDecisions bool // the local operator may decide
 	Timeout        time.Duration

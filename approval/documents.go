@@ -159,10 +159,11 @@ type FileBefore struct {
 func (p *Pending) Encode() ([]byte, error) { return codec.Encode(p) }
 
 // IsNamed reports whether a person who types digits means p: the beginning of its short
-// id, or of its id, unless that could be the short id of another request.
+// id, or of its id (see BeginsID), unless that could be the short id of another request.
 func (p *Pending) IsNamed(typed string) bool {
+	digits := strings.ReplaceAll(typed, "-", "")
 	return strings.HasPrefix(p.ShortID, typed) ||
-		strings.HasPrefix(p.RequestID, typed) && (strings.HasPrefix(typed, p.ShortID) || len(typed) >= 16)
+		BeginsID(p.RequestID, typed) && (strings.HasPrefix(digits, p.ShortID) || len(digits) >= 16)
 }
 
 // Named returns those of all that a person who types digits may mean: the one whose id or
@@ -414,7 +415,7 @@ func ParseResponse(b []byte) (*Response, error) {
 	if err := codec.DecodeOuter(b, r); err != nil {
 		return nil, fmt.Errorf("parse response: %w", err)
 	}
-	if !ValidID(r.RequestID) || r.Status == "" || r.Version != Version {
+	if !ValidName(r.RequestID) || r.Status == "" || r.Version != Version {
 		return nil, errors.New("parse response: request_id, status or version is missing")
 	}
 	return r, nil

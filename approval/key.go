@@ -3,6 +3,7 @@ package approval
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 )
 
 // Key names one request.
@@ -32,17 +33,70 @@ const (
 	DocAPIKey   Doc = "api_key"  // an HTTP API key, without the secret
 )
 
-// ValidID reports whether id is exactly [0-9a-f]{16,64}.
+// IDForm says what an id looks like, for error texts.
+const IDForm = "16 to 64 lower-case hex digits, or a lower-case UUID with its dashes"
+
+// ValidID reports whether id is a request's: exactly [0-9a-f]{16,64}, or a UUID of any
+// version in lower case with its dashes.
 func ValidID(id string) bool {
-	return len(id) >= 16 && len(id) <= 64 && isHex(id)
+	return len(id) >= 16 && len(id) <= 64 && isHex(id) || isUUID(id)
+}
+
+// maxName is the greatest length of a name that may stand for an id.
+const maxName = 64
+
+// ValidName reports whether documents may be stored under name: 1 to 64 of A-Z a-z 0-9 _
+// and -. A request file with such a name gets its response under it, malformed if the name
+// is not a valid id. Only malformed requests have such names.
+func ValidName(name string) bool {
+	return name != "" && len(name) <= maxName && !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
+	})
+}
+
+// Digits is an id without the dashes of a UUID.
+func Digits(id string) string {
+	if isUUID(id) {
+		return strings.ReplaceAll(id, "-", "")
+	}
+	return id
 }
 
 // ShortID is the part of an id that people type: its first eight digits.
 func ShortID(id string) string {
+	id = Digits(id)
 	if len(id) < 8 {
 		return id
 	}
 	return id[:8]
+}
+
+// MaybeID reports whether a person who typed s may mean an id: hex digits, which may have
+// the dashes of a UUID at their places, in any case.
+func MaybeID(s string) bool {
+	s = strings.ToLower(s)
+	return isHex(s) && s != "" || len(s) <= len(uuidShape) && fits(s)
+}
+
+// BeginsID reports whether typed, in lower case, is the beginning of id: with the dashes
+// of a UUID, or its digits alone.
+func BeginsID(id, typed string) bool {
+	return strings.HasPrefix(strings.ToLower(id), typed) || strings.HasPrefix(Digits(id), typed)
+}
+
+// uuidShape has a digit for each hex digit of a UUID.
+const uuidShape = "00000000-0000-0000-0000-000000000000"
+
+func isUUID(s string) bool { return len(s) == len(uuidShape) && fits(s) }
+
+// fits reports whether s has the shape of the beginning of a UUID.
+func fits(s string) bool {
+	for i := range len(s) {
+		if uuidShape[i] == '-' && s[i] != '-' || uuidShape[i] == '0' && !isHex(s[i:i+1]) {
+			return false
+		}
+	}
+	return s != ""
 }
 
 func isHex(s string) bool {

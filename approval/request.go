@@ -76,7 +76,7 @@ func (r *Request) Encode() ([]byte, error) { return codec.Encode(r) }
 func (r *Request) validate(id string) error {
 	switch {
 	case !ValidID(r.RequestID):
-		return errors.New("request_id must be 16 to 64 lower-case hex digits")
+		return errors.New("request_id must be " + IDForm)
 	case r.RequestID != id:
 		return errors.New("request_id differs from the file's name")
 	case r.ToolName == "" && r.ActionType == "" && r.Type != TypeQuestion:

@@ -57,7 +57,7 @@ func TestRequestsThatAreAccepted(t *testing.T) {
 // The agent receives these sentences verbatim.
 func TestRequestsThatAreRefused(t *testing.T) {
 	const (
-		badID      = "request_id must be 16 to 64 lower-case hex digits"
+		badID      = "request_id must be " + approval.IDForm
 		badTool    = "tool_name must be 1 to 64 of A-Z a-z 0-9 _ . : -"
 		badAction  = "action_type must be exec_cmd, http_request, write_file, send_message or custom:<name>"
 		badExpiry  = "expires_in_sec must be 1 to 31622400, or left out"
@@ -94,7 +94,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"short id", id("0123456789abcde"), badID},
 		{"long id", id(strings.Repeat("0", 65)), badID},
 		{"uppercase id", id("A7F3B2C1D4E5F6A7"), badID},
-		{"UUID with dashes", id("123e4567-e89b-12d3-a456-426614174000"), badID},
+		{"UUID in capitals", id("123E4567-E89B-12D3-A456-426614174000"), badID},
+		{"UUID in braces", id("{123e4567-e89b-12d3-a456-426614174000}"), badID},
 		{"a path as id", id("../../../etc/passwd"), badID},
 		{"digits of another script", id("\uff11\uff12\uff13\uff14\uff15\uff16"), badID},
 		{"NUL after the id", id(someID + `\u0000`), badID},

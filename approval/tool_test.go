@@ -189,6 +189,19 @@ func TestValidID(t *testing.T) {
 		"\uff10123456789abcdef":            false,
 		"0123456789abcdef\x00":             false,
 		"123e4567e89b12d3a456426614174000": true, // a UUID without its dashes
+
+		"123e4567-e89b-12d3-a456-426614174000":   true,
+		"0190f3c2-1b7e-7c4a-9d2e-5f60718293a4":   true, // version 7
+		"00000000-0000-0000-0000-000000000000":   true,
+		"123E4567-E89B-12D3-A456-426614174000":   false,
+		"123e4567-e89b-12d3-a456-42661417400":    false,
+		"123e4567-e89b-12d3-a456-4266141740000":  false,
+		"123e4567-e89b-12d3a456-4266-14174000":   false,
+		"123e4567-e89b-12d3-a456426614174000":    false,
+		"{123e4567-e89b-12d3-a456-426614174000}": false,
+		"123e4567-e89b-12d3-a456-42661417400g":   false,
+		"----------------":                       false,
+		"------------------------------------":   false,
 	} {
 		require.Equal(t, valid, approval.ValidID(id), "%q", id)
 	}
@@ -205,6 +218,29 @@ func TestShortID(t *testing.T) {
 	require.Equal(t, "a7f3b2c1", approval.ShortID("a7f3b2c1"))
 	require.Equal(t, "a7f", approval.ShortID("a7f"), "a shorter string is returned as is")
 	require.Empty(t, approval.ShortID(""))
+	require.Equal(t, "123e4567", approval.ShortID("123e4567-e89b-12d3-a456-426614174000"))
+	require.Equal(t, "123e4567e89b12d3a456426614174000", approval.Digits("123e4567-e89b-12d3-a456-426614174000"))
+	require.Equal(t, "-------", approval.ShortID("-------"))
+}
+
+func TestValidName(t *testing.T) {
+	for name, valid := range map[string]bool{
+		"a": true, "A-b_9": true, "-": true, strings.Repeat("x", 64): true, "0190F3C2-1B7E-7C4A-9D2E-5F60718293A4": true,
+		"": false, strings.Repeat("x", 65): false, ".": false, "..": false, "a.b": false, "a/b": false, "a b": false, "a\x00": false,
+		"ä": false, "\xff": false, "a\n": false,
+	} {
+		require.Equal(t, valid, approval.ValidName(name), "%q", name)
+	}
+}
+
+func TestMaybeID(t *testing.T) {
+	for typed, maybe := range map[string]bool{
+		"123e": true, "123E4567": true, "123e4567-": true, "123e4567-e": true, "123E4567-E89B-12D3-A456-426614174000": true,
+		"": false, "-": false, "123-4": false, "dead-bee": false, "123e4567e-": false, "123e4567--": false,
+		"123e4567-e89b-12d3-a456-426614174000-": false, "123e4567-g": false, "ä": false,
+	} {
+		require.Equal(t, maybe, approval.MaybeID(typed), "%q", typed)
+	}
 }
 
 func TestValidActionType(t *testing.T) {

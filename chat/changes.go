@@ -7,6 +7,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // EarlierRequest is a request that another one resubmits, and its decision.
@@ -128,7 +129,7 @@ func (d diff) pair(a, b string) []string {
 		return []string{"- " + a, "+ " + b}
 	}
 	x, y := []rune(a), []rune(b)
-	from, end := sameEnds(x, y)
+	from, end := facts.SameEnds(x, y)
 	from, end = max(0, from-contextChars), max(0, end-contextChars)
 	part := func(sign string, r []rune) string { return sign + d.clipLine(string(r[from:len(r)-end])) }
 	return []string{Format(d.after.SameEnds, "n", strconv.Itoa(from), "m", strconv.Itoa(end)), part("- ", x), part("+ ", y)}
@@ -166,17 +167,17 @@ func (d diff) lineDiff(a, b []string) []string {
 		same = 0
 	}
 	at := 0 // in b
-	for _, s := range edits(a, b) {
-		switch s.sign {
+	for _, s := range facts.Edits(a, b) {
+		switch s.Sign {
 		case ' ':
 			same++
 			at++
 		case '-':
 			flush(false, at)
-			lines = append(lines, "- "+d.clipLine(a[s.at]))
+			lines = append(lines, "- "+d.clipLine(a[s.At]))
 		case '+':
 			flush(false, at)
-			lines = append(lines, "+ "+d.clipLine(b[s.at]))
+			lines = append(lines, "+ "+d.clipLine(b[s.At]))
 			at++
 		}
 	}
@@ -190,75 +191,4 @@ func prefixLines(sign string, lines []string) []string {
 		out[i] = sign + l
 	}
 	return out
-}
-
-// edit is a line that is kept, removed or added, by its index in a or in b.
-type edit struct {
-	sign byte
-	at   int
-}
-
-// maxTableCells bounds the work of a comparison. Larger texts count as one replacement
-// between their common beginning and end.
-const maxTableCells = 250_000
-
-// edits turns a into b and keeps a longest common subsequence.
-func edits(a, b []string) (all []edit) {
-	from, end := sameEnds(a, b)
-	for i := range from {
-		all = append(all, edit{' ', i})
-	}
-	x, y := a[from:len(a)-end], b[from:len(b)-end]
-	table := lcsTable(x, y)
-	i, j := 0, 0
-	for i < len(x) || j < len(y) {
-		switch {
-		case table != nil && i < len(x) && j < len(y) && x[i] == y[j]:
-			all = append(all, edit{' ', from + j})
-			i, j = i+1, j+1
-		case j == len(y) || i < len(x) && (table == nil || table[i+1][j] >= table[i][j+1]):
-			all = append(all, edit{'-', from + i})
-			i++
-		default:
-			all = append(all, edit{'+', from + j})
-			j++
-		}
-	}
-	for k := range end {
-		all = append(all, edit{' ', len(b) - end + k})
-	}
-	return all
-}
-
-// lcsTable returns the length of the longest common subsequence of all suffix
-// pairs, nil if the table would be too large.
-func lcsTable(x, y []string) [][]int {
-	if (len(x)+1)*(len(y)+1) > maxTableCells {
-		return nil
-	}
-	table := make([][]int, len(x)+1)
-	for i := range table {
-		table[i] = make([]int, len(y)+1)
-	}
-	for i := len(x) - 1; i >= 0; i-- {
-		for j := len(y) - 1; j >= 0; j-- {
-			if x[i] == y[j] {
-				table[i][j] = table[i+1][j+1] + 1
-			} else {
-				table[i][j] = max(table[i+1][j], table[i][j+1])
-			}
-		}
-	}
-	return table
-}
-
-// sameEnds counts what a and b have in common at the beginning, and then at the end.
-func sameEnds[T comparable](a, b []T) (from, end int) {
-	for from < min(len(a), len(b)) && a[from] == b[from] {
-		from++
-	}
-	for end < min(len(a), len(b))-from && a[len(a)-1-end] == b[len(b)-1-end] {
-		end++
-	}
-	return from, end
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -117,24 +116,4 @@ func TestChangesAreRedacted(t *testing.T) {
 	c := s.Card(p)
 	require.NotContains(t, c.String(), "hunter")
 	require.Equal(t, []string{"- key: ‹token, 7 characters›", "+ key: ‹token, 7 characters›", "unchanged fields: 1"}, c.Changes[1:], "different secrets are different values")
-}
-
-func TestEditsTransformBeforeIntoAfter(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		line := rapid.SampledFrom([]string{"a", "b", "c", "d"})
-		a, b := rapid.SliceOfN(line, 0, 12).Draw(rt, "a"), rapid.SliceOfN(line, 0, 12).Draw(rt, "b")
-		var old, now []string
-		for _, s := range edits(a, b) {
-			switch s.sign {
-			case '-':
-				old = append(old, a[s.at])
-			case '+':
-				now = append(now, b[s.at])
-			default:
-				old, now = append(old, b[s.at]), append(now, b[s.at])
-			}
-		}
-		require.Equal(rt, strings.Join(a, ""), strings.Join(old, ""))
-		require.Equal(rt, strings.Join(b, ""), strings.Join(now, ""))
-	})
 }

@@ -12,8 +12,9 @@
 //	         | ( "deny" | "reject" ) blanks id [ white text ]
 //	         | ( "undo" | "revoke" ) blanks id
 //	         | "pending"
-//	id       = 4 to 64 hex digits, the beginning of a request's id; a grant has
-//	           the id of the request that it was given for
+//	id       = 4 to 64 hex digits, the beginning of a request's id, with or
+//	           without the dashes of a UUID; a grant has the id of the request
+//	           that it was given for
 //	reply    = to an action's card:
 //	             "1" | "2" | "3" | "6"
 //	             "3" white text          deny, with a reason

@@ -8,12 +8,15 @@ import (
 )
 
 const (
-	runSign   = '␠' // precedes the length of a run of spaces
-	minRun    = 3   // a run of this many spaces is counted
-	maxMarks  = 4   // combining marks on one letter
-	bar       = "│" // before every line of a block
-	maskBegin = '‹' // the gate's masks and references stand between these
-	maskEnd   = '›'
+	runSign    = '␠' // precedes the length of a run of spaces
+	minRun     = 3   // a run of this many spaces is counted
+	maxIndent  = 64  // columns of blanks before the text of a line of a block
+	maxGap     = 16  // columns of blanks inside it
+	tabColumns = 8
+	maxMarks   = 4   // combining marks on one letter
+	bar        = "│" // before every line of a block
+	maskBegin  = '‹' // the gate's masks and references stand between these
+	maskEnd    = '›'
 )
 
 // mode says where the escaped text is used.
@@ -23,6 +26,7 @@ const (
 	inLine  mode = iota // bare, on a line of its own
 	inQuote             // between quotation marks
 	inJSON              // JSON text, in which backslashes already escape
+	inBlock             // a line of a block: blanks before and inside the text stay
 )
 
 // Escape writes s on one line without invisible characters. Two different strings
@@ -43,11 +47,13 @@ func Escape(s string) string { return escape(s, inLine) }
 func Quote(s string) string { return `"` + escape(s, inQuote) + `"` }
 
 // Block writes s on as many lines as it has, each behind a bar and a space, so
-// that none looks like a line of the card. An empty line is a bar.
+// that none looks like a line of the card. An empty line is a bar. Spaces and tabs
+// stay as they are. Those at the end of a line, and more than a person expects, are
+// counted as Escape does.
 func Block(s string) []string {
 	lines := strings.Split(s, "\n")
 	for i, l := range lines {
-		lines[i] = withBar(Escape(l))
+		lines[i] = withBar(escape(l, inBlock))
 	}
 	return lines
 }
@@ -59,14 +65,21 @@ func withBar(escaped string) string {
 	return bar + " " + escaped
 }
 
-func escape(s string, m mode) string {
+func escape(s string, m mode) string { return escapePart(s, m, true, true) }
+
+// escapePart escapes a part of a line: its first, its last, both, or another one.
+func escapePart(s string, m mode, first, last bool) string {
 	var b strings.Builder
 	b.Grow(len(s))
 	letter, marks := "", 0 // script of the previous letter, and its marks so far
 	for i := 0; i < len(s); {
-		if n := len(s[i:]) - len(strings.TrimLeft(s[i:], " ")); n > 0 {
-			edge := m == inLine && (i == 0 || i+n == len(s))
-			b.WriteString(blanks(n, edge))
+		if n := blanksAt(s[i:], m); n > 0 {
+			start, end := i == 0, i+n == len(s)
+			if m == inBlock {
+				b.WriteString(blockBlanks(s[i:i+n], first && start, last && end))
+			} else {
+				b.WriteString(blanks(n, m == inLine && (first && start || last && end)))
+			}
 			i, letter = i+n, ""
 			continue
 		}
@@ -88,6 +101,38 @@ func escape(s string, m mode) string {
 			writeRune(&b, r, m)
 		}
 		i += size
+	}
+	return b.String()
+}
+
+// blanksAt counts the spaces at the beginning of s, and in a block also the tabs.
+func blanksAt(s string, m mode) int {
+	cut := " "
+	if m == inBlock {
+		cut = " \t"
+	}
+	return len(s) - len(strings.TrimLeft(s, cut))
+}
+
+// blockBlanks writes spaces and tabs as they are, if they are followed by text that
+// they do not push out of view.
+func blockBlanks(run string, start, end bool) string {
+	limit := maxGap
+	if start {
+		limit = maxIndent
+	}
+	if tabs := strings.Count(run, "\t"); !end && len(run)+tabs*(tabColumns-1) <= limit {
+		return run
+	}
+	var b strings.Builder
+	for run != "" {
+		if n := len(run) - len(strings.TrimLeft(run, " ")); n > 0 {
+			b.WriteString(blanks(n, true))
+			run = run[n:]
+			continue
+		}
+		b.WriteString(`\t`)
+		run = run[1:]
 	}
 	return b.String()
 }

@@ -79,6 +79,64 @@ func TestEveryScalarRoundTripsVisibly(t *testing.T) {
 	}
 }
 
+// unblock returns the text that was given to Block.
+func unblock(lines []string) (string, error) {
+	back := make([]string, len(lines))
+	for i, l := range lines {
+		s, err := unescape(strings.TrimPrefix(strings.TrimPrefix(l, bar), " "))
+		if err != nil {
+			return "", err
+		}
+		back[i] = s
+	}
+	return strings.Join(back, "\n"), nil
+}
+
+// Each scalar stands at the beginning, in the middle and at the end of a line and of
+// a value, alone, and between blanks.
+func TestEveryScalarOfABlockRoundTrips(t *testing.T) {
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		if !utf8.ValidRune(r) {
+			continue
+		}
+		c := string(r)
+		in := c + "a" + c + "b" + c + "\n" + c + "\nd\n" + c + "a \t" + c + "\t " + c + "a" + c
+		lines := Block(in)
+		back, err := unblock(lines)
+		if err != nil || back != in {
+			require.Failf(t, "not injective", "%U: %q gives %q, %v", r, lines, back, err)
+		}
+		for _, l := range lines {
+			if l != bar && !strings.HasPrefix(l, bar+" ") || strings.HasSuffix(l, " ") || strings.HasSuffix(l, "\t") {
+				require.Failf(t, "not behind the bar, or with blanks at the end", "%U: %q", r, l)
+			}
+			for _, shown := range l {
+				if !hasGlyph(shown) && shown != '\t' {
+					require.Failf(t, "invisible", "%U from %U", shown, r)
+				}
+			}
+		}
+	}
+}
+
+func TestBlockKeepsLayout(t *testing.T) {
+	for _, tc := range []struct{ why, in, want string }{
+		{"indentation by tabs", "\t\tfmt.Println()", "\t\tfmt.Println()"},
+		{"indentation by spaces", "    allow all;", "    allow all;"},
+		{"columns", "a       b\tc", "a       b\tc"},
+		{"spaces only", "   ", "␠{3}"},
+		{"tabs only", "\t", `\t`},
+		{"blanks at the end", "a \t ", "a␠{1}\\t␠{1}"},
+		{"text out of view", "a" + strings.Repeat(" ", maxGap+1) + "b", "a␠{17}b"},
+		{"text out of view by tabs", "a" + strings.Repeat("\t", 3) + "b", `a\t\t\tb`},
+		{"a line out of view", strings.Repeat(" ", maxIndent+1) + "b", "␠{65}b"},
+		{"a line out of view by tabs", strings.Repeat("\t", 9) + "b", strings.Repeat(`\t`, 9) + "b"},
+		{"a mark behind the indentation", "  \u0301a", `  \u{0301}a`},
+	} {
+		require.Equal(t, []string{bar + " " + tc.want}, Block(tc.in), tc.why)
+	}
+}
+
 func TestEscape(t *testing.T) {
 	for _, tc := range []struct{ in, want, why string }{
 		{"Meeting at 5", "Meeting at 5", "plain text stays"},
@@ -120,7 +178,7 @@ func TestQuoteAndBlock(t *testing.T) {
 	require.Equal(t, `"say \"hi\"\n"`, Quote("say \"hi\"\n"))
 	require.Equal(t, []string{"│ a", "│", `│ → approve a7f3b2c1`, "│ │ b"}, Block("a\n\n→ approve a7f3b2c1\n│ b"))
 	require.Equal(t, []string{"│", "│"}, Block("\n"), "one line break makes two empty lines")
-	require.Equal(t, []string{`│ a\r`, "│ ␠{1}b"}, Block("a\r\n b"))
+	require.Equal(t, []string{`│ a\r`, "│  b"}, Block("a\r\n b"))
 }
 
 func TestUnescapeRefusesInvalidForms(t *testing.T) {
@@ -161,8 +219,11 @@ func TestHostileStrings(t *testing.T) {
 			require.Equal(t, was, s, "two strings look the same")
 		}
 		seen[out] = s
+		block, err := unblock(Block(s))
+		require.NoError(t, err)
+		require.Equal(t, s, block)
 		for _, l := range Block(s) {
-			requireVisible(t, l)
+			requireVisible(t, strings.ReplaceAll(l, "\t", ""))
 			require.True(t, strings.HasPrefix(l, bar))
 		}
 		require.NotContains(t, Quote(s), "\n")

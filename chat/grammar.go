@@ -136,7 +136,7 @@ func parseCommand(text string, called bool) Command {
 		if rest == "" {
 			return Command{Kind: Unclear}
 		}
-		if id, after, _ := cutWhite(rest); after == "" && !broken && isHex(id) {
+		if id, after, _ := cutWhite(rest); after == "" && !broken && approval.MaybeID(id) {
 			return withID(Approve, id, "")
 		}
 		if startsLikeID(rest) {
@@ -147,7 +147,7 @@ func parseCommand(text string, called bool) Command {
 			return Command{Kind: Unclear}
 		}
 		id, reason, _ := cutWhite(rest)
-		if !broken && isHex(id) && (len(id) >= minID || reason == "") {
+		if !broken && approval.MaybeID(id) && (len(id) >= minID || reason == "") {
 			return withID(Deny, id, reason)
 		}
 		if startsLikeID(rest) {
@@ -155,11 +155,11 @@ func parseCommand(text string, called bool) Command {
 		}
 	case "undo", "revoke":
 		id, after, _ := cutWhite(rest)
-		if after == "" && !broken && isHex(id) && len(id) >= minID {
+		if after == "" && !broken && approval.MaybeID(id) && len(id) >= minID {
 			return withID(Undo, id, "")
 		}
 		// "undo bad luck", "undo that" and "revoke access for bob" are conversation.
-		if bare := strings.TrimRight(id, "?!.,;:"); len(bare) >= minID && isHex(bare) {
+		if bare := strings.TrimRight(id, "?!.,;:"); len(bare) >= minID && approval.MaybeID(bare) {
 			return Command{Kind: Unclear}
 		}
 	}
@@ -179,7 +179,7 @@ func withID(k Kind, id, text string) Command {
 // startsLikeID says whether s begins like an id. Then the message was probably
 // meant for the gate.
 func startsLikeID(s string) bool {
-	return len(s) >= minID && isHex(s[:minID])
+	return len(s) >= minID && approval.MaybeID(s[:minID])
 }
 
 // parseReply parses a reply to an action's card.
@@ -298,8 +298,4 @@ func LowerASCII(s string) string {
 		}
 	}
 	return string(lower)
-}
-
-func isHex(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }

@@ -3,6 +3,7 @@ package chat
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -159,8 +160,9 @@ func (t replier) decideByID(ctx context.Context, cmd Command) Reply {
 	return t.decide(ctx, a, w)
 }
 
-// findByID searches the pending requests, then the settled ones. For a settled one
-// Decide returns what happened to it.
+// findByID searches the pending requests and the settled ones. For a settled one Decide
+// returns what happened to it. Digits that fit a pending request and a settled one are
+// refused: the person may have read the card of either.
 func (t replier) findByID(ctx context.Context, prefix string) (*approval.StoredPending, approval.Key, *Reply) {
 	cardFits := t.Card != nil && t.Card.Pending.IsNamed(prefix)
 	if cardFits && !t.Implicit {
@@ -170,26 +172,34 @@ func (t replier) findByID(ctx context.Context, prefix string) (*approval.StoredP
 	if err != nil {
 		return nil, approval.Key{}, &Reply{Text: t.Unconfirmed, Err: err}
 	}
+	found, err := t.Viewer.Find(ctx, t.Workspaces, prefix)
+	if err != nil {
+		return nil, approval.Key{}, &Reply{Text: t.Unconfirmed, Err: err}
+	}
 	fit := approval.Named(all, prefix)
 	if cardFits && len(fit) == 0 {
 		fit = append(fit, *t.Card)
 	}
-	if len(fit) == 1 {
-		return &fit[0], fit[0].Key(), nil
-	}
-	var settled []approval.Key
-	if len(fit) == 0 {
-		settled, err = t.Viewer.Find(ctx, t.Workspaces, prefix)
-	}
+	settled := without(found, slices.Concat(all, fit))
 	switch {
-	case err != nil:
-		return nil, approval.Key{}, &Reply{Text: t.Unconfirmed, Err: err}
-	case len(settled) == 1:
+	case len(fit) > 0 && len(settled) > 0:
+		both := Format(t.FitsSettled, "id", prefix, "pending", Escape(fit[0].Key().String()), "settled", Escape(settled[0].String()))
+		return nil, approval.Key{}, &Reply{Text: both}
+	case len(fit) == 1:
+		return &fit[0], fit[0].Key(), nil
+	case len(fit) == 0 && len(settled) == 1:
 		return nil, settled[0], nil
 	case len(fit)+len(settled) == 0:
 		return nil, approval.Key{}, &Reply{Text: Format(t.UnknownID, "id", prefix)}
 	}
 	return nil, approval.Key{}, &Reply{Text: Format(t.Ambiguous, "id", prefix)}
+}
+
+// without leaves out the keys of pending requests.
+func without(keys []approval.Key, pending []approval.StoredPending) []approval.Key {
+	return slices.DeleteFunc(slices.Clone(keys), func(k approval.Key) bool {
+		return slices.ContainsFunc(pending, func(w approval.StoredPending) bool { return w.Key() == k })
+	})
 }
 
 // replyToCard acts on a reply to a card.

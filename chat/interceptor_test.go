@@ -310,3 +310,30 @@ func TestShortIDOfAnotherCard(t *testing.T) {
 		require.Equal(t, c.want, asked, c.text)
 	}
 }
+
+// Digits that fit a pending request and a settled one decide nothing: the approver may
+// have read the card of either. The answer names both, and more digits decide.
+func TestDigitsOfASettledCard(t *testing.T) {
+	for _, c := range []struct {
+		why, pending, settled, typed string
+		refused                      bool
+	}{
+		{"cancelled, then the same short id", "a7f3b2c1dddddddd", "a7f3b2c1eeeeeeee", "a7f3b2c1", true},
+		{"the first digits of both", "a7f3b2c1dddddddd", "a7f3ffffeeeeeeee", "a7f3", true},
+		{"digits of one", "a7f3b2c1dddddddd", "a7f3ffffeeeeeeee", "a7f3b", false},
+		{"the whole id", "a7f3b2c1dddddddd", "a7f3b2c1eeeeeeee", "a7f3b2c1dddddddd", false},
+	} {
+		d := &fakeGate{
+			waiting: []approval.StoredPending{waiting(requestID(c.pending), func(p *approval.Pending) { p.SourceGroup = "other" })},
+			settled: []approval.Key{{Workspace: "personal", ID: c.settled}},
+		}
+		for _, verb := range []string{"approve ", "deny "} {
+			r := handle(d, Message{Text: verb + c.typed, Workspaces: []string{"personal", "other"}})
+			require.Equal(t, !c.refused, r.Acted, c.why)
+			if c.refused {
+				require.Contains(t, r.Text, "fits other/"+c.pending+", which is pending, and personal/"+c.settled+", which is settled", c.why)
+			}
+		}
+		require.Equal(t, c.refused, len(d.asked) == 0, c.why)
+	}
+}

@@ -137,6 +137,7 @@ type messages struct {
 	MoreReasons      string
 	Reasons          map[string]string // by code; a part in [[ ]] is left out without its values
 	Evidence         evidenceMessages
+	Values           valueMessages
 	Questions        questionWords
 
 	ChangedSince       string
@@ -204,6 +205,7 @@ type messages struct {
 	Changed             string
 	NotPossible         string
 	Ambiguous           string
+	FitsSettled         string
 	ShortID             string
 	IsQuestion          string
 	OtherCard           string
@@ -229,4 +231,25 @@ type evidenceMessages struct {
 	ClaimHead, Contract         string
 	More, None                  string
 	Names, Statuses             map[string]string
+}
+
+// valueMessages are the words of the lines about the values of arguments.
+type valueMessages struct {
+	OnePerson, People, Outside           string
+	AllInside, AtDomain, AtDomains       string
+	OneText, AsSent, NotAddress          string
+	SameAddress, Mixed                   string
+	Punycode, BadPunycode, Address, Port string
+	Unencrypted, User, Odd               string
+	NoCurrency, Zero, Negative           string
+	Exponent                             string
+	Mismatch, Unreadable, NotParsed      string
+	Writes, Connects, Network            string
+	Interprets, InterpretsText           string
+	Elevates, Evaluates                  string
+	Sets, Background, Open               string
+	Substitution, Script                 string
+	Defines, Unread                      string
+	NewFile, FileUnread                  string
+	FileChanges, NoFinalBreak            string
 }

@@ -185,3 +185,15 @@ func TestEmptyReasonIsShown(t *testing.T) {
 	reasons := Style{}.Reasons(&approval.Pending{}, []approval.Reason{approval.Because("text", "text", "")})
 	require.Equal(t, []string{"text"}, reasons)
 }
+
+// A kind of secret is said in words.
+func TestKindOfASecret(t *testing.T) {
+	for kind, want := range map[string][2]string{
+		"aws-access-token": {"AWS access key", "chiave di accesso AWS"},
+		"beamer-api-token": {"beamer api token", "beamer api token"},
+	} {
+		why := []approval.Reason{approval.Because("secret", "where", "request_data.text", "kind", kind, "n", "20")}
+		require.Contains(t, Style{}.Reasons(&approval.Pending{}, why)[0], "("+want[0]+",")
+		require.Contains(t, Style{Language: "it"}.Reasons(&approval.Pending{}, why)[0], "("+want[1]+",")
+	}
+}

@@ -67,7 +67,7 @@ func pieces(s string, secrets []hidden) iter.Seq2[string, *hidden] {
 // secrets are the parts of s that are not shown, sorted. If anySecret is set, no
 // person consents to s: all secrets are masked. Otherwise only a token is masked, or s is withheld.
 func (r renderer) secrets(s string) (all []hidden) {
-	if r.Redact == nil || r.Reveal {
+	if r.Redact == nil || r.Reveal && r.Local {
 		return nil
 	}
 	find := r.Redact.Tokens

@@ -47,8 +47,8 @@ type Style struct {
 	Zone     *time.Location // nil: UTC, and each time says so
 	Foot     string         // end of the last line of a card: "log 1042 9f3c"
 	Redact   Redactor       // nil: nothing is secret
-	Reveal   bool           // shows masked secrets, too: only locally, and audited before
 	Local    bool           // the card stays on this host: it shows what no mask may hide
+	Reveal   bool           // with Local: shows masked secrets, too; audited before
 	// Paused returns the pause of a workspace, nil if it is not paused. A nil
 	// func means that no workspace is paused.
 	Paused func(workspace string) *Pause

@@ -32,7 +32,7 @@ func (t replier) undo(ctx context.Context, prefix string) Reply {
 	if err != nil {
 		return Reply{Text: t.Unconfirmed, Err: err}
 	}
-	fit := slices.DeleteFunc(slices.Clone(all), func(g grant.Grant) bool { return !strings.HasPrefix(g.ID, prefix) || !g.RevokedAt.IsZero() })
+	fit := slices.DeleteFunc(slices.Clone(all), func(g grant.Grant) bool { return !approval.BeginsID(g.ID, prefix) || !g.RevokedAt.IsZero() })
 	switch {
 	case len(fit) == 0:
 		return nothing

@@ -138,7 +138,7 @@ func (s *memoryStore) List(ctx context.Context, d approval.Doc, ws string) (ids,
 	err = s.visit(ctx, folder(ws, d), func(name string, _ file) {
 		id, ok := strings.CutSuffix(name, suffix(d))
 		switch {
-		case ok && approval.ValidID(id):
+		case ok && approval.ValidName(id):
 			ids = append(ids, id)
 		case ok && d == approval.DocRequest:
 			strays = append(strays, name)

@@ -336,7 +336,7 @@ func (s *Store) List(ctx context.Context, d approval.Doc, ws string) (ids, stray
 		}
 		id, ok := strings.CutSuffix(name, suffix)
 		switch {
-		case ok && approval.ValidID(id):
+		case ok && approval.ValidName(id):
 			ids = append(ids, id) // of a claim and its second run: twice, which is harmless
 		case d == approval.DocRequest && stray(name):
 			strays = append(strays, name)
@@ -355,7 +355,7 @@ func stray(name string) bool {
 	for _, suffix := range []string{docSuffix, cancelSuffix} {
 		if strings.HasSuffix(lower, suffix) {
 			id, exact := strings.CutSuffix(name, suffix)
-			return !exact || !approval.ValidID(id)
+			return !exact || !approval.ValidName(id)
 		}
 	}
 	return false

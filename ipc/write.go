@@ -23,7 +23,7 @@ func (s *Store) Create(ctx context.Context, d approval.Doc, k approval.Key, b []
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if !ValidWorkspace(k.Workspace) || !approval.ValidID(k.ID) {
+	if !ValidWorkspace(k.Workspace) || !approval.ValidName(k.ID) {
 		return fmt.Errorf("create %s of %s: invalid key", d, k)
 	}
 	wait, attempts := inParallel(nil), createAttempts

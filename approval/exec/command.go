@@ -111,14 +111,7 @@ func (r *Runner) workDir(h approval.Handler) (string, bool, error) {
 		}
 		return dir, true, nil
 	}
-	info, err := os.Stat(h.Dir)
-	if err == nil && !info.IsDir() {
-		err = errors.New("not a folder")
-	}
-	if err != nil {
-		return "", false, fmt.Errorf("working folder: %w", err)
-	}
-	return h.Dir, false, nil
+	return h.Dir, false, checkFolder(h.Dir)
 }
 
 // collectEffect collects a run's output, and kills the run on a timeout or too much

@@ -114,7 +114,11 @@ type Gate struct {
 	Snapshot func() (Settings, Policy)
 	Pauses   pauseGuard // nil: no pauses
 	Words    Words      // nil: the technical form of reasons
-	Log      zerolog.Logger
+	Host     Host       // nil: nothing is known of the host's files
+	// HoldsSecret reports whether a text has a secret. The text of a file that a request
+	// would replace goes to chat services. nil: every text may have one.
+	HoldsSecret func(text string) bool
+	Log         zerolog.Logger
 
 	Now               func() time.Time                  // nil: time.Now
 	Changed           func(approval.Key)                // called when a request becomes pending or gets its response; may be nil

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,11 +102,11 @@ func hostileCases() []hostile {
 		{name: "half a string", want: incomplete, slow: true, put: file(func(k approval.Key) string { return request(k, "auto", "")[:30] })},
 		{name: "a file that grows without end", want: incomplete, slow: true, put: grow},
 		{name: "an id that is not the file's", want: invalid + "request_id differs from the file's name", put: file(func(k approval.Key) string { return request(key(0xffff), "auto", "") })},
-		{name: "an id with a path", want: invalid + "request_id must be 16 to 64 lower-case hex digits", put: file(func(approval.Key) string { return `{"request_id":"../../other/requests/x","tool_name":"auto"}` })},
-		{name: "an id in capitals", want: invalid + "request_id must be 16 to 64 lower-case hex digits", put: file(func(k approval.Key) string {
+		{name: "an id with a path", want: invalid + "request_id must be " + approval.IDForm, put: file(func(approval.Key) string { return `{"request_id":"../../other/requests/x","tool_name":"auto"}` })},
+		{name: "an id in capitals", want: invalid + "request_id must be " + approval.IDForm, put: file(func(k approval.Key) string {
 			return `{"request_id":"` + strings.ToUpper(k.ID) + `","tool_name":"auto"}`
 		})},
-		{name: "no id", want: invalid + "request_id must be 16 to 64 lower-case hex digits", put: text(`{"tool_name":"auto"}`)},
+		{name: "no id", want: invalid + "request_id must be " + approval.IDForm, put: text(`{"tool_name":"auto"}`)},
 		{name: "a duplicate key", want: invalid + `duplicate key "tool_name"`, put: file(func(k approval.Key) string { return request(k, "never", "", `"tool_name":"auto"`) })},
 		{name: "a duplicate key, escaped", want: invalid + `duplicate key "tool_name"`, put: file(func(k approval.Key) string { return request(k, "never", "", `"tool\u005fname":"auto"`) })},
 		{name: "a duplicate key among the arguments", want: invalid + `duplicate key "a"`, put: file(func(k approval.Key) string { return request(k, "auto", `{"a":1,"a":2}`) })},
@@ -251,35 +252,49 @@ func TestNonEmptyFolderIsSetAside(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(h.layout.Requests(personal), key(2).ID+".cancel"))
 }
 
-// Only the name makes a file a request. Files with a similar but invalid name are
-// described and removed; names with a leading dot are ignored.
+// Only the name makes a file a request. One whose name could be an id gets a malformed
+// response under it; other names are described and removed. Those with a leading dot are
+// ignored.
 func TestInvalidFileNames(t *testing.T) {
 	h := newRig(t, options{inline: true})
 	good := key(0xabcdef12)
+	const uuid = "0190F3C2-1B7E-7C4A-9D2E-5F60718293A4"
+	answered := []string{
+		strings.ToUpper(good.ID), // beside the lower-case one
+		good.ID[:15], "x", "-", "--------------------------------", "_", uuid, strings.ToLower(uuid[1:]), uuid + "-x", "folder",
+	}
 	strays := []string{
-		strings.ToUpper(good.ID) + ".json", // beside the lower-case one
-		good.ID + ".JSON", good.ID[:15] + ".json", good.ID + strings.Repeat("0", 49) + ".json",
-		"x.json", " .json", "a b.json", "-.json", "id\n.json", "\xff\xfe.json", "%2e%2e%2fx.json", "x.cancel", good.ID + ".again.json",
+		good.ID + ".JSON", good.ID + strings.Repeat("0", 49) + ".json", " .json", "a b.json", "id\n.json", "\xff\xfe.json",
+		"%2e%2e%2fx.json", "x y.cancel", good.ID + ".again.json", "{" + uuid + "}.json", "ä.json",
 	}
 	remaining := []string{".json", "..json", "...json", "..", ".tmp-1234", "notes.txt", good.ID, good.ID + ".json~"}
 	dir := h.layout.Requests(personal)
-	for _, name := range append(append([]string{}, strays...), remaining...) {
+	for _, name := range slices.Concat(strays, remaining) {
 		if name != ".." {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(request(good, "auto", "")), 0o644))
 		}
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder.json"), 0o777))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "folder.json", "x"), nil, 0o644))
+	for _, id := range answered[:len(answered)-1] {
+		k := approval.Key{Workspace: personal, ID: id}
+		require.NoError(t, os.WriteFile(h.requestPath(k), []byte(request(k, "auto", "")), 0o644))
+	}
 	h.writeRequest(good, request(good, "auto", ""))
 	require.NoError(t, h.gate.Rescan(context.Background(), personal))
 	h.step(good)
 	require.Equal(t, "auto_approved", h.outcome(good))
 	require.Equal(t, 1, h.executor.count())
+	for _, id := range answered {
+		k := approval.Key{Workspace: personal, ID: id}
+		h.step(k)
+		h.requireBadName(k)
+	}
 	said := h.refusals(personal)
-	for _, name := range append(strays, "folder.json") {
+	for _, name := range strays {
 		require.NoFileExists(t, filepath.Join(dir, name))
 		require.NoDirExists(t, filepath.Join(dir, name))
-		require.Contains(t, said, fmt.Sprintf("%.100q: invalid request file name: use 16 to 64 lower-case hex digits and .json\n", name))
+		require.Contains(t, said, fmt.Sprintf("%.100q: invalid request file name: use %s, and .json\n", name, approval.IDForm))
 	}
 	for _, name := range remaining {
 		if name != ".." {
@@ -287,7 +302,22 @@ func TestInvalidFileNames(t *testing.T) {
 			require.NotContains(t, said, fmt.Sprintf("%q:", name))
 		}
 	}
+	h.reopen()
+	h.requireBadName(approval.Key{Workspace: personal, ID: uuid})
 	outside, err := filepath.Glob(filepath.Join(h.layout.Workspace(personal), "*.json"))
 	require.NoError(t, err)
 	require.Empty(t, outside)
+}
+
+// requireBadName wants a record and a malformed response that says how to write an id.
+func (h *rig) requireBadName(k approval.Key) {
+	h.t.Helper()
+	r := h.response(k)
+	require.NotNil(h.t, r, k.ID)
+	require.Equal(h.t, approval.StatusMalformed, r.Status, k.ID)
+	require.Equal(h.t, k.ID, r.RequestID)
+	if k.ID != "folder" {
+		require.Contains(h.t, *r.Error, approval.IDForm)
+	}
+	require.True(h.t, h.isSettled(k), k.ID)
 }

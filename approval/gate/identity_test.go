@@ -183,6 +183,11 @@ func TestShortIDs(t *testing.T) {
 	require.Equal(t, []approval.Key{long}, find(long.ID))
 	require.Empty(t, find("a6666"), "the middle of an id")
 
+	// Dashes do not count.
+	for n, want := range []string{"bbbbbb00", "000000dd", "0000000dd", "00000000dd", "40000000000dd"} {
+		asked(personal, fmt.Sprintf("bbbbbb00-0000-4000-800%d-0000000000dd", n), want)
+	}
+
 	auto := approval.Key{Workspace: personal, ID: "aaaaaaaa00000008"}
 	h.writeRequest(auto, request(auto, "auto", ""))
 	h.step(auto)

@@ -315,7 +315,7 @@ func (g *Gate) refuseStray(ctx context.Context, ws, name string) {
 	if !g.limits(ws).stray(g.Now()) {
 		return // a later rescan describes it
 	}
-	const why = "invalid request file name: use 16 to 64 lower-case hex digits and .json"
+	const why = "invalid request file name: use " + approval.IDForm + ", and .json"
 	if err := g.Store.Refuse(ctx, ws, name, why); err != nil {
 		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("describe stray file failed")
 		return

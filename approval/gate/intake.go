@@ -45,7 +45,10 @@ func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
 		return g.refuseUnfit(ctx, s, why)
 	}
 	s.evidence, ev.ruling = &ev.facts.Evidence, policy.Judge(ev.facts)
+	why := g.cannotRun(ev.tool)
 	switch {
+	case ev.ruling.Outcome != approval.Deny && !why.IsZero():
+		return g.refuseUnfit(ctx, s, why)
 	case ev.ruling.Outcome == approval.Allow && !ev.facts.Question:
 		return g.allow(ctx, s, ev)
 	case ev.ruling.Outcome == approval.Ask || ev.ruling.Outcome == approval.Allow:
@@ -213,6 +216,7 @@ func (g *Gate) newPending(s *state, ev evaluation, short string) *approval.Pendi
 	if p.Reversibility == "" {
 		p.Reversibility = releaseReversibility(r)
 	}
+	g.addHostFacts(p, ws, tool)
 	return p
 }
 

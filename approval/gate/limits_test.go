@@ -215,7 +215,7 @@ func TestRejectedRequestsAreLimited(t *testing.T) {
 func TestStraysAreLimited(t *testing.T) {
 	h := newRig(t, options{frozenClock: true, inline: true})
 	for n := range 100 {
-		require.NoError(t, os.WriteFile(h.layout.Requests(personal)+"/X"+key(n).ID+".json", nil, 0o644))
+		require.NoError(t, os.WriteFile(h.layout.Requests(personal)+"/X "+key(n).ID+".json", nil, 0o644))
 	}
 	remaining := func() int {
 		names, err := os.ReadDir(h.layout.Requests(personal))

@@ -25,7 +25,7 @@ func (g *Gate) Step(ctx context.Context, k approval.Key) (retryAt time.Time, err
 }
 
 func (g *Gate) step(ctx context.Context, k approval.Key) (retryAt time.Time, err error) {
-	if !approval.ValidID(k.ID) {
+	if !approval.ValidName(k.ID) {
 		return time.Time{}, fmt.Errorf("step %s: invalid request ID", k)
 	}
 	if retryAt, err = g.settleKey(ctx, k); err != nil {

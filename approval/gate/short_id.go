@@ -3,7 +3,7 @@ package gate
 import "github.com/permesso-dev/permesso/approval"
 
 // A pending's short id is the first 8 digits of its id, the last 8 where those are taken,
-// then more of the last. It is taken while a pending or a record has it, in all workspaces:
+// then more of the last; dashes do not count. It is taken while a pending or a record has it, in all workspaces:
 // people type it, so what they read under it on an older card must not be another request.
 // A collision is never a reason to refuse: ids that begin with a time collide often.
 
@@ -24,9 +24,10 @@ func (x *index) assignShortID(k approval.Key) string {
 
 // shortIDsOf lists the short ids that a request may have, the best first.
 func shortIDsOf(id string) []string {
+	digits := approval.Digits(id)
 	all := []string{approval.ShortID(id)}
-	for n := shortest; n <= len(id); n++ {
-		all = append(all, id[len(id)-n:])
+	for n := shortest; n <= len(digits); n++ {
+		all = append(all, digits[len(digits)-n:])
 	}
 	return all
 }
@@ -52,15 +53,19 @@ func (x *index) takeShortID(short string, k approval.Key) {
 }
 
 // knowID takes what may be the short id of a request of which only the id is known: the
-// first 8 digits, or, where two requests have the same, the last 8 of both.
+// first 8 digits, or, where two requests have the same, the last 8 of both. People type no
+// invalid id.
 func (x *index) knowID(k approval.Key) {
+	if !approval.ValidID(k.ID) {
+		return
+	}
 	other, ok := x.shortIDs[approval.ShortID(k.ID)]
 	switch {
 	case !ok:
 		x.takeShortID(approval.ShortID(k.ID), k)
 	case other != k:
 		for _, each := range []approval.Key{k, other} {
-			x.takeShortID(each.ID[len(each.ID)-shortest:], each)
+			x.takeShortID(shortIDsOf(each.ID)[1], each)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (g *Gate) Hint(k approval.Key, d approval.Doc) {
 }
 
 func (g *Gate) enqueue(k approval.Key) {
-	if !approval.ValidID(k.ID) {
+	if !approval.ValidName(k.ID) {
 		return
 	}
 	q := &g.sched

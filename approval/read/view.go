@@ -147,13 +147,18 @@ func (v *Viewer) Find(ctx context.Context, workspaces []string, typed string) ([
 			}
 			for _, id := range ids {
 				k := approval.Key{Workspace: ws, ID: id}
-				if strings.Contains(id, typed) && !slices.Contains(keys, k) {
+				if mayBeNamed(id, typed) && !slices.Contains(keys, k) {
 					keys = append(keys, k)
 				}
 			}
 		}
 	}
 	return v.named(ctx, keys, typed), nil
+}
+
+// mayBeNamed reports whether a request with this id may be the one that typed names.
+func mayBeNamed(id, typed string) bool {
+	return strings.Contains(strings.ToLower(id), typed) || strings.Contains(approval.Digits(id), typed)
 }
 
 // named lists the keys that a person who types digits may mean, of those whose id has them.

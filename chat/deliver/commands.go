@@ -168,7 +168,7 @@ func (w *incomingText) pauseOrResumeOne(ctx context.Context, word, name, reason 
 func (w *incomingText) handleShow(ctx context.Context, prefix string) {
 	t := catalogFor(w.language)
 	prefix = strings.ToLower(prefix)
-	if len(prefix) < 4 || !isHex(prefix) {
+	if len(prefix) < 4 || !approval.MaybeID(prefix) {
 		w.replyText(t.Help)
 		return
 	}
@@ -185,5 +185,3 @@ func (w *incomingText) handleShow(ctx context.Context, prefix string) {
 	}
 	w.showCard(all[0].Key(), w.listRequest())
 }
-
-func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }

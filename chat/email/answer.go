@@ -205,12 +205,12 @@ func (r *answerFinder) endUncertain(end int) bool {
 
 var (
 	// completeAnswer is an answer that no further text could complete.
-	completeAnswer = pattern(`^(?:[1236]|\?|(?i:approve|deny|reject)(?: +[0-9a-fA-F]{4,64})?)$`)
+	completeAnswer = pattern(`^(?:[1236]|\?|(?i:approve|deny|reject)(?: +[0-9a-fA-F][0-9a-fA-F-]{3,63})?)$`)
 	// dated begins like a date and may be an attribution: "4 Feb 2026, Bob:".
 	dated = pattern(`^[1-9]\.? (?:de |d')?\p{L}+\.?,?(?: de| del)? (?:19|20)\d\d(?:\D|$)`)
 	// otherAnswer begins like another answer; anotherCode is one.
 	otherAnswer = pattern(`^(?:[1-6?](?: |$)|(?:approve|deny|reject|undo)(?: |$))`)
-	anotherCode = pattern(`^(?:[1-6]|(?:approve|deny|reject)(?: [0-9a-f]{4,64})?)$`)
+	anotherCode = pattern(`^(?:[1-6]|(?:approve|deny|reject)(?: [0-9a-f][0-9a-f-]{3,63})?)$`)
 	// retraction begins like a retraction.
 	retraction = pattern(`^(?:no|not|wait|stop|sorry|actually|cancel|don't|nein|halt|stopp|warte|nicht|non|attends|arrête|aspetta|ferma|espera|para|nee|wacht|nej|vänta|nie|нет|стоп|подожди|いいえ|待って|不|等等)(?:[,.!…;:– ]*$|[,.!…;:] )`)
 )

@@ -54,7 +54,7 @@ func (c *cardWords) add(card chat.Card) {
 const lock = "🔐"
 
 var (
-	shortID         = pattern(`^[0-9a-f]{8}$`)
+	shortID         = pattern(`^[0-9a-f]{8,64}$`)
 	footStart       = pattern(`^(?:→|/|\?) ?(?:approve|deny)(?: |$)`)
 	placeholderLine = pattern(`^[1-6] ?<\p{L}+>`) // "4 <note>": a placeholder of the menu
 	optionLine      = pattern(`^[1-9] ["“„«].*["”“»]$`)

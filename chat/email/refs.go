@@ -15,13 +15,16 @@ import (
 //	Subject     … [appr_REQUESTID] or … [appr_REQUESTID TOKEN]
 //	body        the same as in the subject
 //
-// REQUESTID is the complete request id, 16 to 64 hex digits. TOKEN is 26 characters
-// of lower-case base32, 128 random bits.
+// REQUESTID is the complete request id, 16 to 64 hex digits or a UUID. TOKEN is 26
+// characters of lower-case base32, 128 random bits.
 var (
-	ourID      = pattern(`^<[Aa][Pp][Pp][Rr]_([0-9a-fA-F]{16,64})\.[0-9a-zA-Z_-]{1,64}@[^<>\s@]+>$`)
-	ourTag     = pattern(`\b[Aa][Pp][Pp][Rr]_([0-9a-fA-F]{16,64})\b(?:[\s\x{a0}]+([a-zA-Z2-7]{26})\b)?`)
+	ourID      = pattern(`^<[Aa][Pp][Pp][Rr]_(` + idShape + `)\.[0-9a-zA-Z_-]{1,64}@[^<>\s@]+>$`)
+	ourTag     = pattern(`\b[Aa][Pp][Pp][Rr]_(` + idShape + `)\b(?:[\s\x{a0}]+([a-zA-Z2-7]{26})\b)?`)
 	tokenShape = pattern(`^[a-z2-7]{26}$`)
 )
+
+// idShape is a request id, of which a mail program may have changed the case.
+const idShape = `[0-9a-fA-F]{16,64}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`
 
 // Addressing is the format of reply addresses. Without a separator there are none.
 type Addressing struct {

@@ -28,6 +28,15 @@ func TestRefs(t *testing.T) {
 		{ID: replyID, Where: inBody},
 		{ID: otherID, Where: inBody},
 	}, m.Refs(replySub))
+
+	const uuid = "0190f3c2-1b7e-7c4a-9d2e-5f60718293a4"
+	m = &inboundMail{
+		InReplyTo: []string{newMessageID(uuid, "r-4", "gate.example")},
+		Subject:   "Re: Post [appr_" + strings.ToUpper(uuid) + " " + second + "]", Text: "> [appr_" + uuid + "]\n> appr_0190f3c2-1b7e\n",
+	}
+	require.Equal(t, []cardRef{
+		{ID: uuid, Where: inThread}, {ID: uuid, Token: second, Where: inSubject}, {ID: uuid, Where: inBody},
+	}, m.Refs(replySub), "a UUID with its dashes")
 }
 
 func TestReplyAddresses(t *testing.T) {

@@ -251,7 +251,7 @@ func (w *errorKeeper) Decide(ctx context.Context, a decide.Input) (d *approval.D
 // handleSettled handles a reply to a card that is not pending any more. Such a reply can
 // still undo a grant.
 func (r *reply) handleSettled(ctx context.Context) (Taken, error) {
-	if cmd := chat.Parse(r.text, chat.Context{}); r.tokenMatched && r.clear && cmd.Kind == chat.Undo && strings.HasPrefix(r.key.ID, cmd.ID) {
+	if cmd := chat.Parse(r.text, chat.Context{}); r.tokenMatched && r.clear && cmd.Kind == chat.Undo && approval.BeginsID(r.key.ID, cmd.ID) {
 		result := r.run.Interceptor.Handle(ctx, r.message(nil))
 		if result.Err != nil {
 			return Taken{Key: r.key}, result.Err

@@ -7,7 +7,9 @@ type messages struct {
 	Welcome        string
 	Help           string
 	NameRequest    string
-	NewCard        string
+	LineDropped    string
+	NoCard         string
+	Repeat         string
 	LineTooLong    string
 	InputClosed    string
 	OutcomeFollows string

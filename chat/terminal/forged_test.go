@@ -27,11 +27,12 @@ func TestForgedEvidence(t *testing.T) {
 		require.NoError(t, err)
 		for _, color := range []bool{false, true} {
 			var out bytes.Buffer
-			v := &view{Channel: &Channel{Out: &out, Color: color}, messages: catalog(""), shown: map[approval.Key]approval.StoredPending{}}
+			v := (&Channel{Out: &out, Color: color}).newView()
 			v.card(approval.StoredPending{Pending: p})
+			v.flush()
 			got := out.String()
 			if color {
-				for _, l := range v.Style.Card(p).Prose {
+				for _, l := range v.style.Card(p).Prose {
 					require.Contains(t, got, "\x1b[2m"+l+"\x1b[0m\n", file)
 				}
 				continue

@@ -4,26 +4,37 @@
 // # Output
 //
 // Do not run it if stdin is not a terminal. It writes to Out, a line or a card at
-// a time, with an empty line before a card. It never moves the cursor and prints no
-// prompt, because a card may appear while the approver types. Color marks complete
-// lines: the headline of a card bold, warnings yellow, the agent's text dim, an
-// outcome green or red. An agent's text is escaped, so it cannot set a color.
+// a time, with an empty line before a card. Output appears above the line that is
+// being typed. Color marks complete lines: the headline of a card bold, warnings
+// yellow, the agent's text dim, an outcome green or red. An agent's text is escaped,
+// so it cannot set a color.
 //
 // # Replies
 //
-// The grammar is that of package chat. A menu code applies to the card shown last.
-// A new card may appear while the approver types. So a code that arrives shortly
-// after a second card is not acted on, and the approver is asked to repeat it.
+// The grammar is that of package chat. A code applies to the current card only: the
+// card drawn last. The prompt names it. When that request is settled or changes, there
+// is no current card until the next card has been drawn completely. A key counts only
+// if the current card had been on the screen, unchanged, for 400 ms when the key was
+// read. Earlier keys are dropped, and a new card empties the line. An id that is typed
+// must be that of a card that was drawn here, and each decision carries the digest of
+// the card.
 package terminal
 
 import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
@@ -34,9 +45,15 @@ type viewer interface {
 	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
 }
 
+// finder is what the interceptor asks about requests.
+type finder interface {
+	viewer
+	Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error)
+}
+
 // Channel is the terminal. Set its fields, then call Run.
 type Channel struct {
-	In          io.Reader
+	In          io.Reader // nil: nothing is read
 	Out         io.Writer
 	Interceptor *chat.Interceptor
 	Viewer      viewer
@@ -51,16 +68,25 @@ type Channel struct {
 	Foot    func() string // end of a card, computed when it is shown; may be nil
 	Color   bool
 	Log     func(error) // errors that the approver cannot fix; may be nil
+	Ended   func()      // called once, when In has ended; may be nil
 
 	Interval time.Duration    // interval of updates without a hint; 0: 5 s
 	Now      func() time.Time // nil: time.Now
+
+	editor atomic.Pointer[term.Terminal] // while lines are typed at a terminal
+}
+
+// Write writes complete lines above the line that is being typed. It is for others
+// that write to the same terminal.
+func (c *Channel) Write(b []byte) (int, error) {
+	if e := c.editor.Load(); e != nil {
+		return e.Write(b)
+	}
+	return c.Out.Write(b)
 }
 
 const (
 	defaultInterval = 5 * time.Second
-	// newCardDelay is how long a new card must be shown before a code applies to
-	// it. Before that, the approver may have meant the previous card.
-	newCardDelay = 1500 * time.Millisecond
 	// maxPendingOutcomes bounds the list if records never appear.
 	maxPendingOutcomes = 1000
 )
@@ -68,27 +94,43 @@ const (
 // view is the state of the screen.
 type view struct {
 	*Channel
+	workspaces      []string
+	style           chat.Style
 	messages        *messages
-	shown           map[approval.Key]approval.StoredPending // cards of pending requests
+	tty             *tty // nil: In is no terminal
+	keys            *keys
+	settled         *time.Timer                             // fires when keys begin to count
+	shown           map[approval.Key]approval.StoredPending // cards of pending requests, as they were drawn
 	pendingOutcomes []approval.Key                          // decided, outcome not shown yet
 	decidedHere     map[approval.Key]bool                   // decided here
-	lastCard        *approval.StoredPending                 // the card that a code applies to
-	shownAt         time.Time                               // when lastCard was shown
+	current         *approval.StoredPending                 // the card that a code applies to
 	pauseLines      map[string]string                       // last pause line of each workspace
-	onlyCard        bool                                    // no other card was shown then
+	text            strings.Builder                         // not written yet
 	err             error                                   // of Out
+}
+
+func (c *Channel) newView() *view {
+	v := &view{
+		Channel: c, workspaces: c.Workspaces, style: c.Style, messages: catalog(c.Style.Language),
+		shown: map[approval.Key]approval.StoredPending{}, decidedHere: map[approval.Key]bool{}, pauseLines: map[string]string{},
+	}
+	v.keys = newKeys(v.now)
+	v.settled = time.NewTimer(settleTime)
+	v.settled.Stop()
+	return v
 }
 
 // Run shows cards and reads replies until ctx ends or Out fails. When In ends, Run
 // continues to show cards. If In has no read deadline, a read cannot be
-// interrupted: its goroutine ends with the next line or with In.
+// interrupted: its goroutine ends with the next line or with In. A terminal has its
+// old mode again when Run returns or panics.
 func (c *Channel) Run(ctx context.Context) error {
-	own := *c
-	v := &view{
-		Channel: &own, messages: catalog(c.Style.Language),
-		shown: map[approval.Key]approval.StoredPending{}, decidedHere: map[approval.Key]bool{}, pauseLines: map[string]string{},
+	v := c.newView()
+	signals := make(chan os.Signal, 8)
+	lines, stop, err := v.open(signals)
+	if err != nil {
+		return err
 	}
-	lines, stop := readLines(ctx, c.In)
 	defer stop()
 	interval := c.Interval
 	if interval <= 0 {
@@ -100,7 +142,7 @@ func (c *Channel) Run(ctx context.Context) error {
 	changes := c.Changes
 	v.print(plain, v.messages.Welcome)
 	v.update(ctx)
-	for v.err == nil {
+	for v.flush(); v.err == nil; v.flush() {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -113,10 +155,16 @@ func (c *Channel) Run(ctx context.Context) error {
 			v.update(ctx)
 		case <-tick.C:
 			v.update(ctx)
+		case <-v.settled.C:
+			v.prompt(true)
+		case s := <-signals:
+			v.signal(s, signals)
 		case l, open := <-lines:
 			if !open {
 				lines = nil
+				v.closeEditor()
 				v.print(plain, v.messages.InputClosed)
+				v.inputEnded()
 				continue
 			}
 			v.line(ctx, l)
@@ -126,16 +174,128 @@ func (c *Channel) Run(ctx context.Context) error {
 	return v.err
 }
 
+// open starts to read lines. stop ends that and restores the terminal.
+func (v *view) open(signals chan os.Signal) (lines <-chan input, stop func(), err error) {
+	if v.In == nil {
+		return nil, func() {}, nil
+	}
+	if v.tty, err = openTTY(v.In); err != nil {
+		return nil, nil, err
+	}
+	var source func()
+	screen := io.Discard
+	if v.tty == nil {
+		source = v.keys.readFrom(v.In)
+	} else {
+		if err := v.tty.enter(); err != nil {
+			return nil, nil, errors.Join(err, v.tty.close())
+		}
+		source, screen = v.tty.readInto(v.keys), v.Out
+		signal.Notify(signals, syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH)
+	}
+	editor := term.NewTerminal(struct {
+		io.Reader
+		io.Writer
+	}{v.keys, screen}, noCard)
+	if v.tty != nil {
+		_ = editor.SetSize(v.tty.size())
+		v.editor.Store(editor)
+	}
+	read, done, end := make(chan input), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(end)
+		if v.tty != nil {
+			defer v.tty.leave() // also if the editor panics
+		}
+		v.keys.lines(editor, read, done)
+	}()
+	return read, func() {
+		signal.Stop(signals)
+		close(done)
+		source()
+		<-end
+		v.closeEditor()
+	}, nil
+}
+
+// inputEnded tells the owner of the channel.
+func (v *view) inputEnded() {
+	v.flush()
+	if v.Ended != nil {
+		v.Ended()
+	}
+}
+
+// closeEditor ends the line that is being typed and restores the terminal.
+func (v *view) closeEditor() {
+	if v.editor.Swap(nil) == nil {
+		return
+	}
+	v.tty.leave()
+	v.write("\r\x1b[K")
+}
+
+// signal handles a signal about the terminal.
+func (v *view) signal(s os.Signal, signals chan os.Signal) {
+	if s == syscall.SIGTSTP {
+		v.tty.leave()
+		signal.Reset(syscall.SIGTSTP) // until SIGCONT
+		_ = syscall.Kill(syscall.Getpid(), syscall.SIGTSTP)
+	}
+	editor := v.editor.Load()
+	if editor == nil {
+		return
+	}
+	switch s {
+	case syscall.SIGCONT:
+		signal.Notify(signals, syscall.SIGTSTP)
+		v.tty.leave() // the shell may have changed the mode
+		if err := v.tty.enter(); err != nil {
+			v.err = err
+			return
+		}
+		if v.current != nil {
+			v.draw(*v.current)
+		}
+	case syscall.SIGWINCH:
+		_ = editor.SetSize(v.tty.size())
+	}
+}
+
+// noCard is the prompt while there is no current card, and waiting while keys do not
+// count yet.
+const (
+	noCard  = "> "
+	waiting = "… "
+)
+
+// prompt names the card that a code applies to. ready means that keys count.
+func (v *view) prompt(ready bool) {
+	editor := v.editor.Load()
+	if editor == nil {
+		return
+	}
+	switch {
+	case v.current == nil:
+		editor.SetPrompt(noCard)
+	case ready:
+		editor.SetPrompt(chat.Escape(v.current.Pending.ShortID) + noCard)
+	default:
+		editor.SetPrompt(waiting)
+	}
+	v.write("")
+}
+
 // update compares the screen with the pending requests.
 func (v *view) update(ctx context.Context) {
 	if v.Refresh != nil {
-		v.Workspaces, v.Style = v.Refresh()
-		v.messages = catalog(v.Style.Language)
+		v.workspaces, v.style = v.Refresh()
+		v.messages = catalog(v.style.Language)
 	}
-	if len(v.Workspaces) == 0 {
+	if len(v.workspaces) == 0 {
 		return
 	}
-	waiting, err := v.Viewer.Waiting(ctx, v.Workspaces)
+	waiting, err := v.Viewer.Waiting(ctx, v.workspaces)
 	if err != nil {
 		v.log(ctx, err)
 		return
@@ -144,22 +304,60 @@ func (v *view) update(ctx context.Context) {
 		return a.Pending.Timestamp.Compare(b.Pending.Timestamp)
 	})
 	v.pauses()
-	now := make(map[approval.Key]bool, len(waiting))
+	v.settle(ctx, waiting)
 	for _, w := range waiting {
-		now[w.Key()] = true
+		if !v.drawn(w) {
+			v.draw(w)
+		}
 	}
-	v.settled(ctx, now)
+	v.drawNext(waiting)
+}
+
+// drawNext draws a card that still waits, if there is no current one.
+func (v *view) drawNext(waiting []approval.StoredPending) {
+	if v.current != nil {
+		return
+	}
 	for _, w := range waiting {
-		if _, old := v.shown[w.Key()]; !old {
-			v.card(w)
+		if !v.decidedHere[w.Key()] {
+			v.draw(w)
+			return
 		}
 	}
 }
 
+// drawn reports whether the card of w was drawn here, for the same bytes.
+func (v *view) drawn(w approval.StoredPending) bool {
+	old, ok := v.shown[w.Key()]
+	return ok && old.SHA256 == w.SHA256
+}
+
+// draw makes w the current card.
+func (v *view) draw(w approval.StoredPending) {
+	v.flush()
+	v.shown[w.Key()], v.current = w, &w
+	v.card(w)
+	v.keys.draw(func(lost bool) {
+		if lost {
+			v.print(dim, v.messages.LineDropped)
+		}
+		v.prompt(false)
+		v.flush()
+	})
+	v.settled.Reset(settleTime)
+}
+
+// dropCurrent removes the current card: no code applies until the next one is drawn.
+func (v *view) dropCurrent() {
+	v.current = nil
+	v.settled.Stop()
+	v.prompt(false)
+}
+
 // pauses reports workspaces that were paused or resumed since the last update.
 func (v *view) pauses() {
-	for _, ws := range v.Workspaces {
-		line := v.Style.PauseLine(ws, v.now())
+	for _, ws := range v.workspaces {
+		line := v.style.PauseLine(ws, v.now())
 		switch line {
 		case v.pauseLines[ws]:
 			continue
@@ -172,16 +370,26 @@ func (v *view) pauses() {
 	}
 }
 
-// settled reports the outcomes of requests that are no longer pending.
-func (v *view) settled(ctx context.Context, waiting map[approval.Key]bool) {
+// settle reports the outcomes of requests that are no longer pending, or not as they
+// were drawn.
+func (v *view) settle(ctx context.Context, waiting []approval.StoredPending) {
+	now := make(map[approval.Key]string, len(waiting))
+	for _, w := range waiting {
+		now[w.Key()] = w.SHA256
+	}
 	var gone []approval.Key
 	shortIDs := map[approval.Key]string{}
 	for k, w := range v.shown {
-		if !waiting[k] {
+		if now[k] != w.SHA256 {
 			gone = append(gone, k)
 			shortIDs[k] = w.Pending.ShortID
 			delete(v.shown, k)
 		}
+	}
+	stillWaiting := false
+	if v.current != nil && now[v.current.Key()] != v.current.SHA256 {
+		v.dropCurrent()
+		stillWaiting = len(v.shown) > 0
 	}
 	slices.SortFunc(gone, func(a, b approval.Key) int { return strings.Compare(a.String(), b.String()) })
 	var pendingOutcomes []approval.Key
@@ -199,9 +407,8 @@ func (v *view) settled(ctx context.Context, waiting map[approval.Key]bool) {
 		pendingOutcomes = pendingOutcomes[len(pendingOutcomes)-maxPendingOutcomes:]
 	}
 	v.pendingOutcomes = pendingOutcomes
-	if len(gone) > 0 && v.lastCard != nil && !waiting[v.lastCard.Key()] && len(v.shown) > 0 {
+	if stillWaiting {
 		v.print(plain, chat.Format(v.messages.StillWaiting, "n", strconv.Itoa(len(v.shown))))
-		v.lastCard = nil // that card is far above: a code must not apply to it
 	}
 }
 
@@ -219,14 +426,13 @@ func (v *view) outcome(ctx context.Context, k approval.Key) bool {
 	case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered:
 		attr = good
 	}
-	v.print(attr, v.Style.Outcome(rec))
+	v.print(attr, v.style.Outcome(rec))
 	return true
 }
 
+// card prints a card.
 func (v *view) card(w approval.StoredPending) {
-	v.onlyCard = len(v.shown) == 0
-	v.shown[w.Key()], v.lastCard, v.shownAt = w, &w, v.now()
-	style := v.Style
+	style := v.style
 	if v.Foot != nil {
 		style.Foot = v.Foot()
 	}
@@ -255,34 +461,101 @@ func (v *view) card(w approval.StoredPending) {
 func (v *view) line(ctx context.Context, l input) {
 	text := strings.Trim(l.text, " \t\r\n")
 	switch {
-	case l.tooLong:
-		v.print(warn, v.messages.LineTooLong)
-		return
 	case text == "":
+		return
+	case !v.keys.current(l):
+		v.print(dim, v.messages.LineDropped)
+		return
+	case utf8.RuneCountInString(l.text) >= maxLine:
+		v.print(warn, v.messages.LineTooLong)
 		return
 	case strings.EqualFold(text, "help"):
 		v.print(plain, v.messages.Help)
 		return
 	}
 	m := chat.Message{
-		From: v.Person, Via: "terminal", Text: text, Workspaces: v.Workspaces,
-		Card: v.lastCard, Implicit: true, Language: v.Style.Language,
+		From: v.Person, Via: "terminal", Text: text, Workspaces: v.workspaces,
+		Card: v.current, Implicit: true, Language: v.style.Language,
 	}
-	if v.lastCard != nil && !v.onlyCard && v.now().Sub(v.shownAt) < newCardDelay && m.Command().NeedsCard() {
-		v.print(warn, chat.Format(v.messages.NewCard, "id", v.lastCard.Pending.ShortID))
+	if v.drawFirst(ctx, m.Command()) {
 		return
 	}
-	reply := v.Interceptor.Handle(ctx, m)
+	v.handle(ctx, m)
+}
+
+// drawFirst draws the card that a command names, if that was not drawn here yet: the
+// person must read it and repeat the command.
+func (v *view) drawFirst(ctx context.Context, c chat.Command) bool {
+	if c.Kind != chat.Approve && c.Kind != chat.Deny || len(v.workspaces) == 0 {
+		return false
+	}
+	all, err := v.Viewer.Waiting(ctx, v.workspaces)
+	if err != nil {
+		return false // the interceptor says so
+	}
+	fit := approval.Named(all, c.ID)
+	if len(fit) != 1 || v.drawn(fit[0]) {
+		return false
+	}
+	v.settle(ctx, all)
+	v.draw(fit[0])
+	v.print(warn, chat.Format(v.messages.Repeat, "id", chat.Escape(fit[0].Pending.ShortID)))
+	return true
+}
+
+// handle lets the interceptor act on a message.
+func (v *view) handle(ctx context.Context, m chat.Message) {
+	ic := *v.Interceptor
+	if f, ok := ic.Viewer, ic.Viewer != nil; ok {
+		ic.Viewer = drawnOnly{f, v}
+	}
+	reply := ic.Handle(ctx, m)
 	v.log(ctx, reply.Err)
 	switch {
+	case reply.Ignore && m.Card == nil && isCode(m.Text):
+		v.print(warn, v.messages.NoCard)
 	case reply.Ignore:
 		v.print(warn, v.messages.NameRequest)
 	case reply.Acted:
 		v.print(good, reply.Text)
 		v.decidedHere[reply.Key] = true
+		if v.current != nil && v.current.Key() == reply.Key {
+			v.dropCurrent()
+		}
 	default:
 		v.print(plain, reply.Text)
 	}
+}
+
+// isCode reports whether a text would be a code if there were a card.
+func isCode(text string) bool {
+	c := chat.Message{Text: text, Card: &approval.StoredPending{Pending: &approval.Pending{}}}.Command()
+	return c.Kind == chat.Menu || strings.HasPrefix(text, "?")
+}
+
+// drawnOnly leaves out the pending requests whose card was not drawn here, for the same
+// bytes.
+type drawnOnly struct {
+	finder
+	view *view
+}
+
+// Waiting leaves out what was not drawn.
+func (d drawnOnly) Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error) {
+	all, err := d.finder.Waiting(ctx, workspaces)
+	return slices.DeleteFunc(all, func(w approval.StoredPending) bool { return !d.view.drawn(w) }), err
+}
+
+// Find leaves out the pending requests: Waiting lists those that count.
+func (d drawnOnly) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
+	found, err := d.finder.Find(ctx, workspaces, prefix)
+	if err != nil {
+		return nil, err
+	}
+	all, err := d.finder.Waiting(ctx, workspaces)
+	return slices.DeleteFunc(found, func(k approval.Key) bool {
+		return slices.ContainsFunc(all, func(w approval.StoredPending) bool { return w.Key() == k })
+	}), err
 }
 
 func (v *view) now() time.Time {
@@ -310,13 +583,27 @@ const (
 	warn  attribute = 33
 )
 
+// print adds lines to what flush writes.
 func (v *view) print(h attribute, lines ...string) {
 	for _, l := range lines {
 		if v.Color && h != plain && l != "" {
 			l = "\x1b[" + strconv.Itoa(int(h)) + "m" + l + "\x1b[0m"
 		}
-		if v.err == nil {
-			_, v.err = io.WriteString(v.Out, l+"\n")
-		}
+		v.text.WriteString(l + "\n")
+	}
+}
+
+// flush writes what was printed, at once: a card is never torn.
+func (v *view) flush() {
+	if v.text.Len() > 0 {
+		v.write(v.text.String())
+		v.text.Reset()
+	}
+}
+
+// write writes above the line that is being typed, and draws that line again.
+func (v *view) write(text string) {
+	if v.err == nil {
+		_, v.err = v.Channel.Write([]byte(text))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -40,7 +41,16 @@ func (h *fakeGate) Waiting(context.Context, []string) ([]approval.StoredPending,
 	return append([]approval.StoredPending(nil), h.waiting...), h.broken
 }
 
-func (*fakeGate) Find(context.Context, []string, string) ([]approval.Key, error) { return nil, nil }
+func (h *fakeGate) Find(_ context.Context, _ []string, prefix string) (keys []approval.Key, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for k := range h.records {
+		if strings.HasPrefix(k.ID, prefix) {
+			keys = append(keys, k)
+		}
+	}
+	return keys, nil
+}
 
 func (h *fakeGate) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
 	h.mu.Lock()
@@ -105,7 +115,6 @@ type rig struct {
 	t       *testing.T
 	changes chan approval.Key
 	keys    *io.PipeWriter
-	clock   time.Time
 	cancel  context.CancelFunc
 	done    chan error
 }
@@ -113,10 +122,10 @@ type rig struct {
 func start(t *testing.T, h *fakeGate, change ...func(*Channel)) *rig {
 	t.Helper()
 	in, keys := io.Pipe()
+	began := time.Now() // of the bubble's clock
 	s := &rig{
 		fakeGate: h, screen: &screen{more: make(chan struct{}, 1)}, t: t,
 		changes: make(chan approval.Key, 8), keys: keys, done: make(chan error, 1),
-		clock: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
 	}
 	if h.records == nil {
 		h.records = map[approval.Key]*approval.Record{}
@@ -125,7 +134,7 @@ func start(t *testing.T, h *fakeGate, change ...func(*Channel)) *rig {
 		In: in, Out: s.screen, Interceptor: &chat.Interceptor{Decider: h, Viewer: h}, Viewer: h, Records: h,
 		Changes: s.changes, Person: approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"},
 		Workspaces: []string{"personal"}, Interval: time.Hour,
-		Now: func() time.Time { h.mu.Lock(); defer h.mu.Unlock(); return s.clock },
+		Now: func() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC).Add(time.Since(began)) },
 	}
 	for _, f := range change {
 		f(c)
@@ -146,10 +155,27 @@ func start(t *testing.T, h *fakeGate, change ...func(*Channel)) *rig {
 	return s
 }
 
+// typeLine types a line when the card has been on the screen long enough.
 func (s *rig) typeLine(line string) {
 	s.t.Helper()
-	_, err := io.WriteString(s.keys, line+"\n")
+	s.wait(settleTime)
+	s.typeNow(line + "\n")
+}
+
+// typeNow types keys at once.
+func (s *rig) typeNow(keys string) {
+	s.t.Helper()
+	synctest.Wait()
+	_, err := io.WriteString(s.keys, keys)
 	require.NoError(s.t, err)
+	synctest.Wait()
+}
+
+// wait waits on the bubble's clock.
+func (*rig) wait(d time.Duration) {
+	synctest.Wait()
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 func (s *rig) waitFor(text string) {
@@ -163,8 +189,6 @@ func (s *rig) waitFor(text string) {
 		}
 	}
 }
-
-func (s *rig) advance(d time.Duration) { s.do(func() { s.clock = s.clock.Add(d) }) }
 
 func (s *rig) addRequest(w approval.StoredPending) {
 	s.do(func() { s.waiting = append(s.waiting, w) })
@@ -205,157 +229,159 @@ const (
 )
 
 func TestReplyToTheLastCard(t *testing.T) {
-	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}})
-	s.waitFor("text: hello from " + first) // a request that was already pending is shown too
-	s.typeLine("4 and log it")
-	s.waitFor(`Approved: post say hello · will not start after 12:11 UTC`)
-	s.do(func() {
-		require.Equal(t, []decide.Input{{
-			Key: approval.Key{Workspace: "personal", ID: first}, PendingSHA256: "sha of " + first, Verdict: approval.Approved,
-			Code: "4", Scope: approval.Once, Note: "and log it", Via: "terminal",
-			By: approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"},
-		}}, s.asked)
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}})
+		s.waitFor("text: hello from " + first) // a request that was already pending is shown too
+		s.typeLine("4 and log it")
+		s.waitFor(`Approved: post say hello · will not start after 12:11 UTC`)
+		s.do(func() {
+			require.Equal(t, []decide.Input{{
+				Key: approval.Key{Workspace: "personal", ID: first}, PendingSHA256: "sha of " + first, Verdict: approval.Approved,
+				Code: "4", Scope: approval.Once, Note: "and log it", Via: "terminal",
+				By: approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"},
+			}}, s.asked)
+		})
+		s.settle(settled(t, first, approval.StatusApproved, "operator:ann"))
+		s.waitFor("a7f3b2c1 · approved · by operator:ann (telegram)")
+		require.NotContains(t, s.String(), "the outcome follows", "decided here, so already confirmed")
+		require.NotContains(t, s.String(), "\x1b", "no color by default")
 	})
-	s.settle(settled(t, first, approval.StatusApproved, "operator:ann"))
-	s.waitFor("a7f3b2c1 · approved · by operator:ann (telegram)")
-	require.NotContains(t, s.String(), "the outcome follows", "decided here, so already confirmed")
-	require.NotContains(t, s.String(), "\x1b", "no color by default")
 }
 
 func TestCommandsNameTheRequest(t *testing.T) {
-	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first), request(second)}})
-	s.waitFor("/  deny beef0000")
-	s.typeLine("approve a7f3b2c1? no")
-	s.waitFor("Not understood, nothing was decided")
-	s.typeLine("deny A7F3 not now")
-	s.waitFor("Denied: post say hello")
-	s.typeLine("pending")
-	s.waitFor("beef0000 · personal · x_post · say hello")
-	s.typeLine("help")
-	s.waitFor("for the card shown last")
-	s.typeLine("")
-	s.typeLine("approve beef0000")
-	s.waitFor("Approved: post say hello")
-	s.do(func() {
-		require.Len(t, s.asked, 2)
-		require.Equal(t, "not now", s.asked[0].Feedback)
-		require.Equal(t, second, s.asked[1].Key.ID)
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first), request(second)}})
+		s.waitFor("/  deny beef0000")
+		s.typeLine("approve a7f3b2c1? no")
+		s.waitFor("Not understood, nothing was decided")
+		s.typeLine("deny A7F3 not now")
+		s.waitFor("Denied: post say hello")
+		s.typeLine("pending")
+		s.waitFor("beef0000 · personal · x_post · say hello")
+		s.typeLine("help")
+		s.waitFor("for the card shown last")
+		s.typeLine("")
+		s.typeLine("approve beef0000")
+		s.waitFor("Approved: post say hello")
+		s.do(func() {
+			require.Len(t, s.asked, 2)
+			require.Equal(t, "not now", s.asked[0].Feedback)
+			require.Equal(t, second, s.asked[1].Key.ID)
+		})
+		s.typeLine("pending")
+		s.waitFor("No pending approvals.")
+		s.typeLine("hm")
+		s.waitFor("Reply with 1, 2, 3")
 	})
-	s.typeLine("pending")
-	s.waitFor("No pending approvals.")
-	s.typeLine("hm")
-	s.waitFor("Reply with 1, 2, 3")
-}
-
-func TestCodeAppliesToTheLastCardOnly(t *testing.T) {
-	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}})
-	s.waitFor("/  deny a7f3b2c1")
-	s.addRequest(request(second))
-	s.typeLine("1") // typed for the first while the second appeared
-	s.waitFor("A new card has just appeared: beef0000")
-	s.do(func() { require.Empty(t, s.asked) })
-	s.advance(2 * time.Second)
-	s.typeLine("1")
-	s.waitFor("Approved: post say hello")
-	s.do(func() { require.Equal(t, second, s.asked[0].Key.ID) })
-
-	s.waitFor("Still pending: 1")
-	s.typeLine("1") // the remaining card is far above
-	s.waitFor("Name the request")
-	s.do(func() { require.Len(t, s.asked, 1) })
 }
 
 func TestDecisionsMadeElsewhere(t *testing.T) {
-	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first), request(second)}})
-	s.waitFor("/  deny beef0000")
-	s.settle(settled(t, first, approval.StatusDenied, "bob"))
-	s.waitFor("a7f3b2c1 · denied · by bob (telegram)")
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first), request(second)}})
+		s.waitFor("/  deny beef0000")
+		s.settle(settled(t, first, approval.StatusDenied, "bob"))
+		s.waitFor("a7f3b2c1 · denied · by bob (telegram)")
 
-	k := approval.Key{Workspace: "personal", ID: second}
-	s.do(func() { s.remove(k) })
-	s.changes <- k
-	s.waitFor("beef0000 · decided; the outcome follows")
-	s.settle(settled(t, second, approval.StatusExpired, ""))
-	s.waitFor("beef0000 · expired")
-	require.Equal(t, 1, strings.Count(s.String(), "beef0000 · decided"))
+		k := approval.Key{Workspace: "personal", ID: second}
+		s.do(func() { s.remove(k) })
+		s.changes <- k
+		s.waitFor("beef0000 · decided; the outcome follows")
+		s.settle(settled(t, second, approval.StatusExpired, ""))
+		s.waitFor("beef0000 · expired")
+		require.Equal(t, 1, strings.Count(s.String(), "beef0000 · decided"))
+	})
 }
 
 func TestWithoutRecordsNoOutcomeIsAwaited(t *testing.T) {
-	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}}, func(c *Channel) { c.Records = nil })
-	s.waitFor("/  deny a7f3b2c1")
-	s.typeLine("1")
-	s.waitFor("Approved:")
-	s.typeLine("pending")
-	s.waitFor("No pending approvals.")
-	require.NotContains(t, s.String(), "the outcome follows")
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}}, func(c *Channel) { c.Records = nil })
+		s.waitFor("/  deny a7f3b2c1")
+		s.typeLine("1")
+		s.waitFor("Approved:")
+		s.typeLine("pending")
+		s.waitFor("No pending approvals.")
+		require.NotContains(t, s.String(), "the outcome follows")
+	})
 }
 
 func TestPollingWithoutHints(t *testing.T) {
-	h := &fakeGate{}
-	s := start(t, h, func(c *Channel) { c.Interval, c.Changes = time.Millisecond, nil })
-	s.waitFor("Pending requests appear here")
-	s.do(func() { s.waiting = []approval.StoredPending{request(first)} })
-	s.waitFor("/  deny a7f3b2c1")
-	require.Equal(t, 1, strings.Count(s.String(), "🔐"), "a card is shown once")
+	synctest.Test(t, func(t *testing.T) {
+		h := &fakeGate{}
+		s := start(t, h, func(c *Channel) { c.Interval, c.Changes = time.Millisecond, nil })
+		s.waitFor("Pending requests appear here")
+		s.do(func() { s.waiting = []approval.StoredPending{request(first)} })
+		s.waitFor("/  deny a7f3b2c1")
+		require.Equal(t, 1, strings.Count(s.String(), "🔐"), "a card is shown once")
 
-	closed := make(chan approval.Key)
-	close(closed)
-	quiet := start(t, &fakeGate{}, func(c *Channel) { c.Changes = closed })
-	quiet.typeLine("pending")
-	quiet.waitFor("No pending approvals.")
+		closed := make(chan approval.Key)
+		close(closed)
+		quiet := start(t, &fakeGate{}, func(c *Channel) { c.Changes = closed })
+		quiet.typeLine("pending")
+		quiet.waitFor("No pending approvals.")
+	})
 }
 
 func TestInput(t *testing.T) {
-	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}})
-	s.waitFor("/  deny a7f3b2c1")
-	s.typeLine("approve a7f3b2c1 " + strings.Repeat("x", maxLine))
-	s.waitFor("Line too long")
-	s.typeLine("4 " + strings.Repeat("x", maxLine-10))
-	s.waitFor("Approved:")
-	s.do(func() { require.Len(t, s.asked, 1) })
-	_, err := io.WriteString(s.keys, "approve a7f3b2c1") // no line feed: incomplete
-	require.NoError(t, err)
-	require.NoError(t, s.keys.Close())
-	s.waitFor("Input closed")
-	s.addRequest(request(second))
-	s.do(func() { require.Len(t, s.asked, 1) })
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}})
+		s.waitFor("/  deny a7f3b2c1")
+		s.typeLine("approve a7f3b2c1 " + strings.Repeat("x", maxLine))
+		s.waitFor("Line too long")
+		s.typeLine("4 " + strings.Repeat("x", maxLine-10))
+		s.waitFor("Approved:")
+		s.do(func() { require.Len(t, s.asked, 1) })
+		_, err := io.WriteString(s.keys, "approve a7f3b2c1") // no line feed: incomplete
+		require.NoError(t, err)
+		require.NoError(t, s.keys.Close())
+		s.waitFor("Input closed")
+		s.addRequest(request(second))
+		s.do(func() { require.Len(t, s.asked, 1) })
+	})
 }
 
 func TestNoWorkspacesShowNothing(t *testing.T) {
-	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}}, func(c *Channel) { c.Workspaces = nil })
-	s.typeLine("pending")
-	s.waitFor("You are not an approver here.")
-	require.NotContains(t, s.String(), "🔐")
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}}, func(c *Channel) { c.Workspaces = nil })
+		s.typeLine("pending")
+		s.waitFor("You are not an approver here.")
+		require.NotContains(t, s.String(), "🔐")
+	})
 }
 
 func TestErrorsAreLoggedNotShown(t *testing.T) {
-	logged := make(chan error, 8)
-	s := start(t, &fakeGate{broken: errors.New("disk on fire")}, func(c *Channel) { c.Log = func(err error) { logged <- err } })
-	require.EqualError(t, <-logged, "disk on fire")
-	s.typeLine("pending")
-	s.waitFor("cannot be listed now")
-	require.NotContains(t, s.String(), "fire")
+	synctest.Test(t, func(t *testing.T) {
+		logged := make(chan error, 8)
+		s := start(t, &fakeGate{broken: errors.New("disk on fire")}, func(c *Channel) { c.Log = func(err error) { logged <- err } })
+		require.EqualError(t, <-logged, "disk on fire")
+		s.typeLine("pending")
+		s.waitFor("cannot be listed now")
+		require.NotContains(t, s.String(), "fire")
+	})
 }
 
 func TestColor(t *testing.T) {
-	w := request(first)
-	w.Pending.ToolSHA256 = ""
-	s := start(t, &fakeGate{waiting: []approval.StoredPending{w}}, func(c *Channel) { c.Color, c.Style.Language = true, "it" })
-	s.waitFor("\x1b[1m🔐 Serve un'approvazione · personal · x_post · a7f3b2c1\x1b[0m\n")
-	s.waitFor("\x1b[33m⚠ strumento sconosciuto")
-	s.waitFor("\x1b[2mL'agente dice: \"\\u{001B}[2Jplease\"\x1b[0m\n")
-	s.typeLine("1")
-	s.waitFor("\x1b[32mApprovato: ")
+	synctest.Test(t, func(t *testing.T) {
+		w := request(first)
+		w.Pending.ToolSHA256 = ""
+		s := start(t, &fakeGate{waiting: []approval.StoredPending{w}}, func(c *Channel) { c.Color, c.Style.Language = true, "it" })
+		s.waitFor("\x1b[1m🔐 Serve un'approvazione · personal · x_post · a7f3b2c1\x1b[0m\n")
+		s.waitFor("\x1b[33m⚠ strumento sconosciuto")
+		s.waitFor("\x1b[2mL'agente dice: \"\\u{001B}[2Jplease\"\x1b[0m\n")
+		s.typeLine("1")
+		s.waitFor("\x1b[32mApprovato: ")
+	})
 }
 
 func TestFootIsReadForEachCard(t *testing.T) {
-	var n atomic.Int64
-	s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}}, func(c *Channel) {
-		c.Foot = func() string { return fmt.Sprintf("log %d 9f3c", n.Add(1)) }
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int64
+		s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}}, func(c *Channel) {
+			c.Foot = func() string { return fmt.Sprintf("log %d 9f3c", n.Add(1)) }
+		})
+		s.waitFor(" · log 1 9f3c\n")
+		s.addRequest(request(second))
+		s.waitFor(" · log 2 9f3c\n")
 	})
-	s.waitFor(" · log 1 9f3c\n")
-	s.addRequest(request(second))
-	s.waitFor(" · log 2 9f3c\n")
 }
 
 func TestRunEnds(t *testing.T) {
@@ -385,41 +411,188 @@ func TestEveryMessageIsReadAndWritten(t *testing.T) {
 // A pause is reported once and on every new card, and its end is reported. The
 // configuration may change in between.
 func TestPauseAndRefresh(t *testing.T) {
-	h := &fakeGate{}
-	var pause *chat.Pause
-	workspaces, language := []string{"personal"}, "en"
-	s := start(t, h, func(c *Channel) {
-		c.Refresh = func() ([]string, chat.Style) {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			now := pause
-			return workspaces, chat.Style{Language: language, Paused: func(string) *chat.Pause { return now }}
-		}
+	synctest.Test(t, func(t *testing.T) {
+		h := &fakeGate{}
+		var pause *chat.Pause
+		workspaces, language := []string{"personal"}, "en"
+		s := start(t, h, func(c *Channel) {
+			c.Refresh = func() ([]string, chat.Style) {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				now := pause
+				return workspaces, chat.Style{Language: language, Paused: func(string) *chat.Pause { return now }}
+			}
+		})
+		s.do(func() {
+			pause = &chat.Pause{By: "ricardo\x1b[2J", Since: time.Date(2026, 11, 21, 11, 58, 0, 0, time.UTC), Reason: "a look"}
+		})
+		s.changes <- approval.Key{}
+		s.waitFor("personal ⏸ paused since 11:58 UTC by ricardo\\u{001B}[2J: nothing runs until resume (a look)\n")
+		s.addRequest(request(first))
+		require.Equal(t, 2, strings.Count(s.String(), "⏸ paused since"), "once by itself and once on the card")
+		s.do(func() { pause, language = nil, "it" })
+		s.changes <- approval.Key{}
+		s.waitFor("personal ▶ pausa terminata")
 	})
-	s.do(func() {
-		pause = &chat.Pause{By: "ricardo\x1b[2J", Since: time.Date(2026, 11, 21, 11, 58, 0, 0, time.UTC), Reason: "a look"}
-	})
-	s.changes <- approval.Key{}
-	s.waitFor("personal ⏸ paused since 11:58 UTC by ricardo\\u{001B}[2J: nothing runs until resume (a look)\n")
-	s.addRequest(request(first))
-	require.Equal(t, 2, strings.Count(s.String(), "⏸ paused since"), "once by itself and once on the card")
-	s.do(func() { pause, language = nil, "it" })
-	s.changes <- approval.Key{}
-	s.waitFor("personal ▶ pausa terminata")
 }
 
 // A cancelled request is reported, and a question answered from facts decides
 // nothing.
 func TestCancelAndQuestion(t *testing.T) {
-	h := &fakeGate{}
-	s := start(t, h)
-	w := request(first)
-	w.Pending.Facts.Host = []approval.HostFact{{Domain: facts.File, Op: "write", Name: "path", Values: []string{"/srv/a"}, From: facts.FromArgument}}
-	s.addRequest(w)
-	s.advance(time.Minute)
-	s.typeLine("tell me what files will be written")
-	s.waitFor("From the request: file write path: /srv/a\na7f3b2c1 is still pending.")
-	s.settle(settled(t, first, approval.StatusCancelled, "operator:ann"))
-	s.waitFor("a7f3b2c1 · cancelled · by operator:ann (telegram)")
-	s.do(func() { require.Empty(t, h.asked) })
+	synctest.Test(t, func(t *testing.T) {
+		h := &fakeGate{}
+		s := start(t, h)
+		w := request(first)
+		w.Pending.Facts.Host = []approval.HostFact{{Domain: facts.File, Op: "write", Name: "path", Values: []string{"/srv/a"}, From: facts.FromArgument}}
+		s.addRequest(w)
+		s.wait(time.Minute)
+		s.typeLine("tell me what files will be written")
+		s.waitFor("From the request: file write path: /srv/a\na7f3b2c1 is still pending.")
+		s.settle(settled(t, first, approval.StatusCancelled, "operator:ann"))
+		s.waitFor("a7f3b2c1 · cancelled · by operator:ann (telegram)")
+		s.do(func() { require.Empty(t, h.asked) })
+	})
+}
+
+// The card that a code means is the one that is on the screen: X is cancelled and Y is
+// submitted while the approver reads X, and the code typed for X decides nothing.
+func TestACodeNeverMeansACardThatWasSwapped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}})
+		s.wait(time.Minute)
+		s.do(func() {
+			s.remove(approval.Key{Workspace: "personal", ID: first})
+			s.waiting = append(s.waiting, request(second))
+		})
+		s.changes <- approval.Key{}
+		s.typeNow("1\n")
+		s.wait(settleTime - time.Millisecond)
+		s.typeNow("1\n")
+		s.do(func() { require.Empty(t, s.asked) })
+		s.typeLine("1")
+		s.do(func() { require.Equal(t, second, s.asked[0].Key.ID) })
+	})
+}
+
+// A code applies to the card drawn last. When it is settled, no code applies until the
+// next card has been drawn again and read.
+func TestTheNextCardIsDrawnAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first), request(second)}})
+		s.typeLine("1")
+		s.waitFor("Approved: post say hello")
+		require.Equal(t, 2, strings.Count(s.String(), "/  deny a7f3b2c1"), "drawn again in full")
+		s.typeNow("1\n")
+		s.do(func() { require.Len(t, s.asked, 1) })
+		s.typeLine("1")
+		s.do(func() {
+			require.Equal(t, second, s.asked[0].Key.ID)
+			require.Equal(t, first, s.asked[1].Key.ID)
+		})
+		for _, code := range []string{"1", "3 no", "?", "? why"} {
+			s.typeLine(code)
+		}
+		require.Equal(t, 4, strings.Count(s.String(), "no card on screen"))
+		s.do(func() { require.Len(t, s.asked, 2) })
+	})
+}
+
+// The request is the same, its bytes are not: the new card is drawn, and a decision
+// carries its digest.
+func TestAChangedRequestIsDrawnAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}})
+		s.wait(time.Minute)
+		s.do(func() { s.waiting[0].SHA256 = "another digest" })
+		s.changes <- approval.Key{}
+		s.typeNow("1\n")
+		require.Equal(t, 2, strings.Count(s.String(), "/  deny a7f3b2c1"))
+		s.do(func() { require.Empty(t, s.asked) })
+		s.typeLine("1")
+		s.do(func() { require.Equal(t, "another digest", s.asked[0].PendingSHA256) })
+	})
+}
+
+// A new card empties the line, wherever the cursor is, also in the middle of a key.
+func TestANewCardEmptiesTheLine(t *testing.T) {
+	for _, typed := range []string{"4 because of the fir", "approve a7f3b2c1", "1\x1b[D", "1\x1b", "1\x1b[", "1\xc3", "1\x1b[200~"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := start(t, &fakeGate{waiting: []approval.StoredPending{request(first)}})
+			s.wait(settleTime)
+			s.typeNow(typed)
+			s.addRequest(request(second))
+			s.waitFor("the line you were typing is dropped")
+			s.typeLine("")
+			s.do(func() { require.Empty(t, s.asked, "%q", typed) })
+			s.typeLine("1")
+			s.do(func() { require.Equal(t, second, s.asked[0].Key.ID, "%q", typed) })
+			require.Equal(t, 1, strings.Count(s.String(), "is dropped"))
+		})
+	}
+}
+
+// A person names only what this terminal has shown: another card is drawn first.
+func TestANamedCardIsDrawnFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &fakeGate{}
+		s := start(t, h, func(c *Channel) { c.Changes = nil })
+		s.wait(settleTime)
+		s.do(func() { s.waiting = append(s.waiting, request(first)) })
+		s.typeNow("approve a7f3b2c1\n")
+		s.waitFor("a7f3b2c1 was not on this screen yet")
+		s.waitFor("/  deny a7f3b2c1")
+		s.do(func() {
+			require.Empty(t, s.asked)
+			s.waiting[0].SHA256 = "another digest"
+		})
+		s.typeLine("deny a7f3b2c1")
+		require.Equal(t, 2, strings.Count(s.String(), "/  deny a7f3b2c1"))
+		s.do(func() { require.Empty(t, s.asked) })
+		s.typeLine("deny a7f3b2c1")
+		s.do(func() { require.Equal(t, "another digest", s.asked[0].PendingSHA256) })
+	})
+}
+
+// Digits that fit a card and one that was cancelled decide nothing, in this workspace
+// and in another.
+func TestDigitsOfACancelledCard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := request("a7f3b2c1eeeeeeee")
+		other.Pending.SourceGroup = "work"
+		h := &fakeGate{waiting: []approval.StoredPending{request(first)}}
+		s := start(t, h, func(c *Channel) { c.Workspaces = []string{"personal", "work"} })
+		s.wait(settleTime)
+		s.settle(settled(t, first, approval.StatusCancelled, ""))
+		s.addRequest(other)
+		s.typeLine("approve a7f3b2c1")
+		s.waitFor("a7f3b2c1 fits work/a7f3b2c1eeeeeeee, which is pending, and personal/a7f3b2c1d4e5f6a7, which is settled")
+		s.do(func() { require.Empty(t, s.asked) })
+		s.typeLine("approve a7f3b2c1eeeeeeee")
+		s.do(func() { require.Equal(t, other.Key(), s.asked[0].Key) })
+	})
+}
+
+func TestKeys(t *testing.T) {
+	for typed, want := range map[string]string{
+		"approve a7f3\r":                  "approve a7f3\r",
+		"\x1b[A\x1bOB\x1b[1;3C":           "\x1b[A\x1b[B\x1b[1;3C",
+		"a\x1b[200~b\x1b[201~c":           "abc",
+		"\x0c\x03\x00a\tb":                "a b",
+		"\xff1\u202e2\ufffd":              "?1?2?",
+		"caffè 日本":                        "caffè 日本",
+		"\x1b1\x1b[38;5;1mx":              "x",
+		"\x1b[" + strings.Repeat("1", 40): "",
+	} {
+		var got []byte
+		for b := []byte(typed); len(b) > 0; {
+			key, size := cutKey(b)
+			require.Positive(t, size, "%q", typed)
+			got, b = append(got, key...), b[size:]
+		}
+		require.Equal(t, want, string(got), "%q", typed)
+	}
+	for _, part := range []string{"\x1b", "\x1b[", "\x1b[1;", "\xc3", "\xe6\x97"} {
+		_, size := cutKey([]byte(part))
+		require.Zero(t, size, "%q", part)
+	}
 }

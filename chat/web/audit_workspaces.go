@@ -58,7 +58,7 @@ func (v *visit) audit() {
 }
 
 func (v *visit) entryView(e event.Entry) entryView {
-	l := entryView{Entry: e, Linked: approval.ValidID(e.RequestID) && slices.Contains(v.rights.See, e.Workspace)}
+	l := entryView{Entry: e, Linked: approval.ValidName(e.RequestID) && slices.Contains(v.rights.See, e.Workspace)}
 	what := []string{e.Tool, e.Target}
 	if e.Tool == "" {
 		what[0] = e.ActionType

@@ -87,7 +87,7 @@ func (v *visit) request() {
 // loadRequest returns the page of a request, nil if it does not exist or the user
 // may not see it.
 func (v *visit) loadRequest(k approval.Key) (*requestPage, error) {
-	if !approval.ValidID(k.ID) || !slices.Contains(v.rights.See, k.Workspace) {
+	if !approval.ValidName(k.ID) || !slices.Contains(v.rights.See, k.Workspace) {
 		return nil, nil
 	}
 	st, err := v.Viewer.Story(v.r.Context(), k)

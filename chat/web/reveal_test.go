@@ -40,7 +40,9 @@ func (oneSecret) Unmaskable() []string { return nil }
 func (s oneSecret) For(*approval.Pending) chat.Redactor { return s }
 
 func maskWord(w *fixture) {
-	w.server.Style = func(language string) chat.Style { return chat.Style{Language: language, Redact: oneSecret{}} }
+	w.server.Style = func(language string) chat.Style {
+		return chat.Style{Language: language, Redact: oneSecret{}, Local: true}
+	}
 }
 
 func withSecret(p *approval.Pending) {

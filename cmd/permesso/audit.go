@@ -114,7 +114,7 @@ func (a *app) auditProve(typed, kind string) error {
 	}
 	requests := map[approval.Key]bool{}
 	proofs, err := audit.Prove(h.FS, h.Layout.Audit(), known, func(e event.Entry) bool {
-		if !strings.HasPrefix(e.RequestID, id) || ws != "" && e.Workspace != ws || kind != "" && string(e.Event) != kind {
+		if !approval.BeginsID(e.RequestID, id) || ws != "" && e.Workspace != ws || kind != "" && string(e.Event) != kind {
 			return false
 		}
 		requests[approval.Key{Workspace: e.Workspace, ID: e.RequestID}] = true

@@ -111,7 +111,7 @@ func (a *app) readDecision() (*decisionInput, error) {
 			"pending_sha256 %q is not 64 hex digits", w.PendingSHA256)
 	}
 	if !approval.ValidID(w.RequestID) {
-		return nil, console.Fail(console.ExitUsage, "give the full id", "request_id %q is not 16 to 64 lower-case hex digits", w.RequestID)
+		return nil, console.Fail(console.ExitUsage, "give the full id", "request_id %q is not "+approval.IDForm, w.RequestID)
 	}
 	return w, nil
 }

@@ -111,22 +111,29 @@ func (d *demoRun) start() {
 	d.t.Cleanup(func() { _ = d.cmd.Process.Kill() })
 }
 
-// startOnTerminal starts the demo on a pseudo-terminal and returns the master.
-func (d *demoRun) startOnTerminal() *os.File {
-	d.t.Helper()
+// openPTY opens a pseudo-terminal.
+func openPTY(t testing.TB) (master, tty *os.File) {
+	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(d.t, err)
+	require.NoError(t, err)
 	raw, err := master.SyscallConn() // Fd would make it blocking: Close would wait for a read
-	require.NoError(d.t, err)
+	require.NoError(t, err)
 	var n int
-	require.NoError(d.t, raw.Control(func(fd uintptr) {
+	require.NoError(t, raw.Control(func(fd uintptr) {
 		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err == nil {
 			n, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
 		}
 	}))
-	require.NoError(d.t, err)
-	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(d.t, err)
+	require.NoError(t, err)
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	return master, tty
+}
+
+// startOnTerminal starts the demo on a pseudo-terminal and returns the master.
+func (d *demoRun) startOnTerminal() *os.File {
+	d.t.Helper()
+	master, tty := openPTY(d.t)
 	d.cmd.Stdin, d.cmd.Stdout, d.cmd.Stderr = tty, tty, tty
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	d.start()
@@ -218,6 +225,7 @@ func TestDemoAtATerminal(t *testing.T) {
 			d.awaitOutput(" · until ")
 			id := regexp.MustCompile(`→ approve ([0-9a-f]{8})`).FindStringSubmatch(d.output())
 			require.NotNil(t, id, d.output())
+			d.awaitOutput(id[1] + "> ") // the prompt: from now on keys count
 			_, err := io.WriteString(keys, strings.ReplaceAll(row.typed, "ID", id[1]))
 			require.NoError(t, err)
 			d.awaitOutput("everything is removed")
@@ -235,10 +243,12 @@ func TestDemoWithoutColor(t *testing.T) {
 	d := newDemo(t, "NO_COLOR=1")
 	keys := d.startOnTerminal()
 	d.awaitOutput(" · until ")
+	id := regexp.MustCompile(`→ approve ([0-9a-f]{8})`).FindStringSubmatch(d.output())
+	d.awaitOutput(id[1] + "> ")
 	_, err := io.WriteString(keys, "1\n")
 	require.NoError(t, err)
 	d.awaitOutput("everything is removed")
-	require.NotContains(t, d.awaitExit(0), "\x1b")
+	require.NotRegexp(t, `\x1b\[[0-9;]*m`, d.awaitExit(0))
 }
 
 // However the demo is stopped, it stops its children, removes its files, and

@@ -294,6 +294,8 @@ night_timeout = «"2h"¦"3h"»
 approval_timeout = «"7m"¦"8m"»
 [workspaces.longest]
 approval_timeout_max = «"24h"¦"1h"»
+[workspaces.domains]
+own_domains = «["example.org"]¦["example.org", "example.com"]»
 ` + say + bot, checks: []liveCheck{
 		{"language", atTelegram, telegramCard("top", -1004), [2]string{"Approval required", "Serve un'approvazione"}},
 		{"workspaces.NAME.language", atTelegram, telegramCard("own", -1005), [2]string{"Serve un'approvazione", "Approval required"}},
@@ -306,6 +308,7 @@ approval_timeout_max = «"24h"¦"1h"»
 		{"workspaces.NAME.night_timeout", atHTTP, waitsByHTTP("night"), [2]string{"waits 2h0m0s", "waits 3h0m0s"}},
 		{"workspaces.NAME.approval_timeout", atHTTP, waitsByHTTP("times"), [2]string{"waits 7m0s", "waits 8m0s"}},
 		{"workspaces.NAME.approval_timeout_max", atFolder, waits("longest", `{"tool_name":"say","expires_in_sec":72000}`), [2]string{"waits 20h0m0s", "waits 1h0m0s"}},
+		{"workspaces.NAME.own_domains", atFolder, pendingMember("domains", "own_domains"), [2]string{`["example.org"]`, `["example.org","example.com"]`}},
 		{"workspaces.NAME.approval_timeout_max", atHTTP, waitsByHTTP("longest", `"expires_in_sec":72000`), [2]string{"waits 20h0m0s", "waits 1h0m0s"}},
 	}}
 }
@@ -536,7 +539,7 @@ autonomy = "full"
 	tool("secret_headers.NAME", post+`secret_headers = { X-Secret = "DIR/«lab¦other».pub" }`, "the secret of lab", "the secret of other")
 	tool("status", post+`status = [«200¦201»]`, "auto_approved", "failed")
 	tool("allow_private", `kind = "http", method = "POST", url = "WEB/x", allow_private = [«"127.0.0.1"¦"127.0.0.2"»]`, "auto_approved", "failed")
-	tool("ca_file", `kind = "http", method = "POST", url = "WEBS/x", allow_private = ["127.0.0.1"], ca_file = "DIR/«ca¦other».pem"`, "auto_approved", "failed")
+	tool("ca_file", `kind = "http", method = "POST", url = "WEBS/x", allow_private = ["127.0.0.1"], ca_file = "DIR/«ca¦other».pem"`, "auto_approved", "auto_rejected")
 	return g
 }
 

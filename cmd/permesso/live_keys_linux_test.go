@@ -27,6 +27,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -465,6 +466,23 @@ func waits(ws, body string) func(*live) string {
 		b, err := os.ReadFile(filepath.Join(l.layout.Pendings(ws), id+".json"))
 		require.NoError(l.t, err)
 		return waiting(l.t, b)
+	}
+}
+
+// pendingMember sees one member of a pending.
+func pendingMember(ws, name string) func(*live) string {
+	return func(l *live) string {
+		id, _ := l.ruled(ws, sayRequest)
+		b, err := os.ReadFile(filepath.Join(l.layout.Pendings(ws), id+".json"))
+		require.NoError(l.t, err)
+		fields, err := codec.Fields(b)
+		require.NoError(l.t, err)
+		for _, f := range fields {
+			if f.Name == name {
+				return string(f.Value)
+			}
+		}
+		return "none"
 	}
 }
 

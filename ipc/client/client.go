@@ -71,7 +71,7 @@ func NewID() string {
 
 func checkID(id string) error {
 	if !approval.ValidID(id) {
-		return fmt.Errorf("request id %q: 16 to 64 lower-case hex digits", id)
+		return fmt.Errorf("request id %q: must be "+approval.IDForm, id)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ type Client interface {
 // Submitted is a submitted request. Only its ID is needed to wait for it. The digests, in
 // hex, and the tool check its end; "": unknown.
 type Submitted struct {
-	ID            string // 16 to 64 hex digits
+	ID            string // 16 to 64 hex digits, or a UUID
 	RequestSHA256 string // of the bytes in the folder
 	ArgsSHA256    string // of request_data
 	Tool          string

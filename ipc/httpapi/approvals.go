@@ -37,7 +37,7 @@ type CreateRequest struct {
 	Channel      string   `json:"channel,omitempty" enum:"telegram,email" doc:"Ask only there. It must be one of the workspace's channels."`
 	Target       *Target  `json:"target,omitempty" doc:"Must be configured for the workspace: the client cannot choose other approvers."`
 	Proof        Object   `json:"proof,omitzero"`
-	Resubmits    string   `json:"resubmits,omitempty" pattern:"^(appr_)?[0-9a-f]{16,64}$" doc:"The approval that this one replaces."`
+	Resubmits    string   `json:"resubmits,omitempty" pattern:"^(appr_)?([0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$" doc:"The approval that this one replaces."`
 }
 
 type createIn struct {
@@ -54,7 +54,7 @@ type createOut struct {
 // OneIn names one approval. It is exported because the library reads only exported
 // embedded types.
 type OneIn struct {
-	ID string `path:"id" pattern:"^appr_[0-9a-f]{16,64}$"`
+	ID string `path:"id" pattern:"^appr_([0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"`
 }
 
 type getIn struct {

@@ -13,7 +13,7 @@ import (
 
 // Rule is a grant.
 type Rule struct {
-	ID         string     `json:"id" pattern:"^[0-9a-f]{16,64}$"`
+	ID         string     `json:"id" pattern:"^([0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"`
 	Kind       string     `json:"kind" enum:"allow_rule,session_allow,grant"`
 	State      string     `json:"state" enum:"active,expired,used up,revoked"`
 	ClientID   string     `json:"client_id"`
@@ -34,7 +34,7 @@ type Rule struct {
 }
 
 type ruleIn struct {
-	ID string `path:"id" pattern:"^[0-9a-f]{16,64}$"`
+	ID string `path:"id" pattern:"^([0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"`
 }
 
 // Rules is a list of grants, the newest first.

@@ -58,7 +58,7 @@ func (c *choice) UnmarshalJSON(b []byte) error { return codec.Decode(b, &c.Choic
 
 // Approval is a request as a client sees it.
 type Approval struct {
-	ApprovalID       string   `json:"approval_id" pattern:"^appr_[0-9a-f]{16,64}$" example:"appr_5f0c7be3a1d24b6c9e8f00112233aabb"`
+	ApprovalID       string   `json:"approval_id" pattern:"^appr_([0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$" example:"appr_5f0c7be3a1d24b6c9e8f00112233aabb"`
 	Status           string   `json:"status" enum:"pending,approved,denied,expired"`
 	Outcome          *string  `json:"outcome" enum:"approved,auto_approved,denied,auto_rejected,expired,cancelled,request_more,overridden,answered,failed,interrupted,malformed" doc:"The exact end; null before the end."`
 	Execution        *string  `json:"execution" enum:"running,done,failed,interrupted,none" doc:"Result of the action; null while the request is pending."`

@@ -184,7 +184,7 @@ func testFolders(t *testing.T, b *Backend) {
 
 	b.Agent(first.ID+".json", text)
 	b.Agent(second.ID+".cancel", nil)
-	b.Agent("Stray.json", text)
+	b.Agent("Stray one.json", text)
 	b.Agent("notes.txt", text)
 	requireRead(t, s, approval.DocRequest, first, text)
 	_, err = s.Read(ctx, approval.DocCancel, second)
@@ -192,11 +192,11 @@ func testFolders(t *testing.T, b *Backend) {
 	ids, strays, err := s.List(ctx, approval.DocRequest, Workspace)
 	require.NoError(t, err)
 	require.Equal(t, []string{first.ID}, ids)
-	require.Equal(t, []string{"Stray.json"}, strays)
+	require.Equal(t, []string{"Stray one.json"}, strays)
 	ids, _, err = s.List(ctx, approval.DocCancel, Workspace)
 	require.NoError(t, err)
 	require.Equal(t, []string{second.ID}, ids)
-	require.NoError(t, s.RemoveStray(ctx, Workspace, "Stray.json"))
+	require.NoError(t, s.RemoveStray(ctx, Workspace, "Stray one.json"))
 	require.NoError(t, s.Remove(ctx, approval.DocRequest, first))
 	require.NoError(t, s.Remove(ctx, approval.DocCancel, second))
 	for _, d := range []approval.Doc{approval.DocRequest, approval.DocCancel} {

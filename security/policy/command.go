@@ -11,10 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"mvdan.cc/sh/v3/syntax"
-
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // actionExec is the release-only action whose grant is for one command line.
@@ -118,56 +117,15 @@ func wordsOf(f codec.Field) ([]string, error) {
 
 // splitLine splits one simple command of literal words. It refuses anything else.
 func splitLine(line string) ([]string, error) {
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(line), "")
-	if err != nil || len(file.Stmts) != 1 || len(file.Last) > 0 {
+	s, err := facts.ParseCommand(line)
+	if err != nil || !s.Plain {
 		return nil, errOperators
 	}
-	s := file.Stmts[0]
-	call, ok := s.Cmd.(*syntax.CallExpr)
-	if !ok || len(call.Assigns) > 0 || len(s.Redirs) > 0 || s.Negated || s.Background || s.Coprocess || len(s.Comments) > 0 || s.Semicolon.IsValid() {
-		return nil, errOperators
-	}
-	words := make([]string, 0, len(call.Args))
-	for _, w := range call.Args {
-		text, ok := literalWord(w)
-		if !ok {
-			return nil, errOperators
-		}
-		words = append(words, text)
+	words := make([]string, len(s.Commands[0].Words))
+	for i, w := range s.Commands[0].Words {
+		words[i] = w.Text
 	}
 	return words, nil
-}
-
-func literalWord(w *syntax.Word) (string, bool) {
-	var b strings.Builder
-	for _, part := range w.Parts {
-		switch p := part.(type) {
-		case *syntax.Lit:
-			if strings.ContainsAny(p.Value, "*?[]{}~\\!^") {
-				return "", false
-			}
-			b.WriteString(p.Value)
-		case *syntax.SglQuoted:
-			if p.Dollar {
-				return "", false
-			}
-			b.WriteString(p.Value)
-		case *syntax.DblQuoted:
-			if p.Dollar || len(p.Parts) > 1 {
-				return "", false
-			}
-			for _, inner := range p.Parts {
-				lit, ok := inner.(*syntax.Lit)
-				if !ok || strings.Contains(lit.Value, "\\") {
-					return "", false
-				}
-				b.WriteString(lit.Value)
-			}
-		default:
-			return "", false
-		}
-	}
-	return b.String(), true
 }
 
 // opensProgram says whether a program can open a shell, an interpreter, an
@@ -178,39 +136,32 @@ func opensProgram(words []string) bool {
 	if name == "" || name == "." || name == "/" || strings.ContainsAny(words[0], "\x00\n") {
 		return true
 	}
-	if openers[strings.TrimRight(name, "0123456789.-")] || openers[name] {
-		return true
+	for _, n := range []string{name, strings.TrimRight(name, "0123456789.-")} {
+		if facts.IsShell(n) || openers[n] {
+			return true
+		}
 	}
 	return slices.ContainsFunc(words[1:], func(w string) bool {
-		base := path.Base(w)
-		return strings.ContainsAny(w, "\x00\n;|&`$<>") || shells[base]
+		return strings.ContainsAny(w, "\x00\n;|&`$<>") || facts.IsShell(w)
 	})
 }
 
-// names are the words of the lists, without the lines that begin with #.
-func names(lists ...string) map[string]bool {
+// names are the words of a list, without the lines that begin with #.
+func names(list string) map[string]bool {
 	m := map[string]bool{}
-	for _, l := range lists {
-		for line := range strings.Lines(l) {
-			if !strings.HasPrefix(line, "#") {
-				maps.Copy(m, set(strings.Fields(line)))
-			}
+	for line := range strings.Lines(list) {
+		if !strings.HasPrefix(line, "#") {
+			maps.Copy(m, set(strings.Fields(line)))
 		}
 	}
 	return m
 }
 
-const shellNames = `sh bash dash ash zsh fish ksh mksh pdksh csh tcsh rbash sash busybox toybox elvish nu pwsh powershell
-	xonsh slsh wish tclsh tasksh jjs jshell`
-
-// shells may not be any word of a command that a grant covers.
-var shells = names(shellNames)
-
 // openers are programs that run other programs, read a script, or open an editor or
 // a pager. A version suffix (python3.11) is cut before the lookup. If a name is
 // missing, a grant can cover one exact command line that an approver approved. If a
 // name is superfluous, an approver is asked once more.
-var openers = names(shellNames, openersFile)
+var openers = names(openersFile)
 
 //go:embed openers.txt
 var openersFile string

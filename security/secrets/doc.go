@@ -19,5 +19,13 @@
 //	joined      all strings in their order, and neighbors in both orders
 //	decoded     base64, hexadecimal and percent encoding, three levels
 //
+// # Masks
+//
+// A card may mask a secret in a value if it is one token of [A-Za-z0-9_+/=.~-] between
+// other characters, found in the value's own bytes, or encoded there alone. The value's
+// type must be text, or the token an argument of a simple command. A Redactor takes
+// these tokens out and searches the rest. What it finds then is never masked: the value
+// does not leave the host, and an approver decides where it is shown.
+//
 // Encrypted secrets cannot be found. The scan never changes what runs.
 package secrets

@@ -37,7 +37,8 @@ func isToken(c byte) bool { return isNamed(c) || c == '/' || c == '.' || c == '~
 // isNamed are the characters of a token that is known only by a name before it: without
 // those that separate the parts of a host or a path.
 func isNamed(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '+' || c == '=' || c == '-'
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+		c == '_' || c == '+' || c == '=' || c == '-'
 }
 
 // tokensOf finds the tokens of a value that may be masked, in its verbatim text.
@@ -128,7 +129,7 @@ func (s *Scanner) encoded(text string, depth int) (kind string) {
 	return ""
 }
 
-// exactBase64 decodes text if it encodes a secret and nothing else, else "".
+// exactBase64 decodes text if all of it is base64 without spare bits, else "".
 func exactBase64(text string) string {
 	bare := strings.TrimRight(text, "=")
 	if len(text)-len(bare) > 2 || strings.ContainsAny(bare, ".~=") {
@@ -160,7 +161,8 @@ func distinct(all []token) (out []token) {
 		return 0
 	}
 	slices.SortFunc(all, func(a, b token) int {
-		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End), cmp.Compare(order(a), order(b)), cmp.Compare(a.Kind, b.Kind))
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End),
+			cmp.Compare(order(a), order(b)), cmp.Compare(a.Kind, b.Kind))
 	})
 	for _, t := range all {
 		if len(out) == 0 || t.Start >= out[len(out)-1].End {

@@ -1,20 +1,24 @@
 package secrets
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
-	"mvdan.cc/sh/v3/syntax"
-
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // cardLeaves are the texts of a request that a card shows.
 func cardLeaves(p *approval.Pending) []leaf {
 	leaves := walk("request_data", p.RequestData)
+	release := map[string]approval.Argument{}
+	if p.ToolName == "" {
+		release = facts.ReleaseArgs(p.ActionType)
+	}
 	for i := range leaves {
 		l := &leaves[i]
-		l.mask = modeOf(l, argType(p, l.top))
+		l.mask = modeOf(l, argType(p, release, l.top))
 	}
 	add := func(name, text string, mask maskMode, prose bool) {
 		if text != "" {
@@ -60,19 +64,20 @@ func modeIf(maskable bool) maskMode {
 	return maskNever
 }
 
-// argType is the declared type of a member of request_data.
-func argType(p *approval.Pending, name string) string {
-	if a, declared := p.Runs.Args[name]; declared {
-		if a.Type == "" {
-			return "text"
-		}
-		return a.Type
+// argType is the type of a member of request_data, as declared or as requests without
+// a tool usually have it. Any other that has the name of a command is one.
+func argType(p *approval.Pending, release map[string]approval.Argument, name string) string {
+	a, known := p.Runs.Args[name]
+	if !known {
+		a, known = release[name]
 	}
-	switch name {
-	case "command", "cmd", "argv":
-		return "command"
+	switch {
+	case known:
+		return cmp.Or(a.Type, facts.TypeText)
+	case name == "command" || name == "cmd" || name == "argv":
+		return facts.TypeCommand
 	}
-	return "json"
+	return facts.TypeJSON
 }
 
 func modeOf(l *leaf, argType string) maskMode {
@@ -80,9 +85,9 @@ func modeOf(l *leaf, argType string) maskMode {
 		return maskNever
 	}
 	switch argType {
-	case "text", "json", "list", "table", "diff", "program":
+	case facts.TypeText, facts.TypeJSON, facts.TypeList, facts.TypeTable, facts.TypeDiff, facts.TypeProgram:
 		return maskText
-	case "command":
+	case facts.TypeCommand:
 		return commandMode(l)
 	}
 	return maskNever
@@ -123,7 +128,7 @@ func allowed(l *leaf, all []token) []token {
 		words = [][2]int{{0, len(l.shown)}}
 	}
 	return slices.DeleteFunc(all, func(t token) bool {
-		return t.named || !slices.ContainsFunc(words, func(w [2]int) bool {
+		return !slices.ContainsFunc(words, func(w [2]int) bool {
 			return w[0] <= t.Start && t.End <= w[1]
 		})
 	})
@@ -133,24 +138,27 @@ func allowed(l *leaf, all []token) []token {
 const operators = ";|&<>()$`\\{}!*?[]#\n"
 
 // arguments are the words of the simple commands in a line that are neither a program
-// nor an assignment, and in which nothing has a meaning for a shell.
+// nor an assignment nor a script, and in which nothing has a meaning for a shell.
 func arguments(line string) (words [][2]int) {
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(line), "")
-	if err != nil {
+	shell, err := facts.ParseCommand(line)
+	if err != nil || shell.Unread {
 		return nil
 	}
-	syntax.Walk(file, func(n syntax.Node) bool {
-		call, ok := n.(*syntax.CallExpr)
-		if !ok || len(call.Args) == 0 {
-			return true
+	scripts := map[int]bool{} // commands with a word that is a script
+	for _, c := range shell.Commands {
+		if c.How == facts.Script {
+			scripts[c.In] = true
 		}
-		for _, w := range call.Args[1:] {
-			from, to := int(w.Pos().Offset()), int(w.End().Offset())
-			if !strings.ContainsAny(line[from:to], operators) {
-				words = append(words, [2]int{from, to})
+	}
+	for i, c := range shell.Commands {
+		if scripts[i] || len(c.Words) == 0 {
+			continue
+		}
+		for _, w := range c.Words[1:] {
+			if w.Fixed && w.End > w.Start && !strings.ContainsAny(line[w.Start:w.End], operators) {
+				words = append(words, [2]int{w.Start, w.End})
 			}
 		}
-		return true
-	})
+	}
 	return words
 }

@@ -42,6 +42,7 @@ telegram = { chat_id = -5, thread_id = 3 }
 language = "en"
 local_decisions = true
 principal = "ann"
+own_domains = ["example.org"]
 email_ceiling = "partial"
 approval_timeout = "1m"
 approval_timeout_max = "1h"

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"strconv"
@@ -265,6 +266,14 @@ hint: write it with its unit: "30s", "5m", "1h30m"`,
 		{
 			"the maximum below the default", "[workspaces.w]\napproval_timeout_max = \"4m\"",
 			`p.toml:2:24: approval_timeout_max is shorter than approval_timeout, which is 5m`,
+		},
+		{
+			"own domains that are none", "[workspaces.w]\nown_domains = [\"@example.org\", \"Example.org\", \"*.example.org\", \"exаmple.org\", \"a..b\", \"example.org.\", \"10.0.0.1\", \"\", \"example.org\"]",
+			badDomains(16, 32, 47, 64, 80, 88, 104, 116),
+		},
+		{
+			"one own domain without a list", "[workspaces.w]\nown_domains = \"example.org\"",
+			"p.toml:2:15: own_domains must be an array, not a string\nhint: a list of domain names: own_domains = [\"example.org\"]",
 		},
 
 		{
@@ -863,4 +872,13 @@ func printed(err error) string {
 		}
 	}
 	return strings.Join(lines, "\n")
+}
+
+func badDomains(columns ...int) string {
+	var all []string
+	for _, c := range columns {
+		all = append(all, fmt.Sprintf("p.toml:2:%d: own_domains must hold domain names in lower case, without @, * or a final dot\n"+
+			"hint: a list of domain names: own_domains = [\"example.org\"]", c))
+	}
+	return strings.Join(all, "\n")
 }

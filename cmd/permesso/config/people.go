@@ -134,7 +134,7 @@ func (s *section) workspace(name string) approval.Workspace {
 		LocalDecisions: s.flag("local_decisions"), Language: s.text("language"),
 		ChatJID: s.chat(name), QuietHours: s.quietHours(), Limits: s.limits(),
 		Secrets: s.flag("contains_secrets"), Admin: s.flag("admin"), BindsSessions: s.flag("binds_sessions"),
-		Sessions: values[string](s, "sessions"),
+		Sessions: values[string](s, "sessions"), OwnDomains: s.texts("own_domains"),
 	}
 	w.Principal = s.principal(w.Approvers)
 	s.timeouts(&w)

@@ -216,6 +216,18 @@ func listOf(name string, item valueType, valid func(*node) bool, rule string) va
 
 func anyItem(*node) bool { return true }
 
+// domainPattern is a domain name as DNS has it, in lower case; one of another script is
+// written as xn--….
+const domainPattern = `^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`
+
+func domainList() valueType {
+	valid := pattern(domainPattern)
+	isDomain := func(v string) bool { return len(v) <= 253 && valid().MatchString(v) }
+	t := listOf("list of domain names", anyText(), validText(isDomain), `domain names in lower case, without @, * or a final dot`)
+	t.schema = schema{"type": "array", "items": schema{"type": "string", "maxLength": 253, "pattern": domainPattern}}
+	return t
+}
+
 func validText(valid func(string) bool) func(*node) bool {
 	return func(n *node) bool { return valid(n.text) }
 }

@@ -24,7 +24,7 @@ class Gate:
 
     def submit(self, tool, data, **more):
         """Write a request and return its id and its bytes. MORE: title, rationale, resubmits ..."""
-        # Random, because its first eight digits must be unused; 16 to 64 lower-case hex digits.
+        # Random: people type its first eight digits. 16 to 64 lower-case hex digits, or a UUID.
         request_id = secrets.token_hex(16)
         request = {"request_id": request_id, "tool_name": tool, "request_data": data, **more}
         body = json.dumps(request, ensure_ascii=False, allow_nan=False).encode("utf-8")

@@ -37,7 +37,7 @@ for arg in "$@"; do
 	esac
 done
 
-# Random, because its first eight digits must be unused; 16 to 64 lower-case hex digits.
+# Random: people type its first eight digits. 16 to 64 lower-case hex digits, or a UUID.
 id=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 
 # Write atomically: to a dot-name first, then rename. Readable, because the daemon is another user.

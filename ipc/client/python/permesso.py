@@ -236,7 +236,7 @@ class Gate:
     ) -> Submitted:
         """Submit a request. MORE: action_type (without a tool nothing runs on the host), title, preview, rationale,
         session_id, expires_in_sec, type ("question"), options, resubmits, proof; by HTTP also channel and target.
-        The same idempotency_key (in folders 16 to 64 hex digits) is the same request."""
+        The same idempotency_key (in folders 16 to 64 hex digits, or a UUID) is the same request."""
         args = _encode({} if data is None else data)
         fields = {"tool_name": tool_name, **more}
         fields = {name: value for name, value in fields.items() if value not in (None, "", (), [])}
@@ -343,8 +343,8 @@ def _encode(data: Data) -> bytes:
 
 def _plain(id: str) -> str:
     id = id[len(_PREFIX) :] if id.startswith(_PREFIX) else id
-    if not re.fullmatch("[0-9a-f]{16,64}", id):
-        raise ValueError(f"{id!r} is not a request id: 16 to 64 lower-case hex digits")
+    if not re.fullmatch("[0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", id):
+        raise ValueError(f"{id!r} is not a request id: 16 to 64 lower-case hex digits, or a lower-case UUID with its dashes")
     return id
 
 

@@ -46,7 +46,7 @@ export interface RequestOptions extends RequestFields {
   type?: 'action' | 'question'
   /** For a question. */
   options?: string[]
-  /** The same key is the same request; in folders 16 to 64 hex digits. Default: random. */
+  /** The same key is the same request; in folders 16 to 64 hex digits, or a UUID. Default: random. */
   idempotencyKey?: string
 }
 

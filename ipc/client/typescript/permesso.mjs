@@ -337,7 +337,9 @@ function endOfString(text, start) {
 /** @param {string} id */
 function plain(id) {
   const digits = id.startsWith(PREFIX) ? id.slice(PREFIX.length) : id
-  if (!/^[0-9a-f]{16,64}$/.test(digits)) throw new TypeError(`${JSON.stringify(id)} is not a request id: 16 to 64 lower-case hex digits`)
+  if (!/^([0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$/.test(digits)) {
+    throw new TypeError(`${JSON.stringify(id)} is not a request id: 16 to 64 lower-case hex digits, or a lower-case UUID with its dashes`)
+  }
   return digits
 }
 

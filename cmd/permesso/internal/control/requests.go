@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -112,7 +111,7 @@ func (s *Service) find(ctx context.Context, c *httpapi.Caller, in *findQuery) ([
 
 // visible reports whether the caller may see one request.
 func (s *Service) visible(c *httpapi.Caller, k approval.Key) bool {
-	if !approval.ValidID(k.ID) || !c.Sees(k.Workspace) || !ipc.ValidWorkspace(k.Workspace) {
+	if !approval.ValidName(k.ID) || !c.Sees(k.Workspace) || !ipc.ValidWorkspace(k.Workspace) {
 		return false
 	}
 	w, err := s.Viewer.Pending(k)
@@ -347,7 +346,7 @@ func (q *HistoryQuery) match(r *read.Request) bool {
 	return (q.Tool == "" || r.Tool == q.Tool || r.Tool == "" && r.ActionType == q.Tool) &&
 		(q.Status == "" || string(r.Status) == q.Status) &&
 		(q.By == "" || r.By == q.By || r.ByID == q.By) &&
-		strings.HasPrefix(r.Key.ID, q.Prefix)
+		approval.BeginsID(r.Key.ID, q.Prefix)
 }
 
 // HistoryPage is what the log has of requests, newest first.

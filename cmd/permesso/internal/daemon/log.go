@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	terminalchat "github.com/permesso-dev/permesso/chat/terminal"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
@@ -24,6 +25,9 @@ type LogWriter struct {
 	out     io.Writer
 	level   atomic.Int32 // a zerolog.Level
 	console atomic.Bool
+	// above writes to the same terminal as out, above the line that an approver is
+	// typing. nil: write to out.
+	above atomic.Pointer[terminalchat.Channel]
 }
 
 // NewLog creates a logger with level and format.
@@ -56,7 +60,11 @@ func (w *LogWriter) WriteLevel(l zerolog.Level, line []byte) (int, error) {
 	if w.console.Load() {
 		text = consoleLine(line)
 	}
-	_, err := w.out.Write(escape(text))
+	out := w.out
+	if c := w.above.Load(); c != nil {
+		out = c
+	}
+	_, err := out.Write(escape(text))
 	return len(line), err
 }
 

@@ -228,6 +228,7 @@ func (s *server) newGate() *gate.Gate {
 		Store: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
 		Policy: &s.Live, Grants: s.memory, Executor: s.runner, Audit: s.audit,
 		Settings: &s.Live, Snapshot: s.Live.Snapshot, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed,
+		Host: home.NewHostFiles(s.Home), HoldsSecret: home.HoldsSecret,
 		ResponseRetention: s.Config.Retention.Responses, RecordRetention: s.Config.Retention.Records, Health: s.setDegraded,
 	}
 }
@@ -366,6 +367,10 @@ func (s *server) terminal(ctx context.Context) error {
 		Log: func(err error) {
 			s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("terminal channel failed")
 		},
+	}
+	if console.IsTerminal(s.logWriter.out) && console.IsTerminal(s.app.Out) {
+		s.logWriter.above.Store(c)
+		defer s.logWriter.above.Store(nil)
 	}
 	return c.Run(ctx)
 }

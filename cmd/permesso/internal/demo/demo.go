@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -218,17 +219,9 @@ func (s *demoSession) printIntro(box sandbox.Sandbox) {
 // answer runs the terminal channel of serve. The demo decides by the daemon's files, as
 // permesso approve does.
 func (s *demoSession) answer(ctx context.Context, k *home.Keys) error {
-	r, w := io.Pipe()
-	defer r.Close()
-	in := io.Reader(r)
-	if file, ok := s.In.(*os.File); ok && !s.unattended {
-		in = &keyboard{File: file, fallback: r, atEnd: func() { go s.typeAnswer(ctx, k, w, "deny", "end of input") }}
-	} else {
-		go s.typeAnswer(ctx, k, w, "approve", "typed by the demo itself")
-	}
 	decider := s.h.Decider(k)
 	c := &terminalchat.Channel{
-		In: in, Out: s.out, Viewer: s.h.Viewer(k),
+		Out: s.out, Viewer: s.h.Viewer(k),
 		Interceptor: &chat.Interceptor{
 			Decider: decider, Viewer: s.h.Viewer(k), Zone: time.Local, Redact: home.NewRedaction(), CanDecide: decider.CanDecide,
 		},
@@ -237,43 +230,37 @@ func (s *demoSession) answer(ctx context.Context, k *home.Keys) error {
 		Interval: 100 * time.Millisecond,
 		Log:      func(err error) { s.out.line(bad, "terminal: "+chat.Escape(err.Error())) },
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	if s.unattended {
+		wg.Go(func() { s.typeAnswer(ctx, c, "approve", "typed by the demo itself") })
+	} else {
+		c.In = s.In
+		c.Ended = func() { wg.Go(func() { s.typeAnswer(ctx, c, "deny", "end of input") }) }
+	}
+	s.out.share(c)
+	defer s.out.share(nil)
 	return c.Run(ctx)
 }
 
-// keyboard reads the person's input; at its end the demo continues typing. It
-// embeds the file so that the channel can interrupt a read.
-type keyboard struct {
-	*os.File
-	fallback io.Reader
-	atEnd    func()
-	ended    bool
-}
-
-func (k *keyboard) Read(b []byte) (int, error) {
-	if !k.ended {
-		n, err := k.File.Read(b)
-		if !errors.Is(err, io.EOF) {
-			return n, err
-		}
-		k.ended = true
-		k.atEnd()
-	}
-	return k.fallback.Read(b)
-}
-
-// typeAnswer types the answer in place of a person, after the channel has shown the request.
-func (s *demoSession) typeAnswer(ctx context.Context, k *home.Keys, w *io.PipeWriter, verb, why string) {
+// typeAnswer answers in place of a person, after the channel has shown the request.
+func (s *demoSession) typeAnswer(ctx context.Context, c *terminalchat.Channel, verb, why string) {
 	for {
 		if err := home.Sleep(ctx, 300*time.Millisecond); err != nil {
 			return
 		}
-		list, err := s.h.Viewer(k).Waiting(ctx, []string{demoWorkspace})
+		list, err := c.Viewer.Waiting(ctx, c.Workspaces)
 		if err != nil || len(list) == 0 || !s.out.contains("approve "+list[0].Pending.ShortID) {
 			continue
 		}
 		line := verb + " " + list[0].Pending.ShortID
 		s.out.line(warn, "> "+line+"        ("+why+")")
-		_, _ = io.WriteString(w, line+"\n") // fails only when the demo is over
+		r := c.Interceptor.Handle(ctx, chat.Message{
+			From: c.Person, Via: "terminal", Text: line, Workspaces: c.Workspaces, Language: c.Style.Language,
+		})
+		s.out.line(good, r.Text)
 		return
 	}
 }
@@ -390,6 +377,7 @@ const (
 
 // screen is shared by agent, channel and demo. Each writes complete lines.
 type screen struct {
+	above atomic.Pointer[terminalchat.Channel] // writes above the line that is being typed
 	mu    sync.Mutex
 	to    io.Writer
 	color bool
@@ -418,8 +406,15 @@ func (s *screen) line(style int, text string) {
 	if s.color && style != plain && text != "" {
 		text = "\x1b[" + strconv.Itoa(style) + "m" + text + "\x1b[0m"
 	}
-	_, _ = io.WriteString(s, text+"\n")
+	to := io.Writer(s)
+	if c := s.above.Load(); c != nil {
+		to = c
+	}
+	_, _ = io.WriteString(to, text+"\n")
 }
+
+// share makes lines appear above the line that is typed in a channel; nil: no more.
+func (s *screen) share(c *terminalchat.Channel) { s.above.Store(c) }
 
 // prefixer puts a prefix before every line.
 type prefixer struct {

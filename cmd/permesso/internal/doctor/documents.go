@@ -157,7 +157,7 @@ func newest(dir string, n int) []string {
 	var docs []doc
 	for _, e := range entries {
 		id, ok := strings.CutSuffix(e.Name(), ".json")
-		if info, err := e.Info(); ok && approval.ValidID(id) && err == nil {
+		if info, err := e.Info(); ok && approval.ValidName(id) && err == nil {
 			docs = append(docs, doc{id, info.ModTime()})
 		}
 	}

@@ -77,7 +77,7 @@ func (d *Doctor) compareWorkspaces() (list []Finding) {
 // checkSecrets checks the secret files of the configuration. It finds them by
 // the names of the keys.
 func (d *Doctor) checkSecrets() (list []Finding) {
-	for _, path := range secretFiles(d.Config) {
+	for _, path := range d.Config.SecretFiles() {
 		if err := ipc.CheckSecret(path); errors.Is(err, fs.ErrNotExist) {
 			list = append(list, failure("missing secret file "+console.OneLine(path)+", named in the configuration",
 				"create it, or change the configuration")...)
@@ -86,28 +86,6 @@ func (d *Doctor) checkSecrets() (list []Finding) {
 		}
 	}
 	return list
-}
-
-// public are keys of files that are not secret.
-var public = []string{"ca_file", "cert_file", "public_key_file"}
-
-// secretFiles returns the values of keys such as token_file, and the last word
-// of each secret header: "Bearer /path/of/the/token".
-func secretFiles(c *config.Config) (paths []string) {
-	for _, s := range c.Settings {
-		key := s.Key[strings.LastIndexByte(s.Key, '.')+1:]
-		if path, ok := s.Value.(string); ok && strings.HasSuffix(key, "_file") && !slices.Contains(public, key) {
-			paths = append(paths, path)
-		}
-	}
-	for _, tool := range c.Tools {
-		for _, value := range tool.Handler.HTTP.SecretHeaders {
-			paths = append(paths, value[strings.LastIndexByte(value, ' ')+1:])
-		}
-	}
-	paths = slices.DeleteFunc(paths, func(path string) bool { return !filepath.IsAbs(path) })
-	slices.Sort(paths)
-	return slices.Compact(paths)
 }
 
 // checkHome checks that the home exists and that this user can read it.

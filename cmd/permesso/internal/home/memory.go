@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -365,7 +364,7 @@ func (m *Memory) Find(typed string) (*grant.Grant, error) {
 		return nil, console.Fail(console.ExitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
 	all, err := m.withUpcoming(context.Background(), nil)
-	all = slices.DeleteFunc(all, func(g grant.Grant) bool { return !strings.HasPrefix(g.ID, typed) })
+	all = slices.DeleteFunc(all, func(g grant.Grant) bool { return !approval.BeginsID(g.ID, typed) })
 	switch len(all) {
 	case 0:
 		return nil, err

@@ -44,6 +44,9 @@ func (x Redaction) For(p *approval.Pending) chat.Redactor {
 // notSearched is the kind of every text without a working scanner.
 const notSearched = "not searched"
 
+// HoldsSecret reports whether a text may have a secret.
+func HoldsSecret(text string) bool { return len(NewRedaction().Secrets(text)) > 0 }
+
 // Secrets implements chat.Redactor.
 func (x Redaction) Secrets(text string) []chat.Span {
 	if x.finder == nil {

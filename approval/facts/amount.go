@@ -1,0 +1,39 @@
+package facts
+
+import "strings"
+
+// Amount is a number as it is written: digits are never rounded or grouped.
+type Amount struct {
+	Text     string
+	Valid    bool // [-+]digits[.digits][e[-+]digits]
+	Zero     bool
+	Negative bool
+	Exponent bool
+}
+
+// AmountOf reads a number.
+func AmountOf(text string) Amount {
+	a := Amount{Text: text}
+	rest := text
+	if rest != "" && (rest[0] == '-' || rest[0] == '+') {
+		a.Negative, rest = rest[0] == '-', rest[1:]
+	}
+	mantissa, exponent := rest, ""
+	if i := strings.IndexAny(rest, "eE"); i >= 0 {
+		mantissa, exponent, a.Exponent = rest[:i], rest[i+1:], true
+		if exponent != "" && (exponent[0] == '-' || exponent[0] == '+') {
+			exponent = exponent[1:]
+		}
+	}
+	whole, fraction, point := strings.Cut(mantissa, ".")
+	a.Valid = digits(whole) && (!point || digits(fraction)) && (!a.Exponent || digits(exponent))
+	a.Zero = a.Valid && strings.Trim(mantissa, "0.") == ""
+	return a
+}
+
+func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+// IsCurrency says whether s is written as a currency's code: EUR.
+func IsCurrency(s string) bool {
+	return len(s) == 3 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}

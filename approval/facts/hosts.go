@@ -1,0 +1,77 @@
+package facts
+
+import (
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"golang.org/x/net/idna"
+)
+
+// Place is what a URL or an authority says about where it leads.
+type Place struct {
+	Host     string // as written, without user, port and brackets; "": it cannot be told
+	Scheme   string // lower case; "" if there is none
+	Port     string // "" if there is none, or the usual one of the scheme
+	Unicode  string // Host with its punycode decoded; "": it has none, or it is not valid
+	Punycode bool   // Host has a label that begins with xn--
+	IP       bool   // Host is an address, in any form that a program may take for one
+	User     bool   // there is something before an @
+	Odd      bool   // two parsers may read it differently
+}
+
+// PlaceOf reads a URL.
+func PlaceOf(text string) Place {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" {
+		return Place{Odd: true}
+	}
+	p := hostPlace(u.Hostname())
+	p.Scheme, p.Port, p.User = u.Scheme, u.Port(), u.User != nil
+	if p.Scheme == "http" && p.Port == "80" || p.Scheme == "https" && p.Port == "443" {
+		p.Port = ""
+	}
+	_, authority, _ := strings.Cut(text, "//")
+	if i := strings.IndexAny(authority, "/?#"); i >= 0 {
+		authority = authority[:i]
+	}
+	p.Odd = p.Odd || strings.ContainsAny(authority, "\\% \t")
+	return p
+}
+
+// HostPlace reads a host, with or without a port.
+func HostPlace(text string) Place {
+	p := PlaceOf("//" + text)
+	if strings.ContainsAny(text, "/?#@\\% \t") {
+		p.Odd = true
+	}
+	return p
+}
+
+func hostPlace(host string) Place {
+	p := Place{Host: host}
+	_, err := netip.ParseAddr(host)
+	p.IP = err == nil || endsInNumber(host)
+	for label := range strings.SplitSeq(strings.ToLower(host), ".") {
+		p.Punycode = p.Punycode || strings.HasPrefix(label, "xn--")
+	}
+	if !p.Punycode {
+		return p
+	}
+	if decoded, err := idna.Punycode.ToUnicode(strings.ToLower(host)); err == nil {
+		p.Unicode = decoded
+	}
+	return p
+}
+
+// endsInNumber says whether programs take a name for an IPv4 address, as in the URL
+// standard of the WHATWG: 127.1, 2130706433, 0x7f000001.
+func endsInNumber(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	hex, isHex := strings.CutPrefix(last, "0x")
+	if isHex {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return last != "" && strings.Trim(last, "0123456789") == ""
+}

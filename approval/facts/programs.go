@@ -1,0 +1,398 @@
+package facts
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Program is the name of the program that the command starts, without folders; ""
+// if there is none. If the first word is open, Program is the word as written.
+func (c SimpleCommand) Program() string {
+	if len(c.Words) == 0 {
+		return ""
+	}
+	return c.Words[0].program()
+}
+
+func (w Word) program() string {
+	if w.Open || w.Text == "" {
+		return w.Text
+	}
+	return path.Base(w.Text)
+}
+
+// starters are programs that start another one: their options that take a value, and
+// how many arguments precede the other program.
+var starters = map[string]struct {
+	options string
+	skip    int
+}{
+	"sudo": {"-u -g -h -p -C -r -t -T -U -D -R", 0}, "doas": {"-u -C", 0}, "pkexec": {"--user", 0}, "env": {"-u -C", 0},
+	"nice": {"-n", 0}, "ionice": {"-c -n -p", 0}, "nohup": {}, "time": {"-o -f", 0}, "timeout": {"-s -k", 1}, "setsid": {},
+	"xargs": {"-I -n -P -L -d -a -E -s", 0}, "exec": {"-a", 0}, "command": {}, "builtin": {}, "stdbuf": {"-i -o -e", 0},
+	"chroot": {"", 1}, "flock": {"-w -E", 1}, "strace": {"-o -e -p -s", 0}, "watch": {"-n", 0}, "busybox": {}, "toybox": {},
+	"unshare": {}, "nsenter": {"-t", 0}, "runuser": {"-u -g", 0}, "parallel": {"-j", 0}, "caffeinate": {}, "unbuffer": {},
+}
+
+// maxStarted bounds how many programs that start another one are followed.
+const maxStarted = 20
+
+// Programs lists the programs that the command starts: the first word, and what
+// sudo, env, xargs, find -exec and their like start, as far as that can be told.
+func (c SimpleCommand) Programs() (all []Word) {
+	words := c.Words
+	for len(words) > 0 {
+		if all = append(all, words[0]); len(all) == maxStarted {
+			return append(all, Word{Text: "…", Open: true})
+		}
+		name := words[0].program()
+		s, ok := starters[name]
+		switch {
+		case name == "find":
+			return append(all, executed(words)...)
+		case !ok:
+			return all
+		}
+		words = started(words[1:], strings.Fields(s.options), s.skip)
+	}
+	return all
+}
+
+// started drops the options of a program that starts another one.
+func started(words []Word, options []string, skip int) []Word {
+	for len(words) > 0 {
+		text := words[0].Text
+		switch {
+		case slices.Contains(options, text):
+			words = words[min(2, len(words)):]
+		case strings.HasPrefix(text, "-"), isAssignment(text):
+			words = words[1:]
+		case skip > 0:
+			words, skip = words[1:], skip-1
+		default:
+			return words
+		}
+	}
+	return nil
+}
+
+func isAssignment(s string) bool {
+	name, _, ok := strings.Cut(s, "=")
+	return ok && name != "" && only(name, "_")
+}
+
+// executed lists the programs behind find's -exec.
+func executed(words []Word) (all []Word) {
+	for i, w := range words[:len(words)-1] {
+		switch w.Text {
+		case "-exec", "-execdir", "-ok", "-okdir":
+			all = append(all, words[i+1])
+		}
+	}
+	return all
+}
+
+// shells read commands from their input, and from the argument after -c.
+var shells = setOf(`sh bash dash ash zsh fish ksh mksh pdksh csh tcsh rbash sash busybox toybox elvish nu pwsh powershell
+	xonsh slsh wish tclsh tasksh jjs jshell`)
+
+// interpreters read programs from their input.
+var interpreters = setOf(`python python2 python3 pypy perl ruby irb node nodejs deno bun php lua luajit Rscript R julia awk gawk
+	mawk ghci scala groovy osascript expect sqlite3 psql mysql mariadb ed ex at batch parallel`)
+
+// elevators run programs as another user.
+var elevators = setOf("sudo doas su pkexec runuser run0 sg newgrp")
+
+// evaluators run their arguments, or a file, inside the shell.
+var evaluators = setOf("eval source . trap")
+
+// connectors use the network.
+var connectors = setOf(`curl wget git ssh scp sftp rsync nc ncat netcat socat telnet ftp tftp http https xh aria2c lynx w3m
+	openssl dig nslookup host ping mosh rclone aws gsutil gcloud az kubectl docker podman pip pip3 npm npx yarn pnpm go cargo
+	gem apt apt-get dnf yum apk brew mail sendmail swaks`)
+
+func setOf(words string) map[string]bool {
+	m := map[string]bool{}
+	for _, w := range strings.Fields(words) {
+		m[w] = true
+	}
+	return m
+}
+
+// IsShell says whether a program, with or without folders, is a shell.
+func IsShell(name string) bool { return shells[path.Base(name)] }
+
+// IsInterpreter says whether a program runs what it reads: a shell, or an
+// interpreter, with or without a version.
+func IsInterpreter(name string) bool {
+	name = path.Base(name)
+	return shells[name] || interpreters[name] || interpreters[strings.TrimRight(name, "0123456789.-")]
+}
+
+// starts says which of the command's programs is one of these, "" if none is.
+func (c SimpleCommand) starts(is func(string) bool) string {
+	for _, w := range c.Programs() {
+		if name := w.program(); is(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// Elevates is the program that runs the command as another user, "" if none does.
+func (c SimpleCommand) Elevates() string {
+	return c.starts(func(s string) bool { return elevators[s] })
+}
+
+// Evaluates is eval or its like, "" if the command is none.
+func (c SimpleCommand) Evaluates() string {
+	return c.starts(func(s string) bool { return evaluators[s] })
+}
+
+// Connects is the program that uses the network, "" if none is known to.
+func (c SimpleCommand) Connects() string {
+	return c.starts(func(s string) bool { return connectors[s] })
+}
+
+// Interprets is the shell or interpreter that runs what another command writes, or a
+// text of the line, "" if there is none.
+func (c SimpleCommand) Interprets() string {
+	reads := c.From >= 0 || slices.ContainsFunc(c.Redirects, func(r Redirect) bool { return strings.HasPrefix(r.Op, "<") }) ||
+		slices.ContainsFunc(c.Words, func(w Word) bool { return strings.HasPrefix(w.Text, "<(") })
+	if !reads {
+		return ""
+	}
+	return c.starts(func(s string) bool { return IsInterpreter(s) || evaluators[s] })
+}
+
+// scriptsOf lists the words of a command that are shell scripts, without quotes.
+func scriptsOf(c SimpleCommand) (all []Word) {
+	switch c.Program() {
+	case "eval", "trap":
+		return unquoted(c.Words[1:])
+	}
+	i := slices.IndexFunc(c.Words, func(w Word) bool { return IsShell(w.Text) || w.program() == "su" || w.program() == "runuser" })
+	if i < 0 {
+		return nil
+	}
+	for j, w := range c.Words[i+1:] {
+		script := i + j + 2
+		if isScriptFlag(w.Text) && script < len(c.Words) {
+			return unquoted(c.Words[script : script+1])
+		}
+	}
+	for _, r := range c.Redirects {
+		if r.text() {
+			all = append(all, unquoted([]Word{r.To})...)
+		}
+	}
+	return all
+}
+
+// isScriptFlag says whether a flag of a shell announces a script: -c, -lc, --command.
+func isScriptFlag(s string) bool {
+	return s == "--command" || len(s) > 1 && s[0] == '-' && s[1] != '-' && strings.Contains(s, "c")
+}
+
+// unquoted moves the bytes of each word inside its quotes. If the text is not the
+// same there, the word is nowhere in the line.
+func unquoted(words []Word) []Word {
+	words = slices.Clone(words)
+	for i, w := range words {
+		if n := len(w.Text); w.Open && n > 1 && w.Text[0] == '"' && w.Text[n-1] == '"' {
+			w.Text = w.Text[1 : n-1]
+		}
+		switch w.End - w.Start - len(w.Text) {
+		case 0:
+		case 2:
+			w.Start, w.End = w.Start+1, w.End-1
+		default:
+			w.Start, w.End = 0, 0
+		}
+		words[i] = w
+	}
+	return words
+}
+
+// Writes lists the files that the command is told to write: by a redirect, by tee, by
+// dd, or by an option of curl or wget.
+func (c SimpleCommand) Writes() (files []Word) {
+	for _, r := range c.Redirects {
+		if r.Writes() {
+			files = append(files, r.To)
+		}
+	}
+	for _, p := range c.Programs() {
+		files = append(files, written(p.program(), after(c.Words, p))...)
+	}
+	return files
+}
+
+// after returns the words behind w.
+func after(words []Word, w Word) []Word {
+	i := slices.Index(words, w)
+	return words[i+1:]
+}
+
+func written(program string, words []Word) (files []Word) {
+	for i, w := range words {
+		_, value, _ := strings.Cut(w.Text, "=")
+		switch {
+		case program == "tee" && !strings.HasPrefix(w.Text, "-"):
+			files = append(files, w)
+		case program == "dd" && strings.HasPrefix(w.Text, "of="):
+			files = append(files, Word{Text: value, Open: w.Open})
+		case program != "curl" && program != "wget":
+		case i > 0 && slices.Contains([]string{"-o", "-O", "--output", "--output-document"}, words[i-1].Text) &&
+			(program == "wget" || words[i-1].Text != "-O"):
+			files = append(files, w)
+		case strings.HasPrefix(w.Text, "--output=") || strings.HasPrefix(w.Text, "--output-document="):
+			files = append(files, Word{Text: value, Open: w.Open})
+		}
+	}
+	return files
+}
+
+// Hosts lists the hosts of the URLs in the command's words, and, if it uses the
+// network, those that stand there without a scheme. A host that cannot be told is
+// given as written.
+func (c SimpleCommand) Hosts() (hosts []string) {
+	put := func(h string) {
+		if h != "" && !slices.Contains(hosts, h) {
+			hosts = append(hosts, h)
+		}
+	}
+	for _, w := range slices.Concat(c.Words, c.Assigns) {
+		put(urlHost(w.Text))
+	}
+	for _, r := range c.Redirects {
+		put(deviceHost(r.To.Text))
+		put(urlHost(r.To.Text))
+	}
+	if program := c.Connects(); program != "" {
+		for _, w := range c.Words[1:] {
+			put(bareHost(w.Text, program))
+		}
+	}
+	return hosts
+}
+
+// urlHost is the host behind :// in a word.
+func urlHost(s string) string {
+	_, rest, ok := strings.Cut(s, "://")
+	if !ok {
+		return ""
+	}
+	if i := strings.IndexAny(rest, "/?#\"' \t\n);,"); i >= 0 {
+		rest = rest[:i]
+	}
+	if host, ok := HostIn(rest[strings.LastIndexByte(rest, '@')+1:]); ok {
+		return host
+	}
+	return rest
+}
+
+// deviceHost is the host of bash's /dev/tcp/HOST/PORT.
+func deviceHost(s string) string {
+	for _, prefix := range []string{"/dev/tcp/", "/dev/udp/"} {
+		if rest, ok := strings.CutPrefix(s, prefix); ok {
+			return strings.Replace(rest, "/", ":", 1)
+		}
+	}
+	return ""
+}
+
+// Programs that take a host without a scheme, by how it is recognized.
+var (
+	takeName  = setOf("ssh nc ncat netcat telnet ping ftp sftp mosh") // any word
+	takeDots  = setOf("curl wget http https xh")                      // a word with a dot
+	takeColon = setOf("scp rsync git socat")                          // a word with a colon
+)
+
+// bareHost is the host of a word without a scheme, "" if it has none:
+// user@host:path, host/path, host:port.
+func bareHost(s, program string) string {
+	if s == "" || strings.ContainsRune("-/.", rune(s[0])) || strings.Contains(s, "://") {
+		return ""
+	}
+	_, rest, user := strings.Cut(s, "@")
+	if !user {
+		rest = s
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	before, _, colon := strings.Cut(name, ":")
+	host, ok := HostIn(name)
+	if !ok {
+		host, ok = HostIn(before)
+	}
+	named := takeName[program] && strings.Trim(s, "0123456789") != ""
+	if ok && (user || named || takeDots[program] && strings.Contains(before, ".") || takeColon[program] && colon) {
+		return host
+	}
+	return ""
+}
+
+// Open says whether it is decided when the line runs which programs the command starts.
+func (c SimpleCommand) Open() bool {
+	return slices.ContainsFunc(c.Programs(), func(w Word) bool { return w.Open })
+}
+
+// Sets lists the names of the variables that the command sets.
+func (c SimpleCommand) Sets() (names []string) {
+	for _, a := range c.Assigns {
+		name, _, _ := strings.Cut(a.Text, "=")
+		names = append(names, strings.TrimSuffix(name, "+"))
+	}
+	return names
+}
+
+// SetsSearch says whether it sets a variable that decides which programs or
+// libraries others load.
+func (c SimpleCommand) SetsSearch() bool {
+	return slices.ContainsFunc(c.Sets(), func(name string) bool {
+		return searched[name] || strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "DYLD_") || strings.HasPrefix(name, "GIT_")
+	})
+}
+
+var searched = setOf(`PATH IFS ENV BASH_ENV SHELL SHELLOPTS PS4 PROMPT_COMMAND EDITOR VISUAL PAGER PYTHONPATH PYTHONSTARTUP
+	PERL5LIB PERL5OPT RUBYLIB RUBYOPT NODE_OPTIONS NODE_PATH JAVA_TOOL_OPTIONS LESSOPEN`)
+
+// Arguments lists the words in the line that no shell runs: arguments, values of
+// variables, and input, but for programs and scripts.
+func (s Shell) Arguments() (all []Word) {
+	nested := s.nestedAt()
+	for i, c := range s.Commands {
+		words := slices.Concat(c.Words, c.Assigns)
+		for _, r := range c.Redirects {
+			if r.text() {
+				words = append(words, r.To)
+			}
+		}
+		programs := c.Programs()
+		for _, w := range words {
+			at, _ := slices.BinarySearch(nested[i], w.Start)
+			runs := at < len(nested[i]) && nested[i][at] < w.End
+			if w.End > w.Start && !runs && !slices.Contains(programs, w) {
+				all = append(all, w)
+			}
+		}
+	}
+	return all
+}
+
+// nestedAt lists for each command where the commands in its words begin, in order.
+func (s Shell) nestedAt() map[int][]int {
+	at := map[int][]int{}
+	for _, c := range s.Commands {
+		for _, w := range slices.Concat(c.Assigns, c.Words) {
+			if c.In >= 0 && w.End > 0 {
+				at[c.In] = append(at[c.In], w.Start)
+			}
+		}
+	}
+	for _, starts := range at {
+		slices.Sort(starts)
+	}
+	return at
+}

@@ -1,0 +1,154 @@
+package terminal
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+)
+
+// tty is the terminal that keys are read from. Its mode is changed only while this
+// process is in the terminal's foreground.
+type tty struct {
+	fd   int
+	wake [2]*os.File // closing the second ends wait
+
+	mu    sync.Mutex
+	saved *term.State // the mode before enter; nil: unchanged
+}
+
+// openTTY returns nil if in is no terminal.
+func openTTY(in io.Reader) (*tty, error) {
+	file, ok := in.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return nil, nil
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	return &tty{fd: int(file.Fd()), wake: [2]*os.File{r, w}}, nil
+}
+
+// enter makes the terminal pass on each key at once and without echo. Ctrl-C and
+// Ctrl-Z still send signals, and lines of others still begin at the left.
+func (t *tty) enter() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP); t.saved != nil || err == nil && group != unix.Getpgrp() {
+		return nil
+	}
+	saved, err := term.MakeRaw(t.fd)
+	if err != nil {
+		return err
+	}
+	t.saved = saved
+	mode, err := unix.IoctlGetTermios(t.fd, getMode)
+	if err != nil {
+		return err
+	}
+	mode.Lflag |= unix.ISIG
+	mode.Oflag |= unix.OPOST
+	return unix.IoctlSetTermios(t.fd, setMode, mode)
+}
+
+// leave restores the mode before enter.
+func (t *tty) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.saved == nil {
+		return
+	}
+	if group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP); err == nil && group == unix.Getpgrp() {
+		_ = term.Restore(t.fd, t.saved)
+	}
+	t.saved = nil
+}
+
+// size is the size of the window, 80×24 if it is unknown.
+func (t *tty) size() (width, height int) {
+	width, height, err := term.GetSize(t.fd)
+	if err != nil || width <= 0 {
+		return 80, 24
+	}
+	return width, height
+}
+
+// wait waits until read would not block. It returns an error at the end.
+func (t *tty) wait() error {
+	for {
+		fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLIN}, {Fd: int32(t.wake[0].Fd()), Events: unix.POLLIN}}
+		_, err := unix.Poll(fds, -1)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case fds[1].Revents != 0:
+			return errStopped
+		case fds[0].Revents != 0:
+			return nil
+		}
+	}
+}
+
+// read returns what waits, nothing if nothing waits.
+func (t *tty) read() ([]byte, error) {
+	fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(fds, 0); n <= 0 {
+		if errors.Is(err, unix.EINTR) {
+			err = nil
+		}
+		return nil, err
+	}
+	b := make([]byte, maxLine)
+	n, err := unix.Read(t.fd, b)
+	switch {
+	case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case n == 0:
+		return nil, io.EOF
+	}
+	return b[:n], nil
+}
+
+// drain drops what waits.
+func (t *tty) drain() {
+	for {
+		if b, err := t.read(); err != nil || len(b) == 0 {
+			return
+		}
+	}
+}
+
+// close is for a terminal that is not read from.
+func (t *tty) close() error {
+	t.leave()
+	return errors.Join(t.wake[0].Close(), t.wake[1].Close())
+}
+
+// readInto passes on keys until stop, and then closes t.
+func (t *tty) readInto(k *keys) (stop func()) {
+	k.drain = t.drain
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer k.end()
+		for t.wait() == nil {
+			if k.take(t.read) != nil {
+				return
+			}
+		}
+	}()
+	return func() {
+		t.leave()
+		_ = t.wake[1].Close()
+		<-done
+		_ = t.wake[0].Close()
+	}
+}

@@ -1,0 +1,225 @@
+package chat
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
+)
+
+// urls displays the host alone, then the URL. In a list the URLs are numbered.
+func (t typedValue) urls(v approval.Raw) ([]Line, bool) {
+	texts, list, ok := textsOf(v)
+	lines := []Line{t.head()}
+	if list {
+		lines[0] = t.count(len(texts))
+	}
+	for i, s := range texts {
+		place, number := facts.PlaceOf(s), ""
+		if list {
+			number = strconv.Itoa(i+1) + ". "
+		}
+		if !place.Odd {
+			lines = append(lines, Line{LineStrong, withBar(Escape(place.Host))})
+		}
+		lines = append(lines, Line{LineCode, withBar(number + t.whole(s))})
+		lines = append(lines, t.placeFlags(place)...)
+	}
+	return lines, ok
+}
+
+// hosts displays hosts, each strong.
+func (t typedValue) hosts(v approval.Raw) ([]Line, bool) {
+	texts, list, ok := textsOf(v)
+	if !ok {
+		return nil, false
+	}
+	if !list {
+		return append(t.inline(LineStrong, t.whole(texts[0])), t.placeFlags(facts.HostPlace(texts[0]))...), true
+	}
+	lines := []Line{t.count(len(texts))}
+	for _, s := range texts {
+		lines = append(lines, Line{LineStrong, withBar(t.whole(s))})
+		lines = append(lines, t.placeFlags(facts.HostPlace(s))...)
+	}
+	return lines, true
+}
+
+// placeFlags says in one line what is unusual about a host.
+func (t typedValue) placeFlags(p facts.Place) []Line {
+	flags := t.nameFlags(p.Host)
+	for _, f := range []struct {
+		is   bool
+		text string
+	}{
+		{p.Odd, t.Values.Odd}, {p.User, t.Values.User}, {p.IP, t.Values.Address},
+		{p.Port != "", Format(t.Values.Port, "port", Escape(p.Port))}, {p.Scheme == "http", t.Values.Unencrypted},
+	} {
+		if f.is {
+			flags = append(flags, f.text)
+		}
+	}
+	if len(flags) == 0 {
+		return nil
+	}
+	return t.remark("⚠ " + strings.Join(flags, ", "))
+}
+
+// nameFlags says what is unusual about a domain name.
+func (r renderer) nameFlags(name string) (flags []string) {
+	if p := facts.HostPlace(name); p.Unicode != "" {
+		flags = append(flags, Format(r.Values.Punycode, "name", Escape(p.Unicode)))
+		name = p.Unicode
+	} else if p.Punycode {
+		flags = append(flags, r.Values.BadPunycode)
+	}
+	// Scripts are mixed within a word, and between a name and the letters of its domain.
+	if scripts := scriptsOf(name); len(scripts) > 1 {
+		flags = append(flags, Format(r.Values.Mixed, "scripts", strings.Join(scripts, ", ")))
+	}
+	return flags
+}
+
+// group holds the recipients of one domain, by their numbers.
+type group struct {
+	domain  string
+	outside bool
+	members []int
+}
+
+// recipients displays how many there are, and each below its domain, numbered in the
+// order of the value.
+func (t typedValue) recipients(v approval.Raw) ([]Line, bool) {
+	texts, list, ok := textsOf(v)
+	if !ok {
+		return nil, false
+	}
+	var all []facts.Recipient
+	exact := true
+	for _, s := range texts {
+		some, whole := facts.Recipients(s)
+		exact = exact && whole && (!list || len(some) == 1)
+		all = append(all, some...)
+	}
+	groups := t.groups(all)
+	if !list && len(all) == 1 && all[0].Bare() {
+		lines := t.inline(LineStrong, Escape(texts[0]))
+		if g := groups[0]; g.outside || len(t.nameFlags(g.domain)) > 0 {
+			lines = append(lines, t.groupLine(g))
+		}
+		return lines, true
+	}
+	people := t.people(len(all), groups)
+	if !list {
+		people = Format(t.Values.OneText, "people", people)
+	}
+	lines := []Line{{LineLabel, t.label + ": " + people}}
+	for _, g := range groups {
+		lines = append(lines, t.groupLine(g))
+		for _, i := range g.members {
+			lines = append(lines, Line{LineCode, withBar(strconv.Itoa(i+1) + ". " + t.whole(all[i].Text))})
+		}
+	}
+	lines = append(lines, t.repeated(all)...)
+	if exact {
+		return lines, true
+	}
+	lines = append(lines, Line{LineLabel, t.Values.AsSent})
+	for _, s := range texts {
+		lines = append(lines, Line{LineCode, withBar(Quote(s))})
+	}
+	return lines, true
+}
+
+// groups collects the recipients by domain: invalid ones, then outsiders, each in the
+// order of the value.
+func (t typedValue) groups(all []facts.Recipient) []group {
+	var groups []group
+	at := map[string]int{}
+	for i, r := range all {
+		n, known := at[r.Domain]
+		if !known {
+			n = len(groups)
+			at[r.Domain] = n
+			outside := len(t.p.OwnDomains) > 0 && !facts.IsOwnDomain(r.Domain, t.p.OwnDomains)
+			groups = append(groups, group{domain: r.Domain, outside: outside})
+		}
+		groups[n].members = append(groups[n].members, i)
+	}
+	rank := func(g group) int {
+		switch {
+		case g.domain == "":
+			return 0
+		case g.outside:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(groups, func(a, b group) int { return rank(a) - rank(b) })
+	return groups
+}
+
+// people says how many recipients there are, and how many of them are outsiders.
+func (t typedValue) people(n int, groups []group) string {
+	people := t.Values.OnePerson
+	if n != 1 {
+		people = Format(t.Values.People, "n", strconv.Itoa(n))
+	}
+	outside := 0
+	for _, g := range groups {
+		if g.outside {
+			outside += len(g.members)
+		}
+	}
+	own := make([]string, len(t.p.OwnDomains))
+	for i, d := range t.p.OwnDomains {
+		own[i] = Escape(d)
+	}
+	domains := strings.Join(own, ", ")
+	switch {
+	case outside > 0:
+		return Format(t.Values.Outside, "people", people, "n", strconv.Itoa(outside), "domains", domains)
+	case n == 0:
+		return people
+	case len(own) > 0:
+		return Format(t.Values.AllInside, "people", people, "domains", domains)
+	case len(groups) == 1:
+		return Format(t.Values.AtDomain, "people", people, "domain", Escape(groups[0].domain))
+	}
+	return Format(t.Values.AtDomains, "people", people, "n", strconv.Itoa(len(groups)))
+}
+
+// groupLine is a domain with how many recipients are there.
+func (t typedValue) groupLine(g group) Line {
+	n := strconv.Itoa(len(g.members))
+	if g.domain == "" {
+		return Line{LineWarn, Format(t.Values.NotAddress, "n", n)}
+	}
+	flags := t.nameFlags(g.domain)
+	line := strings.Join(append([]string{Escape(g.domain) + ": " + n}, flags...), ", ")
+	if g.outside || len(flags) > 0 {
+		return Line{LineWarn, "⚠ " + line}
+	}
+	return Line{LineText, "· " + line}
+}
+
+// repeated names the numbers of the recipients that are the same.
+func (t typedValue) repeated(all []facts.Recipient) (lines []Line) {
+	numbers, order := map[string][]string{}, []string(nil)
+	for i, r := range all {
+		key := strings.ToLower(r.Address)
+		if key == "" {
+			continue
+		}
+		if len(numbers[key]) == 1 {
+			order = append(order, key)
+		}
+		numbers[key] = append(numbers[key], strconv.Itoa(i+1))
+	}
+	for _, key := range order {
+		lines = append(lines, t.remark(Format(t.Values.SameAddress, "numbers", strings.Join(numbers[key], ", ")))...)
+	}
+	return lines
+}
