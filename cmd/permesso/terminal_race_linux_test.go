@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -135,44 +136,70 @@ type terminalRig struct {
 	*rig
 	random   *rand.Rand
 	recorder *recorder
-	keys     *os.File
+	keys     *os.File // the terminal's other side
+	tty      *os.File
+	wait     func() error
 	viewer   *read.Viewer
 	requests map[approval.Key]string // their markers
 	lines    []typedLine
 	process  *os.Process
 }
 
-func newTerminalRig(t *testing.T, seed uint64) *terminalRig {
+// newTerminalRig starts a daemon, by another program if wrapper names one.
+func newTerminalRig(t *testing.T, seed uint64, wrapper ...string) *terminalRig {
+	t.Helper()
+	w := prepareTerminalRig(t, seed)
+	w.start(wrapper...)
+	return w
+}
+
+// prepareTerminalRig opens a terminal. start starts the daemon.
+func prepareTerminalRig(t *testing.T, seed uint64) *terminalRig {
 	t.Helper()
 	w := &terminalRig{
 		rig: newRig(t, "home", terminalConfig), random: rand.New(rand.NewPCG(seed, 0)),
 		recorder: &recorder{more: make(chan struct{}, 1)}, requests: map[approval.Key]string{},
 	}
-	cmd := w.command("serve")
-	master, tty := openPTY(t)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	require.NoError(t, cmd.Start())
-	require.NoError(t, tty.Close())
+	w.keys, w.tty = openPTY(t)
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		_, _ = io.Copy(w.recorder, master)
+		_, _ = io.Copy(w.recorder, w.keys)
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = master.Close()
+		_ = w.keys.Close()
 		<-copied
+		_ = w.tty.Close()
 	})
-	w.keys, w.process = master, cmd.Process
-	w.recorder.await(t, "Pending requests appear here")
-	h, err := home.Load(&console.Console{ConfigFlag: w.config, HomeFlag: w.layout.Home, Env: os.Getenv})
-	require.NoError(t, err)
-	k, err := h.LoadKeys()
-	require.NoError(t, err)
-	w.viewer = h.Viewer(k)
 	return w
+}
+
+func (w *terminalRig) start(wrapper ...string) {
+	w.t.Helper()
+	cmd := w.command("serve")
+	if len(wrapper) > 0 {
+		cmd.Args = append(wrapper, cmd.Args...)
+		cmd.Path, cmd.Err = "/bin/"+wrapper[0], nil
+		cmd.Env = append(cmd.Env, "MODE="+filepath.Join(w.dir, "mode"))
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = w.tty, w.tty, w.tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	before := strings.Count(w.recorder.String(), "Pending requests appear here")
+	require.NoError(w.t, cmd.Start())
+	w.process, w.wait = cmd.Process, sync.OnceValue(cmd.Wait)
+	w.t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Process.Kill()
+		_ = w.wait()
+	})
+	await(w.t, "the daemon", func() bool {
+		return strings.Count(w.recorder.String(), "Pending requests appear here") > before
+	})
+	h, err := home.Load(&console.Console{ConfigFlag: w.config, HomeFlag: w.layout.Home, Env: os.Getenv})
+	require.NoError(w.t, err)
+	k, err := h.LoadKeys()
+	require.NoError(w.t, err)
+	w.viewer = h.Viewer(k)
 }
 
 func (w *terminalRig) files(ws string) client.Files {
