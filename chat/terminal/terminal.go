@@ -112,7 +112,8 @@ type view struct {
 func (c *Channel) newView() *view {
 	v := &view{
 		Channel: c, workspaces: c.Workspaces, style: c.Style, messages: catalog(c.Style.Language),
-		shown: map[approval.Key]approval.StoredPending{}, decidedHere: map[approval.Key]bool{}, pauseLines: map[string]string{},
+		shown: map[approval.Key]approval.StoredPending{}, decidedHere: map[approval.Key]bool{},
+		pauseLines: map[string]string{},
 	}
 	v.keys = newKeys(v.now)
 	v.settled = time.NewTimer(settleTime)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,6 +50,8 @@ type recorder struct {
 	text   strings.Builder
 	chunks []shownChunk
 	more   chan struct{}
+	read   int // how much of text cards has read
+	found  []shownCard
 }
 
 // shownChunk says that the first size bytes were on the screen at a time.
@@ -89,7 +92,7 @@ func (r *recorder) await(t testing.TB, text string) {
 
 var (
 	markerPattern  = regexp.MustCompile(`m\d{5}m`)
-	cardEndPattern = regexp.MustCompile(`→ approve [0-9a-f]+  /  deny [0-9a-f]+`)
+	cardEndPattern = regexp.MustCompile(`→ approve [0-9a-f]+  /  deny [0-9a-f]+[^0-9a-f]`)
 )
 
 // shownCard is a card as the checker read it from the screen.
@@ -99,20 +102,22 @@ type shownCard struct {
 }
 
 // cards reads the screen. It shares no code with the channel.
-func (r *recorder) cards() (all []shownCard) {
+func (r *recorder) cards() []shownCard {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	text, chunk := r.text.String(), 0
-	for _, end := range cardEndPattern.FindAllStringIndex(text, -1) {
-		markers := markerPattern.FindAllString(text[:end[0]], -1)
-		for r.chunks[chunk].size < end[1] {
-			chunk++
+	text := r.text.String()
+	for {
+		end := cardEndPattern.FindStringIndex(text[r.read:])
+		if end == nil {
+			return slices.Clone(r.found)
 		}
+		markers := markerPattern.FindAllString(text[r.read:r.read+end[0]], -1)
+		r.read += end[1]
+		i := slices.IndexFunc(r.chunks, func(c shownChunk) bool { return c.size >= r.read })
 		if len(markers) > 0 {
-			all = append(all, shownCard{markers[len(markers)-1], r.chunks[chunk].at})
+			r.found = append(r.found, shownCard{markers[len(markers)-1], r.chunks[i].at})
 		}
 	}
-	return all
 }
 
 // shownAt is the card that was drawn last at a time.
@@ -384,7 +389,7 @@ func TestTerminalRaces(t *testing.T) {
 	t.Parallel()
 	races, rigs := 15, 5
 	if os.Getenv("PERMESSO_SOAK") != "" {
-		races, rigs = 300, 10
+		races, rigs = 300, 20
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
