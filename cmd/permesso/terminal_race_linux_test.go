@@ -294,8 +294,19 @@ func (w *terminalRig) race() {
 		}
 	}()
 	w.pause(300 * time.Millisecond)
+	across := typedLine{first: time.Now()} // begun for x, ended after y has appeared
+	if w.random.IntN(2) == 0 {
+		across.text = w.line(x)
+		w.press(across.text[:1])
+	}
 	y := w.submit(ws[w.random.IntN(2)], begins)
 	<-swapped
+	if across.text != "" {
+		time.Sleep(700 * time.Millisecond)
+		across.last = time.Now()
+		w.press(across.text[1:] + "\r")
+		w.lines = append(w.lines, across)
+	}
 	for range 1 + w.random.IntN(2) {
 		w.pause(900 * time.Millisecond)
 		w.typeParts(w.line([]approval.Key{x, y}[w.random.IntN(2)]))
