@@ -10,7 +10,7 @@ import (
 // Masked lists the kinds of the secrets that the card of p masks, one for each mask. It is
 // empty if Reveal would show nothing more.
 func (s Style) Masked(p *approval.Pending) (kinds []string) {
-	s.Reveal = false
+	s.Reveal, s.Local = false, true
 	r := s.renderer(p)
 	for _, text := range maskable(p) {
 		for piece, secret := range pieces(text, r.secrets(text)) {

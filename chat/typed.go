@@ -59,31 +59,31 @@ func (t typedValue) withheldIn(v approval.Raw) string {
 func (t typedValue) byType(v approval.Raw) ([]Line, bool) {
 	text, isText := codec.Field{Value: v}.Text()
 	switch kind := v.Kind(); t.arg.Type {
-	case "number":
+	case facts.TypeNumber:
 		return t.inline(LineText, Escape(compact(v))), kind == '0'
-	case "bool":
+	case facts.TypeBool:
 		return t.inline(LineText, Escape(compact(v))), kind == 't' || kind == 'f'
-	case "amount":
+	case facts.TypeAmount:
 		return t.amount(v)
-	case "path":
+	case facts.TypePath:
 		return t.oneOrMore(v, LineStrong, t.whole)
-	case "table":
+	case facts.TypeTable:
 		return t.oneOrMore(v, LineStrong, t.maskedLine)
-	case "url":
+	case facts.TypeURL:
 		return t.urls(v)
-	case "host":
+	case facts.TypeHost:
 		return t.hosts(v)
-	case "recipients":
+	case facts.TypeRecipients:
 		return t.recipients(v)
-	case "command":
+	case facts.TypeCommand:
 		return t.command(v)
-	case "diff":
+	case facts.TypeDiff:
 		return t.patch(text), isText
-	case "list":
+	case facts.TypeList:
 		return t.list(v)
-	case "json":
+	case facts.TypeJSON:
 		return t.json(v)
-	case "program":
+	case facts.TypeProgram:
 		return t.text(LineCode, text), isText
 	}
 	return t.written(text), isText

@@ -44,9 +44,9 @@ func (t typedValue) argv(words []string) []Line {
 	s := facts.ParseArgv(words)
 	lines = append(lines, t.shell(s)...)
 	programs := s.Commands[0].Programs()
-	for i, w := range words {
+	for _, w := range words {
 		var secrets []hidden
-		if i > 0 && !slices.ContainsFunc(programs, func(p facts.Word) bool { return p.Text == w }) {
+		if !slices.ContainsFunc(programs, func(p facts.Word) bool { return p.Text == w }) {
 			secrets = t.secrets(w)
 		}
 		lines = append(lines, t.element(w, secrets)...)

@@ -185,7 +185,14 @@ func (t typedValue) people(n int, groups []group) string {
 		return people
 	case len(own) > 0:
 		return Format(t.Values.AllInside, "people", people, "domains", domains)
-	case len(groups) == 1:
+	}
+	if groups[0].domain == "" {
+		groups = groups[1:]
+	}
+	switch len(groups) {
+	case 0:
+		return people
+	case 1:
 		return Format(t.Values.AtDomain, "people", people, "domain", Escape(groups[0].domain))
 	}
 	return Format(t.Values.AtDomains, "people", people, "n", strconv.Itoa(len(groups)))

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 func raw(t require.TestingT, v any) approval.Raw {
@@ -103,6 +104,7 @@ func TestTyped(t *testing.T) {
 		{"nested JSON", approval.Argument{Type: "json"}, approval.Raw(`{"a":[1,"x\ny \"q\"",{}],"\u202e":{"b":1e400}}`), "l v:\nc │ {\nc │   \"a\": [\nc │     1,\nc │     \"x\\ny \\\"q\\\"\",\nc │     {}\nc │   ],\nc │   \"\\u{202E}\": {\nc │     \"b\": 1e400\nc │   }\nc │ }\n"},
 		{"plain JSON", approval.Argument{Type: "json"}, nil, "c v: null\n"},
 		{"not JSON", approval.Argument{Type: "json"}, json.RawMessage(nil), "c v: null\n"},
+		{"lines of a hunk that look like its head", approval.Argument{Type: "diff"}, "@@ -1,2 +1 @@\n--- a\n-b\n+++ c\n+++ d\n-e", "l v: +1 -3\nl │ @@ -1,2 +1 @@\n- │ --- a\n- │ -b\n+ │ +++ c\nl │ +++ d\n- │ -e\n"},
 	} {
 		got := marked(typedOf(Style{}, tc.arg, raw(t, tc.v), func(p *approval.Pending) {
 			p.RequestData = approval.Raw(`{"currency":"CHF"}`)
@@ -381,7 +383,9 @@ func hostileText(rt *rapid.T, name string) string {
 }
 
 func hostileValue(rt *rapid.T, depth int) any {
-	switch n := rapid.IntRange(0, 9).Draw(rt, "kind"); {
+	switch n := rapid.IntRange(0, 10).Draw(rt, "kind"); {
+	case n == 10:
+		return rapid.SampledFrom([]string{"0", "5", "5.0", "-1", "1e5", "true", "12 people", "a@b.example", "a@b.example, c@d.example"}).Draw(rt, "near")
 	case n < 4:
 		return hostileText(rt, "text")
 	case n < 6:
@@ -418,6 +422,15 @@ func TestTypedCanBeReadBack(t *testing.T) {
 	})
 }
 
+// Each type that a tool can declare has a display of its own.
+func TestTypedKnowsEveryType(t *testing.T) {
+	for _, name := range facts.ArgTypes() {
+		require.Contains(t, typedArgs, approval.Argument{Type: name, Currency: map[string]string{"amount": "EUR"}[name]})
+		other := marked(typedOf(Style{}, approval.Argument{Type: name}, approval.Raw(`[[]]`)))
+		require.Equal(t, name != facts.TypeJSON, strings.HasPrefix(other, "! ⚠ v is not of the type "+name), other)
+	}
+}
+
 // requireTypedForm checks that no line looks like another part of the card.
 func requireTypedForm(t require.TestingT, lines []Line) {
 	for i, l := range lines {
@@ -433,7 +446,7 @@ func requireTypedForm(t require.TestingT, lines []Line) {
 }
 
 func TestTypedIsLinear(t *testing.T) {
-	const n = 1 << 15
+	const n = 1 << 14
 	deep := strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000)
 	for _, text := range []string{
 		strings.Repeat("a@b.example, ", n/16), strings.Repeat("$(a) ", n/8), strings.Repeat("a|", n/2) + "b", strings.Repeat("env ", n/4),
@@ -442,11 +455,40 @@ func TestTypedIsLinear(t *testing.T) {
 		strings.Repeat("! ", n/4), strings.Repeat("a;", n/4), strings.Repeat("{ ", n/16), strings.Repeat("a@", n/4), strings.Repeat("f(){ ", 9000),
 	} {
 		for _, a := range typedArgs {
-			for _, v := range []any{text, []string{text, text}, approval.Raw(deep), strings.Fields(text)} {
+			for _, v := range []any{text, approval.Raw(deep), strings.Fields(text)} {
 				start := time.Now()
 				typedOf(Style{}, a, raw(t, v), func(p *approval.Pending) { p.Before = &approval.FileBefore{Arg: "v", Exists: true, Text: "a\nb\n"} })
 				require.Less(t, time.Since(start), 10*time.Second, "%s %.20q", a.Type, text)
 			}
 		}
 	}
+}
+
+// withholding withholds every text with one of the words in it.
+type withholding struct{ secretWords }
+
+func (w withholding) For(*approval.Pending) Redactor { return w }
+
+func (withholding) Tokens(string) []Span { return nil }
+
+func (w withholding) Withheld(text string) string {
+	for _, word := range w.secretWords {
+		if strings.Contains(text, word) {
+			return "private-key"
+		}
+	}
+	return ""
+}
+
+// A file's earlier text may hold a secret that no mask can hide. The new text is shown.
+func TestTypedWithholdsTheEarlierText(t *testing.T) {
+	s := Style{Redact: withholding{secretWords{"BEGIN"}}}
+	before := func(p *approval.Pending) {
+		p.Before = &approval.FileBefore{Arg: "v", Exists: true, Text: "a\nBEGIN\nb\n"}
+	}
+	a := approval.Argument{Type: "text", Writes: "path"}
+	require.Equal(t, "l v: +2 -3\n- - │ ‹withheld: private key›\n+ + │ a\n+ + │ c\n", marked(typedOf(s, a, raw(t, "a\nc\n"), before)))
+	require.Equal(t, "t v: ‹withheld: private key›\n", marked(typedOf(s, a, raw(t, "BEGIN"), before)))
+	s.Local = true
+	require.Equal(t, "l v: +1 -2\n=   │ a\n- - │ BEGIN\n- - │ b\n+ + │ c\n", marked(typedOf(s, a, raw(t, "a\nc\n"), before)))
 }

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -21,9 +22,14 @@ func (t typedValue) written(s string) []Line {
 
 // fileDiff shows all lines of the new text. The signs of a diff precede the bar.
 func (t typedValue) fileDiff(exists bool, before, after string) []Line {
-	a, b := fileLines(before), fileLines(after)
-	old, now := t.fileBlock(before, len(a)), t.fileBlock(after, len(b))
 	lines, added, removed := []Line{{}}, 0, 0
+	a, b := fileLines(before), fileLines(after)
+	if kind := t.withheld(before); kind != "" {
+		removed = len(a)
+		lines = append(lines, Line{LineRemoved, "- " + withBar(t.maskText(&hidden{Span{Kind: kind}, true}, ""))})
+		a, before = nil, ""
+	}
+	old, now := t.fileBlock(before, len(a)), t.fileBlock(after, len(b))
 	for _, e := range facts.Edits(a, b) {
 		switch e.Sign {
 		case '-':
@@ -36,7 +42,7 @@ func (t typedValue) fileDiff(exists bool, before, after string) []Line {
 			lines = append(lines, Line{LineSame, "  " + withBar(now[e.At])})
 		}
 	}
-	what := Format(t.Values.FileChanges, "added", strconv.Itoa(added), "removed", strconv.Itoa(removed))
+	what := t.changeCount(added, removed)
 	if !exists {
 		what = t.Values.NewFile + ", " + what
 	}
@@ -45,6 +51,10 @@ func (t typedValue) fileDiff(exists bool, before, after string) []Line {
 		lines = append(lines, Line{LineText, t.Values.NoFinalBreak})
 	}
 	return lines
+}
+
+func (t typedValue) changeCount(added, removed int) string {
+	return Format(t.Values.FileChanges, "added", strconv.Itoa(added), "removed", strconv.Itoa(removed))
 }
 
 // fileLines are the lines of a file, whose last one ends with a line break too.
@@ -59,24 +69,61 @@ func (t typedValue) fileBlock(s string, n int) []string { return t.blockLines(s,
 
 // patch shows a diff: each line as it is, its sign included.
 func (t typedValue) patch(s string) []Line {
-	lines, added, removed := []Line{{}}, 0, 0
+	lines, count := []Line{{}}, map[LineKind]int{}
+	var h hunk
 	for _, l := range strings.Split(s, "\n") {
-		kind, sign := LineText, ""
-		switch {
-		case strings.HasPrefix(l, "@@"), strings.HasPrefix(l, "+++ "), strings.HasPrefix(l, "--- "), strings.HasPrefix(l, "diff "):
-			kind = LineLabel
-		case strings.HasPrefix(l, "+"):
-			kind, sign = LineAdded, "+"
-			added++
-		case strings.HasPrefix(l, "-"):
-			kind, sign = LineRemoved, "-"
-			removed++
-		case strings.HasPrefix(l, " "):
-			kind = LineSame
+		kind, sign := h.kind(l), ""
+		if count[kind]++; kind == LineAdded || kind == LineRemoved {
+			sign = l[:1]
 		}
 		lines = append(lines, Line{kind, withBar(sign + escape(l[len(sign):], inBlock))})
 	}
-	what := Format(t.Values.FileChanges, "added", strconv.Itoa(added), "removed", strconv.Itoa(removed))
+	what := t.changeCount(count[LineAdded], count[LineRemoved])
 	lines[0] = Line{LineLabel, t.label + ": " + what}
 	return lines
+}
+
+// hunk counts the lines that follow the head of a hunk, as patch does: a removed
+// line "-- x" is not the head of a file. Elsewhere the sign decides.
+type hunk struct{ before, after int }
+
+var hunkHead = regexp.MustCompile(`^@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@`)
+
+func (h *hunk) kind(l string) LineKind {
+	sign := byte(' ') // an empty line is an unchanged one
+	if l != "" {
+		sign = l[0]
+	}
+	switch m := hunkHead.FindStringSubmatch(l); {
+	case sign == '+' && h.after > 0:
+		h.after--
+		return LineAdded
+	case sign == '-' && h.before > 0:
+		h.before--
+		return LineRemoved
+	case sign == ' ' && h.before > 0 && h.after > 0:
+		h.before, h.after = h.before-1, h.after-1
+		return LineSame
+	case m != nil:
+		h.before, h.after = lineCount(m[1]), lineCount(m[2])
+		return LineLabel
+	case strings.HasPrefix(l, "+++ "), strings.HasPrefix(l, "--- "), strings.HasPrefix(l, "diff "):
+		return LineLabel
+	case sign == '+':
+		return LineAdded
+	case sign == '-':
+		return LineRemoved
+	case l != "" && sign == ' ':
+		return LineSame
+	}
+	return LineText
+}
+
+// lineCount is 1 if a hunk's head does not give it.
+func lineCount(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 1
+	}
+	return n
 }

@@ -227,9 +227,8 @@ func isAmount(v approval.Raw) bool {
 	if !ok && v.Kind() == '0' {
 		s = string(v)
 	}
-	whole, part, point := strings.Cut(strings.TrimPrefix(s, "-"), ".")
-	digits := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
-	return digits(whole) && (!point || digits(part))
+	a := AmountOf(s)
+	return a.Valid && !a.Exponent && !strings.HasPrefix(s, "+")
 }
 
 // isURL takes what every reader takes as the same http or https URL, without a user.

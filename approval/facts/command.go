@@ -261,6 +261,7 @@ func (p shellParser) substitution(stmts []*syntax.Stmt, last []syntax.Comment, a
 // with expansions in it is parsed as it is written.
 func (p shellParser) scripts(i int, at place) {
 	for _, w := range scriptsOf(p.Commands[i]) {
+		w = p.unquoted(w)
 		inside := place{from: -1, in: i, how: Script, later: at.later, depth: at.depth + 1}
 		file, err := parseBash(w.Text)
 		if err != nil || inside.depth > maxNested {
@@ -275,15 +276,45 @@ func (p shellParser) scripts(i int, at place) {
 	}
 }
 
+// unquoted moves the bytes of a word inside its quotes. If its text is not the same
+// there, the word is nowhere in the line.
+func (p shellParser) unquoted(w Word) Word {
+	if n := len(w.Text); w.Open && n > 1 && w.Text[0] == '"' && w.Text[n-1] == '"' {
+		w.Text = w.Text[1 : n-1]
+	}
+	if w.End <= w.Start {
+		return w
+	}
+	switch written := p.source[w.Start-p.base : w.End-p.base]; {
+	case written == w.Text:
+	case len(written) > 1 && written[1:len(written)-1] == w.Text:
+		w.Start, w.End = w.Start+1, w.End-1
+	default:
+		w.Start, w.End = 0, 0
+	}
+	return w
+}
+
 func (p shellParser) redirects(rs []*syntax.Redirect) (all []Redirect) {
 	for _, r := range rs {
 		to := p.word(r.Word)
 		if r.Hdoc != nil {
-			to = p.written(r.Hdoc)
+			to = p.hereDoc(r.Hdoc, to.Text)
 		}
 		all = append(all, Redirect{Op: r.Op.String(), To: to})
 	}
 	return all
+}
+
+// hereDoc is the text of a here-document, without the line that ends it.
+func (p shellParser) hereDoc(body *syntax.Word, end string) Word {
+	w := p.written(body)
+	text := strings.TrimSuffix(w.Text, end)
+	if w.End > 0 {
+		w.End -= len(w.Text) - len(text)
+	}
+	w.Text = text
+	return w
 }
 
 func (p shellParser) assigns(as []*syntax.Assign) (all []Word) {

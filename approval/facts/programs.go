@@ -158,7 +158,8 @@ func (c SimpleCommand) Connects() string {
 // Interprets is the shell or interpreter that runs what another command writes, or a
 // text of the line, "" if there is none.
 func (c SimpleCommand) Interprets() string {
-	reads := c.From >= 0 || slices.ContainsFunc(c.Redirects, func(r Redirect) bool { return strings.HasPrefix(r.Op, "<") }) ||
+	input := func(r Redirect) bool { return strings.HasPrefix(r.Op, "<") }
+	reads := c.From >= 0 || slices.ContainsFunc(c.Redirects, input) ||
 		slices.ContainsFunc(c.Words, func(w Word) bool { return strings.HasPrefix(w.Text, "<(") })
 	if !reads {
 		return ""
@@ -166,53 +167,51 @@ func (c SimpleCommand) Interprets() string {
 	return c.starts(func(s string) bool { return IsInterpreter(s) || evaluators[s] })
 }
 
-// scriptsOf lists the words of a command that are shell scripts, without quotes.
+// scriptsOf lists the words of a command that are shell scripts.
 func scriptsOf(c SimpleCommand) (all []Word) {
-	switch c.Program() {
-	case "eval", "trap":
-		return unquoted(c.Words[1:])
+	switch n := len(c.Words); {
+	case n < 2:
+	case c.Program() == "eval":
+		return joinedWords(c.Words[1:])
+	case c.Program() == "trap":
+		return c.Words[1:2]
 	}
-	i := slices.IndexFunc(c.Words, func(w Word) bool { return IsShell(w.Text) || w.program() == "su" || w.program() == "runuser" })
+	i := slices.IndexFunc(c.Words, func(w Word) bool {
+		return IsShell(w.Text) || w.program() == "su" || w.program() == "runuser"
+	})
 	if i < 0 {
 		return nil
 	}
 	for j, w := range c.Words[i+1:] {
 		script := i + j + 2
 		if isScriptFlag(w.Text) && script < len(c.Words) {
-			return unquoted(c.Words[script : script+1])
+			return c.Words[script : script+1]
 		}
 	}
 	for _, r := range c.Redirects {
 		if r.text() {
-			all = append(all, unquoted([]Word{r.To})...)
+			all = append(all, r.To)
 		}
 	}
 	return all
 }
 
+// joinedWords is one word that eval makes of several.
+func joinedWords(words []Word) []Word {
+	if len(words) == 1 {
+		return words
+	}
+	texts, open := make([]string, len(words)), false
+	for i, w := range words {
+		texts[i] = w.Text
+		open = open || w.Open
+	}
+	return []Word{{Text: strings.Join(texts, " "), Open: open}}
+}
+
 // isScriptFlag says whether a flag of a shell announces a script: -c, -lc, --command.
 func isScriptFlag(s string) bool {
 	return s == "--command" || len(s) > 1 && s[0] == '-' && s[1] != '-' && strings.Contains(s, "c")
-}
-
-// unquoted moves the bytes of each word inside its quotes. If the text is not the
-// same there, the word is nowhere in the line.
-func unquoted(words []Word) []Word {
-	words = slices.Clone(words)
-	for i, w := range words {
-		if n := len(w.Text); w.Open && n > 1 && w.Text[0] == '"' && w.Text[n-1] == '"' {
-			w.Text = w.Text[1 : n-1]
-		}
-		switch w.End - w.Start - len(w.Text) {
-		case 0:
-		case 2:
-			w.Start, w.End = w.Start+1, w.End-1
-		default:
-			w.Start, w.End = 0, 0
-		}
-		words[i] = w
-	}
-	return words
 }
 
 // Writes lists the files that the command is told to write: by a redirect, by tee, by
@@ -351,7 +350,8 @@ func (c SimpleCommand) Sets() (names []string) {
 // libraries others load.
 func (c SimpleCommand) SetsSearch() bool {
 	return slices.ContainsFunc(c.Sets(), func(name string) bool {
-		return searched[name] || strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "DYLD_") || strings.HasPrefix(name, "GIT_")
+		family, _, _ := strings.Cut(name, "_")
+		return searched[name] || slices.Contains([]string{"LD", "DYLD", "GIT"}, family)
 	})
 }
 

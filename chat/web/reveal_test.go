@@ -27,11 +27,22 @@ func (oneSecret) Secrets(text string) (list []chat.Span) {
 	return list
 }
 
+// Tokens implements chat.Redactor.
+func (s oneSecret) Tokens(value string) []chat.Span { return s.Secrets(value) }
+
+// Withheld implements chat.Redactor.
+func (oneSecret) Withheld(string) string { return "" }
+
+// Unmaskable implements chat.Redactor.
+func (oneSecret) Unmaskable() []string { return nil }
+
 // For implements chat.Redactor.
 func (s oneSecret) For(*approval.Pending) chat.Redactor { return s }
 
 func maskWord(w *fixture) {
-	w.server.Style = func(language string) chat.Style { return chat.Style{Language: language, Redact: oneSecret{}} }
+	w.server.Style = func(language string) chat.Style {
+		return chat.Style{Language: language, Redact: oneSecret{}, Local: true}
+	}
 }
 
 func withSecret(p *approval.Pending) {

@@ -114,7 +114,7 @@ func (a *app) requestCmd() *cobra.Command {
 	fl.StringVarP(&data, "data", "d", "", "all arguments as a JSON `object`, @FILE, or - for standard input")
 	fl.BoolVarP(&wait, "wait", "w", false, "wait for the response and print it")
 	fl.DurationVar(&timeout, "timeout", 0, "stop waiting after this long; the request stays pending (0: no limit)")
-	fl.StringVar(&r.RequestID, "id", "", "request `id`, "+approval.IDForm+" (default random); over HTTP it is the Idempotency-Key")
+	fl.StringVar(&r.RequestID, "id", "", "request `id`: 16 to 64 hex digits or a UUID, lower-case (default random); over HTTP the Idempotency-Key")
 	fl.StringVar(&r.Title, "title", "", "title, one line of `text`")
 	fl.StringVar(&r.Preview, "preview", "", "preview `text` of the result")
 	fl.StringVar(&r.Rationale, "rationale", "", "reason for the request, as `text`")

@@ -383,5 +383,7 @@ func (s *server) local() (workspaces []string, style chat.Style) {
 			workspaces = append(workspaces, name)
 		}
 	}
-	return workspaces, s.style("")
+	style = s.style("")
+	style.Local = true
+	return workspaces, style
 }
