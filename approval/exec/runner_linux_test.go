@@ -3,6 +3,7 @@ package exec
 import (
 	"context"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -189,4 +190,25 @@ func BenchmarkTrueParallel(b *testing.B) {
 			}
 		}
 	})
+}
+
+// What runs is what facts.Fill gave the card.
+func TestWhatWasShownRuns(t *testing.T) {
+	const args = `{"a":"x y\u0021","b":-1.50,"c":"é/../&"}`
+	command := jobOf(script(`printf '%s\n' "$0" "$@"`, "{a}", "--b={b}", "<{c}|{a}>"), args)
+	shown, why := facts.Fill(command.Tool, command.Args)
+	require.Zero(t, why)
+	var want strings.Builder
+	for _, parts := range shown.Argv[3:] {
+		want.WriteString(facts.Join(parts) + "\n")
+	}
+	require.Equal(t, want.String(), output(t, newRunner(t), command.Tool.Handler, args))
+
+	srv, got := recorder(t, func(http.ResponseWriter, *http.Request) {})
+	post := jobOf(request("POST", srv.URL+"/{b}?q={c}", func(h *approval.HTTP) { h.Body = `{"a":{a}}` }), args)
+	shown, why = facts.Fill(post.Tool, post.Args)
+	require.Zero(t, why)
+	require.Empty(t, run(t, newRunner(t), post.Tool.Handler, args).Error)
+	require.Equal(t, facts.Join(shown.URL), srv.URL+(*got)[0].uri)
+	require.Equal(t, facts.Join(shown.Body), (*got)[0].body)
 }

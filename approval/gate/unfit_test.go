@@ -14,10 +14,10 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 )
 
-// weather is a tool whose arguments have types, and whose URL takes one of them.
-func weather() map[string]approval.Tool {
-	return map[string]approval.Tool{"weather": {
-		Name: "weather", Trust: gatetest.Harmless(), Summary: "weather of {city}",
+// forecasts has a tool whose arguments have types, and whose URL takes one of them.
+func forecasts() map[string]approval.Tool {
+	return map[string]approval.Tool{"forecast": {
+		Name: "forecast", Trust: gatetest.Harmless(), Summary: "forecast of {city}",
 		Args: map[string]approval.Argument{
 			"city": {Type: facts.TypeText}, "to": {Type: facts.TypeRecipients}, "dry_run": {Type: facts.TypeBool, Optional: true},
 		},
@@ -28,21 +28,21 @@ func weather() map[string]approval.Tool {
 // People are asked only about what can run.
 func TestWhatCannotRunIsRefusedAtOnce(t *testing.T) {
 	for _, c := range []struct{ why, tool, data, want string }{
-		{"an unknown tool", "wether", `{"city":"Roma","to":"a@b"}`, "tool_unknown near=weather tool=wether"},
+		{"an unknown tool", "forcast", `{"city":"Roma","to":"a@b"}`, "tool_unknown near=forecast tool=forcast"},
 		{"nothing like it", "delete_everything", `{}`, "tool_unknown tool=delete_everything"},
-		{"another folder of the URL", "weather", `{"city":"Roma/../x","to":"a@b"}`, "argument_unfillable name=city value=Roma/../x why=fit_segment"},
-		{"dots", "weather", `{"city":"..","to":"a@b"}`, "argument_unfillable name=city value=.. why=fit_dots"},
-		{"a missing argument", "weather", `{"to":"a@b"}`, `argument_missing detail="city (text), dry_run (bool, optional), to (recipients)" name=city why=is_text`},
-		{"an undeclared argument", "weather", `{"city":"Roma","to":"a@b","bcc":"eve@x"}`, `argument_undeclared detail="city (text), dry_run (bool, optional), to (recipients)" name=bcc`},
-		{"a misspelled one", "weather", `{"ciy":"Roma","to":"a@b"}`, `argument_undeclared detail="city (text), dry_run (bool, optional), to (recipients)" name=ciy near=city`},
-		{"another letter case", "weather", `{"City":"Roma","to":"a@b"}`, `argument_undeclared detail="city (text), dry_run (bool, optional), to (recipients)" name=City near=city`},
-		{"a list where a text belongs", "weather", `{"city":["Roma"],"to":"a@b"}`, `argument_type name=city value="[\"Roma\"]" why=is_text`},
-		{"a number where a text belongs", "weather", `{"city":3,"to":"a@b"}`, `argument_type name=city value=3 why=is_text`},
-		{"an object among recipients", "weather", `{"city":"Roma","to":["a@b",{}]}`, `argument_type name=to value="[\"a@b\",{}]" why=is_recipients`},
-		{"a flag as text", "weather", `{"city":"Roma","to":"a@b","dry_run":"yes"}`, `argument_type name=dry_run value=yes why=is_bool`},
+		{"another folder of the URL", "forecast", `{"city":"Roma/../x","to":"a@b"}`, "argument_unfillable name=city value=Roma/../x why=fit_segment"},
+		{"dots", "forecast", `{"city":"..","to":"a@b"}`, "argument_unfillable name=city value=.. why=fit_dots"},
+		{"a missing argument", "forecast", `{"to":"a@b"}`, `argument_missing detail="city (text), dry_run (bool, optional), to (recipients)" name=city why=is_text`},
+		{"an undeclared argument", "forecast", `{"city":"Roma","to":"a@b","bcc":"eve@x"}`, `argument_undeclared detail="city (text), dry_run (bool, optional), to (recipients)" name=bcc`},
+		{"a misspelled one", "forecast", `{"ciy":"Roma","to":"a@b"}`, `argument_undeclared detail="city (text), dry_run (bool, optional), to (recipients)" name=ciy near=city`},
+		{"another letter case", "forecast", `{"City":"Roma","to":"a@b"}`, `argument_undeclared detail="city (text), dry_run (bool, optional), to (recipients)" name=City near=city`},
+		{"a list where a text belongs", "forecast", `{"city":["Roma"],"to":"a@b"}`, `argument_type name=city value="[\"Roma\"]" why=is_text`},
+		{"a number where a text belongs", "forecast", `{"city":3,"to":"a@b"}`, `argument_type name=city value=3 why=is_text`},
+		{"an object among recipients", "forecast", `{"city":"Roma","to":["a@b",{}]}`, `argument_type name=to value="[\"a@b\",{}]" why=is_recipients`},
+		{"a flag as text", "forecast", `{"city":"Roma","to":"a@b","dry_run":"yes"}`, `argument_type name=dry_run value=yes why=is_bool`},
 	} {
 		t.Run(c.why, func(t *testing.T) {
-			h, k := newRig(t, options{inline: true, tools: weather()}), key(1)
+			h, k := newRig(t, options{inline: true, tools: forecasts()}), key(1)
 			h.writeRequest(k, request(k, c.tool, c.data))
 			h.step(k)
 			require.Equal(t, "auto_rejected: "+c.want, h.outcome(k))
@@ -56,11 +56,11 @@ func TestWhatCannotRunIsRefusedAtOnce(t *testing.T) {
 
 // A pending shows what runs, and only that runs.
 func TestPendingShowsWhatRuns(t *testing.T) {
-	h, k := newRig(t, options{inline: true, tools: weather()}), key(1)
+	h, k := newRig(t, options{inline: true, tools: forecasts()}), key(1)
 	const data = `{"city":"San José","to":["a@b"],"dry_run":null}`
-	h.ask(k, request(k, "weather", data))
+	h.ask(k, request(k, "forecast", data))
 	want := approval.Runs{
-		Kind: "http", Method: "POST", WithArgs: true, Args: weather()["weather"].Args,
+		Kind: "http", Method: "POST", WithArgs: true, Args: forecasts()["forecast"].Args,
 		URL: []approval.Part{{Text: "https://api.example.org/v1/"}, {Text: "San%20Jos%C3%A9", Arg: "city"}},
 	}
 	require.Equal(t, want, h.pending(k).Runs)
@@ -80,8 +80,8 @@ func TestPendingShowsWhatRuns(t *testing.T) {
 
 // A version that would run something else than was shown does not run it.
 func TestOnlyWhatWasShownRuns(t *testing.T) {
-	h, k := newRig(t, options{inline: true, tools: weather()}), key(1)
-	h.ask(k, request(k, "weather", `{"city":"Roma","to":"a@b"}`))
+	h, k := newRig(t, options{inline: true, tools: forecasts()}), key(1)
+	h.ask(k, request(k, "forecast", `{"city":"Roma","to":"a@b"}`))
 	p := h.pending(k)
 	p.Runs.URL[0].Text = strings.Replace(p.Runs.URL[0].Text, "v1", "v0", 1)
 	body, err := p.Encode()

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
@@ -228,4 +229,22 @@ func (b slowStore) Save(k approval.Key, p []byte) error {
 		<-b.let
 	}
 	return err
+}
+
+// Digits that fit a card of this chat and one that was cancelled decide nothing. Neither do
+// digits of a request whose card is in another chat.
+func TestDigitsOfACancelledCard(t *testing.T) {
+	h := newRig(t, deliver.Place{Address: at(family, 0)})
+	h.start()
+	gone, next := keyIn(personal, 0x10), keyIn(personal, 0x20)
+	h.ask(gone, family, postRequest)
+	_, err := h.decider().Cancel(h.ctx, decide.Input{Key: gone, By: approval.Person{Channel: "local", ID: "9", Name: "operator:root"}, Via: "cli"})
+	require.NoError(t, err)
+	require.Equal(t, approval.StatusCancelled, h.waitForResponse(gone).Status)
+	h.ask(next, family, postRequest)
+	text := h.waitForReply(h.api.Say(ann, family, "approve a700")).Text
+	require.Contains(t, text, "fits "+next.String()+", which is pending, and "+gone.String()+", which is settled")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "approve a7000010")).Text, "cancelled")
+	require.Zero(t, h.handler.count(next))
+	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "approve a7000020")).Text, "Approved: ")
 }

@@ -163,22 +163,27 @@ func (h *rig) Workspace(name string) (approval.Workspace, bool) {
 func (*rig) Provers() facts.Provers { return nil }
 
 // ToolNames implements gate.Settings.
-func (*rig) ToolNames() []string { return []string{"auto", "x_post"} }
+func (*rig) ToolNames() []string { return []string{"auto", "note", "x_post"} }
 
 // Tool implements gate.Settings.
 func (h *rig) Tool(name string) (approval.Tool, bool) {
-	if name != "x_post" && name != "auto" {
+	if !slices.Contains(h.ToolNames(), name) {
 		return approval.Tool{}, false
 	}
 	writes := approval.Property("true")
 	if name == "auto" {
 		writes = "false"
 	}
+	summary := "{text}"
+	if name == "note" {
+		summary = "" // its card shows the arguments only
+	}
 	return approval.Tool{
 		Name: name, ActionType: "send_message", Verb: map[string]string{"en": "post", "it": "pubblichi su X"},
-		Summary: "{text}", Target: "x.com/ricardo", Facts: map[string][]string{"recipient": {"to"}}, Reversibility: approval.Irreversible, Territory: "none",
+		Summary: summary, Target: "x.com/ricardo", Reversibility: approval.Irreversible, Territory: "none",
 		Trust:   approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: writes},
 		Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/true"}},
+		Args:    map[string]approval.Argument{"text": {Type: "text", Optional: true}, "to": {Type: "recipients", Optional: true}, "n": {Type: "number", Optional: true}},
 	}, true
 }
 

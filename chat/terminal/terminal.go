@@ -112,7 +112,8 @@ type view struct {
 func (c *Channel) newView() *view {
 	v := &view{
 		Channel: c, workspaces: c.Workspaces, style: c.Style, messages: catalog(c.Style.Language),
-		shown: map[approval.Key]approval.StoredPending{}, decidedHere: map[approval.Key]bool{}, pauseLines: map[string]string{},
+		shown: map[approval.Key]approval.StoredPending{}, decidedHere: map[approval.Key]bool{},
+		pauseLines: map[string]string{},
 	}
 	v.keys = newKeys(v.now)
 	v.settled = time.NewTimer(settleTime)
@@ -158,7 +159,7 @@ func (c *Channel) Run(ctx context.Context) error {
 		case <-v.settled.C:
 			v.prompt(true)
 		case s := <-signals:
-			v.signal(s, signals)
+			v.signal(s)
 		case l, open := <-lines:
 			if !open {
 				lines = nil
@@ -175,7 +176,7 @@ func (c *Channel) Run(ctx context.Context) error {
 }
 
 // open starts to read lines. stop ends that and restores the terminal.
-func (v *view) open(signals chan os.Signal) (lines <-chan input, stop func(), err error) {
+func (v *view) open(signals chan<- os.Signal) (lines <-chan input, stop func(), err error) {
 	if v.In == nil {
 		return nil, func() {}, nil
 	}
@@ -236,28 +237,18 @@ func (v *view) closeEditor() {
 }
 
 // signal handles a signal about the terminal.
-func (v *view) signal(s os.Signal, signals chan os.Signal) {
-	if s == syscall.SIGTSTP {
-		v.tty.leave()
-		signal.Reset(syscall.SIGTSTP) // until SIGCONT
-		_ = syscall.Kill(syscall.Getpid(), syscall.SIGTSTP)
-	}
+func (v *view) signal(s os.Signal) {
 	editor := v.editor.Load()
-	if editor == nil {
-		return
-	}
-	switch s {
-	case syscall.SIGCONT:
-		signal.Notify(signals, syscall.SIGTSTP)
+	switch {
+	case s == syscall.SIGTSTP && canStop():
+		v.tty.leave()
+		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // as SIGTSTP does by default
+	case s == syscall.SIGCONT && editor != nil:
 		v.tty.leave() // the shell may have changed the mode
-		if err := v.tty.enter(); err != nil {
-			v.err = err
-			return
-		}
-		if v.current != nil {
+		if v.err = v.tty.enter(); v.err == nil && v.current != nil {
 			v.draw(*v.current)
 		}
-	case syscall.SIGWINCH:
+	case s == syscall.SIGWINCH && editor != nil:
 		_ = editor.SetSize(v.tty.size())
 	}
 }

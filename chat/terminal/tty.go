@@ -132,6 +132,13 @@ func (t *tty) close() error {
 	return errors.Join(t.wake[0].Close(), t.wake[1].Close())
 }
 
+// canStop reports whether a shell can continue this process after it was stopped.
+func canStop() bool {
+	session, err := unix.Getsid(0)
+	parents, parentErr := unix.Getsid(unix.Getppid())
+	return err == nil && parentErr == nil && session == parents && session != unix.Getpgrp()
+}
+
 // readInto passes on keys until stop, and then closes t.
 func (t *tty) readInto(k *keys) (stop func()) {
 	k.drain = t.drain

@@ -311,6 +311,9 @@ public_source = false
 secret_data = false
 public_sink = false
 handler = { kind = "command", argv = ["/bin/echo", "said"] }
+[tools.say.args]
+text = { type = "text", optional = true }
+n = { type = "number", optional = true }
 [[rules]]
 match = { tool = "say" }
 outcome = "ask"
@@ -471,12 +474,14 @@ func TestLogHoldsNoArgumentAndNoForgedLine(t *testing.T) {
 	require.NoError(t, os.WriteFile(h.config, []byte(`log_level = "debug"`+askAll+fmt.Sprintf(`
 [tools.free]
 trust = false
+args = { text = "text" }
 handler = { kind = "command", argv = ["/bin/cat"] }
 [tools.breaks]
 trust = false
 summary = "{text}"
 handler = { kind = "command", argv = [%q] }
 [tools.never]
+args = { text = "text" }
 [[rules]]
 match = { tool = "free" }
 outcome = "allow"
@@ -489,7 +494,7 @@ outcome = "deny"
 `, breaks)), 0o600))
 	d := h.serve()
 	ids := h.submitPlanted()
-	waiting := map[int]string{0: "approve", 1: "deny", 5: "deny", 6: "deny"}
+	waiting := map[int]string{0: "approve", 1: "deny", 6: "deny"}
 	var cli strings.Builder
 	for i, verb := range waiting {
 		h.awaitPending("default", ids[i])

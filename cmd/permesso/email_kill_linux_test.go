@@ -95,7 +95,7 @@ func (w *mailRig) replies(rounds int) map[string]string {
 	for len(asked) < rounds {
 		var ids []string
 		for range min(batchSize, rounds-len(asked)) {
-			id := w.ask(`{"tool_name":"count","request_data":{}}`)
+			id := w.ask(`{"tool_name":"count","request_data":{"what":"sheep"}}`)
 			asked[id] = []string{"1\n", "3 no\n", "4 fine\n"}[len(asked)%3]
 			ids = append(ids, id)
 		}

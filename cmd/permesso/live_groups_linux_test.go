@@ -362,7 +362,8 @@ limits = { running = «2¦1» }
 capability = "fs:write"
 dangerous_writes = false
 [tools.free]
-` + noTrust + `cost = 5
+` + noTrust + `args = { text = "text" }
+cost = 5
 [tools.browse]
 public_source = true
 secret_data = false
@@ -469,13 +470,37 @@ dangerous_writes = false
 ` + noTrust + `cost = «1¦80»
 [tools.script]
 capability = "channel:out"
-program = "code"
+args = { code = "program" }
 [tools.program]
 capability = "channel:out"
-program = «"code"¦"other"»
+args = { code = «"program"¦"text"» }
 [tools.mail]
 capability = "channel:out"
-facts = { recipient = «"to"¦"cc"» }
+args = { to = «"recipients"¦"text"» }
+[tools.typed]
+capability = "channel:out"
+[tools.typed.args.n]
+type = «"number"¦"text"»
+[tools.lax]
+capability = "channel:out"
+[tools.lax.args.n]
+optional = «true¦false»
+[tools.pay]
+capability = "channel:out"
+[tools.pay.args.sum]
+type = "amount"
+currency = «"EUR"¦"USD"»
+[tools.put]
+capability = "channel:out"
+[tools.put.args]
+one = "path"
+two = "path"
+[tools.put.args.content]
+writes = «"one"¦"two"»
+[tools.sized]
+capability = "channel:out"
+args = { a = "text", b = "text" }
+size = «"a"¦"b"»
 [[rules]]
 match = { tool = "script" }
 outcome = "allow"
@@ -507,10 +532,25 @@ when_proven = [{ domain = "channel", only = { recipient = "bob@example.com" } }]
 	add("public_sink", atFolder, afterRuling("sinks", []string{browse}, `{"tool_name":"sink"}`), allowed, asked)
 	add("dangerous_writes", atFolder, ruling("full", `{"tool_name":"danger"}`), allowed, asked)
 	add("cost", atFolder, ruling("spends", `{"tool_name":"costly"}`), allowed, asked)
-	add("program", atFolder, ruling("codes", strings.Replace(proven, `"script"`, `"program"`, 1)), allowed, asked)
-	add("facts.FACT", atFolder, ruling("facts", `{"tool_name":"mail","request_data":{"to":"bob@example.com"}}`), allowed, asked)
+	const paid, put = `{"tool_name":"pay","request_data":{"sum":1}}`, `{"tool_name":"put","request_data":{"one":"/a","two":"/b","content":"c"}}`
+	add("args.ARGUMENT", atFolder, ruling("codes", strings.Replace(proven, `"script"`, `"program"`, 1)), allowed, asked)
+	add("args.ARGUMENT.type", atFolder, ruling("codes", `{"tool_name":"typed","request_data":{"n":3}}`), asked, refused)
+	add("args.ARGUMENT.optional", atFolder, ruling("codes", `{"tool_name":"lax"}`), asked, refused)
+	add("args.ARGUMENT.currency", atFolder, document("default", paid), `"currency":"EUR"`, `"currency":"USD"`)
+	add("args.ARGUMENT.writes", atFolder, document("default", put), `"writes":"one"`, `"writes":"two"`)
+	add("size", atFolder, document("default", `{"tool_name":"sized","request_data":{"a":"1","b":"2"}}`), g.digest(0, "sized"), g.digest(1, "sized"))
+	add("args.ARGUMENT", atFolder, ruling("facts", `{"tool_name":"mail","request_data":{"to":"bob@example.com"}}`), allowed, asked)
 	g.checks = append(g.checks, liveCheck{"provers.NAME.public_key", atFolder, ruling("codes", proven), [2]string{allowed, asked}})
 	return g
+}
+
+// digest is what a pending shows of a tool, before (0) or after (1) the edit.
+func (g *liveGroup) digest(i int, tool string) string {
+	c, err := config.Parse(g.name, []byte(g.version(i)))
+	if err != nil {
+		return err.Error()
+	}
+	return c.Tools[tool].SHA256()
 }
 
 // handlersGroup has how a tool runs.
@@ -520,7 +560,7 @@ autonomy = "full"
 `}
 	tool := func(key, handler, before, after string) {
 		name := strings.ReplaceAll(key, ".", "_")
-		g.text += "[tools." + name + "]\n" + noTrust + "handler = { " + handler + " }\n"
+		g.text += "[tools." + name + "]\n" + noTrust + "args = { x = \"text\" }\nhandler = { " + handler + " }\n"
 		g.checks = append(g.checks, liveCheck{"tools.NAME.handler." + key, atFolder, result("default", `{"tool_name":"`+name+`","request_data":{"x":"y"}}`), [2]string{before, after}})
 	}
 	tool("kind", `«kind = "command", argv = ["/bin/echo", "ran"]¦kind = "none"»`, `ran`, "auto_approved {}")
@@ -564,7 +604,7 @@ binds_sessions = true
 		rules += "[[rules]]\n" + strings.ReplaceAll(text, "TOOL", name) + "\n"
 		g.checks = append(g.checks, liveCheck{"rules[]." + key, atFolder, see(workspace, strings.Replace(body, "TOOL", name, 1)), [2]string{before, after}})
 	}
-	const request, reads = `{"tool_name":"TOOL","session_id":"s1","request_data":{"p":"/a/x"}}`, "capability = \"fs:read\"\ntarget = \"t1\""
+	const request, reads = `{"tool_name":"TOOL","session_id":"s1","request_data":{"p":"/a/x"}}`, "capability = \"fs:read\"\ntarget = \"t1\"\nargs = { p = \"text\" }"
 	rule("outcome", reads, "default", request, "match = { tool = \"TOOL\" }\noutcome = «\"allow\"¦\"deny\"»", allowed, refused, ruling)
 	rule("name", reads, "default", request, "name = «\"first\"¦\"second\"»\nmatch = { tool = \"TOOL\" }\noutcome = \"allow\"", `"rule":"first"`, `"rule":"second"`, document)
 	rule("reason", reads, "default", request, "match = { tool = \"TOOL\" }\noutcome = \"deny\"\nreason = «\"why not\"¦\"because\"»", "why not", "because", document)
@@ -610,7 +650,7 @@ func clausesGroup() liveGroup {
 		add("of.ARGUMENT", "script", proven, `{ domain = "email", at_most = 0, of = { recipient = «"ceo@example.com"¦"bob@example.com"» } }`)
 		g.checks = append(g.checks, liveCheck{"rules[]." + list, atFolder, g.checks[len(g.checks)-1].see, g.checks[len(g.checks)-1].want})
 	}
-	tools += "[tools.script]\ncapability = \"channel:out\"\ndangerous_writes = false\nprogram = \"code\"\n[tools.save]\ncapability = \"fs:write\"\ndangerous_writes = false\ntarget = \"{path}\"\n"
+	tools += "[tools.script]\ncapability = \"channel:out\"\ndangerous_writes = false\nargs = { code = \"program\" }\n[tools.save]\ncapability = \"fs:write\"\ndangerous_writes = false\nargs = { path = \"path\" }\ntarget = \"{path}\"\n"
 	g.text += tools + rules
 	return g
 }
@@ -630,7 +670,7 @@ public_key_file = "DIR/«lab¦other».pub"
 [workspaces.default]
 [tools.script]
 capability = "channel:out"
-program = "code"
+args = { code = "program" }
 [[rules]]
 match = { tool = "script" }
 outcome = "allow"

@@ -56,6 +56,7 @@ approvers = ["bob"]
 [workspaces.operators]
 [tools.say]
 verb = "say"
+args = { to = { type = "text", optional = true } }
 handler = { kind = "command", argv = ["/bin/echo", "said"] }
 `
 

@@ -26,20 +26,24 @@ const secretsConfig = `log_level = "debug"
 [workspaces.default]
 limits = { pending = 1000, per_minute = 100000, ask_per_minute = 100000 }
 [tools.send]
+args = { a = "text", b = "text" }
 capability = "channel:out"
 target = "{a}{b}"
 summary = "{a}{b} -> somewhere"
 territory = "permanent"
 handler = { kind = "command", argv = ["/bin/true"] }
 [tools.breaks]
+args = { a = "text", b = "text" }
 target = "{a}"
 summary = "{a}"
 handler = { kind = "command", argv = ["/bin/sh", "-c", 'echo "what is $1?" >&2; exit 3', "sh", "{a}"] }
 [tools.free]
+args = { a = "text", b = "text" }
 trust = false
 target = "{a}"
 handler = { kind = "command", argv = ["/bin/true"] }
 [tools.never]
+args = { a = "text", b = "text" }
 target = "{a}"
 [[rules]]
 match = { tool = "free" }

@@ -5,7 +5,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -48,6 +50,8 @@ type recorder struct {
 	text   strings.Builder
 	chunks []shownChunk
 	more   chan struct{}
+	read   int // how much of text cards has read
+	found  []shownCard
 }
 
 // shownChunk says that the first size bytes were on the screen at a time.
@@ -88,7 +92,7 @@ func (r *recorder) await(t testing.TB, text string) {
 
 var (
 	markerPattern  = regexp.MustCompile(`m\d{5}m`)
-	cardEndPattern = regexp.MustCompile(`→ approve [0-9a-f]+  /  deny [0-9a-f]+`)
+	cardEndPattern = regexp.MustCompile(`→ approve [0-9a-f]+  /  deny [0-9a-f]+[^0-9a-f]`)
 )
 
 // shownCard is a card as the checker read it from the screen.
@@ -98,20 +102,22 @@ type shownCard struct {
 }
 
 // cards reads the screen. It shares no code with the channel.
-func (r *recorder) cards() (all []shownCard) {
+func (r *recorder) cards() []shownCard {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	text, chunk := r.text.String(), 0
-	for _, end := range cardEndPattern.FindAllStringIndex(text, -1) {
-		markers := markerPattern.FindAllString(text[:end[0]], -1)
-		for r.chunks[chunk].size < end[1] {
-			chunk++
+	text := r.text.String()
+	for {
+		end := cardEndPattern.FindStringIndex(text[r.read:])
+		if end == nil {
+			return slices.Clone(r.found)
 		}
+		markers := markerPattern.FindAllString(text[r.read:r.read+end[0]], -1)
+		r.read += end[1]
+		i := slices.IndexFunc(r.chunks, func(c shownChunk) bool { return c.size >= r.read })
 		if len(markers) > 0 {
-			all = append(all, shownCard{markers[len(markers)-1], r.chunks[chunk].at})
+			r.found = append(r.found, shownCard{markers[len(markers)-1], r.chunks[i].at})
 		}
 	}
-	return all
 }
 
 // shownAt is the card that was drawn last at a time.
@@ -135,44 +141,70 @@ type terminalRig struct {
 	*rig
 	random   *rand.Rand
 	recorder *recorder
-	keys     *os.File
+	keys     *os.File // the terminal's other side
+	tty      *os.File
+	wait     func() error
 	viewer   *read.Viewer
 	requests map[approval.Key]string // their markers
 	lines    []typedLine
 	process  *os.Process
 }
 
-func newTerminalRig(t *testing.T, seed uint64) *terminalRig {
+// newTerminalRig starts a daemon, by another program if wrapper names one.
+func newTerminalRig(t *testing.T, seed uint64, wrapper ...string) *terminalRig {
+	t.Helper()
+	w := prepareTerminalRig(t, seed)
+	w.start(wrapper...)
+	return w
+}
+
+// prepareTerminalRig opens a terminal. start starts the daemon.
+func prepareTerminalRig(t *testing.T, seed uint64) *terminalRig {
 	t.Helper()
 	w := &terminalRig{
 		rig: newRig(t, "home", terminalConfig), random: rand.New(rand.NewPCG(seed, 0)),
 		recorder: &recorder{more: make(chan struct{}, 1)}, requests: map[approval.Key]string{},
 	}
-	cmd := w.command("serve")
-	master, tty := openPTY(t)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	require.NoError(t, cmd.Start())
-	require.NoError(t, tty.Close())
+	w.keys, w.tty = openPTY(t)
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		_, _ = io.Copy(w.recorder, master)
+		_, _ = io.Copy(w.recorder, w.keys)
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = master.Close()
+		_ = w.keys.Close()
 		<-copied
+		_ = w.tty.Close()
 	})
-	w.keys, w.process = master, cmd.Process
-	w.recorder.await(t, "Pending requests appear here")
-	h, err := home.Load(&console.Console{ConfigFlag: w.config, HomeFlag: w.layout.Home, Env: os.Getenv})
-	require.NoError(t, err)
-	k, err := h.LoadKeys()
-	require.NoError(t, err)
-	w.viewer = h.Viewer(k)
 	return w
+}
+
+func (w *terminalRig) start(wrapper ...string) {
+	w.t.Helper()
+	cmd := w.command("serve")
+	if len(wrapper) > 0 {
+		cmd.Args = append(wrapper, cmd.Args...)
+		cmd.Path, cmd.Err = "/bin/"+wrapper[0], nil
+		cmd.Env = append(cmd.Env, "MODE="+filepath.Join(w.dir, "mode"))
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = w.tty, w.tty, w.tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	before := strings.Count(w.recorder.String(), "Pending requests appear here")
+	require.NoError(w.t, cmd.Start())
+	w.process, w.wait = cmd.Process, sync.OnceValue(cmd.Wait)
+	w.t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Process.Kill()
+		_ = w.wait()
+	})
+	await(w.t, "the daemon", func() bool {
+		return strings.Count(w.recorder.String(), "Pending requests appear here") > before
+	})
+	h, err := home.Load(&console.Console{ConfigFlag: w.config, HomeFlag: w.layout.Home, Env: os.Getenv})
+	require.NoError(w.t, err)
+	k, err := h.LoadKeys()
+	require.NoError(w.t, err)
+	w.viewer = h.Viewer(k)
 }
 
 func (w *terminalRig) files(ws string) client.Files {
@@ -262,8 +294,19 @@ func (w *terminalRig) race() {
 		}
 	}()
 	w.pause(300 * time.Millisecond)
+	across := typedLine{first: time.Now()} // begun for x, ended after y has appeared
+	if w.random.IntN(2) == 0 {
+		across.text = w.line(x)
+		w.press(across.text[:1])
+	}
 	y := w.submit(ws[w.random.IntN(2)], begins)
 	<-swapped
+	if across.text != "" {
+		time.Sleep(700 * time.Millisecond)
+		across.last = time.Now()
+		w.press(across.text[1:] + "\r")
+		w.lines = append(w.lines, across)
+	}
 	for range 1 + w.random.IntN(2) {
 		w.pause(900 * time.Millisecond)
 		w.typeParts(w.line([]approval.Key{x, y}[w.random.IntN(2)]))
@@ -357,7 +400,7 @@ func TestTerminalRaces(t *testing.T) {
 	t.Parallel()
 	races, rigs := 15, 5
 	if os.Getenv("PERMESSO_SOAK") != "" {
-		races, rigs = 300, 10
+		races, rigs = 300, 20
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

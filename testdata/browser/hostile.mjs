@@ -37,7 +37,8 @@ export const scenarios = {
     for (let n = 0; n < strings.length; n += PER_REQUEST) {
       const some = strings.slice(n, n + PER_REQUEST)
       const prose = cut(some.join(' '), 600)
-      const args = { folder: some[0], ...Object.fromEntries(some.map((text, i) => [cut(`${i} ${text}`, 60), text])) }
+      const more = Object.fromEntries(some.map((text, i) => [cut(`${i} ${text}`, 60), text])) // names are hostile, too
+      const args = { folder: some[0], more }
       requests.push(await agent.submit('tidy', args, { title: cut(prose, 150), preview: prose, rationale: prose, sessionId: `s${n}` }))
     }
     const markup = strings.map((text) => cut(text, 80)).slice(0, 8)

@@ -28,7 +28,7 @@ func Tools() map[string]approval.Tool {
 // Args are the arguments of all tools: each may be left out, and be anything.
 func Args() map[string]approval.Argument {
 	args := map[string]approval.Argument{}
-	for _, name := range []string{"", "a", "again", "b", "c", "m", "n", "s", "text", "to", "x", "z"} {
+	for _, name := range []string{"", "a", "again", "approved", "b", "big", "c", "decision", "deep", "m", "n", "neg", "program", "s", "text", "to", "x", "z"} {
 		args[name] = approval.Argument{Type: facts.TypeJSON, Optional: true}
 	}
 	return args

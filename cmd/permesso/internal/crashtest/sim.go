@@ -224,7 +224,7 @@ func (*sim) ToolNames() []string { return []string{"again", "auto", "fails", "ne
 // Tool implements gate.Settings.
 func (w *sim) Tool(name string) (approval.Tool, bool) {
 	handler := approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}, Idempotent: name == "again"}
-	return approval.Tool{Name: name, Handler: handler}, slices.Contains(w.ToolNames(), name)
+	return approval.Tool{Name: name, Handler: handler, Args: map[string]approval.Argument{"text": {}}}, slices.Contains(w.ToolNames(), name)
 }
 
 // Judge implements gate.Policy.

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/client"
+)
+
+// isCooked reports whether the terminal edits lines itself and echoes them, as a shell's
+// commands expect it.
+func isCooked(t *testing.T, tty *os.File) bool {
+	t.Helper()
+	mode, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+	require.NoError(t, err)
+	const all = unix.ICANON | unix.ECHO | unix.ISIG | unix.IEXTEN
+	return mode.Lflag&all == all && mode.Oflag&unix.OPOST != 0 && mode.Iflag&unix.ICRNL != 0
+}
+
+// However the daemon ends, the terminal has its old mode again.
+func TestTheTerminalIsRestored(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(w *terminalRig){
+		"Ctrl-C":  func(w *terminalRig) { w.press("\x03") },
+		"SIGTERM": func(w *terminalRig) { require.NoError(t, w.process.Signal(syscall.SIGTERM)) },
+		"a home that is gone": func(w *terminalRig) {
+			require.NoError(t, os.Rename(w.layout.Home, w.layout.Home+".old"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newTerminalRig(t, 1)
+			require.False(t, isCooked(t, w.tty))
+			w.press("half a li")
+			w.recorder.await(t, "half a li")
+			end(w)
+			_ = w.wait()
+			require.True(t, isCooked(t, w.tty), w.recorder)
+		})
+	}
+	t.Run("end of input, and the daemon goes on", func(t *testing.T) {
+		t.Parallel()
+		w := newTerminalRig(t, 1)
+		w.press("\x04")
+		w.recorder.await(t, "Input closed")
+		require.True(t, isCooked(t, w.tty))
+		w.awaitShown(w.submit("home", ""))
+	})
+}
+
+// Ctrl-Z gives the shell its terminal, and fg draws the card again: what was typed
+// meanwhile does not count.
+func TestTheTerminalIsResumed(t *testing.T) {
+	t.Parallel()
+	w := newTerminalRig(t, 1, "sh", "-mc", `"$0" "$@"; stty -a >"$MODE"; read -r go; fg`)
+	k := w.submit("home", "")
+	w.awaitShown(k)
+	w.press("\x1a")
+	mode := filepath.Join(w.dir, "mode")
+	await(t, mode, func() bool {
+		b, err := os.ReadFile(mode)
+		return err == nil && strings.Contains(string(b), " icanon") && strings.Contains(string(b), " echo ")
+	})
+	w.press("go\n1\n")
+	shown := func() int { return len(w.recorder.cards()) }
+	await(t, "the card again", func() bool { return shown() == 2 })
+	w.recorder.await(t, approval.ShortID(k.ID)+"> ")
+	require.NoFileExists(t, filepath.Join(w.layout.Responses(k.Workspace), k.ID+".json"))
+	w.press("3 later\r")
+	w.recorder.await(t, "Denied: ")
+}
+
+// What was typed before a card was on the screen does not count, even if it waited in
+// the terminal when the daemon started.
+func TestTypedAheadDecidesNothing(t *testing.T) {
+	t.Parallel()
+	w := prepareTerminalRig(t, 1)
+	w.start()
+	k := w.submit("home", "")
+	w.awaitShown(k)
+	require.NoError(t, w.process.Signal(syscall.SIGTERM))
+	_ = w.wait()
+	w.press("1\n3\n")
+	w.start()
+	short := approval.ShortID(k.ID)
+	await(t, "the card again", func() bool { return len(w.recorder.cards()) == 2 })
+	w.press("1\r")
+	end := strings.LastIndex(w.recorder.String(), "→ approve")
+	await(t, "the prompt", func() bool { return strings.Contains(w.recorder.String()[end:], short+"> ") })
+	w.press("3 not now\r")
+	w.recorder.await(t, "Denied: ")
+	r, err := w.files("home").Await(t.Context(), client.Submitted{ID: k.ID})
+	require.NoError(t, err)
+	require.Equal(t, approval.StatusDenied, r.Status)
+}
+
+// A log line appears above the line that is being typed.
+func TestLogLinesDoNotTearTheTypedLine(t *testing.T) {
+	t.Parallel()
+	w := newTerminalRig(t, 1)
+	w.press("deny 0123")
+	w.recorder.await(t, "> deny 0123")
+	require.NoError(t, os.WriteFile(filepath.Join(w.layout.Requests("home"), "0123456789abcdef.json"), []byte("{"), 0o644))
+	w.recorder.await(t, "0123456789abcdef")
+	text := w.recorder.String()
+	require.NotContains(t, text, "> deny 0123{", "a JSON log line in the typed line")
+	require.NotRegexp(t, `> deny 0123\d\d:`, text, "a log line in the typed line")
+	await(t, "the line again", func() bool {
+		_, after, _ := strings.Cut(w.recorder.String(), "0123456789abcdef")
+		return strings.Contains(after, "> deny 0123")
+	})
+}
