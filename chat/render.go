@@ -285,7 +285,7 @@ func (r renderer) command() string {
 			continue
 		}
 		if s, ok := f.Text(); ok {
-			lines = append(lines, r.text(s))
+			lines = append(lines, r.quoteShort(s))
 		} else {
 			lines = append(lines, r.argv(f.Value))
 		}
@@ -409,8 +409,11 @@ func (r renderer) name(s string) string {
 		return c == '_' || c == '-' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 	}
 	ours := isOwnLabel(LowerASCII(s))
-	if s == "" || ours || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }) || len(r.secrets(s)) > 0 {
-		return `"` + strings.Join(r.redact(s, inQuote), "") + `"`
+	switch kind := r.withheld(s); {
+	case kind != "":
+		return r.maskText(&hidden{Span: Span{Kind: kind}, withheld: true}, s)
+	case s == "" || ours || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }):
+		return Quote(s) // a name is never masked
 	}
 	return s
 }
