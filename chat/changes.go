@@ -101,6 +101,14 @@ func (d diff) compare() (lines []string) {
 	return lines
 }
 
+// field is one argument as the card shows it.
+func (r renderer) field(f codec.Field) (texts []string) {
+	for _, l := range r.typed(f.Name, r.argument(f), f.Value) {
+		texts = append(texts, l.Text)
+	}
+	return texts
+}
+
 func sameValue(a, b codec.Field) bool {
 	s, ok := a.Text()
 	t, also := b.Text()

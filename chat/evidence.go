@@ -304,13 +304,13 @@ func (r renderer) list(items []string, most int, comma string) string {
 	return strings.Join(items, comma)
 }
 
-// isOwnLabel says whether evidence lines begin with the word, in any language. A
-// field of that name is quoted, so that it cannot look like evidence. Names of
+// isOwnLabel says whether lines of the gate begin with the word, in any language. A
+// field of that name is quoted, so that it cannot look like one. Names of
 // several words are always quoted.
 func isOwnLabel(word string) bool {
 	return slices.ContainsFunc(Languages(), func(language string) bool {
-		e := &catalog(language).Evidence
-		return slices.ContainsFunc([]string{e.Verified, e.Unknown}, func(line string) bool {
+		w := catalog(language)
+		return slices.ContainsFunc([]string{w.Evidence.Verified, w.Evidence.Unknown, w.Invoked, w.Body}, func(line string) bool {
 			first, _, _ := strings.Cut(line, " ")
 			return LowerASCII(strings.TrimSuffix(first, ":")) == word
 		})

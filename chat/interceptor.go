@@ -270,14 +270,11 @@ func (t replier) ifUndecided(ctx context.Context, text string) (Reply, bool) {
 
 // whyWaiting says why p needs an approver, "" if the ruling has no reason.
 func (r renderer) whyWaiting() string {
-	if len(r.p.Ruling.Reasons) == 0 {
+	lines := r.why()
+	if len(lines) == 0 {
 		return ""
 	}
-	text := Format(r.WaitsBecause, "id", Escape(r.p.ShortID), "reasons", r.whyAsked(len(r.p.Ruling.Reasons)))
-	if c := r.p.Ruling.Change; len(c) > 0 {
-		text += "\n" + r.ToChange + ": " + r.joinReasons(c)
-	}
-	return text
+	return Format(r.WaitsBecause, "id", Escape(r.p.ShortID), "reasons", strings.Join(lines, "\n"))
 }
 
 // whySentBack says why a question went to the agent.

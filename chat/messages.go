@@ -110,17 +110,19 @@ func Format(sentence string, pairs ...string) string {
 
 func catalog(tag string) *messages { return Messages[messages](tag, "card") }
 
+// choiceMessages are the replies that a card offers, each with its code.
+type choiceMessages struct{ Once, Session, Deny, Note, Change, Always, Ask string }
+
 // messages are the sentences of cards and of replies to approvers. Comments about
 // them are in messages/en.toml.
 type messages struct {
-	HeadAction       string
-	HeadQuestion     string
 	MayI             string
 	MayIUntranslated string
 	Act              string
 	ActUntranslated  string
 	Run              string
-	ReleaseOnly      string
+	Wants            map[string]string // by action type, of a request without a tool
+	AgentWords       string
 	AgentAsks        string
 	OnlyAnswer       string
 	PausedSince      string
@@ -132,9 +134,7 @@ type messages struct {
 	Session          string
 	Permanent        string
 	Other            string
-	WhyLabel         string
 	ToChange         string
-	MoreReasons      string
 	Reasons          map[string]string // by code; a part in [[ ]] is left out without its values
 	Evidence         evidenceMessages
 	Values           valueMessages
@@ -168,7 +168,15 @@ type messages struct {
 	CutPayload       string
 	CutChanges       string
 	CutProse         string
-	Menu             string
+	Invoked          string
+	Dir              string
+	Stdin            string
+	Body             string
+	AsJSON           string
+	FileContent      string
+	Blocked          string
+	Choices          choiceMessages
+	Until            string
 	MenuOptions      string
 	MenuFree         string
 	CodeImpossible   string
@@ -176,8 +184,8 @@ type messages struct {
 	WouldHaveAllowed string
 	AllowsNone       string
 	Examples         string
-	FootAction       string
-	FootQuestion     string
+	TypedAction      string
+	TypedQuestion    string
 
 	Approved            string
 	RunBefore           string

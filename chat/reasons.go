@@ -11,9 +11,6 @@ import (
 	"github.com/permesso-dev/permesso/approval/grant"
 )
 
-// maxReasons is how many reasons a card shows. The rest is counted.
-const maxReasons = 3
-
 var placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
 
 // Reasons renders reasons about p, one text each. p may be an empty pending.
@@ -128,35 +125,18 @@ func (r renderer) joinReasons(reasons []approval.Reason) string {
 	return strings.Join(r.Style.Reasons(r.p, reasons), "; ")
 }
 
-// whyAsked gives the reasons in one line, "" if the ruling has none.
-func (r renderer) whyAsked(most int) string {
-	all := outcomeReasons(r.p.Ruling)
-	if len(all) == 0 {
-		return ""
+// why says why a person is asked, which codes are not possible, and what "always" would
+// have allowed.
+func (r renderer) why() []string {
+	lines := r.Style.Reasons(r.p, outcomeReasons(r.p.Ruling))
+	if r.p.Type == approval.TypeQuestion {
+		return lines
 	}
-	line := r.joinReasons(all[:min(len(all), most)])
-	if n := len(all) - most; n > 0 {
-		line += Format(r.MoreReasons, "n", strconv.Itoa(n), "id", Escape(r.p.ShortID))
+	change := slices.DeleteFunc(slices.Clone(r.p.Ruling.Change), func(c approval.Reason) bool { return c.Code == "raise_autonomy" })
+	if len(change) > 0 {
+		lines = append(lines, r.ToChange+": "+r.joinReasons(change))
 	}
-	return line
-}
-
-// reasons returns the lines that say why, and what would change the ruling.
-func (r renderer) reasons() []string {
-	var lines []string
-	if line := r.whyAsked(maxReasons); line != "" {
-		lines = append(lines, r.WhyLabel+": "+line)
-	}
-	if c := r.p.Ruling.Change; len(c) > 0 {
-		lines = append(lines, r.ToChange+": "+r.joinReasons(c[:min(len(c), maxReasons)]))
-	}
-	return lines
-}
-
-// Why returns all reasons and what would change the ruling, translated, for
-// channels without a length limit.
-func (s Style) Why(p *approval.Pending) (reasons, change []string) {
-	return s.Reasons(p, outcomeReasons(p.Ruling)), s.Reasons(p, p.Ruling.Change)
+	return slices.Concat(lines, r.impossibleCodes(), r.history())
 }
 
 // impossibleCodes says why 2 and 6 are not possible for this request. The menu

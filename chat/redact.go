@@ -13,6 +13,7 @@ import (
 type hidden struct {
 	Span
 	withheld bool
+	instead  string // the gate's own text that stands there; "": a mask
 }
 
 // redact escapes s and masks the tokens in it that are secrets. In mode inLine it splits
@@ -74,7 +75,7 @@ func (r renderer) secrets(s string) (all []hidden) {
 	if r.anySecret {
 		find = r.Redact.Secrets
 	} else if kind := r.withheld(s); kind != "" {
-		return []hidden{{Span{0, len(s), kind}, true}}
+		return []hidden{{Span: Span{0, len(s), kind}, withheld: true}}
 	}
 	for _, sp := range find(s) {
 		all = append(all, hidden{Span: sp})
@@ -104,6 +105,9 @@ func (r renderer) replaceSecrets(s string, instead func(h *hidden, secret string
 }
 
 func (r renderer) maskText(h *hidden, secret string) string {
+	if h.instead != "" {
+		return h.instead
+	}
 	if h.withheld {
 		return Format(r.WithheldPart, "kind", r.secretKind(h.Kind))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // Span marks a secret: bytes Start to End of a text.
@@ -61,16 +62,22 @@ type Style struct {
 	Earlier func(p *approval.Pending) *EarlierRequest
 }
 
-// Card is a pending request as an approver sees it, line by line.
+// Card is a pending request as an approver sees it, line by line and in this order. Why
+// is not a part of its text: channels show it when they are asked.
 type Card struct {
-	Head     string   // the kind of card, and its id
-	Facts    []string // the question, the object, the meta line, why, warnings
+	Question string   // "🔐 May I post?"
+	Object   string   // what it is about, and its size; "" if Question has it
+	Meta     string   // how far it can be undone, and its class; "" if Question or Object has it
+	Warnings []string // a pause, and what is not what it looks like
 	Evidence []Known  // evidence: never the agent's claim
-	Payload  []string // everything that would run, unless Facts show it
+	Runs     []Line   // everything that would run
 	Changes  []string // differences from the request that it resubmits, see Style.Earlier
 	Prose    []string // the agent's text, and an unverified proof
-	Menu     []string // possible replies, and why others are not possible
-	Foot     string   // the commands, the deadline
+	Blocked  string   // why it cannot be approved here, and where it can; "" if it can
+	Menu     []string // the possible replies; of a settled request its outcome
+	Typed    string   // the commands to type
+	Foot     string   // the workspace, the tool, the deadline
+	Why      []string // why a person is asked, which codes are not possible, and what "always" would have allowed
 
 	messages *messages
 }
@@ -98,49 +105,95 @@ func (s Style) renderer(p *approval.Pending) renderer {
 // Card renders p in full. Card.Text cuts it.
 func (s Style) Card(p *approval.Pending) Card {
 	r := s.renderer(p)
-	c := Card{Evidence: r.evidence(), Payload: r.payload(), Changes: s.changes(p), Prose: append(r.prose(), r.claims()...), messages: r.messages}
-	id := Escape(p.ShortID)
+	c := Card{
+		Warnings: r.warnings(), Evidence: r.evidence(), Runs: r.runs(), Changes: s.changes(p),
+		Prose: append(r.prose(), r.claims()...), Blocked: r.blocked(), Foot: r.foot(), Why: r.why(), messages: r.messages,
+	}
 	if p.Type == approval.TypeQuestion {
-		c.Head = Format(r.HeadQuestion, "workspace", r.text(p.SourceGroup), "id", id)
-		c.Facts = []string{r.questionLine(), r.OnlyAnswer}
-		c.Menu = r.options()
-		c.Foot = Format(r.FootQuestion, "id", id, "time", r.until())
-	} else {
-		c.Head = Format(r.HeadAction, "workspace", r.text(p.SourceGroup), "tool", r.tool(), "id", id)
-		c.Facts = r.facts()
-		c.Menu = slices.Concat([]string{r.Menu}, r.impossibleCodes(), r.history())
-		c.Foot = Format(r.FootAction, "id", id, "time", r.until())
+		c.Question, c.Meta, c.Menu = r.questionLine(), r.OnlyAnswer, r.options()
+		c.Typed = Format(r.TypedQuestion, "id", Escape(p.ShortID))
+		return c
 	}
-	if s.Foot != "" {
-		c.Foot += " · " + s.Foot
+	c.Question, c.Object, c.Meta = r.headline()
+	c.Menu = r.menu(c.Blocked != "")
+	c.Typed = Format(r.TypedAction, "id", Escape(p.ShortID))
+	if c.Blocked != "" {
+		c.Typed = Format(r.TypedQuestion, "id", Escape(p.ShortID))
 	}
-	if line := s.PauseLine(p.SourceGroup, p.Timestamp); line != "" {
-		c.Facts = append([]string{line}, c.Facts...)
-	}
-	c.Facts = append(c.Facts, r.reasons()...)
-	c.Facts = append(c.Facts, r.flags()...)
 	return c
 }
 
-// facts returns one to three lines, by the form, and a warning if the operator did
-// not describe the tool.
-func (r renderer) facts() []string {
-	var facts []string
+// headline is the question, the object and the meta line: three lines, two in the medium
+// form, one in the short form.
+func (r renderer) headline() (question, object, meta string) {
 	switch n := r.p.RecurrenceCount; {
-	case n >= shortFrom:
-		facts = []string{upperFirst(r.act(r.object())) + " [" + r.meta() + "]"}
+	case n >= shortFrom && r.p.ToolName != "":
+		return sign + upperFirst(r.act(r.object())) + " [" + r.meta() + "]", "", ""
 	case n >= mediumFrom:
-		facts = []string{r.question() + " (" + r.meta() + ")", r.object()}
-	default:
-		facts = []string{r.question(), r.object(), r.meta()}
+		return sign + r.question() + " (" + r.meta() + ")", r.object(), ""
 	}
-	switch {
-	case r.p.ToolName == "":
-		facts = append(facts, r.Claimed)
-	case r.p.ToolSHA256 == "":
-		facts = append(facts, r.UnknownTool)
+	return sign + r.question(), r.object(), r.meta()
+}
+
+// sign begins every card.
+const sign = "🔐 "
+
+// warnings are the lines of what an approver must notice.
+func (r renderer) warnings() (lines []string) {
+	if line := r.PauseLine(r.p.SourceGroup, r.p.Timestamp); line != "" {
+		lines = append(lines, line)
 	}
-	return facts
+	if r.p.Type != approval.TypeQuestion && r.p.ToolName != "" && r.p.ToolSHA256 == "" {
+		lines = append(lines, r.UnknownTool)
+	}
+	return append(lines, r.flags()...)
+}
+
+// blocked says why the card cannot be approved here, and where it can.
+func (r renderer) blocked() string {
+	if r.Local || r.Redact == nil || r.p.Type == approval.TypeQuestion {
+		return ""
+	}
+	kinds := r.Redact.Unmaskable()
+	for i, k := range kinds {
+		kinds[i] = r.secretKind(k)
+	}
+	if len(kinds) == 0 {
+		return ""
+	}
+	slices.Sort(kinds)
+	return Format(r.Blocked, "kinds", strings.Join(slices.Compact(kinds), ", "), "id", Escape(r.p.ShortID))
+}
+
+// menu lists the possible codes.
+func (r renderer) menu(blocked bool) []string {
+	var parts []string
+	add := func(possible bool, choice string) {
+		if possible {
+			parts = append(parts, choice)
+		}
+	}
+	add(!blocked, r.Choices.Once)
+	add(!blocked && grant.WhyNot(r.p, approval.Session).IsZero(), r.Choices.Session)
+	add(true, r.Choices.Deny)
+	add(!blocked, r.Choices.Note)
+	add(true, r.Choices.Change)
+	add(!blocked && grant.WhyNot(r.p, approval.Always).IsZero(), r.Choices.Always)
+	add(true, r.Choices.Ask)
+	return []string{strings.Join(parts, " · ")}
+}
+
+// foot is one line about where the request comes from and how long it waits.
+func (r renderer) foot() string {
+	parts := []string{r.text(r.p.SourceGroup)}
+	if r.p.Type != approval.TypeQuestion {
+		parts = append(parts, r.tool())
+	}
+	parts = append(parts, Format(r.Until, "time", r.until()))
+	if r.Foot != "" {
+		parts = append(parts, r.Foot)
+	}
+	return strings.Join(parts, " · ")
 }
 
 func (r renderer) tool() string {
@@ -158,17 +211,28 @@ func (r renderer) verb() (verb string, native bool) {
 		return r.text(facts.Expand(v, r.p.RequestData)), r.p.Verb[lang] != ""
 	}
 	if r.p.ToolName == "" {
-		return Format(r.ReleaseOnly, "action", r.tool()), true
+		return r.wants(), true
 	}
 	return Format(r.Run, "tool", r.tool()), true
 }
 
 func (r renderer) question() string {
+	if r.p.ToolName == "" {
+		return r.wants()
+	}
 	v, native := r.verb()
 	if !native {
 		return Format(r.MayIUntranslated, "verb", v)
 	}
 	return Format(r.MayI, "verb", v)
+}
+
+// wants says what the agent wants to do itself.
+func (r renderer) wants() string {
+	if what, known := r.Wants[r.p.ActionType]; known {
+		return what
+	}
+	return Format(r.Wants["custom"], "action", r.quoteShort(strings.TrimPrefix(r.p.ActionType, "custom:")))
 }
 
 // act is the verb and an object. A verb is in the form that follows "May I" or
@@ -181,14 +245,24 @@ func (r renderer) act(object string) string {
 	return Format(r.Act, "verb", v, "object", object)
 }
 
-// object is the summary and the size of the arguments.
+// object is the summary and the size: of the object, if the tool declares it, else of the
+// arguments.
 func (r renderer) object() string {
-	return r.summary() + " (~" + strconv.Itoa(r.size()) + " B)"
+	n := int64(r.size())
+	if r.p.ObjectSize != nil {
+		n = *r.p.ObjectSize
+	}
+	return r.summary() + " (~" + strconv.FormatInt(n, 10) + " B)"
 }
 
+// summary is the operator's, or of a release-only request the agent's own words, which
+// are labeled. It is cut: what runs stands below in full.
 func (r renderer) summary() string {
+	if s := cmp.Or(r.p.Agent.Preview, r.p.Agent.Title); s != "" && r.p.ToolName == "" {
+		return Format(r.AgentWords, "text", r.quoteShort(s))
+	}
 	if s := cmp.Or(r.p.Summary, r.p.Target); s != "" {
-		return r.text(s)
+		return r.clipped(s, maxSummary)
 	}
 	if line := r.command(); line != "" {
 		return line
@@ -211,7 +285,7 @@ func (r renderer) command() string {
 			continue
 		}
 		if s, ok := f.Text(); ok {
-			lines = append(lines, r.text(s))
+			lines = append(lines, r.quoteShort(s))
 		} else {
 			lines = append(lines, r.argv(f.Value))
 		}
@@ -255,6 +329,9 @@ func (r renderer) size() int {
 }
 
 func (r renderer) meta() string {
+	if r.p.ToolName == "" {
+		return r.reversibility() + " | " + r.Claimed
+	}
 	class := r.Unknown
 	if r.p.Capability != "" {
 		class = r.text(r.p.Capability)
@@ -316,47 +393,6 @@ func (r renderer) flags() []string {
 	return flags
 }
 
-// payload renders every field of request_data in its order. It is left out only if
-// the object line is exactly the one value. If the line merely contains the value,
-// the payload stays.
-func (r renderer) payload() []string {
-	fields, err := codec.Fields(r.p.RequestData)
-	if err != nil {
-		return []string{Format(r.Unreadable, "raw", r.text(string(r.p.RequestData)))}
-	}
-	switch len(fields) {
-	case 0:
-		if r.p.Type == approval.TypeQuestion {
-			return nil
-		}
-		return []string{r.NoDetails}
-	case 1:
-		if s, ok := fields[0].Text(); ok && s != "" && r.p.Type != approval.TypeQuestion && (r.p.Summary == s || r.p.Summary == `"`+s+`"`) {
-			return nil
-		}
-	}
-	var lines []string
-	for _, f := range fields {
-		lines = append(lines, r.field(f)...)
-	}
-	return lines
-}
-
-// field renders "name: value". A name that is not a plain word is quoted, so that
-// it cannot contain a colon or look like a line of the gate. A string that is valid
-// JSON is quoted too: "5" is not 5.
-func (r renderer) field(f codec.Field) []string {
-	name := r.name(f.Name) + ":"
-	s, ok := f.Text()
-	switch {
-	case !ok:
-		return []string{name + " " + r.value(f.Value)}
-	case s == "" || s[0] == '"' || !strings.Contains(s, "\n") && json.Valid([]byte(s)):
-		return []string{name + ` "` + strings.Join(r.redact(s, inQuote), "") + `"`}
-	}
-	return r.labeled(name, r.redact(s, inLine))
-}
-
 func (r renderer) labeled(name string, lines []string) []string {
 	if len(lines) == 1 {
 		return []string{name + " " + lines[0]}
@@ -372,9 +408,12 @@ func (r renderer) name(s string) string {
 	plain := func(c rune) bool {
 		return c == '_' || c == '-' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 	}
-	ours := s == r.WhyLabel || s == r.ToChange || isOwnLabel(LowerASCII(s))
-	if s == "" || ours || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }) || len(r.secrets(s)) > 0 {
-		return `"` + strings.Join(r.redact(s, inQuote), "") + `"`
+	ours := isOwnLabel(LowerASCII(s))
+	switch kind := r.withheld(s); {
+	case kind != "":
+		return r.maskText(&hidden{Span: Span{Kind: kind}, withheld: true}, s)
+	case s == "" || ours || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }):
+		return Quote(s) // a name is never masked
 	}
 	return s
 }
@@ -382,12 +421,18 @@ func (r renderer) name(s string) string {
 // prose renders the agent's text: one line in quotation marks, several as a block.
 func (r renderer) prose() []string {
 	var lines []string
-	title := r.p.Agent.Title
-	if r.p.Type == approval.TypeQuestion {
+	title, preview := r.p.Agent.Title, r.p.Agent.Preview
+	switch {
+	case r.p.Type == approval.TypeQuestion:
 		title = "" // shown as the question
+	case r.p.ToolName != "":
+	case clip(preview, maxValue) == preview && preview != "":
+		preview = "" // shown as the object
+	case preview == "" && clip(title, maxValue) == title:
+		title = ""
 	}
 	for _, part := range []struct{ label, text string }{
-		{r.Title, title}, {r.Preview, r.p.Agent.Preview}, {r.Says, r.p.Agent.Rationale},
+		{r.Title, title}, {r.Preview, preview}, {r.Says, r.p.Agent.Rationale},
 	} {
 		switch {
 		case part.text == "":
@@ -401,7 +446,7 @@ func (r renderer) prose() []string {
 }
 
 func (r renderer) questionLine() string {
-	return Format(r.AgentAsks, "title", r.quote(r.p.Agent.Title))
+	return sign + Format(r.AgentAsks, "title", r.quote(r.p.Agent.Title))
 }
 
 func (r renderer) options() []string {

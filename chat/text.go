@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	maxValue = 100 // characters of a value in a one-line summary
-	maxFact  = 200 // units of a fact on a card that had to be cut
+	maxValue   = 100 // characters of a value in a one-line summary
+	maxSummary = 160 // characters of the object line
+	maxFact    = 200 // units of a fact on a card that had to be cut
 )
 
 // Text is the card in at most limit units, as chat services count them: characters,
@@ -23,16 +24,16 @@ const (
 // The agent's text is cut first, then the changes since an earlier request. Cutting
 // these leaves all true.
 //
-// Head, menu and foot are never cut, so a limit below about 1,000 units may be
+// Menu and foot are never cut, so a limit below about 1,000 units may be
 // exceeded. Then all is false too.
 func (c Card) Text(limit int) (text string, all bool) {
 	c, all = c.Fit(limit)
-	return c.join(c.Payload), all
+	return c.join(c.Runs), all
 }
 
 // Fit is the card of Text(limit), for channels that render its parts separately.
 func (c Card) Fit(limit int) (fitting Card, all bool) {
-	if fits(c.join(c.Payload), limit) {
+	if fits(c.join(c.Runs), limit) {
 		return c, true
 	}
 	for _, part := range []struct {
@@ -42,7 +43,7 @@ func (c Card) Fit(limit int) (fitting Card, all bool) {
 		if n := runes(*part.lines); n > 0 {
 			*part.lines = []string{Format(part.remark, "n", strconv.Itoa(n))}
 		}
-		if fits(c.join(c.Payload), limit) {
+		if fits(c.join(c.Runs), limit) {
 			return c, true
 		}
 	}
@@ -53,7 +54,7 @@ func (c Card) Fit(limit int) (fitting Card, all bool) {
 	for {
 		payload := c.cut(budget)
 		if budget <= 0 || fits(c.join(payload), limit) {
-			c.Payload = payload
+			c.Runs = payload
 			return c, false
 		}
 		budget -= 8 // the remark's number grew
@@ -75,34 +76,39 @@ func (c Card) String() string {
 
 func fits(s string, limit int) bool { return limit <= 0 || Units(s) <= limit }
 
-// join is the text of the card with the given payload.
-func (c Card) join(payload []string) string {
-	lines := append([]string{c.Head}, c.Facts...)
+// join is the text of the card with what would run as given.
+func (c Card) join(runs []Line) string {
+	lines := nonEmpty(append([]string{c.Question, c.Object, c.Meta}, c.Warnings...)...)
 	for _, k := range c.Evidence {
 		lines = append(lines, k.Text)
 	}
-	lines = slices.Concat(lines, []string{""}, payload, c.Changes, c.Prose, c.Menu, []string{c.Foot})
+	for _, l := range runs {
+		lines = append(lines, l.Text)
+	}
+	lines = slices.Concat(lines, c.Changes, c.Prose, nonEmpty(c.Blocked), c.Menu, nonEmpty(c.Typed, c.Foot))
 	return strings.Join(lines, "\n")
 }
 
-// cut keeps budget units of the payload and says how much is missing.
-func (c Card) cut(budget int) []string {
-	var kept []string
-	for _, l := range c.Payload {
+// cut keeps budget units of what would run and says how much is missing.
+func (c Card) cut(budget int) []Line {
+	var kept []Line
+	all, left := 0, 0
+	for _, l := range c.Runs {
+		all += utf8.RuneCountInString(l.Text)
 		if budget <= 0 {
-			break
+			continue
 		}
-		if n := Units(l) + 1; n > budget {
-			l = head(l, budget-1)
+		if n := Units(l.Text) + 1; n > budget {
+			l.Text = head(l.Text, budget-1)
 		}
 		kept = append(kept, l)
-		budget -= Units(l) + 1
+		left += utf8.RuneCountInString(l.Text)
+		budget -= Units(l.Text) + 1
 	}
-	missing := runes(c.Payload) - runes(kept)
-	if missing == 0 {
+	if all == left {
 		return kept
 	}
-	return append(kept, Format(c.catalog().CutPayload, "n", strconv.Itoa(missing)))
+	return append(kept, Line{LineWarn, Format(c.catalog().CutPayload, "n", strconv.Itoa(all-left))})
 }
 
 // shortenFacts cuts long facts, in copies of the slices.
@@ -114,9 +120,10 @@ func (c *Card) shortenFacts() {
 		kept := head(f, maxFact)
 		return kept + c.catalog().cutMark(f[len(kept):])
 	}
-	c.Facts, c.Evidence = slices.Clone(c.Facts), slices.Clone(c.Evidence)
-	for i, f := range c.Facts {
-		c.Facts[i] = short(f)
+	c.Question, c.Object, c.Meta = short(c.Question), short(c.Object), short(c.Meta)
+	c.Warnings, c.Evidence = slices.Clone(c.Warnings), slices.Clone(c.Evidence)
+	for i, f := range c.Warnings {
+		c.Warnings[i] = short(f)
 	}
 	for i, k := range c.Evidence {
 		c.Evidence[i].Text = short(k.Text)

@@ -30,7 +30,7 @@ type typedValue struct {
 func (r renderer) typed(name string, a approval.Argument, v approval.Raw) []Line {
 	t := typedValue{renderer: r, arg: a, name: name, label: r.name(name)}
 	if kind := t.withheldIn(v); kind != "" {
-		return t.inline(LineText, t.maskText(&hidden{Span{Kind: kind}, true}, ""))
+		return t.inline(LineText, t.maskText(&hidden{Span: Span{Kind: kind}, withheld: true}, ""))
 	}
 	if lines, ok := t.byType(v); ok {
 		return lines
@@ -127,7 +127,7 @@ func (t typedValue) block(kind LineKind, s string) []Line {
 // whole is a text in one line, never masked. It may be withheld.
 func (t typedValue) whole(s string) string {
 	if kind := t.withheld(s); kind != "" {
-		return t.maskText(&hidden{Span{Kind: kind}, true}, s)
+		return t.maskText(&hidden{Span: Span{Kind: kind}, withheld: true}, s)
 	}
 	if s == "" || s[0] == '"' {
 		return Quote(s)

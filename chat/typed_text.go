@@ -26,7 +26,7 @@ func (t typedValue) fileDiff(exists bool, before, after string) []Line {
 	a, b := fileLines(before), fileLines(after)
 	if kind := t.withheld(before); kind != "" {
 		removed = len(a)
-		lines = append(lines, Line{LineRemoved, "- " + withBar(t.maskText(&hidden{Span{Kind: kind}, true}, ""))})
+		lines = append(lines, Line{LineRemoved, "- " + withBar(t.maskText(&hidden{Span: Span{Kind: kind}, withheld: true}, ""))})
 		a, before = nil, ""
 	}
 	old, now := t.fileBlock(before, len(a)), t.fileBlock(after, len(b))

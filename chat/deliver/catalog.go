@@ -9,7 +9,7 @@ import (
 type catalog struct {
 	Once, Session, Always, Deny string
 	Note, Change, Ask, Answer   string
-	ShowAll, Undo               string
+	ShowAll, Undo, Why          string
 
 	LongMenu       string
 	InDocument     string

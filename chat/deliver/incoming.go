@@ -162,7 +162,7 @@ func (w *incomingText) handleReply(ctx context.Context, at messageRef) {
 		text = at.verb + " " + text
 	}
 	if !x.FullyShown && isPending(st.Story) && textApproves(text, st.Pending) {
-		w.replyText(chat.Format(catalogFor(w.language).NotShown, "id", st.Pending.ShortID))
+		w.replyText(w.renderer(w.language).notShown(st.Pending))
 		return
 	}
 	a := cardReply{
@@ -197,8 +197,8 @@ func (w *incomingText) handleCommand(ctx context.Context) {
 	}
 	shown := chatViewer{w.Viewer, w.sent, w.At.Chat}
 	if c.Kind == chat.Approve {
-		if k, ok := shown.partlyShown(ctx, w.workspaces, c.ID); ok {
-			w.replyText(chat.Format(catalogFor(w.language).NotShown, "id", approval.ShortID(k.ID)))
+		if p := shown.partlyShown(ctx, w.workspaces, c.ID); p != nil {
+			w.replyText(w.renderer(w.language).notShown(p))
 			return
 		}
 	}
@@ -255,15 +255,12 @@ func (v chatViewer) shownCopy(w approval.StoredPending) *sentCopy {
 	return p.find(func(x *sentCopy) bool { return x.Chat == v.chat && x.Message != "" && x.StaleReason == "" })
 }
 
-// partlyShown reports whether the short ID fits exactly one card here, and that card does not show everything.
-func (v chatViewer) partlyShown(ctx context.Context, workspaces []string, prefix string) (k approval.Key, ok bool) {
+// partlyShown is the one request here that the short ID fits, if its card does not show everything, else nil.
+func (v chatViewer) partlyShown(ctx context.Context, workspaces []string, prefix string) *approval.Pending {
 	all, err := v.Waiting(ctx, workspaces)
-	if err != nil {
-		return k, false
-	}
 	all = approval.Named(all, prefix)
-	if len(all) != 1 {
-		return k, false
+	if err != nil || len(all) != 1 || v.shownCopy(all[0]).FullyShown {
+		return nil
 	}
-	return all[0].Key(), !v.shownCopy(all[0]).FullyShown
+	return all[0].Pending
 }

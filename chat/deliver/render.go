@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,11 +52,21 @@ func Card(style chat.Style, w *approval.Pending, nonces map[string]string, maxTe
 	p := renderer{style, catalogFor(style.Language), maxText}
 	c := p.Card(w)
 	fitted, all := p.fit(c)
+	if c.Blocked != "" {
+		return Message{Card: &fitted, Buttons: p.buttons(w, withoutApproval(nonces), true)}
+	}
 	if shown && !all {
 		c.Menu = slices.Concat([]string{p.InDocument}, c.Menu)
 		fitted, _ = p.fit(c)
 	}
 	return Message{Card: &fitted, Complete: all, Buttons: p.buttons(w, nonces, all || shown)}
+}
+
+// withoutApproval are the nonces of the buttons that start nothing.
+func withoutApproval(nonces map[string]string) map[string]string {
+	rest := maps.Clone(nonces)
+	maps.DeleteFunc(rest, func(verb, _ string) bool { return approves(verb) })
+	return rest
 }
 
 func (s *session) card(w *approval.Pending, x *sentCopy) Message {
@@ -99,13 +110,13 @@ func (p renderer) buttons(w *approval.Pending, nonces map[string]string, whole b
 	default:
 		rows = append(rows, row("1", p.Once, "2", p.Session, "6", p.Always), row("4", p.Note, "5", p.Change))
 	}
-	rows = append(rows, row("3", p.Deny, "?", p.Ask))
+	rows = append(rows, row("3", p.Deny, "?", p.Ask, verbWhy, p.Why))
 	return slices.DeleteFunc(rows, func(r []Button) bool { return len(r) == 0 })
 }
 
 // verbs are all verbs that a card of this request may ever need.
 func verbs(w *approval.Pending) []string {
-	all := []string{"3", "?", verbAll, verbOpen}
+	all := []string{"3", "?", verbWhy, verbAll, verbOpen}
 	if w.Type == approval.TypeQuestion {
 		for i := range w.Options {
 			all = append(all, verbOption+strconv.Itoa(i+1))
@@ -128,7 +139,7 @@ func (p renderer) settledCard(st status, k approval.Key, of *sentRecord, x *sent
 		return p.withdrawnCard(approval.ShortID(k.ID), p.UnknownRequest)
 	}
 	c := p.Card(st.Pending)
-	c.Menu, c.Foot = p.outcomeLines(st.Story), ""
+	c.Menu, c.Typed, c.Foot, c.Blocked = p.outcomeLines(st.Story), "", "", ""
 	if of.Undone {
 		c.Menu = append(c.Menu, p.Undone)
 	}
@@ -179,9 +190,14 @@ func (p renderer) verdictLine(d *approval.Decision) string {
 	return chat.Format(p.ByAt, "verdict", what, "by", chat.Escape(d.DecidedBy), "time", at, "via", chat.Escape(d.Via))
 }
 
+// notShown says why a request cannot be approved here.
+func (p renderer) notShown(w *approval.Pending) string {
+	return cmp.Or(p.Card(w).Blocked, chat.Format(p.NotShown, "id", w.ShortID))
+}
+
 // withdrawnCard is a card that is no longer valid.
 func (p renderer) withdrawnCard(id, why string) Message {
-	return Message{Card: &chat.Card{Head: "🔐 " + chat.Escape(id), Menu: []string{why}}}
+	return Message{Card: &chat.Card{Question: "🔐 " + chat.Escape(id), Menu: []string{why}}}
 }
 
 // plain is a message of lines.

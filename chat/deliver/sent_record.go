@@ -89,6 +89,7 @@ const (
 // The verbs of buttons. Those of the menu are its codes; options are o1 to o8.
 const (
 	verbAll    = "all"
+	verbWhy    = "why"
 	verbUndo   = "undo"
 	verbOpen   = "open"
 	verbSay    = "say" // a question is answered in words

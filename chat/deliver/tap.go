@@ -131,9 +131,13 @@ func (t *incomingTap) handleButton(ctx context.Context, at buttonRef, p *sentRec
 		t.requestDocument(at, x)
 	case w.Prompts[at.verb] != "" && isPending(st.Story):
 		t.sendPrompt(at, x)
+	case at.verb == verbWhy && isPending(st.Story):
+		reply, _ := t.cardReply(at, p, st).submit(ctx, "?")
+		t.answer("", false)
+		t.reply(t.At, t.Message, plain(reply))
 	case at.verb == verbUndo:
 		t.undo(ctx, at)
-	case at.verb == verbAll || at.verb == verbOpen || w.Prompts[at.verb] != "":
+	case slices.Contains([]string{verbAll, verbOpen, verbWhy}, at.verb) || w.Prompts[at.verb] != "":
 		t.notify(strings.Join(t.renderer(t.language).outcomeLines(st.Story), "\n"), true)
 	default:
 		t.decide(ctx, at, p, st)
@@ -181,12 +185,15 @@ func (t *incomingTap) requestDocument(at buttonRef, x *sentCopy) {
 
 // decide submits the button's code as a decision.
 func (t *incomingTap) decide(ctx context.Context, at buttonRef, p *sentRecord, st status) {
-	a := cardReply{
+	text, acted := t.cardReply(at, p, st).submit(ctx, textOf(at, st.Pending))
+	t.notify(text, !acted)
+}
+
+func (t *incomingTap) cardReply(at buttonRef, p *sentRecord, st status) cardReply {
+	return cardReply{
 		session: t.session, person: t.person, language: t.language, key: at.key, status: st, sha256: p.SHA256,
 		workspaces: []string{at.key.Workspace},
 	}
-	text, acted := a.submit(ctx, textOf(at, st.Pending))
-	t.notify(text, !acted)
 }
 
 // textOf is the text that is equivalent to the button.

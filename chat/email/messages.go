@@ -12,6 +12,7 @@ type catalog struct {
 	Ceiling       string
 	Reversibility map[string]string
 	AgentWords    string
+	WhyAsked      string
 	Unclear       string
 	Doubt         string
 	Doubts        map[string]string

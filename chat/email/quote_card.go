@@ -15,7 +15,7 @@ import (
 // that we render, so they change with the cards. They are compared without
 // punctuation: mail programs lose the lock, the dots and the angle brackets.
 type cardWords struct {
-	heads [][]string // how the first line begins
+	heads [][]string // how a line of the head begins
 	menus [][]string // complete menu lines
 	until [][]string // the words before the deadline
 }
@@ -28,10 +28,12 @@ var ownCardWords = sync.OnceValue(func() *cardWords {
 	for _, lang := range chat.Languages() {
 		for _, kind := range []string{approval.TypeAction, approval.TypeQuestion} {
 			for _, options := range [][]string{nil, {"a"}} {
-				c.add(chat.Style{Language: lang}.Card(&approval.Pending{
-					ShortID: exampleID, Type: kind, SourceGroup: "w", ToolName: "t", RequestData: approval.Raw(`{}`),
-					Options: options, ExpiresAt: time.Unix(0, 0), Timestamp: time.Unix(0, 0),
-				}))
+				for _, r := range []approval.Reversibility{approval.Reversible, approval.Partial, approval.Irreversible} {
+					c.add(chat.Style{Language: lang}.Card(&approval.Pending{
+						ShortID: exampleID, Type: kind, SourceGroup: "w", ToolName: "t", RequestData: approval.Raw(`{}`),
+						Options: options, ExpiresAt: time.Unix(0, 0), Timestamp: time.Unix(0, 0), Reversibility: r,
+					}))
+				}
 			}
 		}
 	}
@@ -39,13 +41,13 @@ var ownCardWords = sync.OnceValue(func() *cardWords {
 })
 
 func (c *cardWords) add(card chat.Card) {
-	head, _, _ := strings.Cut(card.Head, " · ")
-	c.heads = append(c.heads, wordsOf(head))
+	head := wordsOf(card.Meta)
+	c.heads = append(c.heads, head[:len(head)-1]) // without the class
 	for _, l := range card.Menu {
 		c.menus = append(c.menus, wordsOf(l))
 	}
-	ids := strings.Split(card.Foot, exampleID)
-	foot := wordsOf(ids[len(ids)-1])
+	parts := strings.Split(card.Foot, " · ")
+	foot := wordsOf(parts[len(parts)-1])
 	if n := slices.IndexFunc(foot, isNumeral); n > 0 {
 		c.until = append(c.until, foot[:n])
 	}
@@ -56,18 +58,20 @@ const lock = "🔐"
 var (
 	shortID         = pattern(`^[0-9a-f]{8,64}$`)
 	footStart       = pattern(`^(?:→|/|\?) ?(?:approve|deny)(?: |$)`)
+	sizeMark        = pattern(`\(~\d+ B\)$`)      // ends the object line
 	placeholderLine = pattern(`^[1-6] ?<\p{L}+>`) // "4 <note>": a placeholder of the menu
 	optionLine      = pattern(`^[1-9] ["“„«].*["”“»]$`)
 )
 
-// isFirstLine says whether a line is the first of a card.
+// isFirstLine says whether a line is one of the first of a card: the question, the object
+// or, where a mail program lost the lock, what follows.
 func (c *cardWords) isFirstLine(l line) bool {
-	return strings.Contains(l.norm, lock) || c.isHead(wordsOf(l.norm))
+	return strings.Contains(l.norm, lock) || sizeMark().MatchString(l.norm) || c.isHead(wordsOf(l.norm))
 }
 
 // contains says whether a line is part of a card, possibly a wrapped part.
 func (c *cardWords) contains(l line) bool {
-	if strings.Contains(l.norm, lock) || footStart().MatchString(l.norm) || optionLine().MatchString(l.norm) || placeholderLine().MatchString(l.norm) {
+	if strings.Contains(l.norm, lock) || sizeMark().MatchString(l.norm) || footStart().MatchString(l.norm) || optionLine().MatchString(l.norm) || placeholderLine().MatchString(l.norm) {
 		return true
 	}
 	words := wordsOf(l.norm)
@@ -75,15 +79,7 @@ func (c *cardWords) contains(l line) bool {
 }
 
 func (c *cardWords) isHead(words []string) bool {
-	for _, h := range c.heads {
-		// Up to two words may precede the head: what a mail program made of the lock.
-		for skip := 0; skip <= 2 && skip+len(h) < len(words); skip++ {
-			if slices.Equal(words[skip:skip+len(h)], h) && slices.ContainsFunc(words, shortID().MatchString) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.heads, func(h []string) bool { return len(words) >= len(h) && slices.Equal(words[:len(h)], h) })
 }
 
 // isMenu says whether words continue like a part of the menu. An approver may type

@@ -224,7 +224,7 @@ func (s *Setup) SendTestMessage(ctx context.Context, to deliver.Place, workspace
 }
 
 func setupCard(w *setupCatalog, lines ...string) deliver.Message {
-	return deliver.Message{Card: &chat.Card{Head: w.Title, Menu: lines}}
+	return deliver.Message{Card: &chat.Card{Question: w.Title, Menu: lines}}
 }
 
 // DeleteWebhook deletes the bot's webhook; no pending update is lost.

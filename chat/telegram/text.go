@@ -62,6 +62,36 @@ func (w *writer) untrusted(format models.MessageEntityType, s string) {
 	w.line(format, s)
 }
 
+// some writes a line, if it is not empty.
+func (w *writer) some(format models.MessageEntityType, s string) {
+	if s != "" {
+		w.untrusted(format, s)
+	}
+}
+
+// runs writes what would run: a warning as a line of its own, what matters most in bold, and all else in fixed
+// width.
+func (w *writer) runs(lines []chat.Line) {
+	var fixed []string
+	flush := func() {
+		w.lines([]models.MessageEntityType{block}, fixed)
+		fixed = nil
+	}
+	for _, l := range lines {
+		switch l.Kind {
+		case chat.LineWarn:
+			flush()
+			w.untrusted("", l.Text)
+		case chat.LineStrong:
+			flush()
+			w.untrusted(bold, l.Text)
+		default:
+			fixed = append(fixed, l.Text)
+		}
+	}
+	flush()
+}
+
 func (w *writer) put(s string) {
 	w.b.WriteString(s)
 	w.at += chat.Units(s)
@@ -104,28 +134,25 @@ func layOut(m deliver.Message) (text string, entities []models.MessageEntity) {
 		return w.b.String(), w.entities
 	}
 	c := m.Card
-	w.untrusted(bold, c.Head)
-	for _, f := range c.Facts {
-		w.untrusted("", f)
+	w.untrusted(bold, c.Question)
+	for _, line := range append([]string{c.Object, c.Meta}, c.Warnings...) {
+		w.some("", line)
 	}
 	for _, k := range c.Evidence {
 		w.untrusted("", k.Text)
 	}
-	if len(c.Payload)+len(c.Changes)+len(c.Prose) > 0 {
-		w.line("", "")
-	}
-	w.lines([]models.MessageEntityType{block}, c.Payload)
+	w.runs(c.Runs)
 	w.lines([]models.MessageEntityType{block}, c.Changes)
 	if slices.ContainsFunc(c.Prose, tappable) {
 		w.lines([]models.MessageEntityType{quote, code}, c.Prose)
 	} else {
 		w.lines([]models.MessageEntityType{quote}, c.Prose)
 	}
+	w.some(bold, c.Blocked)
 	for _, m := range c.Menu {
 		w.untrusted("", m)
 	}
-	if c.Foot != "" {
-		w.untrusted("", c.Foot)
-	}
+	w.some("", c.Typed)
+	w.some("", c.Foot)
 	return w.b.String(), w.entities
 }

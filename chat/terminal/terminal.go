@@ -429,23 +429,35 @@ func (v *view) card(w approval.StoredPending) {
 	}
 	c := style.Card(w.Pending)
 	v.print(plain, "")
-	v.print(bold, c.Head)
-	for _, f := range c.Facts {
-		attr := plain
-		if strings.HasPrefix(f, "⚠") {
-			attr = warn
-		}
-		v.print(attr, f)
-	}
+	v.print(bold, c.Question)
+	v.some(plain, c.Object, c.Meta)
+	v.some(warn, c.Warnings...)
 	for _, k := range c.Evidence {
 		v.print(plain, k.Text)
 	}
-	v.print(plain, "")
-	v.print(plain, c.Payload...)
+	for _, l := range c.Runs {
+		v.print(colors[l.Kind], l.Text)
+	}
 	v.print(plain, c.Changes...)
 	v.print(dim, c.Prose...)
+	v.some(warn, c.Blocked)
 	v.print(plain, c.Menu...)
-	v.print(bold, c.Foot)
+	v.some(bold, c.Typed)
+	v.some(dim, c.Foot)
+}
+
+// colors are those of the lines of what would run.
+var colors = map[chat.LineKind]attribute{
+	chat.LineStrong: bold, chat.LineWarn: warn, chat.LineAdded: good, chat.LineRemoved: bad, chat.LineSame: dim,
+}
+
+// some prints the lines that are not empty.
+func (v *view) some(attr attribute, lines ...string) {
+	for _, l := range lines {
+		if l != "" {
+			v.print(attr, l)
+		}
+	}
 }
 
 // line acts on one line of input.

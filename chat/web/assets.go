@@ -25,6 +25,7 @@ var templates = sync.OnceValue(func() *template.Template {
 		"withoutSign":  withoutSign,
 		"sourceClass":  sourceClass,
 		"changeClass":  changeClass,
+		"lineClass":    lineClass,
 		"format":       chat.Format,
 		"itoa":         strconv.Itoa,
 		"escape":       chat.Escape,

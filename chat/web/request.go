@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
@@ -42,10 +41,7 @@ type requestPage struct {
 	Revealed        bool // it masks nothing
 	SessionDisabled bool // no grant for a session is possible
 	AlwaysDisabled  bool
-	Notes           []string // reasons, and what "always" would allow
-	Exact           []string // the arguments
-	Why             []string
-	RulingHints     []string
+	Exact           []chat.Line // what would run
 	Rule            string
 	Source          []string // lines of the program
 	Verified        bool     // Source is the program that a prover has signed
@@ -67,6 +63,14 @@ func changeClass(line string) string {
 		return "same"
 	}
 	return "remark"
+}
+
+// lineClass is the CSS class of a line of what would run.
+func lineClass(k chat.LineKind) string {
+	return map[chat.LineKind]string{
+		chat.LineLabel: "label", chat.LineAdded: "more", chat.LineRemoved: "less", chat.LineSame: "same",
+		chat.LineWarn: "warning", chat.LineStrong: "strong",
+	}[k]
 }
 
 // request is the page of one request.
@@ -152,38 +156,17 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 		r.SimilarURL = "like?" + url.Values{"ws": {k.Workspace}, "kind": {kind}}.Encode()
 		r.AllSimilarURL = "history?" + url.Values{"kind": {kind}}.Encode()
 	}
-	if paused := style.PauseLine(p.SourceGroup, p.Timestamp); paused != "" && len(r.Card.Facts) > 1 && r.Card.Facts[0] == paused {
-		r.Paused, r.Card.Facts = paused, r.Card.Facts[1:] // this page shows the question first
-	}
-	if len(r.Card.Menu) > 1 && !r.IsQuestion {
-		r.Notes = r.Card.Menu[1:]
+	if paused := style.PauseLine(p.SourceGroup, p.Timestamp); paused != "" && len(r.Card.Warnings) > 0 {
+		r.Paused, r.Card.Warnings = paused, r.Card.Warnings[1:] // this page has a place for it
 	}
 	for _, o := range p.Options {
 		r.Options = append(r.Options, style.OneLine(p, o))
 	}
-	r.Exact = exactLines(style, p, r.Card)
-	r.Why, r.RulingHints = style.Why(p)
+	r.Exact = r.Card.Runs
 	if p.Facts.Proof != nil && p.Facts.Proof.Program != "" {
 		r.Source, r.Verified = chat.Block(style.Redacted(p, p.Facts.Proof.Program)), p.Facts.Proof.Verified
 	}
 	return r
-}
-
-// exactLines returns all arguments. A card leaves them out if its object line
-// already shows them all.
-func exactLines(style chat.Style, p *approval.Pending, c chat.Card) []string {
-	if len(c.Payload) > 0 {
-		return c.Payload
-	}
-	fields, err := codec.Fields(p.RequestData)
-	if err != nil {
-		return []string{chat.Escape(string(p.RequestData))}
-	}
-	var lines []string
-	for _, f := range fields {
-		lines = append(lines, chat.Escape(f.Name)+": "+style.Value(p, f.Value))
-	}
-	return lines
 }
 
 // settledPage is the page of a request that has ended.
@@ -194,7 +177,7 @@ func (v *visit) settledPage(k approval.Key, st read.Story) *requestPage {
 	}
 	r := v.newRequestPage(k, p)
 	r.MayReveal = r.MayReveal && st.Pending != nil // otherwise no approver was asked
-	r.SHA, r.State, r.Result, r.Notes, r.Paused = rec.PendingSHA256, stateSettled+string(rec.Status), style.Outcome(rec), nil, ""
+	r.SHA, r.State, r.Result, r.Paused = rec.PendingSHA256, stateSettled+string(rec.Status), style.Outcome(rec), ""
 	if st.Decision != nil {
 		r.Undo = undoID(k, st.Decision)
 	}

@@ -1,0 +1,177 @@
+package chat
+
+import (
+	"strings"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
+)
+
+// maxInline is how long a value may be, in characters, to stand inside the invocation.
+const maxInline = 80
+
+// invocation renders what would run. A short value stands where it is used. Any other is
+// named there, as ‹name›, and follows below. So each value stands once.
+type invocation struct {
+	renderer
+	inline map[string]bool // the arguments that stand where they are used
+}
+
+// runs is everything that would run, from the pending alone: the finished invocation,
+// then the arguments by their types.
+func (r renderer) runs() []Line {
+	fields, err := codec.Fields(r.p.RequestData)
+	if err != nil {
+		return []Line{{LineWarn, Format(r.Unreadable, "raw", r.text(string(r.p.RequestData)))}}
+	}
+	v := invocation{r, map[string]bool{}}
+	lines := v.handler(len(fields) > 0)
+	for _, f := range fields {
+		if !v.inline[f.Name] {
+			lines = append(lines, r.typed(f.Name, r.argument(f), f.Value)...)
+		}
+	}
+	if len(lines) == 0 && r.p.Type != approval.TypeQuestion {
+		return []Line{{LineText, r.NoDetails}}
+	}
+	return lines
+}
+
+// argument is the type of a field. What the tool does not declare is shown as it is.
+func (r renderer) argument(f codec.Field) approval.Argument {
+	args := r.p.Runs.Args
+	if r.p.ToolName == "" {
+		args = facts.ReleaseArgs(r.p.ActionType)
+	}
+	if a, declared := args[f.Name]; declared {
+		return a
+	}
+	if _, ok := f.Text(); ok {
+		return approval.Argument{Type: facts.TypeText}
+	}
+	return approval.Argument{Type: facts.TypeJSON}
+}
+
+// handler is the invocation itself, no line for a request that runs nothing here.
+func (v invocation) handler(hasArgs bool) (lines []Line) {
+	x := v.p.Runs
+	input := v.Stdin
+	switch x.Kind {
+	case approval.HandlerCommand:
+		for i, element := range x.Argv {
+			if i == 0 {
+				lines = append(lines, Line{LineCode, Format(v.Invoked, "what", v.join(element))})
+				continue
+			}
+			lines = append(lines, Line{LineCode, withBar(v.join(element))})
+		}
+		if x.Dir != "" {
+			lines = append(lines, Line{LineText, Format(v.Dir, "dir", v.text(x.Dir))})
+		}
+	case approval.HandlerHTTP:
+		input = v.Body
+		lines = append(lines, Line{LineCode, Format(v.Invoked, "what", Escape(x.Method)+" "+v.join(x.URL))})
+		for _, h := range x.Headers {
+			lines = append(lines, Line{LineCode, withBar(v.header(h))})
+		}
+		if len(x.Body) > 0 {
+			lines = append(lines, Line{LineCode, Format(input, "what", v.template(x.Body))})
+		}
+	}
+	if x.WithArgs && hasArgs {
+		lines = append(lines, Line{LineText, Format(input, "what", v.AsJSON)})
+	}
+	return lines
+}
+
+func (v invocation) header(h approval.Header) string {
+	text := Escape(h.Name) + ": " + Escape(h.Value)
+	if h.File != "" {
+		text += Format(v.FileContent, "file", Escape(h.File))
+	}
+	return text
+}
+
+// join is one element of an argv, or a URL, on one line.
+func (v invocation) join(parts []approval.Part) string {
+	names := 0
+	for _, p := range parts {
+		if p.Arg != "" {
+			names++
+		}
+	}
+	var text strings.Builder
+	var covered []hidden
+	for _, p := range parts {
+		start := text.Len()
+		switch {
+		case p.Arg == "":
+		case names == 1 && v.stands(p):
+			v.inline[p.Arg] = true
+			for _, h := range v.inlineSecrets(p) {
+				h.Start, h.End = h.Start+start, h.End+start
+				covered = append(covered, h)
+			}
+		default:
+			p.Text = v.reference(p.Arg)
+			covered = append(covered, hidden{Span: Span{start, start + len(p.Text), ""}, instead: p.Text})
+		}
+		text.WriteString(p.Text)
+	}
+	return v.masked(text.String(), covered, inLine)[0]
+}
+
+// template is a JSON body in which all values are named.
+func (v invocation) template(parts []approval.Part) string {
+	var text strings.Builder
+	for _, p := range parts {
+		if p.Arg != "" {
+			text.WriteString(v.reference(p.Arg))
+			continue
+		}
+		text.WriteString(escape(p.Text, inJSON))
+	}
+	return text.String()
+}
+
+func (v invocation) reference(name string) string {
+	return string(maskBegin) + Escape(name) + string(maskEnd)
+}
+
+// stands reports whether a value stands where it is used: it is short, on one line, and
+// of a type that has only one form.
+func (v invocation) stands(p approval.Part) bool {
+	switch v.p.Runs.Args[p.Arg].Type {
+	case "", facts.TypeText, facts.TypePath, facts.TypeTable, facts.TypeNumber, facts.TypeBool:
+	default:
+		return false
+	}
+	f, ok := v.field(p.Arg)
+	if s, isText := f.Text(); isText && s != p.Text || !ok {
+		return false // a URL has another form of it
+	}
+	return clip(p.Text, maxInline) == p.Text && !strings.Contains(p.Text, "\n")
+}
+
+func (v invocation) field(name string) (codec.Field, bool) {
+	fields, _ := codec.Fields(v.p.RequestData)
+	for _, f := range fields {
+		if f.Name == name {
+			return f, true
+		}
+	}
+	return codec.Field{}, false
+}
+
+// inlineSecrets are the secrets in a value that stands where it is used. A path is never
+// masked.
+func (v invocation) inlineSecrets(p approval.Part) []hidden {
+	if v.p.Runs.Args[p.Arg].Type != facts.TypePath {
+		return v.secrets(p.Text)
+	}
+	if kind := v.withheld(p.Text); kind != "" {
+		return []hidden{{Span: Span{0, len(p.Text), kind}, withheld: true}}
+	}
+	return nil
+}
