@@ -140,7 +140,7 @@ func (g *Gate) logOutcome(e outcome) {
 	l.Msg("settled")
 	g.noteEvent(e.key, e.event, func(a *event.Entry) {
 		e.info.fillEnd(a, &e.record, e.decision)
-		a.Reason = cmp.Or(e.reason, e.effect.Error)
+		a.Reason = cmp.Or(e.reason, unfitCode(e.record.Ruling), e.effect.Error)
 	})
 	g.index.addSettled(e.key)
 }

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -135,7 +136,7 @@ func (h *History) RecordEntries(rec *approval.Record) []event.Entry {
 		end.Event = event.Released
 	}
 	if r, err := approval.ParseResponse(rec.Response); err == nil && r.Error != nil {
-		end.Reason = *r.Error
+		end.Reason = cmp.Or(unfitCode(rec.Ruling), *r.Error)
 	}
 	if rec.Receipt != "" {
 		r := run{key: k, decision: d, info: about, claim: &approval.Claim{ToolName: about.tool, Receipt: rec.Receipt, Ruling: rec.Ruling}}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -259,6 +260,15 @@ func actionType(r *approval.Request, t approval.Tool) string {
 func (g *Gate) refuseUnfit(ctx context.Context, s *state, why approval.Reason) (waiting bool, err error) {
 	ruling := approval.Ruling{Outcome: approval.Deny, Rule: notEvaluated, Reasons: []approval.Reason{why}}
 	return g.refuseWith(ctx, s, ruling, say(g.Words, why))
+}
+
+// unfitCode is the code of a refusal whose sentence has an argument of the request, "" for
+// any other: the audit log holds no arguments.
+func unfitCode(r *approval.Ruling) string {
+	if r == nil || len(r.Reasons) == 0 || !strings.HasPrefix(r.Reasons[0].Code, "argument_") {
+		return ""
+	}
+	return r.Reasons[0].Code
 }
 
 // refuseRuled ends a request that policy denies.

@@ -50,6 +50,9 @@ func TestWhatCannotRunIsRefusedAtOnce(t *testing.T) {
 			require.True(t, h.isSettled(k))
 			require.Equal(t, []event.Kind{event.AutoRejected}, h.history(k), "no channel hears of it")
 			require.Zero(t, h.executor.count())
+			log, err := os.ReadFile(filepath.Join(h.layout.Audit(), "log.jsonl"))
+			require.NoError(t, err)
+			require.NotContains(t, string(log)+h.logs.String(), "Roma", "the audit log and the log hold no arguments")
 		})
 	}
 }

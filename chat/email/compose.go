@@ -170,7 +170,7 @@ func (m *cardMail) render() (deliver.Message, error) {
 	notes := m.notes(len(text), complete)
 	page, err := cardHTML(card, text, notes, complete, m)
 	lines := strings.Split(text+"\n\n"+strings.Join(notes, "\n\n"), "\n")
-	return deliver.Message{Lines: lines, Page: page, Complete: complete}, err
+	return deliver.Message{Lines: lines, Page: page, Complete: complete && card.Blocked == ""}, err
 }
 
 func fitCard(card chat.Card) (text string, complete bool) {

@@ -175,7 +175,10 @@ func (r *reply) decide(ctx context.Context, w *approval.StoredPending) (Taken, e
 		return r.answerUnclear("answer not valid by email", r.texts.Unclear)
 	}
 	if approves(cmd) {
+		blocked := r.style().Card(p).Blocked // the rules may be newer than the card
 		switch ceiling := r.ceiling(r.key.Workspace); {
+		case blocked != "":
+			return r.saveResult(Refused, "a secret that cannot be masked", blocked)
 		case !r.card.Complete:
 			return r.saveResult(Refused, "the card did not show the complete request", chat.Format(r.texts.Incomplete, "id", p.ShortID))
 		case exceeds(p.Reversibility, ceiling):

@@ -70,13 +70,9 @@ func TestHTTPToolEndToEnd(t *testing.T) {
 	require.Equal(t, `{"status":201,"body":{"id":9007199254740993,"as":"Bearer [redacted: secret of 14 characters]"}}`, string(r.Result)) //nolint:testifylint // byte for byte
 	require.Equal(t, `POST /v1/boards/team%20a/posts Bearer hunter2hunter2 {"text":"Meeting at 5"}`, <-got)
 
-	refused := h.ask(`{"tool_name":"post","request_data":{"text":"x","board":"../admin"}}`)
-	h.awaitPending("default", refused)
-	code, _, said = h.run("", "approve", refused)
-	require.Zero(t, code, said)
-	r = h.response(refused)
-	require.Equal(t, approval.StatusFailed, r.Status)
-	require.Contains(t, *r.Error, `argument "board" is used in the path`)
+	r = h.response(h.ask(`{"tool_name":"post","request_data":{"text":"x","board":"../admin"}}`))
+	require.Equal(t, approval.StatusAutoRejected, r.Status, "no person is asked")
+	require.Contains(t, *r.Error, "argument board, ../admin, becomes part of a URL's path")
 	d.stop()
 	require.Empty(t, got)
 	require.NotContains(t, d.logged(), "hunter2")

@@ -536,9 +536,9 @@ when_proven = [{ domain = "channel", only = { recipient = "bob@example.com" } }]
 	add("args.ARGUMENT", atFolder, ruling("codes", strings.Replace(proven, `"script"`, `"program"`, 1)), allowed, asked)
 	add("args.ARGUMENT.type", atFolder, ruling("codes", `{"tool_name":"typed","request_data":{"n":3}}`), asked, refused)
 	add("args.ARGUMENT.optional", atFolder, ruling("codes", `{"tool_name":"lax"}`), asked, refused)
-	add("args.ARGUMENT.currency", atFolder, document("default", paid), `"currency":"EUR"`, `"currency":"USD"`)
-	add("args.ARGUMENT.writes", atFolder, document("default", put), `"writes":"one"`, `"writes":"two"`)
-	add("size", atFolder, document("default", `{"tool_name":"sized","request_data":{"a":"1","b":"2"}}`), g.digest(0, "sized"), g.digest(1, "sized"))
+	add("args.ARGUMENT.currency", atFolder, document("codes", paid), `"currency":"EUR"`, `"currency":"USD"`)
+	add("args.ARGUMENT.writes", atFolder, document("facts", put), `"writes":"one"`, `"writes":"two"`)
+	add("size", atFolder, document("facts", `{"tool_name":"sized","request_data":{"a":"1","b":"2"}}`), g.digest(0, "sized"), g.digest(1, "sized"))
 	add("args.ARGUMENT", atFolder, ruling("facts", `{"tool_name":"mail","request_data":{"to":"bob@example.com"}}`), allowed, asked)
 	g.checks = append(g.checks, liveCheck{"provers.NAME.public_key", atFolder, ruling("codes", proven), [2]string{allowed, asked}})
 	return g

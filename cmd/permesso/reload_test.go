@@ -65,7 +65,7 @@ func TestReloadApplies(t *testing.T) {
 	d := h.serve()
 	d.awaitLog(`"serving"`)
 	asked := h.ask(`{"tool_name":"new"}`)
-	h.awaitPending("default", asked)
+	require.Equal(t, approval.StatusAutoRejected, h.response(asked).Status, "no such tool yet")
 
 	h.replaceConfig(fmt.Sprintf(allowConfig, "one"))
 	d.awaitTimes(logReloaded, 1)
