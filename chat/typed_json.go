@@ -14,7 +14,7 @@ import (
 
 // json displays a value on one line, or nested on as many as it needs.
 func (t typedValue) json(v approval.Raw) ([]Line, bool) {
-	w := jsonWriter{quote: t.quoted}
+	w := jsonWriter{quote: t.quoted, label: t.member}
 	if !w.write(v) {
 		return nil, false
 	}
@@ -28,10 +28,19 @@ func (t typedValue) json(v approval.Raw) ([]Line, bool) {
 	return lines, true
 }
 
+// member is the name of a member, never masked. It may be withheld.
+func (t typedValue) member(name string) string {
+	if kind := t.withheld(name); kind != "" {
+		return t.maskText(&hidden{Span: Span{Kind: kind}, withheld: true}, name)
+	}
+	return Quote(name)
+}
+
 // jsonWriter writes each value of a JSON text on its own line. Strings and names
 // are decoded, and then escaped once.
 type jsonWriter struct {
 	quote func(string) string
+	label func(string) string // of a member's name
 	lines []string
 	name  string // of the value that follows, with its colon
 	open  bool   // the last token opened an object or a list
@@ -56,7 +65,7 @@ func (w *jsonWriter) write(v approval.Raw) bool {
 			w.begin(d.StackDepth()-1, kind.String())
 			w.open = true
 		case kind == '"' && in == '{' && n%2 == 1:
-			w.name = Quote(tok.String()) + ": "
+			w.name = w.label(tok.String()) + ": "
 		case kind == '"':
 			w.begin(d.StackDepth(), w.quote(tok.String()))
 		default:

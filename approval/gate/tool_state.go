@@ -23,11 +23,12 @@ func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, move.ToolState) 
 	case tool.SHA256() != p.ToolSHA256:
 		return tool, move.ToolChanged
 	}
-	if p.Runs.Kind == "" { // nothing runs, or an earlier version asked
+	if p.Runs.Kind == "" && !tool.Runs() {
 		return tool, move.ToolSame
 	}
 	if runs, why := facts.Fill(tool, p.RequestData); !why.IsZero() || !reflect.DeepEqual(runs, p.Runs) {
-		return tool, move.ToolChanged // this version would run something else than was shown
+		// This version would run something else than was shown, or an earlier one showed no invocation.
+		return tool, move.ToolChanged
 	}
 	return tool, move.ToolSame
 }

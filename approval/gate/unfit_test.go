@@ -81,18 +81,26 @@ func TestPendingShowsWhatRuns(t *testing.T) {
 	require.Zero(t, h.pending(question).Runs)
 }
 
-// A version that would run something else than was shown does not run it.
+// A version that would run something else than was shown does not run it. The first
+// version showed no invocation.
 func TestOnlyWhatWasShownRuns(t *testing.T) {
-	h, k := newRig(t, options{inline: true, tools: forecasts()}), key(1)
-	h.ask(k, request(k, "forecast", `{"city":"Roma","to":"a@b"}`))
-	p := h.pending(k)
-	p.Runs.URL[0].Text = strings.Replace(p.Runs.URL[0].Text, "v1", "v0", 1)
-	body, err := p.Encode()
-	require.NoError(t, err)
-	require.NoError(t, os.Remove(filepath.Join(h.layout.Pendings(personal), k.ID+".json")))
-	h.writeDoc(approval.DocPending, k, string(h.key.Seal(approval.DocPending, k, body)))
-	h.decide(decision(k, approval.Approved))
-	h.step(k)
-	require.Equal(t, "failed: the tool changed, ask again", h.outcome(k))
-	require.Zero(t, h.executor.count())
+	for shown, edit := range map[string]func(*approval.Runs){
+		"another URL": func(r *approval.Runs) { r.URL[0].Text = strings.Replace(r.URL[0].Text, "v1", "v0", 1) },
+		"no runs":     func(r *approval.Runs) { *r = approval.Runs{} },
+	} {
+		t.Run(shown, func(t *testing.T) {
+			h, k := newRig(t, options{inline: true, tools: forecasts()}), key(1)
+			h.ask(k, request(k, "forecast", `{"city":"Roma","to":"a@b"}`))
+			p := h.pending(k)
+			edit(&p.Runs)
+			body, err := p.Encode()
+			require.NoError(t, err)
+			require.NoError(t, os.Remove(filepath.Join(h.layout.Pendings(personal), k.ID+".json")))
+			h.writeDoc(approval.DocPending, k, string(h.key.Seal(approval.DocPending, k, body)))
+			h.decide(decision(k, approval.Approved))
+			h.step(k)
+			require.Equal(t, "failed: the tool changed, ask again", h.outcome(k))
+			require.Zero(t, h.executor.count())
+		})
+	}
 }

@@ -45,13 +45,23 @@ func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
 	default:
 		style := d.Style()
 		style.Foot = s.Foot
-		fmt.Fprintln(a.Out, style.Card(s.Waiting.Pending))
+		a.showCard(style.Card(s.Waiting.Pending))
 	}
 	a.printTimeline(s.Timeline)
 	if s.Waiting != nil {
 		fmt.Fprintln(a.Out, "seen: "+s.Waiting.SHA256)
 	}
 	return s.Damaged
+}
+
+// showCard prints a card, and why a person is asked.
+func (a *app) showCard(card chat.Card) {
+	fmt.Fprintln(a.Out, card)
+	what := "why"
+	for _, line := range card.Why {
+		a.printFact(what, line)
+		what = ""
+	}
 }
 
 // reveal shows the card of a request with the secrets that it otherwise masks: for as long

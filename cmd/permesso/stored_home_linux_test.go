@@ -165,6 +165,13 @@ func TestStoredHomeIsRead(t *testing.T) {
 		again := strings.Contains(m.Text, approval.ShortID(storedPending)) && len(m.Buttons()) > 0
 		require.False(t, again, "it was sent again: %s", m.Text)
 	}
+
+	// The first version did not store what would run, so no card shows it.
+	require.Contains(t, h.must("show", storedPending), "May I say?")
+	h.must("approve", storedPending, "--seen", digestOf(h.layout, storedPending))
+	r = h.response(storedPending)
+	require.Equal(t, approval.StatusFailed, r.Status)
+	require.Equal(t, "the tool changed, ask again", *r.Error)
 	d.stop()
 	for line := range strings.Lines(d.logged()) {
 		// This fake Telegram does not have the card of the stored one.

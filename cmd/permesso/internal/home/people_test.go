@@ -234,8 +234,10 @@ func TestEveryReasonIsTranslated(t *testing.T) {
 		require.Equal(t, approval.Ask, r.Outcome, r.Reasons)
 		for _, s := range append(r.Reasons, r.Change...) {
 			p := &approval.Pending{Ruling: approval.Ruling{Outcome: approval.Ask, Reasons: []approval.Reason{s}}, ToolName: "x_post"}
-			card := chat.Style{Language: "it"}.Card(p).String()
-			require.Contains(t, card, "motivo: ")
+			why := chat.Style{Language: "it"}.Card(p).Why
+			require.NotEmpty(t, why)
+			require.NotEmpty(t, why[0])
+			card := strings.Join(why, "\n")
 			require.NotContains(t, card, chat.Words{}.Reasons([]approval.Reason{s}), "not translated into Italian")
 			require.NotContains(t, card, s.Code)
 		}
