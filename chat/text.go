@@ -249,11 +249,8 @@ func (s Style) Redacted(p *approval.Pending, text string) string {
 	return r.replaceSecrets(text, r.maskText)
 }
 
-// Value renders a JSON value of p on one line, escaped and redacted.
-func (s Style) Value(p *approval.Pending, v approval.Raw) string { return s.renderer(p).value(v) }
-
-// Result renders the result of p, a JSON value, on one line, escaped and without any
-// secret.
+// Result renders a JSON value of p, such as its result, on one line, escaped and without
+// any secret.
 func (s Style) Result(p *approval.Pending, v approval.Raw) string {
 	r := s.renderer(p)
 	r.anySecret = true

@@ -231,7 +231,7 @@ func TestDemoAtATerminal(t *testing.T) {
 			d.awaitOutput("everything is removed")
 			said := d.awaitExit(0)
 			require.NotContains(t, said, "NO APPROVER")
-			require.Contains(t, said, "\x1b[1m🔐 Approval required", "color on a terminal")
+			require.Contains(t, said, "\x1b[1m🔐 May I ", "color on a terminal")
 			for _, line := range row.says {
 				require.Contains(t, said, strings.ReplaceAll(line, "ID", id[1]))
 			}

@@ -125,7 +125,7 @@ func (s *chatRig) submitAndWait(args string) botapi.Message {
 		responses <- out
 	}()
 	return s.awaitRecorded(s.awaitMessage(func(m botapi.Message) bool {
-		return m.ID > before && strings.HasPrefix(m.Text, "🔐 Approval required · "+s.ws+" · ") && m.Keyboard != nil
+		return m.ID > before && strings.HasPrefix(m.Text, "🔐 ") && strings.Contains(m.Text, "\n"+s.ws+" · ") && m.Keyboard != nil
 	}))
 }
 
