@@ -141,7 +141,7 @@ func tapTestCard(t testing.TB, api *botapi.Server, user, chat int64) {
 	require.Equal(t, "Your tap arrived.", answer.Text)
 }
 
-// awaitMessage waits for a message from the bot with this prefix and this button; "": any buttons.
+// awaitMessage waits for a message from the bot with this text and this button; "": any buttons.
 func awaitMessage(t testing.TB, api *botapi.Server, chat int64, text, button string) (found botapi.Message) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), testTimeout)
