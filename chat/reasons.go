@@ -15,7 +15,10 @@ var placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
 
 // Reasons renders reasons about p, one text each. p may be an empty pending.
 func (s Style) Reasons(p *approval.Pending, reasons []approval.Reason) []string {
-	r := s.renderer(p)
+	return s.renderer(p).reasonTexts(reasons)
+}
+
+func (r renderer) reasonTexts(reasons []approval.Reason) []string {
 	texts := make([]string, len(reasons))
 	for i, x := range reasons {
 		texts[i] = r.reason(x)
@@ -122,13 +125,13 @@ func outcomeReasons(r approval.Ruling) []approval.Reason {
 }
 
 func (r renderer) joinReasons(reasons []approval.Reason) string {
-	return strings.Join(r.Style.Reasons(r.p, reasons), "; ")
+	return strings.Join(r.reasonTexts(reasons), "; ")
 }
 
 // why says why a person is asked, which codes are not possible, and what "always" would
 // have allowed.
 func (r renderer) why() []string {
-	lines := r.Style.Reasons(r.p, outcomeReasons(r.p.Ruling))
+	lines := r.reasonTexts(outcomeReasons(r.p.Ruling))
 	if r.p.Type == approval.TypeQuestion {
 		return lines
 	}

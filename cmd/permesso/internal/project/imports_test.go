@@ -83,8 +83,9 @@ var plan = []rule{
 	{"chat/email", []string{"approval", "chat", "chat/deliver", "chat/email/mailbox", "chat/email/authentic"}},
 	{"chat/email/mailbox", []string{"approval", "chat"}},
 	{"chat/email/authentic", []string{"approval", "chat"}},
-	{"chat/email/mailserver", nil}, // test support: real servers, which know nothing of us
-	{"chat/messagestest", nil},     // test support: compares the messages with a struct
+	{"chat/email/mailserver", nil},                                      // test support: real servers, which know nothing of us
+	{"chat/cardtest", []string{"approval", "chat", "security/secrets"}}, // test support: hostile requests, and what a card has to show of them
+	{"chat/messagestest", nil},                                          // test support: compares the messages with a struct
 	{"chat/web", []string{"approval", "approval/read", "chat"}},
 
 	{"security/policy", []string{"approval"}},
@@ -116,7 +117,7 @@ var plan = []rule{
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
+var testSupport = []string{"approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/cardtest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
