@@ -189,7 +189,8 @@ func TestDemoWithoutTerminal(t *testing.T) {
 			require.Regexp(t, `(?ms)^→ approve [0-9a-f]{8} .*^> approve [0-9a-f]{8} +\(typed by the demo itself\)$`, said, "the card, then the reply")
 			for _, line := range []string{
 				`agent │ auto_approved (policy)`, `agent │ result: {"output":"Hello, world!\n"}`,
-				`text: Meeting at 5`, `agent │ approved (operator:`,
+				`
+│ Meeting at 5`, `agent │ approved (operator:`,
 				`agent │ auto_rejected (policy)`,
 				`✓ greet: receipt valid for {"name":"world"}, auto_approved by rule greetings-are-fine`,
 				`for {"name":"moon"} it is refused`,
