@@ -310,7 +310,7 @@ func TestTelegramFromASandbox(t *testing.T) {
 		"show": func(s *chatRig) {
 			text := strings.Repeat("All work and no play. ", 300)
 			m := s.submitAndWait("post --arg text='" + text + "the end'")
-			require.Equal(s.t, []string{"📄 Show all", "❌ Deny", "❓ Ask"}, m.Buttons())
+			require.Equal(s.t, []string{"📄 Show all", "❌ Deny", "❓ Ask", "💡 Why?"}, m.Buttons())
 			s.awaitReply(s.api.Reply(tgAnn, s.chat, m.ID, "1"), "was shown here yet")
 			s.tap(tgAnn, m, "📄 Show all")
 			doc := s.awaitMessage(func(m botapi.Message) bool { return m.Document != nil })
