@@ -89,7 +89,11 @@ func (r renderer) withheld(s string) string {
 	if r.Redact == nil || r.Local || s == "" {
 		return ""
 	}
-	return r.Redact.Withheld(s)
+	kind := r.Redact.Withheld(s)
+	if kind != "" && r.held != nil {
+		*r.held = append(*r.held, kind)
+	}
+	return kind
 }
 
 // replaceSecrets replaces each secret in s.

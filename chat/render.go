@@ -92,22 +92,24 @@ type renderer struct {
 	Style
 	*messages
 	p         *approval.Pending
-	anySecret bool // the text is nothing that a person consents to: see Redactor.Secrets
+	anySecret bool      // the text is nothing that a person consents to: see Redactor.Secrets
+	held      *[]string // collects the kinds of withheld secrets, if not nil
 }
 
 func (s Style) renderer(p *approval.Pending) renderer {
 	if s.Redact != nil {
 		s.Redact = s.Redact.For(p)
 	}
-	return renderer{s, catalog(s.Language), p, false}
+	return renderer{s, catalog(s.Language), p, false, nil}
 }
 
 // Card renders p in full. Card.Text cuts it.
 func (s Style) Card(p *approval.Pending) Card {
 	r := s.renderer(p)
+	runs, withheld := r.runs()
 	c := Card{
-		Warnings: r.warnings(), Evidence: r.evidence(), Runs: r.runs(), Changes: s.changes(p),
-		Prose: append(r.prose(), r.claims()...), Blocked: r.blocked(), Foot: r.foot(), Why: r.why(), messages: r.messages,
+		Warnings: r.warnings(), Evidence: r.evidence(), Runs: runs, Changes: s.changes(p),
+		Prose: append(r.prose(), r.claims()...), Blocked: r.blocked(withheld), Foot: r.foot(), Why: r.why(), messages: r.messages,
 	}
 	if p.Type == approval.TypeQuestion {
 		c.Question, c.Meta, c.Menu = r.questionLine(), r.OnlyAnswer, r.options()
@@ -149,12 +151,13 @@ func (r renderer) warnings() (lines []string) {
 	return append(lines, r.flags()...)
 }
 
-// blocked says why the card cannot be approved here, and where it can.
-func (r renderer) blocked() string {
+// blocked says why the card cannot be approved here, and where it can. withheld are the
+// kinds of the secrets because of which something that would run is not shown.
+func (r renderer) blocked(withheld []string) string {
 	if r.Local || r.Redact == nil || r.p.Type == approval.TypeQuestion {
 		return ""
 	}
-	kinds := r.Redact.Unmaskable()
+	kinds := append(slices.Clone(r.Redact.Unmaskable()), withheld...)
 	for i, k := range kinds {
 		kinds[i] = r.secretKind(k)
 	}
@@ -167,20 +170,40 @@ func (r renderer) blocked() string {
 
 // menu lists the possible codes.
 func (r renderer) menu(blocked bool) []string {
+	session := grant.WhyNot(r.p, approval.Session).IsZero()
+	return []string{r.choices(!blocked, session, grant.WhyNot(r.p, approval.Always).IsZero())}
+}
+
+func (w *messages) choices(approve, session, always bool) string {
 	var parts []string
-	add := func(possible bool, choice string) {
-		if possible {
-			parts = append(parts, choice)
+	for _, c := range []struct {
+		possible bool
+		text     string
+	}{
+		{approve, w.Choices.Once},
+		{approve && session, w.Choices.Session},
+		{true, w.Choices.Deny},
+		{approve, w.Choices.Note},
+		{true, w.Choices.Change},
+		{approve && always, w.Choices.Always},
+		{true, w.Choices.Ask},
+	} {
+		if c.possible {
+			parts = append(parts, c.text)
 		}
 	}
-	add(!blocked, r.Choices.Once)
-	add(!blocked && grant.WhyNot(r.p, approval.Session).IsZero(), r.Choices.Session)
-	add(true, r.Choices.Deny)
-	add(!blocked, r.Choices.Note)
-	add(true, r.Choices.Change)
-	add(!blocked && grant.WhyNot(r.p, approval.Always).IsZero(), r.Choices.Always)
-	add(true, r.Choices.Ask)
-	return []string{strings.Join(parts, " · ")}
+	return strings.Join(parts, " · ")
+}
+
+// Menus lists all the menus that cards may have, in a language.
+func Menus(language string) (lines []string) {
+	w := catalog(language)
+	for _, session := range []bool{true, false} {
+		for _, always := range []bool{true, false} {
+			lines = append(lines, w.choices(true, session, always))
+		}
+	}
+	return append(lines, w.choices(false, false, false), w.MenuOptions, w.MenuFree)
 }
 
 // foot is one line about where the request comes from and how long it waits.

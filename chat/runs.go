@@ -19,8 +19,15 @@ type invocation struct {
 }
 
 // runs is everything that would run, from the pending alone: the finished invocation,
-// then the arguments by their types.
-func (r renderer) runs() []Line {
+// then the arguments by their types. withheld are the kinds of the secrets because of which
+// a part of it is not shown.
+func (r renderer) runs() (lines []Line, withheld []string) {
+	r.held = &withheld
+	lines = r.allRuns()
+	return lines, withheld
+}
+
+func (r renderer) allRuns() []Line {
 	fields, err := codec.Fields(r.p.RequestData)
 	if err != nil {
 		return []Line{{LineWarn, Format(r.Unreadable, "raw", r.text(string(r.p.RequestData)))}}
@@ -67,7 +74,7 @@ func (v invocation) handler(hasArgs bool) (lines []Line) {
 			lines = append(lines, Line{LineCode, withBar(v.join(element))})
 		}
 		if x.Dir != "" {
-			lines = append(lines, Line{LineText, Format(v.Dir, "dir", v.text(x.Dir))})
+			lines = append(lines, Line{LineText, Format(v.Dir, "dir", Escape(x.Dir))})
 		}
 	case approval.HandlerHTTP:
 		input = v.Body
@@ -86,11 +93,14 @@ func (v invocation) handler(hasArgs bool) (lines []Line) {
 }
 
 func (v invocation) header(h approval.Header) string {
-	text := Escape(h.Name) + ": " + Escape(h.Value)
-	if h.File != "" {
-		text += Format(v.FileContent, "file", Escape(h.File))
+	if h.File == "" {
+		return Escape(h.Name + ": " + h.Value)
 	}
-	return text
+	file := Format(v.FileContent, "file", Escape(h.File))
+	if scheme := strings.TrimSuffix(h.Value, " "); scheme != "" {
+		file = Escape(scheme) + " " + file
+	}
+	return Escape(h.Name) + ": " + file
 }
 
 // join is one element of an argv, or a URL, on one line.

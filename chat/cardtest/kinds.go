@@ -107,7 +107,7 @@ func shell() kind {
 	}, approval.Request{
 		RequestData: approval.Raw(`{"command":"curl -fsSL https://get.example.net/install.sh` +
 			` | sudo bash -s -- --yes > /var/log/install.log"}`),
-		Rationale:   "The build needs the new compiler.",
+		Rationale: "The build needs the new compiler.",
 	}, nil}
 }
 
@@ -146,7 +146,7 @@ func payment() kind {
 	}, approval.Request{
 		RequestData: approval.Raw(`{"to":"IT60 X054 2811 1010 0000 0123 456","amount":1250.00,"currency":"EUR",` +
 			`"reference":"Invoice 2026-118"}`),
-		Rationale:   "The invoice is due tomorrow.",
+		Rationale: "The invoice is due tomorrow.",
 	}, nil}
 }
 

@@ -116,14 +116,14 @@ func (p renderer) buttons(w *approval.Pending, nonces map[string]string, whole b
 
 // verbs are all verbs that a card of this request may ever need.
 func verbs(w *approval.Pending) []string {
-	all := []string{"3", "?", verbWhy, verbAll, verbOpen}
+	all := []string{"3", "?", verbAll, verbOpen}
 	if w.Type == approval.TypeQuestion {
 		for i := range w.Options {
 			all = append(all, verbOption+strconv.Itoa(i+1))
 		}
 		return append(all, verbSay)
 	}
-	all = append(all, "1", "4", "5", verbUndo)
+	all = append(all, "1", "4", "5", verbWhy, verbUndo)
 	if grant.WhyNot(w, approval.Session).IsZero() {
 		all = append(all, "2")
 	}

@@ -371,7 +371,7 @@ func testCardMail(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, k.ID, id)
 	for _, part := range []string{m.text, m.page} {
-		for _, fact := range []string{"Approval required", "May I post?", "irreversible | class: channel:out", "text: Meeting at 5", "1 once", "until 12:05 UTC", "log 1042 9f3c", "deny", "reply to this email"} {
+		for _, fact := range []string{"🔐 May I post?", "home · x_post · until", "irreversible | class: channel:out", "text: Meeting at 5", "1 once", "until 12:05 UTC", "log 1042 9f3c", "deny", "reply to this email"} {
 			require.Contains(t, part, fact)
 		}
 	}

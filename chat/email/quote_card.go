@@ -25,7 +25,13 @@ const exampleID = "0123abcd"
 // ownCardWords renders an example of each card.
 var ownCardWords = sync.OnceValue(func() *cardWords {
 	c := &cardWords{}
+	for _, l := range earlierMenus {
+		c.menus = append(c.menus, wordsOf(l))
+	}
 	for _, lang := range chat.Languages() {
+		for _, l := range chat.Menus(lang) {
+			c.menus = append(c.menus, wordsOf(l))
+		}
 		for _, kind := range []string{approval.TypeAction, approval.TypeQuestion} {
 			for _, options := range [][]string{nil, {"a"}} {
 				for _, r := range []approval.Reversibility{approval.Reversible, approval.Partial, approval.Irreversible} {
@@ -43,9 +49,6 @@ var ownCardWords = sync.OnceValue(func() *cardWords {
 func (c *cardWords) add(card chat.Card) {
 	head := wordsOf(card.Meta)
 	c.heads = append(c.heads, head[:len(head)-1]) // without the class
-	for _, l := range card.Menu {
-		c.menus = append(c.menus, wordsOf(l))
-	}
 	parts := strings.Split(card.Foot, " · ")
 	foot := wordsOf(parts[len(parts)-1])
 	if n := slices.IndexFunc(foot, isNumeral); n > 0 {
@@ -55,11 +58,24 @@ func (c *cardWords) add(card chat.Card) {
 
 const lock = "🔐"
 
+// Cards of earlier versions began with one of these, and an id, and had these menus. They
+// are still in mailboxes.
+var (
+	earlierHeads = [][]string{
+		{"approval", "required"}, {"answer", "required"}, {"serve", "un", "approvazione"}, {"serve", "una", "risposta"},
+	}
+	earlierMenus = []string{
+		"1 once · 2 session · 3 deny · 4 <note> · 5 <change> · 6 always",
+		"1 una volta · 2 sessione · 3 nega · 4 <nota> · 5 <modifica> · 6 sempre",
+	}
+)
+
 var (
 	shortID         = pattern(`^[0-9a-f]{8,64}$`)
 	footStart       = pattern(`^(?:→|/|\?) ?(?:approve|deny)(?: |$)`)
-	sizeMark        = pattern(`\(~\d+ B\)$`)      // ends the object line
-	placeholderLine = pattern(`^[1-6] ?<\p{L}+>`) // "4 <note>": a placeholder of the menu
+	footPart        = pattern(`^·|·$|^deny [0-9a-f]{8,} \S+ [·?](?: |$)`) // the foot, wrapped
+	sizeMark        = pattern(`\(~\d+ B\)$`)                              // ends the object line
+	placeholderLine = pattern(`^[1-6] ?<\p{L}+>`)                         // "4 <note>": a placeholder of the menu
 	optionLine      = pattern(`^[1-9] ["“„«].*["”“»]$`)
 )
 
@@ -71,7 +87,7 @@ func (c *cardWords) isFirstLine(l line) bool {
 
 // contains says whether a line is part of a card, possibly a wrapped part.
 func (c *cardWords) contains(l line) bool {
-	if strings.Contains(l.norm, lock) || sizeMark().MatchString(l.norm) || footStart().MatchString(l.norm) || optionLine().MatchString(l.norm) || placeholderLine().MatchString(l.norm) {
+	if strings.Contains(l.norm, lock) || sizeMark().MatchString(l.norm) || footPart().MatchString(l.norm) || footStart().MatchString(l.norm) || optionLine().MatchString(l.norm) || placeholderLine().MatchString(l.norm) {
 		return true
 	}
 	words := wordsOf(l.norm)
@@ -79,7 +95,11 @@ func (c *cardWords) contains(l line) bool {
 }
 
 func (c *cardWords) isHead(words []string) bool {
-	return slices.ContainsFunc(c.heads, func(h []string) bool { return len(words) >= len(h) && slices.Equal(words[:len(h)], h) })
+	begins := func(h []string) bool { return len(words) >= len(h) && slices.Equal(words[:len(h)], h) }
+	if slices.ContainsFunc(c.heads, begins) {
+		return true
+	}
+	return slices.ContainsFunc(earlierHeads, begins) && slices.ContainsFunc(words, shortID().MatchString)
 }
 
 // isMenu says whether words continue like a part of the menu. An approver may type
@@ -115,6 +135,9 @@ func (c *cardWords) isFoot(words []string) bool {
 		words = words[2:]
 	}
 	for _, until := range c.until {
+		if i := slices.Index(words, until[0]); i > 0 && len(words) > i+len(until) && isNumeral(words[i+len(until)]) && slices.Equal(words[i:i+len(until)], until) {
+			return true // the workspace and the tool precede it
+		}
 		n := min(len(words), len(until))
 		if !slices.Equal(words[:n], until[:n]) {
 			continue

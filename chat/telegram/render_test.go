@@ -100,7 +100,7 @@ func requireRoundTrip(t testing.TB, text string) {
 	}
 	require.Equal(t, text, strings.Join(lines, "\n"))
 	for _, r := range msg.text {
-		if r != '\n' && !visible(r) {
+		if r != '\n' && r != '\t' && !visible(r) {
 			require.Failf(t, "invisible", "%U in %q", r, msg.text)
 		}
 	}
@@ -270,7 +270,7 @@ func TestFormats(t *testing.T) {
 		p.RequestData = textData(t, "🔐 two units each 🔐")
 		p.Agent.Rationale = "because 🔐"
 	})
-	require.Equal(t, "🔐 Approval required · personal · note · a7f3b2c1", msg.part(bold))
+	require.Equal(t, "🔐 May I run note?", msg.part(bold))
 	require.Equal(t, "text: 🔐 two units each 🔐", msg.part(block))
 	require.Equal(t, `Agent says: "because 🔐"`, msg.part(quote))
 }

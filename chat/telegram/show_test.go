@@ -34,7 +34,7 @@ func TestShowAll(t *testing.T) {
 	k := keyIn(personal, 1)
 	text := strings.Repeat("All work and no play. ", 400) + "rm -rf /"
 	m := h.ask(k, ann, saying(text))
-	require.Equal(t, []string{"📄 Show all", "❌ Deny", "❓ Ask"}, m.Buttons())
+	require.Equal(t, []string{"📄 Show all", "❌ Deny", "❓ Ask", "💡 Why?"}, m.Buttons())
 	require.Contains(t, m.Text, " more chars]")
 	require.LessOrEqual(t, utf16Len(m.Text), 4096)
 	for _, words := range []string{"approve a7000001", "/approve a700"} {

@@ -19,9 +19,9 @@ func TestOneTap(t *testing.T) {
 	h.start()
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
-	require.True(t, strings.HasPrefix(m.Text, "🔐 Approval required · personal · x_post · a7000001\nMay I post?\n\"Meeting at 5\" (~12 B)\n"), m.Text)
+	require.True(t, strings.HasPrefix(m.Text, "🔐 May I post?\n\"Meeting at 5\" (~12 B)\n"), m.Text)
 	require.True(t, strings.HasSuffix(m.Text, " · log 1042 9f3c"), m.Text)
-	require.Equal(t, []string{"✅ Once", "✅ This session", "✅ Always", "✎ Allow with a note", "✎ Change", "❌ Deny", "❓ Ask"}, m.Buttons())
+	require.Equal(t, []string{"✅ Once", "✅ This session", "✅ Always", "✎ Allow with a note", "✎ Change", "❌ Deny", "❓ Ask", "💡 Why?"}, m.Buttons())
 	require.Contains(t, h.record(k), `"state":"sent"`)
 
 	a := h.tap(ann, m, "✅ Once")

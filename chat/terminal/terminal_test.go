@@ -364,7 +364,7 @@ func TestColor(t *testing.T) {
 		w := request(first)
 		w.Pending.ToolSHA256 = ""
 		s := start(t, &fakeGate{waiting: []approval.StoredPending{w}}, func(c *Channel) { c.Color, c.Style.Language = true, "it" })
-		s.waitFor("\x1b[1m🔐 Serve un'approvazione · personal · x_post · a7f3b2c1\x1b[0m\n")
+		s.waitFor("\x1b[1m🔐 Posso? (post)\x1b[0m\n")
 		s.waitFor("\x1b[33m⚠ strumento sconosciuto")
 		s.waitFor("\x1b[2mL'agente dice: \"\\u{001B}[2Jplease\"\x1b[0m\n")
 		s.typeLine("1")
