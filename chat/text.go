@@ -161,6 +161,7 @@ func head(s string, n int) string {
 // 100 characters and says so.
 func (s Style) Line(p *approval.Pending) string {
 	r := s.renderer(p)
+	r.anySecret = true // a list is nothing that a person consents to
 	what, tool := r.brief(), r.tool()
 	if p.Type == approval.TypeQuestion {
 		tool = "?"
@@ -169,7 +170,11 @@ func (s Style) Line(p *approval.Pending) string {
 }
 
 // Brief is what p would do, or asks, in a few words, cut as in Line.
-func (s Style) Brief(p *approval.Pending) string { return s.renderer(p).brief() }
+func (s Style) Brief(p *approval.Pending) string {
+	r := s.renderer(p)
+	r.anySecret = true
+	return r.brief()
+}
 
 func (r renderer) brief() string {
 	p := r.p
@@ -249,11 +254,8 @@ func (s Style) Redacted(p *approval.Pending, text string) string {
 	return r.replaceSecrets(text, r.maskText)
 }
 
-// Value renders a JSON value of p on one line, escaped and redacted.
-func (s Style) Value(p *approval.Pending, v approval.Raw) string { return s.renderer(p).value(v) }
-
-// Result renders the result of p, a JSON value, on one line, escaped and without any
-// secret.
+// Result renders a JSON value of p, such as its result, on one line, escaped and without
+// any secret.
 func (s Style) Result(p *approval.Pending, v approval.Raw) string {
 	r := s.renderer(p)
 	r.anySecret = true

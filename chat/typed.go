@@ -258,8 +258,10 @@ func (t typedValue) amount(v approval.Raw) ([]Line, bool) {
 		is   bool
 		text string
 	}{
-		{t.arg.Currency != "" && currency == "", t.Values.NoCurrency}, {a.Zero, t.Values.Zero},
-		{a.Negative, t.Values.Negative}, {a.Exponent, t.Values.Exponent},
+		{t.arg.Currency != "" && currency == "", t.Values.NoCurrency},
+		{a.Zero, t.Values.Zero},
+		{a.Negative, t.Values.Negative},
+		{a.Exponent, t.Values.Exponent},
 	} {
 		if f.is {
 			lines = append(lines, Line{LineWarn, f.text})

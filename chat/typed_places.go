@@ -54,8 +54,11 @@ func (t typedValue) placeFlags(p facts.Place) []Line {
 		is   bool
 		text string
 	}{
-		{p.Odd, t.Values.Odd}, {p.User, t.Values.User}, {p.IP, t.Values.Address},
-		{p.Port != "", Format(t.Values.Port, "port", Escape(p.Port))}, {p.Scheme == "http", t.Values.Unencrypted},
+		{p.Odd, t.Values.Odd},
+		{p.User, t.Values.User},
+		{p.IP, t.Values.Address},
+		{p.Port != "", Format(t.Values.Port, "port", Escape(p.Port))},
+		{p.Scheme == "http", t.Values.Unencrypted},
 	} {
 		if f.is {
 			flags = append(flags, f.text)

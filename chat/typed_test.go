@@ -84,7 +84,8 @@ func TestTyped(t *testing.T) {
 		{"one recipient elsewhere", approval.Argument{Type: "recipients"}, "ann@evil.example", "s v: ann@evil.example\n! ⚠ evil.example: 1\n"},
 		{"a list of one recipient", approval.Argument{Type: "recipients"}, []string{"ann@example.org"}, "l v: 1 person, all in example.org\nt · example.org: 1\nc │ 1. ann@example.org\n"},
 		{
-			"recipients by domain, outsiders first", approval.Argument{Type: "recipients"},
+			"recipients by domain, outsiders first",
+			approval.Argument{Type: "recipients"},
 			[]string{"ann@example.org", "Eve <eve@evil.example>", "bob@EXAMPLE.org", "eve@evil.example", "x", "y@xn--80ak6aa92e.com"},
 			"l v: 6 people, 4 outside example.org\n! ⚠ not a mail address: 1\nc │ 5. x\n! ⚠ evil.example: 2\nc │ 2. Eve <eve@evil.example>\nc │ 4. eve@evil.example\n" +
 				"! ⚠ xn--80ak6aa92e.com: 1, it is shown elsewhere as аррӏе.com, mixed scripts (Cyrillic, Latin)\nc │ 6. y@xn--80ak6aa92e.com\nt · example.org: 2\nc │ 1. ann@example.org\nc │ 3. bob@EXAMPLE.org\n! ⚠ the same address: 2, 4\n",
@@ -365,8 +366,20 @@ func (r *reader) json() string {
 }
 
 var typedArgs = []approval.Argument{
-	{Type: "text"}, {Type: "number"}, {Type: "bool"}, {Type: "path"}, {Type: "url"}, {Type: "host"}, {Type: "recipients"},
-	{Type: "amount", Currency: "EUR"}, {Type: "table"}, {Type: "command"}, {Type: "diff"}, {Type: "list"}, {Type: "json"}, {Type: "program"},
+	{Type: "text"},
+	{Type: "number"},
+	{Type: "bool"},
+	{Type: "path"},
+	{Type: "url"},
+	{Type: "host"},
+	{Type: "recipients"},
+	{Type: "amount", Currency: "EUR"},
+	{Type: "table"},
+	{Type: "command"},
+	{Type: "diff"},
+	{Type: "list"},
+	{Type: "json"},
+	{Type: "program"},
 	{Type: "text", Writes: "path"},
 }
 

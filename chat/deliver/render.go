@@ -139,7 +139,7 @@ func (p renderer) settledCard(st status, k approval.Key, of *sentRecord, x *sent
 		return p.withdrawnCard(st.label(k), p.UnknownRequest)
 	}
 	c := p.Card(st.Pending)
-	c.Menu, c.Typed, c.Foot, c.Blocked = p.outcomeLines(st.Story), "", "", ""
+	c.Menu, c.Typed, c.Foot, c.Blocked = p.outcomeLines(st.Story), "", p.settledFoot(st.Pending), ""
 	if of.Undone {
 		c.Menu = append(c.Menu, p.Undone)
 	}
@@ -149,6 +149,12 @@ func (p renderer) settledCard(st status, k approval.Key, of *sentRecord, x *sent
 		msg.Buttons = [][]Button{{{p.Undo, verbUndo + ":" + x.Nonces[verbUndo]}}}
 	}
 	return msg
+}
+
+// settledFoot names the request of a settled card.
+func (p renderer) settledFoot(w *approval.Pending) string {
+	parts := []string{chat.Escape(w.SourceGroup), p.OneLine(w, cmp.Or(w.ToolName, w.ActionType)), chat.Escape(w.ShortID)}
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " · ")
 }
 
 // outcomeLines are the decision and the outcome.

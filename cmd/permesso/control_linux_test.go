@@ -35,7 +35,7 @@ func TestSocketNeedsNoConfiguration(t *testing.T) {
 		return out
 	}
 	require.Contains(t, ok("pending"), first[:8])
-	require.Contains(t, ok("show", first), "Approval required")
+	require.Contains(t, ok("show", first), "🔐 May I run say?")
 	require.Contains(t, ok("pause", "--reason", "careful"), "paused: nothing runs")
 	require.Contains(t, ok("pending"), "careful")
 	require.Contains(t, ok("resume"), "resumed")

@@ -189,7 +189,8 @@ func TestDemoWithoutTerminal(t *testing.T) {
 			require.Regexp(t, `(?ms)^→ approve [0-9a-f]{8} .*^> approve [0-9a-f]{8} +\(typed by the demo itself\)$`, said, "the card, then the reply")
 			for _, line := range []string{
 				`agent │ auto_approved (policy)`, `agent │ result: {"output":"Hello, world!\n"}`,
-				`text: Meeting at 5`, `agent │ approved (operator:`,
+				`
+│ Meeting at 5`, `agent │ approved (operator:`,
 				`agent │ auto_rejected (policy)`,
 				`✓ greet: receipt valid for {"name":"world"}, auto_approved by rule greetings-are-fine`,
 				`for {"name":"moon"} it is refused`,
@@ -231,7 +232,7 @@ func TestDemoAtATerminal(t *testing.T) {
 			d.awaitOutput("everything is removed")
 			said := d.awaitExit(0)
 			require.NotContains(t, said, "NO APPROVER")
-			require.Contains(t, said, "\x1b[1m🔐 Approval required", "color on a terminal")
+			require.Contains(t, said, "\x1b[1m🔐 May I ", "color on a terminal")
 			for _, line := range row.says {
 				require.Contains(t, said, strings.ReplaceAll(line, "ID", id[1]))
 			}

@@ -73,6 +73,7 @@ func (a *agentRun) awaitExit(code int) string {
 const exampleConfig = `
 [workspaces.default]
 [tools.look]
+args = { name = "text", text = { type = "text", optional = true } }
 trust = false
 handler = { kind = "command", argv = ["/bin/cat"] }
 [tools.sly]

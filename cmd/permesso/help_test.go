@@ -78,7 +78,7 @@ func TestBadCommandLines(t *testing.T) {
 				config := filepath.Join(t.TempDir(), "permesso.toml")
 				code, _, errs := runCommand("init", "--home", home, "--config", config)
 				require.Zero(t, code, errs)
-				row.args = []string{"approve", "a7f", "--home", home, "--config", config}
+				row.args = []string{"deny", "a7f", "--home", home, "--config", config}
 			}
 			code, out, errs := runCommand(row.args...)
 			require.Equal(t, console.ExitUsage, code, errs)

@@ -7,6 +7,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,7 +84,10 @@ func TestInitFourQuestionsAndARequest(t *testing.T) {
 			i.answer("hint: use one of readonly, supervised, full", "full\n")
 			i.answer("[bwrap] ", "docker\n")
 			i.answer("Try it now with a temporary daemon? [Y/n] ", "\n")
-			i.answer(" · until ", row.typed)
+			i.awaitOutput(" · until ")
+			shown := regexp.MustCompile(`→ approve (\w+) `).FindStringSubmatch(i.output())
+			require.NotNil(t, shown)
+			i.answer(shown[1]+"> ", row.typed) // the prompt: keys count for this card
 			i.awaitOutput("the temporary daemon has stopped")
 			said := i.awaitExit(0)
 			for _, line := range row.says {

@@ -238,7 +238,7 @@ dns = "127.0.0.1:1"
 	add("approvers.NAME.local", atSocket, meBySocket("bobs"), ok, no)
 	add("approvers.NAME.local", atBrowser, browserOf("approver", "bobs"), ok, "refused")
 	add("approvers.NAME.telegram", atTelegram, tapIn("bobs", 1002, 1003), "from 1002: Approved", "from 1003: Appr")
-	add("approvers.NAME.language", atTelegram, privateCard("bobs", 1002, 1003), "Approval required", "Serve un'approvazione")
+	add("approvers.NAME.language", atTelegram, privateCard("bobs", 1002, 1003), "🔐 May I say?", "🔐 Posso? (say)")
 	add("approvers.NAME.email", atEmail, mailOf("mails", sayRequest), "bob@example.org", "robert@example.org")
 	add("workspaces.NAME.email_ceiling", atEmail, mayApprove(mailOf("ceiling", `{"tool_name":"firm"}`)), "may approve", "limited")
 	return g
@@ -297,8 +297,8 @@ approval_timeout_max = «"24h"¦"1h"»
 [workspaces.domains]
 own_domains = «["example.org"]¦["example.org", "example.com"]»
 ` + say + bot, checks: []liveCheck{
-		{"language", atTelegram, telegramCard("top", -1004), [2]string{"Approval required", "Serve un'approvazione"}},
-		{"workspaces.NAME.language", atTelegram, telegramCard("own", -1005), [2]string{"Serve un'approvazione", "Approval required"}},
+		{"language", atTelegram, telegramCard("top", -1004), [2]string{"🔐 May I say?", "🔐 Posso? (say)"}},
+		{"workspaces.NAME.language", atTelegram, telegramCard("own", -1005), [2]string{"🔐 Posso? (say)", "🔐 May I say?"}},
 		{"workspaces.NAME.channels", atTelegram, cardOrNone("default", -1003, "top", -1004), [2]string{"none", "a card"}},
 		{"workspaces.NAME.telegram.chat_id", atTelegram, cardIn("chat", -1001, -1002), [2]string{"in -1001", "in -1002"}},
 		{"workspaces.NAME.telegram.thread_id", atTelegram, telegramCard("topic", -1006), [2]string{"thread 1 ", "thread 2 "}},

@@ -46,6 +46,9 @@ public_source = false
 secret_data = false
 public_sink = false
 handler = { kind = "command", argv = ["/bin/sh", "-c", 'mkdir -p "$1"; echo "$1" >&2; echo "$1"; exit 3', "sh", "{text}"] }
+[tools.asks]
+args = { text = "text" }
+handler = { kind = "none" }
 [[rules]]
 match = { tool = "say" }
 outcome = "allow"
@@ -58,12 +61,15 @@ outcome = "allow"
 			first := h.ask(`{"tool_name":"say","request_data":{"text":"planted"}}`)
 			h.response(first)
 			second := h.ask(`{"tool_name":"planted_AKIAIOSFODNN7EXAMPLE"}`)
-			h.awaitPending("default", second)
+			h.response(second)
+			third := h.ask(`{"tool_name":"asks","request_data":{"text":"planted_AKIAIOSFODNN7EXAMPLE"},"title":"planted"}`)
+			h.awaitPending("default", third)
 			d.signal(1) // a reload, for its log lines
 			d.stop()
 			said := d.logged()
 			require.Contains(t, said, first, "lines about a request contain its id")
 			require.Contains(t, said, second)
+			require.Contains(t, said, third)
 			require.NotContains(t, strings.ToLower(said), "planted")
 			require.NotContains(t, said, "AKIA")
 			lines := strings.Split(strings.TrimSuffix(said, "\n"), "\n")
@@ -100,8 +106,10 @@ func (h *rig) submitForged(text string) {
 	for _, form := range []string{
 		`{"request_id":%[1]q,"tool_name":%[2]s}`,
 		`{"request_id":%[1]q,"tool_name":"say","request_data":{"text":%[2]s,%[2]s:1}}`,
-		`{"request_id":%[1]q,"tool_name":"other","title":%[2]s,"preview":%[2]s,"rationale":%[2]s}`,
-		`{"request_id":%[1]q,"tool_name":"say","session_id":%[2]s}`,
+		`{"request_id":%[1]q,"tool_name":"say","request_data":{"text":%[2]s}}`,
+		`{"request_id":%[1]q,"tool_name":"asks","request_data":{"text":%[2]s}}`,
+		`{"request_id":%[1]q,"tool_name":"asks","request_data":{"text":""},"title":%[2]s,"preview":%[2]s,"rationale":%[2]s}`,
+		`{"request_id":%[1]q,"tool_name":"say","request_data":{"text":""},"session_id":%[2]s}`,
 		`{"request_id":%[1]q,"action_type":%[2]s}`,
 		`{"request_id":%[2]s,"tool_name":"say"}`,
 		`{"request_id":%[1]q,%[2]s:%[2]s}`,

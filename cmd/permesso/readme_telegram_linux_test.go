@@ -67,8 +67,8 @@ func TestReadmeToYourPhone(t *testing.T) {
 	var said bytes.Buffer
 	agent.Stdout, agent.Stderr = &said, &said
 	require.NoError(t, agent.Start())
-	m := awaitMessage(t, api, tgAnn, "🔐 Approval required · default · hello · ", "✅ Once")
-	require.Contains(t, m.Text, "May I say hello?")
+	m := awaitMessage(t, api, tgAnn, "🔐 May I say hello?", "✅ Once")
+	require.Contains(t, m.Text, "default · hello · until ")
 	_, err = api.Tap(tgAnn, tgAnn, m.ID, "✅ Once")
 	require.NoError(t, err)
 	require.NoError(t, agent.Wait(), "%s", said.String())

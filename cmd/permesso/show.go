@@ -180,8 +180,9 @@ func (a *app) showAsked(story control.Story, about *approval.Pending, s chat.Sty
 			return // malformed: the error explains it
 		}
 	}
-	a.printFact("what", s.Redacted(about, toolAndTarget(&read.Request{Tool: about.ToolName, ActionType: about.ActionType, Target: about.Target})))
-	a.printFact("args", s.Value(about, about.RequestData))
+	what := read.Request{Tool: about.ToolName, ActionType: about.ActionType, Target: s.Redacted(about, about.Target)}
+	a.printFact("what", toolAndTarget(&what))
+	a.printFact("args", s.Result(about, about.RequestData)) // no one consents to it now
 	for _, text := range []string{about.Agent.Title, about.Agent.Preview, about.Agent.Rationale} {
 		if text != "" {
 			fmt.Fprintf(a.Out, "agent says: %s\n", s.OneLine(about, text))

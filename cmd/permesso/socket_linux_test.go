@@ -121,7 +121,7 @@ func TestSocketUsesTheApproversLanguage(t *testing.T) {
 	v.startServing()
 	code, out, errs := v.runAs(v.ann, "show", v.submitAndAwait("annes"))
 	require.Zero(t, code, errs)
-	require.Contains(t, out, "Serve un'approvazione")
+	require.Contains(t, out, "🔐 Posso? (say)")
 }
 
 func TestSocketUsers(t *testing.T) {

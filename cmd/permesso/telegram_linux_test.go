@@ -9,6 +9,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -125,7 +126,7 @@ func (s *chatRig) submitAndWait(args string) botapi.Message {
 		responses <- out
 	}()
 	return s.awaitRecorded(s.awaitMessage(func(m botapi.Message) bool {
-		return m.ID > before && strings.HasPrefix(m.Text, "🔐 Approval required · "+s.ws+" · ") && m.Keyboard != nil
+		return m.ID > before && strings.HasPrefix(m.Text, "🔐 ") && strings.Contains(m.Text, "\n"+s.ws+" · ") && m.Keyboard != nil
 	}))
 }
 
@@ -221,10 +222,12 @@ func (s *chatRig) requireOutcome(status approval.Status, runs int) *approval.Res
 	return r
 }
 
+// shortIDPattern finds a short id of eight digits.
+var shortIDPattern = regexp.MustCompile(`\b[0-9a-f]{8}\b`)
+
 // shortOf is the short id on a card.
 func shortOf(m botapi.Message) string {
-	head, _, _ := strings.Cut(m.Text, "\n")
-	return head[strings.LastIndex(head, " ")+1:]
+	return shortIDPattern.FindString(m.Text)
 }
 
 const ask5 = `post --arg text='Meeting at 5' --session s1`

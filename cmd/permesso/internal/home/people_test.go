@@ -121,7 +121,7 @@ func TestSecretsAreRedactedEverywhere(t *testing.T) {
 			}
 			for lang, seen := range map[string]string{
 				"card": style.Card(p).String(), "line": style.Line(p), "summary": style.OneLine(p, p.Summary+" "+p.Target),
-				"for programs": style.Redacted(p, p.Summary), "value": style.Value(p, p.RequestData),
+				"for programs": style.Redacted(p, p.Summary), "value": style.Result(p, p.RequestData),
 				"confirmation": confirmations(p, style),
 			} {
 				requireHidden(t, seen, form+", "+place+", "+lang, x, y, secretKey)
