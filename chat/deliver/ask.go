@@ -36,7 +36,7 @@ func (s *session) ask(ws Workspace, k approval.Key, st status) error {
 		if x.Digest != "" && x.SentAt.IsZero() {
 			s.queueDigest(x.Digest)
 		}
-		s.warnUndeliverable(k, x)
+		s.warnUndeliverable(k, x, st)
 	}
 	return s.remind(k, p, st)
 }

@@ -183,5 +183,5 @@ func (w *incomingText) handleShow(ctx context.Context, prefix string) {
 		w.replyText(chat.Format(t.NotFound, "id", prefix))
 		return
 	}
-	w.showCard(all[0].Key(), w.listRequest())
+	w.showCard(all[0].Pending, w.listRequest())
 }

@@ -22,6 +22,10 @@ type cardReply struct {
 // submit interprets the text as a reply to the card and returns the answer. Decide checks whether the user may
 // decide.
 func (a cardReply) submit(ctx context.Context, text string) (reply string, acted bool) {
+	// A secret may be known by now that the card's sender did not know.
+	if p := a.status.Pending; isPending(a.status.Story) && textApproves(text, p) && a.renderer(a.language).blocked(p) != "" {
+		return a.renderer(a.language).blocked(p), false
+	}
 	card := approval.StoredPending{Pending: a.status.Pending, SHA256: a.sha256}
 	m := chat.Message{
 		From: a.person, Via: a.Name, Text: text, Workspaces: a.workspaces, Card: &card, Language: a.language, Bots: a.botNames(),

@@ -199,7 +199,7 @@ func (s *session) renderDigest(ctx context.Context, d *digest) (msg Message, ope
 		if err != nil {
 			return msg, 0, err
 		}
-		line := chat.Escape(approval.ShortID(id))
+		line := chat.Escape(st.label(k))
 		if st.Pending != nil {
 			line = t.Line(st.Pending)
 		}

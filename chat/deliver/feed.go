@@ -58,7 +58,7 @@ func (s *session) addFeedLine(ws string, to Place, k approval.Key, rec *approval
 	if rec.Ruling != nil {
 		rule = rec.Ruling.Rule
 	}
-	line := chat.Format(t.FeedLine, "id", chat.Escape(approval.ShortID(k.ID)), "rule", chat.Escape(Truncate(rule, maxLineLength)))
+	line := chat.Format(t.FeedLine, "id", chat.Escape(rec.ShortID()), "rule", chat.Escape(Truncate(rule, maxLineLength)))
 	s.feeds.Lock()
 	defer s.feeds.Unlock()
 	f := s.loadFeed(feedName(ws, to))

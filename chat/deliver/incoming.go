@@ -195,7 +195,7 @@ func (w *incomingText) handleCommand(ctx context.Context) {
 		w.replyWith(w.pendingList(ctx, w.listRequest(), 0))
 		return
 	}
-	shown := chatViewer{w.Viewer, w.sent, w.At.Chat}
+	shown := chatViewer{w.Viewer, w.sent, w.At.Chat, w.renderer(w.language).blocked}
 	if c.Kind == chat.Approve {
 		if p := shown.partlyShown(ctx, w.workspaces, c.ID); p != nil {
 			w.replyText(w.renderer(w.language).notShown(p))
@@ -216,8 +216,9 @@ func (w *incomingText) handleCommand(ctx context.Context) {
 // by a short ID.
 type chatViewer struct {
 	viewer
-	sent *sentIndex
-	chat ID
+	sent    *sentIndex
+	chat    ID
+	blocked func(*approval.Pending) string // see renderer.blocked
 }
 
 // Waiting leaves out what has no card in this chat.
@@ -259,7 +260,7 @@ func (v chatViewer) shownCopy(w approval.StoredPending) *sentCopy {
 func (v chatViewer) partlyShown(ctx context.Context, workspaces []string, prefix string) *approval.Pending {
 	all, err := v.Waiting(ctx, workspaces)
 	all = approval.Named(all, prefix)
-	if err != nil || len(all) != 1 || v.shownCopy(all[0]).FullyShown {
+	if err != nil || len(all) != 1 || v.shownCopy(all[0]).FullyShown && v.blocked(all[0].Pending) == "" {
 		return nil
 	}
 	return all[0].Pending

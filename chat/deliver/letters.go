@@ -159,12 +159,12 @@ func (s *session) attempt(
 }
 
 // warnUndeliverable reports a letter that cannot be sent: once in each run.
-func (s *session) warnUndeliverable(k approval.Key, x *sentCopy) {
+func (s *session) warnUndeliverable(k approval.Key, x *sentCopy, st status) {
 	if x.Failure == "" || s.reported[x.Letter] {
 		return
 	}
 	s.reported[x.Letter] = true
-	what := fmt.Sprintf("card %s to %s was refused: %s", approval.ShortID(k.ID), chat.Escape(string(x.Chat)), x.Failure)
+	what := fmt.Sprintf("card %s to %s was refused: %s", chat.Escape(st.label(k)), chat.Escape(string(x.Chat)), x.Failure)
 	hint := "correct the approver's address, or decide on another channel"
 	if s.Approve != "" {
 		hint += ": " + s.Approve + " " + k.ID

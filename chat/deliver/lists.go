@@ -209,7 +209,8 @@ func (t *incomingTap) updateList(draw func(context.Context) Message) {
 }
 
 // showCard points a chat to a request's card, or sends it if it is not there.
-func (s *session) showCard(k approval.Key, a listRequest) {
+func (s *session) showCard(p *approval.Pending, a listRequest) {
+	k := approval.Key{Workspace: p.SourceGroup, ID: p.RequestID}
 	var there ID
 	err := s.sent.update(k, func(p *sentRecord) error {
 		for _, x := range p.Copies {
@@ -226,7 +227,7 @@ func (s *session) showCard(k approval.Key, a listRequest) {
 	})
 	s.log(err)
 	if there != "" {
-		s.reply(a.at, there, plain(chat.Format(catalogFor(a.language).CardAbove, "id", approval.ShortID(k.ID))))
+		s.reply(a.at, there, plain(chat.Format(catalogFor(a.language).CardAbove, "id", chat.Escape(p.ShortID))))
 	}
 	s.touch(k)
 }

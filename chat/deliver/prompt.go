@@ -12,9 +12,9 @@ import (
 
 // sendPrompt asks for the text that a button needs, with a message that opens a reply. The user's reply to it
 // counts as a reply to the card.
-func (t *incomingTap) sendPrompt(at buttonRef, x *sentCopy) {
+func (t *incomingTap) sendPrompt(at buttonRef, x *sentCopy, st status) {
 	w := catalogFor(t.language)
-	msg := plain(chat.Format(w.Prompts[at.verb], "id", chat.Escape(approval.ShortID(at.key.ID)))).follow(t.Message) // the copy may not have it yet
+	msg := plain(chat.Format(w.Prompts[at.verb], "id", chat.Escape(st.label(at.key)))).follow(t.Message) // the copy may not have it yet
 	msg.Prompt = w.Placeholders[at.verb]
 	s := t.session
 	s.outbox.put(t.At.Chat, job{rank: rankAnswer, lossy: true, do: func(ctx context.Context) error {

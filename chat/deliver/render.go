@@ -136,7 +136,7 @@ func verbs(w *approval.Pending) []string {
 // settledCard is the card after the decision: the decision, the outcome, and Undo if it created a grant.
 func (p renderer) settledCard(st status, k approval.Key, of *sentRecord, x *sentCopy) Message {
 	if st.Pending == nil {
-		return p.withdrawnCard(approval.ShortID(k.ID), p.UnknownRequest)
+		return p.withdrawnCard(st.label(k), p.UnknownRequest)
 	}
 	c := p.Card(st.Pending)
 	c.Menu, c.Typed, c.Foot, c.Blocked = p.outcomeLines(st.Story), "", p.settledFoot(st.Pending), ""
@@ -198,8 +198,11 @@ func (p renderer) verdictLine(d *approval.Decision) string {
 
 // notShown says why a request cannot be approved here.
 func (p renderer) notShown(w *approval.Pending) string {
-	return cmp.Or(p.Card(w).Blocked, chat.Format(p.NotShown, "id", w.ShortID))
+	return cmp.Or(p.blocked(w), chat.Format(p.NotShown, "id", w.ShortID))
 }
+
+// blocked says why a card cannot be approved on this channel, "" if it can.
+func (p renderer) blocked(w *approval.Pending) string { return p.Card(w).Blocked }
 
 // withdrawnCard is a card that is no longer valid.
 func (p renderer) withdrawnCard(id, why string) Message {

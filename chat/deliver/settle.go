@@ -28,6 +28,18 @@ type status struct {
 	undoable bool // the decision created a grant that its card can revoke
 }
 
+// label is the short ID of the card. The first digits of the ID may be another card's: they serve a request of which
+// nothing is left.
+func (st status) label(k approval.Key) string {
+	switch {
+	case st.Pending != nil:
+		return st.Pending.ShortID
+	case st.Record != nil:
+		return st.Record.ShortID()
+	}
+	return approval.ShortID(k.ID)
+}
+
 // status reads the status of a request.
 func (s *session) status(ctx context.Context, k approval.Key) (status, error) {
 	story, err := s.Viewer.Story(ctx, k)
@@ -170,7 +182,7 @@ func (s *session) finalMessage(k approval.Key, p *sentRecord, x *sentCopy, st st
 		if x.StaleReason == staleMoved {
 			why = t.AskedElsewhere
 		}
-		return t.withdrawnCard(approval.ShortID(k.ID), why)
+		return t.withdrawnCard(st.label(k), why)
 	}
 	return t.settledCard(st, k, p, x)
 }

@@ -125,12 +125,12 @@ func (t *incomingTap) handleButton(ctx context.Context, at buttonRef, p *sentRec
 	case st.Pending == nil:
 		t.notify(w.UnknownRequest, true)
 	case at.verb == verbOpen && isPending(st.Story):
-		t.showCard(at.key, listRequest{person: t.person, at: t.At, language: t.language})
+		t.showCard(st.Pending, listRequest{person: t.person, at: t.At, language: t.language})
 		t.answer("", false)
 	case at.verb == verbAll && isPending(st.Story):
 		t.requestDocument(at, x)
 	case w.Prompts[at.verb] != "" && isPending(st.Story):
-		t.sendPrompt(at, x)
+		t.sendPrompt(at, x, st)
 	case at.verb == verbWhy && isPending(st.Story):
 		reply, _ := t.cardReply(at, p, st).submit(ctx, "?")
 		t.answer("", false)
