@@ -12,8 +12,8 @@ import (
 // Check refuses a handler that could not run, or not safely, so that the
 // configuration is refused before an approver is asked.
 //
-// For the templates of a command line see facts.CheckArgv. For HTTP requests see the package comment. An error about one of their settings
-// is a *keyError.
+// For the templates of a command line see facts.CheckArgv. For HTTP requests see the
+// package comment. An error about one of their settings is a *keyError.
 func Check(h approval.Handler) error {
 	switch {
 	case h.Timeout < 0 || h.MaxOutput < 0:

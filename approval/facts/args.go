@@ -234,8 +234,8 @@ func isAmount(v approval.Raw) bool {
 // isURL takes what every reader takes as the same http or https URL, without a user.
 func isURL(s string) bool {
 	u, err := url.Parse(s)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.User == nil && u.Opaque == "" && isHost(u.Host) &&
-		!strings.Contains(s, `\`)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.User == nil && u.Opaque == "" &&
+		isHost(u.Host) && !strings.Contains(s, `\`)
 }
 
 // isHost takes a name or an address, with or without a port.

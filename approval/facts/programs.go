@@ -31,7 +31,8 @@ var starters = map[string]struct {
 	"sudo": {"-u -g -h -p -C -r -t -T -U -D -R", 0}, "doas": {"-u -C", 0}, "pkexec": {"--user", 0}, "env": {"-u -C", 0},
 	"nice": {"-n", 0}, "ionice": {"-c -n -p", 0}, "nohup": {}, "time": {"-o -f", 0}, "timeout": {"-s -k", 1}, "setsid": {},
 	"xargs": {"-I -n -P -L -d -a -E -s", 0}, "exec": {"-a", 0}, "command": {}, "builtin": {}, "stdbuf": {"-i -o -e", 0},
-	"chroot": {"", 1}, "flock": {"-w -E", 1}, "strace": {"-o -e -p -s", 0}, "watch": {"-n", 0}, "busybox": {}, "toybox": {},
+	"chroot": {"", 1}, "flock": {"-w -E", 1}, "strace": {"-o -e -p -s", 0}, "watch": {"-n", 0},
+	"busybox": {}, "toybox": {},
 	"unshare": {}, "nsenter": {"-t", 0}, "runuser": {"-u -g", 0}, "parallel": {"-j", 0}, "caffeinate": {}, "unbuffer": {},
 }
 
@@ -94,12 +95,12 @@ func executed(words []Word) (all []Word) {
 }
 
 // shells read commands from their input, and from the argument after -c.
-var shells = setOf(`sh bash dash ash zsh fish ksh mksh pdksh csh tcsh rbash sash busybox toybox elvish nu pwsh powershell
-	xonsh slsh wish tclsh tasksh jjs jshell`)
+var shells = setOf(`sh bash dash ash zsh fish ksh mksh pdksh csh tcsh rbash sash busybox toybox elvish nu pwsh
+	powershell xonsh slsh wish tclsh tasksh jjs jshell`)
 
 // interpreters read programs from their input.
-var interpreters = setOf(`python python2 python3 pypy perl ruby irb node nodejs deno bun php lua luajit Rscript R julia awk gawk
-	mawk ghci scala groovy osascript expect sqlite3 psql mysql mariadb ed ex at batch parallel`)
+var interpreters = setOf(`python python2 python3 pypy perl ruby irb node nodejs deno bun php lua luajit Rscript R julia
+	awk gawk mawk ghci scala groovy osascript expect sqlite3 psql mysql mariadb ed ex at batch parallel`)
 
 // elevators run programs as another user.
 var elevators = setOf("sudo doas su pkexec runuser run0 sg newgrp")
@@ -108,9 +109,9 @@ var elevators = setOf("sudo doas su pkexec runuser run0 sg newgrp")
 var evaluators = setOf("eval source . trap")
 
 // connectors use the network.
-var connectors = setOf(`curl wget git ssh scp sftp rsync nc ncat netcat socat telnet ftp tftp http https xh aria2c lynx w3m
-	openssl dig nslookup host ping mosh rclone aws gsutil gcloud az kubectl docker podman pip pip3 npm npx yarn pnpm go cargo
-	gem apt apt-get dnf yum apk brew mail sendmail swaks`)
+var connectors = setOf(`curl wget git ssh scp sftp rsync nc ncat netcat socat telnet ftp tftp http https xh aria2c lynx
+	w3m openssl dig nslookup host ping mosh rclone aws gsutil gcloud az kubectl docker podman pip pip3 npm npx yarn pnpm
+	go cargo gem apt apt-get dnf yum apk brew mail sendmail swaks`)
 
 func setOf(words string) map[string]bool {
 	m := map[string]bool{}
@@ -355,8 +356,8 @@ func (c SimpleCommand) SetsSearch() bool {
 	})
 }
 
-var searched = setOf(`PATH IFS ENV BASH_ENV SHELL SHELLOPTS PS4 PROMPT_COMMAND EDITOR VISUAL PAGER PYTHONPATH PYTHONSTARTUP
-	PERL5LIB PERL5OPT RUBYLIB RUBYOPT NODE_OPTIONS NODE_PATH JAVA_TOOL_OPTIONS LESSOPEN`)
+var searched = setOf(`PATH IFS ENV BASH_ENV SHELL SHELLOPTS PS4 PROMPT_COMMAND EDITOR VISUAL PAGER PYTHONPATH
+	PYTHONSTARTUP PERL5LIB PERL5OPT RUBYLIB RUBYOPT NODE_OPTIONS NODE_PATH JAVA_TOOL_OPTIONS LESSOPEN`)
 
 // Arguments lists the words in the line that no shell runs: arguments, values of
 // variables, and input, but for programs and scripts.

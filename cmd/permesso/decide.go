@@ -128,7 +128,8 @@ func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input)
 	_, _, terminal := a.Terminal()
 	switch {
 	case seen != "" && (len(seen) < minSeen || len(seen) > sha256Digits || strings.Trim(seen, "0123456789abcdef") != ""):
-		return console.Fail(console.ExitUsage, hint, "--seen: %q is not a digest, or less than %d digits of it", seen, minSeen)
+		return console.Fail(console.ExitUsage, hint,
+			"--seen: %q is not a digest, or less than %d digits of it", seen, minSeen)
 	case seen != "":
 		ans.PendingSHA256 = seen
 		return a.decide(ctx, typed, ans)
@@ -201,7 +202,9 @@ func (a *app) decide(ctx context.Context, typed string, ans decide.Input) error 
 
 // findWaiting returns the pending that a decision is about, nil if there is none, and sets
 // the decision's key and digest.
-func findWaiting(ctx context.Context, c *control.Client, typed string, ans *decide.Input) (*approval.StoredPending, error) {
+func findWaiting(
+	ctx context.Context, c *control.Client, typed string, ans *decide.Input,
+) (*approval.StoredPending, error) {
 	s, err := findStory(ctx, c, typed, ans)
 	return s.Waiting, err
 }

@@ -99,7 +99,9 @@ func (a *app) reveal(ctx context.Context, typed string) error {
 
 // printDocument prints a document with additional members at its end: "pending_sha256" of
 // a pending, and "timeline".
-func (a *app) printDocument(doc interface{ Encode() ([]byte, error) }, w *approval.StoredPending, log []event.Entry) error {
+func (a *app) printDocument(
+	doc interface{ Encode() ([]byte, error) }, w *approval.StoredPending, log []event.Entry,
+) error {
 	b, err := doc.Encode()
 	if err != nil {
 		return err

@@ -410,7 +410,7 @@ func TestTelegramWithAThirdPartyServer(t *testing.T) {
 	}
 
 	id := w.ask(`{"tool_name":"post","request_data":{"text":"one"}}`)
-	m := sees("one · post · " + id[:8])
+	m := sees("→ approve " + id[:8])
 	require.NoError(t, f.Tap(t.Context(), eve, m, button(m, "✅ Once")))
 	require.NoError(t, f.Say(t.Context(), eve, botapi.Chat{ID: tgEve, Type: botapi.Private}, "approve "+id))
 	require.NoError(t, f.Tap(t.Context(), ann, m, button(m, "✅ Once")))
@@ -421,7 +421,7 @@ func TestTelegramWithAThirdPartyServer(t *testing.T) {
 	// A text counts only for a card that the daemon has recorded as sent: an approver is slower than the test.
 	shown := func(id string) {
 		t.Helper()
-		sees("one · post · " + id[:8])
+		sees("→ approve " + id[:8])
 		await(t, w.layout.Sent("telegram", "one"), func() bool {
 			b, err := os.ReadFile(filepath.Join(w.layout.Sent("telegram", "one"), id+".json"))
 			return err == nil && strings.Contains(string(b), `"message_id":`)

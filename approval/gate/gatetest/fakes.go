@@ -18,9 +18,12 @@ func Harmless() approval.Trust {
 // Tools are the tools of a rig: policy asks about run, fails and note, allows auto and
 // denies never. note has no handler.
 func Tools() map[string]approval.Tool {
-	tools := map[string]approval.Tool{"note": {Name: "note", Args: Args(), Trust: Harmless(), Handler: approval.Handler{Kind: approval.HandlerNone}}}
+	tool := func(name string, h approval.Handler) approval.Tool {
+		return approval.Tool{Name: name, Args: Args(), Trust: Harmless(), Handler: h}
+	}
+	tools := map[string]approval.Tool{"note": tool("note", approval.Handler{Kind: approval.HandlerNone})}
 	for _, name := range []string{"run", "fails", "auto", "never"} {
-		tools[name] = approval.Tool{Name: name, Args: Args(), Trust: Harmless(), Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
+		tools[name] = tool(name, approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}})
 	}
 	return tools
 }
@@ -28,7 +31,9 @@ func Tools() map[string]approval.Tool {
 // Args are the arguments of all tools: each may be left out, and be anything.
 func Args() map[string]approval.Argument {
 	args := map[string]approval.Argument{}
-	for _, name := range []string{"", "a", "again", "approved", "b", "big", "c", "decision", "deep", "m", "n", "neg", "program", "s", "text", "to", "x", "z"} {
+	for _, name := range []string{
+		"", "a", "again", "approved", "b", "big", "c", "decision", "deep", "m", "n", "neg", "program", "s", "text", "to", "x", "z",
+	} {
 		args[name] = approval.Argument{Type: facts.TypeJSON, Optional: true}
 	}
 	return args

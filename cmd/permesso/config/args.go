@@ -11,7 +11,8 @@ import (
 	"github.com/permesso-dev/permesso/approval/facts"
 )
 
-const argsKeyHint = `args = { to = "recipients", body = "text", amount = { type = "amount", currency = "EUR" }, dry_run = { type = "bool", optional = true } }`
+const argsKeyHint = `args = { to = "recipients", body = "text", amount = { type = "amount", currency = "EUR" }, ` +
+	`dry_run = { type = "bool", optional = true } }`
 
 // argumentKeys are the keys of an argument that is more than its type.
 func argumentKeys() []Key {
@@ -45,7 +46,8 @@ func (s *section) args() map[string]approval.Argument {
 		case more != nil:
 			s.failed = s.failed || more.failed
 			all[name] = approval.Argument{
-				Type: more.text("type"), Currency: more.text("currency"), Writes: more.text("writes"), Optional: more.flag("optional"),
+				Type: more.text("type"), Currency: more.text("currency"),
+				Writes: more.text("writes"), Optional: more.flag("optional"),
 			}
 		default:
 			all[name] = approval.Argument{Type: sub.text(name)}
@@ -70,7 +72,8 @@ func (s *section) checkArgs(t approval.Tool) {
 	}
 	args := facts.Arguments(t)
 	if _, known := args[t.Size]; t.Size != "" && !known {
-		s.fail(s.position("size"), "size", didYouMean(t.Size, sortedKeys(args), "remove it, or write "+argsLine(t, t.Size, approval.Argument{})), "size names no argument of the tool")
+		hint := didYouMean(t.Size, sortedKeys(args), "remove it, or write "+argsLine(t, t.Size, approval.Argument{}))
+		s.fail(s.position("size"), "size", hint, "size names no argument of the tool")
 	}
 }
 
@@ -78,7 +81,8 @@ func (s *section) checkTemplate(t approval.Tool, key, name string) {
 	a, declared := facts.Arguments(t)[name]
 	switch {
 	case !declared:
-		s.fail(s.position(key), key, argsLine(t, name, approval.Argument{}), "{%s} is not an argument of the tool", visible(name))
+		line := argsLine(t, name, approval.Argument{})
+		s.fail(s.position(key), key, line, "{%s} is not an argument of the tool", visible(name))
 	case a.Optional:
 		a.Optional = false
 		s.fail(s.position(key), key, argsLine(t, name, a), "{%s} is optional: a request may leave it out", visible(name))

@@ -92,8 +92,8 @@ func (o operation[I, O]) run(ctx context.Context, s *Service, c *httpapi.Caller,
 // reasons are the refusals that both sides know, with their HTTP status.
 func reasons() map[error]int {
 	return map[error]int{
-		decide.ErrNotAuthorized: http.StatusForbidden, decide.ErrUnknown: http.StatusNotFound, decide.ErrDecided: http.StatusConflict,
-		decide.ErrTooLate: http.StatusGone, decide.ErrNotApplicable: http.StatusConflict, decide.ErrChanged: http.StatusConflict,
+		decide.ErrNotAuthorized: http.StatusForbidden, decide.ErrUnknown: http.StatusNotFound, decide.ErrTooLate: http.StatusGone,
+		decide.ErrDecided: http.StatusConflict, decide.ErrNotApplicable: http.StatusConflict, decide.ErrChanged: http.StatusConflict,
 	}
 }
 
