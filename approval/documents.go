@@ -116,9 +116,10 @@ type Pending struct {
 	Proof           Raw               `json:"proof"`
 	Facts           Evidence          `json:"facts"`
 	Runs            Runs              `json:"runs,omitzero"`
-	OwnDomains      []string          `json:"own_domains,omitzero"` // recipients elsewhere are outsiders; empty: unknown
-	ObjectSize      *int64            `json:"object_size,omitzero"` // bytes of the tool's Size; nil: unknown
-	Before          *FileBefore       `json:"before,omitzero"`      // nil: nothing is written, or it could not be read
+	SummaryParts    []Part            `json:"summary_parts,omitzero"` // Summary's template; Text of an argument is ""
+	OwnDomains      []string          `json:"own_domains,omitzero"`   // recipients elsewhere are outsiders; empty: unknown
+	ObjectSize      *int64            `json:"object_size,omitzero"`   // bytes of the tool's Size; nil: unknown
+	Before          *FileBefore       `json:"before,omitzero"`        // nil: nothing is written, or it could not be read
 }
 
 // Runs is the finished invocation: exactly what an approval of the request starts. The

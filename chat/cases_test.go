@@ -149,7 +149,7 @@ func TestCasesOfCards(t *testing.T) {
 		},
 		"notify/no data": func(*testing.T, sharedCase) (any, any) {
 			card := Style{}.Card(example(func(p *approval.Pending) { p.RequestData = approval.Raw(`{}`) }))
-			return []string{"(no details)"}, card.Payload
+			return []string{"(no details)"}, runsOf(card)
 		},
 		"pending/none": func(t *testing.T, c sharedCase) (any, any) {
 			return expected(t, c, "broadcast"), handle(&fakeGate{}, Message{Text: "pending"}).Text
@@ -181,7 +181,7 @@ func TestCasesOfForms(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(b, &doc))
 	facts := func(n int, territory string) []string {
-		return Style{}.Card(example(times(n), func(p *approval.Pending) { p.Territory = territory })).Facts
+		return headOf(Style{}.Card(example(times(n), func(p *approval.Pending) { p.Territory = territory })))
 	}
 	// The marker is [territory: …]. The short form starts with a capital letter.
 	// Every form is followed by payload, prose, menu and commands.
@@ -192,11 +192,11 @@ func TestCasesOfForms(t *testing.T) {
 		},
 		"card.medium": func() {
 			require.Len(t, facts(4, ""), 2)
-			require.Regexp(t, `^May I post\? \(irreversible \| class: .*\)$`, facts(4, "")[0])
+			require.Regexp(t, `^🔐 May I post\? \(irreversible \| class: .*\)$`, facts(4, "")[0])
 		},
 		"card.short": func() {
 			require.Len(t, facts(10, ""), 1)
-			require.Regexp(t, `^Post .* \[irreversible \| class: .*\]$`, facts(10, "")[0])
+			require.Regexp(t, `^🔐 Post .* \[irreversible \| class: .*\]$`, facts(10, "")[0])
 		},
 	}
 	for _, c := range doc.Cases {

@@ -50,9 +50,6 @@ func (r renderer) evidence() []Known {
 			all = append(all, Known{from, line})
 		}
 	}
-	if !short {
-		add(FromHost, r.hostFacts(domains))
-	}
 	add(FromProver, r.verified(domains, true))
 	add(fromUnknown, r.unknowns(domains))
 	if short && len(all) > 1 {

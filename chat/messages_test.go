@@ -105,7 +105,7 @@ func TestAFileAddsALanguage(t *testing.T) {
 	english, err := fs.ReadFile(embedded, "messages/en.toml")
 	require.NoError(t, err)
 	marked := regexp.MustCompile(`(?m)^([a-zA-Z_]+) = "([^"])`).ReplaceAllString(string(english), `$1 = "§$2`)
-	marked = regexp.MustCompile(`(?m)^(menu|denied) = .*\n`).ReplaceAllString(marked, "")
+	marked = regexp.MustCompile(`(?m)^(once|denied) = .*\n`).ReplaceAllString(marked, "")
 	useMessages(t, fstest.MapFS{
 		"messages/en.toml": {Data: english},
 		"messages/xx.toml": {Data: []byte(marked)},
@@ -115,9 +115,9 @@ func TestAFileAddsALanguage(t *testing.T) {
 	require.Equal(t, "xx", Language("XX-CH"))
 
 	card := Style{Language: "xx"}.Card(example())
-	require.True(t, strings.HasPrefix(card.Head, "§🔐 Approval required"), card.Head)
-	require.Contains(t, card.Foot, "§→ approve")
-	require.Equal(t, catalog("en").Menu, card.Menu[0])
+	require.Equal(t, "🔐 §May I post?", card.Question)
+	require.Contains(t, card.Typed, "§→ approve")
+	require.True(t, strings.HasPrefix(card.Menu[0], catalog("en").Choices.Once+" · §"), card.Menu[0])
 	w := catalog("xx")
 	require.Equal(t, "§approved", w.Verdicts["approved"])
 	require.Equal(t, "denied", w.Verdicts["denied"])

@@ -24,10 +24,10 @@ func TestCardOfAPausedWorkspace(t *testing.T) {
 			}
 			return &Pause{By: "ann", Since: yesterday}
 		}}
-		require.Equal(t, tt.want, s.Card(p).Facts[0])
+		require.Equal(t, tt.want, s.Card(p).Warnings[0])
 		q := *p
 		q.Type, q.Agent.Title = approval.TypeQuestion, "Which?"
-		require.Equal(t, tt.want, s.Card(&q).Facts[0])
+		require.Equal(t, tt.want, s.Card(&q).Warnings[0])
 		q.SourceGroup = "another"
 		require.NotContains(t, s.Card(&q).String(), "⏸")
 	}

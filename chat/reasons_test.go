@@ -82,7 +82,7 @@ func TestReasonSentences(t *testing.T) {
 func TestReasonsOfTheOutcome(t *testing.T) {
 	why := func(outcome approval.Outcome, reasons ...approval.Reason) string {
 		p := example(func(p *approval.Pending) { p.Ruling = approval.Ruling{Outcome: outcome, Reasons: reasons} })
-		return strings.Join(Style{}.renderer(p).reasons(), "\n")
+		return strings.Join(Style{}.Card(p).Why, "; ")
 	}
 	writes := func(tool string) approval.Reason {
 		return approval.Because("dangerous_writes", "tool", tool)
@@ -95,16 +95,16 @@ func TestReasonsOfTheOutcome(t *testing.T) {
 		why, got, want string
 	}{
 		{"no reasons", why(approval.Ask), ""},
-		{"a reason to allow does not explain an ask", why(approval.Ask, allows, writes("x")), "why: x makes dangerous writes"},
-		{"a reason without an outcome comes last", why(approval.Ask, approval.Because("grant_revoked"), writes("z")), "why: z makes dangerous writes; a grant for this was revoked"},
-		{"if there are only reasons to allow, those", why(approval.Ask, allows), "why: rule a allows it"},
-		{"three", why(approval.Ask, writes("1"), writes("2"), writes("3")), "why: 1 makes dangerous writes; 2 makes dangerous writes; 3 makes dangerous writes"},
+		{"a reason to allow does not explain an ask", why(approval.Ask, allows, writes("x")), "x makes dangerous writes"},
+		{"a reason without an outcome comes last", why(approval.Ask, approval.Because("grant_revoked"), writes("z")), "z makes dangerous writes; a grant for this was revoked"},
+		{"if there are only reasons to allow, those", why(approval.Ask, allows), "rule a allows it"},
+		{"three", why(approval.Ask, writes("1"), writes("2"), writes("3")), "1 makes dangerous writes; 2 makes dangerous writes; 3 makes dangerous writes"},
 		{
 			"a reason that no grant lifts comes first", why(approval.Ask, writes("1"), writes("2"), asks, secret("request_data.a")),
-			"why: request_data.a holds what looks like a secret (k, 3 bytes); rule b asks; 1 makes dangerous writes; and 1 more: permesso policy explain a7f3b2c1",
+			"request_data.a holds what looks like a secret (k, 3 bytes); rule b asks; 1 makes dangerous writes; 2 makes dangerous writes",
 		},
-		{"sentences of an earlier version stay in their order", why(approval.Ask, texts("ask: 1", "allow: 2")...), "why: ask: 1; allow: 2"},
-		{"an agent's value cannot add a reason", why(approval.Ask, secret("request_data.a; b")), `why: "request_data.a; b" holds what looks like a secret (k, 3 bytes)`},
+		{"sentences of an earlier version stay in their order", why(approval.Ask, texts("ask: 1", "allow: 2")...), "ask: 1; allow: 2"},
+		{"an agent's value cannot add a reason", why(approval.Ask, secret("request_data.a; b")), `"request_data.a; b" holds what looks like a secret (k, 3 bytes)`},
 	} {
 		require.Equal(t, tc.want, tc.got, tc.why)
 	}
@@ -112,7 +112,7 @@ func TestReasonsOfTheOutcome(t *testing.T) {
 
 func TestHistoryOnTheCard(t *testing.T) {
 	menu := func(s Style, change ...func(*approval.Pending)) string {
-		return strings.Join(s.Card(example(change...)).Menu[1:], "\n")
+		return strings.Join(s.Card(example(change...)).Why, "\n")
 	}
 	require.Equal(t, "6 would have allowed none of the last 20", menu(withHistory(Style{}, 0)))
 	require.Equal(t, "6 would have allowed 1 of the last 20, among them x_post -> x.com/ricardo", menu(withHistory(Style{}, 1)))
@@ -163,24 +163,14 @@ func TestRulingTextCannotControlTheScreen(t *testing.T) {
 			bare := *p
 			bare.Ruling = approval.Ruling{}
 			plain := s.Card(&bare)
-			require.Len(rt, strings.Split(c.String(), "\n"), len(strings.Split(plain.String(), "\n"))+added(p), "no additional line")
+			require.Len(rt, strings.Split(c.String(), "\n"), len(strings.Split(plain.String(), "\n")), "no additional line")
 			requireVisible(t, strings.ReplaceAll(c.String(), "\n", ""))
+			requireVisible(t, strings.Join(c.Why, ""))
 		}
 	})
 }
 
-// added is how many lines a ruling adds to the card.
-func added(p *approval.Pending) (n int) {
-	if len(p.Ruling.Reasons) > 0 {
-		n++
-	}
-	if len(p.Ruling.Change) > 0 {
-		n++
-	}
-	return n
-}
-
-// A reason without text still has its line on the card.
+// A reason without text still has its line.
 func TestEmptyReasonIsShown(t *testing.T) {
 	reasons := Style{}.Reasons(&approval.Pending{}, []approval.Reason{approval.Because("text", "text", "")})
 	require.Equal(t, []string{"text"}, reasons)

@@ -148,7 +148,7 @@ func (r renderer) warnings() (lines []string) {
 	if r.p.Type != approval.TypeQuestion && r.p.ToolName != "" && r.p.ToolSHA256 == "" {
 		lines = append(lines, r.UnknownTool)
 	}
-	return append(lines, r.flags()...)
+	return slices.Concat(lines, r.lifted(), r.flags())
 }
 
 // blocked says why the card cannot be approved here, and where it can. withheld are the
@@ -284,8 +284,8 @@ func (r renderer) summary() string {
 	if s := cmp.Or(r.p.Agent.Preview, r.p.Agent.Title); s != "" && r.p.ToolName == "" {
 		return Format(r.AgentWords, "text", r.quoteShort(s))
 	}
-	if s := cmp.Or(r.p.Summary, r.p.Target); s != "" {
-		return r.clipped(s, maxSummary)
+	if s := r.summaryText(maxSummary); s != "" {
+		return s
 	}
 	if line := r.command(); line != "" {
 		return line

@@ -122,6 +122,17 @@ func release(data string) func(*approval.Pending) {
 	}
 }
 
+// runsOf are the lines of what would run.
+func runsOf(c Card) (lines []string) {
+	for _, l := range c.Runs {
+		lines = append(lines, l.Text)
+	}
+	return lines
+}
+
+// headOf are the question, the object and the meta line.
+func headOf(c Card) []string { return nonEmpty(c.Question, c.Object, c.Meta) }
+
 func times(n int) func(*approval.Pending) {
 	return func(p *approval.Pending) { p.RecurrenceCount = n }
 }
@@ -172,15 +183,14 @@ func TestGoldenCards(t *testing.T) {
 
 // The card in the documentation.
 func TestExampleCard(t *testing.T) {
-	require.Equal(t, `🔐 Approval required · personal · x_post · a7f3b2c1
-May I post?
+	require.Equal(t, `🔐 May I post?
 "Meeting at 5" -> x.com/ricardo (~12 B)
 irreversible | class: channel:out:x.com/ricardo [territory: session]
-
 text: Meeting at 5
 Agent says: "I need to remind the team."
-1 once · 2 session · 3 deny · 4 <note> · 5 <change> · 6 always
-→ approve a7f3b2c1  /  deny a7f3b2c1 · until 12:05 · log 1042 9f3c`,
+1 once · 2 this session · 3 deny · 4 <note> · 5 <change> · 6 always · ? why, or a question
+→ approve a7f3b2c1  /  deny a7f3b2c1
+personal · x_post · until 12:05 · log 1042 9f3c`,
 		Style{Zone: time.FixedZone("here", 0), Foot: "log 1042 9f3c"}.Card(example()).String())
 }
 
@@ -188,15 +198,15 @@ func TestForms(t *testing.T) {
 	meta := "irreversible | class: channel:out:x.com/ricardo [territory: session]"
 	object := `"Meeting at 5" -> x.com/ricardo (~12 B)`
 	for n, want := range map[int][]string{
-		0: {"May I post?", object, meta},
-		2: {"May I post?", object, meta},
-		3: {"May I post? (" + meta + ")", object},
-		7: {"May I post? (" + meta + ")", object},
-		8: {"Post " + object + " [" + meta + "]"},
+		0: {"🔐 May I post?", object, meta},
+		2: {"🔐 May I post?", object, meta},
+		3: {"🔐 May I post? (" + meta + ")", object},
+		7: {"🔐 May I post? (" + meta + ")", object},
+		8: {"🔐 Post " + object + " [" + meta + "]"},
 	} {
 		c := Style{}.Card(example(times(n)))
-		require.Equal(t, want, c.Facts, n)
-		require.Equal(t, []string{"text: Meeting at 5"}, c.Payload, "every form shows the payload")
+		require.Equal(t, want, headOf(c), n)
+		require.Equal(t, []string{"text: Meeting at 5"}, runsOf(c), "every form shows the payload")
 	}
 }
 
@@ -245,7 +255,7 @@ func TestFacts(t *testing.T) {
 	} {
 		require.Contains(t, Style{Language: tc.lang}.Card(example(tc.change)).String(), tc.has, tc.why)
 	}
-	require.Empty(t, Style{}.Card(example(func(p *approval.Pending) { p.Summary = "Meeting at 5" })).Payload, "the object line shows the one value")
+	require.Empty(t, runsOf(Style{}.Card(example(func(p *approval.Pending) { p.Summary = "Meeting at 5" }))), "the object line shows the one value")
 }
 
 // No line with an agent's text begins like a line of the gate.
@@ -264,10 +274,9 @@ func TestLinesAreNotForged(t *testing.T) {
 		}
 		require.Equal(t, 1, starts("🔐"))
 		require.Equal(t, 1, starts("→"))
-		require.Equal(t, 0, starts(w.WhyLabel+":"), "a field named %s is quoted", w.WhyLabel)
 		require.Equal(t, 0, starts(w.Reversible+" |"))
 		require.Equal(t, 1, starts("1 "))
-		for _, l := range c.Payload {
+		for _, l := range runsOf(c) {
 			require.True(t, strings.HasPrefix(l, bar) || strings.HasPrefix(l, `"`) || fieldLine.MatchString(l), l)
 		}
 		for _, l := range c.Prose {
@@ -365,7 +374,7 @@ func TestPayloadIsInjective(t *testing.T) {
 		}
 		data = append(data, '}')
 		p := example(func(p *approval.Pending) { p.RequestData = data })
-		lines := Style{}.Card(p).Payload
+		lines := runsOf(Style{}.Card(p))
 		require.Equal(rt, want, payloadOf(rt, lines), "%q", lines)
 	})
 }
@@ -384,7 +393,7 @@ func TestNestedValues(t *testing.T) {
 		`null`:                          `null`,
 	} {
 		p := example(func(p *approval.Pending) { p.RequestData = approval.Raw(`{"v":` + raw + `}`) })
-		require.Equal(t, []string{"v: " + want}, Style{}.Card(p).Payload, raw)
+		require.Equal(t, []string{"v: " + want}, runsOf(Style{}.Card(p)), raw)
 	}
 }
 
@@ -419,7 +428,7 @@ func TestRedaction(t *testing.T) {
 		"key: ‹token, 7 characters›", `list: ["‹token, 7 characters›"]`,
 		"pem:", "│ a", "│ ‹token, 9 characters›", "│ b",
 		"x: ‹token, 4 characters›‹token, 2 characters›",
-	}, c.Payload, "overlapping secrets are both masked")
+	}, runsOf(c), "overlapping secrets are both masked")
 	_, all := c.Text(0)
 	require.True(t, all, "redacted counts as shown")
 	require.NotContains(t, Style{Redact: secretWords{"hunter2"}}.Line(p), "hunter2")

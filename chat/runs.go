@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -36,13 +37,55 @@ func (r renderer) allRuns() []Line {
 	lines := v.handler(len(fields) > 0)
 	for _, f := range fields {
 		if !v.inline[f.Name] {
-			lines = append(lines, r.typed(f.Name, r.argument(f), f.Value)...)
+			typed := r.typed(f.Name, r.argument(f), f.Value)
+			lines = append(lines, slices.DeleteFunc(typed, r.isLifted(f))...)
 		}
 	}
 	if len(lines) == 0 && r.p.Type != approval.TypeQuestion {
 		return []Line{{LineText, r.NoDetails}}
 	}
 	return lines
+}
+
+// isLifted tells the lines that stand with the warnings: what a command line does that is
+// serious.
+func (r renderer) isLifted(f codec.Field) func(Line) bool {
+	isCommand := r.argument(f).Type == facts.TypeCommand
+	return func(l Line) bool { return isCommand && l.Kind == LineWarn && strings.HasPrefix(l.Text, "⚠ ") }
+}
+
+// lifted are the warnings about values: those lines, and how many recipients are outsiders
+// unless the summary says so.
+func (r renderer) lifted() (lines []string) {
+	fields, _ := codec.Fields(r.p.RequestData) // on an error there are none
+	for _, f := range fields {
+		switch a := r.argument(f); a.Type {
+		case facts.TypeCommand:
+			for _, l := range r.typed(f.Name, a, f.Value) {
+				if r.isLifted(f)(l) {
+					lines = append(lines, l.Text)
+				}
+			}
+		case facts.TypeRecipients:
+			lines = append(lines, nonEmpty(r.outsiders(f))...)
+		}
+	}
+	return lines
+}
+
+// outsiders says how many recipients are outsiders, "" if none is or the summary says it.
+func (r renderer) outsiders(f codec.Field) string {
+	if slices.ContainsFunc(r.p.SummaryParts, func(p approval.Part) bool { return p.Arg == f.Name }) {
+		return ""
+	}
+	t := typedValue{renderer: r, name: f.Name}
+	texts, _, _ := textsOf(f.Value)
+	all := recipientsIn(texts)
+	groups := t.groups(all)
+	if !slices.ContainsFunc(groups, func(g group) bool { return g.outside }) {
+		return ""
+	}
+	return "⚠ " + r.name(f.Name) + ": " + t.people(len(all), groups)
 }
 
 // argument is the type of a field. What the tool does not declare is shown as it is.
@@ -93,14 +136,15 @@ func (v invocation) handler(hasArgs bool) (lines []Line) {
 }
 
 func (v invocation) header(h approval.Header) string {
+	name := Escape(h.Name) + ": "
 	if h.File == "" {
-		return Escape(h.Name + ": " + h.Value)
+		return name + Escape(h.Value)
 	}
-	file := Format(v.FileContent, "file", Escape(h.File))
-	if scheme := strings.TrimSuffix(h.Value, " "); scheme != "" {
-		file = Escape(scheme) + " " + file
+	content := hidden{
+		Span:    Span{len(h.Value), len(h.Value) + len(h.File), ""},
+		instead: Format(v.FileContent, "file", Escape(h.File)),
 	}
-	return Escape(h.Name) + ": " + file
+	return name + v.oneLine(h.Value+h.File, []hidden{content})
 }
 
 // join is one element of an argv, or a URL, on one line.

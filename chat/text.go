@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -181,8 +180,11 @@ func (r renderer) brief() string {
 	if p.Type == approval.TypeQuestion {
 		return `"` + r.clippedIn(p.Agent.Title, maxValue, inQuote) + `"`
 	}
-	if s := cmp.Or(p.Summary, p.Target); s != "" {
-		return r.short(s)
+	if s := r.summaryText(maxValue); s != "" {
+		return s
+	}
+	if line := r.command(); line != "" {
+		return line
 	}
 	fields, err := codec.Fields(p.RequestData)
 	if err != nil || len(fields) == 0 {
@@ -203,6 +205,9 @@ func (r renderer) brief() string {
 func (r renderer) actAndBrief() string {
 	if r.p.Type == approval.TypeQuestion {
 		return r.brief()
+	}
+	if r.p.ToolName == "" {
+		return r.brief() + " (" + r.text(r.p.ActionType) + ")"
 	}
 	return r.act(r.brief())
 }

@@ -20,6 +20,21 @@ func ExpandQuoted(template string, data approval.Raw) string {
 	return expand(template, data, func(s string) string { return `"` + escape.Replace(s) + `"` })
 }
 
+// Parts splits a template at its {fields}, of which only the names are filled in. nil:
+// there is no field.
+func Parts(template string) []approval.Part {
+	if len(NamesIn(template)) == 0 {
+		return nil
+	}
+	parts := parseText(template)
+	for i := range parts {
+		if parts[i].Arg != "" {
+			parts[i].Text = ""
+		}
+	}
+	return parts
+}
+
 func asIs(s string) string { return s }
 
 func expand(template string, data approval.Raw, quote func(string) string) string {

@@ -209,7 +209,7 @@ func (g *Gate) newPending(s *state, ev evaluation, short string) *approval.Pendi
 		Channel:         f.Channel, Sender: f.Sender,
 		Agent:   approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
 		Options: r.Options, Resubmits: r.Resubmits, Proof: r.Proof, Facts: f.Evidence,
-		Runs: ev.runs,
+		Runs: ev.runs, SummaryParts: facts.Parts(tool.Summary),
 	}
 	if ev.known {
 		p.ToolSHA256 = tool.SHA256()

@@ -52,6 +52,7 @@ func (k kind) pending() *approval.Pending {
 		Timestamp: asked, ExpiresAt: asked.Add(5 * time.Minute), RequestSHA256: "5e", ActionType: q.ActionType,
 		Capability: t.Capability, Target: facts.Expand(t.Target, q.RequestData), Reversibility: t.Reversibility,
 		Verb: t.Verb, Summary: facts.ExpandQuoted(t.Summary, q.RequestData), Territory: t.Territory,
+		SummaryParts: facts.Parts(t.Summary),
 		Ruling: approval.Ruling{Outcome: approval.Ask, Rule: "table", Reasons: []approval.Reason{
 			approval.Because("table_ask", "capability", t.Capability, "level", "supervised"),
 		}},

@@ -13,6 +13,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -245,7 +246,10 @@ func (a *app) cancelWaiting(ctx context.Context, typed string) error {
 func confirmation(c *control.Client, d *approval.Decision, w *approval.StoredPending) string {
 	what, undo := d.RequestID, ""
 	if w != nil {
-		what = c.Style().OneLine(w.Pending, strings.TrimSpace(w.Pending.ToolName+" "+w.Pending.Summary)) + " (" + w.Pending.ShortID + ")"
+		what = c.Style().Brief(w.Pending) + " (" + w.Pending.ShortID + ")"
+		if tool := w.Pending.ToolName; tool != "" {
+			what = chat.Escape(tool) + " " + what
+		}
 		if g := policy.GrantFrom(w.Pending, d); g != nil {
 			undo = "\nUndo: permesso revoke " + approval.ShortID(g.ID)
 		}

@@ -1,0 +1,119 @@
+package chat
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
+)
+
+// summaryText is the operator's summary with each value in the short form of its type, else
+// the target; "" if there is neither. Texts are cut at n characters: what runs stands below
+// in full.
+func (r renderer) summaryText(n int) string {
+	if len(r.p.SummaryParts) == 0 {
+		return r.clipped(cmp.Or(r.p.Summary, r.p.Target), n)
+	}
+	fields, _ := codec.Fields(r.p.RequestData) // on an error there are none
+	var text strings.Builder
+	for _, part := range r.p.SummaryParts {
+		if part.Arg == "" {
+			text.WriteString(r.operatorText(part.Text))
+			continue
+		}
+		text.WriteString(r.fieldInShort(fields, part.Arg, n))
+	}
+	return text.String()
+}
+
+// operatorText is a piece of a template, with its spaces.
+func (r renderer) operatorText(s string) string { return escapePart(s, inLine, false, false) }
+
+func (r renderer) fieldInShort(fields []codec.Field, name string, n int) string {
+	for _, f := range fields {
+		if f.Name == name {
+			return r.inShort(f, n)
+		}
+	}
+	return "(no " + name + ")"
+}
+
+// inShort is a value in a few words: how many people, an amount with its currency, a host
+// alone.
+func (r renderer) inShort(f codec.Field, n int) string {
+	t := typedValue{renderer: r, arg: r.argument(f), name: f.Name}
+	texts, list, ok := textsOf(f.Value)
+	switch t.arg.Type {
+	case facts.TypeRecipients:
+		if all := recipientsIn(texts); ok && len(all) == 1 && all[0].Bare() {
+			return t.whole(all[0].Text)
+		} else if ok {
+			return t.people(len(all), t.groups(all))
+		}
+	case facts.TypeAmount:
+		if lines, fits := t.amount(f.Value); fits {
+			return strings.TrimPrefix(lines[0].Text, ": ")
+		}
+	case facts.TypeURL, facts.TypeHost, facts.TypePath, facts.TypeTable:
+		if ok && len(texts) > 0 {
+			return t.firstOf(texts, n)
+		}
+	case facts.TypeCommand:
+		if ok && list {
+			return r.argv(f.Value)
+		}
+	}
+	if s, isText := f.Text(); isText {
+		return `"` + r.clippedIn(s, n, inQuote) + `"`
+	}
+	return r.shortValue(f)
+}
+
+// firstOf names the first place, and counts the others.
+func (t typedValue) firstOf(texts []string, n int) string {
+	first := texts[0]
+	if place := facts.PlaceOf(first); t.arg.Type == facts.TypeURL && !place.Odd {
+		first = place.Host
+	}
+	kept := clip(first, n)
+	shown := t.whole(kept) + t.cutMark(first[len(kept):])
+	if t.arg.Type == facts.TypePath && strings.ContainsAny(first, " \"") {
+		shown = Quote(kept) + t.cutMark(first[len(kept):])
+	}
+	if kind := t.withheld(first); kind != "" {
+		shown = t.maskText(&hidden{Span: Span{Kind: kind}, withheld: true}, first)
+	}
+	if more := len(texts) - 1; more > 0 {
+		shown += ", " + Format(t.Evidence.More, "n", strconv.Itoa(more))
+	}
+	return shown
+}
+
+func recipientsIn(texts []string) (all []facts.Recipient) {
+	for _, s := range texts {
+		some, _ := facts.Recipients(s)
+		all = append(all, some...)
+	}
+	return all
+}
+
+// Headline is the question and the object of p in one line, for the subject of a mail and
+// for notifications: both begin within the first 40 characters. It is cut.
+func (s Style) Headline(p *approval.Pending) string {
+	r := s.renderer(p)
+	if p.Type == approval.TypeQuestion {
+		return r.brief()
+	}
+	question := r.question()
+	kept := clip(question, maxHeadQuestion)
+	if kept != question {
+		kept += "…"
+	}
+	return kept + " " + clip(r.brief(), maxValue)
+}
+
+// maxHeadQuestion is how many characters of a question precede the object.
+const maxHeadQuestion = 32
