@@ -24,6 +24,12 @@ export class Gate {
     return stdout.trim()
   }
 
+  /** Approves a request as it is now. */
+  async approve(id) {
+    const { pending_sha256: digest } = JSON.parse(await this.operator('show', id, '--json'))
+    return this.operator('approve', id, '--seen', digest)
+  }
+
   /** A login link, which works once. */
   async link() {
     return (await this.operator('ui', '--print')).match(/http:\/\/\S+/)[0]
