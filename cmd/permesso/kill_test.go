@@ -314,6 +314,7 @@ func TestRealKills(t *testing.T) {
 		len(k.asked), len(k.acked), inFlight, killRounds(), k.stats)
 	require.Greater(t, len(k.asked), killRounds(), "too few requests")
 	require.NotZero(t, inFlight, "no kill hit a running handler")
+	require.NotEmpty(t, k.acked, "no request was asked about and decided")
 }
 
 // verify compares the responses with what has happened.

@@ -91,3 +91,29 @@ func TestKnownFutureIsNotRunTwice(t *testing.T) {
 		require.Equal(t, all, ops[0] == ops[1], "%v operations", ops)
 	}
 }
+
+// The flows reach what they are about: a gate that refused their requests at once would
+// keep all promises.
+func TestFlowsReachTheirEnds(t *testing.T) {
+	config, err := newConfig("")
+	require.NoError(t, err)
+	type end struct{ effects, decisions int }
+	ends := map[string]end{}
+	for _, f := range allFlows() {
+		if f.Actors != nil {
+			continue
+		}
+		w, err := config.newSim(f)
+		require.NoError(t, err)
+		_, err = (&worker{}).run(w)
+		require.NoError(t, err, f.Name)
+		ends[f.Name] = end{len(w.effects), len(w.acknowledged)}
+	}
+	for name, want := range map[string]end{
+		"allow": {1, 0}, "approve": {1, 1}, "always": {1, 1}, "deny": {0, 1}, "question": {0, 1},
+		"override": {0, 1}, "handler fails": {1, 1}, "idempotent": {1, 1},
+		"submit and approve": {1, 1}, "submit allowed": {1, 0}, "two requests": {2, 1}, "pause": {2, 1},
+	} {
+		require.Equal(t, want, ends[name], "%s of %v", name, ends)
+	}
+}
