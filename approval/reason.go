@@ -107,8 +107,8 @@ var reasonInfos = [...]reasonInfo{
 	{code: "gap_contract"},
 	// Trust. where and n of a secret: the field and its bytes.
 	{code: "not_dangerous", args: "tool", argues: forAllow},
-	{code: "dangerous_writes", args: "tool", argues: forAsk},
-	{code: "trifecta", args: "tool", argues: forAsk, rank: askOfHost},
+	{code: "dangerous_writes", args: "tool?", argues: forAsk},
+	{code: "trifecta", args: "tool?", argues: forAsk, rank: askOfHost},
 	{code: "forbidden_read", args: "tool property", argues: forDeny},
 	{code: "forbidden_write", args: "tool property", argues: forDeny},
 	{code: "secret", args: "where kind n", argues: forAsk, rank: askOfHost},

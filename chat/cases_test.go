@@ -126,7 +126,7 @@ func TestCasesOfCards(t *testing.T) {
 	checks := map[string]func(t *testing.T, c sharedCase) (want, got any){
 		"notify/basic": func(t *testing.T, c sharedCase) (any, any) {
 			card := Style{}.Card(example(func(p *approval.Pending) { p.RequestData = approval.Raw(`{"text":"Hello world"}`) })).String()
-			for _, part := range []string{"🔐 Approval required", "x_post", "text: Hello world", "→ approve a7f3b2c1  /  deny a7f3b2c1"} {
+			for _, part := range []string{"🔐 May I post?", "x_post", "text: Hello world", "→ approve a7f3b2c1  /  deny a7f3b2c1"} {
 				require.Contains(t, card, part, "the same facts")
 			}
 			return expected(t, c, "text"), card
@@ -236,7 +236,7 @@ func TestCasesOfTheProofService(t *testing.T) {
 	known := map[string]func(){
 		"service.ui_list_and_detail": func() {
 			card := Style{}.Card(example(proven)).String()
-			for _, part := range []string{"Approval required", `"every recipient is in [bob@example.com]"`, "Verified by ci", "3 deny"} {
+			for _, part := range []string{"🔐 May I post?", `"every recipient is in [bob@example.com]"`, "Verified by ci", "3 deny"} {
 				require.Contains(t, card, part)
 			}
 			require.Equal(t, "No pending approvals.", handle(&fakeGate{}, Message{Text: "pending"}).Text)

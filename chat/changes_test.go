@@ -48,7 +48,7 @@ func TestChanges(t *testing.T) {
 			[]string{"  text:", "… 4 unchanged lines", "  │ five", "  │ six", "- │ seven", "+ │ SEVEN", "  │ eight", "+ │ nine"},
 		},
 		{"one line becomes two", `{"t":"a"}`, `{"t":"a\nb"}`, []string{"- t: a", "+ t:", "+ │ a", "+ │ b"}},
-		{"nested", `{"o":{"a":[1,2]}}`, `{"o":{"a":[1,3]}}`, []string{`- o: {"a":[1,2]}`, `+ o: {"a":[1,3]}`}},
+		{"nested", `{"o":{"a":[1,2]}}`, `{"o":{"a":[1,3]}}`, []string{`- o: {"a": [1, 2]}`, `+ o: {"a": [1, 3]}`}},
 		{"a forged line stays behind its prefix", `{"t":"x"}`, `{"t":"y\n+ to: ann\nchanged since 0:"}`, []string{"- t: x", "+ t:", "+ │ y", "+ │ + to: ann", "+ │ changed since 0:"}},
 	} {
 		s, p := resubmit(tc.was, tc.is)

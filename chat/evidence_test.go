@@ -57,25 +57,14 @@ func TestEvidence(t *testing.T) {
 		want   []string
 	}{
 		{"nothing is known", "", nil, nil},
-		{"recipients", "", []func(*approval.Pending){host(recipients("bob@example.com", "ann@example.com"))}, []string{"From the request: mail send recipient: bob@example.com, ann@example.com"}},
-		{"recipients", "it", []func(*approval.Pending){host(recipients("bob@example.com"))}, []string{"Dalla richiesta: posta invio destinatario: bob@example.com"}},
-		{"one that looks like two", "", []func(*approval.Pending){host(recipients("a@b, c@d"))}, []string{`From the request: mail send recipient: "a@b, c@d"`}},
-		{"an empty list reads none", "", []func(*approval.Pending){host(recipients())}, []string{"From the request: mail send recipient: none"}},
-		{"values that cannot be listed are counted", "", []func(*approval.Pending){func(p *approval.Pending) {
-			f := recipients("bob@example.com")
-			f.Omitted = 3
-			p.Facts.Host = []approval.HostFact{f}
-		}}, []string{"From the request: mail send recipient: bob@example.com, 3 that cannot be listed"}},
-		{"the meta line's target and digests are left out", "", []func(*approval.Pending){host(
+		{"the target and digests are left out", "", []func(*approval.Pending){host(
 			approval.HostFact{Domain: "channel", Op: "out", Name: "target", Values: []string{"x.com/ricardo"}, From: facts.FromTemplate},
 			approval.HostFact{Domain: facts.Digest, Name: "args_sha256", Values: []string{"5e"}, From: facts.FromDigest},
 		)}, nil},
-		{"a target that is not on the meta line", "", []func(*approval.Pending){host(
-			approval.HostFact{Domain: facts.File, Op: "write", Name: "path", Values: []string{"/srv/a b"}, From: facts.FromTemplate},
-		)}, []string{`From the request: file write path: "/srv/a b"`}},
+		{"what the arguments say is shown by their types", "", []func(*approval.Pending){host(recipients("bob@example.com"))}, nil},
 		{"the effects of a command are unknown", "", []func(*approval.Pending){host(
 			approval.HostFact{Domain: facts.Command, Name: "program", Values: []string{"make"}, From: facts.FromCommand},
-		)}, []string{"From the request: command program: make", "Unknown: what the program does"}},
+		)}, []string{"Unknown: what the program does"}},
 		{"a proof", "", []func(*approval.Pending){proven}, []string{
 			`Verified by ci: file is covered by contracts; mail send (recipients: [bob@example.com]; count: 1); "every recipient is in [bob@example.com]" (trusted without proof: smtp.send)`,
 			"Unknown: database read (table: people); money; mail (bodies); " + rest,
@@ -100,26 +89,42 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
+// Facts of the arguments answer questions.
+func TestHostFactsInWords(t *testing.T) {
+	left := recipients("bob@example.com")
+	left.Omitted = 3
+	for _, tc := range []struct {
+		lang string
+		fact approval.HostFact
+		want string
+	}{
+		{"", recipients("bob@example.com", "ann@example.com"), "mail send recipient: bob@example.com, ann@example.com"},
+		{"it", recipients("bob@example.com"), "posta invio destinatario: bob@example.com"},
+		{"", recipients("a@b, c@d"), `mail send recipient: "a@b, c@d"`},
+		{"", recipients(), "mail send recipient: none"},
+		{"", left, "mail send recipient: bob@example.com, 3 that cannot be listed"},
+		{"", recipients(strings.Repeat("x", 300)), `mail send recipient: "` + strings.Repeat("x", 100) + `… [200 more chars]"`},
+	} {
+		require.Equal(t, tc.want, Style{Language: tc.lang}.renderer(example()).hostFact(tc.fact, maxValues))
+	}
+}
+
 func TestEvidenceIsCappedAndCounted(t *testing.T) {
 	many := make([]string, 20)
 	for i := range many {
 		many[i] = strconv.Itoa(i) + "@example.com"
 	}
 	c := Style{}.Card(example(func(p *approval.Pending) {
-		p.Facts.Host = []approval.HostFact{recipients(many...)}
 		p.Facts.Proof = &approval.Proof{Contracts: many}
 	}))
-	require.Contains(t, c.String(), "7@example.com, and 12 more\n")
 	require.Equal(t, "│ and 8 more", c.Prose[len(c.Prose)-1])
-	c = Style{}.Card(example(func(p *approval.Pending) { p.Facts.Host = []approval.HostFact{recipients(strings.Repeat("x", 300))} }))
-	require.Contains(t, knownLines(c)[0], strings.Repeat("x", 100)+"… [200 more chars]")
 }
 
 func TestEvidenceIsRedacted(t *testing.T) {
 	p := example(proven, func(p *approval.Pending) {
 		p.Facts.Host = []approval.HostFact{recipients("hunter2@example.com")}
 		p.Facts.Proof.Contracts = []string{"key is hunter2"}
-		p.Facts.Proof.Effects[0].Args = approval.Raw(`{"hunter2":["hunter2"],"o":{"k":"hunter2"}}`)
+		p.Facts.Proof.Effects[0].Args = approval.Raw(`{"a":["hunter2"],"o":{"k":"hunter2"}}`)
 	})
 	require.NotContains(t, Style{Redact: secretWords{"hunter2"}}.Card(p).String(), "hunter2")
 	p.Facts.Proof.Verified = false

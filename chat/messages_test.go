@@ -115,7 +115,7 @@ func TestAFileAddsALanguage(t *testing.T) {
 	require.Equal(t, "xx", Language("XX-CH"))
 
 	card := Style{Language: "xx"}.Card(example())
-	require.Equal(t, "🔐 §May I post?", card.Question)
+	require.Equal(t, "🔐 §May I? (post)", card.Question)
 	require.Contains(t, card.Typed, "§→ approve")
 	require.True(t, strings.HasPrefix(card.Menu[0], catalog("en").Choices.Once+" · §"), card.Menu[0])
 	w := catalog("xx")

@@ -95,13 +95,13 @@ func TestReasonsOfTheOutcome(t *testing.T) {
 		why, got, want string
 	}{
 		{"no reasons", why(approval.Ask), ""},
-		{"a reason to allow does not explain an ask", why(approval.Ask, allows, writes("x")), "x makes dangerous writes"},
-		{"a reason without an outcome comes last", why(approval.Ask, approval.Because("grant_revoked"), writes("z")), "z makes dangerous writes; a grant for this was revoked"},
+		{"a reason to allow does not explain an ask", why(approval.Ask, allows, writes("x")), "x: dangerous writes"},
+		{"a reason without an outcome comes last", why(approval.Ask, approval.Because("grant_revoked"), writes("z")), "z: dangerous writes; a grant for this was revoked"},
 		{"if there are only reasons to allow, those", why(approval.Ask, allows), "rule a allows it"},
-		{"three", why(approval.Ask, writes("1"), writes("2"), writes("3")), "1 makes dangerous writes; 2 makes dangerous writes; 3 makes dangerous writes"},
+		{"three", why(approval.Ask, writes("1"), writes("2"), writes("3")), "1: dangerous writes; 2: dangerous writes; 3: dangerous writes"},
 		{
 			"a reason that no grant lifts comes first", why(approval.Ask, writes("1"), writes("2"), asks, secret("request_data.a")),
-			"request_data.a holds what looks like a secret (k, 3 bytes); rule b asks; 1 makes dangerous writes; 2 makes dangerous writes",
+			"request_data.a holds what looks like a secret (k, 3 bytes); rule b asks; 1: dangerous writes; 2: dangerous writes",
 		},
 		{"sentences of an earlier version stay in their order", why(approval.Ask, texts("ask: 1", "allow: 2")...), "ask: 1; allow: 2"},
 		{"an agent's value cannot add a reason", why(approval.Ask, secret("request_data.a; b")), `"request_data.a; b" holds what looks like a secret (k, 3 bytes)`},

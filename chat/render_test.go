@@ -231,7 +231,6 @@ func TestFacts(t *testing.T) {
 		}, `May I post a\n{text}?`},
 		{"no verb", "it", func(p *approval.Pending) { p.Verb = nil }, "Vuoi che esegua x_post?"},
 		{"no verb", "", func(p *approval.Pending) { p.Verb = nil }, "May I run x_post?"},
-		{"why", "", func(p *approval.Pending) { p.Ruling.Reasons = texts("a rule", "b\nc") }, `why: a rule; b\nc`},
 		{"no session", "", func(p *approval.Pending) { p.SessionID = "" }, "2 is not possible here: the request names no session\n"},
 		{"no action type", "", func(p *approval.Pending) { p.ActionType = "" }, "2 and 6 are not possible here: the request names no action type\n"},
 		{"asked every time", "", func(p *approval.Pending) { p.Capability = "code:exec" }, "2 and 6 are not possible here: code:exec is asked every time\n"},
@@ -244,7 +243,7 @@ func TestFacts(t *testing.T) {
 		{"no data", "", func(p *approval.Pending) { p.RequestData = approval.Raw("{}") }, "(no details)"},
 		{"no object", "", func(p *approval.Pending) { p.RequestData = approval.Raw("[1]") }, "⚠ request_data is not a JSON object: [1]"},
 		{"the words of a command", "", release(`{"argv":["git","commit","-m","a b","x;y"]}`), "\ngit commit -m \"a b\" \"x;y\" (~"},
-		{"a command line", "", release(`{"command":"git  push\n"}`), "\ngit  push\\n (~"},
+		{"a command line", "", release(`{"command":"git  push\n"}`), "\n\"git  push\\n\" (~"},
 		{"two commands: unclear which would run", "", release(`{"command":"a","argv":["b"]}`), "\nexec_cmd (~"},
 		{"not a list of strings", "", release(`{"argv":["a",1]}`), "\n[\"a\",1] (~"},
 		{"no summary", "", func(p *approval.Pending) { p.Summary = "" }, "\nx.com/ricardo (~12 B)\n"},
@@ -253,9 +252,9 @@ func TestFacts(t *testing.T) {
 			p.Summary, p.RequestData = "Meeting at 5", approval.Raw(`{"text":"Meeting at 5","x":1}`)
 		}, "text: Meeting at 5\nx: 1\n"},
 	} {
-		require.Contains(t, Style{Language: tc.lang}.Card(example(tc.change)).String(), tc.has, tc.why)
+		c := Style{Language: tc.lang}.Card(example(tc.change))
+		require.Contains(t, c.String()+"\n"+strings.Join(c.Why, "\n")+"\n", tc.has, tc.why)
 	}
-	require.Empty(t, runsOf(Style{}.Card(example(func(p *approval.Pending) { p.Summary = "Meeting at 5" }))), "the object line shows the one value")
 }
 
 // No line with an agent's text begins like a line of the gate.
@@ -367,7 +366,7 @@ func TestPayloadIsInjective(t *testing.T) {
 			require.NoError(rt, err)
 			want[name] = "text " + value
 			if rapid.Bool().Draw(rt, "not a string") {
-				raw := rapid.SampledFrom([]string{"5", "true", "null", "{}", `{"a":["x"]}`, "1e400", `["\\"]`}).Draw(rt, "raw")
+				raw := rapid.SampledFrom([]string{"5", "true", "null", "{}", `{"a": ["x"]}`, "1e400", `["\\"]`}).Draw(rt, "raw")
 				v, want[name] = []byte(raw), "json "+raw
 			}
 			data = append(data, v...)
@@ -383,8 +382,8 @@ func TestPayloadIsInjective(t *testing.T) {
 // that JSON does not have.
 func TestNestedValues(t *testing.T) {
 	for raw, want := range map[string]string{
-		`[ 1 , 2.0 , 1e400 ]`:           `[1,2.0,1e400]`,
-		`{"a" : "x\ny", "a\u202e":"é"}`: `{"a":"x\ny","a\u202e":"é"}`,
+		`[ 1 , 2.0 , 1e400 ]`:           `[1, 2.0, 1e400]`,
+		`{"a" : "x\ny", "a\u202e":"é"}`: `{"a": "x\ny", "a\u{202E}": "é"}`,
 		"[\"a\u202eb\"]":                `["a\u{202E}b"]`,
 		`["\\u{202E}"]`:                 `["\\u{202E}"]`,
 		"[\"\\\\\u202e\"]":              `["\\\u{202E}"]`,
@@ -481,7 +480,7 @@ func TestTextFitsTheLimit(t *testing.T) {
 	_, all = c.Text(10)
 	require.False(t, all, "a cut card must not be approvable")
 
-	facts := Style{}.Card(example(func(p *approval.Pending) { p.Summary = strings.Repeat("y", 9000) }))
+	facts := Style{}.Card(example(func(p *approval.Pending) { p.Target = strings.Repeat("y", 9000) }))
 	text, all = facts.Text(4096)
 	require.False(t, all, "a fact was cut")
 	require.Contains(t, text, "more chars]")

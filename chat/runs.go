@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -97,7 +98,9 @@ func (r renderer) argument(f codec.Field) approval.Argument {
 	if a, declared := args[f.Name]; declared {
 		return a
 	}
-	if _, ok := f.Text(); ok {
+	// A text that looks like JSON is shown as the JSON string that it is.
+	s, ok := f.Text()
+	if ok && !strings.HasPrefix(s, "{") && !strings.HasPrefix(s, "[") && !json.Valid([]byte(s)) {
 		return approval.Argument{Type: facts.TypeText}
 	}
 	return approval.Argument{Type: facts.TypeJSON}

@@ -32,6 +32,9 @@ func (c Card) Text(limit int) (text string, all bool) {
 
 // Fit is the card of Text(limit), for channels that render its parts separately.
 func (c Card) Fit(limit int) (fitting Card, all bool) {
+	if c.Question == "" {
+		return c, false // the zero Card shows nothing
+	}
 	if fits(c.join(c.Runs), limit) {
 		return c, true
 	}

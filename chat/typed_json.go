@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -18,14 +19,41 @@ func (t typedValue) json(v approval.Raw) ([]Line, bool) {
 	if !w.write(v) {
 		return nil, false
 	}
-	if len(w.lines) == 1 {
-		return t.inline(LineCode, w.lines[0]), true
+	if line := w.oneLine(); line != "" {
+		return t.inline(LineCode, line), true
 	}
 	lines := []Line{t.head()}
 	for _, l := range w.lines {
 		lines = append(lines, Line{LineCode, withBar(l)})
 	}
 	return lines, true
+}
+
+// maxOneLine is how long nested JSON on one line may be, in characters.
+const maxOneLine = 40
+
+// oneLine is short JSON on one line, "" if it is longer.
+func (w *jsonWriter) oneLine() string {
+	if len(w.lines) == 1 {
+		return w.lines[0]
+	}
+	var b strings.Builder
+	opened := true
+	for _, l := range w.lines {
+		l = strings.TrimLeft(l, " ")
+		if !opened && l[0] != ']' && l[0] != '}' {
+			b.WriteByte(' ')
+		}
+		b.WriteString(l)
+		opened = strings.HasSuffix(l, "[") || strings.HasSuffix(l, "{")
+		if b.Len() > 4*maxOneLine {
+			break
+		}
+	}
+	if s := b.String(); utf8.RuneCountInString(s) <= maxOneLine {
+		return s
+	}
+	return ""
 }
 
 // member is the name of a member, never masked. It may be withheld.
