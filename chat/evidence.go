@@ -17,7 +17,6 @@ type Source uint8
 // The sources.
 const (
 	fromUnknown Source = iota // unknown, and shown as unknown
-	FromHost                  // the gate read it from the bytes that would run
 	FromProver                // a prover that the operator trusts signed it for these bytes
 )
 
@@ -56,27 +55,6 @@ func (r renderer) evidence() []Known {
 		all = []Known{{all[0].From, all[0].Text + ". " + all[1].Text}}
 	}
 	return all
-}
-
-// hostFacts leaves out the target if the meta line shows it, and digests, which
-// mean nothing to an approver.
-func (r renderer) hostFacts(domains []facts.Domain) string {
-	var items []string
-	for _, d := range domains {
-		for _, h := range d.Host {
-			if !r.onMetaLine(h) && !strings.HasSuffix(h.Name, "_sha256") {
-				items = append(items, r.hostFact(h, maxValues))
-			}
-		}
-	}
-	if len(items) == 0 {
-		return ""
-	}
-	return Format(r.Evidence.Host, "facts", r.list(items, maxItems, "; "))
-}
-
-func (r renderer) onMetaLine(h approval.HostFact) bool {
-	return h.From == facts.FromTemplate && h.Omitted == 0 && len(h.Values) == 1 && h.Values[0] == r.p.Target
 }
 
 // hostFact renders one fact: "mail send recipient: bob@example.com".

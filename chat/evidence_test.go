@@ -168,7 +168,7 @@ func TestEvidenceLinesCannotBeForged(t *testing.T) {
 		for _, k := range c.Evidence {
 			require.NotContains(rt, k.Text, "\n")
 			requireVisible(rt, k.Text)
-			label := map[Source]string{FromHost: "From the request: ", FromProver: "Verified by ", fromUnknown: "Unknown: "}[k.From]
+			label := map[Source]string{FromProver: "Verified by ", fromUnknown: "Unknown: "}[k.From]
 			require.True(rt, strings.HasPrefix(k.Text, label), k.Text)
 			require.False(rt, k.From == FromProver && !p.Facts.Proof.Verified, k.Text)
 		}

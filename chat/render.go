@@ -332,7 +332,7 @@ func (r renderer) argv(v approval.Raw) string {
 		}
 		words[i] = r.plainOrQuote(s)
 	}
-	return strings.Join(words, " ")
+	return "$ " + strings.Join(words, " ")
 }
 
 func (r renderer) size() int {

@@ -242,7 +242,7 @@ func TestFacts(t *testing.T) {
 		{"another day", "", func(p *approval.Pending) { p.ExpiresAt = p.ExpiresAt.AddDate(0, 0, 2) }, "until 2026-11-23 12:05 UTC"},
 		{"no data", "", func(p *approval.Pending) { p.RequestData = approval.Raw("{}") }, "(no details)"},
 		{"no object", "", func(p *approval.Pending) { p.RequestData = approval.Raw("[1]") }, "⚠ request_data is not a JSON object: [1]"},
-		{"the words of a command", "", release(`{"argv":["git","commit","-m","a b","x;y"]}`), "\ngit commit -m \"a b\" \"x;y\" (~"},
+		{"the words of a command", "", release(`{"argv":["git","commit","-m","a b","x;y"]}`), "\n$ git commit -m \"a b\" \"x;y\" (~"},
 		{"a command line", "", release(`{"command":"git  push\n"}`), "\n\"git  push\\n\" (~"},
 		{"two commands: unclear which would run", "", release(`{"command":"a","argv":["b"]}`), "\nexec_cmd (~"},
 		{"not a list of strings", "", release(`{"argv":["a",1]}`), "\n[\"a\",1] (~"},

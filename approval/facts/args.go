@@ -125,7 +125,8 @@ func checkFields(args map[string]approval.Argument, fields []codec.Field) approv
 	}
 	for _, f := range fields {
 		a := args[f.Name]
-		if t := typeOf(a); !t.fits(f.Value) && !(a.Optional && f.Value.Kind() == 'n') {
+		left := a.Optional && f.Value.Kind() == 'n'
+		if t := typeOf(a); !left && !t.fits(f.Value) {
 			return approval.Because("argument_type", "name", f.Name, "value", shortValue(f.Value), "why", t.code)
 		}
 	}

@@ -95,5 +95,6 @@ func TestSeed(t *testing.T) {
 		}
 		return strings.Join(all, "\n")
 	}
-	require.Equal(t, requests(), requests())
+	first, second := requests(), requests()
+	require.Equal(t, first, second)
 }

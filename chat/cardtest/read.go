@@ -38,7 +38,7 @@ func read(visible string) page {
 
 func readLine(s string) (line []glyph) {
 	for s != "" {
-		n := 1
+		var n int
 		switch r := []rune(s[:min(4, len(s))])[0]; {
 		case r == '‹' && maskShape.MatchString(s):
 			m := maskShape.FindStringSubmatch(s)

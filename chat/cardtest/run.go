@@ -42,6 +42,7 @@ func Run(t *testing.T, style chat.Style, render Render) {
 	}
 	t.Logf("PERMESSO_SEED=%d, %d pairs", seed, n)
 	j := &judge{
+		//nolint:gosec // a sequence that a seed repeats
 		generator: generator{Rand: rand.New(rand.NewPCG(seed, 0)), rules: readRules(t)}, style: style, render: render, seen: map[string]request{},
 	}
 	for range n {

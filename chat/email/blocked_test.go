@@ -24,8 +24,8 @@ func TestSecretThatCannotBeMasked(t *testing.T) { synctest.Test(t, testSecretTha
 
 func testSecretThatCannotBeMasked(t *testing.T) {
 	w := newRig(t)
-	style := w.Channel.Style
-	w.Channel.Style = func(language string) chat.Style {
+	style := w.Style
+	w.Style = func(language string) chat.Style {
 		s := style(language)
 		s.Redact = unmaskable{}
 		return s

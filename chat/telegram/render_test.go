@@ -90,7 +90,7 @@ func requireRoundTrip(t testing.TB, text string) {
 	} else {
 		rest, ok := strings.CutPrefix(shown, "text: ")
 		require.True(t, ok, shown)
-		if len(rest) > 1 && rest[0] == '"' && rest[len(rest)-1] == '"' && (text == "" || text[0] == '"' || json.Valid([]byte(text))) {
+		if len(rest) > 1 && rest[0] == '"' && rest[len(rest)-1] == '"' && (text == "" || strings.ContainsAny(text[:1], `"{[`) || json.Valid([]byte(text))) {
 			rest = rest[1 : len(rest)-1]
 		}
 		lines = []string{rest}

@@ -607,6 +607,6 @@ func (v *view) flush() {
 // write writes above the line that is being typed, and draws that line again.
 func (v *view) write(text string) {
 	if v.err == nil {
-		_, v.err = v.Channel.Write([]byte(text))
+		_, v.err = v.Write([]byte(text))
 	}
 }

@@ -48,14 +48,10 @@ func withoutSign(head string) string {
 
 // sourceClass is the CSS class of evidence by its source.
 func sourceClass(s chat.Source) string {
-	switch s {
-	case chat.FromHost:
-		return "host"
-	case chat.FromProver:
+	if s == chat.FromProver {
 		return "prover"
-	default:
-		return "unknown"
 	}
+	return "unknown"
 }
 
 // kinds are the types of static files, whatever the machine's own table says.

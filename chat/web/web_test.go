@@ -281,14 +281,13 @@ func TestRequestPageShowsAllDetails(t *testing.T) {
 	b := w.login()
 	k := w.addRequest(1, func(p *approval.Pending) {
 		p.Resubmits = "00000000000000aa"
-		p.Facts.Host = []approval.HostFact{{Domain: "mail", Name: "recipient", Values: []string{"bob@example.org"}, From: "template"}}
 		p.Facts.Proof = &approval.Proof{Verified: true, Prover: "ci", Program: "send(x)\n\u202eend", Effects: []approval.ProvenEffect{
 			{Domain: "mail", Op: "send", Args: approval.Raw(`{}`), Status: facts.Proven},
 		}}
 	})
 	p := b.page("r/personal/" + k.ID)
 	require.Equal(t, http.StatusOK, p.StatusCode, p.text)
-	require.Contains(t, innerText(p.find("evidence")), "bob@example.org")
+	require.Contains(t, innerText(p.find("evidence")), "Verified by ci: mail send")
 	require.Contains(t, p.text, `class="prover"`)
 	require.Contains(t, innerText(p.find("changes")), "Meeting at 4")
 	require.Contains(t, innerText(p.find("changes")), "Meeting at 5")

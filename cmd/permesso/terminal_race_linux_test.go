@@ -231,12 +231,6 @@ func (w *terminalRig) awaitShown(k approval.Key) {
 	})
 }
 
-// step is something that happens at a time after the race began.
-type step struct {
-	at time.Duration
-	do func()
-}
-
 // pause sleeps: in these tests real time is what is tested.
 func (w *terminalRig) pause(longest time.Duration) { time.Sleep(w.upTo(longest)) }
 
