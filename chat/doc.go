@@ -45,22 +45,27 @@
 //
 // # What a card shows
 //
-// A card shows all of request_data, from the bytes that were digested, in a form
-// from which those bytes can be read back: see Escape. An agent's text follows a
-// label on its own line, in quotation marks, or behind the bar of Block. So no
-// agent's text can look like a line of the gate. A secret is replaced by its kind
-// and length, which counts as shown.
+// A card begins with the question, the object with its size, and how far the action can
+// be undone. Warnings follow, then the evidence: what a prover that the operator trusts
+// verified, and what is unknown. Then stands everything that would run, from the pending
+// alone: the finished invocation, element by element, and each argument by its type. A
+// short value stands where it is used. Any other is named there, as ‹name›, and follows
+// below, so that each value stands once. The agent's own text is quoted, labeled, and below.
 //
-// Above that stands the evidence: what the gate read from the request, what a
-// prover that the operator trusts verified, and what is unknown. An unverified
-// proof is the agent's claim and is shown with the agent's text. If a request
-// resubmits one of the same client, the card says what changed.
+// All bytes that would run can be read back from the card: see Escape, Block and Line. An
+// agent's text stands behind a label or a bar, or in quotation marks, so that none looks
+// like a line of the gate. The signs ‹ and › are the gate's alone.
 //
-// A question is answered from this evidence and from the ruling's reasons if they
-// answer it completely. Then nothing is written and the request stays pending.
-// Otherwise the question goes to the agent, and the approver is told so.
+// Only a bounded token inside one value is masked, with its kind and length; see Redactor.
+// Any other secret is shown on this host, where Style.Local is set. For chat services and
+// email its value is withheld, and Card.Blocked says where the request can be approved.
 //
-// A card shows at most three reasons for the ruling's own outcome. Reasons that
-// no grant lifts come first. Below the menu the card says which codes are not
-// possible and why, and what "always" would have allowed.
+// Only possible choices are listed. Why an approver is asked, which codes are not possible
+// and why, and what "always" would have allowed is Card.Why, which a channel shows when it
+// is asked.
+//
+// A question about a request is answered from its evidence, its arguments and the ruling's
+// reasons if they answer it completely. Then nothing is written and the request stays
+// pending. Otherwise the question goes to the agent, and the approver is told so. If a
+// request resubmits one of the same client, the card says what changed.
 package chat

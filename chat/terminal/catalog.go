@@ -15,6 +15,9 @@ type messages struct {
 	OutcomeFollows string
 	Resumed        string
 	StillWaiting   string
+	NotRevealed    string
+	SeeLog         string
+	Leave          string
 }
 
 func catalog(language string) *messages { return chat.Messages[messages](language, "terminal") }

@@ -67,7 +67,10 @@ type Channel struct {
 	Refresh func() ([]string, chat.Style)
 	Foot    func() string // end of a card, computed when it is shown; may be nil
 	Color   bool
-	Log     func(error) // errors that the approver cannot fix; may be nil
+	// Reveal returns a request to show what its card masks, or a *decide.Refusal. The audit
+	// log has it before Reveal returns. nil: nothing is revealed.
+	Reveal func(ctx context.Context, k approval.Key) (*approval.StoredPending, error)
+	Log    func(error) // errors that the approver cannot fix; may be nil
 	Ended   func()      // called once, when In has ended; may be nil
 
 	Interval time.Duration    // interval of updates without a hint; 0: 5 s
@@ -106,6 +109,7 @@ type view struct {
 	current         *approval.StoredPending                 // the card that a code applies to
 	pauseLines      map[string]string                       // last pause line of each workspace
 	text            strings.Builder                         // not written yet
+	revealed        bool                                    // the alternate screen is shown
 	err             error                                   // of Out
 }
 
@@ -133,6 +137,7 @@ func (c *Channel) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
+	defer v.leave()
 	interval := c.Interval
 	if interval <= 0 {
 		interval = defaultInterval
@@ -464,6 +469,9 @@ func (v *view) some(attr attribute, lines ...string) {
 func (v *view) line(ctx context.Context, l input) {
 	text := strings.Trim(l.text, " \t\r\n")
 	switch {
+	case v.revealed:
+		v.hide()
+		return
 	case text == "":
 		return
 	case !v.keys.current(l):
@@ -474,6 +482,9 @@ func (v *view) line(ctx context.Context, l input) {
 		return
 	case strings.EqualFold(text, "help"):
 		v.print(plain, v.messages.Help)
+		return
+	case strings.EqualFold(text, "reveal") && v.Reveal != nil && v.current != nil:
+		v.reveal(ctx)
 		return
 	}
 	m := chat.Message{
@@ -596,9 +607,11 @@ func (v *view) print(h attribute, lines ...string) {
 	}
 }
 
-// flush writes what was printed, at once: a card is never torn.
+// flush writes what was printed, at once: a card is never torn. Nothing is written on the
+// alternate screen, which keeps no history.
 func (v *view) flush() {
 	if v.text.Len() > 0 {
+		v.leave()
 		v.write(v.text.String())
 		v.text.Reset()
 	}

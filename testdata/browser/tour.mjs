@@ -59,7 +59,7 @@ async function createRequests(gate) {
       { actionType: 'exec_cmd', preview: 'git push --force origin main', rationale: 'The history was rewritten.' }),
     json: await personal.submit('set_rule', { rule: RULE }),
     long: await personal.submit('publish', { page: 'handbook/foxes.md', text: 'The quick brown fox jumps over the lazy dog.\n'.repeat(1100) }),
-    secret: await personal.submit('x_post', { text: `token ghp_${'a1B2'.repeat(9)}` }),
+    secret: await personal.submit('x_post', { text: 'token ghp_q9Zx3VbN7mKd2LrT5wYc8HsJ1fGp4QaE6uXi, please' }),
   }
   return waiting
 }

@@ -363,6 +363,10 @@ func (s *server) terminal(ctx context.Context) error {
 		Changes: s.changes, Person: home.Operator(), Workspaces: names,
 		Style: style, Refresh: s.local,
 		Foot:  s.foot,
+		Reveal: func(ctx context.Context, k approval.Key) (*approval.StoredPending, error) {
+			c := &httpapi.Caller{Person: home.Operator(), Via: "terminal", Operator: true}
+			return s.control.Reveal(ctx, c, k)
+		},
 		Color: console.IsTerminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
 		Log: func(err error) {
 			s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("terminal channel failed")
