@@ -95,6 +95,9 @@ func Serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 	s.seenConfig = h.Config.File + " " + h.Config.SHA256
 	s.log, s.logWriter = NewLog(to, h.Config.LogLevel, h.Config.LogFormat)
 	if err := s.open(ctx); err != nil {
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			return nil // it was told to stop while it started
+		}
 		return err
 	}
 	// SIGHUP reloads the configuration. A closed terminal does not end the daemon. The
@@ -305,11 +308,12 @@ func (s *server) run(ctx context.Context) error {
 	if s.script == nil { // never channels with a script, even if configured later
 		wg.Go(func() { s.channels.Run(inner) })
 	}
+	var terminal sync.WaitGroup // when it is done, the terminal has its old mode again
 	switch {
 	case s.script != nil:
 		wg.Go(func() { s.newAnswerer().run(inner) })
 	case console.IsTerminal(s.app.In):
-		wg.Go(func() { errs <- s.terminal(inner) })
+		terminal.Go(func() { errs <- s.terminal(inner) })
 	}
 	for _, note := range s.watcher.Notes() {
 		s.log.Warn().EmbedObject(console.Advice{Err: note}).Msg(note.Error())
@@ -321,10 +325,12 @@ func (s *server) run(ctx context.Context) error {
 	<-inner.Done()
 	s.notify(sd.SdNotifyStopping)
 	if errors.Is(context.Cause(inner), errHomeGone) {
+		terminal.Wait()
 		return errHomeGone
 	}
 	err = <-done
 	wg.Wait()
+	terminal.Wait()
 	close(errs)
 	for e := range errs {
 		err = errors.Join(err, e)

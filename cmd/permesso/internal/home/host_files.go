@@ -78,8 +78,8 @@ func inTime[T any](f *HostFiles, read func() (T, error)) (T, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		defer func() { <-f.reads }()
 		value, err := read()
+		<-f.reads
 		done <- result{value, err}
 	}()
 	select {
