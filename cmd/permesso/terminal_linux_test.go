@@ -60,6 +60,11 @@ func TestTheTerminalIsRestored(t *testing.T) {
 func TestTheTerminalIsResumed(t *testing.T) {
 	t.Parallel()
 	w := newTerminalRig(t, 1, "sh", "-mc", `"$0" "$@"; stty -a >"$MODE"; read -r go; fg`)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(w.recorder)
+		}
+	})
 	k := w.submit("home", "")
 	w.awaitShown(k)
 	w.press("\x1a")
@@ -75,6 +80,8 @@ func TestTheTerminalIsResumed(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(w.layout.Responses(k.Workspace), k.ID+".json"))
 	w.press("3 later\r")
 	w.recorder.await(t, "Denied: ")
+	w.press("\x03")
+	_ = w.wait()
 }
 
 // What was typed before a card was on the screen does not count, even if it waited in
