@@ -104,6 +104,7 @@ func recipientsIn(texts []string) (all []facts.Recipient) {
 // for notifications: both begin within the first 40 characters. It is cut.
 func (s Style) Headline(p *approval.Pending) string {
 	r := s.renderer(p)
+	r.anySecret = true // a subject is nothing that a person consents to
 	if p.Type == approval.TypeQuestion {
 		return r.brief()
 	}

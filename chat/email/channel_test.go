@@ -207,7 +207,7 @@ func testFollowUp(t *testing.T) {
 		require.Equal(t, card.header.Get("Message-Id"), after.header.Get("In-Reply-To"))
 		require.Equal(t, card.header.Get("Message-Id"), after.header.Get("References"))
 		require.Equal(t, "auto-generated", after.header.Get("Auto-Submitted"))
-		require.True(t, strings.HasPrefix(after.subject, "Re: 🔐 a7f3b2c1"), after.subject)
+		require.Equal(t, "Re: "+card.subject, after.subject)
 		require.Empty(t, after.header.Get("Reply-To"), "the outcome takes no reply")
 	}
 	require.Equal(t, "🔐 a7f3b2c1 · denied · by bob (terminal)\n", parseEmail(t, mails[0]).text)
@@ -361,7 +361,7 @@ func testCardMail(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1, func(p *approval.Pending) { p.Agent.Rationale = "see <a href=http://evil.test>here</a>" })
 	m := w.onlyEmail(w.runAndTakeSent())
-	require.Equal(t, `🔐 a7f3b2c1 · home · x_post · "Meeting at 5" -> x.com/ricardo · 12:05 UTC [appr_a7f3b2c1d4e5f6a7]`, m.subject)
+	require.Equal(t, `🔐 May I post? "Meeting at 5" -> x.com/ricardo · a7f3b2c1 [appr_a7f3b2c1d4e5f6a7]`, m.subject)
 	require.Equal(t, "permesso <permesso@gate.test>", m.header.Get("From"))
 	require.Equal(t, annMail, m.header.Get("To"))
 	require.Equal(t, "auto-generated", m.header.Get("Auto-Submitted"))

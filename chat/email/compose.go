@@ -108,9 +108,9 @@ func writePart(w *message.Writer, text string) error {
 // program would decode.
 var tagLike = pattern(`(?i)(appr)_|(=)\?`)
 
-// headline is a request in one line, valid in a header.
+// headline is the question, the object and the short id in one line, valid in a header.
 func headline(s chat.Style, p *approval.Pending) string {
-	line := tagLike().ReplaceAllStringFunc(s.Line(p), func(m string) string {
+	line := tagLike().ReplaceAllStringFunc(s.Headline(p), func(m string) string {
 		return fmt.Sprintf(`%s\u{%X}`, m[:len(m)-1], m[len(m)-1])
 	})
 	const longest = 300
@@ -121,7 +121,7 @@ func headline(s chat.Style, p *approval.Pending) string {
 		}
 		line = cut + "…"
 	}
-	return "🔐 " + line
+	return "🔐 " + line + " · " + chat.Escape(p.ShortID)
 }
 
 // cardMail is a card for one approver.
