@@ -234,7 +234,7 @@ func (r renderer) verb() (verb string, native bool) {
 		return r.text(facts.Expand(v, r.p.RequestData)), r.p.Verb[lang] != ""
 	}
 	if r.p.ToolName == "" {
-		return r.wants(), true
+		return r.tool(), true
 	}
 	return Format(r.Run, "tool", r.tool()), true
 }
@@ -250,13 +250,8 @@ func (r renderer) question() string {
 	return Format(r.MayI, "verb", v)
 }
 
-// wants says what the agent wants to do itself.
-func (r renderer) wants() string {
-	if what, known := r.Wants[r.p.ActionType]; known {
-		return what
-	}
-	return Format(r.Wants["custom"], "action", r.quoteShort(strings.TrimPrefix(r.p.ActionType, "custom:")))
-}
+// wants asks whether the agent may act itself.
+func (r renderer) wants() string { return cmp.Or(r.Wants[r.p.ActionType], r.Wants["custom"]) }
 
 // act is the verb and an object. A verb is in the form that follows "May I" or
 // "Vuoi che", so the Italian sentence has to quote the question.

@@ -18,8 +18,10 @@ import (
 
 // A message of each kind, with marks for its formats and its buttons below.
 func TestGoldenMessages(t *testing.T) {
-	nonces := map[string]string{"1": "n", "2": "n", "3": "n", "4": "n", "5": "n", "6": "n", "?": "n", "why": "n", "all": "n",
-		"o1": "n", "o2": "n", "o3": "n", "say": "n"}
+	nonces := map[string]string{
+		"1": "n", "2": "n", "3": "n", "4": "n", "5": "n", "6": "n", "?": "n", "why": "n", "all": "n",
+		"o1": "n", "o2": "n", "o3": "n", "say": "n",
+	}
 	style := cardtest.Style(t, false)
 	style.Foot = "log 1042 9f3c"
 	for _, k := range cardtest.Kinds() {
@@ -41,12 +43,11 @@ func TestGoldenMessages(t *testing.T) {
 	}
 }
 
-// In a preview the question is followed by the object within the first 40 characters. That
-// of a release-only request takes all of them.
+// In a preview the question is followed by the object within the first 40 characters.
 func TestPreviewOfKinds(t *testing.T) {
 	objects := map[string]string{
 		"mail": `"Bo`, "shell": `"cu`, "edit": "/sr", "payment": "125", "post": `"Me`, "question": `"Wh`,
-		"json": `"ni`, "long": "han", "release": "run a command",
+		"json": `"ni`, "long": "han", "release": `"gi`,
 	}
 	for _, k := range cardtest.Kinds() {
 		text, _ := layOut(deliver.Card(cardtest.Style(t, false), k.Pending, nil, maxText, false))

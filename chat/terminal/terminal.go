@@ -71,7 +71,7 @@ type Channel struct {
 	// log has it before Reveal returns. nil: nothing is revealed.
 	Reveal func(ctx context.Context, k approval.Key) (*approval.StoredPending, error)
 	Log    func(error) // errors that the approver cannot fix; may be nil
-	Ended   func()      // called once, when In has ended; may be nil
+	Ended  func()      // called once, when In has ended; may be nil
 
 	Interval time.Duration    // interval of updates without a hint; 0: 5 s
 	Now      func() time.Time // nil: time.Now

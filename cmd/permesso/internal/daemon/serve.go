@@ -368,7 +368,7 @@ func (s *server) terminal(ctx context.Context) error {
 		In: s.app.In, Out: s.app.Out, Viewer: s.Viewer(s.keys), Records: s.Viewer(s.keys), Interceptor: s.interceptor(),
 		Changes: s.changes, Person: home.Operator(), Workspaces: names,
 		Style: style, Refresh: s.local,
-		Foot:  s.foot,
+		Foot: s.foot,
 		Reveal: func(ctx context.Context, k approval.Key) (*approval.StoredPending, error) {
 			c := &httpapi.Caller{Person: home.Operator(), Via: "terminal", Operator: true}
 			return s.control.Reveal(ctx, c, k)
