@@ -101,7 +101,7 @@ func TestUpperCaseUUID(t *testing.T) {
 	h.run(time.Second)
 	k := approval.Key{Workspace: personal, ID: strings.ToUpper(newUUID(7, time.Now()))}
 	h.writeRequest(k, request(k, "auto", ""))
-	h.waitResponse(k, waitLimit)
+	h.waitFor(waitLimit, "end of "+k.String(), func() bool { return h.has(approval.DocResponse, k) && h.isSettled(k) })
 	h.requireBadName(k)
 	require.Equal(t, []event.Kind{event.Malformed}, h.history(k))
 	h.reopen()

@@ -59,7 +59,7 @@ func TestTheTerminalIsRestored(t *testing.T) {
 // meanwhile does not count.
 func TestTheTerminalIsResumed(t *testing.T) {
 	t.Parallel()
-	w := newTerminalRig(t, 1, "sh", "-mc", `"$0" "$@"; stty -a >"$MODE"; read -r go; fg`)
+	w := newTerminalRig(t, 1, "bash", "-mc", `"$0" "$@"; stty -a >"$MODE"; echo READY; read -r go; fg`)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(w.recorder)
@@ -73,6 +73,7 @@ func TestTheTerminalIsResumed(t *testing.T) {
 		b, err := os.ReadFile(mode)
 		return err == nil && strings.Contains(string(b), " icanon") && strings.Contains(string(b), " echo ")
 	})
+	w.recorder.await(t, "READY")
 	w.press("go\n1\n")
 	shown := func() int { return len(w.recorder.cards()) }
 	await(t, "the card again", func() bool { return shown() == 2 })
