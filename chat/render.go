@@ -282,10 +282,7 @@ func (r renderer) summary() string {
 	if s := r.summaryText(maxSummary); s != "" {
 		return s
 	}
-	if line := r.command(); line != "" {
-		return line
-	}
-	return r.tool()
+	return cmp.Or(r.command(), r.argumentsInShort(), r.tool())
 }
 
 // command is the command of a release-only exec_cmd: its words as in the payload.

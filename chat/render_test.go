@@ -244,7 +244,7 @@ func TestFacts(t *testing.T) {
 		{"no object", "", func(p *approval.Pending) { p.RequestData = approval.Raw("[1]") }, "⚠ request_data is not a JSON object: [1]"},
 		{"the words of a command", "", release(`{"argv":["git","commit","-m","a b","x;y"]}`), "\n$ git commit -m \"a b\" \"x;y\" (~"},
 		{"a command line", "", release(`{"command":"git  push\n"}`), "\n\"git  push\\n\" (~"},
-		{"two commands: unclear which would run", "", release(`{"command":"a","argv":["b"]}`), "\nexec_cmd (~"},
+		{"two commands: unclear which would run", "", release(`{"command":"a","argv":["b"]}`), "\ncommand: \"a\", argv: $ b (~"},
 		{"not a list of strings", "", release(`{"argv":["a",1]}`), "\n[\"a\",1] (~"},
 		{"no summary", "", func(p *approval.Pending) { p.Summary = "" }, "\nx.com/ricardo (~12 B)\n"},
 		{"a value like the summary's start", "", func(p *approval.Pending) { p.RequestData = approval.Raw(`{"text":"Meeting"}`) }, "text: Meeting\n"},

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 const (
@@ -186,20 +188,23 @@ func (r renderer) brief() string {
 	if s := r.summaryText(maxValue); s != "" {
 		return s
 	}
-	if line := r.command(); line != "" {
-		return line
-	}
-	fields, err := codec.Fields(p.RequestData)
-	if err != nil || len(fields) == 0 {
-		return r.NoDetails
-	}
+	return cmp.Or(r.command(), r.argumentsInShort(), r.NoDetails)
+}
+
+// argumentsInShort names the first arguments with their values, "" if there are none.
+func (r renderer) argumentsInShort() string {
+	fields, _ := codec.Fields(r.p.RequestData) // on an error there are none
 	var parts []string
 	for i, f := range fields {
 		if i == maxFlagged {
 			parts = append(parts, Format(r.CutFields, "n", strconv.Itoa(len(fields)-i)))
 			break
 		}
-		parts = append(parts, r.shortName(f.Name)+": "+r.shortValue(f))
+		value := r.shortValue(f)
+		if r.argument(f).Type != facts.TypeText {
+			value = r.inShort(f, maxValue)
+		}
+		parts = append(parts, r.shortName(f.Name)+": "+value)
 	}
 	return strings.Join(parts, ", ")
 }

@@ -88,7 +88,7 @@ func testRepliesThatDecideNothing(t *testing.T) {
 		require.Nil(t, w.decision(k), "%q", text)
 		answer := w.onlyEmail(answers)
 		require.Regexp(t, `(?i)nothing was decided`, answer.text, "%q", text)
-		require.Contains(t, answer.text, "Start the reply with a menu code", "%q", text)
+		require.Contains(t, answer.text, "Start the reply with a code that the card lists", "%q", text)
 
 		taken, _ = w.deliver(replyTo(answer, annMail, "1"))
 		require.Equal(t, Decided, taken.Status, "the answer can be replied to")

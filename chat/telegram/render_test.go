@@ -161,7 +161,7 @@ func TestEveryScalarOnACard(t *testing.T) {
 		}
 		b.WriteRune(r)
 		b.WriteByte('x')
-		if n++; n == 300 {
+		if n++; n == 250 {
 			flush()
 		}
 	}
