@@ -115,6 +115,10 @@ func TestWhereAMaskMayBe(t *testing.T) {
 		"a program":                 {RequestData: approval.Raw(`{"argv":["` + pat + `","x"]}`)},
 		"a script in argv":          {RequestData: approval.Raw(`{"argv":["sh","-c","` + pat + `;ls"]}`)},
 		"a secret by name, and run": {RequestData: approval.Raw(`{"api_key":"zX8vq2Lk9TfWm4RbJ7Yc","command":"sudo zX8vq2Lk9TfWm4RbJ7Yc"}`)},
+		"a program behind sudo":     {RequestData: approval.Raw(`{"command":"sudo ` + pat + `"}`)},
+		"a program in an argv":      {RequestData: approval.Raw(`{"argv":["sudo","` + pat + `"]}`)},
+		"a file in an argv":         {RequestData: approval.Raw(`{"argv":["curl","-o","` + pat + `","x"]}`)},
+		"a host in a line":          {RequestData: approval.Raw(`{"command":"scp a ` + pat + `:b"}`)},
 		"the operator's url":        {RequestData: approval.Raw(`{}`), Runs: approval.Runs{URL: []approval.Part{{Text: "https://x.example/" + pat}}}},
 	} {
 		r := scanner(t).Redactor(p)
