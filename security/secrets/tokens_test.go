@@ -126,6 +126,9 @@ func TestWhereAMaskMayBe(t *testing.T) {
 		require.Empty(t, r.Tokens("zX8vq2Lk9TfWm4RbJ7Yc"), why)
 	}
 	require.Empty(t, scanner(t).Redactor(&approval.Pending{RequestData: approval.Raw(`{"` + pat + `":1}`)}).Tokens(pat), "a name")
+	money := &approval.Pending{RequestData: approval.Raw(`{"sum":"5","in":"` + pat + `"}`)}
+	money.Runs.Args = map[string]approval.Argument{"sum": {Type: "amount", Currency: "in"}, "in": {}}
+	require.NotEmpty(t, scanner(t).Redactor(money).Unmaskable(), "a currency")
 	release := approval.Raw(`{"to":"` + pat + `","text":"` + pat + `"}`)
 	require.NotEmpty(t, scanner(t).Redactor(&approval.Pending{RequestData: release, ActionType: "send_message"}).Unmaskable(), "a recipient")
 	require.Empty(t, scanner(t).Redactor(&approval.Pending{RequestData: release, ActionType: "other"}).Unmaskable())

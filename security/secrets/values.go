@@ -69,6 +69,11 @@ func modeIf(maskable bool) maskMode {
 // a tool usually have it. Any other that has the name of a command is one.
 func argType(p *approval.Pending, release map[string]approval.Argument, name string) string {
 	a, known := p.Runs.Args[name]
+	for _, amount := range p.Runs.Args {
+		if known && amount.Currency == name {
+			return facts.TypeAmount // a part of the amount
+		}
+	}
 	if !known {
 		a, known = release[name]
 	}
