@@ -45,6 +45,9 @@ func (r renderer) fieldInShort(fields []codec.Field, name string, n int) string 
 // alone.
 func (r renderer) inShort(f codec.Field, n int) string {
 	t := typedValue{renderer: r, arg: r.argument(f), name: f.Name}
+	if kind := t.withheldIn(f.Value); kind != "" {
+		return t.maskText(&hidden{Span: Span{Kind: kind}, withheld: true}, "")
+	}
 	texts, list, ok := textsOf(f.Value)
 	switch t.arg.Type {
 	case facts.TypeRecipients:
@@ -80,11 +83,11 @@ func (t typedValue) firstOf(texts []string, n int) string {
 	}
 	kept := clip(first, n)
 	shown := t.whole(kept) + t.cutMark(first[len(kept):])
-	if t.arg.Type == facts.TypePath && strings.ContainsAny(first, " \"") {
+	switch {
+	case t.arg.Type == facts.TypePath && strings.ContainsAny(first, " \""):
 		shown = Quote(kept) + t.cutMark(first[len(kept):])
-	}
-	if kind := t.withheld(first); kind != "" {
-		shown = t.maskText(&hidden{Span: Span{Kind: kind}, withheld: true}, first)
+	case t.arg.Type == facts.TypeTable && len(t.secrets(first)) > 0:
+		shown = t.clipped(first, n)
 	}
 	if more := len(texts) - 1; more > 0 {
 		shown += ", " + Format(t.Evidence.More, "n", strconv.Itoa(more))

@@ -284,9 +284,9 @@ func (t typedValue) currency() string {
 	s, ok := fields[i].Text()
 	switch {
 	case !ok:
-		return Escape(compact(fields[i].Value))
+		return t.value(fields[i].Value)
 	case facts.IsCurrency(s):
 		return s
 	}
-	return Quote(s)
+	return t.quoted(s)
 }

@@ -43,10 +43,10 @@ func (t typedValue) argv(words []string) []Line {
 	lines := []Line{t.count(len(words))}
 	s := facts.ParseArgv(words)
 	lines = append(lines, t.shell(s)...)
-	programs := s.Commands[0].Programs()
+	places := s.Commands[0].Places()
 	for _, w := range words {
 		var secrets []hidden
-		if !slices.ContainsFunc(programs, func(p facts.Word) bool { return p.Text == w }) {
+		if !slices.ContainsFunc(places, func(p facts.Word) bool { return p.Text == w }) {
 			secrets = t.secrets(w)
 		}
 		lines = append(lines, t.element(w, secrets)...)
@@ -179,7 +179,7 @@ func (t typedValue) effects(c facts.SimpleCommand) (about []string) {
 }
 
 // argumentTokens finds the secrets in what a line gives to programs as arguments and
-// input. Names of programs, operators and anything that is run are never masked.
+// input. Programs, files, hosts, operators and anything that is run are never masked.
 func (t typedValue) argumentTokens(s facts.Shell, line string) (secrets []hidden) {
 	for _, w := range s.Arguments() {
 		for _, sp := range t.secrets(line[w.Start:w.End]) {

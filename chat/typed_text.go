@@ -70,17 +70,31 @@ func (t typedValue) fileBlock(s string, n int) []string { return t.blockLines(s,
 // patch shows a diff: each line as it is, its sign included.
 func (t typedValue) patch(s string) []Line {
 	lines, count := []Line{{}}, map[LineKind]int{}
+	secrets, at := t.secrets(s), 0
 	var h hunk
 	for _, l := range strings.Split(s, "\n") {
 		kind, sign := h.kind(l), ""
 		if count[kind]++; kind == LineAdded || kind == LineRemoved {
 			sign = l[:1]
 		}
-		lines = append(lines, Line{kind, withBar(sign + escape(l[len(sign):], inBlock))})
+		body := l[len(sign):]
+		lines = append(lines, Line{kind, withBar(sign + t.maskSpans(body, within(secrets, at+len(sign), at+len(l)), inBlock)[0])})
+		at += len(l) + 1
 	}
 	what := t.changeCount(count[LineAdded], count[LineRemoved])
 	lines[0] = Line{LineLabel, t.label + ": " + what}
 	return lines
+}
+
+// within are the secrets in bytes start to end of a text, as parts of those bytes.
+func within(secrets []hidden, start, end int) (part []hidden) {
+	for _, h := range secrets {
+		if h.Start < end && h.End > start {
+			h.Start, h.End = max(h.Start, start)-start, min(h.End, end)-start
+			part = append(part, h)
+		}
+	}
+	return part
 }
 
 // hunk counts the lines that follow the head of a hunk, as patch does: a removed

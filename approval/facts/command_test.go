@@ -182,6 +182,27 @@ func TestArgumentsAreNotPrograms(t *testing.T) {
 	require.Equal(t, line[6:], line[s.Arguments()[1].Start:s.Arguments()[1].End], "a script that does not stand there as it is")
 }
 
+// No mask may hide what a command starts, which file it writes, or to which host it connects.
+func TestPlacesAreNoArguments(t *testing.T) {
+	for line, places := range map[string]string{
+		"sudo -u x a b": "sudo a", "find . -exec c ;": "find c", "x | tee -a f": "x tee f", "dd if=a of=b": "dd of=b",
+		"curl -o f https://a.example/x": "curl f", "curl --output=f a.example": "curl --output=f a.example", "ssh h": "ssh h",
+		"scp a h:b": "scp h:b", "git clone https://u:p@h:80/x": "git https://u:p@h:80/x", "git clone https://u:p@a.example/x": "git",
+		"echo a h:b": "echo",
+	} {
+		s, err := facts.ParseCommand(line)
+		require.NoError(t, err)
+		var all []string
+		for _, c := range s.Commands {
+			for _, w := range c.Places() {
+				all = append(all, w.Text)
+				require.NotContains(t, s.Arguments(), w, line)
+			}
+		}
+		require.Equal(t, places, strings.Join(all, " "), line)
+	}
+}
+
 func TestHostileCommandsAreFast(t *testing.T) {
 	const n = 1 << 16
 	for _, line := range []string{

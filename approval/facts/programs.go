@@ -236,22 +236,59 @@ func after(words []Word, w Word) []Word {
 }
 
 func written(program string, words []Word) (files []Word) {
-	for i, w := range words {
-		_, value, _ := strings.Cut(w.Text, "=")
-		switch {
-		case program == "tee" && !strings.HasPrefix(w.Text, "-"):
-			files = append(files, w)
-		case program == "dd" && strings.HasPrefix(w.Text, "of="):
-			files = append(files, Word{Text: value, Open: w.Open})
-		case program != "curl" && program != "wget":
-		case i > 0 && slices.Contains([]string{"-o", "-O", "--output", "--output-document"}, words[i-1].Text) &&
-			(program == "wget" || words[i-1].Text != "-O"):
-			files = append(files, w)
-		case strings.HasPrefix(w.Text, "--output=") || strings.HasPrefix(w.Text, "--output-document="):
-			files = append(files, Word{Text: value, Open: w.Open})
+	for i := range words {
+		if file, is := writtenFile(program, words, i); is {
+			files = append(files, file)
 		}
 	}
 	return files
+}
+
+// writtenFile is the file that a word tells a program to write.
+func writtenFile(program string, words []Word, i int) (file Word, is bool) {
+	w := words[i]
+	_, value, _ := strings.Cut(w.Text, "=")
+	switch {
+	case program == "tee" && !strings.HasPrefix(w.Text, "-"):
+		return w, true
+	case program == "dd" && strings.HasPrefix(w.Text, "of="):
+		return Word{Text: value, Open: w.Open}, true
+	case program != "curl" && program != "wget":
+	case i > 0 && slices.Contains([]string{"-o", "-O", "--output", "--output-document"}, words[i-1].Text) &&
+		(program == "wget" || words[i-1].Text != "-O"):
+		return w, true
+	case strings.HasPrefix(w.Text, "--output=") || strings.HasPrefix(w.Text, "--output-document="):
+		return Word{Text: value, Open: w.Open}, true
+	}
+	return Word{}, false
+}
+
+// Places lists the words that say what the command starts and where it acts: its programs,
+// the files that it is told to write, and its hosts. None of them may be masked.
+func (c SimpleCommand) Places() []Word {
+	all := c.Programs()
+	for _, p := range all {
+		words := after(c.Words, p)
+		for i := range words {
+			if _, is := writtenFile(p.program(), words, i); is {
+				all = append(all, words[i])
+			}
+		}
+	}
+	program := c.Connects()
+	for _, w := range slices.Concat(c.Words, c.Assigns) {
+		host := namelessHost(w.Text) || program != "" && bareHost(w.Text, program) != ""
+		if host && !slices.Contains(all, w) {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// namelessHost says whether the host of a word's URL has no dot: all of it may be one token.
+func namelessHost(s string) bool {
+	host := urlHost(s)
+	return host != "" && !strings.Contains(host, ".")
 }
 
 // Hosts lists the hosts of the URLs in the command's words, and, if it uses the
@@ -360,7 +397,7 @@ var searched = setOf(`PATH IFS ENV BASH_ENV SHELL SHELLOPTS PS4 PROMPT_COMMAND E
 	PYTHONSTARTUP PERL5LIB PERL5OPT RUBYLIB RUBYOPT NODE_OPTIONS NODE_PATH JAVA_TOOL_OPTIONS LESSOPEN`)
 
 // Arguments lists the words in the line that no shell runs: arguments, values of
-// variables, and input, but for programs and scripts.
+// variables, and input, but for programs, scripts, and places.
 func (s Shell) Arguments() (all []Word) {
 	nested := s.nestedAt()
 	for i, c := range s.Commands {
@@ -370,11 +407,11 @@ func (s Shell) Arguments() (all []Word) {
 				words = append(words, r.To)
 			}
 		}
-		programs := c.Programs()
+		places := c.Places()
 		for _, w := range words {
 			at, _ := slices.BinarySearch(nested[i], w.Start)
 			runs := at < len(nested[i]) && nested[i][at] < w.End
-			if w.End > w.Start && !runs && !slices.Contains(programs, w) {
+			if w.End > w.Start && !runs && !slices.Contains(places, w) {
 				all = append(all, w)
 			}
 		}

@@ -301,7 +301,7 @@ func pending(r request) (p *approval.Pending, ok bool) {
 	p = &approval.Pending{
 		Version: approval.Version, RequestID: q.RequestID, ShortID: "a7f3b2c1", Type: q.Type, ToolName: r.tool.Name, SourceGroup: "personal",
 		RequestData: q.RequestData, Timestamp: at, ExpiresAt: at.Add(5 * time.Minute), ActionType: r.action, Capability: r.tool.Capability,
-		Target: facts.Expand(r.tool.Target, q.RequestData), Reversibility: approval.Irreversible, Verb: r.tool.Verb,
+		Target: facts.Expand(r.tool.Target, q.RequestData), Reversibility: approval.Irreversible, Verb: r.tool.Verb, SummaryParts: facts.Parts(r.tool.Summary),
 		Summary: facts.ExpandQuoted(r.tool.Summary, q.RequestData), Agent: r.prose,
 		Ruling: approval.Ruling{Outcome: approval.Ask, Rule: "default", Reasons: []approval.Reason{approval.Because("text", "text", "ask")}},
 		Facts:  facts.Of(r.tool, q, nil), Before: r.before,

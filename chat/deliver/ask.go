@@ -268,12 +268,15 @@ func (s *session) replaceMaybeSent(k approval.Key, x *sentCopy, st status, why e
 }
 
 // sendDocument sends the complete card as a file. The approve buttons follow once the record of that is
-// durable.
+// durable. It sends nothing if a part of the card does not leave the host: no file would be complete.
 func (s *session) sendDocument(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
 	p := s.renderer(x.Language)
-	short := st.Pending.ShortID
+	short, c := st.Pending.ShortID, p.Card(st.Pending)
+	if c.Blocked != "" {
+		return s.sent.update(k, changeCopy(x.Number, func(y *sentCopy) { y.ShowAll = false }))
+	}
 	msg := plain(chat.Format(p.DocumentCaption, "id", short)).follow(x.Message).silent(true)
-	msg.File = &File{short + ".txt", p.Card(st.Pending).String() + "\n"}
+	msg.File = &File{short + ".txt", c.String() + "\n"}
 	if _, err := s.send(ctx, x.address(), msg); err != nil {
 		return err
 	}

@@ -128,7 +128,7 @@ func (t *incomingTap) handleButton(ctx context.Context, at buttonRef, p *sentRec
 		t.showCard(st.Pending, listRequest{person: t.person, at: t.At, language: t.language})
 		t.answer("", false)
 	case at.verb == verbAll && isPending(st.Story):
-		t.requestDocument(at, x)
+		t.showAll(at, x, st)
 	case w.Prompts[at.verb] != "" && isPending(st.Story):
 		t.sendPrompt(at, x, st)
 	case at.verb == verbWhy && isPending(st.Story):
@@ -163,6 +163,15 @@ func (s *session) claimMessage(k approval.Key, n int, id ID, whole bool) {
 	})
 	s.log(err)
 	s.touch(k)
+}
+
+// showAll asks for the complete card, unless a part of it does not leave the host.
+func (t *incomingTap) showAll(at buttonRef, x *sentCopy, st status) {
+	if why := t.renderer(t.language).blocked(st.Pending); why != "" {
+		t.notify(why, true)
+		return
+	}
+	t.requestDocument(at, x)
 }
 
 // requestDocument asks for the complete card. The request is durable before the update is finished.

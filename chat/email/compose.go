@@ -137,19 +137,20 @@ type cardMail struct {
 // text and as HTML, may be too large to be read.
 const longCard = 64 << 10
 
-// notes are the notes below the card.
-func (m *cardMail) notes(size int, complete bool) (notes []string) {
+// notes are the notes below the card. blocked says on the card why it cannot be approved.
+func (m *cardMail) notes(size int, complete, blocked bool) (notes []string) {
 	p, w := m.pending, m.texts
-	if p.Type == approval.TypeQuestion {
+	switch {
+	case p.Type == approval.TypeQuestion:
 		notes = append(notes, w.HowToAnswer)
-	} else {
+	case blocked:
+		notes = append(notes, w.HowToDeny)
+	case !complete:
+		notes = append(notes, chat.Format(w.Incomplete, "id", p.ShortID), w.HowToDeny)
+	case exceeds(p.Reversibility, m.ceiling):
+		notes = append(notes, w.aboveCeiling(p, m.ceiling), w.HowToDeny)
+	default:
 		notes = append(notes, w.HowTo)
-		switch {
-		case !complete:
-			notes = append([]string{chat.Format(w.Incomplete, "id", p.ShortID)}, notes...)
-		case exceeds(p.Reversibility, m.ceiling):
-			notes = append([]string{m.texts.aboveCeiling(p, m.ceiling)}, notes...)
-		}
 	}
 	if size > longCard {
 		notes = append(notes, w.LongCard)
@@ -167,10 +168,11 @@ func (m *cardMail) render() (deliver.Message, error) {
 		card.Menu = card.Menu[:len(card.Menu)-1] // the last line does not apply to email
 	}
 	text, complete := fitCard(card)
-	notes := m.notes(len(text), complete)
+	blocked := card.Blocked != ""
+	notes := m.notes(len(text), complete, blocked)
 	page, err := cardHTML(card, text, notes, complete, m)
 	lines := strings.Split(text+"\n\n"+strings.Join(notes, "\n\n"), "\n")
-	return deliver.Message{Lines: lines, Page: page, Complete: complete && card.Blocked == ""}, err
+	return deliver.Message{Lines: lines, Page: page, Complete: complete && !blocked}, err
 }
 
 func fitCard(card chat.Card) (text string, complete bool) {

@@ -7,6 +7,7 @@ import "github.com/permesso-dev/permesso/chat"
 type catalog struct {
 	HowTo         string
 	HowToAnswer   string
+	HowToDeny     string
 	LongCard      string
 	Incomplete    string
 	Ceiling       string

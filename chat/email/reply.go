@@ -157,9 +157,14 @@ func idOf(ref cardRef, cards []deliver.Letter) string {
 // decide applies the answer in the email.
 func (r *reply) decide(ctx context.Context, w *approval.StoredPending) (Taken, error) {
 	p := w.Pending
-	r.instructions = r.texts.HowTo
-	if p.Type == approval.TypeQuestion {
+	why, refusal := r.noApproval(p)
+	switch {
+	case p.Type == approval.TypeQuestion:
 		r.instructions = r.texts.HowToAnswer
+	case refusal != "":
+		r.instructions = r.texts.HowToDeny
+	default:
+		r.instructions = r.texts.HowTo
 	}
 	switch {
 	case r.card.SHA256 != w.SHA256:
@@ -174,18 +179,24 @@ func (r *reply) decide(ctx context.Context, w *approval.StoredPending) (Taken, e
 	if !byMail(p, cmd, r.text) {
 		return r.answerUnclear("answer not valid by email", r.texts.Unclear)
 	}
-	if approves(cmd) {
-		blocked := r.style().Card(p).Blocked // the rules may be newer than the card
-		switch ceiling := r.ceiling(r.key.Workspace); {
-		case blocked != "":
-			return r.saveResult(Refused, "a secret that cannot be masked", blocked)
-		case !r.card.Complete:
-			return r.saveResult(Refused, "the card did not show the complete request", chat.Format(r.texts.Incomplete, "id", p.ShortID))
-		case exceeds(p.Reversibility, ceiling):
-			return r.saveResult(Refused, "above the ceiling", r.texts.aboveCeiling(p, ceiling))
-		}
+	if approves(cmd) && refusal != "" {
+		return r.saveResult(Refused, why, refusal)
 	}
 	return r.handle(ctx, m, cmd)
+}
+
+// noApproval says for us and for the sender why a reply cannot approve the request, "" if it can.
+func (r *reply) noApproval(p *approval.Pending) (why, refusal string) {
+	blocked := r.style().Card(p).Blocked // the rules may be newer than the card
+	switch ceiling := r.ceiling(r.key.Workspace); {
+	case blocked != "":
+		return "a secret that cannot be masked", blocked
+	case !r.card.Complete:
+		return "the card did not show the complete request", chat.Format(r.texts.Incomplete, "id", p.ShortID)
+	case exceeds(p.Reversibility, ceiling):
+		return "above the ceiling", r.texts.aboveCeiling(p, ceiling)
+	}
+	return "", ""
 }
 
 // message is the input for the interceptor.

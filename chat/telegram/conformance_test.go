@@ -23,6 +23,9 @@ func TestConformance(t *testing.T) {
 						b, _ := m.Button(text)
 						shown.Buttons[text] = b.CallbackData
 					}
+					if m.Document != nil {
+						shown.Text += string(m.Document.Content)
+					}
 					all = append(all, shown)
 				}
 				return all

@@ -1,7 +1,10 @@
 package telegram
 
 import (
+	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
@@ -22,4 +25,22 @@ func TestHostilePairsInTelegram(t *testing.T) {
 		}
 		return []string{text}, approvable
 	})
+}
+
+// No part of a secret is in a message, and none that is withheld can be approved.
+func TestNoSecretLeavesByTelegram(t *testing.T) {
+	nonces := map[string]string{"1": "n", "2": "n", "3": "n", "4": "n", "5": "n", "6": "n", "?": "n", "all": "n"}
+	style := cardtest.Style(t, false)
+	for _, s := range cardtest.SecretiveRequests() {
+		msg := deliver.Card(style, s.Pending, nonces, maxText, true)
+		text, _ := layOut(msg)
+		s.RequireHidden(t, "the message", text)
+		blocked := style.Card(s.Pending).Blocked != ""
+		for _, b := range slices.Concat(msg.Buttons...) {
+			s.RequireHidden(t, "a button", b.Text)
+			if blocked {
+				require.Contains(t, "35?", b.Data[:1], s.Name)
+			}
+		}
+	}
 }

@@ -115,6 +115,10 @@ func TestWhereAMaskMayBe(t *testing.T) {
 		"a program":                 {RequestData: approval.Raw(`{"argv":["` + pat + `","x"]}`)},
 		"a script in argv":          {RequestData: approval.Raw(`{"argv":["sh","-c","` + pat + `;ls"]}`)},
 		"a secret by name, and run": {RequestData: approval.Raw(`{"api_key":"zX8vq2Lk9TfWm4RbJ7Yc","command":"sudo zX8vq2Lk9TfWm4RbJ7Yc"}`)},
+		"a program behind sudo":     {RequestData: approval.Raw(`{"command":"sudo ` + pat + `"}`)},
+		"a program in an argv":      {RequestData: approval.Raw(`{"argv":["sudo","` + pat + `"]}`)},
+		"a file in an argv":         {RequestData: approval.Raw(`{"argv":["curl","-o","` + pat + `","x"]}`)},
+		"a host in a line":          {RequestData: approval.Raw(`{"command":"scp a ` + pat + `:b"}`)},
 		"the operator's url":        {RequestData: approval.Raw(`{}`), Runs: approval.Runs{URL: []approval.Part{{Text: "https://x.example/" + pat}}}},
 	} {
 		r := scanner(t).Redactor(p)
@@ -122,6 +126,9 @@ func TestWhereAMaskMayBe(t *testing.T) {
 		require.Empty(t, r.Tokens("zX8vq2Lk9TfWm4RbJ7Yc"), why)
 	}
 	require.Empty(t, scanner(t).Redactor(&approval.Pending{RequestData: approval.Raw(`{"` + pat + `":1}`)}).Tokens(pat), "a name")
+	money := &approval.Pending{RequestData: approval.Raw(`{"sum":"5","in":"` + pat + `"}`)}
+	money.Runs.Args = map[string]approval.Argument{"sum": {Type: "amount", Currency: "in"}, "in": {}}
+	require.NotEmpty(t, scanner(t).Redactor(money).Unmaskable(), "a currency")
 	release := approval.Raw(`{"to":"` + pat + `","text":"` + pat + `"}`)
 	require.NotEmpty(t, scanner(t).Redactor(&approval.Pending{RequestData: release, ActionType: "send_message"}).Unmaskable(), "a recipient")
 	require.Empty(t, scanner(t).Redactor(&approval.Pending{RequestData: release, ActionType: "other"}).Unmaskable())

@@ -20,6 +20,7 @@ func cardLeaves(p *approval.Pending) []leaf {
 		l := &leaves[i]
 		l.mask = modeOf(l, argType(p, release, l.top))
 	}
+	fixPlaces(leaves)
 	add := func(name, text string, mask maskMode, prose bool) {
 		if text != "" {
 			l := newLeaf(name, "", text)
@@ -68,6 +69,11 @@ func modeIf(maskable bool) maskMode {
 // a tool usually have it. Any other that has the name of a command is one.
 func argType(p *approval.Pending, release map[string]approval.Argument, name string) string {
 	a, known := p.Runs.Args[name]
+	for _, amount := range p.Runs.Args {
+		if known && amount.Currency == name {
+			return facts.TypeAmount // a part of the amount
+		}
+	}
 	if !known {
 		a, known = release[name]
 	}
@@ -92,6 +98,32 @@ func modeOf(l *leaf, argType string) maskMode {
 	}
 	return maskNever
 }
+
+// fixPlaces sees to it that no element of an argv is masked that names a program, a file that
+// is written, or a host.
+func fixPlaces(leaves []leaf) {
+	argvs := map[string][]*leaf{} // by member
+	for i := range leaves {
+		if l := &leaves[i]; l.mask == maskArg || l.mask == maskNever && l.isProgram() {
+			argvs[l.top] = append(argvs[l.top], l)
+		}
+	}
+	for _, argv := range argvs {
+		texts := make([]string, len(argv))
+		for i, l := range argv {
+			texts[i] = l.shown
+		}
+		places := facts.ParseArgv(texts).Commands[0].Places()
+		for _, l := range argv {
+			if slices.ContainsFunc(places, func(w facts.Word) bool { return w.Text == l.shown }) {
+				l.mask = maskNever
+			}
+		}
+	}
+}
+
+// isProgram says whether l is the first element of a list that is a member.
+func (l *leaf) isProgram() bool { return !l.key && l.path == "/"+l.top+"/0" }
 
 // commandMode: a string is a line for a shell, a list is an argv whose first element is
 // the program.
@@ -137,8 +169,8 @@ func allowed(l *leaf, all []token) []token {
 // operators have a meaning for a shell.
 const operators = ";|&<>()$`\\{}!*?[]#\n"
 
-// arguments are the words of the simple commands in a line that are neither a program
-// nor an assignment nor a script, and in which nothing has a meaning for a shell.
+// arguments are the words of the simple commands in a line that are neither a place nor an
+// assignment nor a script, and in which nothing has a meaning for a shell.
 func arguments(line string) (words [][2]int) {
 	shell, err := facts.ParseCommand(line)
 	if err != nil || shell.Unread {
@@ -154,7 +186,11 @@ func arguments(line string) (words [][2]int) {
 		if scripts[i] || len(c.Words) == 0 {
 			continue
 		}
+		places := c.Places()
 		for _, w := range c.Words[1:] {
+			if slices.Contains(places, w) {
+				continue
+			}
 			if w.Fixed && w.End > w.Start && !strings.ContainsAny(line[w.Start:w.End], operators) {
 				words = append(words, [2]int{w.Start, w.End})
 			}

@@ -56,7 +56,12 @@ func newGate(t *testing.T, channel, approver string) *gateRig {
 
 // ask submits a request.
 func (g *gateRig) ask(n int, text string) approval.Key {
-	k := approval.Key{Workspace: workspace, ID: fmt.Sprintf("%08x%08x", 0xa7000000+n, n)}
+	return g.askAs(fmt.Sprintf("%08x%08x", 0xa7000000+n, n), text)
+}
+
+// askAs submits a request with an ID.
+func (g *gateRig) askAs(id, text string) approval.Key {
+	k := approval.Key{Workspace: workspace, ID: id}
 	g.home.WriteRequest(k, fmt.Sprintf(`{"request_id":%q,"tool_name":"note","request_data":{"text":%q}}`, k.ID, text))
 	g.home.Gate.Wake(k)
 	return k

@@ -32,6 +32,14 @@ type message struct {
 	deliver.Message
 }
 
+// content is the text of a message's file.
+func (m *message) content() string {
+	if m.File == nil {
+		return ""
+	}
+	return m.File.Text
+}
+
 // NewMemory returns a service.
 func NewMemory(traits deliver.Traits) *Memory {
 	return &Memory{Traits: traits, arrived: make(chan struct{}, 1)}
@@ -116,7 +124,7 @@ func (m *Memory) Fixture() Fixture {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			for _, msg := range m.messages {
-				shown := Shown{ID: msg.id, Text: msg.Text(), Buttons: map[string]string{}}
+				shown := Shown{ID: msg.id, Text: msg.Text() + msg.content(), Buttons: map[string]string{}}
 				for _, row := range msg.Buttons {
 					for _, b := range row {
 						shown.Buttons[b.Text] = b.Data

@@ -32,7 +32,7 @@ type Fixture struct {
 // Shown is a message of the bot.
 type Shown struct {
 	ID      deliver.ID
-	Text    string
+	Text    string            // and what is in its file
 	Buttons map[string]string // their data by their texts
 }
 
@@ -49,6 +49,10 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		"many requests become a digest":   (*rig).digest,
 		"commands and alerts":             (*rig).commands,
 		"what was said while it was down": (*rig).saidWhileDown,
+		"no approval of what is withheld": (*rig).withheld,
+		"a secret that was not known":     (*rig).lateSecret,
+		"no message has a secret":         (*rig).secretsInLists,
+		"ids that begin the same":         (*rig).sameBeginning,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &rig{T: t, Fixture: open(t)}
@@ -72,6 +76,7 @@ type rig struct {
 	sent   *sentStore
 	spy    *spy
 	run    *deliver.Channel
+	redact scanner
 	cancel context.CancelFunc
 	done   chan error
 }
@@ -136,11 +141,11 @@ func (r *rig) start() {
 	r.spy = &spy{Adapter: r.Adapter, rig: r}
 	r.run = &deliver.Channel{
 		Name: "test", Adapter: r.spy, State: r.gate.state, Sent: r.sent, Viewer: r.gate, Guard: r.gate,
-		Interceptor: &chat.Interceptor{Decider: r.gate.decider, Viewer: r.gate},
+		Interceptor: &chat.Interceptor{Decider: r.gate.decider, Viewer: r.gate, Redact: &r.redact},
 		Workspaces: func() []deliver.Workspace {
 			return []deliver.Workspace{{Name: workspace, Language: "en", Places: []deliver.Place{{Address: r.At}}}}
 		},
-		Style:   func(language string) chat.Style { return chat.Style{Language: language} },
+		Style:   func(language string) chat.Style { return chat.Style{Language: language, Redact: &r.redact} },
 		Changes: r.gate.changes, Every: 20 * time.Millisecond, Retry: 5 * time.Millisecond, MaxCards: 3,
 		Log: func(err error) { r.Log(err) }, Problem: r.spy.problem,
 	}

@@ -79,7 +79,7 @@ var plan = []rule{
 	{"chat/terminal", []string{"approval", "chat"}},
 	{"chat/deliver", []string{"approval", "approval/read", "chat"}}, // what all channels with messages share
 	{"chat/telegram", []string{"approval", "chat", "chat/deliver"}},
-	{"chat/deliver/channeltest", []string{"approval", "approval/gate", "approval/gate/gatetest", "approval/read", "chat", "chat/deliver", "ipc"}}, // test support: what every adapter has to pass
+	{"chat/deliver/channeltest", []string{"approval", "approval/gate", "approval/gate/gatetest", "approval/read", "chat", "chat/cardtest", "chat/deliver", "ipc"}}, // test support: what every adapter has to pass
 	{"chat/email", []string{"approval", "chat", "chat/deliver", "chat/email/mailbox", "chat/email/authentic"}},
 	{"chat/email/mailbox", []string{"approval", "chat"}},
 	{"chat/email/authentic", []string{"approval", "chat"}},
