@@ -127,6 +127,7 @@ var reasonInfos = [...]reasonInfo{
 	{code: "grant_revoked"},
 	{code: "grant_expired"},
 	{code: "grant_used_up"},
+	{code: "grant_tool_changed"},
 	// What would change the ruling.
 	{code: "raise_autonomy", args: "capability level"},
 	{code: "clear_taints", args: "workspace"},
@@ -184,6 +185,9 @@ var reasonInfos = [...]reasonInfo{
 	{code: "unknown_tool"},
 	{code: "no_action_type"},
 	{code: "opens_programs"},
+	{code: "asked_anyway", args: "rule"},
+	{code: "no_target"},
+	{code: "not_offered"},
 	// Why a proof is only a claim.
 	{code: "proof_unreadable", args: "error"},
 	{code: "proof_unsigned"},

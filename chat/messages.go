@@ -176,6 +176,7 @@ type messages struct {
 	FileContent      string
 	Blocked          string
 	Choices          choiceMessages
+	Grants           grantMessages
 	Until            string
 	MenuOptions      string
 	MenuFree         string
@@ -183,7 +184,6 @@ type messages struct {
 	BothImpossible   string
 	WouldHaveAllowed string
 	AllowsNone       string
-	Examples         string
 	TypedAction      string
 	TypedQuestion    string
 

@@ -164,41 +164,14 @@ func (r renderer) impossibleCodes() []string {
 	return lines
 }
 
-const (
-	maxExamples = 3
-	maxExample  = 60 // characters of each
-)
-
-// history says which earlier requests "always" would have allowed.
+// history says how many of the last requests "always" would have allowed.
 func (r renderer) history() []string {
-	if r.WouldAllow == nil || r.p.Type == approval.TypeQuestion || !grant.WhyNot(r.p, approval.Always).IsZero() {
+	o, ok := r.p.Offer(approval.Always)
+	if !ok || o.Of == 0 {
 		return nil
 	}
-	which, n, of := r.WouldAllow(r.p)
-	switch {
-	case of <= 0:
-		return nil
-	case n <= 0:
-		return []string{Format(r.AllowsNone, "of", strconv.Itoa(of))}
+	if o.Would == 0 {
+		return []string{Format(r.AllowsNone, "of", strconv.Itoa(o.Of))}
 	}
-	line := Format(r.WouldHaveAllowed, "n", strconv.Itoa(n), "of", strconv.Itoa(of))
-	var examples []string
-	for _, w := range which {
-		e := r.example(w)
-		if len(examples) < maxExamples && !slices.Contains(examples, e) {
-			examples = append(examples, e)
-		}
-	}
-	if len(examples) > 0 {
-		line += Format(r.Examples, "examples", strings.Join(examples, ", "))
-	}
-	return []string{line}
-}
-
-// example clips one line of history, which may contain an agent's text.
-func (r renderer) example(s string) string {
-	if t := r.clipped(s, maxExample); !strings.ContainsAny(t, "[]()|\"\\␠;,·…") {
-		return t
-	}
-	return `"` + r.clippedIn(s, maxExample, inQuote) + `"`
+	return []string{Format(r.WouldHaveAllowed, "n", strconv.Itoa(o.Would), "of", strconv.Itoa(o.Of))}
 }

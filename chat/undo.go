@@ -3,7 +3,6 @@ package chat
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/grant"
@@ -51,10 +50,5 @@ func (t replier) undo(ctx context.Context, prefix string) Reply {
 
 // grantText names a grant.
 func (t replier) grantText(g grant.Grant) string {
-	r := t.style.renderer(&approval.Pending{})
-	what := g.ActionType
-	if g.Kind == grant.Target {
-		what = strings.TrimSpace(g.Capability + " " + g.Target)
-	}
-	return Escape(approval.ShortID(g.ID)) + " (" + r.short(what) + ")"
+	return Escape(approval.ShortID(g.ID)) + " (" + t.style.Grant(&g) + ")"
 }

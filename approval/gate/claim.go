@@ -84,12 +84,14 @@ func (g *Gate) claimAllowed(ctx context.Context, s *state, ev evaluation, undo f
 func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
 	ws, _ := g.Settings.Workspace(p.SourceGroup)
 	tool, known := g.Settings.Tool(p.ToolName)
-	return approval.Facts{
+	f := approval.Facts{
 		RequestID: p.RequestID, Workspace: p.SourceGroup, Autonomy: autonomy(ws, p.SessionID), Tool: p.ToolName, KnownTool: known,
-		ActionType: p.ActionType, Capability: p.Capability, Target: p.Target, Trust: tool.Trust, SessionID: p.SessionID,
-		ClientID: p.ClientID, Principal: p.Principal, Channel: p.Channel, Sender: p.Sender,
-		Cost: p.Ruling.Cost, Args: p.RequestData, Evidence: p.Facts, Now: now,
+		ActionType: p.ActionType, Target: p.Target, SessionID: p.SessionID, ClientID: p.ClientID, Principal: p.Principal,
+		Args: p.RequestData, Evidence: p.Facts, Now: now,
 	}
+	addConfigured(&f, ws, tool)
+	f.Capability, f.Cost = p.Capability, p.Ruling.Cost
+	return f
 }
 
 // runAgain is row 3 for an idempotent tool: a second claim and a second run.
@@ -227,11 +229,10 @@ func (g *Gate) endUnclaimed(ctx context.Context, r run, cause error) error {
 // entry is the audit entry of the claim, with everything that policy needs to count
 // it.
 func (r *run) entry(now time.Time, words Words) event.Entry {
-	f := &r.facts
 	e := event.Entry{
 		Time: now, Event: event.AutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
-		ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)), Channel: f.Channel, Sender: f.Sender,
-		Taints: r.ruling.Taints, Exact: r.ruling.Exact, Cost: r.ruling.Cost, Grant: r.ruling.Grant,
+		ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)),
+		Taints:        r.ruling.Taints, Exact: r.ruling.Exact, Cost: r.ruling.Cost, Grant: r.ruling.Grant,
 	}
 	r.info.fill(&e, r.claim.Ruling)
 	if r.claim.Ruling != nil {

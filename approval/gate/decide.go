@@ -34,6 +34,9 @@ type Decider struct {
 	// ClearSlot removes an invalid decision from the slot, or waits until the daemon has
 	// removed it.
 	ClearSlot func(ctx context.Context, k approval.Key) error
+	// Grants keeps what a decision gives, before Decide returns; nil: the gate adds it with
+	// the outcome.
+	Grants Grants
 	// Decided is called when a decision is durable; may be nil.
 	Decided func(k approval.Key)
 	// Refused is called when a person without authority tried to decide; may be nil.
@@ -79,6 +82,11 @@ func (d *Decider) Decide(ctx context.Context, a decide.Input) (*approval.Decisio
 	if dec.Approved && d.now().After(dec.RunBefore) {
 		if err := d.checkNotLate(ctx, a.Key, file); err != nil {
 			return nil, err
+		}
+	}
+	if d.Grants != nil {
+		if err := d.Grants.AddFromDecision(p, dec); err != nil {
+			return nil, fmt.Errorf("remember the decision: %w", err)
 		}
 	}
 	if d.Decided != nil {

@@ -60,17 +60,7 @@ func (v *visit) grants() {
 }
 
 func (v *visit) grantView(c grant.Use) grantView {
-	what := c.ActionType
-	if c.Kind == grant.Target {
-		what = strings.TrimSpace(c.Capability + " " + c.Target)
-	}
-	what = v.oneLine(what)
-	if c.Exact != "" {
-		what += " · " + v.w.GrantExact
-	}
-	if c.SessionID != "" {
-		what += " · " + v.w.GrantSession + " " + v.oneLine(c.SessionID)
-	}
+	what := v.Style(v.lang).Grant(&c.Grant)
 	state := c.State(v.Now())
 	return grantView{c, what, state, state == "active" && slices.Contains(v.rights.Decide, c.Workspace)}
 }

@@ -250,7 +250,7 @@ func confirmation(c *control.Client, d *approval.Decision, w *approval.StoredPen
 		if tool := w.Pending.ToolName; tool != "" {
 			what = chat.Escape(tool) + " " + what
 		}
-		if g := policy.GrantFrom(w.Pending, d); g != nil {
+		if g := grant.From(w.Pending, d); g != nil {
 			undo = "\nUndo: permesso revoke " + approval.ShortID(g.ID)
 		}
 	}

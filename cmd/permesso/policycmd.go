@@ -112,13 +112,11 @@ type checkResult struct {
 	Rule       string            `json:"rule"`
 	Reasons    []approval.Reason `json:"reasons"`
 	Change     []approval.Reason `json:"change"`
-	Consent    string            `json:"consent,omitzero"`
 }
 
 func (a *app) policyCheckCmd() *cobra.Command {
-	var channel, sender, target, workspace string
-	c := &cobra.Command{
-		Use: "check LEVEL CAPABILITY", Short: "Evaluate the table and the grants for a capability", Args: cobra.ExactArgs(2),
+	return &cobra.Command{
+		Use: "check LEVEL CAPABILITY", Short: "Evaluate the table for a capability", Args: cobra.ExactArgs(2),
 		ValidArgsFunction: completeLevelAndCapability,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			level := strings.ToLower(pos[0])
@@ -129,49 +127,14 @@ func (a *app) policyCheckCmd() *cobra.Command {
 			if !ok {
 				return console.Fail(console.ExitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", pos[1])
 			}
-			f := approval.Facts{
-				Workspace: workspace, Autonomy: level, Tool: "check", KnownTool: true, Capability: c.Name, Target: target,
-				Channel: channel, Sender: sender, Now: time.Now(),
+			e := &policy.Engine{}
+			r := e.Judge(approval.Facts{
+				Autonomy: level, Tool: "check", KnownTool: true, Capability: c.Name, Now: time.Now(),
 				Trust: approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"},
-			}
-			r, err := a.checkRuling(f)
-			if err != nil {
-				return err
-			}
-			return a.Print(checkResult{longOutcome(r.Outcome), level, c.Name, r.Rule, r.Reasons, r.Change, r.Grant}, r.Outcome.String())
+			})
+			return a.Print(checkResult{longOutcome(r.Outcome), level, c.Name, r.Rule, r.Reasons, r.Change}, r.Outcome.String())
 		},
 	}
-	c.Flags().StringVar(&channel, "channel", "", "`channel` of the person: telegram, email, local or workspace")
-	c.Flags().StringVar(&sender, "sender", "", "`id` of the person in that channel")
-	c.Flags().StringVar(&target, "target", "", "target: a `path`, host or name")
-	c.Flags().StringVar(&workspace, "workspace", "", "use the grants of this `workspace` (default: all)")
-	return c
-}
-
-// checkRuling evaluates the table, and the grants if a person is named.
-func (a *app) checkRuling(f approval.Facts) (approval.Ruling, error) {
-	e := &policy.Engine{}
-	if err := e.Load(policy.Config{}); err != nil {
-		return approval.Ruling{}, err
-	}
-	if f.Channel == "" || f.Sender == "" {
-		return e.Judge(f), nil
-	}
-	_, m, err := home.ReadMemory(a.Console)
-	if err != nil {
-		return approval.Ruling{}, err
-	}
-	for _, g := range m.Grants() {
-		if f.Workspace != "" && g.Workspace != f.Workspace {
-			continue
-		}
-		g.Workspace = "any"
-		if err := e.AddGrant(g.Grant); err != nil {
-			return approval.Ruling{}, err
-		}
-	}
-	f.Workspace = "any"
-	return e.Judge(f), nil
 }
 
 func (a *app) policyExplainCmd() *cobra.Command {

@@ -21,7 +21,7 @@ type account struct {
 	Deny     map[string]bucket          `json:"deny"`
 	Day      []dayCost                  `json:"day"`
 	Sessions map[string]int64           `json:"sessions"` // cost by session
-	Asked    []askedRequest             `json:"asked"`    // the last requests that asked a person, the newest last
+	Asked    map[string][]askedRequest  `json:"asked"`    // by client: the last requests that asked a person, the newest last
 }
 
 // askedRequest is a request that a grant is matched against.
@@ -33,18 +33,19 @@ func (r *askedRequest) facts() approval.Facts {
 	x := &r.Entry
 	return approval.Facts{
 		RequestID: x.RequestID, Workspace: x.Workspace, Tool: x.Tool, Capability: x.Capability, Target: x.Target,
-		ActionType: x.ActionType, ClientID: x.ClientID, SessionID: x.SessionID, Channel: x.Channel, Sender: x.Sender, Now: x.Time,
+		ActionType: x.ActionType, ClientID: x.ClientID, SessionID: x.SessionID, Now: x.Time,
 	}
 }
 
 const (
-	maxAsked    = 20      // of account.Asked
+	maxAsked    = 20      // of each client
 	maxSessions = 100_000 // distinct sessions of an account; the rest share one
 )
 
 func newAccount() *account {
 	return &account{
 		Taints: map[string]map[string]bool{}, Ask: map[string]bucket{}, Deny: map[string]bucket{}, Sessions: map[string]int64{},
+		Asked: map[string][]askedRequest{},
 	}
 }
 

@@ -19,28 +19,33 @@ import (
 // actionExec is the release-only action whose grant is for one command line.
 const actionExec = "exec_cmd"
 
-// exactOf is the digest of the command line of a release-only exec_cmd, "" for any
-// other request and for a command line that no grant can cover.
+// exactOf is the digest of a request that a grant can cover only as a whole: of a
+// release-only exec_cmd its command line, of a tool all arguments. It is "" for any other
+// request, and for a command that no grant can cover.
 func exactOf(f *approval.Facts) string {
-	if f.Tool != "" || f.ActionType != actionExec {
+	if !onlyAgain(f) {
 		return ""
 	}
-	d, err := ExactCommand(f.Args)
+	if f.Tool == "" {
+		d, err := ExactCommand(f.Args)
+		if err != nil {
+			return ""
+		}
+		return d
+	}
+	fields, err := codec.Fields(f.Args)
 	if err != nil {
 		return ""
 	}
-	return d
-}
-
-// notCoverable is a digest that no grant has.
-const notCoverable = "never"
-
-// exactFor is the value of Exact of a grant that covers the request.
-func exactFor(f *approval.Facts, exact string) string {
-	if f.Tool == "" && f.ActionType == actionExec && exact == "" {
-		return notCoverable
+	for _, x := range fields {
+		if f.Declared[x.Name].Type != facts.TypeCommand {
+			continue
+		}
+		if words, err := wordsOf(x); err != nil || len(words) == 0 || opensProgram(words) {
+			return ""
+		}
 	}
-	return exact
+	return digestWords([]string{f.Tool}, fields)
 }
 
 // Reasons why no grant can cover a command line.

@@ -129,6 +129,7 @@ type evaluation struct {
 	deny    string // rule of a hard deny, "" if there is none
 	hardAsk string // rule of an ask that no grant lifts
 	softAsk string // rule of an ask that a grant lifts
+	always  bool   // the capability is asked every time
 	noGrant bool   // no grant lifts this ask
 }
 
@@ -163,16 +164,16 @@ func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding) 
 	}
 	v := &evaluation{f: &f, rs: rs}
 	t := traitsOf(&f)
-	exact := exactOf(&f)
 	lifted := e.judgeBase(v)
 	e.judgeTrust(v, t, lifted)
 	judgeSecrets(v, found)
 	e.judgeLimits(v)
 	r := v.ruling()
-	if r.Outcome == approval.Ask && v.hardAsk == "" && !v.noGrant && !f.Question {
-		e.applyGrants(v, &r, exact)
+	if r.Soft = r.Outcome == approval.Ask && v.hardAsk == "" && !v.noGrant && !f.Question; r.Soft {
+		r.Exact = exactOf(&f)
+		e.applyGrants(v, &r)
 	}
-	r.Secrets, r.Taints, r.Exact, r.Cost = found, t.taints(), exact, f.Cost
+	r.Secrets, r.Taints, r.Cost = found, t.taints(), f.Cost
 	return r
 }
 
@@ -230,7 +231,8 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 	default:
 		v.base, v.rule = approval.Allow, byTrust
 	}
-	v.noGrant = has && cp.Default == facts.AskAlways || f.Tool != "" && !f.KnownTool
+	v.always = has && cp.Default == facts.AskAlways
+	v.noGrant = f.Tool != "" && !f.KnownTool
 	return e.applyRules(v)
 }
 
@@ -257,7 +259,8 @@ func (e *Engine) applyRules(v *evaluation) (lifted bool) {
 		case approval.Ask:
 			v.reasons = append(v.reasons, missing.of(r.reason(a)))
 			if v.base != approval.Deny {
-				v.base, v.rule, v.noGrant = approval.Ask, r.label(), true // the operator's rule asks
+				v.base, v.rule = approval.Ask, r.label()
+				v.noGrant = v.noGrant || r.Always
 			}
 		case approval.Allow:
 			lifted = e.lift(v, r, args, evidence) || lifted
@@ -299,9 +302,9 @@ func (e *Engine) lift(v *evaluation, r *Rule, args *arguments, evidence *evidenc
 		return but("note_table_deny")
 	case v.base == approval.Ask && v.rule != byTable:
 		return but("note_other_rule")
-	case v.noGrant && len(r.WhenProven) > 0:
+	case v.always && len(r.WhenProven) > 0:
 		return but("note_no_proof")
-	case v.noGrant && !r.coversArguments(v.f, args):
+	case v.always && !r.coversArguments(v.f, args):
 		return but("note_always_asks", "capability", v.f.Capability)
 	}
 	v.reasons = append(v.reasons, r.reason(yes))
@@ -358,20 +361,20 @@ func judgeSecrets(v *evaluation, found []approval.Finding) {
 }
 
 // applyGrants answers the fifth question.
-func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling, exact string) {
+func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling) {
 	if e.grants == nil {
 		return
 	}
-	h, why := e.grants.covering(v.f, exactFor(v.f, exact))
+	h, why := e.grants.covering(v.f, r.Exact)
 	if h == nil {
 		if why != "" {
 			r.Reasons = append(r.Reasons, approval.Because(why))
 		}
 		return
 	}
-	r.Outcome, r.Rule, r.Grant, r.Change = approval.Allow, byGrant, h.ID, nil
+	r.Outcome, r.Rule, r.Grant, r.Change, r.Soft = approval.Allow, byGrant, h.ID, nil, false
 	r.Reasons = append(r.Reasons, approval.Because("grant",
-		"kind", string(h.Kind), "grant", h.ID, "by", h.By, "date", h.CreatedAt.UTC().Format(time.DateOnly)))
+		"kind", h.Form, "grant", h.ID, "by", h.By, "date", h.CreatedAt.UTC().Format(time.DateOnly)))
 }
 
 // Taints lists the taints of a workspace by session. "" is the complete workspace.

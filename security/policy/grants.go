@@ -11,11 +11,10 @@ import (
 	"github.com/permesso-dev/permesso/approval/grant"
 )
 
-// How long a grant is valid, and how long if it is not used.
+// How many hours a grant is valid.
 const (
-	sessionLife   = 24 * time.Hour
-	ruleLife      = 90 * 24 * time.Hour
-	permanentLife = 365 * 24 * time.Hour
+	sessionHours = 24
+	alwaysHours  = 90 * 24
 )
 
 // AddGrant adds a grant, or replaces its earlier state. It refuses an incomplete
@@ -67,72 +66,106 @@ func (e *Engine) Grants() []grant.Use {
 	return all
 }
 
-// GrantFrom is the grant that an approval gives: code 2 a session allow, code 6 an
-// allow rule, otherwise by the tool's territory. nil means none.
-func GrantFrom(p *approval.Pending, d *approval.Decision) *grant.Grant {
-	if d.Verdict != approval.Approved {
-		return nil
+// Offers says what approvals of a request would remember, and how many of the client's last
+// requests would not have been asked then: one offer for each scope.
+func (w *View) Offers(f approval.Facts, given approval.Ruling) []approval.Offer {
+	e := w.e
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	offers := make([]approval.Offer, 0, 2)
+	for _, s := range []approval.Scope{approval.Session, approval.Always} {
+		o := approval.Offer{Scope: s}
+		if o.Terms, o.WhyNot = e.termsOf(&f, given, s); o.WhyNot.IsZero() {
+			o.Hours = hoursOf(s)
+			o.Would, o.Of = e.wouldHaveAllowed(&o.Terms)
+		} else {
+			o.Terms = approval.Terms{}
+		}
+		offers = append(offers, o)
 	}
-	g := &grant.Grant{
-		Version: approval.Version, ID: p.RequestID, Workspace: p.SourceGroup, ClientID: p.ClientID, ActionType: p.ActionType,
-		By: d.DecidedBy, ByID: d.DecidedByID, Via: d.Via, CreatedAt: d.DecidedAt,
-		Reason: "code " + d.Code + " on " + p.ShortID,
-	}
-	if d.Code == "" {
-		g.Reason = "approval of " + p.ShortID
-	}
-	switch {
-	case d.Scope == approval.Session && grant.WhyNot(p, d.Scope).IsZero():
-		g.Kind, g.SessionID, g.Exact = grant.Session, p.SessionID, p.Ruling.Exact
-		g.ExpiresAt = g.CreatedAt.Add(sessionLife)
-		return g
-	case d.Scope == approval.Always && grant.WhyNot(p, d.Scope).IsZero():
-		g.Kind, g.Exact = grant.Rule, p.Ruling.Exact
-		g.ExpiresAt = g.CreatedAt.Add(ruleLife)
-		return g
-	case d.Scope == approval.Session || d.Scope == approval.Always:
-		return nil
-	}
-	return territory(p, g)
+	return offers
 }
 
-// territory completes the grant of a tool with a territory, nil if it has none.
-func territory(p *approval.Pending, g *grant.Grant) *grant.Grant {
-	c, ok := facts.CapabilityNamed(p.Capability)
-	if len(p.Ruling.Secrets) > 0 {
-		return nil // its target may be a secret
+func hoursOf(s approval.Scope) int {
+	if s == approval.Session {
+		return sessionHours
 	}
-	if !ok || c.Default == facts.AskAlways || p.Channel == "" || p.Sender == "" {
-		return nil
+	return alwaysHours
+}
+
+// Offers is View.Offers with the current configuration.
+func (e *Engine) Offers(f approval.Facts, given approval.Ruling) []approval.Offer {
+	return (&View{e: e}).Offers(f, given)
+}
+
+// termsOf returns the terms that a scope would remember of a request, or why it cannot.
+func (e *Engine) termsOf(f *approval.Facts, given approval.Ruling, s approval.Scope) (approval.Terms, approval.Reason) {
+	t := approval.Terms{Workspace: f.Workspace, ClientID: f.ClientID, Tool: f.Tool, ToolSHA256: f.ToolSHA256}
+	if s == approval.Session {
+		t.SessionID = f.SessionID
 	}
-	switch p.Territory {
-	case "session":
-		if p.SessionID == "" {
-			return nil
+	switch {
+	case f.Question:
+		return t, approval.Because("answer_once")
+	case s == approval.Session && f.SessionID == "":
+		return t, approval.Because("no_session")
+	case f.Tool != "" && !f.KnownTool:
+		return t, approval.Because("unknown_tool")
+	case f.Tool == "" && f.ActionType == "":
+		return t, approval.Because("no_action_type")
+	case !given.Soft:
+		return t, approval.Because("asked_anyway", "rule", given.Rule)
+	}
+	why := shape(&t, f, given.Exact)
+	if why.IsZero() && grant.CheckTerms(&t) != nil {
+		why = approval.Because("not_offered")
+	}
+	return t, why
+}
+
+// shape chooses the form of a grant for a request, and fills in what the form names.
+func shape(t *approval.Terms, f *approval.Facts, exact string) approval.Reason {
+	c, has := facts.CapabilityNamed(f.Capability)
+	switch {
+	case onlyAgain(f):
+		t.Form, t.Digest = grant.Again, exact
+		if f.Tool == "" {
+			t.ActionType = f.ActionType
 		}
-		g.SessionID, g.ExpiresAt = p.SessionID, g.CreatedAt.Add(sessionLife)
-	case "permanent":
-		g.ExpiresAt = g.CreatedAt.Add(permanentLife)
+		if exact == "" {
+			return approval.Because("opens_programs")
+		}
+	case f.Tool == "":
+		t.Form, t.ActionType = grant.Action, f.ActionType
+	case !f.Targeted || has && c.TargetKind == "none":
+		t.Form = grant.Tool
 	default:
-		return nil
-	}
-	g.Kind, g.Channel, g.Sender = grant.Target, p.Channel, p.Sender
-	g.Capability, g.TargetKind, g.Target = c.Name, c.TargetKind, p.Target
-	switch c.TargetKind {
-	case "none":
-		g.Target = ""
-	case "path_glob":
-		if !clean(p.Target) {
-			return nil
+		t.Form, t.TargetKind = grant.Target, targetKind(f)
+		if t.Target = canonicalTarget(t.TargetKind, f.Target); t.Target == "" {
+			return approval.Because("no_target")
 		}
-		g.Target = escapeGlob(p.Target)
-	case "host":
-		g.Target = host(p.Target)
+		if t.TargetKind == "path_glob" {
+			t.Target = escapeGlob(t.Target)
+		}
 	}
-	if g.Check() != nil {
-		return nil
+	return approval.Reason{}
+}
+
+// onlyAgain says whether a grant can cover only the same request, or a command pattern.
+func onlyAgain(f *approval.Facts) bool {
+	if f.Tool == "" {
+		return f.ActionType == actionExec && !f.AnyExec
 	}
-	return g
+	c, has := facts.CapabilityNamed(f.Capability)
+	return has && c.Default == facts.AskAlways
+}
+
+// targetKind is how the target of a request is compared.
+func targetKind(f *approval.Facts) string {
+	if c, has := facts.CapabilityNamed(f.Capability); has {
+		return c.TargetKind
+	}
+	return "exact"
 }
 
 // escapeGlob returns the glob that matches only this path.
@@ -147,28 +180,24 @@ func escapeGlob(path string) string {
 	return b.String()
 }
 
-// WouldHaveAllowed lists which of the last requests that asked a person in its
-// workspace a grant would have allowed, the newest first.
-func (e *Engine) WouldHaveAllowed(g grant.Grant) (which []approval.Facts, of int) {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	a := e.accounts[g.Workspace]
+// wouldHaveAllowed counts which of the client's last asked requests a grant with these
+// terms would have allowed: those that only the missing grant made an ask.
+func (e *Engine) wouldHaveAllowed(t *approval.Terms) (n, of int) {
+	a := e.accounts[t.Workspace]
 	if a == nil {
-		return nil, 0
+		return 0, 0
 	}
-	g.RevokedAt, g.MaxUses = time.Time{}, 0
-	g.ExpiresAt = g.ExpiresAt.Add(permanentLife)
 	alone := newGrantIndex()
-	alone.put(g)
-	for _, p := range slices.Backward(a.Asked) {
-		f := p.facts()
-		c, has := facts.CapabilityNamed(f.Capability)
-		if has && c.Default == facts.AskAlways {
-			continue
-		}
-		if h, _ := alone.covering(&f, exactFor(&f, p.Entry.Exact)); h != nil {
-			which = append(which, f)
+	alone.put(grant.Grant{Terms: *t, ExpiresAt: farAway})
+	asked := a.Asked[t.ClientID]
+	for i := range asked {
+		f := asked[i].facts()
+		f.ToolSHA256 = t.ToolSHA256
+		if h, _ := alone.covering(&f, asked[i].Entry.Exact); h != nil && asked[i].Entry.Soft {
+			n++
 		}
 	}
-	return which, len(a.Asked)
+	return n, len(asked)
 }
+
+var farAway = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)

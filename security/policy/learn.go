@@ -82,10 +82,8 @@ type grantUses struct {
 
 func (e *Engine) learnAsked(x *event.Entry) {
 	a := e.account(x.Workspace)
-	a.Asked = append(a.Asked, askedRequest{*x})
-	if len(a.Asked) > maxAsked {
-		a.Asked = append(a.Asked[:0], a.Asked[1:]...)
-	}
+	asked := append(a.Asked[x.ClientID], askedRequest{*x})
+	a.Asked[x.ClientID] = asked[max(0, len(asked)-maxAsked):]
 }
 
 // Recurrence is how often people approved requests of the same workspace, capability

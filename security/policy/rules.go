@@ -32,6 +32,7 @@ type Rule struct {
 	WhenProven   []Clause
 	UnlessProven []Clause
 	Outcome      approval.Outcome
+	Always       bool   // an ask that no grant lifts
 	Reason       string // the operator's text
 }
 
@@ -287,5 +288,5 @@ func sorted(rules []Rule) []Rule {
 }
 
 func (r *Rule) signature() string {
-	return fmt.Sprintf("%q %q %q %q %q %q %q %q %v %+v %+v", r.Tool, r.Capability, r.Target, r.Workspace, r.Approver, r.Session, r.Client, r.Reason, r.Args, r.WhenProven, r.UnlessProven)
+	return fmt.Sprintf("%q %q %q %q %q %q %q %q %t %v %+v %+v", r.Tool, r.Capability, r.Target, r.Workspace, r.Approver, r.Session, r.Client, r.Reason, r.Always, r.Args, r.WhenProven, r.UnlessProven)
 }

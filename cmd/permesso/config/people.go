@@ -133,7 +133,7 @@ func (s *section) workspace(name string) approval.Workspace {
 		Name: name, Autonomy: s.text("autonomy"), Approvers: s.approverNames(), Channels: s.channelNames(),
 		LocalDecisions: s.flag("local_decisions"), Language: s.text("language"),
 		ChatJID: s.chat(name), QuietHours: s.quietHours(), Limits: s.limits(),
-		Secrets: s.flag("contains_secrets"), Admin: s.flag("admin"), BindsSessions: s.flag("binds_sessions"),
+		Secrets: s.flag("contains_secrets"), Admin: s.flag("admin"), BindsSessions: s.flag("binds_sessions"), RememberExec: s.text("remember_exec_cmd") == "any",
 		Sessions: values[string](s, "sessions"), OwnDomains: s.texts("own_domains"),
 	}
 	w.Principal = s.principal(w.Approvers)

@@ -28,9 +28,10 @@ func (s *section) rules() {
 func (s *section) rule() policy.Rule {
 	number := strings.Trim(strings.TrimPrefix(s.path, "rules"), "[]")
 	r := policy.Rule{Name: cmp.Or(s.text("name"), "rule "+number), Reason: s.text("reason"), Outcome: approval.Deny}
-	s.require(s.node.key, `outcome = "ask"`, "rule has no %s: allow, ask or deny", "outcome")
+	s.require(s.node.key, `outcome = "ask"`, "rule has no %s: allow, ask, always_ask or deny", "outcome")
 	if v := s.text("outcome"); v != "" {
-		_ = r.Outcome.UnmarshalText([]byte(v)) // one of the allowed words
+		r.Always = v == "always_ask"
+		_ = r.Outcome.UnmarshalText([]byte(strings.TrimPrefix(v, "always_"))) // one of the allowed words
 	}
 	s.proofs(&r)
 	s.match(&r)

@@ -101,7 +101,7 @@ func (c *Client) Style() chat.Style {
 	return chat.Style{
 		Language: c.Language, Zone: time.Local, Redact: home.NewRedaction(), Local: true,
 		Paused:  func(ws string) *chat.Pause { return home.CardPause(c.PauseOf(ws)) },
-		Earlier: c.earlier, WouldAllow: c.wouldAllow,
+		Earlier: c.earlier,
 	}
 }
 
@@ -112,14 +112,6 @@ func (c *Client) earlier(p *approval.Pending) *chat.EarlierRequest {
 	}
 	e, _ := call(context.Background(), c, opEarlier, OneQuery{p.SourceGroup, p.RequestID}) // without it the card shows no changes
 	return e
-}
-
-func (c *Client) wouldAllow(p *approval.Pending) (which []string, n, of int) {
-	d, err := call(context.Background(), c, opAlways, OneQuery{p.SourceGroup, p.RequestID})
-	if err != nil {
-		return nil, 0, 0 // the card is shown without history
-	}
-	return d.Which, d.N, d.Of
 }
 
 // Reveal returns a request to show what its card masks; the audit log then says so.

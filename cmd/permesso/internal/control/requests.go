@@ -208,28 +208,6 @@ func (s *Service) pending(c *httpapi.Caller, k approval.Key) (*approval.StoredPe
 	return s.Viewer.Pending(k)
 }
 
-// alwaysDoc is what "always" for a pending would have allowed.
-type alwaysDoc struct {
-	Which []string `json:"which"`
-	N     int      `json:"n"`
-	Of    int      `json:"of"`
-}
-
-var opAlways = get("always", "/requests/{workspace}/{id}/always", "What code 6 for a pending would have allowed",
-	(*Service).always)
-
-func (s *Service) always(_ context.Context, c *httpapi.Caller, in *OneQuery) (d alwaysDoc, err error) {
-	w, err := s.pending(c, in.key())
-	if w == nil || err != nil {
-		return d, err
-	}
-	m, err := s.Memory()
-	if err == nil {
-		d.Which, d.N, d.Of = m.WouldAllow(w.Pending)
-	}
-	return d, err
-}
-
 // VerdictBody is a decision of a local caller.
 type VerdictBody struct {
 	PendingSHA256 string           `json:"pending_sha256,omitempty"`

@@ -39,7 +39,6 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
-	"github.com/permesso-dev/permesso/security/policy"
 	"github.com/permesso-dev/permesso/security/receipt"
 	"github.com/permesso-dev/permesso/security/seal"
 )
@@ -241,6 +240,18 @@ func (w *sim) Reserve(approval.Facts, approval.Ruling, bool) (undo func(), refus
 	return func() {}, nil
 }
 
+// Offers offers every grant of a tool: the promises do not depend on which.
+func (w *sim) Offers(f approval.Facts, _ approval.Ruling) (offers []approval.Offer) {
+	for _, s := range []approval.Scope{approval.Session, approval.Always} {
+		t := approval.Terms{Form: grant.Tool, Workspace: f.Workspace, ClientID: f.ClientID, Tool: f.Tool, ToolSHA256: f.ToolSHA256}
+		if s == approval.Session {
+			t.SessionID = f.SessionID
+		}
+		offers = append(offers, approval.Offer{Scope: s, Terms: t, Hours: 24})
+	}
+	return offers
+}
+
 // Recurrence is always 0: it only affects messages.
 func (w *sim) Recurrence(string, string, string, string) int { return 0 }
 
@@ -252,7 +263,7 @@ type grantStore struct {
 
 // AddFromDecision implements gate.grantStore.
 func (m grantStore) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
-	g := policy.GrantFrom(p, d)
+	g := grant.From(p, d)
 	if g == nil {
 		return nil
 	}

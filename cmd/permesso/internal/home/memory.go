@@ -155,7 +155,7 @@ func (m *Memory) SaveGrant(g *grant.Grant, how store.Mode) error {
 // AddFromDecision implements the gate's Memory. An existing grant stays: it may
 // have been revoked since.
 func (m *Memory) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
-	g := policy.GrantFrom(p, d)
+	g := grant.From(p, d)
 	if g == nil {
 		return nil
 	}
@@ -217,8 +217,8 @@ func (m *Memory) auditGrant(g *grant.Grant) error {
 		}
 		return m.Audit(event.Entry{
 			Event: e, Workspace: g.Workspace, Grant: g.ID, By: by, Via: via, Reason: g.Reason,
-			Capability: g.Capability, Target: g.Target, ActionType: g.ActionType, ClientID: g.ClientID, SessionID: g.SessionID,
-			Channel: g.Channel, Sender: g.Sender, Detail: string(g.Kind),
+			Tool: g.Tool, Target: g.Target, ActionType: g.ActionType, ClientID: g.ClientID, SessionID: g.SessionID,
+			Detail: g.Form,
 		})
 	}
 	if err := write(event.Granted, g.By, g.Via); err != nil || g.RevokedAt.IsZero() {
@@ -357,19 +357,17 @@ func ReadMemory(a *console.Console) (*Home, *Memory, error) {
 	return h, m, err
 }
 
-// Find returns the one grant whose id begins with typed, nil if none. A grant of a
-// decided request that still runs counts.
+// Find returns the one grant whose id begins with typed, nil if none.
 func (m *Memory) Find(typed string) (*grant.Grant, error) {
 	if len(typed) < 4 {
 		return nil, console.Fail(console.ExitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
-	all, err := m.withUpcoming(context.Background(), nil)
-	all = slices.DeleteFunc(all, func(g grant.Grant) bool { return !approval.BeginsID(g.ID, typed) })
-	switch len(all) {
+	fit := slices.DeleteFunc(m.Grants(), func(g grant.Use) bool { return !approval.BeginsID(g.ID, typed) })
+	switch len(fit) {
 	case 0:
-		return nil, err
+		return nil, nil
 	case 1:
-		return m.reread(&all[0])
+		return m.Grant(fit[0].ID)
 	}
-	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d grants", typed, len(all))
+	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d grants", typed, len(fit))
 }
