@@ -54,6 +54,7 @@ type Workspace struct {
 	Limits         Limits
 	Sessions       map[string]string // autonomy of single sessions; can only lower it
 	RememberExec   bool              // a grant may cover every release-only exec_cmd of a client
+	ReleaseTrust   Trust             // of release-only requests; zero: they neither taint nor fall under the trifecta
 	BindsSessions  bool              // the host issues session ids; agents cannot choose them
 	Secrets        bool              // the agent has the secret taint from the start
 	Admin          bool              // the agent must have no tool that reads public content

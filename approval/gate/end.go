@@ -39,6 +39,7 @@ type outcome struct {
 	required   string
 	submission *submission // its callers wait for acceptance; may be nil
 	leftovers  []approval.Doc
+	taints     []string // that the claim added
 }
 
 // end writes the record (C), then the response (S). The rest follows from C.
@@ -141,6 +142,9 @@ func (g *Gate) logOutcome(e outcome) {
 	g.noteEvent(e.key, e.event, func(a *event.Entry) {
 		e.info.fillEnd(a, &e.record, e.decision)
 		a.Reason = cmp.Or(e.reason, unfitCode(e.record.Ruling), e.effect.Error)
+		if e.effect.Unstarted {
+			a.Taints = e.taints // of the claim: it read nothing
+		}
 	})
 	g.index.addSettled(e.key)
 }

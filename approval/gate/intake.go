@@ -343,6 +343,9 @@ func factsFrom(settings Settings, workspace string, from submit.Origin, r *appro
 func addConfigured(f *approval.Facts, ws approval.Workspace, tool approval.Tool) {
 	f.Capability, f.Trust, f.Cost = tool.Capability, tool.Trust, tool.Cost
 	f.Targeted, f.AnyExec = tool.Target != "", ws.RememberExec
+	if f.Tool == "" {
+		f.Trust = ws.ReleaseTrust
+	}
 	if f.KnownTool {
 		f.ToolSHA256, f.Declared = tool.SHA256(), facts.Arguments(tool)
 	}

@@ -16,12 +16,12 @@ type dayCost struct {
 
 // account is the memory of one workspace, from the log. A snapshot holds it as JSON.
 type account struct {
-	Taints   map[string]map[string]bool `json:"taints"` // by session, "": all sessions
-	Ask      map[string]bucket          `json:"ask"`    // by capability
-	Deny     map[string]bucket          `json:"deny"`
-	Day      []dayCost                  `json:"day"`
-	Sessions map[string]int64           `json:"sessions"` // cost by session
-	Asked    map[string][]askedRequest  `json:"asked"`    // by client: the last requests that asked a person, the newest last
+	Taints   map[string]map[string]taint `json:"taints"` // by session, "": all sessions; then by kind
+	Ask      map[string]bucket           `json:"ask"`    // by capability
+	Deny     map[string]bucket           `json:"deny"`
+	Day      []dayCost                   `json:"day"`
+	Sessions map[string]int64            `json:"sessions"` // cost by session
+	Asked    map[string][]askedRequest   `json:"asked"`    // by client: the last requests that asked a person, the newest last
 }
 
 // askedRequest is a request that a grant is matched against.
@@ -44,7 +44,7 @@ const (
 
 func newAccount() *account {
 	return &account{
-		Taints: map[string]map[string]bool{}, Ask: map[string]bucket{}, Deny: map[string]bucket{}, Sessions: map[string]int64{},
+		Taints: map[string]map[string]taint{}, Ask: map[string]bucket{}, Deny: map[string]bucket{}, Sessions: map[string]int64{},
 		Asked: map[string][]askedRequest{},
 	}
 }
@@ -88,13 +88,62 @@ func (a *account) costToday(now time.Time) (sum int64) {
 
 func (a *account) taintSet(session string, bound bool) map[string]bool {
 	set := map[string]bool{}
-	for t := range a.Taints[""] {
-		set[t] = true
+	for t, x := range a.Taints[""] {
+		set[t] = x.N > 0
 	}
 	if bound {
-		for t := range a.Taints[session] {
-			set[t] = true
+		for t, x := range a.Taints[session] {
+			set[t] = set[t] || x.N > 0
 		}
 	}
 	return set
+}
+
+// taint is one taint of a client: what it read.
+type taint struct {
+	N     int         `json:"n"`     // reads that were not taken back
+	Reads []taintRead `json:"reads"` // the first of them
+}
+
+// taintRead is one read that tainted a client.
+type taintRead struct {
+	ID         string `json:"id"`
+	Tool       string `json:"tool"`
+	Capability string `json:"capability"`
+	Target     string `json:"target"`
+}
+
+const maxTaintReads = 4
+
+// addTaint notes that a claim reads what taints.
+func (a *account) addTaint(session, kind string, by taintRead) {
+	if a.Taints[session] == nil {
+		a.Taints[session] = map[string]taint{}
+	}
+	t := a.Taints[session][kind]
+	if t.N++; len(t.Reads) < maxTaintReads {
+		t.Reads = append(t.Reads, by)
+	}
+	a.Taints[session][kind] = t
+}
+
+// takeBack removes the taint of a claim that read nothing.
+func (a *account) takeBack(session, kind, id string) {
+	t, ok := a.Taints[session][kind]
+	if !ok || t.N == 0 {
+		return
+	}
+	t.N--
+	t.Reads = slices.DeleteFunc(slices.Clone(t.Reads), func(r taintRead) bool { return r.ID == id })
+	a.Taints[session][kind] = t
+}
+
+// taintRead returns one read that added a taint, for the sentence on the card.
+func (a *account) taintRead(session, kind string) (r taintRead, ok bool) {
+	for _, s := range sessionsOf(session) {
+		if t := a.Taints[s][kind]; t.N > 0 && len(t.Reads) > 0 {
+			return t.Reads[0], true
+		}
+	}
+	return taintRead{}, false
 }

@@ -126,11 +126,12 @@ type evaluation struct {
 	proven  approval.Reason // the proof that the rule depends on
 	reasons []approval.Reason
 	change  []approval.Reason
-	deny    string // rule of a hard deny, "" if there is none
-	hardAsk string // rule of an ask that no grant lifts
-	softAsk string // rule of an ask that a grant lifts
-	always  bool   // the capability is asked every time
-	noGrant bool   // no grant lifts this ask
+	deny    string          // rule of a hard deny, "" if there is none
+	hardAsk string          // rule of an ask that no grant lifts
+	softAsk string          // rule of an ask that a grant lifts
+	always  bool            // the capability is asked every time
+	noGrant bool            // no grant lifts this ask
+	despite map[string]bool // hard asks that the allowing rule lifts
 }
 
 func (v *evaluation) addReason(code string, args ...string) {
@@ -159,14 +160,14 @@ func (w *View) Judge(f approval.Facts) approval.Ruling {
 }
 
 func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding) approval.Ruling {
-	if !f.KnownTool {
+	if f.Tool != "" && !f.KnownTool {
 		f.Capability, f.Trust = "", approval.Trust{} // the operator has not stated them
 	}
 	v := &evaluation{f: &f, rs: rs}
 	t := traitsOf(&f)
 	lifted := e.judgeBase(v)
 	e.judgeTrust(v, t, lifted)
-	judgeSecrets(v, found)
+	v.judgeSecrets(found)
 	e.judgeLimits(v)
 	r := v.ruling()
 	if r.Soft = r.Outcome == approval.Ask && v.hardAsk == "" && !v.noGrant && !f.Question; r.Soft {
@@ -309,6 +310,9 @@ func (e *Engine) lift(v *evaluation, r *Rule, args *arguments, evidence *evidenc
 	}
 	v.reasons = append(v.reasons, r.reason(yes))
 	v.base, v.rule, v.proven = approval.Allow, r.label(), approval.Reason{}
+	if len(r.Despite) > 0 && r.closesDestinations(v.f) {
+		v.despite = set(r.Despite)
+	}
 	if len(r.WhenProven) > 0 {
 		v.proven = evidence.proven("proven", "", r.WhenProven)
 		v.reasons = append(v.reasons, v.proven)
@@ -323,7 +327,8 @@ func (e *Engine) judgeTrust(v *evaluation, t traits, lifted bool) {
 		v.setDeny(byTrust)
 		v.addReason(reason, "tool", name, "property", property)
 	}
-	dangerous, trifecta := t.asks(e.taintsOf(v.rs, v.f))
+	tainted := e.taintsOf(v.rs, v.f)
+	dangerous, trifecta := t.asks(tainted)
 	if v.f.Capability == "" && !dangerous && v.base == approval.Allow {
 		v.addReason("not_dangerous", "tool", name)
 	}
@@ -331,9 +336,11 @@ func (e *Engine) judgeTrust(v *evaluation, t traits, lifted bool) {
 		v.softAsk = byTrust
 		v.addReason("dangerous_writes", "tool", name)
 	}
-	if trifecta {
+	if trifecta && v.despite[byTrifecta] {
+		v.addReason("despite", "rule", v.rule, "what", byTrifecta)
+	} else if trifecta {
 		v.setHardAsk(byTrifecta)
-		v.addReason("trifecta", "tool", name)
+		v.addReason("trifecta", append(e.readBy(v.f), "tool", name, "target", v.f.Target)...)
 		v.change = append(v.change, approval.Because("clear_taints", "workspace", v.f.Workspace))
 	}
 }
@@ -353,7 +360,24 @@ func (e *Engine) taintsOf(rs *ruleset, f *approval.Facts) map[string]bool {
 	return s
 }
 
-func judgeSecrets(v *evaluation, found []approval.Finding) {
+// readBy names what the client has read that taints it: the capability or tool, and where.
+func (e *Engine) readBy(f *approval.Facts) (args []string) {
+	a := e.accountView(f.Workspace)
+	for _, x := range []struct{ kind, what, where string }{
+		{grant.TaintCorruption, "strangers", "strangers_in"}, {grant.TaintSecret, "secrets", "secrets_in"},
+	} {
+		if r, ok := a.taintRead(f.SessionID, x.kind); ok {
+			args = append(args, x.what, cmp.Or(r.Capability, "tool "+r.Tool), x.where, r.Target)
+		}
+	}
+	return args
+}
+
+func (v *evaluation) judgeSecrets(found []approval.Finding) {
+	if len(found) > 0 && v.despite[bySecrets] {
+		v.addReason("despite", "rule", v.rule, "what", bySecrets)
+		return
+	}
 	for _, s := range found {
 		v.setHardAsk(bySecrets)
 		v.addReason("secret", "where", s.Where, "kind", s.Kind, "n", strconv.Itoa(s.Length))
@@ -384,8 +408,10 @@ func (e *Engine) Taints(ws string) map[string][]string {
 	all := map[string][]string{}
 	if a := e.accounts[ws]; a != nil {
 		for session, s := range a.Taints {
-			if len(s) > 0 {
-				all[session] = slices.Sorted(maps.Keys(s))
+			for _, kind := range slices.Sorted(maps.Keys(s)) {
+				if s[kind].N > 0 {
+					all[session] = append(all[session], kind)
+				}
 			}
 		}
 	}

@@ -32,8 +32,11 @@ type Rule struct {
 	WhenProven   []Clause
 	UnlessProven []Clause
 	Outcome      approval.Outcome
-	Always       bool   // an ask that no grant lifts
-	Reason       string // the operator's text
+	Always       bool // an ask that no grant lifts
+	// Despite names what else an allow lifts: trifecta, secrets. It counts only if every
+	// destination (host, url, recipients, path) has a condition without a pattern.
+	Despite []string
+	Reason  string // the operator's text
 }
 
 // Condition is a rule's condition on one argument. Exactly one of Glob and Equals is
@@ -240,6 +243,21 @@ func (r *Rule) coversArguments(f *approval.Facts, args *arguments) bool {
 	return true
 }
 
+// destinations are the types of arguments that say where something goes.
+var destinations = []string{facts.TypeHost, facts.TypeURL, facts.TypeRecipients, facts.TypePath}
+
+// closesDestinations says whether the rule names the tool, and allows only listed values
+// of every argument that says where something goes.
+func (r *Rule) closesDestinations(f *approval.Facts) bool {
+	closed := f.Tool != "" && r.Tool == f.Tool && len(f.Declared) > 0
+	for name, a := range f.Declared {
+		closed = closed && (!slices.Contains(destinations, a.Type) || slices.ContainsFunc(r.Args, func(c Condition) bool {
+			return c.Field == name && (c.Equals != nil || !strings.ContainsAny(c.Glob, meta))
+		}))
+	}
+	return closed
+}
+
 // namesTool says whether the rule may allow this request at all: an unknown tool must
 // be named.
 func (r *Rule) namesTool(f *approval.Facts) bool {
@@ -288,5 +306,5 @@ func sorted(rules []Rule) []Rule {
 }
 
 func (r *Rule) signature() string {
-	return fmt.Sprintf("%q %q %q %q %q %q %q %q %t %v %+v %+v", r.Tool, r.Capability, r.Target, r.Workspace, r.Approver, r.Session, r.Client, r.Reason, r.Always, r.Args, r.WhenProven, r.UnlessProven)
+	return fmt.Sprintf("%q %q %q %q %q %q %q %q %t %q %v %+v %+v", r.Tool, r.Capability, r.Target, r.Workspace, r.Approver, r.Session, r.Client, r.Reason, r.Always, append([]string{}, r.Despite...), r.Args, r.WhenProven, r.UnlessProven)
 }
