@@ -58,7 +58,7 @@ const Version = 2
 type Grant struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"` // the request it was given for, or random digits
-	approval.Terms
+	approval.Terms `json:"terms"`
 	By        string    `json:"by"` // the person who gave it
 	ByID      string    `json:"by_id"`
 	Via       string    `json:"via"`

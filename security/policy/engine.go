@@ -303,9 +303,9 @@ func (e *Engine) lift(v *evaluation, r *Rule, args *arguments, evidence *evidenc
 		return but("note_table_deny")
 	case v.base == approval.Ask && v.rule != byTable:
 		return but("note_other_rule")
-	case v.always && len(r.WhenProven) > 0:
+	case (v.always || v.noGrant) && len(r.WhenProven) > 0:
 		return but("note_no_proof")
-	case v.always && !r.coversArguments(v.f, args):
+	case (v.always || v.noGrant) && !r.coversArguments(v.f, args):
 		return but("note_always_asks", "capability", v.f.Capability)
 	}
 	v.reasons = append(v.reasons, r.reason(yes))

@@ -49,13 +49,17 @@ func traitsOf(f *approval.Facts) traits {
 	case !known:
 		defaults = implied["code:exec"]
 	}
+	own := f.Trust
+	if f.Tool == "" && own.DangerousWrites != forbidden {
+		own.DangerousWrites = isTrue // people allow what the agent does itself, or a grant
+	}
 	none := ok && c.Default == facts.AskNone
 	read := ok && isRead(c.Name)
 	return traits{
-		source: stated(f.Trust.PublicSource, defaults.PublicSource), secret: stated(f.Trust.SecretData, defaults.SecretData),
-		sink: stated(f.Trust.PublicSink, defaults.PublicSink), dangerous: stated(f.Trust.DangerousWrites, defaults.DangerousWrites),
+		source: stated(own.PublicSource, defaults.PublicSource), secret: stated(own.SecretData, defaults.SecretData),
+		sink: stated(own.PublicSink, defaults.PublicSink), dangerous: stated(own.DangerousWrites, defaults.DangerousWrites),
 		reads: !ok || none || read || readsAndWrites(c.Name), writes: !ok || !none && !read,
-		stated: f.Trust.DangerousWrites != "" || !ok,
+		stated: own.DangerousWrites != "" || !ok,
 	}
 }
 
