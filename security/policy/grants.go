@@ -36,6 +36,13 @@ func (e *Engine) AddGrant(g grant.Grant) error {
 	return nil
 }
 
+// HasGrant says whether a grant with this id is known.
+func (e *Engine) HasGrant(id string) bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.grants != nil && e.grants.byID[id] != nil
+}
+
 // RemoveGrant removes a grant whose file was removed.
 func (e *Engine) RemoveGrant(id string) {
 	e.mu.Lock()

@@ -41,6 +41,7 @@ type Memory struct {
 
 	applying sync.Mutex // serializes ApplyChanges
 	auditing sync.Mutex // serializes auditGrant
+	adding   sync.Mutex // serializes AddFromDecision
 	mu       sync.Mutex
 	audited  map[string]bool // audited facts on grants and keys: "granted ID", "revoked ID", "taints_cleared ID", "key_created ID" …
 }
@@ -132,15 +133,7 @@ func (m *Memory) Grant(id string) (*grant.Grant, error) {
 
 // SaveGrant writes a grant, and audits it; how permits replacing an older state.
 func (m *Memory) SaveGrant(g *grant.Grant, how store.Mode) error {
-	if err := g.Check(); err != nil {
-		return err
-	}
-	body, err := g.Encode()
-	if err != nil {
-		return err
-	}
-	k := grant.Key(g.ID)
-	if err := m.home.Store.Create(context.Background(), approval.DocGrant, k, m.Keys.Seal.Seal(approval.DocGrant, k, body), how); err != nil {
+	if err := m.home.writeGrant(m.Keys, g, how); err != nil {
 		return err
 	}
 	if err := m.AddGrant(*g); err != nil {
@@ -152,18 +145,56 @@ func (m *Memory) SaveGrant(g *grant.Grant, how store.Mode) error {
 	return nil
 }
 
-// AddFromDecision implements the gate's Memory. An existing grant stays: it may
-// have been revoked since.
+// writeGrant makes a grant durable; how permits replacing an older state.
+func (h *Home) writeGrant(k *Keys, g *grant.Grant, how store.Mode) error {
+	if err := g.Check(); err != nil {
+		return err
+	}
+	body, err := g.Encode()
+	if err != nil {
+		return err
+	}
+	at := grant.Key(g.ID)
+	return h.Store.Create(context.Background(), approval.DocGrant, at, k.Seal.Seal(approval.DocGrant, at, body), how)
+}
+
+// AddFromDecision implements gate.Grants. An existing grant stays: it may have been revoked
+// since.
 func (m *Memory) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	g := grant.From(p, d)
 	if g == nil {
 		return nil
 	}
+	m.adding.Lock() // the second caller returns when the grant holds
+	defer m.adding.Unlock()
+	if m.HasGrant(g.ID) {
+		return nil
+	}
 	err := m.SaveGrant(g, store.Durable)
-	if errors.Is(err, fs.ErrExist) {
+	if errors.Is(err, fs.ErrExist) { // another process has written it
+		m.reloadGrant(g.ID)
 		return nil
 	}
 	return err
+}
+
+// grantFiles keeps the grants of decisions in a process without a policy engine. The daemon
+// reads and audits them.
+type grantFiles struct {
+	home *Home
+	keys *Keys
+}
+
+// AddFromDecision implements gate.Grants.
+func (f grantFiles) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
+	g := grant.From(p, d)
+	if g == nil {
+		return nil
+	}
+	if err := f.home.writeGrant(f.keys, g, store.Durable); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 // ApplyChanges applies what commands left in the home while no daemon ran, and what
