@@ -196,7 +196,7 @@ func TestEncodeIsDeterministic(t *testing.T) {
 func TestDocumentsWriteEveryKey(t *testing.T) {
 	mayBeMissing := map[string]bool{
 		"run_before": true, "decided_at": true, "started_at": true,
-		"runs": true, "summary_parts": true, "own_domains": true, "object_size": true, "before": true,
+		"runs": true, "summary_parts": true, "own_domains": true, "object_size": true, "before": true, "offers": true,
 	}
 	for _, doc := range documents() {
 		zero := reflect.New(reflect.TypeOf(doc.value).Elem())

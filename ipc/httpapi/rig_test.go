@@ -30,7 +30,6 @@ import (
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/ipc/service"
-	"github.com/permesso-dev/permesso/security/policy"
 )
 
 const (
@@ -197,7 +196,7 @@ func (h *rig) RevokeGrant(id, _ string) (bool, error) {
 
 // AddFromDecision implements gate.grantStore.
 func (h *rig) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
-	g := policy.GrantFrom(p, d)
+	g := grant.From(p, d)
 	if g == nil {
 		return nil
 	}
