@@ -175,7 +175,7 @@ func TestContract(t *testing.T) {
 	now := time.Now()
 	for base, session := range map[string]string{"allow-rules": "", "session-allows": "s1", "grants": ""} {
 		g := grant.Use{Uses: 1, LastUsed: now, Grant: grant.Grant{
-			ID: fmt.Sprintf("%016x", len(h.grants)+1), By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour),
+			Version: grant.Version, ID: fmt.Sprintf("%016x", len(h.grants)+1), By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 			Terms: approval.Terms{
 				Form: grant.Action, Workspace: home, ClientID: h.client("agent"), SessionID: session, ActionType: "write_file",
 			},

@@ -120,6 +120,8 @@ func (e *Engine) termsOf(f *approval.Facts, given approval.Ruling, s approval.Sc
 		return t, approval.Because("unknown_tool")
 	case f.Tool == "" && f.ActionType == "":
 		return t, approval.Because("no_action_type")
+	case f.Territory == "session" && s == approval.Always, f.Territory == "permanent" && s == approval.Session:
+		return t, approval.Because("not_offered")
 	case !given.Soft:
 		return t, approval.Because("asked_anyway", "rule", given.Rule)
 	}

@@ -123,11 +123,11 @@ func TestBothWaysAnswerAlike(t *testing.T) {
 			found, _, err := c.History(ctx, HistoryQuery{Since: time.Date(2026, 11, 21, 12, 0, 0, 1, time.FixedZone("", 3600)), Status: "denied", Prefix: "00"})
 			return len(found), err
 		},
-		"stats":   func(c *Client) (any, error) { return c.Stats(ctx, HistoryQuery{}) },
-		"grants":  func(c *Client) (any, error) { return c.Grants(ctx) },
-		"taints":  func(c *Client) (any, error) { return c.Taints(ctx) },
-		"tail":    func(c *Client) (any, error) { return c.Tail(ctx, 1) },
-		"earlier": func(c *Client) (any, error) { w, err := c.Waiting(ctx, ""); return c.earlier(w[0].Pending), err },
+		"stats":                 func(c *Client) (any, error) { return c.Stats(ctx, HistoryQuery{}) },
+		"grants":                func(c *Client) (any, error) { return c.Grants(ctx) },
+		"taints":                func(c *Client) (any, error) { return c.Taints(ctx) },
+		"tail":                  func(c *Client) (any, error) { return c.Tail(ctx, 1) },
+		"earlier":               func(c *Client) (any, error) { w, err := c.Waiting(ctx, ""); return c.earlier(w[0].Pending), err },
 		"no workspace to clear": func(c *Client) (any, error) { return c.ClearTaints(ctx, ClearBody{Workspace: "none"}) },
 		"no link":               func(c *Client) (any, error) { address, _, err := c.Link(ctx); return address, err },
 		"too short":             func(c *Client) (any, error) { return c.Revoke(ctx, "abc") },

@@ -42,6 +42,7 @@ type Memory struct {
 	applying sync.Mutex // serializes ApplyChanges
 	auditing sync.Mutex // serializes auditGrant
 	adding   sync.Mutex // serializes AddFromDecision
+	first    []*grant.First
 	mu       sync.Mutex
 	audited  map[string]bool // audited facts on grants and keys: "granted ID", "revoked ID", "taints_cleared ID", "key_created ID" …
 }
@@ -119,16 +120,20 @@ func (m *Memory) knows(e event.Kind, id string) bool {
 
 // Grant reads one grant from its file.
 func (m *Memory) Grant(id string) (*grant.Grant, error) {
+	body, err := m.openGrant(id)
+	if err != nil {
+		return nil, err
+	}
+	return grant.Parse(body, id)
+}
+
+func (m *Memory) openGrant(id string) (body []byte, err error) {
 	k := grant.Key(id)
 	b, err := m.home.Store.Read(context.Background(), approval.DocGrant, k)
 	if err != nil {
 		return nil, err
 	}
-	body, err := m.Keys.Seal.Open(approval.DocGrant, k, b)
-	if err != nil {
-		return nil, err
-	}
-	return grant.Parse(body, id)
+	return m.Keys.Seal.Open(approval.DocGrant, k, b)
 }
 
 // SaveGrant writes a grant, and audits it; how permits replacing an older state.
@@ -154,8 +159,7 @@ func (h *Home) writeGrant(k *Keys, g *grant.Grant, how store.Mode) error {
 	if err != nil {
 		return err
 	}
-	at := grant.Key(g.ID)
-	return h.Store.Create(context.Background(), approval.DocGrant, at, k.Seal.Seal(approval.DocGrant, at, body), how)
+	return h.sealGrant(k, g.ID, body, how)
 }
 
 // AddFromDecision implements gate.Grants. An existing grant stays: it may have been revoked
@@ -171,11 +175,14 @@ func (m *Memory) AddFromDecision(p *approval.Pending, d *approval.Decision) erro
 		return nil
 	}
 	err := m.SaveGrant(g, store.Durable)
-	if errors.Is(err, fs.ErrExist) { // another process has written it
-		m.reloadGrant(g.ID)
-		return nil
+	if !errors.Is(err, fs.ErrExist) {
+		return err
 	}
-	return err
+	// Another process wrote it. It may have failed to sync it, and that must not be retried.
+	if stored, err := m.Grant(g.ID); err == nil {
+		g = stored
+	}
+	return m.SaveGrant(g, store.Replace)
 }
 
 // grantFiles keeps the grants of decisions in a process without a policy engine. The daemon
@@ -191,10 +198,16 @@ func (f grantFiles) AddFromDecision(p *approval.Pending, d *approval.Decision) e
 	if g == nil {
 		return nil
 	}
-	if err := f.home.writeGrant(f.keys, g, store.Durable); !errors.Is(err, fs.ErrExist) {
-		return err
+	err := f.home.writeGrant(f.keys, g, store.Durable)
+	if errors.Is(err, fs.ErrExist) {
+		return f.home.syncGrants()
 	}
-	return nil
+	return err
+}
+
+// syncGrants makes durable what another process wrote.
+func (h *Home) syncGrants() error {
+	return h.Store.Sync(context.Background(), approval.DocGrant, grant.Key("").Workspace)
 }
 
 // ApplyChanges applies what commands left in the home while no daemon ran, and what
@@ -206,7 +219,7 @@ func (m *Memory) ApplyChanges(now time.Time) error {
 	}
 	m.applying.Lock()
 	defer m.applying.Unlock()
-	var errs []error
+	errs := []error{m.revokeFirst(now)}
 	for _, r := range m.Grants() {
 		errs = append(errs, m.auditGrant(&r.Grant))
 		if r.RevokedAt.IsZero() && r.Stale(now) {
@@ -224,15 +237,27 @@ func (m *Memory) readGrants() error {
 		return fmt.Errorf("list grants: %w", err)
 	}
 	for _, id := range ids {
-		g, err := m.Grant(id)
-		if err == nil {
-			err = m.AddGrant(*g)
-		}
-		if err != nil {
+		if err := m.readGrant(id); err != nil {
 			m.log.Warn().Str("grant", id).Err(err).Msg("invalid grant ignored")
 		}
 	}
 	return nil
+}
+
+func (m *Memory) readGrant(id string) error {
+	body, err := m.openGrant(id)
+	if err != nil {
+		return err
+	}
+	if first, err := grant.ParseFirst(body, id); err == nil {
+		m.first = append(m.first, first)
+		return nil
+	}
+	g, err := grant.Parse(body, id)
+	if err != nil {
+		return err
+	}
+	return m.AddGrant(*g)
 }
 
 // auditGrant audits a grant and its revocation, each once.
