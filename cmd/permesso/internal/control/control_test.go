@@ -22,6 +22,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -210,6 +211,41 @@ func TestOperatorOnly(t *testing.T) {
 	_, err = c.Pause(ctx, "", "")
 	require.ErrorIs(t, err, decide.ErrNotAuthorized)
 	require.ErrorIs(t, c.Redeem(ctx, about), decide.ErrNotAuthorized)
+}
+
+// An approver takes back grants of the workspaces in which that approver may decide, and
+// learns nothing of the others.
+func TestApproversRevokeGrants(t *testing.T) {
+	h, k := newHome(t)
+	h.Config.Workspaces["other"] = h.Config.Workspaces["default"]
+	a, _ := newConsole("1")
+	files, err := filesClient(a, h, k, func() error { return nil })
+	require.NoError(t, err)
+	m, err := files.service.Memory()
+	require.NoError(t, err)
+	give := func(id, ws string) {
+		now := time.Now().UTC()
+		require.NoError(t, m.SaveGrant(&grant.Grant{
+			Version: grant.Version, ID: id, By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour),
+			Terms: approval.Terms{Form: grant.Action, Workspace: ws, ClientID: "ws:" + ws, ActionType: "send_message"},
+		}, store.Durable))
+	}
+	give("abcd000000000001", "default")
+	give("abcd000000000002", "other")
+	serve(t, files.service, httpapi.Caller{Via: "socket", Workspaces: []string{"default"}}, "1")
+	c, err := connect(t.Context(), a, h.Layout.Socket())
+	require.NoError(t, err)
+	require.False(t, c.Operator)
+	for _, row := range [][2]string{{"abcd000000000002", "no-op"}, {"abcd", "revoked"}, {"abcd", "no-op"}} {
+		word, err := c.Revoke(t.Context(), row[0])
+		require.NoError(t, err, "%v", row)
+		require.Equal(t, row[1], word, "%v", row)
+	}
+	for id, revoked := range map[string]bool{"abcd000000000001": true, "abcd000000000002": false} {
+		g, err := m.Grant(id)
+		require.NoError(t, err)
+		require.Equal(t, revoked, !g.RevokedAt.IsZero(), id)
+	}
 }
 
 func TestVersionsAreCompared(t *testing.T) {

@@ -44,8 +44,8 @@ func firstGrants() map[string]string {
 		body("a1a1a1a1a1a1a1a1", live+`,"kind":"grant","capability":"channel:out","target_kind":"exact","target":"it's x"`): `permesso grant add --workspace 'w' --tool post --target 'it'\''s x'`,
 		body("b2b2b2b2b2b2b2b2", live+`,"kind":"allow_rule","action_type":"send_message"`): `permesso grant add --workspace 'w' --tool ping; ` +
 			`permesso grant add --workspace 'w' --client 'ws:w' --action-type 'send_message'`,
-		body("c3c3c3c3c3c3c3c3", live+`,"kind":"allow_rule","action_type":"exec_cmd"`): "an approver gives it with the next request",
-		body("d4d4d4d4d4d4d4d4", live+`,"kind":"session_allow","action_type":"x","added_later":1`): "an approver gives it with the next request",
+		body("c3c3c3c3c3c3c3c3", live+`,"kind":"allow_rule","action_type":"exec_cmd"`):                        "an approver gives it with the next request",
+		body("d4d4d4d4d4d4d4d4", live+`,"kind":"session_allow","action_type":"x","added_later":1`):            "an approver gives it with the next request",
 		body("e5e5e5e5e5e5e5e5", `"expires_at":"2026-11-23T00:00:00Z","kind":"allow_rule","action_type":"x"`): "",
 	}
 }

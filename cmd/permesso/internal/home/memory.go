@@ -413,12 +413,13 @@ func ReadMemory(a *console.Console) (*Home, *Memory, error) {
 	return h, m, err
 }
 
-// Find returns the one grant whose id begins with typed, nil if none.
-func (m *Memory) Find(typed string) (*grant.Grant, error) {
+// Find returns the one grant whose id begins with typed, of the workspaces that sees
+// accepts, nil if none.
+func (m *Memory) Find(typed string, sees func(workspace string) bool) (*grant.Grant, error) {
 	if len(typed) < 4 {
 		return nil, console.Fail(console.ExitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
-	fit := slices.DeleteFunc(m.Grants(), func(g grant.Use) bool { return !approval.BeginsID(g.ID, typed) })
+	fit := slices.DeleteFunc(m.Grants(), func(g grant.Use) bool { return !approval.BeginsID(g.ID, typed) || !sees(g.Workspace) })
 	switch len(fit) {
 	case 0:
 		return nil, nil
