@@ -275,16 +275,13 @@ func (m grantStore) AddFromDecision(p *approval.Pending, d *approval.Decision) e
 	}
 	k := grant.Key(g.ID)
 	err = m.store.Create(context.Background(), approval.DocGrant, k, m.w.config.key.Seal(approval.DocGrant, k, body), store.Durable)
-	if !errors.Is(err, fs.ErrExist) {
-		return err
+	if errors.Is(err, fs.ErrExist) {
+		err = nil
+		if !m.known[g.ID] { // another process wrote it, and may have failed to sync it
+			err = m.store.FS.SyncFS(home)
+		}
 	}
-	if m.known == nil {
-		return m.store.Sync(context.Background(), approval.DocGrant, k.Workspace)
-	}
-	err = nil
-	if !m.known[g.ID] { // a failed sync of another process must not be retried
-		file := m.w.config.key.Seal(approval.DocGrant, k, body)
-		err = m.store.Create(context.Background(), approval.DocGrant, k, file, store.Replace)
+	if m.known != nil {
 		m.known[g.ID] = err == nil
 	}
 	return err

@@ -175,14 +175,11 @@ func (m *Memory) AddFromDecision(p *approval.Pending, d *approval.Decision) erro
 		return nil
 	}
 	err := m.SaveGrant(g, store.Durable)
-	if !errors.Is(err, fs.ErrExist) {
-		return err
+	if errors.Is(err, fs.ErrExist) { // another process wrote it, and may have failed to sync it
+		err = m.home.syncGrants()
+		m.reloadGrant(g.ID)
 	}
-	// Another process wrote it. It may have failed to sync it, and that must not be retried.
-	if stored, err := m.Grant(g.ID); err == nil {
-		g = stored
-	}
-	return m.SaveGrant(g, store.Replace)
+	return err
 }
 
 // grantFiles keeps the grants of decisions in a process without a policy engine. The daemon
@@ -206,9 +203,7 @@ func (f grantFiles) AddFromDecision(p *approval.Pending, d *approval.Decision) e
 }
 
 // syncGrants makes durable what another process wrote.
-func (h *Home) syncGrants() error {
-	return h.Store.Sync(context.Background(), approval.DocGrant, grant.Key("").Workspace)
-}
+func (h *Home) syncGrants() error { return h.FS.SyncFS(h.Layout.Home) }
 
 // ApplyChanges applies what commands left in the home while no daemon ran, and what
 // could not be audited before: it audits new and revoked grants and keys, revokes unused
