@@ -78,7 +78,7 @@ type Terms struct {
 	TargetKind string   `json:"target_kind,omitzero"` // exact, host, path_glob
 	Target     string   `json:"target,omitzero"`
 	Digest     string   `json:"digest,omitzero"` // of the request, or of its arguments but the command
-	Words      []string `json:"words,omitempty"` // a command's pattern, see policy.MatchWords
+	Words      []string `json:"words,omitzero"`  // a command's pattern, see policy.MatchWords
 }
 
 // Offer is what an approval with a scope would remember. The sentence on the card is made
@@ -133,8 +133,6 @@ type Pending struct {
 	Summary         string            `json:"summary"`
 	Territory       string            `json:"territory_concession"`
 	Principal       string            `json:"principal"` // an approver's name; "": any approver of the workspace
-	Channel         string            `json:"channel"`   // with Sender: what a grant is bound to
-	Sender          string            `json:"sender_id"`
 	Ruling          Ruling            `json:"ruling"`
 	ExpiresAt       time.Time         `json:"expires_at"`
 	RecurrenceCount int               `json:"recurrence_count"`
@@ -148,7 +146,7 @@ type Pending struct {
 	OwnDomains      []string          `json:"own_domains,omitzero"`   // recipients elsewhere are outsiders; empty: unknown
 	ObjectSize      *int64            `json:"object_size,omitzero"`   // bytes of the tool's Size; nil: unknown
 	Before          *FileBefore       `json:"before,omitzero"`        // nil: nothing is written, or it could not be read
-	Offers          []Offer           `json:"offers,omitempty"`       // by scope: session, always
+	Offers          []Offer           `json:"offers,omitzero"`        // by scope: session, always
 }
 
 // Runs is the finished invocation: exactly what an approval of the request starts. The

@@ -443,7 +443,7 @@ func TestCancelAndCloseEndARequest(t *testing.T) {
 	<-asked
 	require.NoError(t, r.Close())
 	require.Equal(t, approval.Effect{Error: want}, <-effect)
-	require.Equal(t, approval.Effect{Error: "Execution failed: nothing was sent: the daemon is stopping"}, r.Run(t.Context(), job))
+	require.Equal(t, approval.Effect{Error: "Execution failed: nothing was sent: the daemon is stopping", Unstarted: true}, r.Run(t.Context(), job))
 	require.Empty(t, asked)
 }
 
@@ -451,7 +451,7 @@ func TestNoRequestWithoutReceipt(t *testing.T) {
 	srv, got := recorder(t, func(http.ResponseWriter, *http.Request) {})
 	r := newRunner(t)
 	r.Verifier = refuseAll{}
-	require.Equal(t, approval.Effect{Error: "Execution refused: verify receipt: not valid"}, run(t, r, request("POST", srv.URL+"/"), `{}`))
+	require.Equal(t, approval.Effect{Error: "Execution refused: verify receipt: not valid", Unstarted: true}, run(t, r, request("POST", srv.URL+"/"), `{}`))
 	r.Verifier = acceptAll{}
 	for args, want := range map[string]string{
 		`{"id":".."}`:      "argument_unfillable name=id value=.. why=fit_dots",

@@ -43,6 +43,10 @@ func (g *Gate) claimDecided(ctx context.Context, s *state) (waiting bool, err er
 		s.retryAt = s.decision.RunBefore.Add(1) // after that the approval has expired
 		return true, nil
 	}
+	if err := g.addGrant(s.pending, s.decision); err != nil {
+		g.releaseClaim(s.key, tool)
+		return false, err
+	}
 	p := s.pending
 	facts := g.factsOf(p, s.now)
 	undo, refused := g.Policy.Reserve(facts, p.Ruling, true)

@@ -63,7 +63,7 @@ func TestSubmitRecordsClient(t *testing.T) {
 	_, err := h.submit(key(1), request(key(1), "run", ""), owned)
 	require.NoError(t, err)
 	p := h.pending(key(1))
-	require.Equal(t, []string{"0123456789ab", "ann", "email", "principal", "ann"}, []string{p.ClientID, p.Principal, p.AskOn, p.Channel, p.Sender})
+	require.Equal(t, []string{"0123456789ab", "ann", "email"}, []string{p.ClientID, p.Principal, p.AskOn})
 
 	_, err = h.submit(key(2), request(key(2), "auto", ""), owned)
 	require.NoError(t, err)

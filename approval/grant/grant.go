@@ -56,18 +56,18 @@ const Version = 2
 // Grant is remembered consent, a document of its own. It holds no use count: uses
 // are counted from the audit log.
 type Grant struct {
-	Version int    `json:"version"`
-	ID      string `json:"id"` // the request it was given for, or random digits
+	Version        int    `json:"version"`
+	ID             string `json:"id"` // the request it was given for, or random digits
 	approval.Terms `json:"terms"`
-	By        string    `json:"by"` // the person who gave it
-	ByID      string    `json:"by_id"`
-	Via       string    `json:"via"`
-	Reason    string    `json:"reason"`
-	CreatedAt time.Time `json:"created_at"`
-	ExpiresAt time.Time `json:"expires_at"`
-	MaxUses   int       `json:"max_uses"` // 0: no limit
-	RevokedAt time.Time `json:"revoked_at,omitzero"`
-	RevokedBy string    `json:"revoked_by,omitzero"`
+	By             string    `json:"by"` // the person who gave it
+	ByID           string    `json:"by_id"`
+	Via            string    `json:"via"`
+	Reason         string    `json:"reason"`
+	CreatedAt      time.Time `json:"created_at"`
+	ExpiresAt      time.Time `json:"expires_at"`
+	MaxUses        int       `json:"max_uses"` // 0: no limit
+	RevokedAt      time.Time `json:"revoked_at,omitzero"`
+	RevokedBy      string    `json:"revoked_by,omitzero"`
 }
 
 // From is the grant that an approval gives: the offer of its scope. nil means none.

@@ -210,7 +210,7 @@ func TestFiftySecretsAreNeverWritten(t *testing.T) {
 	run("policy", "simulate")
 	run("grants", "--all")
 	run("grants", "--all", "--json")
-	require.NotContains(t, said.String(), `"kind":"grant"`, "no grant for a target that may be a secret")
+	require.NotContains(t, said.String(), `"form":"target"`, "no grant for a target that may be a secret")
 	d.kill()
 	d = h.serve()
 	d.awaitLog("serving")

@@ -171,7 +171,7 @@ func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding) 
 	e.judgeLimits(v)
 	r := v.ruling()
 	if r.Soft = r.Outcome == approval.Ask && v.hardAsk == "" && !v.noGrant && !f.Question; r.Soft {
-		r.Exact = exactOf(&f)
+		r.Exact = cmp.Or(exactOf(&f), exactProse(&f))
 		e.applyGrants(v, &r)
 	}
 	r.Secrets, r.Taints, r.Cost = found, t.taints(), f.Cost

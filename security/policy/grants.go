@@ -36,6 +36,13 @@ func (e *Engine) AddGrant(g grant.Grant) error {
 	return nil
 }
 
+// HasGrant says whether a grant with this id is known.
+func (e *Engine) HasGrant(id string) bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.grants != nil && e.grants.byID[id] != nil
+}
+
 // RemoveGrant removes a grant whose file was removed.
 func (e *Engine) RemoveGrant(id string) {
 	e.mu.Lock()
@@ -113,6 +120,8 @@ func (e *Engine) termsOf(f *approval.Facts, given approval.Ruling, s approval.Sc
 		return t, approval.Because("unknown_tool")
 	case f.Tool == "" && f.ActionType == "":
 		return t, approval.Because("no_action_type")
+	case f.Territory == "session" && s == approval.Always, f.Territory == "permanent" && s == approval.Session:
+		return t, approval.Because("not_offered")
 	case !given.Soft:
 		return t, approval.Because("asked_anyway", "rule", given.Rule)
 	}

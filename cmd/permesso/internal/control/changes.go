@@ -159,12 +159,14 @@ func (s *Service) revoke(_ context.Context, c *httpapi.Caller, in *grantQuery) (
 	if err != nil {
 		return "", err
 	}
-	g, err := m.Find(in.ID)
-	if err != nil || g == nil || !g.RevokedAt.IsZero() || !c.Sees(g.Workspace) {
+	g, err := m.Find(in.ID, c.Sees)
+	if err != nil || g == nil {
 		return "no-op", err
 	}
-	g.RevokedAt, g.RevokedBy = time.Now().UTC(), s.name(c, g.Workspace)
-	return "revoked", m.SaveGrant(g, store.Replace)
+	if done, err := m.RevokeGrant(g.ID, s.name(c, g.Workspace)); err != nil || !done {
+		return "no-op", err
+	}
+	return "revoked", nil
 }
 
 // Taints are those of a workspace and of its sessions.

@@ -167,7 +167,7 @@ func (h *Home) Authorizer() *gate.Authorizer {
 // Decider returns a decider for this home. It does not clear slots.
 func (h *Home) Decider(k *Keys) *gate.Decider {
 	return &gate.Decider{
-		Store: h.Store, Seal: k.Seal, Words: chat.Words{}, May: h.Authorizer().May,
+		Store: h.Store, Seal: k.Seal, Words: chat.Words{}, May: h.Authorizer().May, Grants: grantFiles{h, k},
 		RunBefore: func() time.Duration { return h.Current().RunBefore },
 	}
 }
