@@ -56,25 +56,33 @@ const Version = 2
 // Grant is remembered consent, a document of its own. It holds no use count: uses
 // are counted from the audit log.
 type Grant struct {
-	Version int    `json:"version"`
-	ID      string `json:"id"` // the request it was given for, or random digits
+	Version        int    `json:"version"`
+	ID             string `json:"id"` // the request it was given for, or random digits
 	approval.Terms `json:"terms"`
-	By        string    `json:"by"` // the person who gave it
-	ByID      string    `json:"by_id"`
-	Via       string    `json:"via"`
-	Reason    string    `json:"reason"`
-	CreatedAt time.Time `json:"created_at"`
-	ExpiresAt time.Time `json:"expires_at"`
-	MaxUses   int       `json:"max_uses"` // 0: no limit
-	RevokedAt time.Time `json:"revoked_at,omitzero"`
-	RevokedBy string    `json:"revoked_by,omitzero"`
+	By             string    `json:"by"` // the person who gave it
+	ByID           string    `json:"by_id"`
+	Via            string    `json:"via"`
+	Reason         string    `json:"reason"`
+	CreatedAt      time.Time `json:"created_at"`
+	ExpiresAt      time.Time `json:"expires_at"`
+	MaxUses        int       `json:"max_uses"` // 0: no limit
+	RevokedAt      time.Time `json:"revoked_at,omitzero"`
+	RevokedBy      string    `json:"revoked_by,omitzero"`
 }
 
-// From is the grant that an approval gives: the offer of its scope. nil means none.
+// From is the grant that an approval gives: the offer of its scope, with the pattern that
+// the person chose instead of the suggested one. nil means none.
 func From(p *approval.Pending, d *approval.Decision) *Grant {
-	o, ok := p.Offer(d.Scope)
+	scope := d.Scope
+	if len(d.Commands) > 0 {
+		scope = approval.Commands
+	}
+	o, ok := p.Offer(scope)
 	if d.Verdict != approval.Approved || !ok {
 		return nil
+	}
+	if len(d.Commands) > 0 {
+		o.Terms.Words = d.Commands
 	}
 	return &Grant{
 		Version: Version, ID: p.RequestID, Terms: o.Terms, By: d.DecidedBy, ByID: d.DecidedByID, Via: d.Via,
@@ -155,8 +163,8 @@ func CheckTerms(t *approval.Terms) error {
 		"target_kind": t.TargetKind != "", "target": t.Target != "", "digest": t.Digest != "", "words": len(t.Words) > 0,
 	}
 	needs, ok := needed[t.Form]
-	if t.Form == Again && t.Tool == "" {
-		needs = []string{"action_type", "digest"}
+	if t.Tool == "" && (t.Form == Again || t.Form == Command) { // a release-only exec_cmd
+		needs = append([]string{"action_type"}, needs[2:]...)
 	}
 	if !ok {
 		return fmt.Errorf("unknown form %q", t.Form)
@@ -193,7 +201,7 @@ func (g *Grant) Live(now time.Time) bool {
 // WhyNot says why an approval of this request cannot be remembered. It
 // returns the zero Reason if it can.
 func WhyNot(p *approval.Pending, s approval.Scope) approval.Reason {
-	if s != approval.Session && s != approval.Always {
+	if !slices.Contains([]approval.Scope{approval.Session, approval.Always, approval.Commands}, s) {
 		return approval.Reason{}
 	}
 	o, ok := p.Offer(s)
