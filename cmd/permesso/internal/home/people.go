@@ -15,6 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/security/policy"
 	"github.com/permesso-dev/permesso/security/secrets"
 )
 
@@ -167,7 +168,7 @@ func (h *Home) Authorizer() *gate.Authorizer {
 // Decider returns a decider for this home. It does not clear slots.
 func (h *Home) Decider(k *Keys) *gate.Decider {
 	return &gate.Decider{
-		Store: h.Store, Seal: k.Seal, Words: chat.Words{}, May: h.Authorizer().May,
+		Store: h.Store, Seal: k.Seal, Words: chat.Words{}, May: h.Authorizer().May, Pattern: policy.Pattern,
 		RunBefore: func() time.Duration { return h.Current().RunBefore },
 	}
 }
