@@ -275,7 +275,7 @@ type Decision struct {
 	Override      string    `json:"override"`
 	Feedback      string    `json:"feedback"`
 	Answer        string    `json:"answer"`
-	Commands      []string  `json:"commands,omitempty"` // the pattern to remember, instead of the same request
+	Commands      []string  `json:"commands,omitzero"` // the pattern to remember, instead of the same request
 	PendingSHA256 string    `json:"pending_sha256"`
 	RunBefore     time.Time `json:"run_before,omitzero"`
 	DecidedBy     string    `json:"decided_by"`
