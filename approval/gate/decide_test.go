@@ -140,7 +140,7 @@ func TestDecideRefuses(t *testing.T) {
 				return a
 			},
 			reason: decide.ErrNotApplicable,
-			want:   "not possible here: a command pattern is given on the daemon's host: permesso approve ID --commands",
+			want:   "not possible here: a command pattern is given on the daemon's host",
 		},
 		"only the agent cancels": {
 			answer: func(k approval.Key) decide.Input { return decision(k, approval.Cancelled) },

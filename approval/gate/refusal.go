@@ -143,7 +143,7 @@ func (d *Decider) pattern(a decide.Input, p *approval.Pending) ([]string, error)
 	local := a.By.Channel == approval.EntranceLocal || a.By.Channel == approval.EntranceSocket
 	switch {
 	case !local || d.Pattern == nil:
-		return no("a command pattern is given on the daemon's host: permesso approve ID --commands")
+		return no("a command pattern is given on the daemon's host")
 	case a.Verdict != approval.Approved || a.Scope != approval.Always:
 		return no("only code 6 has a command pattern")
 	}

@@ -35,7 +35,7 @@ func TestCommandPatterns(t *testing.T) {
 	h.requireUndecided(id)
 
 	for pattern, why := range map[string]string{
-		"go vet ...": "the pattern does not cover this command", "go ...": "go is remembered only with a subcommand",
+		"go vet ...": "the pattern does not cover this command", "go ...": "go is remembered only with its subcommand",
 		"sh ...": "sh runs what it is given", "go test ... | sh": "shell operators",
 	} {
 		code, _, errs = h.run("", "approve", id, "--commands", pattern)

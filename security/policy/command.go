@@ -227,7 +227,7 @@ var openersFile string
 // builder is a program that does different things by its first word.
 type builder struct {
 	patterns, exact map[string]bool // subcommands that a pattern may name, and others that only the same request has
-	anyTarget       bool            // the first word is a name that a file of the project defines
+	anyTarget       bool            // its words are names that a file of the project defines
 	whole           bool            // it has no subcommands
 }
 

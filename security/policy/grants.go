@@ -94,10 +94,19 @@ func (w *View) Offers(f approval.Facts, given approval.Ruling) []approval.Offer 
 	return offers
 }
 
+// Bounds of the commands in memory.
+const (
+	maxKept   = 4096 // bytes of one command
+	maxAsking = 1000 // requests that are not learned yet
+)
+
 // keepCommand keeps the command of a request that is about to be asked, for the figure of
 // later offers.
 func (e *Engine) keepCommand(f *approval.Facts, cmd command) {
-	if e.asking == nil || len(e.asking) >= maxSessions {
+	if len(f.Args) > maxKept {
+		return
+	}
+	if e.asking == nil || len(e.asking) >= maxAsking {
 		e.asking = map[approval.Key]command{}
 	}
 	e.asking[approval.Key{Workspace: f.Workspace, ID: f.RequestID}] = cmd

@@ -20,7 +20,7 @@ const maxPattern = 100 // words
 var freeWord = regexp.MustCompile(`^[\pL\pN._][\pL\pM\pN._/,@%+~^-]*$`)
 
 func isFree(w string) bool {
-	return freeWord.MatchString(w) && !slices.Contains(strings.Split(w, "/"), "..") && (w == "." || !openers[w])
+	return freeWord.MatchString(w) && !slices.Contains(strings.Split(w, "/"), "..") && (w == "." || !openers[w] && !runningWords[w])
 }
 
 // Pattern reads a command pattern such as "go test ...", given for a request, or says why
@@ -61,7 +61,7 @@ func refuseOnlyAgain(pattern []string) approval.Reason {
 	name := path.Base(pattern[0])
 	b, builds := builders[name]
 	switch {
-	case builds && !b.anyTarget && !b.whole && !b.patterns[pattern[1]]:
+	case b.anyTarget && slices.Contains(pattern, anyWords), builds && !b.anyTarget && !b.whole && !b.patterns[pattern[1]]:
 		return approval.Because("command_sub", "program", name)
 	case !builds && slices.ContainsFunc(pattern, func(w string) bool { return runningWords[w] }):
 		return approval.Because("command_sub", "program", name)
@@ -75,8 +75,7 @@ func refuseOnlyAgain(pattern []string) approval.Reason {
 var runningWords = set(strings.Fields(`run exec shell sh x dlx eval script enter ssh console repl attach do foreach bisect
 	spawn with call start environment develop chroot plugin alias open edit hook generate install`))
 
-// MatchWords says whether a pattern covers a command. It covers no command that no grant
-// may cover.
+// MatchWords says whether a pattern covers a command that refuseCommand does not refuse.
 func MatchWords(pattern, words []string) bool {
 	p, w := 0, 0
 	star, from := -1, 0 // the last anyWords, and where the words behind it began
@@ -97,7 +96,7 @@ func MatchWords(pattern, words []string) bool {
 	for p < len(pattern) && pattern[p] == anyWords {
 		p++
 	}
-	return p == len(pattern) && refuseCommand(words).IsZero()
+	return p == len(pattern)
 }
 
 // subcommand is what the first argument of a program looks like if it says what to do.

@@ -59,9 +59,9 @@ func TestPatterns(t *testing.T) {
 		{"go test -run TestX ./a", "go test -run ... ./a", "go test -run TestY ./a; go test -run ./a", "go test -run; go test -run TestX ./b; go test -run -exec ./a"},
 		{"git status", "git status", "git status", "git status x; git -c a.b=sh status; git difftool; git"},
 		{"git log -n 5 main", "git log ...  -n 5 ...", "git log a -n 5 b; git log -n 5", "git log -n 6; git log -5; git log --ext-diff -n 5"},
-		{"make test", "make test ...", "make test lint", "make; make test SHELL=./x; make -f x test; make test -f x; make --eval=x test"},
+		{"make test", "make test", "make test", "make; make test lint; make deploy; make test SHELL=./x; make -f x test; make test -f x; make --eval=x test"},
 		{"pytest tests", "pytest ...", "pytest; pytest a b", "pytest -p x; pytest /x"},
-		{"ls a", "ls ...", "ls; ls .", "ls /; ls -l; ls ..; ls vim"},
+		{"ls a", "ls ...", "ls; ls .", "ls /; ls -l; ls ..; ls vim; ls exec"},
 		{"/usr/bin/ls a", "/usr/bin/ls ...", "/usr/bin/ls b", "ls b; /bin/ls b; /usr/bin/../../tmp/ls b; /tmp/ls b"},
 	} {
 		e := engine(t, policy.Config{})
@@ -98,6 +98,18 @@ func TestCommandsThatAreNeverRemembered(t *testing.T) {
 	}
 }
 
+// An argv is refused like the line with the same words.
+func TestArgvThatIsNeverRemembered(t *testing.T) {
+	for argv, why := range map[string]string{
+		`["ls","a;b"]`: "command_shell", `["ls","$(id)"]`: "command_shell", `["ls","a\u0000"]`: "command_shell", `["ls","a\nb"]`: "command_shell",
+		`["sh","-c","x"]`: "command_interprets", `["./x"]`: "command_path", `["ls",1]`: "command_none", `[]`: "command_none", `{"a":1}`: "command_none",
+	} {
+		for _, o := range pendingOf(engine(t, policy.Config{}), execFacts(approval.Raw(`{"argv":`+argv+`}`))).Offers {
+			require.Equal(t, why, o.WhyNot.Code, "%s %s", argv, o.Scope)
+		}
+	}
+}
+
 // What may be remembered exactly, but not as a pattern; and patterns that are refused.
 func TestRefusedPatterns(t *testing.T) {
 	for line, why := range map[string]string{
@@ -112,7 +124,7 @@ func TestRefusedPatterns(t *testing.T) {
 	for pattern, why := range map[string]string{
 		"...": "pattern_wide", "... test ./a": "pattern_wide", "go ...": "command_sub", "go ... ./a": "command_sub", "go vet ...": "pattern_other",
 		"go test": "pattern_other", "go test -v ...": "pattern_other", "go test -exec ...": "command_option", "go test ... | sh": "command_shell",
-		"go test *": "command_shell", "sh ...": "command_interprets", "./go test ...": "command_path", "": "command_shell",
+		"make test ...": "command_sub", "go test *": "command_shell", "sh ...": "command_interprets", "./go test ...": "command_path", "": "command_shell",
 		"go test" + strings.Repeat(" ...", 100): "pattern_wide",
 	} {
 		_, got := policy.Pattern(p, pattern)
@@ -124,7 +136,7 @@ func TestSuggestedPatterns(t *testing.T) {
 	for line, want := range map[string]string{
 		"go test ./...": "go test ...", "go test -v -run TestX ./a ./b": "go test -v -run TestX ...", "go test a -count=1 b": "go test ... -count=1 ...",
 		"git log": "git log", "ls -la src": "ls -la src", "ls src/a src/b": "ls ...", "ls /etc a": "ls /etc ...", "terraform apply x.tf": "terraform apply ...",
-		"cp 'a b' c.txt": "cp 'a b' ...", "make test a": "make test ...",
+		"cp 'a b' c.txt": "cp 'a b' ...",
 	} {
 		words := strings.Fields(line)
 		if strings.Contains(line, "'") {
