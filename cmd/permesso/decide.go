@@ -49,7 +49,7 @@ func (a *app) approveCmd() *cobra.Command {
 	c.Flags().StringVar(&note, "note", "", "`text` to send to the agent")
 	c.Flags().BoolVar(&session, "session", false, "allow for the rest of the request's session")
 	c.Flags().BoolVar(&always, "always", false, "allow this type of action always")
-	addPatternFlag(c, "commands", &commands, "always allow the commands that this `pattern` covers, such as \"go test ...\"; without it, suggest one")
+	addPatternFlag(c, "commands", &commands, "always allow commands that this `pattern` covers, as \"go test ...\" (none: suggest one)")
 	c.MarkFlagsMutuallyExclusive("note", "session", "always", "commands")
 	return c
 }
@@ -158,35 +158,39 @@ func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input)
 // showAndAsk prints the card and asks whether to approve it. It sets the key and the digest
 // of what it printed. A decision that is not possible is not asked for: Decide says why.
 func (a *app) showAndAsk(ctx context.Context, typed string, ans *decide.Input) (yes bool, err error) {
-	card, sentence := "", ""
+	card, question := "", ""
 	err = a.ask(ctx, func(c *control.Client) error { // closed before the person reads: it may lock HOME
 		s, err := findStory(ctx, c, typed, ans)
 		if err != nil || s.Waiting == nil {
 			return err
 		}
-		p := s.Waiting.Pending
-		if ans.Commands != "" {
-			if sentence = patternSentence(c.Style(), p, ans.Commands); sentence == "" {
-				return nil
-			}
-		} else if !approvable(p, ans.Scope) {
-			return nil
-		}
 		style := c.Style()
 		style.Foot = s.Foot
-		card = style.Card(p).String()
+		if question = questionOf(style, s.Waiting.Pending, ans); question != "" {
+			card = style.Card(s.Waiting.Pending).String()
+		}
 		return nil
 	})
 	if err != nil || card == "" {
 		return true, err
 	}
-	question := map[approval.Scope]string{
+	return a.Confirm(ctx, card, question)
+}
+
+// questionOf asks whether to approve p so, "" if that is not possible.
+func questionOf(style chat.Style, p *approval.Pending, ans *decide.Input) string {
+	if ans.Commands != "" {
+		if sentence := patternSentence(style, p, ans.Commands); sentence != "" {
+			return "Approve? " + sentence
+		}
+		return ""
+	}
+	if !approvable(p, ans.Scope) {
+		return ""
+	}
+	return map[approval.Scope]string{
 		approval.Once: "Approve?", approval.Session: "Approve for this session?", approval.Always: "Approve always?",
 	}[ans.Scope]
-	if sentence != "" {
-		question = "Approve? " + sentence
-	}
-	return a.Confirm(ctx, card, question)
 }
 
 // approvable reports whether a request can be approved with that scope.

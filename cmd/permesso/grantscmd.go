@@ -118,7 +118,7 @@ func (a *app) grantCmd() *cobra.Command {
 	fl.StringVar(&f.ActionType, "action-type", "", "`action` of release-only requests to allow; it opens no tool")
 	fl.StringVar(&f.Target, "target", "", "`target` of the tool: exact name, host or path glob, by its capability")
 	fl.StringVar(&from, "from", "", "the request with this `ID`, for --command")
-	addPatternFlag(add, "command", &f.Command, "commands that this `pattern` covers, such as \"go test ...\"; without it, suggest one")
+	addPatternFlag(add, "command", &f.Command, "allow commands that this `pattern` covers, as \"go test ...\" (none: suggest one)")
 	add.MarkFlagsMutuallyExclusive("from", "tool", "action-type")
 	fl.StringVar(&f.Client, "client", "", "only requests of this `client` (default: the agent with the folder)")
 	fl.StringVar(&f.Session, "session", "", "only in this `session`")

@@ -71,3 +71,35 @@ func TestCommandPatterns(t *testing.T) {
 	code, _, _ = h.run("", "grant", "add", "--from", vet)
 	require.Equal(t, console.ExitUsage, code)
 }
+
+// A pattern of a tool's command leaves the other arguments as they were.
+func TestCommandPatternOfTool(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", `
+[tools.build]
+capability = "code:exec"
+public_source = false
+secret_data = false
+public_sink = false
+dangerous_writes = false
+handler = { kind = "command", argv = ["/bin/echo", "ran"] }
+[tools.build.args]
+command = { type = "command" }
+dir = { type = "path" }
+`)
+	h.serve()
+	build := func(args string) string { return h.ask(`{"tool_name":"build","request_data":` + args + `}`) }
+	id := build(`{"command":["go","test","./a"],"dir":"/srv/x"}`)
+	h.awaitPending("default", id)
+	code, _, errs := h.run("", "approve", id, "--commands=go test ...")
+	require.Equal(t, console.ExitOK, code, errs)
+	require.Equal(t, approval.StatusApproved, h.response(id).Status)
+	later := h.response(build(`{"dir":"/srv/x","command":["go","test","./b","./c"]}`))
+	require.Equal(t, approval.StatusAutoApproved, later.Status)
+	for _, args := range []string{
+		`{"command":["go","test","./b"],"dir":"/srv/y"}`, `{"command":"go test ./b","dir":"/srv/x"}`,
+		`{"command":["go","test","-exec","sh"],"dir":"/srv/x"}`, `{"command":["/tmp/go","test"],"dir":"/srv/x"}`,
+	} {
+		h.awaitPending("default", build(args))
+	}
+}

@@ -29,22 +29,9 @@ type command struct {
 // the digest of the request. why says why no grant can cover it. A tool's command has no
 // words if the tool does not declare exactly one.
 func commandOf(f *approval.Facts) (c command, exact string, why approval.Reason) {
-	if !onlyAgain(f) {
-		return c, "", approval.Because("command_none")
-	}
 	fields, err := codec.Fields(f.Args)
-	if err != nil {
-		return c, "", approval.Because("command_none")
-	}
-	var commands, rest []codec.Field
-	for _, x := range fields {
-		if holdsCommand(f, x.Name) {
-			commands = append(commands, x)
-		} else {
-			rest = append(rest, x)
-		}
-	}
-	if f.Tool == "" && len(commands) != 1 {
+	commands, rest := splitFields(f, fields)
+	if !onlyAgain(f) || err != nil || f.Tool == "" && len(commands) != 1 {
 		return c, "", approval.Because("command_none")
 	}
 	for _, x := range commands {
@@ -64,6 +51,18 @@ func commandOf(f *approval.Facts) (c command, exact string, why approval.Reason)
 	}
 	c.rest = digestWords([]string{commands[0].Name, string(commands[0].Value.Kind())}, rest)
 	return c, exact, approval.Reason{}
+}
+
+// splitFields separates the commands of a request from its other arguments.
+func splitFields(f *approval.Facts, fields []codec.Field) (commands, rest []codec.Field) {
+	for _, x := range fields {
+		if holdsCommand(f, x.Name) {
+			commands = append(commands, x)
+		} else {
+			rest = append(rest, x)
+		}
+	}
+	return commands, rest
 }
 
 // holdsCommand says whether an argument is a command line.
