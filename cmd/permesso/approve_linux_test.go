@@ -274,3 +274,20 @@ func TestShowReveal(t *testing.T) {
 	require.Equal(t, console.ExitRefused, code)
 	require.Contains(t, errs, "nothing is masked")
 }
+
+// The question names what would be remembered.
+func TestApproveAsksWithThePattern(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", askAll)
+	h.serve()
+	id := h.askExec("go test ./a")
+	h.awaitPending("default", id)
+	x := newTerminal(t)
+	exit := x.run(t.Context(), h, "approve", id, "--commands", "go test ...")
+	x.awaitText("Approve? Always: exec_cmd: go test ... in default, 90 days [y/N] ")
+	h.requireUndecided(id)
+	x.press("y\n")
+	code, errs := exit()
+	require.Zero(t, code, errs)
+	h.response(id)
+}

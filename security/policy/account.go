@@ -26,7 +26,8 @@ type account struct {
 
 // askedRequest is a request that a grant is matched against.
 type askedRequest struct {
-	Entry event.Entry `json:"entry"`
+	Entry   event.Entry `json:"entry"`
+	command command     // in memory only: the log holds no arguments
 }
 
 func (r *askedRequest) facts() approval.Facts {

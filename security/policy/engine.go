@@ -29,6 +29,7 @@ type Engine struct {
 	reservations    map[approval.Key]*reservation // what claims in progress will consume
 	// uses of grants that are not loaded yet
 	pendingUses map[string]grantUses
+	asking      map[approval.Key]command // commands of requests that are not learned yet
 }
 
 // Config is the operator's configuration. Load replaces it as one.
@@ -132,6 +133,7 @@ type evaluation struct {
 	always  bool            // the capability is asked every time
 	noGrant bool            // no grant lifts this ask
 	despite map[string]bool // hard asks that the allowing rule lifts
+	command command
 }
 
 func (v *evaluation) addReason(code string, args ...string) {
@@ -171,7 +173,8 @@ func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding) 
 	e.judgeLimits(v)
 	r := v.ruling()
 	if r.Soft = r.Outcome == approval.Ask && v.hardAsk == "" && !v.noGrant && !f.Question; r.Soft {
-		r.Exact = cmp.Or(exactOf(&f), exactProse(&f))
+		v.command, r.Exact, _ = commandOf(&f)
+		r.Exact = cmp.Or(r.Exact, exactProse(&f))
 		e.applyGrants(v, &r)
 	}
 	r.Secrets, r.Taints, r.Cost = found, t.taints(), f.Cost
@@ -389,7 +392,7 @@ func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling) {
 	if e.grants == nil {
 		return
 	}
-	h, why := e.grants.covering(v.f, r.Exact)
+	h, why := e.grants.covering(v.f, r.Exact, v.command)
 	if h == nil {
 		if why != "" {
 			r.Reasons = append(r.Reasons, approval.Because(why))

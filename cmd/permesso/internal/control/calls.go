@@ -127,7 +127,7 @@ func (c *Client) Reveal(ctx context.Context, k approval.Key) (*approval.StoredPe
 func (c *Client) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	d, err := call(ctx, c, opDecide, decideBody{OneQuery{a.Key.Workspace, a.Key.ID}, VerdictBody{
 		PendingSHA256: a.PendingSHA256, Verdict: a.Verdict, Code: a.Code, Scope: a.Scope,
-		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text,
+		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text, Commands: a.Commands,
 	}})
 	return decided(d, a.Key, err)
 }
