@@ -219,6 +219,7 @@ approvers = ["cid"]
 channels = ["email"]
 email_ceiling = «"irreversible"¦"reversible"»
 [tools.firm]
+capability = "channel:out"
 reversibility = "irreversible"
 ` + say + bot + `[channels.email]
 from = "gate@example.org"
@@ -323,14 +324,17 @@ func policyGroup() liveGroup {
 autonomy = «"readonly"¦"full"»
 [workspaces.session]
 autonomy = "full"
-binds_sessions = true
 sessions = { s1 = «"full"¦"readonly"» }
 [workspaces.vault]
 autonomy = "full"
 contains_secrets = «false¦true»
+[workspaces.folder]
+autonomy = "full"
+folder = «true¦false»
 [workspaces.binds]
 autonomy = "full"
 contains_secrets = true
+folder = false
 binds_sessions = «true¦false»
 [workspaces.root]
 admin = «false¦true»
@@ -384,7 +388,8 @@ outcome = "deny"
 		{"workspaces.NAME.autonomy", atHTTP, rulingByHTTP("level", write), [2]string{refused, allowed}},
 		{"workspaces.NAME.sessions.SESSION", atFolder, ruling("session", `{"tool_name":"write","session_id":"s1"}`), [2]string{allowed, refused}},
 		{"workspaces.NAME.contains_secrets", atFolder, afterRuling("vault", []string{browse}, post), [2]string{allowed, asked}},
-		{"workspaces.NAME.binds_sessions", atFolder, afterRuling("binds", []string{`{"tool_name":"browse","session_id":"a"}`}, `{"tool_name":"post","session_id":"b"}`), [2]string{allowed, asked}},
+		{"workspaces.NAME.folder", atFolder, ruling("folder", write), [2]string{allowed, refused}},
+		{"workspaces.NAME.binds_sessions", atHTTP, byHTTP(afterRuling("binds", []string{`{"tool_name":"browse","session_id":"a"}`}, `{"tool_name":"post","session_id":"b"}`)), [2]string{allowed, asked}},
 		{"workspaces.NAME.admin", atEdit, acceptsAPublicSource, [2]string{"accepted", "refused"}},
 		{"workspaces.NAME.ask_above.CAPABILITY", atFolder, ruling("asks", write), [2]string{allowed, asked}},
 		{"workspaces.NAME.deny_above.CAPABILITY", atFolder, ruling("denies", write), [2]string{allowed, refused}},
@@ -595,7 +600,6 @@ telegram = 1002
 approvers = ["ann", "bob"]
 principal = "ann"
 [workspaces.bound]
-binds_sessions = true
 `}
 	rules := ""
 	rule := func(key, tool, workspace, body, text, before, after string, see func(ws, body string) func(*live) string) {

@@ -228,6 +228,11 @@ func domainList() valueType {
 	return t
 }
 
+func despiteType() valueType {
+	kinds := []string{"trifecta", "secrets"}
+	return listOf("list of trifecta, secrets", word(kinds...), validText(func(v string) bool { return slices.Contains(kinds, v) }), list(kinds))
+}
+
 func validText(valid func(string) bool) func(*node) bool {
 	return func(n *node) bool { return valid(n.text) }
 }
