@@ -132,6 +132,7 @@ var reasonInfos = [...]reasonInfo{
 	// What would change the ruling.
 	{code: "raise_autonomy", args: "capability level"},
 	{code: "clear_taints", args: "workspace"},
+	{code: "rule_despite", args: "tool what"},
 	// The gate's own refusals.
 	{code: "workspace_unknown", args: "workspace", argues: forDeny},
 	{code: "folder_closed", args: "workspace", argues: forDeny},

@@ -113,6 +113,14 @@ type taintRead struct {
 	Target     string `json:"target"`
 }
 
+// by names what read it: the capability, or "tool" and its name; "" of a release-only request.
+func (r taintRead) by() string {
+	if r.Capability == "" && r.Tool != "" {
+		return "tool " + r.Tool
+	}
+	return r.Capability
+}
+
 const maxTaintReads = 4
 
 // addTaint notes that a claim reads what taints.
