@@ -135,14 +135,16 @@ func (a *account) addTaint(session, kind string, by taintRead) {
 	a.Taints[session][kind] = t
 }
 
-// takeBack removes the taint of a claim that read nothing.
+// takeBack removes the taint of a claim that read nothing. One that is not among the known
+// reads stays: it may have been cleared, and then others count.
 func (a *account) takeBack(session, kind, id string) {
-	t, ok := a.Taints[session][kind]
-	if !ok || t.N == 0 {
+	t := a.Taints[session][kind]
+	i := slices.IndexFunc(t.Reads, func(r taintRead) bool { return r.ID == id })
+	if i < 0 {
 		return
 	}
 	t.N--
-	t.Reads = slices.DeleteFunc(slices.Clone(t.Reads), func(r taintRead) bool { return r.ID == id })
+	t.Reads = slices.Delete(slices.Clone(t.Reads), i, i+1)
 	a.Taints[session][kind] = t
 }
 
