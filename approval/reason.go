@@ -184,7 +184,6 @@ var reasonInfos = [...]reasonInfo{
 	// Why an approval cannot be remembered.
 	{code: "answer_once"},
 	{code: "no_session"},
-	{code: "always_asks", args: "capability"},
 	{code: "unknown_tool"},
 	{code: "no_action_type"},
 	{code: "opens_programs"},
