@@ -11,6 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/security/policy"
 )
@@ -155,4 +156,27 @@ func short(taints []string) string {
 		return "-"
 	}
 	return text
+}
+
+// A new installation: the first hello is asked, "always" is offered, and the next one runs.
+func TestExamplesHelloIsRemembered(t *testing.T) {
+	c, err := config.Parse("p.toml", []byte(config.Example()))
+	require.NoError(t, err)
+	e := &policy.Engine{}
+	require.NoError(t, e.Load(c.PolicyConfig()))
+	tool := c.Tools["hello"]
+	f := approval.Facts{
+		RequestID: "0000000000000001", Workspace: "default", Autonomy: "supervised", ClientID: "ws:default", Now: time.Unix(1e9, 0),
+		Tool: "hello", KnownTool: true, Targeted: true, Target: tool.Target, Capability: tool.Capability, Trust: tool.Trust,
+		ActionType: tool.ActionType, ToolSHA256: tool.SHA256(), Args: approval.Raw(`{"name":"you"}`),
+	}
+	r := e.Judge(f)
+	require.Equal(t, approval.Ask, r.Outcome)
+	require.Empty(t, r.Taints)
+	p := &approval.Pending{RequestID: f.RequestID, Offers: e.Offers(f, r)}
+	g := grant.From(p, &approval.Decision{Verdict: approval.Approved, Scope: approval.Always, DecidedBy: "ann", DecidedAt: f.Now})
+	require.NotNil(t, g, "%v", p.Offers)
+	require.NoError(t, e.AddGrant(*g))
+	f.RequestID, f.Args = "0000000000000002", approval.Raw(`{"name":"again"}`)
+	require.Equal(t, approval.Allow, e.Judge(f).Outcome)
 }
