@@ -109,7 +109,8 @@ func (r renderer) whatWasRead(forms map[string]string, by, place string) string 
 	case form == "":
 		form = forms["tool"]
 	}
-	return Format(chooseParts(form, args), "place", r.plainOrQuote(place), "tool", r.plainOrQuote(strings.TrimPrefix(by, "tool ")))
+	tool := r.plainOrQuote(strings.TrimPrefix(by, "tool "))
+	return Format(chooseParts(form, args), "place", r.plainOrQuote(place), "tool", tool)
 }
 
 // plainOrQuote quotes s unless it is one word without punctuation of the gate.

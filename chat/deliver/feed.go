@@ -58,7 +58,8 @@ func (s *session) addFeedLine(ws string, to Place, k approval.Key, rec *approval
 	if rec.Ruling != nil {
 		rule, despite = rec.Ruling.Rule, allowedDespite(rec.Ruling, to.Language)
 	}
-	line := chat.Format(t.FeedLine, "id", chat.Escape(rec.ShortID()), "rule", chat.Escape(Truncate(rule, maxLineLength))) + despite
+	rule = chat.Escape(Truncate(rule, maxLineLength))
+	line := chat.Format(t.FeedLine, "id", chat.Escape(rec.ShortID()), "rule", rule) + despite
 	s.feeds.Lock()
 	defer s.feeds.Unlock()
 	f := s.loadFeed(feedName(ws, to))
@@ -79,7 +80,8 @@ func (s *session) addFeedLine(ws string, to Place, k approval.Key, rec *approval
 func allowedDespite(r *approval.Ruling, language string) (text string) {
 	for _, x := range r.Reasons {
 		if x.Code == "despite" {
-			text += " · " + Truncate(chat.Style{Language: language}.Reasons(&approval.Pending{}, []approval.Reason{x})[0], maxLineLength)
+			said := chat.Style{Language: language}.Reasons(&approval.Pending{}, []approval.Reason{x})
+			text += " · " + Truncate(said[0], maxLineLength)
 		}
 	}
 	return text

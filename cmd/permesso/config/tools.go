@@ -96,7 +96,8 @@ func propertyType() valueType {
 // releaseTrust reads what requests without a tool read and write.
 func (s *section) releaseTrust() (t approval.Trust) {
 	if sub := s.table("release_trust"); sub != nil {
-		t.PublicSource, t.SecretData = approval.Property(sub.text("public_source")), approval.Property(sub.text("secret_data"))
+		t.PublicSource = approval.Property(sub.text("public_source"))
+		t.SecretData = approval.Property(sub.text("secret_data"))
 		t.PublicSink = approval.Property(sub.text("public_sink"))
 	}
 	return t
@@ -132,7 +133,8 @@ func (s *section) checkTrust(t approval.Tool) {
 	case s.isRefused():
 	case s.has("capability") || s.has("trust") || len(missing) == 0:
 	case len(missing) < len(properties):
-		s.fail(s.node.key, "", "add to ["+s.path+"]:\n"+assignments(missing, "true"), "tool %s states no %s", quote(t.Name), list(missing))
+		hint := "add to [" + s.path + "]:\n" + assignments(missing, "true")
+		s.fail(s.node.key, "", hint, "tool %s states no %s", quote(t.Name), list(missing))
 	default:
 		s.fail(s.node.key, "", trustHint(s.path, t), "tool %s states neither its capability nor its trust", quote(t.Name))
 	}

@@ -230,7 +230,8 @@ func domainList() valueType {
 
 func despiteType() valueType {
 	kinds := []string{"trifecta", "secrets"}
-	return listOf("list of trifecta, secrets", word(kinds...), validText(func(v string) bool { return slices.Contains(kinds, v) }), list(kinds))
+	known := validText(func(v string) bool { return slices.Contains(kinds, v) })
+	return listOf("list of trifecta, secrets", word(kinds...), known, list(kinds))
 }
 
 func validText(valid func(string) bool) func(*node) bool {

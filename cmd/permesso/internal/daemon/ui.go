@@ -123,7 +123,10 @@ func (s *server) uiStyle(language string) chat.Style {
 // uiBackend is the data of the web UI besides requests.
 func (s *server) uiBackend() web.Backend {
 	d := &uiData{server: s}
-	return web.Backend{Grants: s.memory, Rules: s.uiRules, Audit: d, WorkspaceInfo: d, Pauser: d, Reveal: s.uiReveal, ClearTaints: s.uiClearTaints}
+	return web.Backend{
+		Grants: s.memory, Rules: s.uiRules, Audit: d, WorkspaceInfo: d, Pauser: d,
+		Reveal: s.uiReveal, ClearTaints: s.uiClearTaints,
+	}
 }
 
 // uiClearTaints is permesso session clear. The session counts only where the host names it.
