@@ -132,8 +132,10 @@ var reasonInfos = [...]reasonInfo{
 	// What would change the ruling.
 	{code: "raise_autonomy", args: "capability level"},
 	{code: "clear_taints", args: "workspace"},
+	{code: "rule_despite", args: "tool what"},
 	// The gate's own refusals.
 	{code: "workspace_unknown", args: "workspace", argues: forDeny},
+	{code: "folder_closed", args: "workspace", argues: forDeny},
 	{code: "malformed", args: "detail", argues: forDeny},
 	{code: "expired", argues: forDeny},
 	{code: "other_principal", args: "approver principal", argues: forDeny},
@@ -182,7 +184,6 @@ var reasonInfos = [...]reasonInfo{
 	// Why an approval cannot be remembered.
 	{code: "answer_once"},
 	{code: "no_session"},
-	{code: "always_asks", args: "capability"},
 	{code: "unknown_tool"},
 	{code: "no_action_type"},
 	{code: "command_none"},

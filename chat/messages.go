@@ -136,6 +136,8 @@ type messages struct {
 	Other            string
 	ToChange         string
 	Reasons          map[string]string // by code; a part in [[ ]] is left out without its values
+	Strangers        map[string]string // what the agent read of strangers, by capability
+	Secrets          map[string]string // what it read of secrets
 	Evidence         evidenceMessages
 	Values           valueMessages
 	Questions        questionWords

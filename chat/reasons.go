@@ -85,6 +85,10 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 		return r.reasonIn(approval.Reason{Code: s, Args: x.Args}, nested-1)
 	case "words", "clause", "clauses", "problem", "detail", "text": // the operator's, or the gate's own
 		return r.text(s)
+	case "strangers":
+		return r.whatWasRead(r.messages.Strangers, s, x.Args["strangers_in"])
+	case "secrets":
+		return r.whatWasRead(r.messages.Secrets, s, x.Args["secrets_in"])
 	case "kind":
 		if x.Code == "secret" {
 			return r.secretKind(s)
@@ -93,6 +97,20 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 		return r.plainOrQuoteShort(s)
 	}
 	return r.plainOrQuote(s)
+}
+
+// whatWasRead names what tainted the agent. by is the capability of what read it, or
+// "tool" and a name; empty: unknown.
+func (r renderer) whatWasRead(forms map[string]string, by, place string) string {
+	form, args := forms[by], map[string]string{"place": place}
+	switch {
+	case by == "":
+		form = forms["unknown"]
+	case form == "":
+		form = forms["tool"]
+	}
+	tool := r.plainOrQuote(strings.TrimPrefix(by, "tool "))
+	return Format(chooseParts(form, args), "place", r.plainOrQuote(place), "tool", tool)
 }
 
 // plainOrQuote quotes s unless it is one word without punctuation of the gate.

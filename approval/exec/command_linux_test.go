@@ -169,8 +169,10 @@ func TestStartFailureIsNotStarted(t *testing.T) {
 		t.Run(why, func(t *testing.T) {
 			e := run(t, r, tc.handler, `{}`)
 			require.Contains(t, e.Error, tc.want)
+			require.True(t, e.Unstarted, "it read nothing")
 		})
 	}
+	require.False(t, run(t, r, command("/bin/false"), `{}`).Unstarted, "it may have read")
 	r.TempDir = "/no/such"
 	e := run(t, r, command("/bin/true"), `{}`)
 	require.Contains(t, e.Error, "make working folder")

@@ -147,6 +147,7 @@ func TestLostConnectionIsUnknownOutcome(t *testing.T) {
 				e := run(t, newRunner(t), h, `{"a":1}`)
 				require.Contains(t, e.Error, "Execution failed: "+tc.want)
 				require.Contains(t, e.Error, "check before you ask again")
+				require.False(t, e.Unstarted, "it may have read")
 				require.Equal(t, 1, count(), "sent once")
 			})
 		}
@@ -173,6 +174,7 @@ func TestNothingWasSent(t *testing.T) {
 			e := run(t, newRunner(t), row.handler, `{}`)
 			require.Contains(t, e.Error, "Execution failed: nothing was sent: ")
 			require.Contains(t, e.Error, row.want)
+			require.True(t, e.Unstarted)
 		})
 	}
 	require.Equal(t, 1, connections())

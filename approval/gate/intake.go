@@ -27,6 +27,10 @@ func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
 		return g.refuseLimited(ctx, s, approval.StatusAutoRejected,
 			submit.ErrWorkspaceRefused, approval.Because("workspace_unknown", "workspace", s.key.Workspace))
 	}
+	if ws.NoFolder && s.submission == nil {
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected,
+			submit.ErrWorkspaceRefused, approval.Because("folder_closed", "workspace", s.key.Workspace))
+	}
 	if s.parseErr != nil || s.request == nil {
 		return g.refuseLimited(ctx, s, approval.StatusMalformed, approval.ErrMalformed, approval.Because("malformed", "detail", malformedText(s)))
 	}

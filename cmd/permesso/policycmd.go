@@ -67,12 +67,14 @@ func (a *app) policyRegistryCmd() *cobra.Command {
 			var rows [][]string
 			var objects []any
 			for _, c := range facts.Capabilities() {
-				rows = append(rows, []string{c.Name, yesNo(c.Critical), string(c.Default), c.TargetKind})
+				trust := append([]string{}, policy.Implied(c.Name)...)
+				rows = append(rows, []string{c.Name, yesNo(c.Critical), string(c.Default), c.TargetKind, strings.Join(trust, " ")})
 				objects = append(objects, map[string]any{
-					"capability": c.Name, "critical": c.Critical, "default_approval": c.Default, "target_kind": c.TargetKind,
+					"capability": c.Name, "critical": c.Critical, "default_approval": c.Default,
+					"target_kind": c.TargetKind, "trust": trust,
 				})
 			}
-			return a.eachLine([]string{"CAPABILITY", "CRITICAL", "DEFAULT", "TARGET"}, rows, objects)
+			return a.eachLine([]string{"CAPABILITY", "CRITICAL", "DEFAULT", "TARGET", "TRUST"}, rows, objects)
 		},
 	}
 }

@@ -345,6 +345,7 @@ func (e *Engine) judgeTrust(v *evaluation, t traits, lifted bool) {
 		v.setHardAsk(byTrifecta)
 		v.addReason("trifecta", append(e.readBy(v.f), "tool", name, "target", v.f.Target)...)
 		v.change = append(v.change, approval.Because("clear_taints", "workspace", v.f.Workspace))
+		v.suggestDespite(byTrifecta)
 	}
 }
 
@@ -370,7 +371,7 @@ func (e *Engine) readBy(f *approval.Facts) (args []string) {
 		{grant.TaintCorruption, "strangers", "strangers_in"}, {grant.TaintSecret, "secrets", "secrets_in"},
 	} {
 		if r, ok := a.taintRead(f.SessionID, x.kind); ok {
-			args = append(args, x.what, cmp.Or(r.Capability, "tool "+r.Tool), x.where, r.Target)
+			args = append(args, x.what, r.by(), x.where, r.Target)
 		}
 	}
 	return args
@@ -384,6 +385,16 @@ func (v *evaluation) judgeSecrets(found []approval.Finding) {
 	for _, s := range found {
 		v.setHardAsk(bySecrets)
 		v.addReason("secret", "where", s.Where, "kind", s.Kind, "n", strconv.Itoa(s.Length))
+	}
+	if len(found) > 0 {
+		v.suggestDespite(bySecrets)
+	}
+}
+
+// suggestDespite says that a rule could lift what asks, of a configured tool.
+func (v *evaluation) suggestDespite(what string) {
+	if v.f.Tool != "" && v.f.KnownTool && !v.f.Question {
+		v.change = append(v.change, approval.Because("rule_despite", "tool", v.f.Tool, "what", what))
 	}
 }
 

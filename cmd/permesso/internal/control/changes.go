@@ -241,9 +241,12 @@ type ClearBody struct {
 var opClearTaints = post("taints-clear", "/taints/clear", "Clear the taints of a workspace or session",
 	(*Service).clearTaints).forOperator()
 
-// clearTaints returns what it clears.
 func (s *Service) clearTaints(ctx context.Context, c *httpapi.Caller, in *struct{ Body ClearBody }) ([]string, error) {
-	b := in.Body
+	return s.ClearTaints(ctx, c, in.Body)
+}
+
+// ClearTaints returns what it clears. The caller is the operator.
+func (s *Service) ClearTaints(ctx context.Context, c *httpapi.Caller, b ClearBody) ([]string, error) {
 	ws, err := ChooseWorkspace(s.Home, b.Workspace)
 	if err != nil {
 		return nil, err
