@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,7 +50,7 @@ func (t typedValue) hosts(v approval.Raw) ([]Line, bool) {
 
 // placeFlags says in one line what is unusual about a host.
 func (t typedValue) placeFlags(p facts.Place) []Line {
-	flags := t.nameFlags(p.Host)
+	flags := t.nameFlags(p)
 	for _, f := range []struct {
 		is   bool
 		text string
@@ -71,11 +72,14 @@ func (t typedValue) placeFlags(p facts.Place) []Line {
 }
 
 // nameFlags says what is unusual about a domain name.
-func (r renderer) nameFlags(name string) (flags []string) {
-	if p := facts.HostPlace(name); p.Unicode != "" {
-		flags = append(flags, Format(r.Values.Punycode, "name", Escape(p.Unicode)))
-		name = p.Unicode
-	} else if p.Punycode {
+func (r renderer) nameFlags(p facts.Place) (flags []string) {
+	name := cmp.Or(p.Written, p.Unicode, p.Host)
+	switch {
+	case p.Written != "":
+		flags = append(flags, Format(r.Values.ReadAs, "name", Escape(name), "ascii", Escape(p.Host)))
+	case p.Unicode != "":
+		flags = append(flags, Format(r.Values.Punycode, "name", Escape(name)))
+	case p.Punycode:
 		flags = append(flags, r.Values.BadPunycode)
 	}
 	// Scripts are mixed within a word, and between a name and the letters of its domain.
@@ -88,6 +92,7 @@ func (r renderer) nameFlags(name string) (flags []string) {
 // group holds the recipients of one domain, by their numbers.
 type group struct {
 	domain  string
+	place   facts.Place // of the domain as written
 	outside bool
 	members []int
 }
@@ -109,7 +114,7 @@ func (t typedValue) recipients(v approval.Raw) ([]Line, bool) {
 	groups := t.groups(all)
 	if !list && len(all) == 1 && all[0].Bare() {
 		lines := t.inline(LineStrong, Escape(texts[0]))
-		if g := groups[0]; g.outside || len(t.nameFlags(g.domain)) > 0 {
+		if g := groups[0]; g.outside || len(t.nameFlags(g.place)) > 0 {
 			lines = append(lines, t.groupLine(g))
 		}
 		return lines, true
@@ -142,12 +147,13 @@ func (t typedValue) groups(all []facts.Recipient) []group {
 	var groups []group
 	at := map[string]int{}
 	for i, r := range all {
-		n, known := at[r.Domain]
+		written := cmp.Or(r.Written, r.Domain)
+		n, known := at[written]
 		if !known {
 			n = len(groups)
-			at[r.Domain] = n
+			at[written] = n
 			outside := len(t.p.OwnDomains) > 0 && !facts.IsOwnDomain(r.Domain, t.p.OwnDomains)
-			groups = append(groups, group{domain: r.Domain, outside: outside})
+			groups = append(groups, group{domain: r.Domain, place: facts.HostPlace(written), outside: outside})
 		}
 		groups[n].members = append(groups[n].members, i)
 	}
@@ -207,7 +213,7 @@ func (t typedValue) groupLine(g group) Line {
 	if g.domain == "" {
 		return Line{LineWarn, Format(t.Values.NotAddress, "n", n)}
 	}
-	flags := t.nameFlags(g.domain)
+	flags := t.nameFlags(g.place)
 	line := strings.Join(append([]string{Escape(g.domain) + ": " + n}, flags...), ", ")
 	if g.outside || len(flags) > 0 {
 		return Line{LineWarn, "⚠ " + line}

@@ -90,6 +90,7 @@ func TestParseCommand(t *testing.T) {
 		{"only a redirect", "> x", "0 >x\n"},
 		{"downloads", "curl -o x https://a.example; wget -O y b.example/z", "0 curl -o x https://a.example >x @a.example\n1 wget -O y b.example/z >y @b.example\n"},
 		{"hosts", "ssh u@a.example ls; scp f b.example:/x; nc c.example 80; git clone git@d.example:x/y", "0 ssh u@a.example ls @a.example,ls\n1 scp f b.example:/x @b.example\n2 nc c.example 80 @c.example\n3 git clone git@d.example:x/y @d.example\n"},
+		{"hosts in other scripts", "curl https://example.org\u3002evil.com/x a.b\uff0ec/x b\u3002d gr\u00f6\u00dfe; nc p\u0430y", "0 curl https://example.org\u3002evil.com/x a.b\uff0ec/x b\u3002d gr\u00f6\u00dfe @example.org\u3002evil.com,a.b\uff0ec,b\u3002d\n1 nc p\u0430y @p\u0430y\n"},
 		{"bash's sockets", "exec 3<>/dev/tcp/1.2.3.4/80", "0 exec >/dev/tcp/1.2.3.4/80 @1.2.3.4:80\n"},
 		{"assignments", "PATH=/x A+=1 make; B=2; export C=3", "0 make sets PATH,A\n1 sets B\n2 export sets C\n"},
 		{"the background", "sleep 9 & a", "0 sleep 9 &\n1 a\n"},

@@ -352,8 +352,8 @@ func namelessHost(s string) bool {
 }
 
 // Hosts lists the hosts of the URLs in the command's words, and, if it uses the
-// network, those that stand there without a scheme. A host that cannot be told is
-// given as written.
+// network, those that stand there without a scheme. A host that cannot be told, or is not
+// ASCII, is given as written.
 func (c SimpleCommand) Hosts() (hosts []string) {
 	put := func(h string) {
 		if h != "" && !slices.Contains(hosts, h) {
@@ -387,8 +387,12 @@ func urlHost(s string) string {
 	if i := strings.IndexAny(rest, "/?#\"' \t\n);,"); i >= 0 {
 		rest = rest[:i]
 	}
-	if host, ok := HostIn(rest[strings.LastIndexByte(rest, '@')+1:]); ok {
+	authority := rest[strings.LastIndexByte(rest, '@')+1:]
+	if host, ok := HostIn(authority); ok {
 		return host
+	}
+	if HostPlace(authority).Written != "" {
+		return authority
 	}
 	return rest
 }
@@ -430,6 +434,9 @@ func bareHost(s, program string) string {
 	host, ok := HostIn(name)
 	if !ok {
 		host, ok = HostIn(before)
+	}
+	if p := HostPlace(name); !ok && p.Written != "" {
+		host, ok, before = name, true, p.Host
 	}
 	named := takeName[program] && strings.Trim(s, "0123456789") != ""
 	if ok && (user || named || takeDots[program] && strings.Contains(before, ".") || takeColon[program] && colon) {
