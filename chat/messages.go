@@ -253,6 +253,7 @@ type valueMessages struct {
 	Exponent                             string
 	Mismatch, Unreadable, NotParsed      string
 	Writes, Connects, Network            string
+	Deletes, DeletesSome, ServesPeer     string
 	Interprets, InterpretsText           string
 	Elevates, Evaluates                  string
 	Sets, Background, Open               string
