@@ -246,7 +246,7 @@ type valueMessages struct {
 	OnePerson, People, Outside           string
 	AllInside, AtDomain, AtDomains       string
 	OneText, AsSent, NotAddress          string
-	SameAddress, Mixed                   string
+	NotAddresses, SameAddress, Mixed     string
 	Punycode, BadPunycode, Address, Port string
 	Unencrypted, User, Odd, ReadAs       string
 	NoCurrency, Zero, Negative           string

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -70,7 +71,7 @@ func TestTyped(t *testing.T) {
 		{"a list", approval.Argument{Type: "list"}, []any{"a", "5", 5, false}, "l v (4):\nc │ \"a\"\nc │ \"5\"\nc │ 5\nc │ false\n"},
 		{"an amount", approval.Argument{Type: "amount", Currency: "EUR"}, json.Number("1234567.50"), "s v: 1234567.50 EUR\n"},
 		{"an amount as text", approval.Argument{Type: "amount", Currency: "EUR"}, "1234567.50", "s v: \"1234567.50\" EUR\n"},
-		{"the currency of another argument", approval.Argument{Type: "amount", Currency: "currency"}, 5, "s v: 5 CHF\n"},
+		{"the currency of another argument", approval.Argument{Type: "amount", Currency: "currency"}, 5, "s v: 5\n"},
 		{"no currency", approval.Argument{Type: "amount", Currency: "unit"}, 5, "s v: 5\n! ⚠ the currency is missing\n"},
 		{"an unusual amount", approval.Argument{Type: "amount"}, json.Number("-0.0E5"), "s v: -0.0E5\n! ⚠ the amount is zero\n! ⚠ the amount is negative\n! ⚠ the amount has an exponent\n"},
 		{"not an amount", approval.Argument{Type: "amount"}, "1,000", "! ⚠ v is not of the type amount; as JSON:\nc v: \"1,000\"\n"},
@@ -92,6 +93,14 @@ func TestTyped(t *testing.T) {
 			[]string{"ann@example.org", "Eve <eve@evil.example>", "bob@EXAMPLE.org", "eve@evil.example", "x", "y@xn--80ak6aa92e.com"},
 			"l v: 6 people, 4 outside example.org\n! ⚠ not a mail address: 1\nc │ 5. x\n! ⚠ evil.example: 2\nc │ 2. Eve <eve@evil.example>\nc │ 4. eve@evil.example\n" +
 				"! ⚠ xn--80ak6aa92e.com: 1, it is shown elsewhere as аррӏе.com, mixed scripts (Cyrillic, Latin)\nc │ 6. y@xn--80ak6aa92e.com\nt · example.org: 2\nc │ 1. ann@example.org\nc │ 3. bob@EXAMPLE.org\n! ⚠ the same address: 2, 4\n",
+		},
+		{
+			"equal recipients", approval.Argument{Type: "recipients"}, []string{"a@x.example", "b@x.example", "a@x.example", "a@x.example", "A <a@x.example>"},
+			"l v: 5 people, 5 outside example.org\n! ⚠ x.example: 5\nc │ 1, 3-4. 3 × a@x.example\nc │ 2. b@x.example\nc │ 5. A <a@x.example>\n! ⚠ the same address: 1, 3-5\n",
+		},
+		{
+			"one recipient 30 times", approval.Argument{Type: "recipients"}, slices.Repeat([]string{"a@x.example"}, 30),
+			"l v: 30 people, 30 outside example.org\n! ⚠ x.example: 30\nc │ 1-30. 30 × a@x.example\n",
 		},
 		{"several in one text", approval.Argument{Type: "recipients"}, `"Doe, J" <j@example.org>, b@example.org`, "l v: 2 people, all in example.org (in one text)\nt · example.org: 2\nc │ 1. \"\\\"Doe, J\\\" <j@example.org>\"\nc │ 2. b@example.org\n"},
 		{"in another form", approval.Argument{Type: "recipients"}, "a@example.org,b@example.org", "l v: 2 people, all in example.org (in one text)\nt · example.org: 2\nc │ 1. a@example.org\nc │ 2. b@example.org\nl as it was sent:\nc │ \"a@example.org,b@example.org\"\n"},
@@ -130,6 +139,35 @@ func TestTyped(t *testing.T) {
 			want = strings.NewReplacer("= │", "=   │", "- │", "- - │", "+ │", "+ + │").Replace(want)
 		}
 		require.Equal(t, want, got, tc.why)
+	}
+}
+
+// The object line has an amount as a number, with its currency.
+func TestAmountsInShort(t *testing.T) {
+	for _, amount := range []string{`"12500.00"`, `12500.00`} {
+		p := example(func(p *approval.Pending) {
+			p.RequestData, p.SummaryParts = approval.Raw(`{"v":`+amount+`,"c":"EUR"}`), []approval.Part{{Arg: "v"}}
+			p.Runs.Args = map[string]approval.Argument{"v": {Type: "amount", Currency: "c"}, "c": {}}
+		})
+		require.Equal(t, "12500.00 EUR", Style{}.renderer(p).summaryText(100), amount)
+	}
+}
+
+// A recipient that is no mail address stands with the warnings, by its name.
+func TestRecipientsThatAreNoAddresses(t *testing.T) {
+	for v, want := range map[string]string{
+		`"x"`:                             `⚠ to: not a mail address: x`,
+		`["a@example.org","x","y z"]`:     `⚠ to: not a mail address: x, y z`,
+		`["1","2","3","4","5"]`:           `⚠ to: not a mail address: 1, 2, 3, and 2 more`,
+		`["a@example.org","A <b@c.org>"]`: ``,
+	} {
+		p := example(func(p *approval.Pending) {
+			p.RequestData, p.Capability = approval.Raw(`{"to":`+v+`}`), "mail:send"
+			p.Runs.Args = map[string]approval.Argument{"to": {Type: "recipients"}}
+		})
+		require.Equal(t, want, strings.Join(Style{}.Card(p).Warnings, "\n"), v)
+		p.Capability = "channel:out"
+		require.Empty(t, Style{}.Card(p).Warnings, "a name in a chat")
 	}
 }
 
@@ -361,11 +399,28 @@ func (r *reader) recipients(line string) string {
 	bars := r.behindBars()
 	texts := make([]string, len(bars))
 	for _, l := range bars {
-		number, text, ok := strings.Cut(l, ". ")
+		numbers, text, ok := strings.Cut(l, ". ")
 		require.True(r, ok)
-		n, err := strconv.Atoi(number)
-		require.NoError(r, err)
-		texts[n-1] = r.word(text)
+		var all []int
+		for part := range strings.SplitSeq(numbers, ", ") {
+			first, last, more := strings.Cut(part, "-")
+			if !more {
+				last = first
+			}
+			to, err := strconv.Atoi(last)
+			require.NoError(r, err)
+			for n, _ := strconv.Atoi(first); n <= to; n++ {
+				all = append(all, n)
+			}
+		}
+		if len(all) > 1 {
+			text, ok = strings.CutPrefix(text, strconv.Itoa(len(all))+" × ")
+			require.True(r, ok)
+		}
+		texts = append(texts, make([]string, max(0, slices.Max(all)-len(texts)))...)
+		for _, n := range all {
+			texts[n-1] = r.word(text)
+		}
 	}
 	if one {
 		return string(raw(r, strings.Join(texts, ", ")))
