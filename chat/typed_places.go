@@ -114,9 +114,9 @@ func (t typedValue) recipients(v approval.Raw) ([]Line, bool) {
 		}
 		return lines, true
 	}
-	people := t.people(len(all), groups)
+	lines := []Line{t.count(len(all))}
 	if !list {
-		people = Format(t.Values.OneText, "people", people)
+		lines[0] = Line{LineLabel, t.label + ": " + Format(t.Values.OneText, "people", t.number(len(all)))}
 	}
 	lines := []Line{{LineLabel, t.label + ": " + people}}
 	for _, g := range groups {
@@ -166,11 +166,7 @@ func (t typedValue) groups(all []facts.Recipient) []group {
 
 // people says how many recipients there are, and how many of them are outsiders.
 func (t typedValue) people(n int, groups []group) string {
-	people := t.Values.OnePerson
-	if n != 1 {
-		people = Format(t.Values.People, "n", strconv.Itoa(n))
-	}
-	outside := 0
+	people, outside := t.number(n), 0
 	for _, g := range groups {
 		if g.outside {
 			outside += len(g.members)
@@ -232,4 +228,12 @@ func (t typedValue) repeated(all []facts.Recipient) (lines []Line) {
 		lines = append(lines, t.remark(Format(t.Values.SameAddress, "numbers", strings.Join(numbers[key], ", ")))...)
 	}
 	return lines
+// number says how many recipients there are.
+func (t typedValue) number(n int) string {
+	if n == 1 {
+		return t.Values.OnePerson
+	}
+	return Format(t.Values.People, "n", strconv.Itoa(n))
+}
+
 }
