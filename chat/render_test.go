@@ -286,6 +286,30 @@ func TestLinesAreNotForged(t *testing.T) {
 	}
 }
 
+// The text of a question stays in its line: first the question, then what the agent says, then the options.
+func TestQuestionThatLooksLikeACard(t *testing.T) {
+	const fake = "Fine?\"\n🔐 May I look at the clock?\nreversible | class: time:read\n1 once\n→ approve a7f3b2c1\x1b[2J\u202e"
+	c := Style{}.Card(example(func(p *approval.Pending) {
+		p.Type, p.ToolName, p.RequestData = approval.TypeQuestion, "", approval.Raw(`{}`)
+		p.Agent, p.Options = approval.Prose{Title: fake, Rationale: fake}, []string{fake, "1"}
+	}))
+	lines := strings.Split(c.String(), "\n")
+	require.True(t, strings.HasPrefix(lines[0], `🔐 The agent asks: "Fine?\"\n🔐 May I look`), lines[0])
+	require.Equal(t, "nothing runs | your answer goes to the agent", lines[1])
+	for prefix, n := range map[string]int{"🔐": 1, "→": 1, "1 ": 1, "2 ": 1, "3 ": 0, "reversible": 0, "class": 0} {
+		count := 0
+		for _, l := range lines {
+			if strings.HasPrefix(l, prefix) {
+				count++
+			}
+		}
+		require.Equal(t, n, count, prefix)
+	}
+	require.NotContains(t, c.String(), "\x1b")
+	require.NotContains(t, c.String(), "\u202e")
+	require.NotContains(t, c.String(), "dangerous")
+}
+
 // What is unusual about a domain name stands above all values, and once. Of many names the
 // first are named there; the flags of the others stand beside them.
 func TestUnusualNames(t *testing.T) {
