@@ -57,7 +57,7 @@ func (s *Scanner) Redactor(p *approval.Pending) *Redactor {
 		if found[i] {
 			r.mask(&leaves[i], fixed)
 		}
-		r.values[leaves[i].shown] = r.values[leaves[i].shown] || leaves[i].path != ""
+		r.values[leaves[i].shown] = r.values[leaves[i].shown] || leaves[i].depth > 0
 	}
 	if len(found) > 0 {
 		r.holdRest(leaves)
