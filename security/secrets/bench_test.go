@@ -34,9 +34,9 @@ func BenchmarkScan256KiB(b *testing.B) {
 	s := scanner(b)
 	for _, d := range secrets.Documents() {
 		p := &approval.Pending{RequestData: approval.Raw(d.Args)}
-		s.Redactor(p)
 		b.Run("secrets of 256 KiB, "+d.Name, func(b *testing.B) {
-			for b.Loop() {
+			for n := 0; b.Loop(); n++ {
+				p.Agent.Title = fmt.Sprint(n) // nothing of the last search serves
 				s.Redactor(p)
 			}
 			perRun := float64(b.Elapsed().Microseconds()) / float64(b.N)

@@ -46,6 +46,7 @@ func Documents() []Document {
 	for i := range 9000 {
 		names = append(names, fmt.Sprintf(`"AKIA%s":1`, strings.Map(upper, random[16*i:16*i+16])))
 	}
+	deep := strings.Repeat(`{"aaaaaaaa":`, 31) + `["` + strings.Repeat(`x","`, 60000) + `"]` + strings.Repeat("}", 31)
 	return []Document{
 		body("plain", 15_000, plain),
 		body("plain with a key", 25_000, plain[:1000]+" "+githubKey+" "+plain[1000:]),
@@ -59,7 +60,7 @@ func Documents() []Document {
 		body("invisible characters", hostile, fill("\u200b")),
 		body("keys", hostile, fill(githubKey+" ")),
 		body("words of rules", hostile, fill("the api token and curl -H secret key kind: secret data: password ey ")),
-		{"deep", strings.Repeat(`{"aaaaaaaa":`, 31) + `["` + strings.Repeat(`x","`, 60000) + `"]` + strings.Repeat("}", 31), hostile},
+		{"deep", deep, hostile},
 		{"keys as names", "{" + strings.Join(names, ",") + "}", hostile},
 	}
 }
@@ -116,7 +117,8 @@ func TestMachinesFindWhatExpressionsDo(t *testing.T) {
 	s, err := New()
 	require.NoError(t, err)
 	samples := boundedSamples(s)
-	around := []string{"", " ", "\n", "\"", "'", "=", ";", "_", "x", "ü", "ſ", "K", "\xff", "\u200b", ".", randomText(700), strings.Repeat("curl -H ", 9), "data: kind: secret "}
+	around := append(strings.Split(" |\n|\"|'|=|;|_|x|ü|ſ|\u212a|\xff|\u200b|.|data: kind: secret ", "|"),
+		"", randomText(700), strings.Repeat("curl -H ", 9))
 	matched := map[string]bool{}
 	rapid.Check(t, func(rt *rapid.T) {
 		r := rapid.SampledFrom(s.rules).Draw(rt, "rule")
@@ -155,7 +157,7 @@ func lowered(words []string) (all []string) {
 	return all
 }
 
-// Every sample of every rule is found, between characters that are and are not a boundary.
+// Samples are found between characters that are a boundary, and between others.
 func TestEveryRuleHasAMachine(t *testing.T) {
 	s, err := New()
 	require.NoError(t, err)
@@ -165,7 +167,9 @@ func TestEveryRuleHasAMachine(t *testing.T) {
 		m, _ := r.machines.Get().(*machine)
 		require.NotNil(t, m, r.ID)
 		for _, x := range samples[r.ID] {
-			for _, text := range []string{x, " " + x + " ", "é" + x + "\n", "a" + x + "a", x + x, strings.Repeat(" ", 3000) + x} {
+			for _, text := range []string{
+				x, " " + x + " ", "é" + x + "\n", "a" + x + "a", x + x, strings.Repeat(" ", 3000) + x,
+			} {
 				require.Equal(t, r.regex.FindAllStringSubmatchIndex(text, -1), r.all(text), "%s: %q", r.ID, text)
 			}
 		}
@@ -180,7 +184,8 @@ func TestRunsAreThoseOfExpressions(t *testing.T) {
 		`(?:[!-~]*%[0-9A-Fa-f]{2})+[!-~]*`: percentRuns,
 	} {
 		expression := regexp.MustCompile(x)
-		parts := []string{"a", "=", "==", "%4", "%41", "%", " ", "é", "\xff", "g", "-_", "0123456789abcdef0123", "0123456789abcdefabcdg", "+/", "."}
+		parts := strings.Split("a = == %4 %41 % é \xff g -_ +/ . 0123456789abcdef0123 0123456789abcdefabcdg", " ")
+		parts = append(parts, " ")
 		rapid.Check(t, func(rt *rapid.T) {
 			text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 0, 30).Draw(rt, "parts"), "")
 			var want, got [][]int
@@ -193,8 +198,7 @@ func TestRunsAreThoseOfExpressions(t *testing.T) {
 	}
 }
 
-// A hostile request must not make the machines compute many states, and package regexp
-// must not read large parts of it again and again.
+// Package regexp must not read large parts of a hostile request again and again.
 func TestWorkOfHostileDocuments(t *testing.T) {
 	s, err := New()
 	require.NoError(t, err)
@@ -217,4 +221,33 @@ func TestWorkOfHostileDocuments(t *testing.T) {
 		}
 		require.Less(t, read, 8<<20, "%s: bytes that expressions read", d.Name)
 	}
+}
+
+// A request is searched once, however many channels ask for it; one that differs in
+// what is shown, or in how, is another.
+func TestARequestIsSearchedOnce(t *testing.T) {
+	s, err := New()
+	require.NoError(t, err)
+	request := func(change func(p *approval.Pending)) *approval.Pending {
+		p := &approval.Pending{RequestData: approval.Raw(`{"a":"` + githubKey + `"}`), Target: "b"}
+		p.Runs.Args = map[string]approval.Argument{"a": {Type: "text"}}
+		change(p)
+		return p
+	}
+	first := s.Redactor(request(func(*approval.Pending) {}))
+	require.Same(t, first, s.Redactor(request(func(p *approval.Pending) { p.ShortID = "x" })))
+	for why, change := range map[string]func(p *approval.Pending){
+		"a value":  func(p *approval.Pending) { p.RequestData = approval.Raw(`{"a":"` + githubKey + `."}`) },
+		"a name":   func(p *approval.Pending) { p.RequestData = approval.Raw(`{"b":"` + githubKey + `"}`) },
+		"a type":   func(p *approval.Pending) { p.Runs.Args["a"] = approval.Argument{Type: "path"} },
+		"a target": func(p *approval.Pending) { p.Target = githubKey },
+		"prose":    func(p *approval.Pending) { p.Agent.Title = "b" },
+	} {
+		require.NotSame(t, first, s.Redactor(request(change)), why)
+	}
+	require.Same(t, first, s.Redactor(request(func(*approval.Pending) {})))
+	for i := range len(s.recent.all) {
+		s.Redactor(request(func(p *approval.Pending) { p.Target = fmt.Sprint(i) }))
+	}
+	require.NotSame(t, first, s.Redactor(request(func(*approval.Pending) {})), "few are kept")
 }

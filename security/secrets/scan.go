@@ -18,6 +18,8 @@ type Scanner struct {
 	rules []*rule
 	words *keywords
 	of    [][]int // rules of each keyword
+
+	recent recent
 }
 
 // generic is the only rule that uses the name before a value.
