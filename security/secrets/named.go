@@ -14,7 +14,7 @@ import (
 const secretName = `(?:token|secret|password|passwd|passphrase|api[-_]?key|access[-_]?key|secret[-_]?key|credential)s?`
 
 var (
-	namedValue = regexp.MustCompile(`(?i)(?:` + secretName + `|authorization|cookie)["']?[:=] ?["']?(?:(?:bearer|basic|token) )?["']?$`)
+	namedValue = regexp.MustCompile(`(?i)(?:` + secretName + `|authorization|cookie)["']? ?[:=] ?["']?(?:(?:bearer|basic|token) )?["']?$`)
 	scheme     = regexp.MustCompile(`(?i)\b(?:bearer|basic) ["']?$`)
 	option     = regexp.MustCompile(`(?i)^--?[a-z0-9_-]*` + secretName + `$`)
 )
@@ -55,11 +55,12 @@ func runPlaces(x approval.Runs) map[string]bool {
 var placeNames = strings.Fields("path file filename dir folder cwd url uri href host hostname domain server to cc bcc " +
 	"recipient recipients address target destination command cmd argv args program script exec executable")
 
-// isPlace says whether a value stands under a member that names a place.
+// isPlace says whether a value stands under a member that names a place, or too deep to
+// tell.
 func (l *leaf) isPlace() bool {
-	return slices.ContainsFunc(strings.Split(strings.ToLower(l.path), "/"), func(name string) bool {
-		return slices.Contains(placeNames, name)
-	})
+	names := strings.FieldsFunc(strings.ToLower(l.where), func(c rune) bool { return !isLetterIn(string(c)) })
+	return strings.Contains(l.where, "…") ||
+		slices.ContainsFunc(names, func(name string) bool { return slices.Contains(placeNames, name) })
 }
 
 // inHead says whether byte at of a diff is in a line that names a file.
