@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,8 +91,9 @@ func (s *Scanner) scan(leaves []leaf, each func(m match)) (found []approval.Find
 		}
 		s.search(v.text, func(r *rule, p place) {
 			in := v.leavesIn(p.start, p.end)
+			inNames := !slices.ContainsFunc(in, func(l int) bool { return !leaves[l].key })
 			for _, l := range in {
-				if leaves[l].key {
+				if leaves[l].key && (inNames || !word.MatchString(leaves[l].shown)) {
 					names[leaves[l].shown] = true
 				}
 			}
@@ -133,11 +135,11 @@ func redactNames(where string, names map[string]bool) string {
 		if n = strings.NewReplacer("~", "~0", "/", "~1").Replace(n); len(n) < minPart {
 			continue // too short: it could match other words
 		}
-		where = strings.ReplaceAll(where, n, redactedName)
+		where = strings.ReplaceAll(where, n, approval.RedactedName)
 		if cut, ok := strings.CutSuffix(where, "…"); ok {
 			for k := min(len(n), len(cut)); k > 0; k-- {
 				if strings.HasSuffix(cut, n[:k]) {
-					where = cut[:len(cut)-k] + redactedName
+					where = cut[:len(cut)-k] + approval.RedactedName
 					break
 				}
 			}
@@ -146,7 +148,8 @@ func redactNames(where string, names map[string]bool) string {
 	return where
 }
 
-const redactedName = "[redacted]"
+// word is a name between the parts of a secret that is no part of it.
+var word = regexp.MustCompile(`^[A-Za-z_-]{1,32}[0-9]{0,2}$`)
 
 // specific drops findings of the generic rule where a provider's rule matched.
 func specific(found []approval.Finding) []approval.Finding {
