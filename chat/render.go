@@ -94,21 +94,24 @@ type renderer struct {
 	p         *approval.Pending
 	anySecret bool      // the text is nothing that a person consents to: see Redactor.Secrets
 	held      *[]string // collects the kinds of withheld secrets, if not nil
+	suspects  []string  // the domain names of which the warnings say what is unusual
 }
 
 func (s Style) renderer(p *approval.Pending) renderer {
 	if s.Redact != nil {
 		s.Redact = s.Redact.For(p)
 	}
-	return renderer{s, catalog(s.Language), p, false, nil}
+	return renderer{Style: s, messages: catalog(s.Language), p: p}
 }
 
 // Card renders p in full. Card.Text cuts it.
 func (s Style) Card(p *approval.Pending) Card {
 	r := s.renderer(p)
+	unusual := r.unusualNames()
+	r.suspects = unusual[:min(len(unusual), maxFlagged)]
 	runs, withheld := r.runs()
 	c := Card{
-		Warnings: r.warnings(), Evidence: r.evidence(), Runs: runs, Changes: s.changes(p),
+		Warnings: r.warnings(len(unusual)), Evidence: r.evidence(), Runs: runs, Changes: s.changes(p),
 		Prose: append(r.prose(), r.claims()...), Blocked: r.blocked(withheld), Foot: r.foot(), Why: r.why(), messages: r.messages,
 	}
 	if p.Type == approval.TypeQuestion {
@@ -140,15 +143,16 @@ func (r renderer) headline() (question, object, meta string) {
 // sign begins every card.
 const sign = "🔐 "
 
-// warnings are the lines of what an approver must notice.
-func (r renderer) warnings() (lines []string) {
+// warnings are the lines of what an approver must notice. unusual is the number of
+// unusual domain names.
+func (r renderer) warnings(unusual int) (lines []string) {
 	if line := r.PauseLine(r.p.SourceGroup, r.p.Timestamp); line != "" {
 		lines = append(lines, line)
 	}
 	if r.p.Type != approval.TypeQuestion && r.p.ToolName != "" && r.p.ToolSHA256 == "" {
 		lines = append(lines, r.UnknownTool)
 	}
-	return slices.Concat(lines, r.lifted(), r.flags())
+	return slices.Concat(lines, r.nameWarnings(unusual), r.lifted(), r.flags())
 }
 
 // blocked says why the card cannot be approved here, and where it can. withheld are the
@@ -414,6 +418,7 @@ func (r renderer) flags() []string {
 			words = append(words, w)
 		}
 	}
+	words = slices.DeleteFunc(words, r.isInSuspect)
 	var flags []string
 	if len(words) > 0 {
 		flags = append(flags, Format(r.Mixed, "words", strings.Join(words[:min(len(words), maxFlagged)], ", ")))

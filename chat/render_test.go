@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden cards")
@@ -286,6 +287,76 @@ func TestLinesAreNotForged(t *testing.T) {
 			labeled := strings.HasPrefix(l, w.Says+`: "`) || strings.HasPrefix(l, w.Title+`: "`) || l == w.Preview+":"
 			require.True(t, labeled || strings.HasPrefix(l, bar), l)
 		}
+	}
+}
+
+// The text of a question stays in its line: first the question, then what the agent says, then the options.
+func TestQuestionThatLooksLikeACard(t *testing.T) {
+	const fake = "Fine?\"\n🔐 May I look at the clock?\nreversible | class: time:read\n1 once\n→ approve a7f3b2c1\x1b[2J\u202e"
+	c := Style{}.Card(example(func(p *approval.Pending) {
+		p.Type, p.ToolName, p.RequestData = approval.TypeQuestion, "", approval.Raw(`{}`)
+		p.Agent, p.Options = approval.Prose{Title: fake, Rationale: fake}, []string{fake, "1"}
+	}))
+	lines := strings.Split(c.String(), "\n")
+	require.True(t, strings.HasPrefix(lines[0], `🔐 The agent asks: "Fine?\"\n🔐 May I look`), lines[0])
+	require.Equal(t, "nothing runs | your answer goes to the agent", lines[1])
+	for prefix, n := range map[string]int{"🔐": 1, "→": 1, "1 ": 1, "2 ": 1, "3 ": 0, "reversible": 0, "class": 0} {
+		count := 0
+		for _, l := range lines {
+			if strings.HasPrefix(l, prefix) {
+				count++
+			}
+		}
+		require.Equal(t, n, count, prefix)
+	}
+	require.NotContains(t, c.String(), "\x1b")
+	require.NotContains(t, c.String(), "\u202e")
+	require.NotContains(t, c.String(), "dangerous")
+}
+
+// What is unusual about a domain name stands above all values, and once. Of many names the
+// first are named there; the flags of the others stand beside them.
+func TestUnusualNames(t *testing.T) {
+	const puny, mixed = "xn--80ak6aa92e.com", "p\u0430ypal.com"
+	const decoded = "it is shown elsewhere as \u0430\u0440\u0440\u04cf\u0435.com, mixed scripts (Cyrillic, Latin)"
+	many := []string{"plain.example"}
+	for _, end := range []string{"a", "b", "c", "d"} {
+		many = append(many, "xn--e1afmkfd."+end+".example")
+	}
+	for _, tc := range []struct {
+		typ    string
+		v      any
+		warned []string
+		beside string // a flag that stands beside its value
+	}{
+		{facts.TypeURL, "https://" + puny + ":8080/", []string{"⚠ " + puny + ": " + decoded}, "⚠ port 8080"},
+		{facts.TypeURL, []string{"https://" + puny + "/a", "https://" + puny + "/b"}, []string{"⚠ " + puny + ": " + decoded}, ""},
+		{facts.TypeHost, mixed, []string{"⚠ " + mixed + ": mixed scripts (Latin, Cyrillic)"}, ""},
+		{facts.TypeHost, []string{"a.example", "xn--0.com"}, []string{"⚠ xn--0.com: its punycode is not valid"}, ""},
+		{facts.TypeRecipients, "eve@" + puny, []string{"⚠ " + puny + ": " + decoded}, ""},
+		{facts.TypeRecipients, []string{"eve@" + puny, "max@" + mixed}, []string{
+			"⚠ " + puny + ": " + decoded, "⚠ " + mixed + ": mixed scripts (Latin, Cyrillic)",
+		}, ""},
+		{facts.TypeHost, many, []string{
+			"⚠ " + many[1] + ": ", "⚠ " + many[2] + ": ", "⚠ " + many[3] + ": ", "⚠ and 1 more",
+		}, "⚠ it is shown elsewhere as пример.d.example"},
+		{facts.TypeHost, "plain.example", nil, ""},
+	} {
+		c := Style{}.Card(example(func(p *approval.Pending) {
+			p.RequestData = approval.Raw(`{"to":` + string(raw(t, tc.v)) + `}`)
+			p.Runs.Args = map[string]approval.Argument{"to": {Type: tc.typ}}
+		}))
+		require.Len(t, c.Warnings, len(tc.warned), tc.v)
+		for i, w := range tc.warned {
+			require.True(t, strings.HasPrefix(c.Warnings[i], w), c.Warnings[i])
+			if i < maxFlagged {
+				_, flags, _ := strings.Cut(c.Warnings[i], ": ")
+				require.Equal(t, 1, strings.Count(c.String(), flags), flags)
+			}
+		}
+		runs := strings.Join(runsOf(c), "\n")
+		require.Contains(t, runs, tc.beside)
+		require.Equal(t, tc.beside != "", strings.Contains(runs, "⚠"), runs)
 	}
 }
 

@@ -123,15 +123,15 @@ func fixPlaces(leaves []leaf) {
 }
 
 // isProgram says whether l is the first element of a list that is a member.
-func (l *leaf) isProgram() bool { return !l.key && l.path == "/"+l.top+"/0" }
+func (l *leaf) isProgram() bool { return !l.key && l.depth == 2 && l.first }
 
 // commandMode: a string is a line for a shell, a list is an argv whose first element is
 // the program.
 func commandMode(l *leaf) maskMode {
-	switch l.path {
-	case "/" + l.top:
+	switch {
+	case l.depth == 1:
 		return maskLine
-	case "/" + l.top + "/0":
+	case l.depth == 2 && l.first:
 		return maskNever
 	}
 	return maskArg
