@@ -373,9 +373,25 @@ func (r renderer) meta() string {
 	return m + " " + Format(r.Other, "territory", r.text(r.p.Territory))
 }
 
+// target is the target. A list of texts, the value of an argument, is shown as texts; the
+// argument itself has all of them.
 func (r renderer) target() string {
-	return r.plainOrQuote(r.p.Target)
+	texts, list, ok := textsOf(approval.Raw(r.p.Target))
+	if !ok || !list || len(texts) == 0 || len(r.secrets(r.p.Target)) > 0 {
+		return r.plainOrQuote(r.p.Target)
+	}
+	var shown []string
+	for _, s := range texts[:min(len(texts), maxTargets)] {
+		shown = append(shown, r.plainOrQuote(s))
+	}
+	if more := len(texts) - maxTargets; more > 0 {
+		shown = append(shown, Format(r.Evidence.More, "n", strconv.Itoa(more)))
+	}
+	return strings.Join(shown, ", ")
 }
+
+// maxTargets is how many values of a target that is a list are shown.
+const maxTargets = 3
 
 func (r renderer) reversibility() string {
 	switch r.p.Reversibility {

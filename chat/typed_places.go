@@ -261,13 +261,10 @@ func (t typedValue) people(n int, groups []group) string {
 	case len(own) > 0:
 		return Format(t.Values.AllInside, "people", people, "domains", domains)
 	}
-	if groups[0].domain == "" {
-		groups = groups[1:]
-	}
-	switch len(groups) {
-	case 0:
+	switch {
+	case groups[0].domain == "": // not all have one
 		return people
-	case 1:
+	case len(groups) == 1:
 		return Format(t.Values.AtDomain, "people", people, "domain", Escape(groups[0].domain))
 	}
 	return Format(t.Values.AtDomains, "people", people, "n", strconv.Itoa(len(groups)))

@@ -82,6 +82,7 @@ func TestTyped(t *testing.T) {
 		{"hosts", approval.Argument{Type: "host"}, []string{"a.example", "b.example:8443"}, "l v (2):\ns │ a.example\ns │ b.example:8443\n! ⚠ port 8443\n"},
 		{"one own recipient", approval.Argument{Type: "recipients"}, "ann@example.org", "s v: ann@example.org\n"},
 		{"one recipient elsewhere", approval.Argument{Type: "recipients"}, "ann@evil.example", "s v: ann@evil.example\n! ⚠ evil.example: 1\n"},
+		{"a recipient below an own domain", approval.Argument{Type: "recipients"}, "ann@mail.example.org", "s v: ann@mail.example.org\n"},
 		{"a list of one recipient", approval.Argument{Type: "recipients"}, []string{"ann@example.org"}, "l v (1):\nt · example.org: 1\nc │ 1. ann@example.org\n"},
 		{
 			"recipients by domain, outsiders first",
@@ -128,6 +129,13 @@ func TestTypedFileWithoutAnEarlierText(t *testing.T) {
 }
 
 func TestTypedRecipientsWithoutOwnDomains(t *testing.T) {
+	for value, want := range map[string]string{
+		"ann": "1 person", "ann, bob": "2 people", "ann, b@y.example": "2 people", "a@y.example, b@y.example": "2 people at y.example",
+	} {
+		v := typedValue{renderer: Style{}.renderer(&approval.Pending{})}
+		all := recipientsIn([]string{value})
+		require.Equal(t, want, v.people(len(all), v.groups(all)))
+	}
 	lines := typedOf(Style{}, approval.Argument{Type: "recipients"}, raw(t, []string{"a@x.example", "b@y.example"}), func(p *approval.Pending) { p.OwnDomains = nil })
 	require.Equal(t, "v (2):", lines[0].Text)
 	require.NotContains(t, textOf(lines), "⚠")

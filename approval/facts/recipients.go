@@ -2,6 +2,7 @@ package facts
 
 import (
 	"net/mail"
+	"slices"
 	"strings"
 )
 
@@ -73,12 +74,10 @@ func recipient(text string) Recipient {
 // Bare says whether the recipient is an address alone: no display name, no comment.
 func (r Recipient) Bare() bool { return r.Address != "" && r.Text == r.Address }
 
-// IsOwnDomain says whether a domain is one of these. A domain below one is not.
+// IsOwnDomain says whether a domain, in lower case, is one of these or below one.
 func IsOwnDomain(domain string, own []string) bool {
-	for _, d := range own {
-		if strings.EqualFold(strings.TrimSuffix(d, "."), domain) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(own, func(d string) bool {
+		d = strings.TrimSuffix(strings.ToLower(d), ".")
+		return d != "" && (domain == d || strings.HasSuffix(domain, "."+d))
+	})
 }

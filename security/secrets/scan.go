@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,8 +93,9 @@ func (s *Scanner) scan(leaves []leaf, each func(m match)) (found []approval.Find
 		}
 		s.search(v.text, func(r *rule, p place) {
 			in := v.leavesIn(p.start, p.end)
+			inNames := !slices.ContainsFunc(in, func(l int) bool { return !leaves[l].key })
 			for _, l := range in {
-				if leaves[l].key {
+				if leaves[l].key && (inNames || !word.MatchString(leaves[l].shown)) {
 					names[leaves[l].shown] = true
 				}
 			}
@@ -155,14 +157,14 @@ func newNameHider(names map[string]bool) nameHider {
 func (h nameHider) redact(where string) string {
 	if h.all {
 		top, _, _ := strings.Cut(where, ".")
-		return top + "." + redactedName
+		return top + "." + approval.RedactedName
 	}
 	for _, n := range h.names {
-		where = strings.ReplaceAll(where, n, redactedName)
+		where = strings.ReplaceAll(where, n, approval.RedactedName)
 		if cut, ok := strings.CutSuffix(where, "…"); ok {
 			for k := min(len(n), len(cut)); k > 0; k-- {
 				if strings.HasSuffix(cut, n[:k]) {
-					where = cut[:len(cut)-k] + redactedName
+					where = cut[:len(cut)-k] + approval.RedactedName
 					break
 				}
 			}
@@ -171,7 +173,8 @@ func (h nameHider) redact(where string) string {
 	return where
 }
 
-const redactedName = "[redacted]"
+// word is a name between the parts of a secret that is no part of it.
+var word = regexp.MustCompile(`^[A-Za-z_-]{1,32}[0-9]{0,2}$`)
 
 // specific drops findings of the generic rule where a provider's rule matched.
 func specific(found []approval.Finding) []approval.Finding {
