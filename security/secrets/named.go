@@ -21,14 +21,14 @@ var (
 
 // isNamed says whether what precedes a token in its word, or the word before, names it a
 // secret: "--token=", "Authorization: Bearer ", or --password.
-func (w word) isNamed(line string, token int) bool {
+func (w argWord) isNamed(line string, token int) bool {
 	before := line[w.start:token]
 	return namedValue.MatchString(before) || scheme.MatchString(before) ||
 		option.MatchString(w.before) && strings.Trim(before, `"'`) == ""
 }
 
-// word is an argument in a command line.
-type word struct {
+// argWord is an argument in a command line.
+type argWord struct {
 	start, end int
 	before     string // the word before it
 }
@@ -72,7 +72,7 @@ func inHead(diff string, at int) bool {
 
 // allowed drops the tokens that stand where they may not be masked.
 func allowed(l *leaf, all []token) []token {
-	var words []word
+	var words []argWord
 	switch {
 	case l.mask == maskText || len(all) == 0:
 		return all
@@ -81,12 +81,12 @@ func allowed(l *leaf, all []token) []token {
 	case l.mask == maskLine:
 		words = arguments(l.shown)
 	case l.mask == maskNamed:
-		words = []word{{0, len(l.shown), ""}}
+		words = []argWord{{0, len(l.shown), ""}}
 	case !strings.ContainsAny(l.shown, operators):
-		words = []word{{0, len(l.shown), l.before}}
+		words = []argWord{{0, len(l.shown), l.before}}
 	}
 	return slices.DeleteFunc(all, func(t token) bool {
-		return !slices.ContainsFunc(words, func(w word) bool {
+		return !slices.ContainsFunc(words, func(w argWord) bool {
 			return w.start <= t.Start && t.End <= w.end && w.isNamed(l.shown, t.Start)
 		})
 	})
@@ -97,7 +97,7 @@ const operators = ";|&<>()$`\\{}!*?[]#\n"
 
 // arguments are the words of the simple commands in a line that are neither a place nor an
 // assignment nor a script, and in which nothing has a meaning for a shell.
-func arguments(line string) (words []word) {
+func arguments(line string) (words []argWord) {
 	shell, err := facts.ParseCommand(line)
 	if err != nil || shell.Unread {
 		return nil
@@ -118,7 +118,7 @@ func arguments(line string) (words []word) {
 				continue
 			}
 			if w.Fixed && w.End > w.Start && !strings.ContainsAny(line[w.Start:w.End], operators) {
-				words = append(words, word{w.Start, w.End, c.Words[i].Text})
+				words = append(words, argWord{w.Start, w.End, c.Words[i].Text})
 			}
 		}
 	}
