@@ -227,6 +227,9 @@ func (r renderer) tool() string {
 	if r.p.ToolName == "" {
 		return r.text(r.p.ActionType)
 	}
+	if r.p.ToolSHA256 != "" {
+		return Escape(r.p.ToolName) // the operator's
+	}
 	return r.text(r.p.ToolName)
 }
 
@@ -535,6 +538,9 @@ func (r renderer) value(v approval.Raw) string {
 		var s string
 		if json.Unmarshal([]byte(text[start:end]), &s) != nil {
 			continue
+		}
+		if strings.HasPrefix(text[end:], ":") && r.withheld(s) == "" {
+			continue // a name is never masked
 		}
 		spans := r.secrets(s)
 		if len(spans) == 0 {

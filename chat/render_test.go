@@ -482,8 +482,10 @@ func (secretWords) Unmaskable() []string        { return nil }
 
 func (s secretWords) Secrets(text string) (spans []Span) {
 	for _, w := range s {
-		if i := strings.Index(text, w); i >= 0 {
-			spans = append(spans, Span{i, i + len(w), "token"})
+		for at := 0; strings.Contains(text[at:], w); {
+			i := at + strings.Index(text[at:], w)
+			at = i + len(w)
+			spans = append(spans, Span{i, at, "token"})
 		}
 	}
 	return spans

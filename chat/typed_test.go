@@ -82,7 +82,6 @@ func TestTyped(t *testing.T) {
 		{"hosts", approval.Argument{Type: "host"}, []string{"a.example", "b.example:8443"}, "l v (2):\ns │ a.example\ns │ b.example:8443\n! ⚠ port 8443\n"},
 		{"one own recipient", approval.Argument{Type: "recipients"}, "ann@example.org", "s v: ann@example.org\n"},
 		{"one recipient elsewhere", approval.Argument{Type: "recipients"}, "ann@evil.example", "s v: ann@evil.example\n! ⚠ evil.example: 1\n"},
-		{"a recipient below an own domain", approval.Argument{Type: "recipients"}, "ann@mail.example.org", "s v: ann@mail.example.org\n"},
 		{"a list of one recipient", approval.Argument{Type: "recipients"}, []string{"ann@example.org"}, "l v (1):\nt · example.org: 1\nc │ 1. ann@example.org\n"},
 		{
 			"recipients by domain, outsiders first",

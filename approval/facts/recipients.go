@@ -74,10 +74,11 @@ func recipient(text string) Recipient {
 // Bare says whether the recipient is an address alone: no display name, no comment.
 func (r Recipient) Bare() bool { return r.Address != "" && r.Text == r.Address }
 
-// IsOwnDomain says whether a domain, in lower case, is one of these or below one.
+// IsOwnDomain says whether a domain, in lower case, is one of these. A domain below one is
+// not: another host may belong to another person.
 func IsOwnDomain(domain string, own []string) bool {
 	return slices.ContainsFunc(own, func(d string) bool {
 		d = strings.TrimSuffix(strings.ToLower(d), ".")
-		return d != "" && (domain == d || strings.HasSuffix(domain, "."+d))
+		return d != "" && domain == d
 	})
 }

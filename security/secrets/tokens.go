@@ -22,8 +22,10 @@ type maskMode uint8
 const (
 	maskNever maskMode = iota
 	maskText           // anywhere
-	maskLine           // in the arguments of simple commands
-	maskArg            // as maskText, but not between characters of a shell
+	maskDiff           // in the lines of a diff, but not in the names of its files
+	maskNamed          // after the name of a secret
+	maskLine           // as maskNamed, in the arguments of simple commands
+	maskArg            // as maskNamed, but not between characters of a shell
 )
 
 // token is a secret that may be masked.

@@ -27,6 +27,7 @@ type leaf struct {
 	shown  string   // verbatim
 	mask   maskMode // where it may be masked
 	prose  bool     // it does not run
+	before string   // in an argv: the element before it
 }
 
 // view is a text to search, with the leaves of its parts.
