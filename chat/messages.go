@@ -249,7 +249,7 @@ type valueMessages struct {
 	OneText, AsSent, NotAddress          string
 	SameAddress, Mixed                   string
 	Punycode, BadPunycode, Address, Port string
-	Unencrypted, User, Odd               string
+	Unencrypted, User, Odd, ReadAs       string
 	NoCurrency, Zero, Negative           string
 	Exponent                             string
 	Mismatch, Unreadable, NotParsed      string

@@ -78,8 +78,13 @@ func (r renderer) inShort(f codec.Field, n int) string {
 // firstOf names the first place, and counts the others.
 func (t typedValue) firstOf(texts []string, n int) string {
 	first := texts[0]
-	if place := facts.PlaceOf(first); t.arg.Type == facts.TypeURL && !place.Odd {
+	switch place := facts.PlaceOf(first); {
+	case t.arg.Type == facts.TypeURL && !place.Odd:
 		first = place.Host
+	case t.arg.Type == facts.TypeHost:
+		if place = facts.HostPlace(first); place.Written != "" {
+			first = place.Host
+		}
 	}
 	kept := clip(first, n)
 	shown := t.whole(kept) + t.cutMark(first[len(kept):])

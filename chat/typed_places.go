@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,7 +51,7 @@ func (t typedValue) hosts(v approval.Raw) ([]Line, bool) {
 
 // placeFlags says in one line what is unusual about a host.
 func (t typedValue) placeFlags(p facts.Place) []Line {
-	flags := t.flagsBeside(p.Host)
+	flags := t.flagsBeside(p)
 	for _, f := range []struct {
 		is   bool
 		text string
@@ -72,11 +73,14 @@ func (t typedValue) placeFlags(p facts.Place) []Line {
 }
 
 // nameFlags says what is unusual about a domain name.
-func (r renderer) nameFlags(name string) (flags []string) {
-	if p := facts.HostPlace(name); p.Unicode != "" {
-		flags = append(flags, Format(r.Values.Punycode, "name", Escape(p.Unicode)))
-		name = p.Unicode
-	} else if p.Punycode {
+func (r renderer) nameFlags(p facts.Place) (flags []string) {
+	name := cmp.Or(p.Written, p.Unicode, p.Host)
+	switch {
+	case p.Written != "":
+		flags = append(flags, Format(r.Values.ReadAs, "name", Escape(name), "ascii", Escape(p.Host)))
+	case p.Unicode != "":
+		flags = append(flags, Format(r.Values.Punycode, "name", Escape(name)))
+	case p.Punycode:
 		flags = append(flags, r.Values.BadPunycode)
 	}
 	// Scripts are mixed within a word, and between a name and the letters of its domain.
@@ -87,12 +91,15 @@ func (r renderer) nameFlags(name string) (flags []string) {
 }
 
 // flagsBeside is nameFlags of a name that the warnings do not name.
-func (r renderer) flagsBeside(name string) []string {
-	if slices.Contains(r.suspects, name) {
+func (r renderer) flagsBeside(p facts.Place) []string {
+	if slices.Contains(r.suspects, written(p)) {
 		return nil
 	}
-	return r.nameFlags(name)
+	return r.nameFlags(p)
 }
+
+// written is the name of a place as the request has it.
+func written(p facts.Place) string { return cmp.Or(p.Written, p.Host) }
 
 // unusualNames are the different domain names among the values that have flags.
 func (r renderer) unusualNames() (names []string) {
@@ -100,7 +107,7 @@ func (r renderer) unusualNames() (names []string) {
 	seen := map[string]bool{"": true}
 	for _, f := range fields {
 		for _, name := range r.namesIn(f) {
-			if !seen[name] && len(r.nameFlags(name)) > 0 {
+			if !seen[name] && len(r.nameFlags(facts.HostPlace(name))) > 0 {
 				names = append(names, name)
 			}
 			seen[name] = true
@@ -119,15 +126,15 @@ func (r renderer) namesIn(f codec.Field) (names []string) {
 	switch r.argument(f).Type {
 	case facts.TypeURL:
 		for _, s := range texts {
-			names = append(names, facts.PlaceOf(s).Host)
+			names = append(names, written(facts.PlaceOf(s)))
 		}
 	case facts.TypeHost:
 		for _, s := range texts {
-			names = append(names, facts.HostPlace(s).Host)
+			names = append(names, written(facts.HostPlace(s)))
 		}
 	case facts.TypeRecipients:
 		for _, one := range recipientsIn(texts) {
-			names = append(names, one.Domain)
+			names = append(names, cmp.Or(one.Written, one.Domain))
 		}
 	}
 	return names
@@ -139,7 +146,7 @@ func (r renderer) nameWarnings(unusual int) (lines []string) {
 	for _, name := range r.suspects {
 		kept := clip(name, maxValue)
 		shown := Escape(kept) + r.cutMark(name[len(kept):])
-		lines = append(lines, "⚠ "+shown+": "+strings.Join(r.nameFlags(name), ", "))
+		lines = append(lines, "⚠ "+shown+": "+strings.Join(r.nameFlags(facts.HostPlace(name)), ", "))
 	}
 	if more := unusual - len(r.suspects); more > 0 {
 		lines = append(lines, "⚠ "+Format(r.Evidence.More, "n", strconv.Itoa(more)))
@@ -157,6 +164,7 @@ func (r renderer) isInSuspect(word string) bool {
 // group holds the recipients of one domain, by their numbers.
 type group struct {
 	domain  string
+	place   facts.Place // of the domain as written
 	outside bool
 	members []int
 }
@@ -178,7 +186,7 @@ func (t typedValue) recipients(v approval.Raw) ([]Line, bool) {
 	groups := t.groups(all)
 	if !list && len(all) == 1 && all[0].Bare() {
 		lines := t.inline(LineStrong, Escape(texts[0]))
-		if g := groups[0]; g.outside || len(t.flagsBeside(g.domain)) > 0 {
+		if g := groups[0]; g.outside || len(t.flagsBeside(g.place)) > 0 {
 			lines = append(lines, t.groupLine(g))
 		}
 		return lines, true
@@ -210,12 +218,13 @@ func (t typedValue) groups(all []facts.Recipient) []group {
 	var groups []group
 	at := map[string]int{}
 	for i, r := range all {
-		n, known := at[r.Domain]
+		written := cmp.Or(r.Written, r.Domain)
+		n, known := at[written]
 		if !known {
 			n = len(groups)
-			at[r.Domain] = n
+			at[written] = n
 			outside := len(t.p.OwnDomains) > 0 && !facts.IsOwnDomain(r.Domain, t.p.OwnDomains)
-			groups = append(groups, group{domain: r.Domain, outside: outside})
+			groups = append(groups, group{domain: r.Domain, place: facts.HostPlace(written), outside: outside})
 		}
 		groups[n].members = append(groups[n].members, i)
 	}
@@ -276,7 +285,7 @@ func (t typedValue) groupLine(g group) Line {
 	if g.domain == "" {
 		return Line{LineWarn, Format(t.Values.NotAddress, "n", n)}
 	}
-	flags := t.flagsBeside(g.domain)
+	flags := t.flagsBeside(g.place)
 	line := strings.Join(append([]string{Escape(g.domain) + ": " + n}, flags...), ", ")
 	if g.outside || len(flags) > 0 {
 		return Line{LineWarn, "⚠ " + line}

@@ -78,7 +78,10 @@ func TestTyped(t *testing.T) {
 		{"punycode, port, no encryption", approval.Argument{Type: "url"}, "http://xn--80ak6aa92e.com:8080/", "l v:\ns │ xn--80ak6aa92e.com\nc │ http://xn--80ak6aa92e.com:8080/\n! ⚠ it is shown elsewhere as аррӏе.com, mixed scripts (Cyrillic, Latin), port 8080, not encrypted\n"},
 		{"URLs in a list", approval.Argument{Type: "url"}, []string{"https://a.example/", "https://good.example@evil.example/", "https://127.1/"}, "l v (3):\ns │ a.example\nc │ 1. https://a.example/\ns │ evil.example\nc │ 2. https://good.example@evil.example/\n! ⚠ there is a user name before the @\ns │ 127.1\nc │ 3. https://127.1/\n! ⚠ an address, not a name\n"},
 		{"not a URL", approval.Argument{Type: "url"}, "https://good.org\\@evil.org", "l v:\nc │ https://good.org\\\\@evil.org\n! ⚠ programs may read it differently\n"},
-		{"a host", approval.Argument{Type: "host"}, "p\u0430ypal.com", "s v: p\u0430ypal.com\n! ⚠ mixed scripts (Latin, Cyrillic)\n"},
+		{"a host", approval.Argument{Type: "host"}, "p\u0430ypal.com", "s v: p\u0430ypal.com\n! ⚠ programs read p\u0430ypal.com as xn--pypal-4ve.com, mixed scripts (Latin, Cyrillic)\n"},
+		{"a URL with the dot of another script", approval.Argument{Type: "url"}, "https://example.org\u3002evil.com/login", "l v:\ns │ example.org.evil.com\nc │ https://example.org\u3002evil.com/login\n! ⚠ programs read example.org\u3002evil.com as example.org.evil.com\n"},
+		{"URLs with them", approval.Argument{Type: "url"}, []string{"https://example.org\uff0eevil.com/", "https://a.example/", "https://example.org\uff61evil.com"}, "l v (3):\ns │ example.org.evil.com\nc │ 1. https://example.org\uff0eevil.com/\n! ⚠ programs read example.org\uff0eevil.com as example.org.evil.com\ns │ a.example\nc │ 2. https://a.example/\ns │ example.org.evil.com\nc │ 3. https://example.org\uff61evil.com\n! ⚠ programs read example.org\uff61evil.com as example.org.evil.com\n"},
+		{"a recipient there", approval.Argument{Type: "recipients"}, []string{"a@example.org\u3002evil.com", "b@example\u3002org", "c@example.org"}, "l v: 3 people, 1 outside example.org\n! ⚠ example.org.evil.com: 1, programs read example.org\u3002evil.com as example.org.evil.com\nc │ 1. a@example.org\u3002evil.com\n! ⚠ example.org: 1, programs read example\u3002org as example.org\nc │ 2. b@example\u3002org\nt · example.org: 1\nc │ 3. c@example.org\n"},
 		{"hosts", approval.Argument{Type: "host"}, []string{"a.example", "b.example:8443"}, "l v (2):\ns │ a.example\ns │ b.example:8443\n! ⚠ port 8443\n"},
 		{"one own recipient", approval.Argument{Type: "recipients"}, "ann@example.org", "s v: ann@example.org\n"},
 		{"one recipient elsewhere", approval.Argument{Type: "recipients"}, "ann@evil.example", "s v: ann@evil.example\n! ⚠ evil.example: 1\n"},
@@ -116,6 +119,17 @@ func TestTyped(t *testing.T) {
 			want = strings.NewReplacer("= │", "=   │", "- │", "- - │", "+ │", "+ + │").Replace(want)
 		}
 		require.Equal(t, want, got, tc.why)
+	}
+}
+
+// The object line has the host that programs connect to.
+func TestHostsInShort(t *testing.T) {
+	for typ, v := range map[string]string{"url": "https://example.org\u3002evil.com/login", "host": "example.org\uff0eevil.com"} {
+		p := example(func(p *approval.Pending) {
+			p.RequestData, p.SummaryParts = raw(t, map[string]string{"v": v}), []approval.Part{{Arg: "v"}}
+			p.Runs.Args = map[string]approval.Argument{"v": {Type: typ}}
+		})
+		require.Equal(t, "example.org.evil.com", Style{}.renderer(p).summaryText(100), typ)
 	}
 }
 

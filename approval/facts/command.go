@@ -13,7 +13,7 @@ import (
 type Shell struct {
 	Commands []SimpleCommand
 	Comments int      // how many comments it has
-	Defines  []string // names of functions, which replace programs of this name
+	Defines  []string // names of functions and aliases, which replace programs of this name
 	Unread   bool     // a part is nested deeper than maxNested, or not valid: its commands are not listed
 	Plain    bool     // one command of fixed words, without operators, assignments, redirects and comments
 }
@@ -35,7 +35,7 @@ type Nesting string
 // The ways to nest a command.
 const (
 	Substitution Nesting = "substitution" // $(…), `…`, <(…), >(…)
-	Script       Nesting = "script"       // sh -c '…', eval '…', sh <<EOF
+	Script       Nesting = "script"       // sh -c '…', eval '…', alias x='…', sh <<EOF
 )
 
 // Word is one word of a command.
@@ -260,6 +260,10 @@ func (p shellParser) substitution(stmts []*syntax.Stmt, last []syntax.Comment, a
 // scripts lists the commands in the texts that command i gives to a shell. A text
 // with expansions in it is parsed as it is written.
 func (p shellParser) scripts(i int, at place) {
+	for _, a := range p.Commands[i].aliases() {
+		name, _, _ := strings.Cut(a.Text, "=")
+		p.Defines = append(p.Defines, name)
+	}
 	for _, w := range scriptsOf(p.Commands[i]) {
 		w = p.unquoted(w)
 		inside := place{from: -1, in: i, how: Script, later: at.later, depth: at.depth + 1}
