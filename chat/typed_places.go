@@ -144,9 +144,13 @@ func (r renderer) namesIn(f codec.Field) (names []string) {
 // flags stand beside them.
 func (r renderer) nameWarnings(unusual int) (lines []string) {
 	for _, name := range r.suspects {
-		kept := clip(name, maxValue)
-		shown := Escape(kept) + r.cutMark(name[len(kept):])
-		lines = append(lines, "⚠ "+shown+": "+strings.Join(r.nameFlags(facts.HostPlace(name)), ", "))
+		p := facts.HostPlace(name)
+		line := strings.Join(r.nameFlags(p), ", ")
+		if p.Written == "" { // else the flags name it
+			kept := clip(name, maxValue)
+			line = Escape(kept) + r.cutMark(name[len(kept):]) + ": " + line
+		}
+		lines = append(lines, "⚠ "+line)
 	}
 	if more := unusual - len(r.suspects); more > 0 {
 		lines = append(lines, "⚠ "+Format(r.Evidence.More, "n", strconv.Itoa(more)))
