@@ -247,13 +247,14 @@ type valueMessages struct {
 	OnePerson, People, Outside           string
 	AllInside, AtDomain, AtDomains       string
 	OneText, AsSent, NotAddress          string
-	SameAddress, Mixed                   string
+	NotAddresses, SameAddress, Mixed     string
 	Punycode, BadPunycode, Address, Port string
 	Unencrypted, User, Odd, ReadAs       string
 	NoCurrency, Zero, Negative           string
 	Exponent                             string
 	Mismatch, Unreadable, NotParsed      string
 	Writes, Connects, Network            string
+	Deletes, DeletesSome, ServesPeer     string
 	Interprets, InterpretsText           string
 	Elevates, Evaluates                  string
 	Sets, Background, Open               string

@@ -152,7 +152,7 @@ func (r renderer) warnings(unusual int) (lines []string) {
 	if r.p.Type != approval.TypeQuestion && r.p.ToolName != "" && r.p.ToolSHA256 == "" {
 		lines = append(lines, r.UnknownTool)
 	}
-	return slices.Concat(lines, r.nameWarnings(unusual), r.lifted(), r.flags())
+	return slices.Concat(lines, r.nameWarnings(unusual), r.lifted(), r.notAddresses(), r.flags())
 }
 
 // blocked says why the card cannot be approved here, and where it can. withheld are the

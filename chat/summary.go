@@ -57,8 +57,12 @@ func (r renderer) inShort(f codec.Field, n int) string {
 			return t.people(len(all), t.groups(all))
 		}
 	case facts.TypeAmount:
-		if lines, fits := t.amount(f.Value); fits {
-			return strings.TrimPrefix(lines[0].Text, ": ")
+		text, isText := f.Text()
+		if !isText {
+			text = compact(f.Value)
+		}
+		if facts.AmountOf(text).Valid {
+			return strings.TrimSuffix(text+" "+t.currency(), " ")
 		}
 	case facts.TypeURL, facts.TypeHost, facts.TypePath, facts.TypeTable:
 		if ok && len(texts) > 0 {

@@ -201,9 +201,7 @@ func (t typedValue) recipients(v approval.Raw) ([]Line, bool) {
 	}
 	for _, g := range groups {
 		lines = append(lines, t.groupLine(g))
-		for _, i := range g.members {
-			lines = append(lines, Line{LineCode, withBar(strconv.Itoa(i+1) + ". " + t.whole(all[i].Text))})
-		}
+		lines = append(lines, t.members(g, all)...)
 	}
 	lines = append(lines, t.repeated(all)...)
 	if exact {
@@ -297,21 +295,90 @@ func (t typedValue) groupLine(g group) Line {
 	return Line{LineText, "· " + line}
 }
 
-// repeated names the numbers of the recipients that are the same.
+// members are the recipients of a group, each once, behind its numbers: "1, 3-4. 3 × a@b.c".
+func (t typedValue) members(g group, all []facts.Recipient) (lines []Line) {
+	numbers, order := map[string][]int{}, []string(nil)
+	for _, i := range g.members {
+		text := all[i].Text
+		if numbers[text] == nil {
+			order = append(order, text)
+		}
+		numbers[text] = append(numbers[text], i+1)
+	}
+	for _, text := range order {
+		line := ranges(numbers[text]) + ". "
+		if n := len(numbers[text]); n > 1 {
+			line += strconv.Itoa(n) + " × "
+		}
+		lines = append(lines, Line{LineCode, withBar(line + t.whole(text))})
+	}
+	return lines
+}
+
+// ranges writes ascending numbers: "1, 3-5".
+func ranges(numbers []int) string {
+	var parts []string
+	for i := 0; i < len(numbers); {
+		end := i + 1
+		for end < len(numbers) && numbers[end] == numbers[end-1]+1 {
+			end++
+		}
+		part := strconv.Itoa(numbers[i])
+		if end > i+1 {
+			part += "-" + strconv.Itoa(numbers[end-1])
+		}
+		parts, i = append(parts, part), end
+	}
+	return strings.Join(parts, ", ")
+}
+
+// repeated names the numbers of the recipients that have the same address in different texts.
 func (t typedValue) repeated(all []facts.Recipient) (lines []Line) {
-	numbers, order := map[string][]string{}, []string(nil)
+	numbers, texts := map[string][]int{}, map[string]map[string]bool{}
+	var order []string
 	for i, r := range all {
 		key := strings.ToLower(r.Address)
 		if key == "" {
 			continue
 		}
-		if len(numbers[key]) == 1 {
-			order = append(order, key)
+		if texts[key] == nil {
+			order, texts[key] = append(order, key), map[string]bool{}
 		}
-		numbers[key] = append(numbers[key], strconv.Itoa(i+1))
+		numbers[key], texts[key][r.Text] = append(numbers[key], i+1), true
 	}
 	for _, key := range order {
-		lines = append(lines, t.remark(Format(t.Values.SameAddress, "numbers", strings.Join(numbers[key], ", ")))...)
+		if len(texts[key]) > 1 {
+			lines = append(lines, t.remark(Format(t.Values.SameAddress, "numbers", ranges(numbers[key])))...)
+		}
+	}
+	return lines
+}
+
+// notAddresses are the warnings about recipients that are no mail addresses. In a chat they
+// need not be.
+func (r renderer) notAddresses() (lines []string) {
+	fields, _ := codec.Fields(r.p.RequestData) // on an error there are none
+	for _, f := range fields {
+		t := typedValue{renderer: r, name: f.Name}
+		isMail := r.argument(f).Type == facts.TypeRecipients && !strings.HasPrefix(r.p.Capability, "channel:")
+		if !isMail || t.withheldIn(f.Value) != "" {
+			continue
+		}
+		var names []string
+		texts, _, _ := textsOf(f.Value)
+		for _, to := range recipientsIn(texts) {
+			if to.Address == "" && !slices.Contains(names, to.Text) {
+				names = append(names, to.Text)
+			}
+		}
+		if len(names) == 0 {
+			continue
+		}
+		shown := t.names(names[:min(len(names), maxFlagged)])
+		if more := len(names) - maxFlagged; more > 0 {
+			shown += ", " + Format(r.Evidence.More, "n", strconv.Itoa(more))
+		}
+		lines = append(lines, Format(r.Values.NotAddresses, "name", r.name(f.Name), "names", shown))
 	}
 	return lines
 }

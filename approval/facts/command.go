@@ -88,13 +88,15 @@ func ParseCommand(line string) (Shell, error) {
 }
 
 // ParseArgv reads a command that no shell reads, and the scripts that it passes to a
-// shell.
+// shell. The bytes of its words are those in the argv, joined by NUL characters.
 func ParseArgv(argv []string) Shell {
 	s := Shell{Plain: true}
-	p := shellParser{Shell: &s, base: -1}
+	p := shellParser{Shell: &s, source: strings.Join(argv, "\x00")}
 	c := SimpleCommand{From: -1, In: -1}
+	at := 0
 	for _, w := range argv {
-		c.Words = append(c.Words, Word{Text: w, Fixed: true})
+		c.Words = append(c.Words, Word{Text: w, Fixed: true, Start: at, End: at + len(w)})
+		at += len(w) + 1
 	}
 	p.scripts(p.add(c), place{from: -1, in: -1})
 	return s

@@ -310,6 +310,6 @@ func TestGitConnects(t *testing.T) {
 func TestManyEqualWordsAreFast(t *testing.T) {
 	start := time.Now()
 	c := facts.ParseArgv(slices.Repeat([]string{"git", "remote"}, 1<<15)).Commands[0]
-	require.Equal(t, "git", c.Connects())
+	require.Empty(t, c.Connects(), "only remote update uses the network")
 	require.Less(t, time.Since(start), 2*time.Second)
 }
