@@ -161,6 +161,7 @@ type messages struct {
 	Title            string
 	Preview          string
 	RedactedPart     string
+	SecretName       string
 	WithheldPart     string
 	SecretKinds      map[string]string // by the rule's ID
 	CutValue         string

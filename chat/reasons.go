@@ -86,6 +86,8 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 		return r.reasonIn(approval.Reason{Code: s, Args: x.Args}, nested-1)
 	case "words", "clause", "clauses", "problem", "detail", "text": // the operator's, or the gate's own
 		return r.text(s)
+	case "where":
+		return r.places(s)
 	case "kind":
 		if x.Code == "secret" {
 			return r.secretKind(s)
@@ -98,6 +100,18 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 		return r.plainOrQuoteShort(s)
 	}
 	return r.plainOrQuote(s)
+}
+
+// places says where a secret is. A name that is one is not repeated.
+func (r renderer) places(where string) string {
+	parts := strings.Split(where, " + ")
+	for i, p := range parts {
+		parts[i] = r.plainOrQuote(p)
+		if strings.Contains(p, approval.RedactedName) {
+			parts[i] = r.SecretName
+		}
+	}
+	return strings.Join(parts, " + ")
 }
 
 // plainOrQuote quotes s unless it is one word without punctuation of the gate.

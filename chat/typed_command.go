@@ -298,13 +298,9 @@ func (t typedValue) effects(s listed, c facts.SimpleCommand) (about []string) {
 
 // argumentTokens finds the secrets in what a line gives to programs as arguments and
 // input. Programs, files, hosts, operators and anything that is run are never masked.
-func (t typedValue) argumentTokens(s facts.Shell, line string) (secrets []hidden) {
-	for _, w := range s.Arguments() {
-		for _, sp := range t.secrets(line[w.Start:w.End]) {
-			sp.Start, sp.End = sp.Start+w.Start, sp.End+w.Start
-			secrets = append(secrets, sp)
-		}
-	}
-	slices.SortFunc(secrets, func(a, b hidden) int { return a.Start - b.Start })
-	return secrets
+func (t typedValue) argumentTokens(s facts.Shell, line string) []hidden {
+	words := s.Arguments()
+	return slices.DeleteFunc(t.secrets(line), func(h hidden) bool {
+		return !slices.ContainsFunc(words, func(w facts.Word) bool { return w.Start <= h.Start && h.End <= w.End })
+	})
 }

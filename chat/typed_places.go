@@ -51,7 +51,7 @@ func (t typedValue) hosts(v approval.Raw) ([]Line, bool) {
 
 // placeFlags says in one line what is unusual about a host.
 func (t typedValue) placeFlags(p facts.Place) []Line {
-	flags := t.nameFlags(p)
+	flags := t.flagsBeside(p)
 	for _, f := range []struct {
 		is   bool
 		text string
@@ -90,6 +90,81 @@ func (r renderer) nameFlags(p facts.Place) (flags []string) {
 	return flags
 }
 
+// flagsBeside is nameFlags of a name that the warnings do not name.
+func (r renderer) flagsBeside(p facts.Place) []string {
+	if slices.Contains(r.suspects, written(p)) {
+		return nil
+	}
+	return r.nameFlags(p)
+}
+
+// written is the name of a place as the request has it.
+func written(p facts.Place) string { return cmp.Or(p.Written, p.Host) }
+
+// unusualNames are the different domain names among the values that have flags.
+func (r renderer) unusualNames() (names []string) {
+	fields, _ := codec.Fields(r.p.RequestData) // on an error there are none
+	seen := map[string]bool{"": true}
+	for _, f := range fields {
+		for _, name := range r.namesIn(f) {
+			if !seen[name] && len(r.nameFlags(facts.HostPlace(name))) > 0 {
+				names = append(names, name)
+			}
+			seen[name] = true
+		}
+	}
+	return names
+}
+
+// namesIn are the hosts or the recipients' domains in a value, none if a part of it is
+// withheld.
+func (r renderer) namesIn(f codec.Field) (names []string) {
+	texts, _, _ := textsOf(f.Value)
+	if (typedValue{renderer: r}).withheldIn(f.Value) != "" {
+		return nil
+	}
+	switch r.argument(f).Type {
+	case facts.TypeURL:
+		for _, s := range texts {
+			names = append(names, written(facts.PlaceOf(s)))
+		}
+	case facts.TypeHost:
+		for _, s := range texts {
+			names = append(names, written(facts.HostPlace(s)))
+		}
+	case facts.TypeRecipients:
+		for _, one := range recipientsIn(texts) {
+			names = append(names, cmp.Or(one.Written, one.Domain))
+		}
+	}
+	return names
+}
+
+// nameWarnings says what is unusual about the suspects, and how many more there are: their
+// flags stand beside them.
+func (r renderer) nameWarnings(unusual int) (lines []string) {
+	for _, name := range r.suspects {
+		p := facts.HostPlace(name)
+		line := strings.Join(r.nameFlags(p), ", ")
+		if p.Written == "" { // else the flags name it
+			kept := clip(name, maxValue)
+			line = Escape(kept) + r.cutMark(name[len(kept):]) + ": " + line
+		}
+		lines = append(lines, "⚠ "+line)
+	}
+	if more := unusual - len(r.suspects); more > 0 {
+		lines = append(lines, "⚠ "+Format(r.Evidence.More, "n", strconv.Itoa(more)))
+	}
+	return lines
+}
+
+// isInSuspect reports whether the warning about a name tells this word of mixedWords.
+func (r renderer) isInSuspect(word string) bool {
+	return slices.ContainsFunc(r.suspects, func(name string) bool {
+		return slices.Contains(slices.Concat(mixedWords(name, ""), mixedWords(name, ".-@")), word)
+	})
+}
+
 // group holds the recipients of one domain, by their numbers.
 type group struct {
 	domain  string
@@ -115,16 +190,15 @@ func (t typedValue) recipients(v approval.Raw) ([]Line, bool) {
 	groups := t.groups(all)
 	if !list && len(all) == 1 && all[0].Bare() {
 		lines := t.inline(LineStrong, Escape(texts[0]))
-		if g := groups[0]; g.outside || len(t.nameFlags(g.place)) > 0 {
+		if g := groups[0]; g.outside || len(t.flagsBeside(g.place)) > 0 {
 			lines = append(lines, t.groupLine(g))
 		}
 		return lines, true
 	}
-	people := t.people(len(all), groups)
+	lines := []Line{t.count(len(all))}
 	if !list {
-		people = Format(t.Values.OneText, "people", people)
+		lines[0] = Line{LineLabel, t.label + ": " + Format(t.Values.OneText, "people", t.number(len(all)))}
 	}
-	lines := []Line{{LineLabel, t.label + ": " + people}}
 	for _, g := range groups {
 		lines = append(lines, t.groupLine(g))
 		lines = append(lines, t.members(g, all)...)
@@ -169,13 +243,17 @@ func (t typedValue) groups(all []facts.Recipient) []group {
 	return groups
 }
 
+// number says how many recipients there are.
+func (t typedValue) number(n int) string {
+	if n == 1 {
+		return t.Values.OnePerson
+	}
+	return Format(t.Values.People, "n", strconv.Itoa(n))
+}
+
 // people says how many recipients there are, and how many of them are outsiders.
 func (t typedValue) people(n int, groups []group) string {
-	people := t.Values.OnePerson
-	if n != 1 {
-		people = Format(t.Values.People, "n", strconv.Itoa(n))
-	}
-	outside := 0
+	people, outside := t.number(n), 0
 	for _, g := range groups {
 		if g.outside {
 			outside += len(g.members)
@@ -194,13 +272,10 @@ func (t typedValue) people(n int, groups []group) string {
 	case len(own) > 0:
 		return Format(t.Values.AllInside, "people", people, "domains", domains)
 	}
-	if groups[0].domain == "" {
-		groups = groups[1:]
-	}
-	switch len(groups) {
-	case 0:
+	switch {
+	case groups[0].domain == "": // not all have one
 		return people
-	case 1:
+	case len(groups) == 1:
 		return Format(t.Values.AtDomain, "people", people, "domain", Escape(groups[0].domain))
 	}
 	return Format(t.Values.AtDomains, "people", people, "n", strconv.Itoa(len(groups)))
@@ -212,7 +287,7 @@ func (t typedValue) groupLine(g group) Line {
 	if g.domain == "" {
 		return Line{LineWarn, Format(t.Values.NotAddress, "n", n)}
 	}
-	flags := t.nameFlags(g.place)
+	flags := t.flagsBeside(g.place)
 	line := strings.Join(append([]string{Escape(g.domain) + ": " + n}, flags...), ", ")
 	if g.outside || len(flags) > 0 {
 		return Line{LineWarn, "⚠ " + line}

@@ -2,6 +2,7 @@ package facts_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -278,4 +279,37 @@ func TestHostileCommandsAreFast(t *testing.T) {
 		}
 		require.Less(t, time.Since(start), 5*hostileLimit, "%.20q", line)
 	}
+}
+
+// Only some subcommands of git use the network.
+func TestGitConnects(t *testing.T) {
+	for line, want := range map[string]bool{
+		"git clone https://x.example/y": true, "git fetch": true, "git pull": true, "git push": true, "git ls-remote": true,
+		"git submodule update": true, "git remote update": true, "git remote -v": false, "git remote add -f o u:x": true,
+		"git remote add o u:x": false, "git archive HEAD": false, "git archive --remote=u:x HEAD": true,
+		"git archive --remot u:x HEAD": true, "git archive $A": true,
+		"git commit -m fix:x": false, "git status": false, "git diff --output=x": false, "git add .": false, "git": false,
+		"git log push": false, "git -C push commit -m x": false, "git -C a --git-dir b push": true,
+		"git -c user.name=a commit": false, "git -c alias.x='!curl a.example' x": true, "git $A": true, `git "$A" commit`: true,
+		"sudo git push": true, "sudo git commit": false, "env A=b /usr/bin/git push": true,
+		"find git -exec git push ;": true, "find . -exec git commit ;": false,
+	} {
+		shell, err := facts.ParseCommand(strings.ReplaceAll(line, " ;", ` \;`))
+		require.NoError(t, err, line)
+		require.Equal(t, want, shell.Commands[0].Connects() == "git", line)
+		if !strings.ContainsAny(line, "$'") {
+			argv := facts.ParseArgv(strings.Fields(line))
+			require.Equal(t, want, argv.Commands[0].Connects() == "git", "%s as words", line)
+		}
+		if line == "git commit -m fix:x" {
+			require.Empty(t, shell.Commands[0].Hosts(), "the message is no host")
+		}
+	}
+}
+
+func TestManyEqualWordsAreFast(t *testing.T) {
+	start := time.Now()
+	c := facts.ParseArgv(slices.Repeat([]string{"git", "remote"}, 1<<15)).Commands[0]
+	require.Empty(t, c.Connects(), "only remote update uses the network")
+	require.Less(t, time.Since(start), 2*time.Second)
 }

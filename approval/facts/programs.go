@@ -189,7 +189,57 @@ func (c SimpleCommand) Evaluates() string {
 
 // Connects is the program that uses the network, "" if none is known to.
 func (c SimpleCommand) Connects() string {
-	return c.starts(func(s string) bool { return connectors[s] })
+	for _, w := range c.Programs() {
+		if name := w.program(); connectors[name] && (name != "git" || c.gitConnects(w)) {
+			return name
+		}
+	}
+	return ""
+}
+
+// gitConnects says whether git, which is the word git, is told to use the network. Equal
+// words cannot be told apart: each may be it.
+func (c SimpleCommand) gitConnects(git Word) bool {
+	n := 0
+	for i, w := range c.Words {
+		if w != git {
+			continue
+		}
+		if n++; n > maxStarted || connects(c.Words[i+1:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// gitNetwork are the subcommands of git that use the network.
+var gitNetwork = setOf(`clone fetch pull push ls-remote submodule lfs svn p4 send-email imap-send fetch-pack send-pack
+	http-fetch http-push daemon`)
+
+// gitOptions are the options before a subcommand that take a value.
+var gitOptions = strings.Fields("-C -c --git-dir --work-tree --namespace --config-env --attr-source")
+
+// connects says whether git with these words uses the network. An alias may be anything.
+func connects(words []Word) bool {
+	rest := started(words, gitOptions, 0)
+	options := words[:len(words)-len(rest)]
+	switch {
+	case slices.ContainsFunc(options, func(w Word) bool { return w.Open || strings.Contains(strings.ToLower(w.Text), "alias.") }):
+		return true
+	case len(rest) == 0:
+		return false
+	}
+	name, args := rest[0].Text, rest[1:]
+	given := func(options ...string) bool {
+		return slices.ContainsFunc(args, func(w Word) bool { return w.Open || slices.Contains(options, w.Text) })
+	}
+	switch name {
+	case "remote":
+		return given("update", "show", "prune", "set-head", "-f", "--fetch")
+	case "archive": // git takes the beginning of an option
+		return given() || slices.ContainsFunc(args, func(w Word) bool { return strings.HasPrefix(w.Text, "--rem") })
+	}
+	return rest[0].Open || gitNetwork[name]
 }
 
 // Interprets is the shell or interpreter that runs what another command writes, or a

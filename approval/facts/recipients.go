@@ -77,7 +77,8 @@ func recipient(text string) Recipient {
 // Bare says whether the recipient is an address alone: no display name, no comment.
 func (r Recipient) Bare() bool { return r.Address != "" && r.Text == r.Address }
 
-// IsOwnDomain says whether a domain is one of these. A domain below one is not.
+// IsOwnDomain says whether a domain, in lower case, is one of these. A domain below one is
+// not: another host may belong to another person.
 func IsOwnDomain(domain string, own []string) bool {
 	for _, d := range own {
 		if d, _ = asciiHost(strings.TrimSuffix(d, ".")); strings.EqualFold(d, domain) {

@@ -40,6 +40,11 @@ func TestRecipients(t *testing.T) {
 	require.True(t, facts.IsOwnDomain("example.org", []string{"x", "Example.org."}))
 	require.True(t, facts.IsOwnDomain("xn--bcher-kva.example", []string{"B\u00fccher.example"}))
 	require.False(t, facts.IsOwnDomain("mail.example.org", []string{"example.org"}), "another host may belong to another person")
+	require.True(t, facts.IsOwnDomain("example.org", []string{"x", "Example.org."}))
+	require.False(t, facts.IsOwnDomain("example.org", []string{"mail.example.org"}))
+	require.False(t, facts.IsOwnDomain("badexample.org", []string{"example.org"}))
+	require.False(t, facts.IsOwnDomain("example.org.evil.example", []string{"example.org"}))
+	require.False(t, facts.IsOwnDomain("mail.", []string{"", "."}))
 	require.False(t, facts.IsOwnDomain("", []string{"example.org"}))
 }
 

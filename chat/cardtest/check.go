@@ -452,8 +452,8 @@ func (r *reader) elements(p place, v *value, f field) bool {
 				return false
 			}
 		}
-		if i > 0 && f.typ == "command" {
-			f.typ = "text" // an argument, not the program
+		if i > 0 {
+			f.before = v.items[i-1].text
 		}
 		q, ok := r.json(p, x, f)
 		if (!ok || !r.atEnd(q)) && x.kind == 's' {

@@ -105,7 +105,7 @@ func (a *app) showCmd() *cobra.Command {
 		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			ctx := cmd.Context()
-			if reveal {
+			if reveal && !a.JSON { // JSON is never masked
 				return a.reveal(ctx, pos[0])
 			}
 			return a.ask(ctx, func(d *control.Client) error { return a.show(ctx, d, pos[0]) })

@@ -41,8 +41,18 @@ func (s *Scanner) Independent() *Redactor {
 // Redactor makes the Redactor of one request. It searches it, masks what may be masked
 // and searches what is left: what it finds then is a secret that no mask may hide.
 func (s *Scanner) Redactor(p *approval.Pending) *Redactor {
-	r := s.Independent()
 	leaves := cardLeaves(p)
+	key := digestOf(leaves)
+	if r := s.recent.get(key); r != nil {
+		return r
+	}
+	r := s.redactor(leaves)
+	s.recent.add(key, r)
+	return r
+}
+
+func (s *Scanner) redactor(leaves []leaf) *Redactor {
+	r := s.Independent()
 	found := map[int]bool{}
 	s.scan(leaves, func(m match) {
 		for _, l := range m.leaves {
@@ -57,7 +67,7 @@ func (s *Scanner) Redactor(p *approval.Pending) *Redactor {
 		if found[i] {
 			r.mask(&leaves[i], fixed)
 		}
-		r.values[leaves[i].shown] = r.values[leaves[i].shown] || leaves[i].path != ""
+		r.values[leaves[i].shown] = r.values[leaves[i].shown] || leaves[i].depth > 0
 	}
 	if len(found) > 0 {
 		r.holdRest(leaves)

@@ -49,7 +49,7 @@ func (nothing) Unmaskable() []string                  { return nil }
 
 // learnSecrets makes the channel redact with the real scanner.
 func (r *rig) learnSecrets() {
-	var x chat.Redactor = cardtest.Style(r.T, false).Redact
+	x := cardtest.Style(r.T, false).Redact
 	r.redact.Store(&x)
 }
 
