@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/grant"
 )
 
@@ -90,6 +91,10 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 	case "kind":
 		if x.Code == "secret" {
 			return r.secretKind(s)
+		}
+	case "value": // an earlier version stored a text as it was
+		if text, isText := (codec.Field{Value: approval.Raw(s)}).Text(); isText {
+			return r.quote(text)
 		}
 	case "error": // it may contain a key that the agent chose
 		return r.plainOrQuoteShort(s)

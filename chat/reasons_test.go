@@ -55,6 +55,10 @@ func TestReasonSentences(t *testing.T) {
 		inItaly  string
 		whatItIs string
 	}{
+		{
+			approval.Because("argument_type", "name", "dry_run", "value", `"true"`, "why", "is_bool"),
+			`argument dry_run must be true or false, not "true"`, `l'argomento dry_run deve essere true o false, non "true"`, "a text is no flag",
+		},
 		{approval.Because("rule_ask", "rule", "careful"), "rule careful asks", "la regola careful chiede un'approvazione", "the parts without values are left out"},
 		{
 			approval.Because("rule_deny", "rule", "never ever", "words", "no {rule} [[x]]", "clause", "mail: at most 1", "gap", "gap_claim", "why", "proof_no_field", "field", "code"),

@@ -8,6 +8,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
 )
@@ -183,8 +185,14 @@ func describe(args map[string]approval.Argument) string {
 // maxShown is how much of a value, in characters, an error shows.
 const maxShown = 60
 
-// shortValue is the beginning of a value, as JSON: "true" is not true.
-func shortValue(v approval.Raw) string { return clip(string(v)) }
+// shortValue is the beginning of a value, a text as JSON: "true" is not true.
+func shortValue(v approval.Raw) string {
+	if s, ok := (codec.Field{Value: v}).Text(); ok {
+		b, _ := json.Marshal(clip(s)) // s is valid UTF-8
+		return string(b)
+	}
+	return clip(string(v))
+}
 
 func clip(s string) string {
 	if utf8.RuneCountInString(s) <= maxShown {
@@ -268,7 +276,8 @@ func isAmount(v approval.Raw) bool {
 func isURL(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.User == nil && u.Opaque == "" &&
-		isHost(u.Host) && !strings.ContainsFunc(s, func(r rune) bool { return r == '\\' || unicode.IsSpace(r) || isControl(r) })
+		isHost(u.Host) && !strings.Contains(s, `\`) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || isControl(r) })
 }
 
 // isHost takes a name or an address, with or without a port.

@@ -1,6 +1,7 @@
 package facts_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,7 +71,7 @@ func TestCurrencies(t *testing.T) {
 
 // What an error says of a value shows its type.
 func TestErrorsShowTypes(t *testing.T) {
-	for v, want := range map[string]string{`"true"`: `"true"`, `1`: `1`, `["a"]`: `["a"]`, `"a\u202eb"`: `"a\u202eb"`} {
+	for v, want := range map[string]string{`"true"`: `"true"`, `1`: `1`, `["a"]`: `["a"]`, `"a\u202eb"`: "\"a\u202eb\"", `"` + strings.Repeat("é", 70) + `"`: `"` + strings.Repeat("é", 60) + `…"`} {
 		require.Equal(t, want, facts.CheckArgs(argTypes("x", "bool"), approval.Raw(`{"x":`+v+`}`)).Args["value"])
 	}
 }

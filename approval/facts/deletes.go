@@ -13,7 +13,7 @@ type Deletion struct {
 	Strong  bool   // all files of a disk, of a home or of a folder, or a device
 }
 
-// deleters are programs that delete their operands, each with its options that take a value.
+// deleters delete their operands. Each has its options that take a value.
 var deleters = map[string]string{
 	"rm": "", "unlink": "", "rmdir": "", "srm": "", "shred": "-n -s --iterations --size", "truncate": "-s -r --size --reference",
 	"wipefs": "-o -t", "blkdiscard": "-o -l -p", "mkfs": "-t -L -b -m -N -i -U -n",

@@ -127,6 +127,7 @@ func TestApproveShowsAndAsks(t *testing.T) {
 			h.requireUndecided(id)
 			card, _, _ := strings.Cut(x.String(), row.question)
 			require.Contains(t, card, id[:8], "the card comes first")
+			require.NotContains(t, card, "3 deny", "the question takes no codes")
 			x.press(row.after)
 			code, errs := exit()
 			require.Equal(t, row.code, code, errs)
