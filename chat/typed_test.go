@@ -95,11 +95,15 @@ func TestTyped(t *testing.T) {
 				"! ⚠ xn--80ak6aa92e.com: 1, it is shown elsewhere as аррӏе.com, mixed scripts (Cyrillic, Latin)\nc │ 6. y@xn--80ak6aa92e.com\nt · example.org: 2\nc │ 1. ann@example.org\nc │ 3. bob@EXAMPLE.org\n! ⚠ the same address: 2, 4\n",
 		},
 		{
-			"equal recipients", approval.Argument{Type: "recipients"}, []string{"a@x.example", "b@x.example", "a@x.example", "a@x.example", "A <a@x.example>"},
+			"equal recipients",
+			approval.Argument{Type: "recipients"},
+			[]string{"a@x.example", "b@x.example", "a@x.example", "a@x.example", "A <a@x.example>"},
 			"l v (5):\n! ⚠ x.example: 5\nc │ 1, 3-4. 3 × a@x.example\nc │ 2. b@x.example\nc │ 5. A <a@x.example>\n! ⚠ the same address: 1, 3-5\n",
 		},
 		{
-			"one recipient 30 times", approval.Argument{Type: "recipients"}, slices.Repeat([]string{"a@x.example"}, 30),
+			"one recipient 30 times",
+			approval.Argument{Type: "recipients"},
+			slices.Repeat([]string{"a@x.example"}, 30),
 			"l v (30):\n! ⚠ x.example: 30\nc │ 1-30. 30 × a@x.example\n",
 		},
 		{"several in one text", approval.Argument{Type: "recipients"}, `"Doe, J" <j@example.org>, b@example.org`, "l v: 2 people (in one text)\nt · example.org: 2\nc │ 1. \"\\\"Doe, J\\\" <j@example.org>\"\nc │ 2. b@example.org\n"},

@@ -151,6 +151,10 @@ func (r *rig) secretsInLists() {
 		return
 	}
 	r.awaitMessage("the digest", func(m Shown) bool { return strings.HasPrefix(m.Text, "📋") })
+	r.await("all pendings", func() bool {
+		waiting, err := r.gate.Waiting(r.Context(), []string{workspace})
+		return err == nil && len(waiting) == 6
+	})
 	r.Say(r.Approver, "/pending", "")
 	list := r.awaitMessage("the list", func(m Shown) bool { return strings.HasPrefix(m.Text, "Pending: 6") })
 	require.Contains(r, list.Text, "private key")
