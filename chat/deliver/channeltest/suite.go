@@ -346,9 +346,16 @@ func (r *rig) longCard() {
 		r.Tap(r.Approver, m.ID, m.Buttons["📄 Show all"])
 		r.awaitMessage("the document", func(m Shown) bool { return strings.Contains(m.Text, ": complete text") })
 		r.await("the record of the document", func() bool { return r.sent.has(`"whole":true`) })
-		r.Say(r.Approver, "1", m.ID)
-		r.await("the decision", func() bool { return r.gate.decision(k) != nil })
+		r.await("the decision", func() bool { return r.answered(k, "1", m) })
 	}
+}
+
+// answered replies to a card, and reports whether that decided: a record is on the disk before it counts.
+func (r *rig) answered(k approval.Key, text string, card Shown) bool {
+	before := len(r.Shown())
+	r.Say(r.Approver, text, card.ID)
+	r.await("an answer", func() bool { return len(r.Shown()) > before })
+	return r.gate.decision(k) != nil
 }
 
 func (r *rig) digest() {
