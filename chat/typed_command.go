@@ -99,7 +99,7 @@ func (t typedValue) shell(s listed) (lines []Line) {
 		if len(serious) > 0 {
 			lines = append(lines, t.remark("⚠ "+t.programName(c)+": "+strings.Join(serious, ", "))...)
 		}
-		about := append(serious, t.effects(s, c)...)
+		about := slices.Concat(serious, t.effects(s, c))
 		if i < maxListed && len(about)+len(s.Commands) > 1 {
 			text := strings.Join(append([]string{t.words(s, c)}, nonEmpty(strings.Join(about, ", "))...), ": ")
 			list = append(list, Line{LineText, "· " + text})
