@@ -38,7 +38,7 @@ func (x *recent) add(key [sha256.Size]byte, r *Redactor) {
 func digestOf(leaves []leaf) [sha256.Size]byte {
 	var b []byte
 	for _, l := range leaves {
-		for _, text := range []string{l.name, l.shown} {
+		for _, text := range []string{l.name, l.shown, l.before} {
 			b = binary.AppendUvarint(b, uint64(len(text)))
 			b = append(b, text...)
 		}

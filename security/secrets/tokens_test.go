@@ -112,6 +112,15 @@ func ofType(argType, value string) *approval.Pending {
 func diffOf(text string) *approval.Pending    { return ofType("diff", text) }
 func programOf(text string) *approval.Pending { return ofType("program", text) }
 
+// A text is masked only if it may be masked wherever it stands: a card looks masks up by text.
+func TestMaskOfATextInTwoPlaces(t *testing.T) {
+	text := pat + " y"
+	p := &approval.Pending{RequestData: approval.Raw(`{"argv":["x","` + text + `"],"text":"` + text + `"}`)}
+	require.Empty(t, scanner(t).Redactor(p).Tokens(text))
+	p.RequestData = approval.Raw(`{"argv":["x","y"],"text":"` + text + `"}`)
+	require.Len(t, scanner(t).Redactor(p).Tokens(text), 1)
+}
+
 // What is named a secret in a command, and what a diff or a program changes or says, is masked.
 func TestMasksInCommandsDiffsAndPrograms(t *testing.T) {
 	for why, p := range map[string]*approval.Pending{
