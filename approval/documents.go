@@ -95,9 +95,12 @@ type Offer struct {
 // Finding is a secret found in a payload. It never holds the secret's text.
 type Finding struct {
 	Kind   string `json:"kind"`   // "aws-access-token"
-	Where  string `json:"where"`  // "request_data.body", "rationale"
+	Where  string `json:"where"`  // "request_data.body", "rationale", "request_data.a + request_data.b"
 	Length int    `json:"length"` // bytes
 }
+
+// RedactedName stands in a Finding's Where for a member's name that is a secret.
+const RedactedName = "[redacted]"
 
 // Prose is what the agent says about its own request. It is shown quoted and
 // labelled, and carries no authority.

@@ -162,6 +162,7 @@ var reasonInfos = [...]reasonInfo{
 	{code: "is_host"},
 	{code: "is_recipients"},
 	{code: "is_amount"},
+	{code: "is_currency"},
 	{code: "is_table"},
 	{code: "is_command"},
 	{code: "is_diff"},

@@ -163,6 +163,7 @@ type messages struct {
 	Title            string
 	Preview          string
 	RedactedPart     string
+	SecretName       string
 	WithheldPart     string
 	SecretKinds      map[string]string // by the rule's ID
 	CutValue         string
@@ -248,13 +249,14 @@ type valueMessages struct {
 	OnePerson, People, Outside           string
 	AllInside, AtDomain, AtDomains       string
 	OneText, AsSent, NotAddress          string
-	SameAddress, Mixed                   string
+	NotAddresses, SameAddress, Mixed     string
 	Punycode, BadPunycode, Address, Port string
-	Unencrypted, User, Odd               string
+	Unencrypted, User, Odd, ReadAs       string
 	NoCurrency, Zero, Negative           string
 	Exponent                             string
 	Mismatch, Unreadable, NotParsed      string
 	Writes, Connects, Network            string
+	Deletes, DeletesSome, ServesPeer     string
 	Interprets, InterpretsText           string
 	Elevates, Evaluates                  string
 	Sets, Background, Open               string

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/grant"
 )
 
@@ -89,9 +90,15 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 		return r.whatWasRead(r.messages.Strangers, s, x.Args["strangers_in"])
 	case "secrets":
 		return r.whatWasRead(r.messages.Secrets, s, x.Args["secrets_in"])
+	case "where":
+		return r.places(s)
 	case "kind":
 		if x.Code == "secret" {
 			return r.secretKind(s)
+		}
+	case "value": // an earlier version stored a text as it was
+		if text, isText := (codec.Field{Value: approval.Raw(s)}).Text(); isText {
+			return r.quote(text)
 		}
 	case "error": // it may contain a key that the agent chose
 		return r.plainOrQuoteShort(s)
@@ -111,6 +118,18 @@ func (r renderer) whatWasRead(forms map[string]string, by, place string) string 
 	}
 	tool := r.plainOrQuote(strings.TrimPrefix(by, "tool "))
 	return Format(chooseParts(form, args), "place", r.plainOrQuote(place), "tool", tool)
+}
+
+// places says where a secret is. A name that is one is not repeated.
+func (r renderer) places(where string) string {
+	parts := strings.Split(where, " + ")
+	for i, p := range parts {
+		parts[i] = r.plainOrQuote(p)
+		if strings.Contains(p, approval.RedactedName) {
+			parts[i] = r.SecretName
+		}
+	}
+	return strings.Join(parts, " + ")
 }
 
 // plainOrQuote quotes s unless it is one word without punctuation of the gate.

@@ -85,7 +85,7 @@ func TestTemplatesAreNotPassedToAShell(t *testing.T) {
 
 func TestRefusedArgumentsDoNotStartACommand(t *testing.T) {
 	e := run(t, newRunner(t), command("/bin/echo", "{a}"), `{"a":"-n"}`)
-	require.Equal(t, approval.Effect{Error: "Execution refused: argument_unfillable name=a value=-n why=fit_option", Unstarted: true}, e)
+	require.Equal(t, approval.Effect{Error: "Execution refused: argument_unfillable name=a value=\"\\\"-n\\\"\" why=fit_option", Unstarted: true}, e)
 }
 
 func TestEnvironmentIsOnlyListedVariables(t *testing.T) {

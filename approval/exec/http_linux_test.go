@@ -456,8 +456,8 @@ func TestNoRequestWithoutReceipt(t *testing.T) {
 	require.Equal(t, approval.Effect{Error: "Execution refused: verify receipt: not valid", Unstarted: true}, run(t, r, request("POST", srv.URL+"/"), `{}`))
 	r.Verifier = acceptAll{}
 	for args, want := range map[string]string{
-		`{"id":".."}`:      "argument_unfillable name=id value=.. why=fit_dots",
-		`{"id":"Roma/.."}`: "argument_unfillable name=id value=Roma/.. why=fit_segment",
+		`{"id":".."}`:      `argument_unfillable name=id value="\"..\"" why=fit_dots`,
+		`{"id":"Roma/.."}`: `argument_unfillable name=id value="\"Roma/..\"" why=fit_segment`,
 		`{}`:               "argument_missing detail=\"id (json)\" name=id why=is_json",
 		`[]`:               "argument_none",
 	} {

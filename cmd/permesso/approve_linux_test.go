@@ -127,6 +127,7 @@ func TestApproveShowsAndAsks(t *testing.T) {
 			h.requireUndecided(id)
 			card, _, _ := strings.Cut(x.String(), row.question)
 			require.Contains(t, card, id[:8], "the card comes first")
+			require.NotContains(t, card, "3 deny", "the question takes no codes")
 			x.press(row.after)
 			code, errs := exit()
 			require.Equal(t, row.code, code, errs)
@@ -251,15 +252,16 @@ func TestShowReveal(t *testing.T) {
 	require.Equal(t, console.ExitError, code)
 	x.awaitText("\x1b[?1049l")
 
-	code, out, errs = h.run("", "show", id, "--reveal", "--json")
-	require.Zero(t, code, errs)
-	require.Contains(t, out, token)
-	requireReveals(6)
-	d.stop()
-	code, out, errs = h.run("", "show", id, "--reveal", "--json")
-	require.Zero(t, code, errs)
-	require.Contains(t, out, token)
-	requireReveals(7)
+	for i, options := range [][]string{{"--json"}, {"--json", "--reveal"}, {"--json"}} {
+		if i == 2 {
+			d.stop()
+		}
+		code, out, errs = h.run("", append([]string{"show", id}, options...)...)
+		require.Zero(t, code, errs)
+		require.Contains(t, out, token)
+		require.Equal(t, 6+i, strings.Count(out, `"event":"revealed"`), "JSON is a reveal, and has its entry")
+		requireReveals(6 + i)
+	}
 	code, out, errs = h.run("", "show", id)
 	require.Zero(t, code, errs)
 	require.Regexp(t, `revealed by operator:.* via cli: 1 mask: github`, out)
@@ -270,9 +272,19 @@ func TestShowReveal(t *testing.T) {
 	h.serve().awaitLog(`"message":"serving"`)
 	plain := h.ask(`{"tool_name":"say"}`)
 	h.awaitPending("default", plain)
-	code, _, errs = h.run("", "show", plain, "--reveal", "--json")
+	code, errs = newTerminal(t).run(t.Context(), h, "show", plain, "--reveal")()
 	require.Equal(t, console.ExitRefused, code)
 	require.Contains(t, errs, "nothing is masked")
+	code, _, errs = h.run("", "show", plain, "--json")
+	require.Zero(t, code, errs)
+	code, _, errs = h.run("", "deny", id)
+	require.Zero(t, code, errs)
+	h.awaitResponse(id)
+	requireReveals(8)
+	code, out, errs = h.run("", "show", id, "--json")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, token)
+	requireReveals(9)
 }
 
 // The question names what would be remembered.

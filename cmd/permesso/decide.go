@@ -117,6 +117,10 @@ func (a *app) readDecision() (*decisionInput, error) {
 		return nil, console.Fail(console.ExitUsage, "permesso pending --json prints it",
 			"pending_sha256 %q is not 64 hex digits", w.PendingSHA256)
 	}
+	if id := w.RequestID; !approval.ValidID(id) && len(id) < 16 && approval.MaybeID(id) {
+		return nil, console.Fail(console.ExitUsage, "permesso pending --json prints it; permesso approve "+id+" and permesso deny "+id+
+			" take a short id", "request_id %q is a short id: decide needs the full one", id)
+	}
 	if !approval.ValidID(w.RequestID) {
 		return nil, console.Fail(console.ExitUsage, "give the full id", "request_id %q is not "+approval.IDForm, w.RequestID)
 	}
@@ -167,7 +171,9 @@ func (a *app) showAndAsk(ctx context.Context, typed string, ans *decide.Input) (
 		style := c.Style()
 		style.Foot = s.Foot
 		if question = questionOf(style, s.Waiting.Pending, ans); question != "" {
-			card = style.Card(s.Waiting.Pending).String()
+			shown := style.Card(s.Waiting.Pending)
+			shown.Menu = nil // the question takes yes or no
+			card = shown.String()
 		}
 		return nil
 	})

@@ -73,7 +73,7 @@ func TestHTTPToolEndToEnd(t *testing.T) {
 
 	r = h.response(h.ask(`{"tool_name":"post","request_data":{"text":"x","board":"../admin"}}`))
 	require.Equal(t, approval.StatusAutoRejected, r.Status, "no person is asked")
-	require.Contains(t, *r.Error, "argument board, ../admin, becomes part of a URL's path")
+	require.Contains(t, *r.Error, "argument board, \"../admin\", becomes part of a URL's path")
 	d.stop()
 	require.Empty(t, got)
 	require.NotContains(t, d.logged(), "hunter2")

@@ -202,7 +202,7 @@ func workspaceKeys(languages valueType, languageHelp string) []Key {
 		{Name: "language", Default: fromTop, Example: `"en"`, Help: languageHelp + "; default: that of the top", valueType: languages},
 		{Name: "local_decisions", Default: fromTop, Example: "true", Help: "default: that of the top", valueType: flag()},
 		{Name: "principal", Example: `"ann"`, Help: "the human it works for: only this approver decides", Hint: "the name of one approver", valueType: anyText()},
-		{Name: "own_domains", Example: `["example.org"]`, Help: "a card marks recipients elsewhere as outsiders", Hint: `a list of domain names: own_domains = ["example.org"]`, valueType: domainList()},
+		{Name: "own_domains", Example: `["example.org"]`, Help: "a card marks recipients elsewhere as outsiders; list each domain", Hint: `a list of domain names: own_domains = ["example.org"]`, valueType: domainList()},
 		{Name: "email_ceiling", Example: `"reversible"`, Help: "by email, approve only up to: reversible, partial, irreversible; deny always works", valueType: word(reversibilities()...)},
 		{Name: "approval_timeout", Default: `"5m"`, Help: "a request that is not decided by then expires", valueType: duration(time.Second, maxWait), shown: true},
 		{Name: "approval_timeout_max", Default: `"24h"`, Help: "the longest timeout that an agent may request", valueType: duration(time.Second, maxWait), shown: true},

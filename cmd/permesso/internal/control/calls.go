@@ -79,6 +79,14 @@ func (c *Client) Story(ctx context.Context, k approval.Key, timeline bool) (s St
 	return s, err
 }
 
+// Shown is the request that an approver was shown, or is shown now. nil: none was.
+func (s *Story) Shown() *approval.Pending {
+	if s.Waiting != nil {
+		return s.Waiting.Pending
+	}
+	return s.Asked
+}
+
 // damaged is the error of a log that could not be read completely.
 func damaged(text string) error {
 	if text == "" {
