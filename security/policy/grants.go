@@ -146,16 +146,28 @@ func (e *Engine) termsOf(f *approval.Facts, given approval.Ruling, s approval.Sc
 		return t, approval.Because("unknown_tool")
 	case f.Tool == "" && f.ActionType == "":
 		return t, approval.Because("no_action_type")
-	case f.Territory == "session" && s == approval.Always, f.Territory == "permanent" && s == approval.Session:
-		return t, approval.Because("not_offered")
 	case !given.Soft:
 		return t, approval.Because("asked_anyway", "rule", given.Rule)
+	case e.blocksItself(f):
+		return t, approval.Because("asked_anyway", "rule", byTrifecta)
 	}
 	why := shape(&t, f, s)
 	if why.IsZero() && grant.CheckTerms(&t) != nil {
 		why = approval.Because("not_offered")
 	}
 	return t, why
+}
+
+// blocksItself says whether running the request taints its client so that the next request
+// of the kind falls under the trifecta: a grant would not work twice.
+func (e *Engine) blocksItself(f *approval.Facts) bool {
+	t := traitsOf(f)
+	tainted := e.taintsOf(e.current(), f)
+	for _, kind := range t.taints() {
+		tainted[kind] = true
+	}
+	_, trifecta := t.asks(tainted)
+	return trifecta
 }
 
 // shape chooses the form of a grant for a request, and fills in what the form names.
