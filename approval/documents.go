@@ -84,7 +84,7 @@ type Terms struct {
 // Offer is what an approval with a scope would remember. The sentence on the card is made
 // of it, and so is the grant: a decision carries the digest of the pending that holds it.
 type Offer struct {
-	Scope  Scope  `json:"scope"` // session or always
+	Scope  Scope  `json:"scope"` // session, always, or commands: a suggested pattern
 	Terms  Terms  `json:"terms,omitzero"`
 	Hours  int    `json:"hours,omitzero"`   // how long the grant is valid
 	Would  int    `json:"would,omitzero"`   // of the last Of requests of the client, this many would not have been asked
@@ -95,9 +95,12 @@ type Offer struct {
 // Finding is a secret found in a payload. It never holds the secret's text.
 type Finding struct {
 	Kind   string `json:"kind"`   // "aws-access-token"
-	Where  string `json:"where"`  // "request_data.body", "rationale"
+	Where  string `json:"where"`  // "request_data.body", "rationale", "request_data.a + request_data.b"
 	Length int    `json:"length"` // bytes
 }
+
+// RedactedName stands in a Finding's Where for a member's name that is a secret.
+const RedactedName = "[redacted]"
 
 // Prose is what the agent says about its own request. It is shown quoted and
 // labelled, and carries no authority.
@@ -252,11 +255,13 @@ const (
 // Scope says what an approval covers besides this request.
 type Scope string
 
-// The three scopes.
+// The scopes. Commands is the scope of an offer only: a decision says always, and has the
+// pattern.
 const (
-	Once    Scope = "once"
-	Session Scope = "session"
-	Always  Scope = "always"
+	Once     Scope = "once"
+	Session  Scope = "session"
+	Always   Scope = "always"
+	Commands Scope = "commands"
 )
 
 // Decision is the document in the slot: the only decision about a pending.
@@ -271,6 +276,7 @@ type Decision struct {
 	Override      string    `json:"override"`
 	Feedback      string    `json:"feedback"`
 	Answer        string    `json:"answer"`
+	Commands      []string  `json:"commands,omitzero"` // the pattern to remember, instead of the same request
 	PendingSHA256 string    `json:"pending_sha256"`
 	RunBefore     time.Time `json:"run_before,omitzero"`
 	DecidedBy     string    `json:"decided_by"`
@@ -311,6 +317,8 @@ func (d *Decision) Check(k Key) error {
 		return errors.New("decided_at or pending_sha256 is missing")
 	case d.Approved && d.RunBefore.IsZero():
 		return errors.New("run_before is missing")
+	case len(d.Commands) > 0 && (!d.Approved || d.Scope != Always):
+		return errors.New("commands is only for an approval with the scope always")
 	}
 	return nil
 }

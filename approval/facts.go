@@ -19,7 +19,6 @@ type Facts struct {
 	Principal  string              // the approver it is made for; "": any
 	ToolSHA256 string              // of a configured tool
 	Targeted   bool                // the tool has a target, even if Target is ""
-	Territory  string              // of the tool: session or permanent limits what is offered to that
 	AnyExec    bool                // a release-only exec_cmd can be remembered as a whole
 	Declared   map[string]Argument // of a configured tool
 	Cost       int64               // of the tool, in the operator's unit

@@ -45,7 +45,7 @@ func seeds(f *testing.F, name string) {
 // short errors.
 func FuzzRequest(f *testing.F) {
 	seeds(f, "request")
-	f.Add([]byte(request(`"type":"question"`, `"options":["a","b"]`)))
+	f.Add([]byte(request(`"type":"question"`, `"title":"a"`, `"options":["a","b"]`)))
 	f.Add([]byte(`{"request_id":"` + someID + `","action_type":"custom:x","expires_in_sec":60}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := approval.ParseRequest(b, someID)

@@ -121,6 +121,9 @@ func (r *Request) validateShape() error {
 	default:
 		return errors.New("type must be action or question")
 	}
+	if r.Type == TypeQuestion && strings.TrimSpace(r.Title) == "" {
+		return errors.New("a question needs a title: it is the text of the question")
+	}
 	if len(r.Options) > 0 && r.Type != TypeQuestion {
 		return errors.New("options belong to a question")
 	}

@@ -37,7 +37,7 @@ func TestRequestsThatAreAccepted(t *testing.T) {
 		{"longest id", long, `{"request_id":"` + long + `","tool_name":"x"}`},
 		{"release-only", someID, `{"request_id":"` + someID + `","action_type":"exec_cmd"}`},
 		{"a question needs no tool", someID, `{"request_id":"` + someID + `","type":"question","title":"Which?"}`},
-		{"eight options of 200 bytes", someID, request(`"type":"question"`, `"options":[`+strings.Repeat(`"`+strings.Repeat("o", 200)+`",`, 7)+`"é"]`)},
+		{"eight options of 200 bytes", someID, request(`"type":"question"`, `"title":"a"`, `"options":[`+strings.Repeat(`"`+strings.Repeat("o", 200)+`",`, 7)+`"é"]`)},
 		{"every text at its limit", someID, request(
 			`"session_id":"`+strings.Repeat("s", 128)+`"`, `"title":"`+strings.Repeat("t", 300)+`"`,
 			`"preview":"`+strings.Repeat("p", 8<<10)+`"`, `"rationale":"`+strings.Repeat("r", 8<<10)+`"`,
@@ -63,6 +63,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		badExpiry  = "expires_in_sec must be 1 to 31622400, or left out"
 		badOption  = "an option must be 1 to 200 bytes"
 		noOptions  = "options belong to a question"
+		noTitle    = "a question needs a title: it is the text of the question"
 		noObject   = "request_data must be an object"
 		noProof    = "proof must be an object"
 		noResubmit = "resubmits must be a request id"
@@ -70,7 +71,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	id := func(s string) string { return `{"request_id":"` + s + `","tool_name":"x"}` }
 	tool := func(s string) string { return `{"request_id":"` + someID + `","tool_name":"` + s + `"}` }
 	action := func(s string) string { return `{"request_id":"` + someID + `","action_type":"` + s + `"}` }
-	question := func(options string) string { return request(`"type":"question"`, `"options":`+options) }
+	question := func(options string) string { return request(`"type":"question"`, `"title":"a"`, `"options":`+options) }
 	text := func(key string, n int) string { return request(`"` + key + `":"` + strings.Repeat("x", n) + `"`) }
 
 	for _, c := range []struct{ why, text, err string }{
@@ -88,6 +89,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"duplicate inside", request(`"request_data":{"to":"ann","to":"eve"}`), `duplicate key "to"`},
 		{"duplicate deep inside", request(`"proof":{"l":[{"to":1,"to":2}]}`), `duplicate key "to"`},
 
+		{"a question without a title", request(`"type":"question"`), noTitle},
+		{"a question with a blank title", request(`"type":"question"`, `"title":" \n"`), noTitle},
 		{"no id", `{"tool_name":"x"}`, badID},
 		{"null as id", `{"request_id":null,"tool_name":"x"}`, badID},
 		{"null as request", `null`, badID},
@@ -235,7 +238,7 @@ func TestErrorsNeverQuoteAValue(t *testing.T) {
 		{"type", request(`"type":"` + secret + `"`)},
 		{"resubmits", request(`"resubmits":"` + secret + `"`)},
 		{"long text", request(`"title":"` + strings.Repeat(secret, 100) + `"`)},
-		{"option", request(`"type":"question"`, `"options":["`+strings.Repeat(secret, 100)+`"]`)},
+		{"option", request(`"type":"question"`, `"title":"a"`, `"options":["`+strings.Repeat(secret, 100)+`"]`)},
 		{"text for a number", request(`"expires_in_sec":"` + secret + `"`)},
 		{"object for a text", request(`"title":{"` + secret + `":1}`)},
 		{"data", request(`"request_data":"` + secret + `"`)},

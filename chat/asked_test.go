@@ -108,7 +108,7 @@ func TestAnsweredFromFacts(t *testing.T) {
 		behind          string // the end of the reply
 	}{
 		{"the gate read it", "who will be emailed?", "", withKnownFacts, "From the request: mail send recipient: bob@example.com\na7f3b2c1 is still pending. To ask the agent instead, begin with: ? agent,", ""},
-		{"in Italian", "a chi sarà inviata la mail?", "it", withKnownFacts, "Dalla richiesta: posta invio destinatario: bob@example.com\na7f3b2c1 è ancora in attesa.", ""},
+		{"in Italian", "a chi sarà inviata la mail?", "it", withKnownFacts, "Dalla richiesta: posta in uscita destinatario: bob@example.com\na7f3b2c1 è ancora in attesa.", ""},
 		{"two topics", "which files, and who gets the mail?", "", withKnownFacts, "mail send recipient: bob@example.com; file read path: /srv/a\n", ""},
 		{"why", "why am I asked?", "", withKnownFacts, "a7f3b2c1 needs your decision because:\nalways asks", ""},
 		{"a proof", "? who will be emailed", "", proven, "Verified by ci: mail send (recipients: [bob@example.com]; count: 1) (trusted without proof: smtp.send)\nUnknown: mail (bodies)\na7f3b2c1 is still pending.", ""},

@@ -99,7 +99,7 @@ func TestHostFactsInWords(t *testing.T) {
 		want string
 	}{
 		{"", recipients("bob@example.com", "ann@example.com"), "mail send recipient: bob@example.com, ann@example.com"},
-		{"it", recipients("bob@example.com"), "posta invio destinatario: bob@example.com"},
+		{"it", recipients("bob@example.com"), "posta in uscita destinatario: bob@example.com"},
 		{"", recipients("a@b, c@d"), `mail send recipient: "a@b, c@d"`},
 		{"", recipients(), "mail send recipient: none"},
 		{"", left, "mail send recipient: bob@example.com, 3 that cannot be listed"},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/grant"
 )
 
@@ -60,6 +61,6 @@ func (r renderer) grantTerms(t approval.Terms) string {
 	if tool == "" {
 		tool = t.ActionType
 	}
-	return Format(form, "tool", r.text(tool), "target", r.text(shown), "words", r.text(strings.Join(t.Words, " ")),
+	return Format(form, "tool", r.text(tool), "target", r.text(shown), "words", r.text(facts.JoinWords(t.Words)),
 		"workspace", r.text(t.Workspace))
 }

@@ -136,6 +136,8 @@ type messages struct {
 	Other            string
 	ToChange         string
 	Reasons          map[string]string // by code; a part in [[ ]] is left out without its values
+	Strangers        map[string]string // what the agent read of strangers, by capability
+	Secrets          map[string]string // what it read of secrets
 	Evidence         evidenceMessages
 	Values           valueMessages
 	Questions        questionWords
@@ -161,6 +163,7 @@ type messages struct {
 	Title            string
 	Preview          string
 	RedactedPart     string
+	SecretName       string
 	WithheldPart     string
 	SecretKinds      map[string]string // by the rule's ID
 	CutValue         string
@@ -246,13 +249,14 @@ type valueMessages struct {
 	OnePerson, People, Outside           string
 	AllInside, AtDomain, AtDomains       string
 	OneText, AsSent, NotAddress          string
-	SameAddress, Mixed                   string
+	NotAddresses, SameAddress, Mixed     string
 	Punycode, BadPunycode, Address, Port string
-	Unencrypted, User, Odd               string
+	Unencrypted, User, Odd, ReadAs       string
 	NoCurrency, Zero, Negative           string
 	Exponent                             string
 	Mismatch, Unreadable, NotParsed      string
 	Writes, Connects, Network            string
+	Deletes, DeletesSome, ServesPeer     string
 	Interprets, InterpretsText           string
 	Elevates, Evaluates                  string
 	Sets, Background, Open               string

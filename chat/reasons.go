@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/grant"
 )
 
@@ -85,14 +86,50 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 		return r.reasonIn(approval.Reason{Code: s, Args: x.Args}, nested-1)
 	case "words", "clause", "clauses", "problem", "detail", "text": // the operator's, or the gate's own
 		return r.text(s)
+	case "strangers":
+		return r.whatWasRead(r.messages.Strangers, s, x.Args["strangers_in"])
+	case "secrets":
+		return r.whatWasRead(r.messages.Secrets, s, x.Args["secrets_in"])
+	case "where":
+		return r.places(s)
 	case "kind":
 		if x.Code == "secret" {
 			return r.secretKind(s)
+		}
+	case "value": // an earlier version stored a text as it was
+		if text, isText := (codec.Field{Value: approval.Raw(s)}).Text(); isText {
+			return r.quote(text)
 		}
 	case "error": // it may contain a key that the agent chose
 		return r.plainOrQuoteShort(s)
 	}
 	return r.plainOrQuote(s)
+}
+
+// whatWasRead names what tainted the agent. by is the capability of what read it, or
+// "tool" and a name; empty: unknown.
+func (r renderer) whatWasRead(forms map[string]string, by, place string) string {
+	form, args := forms[by], map[string]string{"place": place}
+	switch {
+	case by == "":
+		form = forms["unknown"]
+	case form == "":
+		form = forms["tool"]
+	}
+	tool := r.plainOrQuote(strings.TrimPrefix(by, "tool "))
+	return Format(chooseParts(form, args), "place", r.plainOrQuote(place), "tool", tool)
+}
+
+// places says where a secret is. A name that is one is not repeated.
+func (r renderer) places(where string) string {
+	parts := strings.Split(where, " + ")
+	for i, p := range parts {
+		parts[i] = r.plainOrQuote(p)
+		if strings.Contains(p, approval.RedactedName) {
+			parts[i] = r.SecretName
+		}
+	}
+	return strings.Join(parts, " + ")
 }
 
 // plainOrQuote quotes s unless it is one word without punctuation of the gate.

@@ -55,6 +55,10 @@ func TestReasonSentences(t *testing.T) {
 		inItaly  string
 		whatItIs string
 	}{
+		{
+			approval.Because("argument_type", "name", "dry_run", "value", `"true"`, "why", "is_bool"),
+			`argument dry_run must be true or false, not "true"`, `l'argomento dry_run deve essere true o false, non "true"`, "a text is no flag",
+		},
 		{approval.Because("rule_ask", "rule", "careful"), "rule careful asks", "la regola careful chiede un'approvazione", "the parts without values are left out"},
 		{
 			approval.Because("rule_deny", "rule", "never ever", "words", "no {rule} [[x]]", "clause", "mail: at most 1", "gap", "gap_claim", "why", "proof_no_field", "field", "code"),
@@ -105,6 +109,14 @@ func TestReasonsOfTheOutcome(t *testing.T) {
 		},
 		{"sentences of an earlier version stay in their order", why(approval.Ask, texts("ask: 1", "allow: 2")...), "ask: 1; allow: 2"},
 		{"an agent's value cannot add a reason", why(approval.Ask, secret("request_data.a; b")), `"request_data.a; b" holds what looks like a secret (k, 3 bytes)`},
+		{
+			"a secret that spans values", why(approval.Ask, secret("request_data.a + request_data.command + request_data.the z")),
+			`request_data.a + request_data.command + "request_data.the z" holds what looks like a secret (k, 3 bytes)`,
+		},
+		{
+			"a name that is a secret", why(approval.Ask, secret("request_data.a + request_data."+approval.RedactedName)),
+			"request_data.a + the name of an argument holds what looks like a secret (k, 3 bytes)",
+		},
 	} {
 		require.Equal(t, tc.want, tc.got, tc.why)
 	}

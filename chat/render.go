@@ -89,21 +89,24 @@ type renderer struct {
 	p         *approval.Pending
 	anySecret bool      // the text is nothing that a person consents to: see Redactor.Secrets
 	held      *[]string // collects the kinds of withheld secrets, if not nil
+	suspects  []string  // the domain names of which the warnings say what is unusual
 }
 
 func (s Style) renderer(p *approval.Pending) renderer {
 	if s.Redact != nil {
 		s.Redact = s.Redact.For(p)
 	}
-	return renderer{s, catalog(s.Language), p, false, nil}
+	return renderer{Style: s, messages: catalog(s.Language), p: p}
 }
 
 // Card renders p in full. Card.Text cuts it.
 func (s Style) Card(p *approval.Pending) Card {
 	r := s.renderer(p)
+	unusual := r.unusualNames()
+	r.suspects = unusual[:min(len(unusual), maxFlagged)]
 	runs, withheld := r.runs()
 	c := Card{
-		Warnings: r.warnings(), Evidence: r.evidence(), Runs: runs, Changes: s.changes(p),
+		Warnings: r.warnings(len(unusual)), Evidence: r.evidence(), Runs: runs, Changes: s.changes(p),
 		Prose: append(r.prose(), r.claims()...), Blocked: r.blocked(withheld), Foot: r.foot(), Why: r.why(), messages: r.messages,
 	}
 	if p.Type == approval.TypeQuestion {
@@ -135,15 +138,16 @@ func (r renderer) headline() (question, object, meta string) {
 // sign begins every card.
 const sign = "🔐 "
 
-// warnings are the lines of what an approver must notice.
-func (r renderer) warnings() (lines []string) {
+// warnings are the lines of what an approver must notice. unusual is the number of
+// unusual domain names.
+func (r renderer) warnings(unusual int) (lines []string) {
 	if line := r.PauseLine(r.p.SourceGroup, r.p.Timestamp); line != "" {
 		lines = append(lines, line)
 	}
 	if r.p.Type != approval.TypeQuestion && r.p.ToolName != "" && r.p.ToolSHA256 == "" {
 		lines = append(lines, r.UnknownTool)
 	}
-	return slices.Concat(lines, r.lifted(), r.flags())
+	return slices.Concat(lines, r.nameWarnings(unusual), r.lifted(), r.notAddresses(), r.flags())
 }
 
 // blocked says why the card cannot be approved here, and where it can. withheld are the
@@ -220,6 +224,9 @@ func (r renderer) foot() string {
 func (r renderer) tool() string {
 	if r.p.ToolName == "" {
 		return r.text(r.p.ActionType)
+	}
+	if r.p.ToolSHA256 != "" {
+		return Escape(r.p.ToolName) // the operator's
 	}
 	return r.text(r.p.ToolName)
 }
@@ -364,9 +371,25 @@ func (r renderer) meta() string {
 	return m + " " + Format(r.Other, "territory", r.text(r.p.Territory))
 }
 
+// target is the target. A list of texts, the value of an argument, is shown as texts; the
+// argument itself has all of them.
 func (r renderer) target() string {
-	return r.plainOrQuote(r.p.Target)
+	texts, list, ok := textsOf(approval.Raw(r.p.Target))
+	if !ok || !list || len(texts) == 0 || len(r.secrets(r.p.Target)) > 0 {
+		return r.plainOrQuote(r.p.Target)
+	}
+	var shown []string
+	for _, s := range texts[:min(len(texts), maxTargets)] {
+		shown = append(shown, r.plainOrQuote(s))
+	}
+	if more := len(texts) - maxTargets; more > 0 {
+		shown = append(shown, Format(r.Evidence.More, "n", strconv.Itoa(more)))
+	}
+	return strings.Join(shown, ", ")
 }
+
+// maxTargets is how many values of a target that is a list are shown.
+const maxTargets = 3
 
 func (r renderer) reversibility() string {
 	switch r.p.Reversibility {
@@ -396,6 +419,7 @@ func (r renderer) flags() []string {
 			words = append(words, w)
 		}
 	}
+	words = slices.DeleteFunc(words, r.isInSuspect)
 	var flags []string
 	if len(words) > 0 {
 		flags = append(flags, Format(r.Mixed, "words", strings.Join(words[:min(len(words), maxFlagged)], ", ")))
@@ -512,6 +536,9 @@ func (r renderer) value(v approval.Raw) string {
 		var s string
 		if json.Unmarshal([]byte(text[start:end]), &s) != nil {
 			continue
+		}
+		if strings.HasPrefix(text[end:], ":") && r.withheld(s) == "" {
+			continue // a name is never masked
 		}
 		spans := r.secrets(s)
 		if len(spans) == 0 {

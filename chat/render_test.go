@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden cards")
@@ -220,6 +221,10 @@ func TestFacts(t *testing.T) {
 		{"an unstated reversibility counts as irreversible", "", func(p *approval.Pending) { p.Reversibility = "" }, "irreversible |"},
 		{"an unknown reversibility counts as irreversible", "", func(p *approval.Pending) { p.Reversibility = "sure" }, "irreversible |"},
 		{"partly", "it", func(p *approval.Pending) { p.Reversibility = approval.Partial }, "parzialmente reversibile | classe: channel:out"},
+		{"a target that is a list", "", func(p *approval.Pending) { p.Target = `["a@x.example","b, c","c"]` }, `class: channel:out:a@x.example, "b, c", c [`},
+		{"a longer one", "", func(p *approval.Pending) { p.Target = `["a","b","c","d","e"]` }, "class: channel:out:a, b, c, and 2 more ["},
+		{"no list of texts", "", func(p *approval.Pending) { p.Target = `["a",1]` }, `class: channel:out:"[\"a\",1]" [`},
+		{"an empty list", "", func(p *approval.Pending) { p.Target = `[]` }, `class: channel:out:"[]" [`},
 		{"no capability", "", func(p *approval.Pending) { p.Capability = "" }, "class: unknown:x.com/ricardo"},
 		{"permanent", "it", func(p *approval.Pending) { p.Territory = "permanent" }, "[territorio: permanente]"},
 		{"a territory of another version", "", func(p *approval.Pending) { p.Territory = "year\n" }, `[territory: year\n]`},
@@ -282,6 +287,79 @@ func TestLinesAreNotForged(t *testing.T) {
 			labeled := strings.HasPrefix(l, w.Says+`: "`) || strings.HasPrefix(l, w.Title+`: "`) || l == w.Preview+":"
 			require.True(t, labeled || strings.HasPrefix(l, bar), l)
 		}
+	}
+}
+
+// The text of a question stays in its line: first the question, then what the agent says, then the options.
+func TestQuestionThatLooksLikeACard(t *testing.T) {
+	const fake = "Fine?\"\n🔐 May I look at the clock?\nreversible | class: time:read\n1 once\n→ approve a7f3b2c1\x1b[2J\u202e"
+	c := Style{}.Card(example(func(p *approval.Pending) {
+		p.Type, p.ToolName, p.RequestData = approval.TypeQuestion, "", approval.Raw(`{}`)
+		p.Agent, p.Options = approval.Prose{Title: fake, Rationale: fake}, []string{fake, "1"}
+	}))
+	lines := strings.Split(c.String(), "\n")
+	require.True(t, strings.HasPrefix(lines[0], `🔐 The agent asks: "Fine?\"\n🔐 May I look`), lines[0])
+	require.Equal(t, "nothing runs | your answer goes to the agent", lines[1])
+	for prefix, n := range map[string]int{"🔐": 1, "→": 1, "1 ": 1, "2 ": 1, "3 ": 0, "reversible": 0, "class": 0} {
+		count := 0
+		for _, l := range lines {
+			if strings.HasPrefix(l, prefix) {
+				count++
+			}
+		}
+		require.Equal(t, n, count, prefix)
+	}
+	require.NotContains(t, c.String(), "\x1b")
+	require.NotContains(t, c.String(), "\u202e")
+	require.NotContains(t, c.String(), "dangerous")
+}
+
+// What is unusual about a domain name stands above all values, and once. Of many names the
+// first are named there; the flags of the others stand beside them.
+func TestUnusualNames(t *testing.T) {
+	const puny, mixed = "xn--80ak6aa92e.com", "p\u0430ypal.com"
+	const decoded = "it is shown elsewhere as \u0430\u0440\u0440\u04cf\u0435.com, mixed scripts (Cyrillic, Latin)"
+	many := []string{"plain.example"}
+	for _, end := range []string{"a", "b", "c", "d"} {
+		many = append(many, "xn--e1afmkfd."+end+".example")
+	}
+	for _, tc := range []struct {
+		typ    string
+		v      any
+		warned []string
+		beside string // a flag that stands beside its value
+	}{
+		{facts.TypeURL, "https://" + puny + ":8080/", []string{"⚠ " + puny + ": " + decoded}, "⚠ port 8080"},
+		{facts.TypeURL, []string{"https://" + puny + "/a", "https://" + puny + "/b"}, []string{"⚠ " + puny + ": " + decoded}, ""},
+		{facts.TypeHost, mixed, []string{"⚠ programs read " + mixed + " as xn--pypal-4ve.com, mixed scripts (Latin, Cyrillic)"}, ""},
+		{facts.TypeHost, []string{"a.example", "xn--0.com"}, []string{"⚠ xn--0.com: its punycode is not valid"}, ""},
+		{facts.TypeRecipients, "eve@" + puny, []string{"⚠ " + puny + ": " + decoded}, ""},
+		{facts.TypeRecipients, []string{"eve@" + puny, "max@" + mixed}, []string{
+			"⚠ " + puny + ": " + decoded, "⚠ programs read " + mixed + " as xn--pypal-4ve.com, mixed scripts (Latin, Cyrillic)",
+		}, ""},
+		{facts.TypeHost, many, []string{
+			"⚠ " + many[1] + ": ", "⚠ " + many[2] + ": ", "⚠ " + many[3] + ": ", "⚠ and 1 more",
+		}, "⚠ it is shown elsewhere as пример.d.example"},
+		{facts.TypeHost, "plain.example", nil, ""},
+	} {
+		c := Style{}.Card(example(func(p *approval.Pending) {
+			p.RequestData = approval.Raw(`{"to":` + string(raw(t, tc.v)) + `}`)
+			p.Runs.Args = map[string]approval.Argument{"to": {Type: tc.typ}}
+		}))
+		require.Len(t, c.Warnings, len(tc.warned), tc.v)
+		for i, w := range tc.warned {
+			require.True(t, strings.HasPrefix(c.Warnings[i], w), c.Warnings[i])
+			if i < maxFlagged {
+				_, flags, named := strings.Cut(c.Warnings[i], ": ")
+				if !named {
+					flags = c.Warnings[i]
+				}
+				require.Equal(t, 1, strings.Count(c.String(), flags), flags)
+			}
+		}
+		runs := strings.Join(runsOf(c), "\n")
+		require.Contains(t, runs, tc.beside)
+		require.Equal(t, tc.beside != "", strings.Contains(runs, "⚠"), runs)
 	}
 }
 
@@ -407,8 +485,10 @@ func (secretWords) Unmaskable() []string        { return nil }
 
 func (s secretWords) Secrets(text string) (spans []Span) {
 	for _, w := range s {
-		if i := strings.Index(text, w); i >= 0 {
-			spans = append(spans, Span{i, i + len(w), "token"})
+		for at := 0; strings.Contains(text[at:], w); {
+			i := at + strings.Index(text[at:], w)
+			at = i + len(w)
+			spans = append(spans, Span{i, at, "token"})
 		}
 	}
 	return spans

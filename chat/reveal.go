@@ -8,8 +8,11 @@ import (
 )
 
 // Masked lists the kinds of the secrets that the card of p masks, one for each mask. It is
-// empty if Reveal would show nothing more.
+// empty if Reveal would show nothing more, or p is nil.
 func (s Style) Masked(p *approval.Pending) (kinds []string) {
+	if p == nil {
+		return nil
+	}
 	s.Reveal, s.Local = false, true
 	r := s.renderer(p)
 	for _, text := range maskable(p) {

@@ -150,7 +150,8 @@ func (v invocation) header(h approval.Header) string {
 	return name + v.oneLine(h.Value+h.File, []hidden{content})
 }
 
-// join is one element of an argv, or a URL, on one line.
+// join is one element of an argv, or a URL, on one line. A value that alone stands there
+// as it is needs no line of its own.
 func (v invocation) join(parts []approval.Part) string {
 	names := 0
 	for _, p := range parts {
@@ -164,8 +165,8 @@ func (v invocation) join(parts []approval.Part) string {
 		start := text.Len()
 		switch {
 		case p.Arg == "":
-		case names == 1 && v.stands(p):
-			v.inline[p.Arg] = true
+		case v.stands(p):
+			v.inline[p.Arg] = v.inline[p.Arg] || names == 1 && v.isVerbatim(p)
 			for _, h := range v.inlineSecrets(p) {
 				h.Start, h.End = h.Start+start, h.End+start
 				covered = append(covered, h)
@@ -204,11 +205,15 @@ func (v invocation) stands(p approval.Part) bool {
 	default:
 		return false
 	}
-	f, ok := v.field(p.Arg)
-	if s, isText := f.Text(); isText && s != p.Text || !ok {
-		return false // a URL has another form of it
-	}
 	return clip(p.Text, maxInline) == p.Text && !strings.Contains(p.Text, "\n")
+}
+
+// isVerbatim reports whether a value stands in the invocation as it is: a URL may have
+// another form of it.
+func (v invocation) isVerbatim(p approval.Part) bool {
+	f, ok := v.field(p.Arg)
+	s, isText := f.Text()
+	return ok && (!isText || s == p.Text)
 }
 
 func (v invocation) field(name string) (codec.Field, bool) {
@@ -224,10 +229,15 @@ func (v invocation) field(name string) (codec.Field, bool) {
 // inlineSecrets are the secrets in a value that stands where it is used. A path is never
 // masked.
 func (v invocation) inlineSecrets(p approval.Part) []hidden {
-	if v.p.Runs.Args[p.Arg].Type != facts.TypePath {
+	verbatim := v.isVerbatim(p)
+	if verbatim && v.p.Runs.Args[p.Arg].Type != facts.TypePath {
 		return v.secrets(p.Text)
 	}
-	if kind := v.withheld(p.Text); kind != "" {
+	value := p.Text
+	if f, ok := v.field(p.Arg); ok && !verbatim {
+		value, _ = f.Text()
+	}
+	if kind := v.withheld(value); kind != "" {
 		return []hidden{{Span: Span{0, len(p.Text), kind}, withheld: true}}
 	}
 	return nil

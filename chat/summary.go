@@ -57,8 +57,12 @@ func (r renderer) inShort(f codec.Field, n int) string {
 			return t.people(len(all), t.groups(all))
 		}
 	case facts.TypeAmount:
-		if lines, fits := t.amount(f.Value); fits {
-			return strings.TrimPrefix(lines[0].Text, ": ")
+		text, isText := f.Text()
+		if !isText {
+			text = compact(f.Value)
+		}
+		if facts.AmountOf(text).Valid {
+			return strings.TrimSuffix(text+" "+t.currency(), " ")
 		}
 	case facts.TypeURL, facts.TypeHost, facts.TypePath, facts.TypeTable:
 		if ok && len(texts) > 0 {
@@ -78,8 +82,13 @@ func (r renderer) inShort(f codec.Field, n int) string {
 // firstOf names the first place, and counts the others.
 func (t typedValue) firstOf(texts []string, n int) string {
 	first := texts[0]
-	if place := facts.PlaceOf(first); t.arg.Type == facts.TypeURL && !place.Odd {
+	switch place := facts.PlaceOf(first); {
+	case t.arg.Type == facts.TypeURL && !place.Odd:
 		first = place.Host
+	case t.arg.Type == facts.TypeHost:
+		if place = facts.HostPlace(first); place.Written != "" {
+			first = place.Host
+		}
 	}
 	kept := clip(first, n)
 	shown := t.whole(kept) + t.cutMark(first[len(kept):])

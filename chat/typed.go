@@ -239,8 +239,8 @@ func (t typedValue) list(v approval.Raw) ([]Line, bool) {
 	return lines, true
 }
 
-// amount displays a number or a decimal text with its currency. A text is in
-// quotation marks.
+// amount displays a number or a decimal text, with its currency unless another argument
+// says it. A text is in quotation marks.
 func (t typedValue) amount(v approval.Raw) ([]Line, bool) {
 	text, isText := codec.Field{Value: v}.Text()
 	shown := Quote(text)
@@ -253,7 +253,10 @@ func (t typedValue) amount(v approval.Raw) ([]Line, bool) {
 		return nil, false
 	}
 	currency := t.currency()
-	lines := t.inline(LineStrong, strings.TrimSuffix(shown+" "+currency, " "))
+	if currency == t.arg.Currency { // else another argument, with its own line
+		shown = strings.TrimSuffix(shown+" "+currency, " ")
+	}
+	lines := t.inline(LineStrong, shown)
 	for _, f := range []struct {
 		is   bool
 		text string

@@ -147,6 +147,7 @@ func TestLostConnectionIsUnknownOutcome(t *testing.T) {
 				e := run(t, newRunner(t), h, `{"a":1}`)
 				require.Contains(t, e.Error, "Execution failed: "+tc.want)
 				require.Contains(t, e.Error, "check before you ask again")
+				require.False(t, e.Unstarted, "it may have read")
 				require.Equal(t, 1, count(), "sent once")
 			})
 		}
@@ -173,6 +174,7 @@ func TestNothingWasSent(t *testing.T) {
 			e := run(t, newRunner(t), row.handler, `{}`)
 			require.Contains(t, e.Error, "Execution failed: nothing was sent: ")
 			require.Contains(t, e.Error, row.want)
+			require.True(t, e.Unstarted)
 		})
 	}
 	require.Equal(t, 1, connections())
@@ -454,8 +456,8 @@ func TestNoRequestWithoutReceipt(t *testing.T) {
 	require.Equal(t, approval.Effect{Error: "Execution refused: verify receipt: not valid", Unstarted: true}, run(t, r, request("POST", srv.URL+"/"), `{}`))
 	r.Verifier = acceptAll{}
 	for args, want := range map[string]string{
-		`{"id":".."}`:      "argument_unfillable name=id value=.. why=fit_dots",
-		`{"id":"Roma/.."}`: "argument_unfillable name=id value=Roma/.. why=fit_segment",
+		`{"id":".."}`:      `argument_unfillable name=id value="\"..\"" why=fit_dots`,
+		`{"id":"Roma/.."}`: `argument_unfillable name=id value="\"Roma/..\"" why=fit_segment`,
 		`{}`:               "argument_missing detail=\"id (json)\" name=id why=is_json",
 		`[]`:               "argument_none",
 	} {

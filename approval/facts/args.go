@@ -5,7 +5,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
@@ -41,7 +44,7 @@ var argTypes = [...]struct {
 	{TypePath, "is_path", textOrList(func(s string) bool { return s != "" && !strings.ContainsRune(s, 0) })},
 	{TypeURL, "is_url", textOrList(isURL)},
 	{TypeHost, "is_host", textOrList(isHost)},
-	{TypeRecipients, "is_recipients", textOrList(notEmpty)},
+	{TypeRecipients, "is_recipients", areRecipients},
 	{TypeAmount, "is_amount", isAmount},
 	{TypeTable, "is_table", textOrList(notEmpty)},
 	{TypeCommand, "is_command", isCommand},
@@ -123,14 +126,32 @@ func checkFields(args map[string]approval.Argument, fields []codec.Field) approv
 			return approval.Because("argument_missing", "name", name, "why", code, "detail", describe(args))
 		}
 	}
+	currencies := currencyArgs(args)
 	for _, f := range fields {
-		a := args[f.Name]
-		left := a.Optional && f.Value.Kind() == 'n'
-		if t := typeOf(a); !left && !t.fits(f.Value) {
-			return approval.Because("argument_type", "name", f.Name, "value", shortValue(f.Value), "why", t.code)
+		a, why := args[f.Name], ""
+		switch t := typeOf(a); {
+		case a.Optional && f.Value.Kind() == 'n':
+		case !t.fits(f.Value):
+			why = t.code
+		case currencies[f.Name] && !isCurrency(f.Value):
+			why = "is_currency"
+		}
+		if why != "" {
+			return approval.Because("argument_type", "name", f.Name, "value", shortValue(f.Value), "why", why)
 		}
 	}
 	return approval.Reason{}
+}
+
+// currencyArgs are the arguments that hold the currency of an amount.
+func currencyArgs(args map[string]approval.Argument) map[string]bool {
+	names := map[string]bool{}
+	for _, a := range args {
+		if a.Type == TypeAmount {
+			names[a.Currency] = true
+		}
+	}
+	return names
 }
 
 type argType = struct {
@@ -164,10 +185,11 @@ func describe(args map[string]approval.Argument) string {
 // maxShown is how much of a value, in characters, an error shows.
 const maxShown = 60
 
-// shortValue is the beginning of a value, as text if it is text.
+// shortValue is the beginning of a value, a text as JSON: "true" is not true.
 func shortValue(v approval.Raw) string {
 	if s, ok := (codec.Field{Value: v}).Text(); ok {
-		return clip(s)
+		b, _ := json.Marshal(clip(s)) // s is valid UTF-8
+		return string(b)
 	}
 	return clip(string(v))
 }
@@ -206,6 +228,23 @@ func isListOf(v approval.Raw, fits func(approval.Raw) bool) bool {
 
 func notEmpty(s string) bool { return strings.TrimSpace(s) != "" }
 
+// areRecipients takes a text or a list that is not empty. A line break could begin another
+// header of a mail.
+func areRecipients(v approval.Raw) bool {
+	items, _ := codec.Items(v)
+	return (v.Kind() != '[' || len(items) > 0) && textOrList(func(s string) bool {
+		return notEmpty(s) && !strings.ContainsFunc(s, isControl)
+	})(v)
+}
+
+func isControl(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }
+
+// isCurrency takes 2 to 10 ASCII letters and digits.
+func isCurrency(v approval.Raw) bool {
+	s, ok := (codec.Field{Value: v}).Text()
+	return ok && len(s) >= 2 && len(s) <= 10 && only(s, "")
+}
+
 func isPlainList(v approval.Raw) bool {
 	return isListOf(v, func(item approval.Raw) bool { return item.Kind() == '0' || isBool(item) || isText(item) })
 }
@@ -232,11 +271,13 @@ func isAmount(v approval.Raw) bool {
 	return a.Valid && !a.Exponent && !strings.HasPrefix(s, "+")
 }
 
-// isURL takes what every reader takes as the same http or https URL, without a user.
+// isURL takes what every reader takes as the same http or https URL, without a user and
+// without blanks.
 func isURL(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.User == nil && u.Opaque == "" &&
-		isHost(u.Host) && !strings.Contains(s, `\`)
+		isHost(u.Host) && !strings.Contains(s, `\`) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || isControl(r) })
 }
 
 // isHost takes a name or an address, with or without a port.

@@ -1,6 +1,7 @@
 package facts_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,7 +17,7 @@ func TestArgTypes(t *testing.T) {
 		"bool":       {[]string{`true`, `false`}, []string{`"true"`, `0`, `null`}},
 		"path":       {[]string{`"/a"`, `"../b"`, `["a","b"]`, `[]`}, []string{`""`, `"a\u0000b"`, `["a",""]`, `[["a"]]`, `1`, `{}`}},
 		"host":       {[]string{`"a.org"`, `"a.org:80"`, `"[::1]:8"`, `["a","b"]`, `"ex\u0430mple.org"`}, []string{`""`, `"a/b"`, `"u@a"`, `"a b"`, `"https://a"`, `"a\\b"`, `":80"`}},
-		"recipients": {[]string{`"a@b"`, `["a@b","c"]`, `[]`}, []string{`""`, `" "`, `["a@b",{}]`, `[["a@b"]]`, `{"a":1}`, `null`}},
+		"recipients": {[]string{`"a@b"`, `["a@b","c"]`, `"\u00e9@b"`}, []string{`[]`, `"a@b.c\nBcc: x@y.z"`, `["a@b","c\r"]`, `"a@b\u0085"`, `"a\u2028@b"`, `"a\u0000@b"`, `""`, `" "`, `["a@b",{}]`, `[["a@b"]]`, `{"a":1}`, `null`}},
 		"amount":     {[]string{`10`, `10.50`, `"10.50"`, `-3`, `"-0.01"`}, []string{`"10,50"`, `"ten"`, `1e3`, `"1e3"`, `"."`, `""`, `[1]`, `"1."`}},
 		"table":      {[]string{`"users"`, `["a","b"]`}, []string{`""`, `1`}},
 		"command":    {[]string{`"ls /"`, `["ls","/"]`, `["ls",""]`}, []string{`""`, `[]`, `["ls",1]`, `["a\u0000"]`, `{}`}},
@@ -26,7 +27,7 @@ func TestArgTypes(t *testing.T) {
 		"program":    {[]string{`"x"`}, []string{`["x"]`}},
 		"url": {
 			[]string{`"https://a.org/b?c=%20d#e"`, `"http://a.org:81"`, `["https://a","https://b"]`, `"https://ex\u0430mple.org/"`},
-			[]string{`"a.org"`, `"ftp://a"`, `"https://u@a/"`, `"https://u:p@a/"`, `"https:///a"`, `"https://good.org\\@evil.org/"`, `"https://a b/"`, `"javascript:x"`, `""`, `"https:a.org"`, `"//a.org"`},
+			[]string{`"a.org"`, `"ftp://a"`, `"https://u@a/"`, `"https://u:p@a/"`, `"https:///a"`, `"https://good.org\\@evil.org/"`, `"https://a b/"`, `"javascript:x"`, `""`, `"https:a.org"`, `"//a.org"`, `"https://a.org/b c"`, `"https://a.org/ "`, `"https://a.org/\u00a0"`, `"https://a.org/\u0085"`, `"https://a.org/?a\u2028b"`, `"https://a.org/#\tb"`},
 		},
 		"":        {[]string{`"a"`}, []string{`1`}}, // text
 		"unknown": {nil, []string{`"a"`, `null`}},
@@ -48,6 +49,30 @@ func TestArgTypes(t *testing.T) {
 	}
 	for _, data := range []string{``, `null`, `[]`, `"a"`, `3`, `{"a":`} {
 		require.Equal(t, "argument_none", facts.CheckArgs(argTypes("x", "json"), approval.Raw(data)).Code, data)
+	}
+}
+
+// The currency of an amount is a short code.
+func TestCurrencies(t *testing.T) {
+	args := map[string]approval.Argument{
+		"sum": {Type: "amount", Currency: "unit"}, "unit": {Type: "text", Optional: true}, "fee": {Type: "amount", Currency: "EUR", Optional: true},
+	}
+	for _, data := range []string{`{"sum":1,"unit":"EUR"}`, `{"sum":1,"unit":"usdt"}`, `{"sum":1,"unit":"C98"}`, `{"sum":1}`, `{"sum":1,"unit":null}`, `{"sum":1,"fee":2}`} {
+		require.Zero(t, facts.CheckArgs(args, approval.Raw(data)), data)
+	}
+	for unit, shown := range map[string]string{
+		`""`: `"\"\""`, `"E"`: `"\"E\""`, `"EUR "`: `"\"EUR \""`, `"€€"`: `"\"€€\""`, `"ABCDEFGHIJK"`: `"\"ABCDEFGHIJK\""`, `"EU\n"`: `"\"EU\\n\""`,
+	} {
+		why := facts.CheckArgs(args, approval.Raw(`{"sum":1,"unit":`+unit+`}`))
+		require.Equal(t, "argument_type name=unit value="+shown+" why=is_currency", why.String())
+	}
+	require.Equal(t, "argument_type", facts.CheckArgs(map[string]approval.Argument{"sum": args["sum"], "unit": {Type: "json"}}, approval.Raw(`{"sum":1,"unit":5}`)).Code)
+}
+
+// What an error says of a value shows its type.
+func TestErrorsShowTypes(t *testing.T) {
+	for v, want := range map[string]string{`"true"`: `"true"`, `1`: `1`, `["a"]`: `["a"]`, `"a\u202eb"`: "\"a\u202eb\"", `"` + strings.Repeat("é", 70) + `"`: `"` + strings.Repeat("é", 60) + `…"`} {
+		require.Equal(t, want, facts.CheckArgs(argTypes("x", "bool"), approval.Raw(`{"x":`+v+`}`)).Args["value"])
 	}
 }
 
@@ -108,7 +133,7 @@ func TestFill(t *testing.T) {
 		require.Equal(t, got, read.Runs, "as written: the claim compares it")
 	}
 	_, why := facts.Fill(command, approval.Raw(`{"text":"a\u0000","n":1}`))
-	require.Equal(t, `argument_unfillable name=text value="a\x00" why=fit_nul`, why.String())
+	require.Equal(t, `argument_unfillable name=text value="\"a\\u0000\"" why=fit_nul`, why.String())
 }
 
 func TestNearest(t *testing.T) {

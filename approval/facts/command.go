@@ -2,7 +2,9 @@ package facts
 
 import (
 	"errors"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -13,7 +15,7 @@ import (
 type Shell struct {
 	Commands []SimpleCommand
 	Comments int      // how many comments it has
-	Defines  []string // names of functions, which replace programs of this name
+	Defines  []string // names of functions and aliases, which replace programs of this name
 	Unread   bool     // a part is nested deeper than maxNested, or not valid: its commands are not listed
 	Plain    bool     // one command of fixed words, without operators, assignments, redirects and comments
 }
@@ -35,7 +37,7 @@ type Nesting string
 // The ways to nest a command.
 const (
 	Substitution Nesting = "substitution" // $(…), `…`, <(…), >(…)
-	Script       Nesting = "script"       // sh -c '…', eval '…', sh <<EOF
+	Script       Nesting = "script"       // sh -c '…', eval '…', alias x='…', sh <<EOF
 )
 
 // Word is one word of a command.
@@ -88,17 +90,36 @@ func ParseCommand(line string) (Shell, error) {
 }
 
 // ParseArgv reads a command that no shell reads, and the scripts that it passes to a
-// shell.
+// shell. The bytes of its words are those in the argv, joined by NUL characters.
 func ParseArgv(argv []string) Shell {
 	s := Shell{Plain: true}
-	p := shellParser{Shell: &s, base: -1}
+	p := shellParser{Shell: &s, source: strings.Join(argv, "\x00")}
 	c := SimpleCommand{From: -1, In: -1}
+	at := 0
 	for _, w := range argv {
-		c.Words = append(c.Words, Word{Text: w, Fixed: true})
+		c.Words = append(c.Words, Word{Text: w, Fixed: true, Start: at, End: at + len(w)})
+		at += len(w) + 1
 	}
 	p.scripts(p.add(c), place{from: -1, in: -1})
 	return s
 }
+
+// JoinWords writes words as a line that ParseCommand reads as these words.
+func JoinWords(words []string) string {
+	quoted := slices.Clone(words)
+	for i, w := range words {
+		if plainWord.MatchString(w) && (i > 0 || !strings.Contains(w, "=")) {
+			continue
+		}
+		var err error
+		if quoted[i], err = syntax.Quote(w, syntax.LangBash); err != nil {
+			quoted[i] = strconv.Quote(w)
+		}
+	}
+	return strings.Join(quoted, " ")
+}
+
+var plainWord = regexp.MustCompile(`^[\pL\pN_./,:@%+-][\pL\pN_./,:@%+=-]*$`)
 
 func parseBash(text string) (*syntax.File, error) {
 	openers := 0
@@ -260,6 +281,10 @@ func (p shellParser) substitution(stmts []*syntax.Stmt, last []syntax.Comment, a
 // scripts lists the commands in the texts that command i gives to a shell. A text
 // with expansions in it is parsed as it is written.
 func (p shellParser) scripts(i int, at place) {
+	for _, a := range p.Commands[i].aliases() {
+		name, _, _ := strings.Cut(a.Text, "=")
+		p.Defines = append(p.Defines, name)
+	}
 	for _, w := range scriptsOf(p.Commands[i]) {
 		w = p.unquoted(w)
 		inside := place{from: -1, in: i, how: Script, later: at.later, depth: at.depth + 1}

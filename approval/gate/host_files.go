@@ -33,11 +33,11 @@ const maxBefore = 64 << 10
 const pathType = "path"
 
 // cannotRun says what a tool lacks on this host; zero if it can run, or if nothing is known.
-func (g *Gate) cannotRun(t approval.Tool) approval.Reason {
-	if g.Host == nil || !t.Runs() {
+func cannotRun(host Host, t approval.Tool) approval.Reason {
+	if host == nil || !t.Runs() {
 		return approval.Reason{}
 	}
-	if err := g.Host.Ready(t.Handler); err != nil {
+	if err := host.Ready(t.Handler); err != nil {
 		return approval.Because("cannot_run", "problem", err.Error())
 	}
 	return approval.Reason{}

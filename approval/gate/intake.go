@@ -27,6 +27,10 @@ func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
 		return g.refuseLimited(ctx, s, approval.StatusAutoRejected,
 			submit.ErrWorkspaceRefused, approval.Because("workspace_unknown", "workspace", s.key.Workspace))
 	}
+	if ws.NoFolder && s.submission == nil {
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected,
+			submit.ErrWorkspaceRefused, approval.Because("folder_closed", "workspace", s.key.Workspace))
+	}
 	if s.parseErr != nil || s.request == nil {
 		return g.refuseLimited(ctx, s, approval.StatusMalformed, approval.ErrMalformed, approval.Because("malformed", "detail", malformedText(s)))
 	}
@@ -46,7 +50,7 @@ func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
 		return g.refuseUnfit(ctx, s, why)
 	}
 	s.evidence, ev.ruling = &ev.facts.Evidence, policy.Judge(ev.facts)
-	why := g.cannotRun(ev.tool)
+	why := cannotRun(g.Host, ev.tool)
 	switch {
 	case ev.ruling.Outcome != approval.Deny && !why.IsZero():
 		return g.refuseUnfit(ctx, s, why)
@@ -255,8 +259,12 @@ func actionType(r *approval.Request, t approval.Tool) string {
 
 // refuseUnfit ends a request that could not run. Its text says what is wrong.
 func (g *Gate) refuseUnfit(ctx context.Context, s *state, why approval.Reason) (waiting bool, err error) {
-	ruling := approval.Ruling{Outcome: approval.Deny, Rule: notEvaluated, Reasons: []approval.Reason{why}}
-	return g.refuseWith(ctx, s, ruling, say(g.Words, why))
+	return g.refuseWith(ctx, s, unfit(why), say(g.Words, why))
+}
+
+// unfit is the ruling on a request that could not run.
+func unfit(why approval.Reason) approval.Ruling {
+	return approval.Ruling{Outcome: approval.Deny, Rule: NotEvaluated, Reasons: []approval.Reason{why}}
 }
 
 // unfitCode is the code of a refusal whose sentence has an argument of the request, "" for
@@ -297,7 +305,7 @@ func (g *Gate) refuseLimited(ctx context.Context, s *state, st approval.Status, 
 			return false, fmt.Errorf("describe request: %w", err)
 		}
 	}
-	return false, g.refuse(ctx, s, st, approval.Ruling{Outcome: approval.Deny, Rule: notEvaluated, Reasons: []approval.Reason{why}}, text)
+	return false, g.refuse(ctx, s, st, unfit(why), text)
 }
 
 // delayRefusal leaves a request in its folder: the workspace has used up its
@@ -311,15 +319,29 @@ func (g *Gate) delayRefusal(s *state) (waiting bool, err error) {
 	return true, nil
 }
 
-// notEvaluated is the rule of a request that policy did not evaluate.
-const notEvaluated = "gate"
+// NotEvaluated is the rule of a request that policy did not evaluate.
+const NotEvaluated = "gate"
 
-// FactsOf returns a request as policy sees it. Everything that carries authority
-// comes from the settings.
-func FactsOf(settings Settings, workspace string, r *approval.Request, now time.Time) approval.Facts {
-	return factsFrom(settings, workspace, submit.Origin{}, r, now)
+// Judge returns a request file as policy sees it, and its ruling if it came now: that of
+// judge, or a denial by NotEvaluated because the request cannot run. With a nil host, what
+// a tool lacks there does not count.
+func Judge(
+	settings Settings, workspace string, r *approval.Request, now time.Time,
+	judge func(approval.Facts) approval.Ruling, host Host,
+) (approval.Facts, approval.Ruling) {
+	ev := evaluation{facts: factsFrom(settings, workspace, submit.Origin{}, r, now)}
+	if why := ev.fill(settings, r); !why.IsZero() {
+		return ev.facts, unfit(why)
+	}
+	ruling := judge(ev.facts)
+	if why := cannotRun(host, ev.tool); ruling.Outcome != approval.Deny && !why.IsZero() {
+		return ev.facts, unfit(why)
+	}
+	return ev.facts, ruling
 }
 
+// factsFrom returns a request as policy sees it. Everything that carries authority comes
+// from the settings.
 func factsFrom(settings Settings, workspace string, from submit.Origin, r *approval.Request, now time.Time) approval.Facts {
 	ws, _ := settings.Workspace(workspace)
 	ws.Principal = cmp.Or(ws.Principal, from.Principal)
@@ -342,7 +364,7 @@ func factsFrom(settings Settings, workspace string, from submit.Origin, r *appro
 // addConfigured adds what the configuration says of a request's tool and workspace.
 func addConfigured(f *approval.Facts, ws approval.Workspace, tool approval.Tool) {
 	f.Capability, f.Trust, f.Cost = tool.Capability, tool.Trust, tool.Cost
-	f.Targeted, f.Territory, f.AnyExec = tool.Target != "", tool.Territory, ws.RememberExec
+	f.Targeted, f.AnyExec = tool.Target != "", ws.RememberExec
 	if f.Tool == "" {
 		f.Trust = ws.ReleaseTrust
 	}

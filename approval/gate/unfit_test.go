@@ -30,8 +30,8 @@ func TestWhatCannotRunIsRefusedAtOnce(t *testing.T) {
 	for _, c := range []struct{ why, tool, data, want string }{
 		{"an unknown tool", "forcast", `{"city":"Roma","to":"a@b"}`, "tool_unknown near=forecast tool=forcast"},
 		{"nothing like it", "delete_everything", `{}`, "tool_unknown tool=delete_everything"},
-		{"another folder of the URL", "forecast", `{"city":"Roma/../x","to":"a@b"}`, "argument_unfillable name=city value=Roma/../x why=fit_segment"},
-		{"dots", "forecast", `{"city":"..","to":"a@b"}`, "argument_unfillable name=city value=.. why=fit_dots"},
+		{"another folder of the URL", "forecast", `{"city":"Roma/../x","to":"a@b"}`, `argument_unfillable name=city value="\"Roma/../x\"" why=fit_segment`},
+		{"dots", "forecast", `{"city":"..","to":"a@b"}`, `argument_unfillable name=city value="\"..\"" why=fit_dots`},
 		{"a missing argument", "forecast", `{"to":"a@b"}`, `argument_missing detail="city (text), dry_run (bool, optional), to (recipients)" name=city why=is_text`},
 		{"an undeclared argument", "forecast", `{"city":"Roma","to":"a@b","bcc":"eve@x"}`, `argument_undeclared detail="city (text), dry_run (bool, optional), to (recipients)" name=bcc`},
 		{"a misspelled one", "forecast", `{"ciy":"Roma","to":"a@b"}`, `argument_undeclared detail="city (text), dry_run (bool, optional), to (recipients)" name=ciy near=city`},
@@ -39,7 +39,9 @@ func TestWhatCannotRunIsRefusedAtOnce(t *testing.T) {
 		{"a list where a text belongs", "forecast", `{"city":["Roma"],"to":"a@b"}`, `argument_type name=city value="[\"Roma\"]" why=is_text`},
 		{"a number where a text belongs", "forecast", `{"city":3,"to":"a@b"}`, `argument_type name=city value=3 why=is_text`},
 		{"an object among recipients", "forecast", `{"city":"Roma","to":["a@b",{}]}`, `argument_type name=to value="[\"a@b\",{}]" why=is_recipients`},
-		{"a flag as text", "forecast", `{"city":"Roma","to":"a@b","dry_run":"yes"}`, `argument_type name=dry_run value=yes why=is_bool`},
+		{"a flag as text", "forecast", `{"city":"Roma","to":"a@b","dry_run":"yes"}`, `argument_type name=dry_run value="\"yes\"" why=is_bool`},
+		{"no recipients", "forecast", `{"city":"Roma","to":[]}`, `argument_type name=to value=[] why=is_recipients`},
+		{"a header among recipients", "forecast", `{"city":"Roma","to":"a@b\nBcc: c@d"}`, `argument_type name=to value="\"a@b\\nBcc: c@d\"" why=is_recipients`},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			h, k := newRig(t, options{inline: true, tools: forecasts()}), key(1)

@@ -70,11 +70,19 @@ type Grant struct {
 	RevokedBy      string    `json:"revoked_by,omitzero"`
 }
 
-// From is the grant that an approval gives: the offer of its scope. nil means none.
+// From is the grant that an approval gives: the offer of its scope, with the pattern that
+// the person chose instead of the suggested one. nil means none.
 func From(p *approval.Pending, d *approval.Decision) *Grant {
-	o, ok := p.Offer(d.Scope)
+	scope := d.Scope
+	if len(d.Commands) > 0 {
+		scope = approval.Commands
+	}
+	o, ok := p.Offer(scope)
 	if d.Verdict != approval.Approved || !ok {
 		return nil
+	}
+	if len(d.Commands) > 0 {
+		o.Terms.Words = d.Commands
 	}
 	return &Grant{
 		Version: Version, ID: p.RequestID, Terms: o.Terms, By: d.DecidedBy, ByID: d.DecidedByID, Via: d.Via,
@@ -155,8 +163,8 @@ func CheckTerms(t *approval.Terms) error {
 		"target_kind": t.TargetKind != "", "target": t.Target != "", "digest": t.Digest != "", "words": len(t.Words) > 0,
 	}
 	needs, ok := needed[t.Form]
-	if t.Form == Again && t.Tool == "" {
-		needs = []string{"action_type", "digest"}
+	if t.Tool == "" && (t.Form == Again || t.Form == Command) { // a release-only exec_cmd
+		needs = append([]string{"action_type"}, needs[2:]...)
 	}
 	if !ok {
 		return fmt.Errorf("unknown form %q", t.Form)
@@ -193,7 +201,7 @@ func (g *Grant) Live(now time.Time) bool {
 // WhyNot says why an approval of this request cannot be remembered. It
 // returns the zero Reason if it can.
 func WhyNot(p *approval.Pending, s approval.Scope) approval.Reason {
-	if s != approval.Session && s != approval.Always {
+	if !slices.Contains([]approval.Scope{approval.Session, approval.Always, approval.Commands}, s) {
 		return approval.Reason{}
 	}
 	o, ok := p.Offer(s)

@@ -67,9 +67,17 @@ func TestCheckerRefusesMasks(t *testing.T) {
 		f := field{name: "x", typ: typ, text: githubToken}
 		require.NotEmpty(t, (&reader{rules: rules}).mayMask(githubToken, f, 0), typ)
 	}
-	line := field{name: "x", typ: "command", text: "echo " + githubToken + "; " + githubToken}
-	require.Empty(t, (&reader{rules: rules}).mayMask(githubToken, line, len("echo ")))
-	require.NotEmpty(t, (&reader{rules: rules}).mayMask(githubToken, line, len("echo ; ")+len(githubToken)))
+	for text, ok := range map[string]bool{
+		"echo ": false, "": false, "bash ": false, "git -c alias.x=!": false, "curl -o ": false,
+		"curl -H 'Authorization: Bearer ": true, "login --token ": true, "curl -H \"X-Api-Key: ": true,
+	} {
+		line := field{name: "x", typ: "command", text: text + githubToken}
+		require.Equal(t, ok, (&reader{rules: rules}).mayMask(githubToken, line, len(text)) == "", text)
+	}
+	for text, ok := range map[string]bool{"+x = ": true, " ": true, "--- ": false, "+++ b/": false, "rename from ": false} {
+		diff := field{name: "x", typ: "diff", text: text + githubToken}
+		require.Equal(t, ok, (&reader{rules: rules}).mayMask(githubToken, diff, len(text)) == "", text)
+	}
 }
 
 // The requests hold secrets of each rule. A rule that no text of letters matches is left out.

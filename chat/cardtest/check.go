@@ -385,7 +385,7 @@ func (r *reader) numbered(from, end int, v *value) bool {
 
 func (r *reader) numberedText(from, end, number int, text string) bool {
 	for i := from; i < end; i++ {
-		p := place{i, after(r.page[i], fmt.Sprintf("│ %d. ", number)), "\x00"}
+		p := place{i, numberedBy(r.page[i], number), "\x00"}
 		if p.at < 0 {
 			continue
 		}
@@ -398,6 +398,39 @@ func (r *reader) numberedText(from, end, number int, text string) bool {
 		}
 	}
 	return false
+}
+
+// numberedBy returns the place behind "│ 3. ", or behind "│ 1, 3-4. 3 × ", which stands for several elements, if
+// number is one of them; else -1.
+func numberedBy(line []glyph, number int) int {
+	at := after(line, "│ ")
+	if at < 0 {
+		return -1
+	}
+	var head strings.Builder
+	for _, g := range line[at:] {
+		if head.WriteRune(g.r); g.r == '.' {
+			break
+		}
+	}
+	count, found := 0, false
+	for part := range strings.SplitSeq(strings.TrimSuffix(head.String(), "."), ", ") {
+		var first, last int
+		if n, _ := fmt.Sscanf(part, "%d-%d", &first, &last); n == 0 {
+			return -1
+		} else if n == 1 {
+			last = first
+		}
+		count, found = count+last-first+1, found || first <= number && number <= last
+	}
+	prefix := "│ " + head.String() + " "
+	if count > 1 {
+		prefix += fmt.Sprintf("%d × ", count)
+	}
+	if !found {
+		return -1
+	}
+	return after(line, prefix)
 }
 
 // goesOn reports whether the next line belongs to the same text.
@@ -419,8 +452,8 @@ func (r *reader) elements(p place, v *value, f field) bool {
 				return false
 			}
 		}
-		if i > 0 && f.typ == "command" {
-			f.typ = "text" // an argument, not the program
+		if i > 0 {
+			f.before = v.items[i-1].text
 		}
 		q, ok := r.json(p, x, f)
 		if (!ok || !r.atEnd(q)) && x.kind == 's' {

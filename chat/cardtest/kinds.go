@@ -102,7 +102,7 @@ func mail() kind {
 func shell() kind {
 	return kind{"shell", approval.Tool{
 		Name: "shell", Capability: "code:exec", Reversibility: approval.Irreversible,
-		Verb:    map[string]string{"en": "run this in the shell", "it": "esegua questo nella shell"},
+		Verb:    map[string]string{"en": "run this in the shell", "it": "esegua questa riga"},
 		Summary: "{command}", Args: map[string]approval.Argument{"command": {Type: "command"}},
 		Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/opt/tools/run-shell"}, Dir: "/srv/app"},
 	}, approval.Request{

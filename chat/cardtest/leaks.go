@@ -120,8 +120,9 @@ func elsewhere(secret string) (all []Secretive) {
 	}
 	hello := `{"v":"hello"}`
 	quoted := str(secret).json(nil)
-	nothing := func(*approval.Tool, *approval.Pending) {}
-	tool(`{"v":"a","amount":"5","c":`+quoted+`}`, nothing)
+	tool(`{"v":"a","amount":"5","c":"EUR"}`, func(_ *approval.Tool, p *approval.Pending) { // of an earlier version
+		p.RequestData = approval.Raw(`{"v":"a","amount":"5","c":` + quoted + `}`)
+	})
 	for _, prose := range []approval.Prose{{Title: secret}, {Preview: secret}, {Rationale: "see " + secret + "\nthere"}} {
 		tool(hello, func(_ *approval.Tool, p *approval.Pending) { p.Agent = prose })
 		tool(hello, func(_ *approval.Tool, p *approval.Pending) { p.Agent, p.ToolName, p.ActionType = prose, "", "exec_cmd" })

@@ -30,7 +30,8 @@ type field struct {
 	typ    string // the argument's type; "": text
 	arg    approval.Argument
 	text   string
-	part   bool // text is a line of all
+	before string // in a list: the element before it
+	part   bool   // text is a line of all
 	all    string
 }
 
@@ -86,10 +87,13 @@ func (r *reader) mayMask(token string, f field, at int) string {
 	default:
 		return "part of a " + f.typ
 	}
-	before := strings.TrimRight(string([]rune(f.text)[:at]), " ")
-	assigns := strings.Contains(token, "=")
-	if f.typ == "command" && !assigns && !strings.Contains(before, "<<") && (before == "" || strings.ContainsAny(before[len(before)-1:], "\n;&|(`")) {
-		return "the program of a command"
+	before := string([]rune(f.text)[:at])
+	line := before[strings.LastIndexByte(before, '\n')+1:]
+	switch head := strings.TrimRight(line, "ab/"); {
+	case (f.typ == "command" || f.typ == "program") && !namesSecret(before) && !namesSecret(f.before+" "+before):
+		return "not named a secret"
+	case f.typ == "diff" && (head == "--- " || head == "+++ " || line == "" || !strings.ContainsAny(line[:1], "+- ")):
+		return "the name of a file"
 	}
 	if !f.part {
 		f.all = f.text
@@ -98,6 +102,27 @@ func (r *reader) mayMask(token string, f field, at int) string {
 		return "no secret"
 	}
 	return ""
+}
+
+var secretWords = strings.Fields("token secret passw passphrase apikey accesskey secretkey credential authorization cookie")
+
+// namesSecret says whether what precedes a word names it a secret.
+func namesSecret(before string) bool {
+	before = strings.TrimRight(strings.ToLower(before), `"'`)
+	fields := strings.Fields(before)
+	if len(fields) == 0 {
+		return false
+	}
+	last := fields[len(fields)-1]
+	if last == "=" && len(fields) > 1 { // as in a program: name = "value"
+		last = fields[len(fields)-2] + last
+	}
+	scheme := slices.Contains([]string{"bearer", "basic", "token"}, strings.Trim(last, `"':=`))
+	option := strings.HasPrefix(last, "-") && strings.HasSuffix(before, " ")
+	named := strings.ContainsAny(last[len(last)-1:], ":=")
+	return scheme || (option || named) && slices.ContainsFunc(secretWords, func(w string) bool {
+		return strings.Contains(strings.NewReplacer("-", "", "_", "").Replace(last), w)
+	})
 }
 
 func (r *reader) nextLine(p place) (place, bool) {

@@ -1,7 +1,6 @@
 package cardtest
 
 import (
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,30 +14,17 @@ import (
 type redactor struct {
 	scanner *secrets.Scanner
 	*secrets.Redactor
-	last *lastRequest
-}
-
-// lastRequest keeps what was found in a request, because channels ask for it several times.
-type lastRequest struct {
-	mu    sync.Mutex
-	p     *approval.Pending
-	found *secrets.Redactor
 }
 
 // Style redacts with the real scanner. local says that the card does not leave the host.
 func Style(t testing.TB, local bool) chat.Style {
 	s, err := secrets.New()
 	require.NoError(t, err)
-	return chat.Style{Redact: redactor{s, s.Independent(), &lastRequest{}}, Local: local}
+	return chat.Style{Redact: redactor{s, s.Independent()}, Local: local}
 }
 
 func (x redactor) For(p *approval.Pending) chat.Redactor {
-	x.last.mu.Lock()
-	defer x.last.mu.Unlock()
-	if x.last.p != p {
-		x.last.p, x.last.found = p, x.scanner.Redactor(p)
-	}
-	return redactor{x.scanner, x.last.found, x.last}
+	return redactor{x.scanner, x.scanner.Redactor(p)}
 }
 
 func (x redactor) Secrets(text string) []chat.Span { return spans(x.Spans(text)) }

@@ -54,11 +54,12 @@ func (s *session) feed(ws Workspace, k approval.Key, st status) {
 // addFeedLine adds a line and reports whether it is new.
 func (s *session) addFeedLine(ws string, to Place, k approval.Key, rec *approval.Record) bool {
 	t := catalogFor(to.Language)
-	rule := ""
+	rule, despite := "", ""
 	if rec.Ruling != nil {
-		rule = rec.Ruling.Rule
+		rule, despite = rec.Ruling.Rule, allowedDespite(rec.Ruling, to.Language)
 	}
-	line := chat.Format(t.FeedLine, "id", chat.Escape(rec.ShortID()), "rule", chat.Escape(Truncate(rule, maxLineLength)))
+	rule = chat.Escape(Truncate(rule, maxLineLength))
+	line := chat.Format(t.FeedLine, "id", chat.Escape(rec.ShortID()), "rule", rule) + despite
 	s.feeds.Lock()
 	defer s.feeds.Unlock()
 	f := s.loadFeed(feedName(ws, to))
@@ -73,6 +74,17 @@ func (s *session) addFeedLine(ws string, to Place, k approval.Key, rec *approval
 	}
 	f.IDs, f.Lines = append(f.IDs, k.ID), append(f.Lines, line)
 	return true
+}
+
+// allowedDespite says what a rule lifted besides the table: the trifecta, secrets.
+func allowedDespite(r *approval.Ruling, language string) (text string) {
+	for _, x := range r.Reasons {
+		if x.Code == "despite" {
+			said := chat.Style{Language: language}.Reasons(&approval.Pending{}, []approval.Reason{x})
+			text += " · " + Truncate(said[0], maxLineLength)
+		}
+	}
+	return text
 }
 
 // loadFeed needs s.feeds.

@@ -50,7 +50,7 @@ func (s *session) renderer(language string) renderer {
 // everything is shown: in this text or, if shown is set, in a document.
 func Card(style chat.Style, w *approval.Pending, nonces map[string]string, maxText int, shown bool) Message {
 	p := renderer{style, catalogFor(style.Language), maxText}
-	c := p.Card(w)
+	c := withTabs(p.Card(w))
 	fitted, all := p.fit(c)
 	if c.Blocked != "" {
 		return Message{Card: &fitted, Buttons: p.buttons(w, withoutApproval(nonces), true)}
@@ -60,6 +60,20 @@ func Card(style chat.Style, w *approval.Pending, nonces map[string]string, maxTe
 		fitted, _ = p.fit(c)
 	}
 	return Message{Card: &fitted, Complete: all, Buttons: p.buttons(w, nonces, all || shown)}
+}
+
+// withTabs writes tabs as in one line, \t: a service may show a space instead. No text of a card has that sign for
+// anything else.
+func withTabs(c chat.Card) chat.Card {
+	for _, lines := range [][]string{c.Changes, c.Prose} {
+		for i, l := range lines {
+			lines[i] = strings.ReplaceAll(l, "\t", `\t`)
+		}
+	}
+	for i, l := range c.Runs {
+		c.Runs[i].Text = strings.ReplaceAll(l.Text, "\t", `\t`)
+	}
+	return c
 }
 
 // withoutApproval are the nonces of the buttons that start nothing.
@@ -138,7 +152,7 @@ func (p renderer) settledCard(st status, k approval.Key, of *sentRecord, x *sent
 	if st.Pending == nil {
 		return p.withdrawnCard(st.label(k), p.UnknownRequest)
 	}
-	c := p.Card(st.Pending)
+	c := withTabs(p.Card(st.Pending))
 	c.Menu, c.Typed, c.Foot, c.Blocked = p.outcomeLines(st.Story), "", p.settledFoot(st.Pending), ""
 	if of.Undone {
 		c.Menu = append(c.Menu, p.Undone)

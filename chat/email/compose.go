@@ -166,6 +166,7 @@ func (m *cardMail) render() (deliver.Message, error) {
 	card := m.style.Card(m.pending)
 	if m.pending.Type == approval.TypeQuestion && len(card.Menu) > 0 {
 		card.Menu = card.Menu[:len(card.Menu)-1] // the last line does not apply to email
+		card.Why = nil                           // a question is no ruling of the policy
 	}
 	text, complete := fitCard(card)
 	blocked := card.Blocked != ""

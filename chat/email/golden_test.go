@@ -42,9 +42,13 @@ func TestSubjectsOfKinds(t *testing.T) {
 	} {
 		i := slices.IndexFunc(cardtest.Kinds(), func(k cardtest.Kind) bool { return k.Name == name })
 		p := cardtest.Kinds()[i].Pending
-		subject := headline(cardtest.Style(t, false), p)
-		require.Contains(t, string([]rune(subject)[:40]), object, name)
-		require.Contains(t, subject, p.ShortID, name)
+		for _, language := range []string{"en", "it"} {
+			style := cardtest.Style(t, false)
+			style.Language = language
+			subject := headline(style, p)
+			require.Contains(t, string([]rune(subject)[:40]), object, language+" "+name)
+			require.Contains(t, subject, p.ShortID, language+" "+name)
+		}
 	}
 }
 

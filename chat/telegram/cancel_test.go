@@ -48,7 +48,7 @@ func TestQuestionsAnsweredFromFacts(t *testing.T) {
 	h.start()
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, `"tool_name":"x_post","request_data":{"text":"Meeting at 5","to":["bob@example.com"]}`)
-	require.Contains(t, m.Text, "\nto: 1 person at example.com\n")
+	require.Contains(t, m.Text, "\nto (1):\n")
 	for _, text := range []string{"who will receive it?", "? who will be emailed"} {
 		require.Contains(t, h.waitForReply(h.api.Reply(ann, ann, m.ID, text)).Text, "From the request: mail recipient: bob@example.com", text)
 	}

@@ -50,9 +50,13 @@ func TestPreviewOfKinds(t *testing.T) {
 		"json": `"ni`, "long": "han", "release": `"gi`,
 	}
 	for _, k := range cardtest.Kinds() {
-		text, _ := layOut(deliver.Card(cardtest.Style(t, false), k.Pending, nil, maxText, false))
-		require.NotEmpty(t, objects[k.Name], k.Name)
-		require.Contains(t, string([]rune(text)[:40]), objects[k.Name], k.Name)
+		for _, language := range []string{"en", "it"} {
+			style := cardtest.Style(t, false)
+			style.Language = language
+			text, _ := layOut(deliver.Card(style, k.Pending, nil, maxText, false))
+			require.NotEmpty(t, objects[k.Name], k.Name)
+			require.Contains(t, string([]rune(text)[:40]), objects[k.Name], language+" "+k.Name)
+		}
 	}
 }
 

@@ -60,6 +60,54 @@ func TestShowAll(t *testing.T) {
 	require.Empty(t, h.api.State().Refused())
 }
 
+// masked finds one token, which a mask may hide.
+type masked struct{ unmaskable }
+
+const maskedToken = "hunter2hunter2"
+
+func (m masked) For(*approval.Pending) chat.Redactor { return m }
+func (masked) Unmaskable() []string                  { return nil }
+func (masked) Tokens(value string) []chat.Span {
+	if at := strings.Index(value, maskedToken); at >= 0 {
+		return []chat.Span{{Start: at, End: at + len(maskedToken), Kind: "token"}}
+	}
+	return nil
+}
+
+// The document is the card without the cut: every line of the text, and a mask where the card has one.
+func TestShowAllHasEveryLineAndTheMasks(t *testing.T) {
+	h := newRig(t)
+	h.style = func(s *chat.Style) { s.Redact = masked{} }
+	h.start()
+	k := keyIn(personal, 1)
+	var text, want strings.Builder
+	for i := range 1000 {
+		end := fmt.Sprintf(" %04d the quick brown fox jumps over the lazy dog", i)
+		if i == 2 || i == 999 {
+			end += "\u202e"
+		}
+		fmt.Fprintln(&text, end)
+		fmt.Fprintln(&want, "│ "+strings.ReplaceAll(end, "\u202e", `\u{202E}`))
+	}
+	m := h.ask(k, ann, saying("key "+maskedToken+"\n\tindented\n"+text.String()+"rm -rf /"))
+	require.True(t, strings.HasPrefix(m.Text, "🔐 May I post?\n"), m.Text)
+	require.Equal(t, 1, strings.Count(m.Text, "0010 the quick"))
+	require.Contains(t, m.Text, "more chars are not shown. See all of it before you approve.")
+	require.Contains(t, m.Text, "key ‹token, 14 characters›")
+	require.Contains(t, m.Text, `│ \tindented`, "Telegram shows a tab as a space")
+	require.NotContains(t, m.Text, maskedToken)
+	require.False(t, approving(m))
+
+	h.tap(ann, m, "📄 Show all")
+	doc := h.waitForMessage(ann, "the document", func(m botapi.Message) bool { return m.Document != nil })
+	content := string(doc.Document.Content)
+	require.Equal(t, 1, strings.Count(content, "│ key ‹token, 14 characters›\n│ \tindented\n"+want.String()+"│ rm -rf /\n"))
+	require.NotContains(t, content, maskedToken)
+	require.NotContains(t, content, "not shown")
+	h.waitForEdit(m, "approve buttons", approving)
+	require.Empty(t, h.api.State().Refused())
+}
+
 // While the document cannot be sent there are no approve buttons. Show all survives a restart.
 func TestShowAllWaitsForItsDocument(t *testing.T) {
 	h := newRig(t)

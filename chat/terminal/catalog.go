@@ -6,6 +6,7 @@ import "github.com/permesso-dev/permesso/chat"
 type messages struct {
 	Welcome        string
 	Help           string
+	Answer         string
 	NameRequest    string
 	LineDropped    string
 	NoCard         string

@@ -12,6 +12,9 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
+// replyLine is how a question is answered elsewhere.
+const replyLine = "reply to this message with a number or with your own answer"
+
 // Forged evidence is shown as the agent's text: the card equals the golden file, and
 // the agent's text is dim if color is on.
 func TestForgedEvidence(t *testing.T) {
@@ -37,7 +40,8 @@ func TestForgedEvidence(t *testing.T) {
 				}
 				continue
 			}
-			require.Equal(t, "\n"+string(want), got, file)
+			there := strings.Replace(string(want), replyLine, v.messages.Answer, 1)
+			require.Equal(t, "\n"+there, got, file)
 		}
 	}
 }

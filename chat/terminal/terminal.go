@@ -446,6 +446,9 @@ func (v *view) card(w approval.StoredPending) {
 	v.print(plain, c.Changes...)
 	v.print(dim, c.Prose...)
 	v.some(warn, c.Blocked)
+	if w.Pending.Type == approval.TypeQuestion {
+		c.Menu[len(c.Menu)-1] = v.messages.Answer // there is no message to reply to
+	}
 	v.print(plain, c.Menu...)
 	v.some(bold, c.Typed)
 	v.some(dim, c.Foot)

@@ -596,3 +596,18 @@ func TestKeys(t *testing.T) {
 		require.Zero(t, size, "%q", part)
 	}
 }
+
+// A question is answered with the number of an option, or with other words.
+func TestAnswers(t *testing.T) {
+	for typed, answer := range map[string]string{"2": "dev", "the hotfix": "the hotfix"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := request(first)
+			w.Pending.Type, w.Pending.Options = approval.TypeQuestion, []string{"main", "dev"}
+			s := start(t, &fakeGate{waiting: []approval.StoredPending{w}})
+			s.wait(time.Minute)
+			s.waitFor("\ntype your answer, or the number of an option\n")
+			s.typeLine(typed)
+			s.do(func() { require.Equal(t, answer, s.asked[0].Text) })
+		})
+	}
+}

@@ -256,7 +256,7 @@ func TestEveryRouteNeedsASession(t *testing.T) {
 	w := newFixture(t)
 	b := w.login()
 	k := w.addRequest(1, nil)
-	w.grants = []grant.Use{{Grant: grant.Grant{ID: k.ID, Workspace: workspace, ExpiresAt: w.clock().Add(time.Hour)}}}
+	w.grants = []grant.Use{{Grant: grant.Grant{ID: k.ID, Terms: approval.Terms{Workspace: workspace}, ExpiresAt: w.clock().Add(time.Hour)}}}
 	form := url.Values{
 		"sha": {w.sha(k)}, "code": {"1"}, "sure": {"yes"}, "ws": {workspace}, "id": {k.ID}, "undo": {"yes"}, "lang": {"it"}, "keys": {"on"}, "verify": {"yes"},
 	}

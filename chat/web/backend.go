@@ -21,6 +21,8 @@ type Backend struct {
 	// Reveal returns a request for a user who wants to see what its card masks, or a
 	// *decide.Refusal. The audit log has it before Reveal returns.
 	Reveal func(ctx context.Context, u User, k approval.Key) (*approval.StoredPending, error)
+	// ClearTaints clears what the agent of this request has read. Only the operator may.
+	ClearTaints func(ctx context.Context, u User, workspace, session string) error
 }
 
 // grants lists the grants of a workspace, the newest first.

@@ -48,6 +48,7 @@ type fixture struct {
 	reads            int
 	blockHistory     chan struct{} // history blocks until it is closed; nil: it does not
 	historyReaders   atomic.Int32
+	cleared          []string // workspaces and sessions
 }
 
 const workspace = "personal"
@@ -64,7 +65,7 @@ func newFixture(t *testing.T, with ...func(w *fixture)) *fixture {
 	w.server = &web.Server{
 		People: w, Viewer: w, Workspaces: func() []string { return []string{workspace} }, Now: w.clock,
 		Backend: web.Backend{
-			Grants: w, Audit: w, WorkspaceInfo: w, Pauser: w, Reveal: w.reveal,
+			Grants: w, Audit: w, WorkspaceInfo: w, Pauser: w, Reveal: w.reveal, ClearTaints: w.clearTaints,
 			Rules: func([]string) []web.Rule {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -118,6 +119,8 @@ func (w *fixture) addRequest(n int, change func(p *approval.Pending)) approval.K
 		ExpiresAt: w.clock().Add(time.Hour), ActionType: "send_message", SessionID: "s1", Reversibility: approval.Reversible,
 		Summary: "Meeting at 5", Ruling: approval.Ruling{Outcome: approval.Ask, Rule: "trust", Reasons: []approval.Reason{approval.Because("text", "text", "ask: x")}},
 	}
+	terms := approval.Terms{Form: grant.Tool, Workspace: workspace, Tool: "x_post"}
+	p.Offers = []approval.Offer{{Scope: approval.Session, Terms: terms, Hours: 24}, {Scope: approval.Always, Terms: terms, Hours: 2160}}
 	if change != nil {
 		change(p)
 	}
@@ -276,7 +279,7 @@ func (w *fixture) Given(p *approval.Pending, d *approval.Decision) *grant.Grant 
 	if d.Scope != approval.Always && d.Scope != approval.Session {
 		return nil
 	}
-	return &grant.Grant{ID: p.RequestID, Kind: grant.Rule, Workspace: p.SourceGroup, ActionType: p.ActionType}
+	return &grant.Grant{ID: p.RequestID, Terms: approval.Terms{Form: grant.Action, Workspace: p.SourceGroup, ActionType: p.ActionType}}
 }
 
 // Remembered implements chat.revoker.

@@ -108,7 +108,7 @@ func TestDataIsNeverMarkup(t *testing.T) {
 		now := w.clock()
 		w.mu.Lock()
 		w.grants = []grant.Use{{Grant: grant.Grant{
-			ID: k.ID, Kind: grant.Target, Workspace: workspace, Capability: text, Target: text, SessionID: text, By: text, Reason: text, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
+			ID: k.ID, Terms: approval.Terms{Form: grant.Target, Workspace: workspace, Tool: text, Target: text, SessionID: text}, By: text, Reason: text, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}}}
 		w.history = []*read.Request{{Key: k, Tool: text, Target: text, Status: approval.Status(text), By: text, Via: text, Rule: text, AskedAt: now}}
 		w.entries = []event.Entry{{

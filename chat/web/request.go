@@ -39,6 +39,7 @@ type requestPage struct {
 	MayDecide       bool
 	MayReveal       bool // it masks something, and this user may see it
 	Revealed        bool // it masks nothing
+	MayClear        bool // what the agent has read stands in the way, and this user may clear that
 	SessionDisabled bool // no grant for a session is possible
 	AlwaysDisabled  bool
 	Exact           []chat.Line // what would run
@@ -119,6 +120,7 @@ func (v *visit) pendingPage(k approval.Key, st read.Story) *requestPage {
 	case !v.Now().Before(p.ExpiresAt):
 		r.State = stateLate
 	}
+	r.MayClear = r.State == stateWaiting && isTainted(p) && v.mayClear(k.Workspace)
 	r.Stream = streamURL(r)
 	return r
 }

@@ -27,6 +27,7 @@ func sessionRoutes() []route {
 		{"POST /r/{ws}/{id}/decide", (*visit).decide},
 		{"POST /r/{ws}/{id}/undo", (*visit).undo},
 		{"POST /r/{ws}/{id}/reveal", (*visit).reveal},
+		{"POST /r/{ws}/{id}/clear-taints", (*visit).clearTaints},
 		{"GET /next", (*visit).next},
 		{"GET /like", (*visit).similar},
 		{"GET /grants", (*visit).grants},

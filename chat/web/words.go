@@ -33,6 +33,7 @@ type words struct {
 	RequestNotFound string
 	BadForm         string
 	NotUnderstood   string
+	TaintsCleared   string
 }
 
 func catalog(language string) *words { return chat.Messages[words](language, "web") }

@@ -20,14 +20,20 @@ import (
 )
 
 func (a *app) approveCmd() *cobra.Command {
-	var note, seen string
+	var note, seen, commands string
 	var session, always bool
 	c := &cobra.Command{
-		Use: "approve ID", Short: "Approve a pending request", Args: cobra.ExactArgs(1),
+		Use: "approve ID", Short: "Approve a pending request", Args: patternArgs(1, &commands),
 		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			code := "1"
 			switch {
+			case commands == suggestPattern && len(pos) == 1:
+				return a.suggest(cmd.Context(), pos[0], "permesso", "approve", pos[0], "--commands")
+			case commands != "":
+				ans := decide.ByCode("6", "")
+				ans.Commands = patternOf(commands, pos)
+				return a.approve(cmd.Context(), pos[0], seen, ans)
 			case note != "":
 				code = "4"
 			case session:
@@ -43,7 +49,8 @@ func (a *app) approveCmd() *cobra.Command {
 	c.Flags().StringVar(&note, "note", "", "`text` to send to the agent")
 	c.Flags().BoolVar(&session, "session", false, "allow for the rest of the request's session")
 	c.Flags().BoolVar(&always, "always", false, "allow this type of action always")
-	c.MarkFlagsMutuallyExclusive("note", "session", "always")
+	addPatternFlag(c, "commands", &commands, "always allow commands that this `pattern` covers, as \"go test ...\" (none: suggest one)")
+	c.MarkFlagsMutuallyExclusive("note", "session", "always", "commands")
 	return c
 }
 
@@ -110,6 +117,10 @@ func (a *app) readDecision() (*decisionInput, error) {
 		return nil, console.Fail(console.ExitUsage, "permesso pending --json prints it",
 			"pending_sha256 %q is not 64 hex digits", w.PendingSHA256)
 	}
+	if id := w.RequestID; !approval.ValidID(id) && len(id) < 16 && approval.MaybeID(id) {
+		return nil, console.Fail(console.ExitUsage, "permesso pending --json prints it; permesso approve "+id+" and permesso deny "+id+
+			" take a short id", "request_id %q is a short id: decide needs the full one", id)
+	}
 	if !approval.ValidID(w.RequestID) {
 		return nil, console.Fail(console.ExitUsage, "give the full id", "request_id %q is not "+approval.IDForm, w.RequestID)
 	}
@@ -151,24 +162,41 @@ func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input)
 // showAndAsk prints the card and asks whether to approve it. It sets the key and the digest
 // of what it printed. A decision that is not possible is not asked for: Decide says why.
 func (a *app) showAndAsk(ctx context.Context, typed string, ans *decide.Input) (yes bool, err error) {
-	card := ""
+	card, question := "", ""
 	err = a.ask(ctx, func(c *control.Client) error { // closed before the person reads: it may lock HOME
 		s, err := findStory(ctx, c, typed, ans)
-		if err != nil || s.Waiting == nil || !approvable(s.Waiting.Pending, ans.Scope) {
+		if err != nil || s.Waiting == nil {
 			return err
 		}
 		style := c.Style()
 		style.Foot = s.Foot
-		card = style.Card(s.Waiting.Pending).String()
+		if question = questionOf(style, s.Waiting.Pending, ans); question != "" {
+			shown := style.Card(s.Waiting.Pending)
+			shown.Menu = nil // the question takes yes or no
+			card = shown.String()
+		}
 		return nil
 	})
 	if err != nil || card == "" {
 		return true, err
 	}
-	question := map[approval.Scope]string{
+	return a.Confirm(ctx, card, question)
+}
+
+// questionOf asks whether to approve p so, "" if that is not possible.
+func questionOf(style chat.Style, p *approval.Pending, ans *decide.Input) string {
+	if ans.Commands != "" {
+		if sentence := patternSentence(style, p, ans.Commands); sentence != "" {
+			return "Approve? " + sentence
+		}
+		return ""
+	}
+	if !approvable(p, ans.Scope) {
+		return ""
+	}
+	return map[approval.Scope]string{
 		approval.Once: "Approve?", approval.Session: "Approve for this session?", approval.Always: "Approve always?",
 	}[ans.Scope]
-	return a.Confirm(ctx, card, question)
 }
 
 // approvable reports whether a request can be approved with that scope.

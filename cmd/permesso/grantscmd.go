@@ -12,6 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 )
 
@@ -88,11 +89,21 @@ func grantText(l grantLine) string {
 func (a *app) grantCmd() *cobra.Command {
 	var f control.GrantBody
 	var life time.Duration
+	var from string
 	add := &cobra.Command{
-		Use: "add", Short: "Allow calls of a tool without asking", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			f.Life = life.String()
+		Use: "add", Short: "Allow calls of a tool without asking", Args: patternArgs(0, &f.Command),
+		RunE: func(cmd *cobra.Command, pos []string) error {
+			if (from == "") != (f.Command == "") {
+				return console.Fail(console.ExitUsage, "permesso grant add --help", "--from and --command belong together")
+			}
+			if f.Command == suggestPattern && len(pos) == 0 {
+				return a.suggest(cmd.Context(), from, "permesso", "grant", "add", "--from", from, "--command")
+			}
+			f.Command, f.Life = patternOf(f.Command, pos), life.String()
 			return a.ask(cmd.Context(), func(d *control.Client) error {
+				if err := chooseRequest(cmd.Context(), d, from, &f); err != nil {
+					return err
+				}
 				g, err := d.AddGrant(cmd.Context(), f)
 				if err != nil {
 					return err
@@ -106,6 +117,9 @@ func (a *app) grantCmd() *cobra.Command {
 	fl.StringVar(&f.Tool, "tool", "", "`tool` to allow")
 	fl.StringVar(&f.ActionType, "action-type", "", "`action` of release-only requests to allow; it opens no tool")
 	fl.StringVar(&f.Target, "target", "", "`target` of the tool: exact name, host or path glob, by its capability")
+	fl.StringVar(&from, "from", "", "the request with this `ID`, for --command")
+	addPatternFlag(add, "command", &f.Command, "allow commands that this `pattern` covers, as \"go test ...\" (none: suggest one)")
+	add.MarkFlagsMutuallyExclusive("from", "tool", "action-type")
 	fl.StringVar(&f.Client, "client", "", "only requests of this `client` (default: the agent with the folder)")
 	fl.StringVar(&f.Session, "session", "", "only in this `session`")
 	fl.StringVar(&f.Reason, "reason", "", "reason, as `text`")

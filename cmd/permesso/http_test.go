@@ -24,6 +24,7 @@ func newHTTPRig(t *testing.T, srv *httptest.Server, outcome, extra string) *rig 
 	require.NoError(t, os.WriteFile(token, []byte("hunter2hunter2\n"), 0o600))
 	return newRig(t, "default", fmt.Sprintf(`
 [tools.post]
+dangerous_writes = true
 public_source = false
 secret_data = false
 public_sink = false
@@ -72,7 +73,7 @@ func TestHTTPToolEndToEnd(t *testing.T) {
 
 	r = h.response(h.ask(`{"tool_name":"post","request_data":{"text":"x","board":"../admin"}}`))
 	require.Equal(t, approval.StatusAutoRejected, r.Status, "no person is asked")
-	require.Contains(t, *r.Error, "argument board, ../admin, becomes part of a URL's path")
+	require.Contains(t, *r.Error, "argument board, \"../admin\", becomes part of a URL's path")
 	d.stop()
 	require.Empty(t, got)
 	require.NotContains(t, d.logged(), "hunter2")

@@ -105,7 +105,7 @@ func (a *app) showCmd() *cobra.Command {
 		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			ctx := cmd.Context()
-			if reveal {
+			if reveal && !a.JSON { // JSON is never masked
 				return a.reveal(ctx, pos[0])
 			}
 			return a.ask(ctx, func(d *control.Client) error { return a.show(ctx, d, pos[0]) })
@@ -138,9 +138,23 @@ func find(ctx context.Context, list func(ctx context.Context, ws, prefix string)
 	case len(keys) == 0:
 		return approval.Key{}, console.Wrap(console.ExitRefused, fmt.Errorf("%s: %w", typed, decide.ErrUnknown), "permesso pending lists the pending requests")
 	case len(keys) > 1:
-		return approval.Key{}, console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
+		return approval.Key{}, console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID",
+			"%q matches %d requests: %s", typed, len(keys), namesOf(keys))
 	}
 	return keys[0], nil
+}
+
+// namesOf lists requests as a person can type them, up to maxNamed.
+func namesOf(keys []approval.Key) string {
+	const maxNamed = 5
+	names := make([]string, 0, maxNamed+1)
+	for _, k := range keys[:min(len(keys), maxNamed)] {
+		names = append(names, k.String())
+	}
+	if len(keys) > maxNamed {
+		names = append(names, "…")
+	}
+	return strings.Join(names, ", ")
 }
 
 func waitingIDs(ctx context.Context, d *control.Client) (ids []string, err error) {

@@ -67,12 +67,14 @@ func (a *app) policyRegistryCmd() *cobra.Command {
 			var rows [][]string
 			var objects []any
 			for _, c := range facts.Capabilities() {
-				rows = append(rows, []string{c.Name, yesNo(c.Critical), string(c.Default), c.TargetKind})
+				trust := append([]string{}, policy.Implied(c.Name)...)
+				rows = append(rows, []string{c.Name, yesNo(c.Critical), string(c.Default), c.TargetKind, strings.Join(trust, " ")})
 				objects = append(objects, map[string]any{
-					"capability": c.Name, "critical": c.Critical, "default_approval": c.Default, "target_kind": c.TargetKind,
+					"capability": c.Name, "critical": c.Critical, "default_approval": c.Default,
+					"target_kind": c.TargetKind, "trust": trust,
 				})
 			}
-			return a.eachLine([]string{"CAPABILITY", "CRITICAL", "DEFAULT", "TARGET"}, rows, objects)
+			return a.eachLine([]string{"CAPABILITY", "CRITICAL", "DEFAULT", "TARGET", "TRUST"}, rows, objects)
 		},
 	}
 }
@@ -167,24 +169,28 @@ func (a *app) explain(ctx context.Context, what, workspace string) error {
 		if err != nil {
 			return err
 		}
-		f, err := factsOf(h, ws, b)
+		f, now, err := judgeFile(h, ws, b, m.Judge, home.NewHostFiles(h))
 		if err != nil {
 			return err
 		}
-		return a.printExplained(explanation{ws, f.Tool, nil, m.Judge(f), f.Autonomy})
+		return a.printExplained(explanation{ws, f.Tool, nil, now, f.Autonomy})
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return a.explainKnown(ctx, h, m, what)
 }
 
-// factsOf returns a request's facts as the gate computes them.
-func factsOf(h *home.Home, ws string, b []byte) (approval.Facts, error) {
+// judgeFile returns the facts of a request, and its ruling if it came now. A nil host: see
+// gate.Judge.
+func judgeFile(
+	h *home.Home, ws string, b []byte, judge func(approval.Facts) approval.Ruling, host gate.Host,
+) (f approval.Facts, now approval.Ruling, err error) {
 	r, err := approval.ParseDraft(b)
 	if err != nil {
-		return approval.Facts{}, console.Fail(console.ExitError, "ipc/FORMAT.md describes a request", "%w", err)
+		return f, now, console.Fail(console.ExitError, "ipc/FORMAT.md describes a request", "%w", err)
 	}
-	return gate.FactsOf(home.SettingsOf(h.Config), ws, r, time.Now()), nil
+	f, now = gate.Judge(home.SettingsOf(h.Config), ws, r, time.Now(), judge, host)
+	return f, now, nil
 }
 
 func (a *app) explainKnown(ctx context.Context, h *home.Home, m *home.Memory, typed string) error {
@@ -208,8 +214,8 @@ func (a *app) explainKnown(ctx context.Context, h *home.Home, m *home.Memory, ty
 	if r == nil {
 		return console.Fail(console.ExitError, "permesso show "+k.ID, "no request of %s is stored that could be evaluated", k)
 	}
-	f := gate.FactsOf(home.SettingsOf(h.Config), k.Workspace, r, time.Now())
-	return a.printExplained(explanation{k.Workspace, f.Tool, then, m.Judge(f), f.Autonomy})
+	f, now := gate.Judge(home.SettingsOf(h.Config), k.Workspace, r, time.Now(), m.Judge, home.NewHostFiles(h))
+	return a.printExplained(explanation{k.Workspace, f.Tool, then, now, f.Autonomy})
 }
 
 func (a *app) printExplained(x explanation) error {
@@ -229,9 +235,17 @@ func reasonTexts(reasons []approval.Reason) []string {
 	return chat.Style{}.Reasons(&approval.Pending{}, reasons)
 }
 
+// ruledBy names a rule. No one is asked about what the gate refuses without policy.
+func ruledBy(rule string) string {
+	if rule == gate.NotEvaluated {
+		return rule + ", refused at once"
+	}
+	return chat.Escape(rule)
+}
+
 func rulingText(r approval.Ruling) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s by %s", r.Outcome, chat.Escape(r.Rule))
+	fmt.Fprintf(&b, "%s by %s", r.Outcome, ruledBy(r.Rule))
 	for _, s := range reasonTexts(r.Reasons) {
 		b.WriteString("\n      " + s)
 	}
@@ -334,16 +348,17 @@ func runCase(h *home.Home, c testCase) (testResult, error) {
 	if err != nil {
 		return testResult{}, err
 	}
-	f, err := factsOf(h, ws, c.Request)
-	if err != nil {
-		return testResult{}, err
-	}
 	m, err := h.NewMemory(nil, zerolog.Nop())
 	if err != nil {
 		return testResult{}, err
 	}
-	m.Learn(event.Entry{Event: event.AutoApproved, Workspace: ws, SessionID: f.SessionID, Time: f.Now, Taints: c.Taints})
-	r := m.Judge(f)
+	_, r, err := judgeFile(h, ws, c.Request, func(f approval.Facts) approval.Ruling {
+		m.Learn(event.Entry{Event: event.AutoApproved, Workspace: ws, SessionID: f.SessionID, Time: f.Now, Taints: c.Taints})
+		return m.Judge(f)
+	}, nil) // the programs may be on another host
+	if err != nil {
+		return testResult{}, err
+	}
 	return testResult{
 		Name: c.Name, OK: r.Outcome == want && (c.Rule == "" || c.Rule == r.Rule),
 		Expect: want.String(), Got: r.Outcome.String(), Rule: r.Rule, Reasons: r.Reasons,
@@ -359,7 +374,7 @@ func (a *app) printOutcome(o testResult) {
 		fmt.Fprintf(a.Out, "ok    %s\n", chat.Escape(o.Name))
 		return
 	}
-	fmt.Fprintf(a.Out, "DIFF  %s: expected %s, got %s by %s\n", chat.Escape(o.Name), o.Expect, o.Got, chat.Escape(o.Rule))
+	fmt.Fprintf(a.Out, "DIFF  %s: expected %s, got %s by %s\n", chat.Escape(o.Name), o.Expect, o.Got, ruledBy(o.Rule))
 	for _, r := range reasonTexts(o.Reasons) {
 		fmt.Fprintf(a.Out, "      %s\n", r)
 	}
@@ -400,19 +415,18 @@ func (a *app) simulate(ctx context.Context, n int) error {
 	for _, x := range found {
 		k := x.Key
 		r, then, err := v.RequestAndRuling(ctx, k)
-		if err != nil || r == nil || then == nil || then.Rule == "gate" {
+		if err != nil || r == nil || then == nil || then.Rule == gate.NotEvaluated {
 			continue // malformed, or refused before the policy was evaluated
 		}
 		judged++
-		f := gate.FactsOf(home.SettingsOf(h.Config), k.Workspace, r, time.Now())
-		now := m.Judge(f)
+		f, now := gate.Judge(home.SettingsOf(h.Config), k.Workspace, r, time.Now(), m.Judge, nil)
 		if now.Outcome == then.Outcome {
 			continue
 		}
 		differ++
 		x := simulated{k.ID, k.Workspace, r.ToolName, then.Outcome, now.Outcome, now.Rule, now.Reasons}
 		if err := a.Print(x, fmt.Sprintf("%s %s %s: %s then, %s now by %s\n      %s", approval.ShortID(k.ID), k.Workspace,
-			chat.Escape(f.Tool), then.Outcome, now.Outcome, chat.Escape(now.Rule), strings.Join(reasonTexts(now.Reasons), "; "))); err != nil {
+			chat.Escape(f.Tool), then.Outcome, now.Outcome, ruledBy(now.Rule), strings.Join(reasonTexts(now.Reasons), "; "))); err != nil {
 			return err
 		}
 	}

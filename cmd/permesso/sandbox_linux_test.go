@@ -44,7 +44,7 @@ func attempts() []attempt {
 		{"write into the slot, through its path on the host", decide(`"$GATE/ipc/work/approval_decisions/$ID.json"`), false},
 		{"write into the slot, through a symbolic link to the folder", `ln -s ../approval_decisions $P/requests/d$N && ` + decide(`$P/requests/d$N/$ID.json`), false},
 		{"write into the slot, through an absolute link to the folder", `ln -s "$GATE/ipc/work/approval_decisions" $P/requests/a$N && ` + decide(`$P/requests/a$N/$ID.json`), false},
-		{"write into the slot, through a symbolic link to the file", `ln -s ../approval_decisions/$ID.json $P/requests/l$N.json && ` + decide(`$P/requests/l$N.json`), false},
+		{"write into the slot, through a symbolic link to the file", `ln -s ../approval_decisions/$ID.json $P/requests/l$N.json && ` + decide(`$P/requests/l$N.json`) + ` && [ -L $P/requests/l$N.json ]`, false}, // the daemon may remove it in between
 		{"move a file into the slot", decide(`$P/requests/f$N`) + ` && mv $P/requests/f$N $P/approval_decisions/$ID.json`, false},
 		{"approve on the command line", `G="permesso --home $GATE --config $GATE/permesso.toml"; $G approve $ID --seen "$($G show $ID | sed -n 's/^seen: //p')"`, false},
 
@@ -120,6 +120,7 @@ approval_timeout = "1h"
 trust = false
 handler = { kind = "command", argv = ["/bin/sh", "-c", 'echo counted >>"$1"', "sh", "EFFECTS"] }
 [tools.danger]
+dangerous_writes = true
 args = { x = { type = "number", optional = true } }
 public_source = false
 secret_data = false

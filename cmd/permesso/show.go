@@ -31,6 +31,9 @@ func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
 		return err
 	}
 	s, err := d.Story(ctx, k, true)
+	if err == nil && a.JSON && len(d.Style().Masked(s.Shown())) > 0 {
+		s, err = revealStory(ctx, d, k)
+	}
 	switch {
 	case err != nil:
 		return err
@@ -54,6 +57,15 @@ func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
 	return s.Damaged
 }
 
+// revealStory returns what is kept of a request, after the audit log has who reads what its
+// card masks.
+func revealStory(ctx context.Context, d *control.Client, k approval.Key) (s control.Story, err error) {
+	if _, err = d.Reveal(ctx, k); err != nil {
+		return s, err
+	}
+	return d.Story(ctx, k, true)
+}
+
 // showCard prints a card, and why a person is asked.
 func (a *app) showCard(card chat.Card) {
 	fmt.Fprintln(a.Out, card)
@@ -64,11 +76,11 @@ func (a *app) showCard(card chat.Card) {
 	}
 }
 
-// reveal shows the card of a request with the secrets that it otherwise masks: for as long
-// as the person looks at it, or as JSON for a program.
+// reveal shows the card of a request with the secrets that it otherwise masks, for as long
+// as the person looks at it.
 func (a *app) reveal(ctx context.Context, typed string) error {
 	in, out, terminal := a.Terminal()
-	if !terminal && !a.JSON {
+	if !terminal {
 		return console.Fail(console.ExitUsage, "with --json it prints the request with its secrets",
 			"show --reveal needs a terminal, or --json")
 	}
@@ -82,16 +94,12 @@ func (a *app) reveal(ctx context.Context, typed string) error {
 		if err != nil {
 			return err
 		}
-		if a.JSON {
-			s, err := d.Story(ctx, k, true)
-			return errors.Join(a.printDocument(w.Pending, s.Waiting, s.Timeline), err, s.Damaged)
-		}
 		style := d.Style()
 		style.Reveal = true
 		card = style.Card(w.Pending).String()
 		return nil
 	})
-	if err != nil || a.JSON {
+	if err != nil {
 		return err
 	}
 	return console.ShowOnce(ctx, in, out, card)

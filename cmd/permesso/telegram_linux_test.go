@@ -25,6 +25,7 @@ import (
 // telegramTools has a tool that needs approval and appends a line to a file.
 const telegramTools = `
 [tools.post]
+dangerous_writes = true
 verb = "post"
 summary = "{text} -> x.com/ricardo"
 target = "x.com/ricardo"

@@ -105,7 +105,7 @@ func TestOnlyRandomIDsAreFresh(t *testing.T) {
 func FuzzCreate(f *testing.F) {
 	s, k, handler := newFakeServer()
 	for _, seed := range []string{
-		`{"tool_name":"x","request_data":{"n":1e400}}`, `{"action_type":"exec_cmd","target":{"email_to":"a@b.c"}}`, `{"type":"question","options":["a"]}`,
+		`{"tool_name":"x","request_data":{"n":1e400}}`, `{"action_type":"exec_cmd","target":{"email_to":"a@b.c"}}`, `{"type":"question","title":"b","options":["a"]}`,
 		`{"tool_name":"x","proof":{"a":[1,2]},"resubmits":"appr_0123456789abcdef"}`, `{"request_id":"0123456789abcdef"}`, `{"tool_name":null}`, `[`, ``,
 	} {
 		f.Add([]byte(seed))

@@ -26,7 +26,8 @@ type account struct {
 
 // askedRequest is a request that a grant is matched against.
 type askedRequest struct {
-	Entry event.Entry `json:"entry"`
+	Entry   event.Entry `json:"entry"`
+	command command     // in memory only: the log holds no arguments
 }
 
 func (r *askedRequest) facts() approval.Facts {
@@ -113,6 +114,14 @@ type taintRead struct {
 	Target     string `json:"target"`
 }
 
+// by names what read it: the capability, or "tool" and its name; "" of a release-only request.
+func (r taintRead) by() string {
+	if r.Capability == "" && r.Tool != "" {
+		return "tool " + r.Tool
+	}
+	return r.Capability
+}
+
 const maxTaintReads = 4
 
 // addTaint notes that a claim reads what taints.
@@ -127,14 +136,16 @@ func (a *account) addTaint(session, kind string, by taintRead) {
 	a.Taints[session][kind] = t
 }
 
-// takeBack removes the taint of a claim that read nothing.
+// takeBack removes the taint of a claim that read nothing. One that is not among the known
+// reads stays: it may have been cleared, and then others count.
 func (a *account) takeBack(session, kind, id string) {
-	t, ok := a.Taints[session][kind]
-	if !ok || t.N == 0 {
+	t := a.Taints[session][kind]
+	i := slices.IndexFunc(t.Reads, func(r taintRead) bool { return r.ID == id })
+	if i < 0 {
 		return
 	}
 	t.N--
-	t.Reads = slices.DeleteFunc(slices.Clone(t.Reads), func(r taintRead) bool { return r.ID == id })
+	t.Reads = slices.Delete(slices.Clone(t.Reads), i, i+1)
 	a.Taints[session][kind] = t
 }
 

@@ -29,6 +29,7 @@ type Engine struct {
 	reservations    map[approval.Key]*reservation // what claims in progress will consume
 	// uses of grants that are not loaded yet
 	pendingUses map[string]grantUses
+	asking      map[approval.Key]command // commands of requests that are not learned yet
 }
 
 // Config is the operator's configuration. Load replaces it as one.
@@ -132,6 +133,7 @@ type evaluation struct {
 	always  bool            // the capability is asked every time
 	noGrant bool            // no grant lifts this ask
 	despite map[string]bool // hard asks that the allowing rule lifts
+	command command
 }
 
 func (v *evaluation) addReason(code string, args ...string) {
@@ -171,7 +173,8 @@ func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding) 
 	e.judgeLimits(v)
 	r := v.ruling()
 	if r.Soft = r.Outcome == approval.Ask && v.hardAsk == "" && !v.noGrant && !f.Question; r.Soft {
-		r.Exact = cmp.Or(exactOf(&f), exactProse(&f))
+		v.command, r.Exact, _ = commandOf(&f)
+		r.Exact = cmp.Or(r.Exact, exactProse(&f))
 		e.applyGrants(v, &r)
 	}
 	r.Secrets, r.Taints, r.Cost = found, t.taints(), f.Cost
@@ -342,6 +345,7 @@ func (e *Engine) judgeTrust(v *evaluation, t traits, lifted bool) {
 		v.setHardAsk(byTrifecta)
 		v.addReason("trifecta", append(e.readBy(v.f), "tool", name, "target", v.f.Target)...)
 		v.change = append(v.change, approval.Because("clear_taints", "workspace", v.f.Workspace))
+		v.suggestDespite(byTrifecta)
 	}
 }
 
@@ -367,7 +371,7 @@ func (e *Engine) readBy(f *approval.Facts) (args []string) {
 		{grant.TaintCorruption, "strangers", "strangers_in"}, {grant.TaintSecret, "secrets", "secrets_in"},
 	} {
 		if r, ok := a.taintRead(f.SessionID, x.kind); ok {
-			args = append(args, x.what, cmp.Or(r.Capability, "tool "+r.Tool), x.where, r.Target)
+			args = append(args, x.what, r.by(), x.where, r.Target)
 		}
 	}
 	return args
@@ -382,6 +386,16 @@ func (v *evaluation) judgeSecrets(found []approval.Finding) {
 		v.setHardAsk(bySecrets)
 		v.addReason("secret", "where", s.Where, "kind", s.Kind, "n", strconv.Itoa(s.Length))
 	}
+	if len(found) > 0 {
+		v.suggestDespite(bySecrets)
+	}
+}
+
+// suggestDespite says that a rule could lift what asks, of a configured tool.
+func (v *evaluation) suggestDespite(what string) {
+	if v.f.Tool != "" && v.f.KnownTool && !v.f.Question {
+		v.change = append(v.change, approval.Because("rule_despite", "tool", v.f.Tool, "what", what))
+	}
 }
 
 // applyGrants answers the fifth question.
@@ -389,7 +403,7 @@ func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling) {
 	if e.grants == nil {
 		return
 	}
-	h, why := e.grants.covering(v.f, r.Exact)
+	h, why := e.grants.covering(v.f, r.Exact, v.command)
 	if h == nil {
 		if why != "" {
 			r.Reasons = append(r.Reasons, approval.Because(why))

@@ -99,9 +99,9 @@ func lastLiteral(glob string) string {
 	return last
 }
 
-// covering finds the oldest grant that covers the request, whose digest is exact. why is
-// the code of why another grant does not.
-func (c *grantIndex) covering(f *approval.Facts, exact string) (found *grantEntry, why string) {
+// covering finds the oldest grant that covers the request, whose digest is exact and whose
+// command is cmd. why is the code of why another grant does not.
+func (c *grantIndex) covering(f *approval.Facts, exact string, cmd command) (found *grantEntry, why string) {
 	note := func(h *grantEntry) {
 		switch {
 		case !h.RevokedAt.IsZero():
@@ -120,6 +120,7 @@ func (c *grantIndex) covering(f *approval.Facts, exact string) (found *grantEntr
 		holder := holderKey(f.Workspace, f.ClientID, session, cmp.Or(f.Tool, sep+f.ActionType))
 		if exact != "" {
 			c.each(indexKey{form: grant.Again, parts: holder, last: exact}, note)
+			c.command(cmd, holder, note)
 		}
 		if onlyAgain(f) {
 			continue
@@ -145,6 +146,17 @@ func (c *grantIndex) each(k indexKey, f func(*grantEntry)) {
 	for _, h := range c.byKey[k] {
 		f(h)
 	}
+}
+
+func (c *grantIndex) command(cmd command, holder string, note func(*grantEntry)) {
+	if len(cmd.words) == 0 {
+		return
+	}
+	c.each(indexKey{form: grant.Command, parts: holder, folder: cmd.rest, last: cmd.words[0]}, func(h *grantEntry) {
+		if MatchWords(h.Words, cmd.words) {
+			note(h)
+		}
+	})
 }
 
 func (c *grantIndex) target(f *approval.Facts, holder string, note func(*grantEntry)) {

@@ -74,13 +74,21 @@ func (e *Engine) Grants() []grant.Use {
 }
 
 // Offers says what approvals of a request would remember, and how many of the client's last
-// requests would not have been asked then: one offer for each scope.
+// requests would not have been asked then: one offer for each scope. The one for a command
+// pattern, which only a command has, is what the parsed command suggests.
 func (w *View) Offers(f approval.Facts, given approval.Ruling) []approval.Offer {
 	e := w.e
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	offers := make([]approval.Offer, 0, 2)
-	for _, s := range []approval.Scope{approval.Session, approval.Always} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.init()
+	scopes := []approval.Scope{approval.Session, approval.Always}
+	cmd, _, why := commandOf(&f)
+	if len(cmd.words) > 0 || !why.IsZero() && onlyAgain(&f) {
+		scopes = append(scopes, approval.Commands)
+		e.keepCommand(&f, cmd)
+	}
+	offers := make([]approval.Offer, 0, len(scopes))
+	for _, s := range scopes {
 		o := approval.Offer{Scope: s}
 		if o.Terms, o.WhyNot = e.termsOf(&f, given, s); o.WhyNot.IsZero() {
 			o.Hours = hoursOf(s)
@@ -91,6 +99,24 @@ func (w *View) Offers(f approval.Facts, given approval.Ruling) []approval.Offer 
 		offers = append(offers, o)
 	}
 	return offers
+}
+
+// Bounds of the commands in memory.
+const (
+	maxKept   = 4096 // bytes of one command
+	maxAsking = 1000 // requests that are not learned yet
+)
+
+// keepCommand keeps the command of a request that is about to be asked, for the figure of
+// later offers.
+func (e *Engine) keepCommand(f *approval.Facts, cmd command) {
+	if len(f.Args) > maxKept {
+		return
+	}
+	if e.asking == nil || len(e.asking) >= maxAsking {
+		e.asking = map[approval.Key]command{}
+	}
+	e.asking[approval.Key{Workspace: f.Workspace, ID: f.RequestID}] = cmd
 }
 
 func hoursOf(s approval.Scope) int {
@@ -120,30 +146,45 @@ func (e *Engine) termsOf(f *approval.Facts, given approval.Ruling, s approval.Sc
 		return t, approval.Because("unknown_tool")
 	case f.Tool == "" && f.ActionType == "":
 		return t, approval.Because("no_action_type")
-	case f.Territory == "session" && s == approval.Always, f.Territory == "permanent" && s == approval.Session:
-		return t, approval.Because("not_offered")
 	case !given.Soft:
 		return t, approval.Because("asked_anyway", "rule", given.Rule)
+	case e.blocksItself(f):
+		return t, approval.Because("asked_anyway", "rule", byTrifecta)
 	}
-	why := shape(&t, f, given.Exact)
+	why := shape(&t, f, s)
 	if why.IsZero() && grant.CheckTerms(&t) != nil {
 		why = approval.Because("not_offered")
 	}
 	return t, why
 }
 
+// blocksItself says whether running the request taints its client so that the next request
+// of the kind falls under the trifecta: a grant would not work twice.
+func (e *Engine) blocksItself(f *approval.Facts) bool {
+	t := traitsOf(f)
+	tainted := e.taintsOf(e.current(), f)
+	for _, kind := range t.taints() {
+		tainted[kind] = true
+	}
+	_, trifecta := t.asks(tainted)
+	return trifecta
+}
+
 // shape chooses the form of a grant for a request, and fills in what the form names.
-func shape(t *approval.Terms, f *approval.Facts, exact string) approval.Reason {
+func shape(t *approval.Terms, f *approval.Facts, s approval.Scope) (why approval.Reason) {
 	c, has := facts.CapabilityNamed(f.Capability)
 	switch {
 	case onlyAgain(f):
-		t.Form, t.Digest = grant.Again, exact
+		var cmd command
+		t.Form = grant.Again
+		if cmd, t.Digest, why = commandOf(f); why.IsZero() && s == approval.Commands {
+			t.Form, t.Digest, t.Words = grant.Command, cmd.rest, SuggestPattern(cmd.words)
+			why = checkPattern(t.Words)
+		}
 		if f.Tool == "" {
 			t.ActionType = f.ActionType
 		}
-		if exact == "" {
-			return approval.Because("opens_programs")
-		}
+		return why
 	case f.Tool == "":
 		t.Form, t.ActionType = grant.Action, f.ActionType
 	case !f.Targeted || has && c.TargetKind == "none":
@@ -202,7 +243,7 @@ func (e *Engine) wouldHaveAllowed(t *approval.Terms) (n, of int) {
 	for i := range asked {
 		f := asked[i].facts()
 		f.ToolSHA256 = t.ToolSHA256
-		if h, _ := alone.covering(&f, asked[i].Entry.Exact); h != nil && asked[i].Entry.Soft {
+		if h, _ := alone.covering(&f, asked[i].Entry.Exact, asked[i].command); h != nil && asked[i].Entry.Soft {
 			n++
 		}
 	}

@@ -88,7 +88,9 @@ type grantUses struct {
 
 func (e *Engine) learnAsked(x *event.Entry) {
 	a := e.account(x.Workspace)
-	asked := append(a.Asked[x.ClientID], askedRequest{*x})
+	k := approval.Key{Workspace: x.Workspace, ID: x.RequestID}
+	asked := append(a.Asked[x.ClientID], askedRequest{*x, e.asking[k]})
+	delete(e.asking, k)
 	a.Asked[x.ClientID] = asked[max(0, len(asked)-maxAsked):]
 }
 

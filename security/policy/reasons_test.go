@@ -76,8 +76,8 @@ func TestReasonsOfTheFiveQuestions(t *testing.T) {
 	f := factsFor("fs:write")
 	f.Trust, f.Autonomy = sink, grant.Full
 	r := tainted(t, policy.Config{}).Judge(f)
-	require.Equal(t, []string{"table_allow capability=fs:write level=full", `trifecta secrets="tool " strangers="tool " target=/data/a.txt tool=t`}, forms(r.Reasons), "3 the trifecta")
-	require.Equal(t, []string{"clear_taints workspace=w"}, forms(r.Change))
+	require.Equal(t, []string{"table_allow capability=fs:write level=full", "trifecta target=/data/a.txt tool=t"}, forms(r.Reasons), "3 the trifecta")
+	require.Equal(t, []string{"clear_taints workspace=w", "rule_despite tool=t what=trifecta"}, forms(r.Change))
 
 	e := engine(t, policy.Config{})
 	e.Scan = func(*approval.Facts) []approval.Finding {

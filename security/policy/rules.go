@@ -243,19 +243,35 @@ func (r *Rule) coversArguments(f *approval.Facts, args *arguments) bool {
 	return true
 }
 
-// destinations are the types of arguments that say where something goes.
-var destinations = []string{facts.TypeHost, facts.TypeURL, facts.TypeRecipients, facts.TypePath}
+// destinations are the types of arguments that say where something goes. A command or
+// program can name any destination.
+var destinations = []string{
+	facts.TypeHost, facts.TypeURL, facts.TypeRecipients, facts.TypePath, facts.TypeCommand, facts.TypeProgram,
+}
 
 // closesDestinations says whether the rule names the tool, and allows only listed values
 // of every argument that says where something goes.
 func (r *Rule) closesDestinations(f *approval.Facts) bool {
-	closed := f.Tool != "" && r.Tool == f.Tool && len(f.Declared) > 0
-	for name, a := range f.Declared {
-		closed = closed && (!slices.Contains(destinations, a.Type) || slices.ContainsFunc(r.Args, func(c Condition) bool {
-			return c.Field == name && (c.Equals != nil || !strings.ContainsAny(c.Glob, meta))
-		}))
+	return f.KnownTool && f.Tool != "" && r.Tool == f.Tool && len(r.OpenDestinations(f.Declared)) == 0
+}
+
+// OpenDestinations lists the arguments that say where something goes and of which the rule
+// allows more than one value, sorted.
+func (r *Rule) OpenDestinations(args map[string]approval.Argument) (open []string) {
+	for name, a := range args {
+		if slices.Contains(destinations, a.Type) && !r.Closes(name) {
+			open = append(open, name)
+		}
 	}
-	return closed
+	slices.Sort(open)
+	return open
+}
+
+// Closes says whether the rule allows exactly one value of an argument.
+func (r *Rule) Closes(argument string) bool {
+	return slices.ContainsFunc(r.Args, func(c Condition) bool {
+		return c.Field == argument && (c.Equals != nil || !strings.ContainsAny(c.Glob, meta))
+	})
 }
 
 // namesTool says whether the rule may allow this request at all: an unknown tool must

@@ -14,9 +14,9 @@ import (
 
 func drawEntry(rt *rapid.T, seq int) event.Entry {
 	x := drawClaim(rt)
-	x.Seq, x.RequestID = int64(seq), fmt.Sprintf("%016x", seq)
+	x.Seq, x.RequestID = int64(seq), fmt.Sprintf("%016x", rapid.IntRange(1, seq).Draw(rt, "id"))
 	x.Time = noon.Add(time.Duration(seq) * time.Minute)
-	x.Event = pick(rt, "event", event.Approved, event.AutoApproved, event.Requested, event.TaintsCleared)
+	x.Event = pick(rt, "event", event.Approved, event.AutoApproved, event.Requested, event.Failed, event.TaintsCleared)
 	x.Human = rapid.Bool().Draw(rt, "human")
 	x.Grant = pick(rt, "consent", "", "0000000000000002")
 	x.Target, x.ActionType, x.ClientID, x.Tool = "/data/a.txt", "custom:t", "ws:w", "t"

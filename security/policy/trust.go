@@ -37,6 +37,24 @@ var implied = map[string]approval.Trust{
 	"llm:local":     {}, "time:read": {}, "parse:local": {},
 }
 
+// Implied lists the properties that are true for a tool of a capability that states nothing
+// else, by their keys.
+func Implied(capability string) (keys []string) {
+	t := implied[capability]
+	for _, p := range []struct {
+		key string
+		is  approval.Property
+	}{
+		{"public_source", t.PublicSource}, {"secret_data", t.SecretData},
+		{"public_sink", t.PublicSink}, {"dangerous_writes", t.DangerousWrites},
+	} {
+		if p.is == isTrue {
+			keys = append(keys, p.key)
+		}
+	}
+	return keys
+}
+
 // traitsOf applies the default for each unstated property: what the capability implies. A
 // tool without a capability has all four. A release-only request has none, but that what
 // the agent itself does may be dangerous.

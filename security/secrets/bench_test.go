@@ -1,10 +1,12 @@
 package secrets_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/secrets"
 )
 
 // The figures that make bench prints: see cmd/permesso/internal/bench.
@@ -24,6 +26,21 @@ func BenchmarkScan4KiB(b *testing.B) {
 				s.Scan(f)
 			}
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N), row.metric)
+		})
+	}
+}
+
+func BenchmarkScan256KiB(b *testing.B) {
+	s := scanner(b)
+	for _, d := range secrets.Documents() {
+		p := &approval.Pending{RequestData: approval.Raw(d.Args)}
+		b.Run("secrets of 256 KiB, "+d.Name, func(b *testing.B) {
+			for n := 0; b.Loop(); n++ {
+				p.Agent.Title = fmt.Sprint(n) // nothing of the last search serves
+				s.Redactor(p)
+			}
+			perRun := float64(b.Elapsed().Microseconds()) / float64(b.N)
+			b.ReportMetric(perRun, fmt.Sprintf(":µs<=%d", d.Microseconds))
 		})
 	}
 }

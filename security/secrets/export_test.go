@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"pgregory.net/rapid"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // CheckRules compiles all expressions and returns the first error.
@@ -59,4 +61,18 @@ func (r *rule) sample(number int) (text string, ok bool) {
 	r.prepare()
 	r.within(text, 0, len(text), func(place) { ok = true })
 	return text, ok
+}
+
+// Shown joins the values of a request, with their masks.
+func (r *Redactor) Shown(p *approval.Pending) string {
+	var b strings.Builder
+	for _, l := range walk("request_data", p.RequestData) {
+		at := 0
+		for _, sp := range r.Tokens(l.shown) {
+			b.WriteString(l.shown[at:sp.Start])
+			at = sp.End
+		}
+		b.WriteString(l.shown[at:] + "\n")
+	}
+	return b.String()
 }

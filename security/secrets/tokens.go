@@ -22,8 +22,10 @@ type maskMode uint8
 const (
 	maskNever maskMode = iota
 	maskText           // anywhere
-	maskLine           // in the arguments of simple commands
-	maskArg            // as maskText, but not between characters of a shell
+	maskDiff           // in the lines of a diff, but not in the names of its files
+	maskNamed          // after the name of a secret
+	maskLine           // as maskNamed, in the arguments of simple commands
+	maskArg            // as maskNamed, but not between characters of a shell
 )
 
 // token is a secret that may be masked.
@@ -58,7 +60,10 @@ func (s *Scanner) tokensOf(l *leaf) []token {
 			all = append(all, t)
 		}
 	})
-	for start, end := range runs(l.shown) {
+	for start, end := range tokenBytes.runs(l.shown) {
+		if end-start < minRun || end-start > maxToken {
+			continue
+		}
 		if kind := s.encoded(l.shown[start:end], maxDepth); kind != "" {
 			all = append(all, token{Span{start, end, kind}, false})
 		}
@@ -89,21 +94,6 @@ func (t token) bounded(text string) bool {
 		}
 	}
 	return true
-}
-
-// runs yields the tokens of a text that may be encoded secrets.
-func runs(text string) func(yield func(start, end int) bool) {
-	return func(yield func(start, end int) bool) {
-		for at := 0; at < len(text); at++ {
-			start := at
-			for at < len(text) && isToken(text[at]) {
-				at++
-			}
-			if n := at - start; n >= minRun && n <= maxToken && !yield(start, at) {
-				return
-			}
-		}
-	}
 }
 
 // encoded is the kind of the secret that a token decodes to, "" unless it is that alone.

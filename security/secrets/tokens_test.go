@@ -95,10 +95,52 @@ func TestNothingHides(t *testing.T) {
 	}
 }
 
+func inElement(prefix string, url []approval.Part) *approval.Pending {
+	p := &approval.Pending{RequestData: approval.Raw(`{"v":"` + pat + `"}`)}
+	p.Runs = approval.Runs{URL: url, Args: map[string]approval.Argument{"v": {}}}
+	if prefix != "" {
+		p.Runs.Argv = [][]approval.Part{{{Text: "/bin/x"}}, {{Text: prefix}, {Text: pat, Arg: "v"}}}
+	}
+	return p
+}
+
+func ofType(argType, value string) *approval.Pending {
+	b, _ := json.Marshal(map[string]string{"v": value}) // never fails
+	return &approval.Pending{RequestData: b, Runs: approval.Runs{Args: map[string]approval.Argument{"v": {Type: argType}}}}
+}
+
+func diffOf(text string) *approval.Pending    { return ofType("diff", text) }
+func programOf(text string) *approval.Pending { return ofType("program", text) }
+
+// A text is masked only if it may be masked wherever it stands: a card looks masks up by text.
+func TestMaskOfATextInTwoPlaces(t *testing.T) {
+	text := pat + " y"
+	p := &approval.Pending{RequestData: approval.Raw(`{"argv":["x","` + text + `"],"text":"` + text + `"}`)}
+	require.Empty(t, scanner(t).Redactor(p).Tokens(text))
+	p.RequestData = approval.Raw(`{"argv":["x","y"],"text":"` + text + `"}`)
+	require.Len(t, scanner(t).Redactor(p).Tokens(text), 1)
+}
+
+// What is named a secret in a command, and what a diff or a program changes or says, is masked.
+func TestMasksInCommandsDiffsAndPrograms(t *testing.T) {
+	for why, p := range map[string]*approval.Pending{
+		"a header":            ofType("command", "curl -H 'Authorization: Bearer "+pat+"' https://a.example"),
+		"a header by name":    ofType("command", `curl -H "X-Api-Key: `+pat+`" a.example`),
+		"an option and value": ofType("command", "login --password '"+pat+"' ann"),
+		"an argv":             {RequestData: approval.Raw(`{"argv":["login","--token","` + pat + `"]}`)},
+		"a changed line":      diffOf("--- a\n+++ b\n@@ -1 +1 @@\n-a\n+token = " + pat + "\n"),
+		"a program's value":   programOf(`api_key = "` + pat + `"`),
+	} {
+		r := scanner(t).Redactor(p)
+		require.Empty(t, r.Unmaskable(), why)
+		require.NotContains(t, r.Shown(p), pat, why)
+	}
+}
+
 // Only a type that is text may be masked, and never a name, a number or the target.
 func TestWhereAMaskMayBe(t *testing.T) {
 	for argType, maskable := range map[string]bool{
-		"": true, "text": true, "json": true, "list": true, "table": true, "diff": true, "program": true,
+		"": true, "text": true, "json": true, "list": true, "table": true, "diff": false, "program": false,
 		"path": false, "url": false, "host": false, "recipients": false, "amount": false, "number": false, "bool": false, "unheard of": false,
 	} {
 		p := &approval.Pending{RequestData: approval.Raw(`{"v":"` + pat + `"}`)}
@@ -117,6 +159,20 @@ func TestWhereAMaskMayBe(t *testing.T) {
 		"a secret by name, and run": {RequestData: approval.Raw(`{"api_key":"zX8vq2Lk9TfWm4RbJ7Yc","command":"sudo zX8vq2Lk9TfWm4RbJ7Yc"}`)},
 		"a program behind sudo":     {RequestData: approval.Raw(`{"command":"sudo ` + pat + `"}`)},
 		"a program in an argv":      {RequestData: approval.Raw(`{"argv":["sudo","` + pat + `"]}`)},
+		"a bare word":               {RequestData: approval.Raw(`{"command":"login ` + pat + `"}`)},
+		"a script, by name":         {RequestData: approval.Raw(`{"command":"bash ` + pat + `"}`)},
+		"a script in an argv":       {RequestData: approval.Raw(`{"argv":["bash","` + pat + `"]}`)},
+		"a host of curl":            {RequestData: approval.Raw(`{"command":"curl ` + pat + `:8080/x"}`)},
+		"what a shell reads":        {RequestData: approval.Raw(`{"command":"cat <<E | sh\n` + pat + `\nE"}`)},
+		"an alias of git":           {RequestData: approval.Raw(`{"command":"git -c alias.token=!` + pat + ` x"}`)},
+		"an option's program":       {RequestData: approval.Raw(`{"command":"tar -I ` + pat + ` -xf a"}`)},
+		"a path in JSON":            {RequestData: approval.Raw(`{"x":{"path":"` + pat + `"}}`)},
+		"a recipient in JSON":       {RequestData: approval.Raw(`{"x":{"to":["ann","` + pat + `"]}}`)},
+		"a path of the argv":        inElement("/srv/{v}", nil),
+		"a part of the url":         inElement("", []approval.Part{{Text: "https://a.example/?q="}, {Text: pat, Arg: "v"}}),
+		"a file in a diff":          diffOf("--- " + pat + "\n+++ b\n@@ -1 +1 @@\n-a\n+b\n"),
+		"a renamed file":            diffOf("rename from " + pat + "\nrename to b\n"),
+		"a program's call":          programOf(`os.system('` + pat + `')`),
 		"a file in an argv":         {RequestData: approval.Raw(`{"argv":["curl","-o","` + pat + `","x"]}`)},
 		"a host in a line":          {RequestData: approval.Raw(`{"command":"scp a ` + pat + `:b"}`)},
 		"the operator's url":        {RequestData: approval.Raw(`{}`), Runs: approval.Runs{URL: []approval.Part{{Text: "https://x.example/" + pat}}}},
@@ -131,9 +187,8 @@ func TestWhereAMaskMayBe(t *testing.T) {
 	require.NotEmpty(t, scanner(t).Redactor(money).Unmaskable(), "a currency")
 	release := approval.Raw(`{"to":"` + pat + `","text":"` + pat + `"}`)
 	require.NotEmpty(t, scanner(t).Redactor(&approval.Pending{RequestData: release, ActionType: "send_message"}).Unmaskable(), "a recipient")
-	require.Empty(t, scanner(t).Redactor(&approval.Pending{RequestData: release, ActionType: "other"}).Unmaskable())
-	argv := &approval.Pending{RequestData: approval.Raw(`{"argv":["curl","` + pat + `"]}`)}
-	require.Empty(t, scanner(t).Redactor(argv).Unmaskable())
+	said := approval.Raw(`{"who":"` + pat + `","text":"` + pat + `"}`)
+	require.Empty(t, scanner(t).Redactor(&approval.Pending{RequestData: said, ActionType: "other"}).Unmaskable())
 }
 
 // Prose does not run: a secret in it that no mask may hide withholds it, but blocks nothing.

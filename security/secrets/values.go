@@ -16,9 +16,12 @@ func cardLeaves(p *approval.Pending) []leaf {
 	if p.ToolName == "" {
 		release = facts.ReleaseArgs(p.ActionType)
 	}
+	places := runPlaces(p.Runs)
 	for i := range leaves {
 		l := &leaves[i]
-		l.mask = modeOf(l, argType(p, release, l.top))
+		if l.mask = modeOf(l, argType(p, release, l.top)); places[l.top] {
+			l.mask = maskNever
+		}
 	}
 	fixPlaces(leaves)
 	add := func(name, text string, mask maskMode, prose bool) {
@@ -91,8 +94,17 @@ func modeOf(l *leaf, argType string) maskMode {
 		return maskNever
 	}
 	switch argType {
-	case facts.TypeText, facts.TypeJSON, facts.TypeList, facts.TypeTable, facts.TypeDiff, facts.TypeProgram:
+	case facts.TypeJSON:
+		if l.isPlace() {
+			return maskNever
+		}
 		return maskText
+	case facts.TypeText, facts.TypeList, facts.TypeTable:
+		return maskText
+	case facts.TypeDiff:
+		return maskDiff
+	case facts.TypeProgram:
+		return maskNamed
 	case facts.TypeCommand:
 		return commandMode(l)
 	}
@@ -114,7 +126,10 @@ func fixPlaces(leaves []leaf) {
 			texts[i] = l.shown
 		}
 		places := facts.ParseArgv(texts).Commands[0].Places()
-		for _, l := range argv {
+		for i, l := range argv {
+			if i > 0 {
+				l.before = texts[i-1]
+			}
 			if slices.ContainsFunc(places, func(w facts.Word) bool { return w.Text == l.shown }) {
 				l.mask = maskNever
 			}
@@ -123,15 +138,15 @@ func fixPlaces(leaves []leaf) {
 }
 
 // isProgram says whether l is the first element of a list that is a member.
-func (l *leaf) isProgram() bool { return !l.key && l.path == "/"+l.top+"/0" }
+func (l *leaf) isProgram() bool { return !l.key && l.depth == 2 && l.first }
 
 // commandMode: a string is a line for a shell, a list is an argv whose first element is
 // the program.
 func commandMode(l *leaf) maskMode {
-	switch l.path {
-	case "/" + l.top:
+	switch {
+	case l.depth == 1:
 		return maskLine
-	case "/" + l.top + "/0":
+	case l.depth == 2 && l.first:
 		return maskNever
 	}
 	return maskArg
@@ -141,60 +156,9 @@ func commandMode(l *leaf) maskMode {
 func fixedTexts(leaves []leaf) string {
 	var b strings.Builder
 	for _, l := range leaves {
-		if l.mask == maskNever || l.mask == maskLine || l.mask == maskArg {
+		if l.mask != maskText {
 			b.WriteString(l.shown + "\n")
 		}
 	}
 	return b.String()
-}
-
-// allowed drops the tokens that stand where a command may not be masked.
-func allowed(l *leaf, all []token) []token {
-	var words [][2]int
-	switch {
-	case l.mask == maskText || len(all) == 0:
-		return all
-	case l.mask == maskLine:
-		words = arguments(l.shown)
-	case !strings.ContainsAny(l.shown, operators):
-		words = [][2]int{{0, len(l.shown)}}
-	}
-	return slices.DeleteFunc(all, func(t token) bool {
-		return !slices.ContainsFunc(words, func(w [2]int) bool {
-			return w[0] <= t.Start && t.End <= w[1]
-		})
-	})
-}
-
-// operators have a meaning for a shell.
-const operators = ";|&<>()$`\\{}!*?[]#\n"
-
-// arguments are the words of the simple commands in a line that are neither a place nor an
-// assignment nor a script, and in which nothing has a meaning for a shell.
-func arguments(line string) (words [][2]int) {
-	shell, err := facts.ParseCommand(line)
-	if err != nil || shell.Unread {
-		return nil
-	}
-	scripts := map[int]bool{} // commands with a word that is a script
-	for _, c := range shell.Commands {
-		if c.How == facts.Script {
-			scripts[c.In] = true
-		}
-	}
-	for i, c := range shell.Commands {
-		if scripts[i] || len(c.Words) == 0 {
-			continue
-		}
-		places := c.Places()
-		for _, w := range c.Words[1:] {
-			if slices.Contains(places, w) {
-				continue
-			}
-			if w.Fixed && w.End > w.Start && !strings.ContainsAny(line[w.Start:w.End], operators) {
-				words = append(words, [2]int{w.Start, w.End})
-			}
-		}
-	}
-	return words
 }

@@ -1,10 +1,12 @@
 package secrets
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/hex"
+	"iter"
 	"net/url"
-	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -15,7 +17,8 @@ import (
 // leaf is one string, number or name of a request.
 type leaf struct {
 	where  string // "request_data.body"
-	path   string // in request_data, as a JSON pointer
+	depth  int    // below request_data, 0 for other texts
+	first  bool   // it is the member or element 0
 	top    string // the member of request_data that holds it
 	name   string // the last member, "" inside a list
 	key    bool   // it is a member's name
@@ -24,6 +27,7 @@ type leaf struct {
 	shown  string   // verbatim
 	mask   maskMode // where it may be masked
 	prose  bool     // it does not run
+	before string   // in an argv: the element before it
 }
 
 // view is a text to search, with the leaves of its parts.
@@ -55,14 +59,19 @@ func (b *builder) view() view { return view{b.String(), b.parts} }
 // the text that was decoded from all of them.
 func (v *view) leavesIn(start, end int) []int {
 	var in []int
+	k, _ := slices.BinarySearchFunc(v.parts, start+1, func(p part, at int) int { return cmp.Compare(p.end, at) })
 	begin, last := 0, 0
-	for _, p := range v.parts {
+	if k > 0 {
+		last = v.parts[k-1].end
+	}
+	for _, p := range v.parts[k:] {
 		if p.end != last {
 			begin, last = last, p.end
 		}
-		if begin < end && p.end > start {
-			in = append(in, p.leaf)
+		if begin >= end {
+			break
 		}
+		in = append(in, p.leaf)
 	}
 	return in
 }
@@ -73,8 +82,8 @@ const (
 	maxViewed = 4 << 20 // bytes in total; more is reported as a finding
 )
 
-// views are all readings of the leaves.
-func views(leaves []leaf) []view {
+// plainViews are the readings of the leaves without decoding.
+func plainViews(leaves []leaf) []view {
 	var context builder
 	for i, l := range leaves {
 		if l.name != "" {
@@ -105,14 +114,28 @@ func views(leaves []leaf) []view {
 			all = append(all, joined.view(), pairs.view())
 		}
 	}
-	for depth, from := 0, 0; depth < maxDepth; depth++ {
-		to := len(all)
-		for _, v := range all[from:to] {
-			all = append(all, decoded(v)...)
-		}
-		from = to
-	}
 	return all
+}
+
+// views yields all readings of the leaves. Decoded ones are computed when they are
+// needed.
+func views(leaves []leaf) iter.Seq2[int, view] {
+	return func(yield func(int, view) bool) {
+		level := plainViews(leaves)
+		n := 0
+		for depth := 0; len(level) > 0; depth++ {
+			var next []view
+			for _, v := range level {
+				if !yield(n, v) {
+					return
+				}
+				if n++; depth < maxDepth {
+					next = append(next, decoded(v)...)
+				}
+			}
+			level = next
+		}
+	}
 }
 
 func head(s string) string { return s[:min(len(s), edge)] }
@@ -143,31 +166,106 @@ func clean(s string) string {
 	}, s))
 }
 
-var (
-	base64Run  = regexp.MustCompile(`[A-Za-z0-9+/_-]{14,}={0,2}`)
-	hexRun     = regexp.MustCompile(`(?:[0-9A-Fa-f]{2}){10,}`)
-	percentRun = regexp.MustCompile(`(?:[!-~]*%[0-9A-Fa-f]{2})+[!-~]*`)
-)
-
 // decoded are the views of v with encoded text decoded in place, one view for each
 // encoding.
 func decoded(v view) []view {
 	var out []view
 	if strings.ContainsRune(v.text, '%') {
-		out = v.replaced(out, percentRun, func(s string) (string, bool) {
+		out = v.replaced(out, percentRuns, func(s string) (string, bool) {
 			t, err := url.PathUnescape(s)
 			return t, err == nil && t != s
 		})
 	}
-	out = v.replaced(out, base64Run, fromBase64)
-	return v.replaced(out, hexRun, func(s string) (string, bool) {
+	out = v.replaced(out, base64Runs, fromBase64)
+	return v.replaced(out, hexRuns, func(s string) (string, bool) {
 		b, err := hex.DecodeString(s)
 		return string(b), err == nil && readable(b)
 	})
 }
 
+// byteSet says which bytes are in a set.
+type byteSet [256]bool
+
+func newByteSet(in func(c byte) bool) *byteSet {
+	var set byteSet
+	for c := range set {
+		set[c] = in(byte(c))
+	}
+	return &set
+}
+
+var (
+	base64Bytes = newByteSet(func(c byte) bool { return isNamed(c) && c != '=' || c == '/' })
+	hexBytes    = newByteSet(isHex)
+	printable   = newByteSet(func(c byte) bool { return '!' <= c && c <= '~' })
+	tokenBytes  = newByteSet(isToken)
+)
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'A' <= c && c <= 'F' || 'a' <= c && c <= 'f'
+}
+
+// runs yields the longest parts of text with only bytes of the set.
+func (set *byteSet) runs(text string) func(yield func(start, end int) bool) {
+	return func(yield func(start, end int) bool) {
+		for at := 0; at < len(text); at++ {
+			start := at
+			for at < len(text) && set[text[at]] {
+				at++
+			}
+			if at > start && !yield(start, at) {
+				return
+			}
+		}
+	}
+}
+
+// base64Runs are the places of text that may be base64: at least 14 characters and
+// their padding.
+func base64Runs(text string) (all [][2]int) {
+	for start, end := range base64Bytes.runs(text) {
+		if end-start >= minRun {
+			padding := min(2, len(text)-end)
+			for padding > 0 && text[end:end+padding] != "=="[:padding] {
+				padding--
+			}
+			all = append(all, [2]int{start, end + padding})
+		}
+	}
+	return all
+}
+
+// hexRuns are the places of text that may be hexadecimal: at least ten pairs.
+func hexRuns(text string) (all [][2]int) {
+	for start, end := range hexBytes.runs(text) {
+		if end-start >= 20 {
+			all = append(all, [2]int{start, end - (end-start)%2})
+		}
+	}
+	return all
+}
+
+// percentRuns are the words of text that have percent encoding.
+func percentRuns(text string) (all [][2]int) {
+	for start, end := range printable.runs(text) {
+		if isPercentEncoded(text[start:end]) {
+			all = append(all, [2]int{start, end})
+		}
+	}
+	return all
+}
+
+func isPercentEncoded(word string) bool {
+	for i := 0; i+2 < len(word); i++ {
+		if word[i] == '%' && isHex(word[i+1]) && isHex(word[i+2]) {
+			return true
+		}
+	}
+	return false
+}
+
 // replaced adds the view of v with all matches decoded, if any could be decoded.
-func (v *view) replaced(to []view, x *regexp.Regexp, decode func(string) (string, bool)) []view {
+func (v *view) replaced(to []view, runs func(string) [][2]int, decode func(string) (string, bool)) []view {
 	var b builder
 	at, any := 0, false
 	k := 0 // the part that contains at
@@ -181,7 +279,7 @@ func (v *view) replaced(to []view, x *regexp.Regexp, decode func(string) (string
 		b.WriteString(v.text[at:end])
 		at = end
 	}
-	for _, m := range x.FindAllStringIndex(v.text, -1) {
+	for _, m := range runs(v.text) {
 		text, ok := decode(v.text[m[0]:m[1]])
 		if !ok {
 			continue

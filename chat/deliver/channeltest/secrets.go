@@ -49,7 +49,7 @@ func (nothing) Unmaskable() []string                  { return nil }
 
 // learnSecrets makes the channel redact with the real scanner.
 func (r *rig) learnSecrets() {
-	var x chat.Redactor = cardtest.Style(r.T, false).Redact
+	x := cardtest.Style(r.T, false).Redact
 	r.redact.Store(&x)
 }
 
@@ -151,6 +151,10 @@ func (r *rig) secretsInLists() {
 		return
 	}
 	r.awaitMessage("the digest", func(m Shown) bool { return strings.HasPrefix(m.Text, "📋") })
+	r.await("all pendings", func() bool {
+		waiting, err := r.gate.Waiting(r.Context(), []string{workspace})
+		return err == nil && len(waiting) == 6
+	})
 	r.Say(r.Approver, "/pending", "")
 	list := r.awaitMessage("the list", func(m Shown) bool { return strings.HasPrefix(m.Text, "Pending: 6") })
 	require.Contains(r, list.Text, "private key")

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -179,7 +180,13 @@ func (r *rig) letters() bool {
 
 func (r *rig) await(what string, ok func() bool) {
 	r.Helper()
-	require.Eventually(r, ok, testTimeout, time.Millisecond, what)
+	if assert.Eventually(r, ok, testTimeout, time.Millisecond, what) {
+		return
+	}
+	for _, m := range r.Shown() {
+		r.Logf("shown: %q", m.Text)
+	}
+	r.FailNow()
 }
 
 // awaitMessage waits for a message.
@@ -339,30 +346,44 @@ func (r *rig) longCard() {
 		r.Tap(r.Approver, m.ID, m.Buttons["📄 Show all"])
 		r.awaitMessage("the document", func(m Shown) bool { return strings.Contains(m.Text, ": complete text") })
 		r.await("the record of the document", func() bool { return r.sent.has(`"whole":true`) })
-		r.Say(r.Approver, "1", m.ID)
-		r.await("the decision", func() bool { return r.gate.decision(k) != nil })
+		r.await("the decision", func() bool { return r.answered(k, "1", m) })
 	}
 }
 
+// answered replies to a card, and reports whether that decided: a record is on the disk before it counts.
+func (r *rig) answered(k approval.Key, text string, card Shown) bool {
+	before := len(r.Shown())
+	r.Say(r.Approver, text, card.ID)
+	r.await("an answer", func() bool { return len(r.Shown()) > before })
+	return r.gate.decision(k) != nil
+}
+
 func (r *rig) digest() {
-	var last approval.Key
+	keys := map[string]approval.Key{} // by short id
 	for n := range 6 {
-		last = r.gate.ask(n, "hello")
+		k := r.gate.ask(n, "hello")
+		keys[approval.ShortID(k.ID)] = k
 	}
 	if r.letters() {
 		r.await("a card for each", func() bool { return len(r.Shown()) == 6 })
 		return
 	}
-	m := r.awaitMessage("the digest", func(m Shown) bool { return strings.HasPrefix(m.Text, "📋") })
+	// Requests that come together are asked in any order.
+	isDigest := func(m Shown) bool { return strings.HasPrefix(m.Text, "📋") }
+	m := r.awaitMessage("the digest", isDigest)
 	if !r.traits().Edits || !r.traits().Buttons {
 		return
 	}
-	short := approval.ShortID(last.ID)
-	r.awaitMessage("the last line", func(m Shown) bool { return m.Buttons[short] != "" })
-	m = r.awaitMessage("the digest again", func(s Shown) bool { return s.ID == m.ID })
-	r.Tap(r.Approver, m.ID, m.Buttons[short])
-	card := r.awaitMessage("the card", func(m Shown) bool { return isCard(m, last) })
-	require.Contains(r, card.Buttons, "✅ Once")
+	m = r.awaitMessage("a line for each that has no card", func(m Shown) bool {
+		cards := slices.DeleteFunc(r.Shown(), isDigest)
+		return isDigest(m) && len(m.Buttons) == len(keys)-len(cards)
+	})
+	for short, data := range m.Buttons {
+		r.Tap(r.Approver, m.ID, data)
+		card := r.awaitMessage("the card", func(m Shown) bool { return isCard(m, keys[short]) })
+		require.Contains(r, card.Buttons, "✅ Once")
+		return
+	}
 }
 
 func (r *rig) commands() {

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -35,7 +36,35 @@ func (s *section) rule() policy.Rule {
 	}
 	s.proofs(&r)
 	s.match(&r)
+	s.despite(&r)
 	return r
+}
+
+// despite reads what an allow lifts besides the table. Then every argument that says where
+// something goes needs an exact condition.
+func (s *section) despite(r *policy.Rule) {
+	r.Despite = s.texts("despite")
+	if len(r.Despite) == 0 {
+		return
+	}
+	tool, known := s.cfg.Tools[r.Tool]
+	open := r.OpenDestinations(facts.Arguments(tool))
+	for _, template := range facts.Templates(tool) {
+		if template.Key == "target" || template.Key == "handler.url" {
+			open = append(open, slices.DeleteFunc(slices.Clone(template.Names), r.Closes)...)
+		}
+	}
+	slices.Sort(open)
+	at := s.position("despite")
+	switch open = slices.Compact(open); {
+	case r.Outcome != approval.Allow:
+		s.fail(at, "despite", "", "despite belongs to allow rules")
+	case !known:
+		s.fail(at, "despite", `match = { tool = "x_post" }`, "despite needs a rule that names one tool")
+	case len(open) > 0:
+		s.fail(at, "despite", "match = { args = { "+strings.Join(open, ` = "…", `)+` = "…" } }, each without * ? [ {`,
+			"despite needs an exact value of every destination; missing: %s", visible(strings.Join(open, ", ")))
+	}
 }
 
 // match reads what a rule applies to. It must not match everything: autonomy is for

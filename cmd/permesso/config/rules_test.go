@@ -18,6 +18,7 @@ local = 0
 [workspaces.w]
 approvers = ["ann"]
 contains_secrets = true
+folder = false
 binds_sessions = true
 sessions = { sess_1 = "readonly", "sess 2" = "supervised" }
 ask_above = { "mail:send" = "10/1h", none = "0/24h" }
@@ -91,11 +92,11 @@ hint: above soft, approval is needed; above hard, nothing runs; in the units of 
 hint: did you mean "full"?`,
 		},
 		{
-			"an invalid glob", "[tools.t]\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", target = \"[\" }",
+			"an invalid glob", "tools.t.trust = false\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", target = \"[\" }",
 			`p.toml:4:1: "[" is not a valid glob`,
 		},
 		{
-			"a condition", "[tools.t]\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", args = { a = 1.5, b = [1] } }",
+			"a condition", "tools.t.trust = false\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", args = { a = 1.5, b = [1] } }",
 			`p.toml:4:36: a must be a glob, a whole number, true or false, or a list of strings
 hint: args = { path = "/data/**", argv = ["git", "status"] }
 p.toml:4:41: b must be a glob, a whole number, true or false, or a list of strings

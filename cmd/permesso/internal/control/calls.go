@@ -79,6 +79,14 @@ func (c *Client) Story(ctx context.Context, k approval.Key, timeline bool) (s St
 	return s, err
 }
 
+// Shown is the request that an approver was shown, or is shown now. nil: none was.
+func (s *Story) Shown() *approval.Pending {
+	if s.Waiting != nil {
+		return s.Waiting.Pending
+	}
+	return s.Asked
+}
+
 // damaged is the error of a log that could not be read completely.
 func damaged(text string) error {
 	if text == "" {
@@ -127,7 +135,7 @@ func (c *Client) Reveal(ctx context.Context, k approval.Key) (*approval.StoredPe
 func (c *Client) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	d, err := call(ctx, c, opDecide, decideBody{OneQuery{a.Key.Workspace, a.Key.ID}, VerdictBody{
 		PendingSHA256: a.PendingSHA256, Verdict: a.Verdict, Code: a.Code, Scope: a.Scope,
-		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text,
+		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text, Commands: a.Commands,
 	}})
 	return decided(d, a.Key, err)
 }

@@ -47,6 +47,8 @@ type GrantBody struct {
 	Tool       string `json:"tool_name,omitempty"`   // "": ActionType, which opens no tool
 	ActionType string `json:"action_type,omitempty"` // release-only
 	Target     string `json:"target,omitempty"`      // of a tool with a target
+	From       string `json:"request_id,omitempty"`  // with Command: the request in Workspace that it is given for
+	Command    string `json:"command,omitempty"`     // a command pattern
 	Reason     string `json:"reason,omitempty"`
 	Life       string `json:"for"`
 	Uses       int    `json:"max_uses,omitempty"`
@@ -55,7 +57,7 @@ type GrantBody struct {
 var opGrantAdd = post("grant-add", "/grants", "Allow calls of a tool without asking",
 	(*Service).grantAdd).forOperator()
 
-func (s *Service) grantAdd(_ context.Context, c *httpapi.Caller, in *struct{ Body GrantBody }) (*grant.Grant, error) {
+func (s *Service) grantAdd(ctx context.Context, c *httpapi.Caller, in *struct{ Body GrantBody }) (*grant.Grant, error) {
 	ws, err := ChooseWorkspace(s.Home, in.Body.Workspace)
 	if err != nil {
 		return nil, err
@@ -69,7 +71,12 @@ func (s *Service) grantAdd(_ context.Context, c *httpapi.Caller, in *struct{ Bod
 		return nil, err
 	}
 	tool, known := s.Home.Current().Tools[in.Body.Tool]
-	if g.Terms, err = in.Body.terms(w, tool, known); err != nil {
+	if in.Body.From != "" {
+		g.Terms, err = s.commandTerms(ctx, &in.Body)
+	} else {
+		g.Terms, err = in.Body.terms(w, tool, known)
+	}
+	if err != nil {
 		return nil, err
 	}
 	m, err := s.Memory()
@@ -107,6 +114,30 @@ func (b *GrantBody) grant(c *httpapi.Caller, now time.Time) (*grant.Grant, error
 		Version: grant.Version, ID: client.NewID(), By: c.Person.Name, ByID: c.Person.ID, Via: c.Via, Reason: b.Reason,
 		CreatedAt: now.UTC(), ExpiresAt: now.Add(life).UTC(), MaxUses: b.Uses,
 	}, nil
+}
+
+// commandTerms are what a command pattern allows: requests like that it is given for, but
+// with another command.
+func (s *Service) commandTerms(ctx context.Context, b *GrantBody) (t approval.Terms, err error) {
+	st, err := s.Viewer.Story(ctx, approval.Key{Workspace: b.Workspace, ID: b.From})
+	if err != nil {
+		return t, err
+	}
+	if st.Pending == nil {
+		return t, console.Fail(console.ExitError, "permesso history lists the requests", "no approver was asked about %s", b.From)
+	}
+	o, _ := st.Pending.Offer(approval.Commands)
+	why := grant.WhyNot(st.Pending, approval.Commands)
+	if why.IsZero() {
+		o.Terms.Words, why = policy.Pattern(st.Pending, b.Command)
+	}
+	if tool := s.Home.Current().Tools[o.Terms.Tool]; why.IsZero() && o.Terms.Tool != "" && tool.SHA256() != o.Terms.ToolSHA256 {
+		why = approval.Because("grant_tool_changed")
+	}
+	if !why.IsZero() {
+		return t, console.Fail(console.ExitRefused, "permesso show "+b.From+" shows the request", "%s", chat.Words{}.Reasons([]approval.Reason{why}))
+	}
+	return o.Terms, nil
 }
 
 // terms are what the grant allows.
@@ -210,9 +241,12 @@ type ClearBody struct {
 var opClearTaints = post("taints-clear", "/taints/clear", "Clear the taints of a workspace or session",
 	(*Service).clearTaints).forOperator()
 
-// clearTaints returns what it clears.
 func (s *Service) clearTaints(ctx context.Context, c *httpapi.Caller, in *struct{ Body ClearBody }) ([]string, error) {
-	b := in.Body
+	return s.ClearTaints(ctx, c, in.Body)
+}
+
+// ClearTaints returns what it clears. The caller is the operator.
+func (s *Service) ClearTaints(ctx context.Context, c *httpapi.Caller, b ClearBody) ([]string, error) {
 	ws, err := ChooseWorkspace(s.Home, b.Workspace)
 	if err != nil {
 		return nil, err

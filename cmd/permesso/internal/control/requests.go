@@ -218,13 +218,14 @@ type VerdictBody struct {
 	Override      string           `json:"override,omitempty"`
 	Feedback      string           `json:"feedback,omitempty"`
 	Answer        string           `json:"answer,omitempty"`
+	Commands      string           `json:"commands,omitempty"`
 }
 
 // Input is the decision as a decider takes it. The caller adds the person.
 func (b VerdictBody) Input(k approval.Key) decide.Input {
 	return decide.Input{
 		Key: k, PendingSHA256: b.PendingSHA256, Verdict: b.Verdict, Code: b.Code, Scope: b.Scope,
-		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer,
+		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer, Commands: b.Commands,
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/web"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
@@ -122,13 +123,29 @@ func (s *server) uiStyle(language string) chat.Style {
 // uiBackend is the data of the web UI besides requests.
 func (s *server) uiBackend() web.Backend {
 	d := &uiData{server: s}
-	return web.Backend{Grants: s.memory, Rules: s.uiRules, Audit: d, WorkspaceInfo: d, Pauser: d, Reveal: s.uiReveal}
+	return web.Backend{
+		Grants: s.memory, Rules: s.uiRules, Audit: d, WorkspaceInfo: d, Pauser: d,
+		Reveal: s.uiReveal, ClearTaints: s.uiClearTaints,
+	}
+}
+
+// uiClearTaints is permesso session clear. The session counts only where the host names it.
+func (s *server) uiClearTaints(ctx context.Context, u web.User, workspace, session string) error {
+	b := control.ClearBody{Workspace: workspace}
+	if s.Current().Workspaces[workspace].BindsSessions {
+		b.SessionID = session
+	}
+	_, err := s.control.ClearTaints(ctx, s.uiCaller(u), b)
+	return err
+}
+
+func (s *server) uiCaller(u web.User) *httpapi.Caller {
+	return &httpapi.Caller{Person: u.Person, Via: web.Via, Operator: u.Operator, Workspaces: uiPeople{s}.Rights(u).See}
 }
 
 // uiReveal returns a request to show what its card masks.
 func (s *server) uiReveal(ctx context.Context, u web.User, k approval.Key) (*approval.StoredPending, error) {
-	c := &httpapi.Caller{Person: u.Person, Via: web.Via, Operator: u.Operator, Workspaces: uiPeople{s}.Rights(u).See}
-	return s.control.Reveal(ctx, c, k)
+	return s.control.Reveal(ctx, s.uiCaller(u), k)
 }
 
 // uiRules returns the configured rules that can match in these workspaces.

@@ -15,6 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/security/policy"
 	"github.com/permesso-dev/permesso/security/secrets"
 )
 
@@ -168,6 +169,7 @@ func (h *Home) Authorizer() *gate.Authorizer {
 func (h *Home) Decider(k *Keys) *gate.Decider {
 	return &gate.Decider{
 		Store: h.Store, Seal: k.Seal, Words: chat.Words{}, May: h.Authorizer().May, Grants: grantFiles{h, k},
+		Pattern:   policy.Pattern,
 		RunBefore: func() time.Duration { return h.Current().RunBefore },
 	}
 }
