@@ -34,15 +34,16 @@ type keys struct {
 	now   func() time.Time
 	drain func() // reads out what waits to be read; may be nil
 
-	mu      sync.Mutex
-	arrived sync.Cond
-	queue   [][]byte
-	part    []byte    // the beginning of a key
-	card    int       // counts the cards that were drawn
-	from    time.Time // a key that was read earlier does not count
-	typed   bool      // the line has characters
-	ended   int       // the card under which the last line was ended
-	err     error
+	mu        sync.Mutex
+	arrived   sync.Cond
+	queue     [][]byte
+	part      []byte    // the beginning of a key
+	card      int       // counts the cards that were drawn
+	suspended bool      // no key counts
+	from      time.Time // a key that was read earlier does not count
+	typed     bool      // the line has characters
+	ended     int       // the card under which the last line was ended
+	err       error
 }
 
 func newKeys(now func() time.Time) *keys {
@@ -71,12 +72,31 @@ func (k *keys) draw(show func(lost bool)) {
 	k.arrived.Signal()
 }
 
+// suspend drops the line that was being typed, and all that is read until resume.
+func (k *keys) suspend() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.card++
+	k.queue, k.part, k.typed, k.suspended = emptyLine(), nil, false, true
+	k.arrived.Signal()
+}
+
+// resume drops what waits to be read, and lets keys count again.
+func (k *keys) resume() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.drain != nil {
+		k.drain()
+	}
+	k.suspended = false
+}
+
 // take reads keys. The time of a key is that of the read.
 func (k *keys) take(read func() ([]byte, error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b, err := read()
-	if k.now().Before(k.from) {
+	if k.suspended || k.now().Before(k.from) {
 		return err
 	}
 	k.part = append(k.part, b...)

@@ -246,10 +246,12 @@ func (v *view) signal(s os.Signal) {
 	editor := v.editor.Load()
 	switch {
 	case s == syscall.SIGTSTP && canStop():
+		v.keys.suspend() // what is typed while this process is stopped is read before SIGCONT is
 		v.tty.leave()
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // as SIGTSTP does by default
 	case s == syscall.SIGCONT && editor != nil:
 		v.tty.leave() // the shell may have changed the mode
+		v.keys.resume()
 		if v.err = v.tty.enter(); v.err == nil && v.current != nil {
 			v.draw(*v.current)
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -77,12 +78,26 @@ func (t *tty) size() (width, height int) {
 	return width, height
 }
 
-// wait waits until read would not block. It returns an error at the end.
+const (
+	pollTime = 500 * time.Millisecond
+	// stopTime is how long a poll takes at least if this process was stopped meanwhile.
+	stopTime = 4 * pollTime
+)
+
+// wait waits until read would not block. It returns an error at the end. What was typed
+// while this process was stopped is dropped: a signal that stops it at once tells nobody.
 func (t *tty) wait() error {
 	for {
 		fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLIN}, {Fd: int32(t.wake[0].Fd()), Events: unix.POLLIN}}
-		_, err := unix.Poll(fds, -1)
+		began := time.Now()
+		n, err := unix.Poll(fds, int(pollTime/time.Millisecond))
+		if time.Since(began) >= stopTime && fds[1].Revents == 0 {
+			t.drain()
+			continue
+		}
 		switch {
+		case n == 0 && err == nil:
+			continue
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:

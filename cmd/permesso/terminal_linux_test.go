@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -81,6 +82,29 @@ func TestTheTerminalIsResumed(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(w.layout.Responses(k.Workspace), k.ID+".json"))
 	w.press("3 later\r")
 	w.recorder.await(t, "Denied: ")
+	w.press("\x03")
+	_ = w.wait()
+}
+
+// A signal that stops the daemon at once tells it nothing. What was typed meanwhile does
+// not count.
+func TestTypedToAStoppedDaemonDecidesNothing(t *testing.T) {
+	t.Parallel()
+	w := newTerminalRig(t, 1)
+	k := w.submit("home", "")
+	w.awaitShown(k)
+	w.recorder.await(t, approval.ShortID(k.ID)+"> ")
+	require.NoError(t, w.process.Signal(syscall.SIGSTOP))
+	w.press("1\r")
+	<-time.After(2500 * time.Millisecond) // a stop that is shorter is noticed by SIGCONT alone
+	require.NoError(t, w.process.Signal(syscall.SIGCONT))
+	await(t, "the card again", func() bool { return len(w.recorder.cards()) == 2 })
+	end := strings.LastIndex(w.recorder.String(), "→ approve")
+	prompt := approval.ShortID(k.ID) + "> "
+	await(t, "the prompt", func() bool { return strings.Contains(w.recorder.String()[end:], prompt) })
+	w.press("3 not now\r")
+	w.recorder.await(t, "Denied: ")
+	require.NotContains(t, w.recorder.String(), "Approved")
 	w.press("\x03")
 	_ = w.wait()
 }
