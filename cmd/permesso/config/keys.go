@@ -249,7 +249,7 @@ func toolKeys() []Key {
 		{Name: "summary", Example: `"hello to {name}"`, Help: "what the card says; {fields} of the request", valueType: line(1000), shown: true},
 		{Name: "target", Example: `"this machine"`, Help: "where the effect is; default: the host of an http handler", valueType: line(1000), shown: true},
 		{Name: "reversibility", Example: `"reversible"`, Help: "reversible, partial, irreversible", valueType: word(reversibilities()...), shown: true},
-		{Name: "territory", Default: `"none"`, Help: "none, session, permanent: the grants that are offered", valueType: word("none", "session", "permanent"), shown: true},
+		{Name: "territory", Default: `"none"`, Help: "session or permanent: the grant that the card suggests", valueType: word("none", "session", "permanent"), shown: true},
 		{Name: "trust", Example: "false", Help: "only false: instead of setting all four of these to false:", Hint: "trust = false clears the four properties", valueType: flag(), shown: true},
 	}, propertyKeys(), []Key{
 		{Name: "cost", Example: "1", Help: "of one request, in units of your own, for the budgets", Hint: "a whole number, in units of your own", valueType: number(0, 1<<53)},
