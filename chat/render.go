@@ -538,7 +538,9 @@ func (r renderer) value(v approval.Raw) string {
 			continue
 		}
 		if strings.HasPrefix(text[end:], ":") && r.withheld(s) == "" {
-			continue // a name is never masked
+			b.WriteString(r.redact(text[at:start], inJSON)[0] + escape(text[start:end], inJSON)) // a name is never masked
+			found, at = true, end
+			continue
 		}
 		spans := r.secrets(s)
 		if len(spans) == 0 {

@@ -85,7 +85,7 @@ const (
 )
 
 // wait waits until read would not block. It returns an error at the end. What was typed
-// while this process was stopped is dropped: a signal that stops it at once tells nobody.
+// while this process was stopped is dropped: a signal that stops it at once cannot be handled.
 func (t *tty) wait() error {
 	for {
 		fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLIN}, {Fd: int32(t.wake[0].Fd()), Events: unix.POLLIN}}

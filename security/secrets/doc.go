@@ -22,10 +22,16 @@
 // # Masks
 //
 // A card may mask a secret in a value if it is one token of [A-Za-z0-9_+/=.~-] between
-// other characters, found in the value's own bytes, or encoded there alone. The value's
-// type must be text, or the token an argument of a simple command. A Redactor takes
-// these tokens out and searches the rest. What it finds then is never masked: the value
-// does not leave the host, and an approver decides where it is shown.
+// other characters, found in the value's own bytes, or encoded there alone. It may stand
+//
+//	in a text, a list or a table   anywhere, unless the value is used in a URL or a path
+//	in JSON                        but not in a member that names a place, such as "path"
+//	in a diff                      but not in the names of its files
+//	in a command or a program      after a name of a secret only: --password, "token: "
+//
+// A text that stands in two places is masked only if it may be masked in both. A Redactor
+// takes these tokens out and searches the rest. What it finds then is never masked: the
+// value does not leave the host, and an approver decides where it is shown.
 //
 // Encrypted secrets cannot be found. The scan never changes what runs.
 package secrets
