@@ -180,6 +180,7 @@ type messages struct {
 	Blocked          string
 	Choices          choiceMessages
 	Grants           grantMessages
+	Proposal         proposalMessages
 	Until            string
 	MenuOptions      string
 	MenuFree         string

@@ -250,4 +250,14 @@ func (e *Engine) wouldHaveAllowed(t *approval.Terms) (n, of int) {
 	return n, len(asked)
 }
 
+// Asked lists the client's last requests that asked a person, the newest last.
+func (e *Engine) Asked(workspace, client string) (keys []approval.Key) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	for _, r := range e.accountView(workspace).Asked[client] {
+		keys = append(keys, approval.Key{Workspace: workspace, ID: r.Entry.RequestID})
+	}
+	return keys
+}
+
 var farAway = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
