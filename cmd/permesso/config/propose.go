@@ -25,7 +25,7 @@ func Propose(p *approval.Pending, despite ...string) (string, error) {
 	match := []string{"tool = " + quoteTOML(p.ToolName), "workspace = " + quoteTOML(p.SourceGroup)}
 	var args []string
 	for _, f := range fields {
-		args = append(args, quoteTOML(f.Name)+" = "+conditionOn(f))
+		args = append(args, keyTOML(f.Name)+" = "+conditionOn(f))
 	}
 	if len(args) > 0 {
 		match = append(match, "args = { "+strings.Join(args, ", ")+" }")
@@ -81,6 +81,15 @@ func sameList(v approval.Raw) (list string, ok bool) {
 		items[i] = quoteTOML(text)
 	}
 	return "[" + strings.Join(items, ", ") + "]", true
+}
+
+var bareKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+func keyTOML(name string) string {
+	if bareKey.MatchString(name) {
+		return name
+	}
+	return quoteTOML(name)
 }
 
 // quoteTOML quotes a text. What one cannot see is escaped.

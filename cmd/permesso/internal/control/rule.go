@@ -101,6 +101,7 @@ func (t *trial) with(lines, client string) (func(approval.Facts) approval.Ruling
 	if err != nil {
 		return nil, err
 	}
+	rule.Name, rule.Reason = "proposed", "" // for the reasons of why it does not help
 	changed := t.cfg.PolicyConfig()
 	changed.Rules = append(slices.Clone(changed.Rules), rule)
 	view, err := t.memory.Try(changed)
