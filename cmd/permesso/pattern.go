@@ -3,8 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -66,8 +66,9 @@ func (a *app) suggest(ctx context.Context, typed string, use ...string) error {
 		o, _ := p.Offer(approval.Commands)
 		line := facts.JoinWords(o.Terms.Words)
 		s := suggestion{line, c.Style().Offer(p, approval.Commands), o.Would, o.Of}
-		return a.Print(s, fmt.Sprintf("%s\nIt would have allowed %d of the last %d requests that were asked.\n%s",
-			s.Says, s.Would, s.Of, facts.JoinWords(append(use, line))))
+		return a.Print(s, strings.Join(slices.DeleteFunc([]string{
+			s.Says, c.Style().OfferCount(p, approval.Commands), facts.JoinWords(append(use, line)),
+		}, func(line string) bool { return line == "" }), "\n"))
 	})
 }
 

@@ -414,17 +414,16 @@ func (a *app) simulate(ctx context.Context, n int) error {
 	judged, differ := 0, 0
 	for _, x := range found {
 		k := x.Key
-		r, then, err := v.RequestAndRuling(ctx, k)
-		if err != nil || r == nil || then == nil || then.Rule == gate.NotEvaluated {
+		f, then, now := control.Rejudge(ctx, v, home.SettingsOf(h.Config), k, m.Judge)
+		if then == nil {
 			continue // malformed, or refused before the policy was evaluated
 		}
 		judged++
-		f, now := gate.Judge(home.SettingsOf(h.Config), k.Workspace, r, time.Now(), m.Judge, nil)
 		if now.Outcome == then.Outcome {
 			continue
 		}
 		differ++
-		x := simulated{k.ID, k.Workspace, r.ToolName, then.Outcome, now.Outcome, now.Rule, now.Reasons}
+		x := simulated{k.ID, k.Workspace, f.Tool, then.Outcome, now.Outcome, now.Rule, now.Reasons}
 		if err := a.Print(x, fmt.Sprintf("%s %s %s: %s then, %s now by %s\n      %s", approval.ShortID(k.ID), k.Workspace,
 			chat.Escape(f.Tool), then.Outcome, now.Outcome, ruledBy(now.Rule), strings.Join(reasonTexts(now.Reasons), "; "))); err != nil {
 			return err

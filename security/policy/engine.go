@@ -67,17 +67,25 @@ func (e *Engine) Load(c Config) error {
 
 // View is Load, and returns a View of this configuration.
 func (e *Engine) View(c Config) (*View, error) {
+	w, err := e.Try(c)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.init()
+	e.now = w.rs
+	return w, nil
+}
+
+// Try returns a View of a configuration that is not loaded.
+func (e *Engine) Try(c Config) (*View, error) {
 	for _, r := range c.Rules {
 		if err := r.Check(); err != nil {
 			return nil, err
 		}
 	}
-	rs := &ruleset{sorted(c.Rules), c.Limits, set(c.Secrets), set(c.Bound)}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.init()
-	e.now = rs
-	return &View{e, rs}, nil
+	return &View{e, &ruleset{sorted(c.Rules), c.Limits, set(c.Secrets), set(c.Bound)}}, nil
 }
 
 func (e *Engine) current() *ruleset { return cmp.Or(e.now, noRules) }

@@ -177,7 +177,10 @@ func shape(t *approval.Terms, f *approval.Facts, s approval.Scope) (why approval
 	case onlyAgain(f):
 		var cmd command
 		t.Form = grant.Again
-		if cmd, t.Digest, why = commandOf(f); why.IsZero() && s == approval.Commands {
+		cmd, t.Digest, why = commandOf(f)
+		if prose := exactProse(f); prose != "" && s != approval.Commands {
+			t.Digest, why = prose, approval.Reason{}
+		} else if why.IsZero() && s == approval.Commands {
 			t.Form, t.Digest, t.Words = grant.Command, cmd.rest, SuggestPattern(cmd.words)
 			why = checkPattern(t.Words)
 		}
@@ -248,6 +251,16 @@ func (e *Engine) wouldHaveAllowed(t *approval.Terms) (n, of int) {
 		}
 	}
 	return n, len(asked)
+}
+
+// Asked lists the client's last requests that asked a person, the newest last.
+func (e *Engine) Asked(workspace, client string) (keys []approval.Key) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	for _, r := range e.accountView(workspace).Asked[client] {
+		keys = append(keys, approval.Key{Workspace: workspace, ID: r.Entry.RequestID})
+	}
+	return keys
 }
 
 var farAway = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -293,7 +293,11 @@ func ruleKeys() []Key {
 			{Name: "target", instead: true, Example: `"api.example.org"`, Help: "the target that the card shows", valueType: line(1000)},
 			{Name: "session", instead: true, Example: `"sess_1"`, Help: "the session", valueType: line(128)},
 			{Name: "client", instead: true, Example: `"ws:default"`, Help: "the client: ws:WORKSPACE, or of an API key", valueType: line(128)},
-			{Name: "args", instead: true, Example: `{ board = "team-*" }`, Help: "the arguments: a glob for a text, or a value that must be equal", Hint: argsHint, valueType: tables(""), Keys: []Key{{Name: "ARGUMENT", valueType: conditionType()}}},
+			{Name: "args", instead: true, Example: `{ board = "team-*" }`, Help: "the arguments: a glob for a text, or a value that must be equal", Hint: argsHint, valueType: tables(""), Keys: []Key{{Name: "ARGUMENT", valueType: conditionType(), Keys: []Key{
+				{Name: "equals", Help: "the value; a text is no glob", Hint: equalHint, valueType: exactType()},
+				{Name: "json", Help: "the value as JSON, for what TOML cannot say", Hint: equalHint, valueType: jsonType()},
+			}}}},
+			{Name: "other_args", instead: true, Default: "true", Help: "false: a request with other arguments than those of args does not match", valueType: flag()},
 		}},
 		{Name: "outcome", Example: `"ask"`, Help: "allow, ask, always_ask (no grant lifts it), deny", valueType: word("allow", "ask", "always_ask", "deny"), shown: true},
 		{Name: "reason", Example: `"an approver should see it once"`, Help: "for the approver and the audit log", valueType: line(300), shown: true},

@@ -97,7 +97,7 @@ name = "n"
 outcome = "allow"
 despite = ["trifecta", "secrets"]
 reason = "r"
-match = { tool = "a", workspace = "w", approver = "ann", capability = "fs:write", target = "t", session = "s", client = "ws:w", args = { p = "/x/y", n = 3, f = true, l = ["a"] } }
+match = { tool = "a", workspace = "w", approver = "ann", capability = "fs:write", target = "t", session = "s", client = "ws:w", args = { p = "/x/y", n = 3, f = true, l = ["a"], e = { equals = "*" }, j = { json = "1.5" } }, other_args = false }
 when_proven = [{ domain = "d", op = "o", only = { x = "y" } }, { domain = "d", under = { path = ["/srv"] } }, { domain = "d", unique = "x" }, { domain = "d", at_most = 3, of = { x = "y" } }]
 [[rules]]
 outcome = "deny"

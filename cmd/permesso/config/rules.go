@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
@@ -83,7 +84,7 @@ func (s *section) match(r *policy.Rule) {
 	r.Workspace = m.matchName("workspace", sortedKeys(s.cfg.Workspaces))
 	r.Approver = m.matchName("approver", sortedKeys(s.cfg.Approvers))
 	r.Capability, r.Target, r.Session, r.Client = m.text("capability"), m.text("target"), m.text("session"), m.text("client")
-	r.Args = m.conditions()
+	r.Args, r.OnlyArgs = m.conditions(), !m.flag("other_args")
 	if !m.failed {
 		if err := r.Check(); err != nil {
 			m.fail(m.node.key, "", "", "%s", visible(strings.TrimPrefix(err.Error(), "check rule "+strconv.Quote(r.Name)+": ")))
@@ -110,6 +111,11 @@ func (s *section) conditions() (all []policy.Condition) {
 		sub.fail(sub.node.key, "", argsHint, "args names no argument")
 	}
 	for _, name := range sub.node.order {
+		if exact := sub.tables[name]; exact != nil {
+			all = append(all, exact.equal(name))
+			sub.failed = sub.failed || exact.failed
+			continue
+		}
 		all = append(all, get[policy.Condition](sub, name))
 	}
 	s.failed = s.failed || sub.failed
@@ -118,7 +124,7 @@ func (s *section) conditions() (all []policy.Condition) {
 
 // conditionType is a glob for a text argument, or a value that must be equal.
 func conditionType() valueType {
-	return valueType{text: "glob, whole number, true or false, or list of strings", read: func(s *section, k Key, n *node) any {
+	return valueType{text: "glob, whole number, true or false, or list of strings", schema: simpleSchema(), read: func(s *section, k Key, n *node) any {
 		if n.kind == text {
 			return policy.Condition{Field: k.Name, Glob: n.text}
 		}
@@ -128,6 +134,61 @@ func conditionType() valueType {
 		s.fail(n.val, k.Name, argsHint, "%s must be a glob, a whole number, true or false, or a list of strings", k.Name)
 		return nil
 	}}
+}
+
+// equal is the condition { equals = VALUE } or { json = "VALUE" } on an argument.
+func (s *section) equal(argument string) policy.Condition {
+	if s.has("equals") == s.has("json") {
+		s.fail(s.node.key, "", equalHint, "%s needs equals or json", argument)
+	}
+	key := "equals"
+	if s.has("json") {
+		key = "json"
+	}
+	return policy.Condition{Field: argument, Equals: get[approval.Raw](s, key)}
+}
+
+const equalHint = `{ equals = "first line\nsecond line" }, or { json = '{"rate":1.5}' }`
+
+func simpleSchema() schema {
+	return schema{"anyOf": []schema{
+		{"type": "string"}, {"type": "integer"}, {"type": "boolean"}, {"type": "array", "items": schema{"type": "string"}},
+	}}
+}
+
+// exactType is a value that an argument must have. A text is no glob here.
+func exactType() valueType {
+	return valueType{text: "text, whole number, true or false, or list of strings", schema: simpleSchema(), read: func(s *section, k Key, n *node) any {
+		if n.kind == text {
+			b, err := json.Marshal(n.text)
+			if err == nil {
+				return approval.Raw(b)
+			}
+		}
+		if v, ok := jsonOf(n); ok {
+			return v
+		}
+		s.fail(n.val, k.Name, equalHint, "%s must be a text, a whole number, true or false, or a list of strings", k.Name)
+		return nil
+	}}
+}
+
+// jsonType is any JSON value, as text.
+func jsonType() valueType {
+	t := checked("JSON value", func(v string) string {
+		if !jsontext.Value(v).IsValid() {
+			return "is not a JSON value"
+		}
+		return ""
+	})
+	read := t.read
+	t.read = func(s *section, k Key, n *node) any {
+		if v, ok := read(s, k, n).(string); ok {
+			return approval.Raw(v)
+		}
+		return nil
+	}
+	return t
 }
 
 // jsonOf returns a TOML value as JSON.

@@ -131,6 +131,11 @@ func (c *Client) Reveal(ctx context.Context, k approval.Key) (*approval.StoredPe
 	return d.stored()
 }
 
+// ProposeRule returns the rule that would allow a request.
+func (c *Client) ProposeRule(ctx context.Context, k approval.Key) (chat.Proposal, error) {
+	return call(ctx, c, opRule, OneQuery{k.Workspace, k.ID})
+}
+
 // Decide decides a request as the caller.
 func (c *Client) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	d, err := call(ctx, c, opDecide, decideBody{OneQuery{a.Key.Workspace, a.Key.ID}, VerdictBody{
