@@ -51,6 +51,7 @@ type Message struct {
 	Implicit   bool                    // Card is the one shown last, not replied to
 	Language   string
 	Bots       []string // the bot's names, without @
+	Commands   string   // with code 6, of a local channel: the command pattern to remember
 }
 
 // Command parses the message and does nothing else.
@@ -211,7 +212,11 @@ func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 		}
 	}
 	a := t.decisionInput(cmd)
-	if why := grant.WhyNot(p, a.Scope); !why.IsZero() {
+	scope := a.Scope
+	if a.Commands != "" {
+		scope = approval.Commands
+	}
+	if why := grant.WhyNot(p, scope); !why.IsZero() {
 		return Reply{Text: Format(t.CodeImpossible, "code", cmd.Code, "why", t.style.renderer(p).reason(why))}
 	}
 	return t.decide(ctx, a, t.Card)
@@ -222,6 +227,9 @@ func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 func (t replier) decisionInput(cmd Command) decide.Input {
 	a := decide.ByCode(cmd.Code, cmd.Text)
 	a.Key = t.Card.Key()
+	if cmd.Kind == Menu && cmd.Code == "6" {
+		a.Commands = t.Commands
+	}
 	switch cmd.Kind {
 	case Question:
 		a.Verdict, a.Feedback = approval.RequestMore, cmd.Text
