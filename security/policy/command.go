@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
@@ -150,7 +151,7 @@ var systemFolders = set(strings.Fields("/bin /sbin /usr/bin /usr/sbin /usr/local
 // have a version in their name.
 func interprets(name string) bool {
 	return slices.ContainsFunc([]string{name, strings.TrimRight(name, "0123456789.-")}, func(n string) bool {
-		return facts.IsInterpreter(n) || openers[n]
+		return facts.IsInterpreter(n) || openers()[n]
 	}) || slices.ContainsFunc(openerPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
@@ -166,7 +167,7 @@ func startsProgram(w string) bool {
 
 // refuseSubcommand says why no grant may cover what a program with subcommands would do.
 func refuseSubcommand(words []string) approval.Reason {
-	b, ok := builders[path.Base(words[0])]
+	b, ok := builders()[path.Base(words[0])]
 	switch {
 	case !ok:
 		return approval.Reason{}
@@ -216,7 +217,7 @@ func names(list string) map[string]bool {
 // a pager. A version suffix (python3.11) is cut before the lookup. If a name is
 // missing, a grant can cover one exact command line that an approver approved. If a
 // name is superfluous, an approver is asked once more.
-var openers = names(openersFile)
+var openers = sync.OnceValue(func() map[string]bool { return names(openersFile) })
 
 var openerPrefixes = strings.Fields("ld-linux ld-musl ld.so ld64 qemu- s6- wine proxychains")
 
@@ -232,7 +233,7 @@ type builder struct {
 
 var target = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
 
-var builders = buildersOf(buildersFile)
+var builders = sync.OnceValue(func() map[string]builder { return buildersOf(buildersFile) })
 
 //go:embed builders.txt
 var buildersFile string

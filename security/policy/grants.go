@@ -177,7 +177,10 @@ func shape(t *approval.Terms, f *approval.Facts, s approval.Scope) (why approval
 	case onlyAgain(f):
 		var cmd command
 		t.Form = grant.Again
-		if cmd, t.Digest, why = commandOf(f); why.IsZero() && s == approval.Commands {
+		cmd, t.Digest, why = commandOf(f)
+		if prose := exactProse(f); prose != "" && s != approval.Commands {
+			t.Digest, why = prose, approval.Reason{}
+		} else if why.IsZero() && s == approval.Commands {
 			t.Form, t.Digest, t.Words = grant.Command, cmd.rest, SuggestPattern(cmd.words)
 			why = checkPattern(t.Words)
 		}

@@ -20,7 +20,7 @@ const maxPattern = 100 // words
 var freeWord = regexp.MustCompile(`^[\pL\pN._][\pL\pM\pN._/,@%+~^-]*$`)
 
 func isFree(w string) bool {
-	return freeWord.MatchString(w) && !slices.Contains(strings.Split(w, "/"), "..") && (w == "." || !openers[w] && !runningWords[w])
+	return freeWord.MatchString(w) && !slices.Contains(strings.Split(w, "/"), "..") && (w == "." || !openers()[w] && !runningWords[w])
 }
 
 // Pattern reads a command pattern such as "go test ...", given for a request, or says why
@@ -59,7 +59,7 @@ func checkPattern(pattern []string) approval.Reason {
 // their subcommand, or because a free word may be a program or a host.
 func refuseOnlyAgain(pattern []string) approval.Reason {
 	name := path.Base(pattern[0])
-	b, builds := builders[name]
+	b, builds := builders()[name]
 	switch {
 	case b.anyTarget && slices.Contains(pattern, anyWords), builds && !b.anyTarget && !b.whole && !b.patterns[pattern[1]]:
 		return approval.Because("command_sub", "program", name)
