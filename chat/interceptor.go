@@ -85,6 +85,7 @@ type Interceptor struct {
 	// before a question is answered.
 	CanDecide func(ctx context.Context, a decide.Input) error
 	Paused    func(workspace string) *Pause // see Style
+	Local     bool                          // see Style
 }
 
 // Handle parses a message and acts on it.
@@ -119,7 +120,9 @@ func (ic *Interceptor) Confirm(m Message, d *approval.Decision) string {
 }
 
 func (ic *Interceptor) newReplier(m Message) replier {
-	return replier{ic, m, catalog(m.Language), Style{Language: m.Language, Zone: ic.Zone, Redact: ic.Redact, Paused: ic.Paused}}
+	return replier{ic, m, catalog(m.Language), Style{
+		Language: m.Language, Zone: ic.Zone, Redact: ic.Redact, Paused: ic.Paused, Local: ic.Local,
+	}}
 }
 
 // replier handles one message.
@@ -216,8 +219,9 @@ func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 	if a.Commands != "" {
 		scope = approval.Commands
 	}
-	if why := grant.WhyNot(p, scope); !why.IsZero() {
-		return Reply{Text: Format(t.CodeImpossible, "code", cmd.Code, "why", t.style.renderer(p).reason(why))}
+	if why := t.style.renderer(p).whyNot(scope); why != "" {
+		lines := append([]string{Format(t.CodeImpossible, "code", cmd.Code, "why", why)}, nonEmpty(t.style.ProposeRule(p))...)
+		return Reply{Text: strings.Join(lines, "\n")}
 	}
 	return t.decide(ctx, a, t.Card)
 }
@@ -278,7 +282,7 @@ func (t replier) ifUndecided(ctx context.Context, text string) (Reply, bool) {
 
 // whyWaiting says why p needs an approver, "" if the ruling has no reason.
 func (r renderer) whyWaiting() string {
-	lines := r.why()
+	lines := append(r.why(), nonEmpty(r.ProposeRule(r.p))...)
 	if len(lines) == 0 {
 		return ""
 	}
