@@ -46,7 +46,7 @@ func textOf(p *page, id string) string {
 	return ""
 }
 
-const patternSentence = "Always: shell: go test ... in personal, 90 days"
+const patternSentence = "Always: shell: \"go test ...\" in personal, 90 days"
 
 // A button that gives a grant says the grant's sentence, and is there only where it is offered.
 func TestOffers(t *testing.T) {
@@ -69,7 +69,7 @@ func TestOffers(t *testing.T) {
 			}, session: "For this session: x_post with any arguments in personal",
 		},
 		{
-			why: "a pattern", change: withPattern, always: "Always: exactly this shell again in personal, 90 days",
+			why: "a pattern", change: withPattern, always: "Always: exactly this shell request again in personal, 90 days",
 			commands: patternSentence, count: "It would have allowed 3 of the last 7 requests that were asked.",
 		},
 	} {
@@ -93,7 +93,7 @@ func TestGiveAndUndo(t *testing.T) {
 	}{
 		{
 			"session", nil, url.Values{"code": {"2"}}, "", "For this session: x_post with any arguments in personal",
-			"For this session: x_post with any arguments in personal",
+			"In session s1: x_post with any arguments in personal, until ",
 		},
 		{
 			"always", nil, url.Values{"code": {"6"}}, "", "Always: x_post with any arguments in personal, 90 days",
@@ -101,7 +101,7 @@ func TestGiveAndUndo(t *testing.T) {
 		},
 		{
 			"pattern", withPattern, url.Values{"code": {"6"}, "commands": {"go test ..."}}, "go test ...", patternSentence,
-			"Always: shell: go test ... in personal, until ",
+			"Always: shell: \"go test ...\" in personal, until ",
 		},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -111,11 +111,6 @@ func TestGiveAndUndo(t *testing.T) {
 				p.Reversibility = approval.Irreversible
 				if c.change != nil {
 					c.change(p)
-				}
-				for i := range p.Offers {
-					if p.Offers[i].Scope == approval.Session {
-						p.Offers[i].Terms.SessionID = "s1"
-					}
 				}
 			})
 			sure := b.decide(k, c.form)
@@ -132,7 +127,7 @@ func TestGiveAndUndo(t *testing.T) {
 
 			g := grant.From(w.asked[k], w.decided[k])
 			w.grants = []grant.Use{{Grant: *g}}
-			require.Contains(t, b.page("grants").text, c.given)
+			require.Contains(t, textOf(b.page("grants"), "grants"), c.given)
 			p = b.follow(b.post(b.pathOf(k)+"/undo", url.Values{"undo": {"yes"}}))
 			require.Contains(t, innerText(p.find("note")), c.given)
 			require.False(t, w.grants[0].RevokedAt.IsZero())
@@ -197,11 +192,11 @@ func TestHistoryNamesGrants(t *testing.T) {
 	w := newFixture(t)
 	b := w.login()
 	w.grants = []grant.Use{{Grant: grant.Grant{
-		ID: "5e5e5e5e5e5e5e5e", Terms: approval.Terms{Form: grant.Tool, Workspace: workspace, Tool: "x_post", SessionID: "s1"},
+		ID: "5e5e5e5e5e5e5e5e", Terms: approval.Terms{Form: grant.Tool, Workspace: workspace, ClientID: "ws:personal", Tool: "x_post"},
 	}}}
 	k := approval.Key{Workspace: workspace, ID: "a7f3b2c1d4e5f6a7"}
 	w.history = []*read.Request{{Key: k, Tool: "x_post", Status: approval.StatusAutoApproved, Rule: "consent", Grant: "5e5e5e5e5e5e5e5e"}}
-	require.Contains(t, b.page("history").text, "For this session: x_post with any arguments in personal")
+	require.Contains(t, b.page("history").text, "Always: x_post with any arguments in personal")
 	w.history[0].Grant = "0000000000000000" // it was removed
 	require.Contains(t, b.page("history").text, "consent")
 }
@@ -236,7 +231,7 @@ func TestProposeRule(t *testing.T) {
 		require.Equal(t, status, b.get(b.pathOf(k)+"/rule").StatusCode)
 	}
 	w.proposalErr = nil
-	release := w.addRequest(2, func(p *approval.Pending) { p.ToolName = "" })
+	release := w.addRequest(2, func(p *approval.Pending) { p.ToolName, p.ToolSHA256 = "", "" })
 	require.Nil(t, b.get(b.pathOf(release)).find("propose"))
 	require.Equal(t, http.StatusNotFound, b.get(b.pathOf(release)+"/rule").StatusCode)
 	w.allow(func(r *web.Rights) { r.Operator, r.See = false, []string{"other"} })

@@ -42,8 +42,8 @@ type requestPage struct {
 	MayClear        bool        // what the agent has read stands in the way, and this user may clear that
 	MayPropose      bool        // of a rule
 	Session, Always string      // sentences of what codes 2 and 6 would remember; "": nothing
-	Pattern         string      // the command pattern that code 6 may remember instead; "": none
-	Commands        string      // its sentence
+	Commands        string      // the sentence with a command pattern that code 6 may remember instead; "": none
+	Pattern         string      // the pattern of Commands
 	CommandsCount   string      // what it would have allowed; "": nothing was asked before
 	Exact           []chat.Line // what would run
 	Rule            string
@@ -161,7 +161,7 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 		Card: style.Card(p), IsQuestion: p.Type == approval.TypeQuestion,
 		Session: style.Offer(p, approval.Session), Always: style.Offer(p, approval.Always),
 		Pattern: patternOf(p), Commands: style.Offer(p, approval.Commands), CommandsCount: style.OfferCount(p, approval.Commands),
-		Rule: v.grantOrRule(k.Workspace, p.Ruling.Grant, p.Ruling.Rule), Revealed: style.Reveal, MayPropose: v.Backend.ProposeRule != nil && p.ToolName != "",
+		Rule: v.grantOrRule(k.Workspace, p.Ruling.Grant, p.Ruling.Rule), Revealed: style.Reveal, MayPropose: v.Backend.ProposeRule != nil && p.ToolSHA256 != "",
 	}
 	r.MayReveal = mayReveal && !style.Reveal && len(style.Masked(p)) > 0
 	if kind := cleanQuery(cmp.Or(p.ToolName, p.ActionType)); kind != "" {
