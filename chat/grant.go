@@ -1,6 +1,8 @@
 package chat
 
 import (
+	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,55 +14,145 @@ import (
 
 // grantMessages are the pieces of the one sentence that says what a grant allows.
 type grantMessages struct {
-	Tool, Target, Path, Again, Command, Action, AnyExec string
-	Session, Always, Until                              string
+	Tool, Target, Host, Path, Glob          string
+	Again, SameAs, Command, Action, AnyExec string
+	Client                                  string
+	Session, Always, SessionUntil, Until    string
+	Hidden, Rule                            string
+	Asks                                    map[string]string // what asks, by the ruling's rule
 }
 
 // Offer is the sentence of what code 2 or 6 would remember: "Always: x_post to
-// x.com/ricardo in personal, 90 days". It is "" if the scope is not offered.
+// x.com/ricardo in personal, 90 days". It is "" if the scope is not offered, or not here:
+// no mask hides a part of what a person would allow.
 func (s Style) Offer(p *approval.Pending, scope approval.Scope) string {
-	o, ok := p.Offer(scope)
-	if !ok {
+	return s.renderer(p).offer(scope)
+}
+
+func (r renderer) offer(scope approval.Scope) string {
+	o, ok := r.p.Offer(scope)
+	if !ok || r.hides(&o.Terms) {
 		return ""
 	}
-	r := s.renderer(p)
-	if scope == approval.Session {
-		return Format(r.Grants.Session, "what", r.grantTerms(o.Terms))
+	return r.given(&o.Terms, o.Hours)
+}
+
+// whyNot says why a scope is not offered here, "" if it is.
+func (r renderer) whyNot(scope approval.Scope) string {
+	if why := grant.WhyNot(r.p, scope); !why.IsZero() {
+		return r.reason(why)
 	}
-	return Format(r.Grants.Always, "what", r.grantTerms(o.Terms), "days", strconv.Itoa(o.Hours/24))
+	if o, _ := r.p.Offer(scope); r.hides(&o.Terms) {
+		return Format(r.Grants.Hidden, "id", Escape(r.p.ShortID))
+	}
+	return ""
+}
+
+// ProposeRule names the command that proposes a rule for p, on this host and for a tool that
+// is configured, else it is "". A rule and what Always gives are the two ways to be asked less.
+func (s Style) ProposeRule(p *approval.Pending) string {
+	if !s.Local || p.Type == approval.TypeQuestion || p.ToolSHA256 == "" {
+		return ""
+	}
+	return Format(catalog(s.Language).Grants.Rule, "id", Escape(p.ShortID))
+}
+
+// hides reports whether the sentence of these terms would have a masked or withheld part.
+func (r renderer) hides(t *approval.Terms) bool {
+	return slices.ContainsFunc(append([]string{t.Target, t.ActionType, facts.JoinWords(t.Words)}, t.Words...), func(s string) bool {
+		return len(r.secrets(s)) > 0
+	})
+}
+
+// given is the sentence of what an approval gives for so many hours.
+func (r renderer) given(t *approval.Terms, hours int) string {
+	what := r.grantTerms(t, r.Grants.Again, "")
+	if t.SessionID != "" {
+		return Format(r.Grants.Session, "what", what)
+	}
+	return Format(r.Grants.Always, "what", what, "days", strconv.Itoa(hours/24))
 }
 
 // Grant is the sentence of a grant, with its end.
 func (s Style) Grant(g *grant.Grant) string {
 	r := s.renderer(&approval.Pending{})
 	r.anySecret = true
-	what := r.grantTerms(g.Terms)
+	what, until := r.grantTerms(&g.Terms, r.Grants.SameAs, g.ID), g.ExpiresAt.UTC().Format(time.DateOnly)
 	if g.SessionID != "" {
-		return Format(r.Grants.Session, "what", what)
+		return Format(r.Grants.SessionUntil, "session", r.plainOrQuote(g.SessionID), "what", what, "until", until)
 	}
-	return Format(r.Grants.Until, "what", what, "until", g.ExpiresAt.UTC().Format(time.DateOnly))
+	return Format(r.Grants.Until, "what", what, "until", until)
 }
 
-// grantTerms names all that the terms of a grant name.
-func (r renderer) grantTerms(t approval.Terms) string {
-	form := map[string]string{
-		grant.Tool: r.Grants.Tool, grant.Target: r.Grants.Target, grant.Again: r.Grants.Again,
-		grant.Command: r.Grants.Command, grant.Action: r.Grants.Action,
-	}[t.Form]
+// grantTerms names all that the terms of a grant name. again is the form for the same
+// request, which has this id.
+func (r renderer) grantTerms(t *approval.Terms, again, id string) string {
+	form, target := r.Grants.Target, r.targetList(t.Target)
+	path, literal := literalPath(t.Target)
 	switch {
-	case t.Form == grant.Target && t.TargetKind == "path_glob":
-		form = r.Grants.Path
+	case t.Form == grant.Tool:
+		form = r.Grants.Tool
+	case t.Form == grant.Again:
+		form = again
+	case t.Form == grant.Command:
+		form = r.Grants.Command
 	case t.Form == grant.Action && t.ActionType == "exec_cmd":
 		form = r.Grants.AnyExec
+	case t.Form == grant.Action:
+		form = r.Grants.Action
+	case t.TargetKind == "host":
+		form, target = r.Grants.Host, r.plainOrQuote(strings.TrimPrefix(t.Target, "https://"))
+	case t.TargetKind == "path_glob" && literal:
+		form, target = r.Grants.Path, r.pathText(path)
+	case t.TargetKind == "path_glob":
+		form, target = r.Grants.Glob, r.plainOrQuote(t.Target)
 	}
-	shown := t.Target
-	if t.TargetKind == "host" {
-		shown = strings.TrimPrefix(shown, "https://")
-	}
-	tool := t.Tool
+	tool, workspace := t.Tool, r.plainOrQuote(t.Workspace)
 	if tool == "" {
 		tool = t.ActionType
 	}
-	return Format(form, "tool", r.text(tool), "target", r.text(shown), "words", r.text(facts.JoinWords(t.Words)),
-		"workspace", r.text(t.Workspace))
+	if t.ClientID != "ws:"+t.Workspace {
+		workspace = Format(r.Grants.Client, "workspace", workspace, "client", r.plainOrQuote(t.ClientID))
+	}
+	return Format(form, "tool", r.plainOrQuote(tool), "target", target, "words", r.quote(facts.JoinWords(t.Words)),
+		"workspace", workspace, "id", Escape(approval.ShortID(id)))
+}
+
+// targetList is a target that is compared as it is. The elements of a list of texts stand in
+// brackets, which no other target has outside of quotation marks.
+func (r renderer) targetList(target string) string {
+	texts, list, ok := textsOf(approval.Raw(target))
+	same, err := json.Marshal(texts)
+	if !ok || !list || len(texts) == 0 || err != nil || string(same) != target {
+		return r.plainOrQuote(target)
+	}
+	for i, s := range texts {
+		texts[i] = r.plainOrQuote(s)
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
+}
+
+// pathText is a path that a grant names literally: in quotation marks if it looks like a glob.
+func (r renderer) pathText(path string) string {
+	if strings.ContainsAny(path, "*?{}") {
+		return r.quote(path)
+	}
+	return r.plainOrQuote(path)
+}
+
+// literalPath is the one path that a glob matches. literal is false if it may match others.
+func literalPath(glob string) (path string, literal bool) {
+	var b strings.Builder
+	for i := 0; i < len(glob); i++ {
+		switch c := glob[i]; {
+		case c == '\\' && i+1 < len(glob):
+			i++
+			b.WriteByte(glob[i])
+		case strings.IndexByte(`*?[]{}\`, c) >= 0:
+			return "", false
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String(), true
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
-	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 var placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
@@ -92,6 +91,8 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 		return r.whatWasRead(r.messages.Secrets, s, x.Args["secrets_in"])
 	case "where":
 		return r.places(s)
+	case "asks":
+		return cmp.Or(r.Grants.Asks[x.Args["rule"]], Format(r.Grants.Asks["rule"], "rule", r.plainOrQuote(x.Args["rule"])))
 	case "kind":
 		if x.Code == "secret" {
 			return r.secretKind(s)
@@ -181,21 +182,14 @@ func (r renderer) why() []string {
 
 // impossibleCodes says why 2 and 6 are not possible for this request. The menu
 // itself never changes.
-func (r renderer) impossibleCodes() []string {
-	two, six := grant.WhyNot(r.p, approval.Session), grant.WhyNot(r.p, approval.Always)
-	switch {
-	case two.IsZero() && six.IsZero():
-		return nil
-	case two.Code == six.Code:
-		return []string{Format(r.BothImpossible, "why", r.reason(two))}
+func (r renderer) impossibleCodes() (lines []string) {
+	two, six := r.whyNot(approval.Session), r.whyNot(approval.Always)
+	if two == six && two != "" {
+		return []string{Format(r.BothImpossible, "why", two)}
 	}
-	var lines []string
-	for _, no := range []struct {
-		code string
-		why  approval.Reason
-	}{{"2", two}, {"6", six}} {
-		if !no.why.IsZero() {
-			lines = append(lines, Format(r.CodeImpossible, "code", no.code, "why", r.reason(no.why)))
+	for _, no := range [][2]string{{"2", two}, {"6", six}} {
+		if no[1] != "" {
+			lines = append(lines, Format(r.CodeImpossible, "code", no[0], "why", no[1]))
 		}
 	}
 	return lines

@@ -174,7 +174,7 @@ func (r renderer) menu(blocked bool) []string {
 		code  string
 		scope approval.Scope
 	}{{"2", approval.Session}, {"6", approval.Always}} {
-		if offer := r.Offer(r.p, c.scope); offer != "" && !blocked {
+		if offer := r.offer(c.scope); offer != "" && !blocked {
 			lines = append(lines, c.code+" "+offer)
 		}
 	}

@@ -26,7 +26,7 @@ func example(change ...func(*approval.Pending)) *approval.Pending {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	p := &approval.Pending{
 		Version: 1, RequestID: cardID, ShortID: "a7f3b2c1", Type: approval.TypeAction,
-		ToolName: "x_post", ToolSHA256: "5e", SourceGroup: "personal", SessionID: "sess_123",
+		ToolName: "x_post", ToolSHA256: "5e", SourceGroup: "personal", ClientID: "ws:personal", SessionID: "sess_123",
 		RequestData: approval.Raw(`{"text": "Meeting at 5"}`), Timestamp: at, ExpiresAt: at.Add(5 * time.Minute),
 		ActionType: "send_message", Capability: "channel:out", Target: "x.com/ricardo",
 		Reversibility: approval.Irreversible, Territory: "session",
@@ -276,15 +276,15 @@ func TestFacts(t *testing.T) {
 		{"no verb", "", func(p *approval.Pending) { p.Verb = nil }, "May I run x_post?"},
 		{
 			"no session", "", refuse(approval.Because("no_session"), approval.Session),
-			"2 is not possible here: the request names no session\n",
+			"2 is not possible here: the request names no session; the agent can give its session_id\n",
 		},
 		{"another reason for each", "", func(p *approval.Pending) {
 			refuse(approval.Because("not_offered"))(p)
 			refuse(approval.Because("no_session"), approval.Session)(p)
-		}, "2 is not possible here: the request names no session\n6 is not possible here: "},
+		}, "2 is not possible here: the request names no session; the agent can give its session_id\n6 is not possible here: "},
 		{
 			"the same for both", "", refuse(approval.Because("unknown_tool")),
-			"2 and 6 are not possible here: the tool is unknown here\n",
+			"2 and 6 are not possible here: the tool is unknown here; the operator can add it to permesso.toml\n",
 		},
 		{
 			"in Italian", "it", refuse(approval.Because("asked_anyway", "rule", "trifecta")),

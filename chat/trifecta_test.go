@@ -31,9 +31,10 @@ func TestTrifectaInWords(t *testing.T) {
 // Why a grant is not offered is said as what it would not help against.
 func TestGrantWouldNotHelp(t *testing.T) {
 	for code, want := range map[string]string{
-		"asked_anyway": "a grant would not help: trifecta asks all the same",
-		"no_target":    "a grant would not help: the request has no target that a grant could name",
-		"not_offered":  "a grant would not help: what it would cover cannot be told",
+		"asked_anyway": "a grant would not help: it would still be asked because of what the agent will have read by then",
+		"no_target": "a grant would not help: its target is no path or address that a grant could name; " +
+			"the agent can give a plain one",
+		"not_offered": "what a grant would cover was not worked out when it was asked; the agent can ask again",
 	} {
 		said := chat.Style{}.Reasons(&approval.Pending{}, []approval.Reason{approval.Because(code, "rule", "trifecta")})
 		require.Equal(t, []string{want}, said)
@@ -46,6 +47,6 @@ func TestGrantWouldNotHelp(t *testing.T) {
 		"a rule for x_post with despite = [trifecta] and every destination listed",
 		"clear the taints: in the browser, or permesso session clear home",
 		`rule "the team" allows it despite secrets`,
-		"the tool has changed since a grant for this was given",
+		"the tool has changed since a grant for this was given; it can be given anew",
 	}, said)
 }

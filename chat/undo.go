@@ -8,7 +8,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/grant"
 )
 
-// undoHint says how to revoke the grant that an approval gave.
+// undoHint says what an approval gave for later requests, and how to revoke it.
 func (t replier) undoHint(d *approval.Decision, w *approval.StoredPending) string {
 	if w == nil || t.Revoker == nil {
 		return ""
@@ -17,7 +17,10 @@ func (t replier) undoHint(d *approval.Decision, w *approval.StoredPending) strin
 	if g == nil {
 		return ""
 	}
-	return Format(t.UndoHere, "id", Escape(approval.ShortID(g.ID)))
+	r := t.style.renderer(w.Pending)
+	r.anySecret = true
+	hours := int(g.ExpiresAt.Sub(g.CreatedAt).Hours())
+	return " · " + r.given(&g.Terms, hours) + Format(t.UndoHere, "id", Escape(approval.ShortID(g.ID)))
 }
 
 // undo revokes the one grant whose id begins with the prefix, among the workspaces

@@ -77,10 +77,11 @@ func undoReply(a *fakeGrants, m Message) Reply {
 
 func TestUndo(t *testing.T) {
 	a := newFakeGrants()
-	require.Equal(t, "Revoked: a7f3b2c1 (send_message). Such requests need approval again.", undoReply(a, Message{Text: "undo a7f3b2c1"}).Text)
+	require.Equal(t, "Revoked: a7f3b2c1 (Always: every send_message that the agent does itself, but no tool, in personal, until 2027-02-19). "+
+		"Such requests need approval again.", undoReply(a, Message{Text: "undo a7f3b2c1"}).Text)
 	require.Equal(t, []string{cardID}, a.revoked)
 	require.Equal(t, ann, a.by)
-	require.Equal(t, `Revocato: a7f3c000 (fs:write /tmp/\u{202E}x). Richieste come questa vanno di nuovo approvate.`, undoReply(a, Message{Text: "REVOKE a7f3c", Language: "it"}).Text)
+	require.Equal(t, `Revocato: a7f3c000 (Sempre: write_file su "/tmp/\u{202E}x" in personal, fino al 2027-02-19). Richieste come questa vanno di nuovo approvate.`, undoReply(a, Message{Text: "REVOKE a7f3c", Language: "it"}).Text)
 	require.Len(t, a.revoked, 2)
 }
 
@@ -118,8 +119,11 @@ func TestConfirmationHasUndoHint(t *testing.T) {
 	says := func(text, lang string) string {
 		return undoReply(newFakeGrants(), Message{Text: text, Card: &card, Language: lang}).Text
 	}
-	require.Contains(t, says("6", ""), "12:11 UTC · To undo: send undo a7f3b2c1 here, or run permesso revoke a7f3b2c1")
-	require.Contains(t, says("6", "it"), " · Per annullare: scrivi qui undo a7f3b2c1, oppure esegui permesso revoke a7f3b2c1")
+	require.Contains(t, says("6", ""), "12:11 UTC · Always: x_post to x.com/ricardo in personal, 90 days · "+
+		"To undo: send undo a7f3b2c1 here, or run permesso revoke a7f3b2c1")
+	require.Contains(t, says("2", ""), " · For this session: x_post to x.com/ricardo in personal · To undo: ")
+	require.Contains(t, says("6", "it"), " · Sempre: x_post verso x.com/ricardo in personal, 90 giorni · "+
+		"Per annullare: scrivi qui undo a7f3b2c1, oppure esegui permesso revoke a7f3b2c1")
 	require.NotContains(t, says("3", ""), "ndo")
 	require.NotContains(t, says("1", ""), "ndo", "no grant was given")
 	card = waiting(func(p *approval.Pending) { p.Territory = "permanent" })

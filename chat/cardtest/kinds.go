@@ -49,7 +49,7 @@ func (k kind) pending() *approval.Pending {
 	}
 	p := &approval.Pending{
 		Version: approval.Version, RequestID: q.RequestID, ShortID: approval.ShortID(q.RequestID), Type: q.Type,
-		ToolName: t.Name, SourceGroup: "personal", SessionID: "sess_123", RequestData: q.RequestData,
+		ToolName: t.Name, SourceGroup: "personal", ClientID: "ws:personal", SessionID: "sess_123", RequestData: q.RequestData,
 		Timestamp: asked, ExpiresAt: asked.Add(5 * time.Minute), RequestSHA256: "5e", ActionType: q.ActionType,
 		Capability: t.Capability, Target: facts.Expand(t.Target, q.RequestData), Reversibility: t.Reversibility,
 		Verb: t.Verb, Summary: facts.ExpandQuoted(t.Summary, q.RequestData), Territory: t.Territory,
@@ -66,7 +66,7 @@ func (k kind) pending() *approval.Pending {
 		p.Reversibility = approval.Irreversible
 		p.Ruling.Reasons = []approval.Reason{approval.Because("no_rule")}
 	}
-	p.ClientID, p.Offers = "ws:personal", k.offers(p)
+	p.Offers = k.offers(p)
 	if k.change != nil {
 		k.change(p)
 	}

@@ -525,6 +525,7 @@ func (v *view) drawFirst(ctx context.Context, c chat.Command) bool {
 // handle lets the interceptor act on a message.
 func (v *view) handle(ctx context.Context, m chat.Message) {
 	ic := *v.Interceptor
+	ic.Local = v.style.Local
 	if f, ok := ic.Viewer, ic.Viewer != nil; ok {
 		ic.Viewer = drawnOnly{f, v}
 	}

@@ -296,7 +296,7 @@ func TestApproveAsksWithThePattern(t *testing.T) {
 	h.awaitPending("default", id)
 	x := newTerminal(t)
 	exit := x.run(t.Context(), h, "approve", id, "--commands", "go test ...")
-	x.awaitText("Approve? Always: exec_cmd: go test ... in default, 90 days [y/N] ")
+	x.awaitText("Approve? Always: exec_cmd like \"go test ...\" without other options in default, 90 days [y/N] ")
 	h.requireUndecided(id)
 	x.press("y\n")
 	code, errs := exit()
