@@ -182,18 +182,21 @@ func (s sentence) leads(later Call) error {
 	if err != nil {
 		return err
 	}
-	ok := target == s.target
+	kind, ok := "to", target == s.target
 	switch {
 	case askedEachTime[later.Capability]:
 		return errors.New("it must be asked each time")
-	case s.form == "on":
-		ok = paths[later.Capability] && plainPath(target) && globOf(s.target).MatchString(target)
 	case paths[later.Capability]:
-		return errors.New("a path needs its own sentence")
+		kind = "on"
+		ok = plainPath(target) && (s.form == "on" && ok || s.form == "like" && globOf(s.target).MatchString(target))
 	case later.Capability == "network:http":
+		kind = "at"
 		was, known := origin(s.target)
 		now, plain := origin(target)
 		ok = known && plain && was == now
+	}
+	if s.form != kind && (s.form != "like" || kind != "on") {
+		return fmt.Errorf("the sentence is not about %q", target)
 	}
 	if !ok {
 		return fmt.Errorf("it leads to %q", target)
@@ -281,7 +284,9 @@ var (
 	never   = regexp.MustCompile(`$.^`)
 )
 
-var address = regexp.MustCompile(`^(?:([A-Za-z]+)://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]*))?(?:[/?#][^\\\s]*)?$`)
+var address = regexp.MustCompile(`^(?:([A-Za-z]+)://)?` + // scheme
+	`([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]*))?` + // host and port
+	`(?:[/?#][^\\\s]*)?$`)
 
 // origin is the scheme, host and port of an address. Without a scheme https is meant.
 func origin(s string) (o [3]string, ok bool) {

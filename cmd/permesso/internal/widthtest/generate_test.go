@@ -131,7 +131,8 @@ func (r random) workspace() string {
 		{8, "release_trust = { public_source = true, secret_data = true, public_sink = true }"},
 		{10, "folder = false\nbinds_sessions = true"},
 		{8, `sessions = { s2 = "readonly" }`},
-		{10, fmt.Sprintf("ask_above = { %q = %q }", pick(r, append(capabilities(), "none")...), pick(r, "1/1h", "5/1m"))},
+		{10, fmt.Sprintf("ask_above = { %q = %q }", pick(r, append(capabilities(), "none")...), pick(r, "1/1h",
+			"5/1m"))},
 		{15, fmt.Sprintf("deny_above = { %q = %q }", pick(r, append(capabilities(), "none")...), "3/1h")},
 		{10, "budget_session = { soft = 3, hard = 20 }"},
 		{15, "budget_day = { soft = 5 }"},
@@ -172,7 +173,8 @@ func (r random) tool(name string) tool {
 	}
 	for _, field := range []string{"who", "url", "host", "path", "to", "more"} {
 		if strings.Contains(t.target, "{"+field+"}") || r.oneIn(6) {
-			t.args[field] = map[string]string{"who": facts.TypeText, "to": facts.TypeRecipients, "more": facts.TypeJSON}[field]
+			t.args[field] = map[string]string{"who": facts.TypeText, "to": facts.TypeRecipients,
+				"more": facts.TypeJSON}[field]
 			if t.args[field] == "" {
 				t.args[field] = field
 			}
@@ -194,7 +196,8 @@ func (r random) tool(name string) tool {
 	if !r.oneIn(3) {
 		t.lines = append(t.lines, fmt.Sprintf("action_type = %q", pick(r, actions...)))
 	}
-	t.lines = append(t.lines, pick(r, `handler = { kind = "command", argv = ["/bin/true"] }`, `handler = { kind = "none" }`))
+	t.lines = append(t.lines, pick(r, `handler = { kind = "command", argv = ["/bin/true"] }`,
+		`handler = { kind = "none" }`))
 	return t
 }
 
@@ -242,7 +245,8 @@ func (r random) rule(w setup) string {
 	outcome := pick(r, "ask", "ask", "allow", "allow", "always_ask", "deny")
 	for _, name := range slices.Sorted(maps.Keys(t.args)) {
 		if outcome == "allow" && r.oneIn(2) || r.oneIn(8) {
-			args = append(args, fmt.Sprintf("%s = %q", name, pick(r, "*", "**", "a", "ricardo", "/home/ann/a.txt", "git status")))
+			args = append(args, fmt.Sprintf("%s = %q", name, pick(r, "*", "**", "a", "ricardo", "/home/ann/a.txt",
+				"git status")))
 		}
 	}
 	if len(args) > 0 {
@@ -360,18 +364,29 @@ func (r random) release(c call) call {
 }
 
 var pools = map[string][]string{
-	facts.TypeText: {"a", "ricardo", "Ricardo", "ricardo ", "ricardo\u200b", "eve", "x in work", "a, 90 days", "ricardo/../eve", "\u202eeve",
-		"../root", "good.com", "evil.com/good.com", `\u{202E}`, "a\nb", "(no who)", "ghp_0123456789abcdefghijklmnopqrstuvwxyzAB", "/home/ann/a.txt", ""},
-	facts.TypeURL: {"https://good.com/a", "https://good.com/b?x=1", "http://good.com/", "https://good.com:8443/x", "https://good.com",
-		"https://evil.com/https://good.com/", "https://good.com@evil.com/", "https://good.com.evil.com/", "HTTPS://GOOD.COM/",
-		"https://good.com./", "file://good.com/etc/passwd", "https://good%2ecom/", "http://127.0.0.1:8099/?https://good.com",
-		`https:\\good.com\`, "https://good.com#@evil.com", "https://good.com?@evil.com", "https://[::1]/", "https://g\u043eod.com/",
-		"https://good.com:443/", "https://good.com:80/", "http://good.com:443/", "https://good.com:/", `https://good.com\@evil.com/`,
+	facts.TypeText: {"a", "ricardo", "Ricardo", "ricardo ", "ricardo\u200b", "eve", "x in work", "a, 90 days",
+		"ricardo/../eve", "\u202eeve",
+		"../root", "good.com", "evil.com/good.com", `\u{202E}`, "a\nb", "(no who)",
+		"ghp_0123456789abcdefghijklmnopqrstuvwxyzAB", "/home/ann/a.txt", ""},
+	facts.TypeURL: {"https://good.com/a", "https://good.com/b?x=1", "http://good.com/", "https://good.com:8443/x",
+		"https://good.com",
+		"https://evil.com/https://good.com/", "https://good.com@evil.com/", "https://good.com.evil.com/",
+		"HTTPS://GOOD.COM/",
+		"https://good.com./", "file://good.com/etc/passwd", "https://good%2ecom/",
+		"http://127.0.0.1:8099/?https://good.com",
+		`https:\\good.com\`, "https://good.com#@evil.com", "https://good.com?@evil.com", "https://[::1]/",
+		"https://g\u043eod.com/",
+		"https://good.com:443/", "https://good.com:80/", "http://good.com:443/", "https://good.com:/",
+		`https://good.com\@evil.com/`,
 		"https://evil.com\t.good.com/", "ftp://good.com/"},
-	facts.TypeHost: {"good.com", "GOOD.com", "good.com.", "evil.com", "good.com:8443", "good.com:443", "good.com:80", "[::1]", "127.0.0.1"},
-	facts.TypePath: {"/home/ann/a.txt", "/home/ann/a.txt", "/home/ann/b.txt", "/home/ann/sub/b.txt", "/home/ann/../root/.ssh/authorized_keys",
-		"/home/ann/./a.txt", "//home/ann/a.txt", "/home/ann/a.txt/", "/home/ann/*", "/home/ann/[a].txt", `/home/ann/{a,b}.txt`, `/home/ann/\*`,
-		"a.txt", "../a.txt", "~/.ssh/config", "/home/ann/A.txt", "/home/ann/a.txt\n", "/home/ann/**", "/home/ann/a?txt", "/home/ann"},
+	facts.TypeHost: {"good.com", "GOOD.com", "good.com.", "evil.com", "good.com:8443", "good.com:443",
+		"good.com:80", "[::1]", "127.0.0.1"},
+	facts.TypePath: {"/home/ann/a.txt", "/home/ann/a.txt", "/home/ann/b.txt", "/home/ann/sub/b.txt",
+		"/home/ann/../root/.ssh/authorized_keys",
+		"/home/ann/./a.txt", "//home/ann/a.txt", "/home/ann/a.txt/", "/home/ann/*", "/home/ann/[a].txt",
+		`/home/ann/{a,b}.txt`, `/home/ann/\*`,
+		"a.txt", "../a.txt", "~/.ssh/config", "/home/ann/A.txt", "/home/ann/a.txt\n", "/home/ann/**",
+		"/home/ann/a?txt", "/home/ann"},
 	facts.TypeRecipients: {"ann@good.com", "Ann <ann@good.com>", "eve@evil.com", "ann@good.com, eve@evil.com"},
 	facts.TypeJSON:       {"x", "y"},
 }
@@ -386,7 +401,8 @@ func (r random) value(is string) string {
 		n = min(n, 3) // so that requests meet
 	}
 	s := quoted(pick(r, pools[is][:n]...))
-	list := is == facts.TypePath || is == facts.TypeURL || is == facts.TypeHost || is == facts.TypeRecipients || is == facts.TypeJSON
+	list := is == facts.TypePath || is == facts.TypeURL || is == facts.TypeHost || is == facts.TypeRecipients ||
+		is == facts.TypeJSON
 	if list && r.oneIn(12) {
 		return "[" + s + "]"
 	}

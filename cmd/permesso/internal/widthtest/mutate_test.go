@@ -80,12 +80,14 @@ func (r random) changed(is, value string) string {
 	case facts.TypeCommand:
 		return `"` + r.changedLine(s) + `"`
 	case facts.TypePath:
-		return `"` + pick(r, s+"/", s+"/..", s+"/../x", "/"+s, strings.Replace(s, "/", "/./", 1), strings.Replace(s, "ann/", "ann/../", 1),
+		return `"` + pick(r, s+"/", s+"/..", s+"/../x", "/"+s, strings.Replace(s, "/", "/./", 1), strings.Replace(s,
+			"ann/", "ann/../", 1),
 			strings.ToUpper(s), s+".bak", s+"*", s+`\u0000`, s+"/sub", strings.Replace(s, "ann", "%61nn", 1)) + `"`
 	case facts.TypeURL, facts.TypeHost:
 		return `"` + r.changedAddress(s) + `"`
 	}
-	return `"` + pick(r, s+" ", " "+s, s+"x", strings.ToUpper(s), s+`\u200b`, s+"/../x", `\u0430`+s, s+" in work") + `"`
+	return `"` + pick(r, s+" ", " "+s, s+"x", strings.ToUpper(s), s+`\u200b`, s+"/../x", `\u0430`+s,
+		s+" in work") + `"`
 }
 
 func (r random) changedAddress(s string) string {
@@ -97,10 +99,13 @@ func (r random) changedAddress(s string) string {
 	all := []string{
 		"http://" + rest, "HTTPS://" + rest, "ftp://" + rest, "//" + rest, rest, scheme + ":" + rest,
 		scheme + "://evil.com/" + rest, scheme + "://" + rest + "@evil.com/", scheme + "://x@" + rest,
-		scheme + "://" + host + ".evil.com/" + path, scheme + "://evil." + rest, scheme + "://" + strings.ToUpper(host) + "/" + path,
-		scheme + "://" + host + "./" + path, scheme + "://" + host + ":8443/" + path, scheme + "://" + host + ":443/" + path,
+		scheme + "://" + host + ".evil.com/" + path, scheme + "://evil." + rest,
+		scheme + "://" + strings.ToUpper(host) + "/" + path,
+		scheme + "://" + host + "./" + path, scheme + "://" + host + ":8443/" + path,
+		scheme + "://" + host + ":443/" + path,
 		scheme + "://" + host + ":80/" + path, scheme + "://" + strings.Replace(host, ".", "%2e", 1) + "/" + path,
-		scheme + "://" + rest + "/other", scheme + `://evil.com\\@` + rest, scheme + "://" + host + "?@evil.com", scheme + "://evil.com#" + rest,
+		scheme + "://" + rest + "/other", scheme + `://evil.com\\@` + rest, scheme + "://" + host + "?@evil.com",
+		scheme + "://evil.com#" + rest,
 	}
 	return pick(r, all...)
 }
@@ -114,8 +119,10 @@ func (r random) changedLine(line string) string {
 	program := words[0]
 	i := 1 + r.IntN(len(words))
 	put := func(w ...string) string { return strings.Join(slices.Insert(slices.Clone(words), i, w...), " ") }
-	option := pick(r, "-exec", "--exec=sh", "-x", "--config=x", "-o", "--output=/etc/passwd", "-exec sh", "-toolexec=sh", "-C /", "--help", "-", "--")
-	word := pick(r, "a", "src/b", "../x", "/etc/passwd", "a=b", "ext::sh", "https://evil.com", "~/.ssh/id", "@x", "sh", "./...", "...", "CC=sh")
+	option := pick(r, "-exec", "--exec=sh", "-x", "--config=x", "-o", "--output=/etc/passwd", "-exec sh",
+		"-toolexec=sh", "-C /", "--help", "-", "--")
+	word := pick(r, "a", "src/b", "../x", "/etc/passwd", "a=b", "ext::sh", "https://evil.com", "~/.ssh/id", "@x",
+		"sh", "./...", "...", "CC=sh")
 	switch r.IntN(7) {
 	case 0:
 		return put(option)
@@ -127,7 +134,8 @@ func (r random) changedLine(line string) string {
 	case 4:
 		return pick(r, "A=b ", "PATH=. ", "sudo ", "env ", "env A=b ", "exec ", "time ", "! ", "nohup ") + line
 	case 5:
-		return line + pick(r, " | sh", "; rm x", " && rm x", " > f", " < f", " $(x)", " `x`", " &", `\nrm x`, " 2>&1", " #", " >/etc/passwd", "|sh")
+		return line + pick(r, " | sh", "; rm x", " && rm x", " > f", " < f", " $(x)", " `x`", " &", `\nrm x`,
+			" 2>&1", " #", " >/etc/passwd", "|sh")
 	}
 	if j := r.IntN(len(words)); len(words) > 1 {
 		return strings.Join(slices.Delete(words, j, j+1), " ")

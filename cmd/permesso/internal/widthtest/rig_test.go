@@ -64,7 +64,8 @@ func newWorker(dir string) (*worker, error) {
 		cancel()
 		return <-done
 	}
-	a := &console.Console{Err: os.Stderr, Out: os.Stdout, Env: func(string) string { return "" }, Version: "1", HomeFlag: dir}
+	a := &console.Console{Err: os.Stderr, Out: os.Stdout, Env: func(string) string { return "" }, Version: "1",
+		HomeFlag: dir}
 	if w.client, err = control.Open(ctx, a); err != nil {
 		return nil, errors.Join(err, w.stop())
 	}
@@ -118,8 +119,9 @@ func (w *worker) open(toml string) (*rig, error) {
 	}
 	r.gate = &gate.Gate{
 		Store: r.home.Store, Seal: k.Seal, Receipts: k.Signer, Policy: &r.home.Live, Grants: r.memory,
-		Executor: &gatetest.Executor{}, Audit: r.log, Settings: &r.home.Live, Snapshot: r.snapshot, Words: chat.Words{},
-		Log: zerolog.Nop(), Now: r.now, Inline: true,
+		Executor: &gatetest.Executor{}, Audit: r.log, Settings: &r.home.Live, Snapshot: r.snapshot,
+		Words: chat.Words{},
+		Log:   zerolog.Nop(), Now: r.now, Inline: true,
 	}
 	r.decider = r.home.Decider(k)
 	r.decider.Grants, r.decider.Now = r.memory, r.now

@@ -4,11 +4,11 @@
 package widthtest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +16,7 @@ import (
 
 // Call is a request as the agent sent it, with what the configuration says of its tool.
 type Call struct {
+	ID                         string
 	Workspace, Client, Session string
 	Tool                       string // "": the agent itself acts
 	Action                     string // then: the action type
@@ -38,75 +39,126 @@ type Consent struct {
 
 // sentence is what a sentence says.
 type sentence struct {
-	session bool // it holds in one session
-	days    int  // 0: until says it, or the list
-	until   string
-	form    string // a key of forms
-	tool    string
-	target  string // or the words of a pattern
+	once      bool   // it holds in one session
+	session   string // of this name; "": the one of the request that was approved
+	days      int    // 0: until says it
+	until     string
+	form      string // a key of forms
+	workspace string
+	client    string // "": the agent with the workspace's folder
+	tool      string // or the action
+	target    string // or the words of a pattern
+	id        string // of the same request
 }
 
-// forms are the sentences about what is allowed, in front of the workspace.
+// A value in a sentence is one plain word, or stands in quotation marks.
+const (
+	value     = `(?:"(?:[^"\\]|\\.)*"|[^ \[\]()|"\\␠;,]+)`
+	until     = `until (?P<until>[0-9]{4}-[0-9]{2}-[0-9]{2})`
+	workspace = ` in (?P<workspace>` + value + `)(?: \(API key (?P<client>` + value + `)\))?$`
+)
+
+func form(words string) *regexp.Regexp {
+	words = strings.ReplaceAll(words, "TOOL", `(?P<tool>`+value+`)`)
+	words = strings.ReplaceAll(words, "TARGET", `(?P<target>`+value+`)`)
+	words = strings.ReplaceAll(words, "LIST", `(?P<target>`+value+`|\[`+value+`(?:, `+value+`)*\])`)
+	return regexp.MustCompile(`^` + words + workspace)
+}
+
+// forms are the sentences about what is allowed.
 var forms = map[string]*regexp.Regexp{
-	"tool":    regexp.MustCompile(`^(?P<tool>[^ ]+) with any arguments$`),
-	"to":      regexp.MustCompile(`^(?P<tool>[^ ]+) to (?P<target>.+)$`),
-	"on":      regexp.MustCompile(`^(?P<tool>[^ ]+) on (?P<target>.+)$`),
-	"again":   regexp.MustCompile(`^exactly this (?P<tool>[^ ]+) again$`),
-	"command": regexp.MustCompile(`^(?P<tool>[^ ]+): (?P<target>.+)$`),
-	"action":  regexp.MustCompile(`^(?P<tool>[^ ]+), which runs nothing here,$`),
-	"any":     regexp.MustCompile(`^every command of this agent$`),
+	"tool":    form(`TOOL with any arguments`),
+	"to":      form(`TOOL to LIST`),
+	"at":      form(`TOOL at TARGET`),
+	"on":      form(`TOOL on TARGET`),
+	"like":    form(`TOOL on every path like TARGET`),
+	"again":   form(`exactly (?:this TOOL request|the (?P<tool2>` + value + `) request (?P<id>[0-9a-f]+)) again`),
+	"command": form(`TOOL like TARGET without other options`),
+	"action":  form(`every TOOL that the agent does itself, but no tool,`),
+	"any":     form(`any command that the agent runs itself, but no tool,`),
 }
 
 var (
-	inSession = regexp.MustCompile(`^For this session: (.+)$`)
-	always    = regexp.MustCompile(`^Always: (.+), (?:([0-9]+) days|until ([0-9]{4}-[0-9]{2}-[0-9]{2}))$`)
+	now    = regexp.MustCompile(`^For this session: (?P<what>.+)$`)
+	later  = regexp.MustCompile(`^In session (?P<session>` + value + `): (?P<what>.+), ` + until + `$`)
+	always = regexp.MustCompile(`^Always: (?P<what>.+), (?:(?P<days>[0-9]+) days|` + until + `)$`)
 )
 
-// read reads a sentence about a workspace. It must have exactly one meaning.
-func read(text, workspace string) (s sentence, err error) {
-	what := ""
-	if m := inSession.FindStringSubmatch(text); m != nil {
-		s.session, what = true, m[1]
-	} else if m := always.FindStringSubmatch(text); m != nil {
-		what, s.until = m[1], m[3]
-		s.days, _ = strconv.Atoi(m[2])
-	} else {
+// read reads a sentence. It must have exactly one meaning.
+func read(text string) (s sentence, err error) {
+	parts := map[string]string{}
+	for _, frame := range []*regexp.Regexp{now, later, always} {
+		maps.Copy(parts, match(frame, text))
+		s.once = s.once || frame != always && parts["what"] != ""
+	}
+	what := parts["what"]
+	if what == "" {
 		return s, fmt.Errorf("it says neither for how long: %q", text)
 	}
-	what, ok := strings.CutSuffix(what, " in "+workspace)
-	if !ok {
-		return s, fmt.Errorf("it does not name the workspace: %q", text)
-	}
-	for _, form := range slices.Sorted(maps.Keys(forms)) {
-		m := forms[form].FindStringSubmatch(what)
-		if m == nil {
-			continue
-		}
-		if s.form != "" {
+	for name, words := range forms {
+		if m := match(words, what); m != nil && s.form != "" {
 			return s, fmt.Errorf("it has two meanings: %q", text)
-		}
-		s.form = form
-		for i, name := range forms[form].SubexpNames() {
-			switch name {
-			case "tool":
-				s.tool = m[i]
-			case "target":
-				s.target, err = unescape(m[i])
-			}
+		} else if m != nil {
+			s.form = name
+			maps.Copy(parts, m)
 		}
 	}
 	if s.form == "" {
-		err = fmt.Errorf("it says nothing of what is allowed: %q", text)
+		return s, fmt.Errorf("it says nothing of what is allowed: %q", text)
 	}
-	return s, err
+	s.days, _ = strconv.Atoi(parts["days"])
+	s.until, s.id, s.tool = parts["until"], parts["id"], parts["tool"]+parts["tool2"]
+	if s.target = parts["target"]; strings.HasPrefix(s.target, "[") {
+		s.target, err = list(s.target)
+	} else {
+		err = unescape(&s.target)
+	}
+	return s, errors.Join(err, unescape(&s.workspace, parts["workspace"]), unescape(&s.client, parts["client"]),
+		unescape(&s.session, parts["session"]), unescape(&s.tool))
+}
+
+// match returns the named parts of a text, nil if it does not match.
+func match(words *regexp.Regexp, text string) map[string]string {
+	m := words.FindStringSubmatch(text)
+	if m == nil {
+		return nil
+	}
+	parts := map[string]string{}
+	for i, name := range words.SubexpNames() {
+		if name != "" && m[i] != "" {
+			parts[name] = m[i]
+		}
+	}
+	return parts
+}
+
+var oneValue = regexp.MustCompile(value)
+
+// list is the JSON list of the values in brackets.
+func list(shown string) (string, error) {
+	var texts []string
+	for _, s := range oneValue.FindAllString(strings.Trim(shown, "[]"), -1) {
+		if err := unescape(&s); err != nil {
+			return "", err
+		}
+		texts = append(texts, s)
+	}
+	b, err := json.Marshal(texts)
+	return string(b), err
 }
 
 var written = regexp.MustCompile(`\\u\{([0-9A-F]+)\}|\\x\{([0-9A-F]{2})\}|␠\{([0-9]+)\}|\\(.)|([‹›])`)
 
-// unescape is what the text of a card stands for. A mask stands for something that the
-// person did not see.
-func unescape(shown string) (s string, err error) {
-	s = written.ReplaceAllStringFunc(shown, func(part string) string {
+// unescape replaces a value, or what is shown, by what it stands for. A mask stands for
+// something that the person did not see.
+func unescape(s *string, shown ...string) (err error) {
+	if len(shown) > 0 {
+		*s = shown[0]
+	}
+	if strings.HasPrefix(*s, `"`) {
+		*s = strings.TrimSuffix((*s)[1:], `"`)
+	}
+	*s = written.ReplaceAllStringFunc(*s, func(part string) string {
 		m := written.FindStringSubmatch(part)
 		switch {
 		case m[1] != "":
@@ -119,7 +171,7 @@ func unescape(shown string) (s string, err error) {
 			n, _ := strconv.Atoi(m[3])
 			return strings.Repeat(" ", n)
 		case m[5] != "":
-			err = fmt.Errorf("it hides a part: %q", shown)
+			err = errors.New("it hides a part")
 		}
 		switch m[4] {
 		case "n":
@@ -131,36 +183,24 @@ func unescape(shown string) (s string, err error) {
 		}
 		return m[4]
 	})
-	return s, err
+	return err
 }
 
-// The longest times that a person is told: a session's grant is for a day.
-const (
-	sessionLife = 24 * time.Hour
-	day         = 24 * time.Hour
-)
+const day = 24 * time.Hour // how long a session's grant is valid
 
 // Covers says why a later request is not within what was said, nil if it is.
 func (c Consent) Covers(later Call) error {
-	said, err := read(c.Grant, c.Call.Workspace)
-	if err != nil {
-		return err
-	}
-	if err := said.covers(c, later); err != nil {
-		return fmt.Errorf("the sentence %q: %w", c.Grant, err)
-	}
-	if c.Offer == "" {
-		return nil
-	}
-	card, err := read(c.Offer, c.Call.Workspace)
-	if err != nil {
-		return err
-	}
-	if card.session && later.At.Sub(c.Call.At) >= sessionLife {
-		return errors.New("a day has passed")
-	}
-	if err := card.covers(c, later); err != nil {
-		return fmt.Errorf("the offer %q: %w", c.Offer, err)
+	for _, text := range []string{c.Grant, c.Offer} {
+		if text == "" && c.Grant != "" {
+			continue
+		}
+		said, err := read(text)
+		if err == nil {
+			err = said.covers(c, later)
+		}
+		if err != nil {
+			return fmt.Errorf("the sentence %q: %w", text, err)
+		}
 	}
 	return nil
 }
@@ -168,11 +208,13 @@ func (c Consent) Covers(later Call) error {
 func (s sentence) covers(c Consent, later Call) error {
 	was := c.Call
 	switch {
-	case later.Workspace != was.Workspace:
+	case later.Workspace != was.Workspace || later.Workspace != s.workspace:
 		return errors.New("another workspace")
-	case later.Client != was.Client:
+	case later.Client != was.Client || later.Client != s.client && (s.client != "" ||
+		later.Client != "ws:"+s.workspace):
 		return errors.New("another client")
-	case s.session && (later.Session == "" || later.Session != was.Session):
+	case s.once && (later.Session == "" || later.Session != was.Session || s.session != "" &&
+		later.Session != s.session):
 		return errors.New("another session")
 	case !later.At.Before(c.Until):
 		return errors.New("after the end in the list")
@@ -180,6 +222,8 @@ func (s sentence) covers(c Consent, later Call) error {
 		return errors.New("after the day of its end")
 	case s.days > 0 && later.At.Sub(was.At) >= time.Duration(s.days)*day:
 		return errors.New("the days have passed")
+	case s.once && s.until == "" && later.At.Sub(was.At) >= day:
+		return errors.New("a day has passed")
 	case later.Tool != was.Tool || later.Tool == "" && later.Action != was.Action:
 		return errors.New("another tool or action")
 	case s.form == "any" && (later.Tool != "" || later.Action != "exec_cmd"):
@@ -188,6 +232,8 @@ func (s sentence) covers(c Consent, later Call) error {
 		return fmt.Errorf("it names %s", s.tool)
 	case later.Definition != was.Definition:
 		return errors.New("another definition of the tool")
+	case !strings.HasPrefix(was.ID, s.id):
+		return errors.New("it names another request")
 	}
 	return s.arguments(was, later)
 }
@@ -206,7 +252,7 @@ func (s sentence) arguments(was, later Call) error {
 		return same(was, later, false)
 	case "command":
 		return s.command(was, later)
-	case "to", "on":
+	case "to", "at", "on", "like":
 		return s.leads(later)
 	case "action":
 		if later.Tool != "" || later.Action == "exec_cmd" {

@@ -72,8 +72,10 @@ func TestWidth(t *testing.T) {
 var expected = []string{
 	"given by 1", "given by 2", "given by 6", "given by pattern", "given by add", "given by add pattern",
 	"form tool", "form target", "form again", "form command", "form action",
-	"figure above 0: again", "figure above 0: command", "covered: the same", "covered: argument command", "covered: argument text", "covered: random",
-	"asked: session", "asked: client", "asked: workspace", "asked: tool", "asked: argument command", "asked: argument path",
+	"figure above 0: again", "figure above 0: command", "covered: the same", "covered: argument command",
+	"covered: argument text", "covered: random",
+	"asked: session", "asked: client", "asked: workspace", "asked: tool", "asked: argument command",
+	"asked: argument path",
 	"asked: argument url", "asked: changed tool", "asked: later",
 }
 
@@ -127,6 +129,7 @@ type trial struct {
 	rig      *rig
 	given    string // how
 	approved call
+	request  string // id of approved
 	id       string // of the grant, "": none was given
 	consent  widthtest.Consent
 	uses     int // that remain; -1: no limit
@@ -156,7 +159,7 @@ func (x *trial) run() (err error) {
 		if err != nil {
 			return err
 		}
-		if o.pending != nil && !x.approved.question {
+		if x.request = o.key.ID; o.pending != nil && !x.approved.question {
 			return x.decided(o)
 		}
 	}
@@ -185,7 +188,8 @@ func (x *trial) figures(c call, p *approval.Pending) error {
 			continue
 		}
 		said := style.Offer(p, scope)
-		told := widthtest.Consent{Offer: said, Grant: said, Call: x.setup.seen(c, x.rig.now()), Until: p.Timestamp.AddDate(1, 0, 0)}
+		told := widthtest.Consent{Grant: said, Call: x.setup.seen(c, x.rig.now()), Until: p.Timestamp.AddDate(1, 0,
+			0)}
 		n, of := 0, 0
 		for _, earlier := range slices.Backward(x.asked) {
 			if earlier.call.Workspace != c.Workspace || earlier.call.Client != c.Client || of == 20 {
@@ -291,6 +295,7 @@ func (x *trial) remember(offer string, g *grant.Use) error {
 	x.consent = widthtest.Consent{
 		Offer: offer, Grant: style.Grant(&g.Grant), Until: g.ExpiresAt, Call: x.setup.seen(x.approved, x.rig.now()),
 	}
+	x.consent.Call.ID = x.request
 	return nil
 }
 
@@ -357,8 +362,9 @@ func (x *trial) line(p *approval.Pending) string {
 // add gives a grant by permesso grant add, and lets the request wait.
 func (x *trial) add(o outcome) (bool, error) {
 	b := control.GrantBody{
-		Workspace: x.approved.Workspace, Client: x.approved.Client, Tool: x.approved.Tool, ActionType: x.approved.Action,
-		Life: pick(x.random, "1h", "24h", "720h", "2400h"), Uses: pick(x.random, 0, 0, 0, 1, 3),
+		Workspace: x.approved.Workspace, Client: x.approved.Client, Tool: x.approved.Tool,
+		ActionType: x.approved.Action,
+		Life:       pick(x.random, "1h", "24h", "720h", "2400h"), Uses: pick(x.random, 0, 0, 0, 1, 3),
 	}
 	if x.oneIn(3) {
 		b.Session = x.approved.Session
@@ -375,7 +381,8 @@ func (x *trial) add(o outcome) (bool, error) {
 // addPattern gives a command pattern by permesso grant add --from.
 func (x *trial) addPattern(o outcome) (bool, error) {
 	return x.added(control.GrantBody{
-		Workspace: x.approved.Workspace, From: o.key.ID, Command: x.line(o.pending), Life: pick(x.random, "1h", "720h"),
+		Workspace: x.approved.Workspace, From: o.key.ID, Command: x.line(o.pending), Life: pick(x.random, "1h",
+			"720h"),
 	}, o)
 }
 
@@ -392,11 +399,13 @@ func (x *trial) added(b control.GrantBody, o outcome) (bool, error) {
 		x.uses = b.Uses
 	}
 	soft := o.pending.Ruling.Soft
-	if isPath := strings.HasPrefix(o.pending.Capability, "fs:"); !isPath && b.Target != "" && b.Target != o.pending.Target ||
+	if isPath := strings.HasPrefix(o.pending.Capability, "fs:"); !isPath && b.Target != "" &&
+		b.Target != o.pending.Target ||
 		isPath && strings.ContainsAny(o.pending.Target, `[]{}*?\`) {
 		soft = false // only paths have globs
 	}
-	if _, offered := o.pending.Offer(approval.Always); !offered || b.Session != x.approved.Session && b.Session != "" {
+	if _, offered := o.pending.Offer(approval.Always); !offered || b.Session != x.approved.Session &&
+		b.Session != "" {
 		soft = false
 	}
 	if !soft {
@@ -450,10 +459,12 @@ func (x *trial) last() error {
 	what := "later"
 	switch x.IntN(3) {
 	case 0:
-		x.rig.shift += pick(x.random, time.Hour, 24*time.Hour, 48*time.Hour, 90*24*time.Hour) + pick(x.random, -time.Minute, time.Minute)
+		x.rig.shift += pick(x.random, time.Hour, 24*time.Hour, 48*time.Hour, 90*24*time.Hour) + pick(x.random,
+			-time.Minute, time.Minute)
 	case 1:
 		what = "changed tool"
-		if next := x.changeTool(x.setup, x.approved.Tool); x.rig.load(next.toml()) == nil { // not every configuration is valid
+		if next := x.changeTool(x.setup,
+			x.approved.Tool); x.rig.load(next.toml()) == nil { // not every configuration is valid
 			x.setup = next
 		}
 	case 2:
