@@ -58,7 +58,7 @@ func (g generator) request() request {
 		t.Args[name] = approval.Argument{Type: typ, Optional: g.IntN(3) == 0}
 		data.set(name, g.value(typ, 0))
 	}
-	if of := scalars(data); len(of) > 0 && g.IntN(3) == 0 {
+	if of := scalars(data); len(of) > 0 && g.IntN(2) == 0 {
 		t.Target = pick(g, "", "srv/", "https://") + "{" + pick(g, of...) + "}"
 	}
 	r := request{tool: t, data: data}

@@ -61,7 +61,7 @@ func (j *judge) misnames(c card) string {
 			continue // not offered here
 		case strings.Contains(said, "\n") || hidden || invisible(said) != "":
 			return "a sentence hides something: " + said
-		case !namesTarget(line, o.Terms):
+		case o.Terms.Form == grant.Target && !namesTarget(line, o.Terms):
 			return fmt.Sprintf("a sentence does not name its target %q: %s", o.Terms.Target, said)
 		case known && other != key:
 			return fmt.Sprintf("one sentence for %s and %s: %s", key, other, said)
@@ -82,7 +82,7 @@ func namesTarget(line []glyph, t approval.Terms) bool {
 	}
 	read := func(text string) bool {
 		r := &reader{page: page{line}}
-		return slices.ContainsFunc(r.places(0), func(p place) bool { return r.span(&p, piece{text: text}) || r.inQuotes(p, text) })
+		return slices.ContainsFunc(r.places(0), func(p place) bool { return r.bareOrQuoted(p, text) })
 	}
 	if read(texts[0]) {
 		return true
@@ -94,15 +94,14 @@ func namesTarget(line []glyph, t approval.Terms) bool {
 	return !slices.ContainsFunc(v.items, func(x *value) bool { return x.kind != 's' || !read(x.text) })
 }
 
-// inQuotes reports whether a text stands in quotation marks, or first in a list.
-func (r *reader) inQuotes(p place, text string) bool {
+// bareOrQuoted reports whether a text stands there, first in a list or not: one word, or
+// in quotation marks.
+func (r *reader) bareOrQuoted(p place, text string) bool {
 	if r.is(p, '[') {
 		p.at++
-		q := p
-		if r.span(&q, piece{text: text}) {
-			return true
-		}
 	}
-	_, ok := r.quoted(p, field{typ: "name", text: text})
-	return ok
+	if _, ok := r.quoted(p, field{typ: "name", text: text}); ok {
+		return true
+	}
+	return text != "" && !strings.ContainsAny(text, ` ,"`) && r.span(&p, piece{text: text})
 }
