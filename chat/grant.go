@@ -34,6 +34,7 @@ func (r renderer) offer(scope approval.Scope) string {
 	if !ok || r.hides(&o.Terms) {
 		return ""
 	}
+	r.Redact = nil // no value of it is masked on the card, but a part of one could look like a secret
 	return r.given(&o.Terms, o.Hours)
 }
 
@@ -57,11 +58,12 @@ func (s Style) ProposeRule(p *approval.Pending) string {
 	return Format(catalog(s.Language).Grants.Rule, "id", Escape(p.ShortID))
 }
 
-// hides reports whether the sentence of these terms would have a masked or withheld part.
+// hides reports whether a card masks or withholds a value of these terms.
 func (r renderer) hides(t *approval.Terms) bool {
-	return slices.ContainsFunc(append([]string{t.Target, t.ActionType, facts.JoinWords(t.Words)}, t.Words...), func(s string) bool {
-		return len(r.secrets(s)) > 0
-	})
+	elements, _, _ := textsOf(approval.Raw(t.Target))
+	path, _ := literalPath(t.Target)
+	values := slices.Concat(elements, t.Words, []string{t.Target, path, t.ActionType, facts.JoinWords(t.Words)})
+	return slices.ContainsFunc(values, func(s string) bool { return len(r.secrets(s)) > 0 })
 }
 
 // given is the sentence of what an approval gives for so many hours.
