@@ -51,6 +51,7 @@ type Message struct {
 	Implicit   bool                    // Card is the one shown last, not replied to
 	Language   string
 	Bots       []string // the bot's names, without @
+	Commands   string   // with code 6, of a local channel: the command pattern to remember
 }
 
 // Command parses the message and does nothing else.
@@ -214,7 +215,11 @@ func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 		}
 	}
 	a := t.decisionInput(cmd)
-	if why := t.style.renderer(p).whyNot(a.Scope); why != "" {
+	scope := a.Scope
+	if a.Commands != "" {
+		scope = approval.Commands
+	}
+	if why := t.style.renderer(p).whyNot(scope); why != "" {
 		lines := append([]string{Format(t.CodeImpossible, "code", cmd.Code, "why", why)}, nonEmpty(t.style.ProposeRule(p))...)
 		return Reply{Text: strings.Join(lines, "\n")}
 	}
@@ -226,6 +231,9 @@ func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 func (t replier) decisionInput(cmd Command) decide.Input {
 	a := decide.ByCode(cmd.Code, cmd.Text)
 	a.Key = t.Card.Key()
+	if cmd.Kind == Menu && cmd.Code == "6" {
+		a.Commands = t.Commands
+	}
 	switch cmd.Kind {
 	case Question:
 		a.Verdict, a.Feedback = approval.RequestMore, cmd.Text

@@ -289,6 +289,8 @@ func TestEveryRouteNeedsASession(t *testing.T) {
 	require.Zero(t, w.decisionCount())
 	require.Empty(t, w.pausedWorkspaces)
 	require.Zero(t, w.verified)
+	require.Empty(t, w.cleared)
+	require.Empty(t, w.reveals)
 	require.True(t, w.grants[0].RevokedAt.IsZero())
 	require.Equal(t, http.StatusOK, b.page("").StatusCode, "the session still works")
 }

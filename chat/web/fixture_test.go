@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,6 +50,8 @@ type fixture struct {
 	blockHistory     chan struct{} // history blocks until it is closed; nil: it does not
 	historyReaders   atomic.Int32
 	cleared          []string // workspaces and sessions
+	proposal         chat.Proposal
+	proposalErr      error
 }
 
 const workspace = "personal"
@@ -66,6 +69,7 @@ func newFixture(t *testing.T, with ...func(w *fixture)) *fixture {
 		People: w, Viewer: w, Workspaces: func() []string { return []string{workspace} }, Now: w.clock,
 		Backend: web.Backend{
 			Grants: w, Audit: w, WorkspaceInfo: w, Pauser: w, Reveal: w.reveal, ClearTaints: w.clearTaints,
+			ProposeRule: w.proposeRule,
 			Rules: func([]string) []web.Rule {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -119,8 +123,10 @@ func (w *fixture) addRequest(n int, change func(p *approval.Pending)) approval.K
 		ExpiresAt: w.clock().Add(time.Hour), ActionType: "send_message", SessionID: "s1", Reversibility: approval.Reversible,
 		Summary: "Meeting at 5", Ruling: approval.Ruling{Outcome: approval.Ask, Rule: "trust", Reasons: []approval.Reason{approval.Because("text", "text", "ask: x")}},
 	}
-	terms := approval.Terms{Form: grant.Tool, Workspace: workspace, Tool: "x_post"}
-	p.Offers = []approval.Offer{{Scope: approval.Session, Terms: terms, Hours: 24}, {Scope: approval.Always, Terms: terms, Hours: 2160}}
+	always := approval.Terms{Form: grant.Tool, Workspace: workspace, ClientID: "ws:personal", Tool: "x_post", ToolSHA256: "t"}
+	session := always
+	session.SessionID = p.SessionID
+	p.Offers = []approval.Offer{{Scope: approval.Session, Terms: session, Hours: 24}, {Scope: approval.Always, Terms: always, Hours: 2160}}
 	if change != nil {
 		change(p)
 	}
@@ -209,6 +215,9 @@ func (w *fixture) decide(a decide.Input) (*approval.Decision, error) {
 		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text, PendingSHA256: a.PendingSHA256,
 		DecidedBy: "ann", Via: a.Via, DecidedAt: w.now, RunBefore: w.now.Add(time.Minute),
 	}
+	if a.Commands != "" {
+		d.Commands = strings.Fields(a.Commands)
+	}
 	w.decided[a.Key] = d
 	w.decisions = append(w.decisions, a)
 	return d, nil
@@ -276,10 +285,7 @@ func (w *fixture) Interceptor(web.User) *chat.Interceptor {
 
 // Given implements chat.revoker.
 func (w *fixture) Given(p *approval.Pending, d *approval.Decision) *grant.Grant {
-	if d.Scope != approval.Always && d.Scope != approval.Session {
-		return nil
-	}
-	return &grant.Grant{ID: p.RequestID, Terms: approval.Terms{Form: grant.Action, Workspace: p.SourceGroup, ActionType: p.ActionType}}
+	return grant.From(p, d)
 }
 
 // Remembered implements chat.revoker.

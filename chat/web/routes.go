@@ -25,6 +25,7 @@ func sessionRoutes() []route {
 		{"GET /events", (*visit).events},
 		{"GET /r/{ws}/{id}", (*visit).request},
 		{"POST /r/{ws}/{id}/decide", (*visit).decide},
+		{"GET /r/{ws}/{id}/rule", (*visit).proposeRule},
 		{"POST /r/{ws}/{id}/undo", (*visit).undo},
 		{"POST /r/{ws}/{id}/reveal", (*visit).reveal},
 		{"POST /r/{ws}/{id}/clear-taints", (*visit).clearTaints},

@@ -52,4 +52,17 @@ func TestClearTaints(t *testing.T) {
 		w.mu.Unlock()
 	}
 	require.Len(t, w.cleared, 1)
+
+	at := b.pathOf(k) + "/clear-taints"
+	foreign := set("Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
+	require.Equal(t, http.StatusForbidden, b.do(http.MethodPost, at, yes.Encode(), foreign).StatusCode, "another site")
+	require.Equal(t, http.StatusForbidden, b.do(http.MethodPost, at, yes.Encode(), func(r *http.Request) {
+		r.Header.Del("Origin")
+		r.Header.Del("Sec-Fetch-Site")
+	}).StatusCode, "no page of ours")
+	require.Equal(t, http.StatusForbidden, w.newBrowser().post(at, yes).StatusCode, "no session")
+	require.Equal(t, http.StatusMethodNotAllowed, b.get(at).StatusCode)
+	w.settle(k, approval.StatusDenied)
+	require.Equal(t, http.StatusForbidden, b.post(at, yes).StatusCode, "nothing waits for it")
+	require.Len(t, w.cleared, 1)
 }

@@ -173,18 +173,6 @@ func TestTwoTabs(t *testing.T) {
 	require.Equal(t, 1, w.decisionCount())
 }
 
-func TestUndo(t *testing.T) {
-	w := newFixture(t)
-	b := w.login()
-	k := w.addRequest(1, nil)
-	p := b.follow(b.decide(k, url.Values{"code": {"6"}}))
-	require.NotNil(t, p.find("undo"))
-	w.grants = []grant.Use{{Grant: grant.Grant{ID: k.ID, Terms: approval.Terms{Form: grant.Action, Workspace: workspace, ActionType: "send_message"}}}}
-	p = b.follow(b.post(b.sessionPath+"r/personal/"+k.ID+"/undo", url.Values{"undo": {"yes"}}))
-	require.Contains(t, innerText(p.find("note")), "send_message")
-	require.False(t, w.grants[0].RevokedAt.IsZero())
-}
-
 func TestReadOnly(t *testing.T) {
 	w := newFixture(t)
 	w.allow(func(r *web.Rights) { r.Decide = nil })

@@ -13,8 +13,6 @@ type words struct {
 	DecidedLine     string
 	Verdicts        map[string]string
 	GrantsTitle     string
-	GrantExact      string
-	GrantSession    string
 	Revoked         string
 	GrantNotFound   string
 	NotAllowed      string

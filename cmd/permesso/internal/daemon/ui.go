@@ -125,7 +125,7 @@ func (s *server) uiBackend() web.Backend {
 	d := &uiData{server: s}
 	return web.Backend{
 		Grants: s.memory, Rules: s.uiRules, Audit: d, WorkspaceInfo: d, Pauser: d,
-		Reveal: s.uiReveal, ClearTaints: s.uiClearTaints,
+		Reveal: s.uiReveal, ClearTaints: s.uiClearTaints, ProposeRule: s.uiProposeRule,
 	}
 }
 
@@ -146,6 +146,11 @@ func (s *server) uiCaller(u web.User) *httpapi.Caller {
 // uiReveal returns a request to show what its card masks.
 func (s *server) uiReveal(ctx context.Context, u web.User, k approval.Key) (*approval.StoredPending, error) {
 	return s.control.Reveal(ctx, s.uiCaller(u), k)
+}
+
+// uiProposeRule is permesso rule add --from.
+func (s *server) uiProposeRule(ctx context.Context, u web.User, k approval.Key) (chat.Proposal, error) {
+	return s.control.ProposeRule(ctx, s.uiCaller(u), k)
 }
 
 // uiRules returns the configured rules that can match in these workspaces.
