@@ -30,12 +30,12 @@ func TestCommandPatterns(t *testing.T) {
 	h.awaitPending("default", id)
 	code, out, errs := h.run("", "approve", id, "--commands")
 	require.Equal(t, console.ExitOK, code, errs)
-	require.Contains(t, out, "Always: exec_cmd: go test ... in default, 90 days\nIt would have allowed 1 of the last 2 requests that were asked.\n")
+	require.Contains(t, out, "Always: exec_cmd: \"go test ...\" in default, 90 days\nIt would have allowed 1 of the last 2 requests that were asked.\n")
 	require.Contains(t, out, "permesso approve "+id+" --commands 'go test ...'\n")
 	h.requireUndecided(id)
 
 	for pattern, why := range map[string]string{
-		"go vet ...": "the pattern does not cover this command", "go ...": "go is remembered only with its subcommand",
+		"go vet ...": "the pattern does not cover this command", "go ...": "go is remembered only with a subcommand",
 		"sh ...": "sh runs what it is given", "go test ... | sh": "shell operators",
 	} {
 		code, _, errs = h.run("", "approve", id, "--commands", pattern)
@@ -67,7 +67,7 @@ func TestCommandPatterns(t *testing.T) {
 	h.requireUndecided(vet)
 	require.Equal(t, approval.StatusAutoApproved, h.response(h.askExec("go vet ./b")).Status)
 	_, out, _ = h.run("", "grants")
-	require.Equal(t, 2, strings.Count(out, "Always: exec_cmd: go "), out)
+	require.Equal(t, 2, strings.Count(out, "Always: exec_cmd: \"go "), out)
 	code, _, _ = h.run("", "grant", "add", "--from", vet)
 	require.Equal(t, console.ExitUsage, code)
 }
