@@ -199,6 +199,9 @@ var reasonInfos = [...]reasonInfo{
 	{code: "asked_anyway", args: "rule"},
 	{code: "no_target"},
 	{code: "not_offered"},
+	// Why no rule is proposed.
+	{code: "rule_no_tool"},
+	{code: "rule_masked"},
 	// Why a proof is only a claim.
 	{code: "proof_unreadable", args: "error"},
 	{code: "proof_unsigned"},

@@ -110,8 +110,8 @@ func Format(sentence string, pairs ...string) string {
 
 func catalog(tag string) *messages { return Messages[messages](tag, "card") }
 
-// choiceMessages are the replies that a card offers, each with its code.
-type choiceMessages struct{ Once, Session, Deny, Note, Change, Always, Ask string }
+// choiceMessages are the replies that a card offers, each with its code, but for 2 and 6.
+type choiceMessages struct{ Once, Deny, Note, Change, Ask string }
 
 // messages are the sentences of cards and of replies to approvers. Comments about
 // them are in messages/en.toml.

@@ -115,7 +115,7 @@ func TestApproveShowsAndAsks(t *testing.T) {
 		{why: "typed ahead", before: "y\n", after: "\n", question: "Approve? [y/N] ", code: console.ExitRefused},
 		{why: "many typed ahead", before: strings.Repeat("y\n", 50), after: "\n", question: "Approve? [y/N] ", code: console.ExitRefused},
 		{why: "half a line typed ahead", before: "y", after: "\n", question: "Approve? [y/N] ", code: console.ExitRefused},
-		{why: "always", after: "y\n", flags: []string{"--always"}, question: "Approve? Always: say with any arguments in default, 90 days [y/N] "},
+		{why: "always", after: "y\n", flags: []string{"--always"}, question: "Approve always? [y/N] "},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			id := h.ask(`{"tool_name":"say"}`)
@@ -296,7 +296,7 @@ func TestApproveAsksWithThePattern(t *testing.T) {
 	h.awaitPending("default", id)
 	x := newTerminal(t)
 	exit := x.run(t.Context(), h, "approve", id, "--commands", "go test ...")
-	x.awaitText("Approve? Always: exec_cmd: \"go test ...\" in default, 90 days [y/N] ")
+	x.awaitText("Approve? Always: exec_cmd like \"go test ...\" without other options in default, 90 days [y/N] ")
 	h.requireUndecided(id)
 	x.press("y\n")
 	code, errs := exit()

@@ -30,7 +30,7 @@ func TestCommandPatterns(t *testing.T) {
 	h.awaitPending("default", id)
 	code, out, errs := h.run("", "approve", id, "--commands")
 	require.Equal(t, console.ExitOK, code, errs)
-	require.Contains(t, out, "Always: exec_cmd: \"go test ...\" in default, 90 days\nIt would have allowed 1 of the last 2 requests that were asked.\n")
+	require.Contains(t, out, "Always: exec_cmd like \"go test ...\" without other options in default, 90 days\nIt would have allowed 1 of the last 2 requests that were asked.\n")
 	require.Contains(t, out, "permesso approve "+id+" --commands 'go test ...'\n")
 	h.requireUndecided(id)
 
@@ -67,7 +67,7 @@ func TestCommandPatterns(t *testing.T) {
 	h.requireUndecided(vet)
 	require.Equal(t, approval.StatusAutoApproved, h.response(h.askExec("go vet ./b")).Status)
 	_, out, _ = h.run("", "grants")
-	require.Equal(t, 2, strings.Count(out, "Always: exec_cmd: \"go "), out)
+	require.Equal(t, 2, strings.Count(out, `Always: exec_cmd like "go `), out)
 	code, _, _ = h.run("", "grant", "add", "--from", vet)
 	require.Equal(t, console.ExitUsage, code)
 }

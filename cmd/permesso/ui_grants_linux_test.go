@@ -82,7 +82,7 @@ func TestUIPattern(t *testing.T) {
 	h.awaitPending("default", id)
 	_, text := b.get("r/default/" + id)
 	text = html.UnescapeString(text)
-	require.Contains(t, text, `Always: exec_cmd: "go test ..." in default, 90 days`)
+	require.Contains(t, text, `Always: exec_cmd like "go test ..." without other options in default, 90 days`)
 	require.Contains(t, text, "It would have allowed 1 of the last 2 requests that were asked.")
 	form := url.Values{"code": {"6"}, "commands": {"go ..."}, "sure": {"yes"}, "sha": {shownDigest.FindStringSubmatch(text)[1]}}
 	code, _, _ := b.post("r/default/"+id+"/decide", form)
@@ -91,14 +91,14 @@ func TestUIPattern(t *testing.T) {
 	form.Set("commands", "go test ...")
 	_, text, _ = b.post("r/default/"+id+"/decide", form)
 	text = html.UnescapeString(text)
-	require.Contains(t, text, `Always: exec_cmd: "go test ..." in default, until `)
+	require.Contains(t, text, `Always: exec_cmd like "go test ..." without other options in default, until `)
 	require.Contains(t, text, `id="undo"`)
 	require.Equal(t, approval.StatusApproved, h.response(id).Status)
 	covered := h.askExec("go test ./c")
 	require.Equal(t, approval.StatusAutoApproved, h.response(covered).Status)
 	h.awaitPending("default", h.askExec("go test -exec sh ./c"))
 	_, text = b.get("history?q=" + covered)
-	require.Contains(t, html.UnescapeString(text), `Always: exec_cmd: "go test ..." in default`)
+	require.Contains(t, html.UnescapeString(text), `Always: exec_cmd like "go test ..." without other options in default`)
 	_, text, _ = b.post("r/default/"+id+"/undo", url.Values{"undo": {"yes"}})
 	require.Contains(t, html.UnescapeString(text), `"go test ..."`)
 	h.awaitPending("default", h.askExec("go test ./c"))
@@ -147,7 +147,7 @@ func TestApproveSuggestedPattern(t *testing.T) {
 		x := newTerminal(t)
 		exit := x.run(t.Context(), h, "approve", id, "--commands")
 		x.awaitText("requests that were asked.")
-		x.awaitText(`Approve? Always: exec_cmd: "go test ..." in default, 90 days [y/N] `)
+		x.awaitText(`Approve? Always: exec_cmd like "go test ..." without other options in default, 90 days [y/N] `)
 		h.requireUndecided(id)
 		x.press(row.key)
 		code, errs := exit()
@@ -156,7 +156,7 @@ func TestApproveSuggestedPattern(t *testing.T) {
 			h.requireUndecided(id)
 			continue
 		}
-		x.awaitText(`Always: exec_cmd: "go test ..." in default, until `)
+		x.awaitText(`Always: exec_cmd like "go test ..." without other options in default, until `)
 		require.Equal(t, approval.StatusApproved, h.response(id).Status)
 		require.Equal(t, approval.StatusAutoApproved, h.response(h.askExec("go test ./c")).Status)
 	}
