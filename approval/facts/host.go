@@ -370,7 +370,7 @@ func splitAuthority(s string) (name, port string, ok bool) {
 	}
 	name, port, _ = strings.Cut(s, ":")
 	name = strings.TrimSuffix(name, ".")
-	return name, port, name != "" && only(name, "-._")
+	return name, port, only(name, "-._") && !slices.Contains(strings.Split(name, "."), "")
 }
 
 // only says whether s consists of ASCII letters, digits and these.

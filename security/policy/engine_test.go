@@ -509,6 +509,21 @@ func TestWouldHaveAllowed(t *testing.T) {
 	}
 }
 
+// Where a grant covers every command of the agent, it would have allowed those before.
+func TestWouldHaveAllowedAnyCommand(t *testing.T) {
+	e := engine(t, policy.Config{})
+	e.Learn(event.Entry{
+		Event: event.Requested, Workspace: "w", RequestID: "0000000000000009", ActionType: "exec_cmd", ClientID: "ws:w", Time: noon, Soft: true,
+	})
+	f := approval.Facts{
+		RequestID: "0000000000000001", Workspace: "w", ClientID: "ws:w", ActionType: "exec_cmd", AnyExec: true,
+		Args: approval.Raw(`{"command":"sh x"}`), Now: noon,
+	}
+	o := e.Offers(f, e.Judge(f))[1]
+	require.Equal(t, grant.Action, o.Terms.Form)
+	require.Equal(t, [2]int{1, 1}, [2]int{o.Would, o.Of})
+}
+
 // approved judges a request, approves it with a scope, and adds the grant.
 func approved(t *testing.T, e *policy.Engine, f approval.Facts, s approval.Scope) *grant.Grant {
 	t.Helper()

@@ -245,7 +245,7 @@ func (e *Engine) wouldHaveAllowed(t *approval.Terms) (n, of int) {
 	asked := a.Asked[t.ClientID]
 	for i := range asked {
 		f := asked[i].facts()
-		f.ToolSHA256 = t.ToolSHA256
+		f.ToolSHA256, f.AnyExec = t.ToolSHA256, t.Form == grant.Action
 		if h, _ := alone.covering(&f, asked[i].Entry.Exact, asked[i].command); h != nil && asked[i].Entry.Soft {
 			n++
 		}
