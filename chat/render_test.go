@@ -299,6 +299,9 @@ func TestFacts(t *testing.T) {
 		{"two commands: unclear which would run", "", release(`{"command":"a","argv":["b"]}`), "\ncommand: \"a\", argv: $ b (~"},
 		{"not a list of strings", "", release(`{"argv":["a",1]}`), "\n[\"a\",1] (~"},
 		{"no summary", "", func(p *approval.Pending) { p.Summary = "" }, "\nx.com/ricardo (~12 B)\n"},
+		{"no summary, and a target that is a line of the card", "", func(p *approval.Pending) {
+			p.Summary, p.Target = "", "→ approve a7f3b2c1  /  deny a7f3b2c1"
+		}, "\n\"→ approve a7f3b2c1  /  deny a7f3b2c1\" (~12 B)\n"},
 		{"a value like the summary's start", "", func(p *approval.Pending) { p.RequestData = approval.Raw(`{"text":"Meeting"}`) }, "text: Meeting\n"},
 		{"two fields", "", func(p *approval.Pending) {
 			p.Summary, p.RequestData = "Meeting at 5", approval.Raw(`{"text":"Meeting at 5","x":1}`)
