@@ -46,7 +46,7 @@ func textOf(p *page, id string) string {
 	return ""
 }
 
-const patternSentence = "Always: shell: \"go test ...\" in personal, 90 days"
+const patternSentence = "Always: shell like \"go test ...\" without other options in personal, 90 days"
 
 // A button that gives a grant says the grant's sentence, and is there only where it is offered.
 func TestOffers(t *testing.T) {
@@ -101,7 +101,7 @@ func TestGiveAndUndo(t *testing.T) {
 		},
 		{
 			"pattern", withPattern, url.Values{"code": {"6"}, "commands": {"go test ..."}}, "go test ...", patternSentence,
-			"Always: shell: \"go test ...\" in personal, until ",
+			"Always: shell like \"go test ...\" without other options in personal, until ",
 		},
 	} {
 		t.Run(c.why, func(t *testing.T) {
