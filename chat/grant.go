@@ -10,6 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // grantMessages are the pieces of the one sentence that says what a grant allows.
@@ -113,7 +114,7 @@ func (r renderer) grantTerms(t *approval.Terms, again, id string) string {
 	if tool == "" {
 		tool = t.ActionType
 	}
-	if t.ClientID != "ws:"+t.Workspace {
+	if t.ClientID != submit.FolderClient(t.Workspace) {
 		workspace = Format(r.Grants.Client, "workspace", workspace, "client", r.word(t.ClientID))
 	}
 	return Format(form, "tool", r.word(tool), "target", target, "words", oneBlank(r.quote(facts.JoinWords(t.Words))),
