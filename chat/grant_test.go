@@ -59,12 +59,15 @@ func TestSentenceOfAGrant(t *testing.T) {
 		terms        approval.Terms
 		english, ita string
 	}{
-		{terms(func(t *approval.Terms) { t.Form = grant.Tool }), "x_post with any arguments", "x_post con qualsiasi argomento"},
+		{
+			terms(func(t *approval.Terms) { t.Form = grant.Tool }), "x_post with any arguments",
+			"x_post con qualsiasi argomento",
+		},
 		{exactTerms("x.com/ricardo"), "x_post to x.com/ricardo", "x_post verso x.com/ricardo"},
 		{exactTerms(`["a@x.example","b, c"]`), `x_post to [a@x.example, "b, c"]`, `x_post verso [a@x.example, "b, c"]`},
 		{exactTerms(`["a", "b"]`), `x_post to "[\"a\", \"b\"]"`, `x_post verso "[\"a\", \"b\"]"`},
 		{hostTerms("https://api.example.org"), "fetch at api.example.org", "fetch presso api.example.org"},
-		{hostTerms("http://api.example.org:8080"), "fetch at http://api.example.org:8080", "fetch presso http://api.example.org:8080"},
+		{hostTerms("http://api.example.org"), "fetch at http://api.example.org", "fetch presso http://api.example.org"},
 		{pathTerms("/srv/a.txt"), "write_file on /srv/a.txt", "write_file su /srv/a.txt"},
 		{pathTerms(`/srv/\[1\] a.txt`), `write_file on "/srv/[1] a.txt"`, `write_file su "/srv/[1] a.txt"`},
 		{pathTerms(`/srv/\*`), `write_file on "/srv/*"`, `write_file su "/srv/*"`},
@@ -95,7 +98,8 @@ func TestSentenceOfAGrant(t *testing.T) {
 // The same request is this one on its card, and named where grants are listed.
 func TestSentenceOfTheSameRequest(t *testing.T) {
 	again := releaseTerms(grant.Again, "exec_cmd")
-	require.Equal(t, "Always: exactly this exec_cmd request again in personal, 90 days", Style{}.Offer(offered(again), approval.Always))
+	said := Style{}.Offer(offered(again), approval.Always)
+	require.Equal(t, "Always: exactly this exec_cmd request again in personal, 90 days", said)
 	g := &grant.Grant{ID: cardID, Terms: again, ExpiresAt: time.Date(2027, 2, 19, 23, 0, 0, 0, time.UTC)}
 	require.Equal(t, "Always: exactly the exec_cmd request a7f3b2c1 again in personal, until 2027-02-19", Style{}.Grant(g))
 }
@@ -104,14 +108,16 @@ func TestSentenceOfTheSameRequest(t *testing.T) {
 func TestSentenceNamesTheClient(t *testing.T) {
 	x := exactTerms("x.com")
 	x.ClientID = "5f0a1c2b3d4e"
-	require.Equal(t, "Always: x_post to x.com in personal (API key 5f0a1c2b3d4e), 90 days", Style{}.Offer(offered(x), approval.Always))
+	said := Style{}.Offer(offered(x), approval.Always)
+	require.Equal(t, "Always: x_post to x.com in personal (API key 5f0a1c2b3d4e), 90 days", said)
 }
 
 // hostileTargets are those that an agent may choose so that the sentence reads as another.
 var hostileTargets = []string{
 	"x.com in other, 90 days", " in other, 90 days", "x.com\n6 Always: x_post with any arguments in personal, 90 days",
-	"x.com\u202e", "\u2066x.com\u2069", "x.com\u00a0in\u00a0other", "x.com\u2028in other", `"x.com" in other`, `x.com"`, `\`,
-	"[x.com]", `["x.com in other"]`, "x.com, x.org", "‹token›", "", " ", "x.com ", "a\x00b", "\xff", "x.com\u200b", "x.com · To undo: no",
+	"x.com\u202e", "\u2066x.com\u2069", "x.com\u00a0in\u00a0other", "x.com\u2028in other", `"x.com" in other`, `x.com"`,
+	`\`, "[x.com]", `["x.com in other"]`, "x.com, x.org", "‹token›", "", " ", "x.com ", "x.com  x", "a\x00b", "\xff",
+	"x.com\u200b", "x.com · To undo: no",
 	strings.Repeat("very", 2000), "x.com in personal, 90 days · Always: x_post to x.org",
 }
 
@@ -129,8 +135,11 @@ func TestHostileTargetsInTheSentence(t *testing.T) {
 			for _, head := range []string{"x_post to ", "write_file on every path like ", "write_file on ", "fetch at "} {
 				value = strings.TrimPrefix(value, head)
 			}
-			quoted := strings.HasPrefix(value, `"`) && strings.HasSuffix(value, `"`) || strings.HasPrefix(value, "[") && strings.HasSuffix(value, "]")
-			require.True(t, quoted || !strings.ContainsAny(value, " \",[]"), said)
+			between := func(open, closed string) bool {
+				return strings.HasPrefix(value, open) && strings.HasSuffix(value, closed)
+			}
+			require.True(t, between(`"`, `"`) || between("[", "]") || !strings.ContainsAny(value, " \",[]"), said)
+			require.NotContains(t, said, "  ", "some surfaces show two spaces as one")
 		}
 	}
 }
@@ -140,7 +149,9 @@ func TestHostileTargetsInTheSentence(t *testing.T) {
 func TestSentencesDiffer(t *testing.T) {
 	part := rapid.OneOf(
 		rapid.SampledFrom(hostileTargets), rapid.String(), rapid.StringOf(rapid.SampledFrom([]rune(`ax/*?[]{}\" ,.-"in`))),
-		rapid.SampledFrom([]string{"x", "/x", `/\x`, `["x"]`, "x in personal", "exec_cmd", "http_request", "custom:x", "https://x", "http://x"}),
+		rapid.SampledFrom([]string{
+			"x", "/x", `/\x`, `["x"]`, "x in personal", "exec_cmd", "http_request", "custom:x", "https://x", "http://x",
+		}),
 	)
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(name string) (approval.Terms, string) {
@@ -164,14 +175,14 @@ func TestSentencesDiffer(t *testing.T) {
 			if path, literal := literalPath(x.Target); literal && x.TargetKind == "path_glob" {
 				return x, "path " + path // an escaped letter is that letter
 			}
-			return x, strings.Join(append([]string{x.TargetKind, x.Target}, x.Words...), "\x00")
+			return x, strings.Join(append([]string{x.TargetKind, x.Target, x.ActionType}, x.Words...), "\x00")
 		}
 		a, what := draw("one")
 		b, other := draw("another")
-		same := what == other && a.Form == b.Form && a.Tool == b.Tool && a.ClientID == b.ClientID && a.ActionType == b.ActionType
+		same := what == other && a.Form == b.Form && a.Tool == b.Tool && a.ClientID == b.ClientID
 		for _, lang := range Languages() {
-			s := Style{Language: lang}
-			require.Equal(rt, same, s.Offer(offered(a), approval.Always) == s.Offer(offered(b), approval.Always), "%+v\n%+v", a, b)
+			said := func(x approval.Terms) string { return Style{Language: lang}.Offer(offered(x), approval.Always) }
+			require.Equal(rt, same, said(a) == said(b), "%+v\n%+v", a, b)
 		}
 	})
 }
@@ -243,5 +254,6 @@ func TestProposeRule(t *testing.T) {
 	require.NotContains(t, says("?", false)+says("6", false), "rule add", "only where there is a command line")
 	require.Empty(t, Style{Local: true}.ProposeRule(example(question)))
 	require.Empty(t, Style{Local: true}.ProposeRule(example(release(`{}`))), "a rule names a tool")
-	require.Equal(t, "Proponi una regola: permesso rule add --from a7f3b2c1", Style{Local: true, Language: "it"}.ProposeRule(example()))
+	said := Style{Local: true, Language: "it"}.ProposeRule(example())
+	require.Equal(t, "Proponi una regola: permesso rule add --from a7f3b2c1", said)
 }

@@ -54,7 +54,8 @@ func (j *judge) misnames(c card) string {
 		line := readLine(said)
 		hidden := slices.ContainsFunc(line, func(g glyph) bool { return g.masked > 0 || g.ref != "" })
 		key := fmt.Sprintf("%q", []string{
-			o.Terms.Form, o.Terms.Workspace, o.Terms.ClientID, o.Terms.SessionID, o.Terms.Tool, o.Terms.ActionType, o.Terms.TargetKind, o.Terms.Target,
+			o.Terms.Form, o.Terms.Workspace, o.Terms.ClientID, o.Terms.SessionID, o.Terms.Tool, o.Terms.ActionType,
+			o.Terms.TargetKind, o.Terms.Target,
 		})
 		switch other, known := j.told[said]; {
 		case said == "":

@@ -37,9 +37,10 @@ func (g oneGrant) Remembered(context.Context, []string) ([]grant.Grant, error) {
 
 // The feed says which grant allowed a request: its sentence.
 func TestFeedNamesTheGrant(t *testing.T) {
-	g := grant.Grant{ID: "a7f3b2c1d4e5f6a7", ExpiresAt: time.Date(2027, 2, 19, 12, 0, 0, 0, time.UTC), Terms: approval.Terms{
-		Form: grant.Tool, Workspace: "personal", ClientID: "ws:personal", Tool: "x_post",
-	}}
+	g := grant.Grant{
+		ID: "a7f3b2c1d4e5f6a7", ExpiresAt: time.Date(2027, 2, 19, 12, 0, 0, 0, time.UTC),
+		Terms: approval.Terms{Form: grant.Tool, Workspace: "personal", ClientID: "ws:personal", Tool: "x_post"},
+	}
 	s := &session{Channel: &Channel{Interceptor: &chat.Interceptor{Revoker: oneGrant{g}}}}
 	by := func(id, language string) string {
 		return s.allowedBy(t.Context(), "personal", &approval.Ruling{Rule: "team", Grant: id}, language)

@@ -53,16 +53,19 @@ func offering() approval.StoredPending {
 func TestUndoOnTheTerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		grants := &fakeGrants{}
-		s := start(t, &fakeGate{waiting: []approval.StoredPending{offering()}}, func(c *Channel) { c.Interceptor.Revoker = grants })
+		h := &fakeGate{waiting: []approval.StoredPending{offering()}}
+		s := start(t, h, func(c *Channel) { c.Interceptor.Revoker = grants })
 		s.waitFor("6 Always: x_post to x.com in personal, 90 days\n→ approve")
 		s.typeLine("2")
 		s.waitFor("2 is not possible here: the request names no session")
 		require.Empty(t, grants.given)
 		s.typeLine("6")
-		s.waitFor(" · Always: x_post to x.com in personal, 90 days · To undo: send undo a7f3b2c1 here, or run permesso revoke a7f3b2c1\n")
+		s.waitFor(" · Always: x_post to x.com in personal, 90 days · " +
+			"To undo: send undo a7f3b2c1 here, or run permesso revoke a7f3b2c1\n")
 		require.Len(t, grants.given, 1)
 		s.typeLine("undo a7f3b2c1")
-		s.waitFor("Revoked: a7f3b2c1 (Always: x_post to x.com in personal, until 2027-02-19). Such requests need approval again.\n")
+		s.waitFor("Revoked: a7f3b2c1 (Always: x_post to x.com in personal, until 2027-02-19). " +
+			"Such requests need approval again.\n")
 		require.Equal(t, []approval.Person{{Channel: "local", ID: "1000", Name: "operator:ann"}}, grants.revoked)
 		s.typeLine("undo a7f3b2c1")
 		s.waitFor("No grant to revoke for a7f3b2c1")
