@@ -74,8 +74,8 @@ type Channel struct {
 	// proposed.
 	ProposeRule func(ctx context.Context, k approval.Key) (chat.Proposal, error)
 
-	Log    func(error) // errors that the approver cannot fix; may be nil
-	Ended  func()      // called once, when In has ended; may be nil
+	Log   func(error) // errors that the approver cannot fix; may be nil
+	Ended func()      // called once, when In has ended; may be nil
 
 	Interval time.Duration    // interval of updates without a hint; 0: 5 s
 	Now      func() time.Time // nil: time.Now
