@@ -168,3 +168,17 @@ func TestApproveSuggestedPattern(t *testing.T) {
 	require.Contains(t, errs, "sh runs what it is given")
 	h.requireUndecided(id)
 }
+
+// The terminal of the daemon says what a rule for the request on the screen would do.
+func TestTerminalRule(t *testing.T) {
+	t.Parallel()
+	w := newTerminalRig(t, 1)
+	k := w.submit("home", "")
+	w.awaitShown(k)
+	w.recorder.await(t, approval.ShortID(k.ID)+"> ")
+	w.press("rule\r")
+	w.recorder.await(t, "No rule can allow this request:")
+	w.recorder.await(t, `rule "rule 1" asks`)
+	w.press("\x03")
+	_ = w.wait()
+}
