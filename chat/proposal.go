@@ -21,7 +21,9 @@ type proposalMessages struct {
 }
 
 // WhyNot says why an approval of p cannot remember a scope here, "" if it can.
-func (s Style) WhyNot(p *approval.Pending, scope approval.Scope) string { return s.renderer(p).whyNot(scope) }
+func (s Style) WhyNot(p *approval.Pending, scope approval.Scope) string {
+	return s.renderer(p).whyNot(scope)
+}
 
 // OfferCount says how many of the client's last requests an offer would have allowed, "" if
 // the scope is not offered or nothing was asked before.
