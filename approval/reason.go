@@ -124,7 +124,7 @@ var reasonInfos = [...]reasonInfo{
 	{code: "cost_day_deny", args: "n max", argues: forDeny},
 	{code: "question"},
 	// Grants: the one that allows, and why one does not.
-	{code: "grant", args: "grant kind by date", argues: forAllow},
+	{code: "grant", args: "grant kind? by date", argues: forAllow},
 	{code: "grant_revoked"},
 	{code: "grant_expired"},
 	{code: "grant_used_up"},

@@ -10,6 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/submit"
 )
 
 // grantMessages are the pieces of the one sentence that says what a grant allows.
@@ -34,6 +35,7 @@ func (r renderer) offer(scope approval.Scope) string {
 	if !ok || r.hides(&o.Terms) {
 		return ""
 	}
+	r.Redact = nil // no value of it is masked on the card, but a part of one could look like a secret
 	return r.given(&o.Terms, o.Hours)
 }
 
@@ -57,11 +59,12 @@ func (s Style) ProposeRule(p *approval.Pending) string {
 	return Format(catalog(s.Language).Grants.Rule, "id", Escape(p.ShortID))
 }
 
-// hides reports whether the sentence of these terms would have a masked or withheld part.
+// hides reports whether a card masks or withholds a value of these terms.
 func (r renderer) hides(t *approval.Terms) bool {
-	return slices.ContainsFunc(append([]string{t.Target, t.ActionType, facts.JoinWords(t.Words)}, t.Words...), func(s string) bool {
-		return len(r.secrets(s)) > 0
-	})
+	elements, _, _ := textsOf(approval.Raw(t.Target))
+	path, _ := literalPath(t.Target)
+	values := slices.Concat(elements, t.Words, []string{t.Target, path, t.ActionType, facts.JoinWords(t.Words)})
+	return slices.ContainsFunc(values, func(s string) bool { return len(r.secrets(s)) > 0 })
 }
 
 // given is the sentence of what an approval gives for so many hours.
@@ -73,13 +76,20 @@ func (r renderer) given(t *approval.Terms, hours int) string {
 	return Format(r.Grants.Always, "what", what, "days", strconv.Itoa(hours/24))
 }
 
+// Given is the sentence of what an approval of p gave.
+func (s Style) Given(p *approval.Pending, g *grant.Grant) string {
+	r := s.renderer(p)
+	r.anySecret = true
+	return r.given(&g.Terms, int(g.ExpiresAt.Sub(g.CreatedAt).Hours()))
+}
+
 // Grant is the sentence of a grant, with its end.
 func (s Style) Grant(g *grant.Grant) string {
 	r := s.renderer(&approval.Pending{})
 	r.anySecret = true
 	what, until := r.grantTerms(&g.Terms, r.Grants.SameAs, g.ID), g.ExpiresAt.UTC().Format(time.DateOnly)
 	if g.SessionID != "" {
-		return Format(r.Grants.SessionUntil, "session", r.plainOrQuote(g.SessionID), "what", what, "until", until)
+		return Format(r.Grants.SessionUntil, "session", r.word(g.SessionID), "what", what, "until", until)
 	}
 	return Format(r.Grants.Until, "what", what, "until", until)
 }
@@ -101,20 +111,20 @@ func (r renderer) grantTerms(t *approval.Terms, again, id string) string {
 	case t.Form == grant.Action:
 		form = r.Grants.Action
 	case t.TargetKind == "host":
-		form, target = r.Grants.Host, r.plainOrQuote(strings.TrimPrefix(t.Target, "https://"))
+		form, target = r.Grants.Host, r.word(strings.TrimPrefix(t.Target, "https://"))
 	case t.TargetKind == "path_glob" && literal:
 		form, target = r.Grants.Path, r.pathText(path)
 	case t.TargetKind == "path_glob":
-		form, target = r.Grants.Glob, r.plainOrQuote(t.Target)
+		form, target = r.Grants.Glob, r.word(t.Target)
 	}
-	tool, workspace := t.Tool, r.plainOrQuote(t.Workspace)
+	tool, workspace := t.Tool, r.word(t.Workspace)
 	if tool == "" {
 		tool = t.ActionType
 	}
-	if t.ClientID != "ws:"+t.Workspace {
-		workspace = Format(r.Grants.Client, "workspace", workspace, "client", r.plainOrQuote(t.ClientID))
+	if t.ClientID != submit.FolderClient(t.Workspace) {
+		workspace = Format(r.Grants.Client, "workspace", workspace, "client", r.word(t.ClientID))
 	}
-	return Format(form, "tool", r.plainOrQuote(tool), "target", target, "words", r.quote(facts.JoinWords(t.Words)),
+	return Format(form, "tool", r.word(tool), "target", target, "words", oneBlank(r.quote(facts.JoinWords(t.Words))),
 		"workspace", workspace, "id", Escape(approval.ShortID(id)))
 }
 
@@ -124,10 +134,10 @@ func (r renderer) targetList(target string) string {
 	texts, list, ok := textsOf(approval.Raw(target))
 	same, err := json.Marshal(texts)
 	if !ok || !list || len(texts) == 0 || err != nil || string(same) != target {
-		return r.plainOrQuote(target)
+		return r.word(target)
 	}
 	for i, s := range texts {
-		texts[i] = r.plainOrQuote(s)
+		texts[i] = r.word(s)
 	}
 	return "[" + strings.Join(texts, ", ") + "]"
 }
@@ -135,9 +145,9 @@ func (r renderer) targetList(target string) string {
 // pathText is a path that a grant names literally: in quotation marks if it looks like a glob.
 func (r renderer) pathText(path string) string {
 	if strings.ContainsAny(path, "*?{}") {
-		return r.quote(path)
+		return oneBlank(r.quote(path))
 	}
-	return r.plainOrQuote(path)
+	return r.word(path)
 }
 
 // literalPath is the one path that a glob matches. literal is false if it may match others.
@@ -155,4 +165,12 @@ func literalPath(glob string) (path string, literal bool) {
 		}
 	}
 	return b.String(), true
+}
+
+// word is a value in a sentence: one word, or in quotation marks.
+func (r renderer) word(s string) string { return oneBlank(r.plainOrQuote(s)) }
+
+// oneBlank counts the spaces of each run: some surfaces show a run as one space.
+func oneBlank(escaped string) string {
+	return strings.ReplaceAll(escaped, "  ", blanks(2, true))
 }

@@ -10,14 +10,19 @@ import (
 type Proposal struct {
 	Rule    string            `json:"rule,omitempty"`    // the [[rules]] lines; "": no rule allows it
 	Despite []string          `json:"despite,omitempty"` // what the rule lifts besides the table: trifecta
-	Would   int               `json:"would"`             // of the client's last Of asked requests, this many would not have been asked
-	Of      int               `json:"of"`
+	Would   int               `json:"would"`             // this many would not have been asked
+	Of      int               `json:"of"`                // of the client's last requests that were asked
 	WhyNot  []approval.Reason `json:"why_not,omitempty"` // without a rule
 }
 
 // proposalMessages are the sentences about a proposed rule.
 type proposalMessages struct {
 	Would, First, Despite, None string
+}
+
+// WhyNot says why an approval of p cannot remember a scope here, "" if it can.
+func (s Style) WhyNot(p *approval.Pending, scope approval.Scope) string {
+	return s.renderer(p).whyNot(scope)
 }
 
 // OfferCount says how many of the client's last requests an offer would have allowed, "" if

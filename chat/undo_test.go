@@ -48,7 +48,9 @@ func (a *fakeGrants) Revoke(_ context.Context, g grant.Grant, by approval.Person
 
 func newFakeGrants() *fakeGrants {
 	until := time.Date(2027, 2, 19, 12, 0, 0, 0, time.UTC)
-	action := approval.Terms{Form: grant.Action, Workspace: "personal", ClientID: "ws:personal", ActionType: "send_message"}
+	action := approval.Terms{
+		Form: grant.Action, Workspace: "personal", ClientID: "ws:personal", ActionType: "send_message",
+	}
 	elsewhere := action
 	elsewhere.Workspace, elsewhere.ClientID = "other", "ws:other"
 	path := approval.Terms{
@@ -77,11 +79,12 @@ func undoReply(a *fakeGrants, m Message) Reply {
 
 func TestUndo(t *testing.T) {
 	a := newFakeGrants()
-	require.Equal(t, "Revoked: a7f3b2c1 (Always: every send_message that the agent does itself, but no tool, in personal, until 2027-02-19). "+
-		"Such requests need approval again.", undoReply(a, Message{Text: "undo a7f3b2c1"}).Text)
+	require.Equal(t, "Revoked: a7f3b2c1 (Always: every send_message that the agent does itself, but no tool, in personal, "+
+		"until 2027-02-19). Such requests need approval again.", undoReply(a, Message{Text: "undo a7f3b2c1"}).Text)
 	require.Equal(t, []string{cardID}, a.revoked)
 	require.Equal(t, ann, a.by)
-	require.Equal(t, `Revocato: a7f3c000 (Sempre: write_file su "/tmp/\u{202E}x" in personal, fino al 2027-02-19). Richieste come questa vanno di nuovo approvate.`, undoReply(a, Message{Text: "REVOKE a7f3c", Language: "it"}).Text)
+	require.Equal(t, `Revocato: a7f3c000 (Sempre: write_file su "/tmp/\u{202E}x" in personal, fino al 2027-02-19). `+
+		"Richieste come questa vanno di nuovo approvate.", undoReply(a, Message{Text: "REVOKE a7f3c", Language: "it"}).Text)
 	require.Len(t, a.revoked, 2)
 }
 

@@ -95,16 +95,7 @@ func (k kind) offers(p *approval.Pending) []approval.Offer {
 		}
 		return []approval.Offer{{Scope: approval.Session, WhyNot: why}, {Scope: approval.Always, WhyNot: why}}
 	}
-	t.Workspace, t.ClientID, t.Tool, t.ToolSHA256 = p.SourceGroup, p.ClientID, p.ToolName, p.ToolSHA256
-	if p.ToolName == "" {
-		t.ActionType = p.ActionType
-	}
-	session := t
-	session.SessionID = p.SessionID
-	return []approval.Offer{
-		{Scope: approval.Session, Terms: session, Hours: 24, Would: 9, Of: 20},
-		{Scope: approval.Always, Terms: t, Hours: 90 * 24, Would: 14, Of: 20},
-	}
+	return offersOf(p, t)
 }
 
 var asked = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)

@@ -123,10 +123,14 @@ func (w *fixture) addRequest(n int, change func(p *approval.Pending)) approval.K
 		ExpiresAt: w.clock().Add(time.Hour), ActionType: "send_message", SessionID: "s1", Reversibility: approval.Reversible,
 		Summary: "Meeting at 5", Ruling: approval.Ruling{Outcome: approval.Ask, Rule: "trust", Reasons: []approval.Reason{approval.Because("text", "text", "ask: x")}},
 	}
-	always := approval.Terms{Form: grant.Tool, Workspace: workspace, ClientID: "ws:personal", Tool: "x_post", ToolSHA256: "t"}
+	always := approval.Terms{
+		Form: grant.Tool, Workspace: workspace, ClientID: "ws:personal", Tool: "x_post", ToolSHA256: "t",
+	}
 	session := always
 	session.SessionID = p.SessionID
-	p.Offers = []approval.Offer{{Scope: approval.Session, Terms: session, Hours: 24}, {Scope: approval.Always, Terms: always, Hours: 2160}}
+	p.Offers = []approval.Offer{
+		{Scope: approval.Session, Terms: session, Hours: 24}, {Scope: approval.Always, Terms: always, Hours: 2160},
+	}
 	if change != nil {
 		change(p)
 	}

@@ -33,7 +33,8 @@ func withPattern(p *approval.Pending) {
 	pattern.Form, pattern.Words = grant.Command, []string{"go", "test", "..."}
 	p.ToolName, p.Capability, p.RequestData = "shell", "code:exec", approval.Raw(`{"command":"go test ./a"}`)
 	p.Offers = []approval.Offer{
-		{Scope: approval.Session, WhyNot: approval.Because("no_session")}, {Scope: approval.Always, Terms: again, Hours: 2160},
+		{Scope: approval.Session, WhyNot: approval.Because("no_session")},
+		{Scope: approval.Always, Terms: again, Hours: 2160},
 		{Scope: approval.Commands, Terms: pattern, Hours: 2160, Would: 3, Of: 7},
 	}
 }
@@ -46,7 +47,7 @@ func textOf(p *page, id string) string {
 	return ""
 }
 
-const patternSentence = "Always: shell: \"go test ...\" in personal, 90 days"
+const patternSentence = "Always: shell like \"go test ...\" without other options in personal, 90 days"
 
 // A button that gives a grant says the grant's sentence, and is there only where it is offered.
 func TestOffers(t *testing.T) {
@@ -65,7 +66,7 @@ func TestOffers(t *testing.T) {
 		{why: "none", change: func(p *approval.Pending) { p.Offers = nil }},
 		{
 			why: "only for a session", change: func(p *approval.Pending) {
-				p.Offers[1] = approval.Offer{Scope: approval.Always, WhyNot: approval.Because("asked_anyway", "rule", "trifecta")}
+				p.Offers[1] = approval.Offer{Scope: approval.Always, WhyNot: approval.Because("not_offered")}
 			}, session: "For this session: x_post with any arguments in personal",
 		},
 		{
@@ -101,7 +102,7 @@ func TestGiveAndUndo(t *testing.T) {
 		},
 		{
 			"pattern", withPattern, url.Values{"code": {"6"}, "commands": {"go test ..."}}, "go test ...", patternSentence,
-			"Always: shell: \"go test ...\" in personal, until ",
+			"Always: shell like \"go test ...\" without other options in personal, until ",
 		},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -192,10 +193,13 @@ func TestHistoryNamesGrants(t *testing.T) {
 	w := newFixture(t)
 	b := w.login()
 	w.grants = []grant.Use{{Grant: grant.Grant{
-		ID: "5e5e5e5e5e5e5e5e", Terms: approval.Terms{Form: grant.Tool, Workspace: workspace, ClientID: "ws:personal", Tool: "x_post"},
+		ID:    "5e5e5e5e5e5e5e5e",
+		Terms: approval.Terms{Form: grant.Tool, Workspace: workspace, ClientID: "ws:personal", Tool: "x_post"},
 	}}}
 	k := approval.Key{Workspace: workspace, ID: "a7f3b2c1d4e5f6a7"}
-	w.history = []*read.Request{{Key: k, Tool: "x_post", Status: approval.StatusAutoApproved, Rule: "consent", Grant: "5e5e5e5e5e5e5e5e"}}
+	w.history = []*read.Request{{
+		Key: k, Tool: "x_post", Status: approval.StatusAutoApproved, Rule: "consent", Grant: "5e5e5e5e5e5e5e5e",
+	}}
 	require.Contains(t, b.page("history").text, "Always: x_post with any arguments in personal")
 	w.history[0].Grant = "0000000000000000" // it was removed
 	require.Contains(t, b.page("history").text, "consent")
@@ -225,7 +229,8 @@ func TestProposeRule(t *testing.T) {
 	require.NotContains(t, p.text, "[[rules]]")
 
 	for status, err := range map[int]error{
-		http.StatusInternalServerError: errors.New("disk full"), http.StatusNotFound: &decide.Refusal{Reason: decide.ErrUnknown},
+		http.StatusInternalServerError: errors.New("disk full"),
+		http.StatusNotFound:            &decide.Refusal{Reason: decide.ErrUnknown},
 	} {
 		w.proposalErr = err
 		require.Equal(t, status, b.get(b.pathOf(k)+"/rule").StatusCode)

@@ -161,7 +161,8 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 		Card: style.Card(p), IsQuestion: p.Type == approval.TypeQuestion,
 		Session: style.Offer(p, approval.Session), Always: style.Offer(p, approval.Always),
 		Pattern: patternOf(p), Commands: style.Offer(p, approval.Commands), CommandsCount: style.OfferCount(p, approval.Commands),
-		Rule: v.grantOrRule(k.Workspace, p.Ruling.Grant, p.Ruling.Rule), Revealed: style.Reveal, MayPropose: v.Backend.ProposeRule != nil && p.ToolSHA256 != "",
+		Rule: v.grantOrRule(k.Workspace, p.Ruling.Grant, p.Ruling.Rule), Revealed: style.Reveal,
+		MayPropose: v.Backend.ProposeRule != nil && p.ToolSHA256 != "",
 	}
 	r.MayReveal = mayReveal && !style.Reveal && len(style.Masked(p)) > 0
 	if kind := cleanQuery(cmp.Or(p.ToolName, p.ActionType)); kind != "" {
@@ -188,7 +189,8 @@ func (v *visit) settledPage(k approval.Key, st read.Story) *requestPage {
 		p = read.Requested(k, rec)
 	}
 	r := v.newRequestPage(k, p)
-	r.MayReveal, r.MayPropose = r.MayReveal && st.Pending != nil, r.MayPropose && st.Pending != nil // otherwise no approver was asked
+	asked := st.Pending != nil // an approver was asked
+	r.MayReveal, r.MayPropose = r.MayReveal && asked, r.MayPropose && asked
 	r.SHA, r.State, r.Result, r.Paused = rec.PendingSHA256, stateSettled+string(rec.Status), style.Outcome(rec), ""
 	if st.Decision != nil {
 		v.addGrant(r, st.Decision)

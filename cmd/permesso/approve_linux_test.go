@@ -115,7 +115,7 @@ func TestApproveShowsAndAsks(t *testing.T) {
 		{why: "typed ahead", before: "y\n", after: "\n", question: "Approve? [y/N] ", code: console.ExitRefused},
 		{why: "many typed ahead", before: strings.Repeat("y\n", 50), after: "\n", question: "Approve? [y/N] ", code: console.ExitRefused},
 		{why: "half a line typed ahead", before: "y", after: "\n", question: "Approve? [y/N] ", code: console.ExitRefused},
-		{why: "always", after: "y\n", flags: []string{"--always"}, question: "Approve always? [y/N] "},
+		{why: "always", after: "y\n", flags: []string{"--always"}, question: "Approve? Always: say with any arguments in default, 90 days [y/N] "},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			id := h.ask(`{"tool_name":"say"}`)

@@ -28,11 +28,11 @@ func (a *app) approveCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			code := "1"
 			switch {
-			case commands == suggestPattern && len(pos) == 1:
+			case commands == suggestPattern && len(pos) == 1 && (seen != "" || !a.asksHere()):
 				return a.suggest(cmd.Context(), pos[0], "permesso", "approve", pos[0], "--commands")
 			case commands != "":
 				ans := decide.ByCode("6", "")
-				ans.Commands = patternOf(commands, pos)
+				ans.Commands = patternOf(commands, pos[1:])
 				return a.approve(cmd.Context(), pos[0], seen, ans)
 			case note != "":
 				code = "4"
@@ -136,7 +136,6 @@ const minSeen, sha256Digits = 16, 64
 func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input) error {
 	hint := "permesso show " + typed + " prints the digest"
 	seen = strings.ToLower(seen)
-	_, _, terminal := a.Terminal()
 	switch {
 	case seen != "" && (len(seen) < minSeen || len(seen) > sha256Digits || strings.Trim(seen, "0123456789abcdef") != ""):
 		return console.Fail(console.ExitUsage, hint,
@@ -144,7 +143,7 @@ func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input)
 	case seen != "":
 		ans.PendingSHA256 = seen
 		return a.decide(ctx, typed, ans)
-	case !terminal || a.JSON:
+	case !a.asksHere():
 		return console.Fail(console.ExitUsage, hint,
 			"approve needs a terminal to show the request and to ask; without one, or with --json, it needs --seen DIGEST")
 	}
@@ -170,6 +169,11 @@ func (a *app) showAndAsk(ctx context.Context, typed string, ans *decide.Input) (
 		}
 		style := c.Style()
 		style.Foot = s.Foot
+		if ans.Commands == suggestPattern {
+			if ans.Commands, err = suggested(style, s.Waiting.Pending, typed); err != nil {
+				return err
+			}
+		}
 		if question = questionOf(style, s.Waiting.Pending, ans); question != "" {
 			shown := style.Card(s.Waiting.Pending)
 			shown.Menu = nil // the question takes yes or no
@@ -185,23 +189,24 @@ func (a *app) showAndAsk(ctx context.Context, typed string, ans *decide.Input) (
 
 // questionOf asks whether to approve p so, "" if that is not possible.
 func questionOf(style chat.Style, p *approval.Pending, ans *decide.Input) string {
-	if ans.Commands != "" {
-		if sentence := patternSentence(style, p, ans.Commands); sentence != "" {
-			return "Approve? " + sentence
-		}
+	switch {
+	case p.Type == approval.TypeQuestion:
 		return ""
+	case ans.Commands != "":
+		return patternQuestion(style, p, ans.Commands)
+	case ans.Scope == approval.Once:
+		return "Approve?"
 	}
-	if !approvable(p, ans.Scope) {
-		return ""
+	if sentence := style.Offer(p, ans.Scope); sentence != "" {
+		return "Approve? " + sentence
 	}
-	return map[approval.Scope]string{
-		approval.Once: "Approve?", approval.Session: "Approve for this session?", approval.Always: "Approve always?",
-	}[ans.Scope]
+	return ""
 }
 
-// approvable reports whether a request can be approved with that scope.
-func approvable(p *approval.Pending, scope approval.Scope) bool {
-	return p.Type != approval.TypeQuestion && grant.WhyNot(p, scope).IsZero()
+// asksHere reports whether approve shows the card and asks.
+func (a *app) asksHere() bool {
+	_, _, terminal := a.Terminal()
+	return terminal && !a.JSON
 }
 
 // decide decides one request, with or without a running daemon. A digest in ans may be
@@ -278,7 +283,7 @@ func confirmation(c *control.Client, d *approval.Decision, w *approval.StoredPen
 			what = chat.Escape(tool) + " " + what
 		}
 		if g := grant.From(w.Pending, d); g != nil {
-			undo = "\nUndo: permesso revoke " + approval.ShortID(g.ID)
+			undo = "\n" + c.Style().Grant(g) + "\nUndo: permesso revoke " + approval.ShortID(g.ID)
 		}
 	}
 	text := strings.ToUpper(string(d.Verdict[:1])) + string(d.Verdict[1:]) + ": " + what

@@ -59,17 +59,25 @@ func (a *app) suggest(ctx context.Context, typed string, use ...string) error {
 		if err != nil {
 			return err
 		}
-		if why := grant.WhyNot(p, approval.Commands); !why.IsZero() {
-			return console.Fail(console.ExitRefused, "permesso approve "+typed+" allows it once", "%s",
-				chat.Words{}.Reasons([]approval.Reason{why}))
+		line, err := suggested(c.Style(), p, typed)
+		if err != nil {
+			return err
 		}
 		o, _ := p.Offer(approval.Commands)
-		line := facts.JoinWords(o.Terms.Words)
 		s := suggestion{line, c.Style().Offer(p, approval.Commands), o.Would, o.Of}
 		return a.Print(s, strings.Join(slices.DeleteFunc([]string{
 			s.Says, c.Style().OfferCount(p, approval.Commands), facts.JoinWords(append(use, line)),
 		}, func(line string) bool { return line == "" }), "\n"))
 	})
+}
+
+// suggested is the command pattern that is offered with an approval of p.
+func suggested(style chat.Style, p *approval.Pending, typed string) (string, error) {
+	if why := style.WhyNot(p, approval.Commands); why != "" {
+		return "", console.Fail(console.ExitRefused, "permesso approve "+typed+" allows it once", "%s", why)
+	}
+	o, _ := p.Offer(approval.Commands)
+	return facts.JoinWords(o.Terms.Words), nil
 }
 
 // askedRequest is the pending of a request that an approver was asked about, even if it has
@@ -116,4 +124,18 @@ func patternSentence(style chat.Style, p *approval.Pending, line string) string 
 		}
 	}
 	return style.Offer(&q, approval.Commands)
+}
+
+// patternQuestion asks whether to approve p and to remember this command pattern: with the
+// figure, if it is the suggested one. It is "" if the pattern is refused.
+func patternQuestion(style chat.Style, p *approval.Pending, line string) string {
+	sentence := patternSentence(style, p, line)
+	if sentence == "" {
+		return ""
+	}
+	count := style.OfferCount(p, approval.Commands)
+	if count == "" || sentence != style.Offer(p, approval.Commands) {
+		return "Approve? " + sentence
+	}
+	return count + "\nApprove? " + sentence
 }

@@ -45,7 +45,8 @@ type printedProposal struct {
 func (a *app) printProposal(style chat.Style, p *approval.Pending, x chat.Proposal) error {
 	says := style.Proposal(p, x)
 	if x.Rule == "" {
-		return console.Fail(console.ExitRefused, "permesso approve "+p.ShortID+" allows it once", "%s", strings.Join(says, "\n"))
+		hint := "permesso approve " + p.ShortID + " allows it once"
+		return console.Fail(console.ExitRefused, hint, "%s", strings.Join(says, "\n"))
 	}
 	return a.Print(printedProposal{p.RequestID, x}, "# "+strings.Join(says, "\n# ")+"\n"+x.Rule)
 }

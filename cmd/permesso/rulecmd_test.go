@@ -97,12 +97,14 @@ func TestProposedRules(t *testing.T) {
 		}
 	}
 	values := []string{
-		`1.5`, `-7`, `-0`, `1e3`, `12345678901234567890`, `false`, `null`, `{}`, `[]`, `[1,"a"]`, `[null]`, `{"a":{"b":[1.50]}}`,
-		`["a","b \"c\""]`, `["\u0041"]`, `{"\u0041":"\n"}`,
+		`1.5`, `-7`, `-0`, `1e3`, `12345678901234567890`, `false`, `null`, `{}`, `[]`, `[1,"a"]`, `[null]`,
+		`{"a":{"b":[1.50]}}`, `["a","b \"c\""]`, `["\u0041"]`, `{"\u0041":"\n"}`,
 	}
 	for _, text := range []string{
-		"", " ", ".", "..", "/", "a//b", "/data/../x", "/data/[a]*", "*", "{a,b}", "?", `\`, `C:\new`, `"`, `"""`, "'''", "'", "a\nb",
-		"a\r\nb", "\x00", "\x7f", "\u202ex", "é\u00a0", "\U0001f512", `"]` + "\n[[rules]]\nmatch = {}", "# x", `\u0041`, "${a}", "{{a}}",
+		"", " ", ".", "..", "/", "a//b", "/data/../x", "/data/[a]*", "*", "{a,b}", "?", `\`, `C:\new`, `"`, `"""`,
+		"'''", "'", `'"`, `"'\`, "a\nb",
+		"a\r\nb", "\x00", "\x7f", "\u202ex", "é\u00a0", "\U0001f512", `"]` + "\n[[rules]]\nmatch = {}", "# x",
+		`\u0041`, "${a}", "{{a}}",
 		"https://example.org//x?y=1#z", "rm -rf -- *", strings.Repeat("x\n", 3000),
 	} {
 		b, err := json.Marshal(text)
@@ -117,7 +119,9 @@ func TestProposedRules(t *testing.T) {
 			})
 		}
 	}
-	check(&approval.Pending{ToolName: "keep", SourceGroup: "personal", Capability: "code:exec", RequestData: approval.Raw(`{}`)})
+	check(&approval.Pending{
+		ToolName: "keep", SourceGroup: "personal", Capability: "code:exec", RequestData: approval.Raw(`{}`),
+	})
 }
 
 const ruleConfig = `[workspaces.default]

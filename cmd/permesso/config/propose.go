@@ -94,6 +94,9 @@ func keyTOML(name string) string {
 
 // quoteTOML quotes a text. What one cannot see is escaped.
 func quoteTOML(text string) string {
+	if strings.ContainsAny(text, `"\`) && !strings.Contains(text, "'") && printable(text) {
+		return "'" + text + "'"
+	}
 	var b strings.Builder
 	b.WriteByte('"')
 	for _, r := range text {

@@ -124,7 +124,8 @@ func (s *section) conditions() (all []policy.Condition) {
 
 // conditionType is a glob for a text argument, or a value that must be equal.
 func conditionType() valueType {
-	return valueType{text: "glob, whole number, true or false, or list of strings", schema: simpleSchema(), read: func(s *section, k Key, n *node) any {
+	t := valueType{text: "glob, whole number, true or false, or list of strings", schema: simpleSchema()}
+	t.read = func(s *section, k Key, n *node) any {
 		if n.kind == text {
 			return policy.Condition{Field: k.Name, Glob: n.text}
 		}
@@ -133,7 +134,8 @@ func conditionType() valueType {
 		}
 		s.fail(n.val, k.Name, argsHint, "%s must be a glob, a whole number, true or false, or a list of strings", k.Name)
 		return nil
-	}}
+	}
+	return t
 }
 
 // equal is the condition { equals = VALUE } or { json = "VALUE" } on an argument.
@@ -158,7 +160,8 @@ func simpleSchema() schema {
 
 // exactType is a value that an argument must have. A text is no glob here.
 func exactType() valueType {
-	return valueType{text: "text, whole number, true or false, or list of strings", schema: simpleSchema(), read: func(s *section, k Key, n *node) any {
+	t := valueType{text: "text, whole number, true or false, or list of strings", schema: simpleSchema()}
+	t.read = func(s *section, k Key, n *node) any {
 		if n.kind == text {
 			b, err := json.Marshal(n.text)
 			if err == nil {
@@ -170,7 +173,8 @@ func exactType() valueType {
 		}
 		s.fail(n.val, k.Name, equalHint, "%s must be a text, a whole number, true or false, or a list of strings", k.Name)
 		return nil
-	}}
+	}
+	return t
 }
 
 // jsonType is any JSON value, as text.

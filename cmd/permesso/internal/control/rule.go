@@ -123,16 +123,16 @@ func ofClient(id string, judge func(approval.Facts) approval.Ruling) func(approv
 func (t *trial) count(
 	ctx context.Context, k approval.Key, client string, judge func(approval.Facts) approval.Ruling,
 ) (n, of int) {
-	settings := home.SettingsOf(t.cfg)
+	settings, before := home.SettingsOf(t.cfg), ofClient(client, t.memory.Judge)
+	allows := func(k approval.Key, judge func(approval.Facts) approval.Ruling) bool {
+		_, then, now := Rejudge(ctx, t.viewer, settings, k, judge)
+		return then != nil && now.Outcome == approval.Allow
+	}
 	for _, earlier := range t.memory.Asked(k.Workspace, client) {
 		if earlier == k {
 			continue
 		}
-		of++
-		if _, then, now := Rejudge(ctx, t.viewer, settings, earlier, judge); then == nil || now.Outcome != approval.Allow {
-			continue
-		}
-		if _, _, now := Rejudge(ctx, t.viewer, settings, earlier, ofClient(client, t.memory.Judge)); now.Outcome != approval.Allow {
+		if of++; allows(earlier, judge) && !allows(earlier, before) {
 			n++
 		}
 	}
@@ -142,7 +142,8 @@ func (t *trial) count(
 // Rejudge judges a stored request as if it came now, and returns its original ruling: nil
 // if policy did not evaluate it, or if it is not stored.
 func Rejudge(
-	ctx context.Context, v *read.Viewer, settings gate.Settings, k approval.Key, judge func(approval.Facts) approval.Ruling,
+	ctx context.Context, v *read.Viewer, settings gate.Settings, k approval.Key,
+	judge func(approval.Facts) approval.Ruling,
 ) (f approval.Facts, then *approval.Ruling, now approval.Ruling) {
 	r, then, err := v.RequestAndRuling(ctx, k)
 	if err != nil || r == nil || then == nil || then.Rule == gate.NotEvaluated {

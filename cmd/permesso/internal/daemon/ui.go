@@ -111,7 +111,11 @@ func (u uiPeople) May(g web.User, ws string, p *approval.Pending) bool {
 }
 
 // Interceptor implements web.People.
-func (u uiPeople) Interceptor(web.User) *chat.Interceptor { return u.interceptor() }
+func (u uiPeople) Interceptor(web.User) *chat.Interceptor {
+	ic := u.interceptor()
+	ic.Local = true
+	return ic
+}
 
 // uiStyle is the style of the web UI; "" is the configured language.
 func (s *server) uiStyle(language string) chat.Style {
