@@ -76,6 +76,13 @@ func (r renderer) given(t *approval.Terms, hours int) string {
 	return Format(r.Grants.Always, "what", what, "days", strconv.Itoa(hours/24))
 }
 
+// Given is the sentence of what an approval of p gave.
+func (s Style) Given(p *approval.Pending, g *grant.Grant) string {
+	r := s.renderer(p)
+	r.anySecret = true
+	return r.given(&g.Terms, int(g.ExpiresAt.Sub(g.CreatedAt).Hours()))
+}
+
 // Grant is the sentence of a grant, with its end.
 func (s Style) Grant(g *grant.Grant) string {
 	r := s.renderer(&approval.Pending{})

@@ -208,6 +208,17 @@ func Menus(language string) (lines []string) {
 	return []string{w.choices(true), w.choices(false), w.MenuOptions, w.MenuFree}
 }
 
+// Remembers lists how the lines of the menu begin that say what would be remembered, in a
+// language.
+func Remembers(language string) (begins []string) {
+	w := catalog(language)
+	for _, c := range []struct{ code, form string }{{"2", w.Grants.Session}, {"6", w.Grants.Always}} {
+		begin, _, _ := strings.Cut(c.form, "{what}")
+		begins = append(begins, c.code+" "+strings.TrimSpace(begin))
+	}
+	return begins
+}
+
 // foot is one line about where the request comes from and how long it waits.
 func (r renderer) foot() string {
 	parts := []string{r.text(r.p.SourceGroup)}

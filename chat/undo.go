@@ -17,10 +17,7 @@ func (t replier) undoHint(d *approval.Decision, w *approval.StoredPending) strin
 	if g == nil {
 		return ""
 	}
-	r := t.style.renderer(w.Pending)
-	r.anySecret = true
-	hours := int(g.ExpiresAt.Sub(g.CreatedAt).Hours())
-	return " · " + r.given(&g.Terms, hours) + Format(t.UndoHere, "id", Escape(approval.ShortID(g.ID)))
+	return " · " + t.style.Given(w.Pending, g) + Format(t.UndoHere, "id", Escape(approval.ShortID(g.ID)))
 }
 
 // undo revokes the one grant whose id begins with the prefix, among the workspaces
