@@ -152,7 +152,7 @@ func capabilities() (names []string) {
 }
 
 var templates = map[string][]string{
-	"host":      {"{url}", "{host}", "https://{host}/x", "{who}", "api.example.org", "http://{who}"},
+	"host":      {"{url}", "{url}", "{url}", "{host}", "https://{host}/x", "{who}", "{who}", "api.example.org", "http://{who}"},
 	"path_glob": {"{path}", "{path}", "/data/{who}", "/srv/[x]/{path}", "{who}"},
 	"exact":     {"x.com/{who}", "{who}", "{more}", "{to}", "{path}", "inbox"},
 	"none":      {"{who}", "here"},
@@ -337,8 +337,12 @@ func (r random) call(w setup) call {
 	t := pick(r, w.tools...)
 	c.Tool = t.name
 	for _, name := range slices.Sorted(maps.Keys(t.args)) {
+		is := t.args[name]
+		if name == "who" && t.capability == "network:http" {
+			is = facts.TypeURL // a text that is not checked when the request comes
+		}
 		if !optional(name) || !r.oneIn(3) {
-			c.args[name] = r.value(t.args[name])
+			c.args[name] = r.value(is)
 		}
 	}
 	c.question = r.oneIn(60)
@@ -368,11 +372,11 @@ var pools = map[string][]string{
 		"ricardo/../eve", "\u202eeve",
 		"../root", "good.com", "evil.com/good.com", `\u{202E}`, "a\nb", "(no who)",
 		"ghp_0123456789abcdefghijklmnopqrstuvwxyzAB", "/home/ann/a.txt", ""},
-	facts.TypeURL: {"https://good.com/a", "https://good.com/b?x=1", "http://good.com/", "https://good.com:8443/x",
+	facts.TypeURL: {"https://good.com/a", "https://good.com/b?x=1", "http://good.com/", "file://good.com/etc/passwd", "https://good.com:8443/x",
 		"https://good.com",
 		"https://evil.com/https://good.com/", "https://good.com@evil.com/", "https://good.com.evil.com/",
 		"HTTPS://GOOD.COM/",
-		"https://good.com./", "file://good.com/etc/passwd", "https://good%2ecom/",
+		"https://good.com./", "https://good%2ecom/",
 		"http://127.0.0.1:8099/?https://good.com",
 		`https:\\good.com\`, "https://good.com#@evil.com", "https://good.com?@evil.com", "https://[::1]/",
 		"https://g\u043eod.com/",
@@ -398,7 +402,7 @@ func (r random) value(is string) string {
 	}
 	n := len(pools[is])
 	if r.oneIn(2) {
-		n = min(n, 3) // so that requests meet
+		n = min(n, 4) // so that requests meet
 	}
 	s := quoted(pick(r, pools[is][:n]...))
 	list := is == facts.TypePath || is == facts.TypeURL || is == facts.TypeHost || is == facts.TypeRecipients ||

@@ -38,7 +38,11 @@ func (r random) mutants(w setup, c call) []mutant {
 		if c.Tool == "" && (name == "command" || name == "cmd" || name == "argv") {
 			is = facts.TypeCommand
 		}
-		for range 3 {
+		tries := 2
+		if is == facts.TypeCommand || strings.Contains(t.target, "{"+name+"}") {
+			tries = 8 // what a sentence is about
+		}
+		for range tries {
 			add("argument "+name, func(c *call) { c.args[name] = r.changed(is, c.args[name]) })
 		}
 		if c.Tool == "" {
@@ -75,6 +79,9 @@ func (r random) changed(is, value string) string {
 	s = strings.TrimSuffix(s, `"`)
 	if !isText || r.oneIn(4) {
 		return r.value(is)
+	}
+	if strings.Contains(s, "://") && is == facts.TypeText {
+		is = facts.TypeURL
 	}
 	switch is {
 	case facts.TypeCommand:

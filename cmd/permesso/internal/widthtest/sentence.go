@@ -93,7 +93,7 @@ func read(text string) (s sentence, err error) {
 	}
 	what := parts["what"]
 	if what == "" {
-		return s, fmt.Errorf("it says neither for how long: %q", text)
+		return s, fmt.Errorf("it does not say for how long: %q", text)
 	}
 	for name, words := range forms {
 		if m := match(words, what); m != nil && s.form != "" {

@@ -205,7 +205,7 @@ func TestConsentEnds(t *testing.T) {
 		{"a named session", "", "In session s1: ", 0, nil, ""},
 		{"another named session", "", "In session s2: ", 0, func(c *widthtest.Call) { c.Session = "s2" },
 			"another session"},
-		{"no sentence", "", "", 0, nil, "neither for how long"},
+		{"no sentence", "", "", 0, nil, "not say for how long"},
 	} {
 		later := was
 		later.At = later.At.Add(row.after)
