@@ -174,7 +174,9 @@ reason = "as request `+id[:8]+`"
 		h.awaitPending("default", post(args))
 	}
 
+	pem := `key -----BEGIN RSA PRIVATE KEY-----\n` + strings.Repeat(`MIIEpAIBAAKCAQEA7qJ2\n`, 20) + `-----END RSA PRIVATE KEY-----`
 	for request, why := range map[string]string{
+		`{"tool_name":"post","request_data":{"board":"t","text":"` + pem + `"}}`: "it holds a secret",
 		`{"tool_name":"strict"}`:                                     "rule \"rule 1\" asks\nrule proposed allows it (but another rule asks)",
 		`{"action_type":"exec_cmd","request_data":{"command":"id"}}`: "it names no tool: a grant may allow it again",
 		`{"type":"question","title":"Which?"}`:                       "an answer applies to one question only",
@@ -187,7 +189,7 @@ reason = "as request `+id[:8]+`"
 		require.Empty(t, out, request)
 		require.Contains(t, errs, "No rule can allow this request:", request)
 		require.Contains(t, errs, why, request)
-		require.NotContains(t, errs, "ghp_A1b2", request)
+		require.NotRegexp(t, "ghp_A1b2|MIIEpAI", errs, request)
 	}
 }
 

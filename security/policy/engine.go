@@ -271,7 +271,9 @@ func (e *Engine) applyRules(v *evaluation) (lifted bool) {
 		case approval.Ask:
 			v.reasons = append(v.reasons, missing.of(r.reason(a)))
 			if v.base != approval.Deny {
-				v.base, v.rule = approval.Ask, r.label()
+				if v.base = approval.Ask; r.Always || !v.noGrant { // the one that no grant lifts has its name in the ruling
+					v.rule = r.label()
+				}
 				v.noGrant = v.noGrant || r.Always
 			}
 		case approval.Allow:

@@ -648,6 +648,9 @@ func TestOfferedOnlyWhereItWorks(t *testing.T) {
 	}{
 		{"an ask rule", policy.Config{Rules: []policy.Rule{rule(approval.Ask)}}, nil, ""},
 		{"an always_ask rule", policy.Config{Rules: []policy.Rule{always}}, nil, "r"},
+		{"an always_ask rule beside others", policy.Config{Rules: []policy.Rule{
+			{Name: "q", Tool: always.Tool, Outcome: approval.Ask}, always, {Name: "s", Tool: always.Tool, Outcome: approval.Ask},
+		}}, nil, "r"},
 		{"a secret", policy.Config{}, func(_ *approval.Facts, e *policy.Engine) {
 			e.Scan = func(*approval.Facts) []approval.Finding {
 				return []approval.Finding{{Kind: "k", Where: "x", Length: 9}}

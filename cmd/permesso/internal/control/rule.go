@@ -48,12 +48,13 @@ func (s *Service) ProposeRule(ctx context.Context, c *httpapi.Caller, k approval
 
 // noRule is the code of why no rule shall be made from a request, "" if one may be.
 func noRule(p *approval.Pending) string {
+	redaction := home.NewRedaction()
 	switch {
 	case p.Type == approval.TypeQuestion:
 		return "answer_once"
 	case p.ToolName == "":
 		return "rule_no_tool"
-	case len(chat.Style{Redact: home.NewRedaction()}.Masked(p)) > 0:
+	case len(chat.Style{Redact: redaction}.Masked(p)) > 0, len(redaction.For(p).Unmaskable()) > 0:
 		return "rule_masked"
 	}
 	return ""
