@@ -291,7 +291,7 @@ var address = regexp.MustCompile(`^(?:([A-Za-z]+)://)?` + // scheme
 // origin is the scheme, host and port of an address. Without a scheme https is meant.
 func origin(s string) (o [3]string, ok bool) {
 	m := address.FindStringSubmatch(s)
-	if m == nil {
+	if m == nil || m[1] == "" && strings.Contains(s, "://") { // that may be a scheme
 		return o, false
 	}
 	scheme, host, port := strings.ToLower(m[1]), strings.ToLower(m[2]), m[3]

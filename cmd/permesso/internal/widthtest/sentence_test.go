@@ -71,6 +71,7 @@ func TestConsent(t *testing.T) {
 		{"another path", host, "x at good.com in personal", url("https://good.com/b?c#d"), ""},
 		{"usual spellings", host, "x at good.com in personal", url("HTTPS://GOOD.com.:443"), ""},
 		{"no scheme", host, "x at good.com in personal", url("good.com"), ""},
+		{"no scheme, or a strange one", host, "x at good.com in personal", url("good.com/https://evil.com"), "it leads to"},
 		{"http", host, "x at good.com in personal", url("http://good.com/a"), "it leads to"},
 		{"a file", host, "x at good.com in personal", url("file://good.com/a"), "it leads to"},
 		{"user information", host, "x at good.com in personal", url("https://good.com@evil.com/"), "it leads to"},
