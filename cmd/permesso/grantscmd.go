@@ -108,7 +108,8 @@ func (a *app) grantCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.Print(lineOf(grant.Use{Grant: *g}, time.Now()), "granted "+g.ID)
+				l := lineOf(grant.Use{Grant: *g}, time.Now())
+				return a.Print(l, "granted "+g.ID+"\n"+l.Says)
 			})
 		},
 	}

@@ -102,7 +102,9 @@ func TestTelegramFromEndToEnd(t *testing.T) {
 	require.Contains(t, m.Text, "✅ Approved for this session by ann at ")
 
 	b.api.Say(ann, ann, "grants")
-	b.awaitMessage("the list of grants", func(x botapi.Message) bool { return strings.Contains(x.Text, approval.ShortID(id)+" · For this session: say with any arguments in default") })
+	b.awaitMessage("the list of grants", func(x botapi.Message) bool {
+		return strings.Contains(x.Text, approval.ShortID(id)+" · For this session: say with any arguments in default")
+	})
 	require.Contains(t, b.tap(m, "↩ Undo"), "Revoked: ")
 	b.awaitMessage("no undo button", func(x botapi.Message) bool { return x.ID == m.ID && len(x.Buttons()) == 0 })
 
