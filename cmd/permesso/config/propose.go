@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -41,19 +40,19 @@ func Propose(p *approval.Pending, despite ...string) (string, error) {
 
 // Values that a condition names without equals or json.
 var (
-	plainText   = regexp.MustCompile(`^(/?[\pL\pN@_+-][\pL\pN@_+ .,:-]*)+$`) // no glob, and no path to clean
-	plainNumber = regexp.MustCompile(`^(0|-?[1-9][0-9]{0,17})$`)
+	plainText   = pattern(`^(/?[\pL\pN@_+-][\pL\pN@_+ .,:-]*)+$`) // no glob, and no path to clean
+	plainNumber = pattern(`^(0|-?[1-9][0-9]{0,17})$`)
 )
 
 // conditionOn returns the condition that only the value of this argument meets.
 func conditionOn(f codec.Field) string {
 	text, isText := f.Text()
 	switch kind := f.Value.Kind(); {
-	case isText && plainText.MatchString(text):
+	case isText && plainText().MatchString(text):
 		return quoteTOML(text)
 	case isText:
 		return "{ equals = " + quoteTOML(text) + " }"
-	case kind == 't', kind == 'f', kind == '0' && plainNumber.MatchString(string(f.Value)):
+	case kind == 't', kind == 'f', kind == '0' && plainNumber().MatchString(string(f.Value)):
 		return string(f.Value)
 	case kind == '[':
 		if list, ok := sameList(f.Value); ok {
@@ -83,10 +82,10 @@ func sameList(v approval.Raw) (list string, ok bool) {
 	return "[" + strings.Join(items, ", ") + "]", true
 }
 
-var bareKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+var bareKey = pattern(`^[A-Za-z0-9_-]+$`)
 
 func keyTOML(name string) string {
-	if bareKey.MatchString(name) {
+	if bareKey().MatchString(name) {
 		return name
 	}
 	return quoteTOML(name)
