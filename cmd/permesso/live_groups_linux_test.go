@@ -649,6 +649,9 @@ dangerous_writes = false
 	match("session", "bound", `session = «"s1"¦"s2"»`)
 	match("client", "default", `client = «"ws:default"¦"ws:other"»`)
 	match("args.ARGUMENT", "default", `args = { p = «"/a/*"¦"/b/*"» }`)
+	match("args.ARGUMENT.equals", "default", `args = { p = { equals = «"/a/x"¦"/a/y"» } }`)
+	match("args.ARGUMENT.json", "default", `args = { p = { json = «'"/a/x"'¦'"/a/y"'» } }`)
+	match("other_args", "default", `other_args = «true¦false»`)
 	rule("despite", "capability = \"channel:out\"\ntarget = \"team\"", "closed", `{"tool_name":"TOOL"}`, "match = { tool = \"TOOL\" }\noutcome = \"allow\"\n«despite = [\"trifecta\"]¦»", allowed, asked,
 		func(ws, body string) func(*live) string {
 			return afterRuling(ws, []string{`{"tool_name":"browse"}`}, body)
