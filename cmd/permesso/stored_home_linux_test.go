@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
+	osexec "os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -173,11 +175,34 @@ func TestStoredHomeIsRead(t *testing.T) {
 	r = h.response(storedPending)
 	require.Equal(t, approval.StatusFailed, r.Status)
 	require.Equal(t, "the tool changed, ask again", *r.Error)
+	h.giveAnew(d.logged())
+	require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"say","request_data":{"text":"anew"}}`)).Status)
 	d.stop()
 	for line := range strings.Lines(d.logged()) {
 		// This fake Telegram does not have the card of the stored one.
 		require.True(t, !strings.Contains(line, `"level":"error"`) || strings.Contains(line, "message to edit not found"), line)
 	}
+}
+
+// giveAnew runs the commands that the log names for the grants of an earlier version, as
+// they are printed.
+func (h *rig) giveAnew(log string) {
+	h.t.Helper()
+	n := 0
+	for line := range strings.Lines(log) {
+		var entry struct{ Anew string }
+		if json.Unmarshal([]byte(line), &entry) != nil || !strings.HasPrefix(entry.Anew, "permesso ") {
+			continue
+		}
+		cmd := osexec.Command("sh", "-ec", entry.Anew)
+		cmd.Env = append(os.Environ(), "PATH="+scriptBin(h.t)+":"+os.Getenv("PATH"),
+			"PERMESSO_HOME="+h.layout.Home, "PERMESSO_CONFIG="+h.config)
+		out, err := cmd.CombinedOutput()
+		require.NoError(h.t, err, "%s: %s", entry.Anew, out)
+		n++
+	}
+	require.NotZero(h.t, n, log)
+	require.Contains(h.t, h.must("grants", "--json"), `"state":"active"`)
 }
 
 // storeHome writes a new home of this kind.

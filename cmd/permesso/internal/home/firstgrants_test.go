@@ -50,18 +50,25 @@ func firstGrants() map[string]string {
 	}
 }
 
-// Grants of version 1 allow nothing, are revoked once, and the log says how to give them
-// anew.
-func TestGrantsOfVersionOneAreRevokedOnce(t *testing.T) {
+// newHome makes a home with this configuration.
+func newHome(t *testing.T, config string) (*Home, *Keys) {
+	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "permesso.toml")
-	require.NoError(t, os.WriteFile(file, []byte(firstConfig), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 	a := &console.Console{Env: func(string) string { return "" }, ConfigFlag: file, HomeFlag: filepath.Join(dir, "home")}
 	h, err := Load(a)
 	require.NoError(t, err)
 	require.NoError(t, h.Layout.PrepareHome(h.FS))
 	k, err := h.MakeKeys()
 	require.NoError(t, err)
+	return h, k
+}
+
+// Grants of version 1 allow nothing, are revoked once, and the log says how to give them
+// anew.
+func TestGrantsOfVersionOneAreRevokedOnce(t *testing.T) {
+	h, k := newHome(t, firstConfig)
 	all := firstGrants()
 	for body := range all {
 		_, rest, _ := strings.Cut(body, `"id":"`)

@@ -218,7 +218,7 @@ func (m *Memory) ApplyChanges(now time.Time) error {
 	for _, r := range m.Grants() {
 		errs = append(errs, m.auditGrant(&r.Grant))
 		if r.RevokedAt.IsZero() && r.Stale(now) {
-			_, err := m.revoke(&r.Grant, "stale: unused for 90 days")
+			_, err := m.revoke(&r.Grant, "stale: unused for 90 days", now)
 			errs = append(errs, err)
 		}
 	}

@@ -126,7 +126,7 @@ func (r Revoker) Revoke(_ context.Context, g grant.Grant, by approval.Person) (d
 	if err != nil {
 		return false, err
 	}
-	return r.revoke(now, name)
+	return r.revoke(now, name, time.Now())
 }
 
 // RevokeGrant revokes a grant, durably. done is false if there is none, or it was revoked
@@ -139,14 +139,14 @@ func (m *Memory) RevokeGrant(id, by string) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return m.revoke(g, by)
+	return m.revoke(g, by, time.Now())
 }
 
-func (m *Memory) revoke(g *grant.Grant, by string) (done bool, err error) {
+func (m *Memory) revoke(g *grant.Grant, by string, now time.Time) (done bool, err error) {
 	if !g.RevokedAt.IsZero() {
 		return false, nil
 	}
-	g.RevokedAt, g.RevokedBy = time.Now().UTC(), by
+	g.RevokedAt, g.RevokedBy = now.UTC(), by
 	return true, m.SaveGrant(g, store.Replace)
 }
 
