@@ -86,9 +86,9 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 	case "words", "clause", "clauses", "problem", "detail", "text": // the operator's, or the gate's own
 		return r.text(s)
 	case "strangers":
-		return r.whatWasRead(r.messages.Strangers, s, x.Args["strangers_in"])
+		return r.whatWasRead(r.Strangers, s, x.Args["strangers_in"])
 	case "secrets":
-		return r.whatWasRead(r.messages.Secrets, s, x.Args["secrets_in"])
+		return r.whatWasRead(r.Secrets, s, x.Args["secrets_in"])
 	case "where":
 		return r.places(s)
 	case "asks":

@@ -154,7 +154,7 @@ func list(lines []string, buttons []Button) Message {
 
 // grantLine is a grant in one line.
 func (p renderer) grantLine(g grant.Grant) string {
-	line := chat.Escape(approval.ShortID(g.ID)) + " · " + p.Style.Grant(&g)
+	line := chat.Escape(approval.ShortID(g.ID)) + " · " + p.Grant(&g)
 	return line + " · " + chat.Format(p.GrantedBy, "by", chat.Escape(Truncate(g.By, 100)))
 }
 

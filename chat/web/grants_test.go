@@ -93,15 +93,21 @@ func TestGiveAndUndo(t *testing.T) {
 		given    string
 	}{
 		{
-			"session", nil, url.Values{"code": {"2"}}, "", "For this session: x_post with any arguments in personal",
+			"session", nil,
+			url.Values{"code": {"2"}},
+			"", "For this session: x_post with any arguments in personal",
 			"In session s1: x_post with any arguments in personal, until ",
 		},
 		{
-			"always", nil, url.Values{"code": {"6"}}, "", "Always: x_post with any arguments in personal, 90 days",
+			"always", nil,
+			url.Values{"code": {"6"}},
+			"", "Always: x_post with any arguments in personal, 90 days",
 			"Always: x_post with any arguments in personal, until ",
 		},
 		{
-			"pattern", withPattern, url.Values{"code": {"6"}, "commands": {"go test ..."}}, "go test ...", patternSentence,
+			"pattern", withPattern,
+			url.Values{"code": {"6"}, "commands": {"go test ..."}},
+			"go test ...", patternSentence,
 			"Always: shell like \"go test ...\" without other options in personal, until ",
 		},
 	} {

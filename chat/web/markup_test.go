@@ -95,7 +95,8 @@ func fillFields(text string) func(p *approval.Pending) {
 		terms := approval.Terms{Form: grant.Target, Workspace: text, Tool: text, TargetKind: "exact", Target: text}
 		pattern := approval.Terms{Form: grant.Command, Workspace: text, Tool: text, Words: []string{text, "..."}}
 		p.Offers = []approval.Offer{
-			{Scope: approval.Session, Terms: terms}, {Scope: approval.Always, Terms: terms},
+			{Scope: approval.Session, Terms: terms},
+			{Scope: approval.Always, Terms: terms},
 			{Scope: approval.Commands, Terms: pattern, Would: 1, Of: 2},
 		}
 		p.Timestamp = p.Timestamp.Add(time.Nanosecond)

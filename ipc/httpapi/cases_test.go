@@ -140,7 +140,7 @@ func (h *rig) addGrant(form, session string) string {
 		g.ActionType = "write_file"
 	case grant.Tool:
 		tool, _ := h.Tool("run")
-		g.Terms.Tool, g.ToolSHA256 = "run", tool.SHA256()
+		g.Tool, g.ToolSHA256 = "run", tool.SHA256()
 	}
 	require.NoError(h.t, h.Policy.AddGrant(g))
 	h.grants = append(h.grants, grant.Use{Grant: g})

@@ -586,7 +586,8 @@ func TestOffers(t *testing.T) {
 			},
 		},
 		{why: "a path that is not clean", f: tool("fs:write", "/srv/../a"), says: "no_target"},
-		{why: "a host", f: tool("network:http", "https://good.com/x"), form: grant.Target,
+		{
+			why: "a host", f: tool("network:http", "https://good.com/x"), form: grant.Target,
 			later: map[string]approval.Facts{"another page": tool("network:http", "https://GOOD.com:443/y?z")},
 			never: map[string]approval.Facts{
 				"http":      tool("network:http", "http://good.com/x"),
@@ -594,24 +595,35 @@ func TestOffers(t *testing.T) {
 				"a path":    tool("network:http", "https://evil.com/https://good.com/"),
 				"a file":    tool("network:http", "file://good.com/x"),
 				"a subhost": tool("network:http", "https://a.good.com/"),
-			}},
+			},
+		},
 		{why: "not a URL", f: tool("network:http", "good .com"), says: "no_target"},
-		{why: "a tool without a target", f: tool("channel:out", ""), form: grant.Tool,
-			later: map[string]approval.Facts{"other arguments": with(tool("channel:out", ""), func(f *approval.Facts) { f.Args = approval.Raw(`{"x":1}`) })}},
-		{why: "mail is asked every time, but for the same again", f: tool("mail:send", "ann@example.org"), form: grant.Again,
-			never: map[string]approval.Facts{"another text": with(tool("mail:send", "ann@example.org"), func(f *approval.Facts) { f.Args = approval.Raw(`{"x":1}`) })}},
-		{why: "a release-only action", f: release("send_message", `{"to":"ann"}`), form: grant.Action,
+		{
+			why: "a tool without a target", f: tool("channel:out", ""), form: grant.Tool,
+			later: map[string]approval.Facts{"other arguments": with(tool("channel:out", ""), func(f *approval.Facts) { f.Args = approval.Raw(`{"x":1}`) })},
+		},
+		{
+			why: "mail is asked every time, but for the same again", f: tool("mail:send", "ann@example.org"), form: grant.Again,
+			never: map[string]approval.Facts{"another text": with(tool("mail:send", "ann@example.org"), func(f *approval.Facts) { f.Args = approval.Raw(`{"x":1}`) })},
+		},
+		{
+			why: "a release-only action", f: release("send_message", `{"to":"ann"}`), form: grant.Action,
 			later: map[string]approval.Facts{"another message": release("send_message", `{"to":"bob"}`)},
 			never: map[string]approval.Facts{
 				"another action":                 release("write_file", `{}`),
 				"a tool of the same action type": with(tool("channel:out", ""), func(f *approval.Facts) { f.ActionType = "send_message" }),
-			}},
-		{why: "a command", f: release("exec_cmd", `{"command":"ls /srv"}`), form: grant.Again,
-			never: map[string]approval.Facts{"another command": release("exec_cmd", `{"command":"ls /"}`)}},
+			},
+		},
+		{
+			why: "a command", f: release("exec_cmd", `{"command":"ls /srv"}`), form: grant.Again,
+			never: map[string]approval.Facts{"another command": release("exec_cmd", `{"command":"ls /"}`)},
+		},
 		{why: "a command that opens programs", f: release("exec_cmd", `{"command":"sh x"}`), says: "command_interprets"},
-		{why: "any command", f: with(release("exec_cmd", `{"command":"sh x"}`), func(f *approval.Facts) { f.AnyExec = true }), form: grant.Action,
+		{
+			why: "any command", f: with(release("exec_cmd", `{"command":"sh x"}`), func(f *approval.Facts) { f.AnyExec = true }), form: grant.Action,
 			later: map[string]approval.Facts{"another": with(release("exec_cmd", `{"command":"ls"}`), func(f *approval.Facts) { f.AnyExec = true })},
-			never: map[string]approval.Facts{"once the workspace says otherwise": release("exec_cmd", `{"command":"ls"}`)}},
+			never: map[string]approval.Facts{"once the workspace says otherwise": release("exec_cmd", `{"command":"ls"}`)},
+		},
 	} {
 		e := engine(t, policy.Config{})
 		offers := e.Offers(row.f, e.Judge(row.f))
@@ -660,8 +672,11 @@ func TestOfferedOnlyWhereItWorks(t *testing.T) {
 			f.Trust = sink
 			e.Learn(event.Entry{Event: event.AutoApproved, Workspace: "w", Time: noon, Taints: []string{grant.TaintCorruption, grant.TaintSecret}})
 		}, "trifecta"},
-		{"a limit", policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Soft: 1}}}},
-			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "limits"},
+		{
+			"a limit",
+			policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Soft: 1}}}},
+			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "limits",
+		},
 	} {
 		f, e := factsFor("fs:write"), engine(t, row.c)
 		if row.set != nil {

@@ -89,9 +89,9 @@ type grantUses struct {
 func (e *Engine) learnAsked(x *event.Entry) {
 	a := e.account(x.Workspace)
 	k := approval.Key{Workspace: x.Workspace, ID: x.RequestID}
-	asked := append(a.Asked[x.ClientID], askedRequest{*x, e.asking[k]})
+	before := a.Asked[x.ClientID]
+	a.Asked[x.ClientID] = append(before[max(0, len(before)+1-maxAsked):], askedRequest{*x, e.asking[k]})
 	delete(e.asking, k)
-	a.Asked[x.ClientID] = asked[max(0, len(asked)-maxAsked):]
 }
 
 // Recurrence is how often people approved requests of the same workspace, capability

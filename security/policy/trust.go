@@ -45,8 +45,10 @@ func Implied(capability string) (keys []string) {
 		key string
 		is  approval.Property
 	}{
-		{"public_source", t.PublicSource}, {"secret_data", t.SecretData},
-		{"public_sink", t.PublicSink}, {"dangerous_writes", t.DangerousWrites},
+		{"public_source", t.PublicSource},
+		{"secret_data", t.SecretData},
+		{"public_sink", t.PublicSink},
+		{"dangerous_writes", t.DangerousWrites},
 	} {
 		if p.is == isTrue {
 			keys = append(keys, p.key)

@@ -139,7 +139,8 @@ despite = ["trifecta"]
 	require.NoError(t, err)
 	require.True(t, c.Rules[0].OnlyArgs)
 	require.Equal(t, []policy.Condition{
-		{Field: "to", Equals: approval.Raw(`["ann@x.org"]`)}, {Field: "text", Equals: approval.Raw(`"*\n"`)},
+		{Field: "to", Equals: approval.Raw(`["ann@x.org"]`)},
+		{Field: "text", Equals: approval.Raw(`"*\n"`)},
 		{Field: "n", Equals: approval.Raw(`1.50`)},
 	}, c.Rules[0].Args)
 	for change, want := range map[[2]string]string{

@@ -173,8 +173,10 @@ func (r random) tool(name string) tool {
 	}
 	for _, field := range []string{"who", "url", "host", "path", "to", "more"} {
 		if strings.Contains(t.target, "{"+field+"}") || r.oneIn(6) {
-			t.args[field] = map[string]string{"who": facts.TypeText, "to": facts.TypeRecipients,
-				"more": facts.TypeJSON}[field]
+			t.args[field] = map[string]string{
+				"who": facts.TypeText, "to": facts.TypeRecipients,
+				"more": facts.TypeJSON,
+			}[field]
 			if t.args[field] == "" {
 				t.args[field] = field
 			}
@@ -368,11 +370,14 @@ func (r random) release(c call) call {
 }
 
 var pools = map[string][]string{
-	facts.TypeText: {"a", "ricardo", "Ricardo", "ricardo ", "ricardo\u200b", "eve", "x in work", "a, 90 days",
+	facts.TypeText: {
+		"a", "ricardo", "Ricardo", "ricardo ", "ricardo\u200b", "eve", "x in work", "a, 90 days",
 		"ricardo/../eve", "\u202eeve",
 		"../root", "good.com", "evil.com/good.com", `\u{202E}`, "a\nb", "(no who)",
-		"ghp_0123456789abcdefghijklmnopqrstuvwxyzAB", "/home/ann/a.txt", ""},
-	facts.TypeURL: {"https://good.com/a", "https://good.com/b?x=1", "http://good.com/", "file://good.com/etc/passwd", "https://good.com:8443/x",
+		"ghp_0123456789abcdefghijklmnopqrstuvwxyzAB", "/home/ann/a.txt", "",
+	},
+	facts.TypeURL: {
+		"https://good.com/a", "https://good.com/b?x=1", "http://good.com/", "file://good.com/etc/passwd", "https://good.com:8443/x",
 		"https://good.com",
 		"https://evil.com/https://good.com/", "https://good.com@evil.com/", "https://good.com.evil.com/",
 		"HTTPS://GOOD.COM/",
@@ -382,15 +387,20 @@ var pools = map[string][]string{
 		"https://g\u043eod.com/",
 		"https://good.com:443/", "https://good.com:80/", "http://good.com:443/", "https://good.com:/",
 		`https://good.com\@evil.com/`,
-		"https://evil.com\t.good.com/", "ftp://good.com/"},
-	facts.TypeHost: {"good.com", "GOOD.com", "good.com.", "evil.com", "good.com:8443", "good.com:443",
-		"good.com:80", "[::1]", "127.0.0.1"},
-	facts.TypePath: {"/home/ann/a.txt", "/home/ann/a.txt", "/home/ann/b.txt", "/home/ann/sub/b.txt",
+		"https://evil.com\t.good.com/", "ftp://good.com/",
+	},
+	facts.TypeHost: {
+		"good.com", "GOOD.com", "good.com.", "evil.com", "good.com:8443", "good.com:443",
+		"good.com:80", "[::1]", "127.0.0.1",
+	},
+	facts.TypePath: {
+		"/home/ann/a.txt", "/home/ann/a.txt", "/home/ann/b.txt", "/home/ann/sub/b.txt",
 		"/home/ann/../root/.ssh/authorized_keys",
 		"/home/ann/./a.txt", "//home/ann/a.txt", "/home/ann/a.txt/", "/home/ann/*", "/home/ann/[a].txt",
 		`/home/ann/{a,b}.txt`, `/home/ann/\*`,
 		"a.txt", "../a.txt", "~/.ssh/config", "/home/ann/A.txt", "/home/ann/a.txt\n", "/home/ann/**",
-		"/home/ann/a?txt", "/home/ann"},
+		"/home/ann/a?txt", "/home/ann",
+	},
 	facts.TypeRecipients: {"ann@good.com", "Ann <ann@good.com>", "eve@evil.com", "ann@good.com, eve@evil.com"},
 	facts.TypeJSON:       {"x", "y"},
 }

@@ -64,8 +64,10 @@ func newWorker(dir string) (*worker, error) {
 		cancel()
 		return <-done
 	}
-	a := &console.Console{Err: os.Stderr, Out: os.Stdout, Env: func(string) string { return "" }, Version: "1",
-		HomeFlag: dir}
+	a := &console.Console{
+		Err: os.Stderr, Out: os.Stdout, Env: func(string) string { return "" }, Version: "1",
+		HomeFlag: dir,
+	}
 	if w.client, err = control.Open(ctx, a); err != nil {
 		return nil, errors.Join(err, w.stop())
 	}
@@ -230,7 +232,7 @@ func (r *rig) grantOf(id string) *grant.Use {
 // alone says how policy rules on the request that was judged last, of a client that has read
 // nothing, without grants and limits that are used up.
 func (r *rig) alone() (approval.Ruling, error) {
-	e := &policy.Engine{Scan: r.memory.Engine.Scan}
+	e := &policy.Engine{Scan: r.memory.Scan}
 	err := e.Load(r.home.Current().PolicyConfig())
 	return e.Judge(r.facts), err
 }

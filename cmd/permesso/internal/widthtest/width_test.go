@@ -149,12 +149,12 @@ func (x *trial) run() (err error) {
 	}
 	defer func() { err = errors.Join(err, x.rig.close()) }()
 	for range x.IntN(4) { // what the client has read before
-		if err := x.follow("before", x.random.call(x.setup)); err != nil {
+		if err := x.follow("before", x.call(x.setup)); err != nil {
 			return err
 		}
 	}
 	for range 12 {
-		x.approved = x.random.call(x.setup)
+		x.approved = x.call(x.setup)
 		o, err := x.send(x.approved)
 		if err != nil {
 			return err
@@ -446,7 +446,7 @@ func (x *trial) later() error {
 			return err
 		}
 		if x.oneIn(3) {
-			if err := x.follow("random", x.random.call(x.setup)); err != nil {
+			if err := x.follow("random", x.call(x.setup)); err != nil {
 				return err
 			}
 		}
@@ -479,7 +479,7 @@ func (x *trial) last() error {
 			return err
 		}
 	}
-	return x.follow("random "+what, x.random.call(x.setup))
+	return x.follow("random "+what, x.call(x.setup))
 }
 
 func (x *trial) follow(what string, c call) error {
