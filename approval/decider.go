@@ -53,7 +53,10 @@ type Workspace struct {
 	ChatJID        string
 	Limits         Limits
 	Sessions       map[string]string // autonomy of single sessions; can only lower it
-	BindsSessions  bool              // the host issues session ids; agents cannot choose them
+	RememberExec   bool              // a grant may cover every release-only exec_cmd of a client
+	ReleaseTrust   Trust             // of release-only requests; zero: they neither taint nor fall under the trifecta
+	NoFolder       bool              // requests come only over the API: a file in the requests folder is refused
+	BindsSessions  bool              // the host issues session ids; agents cannot choose them. Only with NoFolder
 	Secrets        bool              // the agent has the secret taint from the start
 	Admin          bool              // the agent must have no tool that reads public content
 }

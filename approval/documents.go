@@ -62,6 +62,34 @@ type Ruling struct {
 	Proven  Reason    `json:"proven,omitzero"`  // the evidence that the allowing rule used, and its source
 	Exact   string    `json:"exact,omitempty"`  // digest of a command line that a grant may name
 	Cost    int64     `json:"cost,omitzero"`
+	Soft    bool      `json:"soft,omitzero"` // asked, and a grant that covers it would allow it
+}
+
+// Terms are what a grant allows: requests that differ from the one it was given for only
+// where the form says so.
+type Terms struct {
+	Form       string   `json:"form"` // one of grant.Forms
+	Workspace  string   `json:"workspace"`
+	ClientID   string   `json:"client_id"`
+	SessionID  string   `json:"session_id,omitzero"`  // "": any
+	Tool       string   `json:"tool,omitzero"`        // "": release-only, it opens no tool
+	ToolSHA256 string   `json:"tool_sha256,omitzero"` // the tool's definition
+	ActionType string   `json:"action_type,omitzero"` // of a release-only request
+	TargetKind string   `json:"target_kind,omitzero"` // exact, host, path_glob
+	Target     string   `json:"target,omitzero"`
+	Digest     string   `json:"digest,omitzero"` // of the request, or of its arguments but the command
+	Words      []string `json:"words,omitzero"`  // a command's pattern, see policy.MatchWords
+}
+
+// Offer is what an approval with a scope would remember. The sentence on the card is made
+// of it, and so is the grant: a decision carries the digest of the pending that holds it.
+type Offer struct {
+	Scope  Scope  `json:"scope"` // session, always, or commands: a suggested pattern
+	Terms  Terms  `json:"terms,omitzero"`
+	Hours  int    `json:"hours,omitzero"`   // how long the grant is valid
+	Would  int    `json:"would,omitzero"`   // of the last Of requests of the client, this many would not have been asked
+	Of     int    `json:"of,omitzero"`      // the number of the last requests of the client that were asked
+	WhyNot Reason `json:"why_not,omitzero"` // not zero: it is not offered
 }
 
 // Finding is a secret found in a payload. It never holds the secret's text.
@@ -108,8 +136,6 @@ type Pending struct {
 	Summary         string            `json:"summary"`
 	Territory       string            `json:"territory_concession"`
 	Principal       string            `json:"principal"` // an approver's name; "": any approver of the workspace
-	Channel         string            `json:"channel"`   // with Sender: what a grant is bound to
-	Sender          string            `json:"sender_id"`
 	Ruling          Ruling            `json:"ruling"`
 	ExpiresAt       time.Time         `json:"expires_at"`
 	RecurrenceCount int               `json:"recurrence_count"`
@@ -123,6 +149,7 @@ type Pending struct {
 	OwnDomains      []string          `json:"own_domains,omitzero"`   // recipients elsewhere are outsiders; empty: unknown
 	ObjectSize      *int64            `json:"object_size,omitzero"`   // bytes of the tool's Size; nil: unknown
 	Before          *FileBefore       `json:"before,omitzero"`        // nil: nothing is written, or it could not be read
+	Offers          []Offer           `json:"offers,omitzero"`        // by scope: session, always
 }
 
 // Runs is the finished invocation: exactly what an approval of the request starts. The
@@ -161,6 +188,17 @@ type FileBefore struct {
 
 // Encode returns the body to be sealed.
 func (p *Pending) Encode() ([]byte, error) { return codec.Encode(p) }
+
+// Offer returns what an approval with this scope would remember. ok is false if nothing is
+// offered; WhyNot may say why.
+func (p *Pending) Offer(s Scope) (o Offer, ok bool) {
+	for _, o := range p.Offers {
+		if o.Scope == s {
+			return o, o.WhyNot.IsZero() && o.Terms.Form != ""
+		}
+	}
+	return Offer{}, false
+}
 
 // IsNamed reports whether a person who types digits means p: the beginning of its short
 // id, or of its id (see BeginsID), unless that could be the short id of another request.
@@ -217,11 +255,13 @@ const (
 // Scope says what an approval covers besides this request.
 type Scope string
 
-// The three scopes.
+// The scopes. Commands is the scope of an offer only: a decision says always, and has the
+// pattern.
 const (
-	Once    Scope = "once"
-	Session Scope = "session"
-	Always  Scope = "always"
+	Once     Scope = "once"
+	Session  Scope = "session"
+	Always   Scope = "always"
+	Commands Scope = "commands"
 )
 
 // Decision is the document in the slot: the only decision about a pending.
@@ -236,6 +276,7 @@ type Decision struct {
 	Override      string    `json:"override"`
 	Feedback      string    `json:"feedback"`
 	Answer        string    `json:"answer"`
+	Commands      []string  `json:"commands,omitzero"` // the pattern to remember, instead of the same request
 	PendingSHA256 string    `json:"pending_sha256"`
 	RunBefore     time.Time `json:"run_before,omitzero"`
 	DecidedBy     string    `json:"decided_by"`
@@ -276,6 +317,8 @@ func (d *Decision) Check(k Key) error {
 		return errors.New("decided_at or pending_sha256 is missing")
 	case d.Approved && d.RunBefore.IsZero():
 		return errors.New("run_before is missing")
+	case len(d.Commands) > 0 && (!d.Approved || d.Scope != Always):
+		return errors.New("commands is only for an approval with the scope always")
 	}
 	return nil
 }

@@ -16,13 +16,15 @@ type Facts struct {
 	Trust      Trust // as configured: "" is unstated
 	SessionID  string
 	ClientID   string
-	Principal  string // the approver it is made for; "": any
-	Channel    string // with Sender: what a grant is bound to
-	Sender     string
-	Cost       int64    // of the tool, in the operator's unit
-	Args       Raw      // request_data, verbatim
-	Agent      Prose    // searched for secrets; carries no authority
-	Question   bool     // type question
-	Evidence   Evidence // host facts and proof
+	Principal  string              // the approver it is made for; "": any
+	ToolSHA256 string              // of a configured tool
+	Targeted   bool                // the tool has a target, even if Target is ""
+	AnyExec    bool                // a release-only exec_cmd can be remembered as a whole
+	Declared   map[string]Argument // of a configured tool
+	Cost       int64               // of the tool, in the operator's unit
+	Args       Raw                 // request_data, verbatim
+	Agent      Prose               // searched for secrets; carries no authority
+	Question   bool                // type question
+	Evidence   Evidence            // host facts and proof
 	Now        time.Time
 }

@@ -117,8 +117,9 @@ type Job struct {
 
 // Effect is the result of a Job.
 type Effect struct {
-	Result Raw    // nil on failure
-	Error  string // "" on success
+	Result    Raw    // nil on failure
+	Error     string // "" on success
+	Unstarted bool   // nothing started and nothing was sent, so nothing was read
 }
 
 // SHA256 digests everything that determines what the tool does and how it is shown,

@@ -51,6 +51,7 @@ type Message struct {
 	Implicit   bool                    // Card is the one shown last, not replied to
 	Language   string
 	Bots       []string // the bot's names, without @
+	Commands   string   // with code 6, of a local channel: the command pattern to remember
 }
 
 // Command parses the message and does nothing else.
@@ -84,6 +85,7 @@ type Interceptor struct {
 	// before a question is answered.
 	CanDecide func(ctx context.Context, a decide.Input) error
 	Paused    func(workspace string) *Pause // see Style
+	Local     bool                          // see Style
 }
 
 // Handle parses a message and acts on it.
@@ -118,7 +120,9 @@ func (ic *Interceptor) Confirm(m Message, d *approval.Decision) string {
 }
 
 func (ic *Interceptor) newReplier(m Message) replier {
-	return replier{ic, m, catalog(m.Language), Style{Language: m.Language, Zone: ic.Zone, Redact: ic.Redact, Paused: ic.Paused}}
+	return replier{ic, m, catalog(m.Language), Style{
+		Language: m.Language, Zone: ic.Zone, Redact: ic.Redact, Paused: ic.Paused, Local: ic.Local,
+	}}
 }
 
 // replier handles one message.
@@ -211,8 +215,13 @@ func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 		}
 	}
 	a := t.decisionInput(cmd)
-	if why := grant.WhyNot(p, a.Scope); !why.IsZero() {
-		return Reply{Text: Format(t.CodeImpossible, "code", cmd.Code, "why", t.style.renderer(p).reason(why))}
+	scope := a.Scope
+	if a.Commands != "" {
+		scope = approval.Commands
+	}
+	if why := t.style.renderer(p).whyNot(scope); why != "" {
+		lines := append([]string{Format(t.CodeImpossible, "code", cmd.Code, "why", why)}, nonEmpty(t.style.ProposeRule(p))...)
+		return Reply{Text: strings.Join(lines, "\n")}
 	}
 	return t.decide(ctx, a, t.Card)
 }
@@ -222,6 +231,9 @@ func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 func (t replier) decisionInput(cmd Command) decide.Input {
 	a := decide.ByCode(cmd.Code, cmd.Text)
 	a.Key = t.Card.Key()
+	if cmd.Kind == Menu && cmd.Code == "6" {
+		a.Commands = t.Commands
+	}
 	switch cmd.Kind {
 	case Question:
 		a.Verdict, a.Feedback = approval.RequestMore, cmd.Text
@@ -270,7 +282,7 @@ func (t replier) ifUndecided(ctx context.Context, text string) (Reply, bool) {
 
 // whyWaiting says why p needs an approver, "" if the ruling has no reason.
 func (r renderer) whyWaiting() string {
-	lines := r.why()
+	lines := append(r.why(), nonEmpty(r.ProposeRule(r.p))...)
 	if len(lines) == 0 {
 		return ""
 	}

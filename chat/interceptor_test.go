@@ -41,7 +41,9 @@ func (d *fakeGate) Decide(_ context.Context, a decide.Input) (*approval.Decision
 		return nil, d.refuse
 	}
 	at := time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC)
-	return &approval.Decision{Verdict: a.Verdict, Approved: a.Verdict == approval.Approved, DecidedAt: at, RunBefore: at.Add(10 * time.Minute)}, nil
+	return &approval.Decision{
+		Verdict: a.Verdict, Approved: a.Verdict == approval.Approved, Scope: a.Scope, DecidedAt: at, RunBefore: at.Add(10 * time.Minute),
+	}, nil
 }
 
 func (d *fakeGate) Find(_ context.Context, _ []string, prefix string) ([]approval.Key, error) {
@@ -120,8 +122,8 @@ func TestHandleDecides(t *testing.T) {
 
 func TestHandleDecidesNothing(t *testing.T) {
 	card, ask := waiting(), waiting(question)
-	loose := waiting(func(p *approval.Pending) { p.SessionID, p.ActionType = "", "" })
-	always := waiting(func(p *approval.Pending) { p.Capability = "code:exec" })
+	loose := waiting(refuse(approval.Because("no_session"), approval.Session), refuse(approval.Because("no_target"), approval.Always))
+	old := waiting(func(p *approval.Pending) { p.Offers = nil })
 	reasons := waiting(func(p *approval.Pending) { p.Ruling.Reasons = texts("always asks", "b\u202ed") })
 	for _, tc := range []struct {
 		text string
@@ -132,10 +134,9 @@ func TestHandleDecidesNothing(t *testing.T) {
 		{"hello", &card, "Reply with 1, 2, 3", "never guessed"},
 		{"1 no wait", &card, "1 takes no text", ""},
 		{"4", &card, "4 needs text", ""},
-		{"2", &loose, "2 is not possible here", "no session, no session grant"},
-		{"6", &loose, "6 is not possible here: the request names no action type", "a grant for no type would cover all types"},
-		{"6", &always, "6 is not possible here: code:exec is asked every time", "no grant lifts it"},
-		{"2", &always, "2 is not possible here: code:exec is asked every time", ""},
+		{"2", &loose, "2 is not possible here: the request names no session", "what is not offered is not given"},
+		{"6", &loose, "6 is not possible here: a grant would not help", ""},
+		{"6", &old, "6 is not possible here: what a grant would cover was not worked out", "a request without offers"},
 		{"? why", &reasons, "a7f3b2c1 needs your decision because:\nalways asks\nb\\u{202E}d", "answered from facts, still pending"},
 		{"? Why am I asked?", &reasons, "because:\nalways asks", ""},
 		{"?", &reasons, "because:\nalways asks", ""},

@@ -110,8 +110,8 @@ func Format(sentence string, pairs ...string) string {
 
 func catalog(tag string) *messages { return Messages[messages](tag, "card") }
 
-// choiceMessages are the replies that a card offers, each with its code.
-type choiceMessages struct{ Once, Session, Deny, Note, Change, Always, Ask string }
+// choiceMessages are the replies that a card offers, each with its code, but for 2 and 6.
+type choiceMessages struct{ Once, Deny, Note, Change, Ask string }
 
 // messages are the sentences of cards and of replies to approvers. Comments about
 // them are in messages/en.toml.
@@ -136,6 +136,8 @@ type messages struct {
 	Other            string
 	ToChange         string
 	Reasons          map[string]string // by code; a part in [[ ]] is left out without its values
+	Strangers        map[string]string // what the agent read of strangers, by capability
+	Secrets          map[string]string // what it read of secrets
 	Evidence         evidenceMessages
 	Values           valueMessages
 	Questions        questionWords
@@ -177,6 +179,8 @@ type messages struct {
 	FileContent      string
 	Blocked          string
 	Choices          choiceMessages
+	Grants           grantMessages
+	Proposal         proposalMessages
 	Until            string
 	MenuOptions      string
 	MenuFree         string
@@ -184,7 +188,6 @@ type messages struct {
 	BothImpossible   string
 	WouldHaveAllowed string
 	AllowsNone       string
-	Examples         string
 	TypedAction      string
 	TypedQuestion    string
 

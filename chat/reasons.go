@@ -9,7 +9,6 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
-	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 var placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
@@ -86,8 +85,14 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 		return r.reasonIn(approval.Reason{Code: s, Args: x.Args}, nested-1)
 	case "words", "clause", "clauses", "problem", "detail", "text": // the operator's, or the gate's own
 		return r.text(s)
+	case "strangers":
+		return r.whatWasRead(r.Strangers, s, x.Args["strangers_in"])
+	case "secrets":
+		return r.whatWasRead(r.Secrets, s, x.Args["secrets_in"])
 	case "where":
 		return r.places(s)
+	case "asks":
+		return cmp.Or(r.Grants.Asks[x.Args["rule"]], Format(r.Grants.Asks["rule"], "rule", r.plainOrQuote(x.Args["rule"])))
 	case "kind":
 		if x.Code == "secret" {
 			return r.secretKind(s)
@@ -100,6 +105,20 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 		return r.plainOrQuoteShort(s)
 	}
 	return r.plainOrQuote(s)
+}
+
+// whatWasRead names what tainted the agent. by is the capability of what read it, or
+// "tool" and a name; empty: unknown.
+func (r renderer) whatWasRead(forms map[string]string, by, place string) string {
+	form, args := forms[by], map[string]string{"place": place}
+	switch {
+	case by == "":
+		form = forms["unknown"]
+	case form == "":
+		form = forms["tool"]
+	}
+	tool := r.plainOrQuote(strings.TrimPrefix(by, "tool "))
+	return Format(chooseParts(form, args), "place", r.plainOrQuote(place), "tool", tool)
 }
 
 // places says where a secret is. A name that is one is not repeated.
@@ -163,61 +182,27 @@ func (r renderer) why() []string {
 
 // impossibleCodes says why 2 and 6 are not possible for this request. The menu
 // itself never changes.
-func (r renderer) impossibleCodes() []string {
-	two, six := grant.WhyNot(r.p, approval.Session), grant.WhyNot(r.p, approval.Always)
-	switch {
-	case two.IsZero() && six.IsZero():
-		return nil
-	case two.Code == six.Code:
-		return []string{Format(r.BothImpossible, "why", r.reason(two))}
+func (r renderer) impossibleCodes() (lines []string) {
+	two, six := r.whyNot(approval.Session), r.whyNot(approval.Always)
+	if two == six && two != "" {
+		return []string{Format(r.BothImpossible, "why", two)}
 	}
-	var lines []string
-	for _, no := range []struct {
-		code string
-		why  approval.Reason
-	}{{"2", two}, {"6", six}} {
-		if !no.why.IsZero() {
-			lines = append(lines, Format(r.CodeImpossible, "code", no.code, "why", r.reason(no.why)))
+	for _, no := range [][2]string{{"2", two}, {"6", six}} {
+		if no[1] != "" {
+			lines = append(lines, Format(r.CodeImpossible, "code", no[0], "why", no[1]))
 		}
 	}
 	return lines
 }
 
-const (
-	maxExamples = 3
-	maxExample  = 60 // characters of each
-)
-
-// history says which earlier requests "always" would have allowed.
+// history says how many of the last requests "always" would have allowed.
 func (r renderer) history() []string {
-	if r.WouldAllow == nil || r.p.Type == approval.TypeQuestion || !grant.WhyNot(r.p, approval.Always).IsZero() {
+	o, ok := r.p.Offer(approval.Always)
+	if !ok || o.Of == 0 {
 		return nil
 	}
-	which, n, of := r.WouldAllow(r.p)
-	switch {
-	case of <= 0:
-		return nil
-	case n <= 0:
-		return []string{Format(r.AllowsNone, "of", strconv.Itoa(of))}
+	if o.Would == 0 {
+		return []string{Format(r.AllowsNone, "of", strconv.Itoa(o.Of))}
 	}
-	line := Format(r.WouldHaveAllowed, "n", strconv.Itoa(n), "of", strconv.Itoa(of))
-	var examples []string
-	for _, w := range which {
-		e := r.example(w)
-		if len(examples) < maxExamples && !slices.Contains(examples, e) {
-			examples = append(examples, e)
-		}
-	}
-	if len(examples) > 0 {
-		line += Format(r.Examples, "examples", strings.Join(examples, ", "))
-	}
-	return []string{line}
-}
-
-// example clips one line of history, which may contain an agent's text.
-func (r renderer) example(s string) string {
-	if t := r.clipped(s, maxExample); !strings.ContainsAny(t, "[]()|\"\\␠;,·…") {
-		return t
-	}
-	return `"` + r.clippedIn(s, maxExample, inQuote) + `"`
+	return []string{Format(r.WouldHaveAllowed, "n", strconv.Itoa(o.Would), "of", strconv.Itoa(o.Of))}
 }

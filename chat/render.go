@@ -14,7 +14,6 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/facts"
-	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // Span marks a secret: bytes Start to End of a text.
@@ -53,10 +52,6 @@ type Style struct {
 	// Paused returns the pause of a workspace, nil if it is not paused. A nil
 	// func means that no workspace is paused.
 	Paused func(workspace string) *Pause
-	// WouldAllow says what "always" for p would have allowed: n of the last
-	// requests that asked an approver, and the newest of them in a few words. It
-	// is called once per card. nil: there is no history.
-	WouldAllow func(p *approval.Pending) (which []string, n, of int)
 	// Earlier looks up the request that p resubmits, nil if no request has that
 	// id. It does not check the client. A nil func finds none.
 	Earlier func(p *approval.Pending) *EarlierRequest
@@ -174,22 +169,29 @@ func (r renderer) blocked(withheld []string) string {
 
 // menu lists the possible codes.
 func (r renderer) menu(blocked bool) []string {
-	session := grant.WhyNot(r.p, approval.Session).IsZero()
-	return []string{r.choices(!blocked, session, grant.WhyNot(r.p, approval.Always).IsZero())}
+	lines := []string{r.choices(!blocked)}
+	for _, c := range []struct {
+		code  string
+		scope approval.Scope
+	}{{"2", approval.Session}, {"6", approval.Always}} {
+		if offer := r.offer(c.scope); offer != "" && !blocked {
+			lines = append(lines, c.code+" "+offer)
+		}
+	}
+	return lines
 }
 
-func (w *messages) choices(approve, session, always bool) string {
+// choices are the codes that need no sentence.
+func (w *messages) choices(approve bool) string {
 	var parts []string
 	for _, c := range []struct {
 		possible bool
 		text     string
 	}{
 		{approve, w.Choices.Once},
-		{approve && session, w.Choices.Session},
 		{true, w.Choices.Deny},
 		{approve, w.Choices.Note},
 		{true, w.Choices.Change},
-		{approve && always, w.Choices.Always},
 		{true, w.Choices.Ask},
 	} {
 		if c.possible {
@@ -199,15 +201,22 @@ func (w *messages) choices(approve, session, always bool) string {
 	return strings.Join(parts, " · ")
 }
 
-// Menus lists all the menus that cards may have, in a language.
+// Menus lists the lines of all the menus that cards may have, in a language, but for the
+// sentences of grants.
 func Menus(language string) (lines []string) {
 	w := catalog(language)
-	for _, session := range []bool{true, false} {
-		for _, always := range []bool{true, false} {
-			lines = append(lines, w.choices(true, session, always))
-		}
+	return []string{w.choices(true), w.choices(false), w.MenuOptions, w.MenuFree}
+}
+
+// Remembers lists how the lines of the menu begin that say what would be remembered, in a
+// language.
+func Remembers(language string) (begins []string) {
+	w := catalog(language)
+	for _, c := range []struct{ code, form string }{{"2", w.Grants.Session}, {"6", w.Grants.Always}} {
+		begin, _, _ := strings.Cut(c.form, "{what}")
+		begins = append(begins, c.code+" "+strings.TrimSpace(begin))
 	}
-	return append(lines, w.choices(false, false, false), w.MenuOptions, w.MenuFree)
+	return begins
 }
 
 // foot is one line about where the request comes from and how long it waits.

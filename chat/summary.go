@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"cmp"
 	"strconv"
 	"strings"
 
@@ -11,11 +10,14 @@ import (
 )
 
 // summaryText is the operator's summary with each value in the short form of its type, else
-// the target; "" if there is neither. Texts are cut at n characters: what runs stands below
-// in full.
+// the target, which an agent may choose; "" if there is neither. Texts are cut at n
+// characters: what runs stands below in full.
 func (r renderer) summaryText(n int) string {
-	if len(r.p.SummaryParts) == 0 {
-		return r.clipped(cmp.Or(r.p.Summary, r.p.Target), n)
+	switch {
+	case len(r.p.SummaryParts) == 0 && r.p.Summary == "" && r.p.Target != "":
+		return r.plainOrQuoteShort(r.p.Target)
+	case len(r.p.SummaryParts) == 0:
+		return r.clipped(r.p.Summary, n)
 	}
 	fields, _ := codec.Fields(r.p.RequestData) // on an error there are none
 	var text strings.Builder

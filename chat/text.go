@@ -25,8 +25,8 @@ const (
 // The agent's text is cut first, then the changes since an earlier request. Cutting
 // these leaves all true.
 //
-// Menu and foot are never cut, so a limit below about 1,000 units may be
-// exceeded. Then all is false too.
+// Of the menu only a long line is cut, and the foot never, so a limit below about 1,500
+// units may be exceeded. Then all is false too.
 func (c Card) Text(limit int) (text string, all bool) {
 	c, all = c.Fit(limit)
 	return c.join(c.Runs), all
@@ -125,9 +125,12 @@ func (c *Card) shortenFacts() {
 		return kept + c.catalog().cutMark(f[len(kept):])
 	}
 	c.Question, c.Object, c.Meta = short(c.Question), short(c.Object), short(c.Meta)
-	c.Warnings, c.Evidence = slices.Clone(c.Warnings), slices.Clone(c.Evidence)
+	c.Warnings, c.Evidence, c.Menu = slices.Clone(c.Warnings), slices.Clone(c.Evidence), slices.Clone(c.Menu)
 	for i, f := range c.Warnings {
 		c.Warnings[i] = short(f)
+	}
+	for i, f := range c.Menu {
+		c.Menu[i] = short(f)
 	}
 	for i, k := range c.Evidence {
 		c.Evidence[i].Text = short(k.Text)

@@ -3,13 +3,12 @@ package chat
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/grant"
 )
 
-// undoHint says how to revoke the grant that an approval gave.
+// undoHint says what an approval gave for later requests, and how to revoke it.
 func (t replier) undoHint(d *approval.Decision, w *approval.StoredPending) string {
 	if w == nil || t.Revoker == nil {
 		return ""
@@ -18,7 +17,7 @@ func (t replier) undoHint(d *approval.Decision, w *approval.StoredPending) strin
 	if g == nil {
 		return ""
 	}
-	return Format(t.UndoHere, "id", Escape(approval.ShortID(g.ID)))
+	return " · " + t.style.Given(w.Pending, g) + Format(t.UndoHere, "id", Escape(approval.ShortID(g.ID)))
 }
 
 // undo revokes the one grant whose id begins with the prefix, among the workspaces
@@ -51,10 +50,5 @@ func (t replier) undo(ctx context.Context, prefix string) Reply {
 
 // grantText names a grant.
 func (t replier) grantText(g grant.Grant) string {
-	r := t.style.renderer(&approval.Pending{})
-	what := g.ActionType
-	if g.Kind == grant.Target {
-		what = strings.TrimSpace(g.Capability + " " + g.Target)
-	}
-	return Escape(approval.ShortID(g.ID)) + " (" + r.short(what) + ")"
+	return Escape(approval.ShortID(g.ID)) + " (" + t.style.Grant(&g) + ")"
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,10 +24,7 @@ type fakeGrants struct {
 }
 
 func (a *fakeGrants) Given(p *approval.Pending, d *approval.Decision) *grant.Grant {
-	if d.Verdict != approval.Approved || p.Territory != "permanent" {
-		return nil
-	}
-	return &grant.Grant{ID: p.RequestID}
+	return grant.From(p, d)
 }
 
 func (a *fakeGrants) Remembered(_ context.Context, workspaces []string) (list []grant.Grant, err error) {
@@ -49,10 +47,20 @@ func (a *fakeGrants) Revoke(_ context.Context, g grant.Grant, by approval.Person
 }
 
 func newFakeGrants() *fakeGrants {
+	until := time.Date(2027, 2, 19, 12, 0, 0, 0, time.UTC)
+	action := approval.Terms{
+		Form: grant.Action, Workspace: "personal", ClientID: "ws:personal", ActionType: "send_message",
+	}
+	elsewhere := action
+	elsewhere.Workspace, elsewhere.ClientID = "other", "ws:other"
+	path := approval.Terms{
+		Form: grant.Target, Workspace: "personal", ClientID: "ws:personal", Tool: "write_file", ToolSHA256: "5e",
+		TargetKind: "path_glob", Target: "/tmp/\u202ex",
+	}
 	return &fakeGrants{grants: []grant.Grant{
-		{ID: cardID, Workspace: "personal", Kind: grant.Rule, ActionType: "send_message"},
-		{ID: "a7f3c0000000000a", Workspace: "personal", Kind: grant.Target, Capability: "fs:write", Target: "/tmp/\u202ex"},
-		{ID: "a7f3dddddddddddd", Workspace: "other", Kind: grant.Rule, ActionType: "send_message"},
+		{ID: cardID, Terms: action, ExpiresAt: until},
+		{ID: "a7f3c0000000000a", Terms: path, ExpiresAt: until},
+		{ID: "a7f3dddddddddddd", Terms: elsewhere, ExpiresAt: until},
 	}}
 }
 
@@ -71,10 +79,12 @@ func undoReply(a *fakeGrants, m Message) Reply {
 
 func TestUndo(t *testing.T) {
 	a := newFakeGrants()
-	require.Equal(t, "Revoked: a7f3b2c1 (send_message). Such requests need approval again.", undoReply(a, Message{Text: "undo a7f3b2c1"}).Text)
+	require.Equal(t, "Revoked: a7f3b2c1 (Always: every send_message that the agent does itself, but no tool, in personal, "+
+		"until 2027-02-19). Such requests need approval again.", undoReply(a, Message{Text: "undo a7f3b2c1"}).Text)
 	require.Equal(t, []string{cardID}, a.revoked)
 	require.Equal(t, ann, a.by)
-	require.Equal(t, `Revocato: a7f3c000 (fs:write /tmp/\u{202E}x). Richieste come questa vanno di nuovo approvate.`, undoReply(a, Message{Text: "REVOKE a7f3c", Language: "it"}).Text)
+	require.Equal(t, `Revocato: a7f3c000 (Sempre: write_file su "/tmp/\u{202E}x" in personal, fino al 2027-02-19). `+
+		"Richieste come questa vanno di nuovo approvate.", undoReply(a, Message{Text: "REVOKE a7f3c", Language: "it"}).Text)
 	require.Len(t, a.revoked, 2)
 }
 
@@ -108,13 +118,17 @@ func TestUndoNothing(t *testing.T) {
 }
 
 func TestConfirmationHasUndoHint(t *testing.T) {
-	card := waiting(func(p *approval.Pending) { p.Territory = "permanent" })
+	card := waiting()
 	says := func(text, lang string) string {
 		return undoReply(newFakeGrants(), Message{Text: text, Card: &card, Language: lang}).Text
 	}
-	require.Contains(t, says("6", ""), "12:11 UTC · To undo: send undo a7f3b2c1 here, or run permesso revoke a7f3b2c1")
-	require.Contains(t, says("6", "it"), " · Per annullare: scrivi qui undo a7f3b2c1, oppure esegui permesso revoke a7f3b2c1")
+	require.Contains(t, says("6", ""), "12:11 UTC · Always: x_post to x.com/ricardo in personal, 90 days · "+
+		"To undo: send undo a7f3b2c1 here, or run permesso revoke a7f3b2c1")
+	require.Contains(t, says("2", ""), " · For this session: x_post to x.com/ricardo in personal · To undo: ")
+	require.Contains(t, says("6", "it"), " · Sempre: x_post verso x.com/ricardo in personal, 90 giorni · "+
+		"Per annullare: scrivi qui undo a7f3b2c1, oppure esegui permesso revoke a7f3b2c1")
 	require.NotContains(t, says("3", ""), "ndo")
-	card = waiting()
 	require.NotContains(t, says("1", ""), "ndo", "no grant was given")
+	card = waiting(func(p *approval.Pending) { p.Territory = "permanent" })
+	require.NotContains(t, says("1", ""), "ndo", "a territory gives none")
 }

@@ -22,6 +22,7 @@ type Input struct {
 	Override      string // code 5
 	Feedback      string // a reason, or what request_more asks for
 	Text          string // the answer to a question
+	Commands      string // of code 6, at a local entrance: the command pattern to remember; "": the same request
 	By            approval.Person
 	Via           string // terminal, cli, telegram, email, web, rest
 }

@@ -74,6 +74,7 @@ type Entry struct {
 	Detail        string    `json:"detail,omitzero"`
 	Grant         string    `json:"consent,omitzero"` // id of the grant or API key that was used, given or revoked
 	Exact         string    `json:"exact,omitzero"`
+	Soft          bool      `json:"soft,omitzero"` // asked, and a grant that covers it would have allowed it
 	Cost          int64     `json:"cost,omitzero"`
 	Human         bool      `json:"human,omitzero"` // a person approved this one request
 	Taints        []string  `json:"taints,omitempty"`

@@ -62,17 +62,17 @@ func (r *Runner) command(ctx context.Context, job approval.Job) approval.Effect 
 	}
 	s.path, err = lookPath(s.argv[0], s.env)
 	if err != nil {
-		return failed("%v", err)
+		return unstarted("%v", err)
 	}
 	if s.dir, s.temp, err = r.workDir(job.Tool.Handler); err != nil {
-		return failed("%v", err)
+		return unstarted("%v", err)
 	}
 	if s.temp {
 		defer r.removeAll(s.dir)
 	}
 	p, err := r.Supervisor.start(s)
 	if err != nil {
-		return failed("%v", err)
+		return unstarted("%v", err)
 	}
 	return r.collectEffect(ctx, job, p)
 }
@@ -160,7 +160,7 @@ func wait(ctx context.Context, h approval.Handler, p *process, over <-chan struc
 func effectOf(why string, e exit, stdout *head, stderr *tail) approval.Effect {
 	switch {
 	case e.notStarted != "":
-		return failed("%s", e.notStarted)
+		return unstarted("%s", e.notStarted)
 	case e.lost:
 		return approval.Effect{Error: "Execution interrupted: outcome unknown"}
 	case stdout.exceeded():

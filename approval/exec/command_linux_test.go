@@ -85,7 +85,7 @@ func TestTemplatesAreNotPassedToAShell(t *testing.T) {
 
 func TestRefusedArgumentsDoNotStartACommand(t *testing.T) {
 	e := run(t, newRunner(t), command("/bin/echo", "{a}"), `{"a":"-n"}`)
-	require.Equal(t, approval.Effect{Error: "Execution refused: argument_unfillable name=a value=\"\\\"-n\\\"\" why=fit_option"}, e)
+	require.Equal(t, approval.Effect{Error: "Execution refused: argument_unfillable name=a value=\"\\\"-n\\\"\" why=fit_option", Unstarted: true}, e)
 }
 
 func TestEnvironmentIsOnlyListedVariables(t *testing.T) {
@@ -169,8 +169,10 @@ func TestStartFailureIsNotStarted(t *testing.T) {
 		t.Run(why, func(t *testing.T) {
 			e := run(t, r, tc.handler, `{}`)
 			require.Contains(t, e.Error, tc.want)
+			require.True(t, e.Unstarted, "it read nothing")
 		})
 	}
+	require.False(t, run(t, r, command("/bin/false"), `{}`).Unstarted, "it may have read")
 	r.TempDir = "/no/such"
 	e := run(t, r, command("/bin/true"), `{}`)
 	require.Contains(t, e.Error, "make working folder")

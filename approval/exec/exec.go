@@ -189,7 +189,14 @@ func (r *Runner) lifetime() context.Context {
 
 // refused is the effect of a job that did not start.
 func refused(err error) approval.Effect {
-	return approval.Effect{Error: "Execution refused: " + err.Error()}
+	return approval.Effect{Error: "Execution refused: " + err.Error(), Unstarted: true}
+}
+
+// unstarted is the effect of a job that failed before anything started or was sent.
+func unstarted(format string, args ...any) approval.Effect {
+	e := failed(format, args...)
+	e.Unstarted = true
+	return e
 }
 
 // failed is the effect of a job that failed.

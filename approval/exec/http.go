@@ -46,13 +46,13 @@ func (r *Runner) http(ctx context.Context, job approval.Job) approval.Effect {
 		return refused(err)
 	}
 	if r.lifetime().Err() != nil {
-		return failed("nothing was sent: the daemon is stopping")
+		return unstarted("nothing was sent: the daemon is stopping")
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeoutOf(c.handler))
 	defer cancel()
 	defer context.AfterFunc(r.lifetime(), cancel)()
 	if err := c.loadSecrets(ctx); err != nil {
-		return failed("nothing was sent: %v", err)
+		return unstarted("nothing was sent: %v", err)
 	}
 	a, err := c.do(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { c.sent.Store(true) },
@@ -245,7 +245,7 @@ func (c *call) read(ctx context.Context, resp *http.Response, redirect string) r
 func (c *call) noResponse(ctx context.Context, err error) approval.Effect {
 	why := c.reason(ctx, err)
 	if !c.sent.Load() {
-		return failed("nothing was sent: %s", why)
+		return unstarted("nothing was sent: %s", why)
 	}
 	return failed("outcome unknown: %s after the request was sent; check before you ask again", why)
 }

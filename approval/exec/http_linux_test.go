@@ -147,6 +147,7 @@ func TestLostConnectionIsUnknownOutcome(t *testing.T) {
 				e := run(t, newRunner(t), h, `{"a":1}`)
 				require.Contains(t, e.Error, "Execution failed: "+tc.want)
 				require.Contains(t, e.Error, "check before you ask again")
+				require.False(t, e.Unstarted, "it may have read")
 				require.Equal(t, 1, count(), "sent once")
 			})
 		}
@@ -173,6 +174,7 @@ func TestNothingWasSent(t *testing.T) {
 			e := run(t, newRunner(t), row.handler, `{}`)
 			require.Contains(t, e.Error, "Execution failed: nothing was sent: ")
 			require.Contains(t, e.Error, row.want)
+			require.True(t, e.Unstarted)
 		})
 	}
 	require.Equal(t, 1, connections())
@@ -443,7 +445,7 @@ func TestCancelAndCloseEndARequest(t *testing.T) {
 	<-asked
 	require.NoError(t, r.Close())
 	require.Equal(t, approval.Effect{Error: want}, <-effect)
-	require.Equal(t, approval.Effect{Error: "Execution failed: nothing was sent: the daemon is stopping"}, r.Run(t.Context(), job))
+	require.Equal(t, approval.Effect{Error: "Execution failed: nothing was sent: the daemon is stopping", Unstarted: true}, r.Run(t.Context(), job))
 	require.Empty(t, asked)
 }
 
@@ -451,7 +453,7 @@ func TestNoRequestWithoutReceipt(t *testing.T) {
 	srv, got := recorder(t, func(http.ResponseWriter, *http.Request) {})
 	r := newRunner(t)
 	r.Verifier = refuseAll{}
-	require.Equal(t, approval.Effect{Error: "Execution refused: verify receipt: not valid"}, run(t, r, request("POST", srv.URL+"/"), `{}`))
+	require.Equal(t, approval.Effect{Error: "Execution refused: verify receipt: not valid", Unstarted: true}, run(t, r, request("POST", srv.URL+"/"), `{}`))
 	r.Verifier = acceptAll{}
 	for args, want := range map[string]string{
 		`{"id":".."}`:      `argument_unfillable name=id value="\"..\"" why=fit_dots`,

@@ -149,21 +149,21 @@ func TestNoneHasNoEffect(t *testing.T) {
 
 func TestUnknownKindIsRefused(t *testing.T) {
 	e := run(t, newRunner(t), approval.Handler{Kind: "shell"}, `{}`)
-	require.Equal(t, approval.Effect{Error: `Execution refused: unknown handler kind "shell"`}, e)
+	require.Equal(t, approval.Effect{Error: `Execution refused: unknown handler kind "shell"`, Unstarted: true}, e)
 }
 
 func TestCancelledBeforeStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	e := newRunner(t).Run(ctx, jobOf(command("/bin/true"), `{}`))
-	require.Equal(t, approval.Effect{Error: "Execution refused: context canceled"}, e)
+	require.Equal(t, approval.Effect{Error: "Execution refused: context canceled", Unstarted: true}, e)
 }
 
 func TestNothingRunsAfterClose(t *testing.T) {
 	r := newRunner(t)
 	require.Equal(t, "hi\n", output(t, r, command("/bin/echo", "hi"), `{}`))
 	require.NoError(t, r.Close())
-	require.Equal(t, approval.Effect{Error: "Execution failed: the supervisor is closed"}, run(t, r, command("/bin/true"), `{}`))
+	require.Equal(t, approval.Effect{Error: "Execution failed: the supervisor is closed", Unstarted: true}, run(t, r, command("/bin/true"), `{}`))
 }
 
 func BenchmarkTrue(b *testing.B) {

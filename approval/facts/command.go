@@ -2,7 +2,9 @@ package facts
 
 import (
 	"errors"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -101,6 +103,23 @@ func ParseArgv(argv []string) Shell {
 	p.scripts(p.add(c), place{from: -1, in: -1})
 	return s
 }
+
+// JoinWords writes words as a line that ParseCommand reads as these words.
+func JoinWords(words []string) string {
+	quoted := slices.Clone(words)
+	for i, w := range words {
+		if plainWord.MatchString(w) && (i > 0 || !strings.Contains(w, "=")) {
+			continue
+		}
+		var err error
+		if quoted[i], err = syntax.Quote(w, syntax.LangBash); err != nil {
+			quoted[i] = strconv.Quote(w)
+		}
+	}
+	return strings.Join(quoted, " ")
+}
+
+var plainWord = regexp.MustCompile(`^[\pL\pN_./,:@%+-][\pL\pN_./,:@%+=-]*$`)
 
 func parseBash(text string) (*syntax.File, error) {
 	openers := 0

@@ -190,6 +190,22 @@ func TestPlainCommands(t *testing.T) {
 	}
 }
 
+// What JoinWords writes is read as the same words, and as one plain command.
+func TestJoinedWordsAreReadAsTheSame(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		words := rapid.SliceOfN(rapid.StringMatching(`[ -~é]{1,6}`), 1, 5).Draw(rt, "words")
+		s, err := facts.ParseCommand(facts.JoinWords(words))
+		require.NoError(rt, err)
+		require.Len(rt, s.Commands, 1)
+		require.Empty(rt, s.Commands[0].Assigns)
+		var read []string
+		for _, w := range s.Commands[0].Words {
+			read = append(read, w.Text)
+		}
+		require.Equal(rt, words, read)
+	})
+}
+
 func TestNestedCommandsAreBounded(t *testing.T) {
 	for _, line := range []string{strings.Repeat("a $(", 20) + strings.Repeat(")", 20), "eval " + deepScript(10)} {
 		s, err := facts.ParseCommand(line)

@@ -334,6 +334,32 @@ func HostIn(s string) (host string, ok bool) {
 	return name + ":" + port, true
 }
 
+// Origin is the scheme, host and port of a URL, as https://good.com or http://good.com:8080:
+// lower case, without the usual port and the final dot. A host without a scheme is meant
+// for https. It refuses what HostIn refuses, and every other scheme.
+func Origin(s string) (origin string, ok bool) {
+	scheme, rest, found := strings.Cut(s, "://")
+	if !found {
+		scheme, rest = "https", s
+	}
+	scheme = strings.ToLower(scheme)
+	if scheme != "https" && scheme != "http" || strings.ContainsAny(s, "\\ \t\r\n") {
+		return "", false
+	}
+	host, ok := HostIn(scheme + "://" + rest)
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	_, port, split := splitAuthority(strings.ToLower(rest))
+	switch {
+	case !ok || !split:
+		return "", false
+	case port == "443" && scheme == "http", port == "80" && scheme == "https":
+		host += ":" + port // HostIn leaves out both
+	}
+	return scheme + "://" + host, true
+}
+
 // splitAuthority splits name and port. An IPv6 address stands in brackets.
 func splitAuthority(s string) (name, port string, ok bool) {
 	if rest, bracketed := strings.CutPrefix(s, "["); bracketed {
@@ -344,7 +370,7 @@ func splitAuthority(s string) (name, port string, ok bool) {
 	}
 	name, port, _ = strings.Cut(s, ":")
 	name = strings.TrimSuffix(name, ".")
-	return name, port, name != "" && only(name, "-._")
+	return name, port, only(name, "-._") && !slices.Contains(strings.Split(name, "."), "")
 }
 
 // only says whether s consists of ASCII letters, digits and these.

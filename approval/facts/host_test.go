@@ -111,7 +111,7 @@ func TestHostIn(t *testing.T) {
 		"": "", "/etc/passwd": "", "//evil.org/": "", "https://": "", "https://user@evil.org": "", "https://good.org%2eevil.org": "",
 		"https://good.org\\.evil.org": "", "https://good.org .evil.org": "", "https://go\tod.org": "", "https://ex\u0430mple.org": "",
 		"https://[::1": "", "https://[::1]x": "", "https://[evil.org]": "", "h:port": "", "h:123456": "", "1 2://x": "", "a:b:c": "", "javascript:alert(1)": "",
-		"https://.": "",
+		"https://.": "", "http://../root": "", "good.com..": "", ".good.com": "", "good..com": "",
 	} {
 		host, ok := facts.HostIn(in)
 		require.Equal(t, want, host, "%q", in)

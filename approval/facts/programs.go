@@ -132,7 +132,7 @@ func (c SimpleCommand) ServesPeer() string {
 
 // shells read commands from their input, and from the argument after -c.
 var shells = setOf(`sh bash dash ash zsh fish ksh mksh pdksh csh tcsh rbash sash busybox toybox elvish nu pwsh
-	powershell xonsh slsh wish tclsh tasksh jjs jshell`)
+	powershell xonsh slsh posh yash osh ysh wish tclsh tasksh jjs jshell`)
 
 // interpreters read programs from their input.
 var interpreters = setOf(`python python2 python3 pypy perl ruby irb node nodejs deno bun php lua luajit Rscript R julia

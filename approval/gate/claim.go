@@ -43,6 +43,10 @@ func (g *Gate) claimDecided(ctx context.Context, s *state) (waiting bool, err er
 		s.retryAt = s.decision.RunBefore.Add(1) // after that the approval has expired
 		return true, nil
 	}
+	if err := g.addGrant(s.pending, s.decision); err != nil {
+		g.releaseClaim(s.key, tool)
+		return false, err
+	}
 	p := s.pending
 	facts := g.factsOf(p, s.now)
 	undo, refused := g.Policy.Reserve(facts, p.Ruling, true)
@@ -84,12 +88,14 @@ func (g *Gate) claimAllowed(ctx context.Context, s *state, ev evaluation, undo f
 func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
 	ws, _ := g.Settings.Workspace(p.SourceGroup)
 	tool, known := g.Settings.Tool(p.ToolName)
-	return approval.Facts{
+	f := approval.Facts{
 		RequestID: p.RequestID, Workspace: p.SourceGroup, Autonomy: autonomy(ws, p.SessionID), Tool: p.ToolName, KnownTool: known,
-		ActionType: p.ActionType, Capability: p.Capability, Target: p.Target, Trust: tool.Trust, SessionID: p.SessionID,
-		ClientID: p.ClientID, Principal: p.Principal, Channel: p.Channel, Sender: p.Sender,
-		Cost: p.Ruling.Cost, Args: p.RequestData, Evidence: p.Facts, Now: now,
+		ActionType: p.ActionType, Target: p.Target, SessionID: p.SessionID, ClientID: p.ClientID, Principal: p.Principal,
+		Args: p.RequestData, Evidence: p.Facts, Now: now,
 	}
+	addConfigured(&f, ws, tool)
+	f.Capability, f.Cost = p.Capability, p.Ruling.Cost
+	return f
 }
 
 // runAgain is row 3 for an idempotent tool: a second claim and a second run.
@@ -227,11 +233,10 @@ func (g *Gate) endUnclaimed(ctx context.Context, r run, cause error) error {
 // entry is the audit entry of the claim, with everything that policy needs to count
 // it.
 func (r *run) entry(now time.Time, words Words) event.Entry {
-	f := &r.facts
 	e := event.Entry{
 		Time: now, Event: event.AutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
-		ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)), Channel: f.Channel, Sender: f.Sender,
-		Taints: r.ruling.Taints, Exact: r.ruling.Exact, Cost: r.ruling.Cost, Grant: r.ruling.Grant,
+		ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)),
+		Taints:        r.ruling.Taints, Exact: r.ruling.Exact, Cost: r.ruling.Cost, Grant: r.ruling.Grant,
 	}
 	r.info.fill(&e, r.claim.Ruling)
 	if r.claim.Ruling != nil {
@@ -291,6 +296,7 @@ func (r *run) outcome(effect approval.Effect) outcome {
 	}
 	return outcome{
 		key: r.key, status: st, event: kind, effect: effect, reason: reason,
+		taints: r.ruling.Taints,
 		record: recordFromClaim(r.claim), info: r.info, decision: r.decision, submission: r.submission, leftovers: append([]approval.Doc{approval.DocClaim}, r.leftovers...),
 	}
 }

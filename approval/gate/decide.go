@@ -34,11 +34,16 @@ type Decider struct {
 	// ClearSlot removes an invalid decision from the slot, or waits until the daemon has
 	// removed it.
 	ClearSlot func(ctx context.Context, k approval.Key) error
+	// Grants keeps what a decision gives, before Decide returns; nil: the gate adds it with
+	// the outcome.
+	Grants Grants
 	// Decided is called when a decision is durable; may be nil.
 	Decided func(k approval.Key)
 	// Refused is called when a person without authority tried to decide; may be nil.
 	Refused func(k approval.Key, by approval.Person, via string)
 	Words   Words // nil: the technical form of reasons
+	// Pattern reads a command pattern given for p, or says why it is refused; nil: none is taken.
+	Pattern func(p *approval.Pending, line string) (words []string, why approval.Reason)
 
 	isCancel bool // the decision comes from the agent or the operator, not from an approver
 }
@@ -81,6 +86,11 @@ func (d *Decider) Decide(ctx context.Context, a decide.Input) (*approval.Decisio
 			return nil, err
 		}
 	}
+	if d.Grants != nil {
+		if err := d.Grants.AddFromDecision(p, dec); err != nil {
+			return nil, fmt.Errorf("remember the decision: %w", err)
+		}
+	}
 	if d.Decided != nil {
 		d.Decided(a.Key)
 	}
@@ -117,11 +127,15 @@ func (d *Decider) compose(a decide.Input, p *approval.Pending, sha string) (*app
 	if err := d.checkApplicable(a, p); err != nil {
 		return nil, err
 	}
+	pattern, err := d.pattern(a, p)
+	if err != nil {
+		return nil, err
+	}
 	now := d.now()
 	dec := &approval.Decision{
 		Version: approval.Version, RequestID: a.Key.ID, Approved: a.Verdict == approval.Approved,
 		Verdict: a.Verdict, Code: a.Code, Scope: a.Scope, Note: a.Note, Override: a.Override,
-		Feedback: a.Feedback, Answer: a.Text, PendingSHA256: sha,
+		Feedback: a.Feedback, Answer: a.Text, Commands: pattern, PendingSHA256: sha,
 		DecidedBy: name, DecidedByID: a.By.StableID(), Via: a.Via, DecidedAt: now,
 	}
 	if dec.Approved {

@@ -14,6 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/security/policy"
 )
 
 // A refusal writes nothing: the request stays pending, and an approver can still
@@ -22,6 +23,17 @@ func TestDecideRefuses(t *testing.T) {
 	yes := func(k approval.Key) decide.Input { return decision(k, approval.Approved) }
 	question := func(k approval.Key) string {
 		return `{"request_id":"` + k.ID + `","type":"question","title":"Which?","options":["a","b"]}`
+	}
+	exec := func(k approval.Key) string {
+		return `{"request_id":"` + k.ID + `","action_type":"exec_cmd","request_data":{"command":"go test ./a"}}`
+	}
+	patterns := func(d *gate.Decider) { d.Pattern = policy.Pattern }
+	pattern := func(line, code string) func(approval.Key) decide.Input {
+		return func(k approval.Key) decide.Input {
+			a := decide.ByCode(code, "")
+			a.Key, a.Commands, a.By, a.Via = k, line, person("ann"), "cli"
+			return a
+		}
 	}
 	for name, c := range map[string]struct {
 		body   func(approval.Key) string // nil: an action that asks
@@ -98,7 +110,37 @@ func TestDecideRefuses(t *testing.T) {
 				a.Scope = approval.Always
 				return a
 			},
-			reason: decide.ErrNotApplicable, want: "not possible here: opens_programs: allow it once",
+			reason: decide.ErrNotApplicable, want: "not possible here: command_interprets program=sh: allow it once",
+		},
+		"a pattern that does not cover the command": {
+			body: exec, change: patterns, answer: pattern("go vet ...", "6"),
+			reason: decide.ErrNotApplicable, want: "not possible here: pattern_other",
+		},
+		"a pattern for a shell": {
+			body: exec, change: patterns, answer: pattern("sh ...", "6"),
+			reason: decide.ErrNotApplicable, want: "not possible here: command_interprets program=sh",
+		},
+		"a pattern with code 1": {
+			body: exec, change: patterns, answer: pattern("go test ...", "1"),
+			reason: decide.ErrNotApplicable, want: "not possible here: only code 6 has a command pattern",
+		},
+		"a pattern where there is no command": {
+			change: patterns, answer: pattern("go test ...", "6"),
+			reason: decide.ErrNotApplicable, want: "not possible here: not_offered",
+		},
+		"a pattern from a chat": {
+			body: exec,
+			change: func(d *gate.Decider) {
+				patterns(d)
+				d.May = func(string, *approval.Pending, approval.Person) (string, bool) { return "ann", true }
+			},
+			answer: func(k approval.Key) decide.Input {
+				a := pattern("go test ...", "6")(k)
+				a.By = approval.Person{Channel: "telegram", ID: "1", Name: "ann"}
+				return a
+			},
+			reason: decide.ErrNotApplicable,
+			want:   "not possible here: a command pattern is given on the daemon's host",
 		},
 		"only the agent cancels": {
 			answer: func(k approval.Key) decide.Input { return decision(k, approval.Cancelled) },

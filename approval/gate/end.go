@@ -39,6 +39,7 @@ type outcome struct {
 	required   string
 	submission *submission // its callers wait for acceptance; may be nil
 	leftovers  []approval.Doc
+	taints     []string // that the claim added
 }
 
 // end writes the record (C), then the response (S). The rest follows from C.
@@ -58,7 +59,7 @@ func (g *Gate) end(ctx context.Context, e outcome) error {
 	if err != nil {
 		return fmt.Errorf("encode record: %w", err)
 	}
-	if err := g.addGrant(&e); err != nil {
+	if err := g.endGrant(&e); err != nil {
 		return err
 	}
 	file, staged := g.Seal.Seal(approval.DocRecord, e.key, body), stagedResponse{drop: func() {}}
@@ -96,16 +97,25 @@ func (g *Gate) end(ctx context.Context, e outcome) error {
 	return nil
 }
 
-// addGrant makes the grant of an approval durable, before the record.
-func (g *Gate) addGrant(e *outcome) error {
-	if g.Grants == nil || e.decision == nil || e.decision.Verdict != approval.Approved {
+// endGrant makes the grant of an approval durable, before the record.
+func (g *Gate) endGrant(e *outcome) error {
+	if e.decision == nil || e.decision.Verdict != approval.Approved {
 		return nil
 	}
 	p, err := approval.OpenPending(g.Seal, e.key, e.record.Pending)
 	if err != nil {
 		return fmt.Errorf("add grant: %w", err)
 	}
-	if err := g.Grants.AddFromDecision(p, e.decision); err != nil {
+	return g.addGrant(p, e.decision)
+}
+
+// addGrant makes the grant of a decision durable: the decider may have been killed before,
+// or be another program.
+func (g *Gate) addGrant(p *approval.Pending, d *approval.Decision) error {
+	if g.Grants == nil {
+		return nil
+	}
+	if err := g.Grants.AddFromDecision(p, d); err != nil {
 		return fmt.Errorf("add grant: %w", err)
 	}
 	return nil
@@ -141,6 +151,9 @@ func (g *Gate) logOutcome(e outcome) {
 	g.noteEvent(e.key, e.event, func(a *event.Entry) {
 		e.info.fillEnd(a, &e.record, e.decision)
 		a.Reason = cmp.Or(e.reason, unfitCode(e.record.Ruling), e.effect.Error)
+		if e.effect.Unstarted {
+			a.Taints = e.taints // of the claim: it read nothing
+		}
 	})
 	g.index.addSettled(e.key)
 }

@@ -34,15 +34,17 @@ type Policy interface {
 	// ruling, that ruling refuses the run. The claim's audit entry makes the
 	// reservation final; without a claim, undo cancels it.
 	Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling)
+	// Offers says what approvals of a request with this ruling would remember.
+	Offers(f approval.Facts, given approval.Ruling) []approval.Offer
 	// Recurrence is how often people approved the same workspace, capability (or
 	// tool, if it has none) and target.
 	Recurrence(workspace, capability, tool, target string) int
 }
 
-// grantStore keeps grants.
-type grantStore interface {
-	// AddFromDecision makes the grant of a decision durable. The grant's id is the
-	// request's id. A second call for the same decision does nothing.
+// Grants keeps grants.
+type Grants interface {
+	// AddFromDecision makes the grant of a decision durable, and it holds from then on. The
+	// grant's id is the request's id. A second call for the same decision does nothing.
 	AddFromDecision(p *approval.Pending, d *approval.Decision) error
 }
 
@@ -105,7 +107,7 @@ type Gate struct {
 	Seal     sealer
 	Receipts receiptIssuer
 	Policy   Policy
-	Grants   grantStore // nil: nothing is remembered
+	Grants   Grants // nil: nothing is remembered
 	Executor executor
 	Audit    Audit
 	Settings Settings

@@ -27,6 +27,10 @@ func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
 		return g.refuseLimited(ctx, s, approval.StatusAutoRejected,
 			submit.ErrWorkspaceRefused, approval.Because("workspace_unknown", "workspace", s.key.Workspace))
 	}
+	if ws.NoFolder && s.submission == nil {
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected,
+			submit.ErrWorkspaceRefused, approval.Because("folder_closed", "workspace", s.key.Workspace))
+	}
 	if s.parseErr != nil || s.request == nil {
 		return g.refuseLimited(ctx, s, approval.StatusMalformed, approval.ErrMalformed, approval.Because("malformed", "detail", malformedText(s)))
 	}
@@ -180,7 +184,7 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 	g.noteEvent(s.key, event.Requested, func(e *event.Entry) {
 		infoFromPending(p).fill(e, &ev.ruling)
 		e.Rule = ev.ruling.Rule
-		e.Exact, e.Channel, e.Sender = ev.ruling.Exact, p.Channel, p.Sender
+		e.Exact, e.Soft = ev.ruling.Exact, ev.ruling.Soft
 	})
 	// After the log line, so that the caller finds it.
 	g.accept(s.submission, submit.Result{Pending: p, SHA256: approval.Digest(file)})
@@ -206,14 +210,11 @@ func (g *Gate) newPending(s *state, ev evaluation, short string) *approval.Pendi
 		Territory: tool.Territory, Principal: f.Principal, AskOn: s.origin().AskOn, Ruling: ev.ruling,
 		ExpiresAt:       s.now.Add(timeout(r, ws, s.now)).UTC(),
 		RecurrenceCount: g.Policy.Recurrence(ws.Name, f.Capability, f.Tool, f.Target),
-		Channel:         f.Channel, Sender: f.Sender,
-		Agent:   approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
-		Options: r.Options, Resubmits: r.Resubmits, Proof: r.Proof, Facts: f.Evidence,
+		Agent:           approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
+		Options:         r.Options, Resubmits: r.Resubmits, Proof: r.Proof, Facts: f.Evidence,
 		Runs: ev.runs, SummaryParts: facts.Parts(tool.Summary),
 	}
-	if ev.known {
-		p.ToolSHA256 = tool.SHA256()
-	}
+	p.ToolSHA256, p.Offers = f.ToolSHA256, ev.policy.Offers(f, ev.ruling)
 	if p.Reversibility == "" {
 		p.Reversibility = releaseReversibility(r)
 	}
@@ -348,25 +349,28 @@ func factsFrom(settings Settings, workspace string, from submit.Origin, r *appro
 	if r.ToolName != "" {
 		tool, known = settings.Tool(r.ToolName)
 	}
-	channel, sender := GrantHolder(ws)
-	return approval.Facts{
+	f := approval.Facts{
 		RequestID: r.RequestID, Workspace: workspace, Autonomy: autonomy(ws, r.SessionID),
 		Tool: r.ToolName, KnownTool: known, ActionType: actionType(r, tool),
-		Capability: tool.Capability, Target: facts.Expand(tool.Target, r.RequestData), Trust: tool.Trust,
-		SessionID: r.SessionID, ClientID: from.Client(workspace), Principal: ws.Principal, Channel: channel, Sender: sender,
-		Cost: tool.Cost, Args: r.RequestData,
+		Target:    facts.Expand(tool.Target, r.RequestData),
+		SessionID: r.SessionID, ClientID: from.Client(workspace), Principal: ws.Principal, Args: r.RequestData,
 		Agent:    approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
 		Question: r.Type == approval.TypeQuestion, Evidence: facts.Of(tool, r, settings.Provers()), Now: now,
 	}
+	addConfigured(&f, ws, tool)
+	return f
 }
 
-// GrantHolder returns who a grant belongs to: the workspace's principal or, without one,
-// the workspace.
-func GrantHolder(ws approval.Workspace) (channel, sender string) {
-	if ws.Principal != "" {
-		return "principal", ws.Principal
+// addConfigured adds what the configuration says of a request's tool and workspace.
+func addConfigured(f *approval.Facts, ws approval.Workspace, tool approval.Tool) {
+	f.Capability, f.Trust, f.Cost = tool.Capability, tool.Trust, tool.Cost
+	f.Targeted, f.AnyExec = tool.Target != "", ws.RememberExec
+	if f.Tool == "" {
+		f.Trust = ws.ReleaseTrust
 	}
-	return "workspace", ws.Name
+	if f.KnownTool {
+		f.ToolSHA256, f.Declared = tool.SHA256(), facts.Arguments(tool)
+	}
 }
 
 // autonomy is the workspace's level. A session may only lower it.

@@ -124,12 +124,37 @@ func (d *Decider) checkApplicable(a decide.Input, p *approval.Pending) error {
 	default:
 		return no("the verdict must be approved, denied, answered, overridden or request_more")
 	}
-	if a.Verdict == approval.Approved {
+	if a.Verdict == approval.Approved && a.Commands == "" {
 		if why := grant.WhyNot(p, a.Scope); !why.IsZero() {
 			return no(say(d.Words, why) + ": allow it once")
 		}
 	}
 	return nil
+}
+
+// pattern reads the command pattern of an approval, and refuses one that may not be given.
+func (d *Decider) pattern(a decide.Input, p *approval.Pending) ([]string, error) {
+	if a.Commands == "" {
+		return nil, nil
+	}
+	no := func(hint string) ([]string, error) {
+		return nil, &decide.Refusal{Reason: decide.ErrNotApplicable, Hint: hint}
+	}
+	local := a.By.Channel == approval.EntranceLocal || a.By.Channel == approval.EntranceSocket
+	switch {
+	case !local || d.Pattern == nil:
+		return no("a command pattern is given on the daemon's host")
+	case a.Verdict != approval.Approved || a.Scope != approval.Always:
+		return no("only code 6 has a command pattern")
+	}
+	if why := grant.WhyNot(p, approval.Commands); !why.IsZero() {
+		return no(say(d.Words, why))
+	}
+	words, why := d.Pattern(p, a.Commands)
+	if !why.IsZero() {
+		return no(say(d.Words, why))
+	}
+	return words, nil
 }
 
 // contradiction says which two parts of an input contradict each other, "" if none do. A

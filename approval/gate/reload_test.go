@@ -68,11 +68,15 @@ func (c *changingConfig) Reserve(approval.Facts, approval.Ruling, bool) (undo fu
 	return func() {}, nil
 }
 
+func (c *changingConfig) Offers(approval.Facts, approval.Ruling) []approval.Offer { return nil }
+
 func (c *changingConfig) Recurrence(string, string, string, string) int { return 0 }
 
 func (m *configSnapshot) Reserve(approval.Facts, approval.Ruling, bool) (undo func(), refused *approval.Ruling) {
 	return func() {}, nil
 }
+
+func (m *configSnapshot) Offers(approval.Facts, approval.Ruling) []approval.Offer { return nil }
 
 func (m *configSnapshot) Recurrence(string, string, string, string) int { return 0 }
 

@@ -47,6 +47,7 @@ type options struct {
 	inline      bool            // handlers run within Step
 	limits      approval.Limits // of both workspaces
 	timeout     time.Duration   // 0: an hour
+	noFolder    bool            // requests come only from callers
 	quietHours  approval.QuietHours
 	tools       map[string]approval.Tool
 	rules       []policy.Rule
@@ -144,6 +145,7 @@ func (h *rig) Workspace(name string) (approval.Workspace, bool) {
 	}
 	return approval.Workspace{
 		Name: name, Timeout: cmp.Or(h.options.timeout, time.Hour), QuietHours: h.options.quietHours, Approvers: []string{"ann"}, LocalDecisions: true, Limits: h.options.limits,
+		NoFolder: h.options.noFolder,
 	}, true
 }
 

@@ -63,7 +63,7 @@ func TestSubmitRecordsClient(t *testing.T) {
 	_, err := h.submit(key(1), request(key(1), "run", ""), owned)
 	require.NoError(t, err)
 	p := h.pending(key(1))
-	require.Equal(t, []string{"0123456789ab", "ann", "email", "principal", "ann"}, []string{p.ClientID, p.Principal, p.AskOn, p.Channel, p.Sender})
+	require.Equal(t, []string{"0123456789ab", "ann", "email"}, []string{p.ClientID, p.Principal, p.AskOn})
 
 	_, err = h.submit(key(2), request(key(2), "auto", ""), owned)
 	require.NoError(t, err)
@@ -310,4 +310,17 @@ func TestClientCancels(t *testing.T) {
 	require.ErrorIs(t, err, decide.ErrDecided, "an approval cannot be cancelled")
 	h.step(key(2))
 	require.Len(t, h.executor.argsOf(key(2)), 1)
+}
+
+// A workspace without a folder takes no request file; the response says what to do. The
+// same request is taken from a caller.
+func TestNoRequestFiles(t *testing.T) {
+	h := newRig(t, options{frozenClock: true, inline: true, noFolder: true})
+	h.writeRequest(key(1), request(key(1), "auto", ""))
+	h.step(key(1))
+	require.Equal(t, "auto_rejected: folder_closed workspace=personal", h.outcome(key(1)))
+	require.Empty(t, h.executor.argsOf(key(1)))
+	_, err := h.submit(key(2), request(key(2), "auto", ""), apiClient)
+	require.NoError(t, err)
+	require.Equal(t, "auto_approved", h.outcome(key(2)))
 }

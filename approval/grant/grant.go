@@ -5,12 +5,12 @@ package grant
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
-	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // The three levels of autonomy, from strict to permissive. Any other value counts
@@ -37,41 +37,58 @@ const (
 	TaintSecret     = "secret"     // it read content that strangers must not see
 )
 
-// Kind says what a grant is bound to.
-type Kind string
-
-// The three kinds of grant.
+// The forms of a grant: how far a request may differ from the one it was given for.
 const (
-	Session Kind = "session_allow" // client, session and action type
-	Rule    Kind = "allow_rule"    // client and action type
-	Target  Kind = "grant"         // channel, sender, capability and target
+	Tool    = "tool"    // any arguments of the tool, which has no target
+	Target  = "target"  // any arguments that lead to the same target
+	Again   = "again"   // the same request
+	Command = "command" // another command that the pattern covers, with the same other arguments
+	Action  = "action"  // any release-only request of the action type
 )
+
+// Forms lists the forms of a grant.
+func Forms() []string { return []string{Tool, Target, Again, Command, Action} }
+
+// Version is the version of grants. Those of version 1 allow nothing: they were wider
+// than what was said.
+const Version = 2
 
 // Grant is remembered consent, a document of its own. It holds no use count: uses
 // are counted from the audit log.
 type Grant struct {
-	Version    int       `json:"version"`
-	ID         string    `json:"id"` // the request it was given for, or random digits
-	Kind       Kind      `json:"kind"`
-	Workspace  string    `json:"workspace"`
-	ClientID   string    `json:"client_id"`
-	SessionID  string    `json:"session_id"` // "": any
-	ActionType string    `json:"action_type"`
-	Exact      string    `json:"exact"` // digest of a complete command line, see policy.ExactCommand; "": none
-	Channel    string    `json:"channel"`
-	Sender     string    `json:"sender"`
-	Capability string    `json:"capability"`
-	TargetKind string    `json:"target_kind"` // exact, host, path_glob
-	Target     string    `json:"target"`
-	By         string    `json:"by"` // the person who gave it
-	ByID       string    `json:"by_id"`
-	Via        string    `json:"via"`
-	Reason     string    `json:"reason"`
-	CreatedAt  time.Time `json:"created_at"`
-	ExpiresAt  time.Time `json:"expires_at"`
-	MaxUses    int       `json:"max_uses"` // 0: no limit
-	RevokedAt  time.Time `json:"revoked_at,omitzero"`
-	RevokedBy  string    `json:"revoked_by,omitzero"`
+	Version        int    `json:"version"`
+	ID             string `json:"id"` // the request it was given for, or random digits
+	approval.Terms `json:"terms"`
+	By             string    `json:"by"` // the person who gave it
+	ByID           string    `json:"by_id"`
+	Via            string    `json:"via"`
+	Reason         string    `json:"reason"`
+	CreatedAt      time.Time `json:"created_at"`
+	ExpiresAt      time.Time `json:"expires_at"`
+	MaxUses        int       `json:"max_uses"` // 0: no limit
+	RevokedAt      time.Time `json:"revoked_at,omitzero"`
+	RevokedBy      string    `json:"revoked_by,omitzero"`
+}
+
+// From is the grant that an approval gives: the offer of its scope, with the pattern that
+// the person chose instead of the suggested one. nil means none.
+func From(p *approval.Pending, d *approval.Decision) *Grant {
+	scope := d.Scope
+	if len(d.Commands) > 0 {
+		scope = approval.Commands
+	}
+	o, ok := p.Offer(scope)
+	if d.Verdict != approval.Approved || !ok {
+		return nil
+	}
+	if len(d.Commands) > 0 {
+		o.Terms.Words = d.Commands
+	}
+	return &Grant{
+		Version: Version, ID: p.RequestID, Terms: o.Terms, By: d.DecidedBy, ByID: d.DecidedByID, Via: d.Via,
+		Reason:    "approval of " + p.ShortID,
+		CreatedAt: d.DecidedAt, ExpiresAt: d.DecidedAt.Add(time.Duration(o.Hours) * time.Hour),
+	}
 }
 
 // Use is a grant with its uses from the log.
@@ -126,8 +143,8 @@ func Parse(body []byte, id string) (*Grant, error) {
 // person allowed.
 func (g *Grant) Check() error {
 	switch {
-	case g.Version != approval.Version || !approval.ValidID(g.ID) || g.Workspace == "":
-		return errors.New("version, id or workspace is missing")
+	case g.Version != Version || !approval.ValidID(g.ID):
+		return errors.New("version or id is missing")
 	case g.By == "" || g.CreatedAt.IsZero():
 		return errors.New("by or created_at is missing")
 	case !g.ExpiresAt.After(g.CreatedAt):
@@ -135,34 +152,44 @@ func (g *Grant) Check() error {
 	case g.MaxUses < 0:
 		return errors.New("max_uses is negative")
 	}
-	switch g.Kind {
-	case Session, Rule:
-		if g.ClientID == "" || g.ActionType == "" {
-			return errors.New("client_id or action_type is missing")
-		}
-		if g.Kind == Session && g.SessionID == "" {
-			return errors.New("session_id is missing")
-		}
-		return nil
-	case Target:
-		return g.checkTarget()
-	}
-	return fmt.Errorf("unknown kind %q", g.Kind)
+	return CheckTerms(&g.Terms)
 }
 
-func (g *Grant) checkTarget() error {
-	c, ok := facts.CapabilityNamed(g.Capability)
-	switch {
-	case !ok:
-		return fmt.Errorf("unknown capability %q", g.Capability)
-	case g.Channel == "" || g.Sender == "":
-		return errors.New("channel or sender is missing")
-	case g.TargetKind != c.TargetKind:
-		return fmt.Errorf("target_kind of %s must be %s, not %q", g.Capability, c.TargetKind, g.TargetKind)
-	case g.Target == "" && c.TargetKind != "none":
-		return errors.New("target is missing")
+// CheckTerms refuses terms with an empty field that their form needs, and with a field that
+// it does not have.
+func CheckTerms(t *approval.Terms) error {
+	has := map[string]bool{
+		"tool": t.Tool != "", "tool_sha256": t.ToolSHA256 != "", "action_type": t.ActionType != "",
+		"target_kind": t.TargetKind != "", "target": t.Target != "", "digest": t.Digest != "", "words": len(t.Words) > 0,
+	}
+	needs, ok := needed[t.Form]
+	if t.Tool == "" && (t.Form == Again || t.Form == Command) { // a release-only exec_cmd
+		needs = append([]string{"action_type"}, needs[2:]...)
+	}
+	if !ok {
+		return fmt.Errorf("unknown form %q", t.Form)
+	}
+	if t.Workspace == "" || t.ClientID == "" {
+		return errors.New("workspace or client_id is missing")
+	}
+	for _, name := range slices.Sorted(maps.Keys(has)) {
+		if has[name] != slices.Contains(needs, name) {
+			return fmt.Errorf("form %s with %s: %t", t.Form, name, has[name])
+		}
+	}
+	if t.Form == Target && !slices.Contains([]string{"exact", "host", "path_glob"}, t.TargetKind) {
+		return fmt.Errorf("unknown target_kind %q", t.TargetKind)
 	}
 	return nil
+}
+
+// needed are the fields of each form besides workspace, client_id and session_id.
+var needed = map[string][]string{
+	Tool:    {"tool", "tool_sha256"},
+	Target:  {"tool", "tool_sha256", "target_kind", "target"},
+	Again:   {"tool", "tool_sha256", "digest"},
+	Command: {"tool", "tool_sha256", "digest", "words"},
+	Action:  {"action_type"},
 }
 
 // Live says whether the grant is neither revoked nor expired. It does not count
@@ -174,24 +201,17 @@ func (g *Grant) Live(now time.Time) bool {
 // WhyNot says why an approval of this request cannot be remembered. It
 // returns the zero Reason if it can.
 func WhyNot(p *approval.Pending, s approval.Scope) approval.Reason {
-	c, has := facts.CapabilityNamed(p.Capability)
-	switch {
-	case s != approval.Session && s != approval.Always:
+	if !slices.Contains([]approval.Scope{approval.Session, approval.Always, approval.Commands}, s) {
 		return approval.Reason{}
-	case p.Type == approval.TypeQuestion:
-		return approval.Because("answer_once")
-	case s == approval.Session && p.SessionID == "":
-		return approval.Because("no_session")
-	case has && c.Default == facts.AskAlways:
-		return approval.Because("always_asks", "capability", c.Name)
-	case p.ToolName != "" && p.ToolSHA256 == "":
-		return approval.Because("unknown_tool")
-	case p.ActionType == "":
-		return approval.Because("no_action_type")
-	case p.ToolName == "" && p.ActionType == "exec_cmd" && p.Ruling.Exact == "":
-		return approval.Because("opens_programs")
 	}
-	return approval.Reason{}
+	o, ok := p.Offer(s)
+	switch {
+	case ok:
+		return approval.Reason{}
+	case o.WhyNot.IsZero():
+		return approval.Because("not_offered")
+	}
+	return o.WhyNot
 }
 
 // Clearing is a person's order to clear the taints of a workspace, or of one

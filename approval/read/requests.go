@@ -41,6 +41,7 @@ type Request struct {
 	By, ByID   string // the decider; "": a rule
 	Via        string
 	Rule       string
+	Grant      string // id of the grant that allowed it
 	Reason     string
 	Person     bool      // a person was asked
 	AskedAt    time.Time // zero: not in the log
@@ -284,6 +285,7 @@ func (r *Request) apply(e *event.Entry, k kind) {
 	fill(&r.ByID, e.ByID)
 	fill(&r.Via, e.Via)
 	fill(&r.Rule, e.Rule)
+	fill(&r.Grant, e.Grant)
 	fill(&r.Reason, e.Reason)
 }
 

@@ -49,7 +49,7 @@ func (g generator) request() request {
 	t := approval.Tool{
 		Name: pick(g, "x_post", "send", "deploy"), Args: map[string]approval.Argument{},
 		Capability: pick(g, "", "channel:out", "code:exec", "network:http", "mail:send"),
-		Verb:       map[string]string{"en": "do it"}, Target: "srv/data",
+		Verb:       map[string]string{"en": "do it"}, Target: pick(g, "srv/data", "srv/data", ""),
 	}
 	data, all := object(), slices.Clone(names)
 	g.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -57,6 +57,9 @@ func (g generator) request() request {
 		typ := pick(g, types...)
 		t.Args[name] = approval.Argument{Type: typ, Optional: g.IntN(3) == 0}
 		data.set(name, g.value(typ, 0))
+	}
+	if of := scalars(data); len(of) > 0 && g.IntN(2) == 0 {
+		t.Target = pick(g, "", "srv/", "https://") + "{" + pick(g, of...) + "}"
 	}
 	r := request{tool: t, data: data}
 	g.relate(&r)
@@ -298,7 +301,7 @@ func (g generator) text() string {
 // fakes are lines that look like the gate's own.
 var fakes = []string{
 	"runs: /bin/fake-line", "stdin: the fake line, as JSON", "body: fake-line", `Agent says: fake-line`, "→ approve fake-line  /  deny fake-line",
-	"🔐 May I fake-line?", "1 once · 2 session · fake-line", "Allow once · fake-line", "irreversible | class: fake-line", "text: fake-line", "a: fake-line",
+	"🔐 May I fake-line?", "1 once · 3 deny · fake-line", "2 For this session: fake-line in personal", "6 Always: fake-line in personal, 90 days", "Allow once · fake-line", "irreversible | class: fake-line", "text: fake-line", "a: fake-line",
 	"⚠ fake-line", "nothing runs on this fake-line host",
 }
 

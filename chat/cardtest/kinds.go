@@ -7,6 +7,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/grant"
 )
 
 // Kind is a request of one kind that people see often, as the gate writes it.
@@ -48,7 +49,7 @@ func (k kind) pending() *approval.Pending {
 	}
 	p := &approval.Pending{
 		Version: approval.Version, RequestID: q.RequestID, ShortID: approval.ShortID(q.RequestID), Type: q.Type,
-		ToolName: t.Name, SourceGroup: "personal", SessionID: "sess_123", RequestData: q.RequestData,
+		ToolName: t.Name, SourceGroup: "personal", ClientID: "ws:personal", SessionID: "sess_123", RequestData: q.RequestData,
 		Timestamp: asked, ExpiresAt: asked.Add(5 * time.Minute), RequestSHA256: "5e", ActionType: q.ActionType,
 		Capability: t.Capability, Target: facts.Expand(t.Target, q.RequestData), Reversibility: t.Reversibility,
 		Verb: t.Verb, Summary: facts.ExpandQuoted(t.Summary, q.RequestData), Territory: t.Territory,
@@ -65,10 +66,36 @@ func (k kind) pending() *approval.Pending {
 		p.Reversibility = approval.Irreversible
 		p.Ruling.Reasons = []approval.Reason{approval.Because("no_rule")}
 	}
+	p.Offers = k.offers(p)
 	if k.change != nil {
 		k.change(p)
 	}
 	return p
+}
+
+// remembered are the terms of what codes 2 and 6 would remember of each kind, but for what
+// all of them have: what the engine computes at autonomy supervised.
+var remembered = map[string]approval.Terms{
+	"mail":    {Form: grant.Again, Digest: "14dfb87d7d39985246119256be9c27a3b4f811811c1a957d95ba92a85e36b301"},
+	"edit":    {Form: grant.Target, TargetKind: "path_glob", Target: "/srv/site/access.conf"},
+	"payment": {Form: grant.Tool},
+	"post":    {Form: grant.Target, TargetKind: "exact", Target: "x.com/ricardo"},
+	"release": {Form: grant.Again, Digest: "96245d729fddd3939064dc6d4eedab4eaa1cfe6696ad1d72a091010a736c3c41"},
+	"json":    {Form: grant.Target, TargetKind: "host", Target: "https://api.example.org"},
+	"long":    {Form: grant.Target, TargetKind: "exact", Target: "handbook/foxes.md"},
+}
+
+// offers are what the engine offers for p, of a client for which a figure exists.
+func (k kind) offers(p *approval.Pending) []approval.Offer {
+	t, ok := remembered[k.name]
+	if !ok {
+		why := approval.Because("asked_anyway", "rule", "trifecta") // a shell reads what it then sends
+		if p.Type == approval.TypeQuestion {
+			why = approval.Because("answer_once")
+		}
+		return []approval.Offer{{Scope: approval.Session, WhyNot: why}, {Scope: approval.Always, WhyNot: why}}
+	}
+	return offersOf(p, t)
 }
 
 var asked = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)

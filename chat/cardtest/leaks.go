@@ -151,7 +151,6 @@ func elsewhere(secret string) (all []Secretive) {
 
 // Texts are all texts that a channel makes of a pending request.
 func Texts(s chat.Style, p *approval.Pending) map[string]string {
-	s.WouldAllow = func(p *approval.Pending) ([]string, int, int) { return []string{"x -> " + p.Target}, 1, 1 }
 	c := s.Card(p)
 	cut, _ := c.Text(500)
 	said := p.Agent

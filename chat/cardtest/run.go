@@ -44,6 +44,7 @@ func Run(t *testing.T, style chat.Style, render Render) {
 	j := &judge{
 		//nolint:gosec // a sequence that a seed repeats
 		generator: generator{Rand: rand.New(rand.NewPCG(seed, 0)), rules: readRules(t)}, style: style, render: render, seen: map[string]request{},
+		told: map[string]string{},
 	}
 	for range n {
 		if why := j.pair(); why != "" {
@@ -67,6 +68,7 @@ type judge struct {
 	style                              chat.Style
 	render                             Render
 	seen                               map[string]request // by card
+	told                               map[string]string  // terms by sentence
 	cards, approvable, refused, faults int
 }
 
@@ -75,6 +77,8 @@ type card struct {
 	forms      []string
 	approvable bool
 	asked      bool // else the gate refuses the request
+	offers     []approval.Offer
+	said       map[approval.Scope]string // the sentences of the offers
 }
 
 func (j *judge) card(r request) (c card) {
@@ -84,6 +88,10 @@ func (j *judge) card(r request) (c card) {
 	}
 	c.asked = true
 	c.forms, c.approvable = j.render(j.style, p)
+	c.offers, c.said = p.Offers, map[approval.Scope]string{}
+	for _, o := range p.Offers {
+		c.said[o.Scope] = j.style.Offer(p, o.Scope)
+	}
 	for i, visible := range c.forms {
 		c.forms[i] = blankEnds.ReplaceAllString(visible, "")
 	}
@@ -155,6 +163,9 @@ func (j *judge) fault(r request, c card) (why, visible string) {
 		silent := r
 		silent.prose = approval.Prose{}
 		mute = j.card(silent)
+	}
+	if why := j.misnames(c); why != "" {
+		return why, c.forms[0]
 	}
 	for i, visible := range c.forms {
 		for _, f := range fakes {
@@ -300,6 +311,7 @@ func pending(r request) (p *approval.Pending, ok bool) {
 	}
 	p = &approval.Pending{
 		Version: approval.Version, RequestID: q.RequestID, ShortID: "a7f3b2c1", Type: q.Type, ToolName: r.tool.Name, SourceGroup: "personal",
+		ClientID: "ws:personal", SessionID: "sess_123",
 		RequestData: q.RequestData, Timestamp: at, ExpiresAt: at.Add(5 * time.Minute), ActionType: r.action, Capability: r.tool.Capability,
 		Target: facts.Expand(r.tool.Target, q.RequestData), Reversibility: approval.Irreversible, Verb: r.tool.Verb, SummaryParts: facts.Parts(r.tool.Summary),
 		Summary: facts.ExpandQuoted(r.tool.Summary, q.RequestData), Agent: r.prose,
@@ -307,11 +319,12 @@ func pending(r request) (p *approval.Pending, ok bool) {
 		Facts:  facts.Of(r.tool, q, nil), Before: r.before,
 	}
 	if r.tool.Name == "" {
-		p.Runs.Args = facts.ReleaseArgs(r.action)
+		p.Runs.Args, p.Offers = facts.ReleaseArgs(r.action), offers(p)
 		return p, true
 	}
 	var why approval.Reason
 	p.ToolSHA256 = r.tool.SHA256()
 	p.Runs, why = facts.Fill(r.tool, q.RequestData)
+	p.Offers = offers(p)
 	return p, why.IsZero()
 }

@@ -7,9 +7,9 @@ import (
 
 // catalog holds the texts of the engine. Comments about them are in chat/messages/en.toml.
 type catalog struct {
-	Once, Session, Always, Deny string
-	Note, Change, Ask, Answer   string
-	ShowAll, Undo, Why          string
+	Once, Deny                string
+	Note, Change, Ask, Answer string
+	ShowAll, Undo, Why        string
 
 	LongMenu       string
 	InDocument     string
@@ -45,7 +45,6 @@ type catalog struct {
 	NotFound       string
 	NothingYet     string
 	NoGrants       string
-	OneSession     string
 	GrantedBy      string
 	AndMore        string
 	Unavailable    string

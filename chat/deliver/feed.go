@@ -36,13 +36,13 @@ func feedName(ws string, to Place) string {
 }
 
 // feed lists a request that policy allowed, if the feed is enabled. A line may be lost: the audit log has it.
-func (s *session) feed(ws Workspace, k approval.Key, st status) {
+func (s *session) feed(ctx context.Context, ws Workspace, k approval.Key, st status) {
 	if s.Feed == nil || !s.Feed() || !s.traits.Edits || st.Record == nil || st.Record.Status != approval.StatusAutoApproved {
 		return
 	}
 	for _, to := range ws.Places {
 		to.Language = cmp.Or(to.Language, ws.Language)
-		if s.addFeedLine(ws.Name, to, k, st.Record) {
+		if s.addFeedLine(ctx, ws.Name, to, k, st.Record) {
 			name := feedName(ws.Name, to)
 			s.outbox.put(to.Chat, job{name: name, rank: rankNotice, lossy: true, do: func(ctx context.Context) error {
 				return s.deliverFeed(ctx, name, ws.Name, to)
@@ -52,13 +52,13 @@ func (s *session) feed(ws Workspace, k approval.Key, st status) {
 }
 
 // addFeedLine adds a line and reports whether it is new.
-func (s *session) addFeedLine(ws string, to Place, k approval.Key, rec *approval.Record) bool {
+func (s *session) addFeedLine(ctx context.Context, ws string, to Place, k approval.Key, rec *approval.Record) bool {
 	t := catalogFor(to.Language)
-	rule := ""
+	rule, despite := "", ""
 	if rec.Ruling != nil {
-		rule = rec.Ruling.Rule
+		rule, despite = s.allowedBy(ctx, ws, rec.Ruling, to.Language), allowedDespite(rec.Ruling, to.Language)
 	}
-	line := chat.Format(t.FeedLine, "id", chat.Escape(rec.ShortID()), "rule", chat.Escape(Truncate(rule, maxLineLength)))
+	line := chat.Format(t.FeedLine, "id", chat.Escape(rec.ShortID()), "rule", rule) + despite
 	s.feeds.Lock()
 	defer s.feeds.Unlock()
 	f := s.loadFeed(feedName(ws, to))
@@ -73,6 +73,31 @@ func (s *session) addFeedLine(ws string, to Place, k approval.Key, rec *approval
 	}
 	f.IDs, f.Lines = append(f.IDs, k.ID), append(f.Lines, line)
 	return true
+}
+
+// allowedBy is the sentence of the grant that allowed a request, else the name of the rule.
+func (s *session) allowedBy(ctx context.Context, ws string, r *approval.Ruling, language string) string {
+	if r.Grant != "" && s.Interceptor.Revoker != nil {
+		all, err := s.Interceptor.Revoker.Remembered(ctx, []string{ws})
+		s.log(err)
+		for _, g := range all {
+			if g.ID == r.Grant {
+				return Truncate(chat.Style{Language: language, Redact: s.Interceptor.Redact}.Grant(&g), maxLineLength)
+			}
+		}
+	}
+	return chat.Escape(Truncate(r.Rule, maxLineLength))
+}
+
+// allowedDespite says what a rule lifted besides the table: the trifecta, secrets.
+func allowedDespite(r *approval.Ruling, language string) (text string) {
+	for _, x := range r.Reasons {
+		if x.Code == "despite" {
+			said := chat.Style{Language: language}.Reasons(&approval.Pending{}, []approval.Reason{x})
+			text += " · " + Truncate(said[0], maxLineLength)
+		}
+	}
+	return text
 }
 
 // loadFeed needs s.feeds.

@@ -154,15 +154,8 @@ func list(lines []string, buttons []Button) Message {
 
 // grantLine is a grant in one line.
 func (p renderer) grantLine(g grant.Grant) string {
-	what := g.ActionType
-	if g.Kind == grant.Target {
-		what = strings.TrimSpace(g.Capability + " " + g.Target)
-	}
-	line := chat.Escape(approval.ShortID(g.ID)) + " · " + chat.Escape(g.Workspace) + " · " + p.OneLine(&approval.Pending{}, Truncate(what, maxExcerpt))
-	if g.SessionID != "" {
-		line += " · " + p.OneSession
-	}
-	return line + " · " + chat.Format(p.GrantedBy, "by", chat.Escape(Truncate(g.By, 100)), "until", p.dateTime(g.ExpiresAt))
+	line := chat.Escape(approval.ShortID(g.ID)) + " · " + p.Grant(&g)
+	return line + " · " + chat.Format(p.GrantedBy, "by", chat.Escape(Truncate(g.By, 100)))
 }
 
 // handleListButton runs the action of a list's button.

@@ -28,6 +28,9 @@ func (msg Message) hash() string {
 // maxOptionText is how much of an option fits on its button.
 const maxOptionText = 40
 
+// maxOfferText is how much of the sentence of a grant is on its button. Programs that show less cut it themselves.
+const maxOfferText = 80
+
 // maxExcerpt is how much of a longer text a line quotes.
 const maxExcerpt = 200
 
@@ -105,7 +108,7 @@ func (p renderer) buttons(w *approval.Pending, nonces map[string]string, whole b
 	row := func(pairs ...string) []Button {
 		var buttons []Button
 		for i := 0; i < len(pairs); i += 2 {
-			if n := nonces[pairs[i]]; n != "" {
+			if n := nonces[pairs[i]]; n != "" && pairs[i+1] != "" {
 				buttons = append(buttons, Button{pairs[i+1], pairs[i] + ":" + n})
 			}
 		}
@@ -122,10 +125,19 @@ func (p renderer) buttons(w *approval.Pending, nonces map[string]string, whole b
 		}
 		rows = append(rows, row(verbSay, p.Answer))
 	default:
-		rows = append(rows, row("1", p.Once, "2", p.Session, "6", p.Always), row("4", p.Note, "5", p.Change))
+		rows = append(rows, row("1", p.Once), row("2", p.offer(w, approval.Session)), row("6", p.offer(w, approval.Always)))
+		rows = append(rows, row("4", p.Note, "5", p.Change))
 	}
 	rows = append(rows, row("3", p.Deny, "?", p.Ask, verbWhy, p.Why))
 	return slices.DeleteFunc(rows, func(r []Button) bool { return len(r) == 0 })
+}
+
+// offer is the button of what code 2 or 6 would remember, "" if that is not offered. The card has the whole sentence.
+func (p renderer) offer(w *approval.Pending, scope approval.Scope) string {
+	if s := p.Offer(w, scope); s != "" {
+		return Truncate("✅ "+s, maxOfferText)
+	}
+	return ""
 }
 
 // verbs are all verbs that a card of this request may ever need.
@@ -177,6 +189,9 @@ func (p renderer) outcomeLines(story read.Story) []string {
 	d := story.Decision
 	if d != nil {
 		lines = append(lines, p.verdictLine(d))
+		if g := grant.From(story.Pending, d); g != nil {
+			lines = append(lines, p.Given(story.Pending, g))
+		}
 		for _, s := range []string{d.Note, d.Override, d.Feedback, d.Answer} {
 			if s != "" {
 				lines = append(lines, chat.Format(p.SentToAgent, "text", Truncate(p.OneLine(story.Pending, s), maxExcerpt)))

@@ -226,7 +226,7 @@ func (s *session) reconcile(ctx context.Context, k approval.Key) {
 	case p != nil:
 		err = s.settle(k, p, st)
 	default:
-		s.feed(ws, k, st)
+		s.feed(ctx, ws, k, st)
 	}
 	s.logAskError(k, err)
 }

@@ -17,6 +17,7 @@ import (
 type cardWords struct {
 	heads [][]string // how a line of the head begins
 	menus [][]string // complete menu lines
+	gives []string   // how a line begins that says what would be remembered, as a normalized text
 	until [][]string // the words before the deadline
 }
 
@@ -31,6 +32,9 @@ var ownCardWords = sync.OnceValue(func() *cardWords {
 	for _, lang := range chat.Languages() {
 		for _, l := range chat.Menus(lang) {
 			c.menus = append(c.menus, wordsOf(l))
+		}
+		for _, l := range chat.Remembers(lang) {
+			c.gives = append(c.gives, normalize(l))
 		}
 		for _, kind := range []string{approval.TypeAction, approval.TypeQuestion} {
 			for _, options := range [][]string{nil, {"a"}} {
@@ -90,8 +94,9 @@ func (c *cardWords) contains(l line) bool {
 	if strings.Contains(l.norm, lock) || sizeMark().MatchString(l.norm) || footPart().MatchString(l.norm) || footStart().MatchString(l.norm) || optionLine().MatchString(l.norm) || placeholderLine().MatchString(l.norm) {
 		return true
 	}
+	gives := func(begin string) bool { return strings.HasPrefix(l.norm, begin) }
 	words := wordsOf(l.norm)
-	return c.isHead(words) || c.isMenu(words, l.norm) || c.isFoot(words)
+	return slices.ContainsFunc(c.gives, gives) || c.isHead(words) || c.isMenu(words, l.norm) || c.isFoot(words)
 }
 
 func (c *cardWords) isHead(words []string) bool {

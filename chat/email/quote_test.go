@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 const sender = "Anna Bell <anna@example.net>"
@@ -71,7 +74,33 @@ func wrapAt(s string, width int) string {
 // shortCard is the part of a card that could be mistaken for an answer.
 func shortCard(t *testing.T) string {
 	lines := strings.Split(replyCards(t)[0], "\n")
-	return strings.Join(append(lines[:1:1], lines[len(lines)-4:]...), "\n")
+	return strings.Join(append(lines[:1:1], lines[len(lines)-6:]...), "\n")
+}
+
+// TestQuotedOfferDecidesNothing: the lines that say what would be remembered begin with a code.
+func TestQuotedOfferDecidesNothing(t *testing.T) {
+	p := cardPending()
+	for _, target := range []string{"x.com/ricardo", "1", "6", "x\n6\n", strings.Repeat("long ", 40)} {
+		for i := range p.Offers {
+			p.Offers[i].Terms.Target = target
+		}
+		for _, language := range chat.Languages() {
+			style := chat.Style{Language: language}
+			for code, scope := range map[string]approval.Scope{"2": approval.Session, "6": approval.Always} {
+				for _, width := range []int{400, 72, 40} {
+					quoted := wrapAt(code+" "+style.Offer(&p, scope), width)
+					text, clear := answer(quoted+"\n", false)
+					require.False(t, clear, "%q decides: %q", quoted, text)
+					for _, own := range []string{"1", "3 not this"} {
+						text, clear = answer(own+"\n\n"+quoted+"\n", false)
+						require.True(t, !clear || text == own, "%q above %q is %q", own, quoted, text)
+						text, clear = answer(quoted+"\n\n"+own+"\n", false)
+						require.True(t, !clear || text == own, "%q below %q is %q", own, quoted, text)
+					}
+				}
+			}
+		}
+	}
 }
 
 // TestAttributions checks that a quotation decides nothing and hides no answer, in every

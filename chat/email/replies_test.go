@@ -34,7 +34,7 @@ func cardPending() approval.Pending {
 		RequestID: replyID, ShortID: replyID[:8], Type: approval.TypeAction, ToolName: "x_post", SourceGroup: "personal",
 		RequestData: approval.Raw(`{"text":"Meeting at 5"}`), Verb: map[string]string{"en": "post"}, Summary: `"Meeting at 5" -> x.com/ricardo`,
 		Capability: "channel:out", Target: "x.com/ricardo", Timestamp: at, ExpiresAt: at.Add(5 * time.Minute),
-		Agent: approval.Prose{Rationale: "I need to remind the team."},
+		Agent: approval.Prose{Rationale: "I need to remind the team."}, Offers: postOffers("personal"),
 	}
 }
 

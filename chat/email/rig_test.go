@@ -20,6 +20,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
@@ -267,6 +268,7 @@ func (w *rig) addPending(ws, id string, change ...func(*approval.Pending)) appro
 		SourceGroup: ws, SessionID: "s1", RequestData: approval.Raw(`{"text":"Meeting at 5"}`), Timestamp: at, ExpiresAt: at.Add(5 * time.Minute),
 		ActionType: "send_message", Capability: "channel:out", Target: "x.com/ricardo", Reversibility: approval.Irreversible,
 		Verb: map[string]string{"en": "post"}, Summary: `"Meeting at 5" -> x.com/ricardo`, Agent: approval.Prose{Rationale: "I need to remind the team."},
+		Offers: postOffers(ws),
 	}
 	for _, c := range change {
 		c(p)
@@ -275,6 +277,14 @@ func (w *rig) addPending(ws, id string, change ...func(*approval.Pending)) appro
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.store.Create(context.Background(), approval.DocPending, k, w.seal.Seal(approval.DocPending, k, body), store.Durable))
 	return k
+}
+
+// postOffers are what codes 2 and 6 would remember of a post.
+func postOffers(ws string) []approval.Offer {
+	t := approval.Terms{Workspace: ws, ClientID: "ws:" + ws, Tool: "x_post", ToolSHA256: "5e", Form: grant.Target, Target: "x.com/ricardo", TargetKind: "exact"}
+	session := t
+	session.SessionID = "s1"
+	return []approval.Offer{{Scope: approval.Session, Terms: session, Hours: 24}, {Scope: approval.Always, Terms: t, Hours: 90 * 24}}
 }
 
 // addNextPending replaces the pending request by another one, a day later.

@@ -102,12 +102,13 @@ func TestGrants(t *testing.T) {
 	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "grants")).Text, "No active grants")
 	until := time.Now().Add(time.Hour)
 	h.revoker.grants = []grant.Grant{
-		{ID: "a7f3b2c1d4e5f6a7", Workspace: personal, Kind: grant.Rule, ActionType: "send_message", By: "ann", ExpiresAt: until},
-		{ID: "b7f3b2c1d4e5f6a7", Workspace: personal, Kind: grant.Target, Capability: "fs:write", Target: "/tmp/\u202ex http://evil.example", By: "ann", ExpiresAt: until},
-		{ID: "c7f3b2c1d4e5f6a7", Workspace: other, Kind: grant.Rule, ActionType: "send_message", By: "carl", ExpiresAt: until},
+		{ID: "a7f3b2c1d4e5f6a7", Terms: approval.Terms{Workspace: personal, ClientID: "ws:" + personal, Form: grant.Action, ActionType: "send_message"}, By: "ann", ExpiresAt: until},
+		{ID: "b7f3b2c1d4e5f6a7", Terms: approval.Terms{Workspace: personal, ClientID: "ws:" + personal, Form: grant.Target, Tool: "write", Target: "/tmp/\u202ex http://evil.example", TargetKind: "exact"}, By: "ann", ExpiresAt: until},
+		{ID: "c7f3b2c1d4e5f6a7", Terms: approval.Terms{Workspace: other, Form: grant.Action, ActionType: "send_message"}, By: "carl", ExpiresAt: until},
 	}
 	list := h.waitForReply(h.api.Say(ann, ann, "grants"))
-	require.Contains(t, list.Text, `fs:write /tmp/\u{202E}x`)
+	require.Contains(t, list.Text, `Always: every send_message that the agent does itself, but no tool, in personal, until `)
+	require.Contains(t, list.Text, `Always: write to "/tmp/\u{202E}x http://evil.example" in personal, until `)
 	require.Equal(t, []string{"✖ a7f3b2c1", "✖ b7f3b2c1"}, list.Buttons())
 	h.requirePlain(list)
 	require.Contains(t, h.tap(ann, list, "✖ a7f3b2c1").Text, "Revoked: a7f3b2c1")

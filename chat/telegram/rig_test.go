@@ -25,7 +25,6 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 	"github.com/permesso-dev/permesso/ipc"
-	"github.com/permesso-dev/permesso/security/policy"
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
@@ -304,6 +303,12 @@ func (h *rig) request(k approval.Key, members string) {
 	h.gate.Wake(k)
 }
 
+// The buttons of postRequest that would remember something, in personal.
+const (
+	sessionButton = "✅ For this session: x_post to x.com/ricardo in personal"
+	alwaysButton  = "✅ Always: x_post to x.com/ricardo in personal, 90 days"
+)
+
 const postRequest = `"tool_name":"x_post","session_id":"s1","request_data":{"text":"Meeting at 5"},"rationale":"I need to remind the team."`
 
 // ask writes a request and waits until its card in a chat is recorded.
@@ -464,7 +469,7 @@ type fakeGrants struct {
 }
 
 func (a *fakeGrants) Given(p *approval.Pending, d *approval.Decision) *grant.Grant {
-	return policy.GrantFrom(p, d)
+	return grant.From(p, d)
 }
 
 func (a *fakeGrants) Remembered(_ context.Context, workspaces []string) ([]grant.Grant, error) {

@@ -21,7 +21,7 @@ func TestOneTap(t *testing.T) {
 	m := h.ask(k, ann, postRequest)
 	require.True(t, strings.HasPrefix(m.Text, "🔐 May I post?\n\"Meeting at 5\" (~12 B)\n"), m.Text)
 	require.True(t, strings.HasSuffix(m.Text, " · log 1042 9f3c"), m.Text)
-	require.Equal(t, []string{"✅ Once", "✅ This session", "✅ Always", "✎ Allow with a note", "✎ Change", "❌ Deny", "❓ Ask", "💡 Why?"}, m.Buttons())
+	require.Equal(t, []string{"✅ Once", sessionButton, alwaysButton, "✎ Allow with a note", "✎ Change", "❌ Deny", "❓ Ask", "💡 Why?"}, m.Buttons())
 	require.Contains(t, h.record(k), `"state":"sent"`)
 
 	a := h.tap(ann, m, "✅ Once")
@@ -42,22 +42,25 @@ func TestButtons(t *testing.T) {
 	h.start()
 	for i, tc := range []struct {
 		button, answer, card string
+		gives                string // the sentence of what it gives
 		status               approval.Status
 		ran                  int
 	}{
-		{"✅ Once", "Approved: post", "✅ Approved by ann at ", approval.StatusApproved, 1},
-		{"✅ This session", "Approved: post", "✅ Approved for this session by ann at ", approval.StatusApproved, 1},
-		{"✅ Always", "Approved: post", "✅ Approved always by ann at ", approval.StatusApproved, 1},
-		{"❌ Deny", "Denied: post", "❌ Denied by ann at ", approval.StatusDenied, 0},
+		{"✅ Once", "Approved: post", "✅ Approved by ann at ", "", approval.StatusApproved, 1},
+		{sessionButton, "Approved: post", "✅ Approved for this session by ann at ", "For this session: x_post to x.com/ricardo in personal", approval.StatusApproved, 1},
+		{alwaysButton, "Approved: post", "✅ Approved always by ann at ", "Always: x_post to x.com/ricardo in personal, 90 days", approval.StatusApproved, 1},
+		{"❌ Deny", "Denied: post", "❌ Denied by ann at ", "", approval.StatusDenied, 0},
 	} {
 		t.Run(tc.button, func(t *testing.T) {
 			h.t = t
 			k := keyIn(personal, 10+i)
 			m := h.ask(k, ann, postRequest)
-			require.Contains(t, h.tap(ann, m, tc.button).Text, tc.answer)
+			said := h.tap(ann, m, tc.button).Text
+			require.Contains(t, said, tc.answer)
+			require.Contains(t, said, tc.gives)
 			require.Equal(t, tc.status, h.waitForResponse(k).Status)
 			require.Equal(t, tc.ran, h.handler.count(k))
-			h.waitForText(m, tc.card)
+			require.Contains(t, h.waitForText(m, tc.card).Text, tc.gives)
 		})
 	}
 }
@@ -147,7 +150,7 @@ func TestRepeatedTap(t *testing.T) {
 	h.start()
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
-	b, _ := m.Button("✅ This session")
+	b, _ := m.Button(sessionButton)
 	first := h.waitForAnswer(h.api.TapData(ann, ann, m.ID, b.CallbackData))
 	require.Contains(t, first.Text, "Approved: ")
 	h.waitForResponse(k)
@@ -187,9 +190,9 @@ func TestUndo(t *testing.T) {
 	h.start()
 	k := keyIn(personal, 1)
 	m := h.ask(k, family, postRequest)
-	h.tap(ann, m, "✅ Always")
+	h.tap(ann, m, alwaysButton)
 	h.waitForResponse(k)
-	h.revoker.grants = append(h.revoker.grants, grant.Grant{ID: k.ID, Workspace: personal, Kind: grant.Rule, ActionType: "send_message", By: "ann"})
+	h.revoker.grants = append(h.revoker.grants, grant.Grant{ID: k.ID, Terms: approval.Terms{Workspace: personal}, By: "ann"})
 	m = h.waitForEdit(m, "an undo button", func(m botapi.Message) bool { return strings.Contains(strings.Join(m.Buttons(), ""), "↩ Undo") })
 	require.Equal(t, []string{"↩ Undo"}, m.Buttons())
 

@@ -46,7 +46,7 @@ func TestThirdPartyServer(t *testing.T) {
 
 	one := keyIn(personal, 1)
 	m := card(one)
-	require.Equal(t, []string{"✅ Once", "✅ This session", "✅ Always", "✎ Allow with a note", "✎ Change", "❌ Deny", "❓ Ask", "💡 Why?"}, m.Buttons())
+	require.Equal(t, []string{"✅ Once", sessionButton, alwaysButton, "✎ Allow with a note", "✎ Change", "❌ Deny", "❓ Ask", "💡 Why?"}, m.Buttons())
 	b, _ := m.Button("✅ Once")
 	require.NoError(t, f.Tap(h.ctx, person, botapi.Message{ID: m.ID, Chat: private, Text: m.Text}, b.CallbackData))
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(one).Status)

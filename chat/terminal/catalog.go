@@ -17,6 +17,7 @@ type messages struct {
 	Resumed        string
 	StillWaiting   string
 	NotRevealed    string
+	NoProposal     string
 	SeeLog         string
 	Leave          string
 }

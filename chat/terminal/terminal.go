@@ -70,8 +70,12 @@ type Channel struct {
 	// Reveal returns a request to show what its card masks, or a *decide.Refusal. The audit
 	// log has it before Reveal returns. nil: nothing is revealed.
 	Reveal func(ctx context.Context, k approval.Key) (*approval.StoredPending, error)
-	Log    func(error) // errors that the approver cannot fix; may be nil
-	Ended  func()      // called once, when In has ended; may be nil
+	// ProposeRule returns a rule that would allow a request, or a *decide.Refusal. nil: none is
+	// proposed.
+	ProposeRule func(ctx context.Context, k approval.Key) (chat.Proposal, error)
+
+	Log   func(error) // errors that the approver cannot fix; may be nil
+	Ended func()      // called once, when In has ended; may be nil
 
 	Interval time.Duration    // interval of updates without a hint; 0: 5 s
 	Now      func() time.Time // nil: time.Now
@@ -491,6 +495,9 @@ func (v *view) line(ctx context.Context, l input) {
 	case strings.EqualFold(text, "reveal") && v.Reveal != nil && v.current != nil:
 		v.reveal(ctx)
 		return
+	case strings.EqualFold(text, "rule") && v.ProposeRule != nil && v.current != nil:
+		v.proposeRule(ctx)
+		return
 	}
 	m := chat.Message{
 		From: v.Person, Via: "terminal", Text: text, Workspaces: v.workspaces,
@@ -525,6 +532,7 @@ func (v *view) drawFirst(ctx context.Context, c chat.Command) bool {
 // handle lets the interceptor act on a message.
 func (v *view) handle(ctx context.Context, m chat.Message) {
 	ic := *v.Interceptor
+	ic.Local = v.style.Local
 	if f, ok := ic.Viewer, ic.Viewer != nil; ok {
 		ic.Viewer = drawnOnly{f, v}
 	}

@@ -66,7 +66,7 @@ func (h *fakeGate) Decide(_ context.Context, a decide.Input) (*approval.Decision
 		h.remove(a.Key)
 	}
 	at := time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC)
-	return &approval.Decision{Verdict: a.Verdict, DecidedAt: at, RunBefore: at.Add(10 * time.Minute)}, nil
+	return &approval.Decision{Verdict: a.Verdict, Scope: a.Scope, DecidedAt: at, RunBefore: at.Add(10 * time.Minute)}, nil
 }
 
 func (h *fakeGate) remove(k approval.Key) {

@@ -256,7 +256,7 @@ func TestEveryRouteNeedsASession(t *testing.T) {
 	w := newFixture(t)
 	b := w.login()
 	k := w.addRequest(1, nil)
-	w.grants = []grant.Use{{Grant: grant.Grant{ID: k.ID, Workspace: workspace, ExpiresAt: w.clock().Add(time.Hour)}}}
+	w.grants = []grant.Use{{Grant: grant.Grant{ID: k.ID, Terms: approval.Terms{Workspace: workspace}, ExpiresAt: w.clock().Add(time.Hour)}}}
 	form := url.Values{
 		"sha": {w.sha(k)}, "code": {"1"}, "sure": {"yes"}, "ws": {workspace}, "id": {k.ID}, "undo": {"yes"}, "lang": {"it"}, "keys": {"on"}, "verify": {"yes"},
 	}
@@ -289,6 +289,8 @@ func TestEveryRouteNeedsASession(t *testing.T) {
 	require.Zero(t, w.decisionCount())
 	require.Empty(t, w.pausedWorkspaces)
 	require.Zero(t, w.verified)
+	require.Empty(t, w.cleared)
+	require.Empty(t, w.reveals)
 	require.True(t, w.grants[0].RevokedAt.IsZero())
 	require.Equal(t, http.StatusOK, b.page("").StatusCode, "the session still works")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // Backend gives the pages the data that does not belong to pending requests.
@@ -21,6 +22,10 @@ type Backend struct {
 	// Reveal returns a request for a user who wants to see what its card masks, or a
 	// *decide.Refusal. The audit log has it before Reveal returns.
 	Reveal func(ctx context.Context, u User, k approval.Key) (*approval.StoredPending, error)
+	// ProposeRule returns a rule that would allow a request, for a user who may see it.
+	ProposeRule func(ctx context.Context, u User, k approval.Key) (chat.Proposal, error)
+	// ClearTaints clears what the agent of this request has read. Only the operator may.
+	ClearTaints func(ctx context.Context, u User, workspace, session string) error
 }
 
 // grants lists the grants of a workspace, the newest first.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -21,7 +22,8 @@ type decisionForm struct {
 	sha       string // of the shown pending
 	code      string // 1 to 6, ?, answer, or the digit of an option
 	text      string
-	confirmed bool // of an irreversible action
+	commands  string // of code 6: the command pattern to remember instead of the same request
+	confirmed bool   // of an irreversible action
 }
 
 // readDecisionForm reads the form. ok is false if it has an unknown field, a field
@@ -38,15 +40,16 @@ func (v *visit) readDecisionForm() (a decisionForm, ok bool) {
 		return a, false
 	}
 	for name, list := range v.r.PostForm {
-		known := slices.Contains([]string{"sha", "code", "text", "sure"}, name)
+		known := slices.Contains([]string{"sha", "code", "text", "commands", "sure"}, name)
 		if !known || len(list) != 1 {
 			return a, false
 		}
 	}
 	// Browsers send line ends as CR LF.
 	a.text = strings.ReplaceAll(v.r.PostForm.Get("text"), "\r\n", "\n")
+	a.commands = v.r.PostForm.Get("commands")
 	a.confirmed = v.r.PostForm.Get("sure") == "yes"
-	return a, true
+	return a, a.commands == "" || a.code == "6"
 }
 
 // message translates the form into a line of the grammar of all channels, and gives
@@ -97,13 +100,17 @@ func (v *visit) decide() {
 		v.fail(http.StatusNotFound, v.w.RequestNotFound)
 		return
 	}
-	if a.runs() && !a.confirmed && needsConfirmation(p) && v.stillPending(a) {
+	if a.commands != "" && a.commands != patternOf(p) {
+		v.fail(http.StatusUnprocessableEntity, v.w.NotUnderstood)
+		return
+	}
+	if a.runs() && !a.confirmed && needsConfirmation(p) && v.buttonOf(a, p) != "" && v.stillPending(a) {
 		v.confirm(a, p)
 		return
 	}
 	text, kind := a.message()
 	m := v.newMessage(text)
-	m.Card = &approval.StoredPending{Pending: p, SHA256: a.sha}
+	m.Card, m.Commands = &approval.StoredPending{Pending: p, SHA256: a.sha}, a.commands
 	if cmd := m.Command(); cmd.Kind != kind || kind == chat.Unclear || kind == chat.Menu && cmd.Code != a.code {
 		v.fail(http.StatusUnprocessableEntity, v.w.NotUnderstood)
 		return
@@ -160,14 +167,36 @@ func (n *note) Lines() []string { return strings.Split(n.text, "\n") }
 
 type confirmPage struct {
 	*requestPage
-	Code, Text, Button string
+	Code, Text, Commands, Button string
 }
 
 // confirm asks for a confirmation on a separate page. It decides nothing.
 func (v *visit) confirm(a decisionForm, p *approval.Pending) {
 	r := v.newRequestPage(a.key, p)
 	r.SHA, r.State, r.Here = a.sha, stateWaiting, "confirm"
-	v.write(v.rw, http.StatusOK, "confirm", confirmPage{r, a.code, a.text, v.w.Codes[a.code]})
+	v.write(v.rw, http.StatusOK, "confirm", confirmPage{r, a.code, a.text, a.commands, v.buttonOf(a, p)})
+}
+
+// buttonOf says what the decision of a form does: with a grant, the sentence of that.
+func (v *visit) buttonOf(a decisionForm, p *approval.Pending) string {
+	style := v.Style(v.lang)
+	switch {
+	case a.commands != "":
+		return style.Offer(p, approval.Commands)
+	case a.code == "2":
+		return style.Offer(p, approval.Session)
+	case a.code == "6":
+		return style.Offer(p, approval.Always)
+	}
+	return v.w.Codes[a.code]
+}
+
+// patternOf is the command pattern that the request's page offers, "" if it offers none.
+func patternOf(p *approval.Pending) string {
+	if o, ok := p.Offer(approval.Commands); ok {
+		return facts.JoinWords(o.Terms.Words)
+	}
+	return ""
 }
 
 // undo revokes the grant of an approval.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -48,6 +49,9 @@ type fixture struct {
 	reads            int
 	blockHistory     chan struct{} // history blocks until it is closed; nil: it does not
 	historyReaders   atomic.Int32
+	cleared          []string // workspaces and sessions
+	proposal         chat.Proposal
+	proposalErr      error
 }
 
 const workspace = "personal"
@@ -64,7 +68,8 @@ func newFixture(t *testing.T, with ...func(w *fixture)) *fixture {
 	w.server = &web.Server{
 		People: w, Viewer: w, Workspaces: func() []string { return []string{workspace} }, Now: w.clock,
 		Backend: web.Backend{
-			Grants: w, Audit: w, WorkspaceInfo: w, Pauser: w, Reveal: w.reveal,
+			Grants: w, Audit: w, WorkspaceInfo: w, Pauser: w, Reveal: w.reveal, ClearTaints: w.clearTaints,
+			ProposeRule: w.proposeRule,
 			Rules: func([]string) []web.Rule {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -117,6 +122,14 @@ func (w *fixture) addRequest(n int, change func(p *approval.Pending)) approval.K
 		SourceGroup: workspace, RequestData: approval.Raw(`{"text":"Meeting at 5"}`), Timestamp: w.clock().Add(time.Duration(n) * time.Millisecond),
 		ExpiresAt: w.clock().Add(time.Hour), ActionType: "send_message", SessionID: "s1", Reversibility: approval.Reversible,
 		Summary: "Meeting at 5", Ruling: approval.Ruling{Outcome: approval.Ask, Rule: "trust", Reasons: []approval.Reason{approval.Because("text", "text", "ask: x")}},
+	}
+	always := approval.Terms{
+		Form: grant.Tool, Workspace: workspace, ClientID: "ws:personal", Tool: "x_post", ToolSHA256: "t",
+	}
+	session := always
+	session.SessionID = p.SessionID
+	p.Offers = []approval.Offer{
+		{Scope: approval.Session, Terms: session, Hours: 24}, {Scope: approval.Always, Terms: always, Hours: 2160},
 	}
 	if change != nil {
 		change(p)
@@ -206,6 +219,9 @@ func (w *fixture) decide(a decide.Input) (*approval.Decision, error) {
 		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text, PendingSHA256: a.PendingSHA256,
 		DecidedBy: "ann", Via: a.Via, DecidedAt: w.now, RunBefore: w.now.Add(time.Minute),
 	}
+	if a.Commands != "" {
+		d.Commands = strings.Fields(a.Commands)
+	}
 	w.decided[a.Key] = d
 	w.decisions = append(w.decisions, a)
 	return d, nil
@@ -273,10 +289,7 @@ func (w *fixture) Interceptor(web.User) *chat.Interceptor {
 
 // Given implements chat.revoker.
 func (w *fixture) Given(p *approval.Pending, d *approval.Decision) *grant.Grant {
-	if d.Scope != approval.Always && d.Scope != approval.Session {
-		return nil
-	}
-	return &grant.Grant{ID: p.RequestID, Kind: grant.Rule, Workspace: p.SourceGroup, ActionType: p.ActionType}
+	return grant.From(p, d)
 }
 
 // Remembered implements chat.revoker.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // hostile returns texts that must stay text: markup like that of our pages, htmx
@@ -90,6 +92,13 @@ func fillFields(text string) func(p *approval.Pending) {
 				Coverage: []approval.ProofCoverage{{Domain: text, Status: text, Missing: []string{text}}},
 			},
 		}
+		terms := approval.Terms{Form: grant.Target, Workspace: text, Tool: text, TargetKind: "exact", Target: text}
+		pattern := approval.Terms{Form: grant.Command, Workspace: text, Tool: text, Words: []string{text, "..."}}
+		p.Offers = []approval.Offer{
+			{Scope: approval.Session, Terms: terms},
+			{Scope: approval.Always, Terms: terms},
+			{Scope: approval.Commands, Terms: pattern, Would: 1, Of: 2},
+		}
 		p.Timestamp = p.Timestamp.Add(time.Nanosecond)
 	}
 }
@@ -108,19 +117,20 @@ func TestDataIsNeverMarkup(t *testing.T) {
 		now := w.clock()
 		w.mu.Lock()
 		w.grants = []grant.Use{{Grant: grant.Grant{
-			ID: k.ID, Kind: grant.Target, Workspace: workspace, Capability: text, Target: text, SessionID: text, By: text, Reason: text, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
+			ID: k.ID, Terms: approval.Terms{Form: grant.Target, Workspace: workspace, Tool: text, Target: text, SessionID: text}, By: text, Reason: text, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}}}
 		w.history = []*read.Request{{Key: k, Tool: text, Target: text, Status: approval.Status(text), By: text, Via: text, Rule: text, AskedAt: now}}
 		w.entries = []event.Entry{{
 			Seq: 1, Time: now, Event: event.Kind(text), Workspace: workspace, RequestID: k.ID, Tool: text, Target: text, By: text, Via: text, Rule: text, Reason: text, Detail: text, Taints: []string{text},
 		}}
 		w.operatorText = text
+		w.proposal = chat.Proposal{Rule: strconv.QuoteToASCII(text)}
 		w.mu.Unlock()
 		got := map[string][]string{}
 		for name, path := range map[string]string{
 			"list": "", "request": "r/personal/" + k.ID, "question": "r/personal/" + q.ID, "grants": "grants",
 			"history": "history?q=" + url.QueryEscape(text[:min(len(text), 1000)]), "audit": "audit?q=" + url.QueryEscape(text[:min(len(text), 1000)]),
-			"rules": "rules", "workspaces": "workspaces",
+			"rules": "rules", "workspaces": "workspaces", "rule": "r/personal/" + k.ID + "/rule",
 		} {
 			p := b.page(path)
 			require.Equal(t, http.StatusOK, p.StatusCode, "%s %q", name, text)
@@ -130,6 +140,9 @@ func TestDataIsNeverMarkup(t *testing.T) {
 		p := b.decide(irreversible, url.Values{"code": {"4"}, "text": {"x" + text}})
 		require.Equal(t, http.StatusOK, p.StatusCode, p.text)
 		got["confirm"] = shape(p.tree)
+		p = b.decide(irreversible, url.Values{"code": {"6"}})
+		require.Equal(t, http.StatusOK, p.StatusCode, p.text)
+		got["confirm a grant"] = shape(p.tree)
 		return got
 	}
 	// The number of list items depends on the text. So compare only the kinds of elements.

@@ -60,17 +60,7 @@ func (v *visit) grants() {
 }
 
 func (v *visit) grantView(c grant.Use) grantView {
-	what := c.ActionType
-	if c.Kind == grant.Target {
-		what = strings.TrimSpace(c.Capability + " " + c.Target)
-	}
-	what = v.oneLine(what)
-	if c.Exact != "" {
-		what += " · " + v.w.GrantExact
-	}
-	if c.SessionID != "" {
-		what += " · " + v.w.GrantSession + " " + v.oneLine(c.SessionID)
-	}
+	what := v.Style(v.lang).Grant(&c.Grant)
 	state := c.State(v.Now())
 	return grantView{c, what, state, state == "active" && slices.Contains(v.rights.Decide, c.Workspace)}
 }
@@ -210,7 +200,7 @@ func (v *visit) historyView(x *read.Request) historyView {
 	by := chat.Escape(x.By)
 	switch {
 	case x.By == "":
-		by = v.oneLine(x.Rule)
+		by = v.grantOrRule(x.Key.Workspace, x.Grant, x.Rule)
 	case x.Via != "":
 		by += " (" + chat.Escape(x.Via) + ")"
 	}
@@ -219,6 +209,26 @@ func (v *visit) historyView(x *read.Request) historyView {
 		l.Took = formatDuration(x.EndedAt.Sub(asked))
 	}
 	return l
+}
+
+// grantOrRule names what allowed a request: a grant by its sentence, or a rule.
+func (v *visit) grantOrRule(workspace, id, rule string) string {
+	if g := v.grantNamed(workspace, id); g != nil {
+		return v.Style(v.lang).Grant(g)
+	}
+	return v.oneLine(rule)
+}
+
+// grantNamed returns the grant with this id, nil if there is none.
+func (v *visit) grantNamed(workspace, id string) *grant.Grant {
+	if id == "" {
+		return nil
+	}
+	list := v.Backend.Grants.GrantsIn(workspace)
+	if i := slices.IndexFunc(list, func(g grant.Use) bool { return g.ID == id }); i >= 0 {
+		return &list[i].Grant
+	}
+	return nil
 }
 
 // cleanQuery makes a search text one short line.

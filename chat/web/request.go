@@ -37,17 +37,22 @@ type requestPage struct {
 	Options         []string
 	Pending         *approval.Pending
 	MayDecide       bool
-	MayReveal       bool // it masks something, and this user may see it
-	Revealed        bool // it masks nothing
-	SessionDisabled bool // no grant for a session is possible
-	AlwaysDisabled  bool
+	MayReveal       bool        // it masks something, and this user may see it
+	Revealed        bool        // it masks nothing
+	MayClear        bool        // what the agent has read stands in the way, and this user may clear that
+	MayPropose      bool        // of a rule
+	Session, Always string      // sentences of what codes 2 and 6 would remember; "": nothing
+	Commands        string      // the sentence with a command pattern that code 6 may remember instead; "": none
+	Pattern         string      // the pattern of Commands
+	CommandsCount   string      // what it would have allowed; "": nothing was asked before
 	Exact           []chat.Line // what would run
 	Rule            string
 	Source          []string // lines of the program
 	Verified        bool     // Source is the program that a prover has signed
 	Result          string   // how it ended
 	Output          []string // of the handler
-	Undo            string   // id of the grant that can be revoked; "": none
+	Grant           string   // sentence of the grant that the approval gave; "": none
+	Undo            bool     // this user can revoke it
 	SimilarURL      string   // history of similar requests; "": none
 	AllSimilarURL   string
 }
@@ -115,10 +120,11 @@ func (v *visit) pendingPage(k approval.Key, st read.Story) *requestPage {
 	case d != nil:
 		r.State = stateDecided + string(d.Verdict)
 		r.Result, r.Refresh = v.decidedLine(d), true // not in other states: a reload would lose typed text
-		r.Undo = undoID(r.Key, d)
+		v.addGrant(r, d)
 	case !v.Now().Before(p.ExpiresAt):
 		r.State = stateLate
 	}
+	r.MayClear = r.State == stateWaiting && isTainted(p) && v.mayClear(k.Workspace)
 	r.Stream = streamURL(r)
 	return r
 }
@@ -127,11 +133,16 @@ func streamURL(r *requestPage) string {
 	return "events?ws=" + r.Key.Workspace + "&id=" + r.Key.ID + "&state=" + r.State
 }
 
-func undoID(k approval.Key, d *approval.Decision) string {
-	if d.Verdict == approval.Approved && (d.Scope == approval.Session || d.Scope == approval.Always) {
-		return k.ID
+// addGrant says what the approval of a request remembers, unless that was taken back.
+func (v *visit) addGrant(r *requestPage, d *approval.Decision) {
+	g := grant.From(r.Pending, d)
+	if g == nil {
+		return
 	}
-	return ""
+	if now := v.grantNamed(r.Key.Workspace, g.ID); now != nil && !now.RevokedAt.IsZero() {
+		return
+	}
+	r.Grant, r.Undo = v.Style(v.lang).Grant(g), slices.Contains(v.rights.Decide, r.Key.Workspace)
 }
 
 func (v *visit) decidedLine(d *approval.Decision) string {
@@ -148,8 +159,10 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 	r := &requestPage{
 		page: v.page("request", p.ShortID), Key: k, Pending: p,
 		Card: style.Card(p), IsQuestion: p.Type == approval.TypeQuestion,
-		SessionDisabled: !grant.WhyNot(p, approval.Session).IsZero(), AlwaysDisabled: !grant.WhyNot(p, approval.Always).IsZero(),
-		Rule: style.OneLine(p, p.Ruling.Rule), Revealed: style.Reveal,
+		Session: style.Offer(p, approval.Session), Always: style.Offer(p, approval.Always),
+		Pattern: patternOf(p), Commands: style.Offer(p, approval.Commands), CommandsCount: style.OfferCount(p, approval.Commands),
+		Rule: v.grantOrRule(k.Workspace, p.Ruling.Grant, p.Ruling.Rule), Revealed: style.Reveal,
+		MayPropose: v.Backend.ProposeRule != nil && p.ToolSHA256 != "",
 	}
 	r.MayReveal = mayReveal && !style.Reveal && len(style.Masked(p)) > 0
 	if kind := cleanQuery(cmp.Or(p.ToolName, p.ActionType)); kind != "" {
@@ -176,10 +189,11 @@ func (v *visit) settledPage(k approval.Key, st read.Story) *requestPage {
 		p = read.Requested(k, rec)
 	}
 	r := v.newRequestPage(k, p)
-	r.MayReveal = r.MayReveal && st.Pending != nil // otherwise no approver was asked
+	asked := st.Pending != nil // an approver was asked
+	r.MayReveal, r.MayPropose = r.MayReveal && asked, r.MayPropose && asked
 	r.SHA, r.State, r.Result, r.Paused = rec.PendingSHA256, stateSettled+string(rec.Status), style.Outcome(rec), ""
 	if st.Decision != nil {
-		r.Undo = undoID(k, st.Decision)
+		v.addGrant(r, st.Decision)
 	}
 	if a, err := approval.ParseResponse(rec.Response); err == nil {
 		if a.Error != nil {

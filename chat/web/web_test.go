@@ -173,18 +173,6 @@ func TestTwoTabs(t *testing.T) {
 	require.Equal(t, 1, w.decisionCount())
 }
 
-func TestUndo(t *testing.T) {
-	w := newFixture(t)
-	b := w.login()
-	k := w.addRequest(1, nil)
-	p := b.follow(b.decide(k, url.Values{"code": {"6"}}))
-	require.NotNil(t, p.find("undo"))
-	w.grants = []grant.Use{{Grant: grant.Grant{ID: k.ID, Kind: grant.Rule, Workspace: workspace, ActionType: "send_message"}}}
-	p = b.follow(b.post(b.sessionPath+"r/personal/"+k.ID+"/undo", url.Values{"undo": {"yes"}}))
-	require.Contains(t, innerText(p.find("note")), "send_message")
-	require.False(t, w.grants[0].RevokedAt.IsZero())
-}
-
 func TestReadOnly(t *testing.T) {
 	w := newFixture(t)
 	w.allow(func(r *web.Rights) { r.Decide = nil })
@@ -347,8 +335,8 @@ func TestBackendPages(t *testing.T) {
 	k := w.addRequest(1, nil)
 	now := w.clock()
 	w.grants = []grant.Use{
-		{Grant: grant.Grant{ID: "00000000000000aa", Kind: grant.Rule, Workspace: workspace, ActionType: "send_message", By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, Uses: 3},
-		{Grant: grant.Grant{ID: "00000000000000bb", Kind: grant.Target, Workspace: workspace, Capability: "mail:send", Target: "bob@example.org", By: "ann", CreatedAt: now, ExpiresAt: now.Add(-time.Hour)}},
+		{Grant: grant.Grant{ID: "00000000000000aa", Terms: approval.Terms{Form: grant.Action, Workspace: workspace, ActionType: "send_message"}, By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, Uses: 3},
+		{Grant: grant.Grant{ID: "00000000000000bb", Terms: approval.Terms{Form: grant.Target, Workspace: workspace, Tool: "send", Target: "bob@example.org"}, By: "ann", CreatedAt: now, ExpiresAt: now.Add(-time.Hour)}},
 	}
 	for range 60 {
 		w.history = append(w.history, &read.Request{Key: k, Tool: "x_post", Target: "x.com", Status: approval.StatusApproved, By: "ann", Via: "web", AskedAt: now, EndedAt: now.Add(3 * time.Second)})

@@ -13,8 +13,6 @@ type words struct {
 	DecidedLine     string
 	Verdicts        map[string]string
 	GrantsTitle     string
-	GrantExact      string
-	GrantSession    string
 	Revoked         string
 	GrantNotFound   string
 	NotAllowed      string
@@ -33,6 +31,7 @@ type words struct {
 	RequestNotFound string
 	BadForm         string
 	NotUnderstood   string
+	TaintsCleared   string
 }
 
 func catalog(language string) *words { return chat.Messages[words](language, "web") }

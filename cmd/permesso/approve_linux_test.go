@@ -115,7 +115,7 @@ func TestApproveShowsAndAsks(t *testing.T) {
 		{why: "typed ahead", before: "y\n", after: "\n", question: "Approve? [y/N] ", code: console.ExitRefused},
 		{why: "many typed ahead", before: strings.Repeat("y\n", 50), after: "\n", question: "Approve? [y/N] ", code: console.ExitRefused},
 		{why: "half a line typed ahead", before: "y", after: "\n", question: "Approve? [y/N] ", code: console.ExitRefused},
-		{why: "always", after: "y\n", flags: []string{"--always"}, question: "Approve always? [y/N] "},
+		{why: "always", after: "y\n", flags: []string{"--always"}, question: "Approve? Always: say with any arguments in default, 90 days [y/N] "},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			id := h.ask(`{"tool_name":"say"}`)
@@ -285,4 +285,21 @@ func TestShowReveal(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Contains(t, out, token)
 	requireReveals(9)
+}
+
+// The question names what would be remembered.
+func TestApproveAsksWithThePattern(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", askAll)
+	h.serve()
+	id := h.askExec("go test ./a")
+	h.awaitPending("default", id)
+	x := newTerminal(t)
+	exit := x.run(t.Context(), h, "approve", id, "--commands", "go test ...")
+	x.awaitText("Approve? Always: exec_cmd like \"go test ...\" without other options in default, 90 days [y/N] ")
+	h.requireUndecided(id)
+	x.press("y\n")
+	code, errs := exit()
+	require.Zero(t, code, errs)
+	h.response(id)
 }

@@ -210,6 +210,7 @@ func (a *app) root() *cobra.Command {
 			a.grantsCmd(),
 			a.grantCmd(),
 			a.revokeCmd(),
+			a.ruleCmd(),
 			a.sessionCmd(),
 		},
 		"agent": {

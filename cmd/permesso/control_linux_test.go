@@ -52,7 +52,7 @@ func TestSocketNeedsNoConfiguration(t *testing.T) {
 	require.Equal(t, "revoked\n", ok("revoke", grant[:6]))
 	require.Equal(t, "no-op\n", ok("revoke", grant))
 	require.Contains(t, ok("grants", "--all"), "revoked")
-	require.Contains(t, ok("grant", "add", "--capability", "fs:write", "--target", "/tmp/x/**"), "granted ")
+	require.Contains(t, ok("grant", "add", "--action-type", "send_message"), "granted ")
 	require.Contains(t, ok("session", "list"), "default (supervised)")
 	require.Contains(t, ok("session", "clear", "default"), "cleared")
 	require.Contains(t, ok("status"), "daemon  running")
@@ -132,7 +132,7 @@ func TestSocketApproverRights(t *testing.T) {
 	refused("pause")
 	refused("resume")
 	refused("pause", "bobs")
-	refused("grant", "add", "--capability", "fs:write", "--target", "/tmp/x/**", "--workspace", "annes")
+	refused("grant", "add", "--action-type", "send_message", "--workspace", "annes")
 	refused("session", "clear", "annes")
 	require.NotContains(t, ok("session", "list"), "bobs")
 	next := v.submitAndAwait("annes")
@@ -155,7 +155,7 @@ func TestSocketSilentDaemon(t *testing.T) {
 	require.Zero(t, code, errs)
 	d.signal(syscall.SIGSTOP)
 	defer d.signal(syscall.SIGCONT)
-	for _, args := range [][]string{{"approve", id}, {"pending"}, {"pause"}, {"grant", "add", "--capability", "fs:write", "--target", "/tmp/x"}} {
+	for _, args := range [][]string{{"approve", id}, {"pending"}, {"pause"}, {"grant", "add", "--action-type", "send_message"}} {
 		began := time.Now()
 		code, out, errs := h.run("", args...)
 		require.Equal(t, console.ExitError, code)

@@ -17,18 +17,23 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/security/policy"
 )
 
 func (a *app) approveCmd() *cobra.Command {
-	var note, seen string
+	var note, seen, commands string
 	var session, always bool
 	c := &cobra.Command{
-		Use: "approve ID", Short: "Approve a pending request", Args: cobra.ExactArgs(1),
+		Use: "approve ID", Short: "Approve a pending request", Args: patternArgs(1, &commands),
 		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			code := "1"
 			switch {
+			case commands == suggestPattern && len(pos) == 1 && (seen != "" || !a.asksHere()):
+				return a.suggest(cmd.Context(), pos[0], "permesso", "approve", pos[0], "--commands")
+			case commands != "":
+				ans := decide.ByCode("6", "")
+				ans.Commands = patternOf(commands, pos[1:])
+				return a.approve(cmd.Context(), pos[0], seen, ans)
 			case note != "":
 				code = "4"
 			case session:
@@ -44,7 +49,8 @@ func (a *app) approveCmd() *cobra.Command {
 	c.Flags().StringVar(&note, "note", "", "`text` to send to the agent")
 	c.Flags().BoolVar(&session, "session", false, "allow for the rest of the request's session")
 	c.Flags().BoolVar(&always, "always", false, "allow this type of action always")
-	c.MarkFlagsMutuallyExclusive("note", "session", "always")
+	addPatternFlag(c, "commands", &commands, "always allow commands that this `pattern` covers, as \"go test ...\" (none: suggest one)")
+	c.MarkFlagsMutuallyExclusive("note", "session", "always", "commands")
 	return c
 }
 
@@ -130,7 +136,6 @@ const minSeen, sha256Digits = 16, 64
 func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input) error {
 	hint := "permesso show " + typed + " prints the digest"
 	seen = strings.ToLower(seen)
-	_, _, terminal := a.Terminal()
 	switch {
 	case seen != "" && (len(seen) < minSeen || len(seen) > sha256Digits || strings.Trim(seen, "0123456789abcdef") != ""):
 		return console.Fail(console.ExitUsage, hint,
@@ -138,7 +143,7 @@ func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input)
 	case seen != "":
 		ans.PendingSHA256 = seen
 		return a.decide(ctx, typed, ans)
-	case !terminal || a.JSON:
+	case !a.asksHere():
 		return console.Fail(console.ExitUsage, hint,
 			"approve needs a terminal to show the request and to ask; without one, or with --json, it needs --seen DIGEST")
 	}
@@ -156,31 +161,52 @@ func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input)
 // showAndAsk prints the card and asks whether to approve it. It sets the key and the digest
 // of what it printed. A decision that is not possible is not asked for: Decide says why.
 func (a *app) showAndAsk(ctx context.Context, typed string, ans *decide.Input) (yes bool, err error) {
-	card := ""
+	card, question := "", ""
 	err = a.ask(ctx, func(c *control.Client) error { // closed before the person reads: it may lock HOME
 		s, err := findStory(ctx, c, typed, ans)
-		if err != nil || s.Waiting == nil || !approvable(s.Waiting.Pending, ans.Scope) {
+		if err != nil || s.Waiting == nil {
 			return err
 		}
 		style := c.Style()
 		style.Foot = s.Foot
-		shown := style.Card(s.Waiting.Pending)
-		shown.Menu = nil // the question takes yes or no
-		card = shown.String()
+		if ans.Commands == suggestPattern {
+			if ans.Commands, err = suggested(style, s.Waiting.Pending, typed); err != nil {
+				return err
+			}
+		}
+		if question = questionOf(style, s.Waiting.Pending, ans); question != "" {
+			shown := style.Card(s.Waiting.Pending)
+			shown.Menu = nil // the question takes yes or no
+			card = shown.String()
+		}
 		return nil
 	})
 	if err != nil || card == "" {
 		return true, err
 	}
-	question := map[approval.Scope]string{
-		approval.Once: "Approve?", approval.Session: "Approve for this session?", approval.Always: "Approve always?",
-	}[ans.Scope]
 	return a.Confirm(ctx, card, question)
 }
 
-// approvable reports whether a request can be approved with that scope.
-func approvable(p *approval.Pending, scope approval.Scope) bool {
-	return p.Type != approval.TypeQuestion && grant.WhyNot(p, scope).IsZero()
+// questionOf asks whether to approve p so, "" if that is not possible.
+func questionOf(style chat.Style, p *approval.Pending, ans *decide.Input) string {
+	switch {
+	case p.Type == approval.TypeQuestion:
+		return ""
+	case ans.Commands != "":
+		return patternQuestion(style, p, ans.Commands)
+	case ans.Scope == approval.Once:
+		return "Approve?"
+	}
+	if sentence := style.Offer(p, ans.Scope); sentence != "" {
+		return "Approve? " + sentence
+	}
+	return ""
+}
+
+// asksHere reports whether approve shows the card and asks.
+func (a *app) asksHere() bool {
+	_, _, terminal := a.Terminal()
+	return terminal && !a.JSON
 }
 
 // decide decides one request, with or without a running daemon. A digest in ans may be
@@ -256,8 +282,8 @@ func confirmation(c *control.Client, d *approval.Decision, w *approval.StoredPen
 		if tool := w.Pending.ToolName; tool != "" {
 			what = chat.Escape(tool) + " " + what
 		}
-		if g := policy.GrantFrom(w.Pending, d); g != nil {
-			undo = "\nUndo: permesso revoke " + approval.ShortID(g.ID)
+		if g := grant.From(w.Pending, d); g != nil {
+			undo = "\n" + c.Style().Grant(g) + "\nUndo: permesso revoke " + approval.ShortID(g.ID)
 		}
 	}
 	text := strings.ToUpper(string(d.Verdict[:1])) + string(d.Verdict[1:]) + ": " + what

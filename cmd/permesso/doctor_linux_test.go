@@ -36,6 +36,10 @@ approval_timeout = "1h"
 trust = false
 handler = { kind = "command", argv = ["/bin/echo", "counted"] }
 [tools.danger]
+public_source = false
+secret_data = false
+public_sink = false
+dangerous_writes = true
 handler = { kind = "command", argv = ["PROGRAM"] }
 [[rules]]
 match = { tool = "count" }
@@ -174,7 +178,7 @@ func doctorCases() []doctorCase {
 	const ws = "work"
 	tool := func(argv string) func(*testing.T, *doctorRig) {
 		return func(t *testing.T, w *doctorRig) {
-			text := "[tools.extra]\nhandler = { kind = \"command\", argv = [" + strings.ReplaceAll(argv, "DIR", w.dir) + "] }\n"
+			text := "[tools.extra]\ntrust = false\nhandler = { kind = \"command\", argv = [" + strings.ReplaceAll(argv, "DIR", w.dir) + "] }\n"
 			w.configure(t, text)
 		}
 	}
@@ -377,8 +381,8 @@ func TestDoctorIgnoresDataFiles(t *testing.T) {
 	t.Parallel()
 	w := newDoctorRig(t)
 	writeFile(t, filepath.Join(w.dir, "data"), "", 0o666)
-	w.configure(t, fmt.Sprintf("[tools.extra]\nhandler = { kind = \"command\", argv = [\"/bin/sh\", \"-c\", \"cat $1\", \"sh\", %[1]q] }\n"+
-		"[tools.more]\nhandler = { kind = \"command\", argv = [\"/bin/cat\", %[1]q] }\n", w.dir+"/data"))
+	w.configure(t, fmt.Sprintf("[tools.extra]\ntrust = false\nhandler = { kind = \"command\", argv = [\"/bin/sh\", \"-c\", \"cat $1\", \"sh\", %[1]q] }\n"+
+		"[tools.more]\ntrust = false\nhandler = { kind = \"command\", argv = [\"/bin/cat\", %[1]q] }\n", w.dir+"/data"))
 	require.Empty(t, problemsOf(w.runDoctor(t, nil)))
 }
 

@@ -307,6 +307,7 @@ func (h *rig) script(name, text string) string {
 
 const askAll = `
 [tools.say]
+dangerous_writes = true
 public_source = false
 secret_data = false
 public_sink = false
@@ -481,6 +482,10 @@ trust = false
 summary = "{text}"
 handler = { kind = "command", argv = [%q] }
 [tools.never]
+public_source = false
+secret_data = false
+public_sink = false
+dangerous_writes = true
 args = { text = "text" }
 [[rules]]
 match = { tool = "free" }

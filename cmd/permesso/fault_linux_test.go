@@ -145,11 +145,13 @@ const faultConfig = `log_level = "info"
 [workspaces.w]
 approval_timeout = "1h"
 [tools.auto]
+dangerous_writes = true
 public_source = false
 secret_data = false
 public_sink = false
 handler = { kind = "command", argv = [%[1]q] }
 [tools.run]
+dangerous_writes = true
 public_source = false
 secret_data = false
 public_sink = false

@@ -24,6 +24,7 @@ func newHTTPRig(t *testing.T, srv *httptest.Server, outcome, extra string) *rig 
 	require.NoError(t, os.WriteFile(token, []byte("hunter2hunter2\n"), 0o600))
 	return newRig(t, "default", fmt.Sprintf(`
 [tools.post]
+dangerous_writes = true
 public_source = false
 secret_data = false
 public_sink = false

@@ -45,7 +45,7 @@ limits = { pending = 10000, ask_per_minute = 100000, per_minute = 100000, runnin
 `)
 	for how, file := range files {
 		for prefix, outcome := range map[string]string{"free_": "allow", "ask_": "ask"} {
-			fmt.Fprintf(&b, "[tools.%s]\npublic_source = false\nsecret_data = false\npublic_sink = false\nhandler = { kind = \"command\", argv = [%q], env = [%q], timeout = \"5m\" }\n", prefix+how, file, killMark)
+			fmt.Fprintf(&b, "[tools.%s]\npublic_source = false\nsecret_data = false\npublic_sink = false\ndangerous_writes = true\nhandler = { kind = \"command\", argv = [%q], env = [%q], timeout = \"5m\" }\n", prefix+how, file, killMark)
 			fmt.Fprintf(&b, "[[rules]]\nmatch = { tool = %q }\noutcome = %q\n", prefix+how, outcome)
 		}
 	}

@@ -60,6 +60,8 @@ func liveEntrances() map[string][]string {
 		"workspaces.NAME.email_ceiling": {atEmail},
 		"workspaces.NAME.admin":         {atEdit},
 		"workspaces.NAME.":              requests, "tools.": requests, "rules": requests, "provers.": requests,
+		"workspaces.NAME.folder":         {atFolder},
+		"workspaces.NAME.binds_sessions": {atHTTP},   // a request file names no session of the host
 		"workspaces.NAME.limits.running": {atFolder}, // the HTTP API answers when there is a slot
 		"rules[].match.client":           {atFolder}, // a key is another client
 		"log_level":                      {atLog}, "log_format": {atLog},
@@ -92,16 +94,20 @@ func (g *liveGroup) withEntrances() []liveCheck {
 	for _, c := range g.checks {
 		if c.entrance == atFolder && slices.Contains(entrancesOf(c.key), atHTTP) && !has(c.key, atHTTP) {
 			c.entrance = atHTTP
-			see := c.see
-			c.see = func(l *live) string {
-				l.byHTTP = true
-				defer func() { l.byHTTP = false }()
-				return see(l)
-			}
+			c.see = byHTTP(c.see)
 			all = append(all, c)
 		}
 	}
 	return all
+}
+
+// byHTTP sees the same of requests by HTTP.
+func byHTTP(see func(*live) string) func(*live) string {
+	return func(l *live) string {
+		l.byHTTP = true
+		defer func() { l.byHTTP = false }()
+		return see(l)
+	}
 }
 
 // missingChecks lists what the table demands and no group checks, and checks that the

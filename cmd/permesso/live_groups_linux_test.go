@@ -219,6 +219,7 @@ approvers = ["cid"]
 channels = ["email"]
 email_ceiling = «"irreversible"¦"reversible"»
 [tools.firm]
+capability = "channel:out"
 reversibility = "irreversible"
 ` + say + bot + `[channels.email]
 from = "gate@example.org"
@@ -323,14 +324,25 @@ func policyGroup() liveGroup {
 autonomy = «"readonly"¦"full"»
 [workspaces.session]
 autonomy = "full"
-binds_sessions = true
 sessions = { s1 = «"full"¦"readonly"» }
 [workspaces.vault]
 autonomy = "full"
 contains_secrets = «false¦true»
+[workspaces.exec]
+«remember_exec_cmd = "any"¦»
+[workspaces.from]
+release_trust = { public_source = «false¦"forbidden"» }
+[workspaces.secrets]
+release_trust = { secret_data = «false¦"forbidden"» }
+[workspaces.to]
+release_trust = { public_sink = «false¦"forbidden"» }
+[workspaces.folder]
+autonomy = "full"
+folder = «true¦false»
 [workspaces.binds]
 autonomy = "full"
 contains_secrets = true
+folder = false
 binds_sessions = «true¦false»
 [workspaces.root]
 admin = «false¦true»
@@ -384,7 +396,12 @@ outcome = "deny"
 		{"workspaces.NAME.autonomy", atHTTP, rulingByHTTP("level", write), [2]string{refused, allowed}},
 		{"workspaces.NAME.sessions.SESSION", atFolder, ruling("session", `{"tool_name":"write","session_id":"s1"}`), [2]string{allowed, refused}},
 		{"workspaces.NAME.contains_secrets", atFolder, afterRuling("vault", []string{browse}, post), [2]string{allowed, asked}},
-		{"workspaces.NAME.binds_sessions", atFolder, afterRuling("binds", []string{`{"tool_name":"browse","session_id":"a"}`}, `{"tool_name":"post","session_id":"b"}`), [2]string{allowed, asked}},
+		{"workspaces.NAME.remember_exec_cmd", atFolder, document("exec", release("exec_cmd")), [2]string{`"form":"action"`, `"form":"again"`}},
+		{"workspaces.NAME.release_trust.public_source", atFolder, ruling("from", release("send_message")), [2]string{asked, refused}},
+		{"workspaces.NAME.release_trust.secret_data", atFolder, ruling("secrets", release("send_message")), [2]string{asked, refused}},
+		{"workspaces.NAME.release_trust.public_sink", atFolder, ruling("to", release("send_message")), [2]string{asked, refused}},
+		{"workspaces.NAME.folder", atFolder, ruling("folder", write), [2]string{allowed, refused}},
+		{"workspaces.NAME.binds_sessions", atHTTP, byHTTP(afterRuling("binds", []string{`{"tool_name":"browse","session_id":"a"}`}, `{"tool_name":"post","session_id":"b"}`)), [2]string{allowed, asked}},
 		{"workspaces.NAME.admin", atEdit, acceptsAPublicSource, [2]string{"accepted", "refused"}},
 		{"workspaces.NAME.ask_above.CAPABILITY", atFolder, ruling("asks", write), [2]string{allowed, asked}},
 		{"workspaces.NAME.deny_above.CAPABILITY", atFolder, ruling("denies", write), [2]string{allowed, refused}},
@@ -399,6 +416,11 @@ outcome = "deny"
 		{"workspaces.NAME.limits.request_size", atHTTP, rulingByHTTP("size", big), [2]string{allowed, "413"}},
 		{"workspaces.NAME.limits.running", atFolder, twoAtOnce, [2]string{"begin begin end end", "begin end begin end"}},
 	}}
+}
+
+// release is a request without a tool.
+func release(action string) string {
+	return fmt.Sprintf(`{"action_type":%q,"request_data":{"command":"ls"}}`, action)
 }
 
 // toolsGroup has what the operator says of a tool.
@@ -435,6 +457,7 @@ territory = «"session"¦"permanent"»
 capability = "channel:out"
 verb = { en = «"speak"¦"sing"» }
 [tools.clear]
+capability = "channel:in"
 «trust = false¦public_source = "forbidden"»
 [tools.source]
 public_source = «false¦true»
@@ -595,7 +618,14 @@ telegram = 1002
 approvers = ["ann", "bob"]
 principal = "ann"
 [workspaces.bound]
-binds_sessions = true
+[workspaces.closed]
+autonomy = "full"
+contains_secrets = true
+[tools.browse]
+public_source = true
+secret_data = false
+public_sink = false
+dangerous_writes = false
 `}
 	rules := ""
 	rule := func(key, tool, workspace, body, text, before, after string, see func(ws, body string) func(*live) string) {
@@ -619,6 +649,13 @@ binds_sessions = true
 	match("session", "bound", `session = «"s1"¦"s2"»`)
 	match("client", "default", `client = «"ws:default"¦"ws:other"»`)
 	match("args.ARGUMENT", "default", `args = { p = «"/a/*"¦"/b/*"» }`)
+	match("args.ARGUMENT.equals", "default", `args = { p = { equals = «"/a/x"¦"/a/y"» } }`)
+	match("args.ARGUMENT.json", "default", `args = { p = { json = «'"/a/x"'¦'"/a/y"'» } }`)
+	match("other_args", "default", `other_args = «true¦false»`)
+	rule("despite", "capability = \"channel:out\"\ntarget = \"team\"", "closed", `{"tool_name":"TOOL"}`, "match = { tool = \"TOOL\" }\noutcome = \"allow\"\n«despite = [\"trifecta\"]¦»", allowed, asked,
+		func(ws, body string) func(*live) string {
+			return afterRuling(ws, []string{`{"tool_name":"browse"}`}, body)
+		})
 	g.text += rules
 	g.checks = append(g.checks, liveCheck{"rules", atFolder, g.checks[0].see, g.checks[0].want})
 	return g

@@ -42,11 +42,16 @@ log_format = %q
 [workspaces.default]
 limits = { pending = 200, ask_per_minute = 10000, per_minute = 10000 }
 [tools.say]
+dangerous_writes = true
 public_source = false
 secret_data = false
 public_sink = false
 handler = { kind = "command", argv = ["/bin/sh", "-c", 'mkdir -p "$1"; echo "$1" >&2; echo "$1"; exit 3', "sh", "{text}"] }
 [tools.asks]
+public_source = false
+secret_data = false
+public_sink = false
+dangerous_writes = true
 args = { text = "text" }
 handler = { kind = "none" }
 [[rules]]

@@ -49,7 +49,7 @@ func TestPolicyMemorySurvivesRestarts(t *testing.T) {
 	for _, tool := range []string{"paid", "paid", "clock", "clock", "browse"} {
 		require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"`+tool+`"}`)).Status, tool)
 	}
-	code, _, errs := h.run("", "grant", "add", "--capability", "fs:write", "--target", "/data/*")
+	code, _, errs := h.run("", "grant", "add", "--tool", "keep", "--target", "/data/*")
 	require.Equal(t, console.ExitOK, code, errs)
 	require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"keep"}`)).Status)
 	state := filepath.Join(h.layout.Home, "policy.state")

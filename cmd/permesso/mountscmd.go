@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
@@ -20,6 +21,9 @@ func (a *app) mountsCmd() *cobra.Command {
 			ws, err := control.ChooseWorkspace(h, pos[0])
 			if err != nil {
 				return err
+			}
+			if h.Config.Workspaces[ws].NoFolder {
+				return console.Fail(console.ExitRefused, "permesso key create "+ws, "workspace '%s' has folder = false", ws)
 			}
 			list := sandbox.Mounts(h.Layout, ws)
 			text, err := list.Form(form)

@@ -55,6 +55,10 @@ agent_uid = [40003, 40005]
 approvers = ["bob"]
 [workspaces.operators]
 [tools.say]
+public_source = false
+secret_data = false
+public_sink = false
+dangerous_writes = true
 verb = "say"
 args = { to = { type = "text", optional = true } }
 handler = { kind = "command", argv = ["/bin/echo", "said"] }

@@ -67,12 +67,14 @@ func (a *app) policyRegistryCmd() *cobra.Command {
 			var rows [][]string
 			var objects []any
 			for _, c := range facts.Capabilities() {
-				rows = append(rows, []string{c.Name, yesNo(c.Critical), string(c.Default), c.TargetKind})
+				trust := append([]string{}, policy.Implied(c.Name)...)
+				rows = append(rows, []string{c.Name, yesNo(c.Critical), string(c.Default), c.TargetKind, strings.Join(trust, " ")})
 				objects = append(objects, map[string]any{
-					"capability": c.Name, "critical": c.Critical, "default_approval": c.Default, "target_kind": c.TargetKind,
+					"capability": c.Name, "critical": c.Critical, "default_approval": c.Default,
+					"target_kind": c.TargetKind, "trust": trust,
 				})
 			}
-			return a.eachLine([]string{"CAPABILITY", "CRITICAL", "DEFAULT", "TARGET"}, rows, objects)
+			return a.eachLine([]string{"CAPABILITY", "CRITICAL", "DEFAULT", "TARGET", "TRUST"}, rows, objects)
 		},
 	}
 }
@@ -112,13 +114,11 @@ type checkResult struct {
 	Rule       string            `json:"rule"`
 	Reasons    []approval.Reason `json:"reasons"`
 	Change     []approval.Reason `json:"change"`
-	Consent    string            `json:"consent,omitzero"`
 }
 
 func (a *app) policyCheckCmd() *cobra.Command {
-	var channel, sender, target, workspace string
-	c := &cobra.Command{
-		Use: "check LEVEL CAPABILITY", Short: "Evaluate the table and the grants for a capability", Args: cobra.ExactArgs(2),
+	return &cobra.Command{
+		Use: "check LEVEL CAPABILITY", Short: "Evaluate the table for a capability", Args: cobra.ExactArgs(2),
 		ValidArgsFunction: completeLevelAndCapability,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			level := strings.ToLower(pos[0])
@@ -129,49 +129,14 @@ func (a *app) policyCheckCmd() *cobra.Command {
 			if !ok {
 				return console.Fail(console.ExitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", pos[1])
 			}
-			f := approval.Facts{
-				Workspace: workspace, Autonomy: level, Tool: "check", KnownTool: true, Capability: c.Name, Target: target,
-				Channel: channel, Sender: sender, Now: time.Now(),
+			e := &policy.Engine{}
+			r := e.Judge(approval.Facts{
+				Autonomy: level, Tool: "check", KnownTool: true, Capability: c.Name, Now: time.Now(),
 				Trust: approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"},
-			}
-			r, err := a.checkRuling(f)
-			if err != nil {
-				return err
-			}
-			return a.Print(checkResult{longOutcome(r.Outcome), level, c.Name, r.Rule, r.Reasons, r.Change, r.Grant}, r.Outcome.String())
+			})
+			return a.Print(checkResult{longOutcome(r.Outcome), level, c.Name, r.Rule, r.Reasons, r.Change}, r.Outcome.String())
 		},
 	}
-	c.Flags().StringVar(&channel, "channel", "", "`channel` of the person: telegram, email, local or workspace")
-	c.Flags().StringVar(&sender, "sender", "", "`id` of the person in that channel")
-	c.Flags().StringVar(&target, "target", "", "target: a `path`, host or name")
-	c.Flags().StringVar(&workspace, "workspace", "", "use the grants of this `workspace` (default: all)")
-	return c
-}
-
-// checkRuling evaluates the table, and the grants if a person is named.
-func (a *app) checkRuling(f approval.Facts) (approval.Ruling, error) {
-	e := &policy.Engine{}
-	if err := e.Load(policy.Config{}); err != nil {
-		return approval.Ruling{}, err
-	}
-	if f.Channel == "" || f.Sender == "" {
-		return e.Judge(f), nil
-	}
-	_, m, err := home.ReadMemory(a.Console)
-	if err != nil {
-		return approval.Ruling{}, err
-	}
-	for _, g := range m.Grants() {
-		if f.Workspace != "" && g.Workspace != f.Workspace {
-			continue
-		}
-		g.Workspace = "any"
-		if err := e.AddGrant(g.Grant); err != nil {
-			return approval.Ruling{}, err
-		}
-	}
-	f.Workspace = "any"
-	return e.Judge(f), nil
 }
 
 func (a *app) policyExplainCmd() *cobra.Command {
@@ -449,17 +414,16 @@ func (a *app) simulate(ctx context.Context, n int) error {
 	judged, differ := 0, 0
 	for _, x := range found {
 		k := x.Key
-		r, then, err := v.RequestAndRuling(ctx, k)
-		if err != nil || r == nil || then == nil || then.Rule == gate.NotEvaluated {
+		f, then, now := control.Rejudge(ctx, v, home.SettingsOf(h.Config), k, m.Judge)
+		if then == nil {
 			continue // malformed, or refused before the policy was evaluated
 		}
 		judged++
-		f, now := gate.Judge(home.SettingsOf(h.Config), k.Workspace, r, time.Now(), m.Judge, nil)
 		if now.Outcome == then.Outcome {
 			continue
 		}
 		differ++
-		x := simulated{k.ID, k.Workspace, r.ToolName, then.Outcome, now.Outcome, now.Rule, now.Reasons}
+		x := simulated{k.ID, k.Workspace, f.Tool, then.Outcome, now.Outcome, now.Rule, now.Reasons}
 		if err := a.Print(x, fmt.Sprintf("%s %s %s: %s then, %s now by %s\n      %s", approval.ShortID(k.ID), k.Workspace,
 			chat.Escape(f.Tool), then.Outcome, now.Outcome, ruledBy(now.Rule), strings.Join(reasonTexts(now.Reasons), "; "))); err != nil {
 			return err

@@ -24,6 +24,7 @@ import (
 
 const allowConfig = `
 [tools.new]
+dangerous_writes = true
 public_source = false
 secret_data = false
 public_sink = false

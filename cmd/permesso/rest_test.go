@@ -33,11 +33,13 @@ telegram = 2
 approvers = ["ann", "bob"]
 approval_timeout = "10m"
 [tools.say]
+dangerous_writes = true
 public_source = false
 secret_data = false
 public_sink = false
 handler = { kind = "command", argv = ["/bin/echo", "said"] }
 [tools.free]
+dangerous_writes = true
 public_source = false
 secret_data = false
 public_sink = false

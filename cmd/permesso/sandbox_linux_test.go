@@ -120,6 +120,7 @@ approval_timeout = "1h"
 trust = false
 handler = { kind = "command", argv = ["/bin/sh", "-c", 'echo counted >>"$1"', "sh", "EFFECTS"] }
 [tools.danger]
+dangerous_writes = true
 args = { x = { type = "number", optional = true } }
 public_source = false
 secret_data = false

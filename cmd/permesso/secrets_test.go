@@ -33,6 +33,10 @@ summary = "{a}{b} -> somewhere"
 territory = "permanent"
 handler = { kind = "command", argv = ["/bin/true"] }
 [tools.breaks]
+public_source = false
+secret_data = false
+public_sink = false
+dangerous_writes = true
 args = { a = "text", b = "text" }
 target = "{a}"
 summary = "{a}"
@@ -43,6 +47,10 @@ trust = false
 target = "{a}"
 handler = { kind = "command", argv = ["/bin/true"] }
 [tools.never]
+public_source = false
+secret_data = false
+public_sink = false
+dangerous_writes = true
 args = { a = "text", b = "text" }
 target = "{a}"
 [[rules]]
@@ -210,7 +218,7 @@ func TestFiftySecretsAreNeverWritten(t *testing.T) {
 	run("policy", "simulate")
 	run("grants", "--all")
 	run("grants", "--all", "--json")
-	require.NotContains(t, said.String(), `"kind":"grant"`, "no grant for a target that may be a secret")
+	require.NotContains(t, said.String(), `"form":"target"`, "no grant for a target that may be a secret")
 	d.kill()
 	d = h.serve()
 	d.awaitLog("serving")

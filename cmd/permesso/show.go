@@ -49,6 +49,9 @@ func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
 		style := d.Style()
 		style.Foot = s.Foot
 		a.showCard(style.Card(s.Waiting.Pending))
+		if line := style.ProposeRule(s.Waiting.Pending); line != "" {
+			fmt.Fprintln(a.Out, line)
+		}
 	}
 	a.printTimeline(s.Timeline)
 	if s.Waiting != nil {

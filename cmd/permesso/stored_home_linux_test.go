@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
+	osexec "os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -135,7 +137,6 @@ func TestStoredHomeIsRead(t *testing.T) {
 		{"decision in the record", []string{"show", storedApproved, "--json"}, `"verdict":"approved"`},
 		{"response in the record", []string{"show", storedApproved, "--json"}, `said\n`},
 		{"receipt", []string{"show", storedApproved, "--json"}, "permesso receipt v1"},
-		{"grant", []string{"grants", "--all", "--json"}, `"reason":"code 6 on b2b2b2b2"`},
 		{"pause", []string{"status", "--json"}, `"workspace":"held"`},
 		{"API key", []string{"key", "list", "--json"}, `"name":"stored"`},
 		{"audit entries and checkpoints", []string{"audit", "verify"}, "OK: "},
@@ -146,6 +147,8 @@ func TestStoredHomeIsRead(t *testing.T) {
 	h.must("resume", "held")
 	d := h.serve()
 	d.awaitLog(`"serving"`)
+	require.Contains(t, d.logged(), "grant of an earlier version revoked")
+	require.Contains(t, h.must("audit", "tail", "--json", "-n", "1000"), `"by":"permesso: of an earlier version"`)
 	for id, status := range map[string]approval.Status{storedApproved: approval.StatusApproved, storedStarted: approval.StatusInterrupted} {
 		require.Equal(t, status, h.response(id).Status, id)
 	}
@@ -172,11 +175,34 @@ func TestStoredHomeIsRead(t *testing.T) {
 	r = h.response(storedPending)
 	require.Equal(t, approval.StatusFailed, r.Status)
 	require.Equal(t, "the tool changed, ask again", *r.Error)
+	h.giveAnew(d.logged())
+	require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"say","request_data":{"text":"anew"}}`)).Status)
 	d.stop()
 	for line := range strings.Lines(d.logged()) {
 		// This fake Telegram does not have the card of the stored one.
 		require.True(t, !strings.Contains(line, `"level":"error"`) || strings.Contains(line, "message to edit not found"), line)
 	}
+}
+
+// giveAnew runs the commands that the log names for the grants of an earlier version, as
+// they are printed.
+func (h *rig) giveAnew(log string) {
+	h.t.Helper()
+	n := 0
+	for line := range strings.Lines(log) {
+		var entry struct{ Anew string }
+		if json.Unmarshal([]byte(line), &entry) != nil || !strings.HasPrefix(entry.Anew, "permesso ") {
+			continue
+		}
+		cmd := osexec.Command("sh", "-ec", entry.Anew)
+		cmd.Env = append(os.Environ(), "PATH="+scriptBin(h.t)+":"+os.Getenv("PATH"),
+			"PERMESSO_HOME="+h.layout.Home, "PERMESSO_CONFIG="+h.config)
+		out, err := cmd.CombinedOutput()
+		require.NoError(h.t, err, "%s: %s", entry.Anew, out)
+		n++
+	}
+	require.NotZero(h.t, n, log)
+	require.Contains(h.t, h.must("grants", "--json"), `"state":"active"`)
 }
 
 // storeHome writes a new home of this kind.

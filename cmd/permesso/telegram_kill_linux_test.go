@@ -188,7 +188,7 @@ func TestRealKillsTelegram(t *testing.T) {
 	file := w.script("once", "cat >/dev/null; grep -qs $PERMESSO_REQUEST_ID "+w.effects+" || echo $PERMESSO_REQUEST_ID >>"+w.effects)
 	b, err := os.ReadFile(w.config)
 	require.NoError(t, err)
-	b = fmt.Appendf(b, "[tools.once]\nargs = { text = \"text\" }\npublic_source = false\nsecret_data = false\npublic_sink = false\nhandler = { kind = \"command\", argv = [%q], idempotent = true }\n", file)
+	b = fmt.Appendf(b, "[tools.once]\nargs = { text = \"text\" }\npublic_source = false\nsecret_data = false\npublic_sink = false\ndangerous_writes = true\nhandler = { kind = \"command\", argv = [%q], idempotent = true }\n", file)
 	require.NoError(t, os.WriteFile(w.config, append([]byte("log_level = \"warn\"\n"), b...), 0o600))
 	for ws := range w.chats {
 		k.files[ws] = client.Files{Requests: w.layout.Requests(ws), Responses: w.layout.Responses(ws)}

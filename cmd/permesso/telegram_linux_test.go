@@ -25,6 +25,7 @@ import (
 // telegramTools has a tool that needs approval and appends a line to a file.
 const telegramTools = `
 [tools.post]
+dangerous_writes = true
 verb = "post"
 summary = "{text} -> x.com/ricardo"
 target = "x.com/ricardo"
@@ -324,7 +325,7 @@ func TestTelegramFromASandbox(t *testing.T) {
 		},
 		"session": func(s *chatRig) {
 			m := s.submitAndWait(ask5)
-			require.Contains(s.t, s.tap(tgAnn, m, "✅ This session"), "Approved: ")
+			require.Contains(s.t, s.tap(tgAnn, m, buttonOf(s.t, m, "✅ For this session: post ")), "Approved: ")
 			s.requireOutcome(approval.StatusApproved, 1)
 			m = s.awaitText(m, "✅ Approved for this session by ann at ")
 			require.Equal(s.t, []string{"↩ Undo"}, m.Buttons())

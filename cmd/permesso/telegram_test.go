@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,6 +72,14 @@ func (b *botRig) card(id string) botapi.Message {
 	})
 }
 
+// buttonOf is the one button whose text begins so.
+func buttonOf(t *testing.T, m botapi.Message, begin string) string {
+	t.Helper()
+	all := slices.DeleteFunc(m.Buttons(), func(text string) bool { return !strings.HasPrefix(text, begin) })
+	require.Len(t, all, 1, "%q", m.Buttons())
+	return all[0]
+}
+
 func (b *botRig) tap(m botapi.Message, button string) string {
 	b.t.Helper()
 	tap, err := b.api.Tap(ann, ann, m.ID, button)
@@ -91,7 +100,7 @@ func TestTelegramFromEndToEnd(t *testing.T) {
 	d.awaitLog(`"serving"`)
 	id := b.ask(`{"tool_name":"say","session_id":"s1","request_data":{"text":"hello"}}`)
 	m := b.card(id)
-	require.Contains(t, b.tap(m, "✅ This session"), "Approved: ")
+	require.Contains(t, b.tap(m, buttonOf(t, m, "✅ For this session: say ")), "Approved: ")
 	r := b.response(id)
 	require.Equal(t, approval.StatusApproved, r.Status)
 	require.Equal(t, "ann", *r.Decision.By)
@@ -102,7 +111,9 @@ func TestTelegramFromEndToEnd(t *testing.T) {
 	require.Contains(t, m.Text, "✅ Approved for this session by ann at ")
 
 	b.api.Say(ann, ann, "grants")
-	b.awaitMessage("the list of grants", func(x botapi.Message) bool { return strings.Contains(x.Text, approval.ShortID(id)+" · default · ") })
+	b.awaitMessage("the list of grants", func(x botapi.Message) bool {
+		return strings.Contains(x.Text, approval.ShortID(id)+" · In session s1: say with any arguments in default, until ")
+	})
 	require.Contains(t, b.tap(m, "↩ Undo"), "Revoked: ")
 	b.awaitMessage("no undo button", func(x botapi.Message) bool { return x.ID == m.ID && len(x.Buttons()) == 0 })
 

@@ -514,7 +514,7 @@ func readFiles(t *testing.T, dir string) map[string]string {
 // A running daemon without a bot applies what setup writes.
 func TestTelegramSetupWhileADaemonRuns(t *testing.T) {
 	t.Parallel()
-	p := newRig(t, "default", setupConfig+"[tools.anything]\nargs = { a = \"number\" }\n")
+	p := newRig(t, "default", setupConfig+"[tools.anything]\ncapability = \"channel:out\"\nargs = { a = \"number\" }\n")
 	d := p.serve()
 	d.awaitLog(`"serving"`)
 	r := newSetup(t, "")

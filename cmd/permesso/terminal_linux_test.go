@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,15 +87,38 @@ func TestTheTerminalIsResumed(t *testing.T) {
 	_ = w.wait()
 }
 
+// awaitStopped waits until each thread of a process is stopped: a signal arrives at one of
+// them, and the others go on until that one runs.
+func awaitStopped(t *testing.T, pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		all, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		require.NoError(t, err)
+		for _, file := range all {
+			b, err := os.ReadFile(file)
+			if _, state, _ := strings.Cut(string(b), ") "); err != nil || !strings.HasPrefix(state, "T") {
+				return false
+			}
+		}
+		return len(all) > 0
+	}, testTimeout, time.Millisecond)
+}
+
 // A signal that stops the daemon at once tells it nothing. What was typed meanwhile does
 // not count.
 func TestTypedToAStoppedDaemonDecidesNothing(t *testing.T) {
 	t.Parallel()
 	w := newTerminalRig(t, 1)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(w.recorder)
+		}
+	})
 	k := w.submit("home", "")
 	w.awaitShown(k)
 	w.recorder.await(t, approval.ShortID(k.ID)+"> ")
 	require.NoError(t, w.process.Signal(syscall.SIGSTOP))
+	awaitStopped(t, w.process.Pid)
 	w.press("1\r")
 	<-time.After(2500 * time.Millisecond) // a stop that is shorter is noticed by SIGCONT alone
 	require.NoError(t, w.process.Signal(syscall.SIGCONT))

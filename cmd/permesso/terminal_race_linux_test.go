@@ -33,6 +33,7 @@ limits = { pending = 100, ask_per_minute = 10000, per_minute = 10000 }
 autonomy = "supervised"
 limits = { pending = 100, ask_per_minute = 10000, per_minute = 10000 }
 [tools.say]
+dangerous_writes = true
 public_source = false
 secret_data = false
 public_sink = false

@@ -83,7 +83,7 @@ func newLockRig(t *testing.T) *lockRig {
 	r.plain = true
 	r.runs = filepath.Join(r.dir, "runs")
 	file := r.script("count", `echo "$PERMESSO_REQUEST_ID" >> `+r.runs)
-	config := fmt.Sprintf("[tools.say]\npublic_source = false\nsecret_data = false\npublic_sink = false\nhandler = { kind = \"command\", argv = [%q] }\n[[rules]]\nmatch = { tool = \"say\" }\noutcome = \"allow\"\n", file)
+	config := fmt.Sprintf("[tools.say]\npublic_source = false\nsecret_data = false\npublic_sink = false\ndangerous_writes = true\nhandler = { kind = \"command\", argv = [%q] }\n[[rules]]\nmatch = { tool = \"say\" }\noutcome = \"allow\"\n", file)
 	require.NoError(t, os.WriteFile(r.config, []byte(config), 0o600))
 	code, _, stderr := r.run("", "init")
 	require.Equal(t, console.ExitOK, code, stderr)

@@ -98,6 +98,7 @@ const uiConfig = `ui = "127.0.0.1:0"
 [workspaces.personal]
 approval_timeout = "1h"
 [tools.hello]
+dangerous_writes = true
 verb = "say hello"
 summary = "hello to {name}"
 public_source = false

@@ -88,7 +88,7 @@ func spec(api huma.API) []byte {
 	for name, schema := range schemas {
 		sent := slices.Contains([]string{"CreateRequest", "Target", "Verdict", "ReceiptBody"}, name)
 		for key, p := range schema.Properties {
-			p.Nullable = p.Nullable || sent && p.Ref == "" && !slices.Contains(schema.Required, key)
+			p.Nullable = p.Nullable || sent && p.Ref == "" && p.OneOf == nil && !slices.Contains(schema.Required, key)
 			if p.Nullable && p.Enum != nil && !slices.Contains(p.Enum, nil) {
 				p.Enum = append(p.Enum, nil)
 			}

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/service"
@@ -18,8 +20,30 @@ import (
 
 // Target selects one place where a person is asked.
 type Target struct {
-	TgChatID string `json:"tg_chat_id,omitempty" pattern:"^-?[0-9]{1,20}$" doc:"The Telegram chat, as a string."`
+	TgChatID ChatID `json:"tg_chat_id,omitempty"`
 	EmailTo  string `json:"email_to,omitempty" maxLength:"320"`
+}
+
+// ChatID is the id of a Telegram chat. Clients send it as a string or as a number.
+type ChatID string
+
+// Schema implements huma.SchemaProvider.
+func (ChatID) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Description: "The Telegram chat, as a string or a whole number.",
+		OneOf: []*huma.Schema{
+			{Type: huma.TypeString, Pattern: "^-?[0-9]{1,20}$", Nullable: true}, {Type: huma.TypeInteger},
+		},
+	}
+}
+
+// UnmarshalJSON implements json.Unmarshaler. A number keeps its digits.
+func (c *ChatID) UnmarshalJSON(b []byte) error {
+	if jsontext.Value(b).Kind() != '0' {
+		return codec.Decode(b, (*string)(c))
+	}
+	*c = ChatID(b)
+	return nil
 }
 
 // CreateRequest is a request as an API client sends it.
@@ -153,7 +177,7 @@ func (w *CreateRequest) submission() (*service.Submission, *Problem) {
 	case (t.TgChatID == "") == (t.EmailTo == ""):
 		return nil, problem(http.StatusUnprocessableEntity, "target: give one of tg_chat_id and email_to")
 	case t.TgChatID != "":
-		sub.Target = map[string]string{"telegram": t.TgChatID}
+		sub.Target = map[string]string{"telegram": string(t.TgChatID)}
 	default:
 		sub.Target = map[string]string{"email": t.EmailTo}
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/grant"
 )
 
@@ -47,7 +46,7 @@ var cases = map[string]func(h *rig, t *testing.T) bool{
 		return a.StatusCode == 200 && got.json["session_id"] == nil
 	},
 	"api/allow rule auto approves": func(h *rig, t *testing.T) bool {
-		h.addGrant(grant.Rule, "")
+		h.addGrant(grant.Action, "")
 		a := h.do("agent", "POST", "/v1/approvals", map[string]any{"action_type": "write_file", "session_id": "s2"})
 		d, _ := a.json["decision"].(map[string]any)
 		require.NotEmpty(t, a.json["allow_rule_applied"], "%s", a.body)
@@ -64,13 +63,13 @@ var cases = map[string]func(h *rig, t *testing.T) bool{
 		return got.json["status"] == "approved" && d["code"] == "5" && d["override"] == "npm test -- --runInBand" && h.runs() == 0
 	},
 	"rules/permanent match by client_id+action_type": func(h *rig, _ *testing.T) bool {
-		h.addGrant(grant.Rule, "")
+		h.addGrant(grant.Action, "")
 		other := h.do("another", "POST", "/v1/approvals", map[string]any{"action_type": "write_file"})
 		same := h.do("agent", "POST", "/v1/approvals", map[string]any{"action_type": "write_file", "session_id": "any"})
 		return same.json["status"] == "approved" && other.json["status"] == "pending"
 	},
 	"rules/session match by client_id+session_id+action_type": func(h *rig, _ *testing.T) bool {
-		h.addGrant(grant.Session, "s1")
+		h.addGrant(grant.Action, "s1")
 		return h.do("agent", "POST", "/v1/approvals", map[string]any{"action_type": "write_file", "session_id": "s1"}).json["status"] == "approved"
 	},
 	"api/code 2 then other session": func(h *rig, _ *testing.T) bool {
@@ -125,18 +124,23 @@ func (h *rig) statusWith(name string, value any) int {
 	return h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "run", name: value}).StatusCode
 }
 
-// addGrant adds a grant for the agent: for writing files, always or in a session.
-func (h *rig) addGrant(kind grant.Kind, session string) string {
+// addGrant adds a grant for the agent: for the action write_file or for the tool run, always
+// or in a session.
+func (h *rig) addGrant(form, session string) string {
 	h.t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g := grant.Grant{
-		Version: approval.Version, ID: fmt.Sprintf("%016x", len(h.grants)+1), Kind: kind, Workspace: home,
-		ClientID: apikey.New(h.secrets["agent"]).ClientID(), SessionID: session, ActionType: "write_file",
-		By: "ann", CreatedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour),
+		Version: grant.Version, ID: fmt.Sprintf("%016x", len(h.grants)+1),
+		Terms: approval.Terms{Form: form, Workspace: home, ClientID: h.client("agent"), SessionID: session},
+		By:    "ann", CreatedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour),
 	}
-	if kind == grant.Target {
-		g.Channel, g.Sender, g.Capability, g.TargetKind, g.Target = "workspace", home, "fs:write", "path_glob", "/data/**"
+	switch form {
+	case grant.Action:
+		g.ActionType = "write_file"
+	case grant.Tool:
+		tool, _ := h.Tool("run")
+		g.Tool, g.ToolSHA256 = "run", tool.SHA256()
 	}
 	require.NoError(h.t, h.Policy.AddGrant(g))
 	h.grants = append(h.grants, grant.Use{Grant: g})

@@ -141,7 +141,7 @@ func (h *rig) revokeAll() {
 // TestRevokeRule lists a rule and revokes it: its client may, other clients may not.
 func TestRevokeRule(t *testing.T) {
 	h := newRig(t)
-	id := h.addGrant(grant.Rule, "")
+	id := h.addGrant(grant.Action, "")
 	request := map[string]any{"action_type": "write_file"}
 	require.Empty(t, h.do("another", "GET", "/v1/allow-rules", nil).json["items"])
 	h.requireProblem(h.do("another", "GET", "/v1/allow-rules/"+id, nil), 404, "rule not found")
@@ -154,9 +154,13 @@ func TestRevokeRule(t *testing.T) {
 	require.Equal(t, 204, h.do("agent", "DELETE", "/v1/allow-rules/"+id, nil).StatusCode)
 	require.Equal(t, "revoked", h.do("agent", "GET", "/v1/allow-rules/"+id, nil).json["state"])
 	require.Equal(t, "pending", h.do("agent", "POST", "/v1/approvals", request).json["status"], "a revoked rule allows nothing")
-	given := h.addGrant(grant.Target, "")
-	require.Equal(t, 403, h.do("agent", "DELETE", "/v1/grants/"+given, nil).StatusCode, "a grant applies to other clients too")
+	call := map[string]any{"tool_name": "run"}
+	given := h.addGrant(grant.Tool, "")
+	require.Equal(t, "pending", h.do("another", "POST", "/v1/approvals", call).json["status"], "a grant of another client")
+	require.Equal(t, "approved", h.do("agent", "POST", "/v1/approvals", call).json["status"])
+	require.Equal(t, 404, h.do("another", "DELETE", "/v1/grants/"+given, nil).StatusCode)
 	require.Equal(t, 204, h.do("ann", "DELETE", "/v1/grants/"+given, nil).StatusCode)
+	require.Equal(t, "pending", h.do("agent", "POST", "/v1/approvals", call).json["status"])
 }
 
 // TestChannelsDown creates a request while no channel is reachable: the gate accepts it,
@@ -188,6 +192,10 @@ func TestClientsCanOnlyNarrowChannels(t *testing.T) {
 		{"agent", "telegram", nil, 201, "telegram"},
 		{"agent", "email", map[string]any{"email_to": "ann@example.org"}, 201, "email"},
 		{"agent", "", map[string]any{"tg_chat_id": "123"}, 201, "telegram"},
+		{"agent", "", map[string]any{"tg_chat_id": 123}, 201, "telegram"},
+		{"agent", "", map[string]any{"tg_chat_id": 666}, 422, ""},
+		{"agent", "", map[string]any{"tg_chat_id": 12.5}, 422, ""},
+		{"agent", "", map[string]any{"tg_chat_id": true}, 422, ""},
 		{"agent", "", map[string]any{"tg_chat_id": "666"}, 422, ""},
 		{"agent", "", map[string]any{"email_to": "mallory@evil.example"}, 422, ""},
 		{"agent", "", map[string]any{"email_to": "ANN@example.org"}, 422, ""},

@@ -14,15 +14,16 @@ import (
 // Rule is a grant.
 type Rule struct {
 	ID         string     `json:"id" pattern:"^([0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"`
-	Kind       string     `json:"kind" enum:"allow_rule,session_allow,grant"`
+	Kind       string     `json:"kind" enum:"allow_rule,session_allow"`
 	State      string     `json:"state" enum:"active,expired,used up,revoked"`
 	ClientID   string     `json:"client_id"`
 	SessionID  string     `json:"session_id"`
-	ActionType string     `json:"action_type"`
-	Capability string     `json:"capability" doc:"Only for kind grant."`
-	TargetKind string     `json:"target_kind" doc:"Only for kind grant: exact, host, path_glob or none."`
-	Target     string     `json:"target" doc:"Only for kind grant."`
-	Exact      bool       `json:"exact" doc:"It allows only one exact command line."`
+	Form       string     `json:"form" enum:"tool,target,again,command,action" doc:"What it allows: any call of the tool, one target, the same request, a command pattern, or an action type."`
+	Tool       string     `json:"tool_name" doc:"Empty: release-only, it opens no tool."`
+	ActionType string     `json:"action_type" doc:"Of a release-only request."`
+	TargetKind string     `json:"target_kind" doc:"Of form target: exact, host or path_glob."`
+	Target     string     `json:"target"`
+	Words      []string   `json:"words,omitempty" doc:"Of form command: its pattern."`
 	By         string     `json:"by"`
 	Via        string     `json:"via"`
 	CreatedAt  time.Time  `json:"created_at"`
@@ -48,17 +49,16 @@ func (s *Server) grants(api huma.API) {
 	read := readScopes()
 	revoke := []string{apikey.MayRequest, apikey.MayDecide}
 	for _, x := range []struct {
-		kind           grant.Kind
+		kind           string
 		path, id, what string
-		revoke         []string
 	}{
-		{grant.Rule, "allow-rules", "allow-rule", "allow rules: one action type of one client, always", revoke},
-		{grant.Session, "session-allows", "session-allow", "session allows: one action type of one client, for a session", revoke},
-		{grant.Target, "grants", "grant", "grants: a capability on a target, for every client of the workspace", []string{apikey.MayDecide}},
+		{kindAlways, "allow-rules", "allow-rule", "grants of code 6: for any session of one client"},
+		{kindSession, "session-allows", "session-allow", "grants of code 2: for one session of one client"},
+		{"", "grants", "grant", "grants"},
 	} {
 		base := "/v1/" + x.path
 		register(api, op("list-"+x.path, http.MethodGet, base, "List "+x.what,
-			"A key with the scope request sees only its own; of grants, all of its workspace.", read),
+			"A key with the scope request sees only its own.", read),
 			func(_ context.Context, k *apikey.Key, _ *struct{}) (*Rules, error) {
 				list := &Rules{Items: []Rule{}}
 				for _, c := range s.grantsOf(k, x.kind) {
@@ -75,7 +75,7 @@ func (s *Server) grants(api huma.API) {
 				return new(s.rule(*c)), nil
 			})
 		revokeOp := op("revoke-"+x.id, http.MethodDelete, base+"/{id}", "Revoke one of the "+x.what,
-			"After the response it allows nothing. 204 also if it was already revoked.", x.revoke, http.StatusNotFound)
+			"After the response it allows nothing. 204 also if it was already revoked.", revoke, http.StatusNotFound)
 		revokeOp.DefaultStatus = http.StatusNoContent
 		huma.Register(api, revokeOp, func(ctx context.Context, in *ruleIn) (*struct{}, error) {
 			return nil, s.revoke(keyFrom(ctx), x.kind, in.ID)
@@ -83,20 +83,34 @@ func (s *Server) grants(api huma.API) {
 	}
 }
 
-func (s *Server) grantsOf(k *apikey.Key, kind grant.Kind) []grant.Use {
+// The kinds of grants by the code that gives them.
+const (
+	kindAlways  = "allow_rule"
+	kindSession = "session_allow"
+)
+
+func kindOf(g *grant.Grant) string {
+	if g.SessionID != "" {
+		return kindSession
+	}
+	return kindAlways
+}
+
+// grantsOf lists the grants of a kind that a key may see; "" is every kind.
+func (s *Server) grantsOf(k *apikey.Key, kind string) []grant.Use {
 	if s.Grants == nil {
 		return nil
 	}
 	var list []grant.Use
 	for _, c := range s.Grants.GrantsIn(k.Workspace) {
-		if c.Kind == kind && (kind == grant.Target || s.clientOf(k).Sees(c.ClientID)) {
+		if (kind == "" || kindOf(&c.Grant) == kind) && s.clientOf(k).Sees(c.ClientID) {
 			list = append(list, c)
 		}
 	}
 	return list
 }
 
-func (s *Server) findGrant(k *apikey.Key, kind grant.Kind, id string) (*grant.Use, error) {
+func (s *Server) findGrant(k *apikey.Key, kind, id string) (*grant.Use, error) {
 	for _, c := range s.grantsOf(k, kind) {
 		if c.ID == id {
 			return &c, nil
@@ -105,7 +119,7 @@ func (s *Server) findGrant(k *apikey.Key, kind grant.Kind, id string) (*grant.Us
 	return nil, problem(http.StatusNotFound, detailNoRule)
 }
 
-func (s *Server) revoke(k *apikey.Key, kind grant.Kind, id string) error {
+func (s *Server) revoke(k *apikey.Key, kind, id string) error {
 	if _, err := s.findGrant(k, kind, id); err != nil {
 		return err
 	}
@@ -121,8 +135,8 @@ func (s *Server) revoke(k *apikey.Key, kind grant.Kind, id string) error {
 
 func (s *Server) rule(c grant.Use) Rule {
 	return Rule{
-		ID: c.ID, Kind: string(c.Kind), State: c.State(s.Now()), ClientID: c.ClientID, SessionID: c.SessionID, ActionType: c.ActionType,
-		Capability: c.Capability, TargetKind: c.TargetKind, Target: c.Target, Exact: c.Exact != "", By: c.By, Via: c.Via,
+		ID: c.ID, Kind: kindOf(&c.Grant), State: c.State(s.Now()), ClientID: c.ClientID, SessionID: c.SessionID,
+		Form: c.Form, Tool: c.Tool, ActionType: c.ActionType, TargetKind: c.TargetKind, Target: c.Target, Words: c.Words, By: c.By, Via: c.Via,
 		CreatedAt: c.CreatedAt.UTC(), ExpiresAt: c.ExpiresAt.UTC(), Uses: c.Uses, MaxUses: c.MaxUses,
 		LastUsed: nonEmpty(c.LastUsed.UTC()), RevokedAt: nonEmpty(c.RevokedAt.UTC()),
 	}

@@ -30,7 +30,6 @@ import (
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/ipc/service"
-	"github.com/permesso-dev/permesso/security/policy"
 )
 
 const (
@@ -54,7 +53,9 @@ type rig struct {
 	ws      map[string]approval.Workspace
 	logs    bytes.Buffer
 	feed    *feed
-	closing chan func() // receives the function that stops the server; may be nil
+	// territory is that of every tool.
+	territory string
+	closing   chan func() // receives the function that stops the server; may be nil
 }
 
 // newRig starts the server. shape may change the rig before.
@@ -108,7 +109,7 @@ func (h *rig) serve(g *gate.Gate, shape []func(*rig)) {
 	h.view = &read.Viewer{Store: h.Store, Seal: h.Seal}
 	h.server = &httpapi.Server{
 		Service: &service.Service{Gate: g, Viewer: h.view, Settings: rigSettings{h}, History: h}, Keys: h, Feed: h.feed, Grants: h,
-		Decider: &gate.Decider{Store: h.Store, Seal: h.Seal, Decided: g.Wake, May: h.authorize},
+		Decider: &gate.Decider{Store: h.Store, Seal: h.Seal, Decided: g.Wake, May: h.authorize, Grants: h},
 		Ready:   g.Alive, Version: "test", Log: zerolog.New(&h.logs), Receipts: rigReceipts{h},
 	}
 	for _, f := range shape {
@@ -155,6 +156,13 @@ func (h *rig) Workspace(name string) (approval.Workspace, bool) {
 	return ws, ok
 }
 
+// Tool implements gate.Settings.
+func (h *rig) Tool(name string) (approval.Tool, bool) {
+	t, ok := h.Rig.Tool(name)
+	t.Territory = h.territory
+	return t, ok
+}
+
 func (h *rig) runs() int { return len(h.Executor.Jobs()) }
 
 // authorize allows the approvers of the workspace.
@@ -189,7 +197,7 @@ func (h *rig) RevokeGrant(id, _ string) (bool, error) {
 	for i := range h.grants {
 		if h.grants[i].ID == id {
 			h.grants[i].RevokedAt = time.Now()
-			h.Policy.RemoveGrant(id)
+			require.NoError(h.t, h.Policy.AddGrant(h.grants[i].Grant))
 		}
 	}
 	return true, nil
@@ -197,12 +205,12 @@ func (h *rig) RevokeGrant(id, _ string) (bool, error) {
 
 // AddFromDecision implements gate.grantStore.
 func (h *rig) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
-	g := policy.GrantFrom(p, d)
-	if g == nil {
-		return nil
-	}
+	g := grant.From(p, d)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if g == nil || h.Policy.HasGrant(g.ID) {
+		return nil
+	}
 	h.grants = append(h.grants, grant.Use{Grant: *g})
 	return h.Policy.AddGrant(*g)
 }

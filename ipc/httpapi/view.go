@@ -8,7 +8,6 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/codec"
-	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/ipc/service"
 )
@@ -158,13 +157,11 @@ func (s *Server) setGrantCode(a *Approval, workspace string) {
 		if c.ID != *a.AllowRuleApplied {
 			continue
 		}
-		switch c.Kind {
-		case grant.Rule:
-			a.Decision.Choice = &Choice{Code: new("6")}
-		case grant.Session:
-			a.Decision.Choice = &Choice{Code: new("2")}
-		case grant.Target:
+		code := "6"
+		if kindOf(&c.Grant) == kindSession {
+			code = "2"
 		}
+		a.Decision.Choice = &Choice{Code: &code}
 	}
 }
 

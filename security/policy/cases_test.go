@@ -170,7 +170,7 @@ func TestPredecessorGrantCases(t *testing.T) {
 		"policy.registry_size": func(t *testing.T) { require.Len(t, facts.Capabilities(), 13) },
 		"grant.unknown_capability": func(t *testing.T) {
 			g := grants(factsFor("fs:write"))[2]
-			g.Capability = "fs:delete"
+			g.TargetKind = "fs:delete"
 			require.Error(t, engine(t, policy.Config{}).AddGrant(g))
 		},
 		"grant.revoke": func(t *testing.T) {

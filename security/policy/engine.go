@@ -29,6 +29,7 @@ type Engine struct {
 	reservations    map[approval.Key]*reservation // what claims in progress will consume
 	// uses of grants that are not loaded yet
 	pendingUses map[string]grantUses
+	asking      map[approval.Key]command // commands of requests that are not learned yet
 }
 
 // Config is the operator's configuration. Load replaces it as one.
@@ -66,17 +67,25 @@ func (e *Engine) Load(c Config) error {
 
 // View is Load, and returns a View of this configuration.
 func (e *Engine) View(c Config) (*View, error) {
+	w, err := e.Try(c)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.init()
+	e.now = w.rs
+	return w, nil
+}
+
+// Try returns a View of a configuration that is not loaded.
+func (e *Engine) Try(c Config) (*View, error) {
 	for _, r := range c.Rules {
 		if err := r.Check(); err != nil {
 			return nil, err
 		}
 	}
-	rs := &ruleset{sorted(c.Rules), c.Limits, set(c.Secrets), set(c.Bound)}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.init()
-	e.now = rs
-	return &View{e, rs}, nil
+	return &View{e, &ruleset{sorted(c.Rules), c.Limits, set(c.Secrets), set(c.Bound)}}, nil
 }
 
 func (e *Engine) current() *ruleset { return cmp.Or(e.now, noRules) }
@@ -126,10 +135,13 @@ type evaluation struct {
 	proven  approval.Reason // the proof that the rule depends on
 	reasons []approval.Reason
 	change  []approval.Reason
-	deny    string // rule of a hard deny, "" if there is none
-	hardAsk string // rule of an ask that no grant lifts
-	softAsk string // rule of an ask that a grant lifts
-	noGrant bool   // no grant lifts this ask
+	deny    string          // rule of a hard deny, "" if there is none
+	hardAsk string          // rule of an ask that no grant lifts
+	softAsk string          // rule of an ask that a grant lifts
+	always  bool            // the capability is asked every time
+	noGrant bool            // no grant lifts this ask
+	despite map[string]bool // hard asks that the allowing rule lifts
+	command command
 }
 
 func (v *evaluation) addReason(code string, args ...string) {
@@ -158,21 +170,22 @@ func (w *View) Judge(f approval.Facts) approval.Ruling {
 }
 
 func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding) approval.Ruling {
-	if !f.KnownTool {
+	if f.Tool != "" && !f.KnownTool {
 		f.Capability, f.Trust = "", approval.Trust{} // the operator has not stated them
 	}
 	v := &evaluation{f: &f, rs: rs}
 	t := traitsOf(&f)
-	exact := exactOf(&f)
 	lifted := e.judgeBase(v)
 	e.judgeTrust(v, t, lifted)
-	judgeSecrets(v, found)
+	v.judgeSecrets(found)
 	e.judgeLimits(v)
 	r := v.ruling()
-	if r.Outcome == approval.Ask && v.hardAsk == "" && !v.noGrant && !f.Question {
-		e.applyGrants(v, &r, exact)
+	if r.Soft = r.Outcome == approval.Ask && v.hardAsk == "" && !v.noGrant && !f.Question; r.Soft {
+		v.command, r.Exact, _ = commandOf(&f)
+		r.Exact = cmp.Or(r.Exact, exactProse(&f))
+		e.applyGrants(v, &r)
 	}
-	r.Secrets, r.Taints, r.Exact, r.Cost = found, t.taints(), exact, f.Cost
+	r.Secrets, r.Taints, r.Cost = found, t.taints(), f.Cost
 	return r
 }
 
@@ -230,7 +243,8 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 	default:
 		v.base, v.rule = approval.Allow, byTrust
 	}
-	v.noGrant = has && cp.Default == facts.AskAlways || f.Tool != "" && !f.KnownTool
+	v.always = has && cp.Default == facts.AskAlways
+	v.noGrant = f.Tool != "" && !f.KnownTool
 	return e.applyRules(v)
 }
 
@@ -257,7 +271,10 @@ func (e *Engine) applyRules(v *evaluation) (lifted bool) {
 		case approval.Ask:
 			v.reasons = append(v.reasons, missing.of(r.reason(a)))
 			if v.base != approval.Deny {
-				v.base, v.rule, v.noGrant = approval.Ask, r.label(), true // the operator's rule asks
+				if v.base = approval.Ask; r.Always || !v.noGrant { // the one that no grant lifts has its name in the ruling
+					v.rule = r.label()
+				}
+				v.noGrant = v.noGrant || r.Always
 			}
 		case approval.Allow:
 			lifted = e.lift(v, r, args, evidence) || lifted
@@ -299,13 +316,16 @@ func (e *Engine) lift(v *evaluation, r *Rule, args *arguments, evidence *evidenc
 		return but("note_table_deny")
 	case v.base == approval.Ask && v.rule != byTable:
 		return but("note_other_rule")
-	case v.noGrant && len(r.WhenProven) > 0:
+	case (v.always || v.noGrant) && len(r.WhenProven) > 0:
 		return but("note_no_proof")
-	case v.noGrant && !r.coversArguments(v.f, args):
+	case (v.always || v.noGrant) && !r.coversArguments(v.f, args):
 		return but("note_always_asks", "capability", v.f.Capability)
 	}
 	v.reasons = append(v.reasons, r.reason(yes))
 	v.base, v.rule, v.proven = approval.Allow, r.label(), approval.Reason{}
+	if len(r.Despite) > 0 && r.closesDestinations(v.f) {
+		v.despite = set(r.Despite)
+	}
 	if len(r.WhenProven) > 0 {
 		v.proven = evidence.proven("proven", "", r.WhenProven)
 		v.reasons = append(v.reasons, v.proven)
@@ -320,7 +340,8 @@ func (e *Engine) judgeTrust(v *evaluation, t traits, lifted bool) {
 		v.setDeny(byTrust)
 		v.addReason(reason, "tool", name, "property", property)
 	}
-	dangerous, trifecta := t.asks(e.taintsOf(v.rs, v.f))
+	tainted := e.taintsOf(v.rs, v.f)
+	dangerous, trifecta := t.asks(tainted)
 	if v.f.Capability == "" && !dangerous && v.base == approval.Allow {
 		v.addReason("not_dangerous", "tool", name)
 	}
@@ -328,10 +349,13 @@ func (e *Engine) judgeTrust(v *evaluation, t traits, lifted bool) {
 		v.softAsk = byTrust
 		v.addReason("dangerous_writes", "tool", name)
 	}
-	if trifecta {
+	if trifecta && v.despite[byTrifecta] {
+		v.addReason("despite", "rule", v.rule, "what", byTrifecta)
+	} else if trifecta {
 		v.setHardAsk(byTrifecta)
-		v.addReason("trifecta", "tool", name)
+		v.addReason("trifecta", append(e.readBy(v.f), "tool", name, "target", v.f.Target)...)
 		v.change = append(v.change, approval.Because("clear_taints", "workspace", v.f.Workspace))
+		v.suggestDespite(byTrifecta)
 	}
 }
 
@@ -350,28 +374,55 @@ func (e *Engine) taintsOf(rs *ruleset, f *approval.Facts) map[string]bool {
 	return s
 }
 
-func judgeSecrets(v *evaluation, found []approval.Finding) {
+// readBy names what the client has read that taints it: the capability or tool, and where.
+func (e *Engine) readBy(f *approval.Facts) (args []string) {
+	a := e.accountView(f.Workspace)
+	for _, x := range []struct{ kind, what, where string }{
+		{grant.TaintCorruption, "strangers", "strangers_in"}, {grant.TaintSecret, "secrets", "secrets_in"},
+	} {
+		if r, ok := a.taintRead(f.SessionID, x.kind); ok {
+			args = append(args, x.what, r.by(), x.where, r.Target)
+		}
+	}
+	return args
+}
+
+func (v *evaluation) judgeSecrets(found []approval.Finding) {
+	if len(found) > 0 && v.despite[bySecrets] {
+		v.addReason("despite", "rule", v.rule, "what", bySecrets)
+		return
+	}
 	for _, s := range found {
 		v.setHardAsk(bySecrets)
 		v.addReason("secret", "where", s.Where, "kind", s.Kind, "n", strconv.Itoa(s.Length))
 	}
+	if len(found) > 0 {
+		v.suggestDespite(bySecrets)
+	}
+}
+
+// suggestDespite says that a rule could lift what asks, of a configured tool.
+func (v *evaluation) suggestDespite(what string) {
+	if v.f.Tool != "" && v.f.KnownTool && !v.f.Question {
+		v.change = append(v.change, approval.Because("rule_despite", "tool", v.f.Tool, "what", what))
+	}
 }
 
 // applyGrants answers the fifth question.
-func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling, exact string) {
+func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling) {
 	if e.grants == nil {
 		return
 	}
-	h, why := e.grants.covering(v.f, exactFor(v.f, exact))
+	h, why := e.grants.covering(v.f, r.Exact, v.command)
 	if h == nil {
 		if why != "" {
 			r.Reasons = append(r.Reasons, approval.Because(why))
 		}
 		return
 	}
-	r.Outcome, r.Rule, r.Grant, r.Change = approval.Allow, byGrant, h.ID, nil
+	r.Outcome, r.Rule, r.Grant, r.Change, r.Soft = approval.Allow, byGrant, h.ID, nil, false
 	r.Reasons = append(r.Reasons, approval.Because("grant",
-		"kind", string(h.Kind), "grant", h.ID, "by", h.By, "date", h.CreatedAt.UTC().Format(time.DateOnly)))
+		"kind", h.Form, "grant", h.ID, "by", h.By, "date", h.CreatedAt.UTC().Format(time.DateOnly)))
 }
 
 // Taints lists the taints of a workspace by session. "" is the complete workspace.
@@ -381,8 +432,10 @@ func (e *Engine) Taints(ws string) map[string][]string {
 	all := map[string][]string{}
 	if a := e.accounts[ws]; a != nil {
 		for session, s := range a.Taints {
-			if len(s) > 0 {
-				all[session] = slices.Sorted(maps.Keys(s))
+			for _, kind := range slices.Sorted(maps.Keys(s)) {
+				if s[kind].N > 0 {
+					all[session] = append(all[session], kind)
+				}
 			}
 		}
 	}

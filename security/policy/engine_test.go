@@ -24,7 +24,7 @@ func factsFor(capability string) approval.Facts {
 	return approval.Facts{
 		RequestID: "aaaaaaaaaaaaaaaa", Workspace: "w", Autonomy: grant.Supervised, Tool: "t", KnownTool: true,
 		ActionType: "custom:t", Capability: capability, Target: "/data/a.txt", SessionID: "s1", ClientID: "ws:w",
-		Channel: "telegram", Sender: "7", Trust: harmless, Args: approval.Raw(`{}`), Now: noon,
+		ToolSHA256: "definition", Targeted: true, Trust: harmless, Args: approval.Raw(`{}`), Now: noon,
 	}
 }
 
@@ -37,26 +37,29 @@ func engine(t testing.TB, c policy.Config) *policy.Engine {
 
 func rule(o approval.Outcome) policy.Rule { return policy.Rule{Name: "r", Tool: "t", Outcome: o} }
 
-// grants returns a grant of each kind that covers f.
+// grants returns the grants that codes 2 and 6 give for f, and one for its whole tool.
 func grants(f approval.Facts) []grant.Grant {
-	base := grant.Grant{
-		Version: 1, Workspace: f.Workspace, By: "ann", CreatedAt: noon.Add(-time.Hour), ExpiresAt: noon.Add(time.Hour),
-		ClientID: f.ClientID, ActionType: f.ActionType,
-	}
-	session, always := base, base
-	session.ID, session.Kind, session.SessionID = "0000000000000001", grant.Session, f.SessionID
-	always.ID, always.Kind = "0000000000000002", grant.Rule
-	all := []grant.Grant{session, always}
+	kind, target := "exact", f.Target
 	if c, ok := facts.CapabilityNamed(f.Capability); ok {
-		target := base
-		target.ID, target.Kind = "0000000000000003", grant.Target
-		target.Channel, target.Sender, target.Capability, target.TargetKind = f.Channel, f.Sender, c.Name, c.TargetKind
-		if c.TargetKind != "none" {
-			target.Target = f.Target
-		}
-		all = append(all, target)
+		kind = c.TargetKind
 	}
-	return all
+	if kind == "host" {
+		target = "https://" + target
+	}
+	always := grant.Grant{
+		Version: grant.Version, ID: "0000000000000002", By: "ann", CreatedAt: noon.Add(-time.Hour), ExpiresAt: noon.Add(time.Hour),
+		Terms: approval.Terms{
+			Form: grant.Target, Workspace: f.Workspace, ClientID: f.ClientID, Tool: f.Tool, ToolSHA256: f.ToolSHA256,
+			TargetKind: kind, Target: target,
+		},
+	}
+	if kind == "none" {
+		always.Form, always.TargetKind, always.Target = grant.Tool, "", ""
+	}
+	session, tool := always, always
+	session.ID, session.SessionID = "0000000000000001", f.SessionID
+	tool.ID, tool.Form, tool.TargetKind, tool.Target = "0000000000000003", grant.Tool, "", ""
+	return []grant.Grant{session, always, tool}
 }
 
 func addGrants(t testing.TB, e *policy.Engine, gs ...grant.Grant) {
@@ -251,16 +254,18 @@ func TestOnlyTaintsClearedRemovesTaints(t *testing.T) {
 func TestGrantEnds(t *testing.T) {
 	f := factsFor("fs:write")
 	for why, change := range map[string]func(*grant.Grant){
-		"expired":           func(g *grant.Grant) { g.ExpiresAt = noon },
-		"revoked":           func(g *grant.Grant) { g.RevokedAt = noon.Add(-time.Minute) },
-		"another workspace": func(g *grant.Grant) { g.Workspace = "v" },
-		"another client":    func(g *grant.Grant) { g.ClientID = "ws:v"; g.Channel = "email" },
+		"expired":            func(g *grant.Grant) { g.ExpiresAt = noon },
+		"revoked":            func(g *grant.Grant) { g.RevokedAt = noon.Add(-time.Minute) },
+		"another workspace":  func(g *grant.Grant) { g.Workspace = "v" },
+		"another client":     func(g *grant.Grant) { g.ClientID = "ws:v" },
+		"another tool":       func(g *grant.Grant) { g.Tool = "u" },
+		"another definition": func(g *grant.Grant) { g.ToolSHA256 = "other" },
 	} {
 		for _, g := range grants(f) {
 			e := engine(t, policy.Config{})
 			change(&g)
 			addGrants(t, e, g)
-			require.Equal(t, approval.Ask, e.Judge(f).Outcome, "%s %s", why, g.Kind)
+			require.Equal(t, approval.Ask, e.Judge(f).Outcome, "%s %s", why, g.Form)
 		}
 	}
 }
@@ -293,16 +298,21 @@ func TestGrantUsesAreCountedFromTheLog(t *testing.T) {
 func TestIncompleteGrantsAreRefused(t *testing.T) {
 	f := factsFor("fs:write")
 	for why, change := range map[string]func(*grant.Grant){
-		"no date":                  func(g *grant.Grant) { g.ExpiresAt = time.Time{} },
-		"ends before it begins":    func(g *grant.Grant) { g.ExpiresAt = g.CreatedAt },
-		"no giver":                 func(g *grant.Grant) { g.By = "" },
-		"no kind":                  func(g *grant.Grant) { g.Kind = "" },
-		"no client, no capability": func(g *grant.Grant) { g.ClientID, g.Capability = "", "" },
-		"no id":                    func(g *grant.Grant) { g.ID = "x" },
+		"no date":                 func(g *grant.Grant) { g.ExpiresAt = time.Time{} },
+		"ends before it begins":   func(g *grant.Grant) { g.ExpiresAt = g.CreatedAt },
+		"no giver":                func(g *grant.Grant) { g.By = "" },
+		"no form":                 func(g *grant.Grant) { g.Form = "" },
+		"another form":            func(g *grant.Grant) { g.Form = grant.Again },
+		"a field of another form": func(g *grant.Grant) { g.Words = []string{"ls"} },
+		"version 1":               func(g *grant.Grant) { g.Version = 1 },
+		"no client":               func(g *grant.Grant) { g.ClientID = "" },
+		"no workspace":            func(g *grant.Grant) { g.Workspace = "" },
+		"no definition":           func(g *grant.Grant) { g.ToolSHA256 = "" },
+		"no id":                   func(g *grant.Grant) { g.ID = "x" },
 	} {
 		for _, g := range grants(f) {
 			change(&g)
-			require.Error(t, engine(t, policy.Config{}).AddGrant(g), "%s %s", why, g.Kind)
+			require.Error(t, engine(t, policy.Config{}).AddGrant(g), "%s %s", why, g.Form)
 		}
 	}
 }
@@ -321,7 +331,7 @@ func TestUnparsableDateIsExpiredNotEternal(t *testing.T) {
 }
 
 func TestPathGrantCoversFilesBelow(t *testing.T) {
-	g := grants(factsFor("fs:write"))[2]
+	g := grants(factsFor("fs:write"))[1]
 	g.Target = "/docs/invoices-2026/**"
 	for target, want := range map[string]approval.Outcome{
 		"/docs/invoices-2026/04-Acme.pdf":    approval.Allow,
@@ -352,17 +362,22 @@ func TestPathGrantCoversFilesBelow(t *testing.T) {
 func TestHostGrantIsForOneHost(t *testing.T) {
 	f := factsFor("network:http")
 	f.Target = "api.example.org"
-	g := grants(f)[2]
+	g := grants(f)[1]
 	for target, want := range map[string]approval.Outcome{
-		"api.example.org":                    approval.Allow,
-		"API.example.org.":                   approval.Allow,
-		"https://api.example.org/v1?x=1":     approval.Allow,
-		"https://api.example.org:443/":       approval.Allow,
-		"api.example.org:8443":               approval.Ask,
-		"https://api.example.org@evil.test/": approval.Ask,
-		"evil.test/api.example.org":          approval.Ask,
-		"api.example.org.evil.test":          approval.Ask,
-		"":                                   approval.Ask,
+		"api.example.org":                            approval.Allow,
+		"API.example.org.":                           approval.Allow,
+		"https://api.example.org/v1?x=1":             approval.Allow,
+		"https://api.example.org:443/":               approval.Allow,
+		"api.example.org:8443":                       approval.Ask,
+		"https://api.example.org@evil.test/":         approval.Ask,
+		"evil.test/api.example.org":                  approval.Ask,
+		"api.example.org.evil.test":                  approval.Ask,
+		"http://api.example.org/":                    approval.Ask,
+		"https://evil.test/?https://api.example.org": approval.Ask,
+		"file://api.example.org/etc/passwd":          approval.Ask,
+		"https://api.example.org:80/":                approval.Ask,
+		"https://api.example.org\\@evil.test":        approval.Ask,
+		"":                                           approval.Ask,
 	} {
 		e := engine(t, policy.Config{})
 		addGrants(t, e, g)
@@ -478,51 +493,206 @@ func TestWouldHaveAllowed(t *testing.T) {
 	for i := range 30 {
 		x := event.Entry{
 			Event: event.Requested, Workspace: "w", RequestID: fmt.Sprintf("%016d", i), Tool: "t", ActionType: "custom:t",
-			ClientID: "ws:w", SessionID: "s1", Capability: "fs:write", Target: "/data/a.txt", Time: noon,
+			ClientID: "ws:w", SessionID: "s1", Capability: "fs:write", Target: "/data/a.txt", Time: noon, Soft: i != 29,
 		}
 		if i%2 == 0 {
-			x.ActionType = "custom:other"
-		}
-		if i == 29 {
-			x.Capability = "mail:send"
+			x.Tool = "other"
 		}
 		e.Learn(x)
+		x.ClientID = "ws:other"
+		e.Learn(x)
 	}
-	which, of := e.WouldHaveAllowed(grants(factsFor("fs:write"))[1])
-	require.Equal(t, 20, of)
-	require.Len(t, which, 9, "every second request, without the capability that always asks")
-	require.Equal(t, "0000000000000027", which[0].RequestID, "newest first")
+	f := factsFor("fs:write")
+	for _, o := range e.Offers(f, e.Judge(f)) {
+		require.Equal(t, 20, o.Of, "of this client")
+		require.Equal(t, 9, o.Would, "every second request, without the one that would have been asked anyway")
+	}
+}
+
+// Where a grant covers every command of the agent, it would have allowed those before.
+func TestWouldHaveAllowedAnyCommand(t *testing.T) {
+	e := engine(t, policy.Config{})
+	e.Learn(event.Entry{
+		Event: event.Requested, Workspace: "w", RequestID: "0000000000000009", ActionType: "exec_cmd", ClientID: "ws:w", Time: noon, Soft: true,
+	})
+	f := approval.Facts{
+		RequestID: "0000000000000001", Workspace: "w", ClientID: "ws:w", ActionType: "exec_cmd", AnyExec: true,
+		Args: approval.Raw(`{"command":"sh x"}`), Now: noon,
+	}
+	o := e.Offers(f, e.Judge(f))[1]
+	require.Equal(t, grant.Action, o.Terms.Form)
+	require.Equal(t, [2]int{1, 1}, [2]int{o.Would, o.Of})
+}
+
+// approved judges a request, approves it with a scope, and adds the grant.
+func approved(t *testing.T, e *policy.Engine, f approval.Facts, s approval.Scope) *grant.Grant {
+	t.Helper()
+	p := &approval.Pending{RequestID: f.RequestID, ShortID: f.RequestID[:8], Offers: e.Offers(f, e.Judge(f))}
+	g := grant.From(p, &approval.Decision{Verdict: approval.Approved, DecidedBy: "ann", DecidedAt: f.Now, Scope: s})
+	if g != nil {
+		addGrants(t, e, *g)
+	}
+	return g
 }
 
 func TestGrantFrom(t *testing.T) {
-	p := &approval.Pending{
-		RequestID: "aaaaaaaaaaaaaaaa", ShortID: "aaaaaaaa", SourceGroup: "w", ClientID: "ws:w", SessionID: "s1", ActionType: "custom:t",
-		ToolName: "t", ToolSHA256: "x", Capability: "fs:write", Target: "/data/[a].txt", Channel: "telegram", Sender: "7",
-	}
-	d := &approval.Decision{Verdict: approval.Approved, DecidedBy: "ann", DecidedAt: noon, Code: "1", Scope: approval.Once}
-	require.Nil(t, policy.GrantFrom(p, d), "code 1 gives no grant")
-	p.Territory = "permanent"
-	g := policy.GrantFrom(p, d)
-	require.NoError(t, g.Check())
 	e := engine(t, policy.Config{})
-	addGrants(t, e, *g)
 	f := factsFor("fs:write")
 	f.Target = "/data/[a].txt"
+	require.Nil(t, approved(t, e, f, approval.Once), "code 1 gives no grant")
+	require.Equal(t, approval.Ask, e.Judge(f).Outcome)
+	require.NotNil(t, approved(t, e, f, approval.Session))
 	require.Equal(t, approval.Allow, e.Judge(f).Outcome, "the literal target")
+	f.SessionID = "s2"
+	require.Equal(t, approval.Ask, e.Judge(f).Outcome, "another session")
+	require.NotNil(t, approved(t, e, f, approval.Always))
+	f.SessionID = ""
+	require.Equal(t, approval.Allow, e.Judge(f).Outcome)
 	f.Target = "/data/a.txt"
 	require.Equal(t, approval.Ask, e.Judge(f).Outcome, "not as a pattern")
+	p := &approval.Pending{RequestID: f.RequestID, Offers: e.Offers(f, e.Judge(f))}
+	require.Nil(t, grant.From(p, &approval.Decision{Verdict: approval.Denied, Scope: approval.Always}))
+}
 
-	d.Scope, d.Code = approval.Session, "2"
-	require.Equal(t, grant.Session, policy.GrantFrom(p, d).Kind)
-	d.Scope, d.Code = approval.Always, "6"
-	require.Equal(t, grant.Rule, policy.GrantFrom(p, d).Kind)
-	p.Capability = "mail:send"
-	require.Nil(t, policy.GrantFrom(p, d), "asked every time")
-	d.Scope = approval.Once
-	require.Nil(t, policy.GrantFrom(p, d))
-	p.Capability = "fs:write"
-	d.Verdict = approval.Denied
-	require.Nil(t, policy.GrantFrom(p, d))
+// What is offered for each kind of request, and what the grant then allows.
+func TestOffers(t *testing.T) {
+	tool := func(capability, target string) approval.Facts {
+		f := factsFor(capability)
+		f.Target, f.Targeted = target, target != ""
+		return f
+	}
+	release := func(action, args string) approval.Facts {
+		f := factsFor("")
+		f.Tool, f.KnownTool, f.ToolSHA256, f.Targeted, f.Target = "", false, "", false, ""
+		f.Trust, f.ActionType, f.Args = approval.Trust{}, action, approval.Raw(args)
+		return f
+	}
+	with := func(f approval.Facts, change func(*approval.Facts)) approval.Facts { change(&f); return f }
+	for _, row := range []struct {
+		why        string
+		f          approval.Facts
+		form, says string // says: why not
+		later      map[string]approval.Facts
+		never      map[string]approval.Facts
+	}{
+		{
+			why: "a path", f: tool("fs:write", "/srv/a"), form: grant.Target,
+			later: map[string]approval.Facts{"other content": with(tool("fs:write", "/srv/a"), func(f *approval.Facts) { f.Args = approval.Raw(`{"x":1}`) })},
+			never: map[string]approval.Facts{
+				"another path":       tool("fs:write", "/srv/b"),
+				"another tool":       with(tool("fs:write", "/srv/a"), func(f *approval.Facts) { f.Tool = "u" }),
+				"another client":     with(tool("fs:write", "/srv/a"), func(f *approval.Facts) { f.ClientID = "api:x" }),
+				"another definition": with(tool("fs:write", "/srv/a"), func(f *approval.Facts) { f.ToolSHA256 = "new" }),
+			},
+		},
+		{why: "a path that is not clean", f: tool("fs:write", "/srv/../a"), says: "no_target"},
+		{
+			why: "a host", f: tool("network:http", "https://good.com/x"), form: grant.Target,
+			later: map[string]approval.Facts{"another page": tool("network:http", "https://GOOD.com:443/y?z")},
+			never: map[string]approval.Facts{
+				"http":      tool("network:http", "http://good.com/x"),
+				"a query":   tool("network:http", "http://127.0.0.1:8099/?https://good.com"),
+				"a path":    tool("network:http", "https://evil.com/https://good.com/"),
+				"a file":    tool("network:http", "file://good.com/x"),
+				"a subhost": tool("network:http", "https://a.good.com/"),
+			},
+		},
+		{why: "not a URL", f: tool("network:http", "good .com"), says: "no_target"},
+		{
+			why: "a tool without a target", f: tool("channel:out", ""), form: grant.Tool,
+			later: map[string]approval.Facts{"other arguments": with(tool("channel:out", ""), func(f *approval.Facts) { f.Args = approval.Raw(`{"x":1}`) })},
+		},
+		{
+			why: "mail is asked every time, but for the same again", f: tool("mail:send", "ann@example.org"), form: grant.Again,
+			never: map[string]approval.Facts{"another text": with(tool("mail:send", "ann@example.org"), func(f *approval.Facts) { f.Args = approval.Raw(`{"x":1}`) })},
+		},
+		{
+			why: "a release-only action", f: release("send_message", `{"to":"ann"}`), form: grant.Action,
+			later: map[string]approval.Facts{"another message": release("send_message", `{"to":"bob"}`)},
+			never: map[string]approval.Facts{
+				"another action":                 release("write_file", `{}`),
+				"a tool of the same action type": with(tool("channel:out", ""), func(f *approval.Facts) { f.ActionType = "send_message" }),
+			},
+		},
+		{
+			why: "a command", f: release("exec_cmd", `{"command":"ls /srv"}`), form: grant.Again,
+			never: map[string]approval.Facts{"another command": release("exec_cmd", `{"command":"ls /"}`)},
+		},
+		{why: "a command that opens programs", f: release("exec_cmd", `{"command":"sh x"}`), says: "command_interprets"},
+		{
+			why: "any command", f: with(release("exec_cmd", `{"command":"sh x"}`), func(f *approval.Facts) { f.AnyExec = true }), form: grant.Action,
+			later: map[string]approval.Facts{"another": with(release("exec_cmd", `{"command":"ls"}`), func(f *approval.Facts) { f.AnyExec = true })},
+			never: map[string]approval.Facts{"once the workspace says otherwise": release("exec_cmd", `{"command":"ls"}`)},
+		},
+	} {
+		e := engine(t, policy.Config{})
+		offers := e.Offers(row.f, e.Judge(row.f))
+		require.GreaterOrEqual(t, len(offers), 2, row.why)
+		for _, o := range offers[:2] {
+			require.Equal(t, row.form, o.Terms.Form, "%s %s: %s", row.why, o.Scope, o.WhyNot)
+			require.Equal(t, row.says, o.WhyNot.Code, "%s %s", row.why, o.Scope)
+		}
+		if row.form == "" {
+			continue
+		}
+		approved(t, e, row.f, approval.Always)
+		require.Equal(t, approval.Allow, e.Judge(row.f).Outcome, row.why)
+		for why, f := range row.later {
+			require.Equal(t, approval.Allow, e.Judge(f).Outcome, "%s: %s", row.why, why)
+		}
+		for why, f := range row.never {
+			require.NotEqual(t, approval.Allow, e.Judge(f).Outcome, "%s: %s", row.why, why)
+		}
+	}
+}
+
+// Nothing is offered that would not work: what is asked for another reason is asked again.
+func TestOfferedOnlyWhereItWorks(t *testing.T) {
+	always := rule(approval.Ask)
+	always.Always = true
+	sink := harmless
+	sink.PublicSink = "true"
+	for _, row := range []struct {
+		why string
+		c   policy.Config
+		set func(*approval.Facts, *policy.Engine)
+		by  string
+	}{
+		{"an ask rule", policy.Config{Rules: []policy.Rule{rule(approval.Ask)}}, nil, ""},
+		{"an always_ask rule", policy.Config{Rules: []policy.Rule{always}}, nil, "r"},
+		{"an always_ask rule beside others", policy.Config{Rules: []policy.Rule{
+			{Name: "q", Tool: always.Tool, Outcome: approval.Ask}, always, {Name: "s", Tool: always.Tool, Outcome: approval.Ask},
+		}}, nil, "r"},
+		{"a secret", policy.Config{}, func(_ *approval.Facts, e *policy.Engine) {
+			e.Scan = func(*approval.Facts) []approval.Finding {
+				return []approval.Finding{{Kind: "k", Where: "x", Length: 9}}
+			}
+		}, "secrets"},
+		{"the trifecta", policy.Config{}, func(f *approval.Facts, e *policy.Engine) {
+			f.Trust = sink
+			e.Learn(event.Entry{Event: event.AutoApproved, Workspace: "w", Time: noon, Taints: []string{grant.TaintCorruption, grant.TaintSecret}})
+		}, "trifecta"},
+		{
+			"a limit",
+			policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Soft: 1}}}},
+			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "limits",
+		},
+	} {
+		f, e := factsFor("fs:write"), engine(t, row.c)
+		if row.set != nil {
+			row.set(&f, e)
+		}
+		g := approved(t, e, f, approval.Always)
+		if row.by == "" {
+			require.NotNil(t, g, row.why)
+			require.Equal(t, approval.Allow, e.Judge(f).Outcome, row.why)
+			continue
+		}
+		require.Nil(t, g, row.why)
+		for _, o := range e.Offers(f, e.Judge(f)) {
+			require.Equal(t, approval.Because("asked_anyway", "rule", row.by), o.WhyNot, row.why)
+		}
+	}
 }
 
 func replaceOnce(t *testing.T, s, old, new string) string {

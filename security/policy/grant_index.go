@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -8,7 +9,6 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/grant"
 )
 
@@ -29,7 +29,7 @@ type grantIndex struct {
 
 // indexKey is the key of grants that are looked up together.
 type indexKey struct {
-	kind         grant.Kind
+	form         string
 	parts        string // what the grant is bound to
 	folder, last string // only of a glob
 }
@@ -40,28 +40,26 @@ func newGrantIndex() *grantIndex {
 
 const sep = "\x00"
 
-func key(kind grant.Kind, parts ...string) indexKey {
-	return indexKey{kind: kind, parts: strings.Join(parts, sep)}
-}
-
 // keyOf is the index key of a grant.
 func keyOf(g *grant.Grant) indexKey {
-	scope := scopeKey(g.Workspace, g.Channel, g.Sender, g.SessionID, g.Capability)
+	k := indexKey{form: g.Form, parts: holderKey(g.Workspace, g.ClientID, g.SessionID, cmp.Or(g.Tool, sep+g.ActionType))}
 	switch {
-	case g.Kind == grant.Session:
-		return key(g.Kind, g.Workspace, g.ClientID, g.ActionType, g.Exact, g.SessionID)
-	case g.Kind == grant.Rule:
-		return key(g.Kind, g.Workspace, g.ClientID, g.ActionType, g.Exact)
-	case g.TargetKind == "path_glob":
-		return indexKey{g.Kind, scope, literalFolder(g.Target), lastLiteral(g.Target)}
-	case g.TargetKind == "host":
-		return key(g.Kind, scope, host(g.Target))
+	case g.Form == grant.Target && g.TargetKind == "path_glob":
+		k.folder, k.last = literalFolder(g.Target), lastLiteral(g.Target)
+	case g.Form == grant.Target:
+		k.last = g.TargetKind + sep + g.Target
+	case g.Form == grant.Again:
+		k.last = g.Digest
+	case g.Form == grant.Command:
+		k.folder, k.last = g.Digest, g.Words[0]
 	}
-	return key(g.Kind, scope, g.Target)
+	return k
 }
 
-func scopeKey(ws, channel, sender, session, capability string) string {
-	return strings.Join([]string{ws, channel, sender, session, capability}, sep)
+// holderKey joins what every grant is bound to. what is the tool, or the action type after
+// a separator.
+func holderKey(ws, client, session, what string) string {
+	return strings.Join([]string{ws, client, session, what}, sep)
 }
 
 func (c *grantIndex) put(g grant.Grant) {
@@ -101,13 +99,15 @@ func lastLiteral(glob string) string {
 	return last
 }
 
-// covering finds the oldest grant that covers the request. why is the code of why
-// another grant does not.
-func (c *grantIndex) covering(f *approval.Facts, exact string) (found *grantEntry, why string) {
+// covering finds the oldest grant that covers the request, whose digest is exact and whose
+// command is cmd. why is the code of why another grant does not.
+func (c *grantIndex) covering(f *approval.Facts, exact string, cmd command) (found *grantEntry, why string) {
 	note := func(h *grantEntry) {
 		switch {
 		case !h.RevokedAt.IsZero():
 			why = "grant_revoked"
+		case h.ToolSHA256 != f.ToolSHA256:
+			why = "grant_tool_changed"
 		case !f.Now.Before(h.ExpiresAt):
 			why = "grant_expired"
 		case h.MaxUses > 0 && h.uses+h.reserved >= h.MaxUses:
@@ -116,16 +116,21 @@ func (c *grantIndex) covering(f *approval.Facts, exact string) (found *grantEntr
 			found = h
 		}
 	}
-	if f.ActionType != "" {
-		if f.SessionID != "" {
-			c.each(key(grant.Session, f.Workspace, f.ClientID, f.ActionType, exact, f.SessionID), note)
+	for _, session := range sessionsOf(f.SessionID) {
+		holder := holderKey(f.Workspace, f.ClientID, session, cmp.Or(f.Tool, sep+f.ActionType))
+		if exact != "" {
+			c.each(indexKey{form: grant.Again, parts: holder, last: exact}, note)
+			c.command(cmd, holder, note)
 		}
-		c.each(key(grant.Rule, f.Workspace, f.ClientID, f.ActionType, exact), note)
-	}
-	if cp, ok := facts.CapabilityNamed(f.Capability); ok && f.Channel != "" && f.Sender != "" {
-		for _, session := range sessionsOf(f.SessionID) {
-			c.target(f, cp.TargetKind, scopeKey(f.Workspace, f.Channel, f.Sender, session, f.Capability), note)
+		if onlyAgain(f) {
+			continue
 		}
+		if f.Tool == "" {
+			c.each(indexKey{form: grant.Action, parts: holder}, note)
+			continue
+		}
+		c.each(indexKey{form: grant.Tool, parts: holder}, note)
+		c.target(f, holder, note)
 	}
 	return found, why
 }
@@ -143,27 +148,31 @@ func (c *grantIndex) each(k indexKey, f func(*grantEntry)) {
 	}
 }
 
-func (c *grantIndex) target(f *approval.Facts, kind, scope string, note func(*grantEntry)) {
-	switch kind {
-	case "none":
-		c.each(key(grant.Target, scope, ""), note)
-	case "exact":
-		if f.Target != "" {
-			c.each(key(grant.Target, scope, f.Target), note)
+func (c *grantIndex) command(cmd command, holder string, note func(*grantEntry)) {
+	if len(cmd.words) == 0 {
+		return
+	}
+	c.each(indexKey{form: grant.Command, parts: holder, folder: cmd.rest, last: cmd.words[0]}, func(h *grantEntry) {
+		if MatchWords(h.Words, cmd.words) {
+			note(h)
 		}
-	case "host":
-		if h := host(f.Target); h != "" {
-			c.each(key(grant.Target, scope, h), note)
-		}
-	case "path_glob":
-		if clean(f.Target) && f.Target != "" {
-			c.globs(f.Target, scope, note)
-		}
+	})
+}
+
+func (c *grantIndex) target(f *approval.Facts, holder string, note func(*grantEntry)) {
+	kind := targetKind(f)
+	target := canonicalTarget(kind, f.Target)
+	switch {
+	case target == "":
+	case kind == "path_glob":
+		c.globs(target, holder, note)
+	default:
+		c.each(indexKey{form: grant.Target, parts: holder, last: kind + sep + target}, note)
 	}
 }
 
 // globs tries the globs whose literal first components begin a path.
-func (c *grantIndex) globs(target, scope string, note func(*grantEntry)) {
+func (c *grantIndex) globs(target, holder string, note func(*grantEntry)) {
 	try := func(h *grantEntry) {
 		if ok, err := doublestar.Match(h.Target, target); err == nil && ok {
 			note(h)
@@ -172,9 +181,9 @@ func (c *grantIndex) globs(target, scope string, note func(*grantEntry)) {
 	last := target[strings.LastIndexByte(target, '/')+1:]
 	for folder := target; ; folder = folder[:len(folder)-1] {
 		folder = folder[:strings.LastIndexByte(folder, '/')+1]
-		c.each(indexKey{grant.Target, scope, folder, last}, try)
+		c.each(indexKey{grant.Target, holder, folder, last}, try)
 		if last != "" {
-			c.each(indexKey{grant.Target, scope, folder, ""}, try)
+			c.each(indexKey{grant.Target, holder, folder, ""}, try)
 		}
 		if folder == "" {
 			return

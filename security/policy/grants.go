@@ -11,11 +11,10 @@ import (
 	"github.com/permesso-dev/permesso/approval/grant"
 )
 
-// How long a grant is valid, and how long if it is not used.
+// How many hours a grant is valid.
 const (
-	sessionLife   = 24 * time.Hour
-	ruleLife      = 90 * 24 * time.Hour
-	permanentLife = 365 * 24 * time.Hour
+	sessionHours = 24
+	alwaysHours  = 90 * 24
 )
 
 // AddGrant adds a grant, or replaces its earlier state. It refuses an incomplete
@@ -35,6 +34,13 @@ func (e *Engine) AddGrant(g grant.Grant) error {
 		delete(e.pendingUses, g.ID)
 	}
 	return nil
+}
+
+// HasGrant says whether a grant with this id is known.
+func (e *Engine) HasGrant(id string) bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.grants != nil && e.grants.byID[id] != nil
 }
 
 // RemoveGrant removes a grant whose file was removed.
@@ -67,72 +73,152 @@ func (e *Engine) Grants() []grant.Use {
 	return all
 }
 
-// GrantFrom is the grant that an approval gives: code 2 a session allow, code 6 an
-// allow rule, otherwise by the tool's territory. nil means none.
-func GrantFrom(p *approval.Pending, d *approval.Decision) *grant.Grant {
-	if d.Verdict != approval.Approved {
-		return nil
+// Offers says what approvals of a request would remember, and how many of the client's last
+// requests would not have been asked then: one offer for each scope. The one for a command
+// pattern, which only a command has, is what the parsed command suggests.
+func (w *View) Offers(f approval.Facts, given approval.Ruling) []approval.Offer {
+	e := w.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.init()
+	scopes := []approval.Scope{approval.Session, approval.Always}
+	cmd, _, why := commandOf(&f)
+	if len(cmd.words) > 0 || !why.IsZero() && onlyAgain(&f) {
+		scopes = append(scopes, approval.Commands)
+		e.keepCommand(&f, cmd)
 	}
-	g := &grant.Grant{
-		Version: approval.Version, ID: p.RequestID, Workspace: p.SourceGroup, ClientID: p.ClientID, ActionType: p.ActionType,
-		By: d.DecidedBy, ByID: d.DecidedByID, Via: d.Via, CreatedAt: d.DecidedAt,
-		Reason: "code " + d.Code + " on " + p.ShortID,
+	offers := make([]approval.Offer, 0, len(scopes))
+	for _, s := range scopes {
+		o := approval.Offer{Scope: s}
+		if o.Terms, o.WhyNot = e.termsOf(&f, given, s); o.WhyNot.IsZero() {
+			o.Hours = hoursOf(s)
+			o.Would, o.Of = e.wouldHaveAllowed(&o.Terms)
+		} else {
+			o.Terms = approval.Terms{}
+		}
+		offers = append(offers, o)
 	}
-	if d.Code == "" {
-		g.Reason = "approval of " + p.ShortID
-	}
-	switch {
-	case d.Scope == approval.Session && grant.WhyNot(p, d.Scope).IsZero():
-		g.Kind, g.SessionID, g.Exact = grant.Session, p.SessionID, p.Ruling.Exact
-		g.ExpiresAt = g.CreatedAt.Add(sessionLife)
-		return g
-	case d.Scope == approval.Always && grant.WhyNot(p, d.Scope).IsZero():
-		g.Kind, g.Exact = grant.Rule, p.Ruling.Exact
-		g.ExpiresAt = g.CreatedAt.Add(ruleLife)
-		return g
-	case d.Scope == approval.Session || d.Scope == approval.Always:
-		return nil
-	}
-	return territory(p, g)
+	return offers
 }
 
-// territory completes the grant of a tool with a territory, nil if it has none.
-func territory(p *approval.Pending, g *grant.Grant) *grant.Grant {
-	c, ok := facts.CapabilityNamed(p.Capability)
-	if len(p.Ruling.Secrets) > 0 {
-		return nil // its target may be a secret
+// Bounds of the commands in memory.
+const (
+	maxKept   = 4096 // bytes of one command
+	maxAsking = 1000 // requests that are not learned yet
+)
+
+// keepCommand keeps the command of a request that is about to be asked, for the figure of
+// later offers.
+func (e *Engine) keepCommand(f *approval.Facts, cmd command) {
+	if len(f.Args) > maxKept {
+		return
 	}
-	if !ok || c.Default == facts.AskAlways || p.Channel == "" || p.Sender == "" {
-		return nil
+	if e.asking == nil || len(e.asking) >= maxAsking {
+		e.asking = map[approval.Key]command{}
 	}
-	switch p.Territory {
-	case "session":
-		if p.SessionID == "" {
-			return nil
+	e.asking[approval.Key{Workspace: f.Workspace, ID: f.RequestID}] = cmd
+}
+
+func hoursOf(s approval.Scope) int {
+	if s == approval.Session {
+		return sessionHours
+	}
+	return alwaysHours
+}
+
+// Offers is View.Offers with the current configuration.
+func (e *Engine) Offers(f approval.Facts, given approval.Ruling) []approval.Offer {
+	return (&View{e: e}).Offers(f, given)
+}
+
+// termsOf returns the terms that a scope would remember of a request, or why it cannot.
+func (e *Engine) termsOf(f *approval.Facts, given approval.Ruling, s approval.Scope) (approval.Terms, approval.Reason) {
+	t := approval.Terms{Workspace: f.Workspace, ClientID: f.ClientID, Tool: f.Tool, ToolSHA256: f.ToolSHA256}
+	if s == approval.Session {
+		t.SessionID = f.SessionID
+	}
+	switch {
+	case f.Question:
+		return t, approval.Because("answer_once")
+	case s == approval.Session && f.SessionID == "":
+		return t, approval.Because("no_session")
+	case f.Tool != "" && !f.KnownTool:
+		return t, approval.Because("unknown_tool")
+	case f.Tool == "" && f.ActionType == "":
+		return t, approval.Because("no_action_type")
+	case !given.Soft:
+		return t, approval.Because("asked_anyway", "rule", given.Rule)
+	case e.blocksItself(f):
+		return t, approval.Because("asked_anyway", "rule", byTrifecta)
+	}
+	why := shape(&t, f, s)
+	if why.IsZero() && grant.CheckTerms(&t) != nil {
+		why = approval.Because("not_offered")
+	}
+	return t, why
+}
+
+// blocksItself says whether running the request taints its client so that the next request
+// of the kind falls under the trifecta: a grant would not work twice.
+func (e *Engine) blocksItself(f *approval.Facts) bool {
+	t := traitsOf(f)
+	tainted := e.taintsOf(e.current(), f)
+	for _, kind := range t.taints() {
+		tainted[kind] = true
+	}
+	_, trifecta := t.asks(tainted)
+	return trifecta
+}
+
+// shape chooses the form of a grant for a request, and fills in what the form names.
+func shape(t *approval.Terms, f *approval.Facts, s approval.Scope) (why approval.Reason) {
+	c, has := facts.CapabilityNamed(f.Capability)
+	switch {
+	case onlyAgain(f):
+		var cmd command
+		t.Form = grant.Again
+		cmd, t.Digest, why = commandOf(f)
+		if prose := exactProse(f); prose != "" && s != approval.Commands {
+			t.Digest, why = prose, approval.Reason{}
+		} else if why.IsZero() && s == approval.Commands {
+			t.Form, t.Digest, t.Words = grant.Command, cmd.rest, SuggestPattern(cmd.words)
+			why = checkPattern(t.Words)
 		}
-		g.SessionID, g.ExpiresAt = p.SessionID, g.CreatedAt.Add(sessionLife)
-	case "permanent":
-		g.ExpiresAt = g.CreatedAt.Add(permanentLife)
+		if f.Tool == "" {
+			t.ActionType = f.ActionType
+		}
+		return why
+	case f.Tool == "":
+		t.Form, t.ActionType = grant.Action, f.ActionType
+	case !f.Targeted || has && c.TargetKind == "none":
+		t.Form = grant.Tool
 	default:
-		return nil
-	}
-	g.Kind, g.Channel, g.Sender = grant.Target, p.Channel, p.Sender
-	g.Capability, g.TargetKind, g.Target = c.Name, c.TargetKind, p.Target
-	switch c.TargetKind {
-	case "none":
-		g.Target = ""
-	case "path_glob":
-		if !clean(p.Target) {
-			return nil
+		t.Form, t.TargetKind = grant.Target, targetKind(f)
+		if t.Target = canonicalTarget(t.TargetKind, f.Target); t.Target == "" {
+			return approval.Because("no_target")
 		}
-		g.Target = escapeGlob(p.Target)
-	case "host":
-		g.Target = host(p.Target)
+		if t.TargetKind == "path_glob" {
+			t.Target = escapeGlob(t.Target)
+		}
 	}
-	if g.Check() != nil {
-		return nil
+	return approval.Reason{}
+}
+
+// onlyAgain says whether a grant can cover only the same request, or a command pattern.
+func onlyAgain(f *approval.Facts) bool {
+	if f.Tool == "" {
+		return f.ActionType == actionExec && !f.AnyExec
 	}
-	return g
+	c, has := facts.CapabilityNamed(f.Capability)
+	return has && c.Default == facts.AskAlways
+}
+
+// targetKind is how the target of a request is compared.
+func targetKind(f *approval.Facts) string {
+	if c, has := facts.CapabilityNamed(f.Capability); has {
+		return c.TargetKind
+	}
+	return "exact"
 }
 
 // escapeGlob returns the glob that matches only this path.
@@ -147,28 +233,34 @@ func escapeGlob(path string) string {
 	return b.String()
 }
 
-// WouldHaveAllowed lists which of the last requests that asked a person in its
-// workspace a grant would have allowed, the newest first.
-func (e *Engine) WouldHaveAllowed(g grant.Grant) (which []approval.Facts, of int) {
+// wouldHaveAllowed counts which of the client's last asked requests a grant with these
+// terms would have allowed: those that only the missing grant made an ask.
+func (e *Engine) wouldHaveAllowed(t *approval.Terms) (n, of int) {
+	a := e.accounts[t.Workspace]
+	if a == nil {
+		return 0, 0
+	}
+	alone := newGrantIndex()
+	alone.put(grant.Grant{Terms: *t, ExpiresAt: farAway})
+	asked := a.Asked[t.ClientID]
+	for i := range asked {
+		f := asked[i].facts()
+		f.ToolSHA256, f.AnyExec = t.ToolSHA256, t.Form == grant.Action
+		if h, _ := alone.covering(&f, asked[i].Entry.Exact, asked[i].command); h != nil && asked[i].Entry.Soft {
+			n++
+		}
+	}
+	return n, len(asked)
+}
+
+// Asked lists the client's last requests that asked a person, the newest last.
+func (e *Engine) Asked(workspace, client string) (keys []approval.Key) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	a := e.accounts[g.Workspace]
-	if a == nil {
-		return nil, 0
+	for _, r := range e.accountView(workspace).Asked[client] {
+		keys = append(keys, approval.Key{Workspace: workspace, ID: r.Entry.RequestID})
 	}
-	g.RevokedAt, g.MaxUses = time.Time{}, 0
-	g.ExpiresAt = g.ExpiresAt.Add(permanentLife)
-	alone := newGrantIndex()
-	alone.put(g)
-	for _, p := range slices.Backward(a.Asked) {
-		f := p.facts()
-		c, has := facts.CapabilityNamed(f.Capability)
-		if has && c.Default == facts.AskAlways {
-			continue
-		}
-		if h, _ := alone.covering(&f, exactFor(&f, p.Entry.Exact)); h != nil {
-			which = append(which, f)
-		}
-	}
-	return which, len(a.Asked)
+	return keys
 }
+
+var farAway = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -27,6 +27,10 @@ func (e *Engine) Learn(x event.Entry) {
 		}
 	case event.Requested:
 		e.learnAsked(&x)
+	case event.Failed: // with taints: those of its claim, because it read nothing
+		for _, t := range x.Taints {
+			e.account(x.Workspace).takeBack(e.taintedSession(&x), t, x.RequestID)
+		}
 	case event.TaintsCleared:
 		a := e.account(x.Workspace)
 		if x.SessionID == "" {
@@ -45,15 +49,9 @@ func (e *Engine) learnClaim(x *event.Entry) {
 	}
 	a := e.account(x.Workspace)
 	a.addUse(e.current().limits[x.Workspace], x.Capability, x.SessionID, x.Cost, x.Time)
-	session := ""
-	if e.current().bound[x.Workspace] {
-		session = x.SessionID
-	}
+	session := e.taintedSession(x)
 	for _, t := range x.Taints {
-		if a.Taints[session] == nil {
-			a.Taints[session] = map[string]bool{}
-		}
-		a.Taints[session][t] = true
+		a.addTaint(session, t, taintRead{x.RequestID, x.Tool, x.Capability, x.Target})
 	}
 	if h := e.grants.byID[x.Grant]; h != nil {
 		h.uses++
@@ -64,6 +62,14 @@ func (e *Engine) learnClaim(x *event.Entry) {
 	if x.Human {
 		e.approvalsByKind[kindOf(x.Workspace, x.Capability, x.Tool, x.Target)]++
 	}
+}
+
+// taintedSession is the session whose taints an entry changes, "" for the workspace's.
+func (e *Engine) taintedSession(x *event.Entry) string {
+	if e.current().bound[x.Workspace] {
+		return x.SessionID
+	}
+	return ""
 }
 
 // addPendingUse counts a use of a grant that is not loaded yet.
@@ -82,10 +88,10 @@ type grantUses struct {
 
 func (e *Engine) learnAsked(x *event.Entry) {
 	a := e.account(x.Workspace)
-	a.Asked = append(a.Asked, askedRequest{*x})
-	if len(a.Asked) > maxAsked {
-		a.Asked = append(a.Asked[:0], a.Asked[1:]...)
-	}
+	k := approval.Key{Workspace: x.Workspace, ID: x.RequestID}
+	before := a.Asked[x.ClientID]
+	a.Asked[x.ClientID] = append(before[max(0, len(before)+1-maxAsked):], askedRequest{*x, e.asking[k]})
+	delete(e.asking, k)
 }
 
 // Recurrence is how often people approved requests of the same workspace, capability

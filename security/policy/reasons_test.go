@@ -76,8 +76,8 @@ func TestReasonsOfTheFiveQuestions(t *testing.T) {
 	f := factsFor("fs:write")
 	f.Trust, f.Autonomy = sink, grant.Full
 	r := tainted(t, policy.Config{}).Judge(f)
-	require.Equal(t, []string{"table_allow capability=fs:write level=full", "trifecta tool=t"}, forms(r.Reasons), "3 the trifecta")
-	require.Equal(t, []string{"clear_taints workspace=w"}, forms(r.Change))
+	require.Equal(t, []string{"table_allow capability=fs:write level=full", "trifecta target=/data/a.txt tool=t"}, forms(r.Reasons), "3 the trifecta")
+	require.Equal(t, []string{"clear_taints workspace=w", "rule_despite tool=t what=trifecta"}, forms(r.Change))
 
 	e := engine(t, policy.Config{})
 	e.Scan = func(*approval.Facts) []approval.Finding {
@@ -90,7 +90,7 @@ func TestReasonsOfTheFiveQuestions(t *testing.T) {
 		change func(*grant.Grant)
 		want   string
 	}{
-		"5 a grant": {func(*grant.Grant) {}, "grant by=ann date=2026-11-21 grant=0000000000000002 kind=allow_rule"},
+		"5 a grant": {func(*grant.Grant) {}, "grant by=ann date=2026-11-21 grant=0000000000000002 kind=target"},
 		"5 expired": {func(g *grant.Grant) { g.ExpiresAt = noon }, "grant_expired"},
 		"5 revoked": {func(g *grant.Grant) { g.RevokedAt = noon }, "grant_revoked"},
 	} {

@@ -27,12 +27,17 @@ type Rule struct {
 	Session    string
 	Client     string
 	Args       []Condition
+	OnlyArgs   bool // a request with other arguments than those of Args does not match
 	// An allow applies if all of WhenProven is proven, a deny or an ask unless all
 	// of UnlessProven is. Empty: proofs do not matter.
 	WhenProven   []Clause
 	UnlessProven []Clause
 	Outcome      approval.Outcome
-	Reason       string // the operator's text
+	Always       bool // an ask that no grant lifts
+	// Despite names what else an allow lifts: trifecta, secrets. It counts only if every
+	// destination (host, url, recipients, path) has a condition without a pattern.
+	Despite []string
+	Reason  string // the operator's text
 }
 
 // Condition is a rule's condition on one argument. Exactly one of Glob and Equals is
@@ -40,7 +45,7 @@ type Rule struct {
 type Condition struct {
 	Field  string       // a member of request_data
 	Glob   string       // matches a string, component by component
-	Equals approval.Raw // the member is exactly this JSON value
+	Equals approval.Raw // the member is exactly this JSON value; of a string, however it is escaped
 }
 
 // matchResult says whether a rule or condition matches a request.
@@ -113,7 +118,26 @@ func (r *Rule) match(f *approval.Facts, args *arguments) matchResult {
 	for i := 0; i < len(r.Args) && worst != no; i++ {
 		worst = min(worst, r.Args[i].match(args))
 	}
+	if r.OnlyArgs && worst != no {
+		worst = min(worst, r.matchOnly(args))
+	}
 	return worst
+}
+
+// matchOnly says whether a request has no argument besides those of the conditions.
+func (r *Rule) matchOnly(args *arguments) matchResult {
+	fields, err := args.all()
+	switch {
+	case err != nil:
+		return unknown
+	case slices.ContainsFunc(fields, func(a argument) bool { return !r.hasCondition(a.Name) }):
+		return no
+	}
+	return yes
+}
+
+func (r *Rule) hasCondition(argument string) bool {
+	return slices.ContainsFunc(r.Args, func(c Condition) bool { return c.Field == argument })
 }
 
 func matchName(pattern, name string) matchResult {
@@ -154,6 +178,11 @@ func (c *Condition) match(args *arguments) matchResult {
 	switch {
 	case !ok:
 		return unknown
+	case c.Equals != nil && c.Equals.Kind() == '"' && a.isText:
+		if want, ok := (codec.Field{Value: c.Equals}).Text(); ok && want == a.text {
+			return yes
+		}
+		return no
 	case c.Equals != nil:
 		if bytes.Equal(compact(a.Value), compact(c.Equals)) {
 			return yes
@@ -224,7 +253,7 @@ func (r *Rule) applies(a matchResult) bool {
 // coversArguments says whether the rule names the tool and has a condition on every
 // argument. Only such a rule lifts a capability with the default "always".
 func (r *Rule) coversArguments(f *approval.Facts, args *arguments) bool {
-	if f.Tool == "" || r.Tool != f.Tool || len(r.Args) == 0 {
+	if f.Tool == "" || r.Tool != f.Tool || len(r.Args) == 0 && !r.OnlyArgs {
 		return false
 	}
 	fields, err := args.all()
@@ -232,11 +261,42 @@ func (r *Rule) coversArguments(f *approval.Facts, args *arguments) bool {
 		return false
 	}
 	for _, field := range fields {
-		if !slices.ContainsFunc(r.Args, func(c Condition) bool { return c.Field == field.Name }) {
+		if !r.hasCondition(field.Name) {
 			return false
 		}
 	}
 	return true
+}
+
+// destinations are the types of arguments that say where something goes. A command or
+// program can name any destination.
+var destinations = []string{
+	facts.TypeHost, facts.TypeURL, facts.TypeRecipients, facts.TypePath, facts.TypeCommand, facts.TypeProgram,
+}
+
+// closesDestinations says whether the rule names the tool, and allows only listed values
+// of every argument that says where something goes.
+func (r *Rule) closesDestinations(f *approval.Facts) bool {
+	return f.KnownTool && f.Tool != "" && r.Tool == f.Tool && len(r.OpenDestinations(f.Declared)) == 0
+}
+
+// OpenDestinations lists the arguments that say where something goes and of which the rule
+// allows more than one value, sorted.
+func (r *Rule) OpenDestinations(args map[string]approval.Argument) (open []string) {
+	for name, a := range args {
+		if slices.Contains(destinations, a.Type) && !r.Closes(name) {
+			open = append(open, name)
+		}
+	}
+	slices.Sort(open)
+	return open
+}
+
+// Closes says whether the rule allows at most one value of an argument.
+func (r *Rule) Closes(argument string) bool {
+	return r.OnlyArgs && !r.hasCondition(argument) || slices.ContainsFunc(r.Args, func(c Condition) bool {
+		return c.Field == argument && (c.Equals != nil || !strings.ContainsAny(c.Glob, meta))
+	})
 }
 
 // namesTool says whether the rule may allow this request at all: an unknown tool must
@@ -287,5 +347,5 @@ func sorted(rules []Rule) []Rule {
 }
 
 func (r *Rule) signature() string {
-	return fmt.Sprintf("%q %q %q %q %q %q %q %q %v %+v %+v", r.Tool, r.Capability, r.Target, r.Workspace, r.Approver, r.Session, r.Client, r.Reason, r.Args, r.WhenProven, r.UnlessProven)
+	return fmt.Sprintf("%q %q %q %q %q %q %q %q %t %q %v %t %+v %+v", r.Tool, r.Capability, r.Target, r.Workspace, r.Approver, r.Session, r.Client, r.Reason, r.Always, append([]string{}, r.Despite...), r.Args, r.OnlyArgs, r.WhenProven, r.UnlessProven)
 }

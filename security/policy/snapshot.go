@@ -68,7 +68,8 @@ func (e *Engine) Restore(b []byte) (seq int64, err error) {
 		maps.Copy(a.Ask, stored.Ask)
 		maps.Copy(a.Deny, stored.Deny)
 		maps.Copy(a.Sessions, stored.Sessions)
-		a.Day, a.Asked = stored.Day, stored.Asked
+		maps.Copy(a.Asked, stored.Asked)
+		a.Day = stored.Day
 		e.accounts[ws] = a
 	}
 	return e.seq, nil

@@ -1,8 +1,8 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
-	"net"
 	"path"
 	"strings"
 
@@ -28,54 +28,40 @@ func clean(target string) bool {
 	return path.Clean(target) == target
 }
 
-// host normalizes a host name: lower case, no final dot, no port 80 or 443. "" means
-// that target is not a host.
-func host(target string) string {
-	h := strings.ToLower(target)
-	if _, rest, ok := strings.Cut(h, "://"); ok {
-		h = rest
-	}
-	h, _, _ = strings.Cut(h, "/")
-	h, _, _ = strings.Cut(h, "?")
-	h, _, _ = strings.Cut(h, "#")
-	if strings.Contains(h, "@") {
-		return "" // programs disagree about which part is the host
-	}
-	if name, port, err := net.SplitHostPort(h); err == nil {
-		if port != "443" && port != "80" {
-			return strings.TrimSuffix(name, ".") + ":" + port
+// canonicalTarget is the one form in which targets of a kind are compared; "" means that
+// the target cannot be compared: no grant covers it.
+func canonicalTarget(kind, target string) string {
+	switch kind {
+	case "exact":
+		return target
+	case "host":
+		origin, _ := facts.Origin(target)
+		return origin
+	case "path_glob":
+		if clean(target) {
+			return target
 		}
-		h = name
 	}
-	h = strings.TrimSuffix(h, ".")
-	if h == "" || strings.ContainsAny(h, "*?[]{} \\%") {
-		return ""
-	}
-	return h
+	return ""
 }
 
-// CheckTarget normalizes a grant's target for its capability, or says what is wrong
-// with it.
-func CheckTarget(c facts.Capability, target string) (string, error) {
-	switch c.TargetKind {
-	case "none":
-		if target != "" {
-			return "", fmt.Errorf("%s takes no target", c.Name)
-		}
-		return "", nil
+// CheckTarget normalizes a grant's target of a kind (exact, host, path_glob), or says what
+// is wrong with it.
+func CheckTarget(kind, target string) (string, error) {
+	switch kind {
 	case "host":
-		if h := host(target); h != "" {
-			return h, nil
+		if origin, ok := facts.Origin(target); ok {
+			return origin, nil
 		}
-		return "", fmt.Errorf("a target of %s must be a host name", c.Name)
+		return "", fmt.Errorf("target %q must be a host name, or http://HOST", target)
 	case "path_glob":
 		if !strings.HasPrefix(target, "/") || !doublestar.ValidatePattern(target) || !cleanGlob(target) {
-			return "", fmt.Errorf("a target of %s must be an absolute path or glob, such as /home/ann/invoices/**", c.Name)
+			return "", fmt.Errorf("target %q must be an absolute path or glob, such as /home/ann/invoices/**", target)
 		}
 		return target, nil
 	}
 	if target == "" {
-		return "", fmt.Errorf("%s needs a target", c.Name)
+		return "", errors.New("it needs a target")
 	}
 	return target, nil
 }

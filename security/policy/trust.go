@@ -12,6 +12,7 @@ import (
 type traits struct {
 	source, secret, sink, dangerous approval.Property
 	reads, writes                   bool
+	stated                          bool // dangerous is the operator's word, not implied
 }
 
 const (
@@ -20,35 +21,80 @@ const (
 	forbidden approval.Property = "forbidden"
 )
 
-// traitsOf applies the default for each unstated property: true, unless the
-// capability implies less. A request without a capability reads and writes.
-func traitsOf(f *approval.Facts) traits {
-	t := traits{
-		source: f.Trust.PublicSource, secret: f.Trust.SecretData,
-		sink: f.Trust.PublicSink, dangerous: f.Trust.DangerousWrites,
-	}
-	c, ok := facts.CapabilityNamed(f.Capability)
-	none := ok && c.Default == facts.AskNone
-	read := ok && isRead(c.Name)
-	unstated := func(p *approval.Property, implied bool) {
-		switch *p {
-		case isTrue, isFalse, forbidden:
-		case "":
-			*p = isFalse
-			if implied {
-				*p = isTrue
-			}
-		default:
-			*p = forbidden // invalid value
+// implied are the properties that are true for a tool of a capability which states nothing
+// else.
+var implied = map[string]approval.Trust{
+	"fs:read":       {SecretData: isTrue},
+	"fs:write":      {DangerousWrites: isTrue},
+	"code:exec":     {PublicSource: isTrue, SecretData: isTrue, PublicSink: isTrue, DangerousWrites: isTrue},
+	"network:http":  {PublicSource: isTrue, PublicSink: isTrue},
+	"llm:online":    {PublicSink: isTrue},
+	"mail:read":     {PublicSource: isTrue, SecretData: isTrue},
+	"mail:send":     {PublicSink: isTrue, DangerousWrites: isTrue},
+	"channel:in":    {PublicSource: isTrue},
+	"channel:out":   {PublicSink: isTrue, DangerousWrites: isTrue},
+	"calendar:read": {PublicSource: isTrue, SecretData: isTrue},
+	"llm:local":     {}, "time:read": {}, "parse:local": {},
+}
+
+// Implied lists the properties that are true for a tool of a capability that states nothing
+// else, by their keys.
+func Implied(capability string) (keys []string) {
+	t := implied[capability]
+	for _, p := range []struct {
+		key string
+		is  approval.Property
+	}{
+		{"public_source", t.PublicSource},
+		{"secret_data", t.SecretData},
+		{"public_sink", t.PublicSink},
+		{"dangerous_writes", t.DangerousWrites},
+	} {
+		if p.is == isTrue {
+			keys = append(keys, p.key)
 		}
 	}
-	unstated(&t.source, !none)
-	unstated(&t.secret, !none)
-	unstated(&t.sink, !none && !read)
-	unstated(&t.dangerous, !none && !read)
-	t.reads = !ok || none || read || readsAndWrites(c.Name)
-	t.writes = !ok || !none && !read
-	return t
+	return keys
+}
+
+// traitsOf applies the default for each unstated property: what the capability implies. A
+// tool without a capability has all four. A release-only request has none, but that what
+// the agent itself does may be dangerous.
+func traitsOf(f *approval.Facts) traits {
+	c, ok := facts.CapabilityNamed(f.Capability)
+	defaults, known := implied[c.Name]
+	switch {
+	case f.Tool == "":
+		defaults = approval.Trust{DangerousWrites: isTrue}
+	case !known:
+		defaults = implied["code:exec"]
+	}
+	own := f.Trust
+	if f.Tool == "" && own.DangerousWrites != forbidden {
+		own.DangerousWrites = isTrue // people allow what the agent does itself, or a grant
+	}
+	none := ok && c.Default == facts.AskNone
+	read := ok && isRead(c.Name)
+	return traits{
+		source: stated(own.PublicSource, defaults.PublicSource), secret: stated(own.SecretData, defaults.SecretData),
+		sink: stated(own.PublicSink, defaults.PublicSink), dangerous: stated(own.DangerousWrites, defaults.DangerousWrites),
+		reads: !ok || none || read || readsAndWrites(c.Name), writes: !ok || !none && !read,
+		stated: own.DangerousWrites != "" || !ok,
+	}
+}
+
+// stated is a property as configured, else its default. An invalid value forbids.
+func stated(p, byDefault approval.Property) approval.Property {
+	switch p {
+	case isTrue, isFalse, forbidden:
+		return p
+	case "":
+		if byDefault == isTrue {
+			return isTrue
+		}
+		return isFalse
+	}
+	return forbidden
 }
 
 func isRead(capability string) bool {
@@ -88,13 +134,14 @@ func (t traits) taints() []string {
 	return add
 }
 
-// asks says which of the two trust reasons to ask apply.
+// asks says which of the two trust reasons to ask apply. Dangerous writes that only the
+// capability implies do not ask: the table does.
 func (t traits) asks(tainted map[string]bool) (dangerous, trifecta bool) {
 	if !t.writes {
 		return false, false
 	}
 	trifecta = tainted[grant.TaintCorruption] && tainted[grant.TaintSecret] && t.sink == isTrue
-	return t.dangerous == isTrue, trifecta
+	return t.dangerous == isTrue && t.stated, trifecta
 }
 
 // ReadsPublicSource says whether running a tool may read public content.

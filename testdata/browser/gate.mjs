@@ -25,9 +25,9 @@ export class Gate {
   }
 
   /** Approves a request as it is now. */
-  async approve(id) {
+  async approve(id, ...options) {
     const { pending_sha256: digest } = JSON.parse(await this.operator('show', id, '--json'))
-    return this.operator('approve', id, '--seen', digest)
+    return this.operator('approve', id, '--seen', digest, ...options)
   }
 
   /** A login link, which works once. */

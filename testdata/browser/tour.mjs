@@ -18,7 +18,7 @@ async function createRequests(gate) {
     const request = await agent.submit(tool, args, more)
     for (let tries = 0; ; tries++) {
       try {
-        await (command === 'approve' ? gate.approve(request.id) : gate.operator(command, request.id, ...options))
+        await (command === 'approve' ? gate.approve(request.id, ...options) : gate.operator(command, request.id, ...options))
         break
       } catch (error) {
         if (tries > 100) throw error
@@ -36,7 +36,10 @@ async function createRequests(gate) {
   ])
   await research.request('send_mail', { to: 'bob@example.org', subject: 'Draft', body: '…' })
 
-  const waiting = { done: done.id }
+  await decide(personal, 'write_file', { path: '/home/ann/notes/seeds.md', content: '- garlic\n' }, { sessionId: 'garden' }, 'approve', '--session')
+  await decide(personal, '', { command: 'cargo check' }, { actionType: 'exec_cmd' }, 'approve', '--always')
+  const granted = await decide(personal, '', { command: 'cargo test lexer' }, { actionType: 'exec_cmd' }, 'approve', '--commands=cargo test ...')
+  const waiting = { done: done.id, granted: granted.id }
   waiting.mail = await personal.submit('send_mail', {
     to: 'bob@example.org', cc: 'ann@example.org', subject: 'Lunch on Thursday?', body: 'Hi Bob,\n\nshall we meet at noon, at the usual place?\n\nAnn',
   }, { title: 'Answer Bob', preview: 'A short mail', rationale: 'Bob request on Monday when you would have time, and Thursday noon is free.' })
@@ -59,6 +62,7 @@ async function createRequests(gate) {
       { actionType: 'exec_cmd', preview: 'git push --force origin main', rationale: 'The history was rewritten.' }),
     json: await personal.submit('set_rule', { rule: RULE }),
     long: await personal.submit('publish', { page: 'handbook/foxes.md', text: 'The quick brown fox jumps over the lazy dog.\n'.repeat(1100) }),
+    tests: await personal.submit('', { command: 'go test ./internal/parser ./internal/printer' }, { actionType: 'exec_cmd' }),
     secret: await personal.submit('x_post', { text: 'token ghp_q9Zx3VbN7mKd2LrT5wYc8HsJ1fGp4QaE6uXi, please' }),
   }
   return waiting
@@ -108,7 +112,15 @@ export const scenarios = Object.fromEntries(Object.entries(DEVICES).map(([device
   await examine('confirm')
   await visit('question', `r/research/${waiting.question.id}`)
   for (const [kind, request] of Object.entries(waiting.kinds)) await visit(`kind-${kind}`, `r/personal/${request.id}`)
+  await page.goto(new URL(`r/personal/${waiting.kinds.tests.id}`, base).href)
+  await page.locator('#code-commands').click()
+  await page.locator('#careful').waitFor()
+  await examine('kind-confirm')
+  await visit('kind-rule-json', `r/personal/${waiting.kinds.json.id}/rule`)
+  await visit('kind-no-rule', `r/personal/${waiting.kinds.secret.id}/rule`)
+  await visit('kind-rule', `r/personal/${waiting.kinds.mail.id}/rule`)
   await visit('settled', `r/personal/${waiting.done}`)
+  await visit('granted', `r/personal/${waiting.granted}`)
   const links = await page.locator('header nav a').evaluateAll((all) => all.map((a) => a.href))
   assert.equal(links.length, 7)
   for (const href of links.slice(1)) await visit(href.split('/').pop(), href)

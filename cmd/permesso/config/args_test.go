@@ -12,6 +12,7 @@ import (
 func TestParseArgs(t *testing.T) {
 	c, err := config.Parse("p.toml", []byte(`
 [tools.save]
+trust = false
 size = "path"
 summary = "{path}"
 [tools.save.args]
@@ -20,9 +21,12 @@ amount = { type = "amount", currency = "EUR" }
 dry_run = { type = "bool", optional = true }
 content = { writes = "path" }
 [tools.none]
+trust = false
 [tools.nothing]
+trust = false
 args = {}
 [tools.implied]
+trust = false
 summary = "{a}"
 size = "b"
 handler = { kind = "command", argv = ["/bin/true", "{b}"] }
@@ -71,6 +75,6 @@ func TestArgsIssues(t *testing.T) {
 	_, err := config.Parse("p.toml", []byte("facts = { path = \"p\" }"))
 	require.ErrorContains(t, err, `unknown key "facts"`, "only tools had it")
 	ok := "args = { a = { type = \"amount\", currency = \"of\" }, of = \"text\" }"
-	_, err = config.Parse("p.toml", []byte("[tools.t]\n"+ok))
+	_, err = config.Parse("p.toml", []byte("[tools.t]\ntrust = false\n"+ok))
 	require.NoError(t, err)
 }

@@ -33,6 +33,7 @@ local = 1000
 handler = { kind = "command", argv = ["/bin/true", """
 [workspaces.one]
 """] }
+trust = false
 `
 
 func TestAddWorkspace(t *testing.T) {
@@ -84,7 +85,7 @@ func TestAddWorkspaceRefuses(t *testing.T) {
 		{"an agent that is an approver", fullConfig, "could approve itself", config.NewWorkspace{Name: "three", AgentUIDs: []uint{1000}}},
 		{"an existing workspace", fullConfig, "not valid TOML", config.NewWorkspace{Name: "one"}},
 		{"an invalid name", fullConfig, "a name is", config.NewWorkspace{Name: "Three"}},
-		{"a name that adds another table", fullConfig, "other settings would change", config.NewWorkspace{Name: "x]\n[tools.y"}},
+		{"a name that adds another table", fullConfig, "other settings would change", config.NewWorkspace{Name: "x]\n[approvers.y"}},
 		{"a name with a dot", fullConfig, "", config.NewWorkspace{Name: "one.limits"}},
 		{"an inline table cannot be extended", "workspaces = { one = {} }\n", "not valid TOML", config.NewWorkspace{Name: "three"}},
 		{"an invalid file", "gaet = 1\n", "unknown key", config.NewWorkspace{Name: "three"}},
@@ -105,7 +106,7 @@ func TestRemoveWorkspace(t *testing.T) {
 		{"with the tables below it", "[workspaces.a]\n[workspaces.b]\n[workspaces.b.limits]\npending = 1\n[workspaces.b.telegram]\nchat_id = 1\n", "b", "[workspaces.b]\n[workspaces.b.limits]\npending = 1\n[workspaces.b.telegram]\nchat_id = 1\n"},
 		{"in two places", "[workspaces.b]\n[workspaces.a]\n[workspaces.b.limits]\npending = 1\n", "b", ""},
 		{"quoted, and with blanks", "[workspaces.a]\n[ workspaces . \"b\" ]\nautonomy = \"full\"\n", "b", "[ workspaces . \"b\" ]\nautonomy = \"full\"\n"},
-		{"a string that looks like a section", "[workspaces.a]\n[workspaces.b]\nautonomy = \"\"\"full\"\"\"\n# tail\n[tools.t]\nhandler = { kind = \"command\", argv = [\"/bin/true\", '''\n# x\n[workspaces.b]\n'''] }\n", "b", "[workspaces.b]\nautonomy = \"\"\"full\"\"\"\n"},
+		{"a string that looks like a section", "[workspaces.a]\n[workspaces.b]\nautonomy = \"\"\"full\"\"\"\n# tail\n[tools.t]\nhandler = { kind = \"command\", argv = [\"/bin/true\", '''\n# x\n[workspaces.b]\n'''] }\ntrust = false\n", "b", "[workspaces.b]\nautonomy = \"\"\"full\"\"\"\n"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			after, err := config.Reader{}.RemoveWorkspace("p.toml", []byte(row.before), row.ws)

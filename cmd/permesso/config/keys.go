@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -209,7 +210,10 @@ func workspaceKeys(languages valueType, languageHelp string) []Key {
 		{Name: "night_timeout", Example: `"10h"`, Help: "the approval_timeout then", valueType: duration(time.Second, maxWait)},
 		{Name: "contains_secrets", Default: "false", Help: "true: what its agent reads counts as secret", valueType: flag()},
 		{Name: "admin", Default: "false", Help: "true: no tool may read public sources there", valueType: flag()},
-		{Name: "binds_sessions", Default: "false", Help: "true: the agent cannot choose its session_id", valueType: flag()},
+		{Name: "remember_exec_cmd", Example: `"any"`, Help: "any: a grant for exec_cmd covers every command of the agent, not only the same", valueType: word("any"), instead: true},
+		{Name: "release_trust", Help: "what requests without a tool read and write; default: they neither taint nor fall under the trifecta", Hint: "release_trust = { public_source = true }", valueType: tables(""), instead: true, Keys: propertyKeys()[:3]},
+		{Name: "folder", Default: "true", Help: "false: requests only over the API, with a key", valueType: flag()},
+		{Name: "binds_sessions", Default: "false", Help: "true: taints belong to the session_id, which the holder of the key chooses; needs folder = false", valueType: flag()},
 		{Name: "sessions", Help: "autonomy of single sessions", Hint: `sessions = { "sess_1" = "readonly" }`, valueType: tables(""), Keys: []Key{{Name: "SESSION", exampleName: "sess_1", Example: `"readonly"`, Help: "readonly, supervised, full", valueType: word(grant.Levels()...)}}},
 		{Name: "ask_above", Help: "more requests need approval; by capability, none: without one", Hint: rateHint, valueType: tables(""), Keys: rates, unknown: "%s is not a capability"},
 		{Name: "deny_above", Help: "more requests are refused", Hint: rateHint, valueType: tables(""), Keys: rates, unknown: "%s is not a capability"},
@@ -225,28 +229,34 @@ func workspaceKeys(languages valueType, languageHelp string) []Key {
 	}
 }
 
-func toolKeys() []Key {
-	const propertyHint = `true, false or "forbidden"`
+// propertyKeys are the four trust properties.
+func propertyKeys() []Key {
+	const hint = `true, false or "forbidden"`
 	property := propertyType()
-	keys := []Key{
+	return []Key{
+		{Name: "public_source", Example: "false", Help: `it reads what strangers wrote: true, false, "forbidden"`, Hint: hint, valueType: property, instead: true},
+		{Name: "secret_data", Example: "false", Help: "it reads secrets", Hint: hint, valueType: property, instead: true},
+		{Name: "public_sink", Example: "false", Help: "strangers can read what it writes", Hint: hint, valueType: property, instead: true},
+		{Name: "dangerous_writes", Example: "false", Help: "it can do damage", Hint: hint, valueType: property, instead: true},
+	}
+}
+
+func toolKeys() []Key {
+	return slices.Concat([]Key{
 		{Name: "capability", Example: `"code:exec"`, Help: "what it does; without one, only trust and the rules count", valueType: word(Capabilities()...)},
 		{Name: "action_type", Example: `"custom:hello"`, Help: strings.Join(approval.ActionTypes(), ", ") + ", custom:NAME", valueType: actionTypeType(), shown: true},
 		{Name: "verb", Example: `{ en = "say hello", it = "saluti" }`, Help: "for the question on the card; or one text for every language", valueType: verbType(), shown: true, Keys: []Key{{Name: "LANGUAGE", names: chat.Languages(), valueType: line(200), exampleName: "en"}}},
 		{Name: "summary", Example: `"hello to {name}"`, Help: "what the card says; {fields} of the request", valueType: line(1000), shown: true},
 		{Name: "target", Example: `"this machine"`, Help: "where the effect is; default: the host of an http handler", valueType: line(1000), shown: true},
 		{Name: "reversibility", Example: `"reversible"`, Help: "reversible, partial, irreversible", valueType: word(reversibilities()...), shown: true},
-		{Name: "territory", Default: `"none"`, Help: "none, session, permanent: the grants that are offered", valueType: word("none", "session", "permanent"), shown: true},
+		{Name: "territory", Default: `"none"`, Help: "session or permanent: the grant that the card suggests", valueType: word("none", "session", "permanent"), shown: true},
 		{Name: "trust", Example: "false", Help: "only false: instead of setting all four of these to false:", Hint: "trust = false clears the four properties", valueType: flag(), shown: true},
-		{Name: "public_source", Example: "false", Help: `it reads what strangers wrote: true, false, "forbidden"`, Hint: propertyHint, valueType: property, instead: true},
-		{Name: "secret_data", Example: "false", Help: "it reads secrets", Hint: propertyHint, valueType: property, instead: true},
-		{Name: "public_sink", Example: "false", Help: "strangers can read what it writes", Hint: propertyHint, valueType: property, instead: true},
-		{Name: "dangerous_writes", Example: "false", Help: "it can do damage", Hint: propertyHint, valueType: property, instead: true},
+	}, propertyKeys(), []Key{
 		{Name: "cost", Example: "1", Help: "of one request, in units of your own, for the budgets", Hint: "a whole number, in units of your own", valueType: number(0, 1<<53)},
 		{Name: "args", Example: `{ name = "text" }`, Help: "every argument, with its type; default: the {fields}, as text", Hint: argsKeyHint, valueType: tables(""), shown: true, Keys: []Key{{Name: "ARGUMENT", exampleName: "name", valueType: argumentType(), Keys: argumentKeys()}}},
 		{Name: "size", Example: `"name"`, Help: "the argument whose size the card shows; default: all of them", Hint: `the name of an argument: size = "path"`, valueType: must("name of an argument", validArgument, "must name an argument of the tool"), instead: true},
 		{Name: "handler", Example: `{ kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", env = ["LANG"] }`, Hint: `handler = { kind = "command", argv = ["/usr/bin/true"] }`, valueType: tables(""), shown: true, Keys: handlerKeys(), prose: "handler"},
-	}
-	return keys
+	})
 }
 
 func handlerKeys() []Key {
@@ -283,10 +293,15 @@ func ruleKeys() []Key {
 			{Name: "target", instead: true, Example: `"api.example.org"`, Help: "the target that the card shows", valueType: line(1000)},
 			{Name: "session", instead: true, Example: `"sess_1"`, Help: "the session", valueType: line(128)},
 			{Name: "client", instead: true, Example: `"ws:default"`, Help: "the client: ws:WORKSPACE, or of an API key", valueType: line(128)},
-			{Name: "args", instead: true, Example: `{ board = "team-*" }`, Help: "the arguments: a glob for a text, or a value that must be equal", Hint: argsHint, valueType: tables(""), Keys: []Key{{Name: "ARGUMENT", valueType: conditionType()}}},
+			{Name: "args", instead: true, Example: `{ board = "team-*" }`, Help: "the arguments: a glob for a text, or a value that must be equal", Hint: argsHint, valueType: tables(""), Keys: []Key{{Name: "ARGUMENT", valueType: conditionType(), Keys: []Key{
+				{Name: "equals", Help: "the value; a text is no glob", Hint: equalHint, valueType: exactType()},
+				{Name: "json", Help: "the value as JSON, for what TOML cannot say", Hint: equalHint, valueType: jsonType()},
+			}}}},
+			{Name: "other_args", instead: true, Default: "true", Help: "false: a request with other arguments than those of args does not match", valueType: flag()},
 		}},
-		{Name: "outcome", Example: `"ask"`, Help: "allow, ask, deny", valueType: word("allow", "ask", "deny"), shown: true},
+		{Name: "outcome", Example: `"ask"`, Help: "allow, ask, always_ask (no grant lifts it), deny", valueType: word("allow", "ask", "always_ask", "deny"), shown: true},
 		{Name: "reason", Example: `"an approver should see it once"`, Help: "for the approver and the audit log", valueType: line(300), shown: true},
+		{Name: "despite", instead: true, Example: `["trifecta"]`, Help: "for allow: trifecta, secrets: allow even then; match must name a tool and one value of every destination", Hint: `a list: despite = ["trifecta"], ["secrets"] or both`, valueType: despiteType()},
 		{Name: "when_proven", Help: "for allow: all of this must be proven", Hint: clauseHint, valueType: tableList(), Keys: clauseKeys(), instead: true, Example: `[{ domain = "mail", at_most = 10 }]`},
 		{Name: "unless_proven", Help: "for deny and ask: not if all of this is proven", Hint: clauseHint, valueType: tableList(), Keys: clauseKeys(), instead: true, Example: `[{ domain = "mail", at_most = 0, of = { recipient = "boss@example.org" } }]`},
 	}

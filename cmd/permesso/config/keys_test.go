@@ -50,6 +50,9 @@ quiet_hours = "22:00-07:00"
 night_timeout = "8h"
 contains_secrets = true
 admin = true
+remember_exec_cmd = "any"
+release_trust = { public_source = true, secret_data = false, public_sink = "forbidden" }
+folder = false
 binds_sessions = true
 sessions = { s = "full" }
 ask_above = { "none" = "1/1m" }
@@ -92,8 +95,9 @@ public_key = "Mu3GE0tOuZvktwmf+XVEj5xfDfTn8XYklvcc17KgkwU="
 [[rules]]
 name = "n"
 outcome = "allow"
+despite = ["trifecta", "secrets"]
 reason = "r"
-match = { tool = "a", workspace = "w", approver = "ann", capability = "fs:write", target = "t", session = "s", client = "ws:w", args = { p = "/x/**", n = 3, f = true, l = ["a"] } }
+match = { tool = "a", workspace = "w", approver = "ann", capability = "fs:write", target = "t", session = "s", client = "ws:w", args = { p = "/x/y", n = 3, f = true, l = ["a"], e = { equals = "*" }, j = { json = "1.5" } }, other_args = false }
 when_proven = [{ domain = "d", op = "o", only = { x = "y" } }, { domain = "d", under = { path = ["/srv"] } }, { domain = "d", unique = "x" }, { domain = "d", at_most = 3, of = { x = "y" } }]
 [[rules]]
 outcome = "deny"

@@ -67,6 +67,7 @@ public_sink = true
 handler = { kind = "command", argv = ["/opt/x", "--", "{text}"], dir = "/srv", env = ["LANG", "LC_ALL"], timeout = "90s", max_output = 2048, idempotent = true }
 
 [tools.bare]
+capability = "time:read"
 [tools.clear]
 trust = false
 verb = "clear"
@@ -113,7 +114,7 @@ workspace = "plain"
 			Timeout: 90 * time.Second, MaxOutput: 2048, Idempotent: true,
 		},
 	}, c.Tools["x.post:v1"])
-	require.Equal(t, approval.Tool{Name: "bare", Territory: "none", Handler: approval.Handler{Kind: "none"}}, c.Tools["bare"],
+	require.Equal(t, approval.Tool{Name: "bare", Capability: "time:read", Territory: "none", Handler: approval.Handler{Kind: "none"}}, c.Tools["bare"],
 		"unset fields stay unset: policy derives their meaning")
 	require.Equal(t, approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"}, c.Tools["clear"].Trust)
 	require.Equal(t, map[string]string{"en": "clear"}, c.Tools["clear"].Verb)
@@ -574,7 +575,7 @@ p.toml:2:135: unknown key "shell"`,
 
 		{
 			"an incomplete rule", "[[rules]]\n",
-			`p.toml:1:3: rule has no outcome: allow, ask or deny
+			`p.toml:1:3: rule has no outcome: allow, ask, always_ask or deny
 hint: outcome = "ask"
 p.toml:1:3: rule has no match
 hint: match = { tool = "x_post", workspace = "personal" }`,
@@ -593,12 +594,12 @@ hint: write one name, or remove it to match every workspace`,
 		},
 		{
 			"a misspelled outcome", "[[rules]]\nmatch = { tool = \"t\" }\noutcome = \"alow\"",
-			`p.toml:3:11: outcome must be allow, ask or deny
+			`p.toml:3:11: outcome must be allow, ask, always_ask or deny
 hint: did you mean "allow"?`,
 		},
 		{
 			"keys of a rule", "[[rules]]\nmatch = { tol = \"t\" }\noutcom = \"ask\"",
-			`p.toml:1:3: rule has no outcome: allow, ask or deny
+			`p.toml:1:3: rule has no outcome: allow, ask, always_ask or deny
 hint: outcome = "ask"
 p.toml:2:11: unknown key "tol"
 hint: did you mean "tool"?
@@ -699,7 +700,7 @@ func TestDeepNesting(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	for _, row := range []struct{ why, toml, want string }{
 		{
-			"a rule for an unknown tool is valid, but probably a mistake", "[tools.x_post]\n[[rules]]\nmatch = { tool = \"x_posst\" }\noutcome = \"deny\"",
+			"a rule for an unknown tool is valid, but probably a mistake", "tools.x_post.trust = false\n[[rules]]\nmatch = { tool = \"x_posst\" }\noutcome = \"deny\"",
 			"p.toml:3:18: rule never matches: there is no tool \"x_posst\"\nhint: did you mean \"x_post\"?",
 		},
 		{
@@ -737,9 +738,9 @@ func TestCheckHandler(t *testing.T) {
 		}
 		return nil
 	}}
-	_, err := rd.Parse("p.toml", []byte(`tools.good.handler = { kind = "command", argv = ["/good"] }
+	_, err := rd.Parse("p.toml", []byte(`tools.good = { trust = false, handler = { kind = "command", argv = ["/good"] } }
 tools.bad.handler = { kind = "command", argv = ["/bad"] }
-tools.none.handler = { kind = "none" }
+tools.none = { trust = false, handler = { kind = "none" } }
 tools.worse.handler = { kind = "command", argv = ["/worse"], timeout = 3 }`))
 	require.Equal(t, `p.toml:2:41: no such template\u{a}\u{1b}[2J
 p.toml:4:72: timeout must be a string, not a whole number
@@ -747,7 +748,7 @@ hint: write it with its unit: "30s", "5m", "1h30m"`, printed(err))
 	require.Equal(t, []string{"/good", "/bad"}, seen, "only valid commands")
 }
 
-const httpTool = `
+const httpTool = `tools.post.trust = false
 [tools.post.handler]
 kind = "http"
 method = "POST"
@@ -779,7 +780,7 @@ func TestHTTPHandler(t *testing.T) {
 	}, tool.Handler)
 	require.Equal(t, "api.example.org:8443", tool.Target, "a card without a target shows the host")
 
-	c, err = rd.Parse("p.toml", []byte("tools.post.target = \"the board\"\n"+
+	c, err = rd.Parse("p.toml", []byte("tools.post.capability = \"channel:out\"\ntools.post.target = \"the board\"\n"+
 		"tools.post.handler = { kind = \"http\", method = \"GET\", url = \"https://x.org/\" }"))
 	require.NoError(t, err)
 	require.Equal(t, "the board", c.Tools["post"].Target)

@@ -133,12 +133,19 @@ func (s *section) workspace(name string) approval.Workspace {
 		Name: name, Autonomy: s.text("autonomy"), Approvers: s.approverNames(), Channels: s.channelNames(),
 		LocalDecisions: s.flag("local_decisions"), Language: s.text("language"),
 		ChatJID: s.chat(name), QuietHours: s.quietHours(), Limits: s.limits(),
-		Secrets: s.flag("contains_secrets"), Admin: s.flag("admin"), BindsSessions: s.flag("binds_sessions"),
+		Secrets: s.flag("contains_secrets"), Admin: s.flag("admin"),
+		NoFolder: !s.flag("folder"), BindsSessions: s.flag("binds_sessions"),
+		RememberExec: s.text("remember_exec_cmd") == "any", ReleaseTrust: s.releaseTrust(),
 		Sessions: values[string](s, "sessions"), OwnDomains: s.texts("own_domains"),
 	}
 	w.Principal = s.principal(w.Approvers)
 	s.timeouts(&w)
 	s.policyLimits(name)
+	if w.BindsSessions && !w.NoFolder {
+		const hint = "add folder = false, and give the agent's host a key: permesso key create"
+		s.fail(s.position("binds_sessions"), "binds_sessions", hint,
+			"binds_sessions needs folder = false: an agent that writes request files chooses its session ids itself")
+	}
 	if len(w.Approvers) == 0 && !w.LocalDecisions {
 		s.warn(s.node.key, "", "add approvers, or set local_decisions = true", "no person may approve in workspace %s", quote(name))
 	}

@@ -25,6 +25,7 @@ func TestParseProofs(t *testing.T) {
 [provers.lab]
 public_key = "`+labKey+`"
 [tools.script]
+capability = "mail:send"
 args = { code = "program", to = "recipients", cc = "recipients", file = "path" }
 [[rules]]
 name = "deny-blocked-recipients"
@@ -71,7 +72,7 @@ when_proven = [
 }
 
 func TestProofIssues(t *testing.T) {
-	const tool = "[tools.t]\n[[rules]]\nmatch = { tool = \"t\" }\n"
+	const tool = "tools.t.trust = false\n[[rules]]\nmatch = { tool = \"t\" }\n"
 	const clauses = "\nhint: a list of clauses: [{ domain = \"mail\", op = \"send\", only = { recipient = [\"ann@example.org\"] } }]"
 	const atMost = "\nhint: at_most = 10, or at_most = 0 with of = { recipient = \"boss@example.org\" }"
 	for _, c := range []struct{ why, file, want string }{

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -28,13 +30,42 @@ func (s *section) rules() {
 func (s *section) rule() policy.Rule {
 	number := strings.Trim(strings.TrimPrefix(s.path, "rules"), "[]")
 	r := policy.Rule{Name: cmp.Or(s.text("name"), "rule "+number), Reason: s.text("reason"), Outcome: approval.Deny}
-	s.require(s.node.key, `outcome = "ask"`, "rule has no %s: allow, ask or deny", "outcome")
+	s.require(s.node.key, `outcome = "ask"`, "rule has no %s: allow, ask, always_ask or deny", "outcome")
 	if v := s.text("outcome"); v != "" {
-		_ = r.Outcome.UnmarshalText([]byte(v)) // one of the allowed words
+		r.Always = v == "always_ask"
+		_ = r.Outcome.UnmarshalText([]byte(strings.TrimPrefix(v, "always_"))) // one of the allowed words
 	}
 	s.proofs(&r)
 	s.match(&r)
+	s.despite(&r)
 	return r
+}
+
+// despite reads what an allow lifts besides the table. Then every argument that says where
+// something goes needs an exact condition.
+func (s *section) despite(r *policy.Rule) {
+	r.Despite = s.texts("despite")
+	if len(r.Despite) == 0 {
+		return
+	}
+	tool, known := s.cfg.Tools[r.Tool]
+	open := r.OpenDestinations(facts.Arguments(tool))
+	for _, template := range facts.Templates(tool) {
+		if template.Key == "target" || template.Key == "handler.url" {
+			open = append(open, slices.DeleteFunc(slices.Clone(template.Names), r.Closes)...)
+		}
+	}
+	slices.Sort(open)
+	at := s.position("despite")
+	switch open = slices.Compact(open); {
+	case r.Outcome != approval.Allow:
+		s.fail(at, "despite", "", "despite belongs to allow rules")
+	case !known:
+		s.fail(at, "despite", `match = { tool = "x_post" }`, "despite needs a rule that names one tool")
+	case len(open) > 0:
+		s.fail(at, "despite", "match = { args = { "+strings.Join(open, ` = "…", `)+` = "…" } }, each without * ? [ {`,
+			"despite needs an exact value of every destination; missing: %s", visible(strings.Join(open, ", ")))
+	}
 }
 
 // match reads what a rule applies to. It must not match everything: autonomy is for
@@ -53,7 +84,7 @@ func (s *section) match(r *policy.Rule) {
 	r.Workspace = m.matchName("workspace", sortedKeys(s.cfg.Workspaces))
 	r.Approver = m.matchName("approver", sortedKeys(s.cfg.Approvers))
 	r.Capability, r.Target, r.Session, r.Client = m.text("capability"), m.text("target"), m.text("session"), m.text("client")
-	r.Args = m.conditions()
+	r.Args, r.OnlyArgs = m.conditions(), !m.flag("other_args")
 	if !m.failed {
 		if err := r.Check(); err != nil {
 			m.fail(m.node.key, "", "", "%s", visible(strings.TrimPrefix(err.Error(), "check rule "+strconv.Quote(r.Name)+": ")))
@@ -80,6 +111,11 @@ func (s *section) conditions() (all []policy.Condition) {
 		sub.fail(sub.node.key, "", argsHint, "args names no argument")
 	}
 	for _, name := range sub.node.order {
+		if exact := sub.tables[name]; exact != nil {
+			all = append(all, exact.equal(name))
+			sub.failed = sub.failed || exact.failed
+			continue
+		}
 		all = append(all, get[policy.Condition](sub, name))
 	}
 	s.failed = s.failed || sub.failed
@@ -88,7 +124,8 @@ func (s *section) conditions() (all []policy.Condition) {
 
 // conditionType is a glob for a text argument, or a value that must be equal.
 func conditionType() valueType {
-	return valueType{text: "glob, whole number, true or false, or list of strings", read: func(s *section, k Key, n *node) any {
+	t := valueType{text: "glob, whole number, true or false, or list of strings", schema: simpleSchema()}
+	t.read = func(s *section, k Key, n *node) any {
 		if n.kind == text {
 			return policy.Condition{Field: k.Name, Glob: n.text}
 		}
@@ -97,7 +134,65 @@ func conditionType() valueType {
 		}
 		s.fail(n.val, k.Name, argsHint, "%s must be a glob, a whole number, true or false, or a list of strings", k.Name)
 		return nil
+	}
+	return t
+}
+
+// equal is the condition { equals = VALUE } or { json = "VALUE" } on an argument.
+func (s *section) equal(argument string) policy.Condition {
+	if s.has("equals") == s.has("json") {
+		s.fail(s.node.key, "", equalHint, "%s needs equals or json", argument)
+	}
+	key := "equals"
+	if s.has("json") {
+		key = "json"
+	}
+	return policy.Condition{Field: argument, Equals: get[approval.Raw](s, key)}
+}
+
+const equalHint = `{ equals = "first line\nsecond line" }, or { json = '{"rate":1.5}' }`
+
+func simpleSchema() schema {
+	return schema{"anyOf": []schema{
+		{"type": "string"}, {"type": "integer"}, {"type": "boolean"}, {"type": "array", "items": schema{"type": "string"}},
 	}}
+}
+
+// exactType is a value that an argument must have. A text is no glob here.
+func exactType() valueType {
+	t := valueType{text: "text, whole number, true or false, or list of strings", schema: simpleSchema()}
+	t.read = func(s *section, k Key, n *node) any {
+		if n.kind == text {
+			b, err := json.Marshal(n.text)
+			if err == nil {
+				return approval.Raw(b)
+			}
+		}
+		if v, ok := jsonOf(n); ok {
+			return v
+		}
+		s.fail(n.val, k.Name, equalHint, "%s must be a text, a whole number, true or false, or a list of strings", k.Name)
+		return nil
+	}
+	return t
+}
+
+// jsonType is any JSON value, as text.
+func jsonType() valueType {
+	t := checked("JSON value", func(v string) string {
+		if !jsontext.Value(v).IsValid() {
+			return "is not a JSON value"
+		}
+		return ""
+	})
+	read := t.read
+	t.read = func(s *section, k Key, n *node) any {
+		if v, ok := read(s, k, n).(string); ok {
+			return approval.Raw(v)
+		}
+		return nil
+	}
+	return t
 }
 
 // jsonOf returns a TOML value as JSON.

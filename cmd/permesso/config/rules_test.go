@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ local = 0
 [workspaces.w]
 approvers = ["ann"]
 contains_secrets = true
+folder = false
 binds_sessions = true
 sessions = { sess_1 = "readonly", "sess 2" = "supervised" }
 ask_above = { "mail:send" = "10/1h", none = "0/24h" }
@@ -91,11 +93,11 @@ hint: above soft, approval is needed; above hard, nothing runs; in the units of 
 hint: did you mean "full"?`,
 		},
 		{
-			"an invalid glob", "[tools.t]\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", target = \"[\" }",
+			"an invalid glob", "tools.t.trust = false\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", target = \"[\" }",
 			`p.toml:4:1: "[" is not a valid glob`,
 		},
 		{
-			"a condition", "[tools.t]\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", args = { a = 1.5, b = [1] } }",
+			"a condition", "tools.t.trust = false\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", args = { a = 1.5, b = [1] } }",
 			`p.toml:4:36: a must be a glob, a whole number, true or false, or a list of strings
 hint: args = { path = "/data/**", argv = ["git", "status"] }
 p.toml:4:41: b must be a glob, a whole number, true or false, or a list of strings
@@ -118,4 +120,39 @@ hint: set public_source = false (or "forbidden") if it reads no public source, o
 	_, err := config.Parse("p.toml", []byte("[workspaces.root]\nadmin = true\n[tools.web]\ncapability = \"network:http\"\n"+
 		"[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"web\", workspace = \"root\" }"))
 	require.NoError(t, err, "denied in the admin workspace")
+}
+
+// A condition with equals or json names one value, of which a text is no glob. With
+// other_args = false no other argument comes along, so a rule may close every destination.
+func TestExactConditions(t *testing.T) {
+	const file = `[workspaces.w]
+[tools.post]
+capability = "channel:out"
+args = { to = "recipients", cc = { type = "recipients", optional = true }, text = "text" }
+handler = { kind = "none" }
+[[rules]]
+match = { tool = "post", args = { to = ["ann@x.org"], text = { equals = "*\n" }, n = { json = '1.50' } }, other_args = false }
+outcome = "allow"
+despite = ["trifecta"]
+`
+	c, err := config.Parse("p.toml", []byte(file))
+	require.NoError(t, err)
+	require.True(t, c.Rules[0].OnlyArgs)
+	require.Equal(t, []policy.Condition{
+		{Field: "to", Equals: approval.Raw(`["ann@x.org"]`)},
+		{Field: "text", Equals: approval.Raw(`"*\n"`)},
+		{Field: "n", Equals: approval.Raw(`1.50`)},
+	}, c.Rules[0].Args)
+	for change, want := range map[[2]string]string{
+		{", other_args = false", ""}:                         "despite needs an exact value of every destination; missing: cc",
+		{`{ equals = "*\n" }`, `{}`}:                         "text needs equals or json",
+		{`{ equals = "*\n" }`, `{ equals = 1, json = "1" }`}: "text needs equals or json",
+		{`{ equals = "*\n" }`, `{ equals = 1.5 }`}:           "equals must be a text, a whole number, true or false, or a list of strings",
+		{`'1.50'`, `'1.'`}:                                   "json is not a JSON value",
+		{`'1.50'`, `'{"a":1,"a":2}'`}:                        "json is not a JSON value",
+		{`equals =`, `equal =`}:                              "equal",
+	} {
+		_, err := config.Parse("p.toml", []byte(strings.Replace(file, change[0], change[1], 1)))
+		require.ErrorContains(t, err, want, change[1])
+	}
 }

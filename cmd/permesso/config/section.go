@@ -144,6 +144,16 @@ func (s *section) fail(at pos, key, hint, format string, args ...any) {
 	s.issues = append(s.issues, Issue{at.line, at.col, s.fullKey(key), fmt.Sprintf(format, args...), hint})
 }
 
+// isRefused reports whether this table or one below it had an issue.
+func (s *section) isRefused() bool {
+	for _, below := range s.tables {
+		if below.isRefused() {
+			return true
+		}
+	}
+	return s.failed
+}
+
 func (s *section) warn(at pos, key, hint, format string, args ...any) {
 	s.cfg.Warnings = append(s.cfg.Warnings, Issue{at.line, at.col, s.fullKey(key), fmt.Sprintf(format, args...), hint})
 }

@@ -39,6 +39,7 @@ func (s *section) tools() {
 		}
 		tool.Target = cmp.Or(tool.Target, hostOf(tool.Handler.HTTP.URL))
 		sub.checkArgs(tool)
+		sub.checkTrust(tool)
 		s.cfg.Tools[name] = tool
 	})
 }
@@ -92,6 +93,16 @@ func propertyType() valueType {
 	}
 }
 
+// releaseTrust reads what requests without a tool read and write.
+func (s *section) releaseTrust() (t approval.Trust) {
+	if sub := s.table("release_trust"); sub != nil {
+		t.PublicSource = approval.Property(sub.text("public_source"))
+		t.SecretData = approval.Property(sub.text("secret_data"))
+		t.PublicSink = approval.Property(sub.text("public_sink"))
+	}
+	return t
+}
+
 // trust reads the four properties. `trust = false` sets all four, so it must not be
 // combined with one of them.
 func (s *section) trust() approval.Trust {
@@ -109,6 +120,51 @@ func (s *section) trust() approval.Trust {
 		s.fail(n.key, "trust", "remove one of them", "trust = false must not be combined with one of the properties")
 	}
 	return approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"}
+}
+
+// properties are the keys of the four trust properties.
+var properties = []string{"public_source", "secret_data", "public_sink", "dangerous_writes"}
+
+// checkTrust refuses a tool that does not state what it reads and writes: policy does
+// not guess. Of a tool that was refused already, the statement may be the mistake.
+func (s *section) checkTrust(t approval.Tool) {
+	missing := slices.DeleteFunc(slices.Clone(properties), s.has)
+	switch {
+	case s.isRefused():
+	case s.has("capability") || s.has("trust") || len(missing) == 0:
+	case len(missing) < len(properties):
+		hint := "add to [" + s.path + "]:\n" + assignments(missing, "true")
+		s.fail(s.node.key, "", hint, "tool %s states no %s", quote(t.Name), list(missing))
+	default:
+		s.fail(s.node.key, "", trustHint(s.path, t), "tool %s states neither its capability nor its trust", quote(t.Name))
+	}
+}
+
+// trustHint shows the lines to paste, one choice after the other.
+func trustHint(path string, t approval.Tool) string {
+	likely := likelyCapability(t)
+	others := slices.DeleteFunc(Capabilities(), func(name string) bool { return name == likely })
+	return "add to [" + path + "] one of:\n" +
+		"capability = " + quote(likely) + "  # or " + strings.Join(others, ", ") + "\n" +
+		"trust = false  # if it reads no secrets and nothing from strangers, and writes nothing public or dangerous\n" +
+		"or all four, each true, false or \"forbidden\":\n" + assignments(properties, "true")
+}
+
+func assignments(keys []string, value string) string {
+	return strings.Join(keys, " = "+value+"\n") + " = " + value
+}
+
+// likelyCapability is the capability that fits best what is configured of a tool.
+func likelyCapability(t approval.Tool) string {
+	switch {
+	case t.ActionType == "write_file":
+		return "fs:write"
+	case t.ActionType == "send_message":
+		return "channel:out"
+	case t.ActionType == "http_request" || t.Handler.Kind == approval.HandlerHTTP:
+		return "network:http"
+	}
+	return "code:exec"
 }
 
 // handler reads the handler of a tool. Without one, nothing runs.

@@ -228,6 +228,12 @@ func domainList() valueType {
 	return t
 }
 
+func despiteType() valueType {
+	kinds := []string{"trifecta", "secrets"}
+	known := validText(func(v string) bool { return slices.Contains(kinds, v) })
+	return listOf("list of trifecta, secrets", word(kinds...), known, list(kinds))
+}
+
 func validText(valid func(string) bool) func(*node) bool {
 	return func(n *node) bool { return valid(n.text) }
 }

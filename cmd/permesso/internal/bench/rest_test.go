@@ -31,6 +31,7 @@ telegram = 1
 approvers = ["ann"]
 limits = { pending = 10000, ask_per_minute = 100000, per_minute = 100000 }
 [tools.none]
+dangerous_writes = true
 args = { text = "text" }
 public_source = false
 secret_data = false

@@ -56,7 +56,7 @@ func (r *rig) tapConfig(server string) string {
 	token := filepath.Join(r.Layout.Home, "token")
 	var config strings.Builder
 	fmt.Fprintf(&config, "[channels.telegram]\nserver_url = %q\ntoken_file = %q\n[approvers.ann]\ntelegram = %d\n"+
-		"[tools.none]\nargs = { text = \"text\" }\nhandler = { kind = \"none\" }\n", server, token, ann)
+		"[tools.none]\ncapability = \"channel:out\"\nargs = { text = \"text\" }\nhandler = { kind = \"none\" }\n", server, token, ann)
 	for i := range tapCount / cardsPerChat {
 		fmt.Fprintf(&config, "[workspaces.w%d]\napprovers = [\"ann\"]\nchannels = [\"telegram\"]\ntelegram = { chat_id = %d }\n", i, firstChat-int64(i))
 	}

@@ -22,6 +22,7 @@ listen = ""
 [workspaces.default]
 limits = { pending = 10000 }
 [tools.none]
+dangerous_writes = true
 args = { text = "text" }
 public_source = false
 secret_data = false

@@ -109,7 +109,7 @@ func (c *Client) Style() chat.Style {
 	return chat.Style{
 		Language: c.Language, Zone: time.Local, Redact: home.NewRedaction(), Local: true,
 		Paused:  func(ws string) *chat.Pause { return home.CardPause(c.PauseOf(ws)) },
-		Earlier: c.earlier, WouldAllow: c.wouldAllow,
+		Earlier: c.earlier,
 	}
 }
 
@@ -122,14 +122,6 @@ func (c *Client) earlier(p *approval.Pending) *chat.EarlierRequest {
 	return e
 }
 
-func (c *Client) wouldAllow(p *approval.Pending) (which []string, n, of int) {
-	d, err := call(context.Background(), c, opAlways, OneQuery{p.SourceGroup, p.RequestID})
-	if err != nil {
-		return nil, 0, 0 // the card is shown without history
-	}
-	return d.Which, d.N, d.Of
-}
-
 // Reveal returns a request to show what its card masks; the audit log then says so.
 func (c *Client) Reveal(ctx context.Context, k approval.Key) (*approval.StoredPending, error) {
 	d, err := call(ctx, c, opReveal, revealBody{OneQuery: OneQuery{k.Workspace, k.ID}})
@@ -139,11 +131,16 @@ func (c *Client) Reveal(ctx context.Context, k approval.Key) (*approval.StoredPe
 	return d.stored()
 }
 
+// ProposeRule returns the rule that would allow a request.
+func (c *Client) ProposeRule(ctx context.Context, k approval.Key) (chat.Proposal, error) {
+	return call(ctx, c, opRule, OneQuery{k.Workspace, k.ID})
+}
+
 // Decide decides a request as the caller.
 func (c *Client) Decide(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	d, err := call(ctx, c, opDecide, decideBody{OneQuery{a.Key.Workspace, a.Key.ID}, VerdictBody{
 		PendingSHA256: a.PendingSHA256, Verdict: a.Verdict, Code: a.Code, Scope: a.Scope,
-		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text,
+		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text, Commands: a.Commands,
 	}})
 	return decided(d, a.Key, err)
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/facts"
-	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/approval/submit"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -42,20 +42,22 @@ func (s *Service) grants(_ context.Context, c *httpapi.Caller, _ *none) ([]grant
 // GrantBody is a new grant.
 type GrantBody struct {
 	Workspace  string `json:"workspace,omitempty"` // "": the first
-	Capability string `json:"capability"`
-	Target     string `json:"target,omitempty"`
+	Client     string `json:"client_id,omitempty"` // "": the agent with the folder
 	Session    string `json:"session_id,omitempty"`
+	Tool       string `json:"tool_name,omitempty"`   // "": ActionType, which opens no tool
+	ActionType string `json:"action_type,omitempty"` // release-only
+	Target     string `json:"target,omitempty"`      // of a tool with a target
+	From       string `json:"request_id,omitempty"`  // with Command: the request in Workspace that it is given for
+	Command    string `json:"command,omitempty"`     // a command pattern
 	Reason     string `json:"reason,omitempty"`
 	Life       string `json:"for"`
 	Uses       int    `json:"max_uses,omitempty"`
-	Channel    string `json:"channel,omitempty"`
-	Sender     string `json:"sender,omitempty"`
 }
 
-var opGrantAdd = post("grant-add", "/grants", "Allow a capability on a target without asking",
+var opGrantAdd = post("grant-add", "/grants", "Allow calls of a tool without asking",
 	(*Service).grantAdd).forOperator()
 
-func (s *Service) grantAdd(_ context.Context, c *httpapi.Caller, in *struct{ Body GrantBody }) (*grant.Grant, error) {
+func (s *Service) grantAdd(ctx context.Context, c *httpapi.Caller, in *struct{ Body GrantBody }) (*grant.Grant, error) {
 	ws, err := ChooseWorkspace(s.Home, in.Body.Workspace)
 	if err != nil {
 		return nil, err
@@ -64,11 +66,19 @@ func (s *Service) grantAdd(_ context.Context, c *httpapi.Caller, in *struct{ Bod
 	if !w.LocalDecisions {
 		return nil, console.Fail(console.ExitRefused, "an approver can choose \"always\" when a request is pending", "workspace '%s' has local_decisions = false", ws)
 	}
-	g, err := in.Body.grant(w, c, time.Now())
+	g, err := in.Body.grant(c, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	g.Workspace = ws
+	tool, known := s.Home.Current().Tools[in.Body.Tool]
+	if in.Body.From != "" {
+		g.Terms, err = s.commandTerms(ctx, &in.Body)
+	} else {
+		g.Terms, err = in.Body.terms(w, tool, known)
+	}
+	if err != nil {
+		return nil, err
+	}
 	m, err := s.Memory()
 	if err != nil {
 		return nil, err
@@ -91,32 +101,82 @@ func ChooseWorkspace(h *home.Home, name string) (string, error) {
 	return name, nil
 }
 
-func (b *GrantBody) grant(w approval.Workspace, c *httpapi.Caller, now time.Time) (*grant.Grant, error) {
-	capability, ok := facts.CapabilityNamed(b.Capability)
+// grant is the grant without its terms.
+func (b *GrantBody) grant(c *httpapi.Caller, now time.Time) (*grant.Grant, error) {
 	life, err := time.ParseDuration(b.Life)
 	switch {
-	case !ok:
-		return nil, console.Fail(console.ExitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", b.Capability)
-	case capability.Default == facts.AskAlways:
-		return nil, console.Fail(console.ExitRefused, "a configured rule can allow it if it names the tool and every argument", "%s always asks: a grant cannot allow it", capability.Name)
 	case err != nil || life <= 0:
 		return nil, console.Fail(console.ExitUsage, "write for example --for 24h", "--for %s must be positive", b.Life)
 	case b.Uses < 0:
 		return nil, console.Fail(console.ExitUsage, "0 means no limit", "--max-uses %d must not be negative", b.Uses)
-	case (b.Channel == "") != (b.Sender == ""):
-		return nil, console.Fail(console.ExitUsage, "", "set --channel and --sender together or not at all")
 	}
-	target, err := policy.CheckTarget(capability, b.Target)
-	if err != nil {
-		return nil, console.Fail(console.ExitUsage, "permesso policy registry shows the kind of target of each capability", "%w", err)
-	}
-	channel, sender := gate.GrantHolder(w)
 	return &grant.Grant{
-		Version: approval.Version, ID: client.NewID(), Kind: grant.Target, SessionID: b.Session,
-		Channel: cmp.Or(b.Channel, channel), Sender: cmp.Or(b.Sender, sender),
-		Capability: capability.Name, TargetKind: capability.TargetKind, Target: target,
-		By: c.Person.Name, ByID: c.Person.ID, Via: c.Via, Reason: b.Reason, CreatedAt: now.UTC(), ExpiresAt: now.Add(life).UTC(), MaxUses: b.Uses,
+		Version: grant.Version, ID: client.NewID(), By: c.Person.Name, ByID: c.Person.ID, Via: c.Via, Reason: b.Reason,
+		CreatedAt: now.UTC(), ExpiresAt: now.Add(life).UTC(), MaxUses: b.Uses,
 	}, nil
+}
+
+// commandTerms are what a command pattern allows: requests like that it is given for, but
+// with another command.
+func (s *Service) commandTerms(ctx context.Context, b *GrantBody) (t approval.Terms, err error) {
+	st, err := s.Viewer.Story(ctx, approval.Key{Workspace: b.Workspace, ID: b.From})
+	if err != nil {
+		return t, err
+	}
+	if st.Pending == nil {
+		return t, console.Fail(console.ExitError, "permesso history lists the requests", "no approver was asked about %s", b.From)
+	}
+	o, _ := st.Pending.Offer(approval.Commands)
+	why := grant.WhyNot(st.Pending, approval.Commands)
+	if why.IsZero() {
+		o.Terms.Words, why = policy.Pattern(st.Pending, b.Command)
+	}
+	if tool := s.Home.Current().Tools[o.Terms.Tool]; why.IsZero() && o.Terms.Tool != "" && tool.SHA256() != o.Terms.ToolSHA256 {
+		why = approval.Because("grant_tool_changed")
+	}
+	if !why.IsZero() {
+		return t, console.Fail(console.ExitRefused, "permesso show "+b.From+" shows the request", "%s", chat.Words{}.Reasons([]approval.Reason{why}))
+	}
+	return o.Terms, nil
+}
+
+// terms are what the grant allows.
+func (b *GrantBody) terms(w approval.Workspace, tool approval.Tool, known bool) (approval.Terms, error) {
+	t := approval.Terms{
+		Workspace: w.Name, ClientID: cmp.Or(b.Client, submit.FolderClient(w.Name)), SessionID: b.Session, Tool: b.Tool,
+	}
+	c, has := facts.CapabilityNamed(tool.Capability)
+	switch {
+	case (b.Tool == "") == (b.ActionType == ""):
+		return t, console.Fail(console.ExitUsage, "permesso grant add --help", "name --tool or --action-type")
+	case b.Tool == "" && b.ActionType == "exec_cmd" && !w.RememberExec:
+		return t, console.Fail(console.ExitRefused, `set remember_exec_cmd = "any" in the workspace if you mean every command`,
+			"a grant for exec_cmd covers the same request only: an approver gives it with the request")
+	case b.Tool == "":
+		t.Form, t.ActionType = grant.Action, b.ActionType
+		return t, nil
+	case !known:
+		return t, console.Fail(console.ExitError, "tools are in the configuration, under [tools]", "no tool '%s' in the configuration", b.Tool)
+	case has && c.Default == facts.AskAlways:
+		return t, console.Fail(console.ExitRefused, "a configured rule can allow it if it names the tool and every argument",
+			"%s always asks: a grant covers the same request only", c.Name)
+	}
+	t.Form, t.ToolSHA256 = grant.Tool, tool.SHA256()
+	if tool.Target == "" || has && c.TargetKind == "none" {
+		if b.Target != "" {
+			return t, console.Fail(console.ExitUsage, "leave out --target", "tool '%s' has no target", b.Tool)
+		}
+		return t, nil
+	}
+	t.Form, t.TargetKind = grant.Target, "exact"
+	if has {
+		t.TargetKind = c.TargetKind
+	}
+	var err error
+	if t.Target, err = policy.CheckTarget(t.TargetKind, b.Target); err != nil {
+		return t, console.Fail(console.ExitUsage, "set --target", "tool '%s': %w", b.Tool, err)
+	}
+	return t, nil
 }
 
 type grantQuery struct {
@@ -130,12 +190,14 @@ func (s *Service) revoke(_ context.Context, c *httpapi.Caller, in *grantQuery) (
 	if err != nil {
 		return "", err
 	}
-	g, err := m.Find(in.ID)
-	if err != nil || g == nil || !g.RevokedAt.IsZero() || !c.Sees(g.Workspace) {
+	g, err := m.Find(in.ID, c.Sees)
+	if err != nil || g == nil {
 		return "no-op", err
 	}
-	g.RevokedAt, g.RevokedBy = time.Now().UTC(), s.name(c, g.Workspace)
-	return "revoked", m.SaveGrant(g, store.Replace)
+	if done, err := m.RevokeGrant(g.ID, s.name(c, g.Workspace)); err != nil || !done {
+		return "no-op", err
+	}
+	return "revoked", nil
 }
 
 // Taints are those of a workspace and of its sessions.
@@ -179,9 +241,12 @@ type ClearBody struct {
 var opClearTaints = post("taints-clear", "/taints/clear", "Clear the taints of a workspace or session",
 	(*Service).clearTaints).forOperator()
 
-// clearTaints returns what it clears.
 func (s *Service) clearTaints(ctx context.Context, c *httpapi.Caller, in *struct{ Body ClearBody }) ([]string, error) {
-	b := in.Body
+	return s.ClearTaints(ctx, c, in.Body)
+}
+
+// ClearTaints returns what it clears. The caller is the operator.
+func (s *Service) ClearTaints(ctx context.Context, c *httpapi.Caller, b ClearBody) ([]string, error) {
 	ws, err := ChooseWorkspace(s.Home, b.Workspace)
 	if err != nil {
 		return nil, err

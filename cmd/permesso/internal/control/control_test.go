@@ -22,6 +22,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -98,7 +99,7 @@ func TestBothWaysAnswerAlike(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, remote.Served)
 	ctx := t.Context()
-	g, err := remote.AddGrant(ctx, GrantBody{Capability: "fs:write", Target: "/tmp/x/**", Life: "24h"})
+	g, err := remote.AddGrant(ctx, GrantBody{ActionType: "send_message", Life: "24h"})
 	require.NoError(t, err)
 
 	for what, ask := range map[string]func(c *Client) (any, error){
@@ -123,16 +124,11 @@ func TestBothWaysAnswerAlike(t *testing.T) {
 			found, _, err := c.History(ctx, HistoryQuery{Since: time.Date(2026, 11, 21, 12, 0, 0, 1, time.FixedZone("", 3600)), Status: "denied", Prefix: "00"})
 			return len(found), err
 		},
-		"stats":   func(c *Client) (any, error) { return c.Stats(ctx, HistoryQuery{}) },
-		"grants":  func(c *Client) (any, error) { return c.Grants(ctx) },
-		"taints":  func(c *Client) (any, error) { return c.Taints(ctx) },
-		"tail":    func(c *Client) (any, error) { return c.Tail(ctx, 1) },
-		"earlier": func(c *Client) (any, error) { w, err := c.Waiting(ctx, ""); return c.earlier(w[0].Pending), err },
-		"always": func(c *Client) (any, error) {
-			w, err := c.Waiting(ctx, "")
-			_, n, of := c.wouldAllow(w[0].Pending)
-			return [2]int{n, of}, err
-		},
+		"stats":                 func(c *Client) (any, error) { return c.Stats(ctx, HistoryQuery{}) },
+		"grants":                func(c *Client) (any, error) { return c.Grants(ctx) },
+		"taints":                func(c *Client) (any, error) { return c.Taints(ctx) },
+		"tail":                  func(c *Client) (any, error) { return c.Tail(ctx, 1) },
+		"earlier":               func(c *Client) (any, error) { w, err := c.Waiting(ctx, ""); return c.earlier(w[0].Pending), err },
 		"no workspace to clear": func(c *Client) (any, error) { return c.ClearTaints(ctx, ClearBody{Workspace: "none"}) },
 		"no link":               func(c *Client) (any, error) { address, _, err := c.Link(ctx); return address, err },
 		"too short":             func(c *Client) (any, error) { return c.Revoke(ctx, "abc") },
@@ -208,13 +204,48 @@ func TestOperatorOnly(t *testing.T) {
 	ctx := t.Context()
 	_, err = c.Cancel(ctx, decide.Input{Key: about})
 	require.ErrorIs(t, err, decide.ErrNotAuthorized)
-	_, err = c.AddGrant(ctx, GrantBody{Capability: "fs:write", Life: "1h"})
+	_, err = c.AddGrant(ctx, GrantBody{ActionType: "send_message", Life: "1h"})
 	require.ErrorIs(t, err, decide.ErrNotAuthorized)
 	_, err = c.ClearTaints(ctx, ClearBody{Workspace: "default"})
 	require.ErrorIs(t, err, decide.ErrNotAuthorized)
 	_, err = c.Pause(ctx, "", "")
 	require.ErrorIs(t, err, decide.ErrNotAuthorized)
 	require.ErrorIs(t, c.Redeem(ctx, about), decide.ErrNotAuthorized)
+}
+
+// An approver takes back grants of the workspaces in which that approver may decide, and
+// learns nothing of the others.
+func TestApproversRevokeGrants(t *testing.T) {
+	h, k := newHome(t)
+	h.Config.Workspaces["other"] = h.Config.Workspaces["default"]
+	a, _ := newConsole("1")
+	files, err := filesClient(a, h, k, func() error { return nil })
+	require.NoError(t, err)
+	m, err := files.service.Memory()
+	require.NoError(t, err)
+	give := func(id, ws string) {
+		now := time.Now().UTC()
+		require.NoError(t, m.SaveGrant(&grant.Grant{
+			Version: grant.Version, ID: id, By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour),
+			Terms: approval.Terms{Form: grant.Action, Workspace: ws, ClientID: "ws:" + ws, ActionType: "send_message"},
+		}, store.Durable))
+	}
+	give("abcd000000000001", "default")
+	give("abcd000000000002", "other")
+	serve(t, files.service, httpapi.Caller{Via: "socket", Workspaces: []string{"default"}}, "1")
+	c, err := connect(t.Context(), a, h.Layout.Socket())
+	require.NoError(t, err)
+	require.False(t, c.Operator)
+	for _, row := range [][2]string{{"abcd000000000002", "no-op"}, {"abcd", "revoked"}, {"abcd", "no-op"}} {
+		word, err := c.Revoke(t.Context(), row[0])
+		require.NoError(t, err, "%v", row)
+		require.Equal(t, row[1], word, "%v", row)
+	}
+	for id, revoked := range map[string]bool{"abcd000000000001": true, "abcd000000000002": false} {
+		g, err := m.Grant(id)
+		require.NoError(t, err)
+		require.Equal(t, revoked, !g.RevokedAt.IsZero(), id)
+	}
 }
 
 func TestVersionsAreCompared(t *testing.T) {

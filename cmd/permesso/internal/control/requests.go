@@ -208,28 +208,6 @@ func (s *Service) pending(c *httpapi.Caller, k approval.Key) (*approval.StoredPe
 	return s.Viewer.Pending(k)
 }
 
-// alwaysDoc is what "always" for a pending would have allowed.
-type alwaysDoc struct {
-	Which []string `json:"which"`
-	N     int      `json:"n"`
-	Of    int      `json:"of"`
-}
-
-var opAlways = get("always", "/requests/{workspace}/{id}/always", "What code 6 for a pending would have allowed",
-	(*Service).always)
-
-func (s *Service) always(_ context.Context, c *httpapi.Caller, in *OneQuery) (d alwaysDoc, err error) {
-	w, err := s.pending(c, in.key())
-	if w == nil || err != nil {
-		return d, err
-	}
-	m, err := s.Memory()
-	if err == nil {
-		d.Which, d.N, d.Of = m.WouldAllow(w.Pending)
-	}
-	return d, err
-}
-
 // VerdictBody is a decision of a local caller.
 type VerdictBody struct {
 	PendingSHA256 string           `json:"pending_sha256,omitempty"`
@@ -240,13 +218,14 @@ type VerdictBody struct {
 	Override      string           `json:"override,omitempty"`
 	Feedback      string           `json:"feedback,omitempty"`
 	Answer        string           `json:"answer,omitempty"`
+	Commands      string           `json:"commands,omitempty"`
 }
 
 // Input is the decision as a decider takes it. The caller adds the person.
 func (b VerdictBody) Input(k approval.Key) decide.Input {
 	return decide.Input{
 		Key: k, PendingSHA256: b.PendingSHA256, Verdict: b.Verdict, Code: b.Code, Scope: b.Scope,
-		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer,
+		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer, Commands: b.Commands,
 	}
 }
 

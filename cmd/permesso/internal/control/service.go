@@ -40,7 +40,7 @@ type Service struct {
 func (s *Service) Operations() []httpapi.LocalOperation {
 	return []httpapi.LocalOperation{
 		opHello.serve(s), opStatus.serve(s), opWaiting.serve(s), opFind.serve(s), opStory.serve(s),
-		opEarlier.serve(s), opAlways.serve(s), opReveal.serve(s), opDecide.serve(s), opCancel.serve(s),
+		opEarlier.serve(s), opReveal.serve(s), opRule.serve(s), opDecide.serve(s), opCancel.serve(s),
 		opHistory.serve(s), opStats.serve(s), opTail.serve(s),
 		opGrants.serve(s), opGrantAdd.serve(s), opRevoke.serve(s), opTaints.serve(s), opClearTaints.serve(s),
 		opPause.serve(s), opResume.serve(s), opLink.serve(s), opRedeem.serve(s),

@@ -382,7 +382,7 @@ func (s *env) runUntilSettled() (bad []string) {
 	}
 	for _, b := range w.checkPromises() {
 		// A file that another process could not remove stays until the next start.
-		if b != "L a temporary file stayed: "+layout.Decisions(workspace) {
+		if b != "L a temporary file stayed: "+layout.Decisions(workspace) && b != "L a temporary file stayed: "+layout.Grants() {
 			bad = append(bad, b)
 		}
 	}

@@ -383,6 +383,9 @@ func (w *sim) decideOn(store *deciderStore, k approval.Key, v approval.Verdict, 
 			return by.Name, ws == workspace
 		},
 	}
+	if w.config.Mutant != noGrantFirst {
+		d.Grants = grantStore{w, store.Store, nil}
+	}
 	if w.config.Mutant == noRecheck {
 		d.RunBefore = func() time.Duration { return 24 * time.Hour } // otherwise RunBefore would detect the late decision, too
 	}

@@ -16,13 +16,13 @@ const mutantStates = 200_000
 // there and goes on with all flows; the full run begins with the first flow.
 var shownBy = map[mutant]string{
 	noSlot: "two deciders", noStartSync: "submit allowed", noRecheck: "slow decider",
-	noExpirySlot: "submit and withdraw", noPauseCheck: "pause between",
+	noExpirySlot: "submit and withdraw", noPauseCheck: "pause between", noGrantFirst: "always",
 }
 
 // TestMutants removes one part of the protocol at a time. The explorer must find a
 // violation each time.
 func TestMutants(t *testing.T) {
-	require.Len(t, allMutants(), 9)
+	require.Len(t, allMutants(), 10)
 	for _, m := range allMutants() {
 		t.Run(string(m), func(t *testing.T) {
 			config, err := newConfig(m)

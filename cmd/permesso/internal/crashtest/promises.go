@@ -21,6 +21,7 @@ import (
 // pending. It checks the promises on the way. choice selects what else happens. If
 // isKnown returns true, it stops without a verdict.
 func (w *sim) runToEnd(choice uint64, isKnown func(checkpoint) bool) (bad []string, known bool) {
+	w.checkGrantsHold()
 	w.onOpen = func() bool { return isKnown(homeOpened) }
 	err := w.restart()
 	w.onOpen = nil
@@ -227,6 +228,19 @@ func (w *sim) checkRequest(id string) (bad []string) {
 	w.checkStatus(id, rec, effects, violate)
 	w.checkGrant(k, rec, violate)
 	return bad
+}
+
+// checkGrantsHold checks that every acknowledged "always" has its grant, before any recovery.
+func (w *sim) checkGrantsHold() {
+	for _, t := range w.acknowledged {
+		if t.verdict != approval.Approved || w.flow.Name != "always" {
+			continue
+		}
+		b, _ := w.disk.File(layout.Grants() + "/" + t.id + ".json")
+		if _, err := w.config.key.Open(approval.DocGrant, grant.Key(t.id), b); err != nil {
+			w.brokenPromises = append(w.brokenPromises, "I3 an acknowledged grant does not hold")
+		}
+	}
 }
 
 // checkGrant checks that an approved "always" has a grant, and that nothing else has.

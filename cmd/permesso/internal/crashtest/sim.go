@@ -39,7 +39,6 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
-	"github.com/permesso-dev/permesso/security/policy"
 	"github.com/permesso-dev/permesso/security/receipt"
 	"github.com/permesso-dev/permesso/security/seal"
 )
@@ -70,11 +69,12 @@ const (
 	noRecheck    mutant = "check for C and P before acknowledging"
 	noExpirySlot mutant = "expiry through the slot"
 	noPauseCheck mutant = "pause check before a claim"
+	noGrantFirst mutant = "grant before acknowledging"
 )
 
-// allMutants lists all nine.
+// allMutants lists all ten.
 func allMutants() []mutant {
-	return []mutant{noFileSync, noFolderSync, noClaim, noDuplicate, noSlot, noStartSync, noRecheck, noExpirySlot, noPauseCheck}
+	return []mutant{noFileSync, noFolderSync, noClaim, noDuplicate, noSlot, noStartSync, noRecheck, noExpirySlot, noPauseCheck, noGrantFirst}
 }
 
 // config is what all simulations share. It holds no state.
@@ -241,6 +241,18 @@ func (w *sim) Reserve(approval.Facts, approval.Ruling, bool) (undo func(), refus
 	return func() {}, nil
 }
 
+// Offers offers every grant of a tool: the promises do not depend on which.
+func (w *sim) Offers(f approval.Facts, _ approval.Ruling) (offers []approval.Offer) {
+	for _, s := range []approval.Scope{approval.Session, approval.Always} {
+		t := approval.Terms{Form: grant.Tool, Workspace: f.Workspace, ClientID: f.ClientID, Tool: f.Tool, ToolSHA256: f.ToolSHA256}
+		if s == approval.Session {
+			t.SessionID = f.SessionID
+		}
+		offers = append(offers, approval.Offer{Scope: s, Terms: t, Hours: 24})
+	}
+	return offers
+}
+
 // Recurrence is always 0: it only affects messages.
 func (w *sim) Recurrence(string, string, string, string) int { return 0 }
 
@@ -248,11 +260,12 @@ func (w *sim) Recurrence(string, string, string, string) int { return 0 }
 type grantStore struct {
 	w     *sim
 	store *ipc.Store
+	known map[string]bool // grants that this gate made durable; nil: a decider in another process
 }
 
 // AddFromDecision implements gate.grantStore.
 func (m grantStore) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
-	g := policy.GrantFrom(p, d)
+	g := grant.From(p, d)
 	if g == nil {
 		return nil
 	}
@@ -263,7 +276,13 @@ func (m grantStore) AddFromDecision(p *approval.Pending, d *approval.Decision) e
 	k := grant.Key(g.ID)
 	err = m.store.Create(context.Background(), approval.DocGrant, k, m.w.config.key.Seal(approval.DocGrant, k, body), store.Durable)
 	if errors.Is(err, fs.ErrExist) {
-		return nil
+		err = nil
+		if !m.known[g.ID] { // another process wrote it, and may have failed to sync it
+			err = m.store.FS.SyncFS(home)
+		}
+	}
+	if m.known != nil {
+		m.known[g.ID] = err == nil
 	}
 	return err
 }
@@ -304,7 +323,7 @@ func (w *sim) boot() (d *daemon, err error) {
 	}
 	d.gate = &gate.Gate{
 		Store: &gateStore{Store: store, w: w}, Seal: w.config.key, Receipts: w.config.signer, Policy: w,
-		Grants: grantStore{w, store}, Executor: d, Audit: d.log, Settings: w, Log: zerolog.Nop(), Now: w.clock, Inline: true,
+		Grants: grantStore{w, store, map[string]bool{}}, Executor: d, Audit: d.log, Settings: w, Log: zerolog.Nop(), Now: w.clock, Inline: true,
 	}
 	d.gate.Accepted = func(k approval.Key) { w.accepted[k.ID] = true }
 	if w.flow.pauses() && w.config.Mutant != noPauseCheck {

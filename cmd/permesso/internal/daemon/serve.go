@@ -373,6 +373,9 @@ func (s *server) terminal(ctx context.Context) error {
 			c := &httpapi.Caller{Person: home.Operator(), Via: "terminal", Operator: true}
 			return s.control.Reveal(ctx, c, k)
 		},
+		ProposeRule: func(ctx context.Context, k approval.Key) (chat.Proposal, error) {
+			return s.control.ProposeRule(ctx, &httpapi.Caller{Person: home.Operator(), Via: "terminal", Operator: true}, k)
+		},
 		Color: console.IsTerminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
 		Log: func(err error) {
 			s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("terminal channel failed")

@@ -192,7 +192,7 @@ func (s *server) authorizer() *gate.Authorizer {
 // gateDecider returns a decider that wakes this daemon.
 func (s *server) gateDecider() *gate.Decider {
 	d := s.Decider(s.keys)
-	d.May = s.authorizer().May
+	d.May, d.Grants = s.authorizer().May, s.memory
 	d.Decided = func(k approval.Key) {
 		s.gate.Wake(k)
 		s.ui.Changed(k) // the gate reports only the end, which may take long
@@ -218,7 +218,7 @@ func (s *server) gateDecider() *gate.Decider {
 func (s *server) style(language string) chat.Style {
 	style := s.Style()
 	style.Language = cmp.Or(language, style.Language)
-	style.WouldAllow, style.Earlier = s.memory.WouldAllow, home.Earlier(s.Viewer(s.keys))
+	style.Earlier = home.Earlier(s.Viewer(s.keys))
 	return style
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/web"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
@@ -110,7 +111,11 @@ func (u uiPeople) May(g web.User, ws string, p *approval.Pending) bool {
 }
 
 // Interceptor implements web.People.
-func (u uiPeople) Interceptor(web.User) *chat.Interceptor { return u.interceptor() }
+func (u uiPeople) Interceptor(web.User) *chat.Interceptor {
+	ic := u.interceptor()
+	ic.Local = true
+	return ic
+}
 
 // uiStyle is the style of the web UI; "" is the configured language.
 func (s *server) uiStyle(language string) chat.Style {
@@ -122,13 +127,34 @@ func (s *server) uiStyle(language string) chat.Style {
 // uiBackend is the data of the web UI besides requests.
 func (s *server) uiBackend() web.Backend {
 	d := &uiData{server: s}
-	return web.Backend{Grants: s.memory, Rules: s.uiRules, Audit: d, WorkspaceInfo: d, Pauser: d, Reveal: s.uiReveal}
+	return web.Backend{
+		Grants: s.memory, Rules: s.uiRules, Audit: d, WorkspaceInfo: d, Pauser: d,
+		Reveal: s.uiReveal, ClearTaints: s.uiClearTaints, ProposeRule: s.uiProposeRule,
+	}
+}
+
+// uiClearTaints is permesso session clear. The session counts only where the host names it.
+func (s *server) uiClearTaints(ctx context.Context, u web.User, workspace, session string) error {
+	b := control.ClearBody{Workspace: workspace}
+	if s.Current().Workspaces[workspace].BindsSessions {
+		b.SessionID = session
+	}
+	_, err := s.control.ClearTaints(ctx, s.uiCaller(u), b)
+	return err
+}
+
+func (s *server) uiCaller(u web.User) *httpapi.Caller {
+	return &httpapi.Caller{Person: u.Person, Via: web.Via, Operator: u.Operator, Workspaces: uiPeople{s}.Rights(u).See}
 }
 
 // uiReveal returns a request to show what its card masks.
 func (s *server) uiReveal(ctx context.Context, u web.User, k approval.Key) (*approval.StoredPending, error) {
-	c := &httpapi.Caller{Person: u.Person, Via: web.Via, Operator: u.Operator, Workspaces: uiPeople{s}.Rights(u).See}
-	return s.control.Reveal(ctx, c, k)
+	return s.control.Reveal(ctx, s.uiCaller(u), k)
+}
+
+// uiProposeRule is permesso rule add --from.
+func (s *server) uiProposeRule(ctx context.Context, u web.User, k approval.Key) (chat.Proposal, error) {
+	return s.control.ProposeRule(ctx, s.uiCaller(u), k)
 }
 
 // uiRules returns the configured rules that can match in these workspaces.

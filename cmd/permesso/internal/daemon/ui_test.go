@@ -18,6 +18,10 @@ ask_above = { "mail:send" = "10/1h" }
 budget_day = { soft = 5 }
 [workspaces.home]
 [tools.post]
+public_source = false
+secret_data = false
+public_sink = false
+dangerous_writes = true
 action_type = "custom:post"
 [[rules]]
 match = { workspace = "home" }

@@ -27,7 +27,7 @@ func TestDoctorChecksSecretFiles(t *testing.T) {
 		"webhook = { listen = \"127.0.0.1:8443\", url = \"https://gate.example.org/telegram\", secret_file = %q }\n"+
 		"[channels.email]\nfrom = \"permesso@example.org\"\n"+
 		"smtp = { address = \"mail.example.org:587\", username = \"permesso\", password_file = %q, ca_file = %q }\n"+
-		"[tools.post.handler]\nkind = \"http\"\nmethod = \"POST\"\nurl = \"https://api.example.org/\"\n"+
+		"[tools.post]\ncapability = \"channel:out\"\n[tools.post.handler]\nkind = \"http\"\nmethod = \"POST\"\nurl = \"https://api.example.org/\"\n"+
 		"secret_headers = { Token = %q, B = %q, C = \"none\" }\n",
 		dir+"/open", dir+"/none", dir+"/shut", dir+"/ca", "Bearer "+dir+"/header", dir+"/bare"))
 	require.NoError(t, err)

@@ -286,6 +286,11 @@ func (l *Live) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo fu
 	return l.now.Load().policy.Reserve(f, r, human)
 }
 
+// Offers implements gate.Policy.
+func (l *Live) Offers(f approval.Facts, r approval.Ruling) []approval.Offer {
+	return l.now.Load().policy.Offers(f, r)
+}
+
 // Recurrence implements gate.Policy.
 func (l *Live) Recurrence(ws, capability, tool, target string) int {
 	return l.now.Load().policy.Recurrence(ws, capability, tool, target)

@@ -41,6 +41,8 @@ type Memory struct {
 
 	applying sync.Mutex // serializes ApplyChanges
 	auditing sync.Mutex // serializes auditGrant
+	adding   sync.Mutex // serializes AddFromDecision
+	first    []*grant.First
 	mu       sync.Mutex
 	audited  map[string]bool // audited facts on grants and keys: "granted ID", "revoked ID", "taints_cleared ID", "key_created ID" …
 }
@@ -118,29 +120,25 @@ func (m *Memory) knows(e event.Kind, id string) bool {
 
 // Grant reads one grant from its file.
 func (m *Memory) Grant(id string) (*grant.Grant, error) {
-	k := grant.Key(id)
-	b, err := m.home.Store.Read(context.Background(), approval.DocGrant, k)
-	if err != nil {
-		return nil, err
-	}
-	body, err := m.Keys.Seal.Open(approval.DocGrant, k, b)
+	body, err := m.openGrant(id)
 	if err != nil {
 		return nil, err
 	}
 	return grant.Parse(body, id)
 }
 
+func (m *Memory) openGrant(id string) (body []byte, err error) {
+	k := grant.Key(id)
+	b, err := m.home.Store.Read(context.Background(), approval.DocGrant, k)
+	if err != nil {
+		return nil, err
+	}
+	return m.Keys.Seal.Open(approval.DocGrant, k, b)
+}
+
 // SaveGrant writes a grant, and audits it; how permits replacing an older state.
 func (m *Memory) SaveGrant(g *grant.Grant, how store.Mode) error {
-	if err := g.Check(); err != nil {
-		return err
-	}
-	body, err := g.Encode()
-	if err != nil {
-		return err
-	}
-	k := grant.Key(g.ID)
-	if err := m.home.Store.Create(context.Background(), approval.DocGrant, k, m.Keys.Seal.Seal(approval.DocGrant, k, body), how); err != nil {
+	if err := m.home.writeGrant(m.Keys, g, how); err != nil {
 		return err
 	}
 	if err := m.AddGrant(*g); err != nil {
@@ -152,19 +150,60 @@ func (m *Memory) SaveGrant(g *grant.Grant, how store.Mode) error {
 	return nil
 }
 
-// AddFromDecision implements the gate's Memory. An existing grant stays: it may
-// have been revoked since.
+// writeGrant makes a grant durable; how permits replacing an older state.
+func (h *Home) writeGrant(k *Keys, g *grant.Grant, how store.Mode) error {
+	if err := g.Check(); err != nil {
+		return err
+	}
+	body, err := g.Encode()
+	if err != nil {
+		return err
+	}
+	return h.sealGrant(k, g.ID, body, how)
+}
+
+// AddFromDecision implements gate.Grants. An existing grant stays: it may have been revoked
+// since.
 func (m *Memory) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
-	g := policy.GrantFrom(p, d)
+	g := grant.From(p, d)
 	if g == nil {
 		return nil
 	}
-	err := m.SaveGrant(g, store.Durable)
-	if errors.Is(err, fs.ErrExist) {
+	m.adding.Lock() // the second caller returns when the grant holds
+	defer m.adding.Unlock()
+	if m.HasGrant(g.ID) {
 		return nil
+	}
+	err := m.SaveGrant(g, store.Durable)
+	if errors.Is(err, fs.ErrExist) { // another process wrote it, and may have failed to sync it
+		err = m.home.syncGrants()
+		m.reloadGrant(g.ID)
 	}
 	return err
 }
+
+// grantFiles keeps the grants of decisions in a process without a policy engine. The daemon
+// reads and audits them.
+type grantFiles struct {
+	home *Home
+	keys *Keys
+}
+
+// AddFromDecision implements gate.Grants.
+func (f grantFiles) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
+	g := grant.From(p, d)
+	if g == nil {
+		return nil
+	}
+	err := f.home.writeGrant(f.keys, g, store.Durable)
+	if errors.Is(err, fs.ErrExist) {
+		return f.home.syncGrants()
+	}
+	return err
+}
+
+// syncGrants makes durable what another process wrote.
+func (h *Home) syncGrants() error { return h.FS.SyncFS(h.Layout.Home) }
 
 // ApplyChanges applies what commands left in the home while no daemon ran, and what
 // could not be audited before: it audits new and revoked grants and keys, revokes unused
@@ -175,11 +214,11 @@ func (m *Memory) ApplyChanges(now time.Time) error {
 	}
 	m.applying.Lock()
 	defer m.applying.Unlock()
-	var errs []error
+	errs := []error{m.revokeFirst(now)}
 	for _, r := range m.Grants() {
 		errs = append(errs, m.auditGrant(&r.Grant))
 		if r.RevokedAt.IsZero() && r.Stale(now) {
-			_, err := m.revoke(&r.Grant, "stale: unused for 90 days")
+			_, err := m.revoke(&r.Grant, "stale: unused for 90 days", now)
 			errs = append(errs, err)
 		}
 	}
@@ -193,15 +232,27 @@ func (m *Memory) readGrants() error {
 		return fmt.Errorf("list grants: %w", err)
 	}
 	for _, id := range ids {
-		g, err := m.Grant(id)
-		if err == nil {
-			err = m.AddGrant(*g)
-		}
-		if err != nil {
+		if err := m.readGrant(id); err != nil {
 			m.log.Warn().Str("grant", id).Err(err).Msg("invalid grant ignored")
 		}
 	}
 	return nil
+}
+
+func (m *Memory) readGrant(id string) error {
+	body, err := m.openGrant(id)
+	if err != nil {
+		return err
+	}
+	if first, err := grant.ParseFirst(body, id); err == nil {
+		m.first = append(m.first, first)
+		return nil
+	}
+	g, err := grant.Parse(body, id)
+	if err != nil {
+		return err
+	}
+	return m.AddGrant(*g)
 }
 
 // auditGrant audits a grant and its revocation, each once.
@@ -217,8 +268,8 @@ func (m *Memory) auditGrant(g *grant.Grant) error {
 		}
 		return m.Audit(event.Entry{
 			Event: e, Workspace: g.Workspace, Grant: g.ID, By: by, Via: via, Reason: g.Reason,
-			Capability: g.Capability, Target: g.Target, ActionType: g.ActionType, ClientID: g.ClientID, SessionID: g.SessionID,
-			Channel: g.Channel, Sender: g.Sender, Detail: string(g.Kind),
+			Tool: g.Tool, Target: g.Target, ActionType: g.ActionType, ClientID: g.ClientID, SessionID: g.SessionID,
+			Detail: g.Form,
 		})
 	}
 	if err := write(event.Granted, g.By, g.Via); err != nil || g.RevokedAt.IsZero() {
@@ -357,19 +408,18 @@ func ReadMemory(a *console.Console) (*Home, *Memory, error) {
 	return h, m, err
 }
 
-// Find returns the one grant whose id begins with typed, nil if none. A grant of a
-// decided request that still runs counts.
-func (m *Memory) Find(typed string) (*grant.Grant, error) {
+// Find returns the one grant whose id begins with typed, of the workspaces that sees
+// accepts, nil if none.
+func (m *Memory) Find(typed string, sees func(workspace string) bool) (*grant.Grant, error) {
 	if len(typed) < 4 {
 		return nil, console.Fail(console.ExitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
-	all, err := m.withUpcoming(context.Background(), nil)
-	all = slices.DeleteFunc(all, func(g grant.Grant) bool { return !approval.BeginsID(g.ID, typed) })
-	switch len(all) {
+	fit := slices.DeleteFunc(m.Grants(), func(g grant.Use) bool { return !approval.BeginsID(g.ID, typed) || !sees(g.Workspace) })
+	switch len(fit) {
 	case 0:
-		return nil, err
+		return nil, nil
 	case 1:
-		return m.reread(&all[0])
+		return m.Grant(fit[0].ID)
 	}
-	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d grants", typed, len(all))
+	return nil, console.Fail(console.ExitRefused, "give more digits", "%q matches %d grants", typed, len(fit))
 }

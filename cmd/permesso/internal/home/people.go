@@ -1,7 +1,6 @@
 package home
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -91,28 +90,6 @@ func (h *Home) Style() chat.Style {
 	return chat.Style{Language: h.Current().Language, Zone: time.Local, Redact: NewRedaction(), Paused: h.PausedIn}
 }
 
-// WouldAllow reports which of the earlier asked requests code 6 would have
-// allowed.
-func (m *Memory) WouldAllow(p *approval.Pending) (which []string, n, of int) {
-	g := policy.GrantFrom(p, &approval.Decision{Verdict: approval.Approved, Code: "6", Scope: approval.Always, DecidedAt: time.Now()})
-	if g == nil {
-		return nil, 0, 0
-	}
-	facts, of := m.WouldHaveAllowed(*g)
-	for _, f := range facts {
-		if f.RequestID == p.RequestID {
-			of-- // p itself is not history
-			continue
-		}
-		what := cmp.Or(f.Tool, f.ActionType)
-		if f.Target != "" {
-			what += " -> " + f.Target
-		}
-		which = append(which, what)
-	}
-	return which, len(which), of
-}
-
 // Revoker revokes grants for the channels.
 type Revoker struct {
 	*Memory
@@ -124,16 +101,19 @@ func (m *Memory) Revoker() Revoker { return Revoker{m, m.home.Authorizer()} }
 
 // Given implements the revoker of chat.Interceptor.
 func (r Revoker) Given(p *approval.Pending, d *approval.Decision) *grant.Grant {
-	return policy.GrantFrom(p, d)
+	return grant.From(p, d)
 }
 
 // Remembered implements the revoker of chat.Interceptor.
-func (r Revoker) Remembered(ctx context.Context, workspaces []string) ([]grant.Grant, error) {
-	all, err := r.withUpcoming(ctx, workspaces)
+func (r Revoker) Remembered(_ context.Context, workspaces []string) ([]grant.Grant, error) {
 	now := time.Now()
-	return slices.DeleteFunc(all, func(g grant.Grant) bool {
-		return !slices.Contains(workspaces, g.Workspace) || !g.Live(now)
-	}), err
+	var all []grant.Grant
+	for _, g := range r.Grants() {
+		if slices.Contains(workspaces, g.Workspace) && g.Live(now) {
+			all = append(all, g.Grant)
+		}
+	}
+	return all, nil
 }
 
 // Revoke implements the revoker of chat.Interceptor.
@@ -142,21 +122,11 @@ func (r Revoker) Revoke(_ context.Context, g grant.Grant, by approval.Person) (d
 	if !ok {
 		return false, &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
-	now, err := r.reread(&g)
+	now, err := r.Grant(g.ID)
 	if err != nil {
 		return false, err
 	}
-	return r.revoke(now, name)
-}
-
-// reread returns a grant as its file has it. An upcoming grant has no file yet: if it is
-// revoked now, the daemon will find it revoked.
-func (m *Memory) reread(g *grant.Grant) (*grant.Grant, error) {
-	now, err := m.Grant(g.ID)
-	if errors.Is(err, fs.ErrNotExist) {
-		return g, nil
-	}
-	return now, err
+	return r.revoke(now, name, time.Now())
 }
 
 // RevokeGrant revokes a grant, durably. done is false if there is none, or it was revoked
@@ -169,59 +139,20 @@ func (m *Memory) RevokeGrant(id, by string) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return m.revoke(g, by)
+	return m.revoke(g, by, time.Now())
 }
 
-func (m *Memory) revoke(g *grant.Grant, by string) (done bool, err error) {
+func (m *Memory) revoke(g *grant.Grant, by string, now time.Time) (done bool, err error) {
 	if !g.RevokedAt.IsZero() {
 		return false, nil
 	}
-	g.RevokedAt, g.RevokedBy = time.Now().UTC(), by
+	g.RevokedAt, g.RevokedBy = now.UTC(), by
 	return true, m.SaveGrant(g, store.Replace)
 }
 
 // GrantsIn lists the grants of a workspace, the newest first.
 func (m *Memory) GrantsIn(ws string) []grant.Use {
 	return slices.DeleteFunc(m.Grants(), func(g grant.Use) bool { return g.Workspace != ws })
-}
-
-// withUpcoming returns all grants, and the upcoming ones of these workspaces, nil for
-// every one. It reads the upcoming ones first: a request that ends between the two reads
-// is then seen twice, not missed.
-func (m *Memory) withUpcoming(ctx context.Context, workspaces []string) ([]grant.Grant, error) {
-	soon, err := m.upcoming(ctx, workspaces)
-	all := soon
-	for _, stored := range m.Grants() {
-		if !slices.ContainsFunc(soon, func(g grant.Grant) bool { return g.ID == stored.ID }) {
-			all = append(all, stored.Grant)
-		}
-	}
-	return all, err
-}
-
-// upcoming returns the grants of decided requests that still run. Their files are
-// written with the outcome, but they can be revoked now.
-func (m *Memory) upcoming(ctx context.Context, workspaces []string) ([]grant.Grant, error) {
-	viewer := m.home.Viewer(m.Keys)
-	waiting, err := viewer.Waiting(ctx, workspaces)
-	if err != nil {
-		return nil, err
-	}
-	var all []grant.Grant
-	for _, w := range waiting {
-		d, err := viewer.Decided(ctx, w)
-		if d == nil || err != nil {
-			continue
-		}
-		g := policy.GrantFrom(w.Pending, d)
-		if g == nil {
-			continue
-		}
-		if _, err := m.Grant(g.ID); errors.Is(err, fs.ErrNotExist) {
-			all = append(all, *g)
-		}
-	}
-	return all, nil
 }
 
 // Authorizer says who may decide by the current configuration.
@@ -237,7 +168,8 @@ func (h *Home) Authorizer() *gate.Authorizer {
 // Decider returns a decider for this home. It does not clear slots.
 func (h *Home) Decider(k *Keys) *gate.Decider {
 	return &gate.Decider{
-		Store: h.Store, Seal: k.Seal, Words: chat.Words{}, May: h.Authorizer().May,
+		Store: h.Store, Seal: k.Seal, Words: chat.Words{}, May: h.Authorizer().May, Grants: grantFiles{h, k},
+		Pattern:   policy.Pattern,
 		RunBefore: func() time.Duration { return h.Current().RunBefore },
 	}
 }

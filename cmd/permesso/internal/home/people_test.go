@@ -244,8 +244,8 @@ func TestEveryReasonIsTranslated(t *testing.T) {
 	}
 }
 
-// A person who may decide on the daemon's terminal may revoke grants there, even
-// before the gate has stored them.
+// A person who may decide on the daemon's terminal may revoke grants there. A grant that
+// another process wrote is in the engine when the gate applies the decision.
 func TestRevoker(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "permesso.toml")
@@ -268,7 +268,11 @@ func TestRevoker(t *testing.T) {
 		return &approval.Pending{
 			Version: 1, RequestID: id, ShortID: id[:8], Type: approval.TypeAction, ToolName: "x", ToolSHA256: "5e", SourceGroup: ws,
 			ClientID: "ws:" + ws, ActionType: "send_message", RequestData: approval.Raw("{}"), Proof: approval.Raw("null"),
-			Timestamp: now, ExpiresAt: now.Add(time.Hour),
+			Timestamp: now, ExpiresAt: now.Add(time.Hour), Offers: []approval.Offer{{
+				Scope: approval.Always, Hours: 1, Terms: approval.Terms{
+					Form: grant.Tool, Workspace: ws, ClientID: "ws:" + ws, Tool: "x", ToolSHA256: "5e",
+				},
+			}},
 		}
 	}
 	always := &approval.Decision{
@@ -284,6 +288,10 @@ func TestRevoker(t *testing.T) {
 	d, err := h.Decider(k).Decide(ctx, decide.Input{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: Operator(), Via: "terminal"})
 	require.NoError(t, err)
 	require.Equal(t, soon, r.Given(p, d).ID)
+	g, err := m.Grant(soon)
+	require.NoError(t, err, "it is durable before the decision is acknowledged")
+	require.Equal(t, "x", g.Tool)
+	require.NoError(t, m.AddFromDecision(p, d), "the gate applies the approval")
 	require.NoError(t, m.AddFromDecision(pending(stored, "w"), always))
 	require.NoError(t, m.AddFromDecision(pending(closed, "closed"), always))
 
@@ -315,7 +323,7 @@ func TestRevoker(t *testing.T) {
 	require.Equal(t, []string{closed}, ids("closed"))
 	require.NoError(t, m.AddFromDecision(p, d), "the gate applies the approval")
 	require.Empty(t, ids("w"), "the grant stays revoked")
-	g, err := m.Grant(soon)
+	g, err = m.Grant(soon)
 	require.NoError(t, err)
 	require.False(t, g.RevokedAt.IsZero())
 	require.Equal(t, Operator().Name, g.RevokedBy)

@@ -1,0 +1,155 @@
+package control
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
+)
+
+var opRule = get("rule", "/requests/{workspace}/{id}/rule", "Propose a rule that allows a request", (*Service).rule)
+
+func (s *Service) rule(ctx context.Context, c *httpapi.Caller, in *OneQuery) (chat.Proposal, error) {
+	return s.ProposeRule(ctx, c, in.key())
+}
+
+// ProposeRule returns the rule that would allow a request, pending or ended, and what it
+// would have allowed of the client's last requests. It changes nothing.
+func (s *Service) ProposeRule(ctx context.Context, c *httpapi.Caller, k approval.Key) (x chat.Proposal, err error) {
+	unknown := &decide.Refusal{Reason: decide.ErrUnknown, Hint: "no request with this ID needed an approver"}
+	if !s.visible(c, k) {
+		return x, unknown
+	}
+	st, err := s.Viewer.Story(ctx, k)
+	if err != nil {
+		return x, err
+	}
+	if st.Pending == nil {
+		return x, unknown
+	}
+	if why := noRule(st.Pending); why != "" {
+		return chat.Proposal{WhyNot: []approval.Reason{approval.Because(why)}}, nil
+	}
+	m, err := s.Memory()
+	if err != nil {
+		return x, err
+	}
+	t := &trial{s.Viewer, s.Home.Current(), m}
+	return t.propose(ctx, st.Pending, st.Client(k.Workspace))
+}
+
+// noRule is the code of why no rule shall be made from a request, "" if one may be.
+func noRule(p *approval.Pending) string {
+	redaction := home.NewRedaction()
+	switch {
+	case p.Type == approval.TypeQuestion:
+		return "answer_once"
+	case p.ToolName == "":
+		return "rule_no_tool"
+	case len(chat.Style{Redact: redaction}.Masked(p)) > 0, len(redaction.For(p).Unmaskable()) > 0:
+		return "rule_masked"
+	}
+	return ""
+}
+
+// trial judges stored requests by a configuration with one more rule.
+type trial struct {
+	viewer *read.Viewer
+	cfg    *config.Config
+	memory *home.Memory
+}
+
+// propose returns the rule that allows p. One that only the trifecta stands in the way of
+// names it in despite.
+func (t *trial) propose(ctx context.Context, p *approval.Pending, client string) (chat.Proposal, error) {
+	k := approval.Key{Workspace: p.SourceGroup, ID: p.RequestID}
+	var despite []string
+	for {
+		lines, err := config.Propose(p, despite...)
+		if err != nil {
+			return chat.Proposal{}, err
+		}
+		judge, err := t.with(lines, client)
+		if err != nil {
+			return chat.Proposal{}, err
+		}
+		_, _, now := Rejudge(ctx, t.viewer, home.SettingsOf(t.cfg), k, judge)
+		switch {
+		case now.Outcome == approval.Allow:
+			x := chat.Proposal{Rule: lines, Despite: despite}
+			x.Would, x.Of = t.count(ctx, k, client, judge)
+			return x, nil
+		case now.Rule == "trifecta" && len(despite) == 0:
+			despite = []string{now.Rule}
+		default:
+			return chat.Proposal{WhyNot: now.Reasons}, nil
+		}
+	}
+}
+
+// with returns a function that judges a client's requests by the configuration and the rule
+// of these lines. The operator's loader reads them.
+func (t *trial) with(lines, client string) (func(approval.Facts) approval.Ruling, error) {
+	rule, err := t.cfg.Rule(lines)
+	if err != nil {
+		return nil, err
+	}
+	rule.Name, rule.Reason = "proposed", "" // for the reasons of why it does not help
+	changed := t.cfg.PolicyConfig()
+	changed.Rules = append(slices.Clone(changed.Rules), rule)
+	view, err := t.memory.Try(changed)
+	if err != nil {
+		return nil, err
+	}
+	return ofClient(client, view.Judge), nil
+}
+
+func ofClient(id string, judge func(approval.Facts) approval.Ruling) func(approval.Facts) approval.Ruling {
+	return func(f approval.Facts) approval.Ruling {
+		f.ClientID = id
+		return judge(f)
+	}
+}
+
+// count says how many of the client's last asked requests but k are allowed by judge, and
+// are not by the policy as it is. One that is not stored any more is not allowed.
+func (t *trial) count(
+	ctx context.Context, k approval.Key, client string, judge func(approval.Facts) approval.Ruling,
+) (n, of int) {
+	settings, before := home.SettingsOf(t.cfg), ofClient(client, t.memory.Judge)
+	allows := func(k approval.Key, judge func(approval.Facts) approval.Ruling) bool {
+		_, then, now := Rejudge(ctx, t.viewer, settings, k, judge)
+		return then != nil && now.Outcome == approval.Allow
+	}
+	for _, earlier := range t.memory.Asked(k.Workspace, client) {
+		if earlier == k {
+			continue
+		}
+		if of++; allows(earlier, judge) && !allows(earlier, before) {
+			n++
+		}
+	}
+	return n, of
+}
+
+// Rejudge judges a stored request as if it came now, and returns its original ruling: nil
+// if policy did not evaluate it, or if it is not stored.
+func Rejudge(
+	ctx context.Context, v *read.Viewer, settings gate.Settings, k approval.Key,
+	judge func(approval.Facts) approval.Ruling,
+) (f approval.Facts, then *approval.Ruling, now approval.Ruling) {
+	r, then, err := v.RequestAndRuling(ctx, k)
+	if err != nil || r == nil || then == nil || then.Rule == gate.NotEvaluated {
+		return f, nil, now
+	}
+	f, now = gate.Judge(settings, k.Workspace, r, time.Now(), judge, nil)
+	return f, then, now
+}
