@@ -516,6 +516,7 @@ func TestRulingExplainsItself(t *testing.T) {
 	require.Equal(t, "table", r.Rule)
 	require.Equal(t, []approval.Reason{approval.Because("table_deny", "level", "readonly", "capability", "fs:write")}, r.Reasons)
 	require.Equal(t, []approval.Reason{approval.Because("raise_autonomy", "capability", "fs:write", "level", "supervised")}, r.Change)
+	require.Empty(t, engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Deny)}}).Judge(f).Change, "a higher level lifts no deny rule")
 	f.Autonomy = grant.Full
 	require.Empty(t, engine(t, policy.Config{}).Judge(f).Change)
 }
@@ -709,6 +710,24 @@ func TestOfferedOnlyWhereItWorks(t *testing.T) {
 			policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Soft: 1}}}},
 			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "limits",
 		},
+		{
+			"a budget that this request uses up",
+			policy.Config{Limits: map[string]policy.Limits{"w": {Session: policy.Budget{Soft: 3}}}},
+			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "limits",
+		},
+		{
+			"a hard one", policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Hard: 3}}}},
+			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "limits",
+		},
+		{
+			"a budget with room for the next",
+			policy.Config{Limits: map[string]policy.Limits{"w": {Session: policy.Budget{Soft: 4}, Day: policy.Budget{Hard: 4}}}},
+			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "",
+		},
+		{"the trifecta without a session", policy.Config{}, func(f *approval.Facts, e *policy.Engine) {
+			f.Trust, f.SessionID = sink, ""
+			e.Learn(event.Entry{Event: event.AutoApproved, Workspace: "w", Time: noon, Taints: []string{grant.TaintCorruption, grant.TaintSecret}})
+		}, "trifecta"},
 	} {
 		f, e := factsFor("fs:write"), engine(t, row.c)
 		if row.set != nil {
