@@ -192,6 +192,7 @@ var reasonInfos = [...]reasonInfo{
 	{code: "command_path", args: "program"},
 	{code: "command_interprets", args: "program"},
 	{code: "command_sub", args: "program"},
+	{code: "command_word", args: "word"},
 	{code: "command_option", args: "option"},
 	{code: "command_network", args: "program"},
 	{code: "pattern_wide"},

@@ -254,6 +254,12 @@ func TestProposeRule(t *testing.T) {
 	require.NotContains(t, says("?", false)+says("6", false), "rule add", "only where there is a command line")
 	require.Empty(t, Style{Local: true}.ProposeRule(example(question)))
 	require.Empty(t, Style{Local: true}.ProposeRule(example(release(`{}`))), "a rule names a tool")
+	for _, code := range noRuleLifts {
+		p := example()
+		p.Ruling.Reasons = append(p.Ruling.Reasons, approval.Because(code))
+		require.Contains(t, approval.ReasonCodes(), code)
+		require.Empty(t, Style{Local: true}.ProposeRule(p), "no rule lifts that: "+code)
+	}
 	said := Style{Local: true, Language: "it"}.ProposeRule(example())
 	require.Equal(t, "Proponi una regola: permesso rule add --from a7f3b2c1", said)
 }

@@ -162,7 +162,7 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 		Session: style.Offer(p, approval.Session), Always: style.Offer(p, approval.Always),
 		Pattern: patternOf(p), Commands: style.Offer(p, approval.Commands), CommandsCount: style.OfferCount(p, approval.Commands),
 		Rule: v.grantOrRule(k.Workspace, p.Ruling.Grant, p.Ruling.Rule), Revealed: style.Reveal,
-		MayPropose: v.Backend.ProposeRule != nil && p.ToolSHA256 != "",
+		MayPropose: v.Backend.ProposeRule != nil && chat.Proposable(p),
 	}
 	r.MayReveal = mayReveal && !style.Reveal && len(style.Masked(p)) > 0
 	if kind := cleanQuery(cmp.Or(p.ToolName, p.ActionType)); kind != "" {

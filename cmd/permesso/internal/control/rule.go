@@ -93,7 +93,9 @@ func (t *trial) propose(ctx context.Context, p *approval.Pending, client string)
 		case now.Rule == "trifecta" && len(despite) == 0:
 			despite = []string{now.Rule}
 		default:
-			return chat.Proposal{WhyNot: now.Reasons}, nil
+			return chat.Proposal{WhyNot: slices.DeleteFunc(now.Reasons, func(x approval.Reason) bool {
+				return x.Args["note"] == "note_other_rule" // that one is said
+			})}, nil
 		}
 	}
 }
