@@ -122,7 +122,7 @@ func (r renderer) grantTerms(t *approval.Terms, again, id string) string {
 	case t.Form == grant.Action:
 		form = r.Grants.Action
 	case t.TargetKind == "host":
-		form, target = r.Grants.Host, r.word(strings.TrimPrefix(t.Target, "https://"))
+		form, target = r.Grants.Host, r.word(t.Target)
 	case t.TargetKind == "path_glob" && literal:
 		form, target = r.Grants.Path, r.pathText(path)
 	case t.TargetKind == "path_glob":
