@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -241,6 +242,11 @@ func (r *run) entry(now time.Time, words Words) event.Entry {
 	r.info.fill(&e, r.claim.Ruling)
 	if r.claim.Ruling != nil {
 		e.Rule, e.Reason = r.claim.Ruling.Rule, say(words, r.claim.Ruling.Proven)
+		for _, x := range r.claim.Ruling.Reasons {
+			if x.Code == "despite" {
+				e.Reason = strings.TrimPrefix(e.Reason+"; "+say(words, x), "; ")
+			}
+		}
 	}
 	if d := r.decision; d != nil {
 		e.Event, e.Grant, e.Human = event.Approved, "", !r.rerun

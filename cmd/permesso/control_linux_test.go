@@ -155,15 +155,22 @@ func TestSocketSilentDaemon(t *testing.T) {
 	require.Zero(t, code, errs)
 	d.signal(syscall.SIGSTOP)
 	defer d.signal(syscall.SIGCONT)
-	for _, args := range [][]string{{"approve", id}, {"pending"}, {"pause"}, {"grant", "add", "--action-type", "send_message"}} {
-		began := time.Now()
-		code, out, errs := h.run("", args...)
-		require.Equal(t, console.ExitError, code)
-		require.Empty(t, out)
-		require.Regexp(t, `^permesso: the daemon with PID `+strconv.Itoa(d.cmd.Process.Pid)+` has locked `+h.layout.Home+` and does not answer; `+
-			`its last sign of life was at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\nhint: if it is not about to start or stop, check its log; if it was stopped, kill -CONT \d+; otherwise kill -9 \d+ and start it again; nothing was changed\n$`, errs)
-		require.Less(t, time.Since(began), 20*time.Second)
-	}
+	t.Run("commands", func(t *testing.T) {
+		for _, args := range [][]string{{"approve", id}, {"pending"}, {"pause"}, {"grant", "add", "--action-type", "send_message"}} {
+			t.Run(args[0], func(t *testing.T) {
+				t.Parallel()
+				began := time.Now()
+				code, out, errs := h.run("", args...)
+				require.Equal(t, console.ExitError, code)
+				require.Empty(t, out)
+				named, errs, _ := strings.Cut(errs, "\n")
+				require.Regexp(t, `^permesso: waiting for the daemon with PID `+strconv.Itoa(d.cmd.Process.Pid)+`; its last sign of life was at \d{4}-`, named)
+				require.Regexp(t, `^permesso: the daemon with PID `+strconv.Itoa(d.cmd.Process.Pid)+` has locked `+h.layout.Home+` and does not answer; `+
+					`its last sign of life was at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\nhint: if it is not about to start or stop, check its log; if it was stopped, kill -CONT \d+; otherwise kill -9 \d+ and start it again; nothing was changed\n$`, errs)
+				require.Less(t, time.Since(began), 20*time.Second)
+			})
+		}
+	})
 	for _, dir := range []string{h.layout.Decisions("default"), h.layout.Grants()} {
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)

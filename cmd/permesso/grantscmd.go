@@ -82,8 +82,7 @@ func grantText(l grantLine) string {
 	if l.MaxUses > 0 {
 		uses = fmt.Sprintf("used %d of %d×", l.Uses, l.MaxUses)
 	}
-	return fmt.Sprintf("%s  %-7s %s · by %s %s, until %s · %s", l.ID, l.State, l.Says, chat.Escape(l.By),
-		l.CreatedAt.Local().Format(time.DateOnly), l.ExpiresAt.Local().Format("2006-01-02 15:04"), uses)
+	return fmt.Sprintf("%s  %-7s %s · by %s on %s · %s", l.ID, l.State, l.Says, chat.Escape(l.By), l.CreatedAt.UTC().Format(time.DateOnly), uses)
 }
 
 func (a *app) grantCmd() *cobra.Command {
@@ -120,8 +119,7 @@ func (a *app) grantCmd() *cobra.Command {
 	fl.StringVar(&f.Target, "target", "", "`target` of the tool: exact name, host or path glob, by its capability")
 	fl.StringVar(&from, "from", "", "the request with this `ID`, for --command")
 	addPatternFlag(add, "command", &f.Command, "allow commands that this `pattern` covers, as \"go test ...\" (none: suggest one)")
-	add.MarkFlagsMutuallyExclusive("from", "tool", "action-type")
-	fl.StringVar(&f.Client, "client", "", "only requests of this `client` (default: the agent with the folder)")
+	fl.StringVar(&f.Client, "client", "", "only requests with the API `key` of this id (default: the agent with the folder)")
 	fl.StringVar(&f.Session, "session", "", "only in this `session`")
 	fl.StringVar(&f.Reason, "reason", "", "reason, as `text`")
 	fl.DurationVar(&life, "for", 30*24*time.Hour, "how long the grant is valid")

@@ -182,40 +182,72 @@ func tainted(t testing.TB, c policy.Config) *policy.Engine {
 	return e
 }
 
-func TestGrantNeverLiftsSecretsTheTrifectaOrALimit(t *testing.T) {
-	sink := harmless
-	sink.PublicSink = "true"
-	for why, set := range map[string]func(*approval.Facts) *policy.Engine{
-		"secrets": func(*approval.Facts) *policy.Engine {
-			e := engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
-			e.Scan = func(*approval.Facts) []approval.Finding {
-				return []approval.Finding{{Kind: "k", Where: "x", Length: 9}}
-			}
-			return e
-		},
-		"the trifecta": func(f *approval.Facts) *policy.Engine {
-			f.Trust = sink
-			return tainted(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
-		},
-		"a soft budget": func(f *approval.Facts) *policy.Engine {
-			f.Cost = 5
-			return engine(t, policy.Config{
-				Rules: []policy.Rule{rule(approval.Allow)}, Limits: map[string]policy.Limits{"w": {Session: policy.Budget{Soft: 4}}},
-			})
-		},
-		"a rate": func(*approval.Facts) *policy.Engine {
-			return engine(t, policy.Config{
-				Rules:  []policy.Rule{rule(approval.Allow)},
-				Limits: map[string]policy.Limits{"w": {Ask: map[string]policy.Rate{"fs:write": {Burst: 0, Per: time.Hour}}}},
-			})
-		},
-	} {
+// noGrantLifts are engines that ask about a request, and would with any grant.
+var noGrantLifts = map[string]func(*testing.T, *approval.Facts) *policy.Engine{
+	"secrets": func(t *testing.T, _ *approval.Facts) *policy.Engine {
+		e := engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
+		e.Scan = func(*approval.Facts) []approval.Finding {
+			return []approval.Finding{{Kind: "k", Where: "x", Length: 9}}
+		}
+		return e
+	},
+	"the trifecta": func(t *testing.T, f *approval.Facts) *policy.Engine {
+		f.Trust.PublicSink = "true"
+		return tainted(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
+	},
+	"a soft budget": func(t *testing.T, f *approval.Facts) *policy.Engine {
+		f.Cost = 5
+		return engine(t, policy.Config{
+			Rules: []policy.Rule{rule(approval.Allow)}, Limits: map[string]policy.Limits{"w": {Session: policy.Budget{Soft: 4}}},
+		})
+	},
+	"a rate": func(t *testing.T, _ *approval.Facts) *policy.Engine {
+		return engine(t, policy.Config{
+			Rules:  []policy.Rule{rule(approval.Allow)},
+			Limits: map[string]policy.Limits{"w": {Ask: map[string]policy.Rate{"fs:write": {Burst: 0, Per: time.Hour}}}},
+		})
+	},
+	"a rule": func(t *testing.T, _ *approval.Facts) *policy.Engine {
+		always := rule(approval.Ask)
+		always.Always = true
+		return engine(t, policy.Config{Rules: []policy.Rule{always}})
+	},
+}
+
+func TestGrantNeverLiftsSecretsTheTrifectaALimitOrAlwaysAsk(t *testing.T) {
+	for why, set := range noGrantLifts {
 		f := factsFor("fs:write")
-		e := set(&f)
+		e := set(t, &f)
 		addGrants(t, e, grants(f)...)
 		r := e.Judge(f)
 		require.Equal(t, approval.Ask, r.Outcome, "%s: %v", why, r.Reasons)
 		require.Empty(t, r.Grant, why)
+	}
+}
+
+// An offer counts the earlier requests that it would have allowed, and no others.
+func TestFigureCountsWhatAGrantLifts(t *testing.T) {
+	figures := func(e *policy.Engine, f approval.Facts) (list [][2]int) {
+		r := e.Judge(f)
+		require.Equal(t, approval.Ask, r.Outcome)
+		e.Learn(event.Entry{
+			Event: event.Requested, Workspace: "w", RequestID: f.RequestID, Tool: f.Tool, ActionType: f.ActionType, ClientID: f.ClientID,
+			SessionID: f.SessionID, Capability: f.Capability, Target: f.Target, Time: noon, Rule: r.Rule, Exact: r.Exact, Soft: r.Soft,
+		})
+		require.NoError(t, e.Load(policy.Config{}))
+		e.Scan = nil
+		f = factsFor("fs:write")
+		for _, o := range e.Offers(f, e.Judge(f)) {
+			list = append(list, [2]int{o.Would, o.Of})
+		}
+		return list
+	}
+	for why, set := range noGrantLifts {
+		f := factsFor("fs:write")
+		require.Equal(t, [][2]int{{0, 1}, {0, 1}}, figures(set(t, &f), f), why)
+	}
+	for why, c := range map[string]policy.Config{"the table": {}, "an ask rule": {Rules: []policy.Rule{rule(approval.Ask)}}} {
+		require.Equal(t, [][2]int{{1, 1}, {1, 1}}, figures(engine(t, c), factsFor("fs:write")), why)
 	}
 }
 

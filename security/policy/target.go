@@ -60,8 +60,11 @@ func CheckTarget(kind, target string) (string, error) {
 		}
 		return target, nil
 	}
-	if target == "" {
+	switch {
+	case target == "":
 		return "", errors.New("it needs a target")
+	case strings.Contains(target, "*"):
+		return "", fmt.Errorf("target %q must be complete: it is compared as it is, and * would stand for itself", target)
 	}
 	return target, nil
 }

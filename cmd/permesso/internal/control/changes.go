@@ -42,7 +42,7 @@ func (s *Service) grants(_ context.Context, c *httpapi.Caller, _ *none) ([]grant
 // GrantBody is a new grant.
 type GrantBody struct {
 	Workspace  string `json:"workspace,omitempty"` // "": the first
-	Client     string `json:"client_id,omitempty"` // "": the agent with the folder
+	Client     string `json:"client_id,omitempty"` // 4 or more digits of an API key; "": the agent with the folder
 	Session    string `json:"session_id,omitempty"`
 	Tool       string `json:"tool_name,omitempty"`   // "": ActionType, which opens no tool
 	ActionType string `json:"action_type,omitempty"` // release-only
@@ -73,7 +73,7 @@ func (s *Service) grantAdd(ctx context.Context, c *httpapi.Caller, in *struct{ B
 	tool, known := s.Home.Current().Tools[in.Body.Tool]
 	if in.Body.From != "" {
 		g.Terms, err = s.commandTerms(ctx, &in.Body)
-	} else {
+	} else if in.Body.Client, err = s.clientNamed(in.Body.Client, ws); err == nil {
 		g.Terms, err = in.Body.terms(w, tool, known)
 	}
 	if err != nil {
@@ -87,6 +87,22 @@ func (s *Service) grantAdd(ctx context.Context, c *httpapi.Caller, in *struct{ B
 		return nil, console.Fail(console.ExitUsage, "permesso grant add --help", "%w", err)
 	}
 	return g, nil
+}
+
+// clientNamed is the client of a workspace that is named by digits of its API key; "": the
+// agent with the folder.
+func (s *Service) clientNamed(typed, workspace string) (string, error) {
+	if folder := submit.FolderClient(workspace); typed == "" || typed == folder {
+		return folder, nil
+	}
+	k, err := s.Home.Keyring(s.Keys).Find(typed)
+	switch {
+	case err != nil:
+		return "", err
+	case k.Workspace != workspace || !k.Can(apikey.MayRequest):
+		return "", console.Fail(console.ExitRefused, "permesso key list shows the keys", "API key %s cannot request anything in workspace '%s'", k.ID, workspace)
+	}
+	return k.ClientID(), nil
 }
 
 // ChooseWorkspace is the configured workspace with this name, or the first.
@@ -107,6 +123,10 @@ func (b *GrantBody) grant(c *httpapi.Caller, now time.Time) (*grant.Grant, error
 	switch {
 	case err != nil || life <= 0:
 		return nil, console.Fail(console.ExitUsage, "write for example --for 24h", "--for %s must be positive", b.Life)
+	case b.From != "" && b.Client+b.Session+b.Tool+b.ActionType+b.Target != "":
+		return nil, console.Fail(console.ExitUsage, "leave out --client, --session, --tool, --action-type and --target", "with --from they are those of the request")
+	case b.ActionType != "" && b.Target != "":
+		return nil, console.Fail(console.ExitUsage, "leave out --target", "--action-type covers every target")
 	case b.Uses < 0:
 		return nil, console.Fail(console.ExitUsage, "0 means no limit", "--max-uses %d must not be negative", b.Uses)
 	}
@@ -143,7 +163,7 @@ func (s *Service) commandTerms(ctx context.Context, b *GrantBody) (t approval.Te
 // terms are what the grant allows.
 func (b *GrantBody) terms(w approval.Workspace, tool approval.Tool, known bool) (approval.Terms, error) {
 	t := approval.Terms{
-		Workspace: w.Name, ClientID: cmp.Or(b.Client, submit.FolderClient(w.Name)), SessionID: b.Session, Tool: b.Tool,
+		Workspace: w.Name, ClientID: b.Client, SessionID: b.Session, Tool: b.Tool,
 	}
 	c, has := facts.CapabilityNamed(tool.Capability)
 	switch {
@@ -173,8 +193,15 @@ func (b *GrantBody) terms(w approval.Workspace, tool approval.Tool, known bool) 
 		t.TargetKind = c.TargetKind
 	}
 	var err error
+	fixed := !strings.ContainsAny(tool.Target, "{}")
+	switch {
+	case fixed && b.Target != "" && b.Target != tool.Target:
+		return t, console.Fail(console.ExitUsage, "leave out --target", "the target of tool '%s' is always %s", b.Tool, chat.Escape(tool.Target))
+	case fixed:
+		b.Target = tool.Target
+	}
 	if t.Target, err = policy.CheckTarget(t.TargetKind, b.Target); err != nil {
-		return t, console.Fail(console.ExitUsage, "set --target", "tool '%s': %w", b.Tool, err)
+		return t, console.Fail(console.ExitUsage, "set --target to what "+chat.Escape(tool.Target)+" is in the requests", "tool '%s': %w", b.Tool, err)
 	}
 	return t, nil
 }

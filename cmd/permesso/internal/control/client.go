@@ -65,10 +65,31 @@ func OpenBare(ctx context.Context, a *console.Console) (*Client, error) {
 	})
 }
 
+// giveUp is how long a command waits for the answer of a daemon that may be busy. After
+// home.AnswerTimeout it says for which.
+const giveUp = 5 * home.AnswerTimeout
+
+// nameSilent names the daemon of a home if stop is not called within home.AnswerTimeout.
+func nameSilent(a *console.Console, dir string) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-done:
+		case <-time.After(home.AnswerTimeout):
+			if r := (&home.Home{Layout: ipc.Layout{Home: dir}}).HealthAt(time.Now()); r.PID != 0 {
+				fmt.Fprintf(a.Err, "permesso: waiting for the daemon with PID %d; its last sign of life was at %s\n", r.PID, r.UpdatedAt.Local().Format(time.DateTime))
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
 // open reads the home only if no daemon answers at its socket.
 func open(ctx context.Context, a *console.Console, load func() (*home.Home, *home.Keys, error)) (*Client, error) {
 	var tried error // the home's socket
 	if dir, err := config.LocateHome(a.HomeFlag, a.Env); err == nil {
+		defer nameSilent(a, dir)()
 		var c *Client
 		if c, tried = connect(ctx, a, ipc.Layout{Home: dir}.Socket()); tried == nil || !isAbsent(tried) {
 			return c, tried
@@ -153,7 +174,7 @@ func isSilent(err error) bool {
 
 // connect greets the daemon at a socket.
 func connect(ctx context.Context, a *console.Console, path string) (*Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, home.AnswerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, giveUp)
 	defer cancel()
 	c := &Client{console: a, path: path, Served: true}
 	var err error

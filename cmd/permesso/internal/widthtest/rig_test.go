@@ -7,16 +7,19 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/approval/submit"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -154,6 +157,15 @@ func (r *rig) load(toml string) error {
 
 func (r *rig) close() error {
 	return errors.Join(r.log.Close(), r.release(), os.RemoveAll(r.home.Layout.Home))
+}
+
+// addKey creates the API key of a client.
+func (r *rig) addKey(client, workspace string) error {
+	hash := client + strings.Repeat("0", 64-len(client))
+	return errors.Join(r.home.Layout.PrepareAPIKeys(r.home.FS), r.home.Keyring(r.service.Keys).Save(&apikey.Key{
+		Version: approval.Version, ID: apikey.ID(hash), Hash: hash, Workspace: workspace, Scopes: []string{apikey.MayRequest},
+		CreatedAt: r.now(), CreatedBy: "operator",
+	}, store.Replace))
 }
 
 func (r *rig) now() time.Time { return time.Now().Add(r.shift) }

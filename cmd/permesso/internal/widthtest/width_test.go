@@ -22,6 +22,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/submit"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -373,6 +374,11 @@ func (x *trial) add(o outcome) (bool, error) {
 		b.Target = o.pending.Target
 		if i := strings.LastIndexByte(b.Target, '/'); i > 0 && x.oneIn(2) {
 			b.Target = b.Target[:i] + pick(x.random, "/**", "/*", "/?*")
+		}
+	}
+	if b.Client != submit.FolderClient(b.Workspace) {
+		if err := x.rig.addKey(b.Client, b.Workspace); err != nil {
+			return false, err
 		}
 	}
 	return x.added(b, o)
