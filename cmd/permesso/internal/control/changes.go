@@ -195,9 +195,9 @@ func (b *GrantBody) terms(w approval.Workspace, tool approval.Tool, known bool) 
 	var err error
 	fixed := !strings.ContainsAny(tool.Target, "{}")
 	switch {
-	case fixed && b.Target != "" && b.Target != tool.Target:
+	case fixed && t.TargetKind == "exact" && b.Target != "" && b.Target != tool.Target:
 		return t, console.Fail(console.ExitUsage, "leave out --target", "the target of tool '%s' is always %s", b.Tool, chat.Escape(tool.Target))
-	case fixed:
+	case fixed && b.Target == "":
 		b.Target = tool.Target
 	}
 	if t.Target, err = policy.CheckTarget(t.TargetKind, b.Target); err != nil {
