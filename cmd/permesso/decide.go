@@ -32,7 +32,7 @@ func (a *app) approveCmd() *cobra.Command {
 				return a.suggest(cmd.Context(), pos[0], "permesso", "approve", pos[0], "--commands")
 			case commands != "":
 				ans := decide.ByCode("6", "")
-				ans.Commands = patternOf(commands, pos[1:])
+				ans.Commands = commands
 				return a.approve(cmd.Context(), pos[0], seen, ans)
 			case note != "":
 				code = "4"

@@ -12,7 +12,6 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 )
 
@@ -92,13 +91,10 @@ func (a *app) grantCmd() *cobra.Command {
 	add := &cobra.Command{
 		Use: "add", Short: "Allow calls of a tool without asking", Args: patternArgs(0, &f.Command),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			if (from == "") != (f.Command == "") {
-				return console.Fail(console.ExitUsage, "permesso grant add --help", "--from and --command belong together")
-			}
-			if f.Command == suggestPattern && len(pos) == 0 {
+			if from != "" && f.Command == suggestPattern && len(pos) == 0 {
 				return a.suggest(cmd.Context(), from, "permesso", "grant", "add", "--from", from, "--command")
 			}
-			f.Command, f.Life = patternOf(f.Command, pos), life.String()
+			f.Life = life.String()
 			return a.ask(cmd.Context(), func(d *control.Client) error {
 				if err := chooseRequest(cmd.Context(), d, from, &f); err != nil {
 					return err
@@ -113,7 +109,7 @@ func (a *app) grantCmd() *cobra.Command {
 		},
 	}
 	fl := add.Flags()
-	fl.StringVar(&f.Workspace, "workspace", "", "`workspace` of the grant (default: the first)")
+	fl.StringVar(&f.Workspace, "workspace", "", "`workspace` of the grant (default: the only one)")
 	fl.StringVar(&f.Tool, "tool", "", "`tool` to allow")
 	fl.StringVar(&f.ActionType, "action-type", "", "`action` of release-only requests to allow; it opens no tool")
 	fl.StringVar(&f.Target, "target", "", "`target` of the tool: exact name, host or path glob, by its capability")

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
@@ -26,21 +27,22 @@ func addPatternFlag(c *cobra.Command, name string, value *string, help string) {
 	c.Flags().Lookup(name).NoOptDefVal = suggestPattern
 }
 
-// patternArgs takes n arguments, and one more if it is the pattern.
+// patternArgs takes n arguments, and one more if it is the pattern. An empty value, as of an
+// unset variable of a shell, would widen what is given: it is refused.
 func patternArgs(n int, value *string) cobra.PositionalArgs {
-	return func(c *cobra.Command, pos []string) error {
+	return func(c *cobra.Command, pos []string) (err error) {
 		if *value == suggestPattern && len(pos) == n+1 {
-			return nil
+			*value = pos[n]
+		} else if err := cobra.ExactArgs(n)(c, pos); err != nil {
+			return err
 		}
-		return cobra.ExactArgs(n)(c, pos)
+		c.Flags().Visit(func(f *pflag.Flag) {
+			if f.Value.String() == "" {
+				err = console.Fail(console.ExitUsage, "leave it out, or give it a value", "--%s is empty", f.Name)
+			}
+		})
+		return err
 	}
-}
-
-func patternOf(value string, pos []string) string {
-	if value == suggestPattern && len(pos) > 0 {
-		return pos[len(pos)-1]
-	}
-	return value
 }
 
 // suggestion is what suggest prints.

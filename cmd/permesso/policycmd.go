@@ -146,7 +146,7 @@ func (a *app) policyExplainCmd() *cobra.Command {
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE:              func(cmd *cobra.Command, pos []string) error { return a.explain(cmd.Context(), pos[0], workspace) },
 	}
-	c.Flags().StringVar(&workspace, "workspace", "", "evaluate a request file in this `workspace` (default: the first)")
+	c.Flags().StringVar(&workspace, "workspace", "", "evaluate a request file in this `workspace` (default: the only one)")
 	return c
 }
 
