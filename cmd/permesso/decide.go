@@ -48,7 +48,7 @@ func (a *app) approveCmd() *cobra.Command {
 	_ = c.RegisterFlagCompletionFunc("seen", cobra.NoFileCompletions) // fails only for unknown flags
 	c.Flags().StringVar(&note, "note", "", "`text` to send to the agent")
 	c.Flags().BoolVar(&session, "session", false, "allow for the rest of the request's session")
-	c.Flags().BoolVar(&always, "always", false, "allow this type of action always")
+	c.Flags().BoolVar(&always, "always", false, "always allow this tool with this target, or exactly this request again, as the card says")
 	addPatternFlag(c, "commands", &commands, "always allow commands that this `pattern` covers, as \"go test ...\" (none: suggest one)")
 	c.MarkFlagsMutuallyExclusive("note", "session", "always", "commands")
 	return c
