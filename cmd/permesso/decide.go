@@ -287,9 +287,10 @@ func confirmation(c *control.Client, d *approval.Decision, w *approval.StoredPen
 		}
 	}
 	text := strings.ToUpper(string(d.Verdict[:1])) + string(d.Verdict[1:]) + ": " + what
-	if d.Approved {
-		text += ", must start before " + d.RunBefore.Local().Format(time.TimeOnly) + undo
+	if d.Approved && (w == nil || w.Pending.ToolName != "") { // release-only: nothing starts on this host
+		text += ", must start before " + d.RunBefore.Local().Format(time.TimeOnly)
 	}
+	text += undo
 	if !c.Served {
 		text += "\nThe daemon is not running: this takes effect when it starts (permesso serve)."
 	}
