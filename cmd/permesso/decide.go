@@ -29,7 +29,7 @@ func (a *app) approveCmd() *cobra.Command {
 			code := "1"
 			switch {
 			case commands == suggestPattern && len(pos) == 1 && (seen != "" || !a.asksHere()):
-				return a.suggest(cmd.Context(), pos[0], "permesso", "approve", pos[0], "--commands")
+				return a.suggest(cmd.Context(), pos[0], "nothing is approved yet; to approve and remember it:", "permesso", "approve", pos[0], "--commands")
 			case commands != "":
 				ans := decide.ByCode("6", "")
 				ans.Commands = commands
@@ -144,6 +144,13 @@ func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input)
 		ans.PendingSHA256 = seen
 		return a.decide(ctx, typed, ans)
 	case !a.asksHere():
+		err := a.ask(ctx, func(c *control.Client) error {
+			_, err := find(ctx, c.Find, typed)
+			return err
+		})
+		if err != nil {
+			return err
+		}
 		return console.Fail(console.ExitUsage, hint,
 			"approve needs a terminal to show the request and to ask; without one, or with --json, it needs --seen DIGEST")
 	}

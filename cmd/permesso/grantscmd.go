@@ -12,6 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 )
 
@@ -21,6 +22,9 @@ func (a *app) grantsCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "grants", Short: "List grants, newest first", Args: cobra.NoArgs,
 		RunE: a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
+			if workspace != "" && !slices.Contains(d.Workspaces, workspace) {
+				return console.Fail(console.ExitError, "workspaces: "+strings.Join(d.Workspaces, ", "), "no workspace '%s'", workspace)
+			}
 			list, err := d.Grants(ctx)
 			if err != nil {
 				return err
@@ -81,6 +85,9 @@ func grantText(l grantLine) string {
 	if l.MaxUses > 0 {
 		uses = fmt.Sprintf("used %d of %d×", l.Uses, l.MaxUses)
 	}
+	if l.Form == grant.Again {
+		uses += " · permesso show " + approval.ShortID(l.ID)
+	}
 	return fmt.Sprintf("%s  %-7s %s · by %s on %s · %s", l.ID, l.State, l.Says, chat.Escape(l.By), l.CreatedAt.UTC().Format(time.DateOnly), uses)
 }
 
@@ -92,7 +99,7 @@ func (a *app) grantCmd() *cobra.Command {
 		Use: "add", Short: "Allow calls of a tool without asking", Args: patternArgs(0, &f.Command),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			if from != "" && f.Command == suggestPattern && len(pos) == 0 {
-				return a.suggest(cmd.Context(), from, "permesso", "grant", "add", "--from", from, "--command")
+				return a.suggest(cmd.Context(), from, "nothing is granted yet; to grant it:", "permesso", "grant", "add", "--from", from, "--command")
 			}
 			f.Life = life.String()
 			return a.ask(cmd.Context(), func(d *control.Client) error {

@@ -33,6 +33,8 @@ func patternArgs(n int, value *string) cobra.PositionalArgs {
 	return func(c *cobra.Command, pos []string) (err error) {
 		if *value == suggestPattern && len(pos) == n+1 {
 			*value = pos[n]
+		} else if *value == suggestPattern && len(pos) > n {
+			return console.Fail(console.ExitUsage, "quote it: "+facts.JoinWords([]string{strings.Join(pos[n:], " ")}), "the pattern must be one argument")
 		} else if err := cobra.ExactArgs(n)(c, pos); err != nil {
 			return err
 		}
@@ -55,7 +57,7 @@ type suggestion struct {
 
 // suggest prints the pattern that a request's command suggests, and the command line that
 // gives it.
-func (a *app) suggest(ctx context.Context, typed string, use ...string) error {
+func (a *app) suggest(ctx context.Context, typed, nothing string, use ...string) error {
 	return a.ask(ctx, func(c *control.Client) error {
 		p, err := askedRequest(ctx, c, typed)
 		if err != nil {
@@ -68,7 +70,7 @@ func (a *app) suggest(ctx context.Context, typed string, use ...string) error {
 		o, _ := p.Offer(approval.Commands)
 		s := suggestion{line, c.Style().Offer(p, approval.Commands), o.Would, o.Of}
 		return a.Print(s, strings.Join(slices.DeleteFunc([]string{
-			s.Says, c.Style().OfferCount(p, approval.Commands), facts.JoinWords(append(use, line)),
+			s.Says, c.Style().OfferCount(p, approval.Commands), nothing, facts.JoinWords(append(use, line)),
 		}, func(line string) bool { return line == "" }), "\n"))
 	})
 }
