@@ -194,7 +194,7 @@ func judgeFile(
 }
 
 func (a *app) explainKnown(ctx context.Context, h *home.Home, m *home.Memory, typed string) error {
-	if m.Keys == nil {
+	if _, id := splitID(typed); m.Keys == nil || strings.Trim(id, "0123456789abcdef-") != "" {
 		return console.Fail(console.ExitError, "give a request file, or an id after permesso serve has run", "%s: no such file", typed)
 	}
 	v := h.Viewer(m.Keys)
