@@ -49,7 +49,7 @@ func TestGrantWouldNotHelp(t *testing.T) {
 	})
 	require.Equal(t, []string{
 		"a rule for x_post with despite = [\"trifecta\"] and every destination listed",
-		"clear the taints: in the browser, or permesso session clear home",
+		"the operator can clear the taints: in the browser, or permesso session clear home",
 		`rule "the team" allows it despite secrets`,
 		"the tool has changed since a grant for this was given; it can be given anew",
 	}, said)
