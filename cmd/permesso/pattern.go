@@ -31,12 +31,13 @@ func addPatternFlag(c *cobra.Command, name string, value *string, help string) {
 // unset variable of a shell, would widen what is given: it is refused.
 func patternArgs(n int, value *string) cobra.PositionalArgs {
 	return func(c *cobra.Command, pos []string) (err error) {
-		if *value == suggestPattern && len(pos) == n+1 {
+		switch suggest := *value == suggestPattern; {
+		case suggest && len(pos) == n+1:
 			*value = pos[n]
-		} else if *value == suggestPattern && len(pos) > n {
+		case suggest && len(pos) > n:
 			return console.Fail(console.ExitUsage, "quote it: "+facts.JoinWords([]string{strings.Join(pos[n:], " ")}), "the pattern must be one argument")
-		} else if err := cobra.ExactArgs(n)(c, pos); err != nil {
-			return err
+		default:
+			err = cobra.ExactArgs(n)(c, pos)
 		}
 		c.Flags().Visit(func(f *pflag.Flag) {
 			if f.Value.String() == "" {
