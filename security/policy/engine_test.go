@@ -724,7 +724,8 @@ func TestOfferedOnlyWhereItWorks(t *testing.T) {
 			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "limits",
 		},
 		{
-			"a hard one", policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Hard: 3}}}},
+			"a hard one",
+			policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Hard: 3}}}},
 			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "limits",
 		},
 		{
