@@ -108,7 +108,7 @@ var reasonInfos = [...]reasonInfo{
 	// Trust. where and n of a secret: the field and its bytes.
 	{code: "not_dangerous", args: "tool", argues: forAllow},
 	{code: "dangerous_writes", args: "tool?", argues: forAsk},
-	{code: "trifecta", args: "tool? target? strangers? strangers_in? secrets? secrets_in?", argues: forAsk, rank: askOfHost},
+	{code: "trifecta", args: "tool? target? strangers? strangers_in? strangers_n? secrets? secrets_in? secrets_n?", argues: forAsk, rank: askOfHost},
 	{code: "despite", args: "rule what", argues: forAllow},
 	{code: "forbidden_read", args: "tool property", argues: forDeny},
 	{code: "forbidden_write", args: "tool property", argues: forDeny},
@@ -192,6 +192,7 @@ var reasonInfos = [...]reasonInfo{
 	{code: "command_path", args: "program"},
 	{code: "command_interprets", args: "program"},
 	{code: "command_sub", args: "program"},
+	{code: "command_word", args: "word"},
 	{code: "command_option", args: "option"},
 	{code: "command_network", args: "program"},
 	{code: "pattern_wide"},

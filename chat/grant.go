@@ -50,10 +50,21 @@ func (r renderer) whyNot(scope approval.Scope) string {
 	return ""
 }
 
-// ProposeRule names the command that proposes a rule for p, on this host and for a tool that
-// is configured, else it is "". A rule and what Always gives are the two ways to be asked less.
+// noRuleLifts are the reasons that a proposed rule leaves: another rule, a secret, a limit.
+var noRuleLifts = strings.Fields("rule_ask secret rate_ask rate_ask_bare cost_session_ask cost_day_ask")
+
+// Proposable says whether a rule might allow p: its tool is configured, and nothing asked
+// that no rule lifts.
+func Proposable(p *approval.Pending) bool {
+	return p.Type != approval.TypeQuestion && p.ToolSHA256 != "" && !slices.ContainsFunc(p.Ruling.Reasons, func(x approval.Reason) bool {
+		return slices.Contains(noRuleLifts, x.Code)
+	})
+}
+
+// ProposeRule names the command that proposes a rule for p, on this host, else it is "". A
+// rule and what Always gives are the two ways to be asked less.
 func (s Style) ProposeRule(p *approval.Pending) string {
-	if !s.Local || p.Type == approval.TypeQuestion || p.ToolSHA256 == "" {
+	if !s.Local || !Proposable(p) {
 		return ""
 	}
 	return Format(catalog(s.Language).Grants.Rule, "id", Escape(p.ShortID))
@@ -111,7 +122,7 @@ func (r renderer) grantTerms(t *approval.Terms, again, id string) string {
 	case t.Form == grant.Action:
 		form = r.Grants.Action
 	case t.TargetKind == "host":
-		form, target = r.Grants.Host, r.word(strings.TrimPrefix(t.Target, "https://"))
+		form, target = r.Grants.Host, r.word(t.Target)
 	case t.TargetKind == "path_glob" && literal:
 		form, target = r.Grants.Path, r.pathText(path)
 	case t.TargetKind == "path_glob":

@@ -66,7 +66,8 @@ func TestSentenceOfAGrant(t *testing.T) {
 		{exactTerms("x.com/ricardo"), "x_post to x.com/ricardo", "x_post verso x.com/ricardo"},
 		{exactTerms(`["a@x.example","b, c"]`), `x_post to [a@x.example, "b, c"]`, `x_post verso [a@x.example, "b, c"]`},
 		{exactTerms(`["a", "b"]`), `x_post to "[\"a\", \"b\"]"`, `x_post verso "[\"a\", \"b\"]"`},
-		{hostTerms("https://api.example.org"), "fetch at api.example.org", "fetch presso api.example.org"},
+		{hostTerms("api.example.org"), "fetch at api.example.org", "fetch presso api.example.org"},
+		{hostTerms("https://api.example.org"), "fetch at https://api.example.org", "fetch presso https://api.example.org"},
 		{hostTerms("http://api.example.org"), "fetch at http://api.example.org", "fetch presso http://api.example.org"},
 		{pathTerms("/srv/a.txt"), "write_file on /srv/a.txt", "write_file su /srv/a.txt"},
 		{pathTerms(`/srv/\[1\] a.txt`), `write_file on "/srv/[1] a.txt"`, `write_file su "/srv/[1] a.txt"`},
@@ -254,6 +255,12 @@ func TestProposeRule(t *testing.T) {
 	require.NotContains(t, says("?", false)+says("6", false), "rule add", "only where there is a command line")
 	require.Empty(t, Style{Local: true}.ProposeRule(example(question)))
 	require.Empty(t, Style{Local: true}.ProposeRule(example(release(`{}`))), "a rule names a tool")
+	for _, code := range noRuleLifts {
+		p := example()
+		p.Ruling.Reasons = append(p.Ruling.Reasons, approval.Because(code))
+		require.Contains(t, approval.ReasonCodes(), code)
+		require.Empty(t, Style{Local: true}.ProposeRule(p), "no rule lifts that: "+code)
+	}
 	said := Style{Local: true, Language: "it"}.ProposeRule(example())
 	require.Equal(t, "Proponi una regola: permesso rule add --from a7f3b2c1", said)
 }

@@ -320,7 +320,11 @@ func (t replier) confirm(a decide.Input, d *approval.Decision, w *approval.Store
 	}
 	switch d.Verdict {
 	case approval.Approved:
-		return Format(t.Approved, "what", what) + Format(t.RunBefore, "time", t.style.clock(d.RunBefore, d.DecidedAt)) + t.undoHint(d, w)
+		text := Format(t.Approved, "what", what)
+		if w == nil || w.Pending.ToolName != "" { // release-only: nothing starts on this host
+			text += Format(t.RunBefore, "time", t.style.clock(d.RunBefore, d.DecidedAt))
+		}
+		return text + t.undoHint(d, w)
 	case approval.Denied:
 		return Format(t.Denied, "what", what)
 	case approval.Overridden:

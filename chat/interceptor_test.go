@@ -116,7 +116,11 @@ func TestHandleDecides(t *testing.T) {
 		require.True(t, r.Acted && !r.Ignore && r.Key == key, tc.text)
 		require.Contains(t, r.Text, tc.says, tc.text)
 	}
-	r := handle(&fakeGate{waiting: []approval.StoredPending{card}}, Message{Text: "approve a7f3", Language: "it"})
+	receipt := waiting(func(p *approval.Pending) { p.ToolName = "" })
+	r := handle(&fakeGate{waiting: []approval.StoredPending{receipt}}, Message{Text: "1", Card: &receipt})
+	require.True(t, r.Acted)
+	require.NotContains(t, r.Text, "will not start", "nothing starts on this host")
+	r = handle(&fakeGate{waiting: []approval.StoredPending{card}}, Message{Text: "approve a7f3", Language: "it"})
 	require.Equal(t, `Approvato: «Vuoi che pubblichi su X?» "Meeting at 5" -> x.com/ricardo · ultimo avvio possibile: 12:11 UTC`, r.Text) //nolint:misspell // Italian text
 }
 

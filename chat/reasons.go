@@ -86,9 +86,13 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 	case "words", "clause", "clauses", "problem", "detail", "text": // the operator's, or the gate's own
 		return r.text(s)
 	case "strangers":
-		return r.whatWasRead(r.Strangers, s, x.Args["strangers_in"])
+		return r.whatWasRead(r.Strangers, s, x.Args["strangers_in"], x.Args["strangers_n"])
 	case "secrets":
-		return r.whatWasRead(r.Secrets, s, x.Args["secrets_in"])
+		said := r.whatWasRead(r.Secrets, s, x.Args["secrets_in"], x.Args["secrets_n"])
+		if s != "" && said == r.reasonPart("strangers", x, nested) {
+			said = r.Secrets["same"]
+		}
+		return said
 	case "where":
 		return r.places(s)
 	case "asks":
@@ -108,8 +112,8 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 }
 
 // whatWasRead names what tainted the agent. by is the capability of what read it, or
-// "tool" and a name; empty: unknown.
-func (r renderer) whatWasRead(forms map[string]string, by, place string) string {
+// "tool" and a name; empty: unknown. n is how often it read, if more than once.
+func (r renderer) whatWasRead(forms map[string]string, by, place, n string) string {
 	form, args := forms[by], map[string]string{"place": place}
 	switch {
 	case by == "":
@@ -117,8 +121,11 @@ func (r renderer) whatWasRead(forms map[string]string, by, place string) string 
 	case form == "":
 		form = forms["tool"]
 	}
+	if n != "" {
+		form += r.Strangers["first"]
+	}
 	tool := r.plainOrQuote(strings.TrimPrefix(by, "tool "))
-	return Format(chooseParts(form, args), "place", r.plainOrQuote(place), "tool", tool)
+	return Format(chooseParts(form, args), "place", r.plainOrQuote(place), "tool", tool, "n", n)
 }
 
 // places says where a secret is. A name that is one is not repeated.

@@ -21,6 +21,10 @@ func TestTrifectaInWords(t *testing.T) {
 		{"en", "it has read a page and what llm:online returned; this would go out", []string{"strangers", "network:http", "secrets", "llm:online"}},
 		{"en", "it has read what strangers wrote and what must stay secret; this would go out", []string{"tool", "post"}},
 		{"en", `it has read a page of "a; b" and your files; this would go out`, []string{"strangers", "network:http", "strangers_in", "a; b", "secrets", "fs:read"}},
+		{"en", "it has read what web returned and what is private in it; this would go out", []string{"strangers", "tool web", "secrets", "tool web"}},
+		{"en", "it has read what a command returned (first of 3 reads) and your files (/a) (first of 2 reads); this would go out", []string{
+			"strangers", "code:exec", "strangers_n", "3", "secrets", "fs:read", "secrets_in", "/a", "secrets_n", "2",
+		}},
 		{"it", "ha letto la posta di un estraneo e il tuo calendario; questo uscirebbe verso x.com", []string{"strangers", "mail:read", "secrets", "calendar:read", "target", "x.com"}},
 	} {
 		said := chat.Style{Language: row.language}.Reasons(&approval.Pending{}, []approval.Reason{approval.Because("trifecta", row.args...)})
@@ -44,8 +48,8 @@ func TestGrantWouldNotHelp(t *testing.T) {
 		approval.Because("despite", "rule", "the team", "what", "secrets"), approval.Because("grant_tool_changed"),
 	})
 	require.Equal(t, []string{
-		"a rule for x_post with despite = [trifecta] and every destination listed",
-		"clear the taints: in the browser, or permesso session clear home",
+		"a rule for x_post with despite = [\"trifecta\"] and every destination listed",
+		"the operator can clear the taints: in the browser, or permesso session clear home",
 		`rule "the team" allows it despite secrets`,
 		"the tool has changed since a grant for this was given; it can be given anew",
 	}, said)

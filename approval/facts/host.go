@@ -335,8 +335,8 @@ func HostIn(s string) (host string, ok bool) {
 }
 
 // Origin is the scheme, host and port of a URL, as https://good.com or http://good.com:8080:
-// lower case, without the usual port and the final dot. A host without a scheme is meant
-// for https. It refuses what HostIn refuses, and every other scheme.
+// lower case, without the usual port and the final dot. A host without a scheme has none,
+// and keeps its port. It refuses what HostIn refuses, and every other scheme.
 func Origin(s string) (origin string, ok bool) {
 	scheme, rest, found := strings.Cut(s, "://")
 	if !found {
@@ -354,8 +354,11 @@ func Origin(s string) (origin string, ok bool) {
 	switch {
 	case !ok || !split:
 		return "", false
-	case port == "443" && scheme == "http", port == "80" && scheme == "https":
+	case port == "443" && (scheme == "http" || !found), port == "80" && scheme == "https":
 		host += ":" + port // HostIn leaves out both
+	}
+	if !found {
+		return host, true
 	}
 	return scheme + "://" + host, true
 }

@@ -126,7 +126,7 @@ func TestDecideRefuses(t *testing.T) {
 		},
 		"a pattern where there is no command": {
 			change: patterns, answer: pattern("go test ...", "6"),
-			reason: decide.ErrNotApplicable, want: "not possible here: not_offered",
+			reason: decide.ErrNotApplicable, want: "not possible here: command_none",
 		},
 		"a pattern from a chat": {
 			body: exec,

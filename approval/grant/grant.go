@@ -208,6 +208,8 @@ func WhyNot(p *approval.Pending, s approval.Scope) approval.Reason {
 	switch {
 	case ok:
 		return approval.Reason{}
+	case o.WhyNot.IsZero() && s == approval.Commands:
+		return approval.Because("command_none")
 	case o.WhyNot.IsZero():
 		return approval.Because("not_offered")
 	}

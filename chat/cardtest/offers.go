@@ -77,7 +77,7 @@ func (j *judge) misnames(c card) string {
 
 // namesTarget reports whether the target can be read on a line, or each text of a list.
 func namesTarget(line []glyph, t approval.Terms) bool {
-	texts := []string{strings.TrimPrefix(t.Target, "https://")}
+	texts := []string{t.Target}
 	if t.TargetKind == "exact" {
 		texts[0] = t.Target
 	}

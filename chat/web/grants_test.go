@@ -242,6 +242,11 @@ func TestProposeRule(t *testing.T) {
 		require.Equal(t, status, b.get(b.pathOf(k)+"/rule").StatusCode)
 	}
 	w.proposalErr = nil
+	asks := w.addRequest(3, func(p *approval.Pending) {
+		p.Ruling.Reasons = append(p.Ruling.Reasons, approval.Because("rule_ask", "rule", "r"))
+	})
+	require.Nil(t, b.get(b.pathOf(asks)).find("propose"), "no rule lifts the ask of another")
+	require.Equal(t, http.StatusOK, b.get(b.pathOf(asks)+"/rule").StatusCode, "the page says why")
 	release := w.addRequest(2, func(p *approval.Pending) { p.ToolName, p.ToolSHA256 = "", "" })
 	require.Nil(t, b.get(b.pathOf(release)).find("propose"))
 	require.Equal(t, http.StatusNotFound, b.get(b.pathOf(release)+"/rule").StatusCode)

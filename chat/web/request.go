@@ -41,6 +41,7 @@ type requestPage struct {
 	Revealed        bool        // it masks nothing
 	MayClear        bool        // what the agent has read stands in the way, and this user may clear that
 	MayPropose      bool        // of a rule
+	Proposes        bool        // a rule might help: without, the page says why
 	Session, Always string      // sentences of what codes 2 and 6 would remember; "": nothing
 	Commands        string      // the sentence with a command pattern that code 6 may remember instead; "": none
 	Pattern         string      // the pattern of Commands
@@ -162,7 +163,7 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 		Session: style.Offer(p, approval.Session), Always: style.Offer(p, approval.Always),
 		Pattern: patternOf(p), Commands: style.Offer(p, approval.Commands), CommandsCount: style.OfferCount(p, approval.Commands),
 		Rule: v.grantOrRule(k.Workspace, p.Ruling.Grant, p.Ruling.Rule), Revealed: style.Reveal,
-		MayPropose: v.Backend.ProposeRule != nil && p.ToolSHA256 != "",
+		MayPropose: v.Backend.ProposeRule != nil && p.ToolSHA256 != "", Proposes: chat.Proposable(p),
 	}
 	r.MayReveal = mayReveal && !style.Reveal && len(style.Masked(p)) > 0
 	if kind := cleanQuery(cmp.Or(p.ToolName, p.ActionType)); kind != "" {

@@ -344,6 +344,7 @@ func TestBackendPages(t *testing.T) {
 	w.entries = []event.Entry{{Seq: 7, Time: now, Event: event.Approved, Workspace: workspace, RequestID: k.ID, Tool: "x_post", By: "ann", Via: "web"}}
 
 	p := b.page("grants")
+	require.Contains(t, textOf(p, "main"), "limits, the trifecta and always_ask rules apply all the same")
 	require.Contains(t, innerText(p.find("g-00000000000000aa")), "used 3×")
 	require.Contains(t, innerText(p.find("g-00000000000000bb")), "expired")
 	p = b.follow(b.post(b.sessionPath+"grants/revoke", url.Values{"ws": {workspace}, "id": {"00000000000000aa"}}))

@@ -15,6 +15,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/grant"
@@ -65,14 +66,6 @@ func (a *app) report(err error) int {
 		code = console.ExitRefused
 	case errors.Is(err, ipc.ErrLocked):
 		code = console.ExitLocked
-	case isUsage(err):
-		code = console.ExitUsage
-		hint := "permesso --help"
-		// Cobra appends its suggestion on separate lines.
-		if text, near, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
-			err, hint = errors.New(text), "did you mean "+strings.Join(strings.Fields(near), " or ")+"?"
-		}
-		err = hints.Add(err, hint)
 	}
 	begin := "permesso: "
 	for _, e := range hints.Split(err) {
@@ -100,10 +93,10 @@ var idHints = map[string]string{
 	"revoke": "permesso grants lists the ids", "key revoke": "permesso key list shows the ids",
 }
 
-// explainUsage replaces cobra's errors on arguments and values of flags.
+// explainUsage replaces cobra's errors.
 func explainUsage(c *cobra.Command, err error) error {
 	text, name := err.Error(), strings.TrimPrefix(c.CommandPath(), "permesso ")
-	help := "permesso " + name + " --help"
+	help := c.CommandPath() + " --help"
 	var value, flag string
 	if n, _ := fmt.Sscanf(text, "invalid argument %q for %q flag:", &value, &flag); n == 2 {
 		_, cause, _ := strings.Cut(text, " flag: ")
@@ -119,8 +112,18 @@ func explainUsage(c *cobra.Command, err error) error {
 		}
 		return console.Fail(console.ExitUsage, help, "%s: %q %s", flag[strings.LastIndex(flag, " ")+1:], value, cause)
 	}
-	if !strings.Contains(text, " arg(s), ") {
+	if strings.HasPrefix(text, "unknown command") && !c.HasSubCommands() || strings.HasPrefix(text, "accepts 0 arg(s)") {
+		return console.Fail(console.ExitUsage, help, "%s takes no arguments, got %q", name, c.Flags().Arg(0))
+	}
+	if _, ours := errors.AsType[*console.Error](err); ours || !isUsage(err) {
 		return err
+	}
+	if !strings.Contains(text, " arg(s), ") {
+		// Cobra appends its suggestion on separate lines.
+		if text, near, ok := strings.Cut(text, "\n\nDid you mean this?\n"); ok {
+			err, help = errors.New(text), "did you mean "+strings.Join(strings.Fields(near), " or ")+"?"
+		}
+		return console.Wrap(console.ExitUsage, err, help)
 	}
 	takes := strings.Fields(c.Use)[1:]
 	var needs []string
@@ -263,15 +266,17 @@ func (a *app) completions() map[string]cobra.CompletionFunc {
 	return map[string]cobra.CompletionFunc{
 		"WORKSPACE": workspaces, "--workspace": workspaces,
 		"APPROVER": approvers, "--approver": approvers,
-		"FILE":         cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
-		"--from":       a.completeIDs(waitingIDs),
-		"--client":     a.completeIDs(keyIDs),
-		"--target":     cobra.NoFileCompletions,
-		"--autonomy":   fixed(grant.Levels()),
-		"--capability": fixed(config.Capabilities()),
-		"--sandbox":    fixed(setup.Sandboxes()),
-		"--scope":      fixed(apikey.Scopes()),
-		"--status":     fixed(slices.Sorted(slices.Values(read.Statuses()))),
+		"FILE":     cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		"--from":   a.completeIDs(waitingIDs),
+		"--client": a.completeIDs(keyIDs),
+		"--target": cobra.NoFileCompletions, "--session": cobra.NoFileCompletions, "--reason": cobra.NoFileCompletions,
+		"--command": cobra.NoFileCompletions, "--commands": cobra.NoFileCompletions,
+		"--action-type": fixed(approval.ActionTypes()),
+		"--autonomy":    fixed(grant.Levels()),
+		"--capability":  fixed(config.Capabilities()),
+		"--sandbox":     fixed(setup.Sandboxes()),
+		"--scope":       fixed(apikey.Scopes()),
+		"--status":      fixed(slices.Sorted(slices.Values(read.Statuses()))),
 		"--tool": a.completeConfig(func(cfg *config.Config, _ []string) []string {
 			return slices.Collect(maps.Keys(cfg.Tools))
 		}),

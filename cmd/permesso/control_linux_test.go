@@ -133,12 +133,13 @@ func TestSocketApproverRights(t *testing.T) {
 	refused("resume")
 	refused("pause", "bobs")
 	refused("grant", "add", "--action-type", "send_message", "--workspace", "annes")
-	refused("session", "clear", "annes")
 	require.NotContains(t, ok("session", "list"), "bobs")
 	next := v.submitAndAwait("annes")
-	code, _, errs := v.runAs(v.ann, "cancel", "--operator", next)
-	require.Equal(t, console.ExitRefused, code)
-	require.Contains(t, errs, "only the operator of the daemon can cancel")
+	for _, args := range [][]string{{"cancel", "--operator", next}, {"session", "clear", "annes"}} {
+		code, _, errs := v.runAs(v.ann, args...)
+		require.Equal(t, console.ExitRefused, code)
+		require.Regexp(t, `only the operator of the daemon can c.*\nhint: `, errs, args)
+	}
 	require.Contains(t, ok("deny", next), "Denied")
 }
 
@@ -155,22 +156,30 @@ func TestSocketSilentDaemon(t *testing.T) {
 	require.Zero(t, code, errs)
 	d.signal(syscall.SIGSTOP)
 	defer d.signal(syscall.SIGCONT)
-	t.Run("commands", func(t *testing.T) {
-		for _, args := range [][]string{{"approve", id}, {"pending"}, {"pause"}, {"grant", "add", "--action-type", "send_message"}} {
-			t.Run(args[0], func(t *testing.T) {
-				t.Parallel()
-				began := time.Now()
-				code, out, errs := h.run("", args...)
-				require.Equal(t, console.ExitError, code)
-				require.Empty(t, out)
-				named, errs, _ := strings.Cut(errs, "\n")
-				require.Regexp(t, `^permesso: waiting for the daemon with PID `+strconv.Itoa(d.cmd.Process.Pid)+`; its last sign of life was at \d{4}-`, named)
-				require.Regexp(t, `^permesso: the daemon with PID `+strconv.Itoa(d.cmd.Process.Pid)+` has locked `+h.layout.Home+` and does not answer; `+
-					`its last sign of life was at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\nhint: if it is not about to start or stop, check its log; if it was stopped, kill -CONT \d+; otherwise kill -9 \d+ and start it again; nothing was changed\n$`, errs)
-				require.Less(t, time.Since(began), 20*time.Second)
-			})
-		}
-	})
+	type result struct {
+		code      int
+		out, errs string
+	}
+	commands := [][]string{{"approve", id}, {"pending"}, {"pause"}, {"grant", "add", "--action-type", "send_message"}}
+	results := make(chan result, len(commands))
+	began := time.Now()
+	for _, args := range commands {
+		go func() {
+			var r result
+			r.code, r.out, r.errs = h.run("", args...)
+			results <- r
+		}()
+	}
+	for range commands {
+		r := <-results
+		require.Equal(t, console.ExitError, r.code)
+		require.Empty(t, r.out)
+		named, errs, _ := strings.Cut(r.errs, "\n")
+		require.Regexp(t, `^permesso: waiting for the daemon with PID `+strconv.Itoa(d.cmd.Process.Pid)+`; its last sign of life was at \d{4}-`, named)
+		require.Regexp(t, `^permesso: the daemon with PID `+strconv.Itoa(d.cmd.Process.Pid)+` has locked `+h.layout.Home+` and does not answer; `+
+			`its last sign of life was at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\nhint: if it is not about to start or stop, check its log; if it was stopped, kill -CONT \d+; otherwise kill -9 \d+ and start it again; nothing was changed\n$`, errs)
+	}
+	require.Less(t, time.Since(began), 20*time.Second)
 	for _, dir := range []string{h.layout.Decisions("default"), h.layout.Grants()} {
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)

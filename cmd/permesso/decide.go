@@ -29,10 +29,10 @@ func (a *app) approveCmd() *cobra.Command {
 			code := "1"
 			switch {
 			case commands == suggestPattern && len(pos) == 1 && (seen != "" || !a.asksHere()):
-				return a.suggest(cmd.Context(), pos[0], "permesso", "approve", pos[0], "--commands")
+				return a.suggest(cmd.Context(), pos[0], "nothing is approved yet; to approve and remember it:", "permesso", "approve", pos[0], "--commands")
 			case commands != "":
 				ans := decide.ByCode("6", "")
-				ans.Commands = patternOf(commands, pos[1:])
+				ans.Commands = commands
 				return a.approve(cmd.Context(), pos[0], seen, ans)
 			case note != "":
 				code = "4"
@@ -48,7 +48,7 @@ func (a *app) approveCmd() *cobra.Command {
 	_ = c.RegisterFlagCompletionFunc("seen", cobra.NoFileCompletions) // fails only for unknown flags
 	c.Flags().StringVar(&note, "note", "", "`text` to send to the agent")
 	c.Flags().BoolVar(&session, "session", false, "allow for the rest of the request's session")
-	c.Flags().BoolVar(&always, "always", false, "allow this type of action always")
+	c.Flags().BoolVar(&always, "always", false, "always allow this tool with this target, or exactly this request again, as the card says")
 	addPatternFlag(c, "commands", &commands, "always allow commands that this `pattern` covers, as \"go test ...\" (none: suggest one)")
 	c.MarkFlagsMutuallyExclusive("note", "session", "always", "commands")
 	return c
@@ -144,6 +144,13 @@ func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input)
 		ans.PendingSHA256 = seen
 		return a.decide(ctx, typed, ans)
 	case !a.asksHere():
+		err := a.ask(ctx, func(c *control.Client) error {
+			_, err := find(ctx, c.Find, typed)
+			return err
+		})
+		if err != nil {
+			return err
+		}
 		return console.Fail(console.ExitUsage, hint,
 			"approve needs a terminal to show the request and to ask; without one, or with --json, it needs --seen DIGEST")
 	}
@@ -287,9 +294,10 @@ func confirmation(c *control.Client, d *approval.Decision, w *approval.StoredPen
 		}
 	}
 	text := strings.ToUpper(string(d.Verdict[:1])) + string(d.Verdict[1:]) + ": " + what
-	if d.Approved {
-		text += ", must start before " + d.RunBefore.Local().Format(time.TimeOnly) + undo
+	if d.Approved && (w == nil || w.Pending.ToolName != "") { // release-only: nothing starts on this host
+		text += ", must start before " + d.RunBefore.Local().Format(time.TimeOnly)
 	}
+	text += undo
 	if !c.Served {
 		text += "\nThe daemon is not running: this takes effect when it starts (permesso serve)."
 	}

@@ -22,6 +22,9 @@ func (a *app) grantsCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "grants", Short: "List grants, newest first", Args: cobra.NoArgs,
 		RunE: a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
+			if workspace != "" && !slices.Contains(d.Workspaces, workspace) {
+				return console.Fail(console.ExitError, "workspaces: "+strings.Join(d.Workspaces, ", "), "no workspace '%s'", workspace)
+			}
 			list, err := d.Grants(ctx)
 			if err != nil {
 				return err
@@ -82,6 +85,9 @@ func grantText(l grantLine) string {
 	if l.MaxUses > 0 {
 		uses = fmt.Sprintf("used %d of %d×", l.Uses, l.MaxUses)
 	}
+	if l.Form == grant.Again {
+		uses += " · permesso show " + approval.ShortID(l.ID)
+	}
 	return fmt.Sprintf("%s  %-7s %s · by %s on %s · %s", l.ID, l.State, l.Says, chat.Escape(l.By), l.CreatedAt.UTC().Format(time.DateOnly), uses)
 }
 
@@ -92,13 +98,10 @@ func (a *app) grantCmd() *cobra.Command {
 	add := &cobra.Command{
 		Use: "add", Short: "Allow calls of a tool without asking", Args: patternArgs(0, &f.Command),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			if (from == "") != (f.Command == "") {
-				return console.Fail(console.ExitUsage, "permesso grant add --help", "--from and --command belong together")
+			if from != "" && f.Command == suggestPattern && len(pos) == 0 {
+				return a.suggest(cmd.Context(), from, "nothing is granted yet; to grant it:", "permesso", "grant", "add", "--from", from, "--command")
 			}
-			if f.Command == suggestPattern && len(pos) == 0 {
-				return a.suggest(cmd.Context(), from, "permesso", "grant", "add", "--from", from, "--command")
-			}
-			f.Command, f.Life = patternOf(f.Command, pos), life.String()
+			f.Life = life.String()
 			return a.ask(cmd.Context(), func(d *control.Client) error {
 				if err := chooseRequest(cmd.Context(), d, from, &f); err != nil {
 					return err
@@ -113,7 +116,7 @@ func (a *app) grantCmd() *cobra.Command {
 		},
 	}
 	fl := add.Flags()
-	fl.StringVar(&f.Workspace, "workspace", "", "`workspace` of the grant (default: the first)")
+	fl.StringVar(&f.Workspace, "workspace", "", "`workspace` of the grant (default: the only one)")
 	fl.StringVar(&f.Tool, "tool", "", "`tool` to allow")
 	fl.StringVar(&f.ActionType, "action-type", "", "`action` of release-only requests to allow; it opens no tool")
 	fl.StringVar(&f.Target, "target", "", "`target` of the tool: exact name, host or path glob, by its capability")

@@ -103,6 +103,11 @@ func TestCompletion(t *testing.T) {
 		{"ids, without a daemon", []string{"approve", ""}, ":4\n"},
 		{"a digest, which is not known", []string{"approve", "a7f3", "--seen", ""}, ":4\n"},
 		{"a tool, no files", []string{"request", ""}, ":4\n"},
+		{"an action type", []string{"grant", "add", "--action-type", ""}, "exec_cmd\nhttp_request\nwrite_file\nsend_message\n:4\n"},
+		{"a session, no files", []string{"grant", "add", "--session", ""}, ":4\n"},
+		{"a reason, no files", []string{"grant", "add", "--reason", ""}, ":4\n"},
+		{"a command, no files", []string{"grant", "add", "--command="}, ":4\n"},
+		{"commands, no files", []string{"approve", "a7f3", "--commands="}, ":4\n"},
 		{"a receipt file", []string{"receipt", "verify", ""}, ":0\n"},
 		{"a TOML script", []string{"serve", "--script", ""}, "toml\n:8\n"},
 	} {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
@@ -26,21 +27,25 @@ func addPatternFlag(c *cobra.Command, name string, value *string, help string) {
 	c.Flags().Lookup(name).NoOptDefVal = suggestPattern
 }
 
-// patternArgs takes n arguments, and one more if it is the pattern.
+// patternArgs takes n arguments, and one more if it is the pattern. An empty value, as of an
+// unset variable of a shell, would widen what is given: it is refused.
 func patternArgs(n int, value *string) cobra.PositionalArgs {
-	return func(c *cobra.Command, pos []string) error {
-		if *value == suggestPattern && len(pos) == n+1 {
-			return nil
+	return func(c *cobra.Command, pos []string) (err error) {
+		switch suggest := *value == suggestPattern; {
+		case suggest && len(pos) == n+1:
+			*value = pos[n]
+		case suggest && len(pos) > n:
+			return console.Fail(console.ExitUsage, "quote it: "+facts.JoinWords([]string{strings.Join(pos[n:], " ")}), "the pattern must be one argument")
+		default:
+			err = cobra.ExactArgs(n)(c, pos)
 		}
-		return cobra.ExactArgs(n)(c, pos)
+		c.Flags().Visit(func(f *pflag.Flag) {
+			if f.Value.String() == "" {
+				err = console.Fail(console.ExitUsage, "leave it out, or give it a value", "--%s is empty", f.Name)
+			}
+		})
+		return err
 	}
-}
-
-func patternOf(value string, pos []string) string {
-	if value == suggestPattern && len(pos) > 0 {
-		return pos[len(pos)-1]
-	}
-	return value
 }
 
 // suggestion is what suggest prints.
@@ -53,7 +58,7 @@ type suggestion struct {
 
 // suggest prints the pattern that a request's command suggests, and the command line that
 // gives it.
-func (a *app) suggest(ctx context.Context, typed string, use ...string) error {
+func (a *app) suggest(ctx context.Context, typed, nothing string, use ...string) error {
 	return a.ask(ctx, func(c *control.Client) error {
 		p, err := askedRequest(ctx, c, typed)
 		if err != nil {
@@ -66,7 +71,7 @@ func (a *app) suggest(ctx context.Context, typed string, use ...string) error {
 		o, _ := p.Offer(approval.Commands)
 		s := suggestion{line, c.Style().Offer(p, approval.Commands), o.Would, o.Of}
 		return a.Print(s, strings.Join(slices.DeleteFunc([]string{
-			s.Says, c.Style().OfferCount(p, approval.Commands), facts.JoinWords(append(use, line)),
+			s.Says, c.Style().OfferCount(p, approval.Commands), nothing, facts.JoinWords(append(use, line)),
 		}, func(line string) bool { return line == "" }), "\n"))
 	})
 }

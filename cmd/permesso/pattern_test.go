@@ -31,7 +31,7 @@ func TestCommandPatterns(t *testing.T) {
 	code, out, errs := h.run("", "approve", id, "--commands")
 	require.Equal(t, console.ExitOK, code, errs)
 	require.Contains(t, out, "Always: exec_cmd like \"go test ...\" without other options in default, 90 days\nIt would have allowed 1 of the last 2 requests that were asked.\n")
-	require.Contains(t, out, "permesso approve "+id+" --commands 'go test ...'\n")
+	require.Contains(t, out, "\nnothing is approved yet; to approve and remember it:\npermesso approve "+id+" --commands 'go test ...'\n")
 	h.requireUndecided(id)
 
 	for pattern, why := range map[string]string{
@@ -46,6 +46,7 @@ func TestCommandPatterns(t *testing.T) {
 	code, out, errs = h.run("", "approve", id, "--commands", "go test ...")
 	require.Equal(t, console.ExitOK, code, errs)
 	require.Contains(t, out, "Undo: permesso revoke ")
+	require.NotContains(t, out, "must start before", "nothing starts on this host")
 	require.Equal(t, approval.StatusApproved, h.response(id).Status)
 	for _, line := range []string{"go test", "go test ./c"} {
 		require.Equal(t, approval.StatusAutoApproved, h.response(h.askExec(line)).Status, line)
@@ -58,7 +59,7 @@ func TestCommandPatterns(t *testing.T) {
 	h.awaitPending("default", vet)
 	code, out, errs = h.run("", "grant", "add", "--from", vet, "--command")
 	require.Equal(t, console.ExitOK, code, errs)
-	require.Contains(t, out, "permesso grant add --from "+vet+" --command 'go vet ...'\n")
+	require.Contains(t, out, "\nnothing is granted yet; to grant it:\npermesso grant add --from "+vet+" --command 'go vet ...'\n")
 	code, _, errs = h.run("", "grant", "add", "--from", vet, "--command", "go build ...")
 	require.Equal(t, console.ExitRefused, code)
 	require.Contains(t, errs, "the pattern does not cover this command")
@@ -68,6 +69,10 @@ func TestCommandPatterns(t *testing.T) {
 	require.Equal(t, approval.StatusAutoApproved, h.response(h.askExec("go vet ./b")).Status)
 	_, out, _ = h.run("", "grants")
 	require.Equal(t, 2, strings.Count(out, `Always: exec_cmd like "go `), out)
+	code, _, errs = h.run("", "approve", vet, "--always")
+	require.Equal(t, console.ExitOK, code, errs)
+	_, out, _ = h.run("", "grants")
+	require.Regexp(t, `exactly the exec_cmd request `+vet[:8]+` again .* · permesso show `+vet[:8]+`\n`, out)
 	code, _, _ = h.run("", "grant", "add", "--from", vet)
 	require.Equal(t, console.ExitUsage, code)
 }

@@ -146,7 +146,7 @@ func (a *app) policyExplainCmd() *cobra.Command {
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE:              func(cmd *cobra.Command, pos []string) error { return a.explain(cmd.Context(), pos[0], workspace) },
 	}
-	c.Flags().StringVar(&workspace, "workspace", "", "evaluate a request file in this `workspace` (default: the first)")
+	c.Flags().StringVar(&workspace, "workspace", "", "evaluate a request file in this `workspace` (default: the only one)")
 	return c
 }
 
@@ -194,7 +194,7 @@ func judgeFile(
 }
 
 func (a *app) explainKnown(ctx context.Context, h *home.Home, m *home.Memory, typed string) error {
-	if m.Keys == nil {
+	if _, id := splitID(typed); m.Keys == nil || strings.Trim(id, "0123456789abcdef-") != "" {
 		return console.Fail(console.ExitError, "give a request file, or an id after permesso serve has run", "%s: no such file", typed)
 	}
 	v := h.Viewer(m.Keys)

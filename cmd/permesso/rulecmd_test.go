@@ -137,9 +137,15 @@ handler = { kind = "command", argv = ["/bin/echo", "mail"] }
 [tools.strict]
 trust = false
 handler = { kind = "command", argv = ["/bin/echo", "strict"] }
+[tools.gentle]
+trust = false
+handler = { kind = "command", argv = ["/bin/echo", "gentle"] }
 [[rules]]
 match = { tool = "strict" }
 outcome = "always_ask"
+[[rules]]
+match = { tool = "gentle" }
+outcome = "ask"
 `
 
 // rule add prints the lines, what they would have allowed, and they allow the same request,
@@ -174,10 +180,21 @@ reason = "as request `+id[:8]+`"
 		h.awaitPending("default", post(args))
 	}
 
+	// A rule does not help where another one asks, whatever a grant allows.
+	once := h.ask(`{"tool_name":"gentle"}`)
+	h.awaitPending("default", once)
+	code, _, errs = h.run("", "approve", once, "--always")
+	require.Equal(t, console.ExitOK, code, errs)
+	h.response(once)
+	require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"gentle"}`)).Status)
+	code, _, errs = h.run("", "rule", "add", "--from", once)
+	require.Equal(t, console.ExitRefused, code)
+	require.Contains(t, errs, "No rule can allow this request:\nrule \"rule 2\" asks\n")
+
 	pem := `key -----BEGIN RSA PRIVATE KEY-----\n` + strings.Repeat(`MIIEpAIBAAKCAQEA7qJ2\n`, 20) + `-----END RSA PRIVATE KEY-----`
 	for request, why := range map[string]string{
 		`{"tool_name":"post","request_data":{"board":"t","text":"` + pem + `"}}`: "it holds a secret",
-		`{"tool_name":"strict"}`: "rule \"rule 1\" asks\nrule proposed allows it (but another rule asks)",
+		`{"tool_name":"strict"}`: "No rule can allow this request:\nrule \"rule 1\" asks\n",
 		`{"action_type":"exec_cmd","request_data":{"command":"id"}}`:                                          "it names no tool: a grant may allow it again",
 		`{"type":"question","title":"Which?"}`:                                                                "an answer applies to one question only",
 		`{"tool_name":"post","request_data":{"board":"t","text":"ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"}}`: "it holds a secret",
@@ -210,6 +227,22 @@ func TestRuleDespiteTrifecta(t *testing.T) {
 	require.Equal(t, console.ExitOK, code, errs)
 	require.Contains(t, out, "\ndespite = [\"trifecta\"]\n")
 	require.Contains(t, out, "# It holds even after the agent has read what strangers wrote and what is private.\n")
+	code, _, errs = h.run("", "session", "clear", "default")
+	require.Equal(t, console.ExitOK, code, errs)
+	code, later, errs := h.run("", "rule", "add", "--from", id)
+	require.Equal(t, console.ExitOK, code, errs)
+	require.Equal(t, out, later, "the rule is for what was asked, whenever it is proposed")
+	plain := h.ask(body)
+	h.awaitPending("default", plain)
+	code, later, errs = h.run("", "rule", "add", "--from", plain)
+	require.Equal(t, console.ExitOK, code, errs)
+	require.NotContains(t, later, "despite")
+	require.Contains(t, later, "# It would have allowed 0 of the last 2 requests", "the trifecta asked about the first")
+	read = h.ask(`{"tool_name":"inbox"}`)
+	h.awaitPending("default", read)
+	code, _, errs = h.run("", "approve", read)
+	require.Equal(t, console.ExitOK, code, errs)
+	require.Equal(t, approval.StatusApproved, h.response(read).Status)
 	h.replaceConfig(ruleConfig + out)
 	d.awaitTimes(logReloaded, 1)
 	require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(body)).Status)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 )
 
@@ -66,6 +67,9 @@ func (a *app) sessionList(ctx context.Context, d *control.Client, _ []string) er
 
 func (a *app) sessionClear(ctx context.Context, b control.ClearBody) error {
 	return a.ask(ctx, func(d *control.Client) error {
+		if !d.Operator {
+			return console.Fail(console.ExitRefused, "ask the operator for: permesso session clear "+b.Workspace, "only the operator of the daemon can clear taints")
+		}
 		had, err := d.ClearTaints(ctx, b)
 		if err != nil {
 			return err

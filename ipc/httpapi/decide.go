@@ -16,7 +16,7 @@ import (
 
 // Verdict is an approver's decision as an API client sends it.
 type Verdict struct {
-	Code          string `json:"code,omitempty" enum:"1,2,3,4,5,6" doc:"1 allow once, 2 allow for this session, 3 deny, 4 allow once with a note, 5 override: do something else, 6 always allow this type of action. Omit it with answer or feedback."`
+	Code          string `json:"code,omitempty" enum:"1,2,3,4,5,6" doc:"1 allow once, 2 allow for this session, 3 deny, 4 allow once with a note, 5 override: do something else, 6 always allow this tool with this target, or exactly this request again. Omit it with answer or feedback."`
 	Note          string `json:"note,omitempty" maxLength:"8192" doc:"For the agent: only with code 4, which requires it."`
 	Override      string `json:"override,omitempty" maxLength:"8192" doc:"What the agent should do instead: required by code 5."`
 	Reason        string `json:"reason,omitempty" maxLength:"8192" doc:"Reason of a denial: code 3."`

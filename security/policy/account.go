@@ -149,12 +149,12 @@ func (a *account) takeBack(session, kind, id string) {
 	a.Taints[session][kind] = t
 }
 
-// taintRead returns one read that added a taint, for the sentence on the card.
-func (a *account) taintRead(session, kind string) (r taintRead, ok bool) {
+// taintRead returns the first of n reads that added a taint, for the sentence on the card.
+func (a *account) taintRead(session, kind string) (r taintRead, n int) {
 	for _, s := range sessionsOf(session) {
 		if t := a.Taints[s][kind]; t.N > 0 && len(t.Reads) > 0 {
-			return t.Reads[0], true
+			return t.Reads[0], t.N
 		}
 	}
-	return taintRead{}, false
+	return taintRead{}, 0
 }

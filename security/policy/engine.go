@@ -46,6 +46,8 @@ type ruleset struct {
 	limits  map[string]Limits
 	secrets map[string]bool // workspaces that are secret-tainted from the start
 	bound   map[string]bool // workspaces whose session ids the host assigns
+
+	ungranted bool // without what people have granted
 }
 
 var noRules = &ruleset{}
@@ -74,18 +76,20 @@ func (e *Engine) View(c Config) (*View, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.init()
+	w.rs.ungranted = false
 	e.now = w.rs
 	return w, nil
 }
 
-// Try returns a View of a configuration that is not loaded.
+// Try returns a View of a configuration that is not loaded, without what people have
+// granted.
 func (e *Engine) Try(c Config) (*View, error) {
 	for _, r := range c.Rules {
 		if err := r.Check(); err != nil {
 			return nil, err
 		}
 	}
-	return &View{e, &ruleset{sorted(c.Rules), c.Limits, set(c.Secrets), set(c.Bound)}}, nil
+	return &View{e, &ruleset{sorted(c.Rules), c.Limits, set(c.Secrets), set(c.Bound), true}}, nil
 }
 
 func (e *Engine) current() *ruleset { return cmp.Or(e.now, noRules) }
@@ -204,6 +208,9 @@ func (v *evaluation) ruling() approval.Ruling {
 		r.Outcome, r.Rule = approval.Ask, v.softAsk
 	}
 	r.Reasons, r.Change = v.reasons, v.change
+	if r.Rule != byTable { // a milder table would not help
+		r.Change = slices.DeleteFunc(r.Change, func(x approval.Reason) bool { return x.Code == "raise_autonomy" })
+	}
 	if r.Outcome == approval.Allow {
 		r.Change, r.Proven = nil, v.proven
 	}
@@ -377,11 +384,13 @@ func (e *Engine) taintsOf(rs *ruleset, f *approval.Facts) map[string]bool {
 // readBy names what the client has read that taints it: the capability or tool, and where.
 func (e *Engine) readBy(f *approval.Facts) (args []string) {
 	a := e.accountView(f.Workspace)
-	for _, x := range []struct{ kind, what, where string }{
-		{grant.TaintCorruption, "strangers", "strangers_in"}, {grant.TaintSecret, "secrets", "secrets_in"},
-	} {
-		if r, ok := a.taintRead(f.SessionID, x.kind); ok {
-			args = append(args, x.what, r.by(), x.where, r.Target)
+	for _, x := range []struct{ kind, what string }{{grant.TaintCorruption, "strangers"}, {grant.TaintSecret, "secrets"}} {
+		r, n := a.taintRead(f.SessionID, x.kind)
+		if n > 0 {
+			args = append(args, x.what, r.by(), x.what+"_in", r.Target)
+		}
+		if n > 1 {
+			args = append(args, x.what+"_n", strconv.Itoa(n))
 		}
 	}
 	return args
@@ -410,7 +419,7 @@ func (v *evaluation) suggestDespite(what string) {
 
 // applyGrants answers the fifth question.
 func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling) {
-	if e.grants == nil {
+	if e.grants == nil || v.rs.ungranted {
 		return
 	}
 	h, why := e.grants.covering(v.f, r.Exact, v.command)

@@ -43,9 +43,6 @@ func grants(f approval.Facts) []grant.Grant {
 	if c, ok := facts.CapabilityNamed(f.Capability); ok {
 		kind = c.TargetKind
 	}
-	if kind == "host" {
-		target = "https://" + target
-	}
 	always := grant.Grant{
 		Version: grant.Version, ID: "0000000000000002", By: "ann", CreatedAt: noon.Add(-time.Hour), ExpiresAt: noon.Add(time.Hour),
 		Terms: approval.Terms{
@@ -416,6 +413,17 @@ func TestHostGrantIsForOneHost(t *testing.T) {
 		f.Target = target
 		require.Equal(t, want, e.Judge(f).Outcome, "%q", target)
 	}
+
+	// Without a scheme a program may speak http.
+	e := engine(t, policy.Config{})
+	g.Target = "https://api.example.org"
+	addGrants(t, e, g)
+	f.Target = "https://api.example.org/v1"
+	require.Equal(t, approval.Allow, e.Judge(f).Outcome)
+	for _, target := range []string{"api.example.org", "api.example.org/v1", "api.example.org:443", "api.example.org:80"} {
+		f.Target = target
+		require.Equal(t, approval.Ask, e.Judge(f).Outcome, "%q", target)
+	}
 }
 
 func TestConditionThatCannotBeEvaluatedIsNeverMilder(t *testing.T) {
@@ -516,6 +524,7 @@ func TestRulingExplainsItself(t *testing.T) {
 	require.Equal(t, "table", r.Rule)
 	require.Equal(t, []approval.Reason{approval.Because("table_deny", "level", "readonly", "capability", "fs:write")}, r.Reasons)
 	require.Equal(t, []approval.Reason{approval.Because("raise_autonomy", "capability", "fs:write", "level", "supervised")}, r.Change)
+	require.Empty(t, engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Deny)}}).Judge(f).Change, "a higher level lifts no deny rule")
 	f.Autonomy = grant.Full
 	require.Empty(t, engine(t, policy.Config{}).Judge(f).Change)
 }
@@ -709,6 +718,25 @@ func TestOfferedOnlyWhereItWorks(t *testing.T) {
 			policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Soft: 1}}}},
 			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "limits",
 		},
+		{
+			"a budget that this request uses up",
+			policy.Config{Limits: map[string]policy.Limits{"w": {Session: policy.Budget{Soft: 3}}}},
+			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "limits",
+		},
+		{
+			"a hard one",
+			policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Hard: 3}}}},
+			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "limits",
+		},
+		{
+			"a budget with room for the next",
+			policy.Config{Limits: map[string]policy.Limits{"w": {Session: policy.Budget{Soft: 4}, Day: policy.Budget{Hard: 4}}}},
+			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "",
+		},
+		{"the trifecta without a session", policy.Config{}, func(f *approval.Facts, e *policy.Engine) {
+			f.Trust, f.SessionID = sink, ""
+			e.Learn(event.Entry{Event: event.AutoApproved, Workspace: "w", Time: noon, Taints: []string{grant.TaintCorruption, grant.TaintSecret}})
+		}, "trifecta"},
 	} {
 		f, e := factsFor("fs:write"), engine(t, row.c)
 		if row.set != nil {
@@ -732,4 +760,20 @@ func replaceOnce(t *testing.T, s, old, new string) string {
 	before, after, ok := strings.Cut(s, old)
 	require.True(t, ok, "%s is in %s", old, s)
 	return before + new + after
+}
+
+// The target of a grant that an operator types is one that requests can have.
+func TestCheckTarget(t *testing.T) {
+	for in, want := range map[string]string{
+		"host good.com": "good.com", "host GOOD.com.": "good.com", "host good.com:443": "good.com:443", "host good.com/": "good.com",
+		"host https://good.com:443/": "https://good.com", "host http://good.com": "http://good.com",
+		"path_glob /srv/**": "/srv/**", "exact x.com/ann": "x.com/ann",
+		"host https://good.com/path": "", "host good.com?x": "", "host ftp://good.com": "", "host *.good.com": "", "host ": "",
+		"path_glob srv/*": "", "path_glob /srv/../*": "", "exact ": "", "exact x.com/*": "",
+	} {
+		kind, target, _ := strings.Cut(in, " ")
+		got, err := policy.CheckTarget(kind, target)
+		require.Equal(t, want, got, in)
+		require.Equal(t, want == "", err != nil, in)
+	}
 }

@@ -168,6 +168,9 @@ func (c *grantIndex) target(f *approval.Facts, holder string, note func(*grantEn
 		c.globs(target, holder, note)
 	default:
 		c.each(indexKey{form: grant.Target, parts: holder, last: kind + sep + target}, note)
+		if bare, ok := strings.CutPrefix(target, "https://"); ok && kind == "host" { // given without a scheme
+			c.each(indexKey{form: grant.Target, parts: holder, last: kind + sep + bare}, note)
+		}
 	}
 }
 

@@ -140,8 +140,6 @@ func (e *Engine) termsOf(f *approval.Facts, given approval.Ruling, s approval.Sc
 	switch {
 	case f.Question:
 		return t, approval.Because("answer_once")
-	case s == approval.Session && f.SessionID == "":
-		return t, approval.Because("no_session")
 	case f.Tool != "" && !f.KnownTool:
 		return t, approval.Because("unknown_tool")
 	case f.Tool == "" && f.ActionType == "":
@@ -150,6 +148,10 @@ func (e *Engine) termsOf(f *approval.Facts, given approval.Ruling, s approval.Sc
 		return t, approval.Because("asked_anyway", "rule", given.Rule)
 	case e.blocksItself(f):
 		return t, approval.Because("asked_anyway", "rule", byTrifecta)
+	case e.exhausts(f):
+		return t, approval.Because("asked_anyway", "rule", byLimits)
+	case s == approval.Session && f.SessionID == "":
+		return t, approval.Because("no_session")
 	}
 	why := shape(&t, f, s)
 	if why.IsZero() && grant.CheckTerms(&t) != nil {
@@ -168,6 +170,15 @@ func (e *Engine) blocksItself(f *approval.Facts) bool {
 	}
 	_, trifecta := t.asks(tainted)
 	return trifecta
+}
+
+// exhausts says whether a budget has no room for the request twice.
+func (e *Engine) exhausts(f *approval.Facts) bool {
+	twice := *f
+	twice.Cost *= 2
+	v := &evaluation{f: &twice, rs: e.current()}
+	e.judgeBudgets(v)
+	return v.hardAsk != "" || v.deny != ""
 }
 
 // shape chooses the form of a grant for a request, and fills in what the form names.

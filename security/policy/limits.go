@@ -34,7 +34,7 @@ func (e *Engine) judgeLimits(v *evaluation) {
 		return
 	}
 	a := e.accountView(f.Workspace)
-	under, session, day := e.reserved(f)
+	under, _, _ := e.reserved(f)
 	full := func(rates map[string]Rate, used map[string]bucket) (Rate, bool) {
 		r, ok := rates[f.Capability]
 		return r, ok && used[f.Capability].level(r, f.Now)+float64(under)+1 > float64(r.Burst)+1e-9
@@ -47,6 +47,13 @@ func (e *Engine) judgeLimits(v *evaluation) {
 		v.setHardAsk(byLimits)
 		v.addRate(r, "rate_ask", "rate_ask_bare")
 	}
+	e.judgeBudgets(v)
+}
+
+func (e *Engine) judgeBudgets(v *evaluation) {
+	f, l := v.f, v.rs.limits[v.f.Workspace]
+	a := e.accountView(f.Workspace)
+	_, session, day := e.reserved(f)
 	v.budget(l.Session, "cost_session_ask", "cost_session_deny", a.Sessions[a.session(f.SessionID)]+session+f.Cost)
 	v.budget(l.Day, "cost_day_ask", "cost_day_deny", a.costToday(f.Now)+day+f.Cost)
 }

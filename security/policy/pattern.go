@@ -20,7 +20,7 @@ const maxPattern = 100 // words
 var freeWord = regexp.MustCompile(`^[\pL\pN._][\pL\pM\pN._/,@%+~^-]*$`)
 
 func isFree(w string) bool {
-	return freeWord.MatchString(w) && !slices.Contains(strings.Split(w, "/"), "..") && (w == "." || !openers()[w] && !runningWords[w])
+	return freeWord.MatchString(w) && !slices.Contains(strings.Split(w, "/"), "..") && (w == "." || !openers()[w] && !isRunning(w))
 }
 
 // Pattern reads a command pattern such as "go test ...", given for a request, or says why
@@ -63,8 +63,8 @@ func refuseOnlyAgain(pattern []string) approval.Reason {
 	switch {
 	case b.anyTarget && slices.Contains(pattern, anyWords), builds && !b.anyTarget && !b.whole && !b.patterns[pattern[1]]:
 		return approval.Because("command_sub", "program", name)
-	case !builds && slices.ContainsFunc(pattern, func(w string) bool { return runningWords[w] }):
-		return approval.Because("command_sub", "program", name)
+	case !builds && slices.ContainsFunc(pattern, isRunning):
+		return approval.Because("command_word", "word", pattern[slices.IndexFunc(pattern, isRunning)])
 	case !builds && facts.ParseArgv(pattern).Commands[0].Connects() != "" && slices.Contains(pattern, anyWords):
 		return approval.Because("command_network", "program", name)
 	}
@@ -74,6 +74,8 @@ func refuseOnlyAgain(pattern []string) approval.Reason {
 // runningWords are subcommands of many programs that run what the words behind them say.
 var runningWords = set(strings.Fields(`run exec shell sh x dlx eval script enter ssh console repl attach do foreach bisect
 	spawn with call start environment develop chroot plugin alias open edit hook generate install`))
+
+func isRunning(w string) bool { return runningWords[w] }
 
 // MatchWords says whether a pattern covers a command that refuseCommand does not refuse.
 func MatchWords(pattern, words []string) bool {

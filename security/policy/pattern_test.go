@@ -113,7 +113,7 @@ func TestArgvThatIsNeverRemembered(t *testing.T) {
 // What may be remembered exactly, but not as a pattern; and patterns that are refused.
 func TestRefusedPatterns(t *testing.T) {
 	for line, why := range map[string]string{
-		"git commit -m x": "command_sub", "docker start x": "command_sub", "unknown exec x": "command_sub", "curl example.com": "command_network",
+		"git commit -m x": "command_sub", "docker start x": "command_sub", "unknown exec x": "command_word", "curl example.com": "command_network",
 		"unknown --exec y a": "command_option", "unknown --config=x a": "command_option",
 	} {
 		p := pendingOf(engine(t, policy.Config{}), execFacts(command(line)))

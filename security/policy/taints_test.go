@@ -84,6 +84,11 @@ func TestTrifectaNamesWhatWasRead(t *testing.T) {
 	require.Contains(t, r.Reasons, approval.Because("trifecta", "tool", "t", "target", "x.com",
 		"strangers", "network:http", "strangers_in", "https://1.example/", "secrets", "tool vault", "secrets_in", "/srv/keys"))
 	require.Equal(t, []string{"clear_taints workspace=w", "rule_despite tool=t what=trifecta"}, forms(r.Change))
+	f.Autonomy = grant.Supervised
+	require.Equal(t, r.Change, e.Judge(f).Change, "and nothing that would not help")
+	e.Learn(tainting(event.AutoApproved, 3, grant.TaintSecret))
+	require.Contains(t, e.Judge(f).Reasons, approval.Because("trifecta", "tool", "t", "target", "x.com",
+		"strangers", "network:http", "strangers_in", "https://1.example/", "secrets", "tool vault", "secrets_in", "/srv/keys", "secrets_n", "2"))
 	for _, o := range e.Offers(f, r) {
 		require.Equal(t, approval.Because("asked_anyway", "rule", "trifecta"), o.WhyNot, "no 2 and no 6")
 	}

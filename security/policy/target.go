@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -50,10 +51,11 @@ func canonicalTarget(kind, target string) string {
 func CheckTarget(kind, target string) (string, error) {
 	switch kind {
 	case "host":
-		if origin, ok := facts.Origin(target); ok {
+		_, rest, _ := strings.Cut(target, "://")
+		if origin, ok := facts.Origin(target); ok && !strings.ContainsAny(strings.TrimSuffix(cmp.Or(rest, target), "/"), "/?#") {
 			return origin, nil
 		}
-		return "", fmt.Errorf("target %q must be a host name, or http://HOST", target)
+		return "", fmt.Errorf("target %q must be a host name, https://HOST or http://HOST: a grant covers the whole host", target)
 	case "path_glob":
 		if !strings.HasPrefix(target, "/") || !doublestar.ValidatePattern(target) || !cleanGlob(target) {
 			return "", fmt.Errorf("target %q must be an absolute path or glob, such as /home/ann/invoices/**", target)

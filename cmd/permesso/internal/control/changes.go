@@ -18,6 +18,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/approval/submit"
 	"github.com/permesso-dev/permesso/chat"
@@ -41,7 +42,7 @@ func (s *Service) grants(_ context.Context, c *httpapi.Caller, _ *none) ([]grant
 
 // GrantBody is a new grant.
 type GrantBody struct {
-	Workspace  string `json:"workspace,omitempty"` // "": the first
+	Workspace  string `json:"workspace,omitempty"` // "": the only one
 	Client     string `json:"client_id,omitempty"` // 4 or more digits of an API key; "": the agent with the folder
 	Session    string `json:"session_id,omitempty"`
 	Tool       string `json:"tool_name,omitempty"`   // "": ActionType, which opens no tool
@@ -63,6 +64,7 @@ func (s *Service) grantAdd(ctx context.Context, c *httpapi.Caller, in *struct{ B
 		return nil, err
 	}
 	w := s.Home.Current().Workspaces[ws]
+	in.Body.Workspace = ws
 	if !w.LocalDecisions {
 		return nil, console.Fail(console.ExitRefused, "an approver can choose \"always\" when a request is pending", "workspace '%s' has local_decisions = false", ws)
 	}
@@ -72,7 +74,7 @@ func (s *Service) grantAdd(ctx context.Context, c *httpapi.Caller, in *struct{ B
 	}
 	tool, known := s.Home.Current().Tools[in.Body.Tool]
 	if in.Body.From != "" {
-		g.Terms, err = s.commandTerms(ctx, &in.Body)
+		g.Terms, err = s.commandTerms(ctx, c, &in.Body)
 	} else if in.Body.Client, err = s.clientNamed(in.Body.Client, ws); err == nil {
 		g.Terms, err = in.Body.terms(w, tool, known)
 	}
@@ -105,14 +107,17 @@ func (s *Service) clientNamed(typed, workspace string) (string, error) {
 	return k.ClientID(), nil
 }
 
-// ChooseWorkspace is the configured workspace with this name, or the first.
+// ChooseWorkspace is the configured workspace with this name. "" is the only one.
 func ChooseWorkspace(h *home.Home, name string) (string, error) {
 	names := home.WorkspaceNames(h.Current())
-	if name == "" {
+	hint := "workspaces: " + strings.Join(names, ", ")
+	switch {
+	case name == "" && len(names) == 1:
 		return names[0], nil
-	}
-	if !slices.Contains(names, name) {
-		return "", console.Fail(console.ExitError, "workspaces: "+strings.Join(names, ", "), "no workspace '%s' in the configuration", name)
+	case name == "":
+		return "", console.Fail(console.ExitUsage, hint, "name one of the %d workspaces", len(names))
+	case !slices.Contains(names, name):
+		return "", console.Fail(console.ExitError, hint, "no workspace '%s' in the configuration", name)
 	}
 	return name, nil
 }
@@ -123,6 +128,8 @@ func (b *GrantBody) grant(c *httpapi.Caller, now time.Time) (*grant.Grant, error
 	switch {
 	case err != nil || life <= 0:
 		return nil, console.Fail(console.ExitUsage, "write for example --for 24h", "--for %s must be positive", b.Life)
+	case (b.From == "") != (b.Command == ""):
+		return nil, console.Fail(console.ExitUsage, "permesso grant add --help", "a command pattern needs the request that it is given for, and only that: --from and --command belong together")
 	case b.From != "" && b.Client+b.Session+b.Tool+b.ActionType+b.Target != "":
 		return nil, console.Fail(console.ExitUsage, "leave out --client, --session, --tool, --action-type and --target", "with --from they are those of the request")
 	case b.ActionType != "" && b.Target != "":
@@ -138,13 +145,16 @@ func (b *GrantBody) grant(c *httpapi.Caller, now time.Time) (*grant.Grant, error
 
 // commandTerms are what a command pattern allows: requests like that it is given for, but
 // with another command.
-func (s *Service) commandTerms(ctx context.Context, b *GrantBody) (t approval.Terms, err error) {
-	st, err := s.Viewer.Story(ctx, approval.Key{Workspace: b.Workspace, ID: b.From})
+func (s *Service) commandTerms(ctx context.Context, c *httpapi.Caller, b *GrantBody) (t approval.Terms, err error) {
+	var st read.Story
+	if k := (approval.Key{Workspace: b.Workspace, ID: b.From}); s.visible(c, k) {
+		st, err = s.Viewer.Story(ctx, k)
+	}
 	if err != nil {
 		return t, err
 	}
 	if st.Pending == nil {
-		return t, console.Fail(console.ExitError, "permesso history lists the requests", "no approver was asked about %s", b.From)
+		return t, &decide.Refusal{Reason: decide.ErrUnknown, Hint: "no request with this ID needed an approver"}
 	}
 	o, _ := st.Pending.Offer(approval.Commands)
 	why := grant.WhyNot(st.Pending, approval.Commands)
@@ -166,9 +176,16 @@ func (b *GrantBody) terms(w approval.Workspace, tool approval.Tool, known bool) 
 		Workspace: w.Name, ClientID: b.Client, SessionID: b.Session, Tool: b.Tool,
 	}
 	c, has := facts.CapabilityNamed(tool.Capability)
+	like := approval.Request{ToolName: b.Tool, ActionType: b.ActionType, SessionID: b.Session}
+	doc, err := like.Encode()
+	if err == nil {
+		_, err = approval.ParseDraft(doc)
+	}
 	switch {
 	case (b.Tool == "") == (b.ActionType == ""):
 		return t, console.Fail(console.ExitUsage, "permesso grant add --help", "name --tool or --action-type")
+	case err != nil:
+		return t, console.Fail(console.ExitUsage, "permesso grant add --help", "no request can match: %w", err)
 	case b.Tool == "" && b.ActionType == "exec_cmd" && !w.RememberExec:
 		return t, console.Fail(console.ExitRefused, `set remember_exec_cmd = "any" in the workspace if you mean every command`,
 			"a grant for exec_cmd covers the same request only: an approver gives it with the request")
@@ -192,7 +209,6 @@ func (b *GrantBody) terms(w approval.Workspace, tool approval.Tool, known bool) 
 	if has {
 		t.TargetKind = c.TargetKind
 	}
-	var err error
 	fixed := !strings.ContainsAny(tool.Target, "{}")
 	switch {
 	case fixed && t.TargetKind == "exact" && b.Target != "" && b.Target != tool.Target:

@@ -214,6 +214,46 @@ func TestOperatorOnly(t *testing.T) {
 	require.ErrorIs(t, c.Redeem(ctx, about), decide.ErrNotAuthorized)
 }
 
+// A grant that its body does not describe completely is refused, not made wider.
+func TestGrantBodyIsComplete(t *testing.T) {
+	h, k := newHome(t)
+	a, _ := newConsole("1")
+	files, err := filesClient(a, h, k, func() error { return nil })
+	require.NoError(t, err)
+	serve(t, files.service, httpapi.Caller{Via: "cli", Operator: true}, "1")
+	c, err := connect(t.Context(), a, h.Layout.Socket())
+	require.NoError(t, err)
+	for _, x := range []struct {
+		why  string
+		body GrantBody
+	}{
+		{"belong together", GrantBody{ActionType: "send_message", Command: "ls ..."}},
+		{"belong together", GrantBody{From: waiting}},
+		{"action_type must be", GrantBody{ActionType: "sendmessage"}},
+		{"longer than 128 bytes", GrantBody{ActionType: "send_message", Session: strings.Repeat("s", 129)}},
+	} {
+		x.body.Life = "1h"
+		_, err := c.AddGrant(t.Context(), x.body)
+		require.ErrorContains(t, err, x.why)
+		var e *console.Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, console.ExitUsage, e.Code, x.why)
+		require.NotEmpty(t, e.Hint(), x.why)
+	}
+	for _, id := range []string{"ffffffffffffffff", "../" + waiting} {
+		_, err = c.AddGrant(t.Context(), GrantBody{From: id, Command: "ls ...", Life: "1h"})
+		require.ErrorIs(t, err, decide.ErrUnknown)
+		require.ErrorContains(t, err, "needed an approver")
+	}
+	h.Config.Workspaces["other"] = h.Config.Workspaces["default"]
+	_, err = c.AddGrant(t.Context(), GrantBody{ActionType: "send_message", Life: "1h"})
+	require.EqualError(t, err, "name one of the 2 workspaces")
+	require.Equal(t, "workspaces: default, other", console.HintFor(err))
+	list, err := c.Grants(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, list)
+}
+
 // An approver takes back grants of the workspaces in which that approver may decide, and
 // learns nothing of the others.
 func TestApproversRevokeGrants(t *testing.T) {

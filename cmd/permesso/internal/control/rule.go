@@ -67,11 +67,14 @@ type trial struct {
 	memory *home.Memory
 }
 
-// propose returns the rule that allows p. One that only the trifecta stands in the way of
-// names it in despite.
+// propose returns the rule that allows p. If the trifecta asked, or is all that stands in
+// the way now, the rule names it in despite.
 func (t *trial) propose(ctx context.Context, p *approval.Pending, client string) (chat.Proposal, error) {
 	k := approval.Key{Workspace: p.SourceGroup, ID: p.RequestID}
 	var despite []string
+	if p.Ruling.Rule == "trifecta" {
+		despite = []string{p.Ruling.Rule}
+	}
 	for {
 		lines, err := config.Propose(p, despite...)
 		if err != nil {
@@ -85,12 +88,14 @@ func (t *trial) propose(ctx context.Context, p *approval.Pending, client string)
 		switch {
 		case now.Outcome == approval.Allow:
 			x := chat.Proposal{Rule: lines, Despite: despite}
-			x.Would, x.Of = t.count(ctx, k, client, judge)
+			x.Would, x.Of = t.count(ctx, k, client, despite, judge)
 			return x, nil
 		case now.Rule == "trifecta" && len(despite) == 0:
 			despite = []string{now.Rule}
 		default:
-			return chat.Proposal{WhyNot: now.Reasons}, nil
+			return chat.Proposal{WhyNot: slices.DeleteFunc(now.Reasons, func(x approval.Reason) bool {
+				return x.Args["note"] == "note_other_rule" // that one is said
+			})}, nil
 		}
 	}
 }
@@ -119,15 +124,17 @@ func ofClient(id string, judge func(approval.Facts) approval.Ruling) func(approv
 	}
 }
 
-// count says how many of the client's last asked requests but k are allowed by judge, and
-// are not by the policy as it is. One that is not stored any more is not allowed.
+// count says how many of the client's last asked requests but k judge would have allowed:
+// it does now, the policy as it is does not, and then nothing asked that the rule leaves.
+// One that is not stored any more is not allowed.
 func (t *trial) count(
-	ctx context.Context, k approval.Key, client string, judge func(approval.Facts) approval.Ruling,
+	ctx context.Context, k approval.Key, client string, despite []string, judge func(approval.Facts) approval.Ruling,
 ) (n, of int) {
 	settings, before := home.SettingsOf(t.cfg), ofClient(client, t.memory.Judge)
 	allows := func(k approval.Key, judge func(approval.Facts) approval.Ruling) bool {
 		_, then, now := Rejudge(ctx, t.viewer, settings, k, judge)
-		return then != nil && now.Outcome == approval.Allow
+		lifted := then != nil && (then.Soft || slices.Contains(despite, then.Rule))
+		return lifted && now.Outcome == approval.Allow
 	}
 	for _, earlier := range t.memory.Asked(k.Workspace, client) {
 		if earlier == k {

@@ -29,7 +29,7 @@ var bannedNames = []string{
 }
 
 // bannedPhrases are refused in strings and in prose.
-var bannedPhrases = []string{"say how", "say what to do", "look whether", "stand at", "the house", "the door"}
+var bannedPhrases = []string{"say how", "say what to do", "look whether", "stand at", "the house", "the door", "this type of action"}
 
 // exceptions are lines that may hold a banned word: a fragment of the line, and
 // the reason.

@@ -193,6 +193,12 @@ func (s sentence) leads(later Call) error {
 		kind = "at"
 		was, known := origin(s.target)
 		now, plain := origin(target)
+		if was[0] == "" && now[0] == "https" { // https goes where no scheme was named
+			now[0] = ""
+			if now[2] == "443" {
+				now[2] = ""
+			}
+		}
 		ok = known && plain && was == now
 	}
 	if s.form != kind && (s.form != "like" || kind != "on") {
@@ -288,17 +294,15 @@ var address = regexp.MustCompile(`^(?:([A-Za-z]+)://)?` + // scheme
 	`([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]*))?` + // host and port
 	`(?:[/?#][^\\\s]*)?$`)
 
-// origin is the scheme, host and port of an address. Without a scheme https is meant.
+// origin is the scheme, host and port of an address: the usual port of its scheme, if it
+// has one.
 func origin(s string) (o [3]string, ok bool) {
 	m := address.FindStringSubmatch(s)
 	if m == nil || m[1] == "" && strings.Contains(s, "://") { // that may be a scheme
 		return o, false
 	}
 	scheme, host, port := strings.ToLower(m[1]), strings.ToLower(m[2]), m[3]
-	usual, known := map[string]string{"": "443", "https": "443", "http": "80"}[scheme]
-	if scheme == "" {
-		scheme = "https"
-	}
+	usual, known := map[string]string{"": "", "https": "443", "http": "80"}[scheme]
 	if port == "" {
 		port = usual
 	}

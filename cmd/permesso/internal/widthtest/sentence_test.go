@@ -30,6 +30,7 @@ func command(line string) widthtest.Call {
 // The checker finds each fault that is planted, and nothing else.
 func TestConsent(t *testing.T) {
 	host := toolCall("network:http", "{url}", `{"url":"https://good.com/a"}`)
+	bareHost := toolCall("network:http", "{url}", `{"url":"good.com/a"}`)
 	path := toolCall("fs:write", "{path}", `{"path":"/home/ann/a.txt"}`)
 	exact := toolCall("channel:out", "x.com/{who}", `{"who":"ann","text":"a"}`)
 	bare := toolCall("time:read", "", `{}`)
@@ -47,48 +48,53 @@ func TestConsent(t *testing.T) {
 		change   func(*widthtest.Call)
 		why      string // "": it is covered
 	}{
-		{"the same", host, "x at good.com in personal", nothing, ""},
-		{"another session", host, "x at good.com in personal", func(c *widthtest.Call) { c.Session = "s2" }, ""},
+		{"the same", host, "x at https://good.com in personal", nothing, ""},
+		{"another session", host, "x at https://good.com in personal", func(c *widthtest.Call) { c.Session = "s2" }, ""},
 		{
-			"another workspace", host, "x at good.com in personal", func(c *widthtest.Call) { c.Workspace = "work" },
+			"another workspace", host, "x at https://good.com in personal", func(c *widthtest.Call) { c.Workspace = "work" },
 			"another workspace",
 		},
 		{
-			"another client", host, "x at good.com in personal", func(c *widthtest.Call) { c.Client = "k" },
+			"another client", host, "x at https://good.com in personal", func(c *widthtest.Call) { c.Client = "k" },
 			"another client",
 		},
-		{"another tool", host, "x at good.com in personal", func(c *widthtest.Call) { c.Tool = "y" }, "another tool"},
+		{"another tool", host, "x at https://good.com in personal", func(c *widthtest.Call) { c.Tool = "y" }, "another tool"},
 		{
-			"another definition", host, "x at good.com in personal", func(c *widthtest.Call) { c.Definition = "e" },
+			"another definition", host, "x at https://good.com in personal", func(c *widthtest.Call) { c.Definition = "e" },
 			"another definition",
 		},
-		{"no tool", host, "x at good.com in personal", func(c *widthtest.Call) {
+		{"no tool", host, "x at https://good.com in personal", func(c *widthtest.Call) {
 			c.Tool, c.Action = "",
 				"send_message"
 		}, "another tool"},
-		{"90 days later", host, "x at good.com in personal", func(c *widthtest.Call) {
+		{"90 days later", host, "x at https://good.com in personal", func(c *widthtest.Call) {
 			c.At = noon.AddDate(0, 0,
 				90)
 		}, "the days have passed"},
-		{"89 days later", host, "x at good.com in personal", func(c *widthtest.Call) {
+		{"89 days later", host, "x at https://good.com in personal", func(c *widthtest.Call) {
 			c.At = noon.AddDate(0, 0,
 				89)
 		}, ""},
-		{"another path", host, "x at good.com in personal", url("https://good.com/b?c#d"), ""},
-		{"usual spellings", host, "x at good.com in personal", url("HTTPS://GOOD.com.:443"), ""},
-		{"no scheme", host, "x at good.com in personal", url("good.com"), ""},
-		{"no scheme, or a strange one", host, "x at good.com in personal", url("good.com/https://evil.com"), "it leads to"},
-		{"http", host, "x at good.com in personal", url("http://good.com/a"), "it leads to"},
-		{"a file", host, "x at good.com in personal", url("file://good.com/a"), "it leads to"},
-		{"user information", host, "x at good.com in personal", url("https://good.com@evil.com/"), "it leads to"},
-		{"a query", host, "x at good.com in personal", url("http://127.0.0.1:8099/?https://good.com"), "it leads to"},
+		{"another path", host, "x at https://good.com in personal", url("https://good.com/b?c#d"), ""},
+		{"usual spellings", host, "x at https://good.com in personal", url("HTTPS://GOOD.com.:443"), ""},
+		{"no scheme", host, "x at https://good.com in personal", url("good.com"), "it leads to"},
+		{"a scheme that was not named", bareHost, "x at good.com in personal", url("https://good.com:443/b"), ""},
+		{"neither", bareHost, "x at good.com in personal", url("GOOD.com./b"), ""},
+		{"http where none was named", bareHost, "x at good.com in personal", url("http://good.com/a"), "it leads to"},
+		{"a port where none was named", bareHost, "x at good.com in personal", url("good.com:80"), "it leads to"},
+		{"the same port", toolCall("network:http", "{url}", `{"url":"good.com:8443"}`), "x at good.com:8443 in personal", url("https://good.com:8443/"), ""},
+		{"no scheme, or a strange one", host, "x at https://good.com in personal", url("good.com/https://evil.com"), "it leads to"},
+		{"http", host, "x at https://good.com in personal", url("http://good.com/a"), "it leads to"},
+		{"a file", host, "x at https://good.com in personal", url("file://good.com/a"), "it leads to"},
+		{"user information", host, "x at https://good.com in personal", url("https://good.com@evil.com/"), "it leads to"},
+		{"a query", host, "x at https://good.com in personal", url("http://127.0.0.1:8099/?https://good.com"), "it leads to"},
 		{
-			"a path that is a URL", host, "x at good.com in personal", url("https://evil.com/https://good.com/"),
+			"a path that is a URL", host, "x at https://good.com in personal", url("https://evil.com/https://good.com/"),
 			"it leads to",
 		},
-		{"another port", host, "x at good.com in personal", url("https://good.com:8443/a"), "it leads to"},
-		{"backslashes", host, "x at good.com in personal", url(`https://good.com\\@evil.com`), "it leads to"},
-		{"percent", host, "x at good.com in personal", url("https://good%2ecom/"), "it leads to"},
+		{"another port", host, "x at https://good.com in personal", url("https://good.com:8443/a"), "it leads to"},
+		{"backslashes", host, "x at https://good.com in personal", url(`https://good.com\\@evil.com`), "it leads to"},
+		{"percent", host, "x at https://good.com in personal", url("https://good%2ecom/"), "it leads to"},
 		{
 			"http was said", toolCall("network:http", "{url}", `{"url":"http://good.com/a"}`),
 			"x at http://good.com in personal", nothing, "",
