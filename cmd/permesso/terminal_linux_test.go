@@ -77,14 +77,21 @@ func TestTheTerminalIsResumed(t *testing.T) {
 	})
 	w.recorder.await(t, "READY")
 	w.press("go\n1\n")
-	shown := func() int { return len(w.recorder.cards()) }
-	await(t, "the card again", func() bool { return shown() == 2 })
-	w.recorder.await(t, approval.ShortID(k.ID)+"> ")
+	w.awaitShownAgain(t, k)
 	require.NoFileExists(t, filepath.Join(w.layout.Responses(k.Workspace), k.ID+".json"))
 	w.press("3 later\r")
 	w.recorder.await(t, "Denied: ")
 	w.press("\x03")
 	_ = w.wait()
+}
+
+// awaitShownAgain waits until the card of a request was drawn a second time, and its keys count.
+func (w *terminalRig) awaitShownAgain(t *testing.T, k approval.Key) {
+	t.Helper()
+	await(t, "the card again", func() bool { return len(w.recorder.cards()) == 2 })
+	end := strings.LastIndex(w.recorder.String(), "→ approve")
+	prompt := approval.ShortID(k.ID) + "> "
+	await(t, "the prompt", func() bool { return strings.Contains(w.recorder.String()[end:], prompt) })
 }
 
 // awaitStopped waits until each thread of a process is stopped: a signal arrives at one of
@@ -122,10 +129,7 @@ func TestTypedToAStoppedDaemonDecidesNothing(t *testing.T) {
 	w.press("1\r")
 	<-time.After(2500 * time.Millisecond) // a stop that is shorter is noticed by SIGCONT alone
 	require.NoError(t, w.process.Signal(syscall.SIGCONT))
-	await(t, "the card again", func() bool { return len(w.recorder.cards()) == 2 })
-	end := strings.LastIndex(w.recorder.String(), "→ approve")
-	prompt := approval.ShortID(k.ID) + "> "
-	await(t, "the prompt", func() bool { return strings.Contains(w.recorder.String()[end:], prompt) })
+	w.awaitShownAgain(t, k)
 	w.press("3 not now\r")
 	w.recorder.await(t, "Denied: ")
 	require.NotContains(t, w.recorder.String(), "Approved")
