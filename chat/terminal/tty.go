@@ -110,8 +110,11 @@ func (t *tty) wait() error {
 	}
 }
 
-// read returns what waits, nothing if nothing waits.
+// read returns what waits, nothing if nothing waits. Only one reads at a time: another would
+// wait for a key that the first has read.
 func (t *tty) read() ([]byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLIN}}
 	if n, err := unix.Poll(fds, 0); n <= 0 {
 		if errors.Is(err, unix.EINTR) {
