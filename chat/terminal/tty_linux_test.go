@@ -26,6 +26,18 @@ func openPTY(t *testing.T) (user, program *os.File) {
 	return user, program
 }
 
+// A poll that took long tells of a stop, unless the terminal was entered meanwhile: then a
+// key is one of after the stop.
+func TestStoppedSince(t *testing.T) {
+	_, program := openPTY(t)
+	x, err := openTTY(program)
+	require.NoError(t, err)
+	require.False(t, x.stoppedSince(time.Now()))
+	require.True(t, x.stoppedSince(time.Now().Add(-stopTime)))
+	require.NoError(t, x.enter())
+	require.False(t, x.stoppedSince(time.Now().Add(-stopTime)))
+}
+
 // Two that drop what was typed do not wait for more: after a stop both the reader and the
 // signal's handler do, and one that waits would keep every card waiting for a key.
 func TestDrainDoesNotWait(t *testing.T) {
