@@ -17,8 +17,9 @@ type tty struct {
 	fd   int
 	wake [2]*os.File // closing the second ends wait
 
-	mu    sync.Mutex
-	saved *term.State // the mode before enter; nil: unchanged
+	mu      sync.Mutex
+	saved   *term.State // the mode before enter; nil: unchanged
+	entered time.Time   // the last enter
 }
 
 // openTTY returns nil if in is no terminal.
@@ -39,6 +40,7 @@ func openTTY(in io.Reader) (*tty, error) {
 func (t *tty) enter() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.entered = time.Now()
 	if group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP); t.saved != nil || err == nil && group != unix.Getpgrp() {
 		return nil
 	}
@@ -91,7 +93,7 @@ func (t *tty) wait() error {
 		fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLIN}, {Fd: int32(t.wake[0].Fd()), Events: unix.POLLIN}}
 		began := time.Now()
 		n, err := unix.Poll(fds, int(pollTime/time.Millisecond))
-		if time.Since(began) >= stopTime && fds[1].Revents == 0 {
+		if t.stoppedSince(began) && fds[1].Revents == 0 {
 			t.drain()
 			continue
 		}
@@ -110,8 +112,19 @@ func (t *tty) wait() error {
 	}
 }
 
-// read returns what waits, nothing if nothing waits.
+// stoppedSince says whether this process was stopped during a poll that began then. After
+// enter that is over: who continues has dropped what was typed, and what comes then counts.
+func (t *tty) stoppedSince(began time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Since(began) >= stopTime && t.entered.Before(began)
+}
+
+// read returns what waits, nothing if nothing waits. Only one reads at a time: another would
+// wait for a key that the first has read.
 func (t *tty) read() ([]byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLIN}}
 	if n, err := unix.Poll(fds, 0); n <= 0 {
 		if errors.Is(err, unix.EINTR) {

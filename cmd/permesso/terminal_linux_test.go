@@ -88,10 +88,10 @@ func TestTheTerminalIsResumed(t *testing.T) {
 // awaitShownAgain waits until the card of a request was drawn a second time, and its keys count.
 func (w *terminalRig) awaitShownAgain(t *testing.T, k approval.Key) {
 	t.Helper()
-	await(t, "the card again", func() bool { return len(w.recorder.cards()) == 2 })
+	w.recorder.awaitThat(t, "the card again", func() bool { return len(w.recorder.cards()) == 2 })
 	end := strings.LastIndex(w.recorder.String(), "→ approve")
 	prompt := approval.ShortID(k.ID) + "> "
-	await(t, "the prompt", func() bool { return strings.Contains(w.recorder.String()[end:], prompt) })
+	w.recorder.awaitThat(t, "the prompt", func() bool { return strings.Contains(w.recorder.String()[end:], prompt) })
 }
 
 // awaitStopped waits until each thread of a process is stopped: a signal arrives at one of
@@ -149,11 +149,7 @@ func TestTypedAheadDecidesNothing(t *testing.T) {
 	_ = w.wait()
 	w.press("1\n3\n")
 	w.start()
-	short := approval.ShortID(k.ID)
-	await(t, "the card again", func() bool { return len(w.recorder.cards()) == 2 })
-	w.press("1\r")
-	end := strings.LastIndex(w.recorder.String(), "→ approve")
-	await(t, "the prompt", func() bool { return strings.Contains(w.recorder.String()[end:], short+"> ") })
+	w.awaitShownAgain(t, k)
 	w.press("3 not now\r")
 	w.recorder.await(t, "Denied: ")
 	r, err := w.files("home").Await(t.Context(), client.Submitted{ID: k.ID})
@@ -172,7 +168,7 @@ func TestLogLinesDoNotTearTheTypedLine(t *testing.T) {
 	text := w.recorder.String()
 	require.NotContains(t, text, "> deny 0123{", "a JSON log line in the typed line")
 	require.NotRegexp(t, `> deny 0123\d\d:`, text, "a log line in the typed line")
-	await(t, "the line again", func() bool {
+	w.recorder.awaitThat(t, "the line again", func() bool {
 		_, after, _ := strings.Cut(w.recorder.String(), "0123456789abcdef")
 		return strings.Contains(after, "> deny 0123")
 	})

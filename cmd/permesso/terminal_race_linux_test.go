@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -81,12 +82,18 @@ func (r *recorder) String() string {
 
 func (r *recorder) await(t testing.TB, text string) {
 	t.Helper()
+	r.awaitThat(t, strconv.Quote(text), func() bool { return strings.Contains(r.String(), text) })
+}
+
+// awaitThat waits until what is on the screen fulfills a condition, and looks at each change.
+func (r *recorder) awaitThat(t testing.TB, what string, ready func() bool) {
+	t.Helper()
 	limit := time.After(testTimeout)
-	for !strings.Contains(r.String(), text) {
+	for !ready() {
 		select {
 		case <-r.more:
 		case <-limit:
-			require.Fail(t, "not on the terminal", "%q in:\n%s", text, r.String())
+			require.Fail(t, "not on the terminal", "%s in:\n%s", what, r.String())
 		}
 	}
 }
