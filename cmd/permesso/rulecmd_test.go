@@ -192,13 +192,14 @@ reason = "as request `+id[:8]+`"
 	require.Contains(t, errs, "No rule can allow this request:\nrule \"rule 2\" asks\n")
 
 	pem := `key -----BEGIN RSA PRIVATE KEY-----\n` + strings.Repeat(`MIIEpAIBAAKCAQEA7qJ2\n`, 20) + `-----END RSA PRIVATE KEY-----`
-	for request, why := range map[string]string{
-		`{"tool_name":"post","request_data":{"board":"t","text":"` + pem + `"}}`: "it holds a secret",
-		`{"tool_name":"strict"}`: "No rule can allow this request:\nrule \"rule 1\" asks\n",
-		`{"action_type":"exec_cmd","request_data":{"command":"id"}}`:                                          "it names no tool: a grant may allow it again",
-		`{"type":"question","title":"Which?"}`:                                                                "an answer applies to one question only",
-		`{"tool_name":"post","request_data":{"board":"t","text":"ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"}}`: "it holds a secret",
+	for _, row := range [][2]string{
+		{`{"tool_name":"post","request_data":{"board":"t","text":"` + pem + `"}}`, "it holds a secret"},
+		{`{"tool_name":"post","request_data":{"board":"t","text":"ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"}}`, "it holds a secret"},
+		{`{"tool_name":"strict"}`, "No rule can allow this request:\nrule \"rule 1\" asks\n"},
+		{`{"action_type":"exec_cmd","request_data":{"command":"id"}}`, "it names no tool: a grant may allow it again"},
+		{`{"type":"question","title":"Which?"}`, "an answer applies to one question only"},
 	} {
+		request, why := row[0], row[1]
 		id := h.ask(request)
 		h.awaitPending("default", id)
 		code, out, errs := h.run("", "rule", "add", "--from", id)
