@@ -208,12 +208,16 @@ var reasonInfos = [...]reasonInfo{
 	{code: "proof_unsigned"},
 	{code: "proof_no_prover"},
 	{code: "proof_unknown_prover"},
+	{code: "proof_lacks", args: "field"},
 	{code: "proof_signature"},
 	{code: "proof_digest"},
 	{code: "proof_unbound"},
 	{code: "proof_no_program"},
 	{code: "proof_no_field", args: "field"},
+	{code: "proof_other_tool"},
 	{code: "proof_other_program"},
+	{code: "proof_other_arguments"},
+	{code: "proof_expired"},
 }
 
 func (r Reason) info() reasonInfo {

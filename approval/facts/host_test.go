@@ -14,7 +14,7 @@ import (
 // factLines lists the host facts of a request, one line each.
 func factLines(tool approval.Tool, r *approval.Request) string {
 	var b strings.Builder
-	for _, h := range facts.Of(tool, r, nil).Host {
+	for _, h := range facts.Of(tool, r, nil, noon()).Host {
 		if h.Domain == facts.Digest {
 			continue
 		}
@@ -82,13 +82,13 @@ command path command ["/srv/x" "../y" "a/b" ".."]`},
 	} {
 		exec := &approval.Request{Type: approval.TypeAction, ActionType: "exec_cmd", RequestData: approval.Raw(c.data)}
 		require.Equal(t, c.want, factLines(approval.Tool{}, exec), c.why)
-		require.True(t, facts.RunsProgram(facts.Of(approval.Tool{}, exec, nil)), c.why)
+		require.True(t, facts.RunsProgram(facts.Of(approval.Tool{}, exec, nil, noon())), c.why)
 		tool := approval.Tool{Name: "exec", Capability: "code:exec"}
 		require.Equal(t, c.want, factLines(tool, &approval.Request{ToolName: "exec", RequestData: approval.Raw(c.data)}), c.why)
 	}
 	other := &approval.Request{Type: approval.TypeAction, ActionType: "write_file", RequestData: approval.Raw(`{"argv":["rm"]}`)}
 	require.Empty(t, factLines(approval.Tool{}, other), "only exec_cmd has a command line")
-	require.False(t, facts.RunsProgram(facts.Of(approval.Tool{}, other, nil)))
+	require.False(t, facts.RunsProgram(facts.Of(approval.Tool{}, other, nil, noon())))
 }
 
 // Values beyond the limits are counted.
@@ -96,10 +96,10 @@ func TestHostFactsAreCapped(t *testing.T) {
 	tool := approval.Tool{Name: "mail", Args: argTypes("to", "recipients", "cc", "recipients")}
 	many := strings.TrimSuffix(strings.Repeat(`"a",`, 150), ",")
 	r := &approval.Request{ToolName: "mail", RequestData: approval.Raw(`{"to":[` + many + `],"cc":["` + strings.Repeat("x", 501) + `","b"]}`)}
-	f := facts.Of(tool, r, nil).Host[0]
+	f := facts.Of(tool, r, nil, noon()).Host[0]
 	require.Len(t, f.Values, 100)
 	require.Equal(t, 52, f.Omitted, "50 too many, one too long, one more")
-	digest := facts.Of(tool, r, nil).Host[1]
+	digest := facts.Of(tool, r, nil, noon()).Host[1]
 	require.Equal(t, []string{approval.Digest(r.RequestData)}, digest.Values)
 }
 
