@@ -100,6 +100,7 @@ var reasonInfos = [...]reasonInfo{
 	{code: "gap_not_plain"},
 	{code: "gap_other"},
 	{code: "gap_other_path"},
+	{code: "gap_link"},
 	{code: "gap_twice"},
 	{code: "gap_no_proof"},
 	{code: "gap_claim", args: "why error? field? text?"},

@@ -19,6 +19,8 @@ import (
 type Engine struct {
 	// Scan finds secrets in a request; nil finds none.
 	Scan func(f *approval.Facts) []approval.Finding
+	// Resolve returns a path with every link resolved, as far as it exists; nil: no path can be resolved, and no path condition of an allow is met.
+	Resolve func(path string) (string, error)
 
 	mu              sync.RWMutex
 	seq             int64    // of the last learned entry
@@ -256,7 +258,7 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 }
 
 func (e *Engine) applyRules(v *evaluation) (lifted bool) {
-	args, evidence := &arguments{data: v.f.Args}, &evidenceIndex{of: &v.f.Evidence}
+	args, evidence := &arguments{data: v.f.Args}, &evidenceIndex{of: &v.f.Evidence, resolve: e.Resolve}
 	for i := range v.rs.rules { // deny rules come first, then ask, then allow
 		r := &v.rs.rules[i]
 		a := r.match(v.f, args)

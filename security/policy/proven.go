@@ -31,7 +31,7 @@ type ClauseKind string
 // The closed set of clauses.
 const (
 	Only   ClauseKind = "only"    // every value of Arg is one of Values
-	Under  ClauseKind = "under"   // every value of Arg is a path in or equal to one of the folders in Values
+	Under  ClauseKind = "under"   // every value of Arg is, also with links resolved, a path in or equal to one of the folders in Values
 	Unique ClauseKind = "unique"  // no value of Arg occurs twice
 	AtMost ClauseKind = "at_most" // at most Max effects or, with Arg, the one value of Values at most Max times
 )
@@ -136,6 +136,7 @@ func oneOf(values []string) string {
 // evidenceIndex is the evidence of one request by domain, built on first use.
 type evidenceIndex struct {
 	of      *approval.Evidence
+	resolve func(path string) (string, error) // see Engine.Resolve
 	read    bool
 	domains map[string]*facts.Domain
 }
@@ -201,12 +202,12 @@ func (s *evidenceIndex) missingFor(c *Clause) approval.Reason {
 		if d == nil || !d.Known() {
 			return approval.Because("gap_unknown")
 		}
-		return c.checkEffects(d)
+		return s.checkEffects(c, d)
 	}
 	if d == nil {
 		return approval.Because("gap_unknown")
 	}
-	return c.checkFacts(d.Host)
+	return s.checkFacts(c, d.Host)
 }
 
 func (s *evidenceIndex) whyUnverified() approval.Reason {
@@ -221,7 +222,7 @@ func (s *evidenceIndex) whyUnverified() approval.Reason {
 
 // checkEffects checks the clause against a verified proof. An effect without an op
 // may be any op.
-func (c *Clause) checkEffects(d *facts.Domain) approval.Reason {
+func (s *evidenceIndex) checkEffects(c *Clause, d *facts.Domain) approval.Reason {
 	var values []string
 	n, found := 0, false
 	for _, x := range d.Verified {
@@ -247,7 +248,7 @@ func (c *Clause) checkEffects(d *facts.Domain) approval.Reason {
 	if !found && !d.Covered {
 		return approval.Because("gap_unknown")
 	}
-	return c.check(values, n)
+	return s.check(c, values, n)
 }
 
 // maxTimes bounds how often one effect can happen and be counted.
@@ -281,7 +282,7 @@ func effectCount(x approval.ProvenEffect) (times, each int, ok bool) {
 }
 
 // checkFacts checks the clause against the arguments that the gate read.
-func (c *Clause) checkFacts(known []approval.HostFact) approval.Reason {
+func (s *evidenceIndex) checkFacts(c *Clause, known []approval.HostFact) approval.Reason {
 	var values []string
 	n, found := 0, false
 	for _, h := range known {
@@ -300,7 +301,7 @@ func (c *Clause) checkFacts(known []approval.HostFact) approval.Reason {
 	if !found {
 		return approval.Because("gap_unknown")
 	}
-	return c.check(values, n)
+	return s.check(c, values, n)
 }
 
 func (c *Clause) appliesTo(op string) bool {
@@ -308,7 +309,7 @@ func (c *Clause) appliesTo(op string) bool {
 }
 
 // check checks the clause against all values and n effects.
-func (c *Clause) check(values []string, n int) approval.Reason {
+func (s *evidenceIndex) check(c *Clause, values []string, n int) approval.Reason {
 	if c.Kind == AtMost && c.Arg == "" {
 		if n > c.Max {
 			return approval.Because("gap_count", "n", strconv.Itoa(n))
@@ -321,34 +322,98 @@ func (c *Clause) check(values []string, n int) approval.Reason {
 			permitted[exact] = true
 		}
 	}
+	all := slices.Concat(c.Values, values)
 	for _, v := range values {
-		wide, ok := normalize(c.Arg, v, true)
-		if !ok && c.Kind != Under {
-			return approval.Because("gap_not_plain")
+		wide, why := s.wide(c, v, all[0])
+		if !why.IsZero() {
+			return why
 		}
 		seen[wide]++
-		if why := c.checkValue(v, seen[wide], permitted); !why.IsZero() {
+		if why := s.checkValue(c, v, seen[wide], permitted); !why.IsZero() {
 			return why
 		}
 	}
 	if c.Kind == AtMost {
-		if wide, _ := normalize(c.Arg, c.Values[0], true); seen[wide] > c.Max {
+		switch wide, why := s.wide(c, c.Values[0], c.Values[0]); {
+		case !why.IsZero():
+			return why
+		case seen[wide] > c.Max:
 			return approval.Because("gap_more")
 		}
 	}
 	return approval.Reason{}
 }
 
+// wide returns the form of a value that is the same for all values that may mean the same
+// thing. A path has its links resolved. If one of two paths is relative, they may be the
+// same.
+func (s *evidenceIndex) wide(c *Clause, v, other string) (string, approval.Reason) {
+	if c.Kind == Under {
+		return "", approval.Reason{}
+	}
+	form, ok := normalize(c.Arg, v, true)
+	switch {
+	case !ok:
+		return "", approval.Because("gap_not_plain")
+	case c.Kind == Only || facts.CanonicalArg(c.Arg) != facts.CanonicalArg("path"):
+		return form, approval.Reason{}
+	case path.IsAbs(v) != path.IsAbs(other):
+		return "", approval.Because("gap_other_path")
+	}
+	real, ok := s.resolved(v)
+	if form, plain := normalize(c.Arg, real, true); ok && plain {
+		return form, approval.Reason{}
+	}
+	return "", approval.Because("gap_link")
+}
+
+// resolved returns a path with every link resolved, those before a .. too, as the system
+// reads it. A relative path stays: nothing says where it begins.
+func (s *evidenceIndex) resolved(p string) (string, bool) {
+	switch {
+	case !path.IsAbs(p):
+		return p, true
+	case s.resolve == nil:
+		return "", false
+	}
+	at, err := "/", error(nil)
+	for part := range strings.SplitSeq(p, "/") {
+		if part == ".." {
+			if at, err = s.resolve(at); err != nil {
+				return "", false
+			}
+		}
+		at = path.Join(at, part)
+	}
+	at, err = s.resolve(at)
+	return at, err == nil && path.IsAbs(at)
+}
+
+// isUnder says whether a path is in a folder or equal to it, as it is spelled and with
+// all links resolved.
+func (s *evidenceIndex) isUnder(folder, p string) bool {
+	if !isUnder(folder, p) || !path.IsAbs(folder) {
+		return isUnder(folder, p)
+	}
+	realFolder, ok := s.resolved(folder)
+	realPath, also := s.resolved(p)
+	return ok && also && isUnder(realFolder, realPath)
+}
+
 // checkValue checks one value. times is how often it has occurred.
-func (c *Clause) checkValue(v string, times int, permitted map[string]bool) approval.Reason {
+func (s *evidenceIndex) checkValue(c *Clause, v string, times int, permitted map[string]bool) approval.Reason {
 	switch c.Kind {
 	case Only:
 		if exact, ok := normalize(c.Arg, v, false); !ok || !permitted[exact] {
 			return approval.Because("gap_other")
 		}
 	case Under:
-		if !slices.ContainsFunc(c.Values, func(folder string) bool { return isUnder(folder, v) }) {
+		spelled := func(folder string) bool { return isUnder(folder, v) }
+		switch {
+		case !slices.ContainsFunc(c.Values, spelled):
 			return approval.Because("gap_other_path")
+		case !slices.ContainsFunc(c.Values, func(folder string) bool { return s.isUnder(folder, v) }):
+			return approval.Because("gap_link")
 		}
 	case Unique:
 		if times > 1 {
@@ -425,7 +490,8 @@ func components(p string) ([]string, bool) {
 	return append([]string{first}, parts...), true
 }
 
-// isUnder says whether a path is the folder or is in it, component by component.
+// isUnder says whether a path is spelled as the folder or as one in it, component by
+// component.
 func isUnder(folder, p string) bool {
 	f, ok := components(folder)
 	parts, also := components(p)

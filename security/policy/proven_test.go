@@ -5,6 +5,8 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"path"
 	"strings"
 	"testing"
 	"time"
@@ -81,7 +83,7 @@ func under(folder ...string) policy.Clause {
 func proven(t require.TestingT, e approval.Evidence, c policy.Clause) bool {
 	judge := func(r policy.Rule) approval.Ruling {
 		require.NoError(t, r.Check())
-		engine := &policy.Engine{}
+		engine := &policy.Engine{Resolve: resolve}
 		require.NoError(t, engine.Load(policy.Config{Rules: []policy.Rule{r}}))
 		f := factsFor("fs:write")
 		f.Evidence = e
@@ -97,6 +99,101 @@ func proven(t require.TestingT, e approval.Evidence, c policy.Clause) bool {
 	}
 	require.Empty(t, allowed.Proven)
 	return denied.Outcome == approval.Ask
+}
+
+// links are the links that resolve knows, with what each names. A link to "" cannot be
+// resolved.
+var links = map[string]string{
+	"/srv/out/etc": "/etc", "/srv/out/up": "..", "/srv/out/in": "/srv/out/a", "/srv/out/again": "/srv/out/etc", "/srv/out/lost": "",
+	"/srv/out/odd": "/srv/out/{a}", "/project": "/home/ann/project", "/home/ann/project/home": "/home/ann", "/to/out": "/srv/out",
+}
+
+// resolve resolves links as a system does that has no other files.
+func resolve(p string) (string, error) {
+	at := "/"
+	for part := range strings.SplitSeq(strings.Trim(p, "/"), "/") {
+		next := path.Join(at, part)
+		to, is := links[next]
+		switch {
+		case is && to == "":
+			return "", errors.New("cannot be read")
+		case is && path.IsAbs(to):
+			var err error
+			if next, err = resolve(to); err != nil {
+				return "", err
+			}
+		case is:
+			next = path.Join(at, to)
+		}
+		at = next
+	}
+	return at, nil
+}
+
+// A path is in a folder as it is spelled, and also where its links lead.
+func TestClausesResolveLinks(t *testing.T) {
+	writes := func(paths ...string) approval.Evidence {
+		args, err := json.Marshal(map[string]any{"path": paths})
+		require.NoError(t, err)
+		return runs(effect("fs", "write", string(args)))
+	}
+	never := func(p string) policy.Clause {
+		return policy.Clause{Domain: "file", Kind: policy.AtMost, Arg: "path", Values: []string{p}}
+	}
+	unique := policy.Clause{Domain: "file", Kind: policy.Unique, Arg: "path"}
+	for _, c := range []struct {
+		why    string
+		paths  []string
+		clause policy.Clause
+		want   bool
+	}{
+		{"no link", []string{"/srv/out/a"}, under("/srv/out"), true},
+		{"a new file in a new folder", []string{"/srv/out/new/a"}, under("/srv/out"), true},
+		{"a link that stays in the folder", []string{"/srv/out/in/b"}, under("/srv/out"), true},
+		{"a link out of it", []string{"/srv/out/etc/passwd"}, under("/srv/out"), false},
+		{"the link itself", []string{"/srv/out/etc"}, under("/srv/out"), false},
+		{"with a slash", []string{"/srv/out/etc/"}, under("/srv/out"), false},
+		{"with two", []string{"/srv/out//etc//passwd"}, under("/srv/out"), false},
+		{"with a dot", []string{"/srv/./out/./etc/./passwd"}, under("/srv/out"), false},
+		{"by a folder above", []string{"/srv/x/../out/etc/passwd"}, under("/srv/out"), false},
+		{"from above the root", []string{"/../srv/out/etc/passwd"}, under("/srv/out"), false},
+		{"a new file in a linked folder", []string{"/srv/out/etc/cron.d/new"}, under("/srv/out"), false},
+		{"a link to a link", []string{"/srv/out/again/passwd"}, under("/srv/out"), false},
+		{"a relative link", []string{"/srv/out/up/secret"}, under("/srv/out"), false},
+		{"a .. after a link is read as the system does", []string{"/srv/out/etc/../out/a"}, under("/srv/out"), false},
+		{"another one of them", []string{"/srv/out/a", "/srv/out/etc/passwd"}, under("/srv/out"), false},
+		{"a link that cannot be read", []string{"/srv/out/lost/a"}, under("/srv/out"), false},
+		{"a .. after such a link", []string{"/srv/out/lost/../a"}, under("/srv/out"), false},
+		{"a link to a name with a placeholder", []string{"/srv/out/odd"}, under("/srv/out"), false},
+		{"a folder that is a link", []string{"/project/main.go"}, under("/project"), true},
+		{"out of a folder that is a link", []string{"/project/home/.bashrc"}, under("/project"), false},
+		{"spelled as the folder behind the link", []string{"/home/ann/project/main.go"}, under("/project"), false},
+		{"a link into the folder, from outside", []string{"/to/out/a"}, under("/srv/out"), false},
+		{"a link to another folder of the clause", []string{"/srv/out/etc/passwd"}, under("/srv/out", "/etc"), false},
+		{"the root has every path", []string{"/srv/out/etc/passwd"}, under("/"), true},
+		{"a relative path has no links that the gate could resolve", []string{"out/a"}, under("out"), true},
+
+		{"never this file", []string{"/srv/out/a"}, never("/etc/passwd"), true},
+		{"never this file, by a link", []string{"/srv/out/etc/passwd"}, never("/etc/passwd"), false},
+		{"never this file, by two", []string{"/srv/out/again/./passwd"}, never("/etc/passwd"), false},
+		{"never what the link names", []string{"/srv/out/a"}, never("/srv/out/in"), false},
+		{"never this file, by a relative path", []string{"etc/passwd"}, never("/etc/passwd"), false},
+		{"never this relative one", []string{"/out/a"}, never("a"), false},
+		{"never this file, by a link that cannot be read", []string{"/srv/out/lost/a"}, never("/etc/passwd"), false},
+		{"each once", []string{"/srv/out/a", "/srv/out/b"}, unique, true},
+		{"one by a link", []string{"/srv/out/a", "/srv/out/in"}, unique, false},
+		{"one perhaps by a relative path", []string{"/srv/out/a", "a"}, unique, false},
+	} {
+		require.Equal(t, c.want, proven(t, writes(c.paths...), c.clause), c.why)
+		require.Equal(t, c.want, proven(t, arguments(file(c.paths...)), c.clause), "arguments: %s", c.why)
+	}
+	for _, clause := range []policy.Clause{under("/srv/out"), never("/etc/passwd"), unique} {
+		for outcome, r := range map[approval.Outcome]policy.Rule{approval.Ask: allowWhen(clause), approval.Deny: denyUnless(clause)} {
+			f := factsFor("fs:write")
+			f.Evidence = arguments(file("/srv/out/a"))
+			require.Equal(t, outcome, engine(t, policy.Config{Rules: []policy.Rule{r}}).Judge(f).Outcome, "nothing can be resolved")
+		}
+	}
 }
 
 func TestClauses(t *testing.T) {
@@ -224,7 +321,9 @@ func TestAllowMustCoverEveryEffect(t *testing.T) {
 	} {
 		f := factsFor("fs:write")
 		f.Evidence = c.e
-		r := engine(t, policy.Config{Rules: []policy.Rule{c.rule}}).Judge(f)
+		e := engine(t, policy.Config{Rules: []policy.Rule{c.rule}})
+		e.Resolve = resolve
+		r := e.Judge(f)
 		require.Equal(t, c.wants, r.Outcome, "%s: %v", c.why, r.Reasons)
 	}
 }
