@@ -16,6 +16,8 @@ type HostFact struct {
 	Values  []string `json:"values"` // as written in the arguments; of a URL only the host
 	Omitted int      `json:"left"`   // number of values left out: too many, too long, or not readable
 	From    string   `json:"from"`   // template, argument, command, digest
+	// Currency of amounts: a code, or what the argument that names it says. "": unknown
+	Currency string `json:"currency,omitzero"`
 }
 
 // Proof is what a request's proof says. Unless Verified it is the agent's claim:

@@ -19,6 +19,9 @@ func factLines(tool approval.Tool, r *approval.Request) string {
 			continue
 		}
 		fmt.Fprintf(&b, "%s %s %s %q", h.Domain, strings.TrimSpace(h.Op+" "+h.Name), h.From, h.Values)
+		if h.Currency != "" {
+			b.WriteString(" " + h.Currency)
+		}
 		if h.Omitted > 0 {
 			fmt.Fprintf(&b, " and %d", h.Omitted)
 		}
@@ -62,6 +65,37 @@ host http host argument ["api.example.org" "api.example.org:8080"]`},
 		{"two programs", script(), `{"code":"x","Code":"y"}`, "program program_sha256 argument [] and 1"},
 		{"no program", script(), `{}`, "program program_sha256 argument [] and 1"},
 		{"no data", mail, ``, "mail send target template [] and 1"},
+	} {
+		r := &approval.Request{Type: approval.TypeAction, ToolName: c.tool.Name, RequestData: approval.Raw(c.data)}
+		require.Equal(t, c.want, factLines(c.tool, r), c.why)
+	}
+}
+
+// Amounts of one currency are one fact. An amount whose currency is not certain has none.
+func TestAmountFacts(t *testing.T) {
+	tool := approval.Tool{Name: "pay", Args: map[string]approval.Argument{
+		"sum": {Type: "amount", Currency: "unit"}, "fee": {Type: "amount", Currency: "EUR"}, "tip": {Type: "amount", Currency: "EUR"},
+		"points": {Type: "amount"}, "unit": {Type: "text"},
+	}}
+	coded := approval.Tool{Name: "pay", Args: map[string]approval.Argument{"sum": {Type: "amount", Currency: "EUR"}, "EUR": {Type: "text"}}}
+	for _, c := range []struct {
+		why  string
+		tool approval.Tool
+		data string
+		want string
+	}{
+		{"of one currency", tool, `{"fee":1.50,"tip":"2"}`, `money amount argument ["1.50" "2"] EUR`},
+		{"of two", tool, `{"sum":9,"unit":"USD","fee":1}`, "money amount argument [\"1\"] EUR\nmoney amount argument [\"9\"] USD"},
+		{"an argument names the same one", tool, `{"sum":9,"unit":"EUR","fee":1}`, `money amount argument ["9" "1"] EUR`},
+		{"the argument is missing", tool, `{"sum":9}`, `money amount argument ["9"]`},
+		{"the argument is null", tool, `{"sum":9,"unit":null}`, `money amount argument ["9"]`},
+		{"the argument is no currency", tool, `{"sum":9,"unit":"EUR or USD"}`, `money amount argument ["9"]`},
+		{"the argument is a list", tool, `{"sum":9,"unit":["EUR"]}`, `money amount argument ["9"]`},
+		{"another field may be read as the argument", tool, `{"sum":9,"unit":"EUR","Unit":"USD"}`, `money amount argument ["9"]`},
+		{"it comes first", tool, `{"Unit":"USD","sum":9,"unit":"EUR"}`, `money amount argument ["9"]`},
+		{"an argument counts before a code", coded, `{"sum":9,"EUR":"USD"}`, `money amount argument ["9"] USD`},
+		{"no currency is declared", tool, `{"points":9}`, `money amount argument ["9"]`},
+		{"an undeclared amount beside them", tool, `{"fee":1,"amount":99}`, "money amount argument [] and 1\nmoney amount argument [\"1\"] EUR and 1"},
 	} {
 		r := &approval.Request{Type: approval.TypeAction, ToolName: c.tool.Name, RequestData: approval.Raw(c.data)}
 		require.Equal(t, c.want, factLines(c.tool, r), c.why)

@@ -34,10 +34,12 @@ const (
 	Under  ClauseKind = "under"   // every value of Arg is, also with links resolved, a path in or equal to one of the folders in Values
 	Unique ClauseKind = "unique"  // no value of Arg occurs twice
 	AtMost ClauseKind = "at_most" // at most Max effects or, with Arg, the one value of Values at most Max times
+	// The amounts of all effects, each as often as it occurs, are in Currency, and their sum is at most Sum.
+	SumAtMost ClauseKind = "sum_at_most"
 )
 
 // ClauseKinds lists the closed set.
-func ClauseKinds() []ClauseKind { return []ClauseKind{Only, Under, Unique, AtMost} }
+func ClauseKinds() []ClauseKind { return []ClauseKind{Only, Under, Unique, AtMost, SumAtMost} }
 
 // Clause is a condition that a rule requires a proof of.
 type Clause struct {
@@ -47,6 +49,8 @@ type Clause struct {
 	Arg    string // recipient, path, …, singular or plural; "" with AtMost counts effects
 	Values []string
 	Max    int
+	// Of SumAtMost: a decimal number, and a currency as amounts have it.
+	Sum, Currency string
 }
 
 const maxValues = 1000 // of one clause
@@ -60,8 +64,8 @@ func (c Clause) Check() error {
 	case domain == facts.Command || domain == facts.Program || domain == facts.Digest:
 		return fmt.Errorf("nothing can be proven of the domain %q: name what it touches, such as file or mail", c.Domain)
 	case !slices.Contains(ClauseKinds(), c.Kind):
-		return fmt.Errorf("%q is not a clause: use only, under, unique or at_most", string(c.Kind))
-	case c.Arg == "" && c.Kind != AtMost:
+		return fmt.Errorf("%q is not a clause: use only, under, unique, at_most or sum_at_most", string(c.Kind))
+	case c.Arg == "" && c.Kind != AtMost && c.Kind != SumAtMost:
 		return fmt.Errorf("%s needs an argument", c.Kind)
 	case len(c.Values) > maxValues:
 		return fmt.Errorf("%s has more than %d values", c.Kind, maxValues)
@@ -83,6 +87,19 @@ func (c Clause) checkValues() error {
 		if c.Max < 0 || (c.Arg == "") != (len(c.Values) == 0) || len(c.Values) > 1 {
 			return errors.New("at_most limits all effects, or one value of one argument")
 		}
+		if facts.CanonicalArg(c.Arg) == amountArg {
+			return fmt.Errorf("at_most = %d counts how often the amount %s occurs: sum_at_most limits the sum of all amounts", c.Max, c.Values[0])
+		}
+	case SumAtMost:
+		if _, ok := decimal(c.Sum); !ok || c.Arg != "" || len(c.Values) > 0 {
+			return errors.New("sum_at_most limits the sum of all amounts to a number such as 20.00")
+		}
+		if len(c.Currency) < 2 || len(c.Currency) > 10 || strings.ContainsFunc(c.Currency, notAlphanumeric) {
+			return errors.New("sum_at_most needs the currency of the amounts, such as EUR")
+		}
+	}
+	if c.Kind != SumAtMost && c.Sum+c.Currency != "" {
+		return fmt.Errorf("%s takes no sum and no currency", c.Kind)
 	}
 	if c.Kind != AtMost && c.Max != 0 {
 		return fmt.Errorf("%s takes no number", c.Kind)
@@ -114,11 +131,17 @@ func (c *Clause) words() string {
 		return fmt.Sprintf("%s: every %s is under %s", where, facts.CanonicalArg(c.Arg), oneOf(c.Values))
 	case Unique:
 		return fmt.Sprintf("%s: no %s twice", where, facts.CanonicalArg(c.Arg))
+	case SumAtMost:
+		return fmt.Sprintf("%s: all amounts together at most %s %s", where, c.Sum, c.Currency)
 	}
-	if c.Arg == "" {
+	switch arg := facts.CanonicalArg(c.Arg); arg {
+	case "":
 		return fmt.Sprintf("%s: at most %d", where, c.Max)
+	case recipientArg:
+		return fmt.Sprintf("%s: at most %d to %s", where, c.Max, c.Values[0])
+	default:
+		return fmt.Sprintf("%s: the %s %s at most %d times", where, arg, c.Values[0], c.Max)
 	}
-	return fmt.Sprintf("%s: at most %d to %s", where, c.Max, c.Values[0])
 }
 
 // oneOf names up to three values.
@@ -224,7 +247,7 @@ func (s *evidenceIndex) whyUnverified() approval.Reason {
 // may be any op.
 func (s *evidenceIndex) checkEffects(c *Clause, d *facts.Domain) approval.Reason {
 	var values []string
-	n, found := 0, false
+	n, found, sum := 0, false, amounts{currency: c.Currency}
 	for _, x := range d.Verified {
 		if !c.appliesTo(x.Op) {
 			continue
@@ -233,6 +256,11 @@ func (s *evidenceIndex) checkEffects(c *Clause, d *facts.Domain) approval.Reason
 		times, each, ok := effectCount(x)
 		if !ok {
 			return approval.Because("gap_times")
+		}
+		if c.Kind == SumAtMost {
+			if why := sum.addEffect(x, times*max(1, each)); !why.IsZero() {
+				return why
+			}
 		}
 		if c.Arg != "" {
 			list, whole := facts.ValuesOf(x, c.Arg)
@@ -248,7 +276,22 @@ func (s *evidenceIndex) checkEffects(c *Clause, d *facts.Domain) approval.Reason
 	if !found && !d.Covered {
 		return approval.Because("gap_unknown")
 	}
+	if c.Kind == SumAtMost {
+		return sum.atMost(c.Sum)
+	}
 	return s.check(c, values, n)
+}
+
+// recipientArg is the name of recipients, in facts and in effects.
+const recipientArg = "recipient"
+
+// recipients counts the recipients in texts that may list several. It also counts the
+// commas in names: a clause that finds too many is not proven.
+func recipients(texts []string) (n int) {
+	for _, s := range texts {
+		n += 1 + strings.Count(s, ",") + strings.Count(s, ";") + strings.Count(s, "\n")
+	}
+	return n
 }
 
 // maxTimes bounds how often one effect can happen and be counted.
@@ -270,12 +313,12 @@ func effectCount(x approval.ProvenEffect) (times, each int, ok bool) {
 			}
 			times = max(times, v)
 		}
-		if facts.CanonicalArg(f.Name) == "recipient" {
+		if facts.CanonicalArg(f.Name) == recipientArg {
 			list, whole := facts.ValuesOf(x, f.Name)
 			if !whole {
 				return 0, 0, false
 			}
-			each = len(list)
+			each = recipients(list)
 		}
 	}
 	return times, each, true
@@ -289,19 +332,36 @@ func (s *evidenceIndex) checkFacts(c *Clause, known []approval.HostFact) approva
 		if h.From != facts.FromTemplate && h.From != facts.FromArgument || !c.appliesTo(h.Op) {
 			continue
 		}
-		if c.Arg != "" && facts.CanonicalArg(h.Name) != facts.CanonicalArg(c.Arg) {
+		if arg := c.arg(); arg != "" && facts.CanonicalArg(h.Name) != arg {
 			continue
 		}
 		if h.Omitted > 0 {
 			return approval.Because("gap_value")
 		}
 		found, n = true, max(n, len(h.Values))
+		if facts.CanonicalArg(h.Name) == recipientArg {
+			n = max(n, recipients(h.Values))
+		}
 		values = append(values, h.Values...)
+		if c.Kind == SumAtMost && h.Currency != c.Currency {
+			return approval.Because("gap_currency")
+		}
 	}
-	if !found {
+	switch {
+	case !found:
 		return approval.Because("gap_unknown")
+	case c.Kind == SumAtMost:
+		return s.checkSum(c, values)
 	}
 	return s.check(c, values, n)
+}
+
+// arg is the argument that the clause is about; "": none.
+func (c *Clause) arg() string {
+	if c.Kind == SumAtMost {
+		return amountArg
+	}
+	return facts.CanonicalArg(c.Arg)
 }
 
 func (c *Clause) appliesTo(op string) bool {
@@ -431,7 +491,7 @@ func normalize(arg, v string, wide bool) (string, bool) {
 		return "", false
 	}
 	switch facts.CanonicalArg(arg) {
-	case "recipient":
+	case recipientArg:
 		return recipient(v, wide)
 	case "host":
 		return facts.HostIn(v)

@@ -58,6 +58,12 @@ func file(values ...string) approval.HostFact {
 	return approval.HostFact{Domain: "file", Op: "write", Name: "path", Values: values, From: facts.FromTemplate}
 }
 
+func pay(args string) approval.ProvenEffect { return effect("payment", "pay", args) }
+
+func sumAtMost(bound string) policy.Clause {
+	return policy.Clause{Domain: "money", Kind: policy.SumAtMost, Sum: bound, Currency: "EUR"}
+}
+
 func allowWhen(c ...policy.Clause) policy.Rule {
 	return policy.Rule{Name: "auto", Tool: "t", Outcome: approval.Allow, WhenProven: c}
 }
@@ -196,6 +202,101 @@ func TestClausesResolveLinks(t *testing.T) {
 	}
 }
 
+// Amounts are added exactly, and as often as they may be paid.
+func TestSumAtMost(t *testing.T) {
+	amount := func(currency string, values ...string) approval.HostFact {
+		return approval.HostFact{Domain: "money", Op: "pay", Name: "amount", Values: values, From: facts.FromArgument, Currency: currency}
+	}
+	omitted := amount("EUR", "1")
+	omitted.Omitted = 1
+	unread := to("ann@example.org")
+	unread.Omitted = 1
+	proposed := amount("EUR", "1")
+	proposed.From = facts.FromCommand
+	half := strings.Repeat("0.1,", 199) + "0.1"
+	paid := sumAtMost("20.00")
+	paid.Op = "pay"
+	for _, c := range []struct {
+		why    string
+		e      approval.Evidence
+		clause policy.Clause
+		want   bool
+	}{
+		{"below", runs(pay(`{"amount":"12.50","currency":"EUR"}`)), sumAtMost("20.00"), true},
+		{"the same", runs(pay(`{"amount":"20.00","currency":"EUR"}`)), sumAtMost("20"), true},
+		{"the same, as a number", runs(pay(`{"amount":20,"currency":"EUR"}`)), sumAtMost("20.00"), true},
+		{"with more zeros", runs(pay(`{"amount":"020.000000","currency":"EUR"}`)), sumAtMost("20.00"), true},
+		{"by the smallest part above", runs(pay(`{"amount":20.000000000000000000000000000000000001,"currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"two together above", runs(pay(`{"amount":"12.50","currency":"EUR"}`), pay(`{"amount":"7.51","currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"two together the same", runs(pay(`{"amount":"12.50","currency":"EUR"}`), pay(`{"amount":"7.50","currency":"EUR"}`)), sumAtMost("20.00"), true},
+		{"two hundred tenths are twenty, exactly", runs(pay(`{"amount":[` + half + `],"currency":"EUR"}`)), sumAtMost("20"), true},
+		{"and are more than a little less", runs(pay(`{"amount":[` + half + `],"currency":"EUR"}`)), sumAtMost("19.9999999999"), false},
+		{"a list", runs(pay(`{"amounts":["12.50","7.51"],"currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"twice", runs(pay(`{"amount":"12.50","currency":"EUR","times":2}`)), sumAtMost("20.00"), false},
+		{"twice, within it", runs(pay(`{"amount":"10.00","currency":"EUR","times":2}`)), sumAtMost("20.00"), true},
+		{"a million times", runs(pay(`{"amount":"0.01","currency":"EUR","times":1000000}`)), sumAtMost("9999.99"), false},
+		{"never is once", runs(pay(`{"amount":"20.01","currency":"EUR","times":0}`)), sumAtMost("20.00"), false},
+		{"how often is unknown", runs(pay(`{"amount":"1","currency":"EUR","times":"n"}`)), sumAtMost("20.00"), false},
+		{"to two people", runs(pay(`{"amount":"12.50","currency":"EUR","to":["ann","bob"]}`)), sumAtMost("20.00"), false},
+		{"to two people in one text", runs(pay(`{"amount":"12.50","currency":"EUR","to":"ann, bob"}`)), sumAtMost("20.00"), false},
+		{"another currency", runs(pay(`{"amount":"1","currency":"USD"}`)), sumAtMost("20.00"), false},
+		{"one of another currency", runs(pay(`{"amount":"1","currency":"EUR"}`), pay(`{"amount":"1","currency":"USD"}`)), sumAtMost("20.00"), false},
+		{"one of two currencies", runs(pay(`{"amount":"1","currency":["EUR","USD"]}`)), sumAtMost("20.00"), false},
+		{"a currency in other letters", runs(pay(`{"amount":"1","currency":"eur"}`)), sumAtMost("20.00"), false},
+		{"no currency", runs(pay(`{"amount":"1"}`)), sumAtMost("20.00"), false},
+		{"an empty list of currencies", runs(pay(`{"amount":"1","currency":[]}`)), sumAtMost("20.00"), false},
+		{"no amount", runs(pay(`{"currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"an empty list of amounts", runs(pay(`{"amount":[],"currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"a symbolic amount", runs(pay(`{"amount":{"row":"sum"},"currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"a symbolic one among others", runs(pay(`{"amount":["1",{}],"currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"no arguments", runs(pay(`null`)), sumAtMost("20.00"), false},
+		{"a negative amount lowers no sum", runs(pay(`{"amount":"30","currency":"EUR"}`), pay(`{"amount":"-15","currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"a negative amount alone", runs(pay(`{"amount":"-1","currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"less than nothing", runs(pay(`{"amount":"-0","currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"a sign", runs(pay(`{"amount":"+1","currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"an exponent", runs(pay(`{"amount":1e1,"currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"a huge exponent", runs(pay(`{"amount":"1e999999999","currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"more digits than money has", runs(pay(`{"amount":"0.` + strings.Repeat("0", 40) + `1","currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"a comma", runs(pay(`{"amount":"1,50","currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"a blank", runs(pay(`{"amount":" 1","currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"hexadecimal", runs(pay(`{"amount":"0x10","currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"eight is not octal", runs(pay(`{"amount":"010","currency":"EUR"}`)), sumAtMost("9"), false},
+		{"a fraction", runs(pay(`{"amount":"1/2","currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"with its currency", runs(pay(`{"amount":"1 EUR","currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"digits of another script", runs(pay(`{"amount":"١","currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"true", runs(pay(`{"amount":true,"currency":"EUR"}`)), sumAtMost("20.00"), false},
+		{"another operation", coverage(runs(effect("money", "refund", `{"amount":"99","currency":"EUR"}`)), "money", "covered"), paid, true},
+		{"an effect without an operation may be this one", runs(effect("money", "", `{"amount":"99","currency":"EUR"}`)), paid, false},
+		{"an effect that is not proven", runs(approval.ProvenEffect{Domain: "money", Args: approval.Raw(`{"amount":"1","currency":"EUR"}`), Status: "unknown"}), sumAtMost("20.00"), false},
+		{"none, and money is covered", coverage(runs(), "money", "covered"), sumAtMost("0"), true},
+		{"none known", runs(mailTo("bob@example.com")), sumAtMost("20.00"), false},
+
+		{"arguments: below", arguments(amount("EUR", "12.50")), sumAtMost("20.00"), true},
+		{"arguments: the same", arguments(amount("EUR", "20.00")), paid, true},
+		{"arguments: above", arguments(amount("EUR", "20.01")), sumAtMost("20.00"), false},
+		{"arguments: two together above", arguments(amount("EUR", "12.50", "7.51")), sumAtMost("20.00"), false},
+		{"arguments: no currency", arguments(amount("", "1")), sumAtMost("20.00"), false},
+		{"arguments: another currency", arguments(amount("USD", "1")), sumAtMost("20.00"), false},
+		{"arguments: one of another currency", arguments(amount("EUR", "1"), amount("USD", "1")), sumAtMost("20.00"), false},
+		{"arguments: a negative amount", arguments(amount("EUR", "30", "-15")), sumAtMost("20.00"), false},
+		{"arguments: one that was left out", arguments(omitted), sumAtMost("20.00"), false},
+		{"arguments: of a command", arguments(proposed), sumAtMost("20.00"), false},
+		{"arguments: to two people", arguments(amount("EUR", "12.50"), to("ann@example.org", "bob@example.org")), sumAtMost("20.00"), false},
+		{"arguments: to two people in one text", arguments(amount("EUR", "12.50"), to("ann@example.org, bob@example.org")), sumAtMost("20.00"), false},
+		{"arguments: to one", arguments(amount("EUR", "12.50"), to("ann@example.org")), sumAtMost("20.00"), true},
+		{"arguments: to whom?", arguments(amount("EUR", "12.50"), unread), sumAtMost("20.00"), false},
+		{"arguments: no amount", arguments(to("ann@example.org")), sumAtMost("20.00"), false},
+		{"arguments do not describe a program", approval.Evidence{Host: []approval.HostFact{programFact, amount("EUR", "1")}}, sumAtMost("20.00"), false},
+	} {
+		require.Equal(t, c.want, proven(t, c.e, c.clause), c.why)
+	}
+	f := factsFor("channel:out")
+	f.Evidence = arguments(amount("EUR", "12.50", "7.515"))
+	r := engine(t, policy.Config{Rules: []policy.Rule{allowWhen(sumAtMost("20.00"))}}).Judge(f)
+	require.Contains(t, forms(r.Reasons), `rule_unproven clause="money: all amounts together at most 20.00 EUR" gap=gap_sum n=20.015 rule=auto`)
+	requireKnown(t, r)
+}
+
 func TestClauses(t *testing.T) {
 	unique := policy.Clause{Domain: "mail", Kind: policy.Unique, Arg: "recipient"}
 	atMost := func(n int) policy.Clause { return policy.Clause{Domain: "mail", Kind: policy.AtMost, Max: n} }
@@ -287,6 +388,8 @@ func TestClauses(t *testing.T) {
 		{"arguments: template and field both", arguments(file("/srv/out/a"), approval.HostFact{Domain: "file", Op: "write", Name: "path", Values: []string{"/etc/x"}, From: "argument"}), under("/srv/out"), false},
 		{"arguments: not to the boss", arguments(to("bob@example.com")), ceo, true},
 		{"arguments: each recipient counts", arguments(to("a@x", "b@x")), atMost(1), false},
+		{"arguments: each recipient of one text counts", arguments(to("a@x, b@x")), atMost(1), false},
+		{"each recipient of one text counts", runs(effect("mail", "send", `{"to":"a@x;b@x"}`)), atMost(1), false},
 		{"arguments do not describe a program", approval.Evidence{Host: []approval.HostFact{programFact, to("bob@example.com")}}, only("bob@example.com"), false},
 		{"arguments do not describe a command line", approval.Evidence{Host: []approval.HostFact{{Domain: "command", Name: "program", Values: []string{"mail"}, From: "command"}, to("bob@example.com")}}, only("bob@example.com"), false},
 		{"a proof for a request without a program", approval.Evidence{Proof: runs(mailTo("bob@example.com")).Proof}, only("bob@example.com"), false},
@@ -473,19 +576,26 @@ func TestRulesOverProofsAreChecked(t *testing.T) {
 		rule policy.Rule
 		says string
 	}{
-		"a deny when":      {policy.Rule{Outcome: approval.Deny, WhenProven: []policy.Clause{only("a@x")}}, "when_proven belongs to an allow: a deny or an ask takes unless_proven"},
-		"an ask when":      {policy.Rule{Outcome: approval.Ask, WhenProven: []policy.Clause{only("a@x")}}, "when_proven belongs to an allow: a deny or an ask takes unless_proven"},
-		"an allow unless":  {policy.Rule{Outcome: approval.Allow, UnlessProven: []policy.Clause{only("a@x")}}, "unless_proven belongs to a deny or an ask: an allow takes when_proven"},
-		"no domain":        {allowWhen(policy.Clause{Kind: policy.AtMost}), "a clause names no domain"},
-		"no clause":        {allowWhen(policy.Clause{Domain: "mail", Kind: "proves"}), `"proves" is not a clause: use only, under, unique or at_most`},
-		"a command's name": {allowWhen(policy.Clause{Domain: "command", Kind: policy.Only, Arg: "program", Values: []string{"git"}}), `nothing can be proven of the domain "command": name what it touches, such as file or mail`},
-		"no argument":      {allowWhen(policy.Clause{Domain: "mail", Kind: policy.Only, Values: []string{"x"}}), "only needs an argument"},
-		"no value":         {allowWhen(only()), "only needs a value"},
-		"no address":       {allowWhen(only("Bob <bob@x>")), `"Bob <bob@x>" is not a valid value of recipients`},
-		"no folder":        {allowWhen(under("../x")), `"../x" is not a valid folder: it must not leave itself with .., or have a pattern, a backslash or invisible characters`},
-		"two of whom":      {denyUnless(policy.Clause{Domain: "mail", Kind: policy.AtMost, Arg: "to", Values: []string{"a@x", "b@x"}}), "at_most limits all effects, or one value of one argument"},
-		"of whom?":         {denyUnless(policy.Clause{Domain: "mail", Kind: policy.AtMost, Arg: "to"}), "at_most limits all effects, or one value of one argument"},
-		"a value too much": {denyUnless(policy.Clause{Domain: "mail", Kind: policy.Unique, Arg: "to", Values: []string{"x"}}), "unique takes no values"},
+		"a deny when":        {policy.Rule{Outcome: approval.Deny, WhenProven: []policy.Clause{only("a@x")}}, "when_proven belongs to an allow: a deny or an ask takes unless_proven"},
+		"an ask when":        {policy.Rule{Outcome: approval.Ask, WhenProven: []policy.Clause{only("a@x")}}, "when_proven belongs to an allow: a deny or an ask takes unless_proven"},
+		"an allow unless":    {policy.Rule{Outcome: approval.Allow, UnlessProven: []policy.Clause{only("a@x")}}, "unless_proven belongs to a deny or an ask: an allow takes when_proven"},
+		"no domain":          {allowWhen(policy.Clause{Kind: policy.AtMost}), "a clause names no domain"},
+		"no clause":          {allowWhen(policy.Clause{Domain: "mail", Kind: "proves"}), `"proves" is not a clause: use only, under, unique, at_most or sum_at_most`},
+		"a command's name":   {allowWhen(policy.Clause{Domain: "command", Kind: policy.Only, Arg: "program", Values: []string{"git"}}), `nothing can be proven of the domain "command": name what it touches, such as file or mail`},
+		"no argument":        {allowWhen(policy.Clause{Domain: "mail", Kind: policy.Only, Values: []string{"x"}}), "only needs an argument"},
+		"no value":           {allowWhen(only()), "only needs a value"},
+		"no address":         {allowWhen(only("Bob <bob@x>")), `"Bob <bob@x>" is not a valid value of recipients`},
+		"no folder":          {allowWhen(under("../x")), `"../x" is not a valid folder: it must not leave itself with .., or have a pattern, a backslash or invisible characters`},
+		"two of whom":        {denyUnless(policy.Clause{Domain: "mail", Kind: policy.AtMost, Arg: "to", Values: []string{"a@x", "b@x"}}), "at_most limits all effects, or one value of one argument"},
+		"of whom?":           {denyUnless(policy.Clause{Domain: "mail", Kind: policy.AtMost, Arg: "to"}), "at_most limits all effects, or one value of one argument"},
+		"an amount counted":  {denyUnless(policy.Clause{Domain: "money", Kind: policy.AtMost, Arg: "Amounts", Values: []string{"20"}, Max: 20}), "at_most = 20 counts how often the amount 20 occurs: sum_at_most limits the sum of all amounts"},
+		"no sum":             {denyUnless(sumAtMost("")), "sum_at_most limits the sum of all amounts to a number such as 20.00"},
+		"no number":          {denyUnless(sumAtMost("20 EUR")), "sum_at_most limits the sum of all amounts to a number such as 20.00"},
+		"a negative sum":     {denyUnless(sumAtMost("-1")), "sum_at_most limits the sum of all amounts to a number such as 20.00"},
+		"a sum of what?":     {denyUnless(policy.Clause{Domain: "money", Kind: policy.SumAtMost, Sum: "1", Currency: "EUR", Arg: "amount"}), "sum_at_most limits the sum of all amounts to a number such as 20.00"},
+		"no currency":        {denyUnless(policy.Clause{Domain: "money", Kind: policy.SumAtMost, Sum: "1"}), "sum_at_most needs the currency of the amounts, such as EUR"},
+		"a currency of mail": {denyUnless(policy.Clause{Domain: "mail", Kind: policy.AtMost, Currency: "EUR"}), "at_most takes no sum and no currency"},
+		"a value too much":   {denyUnless(policy.Clause{Domain: "mail", Kind: policy.Unique, Arg: "to", Values: []string{"x"}}), "unique takes no values"},
 	} {
 		c.rule.Name = "r"
 		require.EqualError(t, c.rule.Check(), `check rule "r": `+c.says, why)

@@ -319,6 +319,8 @@ func clauseKeys() []Key {
 		argument(policy.Only, "an argument has only these values"),
 		argument(policy.Under, "a path is under one of these folders"),
 		{Name: string(policy.Unique), Help: "no two actions have the same value of this argument", valueType: line(100)},
+		{Name: string(policy.SumAtMost), Help: "the sum of all amounts of the actions", Hint: sumHint, valueType: decimalType()},
+		{Name: "currency", Help: "of sum_at_most: every amount must have it", Hint: sumHint, valueType: matching("currency", `^[A-Za-z0-9]{2,10}$`, "2 to 10 letters and digits")},
 		{Name: string(policy.AtMost), Help: "the number of actions", Hint: atMostHint, valueType: number(0, 1_000_000)},
 		of,
 	}
