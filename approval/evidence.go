@@ -23,7 +23,7 @@ type HostFact struct {
 // Proof is what a request's proof says. Unless Verified it is the agent's claim:
 // shown as such, and used by no rule.
 type Proof struct {
-	Verified      bool            `json:"verified"`     // signed by a configured prover, for the program that would run
+	Verified      bool            `json:"verified"`     // signed by a configured prover, for the tool and the arguments that would run, and not expired at intake
 	Why           Reason          `json:"why,omitzero"` // why it is not verified; none if it is
 	Prover        string          `json:"prover"`       // the operator's name for the key; "" if not verified
 	ProgramSHA256 string          `json:"program_sha256"`

@@ -78,12 +78,14 @@ func TestAmountFacts(t *testing.T) {
 		"points": {Type: "amount"}, "unit": {Type: "text"},
 	}}
 	coded := approval.Tool{Name: "pay", Args: map[string]approval.Argument{"sum": {Type: "amount", Currency: "EUR"}, "EUR": {Type: "text"}}}
+	named := approval.Tool{Name: "pay", Args: map[string]approval.Argument{"amount": {Type: "amount", Currency: "USD"}, "fee": {Type: "amount", Currency: "EUR"}}}
 	for _, c := range []struct {
 		why  string
 		tool approval.Tool
 		data string
 		want string
 	}{
+		{"one with the name of the fact", named, `{"amount":9,"fee":1}`, "money amount argument [\"1\"] EUR\nmoney amount argument [\"9\"] USD"},
 		{"of one currency", tool, `{"fee":1.50,"tip":"2"}`, `money amount argument ["1.50" "2"] EUR`},
 		{"of two", tool, `{"sum":9,"unit":"USD","fee":1}`, "money amount argument [\"1\"] EUR\nmoney amount argument [\"9\"] USD"},
 		{"an argument names the same one", tool, `{"sum":9,"unit":"EUR","fee":1}`, `money amount argument ["9" "1"] EUR`},

@@ -7,6 +7,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestWriteWrapped(t *testing.T) {
+	for _, c := range []struct {
+		why  string
+		last int
+		want string
+	}{
+		{"80 columns", 38, "to " + strings.Repeat("a", 38) + " " + strings.Repeat("b", 38) + "\n"},
+		{"81 columns", 39, "to " + strings.Repeat("a", 38) + "\n   " + strings.Repeat("b", 39) + "\n"},
+		{"a long word", 90, "to " + strings.Repeat("a", 38) + "\n   " + strings.Repeat("b", 90) + "\n"},
+	} {
+		var b strings.Builder
+		writeWrapped(&b, "to ", []string{strings.Repeat("a", 38), strings.Repeat("b", c.last)})
+		require.Equal(t, c.want, b.String(), c.why)
+	}
+}
+
 // What a terminal shows fits into 80 columns.
 func TestPolicyTable(t *testing.T) {
 	require.Equal(t, `readonly    allow  llm:local channel:in time:read parse:local

@@ -446,7 +446,7 @@ func (s *evidenceIndex) resolved(p string) (string, bool) {
 		at = path.Join(at, part)
 	}
 	at, err = s.resolve(at)
-	return at, err == nil && path.IsAbs(at)
+	return at, err == nil
 }
 
 // isUnder says whether a path is in a folder or equal to it, as it is spelled and with

@@ -122,11 +122,11 @@ func resolve(p string) (string, error) {
 		to, is := links[next]
 		switch {
 		case is && to == "":
-			return "", errors.New("cannot be read")
+			return p, errors.New("cannot be read")
 		case is && path.IsAbs(to):
 			var err error
 			if next, err = resolve(to); err != nil {
-				return "", err
+				return p, err
 			}
 		case is:
 			next = path.Join(at, to)
