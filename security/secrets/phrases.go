@@ -1,0 +1,6 @@
+package secrets
+
+import _ "embed"
+
+//go:embed seed_words.txt
+var seedWords string
