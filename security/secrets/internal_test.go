@@ -85,7 +85,7 @@ func (r *rule) findEverywhere(text string, hits []int, found func(place)) {
 		for _, m := range all {
 			start, end := r.secret(m)
 			secret := text[from+start : from+end]
-			if entropy(secret) >= r.Entropy && !r.allowed(secret, text[from+m[0]:from+m[1]]) {
+			if r.accepts(secret, text[from+m[0]:from+m[1]]) {
 				found(place{from + start, from + end, from + m[0]})
 			}
 		}

@@ -27,6 +27,7 @@ type leaf struct {
 	shown  string   // verbatim
 	mask   maskMode // where it may be masked
 	prose  bool     // it does not run
+	place  bool     // its type says where the request goes
 	before string   // in an argv: the element before it
 }
 

@@ -1,0 +1,199 @@
+package secrets
+
+import (
+	"regexp"
+	"strings"
+)
+
+// finders search for kinds that no keyword announces. Each reads a text once.
+var finders = []struct {
+	rule *rule
+	find func(text string, found func(place))
+}{
+	{&rule{ID: "card-number", oneValue: true}, findCards},
+	{&rule{ID: iban, oneValue: true}, findAccounts},
+	{&rule{ID: "discord-bot-token"}, findDiscordTokens},
+	{&rule{ID: "seed-phrase"}, findPhrases},
+}
+
+// iban is found, but never hidden: a person must see where money goes.
+const iban = "iban"
+
+var digitBytes = newByteSet(isDigit)
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// issuers are the first digits of card numbers, from and to, with the possible lengths.
+var issuers = []struct {
+	from, to string
+	lengths  []int
+}{
+	{"34", "34", []int{15}},
+	{"37", "37", []int{15}},
+	{"300", "305", []int{14}},
+	{"36", "36", []int{14}},
+	{"38", "39", []int{14}},
+	{"3528", "3589", []int{16}},
+	{"4", "4", []int{16}},
+	{"51", "55", []int{16}},
+	{"2200", "2204", []int{16}},
+	{"2221", "2720", []int{16}},
+	{"6011", "6011", []int{16}},
+	{"62", "62", []int{16, 17, 18, 19}},
+	{"644", "659", []int{16}},
+}
+
+// groupings are the lengths of the groups of a card number.
+var groupings = map[string]bool{
+	"14": true, "15": true, "16": true, "17": true, "18": true, "19": true,
+	"4 4 4 4": true, "4 6 5": true, "4 6 4": true, "4 4 4 4 3": true, "6 13": true,
+}
+
+// findCards finds numbers of payment cards: an issuer's, in a usual grouping, with a right last digit.
+func findCards(text string, found func(place)) {
+	var number, groups []byte
+	begin, last := 0, -1
+	flush := func() {
+		if len(number) >= 14 && len(number) <= 19 && groupings[string(groups)] && isCard(string(number)) && !continues(text, last) {
+			found(place{begin, last, begin})
+		}
+		number, groups = number[:0], groups[:0]
+	}
+	for start, end := range digitBytes.runs(text) {
+		separated := last >= 0 && start == last+1 && (text[last] == ' ' || text[last] == '-') && len(number) > 0 &&
+			(begin+len(number) == last || strings.IndexByte(text[begin:last], text[last]) >= 0)
+		if !separated {
+			flush()
+			if end-start > 19 || start > 0 && (isNamed(text[start-1]) || text[start-1] == '.') {
+				last = -1
+				continue
+			}
+			begin = start
+		} else {
+			groups = append(groups, ' ')
+		}
+		if len(number) <= 19 {
+			number = append(number, text[start:end]...)
+			groups = appendInt(groups, end-start)
+		}
+		last = end
+	}
+	flush()
+}
+
+func appendInt(b []byte, n int) []byte {
+	if n > 9 {
+		b = append(b, byte('0'+n/10))
+	}
+	return append(b, byte('0'+n%10))
+}
+
+// continues says whether a number goes on at a place, as a word or a fraction.
+func continues(text string, at int) bool {
+	return at < len(text) && isNamed(text[at]) || at+1 < len(text) && text[at] == '.' && isDigit(text[at+1])
+}
+
+func isCard(number string) bool {
+	for _, x := range issuers {
+		first := number[:len(x.from)]
+		for _, n := range x.lengths {
+			if n == len(number) && x.from <= first && first <= x.to {
+				return luhn(number) == 0
+			}
+		}
+	}
+	return false
+}
+
+// luhn is the check digit of ISO/IEC 7812-1, 0 for a valid number.
+func luhn(number string) (sum int) {
+	for i := range number {
+		d := int(number[len(number)-1-i] - '0')
+		if i%2 == 1 {
+			d *= 2
+		}
+		sum += d/10 + d%10
+	}
+	return sum % 10
+}
+
+// accounts are the lengths of IBANs (ISO 13616), by country.
+var accounts = func() map[string]int {
+	all := map[string]int{}
+	for i, list := range strings.Split("NO BE|DK FK FI FO GL NL SD|MK SI|AT BA EE KZ XK LT LU MN|HR LV LI CH|BG BH CR GE DE IE ME RS GB VA|"+
+		"TL GI IQ IL OM SO AE|AD CZ MD PK RO SA SK ES SE TN VG DZ|LY PT ST|IS TR|BI DJ FR GR IT MR MC SM|"+
+		"AL AZ BY CY DO SV GT HU LB NI PL|BR EG PS QA UA|JO KW MU YE|MT SC|LC|RU", "|") {
+		length := []int{15, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33}[i]
+		for _, country := range strings.Fields(list) {
+			all[country] = length
+		}
+	}
+	return all
+}()
+
+// findAccounts finds IBANs: of a country's length, with right check digits.
+func findAccounts(text string, found func(place)) {
+	for start, end := range digitBytes.runs(text) { // the check digits
+		at := start - 2
+		if at < 0 || end < start+2 || !isUpper(text[at]) || !isUpper(text[at+1]) || at > 0 && isNamed(text[at-1]) {
+			continue
+		}
+		want := accounts[text[at:start]]
+		if want == 0 {
+			continue
+		}
+		var number []byte
+		i := at
+		for ; i < len(text) && len(number) < want; i++ {
+			if isUpper(text[i]) || isDigit(text[i]) {
+				number = append(number, text[i])
+			} else if text[i] != ' ' || len(number)%4 != 0 || text[i-1] == ' ' {
+				break
+			}
+		}
+		if len(number) == want && !(i < len(text) && isNamed(text[i])) && mod97(number) == 1 {
+			found(place{at, i, at})
+		}
+	}
+}
+
+func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
+
+// mod97 is the check of ISO 7064: 1 for a valid IBAN.
+func mod97(number []byte) (rest int) {
+	for i := range number {
+		c := number[(i+4)%len(number)]
+		if isDigit(c) {
+			rest = (rest*10 + int(c-'0')) % 97
+		} else {
+			rest = (rest*100 + int(c-'A') + 10) % 97
+		}
+	}
+	return rest
+}
+
+// A token of a Discord bot has three parts. The first is the base64 of the digits of its ID.
+var discord = regexp.MustCompile(`^([MNO][\w-]{22,27})\.[\w-]{6}\.[\w-]{27,45}`)
+
+const discordID = 28 // characters of the first part, at most
+
+func findDiscordTokens(text string, found func(place)) {
+	for at := 0; ; at++ {
+		i := strings.IndexByte(text[at:], '.')
+		if i < 0 {
+			return
+		}
+		at += i
+		if at+7 >= len(text) || text[at+7] != '.' || at < 23 {
+			continue
+		}
+		start := at
+		for start > max(0, at-discordID) && isNamed(text[start-1]) && text[start-1] != '=' {
+			start--
+		}
+		if m := discord.FindStringSubmatch(text[start:min(len(text), at+60)]); m != nil && strings.Trim(exactBase64(m[1]), "0123456789") == "" && exactBase64(m[1]) != "" {
+			found(place{start, start + len(m[0]), start})
+			at += 7
+		}
+	}
+}
