@@ -11,6 +11,8 @@ import (
 // checks say whether what stands in the place of a secret may be one.
 var checks = map[string]func(secret string) bool{
 	"value":    func(s string) bool { return !isPlaceholder(s) },
+	"pair":     func(s string) bool { return !isPlaceholder(strings.Trim(s[strings.IndexByte(s, ':')+1:], `"'`)) },
+	"quoted":   func(s string) bool { return !isPlaceholder(strings.Trim(s, `"'`)) },
 	"url":      func(s string) bool { return !isPlaceholder(s) && !strings.ContainsAny(s, "{}()[]*") },
 	"password": isPassword,
 	"strong":   func(s string) bool { return isPassword(s) && isMixed(s) },
@@ -20,7 +22,7 @@ var checks = map[string]func(secret string) bool{
 
 // placeholder is text that stands for a secret: a variable, a template, a word for one.
 var (
-	placeholder = regexp.MustCompile(`^(?:\$[A-Za-z_{(\[].*|%[A-Za-z_({].*|.*(?:\{\{|\$\{|<[a-z]|://).*|[/~.]?/.*|@.*|[*.xX•#-]+|!.*\[.*|!vault.*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)$`)
+	placeholder = regexp.MustCompile(`^(?:\$[A-Za-z_{(\[].*|.*\$[A-Z_]{4,}|%[A-Za-z_({].*|.*(?:\{\{|\$\{|<[a-z]|://).*|[/~.]?/.*|@.*|[*.xX•#-]+|!.*\[.*|!vault.*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)$`)
 	pretext     = regexp.MustCompile(`(?i)^(?:(?:your|my|our|the|some|any|enter|insert|change|replace|example|sample|dummy|fake|test|demo|placeholder|redacted|removed|hidden|secret|default|current|new|old)(?:[-_ .].*)?|changeme\d*|none|null|nil|true|false|undefined|string|required|optional|password\d?|passw(?:or)?t|passwd|pass|pw|pwd|user|guest|admin|token|postgres|root|hunter2|letmein|foobar|env|vault|stdin|prompt)$`)
 	reference   = regexp.MustCompile(`(?i)^(?:process|os|env|config|settings|self|this|args|opts|options|params|props|req|request|secrets?|vars?|values|data|input|form|user|account|credentials?|creds|ctx|c|s|t|r)\.\w`)
 	uuid        = regexp.MustCompile(`(?i)^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)

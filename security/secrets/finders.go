@@ -2,6 +2,7 @@ package secrets
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -64,7 +65,7 @@ func findCards(text string, found func(place)) {
 			(begin+len(number) == last || strings.IndexByte(text[begin:last], text[last]) >= 0)
 		if !separated {
 			flush()
-			if end-start > 19 || start > 0 && (isNamed(text[start-1]) || text[start-1] == '.') {
+			if end-start > 19 || otherNumber.MatchString(text[max(0, start-24):start]) {
 				last = -1
 				continue
 			}
@@ -81,6 +82,11 @@ func findCards(text string, found func(place)) {
 	flush()
 }
 
+// otherNumber stands before a number that goes on, or that counts something else.
+var otherNumber = regexp.MustCompile(`(?i)(?:[\w./+-]|\b(?:order|id|ref|reference|ticket|serial|parcel|invoice|tracking|message|timestamp)(?:[ _-]?(?:id|no|nr|number))?["']?[\s:=#.]{0,3}["']?|(?:_|-|[a-z])(?-i:Id|ID|id)["']?\s?[:=]\s?["']?)$`)
+
+func isAlnum(c byte) bool { return isDigit(c) || letterBytes[c] }
+
 func appendInt(b []byte, n int) []byte {
 	if n > 9 {
 		b = append(b, byte('0'+n/10))
@@ -90,7 +96,7 @@ func appendInt(b []byte, n int) []byte {
 
 // continues says whether a number goes on at a place, as a word or a fraction.
 func continues(text string, at int) bool {
-	return at < len(text) && isNamed(text[at]) || at+1 < len(text) && text[at] == '.' && isDigit(text[at+1])
+	return at < len(text) && (isAlnum(text[at]) || text[at] == '_' || text[at] == '-') || at+1 < len(text) && text[at] == '.' && isDigit(text[at+1])
 }
 
 func isCard(number string) bool {
@@ -120,12 +126,12 @@ func luhn(number string) (sum int) {
 // accounts are the lengths of IBANs (ISO 13616), by country.
 var accounts = func() map[string]int {
 	all := map[string]int{}
-	for i, list := range strings.Split("NO BE|DK FK FI FO GL NL SD|MK SI|AT BA EE KZ XK LT LU MN|HR LV LI CH|BG BH CR GE DE IE ME RS GB VA|"+
-		"TL GI IQ IL OM SO AE|AD CZ MD PK RO SA SK ES SE TN VG DZ|LY PT ST|IS TR|BI DJ FR GR IT MR MC SM|"+
-		"AL AZ BY CY DO SV GT HU LB NI PL|BR EG PS QA UA|JO KW MU YE|MT SC|LC|RU", "|") {
-		length := []int{15, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33}[i]
-		for _, country := range strings.Fields(list) {
-			all[country] = length
+	for _, list := range strings.Split("15 NO|16 BE|18 DK FK FI FO GL NL SD|19 MK SI|20 AT BA EE KZ XK LT LU MN|21 HR LV LI CH|"+
+		"22 BG BH CR GE DE IE ME RS GB VA|23 TL GI IQ IL OM SO AE|24 AD CZ MD PK RO SA SK ES SE TN VG|25 LY PT ST|26 IS TR DZ|"+
+		"27 BI DJ FR GR IT MR MC SM|28 AL AZ BY CY DO SV GT HU LB NI PL|29 BR EG PS QA UA|30 JO KW MU YE|31 MT SC|32 LC|33 RU", "|") {
+		fields := strings.Fields(list)
+		for _, country := range fields[1:] {
+			all[country], _ = strconv.Atoi(fields[0])
 		}
 	}
 	return all
@@ -135,7 +141,7 @@ var accounts = func() map[string]int {
 func findAccounts(text string, found func(place)) {
 	for start, end := range digitBytes.runs(text) { // the check digits
 		at := start - 2
-		if at < 0 || end < start+2 || !isUpper(text[at]) || !isUpper(text[at+1]) || at > 0 && isNamed(text[at-1]) {
+		if at < 0 || end < start+2 || !isUpper(text[at]) || !isUpper(text[at+1]) || at > 0 && isAlnum(text[at-1]) {
 			continue
 		}
 		want := accounts[text[at:start]]
@@ -151,7 +157,7 @@ func findAccounts(text string, found func(place)) {
 				break
 			}
 		}
-		if len(number) == want && !(i < len(text) && isNamed(text[i])) && mod97(number) == 1 {
+		if len(number) == want && !(i < len(text) && isAlnum(text[i])) && mod97(number) == 1 {
 			found(place{at, i, at})
 		}
 	}

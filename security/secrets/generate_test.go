@@ -57,7 +57,8 @@ var alphabets = map[string]string{
 	"an": letters + digits, "al": letters, "lo": lowers + digits, "up": uppers + digits, "dg": digits,
 	"hex": digits + "abcdef", "HEX": digits + "ABCDEF", "url": letters + digits + "-_", "b64c": letters + digits + "+/",
 	"b32": uppers + "234567", "bech": "qpzry9x8gf2tvdw0s3jn54khce6mua7l",
-	"b58": "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz",
+	"BECH": strings.ToUpper("qpzry9x8gf2tvdw0s3jn54khce6mua7l"),
+	"b58":  "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz",
 }
 
 var (
@@ -261,4 +262,3 @@ func (g generator) phrase(n int) (all []string) {
 	}
 	return all
 }
-

@@ -235,7 +235,7 @@ func (r *rule) accepts(secret, match string) bool {
 }
 
 func (r *rule) allowed(secret, match string) bool {
-	if len(r.allow) == 0 && len(r.Stopwords) == 0 {
+	if len(r.allow)+len(r.allowMatch)+len(r.Stopwords) == 0 {
 		return false
 	}
 	for _, x := range r.allow {

@@ -76,7 +76,9 @@ func (s *Scanner) Scan(f *approval.Facts) []approval.Finding {
 func nameLeaves(tool, action, session string) (leaves []leaf) {
 	for _, n := range [][2]string{{"tool_name", tool}, {"action_type", action}, {"session_id", session}} {
 		if n[1] != "" {
-			leaves = append(leaves, newLeaf(n[0], "", n[1]))
+			l := newLeaf(n[0], "", n[1])
+			l.alone, l.mask = true, maskNever
+			leaves = append(leaves, l)
 		}
 	}
 	return leaves
@@ -112,14 +114,14 @@ func (s *Scanner) scan(leaves []leaf, each func(m match)) (found []approval.Find
 	names := map[string]bool{} // names of members that contain a secret or a part of one
 	seen := map[approval.Finding]bool{}
 	size := 0
-	for n, v := range views(leaves) {
+	d := &decoder{}
+	for n, v := range views(leaves, d) {
 		if size += len(v.text); size > maxViewed {
-			found = append(found, approval.Finding{Kind: "too-long-to-search", Where: "request_data", Length: size})
 			break
 		}
 		s.search(v.text, func(r *rule, p place) {
 			in := v.leavesIn(p.start, p.end)
-			if r.oneValue && len(in) > 1 || r.ID == iban && allPlaces(leaves, in) {
+			if r.oneValue && (len(in) > 1 || v.reversed) || r.ID == iban && allPlaces(leaves, in) {
 				return
 			}
 			inNames := !slices.ContainsFunc(in, func(l int) bool { return !leaves[l].key })
@@ -138,6 +140,9 @@ func (s *Scanner) scan(leaves []leaf, each func(m match)) (found []approval.Find
 				each(match{r.ID, v.text[p.start:p.end], in, n == 0})
 			}
 		})
+	}
+	if size > maxViewed || d.inflated > maxInflated {
+		found = append(found, approval.Finding{Kind: "too-long-to-search", Where: "request_data", Length: max(size, d.inflated)})
 	}
 	hide := newNameHider(names)
 	for i := range found {

@@ -47,7 +47,7 @@ func cardLeaves(p *approval.Pending) []leaf {
 	for _, o := range p.Options {
 		add("options", o, maskText, true)
 	}
-	return leaves
+	return append(leaves, nameLeaves(p.ToolName, p.ActionType, p.SessionID)...)
 }
 
 // operatorText is what the operator wrote of a part of the invocation.
