@@ -95,12 +95,15 @@ func (d *decoder) each(s, sep string, decode func(string) (string, bool)) (strin
 	return strings.Join(parts, sep), any
 }
 
-var withoutSpace = strings.NewReplacer(" ", "", "\t", "", "\r", "", "\n", "")
+var (
+	withoutSpace = strings.NewReplacer(" ", "", "\t", "", "\r", "", "\n", "")
+	oneAlphabet  = strings.NewReplacer("-", "+", "_", "/")
+)
 
 // base64Bytes4 are the bytes of base64 in either alphabet, without padding or a single last
 // character, nil if it is none.
 func base64Bytes4(s string) []byte {
-	s = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(withoutSpace.Replace(s), "="))
+	s = oneAlphabet.Replace(strings.TrimRight(withoutSpace.Replace(s), "="))
 	if len(s)%4 == 1 {
 		s = s[:len(s)-1]
 	}

@@ -55,7 +55,8 @@ func findCards(text string, found func(place)) {
 	var number, groups []byte
 	begin, last := 0, -1
 	flush := func() {
-		if len(number) >= 14 && len(number) <= 19 && groupings[string(groups)] && isCard(string(number)) && !continues(text, last) {
+		if len(number) >= 14 && len(number) <= 19 && groupings[string(groups)] && isCard(string(number)) && !continues(text, last) &&
+			!otherNumber.MatchString(text[max(0, begin-24):begin]) {
 			found(place{begin, last, begin})
 		}
 		number, groups = number[:0], groups[:0]
@@ -65,7 +66,7 @@ func findCards(text string, found func(place)) {
 			(begin+len(number) == last || strings.IndexByte(text[begin:last], text[last]) >= 0)
 		if !separated {
 			flush()
-			if end-start > 19 || otherNumber.MatchString(text[max(0, start-24):start]) {
+			if end-start > 19 || start > 0 && inNumber[text[start-1]] {
 				last = -1
 				continue
 			}
@@ -82,8 +83,11 @@ func findCards(text string, found func(place)) {
 	flush()
 }
 
-// otherNumber stands before a number that goes on, or that counts something else.
-var otherNumber = regexp.MustCompile(`(?i)(?:[\w./+-]|\b(?:order|id|ref|reference|ticket|serial|parcel|invoice|tracking|message|timestamp)(?:[ _-]?(?:id|no|nr|number))?["']?[\s:=#.]{0,3}["']?|(?:_|-|[a-z])(?-i:Id|ID|id)["']?\s?[:=]\s?["']?)$`)
+// inNumber are characters after which a number goes on.
+var inNumber = newByteSet(func(c byte) bool { return isAlnum(c) || strings.IndexByte("_./+-", c) >= 0 })
+
+// otherNumber stands before the number of something else.
+var otherNumber = regexp.MustCompile(`(?i)(?:\b(?:order|id|ref|reference|ticket|serial|parcel|invoice|tracking|message|timestamp)(?:[ _-]?(?:id|no|nr|number))?|(?:_|-|[a-z])(?-i:Id|ID|id))["']?[\s:=#.]{0,3}["']?$`)
 
 func isAlnum(c byte) bool { return isDigit(c) || letterBytes[c] }
 

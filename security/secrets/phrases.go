@@ -3,6 +3,7 @@ package secrets
 import (
 	"crypto/sha256"
 	_ "embed"
+	"slices"
 	"strings"
 )
 
@@ -27,7 +28,20 @@ const (
 	maxPhrase = 24
 )
 
-var letterBytes = newByteSet(func(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' })
+var (
+	letterBytes = newByteSet(func(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' })
+	gapBytes    = newByteSet(func(c byte) bool { return strings.IndexByte(" \t\r\n,.;:)\"'0123456789|-", c) >= 0 })
+)
+
+// are says whether all bytes of s are in the set.
+func (set *byteSet) are(s string) bool {
+	for i := range len(s) {
+		if !set[s[i]] {
+			return false
+		}
+	}
+	return true
+}
 
 // seedWord is a word in a text.
 type seedWord struct{ start, end, number int }
@@ -43,7 +57,7 @@ func findPhrases(text string, found func(place)) {
 		row = row[:0]
 	}
 	for start, end := range letterBytes.runs(text) {
-		if n := len(row); n > 0 && (start-row[n-1].end > maxGap || strings.Trim(text[row[n-1].end:start], " \t\r\n,.;:)\"'0123456789|-") != "") {
+		if n := len(row); n > 0 && (start-row[n-1].end > maxGap || !gapBytes.are(text[row[n-1].end:start])) {
 			flush()
 		}
 		if end-start < 3 || end-start > 8 {
@@ -78,29 +92,36 @@ func phrasesIn(text string, row []seedWord, found func(place)) {
 	}
 }
 
-// phraseAt is the number of words of the longest phrase at the start of row, 0 if there is none.
+// phraseAt is the number of words of the longest phrase at the start of row, 0 if there is none. The
+// last bits of a phrase, one of 33, are the first ones of the SHA-256 of those before.
 func phraseAt(row []seedWord) int {
-	for n := min(len(row)/3*3, maxPhrase); n >= minPhrase; n -= 3 {
-		if isPhrase(row[:n]) {
+	if !isVaried(row[:minPhrase]) {
+		return 0
+	}
+	row = row[:min(len(row), maxPhrase)]
+	var bits [maxPhrase*11/8 + 1]byte
+	for i, w := range row {
+		for b := range 11 {
+			at := 11*i + b
+			bits[at/8] |= byte(w.number>>(10-b)&1) << (7 - at%8)
+		}
+	}
+	for n := len(row) / 3 * 3; n >= minPhrase; n -= 3 {
+		entropy, rest := n*4/3, 8-n/3 // bytes of random bits; bits of the next byte that are no check
+		if sum := sha256.Sum256(bits[:entropy]); bits[entropy]>>rest == sum[0]>>rest {
 			return n
 		}
 	}
 	return 0
 }
 
-// isPhrase compares the last bits of a phrase, one of 33, with the SHA-256 of those before.
-func isPhrase(row []seedWord) bool {
-	var bits [maxPhrase*11/8 + 1]byte
+// isVaried says whether words are not the same ones again and again, as those of a text may be.
+func isVaried(row []seedWord) bool {
+	different := 0
 	for i, w := range row {
-		for b := range 11 {
-			if w.number>>(10-b)&1 != 0 {
-				at := 11*i + b
-				bits[at/8] |= 0x80 >> (at % 8)
-			}
+		if !slices.ContainsFunc(row[:i], func(before seedWord) bool { return before.number == w.number }) {
+			different++
 		}
 	}
-	entropy := len(row) * 4 / 3 // bytes
-	check := len(row) / 3       // bits
-	sum := sha256.Sum256(bits[:entropy])
-	return bits[entropy]>>(8-check) == sum[0]>>(8-check)
+	return different > len(row)/2
 }

@@ -85,7 +85,7 @@ func loadRules() (*ruleSet, error) {
 // address or a tag.
 const (
 	closing     = `(?:[\x60'"\s;]|\\[nr]|$)`
-	wideClosing = `(?:[\x60'"\s;,)\]}<>&@|]|\\[nr]|\.(?:\s|$)|$)`
+	wideClosing = `[.!?]?(?:[\x60'"\s;,)\]}<>&@|]|\\[nr]|$)`
 )
 
 func (r *rule) prepare() {
@@ -138,9 +138,11 @@ func (r *rule) find(text string, hits []int, found func(place)) {
 	}
 }
 
-// tokenEnd is at, or the end of the token there.
+// tokenEnd is at, or the end of the token there. A match that reaches the end of a longer one is
+// searched in all of the text.
 func tokenEnd(text string, at int) int {
-	for at < len(text) && text[at] > ' ' && text[at] != '"' {
+	most := min(len(text), at+maxToken)
+	for at < most && text[at] > ' ' && text[at] != '"' {
 		at++
 	}
 	return at

@@ -119,9 +119,13 @@ func (s *Scanner) scan(leaves []leaf, each func(m match)) (found []approval.Find
 		if size += len(v.text); size > maxViewed {
 			break
 		}
-		s.search(v.text, func(r *rule, p place) {
+		least := 0
+		if v.reversed {
+			least = minBackwards
+		}
+		s.searchFor(v.text, least, func(r *rule, p place) {
 			in := v.leavesIn(p.start, p.end)
-			if r.oneValue && (len(in) > 1 || v.reversed) || r.ID == iban && allPlaces(leaves, in) {
+			if r.oneValue && len(in) > 1 || r.ID == iban && allPlaces(leaves, in) {
 				return
 			}
 			inNames := !slices.ContainsFunc(in, func(l int) bool { return !leaves[l].key })
@@ -159,6 +163,10 @@ func (s *Scanner) scan(leaves []leaf, each func(m match)) (found []approval.Find
 func allPlaces(leaves []leaf, in []int) bool {
 	return len(in) > 0 && !slices.ContainsFunc(in, func(l int) bool { return !leaves[l].place })
 }
+
+// minBackwards is the length of the shortest keyword that counts in a reversed text: shorter ones
+// occur everywhere.
+const minBackwards = 3
 
 // match is a secret in a view.
 type match struct {
@@ -254,9 +262,15 @@ func joinPlaces(leaves []leaf, in []int) string {
 }
 
 // search tries the rules whose keywords occur in text.
-func (s *Scanner) search(text string, found func(r *rule, p place)) {
+func (s *Scanner) search(text string, found func(r *rule, p place)) { s.searchFor(text, 0, found) }
+
+// searchFor leaves out keywords that are shorter than least.
+func (s *Scanner) searchFor(text string, least int, found func(r *rule, p place)) {
 	var hits map[int][]int // by rule
 	s.words.in(text, func(w, end int) {
+		if len(s.words.words[w]) < least {
+			return
+		}
 		if hits == nil {
 			hits = map[int][]int{}
 		}
@@ -270,6 +284,9 @@ func (s *Scanner) search(text string, found func(r *rule, p place)) {
 		r.find(text, at, func(p place) { found(r, p) })
 	}
 	for _, f := range finders {
+		if f.rule.oneValue && least > 0 {
+			continue // a false alarm is likelier than a reversed number
+		}
 		f.find(text, func(p place) { found(f.rule, p) })
 	}
 }

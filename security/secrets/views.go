@@ -129,10 +129,18 @@ func joinedViews(leaves []leaf, keys bool) []view {
 	return []view{joined.view(), pairs.view()}
 }
 
+// backwards is s from its end, rune by rune.
 func backwards(s string) string {
-	r := []rune(s)
-	slices.Reverse(r)
-	return string(r)
+	b := make([]byte, len(s))
+	for at := 0; at < len(s); {
+		n := 1
+		if s[at] >= utf8.RuneSelf {
+			_, n = utf8.DecodeRuneInString(s[at:])
+		}
+		copy(b[len(s)-at-n:], s[at:at+n])
+		at += n
+	}
+	return string(b)
 }
 
 // views yields all readings of the leaves. Decoded ones are computed when they are
@@ -181,7 +189,7 @@ func clean(s string) string {
 	}
 	return norm.NFKC.String(strings.Map(func(r rune) rune {
 		switch {
-		case r == '\n' || r == '\t' || r == '\r':
+		case ' ' <= r && r < 0x7f || r == '\n' || r == '\t' || r == '\r':
 			return r
 		case unicode.In(r, unicode.Cf, unicode.Cc, unicode.Mn, unicode.Me, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
 			return -1
