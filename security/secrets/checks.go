@@ -39,7 +39,7 @@ func isPassword(s string) bool {
 	if len(s) < 6 || k.spaces > 3 || isPlaceholder(s) {
 		return false
 	}
-	return k.digits > 0 && (k.letters > 0 || k.signs+k.spaces == 0) ||
+	return k.digits > 0 && (k.letters > 0 || k.signs+k.spaces == 0) || isJumbled(s) ||
 		k.spaces == 0 && k.upper > 0 && k.upper < k.letters && strings.ContainsAny(s[1:len(s)-1], "!?%&#*+^~")
 }
 
@@ -56,12 +56,26 @@ func isRandom(s string) bool {
 		return false
 	}
 	for part := range strings.FieldsFuncSeq(s, func(c rune) bool { return strings.ContainsRune("-_./+=~", c) }) {
-		if k := kindsIn(part); len(part) >= 8 && k.letters >= 2 && k.digits > 0 {
+		if k := kindsIn(part); len(part) >= 8 && (k.letters >= 2 && k.digits > 0 || isJumbled(part)) {
 			return true
 		}
 	}
 	k := kindsIn(s)
 	return k.signs > 3 && k.letters > 3 && k.digits > 3
+}
+
+// isJumbled says whether upper and lower case change as in no name: often, with two upper ones together.
+func isJumbled(s string) bool {
+	rises, pairs := 0, 0
+	for i := 1; i < len(s); i++ {
+		switch {
+		case isUpper(s[i-1]) && isUpper(s[i]):
+			pairs++
+		case isUpper(s[i]) && 'a' <= s[i-1] && s[i-1] <= 'z':
+			rises++
+		}
+	}
+	return 6*rises >= len(s) && pairs >= 2 && len(s) >= 8
 }
 
 // isBasic says whether s is the base64 of a name and a password.

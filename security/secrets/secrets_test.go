@@ -276,8 +276,8 @@ func falseAlarms(t testing.TB, all map[string]string) (alarms []string) {
 func TestFalsePositives(t *testing.T) {
 	all := negatives(t)
 	alarms := falseAlarms(t, all)
-	t.Logf("%d false alarms in %d texts", len(alarms), len(all))
-	require.LessOrEqual(t, float64(len(alarms)), 0.01*float64(len(all)), alarms)
+	t.Logf("%d false alarms in %d texts: %s", len(alarms), len(all), alarms)
+	require.LessOrEqual(t, float64(len(alarms)), 0.004*float64(len(all)), alarms)
 }
 
 // A long secret is found and hidden completely.
