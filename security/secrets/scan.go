@@ -125,7 +125,7 @@ func (s *Scanner) scan(leaves []leaf, each func(m match)) (found []approval.Find
 		}
 		s.searchFor(v.text, least, func(r *rule, p place) {
 			in := v.leavesIn(p.start, p.end)
-			if r.oneValue && len(in) > 1 || r.ID == iban && allPlaces(leaves, in) {
+			if r.passes(leaves, in) {
 				return
 			}
 			inNames := !slices.ContainsFunc(in, func(l int) bool { return !leaves[l].key })
@@ -158,10 +158,17 @@ func (s *Scanner) scan(leaves []leaf, each func(m match)) (found []approval.Find
 	return s.specific(found)
 }
 
-// allPlaces says whether all of a text stands where the type of an argument says what it is: a
-// recipient, an address, a file.
-func allPlaces(leaves []leaf, in []int) bool {
-	return len(in) > 0 && !slices.ContainsFunc(in, func(l int) bool { return !leaves[l].place })
+// passes says whether a match is none where it stands: several values, or places, which the types or
+// the names of their members say.
+func (r *rule) passes(leaves []leaf, in []int) bool {
+	isPlace := func(l int) bool { return leaves[l].place || r.Generic && leaves[l].isPlace() }
+	switch {
+	case r.oneValue && len(in) > 1:
+		return true
+	case r.Generic && len(in) > 1:
+		return slices.ContainsFunc(in, isPlace) // a text and a recipient form no password
+	}
+	return r.ID == iban && len(in) > 0 && isPlace(in[0])
 }
 
 // minBackwards is the length of the shortest keyword that counts in a reversed text: shorter ones
