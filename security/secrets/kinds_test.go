@@ -190,3 +190,41 @@ func TestPlaceholders(t *testing.T) {
 	}
 	require.Equal(t, "password", find(s, `{"password":"Blume-2024!"}`)[0].Kind)
 }
+
+// One secret is one finding, of the most specific kind.
+func TestTheMostSpecificKind(t *testing.T) {
+	for text, want := range map[string][]string{
+		"GITHUB_TOKEN=" + pat:                             {"github-pat"},
+		"password = " + pat:                               {"github-pat"},
+		"DB_PASSWORD=zq7kQxX93kdJw81vRt":                  {"password"},
+		"api_key=zq7kQxX93kdJw81vRt":                      {"named-key"},
+		"postgres://shop:zq7kQxX93kd@db/shop":             {"password-url"},
+		"Authorization: Bearer zq7kQxX93kdJw81vRtB2mZ5nL": {"authorization-header"},
+	} {
+		require.Equal(t, want, foundIn(t, "text", text), text)
+	}
+}
+
+// What stands after a key in a sentence or an address does not hide it.
+func TestAfterAKey(t *testing.T) {
+	for _, after := range []string{"", ".", ". ", ", ", ")", "!", "?", "&x=1", "@example.org", "</b>", "]", "}", "|"} {
+		text := "use glpat-R7kQxX93kdJw81vRtB2m" + after
+		require.Equal(t, []string{"gitlab-pat"}, foundIn(t, "text", text), text)
+		text = "it is hf_RkQxXkdJwvRtBmZnLpWqYcTuHsAbCdEfGh" + after
+		require.Equal(t, []string{"huggingface-access-token"}, foundIn(t, "text", text), text)
+	}
+}
+
+// A password in an address stays where it is, because all of an address must be seen; one with other
+// characters is no token.
+func TestPasswordsThatNoMaskHides(t *testing.T) {
+	for _, text := range []string{"see postgres://shop:zq7kQxX93kd@db/shop", "password: Blume-2024!"} {
+		r := scanner(t).Redactor(ofType("text", text))
+		require.Empty(t, r.Tokens(text))
+		require.NotEmpty(t, r.Withheld(text))
+	}
+	text := "password: Blume-2024"
+	r := scanner(t).Redactor(ofType("text", text))
+	require.Equal(t, "password: ##########", cut(r, text))
+	require.Empty(t, r.Unmaskable())
+}

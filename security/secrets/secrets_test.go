@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -178,6 +180,21 @@ func TestRedactorHidesEveryForm(t *testing.T) {
 		}
 		require.Empty(t, r.Spans("nothing here"), why)
 	}
+}
+
+// The race detector compares several goroutines with one scanner.
+func TestSeveralAtOnce(t *testing.T) {
+	s := scanner(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for _, d := range []string{"password: Blume-2024!", "api_key = zq7kQxX93kdJw81vRt", b64(pat), reversed(pat, 0)} {
+				assert.NotEmpty(t, find(s, quoted(d)), d)
+				s.Redactor(&approval.Pending{RequestData: approval.Raw(quoted(d))})
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestHostileSizes(t *testing.T) {
