@@ -25,7 +25,6 @@ var (
 	placeholder = regexp.MustCompile(`^(?:\$[A-Za-z_{(\[].*|.*\$[A-Z_]{4,}|%[A-Za-z_({].*|.*(?:\{\{|\$\{|<[a-z]|://).*|[/~.]?/.*|@.*|[*.xX•#-]+|!.*\[.*|!vault.*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)$`)
 	pretext     = regexp.MustCompile(`(?i)^(?:(?:your|my|our|the|some|any|enter|insert|change|replace|example|sample|dummy|fake|test|demo|placeholder|redacted|removed|hidden|secret|default|current|new|old)(?:[-_ .].*)?|changeme\d*|none|null|nil|true|false|undefined|string|required|optional|password\d?|passw(?:or)?t|passwd|pass|pw|pwd|user|guest|admin|token|postgres|root|hunter2|letmein|foobar|env|vault|stdin|prompt)$`)
 	reference   = regexp.MustCompile(`(?i)^(?:process|os|env|config|settings|self|this|args|opts|options|params|props|req|request|secrets?|vars?|values|data|input|form|user|account|credentials?|creds|ctx|c|s|t|r)\.\w`)
-	uuid        = regexp.MustCompile(`(?i)^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
 func isPlaceholder(s string) bool {
@@ -52,7 +51,7 @@ func isMixed(s string) bool {
 // isRandom says whether s may be a key or a token: it has a long part in which letters and
 // digits are mixed. Names with hyphens have none.
 func isRandom(s string) bool {
-	if isPlaceholder(s) || uuid.MatchString(s) || entropy(s) < 3 {
+	if isPlaceholder(s) || entropy(s) < 3 {
 		return false
 	}
 	for part := range strings.FieldsFuncSeq(s, func(c rune) bool { return strings.ContainsRune("-_./+=~", c) }) {

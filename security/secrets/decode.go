@@ -130,7 +130,7 @@ const maxInflated = maxViewed / 4
 
 // inflate unpacks b, or as much of it as is whole.
 func (d *decoder) inflate(b []byte) []byte {
-	if d.inflated > maxInflated || d.gzip.Reset(bytes.NewReader(b)) != nil {
+	if d.gzip.Reset(bytes.NewReader(b)) != nil {
 		return nil
 	}
 	out, _ := io.ReadAll(io.LimitReader(&d.gzip, int64(maxInflated-d.inflated+1)))

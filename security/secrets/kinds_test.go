@@ -68,6 +68,8 @@ func TestCardNumbers(t *testing.T) {
 		"two kinds of groups":    {"4539 5787-6362 1486", false},
 		"no issuer":              {"9539578763621481", false},
 		"a longer number":        {bare + "0", false},
+		"a fraction after it":    {bare + ".5", false},
+		"a word after it":        {bare + "x", false},
 		"a part of a name":       {"x_" + bare, false},
 		"the digits of a number": {"0." + bare, false},
 		"of an order":            {"order no: " + bare, false},
@@ -165,6 +167,7 @@ func TestBombs(t *testing.T) {
 		found := find(scanner(t), quoted(text))
 		require.Less(t, cpuTime(t)-before, 4*time.Second, why)
 		require.Contains(t, fmt.Sprint(found), tooLong, why)
+		require.Less(t, found[len(found)-1].Length, 2<<20, "%s: bytes that were unpacked", why)
 	}
 	require.NotContains(t, fmt.Sprint(find(scanner(t), quoted(pack(strings.Repeat("hello ", 10_000))))), tooLong)
 	cut := pack("use " + pat + " " + strings.Repeat("and more text ", 9))
@@ -191,6 +194,8 @@ func TestPlaceholders(t *testing.T) {
 	require.Equal(t, "password", find(s, `{"password":"Blume-2024!"}`)[0].Kind)
 }
 
+const discordToken = "MTIzNDU2Nzg5MDEyMzQ1Njc4.GaB3dE." + "R7kQxX93kdJw81vRtB2mZ5nLpWq4YcT6uHsAbC"
+
 // One secret is one finding, of the most specific kind.
 func TestTheMostSpecificKind(t *testing.T) {
 	for text, want := range map[string][]string{
@@ -198,6 +203,8 @@ func TestTheMostSpecificKind(t *testing.T) {
 		"password = " + pat:                               {"github-pat"},
 		"DB_PASSWORD=zq7kQxX93kdJw81vRt":                  {"password"},
 		"api_key=zq7kQxX93kdJw81vRt":                      {"named-key"},
+		"api_key=XpdEIBiLwNReXWCKwMkgwSfx":                {"named-key"},
+		"use " + discordToken + " now":                    {"discord-bot-token"},
 		"postgres://shop:zq7kQxX93kd@db/shop":             {"password-url"},
 		"Authorization: Bearer zq7kQxX93kdJw81vRtB2mZ5nL": {"authorization-header"},
 	} {
