@@ -66,7 +66,7 @@ func TestCardNumbers(t *testing.T) {
 		"another last digit":     {strings.Replace(payCard, "1486", "1487", 1), false},
 		"other groups":           {"453 9578 7636 21486", false},
 		"two kinds of groups":    {"4539 5787-6362 1486", false},
-		"no issuer":              {"9539578763621481", false},
+		"no issuer":              {"9539578763621485", false},
 		"a longer number":        {bare + "0", false},
 		"a fraction after it":    {bare + ".5", false},
 		"a word after it":        {bare + "x", false},
