@@ -161,7 +161,7 @@ func findAccounts(text string, found func(place)) {
 				break
 			}
 		}
-		if len(number) == want && !(i < len(text) && isAlnum(text[i])) && mod97(number) == 1 {
+		if len(number) == want && (i == len(text) || !isAlnum(text[i])) && mod97(number) == 1 {
 			found(place{at, i, at})
 		}
 	}
