@@ -2,6 +2,7 @@ package secrets
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -45,42 +46,60 @@ var issuers = []struct {
 }
 
 // groupings are the lengths of the groups of a card number.
-var groupings = map[string]bool{
-	"14": true, "15": true, "16": true, "17": true, "18": true, "19": true,
-	"4 4 4 4": true, "4 6 5": true, "4 6 4": true, "4 4 4 4 3": true, "6 13": true,
-}
+var groupings = []string{"14", "15", "16", "17", "18", "19", "4 4 4 4", "4 6 5", "4 6 4", "4 4 4 4 3", "6 13"}
+
+const maxGroups = 5
 
 // findCards finds numbers of payment cards: an issuer's, in a usual grouping, with a right last digit.
 func findCards(text string, found func(place)) {
-	var number, groups []byte
-	begin, last := 0, -1
+	var row [][2]int // groups of digits, each one character after the other
 	flush := func() {
-		if len(number) >= 14 && len(number) <= 19 && groupings[string(groups)] && isCard(string(number)) && !continues(text, last) &&
-			!otherNumber.MatchString(text[max(0, begin-24):begin]) {
-			found(place{begin, last, begin})
+		for len(row) > 0 {
+			n := cardAt(text, row[:min(len(row), maxGroups)])
+			if n > 0 {
+				found(place{row[0][0], row[n-1][1], row[0][0]})
+			}
+			row = row[max(n, 1):]
 		}
-		number, groups = number[:0], groups[:0]
 	}
 	for start, end := range digitBytes.runs(text) {
-		separated := last >= 0 && start == last+1 && (text[last] == ' ' || text[last] == '-') && len(number) > 0 &&
-			(begin+len(number) == last || strings.IndexByte(text[begin:last], text[last]) >= 0)
-		if !separated {
+		if n := len(row); n > 0 && (start != row[n-1][1]+1 || text[start-1] != ' ' && text[start-1] != '-') {
 			flush()
-			if end-start > 19 || start > 0 && inNumber[text[start-1]] {
-				last = -1
-				continue
-			}
-			begin = start
-		} else {
-			groups = append(groups, ' ')
 		}
-		if len(number) <= 19 {
-			number = append(number, text[start:end]...)
-			groups = appendInt(groups, end-start)
-		}
-		last = end
+		row = append(row, [2]int{start, end})
 	}
 	flush()
+}
+
+// cardAt is the number of groups of the longest card number at the start of row, 0 if there is none.
+func cardAt(text string, row [][2]int) int {
+	begin := row[0][0]
+	if row[0][1]-begin > 19 || begin > 0 && inNumber[text[begin-1]] {
+		return 0
+	}
+	for n := len(row); n > 0; n-- {
+		end := row[n-1][1]
+		if end-begin < 14 || end-begin > 19+maxGroups || !slices.Contains(groupings, lengthsOf(text, row[:n])) || continues(text, end) {
+			continue
+		}
+		number := strings.NewReplacer(" ", "", "-", "").Replace(text[begin:end])
+		if isCard(number) && !otherNumber.MatchString(text[max(0, begin-24):begin]) {
+			return n
+		}
+	}
+	return 0
+}
+
+// lengthsOf are the lengths of groups, "" if they are separated in different ways.
+func lengthsOf(text string, row [][2]int) string {
+	var all []string
+	for i, g := range row {
+		if i > 1 && text[g[0]-1] != text[row[1][0]-1] {
+			return ""
+		}
+		all = append(all, strconv.Itoa(g[1]-g[0]))
+	}
+	return strings.Join(all, " ")
 }
 
 // inNumber are characters after which a number goes on.
@@ -90,13 +109,6 @@ var inNumber = newByteSet(func(c byte) bool { return isAlnum(c) || strings.Index
 var otherNumber = regexp.MustCompile(`(?i)(?:\b(?:order|id|ref|reference|ticket|serial|parcel|invoice|tracking|message|timestamp)(?:[ _-]?(?:id|no|nr|number))?|(?:_|-|[a-z])(?-i:Id|ID|id))["']?[\s:=#.]{0,3}["']?$`)
 
 func isAlnum(c byte) bool { return isDigit(c) || letterBytes[c] }
-
-func appendInt(b []byte, n int) []byte {
-	if n > 9 {
-		b = append(b, byte('0'+n/10))
-	}
-	return append(b, byte('0'+n%10))
-}
 
 // continues says whether a number goes on at a place, as a word or a fraction.
 func continues(text string, at int) bool {

@@ -60,6 +60,9 @@ func Documents() []Document {
 		body("invisible characters", hostile, fill("\u200b")),
 		body("keys", hostile, fill(githubKey+" ")),
 		body("words of rules", hostile, fill("the api token and curl -H secret key kind: secret data: password ey ")),
+		body("groups of digits", hostile, fill("4444 ")),
+		body("words of phrases", hostile, fill("abandon ability able about above absent absorb ")),
+		body("backslashes", hostile, fill(`\x41\u0042&#67;%44 `)),
 		{"deep", deep, hostile},
 		{"keys as names", "{" + strings.Join(names, ",") + "}", hostile},
 	}

@@ -63,6 +63,8 @@ func TestCardNumbers(t *testing.T) {
 		"groups":                 {"card " + payCard + ".", true},
 		"hyphens":                {"card " + strings.ReplaceAll(payCard, " ", "-"), true},
 		"no groups":              {"card=" + bare, true},
+		"a date after it":        {payCard + " 09/28 123", true},
+		"numbers around it":      {"2 " + payCard + " 3", true},
 		"another last digit":     {strings.Replace(payCard, "1486", "1487", 1), false},
 		"other groups":           {"453 9578 7636 21486", false},
 		"two kinds of groups":    {"4539 5787-6362 1486", false},
