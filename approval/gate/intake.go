@@ -355,7 +355,7 @@ func factsFrom(settings Settings, workspace string, from submit.Origin, r *appro
 		Target:    facts.Expand(tool.Target, r.RequestData),
 		SessionID: r.SessionID, ClientID: from.Client(workspace), Principal: ws.Principal, Args: r.RequestData,
 		Agent:    approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
-		Question: r.Type == approval.TypeQuestion, Evidence: facts.Of(tool, r, settings.Provers()), Now: now,
+		Question: r.Type == approval.TypeQuestion, Evidence: facts.Of(tool, r, settings.Provers(), now), Now: now,
 	}
 	addConfigured(&f, ws, tool)
 	return f
@@ -369,7 +369,7 @@ func addConfigured(f *approval.Facts, ws approval.Workspace, tool approval.Tool)
 		f.Trust = ws.ReleaseTrust
 	}
 	if f.KnownTool {
-		f.ToolSHA256, f.Declared = tool.SHA256(), facts.Arguments(tool)
+		f.ToolSHA256, f.Declared, f.Secrets = tool.SHA256(), facts.Arguments(tool), tool.Secrets
 	}
 }
 

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"math/big"
 	"regexp"
 	"slices"
 	"strings"
@@ -74,7 +75,7 @@ func insteadOfText(kind string) string {
 	case facts.TypeBool:
 		return "true or false"
 	}
-	return `{ json = '…' }, or name its members: "NAME.MEMBER"`
+	return `{ json = '...' }, or name its members: "NAME.MEMBER"`
 }
 
 func typeName(kind string) string {
@@ -97,7 +98,7 @@ type condition struct {
 	equalText         string
 	equalIsText       bool
 	is                []pattern
-	max, min          *decimal
+	max, min          *big.Rat
 	matches, matchAny *regexp.Regexp // narrow and wide
 }
 
@@ -134,7 +135,7 @@ func newPattern(text string) (p pattern) {
 		p.err[facts.TypePath] = err
 	}
 	if strings.ContainsAny(text, "*?") {
-		p.err[facts.TypeText] = fmt.Errorf("a text has no patterns: write { contains = %q }, { matches = … } or { equals = %q }", strings.Trim(text, "*?"), text)
+		p.err[facts.TypeText] = fmt.Errorf("a text has no patterns: write { contains = %q }, { matches = ... } or { equals = %q }", strings.Trim(text, "*?"), text)
 	}
 	if r, ok := parseRecipient(text); ok {
 		p.recipient = &r
@@ -164,7 +165,7 @@ func (c Condition) compile() (*condition, error) {
 	}
 	for _, b := range []struct {
 		text string
-		to   **decimal
+		to   **big.Rat
 	}{{c.Max, &x.max}, {c.Min, &x.min}} {
 		if b.text == "" {
 			continue
@@ -175,7 +176,7 @@ func (c Condition) compile() (*condition, error) {
 		}
 		*b.to = d
 	}
-	if x.max != nil && x.min != nil && x.max.less(x.min) {
+	if x.max != nil && x.min != nil && x.max.Cmp(x.min) < 0 {
 		return nil, fmt.Errorf("the condition on %s: min is above max", c.Field)
 	}
 	return x, x.compileMatches()
@@ -242,8 +243,11 @@ func newRequest(f *approval.Facts, l links) *request {
 // match evaluates the condition.
 func (c *condition) match(q *request, how reading) matchResult {
 	a, ok := q.args.named(c.path[0])
-	_, dotted := q.args.named(c.Field)
+	whole, dotted := q.args.named(c.Field)
+	declared, isName := q.declared[c.Field]
 	switch {
+	case len(c.path) > 1 && isName && dotted && !ok: // a name with dots
+		return c.matchValue(q, declared, whole.Value, how)
 	case c.isEmpty() && (!ok || a.Value.Kind() == 'n' || string(compact(a.Value)) == "[]"):
 		return yes
 	case !ok, len(c.path) > 1 && dotted:
@@ -425,17 +429,28 @@ func (c *condition) matchEqualWide(v approval.Raw) matchResult {
 	have, also := textsOf(listOf(v))
 	if !ok || !also {
 		a, b := jsontext.Value(compact(c.equals.Value)), jsontext.Value(compact(v))
-		if a.Canonicalize() == nil && b.Canonicalize() == nil && string(a) == string(b) {
-			return yes
+		switch same := a.Canonicalize() == nil && b.Canonicalize() == nil && string(a) == string(b); {
+		case same || a.Kind() != b.Kind():
+			return yesOrUnknown(same)
 		}
 		return no
 	}
+	if c.equals.Value.Kind() != v.Kind() && c.equals.Value.Kind() != '[' && v.Kind() != '[' {
+		return yesOrUnknown(sameNumber(want[0], have[0]) || equalsWide(want[0], have[0]))
+	}
 	for _, w := range want {
-		if !slices.ContainsFunc(have, func(h string) bool { return fold(h) == fold(w) || sameNumber(h, w) }) {
+		if !slices.ContainsFunc(have, func(h string) bool { return equalsWide(w, h) || sameNumber(h, w) }) {
 			return no
 		}
 	}
 	return yes
+}
+
+func yesOrUnknown(b bool) matchResult {
+	if b {
+		return yes
+	}
+	return unknown
 }
 
 // listOf is a list, or a list of one value.
@@ -447,9 +462,9 @@ func listOf(v approval.Raw) approval.Raw {
 }
 
 func sameNumber(a, b string) bool {
-	x, ok := parseDecimal(a)
-	y, also := parseDecimal(b)
-	return ok && also && !x.less(y) && !y.less(x)
+	x, ok := parseNumber(a)
+	y, also := parseNumber(b)
+	return ok && also && x.Cmp(y) == 0
 }
 
 // closes says whether the condition allows only listed values of an argument of a type.

@@ -160,6 +160,7 @@ func permessoKeys() Key {
 				{Name: "telegram", Example: "123456789", Help: "the numeric id, never a username", Hint: "the numeric id, without quotes; never a @username, which can change its owner", valueType: number(1, 1<<52)},
 				{Name: "email", Example: `"ann@example.org"`, Help: "the bare address", Hint: `the bare address: "ann@example.org"`, valueType: must("email address", validEmail, "must be an email address")},
 				{Name: "language", Example: `"it"`, Help: languageHelp + "; default: that of the workspace, else of the top", valueType: languages},
+				{Name: "autonomy", Example: `"readonly"`, Help: "of agents that work for this person, as principal of their workspace: not more than this", valueType: word(grant.Levels()...)},
 			}},
 		}},
 		{Name: "tools", Hint: "write [tools.NAME]", valueType: tables(""), Keys: []Key{
@@ -171,7 +172,7 @@ func permessoKeys() Key {
 				{Name: "public_key_file", Example: `"/etc/permesso/prover.pub"`, Help: "instead of public_key", valueType: must("absolute path", absolutePath, "must be an absolute path"), instead: true},
 			}},
 		}},
-		{Name: "rules", Help: "what is allowed, asked and refused", Hint: "write [[rules]]", shown: true, valueType: tableList(), Keys: ruleKeys(), prose: "rule", after: ruleExamples},
+		{Name: "rules", Help: "what is allowed, asked and denied", Hint: "write [[rules]]", shown: true, valueType: tableList(), Keys: ruleKeys(), prose: "rule", after: ruleExamples},
 		{Name: "channels", valueType: valueType{}, unknown: "unknown channel %s", unknownHint: "remove it; approvers decide at the daemon's terminal, or with permesso approve", Keys: []Key{
 			{Name: channelEmail, valueType: tables(""), Keys: emailKeys(), prose: "email"},
 			{Name: channelTelegram, valueType: tables(""), Keys: telegramKeys(), prose: "telegram"},
@@ -216,7 +217,7 @@ func workspaceKeys(languages valueType, languageHelp string) []Key {
 		{Name: "binds_sessions", Default: "false", Help: "true: taints belong to the session_id, which the holder of the key chooses; needs folder = false", valueType: flag()},
 		{Name: "sessions", Help: "autonomy of single sessions", Hint: `sessions = { "sess_1" = "readonly" }`, valueType: tables(""), Keys: []Key{{Name: "SESSION", exampleName: "sess_1", Example: `"readonly"`, Help: "readonly, supervised, full", valueType: word(grant.Levels()...)}}},
 		{Name: "ask_above", Help: "more requests need approval; by capability, none: without one", Hint: rateHint, valueType: tables(""), Keys: rates, unknown: "%s is not a capability"},
-		{Name: "deny_above", Help: "more requests are refused", Hint: rateHint, valueType: tables(""), Keys: rates, unknown: "%s is not a capability"},
+		{Name: "deny_above", Help: "more requests are denied", Hint: rateHint, valueType: tables(""), Keys: rates, unknown: "%s is not a capability"},
 		{Name: "budget_session", Help: "cost of a session, in the units of a tool's cost", Hint: budgetHint, valueType: tables(""), Keys: budget},
 		{Name: "budget_day", Help: "cost of a day", Hint: budgetHint, valueType: tables(""), Keys: budget},
 		{Name: "limits", Hint: "limits = { pending = 32 }", Help: "of requests", valueType: tables(""), implied: emptyTable, Keys: []Key{
@@ -253,6 +254,7 @@ func toolKeys() []Key {
 		{Name: "trust", Example: "false", Help: "only false: instead of setting all four of these to false:", Hint: "trust = false clears the four properties", valueType: flag(), shown: true},
 	}, propertyKeys(), []Key{
 		{Name: "cost", Example: "1", Help: "of one request, in units of your own, for the budgets; or the name of an amount argument", Hint: costHint, valueType: toolCostType()},
+		{Name: "secrets", Default: `"ask"`, Help: "what a secret in a request leads to: ask, allow, deny", valueType: word("ask", "allow", "deny")},
 		{Name: "args", Example: `{ name = "text" }`, Help: "every argument, with its type; default: the {fields}, as text", Hint: argsKeyHint, valueType: tables(""), shown: true, Keys: []Key{{Name: "ARGUMENT", exampleName: "name", valueType: argumentType(), Keys: argumentKeys()}}},
 		{Name: "size", Example: `"name"`, Help: "the argument whose size the card shows; default: all of them", Hint: `the name of an argument: size = "path"`, valueType: must("name of an argument", validArgument, "must name an argument of the tool"), instead: true},
 		{Name: "handler", Example: `{ kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", env = ["LANG"] }`, Hint: `handler = { kind = "command", argv = ["/usr/bin/true"] }`, valueType: tables(""), shown: true, Keys: handlerKeys(), prose: "handler"},
@@ -317,6 +319,8 @@ func clauseKeys() []Key {
 		argument(policy.Only, "an argument has only these values"),
 		argument(policy.Under, "a path is under one of these folders"),
 		{Name: string(policy.Unique), Help: "no two actions have the same value of this argument", valueType: line(100)},
+		{Name: string(policy.SumAtMost), Help: "the sum of all amounts of the actions", Hint: sumHint, valueType: decimalType(false)},
+		{Name: "currency", Help: "of sum_at_most: every amount must have it", Hint: sumHint, valueType: matching("currency", `^[A-Za-z0-9]{2,10}$`, "2 to 10 letters and digits")},
 		{Name: string(policy.AtMost), Help: "the number of actions", Hint: atMostHint, valueType: number(0, 1_000_000)},
 		of,
 	}
