@@ -287,9 +287,7 @@ func TestCodingSession(t *testing.T) {
 		require.Equal(t, want, ruling.Outcome, "%s: %s", line, rulingText(ruling))
 		count[ruling.Outcome]++
 	}
-	require.GreaterOrEqual(t, count[approval.Allow]+count[approval.Ask]+count[approval.Deny], 100)
-	require.LessOrEqual(t, count[approval.Ask], 10)
-	t.Logf("%d allowed, %d asked, %d denied", count[approval.Allow], count[approval.Ask], count[approval.Deny])
+	require.Equal(t, map[approval.Outcome]int{approval.Allow: 90, approval.Ask: 9, approval.Deny: 5}, count, "as security/policy/README.md says")
 }
 
 // codingCall is the tool and the arguments of a line of codingSession.
