@@ -91,7 +91,8 @@ func OpenProgram(pattern string) string {
 	for _, w := range p.words {
 		for option := range w.options {
 			if why := refuseOption([]string{program, option}); !why.IsZero() {
-				return pattern[:strings.Index(pattern, "[")] + option
+				before, _, _ := strings.Cut(pattern, "[")
+				return before + option
 			}
 		}
 	}

@@ -79,7 +79,7 @@ func (s *section) adviseMatch(r policy.Rule, tools []approval.Tool) {
 // adviseConditions warns of conditions that nothing, or too much, meets.
 func (s *section) adviseConditions(r policy.Rule, tools []approval.Tool) {
 	args := s.table("args")
-	if args == nil || r.Outcome != approval.Allow || len(r.Tool) == 0 {
+	if args == nil || len(r.Tool) == 0 {
 		return
 	}
 	for _, c := range r.Args {
@@ -90,10 +90,23 @@ func (s *section) adviseConditions(r policy.Rule, tools []approval.Tool) {
 			}
 		}
 		for kind := range kinds {
-			if len(kinds) == 1 {
+			if len(kinds) > 1 {
+				break // each tool may mean another thing
+			}
+			if kind == facts.TypeCommand {
+				args.adviseArgv(c)
+			}
+			if r.Outcome == approval.Allow {
 				args.adviseCondition(c, kind)
 			}
 		}
+	}
+}
+
+func (s *section) adviseArgv(c policy.Condition) {
+	if policy.IsOneArgv(c.Is) {
+		s.warn(s.node.children[c.Field].val, c.Field, c.Field+" = "+quote(strings.Join(c.Is, " ")),
+			"a list has one pattern for each command: this is %s, or %s", quote(c.Is[0]), quote(c.Is[1]))
 	}
 }
 
@@ -114,9 +127,6 @@ func (s *section) adviseCondition(c policy.Condition, kind string) {
 }
 
 func (s *section) adviseCommands(c policy.Condition, at pos) {
-	if policy.IsOneArgv(c.Is) {
-		s.warn(at, c.Field, c.Field+" = "+quote(strings.Join(c.Is, " ")), "a list has one pattern for each command: this is %s, or %s", quote(c.Is[0]), quote(c.Is[1]))
-	}
 	for _, p := range c.Is {
 		if open := policy.OpenProgram(p); open != "" {
 			s.warn(at, c.Field, fmt.Sprintf("name the words that you mean, as in %q", "python3 tools/check.py ..."),
@@ -157,11 +167,11 @@ func (s *section) adviseAlways(r policy.Rule, tools []approval.Tool) {
 			s.warn(s.position("other_args"), "other_args", hint, "rule never matches: with other_args = false, each request of %s needs a condition on %s", quote(t.Name), visible(list(missing)))
 		case !always(t) || len(r.Args) == 0 && r.Trust != (approval.Trust{}):
 		case len(r.WhenProven) > 0:
-			s.warn(s.node.key, "", "a tool that states its four properties instead of a capability", "rule lifts nothing: %s asks each time, whatever is proven", t.Capability)
+			s.warn(s.node.key, "", "a tool that states its four properties instead of a capability", "rule lifts no ask of %s: %s asks each time, whatever is proven", quote(t.Name), t.Capability)
 		case len(missing) > 0:
-			s.warn(s.node.key, "", hint, "rule lifts nothing: %s asks each time, unless a rule has a condition on every argument; missing: %s", t.Capability, visible(strings.Join(missing, ", ")))
+			s.warn(s.node.key, "", hint, "rule lifts no ask of %s: %s asks each time, unless a rule has a condition on every argument; missing: %s", quote(t.Name), t.Capability, visible(strings.Join(missing, ", ")))
 		case len(r.Args) == 0 && !r.OnlyArgs:
-			s.warn(s.node.key, "", "other_args = false", "rule lifts nothing: %s asks each time, unless a rule has a condition on every argument", t.Capability)
+			s.warn(s.node.key, "", "other_args = false", "rule lifts no ask of %s: %s asks each time, unless a rule has a condition on every argument", quote(t.Name), t.Capability)
 		}
 	}
 }

@@ -43,12 +43,12 @@ func TestAdvice(t *testing.T) {
 	}{
 		{
 			"an argument without a condition", `allow tool = "job", args = { name = "lint" }`,
-			"rule lifts nothing: code:exec asks each time, unless a rule has a condition on every argument; missing: folder",
+			`rule lifts no ask of "job": code:exec asks each time, unless a rule has a condition on every argument; missing: folder`,
 			[]string{`args = { name = "lint", folder = "/srv" }`, `tool = "post", args = { text = "hi" }`, `args = { name = "lint" }, other_args = true`},
 		},
 		{
 			"no argument, and none refused", `allow tool = "build"`,
-			"rule lifts nothing: code:exec asks each time, unless a rule has a condition on every argument",
+			`rule lifts no ask of "build": code:exec asks each time, unless a rule has a condition on every argument`,
 			[]string{`tool = "build", other_args = false`},
 		},
 		{"no tool by name", `allow capability = "code:exec"`, "rule lifts nothing: code:exec asks each time, unless a rule names the tool", []string{`capability = "fs:read"`, `capability = ["code:exec", "fs:read"]`}},
@@ -69,6 +69,7 @@ func TestAdvice(t *testing.T) {
 			"the words of one command", `allow tool = "shell", args = { command = ["git", "status"] }`, `a list has one pattern for each command: this is "git", or "status"`,
 			[]string{`tool = "shell", args = { command = ["git status"] }`, `tool = "shell", args = { command = ["ls", "pwd"] }`, `tool = "shell", args = { command = ["make", "pytest"] }`, `tool = "shell", args = { command = ["git status", "git diff"] }`},
 		},
+		{"the words of one denied command", `deny tool = "shell", args = { command = ["git", "push"] }`, `this is "git", or "push"`, []string{`tool = "shell", args = { command = "git push" }`}},
 		{"an interpreter", command("python3 ..."), `"python3 ..." lets the agent choose what runs: the words behind "python3" say it`, commands("python3 tools/check.py ...", "python3 -m pytest ...", "go test [-run *] ...")},
 		{"an interpreter's program", command("bash -c *"), `"bash -c *" lets the agent choose what runs`, commands("bash build.sh")},
 		{"any shell script", command("bash x.sh ..."), "lets the agent choose what runs", commands("./x.sh ...")},
