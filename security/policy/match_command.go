@@ -136,27 +136,25 @@ type shellLine struct {
 	valid bool
 }
 
-func (q *request) shell(v approval.Raw) shellLine {
-	if s, ok := q.shells[string(v)]; ok {
-		return s
-	}
-	s := shellLine{}
+func parseShell(v approval.Raw) shellLine {
 	if line, ok := (codec.Field{Value: v}).Text(); ok {
 		parsed, err := facts.ParseCommand(line)
-		s = shellLine{parsed, err == nil}
-	} else if words, why := wordsOf(codec.Field{Value: v}); why.IsZero() && len(words) > 0 {
-		s = shellLine{facts.ParseArgv(words), true}
+		return shellLine{parsed, err == nil}
 	}
-	if q.shells == nil {
-		q.shells = map[string]shellLine{}
+	words, why := wordsOf(codec.Field{Value: v})
+	if !why.IsZero() || len(words) == 0 {
+		return shellLine{}
 	}
-	q.shells[string(v)] = s
-	return s
+	return shellLine{facts.ParseArgv(words), true}
 }
 
 // matchCommand evaluates command patterns.
-func (c *condition) matchCommand(q *request, v approval.Raw, how reading) matchResult {
-	s := q.shell(v)
+func (c *condition) matchCommand(v *value, raw approval.Raw, how reading) matchResult {
+	if v.shell == nil { // a command is an argument, of which there is one value
+		parsed := parseShell(raw)
+		v.shell = &parsed
+	}
+	s := v.shell
 	if !s.valid {
 		return unknown
 	}
@@ -261,13 +259,15 @@ func (p *commandPattern) occursIn(words []facts.Word, more bool) matchResult {
 // mayStart says whether a program runs what its other words say, and they name a program.
 func mayStart(words []facts.Word, name string) bool {
 	program := strings.ToLower(path.Base(words[0].Text))
-	runs := interprets(program) || starters[program]
+	runs := interprets(program) || starters[program] || strings.HasPrefix(program, "-")
 	for i, w := range words[1:] {
 		option := strings.HasPrefix(words[i].Text, "-") && refuseOption([]string{"", words[i].Text}).Code != ""
 		if !runs && !option && !strings.Contains(w.Text, "!") && refuseOption([]string{"", w.Text}).Code == "" {
 			continue
 		}
-		if slices.ContainsFunc(strings.FieldsFunc(w.Text, isNoName), func(s string) bool { return strings.EqualFold(s, name) }) {
+		if slices.ContainsFunc(strings.FieldsFunc(w.Text, isNoName), func(s string) bool {
+			return strings.EqualFold(s, name) || s[0] == '-' && strings.HasSuffix(strings.ToLower(s), strings.ToLower(name))
+		}) {
 			return true
 		}
 	}
@@ -275,7 +275,7 @@ func mayStart(words []facts.Word, name string) bool {
 }
 
 // starters run programs, besides other things that they do.
-var starters = set(strings.Fields("kubectl npm pnpm yarn caffeinate busybox toybox proxychains"))
+var starters = set(strings.Fields("docker podman kubectl npm pnpm yarn caffeinate busybox toybox proxychains"))
 
 func isNoName(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._+-", r)

@@ -108,13 +108,28 @@ func (r Rule) compile() (*rule, error) {
 	return x, nil
 }
 
+// CheckTarget says why the target of a capability can never match.
+func (r Rule) CheckTarget(capability string) error {
+	kind := map[string]string{"path_glob": facts.TypePath, "host": facts.TypeHost}[targetKind(&approval.Facts{Capability: capability})]
+	for _, t := range r.Target {
+		p := newPattern(t)
+		if err := p.fits(kind); kind != "" && err != nil {
+			return fmt.Errorf("target: %w", err)
+		}
+	}
+	return nil
+}
+
 // checkTrust refuses a trust that a rule cannot state.
 func (r Rule) checkTrust() error {
 	t := r.Trust
-	for _, p := range []approval.Property{t.PublicSource, t.SecretData, t.PublicSink, t.DangerousWrites} {
+	for _, p := range []approval.Property{t.PublicSource, t.SecretData, t.PublicSink} {
 		if p != "" && p != isTrue && p != isFalse {
 			return fmt.Errorf("trust of a rule is true or false, not %q", p)
 		}
+	}
+	if t.DangerousWrites != "" {
+		return errors.New("trust of a rule has no dangerous_writes: the allow lifts that ask already")
 	}
 	if t != (approval.Trust{}) && r.Outcome != approval.Allow {
 		return errors.New("trust belongs to an allow")
@@ -137,7 +152,8 @@ func (x *rule) resolve(resolve func(string) (string, error)) {
 		}
 		folder := literalFolder(p.path.glob)
 		if leads, err := resolve(path.Clean(folder)); err == nil && leads != path.Clean(folder) {
-			p.path.led = strings.TrimSuffix(leads, "/") + "/" + strings.TrimPrefix(p.path.glob, folder)
+			led := strings.TrimSuffix(leads, "/") + "/" + strings.TrimPrefix(p.path.glob, folder)
+			p.path.wide = append(p.path.wide, strings.ToLower(led))
 		}
 	}
 }
@@ -178,9 +194,9 @@ func (x *rule) matchTarget(q *request, how reading) matchResult {
 	case q.Target == "":
 		return unknown
 	case kind == "path_glob":
-		return matchPath(x.target, q.Target, q.links, how)
+		return matchPath(x.target, &text{as: q.Target}, q.links, how)
 	case kind == "host":
-		return matchPlace(x.target, q.Target, strings.Contains(q.Target, "://"), how)
+		return matchPlace(x.target, &text{as: q.Target}, strings.Contains(q.Target, "://"), how)
 	}
 	best := no
 	for _, p := range x.target {

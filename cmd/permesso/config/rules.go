@@ -38,9 +38,7 @@ func (s *section) rule() policy.Rule {
 	}
 	s.proofs(&r)
 	s.match(&r)
-	if t := s.table("trust"); t != nil {
-		r.Trust = t.stated()
-	}
+	r.Trust = s.properties("trust")
 	s.despite(&r)
 	return r
 }
@@ -87,6 +85,11 @@ func (s *section) match(r *policy.Rule) {
 	if len(m.node.order) == 0 {
 		m.fail(m.node.key, "", m.self.Hint, "match must name a tool or a workspace")
 	}
+	for _, key := range m.node.order {
+		if n := m.node.children[key]; n.kind == array && len(n.items) == 0 {
+			m.fail(n.val, key, "remove it", "%s is an empty list: it would match nothing", key)
+		}
+	}
 	r.Tool = m.matchNames("tool", sortedKeys(s.cfg.Tools))
 	r.Workspace = m.matchNames("workspace", sortedKeys(s.cfg.Workspaces))
 	r.Approver = m.matchNames("approver", sortedKeys(s.cfg.Approvers))
@@ -94,7 +97,11 @@ func (s *section) match(r *policy.Rule) {
 	r.When = m.window()
 	r.Args, r.OnlyArgs = m.conditions(s.declared(r)), !m.flag("other_args")
 	if !m.failed {
-		if err := r.Check(); err != nil {
+		err := r.Check()
+		if tool, known := s.cfg.Tools[strings.Join(r.Tool, "")]; err == nil && known {
+			err = r.CheckTarget(tool.Capability)
+		}
+		if err != nil {
 			m.fail(m.node.key, "", "", "%s", visible(strings.TrimPrefix(err.Error(), "check rule "+strconv.Quote(r.Name)+": ")))
 		}
 	}
