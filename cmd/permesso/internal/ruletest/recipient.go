@@ -1,0 +1,129 @@
+package ruletest
+
+import (
+	"regexp"
+	"strings"
+)
+
+// noRecipient answers for the condition []. A request without the argument has no recipient
+// either.
+func (j judge) noRecipient(value any, given bool) Answer {
+	if given {
+		return answer(isEmptyList(value))
+	}
+	if j.narrow {
+		return No | Yes
+	}
+	return Unknown | Yes
+}
+
+var address = regexp.MustCompile(`^[A-Za-z0-9.!#$%&'*+/=?^_{|}~-]+@[A-Za-z0-9.-]+$`)
+
+// recipients answers for a text in which commas separate recipients, or a list of such texts.
+func (j judge) recipients(condition, value any) Answer {
+	var all []Answer
+	for _, v := range list(value) {
+		s, ok := v.(string)
+		if !ok {
+			all = append(all, Unknown)
+			continue
+		}
+		for part := range strings.SplitSeq(s, ",") {
+			all = append(all, j.recipient(condition, strings.TrimSpace(part)))
+		}
+		if strings.ContainsAny(s, "\"(;") {
+			all = append(all, j.empty()) // a comma that separates nothing
+		}
+	}
+	switch {
+	case !j.narrow:
+		return some(all...)
+	case len(all) == 0:
+		return No
+	}
+	return every(all...)
+}
+
+func (j judge) recipient(condition any, value string) Answer {
+	if value == "" {
+		return j.empty()
+	}
+	all := No
+	for _, p := range texts(condition) {
+		if j.narrow {
+			all = some(all, narrowRecipient(p, value))
+		} else {
+			all = some(all, wideRecipient(p, value))
+		}
+	}
+	return all
+}
+
+func (j judge) empty() Answer {
+	if j.narrow {
+		return No | Yes
+	}
+	return No | Unknown
+}
+
+// narrowRecipient compares the part before the @ exactly.
+func narrowRecipient(pattern, value string) Answer {
+	at := strings.LastIndexByte(value, '@')
+	if !strings.Contains(pattern, "@") {
+		return answer(pattern == value)
+	}
+	if !address.MatchString(value) {
+		return No
+	}
+	cut := strings.LastIndexByte(pattern, '@')
+	local, domain := value[:at], value[at+1:]
+	if cut > 0 && pattern[:cut] != local || !strings.EqualFold(pattern[cut+1:], strings.TrimSuffix(domain, ".")) {
+		return No
+	}
+	if strings.HasSuffix(domain, ".") {
+		return No | Yes
+	}
+	return Yes
+}
+
+var inAngles = regexp.MustCompile(`<([^<>]*)>\s*$`)
+
+// wideRecipient compares addresses without case, tag and name.
+func wideRecipient(pattern, value string) Answer {
+	bare := fold(value)
+	named := false
+	if m := inAngles.FindStringSubmatch(bare); m != nil {
+		bare, named = strings.TrimSpace(m[1]), true
+	}
+	want := fold(pattern)
+	switch plain := address.MatchString(bare); {
+	case !strings.Contains(want, "@"):
+		if want == bare {
+			return Yes
+		}
+		return No | Unknown
+	case !plain:
+		if strings.Contains(strings.ReplaceAll(bare, " ", ""), strings.TrimPrefix(want, "@")) {
+			return Unknown | Yes
+		}
+		if !strings.Contains(bare, "@") {
+			return Unknown | No
+		}
+		return Unknown
+	case sameAddress(want, bare):
+		return Yes
+	case strings.HasSuffix(bare, ".") && sameAddress(want, strings.TrimSuffix(bare, ".")):
+		return Unknown | Yes
+	case named && strings.Count(fold(value), "@") > 1:
+		return Unknown | No
+	}
+	return No
+}
+
+func sameAddress(want, is string) bool {
+	wantLocal, wantDomain, _ := strings.Cut(want, "@")
+	local, domain, _ := strings.Cut(is, "@")
+	local, _, _ = strings.Cut(local, "+")
+	wantLocal, _, _ = strings.Cut(wantLocal, "+")
+	return domain == wantDomain && (wantLocal == "" || local == wantLocal)
+}
