@@ -63,6 +63,9 @@ type Ruling struct {
 	Exact   string    `json:"exact,omitempty"`  // digest of a command line that a grant may name
 	Cost    int64     `json:"cost,omitzero"`
 	Soft    bool      `json:"soft,omitzero"` // asked, and a grant that covers it would allow it
+	// Links are the paths of the request that lead elsewhere on this machine, by the path as
+	// written. "" stands for one that cannot be resolved.
+	Links map[string]string `json:"links,omitzero"`
 }
 
 // Terms are what a grant allows: requests that differ from the one it was given for only

@@ -73,6 +73,8 @@ var reasonInfos = [...]reasonInfo{
 	{code: "rule_allow", args: "rule words? note? capability?", argues: forAllow},
 	{code: "rule_ask", args: "rule words? note? clause? gap?" + unprovenArgs, argues: forAsk, rank: askOfRule},
 	{code: "rule_deny", args: "rule words? note? clause? gap?" + unprovenArgs, argues: forDeny},
+	{code: "rule_deny_unsure", args: "rule words?", argues: forAsk, rank: askOfRule},
+	{code: "path_moved", args: "path was leads", argues: forDeny},
 	// Allow rules that do not apply, and what an applied one used. rule_proven: a deny or ask rule that
 	// does not apply.
 	{code: "rule_unevaluated", args: "rule"},
@@ -198,6 +200,7 @@ var reasonInfos = [...]reasonInfo{
 	{code: "pattern_wide"},
 	{code: "pattern_other"},
 	{code: "asked_anyway", args: "rule"},
+	{code: "path_leads", args: "path leads"},
 	{code: "no_target"},
 	{code: "not_offered"},
 	// Why no rule is proposed.

@@ -18,6 +18,7 @@ type Shell struct {
 	Defines  []string // names of functions and aliases, which replace programs of this name
 	Unread   bool     // a part is nested deeper than maxNested, or not valid: its commands are not listed
 	Plain    bool     // one command of fixed words, without operators, assignments, redirects and comments
+	Sequence bool     // only such commands, joined by && || ; | or line breaks
 }
 
 // SimpleCommand is one simple command.
@@ -84,15 +85,19 @@ func ParseCommand(line string) (Shell, error) {
 		return s, err
 	}
 	p.file(file, place{from: -1, in: -1})
-	s.Plain = s.Comments == 0 && len(file.Stmts) == 1 && plainStmt(file.Stmts[0]) &&
-		!slices.ContainsFunc(s.Commands[0].Words, func(w Word) bool { return !w.Fixed })
+	fixed := func(c SimpleCommand) bool {
+		return c.In < 0 && len(c.Words) > 0 && !slices.ContainsFunc(c.Words, func(w Word) bool { return !w.Fixed })
+	}
+	s.Sequence = s.Comments == 0 && len(file.Stmts) > 0 && !slices.ContainsFunc(file.Stmts, isNoSequence) &&
+		!slices.ContainsFunc(s.Commands, func(c SimpleCommand) bool { return c.In < 0 && !fixed(c) })
+	s.Plain = s.Sequence && len(file.Stmts) == 1 && plainStmt(file.Stmts[0])
 	return s, nil
 }
 
 // ParseArgv reads a command that no shell reads, and the scripts that it passes to a
 // shell. The bytes of its words are those in the argv, joined by NUL characters.
 func ParseArgv(argv []string) Shell {
-	s := Shell{Plain: true}
+	s := Shell{Plain: true, Sequence: true}
 	p := shellParser{Shell: &s, source: strings.Join(argv, "\x00")}
 	c := SimpleCommand{From: -1, In: -1}
 	at := 0
@@ -143,9 +148,22 @@ func parseBash(text string) (*syntax.File, error) {
 }
 
 func plainStmt(s *syntax.Stmt) bool {
-	call, ok := s.Cmd.(*syntax.CallExpr)
-	return ok && len(call.Assigns) == 0 && len(s.Redirs) == 0 &&
-		!s.Negated && !s.Background && !s.Coprocess && !s.Semicolon.IsValid()
+	_, ok := s.Cmd.(*syntax.CallExpr)
+	return ok && !isNoSequence(s) && !s.Semicolon.IsValid()
+}
+
+// isNoSequence says whether a statement is more than simple commands and && || | between them.
+func isNoSequence(s *syntax.Stmt) bool {
+	if len(s.Redirs) > 0 || s.Negated || s.Background || s.Coprocess {
+		return true
+	}
+	switch cmd := s.Cmd.(type) {
+	case *syntax.CallExpr:
+		return len(cmd.Assigns) > 0
+	case *syntax.BinaryCmd:
+		return cmd.Op == syntax.PipeAll || isNoSequence(cmd.X) || isNoSequence(cmd.Y)
+	}
+	return true
 }
 
 // place says what a statement is a part of.

@@ -42,10 +42,18 @@ const maxStarted = 20
 // Programs lists the programs that the command starts: the first word, and what
 // sudo, env, xargs, find -exec and their like start, as far as that can be told.
 func (c SimpleCommand) Programs() (all []Word) {
+	for _, words := range c.Invocations() {
+		all = append(all, words[0])
+	}
+	return all
+}
+
+// Invocations lists the programs that the command starts, each with its arguments.
+func (c SimpleCommand) Invocations() (all [][]Word) {
 	words := c.Words
 	for len(words) > 0 {
-		if all = append(all, words[0]); len(all) == maxStarted {
-			return append(all, Word{Text: "…", Open: true})
+		if all = append(all, words); len(all) == maxStarted {
+			return append(all, []Word{{Text: "…", Open: true}})
 		}
 		name := words[0].program()
 		s, ok := starters[name]
@@ -85,12 +93,12 @@ func isAssignment(s string) bool {
 	return ok && name != "" && only(name, "_")
 }
 
-// executed lists the programs behind find's -exec.
-func executed(words []Word) (all []Word) {
+// executed lists the programs behind find's -exec, with all words behind them.
+func executed(words []Word) (all [][]Word) {
 	for i, w := range words[:len(words)-1] {
 		switch w.Text {
 		case "-exec", "-execdir", "-ok", "-okdir":
-			all = append(all, words[i+1])
+			all = append(all, words[i+1:])
 		}
 	}
 	return all
@@ -100,7 +108,7 @@ func executed(words []Word) (all []Word) {
 var peers = setOf("nc ncat netcat socat")
 
 // served lists the programs that a peer starts for the other host: -e sh, --exec=sh, EXEC:sh.
-func served(words []Word) (all []Word) {
+func served(words []Word) (all [][]Word) {
 	for i, w := range words {
 		flag := strings.HasPrefix(w.Text, "-") && !strings.HasPrefix(w.Text, "--")
 		option, value, joined := strings.Cut(w.Text, "=")
@@ -108,13 +116,13 @@ func served(words []Word) (all []Word) {
 		at := strings.IndexAny(w.Text, "ec") + 1
 		switch long := slices.Contains([]string{"--exec", "--sh-exec", "--lua-exec"}, option); {
 		case colon && slices.Contains([]string{"exec", "system", "shell"}, strings.ToLower(kind)):
-			all = append(all, Word{Text: run, Open: w.Open})
+			all = append(all, []Word{{Text: run, Open: w.Open}})
 		case long && joined:
-			all = append(all, Word{Text: value, Open: w.Open})
+			all = append(all, []Word{{Text: value, Open: w.Open}})
 		case flag && at > 0 && at < len(w.Text):
-			all = append(all, Word{Text: w.Text[at:], Open: w.Open})
+			all = append(all, []Word{{Text: w.Text[at:], Open: w.Open}})
 		case (long || flag && at > 0) && i+1 < len(words):
-			all = append(all, words[i+1])
+			all = append(all, words[i+1:])
 		}
 	}
 	return all

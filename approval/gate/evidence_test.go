@@ -45,8 +45,8 @@ func TestEvidenceIsKept(t *testing.T) {
 			Name: "script", Args: map[string]approval.Argument{"code": {Type: facts.TypeProgram}}, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/script"}},
 		}},
 		rules: []policy.Rule{
-			{Name: "friends", Tool: "script", Outcome: approval.Allow, WhenProven: mail},
-			{Name: "not the boss", Tool: "script", Outcome: approval.Deny, UnlessProven: boss},
+			{Name: "friends", Tool: policy.Names{"script"}, Outcome: approval.Allow, WhenProven: mail},
+			{Name: "not the boss", Tool: policy.Names{"script"}, Outcome: approval.Deny, UnlessProven: boss},
 		},
 		provers: facts.Provers{"lab": prover().Public().(ed25519.PublicKey)},
 	})

@@ -411,7 +411,7 @@ func TestOutcomeWaitsForDisk(t *testing.T) {
 
 // A deny, an allow, and an allow for a tool that does not exist.
 func TestRulings(t *testing.T) {
-	h := newRig(t, options{inline: true, rules: []policy.Rule{{Name: "any", Tool: "ghost", Outcome: approval.Allow}}})
+	h := newRig(t, options{inline: true, rules: []policy.Rule{{Name: "any", Tool: policy.Names{"ghost"}, Outcome: approval.Allow}}})
 	h.writeRequest(key(1), request(key(1), "never", ""))
 	h.writeRequest(key(2), request(key(2), "ghost", ""))
 	h.writeRequest(key(3), request(key(3), "auto", ""))

@@ -35,7 +35,7 @@ func (h *rig) beginStop() (wait func()) {
 // withProbeTool adds a tool that needs no slot and no approval.
 func withProbeTool(p options) options {
 	p.tools = map[string]approval.Tool{"receipt_now": {Name: "receipt_now", Handler: approval.Handler{Kind: approval.HandlerNone}}}
-	p.rules = []policy.Rule{{Name: "probe", Tool: "receipt_now", Outcome: approval.Allow}}
+	p.rules = []policy.Rule{{Name: "probe", Tool: policy.Names{"receipt_now"}, Outcome: approval.Allow}}
 	return p
 }
 

@@ -13,12 +13,12 @@ import (
 func benchEngine(b *testing.B, n int) *policy.Engine {
 	rules := make([]policy.Rule, 100)
 	for i := range rules {
-		rules[i] = policy.Rule{Name: fmt.Sprint("r", i), Tool: fmt.Sprintf("tool%d*", i), Outcome: approval.Outcome(i % 3)}
+		rules[i] = policy.Rule{Name: fmt.Sprint("r", i), Tool: policy.Names{fmt.Sprintf("tool%d*", i)}, Outcome: approval.Outcome(i % 3)}
 		switch i % 4 {
 		case 1:
-			rules[i].Tool, rules[i].Target = "", fmt.Sprintf("/srv/%d/**", i)
+			rules[i].Tool, rules[i].Target = nil, []string{fmt.Sprintf("/srv/%d/**", i)}
 		case 2:
-			rules[i].Tool, rules[i].Args = "", []policy.Condition{{Field: "text", Glob: fmt.Sprintf("x%d*", i)}}
+			rules[i].Tool, rules[i].Args = nil, []policy.Condition{{Field: "text", Is: []string{fmt.Sprintf("x%d*", i)}}}
 			rules[i].Outcome = approval.Allow
 		}
 	}

@@ -19,6 +19,9 @@ import (
 type Engine struct {
 	// Scan finds secrets in a request; nil finds none.
 	Scan func(f *approval.Facts) []approval.Finding
+	// Resolve returns a path with every link resolved, as far as it exists; nil: no path can
+	// be resolved, and no path condition of an allow is met.
+	Resolve func(path string) (string, error)
 
 	mu              sync.RWMutex
 	seq             int64    // of the last learned entry
@@ -42,7 +45,7 @@ type Config struct {
 
 // ruleset is one configuration. It is immutable.
 type ruleset struct {
-	rules   []Rule
+	rules   []*rule
 	limits  map[string]Limits
 	secrets map[string]bool // workspaces that are secret-tainted from the start
 	bound   map[string]bool // workspaces whose session ids the host assigns
@@ -84,12 +87,11 @@ func (e *Engine) View(c Config) (*View, error) {
 // Try returns a View of a configuration that is not loaded, without what people have
 // granted.
 func (e *Engine) Try(c Config) (*View, error) {
-	for _, r := range c.Rules {
-		if err := r.Check(); err != nil {
-			return nil, err
-		}
+	rules, err := compileAll(c.Rules, e.Resolve)
+	if err != nil {
+		return nil, err
 	}
-	return &View{e, &ruleset{sorted(c.Rules), c.Limits, set(c.Secrets), set(c.Bound), true}}, nil
+	return &View{e, &ruleset{rules, c.Limits, set(c.Secrets), set(c.Bound), true}}, nil
 }
 
 func (e *Engine) current() *ruleset { return cmp.Or(e.now, noRules) }
@@ -133,6 +135,7 @@ var emptyAccount account
 // evaluation collects the results of the five questions.
 type evaluation struct {
 	f       *approval.Facts
+	links   links
 	rs      *ruleset
 	base    approval.Outcome // from table and rules
 	rule    string
@@ -145,6 +148,7 @@ type evaluation struct {
 	always  bool            // the capability is asked every time
 	noGrant bool            // no grant lifts this ask
 	despite map[string]bool // hard asks that the allowing rule lifts
+	trust   approval.Trust  // what the matching allow rules state
 	command command
 }
 
@@ -168,18 +172,19 @@ func (w *View) Judge(f approval.Facts) approval.Ruling {
 	if e.Scan != nil {
 		found = e.Scan(&f) // outside the lock, because it is slow
 	}
+	l := e.linksOf(&f) // it reads the disk
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	return e.judge(w.rules(), f, found)
+	return e.judge(w.rules(), f, found, l)
 }
 
-func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding) approval.Ruling {
+func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding, l links) approval.Ruling {
 	if f.Tool != "" && !f.KnownTool {
 		f.Capability, f.Trust = "", approval.Trust{} // the operator has not stated them
 	}
-	v := &evaluation{f: &f, rs: rs}
-	t := traitsOf(&f)
+	v := &evaluation{f: &f, rs: rs, links: l}
 	lifted := e.judgeBase(v)
+	t := traitsOf(&f, v.trust)
 	e.judgeTrust(v, t, lifted)
 	v.judgeSecrets(found)
 	e.judgeLimits(v)
@@ -189,7 +194,7 @@ func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding) 
 		r.Exact = cmp.Or(r.Exact, exactProse(&f))
 		e.applyGrants(v, &r)
 	}
-	r.Secrets, r.Taints, r.Cost = found, t.taints(), f.Cost
+	r.Secrets, r.Taints, r.Cost, r.Links = found, t.taints(), f.Cost, l.elsewhere()
 	return r
 }
 
@@ -226,6 +231,7 @@ const (
 	byLimits   = "limits"
 	byQuestion = "question"
 	byGrant    = "consent"
+	byLinks    = "links" // a path leads elsewhere than when a person was asked
 )
 
 var tableReasons = [...]string{
@@ -256,10 +262,9 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 }
 
 func (e *Engine) applyRules(v *evaluation) (lifted bool) {
-	args, evidence := &arguments{data: v.f.Args}, &evidenceIndex{of: &v.f.Evidence}
-	for i := range v.rs.rules { // deny rules come first, then ask, then allow
-		r := &v.rs.rules[i]
-		a := r.match(v.f, args)
+	q, evidence := newRequest(v.f, v.links), &evidenceIndex{of: &v.f.Evidence}
+	for _, r := range v.rs.rules { // deny rules come first, then ask, then allow
+		a := r.match(q)
 		if a == no {
 			continue
 		}
@@ -267,14 +272,18 @@ func (e *Engine) applyRules(v *evaluation) (lifted bool) {
 			v.addReason("rule_unevaluated", "rule", r.label())
 			continue
 		}
-		missing, applies := v.proofOf(r, evidence)
+		missing, applies := v.proofOf(&r.Rule, evidence)
 		if !applies {
 			continue
 		}
 		switch r.Outcome {
 		case approval.Deny:
-			v.setDeny(r.label())
 			v.reasons = append(v.reasons, missing.of(r.reason(a)))
+			if a == yes {
+				v.setDeny(r.label())
+			} else { // a person sees whether it applies
+				v.setHardAsk(r.label())
+			}
 		case approval.Ask:
 			v.reasons = append(v.reasons, missing.of(r.reason(a)))
 			if v.base != approval.Deny {
@@ -284,10 +293,25 @@ func (e *Engine) applyRules(v *evaluation) (lifted bool) {
 				v.noGrant = v.noGrant || r.Always
 			}
 		case approval.Allow:
-			lifted = e.lift(v, r, args, evidence) || lifted
+			v.stateTrust(r.Trust)
+			lifted = e.lift(v, r, q, evidence) || lifted
 		}
 	}
 	return lifted
+}
+
+// stateTrust adds what an allow rule says that its requests read and reach. If rules differ,
+// true wins.
+func (v *evaluation) stateTrust(t approval.Trust) {
+	add := func(to *approval.Property, p approval.Property) {
+		if p != "" && *to != isTrue {
+			*to = p
+		}
+	}
+	add(&v.trust.PublicSource, t.PublicSource)
+	add(&v.trust.SecretData, t.SecretData)
+	add(&v.trust.PublicSink, t.PublicSink)
+	add(&v.trust.DangerousWrites, t.DangerousWrites)
 }
 
 // proofOf says whether a rule applies by what is proven. If it applies because
@@ -309,7 +333,7 @@ func (v *evaluation) proofOf(r *Rule, evidence *evidenceIndex) (missing open, ap
 
 // lift lets an allow rule lift an ask. A deny of the table and the ask of another
 // rule stay.
-func (e *Engine) lift(v *evaluation, r *Rule, args *arguments, evidence *evidenceIndex) bool {
+func (e *Engine) lift(v *evaluation, r *rule, q *request, evidence *evidenceIndex) bool {
 	but := func(note string, args ...string) bool {
 		v.addReason("rule_allow", append(args, "rule", r.label(), "words", r.Reason, "note", note)...)
 		return false
@@ -325,7 +349,7 @@ func (e *Engine) lift(v *evaluation, r *Rule, args *arguments, evidence *evidenc
 		return but("note_other_rule")
 	case (v.always || v.noGrant) && len(r.WhenProven) > 0:
 		return but("note_no_proof")
-	case (v.always || v.noGrant) && !r.coversArguments(v.f, args):
+	case (v.always || v.noGrant) && !r.coversArguments(q):
 		return but("note_always_asks", "capability", v.f.Capability)
 	}
 	v.reasons = append(v.reasons, r.reason(yes))
@@ -422,7 +446,7 @@ func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling) {
 	if e.grants == nil || v.rs.ungranted {
 		return
 	}
-	h, why := e.grants.covering(v.f, r.Exact, v.command)
+	h, why := e.grants.covering(v.f, r.Exact, v.command, v.links)
 	if h == nil {
 		if why != "" {
 			r.Reasons = append(r.Reasons, approval.Because(why))

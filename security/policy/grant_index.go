@@ -101,7 +101,7 @@ func lastLiteral(glob string) string {
 
 // covering finds the oldest grant that covers the request, whose digest is exact and whose
 // command is cmd. why is the code of why another grant does not.
-func (c *grantIndex) covering(f *approval.Facts, exact string, cmd command) (found *grantEntry, why string) {
+func (c *grantIndex) covering(f *approval.Facts, exact string, cmd command, l links) (found *grantEntry, why string) {
 	note := func(h *grantEntry) {
 		switch {
 		case !h.RevokedAt.IsZero():
@@ -130,7 +130,7 @@ func (c *grantIndex) covering(f *approval.Facts, exact string, cmd command) (fou
 			continue
 		}
 		c.each(indexKey{form: grant.Tool, parts: holder}, note)
-		c.target(f, holder, note)
+		c.target(f, holder, l, note)
 	}
 	return found, why
 }
@@ -159,13 +159,13 @@ func (c *grantIndex) command(cmd command, holder string, note func(*grantEntry))
 	})
 }
 
-func (c *grantIndex) target(f *approval.Facts, holder string, note func(*grantEntry)) {
+func (c *grantIndex) target(f *approval.Facts, holder string, l links, note func(*grantEntry)) {
 	kind := targetKind(f)
 	target := canonicalTarget(kind, f.Target)
 	switch {
 	case target == "":
 	case kind == "path_glob":
-		c.globs(target, holder, note)
+		c.globs(target, l.to[f.Target], holder, note)
 	default:
 		c.each(indexKey{form: grant.Target, parts: holder, last: kind + sep + target}, note)
 		if bare, ok := strings.CutPrefix(target, "https://"); ok && kind == "host" { // given without a scheme
@@ -174,10 +174,15 @@ func (c *grantIndex) target(f *approval.Facts, holder string, note func(*grantEn
 	}
 }
 
-// globs tries the globs whose literal first components begin a path.
-func (c *grantIndex) globs(target, holder string, note func(*grantEntry)) {
+// globs tries the globs whose literal first components begin a path. The path that it leads
+// to must match, too.
+func (c *grantIndex) globs(target, leads, holder string, note func(*grantEntry)) {
+	matches := func(glob, name string) bool {
+		ok, err := doublestar.Match(glob, name)
+		return err == nil && ok
+	}
 	try := func(h *grantEntry) {
-		if ok, err := doublestar.Match(h.Target, target); err == nil && ok {
+		if matches(h.Target, target) && (leads == target || leads != "" && matches(h.Target, leads)) {
 			note(h)
 		}
 	}

@@ -146,7 +146,7 @@ func (e *Engine) termsOf(f *approval.Facts, given approval.Ruling, s approval.Sc
 		return t, approval.Because("no_action_type")
 	case !given.Soft:
 		return t, approval.Because("asked_anyway", "rule", given.Rule)
-	case e.blocksItself(f):
+	case e.blocksItself(f, given.Taints):
 		return t, approval.Because("asked_anyway", "rule", byTrifecta)
 	case e.exhausts(f):
 		return t, approval.Because("asked_anyway", "rule", byLimits)
@@ -154,6 +154,9 @@ func (e *Engine) termsOf(f *approval.Facts, given approval.Ruling, s approval.Sc
 		return t, approval.Because("no_session")
 	}
 	why := shape(&t, f, s)
+	if leads, elsewhere := given.Links[f.Target]; elsewhere && t.TargetKind == "path_glob" {
+		why = approval.Because("path_leads", "path", f.Target, "leads", leads)
+	}
 	if why.IsZero() && grant.CheckTerms(&t) != nil {
 		why = approval.Because("not_offered")
 	}
@@ -162,13 +165,12 @@ func (e *Engine) termsOf(f *approval.Facts, given approval.Ruling, s approval.Sc
 
 // blocksItself says whether running the request taints its client so that the next request
 // of the kind falls under the trifecta: a grant would not work twice.
-func (e *Engine) blocksItself(f *approval.Facts) bool {
-	t := traitsOf(f)
+func (e *Engine) blocksItself(f *approval.Facts, taints []string) bool {
 	tainted := e.taintsOf(e.current(), f)
-	for _, kind := range t.taints() {
+	for _, kind := range taints {
 		tainted[kind] = true
 	}
-	_, trifecta := t.asks(tainted)
+	_, trifecta := traitsOf(f, approval.Trust{}).asks(tainted)
 	return trifecta
 }
 
@@ -257,7 +259,7 @@ func (e *Engine) wouldHaveAllowed(t *approval.Terms) (n, of int) {
 	for i := range asked {
 		f := asked[i].facts()
 		f.ToolSHA256, f.AnyExec = t.ToolSHA256, t.Form == grant.Action
-		if h, _ := alone.covering(&f, asked[i].Entry.Exact, asked[i].command); h != nil && asked[i].Entry.Soft {
+		if h, _ := alone.covering(&f, asked[i].Entry.Exact, asked[i].command, links{to: map[string]string{f.Target: f.Target}}); h != nil && asked[i].Entry.Soft {
 			n++
 		}
 	}

@@ -57,11 +57,11 @@ func file(values ...string) approval.HostFact {
 }
 
 func allowWhen(c ...policy.Clause) policy.Rule {
-	return policy.Rule{Name: "auto", Tool: "t", Outcome: approval.Allow, WhenProven: c}
+	return policy.Rule{Name: "auto", Tool: policy.Names{"t"}, Outcome: approval.Allow, WhenProven: c}
 }
 
 func denyUnless(c ...policy.Clause) policy.Rule {
-	return policy.Rule{Name: "blocked", Tool: "t", Outcome: approval.Deny, UnlessProven: c}
+	return policy.Rule{Name: "blocked", Tool: policy.Names{"t"}, Outcome: approval.Deny, UnlessProven: c}
 }
 
 func only(values ...string) policy.Clause {

@@ -18,7 +18,7 @@ func TestReasonsOfTheFiveQuestions(t *testing.T) {
 	sink.PublicSink, dangerous.DangerousWrites, forbidden.PublicSink, noSource.PublicSource = "true", "true", "forbidden", "forbidden"
 	limits := func(l policy.Limits) policy.Config { return policy.Config{Limits: map[string]policy.Limits{"w": l}} }
 	rules := func(r ...policy.Rule) policy.Config { return policy.Config{Rules: r} }
-	gone := []policy.Condition{{Field: "gone", Glob: "*"}}
+	gone := []policy.Condition{{Field: "gone", Is: []string{"x"}}}
 	none := policy.Rate{Per: time.Hour}
 	const ask = "table_ask capability=fs:write level=supervised"
 	for _, tc := range []struct {
@@ -30,7 +30,7 @@ func TestReasonsOfTheFiveQuestions(t *testing.T) {
 		changes []string
 	}{
 		{"1 a deny rule", rules(policy.Rule{Name: "never", Outcome: approval.Deny, Reason: "no"}), nil, approval.Deny, []string{ask, "rule_deny rule=never words=no"}, nil},
-		{"1 a deny rule that cannot be evaluated", rules(policy.Rule{Name: "never", Outcome: approval.Deny, Args: gone}), nil, approval.Deny, []string{ask, "rule_deny note=note_unevaluated rule=never"}, nil},
+		{"1 a deny rule that cannot be evaluated", rules(policy.Rule{Name: "never", Outcome: approval.Deny, Args: gone}), nil, approval.Ask, []string{ask, "rule_deny_unsure rule=never"}, nil},
 		{"1 a forbidden write", policy.Config{}, func(f *approval.Facts) { f.Trust = forbidden }, approval.Deny, []string{ask, "forbidden_write property=public_sink tool=t"}, nil},
 		{"1 a forbidden read", policy.Config{}, func(f *approval.Facts) { f.Trust, f.Capability = noSource, "fs:read" }, approval.Deny, []string{"table_ask capability=fs:read level=supervised", "forbidden_read property=public_source tool=t"}, nil},
 		{"1 a hard rate", limits(policy.Limits{Deny: map[string]policy.Rate{"fs:write": none}}), nil, approval.Deny, []string{ask, "rate_deny capability=fs:write n=0 per=1h0m0s"}, nil},

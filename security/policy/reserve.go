@@ -1,6 +1,10 @@
 package policy
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/grant"
 )
@@ -26,6 +30,12 @@ func (e *Engine) Reserve(f approval.Facts, given approval.Ruling, human bool) (u
 func (w *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
 	e := w.e
 	f.Autonomy = grant.LowerLevel(f.Autonomy, grant.Full)
+	l := e.linksOf(&f)
+	if human {
+		if why := moved(given.Links, l.elsewhere()); !why.IsZero() {
+			return nil, &approval.Ruling{Outcome: approval.Deny, Rule: byLinks, Reasons: []approval.Reason{why}}
+		}
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.init()
@@ -36,7 +46,7 @@ func (w *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (und
 			now := v.ruling()
 			return nil, &now
 		}
-	} else if r = e.judge(rs, f, given.Secrets); r.Outcome != approval.Allow {
+	} else if r = e.judge(rs, f, given.Secrets, l); r.Outcome != approval.Allow {
 		return nil, &r
 	}
 	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
@@ -54,6 +64,18 @@ func (w *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (und
 			e.reserve(b, -1)
 		}
 	}, nil
+}
+
+// moved says which path leads elsewhere than when a person was asked; none if none does.
+func moved(was, is map[string]string) approval.Reason {
+	for _, m := range []map[string]string{is, was} {
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			if leads, now := was[name], is[name]; leads != now {
+				return approval.Because("path_moved", "path", name, "was", cmp.Or(leads, name), "leads", cmp.Or(now, name))
+			}
+		}
+	}
+	return approval.Reason{}
 }
 
 func (e *Engine) reserve(b *reservation, n int) {

@@ -1,9 +1,10 @@
 package policy
 
 import (
-	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -15,17 +16,17 @@ import (
 )
 
 // Rule is one of the operator's rules. The zero Rule denies everything. An empty
-// pattern matches everything. Tool, Workspace, Session and Client take a name, or a
-// prefix of names followed by a star.
+// match matches everything.
 type Rule struct {
 	Name       string // its name in rulings; "": a description of the rule
-	Tool       string
-	Capability string // one of the 13
-	Target     string // glob on the components of the target
-	Workspace  string
-	Approver   string // the person the request is made for
-	Session    string
-	Client     string
+	Tool       Names
+	Capability Names    // of the 13
+	Target     []string // patterns, by the kind of target that the capability has
+	Workspace  Names
+	Approver   Names // the person the request is made for
+	Session    Names
+	Client     Names
+	When       Window
 	Args       []Condition
 	OnlyArgs   bool // a request with other arguments than those of Args does not match
 	// An allow applies if all of WhenProven is proven, a deny or an ask unless all
@@ -35,18 +36,14 @@ type Rule struct {
 	Outcome      approval.Outcome
 	Always       bool // an ask that no grant lifts
 	// Despite names what else an allow lifts: trifecta, secrets. It counts only if every
-	// destination (host, url, recipients, path) has a condition without a pattern.
+	// destination (host, url, recipients, path, command) has a closed list of values.
 	Despite []string
-	Reason  string // the operator's text
+	Trust   approval.Trust // of an allow: what the matched requests read and reach; "" is unstated
+	Reason  string         // the operator's text
 }
 
-// Condition is a rule's condition on one argument. Exactly one of Glob and Equals is
-// set.
-type Condition struct {
-	Field  string       // a member of request_data
-	Glob   string       // matches a string, component by component
-	Equals approval.Raw // the member is exactly this JSON value; of a string, however it is escaped
-}
+// Names are names of which one must fit. A star is allowed at the end of a name. None: any.
+type Names []string
 
 // matchResult says whether a rule or condition matches a request.
 type matchResult uint8
@@ -59,91 +56,181 @@ const (
 
 // Check refuses an invalid rule.
 func (r Rule) Check() error {
-	for _, pattern := range []string{r.Tool, r.Workspace, r.Session, r.Client} {
+	_, err := r.compile()
+	return err
+}
+
+// rule is a Rule, compiled.
+type rule struct {
+	Rule
+	args   []*condition
+	target []pattern
+}
+
+func (r Rule) compile() (*rule, error) {
+	fail := func(format string, args ...any) (*rule, error) {
+		return nil, fmt.Errorf("check rule %q: "+format, append([]any{r.label()}, args...)...)
+	}
+	for _, pattern := range slices.Concat(r.Tool, r.Workspace, r.Session, r.Client) {
 		if badPattern(pattern) {
-			return fmt.Errorf("check rule %q: %q: a star is allowed only at the end of a name", r.label(), pattern)
+			return fail("%q: a star is allowed only at the end of a name", pattern)
 		}
 	}
-	if r.Capability != "" {
-		if _, ok := facts.CapabilityNamed(r.Capability); !ok {
-			return fmt.Errorf("check rule %q: %q is not one of the 13 capabilities", r.label(), r.Capability)
+	for _, name := range r.Capability {
+		if _, ok := facts.CapabilityNamed(name); !ok {
+			return fail("%q is not one of the 13 capabilities", name)
 		}
 	}
-	if !doublestar.ValidatePattern(r.Target) {
-		return fmt.Errorf("check rule %q: %q is not a valid glob", r.label(), r.Target)
+	x := &rule{Rule: r}
+	for _, t := range r.Target {
+		if !doublestar.ValidatePattern(t) {
+			return fail("%q is not a valid glob", t)
+		}
+		x.target = append(x.target, newPattern(t))
+	}
+	if r.OnlyArgs && r.Outcome != approval.Allow {
+		return fail("other_args belongs to an allow: one more argument would evade a deny")
 	}
 	for _, c := range r.Args {
-		if err := c.check(); err != nil {
-			return fmt.Errorf("check rule %q: %w", r.label(), err)
+		compiled, err := c.compile()
+		if err != nil {
+			return fail("%w", err)
 		}
+		x.args = append(x.args, compiled)
+	}
+	if err := r.checkTrust(); err != nil {
+		return fail("%w", err)
 	}
 	if err := r.checkProofs(); err != nil {
-		return fmt.Errorf("check rule %q: %w", r.label(), err)
+		return fail("%w", err)
+	}
+	return x, nil
+}
+
+// checkTrust refuses a trust that a rule cannot state.
+func (r Rule) checkTrust() error {
+	t := r.Trust
+	for _, p := range []approval.Property{t.PublicSource, t.SecretData, t.PublicSink, t.DangerousWrites} {
+		if p != "" && p != isTrue && p != isFalse {
+			return fmt.Errorf("trust of a rule is true or false, not %q", p)
+		}
+	}
+	if t != (approval.Trust{}) && r.Outcome != approval.Allow {
+		return errors.New("trust belongs to an allow")
 	}
 	return nil
 }
 
-func (c Condition) check() error {
-	switch {
-	case c.Field == "":
-		return fmt.Errorf("a condition needs the name of an argument")
-	case c.Equals == nil && c.Glob == "":
-		return fmt.Errorf("the condition on %q needs a glob or a value", c.Field)
-	case c.Equals == nil && !doublestar.ValidatePattern(c.Glob):
-		return fmt.Errorf("the condition on %q: %q is not a valid glob", c.Field, c.Glob)
+// resolve adds where the folders of a deny's or an ask's paths lead.
+func (x *rule) resolve(resolve func(string) (string, error)) {
+	if x.Outcome == approval.Allow || resolve == nil {
+		return
 	}
-	return nil
+	each := slices.Clone(x.target)
+	for _, c := range x.args {
+		each = append(each, c.is...)
+	}
+	for _, p := range each {
+		if p.path == nil {
+			continue
+		}
+		folder := literalFolder(p.path.glob)
+		if leads, err := resolve(path.Clean(folder)); err == nil && leads != path.Clean(folder) {
+			p.path.led = strings.TrimSuffix(leads, "/") + "/" + strings.TrimPrefix(p.path.glob, folder)
+		}
+	}
 }
 
-// match says whether the rule applies to a request. Patterns come first, because
-// they are cheap.
-func (r *Rule) match(f *approval.Facts, args *arguments) matchResult {
+// match says whether the rule applies to a request. Names come first, because they are
+// cheap.
+func (x *rule) match(q *request) matchResult {
 	worst := yes
-	for _, p := range [...]struct{ pattern, name string }{
-		{r.Tool, f.Tool},
-		{r.Workspace, f.Workspace},
-		{r.Session, f.SessionID},
-		{r.Client, f.ClientID},
-	} {
-		if worst = min(worst, matchName(p.pattern, p.name)); worst == no {
+	for _, p := range [...]struct {
+		names Names
+		name  string
+	}{{x.Tool, q.Tool}, {x.Workspace, q.Workspace}, {x.Session, q.SessionID}, {x.Client, q.ClientID}} {
+		if worst = min(worst, p.names.match(p.name)); worst == no {
 			return no
 		}
 	}
-	if r.Capability != "" && r.Capability != f.Capability || r.Approver != "" && r.Approver != f.Principal {
+	if len(x.Capability) > 0 && !slices.Contains(x.Capability, q.Capability) ||
+		len(x.Approver) > 0 && !slices.Contains(x.Approver, q.Principal) || !x.When.contains(q.Now) {
 		return no
 	}
-	if r.Target != "" {
-		worst = min(worst, matchGlob(r.Target, f.Target))
+	how := reading(x.Outcome != approval.Allow)
+	if len(x.target) > 0 {
+		worst = min(worst, x.matchTarget(q, how))
 	}
-	for i := 0; i < len(r.Args) && worst != no; i++ {
-		worst = min(worst, r.Args[i].match(args))
+	for i := 0; i < len(x.args) && worst != no; i++ {
+		worst = min(worst, x.args[i].match(q, how))
 	}
-	if r.OnlyArgs && worst != no {
-		worst = min(worst, r.matchOnly(args))
+	if x.OnlyArgs && worst != no {
+		worst = min(worst, x.matchOnly(q))
 	}
 	return worst
 }
 
+// matchTarget compares the target as the capability says: a path, a host, else a text.
+func (x *rule) matchTarget(q *request, how reading) matchResult {
+	kind := targetKind(q.Facts)
+	switch {
+	case q.Target == "":
+		return unknown
+	case kind == "path_glob":
+		return matchPath(x.target, q.Target, q.links, how)
+	case kind == "host":
+		return matchPlace(x.target, q.Target, strings.Contains(q.Target, "://"), how)
+	}
+	best := no
+	for _, p := range x.target {
+		best = max(best, matchGlob(p.text, q.Target))
+		if how == wide {
+			best = max(best, matchGlob(fold(p.text), fold(q.Target)))
+		}
+	}
+	return best
+}
+
 // matchOnly says whether a request has no argument besides those of the conditions.
-func (r *Rule) matchOnly(args *arguments) matchResult {
-	fields, err := args.all()
+func (x *rule) matchOnly(q *request) matchResult {
+	fields, err := q.args.all()
 	switch {
 	case err != nil:
 		return unknown
-	case slices.ContainsFunc(fields, func(a argument) bool { return !r.hasCondition(a.Name) }):
+	case slices.ContainsFunc(fields, func(a argument) bool { return !x.mentions(a.Name) }):
 		return no
 	}
 	return yes
+}
+
+// mentions says whether a condition is on an argument, or on a member of it.
+func (x *rule) mentions(argument string) bool {
+	return slices.ContainsFunc(x.args, func(c *condition) bool { return c.path[0] == argument })
 }
 
 func (r *Rule) hasCondition(argument string) bool {
 	return slices.ContainsFunc(r.Args, func(c Condition) bool { return c.Field == argument })
 }
 
+// Include says whether a name is one of these. No names include every one.
+func (n Names) Include(name string) bool { return n.match(name) == yes }
+
+func (n Names) match(name string) matchResult {
+	best := yes
+	for i, pattern := range n {
+		if i == 0 {
+			best = no
+		}
+		best = max(best, matchName(pattern, name))
+	}
+	return best
+}
+
+// exactly says whether a name stands among the names, without a star.
+func (n Names) exactly(name string) bool { return name != "" && slices.Contains(n, name) }
+
 func matchName(pattern, name string) matchResult {
 	switch prefix, star := strings.CutSuffix(pattern, "*"); {
-	case pattern == "":
-		return yes
 	case badPattern(pattern):
 		return unknown
 	case star && strings.HasPrefix(name, prefix), pattern == name:
@@ -171,27 +258,6 @@ func matchGlob(pattern, target string) matchResult {
 		return yes
 	}
 	return no
-}
-
-func (c *Condition) match(args *arguments) matchResult {
-	a, ok := args.named(c.Field)
-	switch {
-	case !ok:
-		return unknown
-	case c.Equals != nil && c.Equals.Kind() == '"' && a.isText:
-		if want, ok := (codec.Field{Value: c.Equals}).Text(); ok && want == a.text {
-			return yes
-		}
-		return no
-	case c.Equals != nil:
-		if bytes.Equal(compact(a.Value), compact(c.Equals)) {
-			return yes
-		}
-		return no
-	case !a.isText:
-		return unknown
-	}
-	return matchGlob(c.Glob, a.text)
 }
 
 // arguments are the members of request_data, parsed once, on first use.
@@ -252,20 +318,12 @@ func (r *Rule) applies(a matchResult) bool {
 
 // coversArguments says whether the rule names the tool and has a condition on every
 // argument. Only such a rule lifts a capability with the default "always".
-func (r *Rule) coversArguments(f *approval.Facts, args *arguments) bool {
-	if f.Tool == "" || r.Tool != f.Tool || len(r.Args) == 0 && !r.OnlyArgs {
+func (x *rule) coversArguments(q *request) bool {
+	if !x.Tool.exactly(q.Tool) || len(x.args) == 0 && !x.OnlyArgs {
 		return false
 	}
-	fields, err := args.all()
-	if err != nil {
-		return false
-	}
-	for _, field := range fields {
-		if !r.hasCondition(field.Name) {
-			return false
-		}
-	}
-	return true
+	fields, err := q.args.all()
+	return err == nil && !slices.ContainsFunc(fields, func(a argument) bool { return !x.hasCondition(a.Name) })
 }
 
 // destinations are the types of arguments that say where something goes. A command or
@@ -277,14 +335,14 @@ var destinations = []string{
 // closesDestinations says whether the rule names the tool, and allows only listed values
 // of every argument that says where something goes.
 func (r *Rule) closesDestinations(f *approval.Facts) bool {
-	return f.KnownTool && f.Tool != "" && r.Tool == f.Tool && len(r.OpenDestinations(f.Declared)) == 0
+	return f.KnownTool && r.Tool.exactly(f.Tool) && len(r.OpenDestinations(f.Declared)) == 0
 }
 
 // OpenDestinations lists the arguments that say where something goes and of which the rule
-// allows more than one value, sorted.
+// allows values that it does not list, sorted.
 func (r *Rule) OpenDestinations(args map[string]approval.Argument) (open []string) {
 	for name, a := range args {
-		if slices.Contains(destinations, a.Type) && !r.Closes(name) {
+		if slices.Contains(destinations, a.Type) && !r.Closes(name, a.Type) {
 			open = append(open, name)
 		}
 	}
@@ -292,29 +350,26 @@ func (r *Rule) OpenDestinations(args map[string]approval.Argument) (open []strin
 	return open
 }
 
-// Closes says whether the rule allows at most one value of an argument.
-func (r *Rule) Closes(argument string) bool {
+// Closes says whether the rule allows only listed values of an argument of a type.
+func (r *Rule) Closes(argument, kind string) bool {
 	return r.OnlyArgs && !r.hasCondition(argument) || slices.ContainsFunc(r.Args, func(c Condition) bool {
-		return c.Field == argument && (c.Equals != nil || !strings.ContainsAny(c.Glob, meta))
+		return c.Field == argument && c.closes(kind)
 	})
 }
 
 // namesTool says whether the rule may allow this request at all: an unknown tool must
 // be named.
 func (r *Rule) namesTool(f *approval.Facts) bool {
-	if f.KnownTool && f.Tool != "" {
-		return true
-	}
-	return f.Tool != "" && r.Tool == f.Tool
+	return f.KnownTool && f.Tool != "" || r.Tool.exactly(f.Tool)
 }
 
 func (r *Rule) label() string {
 	if r.Name != "" {
 		return r.Name
 	}
-	words := r.Outcome.String() + " " + cmp.Or(r.Tool, r.Capability, "*")
-	if r.Workspace != "" && r.Workspace != "*" {
-		words += " in " + r.Workspace
+	words := r.Outcome.String() + " " + cmp.Or(strings.Join(r.Tool, ", "), strings.Join(r.Capability, ", "), "*")
+	if where := strings.Join(r.Workspace, ", "); where != "" && where != "*" {
+		words += " in " + where
 	}
 	return words
 }
@@ -325,15 +380,18 @@ var ruleReasons = [...]string{
 
 func (r *Rule) reason(a matchResult) approval.Reason {
 	note := ""
-	if a == unknown {
+	switch {
+	case a == unknown && r.Outcome == approval.Deny:
+		return approval.Because("rule_deny_unsure", "rule", r.label(), "words", r.Reason)
+	case a == unknown:
 		note = "note_unevaluated"
 	}
 	return approval.Because(ruleReasons[r.Outcome], "rule", r.label(), "words", r.Reason, "note", note)
 }
 
-// sorted sorts rules, strict ones first, so that a ruling does not depend on their
-// order in the file. An invalid outcome is a deny.
-func sorted(rules []Rule) []Rule {
+// compileAll compiles rules and sorts them, strict ones first, so that a ruling does not
+// depend on their order in the file. An invalid outcome is a deny.
+func compileAll(rules []Rule, resolve func(string) (string, error)) ([]*rule, error) {
 	s := slices.Clone(rules)
 	for i := range s {
 		if s[i].Outcome > approval.Allow {
@@ -343,9 +401,18 @@ func sorted(rules []Rule) []Rule {
 	slices.SortStableFunc(s, func(a, b Rule) int {
 		return cmp.Or(cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.Name, b.Name), cmp.Compare(a.signature(), b.signature()))
 	})
-	return s
+	all := make([]*rule, len(s))
+	for i, r := range s {
+		x, err := r.compile()
+		if err != nil {
+			return nil, err
+		}
+		x.resolve(resolve)
+		all[i] = x
+	}
+	return all, nil
 }
 
 func (r *Rule) signature() string {
-	return fmt.Sprintf("%q %q %q %q %q %q %q %q %t %q %v %t %+v %+v", r.Tool, r.Capability, r.Target, r.Workspace, r.Approver, r.Session, r.Client, r.Reason, r.Always, append([]string{}, r.Despite...), r.Args, r.OnlyArgs, r.WhenProven, r.UnlessProven)
+	return fmt.Sprintf("%+v", *r)
 }

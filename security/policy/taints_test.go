@@ -113,8 +113,8 @@ func TestDespiteNeedsClosedDestinations(t *testing.T) {
 		{"without the word", nil, []policy.Condition{to, path}, nil, nil, "trifecta"},
 		{"another word", []string{"secrets"}, []policy.Condition{to, path}, nil, nil, "trifecta"},
 		{"one is open", []string{"trifecta"}, []policy.Condition{to}, nil, nil, "trifecta"},
-		{"a pattern", []string{"trifecta"}, []policy.Condition{to, {Field: "path", Glob: "/srv/*"}}, nil, nil, "trifecta"},
-		{"a text without a pattern", []string{"trifecta"}, []policy.Condition{to, {Field: "path", Glob: "/srv/a"}}, nil, nil, "r"},
+		{"a pattern", []string{"trifecta"}, []policy.Condition{to, {Field: "path", Is: []string{"/srv/*"}}}, nil, nil, "trifecta"},
+		{"a text without a pattern", []string{"trifecta"}, []policy.Condition{to, {Field: "path", Is: []string{"/srv/a"}}}, nil, nil, "r"},
 		{"a command can go anywhere", []string{"trifecta"}, []policy.Condition{to, path}, map[string]approval.Argument{"line": {Type: "command"}}, nil, "trifecta"},
 		{"a text is no destination", []string{"trifecta"}, []policy.Condition{to, path}, map[string]approval.Argument{"text": {Type: "text"}}, nil, "r"},
 		{"forbidden", []string{"trifecta"}, []policy.Condition{to, path}, nil, func(f *approval.Facts) { f.Trust.PublicSink = "forbidden" }, "trust"},
@@ -128,7 +128,7 @@ func TestDespiteNeedsClosedDestinations(t *testing.T) {
 		if row.change != nil {
 			row.change(&f)
 		}
-		e := tainted(t, policy.Config{Rules: []policy.Rule{{Name: "r", Tool: "t", Outcome: approval.Allow, Args: row.args, Despite: row.despite}}})
+		e := tainted(t, policy.Config{Rules: []policy.Rule{{Name: "r", Tool: policy.Names{"t"}, Outcome: approval.Allow, Args: row.args, Despite: row.despite}}})
 		require.Equal(t, row.want, e.Judge(f).Rule, row.why)
 	}
 }

@@ -60,7 +60,7 @@ func Implied(capability string) (keys []string) {
 // traitsOf applies the default for each unstated property: what the capability implies. A
 // tool without a capability has all four. A release-only request has none, but that what
 // the agent itself does may be dangerous.
-func traitsOf(f *approval.Facts) traits {
+func traitsOf(f *approval.Facts, byRule approval.Trust) traits {
 	c, ok := facts.CapabilityNamed(f.Capability)
 	defaults, known := implied[c.Name]
 	switch {
@@ -70,6 +70,19 @@ func traitsOf(f *approval.Facts) traits {
 		defaults = implied["code:exec"]
 	}
 	own := f.Trust
+	for _, p := range [...]struct {
+		own  *approval.Property
+		rule approval.Property
+	}{
+		{&own.PublicSource, byRule.PublicSource},
+		{&own.SecretData, byRule.SecretData},
+		{&own.PublicSink, byRule.PublicSink},
+		{&own.DangerousWrites, byRule.DangerousWrites},
+	} {
+		if p.rule != "" && *p.own != forbidden {
+			*p.own = p.rule
+		}
+	}
 	if f.Tool == "" && own.DangerousWrites != forbidden {
 		own.DangerousWrites = isTrue // people allow what the agent does itself, or a grant
 	}
@@ -146,7 +159,7 @@ func (t traits) asks(tainted map[string]bool) (dangerous, trifecta bool) {
 
 // ReadsPublicSource says whether running a tool may read public content.
 func ReadsPublicSource(t approval.Tool) bool {
-	tr := traitsOf(&approval.Facts{Tool: t.Name, KnownTool: true, Capability: t.Capability, Trust: t.Trust})
+	tr := traitsOf(&approval.Facts{Tool: t.Name, KnownTool: true, Capability: t.Capability, Trust: t.Trust}, approval.Trust{})
 	return tr.reads && tr.source == isTrue
 }
 

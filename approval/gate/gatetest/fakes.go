@@ -41,8 +41,8 @@ func Args() map[string]approval.Argument {
 
 func rules() []policy.Rule {
 	return []policy.Rule{
-		{Name: "auto", Tool: "auto", Outcome: approval.Allow},
-		{Name: "never", Tool: "never", Outcome: approval.Deny, Reason: "no"},
+		{Name: "auto", Tool: policy.Names{"auto"}, Outcome: approval.Allow},
+		{Name: "never", Tool: policy.Names{"never"}, Outcome: approval.Deny, Reason: "no"},
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -247,11 +246,7 @@ func (s *section) quietHours() approval.QuietHours {
 		if from == to {
 			s.fail(s.position("quiet_hours"), "quiet_hours", quietHint, "quiet_hours must be two different times of day")
 		}
-		at := func(v string) time.Duration {
-			d, _ := time.ParseDuration(strings.Replace(v, ":", "h", 1) + "m") // digits
-			return d
-		}
-		night.From, night.To = at(from), at(to)
+		night.From, night.To = timeOfDay(from), timeOfDay(to)
 	}
 	if night.Timeout > 0 && !s.has("quiet_hours") {
 		s.fail(s.node.children["night_timeout"].key, "night_timeout", quietHint, "night_timeout needs quiet_hours")

@@ -148,6 +148,6 @@ func TestStartExample(t *testing.T) {
 	require.Equal(t, "readonly", c.Workspaces["research"].Autonomy)
 	require.Equal(t, []string{"zoe"}, c.Workspaces["research"].Approvers)
 	require.Equal(t, "1234", c.Approvers["zoe"].IDs["local"])
-	require.Equal(t, "research", c.Rules[0].Workspace)
+	require.EqualValues(t, []string{"research"}, c.Rules[0].Workspace)
 	require.Equal(t, config.Example(), config.ExampleOptions{Workspace: "default", Autonomy: "supervised"}.Example())
 }

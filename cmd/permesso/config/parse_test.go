@@ -119,8 +119,8 @@ workspace = "plain"
 	require.Equal(t, approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"}, c.Tools["clear"].Trust)
 	require.Equal(t, map[string]string{"en": "clear"}, c.Tools["clear"].Verb)
 	require.Equal(t, []policy.Rule{
-		{Tool: "bare", Workspace: "personal", Outcome: approval.Allow, Reason: "mine", Name: "rule 1"},
-		{Workspace: "plain", Outcome: approval.Deny, Name: "nothing here"},
+		{Tool: policy.Names{"bare"}, Workspace: policy.Names{"personal"}, Outcome: approval.Allow, Reason: "mine", Name: "rule 1"},
+		{Workspace: policy.Names{"plain"}, Outcome: approval.Deny, Name: "nothing here"},
 	}, c.Rules)
 	require.Len(t, c.Warnings, 1, "no person may approve in plain")
 	require.Equal(t, map[string]config.TelegramChat{"personal": {ChatID: -100123}}, c.TelegramChats)
@@ -588,9 +588,9 @@ hint: match = { tool = "x_post", workspace = "personal" }`,
 		{
 			"patterns instead of names", "[[rules]]\nmatch = { tool = \"*\", workspace = \"\" }\noutcome = \"allow\"",
 			`p.toml:2:18: tool is not a name
-hint: write one name, or remove it to match every tool
+hint: remove it to match every tool
 p.toml:2:35: workspace is not a name
-hint: write one name, or remove it to match every workspace`,
+hint: remove it to match every workspace`,
 		},
 		{
 			"a misspelled outcome", "[[rules]]\nmatch = { tool = \"t\" }\noutcome = \"alow\"",

@@ -52,11 +52,11 @@ when_proven = [
 	}, c.Tools["script"].Args)
 	require.Equal(t, []policy.Rule{
 		{
-			Name: "deny-blocked-recipients", Tool: "script", Outcome: approval.Deny,
+			Name: "deny-blocked-recipients", Tool: policy.Names{"script"}, Outcome: approval.Deny,
 			UnlessProven: []policy.Clause{{Domain: "email", Op: "send", Kind: policy.AtMost, Arg: "recipients", Values: []string{"ceo@example.com"}}},
 		},
 		{
-			Name: "auto-pass-internal", Tool: "script", Outcome: approval.Allow,
+			Name: "auto-pass-internal", Tool: policy.Names{"script"}, Outcome: approval.Allow,
 			WhenProven: []policy.Clause{
 				{Domain: "email", Op: "send", Kind: policy.Only, Arg: "recipients", Values: []string{"bob@example.com", "ann@example.com"}},
 				{Domain: "email", Kind: policy.Unique, Arg: "recipients"},

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
@@ -37,6 +36,9 @@ func (s *section) rule() policy.Rule {
 	}
 	s.proofs(&r)
 	s.match(&r)
+	if t := s.table("trust"); t != nil {
+		r.Trust = t.stated()
+	}
 	s.despite(&r)
 	return r
 }
@@ -48,11 +50,14 @@ func (s *section) despite(r *policy.Rule) {
 	if len(r.Despite) == 0 {
 		return
 	}
-	tool, known := s.cfg.Tools[r.Tool]
+	tool, known := approval.Tool{}, false
+	if len(r.Tool) == 1 {
+		tool, known = s.cfg.Tools[r.Tool[0]]
+	}
 	open := r.OpenDestinations(facts.Arguments(tool))
 	for _, template := range facts.Templates(tool) {
 		if template.Key == "target" || template.Key == "handler.url" {
-			open = append(open, slices.DeleteFunc(slices.Clone(template.Names), r.Closes)...)
+			open = append(open, slices.DeleteFunc(slices.Clone(template.Names), func(name string) bool { return r.Closes(name, facts.Arguments(tool)[name].Type) })...)
 		}
 	}
 	slices.Sort(open)
@@ -63,8 +68,8 @@ func (s *section) despite(r *policy.Rule) {
 	case !known:
 		s.fail(at, "despite", `match = { tool = "x_post" }`, "despite needs a rule that names one tool")
 	case len(open) > 0:
-		s.fail(at, "despite", "match = { args = { "+strings.Join(open, ` = "…", `)+` = "…" } }, each without * ? [ {`,
-			"despite needs an exact value of every destination; missing: %s", visible(strings.Join(open, ", ")))
+		s.fail(at, "despite", "match = { args = { "+strings.Join(open, ` = "…", `)+` = "…" } }, each one value or a list, without patterns`,
+			"despite needs listed values of every destination; missing: %s", visible(strings.Join(open, ", ")))
 	}
 }
 
@@ -80,11 +85,12 @@ func (s *section) match(r *policy.Rule) {
 	if len(m.node.order) == 0 {
 		m.fail(m.node.key, "", m.self.Hint, "match must name a tool or a workspace")
 	}
-	r.Tool = m.matchName("tool", sortedKeys(s.cfg.Tools))
-	r.Workspace = m.matchName("workspace", sortedKeys(s.cfg.Workspaces))
-	r.Approver = m.matchName("approver", sortedKeys(s.cfg.Approvers))
-	r.Capability, r.Target, r.Session, r.Client = m.text("capability"), m.text("target"), m.text("session"), m.text("client")
-	r.Args, r.OnlyArgs = m.conditions(), !m.flag("other_args")
+	r.Tool = m.matchNames("tool", sortedKeys(s.cfg.Tools))
+	r.Workspace = m.matchNames("workspace", sortedKeys(s.cfg.Workspaces))
+	r.Approver = m.matchNames("approver", sortedKeys(s.cfg.Approvers))
+	r.Capability, r.Target, r.Session, r.Client = m.texts("capability"), m.texts("target"), m.texts("session"), m.texts("client")
+	r.When = m.window()
+	r.Args, r.OnlyArgs = m.conditions(s.declared(r)), !m.flag("other_args")
 	if !m.failed {
 		if err := r.Check(); err != nil {
 			m.fail(m.node.key, "", "", "%s", visible(strings.TrimPrefix(err.Error(), "check rule "+strconv.Quote(r.Name)+": ")))
@@ -92,107 +98,27 @@ func (s *section) match(r *policy.Rule) {
 	}
 }
 
-func (s *section) matchName(key string, known []string) string {
-	name := s.text(key)
-	if name != "" && !slices.Contains(known, name) {
-		s.warn(s.position(key), key, didYouMean(name, known, ""), "rule never matches: there is no %s %s", key, quote(name))
+// matchNames reads names, and warns of those that name nothing.
+func (s *section) matchNames(key string, known []string) policy.Names {
+	for _, n := range s.items(key) {
+		prefix, star := strings.CutSuffix(n.text, "*")
+		if !slices.ContainsFunc(known, func(name string) bool { return name == n.text || star && strings.HasPrefix(name, prefix) }) {
+			s.warn(n.val, key, didYouMean(n.text, known, ""), "rule never matches: there is no %s %s", key, quote(n.text))
+		}
 	}
-	return name
+	return s.texts(key)
 }
 
-const argsHint = `args = { path = "/data/**", argv = ["git", "status"] }`
-
-func (s *section) conditions() (all []policy.Condition) {
-	sub := s.table("args")
-	if sub == nil {
+// declared are the arguments of the tool that the rule names, nil if it names several.
+func (s *section) declared(r *policy.Rule) map[string]approval.Argument {
+	if len(r.Tool) != 1 {
 		return nil
 	}
-	if len(sub.node.order) == 0 {
-		sub.fail(sub.node.key, "", argsHint, "args names no argument")
-	}
-	for _, name := range sub.node.order {
-		if exact := sub.tables[name]; exact != nil {
-			all = append(all, exact.equal(name))
-			sub.failed = sub.failed || exact.failed
-			continue
-		}
-		all = append(all, get[policy.Condition](sub, name))
-	}
-	s.failed = s.failed || sub.failed
-	return all
-}
-
-// conditionType is a glob for a text argument, or a value that must be equal.
-func conditionType() valueType {
-	t := valueType{text: "glob, whole number, true or false, or list of strings", schema: simpleSchema()}
-	t.read = func(s *section, k Key, n *node) any {
-		if n.kind == text {
-			return policy.Condition{Field: k.Name, Glob: n.text}
-		}
-		if v, ok := jsonOf(n); ok {
-			return policy.Condition{Field: k.Name, Equals: v}
-		}
-		s.fail(n.val, k.Name, argsHint, "%s must be a glob, a whole number, true or false, or a list of strings", k.Name)
+	tool, known := s.cfg.Tools[r.Tool[0]]
+	if !known {
 		return nil
 	}
-	return t
-}
-
-// equal is the condition { equals = VALUE } or { json = "VALUE" } on an argument.
-func (s *section) equal(argument string) policy.Condition {
-	if s.has("equals") == s.has("json") {
-		s.fail(s.node.key, "", equalHint, "%s needs equals or json", argument)
-	}
-	key := "equals"
-	if s.has("json") {
-		key = "json"
-	}
-	return policy.Condition{Field: argument, Equals: get[approval.Raw](s, key)}
-}
-
-const equalHint = `{ equals = "first line\nsecond line" }, or { json = '{"rate":1.5}' }`
-
-func simpleSchema() schema {
-	return schema{"anyOf": []schema{
-		{"type": "string"}, {"type": "integer"}, {"type": "boolean"}, {"type": "array", "items": schema{"type": "string"}},
-	}}
-}
-
-// exactType is a value that an argument must have. A text is no glob here.
-func exactType() valueType {
-	t := valueType{text: "text, whole number, true or false, or list of strings", schema: simpleSchema()}
-	t.read = func(s *section, k Key, n *node) any {
-		if n.kind == text {
-			b, err := json.Marshal(n.text)
-			if err == nil {
-				return approval.Raw(b)
-			}
-		}
-		if v, ok := jsonOf(n); ok {
-			return v
-		}
-		s.fail(n.val, k.Name, equalHint, "%s must be a text, a whole number, true or false, or a list of strings", k.Name)
-		return nil
-	}
-	return t
-}
-
-// jsonType is any JSON value, as text.
-func jsonType() valueType {
-	t := checked("JSON value", func(v string) string {
-		if !jsontext.Value(v).IsValid() {
-			return "is not a JSON value"
-		}
-		return ""
-	})
-	read := t.read
-	t.read = func(s *section, k Key, n *node) any {
-		if v, ok := read(s, k, n).(string); ok {
-			return approval.Raw(v)
-		}
-		return nil
-	}
-	return t
+	return facts.Arguments(tool)
 }
 
 // jsonOf returns a TOML value as JSON.
@@ -289,9 +215,9 @@ func (s *section) checkAdminWorkspaces() {
 // denied reports whether a rule without other conditions denies the tool in ws.
 func (s *section) denied(tool, ws string) bool {
 	return slices.ContainsFunc(s.cfg.Rules, func(r policy.Rule) bool {
-		return r.Outcome == approval.Deny && (r.Workspace == "" || r.Workspace == ws) &&
-			r.Tool == tool && r.Capability == "" && r.Target == "" && r.Session == "" && r.Client == "" && r.Approver == "" &&
-			len(r.Args) == 0 && len(r.UnlessProven) == 0
+		return r.Outcome == approval.Deny && (len(r.Workspace) == 0 || slices.Contains(r.Workspace, ws)) && slices.Contains(r.Tool, tool) &&
+			len(r.Capability)+len(r.Target)+len(r.Session)+len(r.Client)+len(r.Approver)+len(r.Args)+len(r.UnlessProven) == 0 &&
+			!r.OnlyArgs && r.When == (policy.Window{})
 	})
 }
 

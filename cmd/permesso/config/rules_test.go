@@ -41,7 +41,7 @@ capability = "mail:send"
 target = "*@example.org"
 session = "sess_*"
 client = "ws:w"
-args = { to = "*@example.org", copies = 2, html = false, flags = ["-a", "<b>"] }
+args = { to = "@example.org", copies = 2, html = false, flags = ["-a", "<b>"] }
 `))
 	require.NoError(t, err)
 	w := c.Workspaces["w"]
@@ -58,13 +58,14 @@ args = { to = "*@example.org", copies = 2, html = false, flags = ["-a", "<b>"] }
 		Session: policy.Budget{Soft: 100}, Day: policy.Budget{Soft: 500, Hard: 900},
 	}, p.Limits["w"])
 	require.Equal(t, []policy.Rule{{
-		Name: "the team", Tool: "send", Capability: "mail:send", Target: "*@example.org", Workspace: "w", Approver: "ann",
-		Session: "sess_*", Client: "ws:w", Outcome: approval.Allow, Reason: "they asked for it",
+		Name: "the team", Tool: policy.Names{"send"}, Capability: policy.Names{"mail:send"}, Target: []string{"*@example.org"},
+		Workspace: policy.Names{"w"}, Approver: policy.Names{"ann"},
+		Session: policy.Names{"sess_*"}, Client: policy.Names{"ws:w"}, Outcome: approval.Allow, Reason: "they asked for it",
 		Args: []policy.Condition{
-			{Field: "to", Glob: "*@example.org"},
+			{Field: "to", Is: []string{"@example.org"}},
 			{Field: "copies", Equals: approval.Raw("2")},
 			{Field: "html", Equals: approval.Raw("false")},
-			{Field: "flags", Equals: approval.Raw(`["-a","<b>"]`)},
+			{Field: "flags", Is: []string{"-a", "<b>"}},
 		},
 	}}, p.Rules)
 }
@@ -98,10 +99,10 @@ hint: did you mean "full"?`,
 		},
 		{
 			"a condition", "tools.t.trust = false\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", args = { a = 1.5, b = [1] } }",
-			`p.toml:4:36: a must be a glob, a whole number, true or false, or a list of strings
-hint: args = { path = "/data/**", argv = ["git", "status"] }
-p.toml:4:41: b must be a glob, a whole number, true or false, or a list of strings
-hint: args = { path = "/data/**", argv = ["git", "status"] }`,
+			`p.toml:4:36: a must be a pattern, a whole number, true or false, or a list of patterns
+hint: args = { path = "/data/**", command = ["go test ...", "git status"], amount = { max = "20.00" } }
+p.toml:4:41: b must be a pattern, a whole number, true or false, or a list of patterns
+hint: args = { path = "/data/**", command = ["go test ...", "git status"], amount = { max = "20.00" } }`,
 		},
 		{
 			"a cost", "[tools.t]\ncost = -1",
@@ -139,14 +140,14 @@ despite = ["trifecta"]
 	require.NoError(t, err)
 	require.True(t, c.Rules[0].OnlyArgs)
 	require.Equal(t, []policy.Condition{
-		{Field: "to", Equals: approval.Raw(`["ann@x.org"]`)},
+		{Field: "to", Is: []string{"ann@x.org"}},
 		{Field: "text", Equals: approval.Raw(`"*\n"`)},
 		{Field: "n", Equals: approval.Raw(`1.50`)},
 	}, c.Rules[0].Args)
 	for change, want := range map[[2]string]string{
-		{", other_args = false", ""}:                         "despite needs an exact value of every destination; missing: cc",
-		{`{ equals = "*\n" }`, `{}`}:                         "text needs equals or json",
-		{`{ equals = "*\n" }`, `{ equals = 1, json = "1" }`}: "text needs equals or json",
+		{", other_args = false", ""}:                         "despite needs listed values of every destination; missing: cc",
+		{`{ equals = "*\n" }`, `{}`}:                         "text needs equals, json, contains, matches, max or min",
+		{`{ equals = "*\n" }`, `{ equals = 1, json = "1" }`}: "text needs equals, json, contains, matches, max or min",
 		{`{ equals = "*\n" }`, `{ equals = 1.5 }`}:           "equals must be a text, a whole number, true or false, or a list of strings",
 		{`'1.50'`, `'1.'`}:                                   "json is not a JSON value",
 		{`'1.50'`, `'{"a":1,"a":2}'`}:                        "json is not a JSON value",

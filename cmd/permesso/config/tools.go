@@ -103,14 +103,19 @@ func (s *section) releaseTrust() (t approval.Trust) {
 	return t
 }
 
-// trust reads the four properties. `trust = false` sets all four, so it must not be
-// combined with one of them.
-func (s *section) trust() approval.Trust {
+// stated reads the four properties.
+func (s *section) stated() approval.Trust {
 	property := func(key string) approval.Property { return approval.Property(s.text(key)) }
-	t := approval.Trust{
+	return approval.Trust{
 		PublicSource: property("public_source"), SecretData: property("secret_data"),
 		PublicSink: property("public_sink"), DangerousWrites: property("dangerous_writes"),
 	}
+}
+
+// trust reads the four properties. `trust = false` sets all four, so it must not be
+// combined with one of them.
+func (s *section) trust() approval.Trust {
+	t := s.stated()
 	switch n := s.node.children["trust"]; {
 	case n == nil:
 		return t

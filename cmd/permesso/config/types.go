@@ -249,6 +249,15 @@ func oneOrMoreTexts() valueType {
 	return oneOrMore("string, or a list of them", anyText(), listOf("", anyText(), anyItem, ""))
 }
 
+// namesType takes a name or a list of names, each with a star at its end or without.
+func namesType(valid func(string) bool) valueType {
+	fits := func(v string) bool {
+		prefix, star := strings.CutSuffix(v, "*")
+		return valid(v) || star && valid(prefix)
+	}
+	return oneOrMore("name, or a list of them", must("name", fits, "is not a name"), listOf("", anyText(), validText(fits), "names"))
+}
+
 // oneOrMore takes a value of the type one, or a list as of several.
 func oneOrMore(name string, one, several valueType) valueType {
 	return valueType{

@@ -161,11 +161,7 @@ func (s *server) uiProposeRule(ctx context.Context, u web.User, k approval.Key) 
 func (s *server) uiRules(workspaces []string) (list []web.Rule) {
 	cfg := s.Current()
 	for i, r := range cfg.Rules {
-		begin, open := strings.CutSuffix(r.Workspace, "*")
-		theirs := slices.ContainsFunc(workspaces, func(ws string) bool {
-			return r.Workspace == "" || ws == r.Workspace || open && strings.HasPrefix(ws, begin)
-		})
-		if theirs {
+		if slices.ContainsFunc(workspaces, r.Workspace.Include) {
 			match := written(cfg, fmt.Sprintf("rules[%d].match.", i+1), "")
 			list = append(list, web.Rule{Name: r.Name, Match: match, Outcome: r.Outcome, Reason: r.Reason})
 		}

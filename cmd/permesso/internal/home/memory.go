@@ -84,7 +84,7 @@ func (h *Home) NewMemory(k *Keys, log zerolog.Logger) (*Memory, error) {
 
 // reset resets the engine.
 func (m *Memory) reset() {
-	m.Engine = &policy.Engine{Scan: m.scanner.Scan}
+	m.Engine = &policy.Engine{Scan: m.scanner.Scan, Resolve: Resolve}
 	m.audited = map[string]bool{}
 }
 

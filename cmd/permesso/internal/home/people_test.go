@@ -210,7 +210,7 @@ func TestEveryReasonIsTranslated(t *testing.T) {
 	e := &policy.Engine{Scan: must(scanner()).Scan}
 	require.NoError(t, e.Load(policy.Config{
 		Rules: []policy.Rule{
-			{Name: "careful", Tool: "x_post", Outcome: approval.Ask, Reason: "parole mie"},
+			{Name: "careful", Tool: policy.Names{"x_post"}, Outcome: approval.Ask, Reason: "parole mie"},
 		},
 		Limits: map[string]policy.Limits{"w": {
 			Ask:     map[string]policy.Rate{"channel:out": {Burst: 1, Per: time.Minute}, "": {Burst: 1, Per: time.Minute}},

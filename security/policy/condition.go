@@ -1,0 +1,479 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
+)
+
+// Condition is what a rule requires of one argument. RULES.md says what each part means
+// for each type of argument. All parts that are set must hold.
+type Condition struct {
+	Field    string       // a member of request_data, or a member of a member: "issue.title"
+	Is       []string     // patterns by the argument's type, of which one must match; not nil and empty: no value at all
+	Equals   approval.Raw // this JSON value; of a text, however it is escaped
+	Contains string       // a part of a text
+	Matches  string       // a regular expression for a whole text
+	Max, Min string       // bounds of an amount or a number, decimal
+	Currency string       // of an amount
+}
+
+// Check refuses an invalid condition.
+func (c Condition) Check() error {
+	_, err := c.compile()
+	return err
+}
+
+// CheckType says why an argument of this type can never meet the condition.
+func (c Condition) CheckType(a approval.Argument) error {
+	compiled, err := c.compile()
+	if err != nil {
+		return err
+	}
+	kind := a.Type
+	bounds := c.Max != "" || c.Min != "" || c.Currency != ""
+	text := c.Contains != "" || c.Matches != ""
+	switch {
+	case len(compiled.path) > 1 && kind != facts.TypeJSON:
+		return fmt.Errorf("%s is declared as %s, which has no members", compiled.path[0], typeName(kind))
+	case len(compiled.path) > 1:
+		return nil
+	case bounds && !slices.Contains([]string{facts.TypeAmount, facts.TypeNumber, facts.TypeList}, kind):
+		return fmt.Errorf("max, min and currency are for amounts and numbers; %s is declared as %s", c.Field, typeName(kind))
+	case c.Currency != "" && kind != facts.TypeAmount:
+		return fmt.Errorf("currency is for amounts; %s is declared as %s", c.Field, typeName(kind))
+	case kind == facts.TypeAmount && c.Currency == "" && bounds && a.Currency != "" && !facts.IsCurrency(a.Currency):
+		return fmt.Errorf("the agent chooses the currency of %s: add currency", c.Field)
+	case text && !readAsText(kind) && kind != facts.TypeURL && kind != facts.TypeList:
+		return fmt.Errorf("contains and matches are for texts; %s is declared as %s", c.Field, typeName(kind))
+	case c.Is != nil && slices.Contains([]string{facts.TypeAmount, facts.TypeNumber, facts.TypeBool, facts.TypeJSON}, kind):
+		return fmt.Errorf("%s is declared as %s: write %s", c.Field, typeName(kind), insteadOfText(kind))
+	}
+	for i := range compiled.is {
+		if err := compiled.is[i].fits(kind); err != nil {
+			return fmt.Errorf("%s is declared as %s: %w", c.Field, typeName(kind), err)
+		}
+	}
+	return nil
+}
+
+func insteadOfText(kind string) string {
+	switch kind {
+	case facts.TypeAmount:
+		return `{ max = "20.00" }`
+	case facts.TypeNumber:
+		return "a number, or { max = 20 }"
+	case facts.TypeBool:
+		return "true or false"
+	}
+	return `{ json = '…' }, or name its members: "NAME.MEMBER"`
+}
+
+func typeName(kind string) string {
+	if kind == "" {
+		return facts.TypeText
+	}
+	return kind
+}
+
+// readAsText says whether values of a type are only text to a rule.
+func readAsText(kind string) bool {
+	return slices.Contains([]string{"", facts.TypeText, facts.TypeTable, facts.TypeDiff, facts.TypeProgram}, kind)
+}
+
+// condition is a Condition, compiled.
+type condition struct {
+	Condition
+	path              []string // the members of Field
+	equals            codec.Field
+	equalText         string
+	equalIsText       bool
+	is                []pattern
+	max, min          *decimal
+	matches, matchAny *regexp.Regexp // narrow and wide
+}
+
+// pattern is one of a condition's patterns, as each type of argument reads it.
+type pattern struct {
+	text      string
+	command   *commandPattern
+	place     *placePattern
+	path      *pathPattern
+	recipient *facts.Recipient
+	err       map[string]error // by type: why it is no pattern of this type
+}
+
+func (p *pattern) fits(kind string) error {
+	if kind == facts.TypeURL {
+		kind = facts.TypeHost
+	}
+	if readAsText(kind) || kind == facts.TypeList {
+		kind = facts.TypeText
+	}
+	return p.err[kind]
+}
+
+func newPattern(text string) (p pattern) {
+	p.text, p.err = text, map[string]error{}
+	var err error
+	if p.command, err = parseCommandPattern(text); err != nil {
+		p.err[facts.TypeCommand] = err
+	}
+	if p.place, err = parsePlace(text); err != nil {
+		p.err[facts.TypeHost] = err
+	}
+	if p.path, err = parsePath(text); err != nil {
+		p.err[facts.TypePath] = err
+	}
+	if strings.ContainsAny(text, "*?") {
+		p.err[facts.TypeText] = fmt.Errorf("a text has no patterns: write { contains = %q }, { matches = … } or { equals = %q }", strings.Trim(text, "*?"), text)
+	}
+	if r, ok := parseRecipient(text); ok {
+		p.recipient = &r
+	} else {
+		p.err[facts.TypeRecipients] = fmt.Errorf("%q is not an address, and not @DOMAIN", text)
+	}
+	return p
+}
+
+func (c Condition) compile() (*condition, error) {
+	x := &condition{Condition: c, path: strings.Split(c.Field, ".")}
+	switch {
+	case c.Field == "" || slices.Contains(x.path, ""):
+		return nil, errors.New("a condition needs the name of an argument")
+	case c.Is == nil && c.Equals == nil && c.Contains == "" && c.Matches == "" && c.Max == "" && c.Min == "":
+		return nil, fmt.Errorf("the condition on %s needs a value, max or min", c.Field)
+	}
+	if c.Equals != nil {
+		x.equals = codec.Field{Value: compact(c.Equals)}
+		x.equalText, x.equalIsText = x.equals.Text()
+	}
+	for _, text := range c.Is {
+		if text == "" {
+			return nil, fmt.Errorf("the condition on %s is empty", c.Field)
+		}
+		x.is = append(x.is, newPattern(text))
+	}
+	for _, b := range []struct {
+		text string
+		to   **decimal
+	}{{c.Max, &x.max}, {c.Min, &x.min}} {
+		if b.text == "" {
+			continue
+		}
+		d, ok := parseDecimal(b.text)
+		if !ok {
+			return nil, fmt.Errorf("the condition on %s: %q is not a decimal number", c.Field, b.text)
+		}
+		*b.to = d
+	}
+	if x.max != nil && x.min != nil && x.max.less(x.min) {
+		return nil, fmt.Errorf("the condition on %s: min is above max", c.Field)
+	}
+	return x, x.compileMatches()
+}
+
+func (c *condition) compileMatches() (err error) {
+	if c.Matches == "" {
+		return nil
+	}
+	if c.matches, err = regexp.Compile(`\A(?:` + c.Matches + `)\z`); err != nil {
+		return fmt.Errorf("the condition on %s: %w", c.Field, err)
+	}
+	c.matchAny, err = regexp.Compile(`(?is)\A(?:` + c.Matches + `)\z`)
+	return err
+}
+
+// reading is how a rule reads what it compares. An allow reads narrowly, a deny and an ask
+// read widely.
+type reading bool
+
+const (
+	narrow reading = false
+	wide   reading = true
+)
+
+// each combines the results of several values: all must match an allow, one a deny. Without
+// a value nothing matches.
+func (r reading) each(results []matchResult) matchResult {
+	if r == wide || len(results) == 0 {
+		return anyOf(results)
+	}
+	worst := yes
+	for _, x := range results {
+		worst = min(worst, x)
+	}
+	return worst
+}
+
+func anyOf(results []matchResult) matchResult {
+	best := no
+	for _, x := range results {
+		best = max(best, x)
+	}
+	return best
+}
+
+// request is what conditions are evaluated against: a request, and what its paths lead to.
+type request struct {
+	*approval.Facts
+	args     arguments
+	links    links
+	declared map[string]approval.Argument
+	shells   map[string]shellLine // lines that were parsed already
+}
+
+func newRequest(f *approval.Facts, l links) *request {
+	q := &request{Facts: f, args: arguments{data: f.Args}, links: l, declared: f.Declared}
+	if f.Tool == "" {
+		q.declared = facts.ReleaseArgs(f.ActionType)
+	}
+	return q
+}
+
+// match evaluates the condition.
+func (c *condition) match(q *request, how reading) matchResult {
+	a, ok := q.args.named(c.path[0])
+	_, dotted := q.args.named(c.Field)
+	switch {
+	case c.isEmpty() && (!ok || a.Value.Kind() == 'n' || string(compact(a.Value)) == "[]"):
+		return yes
+	case !ok, len(c.path) > 1 && dotted:
+		return unknown
+	case len(c.path) == 1:
+		return c.matchValue(q, q.declared[c.Field], a.Value, how)
+	}
+	values, missing := members(a.Value, c.path[1:])
+	results := make([]matchResult, 0, len(values)+1)
+	if missing {
+		results = append(results, unknown)
+	}
+	for _, v := range values {
+		results = append(results, c.matchValue(q, memberType(v), v, how))
+	}
+	return how.each(results)
+}
+
+// isEmpty says whether the condition is that there is no value.
+func (c *condition) isEmpty() bool { return c.Is != nil && len(c.Is) == 0 && len(c.path) == 1 }
+
+// memberType is how a member of a JSON argument is read.
+func memberType(v approval.Raw) approval.Argument {
+	switch v.Kind() {
+	case '0':
+		return approval.Argument{Type: facts.TypeNumber}
+	case 't', 'f':
+		return approval.Argument{Type: facts.TypeBool}
+	case '[':
+		return approval.Argument{Type: facts.TypeList}
+	case '{':
+		return approval.Argument{Type: facts.TypeJSON}
+	}
+	return approval.Argument{Type: facts.TypeText}
+}
+
+// members are the values at a path, also through lists. missing says that one is not there.
+func members(v approval.Raw, path []string) (values []approval.Raw, missing bool) {
+	if len(path) == 0 {
+		return []approval.Raw{v}, false
+	}
+	if items, err := codec.Items(v); err == nil && v.Kind() == '[' {
+		for _, item := range items {
+			below, none := members(item, path)
+			values, missing = append(values, below...), missing || none
+		}
+		return values, missing
+	}
+	fields, err := codec.Fields(v)
+	if err != nil {
+		return nil, true
+	}
+	for _, f := range fields {
+		switch {
+		case f.Name == path[0]:
+			below, none := members(f.Value, path[1:])
+			values, missing = below, missing || none
+		case strings.EqualFold(f.Name, path[0]): // some programs read this one
+			missing = true
+		}
+	}
+	return values, missing || len(values) == 0
+}
+
+// matchValue evaluates the condition on one value. Each part must hold.
+func (c *condition) matchValue(q *request, a approval.Argument, v approval.Raw, how reading) matchResult {
+	if v.Kind() == 'n' && (c.Equals == nil || c.equals.Value.Kind() != 'n') {
+		return unknown
+	}
+	worst := yes
+	if c.Equals != nil {
+		worst = min(worst, c.matchEqual(q, a, v, how))
+	}
+	if c.max != nil || c.min != nil {
+		worst = min(worst, c.matchBounds(q, a, v, how))
+	}
+	if c.matches != nil || c.Contains != "" {
+		worst = min(worst, c.matchText(a, v, how))
+	}
+	if c.Is != nil {
+		worst = min(worst, c.matchPatterns(q, a, v, how))
+	}
+	return worst
+}
+
+// matchPatterns evaluates the patterns by the type of the argument.
+func (c *condition) matchPatterns(q *request, a approval.Argument, v approval.Raw, how reading) matchResult {
+	if a.Type == facts.TypeCommand {
+		return c.matchCommand(q, v, how)
+	}
+	values, ok := textsOf(v)
+	if !ok {
+		return unknown
+	}
+	var one func(text string) matchResult
+	switch {
+	case a.Type == facts.TypePath:
+		one = func(text string) matchResult { return matchPath(c.is, text, q.links, how) }
+	case a.Type == facts.TypeURL, a.Type == facts.TypeHost:
+		one = func(text string) matchResult { return matchPlace(c.is, text, a.Type == facts.TypeURL, how) }
+	case a.Type == facts.TypeRecipients:
+		one = func(text string) matchResult { return matchRecipients(c.is, text, how) }
+	case readAsText(a.Type), a.Type == facts.TypeList:
+		one = func(text string) matchResult { return matchTexts(c.is, text, how) }
+	default:
+		return unknown
+	}
+	results := make([]matchResult, 0, len(values))
+	for _, text := range values {
+		results = append(results, one(text))
+	}
+	return how.each(results)
+}
+
+// textsOf lists the texts of a value: one, or the elements of a list. A number or a boolean
+// in a list counts as it is written.
+func textsOf(v approval.Raw) (texts []string, ok bool) {
+	if text, ok := (codec.Field{Value: v}).Text(); ok {
+		return []string{text}, true
+	}
+	items, err := codec.Items(v)
+	if err != nil || v.Kind() != '[' {
+		return nil, false
+	}
+	for _, item := range items {
+		text, isText := codec.Field{Value: item}.Text()
+		switch kind := item.Kind(); {
+		case isText:
+		case kind == '0', kind == 't', kind == 'f':
+			text = string(item)
+		default:
+			return nil, false
+		}
+		texts = append(texts, text)
+	}
+	return texts, true
+}
+
+// matchEqual compares with one JSON value. Paths are compared as patterns are, so that a
+// link cannot lead elsewhere.
+func (c *condition) matchEqual(q *request, a approval.Argument, v approval.Raw, how reading) matchResult {
+	text, isText := codec.Field{Value: v}.Text()
+	switch {
+	case a.Type == facts.TypePath && (isText || v.Kind() == '['):
+		return c.matchEqualPaths(q, v, how)
+	case c.equalIsText && isText && c.equalText == text, string(compact(v)) == string(c.equals.Value),
+		v.Kind() == '0' && c.equals.Value.Kind() == '0' && sameNumber(string(v), string(c.equals.Value)):
+		return yes
+	case how == narrow:
+		return no
+	}
+	return c.matchEqualWide(v)
+}
+
+func (c *condition) matchEqualPaths(q *request, v approval.Raw, how reading) matchResult {
+	want, ok := textsOf(c.equals.Value)
+	have, also := textsOf(v)
+	if !ok || !also || how == narrow && len(want) != len(have) {
+		return no
+	}
+	results := make([]matchResult, 0, len(have))
+	for i, text := range have {
+		among := want
+		if how == narrow {
+			among = want[i : i+1]
+		}
+		var literal []pattern
+		for _, w := range among {
+			literal = append(literal, pattern{path: &pathPattern{glob: w, literal: true}})
+		}
+		results = append(results, matchPath(literal, text, q.links, how))
+	}
+	return how.each(results)
+}
+
+// matchEqualWide also finds the value in another spelling, and its elements in any order.
+func (c *condition) matchEqualWide(v approval.Raw) matchResult {
+	want, ok := textsOf(listOf(c.equals.Value))
+	have, also := textsOf(listOf(v))
+	if !ok || !also {
+		a, b := jsontext.Value(compact(c.equals.Value)), jsontext.Value(compact(v))
+		if a.Canonicalize() == nil && b.Canonicalize() == nil && string(a) == string(b) {
+			return yes
+		}
+		return no
+	}
+	for _, w := range want {
+		if !slices.ContainsFunc(have, func(h string) bool { return fold(h) == fold(w) || sameNumber(h, w) }) {
+			return no
+		}
+	}
+	return yes
+}
+
+// listOf is a list, or a list of one value.
+func listOf(v approval.Raw) approval.Raw {
+	if v.Kind() == '[' {
+		return v
+	}
+	return approval.Raw("[" + string(v) + "]")
+}
+
+func sameNumber(a, b string) bool {
+	x, ok := parseDecimal(a)
+	y, also := parseDecimal(b)
+	return ok && also && !x.less(y) && !y.less(x)
+}
+
+// closes says whether the condition allows only listed values of an argument of a type.
+func (c Condition) closes(kind string) bool {
+	if c.Equals != nil {
+		return true
+	}
+	if c.Is == nil {
+		return false
+	}
+	x, err := c.compile()
+	return err == nil && !slices.ContainsFunc(x.is, func(p pattern) bool { return p.fits(kind) != nil || !p.closed(kind) })
+}
+
+func (p *pattern) closed(kind string) bool {
+	switch kind {
+	case facts.TypeCommand:
+		return p.command.closed()
+	case facts.TypeHost, facts.TypeURL:
+		return !p.place.below
+	case facts.TypePath:
+		return !strings.ContainsAny(p.text, meta)
+	case facts.TypeRecipients:
+		return !strings.HasPrefix(p.text, "@")
+	}
+	return true
+}

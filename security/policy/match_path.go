@@ -1,0 +1,193 @@
+package policy
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
+)
+
+// pathPattern is a rule's pattern of paths.
+type pathPattern struct {
+	glob    string
+	literal bool   // glob is one path
+	led     string // the glob with its folder's links resolved, if they lead elsewhere
+}
+
+func parsePath(text string) (*pathPattern, error) {
+	if !strings.HasPrefix(text, "/") || text != "/" && !cleanGlob(text) {
+		return nil, fmt.Errorf("%q must be an absolute path or glob without . and .., such as /home/ann/project/**", text)
+	}
+	if !doublestar.ValidatePattern(text) {
+		return nil, fmt.Errorf("%q is not a valid glob", text)
+	}
+	return &pathPattern{glob: text}, nil
+}
+
+func (p *pathPattern) matches(name string) bool {
+	if p.literal {
+		return path.Clean(p.glob) == name
+	}
+	ok, err := doublestar.Match(p.glob, name)
+	return err == nil && ok
+}
+
+// matchesWide also matches in another case, and by the folder that the pattern's own links
+// lead to.
+func (p *pathPattern) matchesWide(name string) bool {
+	fit := func(glob string) bool {
+		if p.literal {
+			return strings.EqualFold(path.Clean(glob), name)
+		}
+		ok, err := doublestar.Match(strings.ToLower(glob), strings.ToLower(name))
+		return err == nil && ok
+	}
+	return p.matches(name) || fit(p.glob) || p.led != "" && fit(p.led)
+}
+
+// isBelow says whether the pattern names something below a folder.
+func (p *pathPattern) isBelow(folder string) bool {
+	own := p.glob
+	if !p.literal {
+		own = literalFolder(p.glob)
+	}
+	return strings.HasPrefix(strings.ToLower(own), strings.ToLower(strings.TrimSuffix(folder, "/"))+"/")
+}
+
+// links are where a request's paths lead on this machine.
+type links struct {
+	to      map[string]string // by the path as it is compared; "": it cannot be resolved
+	written []string          // the paths as they stand in the request
+}
+
+// matchPath compares one path with patterns.
+func matchPath(is []pattern, text string, l links, how reading) matchResult {
+	if how == wide {
+		return matchPathWide(is, text, l)
+	}
+	leads := l.to[text]
+	if !plainPath(text) || leads == "" || !plainPath(leads) {
+		return unknown
+	}
+	matches := func(name string) bool {
+		return slices.ContainsFunc(is, func(p pattern) bool { return p.path != nil && p.path.matches(name) })
+	}
+	return yesIf(matches(path.Clean(text)) && matches(leads))
+}
+
+// plainPath says whether every program reads a path alike.
+func plainPath(name string) bool {
+	return strings.HasPrefix(name, "/") && !strings.Contains(name, `\`) && !strings.ContainsFunc(name, unicode.IsControl) &&
+		!throughProcess(path.Clean(name))
+}
+
+// throughProcess says whether a path may lead elsewhere for another process.
+func throughProcess(name string) bool {
+	return name == "/proc" || strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/dev/fd") || strings.HasPrefix(name, "/dev/std")
+}
+
+func matchPathWide(is []pattern, text string, l links) matchResult {
+	best := no
+	for _, name := range spellings(text) {
+		leads := l.to[name]
+		if !plainPath(name) || leads == "" {
+			best = unknown
+		}
+		for _, p := range is {
+			switch {
+			case p.path == nil:
+				best = max(best, unknown)
+			case p.path.matchesWide(path.Clean(name)), leads != "" && p.path.matchesWide(leads):
+				return yes
+			case p.path.isBelow(path.Clean(name)), leads != "" && p.path.isBelow(leads):
+				best = unknown
+			}
+		}
+	}
+	return best
+}
+
+// spellings are what programs may take a path for: as written, without blanks around it, as
+// a URL, decoded.
+func spellings(text string) []string {
+	all := []string{text}
+	add := func(s string) {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	for i := 0; i < len(all) && len(all) < 8; i++ {
+		s := all[i]
+		add(strings.TrimSpace(s))
+		if lower := strings.ToLower(s); strings.HasPrefix(lower, "file:") {
+			add("/" + strings.TrimLeft(strings.TrimPrefix(strings.TrimPrefix(lower, "file:"), "//localhost"), "/"))
+			add("/" + strings.TrimLeft(s[len("file:"):], "/"))
+		}
+		if decoded, err := url.PathUnescape(s); err == nil {
+			add(decoded)
+		}
+	}
+	return all
+}
+
+// linksOf resolves the paths of a request: those of its arguments, and its target.
+func (e *Engine) linksOf(f *approval.Facts) (l links) {
+	if e.Resolve == nil {
+		return l
+	}
+	if targetKind(f) == "path_glob" {
+		l.written = append(l.written, f.Target)
+	}
+	q := newRequest(f, l)
+	fields, err := q.args.all()
+	if err != nil {
+		return l
+	}
+	for _, x := range fields {
+		if q.declared[x.Name].Type == facts.TypePath {
+			all, _ := textsOf(x.Value) // none: no rule matches it
+			l.written = append(l.written, all...)
+		}
+	}
+	if len(l.written) == 0 {
+		return l
+	}
+	l.to = map[string]string{}
+	for _, text := range l.written {
+		for _, name := range spellings(text) {
+			if _, known := l.to[name]; known || len(l.to) >= maxLinks || !strings.HasPrefix(name, "/") {
+				continue
+			}
+			l.to[name] = ""
+			if leads, err := e.Resolve(name); err == nil && strings.HasPrefix(leads, "/") {
+				l.to[name] = path.Clean(leads)
+			}
+		}
+	}
+	return l
+}
+
+// maxLinks bounds the paths of one request that are resolved.
+const maxLinks = 1000
+
+// elsewhere are the absolute paths of the request that lead to another one, by the path as
+// written. "" stands for one that cannot be resolved.
+func (l links) elsewhere() map[string]string {
+	var m map[string]string
+	for _, name := range l.written {
+		if leads := l.to[name]; strings.HasPrefix(name, "/") && leads != path.Clean(name) {
+			if m == nil {
+				m = map[string]string{}
+			}
+			m[name] = leads
+		}
+	}
+	return m
+}

@@ -1,0 +1,298 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/permesso-dev/permesso/approval/facts"
+)
+
+// placePattern is a rule's pattern of hosts: good.com, *.good.com, http://good.com:8080.
+type placePattern struct {
+	scheme, host, port string // port: "" for the usual one of the scheme
+	below              bool
+}
+
+func parsePlace(text string) (*placePattern, error) {
+	bad := fmt.Errorf(`%q must be a host, such as good.com, *.good.com, http://good.com or good.com:8443, without a path`, text)
+	scheme, rest, found := strings.Cut(text, "://")
+	if !found {
+		scheme, rest = "", text
+	}
+	rest, below := strings.CutPrefix(strings.TrimSuffix(rest, "/"), "*.")
+	if found && scheme != "https" && scheme != "http" || strings.ContainsAny(rest, "*?/#@") {
+		return nil, bad
+	}
+	p := facts.PlaceOf(withDefault(scheme) + "://" + rest)
+	if p.Odd || p.Host == "" || p.User || below && p.IP {
+		return nil, bad
+	}
+	return &placePattern{scheme, hostName(p.Host), p.Port, below}, nil
+}
+
+func withDefault(scheme string) string {
+	if scheme == "" {
+		return "https"
+	}
+	return scheme
+}
+
+// hostName is a name for comparison: lower case, without the final dot; an address in its
+// usual form.
+func hostName(host string) string {
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if a, err := netip.ParseAddr(host); err == nil {
+		return a.Unmap().String()
+	}
+	return host
+}
+
+// namesWide also counts the domain itself as below it.
+func (p *placePattern) namesWide(host string) bool { return p.names(host) || host == p.host }
+
+func (p *placePattern) names(host string) bool {
+	if p.below {
+		return strings.HasSuffix(host, "."+p.host)
+	}
+	return host == p.host
+}
+
+// matchPlace compares one URL or host with patterns.
+func matchPlace(is []pattern, text string, isURL bool, how reading) matchResult {
+	if how == wide {
+		return matchPlaceWide(is, text)
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }) {
+		return unknown
+	}
+	if !isURL {
+		if strings.Contains(text, "/") {
+			return unknown
+		}
+		text = "https://" + text
+	}
+	v := facts.PlaceOf(text)
+	host := hostName(v.Host)
+	if v.Odd || v.User || host == "" || strings.HasSuffix(host, ".") || v.Scheme != "https" && v.Scheme != "http" {
+		return unknown
+	}
+	if _, err := netip.ParseAddr(host); v.IP && err != nil {
+		return unknown // a number that some programs take for an address
+	}
+	return yesIf(slices.ContainsFunc(is, func(p pattern) bool {
+		return p.place != nil && p.place.names(host) && v.Port == p.place.port && (v.Scheme == withDefault(p.place.scheme) && (isURL || p.place.scheme == ""))
+	}))
+}
+
+// matchPlaceWide looks for a host in everything that a program may take for one.
+func matchPlaceWide(is []pattern, text string) matchResult {
+	best := no
+	plain := facts.PlaceOf(text)
+	if !strings.Contains(text, "://") {
+		plain = facts.HostPlace(text)
+	}
+	if plain.Odd || plain.User || plain.Host == "" {
+		best = unknown
+	}
+	for _, a := range authorities(text) {
+		for _, p := range is {
+			if p.place == nil {
+				best = max(best, unknown)
+				continue
+			}
+			best = max(best, p.place.matchesWide(a))
+		}
+	}
+	return best
+}
+
+// authority is what a program may take for the host of a URL.
+type authority struct {
+	scheme, host, port string // "": not stated
+}
+
+func (p *placePattern) matchesWide(a authority) matchResult {
+	port := a.port
+	if usual := map[string]string{"http": "80", "https": "443"}[a.scheme]; port == usual {
+		port = ""
+	}
+	_, err := netip.ParseAddr(p.host)
+	_, isAddress := addressOf(a.host)
+	switch {
+	case p.scheme != "" && a.scheme != "" && p.scheme != a.scheme, p.port != "" && a.scheme+a.port != "" && p.port != port:
+		return no
+	case p.namesWide(a.host) && a.scheme == "" && (p.scheme != "" || p.port != "" && a.port == ""):
+		return unknown
+	case p.namesWide(a.host):
+		return yes
+	case isAddress && err != nil:
+		return unknown
+	}
+	return no
+}
+
+var schemes = regexp.MustCompile(`^(https?|wss?|ftps?|file|sftp|ssh|git)(\+[a-z]+)?:[/\\]*`)
+
+// authorities lists the places that programs may read in a text, each in lower case and
+// without a final dot.
+func authorities(text string) (all []authority) {
+	var texts []string
+	for _, s := range spellings(norm.NFKC.String(text)) {
+		s = strings.ToLower(strings.Map(func(r rune) rune {
+			if unicode.IsControl(r) || unicode.IsSpace(r) || unicode.Is(unicode.Cf, r) {
+				return -1
+			}
+			return r
+		}, s))
+		texts = append(texts, s, strings.ReplaceAll(s, `\`, "/"))
+	}
+	for _, s := range texts {
+		scheme := ""
+		if m := schemes.FindStringSubmatch(s); m != nil {
+			scheme, s = m[1], s[len(m[0]):]
+		}
+		s = strings.TrimLeft(s, `/\`)
+		for _, ends := range []string{"/?#", "/?#\\", "/"} {
+			rest := s
+			if i := strings.IndexAny(rest, ends); i >= 0 {
+				rest = rest[:i]
+			}
+			for part := range strings.SplitSeq(rest, "@") {
+				all = append(all, authorityOf(scheme, part))
+			}
+		}
+	}
+	return all
+}
+
+func authorityOf(scheme, s string) authority {
+	a := authority{scheme: scheme, host: s}
+	if rest, ok := strings.CutPrefix(s, "["); ok {
+		var suffix string
+		a.host, suffix, _ = strings.Cut(rest, "]")
+		a.port = strings.TrimPrefix(suffix, ":")
+	} else if i := strings.LastIndexByte(s, ':'); i >= 0 && strings.Trim(s[i+1:], "0123456789") == "" && strings.Count(s, ":") == 1 {
+		a.host, a.port = s[:i], strings.TrimLeft(s[i+1:], "0")
+	}
+	if decoded, err := url.PathUnescape(a.host); err == nil {
+		a.host = decoded
+	}
+	a.host = strings.TrimRight(a.host, ".")
+	if ip, ok := addressOf(a.host); ok {
+		a.host = ip.Unmap().String()
+	} else if ascii := facts.HostPlace(a.host).Host; ascii != "" {
+		a.host = strings.TrimRight(strings.ToLower(ascii), ".")
+	}
+	return a
+}
+
+// addressOf reads an address in any form that programs take for one: 127.1, 0x7f000001.
+func addressOf(host string) (netip.Addr, bool) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return a, true
+	}
+	parts := strings.Split(host, ".")
+	if len(parts) > 4 {
+		return netip.Addr{}, false
+	}
+	var sum uint64
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 0, 64)
+		if err != nil {
+			n, err = strconv.ParseUint(part, 10, 64)
+		}
+		last := i == len(parts)-1
+		most := uint64(0xff)
+		if last {
+			most = 1<<(8*(5-len(parts))) - 1
+		}
+		if err != nil || strings.Contains(part, "_") || n > most {
+			return netip.Addr{}, false
+		}
+		if last {
+			sum |= n
+		} else {
+			sum |= n << (8 * (3 - i))
+		}
+	}
+	return netip.AddrFrom4([4]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}), true
+}
+
+// parseRecipient reads a pattern of recipients: an address, @DOMAIN, or a name that is no
+// address.
+func parseRecipient(text string) (address facts.Recipient, ok bool) {
+	if rest, isDomain := strings.CutPrefix(text, "@"); isDomain && strings.Contains(rest, ".") {
+		r, _ := facts.Recipients("a@" + rest)
+		return facts.Recipient{Domain: r[0].Domain}, len(r) == 1 && r[0].Bare() && !strings.ContainsAny(rest, "@*?")
+	}
+	r, _ := facts.Recipients(text)
+	isAddress := len(r) == 1 && r[0].Bare()
+	if !isAddress {
+		return facts.Recipient{Text: text}, len(r) == 1 && !strings.ContainsAny(strings.TrimPrefix(text, "@"), "@*?<>") && strings.TrimSpace(text) == text
+	}
+	return r[0], !strings.ContainsAny(text, "*?")
+}
+
+// matchRecipients compares the recipients in one text with patterns.
+func matchRecipients(is []pattern, text string, how reading) matchResult {
+	all, _ := facts.Recipients(text)
+	results := make([]matchResult, 0, len(all))
+	for _, r := range all {
+		results = append(results, matchRecipient(is, r, how))
+	}
+	return how.each(results)
+}
+
+func matchRecipient(is []pattern, r facts.Recipient, how reading) matchResult {
+	best := no
+	if r.Address == "" && (strings.ContainsAny(strings.TrimPrefix(r.Text, "@"), "@:;<>()\"") || r.Text == "") {
+		best = unknown
+	}
+	for _, p := range is {
+		switch {
+		case p.recipient == nil:
+			best = max(best, unknown)
+		case how == narrow:
+			best = max(best, yesIf(sameRecipient(*p.recipient, r)))
+		case r.Address == "" && p.recipient.Domain != "":
+			best = max(best, unknown) // it may be another name of the address
+		default:
+			best = max(best, yesIf(sameRecipientWide(*p.recipient, r)))
+		}
+	}
+	return best
+}
+
+func sameRecipient(want, r facts.Recipient) bool {
+	switch {
+	case r.Address == "" || want.Domain == "":
+		return want.Domain == "" && r.Text == want.Text && r.Address == ""
+	case !r.Bare() || r.Domain != want.Domain:
+		return false
+	}
+	return want.Address == "" || localOf(r.Address) == localOf(want.Address)
+}
+
+func sameRecipientWide(want, r facts.Recipient) bool {
+	switch {
+	case r.Address == "" || want.Domain == "":
+		return want.Domain == "" && fold(r.Text) == fold(want.Text)
+	case r.Domain != want.Domain:
+		return false
+	}
+	box := func(address string) string {
+		name, _, _ := strings.Cut(fold(localOf(address)), "+")
+		return name
+	}
+	return want.Address == "" || box(r.Address) == box(want.Address)
+}
+
+func localOf(address string) string { return address[:strings.LastIndexByte(address, '@')] }
