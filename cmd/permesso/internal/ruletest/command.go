@@ -13,6 +13,7 @@ import (
 type word struct {
 	text        string
 	open, fuzzy bool
+	quoted      bool
 }
 
 // commands answers for a line or a list of words, and one pattern or a list.
@@ -108,6 +109,8 @@ func narrowCommand(patterns []string, words []word) Answer {
 	for _, p := range patterns {
 		strict, liberal := matchWords(patternOf(p), words, nil, false), matchWords(patternOf(p), words, nil, true)
 		switch {
+		case strict && words[0].quoted: // a program is exactly as written
+			all = No | Yes
 		case strict:
 			return Yes
 		case liberal:
@@ -126,9 +129,9 @@ func wordOf(w *syntax.Word) (all word) {
 		case *syntax.SglQuoted:
 			all.text += p.Value
 			all.open = all.open || p.Dollar
-			all.fuzzy = all.fuzzy || i == 0 && len(w.Parts) > 1
+			all.quoted = true
 		case *syntax.DblQuoted:
-			all.open = all.open || p.Dollar
+			all.open, all.quoted = all.open || p.Dollar, true
 			for _, inner := range p.Parts {
 				lit, ok := inner.(*syntax.Lit)
 				if !ok {
@@ -168,6 +171,7 @@ func (w *word) literal(s string, first bool) {
 	if strings.ContainsAny(bare, "=:") && strings.Contains(bare, "~") || strings.ContainsAny(bare, "!^#") {
 		w.fuzzy = true
 	}
+	w.quoted = w.quoted || strings.Contains(s, `\`)
 	w.text += unescape(s, "")
 }
 
@@ -308,6 +312,7 @@ type search struct {
 	commands []foundCommand
 	unknown  bool // not everything can be seen
 	unsure   bool // perhaps not
+	fed      bool // a pipe or a document feeds a program
 	depth    int
 }
 
@@ -335,6 +340,14 @@ func (f *search) line(line string) {
 		switch n := n.(type) {
 		case *syntax.FuncDecl:
 			f.unknown = true
+		case *syntax.BinaryCmd:
+			f.fed = f.fed || n.Op == syntax.Pipe || n.Op == syntax.PipeAll
+		case *syntax.Redirect:
+			if f.fed = f.fed || strings.Contains(n.Op.String(), "<"); n.Op == syntax.WordHdoc && n.Word != nil {
+				f.fromInput(wordOf(n.Word).text)
+			} else if n.Hdoc != nil {
+				f.fromInput(wordOf(n.Hdoc).text)
+			}
 		case *syntax.CallExpr:
 			var words []word
 			for _, w := range n.Args {
@@ -348,6 +361,15 @@ func (f *search) line(line string) {
 		}
 		return true
 	})
+}
+
+// fromInput collects what a shell may read.
+func (f *search) fromInput(line string) {
+	inner := &search{depth: f.depth}
+	inner.line(line)
+	for _, c := range inner.commands {
+		f.commands = append(f.commands, foundCommand{c.words, perhaps})
+	}
 }
 
 // wrappers run the command that follows their options.
@@ -395,7 +417,7 @@ func (f *search) each(words []word) {
 		return
 	}
 	for i := range words {
-		inner := &search{depth: f.depth + 1}
+		inner := &search{depth: f.depth + 1, fed: f.fed}
 		inner.command(words[i:], perhaps)
 		for _, c := range inner.commands {
 			f.commands = append(f.commands, foundCommand{c.words, perhaps})
@@ -408,8 +430,11 @@ func (f *search) shell(words []word) {
 	for i, w := range words {
 		isOption := strings.HasPrefix(w.text, "-") || strings.HasPrefix(w.text, "+")
 		switch {
-		case w.open || !isOption:
-			f.unknown = true // a file, or what cannot be told
+		case w.open:
+			f.unknown = true
+			return
+		case !isOption:
+			f.unsure = true // a file
 			return
 		case strings.HasPrefix(w.text, "--"):
 			f.unsure = true
@@ -431,7 +456,7 @@ func (f *search) shell(words []word) {
 			return
 		}
 	}
-	f.unknown = true // it reads its input
+	f.unsure, f.unknown = true, f.unknown || f.fed // it reads its input
 }
 
 func (f *search) find(words []word) {
@@ -558,37 +583,30 @@ func occurs(pattern []element, words []word) Answer {
 	return all
 }
 
-// optionOccurs finds an option: in one word, in several, or with a value.
+// optionOccurs finds an option: in one word, in several, abbreviated, or with a value.
 func optionOccurs(option string, words []word) Answer {
 	letters := map[rune]bool{}
-	long := strings.TrimLeft(option, "-")
-	maybe := false
+	all, long := No, strings.TrimLeft(option, "-")
 	for _, w := range words {
-		if w.text == option || strings.HasPrefix(option, "--") && strings.HasPrefix(w.text, option+"=") {
+		name, _, joined := strings.Cut(w.text, "=")
+		bare, isLong := strings.CutPrefix(name, "--")
+		switch {
+		case w.text == option:
 			return Yes
+		case isLong && bare == long, isLong && len(bare) > 1 && len(long) > 1 && strings.HasPrefix(long, bare):
+			return Yes
+		case isLong && bare != "" && (strings.HasPrefix(long, bare) || strings.HasPrefix(bare, long)),
+			strings.HasPrefix(name, "-") && strings.TrimLeft(name, "-") == long && (joined || len(long) > 1):
+			all = No | Unknown | Yes // an option of one letter, or one dash for two
 		}
-		name, _, _ := strings.Cut(strings.TrimLeft(w.text, "-"), "=")
-		if strings.HasPrefix(w.text, "-") && name != "" && (strings.HasPrefix(long, name) || strings.HasPrefix(name, long)) {
-			maybe = true // an abbreviation, or one dash for two
-		}
-		if strings.HasPrefix(w.text, "--") {
-			maybe = maybe || len(option) == 2 && strings.HasPrefix(strings.TrimLeft(w.text, "-"), long)
-			continue
-		}
-		if strings.HasPrefix(w.text, "-") {
+		if strings.HasPrefix(w.text, "-") && !isLong {
 			for _, r := range w.text[1:] {
 				letters[r] = true
 			}
 		}
 	}
-	if !strings.HasPrefix(option, "--") {
-		missing := strings.IndexFunc(option[1:], func(r rune) bool { return !letters[r] })
-		if missing < 0 {
-			return Yes
-		}
+	if missing := strings.IndexFunc(long, func(r rune) bool { return !letters[r] }); missing < 0 && !strings.HasPrefix(option, "--") {
+		return Yes
 	}
-	if maybe {
-		return No | Unknown | Yes
-	}
-	return No
+	return all
 }

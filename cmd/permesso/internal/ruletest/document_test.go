@@ -3,6 +3,7 @@ package ruletest_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,9 +11,9 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/ruletest"
 )
 
-// TestChecker compares the table with the checker alone: the same people have not written
+// TestRuleChecker compares the table with the checker alone: the same people have not written
 // both the table and the engine.
-func TestChecker(t *testing.T) {
+func TestRuleChecker(t *testing.T) {
 	rows := 0
 	for _, b := range readTable(t, links(t)) {
 		for _, r := range b.rows {
@@ -20,7 +21,7 @@ func TestChecker(t *testing.T) {
 				continue
 			}
 			require.NotPanics(t, func() {
-				if got := b.expected(b.request(r)); !contains(got, r.want) {
+				if got := b.expected(b.request(r)); !slices.ContainsFunc(got, r.fits) {
 					t.Errorf("%s: %s: %s, checker: %v", r.where, b.name, r.want, got)
 				}
 			}, r.where)
@@ -29,21 +30,14 @@ func TestChecker(t *testing.T) {
 	t.Log(rows)
 }
 
-func contains(all []string, s string) bool {
-	for _, x := range all {
-		if x == s {
-			return true
-		}
-	}
-	return false
-}
-
-// TestCheckerIsConsistent: what an allow matches, a deny with the same conditions matches as
+// TestRuleCheckerIsConsistent: what an allow matches, a deny with the same conditions matches as
 // well, also in other spellings.
-func TestCheckerIsConsistent(t *testing.T) {
+func TestRuleCheckerIsConsistent(t *testing.T) {
 	s, folder := &tally{counts: map[string]int{}}, links(t)
-	for number := range 6000 {
-		r := random{rand.New(rand.NewPCG(1, uint64(number))), folder}
+	seed, n := seedAndLength(600, 6000)
+	t.Logf("PERMESSO_SEED=%d, %d pairs", seed, n)
+	for number := range n {
+		r := random{rand.New(rand.NewPCG(seed, uint64(number))), folder}
 		p := r.pair(kinds[number%len(kinds)], "allow")
 		narrow := p.rule.Applies(p.request.seenTargeted(p))
 		s.counted(p, narrow)
@@ -59,7 +53,7 @@ func TestCheckerIsConsistent(t *testing.T) {
 		for _, v := range respell(p.respelledAs(), p.request.args["a"], tomlOf(p.rule.Match)) {
 			q := p
 			q.request = p.request.with("a", v)
-			if a := q.rule.Applies(q.request.seenTargeted(q)); a == ruletest.No {
+			if a := q.rule.Applies(q.request.seenTargeted(q)); a == ruletest.No && p.kind != "path" { // links lead elsewhere
 				s.fail(fmt.Sprintf("%d: %s\nis denied, not\n%s\n%s", number, p.request.requestData(), q.request.requestData(), tomlOf(p.rule.Match)+p.declared["a"].Type))
 			}
 		}

@@ -79,7 +79,7 @@ func (r random) pair(kind, outcome string) pair {
 	if kind == "amount" {
 		r.currency(&p, args)
 	}
-	r.more(&p, match, args)
+	r.more(&p, outcome, match, args)
 	if len(args) > 0 {
 		match["args"] = args
 	}
@@ -88,7 +88,7 @@ func (r random) pair(kind, outcome string) pair {
 }
 
 // more adds another argument, a condition on it, and other keys.
-func (r random) more(p *pair, match, args map[string]any) {
+func (r random) more(p *pair, outcome string, match, args map[string]any) {
 	if r.oneIn(4) {
 		p.declared["b"] = ruletest.Argument{Type: "text"}
 		p.request.args["b"] = pick[any](r, "b", "c", "B", nil, json.Number("1"))
@@ -97,7 +97,7 @@ func (r random) more(p *pair, match, args map[string]any) {
 		}
 	}
 	if len(args) > 0 && r.oneIn(8) {
-		match["other_args"] = r.oneIn(2)
+		match["other_args"] = outcome != "allow" || r.oneIn(2)
 	}
 	if r.oneIn(10) {
 		match["session"] = pick[any](r, "s1", "s*", []any{"s2", "s3"})
@@ -109,10 +109,10 @@ func (r random) more(p *pair, match, args map[string]any) {
 
 // changed is a value in another spelling, of another type, or another one.
 func (r random) changed(argType string, v any) any {
-	switch r.IntN(10) {
-	case 0, 1, 2, 3, 4:
+	switch r.IntN(12) {
+	case 0, 1, 2, 3, 4, 5, 6:
 		return v
-	case 5:
+	case 7:
 		return r.wrong()
 	}
 	for range 1 + r.IntN(2) {
@@ -443,21 +443,23 @@ func (r random) text() (condition, value any) {
 	return map[string]any{"contains": w}, s
 }
 
-func (r random) boolean() (condition, value any) { return r.oneIn(2), r.oneIn(2) }
+func (r random) boolean() (condition, value any) {
+	is := r.oneIn(2)
+	return is, is != r.oneIn(4)
+}
 
 func (r random) list() (condition, value any) {
-	var make func() (any, any)
-	switch r.IntN(3) {
-	case 0:
-		make = func() (any, any) { m, n := r.bounds(false); return m, n }
-	default:
-		make = r.text
+	one := r.text
+	if r.oneIn(3) {
+		one = func() (any, any) { m, n := r.bounds(false); return m, n }
 	}
-	condition, first := make()
-	values := []any{first}
-	for r.oneIn(2) {
-		_, v := make()
-		values = append(values, v)
+	condition, value = one()
+	values := []any{value}
+	for r.oneIn(3) {
+		if _, v := one(); r.oneIn(2) {
+			value = v
+		}
+		values = append(values, value)
 	}
 	return condition, values
 }

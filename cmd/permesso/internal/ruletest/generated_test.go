@@ -17,18 +17,11 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/ruletest"
 )
 
-// TestGenerated compares the engine with the checker over generated rules and requests. What
+// TestGeneratedRules compares the engine with the checker over generated rules and requests. What
 // an allow lets through in a wider spelling is what the checker allows, and what a deny stops
 // it stops in other spellings. PERMESSO_SEED repeats a run.
-func TestGenerated(t *testing.T) {
-	seed, err := strconv.ParseUint(os.Getenv("PERMESSO_SEED"), 10, 64)
-	if err != nil {
-		seed = rand.Uint64()
-	}
-	n := 1000
-	if os.Getenv("PERMESSO_SOAK") != "" {
-		n = 20_000
-	}
+func TestGeneratedRules(t *testing.T) {
+	seed, n := seedAndLength(1000, 20_000)
 	t.Logf("PERMESSO_SEED=%d, %d pairs", seed, n)
 	all, folder := &tally{counts: map[string]int{}}, links(t)
 	var wg sync.WaitGroup
@@ -48,6 +41,18 @@ func TestGenerated(t *testing.T) {
 	t.Log(all)
 	require.Empty(t, strings.Join(all.failed, "\n\n"))
 	all.reached(t, n)
+}
+
+// seedAndLength are the seed of a run, and how many pairs it tries.
+func seedAndLength(short, long int) (seed uint64, n int) {
+	seed, err := strconv.ParseUint(os.Getenv("PERMESSO_SEED"), 10, 64)
+	if err != nil {
+		seed = rand.Uint64()
+	}
+	if os.Getenv("PERMESSO_SOAK") != "" {
+		return seed, long
+	}
+	return seed, short
 }
 
 // reached: a run in which an answer never comes tests nothing.
@@ -130,7 +135,7 @@ func (s *tally) compare(t *testing.T, r random, p pair) string {
 	got, want := g.send(t, p.request), p.rule.Applies(p.request.seenTargeted(p))
 	s.counted(p, want)
 	if why := p.differs(got.outcome, want); why != "" {
-		return fmt.Sprintf("%s\n%s\n%s\n%+v", why, p.request.json(), p.toml(), got.ruling)
+		return fmt.Sprintf("%s\n%s\n%s", why, p, p.request.requestData())
 	}
 	if p.rule.Outcome == "allow" && got.outcome == "allow" {
 		return s.wider(t, r, g, p)
@@ -190,7 +195,7 @@ func (s *tally) wider(t *testing.T, r random, g *rig, p pair) string {
 		}
 		s.count("wider, allowed")
 		if !want.Has(ruletest.Yes) {
-			return fmt.Sprintf("%s\nis allowed, and so is\n%s\n%s", p.request.json(), q.request.json(), p.toml())
+			return fmt.Sprintf("%s\n%s\nis allowed, and so is\n%s", p, p.request.requestData(), q.request.requestData())
 		}
 	}
 	return ""
@@ -237,10 +242,16 @@ func (s *tally) respelled(t *testing.T, r random, g *rig, p pair) string {
 		q := p
 		q.request = p.request.with("a", all[r.IntN(len(all))])
 		got := g.send(t, q.request)
-		if s.count("respelled, not allowed"); got.outcome != "allow" {
+		if got.outcome != "allow" {
+			s.count("respelled, not allowed")
 			continue
 		}
-		return fmt.Sprintf("%s\nis stopped, and not\n%s\nchecker: %s\n%s", p.request.json(), q.request.json(), q.rule.Applies(q.request.seenTargeted(q)), p.toml())
+		if q.rule.Applies(q.request.seenTargeted(q)).Has(ruletest.No) {
+			s.count("respelled into another request")
+			continue
+		}
+		return fmt.Sprintf("%s\n%s\nis stopped, and not\n%s\nwhere the checker says: %s", p, p.request.requestData(), q.request.requestData(),
+			q.rule.Applies(q.request.seenTargeted(q)))
 	}
 	return ""
 }
@@ -269,4 +280,13 @@ func (p pair) canBeRespelled() bool {
 	args, _ := p.rule.Match["args"].(map[string]any)
 	l, isList := args["a"].([]any)
 	return given && p.kind != "when" && p.kind != "target" && (p.kind != "equals" || isText) && !(isList && len(l) == 0)
+}
+
+// String implements fmt.Stringer.
+func (p pair) String() string {
+	types := map[string]any{}
+	for name, a := range p.declared {
+		types[name] = strings.TrimSpace(a.Type + " " + a.Currency)
+	}
+	return p.rule.Outcome + " " + tomlOf(p.rule.Match) + " of " + tomlOf(types)
 }

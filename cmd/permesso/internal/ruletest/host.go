@@ -50,9 +50,9 @@ func isAddress(name string) bool {
 }
 
 // named compares names.
-func (p hostPattern) named(name string) bool {
+func (p hostPattern) named(name string, wide bool) bool {
 	if rest, ok := strings.CutPrefix(p.name, "*"); ok {
-		return strings.HasSuffix(name, rest) && len(name) > len(rest)
+		return strings.HasSuffix(name, rest) && len(name) > len(rest) || wide && name == rest[1:]
 	}
 	if a, err := netip.ParseAddr(p.name); err == nil {
 		if b, err := netip.ParseAddr(name); err == nil {
@@ -105,7 +105,7 @@ func (p hostPattern) allowsURL(value string) Answer {
 	if given == "" {
 		given = usualPorts[strings.ToLower(u.Scheme)]
 	}
-	if strings.ToLower(u.Scheme) != scheme || given != port || !p.named(ascii(u.Hostname())) {
+	if strings.ToLower(u.Scheme) != scheme || given != port || !p.named(ascii(u.Hostname()), false) {
 		return No
 	}
 	return p.plainly(value, u.Hostname())
@@ -145,7 +145,7 @@ func (p hostPattern) allowsHost(value string) Answer {
 		return unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || strings.ContainsRune(`\/@%?#`, r)
 	})
 	switch {
-	case odd || !p.named(ascii(name)):
+	case odd || !p.named(ascii(name), false):
 		return No
 	case port == "" && want != "443" && p.scheme == "":
 		return No
@@ -167,10 +167,13 @@ type reached struct {
 
 // reachedBy answers for a deny.
 func (p hostPattern) reachedBy(value string) Answer {
-	all, name := No, false
+	all := No
 	for _, r := range hostsIn(value) {
-		name = name || r.name != ""
-		all = some(all, p.reaches(r))
+		if a := p.reaches(r); r.certain || a != Unknown|Yes || !strings.Contains(value, "@") {
+			all = some(all, a)
+		} else {
+			all |= No | Unknown | Yes // what stands before an @
+		}
 	}
 	if len(hostsIn(value)) == 0 {
 		return Unknown | No
@@ -183,11 +186,13 @@ func (p hostPattern) reaches(r reached) Answer {
 	if given == "" {
 		given = usualPorts[r.scheme]
 	}
-	hit := p.named(r.name)
-	if !hit && isAddress(r.name) && (!isAddress(p.name) || !r.plainAddress()) {
-		return Unknown
-	}
+	hit := p.named(r.name, true)
+	elsewhere := p.scheme != "" && r.scheme != "" && p.scheme != r.scheme || p.port != "" && given != "" && given != p.port
 	switch {
+	case !hit && isAddress(r.name) && elsewhere:
+		return No | Unknown
+	case !hit && isAddress(r.name) && (!isAddress(p.name) || !r.plainAddress()):
+		return Unknown
 	case !hit && !r.certain:
 		return No | Unknown
 	case !hit:
@@ -195,7 +200,7 @@ func (p hostPattern) reaches(r reached) Answer {
 	case p.scheme != "" && r.scheme != "" && p.scheme != r.scheme:
 		return No | Unknown
 	case p.port != "" && r.scheme == "" && r.port == "", p.scheme != "" && r.scheme == "":
-		return Unknown | Yes
+		return Unknown
 	case p.port != "" && given != p.port:
 		return No
 	case !r.certain:
@@ -225,7 +230,7 @@ func hostsIn(value string) (all []reached) {
 		scheme, rest = "", v
 	}
 	usual := isScheme && strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///")
-	certain := (usual || scheme == "") && !strings.Contains(v, `\`) && v == strings.TrimSpace(value)
+	certain := (usual || scheme == "" && !strings.Contains(v, "/")) && !strings.Contains(v, `\`) && v == strings.TrimSpace(value)
 	rest = strings.TrimLeft(rest, `/\`)
 	ends := []string{"/?#"}
 	if strings.Contains(rest, `\`) {
@@ -239,11 +244,17 @@ func hostsIn(value string) (all []reached) {
 		full := part
 		part = part[strings.LastIndexByte(part, '@')+1:]
 		if decoded, err := url.PathUnescape(part); err == nil {
-			certain = certain && (decoded == part || !strings.ContainsAny(decoded, "/?#@:"))
-			part = decoded
+			certain = certain && decoded == part && !strings.ContainsAny(part, "[]")
+			part = strings.Join(strings.Fields(decoded), "")
 		}
 		name, port := cutPort(part)
-		name = ascii(name)
+		if name = ascii(name); strings.Trim(port, "0123456789") != "" || strings.Contains(name, ":") && !isAddress(name) {
+			certain = false
+		}
+		if user, _, ok := strings.Cut(full, "@"); ok {
+			before, _, _ := strings.Cut(user, ":")
+			all = append(all, reached{strings.ToLower(scheme), ascii(before), "", false})
+		}
 		if name != "" {
 			all = append(all, reached{strings.ToLower(scheme), name, port, certain && strings.Count(full, "@") < 2})
 		}

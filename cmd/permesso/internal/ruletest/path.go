@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 )
 
@@ -27,14 +28,14 @@ func isOdd(p string) bool {
 // narrowPath matches the path as written, and the path that it leads to.
 func narrowPath(pattern, value string) Answer {
 	clean := path.Clean(value)
-	led := lead(value)
-	maybe := led.new || strings.Contains(value, "%")
+	led, cleaned := lead(value), lead(clean) // a program may remove .. before it follows links
+	maybe := led.new || cleaned.new || strings.Contains(value, "%")
 	holds := false
 	for _, p := range braces(pattern) {
-		holds = holds || matchPath(p, clean, false) && matchPath(p, led.path, false)
+		holds = holds || matchPath(p, clean, false) && matchPath(p, led.path, false) && matchPath(p, cleaned.path, false)
 	}
 	switch {
-	case isOdd(value) || led.err != nil || led.proc || !holds:
+	case isOdd(value) || led.err != nil || cleaned.err != nil || led.proc || cleaned.proc || !holds:
 		return No
 	case maybe:
 		return No | Yes
@@ -103,7 +104,11 @@ func wideOne(pattern, value string) Answer {
 		}
 		return Unknown
 	}
-	clean, led := path.Clean(value), lead(value)
+	return some(wideLed(pattern, path.Clean(value), lead(value)), wideLed(pattern, path.Clean(value), lead(path.Clean(value))))
+}
+
+// wideLed judges a cleaned path, and where it leads to.
+func wideLed(pattern, clean string, led led) Answer {
 	if matchPath(pattern, clean, true) || led.err == nil && matchPath(pattern, led.path, true) {
 		if led.magic && !matchPath(pattern, clean, true) {
 			return Unknown | Yes
@@ -192,7 +197,7 @@ func lead(p string) (l led) {
 			l.err = errors.Join(err, errors.New("too many links"))
 			return l
 		}
-		if inFolder(next, "/proc") && next != "/proc/self" && next != "/proc/mounts" && !strings.HasSuffix(next, "/self/root") {
+		if inFolder(next, "/proc") && next != "/proc/self" && next != "/proc/mounts" && next != "/proc/thread-self" && !isOwnRoot(next) {
 			l.magic = true
 		}
 		if strings.HasPrefix(target, "/") {
@@ -201,6 +206,12 @@ func lead(p string) (l led) {
 		rest = append(strings.Split(target, "/"), rest...)
 	}
 	return l
+}
+
+// isOwnRoot reports the link to the root of this process, which is that of the machine.
+func isOwnRoot(p string) bool {
+	own := "/proc/" + strconv.Itoa(os.Getpid())
+	return p == own+"/root" || strings.HasPrefix(p, own+"/task/") && strings.HasSuffix(p, "/root")
 }
 
 func inFolder(p, folder string) bool { return p == folder || strings.HasPrefix(p, folder+"/") }

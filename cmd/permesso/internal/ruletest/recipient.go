@@ -8,13 +8,17 @@ import (
 // noRecipient answers for the condition []. A request without the argument has no recipient
 // either.
 func (j judge) noRecipient(value any, given bool) Answer {
-	if given {
-		return answer(isEmptyList(value))
+	l, isList := value.([]any)
+	blank := len(texts(value)) > 0 && strings.Trim(strings.Join(texts(value), ""), ", ") == ""
+	switch {
+	case !given || isList && len(l) == 0:
+		return Yes
+	case blank:
+		return No | Unknown
+	case len(texts(value)) < len(list(value)):
+		return Unknown
 	}
-	if j.narrow {
-		return No | Yes
-	}
-	return Unknown | Yes
+	return No
 }
 
 var address = regexp.MustCompile(`^[A-Za-z0-9.!#$%&'*+/=?^_{|}~-]+@[A-Za-z0-9.-]+$`)
@@ -97,6 +101,8 @@ func wideRecipient(pattern, value string) Answer {
 	}
 	want := fold(pattern)
 	switch plain := address.MatchString(bare); {
+	case strings.ContainsAny(bare, ":;") && strings.Contains(bare, "@"):
+		return Unknown | Yes
 	case !strings.Contains(want, "@"):
 		if want == bare {
 			return Yes
@@ -105,9 +111,6 @@ func wideRecipient(pattern, value string) Answer {
 	case !plain:
 		if strings.Contains(strings.ReplaceAll(bare, " ", ""), strings.TrimPrefix(want, "@")) {
 			return Unknown | Yes
-		}
-		if !strings.Contains(bare, "@") {
-			return Unknown | No
 		}
 		return Unknown
 	case sameAddress(want, bare):

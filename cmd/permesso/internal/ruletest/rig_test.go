@@ -49,7 +49,7 @@ func newRig(toml string) (*rig, error) {
 }
 
 func (g *rig) newEngine() (*policy.Engine, error) {
-	e := &policy.Engine{Scan: scanner.Scan}
+	e := &policy.Engine{Scan: scanner.Scan, Resolve: home.Resolve}
 	return e, e.Load(g.config)
 }
 

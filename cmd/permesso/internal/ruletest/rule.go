@@ -4,6 +4,7 @@
 package ruletest
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -260,9 +261,13 @@ func (j judge) conditions(match map[string]any) Answer {
 	for name, condition := range args {
 		all = every(all, j.named(name, condition))
 	}
-	if others, ok := match["other_args"].(bool); ok && !others {
+	if others, ok := match["other_args"].(bool); ok && !others && j.narrow {
 		for name := range j.q.Args {
-			if _, conditioned := args[name]; !conditioned {
+			if _, conditioned := args[name]; conditioned {
+				continue
+			}
+			all = every(all, No|Yes)
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(args)), func(a string) bool { return strings.HasPrefix(a, name+".") }) {
 				return No
 			}
 		}
@@ -312,7 +317,7 @@ func (j judge) member(names []string, condition, value any) Answer {
 	a := j.member(names[1:], condition, v)
 	for other := range members {
 		if other != names[0] && strings.EqualFold(other, names[0]) {
-			a = some(a, Unknown|No) // a reader may take this one
+			return some(a, Unknown) | Unknown // a reader may take this one
 		}
 	}
 	return a

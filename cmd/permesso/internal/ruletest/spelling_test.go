@@ -19,13 +19,22 @@ func (b *block) spellings(q request) (all []request) {
 		return append(q.respelledJSON(), q.respelledWhole()...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.args)) {
-		if !strings.Contains(rules, name+" =") && !strings.Contains(rules, name+".") {
+		kind := b.declared()[name].Type
+		switch {
+		case strings.Contains(rules, "target =") && kind == "text":
+			kind = "part" // of a target
+		case strings.Contains(rules, "args =") && !strings.Contains(rules, name+" =") && !strings.Contains(rules, name+"."):
 			continue // no rule depends on it
+		case strings.Contains(b.lines["args"], fmt.Sprintf("currency = %q", name)):
+			kind = "part"
 		}
-		for _, v := range respell(b.declared()[name].Type, q.args[name], rules) {
-			all = append(all, q.with(name, v))
+		inTarget := strings.Contains(b.lines["tool"], "{"+name+"}")
+		for _, v := range respell(kind, q.args[name], rules) {
+			if _, isText := v.(string); isText || !inTarget {
+				all = append(all, q.with(name, v))
+			}
 		}
-		if !strings.Contains(rules, "other_args = false") {
+		if !strings.Contains(rules, "other_args = false") && kind != "part" {
 			all = append(all, q.without(name))
 		}
 	}
@@ -123,11 +132,11 @@ func respell(kind string, value any, rules string) []any {
 		add(respellList(kind, l, rules)...)
 	} else if s, ok := value.(string); ok {
 		for _, other := range respellText(kind, s, rules) {
-			if add(other); kind != "command" {
+			if add(other); kind != "command" && kind != "part" {
 				add([]any{other})
 			}
 		}
-		if kind != "command" {
+		if kind != "command" && kind != "part" {
 			add([]any{value})
 		}
 		if kind == "url" || kind == "host" || kind == "path" || kind == "recipients" || kind == "table" {
@@ -148,8 +157,11 @@ func respell(kind string, value any, rules string) []any {
 	if v, ok := value.(bool); ok {
 		add(fmt.Sprint(v), strings.ToUpper(fmt.Sprint(v)), json.Number("1"), json.Number("0"), "yes", "on", []any{v})
 	}
-	if kind != "number" && kind != "amount" {
+	if kind != "number" && kind != "amount" && kind != "part" && kind != "list" {
 		add(json.Number("7777"))
+	}
+	if kind == "part" {
+		return all
 	}
 	return append(all, nil, map[string]any{"value": value}, []any{[]any{value}})
 }
@@ -224,6 +236,8 @@ func respelledLeaves(v any) (all []any) {
 
 func respellText(kind, s, rules string) []string {
 	switch kind {
+	case "part":
+		return slices.DeleteFunc(respellPlain(s), func(s string) bool { return strings.Contains(s, "\n") || strings.TrimSpace(s) != s })
 	case "command":
 		return respellCommand(s)
 	case "path":
@@ -265,7 +279,7 @@ func wider(s string) string {
 
 // respellCommand quotes a program, and runs the line inside of others.
 func respellCommand(line string) []string {
-	program, rest, _ := strings.Cut(strings.Join(strings.Fields(line), " "), " ")
+	program, rest, _ := strings.Cut(strings.Join(strings.Fields(strings.ReplaceAll(line, "\\\n", "")), " "), " ")
 	all := []string{
 		"true && " + line, line + "; true", "true\n" + line, "true | " + line, line + " | cat", line + " &", "(" + line + ")", "{ " + line + "; }",
 		"if " + line + "; then true; fi", "for x in 1; do " + line + "; done", "while " + line + "; do true; done", "! " + line,
@@ -306,6 +320,9 @@ func respellCommand(line string) []string {
 }
 
 func respellPath(p string) []string {
+	if !strings.HasPrefix(p, "/") {
+		return []string{" " + p, "./" + p, p + "\n"}
+	}
 	up := strings.Repeat("../", 12)
 	return []string{
 		"/" + p, path.Dir(p) + "/./" + path.Base(p), path.Dir(p) + "//" + path.Base(p), path.Dir(p) + "/x/../" + path.Base(p), "/proc/self/root" + p,

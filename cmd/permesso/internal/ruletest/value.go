@@ -2,6 +2,7 @@ package ruletest
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/big"
 	"reflect"
 	"regexp"
@@ -23,7 +24,7 @@ func (j judge) argument(declared Argument, condition, value any, given bool) Ans
 		_, equal := m["equals"]
 		_, same := m["json"]
 		if equal || same {
-			return j.same(m, value)
+			return j.same(m, value) | j.oddSame(declared, value)
 		}
 	}
 	switch declared.Type {
@@ -45,14 +46,29 @@ func (j judge) argument(declared Argument, condition, value any, given bool) Ans
 		return j.scalar(value, func(v any) Answer { return j.boolean(condition, v) })
 	case "list":
 		l, ok := value.([]any)
-		if !ok {
-			return Unknown
+		if !ok && j.narrow {
+			return j.listElement(condition, value) | No
+		} else if !ok {
+			return every(j.listElement(condition, value), Unknown|Yes) | Unknown
 		}
 		return j.elements(l, func(v any) Answer { return j.listElement(condition, v) })
 	case "json":
 		return Unknown
 	}
 	return j.scalar(value, func(v any) Answer { return j.text(condition, v) })
+}
+
+// oddSame is what else equals may answer, where a type has its own reading of a text, and of a
+// value of another type or a list.
+func (j judge) oddSame(declared Argument, value any) Answer {
+	_, isText := value.(string)
+	switch {
+	case j.narrow && (declared.Type == "path" || !isText && declared.Type != "json"):
+		return No
+	case j.narrow || isText:
+		return 0
+	}
+	return Unknown
 }
 
 func isEmptyList(v any) bool {
@@ -111,7 +127,11 @@ func (j judge) same(m map[string]any, value any) Answer {
 		if err != nil {
 			return No
 		}
-		all = every(all, j.equal(want, value))
+		a := j.equal(want, value)
+		if s, ok := value.(string); ok && a == Yes && strings.ContainsAny(s, lineBreaks) && !j.narrow {
+			a = Yes | No // a line of several is not the same JSON
+		}
+		all = every(all, a)
 	}
 	for key := range m {
 		if key != "equals" && key != "json" {
@@ -147,12 +167,12 @@ func (j judge) equal(want, value any) Answer {
 		return Yes
 	}
 	if reflect.DeepEqual(canonical(want, false), canonical(value, false)) {
-		if j.narrow {
-			return No | Yes
-		}
 		return Yes
 	}
 	if j.narrow {
+		if l, ok := value.([]any); ok && len(l) == 1 && j.equal(want, l[0]) == Yes {
+			return No | Yes // "each element counts"
+		}
 		return No
 	}
 	if reflect.DeepEqual(canonical(want, true), canonical(value, true)) {
@@ -224,22 +244,35 @@ func rational(s string) (*big.Rat, bool) {
 // number answers for a number.
 func (j judge) number(condition, value any) Answer {
 	n, ok := value.(json.Number)
+	if s, isText := value.(string); isText && !j.narrow {
+		return every(j.number(condition, json.Number(s)), Unknown|Yes) | Unknown // another type, or the number in it
+	}
 	if !ok {
 		return Unknown
 	}
 	r, ok := rational(string(n))
 	if !ok {
-		return Unknown | No | Yes
-	}
-	if bounds, ok := condition.(map[string]any); ok {
-		return j.between(bounds, r)
+		return Unknown | No
 	}
 	all := No
-	for _, want := range list(condition) {
-		if w, ok := plain(want).(json.Number); ok {
-			x, _ := rational(string(w))
-			all = some(all, answer(x.Cmp(r) == 0))
+	if bounds, ok := condition.(map[string]any); ok {
+		all = j.between(bounds, r)
+		if _, hasMin := bounds["min"]; j.narrow && !hasMin && r.Sign() < 0 {
+			all |= No
 		}
+	} else {
+		for _, want := range list(condition) {
+			if w, ok := plain(want).(json.Number); ok {
+				x, _ := rational(string(w))
+				all = some(all, answer(x.Cmp(r) == 0))
+			}
+		}
+	}
+	if strings.ContainsAny(string(n), "eE") {
+		if j.narrow {
+			return all | No
+		}
+		return all | Unknown
 	}
 	return all
 }
@@ -270,6 +303,9 @@ func (j judge) between(bounds map[string]any, r *big.Rat) Answer {
 }
 
 func (j judge) boolean(condition, value any) Answer {
+	if s, ok := value.(string); ok && !j.narrow && strings.EqualFold(strings.TrimSpace(s), fmt.Sprint(condition)) {
+		return Unknown | Yes
+	}
 	if _, ok := value.(bool); !ok {
 		return Unknown
 	}
@@ -319,7 +355,10 @@ func (j judge) amount(declared Argument, condition, value any) Answer {
 		}
 	}
 	all := j.scalar(value, func(v any) Answer { return j.figure(limits, v) })
-	return every(all, j.currency(declared, bounds))
+	if c := j.currency(declared, bounds); c != No || !all.Has(Unknown) {
+		return every(all, c)
+	}
+	return No | Unknown
 }
 
 func (j judge) figure(limits map[string]any, value any) Answer {
@@ -329,7 +368,7 @@ func (j judge) figure(limits map[string]any, value any) Answer {
 	} else if !isText {
 		return Unknown
 	}
-	trimmed := strings.TrimSpace(text)
+	trimmed := strings.TrimPrefix(strings.TrimSpace(text), "+")
 	r, ok := rational(trimmed)
 	if !ok {
 		return Unknown
