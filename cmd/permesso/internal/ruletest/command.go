@@ -384,6 +384,7 @@ func (f *search) command(words []word, how certainty) {
 	f.commands = append(f.commands, foundCommand{words, how})
 	if words[0].open {
 		f.unknown = true
+		f.each(words[1:])
 		return
 	}
 	program := strings.ToLower(path.Base(words[0].text))
@@ -400,6 +401,10 @@ func (f *search) command(words []word, how certainty) {
 		f.line(strings.Join(all, " "))
 	case program == "." || program == "source" || program == "alias":
 		f.unknown = true
+		for _, w := range words[1:] {
+			_, line, _ := strings.Cut(w.text, "=")
+			f.fromInput(line)
+		}
 	case program == "find":
 		f.find(words)
 	case is(wrappers):

@@ -24,10 +24,11 @@ func (r random) oneIn(n int) bool { return r.IntN(n) == 0 }
 
 // pair is a rule, and a request that it may match.
 type pair struct {
-	kind     string // the type of the argument that it is about
-	rule     ruletest.Rule
-	declared map[string]ruletest.Argument
-	request  request
+	kind       string // the type of the argument that it is about
+	rule       ruletest.Rule
+	capability string // of the tool; "": none
+	declared   map[string]ruletest.Argument
+	request    request
 }
 
 // kinds are what the conditions of the generated rules are about.
@@ -56,8 +57,21 @@ func (r random) pair(kind, outcome string) pair {
 		r.when(match)
 		p.request.now = noon.Add(time.Duration(r.IntN(24*60*14)) * time.Minute).Truncate(15 * time.Minute)
 	case "target":
-		argType = "text"
+		argType, p.capability = "text", pick(r, "", "fs:read", "network:http")
 		match["target"], p.request.args["a"] = r.target()
+		if p.capability == "fs:read" {
+			argType = "path"
+			match["target"], p.request.args["a"] = r.path()
+		} else if p.capability == "network:http" {
+			argType = pick(r, "url", "host")
+			match["target"], p.request.args["a"] = makers[argType](r)
+		}
+		if _, isTable := match["target"].(map[string]any); isTable {
+			match["target"] = "good.example"
+		}
+		if l, isList := p.request.args["a"].([]any); isList {
+			p.request.args["a"] = l[0]
+		}
 	case "equals":
 		argType = pick(r, "text", "json", "list", "number", "path", "command")
 	}
@@ -133,9 +147,15 @@ func (p pair) toml() string {
 	if p.rule.Outcome == "allow" {
 		tool, other = asksByItself, ""
 	}
-	target := ""
+	target, autonomy := "", "full"
 	if p.kind == "target" {
 		target = `, target = "{a}"`
+	}
+	if p.capability != "" {
+		tool = fmt.Sprintf("capability = %q", p.capability)
+	}
+	if p.capability != "" && p.rule.Outcome == "allow" {
+		autonomy = "supervised"
 	}
 	args := map[string]any{}
 	for name, a := range p.declared {
@@ -145,8 +165,8 @@ func (p pair) toml() string {
 		}
 		args[name] = declared
 	}
-	return fmt.Sprintf("workspaces = { personal = { autonomy = \"full\" } }\ntools = { t = { %s%s, args = %s, handler = { kind = \"none\" } } }\nrules = [\n{ outcome = %q, match = %s },\n%s\n]\n",
-		tool, target, tomlOf(args), p.rule.Outcome, tomlOf(p.rule.Match), other)
+	return fmt.Sprintf("workspaces = { personal = { autonomy = %q } }\ntools = { t = { %s%s, args = %s, handler = { kind = \"none\" } } }\nrules = [\n{ outcome = %q, match = %s },\n%s\n]\n",
+		autonomy, tool, target, tomlOf(args), p.rule.Outcome, tomlOf(p.rule.Match), other)
 }
 
 // tomlOf is an inline value.

@@ -261,6 +261,7 @@ func (q request) seenTargeted(p pair) ruletest.Request {
 	seen := q.seen(p.declared)
 	if p.kind == "target" {
 		seen.Target, _ = q.args["a"].(string)
+		seen.Capability = p.capability
 	}
 	return seen
 }

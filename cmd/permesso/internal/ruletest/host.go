@@ -230,7 +230,7 @@ func hostsIn(value string) (all []reached) {
 		scheme, rest = "", v
 	}
 	usual := isScheme && strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///")
-	certain := (usual || scheme == "" && !strings.Contains(v, "/")) && !strings.Contains(v, `\`) && v == strings.TrimSpace(value)
+	certain := (usual || scheme == "" && !strings.Contains(v, "/")) && !strings.Contains(v, `\`) && v == value
 	rest = strings.TrimLeft(rest, `/\`)
 	ends := []string{"/?#"}
 	if strings.Contains(rest, `\`) {

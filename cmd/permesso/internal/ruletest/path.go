@@ -123,7 +123,7 @@ func wideLed(pattern, clean string, led led) Answer {
 			return No | Unknown
 		}
 		return Unknown
-	case led.new, strings.Contains(pattern, "**") && isAbove(folder, clean+"/", clean):
+	case led.new, led.proc, strings.Contains(pattern, "**") && isAbove(folder, clean+"/", clean):
 		return No | Unknown
 	}
 	return No

@@ -2,16 +2,17 @@ package ruletest
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
 // noRecipient answers for the condition []. A request without the argument has no recipient
 // either.
-func (j judge) noRecipient(value any, given bool) Answer {
+func (j judge) noRecipient(value any) Answer {
 	l, isList := value.([]any)
-	blank := len(texts(value)) > 0 && strings.Trim(strings.Join(texts(value), ""), ", ") == ""
+	blank := slices.ContainsFunc(texts(value), func(s string) bool { return strings.Trim(s, ", ") == "" || strings.Contains(s, ";") })
 	switch {
-	case !given || isList && len(l) == 0:
+	case value == nil, isList && len(l) == 0:
 		return Yes
 	case blank:
 		return No | Unknown
@@ -102,17 +103,27 @@ func wideRecipient(pattern, value string) Answer {
 	want := fold(pattern)
 	switch plain := address.MatchString(bare); {
 	case strings.ContainsAny(bare, ":;") && strings.Contains(bare, "@"):
-		return Unknown | Yes
+		local, domain, _ := strings.Cut(want, "@")
+		if strings.Contains(bare, local) && strings.Contains(bare, "@"+domain) {
+			return Unknown | Yes
+		}
+		return No | Unknown
 	case !strings.Contains(want, "@"):
 		if want == bare {
 			return Yes
 		}
 		return No | Unknown
 	case !plain:
-		if strings.Contains(strings.ReplaceAll(bare, " ", ""), strings.TrimPrefix(want, "@")) {
+		squeezed := strings.NewReplacer(" ", "", `"`, "").Replace(bare)
+		if strings.Contains(squeezed, strings.TrimPrefix(want, "@")) {
 			return Unknown | Yes
 		}
+		if address.MatchString(squeezed) {
+			return No | Unknown
+		}
 		return Unknown
+	case sameAddress(want, bare) && named && strings.Count(fold(value), "@") > 1:
+		return Unknown | Yes
 	case sameAddress(want, bare):
 		return Yes
 	case strings.HasSuffix(bare, ".") && sameAddress(want, strings.TrimSuffix(bare, ".")):

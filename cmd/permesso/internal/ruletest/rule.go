@@ -163,6 +163,8 @@ func (j judge) target(match map[string]any) Answer {
 		switch {
 		case strings.HasPrefix(j.q.Capability, "fs:"):
 			all = some(all, j.path(p, j.q.Target))
+		case j.q.Capability == "network:http" && strings.Contains(j.q.Target, "://"):
+			all = some(all, j.url(p, j.q.Target))
 		case j.q.Capability == "network:http":
 			all = some(all, j.host(p, j.q.Target))
 		default:

@@ -295,7 +295,7 @@ func respellCommand(line string) []string {
 	if !strings.Contains(line, "`") {
 		all = append(all, "echo `"+line+"`")
 	}
-	if strings.ContainsAny(program, "'\"\\$;&|({!=`") || program == "" {
+	if strings.ContainsAny(program, "'\"\\$;&|({!=`") || strings.Contains(line, "\n") || program == "" {
 		return all
 	}
 	base := path.Base(program)

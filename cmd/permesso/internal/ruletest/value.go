@@ -15,7 +15,7 @@ import (
 // argument answers for the condition on an argument of a declared type.
 func (j judge) argument(declared Argument, condition, value any, given bool) Answer {
 	if declared.Type == "recipients" && isEmptyList(condition) {
-		return j.noRecipient(value, given)
+		return j.noRecipient(value)
 	}
 	if !given {
 		return Unknown
